@@ -83,8 +83,11 @@ func (w *words) take() {
 		return
 	}
 	w.last = line
-	if w.fatal == "" && (strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")) {
+	switch {
+	case w.fatal == "" && (strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")):
 		w.fatal, w.room = line, max(w.room, maxPanic)
+	case strings.HasSuffix(w.fatal, "[recovered]") && strings.HasPrefix(line, "\tpanic: "):
+		w.fatal = line[1:] // a panic that says more was made of the first one
 	}
 	if w.room < len(line) {
 		w.room = 0

@@ -62,6 +62,7 @@ func TestWords(t *testing.T) {
 		{"pieces", []string{"on", "e\ntw", "o", "\n\n\nthree"}, []string{"one", "two", "three"}, "", "three"},
 		{"a long line", []string{long, long + "\nshort\n"}, []string{long[:maxLine], "short"}, "", "short"},
 		{"a panic", []string{"hm\npanic: no\n\ngoroutine 1:\n\tmain.main()\n"}, []string{"hm", "panic: no", "goroutine 1:", "\tmain.main()"}, "panic: no", "panic: no"},
+		{"a panic made of another", []string{"panic: no [recovered]\n\tpanic: kernel k: no\n"}, []string{"panic: no [recovered]", "\tpanic: kernel k: no"}, "panic: kernel k: no", "panic: kernel k: no"},
 		{"memory ran out", []string{"fatal error: out of memory\npanic: again\n"}, []string{"fatal error: out of memory", "panic: again"},
 			"fatal error: out of memory", "fatal error: out of memory"},
 		{"harmful text", []string{"panic: \x1b[2J\xff\n"}, []string{"panic: \x1b[2J\ufffd"}, "panic: ?[2J", "panic: ?[2J"},

@@ -87,7 +87,7 @@ func percent(part, whole float64) string {
 // instruction begins.
 func WriteListings(w io.Writer, kernel string, listings []simt.Listing) {
 	if len(listings) == 0 {
-		fmt.Fprintf(w, "nothing of %s was compiled: it is empty or too large, or this processor has no AVX-512 (muster version says so)\n", kernel)
+		fmt.Fprintf(w, "nothing of %s was compiled: it is empty or too large, or this processor has neither AVX-512 nor AVX2 with FMA\n", kernel)
 	}
 	for i, l := range listings {
 		fmt.Fprintf(w, "machine code of %s", kernel)

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -254,6 +255,66 @@ func TestWorkerKilled(t *testing.T) {
 	}
 	beside.right()
 	n.idle()
+}
+
+// Compiled code that does what it must not ends one worker, whose program is told why: the daemon
+// and other programs go on. The test breaks the code from outside, as a defect of the compiler or
+// of the machine might.
+func TestCompiledCodeFaults(t *testing.T) {
+	n := newWorld(t).start("--devices", "soft:memory=16M,engine=compile", "--vgpus", "4", "--recover", "off")
+	n.faulty = true
+	beside := n.launch(made("small"), "hold", "1000")
+	beside.says("holding")
+	p := n.launch(made("small"), "endless", "100000")
+	var worker int
+	n.eventually("the program computes", func() bool {
+		c, found := n.client(p)
+		worker = c.Worker
+		return found && c.Kernels > 0 && worker != 0
+	})
+	breakCode(t, worker)
+	if code := p.wait(); code != 1 {
+		t.Errorf("the program ended with %d", code)
+	}
+	if got := p.output.String(); !strings.Contains(got, "muster: its worker has ended: exit status 2: panic: simt: kernel ") || !strings.Contains(got, "(engine compile)") {
+		t.Errorf("it said %q", got)
+	}
+	beside.right()
+	n.launch(made("small"), "hold", "1000").right()
+	n.idle()
+}
+
+// breakCode replaces the code that a process has compiled by instructions that only the kernel may
+// run. It skips the test where nothing is compiled, or the process is out of reach.
+func breakCode(t *testing.T, pid int) {
+	t.Helper()
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		t.Skip(err)
+	}
+	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", pid), os.O_RDWR, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer memory.Close()
+	broken := 0
+	for line := range strings.Lines(string(maps)) {
+		var from, to int64
+		fields := strings.Fields(line)
+		if len(fields) != 5 || fields[1] != "r-xp" {
+			continue
+		}
+		if _, err := fmt.Sscanf(fields[0], "%x-%x", &from, &to); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := memory.WriteAt(bytes.Repeat([]byte{0xf4}, int(to-from)), from); err != nil { // hlt
+			t.Skip(err)
+		}
+		broken++
+	}
+	if broken == 0 {
+		t.Skip("this machine compiles nothing")
+	}
 }
 
 // workers returns the daemon's children that serve a client.

@@ -283,6 +283,7 @@ type theNode struct {
 	web     string // address of the metrics
 	gateway string // address for other machines
 	killed  bool
+	faulty  bool // a worker's panic is what the test is about: the log may have it
 }
 
 var sockets atomic.Int64
@@ -346,7 +347,7 @@ func (n *theNode) finish() {
 	}
 	text := n.log.String()
 	for _, bad := range []string{"panic:", "fatal error:", "DATA RACE", "goroutine "} {
-		if strings.Contains(text, bad) {
+		if strings.Contains(text, bad) && !n.faulty {
 			n.Errorf("the log has %q", bad)
 		}
 	}

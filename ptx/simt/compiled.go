@@ -2,6 +2,7 @@ package simt
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,6 +40,9 @@ const (
 
 // autoEngine is what Auto stands for; tests change it.
 var autoEngine = Auto
+
+// narrowCode makes kernels compiled for AVX2 where there is AVX-512, too; tests change it.
+var narrowCode atomic.Bool
 
 var engineNames = [...]string{"auto", "interpret", "compile"}
 
@@ -79,10 +83,11 @@ type machine struct {
 	program *Program
 	unit    *unit
 
-	mu        sync.Mutex     // protects what follows; held during a build, which takes locks of units
-	kernel    *native.Kernel // what is known; its instructions, as large as the image, are filled in for a build only
-	surprises int            // since the latest build
-	attempts  int            // builds so far
+	mu        sync.Mutex        // protects what follows; held during a build, which takes locks of units
+	kernel    *native.Kernel    // what is known; its instructions, as large as the image, are filled in for a build only
+	surprises int               // since the latest build
+	attempts  int               // builds so far
+	reached   map[int32][]int32 // the memory instructions that reached the buffer at which a parameter points, by the parameter's slot
 }
 
 // After maxSurprises wrong guesses a kernel is compiled again without them.
@@ -116,6 +121,9 @@ func (g *gang) look() string {
 			b.WriteString(strconv.FormatInt(k.Stride, 36))
 			b.WriteByte(' ')
 		}
+	}
+	if narrowCode.Load() {
+		b.WriteByte('n')
 	}
 	if g.team.x.perGang > 1 {
 		b.WriteByte('+')
@@ -254,6 +262,7 @@ func (g *gang) describe() *native.Kernel {
 		Several:   x.perGang > 1, NoShared: x.perGang > 1 && x.stride < chunk,
 		Irregular: map[native.Ref]bool{}, Diverged: map[int32]bool{},
 		Listed: x.launch.List, Counted: x.launch.Profile != nil,
+		Chained: x.perGang == 1, Narrow: narrowCode.Load(),
 	}
 	m := x.image
 	for c, r := range m.carried {
@@ -264,6 +273,11 @@ func (g *gang) describe() *native.Kernel {
 			c := &list[i]
 			k.Constants[refOf(c.class, c.slot)] = native.Constant{Kind: g.kindOf(c), Known: c.from == fromLiteral, Value: c.value}
 		}
+	}
+	for i := range m.perBlock {
+		c := &m.perBlock[i]
+		k.Indices = append(k.Indices, native.Index{Ref: refOf(c.class, c.slot), Dimension: int(c.from) - int(ctaidX)})
+		k.Chained = k.Chained && c.from >= ctaidX && c.from <= ctaidZ
 	}
 	return k
 }
@@ -331,6 +345,12 @@ func describeFlow(o *op, d *native.Op) {
 		d.Flow = native.FlowJump
 	case flowBranch:
 		d.Flow = native.FlowBranch
+	case flowExit:
+		if o.inst.guard < 0 {
+			d.Flow = native.FlowExit
+			return
+		}
+		d.Flow, d.Successors = native.FlowOther, next
 	case flowBarrier:
 		if o.mode == barSync && o.cb == none && o.inst.guard < 0 {
 			d.Flow = native.FlowBarrier
@@ -344,7 +364,7 @@ func describeFlow(o *op, d *native.Op) {
 			d.Successors = append(d.Successors, o.targets...)
 		case flowCall, flowReturn:
 			d.Anywhere = true
-		case flowExit, flowTrap:
+		case flowTrap:
 		default:
 			d.Successors = next
 		}
@@ -522,7 +542,7 @@ func (g *gang) enter(w *worker, c *native.Code, pc int32, head bool) (native.Rea
 	}
 	f.Budget = int64(budget)
 	f.Mask = g.mask
-	f.ActiveChunks = g.activeChunks()
+	f.ActiveChunks = g.mask.chunks()
 	f.Live = g.awaited()
 	f.Full, f.Barriers = 0, 0
 	if g.allLive() {
@@ -549,7 +569,19 @@ func (g *gang) enter(w *worker, c *native.Code, pc int32, head bool) (native.Rea
 	if w.spot != nil {
 		f.Counts, f.Place = &w.spot.counts[0], &w.spot.place
 	}
+	f.Turns, f.Turn = nil, g.team.number
+	if f.Barriers != 0 && g.chains(w) {
+		x := g.team.x
+		f.Turns, f.LastTurn, f.Alone = &x.next.Uint64, x.teams, 0
+		if len(x.workers) == 1 {
+			f.Alone = 1
+		}
+		f.GridX, f.GridY = uint64(x.launch.Grid.X), uint64(x.launch.Grid.Y)
+	}
 	reason, at := c.Run(f, pc, head)
+	if f.Turn != g.team.number {
+		g.follow(f.Turn)
+	}
 	g.spin = int(f.Spin)
 	used := budget - uint64(f.Budget)
 	w.budget -= used
@@ -560,6 +592,37 @@ func (g *gang) enter(w *worker, c *native.Code, pc int32, head bool) (native.Rea
 		g.separate(c, waits, f.Mask)
 	}
 	return reason, at
+}
+
+// chains says whether compiled code may begin the next team when all threads of
+// this one have ended: where worker.run would do so at once, and begin nothing but
+// clear shared memory and fill in the block's index.
+func (g *gang) chains(w *worker) bool {
+	t := g.team
+	return len(w.teams) == 1 && !t.arrivals && g.favour == 0 && t.x.cluster == 1 && t.x.launch.Order == nil
+}
+
+// follow makes the team that compiled code has begun the gang's one. The code has
+// done what begin does with memory; no register is read that the team has not
+// written.
+func (g *gang) follow(number uint64) {
+	t := g.team
+	t.number, t.at, t.idle, t.yields = number, 0, 0, 0
+	t.blocks[0], t.live[0] = number, int(t.x.launch.Block.Count())
+	for i := range t.x.image.perBlock {
+		t.x.image.perBlock[i].fill(g)
+	}
+	g.cc = mask{}
+	g.stand(g.lanesOf[0])
+	g.setMask(g.live)
+}
+
+// stand puts all threads of a team that begins at the first instruction.
+func (g *gang) stand(live mask) {
+	g.live = live
+	g.groups = append(g.groups[:0], group{lanes: live})
+	g.cur, g.favour, g.spin, g.partial = 0, 0, 0, false
+	g.stamp, g.ticks, g.rounds, g.sync = 0, 0, 0, false
 }
 
 // bound returns the lowest place at which another group stands: compiled code
@@ -587,21 +650,6 @@ func (g *gang) separate(c *native.Code, waits []native.Wait, running mask) {
 		g.split(waits[i].Mask, waits[i].At)
 	}
 	g.setMask(running)
-}
-
-// activeChunks returns a bit for each chunk with active lanes.
-func (g *gang) activeChunks() uint64 {
-	const low = 0x7fff7fff7fff7fff // all bits of four chunks but the highest of each
-	var b uint64
-	for i, w := range g.mask {
-		// Adding 0x7fff carries into a chunk's highest bit if any lower bit is
-		// set, and never beyond it. With the highest bit itself that says
-		// whether the chunk has lanes; the shift moves it to the lowest bit.
-		w = (w&low + low | w) &^ low >> 15
-		// Bits 0, 16, 32 and 48 become bits 0 to 3.
-		b |= (w | w>>15 | w>>30 | w>>45) & 15 << (4 * i)
-	}
-	return b
 }
 
 // allLive says whether the running group has all lanes whose registers are read
@@ -709,10 +757,44 @@ func (g *gang) learn(w *worker, pc int32) {
 	if c == nil {
 		return
 	}
-	if v := c.View(pc); v >= 0 && g.region.ptr != nil {
-		w.viewsOf(c)
-		w.seen[v] = native.View{Base: g.region.base, Size: g.region.size, Ptr: g.region.ptr}
+	v := c.View(pc)
+	if v < 0 || g.region.ptr == nil {
+		return
 	}
+	w.viewsOf(c)
+	first := w.seen[v].Size == 0
+	w.seen[v] = native.View{Base: g.region.base, Size: g.region.size, Ptr: g.region.ptr}
+	if !first {
+		return
+	}
+	for _, other := range g.machine.alike(g, pc) {
+		if o := c.View(other); o >= 0 && w.seen[o].Size == 0 {
+			w.seen[o] = w.seen[v]
+		}
+	}
+}
+
+// alike returns the memory instructions that reached the buffer of the same
+// parameter as this one, in this launch or in an earlier one. Programs that launch a
+// kernel often would else interpret each of these instructions once a launch.
+func (m *machine) alike(g *gang, pc int32) []int32 {
+	for _, p := range g.team.x.image.constants {
+		if p.from != fromParam || p.size != 8 || g.r64.form[p.slot].base-g.region.base >= g.region.size {
+			continue
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.reached == nil {
+			m.reached = map[int32][]int32{}
+		}
+		list := m.reached[p.slot]
+		if !slices.Contains(list, pc) {
+			list = append(slices.Clip(list), pc)
+			m.reached[p.slot] = list
+		}
+		return list
+	}
+	return nil
 }
 
 // viewsOf returns the worker's views of memory for some code, and makes that code

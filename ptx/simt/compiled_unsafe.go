@@ -29,6 +29,11 @@ func (g *gang) newFrame() *native.Frame {
 	for c := range g.chunks {
 		f.SharedOffset[c] = uint64(uintptr(t.shared[g.blockOf[c*chunk]].ptr) - uintptr(f.Shared))
 	}
+	if len(t.shared) == 1 { // the gang has one block, all of it or a part
+		f.SharedWords = uint64(len(t.bytes)) / 8
+		f.TurnMask = g.lanesOf[0]
+		f.TurnChunks, f.TurnLanes = g.lanesOf[0].chunks(), uint64(g.lanesOf[0].count())
+	}
 	return f
 }
 

@@ -40,6 +40,21 @@ func (m *mask) without(o *mask) mask {
 // chunkBits returns the bits of a chunk's lanes.
 func (m *mask) chunkBits(c int) uint64 { return m[c>>2] >> ((c & 3) * chunk) & (1<<chunk - 1) }
 
+// chunks returns a bit for each chunk that has lanes.
+func (m *mask) chunks() uint64 {
+	const low = 0x7fff7fff7fff7fff // all bits of four chunks but the highest of each
+	var b uint64
+	for i, w := range m {
+		// Adding 0x7fff carries into a chunk's highest bit if any lower bit is
+		// set, and never beyond it. With the highest bit itself that says
+		// whether the chunk has lanes; the shift moves it to the lowest bit.
+		w = (w&low + low | w) &^ low >> 15
+		// Bits 0, 16, 32 and 48 become bits 0 to 3.
+		b |= (w | w>>15 | w>>30 | w>>45) & 15 << (4 * i)
+	}
+	return b
+}
+
 // first returns the lowest lane, or -1.
 func (m *mask) first() int {
 	for w, b := range m {

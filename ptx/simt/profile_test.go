@@ -166,6 +166,9 @@ func TestListing(t *testing.T) {
 				theirs[int(at)] = m[2]
 			}
 			for _, x := range l.Lines {
+				if strings.HasSuffix(x.Text, native.ByAVX2) {
+					continue
+				}
 				ours, _, _ := strings.Cut(x.Text, " ")
 				want := theirs[x.Offset]
 				if m := compares.FindStringSubmatch(want); m != nil {

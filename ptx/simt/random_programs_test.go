@@ -55,9 +55,15 @@ func TestRandomEngines(t *testing.T) {
 	if testing.Short() {
 		count /= 20
 	}
+	compareEngines(t, 1<<32, count)
+}
+
+// compareEngines runs random programs, the first of them from a seed.
+func compareEngines(t *testing.T, seed uint64, count int) {
+	t.Helper()
 	words := randomWords()
 	for n := range uint64(count) {
-		p := randomProgram(1<<32 + n)
+		p := randomProgram(seed + n)
 		p.in = words
 		p.CRC32 = p.results(t, p.Name, simt.Launch{Engine: simt.Interpret}, runToEnd)
 		p.check(t, p.Name+", compiled", simt.Launch{Engine: simt.Compile}, runToEnd)

@@ -627,19 +627,17 @@ func (t *team) begin(number uint64) {
 		}
 	}
 	for _, g := range t.gangs {
-		g.live = mask{}
+		var live mask
 		for b := range g.lanesOf {
 			if t.live[b] > 0 {
-				g.live = g.live.or(&g.lanesOf[b])
+				live = live.or(&g.lanesOf[b])
 			}
 		}
 		for i := range t.x.image.perBlock {
 			t.x.image.perBlock[i].fill(g)
 		}
 		g.equip()
-		g.groups = append(g.groups[:0], group{lanes: g.live})
-		g.cur, g.favour, g.spin, g.partial = 0, 0, 0, false
-		g.stamp, g.ticks, g.rounds, g.sync = 0, 0, 0, false
+		g.stand(live)
 		g.forget()
 		g.region = view{}
 	}

@@ -64,6 +64,7 @@ type label struct {
 
 type assembler struct {
 	notes
+	narrow bool // for a processor without AVX-512; see narrow_amd64.go
 	code   []byte
 	consts []byte
 	known  map[string]int32 // offsets of the constants in consts, by their bytes
@@ -297,6 +298,11 @@ func (a *assembler) evex(c coding, length uint8, reg, second int, p place, m mas
 	if a.wanted {
 		a.noteVector(len(a.code), vectorNames, c, length, reg, second, p, m, imm)
 	}
+	if a.narrow {
+		a.byOthers()
+		a.byHalves(c, length, reg, second, p, m, imm)
+		return
+	}
 	x, b := p.high()
 	r, v := uint8(reg), uint8(second)
 	top := v >> 4 & 1
@@ -326,14 +332,24 @@ func vectorIndexed(base, index int, scale uint8, disp int) place {
 
 // vex emits an instruction on masks, or on vectors of 256 bits.
 func (a *assembler) vex(c coding, long bool, reg, second int, p place, imm ...byte) {
+	if a.wanted {
+		a.noteVector(len(a.code), shortNames, c, ymm, reg, second, p, masked{}, imm)
+	}
+	if a.narrow && isMaskOp(c) {
+		a.byOthers()
+		a.maskOp(c, reg, second, p, imm)
+		return
+	}
+	a.vexBytes(c, long, reg, second, p, imm...)
+}
+
+// vexBytes emits an instruction with a VEX prefix.
+func (a *assembler) vexBytes(c coding, long bool, reg, second int, p place, imm ...byte) {
 	x, b := p.high()
 	r := uint8(reg)
 	l := uint8(0)
 	if long {
 		l = 4
-	}
-	if a.wanted {
-		a.noteVector(len(a.code), shortNames, c, ymm, reg, second, p, masked{}, imm)
 	}
 	a.bytes(0xc4, (^r>>3&1)<<7|(1^x)<<6|(1^b)<<5|c.mm, c.w<<7|(^uint8(second)&15)<<3|l|c.pp, c.op)
 	a.modrm(r, p, len(imm))

@@ -52,6 +52,8 @@ type compiler struct {
 	entries       []entry          // where the caller may enter
 	arrivals      map[int32]*label // where jumps from other basic blocks come to a block
 	merge, remask label            // routines
+	turn          label            // the routine that begins the next block
+	chained       bool             // the code begins the next block itself
 	first         int32            // begin of the current basic block
 	section
 	registers
@@ -90,7 +92,7 @@ func Compile(k *Kernel) (code *Code, err error) {
 		}
 	}()
 	if !Supported() {
-		return nil, errors.New("the processor has no AVX-512")
+		return nil, errors.New("the processor has neither AVX-512 nor AVX2")
 	}
 	if len(k.Ops) > maxOps {
 		return nil, errors.New("the kernel is too large to be compiled")
@@ -99,11 +101,16 @@ func Compile(k *Kernel) (code *Code, err error) {
 	c.code = &Code{
 		heads: fill(len(k.Ops), -1), sections: fill(len(k.Ops), -1), views: fill(len(k.Ops), -1), live: make([][]Value, len(k.Ops)+1), full: make([]bool, len(k.Ops)), left: make([]bool, len(k.Ops)),
 	}
-	c.wanted = k.Listed
+	c.wanted, c.narrow = k.Listed, k.Narrow || !supported.wide
 	c.findNeeded()
 	c.findKinds()
 	c.purpose(-1, "lanes that waited join")
 	c.routines()
+	c.chained = k.Chained && c.startsFresh()
+	if c.chained {
+		c.purpose(-1, "the next block begins")
+		c.beginTurn()
+	}
 	c.walk(c.instruction)
 	for i := 0; i < len(c.order); i++ {
 		c.purpose(c.order[i].at, "return: "+c.order[i].reason.String())
@@ -277,6 +284,12 @@ func (c *compiler) terminator(s *step) {
 		c.immediate(false, 7, at(regWait, 0), -1)
 		c.jumpIf(ccNotEqual, finish)
 		c.goTo(s.index + 1)
+	case FlowExit:
+		if c.chained {
+			c.takeTurn(finish)
+			return
+		}
+		c.jump(finish)
 	default:
 		c.jump(finish)
 	}
@@ -386,12 +399,12 @@ func (c *compiler) routines() {
 	c.legacy(true, opMov, rax, at(regFrame, offWholeLimit))
 	c.legacy(true, opStore, rax, at(regFrame, offSpinLimit))
 	c.bind(&c.remask)
-	c.vex(vmovdqu, true, 1, 0, at(regFrame, offMask))
-	c.evex(coding{1, 2, 1, 0x26}, ymm, 5, 1, inReg(1), masked{}) // vptestmw: chunks that have lanes
+	c.vex(vmovdqu, true, 0, 0, at(regFrame, offMask))
+	c.evex(coding{1, 2, 1, 0x26}, ymm, 5, 0, inReg(0), masked{}) // vptestmw: chunks that have lanes
 	c.vex(coding{0, 1, 0, 0x93}, false, rax, 0, inReg(5))        // kmovw
 	c.legacy(true, opStore, rax, at(regFrame, offActiveChunks))
 	c.set(rax, 0)
-	c.vex(vptest, true, 1, 0, at(regFrame, offLive))
+	c.vex(vptest, true, 0, 0, at(regFrame, offLive))
 	c.plain("setb al", 0x0f, 0x92, 0xc0)
 	c.legacy(true, opStore, rax, at(regFrame, offFull))
 	c.set(rax, 0)

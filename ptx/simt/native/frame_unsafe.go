@@ -1,6 +1,9 @@
 package native
 
-import "unsafe"
+import (
+	"sync/atomic"
+	"unsafe"
+)
 
 // View is a stretch of global memory as compiled code checks it.
 type View struct {
@@ -38,6 +41,8 @@ const InCode = 1 << 31
 // Frame is what compiled code works on. The caller fills it in before each Run. The
 // offsets of its fields are part of the code. Only the gang's worker uses it.
 type Frame struct {
+	virtual [34][64]byte // scratch of code for AVX2, as masks and saved are
+
 	Values32, Values64 unsafe.Pointer // a value a lane; Pitch of them a register
 	Bases32, Bases64   unsafe.Pointer // a value a chunk; ChunkPitch of them a register
 	Forms32, Forms64   unsafe.Pointer // a structure a register, of which base is the last field
@@ -59,14 +64,30 @@ type Frame struct {
 	Lanes, LaneOps     uint64             // lanes of Mask; instructions times lanes so far
 	Top                uint64             // where the last of Waits lies, from the begin of the frame
 	Waits              [maxWaits + 1]Wait
-	Counts             *Count  // of code that is Counted: one for each instruction of the kernel
-	Place              *uint32 // of such code: gets the first instruction of each section that begins, with InCode
-	At                 uint32
-	Reason             Reason
-	pc                 uintptr // where to enter
+	// What code needs to begin the next block when all threads of one have ended.
+	Turns        *atomic.Uint64 // the next number of a block, for all workers; nil if the caller must begin blocks
+	LastTurn     uint64         // numbers at and above it are of no block
+	Alone        uint64         // not zero if there is one worker only
+	Turn         uint64         // the number of the block that runs
+	GridX, GridY uint64
+	SharedWords  uint64    // of the block's shared memory, to be cleared
+	TurnMask     [4]uint64 // Mask, ActiveChunks and Lanes at the begin of a block
+	TurnChunks   uint64
+	TurnLanes    uint64
+
+	Counts *Count  // of code that is Counted: one for each instruction of the kernel
+	Place  *uint32 // of such code: gets the first instruction of each section that begins, with InCode
+	At     uint32
+	Reason Reason
+	pc     uintptr // where to enter
+	masks  [8]uint64
+	saved  [2]uint64
 }
 
 const (
+	offVirtual      = int(unsafe.Offsetof(Frame{}.virtual))
+	offMasks        = int(unsafe.Offsetof(Frame{}.masks))
+	offSaved        = int(unsafe.Offsetof(Frame{}.saved))
 	offValues32     = int(unsafe.Offsetof(Frame{}.Values32))
 	offValues64     = int(unsafe.Offsetof(Frame{}.Values64))
 	offBases32      = int(unsafe.Offsetof(Frame{}.Bases32))
@@ -93,6 +114,16 @@ const (
 	offLaneOps      = int(unsafe.Offsetof(Frame{}.LaneOps))
 	offTop          = int(unsafe.Offsetof(Frame{}.Top))
 	offWaits        = int(unsafe.Offsetof(Frame{}.Waits))
+	offTurns        = int(unsafe.Offsetof(Frame{}.Turns))
+	offLastTurn     = int(unsafe.Offsetof(Frame{}.LastTurn))
+	offAlone        = int(unsafe.Offsetof(Frame{}.Alone))
+	offTurn         = int(unsafe.Offsetof(Frame{}.Turn))
+	offGridX        = int(unsafe.Offsetof(Frame{}.GridX))
+	offGridY        = int(unsafe.Offsetof(Frame{}.GridY))
+	offSharedWords  = int(unsafe.Offsetof(Frame{}.SharedWords))
+	offTurnMask     = int(unsafe.Offsetof(Frame{}.TurnMask))
+	offTurnChunks   = int(unsafe.Offsetof(Frame{}.TurnChunks))
+	offTurnLanes    = int(unsafe.Offsetof(Frame{}.TurnLanes))
 	offCounts       = int(unsafe.Offsetof(Frame{}.Counts))
 	offPlace        = int(unsafe.Offsetof(Frame{}.Place))
 	offAt           = int(unsafe.Offsetof(Frame{}.At))

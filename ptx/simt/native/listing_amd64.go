@@ -37,6 +37,13 @@ func (n *notes) note(at int, text string, target bool) {
 	n.list = append(n.list, noted{at, n.op, n.role, text, target})
 }
 
+// byOthers says of the last instruction that several others do it.
+func (n *notes) byOthers() {
+	if n.wanted {
+		n.list[len(n.list)-1].text += ByAVX2
+	}
+}
+
 // listing returns the noted instructions with their bytes.
 func (n *notes) listing(code []byte, end int) []Line {
 	lines := make([]Line, 0, len(n.list))
@@ -95,7 +102,7 @@ var shortNames = map[coding]mnemonic{
 // an opcode stands for several, reg chooses among the words.
 var generalNames = map[string]string{
 	"\x8b": "mov", "\x89": "mov", "\x03": "add", "\x2b": "sub", "\x23": "and", "\x0b": "or", "\x33": "xor", "\x3b": "cmp", "\x01": "add", "\x85": "test",
-	"\x0f\xaf": "imul", "\x69": "imul", "\x8d": "lea", "\x63": "movsxd", "\x0f\xb6": "movzx", "\x0f\xb7": "movzx", "\x0f\xbe": "movsx", "\x0f\xbf": "movsx", "\x0f\xb8": "popcnt",
+	"\x0f\xaf": "imul", "\x0f\xc1": "xadd", "\x69": "imul", "\x8d": "lea", "\x63": "movsxd", "\x0f\xb6": "movzx", "\x0f\xb7": "movzx", "\x0f\xbe": "movsx", "\x0f\xbf": "movsx", "\x0f\xb8": "popcnt",
 	"\x81": "add or adc sbb and sub xor cmp", "\xc1": "rol ror rcl rcr shl shr sal sar", "\xf7": "test test not neg mul imul div idiv", "\xc7": "mov",
 }
 

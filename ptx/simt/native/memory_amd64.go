@@ -234,6 +234,12 @@ func (c *compiler) load32(s *step, d, addresses []int, guard uint8, offset int) 
 	for part, reg := range d {
 		base := chunkBase(part, 2)
 		switch {
+		case k.Form == Vector && s.Space == Shared:
+			// The check has found all active addresses within a block's shared memory, so
+			// their lower halves say all. A gather of 16 lanes takes the time of one of 8.
+			c.lowerHalves(zmmT1, addresses[2*part:])
+			c.vex(coding{0, 1, 0, 0x90}, false, 7, 0, inReg(int(c.half(guard, part))))
+			c.evex(coding{1, 2, 0, 0x90}, zmm, reg, 0, vectorIndexed(base, zmmT1, 0, offset), masked{k: 7})
 		case k.Form == Vector:
 			for half := range 2 {
 				m := c.quarter(guard, part*2+half)

@@ -1,5 +1,5 @@
 // Package native turns the instructions of a lowered kernel into machine code
-// for amd64 processors with AVX-512, and runs it.
+// for amd64 processors with AVX-512 or AVX2, and runs it.
 //
 // It knows registers, lanes and stretches of memory, but no thread, no group
 // and no fault: package simt does everything that is not plain computation. Where
@@ -22,6 +22,13 @@
 // for each lane. These are the interpreter's own forms. The compiler guesses the
 // kinds from those of the constants; where control flow proves a guess wrong,
 // package simt compiles the kernel again without it.
+//
+// When all threads of a block have ended, the code may begin the next block of the
+// grid itself (chain_amd64.go), so that small blocks do not cost a return each.
+//
+// There is one compiler. It counts with the registers of AVX-512. For a processor that
+// has AVX2 alone the assembler does each such instruction by several others
+// (narrow_amd64.go).
 //
 // # What holds of the machine code
 //
@@ -74,6 +81,12 @@ type Constant struct {
 	Value uint64
 }
 
+// Index is a constant that holds the block's index in the grid, in dimension 0 to 2.
+type Index struct {
+	Ref
+	Dimension int
+}
+
 // Space is the memory that a load or store reaches.
 type Space uint8
 
@@ -94,6 +107,7 @@ const (
 	FlowJump                // to Target
 	FlowBranch              // to Target where the first source, a predicate, holds
 	FlowBarrier             // wait for all threads of the block
+	FlowExit                // the threads end, all that come here
 	FlowOther               // the caller knows; Successors says where it may lead
 )
 
@@ -130,6 +144,9 @@ type Kernel struct {
 	Carried   [Predicate + 1][2]int32 // slots of each class that carry values between basic blocks: first, and behind the last
 	Several   bool                    // a gang has the threads of several blocks
 	NoShared  bool                    // the lanes of a chunk may have different shared memories
+	Chained   bool                    // a gang has one block, so that the code itself may begin the next one
+	Indices   []Index                 // if Chained: the constants that differ from one block to the next
+	Narrow    bool                    // for AVX2 although the processor has AVX-512
 	Listed    bool                    // Code.Listing is wanted
 	Counted   bool                    // Frame.Counts and Frame.Place are wanted
 
@@ -168,6 +185,10 @@ type Line struct {
 	Op     int32  // the instruction of the kernel that it is for; -1 if it is for none
 	Role   string // what it does beside computing the result of Op
 }
+
+// ByAVX2 ends the Text of an instruction that the processor has not: Bytes are those of
+// AVX2 that do it.
+const ByAVX2 = "  (by AVX2)"
 
 // Listing returns the machine code in the order in which it lies in memory, if the
 // kernel was compiled to be listed.

@@ -384,11 +384,16 @@ func narrowOp(c *compiler, s *step) {
 	a := c.get(s.Op.Sources[0], s.sources[0])
 	d := c.fresh(s.D)
 	for part, reg := range d {
-		c.evex(vpmovqd, zmm, a[2*part], 0, inReg(reg), masked{})
-		c.evex(vpmovqd, zmm, a[2*part+1], 0, inReg(zmmT0), masked{})
-		c.evex(coding{1, 3, 1, 0x3a}, zmm, reg, reg, inReg(zmmT0), masked{}, 1)
+		c.lowerHalves(reg, a[2*part:])
 	}
 	c.settle(s, s.D, d)
+}
+
+// lowerHalves gets the lower halves of 16 values, which are in two registers.
+func (c *compiler) lowerHalves(to int, from []int) {
+	c.evex(vpmovqd, zmm, from[0], 0, inReg(to), masked{})
+	c.evex(vpmovqd, zmm, from[1], 0, inReg(zmmT0), masked{})
+	c.evex(coding{1, 3, 1, 0x3a}, zmm, to, to, inReg(zmmT0), masked{}, 1) // vinserti64x4
 }
 
 // wideOp multiplies to 64 bits.

@@ -30,6 +30,17 @@ type Inspector interface {
 	Inspect(image []byte) (ImageInfo, error)
 }
 
+// Preparer is what a device offers whose contexts take long to make: most of a context can be made
+// before it is known for whom.
+type Preparer interface {
+	// Prepare makes a context, which takes the device's memory as others do, and which the next Open
+	// completes. Host memory that the context will use, if any is given, is pinned there if that is
+	// possible.
+	Prepare(host []byte) error
+	// Discard closes the context that Prepare made, unless an Open has taken it.
+	Discard() error
+}
+
 // Placer is what a device offers that can load an image with its variables where
 // they were in another context. Elsewhere variables have the same addresses only
 // if the same images were loaded and unloaded in the same order.

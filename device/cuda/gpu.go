@@ -68,12 +68,15 @@ func (d *gpu) Open(config device.Config) (device.Context, error) {
 	if a.Base == 0 || a.Size == 0 || a.Base%g != 0 || a.Size%g != 0 || a.Base+a.Size < a.Base {
 		return nil, fmt.Errorf("arena of %d bytes at %#x: give multiples of %d: %w", a.Size, a.Base, g, device.ErrInvalidValue)
 	}
-	c := d.takePrepared()
-	if c == nil {
-		var err error
-		if c, err = d.bare(); err != nil {
-			return nil, err
+	if c := d.takePrepared(); c != nil {
+		if c.complete(config) == nil {
+			return c, nil
 		}
+		_ = c.Close() // it may have broken while it waited, and another may not
+	}
+	c, err := d.bare()
+	if err != nil {
+		return nil, err
 	}
 	if err := c.complete(config); err != nil {
 		_ = c.Close()

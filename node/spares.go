@@ -202,9 +202,16 @@ func (d *daemon) waitingSpares(id vgpu.DeviceID) (n int) {
 	return n
 }
 
-// nextSpares is when the loop looks again whether a spare can be started.
+// nextSpares is when the loop looks again whether a spare can be started; false if no device is to
+// have one.
 func (d *daemon) nextSpares() (at time.Duration, ok bool) {
-	return d.spares.look, d.live().Spare != SparesOff
+	stock := d.stock.Load()
+	for i := range stock.entries {
+		if d.wantedSpares(&stock.entries[i]) > 0 {
+			return d.spares.look, true
+		}
+	}
+	return 0, false
 }
 
 // ownTerms are those of a program of the node's own user that asks for nothing special.

@@ -35,6 +35,17 @@ type Inspector interface {
 	Inspect(image []byte) (ImageInfo, error)
 }
 
+// Preparer is implemented by devices whose contexts take long to make: most of a context can be made
+// before it is known for whom.
+type Preparer interface {
+	// Prepare makes a context, which takes the device's memory as others do, and which the next Open
+	// completes. Host memory that the context will use, if any is given, is pinned there if that is
+	// possible.
+	Prepare(host []byte) error
+	// Discard closes the context that Prepare made, unless an Open has taken it.
+	Discard() error
+}
+
 // Placer is implemented by devices that can load an image with its variables at the
 // addresses which they had in another context. On other devices variables get the same
 // addresses only if the same images are loaded and unloaded in the same order.

@@ -41,6 +41,7 @@ type Config struct {
 	Grants  GrantMode // whether programs need a grant
 
 	Warm          int           // workers that wait for clients
+	Spare         Spares        // workers that wait with a context, on each device
 	WorkerTimeout time.Duration // a worker that has not answered for this long is killed; 0: never
 	WorkerUIDs    UIDRange      // for workers of users; the zero value stands for a default
 	Grace         time.Duration // how long a shutdown waits for clients
@@ -183,6 +184,7 @@ func Default() Config {
 		Migrate: true,
 		Limits:  Limits{Clients: 1024, Default: UserLimits{Clients: 512}},
 		Warm:    2,
+		Spare:   SparesAuto,
 		Grace:   30 * time.Second,
 		Record:  Record{Limit: DefaultRecordLimit},
 		Connections: Connections{
@@ -223,6 +225,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("%d virtual GPUs on a device: give 1 or more", c.VGPUs)
 	case c.Visible < 0 || c.Warm < 0 || c.Limits.Clients < 1 || c.MaxIdle < 0 || c.Grace < 0 || c.WorkerTimeout < 0 || c.OrphanGrace < 0:
 		return errors.New("visible, warm, max_idle, grace, orphan_grace and worker_timeout must not be negative, and at least one client must be allowed")
+	case c.Spare < SparesAuto || c.Spare > maxSpares:
+		return fmt.Errorf("%d workers that wait with a context on each device: give 0 to %d, or auto", c.Spare, maxSpares)
 	case c.Handover && c.OrphanGrace == 0:
 		return errors.New("a node that hands over to the next (handover) must let its programs live on for a while: give it an orphan_grace above 0")
 	case c.WorkerTimeout > 0 && c.WorkerTimeout < MinWorkerTimeout:

@@ -448,18 +448,22 @@ func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
 	if err := d.admit(c); err != nil {
 		return nil, err
 	}
-	given := &provision{}
+	given, with := &provision{}, d.takeSpare(c)
 	defer func() {
 		if err != nil {
+			if with != nil {
+				with.worker.kill()
+			}
 			given.close()
 			d.detach(c)
 		}
 	}()
-	ring, arena, err := wire.Create(wire.DefaultGeometry)
-	if err != nil {
+	if with != nil {
+		given.files = with.files
+	} else if given.files, err = createShared(); err != nil {
 		return nil, refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
 	}
-	given.files = []control.Held{{Name: "ring", File: ring}, {Name: "arena", File: arena}}
+	ring, arena := given.files[0].File, given.files[1].File
 	c.ring, c.data = ring.Name(), arena.Name()
 	serve := d.serveOf(c)
 	serve.Identity = c.ring
@@ -474,7 +478,7 @@ func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
 	if err != nil {
 		return nil, refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
 	}
-	if given.worker, given.stock, err = d.employWith(c, serve, given.files, nil); err != nil {
+	if given.worker, given.stock, err = d.employWith(c, serve, given.files, nil, with); err != nil {
 		shared.Unmap()
 		return nil, err
 	}
@@ -486,6 +490,15 @@ func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
 		shared.Unmap()
 	}
 	return given, err
+}
+
+// createShared makes the memory that a client shares with its program.
+func createShared() ([]control.Held, error) {
+	ring, arena, err := wire.Create(wire.DefaultGeometry)
+	if err != nil {
+		return nil, err
+	}
+	return []control.Held{{Name: "ring", File: ring}, {Name: "arena", File: arena}}, nil
 }
 
 // introduce gives a client the worker that was found for it. If the client is to outlive the

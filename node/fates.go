@@ -63,7 +63,7 @@ func (d *daemon) mpsOf(c *client) (use *control.MPS) {
 		case folder == "":
 			d.fates.Refused(d.now(), fate.Client(c.id))
 		default:
-			use = &control.MPS{Pipe: folder, Shared: true, Share: c.share}
+			use = d.mps.used(true, c.share)
 		}
 	})
 	return use
@@ -97,6 +97,7 @@ func (d *daemon) sharedFault(c *client, device int, why string) {
 	d.sharedFaults++
 	d.log.Warn("a fault has ended what programs ran that share a GPU under MPS: each goes on by itself, and the one that faults again has caused it", "device", device, "seen by", c.id, "reason", why)
 	d.renewOthers(c, device)
+	d.endBrokenSpares()
 }
 
 // renewOthers has the other clients of a device rebuilt, since the fault has ended their

@@ -88,6 +88,9 @@ func (d *daemon) nextAlarm() (at time.Duration, ok bool) {
 	if look, some := d.nextBorrowing(); some && (!ok || look < at) {
 		at, ok = look, true
 	}
+	if look, some := d.nextSpares(); some && (!ok || look < at) {
+		at, ok = look, true
+	}
 	if d.books.dirty && (!ok || d.books.due < at) {
 		at, ok = d.books.due, true
 	}

@@ -37,6 +37,7 @@ type state struct {
 	traced     int           // clients whose programs are traced
 	borrowing  *borrowing    // nil: the node neither borrows nor lends
 
+	spares     spares
 	loans      map[vgpu.ClientID]*loan // of further devices, by their numbers
 	greetings  map[vgpu.DeviceID]*greeting
 	lentBefore map[lentTo]lentPast     // what guests did that have left
@@ -58,6 +59,7 @@ type state struct {
 func newState(core *vgpu.Core, workerTimeout time.Duration) state {
 	return state{
 		fates: fate.NewBook(), core: core, heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, loans: map[vgpu.ClientID]*loan{}, greetings: map[vgpu.DeviceID]*greeting{}, mapped: map[vgpu.DeviceID]ranOn{}, lentBefore: map[lentTo]lentPast{}, grants: map[string]*granted{}, perUser: map[string]int{}, perOwner: map[string]uint64{},
+		spares:    spares{all: map[vgpu.ClientID]*spare{}, rests: map[vgpu.DeviceID]time.Duration{}},
 		preempted: map[vgpu.Reason]uint64{}, changes: deviceChanges{leaving: map[vgpu.DeviceID]*leaving{}}, probing: map[int]chan struct{}{},
 	}
 }
@@ -88,6 +90,7 @@ type client struct {
 	// ---
 	since     time.Duration
 	worker    *workerProcess // nil until it has one
+	spare     *spare         // what its worker was, until the client wants a device; nil if nothing
 	shared    *wire.Shared   // the ring only, to tell the program why the client is ended
 	ending    bool
 	refused   bool // it was never attached; its connection stays open to tell the program why
@@ -167,6 +170,7 @@ func (d *daemon) loop() {
 		select {
 		case f := <-d.events:
 			f()
+			d.tendSpares()
 		case <-alarm.C:
 			d.step(d.now(), vgpu.Tick{})
 			d.checkWorkers()
@@ -174,6 +178,7 @@ func (d *daemon) loop() {
 			d.expireGrants()
 			d.returnCleared()
 			d.tendBorrowing()
+			d.tendSpares()
 			d.saveDue()
 		}
 	}
@@ -202,7 +207,7 @@ func (d *daemon) step(now time.Duration, e vgpu.Event) {
 }
 
 // drain lets no more clients in.
-func (d *daemon) drain() { d.draining = true }
+func (d *daemon) drain() { d.draining, d.spares.look = true, 0 }
 
 // endAll ends all clients.
 func (d *daemon) endAll(reason string, kill bool) {
@@ -349,6 +354,7 @@ func (d *daemon) forget(c *client) {
 	d.untrace(c)
 	d.forgetFile(c)
 	d.dropLoans(c)
+	d.leaveSpare(c)
 	used := d.remember(c)
 	d.countUser(d.gone[len(d.gone)-1])
 	if c.isGuest() {
@@ -392,7 +398,11 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 			c.wanting, c.wantedAt = true, now
 		}
 		c.pinned = c.guest.pins(vgpu.DeviceID(m.Pinned))
-		d.step(now, vgpu.Want{Client: c.id, Need: m.Memory, Estimate: m.Estimate, Pinned: c.pinned})
+		d.spareUsed(c, func() {
+			d.step(now, vgpu.Want{Client: c.id, Need: m.Memory, Estimate: m.Estimate, Pinned: c.pinned})
+		})
+	case control.Forgone:
+		d.leaveSpare(c)
 	case control.Grow:
 		d.step(now, vgpu.Grow{Client: c.id, Need: m.Memory})
 	case control.Released:
@@ -538,6 +548,10 @@ func (d *daemon) perform(effects []vgpu.Effect) {
 	for _, e := range effects {
 		if l := d.loans[e.Client]; l != nil {
 			d.performLoan(l, e)
+			continue
+		}
+		if s := d.spares.all[e.Client]; s != nil {
+			d.performSpare(s, e)
 			continue
 		}
 		c := d.clients[e.Client]

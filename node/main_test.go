@@ -40,6 +40,8 @@ func testProcess(mode string) error {
 	switch mode {
 	case "worker":
 		return testWorker()
+	case "costly worker":
+		return costlyWorker()
 	case "real worker":
 		return realWorker()
 	case "mixed worker":

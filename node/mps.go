@@ -16,6 +16,7 @@ import (
 	"log/slog"
 
 	"muster/device"
+	"muster/wire/control"
 	"muster/wire/status"
 )
 
@@ -366,6 +367,28 @@ func (s *mpsService) nowhere() string {
 		return ""
 	}
 	return "/nonexistent/muster-keeps-mps-away"
+}
+
+// used is how a worker uses the service whose client may share it or not; nil: as if there were none.
+func (s *mpsService) used(shares bool, share int) *control.MPS {
+	nowhere := s.nowhere()
+	if nowhere == "" {
+		return nil
+	}
+	if folder := s.folder(); shares && folder != "" {
+		return &control.MPS{Pipe: folder, Shared: true, Share: share}
+	}
+	return &control.MPS{Pipe: nowhere}
+}
+
+// startedAgain is how often the control daemon was started anew.
+func (s *mpsService) startedAgain() int {
+	if s == nil {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.restarts
 }
 
 // retire removes the folder of a service that no longer runs. A control daemon of an earlier

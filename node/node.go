@@ -164,6 +164,7 @@ func Run(ctx context.Context, cfg Config, opts Options) error {
 	<-accepted
 	d.places.Close()
 	d.turned.Close()
+	d.stopSpares()
 	d.pool.stop()
 	for _, s := range opts.Services {
 		s.Stop()

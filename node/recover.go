@@ -150,7 +150,7 @@ func (d *daemon) serveOf(c *client) control.Serve {
 // employWith finds a worker for a client, and gives it the files and the present
 // devices. It returns the inventory that the worker knows, so that assign can tell it
 // what has changed since.
-func (d *daemon) employWith(c *client, serve control.Serve, kept []control.Held, left *legacy) (*workerProcess, *inventory, error) {
+func (d *daemon) employWith(c *client, serve control.Serve, kept []control.Held, left *legacy, with *spare) (*workerProcess, *inventory, error) {
 	stock := d.stock.Load()
 	serve.Devices = c.configs(stock)
 	locks, err := stock.openLocks()
@@ -168,7 +168,7 @@ func (d *daemon) employWith(c *client, serve control.Serve, kept []control.Held,
 		defer closeHeld(shared)
 		files = append(files, shared[0].File)
 	}
-	w, err := d.employ(c, serve, files, left)
+	w, err := d.employ(c, serve, files, left, with)
 	return w, stock, err
 }
 
@@ -217,6 +217,7 @@ func (d *daemon) rebuild(c *client) {
 	c.why, c.worker, c.device, c.wanting, c.pulse = "", nil, vgpu.AnyDevice, false, pulse{}
 	c.told, c.unsettled, c.renewing = vgpu.Usage{}, false, 0
 	d.dropLoans(c)
+	d.leaveSpare(c)
 	d.step(d.now(), vgpu.Faulted{Client: c.id})
 	serve := d.serveOf(c)
 	serve.Recover, serve.Resume, serve.Lease, serve.Committed = true, true, c.lease, c.committed
@@ -320,7 +321,7 @@ func (d *daemon) reemploy(c *client, serve control.Serve) error {
 	if err != nil || kept == nil {
 		return err
 	}
-	w, stock, err := d.employWith(c, serve, kept, left)
+	w, stock, err := d.employWith(c, serve, kept, left, nil)
 	if err != nil {
 		return err
 	}

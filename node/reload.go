@@ -96,6 +96,7 @@ func (d *daemon) apply(next Config, add []coming) {
 	}
 	d.heart.interval = newHeartbeat(kept.WorkerTimeout).interval
 	d.pool.keep(kept.Warm)
+	d.spares.look = 0
 	d.configure(was, &kept)
 	d.applyDevices(was, &kept, add)
 	d.log.Info("the configuration was read again", "changed", strings.Join(changed, ", "))
@@ -143,6 +144,7 @@ func changedSettings(a, b *Config) []string {
 		{"limits", func(c *Config) any { return c.Limits }},
 		{"grants", func(c *Config) any { return c.Grants }},
 		{"warm", func(c *Config) any { return c.Warm }},
+		{"spare", func(c *Config) any { return c.Spare }},
 		{"worker_timeout", func(c *Config) any { return c.WorkerTimeout }},
 		{"worker_uids", func(c *Config) any { return c.WorkerUIDs }},
 		{"grace", func(c *Config) any { return c.Grace }},

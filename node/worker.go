@@ -298,17 +298,18 @@ func (w *workerProcess) ending() string {
 
 // employ finds a worker for a client and starts it. A warm worker may have been killed
 // while it waited, as when memory ran out, which is not the program's fault: if a worker
-// ends before it is ready and does not say why, another one is tried, up to maxTries.
-func (d *daemon) employ(c *client, serve control.Serve, files []*os.File, left *legacy) (*workerProcess, error) {
+// ends before it is ready and does not say why, another one is tried, up to maxTries. with is the
+// spare that the client was given; nil if none.
+func (d *daemon) employ(c *client, serve control.Serve, files []*os.File, left *legacy, with *spare) (*workerProcess, error) {
 	for try := 1; ; try++ {
-		w, err := d.pool.take(try == 1)
-		if err != nil {
-			return nil, because(err, resultSystemNotReady, "%v", err)
-		}
 		if c.peer.user.uid != nobody {
 			serve.Owner = c.peer.key()
 		}
 		serve.MPS = d.mpsOf(c)
+		w, err := d.anyWorker(&serve, with, try)
+		if err != nil {
+			return nil, because(err, resultSystemNotReady, "%v", err)
+		}
 		if err = d.lend(w, &c.peer.user, &serve); err == nil {
 			if left != nil { // a failure to write is reported, but no reason to end the client
 				d.ask(func() { _ = d.writeDown(c, w) })
@@ -319,6 +320,7 @@ func (d *daemon) employ(c *client, serve control.Serve, files []*os.File, left *
 			return w, nil
 		}
 		d.dismiss(w)
+		d.ask(func() { d.leaveSpare(c) })
 		if d.refusedByMPS(c, &serve, err) {
 			continue
 		}
@@ -330,6 +332,19 @@ func (d *daemon) employ(c *client, serve control.Serve, files []*os.File, left *
 		}
 		d.log.Warn("a worker ended before it was ready: another is started", "client", c.id, "ending", w.ending())
 	}
+}
+
+// anyWorker finds a worker for a client at the given try: the spare that it was given, if that has
+// the terms it needs, or one of the pool.
+func (d *daemon) anyWorker(serve *control.Serve, with *spare, try int) (*workerProcess, error) {
+	switch {
+	case with == nil || try > 1:
+	case with.serves(d, serve.MPS, serve.Pace):
+		return with.worker, nil
+	default:
+		d.dismiss(with.worker)
+	}
+	return d.pool.take(try == 1)
 }
 
 // dismiss ends a worker, waits until it has exited, and takes its user number back.

@@ -65,6 +65,7 @@ else (the values are the defaults where there are some):
                                   # program says batch), or any; share: the most of a GPU's multiprocessors for each program, under MPS
   grants: optional                # required: only programs of jobs that were granted devices are served
   warm: 2                         # worker processes that wait for programs
+  spare: auto                     # workers that wait with a context open, on each device: auto, off or a number
   worker_timeout: 10s             # a worker that answers nothing for so long is killed; 0: none is
   worker_uids: 1879048192-2147483647   # of a node that is root: user numbers for its workers, which nobody has
   grace: 30s                      # how long a shutdown waits for programs
@@ -107,7 +108,7 @@ in the same way. If none comes within orphan_grace, the programs end, and are to
 SIGHUP has it read the file again. If anything in it is wrong, the log says what, and
 everything stays as it was. Devices that the file no longer has are drained and then
 removed, new ones are added; allow, vgpus (of devices that come), visible, policy,
-max_idle, quantum, latency (for new programs), migrate, swap.size, defer, limits, grants, warm, worker_timeout and grace take
+max_idle, quantum, latency (for new programs), migrate, swap.size, defer, limits, grants, warm, spare, worker_timeout and grace take
 effect at once. The log names what else has changed, and takes effect at the next start.
 
 With --head it is also a node of a cluster: an agent runs what the cluster's head
@@ -132,7 +133,7 @@ type nodeFlags struct {
 	vgpus, visible, warm                 int
 	maxIdle, grace, workerTimeout        time.Duration
 	orphanGrace                          time.Duration
-	state, quantum, mps, mapping         string
+	state, quantum, mps, mapping, spare  string
 	handover                             bool
 	deferCopies, jsonLog, textLog, child bool
 	plain, ivm, ivmRoot                  bool
@@ -181,6 +182,7 @@ func newNode() *cobra.Command {
 	flags.BoolVar(&f.deferCopies, "defer", false, "keep copies on the host until a kernel needs them")
 	flags.StringVar(&f.grants, "grants", "optional", "required: serve only programs of jobs that were granted devices (muster grant); optional: others too")
 	flags.IntVar(&f.warm, "warm", 2, "worker processes that wait for programs")
+	flags.StringVar(&f.spare, "spare", node.SparesAuto.String(), "worker processes that wait with a context open, on each device: a number, off, or auto for one on each NVIDIA GPU with much memory")
 	flags.DurationVar(&f.workerTimeout, "worker-timeout", 10*time.Second, "so long without an answer, a worker is killed; 0: never")
 	flags.DurationVar(&f.grace, "grace", 30*time.Second, "how long a shutdown waits for programs")
 	flags.DurationVar(&f.orphanGrace, "orphan-grace", 2*time.Minute, "how long programs go on without the daemon, until it is started again; 0: they end with it")
@@ -272,6 +274,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"recover", func() (err error) { cfg.Recover, err = nodefile.OnOff(f.recover); return err }},
 		{"grants", func() (err error) { cfg.Grants, err = node.ParseGrantMode(f.grants); return err }},
 		{"warm", func() error { cfg.Warm = f.warm; return nil }},
+		{"spare", func() (err error) { cfg.Spare, err = node.ParseSpares(f.spare); return err }},
 		{"worker-timeout", func() error { cfg.WorkerTimeout = f.workerTimeout; return nil }},
 		{"grace", func() error { cfg.Grace = f.grace; return nil }},
 		{"orphan-grace", func() error { cfg.OrphanGrace = f.orphanGrace; return nil }},

@@ -488,7 +488,7 @@ func exitAs(c *cobra.Command, state *os.ProcessState, err error) error {
 
 // startPrivateNode starts a node for one program, and says so.
 func startPrivateNode(c *cobra.Command, socket string, more ...string) (stop func(), err error) {
-	stop, err = startChildNode(c.ErrOrStderr(), append([]string{"--socket", socket, "--warm", "1", "--log-level", "warn", "--text-log"}, more...)...)
+	stop, err = startChildNode(c.ErrOrStderr(), append([]string{"--socket", socket, "--warm", "1", "--spare", "off", "--log-level", "warn", "--text-log"}, more...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ import (
 type gpuContext struct {
 	dev    *gpu
 	handle C.mcu_handle
-	arena  device.Arena
+	arena  device.Arena // zero until complete has reserved it
 
 	print    func([]byte)
 	complain func([]byte)
@@ -72,8 +72,8 @@ type gpuContext struct {
 
 var _ device.Context = (*gpuContext)(nil)
 
-func newContext(d *gpu, handle C.mcu_handle, a device.Arena, stack uint64) *gpuContext {
-	return &gpuContext{dev: d, handle: handle, arena: a, stack: stack, ended: make(chan struct{}), released: make(chan struct{})}
+func newContext(d *gpu, handle C.mcu_handle, stack uint64) *gpuContext {
+	return &gpuContext{dev: d, handle: handle, stack: stack, ended: make(chan struct{}), released: make(chan struct{})}
 }
 
 // Err returns why the context has ended, or nil.
@@ -476,7 +476,9 @@ func (c *gpuContext) release(sound bool) error {
 		size := C.size_t(p.size())
 		note(failed(C.mcu_unmap(inside, C.uint64_t(p.from), &size, 1)))
 	}
-	note(failed(C.mcu_reserve_free(inside, C.uint64_t(c.arena.Base), C.size_t(c.arena.Size))))
+	if c.arena.Size > 0 { // else it was prepared only
+		note(failed(C.mcu_reserve_free(inside, C.uint64_t(c.arena.Base), C.size_t(c.arena.Size))))
+	}
 	if sound {
 		note(failed(C.mcu_context_destroy(c.handle)))
 	}

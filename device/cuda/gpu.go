@@ -8,6 +8,7 @@ import "C"
 import (
 	"fmt"
 	"maps"
+	"sync"
 	"unsafe"
 
 	"muster/device"
@@ -19,9 +20,15 @@ type gpu struct {
 	info   device.Info
 
 	takeStdout bool
+
+	mu       sync.Mutex
+	prepared *gpuContext // that the next Open takes; nil if there is none
 }
 
-var _ device.Device = (*gpu)(nil)
+var (
+	_ device.Device   = (*gpu)(nil)
+	_ device.Preparer = (*gpu)(nil)
+)
 
 func newDevice(ordinal int) (*gpu, error) {
 	d := &gpu{}
@@ -55,12 +62,67 @@ func (d *gpu) Info() device.Info {
 	return info
 }
 
-// Open makes a context of the device and reserves its arena.
+// Open makes a context of the device, or takes the one that was prepared, and reserves its arena.
 func (d *gpu) Open(config device.Config) (device.Context, error) {
 	a, g := config.Arena, d.info.Granularity
 	if a.Base == 0 || a.Size == 0 || a.Base%g != 0 || a.Size%g != 0 || a.Base+a.Size < a.Base {
 		return nil, fmt.Errorf("arena of %d bytes at %#x: give multiples of %d: %w", a.Size, a.Base, g, device.ErrInvalidValue)
 	}
+	if c := d.takePrepared(); c != nil {
+		if c.complete(config) == nil {
+			return c, nil
+		}
+		_ = c.Close() // it may have broken while it waited, and another may not
+	}
+	c, err := d.bare()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.complete(config); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Prepare makes a context with everything that does not depend on whose it will be: the next Open
+// takes it. Of a context without an arena nothing can be used.
+func (d *gpu) Prepare(host []byte) error {
+	c, err := d.bare()
+	if err != nil {
+		return err
+	}
+	if len(host) > 0 {
+		_, _ = c.Pin(host) // copies are slower without, and whoever uses the context pins it again
+	}
+	d.mu.Lock()
+	former := d.prepared
+	d.prepared = c
+	d.mu.Unlock()
+	if former != nil {
+		return former.Close()
+	}
+	return nil
+}
+
+// Discard closes the context that was prepared, if no Open has taken it.
+func (d *gpu) Discard() error {
+	if c := d.takePrepared(); c != nil {
+		return c.Close()
+	}
+	return nil
+}
+
+func (d *gpu) takePrepared() *gpuContext {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := d.prepared
+	d.prepared = nil
+	return c
+}
+
+// bare makes a context that has no arena yet.
+func (d *gpu) bare() (*gpuContext, error) {
 	var handle C.mcu_handle
 	var stack C.size_t
 	if err := failed(C.mcu_context_create(d.handle, &handle, &stack)); err != nil {
@@ -69,26 +131,7 @@ func (d *gpu) Open(config device.Config) (device.Context, error) {
 		}
 		return nil, fmt.Errorf("making a context on %s: %w", d.info.Name, err)
 	}
-	if err := reserve(handle, a); err != nil {
-		C.mcu_context_destroy(handle)
-		return nil, err
-	}
-	c := newContext(d, handle, a, uint64(stack))
-	c.touches = config.Touches
-	if d.takeStdout && config.Print != nil {
-		c.print, c.complain = config.Print, config.Complain
-		var err error
-		if c.prints, err = takeStdout(); err != nil {
-			_ = c.Close()
-			return nil, err
-		}
-		if config.Complain != nil {
-			if c.sieve, err = takeStderr(); err != nil {
-				_ = c.Close()
-				return nil, err
-			}
-		}
-	}
+	c := newContext(d, handle, uint64(stack))
 	err := c.moreRings()
 	if err == nil {
 		err = c.bulkMemory()
@@ -98,6 +141,23 @@ func (d *gpu) Open(config device.Config) (device.Context, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// complete gives a bare context its arena, and where what its kernels print goes.
+func (c *gpuContext) complete(config device.Config) error {
+	if err := reserve(c.handle, config.Arena); err != nil {
+		return err
+	}
+	c.arena, c.touches = config.Arena, config.Touches
+	if !c.dev.takeStdout || config.Print == nil {
+		return nil
+	}
+	c.print, c.complain = config.Print, config.Complain
+	var err error
+	if c.prints, err = takeStdout(); err == nil && config.Complain != nil {
+		c.sieve, err = takeStderr()
+	}
+	return err
 }
 
 // reserve reserves exactly the addresses of an arena. The driver takes the address as

@@ -279,3 +279,39 @@ func TestChangedGraphs(t *testing.T) {
 		}
 	})
 }
+
+// A context that was prepared is the next Open's, with the memory that was pinned there; one that is
+// discarded leaves the next Open as it would be.
+func TestPreparedContexts(t *testing.T) {
+	withStandin(t, func(t *testing.T, b *bench) {
+		d := b.Context.(*gpuContext).dev
+		host := make([]byte, 1<<20)
+		config := device.Config{Arena: device.Arena{Base: testBase + 1<<40, Size: 64 << 20}}
+		for _, discards := range []bool{false, true, false} {
+			b.ok(d.Prepare(host))
+			made := d.prepared
+			if discards {
+				b.ok(d.Discard())
+			}
+			opened, err := d.Open(config)
+			b.ok(err)
+			c := opened.(*gpuContext)
+			if same := c == made; same == discards || d.prepared != nil {
+				t.Errorf("discarded %v: the context is the prepared one: %v", discards, same)
+			}
+			if pinned := c.pinnedParts(host) != nil; pinned == discards {
+				t.Errorf("discarded %v: the memory is pinned: %v", discards, pinned)
+			}
+			b.ok(c.Map(config.Arena.Base, b.g))
+			s, err := c.NewStream()
+			b.ok(err)
+			b.ok(s.Fill(config.Arena.Base, 7, 4, 1))
+			b.ok(s.Synchronise(b.ctx))
+			b.ok(c.Close())
+		}
+		b.ok(d.Prepare(nil))
+		b.ok(d.Prepare(nil)) // replaces the first
+		b.ok(d.Discard())
+		b.ok(d.Discard())
+	})
+}

@@ -1,6 +1,6 @@
 // How long it takes to create elements: on a CPU and on a GPU, one after the other.
 //
-//     muster run -- ./ivm-create [--repeat 20] [--gpus 0]
+//     muster run -- ./ivm-create [--repeat 20] [--gpus 0] [--pause 500]
 //
 // Each element notes when its process began, when it had entered, and when its first kernel could be launched.
 // The first element prints, for each kind, the least and the median microseconds of the way to each of them,
@@ -19,6 +19,7 @@ struct times {
     double at[MOMENTS];
 };
 static struct times *times;
+static long pause_ms; // before each element
 
 static double clock_time(void) {
     struct timespec t;
@@ -37,6 +38,7 @@ static void measure(const char *name, int kind) {
     MUST(ivmCreateDev(0, kind, &device));
     for (long i = 0; i < gpu.repeat; i++) {
         ivm_pe pe;
+        nanosleep(&(struct timespec){pause_ms / 1000, pause_ms % 1000 * 1000000}, NULL);
         double asked = clock_time();
         MUST(ivmCreatePEs(device, 1, &pe));
         MUST(ivmWait(pe));
@@ -62,7 +64,9 @@ static void measure(const char *name, int kind) {
 
 int main(int argc, char **argv) {
     double begun = clock_time();
-    static const struct gpu_option own[] = {{"gpus", "0 for elements on CPUs only", GPU_WORD, &division.gpus, false}, {0}};
+    static const struct gpu_option own[] = {{"gpus", "0 for elements on CPUs only", GPU_WORD, &division.gpus, false},
+                                              {"pause", "milliseconds before each element", GPU_NUMBER, &pause_ms, false},
+                                              {0}};
     int id;
     gpu.repeat = 20;
     gpu_options(argc, argv, "creates elements", NULL, "elements of each kind", own);

@@ -40,7 +40,7 @@ norm_shares norm_usage num_nodes number overhead own_gpu_utilization p95 p95_fra
 p95_slowdown p95_spread pending pid placed preempted preemptions priority private_slots probability processes
 processes_ended programs progress puts queued queued_in_truth rank raw_shares rebuilds recalled
 refused registers remote_gpu_jobs remote_share requeues restarts row running runs samples seed
-seeds share shared_gpu_jobs shares signal slurms speed started started_together step stopped
+seeds share shared_gpu_jobs shares signal slurms spares speed started started_together step stopped
 stops swaps tasks thread to turns uneven unfinished unknown unseen use used users users_left_out
 vgpus vgpus_free virtual_device waiting waits weight window worker_pid workers wrong
 `)

@@ -33,17 +33,23 @@ func TestTheGuideInCDecidesTheSame(t *testing.T) {
 		}
 		for range 300 {
 			worker, seconds := rng.IntN(workers), rng.Float64()
-			if rng.IntN(100) == 0 {
+			switch rng.IntN(100) {
+			case 0:
 				seconds = -1
+			case 1, 2:
+				seconds = -2
 			}
 			if lies && rng.IntN(4) == 0 {
 				seconds = []float64{math.NaN(), math.Inf(1), math.MaxFloat64, 0, 5e-324, 1e-310, 1e300}[rng.IntN(7)]
 			}
 			fmt.Fprintln(&in, worker, seconds)
 			from, to := items, items
-			if seconds < 0 {
+			switch {
+			case seconds == -1:
 				g.Lose(worker)
-			} else {
+			case seconds == -2:
+				g.Again()
+			default:
 				var ok bool
 				from, to, ok = g.Next(worker, seconds)
 				if ok && (from < 0 || from >= to || to > items) {

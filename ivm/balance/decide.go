@@ -35,24 +35,57 @@ func Share(items, part, parts int) (from, to int) {
 type Guide struct {
 	items, given int
 	workers      []guided
+
+	rounds int        // how often all items were handed out
+	fewer  bool       // in this round slow workers get nothing
+	longs  [2]float64 // how long the last round took with all workers, and with fewer; 0: unknown
 }
 
-// guided is what is known of a worker.
+// guided is what is known of a worker. A piece takes a time of its own, such as for transfers and for
+// starting a kernel, and a time for each item. Small kernels take as long as large ones until the
+// GPU is full, so the first part may be most of it.
 type guided struct {
-	// items that it has done, and the seconds that it took for them. Earlier pieces count less and
-	// less: the first ones contain what a device does once, such as loading its kernels.
-	items, seconds float64
-	most           int // items of its largest piece
-	has            int // items that it does now
-	dead           bool
+	// Sums over its pieces: how many, their items and seconds, and products. Earlier pieces count
+	// less and less: the first ones contain what a device does once, such as loading its kernels.
+	pieces, items, seconds, squares, products float64
+	fixed                                     float64 // seconds of a piece, whatever its size
+	least                                     float64 // seconds of its shortest piece: no piece takes less, so noise cannot make fixed larger
+	most                                      int     // items of its largest piece
+	has                                       int     // items that it does now
+	since                                     float64 // seconds of its pieces in this round before that
+	dead                                      bool
+	idle                                      bool // it was given nothing in this round, and will not ask again
 }
 
-// speed is in items a second; 0 if it is not known.
-func (w *guided) speed() float64 {
-	if w.items == 0 || w.seconds <= 0 || w.items/w.seconds > fastest {
+// each is the seconds that an item takes; 0 if that is not known: after one piece nobody knows how
+// much of its time was for the items.
+func (w *guided) each() float64 {
+	if w.pieces <= 1 || w.seconds <= 0 || w.items/w.seconds > fastest {
 		return 0
 	}
-	return w.items / w.seconds
+	all := w.seconds / w.items
+	return max(all-w.fixed*w.pieces/w.items, all/dearest)
+}
+
+// note adds a piece that the worker has done.
+func (w *guided) note(items, seconds float64) {
+	w.pieces = keeps*w.pieces + 1
+	w.items = keeps*w.items + items
+	w.seconds = min(keeps*w.seconds+seconds, math.MaxFloat64)
+	w.squares = keeps*w.squares + items*items
+	w.products = min(keeps*w.products+items*seconds, math.MaxFloat64)
+	// The line through the pieces, if they are of different sizes; else what was known stays.
+	if spread := w.pieces*w.squares - w.items*w.items; spread > 0.1*w.pieces*w.squares {
+		slope := (w.pieces*w.products - w.items*w.seconds) / spread
+		w.fixed = (w.seconds - slope*w.items) / w.pieces
+	}
+	if !(w.fixed > 0) { // nor a number
+		w.fixed = 0
+	}
+	if w.least == 0 || seconds < w.least {
+		w.least = seconds
+	}
+	w.fixed = min(w.fixed, w.least)
 }
 
 // took is a time that a worker says, or 0 if that is none: a clock that was not read, or a division by
@@ -67,14 +100,27 @@ func took(seconds float64) float64 {
 // Sizes of pieces. The first pieces are small, since no speed is known: a core may take a thousand
 // times as long as a GPU. Then each worker gets half of its share of the rest, where shares are
 // chosen so that all workers end together: the other half corrects errors of the estimate. Pieces
-// grow step by step, since a small piece says little about the speed of a GPU. The least piece is a
-// small part of all that a worker does, since handing out a piece has a cost.
+// grow step by step, since a small piece says little about the speed of a GPU. A piece is not so
+// small that the time which every piece takes would be a large part of it, nor than a small part of
+// all that a worker does, since handing out a piece has a cost.
+//
+// Workers that are much slower than the fastest get nothing where all of them together would do
+// less than tooLittle of the work: the errors of the estimates are larger than that. Where they
+// would do more, a round with them and one without show what is better, since they may slow the
+// others down; if the other way was nearly as good, it is tried again every retry rounds.
 const (
 	firstPart = 4096 // a worker's first piece is this part of an even share
 	growth    = 8    // a piece is at most this many times as large as the worker's largest before
 	restPart  = 2
 	leastPart = 64
+	paysFrom  = 16  // a piece takes this many times its fixed time for its items, if it can
 	keeps     = 0.5 // how much of what was known before a piece counts after it
+	dearest   = 64  // an item takes at least this part of its piece's time, in proportion
+
+	slow      = 8.0      // a worker this many times slower than the fastest is slow
+	tooLittle = 1.0 / 32 // of the work, by all slow workers
+	retry     = 16
+	nearly    = 1.1 // times as long: then the other way may be the better one by now
 
 	fastest = 1e100 // items a second; a greater speed is an error of the clock
 )
@@ -85,20 +131,20 @@ func NewGuide(items, workers int) *Guide {
 }
 
 // Next notes that a worker has done its piece in that many seconds, and returns its next piece; ok
-// is false if there is none for it. For a worker's first piece seconds is ignored.
+// is false if there is none for it in this round. For a worker's first piece seconds is ignored.
 func (g *Guide) Next(worker int, seconds float64) (from, to int, ok bool) {
 	w := &g.workers[worker]
 	if w.has > 0 {
-		w.items = keeps*w.items + float64(w.has)
-		w.seconds = min(keeps*w.seconds+took(seconds), math.MaxFloat64)
+		w.note(float64(w.has), took(seconds))
+		w.since = min(w.since+took(seconds), math.MaxFloat64)
 		w.has = 0
 	}
 	left := g.items - g.given
-	if left == 0 {
-		return g.items, g.items, false
+	n := 0
+	if left > 0 {
+		n = g.size(worker, left)
 	}
-	n := g.size(worker, left)
-	if n == 0 {
+	if w.idle = n == 0; w.idle {
 		return g.items, g.items, false
 	}
 	from, to = g.given, g.given+n
@@ -109,36 +155,161 @@ func (g *Guide) Next(worker int, seconds float64) (from, to int, ok bool) {
 // size is how many items a worker's next piece has; 0 if the others end sooner without it.
 func (g *Guide) size(worker, left int) int {
 	w := &g.workers[worker]
-	own := w.speed()
-	if own == 0 {
-		return min(left, max(1, g.items/len(g.workers)/firstPart))
-	}
-	all, busy := 0.0, false
+	own := w.each()
+	alone, busy := true, false
 	for i := range g.workers {
 		x := &g.workers[i]
-		if x.dead {
-			continue
-		}
-		speed := x.speed()
-		if speed == 0 {
-			speed = own // unknown: as fast as the one that asks
-		}
-		all += speed
+		alone = alone && (i == worker || x.dead || g.without(x))
 		busy = busy || x.has > 0
 	}
-	if busy && 1/own > float64(left)/all { // one item takes it longer than the rest takes all
+	switch {
+	case g.without(w) && !alone:
+		return 0
+	case alone && !busy:
+		return left
+	case own == 0 && (w.pieces == 0 || w.seconds <= 0):
+		return min(left, max(1, g.items/len(g.workers)/firstPart))
+	case own == 0:
+		return g.second(w, left, busy)
+	}
+	// All that may still take items end together if each takes those that it can do until then.
+	end, rate := g.end(w, float64(left))
+	can := (end - w.fixed) / own
+	if busy && !(can >= 1) { // the rest is done before this worker is done with one item
 		return 0
 	}
-	share := own / all
-	n := max(int(float64(left)*share/restPart), int(float64(g.items)*share/leastPart))
-	if w.most <= left/growth { // else it may get all that is left, and growth times that is too large a number
-		n = min(n, growth*w.most)
+	n := max(can/restPart, min(can, paysFrom*w.fixed/own), float64(g.items)/own/rate/leastPart)
+	piece := left
+	if n < float64(left) {
+		piece = min(left, max(1, int(n)))
 	}
-	return min(left, max(1, n))
+	if w.most <= left/growth { // else it may get all that is left, and growth times that is too large a number
+		piece = min(piece, max(1, growth*w.most))
+	}
+	return piece
+}
+
+// second is how many items a worker's second piece has: more than the first, so that the two show
+// what a piece takes and what an item. It gets none if the others are done with all before.
+func (g *Guide) second(w *guided, left int, busy bool) int {
+	most := growth
+	if end, _ := g.end(w, float64(left)); end > 0 { // of those whose speeds are known
+		if busy && w.seconds > end/4 {
+			return 0
+		}
+		if times := end / w.seconds / restPart; times < growth {
+			most = max(2, int(times))
+		}
+	}
+	if w.most > left/most {
+		return left
+	}
+	return most * w.most
+}
+
+// end is how long from now the workers need for the items that are left, with w, which asks.
+// Workers that have a piece come to it when they are done; how far they are is known from the sum of
+// the times that they and w have worked in this round. The end is 0 if no speed is known; rate is
+// how many items a second they do together.
+func (g *Guide) end(w *guided, left float64) (end, rate float64) {
+	for again := true; again; { // leaves out those that would begin after the end, until none is left
+		from, sum := 0.0, 0.0
+		again = false
+		for i := range g.workers {
+			x := &g.workers[i]
+			begin, each := g.begin(x, w)
+			if each == 0 || rate > 0 && begin >= end {
+				continue
+			}
+			from += begin / each
+			sum += 1 / each
+		}
+		if sum == 0 {
+			return 0, 0
+		}
+		next := (left + from) / sum
+		again = rate == 0 || sum < rate
+		end, rate = next, sum
+	}
+	return end, rate
+}
+
+// begin is when a worker would begin with the items of its next piece, and the seconds that each of
+// them takes; 0 if it takes none. One of unknown speed counts as fast as w.
+func (g *Guide) begin(x, w *guided) (begin, each float64) {
+	if x.dead || x != w && (x.idle || g.without(x)) {
+		return 0, 0
+	}
+	if each = x.each(); each == 0 {
+		return w.fixed, w.each()
+	}
+	begin = x.fixed
+	if x.has > 0 {
+		begin += max(0, x.since+x.fixed+each*float64(x.has)-w.since)
+	}
+	return begin, each
+}
+
+// without says whether a worker gets nothing in this round, because it is slow and the others end
+// sooner without it.
+func (g *Guide) without(x *guided) bool {
+	least, all, ofSlow := 0.0, 0.0, 0.0
+	for i := range g.workers {
+		if each := g.workers[i].each(); each > 0 && !g.workers[i].dead && (least == 0 || each < least) {
+			least = each
+		}
+	}
+	if x.each() <= slow*least {
+		return false
+	}
+	for i := range g.workers {
+		each := g.workers[i].each()
+		if each == 0 || g.workers[i].dead {
+			continue
+		}
+		all += 1 / each
+		if each > slow*least {
+			ofSlow += 1 / each
+		}
+	}
+	return g.fewer || ofSlow < tooLittle*all
 }
 
 // Again makes the guide hand out the same number of items once more. It still knows the speeds.
-func (g *Guide) Again() { g.given = 0 }
+func (g *Guide) Again() {
+	long := 0.0
+	for i := range g.workers {
+		w := &g.workers[i]
+		long = max(long, w.since)
+		w.since, w.idle = 0, false
+	}
+	kind := 0
+	if g.fewer {
+		kind = 1
+	}
+	if g.rounds > 2 && g.given == g.items { // what the first ones took says little
+		g.longs[kind] = long
+	}
+	g.given = 0
+	g.rounds++
+	with, fewer := g.longs[0], g.longs[1]
+	switch {
+	case with == 0:
+		g.fewer = false
+	case fewer == 0:
+		g.fewer = true
+	default:
+		again := g.rounds%retry == 0 && max(with, fewer) < nearly*min(with, fewer)
+		g.fewer = (fewer < with) != again
+	}
+}
 
-// Lose forgets a worker that has died. The caller gives its piece to another worker.
-func (g *Guide) Lose(worker int) { g.workers[worker] = guided{dead: true} }
+// Lose forgets a worker that has died. The caller gives its piece to another worker. Those that were
+// given nothing may ask again.
+func (g *Guide) Lose(worker int) {
+	g.workers[worker] = guided{dead: true}
+	g.longs, g.fewer = [2]float64{}, false
+	for i := range g.workers {
+		g.workers[i].idle = false
+	}
+}

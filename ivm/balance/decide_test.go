@@ -20,7 +20,11 @@ func sum(v []float64) (s float64) {
 
 // guide plays a Guide in virtual time: noise makes pieces take longer or shorter at random.
 func guide(items int, speeds []float64, ask, noise float64, rng *rand.Rand) (end float64, pieces int) {
-	g := NewGuide(items, len(speeds))
+	return round(NewGuide(items, len(speeds)), items, speeds, make([]float64, len(speeds)), ask, noise, rng)
+}
+
+// round has a guide hand out all items once; fixed is what each piece takes whatever its size.
+func round(g *Guide, items int, speeds, fixed []float64, ask, noise float64, rng *rand.Rand) (end float64, pieces int) {
 	at, took := make([]float64, len(speeds)), make([]float64, len(speeds))
 	busy := make([]bool, len(speeds))
 	for i := range busy {
@@ -49,7 +53,7 @@ func guide(items int, speeds []float64, ask, noise float64, rng *rand.Rand) (end
 		}
 		covered = to
 		pieces++
-		took[next] = float64(to-from) / speeds[next] * (1 + noise*(2*rng.Float64()-1))
+		took[next] = (fixed[next] + float64(to-from)/speeds[next]) * (1 + noise*(2*rng.Float64()-1))
 		at[next] += took[next] + ask
 	}
 }
@@ -140,6 +144,59 @@ func TestGuidedWithCoresBesideAGPU(t *testing.T) {
 				t.Errorf("seed %d: GPU %g times a core, %d items: %.3f of what the speeds allow, %.3f of the GPU's time alone, in %d pieces", seed, ratio, items, bound/end, end/alone, pieces)
 			}
 		}
+	}
+}
+
+// A GPU whose kernels take the same time whatever their size, until it is full, gets its share in one
+// piece; cores beside it make no round longer than the GPU alone, and help where they can.
+func TestGuidedKnowsWhatAPieceCosts(t *testing.T) {
+	const seed, items = 8, 131_072
+	for _, c := range []struct {
+		name              string
+		gpu, fixed        float64 // items a second, and seconds of a piece
+		core, coreFixed   float64
+		cores             int
+		slower            float64 // what the GPU takes longer while cores work
+		helps, notSlower  float64 // of the GPU's time alone
+		piecesOfGPUAtMost int
+	}{
+		{"bodies on an H200", 10e6, 0.021, 2600, 0.0003, 12, 1, 1.02, 1.02, 2},
+		{"a tenth by cores", 1e6, 0.01, 9000, 0.0003, 12, 1, 1.02, 1.02, 99},
+		{"a third by cores", 1e6, 0.001, 30_000, 0.0003, 16, 1, 0.85, 1.02, 99},
+		{"cores that slow the GPU down", 1e6, 0.001, 9000, 0.0003, 12, 1.3, 1.02, 1.02, 99},
+	} {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		g := NewGuide(items, 1+c.cores)
+		speeds, fixed := []float64{c.gpu}, []float64{c.fixed}
+		for range c.cores {
+			speeds, fixed = append(speeds, c.core), append(fixed, c.coreFixed)
+		}
+		alone := c.fixed + items/c.gpu
+		for i := range 20 {
+			g.Again()
+			now := slices.Clone(speeds)
+			if !g.fewer {
+				now[0] /= c.slower
+			}
+			end, pieces := round(g, items, now, fixed, 20e-6, 0.02, rng)
+			if i < 4 || g.rounds%retry == 0 { // it learns, or tries again
+				continue
+			}
+			if end > c.notSlower*alone*1.02 || end > c.helps*alone*1.02 {
+				t.Errorf("seed %d: %s: round %d takes %.3f of the GPU's time alone, in %d pieces", seed, c.name, i, end/alone, pieces)
+			}
+			if pieces > c.piecesOfGPUAtMost+8*c.cores {
+				t.Errorf("seed %d: %s: round %d has %d pieces", seed, c.name, i, pieces)
+			}
+		}
+	}
+}
+
+// One worker gets everything at once: nobody else could correct anything.
+func TestGuidedAlone(t *testing.T) {
+	g := NewGuide(1000, 1)
+	if from, to, ok := g.Next(0, 0); from != 0 || to != 1000 || !ok {
+		t.Errorf("from %d to %d, %v", from, to, ok)
 	}
 }
 

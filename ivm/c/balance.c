@@ -27,56 +27,168 @@ EXPORT void ivmShare(long items, int part, int parts, long *from, long *to)
 EXPORT int ivmGrows(double time, double least, double threshold) { return time < threshold * least || time == least; }
 
 struct worker {
-	double items, seconds; /* that it has done, and took for them; earlier pieces count less and less */
-	long most;      /* items of its largest piece */
-	long has;       /* items that it does now */
-	bool dead;
+	/* Sums over its pieces: how many, their items and seconds, and products; earlier pieces count less and less. */
+	double pieces, items, seconds, squares, products;
+	double fixed; /* seconds of a piece, whatever its size */
+	double least; /* seconds of its shortest piece */
+	double since; /* seconds of its pieces in this round before the one that it does now */
+	long most;    /* items of its largest piece */
+	long has;     /* items that it does now */
+	bool dead, idle;
 };
 
 struct ivm_guide {
 	long items, given;
-	int count;
+	int count, rounds;
+	bool fewer;      /* in this round slow workers get nothing */
+	double longs[2]; /* how long the last round took with all workers, and with fewer; 0: unknown */
 	struct worker *workers;
 };
 
+enum { first_part = 4096, growth = 8, rest_part = 2, least_part = 64, pays_from = 16, dearest = 64, retry = 16 };
+static const double keeps = 0.5; /* how much of what was known before a piece counts after it */
+static const double slow = 8, too_little = 1.0 / 32, nearly = 1.1;
+
 static long least_of(long a, long b) { return a < b ? a : b; }
 static long most_of(long a, long b) { return a > b ? a : b; }
+static double smaller(double a, double b) { return a < b ? a : b; }
+static double larger(double a, double b) { return a > b ? a : b; }
 
-/* speed is in items a second; 0 if it is not known, or an error of the clock. */
-static double speed(const struct worker *w)
+/* each is the seconds that an item takes; 0 if that is not known, or an error of the clock. */
+static double each(const struct worker *w)
 {
 	const double fastest = 1e100;
-	double is = w->items == 0 || w->seconds <= 0 ? 0 : w->items / w->seconds;
-	return is > fastest ? 0 : is;
+	if (w->pieces <= 1 || w->seconds <= 0 || w->items / w->seconds > fastest)
+		return 0;
+	double all = w->seconds / w->items;
+	return larger(all - w->fixed * w->pieces / w->items, all / dearest);
 }
 
 /* took is a time that a worker says, or 0 if that is none. */
 static double took(double seconds) { return seconds >= 0 && seconds <= DBL_MAX ? seconds : 0; }
 
-/* size is how many items a worker's next piece has; 0 if the others end sooner without it. */
-static long size(const struct ivm_guide *g, int worker, long left)
+/* note adds a piece that the worker has done. */
+static void note(struct worker *w, double items, double seconds)
 {
-	enum { first_part = 4096, growth = 8, rest_part = 2, least_part = 64 };
-	const struct worker *w = &g->workers[worker];
-	double own = speed(w), all = 0;
-	bool busy = false;
-	if (own == 0)
-		return least_of(left, most_of(1, g->items / g->count / first_part));
+	w->pieces = keeps * w->pieces + 1;
+	w->items = keeps * w->items + items;
+	w->seconds = smaller(keeps * w->seconds + seconds, DBL_MAX);
+	w->squares = keeps * w->squares + items * items;
+	w->products = smaller(keeps * w->products + items * seconds, DBL_MAX);
+	double spread = w->pieces * w->squares - w->items * w->items;
+	if (spread > 0.1 * w->pieces * w->squares) {
+		double slope = (w->pieces * w->products - w->items * w->seconds) / spread;
+		w->fixed = (w->seconds - slope * w->items) / w->pieces;
+	}
+	if (!(w->fixed > 0))
+		w->fixed = 0;
+	if (w->least == 0 || seconds < w->least)
+		w->least = seconds;
+	w->fixed = smaller(w->fixed, w->least);
+}
+
+/* without says whether a worker gets nothing in this round. */
+static bool without(const ivm_guide *g, const struct worker *x)
+{
+	double least = 0, all = 0, of_slow = 0;
+	for (int i = 0; i < g->count; i++) {
+		double is = each(&g->workers[i]);
+		if (is > 0 && !g->workers[i].dead && (least == 0 || is < least))
+			least = is;
+	}
+	if (each(x) <= slow * least)
+		return false;
+	for (int i = 0; i < g->count; i++) {
+		double is = each(&g->workers[i]);
+		if (is == 0 || g->workers[i].dead)
+			continue;
+		all += 1 / is;
+		if (is > slow * least)
+			of_slow += 1 / is;
+	}
+	return g->fewer || of_slow < too_little * all;
+}
+
+/* begin is when a worker would begin with its next items; what each of them takes is 0 if it takes none. */
+static double begin(const ivm_guide *g, const struct worker *x, const struct worker *w, double *takes)
+{
+	*takes = 0;
+	if (x->dead || (x != w && (x->idle || without(g, x))))
+		return 0;
+	*takes = each(x);
+	if (*takes == 0) {
+		*takes = each(w);
+		return w->fixed;
+	}
+	return x->has > 0 ? x->fixed + larger(0, x->since + x->fixed + *takes * (double)x->has - w->since) : x->fixed;
+}
+
+/* ends is how long from now the workers need for the items that are left, with w, which asks; rate is
+ * how many items a second they do together. */
+static double ends(const ivm_guide *g, const struct worker *w, double left, double *rate)
+{
+	double end = 0;
+	*rate = 0;
+	for (bool again = true; again;) {
+		double from = 0, sum = 0;
+		for (int i = 0; i < g->count; i++) {
+			double takes, begins = begin(g, &g->workers[i], w, &takes);
+			if (takes == 0 || (*rate > 0 && begins >= end))
+				continue;
+			from += begins / takes;
+			sum += 1 / takes;
+		}
+		if (sum == 0) {
+			*rate = 0;
+			return 0;
+		}
+		again = *rate == 0 || sum < *rate;
+		end = (left + from) / sum;
+		*rate = sum;
+	}
+	return end;
+}
+
+/* second is how many items a worker's second piece has. */
+static long second(const ivm_guide *g, const struct worker *w, long left, bool busy)
+{
+	long most = growth;
+	double rate, end = ends(g, w, (double)left, &rate);
+	if (end > 0) {
+		if (busy && w->seconds > end / 4)
+			return 0;
+		double times = end / w->seconds / rest_part;
+		most = times < growth ? most_of(2, (long)times) : growth;
+	}
+	return w->most > left / most ? left : most * w->most;
+}
+
+/* size is how many items a worker's next piece has; 0 if the others end sooner without it. */
+static long size(const ivm_guide *g, const struct worker *w, long left)
+{
+	double own = each(w);
+	bool alone = true, busy = false;
 	for (int i = 0; i < g->count; i++) {
 		const struct worker *x = &g->workers[i];
-		if (x->dead)
-			continue;
-		double is = speed(x);
-		all += is == 0 ? own : is; /* a worker of unknown speed counts as fast as the one that asks */
+		alone = alone && (x == w || x->dead || without(g, x));
 		busy = busy || x->has > 0;
 	}
-	if (busy && 1 / own > (double)left / all) /* one item takes it longer than the rest takes all */
+	if (without(g, w) && !alone)
 		return 0;
-	double share = own / all;
-	long n = most_of((long)((double)left * share / rest_part), (long)((double)g->items * share / least_part));
+	if (alone && !busy)
+		return left;
+	if (own == 0 && (w->pieces == 0 || w->seconds <= 0))
+		return least_of(left, most_of(1, g->items / g->count / first_part));
+	if (own == 0)
+		return second(g, w, left, busy);
+	double rate, end = ends(g, w, (double)left, &rate), can = (end - w->fixed) / own;
+	if (busy && !(can >= 1))
+		return 0;
+	double n = larger(larger(can / rest_part, smaller(can, pays_from * w->fixed / own)), (double)g->items / own / rate / least_part);
+	long piece = n < (double)left ? least_of(left, most_of(1, (long)n)) : left;
 	if (w->most <= left / growth) /* else it may get all that is left, and growth times that is too large a number */
-		n = least_of(n, growth * w->most);
-	return least_of(left, most_of(1, n));
+		piece = least_of(piece, most_of(1, growth * w->most));
+	return piece;
 }
 
 EXPORT int ivmGuideNext(ivm_guide *g, int worker, double seconds, long *from, long *to)
@@ -85,12 +197,13 @@ EXPORT int ivmGuideNext(ivm_guide *g, int worker, double seconds, long *from, lo
 	if (worker < 0 || worker >= g->count)
 		return 0;
 	struct worker *w = &g->workers[worker];
-	const double keeps = 0.5; /* how much of what was known before a piece counts after it */
 	if (w->has > 0) {
-		double sum = keeps * w->seconds + took(seconds);
-		w->items = keeps * w->items + (double)w->has, w->seconds = sum < DBL_MAX ? sum : DBL_MAX, w->has = 0;
+		note(w, (double)w->has, took(seconds));
+		w->since = smaller(w->since + took(seconds), DBL_MAX);
+		w->has = 0;
 	}
-	long left = g->items - g->given, n = left == 0 ? 0 : size(g, worker, left);
+	long left = g->items - g->given, n = left == 0 ? 0 : size(g, w, left);
+	w->idle = n == 0;
 	if (n == 0)
 		return 0;
 	*from = g->given;
@@ -102,11 +215,38 @@ EXPORT int ivmGuideNext(ivm_guide *g, int worker, double seconds, long *from, lo
 
 EXPORT void ivmGuideLose(ivm_guide *g, int worker)
 {
-	if (worker >= 0 && worker < g->count)
-		g->workers[worker] = (struct worker){.dead = true};
+	if (worker < 0 || worker >= g->count)
+		return;
+	g->workers[worker] = (struct worker){.dead = true};
+	g->longs[0] = g->longs[1] = 0;
+	g->fewer = false;
+	for (int i = 0; i < g->count; i++)
+		g->workers[i].idle = false;
 }
 
-EXPORT void ivmGuideAgain(ivm_guide *g) { g->given = 0; }
+EXPORT void ivmGuideAgain(ivm_guide *g)
+{
+	double taken = 0;
+	for (int i = 0; i < g->count; i++) {
+		struct worker *w = &g->workers[i];
+		taken = larger(taken, w->since);
+		w->since = 0;
+		w->idle = false;
+	}
+	if (g->rounds > 2 && g->given == g->items) /* what the first ones took says little */
+		g->longs[g->fewer] = taken;
+	g->given = 0;
+	g->rounds++;
+	if (g->longs[0] == 0) {
+		g->fewer = false;
+	} else if (g->longs[1] == 0) {
+		g->fewer = true;
+	} else {
+		double with = g->longs[0], fewer = g->longs[1];
+		bool again = g->rounds % retry == 0 && larger(with, fewer) < nearly * smaller(with, fewer);
+		g->fewer = (fewer < with) != again;
+	}
+}
 
 EXPORT ivm_guide *ivmGuideNew(long items, int workers)
 {

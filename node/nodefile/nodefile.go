@@ -84,6 +84,7 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 		strictyaml.Key("limits", func(n strictyaml.Node) error { return d.limits(n, &c.Limits) }),
 		strictyaml.Key("grants", strictyaml.Value(&d.File, "grants", &c.Grants, node.ParseGrantMode)),
 		strictyaml.Key("warm", d.Count("warm", 0, 256, &c.Warm)),
+		strictyaml.Key("spare", strictyaml.Value(&d.File, "spare", &c.Spare, node.ParseSpares)),
 		strictyaml.Key("worker_timeout", strictyaml.Value(&d.File, "worker_timeout", &c.WorkerTimeout, parseTimeout)),
 		strictyaml.Key("worker_uids", strictyaml.Value(&d.File, "worker_uids", &c.WorkerUIDs, parseUIDs)),
 		strictyaml.Key("grace", strictyaml.Value(&d.File, "grace", &c.Grace, parseShort)),

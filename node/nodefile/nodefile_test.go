@@ -45,6 +45,7 @@ limits:
     1001: {clients: 1}
 grants: required
 warm: 0
+spare: 3
 worker_timeout: 1m
 worker_uids: 70000-79999
 grace: 2m
@@ -80,7 +81,7 @@ func TestRead(t *testing.T) {
 			{DeviceConfig: slow}, {DeviceConfig: first}, {DeviceConfig: second},
 			{DeviceConfig: control.DeviceConfig{Kind: "cuda", Index: AllCUDA}},
 		},
-		VGPUs: 8, Visible: 2, Policy: vgpu.Credit, MaxIdle: 25 * time.Millisecond, Quantum: 500 * time.Millisecond, Latency: node.Latency{Share: 0.5, Window: 100 * time.Microsecond}, MPS: node.MPSOn,
+		VGPUs: 8, Visible: 2, Policy: vgpu.Credit, MaxIdle: 25 * time.Millisecond, Quantum: 500 * time.Millisecond, Latency: node.Latency{Share: 0.5, Window: 100 * time.Microsecond}, MPS: node.MPSOn, Spare: 3,
 		Swap: node.Swap{Size: 32 << 30, Dir: "/var/tmp/muster"}, Defer: true, Recover: true,
 		Limits: node.Limits{Clients: 100, Default: node.UserLimits{Clients: 16, Memory: 32 << 30, VGPUs: 4, Weight: 1},
 			Users: map[string]node.UserLimits{"alice": {Memory: 64 << 30, Weight: 2, Priority: 3, Class: node.ClassLatency, Share: 50}, "1001": {Clients: 1}}},

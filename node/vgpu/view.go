@@ -113,6 +113,17 @@ func (c *Core) Device(id DeviceID) (DeviceView, bool) {
 	return d.view(), true
 }
 
+// Likely is the device that a client would be put on if it wanted one now, whatever it needs;
+// AnyDevice if others would have to leave first, or if there is no such client.
+func (c *Core) Likely(id ClientID) DeviceID {
+	if x := c.clients[id]; x != nil {
+		if d := c.bestFree(x); d != nil {
+			return d.id
+		}
+	}
+	return AnyDevice
+}
+
 // RoomInGrant says whether a client under a grant that needs so many bytes could be put on the device
 // of a share at once: nobody would have to leave, nobody waits for it, and the grant's limit allows it.
 func (c *Core) RoomInGrant(id GrantID, share int, need uint64) bool {

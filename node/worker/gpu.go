@@ -98,6 +98,7 @@ func (w *worker) openGPU(o *clientcore.Op) error {
 	if err != nil {
 		return w.lender(o.Place, err)
 	}
+	w.used(o.Place)
 	g := &gpu{place: o.Place, streams: map[uint32]device.Stream{}, events: map[uint32]*event{}, modules: map[uint64]*loaded{}, priority: func(stream uint32) int { return w.core.Priority(stream) }}
 	g.placer, _ = d.(device.Placer)
 	g.callsAlone = d.Info().CallsAlone
@@ -108,11 +109,7 @@ func (w *worker) openGPU(o *clientcore.Op) error {
 	}); err != nil {
 		return w.lender(o.Place, w.unserved(err))
 	}
-	// The device copies directly from and to the memory shared with the program, so staging memory
-	// is pinned here. Memory that the program itself pinned is not: it may be large and unused, and
-	// pinProgram pins it at its first copy.
-	geometry := w.shared.Geometry()
-	if _, err := g.context.Pin(w.shared.Arena()[:geometry.Staging+geometry.Bounce]); err != nil {
+	if _, err := g.context.Pin(staged(w.shared)); err != nil {
 		w.log.Debug("pinning staging memory", "error", err) // copies are slower without
 	}
 	err = g.prepare(w.now)

@@ -248,7 +248,7 @@ func (c *client) worker(resume bool) *worker {
 	if serve.Pace != nil {
 		files = append(files, duplicates(t, []*os.File{o.page})...)
 	}
-	s, err := newWorker(conn, serve, files, c.daemon.open, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	s, err := newWorker(conn, serve, files, c.daemon.open, nil, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		t.Error(err)
 		panic(err)

@@ -3,6 +3,8 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 
 	"muster/device"
 	"muster/node/clientcore"
@@ -21,18 +23,28 @@ const (
 
 // placeArena maps the data arena at an address that the program can use too. If no window is free,
 // everything works except that kernels cannot access the program's memory.
-func (w *worker) placeArena() {
-	if uint64(len(w.shared.Arena())) > windowSize {
+func placeArena(shared *wire.Shared, arena *os.File, base uint64, log *slog.Logger) {
+	if uint64(len(shared.Arena())) > windowSize {
 		return
 	}
 	var err error
 	for i := range uint64(windows) {
-		at := windowBase + w.serve.ArenaBase>>40%64*windowSize + i*windowsAt
-		if err = w.shared.Place(w.files[1], at); err == nil {
+		at := windowBase + base>>40%64*windowSize + i*windowsAt
+		if err = shared.Place(arena, at); err == nil {
 			return
 		}
 	}
-	w.log.Debug("kernels will not reach the program's memory", "error", err)
+	log.Debug("kernels will not reach the program's memory", "error", err)
+}
+
+// mapShared maps the memory that the client shares with its program. base is the first of its device
+// addresses.
+func mapShared(ring, arena *os.File, base uint64, log *slog.Logger) (*wire.Shared, error) {
+	shared, err := wire.Map(ring, arena)
+	if err == nil {
+		placeArena(shared, arena, base, log)
+	}
+	return shared, err
 }
 
 // reached is memory of the program that kernels can access.

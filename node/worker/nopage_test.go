@@ -53,7 +53,7 @@ func TestSharedMemoryWithoutPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cut.Close()
-	s, err := newWorker(conn, serve, []*os.File{ring, arena, nil}, d.open, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	s, err := newWorker(conn, serve, []*os.File{ring, arena, nil}, d.open, nil, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}

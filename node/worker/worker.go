@@ -45,6 +45,8 @@ type worker struct {
 	open    Open
 	exit    func() // ends the process
 
+	prepared *prepared // a device with a context that was made before there was a client; nil: none
+
 	serve    control.Serve
 	locks    []*os.File
 	devices  []device.Device // nil where a device is not open
@@ -148,12 +150,26 @@ func Main(connection *os.File, open Open, log *slog.Logger) error {
 	if probe, ok := first.(control.Probe); ok {
 		return answerProbe(conn, probe.Device, files[0], open)
 	}
+	var ready *prepared
+	if m, ok := first.(control.Prepare); ok {
+		if ready, err = prepare(m, files, open, log); err != nil {
+			return cannotServe(conn, err)
+		}
+		if conn.Send(control.Pong{Number: 1}) != nil {
+			return nil
+		}
+		if first, files, err = conn.Receive(); err != nil {
+			return nil // the daemon did not need it
+		}
+	}
 	serve, ok := first.(control.Serve)
 	if !ok || len(files) < 2 {
 		return fmt.Errorf("the daemon began with %q and %d descriptors", first.Kind(), len(files))
 	}
-	useMPS(serve.MPS, serve.Pace)
-	w, err := newWorker(conn, serve, files, open, log.With("client", serve.Client))
+	if ready == nil {
+		useMPS(serve.MPS, serve.Pace)
+	}
+	w, err := newWorker(conn, serve, files, ready.opens(open), ready, log.With("client", serve.Client))
 	if err != nil {
 		return cannotServe(conn, err)
 	}
@@ -213,8 +229,8 @@ func cannotServe(conn *control.WorkerEnd, err error) error {
 // data arena, then (when the client can be rebuilt) the descriptors that the daemon holds, then one
 // lock per device, then the page of precedence if there is a Pace, and last the program's
 // connection if there is a Hold. The optional ones are cut off first so that what remains is the
-// ring, the arena and the locks.
-func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, open Open, log *slog.Logger) (*worker, error) {
+// ring, the arena and the locks. ready is what the worker prepared before; nil if nothing.
+func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, open Open, ready *prepared, log *slog.Logger) (*worker, error) {
 	var held []*os.File
 	var program *os.File
 	if n := len(files); serve.Hold != nil && n > 2 {
@@ -230,12 +246,16 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	if len(files) < 2+len(serve.Devices) || serve.Recover != (held != nil) {
 		return nil, fmt.Errorf("the daemon gave %d descriptors for %d devices", len(files), len(serve.Devices))
 	}
-	shared, err := wire.Map(files[0], files[1])
+	shared, err := ready.share(files[0])
+	if shared == nil && err == nil {
+		shared, err = mapShared(files[0], files[1], serve.ArenaBase, log)
+	}
 	if err != nil {
 		return nil, err
 	}
 	w := &worker{
-		log: log, control: conn, line: line{current: conn, open: true}, inbox: newInbox(), notices: make(chan notice, 16), open: open,
+		prepared: ready,
+		log:      log, control: conn, line: line{current: conn, open: true}, inbox: newInbox(), notices: make(chan notice, 16), open: open,
 		serve: serve, caller: program, files: files[:2], locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
 		shared: shared, consumer: wire.NewConsumer(shared), gpus: map[vmm.Place]*gpu{}, began: time.Now(),
 	}
@@ -246,7 +266,6 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		w.consumer.Linger = nextRequest
 	}
 	w.counter.owner, w.explains = serve.Owner, serve.Explain
-	w.placeArena()
 	w.owner, w.complainTo = os.Geteuid(), func(f *os.File) { f.Close() }
 	if serve.OrphanGrace > 0 {
 		w.held = []control.Held{{Name: "ring", File: files[0]}, {Name: "arena", File: files[1]}}
@@ -665,7 +684,11 @@ func (w *worker) told(m control.ToWorker) error {
 	case control.Proceed:
 		return w.proceed(m)
 	case abandoned:
+		w.forgets(w.prepared)() // the next daemon does not know of it
 		return w.disown()
+	case control.Forgo:
+		w.forgo()
+		return nil
 	case control.Lost:
 		w.noteLost(m)
 		return w.lostDevice(m)

@@ -81,8 +81,8 @@ func TestEveryKindTravels(t *testing.T) {
 	for name, kind := range kindsToWorker {
 		for _, m := range []ToWorker{filled(kind).(ToWorker), reflect.Zero(kind).Interface().(ToWorker)} {
 			var with []*os.File
-			if checkFiles(m, 0) != nil {
-				with = []*os.File{file}
+			for checkFiles(m, len(with)) != nil {
+				with = append(with, file)
 			}
 			if err := daemon.Send(m, with...); err != nil {
 				t.Fatal(name, err)

@@ -17,9 +17,9 @@
 //
 // Both processes are of one build or, after an upgrade, of builds with the same messages
 // (Protocol), so a message is JSON, one packet each on a SOCK_SEQPACKET socket, {"kind": ...,
-// "message": ...}; descriptors travel beside Serve, AddDevice, Hold, Probe, Checkpoint and Restore.
-// The daemon does not trust a worker more than a program, and therefore decoding is strict: unknown
-// kinds and fields, anything behind the message, and negative times and counts are refused
+// "message": ...}; descriptors travel beside Serve, AddDevice, Hold, Probe, Prepare, Checkpoint and
+// Restore. The daemon does not trust a worker more than a program, and therefore decoding is strict:
+// unknown kinds and fields, anything behind the message, and negative times and counts are refused
 // (ErrRefused).
 //
 // The package knows no scheduling and no device. Whether what a worker says

@@ -20,8 +20,8 @@ const maxReason = 8 << 10
 
 // The kinds of messages, by name.
 var (
-	kindsToWorker = envelope.Of[ToWorker](Serve{}, Grant{}, Deny{}, Revoke{}, Lost{}, Watch{}, Parked{}, Committed{}, Ping{}, AddDevice{}, Hold{}, End{}, Probe{}, Checkpoint{}, Restore{}, Proceed{}, Neighbour{}, Renew{}, GrantFurther{}, DenyFurther{}, RevokeFurther{}, Beside{})
-	kindsToDaemon = envelope.Of[ToDaemon](Want{}, Grow{}, Released{}, Busy{}, Idle{}, SyncPoint{}, Ran{}, Commit{}, Report{}, Failed{}, CannotServe{}, Pong{}, Standing{}, Rebuild{}, Rebuilt{}, Ended{}, Checkpointed{}, Restored{}, Began{}, Traced{}, Freed{}, WantFurther{}, ReleasedFurther{}, RanFurther{})
+	kindsToWorker = envelope.Of[ToWorker](Serve{}, Grant{}, Deny{}, Revoke{}, Lost{}, Watch{}, Parked{}, Committed{}, Ping{}, AddDevice{}, Hold{}, End{}, Probe{}, Prepare{}, Forgo{}, Checkpoint{}, Restore{}, Proceed{}, Neighbour{}, Renew{}, GrantFurther{}, DenyFurther{}, RevokeFurther{}, Beside{})
+	kindsToDaemon = envelope.Of[ToDaemon](Want{}, Grow{}, Released{}, Busy{}, Idle{}, SyncPoint{}, Ran{}, Commit{}, Report{}, Failed{}, CannotServe{}, Pong{}, Standing{}, Rebuild{}, Rebuilt{}, Ended{}, Checkpointed{}, Restored{}, Began{}, Traced{}, Forgone{}, Freed{}, WantFurther{}, ReleasedFurther{}, RanFurther{})
 )
 
 func encode(m message) ([]byte, error) {

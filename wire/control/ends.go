@@ -65,7 +65,7 @@ func open(f *os.File) (*net.UnixConn, error) {
 }
 
 // Send sends the worker a message. Files come with Serve; exactly one comes with AddDevice, Hold,
-// Probe, Checkpoint and Restore.
+// Probe, Checkpoint and Restore, and three with Prepare.
 func (e *DaemonEnd) Send(m ToWorker, files ...*os.File) error { return e.send(m, files) }
 
 // Receive waits for a message of the worker. A worker has no descriptors to give: a message that
@@ -102,6 +102,9 @@ func (e *WorkerEnd) Receive() (ToWorker, []*os.File, error) {
 	return m, files, nil
 }
 
+// preparedFiles is the number of descriptors that come with Prepare.
+const preparedFiles = 3
+
 // checkFiles refuses descriptors where none belong, and a device without its lock or a checkpoint
 // without its file. The worker itself checks whether Serve brings as many as it needs.
 func checkFiles(m ToWorker, n int) error {
@@ -111,6 +114,8 @@ func checkFiles(m ToWorker, n int) error {
 		right = true
 	case AddDevice, Hold, Probe, Checkpoint, Restore:
 		right = n == 1
+	case Prepare:
+		right = n == preparedFiles
 	default:
 		right = n == 0
 	}

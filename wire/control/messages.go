@@ -1,6 +1,7 @@
 package control
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -292,6 +293,24 @@ type Renew struct {
 type Probe struct {
 	Device DeviceConfig `json:"device"`
 }
+
+// Prepare is the first message to a worker that is to be ready for the next client: it opens the
+// device and a context there, and maps the memory that the client will share with its program. With
+// this message come the descriptors of the device's lock, of the ring and of the data arena. The
+// worker answers with Pong, or with CannotServe. Serve follows, with the same ring and arena, of a
+// client whose device addresses begin at ArenaBase, and whose MPS and Pace have the same effect on
+// the process's environment, which cannot change once a device is open.
+type Prepare struct {
+	ArenaBase uint64 `json:"arena_base"`
+
+	Device DeviceConfig `json:"device"`
+	MPS    *MPS         `json:"mps,omitempty"`
+	Pace   *Pace        `json:"pace,omitempty"`
+}
+
+// Forgo makes a worker close the context that it prepared, if its client has not used it yet: the
+// memory is needed. It answers with Forgone.
+type Forgo struct{}
 
 // Checkpoint makes the worker write the client to the file that comes with it. The worker lets
 // running work finish, moves the client off its device, writes, and answers with Checkpointed; then
@@ -600,6 +619,9 @@ type Standing struct {
 	Devices []DeviceConfig `json:"devices"`
 }
 
+// Forgone answers Forgo: the context that was prepared takes no memory any more, or is the client's.
+type Forgone struct{}
+
 // Checkpointed answers Checkpoint, and a Proceed that saves.
 type Checkpointed struct {
 	// Held says that the client does not continue, and that the file is not complete before a
@@ -630,6 +652,8 @@ func (Parked) Kind() string    { return "parked" }
 func (Committed) Kind() string { return "committed" }
 func (Ping) Kind() string      { return "ping" }
 func (Probe) Kind() string     { return "probe" }
+func (Prepare) Kind() string   { return "prepare" }
+func (Forgo) Kind() string     { return "forgo" }
 func (Hold) Kind() string      { return "hold" }
 func (End) Kind() string       { return "end" }
 func (AddDevice) Kind() string { return "add_device" }
@@ -663,6 +687,7 @@ func (Rebuilt) Kind() string     { return "rebuilt" }
 func (Ended) Kind() string       { return "ended" }
 func (Standing) Kind() string    { return "standing" }
 func (Traced) Kind() string      { return "traced" }
+func (Forgone) Kind() string     { return "forgone" }
 
 func (WantFurther) Kind() string     { return "want_further" }
 func (ReleasedFurther) Kind() string { return "released_further" }
@@ -682,6 +707,8 @@ func (Parked) toWorker()    {}
 func (Committed) toWorker() {}
 func (Ping) toWorker()      {}
 func (Probe) toWorker()     {}
+func (Prepare) toWorker()   {}
+func (Forgo) toWorker()     {}
 func (Hold) toWorker()      {}
 func (End) toWorker()       {}
 func (AddDevice) toWorker() {}
@@ -715,6 +742,7 @@ func (Rebuilt) toDaemon()     {}
 func (Ended) toDaemon()       {}
 func (Standing) toDaemon()    {}
 func (Traced) toDaemon()      {}
+func (Forgone) toDaemon()     {}
 
 func (WantFurther) toDaemon()     {}
 func (ReleasedFurther) toDaemon() {}
@@ -745,13 +773,24 @@ func (s Serve) check() error {
 			return err
 		}
 	}
-	if p := s.Pace; p != nil && (p.Share < 0 || p.Share >= 1 || p.Window < 0 || p.Quantum < 0) {
-		return fmt.Errorf("a share of %g, a window of %v and a quantum of %v", p.Share, p.Window, p.Quantum)
-	}
-	if m := s.MPS; m != nil && m.Share < 0 {
-		return fmt.Errorf("a share of %d %% of the multiprocessors", m.Share)
+	if err := errors.Join(s.Pace.check(), s.MPS.check()); err != nil {
+		return err
 	}
 	return notNegative("orphan grace", s.OrphanGrace)
+}
+
+func (p *Pace) check() error {
+	if p != nil && (p.Share < 0 || p.Share >= 1 || p.Window < 0 || p.Quantum < 0) {
+		return fmt.Errorf("a share of %g, a window of %v and a quantum of %v", p.Share, p.Window, p.Quantum)
+	}
+	return nil
+}
+
+func (m *MPS) check() error {
+	if m != nil && m.Share < 0 {
+		return fmt.Errorf("a share of %d %% of the multiprocessors", m.Share)
+	}
+	return nil
 }
 
 func (d DeviceConfig) check() error {
@@ -776,6 +815,9 @@ func (Parked) check() error    { return nil }
 func (Committed) check() error { return nil }
 func (Ping) check() error      { return nil }
 func (m Probe) check() error   { return m.Device.check() }
+func (m Prepare) check() error { return errors.Join(m.Device.check(), m.MPS.check(), m.Pace.check()) }
+func (Forgo) check() error     { return nil }
+func (Forgone) check() error   { return nil }
 func (Hold) check() error      { return nil }
 func (End) check() error       { return nil }
 

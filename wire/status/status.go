@@ -202,6 +202,7 @@ type Device struct {
 	Speed    float64 `json:"speed"`
 	Memory   uint64  `json:"memory_bytes"`
 	Free     uint64  `json:"free_bytes"`
+	Spares   int     `json:"spares,omitempty"` // workers that wait with a context for the next program
 	Slots    int     `json:"vgpus"`
 	Assigned int     `json:"assigned"`
 	Busy     int     `json:"busy"`  // clients with work under way

@@ -1,5 +1,6 @@
 // What the library in C decides: the first line has items and workers; each line after it a worker
-// and its seconds, or -1 as seconds for one that has died. It prints the piece that the worker gets.
+// and its seconds, or -1 as seconds for one that has died, or -2 to begin again. It
+// prints the piece that the worker gets.
 #include "../../c/balance.c"
 
 #include <stdio.h>
@@ -14,8 +15,10 @@ int main(void)
 		return 1;
 	while (scanf("%d %lf", &worker, &seconds) == 2) {
 		long from = items, to = items;
-		if (seconds < 0)
+		if (seconds == -1)
 			ivmGuideLose(g, worker);
+		else if (seconds == -2)
+			ivmGuideAgain(g);
 		else
 			ivmGuideNext(g, worker, seconds, &from, &to);
 		printf("%ld %ld\n", from, to);

@@ -1,0 +1,312 @@
+package node
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"muster/device"
+	"muster/device/soft"
+	"muster/node/vgpu"
+	"muster/node/worker"
+	"muster/wire"
+	"muster/wire/control"
+)
+
+// costly is a software GPU whose contexts take memory, and can be made in advance, as a real one's.
+// What it did is appended to the file that the environment names, a line each.
+type costly struct{ device.Device }
+
+const costOfContext = 16 << 20
+
+func (d costly) Info() device.Info {
+	info := d.Device.Info()
+	info.ContextCost = costOfContext
+	return info
+}
+
+func (d costly) Prepare(host []byte) error {
+	note("prepared")
+	return nil
+}
+
+func (d costly) Discard() error {
+	note("discarded")
+	return nil
+}
+
+func (d costly) Open(c device.Config) (device.Context, error) {
+	note("opened")
+	return d.Device.Open(c)
+}
+
+func note(what string) {
+	if path := os.Getenv("MUSTER_TEST_NOTES"); path != "" {
+		if f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o666); err == nil {
+			fmt.Fprintln(f, what, os.Getpid())
+			f.Close()
+		}
+	}
+}
+
+func openCostly(c control.DeviceConfig) (device.Device, error) {
+	d, err := openSoft(c)
+	return costly{d}, err
+}
+
+// costlyWorker is the real worker on such devices.
+func costlyWorker() error {
+	open := func(c control.DeviceConfig, lock *os.File) (device.Device, error) {
+		turns, err := worker.NewTurns(lock)
+		if err != nil {
+			return nil, err
+		}
+		d, err := soft.New(soft.Profile{Name: c.Name, Memory: c.Memory, Speed: c.Speed, Workers: c.Workers}, soft.Options{Turns: turns})
+		return costly{d}, err
+	}
+	return worker.Main(os.NewFile(3, "control"), open, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+}
+
+// spareNode is a node with one device, and a spare there.
+func spareNode(t *testing.T, change func(*Config)) (f *fixture, notes string) {
+	t.Helper()
+	notes = t.TempDir() + "/notes"
+	cfg := testConfig()
+	cfg.Devices, cfg.Spare, cfg.Warm = cfg.Devices[:1], 1, 1
+	if change != nil {
+		change(&cfg)
+	}
+	opts := testOptions()
+	opts.Open = openCostly
+	opts.WorkerCommand = slices.Insert(workerCommand("costly worker"), 1, "MUSTER_TEST_NOTES="+notes)
+	return runWith(t, cfg, opts), notes
+}
+
+func awaitSpare(t *testing.T, f *fixture) {
+	t.Helper()
+	eventually(t, "a worker waits with a context", func() bool { return statusOf(t, f).Devices[0].Spares == 1 })
+}
+
+// noted lists what workers did, with their numbers.
+func noted(t *testing.T, path string) []string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSpace(string(text)), "\n")
+}
+
+// A program gets the worker that waits, whose context it uses; another then waits. The context's
+// memory counts on the device, once, whoever has it.
+func TestASpareServesTheNextProgram(t *testing.T) {
+	f, notes := spareNode(t, nil)
+	awaitSpare(t, f)
+	if s := statusOf(t, f).Devices[0]; s.Free != s.Memory-costOfContext {
+		t.Errorf("%d of %d bytes are free beside a spare", s.Free, s.Memory)
+	}
+	waiting := strings.Fields(noted(t, notes)[0])[1]
+	p := mustConnect(t, f)
+	addVectors(t, p)
+	s := statusOf(t, f)
+	if len(s.Clients) != 1 || fmt.Sprint(s.Clients[0].Worker) != waiting {
+		t.Errorf("worker %s waited, and serves %+v", waiting, s.Clients)
+	}
+	all := noted(t, notes)
+	if !slices.Contains(all, "opened "+waiting) || slices.Contains(all, "discarded "+waiting) {
+		t.Errorf("workers did %q", all)
+	}
+	awaitSpare(t, f)
+	if again := noted(t, notes); again[len(again)-1] == "prepared "+waiting {
+		t.Errorf("workers did %q", again)
+	}
+}
+
+// A worker that was prepared has the rights, limits and environment of any other, also one that
+// serves another user.
+func TestAPreparedWorkerIsAsAFreshOne(t *testing.T) {
+	const stranger = 12345
+	users := []int{os.Geteuid()}
+	if os.Geteuid() == 0 {
+		users = append(users, stranger)
+	}
+	for _, user := range users {
+		var pictures [2]map[string]string
+		for i, spares := range []Spares{1, SparesOff} {
+			f, notes := spareNode(t, func(c *Config) { c.Spare, c.Warm = spares, 0 })
+			if spares > 0 {
+				awaitSpare(t, f)
+			}
+			var p *program
+			var err error
+			enter := func() { p, err = connect(f.socket, hello(), 0) }
+			if user == os.Geteuid() {
+				enter()
+			} else {
+				asUser(t, user, enter)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			addVectors(t, p)
+			s := statusOf(t, f)
+			pictures[i] = rightsOf(t, s.Clients[0].Worker, stranger)
+			if prepared := strings.HasPrefix(noted(t, notes)[0], fmt.Sprint("prepared ", s.Clients[0].Worker)); prepared != (spares > 0) {
+				t.Errorf("with %v spares the worker was prepared: %v", spares, prepared)
+			}
+			p.leave()
+		}
+		for name, fresh := range pictures[1] {
+			if has := pictures[0][name]; has != fresh {
+				t.Errorf("user %d: %s: a fresh worker has %q, one that was prepared %q", user, name, fresh, has)
+			}
+		}
+	}
+}
+
+// rightsOf is what the system says that a process may do. User numbers of workers' own, which differ,
+// are told from those of root and of the given user.
+func rightsOf(t *testing.T, pid, user int) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, name := range []string{"status", "limits", "cgroup", "oom_score_adj", "environ"} {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name != "status" {
+			all[name] = string(text)
+			continue
+		}
+		for line := range strings.Lines(string(text)) {
+			key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+			if slices.Contains([]string{"Uid", "Gid", "Groups", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Umask", "SigIgn", "SigBlk"}, key) {
+				all[key] = strings.Join(strings.Fields(value), " ")
+			}
+			if key == "Uid" {
+				numbers := strings.Fields(value)
+				for i, n := range numbers {
+					if n != "0" && n != fmt.Sprint(user) && n != fmt.Sprint(os.Geteuid()) {
+						numbers[i] = "its own"
+					}
+				}
+				all[key] = strings.Join(numbers, " ")
+			}
+		}
+	}
+	all["environ"] = strings.Join(slices.DeleteFunc(strings.Split(all["environ"], "\x00"), func(s string) bool { return strings.HasPrefix(s, "MUSTER_TEST_NOTES=") }), " ")
+	return all
+}
+
+// A worker that is killed while it waits is replaced, and one that a program would have got is not
+// missed.
+func TestAKilledSpareIsReplaced(t *testing.T) {
+	f, notes := spareNode(t, nil)
+	awaitSpare(t, f)
+	var pid int
+	if _, err := fmt.Sscanf(noted(t, notes)[0], "prepared %d", &pid); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	addVectors(t, mustConnect(t, f))
+	eventually(t, "another waits", func() bool {
+		all := noted(t, notes)
+		return strings.HasPrefix(all[len(all)-1], "prepared") && !strings.HasSuffix(all[len(all)-1], fmt.Sprint(" ", pid)) && statusOf(t, f).Devices[0].Spares == 1
+	})
+}
+
+// The memory of a spare is a program's as soon as that needs it, and the process is gone.
+func TestASpareMakesRoom(t *testing.T) {
+	f, notes := spareNode(t, nil)
+	awaitSpare(t, f)
+	p := mustConnect(t, f) // has the first spare
+	addVectors(t, p)
+	awaitSpare(t, f)
+	size := uint64(256<<20 - costOfContext) // all but its own context
+	if err := p.do(&wire.MemAlloc{Addr: p.attached.ArenaBase, Size: size}, nil, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.do(&wire.Fill{Dst: p.attached.ArenaBase, Width: 1, Count: size, Height: 1}, nil, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.load(vecadd(t), "vecadd"); err != nil {
+		t.Fatal(err)
+	}
+	launch := &wire.Launch{Function: 1, GridX: 1, GridY: 1, GridZ: 1, BlockX: 1, BlockY: 1, BlockZ: 1, Params: make([]byte, 28)}
+	if err := p.do(launch, nil, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.do(&wire.Synchronise{}, nil, true); err != nil {
+		t.Fatal(err)
+	}
+	s := statusOf(t, f)
+	if s.Devices[0].Spares != 0 || s.Devices[0].Free != 0 || len(s.Clients) != 1 || s.Clients[0].State != "assigned" {
+		t.Errorf("%+v, %+v", s.Devices[0], s.Clients)
+	}
+	all := noted(t, notes)
+	var pid int
+	if _, err := fmt.Sscanf(all[len(all)-1], "prepared %d", &pid); err != nil {
+		t.Fatal(err, all)
+	}
+	eventually(t, "the process of the spare is gone", func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH })
+}
+
+// A device that is drained, and a node that ends, have no spares left.
+func TestNoSpareIsLeft(t *testing.T) {
+	f, notes := spareNode(t, nil)
+	awaitSpare(t, f)
+	var pid int
+	if _, err := fmt.Sscanf(noted(t, notes)[0], "prepared %d", &pid); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := DrainDevice(f.socket, "#0"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the device is drained", func() bool { return statusOf(t, f).Devices[0].State == "drained" })
+	if syscall.Kill(pid, 0) != syscall.ESRCH {
+		t.Error("its spare still runs")
+	}
+	g, notes := spareNode(t, nil)
+	awaitSpare(t, g)
+	if _, err := fmt.Sscanf(noted(t, notes)[0], "prepared %d", &pid); err != nil {
+		t.Fatal(err)
+	}
+	g.stop()
+	if err := <-g.done; err != nil {
+		t.Error(err)
+	}
+	g.done <- nil // for the fixture
+	if syscall.Kill(pid, 0) != syscall.ESRCH {
+		t.Error("the spare outlives its node")
+	}
+}
+
+// Spares are for programs like those that come: two in a row with other terms change them.
+func TestSparesLearnTheirTerms(t *testing.T) {
+	a, b := spareTerms{batch: true}, spareTerms{mps: control.MPS{Pipe: "p", Share: 50}, hasMPS: true}
+	d := &daemon{state: state{spares: spares{all: map[vgpu.ClientID]*spare{1: {}}, terms: a}}}
+	for i, c := range []struct{ comes, then spareTerms }{{b, a}, {a, a}, {b, a}, {b, b}, {b, b}, {a, b}, {a, a}} {
+		if d.learnTerms(c.comes); d.spares.terms != c.then {
+			t.Errorf("after %d programs: %+v", i+1, d.spares.terms)
+		}
+	}
+}
+
+func TestParseSpares(t *testing.T) {
+	for text, want := range map[string]Spares{"auto": SparesAuto, "off": SparesOff, "0": SparesOff, "3": 3} {
+		if got, err := ParseSpares(text); err != nil || got != want {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "-1", "65", "on", "1.5"} {
+		if got, err := ParseSpares(text); err == nil {
+			t.Errorf("%q is %v", text, got)
+		}
+	}
+}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/internal/passthrough"
 	"muster/model"
 	"muster/node"
 	"muster/node/checkpoint"
@@ -348,7 +349,7 @@ func (f *restoreFlags) restoreProgram(c *cobra.Command, dir string, options []st
 		return err
 	}
 	if status.Signaled() {
-		dieBy(status.Signal())
+		passthrough.DieBy(status.Signal())
 		return exitStatus(128 + int(status.Signal()))
 	}
 	return exitStatus(status.ExitStatus())
@@ -358,7 +359,7 @@ func (f *restoreFlags) restoreProgram(c *cobra.Command, dir string, options []st
 // meanwhile.
 func waitForAdopted(pid int) (syscall.WaitStatus, error) {
 	signals := make(chan os.Signal, 16)
-	notify(signals, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
+	passthrough.Notify(signals, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
 	defer signal.Stop(signals)
 	go func() {
 		for s := range signals {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/client"
+	"muster/internal/passthrough"
 	"muster/internal/wholefile"
 	"muster/node"
 	"muster/report/nodetable"
@@ -313,7 +314,7 @@ func (f *runFlags) runGranted(c *cobra.Command, path string, args, environment [
 	}
 	for _, variable := range g.Environment() {
 		name, value, _ := strings.Cut(variable, "=")
-		environment = set(environment, name, value)
+		environment = passthrough.Set(environment, name, value)
 	}
 	return runServed(c, path, args, environment, "grant", func(s served) error { return client.Serve(s.ctx, s.listener, g, local, s.log) })
 }

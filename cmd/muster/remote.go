@@ -16,6 +16,7 @@ import (
 
 	"muster/client"
 	"muster/internal/door"
+	"muster/internal/passthrough"
 	"muster/internal/wholefile"
 	"muster/node"
 	"muster/node/gateway"
@@ -178,7 +179,7 @@ func runServed(c *cobra.Command, path string, args, environment []string, kind s
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- serve(served{ctx, listener, slog.New(slog.DiscardHandler)}) }()
-	state, err := runChild(path, args, set(environment, "MUSTER_SOCKET", socket))
+	state, err := passthrough.Run(path, args, passthrough.Set(environment, "MUSTER_SOCKET", socket))
 	cancel()
 	<-done
 	return exitAs(c, state, err)

@@ -10,10 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
-	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -21,9 +18,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/internal/passthrough"
 	"muster/model"
 	"muster/node"
-	"muster/report/screen"
+	"muster/report/nodetable"
 	"muster/wire/status"
 )
 
@@ -196,7 +194,7 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 	switch {
 	case err == nil:
 		f.tellSharing(c, socket)
-		err := syscall.Exec(path, args, set(environment, "MUSTER_SOCKET", socket))
+		err := syscall.Exec(path, args, passthrough.Set(environment, "MUSTER_SOCKET", socket))
 		fmt.Fprintf(c.ErrOrStderr(), "%s: %s: %v\n", c.CommandPath(), path, err)
 		return exitStatus(126)
 	case isNamed(f.socket) || f.wait > 0 || !errors.Is(err, node.ErrNoNode):
@@ -205,79 +203,16 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 	return runPrivately(c, path, args, environment)
 }
 
-// askEvery is how often a socket is looked at where a node is waited for.
-const askEvery = 100 * time.Millisecond
-
-// findNode makes sure that a node serves programs at a socket, and waits for one if
-// that is wanted.
+// findNode makes sure that a node serves programs at a socket, and says what to do if none does.
 func (f *runFlags) findNode(c *cobra.Command, socket string) error {
-	err := servesPrograms(socket)
-	if f.wait == 0 {
-		err = f.awaitRestart(c, socket, err)
-	}
+	err := node.AwaitServing(c.Context(), c.ErrOrStderr(), socket, f.wait)
 	switch {
-	case errors.Is(err, errDraining) && f.wait == 0:
-		return fmt.Errorf("%w: try again when it is back, wait for it with --wait, or use --private", err)
-	case err == nil || f.wait == 0:
+	case !errors.Is(err, node.ErrDraining):
 		return err
-	}
-	fmt.Fprintf(c.ErrOrStderr(), "muster: waiting for a node: %v\n", err)
-	late := time.After(f.wait)
-	for err != nil {
-		select {
-		case <-late:
-			return f.afterWait(err)
-		case <-c.Context().Done():
-			return c.Context().Err()
-		case <-time.After(askEvery):
-			err = servesPrograms(socket)
-		}
-	}
-	return nil
-}
-
-// restartWait is how long a node is waited for that is being started again.
-const restartWait = 10 * time.Second
-
-// awaitRestart waits for a node that was killed, or hands over to the next: it will be
-// back in a moment.
-func (f *runFlags) awaitRestart(c *cobra.Command, socket string, err error) error {
-	late := time.After(restartWait)
-	for said := false; errors.Is(err, node.ErrNoNode) && node.Restarting(socket); err = servesPrograms(socket) {
-		if !said {
-			said = true
-			fmt.Fprintf(c.ErrOrStderr(), "muster: the node at %s is being started again: waiting for it\n", socket)
-		}
-		select {
-		case <-late:
-			return fmt.Errorf("the node at %s was killed, or has handed over, and no other came within %v: %w", socket, restartWait, err)
-		case <-c.Context().Done():
-			return c.Context().Err()
-		case <-time.After(askEvery):
-		}
-	}
-	return err
-}
-
-// afterWait says that no node served programs in all the time that was waited.
-func (f *runFlags) afterWait(err error) error {
-	err = fmt.Errorf("after a wait of %v, %w", f.wait, err)
-	if errors.Is(err, errDraining) {
+	case f.wait > 0:
 		return fmt.Errorf("%w: wait longer, or use --private", err)
 	}
-	return err
-}
-
-// errDraining says that a node takes no programs any more.
-var errDraining = errors.New("is shutting down")
-
-// servesPrograms says whether a node takes programs.
-func servesPrograms(socket string) error {
-	status, err := node.Ask(socket)
-	if err == nil && status.Draining {
-		err = fmt.Errorf("the node at %s %w", socket, errDraining)
-	}
-	return err
+	return fmt.Errorf("%w: try again when it is back, wait for it with --wait, or use --private", err)
 }
 
 // tellSharing tells the user if the node has fewer devices than the program is to see and no peer
@@ -290,34 +225,9 @@ func (f *runFlags) tellSharing(c *cobra.Command, socket string) {
 	if err != nil {
 		return // the program will hear of it
 	}
-	if why := sharing(s, f.gpus); why != "" {
+	if why := nodetable.Sharing(s, f.gpus); why != "" {
 		fmt.Fprintf(c.ErrOrStderr(), "muster: %s\n", why)
 	}
-}
-
-// sharing is why a program with this many devices has some of them twice; "" if it need not.
-func sharing(s *status.Node, gpus int) string {
-	own, free := 0, 0
-	for i := range s.Devices {
-		if d := &s.Devices[i]; d.State == "up" && !d.Borrowed {
-			own++
-		}
-	}
-	for i := range s.Peers {
-		if p := &s.Peers[i]; !p.Self && p.Heard >= 0 && p.Free > 0 {
-			free++
-		}
-	}
-	has := fmt.Sprintf("the program sees %d devices, and the node has %d", gpus, own)
-	switch {
-	case own >= gpus || own+free >= gpus:
-		return ""
-	case free > 0:
-		return fmt.Sprintf("%s and %d of its peers can lend one now: some are the same GPU until others lend", has, free)
-	case len(s.Peers) > 0:
-		return has + " and its peers have none to lend at present (muster peers): some are the same GPU until one lends"
-	}
-	return has + " and no peers to borrow of (docs/offload.md): some are the same GPU"
 }
 
 // socketOf is where the node is: as the flag says, or the environment, or the
@@ -354,7 +264,7 @@ func (f *runFlags) environment() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	environment := prepend(os.Environ(), "LD_LIBRARY_PATH", lib)
+	environment := passthrough.Prepend(os.Environ(), "LD_LIBRARY_PATH", lib)
 	if f.memory != "" {
 		size, err := model.ParseSize(f.memory)
 		if err != nil {
@@ -364,25 +274,25 @@ func (f *runFlags) environment() ([]string, error) {
 			return nil, usageErrorf("--memory %s is %s: give %s or more, with a unit, as 2GiB; leave it out for as much as the largest device has",
 				f.memory, model.BriefSize(uint64(size)), model.BriefSize(minMemory))
 		}
-		environment = set(environment, "MUSTER_MEMORY", strconv.FormatInt(size, 10))
+		environment = passthrough.Set(environment, "MUSTER_MEMORY", strconv.FormatInt(size, 10))
 	}
 	if f.class != "" {
 		if f.class != string(node.ClassLatency) && f.class != string(node.ClassBatch) {
 			return nil, usageErrorf("--class %s: use latency or batch", f.class)
 		}
-		environment = set(environment, "MUSTER_CLASS", f.class)
+		environment = passthrough.Set(environment, "MUSTER_CLASS", f.class)
 	}
 	if f.weight != 0 {
 		if f.weight < 1 || f.weight > 1000 {
 			return nil, usageErrorf("--weight %d: give a number from 1 to 1000", f.weight)
 		}
-		environment = set(environment, "MUSTER_WEIGHT", strconv.Itoa(f.weight))
+		environment = passthrough.Set(environment, "MUSTER_WEIGHT", strconv.Itoa(f.weight))
 	}
 	if f.mapping != "" {
 		if err := node.CheckMapping(f.mapping); err != nil {
 			return nil, usageErrorf("--mapping: %v", err)
 		}
-		environment = set(environment, "MUSTER_MAPPING", f.mapping)
+		environment = passthrough.Set(environment, "MUSTER_MAPPING", f.mapping)
 	}
 	for _, n := range []struct {
 		flag, variable string
@@ -392,7 +302,7 @@ func (f *runFlags) environment() ([]string, error) {
 			return nil, usageErrorf("--%s %d: give a number from 1 to %d", n.flag, n.value, n.most)
 		}
 		if n.value > 0 {
-			environment = set(environment, n.variable, strconv.Itoa(n.value))
+			environment = passthrough.Set(environment, n.variable, strconv.Itoa(n.value))
 		}
 	}
 	if f.share != "" {
@@ -400,43 +310,23 @@ func (f *runFlags) environment() ([]string, error) {
 		if err != nil {
 			return nil, usageErrorf("--share %v", err)
 		}
-		environment = set(environment, "MUSTER_SHARE", strconv.Itoa(percent))
+		environment = passthrough.Set(environment, "MUSTER_SHARE", strconv.Itoa(percent))
 	}
 	if f.nodes != "" {
 		nodes, err := parseNodes(context.Background(), f.nodes, os.Getenv)
 		if err != nil {
 			return nil, err
 		}
-		environment = set(environment, "MUSTER_IVM_NODES", nodes)
+		environment = passthrough.Set(environment, "MUSTER_IVM_NODES", nodes)
 	}
 	if f.mpi {
 		library := filepath.Join(lib, "libmuster-mpi.so")
 		if _, err := os.Stat(library); err != nil {
 			return nil, fmt.Errorf("--mpi needs a library that is not there: %w", err)
 		}
-		environment = prepend(environment, "LD_PRELOAD", library)
+		environment = passthrough.Prepend(environment, "LD_PRELOAD", library)
 	}
 	return environment, nil
-}
-
-// set gives a variable a value, instead of one that it may have: of two, programs
-// find the first.
-func set(environment []string, variable, value string) []string {
-	without := slices.DeleteFunc(environment, func(s string) bool { return strings.HasPrefix(s, variable+"=") })
-	return append(without, variable+"="+value)
-}
-
-// prepend puts a path before those of a variable.
-func prepend(environment []string, variable, path string) []string {
-	at := slices.IndexFunc(environment, func(s string) bool { return strings.HasPrefix(s, variable+"=") })
-	if at < 0 {
-		return append(environment, variable+"="+path)
-	}
-	if old := strings.TrimPrefix(environment[at], variable+"="); old != "" {
-		path += ":" + old
-	}
-	environment[at] = variable + "=" + path
-	return environment
 }
 
 // libraryFolder finds the folder of Muster's libcuda.so.1.
@@ -468,7 +358,7 @@ func runPrivately(c *cobra.Command, path string, args, environment []string, mor
 	if err != nil {
 		return err
 	}
-	state, err := runChild(path, args, set(environment, "MUSTER_SOCKET", socket))
+	state, err := passthrough.Run(path, args, passthrough.Set(environment, "MUSTER_SOCKET", socket))
 	stop()
 	return exitAs(c, state, err)
 }
@@ -480,7 +370,7 @@ func exitAs(c *cobra.Command, state *os.ProcessState, err error) error {
 		return exitStatus(126)
 	}
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		dieBy(status.Signal())
+		passthrough.DieBy(status.Signal())
 		return exitStatus(128 + int(status.Signal()))
 	}
 	return exitStatus(state.ExitCode())
@@ -497,7 +387,7 @@ func startPrivateNode(c *cobra.Command, socket string, more ...string) (stop fun
 		stop()
 		return nil, err
 	}
-	fmt.Fprintf(c.ErrOrStderr(), "muster: started a node for this program alone, with %s\n", describeDevices(started.Devices))
+	fmt.Fprintf(c.ErrOrStderr(), "muster: started a node for this program alone, with %s\n", nodetable.InWords(started.Devices))
 	return stop, nil
 }
 
@@ -531,89 +421,4 @@ func startChildNode(errors io.Writer, args ...string) (stop func(), err error) {
 		life.Close()
 		_ = cmd.Wait()
 	}, nil
-}
-
-// describeDevices says in a few words what a node has.
-func describeDevices(devices []status.Device) string {
-	var parts []string
-	for _, d := range devices {
-		kind := d.Name
-		if d.Kind == "soft" {
-			kind = "a software GPU"
-		}
-		parts = append(parts, fmt.Sprintf("%s (%s of memory)", kind, model.BriefSize(d.Memory)))
-	}
-	return strings.Join(parts, ", ")
-}
-
-// notify catches signals, but those that this process was started to ignore: they stay ignored, here
-// and in the programs that it starts, as nohup and shells that start a job in the background want it.
-func notify(caught chan<- os.Signal, signals ...os.Signal) {
-	for _, s := range signals {
-		if !signal.Ignored(s) {
-			signal.Notify(caught, s)
-		}
-	}
-}
-
-// runChild runs the program and passes signals on.
-func runChild(path string, args, environment []string) (*os.ProcessState, error) {
-	signals := make(chan os.Signal, 16)
-	notify(signals, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGALRM)
-	defer signal.Stop(signals)
-	// The program must not outlive us. The system ties it to the thread that
-	// started it, so that thread must stay.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	cmd := &exec.Cmd{
-		Path: path, Args: args, Env: environment, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	ended := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case s := <-signals:
-				if !fromTerminal(s) {
-					_ = cmd.Process.Signal(s)
-				}
-			case <-ended:
-				return
-			}
-		}
-	}()
-	err := cmd.Wait()
-	close(ended)
-	var failed *exec.ExitError
-	if err != nil && !errors.As(err, &failed) {
-		return nil, err
-	}
-	return cmd.ProcessState, nil
-}
-
-// fromTerminal says whether the program has got a signal already: what is typed
-// at the terminal goes to all processes in its foreground.
-func fromTerminal(s os.Signal) bool {
-	if s != syscall.SIGINT && s != syscall.SIGQUIT {
-		return false
-	}
-	terminal, err := os.Open("/dev/tty")
-	if err != nil {
-		return false
-	}
-	defer terminal.Close()
-	group, err := screen.ForegroundGroup(terminal)
-	return err == nil && group == syscall.Getpgrp()
-}
-
-// dieBy ends this process by a signal. Go has handlers of its own for some, and
-// a new program has none, so a shell takes this one's place. Where the signal is ignored the exit
-// status says what it would have said.
-func dieBy(s syscall.Signal) {
-	_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
-	signal.Reset()
-	_ = syscall.Exec("/bin/sh", []string{"sh", "-c", fmt.Sprintf("kill -%d $$; exit %d", int(s), 128+int(s))}, os.Environ())
 }

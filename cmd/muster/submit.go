@@ -17,6 +17,7 @@ import (
 
 	"muster/head/api"
 	headclient "muster/head/client"
+	"muster/internal/passthrough"
 	"muster/model"
 	"muster/model/slurmopt"
 	"muster/report/jobtable"
@@ -185,10 +186,10 @@ func readSubmission(c *cobra.Command, argv []string, o *slurmopt.Options) (*api.
 func environmentOf(c *slurmopt.Client) []string {
 	environment := os.Environ()
 	if c.Head != "" {
-		environment = set(environment, "MUSTER_HEAD", c.Head)
+		environment = passthrough.Set(environment, "MUSTER_HEAD", c.Head)
 	}
 	if dir, err := filepath.Abs(c.TLSDir); c.TLSDir != "" && err == nil {
-		environment = set(environment, "MUSTER_TLS_DIR", dir)
+		environment = passthrough.Set(environment, "MUSTER_TLS_DIR", dir)
 	}
 	return environment
 }
@@ -291,7 +292,7 @@ func exported(environment, export []string) []string {
 			}
 			value = environment[at][len(name)+1:]
 		}
-		chosen = set(chosen, name, value)
+		chosen = passthrough.Set(chosen, name, value)
 	}
 	return chosen
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"muster/internal/passthrough"
 	"muster/report"
 	"muster/report/trace"
 	"muster/wire/timeline"
@@ -83,9 +84,9 @@ func (f *traceFlags) trace(c *cobra.Command, args []string) error {
 	if err != nil {
 		return fmt.Errorf("finding this program: %w", err)
 	}
-	environment := set(os.Environ(), "MUSTER_TIMELINE", folder)
-	environment = set(environment, "MUSTER_TIMELINE_RECORDS", strconv.Itoa(f.limit))
-	state, err := runChild(self, append(f.runArguments(c), args...), environment)
+	environment := passthrough.Set(os.Environ(), "MUSTER_TIMELINE", folder)
+	environment = passthrough.Set(environment, "MUSTER_TIMELINE_RECORDS", strconv.Itoa(f.limit))
+	state, err := passthrough.Run(self, append(f.runArguments(c), args...), environment)
 	if err == nil {
 		err = f.show(c, out, folder, state.Success())
 	}

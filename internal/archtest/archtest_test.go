@@ -168,6 +168,7 @@ workload, report < report/workloadpage
 head/api, model/slurmopt, report < report/jobtable
 head/api, model, report, wire/status < report/nodetable # what nodes say of themselves: it knows neither who answers nor the terminal
 NOTHING < report/screen # text on a terminal, whatever it shows
+report/screen < internal/passthrough # a program in this process's place: it knows nothing of what it is for
 wire/timeline < report/trace # where a program's time went
 NOTHING < report/trace/tracetest # for its tests, and for those of all together
 NOTHING < web < head/daemon # the page: files that ask the head as everybody does

@@ -1,4 +1,4 @@
-package main
+package nodetable
 
 import (
 	"strings"
@@ -22,7 +22,7 @@ func TestSharing(t *testing.T) {
 		{status.Node{Devices: []status.Device{up}, Peers: []status.Peer{{Free: 2}, {Free: 0}}}, 3, "1 of its peers can lend one"},
 		{status.Node{Devices: []status.Device{up}, Peers: []status.Peer{{Free: 9, Self: true}, {Heard: -1}, {Free: 0}}}, 3, "none to lend at present"},
 	} {
-		got := sharing(&c.node, c.gpus)
+		got := Sharing(&c.node, c.gpus)
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%+v with %d devices: %q, and not %q", c.node, c.gpus, got, c.want)
 		}

@@ -212,7 +212,7 @@ func (l *liar) devices() []agent.Device {
 func (l *liar) hello() agent.Hello {
 	h := agent.Hello{
 		Version: agent.Version, Node: l.name(), Incarnation: []string{"1", "1", "1", "2"}[l.rng.IntN(4)], Cores: 4, Memory: 16 << 30, Devices: l.devices(),
-		Gateway: "g:1", User: []string{"", "", "", "alice", "bob"}[l.rng.IntN(5)],
+		Gateway: []string{"g:1", "g:1", "g:2", ""}[l.rng.IntN(4)], User: []string{"", "", "", "alice", "bob"}[l.rng.IntN(5)],
 	}
 	if l.rng.IntN(8) == 0 {
 		h.Cores, h.Memory = []int{1, 4, 1 << 20}[l.rng.IntN(3)], []int64{1, math.MaxInt64}[l.rng.IntN(2)]
@@ -246,7 +246,7 @@ func (l *liar) message() agent.ToHead {
 func (l *liar) submission() api.Submission {
 	s := api.Submission{Arguments: []string{"prog"}, Directory: "/home"}
 	options := [][]string{
-		{"-n1"}, {"-n4"}, {"-N2"}, {"-N1", "--exclusive"}, {"--gres=gpu:1"}, {"--gres=rgpu:1"}, {"--gres=rgpu:2:2G", "--rcuda-mode=shar"}, {"-n1", "--array=0-3%2"},
+		{"-n1"}, {"-n4"}, {"-N2"}, {"-N1", "--exclusive"}, {"--gres=gpu:1"}, {"--gres=rgpu:1"}, {"--gres=rgpu:3"}, {"--gres=rgpu:2:2G", "--rcuda-mode=shar"}, {"-n1", "--array=0-3%2"},
 		{"-n1", "--dependency=singleton"}, {"-n1", fmt.Sprintf("--dependency=afterok:%d", 1+l.rng.IntN(40))}, {"-n1", "--exclude=" + l.name()}, {"-n1", "-w", l.name()},
 		{"-n1", "--mem=1G"}, {"-n1", "--begin=now+60"}, {"-n1", "--deadline=now+100"}, {"-N2", "--gres=gpu:1", "--or=-n1"}, {"-n1", "--hold"}, {"-n1", "--signal=10@30", "--time=1"},
 		{"-n1", "--gres=gpu:gpu:1"},

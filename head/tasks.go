@@ -211,6 +211,9 @@ func (c *Core) lendAgain(j *job, n *node, has map[string]bool) {
 		if !l.lent {
 			c.answered(j, l, "")
 		}
+		if len(j.loans) == 0 { // the answer has ended the attempt
+			return
+		}
 	}
 }
 

@@ -21,6 +21,12 @@ static uint64_t choose(struct client *c, size_t size, CUcontext context, bool pa
 	uint64_t middle = c->base + c->size / 16, end = memory_reserved(c), at = 0;
 	if (size < SMALL && !pages)
 		at = ranges_take(&c->allocations, c->base, middle, size, SMALL_STEP, context);
+	// Large allocations do not adjoin, so that the end of one is not taken for the beginning of the
+	// next (mapping). That may double the addresses that they take: so it ends when all of the memory
+	// might no longer fit.
+	uint64_t spare = end - middle > c->memory ? end - middle - c->memory : 0;
+	if (at == 0 && c->allocated <= spare && size <= spare - c->allocated)
+		at = ranges_take_apart(&c->allocations, middle, end, size, LARGE_STEP, context);
 	if (at == 0)
 		at = ranges_take(&c->allocations, middle, end, size, LARGE_STEP, context);
 	return at;

@@ -151,14 +151,23 @@ static bool search(const struct range_node *n, const struct wish *w, uint64_t *a
 	return n->right != NULL && (fits(w, n->end, n->right->first, at) || search(n->right, w, at));
 }
 
-uint64_t ranges_take(struct ranges *r, uint64_t low, uint64_t high, uint64_t size, uint64_t align, CUcontext context) {
-	struct wish w = {low, high, size, align};
+// Takes the lowest place with so many free bytes behind the range.
+static uint64_t take(struct ranges *r, uint64_t low, uint64_t high, uint64_t size, uint64_t behind, uint64_t align, CUcontext context) {
+	struct wish w = {low, high, size + behind, align};
 	uint64_t at;
-	if (size == 0 || high < low || size > high - low)
+	if (size == 0 || high < low || size > high - low || behind > high - low - size)
 		return 0;
 	bool found = r->root == NULL ? fits(&w, low, high, &at)
 				     : fits(&w, low, r->root->first, &at) || search(r->root, &w, &at) || fits(&w, r->root->last, high, &at);
-	return found && insert(r, (struct range){.at = at, .size = size, .context = context}, align_up(at + size, align)) ? at : 0;
+	return found && insert(r, (struct range){.at = at, .size = size, .context = context}, align_up(at + size + behind, align)) ? at : 0;
+}
+
+uint64_t ranges_take(struct ranges *r, uint64_t low, uint64_t high, uint64_t size, uint64_t align, CUcontext context) {
+	return take(r, low, high, size, 0, align, context);
+}
+
+uint64_t ranges_take_apart(struct ranges *r, uint64_t low, uint64_t high, uint64_t size, uint64_t align, CUcontext context) {
+	return take(r, low, high, size, 1, align, context);
 }
 
 bool ranges_add(struct ranges *r, struct range range) {

@@ -173,6 +173,8 @@ struct range *ranges_from(const struct ranges *r, uint64_t at);
 // there are none. All callers with the same low and high must pass the same align: the tree
 // keeps gaps between aligned ends.
 uint64_t ranges_take(struct ranges *r, uint64_t low, uint64_t high, uint64_t size, uint64_t align, CUcontext context);
+// The same, with at least one free byte between the range and the next one.
+uint64_t ranges_take_apart(struct ranges *r, uint64_t low, uint64_t high, uint64_t size, uint64_t align, CUcontext context);
 bool ranges_add(struct ranges *r, struct range range); // false if it overlaps
 void ranges_remove(struct ranges *r, struct range *range);
 

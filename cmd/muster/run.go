@@ -22,7 +22,6 @@ import (
 	"muster/model"
 	"muster/node"
 	"muster/report/nodetable"
-	"muster/wire/status"
 )
 
 const runHelp = `Run a program whose CUDA calls are served by Muster. The program is not changed:

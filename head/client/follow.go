@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"muster/head/api"
@@ -171,7 +172,7 @@ func (h *Head) openOutput(ctx context.Context, id string, o Output) io.ReadClose
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(j.Directory, name)
 	}
-	file, err := os.Open(name)
+	file, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for one that writes
 	if err != nil {
 		return nil
 	}

@@ -245,11 +245,20 @@ func (c *Core) reach(f *Function, params []byte) (used, written []vmm.Range, kno
 				found = true // every context has it
 				continue
 			}
-			if _, ok := c.space.Find(addr); ok {
+			if r, ok := c.space.Find(addr); ok {
 				found = true
-				m.words = append(m.words, word...)
-				if a.Writes {
-					m.written = append(m.written, word...)
+				m.uses(addr, a.Writes)
+				// A pointer to the end of an allocation, or one element before its beginning, may lie in
+				// the neighbour. Large allocations have none, small ones mostly share its chunk.
+				if addr == r.Addr {
+					if _, ok := c.space.Find(addr - 1); ok {
+						m.uses(addr-1, a.Writes)
+					}
+				}
+				if end := r.Addr + r.Size; end-addr <= largestElement {
+					if _, ok := c.space.Find(end); ok {
+						m.uses(end, a.Writes)
+					}
 				}
 			}
 		}
@@ -262,6 +271,18 @@ func (c *Core) reach(f *Function, params []byte) (used, written []vmm.Range, kno
 		return used, used, true
 	}
 	return used, c.space.Reachable(m.written), true
+}
+
+// largestElement is how many bytes an element of an array has at most, for pointers to the one before
+// the first.
+const largestElement = 16
+
+// uses adds the allocation around an address to what a launch uses.
+func (m *mapped) uses(addr uint64, writes bool) {
+	m.words = binary.LittleEndian.AppendUint64(m.words, addr)
+	if writes {
+		m.written = binary.LittleEndian.AppendUint64(m.written, addr)
+	}
 }
 
 // stays returns why a launch must run at home, whatever the mapper would say; "" if it need not.

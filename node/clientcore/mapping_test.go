@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	mappedChunk = 1 << 20
-	mappedBase  = 1 << 32
+	mappedChunk  = 1 << 20
+	mappedBase   = 1 << 32
+	mappedStride = 2 * mappedChunk // between allocations, which do not adjoin
 )
 
 // spread is a client with several devices, whose kernels read what their first parameter points to
@@ -43,7 +44,7 @@ func spread(t testing.TB, spec string, devices, allocations int) *Core {
 		Accesses: []device.Access{{Words: []int{0}}, {Words: []int{1}, Writes: true}},
 	}}}
 	for i := range allocations {
-		post(t, c, &wire.MemAlloc{Addr: mappedBase + uint64(i)*mappedChunk, Size: mappedChunk})
+		post(t, c, &wire.MemAlloc{Addr: mappedBase + uint64(i)*mappedStride, Size: mappedChunk})
 	}
 	return c
 }
@@ -80,8 +81,8 @@ func post(t testing.TB, c *Core, m wire.Message) (moves []vmm.Plan, at vmm.Place
 }
 
 func launchOf(in, out uint64) *wire.Launch {
-	params := binary.LittleEndian.AppendUint64(nil, mappedBase+in*mappedChunk)
-	params = binary.LittleEndian.AppendUint64(params, mappedBase+out*mappedChunk)
+	params := binary.LittleEndian.AppendUint64(nil, mappedBase+in*mappedStride)
+	params = binary.LittleEndian.AppendUint64(params, mappedBase+out*mappedStride)
 	return &wire.Launch{Function: 1, GridX: 1, GridY: 1, GridZ: 1, BlockX: 1, BlockY: 1, BlockZ: 1, Params: params}
 }
 
@@ -171,6 +172,41 @@ func moveWhatTheyNeed(t *testing.T, spec string, direct bool) {
 	}
 	if len(devices) != 4 {
 		t.Errorf("%s: kernels ran on %v", spec, devices)
+	}
+}
+
+// A pointer to the end of an allocation is the address of the next one, if they adjoin: kernels that count
+// down from it use the first. So both are brought, and both count as written.
+func TestPointersToTheEnd(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		out    uint64 // the parameter
+		used   []uint64
+		nearby bool
+	}{
+		{"the end of the first", mappedChunk, []uint64{0, mappedChunk}, true},
+		{"one element before the second", mappedChunk - 8, []uint64{0, mappedChunk}, true},
+		{"inside the second", mappedChunk + 64, []uint64{mappedChunk}, true},
+		{"the end of one without a neighbour", mappedChunk, nil, false},
+	} {
+		core := spread(t, "ag", 2, 0)
+		post(t, core, &wire.MemAlloc{Addr: mappedBase, Size: mappedChunk})
+		if c.nearby {
+			post(t, core, &wire.MemAlloc{Addr: mappedBase + mappedChunk, Size: mappedChunk})
+		}
+		params := binary.LittleEndian.AppendUint64(nil, 0)
+		params = binary.LittleEndian.AppendUint64(params, mappedBase+c.out)
+		f := core.Modules.Functions[1]
+		used, written, known := core.reach(&f, params)
+		if known != (c.used != nil) || len(used) != len(c.used) || len(written) != len(c.used) {
+			t.Errorf("%s: %v, %v written, %v", c.name, used, written, known)
+			continue
+		}
+		for i, at := range c.used {
+			if used[i].Addr != mappedBase+at || written[i].Addr != mappedBase+at {
+				t.Errorf("%s: %v, %v written", c.name, used, written)
+			}
+		}
 	}
 }
 

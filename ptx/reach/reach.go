@@ -38,6 +38,10 @@ const (
 	maxAccesses = 64
 )
 
+// maxPasses is how often the code is gone through until nothing more is found out. Compilers' code
+// takes a few passes; code made to take one for each of its instructions is not known.
+const maxPasses = 64
+
 // origin is where a register's value may come from: a bit for each word of the
 // parameters, and one for each of the following.
 type origin uint64
@@ -57,8 +61,11 @@ func Of(f *ptx.Function) Memory {
 	if !f.Entry || !f.Defined || words > maxWords {
 		return Memory{}
 	}
-	t := tracer{all: origin(1)<<words - 1, registers: make([]origin, len(f.Registers))}
-	for t.changed = true; t.changed; {
+	t := tracer{changed: true, all: origin(1)<<words - 1, registers: make([]origin, len(f.Registers))}
+	for passes := 0; t.changed; passes++ {
+		if passes == maxPasses {
+			return Memory{}
+		}
 		t.changed = false
 		for _, in := range f.Code {
 			if !t.flow(in) {
@@ -262,10 +269,23 @@ func (t *tracer) of(o ptx.Operand) origin {
 	} else if _, ok := o.Symbol.(*ptx.Function); ok {
 		from |= fromVariable
 	}
+	if literalAddress(o) {
+		from |= fromMemory
+	}
 	for _, e := range o.Elements {
 		from |= t.of(e)
 	}
 	return from
+}
+
+// literalAddress says whether an operand has a number in it that may be an address of global memory:
+// programs that make PTX while they run write such addresses into it. Indexes and sizes are smaller.
+func literalAddress(o ptx.Operand) bool {
+	const smallest = 1 << 32
+	if o.Kind == ptx.ImmediateOperand && o.Literal.Kind <= ptx.UintLiteral && o.Literal.Bits >= smallest && int64(o.Literal.Bits) > 0 {
+		return true
+	}
+	return o.Kind == ptx.AddressOperand && o.Offset >= smallest
 }
 
 // put adds to where the value of a destination may come from.

@@ -50,6 +50,9 @@ func TestOf(t *testing.T) {
 		{"a pointer from two halves", "ld.global.u32 %r2, [%d1]; ld.global.u32 %r3, [%d1+4]; mov.b64 %d4, {%r2, %r3}; ld.global.u32 %r2, [%d4];", "any"},
 		{"a pointer put together", "ld.global.u32 %r2, [%d1]; cvt.u64.u32 %d4, %r2; shl.b64 %d5, %d4, 32; ld.global.u32 %r2, [%d5];", "any"},
 		{"an exchanged pointer", "atom.global.exch.b64 %d4, [%d1], %d2; ld.global.u32 %r2, [%d4];", "any"},
+		{"a literal address", "mov.u64 %d4, 0x480000000000; st.global.u32 [%d4], %r1;", "any"},
+		{"an index added to a literal address", "mul.wide.u32 %d4, %r1, 4; add.s64 %d5, %d4, 0x480000000000; st.global.u32 [%d5], %r1;", "any"},
+		{"a large offset", "mul.wide.u32 %d4, %r1, 4; st.global.u32 [%d4+0x480000000000], %r1;", "any"},
 		{"a variable", "ld.global.u64 %d4, [variable];", "any"},
 		{"a variable by its address", "mov.u64 %d4, variable; st.global.u32 [%d4], %r1;", "any"},
 		{"a call", "call helper;", "any"},
@@ -111,5 +114,23 @@ func TestOfCorpus(t *testing.T) {
 	t.Logf("%d of %d kernels", known, all)
 	if known < all/2 {
 		t.Errorf("of %d kernels only %d are known", all, known)
+	}
+}
+
+// Code that takes a pass for each of its instructions is given up, and not followed for hours.
+func TestEndlessChain(t *testing.T) {
+	var body strings.Builder
+	const links = 20_000
+	fmt.Fprintf(&body, ".reg .b64 %%c<%d>;\n", links+1)
+	for i := range links {
+		fmt.Fprintf(&body, "mov.u64 %%c%d, %%c%d;\n", i, i+1)
+	}
+	fmt.Fprintf(&body, "mov.u64 %%c%d, %%d1; st.global.u32 [%%c0], %%r1;", links)
+	m, err := ptx.Parse("k.ptx", kernelText(body.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := text(Of(m.Function("k"))); got != "any" {
+		t.Errorf("it uses %q", got)
 	}
 }

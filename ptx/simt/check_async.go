@@ -257,6 +257,7 @@ func (v *glance) bytes(lane int, space ptx.Space, addr, n uint64) {
 	} else if space == ptx.NoSpace {
 		space, addr = window(addr)
 	}
+	n = min(n, MaxShared) // one side is shared memory: with more the instruction faults
 	whole := v.site
 	for n > 0 {
 		part := *whole

@@ -248,3 +248,28 @@ func TestResumedKernelsChecked(t *testing.T) {
 		t.Error("it was never stopped")
 	}
 }
+
+// An instruction that names far more memory than there is faults under the checker as without it, and at
+// once.
+func TestEndlessBulkChecked(t *testing.T) {
+	const text = ".version 8.6\n.target sm_100\n.address_size 64\n.visible .entry k() {\n" +
+		".reg .b64 %d<2>; .shared .align 16 .b8 s[64];\nmov.u64 %d0, s; mov.u64 %d1, -8;\n" +
+		"st.bulk.weak.shared::cta [%d0], %d1, 0; ret; }"
+	tree, err := ptx.Parse("k.ptx", text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := simt.Load("k.ptx", tree, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checker := simt.NewChecker(simt.Checks{Race: true, Init: true, Memory: true}, 0, func(*simt.Defect) {})
+	x, err := program.Kernel("k").Start(simt.Launch{Grid: simt.Dim{X: 1, Y: 1, Z: 1}, Block: simt.Dim{X: 32, Y: 1, Z: 1}, Memory: &defectMemory{make([]byte, 4096)}, Check: checker})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fault *simt.Fault
+	if err := x.Run(); !errors.As(err, &fault) {
+		t.Errorf("it ended with %v", err)
+	}
+}

@@ -50,6 +50,7 @@ type heapMap struct {
 	used, first []byte
 	units       uint64
 	at          uint64 // offset of the first unit
+	refused     uint64 // as many units in a row, and more, were not found; 0: nothing was refused
 }
 
 // open finds the maps of the heap in its memory, and clears them in one that was
@@ -107,8 +108,8 @@ func (m *heapMap) malloc(n uint64) uint64 {
 		return 0
 	}
 	need := (n + heapUnit - 1) / heapUnit
-	if need > m.free() {
-		return 0
+	if need > m.free() || m.refused != 0 && need >= m.refused {
+		return 0 // the lanes of an instruction search a heap that is too full once, not each
 	}
 	from := m.next()
 	unit, ok := m.search(from, m.units, need)
@@ -116,6 +117,7 @@ func (m *heapMap) malloc(n uint64) uint64 {
 		unit, ok = m.search(0, min(m.units, from+need-1), need)
 	}
 	if !ok {
+		m.refused = need
 		return 0
 	}
 	mark(m.used, unit, need, true)

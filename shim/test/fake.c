@@ -183,7 +183,7 @@ static void function(const struct wire_header *h, struct wire_reader *r) {
 			continue;
 		kernel_of[numbers[1]] = k;
 		static const uint32_t add[8] = {0, 8, 8, 8, 16, 8, 24, 4}, echo[4] = {0, 8, 16, 4000};
-		uint32_t answer[13] = {0, 0, 1024, k == 1 ? 1024 : 0, 0, 16, 80, 90};
+		uint32_t answer[14] = {0, 0, 1024, k == 1 ? 1024 : 0, 0, 16, 80, 90};
 		if (k == 0) {
 			memcpy(data_at(h), add, sizeof add);
 			answer[0] = 4;

@@ -33,13 +33,13 @@ static uint64_t chance(uint64_t n) {
 enum { LOW = 0x1000, MIDDLE = 0x3000, HIGH = 0x8000, SMALL_STEP = 16, LARGE_STEP = 256, MOST = 4096 };
 
 static struct plain {
-	uint64_t at, size;
+	uint64_t at, size, behind; // free bytes that were asked for behind it
 } list[MOST];
 static int count;
 
 static bool is_free(uint64_t at, uint64_t size) {
 	for (int i = 0; i < count; i++)
-		if (at < list[i].at + list[i].size && list[i].at < at + size)
+		if (at < list[i].at + list[i].size + list[i].behind && list[i].at < at + size)
 			return false;
 	return true;
 }
@@ -55,10 +55,12 @@ static void take(struct ranges *r) {
 	bool small = chance(4) > 0;
 	uint64_t low = small ? LOW : MIDDLE, high = small ? MIDDLE : HIGH, align = small ? SMALL_STEP : LARGE_STEP;
 	uint64_t size = 1 + chance(chance(8) == 0 ? high - low + 2 : small ? 100 : 1000);
-	uint64_t want = lowest(low, high, size, align), got = ranges_take(r, low, high, size, align, NULL);
+	bool apart = chance(3) == 0;
+	uint64_t want = lowest(low, high, size + apart, align);
+	uint64_t got = (apart ? ranges_take_apart : ranges_take)(r, low, high, size, align, NULL);
 	MUST(got == want, "%llu bytes came to %#llx and belong to %#llx", (unsigned long long)size, (unsigned long long)got, (unsigned long long)want);
 	if (got != 0)
-		list[count++] = (struct plain){got, size};
+		list[count++] = (struct plain){got, size, apart};
 }
 
 static void look(const struct ranges *r) {

@@ -235,6 +235,9 @@ func Decode(b *[Size]byte) (Map, error) {
 		m.Strides[i-1] = uint64(w[wordStrides+i-1])<<4 | uint64(w[wordHigh]>>(4*(i-1))&15)<<36
 		m.Box[i] = w[wordBox]>>(8*(i-1))&255 + 1
 	}
+	if err := m.Check(); err != nil { // a kernel may have written them
+		return Map{}, fmt.Errorf("these bytes are no tensor map that a driver makes: %w", err)
+	}
 	return m, nil
 }
 

@@ -55,6 +55,7 @@ type player struct {
 	sessions head.Session
 	tasks    map[agent.Task]string // running tasks, and where they run
 	silent   bool
+	unheard  bool            // answers of agents are lost
 	loans    map[string]bool // loans that nodes have, as ID@NODE
 	records  []*bytes.Buffer // of each start of the head
 	out      strings.Builder
@@ -171,7 +172,8 @@ func (p *player) play(words []string) error {
 			return err
 		}
 	case "agents":
-		p.silent = words[1] == "silent"
+		p.unheard = words[1] == "unheard" // they obey, and their answers are lost
+		p.silent = words[1] == "silent" || p.unheard
 	case "node":
 		p.node(words[1:])
 	case "away":
@@ -554,8 +556,10 @@ func (p *player) send(s head.Send) {
 		}
 	case agent.Lend:
 		p.say("%s: lend %s %v to %s", name, m.Loan.ID, m.Loan.Devices, m.Loan.User)
-		if !p.silent {
+		if !p.silent || p.unheard {
 			p.loans[m.Loan.ID+"@"+name] = true
+		}
+		if !p.silent {
 			p.core.Handle(p.now, head.Said{Session: s.Session, Message: agent.Lent{ID: m.Loan.ID}})
 		}
 	case agent.Signal:

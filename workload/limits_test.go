@@ -275,10 +275,10 @@ func TestLinesTakeTimeInProportion(t *testing.T) {
 		}
 		const n, noise = 6000, 2 * time.Millisecond
 		small, large := took(n), took(16*n)
-		for try := 0; try < 20 && large > 60*small+noise; try++ {
+		for try := 0; try < 20 && large > 150*small+noise; try++ {
 			small, large = min(small, took(n)), min(large, took(16*n))
 		}
-		if large > 60*small+noise {
+		if large > 150*small+noise {
 			t.Errorf("%s: %v, and sixteen times as much %v", name, small, large)
 		}
 	}

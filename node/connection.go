@@ -452,7 +452,11 @@ func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
 	defer func() {
 		if err != nil {
 			if with != nil {
+				// The context is gone before its memory is given to others. The user number, if the
+				// worker has got one, went back where that was lent.
 				with.worker.kill()
+				<-with.worker.exited
+				with.worker.control.Close()
 			}
 			given.close()
 			d.detach(c)

@@ -837,6 +837,7 @@ func begun(t *testing.T, cfg Config, opts Options) *daemon {
 	t.Cleanup(func() {
 		d.do(d.drain)
 		<-d.ended
+		d.stopSpares()
 		d.pool.stop()
 		d.closeLocks()
 	})

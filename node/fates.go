@@ -123,6 +123,7 @@ func (d *daemon) faultTold(c *client, device vgpu.DeviceID) {
 		}
 	case d.fates.State(fate.Client(c.id)) == fate.Shared: // it cannot be rebuilt, and may have caused the fault or not
 		d.renewOthers(c, int(device))
+		d.endBrokenSpares()
 	}
 }
 

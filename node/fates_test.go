@@ -256,6 +256,21 @@ func TestFaultWithoutRecovery(t *testing.T) {
 	within(t, "so is the other", func() error { _ = other.round(); return other.told() })
 }
 
+// A program is told of a fault under MPS: spares that share it have broken contexts, and end.
+func TestAFaultThatIsToldEndsSpares(t *testing.T) {
+	now := time.Now()
+	d := &daemon{log: slog.New(slog.DiscardHandler), start: now}
+	d.opts.Now, d.fates = func() time.Time { return now }, fate.NewBook()
+	shared := &spare{id: 7, terms: spareTerms{mps: control.MPS{Shared: true}}, stop: make(chan struct{})}
+	apart := &spare{id: 8, stop: make(chan struct{})}
+	d.spares.all = map[vgpu.ClientID]*spare{7: shared, 8: apart}
+	d.fates.Join(0, 1, fate.Shared)
+	d.faultTold(&client{id: 1}, 0)
+	if !shared.ending || apart.ending {
+		t.Errorf("the one that shares ends: %v, the other: %v", shared.ending, apart.ending)
+	}
+}
+
 // mpsNow is what the node says of MPS.
 func (h *house) mpsNow() status.MPS {
 	h.Helper()

@@ -59,7 +59,7 @@ type state struct {
 func newState(core *vgpu.Core, workerTimeout time.Duration) state {
 	return state{
 		fates: fate.NewBook(), core: core, heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, loans: map[vgpu.ClientID]*loan{}, greetings: map[vgpu.DeviceID]*greeting{}, mapped: map[vgpu.DeviceID]ranOn{}, lentBefore: map[lentTo]lentPast{}, grants: map[string]*granted{}, perUser: map[string]int{}, perOwner: map[string]uint64{},
-		spares:    spares{all: map[vgpu.ClientID]*spare{}, rests: map[vgpu.DeviceID]time.Duration{}},
+		spares:    spares{all: map[vgpu.ClientID]*spare{}, rests: map[vgpu.DeviceID]time.Duration{}, pause: map[vgpu.DeviceID]time.Duration{}},
 		preempted: map[vgpu.Reason]uint64{}, changes: deviceChanges{leaving: map[vgpu.DeviceID]*leaving{}}, probing: map[int]chan struct{}{},
 	}
 }

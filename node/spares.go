@@ -21,7 +21,7 @@ import (
 // To the dispatcher a spare is a client without a lease that keeps the bytes of its context on its
 // device: so its memory is accounted for, and it is told to leave (Revoke) when others need the
 // memory, the device is drained, or is lost. The spare is known under this number until its client
-// first wants a device, or the process has ended.
+// is granted that device, or the context is gone.
 //
 // The loop owns spares. A goroutine for each starts the process and waits for its end, until a
 // client has it.
@@ -72,6 +72,9 @@ const (
 	// spareRest is how long no spare is started on a device where one was told to leave, could not
 	// be started, or ended.
 	spareRest = 10 * time.Second
+	// longestPause bounds the pause after a spare that has died while it waited, as when the machine
+	// lacks memory. The pause doubles while they die sooner than that.
+	longestPause = time.Minute
 	// spareDelay is how long after a program began no spare is started: making a context would slow
 	// down what other processes do with the driver.
 	spareDelay = 250 * time.Millisecond
@@ -121,7 +124,7 @@ type spare struct {
 	began  time.Time
 
 	files  []control.Held // the ring and the data arena that its client will have; the client's once there is one
-	worker *workerProcess // nil until it is ready
+	worker *workerProcess // nil until it is ready, and when it has ended without a client
 	client *client        // who has it; nil while it waits
 	ending bool
 	taken  chan struct{} // closed when a client has it
@@ -137,6 +140,7 @@ type spares struct {
 	again int        // how many clients in a row that were
 	look  time.Duration
 	rests map[vgpu.DeviceID]time.Duration // when one may be started there again
+	pause map[vgpu.DeviceID]time.Duration // after the last that died there while it waited
 
 	running sync.WaitGroup // goroutines of spares that no client has
 }
@@ -160,6 +164,7 @@ func (d *daemon) tendSpares() {
 	if d.spares.look > d.now() || d.live().Spare == SparesOff && len(d.spares.all) == 0 {
 		return
 	}
+	d.spares.look = d.now() + time.Hour
 	if d.draining {
 		for _, s := range d.spares.all {
 			d.endSpare(s)
@@ -169,7 +174,6 @@ func (d *daemon) tendSpares() {
 	if !d.spares.known {
 		d.spares.terms = d.ownTerms()
 	}
-	d.spares.look = d.now() + time.Hour
 	stock := d.stock.Load()
 	for i := range stock.entries {
 		e, id := &stock.entries[i], vgpu.DeviceID(i)
@@ -253,17 +257,20 @@ func (d *daemon) startSpare(id vgpu.DeviceID, e *stocked) bool {
 
 // runSpare starts a spare's process and waits for its end, or until a client has it.
 func (d *daemon) runSpare(s *spare, lock *os.File) {
-	why := ""
+	why, waited := "", false
 	w, err := d.pool.start()
 	if err == nil {
 		if err = s.make(w, lock); err == nil {
+			waited = true
 			d.do(func() { d.spareReady(s, w) })
 			select {
 			case <-s.taken:
-				return
 			case <-s.stop:
 			case <-w.exited:
 				why = w.ending()
+			}
+			if d.spareTaken(s) {
+				return
 			}
 		}
 		select {
@@ -277,7 +284,24 @@ func (d *daemon) runSpare(s *spare, lock *os.File) {
 	if err != nil {
 		why = err.Error()
 	}
-	d.do(func() { d.spareEnded(s, why) })
+	d.do(func() { d.spareEnded(s, why, waited) })
+}
+
+// spareTaken says whether a client has a spare that is about to end. If none has, none is given it
+// from now on: until the loop knows that the process is gone it could, and the spare's files are the
+// client's then.
+func (d *daemon) spareTaken(s *spare) bool {
+	d.ask(func() {
+		if s.client == nil {
+			s.worker = nil
+		}
+	})
+	select {
+	case <-s.taken:
+		return true
+	default:
+		return false
+	}
 }
 
 // make has a worker open the device and a context. It kills the worker if that takes too long, or if
@@ -323,16 +347,27 @@ func (d *daemon) spareReady(s *spare, w *workerProcess) {
 	d.log.Debug("a worker waits with a context for the next program", "device", int(s.device), "worker", w.pid(), "after", d.opts.Now().Sub(s.began).String())
 }
 
-// spareEnded notes that the process of a spare that no client has is gone.
-func (d *daemon) spareEnded(s *spare, why string) {
+// spareEnded notes that the process of a spare that no client has is gone. waited says whether it was
+// ready before.
+func (d *daemon) spareEnded(s *spare, why string, waited bool) {
 	if !s.ending {
 		d.log.Warn("a worker that was to wait with a context for the next program has ended: another is started later", "device", int(s.device), "reason", why)
 		d.restSpares(s.device)
-		if s.worker != nil { // the device works
-			d.spares.rests[s.device] = d.now() + retryTime
+		if waited { // the device works
+			d.spares.rests[s.device] = d.now() + d.pauseAfter(s)
 		}
 	}
 	d.dropSpare(s)
+}
+
+// pauseAfter is how long no spare is started on a device after one that has died while it waited.
+func (d *daemon) pauseAfter(s *spare) time.Duration {
+	pause := retryTime
+	if d.opts.Now().Sub(s.began) < longestPause {
+		pause = max(pause, min(2*d.spares.pause[s.device], longestPause))
+	}
+	d.spares.pause[s.device] = pause
+	return pause
 }
 
 // restSpares has no spare started on a device for a while.
@@ -422,19 +457,19 @@ func (d *daemon) learnTerms(t spareTerms) {
 	d.spares.known = true
 }
 
-// spareUsed is called when a client wants a device: from now on the context that it got with its
-// worker counts as part of what it is granted. If it is not granted that device at once, the worker
-// gives the context back.
+// spareUsed is called when a client wants a device. If it is granted the one where its worker has a
+// context, that counts as part of what it is granted from then on. Otherwise the worker gives the
+// context back, and the dispatcher counts its memory until that has happened: so also if the worker
+// was told to give it back already, because others wait for the memory.
 func (d *daemon) spareUsed(c *client, want func()) {
 	s := c.spare
-	if s == nil {
-		want()
-		return
-	}
-	d.dropSpare(s)
 	want()
-	if c.device != s.device {
-		c.worker.post(control.Forgo{})
+	switch {
+	case s == nil || c.spare != s:
+	case c.device == s.device && !s.ending:
+		d.dropSpare(s)
+	default:
+		d.endSpare(s)
 	}
 }
 

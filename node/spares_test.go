@@ -1,13 +1,18 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"muster/device"
 	"muster/device/soft"
@@ -35,6 +40,17 @@ func (d costly) Prepare(host []byte) error {
 }
 
 func (d costly) Discard() error {
+	if path := os.Getenv("MUSTER_TEST_DISCARD"); path != "" { // it takes until there is something to read
+		note("discarding")
+		f, err := os.Open(path)
+		if err == nil {
+			_, err = f.Read(make([]byte, 1))
+			f.Close()
+		}
+		if err != nil {
+			return err
+		}
+	}
 	note("discarded")
 	return nil
 }
@@ -123,6 +139,298 @@ func TestASpareServesTheNextProgram(t *testing.T) {
 	awaitSpare(t, f)
 	if again := noted(t, notes); again[len(again)-1] == "prepared "+waiting {
 		t.Errorf("workers did %q", again)
+	}
+}
+
+// spareDaemon is such a node without a socket, whose loop the test can ask. Contexts that were
+// prepared are closed when the function that it returns is called.
+func spareDaemon(t *testing.T, change func(*Config)) (d *daemon, notes string, letDiscard func()) {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv(device.MPSVariable, dir) // no service is there, whatever the machine runs
+	notes, gate := filepath.Join(dir, "notes"), filepath.Join(dir, "gate")
+	if err := syscall.Mkfifo(gate, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	open, err := os.OpenFile(gate, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { open.Close() })
+	cfg := testConfig()
+	cfg.Devices, cfg.Spare, cfg.Warm = cfg.Devices[:1], 1, 0
+	if change != nil {
+		change(&cfg)
+	}
+	opts := testOptions()
+	opts.Open = openCostly
+	opts.WorkerCommand = slices.Insert(workerCommand("costly worker"), 1, "MUSTER_TEST_NOTES="+notes, "MUSTER_TEST_DISCARD="+gate)
+	letDiscard = func() {
+		if _, err := open.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return begun(t, cfg, opts), notes, letDiscard
+}
+
+// onlySpare waits until a worker waits with a context, and keeps the node from starting others.
+func onlySpare(t *testing.T, d *daemon) (s *spare) {
+	t.Helper()
+	d.do(func() {}) // the loop looks for what is missing after an event
+	eventually(t, "a worker waits with a context", func() bool {
+		d.ask(func() {
+			for _, only := range d.spares.all {
+				if only.worker != nil {
+					s, d.spares.rests[0] = only, d.now()+time.Hour
+				}
+			}
+		})
+		return s != nil
+	})
+	return s
+}
+
+// joins connects a program to a daemon without a socket.
+func joins(t *testing.T, d *daemon) *program {
+	t.Helper()
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends [2]*net.UnixConn
+	for i, fd := range fds {
+		file := os.NewFile(uintptr(fd), "socket")
+		conn, err := net.FileConn(file)
+		file.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends[i] = conn.(*net.UnixConn)
+	}
+	handled := make(chan struct{})
+	go func() {
+		defer close(handled)
+		defer ends[0].Close()
+		d.handle(ends[0], false)
+	}()
+	p := &program{conn: ends[1]}
+	t.Cleanup(func() { p.leave(); <-handled })
+	if err := p.setUp(hello(), 0); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// freeOn is what the dispatcher may give of the device.
+func freeOn(d *daemon) (free uint64) {
+	d.ask(func() {
+		v, _ := d.core.Device(0)
+		free = v.Free
+	})
+	return free
+}
+
+// admitted is a client that has no worker yet, and ends with the test.
+func admitted(t *testing.T, d *daemon) *client {
+	t.Helper()
+	c := &client{peer: peer{user: d.own}, weight: 1, arena: arenaOf(0, 0), device: vgpu.AnyDevice, pinned: vgpu.AnyDevice, gone: make(chan struct{})}
+	if err := d.admit(c); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.detach(c); <-c.gone })
+	return c
+}
+
+// takeAlmostAll uses all memory of the device, beside one context.
+func takeAlmostAll(p *program, image []byte) error {
+	size := uint64(256<<20 - costOfContext)
+	launch := &wire.Launch{Function: 1, GridX: 1, GridY: 1, GridZ: 1, BlockX: 1, BlockY: 1, BlockZ: 1, Params: make([]byte, 28)}
+	return errors.Join(
+		p.do(&wire.MemAlloc{Addr: p.attached.ArenaBase, Size: size}, nil, true),
+		p.do(&wire.Fill{Dst: p.attached.ArenaBase, Width: 1, Count: size, Height: 1}, nil, false),
+		p.load(image, "vecadd"), p.do(launch, nil, false), p.do(&wire.Synchronise{}, nil, true),
+	)
+}
+
+// A client that wants a device while its worker gives the context back, or because it is not granted
+// the spare's, does not make that memory free: it is when the context is closed.
+func TestAContextCountsUntilItIsClosed(t *testing.T) {
+	image := vecadd(t)
+	for name, revoked := range map[string]bool{"it has to wait": false, "others need the memory": true} {
+		t.Run(name, func(t *testing.T) {
+			d, notes, letDiscard := spareDaemon(t, func(c *Config) { c.VGPUs, c.MaxIdle, c.Quantum = 1, 0, 0 })
+			s := onlySpare(t, d)
+			first, second := joins(t, d), joins(t, d)
+			var c *client
+			w := s.worker
+			d.ask(func() { c = s.client })
+			if c == nil || uint64(c.id) != first.attached.Client {
+				t.Fatalf("the spare has %+v", c)
+			}
+			addVectors(t, second) // it has the only slot now
+			free := freeOn(d)
+			var closed atomic.Bool
+			grows := make(chan error, 1)
+			grow := func() {
+				err := takeAlmostAll(second, image)
+				if err == nil && !closed.Load() {
+					err = errors.New("it was granted memory that a context takes")
+				}
+				grows <- err
+			}
+			waits := make(chan error, 1)
+			if revoked {
+				go grow()
+			} else {
+				go func() { waits <- first.add(image) }()
+			}
+			eventually(t, "the context is being closed", func() bool { return slices.Contains(noted(t, notes), fmt.Sprint("discarding ", w.pid())) })
+			if revoked { // what the client wants has crossed the order to its worker
+				d.ask(func() { d.message(c, control.Want{Pinned: -1}) })
+				close(waits)
+			} else {
+				if now := freeOn(d); now != free {
+					t.Errorf("%d bytes are free, and %d were before the client wanted a device", now, free)
+				}
+				go grow()
+			}
+			eventually(t, "the other waits for the memory", func() (is bool) {
+				d.ask(func() {
+					v, _ := d.core.Client(vgpu.ClientID(second.attached.Client))
+					is = v.Growing
+				})
+				return is || len(grows) > 0
+			})
+			closed.Store(true)
+			letDiscard()
+			if err := <-grows; err != nil {
+				t.Error(err)
+			}
+			second.leave()
+			if err := <-waits; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A spare that dies just before a client is given it has its files still: the client gets them, and
+// another worker.
+func TestASpareDiesWhileItIsTaken(t *testing.T) {
+	d, _, _ := spareDaemon(t, nil)
+	s := onlySpare(t, d)
+	c := admitted(t, d)
+	dead := s.worker
+	release, blocked := make(chan struct{}), make(chan struct{})
+	d.do(func() { close(blocked); <-release })
+	<-blocked
+	found := make(chan *spare, 1)
+	go func() { found <- d.takeSpare(c) }()
+	eventually(t, "a client asks", func() bool { return len(d.events) == 1 })
+	dead.kill()
+	<-dead.exited
+	eventually(t, "the end is to be told", func() bool { return len(d.events) == 2 })
+	close(release)
+	if got := <-found; got != s {
+		t.Fatalf("it was given %+v", got)
+	}
+	defer closeHeld(s.files)
+	for _, f := range s.files {
+		if _, err := f.File.Stat(); err != nil {
+			t.Error(err)
+		}
+	}
+	w, _, err := d.employWith(c, d.serveOf(c), s.files, nil, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.dismiss(w)
+	if now := freeOn(d); now != 256<<20 {
+		t.Errorf("%d bytes are free", now)
+	}
+}
+
+// A spare whose terms are no longer those of its client is gone, and its memory free.
+func TestASpareThatIsTurnedDown(t *testing.T) {
+	d, _, _ := spareDaemon(t, nil)
+	s := onlySpare(t, d)
+	c := admitted(t, d)
+	if got := d.takeSpare(c); got != s {
+		t.Fatalf("it was given %+v", got)
+	}
+	defer closeHeld(s.files)
+	s.terms.restarts++
+	w, _, err := d.employWith(c, d.serveOf(c), s.files, nil, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.dismiss(w)
+	if w == s.worker {
+		t.Error("the spare serves the client")
+	}
+	if now := freeOn(d); now != 256<<20 {
+		t.Errorf("%d bytes are free", now)
+	}
+}
+
+// If a client cannot be set up, the process of its spare is gone before the memory is free.
+func TestASpareOfARefusedClient(t *testing.T) {
+	d, _, _ := spareDaemon(t, nil)
+	s := onlySpare(t, d)
+	w := s.worker
+	for _, f := range s.files {
+		f.File.Close() // so that they cannot be mapped
+	}
+	c := &client{peer: peer{user: d.own}, weight: 1, arena: arenaOf(0, 0), device: vgpu.AnyDevice, pinned: vgpu.AnyDevice, gone: make(chan struct{})}
+	if _, err := d.provide(c, true); err == nil {
+		t.Fatal("it was set up")
+	}
+	select {
+	case <-w.exited:
+	default:
+		t.Error("the process is there still")
+	}
+	<-c.gone
+	if now := freeOn(d); now != 256<<20 {
+		t.Errorf("%d bytes are free", now)
+	}
+}
+
+// While a node drains it has nothing to look for.
+func TestADrainingNodeRests(t *testing.T) {
+	cfg, opts := testConfig(), testOptions()
+	cfg.Spare = 1
+	now := time.Now()
+	opts.Now = func() time.Time { return now }
+	d, err := newDaemon(cfg, opts)
+	if err == nil {
+		err = d.equip(&inheritance{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.closeLocks()
+	d.drain()
+	d.tendSpares()
+	if at, ok := d.nextAlarm(); ok && at <= d.now() {
+		t.Errorf("the loop wakes at %v, and it is %v", at, d.now())
+	}
+}
+
+// Spares that die soon, one after the other, are started ever less often.
+func TestSparesThatDieAreNotStartedAtOnce(t *testing.T) {
+	now := time.Now()
+	d := &daemon{start: now}
+	d.opts.Now, d.spares.pause = func() time.Time { return now }, map[vgpu.DeviceID]time.Duration{}
+	s := &spare{began: now}
+	for i, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		if got := d.pauseAfter(s); got != want*time.Second {
+			t.Errorf("after %d that died: %v", i+1, got)
+		}
+	}
+	now = now.Add(longestPause)
+	if got := d.pauseAfter(s); got != retryTime {
+		t.Errorf("after one that waited long: %v", got)
 	}
 }
 
@@ -228,21 +536,7 @@ func TestASpareMakesRoom(t *testing.T) {
 	p := mustConnect(t, f) // has the first spare
 	addVectors(t, p)
 	awaitSpare(t, f)
-	size := uint64(256<<20 - costOfContext) // all but its own context
-	if err := p.do(&wire.MemAlloc{Addr: p.attached.ArenaBase, Size: size}, nil, true); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.do(&wire.Fill{Dst: p.attached.ArenaBase, Width: 1, Count: size, Height: 1}, nil, false); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.load(vecadd(t), "vecadd"); err != nil {
-		t.Fatal(err)
-	}
-	launch := &wire.Launch{Function: 1, GridX: 1, GridY: 1, GridZ: 1, BlockX: 1, BlockY: 1, BlockZ: 1, Params: make([]byte, 28)}
-	if err := p.do(launch, nil, false); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.do(&wire.Synchronise{}, nil, true); err != nil {
+	if err := takeAlmostAll(p, vecadd(t)); err != nil {
 		t.Fatal(err)
 	}
 	s := statusOf(t, f)

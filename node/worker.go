@@ -306,7 +306,7 @@ func (d *daemon) employ(c *client, serve control.Serve, files []*os.File, left *
 			serve.Owner = c.peer.key()
 		}
 		serve.MPS = d.mpsOf(c)
-		w, err := d.anyWorker(&serve, with, try)
+		w, err := d.anyWorker(c, &serve, with, try)
 		if err != nil {
 			return nil, because(err, resultSystemNotReady, "%v", err)
 		}
@@ -336,13 +336,14 @@ func (d *daemon) employ(c *client, serve control.Serve, files []*os.File, left *
 
 // anyWorker finds a worker for a client at the given try: the spare that it was given, if that has
 // the terms it needs, or one of the pool.
-func (d *daemon) anyWorker(serve *control.Serve, with *spare, try int) (*workerProcess, error) {
+func (d *daemon) anyWorker(c *client, serve *control.Serve, with *spare, try int) (*workerProcess, error) {
 	switch {
 	case with == nil || try > 1:
 	case with.serves(d, serve.MPS, serve.Pace):
 		return with.worker, nil
 	default:
 		d.dismiss(with.worker)
+		d.ask(func() { d.leaveSpare(c) })
 	}
 	return d.pool.take(try == 1)
 }

@@ -9,19 +9,39 @@ import (
 
 // SendFiles writes bytes, with descriptors beside them.
 func SendFiles(conn *net.UnixConn, b []byte, files ...*os.File) error {
-	var rights []byte
-	if len(files) > 0 {
-		fds := make([]int, len(files))
-		for i, f := range files {
-			fds[i] = int(f.Fd())
+	return withNumbers(files, nil, func(fds []int) error {
+		var rights []byte
+		if len(fds) > 0 {
+			rights = syscall.UnixRights(fds...)
 		}
-		rights = syscall.UnixRights(fds...)
+		n, _, err := conn.WriteMsgUnix(b, rights, nil)
+		if err == nil && n < len(b) {
+			err = fmt.Errorf("%d of %d bytes were sent", n, len(b))
+		}
+		return err
+	})
+}
+
+// withNumbers calls f with the descriptors before and those of the files. Another goroutine that
+// closes a file meanwhile cannot have its number mean something else: f fails before, or the file
+// stays open until f has returned.
+func withNumbers(files []*os.File, before []int, f func([]int) error) error {
+	if len(files) == 0 {
+		return f(before)
 	}
-	n, _, err := conn.WriteMsgUnix(b, rights, nil)
-	if err == nil && n < len(b) {
-		err = fmt.Errorf("%d of %d bytes were sent", n, len(b))
+	raw, err := files[0].SyscallConn()
+	if err != nil {
+		return err
 	}
-	return err
+	var failed error
+	err = raw.Control(func(uintptr) {
+		// Fd also has the file block, as whoever receives it may expect.
+		failed = withNumbers(files[1:], append(before, int(files[0].Fd())), f)
+	})
+	if err != nil {
+		return err
+	}
+	return failed
 }
 
 // maxFiles is how many descriptors one message may bring.

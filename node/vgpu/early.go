@@ -26,7 +26,8 @@ func (c *Core) mayComeEarly(p *claim) bool {
 
 // Freed says that a client which leaves its device takes only Left bytes there any more, its context
 // aside. What it gave up is free at once, and the client that comes may get it before all has left.
-// Released follows.
+// Released follows. Only a client that was told to leave can say so. Less than Config.MoveStep counts
+// when more was freed, or the last: each time costs as much as a grant.
 type Freed struct {
 	Client ClientID `json:"client"`
 	Left   uint64   `json:"left"`
@@ -34,7 +35,7 @@ type Freed struct {
 
 func (e Freed) apply(c *Core) bool {
 	x := c.assigned(e.Client)
-	if x == nil || x.growTo > 0 || e.Left >= x.memory {
+	if x == nil || !x.revoking || x.growTo > 0 || e.Left >= x.memory || e.Left > 0 && x.memory-e.Left < c.cfg.MoveStep {
 		return false
 	}
 	x.dev.used -= int64(x.memory - e.Left)

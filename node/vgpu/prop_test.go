@@ -427,8 +427,11 @@ func (m *machine) step() {
 		}
 		m.tell(SyncPoint{id})
 	case what < 15 && x.revoking && x.bound && x.memory > 0 && m.number(2) > 0:
-		x.memory = m.number(int(x.memory) - 1)
-		m.tell(Freed{id, x.memory})
+		left := m.number(int(x.memory) - 1)
+		if left == 0 || x.memory-left >= m.cfg.MoveStep { // less does not count yet
+			x.memory = left
+		}
+		m.tell(Freed{id, left})
 	case what < 10 && x.bound:
 		x.growing, x.coming = !x.revoking, false
 		m.tell(Grow{id, x.memory + m.number(40)})

@@ -68,6 +68,7 @@ type abandoned struct{ control.Proceed }
 // disown forgets the orders of a daemon that has died, and that it wanted the device back. A held
 // client goes on.
 func (w *worker) disown() error {
+	w.forgets(w.prepared)() // the next daemon does not know of it
 	for _, o := range w.orders.next {
 		o.file.Close()
 	}
@@ -128,6 +129,9 @@ func (w *worker) checkpoint(file *os.File, hold bool) error {
 	}
 	if err := w.perform(w.core.Detach(w.now())); err != nil {
 		return err
+	}
+	if p := w.prepared; p != nil && !p.gone { // while it is held, the daemon could not get it back
+		w.forgo()
 	}
 	bytes, err := w.writeClient(w.orders.draft, hold)
 	if err == nil && hold {

@@ -25,7 +25,8 @@ type prepared struct {
 	shared *wire.Shared
 	ring   *os.File // of shared
 	taken  bool     // the worker has the device among its own
-	gone   bool     // the context was discarded, or is the client's
+	gone   bool     // the context was given up, or is the client's
+	ending bool     // it was given up, and is being closed beside the loop
 }
 
 // prepare opens a device, and makes a context there if the device can do that in advance. The files
@@ -103,8 +104,17 @@ func (w *worker) used(place vmm.Place) {
 		p.gone = true
 		return
 	}
-	w.others.Go(w.forgets(p))
+	discard := w.forgets(p)
+	p.ending = true
+	w.others.Go(func() {
+		discard()
+		w.inbox.put(discarded{})
+		w.consumer.Wake()
+	})
 }
+
+// discarded tells the loop that the prepared context was closed beside it.
+type discarded struct{ control.Forgo }
 
 // forgets notes that the prepared context is given up, and returns the function that closes it.
 func (w *worker) forgets(p *prepared) func() {
@@ -121,8 +131,13 @@ func (w *worker) forgets(p *prepared) func() {
 	}
 }
 
-// forgo gives the prepared context back because the daemon needs its memory.
+// forgo gives the prepared context back because the daemon needs its memory. The daemon gives that
+// memory to others as soon as it hears Forgone: if the context is still being closed, it hears so
+// when that has ended (discarded).
 func (w *worker) forgo() {
+	if p := w.prepared; p != nil && p.ending {
+		return
+	}
 	w.forgets(w.prepared)()
 	w.say(control.Forgone{})
 }

@@ -684,10 +684,13 @@ func (w *worker) told(m control.ToWorker) error {
 	case control.Proceed:
 		return w.proceed(m)
 	case abandoned:
-		w.forgets(w.prepared)() // the next daemon does not know of it
 		return w.disown()
 	case control.Forgo:
 		w.forgo()
+		return nil
+	case discarded:
+		w.prepared.ending = false
+		w.say(control.Forgone{})
 		return nil
 	case control.Lost:
 		w.noteLost(m)

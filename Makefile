@@ -113,9 +113,9 @@ test: lint browser valgrind referee criu build tryexamples ## everything that mu
 	export MUSTER_TEST_LIBRARY=$(CURDIR)/bin/lib/libcuda.so.1 GOEXPERIMENT=$(EXPERIMENTS); \
 	$(if $(Q),,set -x;) \
 	echo "  test ./... (the quick ones, with the race detector)" && \
-	GORACE=atexit_sleep_ms=10 $(GO) test -race -short -vet=off -timeout 25m $(JOBS) $(filter-out $(RACELESS:%=muster/%),$(shell $(GO) list $(LONGEST)) $(shell $(GO) list ./...)) && \
+	GORACE=atexit_sleep_ms=10 $(GO) test -race -short -vet=off -timeout 60m $(JOBS) $(filter-out $(RACELESS:%=muster/%),$(shell $(GO) list $(LONGEST)) $(shell $(GO) list ./...)) && \
 	GORACE=atexit_sleep_ms=10 $(GO) test -race -short -vet=off ./internal/stack -run '$(RACED)' && \
-	echo "  test ./..." && $(GO) test -vet=off -timeout 25m $(JOBS) $(LONGEST) ./shim/shimtest ./... && \
+	echo "  test ./..." && $(GO) test -vet=off -timeout 60m $(JOBS) $(LONGEST) ./shim/shimtest ./... && \
 	if [ -e /usr/include/coin/Cbc_C_Interface.h ]; then echo "  test ./internal/cbc" && $(GO) test -tags cbc ./internal/cbc; fi && \
 	if [ "$$($(GO) env GOARCH)" = amd64 ]; then \
 		echo "  test the software GPU without vectors" && \

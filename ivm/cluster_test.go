@@ -139,7 +139,7 @@ func (x *testNode) stop() {
 // begin begins a program on the first node: this process is its first element.
 func begin(t testing.TB, nodes []*testNode, scenario string) (context.Context, *ivm.Element) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // a bound for a test that hangs
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // a bound for a test that hangs
 	t.Cleanup(cancel)
 	var others []string
 	for _, x := range nodes[1:] {

@@ -284,7 +284,7 @@ func TestOutputOfOtherNodes(t *testing.T) {
 
 func TestTheFirstNodeMayBeNamed(t *testing.T) {
 	nodes := cluster(t, 2)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	self := must[string](t)(os.Executable())
 	e, err := ivm.EnterWith(ctx, ivm.Options{
@@ -303,7 +303,7 @@ func TestTheFirstNodeMayBeNamed(t *testing.T) {
 func TestARefusalNamesTheNode(t *testing.T) {
 	nodes := cluster(t, 1)
 	self := must[string](t)(os.Executable())
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	_, err := ivm.EnterWith(ctx, ivm.Options{
 		Socket: nodes[0].socket.Addr().String(), Nodes: []string{"127.0.0.1:1"}, Executable: self, Args: []string{self}, Environment: []string{"A=1"},

@@ -71,7 +71,7 @@ func (d *daemon) makeKept(c *client) ([]control.Held, error) {
 	for _, name := range keptNames {
 		create := worker.CreateJournal
 		if name != "journal" {
-			create = func() (*os.File, error) { return worker.CreateHostFile(c.arena.Size, d.cfg.Swap.Dir) }
+			create = func() (*os.File, error) { return worker.CreateHostFile(c.arena.Size, d.cfg.Swap.Dir, d.cfg.hasCUDA()) }
 		}
 		made, err := create()
 		if err != nil {

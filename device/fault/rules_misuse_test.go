@@ -50,7 +50,7 @@ func TestLossEndsWaits(t *testing.T) {
 	e, err := w.ctx.NewEvent()
 	w.ok(err)
 	w.ok(w.stream.Record(e))
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	answers := make(chan error)
 	waits := []func(context.Context) error{w.ctx.Synchronise, w.stream.Synchronise, e.Synchronise}

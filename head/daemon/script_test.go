@@ -145,7 +145,7 @@ func TestScriptThatIsAPipe(t *testing.T) {
 	heard[agent.Welcome](n1)
 	look <- time.Time{}
 	<-reads
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	done := make(chan struct{})
 	go func() {

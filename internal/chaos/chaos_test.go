@@ -118,12 +118,12 @@ func TestSabotageIsFound(t *testing.T) {
 		t.Run(string(kind), func(t *testing.T) {
 			o := b.options(t)
 			o.Kinds, o.Faults, o.Share, o.Programs = []Kind{kind}, 2, 2, 2
-			o.Settle = time.Second // short, because the checks wait for all of it
+			o.Settle = 5 * time.Second // short, because the checks wait for all of it
 			switch kind {
 			case SabotageResult:
 				o.Faults, o.Share = 6, 6
 			case SabotageHang:
-				o.Patience = 5 * time.Second
+				o.Patience = 10 * time.Second
 			case SabotageFile:
 				for drawNode(o.Seed, 1, o.Kinds, false).swap != "folder" {
 					o.Seed++

@@ -19,7 +19,7 @@ import (
 const (
 	pollTime  = 3 * time.Millisecond   // between two polls of the node
 	stallTime = 250 * time.Millisecond // without progress for this long, the next fault is injected anyway
-	homeTime  = 2 * time.Second        // without a victim for this long, a fault is skipped
+	homeTime  = 10 * time.Second       // without a victim for this long, a fault is skipped
 )
 
 // episode is one node with its programs and its share of the faults.
@@ -126,6 +126,9 @@ func (e *episode) settings() []string {
 	if e.spec.remote {
 		at := e.o.certificates("node-*")
 		settings = append(settings, "listen: 127.0.0.1:0", fmt.Sprintf("tls: {cert: %[1]s/node.pem, key: %[1]s/node-key.pem, ca: %[1]s/ca.pem}", at))
+	}
+	if slices.Contains(e.o.Kinds, SabotageDescriptor) { // the daemon is to keep silent connections until they are found
+		settings = append(settings, "connections: {greet: 1h}")
 	}
 	if e.o.Expect == Fail {
 		return append(settings, "recover: off", "orphan_grace: 0")

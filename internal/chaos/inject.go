@@ -623,11 +623,15 @@ func (e *episode) sabotageFile(fault) error {
 	return os.WriteFile(filepath.Join(e.swapDir, "left"), nil, 0o600)
 }
 
-// sabotageDescriptor leaves a connection open, which costs the daemon a descriptor, too.
+// sabotageDescriptor leaves connections open, each of which costs the daemon a descriptor, too: more
+// of them than the daemon may have had for a moment when its vitals were recorded.
 func (e *episode) sabotageDescriptor(fault) error {
-	conn, err := net.Dial("unix", e.node.socket)
-	if err == nil {
+	for range 8 {
+		conn, err := net.Dial("unix", e.node.socket)
+		if err != nil {
+			return err
+		}
 		e.kept = append(e.kept, conn)
 	}
-	return err
+	return nil
 }

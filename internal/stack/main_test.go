@@ -27,7 +27,7 @@ import (
 
 // patience limits every wait, so that a test fails with a message instead of hanging. No test
 // depends on its length.
-const patience = 60 * time.Second
+const patience = 4 * time.Minute
 
 var built struct {
 	dir string // muster, lib/ and the programs in C

@@ -163,4 +163,4 @@ func (e *element) awaitCrash() {
 }
 
 // crashTime is how long a process whose connection ended may take to end, too.
-const crashTime = time.Second
+const crashTime = 5 * time.Second

@@ -138,7 +138,7 @@ const maxPrograms, maxElements = 1024, 4096
 
 // joinTime is how long other nodes may take to join a program, and greetTime how long a new
 // connection may take to send its first frame.
-const joinTime, greetTime = 10 * time.Second, 10 * time.Second
+const joinTime, greetTime = 30 * time.Second, 30 * time.Second
 
 // Element serves a connection of the node's socket to its end.
 func (s *Service) Element(conn *net.UnixConn, who Who) {

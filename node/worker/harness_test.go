@@ -163,7 +163,7 @@ func holdFiles(t testing.TB, serve control.Serve) []*os.File {
 	t.Helper()
 	var files []*os.File
 	for range 2 {
-		f, err := CreateHostFile(serve.ArenaSize, serve.SwapDir)
+		f, err := CreateHostFile(serve.ArenaSize, serve.SwapDir, false)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -82,7 +82,7 @@ func newHostMemory(arena vmm.Range, dir string, held []*os.File) (*hostMemory, e
 	if len(held) == 0 {
 		files = []*os.File{nil}
 		if dir != "" {
-			f, err := CreateHostFile(arena.Size, dir)
+			f, err := CreateHostFile(arena.Size, dir, false)
 			if err != nil {
 				return nil, err
 			}
@@ -101,11 +101,15 @@ func newHostMemory(arena vmm.Range, dir string, held []*os.File) (*hostMemory, e
 }
 
 // CreateHostFile creates a file for the host copies of an arena, in a folder, or in memory if dir
-// is "": with huge pages, if this process may have such a file.
-func CreateHostFile(size uint64, dir string) (*os.File, error) {
+// is "". If huge is set, a file in memory has huge pages where this process may have such a file.
+// They save most of the time that pinning takes, but CRIU cannot save a process that has one open:
+// only nodes that pin pages, which CRIU cannot save anyway, set it.
+func CreateHostFile(size uint64, dir string, huge bool) (*os.File, error) {
 	if dir == "" {
-		if f, err := hugeFile(size); err == nil { // else this process may not mount, or the system is old
-			return f, nil
+		if huge {
+			if f, err := hugeFile(size); err == nil { // else this process may not mount, or the system is old
+				return f, nil
+			}
 		}
 		return wire.CreateMemory("muster-host", size)
 	}

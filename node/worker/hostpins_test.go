@@ -53,7 +53,7 @@ func pinningWorker(t *testing.T) (*worker, *pinner, vmm.Plan) {
 	t.Helper()
 	var files []*os.File
 	for range 2 {
-		f, err := CreateHostFile(pinChunks*chunk, "")
+		f, err := CreateHostFile(pinChunks*chunk, "", true)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -52,7 +52,7 @@ func keepHost(t testing.TB, dir string) *keptHost {
 	t.Helper()
 	k := &keptHost{t: t, data: make([]byte, sideChunks*chunk), held: make([]bool, sideChunks), allocations: map[int]int{}}
 	for range 2 {
-		f, err := CreateHostFile(sideChunks*chunk, dir)
+		f, err := CreateHostFile(sideChunks*chunk, dir, true)
 		if err != nil {
 			t.Fatal(err)
 		}

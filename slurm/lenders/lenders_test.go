@@ -31,7 +31,7 @@ func loan(id string) grant.Loan {
 
 func known(t *testing.T, l *lenders.Lenders, names ...string) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
 		var have []string
 		nodes, _ := l.Nodes()
 		for _, n := range nodes {

@@ -202,10 +202,15 @@ func TestEveryMapperIsDocumentedAndCanBeMade(t *testing.T) {
 }
 
 func TestNewSaysWhatIsWrong(t *testing.T) {
+	var names []string
+	for _, e := range mapping.Entries {
+		names = append(names, e.Name)
+	}
+	all := strings.Join(names, ", ")
 	for spec, want := range map[string]string{
-		"":                       `there is no mapper "": there are st, gr, split, ag, ar, probe`,
+		"":                       `there is no mapper "": there are ` + all,
 		"prob":                   `there is no mapper "prob": did you mean "probe"?`,
-		"round-robin":            `there is no mapper "round-robin": there are st, gr, split, ag, ar, probe`,
+		"round-robin":            `there is no mapper "round-robin": there are ` + all,
 		"st:local=first":         `mapper st: "local=first" is no setting of it: it has none`,
 		"gr:protect=yes":         `mapper gr: "protect=yes" is no setting of it: it has local=any`,
 		"gr:local=yes":           `mapper gr: local must be any or first, not "yes"`,

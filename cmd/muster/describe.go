@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/internal/wholefile"
 	"muster/model"
 	"muster/model/clusterfile"
 	"muster/report/workloadpage"
@@ -55,7 +56,7 @@ func newWorkloadDescribe() *cobra.Command {
 				writeReadReport(c.ErrOrStderr(), args[0], found)
 			}
 			if html != "" {
-				if err := writeFile(html, d.Page(wl).WriteHTML); err != nil {
+				if err := wholefile.Write(html, d.Page(wl).WriteHTML); err != nil {
 					return err
 				}
 				fmt.Fprintf(c.ErrOrStderr(), "%s: written\n", html)

@@ -6,14 +6,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -28,7 +24,6 @@ import (
 	"muster/policy/priority"
 	"muster/policy/priorityfile"
 	"muster/policy/scriptfile"
-	"muster/report"
 	"muster/report/screen"
 	"muster/report/simpage"
 	"muster/sim"
@@ -230,8 +225,12 @@ func (f *simFlags) run(c *cobra.Command) error {
 
 // runRecorded runs the sweep, and writes its history where that is wanted.
 func (f *simFlags) runRecorded(c *cobra.Command, s *sim.Sweep) (runs []sim.RunOf, err error) {
+	run := func(ctx context.Context, progress func(done, all int64)) ([]sim.RunOf, error) {
+		s.Progress = progress
+		return s.Run(ctx)
+	}
 	if f.history == "" {
-		return simulated(c, &s.Progress, s.Run)
+		return withProgress(c, "simulating", run)
 	}
 	if n := len(s.Seeds) * max(1, len(s.Nodes)) * len(s.Policies); n > 1 {
 		return nil, usageErrorf("--record is for one policy, one size and one seed; this would be %d runs", n)
@@ -240,9 +239,9 @@ func (f *simFlags) runRecorded(c *cobra.Command, s *sim.Sweep) (runs []sim.RunOf
 	if s.Priority != nil { // the classes are part of what decides
 		s.RecordAs.Policy = catalog.WithClasses(s.Policies[0].Name, preempt.FromQOS(s.Priority.QOS))
 	}
-	err = writeFile(f.history, func(w io.Writer) error {
+	err = wholefile.Write(f.history, func(w io.Writer) error {
 		s.Record = w
-		runs, err = simulated(c, &s.Progress, s.Run)
+		runs, err = withProgress(c, "simulating", run)
 		return err
 	})
 	return runs, err
@@ -410,11 +409,7 @@ func checkFolder(file string) error {
 	case "-":
 		return usageErrorf("standard output is for the tables: name a file to write to, or ./- for one of that name")
 	}
-	info, err := os.Stat(filepath.Dir(file))
-	if err != nil || !info.IsDir() {
-		return cannotWrite(file, err)
-	}
-	return nil
+	return wholefile.CheckFolder(file)
 }
 
 // findJobs gives the indexes of the jobs with these IDs.
@@ -481,27 +476,6 @@ func (f *simFlags) checkExplained(runs []sim.RunOf, moments []sim.Moment) error 
 	return nil
 }
 
-// simulated runs a sweep, with a progress bar on a terminal, until it is done or
-// interrupted.
-func simulated[Runs any](c *cobra.Command, progress *func(done, all int64), run func(context.Context) (Runs, error)) (Runs, error) {
-	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
-	const steps = 10_000
-	bar := report.NewProgress(c.ErrOrStderr(), screen.IsTerminal(c.ErrOrStderr()), "simulating", steps)
-	*progress = func(done, all int64) {
-		if all > 0 {
-			bar.Set(int64(float64(done) / float64(all) * steps))
-		}
-	}
-	runs, err := run(ctx)
-	bar.Done()
-	if err != nil && ctx.Err() != nil {
-		err = interruptedf("nothing was written")
-	}
-	return runs, err
-}
-
 // asked tells in words what was asked.
 func (f *simFlags) asked(first *workload.Workload, s *sim.Sweep) [][2]string {
 	rows := [][2]string{
@@ -556,13 +530,13 @@ func commandLine(c *cobra.Command) string {
 func (f *simFlags) write(c *cobra.Command, s *simpage.Study) error {
 	named := ""
 	if f.jobsCSV != "" {
-		if err := writeFile(f.jobsCSV, s.WriteJobs); err != nil {
+		if err := wholefile.Write(f.jobsCSV, s.WriteJobs); err != nil {
 			return err
 		}
 		named += f.jobsCSV + ": every job of every run\n"
 	}
 	if f.html != "" {
-		if err := writeFile(f.html, s.Page().WriteHTML); err != nil {
+		if err := wholefile.Write(f.html, s.Page().WriteHTML); err != nil {
 			return err
 		}
 		named += f.html + ": the report with pictures\n"

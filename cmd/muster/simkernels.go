@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/internal/wholefile"
 	"muster/mapping"
 	"muster/model"
 	"muster/model/clusterfile"
@@ -191,7 +193,11 @@ func (f *simKernelsFlags) run(c *cobra.Command) error {
 	var runs []kernels.RunOf
 	simulate := func(trace io.Writer) error {
 		sweep.Trace = trace
-		if runs, err = simulated(c, &sweep.Progress, sweep.Run); err != nil {
+		runs, err = withProgress(c, "simulating", func(ctx context.Context, progress func(done, all int64)) ([]kernels.RunOf, error) {
+			sweep.Progress = progress
+			return sweep.Run(ctx)
+		})
+		if err != nil {
 			return err
 		}
 		return f.checkExplained(sweep, runs)
@@ -199,7 +205,7 @@ func (f *simKernelsFlags) run(c *cobra.Command) error {
 	if f.trace == "" {
 		err = simulate(nil)
 	} else {
-		err = writeFile(f.trace, simulate)
+		err = wholefile.Write(f.trace, simulate)
 	}
 	if err != nil {
 		return err
@@ -454,7 +460,7 @@ func (f *simKernelsFlags) write(c *cobra.Command, sweep *kernels.Sweep, s *kerne
 		named += f.trace + ": every stage of every call\n"
 	}
 	if f.html != "" {
-		if err := writeFile(f.html, s.Page().WriteHTML); err != nil {
+		if err := wholefile.Write(f.html, s.Page().WriteHTML); err != nil {
 			return err
 		}
 		named += f.html + ": the report with pictures\n"

@@ -1,18 +1,15 @@
 package main
 
 import (
-	"bufio"
-	"compress/gzip"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"muster/internal/wholefile"
 	"muster/model"
 	"muster/report"
 	"muster/workload"
@@ -246,39 +243,11 @@ func writeLog(c *cobra.Command, wl *workload.Workload, f workload.Format, file s
 	if file == "" || file == "-" {
 		return workload.Write(c.OutOrStdout(), wl, f)
 	}
-	if err := writeFile(file, func(w io.Writer) error { return workload.Write(w, wl, f) }); err != nil {
+	if err := wholefile.Write(file, func(w io.Writer) error { return workload.Write(w, wl, f) }); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.ErrOrStderr(), "%s: %s written as %s\n", file, report.Plural(len(wl.Jobs), "job"), f)
 	return nil
-}
-
-// writeFile writes a file whole or leaves what was there; .gz is gzipped.
-func writeFile(path string, write func(io.Writer) error) (err error) {
-	partial := path + ".partial"
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		partial = path // a device or a pipe
-	}
-	f, err := os.Create(partial)
-	if err != nil {
-		return cannotWrite(path, err)
-	}
-	defer func() {
-		err = errors.Join(err, f.Close())
-		switch {
-		case partial == path:
-		case err != nil:
-			err = errors.Join(err, os.Remove(partial))
-		default:
-			err = os.Rename(partial, path)
-		}
-	}()
-	buffered := bufio.NewWriter(f)
-	if !strings.HasSuffix(path, ".gz") {
-		return errors.Join(write(buffered), buffered.Flush())
-	}
-	zipped := gzip.NewWriter(buffered)
-	return errors.Join(write(zipped), zipped.Close(), buffered.Flush())
 }
 
 // writeReadReport says what was found in a log beside its jobs.

@@ -107,7 +107,7 @@ wire/timeline < node, node/worker
 node/clientcore, node/journal, node/checkpoint < node/worker # its executor, and what it keeps for the next, or writes and reads
 device, vmm, wire, mapping, internal/door, node/fate, node/vgpu, node/worker, node/checkpoint, internal/wholefile < node
 node, model/strictyaml < node/nodefile
-node, node/checkpoint, wire/status < node/programs # processes and their clients, saved and restored together
+node, node/checkpoint, wire/status, internal/passthrough < node/programs # processes and their clients, saved and restored together
 
 # What a job may use, and what head and agents say to each other: neither knows those who say it.
 wire/grant < wire/agent
@@ -134,7 +134,7 @@ head, head/api, head/store, wire/agent, wire/status, policy/catalog, internal/do
 # What another policy would have made of the head's history. It knows the simulator; neither the core nor the simulator knows it.
 head, head/api, sim < head/whatif < head/whatifrun < head/daemon
 
-head/api, head/dial, wire/agent, client < head/client # what its users' commands ask it; it knows no core
+head/api, head/dial, wire/agent, client, model/slurmopt, internal/passthrough < head/client # what its users' commands ask it; it knows no core
 
 # A real Slurm: what differs between its releases, one of them in a folder, and a private cluster of it. None of them knows the driver.
 NOTHING < slurm/release < slurm

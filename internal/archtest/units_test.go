@@ -16,7 +16,7 @@ import (
 // on disk are not among them.
 var documents = []string{
 	"wire/status/status.go", "head/api", "slurm/status.go", "slurm/core.go", "cmd/muster", "device/codecheck", "device/onekernel",
-	"report/nodetable", "model/clusterfile/json.go", "report/simpage/json.go", "report/kernelpage/json.go", "workload/describe.go", "node/programs",
+	"report/nodetable", "model/clusterfile/json.go", "report/simpage/json.go", "report/kernelpage/json.go", "workload/describe.go", "node/programs", "exp/text.go",
 }
 
 // units are what a number's name ends in: seconds, seconds since 1970, bytes, per cent, and what is

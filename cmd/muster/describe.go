@@ -10,6 +10,7 @@ import (
 	"muster/model/clusterfile"
 	"muster/report/workloadpage"
 	"muster/workload"
+	"muster/workload/source"
 )
 
 const describeHelp = `Say what a log looks like: how long and how large its jobs are, when they come, how
@@ -80,9 +81,10 @@ func readWorkload(c *cobra.Command, arg string, opt workload.ReadOptions, seed u
 	if arg == "-" {
 		return workload.Read(c.InOrStdin(), "stdin", opt)
 	}
-	load, err := loadWorkload(arg, opt)
+	load, err := source.Open(arg, opt)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, misused(err)
 	}
-	return load(seed)
+	wl, read, err := load(seed)
+	return wl, read, misused(err)
 }

@@ -10,6 +10,7 @@ import (
 
 	"muster/device/onekernel"
 	"muster/exp"
+	"muster/workload/source"
 )
 
 // interruptedError is that the user ended the command with Ctrl-C, or by SIGTERM: the exit
@@ -27,7 +28,8 @@ func interruptedf(format string, args ...any) error {
 func misused(err error) error {
 	var kernel *onekernel.Misuse
 	var experiment exp.UsageError
-	if errors.As(err, &kernel) || errors.As(err, &experiment) {
+	var generator *source.Misuse
+	if errors.As(err, &kernel) || errors.As(err, &experiment) || errors.As(err, &generator) {
 		return usageErrorf("%v", err)
 	}
 	return err

@@ -28,6 +28,7 @@ import (
 	"muster/report/simpage"
 	"muster/sim"
 	"muster/workload"
+	"muster/workload/source"
 )
 
 const simHelp = `Ask "what if" of a log of jobs: run it through a cluster under several policies,
@@ -175,18 +176,18 @@ func (f *simFlags) run(c *cobra.Command) error {
 		return err
 	}
 	tellDoubts(c.ErrOrStderr(), f.cluster, sweep.Cluster)
-	source, err := f.source(c.InOrStdin())
+	jobs, err := f.source(c.InOrStdin())
 	if err != nil {
-		return err
+		return misused(err)
 	}
 	for _, file := range []string{f.html, f.jobsCSV, f.history} {
 		if err := checkFolder(file); err != nil {
 			return err
 		}
 	}
-	first, read, err := source(sweep.Seeds[0])
+	first, read, err := jobs(sweep.Seeds[0])
 	if err != nil {
-		return err
+		return misused(err)
 	}
 	if read != nil {
 		tellReading(c.ErrOrStderr(), f.workload, read)
@@ -195,9 +196,9 @@ func (f *simFlags) run(c *cobra.Command) error {
 		return err
 	}
 	sweep.Workload = func(seed uint64) ([]model.Job, error) {
-		wl, _, err := source(seed)
+		wl, _, err := jobs(seed)
 		if err != nil {
-			return nil, err
+			return nil, misused(err)
 		}
 		if f.traffic == trafficEstimate {
 			return workload.EstimateTraffic(wl.Jobs, seed), nil
@@ -341,8 +342,8 @@ func (r *scriptRuns) withClasses(policies []sim.NamedPolicy, c *priority.Config)
 }
 
 func (f *simFlags) loadCluster() (*model.Cluster, error) {
-	if f.cluster == "" && isHistory(f.workload) {
-		h, err := readHistoryJobs(f.workload)
+	if f.cluster == "" && source.IsRecord(f.workload) {
+		h, err := source.Record(f.workload)
 		if err != nil {
 			return nil, err
 		}
@@ -355,9 +356,9 @@ func (f *simFlags) loadCluster() (*model.Cluster, error) {
 }
 
 // source gives the workload of each seed.
-func (f *simFlags) source(stdin io.Reader) (func(seed uint64) (*workload.Workload, *workload.ReadReport, error), error) {
+func (f *simFlags) source(stdin io.Reader) (source.Source, error) {
 	if f.workload == "" {
-		return nil, usageErrorf("say which jobs: --workload FILE, or one of %s", strings.Join(workloadNames(), ", "))
+		return nil, usageErrorf("say which jobs: --workload FILE, or one of %s", strings.Join(source.Names(), ", "))
 	}
 	opt, err := f.log.options()
 	if err != nil {
@@ -365,12 +366,12 @@ func (f *simFlags) source(stdin io.Reader) (func(seed uint64) (*workload.Workloa
 	}
 	opt.SkipLogged = !readsNames(f.policies)
 	if f.workload == "-" {
-		return readOnce(func() (*workload.Workload, *workload.ReadReport, error) { return workload.Read(stdin, "stdin", opt) }), nil
+		return source.Once(func() (*workload.Workload, *workload.ReadReport, error) { return workload.Read(stdin, "stdin", opt) }), nil
 	}
 	if f.bundled {
-		return namedWorkload(f.workload, opt)
+		return source.Named(f.workload, opt)
 	}
-	return loadWorkload(f.workload, opt)
+	return source.Open(f.workload, opt)
 }
 
 // readsNames says whether a policy is a script, which may know jobs by the names of their

@@ -14,6 +14,7 @@ import (
 	"muster/report"
 	"muster/workload"
 	"muster/workload/bundled"
+	"muster/workload/source"
 )
 
 const workloadHelp = `Make, convert and describe logs of jobs.
@@ -30,6 +31,14 @@ content unless --from says it:
   submit   a line a job: when, how long, and the options that ask Slurm for it
 
 swf and csv can be written. docs/workloads.md tells what becomes of each field.`
+
+const workloadArgHelp = `A workload is a log (swf, sacct, pbs, openb, philly, csv or submit, gzipped or not),
+the record of a head or of a Slurm's driver (--record), which has its cluster with it,
+the name of a bundled log, or a generator with its parameters:
+
+  log.swf.gz   small   congested   congested:jobs=200:max_nodes=2:gpu_mix=1:2:1
+
+A file of that name wins over a name, a folder does not; - is a log on standard input.`
 
 func newWorkload() *cobra.Command {
 	c := &cobra.Command{
@@ -100,18 +109,18 @@ ends in .gz, as CSV where it ends in .csv or .csv.gz, and else as SWF.`,
 				return err
 			}
 			name, rest, _ := strings.Cut(args[0], ":")
-			given, err := generatorParameters(name, rest)
+			given, err := source.Parameters(name, rest)
 			if err != nil {
-				return err
+				return misused(err)
 			}
 			for _, s := range settings {
-				if err := addParameter(given, s); err != nil {
-					return err
+				if err := source.AddParameter(given, s); err != nil {
+					return misused(err)
 				}
 			}
-			wl, err := generate(name, given, seed)
+			wl, err := source.Generate(name, given, seed)
 			if err != nil {
-				return err
+				return misused(err)
 			}
 			return writeLog(c, wl, to, out)
 		},

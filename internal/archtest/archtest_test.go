@@ -57,6 +57,7 @@ model, model/strictyaml, workload/portable < workload/phased
 mapping, workload/phased, sim/fairshare < sim/kernels
 model, policy/prices < sim/bound
 NOTHING < workload/bundled # files, not jobs
+workload, workload/bundled, policy/history < workload/source # what a user's word for jobs means: it knows no simulator
 NOTHING < internal/parallel < sim, sim/kernels # tasks, a few at a time: it knows nothing of what they do
 
 # Devices. The backends do not know each other.

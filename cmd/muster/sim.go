@@ -210,8 +210,8 @@ func (f *simFlags) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := f.checkExplained(runs[:len(sweep.Policies)], sweep.Explain); err != nil {
-		return err
+	if i, why := sim.Unexplained(runs[:len(sweep.Policies)], sweep.Explain); i >= 0 {
+		return notExplained(f.explain, i, why)
 	}
 	study := simpage.NewStudy(sweep.Cluster, runs, recorders)
 	study.Asked = f.asked(first, sweep)
@@ -460,21 +460,9 @@ func parseMoments(list, step, like string) ([]sim.Moment, error) {
 	return moments, nil
 }
 
-// checkExplained says which run was over before a step that was asked for.
-func (f *simFlags) checkExplained(runs []sim.RunOf, moments []sim.Moment) error {
-	for i, m := range moments {
-		for _, r := range runs {
-			if r.ExplainedAt(m) != nil {
-				continue
-			}
-			word := strings.TrimSpace(strings.Split(f.explain, ",")[i])
-			if r.Steps == 0 {
-				return usageErrorf("--explain %s: the run of %s had no step", word, r.Policy)
-			}
-			return usageErrorf("--explain %s: the run of %s had %s, the last at %s", word, r.Policy, model.Plural(r.Steps, "step"), policy.Clock(r.LastStep))
-		}
-	}
-	return nil
+// notExplained says why a moment of the list that --explain has was not reached.
+func notExplained(list string, moment int, why string) error {
+	return usageErrorf("--explain %s: %s", strings.TrimSpace(strings.Split(list, ",")[moment]), why)
 }
 
 // asked tells in words what was asked.

@@ -147,6 +147,7 @@ head/dial, wire/agent < slurm/lenders/lenderstest # a node for tests
 slurm, slurm/engine, slurm/lenders, wire/grant, policy, policy/history, internal/wholefile < slurm/driver # the daemon
 slurm/release, internal/wholefile < slurm/fetch < slurm/emulate < slurm/emulate/emulatetest # the last for tests of all that need a cluster
 slurm/release, internal/wholefile < slurm/spank # the plug-in and the submit script: sources, and how they are built
+slurm, slurm/words, report < slurm/view # what people see of a Slurm: it decides nothing
 slurm/spank, slurm/release, internal/wholefile < slurm/setup # whoever makes a Slurm use Muster
 
 # Programs' side.

@@ -66,10 +66,7 @@ func newCheckpoint() *cobra.Command {
 }
 
 func (f *checkpointFlags) run(c *cobra.Command, args []string) error {
-	words, options := args, []string(nil)
-	if at := c.ArgsLenAtDash(); at >= 0 {
-		words, options = args[:at], args[at:]
-	}
+	words, options := atDash(c, args)
 	var once func(context.Context) error
 	gone := func() bool { _, err := os.Stat(fmt.Sprintf("/proc/%d", f.program)); return err != nil }
 	switch {
@@ -106,6 +103,14 @@ func (f *checkpointFlags) run(c *cobra.Command, args []string) error {
 		}
 	}
 	return nil
+}
+
+// atDash divides arguments into those before -- and those behind it.
+func atDash(c *cobra.Command, args []string) (before, behind []string) {
+	if at := c.ArgsLenAtDash(); at >= 0 {
+		return args[:at], args[at:]
+	}
+	return args, nil
 }
 
 // wait lets a time pass. It returns false if the command is to end.
@@ -213,10 +218,7 @@ func newRestore() *cobra.Command {
 }
 
 func (f *restoreFlags) run(c *cobra.Command, args []string) error {
-	words, options := args, []string(nil)
-	if at := c.ArgsLenAtDash(); at >= 0 {
-		words, options = args[:at], args[at:]
-	}
+	words, options := atDash(c, args)
 	if len(words) != 1 {
 		return usageErrorf("give the folder of a checkpoint")
 	}

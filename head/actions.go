@@ -16,7 +16,7 @@ func (c *Core) cancel(ev Cancel) {
 		c.effects.Answers = append(c.effects.Answers, Answer{Request: ev.Request, Err: err})
 		return
 	}
-	changed := &api.Changed{}
+	changed := &api.Changed{Jobs: []uint64{}}
 	for _, j := range jobs {
 		if j.over() || ev.Signal != 0 && !j.active() {
 			continue
@@ -104,7 +104,7 @@ func (c *Core) targets(caller Caller, refs []Ref) ([]*job, *Refusal) {
 // array, it changes those that it can, and refuses only if it can change none.
 func (c *Core) change(ev Change) {
 	jobs, err := c.targets(ev.Caller, ev.Jobs)
-	changed := &api.Changed{}
+	changed := &api.Changed{Jobs: []uint64{}}
 	for _, j := range jobs {
 		if len(jobs) > 1 && j.over() {
 			continue

@@ -512,7 +512,7 @@ func (c *Core) nodeAction(ev Node) {
 		c.setNodeState(n)
 		c.touchNode(n)
 	}
-	c.answer(ev.Request, &api.Changed{})
+	c.answer(ev.Request, &api.Changed{Jobs: []uint64{}})
 }
 
 // touchNode queues a node's record for the store and its document for subscribers.

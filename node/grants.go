@@ -470,7 +470,7 @@ func (d *daemon) aboutGrant(who peer, id string, do func() error) (any, error) {
 
 // grantStatus is a grant for people, without anything secret.
 func (d *daemon) grantStatus(g *granted) status.Grant {
-	s := status.Grant{ID: g.ID, User: g.User, Limit: g.Limit}
+	s := status.Grant{ID: g.ID, User: g.User, Limit: g.Limit, Devices: []status.GrantedDevice{}}
 	if !g.Expires.IsZero() {
 		s.Expires = g.Expires.Unix()
 	}

@@ -179,3 +179,20 @@ func Columns(names ...string) []Column {
 	}
 	return list
 }
+
+// Item writes a paragraph as an item of a list, "- " and indented lines of at most width characters.
+func Item(text string, width int) string {
+	var b strings.Builder
+	column := 2
+	b.WriteString("-")
+	for _, word := range strings.Fields(text) {
+		if n := utf8.RuneCountInString(word); column+1+n > width {
+			b.WriteString("\n  " + word)
+			column = 2 + n
+		} else {
+			b.WriteString(" " + word)
+			column += 1 + n
+		}
+	}
+	return b.String()
+}

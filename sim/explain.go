@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"muster/model"
 	"muster/policy"
 )
 
@@ -33,6 +34,23 @@ func (r *Result) ExplainedAt(m Moment) *Explained {
 		}
 	}
 	return nil
+}
+
+// Unexplained finds the first of the moments that one of the runs was over before. It returns its index
+// and what that run had instead, or -1 if all runs explain all moments.
+func Unexplained(runs []RunOf, moments []Moment) (int, string) {
+	for i, m := range moments {
+		for _, r := range runs {
+			switch {
+			case r.ExplainedAt(m) != nil:
+			case r.Steps == 0:
+				return i, fmt.Sprintf("the run of %s had no step", r.Policy)
+			default:
+				return i, fmt.Sprintf("the run of %s had %s, the last at %s", r.Policy, model.Plural(r.Steps, "step"), policy.Clock(r.LastStep))
+			}
+		}
+	}
+	return -1, ""
 }
 
 // explain keeps an explanation of the step just made, if it was asked for.

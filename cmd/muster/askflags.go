@@ -7,13 +7,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	headclient "muster/head/client"
+	"muster/internal/parallel"
 	"muster/model"
 	"muster/report/jobtable"
 )
@@ -179,23 +178,20 @@ func doEach(names []string, do func(string) error) []error {
 	if len(names) > manyAtOnce {
 		workers = manyAtOnce
 	}
-	var next atomic.Int64
-	var gone atomic.Bool
-	var all sync.WaitGroup
-	for range workers {
-		all.Go(func() {
-			for !gone.Load() {
-				i := int(next.Add(1)) - 1
-				if i >= len(names) {
-					return
+	_ = parallel.Each(context.Background(), workers, func(yield func(parallel.Task) bool) {
+		for i, name := range names {
+			// An error of a task ends the rest: a head that has gone would not answer for them either.
+			task := func(context.Context) error {
+				if results[i] = do(name); headGone(results[i]) {
+					return results[i]
 				}
-				if results[i] = do(names[i]); headGone(results[i]) {
-					gone.Store(true)
-				}
+				return nil
 			}
-		})
-	}
-	all.Wait()
+			if !yield(task) {
+				return
+			}
+		}
+	})
 	return results
 }
 

@@ -2,24 +2,18 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"muster/internal/passthrough"
 	"muster/model"
-	"muster/node"
 	"muster/node/checkpoint"
 	"muster/node/programs"
-	"muster/wire/status"
 )
 
 // checkpointFlags are the flags of muster checkpoint.
@@ -72,10 +66,7 @@ func newCheckpoint() *cobra.Command {
 }
 
 func (f *checkpointFlags) run(c *cobra.Command, args []string) error {
-	words, options := args, []string(nil)
-	if at := c.ArgsLenAtDash(); at >= 0 {
-		words, options = args[:at], args[at:]
-	}
+	words, options := atDash(c, args)
 	var once func(context.Context) error
 	gone := func() bool { _, err := os.Stat(fmt.Sprintf("/proc/%d", f.program)); return err != nil }
 	switch {
@@ -95,7 +86,7 @@ func (f *checkpointFlags) run(c *cobra.Command, args []string) error {
 			return usageErrorf("%q is no number of a client: muster ps shows them", words[0])
 		}
 		once = func(context.Context) error { return f.saveClient(c, id, words[1]) }
-		gone = func() bool { return isGone(socketOf(f.socket), id) }
+		gone = func() bool { return programs.ClientGone(socketOf(f.socket), id) }
 	}
 	if c.Flags().Changed("every") && f.every <= 0 || f.every > 0 && f.stop {
 		return usageErrorf("--every %v: give a time above 0, as 10m, and not with --stop", f.every)
@@ -114,6 +105,14 @@ func (f *checkpointFlags) run(c *cobra.Command, args []string) error {
 	return nil
 }
 
+// atDash divides arguments into those before -- and those behind it.
+func atDash(c *cobra.Command, args []string) (before, behind []string) {
+	if at := c.ArgsLenAtDash(); at >= 0 {
+		return args[:at], args[at:]
+	}
+	return args, nil
+}
+
 // wait lets a time pass. It returns false if the command is to end.
 func wait(ctx context.Context, pause time.Duration) bool {
 	select {
@@ -124,59 +123,16 @@ func wait(ctx context.Context, pause time.Duration) bool {
 	}
 }
 
-// isGone says whether a node no longer has the client, or is itself gone.
-func isGone(socket string, id uint64) bool {
-	s, err := node.Ask(socket)
-	return errors.Is(err, node.ErrNoNode) || err == nil && !slices.ContainsFunc(s.Clients, func(c status.Client) bool { return c.ID == id && c.State != "ending" })
-}
-
-// savedClient is what is printed of a client that was saved or restored.
-type savedClient struct {
-	Dir    string `json:"dir"`
-	Client uint64 `json:"client"`
-	Bytes  uint64 `json:"bytes"`
-}
-
 func (f *checkpointFlags) saveClient(c *cobra.Command, id uint64, dir string) error {
-	draft, err := checkpoint.Begin(dir, checkpoint.OfClient, time.Now().UTC())
+	saved, err := programs.SaveClient(socketOf(f.socket), id, dir)
 	if err != nil {
-		return err
-	}
-	bytes, err := saveInto(draft, socketOf(f.socket), id)
-	if err != nil {
-		draft.Drop()
-		return err
-	}
-	if err := draft.Commit(); err != nil {
 		return err
 	}
 	if f.asJSON {
-		return printJSON(c, savedClient{dir, id, bytes})
+		return printJSON(c, saved)
 	}
-	fmt.Fprintf(c.OutOrStdout(), "client %d: %s in %s\n", id, model.BriefSize(bytes), dir)
+	fmt.Fprintf(c.OutOrStdout(), "client %d: %s in %s\n", id, model.BriefSize(saved.Bytes), dir)
 	return nil
-}
-
-// saveInto has the node write a client into a folder.
-func saveInto(draft *checkpoint.Draft, socket string, id uint64) (uint64, error) {
-	s, err := node.Ask(socket)
-	if err != nil {
-		return 0, err
-	}
-	saved := checkpoint.Client{Client: id}
-	for _, c := range s.Clients {
-		if c.ID == id {
-			saved.Pid, saved.Name, saved.Virtual, saved.Memory = int(c.Pid), c.Program, c.Virtual, c.Limit
-		}
-	}
-	file, err := draft.Create(id)
-	if err != nil {
-		return 0, err
-	}
-	defer file.Close()
-	saved.File = filepath.Base(file.Name())
-	draft.Manifest.Clients = []checkpoint.Client{saved}
-	return node.Checkpoint(socket, id, file)
 }
 
 func (f *checkpointFlags) saveProgram(ctx context.Context, c *cobra.Command, dir string, options []string) error {
@@ -262,10 +218,7 @@ func newRestore() *cobra.Command {
 }
 
 func (f *restoreFlags) run(c *cobra.Command, args []string) error {
-	words, options := args, []string(nil)
-	if at := c.ArgsLenAtDash(); at >= 0 {
-		words, options = args[:at], args[at:]
-	}
+	words, options := atDash(c, args)
 	if len(words) != 1 {
 		return usageErrorf("give the folder of a checkpoint")
 	}
@@ -286,35 +239,15 @@ func (f *restoreFlags) run(c *cobra.Command, args []string) error {
 }
 
 func (f *restoreFlags) restoreClient(c *cobra.Command, dir string, was checkpoint.Client) error {
-	file, err := os.Open(filepath.Join(dir, was.File))
+	restored, err := programs.RestoreClient(socketOf(f.socket), f.client, dir, was)
 	if err != nil {
 		return err
-	}
-	defer file.Close()
-	id := was.Client
-	if f.client != 0 {
-		id = f.client
-	}
-	bytes, err := node.Restore(socketOf(f.socket), id, file)
-	if err != nil {
-		return f.explain(dir, id, err)
 	}
 	if f.asJSON {
-		return printJSON(c, savedClient{dir, id, bytes})
+		return printJSON(c, restored)
 	}
-	fmt.Fprintf(c.OutOrStdout(), "client %d: %s of memory from %s\n", id, model.BriefSize(bytes), dir)
+	fmt.Fprintf(c.OutOrStdout(), "client %d: %s of memory from %s\n", restored.Client, model.BriefSize(restored.Bytes), dir)
 	return nil
-}
-
-// explain says what to do about a client's checkpoint that cannot be restored because its
-// program is not there any more.
-func (f *restoreFlags) explain(dir string, id uint64, err error) error {
-	s, unknown := node.Ask(socketOf(f.socket))
-	if unknown != nil || slices.ContainsFunc(s.Clients, func(c status.Client) bool { return c.ID == id }) {
-		return err
-	}
-	return fmt.Errorf("%w. %s has the GPU's side of a client only, which goes back into the program while that runs (--client names it, if its number has changed). "+
-		"If the program has ended, start it again and let it read its memory with musterRestore; a checkpoint that starts programs again is one of muster checkpoint --program", err, dir)
 }
 
 func (f *restoreFlags) restoreProgram(c *cobra.Command, dir string, options []string) error {
@@ -344,37 +277,9 @@ func (f *restoreFlags) restoreProgram(c *cobra.Command, dir string, options []st
 	if f.detach {
 		return nil
 	}
-	status, err := waitForAdopted(restored.Pid)
+	status, err := programs.Await(restored.Pid)
 	if err != nil {
 		return err
 	}
-	if status.Signaled() {
-		passthrough.DieBy(status.Signal())
-		return exitStatus(128 + int(status.Signal()))
-	}
-	return exitStatus(status.ExitStatus())
-}
-
-// waitForAdopted waits for a process, passes signals on to it, and sees to other orphans
-// meanwhile.
-func waitForAdopted(pid int) (syscall.WaitStatus, error) {
-	signals := make(chan os.Signal, 16)
-	passthrough.Notify(signals, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
-	defer signal.Stop(signals)
-	go func() {
-		for s := range signals {
-			_ = syscall.Kill(pid, s.(syscall.Signal))
-		}
-	}()
-	for {
-		var status syscall.WaitStatus
-		ended, err := syscall.Wait4(-1, &status, 0, nil)
-		switch {
-		case errors.Is(err, syscall.EINTR):
-		case err != nil:
-			return 0, fmt.Errorf("waiting for process %d: %w", pid, err)
-		case ended == pid && (status.Exited() || status.Signaled()):
-			return status, nil
-		}
-	}
+	return exitBy(status)
 }

@@ -5,14 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"muster/head/api"
 	headclient "muster/head/client"
+	"muster/internal/parallel"
 	"muster/node"
 	"muster/report/nodetable"
 	"muster/wire/status"
@@ -89,17 +88,14 @@ func (f *whereFlags) all(ctx context.Context) (*nodetable.Cluster, error) {
 		return nil, err
 	}
 	all := &nodetable.Cluster{Nodes: make([]nodetable.NodeStatus, len(nodes))}
-	var next atomic.Int64
-	var workers sync.WaitGroup
-	for range min(manyAtOnce, len(nodes)) {
-		workers.Go(func() {
-			for i := int(next.Add(1)) - 1; i < len(nodes); i = int(next.Add(1)) - 1 {
-				all.Nodes[i] = oneOfMany(ctx, h, &nodes[i])
+	return all, parallel.Each(ctx, manyAtOnce, func(yield func(parallel.Task) bool) {
+		for i := range nodes {
+			task := func(ctx context.Context) error { all.Nodes[i] = oneOfMany(ctx, h, &nodes[i]); return nil }
+			if !yield(task) {
+				return
 			}
-		})
-	}
-	workers.Wait()
-	return all, nil
+		}
+	})
 }
 
 func oneOfMany(ctx context.Context, h *headclient.Head, n *api.Node) nodetable.NodeStatus {

@@ -5,10 +5,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/internal/wholefile"
 	"muster/model"
 	"muster/model/clusterfile"
 	"muster/report/workloadpage"
 	"muster/workload"
+	"muster/workload/source"
 )
 
 const describeHelp = `Say what a log looks like: how long and how large its jobs are, when they come, how
@@ -55,7 +57,7 @@ func newWorkloadDescribe() *cobra.Command {
 				writeReadReport(c.ErrOrStderr(), args[0], found)
 			}
 			if html != "" {
-				if err := writeFile(html, d.Page(wl).WriteHTML); err != nil {
+				if err := wholefile.Write(html, d.Page(wl).WriteHTML); err != nil {
 					return err
 				}
 				fmt.Fprintf(c.ErrOrStderr(), "%s: written\n", html)
@@ -79,9 +81,10 @@ func readWorkload(c *cobra.Command, arg string, opt workload.ReadOptions, seed u
 	if arg == "-" {
 		return workload.Read(c.InOrStdin(), "stdin", opt)
 	}
-	load, err := loadWorkload(arg, opt)
+	load, err := source.Open(arg, opt)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, misused(err)
 	}
-	return load(seed)
+	wl, read, err := load(seed)
+	return wl, read, misused(err)
 }

@@ -238,9 +238,9 @@ client's user, the user whose node it is and root may do that.`,
 		},
 		ValidArgsFunction: completeMove(&f.socket),
 		RunE: func(c *cobra.Command, args []string) error {
-			id, err := strconv.ParseUint(args[0], 10, 64)
+			id, err := clientNumber(args[0])
 			if err != nil {
-				return usageErrorf("%q is no client: give its number, as muster ps lists it", args[0])
+				return err
 			}
 			changed, err := node.MoveClient(socketOf(f.socket), id, args[1])
 			if err != nil {
@@ -255,6 +255,15 @@ client's user, the user whose node it is and root may do that.`,
 	}
 	f.common(c)
 	return c
+}
+
+// clientNumber reads the number of a client.
+func clientNumber(arg string) (uint64, error) {
+	id, err := strconv.ParseUint(arg, 10, 64)
+	if err != nil {
+		return 0, usageErrorf("%q is no client: give its number, as muster ps lists it", arg)
+	}
+	return id, nil
 }
 
 func newKill() *cobra.Command {
@@ -279,9 +288,9 @@ root may do that. To end a job, use muster cancel.`,
 			var ended []*status.Changed
 			var ids []uint64
 			for _, arg := range args {
-				id, err := strconv.ParseUint(arg, 10, 64)
+				id, err := clientNumber(arg)
 				if err != nil {
-					return usageErrorf("%q is no client: give its number, as muster ps lists it", arg)
+					return err
 				}
 				ids = append(ids, id)
 			}

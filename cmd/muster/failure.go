@@ -6,8 +6,11 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
+
+	"muster/device/onekernel"
+	"muster/exp"
+	"muster/workload/source"
 )
 
 // interruptedError is that the user ended the command with Ctrl-C, or by SIGTERM: the exit
@@ -19,6 +22,17 @@ func (e *interruptedError) Error() string { return "interrupted: " + e.left }
 // interruptedf says what is left of the work of a command that was interrupted.
 func interruptedf(format string, args ...any) error {
 	return &interruptedError{fmt.Sprintf(format, args...)}
+}
+
+// misused makes what a package calls a mistake of its user's a mistake of usage.
+func misused(err error) error {
+	var kernel *onekernel.Misuse
+	var experiment exp.UsageError
+	var generator *source.Misuse
+	if errors.As(err, &kernel) || errors.As(err, &experiment) || errors.As(err, &generator) {
+		return usageErrorf("%v", err)
+	}
+	return err
 }
 
 // plainly is the text of an error without the names of system calls: a user who named a file wants
@@ -42,22 +56,4 @@ func plainly(err error) string {
 		text = strings.Replace(text, link.Error(), link.New+": "+link.Err.Error(), 1)
 	}
 	return text
-}
-
-// cannotWrite says why a file cannot be made: what is wrong is mostly its folder.
-func cannotWrite(file string, err error) error {
-	folder := filepath.Dir(file)
-	info, missing := os.Stat(folder)
-	var path *fs.PathError
-	switch {
-	case errors.Is(missing, fs.ErrNotExist):
-		return fmt.Errorf("%s cannot be written: there is no folder %s", file, folder)
-	case missing == nil && !info.IsDir():
-		return fmt.Errorf("%s cannot be written: %s is no folder", file, folder)
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%s cannot be written: you may not make files in %s", file, folder)
-	case errors.As(err, &path):
-		return fmt.Errorf("%s cannot be written: %w", file, path.Err)
-	}
-	return fmt.Errorf("%s cannot be written: %w", file, err)
 }

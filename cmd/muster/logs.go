@@ -158,7 +158,7 @@ func followJob(ctx context.Context, c *cobra.Command, h *headclient.Head, id str
 		return err
 	}
 	j := &jobs[0]
-	if status := statusOf(j); status != 0 {
+	if status := j.ExitStatus(); status != 0 {
 		fmt.Fprintf(c.ErrOrStderr(), "muster: job %s: %s%s\n", id, j.State, report.Around(": ", j.Why, ""))
 		return exitStatus(status)
 	}

@@ -5,18 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
 	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"muster/device/codefile"
 	"muster/device/onekernel"
+	"muster/internal/wholefile"
 	"muster/ptx/simt"
 	"muster/report"
 	"muster/report/screen"
@@ -200,15 +198,6 @@ func parseDim(flag, what, text string) (simt.Dim, error) {
 	return simt.Dim{X: d[0], Y: d[1], Z: d[2]}, nil
 }
 
-// misused makes a mistake of the user's one of usage.
-func misused(err error) error {
-	var m *onekernel.Misuse
-	if errors.As(err, &m) {
-		return usageErrorf("%v", err)
-	}
-	return err
-}
-
 // execute runs the kernel and gives out what came of it.
 func (f *ptxRunFlags) execute(c *cobra.Command, k *onekernel.Kernel) error {
 	bar := report.NewProgress(c.ErrOrStderr(), screen.IsTerminal(c.ErrOrStderr()), "lane operations", 0)
@@ -251,7 +240,7 @@ func (f *ptxRunFlags) execute(c *cobra.Command, k *onekernel.Kernel) error {
 		return err
 	}
 	if err == nil {
-		err = k.WriteFiles(c.ErrOrStderr(), writeFile)
+		err = k.WriteFiles(c.ErrOrStderr(), wholefile.Write)
 	}
 	if checker != nil && !f.asJSON {
 		onekernel.WriteSummary(c.ErrOrStderr(), checker)
@@ -292,9 +281,8 @@ func (f *ptxRunFlags) execute(c *cobra.Command, k *onekernel.Kernel) error {
 
 // untilInterrupted runs a kernel to its end, or until Ctrl-C.
 func untilInterrupted(ctx context.Context, x *simt.Execution, pause func() error) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilSignal(ctx)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
 	err := onekernel.RunToEnd(ctx, x, pause)
 	if err != nil && errors.Is(err, ctx.Err()) {
 		return interruptedf("the kernel had not ended")

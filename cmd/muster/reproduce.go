@@ -2,22 +2,17 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
-	"os/signal"
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"muster/exp"
 	"muster/exp/all"
-	"muster/model"
+	"muster/internal/wholefile"
 	"muster/report"
 	"muster/report/screen"
 )
@@ -127,27 +122,12 @@ func (f *reproduceFlags) ofExperiment(c *cobra.Command, e *exp.Experiment) (map[
 		if !c.Flags().Changed(name) {
 			continue
 		}
-		i := slices.IndexFunc(e.Flags, func(flag exp.Flag) bool { return flag.Name == name })
-		if i < 0 {
-			return nil, usageErrorf("--%s: experiment %s has no such flag%s", name, e.Name, whoHas(name))
-		}
 		values[name] = c.Flags().Lookup(name).Value.String()
-		if err := e.Flags[i].Check(values[name]); err != nil {
-			return nil, usageErrorf("%v", err)
+		if err := e.CheckFlag(all.Experiments, name, values[name]); err != nil {
+			return nil, misused(err)
 		}
 	}
 	return values, nil
-}
-
-// whoHas says which experiments have a flag.
-func whoHas(name string) string {
-	var names []string
-	for _, e := range all.Experiments {
-		if slices.ContainsFunc(e.Flags, func(flag exp.Flag) bool { return flag.Name == name }) {
-			names = append(names, e.Name)
-		}
-	}
-	return ": it belongs to " + strings.Join(names, ", ")
 }
 
 // arguments wants a name, unless the names are asked for.
@@ -168,34 +148,9 @@ func completeExperiments(_ *cobra.Command, args []string, _ string) ([]string, c
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// experimentJSON is how an experiment is listed.
-type experimentJSON struct {
-	Name    string `json:"name"`
-	Title   string `json:"title"`
-	Summary string `json:"summary"`
-	Runs    int    `json:"runs"`
-	// Figures can be had alone with --figure; Flags are the experiment's own.
-	Figures []string   `json:"figures"`
-	Flags   []flagJSON `json:"flags"`
-}
-
-type flagJSON struct {
-	Name    string   `json:"name"`
-	Summary string   `json:"summary"`
-	Values  []string `json:"values"`
-}
-
 func listExperiments(c *cobra.Command, asJSON bool) error {
 	if asJSON {
-		list := []experimentJSON{}
-		for _, e := range all.Experiments {
-			one := experimentJSON{e.Name, e.Title, e.Summary, e.Runs, append([]string{}, e.Figures...), []flagJSON{}}
-			for _, flag := range e.Flags {
-				one.Flags = append(one.Flags, flagJSON{flag.Name, flag.Summary, append([]string{}, flag.Values...)})
-			}
-			list = append(list, one)
-		}
-		return printJSON(c, map[string]any{"experiments": list})
+		return printJSON(c, map[string]any{"experiments": exp.List(all.Experiments)})
 	}
 	t := &report.Table{Columns: report.Columns("<Experiment", "<What it reproduces")}
 	for _, e := range all.Experiments {
@@ -206,51 +161,22 @@ func listExperiments(c *cobra.Command, asJSON bool) error {
 
 // helpExperiment tells about one experiment.
 func helpExperiment(c *cobra.Command, name string) error {
-	e, err := findExperiment(name)
+	e, err := exp.Find(all.Experiments, name)
 	if err != nil {
-		return err
+		return misused(err)
 	}
-	w := c.OutOrStdout()
-	fmt.Fprintf(w, "%s: %s\n\n%s\n\nUsage:\n  muster reproduce %s [flags]\n\n%s unless --runs says otherwise.\n", e.Name, e.Title, e.Summary, e.Name, model.Plural(e.Runs, "run"))
-	if len(e.Figures) > 0 {
-		fmt.Fprintf(w, "Parts that can be had alone, with --figure: %s\n", strings.Join(e.Figures, ", "))
-	}
-	if len(e.Flags) > 0 {
-		fmt.Fprintf(w, "\nFlags of its own:\n")
-	}
-	for _, flag := range e.Flags {
-		values := ""
-		if flag.Values != nil {
-			values = " (" + strings.Join(flag.Values, ", ") + ")"
-		}
-		fmt.Fprintf(w, "  --%s  %s%s\n", flag.Name, flag.Summary, values)
-	}
-	fmt.Fprintf(w, "\nmuster help reproduce has the flags that all experiments have.\n")
+	e.WriteHelp(c.OutOrStdout())
 	return nil
-}
-
-func findExperiment(name string) (*exp.Experiment, error) {
-	var names []string
-	for i := range all.Experiments {
-		if all.Experiments[i].Name == name {
-			return &all.Experiments[i], nil
-		}
-		names = append(names, all.Experiments[i].Name)
-	}
-	if near := model.Nearest(name, names); near != "" {
-		return nil, usageErrorf("there is no experiment %q: did you mean %s?", name, near)
-	}
-	return nil, usageErrorf("there is no experiment %q: there are %s", name, strings.Join(names, ", "))
 }
 
 // maxSeeds bounds the runs, so that a slip costs an error.
 const maxSeeds = 10_000
 
 func (f *reproduceFlags) run(c *cobra.Command, name string) error {
-	e, err := findExperiment(name)
+	e, err := exp.Find(all.Experiments, name)
 	switch {
 	case err != nil:
-		return err
+		return misused(err)
 	case f.runs < 0 || f.runs > maxSeeds || c.Flags().Changed("runs") && f.runs == 0:
 		return usageErrorf("--runs %d: give a number from 1 to %d", f.runs, maxSeeds)
 	case f.days < 0:
@@ -258,8 +184,8 @@ func (f *reproduceFlags) run(c *cobra.Command, name string) error {
 	case f.workers < 1:
 		return usageErrorf("--workers %d: give 1 or more", f.workers)
 	}
-	if err := f.checkFigures(e); err != nil {
-		return err
+	if err := e.CheckFigures(f.figures); err != nil {
+		return misused(err)
 	}
 	own, err := f.ofExperiment(c, e)
 	if err != nil {
@@ -268,9 +194,11 @@ func (f *reproduceFlags) run(c *cobra.Command, name string) error {
 	if err := checkFolder(f.html); err != nil {
 		return err
 	}
-	result, err := f.experiment(c, e, own)
+	result, err := withProgress(c, e.Name, func(ctx context.Context, progress func(done, all int64)) (*exp.Result, error) {
+		return e.Run(ctx, exp.Options{Seed: f.seed, Runs: f.runs, Days: f.days, Workers: f.workers, Figures: f.figures, Flags: own, Progress: progress})
+	})
 	if err != nil {
-		return err
+		return misused(err)
 	}
 	if err := f.show(c, e, result); err != nil {
 		return err
@@ -284,7 +212,7 @@ func (f *reproduceFlags) run(c *cobra.Command, name string) error {
 // show writes what was found.
 func (f *reproduceFlags) show(c *cobra.Command, e *exp.Experiment, result *exp.Result) error {
 	if f.html != "" { // before the tables, of which a reader may not want all
-		if err := writeFile(f.html, result.Page.WriteHTML); err != nil {
+		if err := wholefile.Write(f.html, result.Page.WriteHTML); err != nil {
 			return err
 		}
 		defer fmt.Fprintf(c.ErrOrStderr(), "%s: the report with pictures\n", f.html)
@@ -292,78 +220,5 @@ func (f *reproduceFlags) show(c *cobra.Command, e *exp.Experiment, result *exp.R
 	if f.asJSON {
 		return printJSON(c, result)
 	}
-	return writeResult(c.OutOrStdout(), e, result)
-}
-
-// checkFigures wants figures that the experiment has.
-func (f *reproduceFlags) checkFigures(e *exp.Experiment) error {
-	for _, name := range f.figures {
-		switch {
-		case len(e.Figures) == 0:
-			return usageErrorf("--figure %s: experiment %s is made as a whole", name, e.Name)
-		case !slices.Contains(e.Figures, name):
-			return usageErrorf("--figure %s: experiment %s has %s", name, e.Name, strings.Join(e.Figures, ", "))
-		}
-	}
-	return nil
-}
-
-// experiment runs it, with a progress bar on a terminal, until it is done or interrupted.
-func (f *reproduceFlags) experiment(c *cobra.Command, e *exp.Experiment, own map[string]string) (*exp.Result, error) {
-	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
-	const steps = 10_000
-	bar := report.NewProgress(c.ErrOrStderr(), screen.IsTerminal(c.ErrOrStderr()), e.Name, steps)
-	result, err := e.Run(ctx, exp.Options{
-		Seed: f.seed, Runs: f.runs, Days: f.days, Workers: f.workers, Figures: f.figures, Flags: own,
-		Progress: func(done, total int64) { bar.Set(int64(float64(done) / float64(total) * steps)) },
-	})
-	bar.Done()
-	var usage exp.UsageError
-	switch {
-	case errors.As(err, &usage):
-		return nil, usageErrorf("%v", err)
-	case err != nil && ctx.Err() != nil:
-		return nil, interruptedf("nothing was written")
-	}
-	return result, err
-}
-
-func writeResult(w io.Writer, e *exp.Experiment, r *exp.Result) error {
-	fmt.Fprintf(w, "%s\n", e.Title)
-	tables := r.Tables
-	if len(tables) == 0 {
-		for _, part := range exp.Parts(r.Rows) {
-			tables = append(tables, exp.Table(r.Rows, part))
-		}
-	}
-	for _, t := range tables {
-		fmt.Fprintln(w)
-		if err := writeTable(w, t); err != nil {
-			return err
-		}
-	}
-	fmt.Fprint(w, "\nNotes\n")
-	for _, n := range r.Notes {
-		fmt.Fprintln(w, wrap(n, 96, "  "))
-	}
-	return nil
-}
-
-// wrap breaks a paragraph into lines; those after the first are indented.
-func wrap(text string, width int, indent string) string {
-	var b strings.Builder
-	column := 2
-	b.WriteString("-")
-	for _, word := range strings.Fields(text) {
-		if n := len([]rune(word)); column+1+n > width {
-			b.WriteString("\n" + indent + word)
-			column = len(indent) + n
-		} else {
-			b.WriteString(" " + word)
-			column += 1 + n
-		}
-	}
-	return b.String()
+	return result.WriteText(c.OutOrStdout(), e.Title, screen.Columns(c.OutOrStdout()))
 }

@@ -368,11 +368,16 @@ func exitAs(c *cobra.Command, state *os.ProcessState, err error) error {
 		fmt.Fprintf(c.ErrOrStderr(), "%s: %v\n", c.CommandPath(), err)
 		return exitStatus(126)
 	}
-	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+	return exitBy(state.Sys().(syscall.WaitStatus))
+}
+
+// exitBy ends as a process did: by the same signal, or with the same status.
+func exitBy(status syscall.WaitStatus) error {
+	if status.Signaled() {
 		passthrough.DieBy(status.Signal())
 		return exitStatus(128 + int(status.Signal()))
 	}
-	return exitStatus(state.ExitCode())
+	return exitStatus(status.ExitStatus())
 }
 
 // startPrivateNode starts a node for one program, and says so.

@@ -6,14 +6,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -28,11 +24,11 @@ import (
 	"muster/policy/priority"
 	"muster/policy/priorityfile"
 	"muster/policy/scriptfile"
-	"muster/report"
 	"muster/report/screen"
 	"muster/report/simpage"
 	"muster/sim"
 	"muster/workload"
+	"muster/workload/source"
 )
 
 const simHelp = `Ask "what if" of a log of jobs: run it through a cluster under several policies,
@@ -180,18 +176,18 @@ func (f *simFlags) run(c *cobra.Command) error {
 		return err
 	}
 	tellDoubts(c.ErrOrStderr(), f.cluster, sweep.Cluster)
-	source, err := f.source(c.InOrStdin())
+	jobs, err := f.source(c.InOrStdin())
 	if err != nil {
-		return err
+		return misused(err)
 	}
 	for _, file := range []string{f.html, f.jobsCSV, f.history} {
 		if err := checkFolder(file); err != nil {
 			return err
 		}
 	}
-	first, read, err := source(sweep.Seeds[0])
+	first, read, err := jobs(sweep.Seeds[0])
 	if err != nil {
-		return err
+		return misused(err)
 	}
 	if read != nil {
 		tellReading(c.ErrOrStderr(), f.workload, read)
@@ -200,9 +196,9 @@ func (f *simFlags) run(c *cobra.Command) error {
 		return err
 	}
 	sweep.Workload = func(seed uint64) ([]model.Job, error) {
-		wl, _, err := source(seed)
+		wl, _, err := jobs(seed)
 		if err != nil {
-			return nil, err
+			return nil, misused(err)
 		}
 		if f.traffic == trafficEstimate {
 			return workload.EstimateTraffic(wl.Jobs, seed), nil
@@ -214,8 +210,8 @@ func (f *simFlags) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := f.checkExplained(runs[:len(sweep.Policies)], sweep.Explain); err != nil {
-		return err
+	if i, why := sim.Unexplained(runs[:len(sweep.Policies)], sweep.Explain); i >= 0 {
+		return notExplained(f.explain, i, why)
 	}
 	study := simpage.NewStudy(sweep.Cluster, runs, recorders)
 	study.Asked = f.asked(first, sweep)
@@ -230,8 +226,12 @@ func (f *simFlags) run(c *cobra.Command) error {
 
 // runRecorded runs the sweep, and writes its history where that is wanted.
 func (f *simFlags) runRecorded(c *cobra.Command, s *sim.Sweep) (runs []sim.RunOf, err error) {
+	run := func(ctx context.Context, progress func(done, all int64)) ([]sim.RunOf, error) {
+		s.Progress = progress
+		return s.Run(ctx)
+	}
 	if f.history == "" {
-		return simulated(c, &s.Progress, s.Run)
+		return withProgress(c, "simulating", run)
 	}
 	if n := len(s.Seeds) * max(1, len(s.Nodes)) * len(s.Policies); n > 1 {
 		return nil, usageErrorf("--record is for one policy, one size and one seed; this would be %d runs", n)
@@ -240,9 +240,9 @@ func (f *simFlags) runRecorded(c *cobra.Command, s *sim.Sweep) (runs []sim.RunOf
 	if s.Priority != nil { // the classes are part of what decides
 		s.RecordAs.Policy = catalog.WithClasses(s.Policies[0].Name, preempt.FromQOS(s.Priority.QOS))
 	}
-	err = writeFile(f.history, func(w io.Writer) error {
+	err = wholefile.Write(f.history, func(w io.Writer) error {
 		s.Record = w
-		runs, err = simulated(c, &s.Progress, s.Run)
+		runs, err = withProgress(c, "simulating", run)
 		return err
 	})
 	return runs, err
@@ -342,8 +342,8 @@ func (r *scriptRuns) withClasses(policies []sim.NamedPolicy, c *priority.Config)
 }
 
 func (f *simFlags) loadCluster() (*model.Cluster, error) {
-	if f.cluster == "" && isHistory(f.workload) {
-		h, err := readHistoryJobs(f.workload)
+	if f.cluster == "" && source.IsRecord(f.workload) {
+		h, err := source.Record(f.workload)
 		if err != nil {
 			return nil, err
 		}
@@ -356,9 +356,9 @@ func (f *simFlags) loadCluster() (*model.Cluster, error) {
 }
 
 // source gives the workload of each seed.
-func (f *simFlags) source(stdin io.Reader) (func(seed uint64) (*workload.Workload, *workload.ReadReport, error), error) {
+func (f *simFlags) source(stdin io.Reader) (source.Source, error) {
 	if f.workload == "" {
-		return nil, usageErrorf("say which jobs: --workload FILE, or one of %s", strings.Join(workloadNames(), ", "))
+		return nil, usageErrorf("say which jobs: --workload FILE, or one of %s", strings.Join(source.Names(), ", "))
 	}
 	opt, err := f.log.options()
 	if err != nil {
@@ -366,12 +366,12 @@ func (f *simFlags) source(stdin io.Reader) (func(seed uint64) (*workload.Workloa
 	}
 	opt.SkipLogged = !readsNames(f.policies)
 	if f.workload == "-" {
-		return readOnce(func() (*workload.Workload, *workload.ReadReport, error) { return workload.Read(stdin, "stdin", opt) }), nil
+		return source.Once(func() (*workload.Workload, *workload.ReadReport, error) { return workload.Read(stdin, "stdin", opt) }), nil
 	}
 	if f.bundled {
-		return namedWorkload(f.workload, opt)
+		return source.Named(f.workload, opt)
 	}
-	return loadWorkload(f.workload, opt)
+	return source.Open(f.workload, opt)
 }
 
 // readsNames says whether a policy is a script, which may know jobs by the names of their
@@ -410,11 +410,7 @@ func checkFolder(file string) error {
 	case "-":
 		return usageErrorf("standard output is for the tables: name a file to write to, or ./- for one of that name")
 	}
-	info, err := os.Stat(filepath.Dir(file))
-	if err != nil || !info.IsDir() {
-		return cannotWrite(file, err)
-	}
-	return nil
+	return wholefile.CheckFolder(file)
 }
 
 // findJobs gives the indexes of the jobs with these IDs.
@@ -464,42 +460,9 @@ func parseMoments(list, step, like string) ([]sim.Moment, error) {
 	return moments, nil
 }
 
-// checkExplained says which run was over before a step that was asked for.
-func (f *simFlags) checkExplained(runs []sim.RunOf, moments []sim.Moment) error {
-	for i, m := range moments {
-		for _, r := range runs {
-			if r.ExplainedAt(m) != nil {
-				continue
-			}
-			word := strings.TrimSpace(strings.Split(f.explain, ",")[i])
-			if r.Steps == 0 {
-				return usageErrorf("--explain %s: the run of %s had no step", word, r.Policy)
-			}
-			return usageErrorf("--explain %s: the run of %s had %s, the last at %s", word, r.Policy, model.Plural(r.Steps, "step"), policy.Clock(r.LastStep))
-		}
-	}
-	return nil
-}
-
-// simulated runs a sweep, with a progress bar on a terminal, until it is done or
-// interrupted.
-func simulated[Runs any](c *cobra.Command, progress *func(done, all int64), run func(context.Context) (Runs, error)) (Runs, error) {
-	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
-	const steps = 10_000
-	bar := report.NewProgress(c.ErrOrStderr(), screen.IsTerminal(c.ErrOrStderr()), "simulating", steps)
-	*progress = func(done, all int64) {
-		if all > 0 {
-			bar.Set(int64(float64(done) / float64(all) * steps))
-		}
-	}
-	runs, err := run(ctx)
-	bar.Done()
-	if err != nil && ctx.Err() != nil {
-		err = interruptedf("nothing was written")
-	}
-	return runs, err
+// notExplained says why a moment of the list that --explain has was not reached.
+func notExplained(list string, moment int, why string) error {
+	return usageErrorf("--explain %s: %s", strings.TrimSpace(strings.Split(list, ",")[moment]), why)
 }
 
 // asked tells in words what was asked.
@@ -556,13 +519,13 @@ func commandLine(c *cobra.Command) string {
 func (f *simFlags) write(c *cobra.Command, s *simpage.Study) error {
 	named := ""
 	if f.jobsCSV != "" {
-		if err := writeFile(f.jobsCSV, s.WriteJobs); err != nil {
+		if err := wholefile.Write(f.jobsCSV, s.WriteJobs); err != nil {
 			return err
 		}
 		named += f.jobsCSV + ": every job of every run\n"
 	}
 	if f.html != "" {
-		if err := writeFile(f.html, s.Page().WriteHTML); err != nil {
+		if err := wholefile.Write(f.html, s.Page().WriteHTML); err != nil {
 			return err
 		}
 		named += f.html + ": the report with pictures\n"

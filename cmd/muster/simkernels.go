@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/internal/wholefile"
 	"muster/mapping"
 	"muster/model"
 	"muster/model/clusterfile"
@@ -191,21 +193,28 @@ func (f *simKernelsFlags) run(c *cobra.Command) error {
 	var runs []kernels.RunOf
 	simulate := func(trace io.Writer) error {
 		sweep.Trace = trace
-		if runs, err = simulated(c, &sweep.Progress, sweep.Run); err != nil {
+		runs, err = withProgress(c, "simulating", func(ctx context.Context, progress func(done, all int64)) ([]kernels.RunOf, error) {
+			sweep.Progress = progress
+			return sweep.Run(ctx)
+		})
+		if err != nil {
 			return err
 		}
-		return f.checkExplained(sweep, runs)
+		if i, why := kernels.Unexplained(runs[:len(sweep.Mappers)], sweep.Common.Explain); i >= 0 {
+			return notExplained(f.explain, i, why)
+		}
+		return nil
 	}
 	if f.trace == "" {
 		err = simulate(nil)
 	} else {
-		err = writeFile(f.trace, simulate)
+		err = wholefile.Write(f.trace, simulate)
 	}
 	if err != nil {
 		return err
 	}
 	study := kernelpage.NewStudy(sweep, runs, recorders)
-	study.Asked = f.asked(sweep)
+	study.Asked = kernelpage.Asked(sweep, kernelpage.Words{Cluster: f.cluster, Workload: f.workload, Span: f.span, Nodes: f.nodes, Seeds: f.seeds})
 	study.Command = commandLine(c)
 	return f.write(c, sweep, study)
 }
@@ -267,28 +276,6 @@ func (f *simKernelsFlags) sweep() (*kernels.Sweep, error) {
 		s.Sizes = append(s.Sizes, kernels.Size{Cluster: resized, Workload: wl})
 	}
 	return s, nil
-}
-
-// checkExplained says which run was over before a call that was asked for.
-func (f *simKernelsFlags) checkExplained(s *kernels.Sweep, runs []kernels.RunOf) error {
-	for i, m := range s.Common.Explain {
-		for k := range s.Mappers {
-			r := &runs[k]
-			if r.ExplainedAt(m) != nil {
-				continue
-			}
-			launched := int64(0)
-			for app := range r.Apps {
-				launched += r.Apps[app].Launched
-			}
-			word := strings.TrimSpace(strings.Split(f.explain, ",")[i])
-			if m.Call == 0 {
-				return usageErrorf("--explain %s: the run of %s launched no call then or later", word, r.Mapper)
-			}
-			return usageErrorf("--explain %s: the run of %s launched %s", word, r.Mapper, model.Plural(int(launched), "call"))
-		}
-	}
-	return nil
 }
 
 // settings reads what all runs have in common.
@@ -406,45 +393,6 @@ func (f *simKernelsFlags) loadWorkload(nodes int) (*phased.Workload, error) {
 	return nil, err
 }
 
-// asked tells in words what was asked.
-func (f *simKernelsFlags) asked(s *kernels.Sweep) [][2]string {
-	c := s.Sizes[0].Cluster
-	span := "until all processes have ended"
-	if s.Common.Span > 0 {
-		span = f.span
-	}
-	hold := "until the end of the kernel"
-	if s.Common.HoldResults {
-		hold = "until the results have arrived"
-	}
-	send := "when it has its turn"
-	if s.Common.SendAhead {
-		send = "as soon as its GPU is chosen, before the call joins the queue there"
-	}
-	var apps []string
-	for _, app := range s.Sizes[0].Workload.Apps {
-		apps = append(apps, fmt.Sprintf("%s on %s", app.Name, model.Plural(app.Nodes, "node")))
-	}
-	rows := [][2]string{
-		{"Cluster", fmt.Sprintf("%s: %s", f.cluster, c.Summary())},
-		{"Network", kernelpage.Network(c)},
-		{"Workload", fmt.Sprintf("%s: %s", f.workload, strings.Join(apps, ", "))},
-		{"Mappers", strings.Join(s.Mappers, ", ")},
-		{"Simulated time", span},
-		{"A remote call holds its GPU", hold},
-		{"Its input is sent", send},
-		{"Kernels that an average counts", fmt.Sprint(s.Common.Window)},
-	}
-	if st := s.Common.Status; st != (kernels.Status{}) {
-		rows = append(rows, [2]string{"What nodes know of others", fmt.Sprintf("after %s; an idle GPU seems busy %s of the time, a busy one idle %s",
-			st.Delay, report.Percent(st.FalsePositive), report.Percent(st.FalseNegative))})
-	}
-	if f.nodes != "" {
-		rows = append(rows, [2]string{"Nodes", f.nodes})
-	}
-	return append(rows, [2]string{"Seeds", f.seeds})
-}
-
 // write gives out what was found. The files come before the tables, so that
 // they are there although a reader of the tables, such as head, stops early;
 // they are named after them, where people look.
@@ -454,7 +402,7 @@ func (f *simKernelsFlags) write(c *cobra.Command, sweep *kernels.Sweep, s *kerne
 		named += f.trace + ": every stage of every call\n"
 	}
 	if f.html != "" {
-		if err := writeFile(f.html, s.Page().WriteHTML); err != nil {
+		if err := wholefile.Write(f.html, s.Page().WriteHTML); err != nil {
 			return err
 		}
 		named += f.html + ": the report with pictures\n"

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"compress/gzip"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +9,7 @@ import (
 
 	"muster/policy/history"
 	"muster/report/simpage"
+	"muster/workload/source"
 )
 
 const simReplayHelp = `Play a history again: what a cluster's scheduler was told, as muster sim --record
@@ -54,7 +52,7 @@ func newSimReplay() *cobra.Command {
 				defer file.Close()
 				in = file
 			}
-			in, err := unzipped(in)
+			in, err := source.Unzipped(in)
 			if err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
@@ -70,19 +68,10 @@ func newSimReplay() *cobra.Command {
 	return c
 }
 
-// unzipped reads what may be gzipped.
-func unzipped(in io.Reader) (io.Reader, error) {
-	b := bufio.NewReader(in)
-	if magic, err := b.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
-		return gzip.NewReader(b)
-	}
-	return b, nil
-}
-
 func replayHistory(c *cobra.Command, in io.Reader, name string, asJSON bool) error {
 	r, err := history.Replay(in, newPolicy)
 	if err != nil {
-		return badHistory(name, err)
+		return source.BadRecord(name, err)
 	}
 	if asJSON {
 		err = printJSON(c, simpage.Replayed(name, &r))
@@ -95,22 +84,13 @@ func replayHistory(c *cobra.Command, in io.Reader, name string, asJSON bool) err
 	return err
 }
 
-// badHistory names the place where a history cannot be read.
-func badHistory(name string, err error) error {
-	var bad *history.LineError
-	if errors.As(err, &bad) {
-		return fmt.Errorf("%s:%d: %w", name, bad.Line, bad.Err)
-	}
-	return fmt.Errorf("%s: %w", name, err)
-}
-
 func compareHistory(c *cobra.Command, in io.Reader, name, other string, asJSON bool) error {
 	if _, err := newPolicy(other); err != nil {
 		return usageErrorf("--policy: %v", err)
 	}
 	r, err := history.Compare(in, newPolicy, other, shownDifferences)
 	if err != nil {
-		return badHistory(name, err)
+		return source.BadRecord(name, err)
 	}
 	if !asJSON {
 		return simpage.WriteCompared(c.OutOrStdout(), &r, other)

@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"testing"
 
-	"muster/slurm"
 	"muster/slurm/emulate/emulatetest"
 )
 
@@ -93,17 +92,6 @@ func TestSlurmJobWithoutSlurm(t *testing.T) {
 	status := run([]string{"slurm", "job", "17"}, strings.NewReader(""), &stdout, &stderr, noEnvironment)
 	if want := "muster slurm job: squeue is not in PATH: run this on a machine that has the commands of the Slurm\n"; status != exitFailed || stderr.String() != want {
 		t.Errorf("status %d: %q", status, &stderr)
-	}
-}
-
-// What is shown of a driver that cannot read Slurm begins with that.
-func TestSlurmStatusSaysThatSlurmIsAway(t *testing.T) {
-	var out bytes.Buffer
-	if err := writeSlurmStatus(&out, slurm.Status{Problem: "slurmrestd is away", Nodes: 8}); err != nil {
-		t.Fatal(err)
-	}
-	if want := "Slurm does not answer the driver: slurmrestd is away\nStart slurmctld and slurmrestd; jobs that run go on meanwhile, and nothing new is placed. As it was when Slurm last answered:\n0 of 8 nodes up;"; !strings.HasPrefix(out.String(), want) {
-		t.Errorf("it says %q", &out)
 	}
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -22,10 +21,12 @@ import (
 	"muster/internal/wholefile"
 	"muster/model"
 	"muster/report"
+	"muster/report/screen"
 	"muster/slurm"
 	"muster/slurm/driver"
 	"muster/slurm/engine"
 	"muster/slurm/lenders"
+	"muster/slurm/view"
 )
 
 type driveFlags struct {
@@ -247,7 +248,7 @@ func newSlurmStatus() *cobra.Command {
 			if asJSON {
 				return printJSON(c, s)
 			}
-			return writeSlurmStatus(c.OutOrStdout(), s)
+			return view.WriteStatus(c.OutOrStdout(), s, screen.Columns(c.OutOrStdout()))
 		},
 	}
 	c.Flags().StringVar(&socket, "socket", defaultDriverSocket(), "where the driver listens, a `path`")
@@ -262,41 +263,7 @@ func askDriver(ctx context.Context) string {
 	case err != nil:
 		return fmt.Sprintf("Muster does not place jobs: %v. muster slurm doctor says what else is missing.", err)
 	case s.Problem != "":
-		return fmt.Sprintf("Muster's driver runs, and Slurm does not answer it: %s. %s", report.Printable(s.Problem), slurmAway)
+		return fmt.Sprintf("Muster's driver runs, and Slurm does not answer it: %s. %s", report.Printable(s.Problem), view.Away)
 	}
-	return fmt.Sprintf("Muster's driver runs: %s.", summaryOf(s))
-}
-
-// slurmAway says what to do about a Slurm that does not answer.
-const slurmAway = "Start slurmctld and slurmrestd; jobs that run go on meanwhile, and nothing new is placed."
-
-func summaryOf(s slurm.Status) string {
-	text := fmt.Sprintf("%d of %d nodes up; of Muster's jobs %d wait, %d are placed, %d run; %d jobs are Slurm's", s.Up, s.Nodes, s.Waiting, s.Placed, s.Running, s.Slurms)
-	if s.Lenders > 0 || s.Borrowed > 0 {
-		text += fmt.Sprintf("; %s can be borrowed from %s, jobs have borrowed %d", model.Plural(s.Lendable, "GPU"), model.Plural(s.Lenders, "node"), s.Borrowed)
-	}
-	return text
-}
-
-func writeSlurmStatus(w io.Writer, s slurm.Status) error {
-	if s.Problem != "" {
-		fmt.Fprintf(w, "Slurm does not answer the driver: %s\n%s As it was when Slurm last answered:\n", report.Printable(s.Problem), slurmAway) // the doctor looks for the first words
-	}
-	fmt.Fprintln(w, summaryOf(s))
-	fmt.Fprintf(w, "so far %d placed, %d on a wrong node, %d refused, %d recalled, %d left to Slurm", s.Counts.Placed, s.Counts.Wrong, s.Counts.Refused, s.Counts.Recalled, s.Counts.HandedOver)
-	if s.Counts.Stopped > 0 {
-		fmt.Fprintf(w, ", %d stopped for others", s.Counts.Stopped)
-	}
-	fmt.Fprintln(w)
-	if s.Counts.Clashes > 0 {
-		fmt.Fprintf(w, "Slurm has given jobs GPUs that were lent to others, %d times: muster slurm doctor says what to do\n", s.Counts.Clashes)
-	}
-	if len(s.Jobs) == 0 {
-		return nil
-	}
-	var rows [][]string
-	for _, j := range s.Jobs {
-		rows = append(rows, []string{fmt.Sprint(j.ID), report.Printable(j.User), report.Printable(j.Name), j.State, report.Printable(strings.Join(j.Nodes, ",")), cmp.Or(report.Printable(strings.Join(j.Devices, ",")), "-"), report.Printable(j.Why)})
-	}
-	return writeColumns(w, []string{"JOB", "USER", "NAME", "STATE", "NODES", "GPUS", "WHY"}, rows, 0)
+	return fmt.Sprintf("Muster's driver runs: %s.", view.Summary(s))
 }

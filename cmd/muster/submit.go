@@ -1,24 +1,16 @@
 package main
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"muster/head/api"
 	headclient "muster/head/client"
-	"muster/internal/passthrough"
-	"muster/model"
 	"muster/model/slurmopt"
 	"muster/report/jobtable"
 	"muster/report/screen"
@@ -99,8 +91,15 @@ func submit(c *cobra.Command, args []string) error {
 	if o.Client.Help {
 		return c.Help()
 	}
-	s, o, err := readSubmission(c, argv, o)
-	if err != nil {
+	from := headclient.Submitter{Stdin: c.InOrStdin(), Environment: os.Environ(), Now: time.Now()}
+	if f, isFile := from.Stdin.(*os.File); isFile && screen.IsTerminal(f) {
+		from.Stdin = nil
+	}
+	s, o, err := from.Submission(argv, o)
+	switch {
+	case err == headclient.ErrNoScript: // itself: of a script that is no file the error says more, and it is no wrong usage
+		return usageErrorf("%v", err)
+	case err != nil:
 		return err
 	}
 	if !o.Client.Quiet {
@@ -146,157 +145,6 @@ func printNotes(c *cobra.Command, notes []string) {
 	}
 }
 
-// readSubmission makes a submission of a command line, and of the script that it names.
-func readSubmission(c *cobra.Command, argv []string, o *slurmopt.Options) (*api.Submission, *slurmopt.Options, error) {
-	s := &api.Submission{Key: rand.Text()}
-	name := ""
-	switch {
-	case o.Client.Wrap:
-		s.Script, name = "#!/bin/sh\n"+o.Command[2]+"\n", "wrap"
-	case o.Client.Program:
-		s.Arguments, name = o.Command, filepath.Base(o.Command[0])
-	default:
-		file := "-"
-		if len(o.Command) > 0 {
-			file, s.Arguments = o.Command[0], o.Command[1:]
-		}
-		script, called, err := readScript(c.InOrStdin(), file)
-		if err != nil {
-			return nil, nil, err
-		}
-		if o, err = slurmopt.ParseScript(script, argv); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", called, err)
-		}
-		s.Script, name = script, called
-	}
-	words, err := slurmopt.JobWords(argv)
-	if err != nil {
-		return nil, nil, err
-	}
-	if s.Directory, err = filepath.Abs(o.Batch.Directory); err != nil {
-		return nil, nil, fmt.Errorf("asking where this is (give --chdir): %w", err)
-	}
-	s.Options = withUserView(words, o, name, s.Directory)
-	s.Environment = exported(environmentOf(&o.Client), o.Batch.Export)
-	return s, o, nil
-}
-
-// environmentOf is this command's environment, in which the head that was named on the
-// command line is named too: commands inside the job ask the same.
-func environmentOf(c *slurmopt.Client) []string {
-	environment := os.Environ()
-	if c.Head != "" {
-		environment = passthrough.Set(environment, "MUSTER_HEAD", c.Head)
-	}
-	if dir, err := filepath.Abs(c.TLSDir); c.TLSDir != "" && err == nil {
-		environment = passthrough.Set(environment, "MUSTER_TLS_DIR", dir)
-	}
-	return environment
-}
-
-// withUserView adds what only this machine knows: the script's name, its folder, and
-// what times mean here and now.
-func withUserView(words []string, o *slurmopt.Options, name, directory string) []string {
-	say := func(option, value string) {
-		words = slices.DeleteFunc(words, func(w string) bool { return strings.HasPrefix(w, option+"=") })
-		words = append(words, option+"="+value)
-	}
-	if o.Name == "" {
-		say("--job-name", name)
-	}
-	if o.Batch.Directory != "" {
-		say("--chdir", directory)
-	}
-	now := time.Now()
-	for _, m := range []struct {
-		option string
-		moment *slurmopt.Moment
-	}{{"--begin", &o.Batch.Begin}, {"--deadline", &o.Batch.Deadline}} {
-		if m.moment.Set {
-			wait := m.moment.Time(now).Sub(now).Round(time.Second)
-			say(m.option, fmt.Sprintf("now+%d", max(0, int64(wait/time.Second))))
-		}
-	}
-	return words
-}
-
-// readScript reads a script, from standard input if it is -, and says how the job is
-// called. As with sbatch, one that is not here is looked for where programs are.
-func readScript(stdin io.Reader, file string) (script, name string, err error) {
-	if file == "-" {
-		if f, ok := stdin.(*os.File); ok && screen.IsTerminal(f) {
-			return "", "", usageErrorf("name a script, or put a command behind --")
-		}
-		text, err := io.ReadAll(io.LimitReader(stdin, api.MaxSubmission+1))
-		if err != nil {
-			return "", "", fmt.Errorf("reading the script from standard input: %w", err)
-		}
-		return checkScript(text, "stdin")
-	}
-	f, err := os.Open(file)
-	if errors.Is(err, os.ErrNotExist) && !strings.Contains(file, "/") {
-		if path, lost := exec.LookPath(file); lost == nil {
-			f, err = os.Open(path)
-		}
-	}
-	if err != nil {
-		return "", "", err
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
-		return "", "", fmt.Errorf("%s is no file: name a script, or put a command behind --", file)
-	}
-	text, err := io.ReadAll(io.LimitReader(f, api.MaxSubmission+1))
-	if err != nil {
-		return "", "", err
-	}
-	return checkScript(text, filepath.Base(file))
-}
-
-func checkScript(text []byte, name string) (string, string, error) {
-	script := string(text)
-	first, _, _ := strings.Cut(script, "\n")
-	switch {
-	case len(text) > api.MaxSubmission:
-		return "", "", fmt.Errorf("%s is larger than a job may be (%s): put its data into files", name, model.BriefSize(api.MaxSubmission))
-	case len(text) == 0:
-		return "", "", fmt.Errorf("%s is empty: a script starts with #! and what runs it, such as #!/bin/sh", name)
-	case !strings.HasPrefix(script, "#!"):
-		return "", "", fmt.Errorf("%s: a script starts with #! and what runs it, such as #!/bin/sh; put a program and its arguments behind --", name)
-	case strings.HasSuffix(first, "\r"):
-		return "", "", fmt.Errorf("%s has the line ends of DOS (\\r\\n), which shells do not understand: convert it with dos2unix", name)
-	case strings.IndexByte(script, 0) >= 0:
-		return "", "", fmt.Errorf("%s has a zero byte: is it a program? put that behind --", name)
-	}
-	return script, name, nil
-}
-
-// exported are the variables that a job gets.
-func exported(environment, export []string) []string {
-	if export == nil {
-		return environment
-	}
-	if len(export) == 1 && export[0] == "NONE" {
-		return nil
-	}
-	var chosen []string
-	if slices.Contains(export, "ALL") {
-		chosen = slices.Clone(environment)
-	}
-	for _, item := range export {
-		name, value, assigned := strings.Cut(item, "=")
-		if !assigned {
-			at := slices.IndexFunc(environment, func(s string) bool { return strings.HasPrefix(s, name+"=") })
-			if at < 0 {
-				continue // as with sbatch, one that is not set is not exported
-			}
-			value = environment[at][len(name)+1:]
-		}
-		chosen = passthrough.Set(chosen, name, value)
-	}
-	return chosen
-}
-
 // waitForEnd waits for a job, or for all tasks of an array, and exits as it did: of
 // several with the highest status.
 func waitForEnd(c *cobra.Command, h *headclient.Head, job uint64) error {
@@ -306,7 +154,7 @@ func waitForEnd(c *cobra.Command, h *headclient.Head, job uint64) error {
 	}
 	worst := 0
 	for i := range jobs {
-		status := statusOf(&jobs[i])
+		status := jobs[i].ExitStatus()
 		worst = max(worst, status)
 		if status != 0 && jobs[i].Why != "" {
 			fmt.Fprintf(c.ErrOrStderr(), "muster: job %s: %s: %s\n", jobtable.Name(&jobs[i]), jobs[i].State, jobs[i].Why)
@@ -319,16 +167,3 @@ func waitForEnd(c *cobra.Command, h *headclient.Head, job uint64) error {
 }
 
 func headGone(err error) bool { return errors.Is(err, headclient.ErrUnreachable) }
-
-// statusOf is the exit status that tells how a job ended, as a shell does.
-func statusOf(j *api.Job) int {
-	switch {
-	case j.Signal > 0:
-		return 128 + j.Signal
-	case j.ExitCode != 0:
-		return j.ExitCode
-	case j.State != api.Completed:
-		return 1
-	}
-	return 0
-}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"muster/internal/passthrough"
+	"muster/internal/wholefile"
 	"muster/report"
 	"muster/report/trace"
 	"muster/wire/timeline"
@@ -69,7 +70,7 @@ func (f *traceFlags) trace(c *cobra.Command, args []string) error {
 	}
 	out, err := os.Create(f.output)
 	if err != nil {
-		return cannotWrite(f.output, err)
+		return wholefile.CannotWrite(f.output, err)
 	}
 	defer out.Close()
 	folder, err := os.MkdirTemp("", "muster-trace-")

@@ -13,6 +13,7 @@ import (
 	"muster/head/api"
 	headclient "muster/head/client"
 	"muster/head/whatifrun"
+	"muster/internal/wholefile"
 	"muster/report"
 	"muster/report/screen"
 	"muster/report/whatifpage"
@@ -81,7 +82,7 @@ func (f *whatifFlags) run(c *cobra.Command) error {
 	}
 	f.choose(w)
 	if f.html != "" {
-		if err := writeFile(f.html, whatifpage.Page(w, time.Local).WriteHTML); err != nil {
+		if err := wholefile.Write(f.html, whatifpage.Page(w, time.Local).WriteHTML); err != nil {
 			return err
 		}
 	}

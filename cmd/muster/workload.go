@@ -1,22 +1,20 @@
 package main
 
 import (
-	"bufio"
-	"compress/gzip"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"muster/internal/wholefile"
 	"muster/model"
 	"muster/report"
 	"muster/workload"
 	"muster/workload/bundled"
+	"muster/workload/source"
 )
 
 const workloadHelp = `Make, convert and describe logs of jobs.
@@ -33,6 +31,14 @@ content unless --from says it:
   submit   a line a job: when, how long, and the options that ask Slurm for it
 
 swf and csv can be written. docs/workloads.md tells what becomes of each field.`
+
+const workloadArgHelp = `A workload is a log (swf, sacct, pbs, openb, philly, csv or submit, gzipped or not),
+the record of a head or of a Slurm's driver (--record), which has its cluster with it,
+the name of a bundled log, or a generator with its parameters:
+
+  log.swf.gz   small   congested   congested:jobs=200:max_nodes=2:gpu_mix=1:2:1
+
+A file of that name wins over a name, a folder does not; - is a log on standard input.`
 
 func newWorkload() *cobra.Command {
 	c := &cobra.Command{
@@ -103,18 +109,18 @@ ends in .gz, as CSV where it ends in .csv or .csv.gz, and else as SWF.`,
 				return err
 			}
 			name, rest, _ := strings.Cut(args[0], ":")
-			given, err := generatorParameters(name, rest)
+			given, err := source.Parameters(name, rest)
 			if err != nil {
-				return err
+				return misused(err)
 			}
 			for _, s := range settings {
-				if err := addParameter(given, s); err != nil {
-					return err
+				if err := source.AddParameter(given, s); err != nil {
+					return misused(err)
 				}
 			}
-			wl, err := generate(name, given, seed)
+			wl, err := source.Generate(name, given, seed)
 			if err != nil {
-				return err
+				return misused(err)
 			}
 			return writeLog(c, wl, to, out)
 		},
@@ -246,39 +252,11 @@ func writeLog(c *cobra.Command, wl *workload.Workload, f workload.Format, file s
 	if file == "" || file == "-" {
 		return workload.Write(c.OutOrStdout(), wl, f)
 	}
-	if err := writeFile(file, func(w io.Writer) error { return workload.Write(w, wl, f) }); err != nil {
+	if err := wholefile.Write(file, func(w io.Writer) error { return workload.Write(w, wl, f) }); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.ErrOrStderr(), "%s: %s written as %s\n", file, report.Plural(len(wl.Jobs), "job"), f)
 	return nil
-}
-
-// writeFile writes a file whole or leaves what was there; .gz is gzipped.
-func writeFile(path string, write func(io.Writer) error) (err error) {
-	partial := path + ".partial"
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		partial = path // a device or a pipe
-	}
-	f, err := os.Create(partial)
-	if err != nil {
-		return cannotWrite(path, err)
-	}
-	defer func() {
-		err = errors.Join(err, f.Close())
-		switch {
-		case partial == path:
-		case err != nil:
-			err = errors.Join(err, os.Remove(partial))
-		default:
-			err = os.Rename(partial, path)
-		}
-	}()
-	buffered := bufio.NewWriter(f)
-	if !strings.HasSuffix(path, ".gz") {
-		return errors.Join(write(buffered), buffered.Flush())
-	}
-	zipped := gzip.NewWriter(buffered)
-	return errors.Join(write(zipped), zipped.Close(), buffered.Flush())
 }
 
 // writeReadReport says what was found in a log beside its jobs.

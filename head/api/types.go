@@ -129,6 +129,19 @@ type Job struct {
 	Dependency string `json:"dependency,omitempty"`
 }
 
+// ExitStatus is the exit status that tells how a job ended, as a shell does.
+func (j *Job) ExitStatus() int {
+	switch {
+	case j.Signal > 0:
+		return 128 + j.Signal
+	case j.ExitCode != 0:
+		return j.ExitCode
+	case j.State != Completed:
+		return 1
+	}
+	return 0
+}
+
 // Part is what a job has of one node.
 type Part struct {
 	Node   string `json:"node"`

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -540,4 +541,37 @@ func TestSessionThatDoesNotRead(t *testing.T) {
 	if sent < maxToAgent {
 		t.Errorf("hung up after %d messages", sent)
 	}
+}
+
+// A list without anything in it is an empty list in every answer, so that scripts need not look for
+// null.
+func TestNoListIsNull(t *testing.T) {
+	c := start(t, func(cfg *Config, _ *Options) { cfg.Core.Admins = []string{"alice"} })
+	alice := c.user("alice")
+	check := func(method, path string, body any) {
+		t.Helper()
+		var text json.RawMessage
+		alice.must(method, path, body, &text)
+		if bytes.Contains(text, []byte("null")) {
+			t.Errorf("%s %s: %s", method, path, text)
+		}
+	}
+	reads := func() {
+		t.Helper()
+		for _, r := range routes() {
+			if r.method == "GET" && r.answer != nil && !strings.Contains(r.path, "{") && r.path != "/v1/events" {
+				check(r.method, r.path, nil)
+			}
+		}
+	}
+	reads()
+	heard[agent.Welcome](c.greet(c.as("node", "n1"), hello("n1")))
+	reads()
+	for _, test := range []struct {
+		path string
+		body any
+	}{{"/v1/nodes/n1/drain", api.Drain{Reason: "new memory"}}, {"/v1/nodes/n1/resume", nil}} {
+		check("POST", test.path, test.body)
+	}
+	check("GET", "/v1/nodes/n1", nil)
 }

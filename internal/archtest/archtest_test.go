@@ -57,6 +57,7 @@ model, model/strictyaml, workload/portable < workload/phased
 mapping, workload/phased, sim/fairshare < sim/kernels
 model, policy/prices < sim/bound
 NOTHING < workload/bundled # files, not jobs
+workload, workload/bundled, policy/history < workload/source # what a user's word for jobs means: it knows no simulator
 NOTHING < internal/parallel < sim, sim/kernels # tasks, a few at a time: it knows nothing of what they do
 
 # Devices. The backends do not know each other.
@@ -107,7 +108,7 @@ wire/timeline < node, node/worker
 node/clientcore, node/journal, node/checkpoint < node/worker # its executor, and what it keeps for the next, or writes and reads
 device, vmm, wire, mapping, internal/door, node/fate, node/vgpu, node/worker, node/checkpoint, internal/wholefile < node
 node, model/strictyaml < node/nodefile
-node, node/checkpoint, wire/status < node/programs # processes and their clients, saved and restored together
+node, node/checkpoint, wire/status, internal/passthrough < node/programs # processes and their clients, saved and restored together
 
 # What a job may use, and what head and agents say to each other: neither knows those who say it.
 wire/grant < wire/agent
@@ -134,7 +135,7 @@ head, head/api, head/store, wire/agent, wire/status, policy/catalog, internal/do
 # What another policy would have made of the head's history. It knows the simulator; neither the core nor the simulator knows it.
 head, head/api, sim < head/whatif < head/whatifrun < head/daemon
 
-head/api, head/dial, wire/agent, client < head/client # what its users' commands ask it; it knows no core
+head/api, head/dial, wire/agent, client, model/slurmopt, internal/passthrough < head/client # what its users' commands ask it; it knows no core
 
 # A real Slurm: what differs between its releases, one of them in a folder, and a private cluster of it. None of them knows the driver.
 NOTHING < slurm/release < slurm
@@ -146,6 +147,7 @@ head/dial, wire/agent < slurm/lenders/lenderstest # a node for tests
 slurm, slurm/engine, slurm/lenders, wire/grant, policy, policy/history, internal/wholefile < slurm/driver # the daemon
 slurm/release, internal/wholefile < slurm/fetch < slurm/emulate < slurm/emulate/emulatetest # the last for tests of all that need a cluster
 slurm/release, internal/wholefile < slurm/spank # the plug-in and the submit script: sources, and how they are built
+slurm, slurm/words, report < slurm/view # what people see of a Slurm: it decides nothing
 slurm/spank, slurm/release, internal/wholefile < slurm/setup # whoever makes a Slurm use Muster
 
 # Programs' side.

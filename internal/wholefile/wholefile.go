@@ -1,6 +1,7 @@
 // Package wholefile reads files that are naturally small, such as configurations and certificates,
 // into memory, up to a limit and without waiting forever for a pipe. If the user names a device, a
-// folder or an endless file by mistake, the result is an immediate error.
+// folder or an endless file by mistake, the result is an immediate error. It also writes files, whole
+// or not at all.
 //
 // It knows nothing about the content of files. Logs, which may be large, are read line by line by
 // package workload.

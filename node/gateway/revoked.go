@@ -53,7 +53,7 @@ func (a *Authority) List() ([]Issued, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	var list []Issued
+	list := []Issued{} // JSON has an empty list, never null
 	seen := map[string]bool{serial(a.cert.SerialNumber): true}
 	for _, file := range files {
 		c := readCertificate(file)

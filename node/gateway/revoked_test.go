@@ -43,6 +43,9 @@ func TestRevoked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if list, err := a.List(); list == nil || err != nil { // nil would be null in JSON
+		t.Errorf("the list of a new authority is %v, %v", list, err)
+	}
 	node, err := a.Node([]string{"localhost"}, 1)
 	if err != nil {
 		t.Fatal(err)

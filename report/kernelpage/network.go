@@ -6,8 +6,8 @@ import (
 	"muster/model"
 )
 
-// Network tells of the ports that all nodes have, if all have the same.
-func Network(c *model.Cluster) string {
+// network tells of the ports that all nodes have, if all have the same.
+func network(c *model.Cluster) string {
 	link, same := c.SameLink()
 	if !same {
 		return "ports as the cluster's nodes have them"

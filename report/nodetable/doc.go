@@ -24,7 +24,8 @@ import (
 type column[T any] struct {
 	// head is the column's name, behind the sign that report.Columns wants.
 	head string
-	// field is the JSON field of T with the same value; "" where the table alone says it.
+	// field is the JSON field of T with the same value; "" where the table alone says it. A column
+	// with two values, as 3/16, has two fields with a slash between them.
 	field string
 	value func(*status.Node, *T) string
 }
@@ -46,6 +47,17 @@ func tableOf[T any](columns []column[T], s *status.Node, list []T) *report.Table
 		t.Rows = append(t.Rows, row)
 	}
 	return t
+}
+
+// writeAsSlurm writes a table with a row for each of list, as Slurm's tools do. If it is wider than
+// room, the column that is named is truncated.
+func writeAsSlurm[T any](w io.Writer, columns []column[T], list []T, shrink string, room int) error {
+	t := tableOf(columns, nil, list)
+	names := make([]string, len(t.Columns))
+	for i, c := range t.Columns {
+		names[i] = c.Name
+	}
+	return report.WriteColumns(w, names, t.Rows, slices.Index(names, shrink), room)
 }
 
 // pick is the named columns, in the order of the names.

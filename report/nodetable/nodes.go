@@ -9,23 +9,28 @@ import (
 
 	"muster/head/api"
 	"muster/model"
-	"muster/report"
+	"muster/wire/status"
 )
+
+// nodeColumns are those of muster nodes.
+var nodeColumns = []column[api.Node]{
+	{"<NODE", "node", func(_ *status.Node, n *api.Node) string { return n.Name }},
+	{"<STATE", "state", func(_ *status.Node, n *api.Node) string {
+		if !n.Connected {
+			return string(n.State) + "*"
+		}
+		return string(n.State)
+	}},
+	{"<CORES", "cores_used/cores", func(_ *status.Node, n *api.Node) string { return fmt.Sprintf("%d/%d", n.CoresUsed, n.Cores) }},
+	{"<MEMORY", "memory_used_bytes/memory_bytes", func(_ *status.Node, n *api.Node) string { return gigabytes(n.MemoryUsed) + "/" + gigabytes(n.Memory) }},
+	{"<GPUS", "devices", func(_ *status.Node, n *api.Node) string { return gpusOf(n) }},
+	{"<JOBS", "jobs", func(_ *status.Node, n *api.Node) string { return strconv.Itoa(len(n.Jobs)) }},
+	{"<REASON", "reason", func(_ *status.Node, n *api.Node) string { return cmp.Or(n.Reason, "-") }},
+}
 
 // WriteNodes lists the nodes of a cluster, as the head knows them.
 func WriteNodes(w io.Writer, nodes []api.Node, columns int) error {
-	var rows [][]string
-	for i := range nodes {
-		n := &nodes[i]
-		state := string(n.State)
-		if !n.Connected {
-			state += "*"
-		}
-		rows = append(rows, []string{
-			n.Name, state, fmt.Sprintf("%d/%d", n.CoresUsed, n.Cores), gigabytes(n.MemoryUsed) + "/" + gigabytes(n.Memory), gpusOf(n), strconv.Itoa(len(n.Jobs)), cmp.Or(n.Reason, "-"),
-		})
-	}
-	return report.WriteColumns(w, []string{"NODE", "STATE", "CORES", "MEMORY", "GPUS", "JOBS", "REASON"}, rows, 6, columns)
+	return writeAsSlurm(w, nodeColumns, nodes, "REASON", columns)
 }
 
 func gpusOf(n *api.Node) string {
@@ -65,28 +70,49 @@ func DevicesOf(nodes []api.Node) *ClusterDevices {
 	all := &ClusterDevices{Nodes: []NodeDevices{}}
 	for i := range nodes {
 		n := &nodes[i]
-		all.Nodes = append(all.Nodes, NodeDevices{n.Name, n.State, n.Devices})
+		// The head leaves out the list of a node without devices. Here it is an empty one, never null.
+		all.Nodes = append(all.Nodes, NodeDevices{n.Name, n.State, append([]api.NodeDevice{}, n.Devices...)})
 	}
 	return all
 }
 
+// nodesDevice is a row of the table of all nodes' devices.
+type nodesDevice struct {
+	api.NodeDevice
+	node   string
+	number int
+}
+
+// nodesDeviceColumns are those of muster devices --cluster.
+var nodesDeviceColumns = []column[nodesDevice]{
+	{"<NODE", "", func(_ *status.Node, d *nodesDevice) string { return d.node }},
+	{"<DEVICE", "", func(_ *status.Node, d *nodesDevice) string { return strconv.Itoa(d.number) }},
+	{"<NAME", "name", func(_ *status.Node, d *nodesDevice) string { return d.Name }},
+	{"<STATE", "up", func(_ *status.Node, d *nodesDevice) string {
+		if !d.Up {
+			return "down"
+		}
+		return "up"
+	}},
+	{"<MEMORY", "memory_used_bytes/memory_bytes", func(_ *status.Node, d *nodesDevice) string { return gigabytes(d.Used) + "/" + gigabytes(d.Memory) }},
+	{"<JOBS", "jobs", func(_ *status.Node, d *nodesDevice) string {
+		jobs := make([]string, len(d.Jobs))
+		for i, j := range d.Jobs {
+			jobs[i] = strconv.FormatUint(j, 10)
+		}
+		return cmp.Or(strings.Join(jobs, ","), "-")
+	}},
+}
+
 // Write lists the devices of all nodes, and which jobs have them.
 func (all *ClusterDevices) Write(w io.Writer, columns int) error {
-	var rows [][]string
+	var list []nodesDevice
 	for _, n := range all.Nodes {
 		for number, d := range n.Devices {
-			state := "up"
-			if !d.Up {
-				state = "down"
-			}
-			jobs := make([]string, len(d.Jobs))
-			for i, j := range d.Jobs {
-				jobs[i] = strconv.FormatUint(j, 10)
-			}
-			rows = append(rows, []string{n.Node, strconv.Itoa(number), d.Name, state, gigabytes(d.Used) + "/" + gigabytes(d.Memory), cmp.Or(strings.Join(jobs, ","), "-")})
+			list = append(list, nodesDevice{d, n.Node, number})
 		}
 	}
-	return report.WriteColumns(w, []string{"NODE", "DEVICE", "NAME", "STATE", "MEMORY", "JOBS"}, rows, 2, columns)
+	return writeAsSlurm(w, nodesDeviceColumns, list, "NAME", columns)
 }
 
 // ModelOf is what the simulator must know of nodes. Devices that differ in anything

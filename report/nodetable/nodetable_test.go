@@ -2,6 +2,7 @@ package nodetable
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -138,6 +139,8 @@ func TestColumnsAreFields(t *testing.T) {
 	var page strings.Builder
 	page.WriteString(columnsPage)
 	describe(t, &page, "`muster devices`, in `devices`", deviceColumns, status.Device{})
+	describe(t, &page, "`muster nodes`, in `nodes`", nodeColumns, api.Node{})
+	describe(t, &page, "`muster devices --cluster`, in `devices` of each node", nodesDeviceColumns, api.NodeDevice{})
 	describe(t, &page, "`muster ps` and `muster top`, in `clients` and `ended`", clientColumns, status.Client{})
 	describe(t, &page, "`muster ps`, programs with elements, in `ivm.programs`", elementColumns, status.IVMProgram{})
 	describe(t, &page, "`muster peers`, in `peers`", peerColumns, status.Peer{})
@@ -166,16 +169,35 @@ func describe[T any](t *testing.T, page *strings.Builder, title string, columns 
 	for i := range columns {
 		name, field := columns[i].name(), "–"
 		if columns[i].field != "" {
-			field = "`" + columns[i].field + "`"
-			if !fields[columns[i].field] {
-				t.Errorf("%s: column %s is said to be the field %s, which %T does not have", title, name, columns[i].field, of)
+			parts := strings.Split(columns[i].field, "/")
+			for _, part := range parts {
+				if !fields[part] {
+					t.Errorf("%s: column %s is said to be the field %s, which %T does not have", title, name, part, of)
+				}
 			}
+			field = "`" + strings.Join(parts, "`/`") + "`"
 		}
 		if seen[name] {
 			t.Errorf("%s: there are two columns %s", title, name)
 		}
 		seen[name] = true
 		fmt.Fprintf(page, "| %s | %s |\n", name, field)
+	}
+}
+
+// A list without anything in it is an empty list in JSON, so that scripts need not look for null.
+func TestNoListIsNull(t *testing.T) {
+	nothing := &ClientView{Users: []string{"nobody"}, Device: -1}
+	for _, document := range []any{
+		DevicesOf([]api.Node{{Name: "n1"}}), DevicesOf(nil), nothing.Of(&status.Node{Devices: []status.Device{}, Clients: []status.Client{{User: "alice"}}, Ended: []status.Client{}}),
+	} {
+		text, err := json.Marshal(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), "null") {
+			t.Errorf("%T: %s", document, text)
+		}
 	}
 }
 

@@ -1,10 +1,12 @@
 package kernels
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
 	"muster/mapping"
+	"muster/model"
 )
 
 // Moment names a launch of a run: by its number, from 1, or if that is 0, as the first launch at At
@@ -38,6 +40,28 @@ func (r *Result) ExplainedAt(m Moment) *Explained {
 		}
 	}
 	return nil
+}
+
+// Unexplained finds the first of the moments at which one of the runs launched no call. It returns its
+// index and what that run launched instead, or -1 if all runs explain all moments.
+func Unexplained(runs []RunOf, moments []Moment) (int, string) {
+	for i, m := range moments {
+		for k := range runs {
+			r := &runs[k]
+			switch {
+			case r.ExplainedAt(m) != nil:
+			case m.Call == 0:
+				return i, fmt.Sprintf("the run of %s launched no call then or later", r.Mapper)
+			default:
+				launched := int64(0)
+				for app := range r.Apps {
+					launched += r.Apps[app].Launched
+				}
+				return i, fmt.Sprintf("the run of %s launched %s", r.Mapper, model.Plural(int(launched), "call"))
+			}
+		}
+	}
+	return -1, ""
 }
 
 // asked says whether the launch of a call is to be explained, and removes it from the list of those

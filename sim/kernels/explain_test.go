@@ -109,3 +109,21 @@ func TestMomentsOfLaunches(t *testing.T) {
 		}
 	}
 }
+
+// A moment at which a run launches no call is named, with what the run launched instead.
+func TestUnexplained(t *testing.T) {
+	run := RunOf{Point{Mapper: "st"}, &Result{Apps: []AppResult{{Launched: 3}, {Launched: 2}}, Explained: []Explained{{Call: 3}}}}
+	for _, c := range []struct {
+		moment Moment
+		at     int
+		want   string
+	}{
+		{Moment{Call: 3}, -1, ""},
+		{Moment{Call: 6}, 0, "the run of st launched 5 calls"},
+		{Moment{At: 1}, 0, "the run of st launched no call then or later"},
+	} {
+		if at, why := Unexplained([]RunOf{run}, []Moment{c.moment}); at != c.at || why != c.want {
+			t.Errorf("%d %q, want %d %q", at, why, c.at, c.want)
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package wholefile
+
+import (
+	"bufio"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Write writes a file whole, or leaves what was there: the bytes go to a file beside it, which takes
+// its name in the end. A path that ends in .gz is compressed. Devices and pipes are written directly.
+func Write(path string, write func(io.Writer) error) (err error) {
+	partial := path + ".partial"
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		partial = path // a device or a pipe
+	}
+	f, err := os.Create(partial)
+	if err != nil {
+		return CannotWrite(path, err)
+	}
+	defer func() {
+		err = errors.Join(err, f.Close())
+		switch {
+		case partial == path:
+		case err != nil:
+			err = errors.Join(err, os.Remove(partial))
+		default:
+			err = os.Rename(partial, path)
+		}
+	}()
+	buffered := bufio.NewWriter(f)
+	if !strings.HasSuffix(path, ".gz") {
+		return errors.Join(write(buffered), buffered.Flush())
+	}
+	zipped := gzip.NewWriter(buffered)
+	return errors.Join(write(zipped), zipped.Close(), buffered.Flush())
+}
+
+// CheckFolder returns an error if the folder of a file is not there, so that a caller finds out before
+// long work that it could not write the file after it.
+func CheckFolder(file string) error {
+	info, err := os.Stat(filepath.Dir(file))
+	if err != nil || !info.IsDir() {
+		return CannotWrite(file, err)
+	}
+	return nil
+}
+
+// CannotWrite says why a file cannot be made: what is wrong is mostly its folder.
+func CannotWrite(file string, err error) error {
+	folder := filepath.Dir(file)
+	info, missing := os.Stat(folder)
+	var path *fs.PathError
+	switch {
+	case errors.Is(missing, fs.ErrNotExist):
+		return fmt.Errorf("%s cannot be written: there is no folder %s", file, folder)
+	case missing == nil && !info.IsDir():
+		return fmt.Errorf("%s cannot be written: %s is no folder", file, folder)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%s cannot be written: you may not make files in %s", file, folder)
+	case errors.As(err, &path):
+		return fmt.Errorf("%s cannot be written: %w", file, path.Err)
+	}
+	return fmt.Errorf("%s cannot be written: %w", file, err)
+}

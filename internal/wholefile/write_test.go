@@ -1,0 +1,75 @@
+package wholefile
+
+import (
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A file is written whole, or what was there stays and nothing is left beside it.
+func TestWrite(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "report.html")
+	say := func(text string, err error) func(io.Writer) error {
+		return func(w io.Writer) error {
+			_, _ = io.WriteString(w, text)
+			return err
+		}
+	}
+	if err := Write(file, say("first", nil)); err != nil {
+		t.Fatal(err)
+	}
+	broken := errors.New("broken")
+	if err := Write(file, say("sec", broken)); !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+	if text, err := os.ReadFile(file); string(text) != "first" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+	if files, _ := os.ReadDir(dir); len(files) != 1 {
+		t.Errorf("left are %v", files)
+	}
+	if err := Write("/dev/null", say("gone", nil)); err != nil {
+		t.Error(err)
+	}
+	if err := Write(file+".gz", say("zipped", nil)); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(file + ".gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	in, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(in); string(text) != "zipped" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// The error says what is wrong with the folder, which is what the user can change.
+func TestCannotWrite(t *testing.T) {
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "plain")
+	if err := os.WriteFile(plain, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{
+		filepath.Join(dir, "none", "a"): "there is no folder", filepath.Join(plain, "a"): "is no folder",
+	} {
+		for _, err := range []error{CheckFolder(file), Write(file, func(io.Writer) error { return nil })} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %s", file, err, want)
+			}
+		}
+	}
+	if err := CheckFolder(filepath.Join(dir, "a")); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,6 @@
+// Package source finds the jobs that a user names in one word: a log, the record of a head or of the
+// simulator, a log that comes with Muster, or a generator with its parameters.
+//
+// It knows where jobs come from and nothing of what is done with them. Formats of logs are package
+// workload's; it knows no command line, and says with Misuse what a user must write otherwise.
+package source

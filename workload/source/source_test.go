@@ -1,0 +1,72 @@
+package source
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"strings"
+	"testing"
+
+	"muster/workload"
+)
+
+// A word is a file, a name, or a generator with parameters, in this order. A folder of a workload's
+// name does not hide it.
+func TestOpen(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.Mkdir("small", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("congested", []byte("run,nodes\n60,1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	jobs := func(arg string) (int, bool) {
+		t.Helper()
+		s, err := Open(arg, workload.ReadOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wl, report, err := s(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, _, _ := s(1); report != nil && again != wl {
+			t.Errorf("%s is read twice", arg)
+		}
+		return len(wl.Jobs), report != nil
+	}
+	for _, c := range []struct {
+		arg    string
+		jobs   int
+		isALog bool
+	}{{"small", 158, true}, {"congested", 1, true}, {"congested:jobs=7", 7, false}} {
+		if n, isALog := jobs(c.arg); n != c.jobs || isALog != c.isALog {
+			t.Errorf("%s: %d jobs, a log: %v", c.arg, n, isALog)
+		}
+	}
+}
+
+func TestParameters(t *testing.T) {
+	got, err := Parameters("general", "jobs=10:gpu_mix=1:2:1:seed=3")
+	if want := map[string]string{"jobs": "10", "gpu_mix": "1:2:1", "seed": "3"}; err != nil || !maps.Equal(got, want) {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// What is wrong with the parameters is the user's mistake; what is wrong with a file is not.
+func TestMistakes(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for arg, want := range map[string]string{
+		"congested:10": "given as congested:key=value", "congested:jobs=1:jobs=2": "given twice", "congested:=1": "given as key=value", "congested:jbos=1": "jobs",
+		"smal": "did you mean small?", "none/at/all": "there is no file none/at/all", "log.swf": "there is no file log.swf",
+	} {
+		s, err := Open(arg, workload.ReadOptions{})
+		if err == nil {
+			_, _, err = s(1)
+		}
+		var misuse *Misuse
+		if err == nil || !strings.Contains(err.Error(), want) || errors.As(err, &misuse) != strings.HasPrefix(arg, "congested") {
+			t.Errorf("%s: %v, want %s", arg, err, want)
+		}
+	}
+}

@@ -26,33 +26,47 @@ const (
 	// parcelWindow is how many parcels are under way at a time. The giver's other bounce buffers are
 	// left for copies of the host.
 	parcelWindow = 8
-	// parcelSilence is how long the taker may take for one of them. If it says nothing, nobody knows
-	// whether it will still copy the bytes some time: its context cannot be used any more.
-	parcelSilence = time.Minute
+	// parcelSilence is how long the taker may take for one of them; its worker may be waiting for a
+	// turn on the device. If it says nothing, nobody knows whether it will still copy the bytes some
+	// time: its context cannot be used any more.
+	parcelSilence = 10 * time.Minute
 	// parcelAgain is how long after a failure the same two lenders are not tried again.
 	parcelAgain = 30 * time.Second
 )
 
-// apart notes which lenders could not send each other data, and when that turned out.
+// apart notes which lenders could not send a device data, and when that turned out, and which could.
 type apart struct {
 	mu    sync.Mutex
-	since map[string]time.Time // by the giver's address
+	since map[string]time.Time // by the giver's address; zero if it could
 }
 
 func (a *apart) lately(giver string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	at, ok := a.since[giver]
-	return ok && time.Since(at) < parcelAgain
+	return time.Since(a.since[giver]) < parcelAgain
 }
 
-func (a *apart) note(giver string) {
+// window is how many parcels may be under way: one, until one has arrived.
+func (a *apart) window(giver string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if at, ok := a.since[giver]; ok && at.IsZero() {
+		return parcelWindow
+	}
+	return 1
+}
+
+// note notes whether a parcel has come from a lender.
+func (a *apart) note(giver string, came bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.since == nil {
 		a.since = map[string]time.Time{}
 	}
-	a.since[giver] = time.Now()
+	a.since[giver] = time.Time{}
+	if !came {
+		a.since[giver] = time.Now()
+	}
 }
 
 // errApart says that two lenders do not send each other data.
@@ -105,9 +119,6 @@ func (s *stream) CopyFrom(dst uint64, from device.Context, src, size uint64) err
 	case <-c.over:
 		return c.ended()
 	}
-	if errors.Is(err, device.ErrNotSupported) {
-		c.dev.apart.note(address)
-	}
 	return err
 }
 
@@ -142,9 +153,10 @@ func (s *stream) moveParcels(dst uint64, giver *Context, via uint32, src, size u
 	answers := make(chan int32, parcelWindow)
 	silence := time.NewTimer(parcelSilence)
 	defer silence.Stop()
-	apart := false
+	address := giver.dev.options.Gateway
+	window, apart := c.dev.apart.window(address), false
 	for open := 0; size > 0 && !apart || open > 0; {
-		for ; size > 0 && !apart && open < parcelWindow; open++ {
+		for ; size > 0 && !apart && open < window; open++ {
 			n := min(size, wire.BounceBuffer)
 			sent, err := s.sendParcel(dst, giver, via, src, n, answers)
 			if err != nil {
@@ -162,7 +174,11 @@ func (s *stream) moveParcels(dst uint64, giver *Context, via uint32, src, size u
 		select {
 		case result := <-answers:
 			open--
-			apart = apart || result != curesult.Success
+			if came := result == curesult.Success; !came || window < parcelWindow {
+				apart = apart || !came
+				c.dev.apart.note(address, came)
+			}
+			window = parcelWindow
 			silence.Reset(parcelSilence)
 		case <-silence.C:
 			c.end(lost("the lender does not say whether it has fetched data from another one"))

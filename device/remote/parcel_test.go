@@ -278,6 +278,8 @@ func (c *cluster) liar(t *testing.T, answer func(net.Conn)) (address string) {
 // A lender that sends another number of bytes than is due, or never ends, is not believed: the copy
 // fails, and the taker's memory is as it was.
 func (c *cluster) lies(t *testing.T, a, b *lender) {
+	const size = 4 << 20
+	one, two := c.guest(t, a.address, 0, size), c.guest(t, b.address, 0, size)
 	head := func(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
 	for name, answer := range map[string]func(net.Conn){
 		"too few": func(conn net.Conn) {
@@ -300,10 +302,9 @@ func (c *cluster) lies(t *testing.T, a, b *lender) {
 		t.Run(name, func(t *testing.T) {
 			liar := c.liar(t, answer)
 			c.knows(liar)
-			const size = 4 << 20
-			one, two := c.guest(t, a.address, 0, size), c.guest(t, b.address, 0, size)
 			old := two.write(2, size)
-			// The taker is sent to the liar for data of a.
+			// The taker is sent to the liar for data of a, for the first time.
+			two.dev.apart.since = nil
 			one.dev.options.Gateway, one.guest.Holder = liar, holderAt(t, c, liar)
 			if err := two.from(one, size); !errors.Is(err, device.ErrNotSupported) {
 				t.Fatalf("the lie is believed: %v", err)

@@ -8,7 +8,8 @@
 // user.
 //
 // Another node that asks for virtual GPUs (wire/borrow) shows a node's certificate; the gateway
-// passes its questions to the daemon.
+// passes its questions to the daemon. Gateways also fetch data of guests from each other
+// (wire/parcel).
 //
 // The package knows no device, and nothing of the daemon but its socket.
 package gateway

@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
@@ -23,6 +25,10 @@ type Direct struct {
 	Shared *wire.Shared
 	// Producer sends messages that have no answer.
 	Producer *wire.Producer
+	// Holder is the hash of the public key in the node's certificate, by which other nodes can
+	// recognise it, and Known says whether it has shown one.
+	Holder [sha256.Size]byte
+	Known  bool
 
 	relay *relay
 	free  chan int // free reply slots
@@ -98,6 +104,9 @@ func (r *relay) connectDirect(ctx context.Context, attach wire.Attach) (*Direct,
 	}
 	d := &Direct{Welcome: said.welcome, Devices: said.devices, Attached: *attached, Shared: r.shared, Producer: wire.NewProducer(r.shared),
 		relay: r, free: make(chan int, slots), over: make(chan struct{}), given: map[uint32]func(Answer){}}
+	if secure, ok := r.far.(*tls.Conn); ok {
+		d.Holder, d.Known = sha256.Sum256(secure.ConnectionState().PeerCertificates[0].RawSubjectPublicKeyInfo), true
+	}
 	for slot := range slots {
 		d.free <- slot
 	}

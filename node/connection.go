@@ -253,6 +253,9 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 	if err != nil {
 		return nil, err
 	}
+	if hello.Guest == wire.GuestAsks {
+		d.tellLoads(offered, who, hello.Program)
+	}
 	if err := offered.send(conn); err != nil {
 		return nil, err
 	}

@@ -80,8 +80,11 @@ func (d *daemon) greet(id vgpu.DeviceID, g *greeting, e stocked) {
 	}
 	g.asked = true
 	go func() { // not in handlers: a shutdown need not wait for it
-		_, err := d.opts.Open(e.DeviceConfig)
+		opened, err := d.opts.Open(e.DeviceConfig)
 		d.do(func() {
+			if now := &d.stock.Load().entries[id]; err == nil && now.here && now.change == e.change {
+				d.heardLoad(id, opened)
+			}
 			if g.asked = false; !isSilence(err) && d.greetings[id] == g {
 				delete(d.greetings, id)
 			}

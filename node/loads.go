@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"muster/device"
 	"muster/node/offload"
 	"muster/node/vgpu"
 	"muster/wire"
@@ -178,13 +179,14 @@ func (c *client) devicesNow() []vgpu.DeviceID {
 	return all
 }
 
-// lenderSaid is what the lender of a borrowed device said of others' work there, and how long ago.
+// lenderSaid is what the lender of a device said of others' work there, and how long ago: with its
+// answers if the device is borrowed, and when it was greeted if the configuration names it.
 func (d *daemon) lenderSaid(id vgpu.DeviceID) (borrow.Load, time.Duration) {
-	if d.borrowing == nil || !d.isBorrowed(id) {
-		return borrow.Load{}, 0
-	}
 	e := &d.stock.Load().entries[id]
-	said, ok := d.borrowing.said[offload.PeerID(e.Lender.Address)]
+	said, ok := d.greeted[id]
+	if d.isBorrowed(id) && d.borrowing != nil {
+		said, ok = d.borrowing.said[offload.PeerID(e.Lender.Address)]
+	}
 	if !ok {
 		return borrow.Load{}, 0
 	}
@@ -194,6 +196,42 @@ func (d *daemon) lenderSaid(id vgpu.DeviceID) (borrow.Load, time.Duration) {
 		}
 	}
 	return borrow.Load{}, 0
+}
+
+// tellLoads adds to what a guest is shown how busy the devices are with others than its own node's
+// programs, which are those of the same user that come from a node of the same name.
+func (d *daemon) tellLoads(o *offer, who peer, program string) {
+	d.ask(func() {
+		for i, number := range o.numbers {
+			calls, each := d.loadOf(vgpu.DeviceID(number), func(c *client) bool {
+				return !c.isGuest() || c.peer.user.name != who.user.name || c.program != program
+			})
+			if calls > 0 {
+				const most = 1<<31 - 1
+				said := map[int]int{wire.LentCalls: min(calls, most), wire.LentEach: int(min(each.Microseconds(), most))}
+				o.devices[i].Attributes = append(o.devices[i].Attributes, attributePairs(said)...)
+			}
+		}
+	})
+}
+
+// busyLender is a device of another node that knows what its lender said of others' work there: how
+// many programs had some, in thousandths, and how long their kernels take.
+type busyLender interface {
+	Load() (calls int, each time.Duration)
+}
+
+// heardLoad notes what the lender of a device of the configuration has said when it was greeted.
+func (d *daemon) heardLoad(id vgpu.DeviceID, opened device.Device) {
+	lender, ok := opened.(busyLender)
+	if !ok {
+		return
+	}
+	calls, each := lender.Load()
+	if d.greeted == nil {
+		d.greeted = map[vgpu.DeviceID]lenderLoad{}
+	}
+	d.greeted[id] = lenderLoad{[]borrow.Load{{Device: d.stock.Load().entries[id].Index, Calls: calls, Each: each}}, d.now()}
 }
 
 // loadsFor is what others than a node's own programs do on the devices that it has borrowed.

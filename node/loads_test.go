@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/device"
 	"muster/node/vgpu"
 	"muster/wire"
 	"muster/wire/borrow"
@@ -59,6 +60,30 @@ func TestMergedLoads(t *testing.T) {
 	all = merge(all, control.Busyness{Device: 2, Calls: 1})
 	if len(all) != 2 || all[0] != (control.Busyness{Device: 1, Calls: 4000, Each: 40, Age: 7}) {
 		t.Errorf("%+v", all)
+	}
+}
+
+// lentDevice is a device whose lender says how busy it is.
+type lentDevice struct{ device.Device }
+
+func (lentDevice) Load() (int, time.Duration) { return 1500, 3 * time.Millisecond }
+
+// What the lender of a device of the configuration said when it was greeted counts, and gets older.
+func TestLoadsOfLentDevices(t *testing.T) {
+	now := time.Unix(100, 0)
+	d := &daemon{start: now, opts: Options{Now: func() time.Time { return now }}}
+	d.stock.Store(&inventory{entries: []stocked{{}, {Device: Device{DeviceConfig: control.DeviceConfig{Kind: KindRemote, Index: 4}}, here: true}}})
+	if said, _ := d.lenderSaid(1); said != (borrow.Load{}) {
+		t.Errorf("nobody has said anything: %+v", said)
+	}
+	d.heardLoad(0, struct{ device.Device }{}) // of another kind
+	d.heardLoad(1, lentDevice{})
+	now = now.Add(time.Second)
+	if said, age := d.lenderSaid(1); said.Calls != 1500 || said.Each != 3*time.Millisecond || age != time.Second {
+		t.Errorf("%+v, %v ago", said, age)
+	}
+	if said, _ := d.lenderSaid(0); said.Calls != 0 {
+		t.Errorf("%+v", said)
 	}
 }
 

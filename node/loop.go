@@ -40,10 +40,11 @@ type state struct {
 	spares     spares
 	loans      map[vgpu.ClientID]*loan // of further devices, by their numbers
 	greetings  map[vgpu.DeviceID]*greeting
-	lentBefore map[lentTo]lentPast     // what guests did that have left
-	mapped     map[vgpu.DeviceID]ranOn // what ran on devices as further ones, for all clients
-	afterwards []vgpu.Event            // events that effects led to; the dispatcher is told when these have been performed
-	stepping   bool                    // effects are being performed
+	greeted    map[vgpu.DeviceID]lenderLoad // what lenders of devices of the configuration said when they were greeted
+	lentBefore map[lentTo]lentPast          // what guests did that have left
+	mapped     map[vgpu.DeviceID]ranOn      // what ran on devices as further ones, for all clients
+	afterwards []vgpu.Event                 // events that effects led to; the dispatcher is told when these have been performed
+	stepping   bool                         // effects are being performed
 
 	fates        *fate.Book // of clients that MPS serves
 	sharedFaults uint64     // faults that several of them saw

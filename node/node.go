@@ -38,6 +38,8 @@ type Options struct {
 	// Gateway is the number of the process that connects on behalf of users of other machines, and
 	// bounds their connections itself; 0 if there is none.
 	Gateway int
+	// Parcels tells what the gateway has exchanged with those of other lenders; nil if there is none.
+	Parcels func() status.Parcels
 	// DialPeer connects to the gateway of another node, to ask what it lends (wire/borrow); nil if
 	// the node borrows nothing.
 	DialPeer func(ctx context.Context, address string) (net.Conn, error)

@@ -33,6 +33,10 @@ func (d *daemon) pictureOf(view vgpu.View) status.Node {
 		s.MPS.Faults = d.sharedFaults
 	}
 	d.picturePeers(&s)
+	if d.opts.Parcels != nil {
+		exchanged := d.opts.Parcels()
+		s.Parcels = &exchanged
+	}
 	for _, service := range d.opts.Services {
 		if service.Status != nil {
 			service.Status(&s)

@@ -4,7 +4,7 @@
 
 #include "wire.h"
 
-#define WIRE_SCHEMA 0xe775065cu
+#define WIRE_SCHEMA 0x899a8fd6u
 
 enum wire_op {
 	WIRE_HELLO = 1,
@@ -74,6 +74,8 @@ enum wire_op {
 	WIRE_GRAPH_DEFINE = 65,
 	WIRE_GRAPH_LAUNCH = 66,
 	WIRE_GRAPH_DESTROY = 67,
+	WIRE_PARCEL_GIVE = 68,
+	WIRE_PARCEL_TAKE = 69,
 };
 
 // Whether a message is sent and handled although there was a fault.
@@ -1680,6 +1682,52 @@ static inline size_t wire_graph_destroy_size(const struct wire_graph_destroy *m)
 static inline uint8_t *wire_graph_destroy_put(uint8_t *p, const struct wire_graph_destroy *m) {
 	(void)m;
 	p = wire_put(p, &m->graph, 4);
+	return p;
+}
+
+struct wire_parcel_give {
+	uint64_t src;
+	uint32_t stream;
+	struct wire_bytes key;
+	struct wire_bytes taker;
+};
+
+static inline size_t wire_parcel_give_size(const struct wire_parcel_give *m) {
+	(void)m;
+	return 20 + m->key.size + m->taker.size;
+}
+
+static inline uint8_t *wire_parcel_give_put(uint8_t *p, const struct wire_parcel_give *m) {
+	(void)m;
+	p = wire_put(p, &m->src, 8);
+	p = wire_put(p, &m->stream, 4);
+	p = wire_put_bytes(p, m->key);
+	p = wire_put_bytes(p, m->taker);
+	return p;
+}
+
+struct wire_parcel_take {
+	uint64_t dst;
+	uint32_t stream;
+	uint32_t size;
+	struct wire_bytes key;
+	struct wire_bytes giver;
+	struct wire_bytes address;
+};
+
+static inline size_t wire_parcel_take_size(const struct wire_parcel_take *m) {
+	(void)m;
+	return 28 + m->key.size + m->giver.size + m->address.size;
+}
+
+static inline uint8_t *wire_parcel_take_put(uint8_t *p, const struct wire_parcel_take *m) {
+	(void)m;
+	p = wire_put(p, &m->dst, 8);
+	p = wire_put(p, &m->stream, 4);
+	p = wire_put(p, &m->size, 4);
+	p = wire_put_bytes(p, m->key);
+	p = wire_put_bytes(p, m->giver);
+	p = wire_put_bytes(p, m->address);
 	return p;
 }
 

@@ -3,7 +3,7 @@
 package wire
 
 // Schema tells whether two sides were made from the same description.
-const Schema uint32 = 0xe775065c
+const Schema uint32 = 0x899a8fd6
 
 // The kinds of messages.
 const (
@@ -74,6 +74,8 @@ const (
 	OpGraphDefine       Op = 65
 	OpGraphLaunch       Op = 66
 	OpGraphDestroy      Op = 67
+	OpParcelGive        Op = 68
+	OpParcelTake        Op = 69
 )
 
 var opTable = [...]opInfo{
@@ -144,6 +146,8 @@ var opTable = [...]opInfo{
 	OpGraphDefine:       {name: "graph_define"},
 	OpGraphLaunch:       {name: "graph_launch"},
 	OpGraphDestroy:      {name: "graph_destroy", afterFault: true},
+	OpParcelGive:        {name: "parcel_give", call: true, data: DataOut},
+	OpParcelTake:        {name: "parcel_take", call: true},
 }
 
 // given returns how many bytes a reply says were given, if it says so.
@@ -2460,3 +2464,69 @@ func (m *GraphDestroy) Decode(b []byte) error {
 
 // Op returns the message's kind.
 func (m *GraphDestroy) Op() Op { return OpGraphDestroy }
+
+// ParcelGive is described in messages.txt.
+type ParcelGive struct {
+	Src    uint64
+	Stream uint32
+	Key    []byte
+	Taker  []byte
+}
+
+// Append adds the message's bytes.
+func (m *ParcelGive) Append(b []byte) []byte {
+	b = appendU64(b, m.Src)
+	b = appendU32(b, m.Stream)
+	b = appendBytes(b, m.Key)
+	b = appendBytes(b, m.Taker)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *ParcelGive) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Src = r.u64()
+	m.Stream = r.u32()
+	m.Key = r.bytes()
+	m.Taker = r.bytes()
+	return r.end("ParcelGive")
+}
+
+// Op returns the message's kind.
+func (m *ParcelGive) Op() Op { return OpParcelGive }
+
+// ParcelTake is described in messages.txt.
+type ParcelTake struct {
+	Dst     uint64
+	Stream  uint32
+	Size    uint32
+	Key     []byte
+	Giver   []byte
+	Address string
+}
+
+// Append adds the message's bytes.
+func (m *ParcelTake) Append(b []byte) []byte {
+	b = appendU64(b, m.Dst)
+	b = appendU32(b, m.Stream)
+	b = appendU32(b, m.Size)
+	b = appendBytes(b, m.Key)
+	b = appendBytes(b, m.Giver)
+	b = appendText(b, m.Address)
+	return b
+}
+
+// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
+func (m *ParcelTake) Decode(b []byte) error {
+	r := reader{rest: b}
+	m.Dst = r.u64()
+	m.Stream = r.u32()
+	m.Size = r.u32()
+	m.Key = r.bytes()
+	m.Giver = r.bytes()
+	m.Address = r.text()
+	return r.end("ParcelTake")
+}
+
+// Op returns the message's kind.
+func (m *ParcelTake) Op() Op { return OpParcelTake }

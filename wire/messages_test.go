@@ -33,7 +33,7 @@ func allMessages() []Message {
 		&EventCreate{}, &EventDestroy{}, &EventRecord{}, &EventQuery{}, &EventSynchronise{}, &EventElapsed{}, &Synchronise{},
 		&HostFunction{}, &HostNext{}, &HostDone{}, &HostStop{}, &PrintFetch{}, &SyncPoint{}, &Reset{},
 		&TextureCreate{}, &TextureDestroy{},
-		&StreamWrite{}, &StreamAwait{}, &MemShare{}, &MemImport{}, &TraceRead{}, &GraphDefine{}, &GraphLaunch{}, &GraphDestroy{},
+		&StreamWrite{}, &StreamAwait{}, &MemShare{}, &MemImport{}, &TraceRead{}, &GraphDefine{}, &GraphLaunch{}, &GraphDestroy{}, &ParcelGive{}, &ParcelTake{},
 	}
 }
 
@@ -399,7 +399,7 @@ func TestAttributes(t *testing.T) {
 	for what, want := range map[string]string{
 		"after a fault": " stream_destroy event_destroy host_next host_done host_stop print_fetch reset trace_read graph_destroy",
 		"in":            " copy_in copy_in_2d module_data module_place",
-		"out":           " copy_out copy_out_2d module_names module_function function_touches driver_ask module_log module_fetch print_fetch trace_read",
+		"out":           " copy_out copy_out_2d module_names module_function function_touches driver_ask module_log module_fetch print_fetch trace_read parcel_give",
 	} {
 		if lists[what] != want {
 			t.Errorf("%s:%s\nwant%s", what, lists[what], want)

@@ -30,6 +30,16 @@ const (
 	LentRegisters                 // of a multiprocessor
 	LentConstant                  // of a module
 	LentCallsAlone                // 1: functions that streams call run one at a time
+	LentCalls                     // how many programs of others have work there, in thousandths
+	LentEach                      // how long their kernels take, in microseconds
+)
+
+// What a hello says in Guest. GuestAsks is a guest that only wants to know of the devices, and is told
+// how busy they are, too. Since that changes, other guests are not told: what they were shown must
+// still be true when they ask for a device.
+const (
+	Guest     = 1
+	GuestAsks = 2
 )
 
 // Op is the kind of a message.

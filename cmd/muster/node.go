@@ -21,6 +21,7 @@ import (
 	"muster/node/vgpu"
 	"muster/report/screen"
 	"muster/wire/control"
+	"muster/wire/status"
 )
 
 const nodeHelp = `Serve this machine's GPUs to programs: run it in the foreground or as a service.
@@ -340,13 +341,18 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) (err e
 		return err
 	}
 	opts.Services = map[string]node.Service{proto.Request: elements.service()}
+	known := &peerBook{named: cfg.Offload.Peers}
 	if cfg.Remote.Listen != "" {
 		// It lives as long as the daemon, which ends its clients as it ends others.
-		g, err := openGateway(cfg, elements, log)
+		g, err := openGateway(cfg, elements, known, log)
 		if err != nil {
 			return fmt.Errorf("programs on other machines cannot be served: %w", err)
 		}
 		opts.Gateway, opts.Checks = os.Getpid(), []node.Check{{Part: "gateway", Trouble: g.Trouble}}
+		opts.Parcels = func() (p status.Parcels) {
+			p.Given, p.Fetched = g.Parcels()
+			return p
+		}
 		defer serveGateway(g)()
 	}
 	if opts.DialPeer, opts.Authority, err = peerDialler(cfg); err != nil {
@@ -358,7 +364,11 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) (err e
 		opts.Agent = true
 		var peers func([]string)
 		if cfg.Offload.Head {
-			opts.Peers, peers = latestPeers()
+			latest, daemon := latestPeers()
+			opts.Peers, peers = latest, func(gateways []string) {
+				known.tell(gateways)
+				daemon(gateways)
+			}
 		}
 		end, wrong := serveAgent(cfg, peers, log, ready, stop)
 		if wrong != nil {

@@ -88,7 +88,11 @@ func openRemote(c control.DeviceConfig) (device.Device, error) {
 		defer cancel()
 		ctx = short
 	}
-	d, err := remote.Open(ctx, remote.Options{Lender: lender, Device: c.Index, Name: c.Name})
+	options := remote.Options{Lender: lender, Device: c.Index, Name: c.Name}
+	if !c.Lender.Plain {
+		options.Gateway = c.Lender.Address
+	}
+	d, err := remote.Open(ctx, options)
 	if err != nil { // not a *remote.Device that is nil
 		return nil, err
 	}

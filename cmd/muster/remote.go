@@ -11,6 +11,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -37,7 +39,7 @@ func remoteIn(dir string, r node.Remote) node.Remote {
 
 // openGateway opens the port for programs on other machines, which come in through
 // the daemon's socket once the gateway serves.
-func openGateway(cfg node.Config, elements *elements, log *slog.Logger) (*gateway.Gateway, error) {
+func openGateway(cfg node.Config, elements *elements, peers *peerBook, log *slog.Logger) (*gateway.Gateway, error) {
 	r, limits := cfg.Remote, cfg.Connections
 	config, err := nodeTLS(r)
 	if err != nil {
@@ -50,7 +52,7 @@ func openGateway(cfg node.Config, elements *elements, log *slog.Logger) (*gatewa
 	elements.listening = listener.Addr()
 	g, err := gateway.New(listener.(*net.TCPListener), gateway.Config{
 		Socket: cfg.Socket.Address, TLS: config, Token: r.Token, Plain: r.Plain, Grants: cfg.Grants == node.GrantsRequired, Log: log,
-		Nodes: elements.peers(),
+		Nodes: elements.peers(), Peer: peers.has,
 		Limits: gateway.Limits{
 			Unknown: limits.Unknown, All: limits.Remote, User: limits.User,
 			Greet: limits.Greet, Idle: limits.Idle, Silence: limits.Silence,
@@ -65,6 +67,28 @@ func openGateway(cfg node.Config, elements *elements, log *slog.Logger) (*gatewa
 	}
 	log.Info("programs on other machines are served", "address", listener.Addr().String())
 	return g, nil
+}
+
+// peerBook has the gateways of other nodes that the configuration names, or the head: those, and no
+// others, this node connects to when a guest says that its data are there.
+type peerBook struct {
+	named []string
+
+	mu   sync.Mutex
+	told []string // by the head
+}
+
+// tell notes what the head says.
+func (b *peerBook) tell(gateways []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.told = slices.Clone(gateways)
+}
+
+func (b *peerBook) has(address string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Contains(b.named, address) || slices.Contains(b.told, address)
 }
 
 // nodeTLS is what a node has for TLS; nil if it has nothing, and needs nothing.

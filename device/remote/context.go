@@ -54,6 +54,7 @@ type Context struct {
 	functions map[uint64]func() // functions of Call that have not run, by cookie
 	served    bool              // nextFunction was called, and calls itself since
 	textures  map[textureID]bool
+	parcels   uint32 // stream that reads memory for other lenders; 0 until there is one
 
 	printing sync.Mutex // serialises calls of config.Print and config.Complain
 }

@@ -46,7 +46,7 @@ func (f *fake) serve(conn net.Conn) {
 		return
 	}
 	var hello wire.Hello
-	if wire.ReadAs(conn, &hello) != nil || hello.Guest != 1 {
+	if wire.ReadAs(conn, &hello) != nil || hello.Guest == 0 {
 		return
 	}
 	d := goodDevice()

@@ -31,6 +31,7 @@ import (
 	"math"
 	"os"
 	"sync"
+	"time"
 
 	"muster/client"
 	"muster/device"
@@ -49,12 +50,18 @@ type Options struct {
 	Device int
 	// Name is the device's name as programs on this node see it; "" for the lender's.
 	Name string
+	// Gateway is where other lenders find this one, as HOST:PORT; "" if it has no certificate by which
+	// they could know it.
+	Gateway string
 }
 
 // Device is a device that another node lends. It holds no connection; each context has one.
 type Device struct {
 	options Options
 	info    device.Info
+	calls   int
+	each    time.Duration
+	apart   apart
 
 	mu       sync.Mutex
 	mapped   uint64 // bytes that all contexts of this process have mapped
@@ -73,13 +80,15 @@ func greeting() wire.Hello {
 		host = "another machine"
 	}
 	hello := client.Hello("a node's device, lent to "+host, 0)
-	hello.Guest = 1
+	hello.Guest = wire.Guest
 	return hello
 }
 
 // Open asks a node to describe one of its devices.
 func Open(ctx context.Context, o Options) (*Device, error) {
-	welcome, devices, err := client.Greet(ctx, o.Lender, greeting())
+	asks := greeting()
+	asks.Guest = wire.GuestAsks
+	welcome, devices, err := client.Greet(ctx, o.Lender, asks)
 	if err != nil {
 		return nil, fmt.Errorf("a device of another node: %w", err)
 	}
@@ -93,8 +102,20 @@ func Open(ctx context.Context, o Options) (*Device, error) {
 	if o.Name != "" {
 		info.Name = o.Name
 	}
-	return &Device{options: o, info: info}, nil
+	if o.Gateway != "" {
+		info.Peers = Peers
+	}
+	d := &Device{options: o, info: info}
+	if a, err := attributes(devices[o.Device].Attributes); err == nil {
+		const most = 1000 << 10 // as many programs as no device has
+		d.calls, d.each = min(max(0, a[wire.LentCalls]), most), time.Duration(max(0, a[wire.LentEach]))*time.Microsecond
+	}
+	return d, nil
 }
+
+// Load is how busy the lender said the device is with others than this node's programs, when it was
+// opened: how many programs have work there, in thousandths, and how long their kernels take.
+func (d *Device) Load() (calls int, each time.Duration) { return d.calls, d.each }
 
 // maxName is the longest device name, in bytes, that is accepted from a lender.
 const maxName = 200
@@ -133,7 +154,7 @@ func describe(welcome wire.Welcome, d wire.Device) (device.Info, error) {
 		return info, fmt.Errorf("memory of %d bytes, %d multiprocessors, warps of %d threads and speed %g are not what a device has", d.Memory, info.Multiprocessors, info.Limits.Warp, info.Speed)
 	}
 	copy(info.UUID[:], d.Uuid)
-	for _, own := range []int{wire.LentContext, wire.LentLocal, wire.LentSpeed, wire.LentBandwidth, wire.LentRegisters, wire.LentConstant, wire.LentCallsAlone} {
+	for _, own := range []int{wire.LentContext, wire.LentLocal, wire.LentSpeed, wire.LentBandwidth, wire.LentRegisters, wire.LentConstant, wire.LentCallsAlone, wire.LentCalls, wire.LentEach} {
 		delete(a, own)
 	}
 	// The lender reports the memory left for programs, without the cost of their context.

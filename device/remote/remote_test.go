@@ -62,6 +62,13 @@ type lender struct {
 // newLender starts a real daemon with two software GPUs, and a gateway.
 func newLender(t testing.TB, change func(*node.Config)) *lender {
 	t.Helper()
+	return lenderBehind(t, change, gateway.Config{Token: token, Plain: true})
+}
+
+// lenderBehind starts a real daemon with two software GPUs, and a gateway that lets guests in as it
+// is configured.
+func lenderBehind(t testing.TB, change func(*node.Config), door gateway.Config) *lender {
+	t.Helper()
 	cfg := node.Default()
 	cfg.Name, cfg.Socket.Address = "lender", fmt.Sprintf("@muster-remote-test-%d-%d", time.Now().UnixNano(), sockets.Add(1))
 	cfg.Swap.Size, cfg.Grace = 1<<36, time.Second
@@ -93,7 +100,8 @@ func newLender(t testing.TB, change func(*node.Config)) *lender {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := gateway.New(listener.(*net.TCPListener), gateway.Config{Socket: cfg.Socket.Address, Token: token, Plain: true, Log: quiet})
+	door.Socket, door.Log = cfg.Socket.Address, quiet
+	g, err := gateway.New(listener.(*net.TCPListener), door)
 	if err != nil {
 		t.Fatal(err)
 	}

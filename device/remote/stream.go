@@ -44,10 +44,11 @@ type stream struct {
 }
 
 var (
-	_ device.Stream   = (*stream)(nil)
-	_ device.Taker    = (*stream)(nil)
-	_ device.Words    = (*stream)(nil)
-	_ device.Notifier = (*stream)(nil)
+	_ device.Stream     = (*stream)(nil)
+	_ device.Taker      = (*stream)(nil)
+	_ device.Words      = (*stream)(nil)
+	_ device.Notifier   = (*stream)(nil)
+	_ device.PeerCopier = (*stream)(nil)
 )
 
 // waiter has a function that is called when work up to number has ended.

@@ -119,6 +119,7 @@ NOTHING < wire/identity < node/gateway, head/dial, head/daemon
 
 # Bulk data between machines, whoever sends them.
 NOTHING < wire/lanes < client, node/gateway
+NOTHING < wire/parcel < node/gateway # from one lender to another
 
 # The agent: it starts what the head says, and knows no policy.
 wire/agent < node/agentcore # what an agent knows, as a value

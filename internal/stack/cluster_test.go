@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"muster/node/gateway"
+	"muster/wire/status"
 )
 
 // newTrio starts three nodes: a has the given devices and borrows from b and c, which have a GPU
@@ -73,6 +74,52 @@ func TestMappingOnANodeWithoutDevices(t *testing.T) {
 	})
 	p.a.goOn()
 	one.right()
+}
+
+// parcels is what a node's gateway has exchanged with those of other lenders.
+func (n *theNode) parcels() status.Parcels {
+	if p := n.status().Parcels; p != nil {
+		return *p
+	}
+	return status.Parcels{}
+}
+
+// carried is how many bytes of programs' memory went from one node to another.
+func (n *theNode) carried(from, to string) (bytes uint64) {
+	for _, l := range n.status().Links {
+		if l.From.Node == from && l.To.Node == to {
+			bytes += l.Bytes
+		}
+	}
+	return bytes
+}
+
+// What a program computes on one lender and needs on another goes from one to the other, and not by
+// its own node. A lender that dies costs a recovery.
+func TestDataGoFromLenderToLender(t *testing.T) {
+	w := newWorld(t)
+	p := &pair{world: w, certs: filepath.Join(t.TempDir(), "certs")}
+	for _, name := range []string{"na", "nb", "nc"} {
+		w.muster("cert", p.certs, "--host", name+",127.0.0.1")
+	}
+	first, second := anyPort(t), anyPort(t)
+	lends := []string{"--devices", ratedGPU, "--offload", "lend", "--peers", first + "," + second, "--listen"}
+	p.b = p.node("nb", append(lends, first)...)
+	c := p.node("nc", append(lends, second)...)
+	p.a = p.node("na", "--devices", "none", "--peers", first+","+second)
+	one := p.launchWith([]string{"--socket", p.a.socket, "--mapping", atRandom}, made("small"), "spread", "4", "1024")
+	p.eventually("data go both ways", func() bool { return p.b.parcels().Fetched > 0 && c.parcels().Fetched > 0 })
+	// What the links between the lenders carried is what the lenders have exchanged. Memory that was
+	// never written elsewhere comes from the program's node.
+	p.eventually("all of what goes between them goes directly", func() bool {
+		there, back := p.a.carried("nb", "nc"), p.a.carried("nc", "nb") // first: what is under way is counted later
+		return there > 0 && back > 0 && c.parcels().Fetched >= there && p.b.parcels().Fetched >= back
+	})
+	p.b.kill()
+	p.eventually("the lender is missed", func() bool { return p.a.logged("a lender is lost: its programs go on elsewhere", "lender") != "" })
+	p.a.goOn()
+	one.right()
+	c.idle()
 }
 
 // A program that asks for three GPUs on a node with one gets three, of three nodes.

@@ -62,6 +62,8 @@ type bridge struct {
 	calls  []given
 	active time.Time
 
+	orders chan order // for the porter; nil until there is one. Only the reader sets it
+
 	box    *outbox
 	isOver chan struct{}
 
@@ -234,6 +236,10 @@ func (b *bridge) countPinned(offset, length uint64) error {
 func (b *bridge) forward(frames *wire.FrameReader, f wire.Frame) error {
 	h, producer := f.Header, b.session.Producer
 	switch {
+	case h.Op == wire.OpParcelGive:
+		return b.give(h, f.Body)
+	case h.Op == wire.OpParcelTake:
+		return b.fetch(h, f.Body)
 	case h.Op.TakesData() && h.Data < b.session.Shared.Geometry().Staging:
 		fill := frames.ReadBytes
 		if f.Bytes == 0 && h.Length > 0 {

@@ -8,7 +8,8 @@
 // user.
 //
 // Another node that asks for virtual GPUs (wire/borrow) shows a node's certificate; the gateway
-// passes its questions to the daemon.
+// passes its questions to the daemon. Gateways also fetch data of guests from each other
+// (wire/parcel).
 //
 // The package knows no device, and nothing of the daemon but its socket.
 package gateway
@@ -39,6 +40,7 @@ import (
 	"muster/wire/grant"
 	"muster/wire/identity"
 	"muster/wire/lanes"
+	"muster/wire/parcel"
 )
 
 // Config says who may connect, and to which daemon.
@@ -63,7 +65,10 @@ type Config struct {
 	// Nodes serves connections from the daemons of other nodes, by the protocol that TLS agreed on
 	// (ALPN). The peers have shown a node's certificate of the authority.
 	Nodes map[string]func(context.Context, net.Conn)
-	Log   *slog.Logger
+	// Peer says whether there is another node's gateway at HOST:PORT, from which data of guests may
+	// be fetched (wire/parcel); nil if there is none.
+	Peer func(address string) bool
+	Log  *slog.Logger
 }
 
 // Limits bound what peers may take, and how long they may be silent.
@@ -110,12 +115,15 @@ const (
 type Gateway struct {
 	Config
 	listener *door.Listener
-	unknown  *door.Places // by address
-	known    *door.Places // by user or job
-	lanes    *door.Places // by user or job; apart, so that lanes do not take the places that programs need
-	peers    *door.Places // of nodes that ask for virtual GPUs, by node
-	nodes    *door.Places // of other conversations between nodes, by node
+	unknown  *door.Places  // by address
+	known    *door.Places  // by user or job
+	lanes    *door.Places  // by user or job; apart, so that lanes do not take the places that programs need
+	peers    *door.Places  // of nodes that ask for virtual GPUs, by node
+	nodes    *door.Places  // of other conversations between nodes, by node
+	shelf    *parcel.Shelf // data of guests for other nodes
 	ended    atomic.Bool
+
+	given, fetched atomic.Uint64 // bytes of parcels, by which data went past the programs' nodes
 
 	mu      sync.Mutex
 	bridges map[wire.LaneKey]*bridge // that accept lanes, by the secret key of the lanes
@@ -135,6 +143,7 @@ func New(listener *net.TCPListener, c Config) (*Gateway, error) {
 	if c.TLS != nil {
 		c.TLS = strict(c.TLS)
 		c.TLS.NextProtos = append(c.TLS.NextProtos, slices.Sorted(maps.Keys(c.Nodes))...)
+		c.TLS.NextProtos = append(c.TLS.NextProtos, parcel.Protocol)
 	}
 	c.Limits, c.LaneFrom = c.Limits.complete(), cmp.Or(c.LaneFrom, lanes.Worth)
 	g := &Gateway{
@@ -144,8 +153,13 @@ func New(listener *net.TCPListener, c Config) (*Gateway, error) {
 		lanes:   door.NewPlaces(c.Limits.User, c.Limits.All),
 		peers:   door.NewPlaces(peersEach, c.Limits.All),
 		nodes:   door.NewPlaces(c.Limits.User, c.Limits.All),
-		bridges: map[wire.LaneKey]*bridge{},
+		bridges: map[wire.LaneKey]*bridge{}, shelf: parcel.NewShelf(),
 	}
+	g.Nodes = maps.Clone(c.Nodes)
+	if g.Nodes == nil {
+		g.Nodes = map[string]func(context.Context, net.Conn){}
+	}
+	g.Nodes[parcel.Protocol] = g.serveParcels
 	g.listener.Notice = func(trouble error) {
 		if trouble != nil {
 			c.Log.Error("no connections of other machines can be accepted for now", "error", trouble)
@@ -166,6 +180,10 @@ func (g *Gateway) Trouble() error {
 	}
 	return nil
 }
+
+// Parcels is how many bytes of guests other nodes have fetched here, and how many were fetched from
+// other nodes.
+func (g *Gateway) Parcels() (given, fetched uint64) { return g.given.Load(), g.fetched.Load() }
 
 // Serve accepts connections until ctx is cancelled, and then ends all of them.
 func (g *Gateway) Serve(ctx context.Context) {
@@ -304,6 +322,7 @@ type visitor struct {
 	conn  link
 	in    *bufio.Reader
 	user  string
+	guest bool         // it is another node, which has a device of this one as its own
 	key   wire.LaneKey // of the lanes that it may open
 	whose string       // the key of place: a user or a job
 	place *door.Place  // among the known connections
@@ -341,7 +360,7 @@ func (v *visitor) letIn(hello *wire.Hello) (*client.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.user = user
+	v.user, v.guest = user, hello.Guest != 0
 	if hello.Grant == "" {
 		if err := v.takePlace(user, "user "+user); err != nil {
 			return nil, err

@@ -767,13 +767,17 @@ func TestMostConnections(t *testing.T) {
 // conversation speaks to a gateway as the test wants.
 func conversation(t *testing.T, w *world) (*tls.Conn, *wire.FrameReader) {
 	t.Helper()
+	return conversationAs(t, w, client.Hello("test", 0))
+}
+
+func conversationAs(t *testing.T, w *world, hello wire.Hello) (*tls.Conn, *wire.FrameReader) {
+	t.Helper()
 	conn, err := tls.Dial("tcp", w.address, w.user)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(time.Minute))
-	hello := client.Hello("test", 0)
+	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
 	if err := wire.WriteRecord(conn, &hello); err != nil {
 		t.Fatal(err)
 	}

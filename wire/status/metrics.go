@@ -165,6 +165,12 @@ func (m *Metrics) writeLinks(w io.Writer) {
 			fmt.Fprintf(w, "%s{node=%s,device=\"%d\"} %d\n", v.name, label(s.Node), s.Device, v.value(s, lent))
 		}
 	}
+	if p := m.Node.Parcels; p != nil {
+		metric(w, "muster_parcel_given_bytes_total", "counter", "Bytes of guests that another lender fetched from this node.")
+		fmt.Fprintf(w, "muster_parcel_given_bytes_total %d\n", p.Given)
+		metric(w, "muster_parcel_fetched_bytes_total", "counter", "Bytes of guests that this node fetched from another lender.")
+		fmt.Fprintf(w, "muster_parcel_fetched_bytes_total %d\n", p.Fetched)
+	}
 	metric(w, "muster_link_bytes_total", "counter", "Bytes of programs' memory and copies that went from one place to another.")
 	for _, l := range m.Node.Links {
 		fmt.Fprintf(w, "muster_link_bytes_total{from_node=%s,from=%s,to_node=%s,to=%s} %d\n", label(l.From.Node), label(l.From.Place()), label(l.To.Node), label(l.To.Place()), l.Bytes)

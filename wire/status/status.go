@@ -31,6 +31,15 @@ type Node struct {
 	Served []Served `json:"served,omitempty"`
 	// Links has what went between which places, for all programs since the node began.
 	Links []Link `json:"links,omitempty"`
+	// Parcels is what the node's gateway has exchanged with those of other lenders; nil without one.
+	Parcels *Parcels `json:"parcels,omitempty"`
+}
+
+// Parcels is how many bytes of guests went from one lender to another, past the guests' own nodes,
+// since the node began.
+type Parcels struct {
+	Given   uint64 `json:"given_bytes"`
+	Fetched uint64 `json:"fetched_bytes"`
 }
 
 // IVM is what a node does for programs with elements (docs/ivm.md).

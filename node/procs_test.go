@@ -168,8 +168,8 @@ func within(t *testing.T, what string, do func() error) {
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
-	case <-time.After(time.Minute):
-		t.Fatal("not within 20 s:", what)
+	case <-time.After(4 * time.Minute):
+		t.Fatal("it does not end:", what)
 	}
 }
 

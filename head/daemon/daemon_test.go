@@ -473,7 +473,7 @@ func TestStreamsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
-	_ = far.SetReadDeadline(time.Now().Add(time.Minute))
+	_ = far.SetReadDeadline(time.Now().Add(4 * time.Minute))
 	if _, err := far.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the agent's side goes on: %v", err)
 	}

@@ -166,7 +166,7 @@ func TestAgentsAreChecked(t *testing.T) {
 // ends waits until the other side closes a connection.
 func ends(t *testing.T, conn net.Conn) {
 	t.Helper()
-	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+	_ = conn.SetReadDeadline(time.Now().Add(4 * time.Minute))
 	if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("the connection goes on")
 	}

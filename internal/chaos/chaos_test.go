@@ -70,7 +70,7 @@ func (b built) options(t *testing.T) Options {
 		}
 		os.RemoveAll(dir)
 	})
-	return Options{Muster: b.muster, Examples: b.examples, Dir: dir, Seed: 1, Programs: 5, Expect: Survive, Patience: 2 * time.Minute, Settle: time.Minute, Kinds: Kinds}
+	return Options{Muster: b.muster, Examples: b.examples, Dir: dir, Seed: 1, Programs: 5, Expect: Survive, Patience: 4 * time.Minute, Settle: 2 * time.Minute, Kinds: Kinds}
 }
 
 // The beginning of the campaign that make soak plays: programs survive all that they are

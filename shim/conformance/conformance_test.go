@@ -23,7 +23,7 @@ import (
 	chaosbuild "muster/internal/chaos/build"
 )
 
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 var built string // the folder with muster, lib/ and the programs
 

@@ -138,7 +138,7 @@ func runWith(t *testing.T, variable, program, socket string, args ...string) (st
 // runInput runs it with something to read as well.
 func runInput(t *testing.T, variable, input, program, socket string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	limit, stop := context.WithTimeout(context.Background(), 2*time.Minute)
+	limit, stop := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer stop()
 	command := exec.CommandContext(limit, program, args...)
 	// Where a process is cut off in the middle, everything is a leak.

@@ -85,16 +85,12 @@ demo: build examples ## a cluster of three nodes on this machine: CUDA and MPI j
 # holds them to that; of the experiments that exp runs side by side the quick ones stay), and
 # those that test what is in C, reports in a browser, or sources. The threads of ptx/simt are
 # tested by device/soft, what cmd/muster starts by the packages whose it is, and what runs sweeps
-# of sim by internal/parallel.
+# of sim by internal/parallel. internal/stack itself chooses what it runs there.
 RACELESS := policy policy/% ptx ptx/simt/vec ptx/simt/native workload workload/% model model/% mapping vmm ivm/core ivm/balance ivm/proto head head/whatif node/agentcore node/vgpu node/clientcore node/fate node/offload sim/bound sim/fairshare sim/kernels slurm/words report/trace exp/aucsched exp/fgd exp/rgpu exp/tsubame
-RACELESS += shim/shimtest shim/conformance nvml/nvmltest report/kernelpage report/simpage internal/archtest exp/gremm cmd/muster internal/stack ptx/simt sim
-
-# Of the tests of all parts together these are run under the race detector, too: the ones in which
-# most happens at a time.
-RACED := TestSameResultsWhateverHappens|TestThreads|TestManyClients|TestProgramsKilledAtRandom|TestHandoverUnderLoad|TestDaemonKilled$$|TestRemoteKilled|TestGraphsSurvive|TestSharedMemoryOfProgramsThatTakeTurns|TestOneDeviceIsACluster|TestOffload$$|TestLenderIsKilled|TestThreeGPUs|TestAStormOfDeaths|TestElementsOf|TestGrantsOutlive|TestManagedMemory$$|TestTimelineShowsOthers|TestRecordedDecisions|TestPageOfARealCluster
+RACELESS += shim/shimtest shim/conformance nvml/nvmltest report/kernelpage report/simpage internal/archtest exp/gremm cmd/muster ptx/simt sim
 
 # The packages whose tests take longest begin first, so that none of them is left over at the end.
-LONGEST := ./internal/stack ./cmd/muster ./internal/chaos/... ./node/worker ./node ./slurm/...
+LONGEST := ./internal/stack ./ptx/simt ./node/worker ./shim/shimtest ./node ./internal/chaos/... ./head/daemon ./cmd/muster ./exp/aucsched ./node/gateway ./exp/gremm ./slurm/...
 
 # Tests wait for processes now and then: one package more than there are processors.
 JOBS := -p $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
@@ -110,12 +106,11 @@ test: lint browser valgrind referee criu build tryexamples ## everything that mu
 	if [ -x bin/examples/phases ]; then export MUSTER_REQUIRE_EXAMPLES=1; fi; \
 	if command -v valgrind >/dev/null; then export MUSTER_REQUIRE_VALGRIND=1; fi; \
 	if [ -x bin/criu/criu ] && bin/criu/criu check >/dev/null 2>&1; then export MUSTER_REQUIRE_CRIU=1; fi; \
-	export MUSTER_TEST_LIBRARY=$(CURDIR)/bin/lib/libcuda.so.1 GOEXPERIMENT=$(EXPERIMENTS); \
+	export MUSTER_TEST_LIBRARY=$(CURDIR)/bin/lib/libcuda.so.1 MUSTER_TEST_MUSTER=$(CURDIR)/bin/muster GOEXPERIMENT=$(EXPERIMENTS); \
 	$(if $(Q),,set -x;) \
 	echo "  test ./... (the quick ones, with the race detector)" && \
 	GORACE=atexit_sleep_ms=10 $(GO) test -race -short -vet=off -timeout 60m $(JOBS) $(filter-out $(RACELESS:%=muster/%),$(shell $(GO) list $(LONGEST)) $(shell $(GO) list ./...)) && \
-	GORACE=atexit_sleep_ms=10 $(GO) test -race -short -vet=off ./internal/stack -run '$(RACED)' && \
-	echo "  test ./..." && $(GO) test -vet=off -timeout 60m $(JOBS) $(LONGEST) ./shim/shimtest ./... && \
+	echo "  test ./..." && $(GO) test -vet=off -timeout 60m $(JOBS) $(LONGEST) ./... && \
 	if [ -e /usr/include/coin/Cbc_C_Interface.h ]; then echo "  test ./internal/cbc" && $(GO) test -tags cbc ./internal/cbc; fi && \
 	if [ "$$($(GO) env GOARCH)" = amd64 ]; then \
 		echo "  test the software GPU without vectors" && \
@@ -203,7 +198,7 @@ examples: bin/lib/libcuda.so.1 bin/lib/libmuster-ivm.so ## bin/examples: CUDA pr
 soak: ## 10,000 faults against running nodes and 1,000 against clusters, more than an hour; 100,000 and more random kernels on both engines, a million hours of simulated clusters, some more; docs/chaos.md
 	scripts/chaos --faults 10000 --seed $(or $(SEED),1)
 	scripts/chaos --cluster --faults 1000 --seed $(or $(SEED),1)
-	MUSTER_SOAK=1 go test ./internal/stack ./exp/aucsched ./policy/... ./sim/... -timeout 4h
+	MUSTER_SOAK=1 go test ./internal/stack ./ptx/simt ./exp/aucsched ./policy/... ./sim/... -timeout 4h
 	MUSTER_SEED=random go test ./node/worker -run "TestPrograms$$" -count 50
 	MUSTER_SOAK=1 MUSTER_SEED=random go test ./internal/stack -run 'Storm' -timeout 1h
 	MUSTER_SOAK=1 MUSTER_SEED=random go test ./internal/stack ./slurm/driver -run 'Slurm|Killed' -count 5 -timeout 2h

@@ -6,6 +6,9 @@ GO ?= go
 Q := $(if $(filter 1,$(V)),,@)
 MAKEFLAGS += --no-print-directory
 
+# Tests are built as bin/muster is, so that the go command builds everything once.
+export GOFLAGS := $(strip $(GOFLAGS) $(if $(findstring -trimpath,$(GOFLAGS)),,-trimpath))
+
 # Without a usable git (a source archive, a folder of another user) the build
 # does without the commit in `muster version`.
 VCS := -buildvcs=$(shell git status >/dev/null 2>&1 && git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
@@ -24,7 +27,7 @@ EXPERIMENTS = $(shell e=$$($(GO) env GOEXPERIMENT); case "$$e" in (*simd*) ;; (*
 
 build: bin/lib/libcuda.so.1 bin/lib/libnvidia-ml.so.1 bin/lib/libmuster-mpi.so bin/lib/libmuster-ivm.so ## bin/muster, and bin/lib with the libraries that programs load
 	@echo "  build bin/muster"
-	$(Q)GOEXPERIMENT=$(EXPERIMENTS) $(GO) build -trimpath $(VCS) -o bin/muster ./cmd/muster
+	$(Q)GOEXPERIMENT=$(EXPERIMENTS) $(GO) build $(VCS) -o bin/muster ./cmd/muster
 	$(Q)ln -sf muster bin/muster-rsh # for MPI launchers: muster exec --rsh
 
 CFLAGS ?= -O2 -g
@@ -32,14 +35,25 @@ SHIM_CFLAGS := -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror -fPIC -fvisibility
 # nodelete: threads of programs may be inside when they close the library.
 SHIM_LDFLAGS := -shared -pthread -Wl,-soname,libcuda.so.1 -Wl,-z,defs -Wl,-z,nodelete
 
+# The sources in C are compiled side by side, also where make itself was not told to.
+PROCESSORS := $(shell nproc 2>/dev/null || echo 2)
+SHIM_OBJECTS := $(patsubst %.c,bin/obj/%.o,$(wildcard shim/*.c))
+NVML_OBJECTS := $(patsubst %.c,bin/obj/%.o,$(wildcard nvml/*.c))
+
+bin/obj/%.o: %.c $(wildcard shim/*.h shim/include/*.h nvml/*.h)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(SHIM_CFLAGS) $(CFLAGS) -c -o $@ $<
+
 bin/lib/libcuda.so.1: $(wildcard shim/*.c shim/*.h shim/include/*.h)
 	@echo "  build $@"; mkdir -p bin/lib
-	$(Q)$(CC) $(SHIM_CFLAGS) $(CFLAGS) $(SHIM_LDFLAGS) -o $@ $(filter %.c,$^)
+	$(Q)$(MAKE) -j$(PROCESSORS) $(SHIM_OBJECTS)
+	$(Q)$(CC) $(SHIM_LDFLAGS) -o $@ $(SHIM_OBJECTS)
 	$(Q)ln -sf libcuda.so.1 bin/lib/libcuda.so
 
 bin/lib/libnvidia-ml.so.1: $(wildcard nvml/*.c nvml/*.h) shim/nodesocket.h
 	@echo "  build $@"; mkdir -p bin/lib
-	$(Q)$(CC) $(SHIM_CFLAGS) $(CFLAGS) -shared -Wl,-soname,libnvidia-ml.so.1 -Wl,-z,defs -o $@ $(filter %.c,$^)
+	$(Q)$(MAKE) -j$(PROCESSORS) $(NVML_OBJECTS)
+	$(Q)$(CC) -shared -pthread -Wl,-soname,libnvidia-ml.so.1 -Wl,-z,defs -o $@ $(NVML_OBJECTS)
 
 bin/lib/libmuster-mpi.so: shim/mpi/collectives.c
 	@echo "  build $@"; mkdir -p bin/lib
@@ -93,12 +107,12 @@ RACELESS += shim/shimtest shim/conformance nvml/nvmltest report/kernelpage repor
 LONGEST := ./internal/stack ./ptx/simt ./node/worker ./shim/shimtest ./node ./internal/chaos/... ./head/daemon ./cmd/muster ./exp/aucsched ./node/gateway ./exp/gremm ./slurm/...
 
 # Tests wait for processes now and then: one package more than there are processors.
-JOBS := -p $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
+JOBS := -p $(shell expr $(PROCESSORS) + 1)
 
 # The quick tests run under the race detector, then all of them without it; lint has vetted
 # them. Under the race detector a process sleeps for a second before it ends if it is not told
-# otherwise. All is built as bin/muster is, so that it is built once. The software GPU's arithmetic
-# exists twice on amd64; both must be the same, and a build with both must do without vectors.
+# otherwise. The software GPU's arithmetic exists twice on amd64; both must be the same, and a
+# build with both must do without vectors.
 test: lint browser valgrind referee criu build tryexamples ## everything that must hold: format, vet, architecture, tests
 	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then \
 		export MUSTER_REQUIRE_BROWSER=1; \
@@ -198,7 +212,7 @@ examples: bin/lib/libcuda.so.1 bin/lib/libmuster-ivm.so ## bin/examples: CUDA pr
 soak: ## 10,000 faults against running nodes and 1,000 against clusters, more than an hour; 100,000 and more random kernels on both engines, a million hours of simulated clusters, some more; docs/chaos.md
 	scripts/chaos --faults 10000 --seed $(or $(SEED),1)
 	scripts/chaos --cluster --faults 1000 --seed $(or $(SEED),1)
-	MUSTER_SOAK=1 go test ./internal/stack ./ptx/simt ./exp/aucsched ./policy/... ./sim/... -timeout 4h
+	MUSTER_SOAK=1 go test ./internal/stack ./ptx/simt ./head/daemon ./exp/aucsched ./policy/... ./sim/... -timeout 4h
 	MUSTER_SEED=random go test ./node/worker -run "TestPrograms$$" -count 50
 	MUSTER_SOAK=1 MUSTER_SEED=random go test ./internal/stack -run 'Storm' -timeout 1h
 	MUSTER_SOAK=1 MUSTER_SEED=random go test ./internal/stack ./slurm/driver -run 'Slurm|Killed' -count 5 -timeout 2h

@@ -393,7 +393,8 @@ func TestStreams(t *testing.T) {
 // Answers that take longer than a request may, because nothing happens for that long, continue and
 // are completed.
 func TestLongAnswers(t *testing.T) {
-	const patience = 200 * time.Millisecond
+	t.Parallel()                 // it waits most of the time
+	const patience = time.Second // in which a slow machine can answer a request
 	c := start(t, func(cfg *Config, _ *Options) { cfg.Connections.Request = patience })
 	as := c.as("", "")
 	n1, u := c.greet(as, hello("n1")), c.user("")

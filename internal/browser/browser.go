@@ -106,7 +106,7 @@ func (b *Browser) call(method, url string, body any) json.RawMessage {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	client := http.Client{Timeout: 4 * time.Minute}
+	client := http.Client{Timeout: 6 * time.Minute} // longer than that of a script
 	resp, err := client.Do(req)
 	if err != nil {
 		b.t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -72,6 +73,9 @@ func build(t *testing.T, name, sanitizers string, patterns ...string) string {
 	}
 	out := filepath.Join(t.TempDir(), name)
 	args := []string{"-O1", "-o", out}
+	if slices.Contains(patterns, theLibrary) {
+		args[0] = "-O0"
+	}
 	for _, p := range patterns {
 		files, err := filepath.Glob(filepath.Join("..", p))
 		if p == theLibrary {

@@ -212,7 +212,7 @@ examples: bin/lib/libcuda.so.1 bin/lib/libmuster-ivm.so ## bin/examples: CUDA pr
 soak: ## 10,000 faults against running nodes and 1,000 against clusters, more than an hour; 100,000 and more random kernels on both engines, a million hours of simulated clusters, some more; docs/chaos.md
 	scripts/chaos --faults 10000 --seed $(or $(SEED),1)
 	scripts/chaos --cluster --faults 1000 --seed $(or $(SEED),1)
-	MUSTER_SOAK=1 go test ./internal/stack ./ptx/simt ./head/daemon ./exp/aucsched ./policy/... ./sim/... -timeout 4h
+	MUSTER_SOAK=1 go test ./internal/stack ./ptx/simt ./node/vgpu ./head/daemon ./exp/aucsched ./policy/... ./sim/... -timeout 4h
 	MUSTER_SEED=random go test ./node/worker -run "TestPrograms$$" -count 50
 	MUSTER_SOAK=1 MUSTER_SEED=random go test ./internal/stack -run 'Storm' -timeout 1h
 	MUSTER_SOAK=1 MUSTER_SEED=random go test ./internal/stack ./slurm/driver -run 'Slurm|Killed' -count 5 -timeout 2h

@@ -77,14 +77,14 @@ func (b built) options(t *testing.T) Options {
 // promised to survive (docs/chaos.md).
 func TestCampaign(t *testing.T) {
 	o := makeAll(t).options(t)
-	o.Faults, o.Share = 60, 60
+	o.Faults, o.Share = 40, 40
 	playCampaign(t, o)
 }
 
 // On a node with recover: off, exactly the programs whose worker or device is lost get an error.
 func TestCampaignWithoutRecovery(t *testing.T) {
 	o := makeAll(t).options(t)
-	o.Faults, o.Share, o.Expect = 50, 25, Fail
+	o.Faults, o.Share, o.Expect = 24, 12, Fail
 	o.Kinds = []Kind{WorkerKill, WorkerStop, WorkerPause, ClientKill, ClientPause, DaemonPause, LaunchFail, LaunchLost, CopyLost, MapFail, DiskFull}
 	playCampaign(t, o)
 }

@@ -125,11 +125,11 @@ test: lint browser valgrind referee criu build tryexamples ## everything that mu
 	echo "  test ./... (the quick ones, with the race detector)" && \
 	GORACE=atexit_sleep_ms=10 $(GO) test -race -short -vet=off -timeout 60m $(JOBS) $(filter-out $(RACELESS:%=muster/%),$(shell $(GO) list $(LONGEST)) $(shell $(GO) list ./...)) && \
 	echo "  test ./..." && $(GO) test -vet=off -timeout 60m $(JOBS) $(LONGEST) ./... && \
-	if [ -e /usr/include/coin/Cbc_C_Interface.h ]; then echo "  test ./internal/cbc" && $(GO) test -tags cbc ./internal/cbc; fi && \
+	if [ -e /usr/include/coin/Cbc_C_Interface.h ]; then echo "  test ./internal/cbc" && $(GO) test -tags cbc -timeout 60m ./internal/cbc; fi && \
 	if [ "$$($(GO) env GOARCH)" = amd64 ]; then \
 		echo "  test the software GPU without vectors" && \
-		GODEBUG=cpu.avx512f=off $(GO) test -count=1 -short ./ptx/simt/... && \
-		GOEXPERIMENT= $(GO) test -short ./ptx/simt/... ./device/soft; \
+		GODEBUG=cpu.avx512f=off $(GO) test -count=1 -short -vet=off -timeout 60m ./ptx/simt/... && \
+		GOEXPERIMENT= $(GO) test -short -vet=off -timeout 60m ./ptx/simt/... ./device/soft; \
 	fi
 
 lint: ## format, vet and the import rules

@@ -19,7 +19,7 @@ import (
 const (
 	pollTime  = 3 * time.Millisecond   // between two polls of the node
 	stallTime = 250 * time.Millisecond // without progress for this long, the next fault is injected anyway
-	homeTime  = 10 * time.Second       // without a victim for this long, a fault is skipped
+	homeTime  = time.Minute            // without a victim for this long, a fault is skipped
 )
 
 // episode is one node with its programs and its share of the faults.

@@ -103,7 +103,7 @@ func (b *between) serve(conn net.Conn) {
 
 // clients are those of a process that have a device.
 func (b *between) clients(pid int32) ([]status.Client, error) {
-	s, err := node.Ask(b.socket)
+	s, err := ask(b.socket)
 	if err != nil {
 		return nil, err
 	}

@@ -378,10 +378,21 @@ func (n *theNode) logged(message, attribute string) string {
 	return ""
 }
 
+// ask asks a node for its status. On a slow machine a busy daemon may take longer to answer than
+// users wait, and is asked again.
+func ask(socket string) (*status.Node, error) {
+	for end := time.Now().Add(patience); ; {
+		s, err := node.Ask(socket)
+		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Now().After(end) {
+			return s, err
+		}
+	}
+}
+
 // status asks the node for its status.
 func (n *theNode) status() *status.Node {
 	n.Helper()
-	s, err := node.Ask(n.socket)
+	s, err := ask(n.socket)
 	if err != nil {
 		n.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func (a *adding) end(t *testing.T) {
 	a.stop.Store(true)
 	select {
 	case <-a.done:
-	case <-time.After(time.Minute):
+	case <-time.After(4 * time.Minute):
 		t.Fatal("the program does not end")
 	}
 	if a.err != nil {
@@ -435,7 +435,7 @@ func say(t *testing.T, socket string, text []byte) string {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	_ = conn.SetDeadline(time.Now().Add(4 * time.Minute))
 	_, _ = conn.Write(text)
 	_ = conn.CloseWrite()
 	answer, _ := io.ReadAll(io.LimitReader(conn, 1<<20))

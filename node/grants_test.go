@@ -92,13 +92,13 @@ func TestGrantRequests(t *testing.T) {
 		{"bad limit", `{"request":"grant-limit","id":"g","limit":2}`, "a limit of 2"},
 	} {
 		var reply json.RawMessage
-		err := request(f.socket, json.RawMessage(c.request), &reply, time.Minute)
+		err := request(f.socket, json.RawMessage(c.request), &reply, 4*time.Minute)
 		if err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), `"`, `\"`), strings.ReplaceAll(strings.ReplaceAll(c.want, `\"`, `"`), `"`, `\"`)) {
 			t.Errorf("%s: %s, %v", c.name, reply, err)
 		}
 	}
 	var all json.RawMessage
-	if err := request(f.socket, map[string]string{"request": "grants"}, &all, time.Minute); err != nil || strings.Contains(string(all), g.Secret.Hash().String()) || strings.Contains(string(all), string(g.Secret)) {
+	if err := request(f.socket, map[string]string{"request": "grants"}, &all, 4*time.Minute); err != nil || strings.Contains(string(all), g.Secret.Hash().String()) || strings.Contains(string(all), string(g.Secret)) {
 		t.Errorf("%s, %v", all, err)
 	}
 }
@@ -127,7 +127,7 @@ func TestGrantCredentials(t *testing.T) {
 	}
 	refused("none", hello(), "grants: required")
 	var reply json.RawMessage
-	if err := request(f.socket, orderRequest{Request: reviveRequest, Program: "p", Memory: 1 << 20}, &reply, time.Minute); err == nil || !strings.Contains(err.Error(), "grants: required") {
+	if err := request(f.socket, orderRequest{Request: reviveRequest, Program: "p", Memory: 1 << 20}, &reply, 4*time.Minute); err == nil || !strings.Contains(err.Error(), "grants: required") {
 		t.Errorf("a program that is restored: %s, %v", reply, err)
 	}
 	refused("made up", with(grant.NewCredential(), ""), "knows no grant")

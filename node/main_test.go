@@ -374,7 +374,7 @@ func statusOf(t testing.TB, f *fixture) status.Node {
 // eventually waits for what another process does.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !is(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(4 * time.Minute); !is(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("waited in vain:", what)
 		}

@@ -30,7 +30,7 @@ func TestConsumerGoesOnElsewhere(t *testing.T) {
 	}
 	take := func(c *Consumer, want uint64) {
 		t.Helper()
-		_, body, err := c.Next(time.Second)
+		_, body, err := c.Next(4 * time.Minute)
 		var m MemFree
 		if err != nil || m.Decode(body) != nil || m.Addr != want {
 			t.Fatalf("message %d: %+v, %v", want, m, err)

@@ -51,7 +51,7 @@ func within(t testing.TB, what string, do func()) {
 // memory: all bytes equal the body's first.
 func echo(s *Shared, c *Consumer) error {
 	for {
-		h, body, err := c.Next(time.Minute)
+		h, body, err := c.Next(4 * time.Minute)
 		if err != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func TestStopWakesTheConsumer(t *testing.T) {
 		c := NewConsumer(newShared(t, smallest))
 		done := make(chan error)
 		go func() {
-			_, _, err := c.Next(time.Minute)
+			_, _, err := c.Next(4 * time.Minute)
 			done <- err
 		}()
 		c.Stop()
@@ -145,7 +145,7 @@ func TestLingeringConsumer(t *testing.T) {
 		t.Helper()
 		done := make(chan error)
 		go func() {
-			_, _, err := c.Next(time.Minute)
+			_, _, err := c.Next(4 * time.Minute)
 			done <- err
 		}()
 		do()
@@ -206,7 +206,7 @@ func TestWakeAndTimeout(t *testing.T) {
 	}
 	done := make(chan error)
 	go func() {
-		_, _, err := c.Next(time.Minute)
+		_, _, err := c.Next(4 * time.Minute)
 		done <- err
 	}()
 	c.Wake()
@@ -228,13 +228,13 @@ func TestStopLosesNothing(t *testing.T) {
 	}
 	c.Stop()
 	for i := range uint64(3) {
-		_, body, err := c.Next(time.Minute)
+		_, body, err := c.Next(4 * time.Minute)
 		var m MemFree
 		if err != nil || m.Decode(body) != nil || m.Addr != i {
 			t.Fatalf("message %d: %+v, %v", i, m, err)
 		}
 	}
-	if _, _, err := c.Next(time.Minute); !errors.Is(err, ErrStopped) {
+	if _, _, err := c.Next(4 * time.Minute); !errors.Is(err, ErrStopped) {
 		t.Error(err)
 	}
 }
@@ -343,7 +343,7 @@ func TestStagingIsReleasedInAnyOrder(t *testing.T) {
 		if err := p.SendData(Header{Op: OpModuleData, Slot: -1}, nil, make([]byte, piece)); err != nil {
 			t.Fatal(err)
 		}
-		h, _, err := c.Next(time.Minute)
+		h, _, err := c.Next(4 * time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -356,7 +356,7 @@ func TestStagingIsReleasedInAnyOrder(t *testing.T) {
 			if err := p.SendData(Header{Op: OpModuleData, Slot: -1}, nil, make([]byte, piece)); err != nil {
 				t.Error(err)
 			}
-			h, _, err := c.Next(time.Minute)
+			h, _, err := c.Next(4 * time.Minute)
 			if err != nil || h.Length != piece || h.Data+h.Length > smallest.Staging {
 				t.Errorf("got %+v, %v", h, err)
 			}
@@ -418,7 +418,7 @@ func TestConsumerRefuses(t *testing.T) {
 			s := newShared(t, smallest)
 			damage(s, c.tail, c.words...)
 			within(t, "Next", func() {
-				if _, _, err := NewConsumer(s).Next(time.Minute); fmt.Sprint(err) != c.want {
+				if _, _, err := NewConsumer(s).Next(4 * time.Minute); fmt.Sprint(err) != c.want {
 					t.Errorf("got %v\nwant %s", err, c.want)
 				}
 			})
@@ -446,7 +446,7 @@ func TestPadMarks(t *testing.T) {
 				if err := p.Post(&CopyInline{Data: make([]byte, 60<<10)}); err != nil {
 					t.Fatal(err)
 				}
-				if _, _, err := consumer.Next(time.Minute); err != nil {
+				if _, _, err := consumer.Next(4 * time.Minute); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -457,7 +457,7 @@ func TestPadMarks(t *testing.T) {
 			*s.u64(atTail) = p.tail + c.used(rest)
 			consumer.Stop()
 			within(t, "Next", func() {
-				if _, _, err := consumer.Next(time.Minute); err == nil || !strings.Contains(err.Error(), c.want) {
+				if _, _, err := consumer.Next(4 * time.Minute); err == nil || !strings.Contains(err.Error(), c.want) {
 					t.Errorf("got %v, want %s", err, c.want)
 				}
 			})
@@ -481,7 +481,7 @@ func FuzzConsumer(f *testing.F) {
 		c.Stop()
 		within(t, "Next", func() {
 			for range smallest.Ring/HeaderSize + 2 {
-				if _, _, err := c.Next(time.Minute); err != nil {
+				if _, _, err := c.Next(4 * time.Minute); err != nil {
 					return
 				}
 			}

@@ -222,7 +222,7 @@ func (a *fakeAgent) say(t *testing.T, m agent.ToHead) {
 // await waits until the agent was told something.
 func (a *fakeAgent) await(t *testing.T, what string) {
 	t.Helper()
-	late := time.After(time.Minute)
+	late := time.After(4 * time.Minute)
 	for {
 		select {
 		case said := <-a.events:

@@ -64,7 +64,7 @@ func openOn(t testing.TB, d device.Device, size uint64) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	t.Cleanup(cancel)
 	b := &bench{TB: t, Context: c, ctx: ctx, g: d.Info().Granularity}
 	t.Cleanup(func() { b.ok(c.Close()) })

@@ -108,7 +108,7 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, o Options) {
 
 // patience is how long a wait may take before the test fails instead of
 // hanging. No result depends on it.
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 // bench is a device with helpers around it.
 type bench struct {

@@ -256,7 +256,7 @@ func (a *agentAt) say(m agent.ToHead) {
 // hear returns the next message other than a ping.
 func (a *agentAt) hear() agent.ToAgent {
 	a.t.Helper()
-	_ = a.conn.SetReadDeadline(time.Now().Add(time.Minute))
+	_ = a.conn.SetReadDeadline(time.Now().Add(4 * time.Minute))
 	for {
 		m, err := agent.ReadToAgent(a.conn)
 		if err != nil {

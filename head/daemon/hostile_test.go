@@ -166,7 +166,7 @@ func TestAgentsAreChecked(t *testing.T) {
 // ends waits until the other side closes a connection.
 func ends(t *testing.T, conn net.Conn) {
 	t.Helper()
-	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+	_ = conn.SetReadDeadline(time.Now().Add(4 * time.Minute))
 	if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("the connection goes on")
 	}
@@ -175,7 +175,8 @@ func ends(t *testing.T, conn net.Conn) {
 
 // An agent that is silent is disconnected; one that answers pings is not.
 func TestSilentAgents(t *testing.T) {
-	c := start(t, func(cfg *Config, _ *Options) { cfg.Core.Silence = time.Second })
+	t.Parallel() // it waits most of the time
+	c := start(t, func(cfg *Config, _ *Options) { cfg.Core.Silence = 4 * time.Second })
 	silent, talker := c.greet(c.as("", ""), hello("n1")), c.greet(c.as("", ""), hello("n2"))
 	pings, started := 0, make(chan agent.Start)
 	go func() {
@@ -206,8 +207,9 @@ func TestSilentAgents(t *testing.T) {
 // Connections that send nothing, or little, are closed in time, and do not keep others out
 // meanwhile.
 func TestSlowAndManyConnections(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	c := start(t, func(cfg *Config, _ *Options) {
-		cfg.Connections = Connections{Unknown: 8, User: 4, Greet: time.Second, Idle: time.Second, Request: time.Second}
+		cfg.Connections = Connections{Unknown: 8, User: 4, Greet: 4 * time.Second, Idle: 4 * time.Second, Request: 4 * time.Second}
 	})
 	var slow []net.Conn
 	raw := func() net.Conn {

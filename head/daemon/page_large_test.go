@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -42,7 +43,11 @@ func TestLargePage(t *testing.T) {
 	openPageAs(t, b, u)
 	address := currentAddress(b)
 	var paints, lives, lists []float64
-	for range 3 {
+	loads := 1
+	if os.Getenv("MUSTER_SOAK") != "" {
+		loads = 3
+	}
+	for range loads {
 		b.Open("about:blank")
 		b.Open(address)
 		b.Until("all nodes", `return document.querySelector("output")?.textContent.startsWith("1,000 nodes; 2000 of 2,000 GPUs")`)
@@ -94,6 +99,9 @@ func TestLargePage(t *testing.T) {
 // The page asks for the policy's reason for a job while it also receives changes. An answer that is
 // older than a change does not undo it.
 func TestAnOldAnswerDoesNotUndoAChange(t *testing.T) {
+	if testing.Short() {
+		t.Skip("drives a browser")
+	}
 	b := browser.Start(t)
 	c := start(t, withPage)
 	c.busyNode(nodeName(0), 1)

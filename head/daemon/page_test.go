@@ -297,7 +297,7 @@ func TestPageSlowReader(t *testing.T) {
 	for range 4 {
 		u.must("POST", "/v1/jobs", list, nil)
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+	_ = conn.SetReadDeadline(time.Now().Add(4 * time.Minute))
 	rest, err := io.ReadAll(conn)
 	if text := string(rest); err != nil || !strings.Contains(text, "event: cut") {
 		t.Errorf("%d bytes and %v, and not told that it was cut off", len(rest), err)

@@ -140,7 +140,7 @@ func TestMemoryIsBounded(t *testing.T) {
 
 // The process ends when the process that started it is gone: nothing else tells it to.
 func TestProcessEndsWithItsHead(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
 	c := child(ctx)
 	in, err := c.StdinPipe()

@@ -106,7 +106,7 @@ func (b *Browser) call(method, url string, body any) json.RawMessage {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	client := http.Client{Timeout: 60 * time.Second}
+	client := http.Client{Timeout: 6 * time.Minute} // longer than that of a script
 	resp, err := client.Do(req)
 	if err != nil {
 		b.t.Fatal(err)
@@ -292,7 +292,7 @@ func (b *Browser) Phone(on bool) {
 func (b *Browser) Until(what, body string, args ...any) {
 	b.t.Helper()
 	var ok bool
-	for late := time.Now().Add(60 * time.Second); time.Now().Before(late); {
+	for late := time.Now().Add(4 * time.Minute); time.Now().Before(late); {
 		b.Script(&ok, "for (let i = 0; i < 200; i++) { if (await (async () => {"+body+"})()) return true; await new Promise(r => setTimeout(r, 10)); } return false", args...)
 		if ok {
 			return

@@ -70,21 +70,21 @@ func (b built) options(t *testing.T) Options {
 		}
 		os.RemoveAll(dir)
 	})
-	return Options{Muster: b.muster, Examples: b.examples, Dir: dir, Seed: 1, Programs: 5, Expect: Survive, Patience: 2 * time.Minute, Settle: time.Minute, Kinds: Kinds}
+	return Options{Muster: b.muster, Examples: b.examples, Dir: dir, Seed: 1, Programs: 5, Expect: Survive, Patience: 4 * time.Minute, Settle: 2 * time.Minute, Kinds: Kinds}
 }
 
 // The beginning of the campaign that make soak plays: programs survive all that they are
 // promised to survive (docs/chaos.md).
 func TestCampaign(t *testing.T) {
 	o := makeAll(t).options(t)
-	o.Faults, o.Share = 60, 60
+	o.Faults, o.Share = 40, 40
 	playCampaign(t, o)
 }
 
 // On a node with recover: off, exactly the programs whose worker or device is lost get an error.
 func TestCampaignWithoutRecovery(t *testing.T) {
 	o := makeAll(t).options(t)
-	o.Faults, o.Share, o.Expect = 50, 25, Fail
+	o.Faults, o.Share, o.Expect = 24, 12, Fail
 	o.Kinds = []Kind{WorkerKill, WorkerStop, WorkerPause, ClientKill, ClientPause, DaemonPause, LaunchFail, LaunchLost, CopyLost, MapFail, DiskFull}
 	playCampaign(t, o)
 }

@@ -87,7 +87,7 @@ func TestLookAgainAtDaemons(t *testing.T) {
 	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
 	pid := cmd.Process.Pid
 	// The kernel closes the pipe for which Start waits before a new program has its environment.
-	for give := time.Now().Add(time.Minute); ; runtime.Gosched() {
+	for give := time.Now().Add(4 * time.Minute); ; runtime.Gosched() {
 		if environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)); err != nil || len(environment) > 0 || time.Now().After(give) {
 			break
 		}

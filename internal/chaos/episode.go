@@ -18,8 +18,8 @@ import (
 
 const (
 	pollTime  = 3 * time.Millisecond   // between two polls of the node
-	stallTime = 250 * time.Millisecond // without progress for this long, the next fault is injected anyway
-	homeTime  = 10 * time.Second       // without a victim for this long, a fault is skipped
+	stallTime = 250 * time.Millisecond // the least stall of an episode
+	homeTime  = time.Minute            // without a victim for this long, a fault is skipped
 )
 
 // episode is one node with its programs and its share of the faults.
@@ -32,6 +32,7 @@ type episode struct {
 	dir, rules, swapDir string // swapDir is "" if the swap area is in memory
 	mounted             bool
 	mark                string
+	stall               time.Duration // without progress for this long, the next fault is injected anyway
 	node                *daemon
 	before              vitals.Vitals // of the daemon, before the first fault
 
@@ -193,7 +194,10 @@ func (e *episode) warmUp() error {
 		return err
 	}
 	e.programs = append(e.programs, p)
+	begun := time.Now()
 	<-p.exited
+	// Faults that come faster than programs can make progress would end them.
+	e.stall = max(stallTime, 2*time.Since(begun))
 	e.reap()
 	if len(e.violations) > 0 {
 		return nil
@@ -256,7 +260,7 @@ type planned struct {
 func (e *episode) draw(number int) planned {
 	f := drawFault(e.o.Seed, e.number, number, e.spec.kinds)
 	now := time.Now()
-	return planned{f, e.progress + f.gap, now.Add(stallTime), now.Add(homeTime)}
+	return planned{f, e.progress + f.gap, now.Add(e.stall), now.Add(homeTime)}
 }
 
 // tryFault injects a fault, or skips it if it has found no victim for too long.

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"muster/node"
 	"muster/wire/status"
@@ -102,7 +103,7 @@ func (b *between) serve(conn net.Conn) {
 
 // clients are those of a process that have a device.
 func (b *between) clients(pid int32) ([]status.Client, error) {
-	s, err := node.Ask(b.socket)
+	s, err := ask(b.socket)
 	if err != nil {
 		return nil, err
 	}
@@ -132,15 +133,12 @@ func (b *between) move(pid int32, wait bool) error {
 			return err
 		}
 		b.done.Add(1)
-		for wait {
+		for left := !wait; !left; time.Sleep(time.Millisecond) {
 			now, err := b.clients(pid)
 			if err != nil {
 				return err
 			}
-			wait = false
-			for _, d := range now {
-				wait = wait || d.ID == c.ID && *d.Device == from
-			}
+			left = !slices.ContainsFunc(now, func(d status.Client) bool { return d.ID == c.ID && *d.Device == from })
 		}
 	}
 	return nil
@@ -284,7 +282,7 @@ func TestMovesBetweenCalls(t *testing.T) {
 	w := newWorld(t)
 	n := w.start("--devices", "soft:memory=1G,name=a;soft:memory=1G,name=b", "--vgpus", "8")
 	programs := append(sequences(), []string{"cases"}, []string{"captures"}, []string{"graphs"}, []string{"families"})
-	all := playings(9, programs...)
+	all := playings(19, programs...)
 	if allBetween {
 		all = append(all, playings(1, programs...)...)
 	}
@@ -304,7 +302,7 @@ func TestLostWorkersBetweenCalls(t *testing.T) {
 	b := n.between((*between).lose)
 	// A client that accesses its program's memory ends with its worker, and one that has lost
 	// twenty workers is slowed down.
-	b.playBetween(t, playings(23, []string{"cases"}, []string{"captures"}, []string{"graphs"}, append([]string{"families"}, families(t, "mapped")...)))
+	b.playBetween(t, playings(41, []string{"cases"}, []string{"captures"}, []string{"graphs"}, append([]string{"families"}, families(t, "mapped")...)))
 	b.playBetween(t, playings(83, sequences()...))
 	n.idle()
 }

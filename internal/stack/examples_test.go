@@ -56,12 +56,12 @@ func alone(t *testing.T) map[string]string {
 // order of clients, when and where memory moves, and the way in which calls arrive.
 func TestSameResults(t *testing.T) {
 	want := alone(t)
-	seeds, copies := []uint64{1, 2}, 2
+	seeds, copies := []uint64{1}, 2
 	if allBetween {
-		seeds = append(seeds, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+		seeds = append(seeds, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
 	}
 	if testing.Short() {
-		seeds, copies = seeds[:1], 1
+		copies = 1
 	}
 	if text := os.Getenv("MUSTER_STACK_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)

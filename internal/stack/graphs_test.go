@@ -184,10 +184,15 @@ func TestManyFunctionsCostTheSame(t *testing.T) {
 		}
 		return least
 	}
-	few, many := each(8, 4), each(128, 2)
-	t.Logf("%d ns each of 800, %d ns each of 12,800", few, many)
-	if many > 4*few {
-		t.Errorf("a function takes %d ns among 800, and %d ns among 12,800", few, many)
+	for try := 1; ; try++ { // other processes may slow it down
+		few, many := each(8, 2), each(128, 1)
+		t.Logf("%d ns each of 800, %d ns each of 12,800", few, many)
+		if many <= 4*few {
+			break
+		}
+		if try == 8 {
+			t.Fatalf("a function takes %d ns among 800, and %d ns among 12,800", few, many)
+		}
 	}
 	n.idle()
 }

@@ -208,9 +208,12 @@ func TestProgramsKilledAtRandom(t *testing.T) {
 	const seed = 1
 	random := rand.New(rand.NewPCG(seed, 0))
 	n := newWorld(t).start("--devices", "soft:memory=16M,workers=1;soft:memory=8M,workers=1", "--vgpus", "2", "--max-idle", "1ms")
-	rounds, words := 30, 1<<20
-	if testing.Short() {
+	rounds, words := 8, 1<<20
+	switch {
+	case testing.Short():
 		rounds, words = 5, 1<<17
+	case allBetween:
+		rounds = 60
 	}
 	for range rounds {
 		var doomed []*program

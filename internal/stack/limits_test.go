@@ -130,9 +130,12 @@ func TestUserLimits(t *testing.T) {
 
 // Two hundred clients at once: all attach, all compute, and an idle one costs little.
 func TestManyClients(t *testing.T) {
-	clients := 200
-	if testing.Short() {
+	clients := 100
+	switch {
+	case testing.Short():
 		clients = 40
+	case allBetween:
+		clients = 400
 	}
 	n := newWorld(t).start("--devices", "soft:memory=64M;soft:memory=32M", "--max-idle", "1ms")
 	start := time.Now()

@@ -39,6 +39,10 @@ func TestMain(m *testing.M) {
 		return
 	}
 	leaveOutside()
+	if err := chooseTests(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "muster-stack-")
 		if err != nil {
@@ -121,7 +125,7 @@ func buildAll() error {
 	var group sync.WaitGroup
 	errs := make([]error, 4)
 	group.Go(func() {
-		errs[0] = command("go", append(append([]string{"build", "-buildvcs=false"}, asTheTests...), "-o", made("muster"), "../../cmd/muster")...)
+		errs[0] = buildMuster(made("muster"))
 	})
 	group.Go(func() {
 		if errs[1] = build.Library("../..", made("lib/libcuda.so.1")); errs[1] == nil {
@@ -374,10 +378,21 @@ func (n *theNode) logged(message, attribute string) string {
 	return ""
 }
 
+// ask asks a node for its status. On a slow machine a busy daemon may take longer to answer than
+// users wait, and is asked again.
+func ask(socket string) (*status.Node, error) {
+	for end := time.Now().Add(patience); ; {
+		s, err := node.Ask(socket)
+		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Now().After(end) {
+			return s, err
+		}
+	}
+}
+
 // status asks the node for its status.
 func (n *theNode) status() *status.Node {
 	n.Helper()
-	s, err := node.Ask(n.socket)
+	s, err := ask(n.socket)
 	if err != nil {
 		n.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func TestManyModules(t *testing.T) {
 	// call the least ratio counts.
 	least := map[string]float64{}
 	for try := 0; ; try++ {
-		one, four := phases(t, node, few, 3), phases(t, node, 4*few, 2)
+		one, four := phases(t, node, few, 2), phases(t, node, 4*few, 1)
 		if len(one) != 12 {
 			t.Fatalf("%d kinds of calls: %v", len(one), one)
 		}

@@ -52,7 +52,7 @@ func agentOf(t *testing.T, n *theNode) net.Conn {
 		Node: "near", Spool: filepath.Join(t.TempDir(), "spool"), Cores: 1, Socket: n.socket, Grants: book{n.socket}, Supervisor: []string{made("muster"), "task"}, Cgroup: "none",
 		Dial: dial, DialStream: func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) },
 		Devices: func(context.Context) ([]wire.Device, error) {
-			s, err := node.Ask(n.socket)
+			s, err := ask(n.socket)
 			if err != nil {
 				return nil, err
 			}

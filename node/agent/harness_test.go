@@ -84,7 +84,7 @@ type head struct {
 	process *exec.Cmd
 }
 
-const patience = time.Minute
+const patience = 4 * time.Minute
 
 func newHead(t testing.TB) *head {
 	t.Helper()

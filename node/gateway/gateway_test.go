@@ -117,7 +117,7 @@ func background(t testing.TB, do func(context.Context) error) {
 			if err != nil {
 				t.Error(err)
 			}
-		case <-time.After(time.Minute):
+		case <-time.After(4 * time.Minute):
 			buffer := make([]byte, 1<<20)
 			t.Fatalf("it does not end:\n%s", buffer[:runtime.Stack(buffer, true)])
 		}
@@ -526,7 +526,7 @@ func TestProgramsEnd(t *testing.T) {
 
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(4 * time.Minute); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("never: %s", what)
 		}
@@ -777,7 +777,7 @@ func conversationAs(t *testing.T, w *world, hello wire.Hello) (*tls.Conn, *wire.
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
+	_ = conn.SetDeadline(time.Now().Add(4 * time.Minute))
 	if err := wire.WriteRecord(conn, &hello); err != nil {
 		t.Fatal(err)
 	}

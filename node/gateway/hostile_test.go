@@ -218,7 +218,7 @@ func TestUsersHavePlaces(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(time.Minute))
+		_ = conn.SetDeadline(time.Now().Add(4 * time.Minute))
 		if err := errors.Join(wire.WriteRecord(conn, &hello), wire.ReadAs(conn, &wire.Welcome{})); err != nil {
 			t.Fatal(i, err)
 		}

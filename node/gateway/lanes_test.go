@@ -102,7 +102,7 @@ func TestLanesThatBreak(t *testing.T) {
 
 // Whoever does not know a key is sent away, and takes no place.
 func TestLanesOfStrangers(t *testing.T) {
-	w := newWorld(t, testGeometry, func(c *Config) { c.LaneFrom, c.Limits.Greet = 1000, 300*time.Millisecond })
+	w := newWorld(t, testGeometry, func(c *Config) { c.LaneFrom, c.Limits.Greet = 1000, 2*time.Second })
 	s := attachTo(t, w.socket)
 	defer s.Close()
 	taken := w.gateway.known.Taken() + w.gateway.lanes.Taken()

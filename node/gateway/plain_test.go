@@ -228,7 +228,7 @@ func TestPlainStrangers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_ = conn.SetDeadline(time.Now().Add(time.Minute))
+			_ = conn.SetDeadline(time.Now().Add(4 * time.Minute))
 			go func() { _, _ = conn.Write(said) }()
 			answer, err := io.ReadAll(conn)
 			var network net.Error

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -63,9 +64,13 @@ func TestLargeFleet(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	clients, devices, saves := 800, 12, 80
+	if os.Getenv("MUSTER_SOAK") != "" {
+		clients, devices, saves = 4000, 48, 400
+	}
 	for i := range uint64(2) {
 		seed := max(*fleetSeed, 103) + i
-		playFleets(t, fleetConfig{seed: seed, clients: 2000, devices: 24, faults: seed%2 == 0, saves: 200})
+		playFleets(t, fleetConfig{seed: seed, clients: clients, devices: devices, faults: seed%2 == 0, saves: saves})
 	}
 }
 

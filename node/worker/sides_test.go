@@ -501,7 +501,7 @@ func TestResumeRefuses(t *testing.T) {
 // Anything in any order, with a disk that is sometimes full.
 func TestSidesAtRandom(t *testing.T) {
 	seed, _ := seeds.First(t)
-	steps := 300
+	steps := 150
 	if testing.Short() {
 		steps = 60
 	}

@@ -323,7 +323,7 @@ func (w *weaver) look() {
 // Streams that run at the same time on one to four devices, with mappers that choose at random, devices that
 // are taken back, and moves: all is as on one device.
 func TestWeaving(t *testing.T) {
-	programs, steps := 8, 600
+	programs, steps := 6, 400
 	if testing.Short() {
 		programs, steps = 3, 200
 	}

@@ -112,7 +112,7 @@ func say(answer string) func(string, net.Conn) {
 // run runs one of the programs, with settings and input.
 func run(t *testing.T, folder, socket string, settings []string, input, program string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	limit, stop := context.WithTimeout(context.Background(), time.Minute)
+	limit, stop := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer stop()
 	command := exec.CommandContext(limit, folder+"/"+program, args...)
 	command.Env = append(os.Environ(), "LD_LIBRARY_PATH="+folder, "MUSTER_SOCKET="+socket, "MUSTER_MEMORY=123", "MUSTER_TRACE=0", "ASAN_OPTIONS=detect_leaks=0")

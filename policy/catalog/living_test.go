@@ -23,9 +23,12 @@ import (
 // holds every plan to what there is, and the view to what is free. A recording of it,
 // played again, gives the same plans; and when all is well again nobody is left waiting.
 func TestClustersLive(t *testing.T) {
-	seeds := uint64(6)
-	if testing.Short() {
+	seeds := uint64(3)
+	switch {
+	case testing.Short():
 		seeds = 1
+	case soak:
+		seeds = 30
 	}
 	for _, e := range catalog.Entries {
 		t.Run(e.Name, func(t *testing.T) {

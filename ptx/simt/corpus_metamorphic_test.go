@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"muster/ptx/simt"
 )
+
+// soak makes tests take the time that make soak has.
+var soak = os.Getenv("MUSTER_SOAK") != ""
 
 // randomOptions draws a way to run a kernel that must not change its result.
 func randomOptions(rng *rand.Rand) options {
@@ -35,9 +39,12 @@ func randomOptions(rng *rand.Rand) options {
 // resumed elsewhere, memory with or without holes, and the other engine leaves
 // the same memory.
 func TestCorpusMetamorphic(t *testing.T) {
-	rounds := 4
-	if testing.Short() {
+	rounds := 2
+	switch {
+	case testing.Short():
 		rounds = 1
+	case soak:
+		rounds = 8
 	}
 	for at, e := range corpus {
 		t.Run(e.file+"/"+strings.ReplaceAll(e.kernels, " ", "+"), func(t *testing.T) {
@@ -71,20 +78,20 @@ func TestCorpusMetamorphic(t *testing.T) {
 func TestStopAfterEveryFewInstructions(t *testing.T) {
 	kernels := []string{"reduce_volatile", "warp_divergent", "scan_warp", "recursion_struct", "indirect_virtual",
 		"generic_pointer", "spinlock_inside", "ticket_lock", "print_lines", "atomic_old_values"}
-	for _, e := range corpus {
+	for at, e := range corpus {
 		if !slices.Contains(kernels, e.kernels) {
 			continue
 		}
 		t.Run(e.kernels, func(t *testing.T) {
 			t.Parallel()
-			stops := []uint64{1, 5}
-			if testing.Short() {
-				stops = []uint64{17}
+			all, stops := variants(t, e.file), []uint64{1, 5}
+			switch {
+			case testing.Short():
+				all, stops = all[:1], []uint64{17}
+			case !soak: // one, but another one for the next entry
+				all = all[at%len(all):][:1]
 			}
-			for at, variant := range variants(t, e.file) {
-				if at > 0 && testing.Short() {
-					break
-				}
+			for _, variant := range all {
 				want := e.play(t, variant, 0, options{small: true, engine: simt.Interpret})
 				for _, stop := range stops {
 					t.Run(fmt.Sprintf("%s,stop=%d", variant, stop), func(t *testing.T) {

@@ -3,6 +3,7 @@ package simt_test
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,13 +17,20 @@ import (
 // fuzzSeeds are the small kernels, those that must be refused, and the
 // smaller files of the corpus.
 func fuzzSeeds(f *testing.F) {
+	every := 4
+	switch {
+	case testing.Short():
+		every = 16
+	case soak || flag.Lookup("test.fuzz").Value.String() != "":
+		every = 1
+	}
 	for _, pattern := range []string{"testdata/instructions/*.ptx", "testdata/refused/*.ptx", "../testdata/kernels/*.ptx"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			f.Fatalf("no files %s: %v", pattern, err)
 		}
 		for i, file := range files {
-			if testing.Short() && i%16 != 0 {
+			if i%every != 0 {
 				continue
 			}
 			source, err := os.ReadFile(file)

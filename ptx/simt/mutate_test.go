@@ -110,9 +110,12 @@ func (m *mutator) mutate() string {
 
 // Kernels that were tampered with are refused, or run without harm.
 func TestMutatedKernels(t *testing.T) {
-	n := 3000
-	if testing.Short() {
+	n := 1500
+	switch {
+	case testing.Short():
 		n = 300
+	case soak:
+		n = 30_000
 	}
 	runMutated(t, n, 1)
 }

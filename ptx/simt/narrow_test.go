@@ -44,7 +44,7 @@ func narrowInstructions(t *testing.T) {
 
 func narrowPrograms(t *testing.T, file string) {
 	for i, p := range gpuPrograms(t, file) {
-		if i%4 != 0 && os.Getenv("MUSTER_SOAK") == "" {
+		if i%4 != 0 && !soak {
 			continue
 		}
 		p.check(t, p.Name+", compiled for AVX2", simt.Launch{Engine: simt.Compile}, runToEnd)

@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	randomCount = flag.Int("random-count", 50, "how many random programs to run, a tenth of that in short mode")
+	randomCount = flag.Int("random-count", 25, "how many random programs to run, a tenth of that in short mode")
 	randomFile  = flag.String("random-file", "", "write the random programs and their results to this file, for testdata/gpu/run_programs.py")
 )
 

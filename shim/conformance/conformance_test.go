@@ -23,7 +23,7 @@ import (
 	chaosbuild "muster/internal/chaos/build"
 )
 
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 var built string // the folder with muster, lib/ and the programs
 
@@ -57,13 +57,11 @@ func build() error {
 	if err := os.Mkdir(filepath.Dir(library), 0o755); err != nil {
 		return err
 	}
-	if err := chaosbuild.Library("../..", library); err != nil {
+	if err := errors.Join(chaosbuild.Library("../..", library), chaosbuild.Program("../..", filepath.Join(built, "muster"))); err != nil {
 		return err
 	}
 	warnings := []string{"gcc", "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread"}
-	commands := [][]string{
-		{"go", "build", "-buildvcs=false", "-o", filepath.Join(built, "muster"), "muster/cmd/muster"},
-	}
+	var commands [][]string
 	for _, name := range []string{"sequence", "cases", "captures", "graphs", "families", "others", "images"} {
 		commands = append(commands, append(warnings[:len(warnings):len(warnings)], "-I../include", "-o", filepath.Join(built, name), "c/"+name+".c", library))
 	}

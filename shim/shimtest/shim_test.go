@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -72,6 +73,9 @@ func build(t *testing.T, name, sanitizers string, patterns ...string) string {
 	}
 	out := filepath.Join(t.TempDir(), name)
 	args := []string{"-O1", "-o", out}
+	if slices.Contains(patterns, theLibrary) {
+		args[0] = "-O0"
+	}
 	for _, p := range patterns {
 		files, err := filepath.Glob(filepath.Join("..", p))
 		if p == theLibrary {
@@ -138,7 +142,7 @@ func runWith(t *testing.T, variable, program, socket string, args ...string) (st
 // runInput runs it with something to read as well.
 func runInput(t *testing.T, variable, input, program, socket string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	limit, stop := context.WithTimeout(context.Background(), 2*time.Minute)
+	limit, stop := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer stop()
 	command := exec.CommandContext(limit, program, args...)
 	// Where a process is cut off in the middle, everything is a leak.

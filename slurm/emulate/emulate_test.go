@@ -632,7 +632,7 @@ func TestStartFails(t *testing.T) {
 		{"GPUs", "-1 GPUs a node: give 0 to 64", emulate.Options{GPUs: -1}},
 		{"GPU nodes", "9 nodes with GPUs of 8 nodes", emulate.Options{GPUs: 1, GPUNodes: 9}},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 		cluster, err := emulate.Start(ctx, c.options)
 		cancel()
 		if err == nil {

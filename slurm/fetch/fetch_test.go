@@ -205,7 +205,7 @@ func TestNoMirror(t *testing.T) {
 		t.Skip("there is no keyring of Debian")
 	}
 	cache := t.TempDir()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	_, err := Get(ctx, release.Newest(), Options{Cache: cache, Mirror: "http://127.0.0.1:1/debian"})
 	if !errors.Is(err, ErrNoMirror) {

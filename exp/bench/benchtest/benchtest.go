@@ -38,7 +38,7 @@ var build = sync.OnceValue(func() error {
 	if err := os.Mkdir(filepath.Join(dir, "lib"), 0o755); err != nil {
 		return err
 	}
-	if err := command("go", "build", "-buildvcs=false", "-o", filepath.Join(dir, "muster"), "../../cmd/muster"); err != nil {
+	if err := chaosbuild.Program("../..", filepath.Join(dir, "muster")); err != nil {
 		return err
 	}
 	return chaosbuild.Library("../..", filepath.Join(dir, "lib", "libcuda.so.1"))

@@ -29,19 +29,24 @@ func Muster(root, dir string) error {
 	return errors.Join(
 		os.Chmod(dir, 0o755), os.Mkdir(filepath.Join(dir, "lib"), 0o755),
 		Library(root, filepath.Join(dir, "lib", "libcuda.so.1")),
-		run("go", "build", "-buildvcs=false", "-o", filepath.Join(dir, "muster"), filepath.Join(root, "cmd/muster")))
+		Program(root, filepath.Join(dir, "muster")))
+}
+
+// Program builds muster alone. If MUSTER_TEST_MUSTER names one that make has just built from these
+// sources, it is copied instead: a dozen packages need it, and the go command links it anew for each.
+func Program(root, to string) error {
+	if copied, err := copyMade("MUSTER_TEST_MUSTER", to); copied || err != nil {
+		return err
+	}
+	return run("go", "build", "-buildvcs=false", "-o", to, filepath.Join(root, "cmd/muster"))
 }
 
 // Library builds the library that programs load. If MUSTER_TEST_LIBRARY names one that make has
 // just built from these sources, it is copied instead: half a dozen packages need the library, and
 // each would compile for ten seconds.
 func Library(root, to string) error {
-	if made := os.Getenv("MUSTER_TEST_LIBRARY"); made != "" {
-		data, err := os.ReadFile(made)
-		if err != nil {
-			return fmt.Errorf("MUSTER_TEST_LIBRARY: %w: run make build, or unset it", err)
-		}
-		return os.WriteFile(to, data, 0o755)
+	if copied, err := copyMade("MUSTER_TEST_LIBRARY", to); copied || err != nil {
+		return err
 	}
 	sources, err := filepath.Glob(filepath.Join(root, "shim/*.c"))
 	if err != nil {
@@ -49,6 +54,19 @@ func Library(root, to string) error {
 	}
 	return run("gcc", append([]string{"-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-pthread",
 		"-shared", "-Wl,-soname,libcuda.so.1", "-Wl,-z,nodelete", "-o", to}, sources...)...)
+}
+
+// copyMade copies the file that an environment variable names, if there is one.
+func copyMade(variable, to string) (copied bool, err error) {
+	made := os.Getenv(variable)
+	if made == "" {
+		return false, nil
+	}
+	data, err := os.ReadFile(made)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w: run make build, or unset it", variable, err)
+	}
+	return true, os.WriteFile(to, data, 0o755)
 }
 
 // run runs a command that is silent if it succeeds. The software GPU is built with vector

@@ -45,7 +45,7 @@ func TestCampaign(t *testing.T) {
 	if err := build.Muster("../../..", made); err != nil {
 		t.Fatal(err)
 	}
-	r, err := Run(Options{Muster: filepath.Join(made, "muster"), Dir: dir, Seed: seed, Faults: 15, Nodes: 3, Width: 8, Patience: time.Minute})
+	r, err := Run(Options{Muster: filepath.Join(made, "muster"), Dir: dir, Seed: seed, Faults: 15, Nodes: 3, Width: 8, Patience: 4 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -156,7 +156,7 @@ func (in *injector) one() error {
 }
 
 // stopTime is the time limit for a daemon to stop.
-const stopTime = 20 * time.Second
+const stopTime = 2 * time.Minute
 
 func (in *injector) hurtHead(kind Kind, lasts time.Duration) error {
 	head := &in.c.head

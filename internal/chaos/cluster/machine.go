@@ -125,7 +125,7 @@ func (m *machine) grants() (*status.Grants, error) {
 		return nil, err
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	if _, err := io.WriteString(conn, `{"request":"grants"}`+"\n"); err != nil {
 		return nil, err
 	}

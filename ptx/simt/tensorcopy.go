@@ -264,8 +264,10 @@ func runTensorCopy(g *gang, in *inst) {
 		b := g.boxOf(in, lane)
 		switch {
 		case !k.toShared && k.reduce == "":
+			g.did(b.bytes())
 			g.storeBox(in, lane, &b)
 		case !k.toShared:
+			g.did(b.bytes() * reduceWork)
 			g.reduceBox(in, lane, &b, k.reduce)
 		default:
 			g.loadBox(in, lane, &b)
@@ -283,6 +285,7 @@ func (g *gang) loadBox(in *inst, lane int, b *box) {
 			b.convert(row[r.before:][:n])
 		}
 		g.eachTarget(in.c, lane, func(target func(uint64) uint64) {
+			g.did(b.row())
 			for i := uint64(0); i < b.row(); i += bulkUnit {
 				copy(g.bytesOf(in, lane, ptx.SharedSpace, target(b.swizzled(r.shared+i)), bulkUnit), row[i:])
 			}

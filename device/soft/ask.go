@@ -22,15 +22,13 @@ type tensor struct {
 	Unused                                  uint32
 }
 
-// Ask answers what a GPU's driver works out: tensor maps, byte for byte those that the
-// driver of an H200 makes. Tensors whose copies the engine does not know are refused here,
+// Ask answers what a GPU's driver works out: tensor maps, those in tile mode byte for byte as
+// the driver of an H200 makes them. Tensors whose copies the engine does not know are refused here,
 // where the program is told, rather than in a kernel.
 func (c *Context) Ask(what int, about []byte) ([]byte, error) {
 	switch what {
-	case device.AskTiled:
-		return tiledMap(about)
-	case device.AskIm2col:
-		return nil, fmt.Errorf("tensor maps in im2col mode on a software GPU: %w", device.ErrNotSupported)
+	case device.AskTiled, device.AskIm2col:
+		return tensorMap(about, what == device.AskIm2col)
 	case device.AskReplaced:
 		if len(about) != tensormap.Size+8 {
 			return nil, fmt.Errorf("a tensor map and an address in %d bytes: %w", len(about), device.ErrInvalidValue)
@@ -44,7 +42,7 @@ func (c *Context) Ask(what int, about []byte) ([]byte, error) {
 	return nil, fmt.Errorf("question %d to a software GPU: %w", what, device.ErrNotSupported)
 }
 
-func tiledMap(about []byte) ([]byte, error) {
+func tensorMap(about []byte, im2col bool) ([]byte, error) {
 	var t tensor
 	if len(about) != binary.Size(t) {
 		return nil, fmt.Errorf("a tensor in %d bytes: %w", len(about), device.ErrInvalidValue)
@@ -56,8 +54,14 @@ func tiledMap(about []byte) ([]byte, error) {
 		Type: tensormap.Type(t.Type), Rank: int(t.Rank), Address: t.Address, Sizes: t.Sizes, Strides: t.Strides, Steps: t.Steps,
 		Interleave: t.Interleave, Swizzle: tensormap.Swizzle(t.Swizzle), Promotion: t.Promotion, NaN: t.NaNFill == 1,
 	}
-	for i, n := range t.Box {
-		m.Box[i] = uint32(n)
+	if m.Im2col = im2col; im2col { // Box is the lower corner then
+		m.Box[0], m.Pixels = t.Channels, t.Pixels
+		copy(m.Lower[:], t.Box[:])
+		copy(m.Upper[:], t.Upper[:])
+	} else {
+		for i, n := range t.Box {
+			m.Box[i] = uint32(n)
+		}
 	}
 	if err := m.Check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", err, device.ErrInvalidValue)

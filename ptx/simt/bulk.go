@@ -28,6 +28,9 @@ func sharedOr(addr uint64) ptx.Space {
 	return ptx.NoSpace
 }
 
+// reduceWork is how much longer a byte takes that is combined than one that is copied.
+const reduceWork = 16
+
 // bulkUnit is the bytes of which addresses and sizes of bulk copies must be multiples.
 const bulkUnit = 16
 
@@ -54,7 +57,9 @@ func runBulkCopy(g *gang, in *inst) {
 		g.eachTarget(blocks, lane, func(target func(uint64) uint64) {
 			if there := g.stretch(in, lane, k.to, target(to), n); k.reduce == nil {
 				copy(there, source)
+				g.did(n)
 			} else {
+				g.did(n * reduceWork)
 				g.reduceStretch(in, lane, k, target(to), source)
 			}
 			if in.e >= 0 {
@@ -83,7 +88,9 @@ func (g *gang) eachTarget(blocks int32, lane int, f func(target func(addr uint64
 func runBulkZero(g *gang, in *inst) {
 	for lane := g.first; lane < g.end; lane++ {
 		if g.mask.has(lane) {
-			clear(g.stretch(in, lane, in.space, g.r64.lane(in.a, lane)+uint64(in.imm), g.r64.lane(in.b, lane)))
+			n := g.r64.lane(in.b, lane)
+			clear(g.stretch(in, lane, in.space, g.r64.lane(in.a, lane)+uint64(in.imm), n))
+			g.did(n)
 		}
 	}
 }

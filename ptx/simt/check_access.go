@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"muster/ptx"
+	"muster/ptx/simt/tensormap"
 )
 
 // touch says how an instruction accesses memory, or orders accesses, for a checker.
@@ -23,6 +24,7 @@ const (
 	touchLoadTile
 	touchStoreTile // wmma: the elements of a fragment
 	touchFence
+	touchTensorMap // tensormap.replace, tensormap.cp_fenceproxy
 	touchMbarrier
 	touchArrive    // cp.async.mbarrier.arrive without .noinc
 	touchBulk      // cp.async.bulk
@@ -131,6 +133,8 @@ func siteOf(in *inst) site {
 		if s.bytes == 0 { // several elements share a byte
 			s.touch = touchOther
 		}
+	case touchTensorMap:
+		s.bytes, s.size = bulkUnit, bulkUnit
 	case touchMbarrier:
 		s.bytes, s.size, s.sync = 8, 8, in.mode != mbarrierInit && in.mode != mbarrierInvalidate
 	case touchBulk:
@@ -387,6 +391,30 @@ func (l *launchCheck) follow(g *gang, in *inst, number int) {
 		reads := s.touch == touchLoadTile
 		v := glance{l: l, g: g, in: in, number: record(number), site: s, reads: reads, writes: !reads}
 		v.tile(in.k.(*fragmentAccess))
+	case touchTensorMap:
+		v := glance{l: l, g: g, in: in, number: record(number), site: s}
+		v.maps()
+	}
+}
+
+// maps examines the tensor maps that lanes change, or that warps copy.
+func (v *glance) maps() {
+	g, in := v.g, v.in
+	copies := in.text.Has("cp_fenceproxy")
+	visit := func(lane int) {
+		v.reads, v.writes = true, !copies
+		v.bytes(lane, in.space, g.r64.lane(in.a, lane)+uint64(in.imm), tensormap.Size)
+		if copies {
+			v.reads, v.writes = false, true
+			v.bytes(lane, ptx.GlobalSpace, g.r64.lane(in.b, lane), tensormap.Size)
+		}
+	}
+	if copies {
+		g.eachWarp(func(base int, active uint32) { visit(base + trailing(uint64(active))) })
+		return
+	}
+	for lane := range v.l.lanes(g) {
+		visit(lane)
 	}
 }
 

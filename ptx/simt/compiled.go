@@ -473,25 +473,66 @@ func (g *gang) traverse(w *worker, pc int32) passage {
 		}
 		// One instruction is interpreted, then compiled code may take over again
 		// after it; without code the rest of the block is.
-		in := &m.code[pc]
-		if w.spot != nil {
-			w.spot.at(pc)
-		}
-		in.run(g, in)
-		if code != nil {
-			g.learn(w, pc)
-		} else {
-			for pc++; pc < end; pc++ {
-				if w.spot != nil {
-					w.spot.at(pc)
-				}
-				in := &m.code[pc]
-				in.run(g, in)
+		for {
+			in := &m.code[pc]
+			if in.long && g.takesBack(w, pc, end) {
+				return passage{passStopped, pc, 0, 0}
 			}
-			return passage{passEnd, first, end, 0}
+			if w.spot != nil {
+				w.spot.at(pc)
+			}
+			in.run(g, in)
+			if in.long {
+				g.charge(w)
+			}
+			if code != nil {
+				g.learn(w, pc)
+			}
+			if pc++; code != nil {
+				break
+			}
+			if pc == end {
+				return passage{passEnd, first, end, 0}
+			}
 		}
-		pc++
 	}
+}
+
+// workUnit is how many bytes are copied in about the time that a gang takes for one
+// instruction.
+const workUnit = 256
+
+// did notes what a long instruction has done, in bytes that it copied. Other work counts
+// as the copy of so many bytes that takes as long.
+func (g *gang) did(bytes uint64) { g.worked += bytes }
+
+// charge takes what a long instruction has done from the budget. The block was paid for
+// before, so that its cheap instructions still run if nothing is left.
+func (g *gang) charge(w *worker) {
+	n := g.worked / workUnit
+	g.worked = 0
+	if n > 0 && n >= w.budget {
+		w.budget, w.spent = 0, true
+		return
+	}
+	w.budget -= n
+}
+
+// takesBack says whether the worker must stop before a long instruction: after a stop, or
+// if those before it have used up the budget. Then the rest of the block, which was paid
+// for, counts as not run.
+func (g *gang) takesBack(w *worker, pc, end int32) bool {
+	if !w.spent && !w.stop.Load() {
+		return false
+	}
+	n := uint64(end-pc) + 1
+	w.budget = 0
+	w.stats.Instructions -= n
+	w.stats.LaneOps -= n * uint64(g.count)
+	if w.spot != nil {
+		w.spot.takeBack(pc, end, g.count)
+	}
+	return true
 }
 
 // pay takes the instructions up to the end of a basic block from the budget;

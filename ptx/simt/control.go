@@ -82,10 +82,16 @@ func (g *gang) advance(w *worker) outcome {
 			next, same := p.next, true
 			if p.how == passEnd {
 				in := &code[p.end]
+				if in.long && g.takesBack(w, p.end, p.end) {
+					return g.step(w, p.end, p.end)
+				}
 				if w.spot != nil {
 					w.spot.at(p.end)
 				}
 				next, same = g.finish(in, p.end)
+				if in.long {
+					g.charge(w)
+				}
 				g.learn(w, p.end)
 				// A branch back that only some lanes take is a round of a loop, too.
 				if !same && in.back && g.loops() && g.yields() {
@@ -150,6 +156,9 @@ func (g *gang) yields() bool {
 func (g *gang) step(w *worker, pc, end int32) outcome {
 	code := g.team.x.image.code
 	for ; pc < end && w.budget > 0 && !w.stop.Load(); pc++ {
+		if code[pc].long && w.spent {
+			break
+		}
 		w.budget--
 		w.stats.Instructions++
 		w.stats.LaneOps += uint64(g.count)
@@ -158,6 +167,9 @@ func (g *gang) step(w *worker, pc, end int32) outcome {
 			w.spot.single(pc, g.count)
 		}
 		in.run(g, in)
+		if in.long {
+			g.charge(w)
+		}
 	}
 	g.groups[g.cur].pc = pc
 	g.partial = true

@@ -314,6 +314,7 @@ type gang struct {
 
 	spin      int      // cost of the loops of the running group since it last gave way; see loops
 	rounds    int      // how often a group has given way to another since the gang yielded
+	worked    uint64   // what the running long instruction has done; see did
 	sync      bool     // an instruction of this round of a loop has synchronised with memory
 	favour    int      // basic blocks that the favoured group, which is the running one, may still run
 	stamp     uint64   // counts the times that a group gave way

@@ -29,7 +29,8 @@ type Heap struct {
 const (
 	heapHead  = 64
 	heapUnit  = 16
-	heapGroup = 64 // units that share a word of each map
+	heapGroup = 64  // units that share a word of each map
+	heapCall  = 256 // what a call counts as for gang.did, beside its search
 
 	heapSignature = 0x3170_6165_6874_786d // "mxtheap1"
 	heapNextAt    = 16
@@ -50,6 +51,7 @@ type heapMap struct {
 	used, first []byte
 	units       uint64
 	at          uint64 // offset of the first unit
+	work        uint64 // of searches, for gang.did
 	refused     uint64 // as many units in a row, and more, were not found; 0: nothing was refused
 }
 
@@ -120,6 +122,7 @@ func (m *heapMap) malloc(n uint64) uint64 {
 		m.refused = need
 		return 0
 	}
+	m.work += need / 4 // two maps, a bit each
 	mark(m.used, unit, need, true)
 	mark(m.first, unit, need, false)
 	mark(m.first, unit, 1, true)
@@ -132,6 +135,7 @@ func (m *heapMap) malloc(n uint64) uint64 {
 func (m *heapMap) search(from, to, need uint64) (uint64, bool) {
 	run := uint64(0)
 	for unit := from; unit < to; {
+		m.work += 8
 		left := min(64-unit%64, to-unit)
 		w := wordOf(m.used, unit) >> (unit % 64)
 		free := min(uint64(bits.TrailingZeros64(w)), left)
@@ -198,9 +202,11 @@ func (g *gang) onHeap(in *inst, do func(m *heapMap, lane int, frame uint64)) {
 	}
 	for lane := g.lo; lane < g.hi; lane++ {
 		if g.mask.has(lane) {
+			g.did(heapCall)
 			do(&m, lane, g.r64.lane(in.a, lane))
 		}
 	}
+	g.did(m.work)
 }
 
 // runMalloc: a: frame; list: places of the size and the result in it.

@@ -29,6 +29,7 @@ type inst struct {
 	negated bool  // the predicate that is read counts inverted
 	touch   touch // how it accesses memory, for a checker
 	wide    bool  // the registers of list have 64 bits
+	long    bool  // it may take as long as many others: what it does is charged by gang.did, and a stop comes before it
 
 	guard    int32 // predicate slot, or -1
 	guardNot bool

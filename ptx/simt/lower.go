@@ -347,6 +347,7 @@ func (l *lowering) keepGuard(destinations *ptx.Operand) {
 // address, it forgets the extension.
 func (l *lowering) emit(o op) int32 {
 	o.text = l.text
+	o.long = o.long || o.touch == touchBulk || o.touch == touchBulkZero
 	o.inst.guard = -1
 	if l.guard.id >= 0 && o.flow != flowBranch {
 		o.inst.guard, o.guardNot = l.guard.id, l.guardNot

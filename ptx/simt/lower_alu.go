@@ -33,6 +33,7 @@ func init() {
 		"tex": (*lowering).tex, "tld4": (*lowering).tex, "suld": (*lowering).surface, "sust": (*lowering).surface,
 		"txq": (*lowering).textureQuery, "suq": (*lowering).textureQuery,
 		"setmaxnreg": (*lowering).setMaxRegisters, "multimem": (*lowering).multicast, "createpolicy": (*lowering).createPolicy,
+		"tensormap": (*lowering).tensorMap,
 	}
 }
 

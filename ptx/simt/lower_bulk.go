@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"muster/ptx"
+	"muster/ptx/simt/tensormap"
 )
 
 // place lowers an operand in brackets to a register that holds the address.
@@ -224,17 +225,34 @@ func (l *lowering) multicasts(in *ptx.Instruction, want int, toBarrier bool) reg
 // reductions are the operations of cp.reduce.async.bulk.
 var reductions = []string{"add", "min", "max", "inc", "dec", "and", "or", "xor"}
 
+// copyModes are the modes of copies of tensors.
+var copyModes = map[string]copyMode{
+	"tile": copyTile, "im2col": copyIm2col, "im2col_no_offs": copyIm2col, "tile::gather4": copyRows, "tile::scatter4": copyRows,
+}
+
 // copyTensor lowers cp.async.bulk.tensor, its prefetch, and cp.reduce.async.bulk.tensor.
 func (l *lowering) copyTensor(in *ptx.Instruction) {
 	words := []string{"async", "bulk", "tensor", "1d", "2d", "3d", "4d", "5d", "global", "tile", "L2::cache_hint"}
-	rank := int(l.one(in, map[string]uint8{"1d": 1, "2d": 2, "3d": 3, "4d": 4, "5d": 5}))
-	if in.Has("prefetch") {
+	toShared, prefetch := in.Has("mbarrier::complete_tx::bytes"), in.Has("prefetch")
+	k := &tensorCopy{rank: int(l.one(in, map[string]uint8{"1d": 1, "2d": 2, "3d": 3, "4d": 4, "5d": 5})), toShared: toShared}
+	for _, m := range in.Modifiers {
+		if mode, ok := copyModes[m]; ok {
+			k.mode = mode
+		}
+	}
+	if k.mode == copyIm2col && k.rank < 3 || k.mode == copyRows && k.rank != 2 {
+		l.refuse("this mode is not for tensors of %d dimensions", k.rank)
+	}
+	if toShared || prefetch {
+		words = append(words, "im2col", "tile::gather4")
+	} else {
+		words = append(words, "im2col_no_offs", "tile::scatter4")
+	}
+	if prefetch {
 		l.only(in, append(words, "prefetch", "L2")...)
 		l.emit(newOp(runNothing))
 		return
 	}
-	toShared := in.Has("mbarrier::complete_tx::bytes")
-	k := &tensorCopy{rank: rank, toShared: toShared}
 	if toShared {
 		words = append(words, "shared::cluster", "shared::cta", "mbarrier::complete_tx::bytes", "multicast::cluster")
 	} else {
@@ -242,7 +260,7 @@ func (l *lowering) copyTensor(in *ptx.Instruction) {
 	}
 	if in.Has("reduce") {
 		words = append(append(words, "reduce"), reductions...)
-		if k.reduce = l.reductionName(in); toShared {
+		if k.reduce = l.reductionName(in); toShared || k.mode == copyRows {
 			l.refuse("this form is not supported")
 		}
 	}
@@ -250,6 +268,10 @@ func (l *lowering) copyTensor(in *ptx.Instruction) {
 	want, tensor, shared := 2, 0, 1
 	if toShared {
 		want, tensor, shared = 3, 1, 0
+	}
+	offsets := toShared && k.mode == copyIm2col
+	if offsets {
+		want++
 	}
 	blocks := l.multicasts(in, want, toShared)
 	if !toShared && !in.Has("bulk_group") || len(in.Types) != 0 {
@@ -259,14 +281,11 @@ func (l *lowering) copyTensor(in *ptx.Instruction) {
 	if at.Kind != ptx.AddressOperand || len(at.Elements) != 1 {
 		l.refuse("the address of a tensor map and coordinates are wanted")
 	}
-	coordinates := l.elements(&at.Elements[0])
-	if len(coordinates) != rank {
-		l.refuse("%d coordinates where %d are wanted", len(coordinates), rank)
-	}
 	o := newOp(runTensorCopy)
 	o.touch, o.k = touchBulk, k
-	for i := range coordinates {
-		o.addSource(l.src(&coordinates[i], ptx.S32))
+	l.sources(&o, &at.Elements[0], k.coordinates(), ptx.S32, "coordinates")
+	if offsets {
+		l.sources(&o, &in.Operands[3], k.rank-2, ptx.U16, "offsets")
 	}
 	o.setB(l.place(&in.Operands[shared]))
 	if toShared {
@@ -277,6 +296,91 @@ func (l *lowering) copyTensor(in *ptx.Instruction) {
 	}
 	o.setAddress(l.address(at))
 	l.emit(o)
+}
+
+// sources adds the elements of a vector to the registers that an instruction reads.
+func (l *lowering) sources(o *op, v *ptx.Operand, want int, t ptx.Type, what string) {
+	all := l.elements(v)
+	if len(all) != want {
+		l.refuse("%d %s where %d are wanted", len(all), what, want)
+	}
+	for i := range all {
+		o.addSource(l.src(&all[i], t))
+	}
+}
+
+// mapFields are the fields that tensormap.replace replaces.
+var mapFields = map[string]tensormap.Field{
+	"global_address": tensormap.FieldAddress, "rank": tensormap.FieldRank, "box_dim": tensormap.FieldBox, "global_dim": tensormap.FieldSize,
+	"global_stride": tensormap.FieldStride, "element_stride": tensormap.FieldStep, "elemtype": tensormap.FieldType,
+	"interleave_layout": tensormap.FieldInterleave, "swizzle_mode": tensormap.FieldSwizzle, "fill_mode": tensormap.FieldFill,
+}
+
+// tensorMap lowers tensormap.replace and tensormap.cp_fenceproxy.
+func (l *lowering) tensorMap(in *ptx.Instruction) {
+	if in.Has("cp_fenceproxy") {
+		l.copyMap(in)
+		return
+	}
+	k := &mapPart{}
+	words, found := []string{"replace", "tile", "global", "shared::cta", "b1024"}, 0
+	for _, m := range in.Modifiers {
+		if f, ok := mapFields[m]; ok {
+			k.field = f
+			words, found = append(words, m), found+1
+		}
+	}
+	l.only(in, words...)
+	t := ptx.B32
+	if k.field == tensormap.FieldAddress || k.field == tensormap.FieldStride {
+		t = ptx.B64
+	}
+	if found != 1 || !in.Has("replace") || !in.Has("tile") || !in.Has("b1024") || len(in.Types) != 1 || in.Type(0) != t {
+		l.refuse("this form is not supported")
+	}
+	value := 1
+	if n := k.field.Elements(); n > 1 {
+		l.wants(in, 3)
+		k.element = int(l.constantBelow(&in.Operands[1], uint64(n)))
+		value = 2
+	}
+	l.wants(in, value+1)
+	if n := k.field.Values(); n > 0 {
+		l.constantBelow(&in.Operands[value], n)
+	}
+	o := newOp(runReplaceMap)
+	o.touch, o.space, o.k = touchTensorMap, in.Space(), k
+	o.setB(l.src(&in.Operands[value], t))
+	o.setAddress(l.address(&in.Operands[0]))
+	l.emit(o)
+}
+
+// constantBelow returns the value of an operand that must be a constant less than limit.
+func (l *lowering) constantBelow(o *ptx.Operand, limit uint64) uint64 {
+	n, ok := o.Literal.Int()
+	if o.Kind != ptx.ImmediateOperand || !ok || uint64(n) >= limit {
+		l.refuse("%s is not a constant from 0 to %d", o, limit-1)
+	}
+	return uint64(n)
+}
+
+// copyMap lowers tensormap.cp_fenceproxy, with which a warp publishes a tensor map that it
+// has changed in shared memory.
+func (l *lowering) copyMap(in *ptx.Instruction) {
+	l.only(in, "cp_fenceproxy", "global", "shared::cta", "tensormap::generic", "release", "cta", "cluster", "gpu", "sys", "sync", "aligned")
+	l.wants(in, 3)
+	if !in.Has("sync") || !in.Has("aligned") || !in.Has("release") || !in.Has("global") || !in.Has("shared::cta") {
+		l.refuse("this form is not supported")
+	}
+	if n := l.constantBelow(&in.Operands[2], tensormap.Size+1); n != tensormap.Size {
+		l.refuse("%d bytes are not a tensor map, which has %d", n, tensormap.Size)
+	}
+	o := newOp(runCopyMap)
+	o.touch, o.space = touchTensorMap, ptx.SharedSpace
+	o.setB(l.place(&in.Operands[0]))
+	o.setAddress(l.address(&in.Operands[1]))
+	l.wholeWarp(o)
+	l.fence(in)
 }
 
 // reductionName returns the operation of an instruction that reduces.

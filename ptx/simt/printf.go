@@ -39,6 +39,7 @@ func (l *lowering) builtin(c ptx.Call) {
 	switch c.Callee.Name {
 	case "vprintf":
 		o := newOp(runPrintf, base)
+		o.long = true
 		o.list = append(places(2, c.Args), places(1, c.Returns)...)
 		l.emit(o)
 	case "__assertfail":
@@ -47,10 +48,12 @@ func (l *lowering) builtin(c ptx.Call) {
 		l.emit(o)
 	case "malloc":
 		o := newOp(runMalloc, base)
+		o.long = true
 		o.list = append(words(c.Args), words(c.Returns)...)
 		l.emit(o)
 	case "free":
 		o := newOp(runFree, base)
+		o.long = true
 		o.list = words(c.Args)
 		l.emit(o)
 	default:
@@ -69,6 +72,7 @@ func runPrintf(g *gang, in *inst) {
 		format := g.text(in, lane, g.readLocal(in, lane, frame+uint64(in.list[0]), 8))
 		args := g.readLocal(in, lane, frame+uint64(in.list[1]), 8)
 		out, n := g.format(in, lane, format, args)
+		g.did(16 * uint64(len(format)+len(out)))
 		g.writeLocal(in, lane, frame+uint64(in.list[2]), 4, uint64(n))
 		if print := g.team.x.launch.Print; print != nil {
 			g.team.x.print.Lock()

@@ -29,7 +29,7 @@ type spot struct {
 	_      [64]byte
 	place  uint32         // the instruction that runs, with native.InCode in compiled code; noPlace if none does
 	counts []native.Count // of basic blocks, by the instruction from which on they ran
-	steps  []native.Count // of single instructions
+	steps  []native.Count // of single instructions, less those of counts that did not run
 	_      [64]byte
 }
 
@@ -87,6 +87,15 @@ func (s *spot) single(pc int32, lanes int) {
 	s.steps[pc].Times++
 	s.steps[pc].Lanes += uint64(lanes)
 	s.at(pc)
+}
+
+// takeBack notes that the rest of a basic block, which count has counted, did not run. The
+// numbers may wrap around: Lines adds up.
+func (s *spot) takeBack(pc, end int32, lanes int) {
+	for ; pc <= end; pc++ {
+		s.steps[pc].Times--
+		s.steps[pc].Lanes -= uint64(lanes)
+	}
 }
 
 // at notes which instruction runs.

@@ -53,6 +53,7 @@ type worker struct {
 	x      *Execution
 	stop   *atomic.Bool
 	budget uint64
+	spent  bool // long instructions have used up the budget, which paid for blocks before
 	stats  Stats
 	teams  []*team // that have begun; the first runs
 	idle   []*team
@@ -204,7 +205,7 @@ func (x *Execution) layout() {
 func (x *Execution) Run() error { return x.RunFor(^uint64(0)) }
 
 // RunFor runs the kernel until it ends or each worker has run n instructions of
-// gangs. If the kernel has not ended it returns ErrStopped and may be called
+// gangs. Instructions that copy much, or call the heap or printf, count as many. If the kernel has not ended it returns ErrStopped and may be called
 // again. The caller must not call it concurrently.
 func (x *Execution) RunFor(n uint64) error {
 	if x.fault != nil {
@@ -219,7 +220,7 @@ func (x *Execution) RunFor(n uint64) error {
 	done := make([]bool, len(x.workers))
 	work := func(i int) {
 		w := x.workers[i]
-		w.budget = n
+		w.budget, w.spent = n, false
 		done[i], faults[i] = w.run()
 		if faults[i] != nil {
 			x.stop.Store(true)
@@ -249,8 +250,8 @@ func (x *Execution) RunFor(n uint64) error {
 	return nil
 }
 
-// Stop makes Run return after the instruction that each worker is at; compiled
-// code goes on to the end of its slice. A Stop while no Run is under way ends the
+// Stop makes Run return soon: before the next long instruction (see inst.long), at
+// the end of a basic block, and in compiled code at the end of its slice. A Stop while no Run is under way ends the
 // next one at once.
 func (x *Execution) Stop() { x.stop.Store(true) }
 

@@ -14,6 +14,10 @@ import (
 // instruction where in the tensor the box begins. Elements of the box that lie outside of
 // the tensor are filled, and not stored. As with other bulk copies, the thread's lane
 // copies the bytes itself, before its next instruction.
+//
+// In im2col mode a column of pixels takes the place of the box: a row of it has channels of
+// one pixel. With gather4 and scatter4 the box has four rows of a matrix, each of which the
+// instruction names.
 
 // tensorCopy is what cp.async.bulk.tensor and cp.reduce.async.bulk.tensor do beyond their
 // registers.
@@ -21,13 +25,28 @@ type tensorCopy struct {
 	rank     int
 	toShared bool
 	reduce   string // the operation; the map has the type. "": it copies
+	mode     copyMode
 }
 
-// box is a box of a tensor at its place.
+// copyMode says which elements of a tensor a copy takes.
+type copyMode uint8
+
+const (
+	copyTile copyMode = iota
+	copyIm2col
+	copyRows // four rows of a matrix
+)
+
+// namedRows is how many rows an instruction names in copyRows.
+const namedRows = 4
+
+// box is a box of a tensor at its place, or what takes its place in other modes.
 type box struct {
 	tensormap.Map
-	corner [tensormap.MaxRank]int64 // the element that it begins with
-	shared uint64                   // where it begins in shared memory
+	mode    copyMode
+	corner  [tensormap.MaxRank]int64 // the element that it begins with; in copyRows the first column, then the rows
+	offsets [tensormap.MaxRank]int64 // that are added to the places of pixels in copyIm2col
+	shared  uint64                   // where it begins in shared memory
 }
 
 // boxRow is a row of a box: elements that lie one behind the other in both memories. All
@@ -72,6 +91,12 @@ func (b *box) pitch() uint64 {
 // mbarrier is told.
 func (b *box) bytes() uint64 {
 	n := b.row()
+	switch b.mode {
+	case copyIm2col:
+		return n * uint64(b.Pixels)
+	case copyRows:
+		return n * namedRows
+	}
 	for i := 1; i < b.Rank; i++ {
 		n *= b.count(i)
 	}
@@ -81,42 +106,95 @@ func (b *box) bytes() uint64 {
 // rows goes through the rows of a box, in the order in which shared memory has them.
 func (b *box) rows() iter.Seq[boxRow] {
 	return func(yield func(boxRow) bool) {
-		var at [tensormap.MaxRank]uint64 // of the row in the box
-		for shared := b.shared; ; shared += b.pitch() {
-			r := b.place(&at)
+		shared := b.shared
+		for at := range b.places() {
+			r := b.place(at)
 			r.shared = shared
 			if !yield(r) {
 				return
 			}
-			i := 1
-			for ; i < b.Rank; i++ {
-				if at[i]++; at[i] < b.count(i) {
-					break
-				}
-				at[i] = 0
-			}
-			if i >= b.Rank {
-				return
-			}
+			shared += b.pitch()
 		}
 	}
 }
 
-// place finds out where a row of the box lies in global memory.
-func (b *box) place(at *[tensormap.MaxRank]uint64) boxRow {
+// places goes through the places in the tensor at which the rows of a box begin.
+func (b *box) places() iter.Seq[*[tensormap.MaxRank]int64] {
+	switch b.mode {
+	case copyIm2col:
+		return b.pixels
+	case copyRows:
+		return func(yield func(*[tensormap.MaxRank]int64) bool) {
+			for _, row := range b.corner[1 : 1+namedRows] {
+				if !yield(&[tensormap.MaxRank]int64{b.corner[0], row}) {
+					return
+				}
+			}
+		}
+	}
+	return b.tile
+}
+
+// tile is places for a box.
+func (b *box) tile(yield func(*[tensormap.MaxRank]int64) bool) {
+	at := b.corner
+	for yield(&at) {
+		i := 1
+		for ; i < b.Rank; i++ {
+			if at[i] += int64(b.Steps[i]); at[i] < b.corner[i]+int64(b.Box[i]) {
+				break
+			}
+			at[i] = b.corner[i]
+		}
+		if i >= b.Rank {
+			return
+		}
+	}
+}
+
+// pixels is places for a column of pixels. It begins at the corner, and goes through the
+// bounding box of that image and of those behind it, all of them moved by the offsets.
+// Where the corner lies outside of the bounding box, which PTX leaves open, the column goes
+// on from there.
+func (b *box) pixels(yield func(*[tensormap.MaxRank]int64) bool) {
+	at := b.corner
+	for range b.Pixels {
+		there := at
+		for i, offset := range b.offsets {
+			there[i] += offset
+		}
+		if !yield(&there) {
+			return
+		}
+		i := 1
+		for ; i < b.Rank-1; i++ {
+			begin, end := b.Bounds(i)
+			if at[i] += int64(b.Steps[i]); at[i] < end {
+				break
+			}
+			at[i] = begin
+		}
+		if i == b.Rank-1 {
+			at[i]++
+		}
+	}
+}
+
+// place finds out where a row that begins at a place in the tensor lies in global memory.
+func (b *box) place(at *[tensormap.MaxRank]int64) boxRow {
 	r := boxRow{global: b.Address, before: b.row()}
 	for i := 1; i < b.Rank; i++ {
-		c := b.corner[i] + int64(at[i])*int64(b.Steps[i])
+		c := at[i]
 		if c < 0 || uint64(c) >= b.Sizes[i] {
 			return r
 		}
 		r.global += uint64(c) * b.Strides[i-1]
 	}
-	first := max(b.corner[0], 0)
-	end := min(b.corner[0]+int64(b.count(0)), int64(b.Sizes[0]))
+	first := max(at[0], 0)
+	end := min(at[0]+int64(b.count(0)), int64(b.Sizes[0]))
 	if first < end {
 		size := b.Type.Bytes()
-		r.before, r.inside = uint64(first-b.corner[0])*size, uint64(end-first)*size
+		r.before, r.inside = uint64(first-at[0])*size, uint64(end-first)*size
 		r.global += uint64(first) * size
 	}
 	return r
@@ -126,6 +204,14 @@ func (b *box) place(at *[tensormap.MaxRank]uint64) boxRow {
 // depends on the address alone, not on where the box begins.
 func (b *box) swizzled(addr uint64) uint64 {
 	return addr ^ addr>>7&(b.Swizzle.Span()/16-1)<<4
+}
+
+// coordinates returns how many coordinates an instruction has.
+func (k *tensorCopy) coordinates() int {
+	if k.mode == copyRows {
+		return 1 + namedRows
+	}
+	return k.rank
 }
 
 // boxOf reads the tensor map at address a + imm of a lane, and where the box begins.
@@ -143,23 +229,31 @@ func (g *gang) boxOf(in *inst, lane int) box {
 		g.fault(in, lane, IllegalCall, addr, fmt.Sprintf("the tensor map is that of a tensor of %d dimensions", m.Rank))
 	case m.Interleave != 0:
 		g.fault(in, lane, IllegalCall, addr, "interleaved tensors are not supported")
+	case m.Im2col != (k.mode == copyIm2col):
+		g.fault(in, lane, IllegalCall, addr, fmt.Sprintf("the tensor map is for %s mode", map[bool]string{true: "im2col", false: "tile"}[m.Im2col]))
+	case k.mode == copyRows && m.Box[1] != 1:
+		g.fault(in, lane, IllegalCall, addr, fmt.Sprintf("the box of the tensor map has %d rows: gather4 and scatter4 want 1", m.Box[1]))
 	}
-	b := box{Map: m, shared: g.r64.lane(in.b, lane)}
+	b := box{Map: m, mode: k.mode, shared: g.r64.lane(in.b, lane)}
 	switch {
 	case b.shared%boxAlignment != 0:
 		g.fault(in, lane, MisalignedAddress, b.shared, "boxes are aligned to 128 bytes in shared memory")
 	case b.bytes() > MaxShared: // also what bounds the loops over rows, if a kernel made the map up
 		g.fault(in, lane, IllegalAddress, b.shared, fmt.Sprintf("a box of %d bytes does not fit into shared memory", b.bytes()))
 	}
-	for i, slot := range in.sources {
+	coordinates := k.coordinates()
+	for i, slot := range in.sources[:coordinates] {
 		b.corner[i] = int64(int32(g.r32.lane(slot, lane)))
+	}
+	for i, slot := range in.sources[coordinates:] {
+		b.offsets[1+i] = int64(uint16(g.r32.lane(slot, lane)))
 	}
 	return b
 }
 
 // runTensorCopy copies a box, or combines it with what is there. a + imm: address of the
-// tensor map; b: address in shared memory; sources: the coordinates; e: address of the
-// mbarrier that is told (or -1); c: the blocks of the cluster, a bit each, that get the
+// tensor map; b: address in shared memory; sources: the coordinates,
+// and the offsets of a load in im2col mode; e: address of the mbarrier that is told (or -1); c: the blocks of the cluster, a bit each, that get the
 // box and whose mbarriers are told (or -1: the own one alone).
 func runTensorCopy(g *gang, in *inst) {
 	k := in.k.(*tensorCopy)
@@ -170,8 +264,10 @@ func runTensorCopy(g *gang, in *inst) {
 		b := g.boxOf(in, lane)
 		switch {
 		case !k.toShared && k.reduce == "":
+			g.did(b.bytes())
 			g.storeBox(in, lane, &b)
 		case !k.toShared:
+			g.did(b.bytes() * reduceWork)
 			g.reduceBox(in, lane, &b, k.reduce)
 		default:
 			g.loadBox(in, lane, &b)
@@ -189,6 +285,7 @@ func (g *gang) loadBox(in *inst, lane int, b *box) {
 			b.convert(row[r.before:][:n])
 		}
 		g.eachTarget(in.c, lane, func(target func(uint64) uint64) {
+			g.did(b.row())
 			for i := uint64(0); i < b.row(); i += bulkUnit {
 				copy(g.bytesOf(in, lane, ptx.SharedSpace, target(b.swizzled(r.shared+i)), bulkUnit), row[i:])
 			}
@@ -290,4 +387,45 @@ func tensorReduction(operation string, t tensormap.Type) (atomicOp, bool) {
 var tensorTypes = map[tensormap.Type]string{
 	tensormap.U32: "u32", tensormap.S32: "s32", tensormap.U64: "u64", tensormap.S64: "s64",
 	tensormap.F16: "f16", tensormap.BF16: "bf16", tensormap.F32: "f32", tensormap.F64: "f64",
+}
+
+// mapPart is what tensormap.replace replaces.
+type mapPart struct {
+	field   tensormap.Field
+	element int
+}
+
+// runReplaceMap replaces a part of the tensor map at address a + imm by b.
+func runReplaceMap(g *gang, in *inst) {
+	k := in.k.(*mapPart)
+	for lane := g.first; lane < g.end; lane++ {
+		if !g.mask.has(lane) {
+			continue
+		}
+		value := uint64(0)
+		if k.field == tensormap.FieldAddress || k.field == tensormap.FieldStride {
+			value = g.r64.lane(in.b, lane)
+		} else {
+			value = uint64(g.r32.lane(in.b, lane))
+		}
+		k.field.Set(g.mapAt(in, lane, in.space, g.r64.lane(in.a, lane)+uint64(in.imm)), k.element, value)
+	}
+}
+
+// mapAt returns the bytes of a tensor map that is to be written.
+func (g *gang) mapAt(in *inst, lane int, space ptx.Space, addr uint64) *[tensormap.Size]byte {
+	if addr%tensormap.Alignment != 0 {
+		g.fault(in, lane, MisalignedAddress, addr, "tensor maps are aligned to 64 bytes")
+	}
+	return (*[tensormap.Size]byte)(g.stretch(in, lane, space, addr, tensormap.Size))
+}
+
+// runCopyMap copies the tensor map at address a + imm of shared memory to address b of
+// global memory, once for each warp.
+func runCopyMap(g *gang, in *inst) {
+	g.eachWarp(func(base int, active uint32) {
+		lane := base + trailing(uint64(active))
+		from := g.mapAt(in, lane, in.space, g.r64.lane(in.a, lane)+uint64(in.imm))
+		*g.mapAt(in, lane, ptx.GlobalSpace, g.r64.lane(in.b, lane)) = *from
+	})
 }

@@ -628,7 +628,7 @@ var table = []Function{
 	{"cuSurfObjectGetResourceDesc", "cuSurfObjectGetResourceDesc", 5000, Works, ""},
 	{"cuSurfRefGetArray", "cuSurfRefGetArray", 3000, Refused, "texture and surface references, which CUDA 12 gave up; objects work"},
 	{"cuSurfRefSetArray", "cuSurfRefSetArray", 3000, Refused, "texture and surface references, which CUDA 12 gave up; objects work"},
-	{"cuTensorMapEncodeIm2col", "cuTensorMapEncodeIm2col", 12000, RealOnly, "software GPUs copy tensors in tiles only"},
+	{"cuTensorMapEncodeIm2col", "cuTensorMapEncodeIm2col", 12000, Partly, "software GPUs know no interleaved tensors"},
 	{"cuTensorMapEncodeIm2colWide", "cuTensorMapEncodeIm2colWide", 12080, Refused, "wide columns, of Blackwell and later: not yet"},
 	{"cuTensorMapEncodeTiled", "cuTensorMapEncodeTiled", 12000, Partly, "software GPUs know no interleaved tensors"},
 	{"cuTensorMapReplaceAddress", "cuTensorMapReplaceAddress", 12000, Works, ""},

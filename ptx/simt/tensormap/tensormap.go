@@ -8,6 +8,10 @@
 // scripts/gpu-tensormap repeats that on a GPU, and a test compares with the 1788
 // descriptions that it recorded. So a program keeps its tensor maps when it moves between
 // a software GPU and a real one.
+//
+// Maps for im2col mode have the parts that all maps share at the same places. Where their
+// own parts lie is what a header of TensorRT-LLM, which fills maps in without the driver,
+// says. They have not been compared with a driver's yet.
 package tensormap
 
 import (
@@ -85,6 +89,16 @@ type Map struct {
 	Swizzle    Swizzle
 	Promotion  uint32 // what is fetched into the L2 cache; it has no effect on what is copied
 	NaN        bool   // what lies outside of the tensor is NaN, else 0
+
+	// In im2col mode the tensor is a batch of images: the first dimension has the channels
+	// of a pixel, the last one the images, those between width, height and depth. A copy
+	// takes Box[0] channels of Pixels pixels, one behind the other in a bounding box. It goes
+	// on in the next row, and in the next image, when it comes to the end of the box. The rest
+	// of Box is not used.
+	Im2col bool
+	Pixels uint32
+	Lower  [MaxRank - 2]int32 // first pixel of the bounding box, relative to the first one of an image
+	Upper  [MaxRank - 2]int32 // last pixel of the bounding box, relative to the last one of an image
 }
 
 // The limits of the driver.
@@ -95,7 +109,11 @@ const (
 	boxLimit     = 256 // may be reached
 	stepLimit    = 8   // may be reached
 	byteLimit    = 227 << 10
+	pixelLimit   = 1024 // may be reached
 )
+
+// cornerBits returns how many bits each number of a corner of a bounding box has.
+func cornerBits(rank int) int { return [...]int{3: 16, 4: 8, 5: 5}[rank] }
 
 // Check returns why a GPU's driver refuses a description, or nil.
 func (m *Map) Check() error {
@@ -106,6 +124,8 @@ func (m *Map) Check() error {
 		return fmt.Errorf("tensors of type %d are not known", m.Type)
 	case m.Address%16 != 0 || m.Address >= addressLimit:
 		return fmt.Errorf("address %#x of a tensor is not a multiple of 16 below 2^57", m.Address)
+	case m.Im2col && m.Rank < 3:
+		return fmt.Errorf("a tensor of %d dimensions: in im2col mode it has 3 to %d", m.Rank, MaxRank)
 	case m.Interleave > 2 || m.Interleave > 0 && m.Rank < 3:
 		return fmt.Errorf("interleaving %d of a tensor of %d dimensions is not known", m.Interleave, m.Rank)
 	case m.Swizzle >= swizzleCount:
@@ -121,11 +141,14 @@ func (m *Map) Check() error {
 			return fmt.Errorf("size %d of dimension %d is not from 1 to 2^32", m.Sizes[i], i)
 		case i > 0 && (m.Strides[i-1]%16 != 0 || m.Strides[i-1] >= strideLimit):
 			return fmt.Errorf("stride %d of dimension %d is not a multiple of 16 below 2^40", m.Strides[i-1], i)
-		case m.Box[i] == 0 || m.Box[i] > boxLimit:
+		case (m.Box[i] == 0 || m.Box[i] > boxLimit) && (i == 0 || !m.Im2col):
 			return fmt.Errorf("the box is %d wide in dimension %d: that is not from 1 to %d", m.Box[i], i, boxLimit)
 		case m.Steps[i] == 0 || m.Steps[i] > stepLimit:
 			return fmt.Errorf("step %d in dimension %d is not from 1 to %d", m.Steps[i], i, stepLimit)
 		}
+	}
+	if err := m.checkColumns(); err != nil {
+		return err
 	}
 	if row := uint64(m.Box[0]) * m.Type.Bytes(); m.Interleave == 0 && (row%16 != 0 || m.Swizzle != NoSwizzle && row > m.Swizzle.Span()) {
 		return fmt.Errorf("rows of a box of %d bytes are no multiple of 16, or too long for the swizzle", row)
@@ -136,9 +159,38 @@ func (m *Map) Check() error {
 	return nil
 }
 
+// checkColumns is the part of Check for im2col mode.
+func (m *Map) checkColumns() error {
+	if !m.Im2col {
+		return nil
+	}
+	if m.Pixels == 0 || m.Pixels > pixelLimit {
+		return fmt.Errorf("a column of %d pixels: it has 1 to %d", m.Pixels, pixelLimit)
+	}
+	for i := range m.Rank - 2 {
+		limit := int32(1) << (cornerBits(m.Rank) - 1)
+		if low, high := m.Lower[i], m.Upper[i]; min(low, high) < -limit || max(low, high) >= limit {
+			return fmt.Errorf("corners %d and %d of the bounding box are not from %d to %d", low, high, -limit, limit-1)
+		}
+		if begin, end := m.Bounds(i + 1); begin >= end {
+			return fmt.Errorf("the bounding box has no pixels in dimension %d", i+1)
+		}
+	}
+	return nil
+}
+
+// Bounds returns where the bounding box of im2col mode begins in a dimension of the
+// images, and the first place behind it.
+func (m *Map) Bounds(dimension int) (begin, end int64) {
+	return int64(m.Lower[dimension-1]), int64(m.Sizes[dimension]) + int64(m.Upper[dimension-1])
+}
+
 // bytes returns how large the driver takes a box to be.
 func (m *Map) bytes() uint64 {
 	n := m.Type.Bytes()
+	if m.Im2col {
+		return n * uint64(m.Box[0]) * uint64(m.Pixels)
+	}
 	for i := range m.Rank {
 		n *= uint64(m.Box[i] / m.Steps[i])
 	}
@@ -153,10 +205,12 @@ const (
 	wordHigh    = 7 // bits 32 to 35 of each
 	wordSizes   = 8 // less one
 	wordSteps   = 13
-	wordBox     = 14 // dimensions from the second on, 8 bits each, less one
+	wordBox     = 14 // dimensions from the second on, 8 bits each, less one; in im2col mode the corners
+	wordPixels  = 15 // of a column, less one
 	wordBytes   = 16
 	wordRepeat  = 18 // bytes of shared memory after which the swizzle repeats
 
+	flagIm2col     = 0
 	flagRank       = 4 // less one, 3 bits
 	flagType       = 7 // 4 bits
 	flagInterleave = 11
@@ -167,6 +221,8 @@ const (
 
 	stepBits = 3  // of each step, less one
 	boxShift = 24 // of the first dimension, beside the steps
+
+	upperShift = 16 // of the upper corner, beside the lower one
 )
 
 // Encode returns the bytes of a tensor map that Check takes.
@@ -175,7 +231,7 @@ func (m *Map) Encode() [Size]byte {
 	w[0], w[1] = uint32(m.Address), uint32(m.Address>>32)
 	t := &types[m.Type]
 	w[wordFlags] = uint32(m.Rank-1)<<flagRank | t.number<<flagType | m.Interleave<<flagInterleave | uint32(m.Swizzle)<<flagSwizzle |
-		bit(m.NaN)<<flagNaN | bit(t.tf32)<<flagTF32 | m.Promotion<<flagPromotion
+		bit(m.NaN)<<flagNaN | bit(t.tf32)<<flagTF32 | m.Promotion<<flagPromotion | bit(m.Im2col)<<flagIm2col
 	w[wordSteps] = (m.Box[0] - 1) << boxShift
 	for i := range m.Rank {
 		w[wordSizes+i] = uint32(m.Sizes[i] - 1)
@@ -183,7 +239,16 @@ func (m *Map) Encode() [Size]byte {
 		if i > 0 {
 			w[wordStrides+i-1] = uint32(m.Strides[i-1] >> 4)
 			w[wordHigh] |= uint32(m.Strides[i-1]>>36) << (4 * (i - 1))
-			w[wordBox] |= (m.Box[i] - 1) << (8 * (i - 1))
+			if !m.Im2col {
+				w[wordBox] |= (m.Box[i] - 1) << (8 * (i - 1))
+			}
+		}
+	}
+	if m.Im2col {
+		w[wordPixels] = m.Pixels - 1
+		for i, bits := 0, cornerBits(m.Rank); i < m.Rank-2; i++ {
+			mask := uint32(1)<<bits - 1
+			w[wordBox] |= uint32(m.Lower[i])&mask<<(bits*i) | uint32(m.Upper[i])&mask<<(upperShift+bits*i)
 		}
 	}
 	n := m.bytes()
@@ -216,14 +281,15 @@ func Decode(b *[Size]byte) (Map, error) {
 	m := Map{
 		Rank: int(flags>>flagRank&7) + 1, Address: uint64(w[0]) | uint64(w[1])<<32, Interleave: flags >> flagInterleave & 3,
 		Swizzle: Swizzle(flags >> flagSwizzle & 3), NaN: flags>>flagNaN&1 != 0, Promotion: flags >> flagPromotion & 3, Type: typeCount,
+		Im2col: flags>>flagIm2col&1 != 0,
 	}
 	for t := range typeCount {
 		if types[t].number == flags>>flagType&15 && types[t].tf32 == (flags>>flagTF32&1 != 0) {
 			m.Type = t
 		}
 	}
-	if m.Rank > MaxRank || m.Type == typeCount || m.Address%16 != 0 {
-		return Map{}, fmt.Errorf("these bytes are no tensor map: make it with cuTensorMapEncodeTiled")
+	if m.Rank > MaxRank || m.Type == typeCount || m.Address%16 != 0 || m.Im2col && m.Rank < 3 {
+		return Map{}, fmt.Errorf("these bytes are no tensor map: make it with cuTensorMapEncodeTiled or cuTensorMapEncodeIm2col")
 	}
 	for i := range m.Rank {
 		m.Sizes[i] = uint64(w[wordSizes+i]) + 1
@@ -233,13 +299,24 @@ func Decode(b *[Size]byte) (Map, error) {
 			continue
 		}
 		m.Strides[i-1] = uint64(w[wordStrides+i-1])<<4 | uint64(w[wordHigh]>>(4*(i-1))&15)<<36
-		m.Box[i] = w[wordBox]>>(8*(i-1))&255 + 1
+		if !m.Im2col {
+			m.Box[i] = w[wordBox]>>(8*(i-1))&255 + 1
+		}
+	}
+	if m.Im2col {
+		m.Pixels = w[wordPixels]&(pixelLimit-1) + 1
+		for i, bits := 0, cornerBits(m.Rank); i < m.Rank-2; i++ {
+			m.Lower[i], m.Upper[i] = signed(w[wordBox]>>(bits*i), bits), signed(w[wordBox]>>(upperShift+bits*i), bits)
+		}
 	}
 	if err := m.Check(); err != nil { // a kernel may have written them
 		return Map{}, fmt.Errorf("these bytes are no tensor map that a driver makes: %w", err)
 	}
 	return m, nil
 }
+
+// signed returns the number in the lowest bits of a word.
+func signed(w uint32, bits int) int32 { return int32(w<<(32-bits)) >> (32 - bits) }
 
 // Replace changes the address in a tensor map.
 func Replace(b *[Size]byte, address uint64) error {
@@ -248,4 +325,86 @@ func Replace(b *[Size]byte, address uint64) error {
 	}
 	binary.LittleEndian.PutUint64(b[:], address)
 	return nil
+}
+
+// Field is a part of a tensor map that a kernel can replace.
+type Field uint8
+
+// The fields. Some are lists, with an element for each dimension.
+const (
+	FieldAddress Field = iota
+	FieldRank          // less one
+	FieldBox           // a list
+	FieldSize          // a list
+	FieldStride        // a list, from the second dimension on; in bytes
+	FieldStep          // a list
+	FieldType          // as PTX numbers the types
+	FieldInterleave
+	FieldSwizzle
+	FieldFill // 1: NaN
+)
+
+// Set replaces a field, or an element of it, in any bytes: a kernel may fill in a map field
+// by field. It cuts off bits that the field has no room for. Decode tells whether the
+// whole is a tensor map.
+func (f Field) Set(b *[Size]byte, element int, value uint64) {
+	v := uint32(value)
+	switch f {
+	case FieldAddress:
+		binary.LittleEndian.PutUint64(b[:], value)
+	case FieldRank:
+		put(b, wordFlags, flagRank, 3, v)
+	case FieldBox:
+		if element == 0 {
+			put(b, wordSteps, boxShift, 8, v-1)
+			return
+		}
+		put(b, wordBox, 8*(element-1), 8, v-1)
+	case FieldSize:
+		put(b, wordSizes+element, 0, 32, v-1)
+	case FieldStride:
+		put(b, wordStrides+element, 0, 32, uint32(value>>4))
+		put(b, wordHigh, 4*element, 4, uint32(value>>36))
+	case FieldStep:
+		put(b, wordSteps, stepBits*element, stepBits, v-1)
+	case FieldType:
+		// PTX numbers types as maps do, but for the last two, which are flags in a map.
+		number, tf32 := v, uint32(0)
+		if t := TF32; v > types[BF16].number {
+			t += Type(v - types[BF16].number - 1)
+			number, tf32 = types[t].number, 1
+		}
+		put(b, wordFlags, flagType, 4, number)
+		put(b, wordFlags, flagTF32, 1, tf32)
+	case FieldInterleave:
+		put(b, wordFlags, flagInterleave, 2, v)
+	case FieldSwizzle:
+		put(b, wordFlags, flagSwizzle, 2, v)
+	case FieldFill:
+		put(b, wordFlags, flagNaN, 1, v)
+	}
+}
+
+// Elements returns how many elements a field has.
+func (f Field) Elements() int {
+	switch f {
+	case FieldBox, FieldSize, FieldStep:
+		return MaxRank
+	case FieldStride:
+		return MaxRank - 1
+	}
+	return 1
+}
+
+// Values returns how many values a field has that a kernel can name only by a constant;
+// 0 for other fields.
+func (f Field) Values() uint64 {
+	return [...]uint64{FieldType: uint64(typeCount), FieldInterleave: 3, FieldSwizzle: uint64(swizzleCount), FieldFill: 2}[f]
+}
+
+// put replaces some bits of a word.
+func put(b *[Size]byte, word, shift, bits int, v uint32) {
+	mask := (uint32(1)<<bits - 1) << shift
+	at := b[4*word:]
+	binary.LittleEndian.PutUint32(at, binary.LittleEndian.Uint32(at)&^mask|v<<shift&mask)
 }

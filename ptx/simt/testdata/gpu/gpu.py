@@ -85,10 +85,13 @@ def tensor_map(m, address):
     at = -(-ctypes.addressof(room) // MAP_ALIGNMENT) * MAP_ALIGNMENT
     rank = len(m["sizes"])
     numbers = lambda kind, all: (kind * max(1, len(all)))(*all)  # noqa: E731
-    _check(_driver.cuTensorMapEncodeTiled(
-        ctypes.c_void_p(at), m["type"], rank, ctypes.c_void_p(address), numbers(ctypes.c_uint64, m["sizes"]),
-        numbers(ctypes.c_uint64, m["strides"]), numbers(ctypes.c_uint32, m["box"]), numbers(ctypes.c_uint32, m["steps"]),
-        m["interleave"], m["swizzle"], m["promotion"], m["fill"]), "tensor map")
+    first = (ctypes.c_void_p(at), m["type"], rank, ctypes.c_void_p(address), numbers(ctypes.c_uint64, m["sizes"]), numbers(ctypes.c_uint64, m["strides"]))
+    last = (numbers(ctypes.c_uint32, m["steps"]), m["interleave"], m["swizzle"], m["promotion"], m["fill"])
+    if "pixels" in m:
+        _check(_driver.cuTensorMapEncodeIm2col(
+            *first, numbers(ctypes.c_int, m["lower"]), numbers(ctypes.c_int, m["upper"]), m["channels"], m["pixels"], *last), "tensor map")
+    else:
+        _check(_driver.cuTensorMapEncodeTiled(*first, numbers(ctypes.c_uint32, m["box"]), *last), "tensor map")
     return ctypes.string_at(at, MAP_SIZE)
 
 

@@ -11,6 +11,7 @@ type step struct {
 	sources []Kind // of Sources
 	kind    Kind   // of D, or of all Elements of a load
 	old     Kind   // of D before the instruction; lanes without the guard keep that value
+	pointer int    // which of the frame's Pointers an access at a linear address uses
 	anyNaN  bool   // if the result is a NaN, no instruction depends on its bits
 }
 
@@ -49,15 +50,15 @@ func (a *analysis) kindOf(r Ref) Kind {
 }
 
 // join returns the best kind that covers both: kinds form a lattice from unknown
-// over uniform, chunked with stride 0 or another stride, to vector.
+// over uniform or linear, chunked with stride 0 or another stride, to vector.
 func join(x, y Kind) Kind {
 	switch {
 	case x.Form == unknown || x == y:
 		return y
 	case y.Form == unknown:
 		return x
-	case x.Form != Vector && y.Form != Vector && x.Stride == 0 && y.Stride == 0:
-		return Kind{Form: Chunked}
+	case x.Form != Vector && y.Form != Vector && x.Stride == y.Stride:
+		return Kind{Chunked, x.Stride}
 	}
 	return Kind{Form: Vector}
 }
@@ -114,6 +115,9 @@ func (a *analysis) walk(f func(*step)) {
 				continue
 			}
 			k := natural
+			if k.Form == Linear && a.Uneven[r] {
+				k.Form = Chunked
+			}
 			if a.Irregular[r] || a.isCarried(r) && a.Diverged[first] && k.Form != unknown {
 				k = Kind{Form: Vector}
 			}
@@ -182,14 +186,18 @@ func (a *analysis) literal(s *step, i int) (int64, bool) {
 	return v, c.Known
 }
 
-// chunked returns the kind of a result whose sources are all uniform or chunked, if
-// the instruction keeps that and the new stride is known when the code is made.
-// Strides stay below 2^20, so that 15 of them cannot wrap around twice: the checks
-// for a wrap compare the first and the last lane of a chunk only.
+// chunked returns the kind of a result whose sources are all uniform, linear or
+// chunked, if the instruction keeps that and the new stride is known when the code is
+// made. Strides stay below 2^20, so that 255 of them cannot wrap around twice: the
+// checks for a wrap compare the first and the last lane of a chunk, or of the gang, only.
 func (a *analysis) chunked(s *step) (Kind, bool) {
+	form := Linear
 	for _, k := range s.sources {
-		if k.Form == Vector {
+		switch k.Form {
+		case Vector:
 			return Kind{}, false
+		case Chunked:
+			form = Chunked
 		}
 	}
 	stride := func(i int) int64 { return s.sources[i].Stride }
@@ -207,6 +215,12 @@ func (a *analysis) chunked(s *step) (Kind, bool) {
 		}
 		return 0, false
 	}
+	// negative says that a source is a literal that is negative if it has a sign: as an
+	// unsigned factor it is not what product counts with.
+	negative := func(i int) bool {
+		v, known := a.literal(s, i)
+		return known && v < 0
+	}
 	var d int64
 	ok := true
 	switch s.Name {
@@ -223,13 +237,10 @@ func (a *analysis) chunked(s *step) (Kind, bool) {
 		}
 	case "mul.lo.b32", "mul.lo.b64", "mul.wide.s32", "mul.wide.u32":
 		d, ok = product(0, 1)
-		if s.Name == "mul.wide.u32" && d < 0 {
-			ok = false
-		}
+		ok = ok && (s.Name != "mul.wide.u32" || d >= 0 && !negative(0) && !negative(1))
 	case "mad.lo.b32", "mad.lo.b64", "mad.wide.s32", "mad.wide.u32":
-		if d, ok = product(0, 1); s.Name == "mad.wide.u32" && d < 0 {
-			ok = false
-		}
+		d, ok = product(0, 1)
+		ok = ok && (s.Name != "mad.wide.u32" || d >= 0 && !negative(0) && !negative(1))
 		d += stride(2)
 	default:
 		return Kind{}, false
@@ -237,7 +248,10 @@ func (a *analysis) chunked(s *step) (Kind, bool) {
 	if ok = ok && d > -1<<20 && d < 1<<20; !ok {
 		return Kind{}, false
 	}
-	return Kind{Chunked, d}, true
+	if form == Linear && d == 0 {
+		form = Uniform
+	}
+	return Kind{form, d}, true
 }
 
 // findNeeded finds the registers that are live before each instruction, backwards

@@ -68,10 +68,11 @@ func (c *compiler) beginTurn() {
 	c.vex(vmovdqu, true, 0, 0, at(regFrame, offTurnMask))
 	c.vex(vmovdquStore, true, 0, 0, at(regFrame, offMask))
 	c.vex(vmovdquStore, true, 0, 0, at(regFrame, offLive))
-	for _, copied := range [...][2]int{{offTurnChunks, offActiveChunks}, {offTurnLanes, offLanes}} {
-		c.legacy(true, opMov, rax, at(regFrame, copied[0]))
-		c.legacy(true, opStore, rax, at(regFrame, copied[1]))
-	}
+	c.legacy(true, opMov, rax, at(regFrame, offTurnLanes))
+	c.legacy(true, opStore, rax, at(regFrame, offLanes))
+	c.legacy(true, opMov, rax, at(regFrame, offTurnChunks))
+	c.legacy(true, opStore, rax, at(regFrame, offActiveChunks))
+	c.activeLanes()
 	c.set(rax, 1)
 	c.legacy(true, opStore, rax, at(regFrame, offFull))
 	c.set(rax, 0)

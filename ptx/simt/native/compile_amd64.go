@@ -403,6 +403,7 @@ func (c *compiler) routines() {
 	c.evex(coding{1, 2, 1, 0x26}, ymm, 5, 0, inReg(0), masked{}) // vptestmw: chunks that have lanes
 	c.vex(coding{0, 1, 0, 0x93}, false, rax, 0, inReg(5))        // kmovw
 	c.legacy(true, opStore, rax, at(regFrame, offActiveChunks))
+	c.activeLanes()
 	c.set(rax, 0)
 	c.vex(vptest, true, 0, 0, at(regFrame, offLive))
 	c.plain("setb al", 0x0f, 0x92, 0xc0)
@@ -415,6 +416,17 @@ func (c *compiler) routines() {
 	}
 	c.legacy(true, opStore, rax, at(regFrame, offLanes))
 	c.plain("jmp rdx", 0xff, 0xe2)
+}
+
+// activeLanes computes FirstLane and LastLane from the active chunks in rax.
+func (c *compiler) activeLanes() {
+	c.legacy(true, []byte{0x0f, 0xbc}, rcx, inReg(rax)) // bsf
+	c.legacy(true, []byte{0x0f, 0xbd}, rsi, inReg(rax)) // bsr
+	c.shift(true, 4, rcx, 4)
+	c.shift(true, 4, rsi, 4)
+	c.immediate(true, 0, inReg(rsi), 15)
+	c.legacy(true, opStore, rcx, at(regFrame, offFirstLane))
+	c.legacy(true, opStore, rsi, at(regFrame, offLastLane))
 }
 
 // goTo emits the way to another basic block. A jump back counts a round of a loop,
@@ -472,6 +484,7 @@ type section struct {
 	touched map[Ref]bool // written by the loop
 	spoilt  bool         // a scalar instruction has overwritten a register that the section has read
 	stores  bool         // the loop stores to memory
+	linear  int          // accesses of the loop that use one of the frame's Pointers
 }
 
 // open begins a section.
@@ -499,7 +512,7 @@ func (c *compiler) add(s *step) {
 		// Checks read addresses from memory, before the loop has written them.
 		fresh = s.isMemory() && s.sources[0].Form == Vector && c.touched[s.Op.Sources[0]]
 	}
-	fresh = fresh || s.checks() && c.spoilt
+	fresh = fresh || s.checks() && c.spoilt || c.linear == maxPointers && s.isLinear()
 	if fresh {
 		c.flush(s.index)
 		c.open(s.index, true)
@@ -524,6 +537,10 @@ func (c *compiler) add(s *step) {
 		c.touched[r] = true
 	}
 	c.stores = c.stores || s.Name == "st"
+	if s.isLinear() {
+		s.pointer = c.linear
+		c.linear++
+	}
 	c.section.vector = append(c.section.vector, s)
 	if s.checks() { // before the loop
 		c.section.scalar = append(c.section.scalar, s)
@@ -540,13 +557,16 @@ func (s *step) scalar() bool {
 
 func (s *step) isMemory() bool { return s.Name == "ld" || s.Name == "st" }
 
+// isLinear says whether an instruction accesses memory at a linear address.
+func (s *step) isLinear() bool { return s.isMemory() && s.sources[0].Form == Linear }
+
 // checks says whether an instruction has a check, which may fail.
 func (s *step) checks() bool { return s.isMemory() || s.widens() }
 
-// widens says whether an instruction extends a register with a stride to 64 bits:
-// then the register must not wrap around along a chunk.
+// widens says whether an instruction extends a register with a stride to 64 bits, once
+// for all lanes: then the register must not wrap around along a chunk, or the gang.
 func (s *step) widens() bool {
-	if s.kind.Form != Chunked {
+	if s.kind.Form == Vector {
 		return false
 	}
 	switch s.Name {

@@ -2,7 +2,10 @@
 
 package native
 
-import "slices"
+import (
+	"encoding/binary"
+	"slices"
+)
 
 // The vector registers within a section's loop. The 32 lanes of a round take two of
 // them for a 32-bit value, four for a 64-bit one. A value for which there is no room
@@ -270,7 +273,7 @@ func (c *compiler) get(r Ref, k Kind) []int {
 			} else {
 				c.evex(vload64, zmm, reg, 0, inReg(h.regs[0]), masked{})
 			}
-		case Chunked:
+		case Linear, Chunked:
 			c.expand(r, k, part, reg)
 		default:
 			c.evex(load, zmm, reg, 0, lanes(r, part), masked{})
@@ -279,8 +282,20 @@ func (c *compiler) get(r Ref, k Kind) []int {
 	return h.regs
 }
 
-// expand computes the lanes of a chunked register.
+// expand computes the lanes of a linear or chunked register. It may use rdx.
 func (c *compiler) expand(r Ref, k Kind, part, reg int) {
+	if k.Form == Linear {
+		c.legacy(true, []byte{0x69}, rdx, inReg(regChunk), binary.LittleEndian.AppendUint32(nil, uint32(16*k.Stride))...) // imul
+		c.legacy(r.Class == Bits64, opAdd, rdx, home(r))
+		if r.Class == Bits32 {
+			c.evex(fromGPR32, zmm, reg, 0, inReg(rdx), masked{})
+			c.evex(vpaddd, zmm, reg, reg, c.stridesFrom(16*part, k.Stride), masked{})
+		} else {
+			c.evex(fromGPR64, zmm, reg, 0, inReg(rdx), masked{})
+			c.evex(vpaddq, zmm, reg, reg, c.strides64(k.Stride, part), masked{})
+		}
+		return
+	}
 	if r.Class == Bits32 {
 		c.evex(vpbroadcastd, zmm, reg, 0, indexed(regBases32, regChunk, 2, int(r.Slot)*ChunkPitch*4+part*4), masked{})
 		if k.Stride != 0 {

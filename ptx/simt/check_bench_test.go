@@ -36,7 +36,7 @@ func benchmarkCheck(b *testing.B, w benchmarkWork) {
 	checker := simt.NewChecker(simt.Checks{Race: true, Init: true, Memory: true}, 0, func(d *simt.Defect) { b.Error(d) })
 	checker.Allocate(benchBase, uint64(len(memory.bytes)), "memory", true)
 	run := func(c *simt.Checker) float64 {
-		before := cpuSeconds()
+		before := simt.ProcessorSeconds()
 		for _, l := range launches {
 			l.launch.Memory, l.launch.Engine, l.launch.Check = memory, simt.Interpret, c
 			x, err := program.Kernel(l.kernel).Start(l.launch)
@@ -47,7 +47,7 @@ func benchmarkCheck(b *testing.B, w benchmarkWork) {
 				b.Fatal(err)
 			}
 		}
-		return cpuSeconds() - before
+		return simt.ProcessorSeconds() - before
 	}
 	run(nil)
 	run(checker)

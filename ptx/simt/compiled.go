@@ -585,6 +585,9 @@ func (g *gang) enter(w *worker, c *native.Code, pc int32, head bool) (native.Rea
 			f.Alone = 1
 		}
 		f.GridX, f.GridY = uint64(x.launch.Grid.X), uint64(x.launch.Grid.Y)
+		// A prefetch must come early: at least a gang of the widest.
+		f.Ahead = x.launch.Block.Count() * uint64(len(x.workers))
+		f.Ahead *= (native.Pitch + f.Ahead - 1) / f.Ahead
 	}
 	reason, at := c.Run(f, pc, head)
 	if f.Turn != g.team.number {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"muster/ptx/simt"
 )
 
 // benchmarkWork is the useful work that is timed, under the same names and in
@@ -39,10 +41,10 @@ func (w benchmarkWork) reportRate(b *testing.B, run func()) {
 	var times []time.Duration
 	least := math.Inf(1)
 	for b.Loop() {
-		start, processor := time.Now(), cpuSeconds()
+		start, processor := time.Now(), simt.ProcessorSeconds()
 		run()
 		times = append(times, time.Since(start))
-		least = min(least, cpuSeconds()-processor)
+		least = min(least, simt.ProcessorSeconds()-processor)
 	}
 	slices.Sort(times)
 	b.ReportMetric(w.amount/times[len(times)/2].Seconds(), w.unit)

@@ -11,7 +11,7 @@ package native
 // written it: then the values that the last block has left need not be cleared.
 func (c *compiler) startsFresh() bool {
 	for n, r := range c.refs {
-		if _, constant := c.Constants[r]; !constant && c.needed[0][n>>6]>>(n&63)&1 != 0 {
+		if !c.isConstant(r) && c.needed[0][n>>6]>>(n&63)&1 != 0 {
 			return false
 		}
 	}

@@ -78,6 +78,7 @@ type Frame struct {
 	TurnMask     [4]uint64 // Mask, ActiveChunks and Lanes at the begin of a block
 	TurnChunks   uint64
 	TurnLanes    uint64
+	Ahead        uint64 // how many threads of the grid lie between a block of this worker and its next one
 
 	Counts *Count  // of code that is Counted: one for each instruction of the kernel
 	Place  *uint32 // of such code: gets the first instruction of each section that begins, with InCode
@@ -133,6 +134,7 @@ const (
 	offTurnMask     = int(unsafe.Offsetof(Frame{}.TurnMask))
 	offTurnChunks   = int(unsafe.Offsetof(Frame{}.TurnChunks))
 	offTurnLanes    = int(unsafe.Offsetof(Frame{}.TurnLanes))
+	offAhead        = int(unsafe.Offsetof(Frame{}.Ahead))
 	offCounts       = int(unsafe.Offsetof(Frame{}.Counts))
 	offPlace        = int(unsafe.Offsetof(Frame{}.Place))
 	offAt           = int(unsafe.Offsetof(Frame{}.At))

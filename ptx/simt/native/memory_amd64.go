@@ -157,7 +157,7 @@ func (c *compiler) loadUniform(s *step) {
 		}
 		k := Kind{Form: Uniform}
 		if c.isCarried(r) {
-			k = c.carried[r]
+			k = c.kindOf(r)
 		}
 		c.setUniform(r, k)
 	}
@@ -203,6 +203,7 @@ func (c *compiler) pointers(s *step) {
 	r, k := s.Op.Sources[0], s.sources[0]
 	if k.Form == Linear {
 		c.linearPointer(s)
+		c.prefetch(s)
 		return
 	}
 	if s.Space == Global {
@@ -238,12 +239,26 @@ func (c *compiler) linearPointer(s *step) {
 	c.legacy(true, opAdd, rax, inReg(rdi))
 }
 
+// prefetch asks for what the same lanes of the worker's next block will load, if blocks
+// go through memory one behind the other. The processor itself sees less: it prefetches
+// within a page, and learns each stream anew. In a loop the next block is far away.
+func (c *compiler) prefetch(s *step) {
+	n := s.bytesOf()
+	if !c.chained || s.Name != "ld" || s.Space != Global || s.sources[0].Stride != n || n < 4 || c.inLoop[s.index] {
+		return
+	}
+	c.timesStride(true, rdi, offAhead, s.sources[0])
+	for line := range int(n) / 2 {
+		c.legacy(false, []byte{0x0f, 0x18}, 1, indexed(rax, rdi, 0, line*64)) // prefetcht0
+	}
+}
+
 // strides is the constant vector of 16 lane numbers times a stride.
 func (c *compiler) strides(stride int64) place { return c.stridesFrom(0, stride) }
 
 // stridesFrom is strides of the lanes from a first one on.
 func (c *compiler) stridesFrom(first int, stride int64) place {
-	var b []byte
+	b := make([]byte, 0, 64)
 	for l := range int64(16) {
 		b = binary.LittleEndian.AppendUint32(b, uint32((int64(first)+l)*stride))
 	}

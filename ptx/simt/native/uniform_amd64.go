@@ -154,7 +154,7 @@ func uniformShift(which int) func(*compiler, *step) {
 		if s.wide() {
 			width = 64
 		}
-		by := uint64(uint32(c.Constants[s.Op.Sources[1]].Value))
+		by := uint64(uint32(c.given.at(s.Op.Sources[1]).Value))
 		c.legacy(s.wide(), opMov, rax, home(s.Op.Sources[0]))
 		switch {
 		case by < width:

@@ -2,10 +2,8 @@ package simt_test
 
 import (
 	"fmt"
-	"os"
 	"testing"
 
-	"muster/ptx"
 	"muster/ptx/simt"
 )
 
@@ -19,35 +17,13 @@ func BenchmarkCheck(b *testing.B) {
 }
 
 func benchmarkCheck(b *testing.B, w benchmarkWork) {
-	name := "../testdata/kernels/" + w.name + ".clang19.ptx"
-	text, err := os.ReadFile(name)
-	if err != nil {
-		b.Fatal(err)
-	}
-	module, err := ptx.Parse(name, string(text))
-	if err != nil {
-		b.Fatal(err)
-	}
-	program, err := simt.Load(name, module, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	memory, launches := engineWork(b, w)
+	program, memory, launches := loadWork(b, w)
 	checker := simt.NewChecker(simt.Checks{Race: true, Init: true, Memory: true}, 0, func(d *simt.Defect) { b.Error(d) })
 	checker.Allocate(benchBase, uint64(len(memory.bytes)), "memory", true)
 	run := func(c *simt.Checker) float64 {
-		before := cpuSeconds()
-		for _, l := range launches {
-			l.launch.Memory, l.launch.Engine, l.launch.Check = memory, simt.Interpret, c
-			x, err := program.Kernel(l.kernel).Start(l.launch)
-			if err != nil {
-				b.Fatal(err)
-			}
-			if err := x.Run(); err != nil {
-				b.Fatal(err)
-			}
-		}
-		return cpuSeconds() - before
+		before := simt.ProcessorSeconds()
+		launchAll(b, program, launches, simt.Launch{Memory: memory, Engine: simt.Interpret, Check: c})
+		return simt.ProcessorSeconds() - before
 	}
 	run(nil)
 	run(checker)

@@ -137,26 +137,33 @@ func (g *gang) look() string {
 // kindOf returns the kind of a constant, and computes the array (bases or lanes)
 // in which compiled code will look for a constant of that kind.
 func (g *gang) kindOf(c *constant) native.Kind {
+	oneBlock := g.team.x.perGang == 1
 	if c.class == bits64 {
-		return constantKind(&g.r64, c.slot)
+		return constantKind(&g.r64, c.slot, oneBlock)
 	}
-	return constantKind(&g.r32, c.slot)
+	return constantKind(&g.r32, c.slot, oneBlock)
 }
 
-func constantKind[T regval](r *file[T], slot int32) native.Kind {
+func constantKind[T regval](r *file[T], slot int32, oneBlock bool) native.Kind {
 	f := &r.form[slot]
 	switch {
 	case f.uniform():
 		return native.Kind{Form: native.Uniform}
+	case f.bits&linear != 0 && oneBlock:
+		return native.Kind{Form: native.Linear, Stride: signedStride(f.stride)}
 	case f.bits&regular != 0:
 		r.chunks(slot)
-		if T(0)-1 == T(1<<32-1) {
-			return native.Kind{Form: native.Chunked, Stride: int64(int32(f.stride))}
-		}
-		return native.Kind{Form: native.Chunked, Stride: int64(f.stride)}
+		return native.Kind{Form: native.Chunked, Stride: signedStride(f.stride)}
 	}
 	r.expand(slot)
 	return native.Kind{Form: native.Vector}
+}
+
+func signedStride[T regval](stride T) int64 {
+	if T(0)-1 == T(1<<32-1) {
+		return int64(int32(stride))
+	}
+	return int64(stride)
 }
 
 // equip finds the machine for a gang. The team calls it after the per-block
@@ -260,7 +267,7 @@ func (g *gang) describe() *native.Kernel {
 	k := &native.Kernel{
 		Constants: map[native.Ref]native.Constant{},
 		Several:   x.perGang > 1, NoShared: x.perGang > 1 && x.stride < chunk,
-		Irregular: map[native.Ref]bool{}, Diverged: map[int32]bool{},
+		Uneven: map[native.Ref]bool{}, Irregular: map[native.Ref]bool{}, Diverged: map[int32]bool{},
 		Listed: x.launch.List, Counted: x.launch.Profile != nil,
 		Chained: x.perGang == 1, Narrow: narrowCode.Load(),
 	}
@@ -584,6 +591,7 @@ func (g *gang) enter(w *worker, c *native.Code, pc int32, head bool) (native.Rea
 	f.Budget = int64(budget)
 	f.Mask = g.mask
 	f.ActiveChunks = g.mask.chunks()
+	f.FirstLane, f.LastLane = uint64(g.lo), uint64(g.hi-1)
 	f.Live = g.awaited()
 	f.Full, f.Barriers = 0, 0
 	if g.allLive() {
@@ -618,6 +626,9 @@ func (g *gang) enter(w *worker, c *native.Code, pc int32, head bool) (native.Rea
 			f.Alone = 1
 		}
 		f.GridX, f.GridY = uint64(x.launch.Grid.X), uint64(x.launch.Grid.Y)
+		// A prefetch must come early: at least a gang of the widest.
+		f.Ahead = x.launch.Block.Count() * uint64(len(x.workers))
+		f.Ahead *= (native.Pitch + f.Ahead - 1) / f.Ahead
 	}
 	reason, at := c.Run(f, pc, head)
 	if f.Turn != g.team.number {
@@ -721,27 +732,50 @@ func (g *gang) awaited() mask {
 // have that form.
 func (g *gang) conform(c *native.Code, pc int32) bool {
 	alone := g.allLive()
+	carried := &g.team.x.image.carried
 	for _, v := range c.Live(pc) {
 		if v.Idle && alone {
 			continue // no lane reads its old value
 		}
+		// Of a register that is private to the basic block, or if no other group is
+		// there, only the active lanes count.
+		some := alone || v.Slot < carried[v.Class][0] || v.Slot >= carried[v.Class][1]
 		ok := false
 		if v.Class == native.Bits64 {
-			ok = conform(&g.r64, v.Slot, v.Kind)
+			ok = conform(g, &g.r64, v.Slot, v.Kind, some)
 		} else {
-			ok = conform(&g.r32, v.Slot, v.Kind)
+			ok = conform(g, &g.r32, v.Slot, v.Kind, some)
 		}
 		if !ok {
-			g.machine.surprise(func(k *native.Kernel) { k.Irregular[v.Ref] = true })
+			g.machine.surprise(func(k *native.Kernel) {
+				if v.Kind.Form == native.Linear {
+					k.Uneven[v.Ref] = true
+				} else {
+					k.Irregular[v.Ref] = true
+				}
+			})
 			return false
 		}
 	}
 	return true
 }
 
-func conform[T regval](r *file[T], slot int32, k native.Kind) bool {
+func conform[T regval](g *gang, r *file[T], slot int32, k native.Kind, some bool) bool {
 	f := &r.form[slot]
 	switch k.Form {
+	case native.Linear:
+		if !r.regular(slot) || f.stride != T(k.Stride) {
+			return false
+		}
+		if f.bits&linear == 0 {
+			base, ok := linearBase(g, r.chunks(slot), f.stride, some)
+			if !ok {
+				return false
+			}
+			f.base = base
+		}
+		r.setScalar(slot, linear, f.base, f.stride)
+		return true
 	case native.Vector:
 		if f.bits != expanded {
 			r.expand(slot)
@@ -763,6 +797,21 @@ func conform[T regval](r *file[T], slot int32, k native.Kind) bool {
 	return true
 }
 
+// linearBase returns what lane 0 of a register with these bases has if the register is
+// linear: in all lanes, or in some, the chunks that have active ones.
+func linearBase[T regval](g *gang, bases []T, stride T, some bool) (base T, ok bool) {
+	for i, b := range bases {
+		if some && g.mask.chunkBits(i) == 0 {
+			continue
+		}
+		if b -= T(i) * chunk * stride; ok && b != base {
+			return 0, false
+		}
+		base, ok = b, true
+	}
+	return base, ok
+}
+
 // publish records in which forms compiled code has left the registers that are
 // live at pc. Uniform values lie in the form itself; the code has written the
 // others to their arrays.
@@ -782,6 +831,8 @@ func publish[T regval](r *file[T], slot int32, k native.Kind) {
 		r.setExpanded(slot)
 	case native.Uniform:
 		r.setUniform(slot, r.form[slot].base)
+	case native.Linear:
+		r.setScalar(slot, linear, r.form[slot].base, T(k.Stride))
 	default:
 		r.setCompressed(slot, T(k.Stride))
 	}

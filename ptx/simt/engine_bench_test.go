@@ -3,9 +3,12 @@ package simt_test
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"os"
+	"slices"
 	"syscall"
 	"testing"
+	"time"
 	"unsafe"
 
 	"muster/ptx"
@@ -111,21 +114,13 @@ func engineWork(b *testing.B, w benchmarkWork) (*benchMemory, []benchLaunch) {
 	return nil, nil
 }
 
-// cpuSeconds is the processor time of this process, which says more than the
-// clock on a machine that others use too.
-func cpuSeconds() float64 {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err)
-	}
-	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
-}
-
 // BenchmarkEngine runs the corpus's kernels, as clang 19 compiles them, on one
-// worker and on two, with each engine.
+// worker and on two, with each engine. The last work lies in the processor's cache:
+// it shows what instructions cost where memory is not what the kernel waits for.
 func BenchmarkEngine(b *testing.B) {
+	works := append(slices.Clone(benchmarkWorks), benchmarkWork{"vecadd", 1 << 16, (1 << 16) / 1e9, "Gelem/s"})
 	for _, workers := range []int{1, 2} {
-		for _, w := range benchmarkWorks {
+		for _, w := range works {
 			for _, engine := range []simt.Engine{simt.Interpret, simt.Compile} {
 				b.Run(fmt.Sprintf("workers=%d/%s/%v", workers, w, engine), func(b *testing.B) { benchmarkEngine(b, w, workers, engine) })
 			}
@@ -133,7 +128,8 @@ func BenchmarkEngine(b *testing.B) {
 	}
 }
 
-func benchmarkEngine(b *testing.B, w benchmarkWork, workers int, engine simt.Engine) {
+// loadWork returns the kernel of a work, loaded, with its memory and its launches.
+func loadWork(b *testing.B, w benchmarkWork) (*simt.Program, *benchMemory, []benchLaunch) {
 	name := "../testdata/kernels/" + w.name + ".clang19.ptx"
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -148,29 +144,62 @@ func benchmarkEngine(b *testing.B, w benchmarkWork, workers int, engine simt.Eng
 		b.Fatal(err)
 	}
 	memory, launches := engineWork(b, w)
+	return program, memory, launches
+}
+
+// launchAll does a work once; it adds up what ran.
+func launchAll(b *testing.B, program *simt.Program, launches []benchLaunch, how simt.Launch) (ops, instructions uint64) {
+	for _, l := range launches {
+		l.launch.Memory, l.launch.Workers, l.launch.Engine, l.launch.Check = how.Memory, how.Workers, how.Engine, how.Check
+		x, err := program.Kernel(l.kernel).Start(l.launch)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := x.Run(); err != nil {
+			b.Fatal(err)
+		}
+		ops += x.Stats().LaneOps
+		instructions += x.Stats().Instructions
+	}
+	return ops, instructions
+}
+
+func benchmarkEngine(b *testing.B, w benchmarkWork, workers int, engine simt.Engine) {
+	program, memory, launches := loadWork(b, w)
 	var ops, instructions uint64
 	runs := 0
-	before := cpuSeconds()
+	before := simt.ProcessorSeconds()
 	w.reportRate(b, func() {
 		runs++
-		ops, instructions = 0, 0
-		for _, l := range launches {
-			l.launch.Memory, l.launch.Workers, l.launch.Engine = memory, workers, engine
-			x, err := program.Kernel(l.kernel).Start(l.launch)
-			if err != nil {
-				b.Fatal(err)
-			}
-			if err := x.Run(); err != nil {
-				b.Fatal(err)
-			}
-			ops += x.Stats().LaneOps
-			instructions += x.Stats().Instructions
-		}
+		ops, instructions = launchAll(b, program, launches, simt.Launch{Memory: memory, Workers: workers, Engine: engine})
 	})
-	perRun := (cpuSeconds() - before) / float64(runs)
+	perRun := (simt.ProcessorSeconds() - before) / float64(runs)
 	b.ReportMetric(float64(ops)/perRun/1e9, "Glaneops/cpu-s")
 	b.ReportMetric(w.amount/perRun, w.unit[:len(w.unit)-1]+"cpu-s")
 	b.ReportMetric(perRun*1e9/float64(instructions), "cpu-ns/inst")
+}
+
+// BenchmarkCores runs compiled kernels on one worker and on two, in turn, and reports how
+// many times as fast two are, by the clock: the fastest runs of each, and for a machine
+// that has no two processors to spare, what two would be if each got as much time as
+// the one did (the processor time of one worker's fastest run, twice, by that of two).
+func BenchmarkCores(b *testing.B) {
+	for _, w := range benchmarkWorks {
+		b.Run(w.String(), func(b *testing.B) {
+			program, memory, launches := loadWork(b, w)
+			clock, processor := [2]float64{math.Inf(1), math.Inf(1)}, [2]float64{math.Inf(1), math.Inf(1)}
+			for b.Loop() {
+				for i := range clock {
+					start, used := time.Now(), simt.ProcessorSeconds()
+					launchAll(b, program, launches, simt.Launch{Memory: memory, Workers: i + 1, Engine: simt.Compile})
+					clock[i] = min(clock[i], time.Since(start).Seconds())
+					processor[i] = min(processor[i], simt.ProcessorSeconds()-used)
+				}
+			}
+			b.ReportMetric(clock[0]/clock[1], "times")
+			b.ReportMetric(2*processor[0]/processor[1], "times-by-cpu")
+		})
+	}
 }
 
 // BenchmarkLaunch is what a launch costs that does nothing.

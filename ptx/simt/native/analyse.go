@@ -11,6 +11,7 @@ type step struct {
 	sources []Kind // of Sources
 	kind    Kind   // of D, or of all Elements of a load
 	old     Kind   // of D before the instruction; lanes without the guard keep that value
+	pointer int    // which of the frame's Pointers an access at a linear address uses
 	anyNaN  bool   // if the result is a NaN, no instruction depends on its bits
 }
 
@@ -19,15 +20,19 @@ type step struct {
 // own after each write in a block.
 type analysis struct {
 	*Kernel
-	carried  map[Ref]Kind
-	private  map[Ref]Kind // at the current instruction of the walk
-	replaced map[Ref]Kind // of private before the current instruction
-	changed  bool         // carried has changed during the walk
+	slots    slotCounts
+	steps    []step          // by instruction; each walk fills them in anew
+	kinds    table[Kind]     // constant, carried everywhere, private at the current instruction of the walk
+	given    table[Constant] // constants; others have no kind here
+	locals   []Ref           // private registers that the basic block of the walk has written
+	replaced []Value         // private registers that the current instruction writes, with their kinds before
+	changed  bool            // a carried kind has changed during the walk
 
-	number map[Ref]int // index into refs
-	refs   []Ref       // all registers
-	fixed  []bool      // by refs: constants and predicates, whose kind never changes
-	needed [][]uint64  // live registers before each instruction, one bit each
+	number table[int32] // index into refs, plus one
+	refs   []Ref        // all registers
+	fixed  []bool       // by refs: constants and predicates, whose kind never changes
+	needed [][]uint64   // live registers before each instruction, one bit each
+	inLoop []bool       // by instruction: a branch leads back over it
 }
 
 func (a *analysis) isCarried(r Ref) bool {
@@ -39,25 +44,42 @@ func (a *analysis) kindOf(r Ref) Kind {
 	if r.Class == Predicate {
 		return Kind{Form: Vector}
 	}
-	if c, ok := a.Constants[r]; ok {
-		return c.Kind
-	}
-	if a.isCarried(r) {
-		return a.carried[r]
-	}
-	return a.private[r]
+	return *a.kinds.at(r)
 }
 
+// begin makes the tables of a kernel.
+func (a *analysis) begin() {
+	a.slots = countSlots(a.Kernel)
+	a.kinds, a.given, a.number = newTable[Kind](&a.slots), newTable[Constant](&a.slots), newTable[int32](&a.slots)
+	for r, c := range a.Constants {
+		*a.given.at(r) = c
+		*a.kinds.at(r) = c.Kind
+	}
+	sources := 0
+	for i := range a.Ops {
+		sources += len(a.Ops[i].Sources)
+	}
+	all := make([]Kind, sources)
+	a.steps = make([]step, len(a.Ops))
+	for i := range a.Ops {
+		n := len(a.Ops[i].Sources)
+		a.steps[i] = step{Op: &a.Ops[i], index: int32(i), sources: all[:n:n]}
+		all = all[n:]
+	}
+}
+
+func (a *analysis) isConstant(r Ref) bool { return a.given.at(r).Kind.Form != unknown }
+
 // join returns the best kind that covers both: kinds form a lattice from unknown
-// over uniform, chunked with stride 0 or another stride, to vector.
+// over uniform or linear, chunked with stride 0 or another stride, to vector.
 func join(x, y Kind) Kind {
 	switch {
 	case x.Form == unknown || x == y:
 		return y
 	case y.Form == unknown:
 		return x
-	case x.Form != Vector && y.Form != Vector && x.Stride == 0 && y.Stride == 0:
-		return Kind{Form: Chunked}
+	case x.Form != Vector && y.Form != Vector && x.Stride == y.Stride:
+		return Kind{Chunked, x.Stride}
 	}
 	return Kind{Form: Vector}
 }
@@ -66,7 +88,6 @@ func join(x, y Kind) Kind {
 // instructions which write it can produce. Kinds only ever get worse (join), so the
 // walks come to a fixed point.
 func (a *analysis) findKinds() {
-	a.carried = map[Ref]Kind{}
 	for a.changed = true; a.changed; {
 		for a.changed {
 			a.changed = false
@@ -76,8 +97,8 @@ func (a *analysis) findKinds() {
 		// written: it gets the safe kind.
 		for i := range a.Ops {
 			for _, r := range a.Ops[i].Reads {
-				if r.Class != Predicate && a.isCarried(r) && a.carried[r].Form == unknown {
-					a.carried[r] = Kind{Form: Vector}
+				if k := a.kinds.at(r); r.Class != Predicate && a.isCarried(r) && k.Form == unknown {
+					k.Form = Vector
 					a.changed = true
 				}
 			}
@@ -93,38 +114,46 @@ func (a *analysis) walk(f func(*step)) {
 		o := &a.Ops[i]
 		if o.Head {
 			first = int32(i)
-			a.private = map[Ref]Kind{}
+			for _, r := range a.locals {
+				*a.kinds.at(r) = Kind{}
+			}
+			a.locals = a.locals[:0]
 		}
-		s := &step{Op: o, index: int32(i)}
-		for _, r := range o.Sources {
-			s.sources = append(s.sources, a.kindOf(r))
+		s := &a.steps[i]
+		for i, r := range o.Sources {
+			s.sources[i] = a.kindOf(r)
 		}
 		s.old = a.kindOf(o.D)
 		natural := a.result(s)
 		if len(o.Writes) > 1 && natural.Form != unknown { // all destinations of an instruction get one kind
 			for _, r := range o.Writes {
-				if a.isCarried(r) && (a.carried[r].Form == Vector || a.Diverged[first]) || a.Irregular[r] {
+				if a.isCarried(r) && (a.kinds.at(r).Form == Vector || a.Diverged[first]) || a.Irregular[r] {
 					natural = Kind{Form: Vector}
 				}
 			}
 		}
-		a.replaced = map[Ref]Kind{}
+		a.replaced = a.replaced[:0]
 		for _, r := range o.Writes {
 			if r.Class == Predicate {
 				continue
 			}
 			k := natural
+			if k.Form == Linear && a.Uneven[r] {
+				k.Form = Chunked
+			}
 			if a.Irregular[r] || a.isCarried(r) && a.Diverged[first] && k.Form != unknown {
 				k = Kind{Form: Vector}
 			}
+			known := a.kinds.at(r)
 			if !a.isCarried(r) {
-				a.replaced[r] = a.private[r]
-				a.private[r] = k
-			} else if old := a.carried[r]; join(old, k) != old {
-				a.carried[r] = join(old, k)
+				a.replaced = append(a.replaced, Value{Ref: r, Kind: *known})
+				a.locals = append(a.locals, r)
+				*known = k
+			} else if all := join(*known, k); all != *known {
+				*known = all
 				a.changed = true
 			}
-			s.kind = a.kindOf(r)
+			s.kind = *known
 		}
 		f(s)
 	}
@@ -166,15 +195,14 @@ func (a *analysis) result(s *step) Kind {
 func (a *analysis) uniformly(s *step) bool {
 	switch s.Name {
 	case "shl.b32", "shr.u32", "shr.s32", "shl.b64", "shr.u64", "shr.s64":
-		c := a.Constants[s.Op.Sources[1]]
-		return c.Known
+		return a.given.at(s.Op.Sources[1]).Known
 	}
 	return uniformOps[s.Name] != nil
 }
 
 // literal returns the value of a source that is a constant in every launch.
 func (a *analysis) literal(s *step, i int) (int64, bool) {
-	c := a.Constants[s.Op.Sources[i]]
+	c := a.given.at(s.Op.Sources[i])
 	v := int64(c.Value)
 	if s.Op.Sources[i].Class == Bits32 {
 		v = int64(int32(v))
@@ -182,14 +210,18 @@ func (a *analysis) literal(s *step, i int) (int64, bool) {
 	return v, c.Known
 }
 
-// chunked returns the kind of a result whose sources are all uniform or chunked, if
-// the instruction keeps that and the new stride is known when the code is made.
-// Strides stay below 2^20, so that 15 of them cannot wrap around twice: the checks
-// for a wrap compare the first and the last lane of a chunk only.
+// chunked returns the kind of a result whose sources are all uniform, linear or
+// chunked, if the instruction keeps that and the new stride is known when the code is
+// made. Strides stay below 2^20, so that 255 of them cannot wrap around twice: the
+// checks for a wrap compare the first and the last lane of a chunk, or of the gang, only.
 func (a *analysis) chunked(s *step) (Kind, bool) {
+	form := Linear
 	for _, k := range s.sources {
-		if k.Form == Vector {
+		switch k.Form {
+		case Vector:
 			return Kind{}, false
+		case Chunked:
+			form = Chunked
 		}
 	}
 	stride := func(i int) int64 { return s.sources[i].Stride }
@@ -207,6 +239,12 @@ func (a *analysis) chunked(s *step) (Kind, bool) {
 		}
 		return 0, false
 	}
+	// negative says that a source is a literal that is negative if it has a sign: as an
+	// unsigned factor it is not what product counts with.
+	negative := func(i int) bool {
+		v, known := a.literal(s, i)
+		return known && v < 0
+	}
 	var d int64
 	ok := true
 	switch s.Name {
@@ -223,13 +261,10 @@ func (a *analysis) chunked(s *step) (Kind, bool) {
 		}
 	case "mul.lo.b32", "mul.lo.b64", "mul.wide.s32", "mul.wide.u32":
 		d, ok = product(0, 1)
-		if s.Name == "mul.wide.u32" && d < 0 {
-			ok = false
-		}
+		ok = ok && (s.Name != "mul.wide.u32" || d >= 0 && !negative(0) && !negative(1))
 	case "mad.lo.b32", "mad.lo.b64", "mad.wide.s32", "mad.wide.u32":
-		if d, ok = product(0, 1); s.Name == "mad.wide.u32" && d < 0 {
-			ok = false
-		}
+		d, ok = product(0, 1)
+		ok = ok && (s.Name != "mad.wide.u32" || d >= 0 && !negative(0) && !negative(1))
 		d += stride(2)
 	default:
 		return Kind{}, false
@@ -237,19 +272,29 @@ func (a *analysis) chunked(s *step) (Kind, bool) {
 	if ok = ok && d > -1<<20 && d < 1<<20; !ok {
 		return Kind{}, false
 	}
-	return Kind{Chunked, d}, true
+	if form == Linear && d == 0 {
+		form = Uniform
+	}
+	return Kind{form, d}, true
 }
 
 // findNeeded finds the registers that are live before each instruction, backwards
 // to a fixed point.
 func (a *analysis) findNeeded() {
-	a.number = map[Ref]int{}
 	add := func(r Ref) {
-		if _, known := a.number[r]; !known && r.Slot >= 0 {
-			a.number[r] = len(a.refs)
+		if n := a.number.at(r); *n == 0 && r.Slot >= 0 {
 			a.refs = append(a.refs, r)
-			_, isConstant := a.Constants[r]
-			a.fixed = append(a.fixed, isConstant || r.Class == Predicate)
+			*n = int32(len(a.refs))
+			a.fixed = append(a.fixed, a.isConstant(r) || r.Class == Predicate)
+		}
+	}
+	set := func(live []uint64, r Ref, on bool) {
+		if n := *a.number.at(r) - 1; n < 0 {
+			return
+		} else if on {
+			live[n>>6] |= 1 << (n & 63)
+		} else {
+			live[n>>6] &^= 1 << (n & 63)
 		}
 	}
 	for i := range a.Ops {
@@ -272,20 +317,11 @@ func (a *analysis) findNeeded() {
 		for i := len(a.Ops) - 1; i >= 0; i-- {
 			a.behind(int32(i), now)
 			o := &a.Ops[i]
-			if o.Guard < 0 {
-				for _, r := range o.Writes {
-					n := a.number[r]
-					now[n>>6] &^= 1 << (n & 63)
-				}
-			} else {
-				for _, r := range o.Writes {
-					n := a.number[r]
-					now[n>>6] |= 1 << (n & 63)
-				}
+			for _, r := range o.Writes {
+				set(now, r, o.Guard >= 0) // lanes without the guard keep what is there
 			}
 			for _, r := range o.Reads {
-				n := a.number[r]
-				now[n>>6] |= 1 << (n & 63)
+				set(now, r, true)
 			}
 			if !slices.Equal(now, a.needed[i]) {
 				copy(a.needed[i], now)
@@ -325,9 +361,22 @@ func (a *analysis) behind(i int32, now []uint64) {
 	}
 }
 
+// findLoops finds the instructions that a branch back may repeat.
+func (a *analysis) findLoops() {
+	a.inLoop = make([]bool, len(a.Ops))
+	for i := range a.Ops {
+		o := &a.Ops[i]
+		if o.Flow == FlowJump || o.Flow == FlowBranch {
+			for to := int(o.Target); to <= i; to++ {
+				a.inLoop[to] = true
+			}
+		}
+	}
+}
+
 func (a *analysis) isNeeded(r Ref, pc int32) bool {
-	n, ok := a.number[r]
-	return ok && a.needed[pc][n>>6]>>(n&63)&1 != 0
+	n := *a.number.at(r) - 1
+	return n >= 0 && a.needed[pc][n>>6]>>(n&63)&1 != 0
 }
 
 // values returns the registers that are live at an instruction, with their kinds;
@@ -343,8 +392,13 @@ func (a *analysis) values(pc int32, atHand bool) []Value {
 			continue
 		}
 		k := a.kindOf(r)
-		if old, ok := a.replaced[r]; ok && atHand {
-			k = old
+		if atHand {
+			for i := range a.replaced {
+				if a.replaced[i].Ref == r {
+					k = a.replaced[i].Kind
+					break
+				}
+			}
 		}
 		if k.Form == unknown {
 			k.Form = Vector

@@ -8,8 +8,8 @@ import (
 )
 
 // This file is the assembler: it knows how instructions are encoded, not what they
-// are used for. Every displacement has 32 bits, so that the length of an
-// instruction never depends on a distance, and one pass suffices.
+// are used for. Distances of jumps and to constants have 32 bits, so that the length of
+// an instruction never depends on them, and one pass suffices.
 
 // Registers by number. General ones, vectors (zmm) and masks (k) count from 0
 // each.
@@ -118,24 +118,39 @@ func (a *assembler) word64(v uint64) place {
 	return p
 }
 
-// modrm appends the operand bytes; behind is how many bytes of immediate follow.
-func (a *assembler) modrm(reg uint8, p place, behind int) {
+// modrm appends the operand bytes; behind is how many bytes of immediate follow. With
+// an EVEX prefix a displacement of 8 bits would count in other units: scaled says so.
+func (a *assembler) modrm(reg uint8, p place, behind int, scaled bool) {
 	reg = reg & 7 << 3
-	switch {
-	case !p.memory:
+	if !p.memory {
 		a.bytes(0xc0 | reg | p.reg&7)
-	case p.pool > 0:
+		return
+	}
+	if p.pool > 0 {
 		a.bytes(0x05 | reg)
 		a.pooled = append(a.pooled, poolFix{at: len(a.code), end: len(a.code) + 4 + behind, offset: p.pool - 1})
 		a.imm32(0)
+		return
+	}
+	mode := uint8(0x80)
+	switch {
+	case p.disp == 0 && p.base&7 != rbp:
+		mode = 0
+	case p.disp == int32(int8(p.disp)) && !scaled:
+		mode = 0x40
+	}
+	switch {
 	case p.index >= 0:
-		a.bytes(0x84|reg, p.scale<<6|uint8(p.index)&7<<3|p.base&7)
-		a.imm32(p.disp)
+		a.bytes(mode|0x04|reg, p.scale<<6|uint8(p.index)&7<<3|p.base&7)
 	case p.base&7 == rsp:
-		a.bytes(0x84|reg, 0x24)
-		a.imm32(p.disp)
+		a.bytes(mode|0x04|reg, 0x24)
 	default:
-		a.bytes(0x80 | reg | p.base&7)
+		a.bytes(mode | reg | p.base&7)
+	}
+	switch mode {
+	case 0x40:
+		a.bytes(uint8(p.disp))
+	case 0x80:
 		a.imm32(p.disp)
 	}
 }
@@ -167,7 +182,7 @@ func (a *assembler) legacy(wide bool, opcode []byte, reg int, p place, imm ...by
 		a.bytes(0x40 | rex)
 	}
 	a.bytes(opcode...)
-	a.modrm(uint8(reg), p, len(imm))
+	a.modrm(uint8(reg), p, len(imm), false)
 	a.bytes(imm...)
 }
 
@@ -200,6 +215,10 @@ func (a *assembler) shift(wide bool, which, reg int, by uint8) {
 // immediate emits add (0), or (1), and (4), sub (5), xor (6) or cmp (7) with a
 // constant.
 func (a *assembler) immediate(wide bool, which int, p place, v int32) {
+	if v == int32(int8(v)) {
+		a.legacy(wide, []byte{0x83}, which, p, uint8(v))
+		return
+	}
 	var b [4]byte
 	binary.LittleEndian.PutUint32(b[:], uint32(v))
 	a.legacy(wide, []byte{0x81}, which, p, b[:]...)
@@ -320,7 +339,7 @@ func (a *assembler) evex(c coding, length uint8, reg, second int, p place, m mas
 		p2 |= 0x10
 	}
 	a.bytes(0x62, p0, p1, p2, c.op)
-	a.modrm(r, p, len(imm))
+	a.modrm(r, p, len(imm), true)
 	a.bytes(imm...)
 }
 
@@ -352,7 +371,7 @@ func (a *assembler) vexBytes(c coding, long bool, reg, second int, p place, imm 
 		l = 4
 	}
 	a.bytes(0xc4, (^r>>3&1)<<7|(1^x)<<6|(1^b)<<5|c.mm, c.w<<7|(^uint8(second)&15)<<3|l|c.pp, c.op)
-	a.modrm(r, p, len(imm))
+	a.modrm(r, p, len(imm), false)
 	a.bytes(imm...)
 }
 

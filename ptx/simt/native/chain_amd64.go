@@ -11,7 +11,7 @@ package native
 // written it: then the values that the last block has left need not be cleared.
 func (c *compiler) startsFresh() bool {
 	for n, r := range c.refs {
-		if _, constant := c.Constants[r]; !constant && c.needed[0][n>>6]>>(n&63)&1 != 0 {
+		if !c.isConstant(r) && c.needed[0][n>>6]>>(n&63)&1 != 0 {
 			return false
 		}
 	}
@@ -68,10 +68,11 @@ func (c *compiler) beginTurn() {
 	c.vex(vmovdqu, true, 0, 0, at(regFrame, offTurnMask))
 	c.vex(vmovdquStore, true, 0, 0, at(regFrame, offMask))
 	c.vex(vmovdquStore, true, 0, 0, at(regFrame, offLive))
-	for _, copied := range [...][2]int{{offTurnChunks, offActiveChunks}, {offTurnLanes, offLanes}} {
-		c.legacy(true, opMov, rax, at(regFrame, copied[0]))
-		c.legacy(true, opStore, rax, at(regFrame, copied[1]))
-	}
+	c.legacy(true, opMov, rax, at(regFrame, offTurnLanes))
+	c.legacy(true, opStore, rax, at(regFrame, offLanes))
+	c.legacy(true, opMov, rax, at(regFrame, offTurnChunks))
+	c.legacy(true, opStore, rax, at(regFrame, offActiveChunks))
+	c.activeLanes()
 	c.set(rax, 1)
 	c.legacy(true, opStore, rax, at(regFrame, offFull))
 	c.set(rax, 0)

@@ -46,15 +46,15 @@ type compiler struct {
 	assembler
 	analysis
 	code          *Code
-	heads         map[int32]*label
+	heads         []label // by the first instruction of a basic block
 	exits         map[exit]*label
-	order         []exit           // the keys of exits, in the order in which the code asked for them
-	entries       []entry          // where the caller may enter
-	arrivals      map[int32]*label // where jumps from other basic blocks come to a block
-	merge, remask label            // routines
-	turn          label            // the routine that begins the next block
-	chained       bool             // the code begins the next block itself
-	first         int32            // begin of the current basic block
+	order         []exit  // the keys of exits, in the order in which the code asked for them
+	entries       []entry // where the caller may enter
+	arrivals      []label // where jumps from other basic blocks come to a block
+	merge, remask label   // routines
+	turn          label   // the routine that begins the next block
+	chained       bool    // the code begins the next block itself
+	first         int32   // begin of the current basic block
 	section
 	registers
 }
@@ -97,13 +97,18 @@ func Compile(k *Kernel) (code *Code, err error) {
 	if len(k.Ops) > maxOps {
 		return nil, errors.New("the kernel is too large to be compiled")
 	}
-	c := &compiler{analysis: analysis{Kernel: k}, heads: map[int32]*label{}, arrivals: map[int32]*label{}, exits: map[exit]*label{}}
+	c := &compiler{analysis: analysis{Kernel: k}, heads: make([]label, len(k.Ops)), arrivals: make([]label, len(k.Ops)), exits: map[exit]*label{}}
+	c.assembler.code = make([]byte, 0, 256*len(k.Ops))
 	c.code = &Code{
 		heads: fill(len(k.Ops), -1), sections: fill(len(k.Ops), -1), views: fill(len(k.Ops), -1), live: make([][]Value, len(k.Ops)+1), full: make([]bool, len(k.Ops)), left: make([]bool, len(k.Ops)),
 	}
 	c.wanted, c.narrow = k.Listed, k.Narrow || !supported.wide
+	c.begin()
+	c.registers.uses = newTable[uses](&c.slots)
+	c.section.seen = newTable[uint8](&c.slots)
 	c.findNeeded()
 	c.findKinds()
+	c.findLoops()
 	c.purpose(-1, "lanes that waited join")
 	c.routines()
 	c.chained = k.Chained && c.startsFresh()
@@ -113,7 +118,9 @@ func Compile(k *Kernel) (code *Code, err error) {
 	}
 	c.walk(c.instruction)
 	for i := 0; i < len(c.order); i++ {
-		c.purpose(c.order[i].at, "return: "+c.order[i].reason.String())
+		if c.wanted {
+			c.purpose(c.order[i].at, "return: "+c.order[i].reason.String())
+		}
 		c.leave(c.order[i])
 	}
 	for _, e := range c.entries {
@@ -171,12 +178,7 @@ func (c *compiler) store32(offset int, v uint32) {
 }
 
 // head returns the label of a basic block.
-func (c *compiler) head(pc int32) *label {
-	if c.heads[pc] == nil {
-		c.heads[pc] = &label{}
-	}
-	return c.heads[pc]
-}
+func (c *compiler) head(pc int32) *label { return &c.heads[pc] }
 
 // enter emits an entry: it loads the fixed registers from the frame and jumps to a
 // label. No lanes wait at first.
@@ -259,7 +261,7 @@ func (c *compiler) beginBlock(pc int32) {
 func (c *compiler) needsFull(pc int32) bool {
 	for i := pc; i <= c.Ops[pc].End; i++ {
 		for _, r := range c.Ops[i].Writes {
-			if r.Class != Predicate && c.isCarried(r) && c.carried[r].Form != Vector {
+			if r.Class != Predicate && c.isCarried(r) && c.kinds.at(r).Form != Vector {
 				return true
 			}
 		}
@@ -403,6 +405,7 @@ func (c *compiler) routines() {
 	c.evex(coding{1, 2, 1, 0x26}, ymm, 5, 0, inReg(0), masked{}) // vptestmw: chunks that have lanes
 	c.vex(coding{0, 1, 0, 0x93}, false, rax, 0, inReg(5))        // kmovw
 	c.legacy(true, opStore, rax, at(regFrame, offActiveChunks))
+	c.activeLanes()
 	c.set(rax, 0)
 	c.vex(vptest, true, 0, 0, at(regFrame, offLive))
 	c.plain("setb al", 0x0f, 0x92, 0xc0)
@@ -415,6 +418,17 @@ func (c *compiler) routines() {
 	}
 	c.legacy(true, opStore, rax, at(regFrame, offLanes))
 	c.plain("jmp rdx", 0xff, 0xe2)
+}
+
+// activeLanes computes FirstLane and LastLane from the active chunks in rax.
+func (c *compiler) activeLanes() {
+	c.legacy(true, []byte{0x0f, 0xbc}, rcx, inReg(rax)) // bsf
+	c.legacy(true, []byte{0x0f, 0xbd}, rsi, inReg(rax)) // bsr
+	c.shift(true, 4, rcx, 4)
+	c.shift(true, 4, rsi, 4)
+	c.immediate(true, 0, inReg(rsi), 15)
+	c.legacy(true, opStore, rcx, at(regFrame, offFirstLane))
+	c.legacy(true, opStore, rsi, at(regFrame, offLastLane))
 }
 
 // goTo emits the way to another basic block. A jump back counts a round of a loop,
@@ -435,12 +449,7 @@ func (c *compiler) goTo(next int32) {
 }
 
 // arrival returns the label to which other basic blocks jump to come to this one.
-func (c *compiler) arrival(pc int32) *label {
-	if c.arrivals[pc] == nil {
-		c.arrivals[pc] = &label{}
-	}
-	return c.arrivals[pc]
-}
+func (c *compiler) arrival(pc int32) *label { return &c.arrivals[pc] }
 
 // arrive emits what happens between two basic blocks: lanes that wait at the second
 // one join, and the code returns if another group has its turn (Bound).
@@ -462,21 +471,29 @@ func (c *compiler) arrive(pc int32) {
 // whatever their order in the kernel; add opens a new section where that would
 // change the result.
 type section struct {
-	start   int32
-	before  []Value      // live registers at its start
-	scalar  []*step      // done before the loop; vector ones that check are here as well
-	vector  []*step      // done in the loop
-	read    map[Ref]bool // before any instruction of the section wrote it
-	written map[Ref]bool
-	looked  map[Ref]bool // read by the loop
-	touched map[Ref]bool // written by the loop
-	spoilt  bool         // a scalar instruction has overwritten a register that the section has read
-	stores  bool         // the loop stores to memory
+	start  int32
+	before []Value      // live registers at its start
+	scalar []*step      // done before the loop; vector ones that check are here as well
+	vector []*step      // done in the loop
+	seen   table[uint8] // how the section uses a register: read and so on
+	spoilt bool         // a scalar instruction has overwritten a register that the section has read
+	stores bool         // the loop stores to memory
+	linear int          // accesses of the loop that use one of the frame's Pointers
 }
+
+// How a section uses a register.
+const (
+	isRead    = 1 << iota // before any instruction of the section wrote it
+	isWritten             // by any of its instructions
+	isLooked              // read by the loop
+	isTouched             // written by the loop
+)
 
 // open begins a section.
 func (c *compiler) open(pc int32, atHand bool) {
-	c.section = section{start: pc, read: map[Ref]bool{}, written: map[Ref]bool{}, looked: map[Ref]bool{}, touched: map[Ref]bool{}}
+	old := &c.section
+	old.seen.clear()
+	c.section = section{start: pc, seen: old.seen, scalar: old.scalar[:0], vector: old.vector[:0]}
 	c.section.before = c.values(pc, atHand)
 }
 
@@ -492,38 +509,43 @@ func (c *compiler) add(s *step) {
 	fresh := false
 	if scalar {
 		for _, r := range s.Writes {
-			fresh = fresh || c.looked[r] || c.touched[r]
+			fresh = fresh || *c.seen.at(r)&(isLooked|isTouched) != 0
 		}
 		fresh = fresh || s.Name == "ld" && c.stores
 	} else {
 		// Checks read addresses from memory, before the loop has written them.
-		fresh = s.isMemory() && s.sources[0].Form == Vector && c.touched[s.Op.Sources[0]]
+		fresh = s.isMemory() && s.sources[0].Form == Vector && *c.seen.at(s.Op.Sources[0])&isTouched != 0
 	}
-	fresh = fresh || s.checks() && c.spoilt
+	fresh = fresh || s.checks() && c.spoilt || c.linear == maxPointers && s.isLinear()
 	if fresh {
 		c.flush(s.index)
 		c.open(s.index, true)
 	}
 	for _, r := range s.Reads {
-		if !c.written[r] {
-			c.read[r] = true
+		if seen := c.seen.at(r); *seen&isWritten == 0 {
+			*seen |= isRead
 		}
 	}
 	for _, r := range s.Writes {
-		c.spoilt = c.spoilt || scalar && c.read[r]
-		c.written[r] = true
+		seen := c.seen.at(r)
+		c.spoilt = c.spoilt || scalar && *seen&isRead != 0
+		*seen |= isWritten
 	}
 	if scalar {
 		c.section.scalar = append(c.section.scalar, s)
 		return
 	}
 	for _, r := range s.Reads {
-		c.looked[r] = true
+		*c.seen.at(r) |= isLooked
 	}
 	for _, r := range s.Writes {
-		c.touched[r] = true
+		*c.seen.at(r) |= isTouched
 	}
 	c.stores = c.stores || s.Name == "st"
+	if s.isLinear() {
+		s.pointer = c.linear
+		c.linear++
+	}
 	c.section.vector = append(c.section.vector, s)
 	if s.checks() { // before the loop
 		c.section.scalar = append(c.section.scalar, s)
@@ -540,13 +562,16 @@ func (s *step) scalar() bool {
 
 func (s *step) isMemory() bool { return s.Name == "ld" || s.Name == "st" }
 
+// isLinear says whether an instruction accesses memory at a linear address.
+func (s *step) isLinear() bool { return s.isMemory() && s.sources[0].Form == Linear }
+
 // checks says whether an instruction has a check, which may fail.
 func (s *step) checks() bool { return s.isMemory() || s.widens() }
 
-// widens says whether an instruction extends a register with a stride to 64 bits:
-// then the register must not wrap around along a chunk.
+// widens says whether an instruction extends a register with a stride to 64 bits, once
+// for all lanes: then the register must not wrap around along a chunk, or the gang.
 func (s *step) widens() bool {
-	if s.kind.Form != Chunked {
+	if s.kind.Form == Vector {
 		return false
 	}
 	switch s.Name {

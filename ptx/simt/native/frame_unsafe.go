@@ -26,6 +26,9 @@ type Wait struct {
 // the code returns and the caller makes groups of them.
 const maxWaits = 4
 
+// maxPointers is how many accesses at linear addresses a section may have.
+const maxPointers = 32
+
 // Waiting returns the sets of lanes that wait, after compiled code has returned.
 func (f *Frame) Waiting() []Wait {
 	return f.Waits[1 : 1+(f.Top-uint64(offWaits))/uint64(waitBytes)]
@@ -41,28 +44,29 @@ const InCode = 1 << 31
 // Frame is what compiled code works on. The caller fills it in before each Run. The
 // offsets of its fields are part of the code. Only the gang's worker uses it.
 type Frame struct {
-	virtual [34][64]byte // scratch of code for AVX2, as masks and saved are
-
 	Values32, Values64 unsafe.Pointer // a value a lane; Pitch of them a register
 	Bases32, Bases64   unsafe.Pointer // a value a chunk; ChunkPitch of them a register
 	Forms32, Forms64   unsafe.Pointer // a structure a register, of which base is the last field
 	Predicates         unsafe.Pointer // 32 bytes a register
 	Views              *View
 	Shared             unsafe.Pointer
-	SharedSize         uint64             // of a block
-	SharedOffset       [ChunkPitch]uint64 // of each chunk's block from Shared
-	Mask               [4]uint64          // lanes that run
-	ActiveChunks       uint64             // chunks with such lanes, a bit each
-	Chunks             uint64             // of the gang, rounded up to an even number
-	Budget             int64              // instructions that may still run
-	Spin, SpinLimit    int64              // rounds of loops so far; the code returns when they exceed the limit
-	WholeLimit         int64              // SpinLimit while no lanes wait
-	SplitLimit         int64              // while some do
-	Live               [4]uint64          // lanes that a basic block which needs all lanes needs
-	Full               uint64             // not zero if Mask has all of them
-	Barriers           uint64             // not zero if no other group or gang of the team can be missing at a barrier
-	Lanes, LaneOps     uint64             // lanes of Mask; instructions times lanes so far
-	Top                uint64             // where the last of Waits lies, from the begin of the frame
+	SharedSize         uint64              // of a block
+	Mask               [4]uint64           // lanes that run
+	ActiveChunks       uint64              // chunks with such lanes, a bit each
+	FirstLane          uint64              // the first lane of the first of them, and
+	LastLane           uint64              // the last lane of the last one
+	Pointers           [maxPointers]uint64 // scratch of the code: where lane 0 of an access at a linear address reaches
+	SharedOffset       [ChunkPitch]uint64  // of each chunk's block from Shared
+	Chunks             uint64              // of the gang, rounded up to an even number
+	Budget             int64               // instructions that may still run
+	Spin, SpinLimit    int64               // rounds of loops so far; the code returns when they exceed the limit
+	WholeLimit         int64               // SpinLimit while no lanes wait
+	SplitLimit         int64               // while some do
+	Live               [4]uint64           // lanes that a basic block which needs all lanes needs
+	Full               uint64              // not zero if Mask has all of them
+	Barriers           uint64              // not zero if no other group or gang of the team can be missing at a barrier
+	Lanes, LaneOps     uint64              // lanes of Mask; instructions times lanes so far
+	Top                uint64              // where the last of Waits lies, from the begin of the frame
 	Waits              [maxWaits + 1]Wait
 	// What code needs to begin the next block when all threads of one have ended.
 	Turns        *atomic.Uint64 // the next number of a block, for all workers; nil if the caller must begin blocks
@@ -74,14 +78,17 @@ type Frame struct {
 	TurnMask     [4]uint64 // Mask, ActiveChunks and Lanes at the begin of a block
 	TurnChunks   uint64
 	TurnLanes    uint64
+	Ahead        uint64 // how many threads of the grid lie between a block of this worker and its next one
 
 	Counts *Count  // of code that is Counted: one for each instruction of the kernel
 	Place  *uint32 // of such code: gets the first instruction of each section that begins, with InCode
 	At     uint32
 	Reason Reason
 	pc     uintptr // where to enter
-	masks  [8]uint64
-	saved  [2]uint64
+
+	virtual [34][64]byte // scratch of code for AVX2, as masks and saved are
+	masks   [8]uint64
+	saved   [2]uint64
 }
 
 const (
@@ -101,6 +108,9 @@ const (
 	offSharedOffset = int(unsafe.Offsetof(Frame{}.SharedOffset))
 	offMask         = int(unsafe.Offsetof(Frame{}.Mask))
 	offActiveChunks = int(unsafe.Offsetof(Frame{}.ActiveChunks))
+	offFirstLane    = int(unsafe.Offsetof(Frame{}.FirstLane))
+	offLastLane     = int(unsafe.Offsetof(Frame{}.LastLane))
+	offPointers     = int(unsafe.Offsetof(Frame{}.Pointers))
 	offChunks       = int(unsafe.Offsetof(Frame{}.Chunks))
 	offBudget       = int(unsafe.Offsetof(Frame{}.Budget))
 	offSpin         = int(unsafe.Offsetof(Frame{}.Spin))
@@ -124,6 +134,7 @@ const (
 	offTurnMask     = int(unsafe.Offsetof(Frame{}.TurnMask))
 	offTurnChunks   = int(unsafe.Offsetof(Frame{}.TurnChunks))
 	offTurnLanes    = int(unsafe.Offsetof(Frame{}.TurnLanes))
+	offAhead        = int(unsafe.Offsetof(Frame{}.Ahead))
 	offCounts       = int(unsafe.Offsetof(Frame{}.Counts))
 	offPlace        = int(unsafe.Offsetof(Frame{}.Place))
 	offAt           = int(unsafe.Offsetof(Frame{}.At))

@@ -103,11 +103,12 @@ var shortNames = map[coding]mnemonic{
 var generalNames = map[string]string{
 	"\x8b": "mov", "\x89": "mov", "\x03": "add", "\x2b": "sub", "\x23": "and", "\x0b": "or", "\x33": "xor", "\x3b": "cmp", "\x01": "add", "\x85": "test",
 	"\x0f\xaf": "imul", "\x0f\xc1": "xadd", "\x69": "imul", "\x8d": "lea", "\x63": "movsxd", "\x0f\xb6": "movzx", "\x0f\xb7": "movzx", "\x0f\xbe": "movsx", "\x0f\xbf": "movsx", "\x0f\xb8": "popcnt",
-	"\x81": "add or adc sbb and sub xor cmp", "\xc1": "rol ror rcl rcr shl shr sal sar", "\xf7": "test test not neg mul imul div idiv", "\xc7": "mov",
+	"\x81": "add or adc sbb and sub xor cmp", "\x83": "add or adc sbb and sub xor cmp", "\x0f\xbc": "bsf", "\x0f\xbd": "bsr", "\x0f\x18": "prefetchnta prefetcht0",
+	"\xc1": "rol ror rcl rcr shl shr sal sar", "\xf7": "test test not neg mul imul div idiv", "\xc7": "mov",
 }
 
 // grouped are the opcodes whose reg is no operand.
-var grouped = map[string]bool{"\x81": true, "\xc1": true, "\xf7": true, "\xc7": true}
+var grouped = map[string]bool{"\x81": true, "\x83": true, "\x0f\x18": true, "\xc1": true, "\xf7": true, "\xc7": true}
 
 var (
 	names64    = strings.Fields("rax rcx rdx rbx rsp rbp rsi rdi r8 r9 r10 r11 r12 r13 r14 r15")

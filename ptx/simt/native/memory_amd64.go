@@ -2,7 +2,10 @@
 
 package native
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math/bits"
+)
 
 // Loads and stores. The code before the loop checks bounds and alignment of all
 // active lanes; the loop then accesses memory without a check. The check of global
@@ -56,6 +59,8 @@ func (c *compiler) checkMemory(s *step) {
 			c.legacy(false, []byte{0xf7}, 0, inReg(rdi), binary.LittleEndian.AppendUint32(nil, uint32(n-1))...) // test
 			c.jumpIf(ccNotEqual, c.failed())
 		}
+	case Linear:
+		c.checkEnds(s)
 	case Chunked:
 		c.bounds(s, min(0, 15*k.Stride), max(k.Stride, -k.Stride)*15+n)
 		c.checkChunks(r, n)
@@ -63,6 +68,32 @@ func (c *compiler) checkMemory(s *step) {
 		c.bounds(s, 0, n)
 		c.checkLanes(s, r, n)
 	}
+}
+
+// checkEnds checks an access at a linear address: if the first and the last active lane
+// are within the view, all between are. It stores where lane 0 reaches in the frame, for
+// the loop. There is one block in a gang with linear registers, and so one shared memory.
+func (c *compiler) checkEnds(s *step) {
+	r, k, n := s.Op.Sources[0], s.sources[0], s.bytesOf()
+	c.bounds(s, 0, n)
+	c.legacy(true, opAdd, rdi, home(r))
+	for i, lane := range [...]int{offFirstLane, offLastLane} {
+		end := [...]int{rcx, rsi}[i]
+		c.timesStride(true, end, lane, k)
+		c.legacy(true, opAdd, end, inReg(rdi))
+		c.legacy(true, opCmp, end, inReg(rax))
+		c.jumpIf(ccAbove, c.failed())
+	}
+	if n > 1 { // strides are multiples of n
+		c.legacy(false, []byte{0xf7}, 0, inReg(rdi), binary.LittleEndian.AppendUint32(nil, uint32(n-1))...) // test
+		c.jumpIf(ccNotEqual, c.failed())
+	}
+	if s.Space == Global {
+		c.legacy(true, opAdd, rdi, at(rdx, 16))
+	} else {
+		c.legacy(true, opAdd, rdi, at(regFrame, offShared))
+	}
+	c.legacy(true, opStore, rdi, at(regFrame, offPointers+8*s.pointer))
 }
 
 // checkChunks compares the offsets of all active chunks.
@@ -126,7 +157,7 @@ func (c *compiler) loadUniform(s *step) {
 		}
 		k := Kind{Form: Uniform}
 		if c.isCarried(r) {
-			k = c.carried[r]
+			k = c.kindOf(r)
 		}
 		c.setUniform(r, k)
 	}
@@ -155,14 +186,14 @@ func (c *compiler) supportedAccess(s *step) bool {
 	if s.Size == 8 && class != Bits64 || s.Size < 8 && class != Bits32 {
 		return false
 	}
-	if k.Form == Chunked && k.Stride%s.bytesOf() != 0 {
+	if k.Form != Vector && k.Stride%s.bytesOf() != 0 {
 		return false
 	}
 	if s.Size >= 4 {
 		return true
 	}
 	// Bytes and halves have no gather.
-	return len(s.Elements) == 1 && (k.Form == Uniform && s.scalar() || k.Form == Chunked && k.Stride == int64(s.Size))
+	return len(s.Elements) == 1 && (k.Form == Uniform && s.scalar() || k.Form != Vector && k.Stride == int64(s.Size))
 }
 
 // pointers computes, in rax and rdi, the addresses to which the lanes of the round's
@@ -170,6 +201,11 @@ func (c *compiler) supportedAccess(s *step) bool {
 // included.
 func (c *compiler) pointers(s *step) {
 	r, k := s.Op.Sources[0], s.sources[0]
+	if k.Form == Linear {
+		c.linearPointer(s)
+		c.prefetch(s)
+		return
+	}
 	if s.Space == Global {
 		c.view(s)
 		c.legacy(true, opMov, rax, at(rdx, 16))
@@ -191,21 +227,57 @@ func (c *compiler) pointers(s *step) {
 	}
 }
 
+// linearPointer computes, in rax, the address that the round's first lane accesses,
+// without Imm, which checkEnds has included in the pointer.
+func (c *compiler) linearPointer(s *step) {
+	c.legacy(true, opMov, rax, at(regFrame, offPointers+8*s.pointer))
+	if scale := bits.TrailingZeros64(uint64(s.sources[0].Stride)) - 2; scale >= 0 && scale <= 3 && s.sources[0].Stride == 4<<scale {
+		c.legacy(true, opLea, rax, indexed(rax, regLane, uint8(scale), 0))
+		return
+	}
+	c.legacy(true, []byte{0x69}, rdi, inReg(regChunk), binary.LittleEndian.AppendUint32(nil, uint32(16*s.sources[0].Stride))...) // imul
+	c.legacy(true, opAdd, rax, inReg(rdi))
+}
+
+// prefetch asks for what the same lanes of the worker's next block will load, if blocks
+// go through memory one behind the other. The processor itself sees less: it prefetches
+// within a page, and learns each stream anew. In a loop the next block is far away.
+func (c *compiler) prefetch(s *step) {
+	n := s.bytesOf()
+	if !c.chained || s.Name != "ld" || s.Space != Global || s.sources[0].Stride != n || n < 4 || c.inLoop[s.index] {
+		return
+	}
+	c.timesStride(true, rdi, offAhead, s.sources[0])
+	for line := range int(n) / 2 {
+		c.legacy(false, []byte{0x0f, 0x18}, 1, indexed(rax, rdi, 0, line*64)) // prefetcht0
+	}
+}
+
 // strides is the constant vector of 16 lane numbers times a stride.
-func (c *compiler) strides(stride int64) place {
-	var b []byte
+func (c *compiler) strides(stride int64) place { return c.stridesFrom(0, stride) }
+
+// stridesFrom is strides of the lanes from a first one on.
+func (c *compiler) stridesFrom(first int, stride int64) place {
+	b := make([]byte, 0, 64)
 	for l := range int64(16) {
-		b = binary.LittleEndian.AppendUint32(b, uint32(l*stride))
+		b = binary.LittleEndian.AppendUint32(b, uint32((int64(first)+l)*stride))
 	}
 	return c.constant(b)
 }
 
-// chunkBase is the register in which pointers has put the address of a part's chunk.
-func chunkBase(part, parts int) int {
-	if part < parts/2 {
-		return rax
+// chunkBase returns the register in which pointers has put the address of a part's
+// chunk, and what to add to it for an element of a lane.
+func (s *step) chunkBase(part, parts, element int) (base, offset int) {
+	offset = int(s.Imm) + element*s.Size
+	switch {
+	case s.sources[0].Form == Linear && part < parts/2:
+		return rax, element * s.Size
+	case s.sources[0].Form == Linear:
+		return rax, element*s.Size + int(16*s.sources[0].Stride)
+	case part < parts/2:
+		return rax, offset
 	}
-	return rdi
+	return rdi, offset
 }
 
 // loadVector emits a load in the loop.
@@ -219,20 +291,19 @@ func (c *compiler) loadVector(s *step) {
 	c.pointers(s)
 	for e, r := range s.Elements {
 		d := c.fresh(r)
-		offset := int(s.Imm) + e*s.Size
 		if r.Class == Bits64 {
-			c.load64(s, d, addresses, guard, offset)
+			c.load64(s, d, addresses, guard, e)
 		} else {
-			c.load32(s, d, addresses, guard, offset)
+			c.load32(s, d, addresses, guard, e)
 		}
 		c.settle(s, r, d)
 	}
 }
 
-func (c *compiler) load32(s *step, d, addresses []int, guard uint8, offset int) {
+func (c *compiler) load32(s *step, d, addresses []int, guard uint8, element int) {
 	k := s.sources[0]
 	for part, reg := range d {
-		base := chunkBase(part, 2)
+		base, offset := s.chunkBase(part, 2, element)
 		switch {
 		case k.Form == Vector && s.Space == Shared:
 			// The check has found all active addresses within a block's shared memory, so
@@ -272,10 +343,10 @@ func (c *compiler) load32(s *step, d, addresses []int, guard uint8, offset int) 
 	}
 }
 
-func (c *compiler) load64(s *step, d, addresses []int, guard uint8, offset int) {
+func (c *compiler) load64(s *step, d, addresses []int, guard uint8, element int) {
 	k := s.sources[0]
 	for part, reg := range d {
-		base := chunkBase(part, 4)
+		base, offset := s.chunkBase(part, 4, element)
 		m := c.quarter(guard, part)
 		switch {
 		case k.Form == Vector:
@@ -306,19 +377,18 @@ func (c *compiler) storeVector(s *step) {
 		if e == 0 {
 			c.pointers(s)
 		}
-		offset := int(s.Imm) + e*s.Size
 		if r.Class == Bits64 {
-			c.store64(s, v, addresses, guard, offset)
+			c.store64(s, v, addresses, guard, e)
 		} else {
-			c.storeOf32(s, v, addresses, guard, offset)
+			c.storeOf32(s, v, addresses, guard, e)
 		}
 	}
 }
 
-func (c *compiler) storeOf32(s *step, v, addresses []int, guard uint8, offset int) {
+func (c *compiler) storeOf32(s *step, v, addresses []int, guard uint8, element int) {
 	k := s.sources[0]
 	for part, reg := range v {
-		base := chunkBase(part, 2)
+		base, offset := s.chunkBase(part, 2, element)
 		switch {
 		case k.Form == Vector:
 			for half := range 2 {
@@ -336,7 +406,7 @@ func (c *compiler) storeOf32(s *step, v, addresses []int, guard uint8, offset in
 				op.op = 0x33
 			}
 			c.evex(op, zmm, reg, 0, at(base, offset), masked{k: c.half(guard, part)})
-		case k.Form == Chunked && k.Stride == 4:
+		case k.Form != Vector && k.Stride == 4:
 			c.evex(vstore32, zmm, reg, 0, at(base, offset), masked{k: c.half(guard, part)})
 		default: // also if all lanes store to one place: a scatter writes in order, so the last lane wins
 			stride := k.Stride
@@ -347,16 +417,16 @@ func (c *compiler) storeOf32(s *step, v, addresses []int, guard uint8, offset in
 	}
 }
 
-func (c *compiler) store64(s *step, v, addresses []int, guard uint8, offset int) {
+func (c *compiler) store64(s *step, v, addresses []int, guard uint8, element int) {
 	k := s.sources[0]
 	for part, reg := range v {
-		base := chunkBase(part, 4)
+		base, offset := s.chunkBase(part, 4, element)
 		m := c.quarter(guard, part)
 		switch {
 		case k.Form == Vector:
 			c.vex(coding{0, 1, 0, 0x90}, false, 7, 0, inReg(int(m)))
 			c.evex(coding{1, 2, 1, 0xa1}, zmm, reg, 0, vectorIndexed(base, addresses[part], 0, offset), masked{k: 7})
-		case k.Form == Chunked && k.Stride == 8:
+		case k.Form != Vector && k.Stride == 8:
 			c.evex(vstore64, zmm, reg, 0, at(base, offset+part%2*64), masked{k: m})
 		default:
 			c.evex(vload32, zmm, zmmT0, 0, c.strides(k.Stride), masked{})

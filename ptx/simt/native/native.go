@@ -18,8 +18,8 @@
 // its begin, and reports the fault if there is one.
 //
 // Every register has a kind while compiled code runs (see Kind): one value for all
-// lanes, one base for each chunk of 16 lanes with a constant stride, or one value
-// for each lane. These are the interpreter's own forms. The compiler guesses the
+// lanes, one base for the gang or one for each chunk of 16 lanes, with a constant
+// stride, or one value for each lane. These are the interpreter's own forms. The compiler guesses the
 // kinds from those of the constants; where control flow proves a guess wrong,
 // package simt compiles the kernel again without it.
 //
@@ -64,6 +64,7 @@ type Form uint8
 const (
 	unknown Form = iota
 	Uniform      // one value: the base of its form
+	Linear       // the base of its form, plus the lane times Stride, which is not 0
 	Chunked      // a base a chunk of 16 lanes, plus the lane in the chunk times Stride
 	Vector       // a value a lane
 )
@@ -150,8 +151,10 @@ type Kernel struct {
 	Listed    bool                    // Code.Listing is wanted
 	Counted   bool                    // Frame.Counts and Frame.Place are wanted
 
-	// Guesses that proved wrong: registers that are not uniform or chunked, and
-	// basic blocks, by their first instruction, that ran without all live lanes.
+	// Guesses that proved wrong: registers that are not linear, but may be chunked;
+	// registers that are not uniform or chunked either; and basic blocks, by their
+	// first instruction, that ran without all live lanes.
+	Uneven    map[Ref]bool
 	Irregular map[Ref]bool
 	Diverged  map[int32]bool
 }

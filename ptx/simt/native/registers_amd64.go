@@ -2,7 +2,10 @@
 
 package native
 
-import "slices"
+import (
+	"encoding/binary"
+	"slices"
+)
 
 // The vector registers within a section's loop. The 32 lanes of a round take two of
 // them for a 32-bit value, four for a 64-bit one. A value for which there is no room
@@ -22,30 +25,46 @@ type event struct {
 	written bool
 }
 
+// uses is what is known of a register during a loop.
+type uses struct {
+	held   *held // nil if it is not in vector registers
+	events []event
+	past   int // how many of events lie before the current position
+	lastly int // position at which the loop writes the register last
+}
+
 type registers struct {
-	inUse  map[Ref]*held
+	uses   table[uses]
 	taken  [valueRegs]bool
-	events map[Ref][]event // uses in order; nextUse drops those that are past
-	at     int             // position of the current instruction in the loop
-	ending int32           // the instruction behind the section
-	lastly map[Ref]int     // position at which the loop writes a register last
+	at     int   // position of the current instruction in the loop
+	ending int32 // the instruction behind the section
+	spare  []int // from which allocate takes its results
 }
 
 // loop emits the instructions that are done for the lanes of each warp.
 func (c *compiler) loop(steps []*step, behind int32) {
-	c.registers = registers{inUse: map[Ref]*held{}, events: map[Ref][]event{}, ending: behind, lastly: map[Ref]int{}}
+	c.registers = registers{uses: c.registers.uses, spare: c.spare, ending: behind}
+	for _, row := range c.registers.uses {
+		for i := range row {
+			row[i] = uses{events: row[i].events[:0]}
+		}
+	}
+	note := func(r Ref, at int, written bool) *uses {
+		u := c.of(r)
+		u.events = append(u.events, event{at, written})
+		return u
+	}
 	for i, s := range steps {
 		for _, r := range s.Reads {
-			c.events[r] = append(c.events[r], event{i, false})
+			note(r, i, false)
 		}
 		if s.Guard >= 0 {
 			for _, r := range s.Writes {
-				c.events[r] = append(c.events[r], event{i, false})
+				note(r, i, false)
 			}
 		}
 		for _, r := range s.Writes {
-			c.events[r] = append(c.events[r], event{i, true})
-			c.lastly[r] = i
+			note(r, i, true).lastly = i
 		}
 	}
 	for i, s := range steps {
@@ -160,20 +179,26 @@ func unbroadcast(p place) place {
 // nextUse returns where the loop reads a register next, behind the current position;
 // -1 if it writes it first, or never uses it again.
 func (c *compiler) nextUse(r Ref) int {
-	list := c.events[r]
-	for len(list) > 0 && list[0].at <= c.at {
-		list = list[1:]
+	u := c.of(r)
+	for u.past < len(u.events) && u.events[u.past].at <= c.at {
+		u.past++
 	}
-	c.events[r] = list
-	if len(list) == 0 || list[0].written {
+	if u.past == len(u.events) || u.events[u.past].written {
 		return -1
 	}
-	return list[0].at
+	return u.events[u.past].at
 }
+
+// of returns what is known of a register.
+func (c *compiler) of(r Ref) *uses { return c.registers.uses.at(r) }
 
 // allocate finds n vector registers. If too few are free it evicts values.
 func (c *compiler) allocate(n int) []int {
-	var regs []int
+	if len(c.spare) < n {
+		c.spare = make([]int, 1024)
+	}
+	regs := c.spare[:0:n]
+	c.spare = c.spare[n:]
 	for r := 0; r < valueRegs && len(regs) < n; r++ {
 		if !c.taken[r] {
 			c.taken[r] = true
@@ -212,9 +237,13 @@ func (c *compiler) evict() {
 // sorted returns what is held in a fixed order, so that a kernel always becomes the
 // same code.
 func (c *compiler) sorted() []*held {
-	list := make([]*held, 0, len(c.inUse))
-	for _, h := range c.inUse {
-		list = append(list, h)
+	var list []*held
+	for _, row := range c.registers.uses {
+		for i := range row {
+			if h := row[i].held; h != nil {
+				list = append(list, h)
+			}
+		}
 	}
 	slices.SortFunc(list, func(x, y *held) int { return x.regs[0] - y.regs[0] })
 	return list
@@ -224,7 +253,7 @@ func (c *compiler) drop(h *held) {
 	for _, r := range h.regs {
 		c.taken[r] = false
 	}
-	delete(c.inUse, h.ref)
+	c.of(h.ref).held = nil
 }
 
 // spill stores a value's active lanes at its place.
@@ -243,7 +272,7 @@ func (c *compiler) spill(h *held) {
 // again. settle has stored what is live behind the loop.
 func (c *compiler) release(refs []Ref) {
 	for _, r := range refs {
-		if h := c.inUse[r]; h != nil && c.nextUse(r) < 0 {
+		if h := c.of(r).held; h != nil && c.nextUse(r) < 0 {
 			c.drop(h)
 		}
 	}
@@ -251,13 +280,13 @@ func (c *compiler) release(refs []Ref) {
 
 // get returns the vector registers that hold a source.
 func (c *compiler) get(r Ref, k Kind) []int {
-	if h := c.inUse[r]; h != nil {
+	if h := c.of(r).held; h != nil {
 		h.last = c.at
 		return h.regs
 	}
 	h := &held{ref: r, last: c.at}
 	h.regs = c.allocate(parts(r.Class))
-	c.inUse[r] = h
+	c.of(r).held = h
 	load, one := vload32, vpbroadcastd
 	if r.Class == Bits64 {
 		load, one = vload64, vpbroadcastq
@@ -270,7 +299,7 @@ func (c *compiler) get(r Ref, k Kind) []int {
 			} else {
 				c.evex(vload64, zmm, reg, 0, inReg(h.regs[0]), masked{})
 			}
-		case Chunked:
+		case Linear, Chunked:
 			c.expand(r, k, part, reg)
 		default:
 			c.evex(load, zmm, reg, 0, lanes(r, part), masked{})
@@ -279,8 +308,20 @@ func (c *compiler) get(r Ref, k Kind) []int {
 	return h.regs
 }
 
-// expand computes the lanes of a chunked register.
+// expand computes the lanes of a linear or chunked register. It may use rdx.
 func (c *compiler) expand(r Ref, k Kind, part, reg int) {
+	if k.Form == Linear {
+		c.legacy(true, []byte{0x69}, rdx, inReg(regChunk), binary.LittleEndian.AppendUint32(nil, uint32(16*k.Stride))...) // imul
+		c.legacy(r.Class == Bits64, opAdd, rdx, home(r))
+		if r.Class == Bits32 {
+			c.evex(fromGPR32, zmm, reg, 0, inReg(rdx), masked{})
+			c.evex(vpaddd, zmm, reg, reg, c.stridesFrom(16*part, k.Stride), masked{})
+		} else {
+			c.evex(fromGPR64, zmm, reg, 0, inReg(rdx), masked{})
+			c.evex(vpaddq, zmm, reg, reg, c.strides64(k.Stride, part), masked{})
+		}
+		return
+	}
 	if r.Class == Bits32 {
 		c.evex(vpbroadcastd, zmm, reg, 0, indexed(regBases32, regChunk, 2, int(r.Slot)*ChunkPitch*4+part*4), masked{})
 		if k.Stride != 0 {
@@ -297,7 +338,7 @@ func (c *compiler) expand(r Ref, k Kind, part, reg int) {
 // operand returns a part of a source as the last operand of an instruction: in a
 // register, or in memory if loading it into a register would not pay.
 func (c *compiler) operand(r Ref, k Kind, part int) place {
-	if h := c.inUse[r]; h == nil {
+	if c.of(r).held == nil {
 		switch {
 		case k.Form == Uniform:
 			p := home(r)
@@ -328,12 +369,12 @@ func (c *compiler) settle(s *step, r Ref, d []int) {
 			c.evex(blend, zmm, reg, old[part], inReg(reg), masked{k: c.partMask(guard, r.Class, part)})
 		}
 	}
-	if h := c.inUse[r]; h != nil {
+	if h := c.of(r).held; h != nil {
 		c.drop(h)
 	}
 	h := &held{ref: r, regs: d, dirty: true, last: c.at}
-	c.inUse[r] = h
-	if c.lastly[r] == c.at && c.isNeeded(r, c.ending) {
+	c.of(r).held = h
+	if c.of(r).lastly == c.at && c.isNeeded(r, c.ending) {
 		c.spill(h)
 	}
 }

@@ -2,7 +2,11 @@
 
 package native
 
-import "strings"
+import (
+	"encoding/binary"
+	"slices"
+	"strings"
+)
 
 // What comes before a section's loop: instructions on uniform values, in general
 // registers; instructions on the bases of chunks, all 16 of a gang in one or two
@@ -38,46 +42,76 @@ func (c *compiler) prepare(s *step) {
 		if s.scalar() {
 			c.loadUniform(s)
 		}
-	case s.D.Class == Predicate && c.uniformSources(s):
+	case s.D.Class == Predicate && s.has(Uniform):
 		c.compareUniform(s)
+	case s.D.Class == Predicate && s.has(Uniform, Linear):
+		c.compareLinear(s)
 	case s.D.Class == Predicate:
-		c.compareChunked(s)
-	case c.uniformSources(s) && c.uniformly(s):
+		c.compareChunked(c.inChunks(s))
+	case s.has(Uniform, Linear) && c.uniformly(s):
 		uniformOps[s.Name](c, s)
 	default:
-		c.chunkedOp(s)
+		c.chunkedOp(c.inChunks(s))
 	}
 }
 
-func (c *compiler) uniformSources(s *step) bool {
+// has says whether all sources have one of these forms.
+func (s *step) has(forms ...Form) bool {
 	for _, k := range s.sources {
-		if k.Form != Uniform {
+		if !slices.Contains(forms, k.Form) {
 			return false
 		}
 	}
 	return true
 }
 
-// setUniform gives a register the value in rax: as its base if it is uniform, else
-// as the base of all chunks.
+// inChunks emits the bases of all chunks of linear sources, and returns the instruction
+// with these sources chunked. The arrays of a linear register hold nothing otherwise.
+func (c *compiler) inChunks(s *step) *step {
+	chunked := *s
+	chunked.sources = slices.Clone(s.sources)
+	for i, k := range s.sources {
+		if k.Form == Linear {
+			r := s.Op.Sources[i]
+			c.legacy(r.Class == Bits64, opMov, rax, home(r))
+			chunked.sources[i].Form = Chunked
+			c.setUniform(r, chunked.sources[i])
+		}
+	}
+	return &chunked
+}
+
+// setUniform gives a register the base in rax: as its base if it is uniform or
+// linear, else as that of the first chunk, from which those of the others follow.
 func (c *compiler) setUniform(r Ref, k Kind) {
-	switch {
-	case k.Form == Uniform:
+	if k.Form != Chunked {
 		c.legacy(r.Class == Bits64, opStore, rax, home(r))
-	case r.Class == Bits64:
-		c.evex(fromGPR64, zmm, zmmT0, 0, inReg(rax), masked{})
-		c.evex(vstore64, zmm, zmmT0, 0, bases(r, 0), masked{})
-		c.evex(vstore64, zmm, zmmT0, 0, bases(r, 1), masked{})
-	default:
-		c.evex(coding{1, 2, 0, 0x7c}, zmm, zmmT0, 0, inReg(rax), masked{})
+		return
+	}
+	if r.Class == Bits32 {
+		c.evex(fromGPR32, zmm, zmmT0, 0, inReg(rax), masked{})
+		if k.Stride != 0 {
+			c.evex(vpaddd, zmm, zmmT0, zmmT0, c.strides(16*k.Stride), masked{})
+		}
 		c.evex(vstore32, zmm, zmmT0, 0, bases(r, 0), masked{})
+		return
+	}
+	c.evex(fromGPR64, zmm, zmmT0, 0, inReg(rax), masked{})
+	for half := range 2 {
+		from := zmmT0
+		if k.Stride != 0 {
+			from = zmmT1
+			c.evex(vpaddq, zmm, from, zmmT0, c.strides64(16*k.Stride, half), masked{})
+		}
+		c.evex(vstore64, zmm, from, 0, bases(r, half), masked{})
 	}
 }
 
 func (s *step) wide() bool { return s.D.Class == Bits64 }
 
-// uniformOps are the instructions that are done on general registers where
-// all their sources are uniform.
+// uniformOps are the instructions that are done on general registers where all their
+// sources are uniform. Those that keep a stride are done so on the bases of linear
+// sources, too.
 var uniformOps map[string]func(*compiler, *step)
 
 func init() {
@@ -120,7 +154,7 @@ func uniformShift(which int) func(*compiler, *step) {
 		if s.wide() {
 			width = 64
 		}
-		by := uint64(uint32(c.Constants[s.Op.Sources[1]].Value))
+		by := uint64(uint32(c.given.at(s.Op.Sources[1]).Value))
 		c.legacy(s.wide(), opMov, rax, home(s.Op.Sources[0]))
 		switch {
 		case by < width:
@@ -135,11 +169,57 @@ func uniformShift(which int) func(*compiler, *step) {
 }
 
 func uniformExtend(opcode []byte) func(*compiler, *step) {
-	wide := &opcode[0] == &opMovsx[0]
 	return func(c *compiler, s *step) {
-		c.legacy(wide, opcode, rax, home(s.Op.Sources[0]))
+		c.extend(opcode, rax, s, 0)
 		c.setUniform(s.D, s.kind)
 	}
+}
+
+// extend gets the base of a 32-bit source, extended to 64 bits, into a register. A
+// linear source must not wrap around, as a signed or unsigned number, from the first
+// active lane to the last; the base is then the one that gives these lanes their
+// values.
+func (c *compiler) extend(opcode []byte, to int, s *step, source int) {
+	signed := &opcode[0] == &opMovsx[0]
+	r, k := s.Op.Sources[source], s.sources[source]
+	if k.Form != Linear {
+		c.legacy(signed, opcode, to, home(r))
+		return
+	}
+	c.ends(r, k, rcx, rdi)
+	c.legacy(false, opCmp, rdi, inReg(rcx))
+	c.jumpIf(descends(k, signed), c.failed())
+	c.legacy(signed, opcode, to, inReg(rcx))
+	c.timesStride(true, rcx, offFirstLane, k)
+	c.legacy(true, opSub, to, inReg(rcx))
+}
+
+// ends gets the values of a linear 32-bit register in the first and in the last active
+// lane.
+func (c *compiler) ends(r Ref, k Kind, first, last int) {
+	c.timesStride(false, first, offFirstLane, k)
+	c.timesStride(false, last, offLastLane, k)
+	c.legacy(false, opAdd, first, home(r))
+	c.legacy(false, opAdd, last, home(r))
+}
+
+// timesStride gets the lane at an offset of the frame, times a stride.
+func (c *compiler) timesStride(wide bool, to, lane int, k Kind) {
+	c.legacy(wide, []byte{0x69}, to, at(regFrame, lane), binary.LittleEndian.AppendUint32(nil, uint32(k.Stride))...) // imul
+}
+
+// descends is the condition under which the last lane, compared with the first, shows
+// that a register with a stride wraps around in between.
+func descends(k Kind, signed bool) uint8 {
+	switch {
+	case signed && k.Stride > 0:
+		return ccLess
+	case signed:
+		return ccGreater
+	case k.Stride > 0:
+		return ccBelow
+	}
+	return ccAbove
 }
 
 func uniformNarrow(c *compiler, s *step) {
@@ -148,10 +228,9 @@ func uniformNarrow(c *compiler, s *step) {
 }
 
 func uniformWide(opcode []byte) func(*compiler, *step) {
-	wide := &opcode[0] == &opMovsx[0]
 	return func(c *compiler, s *step) {
-		c.legacy(wide, opcode, rax, home(s.Op.Sources[0]))
-		c.legacy(wide, opcode, rdx, home(s.Op.Sources[1]))
+		c.extend(opcode, rax, s, 0)
+		c.extend(opcode, rdx, s, 1)
 		c.legacy(true, opMul, rax, inReg(rdx))
 		if len(s.Op.Sources) == 3 {
 			c.legacy(true, opAdd, rax, home(s.Op.Sources[2]))
@@ -188,16 +267,26 @@ func comparesRegular(s *step) bool {
 	return true
 }
 
+// conditionCode returns the condition of the processor for a comparison.
+func conditionCode(cmp string, signed bool) uint8 {
+	switch cmp {
+	case "eq":
+		return ccEqual
+	case "ne":
+		return ccNotEqual
+	}
+	cc := [...]uint8{ccBelow, ccBelowEqual, ccAbove, ccAboveEqual}
+	if signed {
+		cc = [...]uint8{ccLess, ccLessEqual, ccGreater, ccGreaterEqual}
+	}
+	return cc[slices.Index([]string{"lt", "le", "gt", "ge"}, cmp)]
+}
+
 // compareUniform compares uniform values: all lanes get one answer.
 func (c *compiler) compareUniform(s *step) {
 	cmp, signed, bits, _ := condition(s.Name)
 	wide := bits == "64"
-	cc := map[string]uint8{"eq": ccEqual, "ne": ccNotEqual, "lt": ccBelow, "le": ccBelowEqual, "gt": ccAbove, "ge": ccAboveEqual}[cmp]
-	if signed {
-		if other, ok := map[string]uint8{"lt": ccLess, "le": ccLessEqual, "gt": ccGreater, "ge": ccGreaterEqual}[cmp]; ok {
-			cc = other
-		}
-	}
+	cc := conditionCode(cmp, signed)
 	c.legacy(wide, opMov, rdx, home(s.Op.Sources[0]))
 	c.set(rax, 0)
 	c.legacy(wide, opCmp, rdx, home(s.Op.Sources[1]))
@@ -218,6 +307,46 @@ func (c *compiler) setAll(s *step) {
 		return
 	}
 	c.evex(coding{2, 1, 1, 0x7f}, ymm, zmmT0, 0, p, masked{})
+}
+
+// compareLinear compares uniform and linear registers, as compareChunked does, but by
+// the first and the last active lane of the gang.
+func (c *compiler) compareLinear(s *step) {
+	cmp, signed, bits, _ := condition(s.Name)
+	op, how, _ := comparison(s.Name)
+	var mixed, done label
+	if bits == "32" && cmp != "eq" && cmp != "ne" {
+		first, last := [...]int{rax, rdx}, [...]int{rcx, rsi}
+		for i, r := range s.Op.Sources {
+			k := s.sources[i]
+			if k.Form == Uniform {
+				c.legacy(false, opMov, first[i], home(r))
+				last[i] = first[i]
+				continue
+			}
+			c.ends(r, k, first[i], last[i])
+			c.legacy(false, opCmp, last[i], inReg(first[i]))
+			c.jumpIf(descends(k, signed), &mixed)
+		}
+		cc := conditionCode(cmp, signed)
+		var some label
+		c.legacy(false, opCmp, first[0], inReg(first[1]))
+		c.jumpIf(cc, &some)
+		c.legacy(false, opCmp, last[0], inReg(last[1]))
+		c.jumpIf(cc, &mixed)
+		c.set(rax, 0)
+		c.setAll(s)
+		c.jump(&done)
+		c.bind(&some)
+		c.legacy(false, opCmp, last[0], inReg(last[1]))
+		c.jumpIf(cc^1, &mixed)                                              // the opposite
+		c.legacy(true, []byte{0xc7}, 0, inReg(rax), 0xff, 0xff, 0xff, 0xff) // mov rax, -1
+		c.setAll(s)
+		c.jump(&done)
+		c.bind(&mixed)
+	}
+	c.rounds(func() { c.compareLanes(s, op, how) })
+	c.bind(&done)
 }
 
 // compareChunked compares chunked registers. For an order of 32-bit numbers it first
@@ -280,7 +409,7 @@ func (c *compiler) compareLanes(s *step, op coding, how byte) {
 	for part := range parts(class) {
 		for i, r := range s.Op.Sources {
 			k := s.sources[i]
-			if k.Form == Chunked {
+			if k.Form != Uniform {
 				c.expand(r, k, part, zmmT0+i)
 				continue
 			}
@@ -313,6 +442,7 @@ var (
 	vpmovqd      = coding{2, 2, 0, 0x35}
 	vpbroadcastd = coding{1, 2, 0, 0x58}
 	vpbroadcastq = coding{1, 2, 1, 0x59}
+	fromGPR32    = coding{1, 2, 0, 0x7c}
 	fromGPR64    = coding{1, 2, 1, 0x7c}
 	vpsllvd      = coding{1, 2, 0, 0x47}
 	vpsllvq      = coding{1, 2, 1, 0x47}

@@ -42,7 +42,7 @@ func (c *compiler) can(s *step) bool {
 
 // strides64 is strides of half a chunk in 64 bits.
 func (c *compiler) strides64(stride int64, half int) place {
-	var b []byte
+	b := make([]byte, 0, 64)
 	for l := range int64(8) {
 		b = binary.LittleEndian.AppendUint64(b, uint64((int64(half)*8+l)*stride))
 	}
@@ -356,7 +356,7 @@ func selectOp(c *compiler, s *step) {
 
 // widen gets a quarter of a 32-bit source as 64 bits.
 func (c *compiler) widen(op coding, reg int, r Ref, k Kind, part int) {
-	if c.inUse[r] == nil && k.Form == Vector && c.nextUse(r) < 0 {
+	if c.of(r).held == nil && k.Form == Vector && c.nextUse(r) < 0 {
 		p := lanes(r, 0)
 		p.disp += int32(part) * 32
 		c.evex(op, zmm, reg, 0, p, masked{})
@@ -435,7 +435,7 @@ func comparison(name string) (op coding, how byte, ok bool) {
 		if bits == "64" {
 			op.w = 1
 		}
-		how, ok = map[string]byte{"eq": 0, "lt": 1, "le": 2, "ne": 4, "ge": 5, "gt": 6}[cmp]
+		how, ok = integerOrders[cmp]
 		return op, how, ok
 	}
 	cmp, t, _ := strings.Cut(strings.TrimPrefix(name, "setp."), ".")
@@ -449,12 +449,18 @@ func comparison(name string) (op coding, how byte, ok bool) {
 	default:
 		return op, 0, false
 	}
-	how, ok = map[string]byte{
-		"eq": 0x00, "lt": 0x11, "le": 0x12, "gt": 0x1e, "ge": 0x1d, "ne": 0x0c, "num": 0x07, "nan": 0x03,
-		"equ": 0x08, "neu": 0x04, "ltu": 0x19, "leu": 0x1a, "gtu": 0x16, "geu": 0x15,
-	}[cmp]
+	how, ok = floatOrders[cmp]
 	return op, how, ok
 }
+
+// The predicates of comparisons as the processor counts them.
+var (
+	integerOrders = map[string]byte{"eq": 0, "lt": 1, "le": 2, "ne": 4, "ge": 5, "gt": 6}
+	floatOrders   = map[string]byte{
+		"eq": 0x00, "lt": 0x11, "le": 0x12, "gt": 0x1e, "ge": 0x1d, "ne": 0x0c, "num": 0x07, "nan": 0x03,
+		"equ": 0x08, "neu": 0x04, "ltu": 0x19, "leu": 0x1a, "gtu": 0x16, "geu": 0x15,
+	}
+)
 
 func (c *compiler) compareVector(s *step) {
 	op, how, _ := comparison(s.Name)

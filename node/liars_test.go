@@ -455,3 +455,43 @@ func TestUsualStateFolder(t *testing.T) {
 		t.Error("it is left")
 	}
 }
+
+// Programs wait for a daemon that was killed a moment ago, since it may be started again, and not
+// for one that has been gone for long.
+func TestNobodyWaitsForADeadNode(t *testing.T) {
+	socket := freshSocket()
+	parent := stateParent()
+	if err := makeParent(parent); err != nil {
+		t.Skipf("there is no usual place for a state here: %v", err)
+	}
+	f, err := openState("", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = os.Remove(f.dir)
+		_ = os.Remove(parent) // unless another node has its state there
+	})
+	f.leave() // as a daemon does that was killed
+	if !Restarting(socket) {
+		t.Error("nobody waits for a node that was killed just now")
+	}
+	long := time.Now().Add(-2 * deadTime)
+	if err := os.Chtimes(f.dir, long, long); err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	if err := AwaitServing(t.Context(), &said, socket, 0); !errors.Is(err, ErrNoNode) || said.Len() > 0 {
+		t.Errorf("for a node that has been gone for long: %v, and it says %q", err, said.String())
+	}
+	f, err = openState("", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.leave()
+	for end := time.Now().Add(2 * time.Minute); !Restarting(socket); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the next node does not touch the folder")
+		}
+	}
+}

@@ -210,6 +210,9 @@ func (d *daemon) begin() error {
 	d.pool = newPool(d.opts.WorkerCommand, d.cfg.Warm, d.log)
 	d.adoptAll(&left)
 	d.left.Store(false)
+	if len(left.heirs) == 0 { // else their workers hold memory, and some may have to be found first
+		d.lookForNeighbours()
+	}
 	return nil
 }
 

@@ -350,7 +350,7 @@ func (d *daemon) suspect(number int, why string) {
 	d.probing[number] = known
 	e := stock.entries[number]
 	go func() {
-		err := d.probe(e)
+		_, err := d.probe(e)
 		d.do(func() {
 			defer close(known)
 			delete(d.probing, number)
@@ -378,7 +378,7 @@ func (d *daemon) lookFor(number int) {
 		if e.here || d.closing.Load() {
 			return
 		}
-		err := d.probe(e)
+		_, err := d.probe(e)
 		var info device.Info
 		if err == nil { // if it was missing when the daemon started, nothing is known of it yet
 			info, err = d.examine(e.Device)
@@ -405,15 +405,15 @@ var errNotTried = errors.New("it could not be tried")
 
 // probe tries a device in a process of its own, since a call of a driver may never
 // return. That process is killed after probeTime, and not even its end is waited for.
-func (d *daemon) probe(e stocked) error {
+func (d *daemon) probe(e stocked) (found control.Probed, err error) {
 	w, err := d.pool.start()
 	if err != nil {
-		return errors.Join(errNotTried, err)
+		return found, errors.Join(errNotTried, err)
 	}
 	defer func() { go d.dismiss(w) }()
 	lock, err := wire.OpenLock(e.lock)
 	if err != nil {
-		return errors.Join(errNotTried, err)
+		return found, errors.Join(errNotTried, err)
 	}
 	defer lock.Close()
 	late := time.AfterFunc(probeTime, w.kill)
@@ -421,18 +421,18 @@ func (d *daemon) probe(e stocked) error {
 	config := e.DeviceConfig
 	config.Gone = false
 	if err := w.control.Send(control.Probe{Device: config}, lock); err != nil {
-		return errors.Join(errNotTried, err)
+		return found, errors.Join(errNotTried, err)
 	}
 	for {
 		said, err := w.control.Receive()
 		if err != nil {
-			return errors.New("it does not answer")
+			return found, errors.New("it does not answer")
 		}
 		switch m := said.(type) {
 		case control.CannotServe:
-			return errors.New(m.Reason)
-		case control.Pong:
-			return nil
+			return found, errors.New(m.Reason)
+		case control.Probed:
+			return m, nil
 		}
 	}
 }

@@ -611,7 +611,7 @@ func TestRebuiltThoughOthersHaveItsRoom(t *testing.T) {
 // A lost device does not come back because no process can be started to try it.
 func TestDeviceThatCannotBeTried(t *testing.T) {
 	d := &daemon{pool: &pool{command: []string{"/nonexistent/muster"}}}
-	if err := d.probe(stocked{}); !errors.Is(err, errNotTried) {
+	if _, err := d.probe(stocked{}); !errors.Is(err, errNotTried) {
 		t.Errorf("it was tried: %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,6 +25,8 @@ type stateFolder struct {
 	dir  string
 	lock *os.File // the folder itself
 	own  bool     // its parent is Muster's too, and is removed at the end if empty
+
+	stopTouching func()
 }
 
 const (
@@ -35,6 +38,11 @@ const (
 
 	// How long to wait for a daemon that hands over to release the folder.
 	folderWait = 10 * time.Second
+
+	// A daemon touches its folder so often that others see how long ago it was killed. After
+	// deadTime nobody waits for the next daemon any more. The library in C has the same limit.
+	touchEvery = 5 * time.Second
+	deadTime   = 30 * time.Second
 )
 
 // stateLimit is larger than any file of a state.
@@ -82,11 +90,13 @@ func stateParent() string {
 	return parents[1]
 }
 
-// Restarting says whether a node that does not answer at the moment may come back: one
-// that was killed, or hands over, leaves its state behind.
+// Restarting says whether a node that does not answer at the moment may be back soon: one that was
+// killed, or hands over, leaves its state behind. If that was a while ago, no service manager is
+// about to start another.
 func Restarting(socket string) bool {
 	for _, parent := range stateParents() {
-		if info, err := os.Stat(filepath.Join(parent, stateKey(socket))); err == nil && info.IsDir() {
+		info, err := os.Stat(filepath.Join(parent, stateKey(socket)))
+		if err == nil && info.IsDir() && time.Since(info.ModTime()) < deadTime {
 			return true
 		}
 	}
@@ -167,7 +177,30 @@ func (f *stateFolder) open() error {
 		return fmt.Errorf("%w (%s: %w)", errFolderTaken, f.dir, err)
 	}
 	f.lock = lock
+	f.keepTouching()
 	return nil
+}
+
+// keepTouching touches the folder at once and then regularly, until the daemon leaves or removes it.
+func (f *stateFolder) keepTouching() {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	f.stopTouching = func() {
+		cancel()
+		<-ended
+	}
+	go func() {
+		defer close(ended)
+		for {
+			now := time.Now()
+			_ = os.Chtimes(f.dir, now, now) // if it fails, nobody waits for the next daemon
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(touchEvery):
+			}
+		}
+	}()
 }
 
 func isSame(f *os.File, path string) bool {
@@ -179,6 +212,7 @@ func isSame(f *os.File, path string) bool {
 // leave unlocks the folder for the next daemon.
 func (f *stateFolder) leave() {
 	if f != nil {
+		f.stopTouching()
 		f.lock.Close()
 	}
 }
@@ -189,6 +223,7 @@ func (f *stateFolder) remove() error {
 		return nil
 	}
 	defer f.lock.Close()
+	f.stopTouching()
 	err := f.clear("")
 	if err == nil {
 		err = os.Remove(f.dir)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"muster/internal/machine"
 	"muster/model"
 )
 
@@ -17,7 +18,7 @@ type Swap struct {
 // can never fit, a warning that it may not get all of its room.
 func (s Swap) look() (warning string, err error) {
 	if s.Dir == "" {
-		total, err := memoryAndSwap()
+		total, err := machine.MemoryAndSwap()
 		if err != nil {
 			return "", err
 		}
@@ -68,14 +69,4 @@ func roomIn(dir string) (free, total uint64, err error) {
 	}
 	unit := uint64(disk.Bsize)
 	return disk.Bavail * unit, disk.Blocks * unit, nil
-}
-
-// memoryAndSwap is how much memory the machine has, including the system's own swap
-// space.
-func memoryAndSwap() (uint64, error) {
-	var info syscall.Sysinfo_t
-	if err := syscall.Sysinfo(&info); err != nil {
-		return 0, fmt.Errorf("asking how much memory the machine has: %w", err)
-	}
-	return (uint64(info.Totalram) + uint64(info.Totalswap)) * uint64(info.Unit), nil
 }

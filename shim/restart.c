@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATIENCE = 10, LOOK_EVERY = 50 * 1000 * 1000 }; // seconds, nanoseconds
+enum { PATIENCE = 10, DEAD_TIME = 30, LOOK_EVERY = 50 * 1000 * 1000 }; // seconds, seconds, nanoseconds
 
 // The name of the folder where the node of this socket keeps its state; node/statefolder.go
 // computes the same. False if the socket's path is relative, or the name too long.
@@ -33,27 +33,30 @@ static bool state_key(const char *socket, char *key, size_t size) {
 	return true;
 }
 
-static bool is_folder(const char *parent, const char *key) {
+// Whether the folder exists and a daemon has touched it lately; node/statefolder.go decides the same.
+static bool is_fresh_folder(const char *parent, const char *key) {
 	char path[1024];
 	struct stat info;
 	if (snprintf(path, sizeof path, "%s/%s", parent, key) >= (int)sizeof path)
 		return false;
-	return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+	return stat(path, &info) == 0 && S_ISDIR(info.st_mode) && time(NULL) - info.st_mtim.tv_sec < DEAD_TIME;
 }
 
-// Whether the node's state folder exists. A node that was killed, or hands over to its successor,
-// leaves the folder behind; one that has shut down removes it. A running node has one, too.
+// Whether the node's state folder exists and is fresh. A node that was killed, or hands over to its
+// successor, leaves the folder behind; one that has shut down removes it. A running node has one,
+// too, and touches it every few seconds. So a folder that nobody has touched for a while is that of a
+// node which was killed and not started again: waiting for it would be in vain.
 bool node_may_come_back(const char *socket) {
 	char key[256], parent[512];
 	if (!state_key(socket, key, sizeof key))
 		return false;
-	if (is_folder("/run/muster", key))
+	if (is_fresh_folder("/run/muster", key))
 		return true;
 	const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
-	if (runtime != NULL && runtime[0] == '/' && snprintf(parent, sizeof parent, "%s/muster", runtime) < (int)sizeof parent && is_folder(parent, key))
+	if (runtime != NULL && runtime[0] == '/' && snprintf(parent, sizeof parent, "%s/muster", runtime) < (int)sizeof parent && is_fresh_folder(parent, key))
 		return true;
 	snprintf(parent, sizeof parent, "/tmp/muster-%u", (unsigned)getuid());
-	return is_folder(parent, key);
+	return is_fresh_folder(parent, key);
 }
 
 bool node_wait(const char *socket, struct patience *p) {

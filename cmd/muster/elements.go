@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"os/user"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	"muster/client"
 	"muster/head/api"
+	"muster/internal/machine"
 	"muster/ivm/daemon"
 	"muster/ivm/proto"
 	"muster/node"
@@ -35,7 +35,7 @@ type elements struct {
 // this node only.
 func newElements(cfg node.Config, log *slog.Logger) (*elements, error) {
 	e := &elements{cfg: cfg}
-	memory, err := machineMemory()
+	memory, err := machine.Memory()
 	if err != nil {
 		return nil, err
 	}
@@ -90,12 +90,12 @@ func (e *elements) address() string {
 func (e *elements) info() (cores, gpus int) {
 	s, err := node.Ask(e.cfg.Socket.Address)
 	if err != nil {
-		return runtime.NumCPU(), 0
+		return machine.CPUs(), 0
 	}
 	if gpus = len(s.Devices); e.cfg.Visible > 0 {
 		gpus = min(gpus, e.cfg.Visible)
 	}
-	return runtime.NumCPU(), gpus
+	return machine.CPUs(), gpus
 }
 
 // whoIs is the name under which a user of this machine has elements.

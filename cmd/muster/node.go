@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/device"
+	"muster/internal/machine"
 	"muster/ivm/proto"
 	"muster/model"
 	"muster/node"
@@ -234,7 +235,7 @@ func (f *nodeFlags) load(c *cobra.Command) (node.Config, string, error) {
 		cfg.Name = name
 	}
 	if cfg.Swap.Size == 0 {
-		memory, err := machineMemory()
+		memory, err := machine.Memory()
 		if err != nil {
 			return cfg, "", err
 		}

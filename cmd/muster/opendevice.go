@@ -8,9 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"strings"
-	"syscall"
 	"time"
 
 	"muster/client"
@@ -19,6 +17,7 @@ import (
 	"muster/device/fault"
 	"muster/device/remote"
 	"muster/device/soft"
+	"muster/internal/machine"
 	"muster/internal/wholefile"
 	"muster/model"
 	"muster/node"
@@ -164,15 +163,6 @@ func openSoft(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 	return soft.New(p, o)
 }
 
-// machineMemory is how much memory the machine has.
-func machineMemory() (uint64, error) {
-	var info syscall.Sysinfo_t
-	if err := syscall.Sysinfo(&info); err != nil {
-		return 0, fmt.Errorf("asking how much memory the machine has: %w", err)
-	}
-	return uint64(info.Totalram) * uint64(info.Unit), nil
-}
-
 // completeDevices puts in what only the machine knows: which devices there are
 // if none was named, all that the driver has, and how many processors. note
 // says what was chosen without being asked for.
@@ -186,7 +176,7 @@ func completeDevices(named []node.Device, inCluster bool) (devices []node.Device
 	for _, d := range named {
 		switch {
 		case d.Kind == "soft" && d.Workers == 0:
-			d.Workers = runtime.NumCPU()
+			d.Workers = machine.CPUs()
 		case d.Kind == "cuda" && d.Index == nodefile.AllCUDA:
 			all, err := cuda.Devices(cuda.Options{})
 			if err != nil {
@@ -217,7 +207,7 @@ func defaultDevices(inCluster bool) ([]node.Device, string, error) {
 	if inCluster {
 		return []node.Device{}, "no GPU was found and no devices are named: programs here use GPUs of other nodes (--devices soft:memory=1G gives this one a software GPU)", nil
 	}
-	memory, err := machineMemory()
+	memory, err := machine.Memory()
 	if err != nil {
 		return nil, "", err
 	}

@@ -10,8 +10,9 @@
 // Sleeping uses two words, asleep (the thread) and waits (the others). A sleeper first sets its word
 // to 1, then checks its condition, then sleeps on the word while it is 1. A waker first changes what
 // the condition depends on, then checks the word. So one of them sees the other's write and no
-// wake-up is lost, as long as neither's store is reordered with its load. The first load in wake is
-// relaxed; it relies on the sequentially consistent store before it being a full barrier, as on x86.
+// wake-up is lost, as long as neither's store is reordered with its load. So all four accesses are
+// sequentially consistent. That a store is does not suffice: on a weakly ordered machine such as
+// aarch64 a relaxed load may still be done before it. On x86 such a load costs no more than any.
 #define _GNU_SOURCE
 #include "launcher.h"
 
@@ -86,7 +87,7 @@ static void sleep_on(_Atomic uint32_t *word)
 
 static void wake(_Atomic uint32_t *word)
 {
-	if (atomic_load_explicit(word, memory_order_relaxed) != 0 && atomic_exchange(word, 0) != 0)
+	if (atomic_load(word) != 0 && atomic_exchange(word, 0) != 0)
 		syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 

@@ -180,6 +180,15 @@ func TestAloneByHand(t *testing.T) {
 			t.Errorf("load %d is %v, want %v", i, got.Load[i], load/want)
 		}
 	}
+	// Two nodes share a device: it does the work of both, and each share has its own part of that.
+	shared := p.alone(&j, hosts, &model.Allocation{
+		Parts:  []model.Part{{Node: 0, Cores: 4}, {Node: 1, Cores: 2}},
+		Grants: []model.Grant{{For: 0, Node: 1, Device: 1, Memory: 1}, {For: 1, Node: 1, Device: 1, Memory: 1}},
+	})
+	want = 0.1 + 6*0.01 + 2*(2*2*1000/link+12*0.1)
+	if math.Abs(shared.Time.Seconds()-want) > 1e-6 || math.Abs(shared.Load[0]-2*8*0.1/want) > 1e-6 || math.Abs(shared.Load[1]-2*4*0.1/want) > 1e-6 {
+		t.Errorf("%v with loads %v, want %v s", shared.Time, shared.Load, want)
+	}
 	// On slots of one machine there is no network.
 	slots := highEnd.slots()
 	j.processes = 2

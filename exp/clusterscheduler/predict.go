@@ -33,6 +33,7 @@ func (p *profile) unit(a *app, card string) float64 {
 // used is a device with the number of a job's processes that use it.
 type used struct {
 	node, device int32
+	grant        int // the number of the allocation's grant that it is of; -1 for a whole device
 	processes    int
 }
 
@@ -41,11 +42,11 @@ func shareOut(a *model.Allocation, part int) []used {
 	p := &a.Parts[part]
 	var devices []used
 	for set := p.GPUs; set != 0; set &= set - 1 {
-		devices = append(devices, used{p.Node, int32(bits.TrailingZeros64(set)), 0})
+		devices = append(devices, used{node: p.Node, device: int32(bits.TrailingZeros64(set)), grant: -1})
 	}
-	for _, g := range a.Grants {
+	for i, g := range a.Grants {
 		if int(g.For) == part {
-			devices = append(devices, used{g.Node, g.Device, 0})
+			devices = append(devices, used{node: g.Node, device: g.Device, grant: i})
 		}
 	}
 	for i := range int(p.Cores) {
@@ -66,15 +67,20 @@ func (p *profile) alone(j *job, hosts []host, a *model.Allocation) sim.Alone {
 	}
 	far := 0
 	slowest := 0.0
-	busy := map[used]float64{}
+	busy := map[used]float64{}                // of each device, over all parts that use it
+	granted := make([]float64, len(a.Grants)) // the part of each grant in that
 	for i := range a.Parts {
 		if machineOf(hosts[a.Parts[i].Node].name) != machineOf(hosts[a.Parts[0].Node].name) {
 			far += int(a.Parts[i].Cores)
 		}
 		for _, d := range shareOut(a, i) {
 			took := float64(d.processes) * each * p.unit(j.app, hosts[d.node].cards[d.device].name)
-			slowest = max(slowest, took)
-			busy[used{d.node, d.device, 0}] = took
+			at := used{node: d.node, device: d.device}
+			busy[at] += took
+			slowest = max(slowest, busy[at])
+			if d.grant >= 0 {
+				granted[d.grant] = took
+			}
 		}
 	}
 	sent := float64(far) * each * float64(j.app.bytes)
@@ -85,8 +91,8 @@ func (p *profile) alone(j *job, hosts []host, a *model.Allocation) sim.Alone {
 		out.Net = make([]int64, len(a.Parts))
 		out.Net[0] = int64(float64(rounds) * sent)
 	}
-	for _, g := range a.Grants {
-		out.Load = append(out.Load, min(1, float64(rounds)*busy[used{g.Node, g.Device, 0}]/seconds))
+	for _, took := range granted {
+		out.Load = append(out.Load, min(1, float64(rounds)*took/seconds))
 	}
 	return out
 }

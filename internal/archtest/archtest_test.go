@@ -188,6 +188,7 @@ policy/winner < internal/cbc # the referee, behind a build tag
 # Files that are read whole: each reader of some has it.
 NOTHING < internal/recordfile < node, head/daemon # files that daemons record to
 NOTHING < internal/together < device/cuda, node/journal, node/worker # copies by several threads
+NOTHING < internal/machine < node, node/agent, node/journal, node/worker # what a process may use of its machine
 model < internal/wholefile < model/clusterfile, workload/phased, node, node/nodefile, client, node/gateway
 NOTHING < internal/archtest, internal/browser, internal/scripts, internal/seeds, shim/conformance, shim/functions, shim/gen, shim/shimtest, nvml/nvmltest, wire/gen
 

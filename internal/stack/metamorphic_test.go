@@ -435,12 +435,32 @@ func (s *storm) pauseWorker() bool {
 
 // killDaemon kills the daemon, and starts it again.
 func (s *storm) killDaemon() bool {
+	s.whole()
 	s.kill()
 	s.theNode = s.again(s.args...)
 	if s.r.IntN(2) == 0 {
 		s.back(nil)
 	}
 	return true
+}
+
+// whole waits until each program has run a further kernel, or has ended. Then each has a worker: a
+// daemon that is killed while a program has none, because its device was lost or its worker killed,
+// takes the program with it (docs/node.md).
+func (s *storm) whole() {
+	s.Helper()
+	before := map[uint64]uint64{}
+	for _, c := range s.status().Clients {
+		before[c.ID] = c.Kernels
+	}
+	s.eventually("all programs go on", func() bool {
+		for _, c := range s.status().Clients {
+			if kernels, known := before[c.ID]; known && kernels == c.Kernels {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // handOver makes the daemon hand its programs over to the next one.

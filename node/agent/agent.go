@@ -186,9 +186,6 @@ func (a *agent) act(ctx context.Context, e agentcore.Effect) {
 		}
 	case agentcore.Send:
 		a.link.send(e.Message)
-	case agentcore.HangUp:
-		a.log.Warn(e.Reason)
-		a.link.hangUp()
 	case agentcore.Unmark:
 		a.complain("a mark", a.spool.unmark(e.Task))
 	case agentcore.Forget:

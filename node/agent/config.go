@@ -1,17 +1,16 @@
 package agent
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
+	"muster/internal/machine"
 	wire "muster/wire/agent"
 	"muster/wire/grant"
 	"muster/wire/status"
@@ -93,7 +92,7 @@ func (c *Config) complete() error {
 	}
 	c.Spool = spool
 	if c.Memory == 0 {
-		if c.Memory, err = machineMemory(); err != nil {
+		if c.Memory, err = memoryHere(); err != nil {
 			return err
 		}
 	}
@@ -117,7 +116,7 @@ func chooseCores(want int) (cores []int, pin bool, err error) {
 		return nil, false, err
 	}
 	if want == 0 {
-		return own, true, nil
+		want = min(len(own), machine.CPUs())
 	}
 	if want <= len(own) {
 		return own[:want], true, nil
@@ -128,18 +127,9 @@ func chooseCores(want int) (cores []int, pin bool, err error) {
 	return cores, false, nil
 }
 
-func machineMemory() (int64, error) {
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, err
-	}
-	for _, line := range bytes.Split(text, []byte{'\n'}) {
-		if rest, ok := strings.CutPrefix(string(line), "MemTotal:"); ok {
-			kilobytes, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			return kilobytes << 10, err
-		}
-	}
-	return 0, errors.New("the system does not say how much memory there is")
+func memoryHere() (int64, error) {
+	memory, err := machine.Memory()
+	return int64(min(memory, math.MaxInt64)), err
 }
 
 // DevicesOf is what the head is told of a node's devices, by their numbers. Devices that the node

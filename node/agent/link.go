@@ -3,6 +3,8 @@ package agent
 import (
 	"bufio"
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -14,6 +16,8 @@ import (
 const (
 	firstPause   = 100 * time.Millisecond // between two attempts to reach the head
 	longestPause = 30 * time.Second
+	welcomePause = 3 * time.Second  // the longest pause while the head accepts the node
+	steadyTime   = 10 * time.Second // a connection that is accepted for so long has lasted
 	greetTime    = 30 * time.Second // for the head to answer Hello
 	firstPeers   = time.Second      // between two questions for peers, at first
 	peersTime    = 16 * time.Second // and at last
@@ -48,14 +52,6 @@ func (l *link) send(m wire.ToHead) {
 	select {
 	case l.news <- struct{}{}:
 	default:
-	}
-}
-
-func (l *link) hangUp() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.conn != nil {
-		l.conn.Close()
 	}
 }
 
@@ -100,15 +96,21 @@ func (a *agent) keepConnected(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		conn, err := a.cfg.Dial(ctx)
-		if err == nil {
-			a.log.Info("the head is reached")
-			if a.converse(ctx, conn) {
-				pause = firstPause
-			}
-		} else if ctx.Err() == nil {
-			a.log.Warn("the head is not reached", "error", err)
+	var pace pace
+	complaint := "" // the last that was logged, and that is still true
+	for {
+		began := time.Now()
+		welcome, err := a.attempt(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		pause := pace.after(welcome, time.Since(began))
+		if reason := constant(err); reason != complaint {
+			complaint = reason
+			a.log.Warn("this node has no connection to its head: it tries again, less and less often, and says nothing more until the reason is another one", "error", err)
+		}
+		if pace.steady {
+			complaint = "" // the next one is news
 		}
 		// A random pause, so that many agents do not come back at the same time.
 		spread := time.Duration((0.5 + a.cfg.Random.Float64()/2) * float64(pause))
@@ -120,8 +122,53 @@ func (a *agent) keepConnected(ctx context.Context) {
 	}
 }
 
-// converse serves a connection until it ends. It returns whether the head accepted the node.
-func (a *agent) converse(ctx context.Context, conn net.Conn) (welcome bool) {
+// pace says how long an agent waits before it tries to reach the head again.
+type pace struct {
+	last   time.Duration // the last pause; 0 if there was none
+	steady bool          // whether the last connection lasted
+}
+
+// after returns the pause after an attempt. Pauses double for as long as the head cannot be reached
+// or refuses the node. Being accepted is no reason to come back at once: of two machines with
+// copies of one spool, each is accepted and drives the other one away. Only a connection that
+// lasted makes the next pause the first again. But an accepted node has jobs, so it never stays
+// away for long.
+func (p *pace) after(welcome bool, lasted time.Duration) time.Duration {
+	p.steady = welcome && lasted >= steadyTime
+	switch {
+	case p.steady || p.last == 0:
+		p.last = firstPause
+	case welcome:
+		p.last = min(2*p.last, welcomePause)
+	default:
+		p.last = min(2*p.last, longestPause)
+	}
+	return p.last
+}
+
+// constant is an error's text without what differs each time though the reason is the same: the
+// port of this side of a connection.
+func constant(err error) string {
+	var network *net.OpError
+	if errors.As(err, &network) && network.Source != nil {
+		return network.Op + ": " + network.Err.Error()
+	}
+	return err.Error()
+}
+
+// attempt reaches the head and serves the connection until it ends. It returns whether the head
+// accepted the node, and why the connection has ended.
+func (a *agent) attempt(ctx context.Context) (welcome bool, err error) {
+	conn, err := a.cfg.Dial(ctx)
+	if err != nil {
+		return false, fmt.Errorf("the head is not reached: %w", err)
+	}
+	return a.converse(ctx, conn)
+}
+
+// converse serves a connection until it ends. It returns whether the head accepted the node, and
+// why the connection has ended.
+func (a *agent) converse(ctx context.Context, conn net.Conn) (welcome bool, err error) {
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	defer conn.Close()
 	ended := make(chan struct{})
@@ -140,20 +187,22 @@ func (a *agent) converse(ctx context.Context, conn net.Conn) (welcome bool) {
 		_ = conn.SetReadDeadline(time.Now().Add(silence))
 		m, err := wire.ReadToAgent(in)
 		if err != nil {
-			if ctx.Err() == nil {
-				a.log.Warn("the connection to the head has ended", "error", err)
-			}
-			return welcome
+			return welcome, fmt.Errorf("the connection to the head has ended: %w", err)
 		}
-		if w, ok := m.(wire.Welcome); ok {
-			if !welcome && a.cfg.Peers != nil {
-				writer.Go(func() { a.askPeers(ended) })
+		switch m := m.(type) {
+		case wire.Refused:
+			return welcome, fmt.Errorf("the head refuses this node: %s", m.Reason)
+		case wire.Welcome:
+			if !welcome {
+				a.log.Info("the head has accepted this node")
+				if a.cfg.Peers != nil {
+					writer.Go(func() { a.askPeers(ended) })
+				}
 			}
-			welcome, silence = true, 2*w.Silence
-		}
-		if peers, ok := m.(wire.Peers); ok {
+			welcome, silence = true, 2*m.Silence
+		case wire.Peers:
 			if a.cfg.Peers != nil {
-				a.cfg.Peers(peers.Gateways)
+				a.cfg.Peers(m.Gateways)
 			}
 			continue
 		}

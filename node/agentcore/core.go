@@ -201,8 +201,6 @@ func (c *Core) heard(m agent.ToAgent) {
 	switch m := m.(type) {
 	case agent.Welcome:
 		c.welcomed(m)
-	case agent.Refused:
-		c.do(HangUp{"the head refuses this node: " + m.Reason})
 	case agent.Ping:
 		c.send(agent.Pong{})
 	case agent.Start:

@@ -105,8 +105,6 @@ type (
 	}
 	// Send sends to the head.
 	Send struct{ Message agent.ToHead }
-	// HangUp ends the connection.
-	HangUp struct{ Reason string }
 	// Admit has the daemon serve a grant, and the spool know it. Revoke ends the first, and
 	// DropLoan then the second: what the daemon may still serve is in the spool.
 	// Limit changes how much of it can be used, there and in the spool: the next agent
@@ -136,7 +134,6 @@ func (Launch) effect()      {}
 func (Attach) effect()      {}
 func (Tell) effect()        {}
 func (Send) effect()        {}
-func (HangUp) effect()      {}
 func (Admit) effect()       {}
 func (Revoke) effect()      {}
 func (DropLoan) effect()    {}

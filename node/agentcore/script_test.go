@@ -146,8 +146,6 @@ func message(words []string, id agent.Task, args arguments) (agent.ToAgent, erro
 	switch words[0] {
 	case "welcome":
 		return agent.Welcome{Cluster: words[1], Silence: time.Minute}, nil
-	case "refused":
-		return agent.Refused{Reason: "no"}, nil
 	case "ping":
 		return agent.Ping{}, nil
 	case "start":

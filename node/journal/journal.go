@@ -22,6 +22,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"muster/internal/machine"
 )
 
 const (
@@ -99,7 +101,7 @@ func Map(f *os.File) (*Journal, error) {
 
 // open reads the head of a journal, and checks what a damaged one would make it rely on.
 func open(mem []byte, limit uint64) (*Journal, error) {
-	j := &Journal{mem: mem, area: (uint64(len(mem)) - headSize) / 2 &^ 7, limit: limit, free: freeMemory}
+	j := &Journal{mem: mem, area: (uint64(len(mem)) - headSize) / 2 &^ 7, limit: limit, free: machine.FreeMemory}
 	le := binary.LittleEndian
 	if le.Uint32(mem[atMagic:]) == 0 {
 		le.PutUint32(mem[atMagic:], magic)
@@ -173,12 +175,6 @@ func (j *Journal) Affordable() uint64 {
 		}
 	}
 	return j.affords
-}
-
-func freeMemory() (bytes uint64, known bool) {
-	var machine syscall.Sysinfo_t
-	err := syscall.Sysinfo(&machine)
-	return uint64(machine.Freeram) * uint64(machine.Unit), err == nil
 }
 
 // Room is how many more bytes the log may take.

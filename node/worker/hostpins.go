@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"muster/internal/machine"
 	"muster/internal/together"
 	"muster/vmm"
 	"muster/wire/control"
@@ -242,13 +243,10 @@ func makeAhead(pieces [][]byte, make func([]byte) bool) {
 	})
 }
 
-// freeHere is how many bytes of memory the machine has free; 0 if that is not known.
+// freeHere is how many bytes of memory are free for this process; 0 if that is not known.
 func freeHere() uint64 {
-	var machine syscall.Sysinfo_t
-	if err := syscall.Sysinfo(&machine); err != nil {
-		return 0
-	}
-	return uint64(machine.Freeram) * uint64(machine.Unit)
+	free, _ := machine.FreeMemory()
+	return free
 }
 
 // readied tells the loop that readyAhead has ended.

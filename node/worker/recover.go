@@ -928,31 +928,35 @@ func copyOf(f *os.File) *os.File {
 // answerProbe tests a device: whether a context can be opened there, and memory mapped, written and
 // read.
 func answerProbe(conn *control.WorkerEnd, config control.DeviceConfig, lock *os.File, open Open) error {
-	if err := probe(config, lock, open); err != nil {
+	found, err := probe(config, lock, open)
+	if err != nil {
 		return cannotServe(conn, err)
 	}
-	return conn.Send(control.Pong{Number: 1})
+	return conn.Send(found)
 }
 
-func probe(config control.DeviceConfig, lock *os.File, open Open) error {
+func probe(config control.DeviceConfig, lock *os.File, open Open) (found control.Probed, err error) {
 	d, err := open(config, lock)
 	if err != nil {
-		return err
+		return found, err
 	}
 	const base = 0x6400_0000_0000
 	c, err := d.Open(device.Config{Arena: device.Arena{Base: base, Size: 1 << 30}, Print: func([]byte) {}})
 	if err != nil {
-		return err
+		return found, err
 	}
 	defer c.Close()
+	if found.Free, found.Total, err = c.Memory(); err != nil {
+		return found, err
+	}
 	if err := c.Map(base, chunk); errors.Is(err, device.ErrOutOfMemory) {
-		return nil // other clients use all of its memory: it works
+		return found, nil // other clients use all of its memory: it works
 	} else if err != nil {
-		return err
+		return found, err
 	}
 	on, err := c.NewStream()
 	if err != nil {
-		return err
+		return found, err
 	}
 	sent, got := []byte("is anybody there?"), make([]byte, 17)
 	err = on.CopyIn(base, sent)
@@ -965,5 +969,5 @@ func probe(config control.DeviceConfig, lock *os.File, open Open) error {
 	if err == nil && !bytes.Equal(sent, got) {
 		err = errors.New("it gives back other bytes than it was given")
 	}
-	return err
+	return found, err
 }

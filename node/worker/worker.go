@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/internal/machine"
 	"muster/node/clientcore"
 	"muster/node/journal"
 	"muster/vmm"
@@ -299,7 +299,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		return w, w.resumeWith(w.openDevices())
 	}
 	w.core, err = clientcore.New(clientcore.Config{
-		Mapping: serve.Mapping, Explain: serve.Explain > 0, Cores: runtime.NumCPU(),
+		Mapping: serve.Mapping, Explain: serve.Explain > 0, Cores: machine.CPUs(),
 		Arena: arena, Chunk: chunk, Limit: serve.Memory, LimitBy: serve.MemoryBy, Defer: serve.Defer, Reserves: serve.SwapDir != "", Devices: w.openDevices(), Guest: serve.Guest,
 	})
 	return w, err

@@ -124,13 +124,19 @@ func (p *Process) deviceCosts() []Cost {
 	for _, key := range order {
 		t := sums[key]
 		if p.nodeGap.missing > 0 { // assume that the missing records are like the others
-			more := float64(p.NodeMade) / float64(p.NodeMade-p.nodeGap.missing)
+			more := p.moreDone()
 			t.count, t.took, t.bytes = uint64(float64(t.count)*more), int64(float64(t.took)*more), uint64(float64(t.bytes)*more)
 			t.about = "about "
 		}
 		costs = append(costs, Cost{t.took, p.ofSpans(key, t)})
 	}
 	return costs
+}
+
+// moreDone is how many times as much the node did as is recorded, if what is missing is like the
+// rest.
+func (p *Process) moreDone() float64 {
+	return float64(p.NodeMade) / float64(max(1, p.NodeMade-p.nodeGap.missing))
 }
 
 // counts says whether a span is a cost of its own. What a synchronous call does, and waits for,
@@ -255,7 +261,11 @@ func (p *Process) addCall(s *callSum, c *Call, busy intervals) {
 	took := c.End - c.Begin
 	s.add(took, c.Bytes)
 	s.all += took
-	if g := p.nodeGap; g.end == 0 || c.End < g.begin || c.Begin > g.end {
+	switch g := p.nodeGap; {
+	case g.missing > 0 && g.end == 0: // any call may lack some
+		s.known += took
+		s.own += took - min(took, int64(float64(busy.within(c.Begin, c.End))*p.moreDone()))
+	case g.missing == 0 || c.End < g.begin || c.Begin > g.end:
 		s.known += took
 		s.own += took - busy.within(c.Begin, c.End)
 	}

@@ -208,6 +208,26 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
+// Where it is not known when the missing records of the node are from, each call is taken to lack as
+// much as all do: half of the node's work in this call of 10 ms is not recorded.
+func TestLeftOutAnywhere(t *testing.T) {
+	f := &timeline.File{
+		Pid: 7, Functions: map[uint32]string{1: "cuCtxSynchronize"}, CallsMade: 1, NodeMade: 2, Ended: true,
+		Totals: map[string]timeline.Total{"cuCtxSynchronize": {Count: 1, Took: 10 * ms}},
+		Calls:  []timeline.Record{{Mark: 1, Kind: timeline.Call, Name: 1, Begin: 1000 * ms, End: 1010 * ms}},
+		Node:   []timeline.Record{{Mark: 1, Kind: timeline.Kernel, Begin: 1001 * ms, End: 1005 * ms}},
+	}
+	var own []string
+	for _, c := range New([]*timeline.File{f}, 0).Costs() {
+		if strings.Contains(c.Sentence, "cuCtxSynchronize") {
+			own = append(own, c.Sentence)
+		}
+	}
+	if len(own) != 1 || !strings.HasPrefix(own[0], "2 ms: ") {
+		t.Errorf("%q", own)
+	}
+}
+
 // The node's clock is found to half of the shortest round trip, also while it drifts.
 func TestClocksAreAligned(t *testing.T) {
 	seed, _ := seeds.First(t)

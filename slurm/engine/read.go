@@ -54,6 +54,24 @@ func plainNumber(b []byte) (float64, bool) {
 	return f, err == nil && !math.IsNaN(f)
 }
 
+// short is a number that Slurm keeps in 16 bits. These have values of their own for "not set" and
+// "infinite", which are 0 too. A longer number may well be as large as these are.
+type short struct{ number }
+
+// The values of 16 bits that are none.
+const (
+	notSet16   = math.MaxUint16 - 1
+	infinite16 = math.MaxUint16
+)
+
+func (n *short) UnmarshalJSON(b []byte) error {
+	err := n.number.UnmarshalJSON(b)
+	if n.number == notSet16 || n.number == infinite16 {
+		n.number = 0
+	}
+	return err
+}
+
 func (n number) int() int { return int(min(n, math.MaxInt32)) }
 func (n number) moment() time.Duration {
 	return time.Duration(min(float64(n), math.MaxInt32*4)) * time.Second
@@ -122,7 +140,7 @@ type jobDocument struct {
 	State        list    `json:"job_state"`
 	Reason       text    `json:"state_reason"`
 	Priority     *number `json:"priority"`
-	Restarts     number  `json:"restart_cnt"`
+	Restarts     short   `json:"restart_cnt"`
 	Nice         signed  `json:"nice"`
 	Requeue      *bool   `json:"requeue"`
 	Comment      text    `json:"comment"`
@@ -136,9 +154,9 @@ type jobDocument struct {
 	MaxNodes       number `json:"max_nodes"`
 	CPUs           number `json:"cpus"`
 	Tasks          number `json:"tasks"`
-	CPUsPerTask    number `json:"cpus_per_task"`
-	TasksPerNode   number `json:"tasks_per_node"`
-	MinCPUsPerNode number `json:"minimum_cpus_per_node"`
+	CPUsPerTask    short  `json:"cpus_per_task"`
+	TasksPerNode   short  `json:"tasks_per_node"`
+	MinCPUsPerNode short  `json:"minimum_cpus_per_node"`
 	MemoryPerNode  number `json:"memory_per_node"`
 	MemoryPerCPU   number `json:"memory_per_cpu"`
 	Shared         list   `json:"shared"`
@@ -367,11 +385,11 @@ func (e *Engine) Nodes(ctx context.Context) ([]slurm.Node, error) {
 		notices
 		Nodes []struct {
 			Name      string `json:"name"`
-			CPUs      number `json:"cpus"`
-			Effective number `json:"effective_cpus"`
+			CPUs      short  `json:"cpus"`
+			Effective short  `json:"effective_cpus"`
 			Memory    number `json:"real_memory"`
 			Special   number `json:"specialized_memory"`
-			Threads   number `json:"threads"`
+			Threads   short  `json:"threads"`
 			GRES      text   `json:"gres"`
 			State     list   `json:"state"`
 			Flags     list   `json:"state_flags"`
@@ -442,11 +460,11 @@ func (e *Engine) Partitions(ctx context.Context) ([]slurm.Partition, error) {
 			State    struct {
 				State list `json:"state"`
 			} `json:"partition"`
-			OldFactor number `json:"priority_job_factor"`
-			OldTier   number `json:"priority_tier"`
+			OldFactor short `json:"priority_job_factor"`
+			OldTier   short `json:"priority_tier"`
 			Priority  struct {
-				Factor number `json:"job_factor"`
-				Tier   number `json:"tier"`
+				Factor short `json:"job_factor"`
+				Tier   short `json:"tier"`
 			} `json:"priority"`
 			OldMax   number `json:"max_time_limit"`
 			OldUsual number `json:"default_time_limit"`
@@ -467,7 +485,7 @@ func (e *Engine) Partitions(ctx context.Context) ([]slurm.Partition, error) {
 		p := slurm.Partition{Name: d.Name, Up: d.OldState == "UP" || d.State.State.has("UP"),
 			MaxTime: max(d.OldMax, d.Most.Time).minutes(), DefaultTime: max(d.OldUsual, d.Usual.Time).minutes(),
 			Exclusive: d.Most.Shares != nil && *d.Most.Shares == 0,
-			Factor:    max(d.OldFactor, d.Priority.Factor).int(), Tier: max(d.OldTier, d.Priority.Tier).int()}
+			Factor:    max(d.OldFactor.int(), d.Priority.Factor.int()), Tier: max(d.OldTier.int(), d.Priority.Tier.int())}
 		var fresh struct {
 			Configured string `json:"configured"`
 		}

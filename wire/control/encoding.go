@@ -21,7 +21,7 @@ const maxReason = 8 << 10
 // The kinds of messages, by name.
 var (
 	kindsToWorker = envelope.Of[ToWorker](Serve{}, Grant{}, Deny{}, Revoke{}, Lost{}, Watch{}, Parked{}, Committed{}, Ping{}, AddDevice{}, Hold{}, End{}, Probe{}, Prepare{}, Forgo{}, Checkpoint{}, Restore{}, Proceed{}, Neighbour{}, Renew{}, GrantFurther{}, DenyFurther{}, RevokeFurther{}, Beside{})
-	kindsToDaemon = envelope.Of[ToDaemon](Want{}, Grow{}, Released{}, Busy{}, Idle{}, SyncPoint{}, Ran{}, Commit{}, Report{}, Failed{}, CannotServe{}, Pong{}, Standing{}, Rebuild{}, Rebuilt{}, Ended{}, Checkpointed{}, Restored{}, Began{}, Traced{}, Forgone{}, Freed{}, WantFurther{}, ReleasedFurther{}, RanFurther{})
+	kindsToDaemon = envelope.Of[ToDaemon](Want{}, Grow{}, Released{}, Busy{}, Idle{}, SyncPoint{}, Ran{}, Commit{}, Report{}, Failed{}, CannotServe{}, Pong{}, Probed{}, Standing{}, Rebuild{}, Rebuilt{}, Ended{}, Checkpointed{}, Restored{}, Began{}, Traced{}, Forgone{}, Freed{}, WantFurther{}, ReleasedFurther{}, RanFurther{})
 )
 
 func encode(m message) ([]byte, error) {

@@ -289,7 +289,7 @@ type Renew struct {
 }
 
 // Probe is the first message to a worker that is to try a device, and has no client.
-// The device's lock comes with it. The worker answers with Pong, or with CannotServe.
+// The device's lock comes with it. The worker answers with Probed, or with CannotServe.
 type Probe struct {
 	Device DeviceConfig `json:"device"`
 }
@@ -596,6 +596,13 @@ type Pong struct {
 	Number uint64 `json:"number"`
 }
 
+// Probed answers Probe: the device works.
+type Probed struct {
+	// Free and Total are bytes of the device's memory, while the worker has a context there.
+	Free  uint64 `json:"free"`
+	Total uint64 `json:"total"`
+}
+
 // Standing is the first message of a worker to a daemon that has adopted it, apart from pings: the
 // client's state after everything that the last daemon sent. Requests to that daemon which were not
 // answered, the worker sends again.
@@ -682,6 +689,7 @@ func (Report) Kind() string      { return "report" }
 func (Failed) Kind() string      { return "failed" }
 func (CannotServe) Kind() string { return "cannot_serve" }
 func (Pong) Kind() string        { return "pong" }
+func (Probed) Kind() string      { return "probed" }
 func (Rebuild) Kind() string     { return "rebuild" }
 func (Rebuilt) Kind() string     { return "rebuilt" }
 func (Ended) Kind() string       { return "ended" }
@@ -737,6 +745,7 @@ func (Report) toDaemon()      {}
 func (Failed) toDaemon()      {}
 func (CannotServe) toDaemon() {}
 func (Pong) toDaemon()        {}
+func (Probed) toDaemon()      {}
 func (Rebuild) toDaemon()     {}
 func (Rebuilt) toDaemon()     {}
 func (Ended) toDaemon()       {}
@@ -903,9 +912,15 @@ func (m Report) check() error {
 func (Failed) check() error      { return nil }
 func (CannotServe) check() error { return nil }
 func (Pong) check() error        { return nil }
-func (Rebuilt) check() error     { return nil }
-func (Ended) check() error       { return nil }
-func (Traced) check() error      { return nil }
+func (p Probed) check() error {
+	if p.Free > p.Total {
+		return fmt.Errorf("%d of %d bytes are free", p.Free, p.Total)
+	}
+	return nil
+}
+func (Rebuilt) check() error { return nil }
+func (Ended) check() error   { return nil }
+func (Traced) check() error  { return nil }
 
 func (m Rebuild) check() error {
 	if m.Device < -1 {

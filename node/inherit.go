@@ -45,6 +45,7 @@ func (d *daemon) openFolder() (err error) {
 	case err == nil:
 		return nil
 	case d.cfg.State != "" || errors.Is(err, errFolderTaken):
+		d.folder = nil // it is not this daemon's to remove
 		return fmt.Errorf("the node's state cannot be kept (state, --state): %w", err)
 	}
 	d.folder = nil

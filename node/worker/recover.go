@@ -946,9 +946,11 @@ func probe(config control.DeviceConfig, lock *os.File, open Open) (found control
 		return found, err
 	}
 	defer c.Close()
-	if found.Free, found.Total, err = c.Memory(); err != nil {
+	free, total, err := c.Memory()
+	if err != nil {
 		return found, err
 	}
+	found = control.Probed{Free: free, Total: total}
 	if err := c.Map(base, chunk); errors.Is(err, device.ErrOutOfMemory) {
 		return found, nil // other clients use all of its memory: it works
 	} else if err != nil {

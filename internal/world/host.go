@@ -190,10 +190,14 @@ func (h *host) reconnect() {
 }
 
 func (h *host) heard(m agent.ToAgent) {
-	if r, ok := m.(agent.Refused); ok && !strings.Contains(r.Reason, "is connected already") { // the head has not noticed yet that the old connection is dead
-		h.w.fail("%s is refused: %v", h.name, m)
-	}
 	h.w.trace("%s hears %s %v", h.name, m.Kind(), brief(m))
+	if r, ok := m.(agent.Refused); ok {
+		if !strings.Contains(r.Reason, "is connected already") { // the head has not noticed yet that the old connection is dead
+			h.w.fail("%s is refused: %v", h.name, m)
+		}
+		h.breakConnection() // the agent hangs up, and its core never hears of it
+		return
+	}
 	h.step(agentcore.Heard{Message: m})
 }
 
@@ -285,8 +289,6 @@ func (h *host) do(e agentcore.Effect) {
 			h.w.trace("%s says %s %v", h.name, e.Message.Kind(), brief(e.Message))
 			h.conn.toHead(e.Message)
 		}
-	case agentcore.HangUp:
-		h.breakConnection()
 	case agentcore.Admit:
 		h.loans[e.Loan.ID] = e.Loan
 		h.book(e)

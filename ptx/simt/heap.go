@@ -32,6 +32,11 @@ const (
 	heapGroup = 64  // units that share a word of each map
 	heapCall  = 256 // what a call counts as for gang.did, beside its search
 
+	// heapPatience bounds the searches of one instruction's lanes, so that a kernel which has made a
+	// large heap all holes does not keep its worker for minutes. Where it is used up, malloc finds
+	// nothing.
+	heapPatience = 1 << 30
+
 	heapSignature = 0x3170_6165_6874_786d // "mxtheap1"
 	heapNextAt    = 16
 	heapFreeAt    = 24
@@ -110,7 +115,7 @@ func (m *heapMap) malloc(n uint64) uint64 {
 		return 0
 	}
 	need := (n + heapUnit - 1) / heapUnit
-	if need > m.free() || m.refused != 0 && need >= m.refused {
+	if need > m.free() || m.refused != 0 && need >= m.refused || m.work > heapPatience {
 		return 0 // the lanes of an instruction search a heap that is too full once, not each
 	}
 	from := m.next()

@@ -121,6 +121,9 @@ func (g *gang) assertion(in *inst, lane int) assertion {
 // for its last argument.
 const maxText = 64 << 10
 
+// maxRead bounds what one printf reads of strings, whatever it writes of them.
+const maxRead = 1 << 20
+
 // text reads a string from memory, up to its zero byte.
 func (g *gang) text(in *inst, lane int, addr uint64) string {
 	var b strings.Builder
@@ -150,7 +153,9 @@ func (g *gang) format(in *inst, lane int, format string, args uint64) (string, i
 		}
 		return loadLane[uint64](g, in, lane, at)
 	}
-	for i := 0; i < len(format) && b.Len() < maxText; i++ {
+	// What strings have is counted as well, since a conversion may print nothing of it.
+	read := 0
+	for i := 0; i < len(format) && b.Len() < maxText && read < maxRead; i++ {
 		if format[i] != '%' {
 			b.WriteByte(format[i])
 			continue
@@ -185,7 +190,10 @@ func (g *gang) format(in *inst, lane int, format string, args uint64) (string, i
 		}
 		v := next(size)
 		if s.verb == 's' {
-			b.WriteString(fmt.Sprintf("%"+s.flags+s.width+s.precision+"s", g.text(in, lane, v)))
+			text := g.text(in, lane, v)
+			read += len(text)
+			g.did(16 * uint64(len(text)))
+			b.WriteString(fmt.Sprintf("%"+s.flags+s.width+s.precision+"s", text))
 			continue
 		}
 		b.WriteString(s.number(v))

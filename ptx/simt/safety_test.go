@@ -1,6 +1,7 @@
 package simt_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -441,6 +442,27 @@ func TestPrintfAsInC(t *testing.T) {
 		if err != nil || len(got) != 1 || got[0] != c.want {
 			t.Errorf("printf(%q, %#x): got %q, %v, want %q", c.format, c.value, got, err, c.want)
 		}
+	}
+}
+
+// A printf that writes nothing of long strings does not read all of them.
+func TestPrintfReadsLittle(t *testing.T) {
+	const count = 100
+	format := append(bytes.Repeat([]byte("%.0s"), count), "end"...)
+	text := bytes.Repeat([]byte("x"), 64<<10)
+	args := make([]byte, 8*count)
+	for i := 0; i < len(args); i += 8 {
+		binary.LittleEndian.PutUint64(args[i:], outAddress+uint64(len(args)))
+	}
+	printed, err := runPrintf(t, format, append(args, text...), 1)
+	if err != nil || len(printed) != 1 || printed[0] != "" {
+		t.Errorf("it printed %q, %v", printed, err)
+	}
+	// As long as they are short, all are printed as in C.
+	copy(text[16:], "\x00")
+	printed, err = runPrintf(t, format, append(args, text...), 1)
+	if err != nil || len(printed) != 1 || printed[0] != "end" {
+		t.Errorf("it printed %q, %v", printed, err)
 	}
 }
 

@@ -11,6 +11,7 @@ type step struct {
 	sources []Kind // of Sources
 	kind    Kind   // of D, or of all Elements of a load
 	old     Kind   // of D before the instruction; lanes without the guard keep that value
+	olds    []Kind // the same, of Elements of a guarded load
 	pointer int    // which of the frame's Pointers an access at a linear address uses
 	anyNaN  bool   // if the result is a NaN, no instruction depends on its bits
 }
@@ -124,6 +125,12 @@ func (a *analysis) walk(f func(*step)) {
 			s.sources[i] = a.kindOf(r)
 		}
 		s.old = a.kindOf(o.D)
+		s.olds = s.olds[:0]
+		if o.Guard >= 0 && o.Name == "ld" {
+			for _, r := range o.Elements {
+				s.olds = append(s.olds, a.kindOf(r))
+			}
+		}
 		natural := a.result(s)
 		if len(o.Writes) > 1 && natural.Form != unknown { // all destinations of an instruction get one kind
 			for _, r := range o.Writes {

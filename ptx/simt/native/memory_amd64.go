@@ -296,6 +296,9 @@ func (c *compiler) loadVector(s *step) {
 		} else {
 			c.load32(s, d, addresses, guard, e)
 		}
+		if s.Guard >= 0 {
+			s.old = s.olds[e]
+		}
 		c.settle(s, r, d)
 	}
 }

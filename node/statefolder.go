@@ -42,7 +42,7 @@ const (
 	// A daemon touches its folder so often that others see how long ago it was killed. After
 	// deadTime nobody waits for the next daemon any more. The library in C has the same limit.
 	touchEvery = 5 * time.Second
-	deadTime   = 30 * time.Second
+	deadTime   = 2 * time.Minute
 )
 
 // stateLimit is larger than any file of a state.

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATIENCE = 10, DEAD_TIME = 30, LOOK_EVERY = 50 * 1000 * 1000 }; // seconds, seconds, nanoseconds
+enum { PATIENCE = 10, DEAD_TIME = 120, LOOK_EVERY = 50 * 1000 * 1000 }; // seconds, seconds, nanoseconds
 
 // The name of the folder where the node of this socket keeps its state; node/statefolder.go
 // computes the same. False if the socket's path is relative, or the name too long.

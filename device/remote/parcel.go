@@ -26,31 +26,42 @@ const (
 	// parcelWindow is how many parcels are under way at a time. The giver's other bounce buffers are
 	// left for copies of the host.
 	parcelWindow = 8
-	// parcelSilence is how long the taker may take for one of them; its worker may be waiting for a
-	// turn on the device. If it says nothing, nobody knows whether it will still copy the bytes some
-	// time: its context cannot be used any more.
-	parcelSilence = 10 * time.Minute
-	// parcelAgain is how long after a failure the same two lenders are not tried again.
-	parcelAgain = 30 * time.Second
+	// parcelAgain is how long after a failure the same two lenders are not tried again. It doubles with
+	// each further failure, since each may cost the program some seconds.
+	parcelAgain   = 30 * time.Second
+	parcelSeldom  = time.Hour
+	mostDoublings = 7
 )
 
 // apart notes which lenders could not send a device data, and when that turned out, and which could.
 type apart struct {
 	mu    sync.Mutex
-	since map[string]time.Time // by the giver's address; zero if it could
+	pairs map[string]separation // by the giver's address
+}
+
+// separation says that a lender could not send data. The zero value says that it could.
+type separation struct {
+	since time.Time
+	times int // in a row
+}
+
+// until is when the lender is tried again.
+func (s separation) until() time.Time {
+	return s.since.Add(min(parcelAgain<<min(s.times-1, mostDoublings), parcelSeldom))
 }
 
 func (a *apart) lately(giver string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return time.Since(a.since[giver]) < parcelAgain
+	s := a.pairs[giver]
+	return s.times > 0 && time.Now().Before(s.until())
 }
 
 // window is how many parcels may be under way: one, until one has arrived.
 func (a *apart) window(giver string) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if at, ok := a.since[giver]; ok && at.IsZero() {
+	if s, known := a.pairs[giver]; known && s.times == 0 {
 		return parcelWindow
 	}
 	return 1
@@ -60,12 +71,13 @@ func (a *apart) window(giver string) int {
 func (a *apart) note(giver string, came bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.since == nil {
-		a.since = map[string]time.Time{}
+	if a.pairs == nil {
+		a.pairs = map[string]separation{}
 	}
-	a.since[giver] = time.Time{}
-	if !came {
-		a.since[giver] = time.Now()
+	if came {
+		a.pairs[giver] = separation{}
+	} else if s := a.pairs[giver]; s.times == 0 || !time.Now().Before(s.until()) { // several parcels may fail at once
+		a.pairs[giver] = separation{time.Now(), s.times + 1}
 	}
 }
 
@@ -119,6 +131,11 @@ func (s *stream) CopyFrom(dst uint64, from device.Context, src, size uint64) err
 	case <-c.over:
 		return c.ended()
 	}
+	if errors.Is(err, device.ErrNotSupported) {
+		// The giver may still be reading bytes that nobody fetches, and the caller may unmap them. If it
+		// does not answer, the copy by the host finds out what is wrong.
+		_, _ = giver.call(&wire.StreamSynchronise{Stream: via}, nil)
+	}
 	return err
 }
 
@@ -147,12 +164,11 @@ func (c *Context) parcelStream() (uint32, error) {
 }
 
 // moveParcels has all bytes of a copy moved, several parcels at a time. When it returns, the taker has
-// answered all of them, or its context has ended.
+// answered all of them, or its context has ended. The taker may take long: its worker may be waiting for
+// a turn on the device.
 func (s *stream) moveParcels(dst uint64, giver *Context, via uint32, src, size uint64) error {
 	c := s.c
 	answers := make(chan int32, parcelWindow)
-	silence := time.NewTimer(parcelSilence)
-	defer silence.Stop()
 	address := giver.dev.options.Gateway
 	window, apart := c.dev.apart.window(address), false
 	for open := 0; size > 0 && !apart || open > 0; {
@@ -179,10 +195,6 @@ func (s *stream) moveParcels(dst uint64, giver *Context, via uint32, src, size u
 				c.dev.apart.note(address, came)
 			}
 			window = parcelWindow
-			silence.Reset(parcelSilence)
-		case <-silence.C:
-			c.end(lost("the lender does not say whether it has fetched data from another one"))
-			return c.ended()
 		case <-c.over:
 			return c.ended()
 		}

@@ -12,6 +12,7 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"muster/client"
@@ -304,7 +305,7 @@ func (c *cluster) lies(t *testing.T, a, b *lender) {
 			c.knows(liar)
 			old := two.write(2, size)
 			// The taker is sent to the liar for data of a, for the first time.
-			two.dev.apart.since = nil
+			two.dev.apart.pairs = nil
 			one.dev.options.Gateway, one.guest.Holder = liar, holderAt(t, c, liar)
 			if err := two.from(one, size); !errors.Is(err, device.ErrNotSupported) {
 				t.Fatalf("the lie is believed: %v", err)
@@ -382,4 +383,35 @@ func BenchmarkBetweenLenders(b *testing.B) {
 	b.ReportMetric(took[1].Seconds()/took[0].Seconds(), "ratio")
 	b.ReportMetric(float64(carried[0])/float64(b.N)/size, "home-bytes/byte-direct")
 	b.ReportMetric(float64(carried[1])/float64(b.N)/size, "home-bytes/byte-through")
+}
+
+// Two lenders that cannot send each other data are tried less and less often, until it works once.
+func TestLendersApartAreTriedLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var a apart
+		fail := func() (pause time.Duration) {
+			for range 3 { // parcels that were under way together
+				a.note("a", false)
+			}
+			for begin := time.Now(); a.lately("a"); pause = time.Since(begin) {
+				time.Sleep(time.Second)
+			}
+			return pause
+		}
+		for n := range 12 {
+			if pause, want := fail(), min(parcelAgain<<n, time.Hour); pause < want || pause > want+time.Second {
+				t.Errorf("after failure %d they are not tried for %v, want %v", n+1, pause, want)
+			}
+		}
+		if a.window("a") != 1 {
+			t.Error("several parcels are sent at once")
+		}
+		a.note("a", true)
+		if a.lately("a") || a.window("a") != parcelWindow {
+			t.Error("one that came changes nothing")
+		}
+		if pause := fail(); pause > parcelAgain+time.Second {
+			t.Errorf("after that they are not tried for %v", pause)
+		}
+	})
 }

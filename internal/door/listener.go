@@ -110,7 +110,7 @@ func (l *Listener) Close() error {
 func (l *Listener) Accept() (net.Conn, error) {
 	pause := shortestRest
 	for {
-		conn, err := l.socket.Accept()
+		conn, err := l.accept()
 		switch {
 		case err == nil:
 			l.note(nil)
@@ -128,8 +128,20 @@ func (l *Listener) Accept() (net.Conn, error) {
 		}
 		l.rest(pause, l.closed)
 		pause = min(2*pause, longestRest)
+	}
+}
+
+// freed is held while a listener closes its spare descriptor and accepts with it, so that no other
+// listener of this process that waits for a descriptor takes it away.
+var freed sync.Mutex
+
+func (l *Listener) accept() (net.Conn, error) {
+	if l.Trouble() != nil {
+		freed.Lock()
+		defer freed.Unlock()
 		_ = l.socket.SetDeadline(time.Now().Add(aLook))
 	}
+	return l.socket.Accept()
 }
 
 func (l *Listener) isClosed(err error) bool {
@@ -188,9 +200,11 @@ func (l *Listener) last(err error) net.Conn {
 		l.refill() // for the next attempt
 		return nil
 	}
+	freed.Lock()
 	kept.Close()
 	_ = l.socket.SetDeadline(time.Now().Add(aLook)) // the connection may be gone by now
 	conn, err := l.socket.Accept()
+	freed.Unlock()
 	_ = l.socket.SetDeadline(time.Time{})
 	if err != nil {
 		l.refill()

@@ -15,9 +15,14 @@ import (
 type played struct {
 	results []error // nil is a connection
 	conns   int
+	tries   int
+	tried   func(n int) // called by Accept, if it is not nil
 }
 
 func (p *played) Accept() (net.Conn, error) {
+	if p.tries++; p.tried != nil {
+		p.tried(p.tries)
+	}
 	if len(p.results) == 0 {
 		return nil, net.ErrClosed
 	}
@@ -171,5 +176,42 @@ func TestLastDescriptorIsKeptForSomebody(t *testing.T) {
 	}
 	if l.last(syscall.ENOMEM) != nil {
 		t.Error("a descriptor does not help")
+	}
+}
+
+// While one listener accepts with its spare descriptor, no other one that lacks descriptors accepts.
+func TestFreedDescriptorIsForItsListener(t *testing.T) {
+	held := func(n int) bool {
+		if freed.TryLock() {
+			freed.Unlock()
+			return false
+		}
+		return true
+	}
+	last := &played{results: []error{syscall.EMFILE, nil}}
+	last.tried = func(n int) {
+		if held(n) != (n == 2) {
+			t.Errorf("accepting for the %d. time, the freed descriptor is reserved: %v", n, held(n))
+		}
+	}
+	l := Listen(last, true)
+	l.pending = func() bool { return true }
+	conn, err := l.Accept()
+	if err != nil || !conn.(*Conn).Last {
+		t.Fatal(conn, err)
+	}
+	conn.Close()
+	other := &played{results: []error{syscall.EMFILE, syscall.EMFILE, nil, nil}}
+	other.tried = func(n int) {
+		if held(n) != (n == 2 || n == 3) { // the first and the last time it does not know of any trouble
+			t.Errorf("accepting for the %d. time without a spare descriptor, it is reserved: %v", n, held(n))
+		}
+	}
+	l = Listen(other, false)
+	l.rest = func(time.Duration, <-chan struct{}) {}
+	for range 2 {
+		if conn, err := l.Accept(); err != nil || conn.(*Conn).Last {
+			t.Fatal(conn, err)
+		}
 	}
 }

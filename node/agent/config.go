@@ -115,16 +115,27 @@ func chooseCores(want int) (cores []int, pin bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
+	cores, pin = coresOf(own, want, machine.CPUs())
+	return cores, pin, nil
+}
+
+// coresOf is chooseCores for a process that may run on its own cores, for as much time as some of them
+// have. Where that is less than all of them, nobody says which ones: other nodes of the machine would
+// pin their tasks to the same cores.
+func coresOf(own []int, want, time int) (cores []int, pin bool) {
 	if want == 0 {
-		want = min(len(own), machine.CPUs())
+		want = min(len(own), time)
+		pin = want == len(own)
+	} else {
+		pin = want <= len(own)
 	}
-	if want <= len(own) {
-		return own[:want], true, nil
+	if pin {
+		return own[:want], true
 	}
 	for n := range want {
 		cores = append(cores, n)
 	}
-	return cores, false, nil
+	return cores, false
 }
 
 func memoryHere() (int64, error) {

@@ -99,18 +99,17 @@ func (a *agent) keepConnected(ctx context.Context) {
 	var pace pace
 	complaint := "" // the last that was logged, and that is still true
 	for {
-		began := time.Now()
-		welcome, err := a.attempt(ctx)
+		accepted, err := a.attempt(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		pause := pace.after(welcome, time.Since(began))
+		pause := pace.after(!accepted.IsZero(), time.Since(accepted))
+		if pace.steady {
+			complaint = "" // whatever ended a connection that lasted is news
+		}
 		if reason := constant(err); reason != complaint {
 			complaint = reason
 			a.log.Warn("this node has no connection to its head: it tries again, less and less often, and says nothing more until the reason is another one", "error", err)
-		}
-		if pace.steady {
-			complaint = "" // the next one is news
 		}
 		// A random pause, so that many agents do not come back at the same time.
 		spread := time.Duration((0.5 + a.cfg.Random.Float64()/2) * float64(pause))
@@ -156,19 +155,19 @@ func constant(err error) string {
 	return err.Error()
 }
 
-// attempt reaches the head and serves the connection until it ends. It returns whether the head
-// accepted the node, and why the connection has ended.
-func (a *agent) attempt(ctx context.Context) (welcome bool, err error) {
+// attempt reaches the head and serves the connection until it ends. It returns when the head accepted
+// the node, if it did, and why the connection has ended.
+func (a *agent) attempt(ctx context.Context) (accepted time.Time, err error) {
 	conn, err := a.cfg.Dial(ctx)
 	if err != nil {
-		return false, fmt.Errorf("the head is not reached: %w", err)
+		return time.Time{}, fmt.Errorf("the head is not reached: %w", err)
 	}
 	return a.converse(ctx, conn)
 }
 
-// converse serves a connection until it ends. It returns whether the head accepted the node, and
-// why the connection has ended.
-func (a *agent) converse(ctx context.Context, conn net.Conn) (welcome bool, err error) {
+// converse serves a connection until it ends. It returns when the head accepted the node, if it did,
+// and why the connection has ended.
+func (a *agent) converse(ctx context.Context, conn net.Conn) (accepted time.Time, err error) {
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	defer conn.Close()
 	ended := make(chan struct{})
@@ -187,19 +186,20 @@ func (a *agent) converse(ctx context.Context, conn net.Conn) (welcome bool, err 
 		_ = conn.SetReadDeadline(time.Now().Add(silence))
 		m, err := wire.ReadToAgent(in)
 		if err != nil {
-			return welcome, fmt.Errorf("the connection to the head has ended: %w", err)
+			return accepted, fmt.Errorf("the connection to the head has ended: %w", err)
 		}
 		switch m := m.(type) {
 		case wire.Refused:
-			return welcome, fmt.Errorf("the head refuses this node: %s", m.Reason)
+			return accepted, fmt.Errorf("the head refuses this node: %s", m.Reason)
 		case wire.Welcome:
-			if !welcome {
+			if accepted.IsZero() {
+				accepted = time.Now()
 				a.log.Info("the head has accepted this node")
 				if a.cfg.Peers != nil {
 					writer.Go(func() { a.askPeers(ended) })
 				}
 			}
-			welcome, silence = true, 2*m.Silence
+			silence = 2 * m.Silence
 		case wire.Peers:
 			if a.cfg.Peers != nil {
 				a.cfg.Peers(m.Gateways)

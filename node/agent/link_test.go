@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -153,5 +154,40 @@ func TestAcceptedAgentsComeBack(t *testing.T) {
 	}
 	if strings.Count(said, "\n") != len(came)-1 {
 		t.Errorf("it was dropped %d times, and says:\n%s", len(came)-1, said)
+	}
+
+	// The end of a connection that lasted is news, also if others ended in the same way before; and it is
+	// the connection that must last, not the way to it.
+	came, said = answers(t, func(n int, conn net.Conn) error {
+		if n != 3 {
+			time.Sleep(2 * steadyTime)
+			tell(conn, 0, welcome)
+		} else {
+			tell(conn, time.Minute, welcome)
+		}
+		return nil
+	})
+	if len(came) < 6 || strings.Count(said, "\n") != 2 {
+		t.Errorf("it came %d times, and says:\n%s", len(came), said)
+	}
+}
+
+// A node whose processes may run on all cores for the time of some hands out that many, and pins nobody.
+func TestCoresForATime(t *testing.T) {
+	own := []int{4, 5, 6, 7}
+	for _, c := range []struct {
+		want, time int
+		cores      []int
+		pin        bool
+	}{
+		{0, 8, []int{4, 5, 6, 7}, true},
+		{0, 4, []int{4, 5, 6, 7}, true},
+		{0, 2, []int{0, 1}, false},
+		{2, 1, []int{4, 5}, true},
+		{6, 4, []int{0, 1, 2, 3, 4, 5}, false},
+	} {
+		if cores, pin := coresOf(own, c.want, c.time); !slices.Equal(cores, c.cores) || pin != c.pin {
+			t.Errorf("%d wanted and %d allowed: %v, pinned: %v", c.want, c.time, cores, pin)
+		}
 	}
 }

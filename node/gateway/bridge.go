@@ -57,10 +57,13 @@ type bridge struct {
 	// this machine. Only the reader uses it.
 	pinned map[uint64]bool
 
-	// calls are those whose answers the reader polls for, and active is when it last found
-	// something to do. Only the reader uses them.
-	calls  []given
+	// calls are those whose answers the reader polls for. The porter may end that (Sleep).
+	callsMu sync.Mutex
+	calls   []given
+	// active is when the reader last found something to do, and done has the calls that it found
+	// answered then. Only the reader uses them.
 	active time.Time
+	done   []given
 
 	orders chan order // for the porter; nil until there is one. Only the reader sets it
 
@@ -275,7 +278,9 @@ func (b *bridge) forward(frames *wire.FrameReader, f wire.Frame) error {
 	if h.Slot < 0 {
 		b.await(given{pending, h})
 	} else {
+		b.callsMu.Lock()
 		b.calls = append(b.calls, given{pending, h})
+		b.callsMu.Unlock()
 	}
 	return nil
 }

@@ -120,6 +120,7 @@ type Gateway struct {
 	lanes    *door.Places  // by user or job; apart, so that lanes do not take the places that programs need
 	peers    *door.Places  // of nodes that ask for virtual GPUs, by node
 	nodes    *door.Places  // of other conversations between nodes, by node
+	takers   *door.Places  // of nodes that fetch parcels, by node: they must not use up the former
 	shelf    *parcel.Shelf // data of guests for other nodes
 	ended    atomic.Bool
 
@@ -153,6 +154,7 @@ func New(listener *net.TCPListener, c Config) (*Gateway, error) {
 		lanes:   door.NewPlaces(c.Limits.User, c.Limits.All),
 		peers:   door.NewPlaces(peersEach, c.Limits.All),
 		nodes:   door.NewPlaces(c.Limits.User, c.Limits.All),
+		takers:  door.NewPlaces(c.Limits.User, c.Limits.All),
 		bridges: map[wire.LaneKey]*bridge{}, shelf: parcel.NewShelf(),
 	}
 	g.Nodes = maps.Clone(c.Nodes)
@@ -250,9 +252,13 @@ func (g *Gateway) serve(ctx context.Context, plain net.Conn, unknown *door.Place
 		g.servePeer(ctx, conn.(*tls.Conn), unknown, log)
 		return
 	}
-	if serve := g.Nodes[protocolOf(conn)]; serve != nil {
+	if protocol := protocolOf(conn); g.Nodes[protocol] != nil {
 		stop()
-		g.serveNode(ctx, conn, unknown, serve, log)
+		places := g.nodes
+		if protocol == parcel.Protocol {
+			places = g.takers
+		}
+		g.serveNode(ctx, conn, unknown, places, g.Nodes[protocol], log)
 		return
 	}
 	patient := door.NewPatient(conn, g.Limits.Silence)
@@ -288,14 +294,14 @@ func protocolOf(conn link) string {
 }
 
 // serveNode serves the daemon of another node, which must have a node's certificate.
-func (g *Gateway) serveNode(ctx context.Context, conn link, unknown *door.Place, serve func(context.Context, net.Conn), log *slog.Logger) {
+func (g *Gateway) serveNode(ctx context.Context, conn link, unknown *door.Place, places *door.Places, serve func(context.Context, net.Conn), log *slog.Logger) {
 	certificates := conn.(*tls.Conn).ConnectionState().PeerCertificates
 	if len(certificates) == 0 || identity.KindOf(certificates[0]) != identity.Node {
 		log.Info("a connection was refused", "error", "it wants to speak as a node, and has no node's certificate")
 		return
 	}
 	plain := conn.NetConn()
-	place, err := g.nodes.Take(certificates[0].Subject.CommonName, false, func() { _ = plain.Close() })
+	place, err := places.Take(certificates[0].Subject.CommonName, false, func() { _ = plain.Close() })
 	if err != nil || !place.Use() {
 		log.Info("a connection was refused", "error", "there are as many connections of other nodes as there may be")
 		return

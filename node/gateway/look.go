@@ -19,15 +19,20 @@ func (b *bridge) Look() bool {
 		return true
 	}
 	patience := lookTime
+	b.callsMu.Lock()
 	if len(b.calls) > 0 {
 		patience = answerTime
 	}
+	b.callsMu.Unlock()
 	return time.Since(b.active) < patience
 }
 
-// Sleep is called before the reader sleeps or is busy for long. It starts a goroutine for each call
-// that waits for its answer.
+// Sleep is called before the reader sleeps or is busy for long, and before the porter waits for room in
+// the ring, since the reader cannot send anything meanwhile. It starts a goroutine for each call that
+// waits for its answer.
 func (b *bridge) Sleep() {
+	b.callsMu.Lock()
+	defer b.callsMu.Unlock()
 	for _, g := range b.calls {
 		b.all.Go(func() { b.answer(g) })
 	}
@@ -37,15 +42,19 @@ func (b *bridge) Sleep() {
 // answers sends the answers that have arrived, and says whether there were any. Only the reader may
 // call it.
 func (b *bridge) answers() bool {
-	left := b.calls[:0]
+	b.callsMu.Lock()
+	left, done := b.calls[:0], b.done[:0]
 	for _, g := range b.calls {
 		if g.pending.Done() {
-			b.answer(g)
+			done = append(done, g)
 		} else {
 			left = append(left, g)
 		}
 	}
-	any := len(left) < len(b.calls)
-	b.calls = left
-	return any
+	b.calls, b.done = left, done
+	b.callsMu.Unlock()
+	for _, g := range done {
+		b.answer(g)
+	}
+	return len(done) > 0
 }

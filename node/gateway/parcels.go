@@ -188,6 +188,14 @@ type source struct {
 	*tls.Conn
 	used   time.Time
 	broken bool
+	forget func() bool // takes back that the end of the porter closes it
+}
+
+// drop closes a connection.
+func (s *source) drop() {
+	s.broken = true
+	s.forget()
+	_ = s.NetConn().Close()
 }
 
 func (p *porter) run() {
@@ -222,7 +230,7 @@ func (p *porter) run() {
 
 func (p *porter) hangUp() {
 	for _, s := range p.conns {
-		_ = s.NetConn().Close()
+		s.drop()
 	}
 	clear(p.conns)
 }
@@ -278,8 +286,7 @@ func (p *porter) fails(from origin, s *source, why error) {
 	}
 	p.failed[from] = time.Now()
 	if s != nil {
-		s.broken = true
-		_ = s.NetConn().Close()
+		s.drop()
 		if p.conns[from] == s {
 			delete(p.conns, from)
 		}
@@ -296,7 +303,7 @@ func (p *porter) reach(from origin) (*source, error) {
 		if time.Since(s.used) < originIdle {
 			return s, nil
 		}
-		_ = s.NetConn().Close()
+		s.drop()
 		delete(p.conns, from)
 	}
 	g := p.visitor.Gateway
@@ -330,7 +337,7 @@ func (p *porter) reach(from origin) (*source, error) {
 		return nil, err
 	}
 	s := &source{Conn: conn.(*tls.Conn), used: time.Now()}
-	context.AfterFunc(p.ctx, func() { _ = s.NetConn().Close() })
+	s.forget = context.AfterFunc(p.ctx, func() { _ = s.NetConn().Close() })
 	p.conns[from] = s
 	return s, nil
 }

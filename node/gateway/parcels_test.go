@@ -3,8 +3,11 @@ package gateway
 import (
 	"bytes"
 	"crypto/tls"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 
 	"muster/client"
@@ -138,5 +141,95 @@ func TestParcelsWithinOneNode(t *testing.T) {
 	}
 	if a, b := w.gateway.Parcels(); a != 4*size || b != 4*size {
 		t.Errorf("%d bytes were given, and %d fetched", a, b)
+	}
+}
+
+// While parcels wait for room in a client's staging memory, its calls go on, and each gets one answer.
+func TestCallsBesideParcels(t *testing.T) {
+	geometry := testGeometry
+	geometry.Staging = 2 * parcel.Most // the least that there may be
+	w := newWorld(t, geometry, nil)
+	w.daemon.atOnce = true // so that it is full most of the time
+	seed, _ := seeds.First(t)
+	r := rand.New(rand.NewPCG(seed, 0))
+	own := w.gateway.own()
+	giver, given := conversationAs(t, w, guestHello())
+	taker, taken := conversationAs(t, w, guestHello())
+	const parcels, atATime, calls, slots = 64, 8, 4000, 16
+	keys := make([][]byte, parcels)
+	for i := range keys {
+		keys[i] = parcelNumber(r)
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		give := func(i, slot int) error {
+			if i >= parcels {
+				return nil
+			}
+			_, err := giver.Write(frameOf(uint32(i), slot, &wire.ParcelGive{Src: deviceBase, Key: keys[i], Taker: own[:]}, geometry.Staging+uint64(slot)*parcel.Most, parcel.Most))
+			return err
+		}
+		err := errors.Join(give(0, 0), give(1, 1))
+		for i := 0; i < parcels && err == nil; i++ {
+			var f wire.Frame
+			if f, err = given.Next(); err == nil && (f.Kind != wire.FrameReply || f.Result != 0) {
+				err = fmt.Errorf("%v %q with %d", f.Kind, f.Reason, f.Result)
+			}
+			if err == nil {
+				err = give(i+2, f.Slot)
+			}
+		}
+		if err != nil {
+			t.Errorf("giving: %v", err)
+		}
+	})
+	// Some slots are for parcels, and some for calls; each is used again when its answer has come.
+	forCalls, forParcels := make(chan int, slots), make(chan int, atATime)
+	for i := range slots {
+		forCalls <- atATime + i
+	}
+	for i := range atATime {
+		forParcels <- i
+	}
+	all.Go(func() {
+		for seq, sent, called := uint32(0), 0, 0; sent < parcels || called < calls; seq++ {
+			var frame []byte
+			mayCall, maySend := forCalls, forParcels
+			if called == calls {
+				mayCall = nil
+			}
+			if sent == parcels {
+				maySend = nil
+			}
+			select {
+			case slot := <-maySend:
+				frame = frameOf(seq, slot, &wire.ParcelTake{Dst: deviceBase, Size: parcel.Most, Key: keys[sent], Giver: own[:]}, 0, 0)
+				sent++
+			case slot := <-mayCall:
+				frame = frameOf(seq, slot, &wire.StreamQuery{}, 0, 0)
+				called++
+			}
+			if _, err := taker.Write(frame); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	fetched := 0
+	for range parcels + calls {
+		f, err := taken.Next()
+		if err != nil || f.Kind != wire.FrameReply || f.Result != 0 {
+			t.Fatalf("got %v %q with %d in slot %d, %v", f.Kind, f.Reason, f.Result, f.Slot, err)
+		}
+		if f.Slot < atATime {
+			fetched++
+			forParcels <- f.Slot
+		} else {
+			forCalls <- f.Slot
+		}
+	}
+	all.Wait()
+	if fetched != parcels {
+		t.Errorf("%d answers to %d parcels", fetched, parcels)
 	}
 }

@@ -892,23 +892,29 @@ func (w *worker) copyAcross(step vmm.Step) error {
 			return err
 		}
 	}
-	buffer := make([]byte, min(r.Size, acrossBuffer))
-	for at := uint64(0); at < r.Size; at += uint64(len(buffer)) {
-		part := buffer[:min(r.Size-at, uint64(len(buffer)))]
+	// One buffer is read while the other is written.
+	var buffers [2][]byte
+	for at, which := uint64(0), 0; at < r.Size; which = 1 - which {
+		n := min(r.Size-at, acrossBuffer)
+		if buffers[which] == nil {
+			buffers[which] = make([]byte, n)
+		}
+		part := buffers[which][:n]
 		if err := from.mover.CopyOut(part, r.Addr+at); err != nil {
 			return err
 		}
 		if err := from.mover.Synchronise(w.ctx); err != nil {
 			return err
 		}
+		if err := g.mover.Synchronise(w.ctx); err != nil { // with the other buffer
+			return err
+		}
 		if err := g.mover.CopyIn(r.Addr+at, part); err != nil {
 			return err
 		}
-		if err := g.mover.Synchronise(w.ctx); err != nil {
-			return err
-		}
+		at += n
 	}
-	return nil
+	return g.mover.Synchronise(w.ctx)
 }
 
 // acrossBuffer is the size of the buffer between devices that do not copy to each other.

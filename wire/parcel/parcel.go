@@ -175,7 +175,7 @@ type Conn interface {
 // ends.
 func (s *Shelf) Serve(ctx context.Context, conn Conn, taker Holder) error {
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-	buffer := make([]byte, head+Most)
+	var buffer []byte // as soon as it is needed
 	var key Key
 	for {
 		_ = conn.SetDeadline(time.Now().Add(Idle))
@@ -184,6 +184,9 @@ func (s *Shelf) Serve(ctx context.Context, conn Conn, taker Holder) error {
 		}
 		if _, err := io.ReadFull(conn, key[:]); err != nil {
 			return err
+		}
+		if buffer == nil {
+			buffer = make([]byte, head+Most)
 		}
 		n := s.Take(ctx, key, taker, buffer[head:])
 		binary.LittleEndian.PutUint64(buffer, uint64(n))

@@ -113,7 +113,8 @@ func (c *compiler) checkChunks(r Ref, n int64) {
 	c.jumpIf(ccNotEqual, c.failed())
 }
 
-// checkLanes compares the offsets of all active lanes.
+// checkLanes compares the offsets of all active lanes, also of those without the guard: the guard
+// may be computed by the loop behind the check, so the check must not rely on it.
 func (c *compiler) checkLanes(s *step, r Ref, n int64) {
 	c.evex(fromGPR64, zmm, zmmT0, 0, inReg(rax), masked{})
 	c.evex(fromGPR64, zmm, zmmT1, 0, inReg(rdi), masked{})

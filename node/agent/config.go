@@ -119,12 +119,12 @@ func chooseCores(want int) (cores []int, pin bool, err error) {
 	return cores, pin, nil
 }
 
-// coresOf is chooseCores for a process that may run on its own cores, for as much time as some of them
-// have. Where that is less than all of them, nobody says which ones: other nodes of the machine would
-// pin their tasks to the same cores.
-func coresOf(own []int, want, time int) (cores []int, pin bool) {
+// coresOf is chooseCores for a process that may run on its own cores, but for no more time than
+// some of them have (quota). Where that is less than all of them, nobody says which ones: other
+// nodes of the machine would pin their tasks to the same cores.
+func coresOf(own []int, want, quota int) (cores []int, pin bool) {
 	if want == 0 {
-		want = min(len(own), time)
+		want = min(len(own), quota)
 		pin = want == len(own)
 	} else {
 		pin = want <= len(own)

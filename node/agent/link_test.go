@@ -173,12 +173,12 @@ func TestAcceptedAgentsComeBack(t *testing.T) {
 }
 
 // A node whose processes may run on all cores for the time of some hands out that many, and pins nobody.
-func TestCoresForATime(t *testing.T) {
+func TestCoresUnderAQuota(t *testing.T) {
 	own := []int{4, 5, 6, 7}
 	for _, c := range []struct {
-		want, time int
-		cores      []int
-		pin        bool
+		want, quota int
+		cores       []int
+		pin         bool
 	}{
 		{0, 8, []int{4, 5, 6, 7}, true},
 		{0, 4, []int{4, 5, 6, 7}, true},
@@ -186,8 +186,8 @@ func TestCoresForATime(t *testing.T) {
 		{2, 1, []int{4, 5}, true},
 		{6, 4, []int{0, 1, 2, 3, 4, 5}, false},
 	} {
-		if cores, pin := coresOf(own, c.want, c.time); !slices.Equal(cores, c.cores) || pin != c.pin {
-			t.Errorf("%d wanted and %d allowed: %v, pinned: %v", c.want, c.time, cores, pin)
+		if cores, pin := coresOf(own, c.want, c.quota); !slices.Equal(cores, c.cores) || pin != c.pin {
+			t.Errorf("%d wanted and %d allowed: %v, pinned: %v", c.want, c.quota, cores, pin)
 		}
 	}
 }

@@ -23,8 +23,12 @@ func Write(path string, write func(io.Writer) error) (err error) {
 	if err != nil {
 		return CannotWrite(path, err)
 	}
+	to := &sink{File: f}
 	defer func() {
 		err = errors.Join(err, f.Close())
+		if to.failed != nil { // whatever else went wrong followed from it
+			err = CannotWrite(path, to.failed)
+		}
 		switch {
 		case partial == path:
 		case err != nil:
@@ -33,12 +37,26 @@ func Write(path string, write func(io.Writer) error) (err error) {
 			err = os.Rename(partial, path)
 		}
 	}()
-	buffered := bufio.NewWriter(f)
+	buffered := bufio.NewWriter(to)
 	if !strings.HasSuffix(path, ".gz") {
 		return errors.Join(write(buffered), buffered.Flush())
 	}
 	zipped := gzip.NewWriter(buffered)
 	return errors.Join(write(zipped), zipped.Close(), buffered.Flush())
+}
+
+// sink keeps the first error of writing a file.
+type sink struct {
+	*os.File
+	failed error
+}
+
+func (s *sink) Write(b []byte) (int, error) {
+	n, err := s.File.Write(b)
+	if s.failed == nil {
+		s.failed = err
+	}
+	return n, err
 }
 
 // CheckFolder returns an error if the folder of a file is not there, so that a caller finds out before

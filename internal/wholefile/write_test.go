@@ -3,6 +3,7 @@ package wholefile
 import (
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -71,5 +72,20 @@ func TestCannotWrite(t *testing.T) {
 	}
 	if err := CheckFolder(filepath.Join(dir, "a")); err != nil {
 		t.Error(err)
+	}
+}
+
+// A full disk is named once, with the file that the user asked for.
+func TestFullDisk(t *testing.T) {
+	full := "/dev/full"
+	if _, err := os.Stat(full); err != nil {
+		t.Skip("there is no " + full)
+	}
+	err := Write(full, func(w io.Writer) error {
+		_, err := w.Write(make([]byte, 1<<20))
+		return fmt.Errorf("the page: %w", err)
+	})
+	if want := full + " cannot be written: no space left on device"; err == nil || err.Error() != want {
+		t.Errorf("it says %v, not %s", err, want)
 	}
 }

@@ -465,7 +465,10 @@ func (d *daemon) answerGrants(who peer, line []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.aboutGrants(who, func() ([]string, error) {
+	if !d.isOwner(who) { // the daemon's own process asks, which is the gateway's, too
+		return nil, fmt.Errorf("only root and user %s, whose node it is, may ask what a claim means, not %s", d.own.name, who.user.name)
+	}
+	return d.listGrants(func() ([]string, error) {
 		d.expireGrants()
 		if g := d.claimed(claim, r.User); g != nil {
 			return []string{g.ID}, nil
@@ -476,7 +479,10 @@ func (d *daemon) answerGrants(who peer, line []byte) (any, error) {
 
 // aboutGrant has the loop run do, and answers with one grant, or with all if id is "".
 func (d *daemon) aboutGrant(who peer, id string, do func() error) (any, error) {
-	return d.aboutGrants(who, func() ([]string, error) {
+	if err := d.mayGrant(who); err != nil {
+		return nil, err
+	}
+	return d.listGrants(func() ([]string, error) {
 		if err := do(); err != nil || id != "" {
 			return []string{id}, err
 		}
@@ -484,11 +490,8 @@ func (d *daemon) aboutGrant(who peer, id string, do func() error) (any, error) {
 	})
 }
 
-// aboutGrants answers with the grants that which names, in the loop, and that there are.
-func (d *daemon) aboutGrants(who peer, which func() ([]string, error)) (any, error) {
-	if err := d.mayGrant(who); err != nil {
-		return nil, err
-	}
+// listGrants answers with those grants that which names. The loop calls which.
+func (d *daemon) listGrants(which func() ([]string, error)) (any, error) {
 	answer := status.Grants{Node: d.cfg.Name, Grants: []status.Grant{}}
 	err := d.inLoop(func() error {
 		ids, err := which()

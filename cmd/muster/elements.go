@@ -29,12 +29,13 @@ type elements struct {
 	cfg       node.Config
 	part      *daemon.Service
 	listening net.Addr // the gateway is; nil if there is none
+	log       *slog.Logger
 }
 
 // newElements makes the node's part of programs with elements. Without a certificate they have
 // this node only.
 func newElements(cfg node.Config, log *slog.Logger) (*elements, error) {
-	e := &elements{cfg: cfg}
+	e := &elements{cfg: cfg, log: log}
 	memory, err := machine.Memory()
 	if err != nil {
 		return nil, err
@@ -93,7 +94,7 @@ func (e *elements) info(user, grant string) (cores, gpus int) {
 	if grant != "" {
 		gpus, err := node.GrantClaimed(e.cfg.Socket.Address, grant, user)
 		if err != nil {
-			gpus = 0
+			e.log.Warn("the node does not say what a program's grant means here: it has no GPUs for the program", "user", user, "error", err)
 		}
 		return machine.CPUs(), gpus
 	}

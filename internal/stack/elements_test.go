@@ -191,9 +191,9 @@ func TestElementsAreUnderTheGrantOfTheirProgram(t *testing.T) {
 		grant, node string
 		want        string
 	}{
-		{"", "0", "CUDA error 800"},            // not permitted
-		{here, "0", "PASS"},                    // the first granted device, which is the node's second
-		{here, "1", "node 1 (far) has no GPU"}, // none of its devices was granted
+		{"", "0", "CUDA error 800"}, // not permitted
+		{here, "0", "PASS"},         // the first granted device, which is the node's second
+		{here, "1", "no node has the device that is asked for (node 1, gpu 0"}, // none of its devices was granted
 		{both, "0", "PASS"}, {both, "1", "PASS"},
 	} {
 		way := where

@@ -24,6 +24,10 @@ type serviceRequest struct {
 	Grant grant.Credential `json:"grant,omitempty"`
 }
 
+// unknownGrantPrefix begins the name of a grant in a claim if the node does not know the grant: no
+// grant of a job's parts is called so (grant.Claim.SameJob).
+const unknownGrantPrefix = "unknown:"
+
 // passedTime is how long a connection may take to pass another on.
 const passedTime = setUpTime
 
@@ -57,6 +61,8 @@ func (d *daemon) servePassed(conn *net.UnixConn, r *serviceRequest, serve func(*
 		return fmt.Errorf("grant %s is user %s's, and user %s may not use it", g.ID, g.User, who.user.name)
 	case g != nil:
 		claim.ID = g.ID
+	default: // nobody has vouched for the name, so it stands for no part of a job
+		claim.ID = unknownGrantPrefix + r.ID
 	}
 	_ = conn.Close()
 	serve(passed, Peer{UID: who.user.uid, Name: who.user.name, Grant: claim.String()})

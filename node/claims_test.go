@@ -136,6 +136,17 @@ func TestProcessesOfServicesHaveTheGrantOfTheirProgram(t *testing.T) {
 			t.Errorf("%s: %v", no.ID, err)
 		}
 	}
+	// A name without the credential is worth nothing.
+	program, other = connected(t)
+	if said := pass(t, f, "7.1.5", grant.NewCredential(), other); said != "" {
+		t.Fatal(said)
+	}
+	liar := <-heard
+	claim.Store(liar.Grant)
+	if _, err := connect(f.socket, hello(), 0); err == nil || !strings.Contains(err.Error(), "under grant unknown:7.1.5") {
+		t.Errorf("%s: %v", liar.Grant, err)
+	}
+	program.Close()
 	if _, err := RevokeGrant(f.socket, "7.1.0", "the job has ended"); err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -187,24 +186,29 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 	if f.private {
 		return runPrivately(c, path, args, environment)
 	}
-	job := ""
 	if f.nodes != "" && f.socket == "" {
-		if f.socket = os.Getenv("MUSTER_NODE_SOCKET"); f.socket != "" && !slices.Contains([]string{"", "0"}, os.Getenv("RCUDA_DEVICE_COUNT")) { // a job with a grant, for which its socket speaks
-			job = os.Getenv("MUSTER_SOCKET")
+		if granted := os.Getenv("MUSTER_SOCKET"); granted != "" && !slices.Contains([]string{"", "0"}, os.Getenv("RCUDA_DEVICE_COUNT")) {
+			return execute(c, path, args, environment, granted) // a job's, which speaks for its grant
 		}
+		f.socket = os.Getenv("MUSTER_NODE_SOCKET")
 	}
 	socket := socketOf(f.socket)
 	err = f.findNode(c, socket)
 	switch {
 	case err == nil:
 		f.tellSharing(c, socket)
-		err := syscall.Exec(path, args, passthrough.Set(environment, "MUSTER_SOCKET", cmp.Or(job, socket)))
-		fmt.Fprintf(c.ErrOrStderr(), "%s: %s: %v\n", c.CommandPath(), path, err)
-		return exitStatus(126)
+		return execute(c, path, args, environment, socket)
 	case isNamed(f.socket) || f.wait > 0 || !errors.Is(err, node.ErrNoNode):
 		return err
 	}
 	return runPrivately(c, path, args, environment)
+}
+
+// execute runs the program in this process's place, with the node at a socket.
+func execute(c *cobra.Command, path string, args, environment []string, socket string) error {
+	err := syscall.Exec(path, args, passthrough.Set(environment, "MUSTER_SOCKET", socket))
+	fmt.Fprintf(c.ErrOrStderr(), "%s: %s: %v\n", c.CommandPath(), path, err)
+	return exitStatus(126)
 }
 
 // findNode makes sure that a node serves programs at a socket, and says what to do if none does.

@@ -155,10 +155,18 @@ func TestElementsInAJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := startRealCluster(t, "--ivm", "--ivm-root")
-	out := filepath.Join(r.dir, "job.out")
-	_, err := r.muster("submit", "--wait", "-N3", "-n3", "--ntasks-per-node=1", "-o", out, "--wrap", made("muster")+" run --nodes job -- "+made("balanced")+" guided")
-	if text, _ := os.ReadFile(out); err != nil || string(text) != "on 6 devices\nPASS\n" {
-		t.Errorf("the job wrote %q, %v", text, err)
+	for i, c := range []struct {
+		asks []string
+		want string
+	}{
+		{[]string{"-N3", "-n3"}, "on 6 devices\nPASS\n"},                      // three nodes' cores and all GPUs
+		{[]string{"-N2", "-n2", "--gpus-per-node=1"}, "on 4 devices\nPASS\n"}, // and only those GPUs that each node's part of the job was granted
+	} {
+		out := filepath.Join(r.dir, fmt.Sprintf("job-%d.out", i))
+		_, err := r.muster(append(append([]string{"submit", "--wait"}, c.asks...), "--ntasks-per-node=1", "-o", out, "--wrap", made("muster")+" run --nodes job -- "+made("balanced")+" guided")...)
+		if text, _ := os.ReadFile(out); err != nil || string(text) != c.want {
+			t.Errorf("%v: the job wrote %q, %v", c.asks, text, err)
+		}
 	}
 }
 

@@ -30,7 +30,8 @@ import (
 type Spares int
 
 const (
-	// SparesAuto is one on each CUDA device whose memory is large beside that of a context.
+	// SparesAuto is one on each CUDA device whose memory is large beside that of a context, and a few
+	// more there while programs come in groups.
 	SparesAuto Spares = -1
 	// SparesOff is none.
 	SparesOff Spares = 0
@@ -76,8 +77,12 @@ const (
 	// lacks memory. The pause doubles while they die sooner than that.
 	longestPause = time.Minute
 	// spareDelay is how long after a program began no spare is started: making a context would slow
-	// down what other processes do with the driver.
+	// down what other processes do with the driver. Programs that come meanwhile do not prolong it:
+	// otherwise programs that come one soon after the other would never find a spare.
 	spareDelay = 250 * time.Millisecond
+	// groupTime is how soon after each other programs come that make a group, groupMost how many
+	// spares there are for one at most, and groupStays for how long after the last.
+	groupTime, groupMost, groupStays = time.Second, 4, time.Minute
 	// spareLook is how often the loop looks whether a spare that is missing can be started.
 	spareLook = time.Second
 )
@@ -139,23 +144,53 @@ type spares struct {
 	other spareTerms // of the last client that found none of its terms
 	again int        // how many clients in a row that were
 	look  time.Duration
+	comes map[vgpu.DeviceID]*demand       // how programs come there
 	rests map[vgpu.DeviceID]time.Duration // when one may be started there again
 	pause map[vgpu.DeviceID]time.Duration // after the last that died there while it waited
 
 	running sync.WaitGroup // goroutines of spares that no client has
 }
 
+// demand is how programs have come to a device: in groups of how many.
+type demand struct {
+	begin time.Duration // of the present group
+	now   int           // how many it is
+	most  int           // of the largest group that counts
+	seen  time.Duration // when there was one of that size
+}
+
+// note counts a program that comes.
+func (c *demand) note(now time.Duration) {
+	if c.now == 0 || now-c.begin > groupTime {
+		c.begin, c.now = now, 0
+	}
+	c.now++
+	if most := c.size(now); c.now >= most {
+		c.most, c.seen = c.now, now
+	}
+}
+
+// size is how many programs are to be expected at a time; 1 if nothing is known.
+func (c *demand) size(now time.Duration) int {
+	if c == nil || c.most == 0 || now-c.seen > groupStays {
+		return 1
+	}
+	return min(c.most, groupMost)
+}
+
 // wantedSpares is how many spares a device is to have.
-func (d *daemon) wantedSpares(e *stocked) int {
+func (d *daemon) wantedSpares(id vgpu.DeviceID, e *stocked) int {
 	switch n := d.live().Spare; {
 	case !e.here || e.Kind == KindRemote:
 		return 0
 	case n != SparesAuto:
 		return int(n)
-	case e.Kind == "cuda" && e.info.Memory/autoPart >= e.info.ContextCost:
+	case e.Kind != "cuda":
+		return 0
+	case e.info.ContextCost == 0:
 		return 1
 	}
-	return 0
+	return int(min(e.info.Memory/autoPart/e.info.ContextCost, uint64(d.spares.comes[id].size(d.now()))))
 }
 
 // tendSpares starts spares that are missing, where there is room, and ends those that are too many.
@@ -181,17 +216,20 @@ func (d *daemon) tendSpares() {
 		for _, s := range d.spares.all {
 			switch {
 			case s.device != id || s.ending || s.client != nil:
-			case s.change != e.change || s.terms != d.spares.terms || has >= d.wantedSpares(e):
+			case s.change != e.change || s.terms != d.spares.terms || has >= d.wantedSpares(id, e):
 				d.endSpare(s)
 			default:
 				has++
 			}
 		}
-		for ; has < d.wantedSpares(e); has++ {
+		for ; has < d.wantedSpares(id, e); has++ {
 			if !d.startSpare(id, e) {
 				d.spares.look = d.now() + spareLook
 				break
 			}
+		}
+		if has > 1 { // fewer when no groups come any more
+			d.spares.look = min(d.spares.look, d.now()+groupStays)
 		}
 	}
 }
@@ -211,7 +249,7 @@ func (d *daemon) waitingSpares(id vgpu.DeviceID) (n int) {
 func (d *daemon) nextSpares() (at time.Duration, ok bool) {
 	stock := d.stock.Load()
 	for i := range stock.entries {
-		if d.wantedSpares(&stock.entries[i]) > 0 {
+		if d.wantedSpares(vgpu.DeviceID(i), &stock.entries[i]) > 0 {
 			return d.spares.look, true
 		}
 	}
@@ -424,6 +462,7 @@ func (d *daemon) takeSpare(c *client) (found *spare) {
 	terms := d.termsOf(d.mpsOf(c), d.paceOf(c))
 	d.ask(func() {
 		at, stock := d.core.Likely(c.id), d.stock.Load()
+		d.spares.expect(at, d.now())
 		for _, s := range d.spares.all {
 			if s.worker == nil || s.client != nil || s.ending || s.device != at || s.terms != terms || s.config != c.configOf(int(at), &stock.entries[at]) || c.arena.Base != arenaOf(0, 0).Base {
 				continue
@@ -433,9 +472,20 @@ func (d *daemon) takeSpare(c *client) (found *spare) {
 			break
 		}
 		d.learnTerms(terms)
-		d.spares.look = d.now() + spareDelay
+		d.spares.look = min(d.spares.look, d.now()+spareDelay)
 	})
 	return found
+}
+
+// expect counts a program that comes to a device.
+func (s *spares) expect(id vgpu.DeviceID, now time.Duration) {
+	if s.comes == nil {
+		s.comes = map[vgpu.DeviceID]*demand{}
+	}
+	if s.comes[id] == nil {
+		s.comes[id] = &demand{}
+	}
+	s.comes[id].note(now)
 }
 
 // serves says whether a spare may serve its client: the terms may have changed since it was taken.

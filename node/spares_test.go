@@ -604,3 +604,33 @@ func TestParseSpares(t *testing.T) {
 		}
 	}
 }
+
+// Where programs come in groups, as many are expected again, for a while and up to a limit.
+func TestGroupsOfProgramsAreExpectedAgain(t *testing.T) {
+	var none *demand
+	if n := none.size(0); n != 1 {
+		t.Errorf("%d are expected where none came", n)
+	}
+	c := &demand{}
+	for _, step := range []struct {
+		at    time.Duration
+		comes int
+		want  int
+	}{
+		{0, 1, 1},
+		{10 * time.Second, 3, 3},
+		{20 * time.Second, 1, 3}, // one alone does not mean that no group comes any more
+		{30 * time.Second, 2, 3},
+		{10*time.Second + groupStays, 0, 3},
+		{11*time.Second + groupStays, 0, 1},
+		{12*time.Second + groupStays, 2, 2},
+		{20*time.Second + groupStays, 9, groupMost},
+	} {
+		for range step.comes {
+			c.note(step.at)
+		}
+		if n := c.size(step.at); n != step.want {
+			t.Errorf("at %v %d are expected, not %d", step.at, n, step.want)
+		}
+	}
+}

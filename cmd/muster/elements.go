@@ -29,12 +29,13 @@ type elements struct {
 	cfg       node.Config
 	part      *daemon.Service
 	listening net.Addr // the gateway is; nil if there is none
+	log       *slog.Logger
 }
 
 // newElements makes the node's part of programs with elements. Without a certificate they have
 // this node only.
 func newElements(cfg node.Config, log *slog.Logger) (*elements, error) {
-	e := &elements{cfg: cfg}
+	e := &elements{cfg: cfg, log: log}
 	memory, err := machine.Memory()
 	if err != nil {
 		return nil, err
@@ -61,6 +62,7 @@ func (e *elements) service() node.Service {
 	return node.Service{
 		Serve:  func(conn *net.UnixConn, who node.Peer) { e.part.Element(conn, e.whoIs(who)) },
 		Stop:   e.part.Close,
+		Grant:  e.part.Grant,
 		Status: func(s *status.Node) { s.IVM = e.part.Status() },
 	}
 }
@@ -86,8 +88,16 @@ func (e *elements) address() string {
 	return net.JoinHostPort(host, port)
 }
 
-// info is what the node has: its processors, and the devices that a program sees.
-func (e *elements) info() (cores, gpus int) {
+// info is what the node has for a program of a user's under a grant, or without one (""): its
+// processors, and the devices that the program sees.
+func (e *elements) info(user, grant string) (cores, gpus int) {
+	if grant != "" {
+		gpus, err := node.GrantClaimed(e.cfg.Socket.Address, grant, user)
+		if err != nil {
+			e.log.Warn("the node does not say what a program's grant means here: it has no GPUs for the program", "user", user, "error", err)
+		}
+		return machine.CPUs(), gpus
+	}
 	s, err := node.Ask(e.cfg.Socket.Address)
 	if err != nil {
 		return machine.CPUs(), 0
@@ -100,7 +110,7 @@ func (e *elements) info() (cores, gpus int) {
 
 // whoIs is the name under which a user of this machine has elements.
 func (e *elements) whoIs(who node.Peer) daemon.Who {
-	w := daemon.Who{Name: who.Name}
+	w := daemon.Who{Name: who.Name, Grant: who.Grant}
 	if who.UID == uint32(os.Geteuid()) {
 		return w
 	}

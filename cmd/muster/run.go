@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -167,8 +168,8 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 		}
 		return exitStatus(126)
 	}
-	if f.nodes != "" && (f.node != "" || f.grant != "" || f.private) {
-		return usageErrorf("--nodes is for programs of this machine's node: leave out --node, --grant and --private")
+	if f.nodes != "" && (f.node != "" || f.private) {
+		return usageErrorf("--nodes is for programs of this machine's node: leave out --node and --private")
 	}
 	if (f.plain || f.trips) && f.node == "" {
 		return usageErrorf("--plain and --round-trips are for --node")
@@ -185,7 +186,10 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 	if f.private {
 		return runPrivately(c, path, args, environment)
 	}
-	if f.nodes != "" && f.socket == "" { // elements are the node's, also in a job that has a socket of its own for GPUs
+	if f.nodes != "" && f.socket == "" {
+		if granted := os.Getenv("MUSTER_SOCKET"); granted != "" && !slices.Contains([]string{"", "0"}, os.Getenv("RCUDA_DEVICE_COUNT")) {
+			return execute(c, path, args, environment, granted) // a job's, which speaks for its grant
+		}
 		f.socket = os.Getenv("MUSTER_NODE_SOCKET")
 	}
 	socket := socketOf(f.socket)
@@ -193,13 +197,18 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 	switch {
 	case err == nil:
 		f.tellSharing(c, socket)
-		err := syscall.Exec(path, args, passthrough.Set(environment, "MUSTER_SOCKET", socket))
-		fmt.Fprintf(c.ErrOrStderr(), "%s: %s: %v\n", c.CommandPath(), path, err)
-		return exitStatus(126)
+		return execute(c, path, args, environment, socket)
 	case isNamed(f.socket) || f.wait > 0 || !errors.Is(err, node.ErrNoNode):
 		return err
 	}
 	return runPrivately(c, path, args, environment)
+}
+
+// execute runs the program in this process's place, with the node at a socket.
+func execute(c *cobra.Command, path string, args, environment []string, socket string) error {
+	err := syscall.Exec(path, args, passthrough.Set(environment, "MUSTER_SOCKET", socket))
+	fmt.Fprintf(c.ErrOrStderr(), "%s: %s: %v\n", c.CommandPath(), path, err)
+	return exitStatus(126)
 }
 
 // findNode makes sure that a node serves programs at a socket, and says what to do if none does.

@@ -155,10 +155,18 @@ func TestElementsInAJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := startRealCluster(t, "--ivm", "--ivm-root")
-	out := filepath.Join(r.dir, "job.out")
-	_, err := r.muster("submit", "--wait", "-N3", "-n3", "--ntasks-per-node=1", "-o", out, "--wrap", made("muster")+" run --nodes job -- "+made("balanced")+" guided")
-	if text, _ := os.ReadFile(out); err != nil || string(text) != "on 6 devices\nPASS\n" {
-		t.Errorf("the job wrote %q, %v", text, err)
+	for i, c := range []struct {
+		asks []string
+		want string
+	}{
+		{[]string{"-N3", "-n3"}, "on 6 devices\nPASS\n"},                      // three nodes' cores and all GPUs
+		{[]string{"-N2", "-n2", "--gpus-per-node=1"}, "on 4 devices\nPASS\n"}, // and only those GPUs that each node's part of the job was granted
+	} {
+		out := filepath.Join(r.dir, fmt.Sprintf("job-%d.out", i))
+		_, err := r.muster(append(append([]string{"submit", "--wait"}, c.asks...), "--ntasks-per-node=1", "-o", out, "--wrap", made("muster")+" run --nodes job -- "+made("balanced")+" guided")...)
+		if text, _ := os.ReadFile(out); err != nil || string(text) != c.want {
+			t.Errorf("%v: the job wrote %q, %v", c.asks, text, err)
+		}
 	}
 }
 
@@ -172,5 +180,42 @@ func TestANodeStartsNoElementsOfRootUnasked(t *testing.T) {
 	p := near.launchWith([]string{"--socket", near.socket, "--nodes", far.gateway}, made("dmm"))
 	if code := p.wait(); code == 0 || !strings.Contains(p.output.String(), "node far starts no elements of root") {
 		t.Errorf("%d %s", code, p.output)
+	}
+}
+
+// Elements on GPUs are under the grant of their program, on its node and on others: they have the
+// granted devices and no others, and none without a grant where one is required.
+func TestElementsAreUnderTheGrantOfTheirProgram(t *testing.T) {
+	if err := buildElements(); err != nil {
+		t.Fatal(err)
+	}
+	c := newGrantWorld(t)
+	c.near = c.start("--name", "near", "--devices", nearDevices, "--listen", "127.0.0.1:0", "--tls-dir", filepath.Join(c.dir, "node-127.0.0.1"), "--grants", "required")
+	c.lend("--grants", "required", "--ivm", "--ivm-root")
+	where := []string{"--socket", c.near.socket, "--nodes", c.far.gateway}
+	here, _ := c.admitted("near:1:32MiB")
+	both, g := c.admitted("near:0:32MiB", "far:0:32MiB")
+	for _, x := range []struct {
+		grant, node string
+		want        string
+	}{
+		{"", "0", "CUDA error 800"}, // not permitted
+		{here, "0", "PASS"},         // the first granted device, which is the node's second
+		{here, "1", "no node has the device that is asked for (node 1, gpu 0"}, // none of its devices was granted
+		{both, "0", "PASS"}, {both, "1", "PASS"},
+	} {
+		way := where
+		if x.grant != "" {
+			way = append([]string{"--grant", x.grant}, where...)
+		}
+		p := c.launchWith(way, made("vectoradd"), x.node)
+		if code := p.wait(); (code == 0) != (x.want == "PASS") || !strings.Contains(p.output.String(), x.want) {
+			t.Errorf("%q on node %s: %d %s", filepath.Base(x.grant), x.node, code, p.output)
+		}
+	}
+	c.muster("grant", "revoke", g.ID, "--socket", c.far.socket)
+	p := c.launchWith(append([]string{"--grant", here}, where...), made("vectoradd"), "1")
+	if code := p.wait(); code == 0 {
+		t.Errorf("after the grant: %s", p.output)
 	}
 }

@@ -113,8 +113,15 @@ func (j *job) serve(ctx context.Context, near *net.UnixConn) error {
 		return err
 	}
 	_ = near.SetDeadline(time.Now().Add(setUpTime))
+	in, request, err := greeting(near)
+	if err != nil {
+		return fmt.Errorf("a program's greeting: %w", err)
+	}
+	if request != "" {
+		return j.passRequest(ctx, near, request)
+	}
 	var hello wire.Hello
-	if err := wire.ReadAs(near, &hello); err != nil {
+	if err := wire.ReadAs(in, &hello); err != nil {
 		return fmt.Errorf("a program's greeting: %w", err)
 	}
 	hello.Pid, hello.Token, hello.Grant = uint32(pid), "", string(j.grant.Secret)

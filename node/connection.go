@@ -15,6 +15,7 @@ import (
 
 	"muster/device"
 	"muster/internal/door"
+	"muster/internal/laps"
 	"muster/node/vgpu"
 	"muster/wire"
 	"muster/wire/control"
@@ -451,6 +452,7 @@ func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
 	if err := d.admit(c); err != nil {
 		return nil, err
 	}
+	took := laps.Begin()
 	given, with := &provision{}, d.takeSpare(c)
 	defer func() {
 		if err != nil {
@@ -470,6 +472,7 @@ func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
 	} else if given.files, err = createShared(); err != nil {
 		return nil, refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
 	}
+	took.End("memory")
 	ring, arena := given.files[0].File, given.files[1].File
 	c.ring, c.data = ring.Name(), arena.Name()
 	serve := d.serveOf(c)
@@ -481,6 +484,7 @@ func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
 		}
 		given.files = append(given.files, more...)
 	}
+	took.End("kept")
 	shared, err := wire.Map(ring, nil)
 	if err != nil {
 		return nil, refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
@@ -489,6 +493,7 @@ func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
 		shared.Unmap()
 		return nil, err
 	}
+	took.End("worker")
 	if tells {
 		given.attached = attachedRecord(c, given.stock)
 	}
@@ -496,6 +501,8 @@ func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
 		d.dismiss(given.worker)
 		shared.Unmap()
 	}
+	took.End("introduction")
+	d.log.Debug("a program has its worker", "client", c.id, "spare", with != nil, "took", took)
 	return given, err
 }
 

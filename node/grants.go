@@ -140,6 +140,11 @@ func (d *daemon) identify(who *peer, hello *wire.Hello) (*granted, error) {
 	if speaks && name != "" {
 		who.user = d.stranger(name)
 	}
+	if hello.Grant == "" && !speaks {
+		if g, err := d.byClaim(who); g != nil || err != nil {
+			return g, err
+		}
+	}
 	if hello.Grant == "" {
 		if d.live().Grants == GrantsRequired && hello.Guest != 0 {
 			return nil, refuse(resultNotPermitted, "this node serves programs with a grant only (grants: required), and lends its devices to no other node: leave it out of devices and peers there, or ask its administrator")
@@ -440,30 +445,59 @@ func (d *daemon) answerGrantLimit(who peer, line []byte) (any, error) {
 	return d.aboutGrant(who, r.ID, func() error { return d.limitGrant(r.ID, *r.Limit) })
 }
 
+// grantsRequest asks for one grant, or for all. With a claim it asks for the one that this means here.
+type grantsRequest struct {
+	Request string `json:"request"`
+	ID      string `json:"id"`
+	Claim   string `json:"claim,omitempty"`
+	User    string `json:"user,omitempty"` // whose claim
+}
+
 func (d *daemon) answerGrants(who peer, line []byte) (any, error) {
-	var r grantRequest
+	var r grantsRequest
 	if err := strictly(line, &r); err != nil {
 		return nil, err
 	}
-	return d.aboutGrant(who, r.ID, func() error { return nil })
+	if r.Claim == "" {
+		return d.aboutGrant(who, r.ID, func() error { return nil })
+	}
+	claim, err := grant.ParseClaim(r.Claim)
+	if err != nil {
+		return nil, err
+	}
+	return d.aboutGrants(who, func() ([]string, error) {
+		d.expireGrants()
+		if g := d.claimed(claim, r.User); g != nil {
+			return []string{g.ID}, nil
+		}
+		return nil, nil
+	})
 }
 
 // aboutGrant has the loop run do, and answers with one grant, or with all if id is "".
 func (d *daemon) aboutGrant(who peer, id string, do func() error) (any, error) {
+	return d.aboutGrants(who, func() ([]string, error) {
+		if err := do(); err != nil || id != "" {
+			return []string{id}, err
+		}
+		return slices.Sorted(maps.Keys(d.grants)), nil
+	})
+}
+
+// aboutGrants answers with the grants that which names, in the loop, and that there are.
+func (d *daemon) aboutGrants(who peer, which func() ([]string, error)) (any, error) {
 	if err := d.mayGrant(who); err != nil {
 		return nil, err
 	}
 	answer := status.Grants{Node: d.cfg.Name, Grants: []status.Grant{}}
 	err := d.inLoop(func() error {
-		if err := do(); err != nil {
-			return err
-		}
-		for _, each := range slices.Sorted(maps.Keys(d.grants)) {
-			if id == "" || id == each {
-				answer.Grants = append(answer.Grants, d.grantStatus(d.grants[each]))
+		ids, err := which()
+		for _, id := range ids {
+			if g := d.grants[id]; g != nil && err == nil {
+				answer.Grants = append(answer.Grants, d.grantStatus(g))
 			}
 		}
-		return nil
+		return err
 	})
 	return answer, err
 }

@@ -65,14 +65,18 @@ type Service struct {
 	Serve func(conn *net.UnixConn, who Peer)
 	// Stop ends all conversations; the daemon calls it at its end.
 	Stop func()
+	// Grant is the claim of the program that a process of the service's belongs to (grant.Claim); ""
+	// if the process is none of the service's, or the program has no grant. It may be nil.
+	Grant func(pid int) string
 	// Status adds to the node's status; it may be nil. The loop calls it, so it must not wait.
 	Status func(*status.Node)
 }
 
 // Peer is who is at the other end of a connection, as the system says.
 type Peer struct {
-	UID  uint32
-	Name string
+	UID   uint32
+	Name  string
+	Grant string // the claim of the grant that the program is under (grant.Claim); "" without one
 }
 
 // daemon is a running node.

@@ -60,9 +60,7 @@ func (d *daemon) answer(conn *net.UnixConn, in io.Reader, who peer) {
 			d.takeOrder(&talk{conn: conn, in: in, who: who}, kind, line)
 			return
 		} else if service, ok := d.opts.Services[kind]; ok {
-			if err = d.mayHaveService(who, line); err == nil {
-				_ = conn.SetDeadline(time.Time{})
-				service.Serve(conn, Peer{UID: who.user.uid, Name: who.user.name})
+			if err = d.converse(conn, who, line, service.Serve); err == nil {
 				return
 			}
 		}
@@ -81,19 +79,25 @@ func (d *daemon) answer(conn *net.UnixConn, in io.Reader, who peer) {
 	_ = json.NewEncoder(conn).Encode(reply)
 }
 
-// mayHaveService refuses a conversation with a service while the node closes, and to
-// programs of other machines.
-func (d *daemon) mayHaveService(who peer, line []byte) error {
-	var r struct {
-		Request string `json:"request"`
-	}
+// converse has a service hold a conversation. It refuses that while the node closes, and to programs
+// of other machines.
+func (d *daemon) converse(conn *net.UnixConn, who peer, line []byte, serve func(*net.UnixConn, Peer)) error {
+	var r serviceRequest
 	switch {
 	case d.closing.Load():
 		return d.notNow()
 	case d.opts.Gateway != 0 && int(who.pid) == d.opts.Gateway:
 		return errors.New("programs of other machines cannot have that")
 	}
-	return strictly(line, &r)
+	if err := strictly(line, &r); err != nil {
+		return err
+	}
+	if r.Grant != "" {
+		return d.servePassed(conn, &r, serve)
+	}
+	_ = conn.SetDeadline(time.Time{})
+	serve(conn, Peer{UID: who.user.uid, Name: who.user.name})
+	return nil
 }
 
 // errNoRequest is the answer to a line that asks for nothing.

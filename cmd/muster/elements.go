@@ -61,6 +61,7 @@ func (e *elements) service() node.Service {
 	return node.Service{
 		Serve:  func(conn *net.UnixConn, who node.Peer) { e.part.Element(conn, e.whoIs(who)) },
 		Stop:   e.part.Close,
+		Grant:  e.part.Grant,
 		Status: func(s *status.Node) { s.IVM = e.part.Status() },
 	}
 }
@@ -86,8 +87,16 @@ func (e *elements) address() string {
 	return net.JoinHostPort(host, port)
 }
 
-// info is what the node has: its processors, and the devices that a program sees.
-func (e *elements) info() (cores, gpus int) {
+// info is what the node has for a program of a user's under a grant, or without one (""): its
+// processors, and the devices that the program sees.
+func (e *elements) info(user, grant string) (cores, gpus int) {
+	if grant != "" {
+		gpus, err := node.GrantClaimed(e.cfg.Socket.Address, grant, user)
+		if err != nil {
+			gpus = 0
+		}
+		return machine.CPUs(), gpus
+	}
 	s, err := node.Ask(e.cfg.Socket.Address)
 	if err != nil {
 		return machine.CPUs(), 0
@@ -100,7 +109,7 @@ func (e *elements) info() (cores, gpus int) {
 
 // whoIs is the name under which a user of this machine has elements.
 func (e *elements) whoIs(who node.Peer) daemon.Who {
-	w := daemon.Who{Name: who.Name}
+	w := daemon.Who{Name: who.Name, Grant: who.Grant}
 	if who.UID == uint32(os.Geteuid()) {
 		return w
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -167,8 +169,8 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 		}
 		return exitStatus(126)
 	}
-	if f.nodes != "" && (f.node != "" || f.grant != "" || f.private) {
-		return usageErrorf("--nodes is for programs of this machine's node: leave out --node, --grant and --private")
+	if f.nodes != "" && (f.node != "" || f.private) {
+		return usageErrorf("--nodes is for programs of this machine's node: leave out --node and --private")
 	}
 	if (f.plain || f.trips) && f.node == "" {
 		return usageErrorf("--plain and --round-trips are for --node")
@@ -185,15 +187,18 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 	if f.private {
 		return runPrivately(c, path, args, environment)
 	}
-	if f.nodes != "" && f.socket == "" { // elements are the node's, also in a job that has a socket of its own for GPUs
-		f.socket = os.Getenv("MUSTER_NODE_SOCKET")
+	job := ""
+	if f.nodes != "" && f.socket == "" {
+		if f.socket = os.Getenv("MUSTER_NODE_SOCKET"); f.socket != "" && !slices.Contains([]string{"", "0"}, os.Getenv("RCUDA_DEVICE_COUNT")) { // a job with a grant, for which its socket speaks
+			job = os.Getenv("MUSTER_SOCKET")
+		}
 	}
 	socket := socketOf(f.socket)
 	err = f.findNode(c, socket)
 	switch {
 	case err == nil:
 		f.tellSharing(c, socket)
-		err := syscall.Exec(path, args, passthrough.Set(environment, "MUSTER_SOCKET", socket))
+		err := syscall.Exec(path, args, passthrough.Set(environment, "MUSTER_SOCKET", cmp.Or(job, socket)))
 		fmt.Fprintf(c.ErrOrStderr(), "%s: %s: %v\n", c.CommandPath(), path, err)
 		return exitStatus(126)
 	case isNamed(f.socket) || f.wait > 0 || !errors.Is(err, node.ErrNoNode):

@@ -174,3 +174,40 @@ func TestANodeStartsNoElementsOfRootUnasked(t *testing.T) {
 		t.Errorf("%d %s", code, p.output)
 	}
 }
+
+// Elements on GPUs are under the grant of their program, on its node and on others: they have the
+// granted devices and no others, and none without a grant where one is required.
+func TestElementsAreUnderTheGrantOfTheirProgram(t *testing.T) {
+	if err := buildElements(); err != nil {
+		t.Fatal(err)
+	}
+	c := newGrantWorld(t)
+	c.near = c.start("--name", "near", "--devices", nearDevices, "--listen", "127.0.0.1:0", "--tls-dir", filepath.Join(c.dir, "node-127.0.0.1"), "--grants", "required")
+	c.lend("--grants", "required", "--ivm", "--ivm-root")
+	where := []string{"--socket", c.near.socket, "--nodes", c.far.gateway}
+	here, _ := c.admitted("near:1:32MiB")
+	both, g := c.admitted("near:0:32MiB", "far:0:32MiB")
+	for _, x := range []struct {
+		grant, node string
+		want        string
+	}{
+		{"", "0", "CUDA error 800"},            // not permitted
+		{here, "0", "PASS"},                    // the first granted device, which is the node's second
+		{here, "1", "node 1 (far) has no GPU"}, // none of its devices was granted
+		{both, "0", "PASS"}, {both, "1", "PASS"},
+	} {
+		way := where
+		if x.grant != "" {
+			way = append([]string{"--grant", x.grant}, where...)
+		}
+		p := c.launchWith(way, made("vectoradd"), x.node)
+		if code := p.wait(); (code == 0) != (x.want == "PASS") || !strings.Contains(p.output.String(), x.want) {
+			t.Errorf("%q on node %s: %d %s", filepath.Base(x.grant), x.node, code, p.output)
+		}
+	}
+	c.muster("grant", "revoke", g.ID, "--socket", c.far.socket)
+	p := c.launchWith(append([]string{"--grant", here}, where...), made("vectoradd"), "1")
+	if code := p.wait(); code == 0 {
+		t.Errorf("after the grant: %s", p.output)
+	}
+}

@@ -31,6 +31,14 @@ const nearDevices, farDevices = "soft:memory=64M,name=A;soft:memory=96M,name=B",
 
 func newGrantCluster(t *testing.T, near ...string) *grantCluster {
 	t.Helper()
+	c := newGrantWorld(t)
+	c.near = c.start(append([]string{"--name", "near", "--devices", nearDevices}, near...)...)
+	return c
+}
+
+// newGrantWorld is a cluster without nodes, which has certificates.
+func newGrantWorld(t *testing.T) *grantCluster {
+	t.Helper()
 	if err := buildDevices(); err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +50,6 @@ func newGrantCluster(t *testing.T, near ...string) *grantCluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.near = c.start(append([]string{"--name", "near", "--devices", nearDevices}, near...)...)
 	return c
 }
 

@@ -17,13 +17,45 @@ import (
 
 type startRequest struct {
 	cmd   *exec.Cmd
+	grant string // of the program
 	reply chan error
 }
 
 func (s *Service) startAll() {
 	runtime.LockOSThread()
 	for r := range s.starts {
-		r.reply <- r.cmd.Start()
+		s.starting.Lock()
+		err := r.cmd.Start()
+		if err == nil {
+			s.started[r.cmd.Process.Pid] = r
+		}
+		s.starting.Unlock()
+		r.reply <- err
+	}
+}
+
+// Grant says under which grant the program is that a process belongs to: an element's, or one that
+// an element has started and that is in its process group. It is "" for all others. An element that
+// has just been started is known already, since Grant waits for starts under way.
+func (s *Service) Grant(pid int) string {
+	s.starting.Lock()
+	defer s.starting.Unlock()
+	r := s.started[pid]
+	if group, err := syscall.Getpgid(pid); r == nil && err == nil {
+		r = s.started[group]
+	}
+	if r == nil {
+		return ""
+	}
+	return r.grant
+}
+
+// ended forgets a process whose end was waited for, unless its number is another's by now.
+func (s *Service) ended(r *startRequest) {
+	s.starting.Lock()
+	defer s.starting.Unlock()
+	if pid := r.cmd.Process.Pid; s.started[pid] == r {
+		delete(s.started, pid)
 	}
 }
 
@@ -40,13 +72,13 @@ func (m *member) start(e core.Start, key string) {
 	if x == nil {
 		return
 	}
-	cmd, err := m.run(e, key)
+	run, err := m.run(e, key)
 	if err != nil {
 		m.tell(core.StartFailed{Element: e.Element, Reason: fmt.Sprintf("%s cannot be started on node %d (%s): %v", m.program.Launch.Executable, m.program.Self, m.service.cfg.Name, err)})
 		return
 	}
 	m.mu.Lock()
-	x.process = cmd.Process
+	x.process = run.cmd.Process
 	stopped := x.stopped
 	m.mu.Unlock()
 	if stopped {
@@ -54,7 +86,8 @@ func (m *member) start(e core.Start, key string) {
 	}
 	m.service.total.started.Add(1)
 	m.tell(core.Started{Element: e.Element})
-	err = cmd.Wait()
+	err = run.cmd.Wait()
+	m.service.ended(run)
 	m.mu.Lock()
 	x.process = nil
 	m.mu.Unlock()
@@ -68,7 +101,7 @@ func describeEnd(id core.ElementID, err error) string {
 	return fmt.Sprintf("element %d ended: %v", id, err)
 }
 
-func (m *member) run(e core.Start, key string) (*exec.Cmd, error) {
+func (m *member) run(e core.Start, key string) (*startRequest, error) {
 	l := &m.program.Launch
 	cmd := &exec.Cmd{Path: l.Executable, Args: l.Args, Dir: l.Folder}
 	cmd.Env = environment(l.Environment, fmt.Sprintf("%s=%d:%d:%s", variableElement, m.program.ID, e.Element, key), variableSocket+"="+m.service.cfg.Socket)
@@ -78,11 +111,11 @@ func (m *member) run(e core.Start, key string) (*exec.Cmd, error) {
 		return nil, err
 	}
 	defer done()
-	r := &startRequest{cmd, make(chan error, 1)}
+	r := &startRequest{cmd, m.program.Grant, make(chan error, 1)}
 	if !m.service.submit(r) {
 		return nil, fmt.Errorf("the node is shutting down")
 	}
-	return cmd, <-r.reply
+	return r, <-r.reply
 }
 
 // submit has the starting thread start a process, unless the service is closed.

@@ -45,7 +45,7 @@ func (m *member) becomeRoot(output []*os.File) error {
 	}
 	m.root, m.toRoot = r, localRoot{r}
 	r.nodes[0] = newQueue(func(v any) error { m.perform(v.(core.Effect)); return nil }, func() { m.finish("the node is overloaded") })
-	_ = json.Unmarshal(m.service.info(), &r.infos[0])
+	_ = json.Unmarshal(m.service.info(m.program), &r.infos[0])
 	r.step(core.Joined{Node: 0, Info: r.infos[0]})
 	return nil
 }

@@ -42,11 +42,12 @@ import (
 // Config is what a service is told of its node.
 type Config struct {
 	Name    string
-	Socket  string            // where elements find the node
-	Address func() string     // where other nodes reach this one, HOST:PORT; "" if they cannot
-	Port    string            // of nodes that are named without one
-	Info    func() (int, int) // cores and GPUs
-	Memory  uint64            // the most that all objects on this node may take, with what is kept to compare them with
+	Socket  string        // where elements find the node
+	Address func() string // where other nodes reach this one, HOST:PORT; "" if they cannot
+	Port    string        // of nodes that are named without one
+	// Info is how many cores and GPUs the node has for a program of a user's under a grant; "": none.
+	Info   func(user, grant string) (int, int)
+	Memory uint64 // the most that all objects on this node may take, with what is kept to compare them with
 	// Dial reaches the gateway of another node for proto.ALPN; nil if this node has no
 	// certificate.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
@@ -61,6 +62,8 @@ type Who struct {
 	Name string
 	// Credential is the account under which elements are started; nil: the daemon's own.
 	Credential *syscall.Credential
+	// Grant says under which grant the program is that connects; "" under none.
+	Grant string
 	// Refused is the reason why elements cannot be started; "" if they can.
 	Refused string
 }
@@ -76,11 +79,14 @@ type Service struct {
 	members map[uint64]*member
 	closed  bool
 	had     bool // a program
+
+	starting sync.Mutex // held while a process is started
+	started  map[int]*startRequest
 }
 
 // New makes a service.
 func New(cfg Config) *Service {
-	s := &Service{cfg: cfg, starts: make(chan *startRequest), members: map[uint64]*member{}}
+	s := &Service{cfg: cfg, starts: make(chan *startRequest), members: map[uint64]*member{}, started: map[int]*startRequest{}}
 	go s.startAll()
 	return s
 }
@@ -207,7 +213,7 @@ func (s *Service) enterStarted(f *proto.Frame) (*element, error) {
 
 // begin begins a program with its first element.
 func (s *Service) begin(launch *proto.Launch, output []*os.File, who Who) (*element, error) {
-	p := &proto.Program{ID: randomID(), Key: rand.Text(), User: who.Name, Nodes: []string{s.cfg.Address()}, Launch: *launch}
+	p := &proto.Program{ID: randomID(), Key: rand.Text(), User: who.Name, Nodes: []string{s.cfg.Address()}, Launch: *launch, Grant: who.Grant}
 	for _, name := range launch.Nodes {
 		if address := s.addressOf(name); address != p.Nodes[0] {
 			p.Nodes = append(p.Nodes, address)
@@ -293,7 +299,7 @@ func (s *Service) join(conn net.Conn, f *proto.Frame) {
 		return
 	}
 	r := proto.Done(f.Tag)
-	r.Tail = s.info()
+	r.Tail = s.info(m.program)
 	if r.Write(conn) != nil {
 		m.finish("the root daemon is lost")
 		return
@@ -321,10 +327,10 @@ func (s *Service) joined(conn net.Conn, f *proto.Frame) (*member, error) {
 	return m, s.add(m)
 }
 
-// info is what the node has, for the root daemon.
-func (s *Service) info() []byte {
+// info is what the node has for a program, for the root daemon.
+func (s *Service) info(p *proto.Program) []byte {
 	i := core.NodeInfo{Name: s.cfg.Name}
-	i.Cores, i.GPUs = s.cfg.Info()
+	i.Cores, i.GPUs = s.cfg.Info(p.User, p.Grant)
 	b, _ := json.Marshal(i)
 	return b
 }

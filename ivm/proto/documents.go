@@ -57,6 +57,8 @@ type Program struct {
 	Self   core.NodeID `json:"self"`
 	Nodes  []string    `json:"nodes"` // addresses; that of the root is the one that others reach it at
 	Launch Launch      `json:"launch"`
+	// Grant says under which grant the program is; "" under none. Only the nodes know what it means.
+	Grant string `json:"grant,omitempty"`
 }
 
 // message is an event or an effect with the name of its type.

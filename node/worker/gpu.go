@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/internal/laps"
 	"muster/node/clientcore"
 	"muster/vmm"
 	"muster/wire"
@@ -94,6 +95,7 @@ func (w *worker) lender(at vmm.Place, err error) error {
 // openGPU opens a context with the client's modules in it, and all memory of the program that
 // kernels may reach.
 func (w *worker) openGPU(o *clientcore.Op) error {
+	took := laps.Begin()
 	d, err := w.device(o.Place.Index())
 	if err != nil {
 		return w.lender(o.Place, err)
@@ -109,10 +111,13 @@ func (w *worker) openGPU(o *clientcore.Op) error {
 	}); err != nil {
 		return w.lender(o.Place, w.unserved(err))
 	}
+	took.End("context")
 	if _, err := g.context.Pin(staged(w.shared)); err != nil {
 		w.log.Debug("pinning staging memory", "error", err) // copies are slower without
 	}
+	took.End("pins")
 	err = g.prepare(w.now)
+	took.End("streams")
 	if err == nil {
 		err = g.setLimits(o.Limits)
 	}
@@ -130,6 +135,8 @@ func (w *worker) openGPU(o *clientcore.Op) error {
 		g.context.Close()
 		return err
 	}
+	took.End("contents")
+	w.log.Debug("a context is open", "device", o.Place.Index(), "took", took)
 	w.gpus[o.Place] = g
 	if c, ok := g.context.(device.Checking); ok && c.Checks() {
 		w.checking = true

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/internal/laps"
 	"muster/internal/together"
 	"muster/node/clientcore"
 	"muster/vmm"
@@ -678,7 +679,10 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 		defer w.timeline.span(timeline.Load, o.Place)()
 		g, err := w.at(o.Place)
 		if err == nil {
+			took := laps.Begin()
 			outcome.Globals, outcome.Functions, err = g.load(o)
+			took.End("driver")
+			w.log.Debug("a module is loaded", "bytes", len(o.Image), "took", took)
 			w.shifted = w.shifted || g.shifts != nil
 			if err == nil && o.Globals == nil {
 				w.tellPlaced(clientcore.Placed{Module: o.Module, Globals: outcome.Globals})

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/internal/laps"
 	"muster/internal/machine"
 	"muster/node/clientcore"
 	"muster/node/journal"
@@ -162,6 +163,7 @@ func Main(connection *os.File, open Open, log *slog.Logger) error {
 			return nil // the daemon did not need it
 		}
 	}
+	took := laps.Begin()
 	serve, ok := first.(control.Serve)
 	if !ok || len(files) < 2 {
 		return fmt.Errorf("the daemon began with %q and %d descriptors", first.Kind(), len(files))
@@ -173,6 +175,7 @@ func Main(connection *os.File, open Open, log *slog.Logger) error {
 	if err != nil {
 		return cannotServe(conn, err)
 	}
+	took.End("worker")
 	w.exit, w.complainTo = func() { os.Exit(0) }, complainAt
 	defer w.close()
 	err = w.anyDevice()
@@ -183,6 +186,8 @@ func Main(connection *os.File, open Open, log *slog.Logger) error {
 		w.end(err)
 		return cannotServe(conn, err)
 	}
+	took.End("user")
+	w.log.Debug("a worker has its client", "took", took)
 	return w.run()
 }
 

@@ -1,0 +1,138 @@
+package node
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+
+	"muster/wire"
+	"muster/wire/grant"
+)
+
+// Services start processes for programs (elements). Such a process is under the grant of the program
+// that it belongs to, on this node and on others: its service says so (Service.Grant), since the
+// process itself has no credential to show. A program comes to a service under a grant if the process
+// that serves its job passes its connection on, and shows the credential.
+
+// serviceRequest begins a conversation with a service.
+type serviceRequest struct {
+	Request string `json:"request"`
+	// Under a grant these are its name and its credential. The program's own connection comes then, as
+	// a descriptor, after the daemon has answered {}.
+	ID    string           `json:"id,omitempty"`
+	Grant grant.Credential `json:"grant,omitempty"`
+}
+
+// passedTime is how long a connection may take to pass another on.
+const passedTime = setUpTime
+
+// servePassed has a service serve the connection of a program that another process passes on, which
+// has shown the credential of the program's grant. A grant that this node does not know may have
+// devices on other nodes; here the program has none.
+func (d *daemon) servePassed(conn *net.UnixConn, r *serviceRequest, serve func(*net.UnixConn, Peer)) error {
+	claim := grant.Claim{ID: r.ID, Hash: r.Grant.Hash()}
+	if err := grant.CheckName("grant's id", r.ID); err != nil {
+		return err
+	}
+	_ = conn.SetDeadline(d.opts.Now().Add(passedTime))
+	if _, err := conn.Write([]byte("{}\n")); err != nil {
+		return err
+	}
+	passed, err := receiveConnection(conn)
+	if err != nil {
+		return fmt.Errorf("the program's connection did not come: %w", err)
+	}
+	defer passed.Close()
+	who, err := peerOf(passed, &d.names)
+	if err != nil {
+		return err
+	}
+	var g *granted
+	d.ask(func() { d.expireGrants(); g = d.findHash(claim.Hash) })
+	switch {
+	case !d.live().allows(who.user, d.own.uid):
+		return fmt.Errorf("user %s may not use this node", who.user.name)
+	case g != nil && g.User != who.user.name:
+		return fmt.Errorf("grant %s is user %s's, and user %s may not use it", g.ID, g.User, who.user.name)
+	case g != nil:
+		claim.ID = g.ID
+	}
+	_ = conn.Close()
+	serve(passed, Peer{UID: who.user.uid, Name: who.user.name, Grant: claim.String()})
+	return nil
+}
+
+// receiveConnection receives one connection to this node's kind of socket.
+func receiveConnection(conn *net.UnixConn) (*net.UnixConn, error) {
+	_, files, err := wire.ReceiveFiles(conn, make([]byte, 1))
+	if err != nil {
+		return nil, err
+	}
+	defer closeFiles(files)
+	if len(files) != 1 {
+		return nil, fmt.Errorf("%d descriptors came", len(files))
+	}
+	made, err := net.FileConn(files[0])
+	if err != nil {
+		return nil, err
+	}
+	passed, ok := made.(*net.UnixConn)
+	if !ok {
+		made.Close()
+		return nil, fmt.Errorf("what came is no connection of a program")
+	}
+	return passed, nil
+}
+
+// claimOf is the claim of a process that a service has started; nil if it has none.
+func (d *daemon) claimOf(pid int) (*grant.Claim, error) {
+	for _, s := range d.opts.Services {
+		if s.Grant == nil {
+			continue
+		}
+		if text := s.Grant(pid); text != "" {
+			c, err := grant.ParseClaim(text)
+			return &c, err
+		}
+	}
+	return nil, nil
+}
+
+// claimed is the grant that a claim of a user's means on this node: the same one, or the part of the
+// same job that has devices here. nil if there is none. Only the loop calls it.
+func (d *daemon) claimed(c grant.Claim, user string) *granted {
+	if g := d.findHash(c.Hash); g != nil && g.User == user {
+		return g
+	}
+	for _, id := range slices.Sorted(maps.Keys(d.grants)) {
+		if g := d.grants[id]; g.User == user && c.SameJob(id) {
+			return g
+		}
+	}
+	return nil
+}
+
+// byClaim finds the grant of a process that a service has started; nil if the service's program has
+// none. If its program has one, the process does not do without.
+func (d *daemon) byClaim(who *peer) (*granted, error) {
+	c, err := d.claimOf(int(who.pid))
+	if c == nil || err != nil {
+		return nil, err
+	}
+	var g *granted
+	d.ask(func() { d.expireGrants(); g = d.claimed(*c, who.user.name) })
+	if g == nil {
+		return nil, refuse(resultNotPermitted, "the process belongs to a program under grant %s, and the node knows no such grant: it has ended or was revoked, or has no devices here", printable(c.ID))
+	}
+	return g, nil
+}
+
+// GrantClaimed asks the daemon at a socket how many devices a claim of a user's means there.
+func GrantClaimed(socket, claim, user string) (devices int, err error) {
+	reply, err := aboutGrants(socket, grantsRequest{Request: "grants", Claim: claim, User: user})
+	if err != nil || len(reply.Grants) == 0 {
+		return 0, err
+	}
+	return len(reply.Grants[0].Devices), nil
+}

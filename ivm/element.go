@@ -286,8 +286,41 @@ func (e *Element) fail(why error) {
 	}
 }
 
-// call asks the daemon and waits for the answer.
+// call asks the daemon and waits for the answer, or for the end of ctx. Requests that were abandoned
+// are done nevertheless.
 func (e *Element) call(ctx context.Context, name string, f proto.Frame) (*answer, error) {
+	return e.post(ctx, name, &f, func(chan *answer) (*answer, error) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.waiting, f.Tag)
+		return nil, ctx.Err()
+	})
+}
+
+// wait is call for requests that wait for other elements. When ctx ends the root is told, and the
+// answer that follows says whether it came too late: an element never misses a signal that the root
+// counts as told, and never leaves a barrier that the others passed with it.
+func (e *Element) wait(ctx context.Context, name string, f proto.Frame) (*answer, error) {
+	return e.post(ctx, name, &f, func(c chan *answer) (*answer, error) {
+		if err := e.write(&proto.Frame{Op: proto.Cancel, Args: [6]uint64{f.Tag}}); err != nil {
+			e.fail(err)
+		}
+		a := <-c
+		if a != nil && core.Code(a.Args[0]) == core.Cancelled {
+			return nil, ctx.Err()
+		}
+		return a, nil
+	})
+}
+
+func (e *Element) write(f *proto.Frame) error {
+	e.writing.Lock()
+	defer e.writing.Unlock()
+	return f.Write(e.conn)
+}
+
+// post sends a request and waits for the answer. If ctx ends before, abandon decides.
+func (e *Element) post(ctx context.Context, name string, f *proto.Frame, abandon func(chan *answer) (*answer, error)) (*answer, error) {
 	begun := time.Now()
 	c := make(chan *answer, 1)
 	e.mu.Lock()
@@ -299,27 +332,25 @@ func (e *Element) call(ctx context.Context, name string, f proto.Frame) (*answer
 	f.Tag = e.tags
 	e.waiting[f.Tag] = c
 	e.mu.Unlock()
-	e.writing.Lock()
-	err := f.Write(e.conn)
-	e.writing.Unlock()
-	if err != nil {
+	if err := e.write(f); err != nil {
 		e.fail(err)
 	}
+	var a *answer
 	select {
-	case a := <-c:
-		if a == nil {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			return nil, &callError{name, &core.Failure{Code: core.Over, Text: e.broken.Error()}}
-		}
-		e.note(&f, begun, a)
-		return a, failed(name, a.Frame)
+	case a = <-c:
 	case <-ctx.Done():
-		e.mu.Lock()
-		delete(e.waiting, f.Tag)
-		e.mu.Unlock()
-		return nil, ctx.Err()
+		var err error
+		if a, err = abandon(c); err != nil {
+			return nil, err
+		}
 	}
+	if a == nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return nil, &callError{name, &core.Failure{Code: core.Over, Text: e.broken.Error()}}
+	}
+	e.note(f, begun, a)
+	return a, failed(name, a.Frame)
 }
 
 // Exit unregisters the element. It is the last call. When the first element exits, the program
@@ -389,21 +420,21 @@ func (e *Element) SetMaxPEsID(ctx context.Context, most ID) error {
 // Wait waits for the next signal of an element that this one was not told yet, or for its end. If the
 // element died, the error is an ErrDead.
 func (e *Element) Wait(ctx context.Context, id ID) error {
-	_, err := e.call(ctx, "Wait", proto.Frame{Op: proto.Wait, Args: [6]uint64{uint64(id)}})
+	_, err := e.wait(ctx, "Wait", proto.Frame{Op: proto.Wait, Args: [6]uint64{uint64(id)}})
 	return err
 }
 
 // WaitLatest is Wait after which all signals of the element so far count as told: for those who look
 // themselves at what has changed, and need not be woken for each signal.
 func (e *Element) WaitLatest(ctx context.Context, id ID) error {
-	_, err := e.call(ctx, "WaitLatest", proto.Frame{Op: proto.Wait, Args: [6]uint64{uint64(id), 1}})
+	_, err := e.wait(ctx, "WaitLatest", proto.Frame{Op: proto.Wait, Args: [6]uint64{uint64(id), 1}})
 	return err
 }
 
 // WaitAny waits for the next signal or the end of any other element, and returns its number. If that
 // element died, the error is an ErrDead, and the number is valid.
 func (e *Element) WaitAny(ctx context.Context) (ID, error) {
-	a, err := e.call(ctx, "WaitAny", proto.Frame{Op: proto.WaitAny})
+	a, err := e.wait(ctx, "WaitAny", proto.Frame{Op: proto.WaitAny})
 	if a == nil {
 		return 0, err
 	}
@@ -419,6 +450,6 @@ func (e *Element) Signal(ctx context.Context) error {
 // Barrier waits until all living elements of this one's group have called it. If one of them dies,
 // the others get an ErrDead.
 func (e *Element) Barrier(ctx context.Context) error {
-	_, err := e.call(ctx, "Barrier", proto.Frame{Op: proto.Barrier})
+	_, err := e.wait(ctx, "Barrier", proto.Frame{Op: proto.Barrier})
 	return err
 }

@@ -44,6 +44,26 @@ func init() {
 		}
 		return e.Wait(ctx, 0) // the first element ends the program
 	}
+	scenarios["signals when asked"] = func(ctx context.Context, e *ivm.Element) error {
+		asked, err := ivm.Map[int64](ctx, e, "asked")
+		if err != nil {
+			return err
+		}
+		for signals := false; ; {
+			if err := asked.Get(ctx, 0, 1); err != nil {
+				return err
+			}
+			if asked.Data[0] == 1 == signals { // it signals once when it is there, and once when asked
+				if err := e.Signal(ctx); err != nil {
+					return err
+				}
+				signals = true
+			}
+			if err := e.Wait(ctx, 0); err != nil {
+				return err
+			}
+		}
+	}
 	scenarios["crash"] = func(ctx context.Context, e *ivm.Element) error {
 		os.Exit(3)
 		return nil
@@ -153,6 +173,57 @@ func TestElementsAreToldOfEachOthersEnd(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Waits that were given up, more of them than are served at a time, are told nothing: the signal is
+// for the next one.
+func TestWaitsThatWereGivenUp(t *testing.T) {
+	for _, node := range []int{0, 1} {
+		ctx, e := begin(t, cluster(t, 2), "signals when asked")
+		asked := must[*ivm.Slice[int64]](t)(ivm.Malloc[int64](ctx, e, "asked", 1))
+		id := must[[]ivm.ID](t)(e.CreatePEs(ctx, ivm.CPU(node), 1))[0]
+		check(t, e.Wait(ctx, id)) // it is there
+		for i := range 100 {
+			short, cancel := context.WithCancel(ctx)
+			given := make(chan error, 1)
+			go func() {
+				if i%2 == 0 {
+					given <- e.Wait(short, id)
+					return
+				}
+				_, err := e.WaitAny(short)
+				given <- err
+			}()
+			if i%3 > 0 { // else it may be given up before it was asked for
+				check(t, e.Signal(ctx))
+			}
+			cancel()
+			if err := <-given; !errors.Is(err, context.Canceled) {
+				t.Fatalf("wait %d, given up, says %v", i, err)
+			}
+		}
+		asked.Data[0] = 1
+		check(t, asked.Put(ctx, 0, 1))
+		check(t, e.Signal(ctx))
+		check(t, e.Wait(ctx, id))
+	}
+}
+
+// A copy of an object has another one, to compare with: both count.
+func TestObjectsCountWithWhatIsKeptBesideThem(t *testing.T) {
+	ctx, e := begin(t, cluster(t, 1), "")
+	if _, err := ivm.Malloc[byte](ctx, e, "much", 5<<29); !errors.Is(err, ivm.ErrNoMemory) {
+		t.Errorf("2.5 GiB and as much to compare with, of 4 GiB: %v", err)
+	}
+	for range 3 { // what is refused is not given back
+		if _, err := ivm.Malloc[byte](ctx, e, "too much", 1<<47); !errors.Is(err, ivm.ErrNoMemory) {
+			t.Errorf("128 TiB: %v", err)
+		}
+	}
+	if _, err := ivm.Malloc[byte](ctx, e, "much", 5<<29); !errors.Is(err, ivm.ErrNoMemory) {
+		t.Errorf("2.5 GiB after that: %v", err)
+	}
+	must[*ivm.Slice[byte]](t)(ivm.Malloc[byte](ctx, e, "less", 3<<29))
 }
 
 func TestKillAndMaximum(t *testing.T) {

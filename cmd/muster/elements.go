@@ -41,7 +41,7 @@ func newElements(cfg node.Config, log *slog.Logger) (*elements, error) {
 		return nil, err
 	}
 	d := daemon.Config{
-		Name: cfg.Name, Socket: cfg.Socket.Address, Address: e.address, Port: gatewayPort, Info: e.info, Memory: memory / 2, Account: e.account, Log: log,
+		Name: cfg.Name, Socket: cfg.Socket.Address, Address: e.address, Port: gatewayPort, Info: e.info, Memory: memory / 4 * 3, Account: e.account, Log: log,
 	}
 	if cfg.Remote.Listen != "" && cfg.Remote.Cert != "" && cfg.Remote.CA != "" {
 		own, err := nodeTLS(cfg.Remote)

@@ -54,6 +54,7 @@ const (
 	Over           // the program is over
 	NoMemory       // there is no room
 	NoElement      // there is no element of that number
+	Cancelled      // the element no longer waits; programs in Go see the error of their context
 )
 
 // Failure is the reason why a request failed.
@@ -131,6 +132,10 @@ type (
 	Signal struct{ Caller }
 	// Barrier waits until all living elements of the caller's group have called it.
 	Barrier struct{ Caller }
+	// Cancel says that the element no longer waits for the answer to one of its Waits or Barriers.
+	// Cancel has no answer of its own: the Wait is answered as Cancelled, unless it was answered
+	// before. So the element knows whether it was told a signal.
+	Cancel struct{ Of Caller }
 	// Malloc registers an object under a name. Its master is on the caller's node, which chose
 	// the number.
 	Malloc struct {
@@ -165,6 +170,7 @@ func (WaitLatest) event()  {}
 func (WaitAny) event()     {}
 func (Signal) event()      {}
 func (Barrier) event()     {}
+func (Cancel) event()      {}
 func (Malloc) event()      {}
 func (Free) event()        {}
 func (Lookup) event()      {}

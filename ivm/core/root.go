@@ -136,6 +136,8 @@ func (r *Root) apply(e Event) {
 		x.barrier = append(x.barrier, e.Caller)
 		r.breakBarrier(x)
 		r.tryBarrier(x.group)
+	case Cancel:
+		r.cancel(e.Of)
 	case Malloc:
 		r.malloc(e)
 	case Free:
@@ -187,6 +189,8 @@ func (r *Root) Speaks(n NodeID, e Event) bool {
 		id = e.Element
 	case StartFailed:
 		id = e.Element
+	case Cancel:
+		id = e.Of.Element
 	default:
 		by, ok := callerOf(e)
 		if !ok {
@@ -445,6 +449,20 @@ func (r *Root) wait(w wait) {
 	if !r.tryWait(x, w) {
 		x.waits = append(x.waits, w)
 		r.endLonely()
+	}
+}
+
+// cancel answers a wait or a barrier that its element has given up.
+func (r *Root) cancel(c Caller) {
+	x := r.find(c.Element)
+	if x == nil {
+		return
+	}
+	pending := len(x.waits) + len(x.barrier)
+	x.waits = slices.DeleteFunc(x.waits, func(w wait) bool { return w.caller == c })
+	x.barrier = slices.DeleteFunc(x.barrier, func(b Caller) bool { return b == c })
+	if len(x.waits)+len(x.barrier) < pending {
+		r.fail(c, Cancelled, "the element no longer waits")
 	}
 }
 

@@ -51,6 +51,16 @@ func TestProgram(t *testing.T) {
 			WaitAny{c(0, 2)}, "", Signal{c(1, 1)}, "answer 1/1 [], answer 0/2 [1]",
 			Ended{1, "signal 9"}, "", WaitAny{c(0, 3)}, "fail 0/3 code 4 signal 9 [1]", WaitAny{c(0, 4)}, "fail 0/4 code 10 no other element is left",
 		}},
+		{"a wait that was given up is told no signal, and one that was answered stays answered", []any{
+			Create{c(0, 1), Device{0, CPU, 0}, 1}, "start 1 on 0", Started{1}, "answer 0/1 [1]",
+			Wait{c(0, 2), 1}, "", Cancel{c(0, 2)}, "fail 0/2 code 11 the element no longer waits", Signal{c(1, 1)}, "answer 1/1 []",
+			Wait{c(0, 3), 1}, "answer 0/3 [1]", Cancel{c(0, 3)}, "", Cancel{c(7, 1)}, "",
+		}},
+		{"a barrier that was given up", []any{
+			Create{c(0, 1), Device{1, CPU, 0}, 2}, "start 1 on 1, start 2 on 1",
+			Barrier{c(1, 1)}, "", Cancel{c(1, 1)}, "fail 1/1 code 11 the element no longer waits", Barrier{c(2, 1)}, "",
+			Barrier{c(1, 2)}, "answer 1/2 [], answer 2/1 []",
+		}},
 		{"a barrier, and one who dies before it", []any{
 			Create{c(0, 1), Device{1, CPU, 0}, 3}, "start 1 on 1, start 2 on 1, start 3 on 1",
 			Barrier{c(1, 1)}, "", Barrier{c(2, 1)}, "", Barrier{c(3, 1)}, "answer 1/1 [], answer 2/1 [], answer 3/1 []",

@@ -56,6 +56,7 @@ type element struct {
 	entered, exited, isGone, stopped bool
 	process                          *os.Process
 	conn                             *net.UnixConn
+	requests                         map[uint64]*request // by the element's tags
 
 	writing sync.Mutex
 }
@@ -122,7 +123,7 @@ func (m *member) perform(e core.Effect) {
 			c <- e
 		}
 	case core.Start:
-		x := &element{member: m, id: e.Element, group: e.Group, device: e.Device, key: rand.Text(), gone: make(chan struct{})}
+		x := &element{member: m, id: e.Element, group: e.Group, device: e.Device, key: rand.Text(), gone: make(chan struct{}), requests: map[uint64]*request{}}
 		m.mu.Lock()
 		full := m.living() >= maxElements || m.elements[e.Element] != nil
 		if m.why == nil && !full {
@@ -291,10 +292,16 @@ func (e *element) serve(conn *net.UnixConn, in *fileReader, tag uint64) {
 			_ = e.reply(proto.Done(f.Tag))
 			break
 		}
+		if f.Op == proto.Cancel {
+			e.cancel(f.Args[0])
+			continue
+		}
 		places <- struct{}{}
+		e.begin(f.Tag)
 		all.Go(func() {
 			defer func() { <-places }()
 			e.answer(f)
+			e.forget(f.Tag)
 		})
 	}
 	e.leave()
@@ -338,8 +345,58 @@ func (e *element) answer(f *proto.Frame) {
 	}
 }
 
+// request is what an element has asked and was not answered yet. The member's mu protects it.
+type request struct {
+	caller    core.Caller // as the root knows it, once it was told
+	told      bool        // the root
+	cancelled bool        // before the root was told
+}
+
+func (e *element) begin(tag uint64) {
+	e.member.mu.Lock()
+	defer e.member.mu.Unlock()
+	e.requests[tag] = &request{}
+}
+
+func (e *element) pending(tag uint64) *request {
+	e.member.mu.Lock()
+	defer e.member.mu.Unlock()
+	if r := e.requests[tag]; r != nil {
+		return r
+	}
+	return &request{} // an element that gives two requests one tag cannot cancel them
+}
+
+func (e *element) forget(tag uint64) {
+	e.member.mu.Lock()
+	defer e.member.mu.Unlock()
+	delete(e.requests, tag)
+}
+
+// cancel tells the root that an element no longer waits. The root must know of the wait first, so a
+// request that is still on its way is only marked, and askFor tells the root.
+func (e *element) cancel(tag uint64) {
+	m := e.member
+	m.mu.Lock()
+	r := e.requests[tag]
+	if r == nil || !r.told {
+		if r != nil {
+			r.cancelled = true
+		}
+		m.mu.Unlock()
+		return
+	}
+	m.mu.Unlock()
+	m.tell(core.Cancel{Of: r.caller})
+}
+
 // ask asks the root, and waits for its answer.
 func (e *element) ask(event func(core.Caller) core.Event) (core.Answer, error) {
+	return e.askFor(&request{}, event)
+}
+
+// askFor is ask for a request that the element may cancel.
+func (e *element) askFor(r *request, event func(core.Caller) core.Event) (core.Answer, error) {
 	m := e.member
 	m.mu.Lock()
 	if m.why != nil {
@@ -352,6 +409,13 @@ func (e *element) ask(event func(core.Caller) core.Event) (core.Answer, error) {
 	m.answers[caller] = c
 	m.mu.Unlock()
 	m.tell(event(caller))
+	m.mu.Lock()
+	r.caller, r.told = caller, true
+	cancelled := r.cancelled
+	m.mu.Unlock()
+	if cancelled {
+		m.tell(core.Cancel{Of: caller})
+	}
 	select {
 	case a := <-c:
 		if a.Failure != nil {
@@ -411,7 +475,7 @@ func (e *element) handle(f *proto.Frame) (*proto.Frame, *os.File, error) {
 	default:
 		return e.handleMemory(f)
 	}
-	a, err := e.ask(event)
+	a, err := e.askFor(e.pending(f.Tag), event)
 	if len(a.Values) > 0 { // the element that Wait or WaitAny is answered with, also if it died
 		done.Args[1] = a.Values[0]
 	}

@@ -36,19 +36,25 @@ type object struct {
 
 func (o *object) bytes() int { return core.Pages(o.Size) * core.Page }
 
+// takes is what the object takes at most of this node's memory: itself, and the shadow or the twin.
+func (o *object) takes() int64 { return 2 * int64(o.bytes()) }
+
 // newObject makes this node's copy of an object.
 func (m *member) newObject(is core.Object) (*object, error) {
-	pages := core.Pages(is.Size)
-	bytes := int64(pages) * core.Page
-	if is.Size > 1<<46 || uint64(m.service.used.Add(bytes)) > m.service.cfg.Memory {
-		m.service.used.Add(-bytes)
-		return nil, &core.Failure{Code: core.NoMemory, Text: fmt.Sprintf("there is no room for %d bytes: objects may take %d in all on node %s", is.Size, m.service.cfg.Memory, m.service.cfg.Name)}
-	}
 	o := &object{Object: is, mirrors: map[core.NodeID]bool{}}
-	err := o.allocate(int(bytes))
+	bytes := o.bytes()
+	room := is.Size <= 1<<46 // beyond that takes overflows
+	if room && uint64(m.service.used.Add(o.takes())) > m.service.cfg.Memory {
+		m.service.used.Add(-o.takes())
+		room = false
+	}
+	if !room {
+		return nil, &core.Failure{Code: core.NoMemory, Text: fmt.Sprintf("there is no room for %d bytes, and as many to compare them with: objects may take %d in all on node %s", is.Size, m.service.cfg.Memory, m.service.cfg.Name)}
+	}
+	err := o.allocate(bytes)
 	if err != nil {
 		o.release()
-		m.service.used.Add(-bytes)
+		m.service.used.Add(-o.takes())
 		return nil, &core.Failure{Code: core.NoMemory, Text: err.Error()}
 	}
 	if mem := o.all[:bytes:bytes]; is.Master == m.program.Self {
@@ -118,7 +124,7 @@ func (m *member) drop(is core.Object, why *core.Failure) {
 		if o.gone = why; o.all != nil {
 			markGone(o.all[o.bytes():], why.Code)
 			o.release()
-			m.service.used.Add(-int64(o.bytes()))
+			m.service.used.Add(-o.takes())
 		}
 	}()
 }

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster/internal/become"
 	"muster/ivm/core"
 )
 
@@ -16,9 +17,10 @@ import (
 // one thread, which never ends, starts them all.
 
 type startRequest struct {
-	cmd   *exec.Cmd
-	grant string // of the program
-	reply chan error
+	cmd    *exec.Cmd
+	grant  string // of the program
+	became *become.Result
+	reply  chan error
 }
 
 func (s *Service) startAll() {
@@ -26,6 +28,7 @@ func (s *Service) startAll() {
 	for r := range s.starts {
 		s.starting.Lock()
 		err := r.cmd.Start()
+		r.became.Started()
 		if err == nil {
 			s.started[r.cmd.Process.Pid] = r
 		}
@@ -72,9 +75,12 @@ func (m *member) start(e core.Start, key string) {
 	if x == nil {
 		return
 	}
+	cannot := func(why error) {
+		m.tell(core.StartFailed{Element: e.Element, Reason: fmt.Sprintf("%s cannot be started on node %d (%s): %v", m.program.Launch.Executable, m.program.Self, m.service.cfg.Name, why)})
+	}
 	run, err := m.run(e, key)
 	if err != nil {
-		m.tell(core.StartFailed{Element: e.Element, Reason: fmt.Sprintf("%s cannot be started on node %d (%s): %v", m.program.Launch.Executable, m.program.Self, m.service.cfg.Name, err)})
+		cannot(err)
 		return
 	}
 	m.mu.Lock()
@@ -84,15 +90,29 @@ func (m *member) start(e core.Start, key string) {
 	if stopped {
 		x.kill()
 	}
-	m.service.total.started.Add(1)
-	m.tell(core.Started{Element: e.Element})
+	late := time.AfterFunc(startTime, x.kill)
+	failed := run.became.Wait()
+	if !late.Stop() {
+		failed = fmt.Errorf("the file system with the program, or with its folder %s, has not answered for %v", m.program.Launch.Folder, startTime)
+	}
+	if failed != nil {
+		cannot(failed)
+	} else {
+		m.service.total.started.Add(1)
+		m.tell(core.Started{Element: e.Element})
+	}
 	err = run.cmd.Wait()
 	m.service.ended(run)
 	m.mu.Lock()
 	x.process = nil
 	m.mu.Unlock()
-	m.noteEnd(x, describeEnd(x.id, err))
+	if failed == nil {
+		m.noteEnd(x, describeEnd(x.id, err))
+	}
 }
+
+// startTime is how long a process may take until it is the element's program.
+const startTime = 2 * time.Minute
 
 func describeEnd(id core.ElementID, err error) string {
 	if err == nil {
@@ -111,8 +131,13 @@ func (m *member) run(e core.Start, key string) (*startRequest, error) {
 		return nil, err
 	}
 	defer done()
-	r := &startRequest{cmd, m.program.Grant, make(chan error, 1)}
+	became, err := become.Prepare(cmd)
+	if err != nil {
+		return nil, err
+	}
+	r := &startRequest{cmd, m.program.Grant, became, make(chan error, 1)}
 	if !m.service.submit(r) {
+		became.Started()
 		return nil, fmt.Errorf("the node is shutting down")
 	}
 	return r, <-r.reply

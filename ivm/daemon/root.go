@@ -18,7 +18,8 @@ import (
 // connection is written under mu.
 type root struct {
 	member *member
-	output [2]*os.File // of the first element
+	output [2]*os.File // of the first element: what elements on this node write to
+	writes [2]*os.File // the same, for what elements on other nodes write
 
 	listening sync.WaitGroup // to the other members
 
@@ -40,12 +41,29 @@ func (m *member) becomeRoot(output []*os.File) error {
 		}
 		syscall.CloseOnExec(copied)
 		r.output[i] = os.NewFile(uintptr(copied), "output")
+		r.writes[i] = interruptible(r.output[i])
 	}
 	m.root, m.toRoot = r, localRoot{r}
 	r.nodes[0] = newQueue(func(v any) error { m.perform(v.(core.Effect)); return nil }, func() { m.finish("the node is overloaded") })
 	_ = json.Unmarshal(m.service.info(m.program), &r.infos[0])
 	r.step(core.Joined{Node: 0, Info: r.infos[0]})
 	return nil
+}
+
+// interruptible opens a pipe or a terminal again, so that a write to it ends when it is closed: a
+// program whose output no process reads would keep a thread of the daemon for ever otherwise. The
+// program's own file stays as it is, which a change to non-blocking would not do. Files never block,
+// and would lose their place; sockets cannot be opened again.
+func interruptible(f *os.File) *os.File {
+	is, err := f.Stat()
+	if err != nil || is.Mode()&(os.ModeNamedPipe|os.ModeCharDevice) == 0 {
+		return f
+	}
+	again, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_WRONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return f
+	}
+	return again
 }
 
 // step tells the core of an event, and has the effects performed.
@@ -149,7 +167,7 @@ func (r *root) hear(n core.NodeID, f *proto.Frame) error {
 		if f.Args[1] > 1 {
 			return fmt.Errorf("there is no output %d", f.Args[1])
 		}
-		_, _ = r.output[f.Args[1]].Write(f.Tail)
+		_, _ = r.writes[f.Args[1]].Write(f.Tail)
 		return nil
 	case proto.ToRoot:
 		e, err := proto.DecodeEvent(f.Tail)
@@ -189,7 +207,7 @@ func (r *root) close() {
 			conn.Close()
 		}
 	}
-	for _, f := range r.output {
+	for _, f := range append(r.output[:], r.writes[:]...) {
 		if f != nil {
 			f.Close()
 		}

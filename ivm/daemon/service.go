@@ -47,7 +47,7 @@ type Config struct {
 	Port    string        // of nodes that are named without one
 	// Info is how many cores and GPUs the node has for a program of a user's under a grant; "": none.
 	Info   func(user, grant string) (int, int)
-	Memory uint64 // the most that all objects on this node may take
+	Memory uint64 // the most that all objects on this node may take, with what is kept to compare them with
 	// Dial reaches the gateway of another node for proto.ALPN; nil if this node has no
 	// certificate.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
@@ -72,7 +72,7 @@ type Who struct {
 type Service struct {
 	cfg    Config
 	starts chan *startRequest
-	used   atomic.Int64 // bytes of objects
+	used   atomic.Int64 // bytes that objects take at most (object.takes)
 	total  traffic      // of all programs
 
 	mu      sync.Mutex
@@ -237,7 +237,7 @@ func (s *Service) begin(launch *proto.Launch, output []*os.File, who Who) (*elem
 		m.finish("its nodes could not be reached")
 		return nil, err
 	}
-	e := &element{member: m, gone: make(chan struct{}), entered: true, device: core.Device{Kind: core.CPU}}
+	e := &element{member: m, gone: make(chan struct{}), requests: map[uint64]*request{}, entered: true, device: core.Device{Kind: core.CPU}}
 	m.mu.Lock()
 	m.elements[0] = e
 	m.mu.Unlock()

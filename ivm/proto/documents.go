@@ -77,7 +77,7 @@ func kinds[M any](all ...M) map[string]reflect.Type {
 }
 
 var events = kinds[core.Event](core.Exit{}, core.Ended{}, core.Started{}, core.StartFailed{}, core.Create{}, core.Kill{}, core.SetMax{},
-	core.Wait{}, core.WaitLatest{}, core.WaitAny{}, core.Signal{}, core.Barrier{}, core.Malloc{}, core.Free{}, core.Lookup{})
+	core.Wait{}, core.WaitLatest{}, core.WaitAny{}, core.Signal{}, core.Barrier{}, core.Cancel{}, core.Malloc{}, core.Free{}, core.Lookup{})
 
 var effects = kinds[core.Effect](core.Answer{}, core.Start{}, core.Stop{}, core.Drop{}, core.Gone{}, core.Finish{})
 

@@ -57,6 +57,7 @@ const (
 	GetGroup
 	Nodes   // Reply's tail: JSON of []core.NodeInfo
 	Devices // Reply's tail: u64 cores, u64 GPUs of each node
+	Cancel  // the tag of a Wait, WaitAny or Barrier, which is answered as core.Cancelled if it was not answered before. It has no reply
 )
 
 // What daemons say.

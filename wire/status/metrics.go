@@ -213,7 +213,7 @@ func (m *Metrics) writeIVM(w io.Writer) {
 	}{
 		{"muster_ivm_programs", "gauge", "Programs with elements that have this node.", uint64(len(ivm.Programs))},
 		{"muster_ivm_elements", "gauge", "Elements on this node.", uint64(elements)},
-		{"muster_ivm_memory_bytes", "gauge", "Memory of objects.", ivm.Memory},
+		{"muster_ivm_memory_bytes", "gauge", "Memory that objects take at most, with what is kept to compare them with.", ivm.Memory},
 		{"muster_ivm_elements_total", "counter", "Elements that were started.", ivm.Started},
 		{"muster_ivm_puts_total", "counter", "Puts of mirrors on this node.", ivm.Puts},
 		{"muster_ivm_gets_total", "counter", "Gets of mirrors on this node.", ivm.Gets},

@@ -40,10 +40,15 @@ var atomicOps = map[string]atomicOp{
 	"add.f64": func(o, b, _ uint64) uint64 {
 		return math.Float64bits(math.Float64frombits(o) + math.Float64frombits(b))
 	},
-	"add.f16":    func(o, b, _ uint64) uint64 { return uint64(lane("add.rn.f16", uint32(o), uint32(b))) },
-	"add.bf16":   func(o, b, _ uint64) uint64 { return uint64(lane("add.rn.bf16", uint32(o), uint32(b))) },
-	"add.f16x2":  func(o, b, _ uint64) uint64 { return uint64(lane("add.rn.f16x2", uint32(o), uint32(b))) },
-	"add.bf16x2": func(o, b, _ uint64) uint64 { return uint64(lane("add.rn.bf16x2", uint32(o), uint32(b))) },
+	"add.ftz.f32": func(o, b, _ uint64) uint64 { return uint64(lane("add.rn.ftz.f32", uint32(o), uint32(b))) },
+	"min.f16":     func(o, b, _ uint64) uint64 { return uint64(lane("min.f16", uint32(o), uint32(b))) },
+	"max.f16":     func(o, b, _ uint64) uint64 { return uint64(lane("max.f16", uint32(o), uint32(b))) },
+	"min.bf16":    func(o, b, _ uint64) uint64 { return uint64(lane("min.bf16", uint32(o), uint32(b))) },
+	"max.bf16":    func(o, b, _ uint64) uint64 { return uint64(lane("max.bf16", uint32(o), uint32(b))) },
+	"add.f16":     func(o, b, _ uint64) uint64 { return uint64(lane("add.rn.f16", uint32(o), uint32(b))) },
+	"add.bf16":    func(o, b, _ uint64) uint64 { return uint64(lane("add.rn.bf16", uint32(o), uint32(b))) },
+	"add.f16x2":   func(o, b, _ uint64) uint64 { return uint64(lane("add.rn.f16x2", uint32(o), uint32(b))) },
+	"add.bf16x2":  func(o, b, _ uint64) uint64 { return uint64(lane("add.rn.bf16x2", uint32(o), uint32(b))) },
 }
 
 func compareAndSwap(o, b, c uint64) uint64 {

@@ -19,6 +19,7 @@ import (
 
 var (
 	randomCount = flag.Int("random-count", 25, "how many random programs to run, a tenth of that in short mode")
+	randomFirst = flag.Uint64("random-first", 0, "add this to the seeds of the random programs: others than those of other runs")
 	randomFile  = flag.String("random-file", "", "write the random programs and their results to this file, for testdata/gpu/run_programs.py")
 )
 
@@ -31,7 +32,7 @@ func TestRandomPrograms(t *testing.T) {
 	words := randomWords()
 	var programs []gpuProgram
 	for seed := range uint64(count) {
-		p := randomProgram(seed)
+		p := randomProgram(*randomFirst + seed)
 		p.in = words
 		t.Run(p.Name, func(t *testing.T) {
 			p.CRC32 = p.results(t, "width 32", simt.Launch{Width: 32, Engine: simt.Interpret}, runToEnd)
@@ -47,7 +48,7 @@ func TestRandomPrograms(t *testing.T) {
 	}
 }
 
-// Many more random programs come to the same end on both engines, and if the state
+// Many more random programs come to the same end on both engines at any width, and if the state
 // is carried from one to the other at random instructions; the seeds are others than
 // those of TestRandomPrograms.
 func TestRandomEngines(t *testing.T) {
@@ -55,10 +56,10 @@ func TestRandomEngines(t *testing.T) {
 	if testing.Short() {
 		count /= 20
 	}
-	compareEngines(t, 1<<32, count)
+	compareEngines(t, 1<<32+*randomFirst, count)
 }
 
-// compareEngines runs random programs, the first of them from a seed.
+// compareEngines runs random programs, the first of them from a seed. It says how far it is in long runs (-v).
 func compareEngines(t *testing.T, seed uint64, count int) {
 	t.Helper()
 	words := randomWords()
@@ -66,10 +67,16 @@ func compareEngines(t *testing.T, seed uint64, count int) {
 		p := randomProgram(seed + n)
 		p.in = words
 		p.CRC32 = p.results(t, p.Name, simt.Launch{Engine: simt.Interpret}, runToEnd)
-		p.check(t, p.Name+", compiled", simt.Launch{Engine: simt.Compile}, runToEnd)
-		p.check(t, p.Name+", carried", simt.Launch{Engine: simt.Compile}, runCarried(rand.New(rand.NewPCG(n, 3))))
+		rng := rand.New(rand.NewPCG(seed+n, 3))
+		width := simt.WarpSize * rng.IntN(9) // 0 is the usual one
+		p.check(t, fmt.Sprintf("%s, compiled, width %d", p.Name, width), simt.Launch{Engine: simt.Compile, Width: width}, runToEnd)
+		width = simt.WarpSize * rng.IntN(9)
+		p.check(t, fmt.Sprintf("%s, carried, width %d", p.Name, width), simt.Launch{Engine: simt.Compile, Width: width}, runCarried(rng))
 		if t.Failed() {
 			t.Fatalf("program %d of %d:\n%s", n, count, p.Source)
+		}
+		if done := n + 1; done%1000 == 0 {
+			t.Logf("%d programs are the same on both engines, from seed %d", done, seed)
 		}
 	}
 }

@@ -288,6 +288,36 @@ func TestCopiesInKernelsHaveARate(t *testing.T) {
 	}
 }
 
+// A copy of a tensor that GPUs do not do is the fault that CUDA programs know from there.
+func TestIllegalInstruction(t *testing.T) {
+	c := openContext(t, newDevice(t, testProfile(), Options{}))
+	s := newStream(t, c)
+	m, err := c.Load([]byte(`.version 8.0
+.target sm_90
+.address_size 64
+.shared .align 128 .b8 cells[128];
+.entry store(.param .align 64 .b8 zeros[128])
+{
+	.reg .b64 %m;
+	.reg .b32 %s;
+	mov.b64 %m, zeros;
+	cvta.param.u64 %m, %m;
+	mov.u32 %s, cells;
+	cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%m, {0}], [%s];
+	ret;
+}
+`))
+	must(t, err)
+	f, err := m.Function("store")
+	must(t, err)
+	one := device.Dim{X: 1, Y: 1, Z: 1}
+	must(t, s.Launch(f, device.Launch{Grid: one, Block: one, Params: make([]byte, f.Info().ParamSize)}))
+	var fault *device.Fault
+	if err := s.Synchronise(context.Background()); !errors.As(err, &fault) || fault.Kind != device.IllegalInstruction {
+		t.Errorf("got %v, want an illegal instruction", err)
+	}
+}
+
 func TestProfileValidate(t *testing.T) {
 	for _, c := range []struct {
 		change    func(*Profile)

@@ -41,11 +41,13 @@ var atomicOps = map[string]atomicOp{
 	"add.f64": func(o, b, _ uint64) uint64 {
 		return math.Float64bits(math.Float64frombits(o) + math.Float64frombits(b))
 	},
-	"add.ftz.f32": onLanes("add.rn.ftz.f32"),
+	"add.ftz.f32": addFlushing,
 	"add.f16":     onLanes("add.rn.f16"), "add.bf16": onLanes("add.rn.bf16"), "add.f16x2": onLanes("add.rn.f16x2"), "add.bf16x2": onLanes("add.rn.bf16x2"),
 	"min.f16": onLanes("min.f16"), "min.bf16": onLanes("min.bf16"), "min.f16x2": onLanes("min.f16x2"), "min.bf16x2": onLanes("min.bf16x2"),
 	"max.f16": onLanes("max.f16"), "max.bf16": onLanes("max.bf16"), "max.f16x2": onLanes("max.f16x2"), "max.bf16x2": onLanes("max.bf16x2"),
 }
+
+var addFlushing = onLanes("add.rn.ftz.f32")
 
 func compareAndSwap(o, b, c uint64) uint64 {
 	if o == b {
@@ -64,10 +66,11 @@ func xorBits(o, b, _ uint64) uint64 { return o ^ b }
 
 // onLanes is what a lane kernel makes of one value.
 func onLanes(kernel string) atomicOp {
+	k := vec.Kernel(kernel).(vec.Binary32)
 	return func(o, b, _ uint64) uint64 {
 		var d, x, y [1]uint32
 		x[0], y[0] = uint32(o), uint32(b)
-		vec.Kernel(kernel).(vec.Binary32)(d[:], x[:], y[:])
+		k(d[:], x[:], y[:])
 		return uint64(d[0])
 	}
 }
@@ -82,7 +85,7 @@ func runAtomic(g *gang, in *inst) {
 	g.sync = true
 	op, flushing := in.k.(atomicOp), atomicOp(nil)
 	if in.mode == flushGlobal {
-		flushing = atomicOps["add.ftz.f32"]
+		flushing = addFlushing
 	}
 	a := g.access(in)
 	n := uint64(in.size)

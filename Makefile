@@ -216,7 +216,7 @@ soak: ## 10,000 faults against running nodes and 1,000 against clusters, more th
 	MUSTER_SEED=random go test ./node/worker -run "TestPrograms$$" -count 50
 	MUSTER_SOAK=1 MUSTER_SEED=random go test ./internal/stack -run 'Storm' -timeout 1h
 	MUSTER_SOAK=1 MUSTER_SEED=random go test ./internal/stack ./slurm/driver -run 'Slurm|Killed' -count 5 -timeout 2h
-	go test ./ptx/simt -run 'TestRandomPrograms|TestRandomEngines' -random-count 10000 -timeout 24h
+	go test ./ptx/simt -run 'TestRandomPrograms|TestRandomEngines' -random-count 10000 -random-first $(or $(SEED),0) -timeout 24h
 	GODEBUG=cpu.avx512f=off MUSTER_SOAK=1 go test ./ptx/simt -timeout 2h # compiled for AVX2
 	go test ./internal/world -run TestWorld -v -timeout 24h -first $(or $(SEED),1) -hours 200 -seeds 5000
 

@@ -317,14 +317,15 @@ func faultOf(kernel string, err error) *device.Fault {
 		return &device.Fault{Kind: device.Unspecified, Kernel: kernel, Detail: err.Error()}
 	}
 	kinds := map[simt.FaultKind]device.FaultKind{
-		simt.IllegalAddress:    device.IllegalAddress,
-		simt.WriteToReadOnly:   device.IllegalAddress,
-		simt.MisalignedAddress: device.MisalignedAddress,
-		simt.Trapped:           device.Trap,
-		simt.Asserted:          device.Assert,
-		simt.StackOverflow:     device.StackOverflow,
-		simt.IllegalCall:       device.IllegalCall,
-		simt.Deadlock:          device.Deadlock,
+		simt.IllegalAddress:     device.IllegalAddress,
+		simt.WriteToReadOnly:    device.IllegalAddress,
+		simt.MisalignedAddress:  device.MisalignedAddress,
+		simt.Trapped:            device.Trap,
+		simt.Asserted:           device.Assert,
+		simt.StackOverflow:      device.StackOverflow,
+		simt.IllegalCall:        device.IllegalCall,
+		simt.Deadlock:           device.Deadlock,
+		simt.IllegalInstruction: device.IllegalInstruction,
 	}
 	kind, ok := kinds[f.Kind]
 	if !ok {

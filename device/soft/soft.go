@@ -150,8 +150,9 @@ type worker interface{ Worked() time.Duration }
 // pace.after waits factor times that length. The caller must hold the turn d.engine.
 //
 // The host's other load must not make a slow device slower still. Three cases:
-//   - With Profile.Rate (factor 1) the slice should take LaneOps / Rate seconds. timed returns what
-//     is left of that after the time that the slice really took.
+//   - With Profile.Rate (factor 1) the slice should take LaneOps / Rate seconds, where a copy in a
+//     kernel counts a lane operation for each byte. timed returns what is left of that after the
+//     time that the slice really took.
 //   - With one worker, the work is the thread's CPU time, at the kernel's undisturbed speed. The time
 //     that the slice took beyond that (kept) comes off the wait: after waits
 //     factor * (work - kept/factor) = factor*work - kept.
@@ -160,9 +161,9 @@ type worker interface{ Worked() time.Duration }
 func (d *Device) timed(k *kernel) (time.Duration, error) {
 	start, factor := d.clock.Now(), d.engine.pace.factor
 	if d.profile.Rate > 0 {
-		done := k.execution.Stats().LaneOps
+		done := k.execution.Work().LaneOps
 		err := k.execution.RunFor(d.slice)
-		took := float64(k.execution.Stats().LaneOps-done) / d.profile.Rate
+		took := float64(k.execution.Work().LaneOps-done) / d.profile.Rate
 		return time.Duration(took*float64(time.Second)) - (d.clock.Now() - start), err
 	}
 	w, ok := d.clock.(worker)
@@ -172,9 +173,9 @@ func (d *Device) timed(k *kernel) (time.Duration, error) {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	before, done := w.Worked(), k.execution.Stats().Instructions
+	before, done := w.Worked(), k.execution.Work().Instructions
 	err := k.execution.RunFor(d.slice)
-	work := k.function.undisturbed(w.Worked()-before, k.execution.Stats().Instructions-done, d.slice)
+	work := k.function.undisturbed(w.Worked()-before, k.execution.Work().Instructions-done, d.slice)
 	kept := d.clock.Now() - start - work
 	return work - time.Duration(float64(kept)/factor), err
 }

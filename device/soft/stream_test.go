@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"runtime"
 	"strings"
@@ -253,6 +254,67 @@ func TestKernelsHaveARate(t *testing.T) {
 		if d := clock.now - 500*time.Millisecond; d < -longestSleep || d > longestSleep {
 			t.Errorf("500 operations at 1000 a second took %v by a clock with steps of %v", clock.now, step)
 		}
+	}
+}
+
+// Copies that a kernel makes with one instruction take time by their bytes.
+func TestCopiesInKernelsHaveARate(t *testing.T) {
+	const bytes, rate = 32 << 10, 64 << 10
+	clock := &fakeClock{}
+	p := testProfile()
+	p.Rate = rate
+	c := openContext(t, newDevice(t, p, Options{Clock: clock}))
+	s := newStream(t, c)
+	m, err := c.Load([]byte(fmt.Sprintf(`.version 8.6
+.target sm_100
+.address_size 64
+.shared .align 16 .b8 cells[%d];
+.entry zero()
+{
+	.reg .b64 %%a;
+	mov.b64 %%a, cells;
+	st.bulk.weak.shared::cta [%%a], %[1]d, 0;
+	ret;
+}
+`, bytes)))
+	must(t, err)
+	f, err := m.Function("zero")
+	must(t, err)
+	one := device.Dim{X: 1, Y: 1, Z: 1}
+	must(t, s.Launch(f, device.Launch{Grid: one, Block: one}))
+	must(t, s.Synchronise(context.Background()))
+	if d := clock.now - time.Second*bytes/rate; d < -longestSleep || d > longestSleep {
+		t.Errorf("%d bytes at %d a second took %v", bytes, rate, clock.now)
+	}
+}
+
+// A copy of a tensor that GPUs do not do is the fault that CUDA programs know from there.
+func TestIllegalInstruction(t *testing.T) {
+	c := openContext(t, newDevice(t, testProfile(), Options{}))
+	s := newStream(t, c)
+	m, err := c.Load([]byte(`.version 8.0
+.target sm_90
+.address_size 64
+.shared .align 128 .b8 cells[128];
+.entry store(.param .align 64 .b8 zeros[128])
+{
+	.reg .b64 %m;
+	.reg .b32 %s;
+	mov.b64 %m, zeros;
+	cvta.param.u64 %m, %m;
+	mov.u32 %s, cells;
+	cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%m, {0}], [%s];
+	ret;
+}
+`))
+	must(t, err)
+	f, err := m.Function("store")
+	must(t, err)
+	one := device.Dim{X: 1, Y: 1, Z: 1}
+	must(t, s.Launch(f, device.Launch{Grid: one, Block: one, Params: make([]byte, f.Info().ParamSize)}))
+	var fault *device.Fault
+	if err := s.Synchronise(context.Background()); !errors.As(err, &fault) || fault.Kind != device.IllegalInstruction {
+		t.Errorf("got %v, want an illegal instruction", err)
 	}
 }
 

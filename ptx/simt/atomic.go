@@ -4,6 +4,7 @@ import (
 	"math"
 	"sync/atomic"
 
+	"muster/ptx"
 	"muster/ptx/simt/vec"
 )
 
@@ -36,15 +37,17 @@ var atomicOps = map[string]atomicOp{
 		}
 		return o - 1
 	},
-	"add.f32": func(o, b, _ uint64) uint64 { return uint64(lane("add.rn.f32", uint32(o), uint32(b))) },
+	"add.f32": onLanes("add.rn.f32"),
 	"add.f64": func(o, b, _ uint64) uint64 {
 		return math.Float64bits(math.Float64frombits(o) + math.Float64frombits(b))
 	},
-	"add.f16":    func(o, b, _ uint64) uint64 { return uint64(lane("add.rn.f16", uint32(o), uint32(b))) },
-	"add.bf16":   func(o, b, _ uint64) uint64 { return uint64(lane("add.rn.bf16", uint32(o), uint32(b))) },
-	"add.f16x2":  func(o, b, _ uint64) uint64 { return uint64(lane("add.rn.f16x2", uint32(o), uint32(b))) },
-	"add.bf16x2": func(o, b, _ uint64) uint64 { return uint64(lane("add.rn.bf16x2", uint32(o), uint32(b))) },
+	"add.ftz.f32": addFlushing,
+	"add.f16":     onLanes("add.rn.f16"), "add.bf16": onLanes("add.rn.bf16"), "add.f16x2": onLanes("add.rn.f16x2"), "add.bf16x2": onLanes("add.rn.bf16x2"),
+	"min.f16": onLanes("min.f16"), "min.bf16": onLanes("min.bf16"), "min.f16x2": onLanes("min.f16x2"), "min.bf16x2": onLanes("min.bf16x2"),
+	"max.f16": onLanes("max.f16"), "max.bf16": onLanes("max.bf16"), "max.f16x2": onLanes("max.f16x2"), "max.bf16x2": onLanes("max.bf16x2"),
 }
+
+var addFlushing = onLanes("add.rn.ftz.f32")
 
 func compareAndSwap(o, b, c uint64) uint64 {
 	if o == b {
@@ -61,19 +64,29 @@ func orBits(o, b, _ uint64) uint64 { return o | b }
 
 func xorBits(o, b, _ uint64) uint64 { return o ^ b }
 
-// lane applies a lane kernel to one value.
-func lane(kernel string, a, b uint32) uint32 {
-	var d, x, y [1]uint32
-	x[0], y[0] = a, b
-	vec.Kernel(kernel).(vec.Binary32)(d[:], x[:], y[:])
-	return d[0]
+// onLanes is what a lane kernel makes of one value.
+func onLanes(kernel string) atomicOp {
+	k := vec.Kernel(kernel).(vec.Binary32)
+	return func(o, b, _ uint64) uint64 {
+		var d, x, y [1]uint32
+		x[0], y[0] = uint32(o), uint32(b)
+		k(d[:], x[:], y[:])
+		return uint64(d[0])
+	}
 }
 
+// flushGlobal is the mode of a sum of f32 that flushes subnormal numbers if the address is in global
+// memory.
+const flushGlobal = 1
+
 // runAtomic: d (or -1), a: address, b and c: operands (c may be -1), size:
-// bytes, k: atomicOp. The lanes of a gang go one after the other.
+// bytes, k: atomicOp, mode: flushGlobal or 0. The lanes of a gang go one after the other.
 func runAtomic(g *gang, in *inst) {
 	g.sync = true
-	op := in.k.(atomicOp)
+	op, flushing := in.k.(atomicOp), atomicOp(nil)
+	if in.mode == flushGlobal {
+		flushing = addFlushing
+	}
 	a := g.access(in)
 	n := uint64(in.size)
 	wide := n == 8
@@ -100,7 +113,13 @@ func runAtomic(g *gang, in *inst) {
 		if !g.mask.has(lane) {
 			continue
 		}
-		old := g.atomic(in, lane, a.at(lane), n, op, operand(in.b, lane), operand(in.c, lane))
+		how := op
+		if flushing != nil {
+			if space, _ := window(a.at(lane)); space == ptx.GlobalSpace {
+				how = flushing
+			}
+		}
+		old := g.atomic(in, lane, a.at(lane), n, how, operand(in.b, lane), operand(in.c, lane))
 		if d32 != nil {
 			d32[lane] = uint32(old)
 		} else if d64 != nil {
@@ -121,6 +140,36 @@ func runAtomic(g *gang, in *inst) {
 				d[lane] = d64[lane]
 			}
 		}
+	}
+}
+
+// runAligned checks that address a + imm is a multiple of size.
+func runAligned(g *gang, in *inst) {
+	a := g.access(in)
+	for lane := g.lo; lane < g.hi; lane++ {
+		if addr := a.at(lane); g.mask.has(lane) && addr%uint64(in.size) != 0 {
+			g.fault(in, lane, MisalignedAddress, addr, "")
+		}
+	}
+}
+
+// runReduceAsync combines c, of size bytes, with what is at address a + imm of shared memory of the
+// cluster, and tells the mbarrier at address b. k: atomicOp.
+func runReduceAsync(g *gang, in *inst) {
+	g.sync = true
+	op, n := in.k.(atomicOp), uint64(in.size)
+	for lane := g.first; lane < g.end; lane++ {
+		if !g.mask.has(lane) {
+			continue
+		}
+		value := uint64(0)
+		if n == 8 {
+			value = g.r64.lane(in.c, lane)
+		} else {
+			value = uint64(g.r32.lane(in.c, lane))
+		}
+		g.atomic(in, lane, g.r64.lane(in.a, lane)+uint64(in.imm), n, op, value, 0)
+		g.bytesCame(in, lane, g.r64.lane(in.b, lane), n)
 	}
 }
 

@@ -518,6 +518,7 @@ func (g *gang) did(bytes uint64) { g.worked += bytes }
 func (g *gang) charge(w *worker) {
 	n := g.worked / workUnit
 	g.worked = 0
+	w.charged += n
 	if n > 0 && n >= w.budget {
 		w.budget, w.spent = 0, true
 		return

@@ -176,6 +176,27 @@ func TestStopBeforeLongInstruction(t *testing.T) {
 	}
 }
 
+// Work has what copies cost beside what ran, the same however often the kernel is stopped.
+func TestWorkCountsCopies(t *testing.T) {
+	const copies = 2 * longRounds * longBytes / 256 // as instructions of 256 lanes
+	for _, engine := range []simt.Engine{simt.Interpret, simt.Compile} {
+		for _, budget := range []uint64{1, 400, endless} {
+			_, x, _, _ := startLong(t, copyRound, simt.Launch{Engine: engine})
+			err := simt.ErrStopped
+			for errors.Is(err, simt.ErrStopped) {
+				err = x.RunFor(budget)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			ran, work := x.Stats(), x.Work()
+			if work.Instructions-ran.Instructions != copies || work.LaneOps-ran.LaneOps != 256*copies {
+				t.Errorf("%v, budget %d: %+v ran and %+v is the work, want %d more instructions", engine, budget, ran, work, copies)
+			}
+		}
+	}
+}
+
 // Calls of the heap count as more than an instruction.
 func TestHeapCallsAreCharged(t *testing.T) {
 	_, x, _, _ := startLong(t, mallocRound, simt.Launch{})

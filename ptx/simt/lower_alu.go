@@ -142,6 +142,7 @@ var allowed = map[string]string{
 	"min": "ftz NaN xorsign abs relu", "max": "ftz NaN xorsign abs relu", "sad": "",
 	"and": "", "or": "", "xor": "", "not": "", "cnot": "", "shl": "", "shr": "", "shf": "l r wrap clamp",
 	"bfe": "", "bfi": "", "bfind": "shiftamt", "brev": "", "clz": "", "popc": "", "prmt": "f4e b4e rc8 ecl ecr rc16",
+	"bmsk": "clamp wrap", "szext": "clamp wrap", "fns": "",
 	"lop3": "", "dp4a": "", "dp2a": "lo hi",
 	"fma": "rn rz rm rp ftz sat relu", "rcp": "rn rz rm rp approx ftz", "sqrt": "rn rz rm rp approx ftz",
 	"rsqrt": "approx ftz", "sin": "approx ftz", "cos": "approx ftz", "ex2": "approx ftz", "lg2": "approx ftz", "tanh": "approx",
@@ -643,6 +644,10 @@ func (l *lowering) cvta(in *ptx.Instruction) {
 
 // cvt converts between types. The registers may be wider than the types.
 func (l *lowering) cvt(in *ptx.Instruction) {
+	if in.Has("pack") {
+		l.convertAndPack(in)
+		return
+	}
 	if len(in.Types) != 2 {
 		l.refuse("this form is not supported")
 	}
@@ -713,6 +718,25 @@ func (l *lowering) cvt(in *ptx.Instruction) {
 	default:
 		l.refuse("destination %s has fewer bits than .%v", d, dt)
 	}
+}
+
+// convertAndPack lowers cvt.pack.
+func (l *lowering) convertAndPack(in *ptx.Instruction) {
+	l.only(in, "pack", "sat")
+	name := "cvt.pack.sat"
+	for _, t := range in.Types {
+		name += "." + t.String()
+	}
+	want := 1 + len(in.Types) // the third type is that of c
+	if vec.Kernel(name) == nil || !in.Has("sat") {
+		l.refuse("this conversion is not supported")
+	}
+	l.wants(in, want)
+	var sources []reg
+	for i := 1; i < want; i++ {
+		sources = append(sources, l.src(&in.Operands[i], ptx.S32))
+	}
+	l.do(name, l.dst(&in.Operands[0], ptx.B32), sources...)
 }
 
 var intComparisons = map[string]string{"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}

@@ -310,12 +310,17 @@ func init() {
 
 // atom lowers atom and red.
 func (l *lowering) atom(in *ptx.Instruction) {
+	if in.Has("async") {
+		l.reduceAsync(in)
+		return
+	}
 	operation := ""
 	fence := false
 	for _, m := range in.Modifiers {
 		switch {
 		case ptx.TypeOf(m) != ptx.NoType:
 		case ptx.SpaceOf(m) != ptx.NoSpace:
+		case m == "v2" || m == "v4" || m == "v8":
 		case m == "noftz" || slices.Contains([]string{"relaxed", "cta", "cluster", "gpu", "sys"}, m):
 		case m == "acquire" || m == "release" || m == "acq_rel":
 			fence = true
@@ -345,6 +350,14 @@ func (l *lowering) atom(in *ptx.Instruction) {
 	}
 	o := newOp(runAtomic)
 	o.k, o.touch, o.size, o.space = k, touchAtomic, uint8(t.Size()), space
+	if t == ptx.F32 && space != ptx.SharedSpace {
+		// GPUs flush subnormal numbers to zero where they add to global memory, and there alone.
+		o.mode = flushGlobal
+	}
+	if in.Vector() > 1 {
+		l.atomVector(in, &o, operation, t, fence)
+		return
+	}
 	if in.Opcode == "atom" {
 		if len(ops) == 0 {
 			l.refuse("operands are missing")
@@ -369,6 +382,68 @@ func (l *lowering) atom(in *ptx.Instruction) {
 	if fence {
 		l.fence(in)
 	}
+	l.emit(o)
+}
+
+// atomVector lowers atom and red of vectors: each element is an atomic operation of its own,
+// as PTX has it, in global memory. one has what they share.
+func (l *lowering) atomVector(in *ptx.Instruction, one *op, operation string, t ptx.Type, fence bool) {
+	ops, n := in.Operands, in.Vector()
+	var results []ptx.Operand
+	if in.Opcode == "atom" {
+		l.wants(in, 3)
+		results, ops = l.elements(&ops[0]), ops[1:]
+	}
+	size := n * t.Size()
+	if len(ops) != 2 || one.space == ptx.SharedSpace || !t.Float() || t.Bits() > 32 || size > 16 || operation != "add" && t == ptx.F32 || t != ptx.F32 && !in.Has("noftz") {
+		l.refuse("this form is not supported")
+	}
+	values := l.elements(&ops[1])
+	if len(values) != n || results != nil && len(results) != n {
+		l.refuse("%d values where %d are wanted", len(values), n)
+	}
+	// A result may have the place of a value that is still to come.
+	sources := make([]reg, n)
+	for i := range values {
+		sources[i] = l.fresh(bits32)
+		l.copyTo(sources[i], l.src(&values[i], t))
+	}
+	base, offset := l.address(&ops[0])
+	at := l.fresh(bits64)
+	l.copyTo(at, base)
+	if fence {
+		l.fence(in)
+	}
+	check := newOp(runAligned)
+	check.space, check.size = one.space, uint8(size)
+	check.setAddress(at, offset)
+	l.emit(check)
+	for i, value := range sources {
+		o := *one
+		if results != nil && results[i].Kind != ptx.SinkOperand {
+			o.setD(l.dst(&results[i], t))
+		}
+		o.setAddress(at, offset+int64(i*t.Size()))
+		o.setB(value)
+		l.emit(o)
+	}
+}
+
+// reduceAsync lowers red.async: an atomic operation without a result in the shared memory of a
+// cluster, which tells an mbarrier.
+func (l *lowering) reduceAsync(in *ptx.Instruction) {
+	l.only(in, append([]string{"async", "relaxed", "cluster", "shared::cluster", "mbarrier::complete_tx::bytes"}, reductions...)...)
+	l.wants(in, 3)
+	t := in.Type(0)
+	k, ok := atomicOps[l.reductionName(in)+"."+t.String()]
+	if !ok || len(in.Types) != 1 || t.Float() || t.Bits() == 64 && !in.Has("add") || !in.Has("mbarrier::complete_tx::bytes") {
+		l.refuse("this form is not supported")
+	}
+	o := newOp(runReduceAsync)
+	o.k, o.space, o.size = k, ptx.SharedSpace, uint8(t.Size())
+	o.setB(l.place(&in.Operands[2]))
+	o.setC(l.src(&in.Operands[1], t))
+	o.setAddress(l.address(&in.Operands[0]))
 	l.emit(o)
 }
 

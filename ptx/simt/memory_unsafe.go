@@ -55,6 +55,20 @@ func (g *gang) stretch(in *inst, lane int, space ptx.Space, addr, n uint64) []by
 	return b
 }
 
+// wholeStretch is stretch for a copy that writes whole chunks of 16 bytes: it returns the rest of
+// the last one too, if there is memory.
+func (g *gang) wholeStretch(in *inst, lane int, space ptx.Space, addr, n uint64) []byte {
+	b := g.stretch(in, lane, space, addr, n)
+	at := *in
+	at.space = space
+	v, within, _ := g.place(&at, lane, addr)
+	whole := (n + bulkUnit - 1) &^ (bulkUnit - 1)
+	if p := v.span(within, whole); p != nil {
+		return unsafe.Slice((*byte)(p), whole)
+	}
+	return b
+}
+
 // bytesOf returns n bytes of memory at any address, for a lane. It stops the kernel with a
 // fault if they are not all in one memory, or in local memory.
 func (g *gang) bytesOf(in *inst, lane int, space ptx.Space, addr, n uint64) []byte {

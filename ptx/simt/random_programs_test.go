@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,6 +20,7 @@ import (
 
 var (
 	randomCount = flag.Int("random-count", 25, "how many random programs to run, a tenth of that in short mode")
+	randomFirst = flag.Uint64("random-first", 0, "add this to the seeds of the random programs: others than those of other runs")
 	randomFile  = flag.String("random-file", "", "write the random programs and their results to this file, for testdata/gpu/run_programs.py")
 )
 
@@ -31,7 +33,7 @@ func TestRandomPrograms(t *testing.T) {
 	words := randomWords()
 	var programs []gpuProgram
 	for seed := range uint64(count) {
-		p := randomProgram(seed)
+		p := randomProgram(*randomFirst + seed)
 		p.in = words
 		t.Run(p.Name, func(t *testing.T) {
 			p.CRC32 = p.results(t, "width 32", simt.Launch{Width: 32, Engine: simt.Interpret}, runToEnd)
@@ -47,7 +49,7 @@ func TestRandomPrograms(t *testing.T) {
 	}
 }
 
-// Many more random programs come to the same end on both engines, and if the state
+// Many more random programs come to the same end on both engines at any width, and if the state
 // is carried from one to the other at random instructions; the seeds are others than
 // those of TestRandomPrograms.
 func TestRandomEngines(t *testing.T) {
@@ -55,10 +57,10 @@ func TestRandomEngines(t *testing.T) {
 	if testing.Short() {
 		count /= 20
 	}
-	compareEngines(t, 1<<32, count)
+	compareEngines(t, firstVaried+*randomFirst, count)
 }
 
-// compareEngines runs random programs, the first of them from a seed.
+// compareEngines runs random programs, the first of them from a seed. It says how far it is in long runs (-v).
 func compareEngines(t *testing.T, seed uint64, count int) {
 	t.Helper()
 	words := randomWords()
@@ -66,10 +68,16 @@ func compareEngines(t *testing.T, seed uint64, count int) {
 		p := randomProgram(seed + n)
 		p.in = words
 		p.CRC32 = p.results(t, p.Name, simt.Launch{Engine: simt.Interpret}, runToEnd)
-		p.check(t, p.Name+", compiled", simt.Launch{Engine: simt.Compile}, runToEnd)
-		p.check(t, p.Name+", carried", simt.Launch{Engine: simt.Compile}, runCarried(rand.New(rand.NewPCG(n, 3))))
+		rng := rand.New(rand.NewPCG(seed+n, 3))
+		width := simt.WarpSize * rng.IntN(9) // 0 is the usual one
+		p.check(t, fmt.Sprintf("%s, compiled, width %d", p.Name, width), simt.Launch{Engine: simt.Compile, Width: width}, runToEnd)
+		width = simt.WarpSize * rng.IntN(9)
+		p.check(t, fmt.Sprintf("%s, carried, width %d", p.Name, width), simt.Launch{Engine: simt.Compile, Width: width}, runCarried(rng))
 		if t.Failed() {
 			t.Fatalf("program %d of %d:\n%s", n, count, p.Source)
+		}
+		if done := n + 1; done%1000 == 0 {
+			t.Logf("%d programs are the same on both engines, from seed %d", done, seed)
 		}
 	}
 }
@@ -191,6 +199,95 @@ var memoryTemplates = []string{
 	"add.cc.u32 %r4, %r4, R; addc.u32 %r5, R, 0",
 }
 
+// firstVaried is the first seed whose programs also have the templates below. Those before it stay
+// as they are, since some have run on a GPU.
+const firstVaried = 1 << 32
+
+var variedArithmetic = []string{
+	"bmsk.<clamp/wrap>.b32 R, R, I",
+	"szext.<clamp/wrap>.<u/s>32 R, R, I",
+	"fns.b32 R, R, N, I",
+	"cvt.pack.sat.<u/s>16.s32 R, R, I",
+	"cvt.pack.sat.<u8/s8/u4/s4>.s32.b32 R, R, I, R",
+	"<mul.hi/mul24.lo/mul24.hi>.<u/s>32 R, R, I",
+	"mul.hi.<u/s>64 W, W, J",
+	"mad.<hi/lo>.<u/s>32 R, R, I, I",
+	"mad.lo.<u/s>64 W, W, J, J",
+	"<bfind/bfind.shiftamt>.<u/s>32 R, R",
+	"bfind.u64 R, W",
+	"popc.b64 R, W",
+	"brev.b64 W, W",
+	"bfe.<u/s>64 W, W, N, N",
+	"bfi.b64 W, W, W, N, N",
+	"prmt.b32.<f4e/b4e/rc8/ecl/ecr/rc16> R, R, R, N",
+	"<and/or/xor>.b64 W, W, J",
+	"<not/cnot>.b64 W, W",
+	"abs.s<32 R, R/64 W, W/16 H, H>",
+	"shr.<u/s>16 H, H, N",
+	"shl.b16 H, H, N",
+	"mul.wide.<u/s>16 R, H, K",
+	"mad.lo.<u/s>16 H, H, K, K",
+	"dp2a.<lo/hi>.s32.u32 R, R, R, R",
+	"sad.<s32 R, R, I, R/u64 W, W, J, W>",
+	"slct.b32.s32 R, R, I, R",
+	"shf.<l/r>.clamp.b32 R, R, R, I",
+	"set.<lt/ge/eq>.<u32/s32>.<u32/s32> R, R, I",
+	"selp.<b64 W, W, J, P/f32 F, F, F, P/b16 H, H, K, P>",
+	"<and/or/xor>.pred P, P, P",
+	"not.pred P, P",
+	"cvt.sat.<u8/s8/u16/s16>.s32 R, R",
+	"cvt.<u8/s8>.u64 R, W",
+	"div.<rn/rz>.f32 F, F, F",
+	"<sqrt.rn/rcp.rn/sqrt.rz/rcp.rm/abs/neg/cvt.rni.f32/cvt.sat.f32>.f32 F, F",
+	"<ex2/lg2/sin/cos/rsqrt/tanh>.approx.f32 F, F",
+	"<fma.rn.ftz/fma.rn.sat>.f32 F, F, F, F",
+	"<mul.rn.ftz/add.rp/sub.rm/max.ftz/copysign>.f32 F, F, F",
+	"testp.<finite/infinite/number/subnormal>.f32 P, F",
+	"set.<lt/geu>.u32.f32 R, F, F",
+	"<add.rn/sub.rz/mul.rn/mul.rp/div.rn/min/max>.f64 W, W, W",
+	"fma.<rn/rz/rm/rp>.f64 W, W, W, W",
+	"sqrt.rn.f64 W, W",
+	"cvt.rn.f64.<u/s>64 W, W",
+	"cvt.f64.f32 W, F",
+	"cvt.<rn/rz>.f32.f64 F, W",
+	"cvt.<rzi/rni>.<u/s>32.f64 R, W",
+	"setp.<lt/ge/neu>.f64 P, W, W",
+	"<add/sub/mul/min/max>.<f16x2/bf16x2> R, R, R",
+	"fma.rn.<f16x2/bf16x2> R, R, R, R",
+	"<add/mul>.f16 H, H, H",
+	"cvt.<rn/rz>.f16.f32 H, F",
+	"cvt.f32.<f16/bf16> F, H",
+	"cvt.rn.<bf16x2/f16x2>.f32 R, F, F",
+	"<add/min/max>.<u16x2/s16x2> R, R, R",
+}
+
+// variedMemory also uses where the thread writes its registers at the end.
+var variedMemory = []string{
+	"sub.cc.u32 %r6, %r6, I; subc.cc.u32 %r7, R, I; subc.u32 %r8, R, 0",
+	"mad.lo.cc.u32 %r6, R, I, %r6; madc.hi.u32 %r7, R, I, %r7",
+	"and.b32 %t, R, 511; mad.wide.u32 %at, %t, 2, %in; G ld.global.<u/s>16 H, [%at]",
+	"and.b32 %t, R, 255; mad.wide.u32 %at, %t, 4, %in; G ld.global.f32 F, [%at]",
+	"and.b32 %t, R, 63; mad.wide.u32 %at, %t, 16, %in; G ld.global.v2.u64 {%w0, %w1}, [%at]",
+	"G st.global.v2.b32 [%to+<0/8/24>], {R, R}; ld.global.v4.b32 {%r0, %r1, %r2, %r3}, [%to+<0/16>]",
+	"G st.global.b8 [%to+<0/5/9>], R; G st.global.b16 [%to+<2/6/14>], H; ld.global.b64 W, [%to+<0/8>]",
+	"st.b64 [%to+16], W; G ld.b32 R, [%to+<16/20>]",
+	"G atom.global.<add.u32/max.s32/xor.b32/exch.b32/inc.u32/dec.u32> R, [%to+<0/4>], R",
+	"G atom.global.<add.u64/min.s64/and.b64/exch.b64> W, [%to+<0/8>], W",
+	"G atom.<global.cas.b32 R, [%to], R, R/shared.cas.b32 R, [%own], R, R>",
+	"G atom.global.add.f32 F, [%to+4], F",
+	"G atom.shared.add.f32 F, [%own+4], F",
+	"G red.global.add.v2.f32 [%to+8], {F, F}",
+	"G atom.global.<add/min/max>.noftz.v4.f16 {%h0, %h1, %h2, %h3}, [%to+<0/8>], {H, H, H, H}",
+	"st.local.v2.b32 [%lo], {R, R}; G ld.local.<u/s>8 R, [%lo+<0/3/9>]",
+}
+
+var variedCollectives = []string{
+	"match.any.sync.b32 R, R, %mask",
+	"redux.sync.<add.u32/min.s32/max.u32/and.b32/or.b32/xor.b32> R, R, %mask",
+	"barrier.sync 1; bar.red.popc.u32 R, 0, P",
+	"bar.red.<and/or>.pred P, 0, P",
+}
+
 // collectiveTemplates are what all threads of a block do together.
 var collectiveTemplates = []string{
 	"bar.sync 0",
@@ -208,6 +305,8 @@ type programWriter struct {
 	strings.Builder
 	labels int
 	whole  bool // blocks are whole warps
+
+	arithmetic, memory, collective []string // the templates
 }
 
 func choose[T any](w *programWriter, from ...T) T { return from[w.IntN(len(from))] }
@@ -264,9 +363,9 @@ func (w *programWriter) block(depth, statements int) {
 		at := w.IntN(100)
 		switch {
 		case at < 62 || depth >= 3 && at < 80:
-			w.put("G " + choose(w, arithmeticTemplates...))
+			w.put("G " + choose(w, w.arithmetic...))
 		case at < 78 || depth >= 3:
-			w.put(choose(w, memoryTemplates...))
+			w.put(choose(w, w.memory...))
 		case at < 88:
 			w.branch(depth)
 		case at < 94:
@@ -280,7 +379,7 @@ func (w *programWriter) block(depth, statements int) {
 		case depth == 0 && w.whole && w.IntN(3) == 0:
 			w.put(choose(w, shuffleTemplates...))
 		case depth == 0:
-			w.put(choose(w, collectiveTemplates...))
+			w.put(choose(w, w.collective...))
 		}
 	}
 }
@@ -331,7 +430,10 @@ var randomHead string
 const recordSize = 8 * (10 + 5 + 5 + 4 + 1 + 2 + 1)
 
 func randomProgram(seed uint64) gpuProgram {
-	w := &programWriter{Rand: rand.New(rand.NewPCG(seed, 2))}
+	w := &programWriter{Rand: rand.New(rand.NewPCG(seed, 2)), arithmetic: arithmeticTemplates, memory: memoryTemplates, collective: collectiveTemplates}
+	if seed >= firstVaried {
+		w.arithmetic, w.memory, w.collective = slices.Concat(w.arithmetic, variedArithmetic), slices.Concat(w.memory, variedMemory), slices.Concat(w.collective, variedCollectives)
+	}
 	grid, block := choose[uint32](w, 1, 2, 5, 5), [3]uint32{choose[uint32](w, 1, 7, 31, 32, 33, 64, 96, 130, 256), choose[uint32](w, 1, 1, 2), 1}
 	threads := block[0] * block[1]
 	w.whole = threads%32 == 0

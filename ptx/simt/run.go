@@ -50,18 +50,19 @@ type counter struct {
 // a loop yields, and the worker runs the next; so blocks may wait for blocks. A
 // team never changes its worker, so nothing in a team or gang needs a lock.
 type worker struct {
-	x      *Execution
-	stop   *atomic.Bool
-	budget uint64
-	spent  bool // long instructions have used up the budget, which paid for blocks before
-	stats  Stats
-	teams  []*team // that have begun; the first runs
-	idle   []*team
-	views  map[*native.Code][]native.View
-	last   *native.Code  // the code whose views seen are
-	seen   []native.View // views[last]
-	spot   *spot         // nil if the launch is not profiled
-	_      [64]byte      // what workers count must not share a cache line
+	x       *Execution
+	stop    *atomic.Bool
+	budget  uint64
+	charged uint64 // what long instructions did, as so many others that take as long; see gang.charge
+	spent   bool   // long instructions have used up the budget, which paid for blocks before
+	stats   Stats
+	teams   []*team // that have begun; the first runs
+	idle    []*team
+	views   map[*native.Code][]native.View
+	last    *native.Code  // the code whose views seen are
+	seen    []native.View // views[last]
+	spot    *spot         // nil if the launch is not profiled
+	_       [64]byte      // what workers count must not share a cache line
 }
 
 // team is what runs together, since its threads may meet at barriers or share
@@ -261,6 +262,17 @@ func (x *Execution) Stats() Stats {
 	for _, w := range x.workers {
 		s.Instructions += w.stats.Instructions
 		s.LaneOps += w.stats.LaneOps
+	}
+	return s
+}
+
+// Work is Stats with long instructions, such as bulk copies, counted as so many others as take
+// about as long: what a run costs, where Stats has what ran. It counts from Start or Resume on.
+func (x *Execution) Work() Stats {
+	s := x.Stats()
+	for _, w := range x.workers {
+		s.Instructions += w.charged
+		s.LaneOps += w.charged * maxWidth
 	}
 	return s
 }

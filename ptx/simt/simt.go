@@ -136,7 +136,8 @@ const (
 	IllegalCall // an indirect call to what is no function
 	Deadlock    // all threads of a team wait, and none can go on
 	WriteToReadOnly
-	Asserted // an assertion failed
+	Asserted           // an assertion failed
+	IllegalInstruction // one with operands that the hardware does not take
 )
 
 // Fault is an error of a running kernel, and where it happened.
@@ -151,7 +152,7 @@ type Fault struct {
 	Detail  string
 }
 
-var faultNames = [...]string{"illegal address", "misaligned address", "trap", "stack overflow", "illegal call", "deadlock", "write to read-only memory", "failed assertion"}
+var faultNames = [...]string{"illegal address", "misaligned address", "trap", "stack overflow", "illegal call", "deadlock", "write to read-only memory", "failed assertion", "illegal instruction"}
 
 // String returns the kind in words.
 func (k FaultKind) String() string { return faultNames[k] }

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"iter"
+	"slices"
+	"strings"
 
 	"muster/ptx"
 	"muster/ptx/simt/tensormap"
@@ -12,7 +14,9 @@ import (
 // Copies of tensors: cp.async.bulk.tensor moves a box of a tensor between global and shared
 // memory. A tensor map says where the tensor lies and how large the box is, the
 // instruction where in the tensor the box begins. Elements of the box that lie outside of
-// the tensor are filled, and not stored. As with other bulk copies, the thread's lane
+// the tensor are filled, and not stored, but that a store writes whole chunks of 16 bytes:
+// where a row of the tensor ends within one, what lies behind it is written too, as GPUs do.
+// As with other bulk copies, the thread's lane
 // copies the bytes itself, before its next instruction.
 //
 // In im2col mode a column of pixels takes the place of the box: a row of it has channels of
@@ -154,8 +158,6 @@ func (b *box) tile(yield func(*[tensormap.MaxRank]int64) bool) {
 
 // pixels is places for a column of pixels. It begins at the corner, and goes through the
 // bounding box of that image and of those behind it, all of them moved by the offsets.
-// Where the corner lies outside of the bounding box, which PTX leaves open, the column goes
-// on from there.
 func (b *box) pixels(yield func(*[tensormap.MaxRank]int64) bool) {
 	at := b.corner
 	for range b.Pixels {
@@ -175,7 +177,7 @@ func (b *box) pixels(yield func(*[tensormap.MaxRank]int64) bool) {
 			at[i] = begin
 		}
 		if i == b.Rank-1 {
-			at[i]++
+			at[i] += int64(b.Steps[i])
 		}
 	}
 }
@@ -224,15 +226,15 @@ func (g *gang) boxOf(in *inst, lane int) box {
 	m, err := tensormap.Decode((*[tensormap.Size]byte)(g.bytesOf(in, lane, ptx.NoSpace, addr, tensormap.Size)))
 	switch {
 	case err != nil:
-		g.fault(in, lane, IllegalCall, addr, err.Error())
+		g.fault(in, lane, IllegalInstruction, addr, err.Error())
 	case m.Rank != k.rank:
-		g.fault(in, lane, IllegalCall, addr, fmt.Sprintf("the tensor map is that of a tensor of %d dimensions", m.Rank))
+		g.fault(in, lane, IllegalInstruction, addr, fmt.Sprintf("the tensor map is that of a tensor of %d dimensions", m.Rank))
 	case m.Interleave != 0:
-		g.fault(in, lane, IllegalCall, addr, "interleaved tensors are not supported")
+		g.fault(in, lane, IllegalInstruction, addr, "interleaved tensors are not supported")
 	case m.Im2col != (k.mode == copyIm2col):
-		g.fault(in, lane, IllegalCall, addr, fmt.Sprintf("the tensor map is for %s mode", map[bool]string{true: "im2col", false: "tile"}[m.Im2col]))
+		g.fault(in, lane, IllegalInstruction, addr, fmt.Sprintf("the tensor map is for %s mode", map[bool]string{true: "im2col", false: "tile"}[m.Im2col]))
 	case k.mode == copyRows && m.Box[1] != 1:
-		g.fault(in, lane, IllegalCall, addr, fmt.Sprintf("the box of the tensor map has %d rows: gather4 and scatter4 want 1", m.Box[1]))
+		g.fault(in, lane, IllegalInstruction, addr, fmt.Sprintf("the box of the tensor map has %d rows: gather4 and scatter4 want 1", m.Box[1]))
 	}
 	b := box{Map: m, mode: k.mode, shared: g.r64.lane(in.b, lane)}
 	switch {
@@ -248,7 +250,30 @@ func (g *gang) boxOf(in *inst, lane int) box {
 	for i, slot := range in.sources[coordinates:] {
 		b.offsets[1+i] = int64(uint16(g.r32.lane(slot, lane)))
 	}
+	if problem := b.misplaced(k.toShared); problem != "" {
+		g.fault(in, lane, IllegalInstruction, addr, problem)
+	}
 	return b
+}
+
+// misplaced says why a GPU takes it for an illegal instruction to copy a box from where it
+// is, or to it; "" if it does not.
+func (b *box) misplaced(toShared bool) string {
+	if c := b.corner[0]; c*int64(b.Type.Bytes())%bulkUnit != 0 {
+		return fmt.Sprintf("the first coordinate, %d, is not at a multiple of 16 bytes in the tensor's rows", c)
+	}
+	for i := range b.Rank {
+		c := b.corner[i]
+		if c < 0 && !toShared && b.mode != copyRows {
+			return fmt.Sprintf("coordinate %d in dimension %d is negative, which only loads may have", c, i)
+		}
+		if i > 0 && i < b.Rank-1 && b.mode == copyIm2col {
+			if begin, end := b.Bounds(i); c < begin || c >= end {
+				return fmt.Sprintf("coordinate %d in dimension %d is not within the bounding box, from %d to %d", c, i, begin, end-1)
+			}
+		}
+	}
+	return ""
 }
 
 // runTensorCopy copies a box, or combines it with what is there. a + imm: address of the
@@ -338,7 +363,7 @@ func (g *gang) storeBox(in *inst, lane int, b *box) {
 	for r := range b.rows() {
 		row := g.boxRow(in, lane, b, r, room[:])
 		if r.inside > 0 {
-			copy(g.bytesOf(in, lane, ptx.GlobalSpace, r.global, r.inside), row[r.before:])
+			copy(g.wholeStretch(in, lane, ptx.GlobalSpace, r.global, r.inside), row[r.before:])
 		}
 	}
 }
@@ -356,7 +381,7 @@ func (g *gang) boxRow(in *inst, lane int, b *box, r boxRow, room []byte) []byte 
 func (g *gang) reduceBox(in *inst, lane int, b *box, operation string) {
 	op, ok := tensorReduction(operation, b.Type)
 	if !ok {
-		g.fault(in, lane, IllegalCall, b.Address, fmt.Sprintf("operation .%s is not supported with the type of the tensor", operation))
+		g.fault(in, lane, IllegalInstruction, b.Address, fmt.Sprintf("operation .%s is not supported with the type of the tensor", operation))
 	}
 	at := *in
 	at.space = ptx.GlobalSpace
@@ -364,7 +389,12 @@ func (g *gang) reduceBox(in *inst, lane int, b *box, operation string) {
 	size := b.Type.Bytes()
 	for r := range b.rows() {
 		row := g.boxRow(in, lane, b, r, room[:])
-		for i := uint64(0); i < r.inside; i += size {
+		// Whole chunks, as storeBox does.
+		end := uint64(0)
+		if r.inside > 0 {
+			end = uint64(len(g.wholeStretch(in, lane, ptx.GlobalSpace, r.global, r.inside)))
+		}
+		for i := uint64(0); i < end; i += size {
 			var word [8]byte
 			copy(word[:size], row[r.before+i:])
 			g.atomic(&at, lane, r.global+i, size, op, binary.LittleEndian.Uint64(word[:]), 0)
@@ -372,21 +402,33 @@ func (g *gang) reduceBox(in *inst, lane int, b *box, operation string) {
 	}
 }
 
-// tensorReduction returns an operation on the elements of a tensor.
+// tensorReduction returns an operation on the elements of a tensor, if GPUs have it for
+// their type.
 func tensorReduction(operation string, t tensormap.Type) (atomicOp, bool) {
-	name := tensorTypes[t]
+	r := tensorReductions[t]
+	name := r.name
 	switch operation {
 	case "and", "or", "xor":
 		name = fmt.Sprintf("b%d", 8*t.Bytes())
 	}
+	if !slices.Contains(strings.Fields(r.operations), operation) {
+		return nil, false
+	}
 	op, ok := atomicOps[operation+"."+name]
-	return op, ok && (t < tensormap.F16 || operation == "add")
+	return op, ok
 }
 
-// tensorTypes are the names in PTX of the types of tensors that can be reduced.
-var tensorTypes = map[tensormap.Type]string{
-	tensormap.U32: "u32", tensormap.S32: "s32", tensormap.U64: "u64", tensormap.S64: "s64",
-	tensormap.F16: "f16", tensormap.BF16: "bf16", tensormap.F32: "f32", tensormap.F64: "f64",
+// tensorReductions has for each type of a tensor its name among the atomic operations, and
+// the operations with which an H200 reduces it. All others are illegal instructions there.
+var tensorReductions = map[tensormap.Type]struct{ name, operations string }{
+	tensormap.U32:  {"u32", "add min max inc dec and or xor"},
+	tensormap.S32:  {"s32", "add min max and or xor"},
+	tensormap.U64:  {"u64", "add min max and or xor"},
+	tensormap.S64:  {"s64", "min max"},
+	tensormap.F16:  {"f16", "add min max"},
+	tensormap.BF16: {"bf16", "add min max"},
+	tensormap.F32:  {"f32", "add"}, tensormap.F64: {"f64", "add"},
+	tensormap.F32FTZ: {"ftz.f32", "add"}, tensormap.TF32: {"f32", "add"}, tensormap.TF32FTZ: {"ftz.f32", "add"},
 }
 
 // mapPart is what tensormap.replace replaces.

@@ -76,6 +76,7 @@ type boxModel struct {
 	corner  []int64
 	offsets []int64 // in im2col mode
 	rows    bool    // gather4 or scatter4: the corner has a column and four rows
+	stored  bool    // whole chunks of 16 bytes are written at the end of a row
 }
 
 // each calls f for every element of the box: where it lies in the tensor (-1: outside of
@@ -103,7 +104,11 @@ func (b *boxModel) each(f func(tensor int64, shared int)) {
 				if i > 0 {
 					stride = int64(b.m.Strides[i-1])
 				}
-				if at < 0 || at >= int64(b.m.Sizes[i]) {
+				end := int64(b.m.Sizes[i])
+				if chunk := int64(16 / size); i == 0 && b.stored {
+					end = (end + chunk - 1) / chunk * chunk
+				}
+				if at < 0 || at >= end {
 					tensor = -1
 				} else if tensor >= 0 {
 					tensor += at * stride
@@ -161,7 +166,7 @@ func (b *boxModel) columns(f func(place []int64)) {
 			}
 			place[i] += b.offsets[i-1]
 		}
-		place[last] = b.corner[last] + n
+		place[last] = b.corner[last] + n*int64(b.m.Steps[last])
 		f(place)
 	}
 }
@@ -238,7 +243,11 @@ func checkTensorCopies(t *testing.T, rounds int, random func(rng *rand.Rand, roo
 			b := b
 			mode, offsets := loads, ""
 			if m.Of = "in"; !load {
-				m.Of, mode, b.offsets = "out", stores, make([]int64, len(b.offsets))
+				m.Of, mode, b.offsets, b.stored = "out", stores, make([]int64, len(b.offsets)), true
+				b.corner = slices.Clone(b.corner)
+				if b.corner[0] = max(b.corner[0], 0); slices.Min(b.corner) < 0 && !b.rows {
+					continue // a fault
+				}
 			} else if len(b.offsets) > 0 {
 				offsets = ", {" + join("%d", b.offsets) + "}"
 			}
@@ -356,13 +365,19 @@ func (g *gpuMap) row(rng *rand.Rand) uint32 {
 	return uint32(16/g.Type.Bytes()) * (1 + rng.Uint32N(uint32(g.Swizzle.Span()/16)))
 }
 
+// column returns where a row of a box begins, at a multiple of 16 bytes.
+func (g *gpuMap) column(rng *rand.Rand, end int64) int64 {
+	c := rng.Int64N(end+8) - 4
+	return c - c%int64(16/g.Type.Bytes())
+}
+
 // randomColumn returns a batch of images in a room, and a column of pixels of it.
 func randomColumn(rng *rand.Rand, room uint64) boxModel {
 	for {
 		m := randomTensor(rng)
 		rank := 3 + rng.IntN(3)
 		n := m.grow(rng, m.Type.Bytes(), 1+rng.Uint64N(40))
-		corner, offsets := []int64{rng.Int64N(48) - 4}, []int64{}
+		corner, offsets := []int64{m.column(rng, 40)}, []int64{}
 		for i := 1; i < rank-1; i++ {
 			n = m.grow(rng, n, 1+rng.Uint64N(uint64(24/rank)))
 			side := int32(m.Sizes[i])
@@ -388,7 +403,7 @@ func randomRows(rng *rand.Rand, room uint64) boxModel {
 	m.grow(rng, n, 1+rng.Uint64N(12))
 	m.Steps = []uint32{1, 1}
 	m.Box = []uint32{m.row(rng), 1}
-	corner := []int64{rng.Int64N(48) - 4}
+	corner := []int64{m.column(rng, 40)}
 	for _, row := range rng.Perm(14)[:4] { // rows that are stored twice would leave open which comes last
 		corner = append(corner, int64(row)-1)
 	}
@@ -408,6 +423,7 @@ func randomBox(rng *rand.Rand, room uint64) boxModel {
 			corner = append(corner, rng.Int64N(int64(m.Sizes[i])+8)-4)
 		}
 		m.Box[0] = m.row(rng)
+		corner[0] = m.column(rng, int64(m.Sizes[0]))
 		if n <= room {
 			return boxModel{m: m, corner: corner}
 		}
@@ -488,7 +504,19 @@ func TestTensorReductions(t *testing.T) {
 		}
 	}
 	k := instructionCase{outSize: 1 << 12, memory: &testMemory{}, faults: "operation .min is not supported with the type of the tensor"}
-	runTensorKernel(t, &k, fmt.Sprintf(tensorKernel, 1024, fmt.Sprintf(reduce, 0, "1", "min")), squareOf(tensormap.F16), []int64{0, 0}, simt.Launch{})
+	runTensorKernel(t, &k, fmt.Sprintf(tensorKernel, 1024, fmt.Sprintf(reduce, 0, "1", "min")), squareOf(tensormap.F32), []int64{0, 0}, simt.Launch{})
+}
+
+// A store writes whole chunks of 16 bytes, but not beyond the memory that is there.
+func TestTensorStoreAtEnd(t *testing.T) {
+	for room, want := range map[int]string{500: "\x07\x07\x07\x07", 512: strings.Repeat("\x07", 16)} {
+		m := &gpuMap{Of: "out", Type: tensormap.U8, Sizes: []uint64{500}, Box: []uint32{16}, Steps: []uint32{1}}
+		c := instructionCase{in: bytes.Repeat([]byte{7}, 128), outSize: room, memory: &testMemory{}}
+		out := runTensorKernel(t, &c, fmt.Sprintf(tensorKernel, 128, fmt.Sprintf(tensorStore, 16, 1, "496", 128, "", "")), m, nil, simt.Launch{})
+		if got := string(out[496:room]); got != want {
+			t.Errorf("the end of %d bytes has %x, want %x", room, got, want)
+		}
+	}
 }
 
 // A copy that cannot be done stops the kernel, with the reason.
@@ -506,6 +534,7 @@ func TestTensorFaults(t *testing.T) {
 		{squareOf(tensormap.F32), fmt.Sprintf(load, 2, 0, "%m+32", "%c0, %c1"), "tensor maps are aligned to 64 bytes"},
 		{squareOf(tensormap.F32), fmt.Sprintf(load, 2, 0, "%in", "%c0, %c1"), "these bytes are no tensor map"},
 		{outside, fmt.Sprintf(load, 2, 0, "%m", "%c0, %c1"), "illegal address"},
+		{squareOf(tensormap.F32), fmt.Sprintf(load, 2, 0, "%m", "2, %c1"), "illegal instruction in block (0,0,0), thread (0,0,0)"},
 	} {
 		k := instructionCase{in: bytes.Repeat([]byte{0xff}, 128), outSize: 1 << 12, memory: &testMemory{}, faults: c.faults}
 		runTensorKernel(t, &k, fmt.Sprintf(tensorKernel, 1024, c.body), c.m, []int64{0, 0}, simt.Launch{})

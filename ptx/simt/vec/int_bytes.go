@@ -24,6 +24,13 @@ func init() {
 		"dp2a.hi.u32.s32": Ternary32(dp2aHigh[uint16, int8]),
 		"dp2a.hi.u32.u32": Ternary32(dp2aHigh[uint16, uint8]),
 
+		"cvt.pack.sat.s16.s32":    Binary32(each2(func(a, b uint32) uint32 { return packCut(a, b, 0, 16, true) })),
+		"cvt.pack.sat.u16.s32":    Binary32(each2(func(a, b uint32) uint32 { return packCut(a, b, 0, 16, false) })),
+		"cvt.pack.sat.s8.s32.b32": Ternary32(each3(func(a, b, c uint32) uint32 { return packCut(a, b, c, 8, true) })),
+		"cvt.pack.sat.u8.s32.b32": Ternary32(each3(func(a, b, c uint32) uint32 { return packCut(a, b, c, 8, false) })),
+		"cvt.pack.sat.s4.s32.b32": Ternary32(each3(func(a, b, c uint32) uint32 { return packCut(a, b, c, 4, true) })),
+		"cvt.pack.sat.u4.s32.b32": Ternary32(each3(func(a, b, c uint32) uint32 { return packCut(a, b, c, 4, false) })),
+
 		"add.b16x2":      Binary32(each2(halves(func(a, b uint32) uint32 { return a + b }))),
 		"min.s16x2":      Binary32(each2(halves(minHalf[int16]))),
 		"min.u16x2":      Binary32(each2(halves(minHalf[uint16]))),
@@ -107,3 +114,14 @@ func halves(f func(a, b uint32) uint32) func(a, b uint32) uint32 {
 
 func minHalf[T int16 | uint16](a, b uint32) uint32 { return uint32(min(T(a), T(b))) }
 func maxHalf[T int16 | uint16](a, b uint32) uint32 { return uint32(max(T(a), T(b))) }
+
+// packCut cuts the integers a and b to what a few bits can hold, and puts them below c: b comes
+// lowest.
+func packCut(a, b, c uint32, width int, signed bool) uint32 {
+	low, high := int32(0), int32(1)<<width-1
+	if signed {
+		low, high = -1<<(width-1), int32(1)<<(width-1)-1
+	}
+	cut := func(x uint32) uint32 { return uint32(min(max(int32(x), low), high)) & (1<<width - 1) }
+	return c<<(2*width) | cut(a)<<width | cut(b)
+}

@@ -55,6 +55,14 @@ func init() {
 		"bfi.b32": Quad32(insert[uint32]),
 		"bfi.b64": Insert64(insert[uint64]),
 
+		"bmsk.clamp.b32":  Binary32(each2(maskClamp)),
+		"bmsk.wrap.b32":   Binary32(each2(func(pos, width uint32) uint32 { return maskClamp(pos&31, width&31) })),
+		"szext.clamp.s32": Binary32(each2(extendSigned)),
+		"szext.clamp.u32": Binary32(each2(extendUnsigned)),
+		"szext.wrap.s32":  Binary32(each2(func(x, width uint32) uint32 { return extendSigned(x, width&31) })),
+		"szext.wrap.u32":  Binary32(each2(func(x, width uint32) uint32 { return extendUnsigned(x, width&31) })),
+		"fns.b32":         Ternary32(each3(nthSet)),
+
 		"slct.b16.s32": Ternary32(choose[uint32]),
 		"slct.b32.s32": Ternary32(choose[uint32]),
 		"slct.b64.s32": Choose64(choose[uint64]),
@@ -258,4 +266,44 @@ func choose[L lane](d, a, b []L, c []uint32) {
 		}
 		d[i] = x
 	}
+}
+
+// maskClamp returns ones from a position on. Bits beyond the last one are cut off.
+func maskClamp(pos, width uint32) uint32 {
+	return uint32((uint64(1)<<min(width, 32) - 1) << min(pos, 32))
+}
+
+// extendUnsigned returns the lowest bits of x.
+func extendUnsigned(x, width uint32) uint32 { return x & maskClamp(0, width) }
+
+// extendSigned returns the lowest bits of x as a signed number.
+func extendSigned(x, width uint32) uint32 {
+	if width == 0 {
+		return 0
+	}
+	unused := 32 - min(width, 32)
+	return uint32(int32(x<<unused) >> unused)
+}
+
+// nthSet finds a bit of a mask that is set: the one at base, or the offset-th from there
+// on, upwards or, if it is negative, downwards. It returns all ones if there is none.
+func nthSet(mask, base, offset uint32) uint32 {
+	pos, step, left := int64(base), int64(1), int64(int32(offset))
+	switch {
+	case left == 0:
+		if base < 32 && mask>>base&1 != 0 {
+			return base
+		}
+		return 0xffffffff
+	case left < 0:
+		step, left = -1, -left
+	}
+	for ; pos >= 0 && pos < 32; pos += step {
+		if mask>>pos&1 != 0 {
+			if left--; left == 0 {
+				return uint32(pos)
+			}
+		}
+	}
+	return 0xffffffff
 }

@@ -65,6 +65,19 @@ func oracle(name string, lane []uint64, carry uint64) (d, out uint64) {
 	operand := func(i int) *big.Int { return k.of(lane[i]) }
 	switch part[0] {
 	case "cvt":
+		if has("pack") {
+			to, ok := kindOf(part[3])
+			if !ok {
+				panic("no kind of integers in " + name)
+			}
+			from := kind{signed: true, bits: 32}
+			low, high := to.wrap(to.clamp(from.of(lane[1]))), to.wrap(to.clamp(from.of(lane[0])))
+			d = low | high<<to.bits
+			if len(lane) == 3 {
+				d |= lane[2] << (2 * to.bits) & 0xffffffff
+			}
+			return d, 0
+		}
 		to, _ := kindOf(part[len(part)-2])
 		x := k.of(lane[0])
 		if has("sat") {
@@ -287,6 +300,41 @@ func oracleBits(part []string, k kind, lane []uint64) (d uint64, ok bool) {
 			}
 			return fill
 		})
+	case "bmsk", "szext":
+		first, width := int(uint32(lane[0])), int(uint32(lane[1]))
+		if part[1] == "wrap" {
+			first, width = first%32, width%32
+		}
+		if part[0] == "bmsk" {
+			return each(func(n int) uint64 { return bit(n >= first && n-first < width) })
+		}
+		fill := uint64(0)
+		if k.signed {
+			fill = at(0, min(width, 32)-1)
+		}
+		return each(func(n int) uint64 {
+			if n < width {
+				return at(0, n)
+			}
+			return fill
+		})
+	case "fns":
+		base, offset := int(uint32(lane[1])), int(int32(lane[2]))
+		var found []int // the places to count, in order
+		for n := range 32 {
+			if at(0, n) != 0 && (offset >= 0 && n >= base || offset < 0 && n <= base) {
+				found = append(found, n)
+			}
+		}
+		switch {
+		case base >= 32, offset == 0 && at(0, base) == 0, max(offset, -offset) > len(found):
+			return 0xffffffff, true
+		case offset == 0:
+			return uint64(base), true
+		case offset < 0:
+			return uint64(found[len(found)+offset]), true
+		}
+		return uint64(found[offset-1]), true
 	case "bfi":
 		pos, length := int(uint8(lane[2])), int(uint8(lane[3]))
 		return each(func(n int) uint64 {

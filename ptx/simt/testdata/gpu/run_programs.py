@@ -25,11 +25,15 @@ def results(program, inputs, level):
 
 
 def attempt(task):
+    """What each block wrote, the fault that ended the program instead, or why there is neither."""
     program, inputs, level = task
     try:
-        return results(program, inputs, level), ""
-    except (gpu.Refused, RuntimeError) as problem:
-        return None, str(problem)
+        return results(program, inputs, level), "", ""
+    except gpu.Refused as problem:
+        return [], "", str(problem)
+    except RuntimeError as problem:
+        fault = str(problem).split(": ")[-1]
+        return ([], fault, "") if fault.startswith("CUDA_ERROR_") else ([], "", str(problem))
 
 
 def main():
@@ -49,15 +53,18 @@ def main():
         outcomes = [pool.apply_async(attempt, (task,)) for task in tasks]
         for program, outcome in zip(content["programs"], outcomes):
             try:
-                got, problem = outcome.get(timeout=PATIENCE)
+                got, fault, problem = outcome.get(timeout=PATIENCE)
             except multiprocessing.TimeoutError:
-                got, problem = None, "does not end"
-            if problem or not options.write and got != program["crc32"]:
+                got, fault, problem = [], "", "does not end"
+            expected = program["crc32"], program.pop("fault", "")
+            if problem or not options.write and (got, fault) != expected:
                 wrong += 1
-                print("%s: %s" % (program["name"], problem or "got %s, the file says %s" % (got, program["crc32"])))
+                print("%s: %s" % (program["name"], problem or "got %s %s, the file says %s %s" % (got, fault, *expected)))
             program["crc32"] = got
+            if fault:
+                program["fault"] = fault
     if options.write:
-        content["programs"] = [p for p in content["programs"] if p["crc32"] is not None]
+        content["programs"] = [p for p in content["programs"] if p["crc32"] or "fault" in p]
         with open(options.write, "wb") as f:
             # Without a name and a time in it, the same content is the same bytes.
             f.write(gzip.compress(json.dumps(content, indent=0).encode(), 9, mtime=0))

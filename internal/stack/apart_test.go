@@ -32,7 +32,7 @@ func (n *theNode) spread() *program {
 
 // A program that sees one device uses both GPUs of its node, though a process can have contexts of only
 // one of them: the other one's is in a worker of its own. What that one does is the program's, and it
-// leaves with it.
+// leaves with it. If that worker is killed, it costs a recovery.
 func TestOneProgramOnGPUsThatNeedAProcessEach(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the whole run does this, without the race detector")
@@ -46,6 +46,10 @@ func TestOneProgramOnGPUsThatNeedAProcessEach(t *testing.T) {
 	if s := n.status(); len(s.Lent) > 0 || len(s.Served) > 0 {
 		t.Errorf("the node has lent another one %+v, %+v", s.Lent, s.Served)
 	}
+	if err := syscall.Kill(c.Worker, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	n.eventually("another one is there", func() bool { now := n.carrier(); return now != nil && now.ID != c.ID && now.Kernels > 0 })
 	one.right()
 	n.idle()
 }
@@ -67,22 +71,6 @@ func TestGPUsThatNeedAProcessEachGoBack(t *testing.T) {
 	n.eventually("kernels run on both devices again", func() bool { return n.ranAt()[""] > 0 })
 	n.muster("device", "drain", "1", "--socket", n.socket)
 	n.eventually("it has left", func() bool { return n.carrier() == nil })
-	one.right()
-	n.idle()
-}
-
-// The worker of a further GPU that is killed costs a recovery, and a daemon that is killed a loan.
-func TestGPUsThatNeedAProcessEachAreLost(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the whole run does this, without the race detector")
-	}
-	n := newWorld(t).start("--devices", apartGPUs)
-	one := n.spread()
-	c := n.carrier()
-	if err := syscall.Kill(c.Worker, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	n.eventually("another one is there", func() bool { now := n.carrier(); return now != nil && now.ID != c.ID && now.Kernels > 0 })
 	one.right()
 	n.idle()
 }

@@ -4,7 +4,8 @@
 //   refused             is refused when it is launched, and a fault is one: it ends the context
 //   and any other       does nothing
 // STANDIN_LAUNCH and STANDIN_KERNEL are the nanoseconds that a launch keeps its caller and that a
-// kernel runs.
+// kernel runs. STANDIN_DEVICES is how many devices there are (1). As with the driver, all contexts of a
+// process share its addresses: a reservation at an address that is taken lands elsewhere.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
@@ -73,7 +74,7 @@ int cuDriverGetVersion(int *version) {
 }
 
 int cuDeviceGetCount(int *count) {
-	*count = 1;
+	*count = (int)number("STANDIN_DEVICES", 1);
 	return 0;
 }
 
@@ -264,6 +265,12 @@ int cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *siz
 	return 0;
 }
 
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int threads, size_t shared) {
+	(void)function, (void)shared;
+	*blocks = 2048 / threads;
+	return 0;
+}
+
 int cuModuleGetGlobal_v2(uint64_t *at, size_t *size, void *module, const char *name) {
 	(void)at, (void)size, (void)module, (void)name;
 	return NOT_FOUND;
@@ -380,7 +387,6 @@ NOTHING(cuModuleUnload)
 NOTHING(cuPointerGetAttribute)
 NOTHING(cuFuncLoad)
 NOTHING(cuFuncSetAttribute)
-NOTHING(cuOccupancyMaxActiveBlocksPerMultiprocessor)
 NOTHING(cuOccupancyAvailableDynamicSMemPerBlock)
 NOTHING(cuOccupancyMaxActiveClusters)
 NOTHING(cuOccupancyMaxPotentialClusterSize)

@@ -74,3 +74,20 @@ func TestGPUsThatNeedAProcessEachGoBack(t *testing.T) {
 	one.right()
 	n.idle()
 }
+
+// The same on two GPUs of NVIDIA's driver, as far as a stand-in for it goes.
+func TestOneProgramOnTwoGPUsOfADriver(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the whole run does this, without the race detector")
+	}
+	folder := t.TempDir()
+	if err := command("gcc", "-std=gnu11", "-O1", "-shared", "-fPIC", "-pthread", "-Wl,-soname,libcuda.so.1", "-o", folder+"/libcuda.so.1", "../../device/cuda/testdata/standin.c"); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("STANDIN_DEVICES", "2")
+	t.Setenv("STANDIN_KERNEL", "1000000")
+	t.Setenv("LD_LIBRARY_PATH", folder)
+	n := newWorld(t).start("--devices", "cuda:all")
+	n.spread().right()
+	n.idle()
+}

@@ -1,6 +1,7 @@
 // A stand-in for NVIDIA's driver, for tests of what calls it and of what that costs: its
 // memory is memory of the process, and its kernels are known by their names. A kernel
 //   append (at, value)  writes value behind the others at an address, where the first word counts them
+//   add (at, n, value)  adds value to each of n words at an address
 //   refused             is refused when it is launched, and a fault is one: it ends the context
 //   and any other       does nothing
 // STANDIN_LAUNCH and STANDIN_KERNEL are the nanoseconds that a launch keeps its caller and that a
@@ -331,6 +332,9 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
 		uint32_t *at = *(uint32_t **)params[0];
 		at[++at[0]] = *(uint32_t *)params[1];
 	}
+	if (code == 0 && strcmp(f->name, "add") == 0)
+		for (uint32_t i = 0, *at = *(uint32_t **)params[0]; i < *(uint32_t *)params[1]; i++)
+			at[i] += *(uint32_t *)params[2];
 	if (code == 0)
 		give(stream, kernel_takes);
 	pthread_mutex_unlock(&lock);

@@ -342,7 +342,7 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) (err e
 		return err
 	}
 	opts.Services = map[string]node.Service{proto.Request: elements.service()}
-	known := &peerBook{named: cfg.Offload.Peers}
+	known := newPeerBook(cfg.Offload.Peers)
 	if cfg.Remote.Listen != "" {
 		// It lives as long as the daemon, which ends its clients as it ends others.
 		g, err := openGateway(cfg, elements, known, log)

@@ -245,7 +245,7 @@ func TestDevices(t *testing.T) {
 		{"soft:speed=1", `error: device "soft:speed=1": it has no memory: write soft:memory=256M`},
 		{"soft:memory=1", `error: device "soft:memory=1": must be a multiple of 2MiB, not "1"`},
 		{"soft:memory=2M,speed=0", `error: device "soft:memory=2M,speed=0": speed must be above 0 and at most 1, not "0"`},
-		{"soft:memory=2M,colour=red", `error: device "soft:memory=2M,colour=red": "colour" is no setting: it is one of name, memory, speed, rate, copy_bandwidth, workers, engine, count`},
+		{"soft:memory=2M,colour=red", `error: device "soft:memory=2M,colour=red": "colour" is no setting: it is one of name, memory, speed, rate, copy_bandwidth, workers, engine, own_process, count`},
 		{"soft:memory=2M,rate=1e9", "soft 2MiB 1 rate 1e+09 #0"},
 		{"soft:memory=2M,engine=compile", "soft 2MiB 1 compile #0"},
 		{"soft:memory=2M,engine=steam", `error: device "soft:memory=2M,engine=steam": engine must be one of auto, interpret, compile, not "steam"`},

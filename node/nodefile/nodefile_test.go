@@ -248,6 +248,8 @@ func TestDevices(t *testing.T) {
 		{"soft:memory=2M,colour=red", `error: device "soft:memory=2M,colour=red": "colour" is no setting: it is one of name, memory, speed, rate, copy_bandwidth, workers, engine, own_process, count`},
 		{"soft:memory=2M,rate=1e9", "soft 2MiB 1 rate 1e+09 #0"},
 		{"soft:memory=2M,engine=compile", "soft 2MiB 1 compile #0"},
+		{"soft:memory=2M,own_process=true", "soft 2MiB 1 #0"},
+		{"soft:memory=2M,own_process=maybe", `error: device "soft:memory=2M,own_process=maybe": own_process must be true or false, not "maybe"`},
 		{"soft:memory=2M,engine=steam", `error: device "soft:memory=2M,engine=steam": engine must be one of auto, interpret, compile, not "steam"`},
 		{"soft:memory=2M,rate=7", `error: device "soft:memory=2M,rate=7": rate must be a number of operations a second, from 1e3 to 1e15, not "7"`},
 		{"soft:memory=2M,rate=NaN", `error: device "soft:memory=2M,rate=NaN": rate must be a number of operations a second, from 1e3 to 1e15, not "NaN"`},

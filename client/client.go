@@ -48,7 +48,12 @@ func Dial(socket string, hello wire.Hello) (*Session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("no node answers at %s (start one with muster node): %w", socket, err)
 	}
-	s := &Session{conn: conn.(*net.UnixConn)}
+	return Over(conn.(*net.UnixConn), hello)
+}
+
+// Over greets the daemon at the other end of a connection, and takes the connection over.
+func Over(conn *net.UnixConn, hello wire.Hello) (*Session, error) {
+	s := &Session{conn: conn}
 	if err := s.greet(hello); err != nil {
 		s.Close()
 		return nil, err

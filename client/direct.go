@@ -13,9 +13,9 @@ import (
 	"muster/wire"
 )
 
-// Direct is a client, within this process, of a node on another machine, without a program and
-// without a socket. Its messages take the same way as those of a relayed program. Its methods may
-// be called concurrently.
+// Direct is a client, within this process, of a node, without a program. Its methods may be called
+// concurrently. The messages to a node on another machine take the same way as those of a relayed
+// program; those to this machine's (Session.Direct) go straight to the worker.
 type Direct struct {
 	Welcome  wire.Welcome
 	Devices  []wire.Device
@@ -30,7 +30,8 @@ type Direct struct {
 	Holder [sha256.Size]byte
 	Known  bool
 
-	relay *relay
+	relay *relay   // nil on this machine
+	local *local   // nil for another machine
 	free  chan int // free reply slots
 	over  chan struct{}
 
@@ -143,6 +144,9 @@ func (r *relay) bound() error {
 // Start sends a call. The receiving goroutine passes the answer to done, which must not block and
 // must not send. Start waits while all slots are taken.
 func (d *Direct) Start(h wire.Header, body []byte, done func(Answer)) error {
+	if d.local != nil {
+		return d.local.start(h, body, done)
+	}
 	var slot int
 	select {
 	case slot = <-d.free:
@@ -174,6 +178,9 @@ func (d *Direct) Start(h wire.Header, body []byte, done func(Answer)) error {
 // Fetch sends a message after which the node fills a part of the arena. done is called as in Start,
 // before any answer that reports the end of work behind the message. At most 32 may be outstanding.
 func (d *Direct) Fetch(h wire.Header, body []byte, done func(Answer)) error {
+	if d.local != nil {
+		return d.local.fetch(h, body, done)
+	}
 	h.Slot = -1
 	closed := false
 	var number uint32
@@ -239,12 +246,18 @@ func (d *Direct) end() {
 
 // reason says why the client has ended.
 func (d *Direct) reason() error {
-	d.relay.mu.Lock()
-	defer d.relay.mu.Unlock()
-	if d.relay.reason == "" {
-		return &wire.ClosedError{Reason: "the connection to the node was closed"}
+	reason := ""
+	if d.local != nil {
+		reason = d.local.why()
+	} else {
+		d.relay.mu.Lock()
+		reason = d.relay.reason
+		d.relay.mu.Unlock()
 	}
-	return &wire.ClosedError{Reason: d.relay.reason}
+	if reason == "" {
+		reason = "the connection to the node was closed"
+	}
+	return &wire.ClosedError{Reason: reason}
 }
 
 // Over is closed when the client has ended, for whatever reason, and all waiting callers were told.
@@ -254,7 +267,13 @@ func (d *Direct) Over() <-chan struct{} { return d.over }
 func (d *Direct) Reason() string { return d.reason().Error() }
 
 // HangUp ends the client. Callers that wait for an answer are told.
-func (d *Direct) HangUp() { d.relay.finish("") }
+func (d *Direct) HangUp() {
+	if d.local != nil {
+		d.local.finish("")
+		return
+	}
+	d.relay.finish("")
+}
 
 // Close ends the client. The caller must not use it any more.
 func (d *Direct) Close() {

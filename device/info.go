@@ -8,6 +8,9 @@ type Info struct {
 	// CallsAlone says that functions which streams of a context call (Stream.Call) run one at a time: one
 	// that waits holds up those of all other streams.
 	CallsAlone bool
+	// OneArena says that contexts of one process share a set of addresses, on all devices that say so: a
+	// second context cannot have an arena that another one has. Each needs a process of its own then.
+	OneArena bool
 	// Peers names a group of devices. Contexts of one process on two devices with the same name copy
 	// to each other directly (PeerCopier); "" if this device has no such peers.
 	Peers string

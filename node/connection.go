@@ -245,10 +245,10 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 		return nil, err
 	}
 	limits := d.live().Limits.of(who.user)
-	offered, err := d.offers(&hello, limits, g)
+	offered, err := d.offers(&hello, limits, g, who.loan)
 	if errors.Is(err, errNoDevices) {
 		if err = d.awaitDevice(); err == nil {
-			offered, err = d.offers(&hello, limits, g)
+			offered, err = d.offers(&hello, limits, g, who.loan)
 		}
 	}
 	if err != nil {
@@ -302,6 +302,9 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 	if err != nil {
 		return nil, err
 	}
+	if hello.Guest != 0 { // its own node maps its launches
+		mapper = ""
+	}
 	memory := offered.memory[attach.Device]
 	c := &client{
 		mappings: mappings{mapping: mapper, explain: int(min(hello.Explain, maxExplained)), shownMany: len(offered.devices) > 1},
@@ -314,6 +317,9 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 	}
 	if hello.Guest != 0 {
 		c.guest = guestOf(offered.numbers[attach.Device])
+	}
+	if who.loan != nil {
+		c.carry(who.loan)
 	}
 	if hello.Pid != 0 && (caller == d.own.uid || g != nil && ownerOf(hello.Pid) == caller) {
 		c.peer.pid = int32(hello.Pid) // a process of the node's own user, or of the job, speaks for the program

@@ -3,6 +3,7 @@ package node
 import (
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"time"
 
@@ -24,8 +25,12 @@ type loan struct {
 	id      vgpu.ClientID // its client number with the dispatcher, and its number with the worker
 	client  *client
 	device  vgpu.DeviceID
+	share   int    // the device's place in the client's grant
+	memory  uint64 // how much of it the worker may use
 	granted bool
-	ran     bool // a kernel has run there
+	ran     bool          // a kernel has run there
+	way     *net.UnixConn // to the worker, if it opens the device in another one; nil: it does not (apart.go)
+	apart   bool          // the other worker's client stands for it with the dispatcher
 }
 
 // mappings is what concerns a client's further devices.
@@ -111,7 +116,7 @@ func (d *daemon) nodeMapper() string {
 func (d *daemon) wantsFurther(c *client, m control.WantFurther) {
 	id := vgpu.DeviceID(m.Device)
 	if l := c.loans[id]; l != nil {
-		d.step(d.now(), vgpu.Grow{Client: l.id, Need: m.Memory})
+		d.growLoan(l, m.Memory)
 		return
 	}
 	share, may := d.canLend(c, id, m.Memory)
@@ -120,7 +125,7 @@ func (d *daemon) wantsFurther(c *client, m control.WantFurther) {
 		return
 	}
 	d.lastID++
-	l := &loan{id: d.lastID, client: c, device: id}
+	l := &loan{id: d.lastID, client: c, device: id, share: share}
 	if c.loans == nil {
 		c.loans = map[vgpu.DeviceID]*loan{}
 	}
@@ -157,8 +162,16 @@ func (d *daemon) performLoan(l *loan, e vgpu.Effect) {
 	}
 	switch e.Kind {
 	case vgpu.Grant:
-		l.granted = true
-		w.post(control.GrantFurther{Device: int(l.device), Memory: e.Memory, Loan: uint64(l.id)})
+		first := !l.granted
+		l.granted, l.memory = true, e.Memory
+		way, err := d.wayTo(l, first)
+		if err != nil {
+			d.log.Warn("a further device cannot be lent", "client", l.client.id, "device", int(l.device), "error", err)
+			w.post(control.DenyFurther{Device: int(l.device)})
+			d.dropLoan(l)
+			return
+		}
+		w.post(control.GrantFurther{Device: int(l.device), Memory: e.Memory, Loan: uint64(l.id)}, way...)
 		l.client.besideAt = 0 // it must know what others do there before it sends its first kernel
 		d.tellBeside(l.client)
 	case vgpu.Revoke:
@@ -191,7 +204,12 @@ func (d *daemon) releasedFurther(c *client, m control.ReleasedFurther) {
 func (d *daemon) dropLoan(l *loan) {
 	delete(l.client.loans, l.device)
 	delete(d.loans, l.id)
-	d.afterwards = append(d.afterwards, vgpu.Detach{Client: l.id})
+	if l.way != nil && !l.apart {
+		_ = l.way.Close() // nobody will come
+	}
+	if !l.apart {
+		d.afterwards = append(d.afterwards, vgpu.Detach{Client: l.id})
+	}
 }
 
 // dropLoans ends all loans of a client whose worker is gone.
@@ -218,9 +236,15 @@ func (d *daemon) ranFurther(c *client, m control.RanFurther) {
 	if c.ran == nil {
 		c.ran = map[vgpu.DeviceID]ranOn{}
 	}
-	c.ran[id], d.mapped[id] = c.ran[id].plus(m), d.mapped[id].plus(m)
-	if l := c.loans[id]; l != nil && uint64(l.id) == m.Loan {
+	l := c.loans[id]
+	c.ran[id] = c.ran[id].plus(m)
+	if l == nil || !l.apart { // else they are also those of the client that carries it
+		d.mapped[id] = d.mapped[id].plus(m)
+	}
+	if l != nil && uint64(l.id) == m.Loan {
 		l.ran = l.ran || m.Kernels > 0
+	}
+	if l != nil && uint64(l.id) == m.Loan && !l.apart {
 		d.step(d.now(), vgpu.Ran{Client: l.id, Kernels: m.Kernels, Busy: m.Busy})
 	}
 	c.used(id, d.now(), m.Kernels, m.Queued, m.Busy)

@@ -132,6 +132,9 @@ func (u under) number() int {
 // identify finds out whose program a greeting comes from, and under which grant it is.
 // Processes of the node's own user (the gateway) may speak for users of other machines.
 func (d *daemon) identify(who *peer, hello *wire.Hello) (*granted, error) {
+	if who.loan != nil {
+		return who.loan.client.under.granted, nil
+	}
 	name, address, speaks := wire.SpokenFor(hello.Token)
 	speaks = speaks && who.user.uid == d.own.uid
 	if speaks {
@@ -189,7 +192,10 @@ func (o *offer) driver() uint32 { return driverVersion(slices.Concat(o.infos...)
 // offers says what a program is shown. Without a grant that is as many devices as the node
 // shows, each of which may be any real one; under a grant it is the granted ones. Guests
 // are shown the node's own.
-func (d *daemon) offers(hello *wire.Hello, limits UserLimits, g *granted) (*offer, error) {
+func (d *daemon) offers(hello *wire.Hello, limits UserLimits, g *granted, l *loan) (*offer, error) {
+	if l != nil {
+		return d.offersLoan(l), nil
+	}
 	stock, o, wish, gpus := d.stock.Load(), &offer{}, hello.Memory, int(min(hello.Gpus, maxDevices))
 	if hello.Guest != 0 {
 		return d.offersGuests(stock, wish, limits, g)

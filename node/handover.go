@@ -129,6 +129,7 @@ func (d *daemon) leaveAll() {
 			continue
 		}
 		d.save(c)
+		c.closeWays()
 		c.standing.close()
 		c.worker.left.Store(true)
 		c.worker.leave()

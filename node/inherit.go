@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -193,6 +194,8 @@ func (d *daemon) stockAsBefore(left *inheritance) ([]vgpu.Device, error) {
 	for i := range left.heirs {
 		used[int(left.heirs[i].Place.Device)] = true
 	}
+	taken := left.granted()
+	maps.Copy(taken, used)
 	configured := slices.Clone(d.cfg.Devices)
 	made := &inventory{}
 	var devices []vgpu.Device
@@ -225,7 +228,7 @@ func (d *daemon) stockAsBefore(left *inheritance) ([]vgpu.Device, error) {
 			return nil, fmt.Errorf("device (%s %s): %w", c.Kind, c.Name, err)
 		}
 		c.Index = made.indexFor(c)
-		number := made.freeNumber(used)
+		number := made.freeNumber(taken)
 		e := stocked{Device: c, info: info, here: true}
 		if number == len(made.entries) {
 			made.entries, devices = append(made.entries, e), append(devices, dispatched(info, d.cfg.VGPUs))
@@ -235,18 +238,30 @@ func (d *daemon) stockAsBefore(left *inheritance) ([]vgpu.Device, error) {
 		d.before.devices[number] = vgpu.Usage{}
 	}
 	if n := len(made.entries); n > maxDevices {
-		return nil, fmt.Errorf("programs of an earlier daemon use devices that the configuration does not have, which makes %d in all: a node has at most %d; start it with the old devices, or end the programs", n, maxDevices)
+		return nil, fmt.Errorf("programs or grants of an earlier daemon have devices that the configuration does not have, which makes %d in all: a node has at most %d; start it with the old devices, or end the programs and revoke the grants", n, maxDevices)
 	}
 	d.stock.Store(made)
 	return devices, nil
 }
 
+// granted are the numbers of devices that grants of an earlier daemon name. Another device must not get
+// one of them: the jobs would be given a device that nobody granted them.
+func (l *inheritance) granted() map[int]bool {
+	numbers := map[int]bool{}
+	for _, g := range l.node.Grants {
+		for _, share := range g.Devices {
+			numbers[share.Device] = true
+		}
+	}
+	return numbers
+}
+
 // freeNumber is the number for one more device: the next or, if all numbers are taken,
-// that of a device which is gone.
-func (v *inventory) freeNumber(used map[int]bool) int {
+// that of a device which is gone and to which nobody refers.
+func (v *inventory) freeNumber(referred map[int]bool) int {
 	if len(v.entries) >= maxDevices {
 		for i, e := range v.entries {
-			if !e.here && !used[i] {
+			if !e.here && !referred[i] {
 				return i
 			}
 		}

@@ -62,7 +62,7 @@ func (d *daemon) pictureLent(s *status.Node) {
 		}
 	}
 	for _, c := range d.clients {
-		if !c.isGuest() {
+		if !c.isGuest() || c.carries != nil {
 			continue
 		}
 		v, _ := d.core.Client(c.id)

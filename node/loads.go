@@ -114,7 +114,7 @@ func (d *daemon) tellBeside(c *client) {
 	}
 	said := control.Beside{}
 	for _, id := range c.devicesNow() {
-		calls, each := d.loadOf(id, func(other *client) bool { return other != c && !d.tellsQueue(other, id) })
+		calls, each := d.loadOf(id, func(other *client) bool { return other != c && !other.carriesFor(c) && !d.tellsQueue(other, id) })
 		if calls > 0 {
 			said.Devices = append(said.Devices, control.Busyness{Device: int(id), Calls: calls, Each: each})
 		}

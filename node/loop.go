@@ -73,6 +73,7 @@ type client struct {
 	peer     peer
 	under    under // its grant
 	guest    guest // another node, which has a device of this one
+	carries  *loan // a further device of another client, which is used by way of this one; nil: none
 	limits   UserLimits
 	latency  bool // its class: latency, not batch
 	weight   int  // in fair shares, and in turns on a device
@@ -232,7 +233,9 @@ func (d *daemon) admit(c *client) error {
 			refused = d.notNow()
 		case len(d.clients) >= most:
 			refused = refuse(resultNotPermitted, "the node serves %d clients, as many as it may: try again later", len(d.clients))
-		case c.limits.Clients > 0 && d.perUser[name] >= c.limits.Clients:
+		case c.carries != nil && d.loans[c.carries.id] != c.carries:
+			refused = refuse(resultNotReady, "the device is not lent any more")
+		case c.limits.Clients > 0 && d.perUser[name] >= c.limits.Clients && c.carries == nil:
 			refused = refuse(resultNotPermitted, "%s", userHasAll(name, d.perUser[name]))
 		case d.grantEnded(c.under) != "":
 			refused = refuse(resultNotPermitted, "%s", d.grantEnded(c.under))
@@ -246,9 +249,12 @@ func (d *daemon) admit(c *client) error {
 		d.lastID++
 		c.id, c.since = d.lastID, d.now()
 		d.clients[c.id] = c
-		d.perUser[name]++
+		if c.carries == nil {
+			d.perUser[name]++
+		}
 		d.joinFates(c)
-		d.step(c.since, vgpu.Attach{Client: c.id, User: c.peer.user.name, Weight: c.weight, Priority: c.priority(), Grant: vgpu.GrantID(c.under.id()), Share: c.under.share})
+		d.carried(c)
+		d.step(c.since, vgpu.Attach{Client: c.id, User: c.peer.user.name, Weight: c.weight, Priority: c.priority(), Grant: vgpu.GrantID(c.under.id()), Share: c.under.share, Further: c.carries != nil})
 		d.log.Info("attached", "client", c.id, "user", c.peer.user.name, "pid", c.peer.pid, "program", c.program, "device", c.ordinal, "memory", c.memory)
 	})
 	if !asked {
@@ -314,7 +320,10 @@ func (d *daemon) end(c *client, reason string, kill bool) {
 	}
 	c.ending = true
 	name := c.peer.user.name
-	if d.perUser[name]--; d.perUser[name] == 0 {
+	if c.carries == nil {
+		d.perUser[name]--
+	}
+	if d.perUser[name] == 0 {
 		delete(d.perUser, name)
 	}
 	if reason != "" {
@@ -358,7 +367,7 @@ func (d *daemon) forget(c *client) {
 	d.leaveSpare(c)
 	used := d.remember(c)
 	d.countUser(d.gone[len(d.gone)-1])
-	if c.isGuest() {
+	if c.isGuest() && c.carries == nil {
 		d.guestLeaves(c, used.Kernels)
 	}
 	d.step(d.now(), vgpu.Detach{Client: c.id})
@@ -401,6 +410,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		c.pinned = c.guest.pins(vgpu.DeviceID(m.Pinned))
 		d.spareUsed(c, func() {
 			d.step(now, vgpu.Want{Client: c.id, Need: m.Memory, Estimate: m.Estimate, Pinned: c.pinned})
+			d.carriesInVain(c)
 		})
 	case control.Forgone:
 		d.leaveSpare(c)
@@ -488,6 +498,9 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 // commit reserves want bytes of the swap area for a client, in all, within the limits of
 // the node, the user and the client's grant. Giving back always succeeds.
 func (d *daemon) commit(c *client, want uint64) (granted bool, why string) {
+	if c.carries != nil { // its memory goes back to its owner's worker, which has room for it
+		return true, ""
+	}
 	name, swap := c.peer.user.name, d.live().Swap.Size
 	if want > c.committed {
 		others, ofUser := d.committed-c.committed, d.perOwner[name]-c.committed
@@ -556,7 +569,7 @@ func (d *daemon) perform(effects []vgpu.Effect) {
 			continue
 		}
 		c := d.clients[e.Client]
-		if c == nil || c.worker == nil {
+		if c == nil || c.worker == nil || c.carries != nil && d.recalls(c.carries, e) {
 			continue
 		}
 		d.log.Debug(e.Kind.String(), "client", e.Client, "effect", e.String())

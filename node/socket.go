@@ -154,6 +154,7 @@ type peer struct {
 	user    account
 	pid     int32
 	address string // on another machine, as the gateway saw it; "" on this one
+	loan    *loan  // the worker of another client, which opens a device that it was lent; nil: anybody else
 }
 
 // account is a user of the machine.

@@ -41,7 +41,8 @@ else (the values are the defaults where there are some):
       reserve: 1GiB               # memory that Muster leaves alone
       faults: /tmp/rules          # for tests only: the device fails by these rules (docs/chaos.md)
     - soft: {memory: 1GiB, speed: 0.5, name: Slow, copy_bandwidth: 2GB/s, workers: 4, engine: auto}
-                                  # and rate: 2e8, operations a second whatever the machine does
+                                  # and rate: 2e8, operations a second whatever the machine does;
+                                  # own_process: true, contexts need a process each, as NVIDIA's do
     - soft: {memory: 2GiB}        # no two devices may be given the same name
       count: 2                    # so many like this, without a name
     - remote: {address: "gpu1:9421", device: 0, tls: /etc/muster/user-me}   # a GPU that another node lends (docs/lent-devices.md)
@@ -342,7 +343,7 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) (err e
 		return err
 	}
 	opts.Services = map[string]node.Service{proto.Request: elements.service()}
-	known := &peerBook{named: cfg.Offload.Peers}
+	known := newPeerBook(cfg.Offload.Peers)
 	if cfg.Remote.Listen != "" {
 		// It lives as long as the daemon, which ends its clients as it ends others.
 		g, err := openGateway(cfg, elements, known, log)

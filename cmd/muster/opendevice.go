@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -71,6 +72,8 @@ func openSound(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 		return all[c.Index], nil
 	case node.KindRemote:
 		return openRemote(c)
+	case control.KindLent:
+		return openLent(c, lock)
 	}
 	return nil, fmt.Errorf("there are no devices of kind %q: only soft, cuda and remote", c.Kind)
 }
@@ -92,6 +95,24 @@ func openRemote(c control.DeviceConfig) (device.Device, error) {
 		options.Gateway = c.Lender.Address
 	}
 	d, err := remote.Open(ctx, options)
+	if err != nil { // not a *remote.Device that is nil
+		return nil, err
+	}
+	return d, nil
+}
+
+// openLent opens a device of this node by way of another worker, to which the daemon has connected us.
+func openLent(c control.DeviceConfig, way *os.File) (device.Device, error) {
+	conn, err := net.FileConn(way)
+	if err != nil {
+		return nil, err
+	}
+	local, ok := conn.(*net.UnixConn)
+	if !ok {
+		conn.Close()
+		return nil, errors.New("the connection to another worker is no Unix socket")
+	}
+	d, err := remote.Over(local, c.Name)
 	if err != nil { // not a *remote.Device that is nil
 		return nil, err
 	}
@@ -145,7 +166,7 @@ func openSoft(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 		}
 		o.Turns = turns
 	}
-	p := soft.Profile{Name: c.Name, Memory: c.Memory, Speed: c.Speed, Rate: c.Rate, CopyBandwidth: c.CopyBandwidth, Workers: c.Workers}
+	p := soft.Profile{Name: c.Name, Memory: c.Memory, Speed: c.Speed, Rate: c.Rate, CopyBandwidth: c.CopyBandwidth, Workers: c.Workers, OwnProcess: c.OwnProcess}
 	if c.Engine != "" {
 		engine, ok := simt.ParseEngine(c.Engine)
 		if !ok {

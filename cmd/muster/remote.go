@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -52,7 +53,7 @@ func openGateway(cfg node.Config, elements *elements, peers *peerBook, log *slog
 	elements.listening = listener.Addr()
 	g, err := gateway.New(listener.(*net.TCPListener), gateway.Config{
 		Socket: cfg.Socket.Address, TLS: config, Token: r.Token, Plain: r.Plain, Grants: cfg.Grants == node.GrantsRequired, Log: log,
-		Nodes: elements.peers(), Peer: peers.has,
+		Nodes: elements.peers(), Peer: peers.find,
 		Limits: gateway.Limits{
 			Unknown: limits.Unknown, All: limits.Remote, User: limits.User,
 			Greet: limits.Greet, Idle: limits.Idle, Silence: limits.Silence,
@@ -72,10 +73,26 @@ func openGateway(cfg node.Config, elements *elements, peers *peerBook, log *slog
 // peerBook has the gateways of other nodes that the configuration names, or the head: those, and no
 // others, this node connects to when a guest says that its data are there.
 type peerBook struct {
-	named []string
+	named  []string
+	lookup func(ctx context.Context, host string) ([]string, error) // the addresses of a machine
 
-	mu   sync.Mutex
-	told []string // by the head
+	mu     sync.Mutex
+	told   []string // by the head
+	looked map[string]lookedUp
+}
+
+// lookedUp is where a machine was when the book looked.
+type lookedUp struct {
+	at   time.Time
+	here []string
+}
+
+// lookAgain is how long the book believes what it has looked up, and maxLooked how many machines it
+// remembers: guests name them.
+const lookAgain, maxLooked = time.Minute, 4096
+
+func newPeerBook(named []string) *peerBook {
+	return &peerBook{named: named, lookup: net.DefaultResolver.LookupHost}
 }
 
 // tell notes what the head says.
@@ -85,10 +102,57 @@ func (b *peerBook) tell(gateways []string) {
 	b.told = slices.Clone(gateways)
 }
 
-func (b *peerBook) has(address string) bool {
+// find finds the peer that a guest means by an address, and returns how this node writes it. Another
+// spelling counts if it is the same port of the same machine. This node connects to its own spelling
+// only, so a guest cannot send it anywhere else.
+func (b *peerBook) find(ctx context.Context, address string) (as string, is bool) {
+	b.mu.Lock()
+	all := slices.Concat(b.named, b.told)
+	b.mu.Unlock()
+	if slices.Contains(all, address) {
+		return address, true
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", false
+	}
+	var meant []string
+	for _, peer := range all {
+		other, at, err := net.SplitHostPort(peer)
+		if err != nil || at != port {
+			continue
+		}
+		if meant == nil {
+			if meant = b.placesOf(ctx, host); len(meant) == 0 {
+				return "", false
+			}
+		}
+		if slices.ContainsFunc(b.placesOf(ctx, other), func(place string) bool { return slices.Contains(meant, place) }) {
+			return peer, true
+		}
+	}
+	return "", false
+}
+
+// placesOf are the addresses of a machine; none if it is not known.
+func (b *peerBook) placesOf(ctx context.Context, host string) []string {
+	b.mu.Lock()
+	known, ok := b.looked[host]
+	b.mu.Unlock()
+	if ok && time.Since(known.at) < lookAgain {
+		return known.here
+	}
+	here, err := b.lookup(ctx, host)
+	if err != nil {
+		here = nil
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.Contains(b.named, address) || slices.Contains(b.told, address)
+	if b.looked == nil || len(b.looked) >= maxLooked {
+		b.looked = map[string]lookedUp{}
+	}
+	b.looked[host] = lookedUp{time.Now(), here}
+	return here
 }
 
 // nodeTLS is what a node has for TLS; nil if it has nothing, and needs nothing.

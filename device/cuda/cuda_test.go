@@ -469,3 +469,29 @@ func BenchmarkCopies(b *testing.B) {
 		})
 	}
 }
+
+// Contexts of two GPUs in one process cannot have the same addresses, and the devices say so: whoever
+// wants that takes a process for each.
+func TestContextsOfOneProcessShareAddresses(t *testing.T) {
+	t.Setenv("STANDIN_DEVICES", "2")
+	withStandin(t, func(t *testing.T, b *bench) { // which has the first device open
+		all, err := Devices(Options{Library: os.Getenv(standinVariable)})
+		if err != nil || len(all) != 2 || all[0].Info().UUID == all[1].Info().UUID {
+			t.Fatal(all, err)
+		}
+		arena := device.Arena{Base: testBase, Size: 64 << 20}
+		if c, err := all[1].Open(device.Config{Arena: arena}); err == nil {
+			_ = c.Close()
+			t.Error("two contexts of a process have the same addresses")
+		}
+		for _, d := range all {
+			if !d.Info().OneArena {
+				t.Errorf("%s does not say that its contexts share addresses", d.Info().Name)
+			}
+		}
+		arena.Base += 1 << 40
+		c, err := all[1].Open(device.Config{Arena: arena})
+		b.ok(err)
+		b.ok(c.Close())
+	})
+}

@@ -36,8 +36,8 @@ const contextCost = 512 << 20
 func describe(name string, uuid [16]byte, memory, granularity uint64, a map[int]int) device.Info {
 	compute := device.Compute{Major: a[attrMajor], Minor: a[attrMinor]}
 	return device.Info{
-		CallsAlone: true,
-		Name:       name, UUID: uuid,
+		CallsAlone: true, OneArena: true,
+		Name: name, UUID: uuid,
 		Memory: memory, ContextCost: contextCost, Granularity: granularity,
 		Compute: compute, Multiprocessors: a[attrMultiprocessors],
 		Limits: device.Limits{

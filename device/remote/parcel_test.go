@@ -10,6 +10,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -58,13 +59,8 @@ func (c *cluster) tls(t testing.TB, name string) *tls.Config {
 
 func (c *cluster) lender(t testing.TB, name string) *lender {
 	t.Helper()
-	return lenderBehind(t, nil, gateway.Config{TLS: c.tls(t, name), Peer: func(address string) bool {
-		for _, p := range *c.peers.Load() {
-			if p == address {
-				return true
-			}
-		}
-		return false
+	return lenderBehind(t, nil, gateway.Config{TLS: c.tls(t, name), Peer: func(_ context.Context, address string) (string, bool) {
+		return address, slices.Contains(*c.peers.Load(), address)
 	}})
 }
 

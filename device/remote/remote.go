@@ -29,8 +29,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"muster/client"
@@ -58,6 +60,8 @@ type Options struct {
 // Device is a device that another node lends. It holds no connection; each context has one.
 type Device struct {
 	options Options
+	over    atomic.Pointer[client.Session] // of a device of this node: the connection for its only context
+	local   bool                           // it is one
 	info    device.Info
 	calls   int
 	each    time.Duration
@@ -110,6 +114,31 @@ func Open(ctx context.Context, o Options) (*Device, error) {
 		const most = 1000 << 10 // as many programs as no device has
 		d.calls, d.each = min(max(0, a[wire.LentCalls]), most), time.Duration(max(0, a[wire.LentEach]))*time.Microsecond
 	}
+	return d, nil
+}
+
+// Over opens a device of this machine by way of another worker process, for devices whose contexts need
+// a process each. The daemon at the other end of the connection shows that device alone. The device is
+// good for one context, and takes the connection over.
+func Over(conn *net.UnixConn, name string) (*Device, error) {
+	session, err := client.Over(conn, greeting())
+	if err != nil {
+		return nil, fmt.Errorf("a device in another process: %w", err)
+	}
+	if len(session.Devices) != 1 {
+		session.Close()
+		return nil, fmt.Errorf("a device in another process: the node shows %d devices, and not one", len(session.Devices))
+	}
+	info, err := describe(session.Welcome, session.Devices[0])
+	if err != nil {
+		session.Close()
+		return nil, fmt.Errorf("what the node says of a device in another process: %w", err)
+	}
+	if name != "" {
+		info.Name = name
+	}
+	d := &Device{info: info, local: true}
+	d.over.Store(session)
 	return d, nil
 }
 
@@ -185,7 +214,7 @@ func (d *Device) Open(c device.Config) (device.Context, error) {
 		return nil, fmt.Errorf("an arena of %d bytes at %#x: give multiples of %d: %w", a.Size, a.Base, Granularity, device.ErrInvalidValue)
 	}
 	attach := wire.Attach{Device: uint32(d.options.Device), ArenaBase: a.Base, ArenaSize: a.Size}
-	guest, err := client.Connect(context.Background(), d.options.Lender, greeting(), attach)
+	guest, err := d.connect(attach)
 	var refused *wire.Refused
 	switch {
 	case errors.As(err, &refused):
@@ -201,6 +230,22 @@ func (d *Device) Open(c device.Config) (device.Context, error) {
 	d.contexts++
 	d.mu.Unlock()
 	return newContext(d, c, guest), nil
+}
+
+// connect becomes a guest.
+func (d *Device) connect(attach wire.Attach) (*client.Direct, error) {
+	if !d.local {
+		return client.Connect(context.Background(), d.options.Lender, greeting(), attach)
+	}
+	session := d.over.Swap(nil)
+	if session == nil {
+		return nil, errors.New("its connection is good for one context only")
+	}
+	if err := session.AttachAs(attach); err != nil {
+		session.Close()
+		return nil, err
+	}
+	return session.Direct(), nil
 }
 
 // LoadAt loads an image with its variables at given addresses. An empty list that is not nil

@@ -56,6 +56,7 @@ var (
 // lender is a real node with its gateway.
 type lender struct {
 	address string
+	socket  string
 	stop    func() // closes all connections
 }
 
@@ -105,7 +106,7 @@ func lenderBehind(t testing.TB, change func(*node.Config), door gateway.Config) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lender{address: listener.Addr().String()}
+	l := &lender{address: listener.Addr().String(), socket: cfg.Socket.Address}
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
 	background(t, func(all context.Context) error {

@@ -160,6 +160,7 @@ func (c *Context) Close() error {
 
 	c.serving.Wait()
 	c.closeErr = c.mem.release()
+	c.dev.leave(c.mem.arena.at)
 	close(c.released)
 	return c.closeErr
 }

@@ -30,6 +30,9 @@ type Profile struct {
 	Workers int
 	// Engine selects the interpreter, or also compiled code.
 	Engine simt.Engine
+	// OwnProcess makes contexts behave as those of NVIDIA's driver do: two of one process cannot have
+	// the same addresses (device.Info.OneArena), launches are not guarded, and there are no peers.
+	OwnProcess bool
 	// Check selects the defects that kernels are checked for. If there are any, the
 	// interpreter runs all kernels.
 	Check simt.Checks
@@ -95,7 +98,7 @@ var limits = device.Limits{
 }
 
 func (p Profile) info(uuid [16]byte) device.Info {
-	return device.Info{
+	info := device.Info{
 		Guards:          true,
 		Peers:           "soft",
 		Name:            p.Name,
@@ -109,6 +112,10 @@ func (p Profile) info(uuid [16]byte) device.Info {
 		CopyBandwidth:   p.CopyBandwidth,
 		Attributes:      attributes(p),
 	}
+	if p.OwnProcess {
+		info.OneArena, info.Guards, info.Peers = true, false, ""
+	}
+	return info
 }
 
 // attributes answers what programs ask a device for by number: the numbers are

@@ -20,6 +20,7 @@ import (
 	"maps"
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -115,11 +116,49 @@ func (d *Device) Open(c device.Config) (device.Context, error) {
 	case a.Base == 0 || a.Base >= maxAddress || a.Size > maxAddress-a.Base || a.Size > math.MaxInt64-granule:
 		return nil, fmt.Errorf("arena of %d bytes at %#x: it must lie between %#x and %#x: %w", a.Size, a.Base, granule, uint64(maxAddress), device.ErrInvalidValue)
 	}
+	if d.profile.OwnProcess && !arenas.take(a) {
+		return nil, fmt.Errorf("arena of %d bytes at %#x: another context of this process has it: %w", a.Size, a.Base, device.ErrInvalidValue)
+	}
 	m, err := newMemory(&d.budget, a)
 	if err != nil {
+		d.leave(a)
 		return nil, err
 	}
 	return newContext(d, m, c), nil
+}
+
+// leave says that no context has an arena any more.
+func (d *Device) leave(a device.Arena) {
+	if d.profile.OwnProcess {
+		arenas.leave(a)
+	}
+}
+
+// arenas are those of the contexts of this process on devices with Profile.OwnProcess.
+var arenas taken
+
+type taken struct {
+	mu  sync.Mutex
+	all []device.Arena
+}
+
+// take notes an arena, unless another one has some of its addresses.
+func (t *taken) take(a device.Arena) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, other := range t.all {
+		if a.Base < other.Base+other.Size && other.Base < a.Base+a.Size {
+			return false
+		}
+	}
+	t.all = append(t.all, a)
+	return true
+}
+
+func (t *taken) leave(a device.Arena) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.all = slices.DeleteFunc(t.all, func(other device.Arena) bool { return other == a })
 }
 
 // With Profile.Rate a turn takes about ratedTurn, if all lanes of the widest gangs are active.

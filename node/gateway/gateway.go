@@ -66,8 +66,8 @@ type Config struct {
 	// (ALPN). The peers have shown a node's certificate of the authority.
 	Nodes map[string]func(context.Context, net.Conn)
 	// Peer says whether there is another node's gateway at HOST:PORT, from which data of guests may
-	// be fetched (wire/parcel); nil if there is none.
-	Peer func(address string) bool
+	// be fetched (wire/parcel), and how this node writes its address; nil if there is none.
+	Peer func(ctx context.Context, address string) (as string, is bool)
 	Log  *slog.Logger
 }
 

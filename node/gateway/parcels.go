@@ -307,11 +307,17 @@ func (p *porter) reach(from origin) (*source, error) {
 		delete(p.conns, from)
 	}
 	g := p.visitor.Gateway
-	switch at, failed := p.failed[from]; {
-	case g.TLS == nil || g.TLS.ClientCAs == nil || g.Peer == nil || !g.Peer(from.address):
-		return nil, errNoPeer
-	case failed && time.Since(at) < originTime:
+	if at, failed := p.failed[from]; failed && time.Since(at) < originTime {
 		return nil, errors.New("it could not be reached a moment ago")
+	}
+	if g.TLS == nil || g.TLS.ClientCAs == nil || g.Peer == nil {
+		return nil, errNoPeer
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, originTime)
+	defer cancel()
+	address, is := g.Peer(ctx, from.address)
+	if !is {
+		return nil, errNoPeer
 	}
 	if len(p.conns) >= mostOrigins {
 		p.hangUp()
@@ -330,9 +336,7 @@ func (p *porter) reach(from origin) (*source, error) {
 			return nil
 		},
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, originTime)
-	defer cancel()
-	conn, err := client.Dialler(from.address, config)(ctx)
+	conn, err := client.Dialler(address, config)(ctx)
 	if err != nil {
 		return nil, err
 	}

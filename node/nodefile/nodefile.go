@@ -502,6 +502,7 @@ func (d *decoder) soft(n strictyaml.Node) (node.Device, error) {
 		strictyaml.Key("copy_bandwidth", d.Bandwidth("copy_bandwidth", &bandwidth)),
 		strictyaml.Key("workers", d.Count("workers", 1, 1024, &one.Workers)),
 		strictyaml.Key("engine", strictyaml.Value(&d.File, "engine", &one.Engine, parseEngine)),
+		strictyaml.Key("own_process", d.Bool("own_process", &one.OwnProcess)),
 	)
 	if err == nil && !given["memory"] {
 		err = d.Errorf(strictyaml.Start(n), "this software GPU has no memory: add memory: 1GiB")
@@ -736,6 +737,10 @@ func softWord(text string) ([]node.Device, error) {
 			if one.Engine, err = parseEngine(value); err != nil {
 				err = fmt.Errorf("engine %w", err)
 			}
+		case "own_process":
+			if one.OwnProcess, err = strconv.ParseBool(value); err != nil {
+				err = fmt.Errorf("own_process must be true or false, not %q", value)
+			}
 		case "count":
 			count, err = parseCount(value, 16)
 		case "faults": // for tests, and so not named in the list below
@@ -743,7 +748,7 @@ func softWord(text string) ([]node.Device, error) {
 				err = fmt.Errorf("faults %w", err)
 			}
 		default:
-			keys := []string{"name", "memory", "speed", "rate", "copy_bandwidth", "workers", "engine", "count"}
+			keys := []string{"name", "memory", "speed", "rate", "copy_bandwidth", "workers", "engine", "own_process", "count"}
 			err = fmt.Errorf("%q is no setting: it is one of %s", key, strings.Join(keys, ", "))
 		}
 		if err != nil {

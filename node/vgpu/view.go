@@ -138,6 +138,17 @@ func (c *Core) RoomInGrant(id GrantID, share int, need uint64) bool {
 	return p.up() && !p.base().removed && p.mayOpen() && p.freeSlots() > 0 && p.holdsNow(need) && int64(need+p.ContextCost) <= p.free()
 }
 
+// GrowsInGrant says whether a client that is on the device of a share could have so many bytes more
+// without anybody leaving.
+func (c *Core) GrowsInGrant(id GrantID, share int, more uint64) bool {
+	g := c.findGrant(id)
+	if g == nil || share < 0 || share >= len(g.parts) {
+		return false
+	}
+	p := g.parts[share]
+	return p.up() && int64(more) <= p.free()
+}
+
 // countsSlots says whether clients can have slots of a device or of a part of it: not of a device
 // that a grant has as a whole, nor of a part whose grant is suspended or over and that is empty.
 func (d *device) countsSlots() bool {

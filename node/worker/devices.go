@@ -35,6 +35,42 @@ func (w *worker) addDevice(d comingDevice) error {
 	return w.perform(w.core.AddDevice(w.now(), d.Device, w.openDevice(d.Device)))
 }
 
+// comingLoan is the daemon's message that a further device is lent, with the connection by which it is
+// opened in another worker.
+type comingLoan struct {
+	control.GrantFurther
+	way *os.File
+}
+
+// keepWay keeps the connection by which a further device is opened, instead of a former one.
+func (w *worker) keepWay(device int, way *os.File) {
+	if w.ways == nil {
+		w.ways = map[int]*os.File{}
+	}
+	w.closeWay(device)
+	w.ways[device] = way
+}
+
+// closeWay closes the connection by which a further device would have been opened, if there is one.
+func (w *worker) closeWay(device int) {
+	if way := w.ways[device]; way != nil {
+		way.Close()
+		delete(w.ways, device)
+	}
+}
+
+// deviceFor returns the device for a context that is to be opened: at home the node's own, elsewhere
+// that in another worker if the daemon has connected us to one.
+func (w *worker) deviceFor(i int) (device.Device, error) {
+	way := w.ways[i]
+	if way == nil || w.core.Lease.Device == i {
+		w.closeWay(i)
+		return w.device(i)
+	}
+	defer w.closeWay(i)
+	return w.open(control.DeviceConfig{Kind: control.KindLent, Name: w.serve.Devices[i].Name}, way)
+}
+
 // openDevice opens a device and describes it for the core. One that cannot be opened has no memory.
 func (w *worker) openDevice(i int) clientcore.Device {
 	known := clientcore.Device{Place: vmm.Device(i), Name: w.serve.Devices[i].Name, Far: w.serve.Devices[i].Lender.Address != "", Link: w.serve.Devices[i].Lender.Address}

@@ -95,8 +95,18 @@ func (w *worker) lender(at vmm.Place, err error) error {
 // openGPU opens a context with the client's modules in it, and all memory of the program that
 // kernels may reach.
 func (w *worker) openGPU(o *clientcore.Op) error {
+	if i := o.Place.Index(); w.ways[i] != nil && w.core.Lease.Device != i {
+		if err := w.openContext(o); err != nil {
+			return fmt.Errorf("%v", err) // nothing is lost with it, whatever it was: the device goes back
+		}
+		return nil
+	}
+	return w.openContext(o)
+}
+
+func (w *worker) openContext(o *clientcore.Op) error {
 	took := laps.Begin()
-	d, err := w.device(o.Place.Index())
+	d, err := w.deviceFor(o.Place.Index())
 	if err != nil {
 		return w.lender(o.Place, err)
 	}

@@ -367,7 +367,11 @@ func newDaemon(t testing.TB, o options) *daemon {
 	d := &daemon{t: t, o: o, ended: make(chan struct{}), counts: map[string]int{}, loans: map[int]loan{}, bound: -1, chance: o.chance, forgets: o.chance != nil}
 	d.changed = sync.NewCond(&d.mu)
 	for _, p := range o.devices {
-		dev, err := soft.New(p, soft.Options{})
+		var o soft.Options
+		if p.Rate > 0 {
+			o.Clock = soft.SystemClock() // without a clock there is no rate
+		}
+		dev, err := soft.New(p, o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -50,10 +50,11 @@ type worker struct {
 
 	serve    control.Serve
 	locks    []*os.File
-	devices  []device.Device // nil where a device is not open
-	shifted  bool            // some module variables are not at the addresses the program knows (shifts)
-	files    []*os.File      // the memory shared with the program: the ring and the data arena
-	caller   *os.File        // the program's connection, if the daemon sent it with Serve
+	devices  []device.Device  // nil where a device is not open
+	ways     map[int]*os.File // connections by which further devices are opened in other workers
+	shifted  bool             // some module variables are not at the addresses the program knows (shifts)
+	files    []*os.File       // the memory shared with the program: the ring and the data arena
+	caller   *os.File         // the program's connection, if the daemon sent it with Serve
 	shared   *wire.Shared
 	consumer *wire.Consumer
 
@@ -385,6 +386,10 @@ func (w *worker) receive() {
 		switch said := m.(type) {
 		case control.AddDevice: // its lock comes with it, and no other descriptor
 			m = comingDevice{said, files[0]}
+		case control.GrantFurther:
+			if len(files) > 0 {
+				m = comingLoan{said, files[0]}
+			}
 		case control.Checkpoint, control.Restore:
 			m = order{said, files[0]}
 		case control.Hold:
@@ -716,6 +721,9 @@ func (w *worker) told(m control.ToWorker) error {
 		return w.perform(w.core.Control(w.now(), m))
 	case comingDevice:
 		return w.addDevice(m)
+	case comingLoan:
+		w.keepWay(m.Device, m.way)
+		return w.perform(w.core.Control(w.now(), m.GrantFurther))
 	case control.Parked:
 		w.teller.tell(m.Reason)
 		return nil

@@ -65,7 +65,7 @@ func open(f *os.File) (*net.UnixConn, error) {
 }
 
 // Send sends the worker a message. Files come with Serve; exactly one comes with AddDevice, Hold,
-// Probe, Checkpoint and Restore, and three with Prepare.
+// Probe, Checkpoint and Restore, one or none with GrantFurther, and three with Prepare.
 func (e *DaemonEnd) Send(m ToWorker, files ...*os.File) error { return e.send(m, files) }
 
 // Receive waits for a message of the worker. A worker has no descriptors to give: a message that
@@ -114,6 +114,8 @@ func checkFiles(m ToWorker, n int) error {
 		right = true
 	case AddDevice, Hold, Probe, Checkpoint, Restore:
 		right = n == 1
+	case GrantFurther:
+		right = n <= 1
 	case Prepare:
 		right = n == preparedFiles
 	default:

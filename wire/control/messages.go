@@ -138,7 +138,7 @@ var Engines = []string{"auto", "interpret", "compile"}
 type DeviceConfig struct {
 	// Gone says that the device does not exist: only its number is taken.
 	Gone bool `json:"gone,omitempty"`
-	// Kind is "soft", "cuda" or "remote".
+	// Kind is "soft", "cuda", "remote" or KindLent.
 	Kind string `json:"kind"`
 	// Name is what programs see as the device's name.
 	Name string `json:"name"`
@@ -157,6 +157,8 @@ type DeviceConfig struct {
 	// Engine is what runs a soft device's kernels: "auto", "interpret" or "compile"; ""
 	// for its default.
 	Engine string `json:"engine,omitempty"`
+	// OwnProcess has a soft device's contexts need a process each, as those of NVIDIA GPUs do.
+	OwnProcess bool `json:"own_process,omitempty"`
 	// Index tells soft devices of one profile apart; for cuda it is the driver's
 	// number of the device, for remote that node's.
 	Index int `json:"index"`
@@ -166,6 +168,10 @@ type DeviceConfig struct {
 	// none. It is for tests only.
 	Faults string `json:"faults,omitempty"`
 }
+
+// KindLent is the kind of a device of this node that is used by way of another worker. What is opened
+// with it is the connection that came with GrantFurther.
+const KindLent = "lent"
 
 // Lender is another node, as a worker reaches it.
 type Lender struct {
@@ -351,7 +357,9 @@ type Neighbour struct {
 	At int64 `json:"at"`
 }
 
-// GrantFurther lends a device in addition to that of the lease, or more memory of one.
+// GrantFurther lends a device in addition to that of the lease, or more memory of one. If the device's
+// contexts need processes of their own, a connection comes with it, by which the worker opens a context
+// in another worker, as device/remote does (KindLent).
 type GrantFurther struct {
 	// Device is the device's place in Serve.Devices.
 	Device int `json:"device"`

@@ -1,10 +1,12 @@
 // A stand-in for NVIDIA's driver, for tests of what calls it and of what that costs: its
 // memory is memory of the process, and its kernels are known by their names. A kernel
 //   append (at, value)  writes value behind the others at an address, where the first word counts them
+//   add (at, n, value)  adds value to each of n words at an address
 //   refused             is refused when it is launched, and a fault is one: it ends the context
 //   and any other       does nothing
 // STANDIN_LAUNCH and STANDIN_KERNEL are the nanoseconds that a launch keeps its caller and that a
-// kernel runs.
+// kernel runs. STANDIN_DEVICES is how many devices there are (1). As with the driver, all contexts of a
+// process share its addresses: a reservation at an address that is taken lands elsewhere.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
@@ -73,7 +75,7 @@ int cuDriverGetVersion(int *version) {
 }
 
 int cuDeviceGetCount(int *count) {
-	*count = 1;
+	*count = (int)number("STANDIN_DEVICES", 1);
 	return 0;
 }
 
@@ -264,6 +266,12 @@ int cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *siz
 	return 0;
 }
 
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int threads, size_t shared) {
+	(void)function, (void)shared;
+	*blocks = 2048 / threads;
+	return 0;
+}
+
 int cuModuleGetGlobal_v2(uint64_t *at, size_t *size, void *module, const char *name) {
 	(void)at, (void)size, (void)module, (void)name;
 	return NOT_FOUND;
@@ -324,6 +332,9 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
 		uint32_t *at = *(uint32_t **)params[0];
 		at[++at[0]] = *(uint32_t *)params[1];
 	}
+	if (code == 0 && strcmp(f->name, "add") == 0)
+		for (uint32_t i = 0, *at = *(uint32_t **)params[0]; i < *(uint32_t *)params[1]; i++)
+			at[i] += *(uint32_t *)params[2];
 	if (code == 0)
 		give(stream, kernel_takes);
 	pthread_mutex_unlock(&lock);
@@ -380,7 +391,6 @@ NOTHING(cuModuleUnload)
 NOTHING(cuPointerGetAttribute)
 NOTHING(cuFuncLoad)
 NOTHING(cuFuncSetAttribute)
-NOTHING(cuOccupancyMaxActiveBlocksPerMultiprocessor)
 NOTHING(cuOccupancyAvailableDynamicSMemPerBlock)
 NOTHING(cuOccupancyMaxActiveClusters)
 NOTHING(cuOccupancyMaxPotentialClusterSize)

@@ -179,7 +179,7 @@ func (f *historyFlags) list(c *cobra.Command, h *headclient.Head, p headclient.P
 	if err != nil {
 		return nil, err
 	}
-	ids, err := jobIDs(f.jobs)
+	ids, err := headclient.JobIDs(f.jobs)
 	if err != nil {
 		return nil, err
 	}

@@ -69,7 +69,7 @@ func (f *logsFlags) output() headclient.Output {
 }
 
 func jobID(arg string) (string, error) {
-	ids, err := jobIDs([]string{arg})
+	ids, err := headclient.JobIDs([]string{arg})
 	if err == nil && len(ids) != 1 {
 		err = usageErrorf("%q is more than one job: name one", arg)
 	}

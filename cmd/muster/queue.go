@@ -157,11 +157,11 @@ func (f *queueFlags) list(c *cobra.Command, h *headclient.Head) ([]api.Job, erro
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := nodeNames(f.nodes)
+	nodes, err := headclient.NodeNames(f.nodes)
 	if err != nil {
 		return nil, err
 	}
-	ids, err := jobIDs(f.jobs)
+	ids, err := headclient.JobIDs(f.jobs)
 	if err != nil {
 		return nil, err
 	}

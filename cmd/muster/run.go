@@ -18,9 +18,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	headclient "muster/head/client"
 	"muster/internal/passthrough"
 	"muster/model"
 	"muster/node"
+	"muster/node/nodefile"
 	"muster/report/nodetable"
 )
 
@@ -127,7 +129,7 @@ func (f *runFlags) add(c *cobra.Command) {
 	flags := c.Flags()
 	flags.SetInterspersed(false) // the program's flags are its own
 	flags.StringVar(&f.socket, "socket", "", "the node's socket (default: "+node.DefaultSocket+", or $MUSTER_SOCKET)")
-	flags.StringVar(&f.node, "node", "", "use the node at this `HOST:PORT` of another machine (default port: "+gatewayPort+")")
+	flags.StringVar(&f.node, "node", "", "use the node at this `HOST:PORT` of another machine (default port: "+nodefile.GatewayPort+")")
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the certificates for --node")
 	flags.BoolVar(&f.plain, "plain", false, "use --node without TLS, over a trusted network, where the node allows it too (plain: true)")
 	flags.BoolVar(&f.trips, "round-trips", false, "say at the end how often the program waited for the node of --node, and for what")
@@ -140,7 +142,7 @@ func (f *runFlags) add(c *cobra.Command) {
 	completeFlag(c, "mapping", completeOne(mappers))
 	flags.IntVar(&f.gpus, "gpus", 0, "how many devices the program sees, whether the node has more or fewer (default: as the node says; or $MUSTER_GPUS)")
 	flags.IntVar(&f.explain, "explain", 0, "say of the first `N` launches which device the mapper chose, and why (or $MUSTER_EXPLAIN)")
-	flags.StringVar(&f.nodes, "nodes", "", "`nodes` on which the program may have elements besides this machine's, as HOST[:PORT],... (default port: "+gatewayPort+"), or job: those of the job or Slurm allocation that this is in")
+	flags.StringVar(&f.nodes, "nodes", "", "`nodes` on which the program may have elements besides this machine's, as HOST[:PORT],... (default port: "+nodefile.GatewayPort+"), or job: those of the job or Slurm allocation that this is in")
 	flags.BoolVar(&f.mpi, "mpi", false, "announce MPI's collective operations to the node")
 	flags.BoolVar(&f.private, "private", false, "start a node for this program alone, even if one is there")
 	flags.StringVar(&f.check, "check", "", "look for these `defects` of kernels, on a software GPU of the program's own: race, init and memory with commas between, or all (docs/debugging.md)")
@@ -312,7 +314,7 @@ func (f *runFlags) environment() ([]string, error) {
 		environment = passthrough.Set(environment, "MUSTER_SHARE", strconv.Itoa(percent))
 	}
 	if f.nodes != "" {
-		nodes, err := parseNodes(context.Background(), f.nodes, os.Getenv)
+		nodes, err := headclient.ProgramNodes(context.Background(), f.nodes, os.Getenv, new(askFlags).open)
 		if err != nil {
 			return nil, err
 		}

@@ -178,7 +178,7 @@ func (f *simFlags) run(c *cobra.Command) error {
 	tellDoubts(c.ErrOrStderr(), f.cluster, sweep.Cluster)
 	jobs, err := f.source(c.InOrStdin())
 	if err != nil {
-		return misused(err)
+		return err
 	}
 	for _, file := range []string{f.html, f.jobsCSV, f.history} {
 		if err := checkFolder(file); err != nil {
@@ -187,7 +187,7 @@ func (f *simFlags) run(c *cobra.Command) error {
 	}
 	first, read, err := jobs(sweep.Seeds[0])
 	if err != nil {
-		return misused(err)
+		return err
 	}
 	if read != nil {
 		tellReading(c.ErrOrStderr(), f.workload, read)
@@ -198,7 +198,7 @@ func (f *simFlags) run(c *cobra.Command) error {
 	sweep.Workload = func(seed uint64) ([]model.Job, error) {
 		wl, _, err := jobs(seed)
 		if err != nil {
-			return nil, misused(err)
+			return nil, err
 		}
 		if f.traffic == trafficEstimate {
 			return workload.EstimateTraffic(wl.Jobs, seed), nil

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"log/slog"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,7 +13,6 @@ import (
 	"muster/node"
 	"muster/node/agent"
 	"muster/wire/grant"
-	"muster/wire/status"
 )
 
 // newTask is what the agent of a node starts for each task.
@@ -66,31 +64,4 @@ func serveTask(g *grant.Grant, local string, uid int, log *slog.Logger) (*agent.
 		case <-time.After(5 * time.Second): // of programs that were killed
 		}
 	}}, nil
-}
-
-// nodeGrants is the book of grants of the daemon at a socket, for its node's agent.
-type nodeGrants struct{ socket string }
-
-var _ agent.Grants = nodeGrants{}
-
-func (n nodeGrants) Admit(loan grant.Loan) error {
-	_, err := node.AdmitLoan(n.socket, loan, time.Time{})
-	return err
-}
-
-func (n nodeGrants) Revoke(id string) error {
-	_, err := node.RevokeGrant(n.socket, id, "the job has ended")
-	if err == nil {
-		return nil
-	}
-	known, asked := node.Grants(n.socket)
-	if asked != nil || slices.ContainsFunc(known.Grants, func(g status.Grant) bool { return g.ID == id }) {
-		return err
-	}
-	return nil // it was revoked before
-}
-
-func (n nodeGrants) Limit(id string, limit int) error {
-	_, err := node.LimitGrant(n.socket, id, limit)
-	return err
 }

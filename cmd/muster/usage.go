@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/head/api"
+	headclient "muster/head/client"
 	"muster/report/jobtable"
 	"muster/report/screen"
 )
@@ -62,7 +63,7 @@ as sprio does. Jobs are considered in this order; which of them start, and when,
 policy's choice.` + askHelp,
 		Example: "  muster priorities\n  muster priorities -j 17\n  muster priorities --json",
 		RunE: func(c *cobra.Command, _ []string) error {
-			ids, err := jobIDs(jobs)
+			ids, err := headclient.JobIDs(jobs)
 			if err != nil {
 				return err
 			}

@@ -13,6 +13,7 @@ import (
 
 	"muster/exp"
 	"muster/exp/bench"
+	"muster/internal/misuse"
 	"muster/report"
 )
 
@@ -105,7 +106,7 @@ func prepare(ctx context.Context, o exp.Options) (*lab, error) {
 	var err error
 	if text, given := o.Flags["scale"]; given {
 		if m.Scale, err = strconv.Atoi(text); err != nil || m.Scale < 1 || m.Scale > maxScale {
-			return nil, exp.UsageError(fmt.Sprintf("--scale %s: give a number from 1, for all of the paper's iterations, to %d", text, maxScale))
+			return nil, misuse.Errorf("--scale %s: give a number from 1, for all of the paper's iterations, to %d", text, maxScale)
 		}
 	}
 	if l.patience, err = bench.PatienceOf(o, defaultPatience); err != nil {

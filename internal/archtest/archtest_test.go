@@ -78,6 +78,9 @@ device/codefile, internal/wholefile, ptx/simt, shim/functions < device/codecheck
 device/codefile, model, ptx, ptx/number, ptx/simt, report < device/onekernel # one kernel of a file, run and shown: it knows no device
 device, wire, client < device/remote # a device that another node lends: a client of that node, which knows of it what programs know
 
+# Mistakes of users, told from failures: whoever checks what users ask for says which it is.
+NOTHING < internal/misuse < device/onekernel, workload/source, head/client, internal/service
+
 # Documents of which every word counts.
 NOTHING < internal/strictjson < wire/envelope, wire/control, wire/agent, wire/borrow
 wire/envelope < wire/control, wire/agent
@@ -108,6 +111,8 @@ wire/timeline < node, node/worker
 node/clientcore, node/journal, node/checkpoint < node/worker # its executor, and what it keeps for the next, or writes and reads
 device, vmm, wire, mapping, internal/door, node/fate, node/vgpu, node/worker, node/checkpoint, internal/wholefile < node
 node, model/strictyaml < node/nodefile
+node, node/nodefile, node/worker, device/cuda, device/fault, device/onekernel, device/remote, device/soft, internal/machine < node/devices # the one place that knows every kind of device
+node, node/devices, node/agent, node/gateway, head/dial, ivm/daemon < node/assembly # a node of all its parts: the parts do not know each other
 node, node/checkpoint, wire/status, internal/passthrough < node/programs # processes and their clients, saved and restored together
 
 # What a job may use, and what head and agents say to each other: neither knows those who say it.
@@ -171,6 +176,7 @@ workload, report < report/workloadpage
 head/api, model/slurmopt, report < report/jobtable
 head/api, model, report, wire/status < report/nodetable # what nodes say of themselves: it knows neither who answers nor the terminal
 NOTHING < report/screen # text on a terminal, whatever it shows
+report/screen < internal/service # a daemon as a process: its log and its signals
 report/screen < internal/passthrough # a program in this process's place: it knows nothing of what it is for
 wire/timeline < report/trace # where a program's time went
 NOTHING < report/trace/tracetest # for its tests, and for those of all together
@@ -263,6 +269,7 @@ func TestRulesSayWhatTheDesignSays(t *testing.T) {
 		{"node", "wire/status", true}, {"head", "wire/status", true}, {"slurm", "wire/status", true}, {"cmd/muster", "wire/status", true},
 		{"wire/status", "model", true}, {"head/daemon", "web", true}, {"web", "head/api", false}, {"head", "web", false},
 		{"node/worker", "node/checkpoint", true}, {"node/programs", "node", true}, {"node/checkpoint", "node/clientcore", false}, {"node", "node/programs", false},
+		{"node/assembly", "node/gateway", true}, {"node/assembly", "device/cuda", true}, {"node", "node/assembly", false}, {"node/worker", "node/devices", false}, {"node/assembly", "policy", false},
 		{"node", "wire/control", true}, {"node/worker", "wire/control", true}, {"node/nodefile", "wire/control", true},
 
 		{"model", "policy", false}, {"model", "model/clusterfile", false}, {"policy", "sim", false}, {"policy", "policy/easy", false}, {"policy/history", "policy/catalog", false},

@@ -18,7 +18,6 @@ import (
 	"muster/client"
 	"muster/head/daemon"
 	"muster/internal/service"
-	"muster/internal/wholefile"
 	"muster/model"
 	"muster/node/gateway"
 	"muster/policy"
@@ -203,8 +202,8 @@ func (f *headFlags) load(c *cobra.Command) (daemon.Config, error) {
 	if cfg.TLSDir == "" {
 		return cfg, nil
 	}
-	text, err := wholefile.Limit{Bytes: 1 << 20, Remedy: "is it a certificate in PEM form?"}.ReadFile(filepath.Join(cfg.TLSDir, client.FileCA))
-	cfg.Core.Authority = string(text)
+	var err error
+	cfg.Core.Authority, err = client.ReadAuthority(filepath.Join(cfg.TLSDir, client.FileCA))
 	return cfg, err
 }
 

@@ -23,7 +23,7 @@ func (f *runFlags) runChecked(c *cobra.Command, path string, args, environment [
 		return usageErrorf("--check: %v", err)
 	case f.errorStatus < 0 || f.errorStatus > 255:
 		return usageErrorf("--error-exitcode %d: give a number from 0 to 255", f.errorStatus)
-	case f.node != "" || f.grant != "" || f.nodes != "" || f.socket != "":
+	case f.elsewhere.Node != "" || f.grant != "" || f.wishes.Nodes != "" || f.socket != "":
 		return usageErrorf("--check starts a node of its own, with a software GPU: leave out --node, --nodes, --grant and --socket")
 	}
 	folder, err := os.MkdirTemp("", "muster-check-")

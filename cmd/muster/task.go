@@ -12,6 +12,7 @@ import (
 	"muster/client"
 	"muster/node"
 	"muster/node/agent"
+	"muster/node/launch"
 	"muster/wire/grant"
 )
 
@@ -36,7 +37,7 @@ func newTask() *cobra.Command {
 
 // serveTask serves a grant to the programs of a task.
 func serveTask(g *grant.Grant, local string, uid int, log *slog.Logger) (*agent.Served, error) {
-	libraries, err := libraryFolder()
+	libraries, err := launch.Libraries()
 	if err != nil {
 		return nil, err
 	}

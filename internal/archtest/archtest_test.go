@@ -79,7 +79,7 @@ device/codefile, model, ptx, ptx/number, ptx/simt, report < device/onekernel # o
 device, wire, client < device/remote # a device that another node lends: a client of that node, which knows of it what programs know
 
 # Mistakes of users, told from failures: whoever checks what users ask for says which it is.
-NOTHING < internal/misuse < device/onekernel, workload/source, head/client, internal/service
+NOTHING < internal/misuse < device/onekernel, workload/source, head/client, node/launch, internal/service
 
 # Documents of which every word counts.
 NOTHING < internal/strictjson < wire/envelope, wire/control, wire/agent, wire/borrow
@@ -113,7 +113,8 @@ device, vmm, wire, mapping, internal/door, node/fate, node/vgpu, node/worker, no
 node, model/strictyaml < node/nodefile
 node, node/nodefile, node/worker, device/cuda, device/fault, device/onekernel, device/remote, device/soft, internal/machine < node/devices # the one place that knows every kind of device
 node, node/devices, node/agent, node/gateway, head/dial, ivm/daemon < node/assembly # a node of all its parts: the parts do not know each other
-node, node/checkpoint, wire/status, internal/passthrough < node/programs # processes and their clients, saved and restored together
+client, node, node/nodefile, report/nodetable, internal/passthrough < node/launch # what a program needs that Muster serves: it runs none
+node, node/checkpoint, node/launch, wire/status, internal/passthrough < node/programs # processes and their clients, saved and restored together
 
 # What a job may use, and what head and agents say to each other: neither knows those who say it.
 wire/grant < wire/agent
@@ -153,6 +154,7 @@ head/dial, wire/agent < slurm/lenders/lenderstest # a node for tests
 slurm, slurm/engine, slurm/lenders, wire/grant, policy, policy/history, internal/wholefile < slurm/driver # the daemon
 slurm/release, internal/wholefile < slurm/fetch < slurm/emulate < slurm/emulate/emulatetest # the last for tests of all that need a cluster
 slurm/release, internal/wholefile < slurm/spank # the plug-in and the submit script: sources, and how they are built
+client, wire/grant < slurm/step # the programs of a job's step, on one node
 slurm, slurm/words, report < slurm/view # what people see of a Slurm: it decides nothing
 slurm/spank, slurm/release, internal/wholefile < slurm/setup # whoever makes a Slurm use Muster
 

@@ -58,6 +58,7 @@ mapping, workload/phased, sim/fairshare < sim/kernels
 model, policy/prices < sim/bound
 NOTHING < workload/bundled # files, not jobs
 workload, workload/bundled, policy/history < workload/source # what a user's word for jobs means: it knows no simulator
+sim, sim/kernels, model/clusterfile, workload/source, workload/phased, policy/scriptfile, policy/preempt, internal/misuse, internal/wholefile, report < sim/question # what users ask of the simulators, in words: no simulator knows it
 NOTHING < internal/parallel < sim, sim/kernels # tasks, a few at a time: it knows nothing of what they do
 
 # Devices. The backends do not know each other.
@@ -136,7 +137,7 @@ policy, policy/catalog, policy/history, wire, model/clusterfile < head, slurm
 policy, policy/*, wire/agent, wire/grant < head # the core, as a value
 NOTHING < head/api < head # what its clients send and get
 head, head/api < head/store # on disk
-NOTHING < head/dial # how agents and users reach a head: it knows none
+NOTHING < head/dial < head/daemon, slurm/lenders # how agents and users reach a head: it knows none, and those that they reach share its words
 head, head/api, head/store, wire/agent, wire/status, policy/catalog, internal/door, internal/wholefile, model/strictyaml, workload < head/daemon
 
 # What another policy would have made of the head's history. It knows the simulator; neither the core nor the simulator knows it.
@@ -175,8 +176,9 @@ sim, report < report/simpage
 sim/kernels, report < report/kernelpage
 head/api, report < report/whatifpage
 workload, report < report/workloadpage
+report < report/jsontable < report/jobtable, report/nodetable # a column of a table and its JSON field: it knows neither
 head/api, model/slurmopt, report < report/jobtable
-head/api, model, report, wire/status < report/nodetable # what nodes say of themselves: it knows neither who answers nor the terminal
+head/api, model, node/vgpu, report, wire/status < report/nodetable # what nodes say of themselves, and what came of their recordings: it knows neither who answers nor the terminal
 NOTHING < report/screen # text on a terminal, whatever it shows
 report/screen < internal/service # a daemon as a process: its log and its signals
 report/screen < internal/passthrough # a program in this process's place: it knows nothing of what it is for

@@ -170,14 +170,3 @@ func withMe(c *cobra.Command, h *headclient.Head, users []string) ([]string, err
 	}
 	return append(slices.Clone(users), cluster.User), nil
 }
-
-// nameSet is for lists that are asked about often.
-type nameSet map[string]bool
-
-func setOf(names []string) nameSet {
-	set := make(nameSet, len(names))
-	for _, name := range names {
-		set[name] = true
-	}
-	return set
-}

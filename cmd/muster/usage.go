@@ -35,7 +35,7 @@ keeps this account; muster history has what each job used.` + askHelp,
 			if err != nil {
 				return err
 			}
-			u.Lines = slices.DeleteFunc(u.Lines, func(l api.UsageLine) bool { return !wanted(users, l.User) })
+			u.Lines = slices.DeleteFunc(u.Lines, func(l api.UsageLine) bool { return !jobtable.Wanted(users, l.User) })
 			if asJSON {
 				return printJSON(c, u)
 			}
@@ -75,7 +75,9 @@ policy's choice.` + askHelp,
 			if err != nil {
 				return err
 			}
-			p.Jobs = slices.DeleteFunc(p.Jobs, func(j api.JobPriority) bool { return !wanted(users, j.User) || !wanted(ids, fmt.Sprint(j.Job)) })
+			p.Jobs = slices.DeleteFunc(p.Jobs, func(j api.JobPriority) bool {
+				return !jobtable.Wanted(users, j.User) || !jobtable.Wanted(ids, fmt.Sprint(j.Job))
+			})
 			if asJSON {
 				return printJSON(c, p)
 			}

@@ -231,16 +231,6 @@ func medians(lists [][]float64) []float64 {
 	return all
 }
 
-// series makes one series of bars, with the minimum and the maximum over all runs.
-func series(label string, points [][]float64) report.BarSeries {
-	s := report.BarSeries{Name: label}
-	for _, values := range points {
-		s.Values = append(s.Values, exp.Median(values))
-		s.Lo, s.Hi = append(s.Lo, slices.Min(values)), append(s.Hi, slices.Max(values))
-	}
-	return s
-}
-
 // nothing marks a bar that is not drawn.
 var nothing = math.NaN()
 

@@ -121,3 +121,15 @@ func JobIDs(lists []string) ([]string, error) {
 	}
 	return ids, nil
 }
+
+// JobID reads the name of one job.
+func JobID(name string) (string, error) {
+	ids, err := JobIDs([]string{name})
+	if err == nil && len(ids) != 1 {
+		err = misuse.Errorf("%q is more than one job: name one", name)
+	}
+	if err != nil {
+		return "", err
+	}
+	return ids[0], nil
+}

@@ -53,3 +53,14 @@ func TestNames(t *testing.T) {
 		}
 	}
 }
+
+func TestJobID(t *testing.T) {
+	if id, err := JobID("17_3"); id != "17_3" || err != nil {
+		t.Errorf("%s, %v", id, err)
+	}
+	for _, name := range []string{"17,18", "17_[1-2]", "x", ""} {
+		if id, err := JobID(name); !misuse.Is(err) {
+			t.Errorf("%q is %q, %v", name, id, err)
+		}
+	}
+}

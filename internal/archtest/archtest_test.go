@@ -157,7 +157,7 @@ slurm/release, internal/wholefile < slurm/fetch < slurm/emulate < slurm/emulate/
 slurm/release, internal/wholefile < slurm/spank # the plug-in and the submit script: sources, and how they are built
 client, wire/grant < slurm/step # the programs of a job's step, on one node
 slurm, slurm/words, report < slurm/view # what people see of a Slurm: it decides nothing
-slurm/spank, slurm/release, internal/wholefile < slurm/setup # whoever makes a Slurm use Muster
+slurm/spank, slurm/release, slurm/fetch, internal/misuse, internal/wholefile < slurm/setup # whoever makes a Slurm use Muster
 
 # Programs' side.
 wire, internal/door < client < ivm

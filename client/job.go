@@ -401,7 +401,9 @@ var errChanged = errors.New("the node's devices are not those of which the progr
 
 // lender is the node of a borrowed device.
 func (j *job) lender(d grant.Device) Remote {
-	return Remote{Dial: Dialler(d.Address, j.tls), Lane: LaneDialler(d.Address, j.tls), Grant: string(j.grant.Secret)}
+	r := Secure(d.Address, j.tls, "")
+	r.Grant = string(j.grant.Secret)
+	return r
 }
 
 // borrow serves a program with a device of another node.

@@ -121,6 +121,16 @@ func LaneDialler(address string, config *tls.Config) func(context.Context) (net.
 	return Dialler(address, config)
 }
 
+// Secure is the node at HOST:PORT, over TLS. The token is "" if the node needs none.
+func Secure(address string, config *tls.Config, token string) Remote {
+	return Remote{Dial: Dialler(address, config), Lane: LaneDialler(address, config), Token: token}
+}
+
+// Plain is the node at HOST:PORT without TLS. The token itself does not travel.
+func Plain(address, token string) Remote {
+	return Remote{Dial: PlainDialler(address, wire.PlainStream, token), Lane: PlainDialler(address, wire.PlainLane, token)}
+}
+
 // GiveUpAfterAMinute makes connections break when the other machine has not acknowledged data for a
 // minute; the system's own limit is a quarter of an hour.
 func GiveUpAfterAMinute(_, _ string, raw syscall.RawConn) error {

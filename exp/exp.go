@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"muster/internal/misuse"
 	"muster/report"
 )
 
@@ -58,11 +59,6 @@ func (f *Flag) Check(value string) error {
 	}
 	return nil
 }
-
-// UsageError reports options that contradict each other, or that the experiment does not accept.
-type UsageError string
-
-func (e UsageError) Error() string { return string(e) }
 
 // Options are what a caller may choose.
 type Options struct {
@@ -119,7 +115,7 @@ func (o Options) Chosen(flag string, all []string) []string {
 func (o Options) Without(other string, flags []Flag) error {
 	for _, flag := range flags {
 		if _, given := o.Flags[flag.Name]; given {
-			return UsageError("--" + flag.Name + " is for --" + other + ": give that, too")
+			return misuse.Errorf("--%s is for --%s: give that, too", flag.Name, other)
 		}
 	}
 	return nil

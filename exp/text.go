@@ -6,36 +6,37 @@ import (
 	"slices"
 	"strings"
 
+	"muster/internal/misuse"
 	"muster/model"
 	"muster/report"
 )
 
-// Find finds an experiment by its name. If there is none, the UsageError names the nearest one, or all.
+// Find finds an experiment by its name. If there is none, the misuse.Error names the nearest one, or all.
 func Find(list []Experiment, name string) (*Experiment, error) {
 	names := Names(list, func(e *Experiment) string { return e.Name })
 	if i := slices.Index(names, name); i >= 0 {
 		return &list[i], nil
 	}
 	if near := model.Nearest(name, names); near != "" {
-		return nil, UsageError(fmt.Sprintf("there is no experiment %q: did you mean %s?", name, near))
+		return nil, misuse.Errorf("there is no experiment %q: did you mean %s?", name, near)
 	}
-	return nil, UsageError(fmt.Sprintf("there is no experiment %q: there are %s", name, strings.Join(names, ", ")))
+	return nil, misuse.Errorf("there is no experiment %q: there are %s", name, strings.Join(names, ", "))
 }
 
-// CheckFigures returns a UsageError if the experiment does not have one of the figures.
+// CheckFigures returns a misuse.Error if the experiment does not have one of the figures.
 func (e *Experiment) CheckFigures(figures []string) error {
 	for _, name := range figures {
 		switch {
 		case len(e.Figures) == 0:
-			return UsageError(fmt.Sprintf("--figure %s: experiment %s is made as a whole", name, e.Name))
+			return misuse.Errorf("--figure %s: experiment %s is made as a whole", name, e.Name)
 		case !slices.Contains(e.Figures, name):
-			return UsageError(fmt.Sprintf("--figure %s: experiment %s has %s", name, e.Name, strings.Join(e.Figures, ", ")))
+			return misuse.Errorf("--figure %s: experiment %s has %s", name, e.Name, strings.Join(e.Figures, ", "))
 		}
 	}
 	return nil
 }
 
-// CheckFlag returns a UsageError if the experiment does not have the flag, or if the flag cannot have
+// CheckFlag returns a misuse.Error if the experiment does not have the flag, or if the flag cannot have
 // the value. The error names those of list that have it.
 func (e *Experiment) CheckFlag(list []Experiment, name, value string) error {
 	isIt := func(f Flag) bool { return f.Name == name }
@@ -47,10 +48,10 @@ func (e *Experiment) CheckFlag(list []Experiment, name, value string) error {
 				owners = append(owners, other.Name)
 			}
 		}
-		return UsageError(fmt.Sprintf("--%s: experiment %s has no such flag: it belongs to %s", name, e.Name, strings.Join(owners, ", ")))
+		return misuse.Errorf("--%s: experiment %s has no such flag: it belongs to %s", name, e.Name, strings.Join(owners, ", "))
 	}
 	if err := e.Flags[i].Check(value); err != nil {
-		return UsageError(err.Error())
+		return misuse.Errorf("%v", err)
 	}
 	return nil
 }

@@ -3,9 +3,10 @@ package exp
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
+
+	"muster/internal/misuse"
 )
 
 func someExperiments() []Experiment {
@@ -15,7 +16,7 @@ func someExperiments() []Experiment {
 	}
 }
 
-// What a user may get wrong about an experiment is a UsageError that says what to write instead.
+// What a user may get wrong about an experiment is a misuse.Error that says what to write instead.
 func TestUsageOfExperiments(t *testing.T) {
 	list := someExperiments()
 	find := func(name string) error { _, err := Find(list, name); return err }
@@ -31,8 +32,7 @@ func TestUsageOfExperiments(t *testing.T) {
 		{list[0].CheckFlag(list, "size", "M"), "give one of S, L"},
 		{find("second"), ""}, {list[0].CheckFigures([]string{"2"}), ""}, {list[0].CheckFlag(list, "size", "S,L"), ""},
 	} {
-		var usage UsageError
-		if c.want == "" && c.err != nil || c.want != "" && (!errors.As(c.err, &usage) || !strings.Contains(c.err.Error(), c.want)) {
+		if c.want == "" && c.err != nil || c.want != "" && (!misuse.Is(c.err) || !strings.Contains(c.err.Error(), c.want)) {
 			t.Errorf("got %v, want %q", c.err, c.want)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"muster/report"
 )
 
 // Scenarios run once for each seed, however often they are asked for.
@@ -65,5 +67,18 @@ func TestTrialsFail(t *testing.T) {
 	})
 	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "bad, seed 7") {
 		t.Errorf("%v", err)
+	}
+}
+
+// A bar stands at the middle of its runs, between the least and the most.
+func TestBars(t *testing.T) {
+	points := [][]float64{{1, 2, 9}, {4}}
+	for name, c := range map[string]struct {
+		got  report.BarSeries
+		want []float64
+	}{"median": {MedianBars("a", points), []float64{2, 4}}, "mean": {MeanBars("a", points), []float64{4, 4}}} {
+		if s := c.got; s.Name != "a" || !slices.Equal(s.Values, c.want) || !slices.Equal(s.Lo, []float64{1, 4}) || !slices.Equal(s.Hi, []float64{9, 4}) {
+			t.Errorf("%s: %+v", name, s)
+		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +12,6 @@ import (
 
 	headclient "muster/head/client"
 	"muster/internal/parallel"
-	"muster/model"
 	"muster/report/jobtable"
 )
 
@@ -43,26 +41,6 @@ func (f *askFlags) open() (*headclient.Head, error) {
 	return headclient.Open(head, dir)
 }
 
-var jobNumber = regexp.MustCompile(`^[1-9][0-9]{0,18}(_[0-9]{1,7})?$`)
-
-// jobIDs reads jobs as people name them: 17, 17_3, 17_[1-4] and lists of these.
-func jobIDs(args []string) ([]string, error) {
-	var ids []string
-	for _, arg := range args {
-		names, err := model.ExpandNodes(arg)
-		if err != nil {
-			return nil, usageErrorf("%q is no job: %v", arg, err)
-		}
-		for _, id := range names {
-			if !jobNumber.MatchString(id) {
-				return nil, usageErrorf("%q is no job: give its number, as 17, or 17_3 for a task of an array", id)
-			}
-			ids = append(ids, id)
-		}
-	}
-	return ids, nil
-}
-
 func oneJob(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return usageErrorf("name one job, as 17, or 17_3 for a task of an array")
@@ -82,18 +60,6 @@ func someNodes(_ *cobra.Command, args []string) error {
 		return usageErrorf("name the nodes, as n1 or n[1-4]")
 	}
 	return nil
-}
-
-func nodeNames(args []string) ([]string, error) {
-	var all []string
-	for _, arg := range args {
-		names, err := model.ExpandNodes(arg)
-		if err != nil {
-			return nil, usageErrorf("%q is no list of nodes: %v", arg, err)
-		}
-		all = append(all, names...)
-	}
-	return all, nil
 }
 
 // completionPatience is how long a shell waits for a list of jobs or nodes.
@@ -140,7 +106,7 @@ func completeNodes(f *askFlags) cobra.CompletionFunc {
 // eachJob does something to jobs, one after the other; it goes on after a failure,
 // which is said with the number.
 func eachJob(c *cobra.Command, args []string, do func(id string) error) error {
-	ids, err := jobIDs(args)
+	ids, err := headclient.JobIDs(args)
 	if err != nil {
 		return err
 	}
@@ -203,15 +169,4 @@ func withMe(c *cobra.Command, h *headclient.Head, users []string) ([]string, err
 		return nil, err
 	}
 	return append(slices.Clone(users), cluster.User), nil
-}
-
-// nameSet is for lists that are asked about often.
-type nameSet map[string]bool
-
-func setOf(names []string) nameSet {
-	set := make(nameSet, len(names))
-	for _, name := range names {
-		set[name] = true
-	}
-	return set
 }

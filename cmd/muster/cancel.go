@@ -73,7 +73,7 @@ func (f *cancelFlags) run(c *cobra.Command, args []string) error {
 			return usageErrorf("--signal: %v", err)
 		}
 	}
-	ids, err := jobIDs(args)
+	ids, err := headclient.JobIDs(args)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/node/gateway"
+	"muster/node/nodefile"
 	"muster/report"
 )
 
@@ -200,7 +201,7 @@ func makeCertificates(c *cobra.Command, dir string, want certificates) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "made %s for %s: on %s, start muster node --listen :%s --tls-dir %s\n", folder, strings.Join(want.hosts, ", "), want.hosts[0], gatewayPort, filepath.Base(folder))
+		fmt.Fprintf(out, "made %s for %s: on %s, start muster node --listen :%s --tls-dir %s\n", folder, strings.Join(want.hosts, ", "), want.hosts[0], nodefile.GatewayPort, filepath.Base(folder))
 	}
 	if len(want.heads) > 0 {
 		folder, err := authority.Head(want.heads, want.days)

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/device/codecheck"
+	"muster/node/launch"
 	"muster/report"
 )
 
@@ -54,7 +55,7 @@ type checkJSON struct {
 }
 
 func checkPrograms(c *cobra.Command, paths []string, onReal, asJSON bool) error {
-	lib, _ := libraryFolder() // without it, programs find another library or none
+	lib, _ := launch.Libraries() // without it, programs find another library or none
 	doc := checkJSON{Files: []codecheck.Program{}}
 	bad := 0
 	for _, path := range paths {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/demo"
+	"muster/node/launch"
 	"muster/report/screen"
 )
 
@@ -99,13 +100,13 @@ func runDemoNode(c *cobra.Command, programs string, plain bool) error {
 	if err != nil {
 		return err
 	}
-	library, err := libraryFolder()
+	library, err := launch.Libraries()
 	if err != nil {
 		return err
 	}
 	table, summary, err := demo.Node(&demo.NodeOptions{
 		Programs: folder, Library: library, Errors: c.ErrOrStderr(), Screen: liveView(c, plain),
-		Start: func(args ...string) (func(), error) { return startChildNode(c.ErrOrStderr(), args...) },
+		Start: func(args ...string) (func(), error) { return launch.Node(c.ErrOrStderr(), args...) },
 	})
 	if err != nil {
 		return err

@@ -83,8 +83,8 @@ func readWorkload(c *cobra.Command, arg string, opt workload.ReadOptions, seed u
 	}
 	load, err := source.Open(arg, opt)
 	if err != nil {
-		return nil, nil, misused(err)
+		return nil, nil, err
 	}
 	wl, read, err := load(seed)
-	return wl, read, misused(err)
+	return wl, read, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"muster/model"
 	"muster/node"
+	"muster/node/devices"
 	"muster/node/nodefile"
 	"muster/report/nodetable"
 	"muster/wire/status"
@@ -177,7 +178,7 @@ func (f *deviceFlags) add(c *cobra.Command, text string) error {
 			named[i].Reserve = uint64(size)
 		}
 	}
-	all, _, err := completeDevices(named, false)
+	all, _, err := devices.Complete(named, false)
 	if err != nil {
 		return err
 	}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -111,7 +109,7 @@ func (f *execFlags) run(c *cobra.Command, args []string) error {
 
 // command reads JOB [FLAG...] [--] COMMAND.
 func (f *execFlags) command(c *cobra.Command, e *api.Exec, args []string) (string, error) {
-	job, err := jobID(args[0])
+	job, err := headclient.JobID(args[0])
 	if err != nil {
 		return "", err
 	}
@@ -125,34 +123,19 @@ func (f *execFlags) command(c *cobra.Command, e *api.Exec, args []string) (strin
 	return job, nil
 }
 
-// remoteShell reads what ssh would: options that mean nothing here, a host, and the
-// words of a command for a shell.
+// remoteShell reads what ssh would, inside a job.
 func (f *execFlags) remoteShell(e *api.Exec, args []string) (string, error) {
-	const withValue = "BbcDEeFIiJLlmOopQRSWw"
-	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
-		option := args[0]
-		args = args[1:]
-		if option == "--" {
-			break
-		}
-		f.noInput = f.noInput || strings.HasPrefix(option, "-n")
-		if len(option) == 2 && strings.Contains(withValue, option[1:]) && len(args) > 0 {
-			args = args[1:]
-		}
-	}
-	if len(args) < 2 {
-		return "", usageErrorf("--rsh takes HOST COMMAND..., as ssh does")
+	r, err := headclient.ParseRemoteShell(args)
+	if err != nil {
+		return "", err
 	}
 	job := os.Getenv("MUSTER_JOB_ID")
 	if job == "" {
 		return "", errors.New("--rsh works inside a job, and $MUSTER_JOB_ID names none: start it with muster submit")
 	}
-	host := args[0]
-	if at := strings.LastIndexByte(host, '@'); at >= 0 {
-		host = host[at+1:]
-	}
-	e.Node, e.Arguments = host, []string{"/bin/sh", "-c", strings.Join(args[1:], " ")}
-	return jobID(job)
+	f.noInput = f.noInput || r.NoInput
+	e.Node, e.Arguments = r.Host, r.Command
+	return headclient.JobID(job)
 }
 
 func (f *execFlags) exec(c *cobra.Command, h *headclient.Head, job string, e *api.Exec) error {
@@ -181,17 +164,4 @@ func (f *execFlags) exec(c *cobra.Command, h *headclient.Head, job string, e *ap
 		return exitStatus(outcome.Exit)
 	}
 	return nil
-}
-
-// asRemoteShell makes the command line of a program that was called as muster-rsh, and
-// keeps the options that a launcher gives to ssh from being taken for ours.
-func asRemoteShell(argv []string) []string {
-	args := argv[1:]
-	if filepath.Base(argv[0]) == "muster-rsh" {
-		args = append([]string{"exec", "--rsh"}, args...)
-	}
-	if len(args) > 2 && args[0] == "exec" && args[1] == "--rsh" && args[2] != "--" {
-		args = slices.Insert(slices.Clone(args), 2, "--")
-	}
-	return args
 }

@@ -7,10 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-
-	"muster/device/onekernel"
-	"muster/exp"
-	"muster/workload/source"
 )
 
 // interruptedError is that the user ended the command with Ctrl-C, or by SIGTERM: the exit
@@ -22,17 +18,6 @@ func (e *interruptedError) Error() string { return "interrupted: " + e.left }
 // interruptedf says what is left of the work of a command that was interrupted.
 func interruptedf(format string, args ...any) error {
 	return &interruptedError{fmt.Sprintf(format, args...)}
-}
-
-// misused makes what a package calls a mistake of its user's a mistake of usage.
-func misused(err error) error {
-	var kernel *onekernel.Misuse
-	var experiment exp.UsageError
-	var generator *source.Misuse
-	if errors.As(err, &kernel) || errors.As(err, &experiment) || errors.As(err, &generator) {
-		return usageErrorf("%v", err)
-	}
-	return err
 }
 
 // plainly is the text of an error without the names of system calls: a user who named a file wants

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
+	"net"
 	"os"
 	"os/user"
 	"strconv"
@@ -15,8 +18,8 @@ import (
 
 	"muster/client"
 	"muster/internal/passthrough"
-	"muster/internal/wholefile"
 	"muster/node"
+	"muster/node/launch"
 	"muster/report/nodetable"
 	"muster/wire/grant"
 	"muster/wire/status"
@@ -48,25 +51,6 @@ func newGrant() *cobra.Command {
 	}
 	c.AddCommand(newGrantMake(), newGrantAdmit(), newGrantLimit(), newGrantRevoke(), newGrantList())
 	return c
-}
-
-// grantFileLimit bounds the files that are read here.
-var grantFileLimit = wholefile.Limit{Bytes: grant.MaxBytes, Remedy: "is it a grant, as muster grant make writes it?"}
-
-// readGrant reads a grant, of which others must not know.
-func readGrant(file string) (*grant.Grant, error) {
-	text, err := grantFileLimit.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("others can read %s, and use its devices: chmod 600 %s", file, file)
-	}
-	g, err := grant.Decode(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	return g, nil
 }
 
 // makeFlags are those of muster grant make.
@@ -152,11 +136,10 @@ func (f *makeFlags) grant() (*grant.Grant, error) {
 		return nil, usageErrorf("give at least one --device")
 	}
 	if f.authority != "" {
-		text, err := grantFileLimit.ReadFile(f.authority)
-		if err != nil {
+		var err error
+		if g.Authority, err = client.ReadAuthority(f.authority); err != nil {
 			return nil, err
 		}
-		g.Authority = string(text)
 	}
 	return g, nil
 }
@@ -186,7 +169,7 @@ go on elsewhere, or wait. A grant that is known already is only given its limit.
 		Example: "  muster grant admit job.grant\n  muster grant admit job.grant --expires 24h",
 		Args:    oneArgument("the file that muster grant make wrote"),
 		RunE: func(c *cobra.Command, args []string) error {
-			g, err := readGrant(args[0])
+			g, err := client.ReadGrant(args[0])
 			if err != nil {
 				return err
 			}
@@ -301,10 +284,10 @@ func (f *grantFlags) print(c *cobra.Command, answer *status.Grants, err error) e
 
 // runGranted runs the program on the devices of a grant.
 func (f *runFlags) runGranted(c *cobra.Command, path string, args, environment []string) error {
-	if f.node != "" || f.private || f.wait != 0 {
+	if f.elsewhere.Node != "" || f.private || f.wait != 0 {
 		return usageErrorf("--grant is instead of --node, --private and --wait: the grant says where the devices are")
 	}
-	g, err := readGrant(f.grant)
+	g, err := client.ReadGrant(f.grant)
 	if err != nil {
 		return err
 	}
@@ -316,5 +299,7 @@ func (f *runFlags) runGranted(c *cobra.Command, path string, args, environment [
 		name, value, _ := strings.Cut(variable, "=")
 		environment = passthrough.Set(environment, name, value)
 	}
-	return runServed(c, path, args, environment, "grant", func(s served) error { return client.Serve(s.ctx, s.listener, g, local, s.log) })
+	return runServed(c, path, args, environment, launch.Granted, func(ctx context.Context, listener *net.UnixListener) error {
+		return client.Serve(ctx, listener, g, local, slog.New(slog.DiscardHandler))
+	})
 }

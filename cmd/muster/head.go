@@ -17,7 +17,7 @@ import (
 
 	"muster/client"
 	"muster/head/daemon"
-	"muster/internal/wholefile"
+	"muster/internal/service"
 	"muster/model"
 	"muster/node/gateway"
 	"muster/policy"
@@ -88,8 +88,8 @@ is not on disk. Have a service manager start it again.`
 // headFlags are the flags of muster head.
 type headFlags struct {
 	config, listen, socket, state, policy, tlsDir, http, page string
-	priority, level, record, recordLimit                      string
-	jsonLog, textLog                                          bool
+	priority, record, recordLimit                             string
+	log                                                       service.Log
 }
 
 func newHead() *cobra.Command {
@@ -121,9 +121,7 @@ func newHead() *cobra.Command {
 	flags.StringVar(&f.page, "page", daemon.DefaultPage, "serve the page at this `HOST:PORT`, or none; beyond this machine it needs --tls-dir")
 	flags.StringVar(&f.record, "record", "", "write all that the policy is told and decides to this `file`, for muster sim replay")
 	flags.StringVar(&f.recordLimit, "record-limit", "1GiB", "stop recording at this `size`")
-	flags.StringVar(&f.level, "log-level", "info", "what to log: debug, info, warn or error")
-	flags.BoolVar(&f.jsonLog, "json-log", false, "log JSON even on a terminal")
-	flags.BoolVar(&f.textLog, "text-log", false, "log text even where there is no terminal")
+	daemonLogFlags(c, &f.log)
 	completeFlag(c, "policy", completeOne(policies))
 	c.AddCommand(newHeadSnapshot())
 	return c
@@ -204,8 +202,8 @@ func (f *headFlags) load(c *cobra.Command) (daemon.Config, error) {
 	if cfg.TLSDir == "" {
 		return cfg, nil
 	}
-	text, err := wholefile.Limit{Bytes: 1 << 20, Remedy: "is it a certificate in PEM form?"}.ReadFile(filepath.Join(cfg.TLSDir, client.FileCA))
-	cfg.Core.Authority = string(text)
+	var err error
+	cfg.Core.Authority, err = client.ReadAuthority(filepath.Join(cfg.TLSDir, client.FileCA))
 	return cfg, err
 }
 
@@ -226,7 +224,7 @@ func defaultHeadState() string {
 
 // serve runs the daemon until a signal.
 func (f *headFlags) serve(c *cobra.Command, cfg daemon.Config) error {
-	log, err := logger(c.ErrOrStderr(), f.level, f.textLog, f.jsonLog)
+	log, err := f.log.Logger(c.ErrOrStderr())
 	if err != nil {
 		return err
 	}
@@ -240,17 +238,16 @@ func (f *headFlags) serve(c *cobra.Command, cfg daemon.Config) error {
 	raiseFileLimit(log)
 	ctx, stop := context.WithCancel(c.Context())
 	defer stop()
-	kill, handover, reload := make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
-	listenToSignals(stop, kill, handover, reload, terminalGone(c.ErrOrStderr()))
+	told := service.Listen(stop, c.ErrOrStderr())
 	go func() { // a head waits for no other process: any of these signals ends it
 		select {
-		case <-kill:
-		case <-handover:
+		case <-told.Kill:
+		case <-told.Handover:
 		}
 		stop()
 	}()
 	return daemon.Run(ctx, cfg, daemon.Options{
-		TLS: certificate, Policy: headPolicy(cfg), ReadScript: scriptLimit.ReadFile, Spec: headSpec(cfg), Version: readVersion().String(), Now: time.Now, Log: log, Reload: reload,
+		TLS: certificate, Policy: headPolicy(cfg), ReadScript: scriptLimit.ReadFile, Spec: headSpec(cfg), Version: readVersion().String(), Now: time.Now, Log: log, Reload: told.Reload,
 		Simulate: headSimulator,
 		Load:     func() (daemon.Config, error) { return f.load(c) },
 	})

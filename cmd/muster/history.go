@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -127,12 +125,12 @@ func (f *historyFlags) period(now time.Time) (headclient.Period, error) {
 	}
 	var err error
 	if f.since != "" {
-		if p.Since, err = pastMoment(f.since, now); err != nil {
+		if p.Since, err = slurmopt.ParsePast(f.since, now); err != nil {
 			return p, usageErrorf("--starttime: %v", err)
 		}
 	}
 	if f.until != "" {
-		if p.Until, err = pastMoment(f.until, now); err != nil {
+		if p.Until, err = slurmopt.ParsePast(f.until, now); err != nil {
 			return p, usageErrorf("--endtime: %v", err)
 		}
 		if !p.Until.After(p.Since) {
@@ -140,30 +138,6 @@ func (f *historyFlags) period(now time.Time) (headclient.Period, error) {
 		}
 	}
 	return p, nil
-}
-
-// pastMoment reads a time of a history: one without a date is today's, one without a
-// year is this year's, and now-7days is a week ago.
-func pastMoment(s string, now time.Time) (time.Time, error) {
-	if back, ok := strings.CutPrefix(strings.ToLower(s), "now-"); ok {
-		m, err := slurmopt.ParseMoment("now+" + back)
-		if err != nil {
-			return now, fmt.Errorf("%q is no time: write now-7days, 16:30, 2026-11-30 or 2026-11-30T16:30", s)
-		}
-		return now.Add(-m.After), nil
-	}
-	m, err := slurmopt.ParseMoment(s)
-	if err != nil {
-		return now, err
-	}
-	year, month, day := now.Date()
-	switch {
-	case m.Month > 0 && m.Year == 0:
-		m.Year = year
-	case m.Month == 0 && m.HasClock && !m.Today:
-		m.Year, m.Month, m.Day = year, int(month), day
-	}
-	return m.Time(now), nil
 }
 
 func (f *historyFlags) list(c *cobra.Command, h *headclient.Head, p headclient.Period) ([]api.Job, error) {
@@ -179,7 +153,7 @@ func (f *historyFlags) list(c *cobra.Command, h *headclient.Head, p headclient.P
 	if err != nil {
 		return nil, err
 	}
-	ids, err := jobIDs(f.jobs)
+	ids, err := headclient.JobIDs(f.jobs)
 	if err != nil {
 		return nil, err
 	}
@@ -190,8 +164,6 @@ func (f *historyFlags) list(c *cobra.Command, h *headclient.Head, p headclient.P
 	if jobs == nil {
 		jobs = []api.Job{}
 	}
-	isNamed := setOf(ids)
-	return slices.DeleteFunc(jobs, func(j api.Job) bool {
-		return !wanted(users, j.User) || states != nil && !slices.Contains(states, j.State) || len(ids) > 0 && !named(isNamed, &j)
-	}), nil
+	chosen := jobtable.Selection{Users: users, States: states, IDs: ids}
+	return chosen.Of(jobs), nil
 }

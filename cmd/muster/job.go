@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/head/api"
+	headclient "muster/head/client"
 	"muster/report/jobtable"
 )
 
@@ -30,7 +31,7 @@ the job is Slurm's (muster slurm job).` + askHelp,
 		Args:              oneJob,
 		ValidArgsFunction: completeJobs(&f.askFlags),
 		RunE: func(c *cobra.Command, args []string) error {
-			ids, err := jobIDs(args)
+			ids, err := headclient.JobIDs(args)
 			if err != nil {
 				return err
 			}

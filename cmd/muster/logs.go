@@ -53,7 +53,7 @@ func (f *logsFlags) run(c *cobra.Command, args []string) error {
 	if f.part < 0 || f.offset < 0 {
 		return usageErrorf("--part and --offset are not below 0")
 	}
-	id, err := jobID(args[0])
+	id, err := headclient.JobID(args[0])
 	if err != nil {
 		return err
 	}
@@ -66,17 +66,6 @@ func (f *logsFlags) run(c *cobra.Command, args []string) error {
 
 func (f *logsFlags) output() headclient.Output {
 	return headclient.Output{Error: f.errors, Part: f.part, Offset: f.offset, Follow: f.follow}
-}
-
-func jobID(arg string) (string, error) {
-	ids, err := jobIDs([]string{arg})
-	if err == nil && len(ids) != 1 {
-		err = usageErrorf("%q is more than one job: name one", arg)
-	}
-	if err != nil {
-		return "", err
-	}
-	return ids[0], nil
 }
 
 func newAttach() *cobra.Command {
@@ -102,7 +91,7 @@ cancelled, be sent the interrupt, or be left alone.` + askHelp,
 var errLeft = errors.New("left")
 
 func (f *logsFlags) attach(c *cobra.Command, args []string) error {
-	id, err := jobID(args[0])
+	id, err := headclient.JobID(args[0])
 	if err != nil {
 		return err
 	}

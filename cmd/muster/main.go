@@ -10,10 +10,12 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	headclient "muster/head/client"
 )
 
 func main() {
-	os.Exit(run(asRemoteShell(os.Args), os.Stdin, os.Stdout, os.Stderr, os.Getenv))
+	os.Exit(run(headclient.AsRemoteShell(os.Args), os.Stdin, os.Stdout, os.Stderr, os.Getenv))
 }
 
 // The exit statuses that scripts may rely on.

@@ -2,27 +2,21 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"muster/device"
-	"muster/internal/machine"
-	"muster/ivm/proto"
+	"muster/internal/service"
 	"muster/model"
 	"muster/node"
+	"muster/node/assembly"
 	"muster/node/nodefile"
 	"muster/node/vgpu"
-	"muster/report/screen"
-	"muster/wire/control"
-	"muster/wire/status"
 )
 
 const nodeHelp = `Serve this machine's GPUs to programs: run it in the foreground or as a service.
@@ -128,20 +122,20 @@ earlier recording of that name is replaced; no other file is.`
 
 // nodeFlags are the flags of muster node.
 type nodeFlags struct {
-	config                               string
-	name, socket, devices, policy        string
-	swap, swapDir, http, listen, tlsDir  string
-	record, recordLimit, head, spool     string
-	allow, migrate, recover, grants      string
-	vgpus, visible, warm                 int
-	maxIdle, grace, workerTimeout        time.Duration
-	orphanGrace                          time.Duration
-	state, quantum, mps, mapping, spare  string
-	handover                             bool
-	deferCopies, jsonLog, textLog, child bool
-	plain, ivm, ivmRoot                  bool
-	peers, offload                       string
-	level                                string
+	config                              string
+	name, socket, devices, policy       string
+	swap, swapDir, http, listen, tlsDir string
+	record, recordLimit, head, spool    string
+	allow, migrate, recover, grants     string
+	vgpus, visible, warm                int
+	maxIdle, grace, workerTimeout       time.Duration
+	orphanGrace                         time.Duration
+	state, quantum, mps, mapping, spare string
+	handover                            bool
+	deferCopies, child                  bool
+	plain, ivm, ivmRoot                 bool
+	peers, offload                      string
+	log                                 service.Log
 }
 
 func newNode() *cobra.Command {
@@ -203,13 +197,19 @@ func newNode() *cobra.Command {
 	flags.StringVar(&f.spool, "spool", "", "`folder` for what the next agent must know (default: /var/spool/muster, or the user's)")
 	flags.StringVar(&f.record, "record", "", "write all that the dispatcher is told and decides to this `file`")
 	flags.StringVar(&f.recordLimit, "record-limit", "1GiB", "stop recording at this `size`")
-	flags.StringVar(&f.level, "log-level", "info", "what to log: debug, info, warn or error")
-	flags.BoolVar(&f.jsonLog, "json-log", false, "log JSON even on a terminal")
-	flags.BoolVar(&f.textLog, "text-log", false, "log text even where there is no terminal")
+	daemonLogFlags(c, &f.log)
 	flags.BoolVar(&f.child, "child", false, "say ready on standard output, and end when standard input does")
 	_ = flags.MarkHidden("child")
 	c.AddCommand(newNodeReplay(), newNodeStop())
 	return c
+}
+
+// daemonLogFlags are the flags of a daemon that say how it logs.
+func daemonLogFlags(c *cobra.Command, l *service.Log) {
+	flags := c.Flags()
+	flags.StringVar(&l.Level, "log-level", "info", "what to log: debug, info, warn or error")
+	flags.BoolVar(&l.JSON, "json-log", false, "log JSON even on a terminal")
+	flags.BoolVar(&l.Text, "text-log", false, "log text even where there is no terminal")
 }
 
 // load makes the configuration of file, flags and machine.
@@ -228,23 +228,7 @@ func (f *nodeFlags) load(c *cobra.Command) (node.Config, string, error) {
 	if err := f.override(c, &cfg); err != nil {
 		return cfg, "", err
 	}
-	if cfg.Name == "" {
-		name, err := os.Hostname()
-		if err != nil {
-			return cfg, "", fmt.Errorf("asking for the host's name (give --name): %w", err)
-		}
-		cfg.Name = name
-	}
-	if cfg.Swap.Size == 0 {
-		memory, err := machine.Memory()
-		if err != nil {
-			return cfg, "", err
-		}
-		cfg.Swap.Size = memory / 2
-	}
-	var note string
-	var err error
-	cfg.Devices, note, err = completeDevices(cfg.Devices, cfg.Head.Address != "" || len(cfg.Offload.Peers) > 0 || cfg.Offload.Head)
+	note, err := assembly.Complete(&cfg)
 	return cfg, note, err
 }
 
@@ -298,7 +282,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 			cfg.Record.Limit = uint64(size)
 			return err
 		}},
-		{"tls-dir", func() error { cfg.Remote = remoteIn(f.tlsDir, cfg.Remote); return nil }},
+		{"tls-dir", func() error { cfg.Remote = assembly.RemoteIn(f.tlsDir, cfg.Remote); return nil }},
 	} {
 		if given(t.flag) {
 			if err := t.set(); err != nil {
@@ -310,7 +294,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 }
 
 // serve runs the daemon until a signal.
-func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) (err error) {
+func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) error {
 	log, err := f.logger(c.ErrOrStderr())
 	if err != nil {
 		return err
@@ -327,116 +311,27 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) (err e
 	}
 	ctx, stop := context.WithCancel(c.Context())
 	defer stop()
-	kill, handover, reload := make(chan struct{}), make(chan struct{}), make(chan struct{}, 1)
-	listenToSignals(stop, kill, handover, reload, terminalGone(c.ErrOrStderr()))
-	opts := node.Options{
-		Open:          func(d control.DeviceConfig) (device.Device, error) { return openDevice(d, nil) },
-		WorkerCommand: []string{self, "worker"},
-		Log:           log, Now: time.Now, Kill: kill, Handover: handover, Version: readVersion().String(), Reload: reload,
+	told := service.Listen(stop, c.ErrOrStderr())
+	opts := assembly.Options{
+		Log: log, WorkerCommand: []string{self, "worker"}, Version: readVersion().String(),
+		Kill: told.Kill, Handover: told.Handover, Reload: told.Reload,
 		Load: func() (node.Config, error) {
 			again, _, err := f.load(c)
 			return again, err
 		},
 	}
-	elements, err := newElements(cfg, log)
-	if err != nil {
-		return err
-	}
-	opts.Services = map[string]node.Service{proto.Request: elements.service()}
-	known := newPeerBook(cfg.Offload.Peers)
-	if cfg.Remote.Listen != "" {
-		// It lives as long as the daemon, which ends its clients as it ends others.
-		g, err := openGateway(cfg, elements, known, log)
-		if err != nil {
-			return fmt.Errorf("programs on other machines cannot be served: %w", err)
-		}
-		opts.Gateway, opts.Checks = os.Getpid(), []node.Check{{Part: "gateway", Trouble: g.Trouble}}
-		opts.Parcels = func() (p status.Parcels) {
-			p.Given, p.Fetched = g.Parcels()
-			return p
-		}
-		defer serveGateway(g)()
-	}
-	if opts.DialPeer, opts.Authority, err = peerDialler(cfg); err != nil {
-		return fmt.Errorf("the node's peers cannot be asked: %w", err)
-	}
-	ready := make(chan struct{})
-	opts.Ready = func() { close(ready) }
-	if cfg.Head.Address != "" {
-		opts.Agent = true
-		var peers func([]string)
-		if cfg.Offload.Head {
-			latest, daemon := latestPeers()
-			opts.Peers, peers = latest, func(gateways []string) {
-				known.tell(gateways)
-				daemon(gateways)
-			}
-		}
-		end, wrong := serveAgent(cfg, peers, log, ready, stop)
-		if wrong != nil {
-			return wrong
-		}
-		defer func() { err = errors.Join(err, end()) }()
-	}
 	if f.child {
-		opts.Ready = func() { close(ready); fmt.Fprintln(c.OutOrStdout(), "ready") }
+		opts.Ready = func() { fmt.Fprintln(c.OutOrStdout(), "ready") }
 		go func() {
 			_, _ = io.Copy(io.Discard, c.InOrStdin())
 			syscall.Kill(os.Getpid(), syscall.SIGINT)
 		}()
 	}
-	return node.Run(ctx, cfg, opts)
-}
-
-// listenToSignals ends the daemon gracefully at the first SIGTERM, and at once
-// at any other signal. From when it returns no signal ends the program unheard, which
-// would leave the socket behind. SIGHUP has the configuration read again, several in a
-// row once; if it says that the terminal is gone, it ends the daemon.
-func listenToSignals(stop func(), kill, handover, reload chan<- struct{}, hungUp func() bool) {
-	leave := make(chan os.Signal, 1)
-	signal.Notify(leave, syscall.SIGUSR2)
-	go func() {
-		<-leave
-		close(handover)
-	}()
-	signals, hangups := make(chan os.Signal, 2), make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	go func() {
-		for s := range hangups {
-			if hungUp() {
-				signals <- s
-				return
-			}
-			select {
-			case reload <- struct{}{}:
-			default:
-			}
-		}
-	}()
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	go func() {
-		if <-signals == syscall.SIGTERM {
-			stop()
-			<-signals
-		}
-		close(kill)
-	}()
-}
-
-// terminalGone says whether the terminal that the daemon writes to was closed; never if
-// it does not write to one.
-func terminalGone(w io.Writer) func() bool {
-	f, ok := w.(*os.File)
-	answers := func() bool {
-		_, _, err := screen.Size(f)
-		return err == nil
-	}
-	had := ok && answers()
-	return func() bool { return had && !answers() }
+	return assembly.Run(ctx, cfg, opts)
 }
 
 func (f *nodeFlags) logger(w io.Writer) (*slog.Logger, error) {
-	log, err := logger(w, f.level, f.textLog, f.jsonLog)
+	log, err := f.log.Logger(w)
 	if err != nil {
 		return nil, err
 	}
@@ -448,24 +343,4 @@ func (f *nodeFlags) logger(w io.Writer) (*slog.Logger, error) {
 	}
 	os.Setenv(workerLevelVariable, level.String())
 	return log, nil
-}
-
-// logger makes a daemon's log: text on a terminal, JSON elsewhere, unless it is said.
-func logger(w io.Writer, levelName string, text, asJSON bool) (*slog.Logger, error) {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(levelName)); err != nil {
-		return nil, usageErrorf("--log-level %s: use debug, info, warn or error", levelName)
-	}
-	// JSON would have durations as numbers without a unit.
-	readable := func(_ []string, a slog.Attr) slog.Attr {
-		if a.Value.Kind() == slog.KindDuration {
-			return slog.String(a.Key, a.Value.Duration().String())
-		}
-		return a
-	}
-	options := &slog.HandlerOptions{Level: level, ReplaceAttr: readable}
-	if text || screen.IsTerminal(w) && !asJSON {
-		return slog.New(slog.NewTextHandler(w, options)), nil
-	}
-	return slog.New(slog.NewJSONHandler(w, options)), nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"muster/device"
 	"muster/node"
+	"muster/node/devices"
 	"muster/node/nodefile"
 	"muster/wire/control"
 )
@@ -28,7 +29,7 @@ func TestNodePageShowsRealOutput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Devices, _, err = completeDevices(named, false); err != nil {
+	if cfg.Devices, _, err = devices.Complete(named, false); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("MUSTER_SOCKET", cfg.Socket.Address)
@@ -36,7 +37,7 @@ func TestNodePageShowsRealOutput(t *testing.T) {
 	ready, done := make(chan struct{}), make(chan error, 1)
 	go func() {
 		done <- node.Run(ctx, cfg, node.Options{
-			Open:          func(c control.DeviceConfig) (device.Device, error) { return openDevice(c, nil) },
+			Open:          func(c control.DeviceConfig) (device.Device, error) { return devices.Open(c, nil) },
 			WorkerCommand: []string{"/bin/false"},
 			Log:           slog.New(slog.NewTextHandler(io.Discard, nil)), Now: time.Now,
 			Ready: func() { close(ready) },

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/head/api"
+	headclient "muster/head/client"
 	"muster/model/clusterfile"
 	"muster/report/nodetable"
 	"muster/report/screen"
@@ -74,7 +75,7 @@ func printHostnames(c *cobra.Command, args []string) error {
 		}
 		args = []string{list}
 	}
-	names, err := nodeNames(args)
+	names, err := headclient.NodeNames(args)
 	if err != nil {
 		return err
 	}
@@ -84,7 +85,7 @@ func printHostnames(c *cobra.Command, args []string) error {
 
 // nodes asks for all nodes, or for those that are named.
 func (f *askFlags) nodes(c *cobra.Command, args []string) ([]api.Node, error) {
-	names, err := nodeNames(args)
+	names, err := headclient.NodeNames(args)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +149,7 @@ is for suspended jobs, muster device resume for a device of this machine's node.
 }
 
 func (f *askFlags) changeNodes(c *cobra.Command, args []string, action string, document any) error {
-	names, err := nodeNames(args)
+	names, err := headclient.NodeNames(args)
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"text/tabwriter"
 
@@ -13,8 +10,7 @@ import (
 	"muster/model"
 	"muster/policy/catalog"
 	"muster/policy/script"
-	"muster/policy/scriptfile"
-	"muster/sim"
+	"muster/sim/question"
 )
 
 const policyHelp = `Look at policies, and write your own.
@@ -119,12 +115,6 @@ func unknownPolicy(name string) error {
 	return usageErrorf("there is no policy %q: muster policy list lists them", name)
 }
 
-// The defaults of what check and try run a script on.
-const (
-	tryCluster  = "small"
-	tryWorkload = "small"
-)
-
 func newPolicyCheck() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check FILE.star[:key=value...]",
@@ -135,17 +125,9 @@ line and column.`,
 		Example: "  muster policy check mine.star\n  muster policy check mine.star:most=5",
 		Args:    oneArgument("the file of a script"),
 		RunE: func(c *cobra.Command, args []string) error {
-			var r scriptRuns
-			if err := mustBeScript(args[0]); err != nil {
-				return err
-			}
-			l, err := scriptfile.Load(args[0], r.read)
+			l, err := question.CheckScript(c.Context(), args[0], readPolicyFile)
 			if err != nil {
 				return err
-			}
-			f := simFlags{cluster: tryCluster, workload: tryWorkload, bundled: true, policies: args[0], seeds: "1", traffic: trafficEstimate, workers: 1}
-			if err := f.runQuietly(c); err != nil {
-				return whyStuck(args[0], l.Source, err)
 			}
 			out := c.OutOrStdout()
 			fmt.Fprintf(out, "%s is a policy.\n", args[0])
@@ -161,56 +143,8 @@ line and column.`,
 	}
 }
 
-// whyStuck says what to do about a script that does not start all jobs of the small log.
-func whyStuck(spec string, source []byte, err error) error {
-	var stuck *sim.StuckError
-	if !errors.As(err, &stuck) {
-		return err
-	}
-	advice := "decide must call plan.start for every job in the end; for one that is to wait until some time, call plan.wake with it"
-	if bytes.Contains(source, []byte("def init(")) {
-		advice = "put jobs that arrive into a queue (mccsSetCallBack with NewJobArrival, mccsAddJob), and take, place and start them in main or a callback"
-	}
-	return fmt.Errorf("%s left %d jobs of the small log waiting for ever on an idle cluster; of the first: %s\n%s", spec, stuck.Jobs, stuck.First, advice)
-}
-
-func mustBeScript(spec string) error {
-	if scriptfile.Is(spec) {
-		return nil
-	}
-	return usageErrorf("%s is no script: the name of its file must end in .star", spec)
-}
-
-// runQuietly simulates, and fails if a script does.
-func (f *simFlags) runQuietly(c *cobra.Command) error {
-	sweep, err := f.sweep()
-	if err != nil {
-		return err
-	}
-	source, err := f.source(c.InOrStdin())
-	if err != nil {
-		return err
-	}
-	sweep.Workload = func(seed uint64) ([]model.Job, error) {
-		w, _, err := source(seed)
-		if err != nil {
-			return nil, err
-		}
-		return w.Jobs, nil
-	}
-	if _, err := sweep.Run(c.Context()); err != nil {
-		return err
-	}
-	for _, p := range f.scripts.made {
-		if t := p.Trouble(); t.Last != nil {
-			return t.Last
-		}
-	}
-	return nil
-}
-
 func newPolicyTry() *cobra.Command {
-	f := simFlags{seeds: "1", traffic: trafficEstimate, workers: runtime.NumCPU()}
+	f := newSimFlags()
 	var beside string
 	c := &cobra.Command{
 		Use:   "try FILE.star[:key=value...] [--cluster FILE|NAME] [--workload FILE|NAME] [--beside NAME[,...]] [--html FILE] [--json]",
@@ -221,18 +155,18 @@ does, and say whether the script failed, and where. What it prints is shown.`,
   muster policy try mine.star:most=5 --cluster mine.yaml --workload sacct.txt.gz --beside easy,conservative --html page.html`,
 		Args: oneArgument("the file of a script"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := mustBeScript(args[0]); err != nil {
+			if err := question.MustBeScript(args[0]); err != nil {
 				return err
 			}
-			f.policies = strings.TrimSuffix(args[0]+","+beside, ",")
-			f.bundled = !c.Flags().Changed("workload")
+			f.ask.Policies = strings.TrimSuffix(args[0]+","+beside, ",")
+			f.ask.Bundled = !c.Flags().Changed("workload")
 			err := f.run(c)
-			f.scripts.tellPrinted(c.ErrOrStderr())
+			f.ask.Scripts.TellPrinted(c.ErrOrStderr())
 			return err
 		},
 	}
-	c.Flags().StringVar(&f.cluster, "cluster", tryCluster, "the cluster: a `file`, or a name that muster cluster list lists")
-	c.Flags().StringVar(&f.workload, "workload", tryWorkload, "the jobs: a `log`, the name of a bundled one, or a generator with its parameters")
+	c.Flags().StringVar(&f.ask.Cluster, "cluster", question.TryCluster, "the cluster: a `file`, or a name that muster cluster list lists")
+	c.Flags().StringVar(&f.ask.Workload, "workload", question.TryWorkload, "the jobs: a `log`, the name of a bundled one, or a generator with its parameters")
 	c.Flags().StringVar(&beside, "beside", "easy", "the `policies` to compare it with, with commas between")
 	c.Flags().StringVar(&f.html, "html", "", "write a page with pictures to this `file`")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON document")

@@ -114,7 +114,7 @@ func (f *ptxRunFlags) run(c *cobra.Command, path string) error {
 	}
 	args, err := onekernel.ParseArguments(f.args)
 	if err != nil {
-		return misused(err)
+		return err
 	}
 	for _, a := range args {
 		if err := checkFolder(a.File()); err != nil {
@@ -131,7 +131,7 @@ func (f *ptxRunFlags) run(c *cobra.Command, path string) error {
 	}
 	name, err := onekernel.Find(path, modules, f.kernel)
 	if err != nil {
-		return misused(err)
+		return err
 	}
 	k, err := onekernel.Load(modules, name)
 	if err != nil {
@@ -140,7 +140,7 @@ func (f *ptxRunFlags) run(c *cobra.Command, path string) error {
 	defer k.Release() // the process ends anyway
 	k.Launch, k.Heap = launch, f.heap
 	if err := k.Prepare(args); err != nil {
-		return misused(err)
+		return err
 	}
 	return f.execute(c, k)
 }
@@ -218,7 +218,7 @@ func (f *ptxRunFlags) execute(c *cobra.Command, k *onekernel.Kernel) error {
 	k.Launch.Check = checker
 	x, err := k.Start()
 	if err != nil {
-		return misused(err)
+		return err
 	}
 	unsample := func() {}
 	if k.Launch.Profile != nil {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -157,11 +156,11 @@ func (f *queueFlags) list(c *cobra.Command, h *headclient.Head) ([]api.Job, erro
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := nodeNames(f.nodes)
+	nodes, err := headclient.NodeNames(f.nodes)
 	if err != nil {
 		return nil, err
 	}
-	ids, err := jobIDs(f.jobs)
+	ids, err := headclient.JobIDs(f.jobs)
 	if err != nil {
 		return nil, err
 	}
@@ -170,13 +169,8 @@ func (f *queueFlags) list(c *cobra.Command, h *headclient.Head) ([]api.Job, erro
 	if err != nil {
 		return nil, err
 	}
-	onNode, isNamed := setOf(nodes), setOf(ids)
-	jobs = slices.DeleteFunc(jobs, func(j api.Job) bool {
-		return !wanted(users, j.User) || !wanted(f.names, j.Name) || !wanted(f.accounts, j.Account) || !wanted(f.partitions, j.Partition) ||
-			states == nil && j.State.Over() || states != nil && !slices.Contains(states, j.State) ||
-			len(nodes) > 0 && !slices.ContainsFunc(j.Nodes, func(n string) bool { return onNode[n] }) ||
-			len(ids) > 0 && !named(isNamed, &j)
-	})
+	chosen := jobtable.Selection{Users: users, Names: f.names, Accounts: f.accounts, Partitions: f.partitions, Nodes: nodes, IDs: ids, States: states, Live: true}
+	jobs = chosen.Of(jobs)
 	slices.SortStableFunc(jobs, jobtable.Compare)
 	return jobs, nil
 }
@@ -187,13 +181,6 @@ func only(list []string) string {
 		return list[0]
 	}
 	return ""
-}
-
-func wanted(list []string, value string) bool { return len(list) == 0 || slices.Contains(list, value) }
-
-// named says whether a job is among those, by itself or with its array.
-func named(ids nameSet, j *api.Job) bool {
-	return ids[jobtable.Name(j)] || ids[strconv.FormatUint(j.ID, 10)] || j.ArrayTask != nil && ids[strconv.FormatUint(j.ArrayJob, 10)]
 }
 
 // columns are what is shown of each job.

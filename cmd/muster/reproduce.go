@@ -124,7 +124,7 @@ func (f *reproduceFlags) ofExperiment(c *cobra.Command, e *exp.Experiment) (map[
 		}
 		values[name] = c.Flags().Lookup(name).Value.String()
 		if err := e.CheckFlag(all.Experiments, name, values[name]); err != nil {
-			return nil, misused(err)
+			return nil, err
 		}
 	}
 	return values, nil
@@ -163,7 +163,7 @@ func listExperiments(c *cobra.Command, asJSON bool) error {
 func helpExperiment(c *cobra.Command, name string) error {
 	e, err := exp.Find(all.Experiments, name)
 	if err != nil {
-		return misused(err)
+		return err
 	}
 	e.WriteHelp(c.OutOrStdout())
 	return nil
@@ -176,7 +176,7 @@ func (f *reproduceFlags) run(c *cobra.Command, name string) error {
 	e, err := exp.Find(all.Experiments, name)
 	switch {
 	case err != nil:
-		return misused(err)
+		return err
 	case f.runs < 0 || f.runs > maxSeeds || c.Flags().Changed("runs") && f.runs == 0:
 		return usageErrorf("--runs %d: give a number from 1 to %d", f.runs, maxSeeds)
 	case f.days < 0:
@@ -185,7 +185,7 @@ func (f *reproduceFlags) run(c *cobra.Command, name string) error {
 		return usageErrorf("--workers %d: give 1 or more", f.workers)
 	}
 	if err := e.CheckFigures(f.figures); err != nil {
-		return misused(err)
+		return err
 	}
 	own, err := f.ofExperiment(c, e)
 	if err != nil {
@@ -198,7 +198,7 @@ func (f *reproduceFlags) run(c *cobra.Command, name string) error {
 		return e.Run(ctx, exp.Options{Seed: f.seed, Runs: f.runs, Days: f.days, Workers: f.workers, Figures: f.figures, Flags: own, Progress: progress})
 	})
 	if err != nil {
-		return misused(err)
+		return err
 	}
 	if err := f.show(c, e, result); err != nil {
 		return err

@@ -3,13 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"muster/exp"
 	"muster/exp/all"
+	"muster/internal/misuse"
 	"muster/report"
 )
 
@@ -51,8 +51,7 @@ func TestPartialResultIsShown(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%v: %v", c.args, err)
 		}
-		var usage *usageError
-		if errors.As(err, &usage) {
+		if misuse.Is(err) {
 			t.Errorf("%v: an interrupt is no wrong usage", c.args)
 		}
 		for _, want := range c.stdout {

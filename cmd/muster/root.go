@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"muster/internal/misuse"
 	"muster/model"
 )
 
@@ -172,14 +173,8 @@ func noArguments(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// usageError is wrong usage: the exit status is 2, and the help is pointed to.
-type usageError struct{ message string }
-
-func (e *usageError) Error() string { return e.message }
-
-func usageErrorf(format string, args ...any) error {
-	return &usageError{fmt.Sprintf(format, args...)}
-}
+// usageErrorf is wrong usage: the exit status is 2, and the help is pointed to.
+func usageErrorf(format string, args ...any) error { return misuse.Errorf(format, args...) }
 
 // fail prints what went wrong and returns the exit status.
 func fail(stderr io.Writer, c *cobra.Command, err error, wrongUsage bool) int {
@@ -188,8 +183,7 @@ func fail(stderr io.Writer, c *cobra.Command, err error, wrongUsage bool) int {
 	if errors.As(err, &stopped) {
 		return exitInterrupted
 	}
-	var usage *usageError
-	if !wrongUsage && !errors.As(err, &usage) {
+	if !wrongUsage && !misuse.Is(err) {
 		return exitFailed
 	}
 	fmt.Fprintf(stderr, "%s --help says how it is used\n", c.CommandPath())
@@ -277,7 +271,7 @@ func flagError(c *cobra.Command, err error) error {
 	if errors.As(err, &wrong) {
 		return usageErrorf("--%s %q: %s", wrong.GetFlag().Name, wrong.GetValue(), expected(wrong.GetFlag(), wrong.Unwrap()))
 	}
-	return &usageError{err.Error()}
+	return usageErrorf("%v", err)
 }
 
 // expected says what a flag takes; cause is what was wrong.

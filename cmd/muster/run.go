@@ -1,27 +1,24 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	headclient "muster/head/client"
 	"muster/internal/passthrough"
-	"muster/model"
 	"muster/node"
+	"muster/node/launch"
+	"muster/node/nodefile"
 	"muster/report/nodetable"
 )
 
@@ -81,20 +78,14 @@ docs/node.md has the rest.`
 
 // runFlags are the flags of muster run.
 type runFlags struct {
-	socket, memory string
-	node, tlsDir   string
-	grant          string
-	mpi, private   bool
-	class          string
-	weight         int
-	share          string
-	mapping        string
-	gpus, explain  int
-	trips, plain   bool
-	wait           time.Duration
-	nodes          string
-	check          string
-	errorStatus    int
+	socket, grant string
+	elsewhere     launch.Elsewhere
+	wishes        launch.Wishes
+	private       bool
+	trips         bool
+	wait          time.Duration
+	check         string
+	errorStatus   int
 }
 
 func newRun() *cobra.Command {
@@ -128,21 +119,21 @@ func (f *runFlags) add(c *cobra.Command) {
 	flags := c.Flags()
 	flags.SetInterspersed(false) // the program's flags are its own
 	flags.StringVar(&f.socket, "socket", "", "the node's socket (default: "+node.DefaultSocket+", or $MUSTER_SOCKET)")
-	flags.StringVar(&f.node, "node", "", "use the node at this `HOST:PORT` of another machine (default port: "+gatewayPort+")")
-	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the certificates for --node")
-	flags.BoolVar(&f.plain, "plain", false, "use --node without TLS, over a trusted network, where the node allows it too (plain: true)")
+	flags.StringVar(&f.elsewhere.Node, "node", "", "use the node at this `HOST:PORT` of another machine (default port: "+nodefile.GatewayPort+")")
+	flags.StringVar(&f.elsewhere.TLSDir, "tls-dir", "", "`folder` with the certificates for --node")
+	flags.BoolVar(&f.elsewhere.Plain, "plain", false, "use --node without TLS, over a trusted network, where the node allows it too (plain: true)")
 	flags.BoolVar(&f.trips, "round-trips", false, "say at the end how often the program waited for the node of --node, and for what")
 	flags.StringVar(&f.grant, "grant", "", "use the devices of the grant in this `file`")
-	flags.StringVar(&f.memory, "memory", "", "how much device memory the program sees (default: as much as the largest device has)")
-	flags.StringVar(&f.class, "class", "", "latency: kernels of others make way for the program's; batch: its make way for theirs (default: as the node says, mostly batch; or $MUSTER_CLASS)")
-	flags.IntVar(&f.weight, "weight", 0, "the program's weight where programs take turns, up to its user's (default: its user's; or $MUSTER_WEIGHT)")
-	flags.StringVar(&f.share, "share", "", "the most of a GPU's multiprocessors that the program may use, as 25%, on a node that has MPS (or $MUSTER_SHARE, as 25)")
-	flags.StringVar(&f.mapping, "mapping", "", "the `mapper` that decides for each launch which of the node's devices runs it, as ag or probe (docs/mapping.md); off: none does (default: as the node says; or $MUSTER_MAPPING)")
+	flags.StringVar(&f.wishes.Memory, "memory", "", "how much device memory the program sees (default: as much as the largest device has)")
+	flags.StringVar(&f.wishes.Class, "class", "", "latency: kernels of others make way for the program's; batch: its make way for theirs (default: as the node says, mostly batch; or $MUSTER_CLASS)")
+	flags.IntVar(&f.wishes.Weight, "weight", 0, "the program's weight where programs take turns, up to its user's (default: its user's; or $MUSTER_WEIGHT)")
+	flags.StringVar(&f.wishes.Share, "share", "", "the most of a GPU's multiprocessors that the program may use, as 25%, on a node that has MPS (or $MUSTER_SHARE, as 25)")
+	flags.StringVar(&f.wishes.Mapping, "mapping", "", "the `mapper` that decides for each launch which of the node's devices runs it, as ag or probe (docs/mapping.md); off: none does (default: as the node says; or $MUSTER_MAPPING)")
 	completeFlag(c, "mapping", completeOne(mappers))
-	flags.IntVar(&f.gpus, "gpus", 0, "how many devices the program sees, whether the node has more or fewer (default: as the node says; or $MUSTER_GPUS)")
-	flags.IntVar(&f.explain, "explain", 0, "say of the first `N` launches which device the mapper chose, and why (or $MUSTER_EXPLAIN)")
-	flags.StringVar(&f.nodes, "nodes", "", "`nodes` on which the program may have elements besides this machine's, as HOST[:PORT],... (default port: "+gatewayPort+"), or job: those of the job or Slurm allocation that this is in")
-	flags.BoolVar(&f.mpi, "mpi", false, "announce MPI's collective operations to the node")
+	flags.IntVar(&f.wishes.GPUs, "gpus", 0, "how many devices the program sees, whether the node has more or fewer (default: as the node says; or $MUSTER_GPUS)")
+	flags.IntVar(&f.wishes.Explain, "explain", 0, "say of the first `N` launches which device the mapper chose, and why (or $MUSTER_EXPLAIN)")
+	flags.StringVar(&f.wishes.Nodes, "nodes", "", "`nodes` on which the program may have elements besides this machine's, as HOST[:PORT],... (default port: "+nodefile.GatewayPort+"), or job: those of the job or Slurm allocation that this is in")
+	flags.BoolVar(&f.wishes.MPI, "mpi", false, "announce MPI's collective operations to the node")
 	flags.BoolVar(&f.private, "private", false, "start a node for this program alone, even if one is there")
 	flags.StringVar(&f.check, "check", "", "look for these `defects` of kernels, on a software GPU of the program's own: race, init and memory with commas between, or all (docs/debugging.md)")
 	flags.IntVar(&f.errorStatus, "error-exitcode", 0, "exit with this `status` if --check finds a defect; 0: as the program does")
@@ -153,14 +144,14 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 	if f.wait < 0 {
 		return usageErrorf("--wait %v: give a time above 0, as 30s or 1m", f.wait)
 	}
-	if c.Flags().Changed("weight") && f.weight == 0 { // without the flag 0 is the user's own
+	if c.Flags().Changed("weight") && f.wishes.Weight == 0 { // without the flag 0 is the user's own
 		return usageErrorf("--weight 0: give a number from 1 to 1000")
 	}
-	environment, err := f.environment()
+	environment, err := f.environment(context.Background())
 	if err != nil {
 		return err
 	}
-	path, err := findProgram(args[0])
+	path, err := launch.Find(args[0])
 	if err != nil {
 		fmt.Fprintf(c.ErrOrStderr(), "%s: %s\n", c.CommandPath(), plainly(err))
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
@@ -168,10 +159,10 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 		}
 		return exitStatus(126)
 	}
-	if f.nodes != "" && (f.node != "" || f.private) {
+	if f.wishes.Nodes != "" && (f.elsewhere.Node != "" || f.private) {
 		return usageErrorf("--nodes is for programs of this machine's node: leave out --node and --private")
 	}
-	if (f.plain || f.trips) && f.node == "" {
+	if (f.elsewhere.Plain || f.trips) && f.elsewhere.Node == "" {
 		return usageErrorf("--plain and --round-trips are for --node")
 	}
 	if f.check != "" {
@@ -180,13 +171,13 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 	if f.grant != "" {
 		return f.runGranted(c, path, args, environment)
 	}
-	if f.node != "" {
+	if f.elsewhere.Node != "" {
 		return f.runRemotely(c, path, args, environment)
 	}
 	if f.private {
 		return runPrivately(c, path, args, environment)
 	}
-	if f.nodes != "" && f.socket == "" {
+	if f.wishes.Nodes != "" && f.socket == "" {
 		if granted := os.Getenv("MUSTER_SOCKET"); granted != "" && !slices.Contains([]string{"", "0"}, os.Getenv("RCUDA_DEVICE_COUNT")) {
 			return execute(c, path, args, environment, granted) // a job's, which speaks for its grant
 		}
@@ -226,14 +217,14 @@ func (f *runFlags) findNode(c *cobra.Command, socket string) error {
 // tellSharing tells the user if the node has fewer devices than the program is to see and no peer
 // to borrow from: then several of the program's devices are the same one.
 func (f *runFlags) tellSharing(c *cobra.Command, socket string) {
-	if f.gpus <= 1 {
+	if f.wishes.GPUs <= 1 {
 		return
 	}
 	s, err := node.Ask(socket)
 	if err != nil {
 		return // the program will hear of it
 	}
-	if why := nodetable.Sharing(s, f.gpus); why != "" {
+	if why := nodetable.Sharing(s, f.wishes.GPUs); why != "" {
 		fmt.Fprintf(c.ErrOrStderr(), "muster: %s\n", why)
 	}
 }
@@ -254,118 +245,41 @@ func socketOf(flag string) string {
 // no other will do.
 func isNamed(flag string) bool { return flag != "" || os.Getenv("MUSTER_SOCKET") != "" }
 
-func findProgram(name string) (string, error) {
-	path, err := exec.LookPath(name)
-	if errors.Is(err, exec.ErrDot) {
-		err = nil // the user named it
-	}
-	return path, err
-}
-
-// minMemory is the least device memory that a program can be given: less is most
-// likely a size without its unit.
-const minMemory = 1 << 20
-
 // environment is the program's, but for the socket.
-func (f *runFlags) environment() ([]string, error) {
-	lib, err := libraryFolder()
+func (f *runFlags) environment(ctx context.Context) ([]string, error) {
+	libraries, err := launch.Libraries()
 	if err != nil {
 		return nil, err
 	}
-	environment := passthrough.Prepend(os.Environ(), "LD_LIBRARY_PATH", lib)
-	if f.memory != "" {
-		size, err := model.ParseSize(f.memory)
-		if err != nil {
-			return nil, usageErrorf("--memory: %v", err)
-		}
-		if size < minMemory {
-			return nil, usageErrorf("--memory %s is %s: give %s or more, with a unit, as 2GiB; leave it out for as much as the largest device has",
-				f.memory, model.BriefSize(uint64(size)), model.BriefSize(minMemory))
-		}
-		environment = passthrough.Set(environment, "MUSTER_MEMORY", strconv.FormatInt(size, 10))
-	}
-	if f.class != "" {
-		if f.class != string(node.ClassLatency) && f.class != string(node.ClassBatch) {
-			return nil, usageErrorf("--class %s: use latency or batch", f.class)
-		}
-		environment = passthrough.Set(environment, "MUSTER_CLASS", f.class)
-	}
-	if f.weight != 0 {
-		if f.weight < 1 || f.weight > 1000 {
-			return nil, usageErrorf("--weight %d: give a number from 1 to 1000", f.weight)
-		}
-		environment = passthrough.Set(environment, "MUSTER_WEIGHT", strconv.Itoa(f.weight))
-	}
-	if f.mapping != "" {
-		if err := node.CheckMapping(f.mapping); err != nil {
-			return nil, usageErrorf("--mapping: %v", err)
-		}
-		environment = passthrough.Set(environment, "MUSTER_MAPPING", f.mapping)
-	}
-	for _, n := range []struct {
-		flag, variable string
-		value, most    int
-	}{{"gpus", "MUSTER_GPUS", f.gpus, 16}, {"explain", "MUSTER_EXPLAIN", f.explain, 1000}} {
-		if n.value < 0 || n.value > n.most {
-			return nil, usageErrorf("--%s %d: give a number from 1 to %d", n.flag, n.value, n.most)
-		}
-		if n.value > 0 {
-			environment = passthrough.Set(environment, n.variable, strconv.Itoa(n.value))
-		}
-	}
-	if f.share != "" {
-		percent, err := node.ParseShare(f.share)
-		if err != nil {
-			return nil, usageErrorf("--share %v", err)
-		}
-		environment = passthrough.Set(environment, "MUSTER_SHARE", strconv.Itoa(percent))
-	}
-	if f.nodes != "" {
-		nodes, err := parseNodes(context.Background(), f.nodes, os.Getenv)
-		if err != nil {
+	wishes := f.wishes
+	if wishes.Nodes != "" {
+		if wishes.Nodes, err = headclient.ProgramNodes(ctx, wishes.Nodes, os.Getenv, new(askFlags).open); err != nil {
 			return nil, err
 		}
-		environment = passthrough.Set(environment, "MUSTER_IVM_NODES", nodes)
 	}
-	if f.mpi {
-		library := filepath.Join(lib, "libmuster-mpi.so")
-		if _, err := os.Stat(library); err != nil {
-			return nil, fmt.Errorf("--mpi needs a library that is not there: %w", err)
-		}
-		environment = passthrough.Prepend(environment, "LD_PRELOAD", library)
-	}
-	return environment, nil
-}
-
-// libraryFolder finds the folder of Muster's libcuda.so.1.
-func libraryFolder() (string, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return "", fmt.Errorf("finding this program: %w", err)
-	}
-	if real, err := filepath.EvalSymlinks(self); err == nil {
-		self = real
-	}
-	here := filepath.Dir(self)
-	places := []string{os.Getenv("MUSTER_LIB"), filepath.Join(here, "lib"), filepath.Join(here, "..", "lib", "muster")}
-	if places[0] == "" {
-		places = places[1:]
-	}
-	for _, place := range places {
-		if _, err := os.Stat(filepath.Join(place, "libcuda.so.1")); err == nil {
-			return filepath.Abs(place)
-		}
-	}
-	return "", fmt.Errorf("libcuda.so.1 is in none of %s: build it with make build, or set MUSTER_LIB", strings.Join(places, ", "))
+	return wishes.Environment(os.Environ(), libraries)
 }
 
 // runPrivately runs the program with a node of its own, which gets more arguments.
 func runPrivately(c *cobra.Command, path string, args, environment []string, more ...string) error {
-	socket := fmt.Sprintf("@muster-private-%d-%s", os.Getpid(), rand.Text()[:8])
-	stop, err := startPrivateNode(c, socket, more...)
+	socket, stop, err := launch.PrivateNode(c.ErrOrStderr(), more...)
 	if err != nil {
 		return err
 	}
+	return runAt(c, socket, stop, path, args, environment)
+}
+
+// runServed runs the program with what serves it at a socket of its own.
+func runServed(c *cobra.Command, path string, args, environment []string, kind string, serve func(context.Context, *net.UnixListener) error) error {
+	socket, stop, err := launch.Serve(kind, serve)
+	if err != nil {
+		return err
+	}
+	return runAt(c, socket, stop, path, args, environment)
+}
+
+// runAt runs the program, which is served at a socket until it ends.
+func runAt(c *cobra.Command, socket string, stop func(), path string, args, environment []string) error {
 	state, err := passthrough.Run(path, args, passthrough.Set(environment, "MUSTER_SOCKET", socket))
 	stop()
 	return exitAs(c, state, err)
@@ -387,51 +301,4 @@ func exitBy(status syscall.WaitStatus) error {
 		return exitStatus(128 + int(status.Signal()))
 	}
 	return exitStatus(status.ExitStatus())
-}
-
-// startPrivateNode starts a node for one program, and says so.
-func startPrivateNode(c *cobra.Command, socket string, more ...string) (stop func(), err error) {
-	stop, err = startChildNode(c.ErrOrStderr(), append([]string{"--socket", socket, "--warm", "1", "--spare", "off", "--log-level", "warn", "--text-log"}, more...)...)
-	if err != nil {
-		return nil, err
-	}
-	started, err := node.Ask(socket)
-	if err != nil {
-		stop()
-		return nil, err
-	}
-	fmt.Fprintf(c.ErrOrStderr(), "muster: started a node for this program alone, with %s\n", nodetable.InWords(started.Devices))
-	return stop, nil
-}
-
-// startChildNode starts a node for this user that ends when its standard input
-// does: when stop is called, and also when this process is killed.
-func startChildNode(errors io.Writer, args ...string) (stop func(), err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("finding this program: %w", err)
-	}
-	cmd := exec.Command(self, append([]string{"node", "--child", "--allow", "own"}, args...)...)
-	cmd.Stderr = errors
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C is for the program
-	life, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	ready, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting a node: %w", err)
-	}
-	if line, _ := bufio.NewReader(ready).ReadString('\n'); line != "ready\n" {
-		life.Close()
-		_ = cmd.Wait()
-		return nil, fmt.Errorf("the node that was started (muster node %s) did not come up", strings.Join(args, " "))
-	}
-	return func() {
-		life.Close()
-		_ = cmd.Wait()
-	}, nil
 }

@@ -1,34 +1,24 @@
 package main
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"runtime"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"muster/internal/wholefile"
-	"muster/model"
-	"muster/model/clusterfile"
-	"muster/policy"
 	"muster/policy/catalog"
 	"muster/policy/history"
 	"muster/policy/preempt"
-	"muster/policy/priority"
-	"muster/policy/priorityfile"
-	"muster/policy/scriptfile"
 	"muster/report/screen"
 	"muster/report/simpage"
 	"muster/sim"
+	"muster/sim/question"
 	"muster/workload"
-	"muster/workload/source"
 )
 
 const simHelp = `Ask "what if" of a log of jobs: run it through a cluster under several policies,
@@ -82,20 +72,22 @@ and user was due, used and waited.`
 
 // simFlags are the flags of muster sim.
 type simFlags struct {
-	cluster, workload, policies string
-	nodes, seeds                string
-	html, jobsCSV, why, traffic string
-	explain, priority           string
-	outages, history            string
-	noKill, asJSON, list        bool
-	bundled                     bool // the workload comes with Muster: no file is looked for
-	workers                     int
-	log                         logFlags
-	scripts                     scriptRuns
+	ask                    question.Jobs
+	html, jobsCSV, history string
+	asJSON, list           bool
+	log                    logFlags
+}
+
+// newSimFlags are the values of flags that a command may not have.
+func newSimFlags() simFlags {
+	return simFlags{ask: question.Jobs{
+		Seeds: "1", Traffic: question.TrafficEstimate, Workers: runtime.NumCPU(),
+		Scripts: question.Scripts{File: readPolicyFile}, ReadPriority: readPriorities,
+	}}
 }
 
 func newSim() *cobra.Command {
-	var f simFlags
+	f := newSimFlags()
 	c := &cobra.Command{
 		Use: `sim --cluster FILE|NAME --workload FILE|NAME[:key=value...] --policy NAME[:key=value...][,...]
              [--nodes 450..480:10] [--seeds 1..7] [--html FILE] [--jobs-csv FILE] [--why JOB[,JOB]]
@@ -115,28 +107,28 @@ func newSim() *cobra.Command {
 			return f.run(c)
 		},
 	}
-	c.Flags().StringVar(&f.cluster, "cluster", "", "the cluster: a `file`, or a name that muster cluster list lists")
-	c.Flags().StringVar(&f.workload, "workload", "", "the jobs: a `log`, the name of a bundled one, or a generator with its parameters")
-	c.Flags().StringVar(&f.policies, "policy", "", "the `policies` to compare, with commas between")
-	c.Flags().StringVar(&f.nodes, "nodes", "", "numbers of nodes to try: a list or `range` (default: the cluster as it is)")
-	c.Flags().StringVar(&f.seeds, "seeds", "1", "seeds to try: a list or `range`")
+	c.Flags().StringVar(&f.ask.Cluster, "cluster", "", "the cluster: a `file`, or a name that muster cluster list lists")
+	c.Flags().StringVar(&f.ask.Workload, "workload", "", "the jobs: a `log`, the name of a bundled one, or a generator with its parameters")
+	c.Flags().StringVar(&f.ask.Policies, "policy", "", "the `policies` to compare, with commas between")
+	c.Flags().StringVar(&f.ask.Nodes, "nodes", "", "numbers of nodes to try: a list or `range` (default: the cluster as it is)")
+	c.Flags().StringVar(&f.ask.Seeds, "seeds", "1", "seeds to try: a list or `range`")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON document")
 	c.Flags().StringVar(&f.html, "html", "", "write a page with pictures to this `file`")
 	c.Flags().StringVar(&f.jobsCSV, "jobs-csv", "", "write a line for each job of each run to this `file`, gzipped where it ends in .gz")
-	c.Flags().StringVar(&f.why, "why", "", "tell of these `jobs` what they waited for")
-	c.Flags().StringVar(&f.explain, "explain", "", "tell how these `steps` came about: numbers, from 1, or times such as 1h30m")
-	c.Flags().StringVar(&f.outages, "outages", "", "let nodes fail or drain as this `file` says")
+	c.Flags().StringVar(&f.ask.Why, "why", "", "tell of these `jobs` what they waited for")
+	c.Flags().StringVar(&f.ask.Explain, "explain", "", "tell how these `steps` came about: numbers, from 1, or times such as 1h30m")
+	c.Flags().StringVar(&f.ask.Outages, "outages", "", "let nodes fail or drain as this `file` says")
 	c.Flags().StringVar(&f.history, "record", "", "write what the policy was told and decided to this `file`, gzipped where it ends in .gz")
-	c.Flags().StringVar(&f.priority, "priority", "", "order every queue by multifactor priority, as this `file` says")
-	c.Flags().BoolVar(&f.noKill, "no-kill", false, "let jobs run past their wall time")
-	c.Flags().StringVar(&f.traffic, "traffic", trafficEstimate, "what jobs move over the network: estimate or as-logged")
-	c.Flags().IntVar(&f.workers, "workers", runtime.NumCPU(), "runs at the same time; the results do not depend on it")
+	c.Flags().StringVar(&f.ask.Priority, "priority", "", "order every queue by multifactor priority, as this `file` says")
+	c.Flags().BoolVar(&f.ask.NoKill, "no-kill", false, "let jobs run past their wall time")
+	c.Flags().StringVar(&f.ask.Traffic, "traffic", question.TrafficEstimate, "what jobs move over the network: estimate or as-logged")
+	c.Flags().IntVar(&f.ask.Workers, "workers", runtime.NumCPU(), "runs at the same time; the results do not depend on it")
 	f.log.add(c)
 	c.Flags().BoolVar(&f.list, "list-policies", false, "list the policies and their settings")
 	completeFlag(c, "cluster", completePresets)
 	completeFlag(c, "workload", completeWorkloads)
 	completeFlag(c, "policy", completePolicies)
-	completeFlag(c, "traffic", cobra.FixedCompletions([]string{trafficEstimate, trafficAsLogged}, cobra.ShellCompDirectiveNoFileComp))
+	completeFlag(c, "traffic", cobra.FixedCompletions([]string{question.TrafficEstimate, question.TrafficAsLogged}, cobra.ShellCompDirectiveNoFileComp))
 	c.AddCommand(newSimKernels(), newSimReplay())
 	return c
 }
@@ -161,67 +153,46 @@ func completePolicies(_ *cobra.Command, _ []string, word string) ([]string, cobr
 	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-const (
-	trafficEstimate = "estimate"
-	trafficAsLogged = "as-logged"
-)
-
-// maxRuns bounds a sweep, so that a slip costs an error.
-const maxRuns = 100_000
-
 // run does the whole of muster sim.
 func (f *simFlags) run(c *cobra.Command) error {
-	sweep, err := f.sweep()
+	sweep, err := f.ask.Sweep()
 	if err != nil {
 		return err
 	}
-	tellDoubts(c.ErrOrStderr(), f.cluster, sweep.Cluster)
-	jobs, err := f.source(c.InOrStdin())
-	if err != nil {
-		return misused(err)
-	}
+	tellDoubts(c.ErrOrStderr(), f.ask.Cluster, sweep.Cluster)
 	for _, file := range []string{f.html, f.jobsCSV, f.history} {
 		if err := checkFolder(file); err != nil {
 			return err
 		}
 	}
-	first, read, err := jobs(sweep.Seeds[0])
+	opt, err := f.log.options()
 	if err != nil {
-		return misused(err)
-	}
-	if read != nil {
-		tellReading(c.ErrOrStderr(), f.workload, read)
-	}
-	if sweep.Watch, err = findJobs(f.why, first.Jobs); err != nil {
 		return err
 	}
-	sweep.Workload = func(seed uint64) ([]model.Job, error) {
-		wl, _, err := jobs(seed)
-		if err != nil {
-			return nil, misused(err)
-		}
-		if f.traffic == trafficEstimate {
-			return workload.EstimateTraffic(wl.Jobs, seed), nil
-		}
-		return wl.Jobs, nil
+	first, read, err := f.ask.Read(sweep, c.InOrStdin(), opt)
+	if err != nil {
+		return err
 	}
-	recorders := simpage.Record(sweep, f.html != "", f.jobsCSV != "" || f.why != "")
+	if read != nil {
+		tellReading(c.ErrOrStderr(), f.ask.Workload, read)
+	}
+	recorders := simpage.Record(sweep, f.html != "", f.jobsCSV != "" || f.ask.Why != "")
 	runs, err := f.runRecorded(c, sweep)
 	if err != nil {
 		return err
 	}
-	if i, why := sim.Unexplained(runs[:len(sweep.Policies)], sweep.Explain); i >= 0 {
-		return notExplained(f.explain, i, why)
+	if err := f.ask.Unexplained(sweep, runs); err != nil {
+		return err
 	}
 	study := simpage.NewStudy(sweep.Cluster, runs, recorders)
-	study.Asked = f.asked(first, sweep)
+	study.Asked = f.ask.Asked(first, sweep)
 	study.Start = first.Start
 	study.Command = commandLine(c)
 	study.WriteImpossible(c.ErrOrStderr())
 	if err := f.write(c, study); err != nil {
 		return err
 	}
-	return f.scripts.tell(c.ErrOrStderr())
+	return f.ask.Scripts.Tell(c.ErrOrStderr())
 }
 
 // runRecorded runs the sweep, and writes its history where that is wanted.
@@ -248,160 +219,6 @@ func (f *simFlags) runRecorded(c *cobra.Command, s *sim.Sweep) (runs []sim.RunOf
 	return runs, err
 }
 
-// outagesLimit is for a table of outages.
-var outagesLimit = wholefile.Limit{Bytes: 16 << 20, Remedy: "is it a table of outages?"}
-
-// readOutages reads the table of outages.
-func (f *simFlags) readOutages(c *model.Cluster) ([]sim.Outage, error) {
-	if f.outages == "" {
-		return nil, nil
-	}
-	text, err := outagesLimit.ReadFile(f.outages)
-	if err != nil {
-		return nil, err
-	}
-	list, err := sim.ReadOutages(bytes.NewReader(text), c)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.outages, err)
-	}
-	return list, nil
-}
-
-// sweep reads the flags that say what to run.
-func (f *simFlags) sweep() (*sim.Sweep, error) {
-	cluster, err := f.loadCluster()
-	if err != nil {
-		return nil, err
-	}
-	policies, err := f.scripts.parse(f.policies)
-	if err != nil {
-		return nil, err
-	}
-	s := &sim.Sweep{Cluster: cluster, Policies: policies, NoKill: f.noKill, Workers: f.workers}
-	if f.priority != "" {
-		if s.Priority, err = readPriorities(f.priority); err != nil {
-			return nil, err
-		}
-		s.Policies = f.scripts.withClasses(policies, s.Priority)
-	}
-	if f.nodes != "" {
-		if s.Nodes, err = model.ParseRange(f.nodes); err != nil {
-			return nil, usageErrorf("--nodes: %v", err)
-		}
-		if slices.Contains(s.Nodes, 0) {
-			return nil, usageErrorf("--nodes: a cluster needs at least one node")
-		}
-	}
-	seeds, err := model.ParseRange(f.seeds)
-	if err != nil {
-		return nil, usageErrorf("--seeds: %v", err)
-	}
-	for _, n := range seeds {
-		s.Seeds = append(s.Seeds, uint64(n))
-	}
-	if runs := len(seeds) * max(1, len(s.Nodes)) * len(policies); runs > maxRuns {
-		return nil, usageErrorf("that would be %d runs: ask for at most %d at once", runs, maxRuns)
-	}
-	if s.Outages, err = f.readOutages(cluster); err != nil {
-		return nil, err
-	}
-	if s.Explain, err = parseMoments(f.explain, "step", "1h30m"); err != nil {
-		return nil, err
-	}
-	if f.workers < 1 {
-		return nil, usageErrorf("--workers must be 1 or more, not %d", f.workers)
-	}
-	if f.traffic != trafficEstimate && f.traffic != trafficAsLogged {
-		return nil, usageErrorf("--traffic %s: use %s or %s", f.traffic, trafficEstimate, trafficAsLogged)
-	}
-	return s, nil
-}
-
-var priorityLimit = wholefile.Limit{Bytes: priorityfile.MaxBytes, Remedy: "is it a priority configuration?"}
-
-func readPriorities(file string) (*priority.Config, error) {
-	text, err := priorityLimit.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("--priority: %w", err)
-	}
-	return priorityfile.Read(text, file)
-}
-
-// withClasses lets the classes of a priority configuration preempt each other under
-// every policy that has no preemption of its own.
-func (r *scriptRuns) withClasses(policies []sim.NamedPolicy, c *priority.Config) []sim.NamedPolicy {
-	rules := preempt.FromQOS(c.QOS)
-	if rules == nil {
-		return policies
-	}
-	out := slices.Clone(policies)
-	for i, n := range policies {
-		out[i].New = func() (policy.Policy, error) { return r.make(catalog.WithClasses(n.Name, rules)) }
-	}
-	return out
-}
-
-func (f *simFlags) loadCluster() (*model.Cluster, error) {
-	if f.cluster == "" && source.IsRecord(f.workload) {
-		h, err := source.Record(f.workload)
-		if err != nil {
-			return nil, err
-		}
-		return h.Cluster, nil
-	}
-	if f.cluster == "" {
-		return nil, usageErrorf("say which cluster: --cluster FILE, or a name that muster cluster list lists")
-	}
-	return clusterfile.Load(f.cluster)
-}
-
-// source gives the workload of each seed.
-func (f *simFlags) source(stdin io.Reader) (source.Source, error) {
-	if f.workload == "" {
-		return nil, usageErrorf("say which jobs: --workload FILE, or one of %s", strings.Join(source.Names(), ", "))
-	}
-	opt, err := f.log.options()
-	if err != nil {
-		return nil, err
-	}
-	opt.SkipLogged = !readsNames(f.policies)
-	if f.workload == "-" {
-		return source.Once(func() (*workload.Workload, *workload.ReadReport, error) { return workload.Read(stdin, "stdin", opt) }), nil
-	}
-	if f.bundled {
-		return source.Named(f.workload, opt)
-	}
-	return source.Open(f.workload, opt)
-}
-
-// readsNames says whether a policy is a script, which may know jobs by the names of their
-// programs.
-func readsNames(policies string) bool {
-	return strings.Contains(policies, "mccs-") || strings.Contains(policies, ".star")
-}
-
-// parse reads "NAME:key=value,NAME".
-func (r *scriptRuns) parse(list string) ([]sim.NamedPolicy, error) {
-	if list == "" {
-		return nil, usageErrorf("say which policies to compare: --policy g-queue,r-queue; --list-policies lists them")
-	}
-	var named []sim.NamedPolicy
-	for spec := range strings.SplitSeq(list, ",") {
-		spec = strings.TrimSpace(spec)
-		if _, err := newPolicy(spec); err != nil {
-			if _, ok := scriptfile.Place(err); ok {
-				return nil, err // something in a file
-			}
-			return nil, usageErrorf("--policy: %v", err)
-		}
-		if slices.ContainsFunc(named, func(n sim.NamedPolicy) bool { return n.Name == spec }) {
-			return nil, usageErrorf("--policy: %s is named twice", spec)
-		}
-		named = append(named, sim.NamedPolicy{Name: spec, New: func() (policy.Policy, error) { return r.make(spec) }})
-	}
-	return named, nil
-}
-
 // checkFolder finds out before a long run that a file cannot be written after it.
 func checkFolder(file string) error {
 	switch file {
@@ -411,88 +228,6 @@ func checkFolder(file string) error {
 		return usageErrorf("standard output is for the tables: name a file to write to, or ./- for one of that name")
 	}
 	return wholefile.CheckFolder(file)
-}
-
-// findJobs gives the indexes of the jobs with these IDs.
-func findJobs(list string, jobs []model.Job) ([]int, error) {
-	if list == "" {
-		return nil, nil
-	}
-	var found []int
-	for id := range strings.SplitSeq(list, ",") {
-		id = strings.TrimSpace(id)
-		i := slices.IndexFunc(jobs, func(j model.Job) bool { return j.ID == id })
-		switch {
-		case i < 0 && len(jobs) == 0:
-			return nil, usageErrorf("--why: there is no job %q: the workload is empty", id)
-		case i < 0:
-			return nil, usageErrorf("--why: there is no job %q: the first of the workload is %q, the last %q", id, jobs[0].ID, jobs[len(jobs)-1].ID)
-		case slices.Contains(found, i):
-			return nil, usageErrorf("--why: %s is named twice", id)
-		}
-		found = append(found, i)
-	}
-	return found, nil
-}
-
-// parseMoments reads "STEP,STEP", or what else is numbered; like is a time as one might write it.
-func parseMoments(list, step, like string) ([]sim.Moment, error) {
-	if list == "" {
-		return nil, nil
-	}
-	var moments []sim.Moment
-	for word := range strings.SplitSeq(list, ",") {
-		word = strings.TrimSpace(word)
-		var m sim.Moment
-		var err error
-		if m.Step, err = strconv.Atoi(word); err == nil {
-			if m.Step < 1 {
-				return nil, usageErrorf("--explain %s: %ss are numbered from 1", word, step)
-			}
-		} else if m.At, err = model.ParseDuration(word); err != nil {
-			return nil, usageErrorf("--explain: %q is no number of a %[2]s and no time: write 12, or %[3]s for the first %[2]s then or later", word, step, like)
-		}
-		if slices.Contains(moments, m) {
-			return nil, usageErrorf("--explain: %s is named twice", word)
-		}
-		moments = append(moments, m)
-	}
-	return moments, nil
-}
-
-// notExplained says why a moment of the list that --explain has was not reached.
-func notExplained(list string, moment int, why string) error {
-	return usageErrorf("--explain %s: %s", strings.TrimSpace(strings.Split(list, ",")[moment]), why)
-}
-
-// asked tells in words what was asked.
-func (f *simFlags) asked(first *workload.Workload, s *sim.Sweep) [][2]string {
-	rows := [][2]string{
-		{"Cluster", fmt.Sprintf("%s: %s", cmp.Or(f.cluster, s.Cluster.Name), s.Cluster.Summary())},
-		{"Workload", fmt.Sprintf("%s: %s", f.workload, model.Plural(len(first.Jobs), "job"))},
-		{"Policies", strings.ReplaceAll(f.policies, ",", ", ")},
-	}
-	if f.nodes != "" {
-		rows = append(rows, [2]string{"Nodes", f.nodes})
-	}
-	if len(s.Seeds) > 1 {
-		rows = append(rows, [2]string{"Seeds", f.seeds})
-	}
-	traffic := "as the log says"
-	if f.traffic == trafficEstimate {
-		traffic = "estimated as in the TSUBAME paper where the log does not say"
-	}
-	rows = append(rows, [2]string{"Network traffic", traffic})
-	if f.outages != "" {
-		rows = append(rows, [2]string{"Outages", fmt.Sprintf("%s: %s", f.outages, model.Plural(len(s.Outages), "outage"))})
-	}
-	if f.priority != "" {
-		rows = append(rows, [2]string{"Priorities", f.priority})
-	}
-	if f.noKill {
-		rows = append(rows, [2]string{"Wall times", "do not kill"})
-	}
-	return rows
 }
 
 // commandLine writes the command that was given.

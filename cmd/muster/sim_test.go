@@ -37,24 +37,3 @@ func checkInterrupted(t *testing.T, folder string, args ...string) {
 		t.Errorf("it left %v", files)
 	}
 }
-
-// Whatever is asked for is a step, a time, or an error that says how to ask.
-func FuzzMoments(f *testing.F) {
-	for _, list := range []string{"", "1", "12,1h30m", "1-00:00:00", "0", "-1", "x", "1,,2", "99999999999999999999", "1e3"} {
-		f.Add(list)
-	}
-	f.Fuzz(func(t *testing.T, list string) {
-		moments, err := parseMoments(list, "step", "1h30m")
-		if err != nil {
-			if !strings.Contains(err.Error(), "--explain") {
-				t.Errorf("%q: %v", list, err)
-			}
-			return
-		}
-		for _, m := range moments {
-			if m.Step < 0 || m.At < 0 || m.Step > 0 && m.At > 0 {
-				t.Errorf("%q is %+v", list, moments)
-			}
-		}
-	})
-}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"muster/sim/question"
 	"muster/workload/phased"
 )
 
@@ -21,7 +22,7 @@ func TestInterruptedSimKernels(t *testing.T) {
 // The trace and the tables tell the same: calls done, those done elsewhere, bytes moved
 // by calls that are done, and how long they queued.
 func TestTraceAgreesWithTheNumbers(t *testing.T) {
-	for _, send := range []string{sendTurn, sendAhead} {
+	for _, send := range []string{question.SendTurn, question.SendAhead} {
 		t.Run(send, func(t *testing.T) { checkTrace(t, send) })
 	}
 }

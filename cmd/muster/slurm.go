@@ -1,13 +1,11 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime"
 	"strings"
 	"syscall"
 
@@ -172,13 +170,16 @@ func (f *emulateFlags) run(c *cobra.Command, args []string) error {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)
-	cluster, err := startCluster(c.Context(), o, signals)
+	cluster, err := emulate.StartUnless(c.Context(), o, signals)
 	if err != nil {
 		return err
 	}
 	defer cluster.Close()
 	if len(args) == 0 {
-		printCluster(c, cluster, o)
+		if err := cluster.WriteUse(c.OutOrStdout(), o, driveEnvironment(cluster)); err != nil {
+			return err
+		}
+		fmt.Fprintln(c.ErrOrStderr(), "the cluster is up; Ctrl-C ends it")
 		select {
 		case <-signals:
 			return cluster.Close()
@@ -186,7 +187,9 @@ func (f *emulateFlags) run(c *cobra.Command, args []string) error {
 			return errors.New("the cluster ended by itself: was its first process killed?")
 		}
 	}
-	status, err := runBeside(c, cluster, args, signals)
+	status, err := cluster.RunBeside(args, emulate.Surroundings{
+		Environment: driveEnvironment(cluster), Signals: signals, Stdin: c.InOrStdin(), Stdout: c.OutOrStdout(), Stderr: c.ErrOrStderr(),
+	})
 	if err := errors.Join(err, cluster.Close()); err != nil {
 		return err
 	}
@@ -196,97 +199,9 @@ func (f *emulateFlags) run(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// startCluster starts a cluster unless a signal comes first.
-func startCluster(ctx context.Context, o emulate.Options, signals <-chan os.Signal) (*emulate.Cluster, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	started := make(chan struct{})
-	defer close(started)
-	go func() {
-		select {
-		case s := <-signals:
-			cancel(fmt.Errorf("%v", s))
-		case <-started:
-		}
-	}()
-	return emulate.Start(ctx, o)
-}
-
-// runBeside runs a command of this machine with Slurm's commands in its PATH. It is killed with
-// this process, which the thread that starts it must outlive.
-func runBeside(c *cobra.Command, cluster *emulate.Cluster, args []string, signals <-chan os.Signal) (status int, err error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	path, err := lookIn(cluster.Bin(), args[0])
-	if err != nil {
-		return 0, err
-	}
-	command := exec.Command(path, args[1:]...)
-	command.Env = append(cluster.Environ(), driveEnvironment(cluster)...)
-	command.Stdin, command.Stdout, command.Stderr = c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr()
-	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := command.Start(); err != nil {
-		return 0, err
-	}
-	ended := make(chan struct{})
-	go func() { // a terminal sends its signals to the command, too
-		for {
-			select {
-			case s := <-signals:
-				if s != os.Interrupt {
-					command.Process.Signal(s)
-				}
-			case <-ended:
-				return
-			}
-		}
-	}()
-	err = command.Wait()
-	close(ended)
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		if s := exit.Sys().(syscall.WaitStatus); s.Signaled() {
-			return 128 + int(s.Signal()), nil
-		}
-		return exit.ExitCode(), nil
-	}
-	return 0, err
-}
-
 // driveEnvironment has muster slurm drive find the cluster's slurmrestd, whose port is another
 // each time, and know whose its jobs are, without flags.
 func driveEnvironment(cluster *emulate.Cluster) []string {
 	address, _ := cluster.REST()
 	return []string{"MUSTER_SLURM_DRIVE_REST=" + address, "MUSTER_SLURM_DRIVE_REST_USER=" + cluster.User, fmt.Sprintf("MUSTER_SLURM_DRIVE_ONE_USER=%t", cluster.OneUser)}
-}
-
-// lookIn finds a command in a folder, or else in PATH.
-func lookIn(folder, name string) (string, error) {
-	if !strings.Contains(name, "/") {
-		if path, err := exec.LookPath(folder + "/" + name); err == nil {
-			return path, nil
-		}
-	}
-	return exec.LookPath(name)
-}
-
-// printCluster prints what to type, as lines that a shell can read.
-func printCluster(c *cobra.Command, cluster *emulate.Cluster, o emulate.Options) {
-	out := c.OutOrStdout()
-	fmt.Fprintf(out, "# Slurm %s with %d nodes, %s to %s", cluster.Tree.Version, len(cluster.Nodes), cluster.Nodes[0], cluster.Nodes[len(cluster.Nodes)-1])
-	if o.GPUs > 0 && o.GPUNodes > 0 {
-		fmt.Fprintf(out, ", the first %d with %d GPUs each", o.GPUNodes, o.GPUs)
-	} else if o.GPUs > 0 {
-		fmt.Fprintf(out, ", with %d GPUs each", o.GPUs)
-	}
-	fmt.Fprintf(out, "\n# type in another terminal:\nexport PATH=%s:\"$PATH\"\nexport SLURM_CONF=%s\n", cluster.Bin(), cluster.Conf())
-	for _, variable := range driveEnvironment(cluster) {
-		fmt.Fprintf(out, "export %s\n", variable)
-	}
-	fmt.Fprintf(out, "# then: sinfo; srun -N 2 printenv SLURMD_NODENAME; sbatch --wrap 'sleep 10'; squeue\n")
-	address, _ := cluster.REST()
-	fmt.Fprintf(out, "# REST: curl -H X-SLURM-USER-NAME:%s -H X-SLURM-USER-TOKEN:$(cat %s) %s/slurm/%s/ping\n",
-		cluster.User, cluster.TokenFile(), address, cluster.Release().API)
-	fmt.Fprintf(out, "# logs: %s/log\n", cluster.Folder)
-	fmt.Fprintln(c.ErrOrStderr(), "the cluster is up; Ctrl-C ends it")
 }

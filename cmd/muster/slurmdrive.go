@@ -92,8 +92,6 @@ func defaultDriverSocket() string {
 
 var tokenLimit = wholefile.Limit{Bytes: 64 << 10, Remedy: "is it the file with slurmrestd's token?"}
 
-var authorityLimit = wholefile.Limit{Bytes: 1 << 20, Remedy: "is it a certificate in PEM form?"}
-
 // token reads the token, or has scontrol make one.
 func (f *driveFlags) token(ctx context.Context) (string, error) {
 	if f.tokenFile != "" {
@@ -215,7 +213,7 @@ func (f *driveFlags) lending(log *slog.Logger) (*driver.Lending, error) {
 	if authority == "" {
 		return nil, usageErrorf("jobs must know who vouches for the nodes that lend: give --tls-dir, or --authority with the ca.pem that muster cert made")
 	}
-	text, err := authorityLimit.ReadFile(authority)
+	vouches, err := client.ReadAuthority(authority)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +226,7 @@ func (f *driveFlags) lending(log *slog.Logger) (*driver.Lending, error) {
 		return nil, err
 	}
 	log.Info("nodes that lend connect here", "address", nodes.Address())
-	return &driver.Lending{Nodes: nodes, Folder: folder, Authority: string(text), OneUser: f.oneUser}, nil
+	return &driver.Lending{Nodes: nodes, Folder: folder, Authority: vouches, OneUser: f.oneUser}, nil
 }
 
 func newSlurmStatus() *cobra.Command {

@@ -42,7 +42,7 @@ func (f *askFlags) isSlurmHere(err error) bool {
 }
 
 func tellSlurmJobs(c *cobra.Command, args []string, asJSON bool) error {
-	ids, err := jobIDs(args)
+	ids, err := headclient.JobIDs(args)
 	if err != nil {
 		return err
 	}

@@ -3,14 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
-	"muster/slurm/fetch"
-	"muster/slurm/release"
 	"muster/slurm/setup"
 	"muster/slurm/spank"
 )
@@ -49,61 +45,8 @@ func (f *setupFlags) add(c *cobra.Command) {
 func (f *setupFlags) read() (setup.Options, error) {
 	o := f.options
 	o.REST = !f.noREST
-	if o.GPUs < 0 {
-		return o, usageErrorf("--gpus %d: give 0 or more", o.GPUs)
-	}
-	var err error
-	if o.Release, err = f.release(); err != nil {
-		return o, err
-	}
-	if o.Muster == "" {
-		if o.Muster, err = os.Executable(); err != nil {
-			return o, fmt.Errorf("finding this program: %w: name it with --muster", err)
-		}
-	}
-	if !filepath.IsAbs(o.Muster) || o.Library != "" && !filepath.IsAbs(o.Library) {
-		return o, usageErrorf("--muster and --library are paths that begin with /: they are used on all nodes")
-	}
-	if o.Authority != "" && o.Agents == "" {
-		return o, usageErrorf("--authority is for nodes that lend: give --agents, too")
-	}
-	if o.Authority != "" && !filepath.IsAbs(o.Authority) {
-		return o, usageErrorf("--authority %s: the driver's service needs a path that begins with /", o.Authority)
-	}
-	if (o.Agents == "") != (o.Grants == "") {
-		return o, usageErrorf("--agents and --grants go together: nodes lend, and jobs find there what they were lent")
-	}
-	if o.Include == "" {
-		o.Include = findHeaders(o.Release)
-	}
-	return o, nil
-}
-
-func (f *setupFlags) release() (*release.Release, error) {
-	if f.version != "" {
-		r, err := release.Of(f.version)
-		if err != nil {
-			return nil, usageErrorf("--version: %v", err)
-		}
-		return r, nil
-	}
-	out, err := exec.Command("scontrol", "--version").Output()
-	if err != nil {
-		return nil, fmt.Errorf("which release of Slurm is it? scontrol does not run (%w): name it with --version", err)
-	}
-	return release.Of(string(out))
-}
-
-// findHeaders is the folder with a release's headers: the machine's, or of the fetched release.
-func findHeaders(r *release.Release) string {
-	const system = "/usr/include"
-	if _, err := os.Stat(system + "/slurm/spank.h"); err == nil {
-		return system
-	}
-	if tree, err := fetch.Cached(r, fetch.Options{}); err == nil {
-		return tree.Include()
-	}
-	return system
+	err := o.Complete(f.version)
+	return o, err
 }
 
 func newSlurmSetup() *cobra.Command {
@@ -154,19 +97,8 @@ func (f *setupFlags) run(c *cobra.Command) error {
 			return err
 		}
 	}
-	say := c.ErrOrStderr()
-	switch {
-	case len(plan.Changes) == 0:
-		fmt.Fprintln(say, "nothing is to be changed")
-	case f.dryRun:
-		fmt.Fprintf(say, "%d files would be changed\n", len(plan.Changes))
-	case f.remove:
-		fmt.Fprintf(say, "%d files were changed; restart slurmctld: Slurm then does without Muster\n", len(plan.Changes))
-	default:
-		fmt.Fprintf(say, "%d files were changed; restart slurmctld, then run muster slurm doctor\n", len(plan.Changes))
-	}
-	for _, left := range plan.Left {
-		fmt.Fprintf(say, "left to you: %s\n", left)
+	if err := plan.WriteSummary(c.ErrOrStderr(), f.dryRun, f.remove); err != nil {
+		return err
 	}
 	if len(plan.Left) > 0 {
 		return exitStatus(1)
@@ -195,31 +127,16 @@ wrong and what to do. Give it the flags that setup had. The exit status is 1 if 
 				out, err := exec.CommandContext(c.Context(), name, args...).CombinedOutput()
 				return string(out), err
 			})
-			return printFindings(c, findings)
+			wrong, err := setup.WriteFindings(c.OutOrStdout(), findings)
+			if err != nil {
+				return err
+			}
+			if wrong > 0 {
+				return exitStatus(1)
+			}
+			return nil
 		},
 	}
 	f.add(c)
 	return c
-}
-
-func printFindings(c *cobra.Command, findings []setup.Finding) error {
-	bad := 0
-	for _, f := range findings {
-		word := "good "
-		switch {
-		case f.Wrong:
-			bad++
-			word = "wrong"
-		case f.Odd:
-			word = "odd  "
-		}
-		fmt.Fprintf(c.OutOrStdout(), "%s  %s\n", word, f.What)
-		if f.Remedy != "" {
-			fmt.Fprintf(c.OutOrStdout(), "       do: %s\n", f.Remedy)
-		}
-	}
-	if bad > 0 {
-		return exitStatus(1)
-	}
-	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"log/slog"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,8 +12,8 @@ import (
 	"muster/client"
 	"muster/node"
 	"muster/node/agent"
+	"muster/node/launch"
 	"muster/wire/grant"
-	"muster/wire/status"
 )
 
 // newTask is what the agent of a node starts for each task.
@@ -38,7 +37,7 @@ func newTask() *cobra.Command {
 
 // serveTask serves a grant to the programs of a task.
 func serveTask(g *grant.Grant, local string, uid int, log *slog.Logger) (*agent.Served, error) {
-	libraries, err := libraryFolder()
+	libraries, err := launch.Libraries()
 	if err != nil {
 		return nil, err
 	}
@@ -66,31 +65,4 @@ func serveTask(g *grant.Grant, local string, uid int, log *slog.Logger) (*agent.
 		case <-time.After(5 * time.Second): // of programs that were killed
 		}
 	}}, nil
-}
-
-// nodeGrants is the book of grants of the daemon at a socket, for its node's agent.
-type nodeGrants struct{ socket string }
-
-var _ agent.Grants = nodeGrants{}
-
-func (n nodeGrants) Admit(loan grant.Loan) error {
-	_, err := node.AdmitLoan(n.socket, loan, time.Time{})
-	return err
-}
-
-func (n nodeGrants) Revoke(id string) error {
-	_, err := node.RevokeGrant(n.socket, id, "the job has ended")
-	if err == nil {
-		return nil
-	}
-	known, asked := node.Grants(n.socket)
-	if asked != nil || slices.ContainsFunc(known.Grants, func(g status.Grant) bool { return g.ID == id }) {
-		return err
-	}
-	return nil // it was revoked before
-}
-
-func (n nodeGrants) Limit(id string, limit int) error {
-	_, err := node.LimitGrant(n.socket, id, limit)
-	return err
 }

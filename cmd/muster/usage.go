@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/head/api"
+	headclient "muster/head/client"
 	"muster/report/jobtable"
 	"muster/report/screen"
 )
@@ -34,7 +35,7 @@ keeps this account; muster history has what each job used.` + askHelp,
 			if err != nil {
 				return err
 			}
-			u.Lines = slices.DeleteFunc(u.Lines, func(l api.UsageLine) bool { return !wanted(users, l.User) })
+			u.Lines = slices.DeleteFunc(u.Lines, func(l api.UsageLine) bool { return !jobtable.Wanted(users, l.User) })
 			if asJSON {
 				return printJSON(c, u)
 			}
@@ -62,7 +63,7 @@ as sprio does. Jobs are considered in this order; which of them start, and when,
 policy's choice.` + askHelp,
 		Example: "  muster priorities\n  muster priorities -j 17\n  muster priorities --json",
 		RunE: func(c *cobra.Command, _ []string) error {
-			ids, err := jobIDs(jobs)
+			ids, err := headclient.JobIDs(jobs)
 			if err != nil {
 				return err
 			}
@@ -74,7 +75,9 @@ policy's choice.` + askHelp,
 			if err != nil {
 				return err
 			}
-			p.Jobs = slices.DeleteFunc(p.Jobs, func(j api.JobPriority) bool { return !wanted(users, j.User) || !wanted(ids, fmt.Sprint(j.Job)) })
+			p.Jobs = slices.DeleteFunc(p.Jobs, func(j api.JobPriority) bool {
+				return !jobtable.Wanted(users, j.User) || !jobtable.Wanted(ids, fmt.Sprint(j.Job))
+			})
 			if asJSON {
 				return printJSON(c, p)
 			}

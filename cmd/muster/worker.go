@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/node/devices"
 	"muster/node/worker"
 )
 
@@ -25,7 +26,7 @@ func newWorker() *cobra.Command {
 				return usageErrorf("only a node starts workers: use muster node")
 			}
 			log := slog.New(slog.NewTextHandler(ownStderr(c.ErrOrStderr()), &slog.HandlerOptions{Level: workerLevel()}))
-			return worker.Main(control, openDevice, log)
+			return worker.Main(control, devices.Open, log)
 		},
 	}
 }

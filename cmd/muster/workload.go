@@ -111,16 +111,16 @@ ends in .gz, as CSV where it ends in .csv or .csv.gz, and else as SWF.`,
 			name, rest, _ := strings.Cut(args[0], ":")
 			given, err := source.Parameters(name, rest)
 			if err != nil {
-				return misused(err)
+				return err
 			}
 			for _, s := range settings {
 				if err := source.AddParameter(given, s); err != nil {
-					return misused(err)
+					return err
 				}
 			}
 			wl, err := source.Generate(name, given, seed)
 			if err != nil {
-				return misused(err)
+				return err
 			}
 			return writeLog(c, wl, to, out)
 		},

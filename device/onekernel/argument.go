@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"muster/device/codefile"
+	"muster/internal/misuse"
 	"muster/ptx"
 	"muster/ptx/number"
 	"muster/report"
@@ -87,7 +88,7 @@ func ParseArguments(texts []string) ([]*Argument, error) {
 			if errors.As(err, &missing) {
 				return nil, fmt.Errorf("argument %d: %w", a.number, err)
 			}
-			return nil, misusef("argument %d, %q: %v", a.number, text, err)
+			return nil, misuse.Errorf("argument %d, %q: %v", a.number, text, err)
 		}
 		args = append(args, a)
 	}
@@ -292,11 +293,11 @@ func (a *Argument) contentOfFile(path string) error {
 func checkArguments(kernel *ptx.Function, args []*Argument) error {
 	params := argumentsOf(kernel)
 	if len(args) != len(params) {
-		return misusef("kernel %s takes %s%s: %d given with --arg", kernel.Name, report.Plural(len(params), "argument"), parameterList(params), len(args))
+		return misuse.Errorf("kernel %s takes %s%s: %d given with --arg", kernel.Name, report.Plural(len(params), "argument"), parameterList(params), len(args))
 	}
 	for i, a := range args {
 		if err := a.fits(params[i]); err != nil {
-			return misusef("argument %d, %q: %v", a.number, a.text, err)
+			return misuse.Errorf("argument %d, %q: %v", a.number, a.text, err)
 		}
 	}
 	return nil

@@ -3,5 +3,5 @@
 // buffers, defects, a profile, lowered and machine code, as text or as JSON.
 //
 // It knows no flags, no terminal and no exit codes: the command has those. A mistake of the user
-// is a *Misuse.
+// is a misuse.Error.
 package onekernel

@@ -11,17 +11,11 @@ import (
 	"unicode"
 
 	"muster/device/codefile"
+	"muster/internal/misuse"
 	"muster/model"
 	"muster/ptx"
 	"muster/ptx/simt"
 )
-
-// Misuse is a mistake of the user in naming a kernel or its arguments.
-type Misuse struct{ text string }
-
-func (m *Misuse) Error() string { return m.text }
-
-func misusef(format string, args ...any) error { return &Misuse{fmt.Sprintf(format, args...)} }
 
 // Find returns the full name of the kernel that the user asked for; the user's name may be "" if there
 // is only one kernel.
@@ -40,7 +34,7 @@ func Find(path string, modules []codefile.Module, asked string) (string, error) 
 	case asked == "" && len(names) == 1:
 		return names[0], nil
 	case asked == "":
-		return "", misusef("say which kernel with --kernel: %s", kernelList(names))
+		return "", misuse.Errorf("say which kernel with --kernel: %s", kernelList(names))
 	case slices.Contains(names, asked):
 		return asked, nil
 	}
@@ -55,12 +49,12 @@ func Find(path string, modules []codefile.Module, asked string) (string, error) 
 	case len(same) == 1:
 		return same[0], nil
 	case len(same) > 1:
-		return "", misusef("--kernel %s: there are several: %s", asked, kernelList(same))
+		return "", misuse.Errorf("--kernel %s: there are several: %s", asked, kernelList(same))
 	}
 	if near := model.Nearest(asked, append(names, plain...)); near != "" {
-		return "", misusef("there is no kernel %q: did you mean %s?", asked, near)
+		return "", misuse.Errorf("there is no kernel %q: did you mean %s?", asked, near)
 	}
-	return "", misusef("there is no kernel %q: there is %s", asked, kernelList(names))
+	return "", misuse.Errorf("there is no kernel %q: there is %s", asked, kernelList(names))
 }
 
 // kernelList lists the names of kernels, up to a limit.
@@ -185,7 +179,7 @@ func (r *Kernel) Name() string { return r.function.Name }
 func (r *Kernel) Start() (*simt.Execution, error) {
 	x, err := r.program.Kernel(r.function.Name).Start(r.Launch)
 	if err != nil {
-		return nil, misusef("%v", err)
+		return nil, misuse.Errorf("%v", err)
 	}
 	return x, nil
 }

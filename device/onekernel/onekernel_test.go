@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"muster/internal/misuse"
 	"muster/ptx"
 	"muster/ptx/number"
 	"muster/ptx/simt"
@@ -55,8 +56,7 @@ func TestBadArguments(t *testing.T) {
 		"bytes:":                 "pairs of hexadecimal digits",
 	} {
 		_, err := ParseArguments([]string{text})
-		var usage *Misuse
-		if !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
+		if !misuse.Is(err) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %s", text, err, want)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"muster/exp"
+	"muster/internal/misuse"
 	"muster/report"
 )
 
@@ -117,7 +118,7 @@ func (p *plan) onMachine(name string) bool {
 func newPlan(o exp.Options) (*plan, []part, error) {
 	if hours, given := o.Flags["hours"]; given {
 		if h, err := strconv.ParseFloat(hours, 64); err != nil || !(h >= leastHours && h <= mostHours) {
-			return nil, nil, exp.UsageError(fmt.Sprintf("--hours %s: give a number from %v to %v", hours, leastHours, mostHours))
+			return nil, nil, misuse.Errorf("--hours %s: give a number from %v to %v", hours, leastHours, mostHours)
 		}
 	}
 	l, err := newLab(o)
@@ -173,7 +174,7 @@ func (p *plan) wantAll(wanted []part) error {
 		p.Want(one.wants(p)...)
 	}
 	if len(p.Wanted) == 0 {
-		return exp.UsageError("nothing to do: tables 5, 6 and 7 are of the machines S, M and L, and table 8 is of L; choose a table and a machine that belong together")
+		return misuse.Errorf("nothing to do: tables 5, 6 and 7 are of the machines S, M and L, and table 8 is of L; choose a table and a machine that belong together")
 	}
 	return nil
 }

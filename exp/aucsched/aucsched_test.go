@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"muster/exp"
+	"muster/exp/exptest"
 	"muster/model"
 	"muster/policy"
 	"muster/policy/catalog"
@@ -90,57 +91,32 @@ func TestMeasure(t *testing.T) {
 
 // All parts together give a result that can be shown, the same with any number of workers.
 func TestEveryPart(t *testing.T) {
-	var first []byte
-	for _, workers := range []int{1, 2} {
+	r := exptest.SameWithWorkers(t, func(workers int) (*exp.Result, error) {
 		p, wanted := standIn(t, exp.Options{Seed: 1, Runs: 2, Workers: workers})
-		r, err := p.make(t.Context(), wanted)
-		if err != nil {
-			t.Fatal(err)
+		return p.make(t.Context(), wanted)
+	}, 1, 2)
+	gantts := 0
+	for _, section := range r.Page.Sections {
+		if _, ok := section.(*report.Gantt); ok {
+			gantts++
 		}
-		if err := r.Check(); err != nil {
-			t.Error(err)
+	}
+	if gantts != 3 {
+		t.Errorf("%d pictures of nodes over time, want those of slurm, auction and mosaic", gantts)
+	}
+	if r.Partial != "" {
+		t.Errorf("all was run, yet %s is missing", r.Partial)
+	}
+	count := map[string]int{}
+	for _, row := range r.Rows {
+		if row.Paper != nil {
+			count[row.Part]++
 		}
-		text, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var page bytes.Buffer
-		if err := r.Page.WriteHTML(&page); err != nil {
-			t.Fatal(err)
-		}
-		for _, table := range r.Tables {
-			if err := table.WriteText(&page); err != nil {
-				t.Error(err)
-			}
-		}
-		if first == nil {
-			first = append(text, page.Bytes()...)
-		} else if !bytes.Equal(first, append(text, page.Bytes()...)) {
-			t.Error("two workers find something else than one")
-		}
-		gantts := 0
-		for _, section := range r.Page.Sections {
-			if _, ok := section.(*report.Gantt); ok {
-				gantts++
-			}
-		}
-		if gantts != 3 {
-			t.Errorf("%d pictures of nodes over time, want those of slurm, auction and mosaic", gantts)
-		}
-		if r.Partial != "" {
-			t.Errorf("all was run, yet %s is missing", r.Partial)
-		}
-		count := map[string]int{}
-		for _, row := range r.Rows {
-			if row.Paper != nil {
-				count[row.Part]++
-			}
-		}
-		for table, want := range map[string]int{"5": 15, "6": 15, "7": 15, "8": 14} {
-			// Six columns and three deviations of each method, and the theoretical run time.
-			if got := count[tableTitles[table]]; got != want*(2*9+1) {
-				t.Errorf("table %s: %d numbers of the paper, want %d", table, got, want*(2*9+1))
-			}
+	}
+	for table, want := range map[string]int{"5": 15, "6": 15, "7": 15, "8": 14} {
+		// Six columns and three deviations of each method, and the theoretical run time.
+		if got := count[tableTitles[table]]; got != want*(2*9+1) {
+			t.Errorf("table %s: %d numbers of the paper, want %d", table, got, want*(2*9+1))
 		}
 	}
 }
@@ -245,9 +221,7 @@ func TestInterruptedPictures(t *testing.T) {
 	if !strings.Contains(r.Partial, "pictures") || len(r.Rows) != len(hard)*(3*len(columns)+1) {
 		t.Errorf("%d rows; missing: %q", len(r.Rows), r.Partial)
 	}
-	if err := r.Page.WriteHTML(&bytes.Buffer{}); err != nil {
-		t.Error(err)
-	}
+	exptest.Page(t, r)
 }
 
 // The line of the trade-off goes through all places of the knob; the others are points.
@@ -314,9 +288,7 @@ func TestPartial(t *testing.T) {
 	if !strings.Contains(r.Partial, "V.3") || strings.Contains(r.Partial, "I.1,") || !strings.Contains(r.Partial, "machine S slurm") {
 		t.Errorf("missing: %s", r.Partial)
 	}
-	if err := r.Page.WriteHTML(&bytes.Buffer{}); err != nil {
-		t.Error(err)
-	}
+	exptest.Page(t, r)
 	for _, row := range r.Rows {
 		if strings.Contains(row.Metric, "V.3") {
 			t.Errorf("%s is shown", row.Metric)

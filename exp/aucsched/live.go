@@ -11,6 +11,7 @@ import (
 	"muster/exp"
 	"muster/exp/bench"
 	"muster/exp/live"
+	"muster/internal/misuse"
 	"muster/model"
 	"muster/policy/catalog"
 	"muster/sim"
@@ -115,7 +116,7 @@ func newLiveLab(o exp.Options) (*liveLab, error) {
 	if text, given := o.Flags["versions"]; given {
 		all := exp.Flag{Name: "versions", Values: versionNames()}
 		if err := all.Check(text); err != nil {
-			return nil, exp.UsageError(err.Error())
+			return nil, misuse.Errorf("%v", err)
 		}
 		l.versions = o.Chosen("versions", versionNames())
 	}
@@ -123,7 +124,7 @@ func newLiveLab(o exp.Options) (*liveLab, error) {
 		if text, given := o.Flags[name]; given {
 			n, err := strconv.ParseFloat(text, 64)
 			if err != nil || !(n >= leastHours && n <= mostHours) {
-				return nil, exp.UsageError(fmt.Sprintf("--%s %s: give a number from %v to %v", name, text, leastHours, mostHours))
+				return nil, misuse.Errorf("--%s %s: give a number from %v to %v", name, text, leastHours, mostHours)
 			}
 			*at = n
 		}
@@ -131,14 +132,14 @@ func newLiveLab(o exp.Options) (*liveLab, error) {
 	if text, given := o.Flags["nodes"]; given {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 8 || n > 1024 {
-			return nil, exp.UsageError(fmt.Sprintf("--nodes %s: give a number from 8 to 1024", text))
+			return nil, misuse.Errorf("--nodes %s: give a number from 8 to 1024", text)
 		}
 		l.nodes = n
 	}
 	if text, given := o.Flags["slurm"]; given {
 		var err error
 		if l.release, err = release.Of(text); err != nil {
-			return nil, exp.UsageError(fmt.Sprintf("--slurm %s: %v", text, err))
+			return nil, misuse.Errorf("--slurm %s: %v", text, err)
 		}
 	}
 	l.seeds, l.methods = o.Seeds(1), liveMethods(l.speed)
@@ -162,7 +163,7 @@ func machineOf(nodes int) *model.Cluster {
 func runLive(ctx context.Context, o exp.Options) (*exp.Result, error) {
 	for _, other := range []string{"machine", "table"} {
 		if _, given := o.Flags[other]; given || len(o.Figures) > 0 {
-			return nil, exp.UsageError("--live has no parts, tables and machines to choose from: leave --figure, --table and --machine out, and see --versions and --nodes")
+			return nil, misuse.Errorf("--live has no parts, tables and machines to choose from: leave --figure, --table and --machine out, and see --versions and --nodes")
 		}
 	}
 	l, err := newLiveLab(o)

@@ -8,6 +8,7 @@ import (
 
 	"muster/exp"
 	"muster/exp/live"
+	"muster/internal/misuse"
 	"muster/slurm/emulate/emulatetest"
 )
 
@@ -107,8 +108,7 @@ func TestLiveUsage(t *testing.T) {
 	for _, flags := range []map[string]string{
 		{"speed": "2"}, {"full": exp.On}, {"live": exp.On, "table": "5"}, {"live": exp.On, "speed": "none"}, {"live": exp.On, "nodes": "2"}, {"live": exp.On, "slurm": "19.05"},
 	} {
-		var usage exp.UsageError
-		if _, err := Experiment.Run(t.Context(), exp.Options{Flags: flags}); !errors.As(err, &usage) {
+		if _, err := Experiment.Run(t.Context(), exp.Options{Flags: flags}); !misuse.Is(err) {
 			t.Errorf("%v: %v", flags, err)
 		}
 	}

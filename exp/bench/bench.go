@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"muster/exp"
+	"muster/internal/misuse"
 	"muster/model"
 )
 
@@ -119,7 +119,7 @@ func Watch() func() float64 {
 func Patience(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 || d > 24*time.Hour {
-		return 0, exp.UsageError(fmt.Sprintf("--patience %s: give a time from 0s to 24h, as 10m", text))
+		return 0, misuse.Errorf("--patience %s: give a time from 0s to 24h, as 10m", text)
 	}
 	return d, nil
 }

@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"muster/exp"
+	"muster/internal/misuse"
 	"muster/internal/wholefile"
 )
 
@@ -20,7 +20,7 @@ var savedLimit = wholefile.Limit{Bytes: 16 << 20, Remedy: "it must be a file tha
 func Savable(path string) error {
 	folder := filepath.Dir(path)
 	if info, err := os.Stat(folder); path != "" && (err != nil || !info.IsDir()) {
-		return exp.UsageError(fmt.Sprintf("--save %s cannot be written: there is no folder %s", path, folder))
+		return misuse.Errorf("--save %s cannot be written: there is no folder %s", path, folder)
 	}
 	return nil
 }

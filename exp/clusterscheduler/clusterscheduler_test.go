@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"muster/exp"
 	"muster/exp/bench"
+	"muster/exp/exptest"
 	"muster/model"
 )
 
@@ -41,17 +41,6 @@ func made(seconds func(key string) float64) *measured {
 	return m
 }
 
-func find(t *testing.T, r *exp.Result, metric string) exp.Row {
-	t.Helper()
-	for _, row := range r.Rows {
-		if row.Metric == metric {
-			return row
-		}
-	}
-	t.Fatalf("there is no %s", metric)
-	return exp.Row{}
-}
-
 // With made-up times, every figure has rows and a picture, ratios are not inverted, and the paper's
 // numbers are shown beside ours.
 func TestShown(t *testing.T) {
@@ -70,15 +59,9 @@ func TestShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Check(); err != nil {
-		t.Fatal(err)
-	}
-	var page strings.Builder
-	if err := r.Page.WriteHTML(&page); err != nil {
-		t.Fatal(err)
-	}
+	page := exptest.Page(t, r)
 	for _, f := range figures() {
-		if !strings.Contains(page.String(), f.part) {
+		if !strings.Contains(page, f.part) {
 			t.Errorf("%s is not on the page", f.part)
 		}
 	}
@@ -87,13 +70,13 @@ func TestShown(t *testing.T) {
 		"fig4_5_highend_colocation_throughput": 1.5, "fig4_5_commodity_latency_throughput": 1.5, "fig4_5_highend_colocation_qos_short": 4,
 		"claim_4_5_highend_colocation": 1, "claim_4_5_commodity_colocation": 0.5, "claim_4_4_wg2_align": 0, "claim_4_4_wg2_pairs": 1, "claim_4_2_adfa_scales": 0,
 	} {
-		if got := find(t, r, metric); math.Abs(got.Ours-want) > 1e-9 {
+		if got := exptest.Row(t, r, metric); math.Abs(got.Ours-want) > 1e-9 {
 			t.Errorf("%s is %v, want %v (%s)", metric, got.Ours, want, got.Note)
 		}
 	}
 	for metric, want := range map[string]float64{"fig4_5_highend_colocation_throughput": 1.5, "fig4_5_highend_latency_throughput": 1.2, "fig4_5_commodity_colocation_throughput": 2.5,
 		"fig4_5_commodity_latency_throughput": 2.45, "scale_mm_rows": 1600} {
-		if got := find(t, r, metric); got.Paper == nil || *got.Paper != want {
+		if got := exptest.Row(t, r, metric); got.Paper == nil || *got.Paper != want {
 			t.Errorf("%s is %v in the paper", metric, got.Paper)
 		}
 	}

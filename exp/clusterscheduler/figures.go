@@ -145,7 +145,7 @@ func showMappings(m *measured) shown {
 			values = append(values, m.seconds(key))
 			s.rows = append(s.rows, m.timeRow(partMapping, key))
 		}
-		b.Series = append(b.Series, series(a.name, values))
+		b.Series = append(b.Series, exp.MeanBars(a.name, values))
 	}
 	s.pictures = []report.Section{b}
 	return s
@@ -206,7 +206,7 @@ func showBounds(m *measured) shown {
 					s.rows = append(s.rows, exp.Over(partBound, key+"_over_1node", "x 1 node", ratios).Noting("above 1: one node is faster"))
 				}
 			}
-			b.Series = append(b.Series, series(model.Plural(bound, "node"), values))
+			b.Series = append(b.Series, exp.MeanBars(model.Plural(bound, "node"), values))
 		}
 		s.pictures = append(s.pictures, b)
 	}
@@ -251,7 +251,7 @@ func showWeights(m *measured) shown {
 					s.rows = append(s.rows, exp.Over(partWeights, key+"_over_wg1", "x WG1", gains).Noting("throughput; weights %s", weightsText(weights)))
 				}
 			}
-			b.Series = append(b.Series, series(fmt.Sprintf("WG%d (%s)", set+1, weightsText(weights)), values))
+			b.Series = append(b.Series, exp.MeanBars(fmt.Sprintf("WG%d (%s)", set+1, weightsText(weights)), values))
 		}
 		s.pictures = append(s.pictures, b)
 	}
@@ -263,14 +263,4 @@ var weightFigure = figure{"4-4", partWeights, planWeights, showWeights}
 // timeRow is the measured time of a workload, with the simulator's prediction in the note.
 func (m *measured) timeRow(part, key string) exp.Row {
 	return exp.Over(part, key+"_s", "s", m.seconds(key)).Noting("the simulator says %.2f s", m.predicted[key].Seconds)
-}
-
-// series makes one series of bars, with the minimum and the maximum over all runs.
-func series(label string, points [][]float64) report.BarSeries {
-	s := report.BarSeries{Name: label}
-	for _, values := range points {
-		s.Values = append(s.Values, exp.Mean(values))
-		s.Lo, s.Hi = append(s.Lo, slices.Min(values)), append(s.Hi, slices.Max(values))
-	}
-	return s
 }

@@ -102,7 +102,7 @@ func showMix(m *measured) shown {
 				s.rows = append(s.rows, r)
 			}
 			throughput.Groups, service.Groups = append(throughput.Groups, how.name), append(service.Groups, how.name)
-			one := series("", [][]float64{all})
+			one := exp.MeanBars("", [][]float64{all})
 			ours.Values, ours.Lo, ours.Hi = append(ours.Values, one.Values...), append(ours.Lo, one.Lo...), append(ours.Hi, one.Hi...)
 			simulated.Values = append(simulated.Values, m.predictedThroughput(c, how))
 			theirs.Values = append(theirs.Values, how.published(c))
@@ -116,7 +116,7 @@ func showMix(m *measured) shown {
 		theirs.Reference = true
 		throughput.Series = []report.BarSeries{theirs, ours, simulated}
 		for i, l := range lengths {
-			service.Series = append(service.Series, series(l.name, values[i]))
+			service.Series = append(service.Series, exp.MeanBars(l.name, values[i]))
 		}
 		s.pictures = append(s.pictures, throughput, service)
 	}

@@ -1,9 +1,7 @@
 package fgd
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"math"
 	"strings"
@@ -11,6 +9,7 @@ import (
 	"testing"
 
 	"muster/exp"
+	"muster/exp/exptest"
 	"muster/model"
 	"muster/policy/packing"
 	"muster/report"
@@ -272,13 +271,7 @@ func TestResultCanBeShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Check(); err != nil {
-		t.Error(err)
-	}
-	var page bytes.Buffer
-	if err := r.Page.WriteHTML(&page); err != nil {
-		t.Fatal(err)
-	}
+	exptest.Page(t, r)
 	charts := 0
 	for _, s := range r.Page.Sections {
 		if c, ok := s.(*report.Chart); ok {
@@ -304,25 +297,9 @@ func TestResultCanBeShown(t *testing.T) {
 
 // The same seed gives the same bytes, with any number of workers.
 func TestDeterministic(t *testing.T) {
-	var results [2][]byte
-	for i := range results {
-		o := exp.Options{Seed: 7, Runs: 2, Workers: 1 + 2*i, Figures: []string{"gpuspec10", "multigpu20"}}
-		r, err := runOn(context.Background(), o, thinned(t, 60))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var b bytes.Buffer
-		if err := json.NewEncoder(&b).Encode(r); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Page.WriteHTML(&b); err != nil {
-			t.Fatal(err)
-		}
-		results[i] = b.Bytes()
-	}
-	if !bytes.Equal(results[0], results[1]) {
-		t.Error("one worker and three give different results")
-	}
+	exptest.SameWithWorkers(t, func(workers int) (*exp.Result, error) {
+		return runOn(context.Background(), exp.Options{Seed: 7, Runs: 2, Workers: workers, Figures: []string{"gpuspec10", "multigpu20"}}, thinned(t, 60))
+	}, 1, 3)
 }
 
 // An interrupted experiment gives the workloads that are through, or says that none is.

@@ -1,7 +1,6 @@
 package gremm
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	"muster/exp"
+	"muster/exp/exptest"
+	"muster/internal/misuse"
 	"muster/mapping"
 	"muster/sim/kernels"
 )
@@ -71,36 +72,11 @@ func layoutOf(c kernels.Config) *mapping.Layout {
 
 // All parts together give a result that can be shown, the same with any number of workers.
 func TestEveryPart(t *testing.T) {
-	var first []byte
-	for _, workers := range []int{1, 2} {
-		r, err := standIn(t, exp.Options{Seed: 1, Runs: 2, Workers: workers}).make(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Check(); err != nil {
-			t.Error(err)
-		}
-		text, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		page := bytes.NewBuffer(text)
-		if err := r.Page.WriteHTML(page); err != nil {
-			t.Fatal(err)
-		}
-		for _, table := range r.Tables {
-			if err := table.WriteText(page); err != nil {
-				t.Error(err)
-			}
-		}
-		if first == nil {
-			first = page.Bytes()
-		} else if !bytes.Equal(first, page.Bytes()) {
-			t.Error("two workers find something else than one")
-		}
-		if got := exp.Parts(r.Rows); len(got) != len(parts) {
-			t.Errorf("parts with rows: %q", got)
-		}
+	r := exptest.SameWithWorkers(t, func(workers int) (*exp.Result, error) {
+		return standIn(t, exp.Options{Seed: 1, Runs: 2, Workers: workers}).make(t.Context())
+	}, 1, 2)
+	if got := exp.Parts(r.Rows); len(got) != len(parts) {
+		t.Errorf("parts with rows: %q", got)
 	}
 }
 
@@ -145,11 +121,7 @@ func TestEveryPartAlone(t *testing.T) {
 		if p.about != "" && !slices.Contains(r.Notes, p.about) {
 			t.Errorf("%s: its note is missing", p.name)
 		}
-		var page bytes.Buffer
-		if err := r.Page.WriteHTML(&page); err != nil {
-			t.Errorf("%s: %v", p.name, err)
-		}
-		if !strings.Contains(page.String(), "<svg") {
+		if !strings.Contains(exptest.Page(t, r), "<svg") {
 			t.Errorf("%s: a page without a picture", p.name)
 		}
 	}
@@ -181,12 +153,7 @@ func TestPartial(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Check(); err != nil {
-		t.Error(err)
-	}
-	if err := r.Page.WriteHTML(&bytes.Buffer{}); err != nil {
-		t.Error(err)
-	}
+	exptest.Page(t, r)
 	if !strings.Contains(r.Partial, "more") || !strings.Contains(r.Partial, "W4") {
 		t.Errorf("missing: %s", r.Partial)
 	}
@@ -208,8 +175,7 @@ func TestSpan(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "10", "9s", "-20s", "10000h", "soon"} {
-		var usage exp.UsageError
-		if _, err := newLab(exp.Options{Flags: map[string]string{"span": text}}); !errors.As(err, &usage) {
+		if _, err := newLab(exp.Options{Flags: map[string]string{"span": text}}); !misuse.Is(err) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"muster/exp"
 	"muster/exp/bench"
 	"muster/exp/live"
+	"muster/internal/misuse"
 	"muster/mapping"
 	"muster/model"
 	"muster/sim/kernels"
@@ -118,7 +119,7 @@ func (p *profile) turns(gpu time.Duration) int {
 
 func runLive(ctx context.Context, o exp.Options) (*exp.Result, error) {
 	if len(o.Figures) > 0 {
-		return nil, exp.UsageError("--live has no parts to choose from: leave --figure out")
+		return nil, misuse.Errorf("--live has no parts to choose from: leave --figure out")
 	}
 	return liveFrame.Run(ctx, o)
 }

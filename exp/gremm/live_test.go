@@ -2,7 +2,6 @@ package gremm
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -13,6 +12,8 @@ import (
 	"muster/exp"
 	"muster/exp/bench"
 	"muster/exp/bench/benchtest"
+	"muster/exp/exptest"
+	"muster/internal/misuse"
 	"muster/mapping"
 	"muster/sim/kernels"
 )
@@ -63,13 +64,7 @@ func TestLiveShown(t *testing.T) {
 		}
 	}
 	r := m.result()
-	if err := r.Check(); err != nil {
-		t.Fatal(err)
-	}
-	var page strings.Builder
-	if err := r.Page.WriteHTML(&page); err != nil {
-		t.Fatal(err)
-	}
+	exptest.Page(t, r)
 	want := map[string]float64{
 		metric("live", "W4", "AG", "utilisation_pct"): 82, metric("live_off", "W4", "AG", "utilisation_pct"): 10, "live_good_utilisation_pct": 16, metric("live_own", "W5", "ST", "utilisation_pct"): 88,
 		metric("claim_live", "W3", "GR", "over_st"): 1, "claim_live_predicted": 0, "live_bandwidth_mbs": 100,
@@ -98,8 +93,7 @@ func TestLiveFlags(t *testing.T) {
 		{Flags: map[string]string{"live": exp.On, "patience": "long"}},
 		{Flags: map[string]string{"live": exp.On, "save": "nowhere/kept.json"}},
 	} {
-		var usage exp.UsageError
-		if _, err := Experiment.Run(context.Background(), o); !errors.As(err, &usage) {
+		if _, err := Experiment.Run(context.Background(), o); !misuse.Is(err) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"muster/exp"
+	"muster/internal/misuse"
 	"muster/mapping"
 	"muster/model"
 	"muster/model/clusterfile"
@@ -134,7 +135,7 @@ func newLab(o exp.Options) (*lab, error) {
 	if text, given := o.Flags["span"]; given {
 		span, err := time.ParseDuration(text)
 		if err != nil || span < leastSpan || span > mostSpan {
-			return nil, exp.UsageError(fmt.Sprintf("--span %s: give a time from %v to %v, as 500s or 10m", text, leastSpan, mostSpan))
+			return nil, misuse.Errorf("--span %s: give a time from %v to %v, as 500s or 10m", text, leastSpan, mostSpan)
 		}
 		l.span = span
 	}

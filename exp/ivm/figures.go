@@ -134,16 +134,6 @@ func (a *app) load(m *measured, key string) string {
 	return text
 }
 
-// series makes one series of bars, with the minimum and the maximum over all runs.
-func series(label string, points [][]float64) report.BarSeries {
-	s := report.BarSeries{Name: label}
-	for _, values := range points {
-		s.Values = append(s.Values, exp.Median(values))
-		s.Lo, s.Hi = append(s.Lo, slices.Min(values)), append(s.Hi, slices.Max(values))
-	}
-	return s
-}
-
 func (a *app) speedPicture(m *measured) report.Section {
 	b := &report.Bars{Title: "Fig. 5-5 (a): " + a.name, YLabel: "times as fast as MPI with 9 processes",
 		Note: fmt.Sprintf("Ours has nine elements at any number of portions. No division can be more than %.2f times as fast as an even one. The paper's best is %.2f, at %d.", bound(), a.paperBest, a.paperBestAt)}
@@ -153,7 +143,7 @@ func (a *app) speedPicture(m *measured) report.Section {
 		mpi, spawn = append(mpi, m.speedups(a.mpi(n), a.base())), append(spawn, m.speedups(a.spawn(n), a.base()))
 		guided = append(guided, m.speedups(a.guided(), a.base()))
 	}
-	b.Series = []report.BarSeries{series("MPI", mpi), series("DS-LB", spawn), series("ours", guided)}
+	b.Series = []report.BarSeries{exp.MedianBars("MPI", mpi), exp.MedianBars("DS-LB", spawn), exp.MedianBars("ours", guided)}
 	return b
 }
 

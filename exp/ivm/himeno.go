@@ -87,11 +87,11 @@ func himenoPicture(m *measured) report.Section {
 			points[i] = append(points[i], m.seconds(gridKey(z, way)))
 		}
 	}
-	om := series("OM-LB", points[1])
+	om := exp.MedianBars("OM-LB", points[1])
 	for _, z := range grids {
 		om.Marks = append(om.Marks, onHosts(m.Outcomes[gridKey(z, byMonitor)][0].Hosts))
 	}
-	b.Series = []report.BarSeries{series("MPI", points[0]), om, series("ours", points[2])}
+	b.Series = []report.BarSeries{exp.MedianBars("MPI", points[0]), om, exp.MedianBars("ours", points[2])}
 	return b
 }
 

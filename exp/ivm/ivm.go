@@ -11,6 +11,7 @@ import (
 
 	"muster/exp"
 	"muster/exp/bench"
+	"muster/internal/misuse"
 	"muster/report"
 )
 
@@ -95,7 +96,7 @@ func prepare(ctx context.Context, o exp.Options) (*lab, error) {
 	var err error
 	if text, given := o.Flags["scale"]; given {
 		if l.m.Scale, err = strconv.Atoi(text); err != nil || l.m.Scale < 1 || l.m.Scale > maxScale {
-			return nil, exp.UsageError(fmt.Sprintf("--scale %s: give a number from 1 to %d", text, maxScale))
+			return nil, misuse.Errorf("--scale %s: give a number from 1 to %d", text, maxScale)
 		}
 	}
 	if l.patience, err = bench.PatienceOf(o, defaultPatience); err != nil {

@@ -120,7 +120,7 @@ func (f *splitFigure) show(m *measured) shown {
 		}
 	}
 	for i, how := range ways {
-		one := series(how.name, points[i])
+		one := exp.MedianBars(how.name, points[i])
 		if how.offload {
 			one = marked(one, guests)
 			b.Note += " On the last bars, how often a node served a program of the other."
@@ -258,7 +258,7 @@ func showParallel(m *measured) shown {
 				s.rows = append(s.rows, exp.OverMedian(partParallel, key+"_speedup", "x batch", m.ratios(batch, key)).AgainstRange(low, high))
 			}
 		}
-		one := series(how.name, points)
+		one := exp.MedianBars(how.name, points)
 		for len(one.Values) < len(b.Groups) {
 			one.Values, one.Lo, one.Hi = append(one.Values, nothing), append(one.Lo, nothing), append(one.Hi, nothing)
 		}

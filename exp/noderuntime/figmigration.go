@@ -89,7 +89,7 @@ func showMigration(m *measured) shown {
 			exp.OverMedian(partMigration, with+"_over_stay", "x staying", m.ratios(with, without)).Noting("below 1: migration is faster"),
 			exp.OverMedian(partMigration, with+"_moves", "migrations", m.moves(with)))
 	}
-	b.Series = []report.BarSeries{marked(series("programs stay", stay), none), marked(series("programs migrate", migrate), moves)}
+	b.Series = []report.BarSeries{marked(exp.MedianBars("programs stay", stay), none), marked(exp.MedianBars("programs migrate", migrate), moves)}
 	s.pictures = []report.Section{b}
 	return s
 }

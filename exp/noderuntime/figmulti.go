@@ -127,7 +127,7 @@ func (f *parallelFigure) show(m *measured) shown {
 		for _, p := range list {
 			values = append(values, f.speedups(m, p, how))
 		}
-		b.Series = append(b.Series, series(how.name, values))
+		b.Series = append(b.Series, exp.MedianBars(how.name, values))
 	}
 	s.pictures = append(s.pictures, b)
 	return s

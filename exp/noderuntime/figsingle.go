@@ -90,10 +90,10 @@ func (f *drawnFigure) bars(m *measured, note string) *report.Bars {
 			shared[i] = append(shared[i], m.seconds(f.name(jobs, v)))
 		}
 	}
-	b.Series = []report.BarSeries{series("the GPUs' own time, computed", own)}
+	b.Series = []report.BarSeries{exp.MedianBars("the GPUs' own time, computed", own)}
 	b.Series[0].Reference = true
 	for i, v := range vgpuCounts {
-		b.Series = append(b.Series, series(model.Plural(v, "vGPU"), shared[i]))
+		b.Series = append(b.Series, exp.MedianBars(model.Plural(v, "vGPU"), shared[i]))
 	}
 	return b
 }
@@ -259,7 +259,7 @@ func (f *longFigure) show(m *measured, note func(point int) string) shown {
 			exp.OverMedian(f.part, one+"_swaps", "swaps", m.swaps(one)),
 			exp.OverMedian(f.part, four+"_swaps", "swaps", m.swaps(four)))
 	}
-	b.Series = []report.BarSeries{marked(series("1 vGPU, one after the other", alone), still), marked(series("4 vGPUs, sharing", together), moved)}
+	b.Series = []report.BarSeries{marked(exp.MedianBars("1 vGPU, one after the other", alone), still), marked(exp.MedianBars("4 vGPUs, sharing", together), moved)}
 	s.pictures = []report.Section{b}
 	return s
 }

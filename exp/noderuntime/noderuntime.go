@@ -13,6 +13,7 @@ import (
 
 	"muster/exp"
 	"muster/exp/bench"
+	"muster/internal/misuse"
 	"muster/report"
 )
 
@@ -105,7 +106,7 @@ func prepare(ctx context.Context, o exp.Options) (*lab, error) {
 	var err error
 	if text, given := o.Flags["scale"]; given {
 		if m.Scale, err = strconv.Atoi(text); err != nil || m.Scale < 1 || m.Scale > maxScale {
-			return nil, exp.UsageError(fmt.Sprintf("--scale %s: give a number from 1, for all of the paper's iterations, to %d", text, maxScale))
+			return nil, misuse.Errorf("--scale %s: give a number from 1, for all of the paper's iterations, to %d", text, maxScale)
 		}
 	}
 	if l.patience, err = bench.PatienceOf(o, defaultPatience); err != nil {
@@ -228,16 +229,6 @@ func medians(lists [][]float64) []float64 {
 		all = append(all, exp.Median(list))
 	}
 	return all
-}
-
-// series makes one series of bars, with the minimum and the maximum over all runs.
-func series(label string, points [][]float64) report.BarSeries {
-	s := report.BarSeries{Name: label}
-	for _, values := range points {
-		s.Values = append(s.Values, exp.Median(values))
-		s.Lo, s.Hi = append(s.Lo, slices.Min(values)), append(s.Hi, slices.Max(values))
-	}
-	return s
 }
 
 // nothing marks a bar that is not drawn.

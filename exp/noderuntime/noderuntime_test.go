@@ -12,6 +12,8 @@ import (
 
 	"muster/exp"
 	"muster/exp/bench"
+	"muster/exp/exptest"
+	"muster/internal/misuse"
 )
 
 // made gives every measurement of all figures a time: seconds in the first run, and twice that in
@@ -51,15 +53,9 @@ func TestShown(t *testing.T) {
 			m.Outcomes["fig3_11_12jobs_cpu100_migrate"][i].Moves = 7
 		}
 		r := result(m)
-		if err := r.Check(); err != nil {
-			t.Fatal(err)
-		}
-		var page strings.Builder
-		if err := r.Page.WriteHTML(&page); err != nil {
-			t.Fatal(err)
-		}
+		page := exptest.Page(t, r)
 		for _, f := range figures() {
-			if !strings.Contains(page.String(), f.part) {
+			if !strings.Contains(page, f.part) {
 				t.Errorf("%s is not on the page", f.part)
 			}
 		}
@@ -71,15 +67,15 @@ func TestShown(t *testing.T) {
 			"claim_3_11_migration_gains": 1, "claim_3_9_serial_grows_linearly": 0,
 			"scale_multi_0.5s_iterations": 10, "scale_multi_0.3s_iterations": 10, "scale_multi_max_idle_ms": 1, "scale_mm_l_alone_s": 0.2, "scale_sc_calls": 3300,
 		} {
-			if got := find(t, r, metric); got.Ours != want {
+			if got := exptest.Row(t, r, metric); got.Ours != want {
 				t.Errorf("%s is %v, want %v", metric, got.Ours, want)
 			}
 		}
-		if s := find(t, r, "fig3_9_cpu0_4vgpus_s"); s.Low != 4 || s.Ours != 6 || s.High != 8 {
+		if s := exptest.Row(t, r, "fig3_9_cpu0_4vgpus_s"); s.Low != 4 || s.Ours != 6 || s.High != 8 {
 			t.Errorf("%+v", s)
 		}
 		for metric, want := range map[string]float64{"scale_multi_0.5s_iterations": 200, "scale_multi_0.3s_phase_s": 0.3, "scale_long_c2050_memory_mib": 3072, "scale_mm_l_alone_s": 30} {
-			if got := find(t, r, metric); got.Paper == nil || *got.Paper != want {
+			if got := exptest.Row(t, r, metric); got.Paper == nil || *got.Paper != want {
 				t.Errorf("%s is %v in the paper", metric, got.Paper)
 			}
 		}
@@ -89,7 +85,7 @@ func TestShown(t *testing.T) {
 		}); got != all {
 			t.Errorf("all points %v: iterations of long phases are said %v", all, got)
 		}
-		if note := find(t, r, "scale_bp_calls").Note; !strings.Contains(note, "64K inputs") || !strings.Contains(note, "bp --size 2k") {
+		if note := exptest.Row(t, r, "scale_bp_calls").Note; !strings.Contains(note, "64K inputs") || !strings.Contains(note, "bp --size 2k") {
 			t.Error(note)
 		}
 		for _, said := range []string{"a batch queue that knows of no GPUs", "10 iterations stand for the paper's 200, and 3 for its 20"} {
@@ -98,17 +94,6 @@ func TestShown(t *testing.T) {
 			}
 		}
 	}
-}
-
-func find(t *testing.T, r *exp.Result, metric string) exp.Row {
-	t.Helper()
-	for _, row := range r.Rows {
-		if row.Metric == metric {
-			return row
-		}
-	}
-	t.Fatalf("there is no row %s", metric)
-	return exp.Row{}
 }
 
 // A figure that is asked for alone is measured alone, at all its points.
@@ -205,7 +190,7 @@ func TestScaleFlag(t *testing.T) {
 	}
 	for _, text := range []string{"0", "-1", "1001", "half", ""} {
 		_, err := Experiment.Run(context.Background(), exp.Options{Flags: map[string]string{"scale": text}})
-		if _, usage := err.(exp.UsageError); !usage {
+		if !misuse.Is(err) {
 			t.Errorf("--scale %q: %v", text, err)
 		}
 	}

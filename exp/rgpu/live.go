@@ -13,6 +13,7 @@ import (
 	"muster/exp"
 	"muster/exp/bench"
 	"muster/exp/live"
+	"muster/internal/misuse"
 	"muster/model"
 	"muster/model/clusterfile"
 	"muster/policy/catalog"
@@ -125,7 +126,7 @@ func newLiveLab(o exp.Options) (*liveLab, error) {
 		}
 		n, wrong := strconv.ParseFloat(text, 64)
 		if wrong != nil || !(n >= least && n <= most) {
-			err = exp.UsageError(fmt.Sprintf("--%s %s: give a number from %v to %v", name, text, least, most))
+			err = misuse.Errorf("--%s %s: give a number from %v to %v", name, text, least, most)
 			return
 		}
 		at(n)
@@ -142,14 +143,14 @@ func newLiveLab(o exp.Options) (*liveLab, error) {
 		for _, word := range o.Chosen("gpus", []string{"8", "6", "4"}) {
 			n, err := strconv.Atoi(word)
 			if err != nil {
-				return nil, exp.UsageError(fmt.Sprintf("--gpus %s: %v", text, err))
+				return nil, misuse.Errorf("--gpus %s: %v", text, err)
 			}
 			l.gpus = append(l.gpus, n)
 		}
 	}
 	if text, given := o.Flags["slurm"]; given {
 		if l.release, err = release.Of(text); err != nil {
-			return nil, exp.UsageError(fmt.Sprintf("--slurm %s: %v", text, err))
+			return nil, misuse.Errorf("--slurm %s: %v", text, err)
 		}
 	}
 	l.paper, err = clusterfile.Preset("rgpu")
@@ -158,7 +159,7 @@ func newLiveLab(o exp.Options) (*liveLab, error) {
 
 func runLive(ctx context.Context, o exp.Options) (*exp.Result, error) {
 	if len(o.Figures) > 0 {
-		return nil, exp.UsageError("--live has no parts to choose from: leave --figure out, and see --gpus and --burst")
+		return nil, misuse.Errorf("--live has no parts to choose from: leave --figure out, and see --gpus and --burst")
 	}
 	l, err := newLiveLab(o)
 	if err != nil {

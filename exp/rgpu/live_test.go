@@ -13,6 +13,7 @@ import (
 	"muster/exp"
 	"muster/exp/bench"
 	"muster/exp/live"
+	"muster/internal/misuse"
 	"muster/model"
 	"muster/model/clusterfile"
 	"muster/slurm"
@@ -220,8 +221,7 @@ func TestLiveUsage(t *testing.T) {
 	for _, flags := range []map[string]string{
 		{"speed": "2"}, {"live": exp.On, "speed": "none"}, {"live": exp.On, "jobs": "0"}, {"live": exp.On, "burst": "-1"}, {"live": exp.On, "slurm": "19.05"},
 	} {
-		var usage exp.UsageError
-		if _, err := Experiment.Run(t.Context(), exp.Options{Flags: flags}); !errors.As(err, &usage) {
+		if _, err := Experiment.Run(t.Context(), exp.Options{Flags: flags}); !misuse.Is(err) {
 			t.Errorf("%v: %v", flags, err)
 		}
 	}

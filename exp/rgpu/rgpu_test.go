@@ -1,13 +1,12 @@
 package rgpu
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"strings"
 	"testing"
 
 	"muster/exp"
+	"muster/exp/exptest"
 	"muster/policy"
 	"muster/policy/catalog"
 )
@@ -25,46 +24,22 @@ func standIn(t *testing.T, o exp.Options) *lab {
 
 // All parts together give a result that can be shown, the same with any number of workers.
 func TestEveryPart(t *testing.T) {
-	var first []byte
 	o := exp.Options{Seed: 1, Runs: 1}
 	if testing.Short() {
 		o.Figures = []string{"workloads", "figures", "table-v"}
 	}
-	for _, o.Workers = range []int{1, 2} {
-		r, err := standIn(t, o).make(t.Context())
-		if err != nil {
-			t.Fatal(err)
+	r := exptest.SameWithWorkers(t, func(workers int) (*exp.Result, error) {
+		o.Workers = workers
+		return standIn(t, o).make(t.Context())
+	}, 1, 2)
+	papers := map[string]int{}
+	for _, row := range r.Rows {
+		if row.Paper != nil {
+			papers[row.Part]++
 		}
-		if err := r.Check(); err != nil {
-			t.Error(err)
-		}
-		text, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var page bytes.Buffer
-		if err := r.Page.WriteHTML(&page); err != nil {
-			t.Fatal(err)
-		}
-		for _, table := range r.Tables {
-			if err := table.WriteText(&page); err != nil {
-				t.Error(err)
-			}
-		}
-		if first == nil {
-			first = append(text, page.Bytes()...)
-		} else if !bytes.Equal(first, append(text, page.Bytes()...)) {
-			t.Error("two workers find something else than one")
-		}
-		papers := map[string]int{}
-		for _, row := range r.Rows {
-			if row.Paper != nil {
-				papers[row.Part]++
-			}
-		}
-		if papers[sharesTitle] != len(readings)*3*(8+8+6+4) || papers[workloadsTitle] != 3*5 {
-			t.Errorf("numbers of the paper: %v", papers)
-		}
+	}
+	if papers[sharesTitle] != len(readings)*3*(8+8+6+4) || papers[workloadsTitle] != 3*5 {
+		t.Errorf("numbers of the paper: %v", papers)
 	}
 }
 
@@ -110,9 +85,7 @@ func TestInterruptedPictures(t *testing.T) {
 	if !strings.Contains(r.Partial, "pictures") || l.Found[twelve] == nil {
 		t.Errorf("missing: %q", r.Partial)
 	}
-	if err := r.Page.WriteHTML(&bytes.Buffer{}); err != nil {
-		t.Error(err)
-	}
+	exptest.Page(t, r)
 }
 
 // The exclusive mode is shown beside the others on 8, 6 and 4 GPUs, without the paper's numbers,
@@ -150,12 +123,7 @@ func TestPartial(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Check(); err != nil {
-		t.Error(err)
-	}
-	if err := r.Page.WriteHTML(&bytes.Buffer{}); err != nil {
-		t.Error(err)
-	}
+	exptest.Page(t, r)
 	if !strings.Contains(r.Partial, "4 GPUs") || strings.Contains(r.Partial, "8 GPUs") {
 		t.Errorf("missing: %s", r.Partial)
 	}

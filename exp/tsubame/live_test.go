@@ -13,6 +13,7 @@ import (
 	"muster/exp"
 	"muster/exp/bench"
 	"muster/exp/bench/benchtest"
+	"muster/exp/exptest"
 )
 
 func TestMain(m *testing.M) { benchtest.Main(m) }
@@ -47,13 +48,7 @@ func TestLiveClaims(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Check(); err != nil {
-		t.Fatal(err)
-	}
-	var page strings.Builder
-	if err := r.Page.WriteHTML(&page); err != nil {
-		t.Fatal(err)
-	}
+	page := exptest.Page(t, r)
 	docs, err := os.ReadFile("../../docs/papers.md")
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +63,7 @@ func TestLiveClaims(t *testing.T) {
 		if !strings.Contains(string(docs), line) {
 			t.Errorf("docs/papers.md does not have the line\n%s", line)
 		}
-		if !strings.Contains(page.String(), "claim_live_"+c.id) {
+		if !strings.Contains(page, "claim_live_"+c.id) {
 			t.Errorf("%s is not on the page", c.id)
 		}
 	}

@@ -1,9 +1,7 @@
 package tsubame
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 	"strings"
@@ -12,6 +10,7 @@ import (
 	"time"
 
 	"muster/exp"
+	"muster/exp/exptest"
 	"muster/model"
 	"muster/policy/catalog"
 	"muster/report"
@@ -98,13 +97,7 @@ func TestResultCanBeShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Check(); err != nil {
-		t.Error(err)
-	}
-	var page bytes.Buffer
-	if err := r.Page.WriteHTML(&page); err != nil {
-		t.Fatal(err)
-	}
+	page := exptest.Page(t, r)
 	gantts := 0
 	for _, s := range r.Page.Sections {
 		if g, ok := s.(*report.Gantt); ok {
@@ -125,7 +118,7 @@ func TestResultCanBeShown(t *testing.T) {
 		t.Errorf("%d Gantts, want Figs. 7 and 8", gantts)
 	}
 	for _, figure := range []string{"Fig. 9", "Fig. 10", "Fig. 11", "Table 3"} {
-		if !strings.Contains(page.String(), figure) {
+		if !strings.Contains(page, figure) {
 			t.Errorf("the page has no %s", figure)
 		}
 	}
@@ -133,24 +126,9 @@ func TestResultCanBeShown(t *testing.T) {
 
 // The same seed gives the same bytes, with any number of workers.
 func TestDeterministic(t *testing.T) {
-	var results [2][]byte
-	for i := range results {
-		r, err := run(context.Background(), exp.Options{Seed: 7, Runs: 1, Days: 3, Workers: 1 + 2*i})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var b bytes.Buffer
-		if err := json.NewEncoder(&b).Encode(r); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Page.WriteHTML(&b); err != nil {
-			t.Fatal(err)
-		}
-		results[i] = b.Bytes()
-	}
-	if !bytes.Equal(results[0], results[1]) {
-		t.Error("one worker and three give different results")
-	}
+	exptest.SameWithWorkers(t, func(workers int) (*exp.Result, error) {
+		return run(context.Background(), exp.Options{Seed: 7, Runs: 1, Days: 3, Workers: workers})
+	}, 1, 3)
 }
 
 func TestInterrupted(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"muster/head/api"
+	"muster/head/dial"
 	"muster/wire/agent"
 )
 
@@ -163,7 +164,7 @@ func TestExec(t *testing.T) {
 	gone := make(chan struct{})
 	h := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "Upgrade")
-		w.Header().Set("Upgrade", streamProtocol)
+		w.Header().Set("Upgrade", dial.ProtocolStream)
 		w.WriteHeader(http.StatusSwitchingProtocols)
 		conn, _, err := w.(http.Hijacker).Hijack()
 		if err != nil {

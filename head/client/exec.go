@@ -8,12 +8,9 @@ import (
 	"net/url"
 
 	"muster/head/api"
+	"muster/head/dial"
 	"muster/wire/agent"
 )
-
-// streamProtocol is the protocol of a command's connection: the frames of wire/agent, input one way
-// and output the other.
-const streamProtocol = "muster-stream"
 
 // Streams are the standard streams of a command; a nil Input is empty.
 type Streams struct {
@@ -34,7 +31,7 @@ func (h *Head) Exec(ctx context.Context, id string, e *api.Exec, s Streams) (age
 	if len(e.Environment) > 0 {
 		query["env"] = e.Environment
 	}
-	upgrade := http.Header{"Connection": {"Upgrade"}, "Upgrade": {streamProtocol}}
+	upgrade := http.Header{"Connection": {"Upgrade"}, "Upgrade": {dial.ProtocolStream}}
 	response, err := h.send(ctx, http.MethodPost, jobPath(id, "/exec"), query, nil, upgrade)
 	if err != nil {
 		return agent.Outcome{}, err

@@ -357,7 +357,7 @@ func TestStreams(t *testing.T) {
 	}
 	execs := make(chan dialled)
 	go func() {
-		conn, err := dial.Upgrade(ctx, c.as("user", "alice"), "POST", fmt.Sprintf("/v1/jobs/%d/exec?arg=cat&arg=-u&env=A=1", job), protocolStream)
+		conn, err := dial.Upgrade(ctx, c.as("user", "alice"), "POST", fmt.Sprintf("/v1/jobs/%d/exec?arg=cat&arg=-u&env=A=1", job), dial.ProtocolStream)
 		execs <- dialled{conn, err}
 	}()
 	open := heard[agent.Open](n1)

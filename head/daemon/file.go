@@ -1,11 +1,8 @@
 package daemon
 
 import (
-	"errors"
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 	"time"
 
 	"muster/head"
@@ -32,16 +29,7 @@ func ReadFile(path string, into *Config) error {
 // Read parses a configuration. name stands for the file in errors.
 func Read(text []byte, name string, into *Config) error {
 	d := &decoder{strictyaml.File{Name: name, What: "a head's configuration", Empty: "say what differs from the defaults, as policy: easy, or do without a file"}}
-	root, err := d.Parse(text)
-	if err != nil {
-		return err
-	}
-	cfg := *into
-	if err := d.document(root, &cfg); err != nil {
-		return err
-	}
-	*into = cfg
-	return nil
+	return strictyaml.Into(&d.File, text, into, d.document)
 }
 
 type decoder struct{ strictyaml.File }
@@ -273,12 +261,4 @@ func parsePage(s string) (string, error) {
 	return parseAddress(s)
 }
 
-// parseAddress reads an address to listen at.
-func parseAddress(s string) (string, error) {
-	_, port, err := net.SplitHostPort(s)
-	number, notNumber := strconv.Atoi(port)
-	if err != nil || port == "" || notNumber == nil && (number < 0 || number > 65535) {
-		return "", errors.New("must be HOST:PORT with a port up to 65535, as 127.0.0.1:9422, or :9422 for all addresses")
-	}
-	return s, nil
-}
+var parseAddress = strictyaml.ListenAddress("9422")

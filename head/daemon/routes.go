@@ -9,6 +9,7 @@ import (
 
 	"muster/head"
 	"muster/head/api"
+	"muster/head/dial"
 	"muster/wire/status"
 )
 
@@ -74,7 +75,7 @@ func routes() []route {
 		{method: "GET", path: "/v1/jobs/{id}/output", summary: "What a job has written, as it is.", query: []parameter{
 			{"stream", "string", "output or error"}, {"part", "integer", "the place of the node in the job's list"}, {"offset", "integer", "begin at this byte"}, {"follow", "boolean", "go on until the job has ended"},
 		}, serve: serveOutput},
-		{method: "POST", path: "/v1/jobs/{id}/exec", summary: "Run a command among a job's processes.", upgrade: protocolStream, notForPages: true, query: []parameter{
+		{method: "POST", path: "/v1/jobs/{id}/exec", summary: "Run a command among a job's processes.", upgrade: dial.ProtocolStream, notForPages: true, query: []parameter{
 			{"node", "string", "one of the job's nodes; its first if not given"}, {"arg", "list", "the command and its arguments"}, {"dir", "string", "where to run it"}, {"env", "list", "variables, as NAME=VALUE"},
 		}, serve: serveExec},
 		{method: "GET", path: "/v1/nodes", long: true, summary: "All nodes.", answer: api.Nodes{}, serve: serveNodes},
@@ -95,8 +96,8 @@ func routes() []route {
 		{method: "GET", path: "/v1/backup", summary: "A copy of what the head has on disk (administrators).", notForPages: true, serve: serveBackup},
 		{method: "GET", path: "/v1/snapshot", summary: "What the policy knows now, and decides on it, for muster sim replay (administrators).", notForPages: true, serve: serveSnapshot},
 		{method: "POST", path: "/v1/page", summary: "A one-time address of the page, good for a minute.", notForPages: true, answer: api.Page{}, serve: servePage},
-		{method: "GET", path: "/v1/agent", summary: "The conversation with an agent.", upgrade: protocolAgent, forAgents: true, serve: serveAgent},
-		{method: "GET", path: "/v1/agent/streams/{stream}", summary: "A connection that the head asked an agent for.", upgrade: protocolStream, forAgents: true, serve: serveStream},
+		{method: "GET", path: "/v1/agent", summary: "The conversation with an agent.", upgrade: dial.ProtocolAgent, forAgents: true, serve: serveAgent},
+		{method: "GET", path: "/v1/agent/streams/{stream}", summary: "A connection that the head asked an agent for.", upgrade: dial.ProtocolStream, forAgents: true, serve: serveStream},
 	}
 	return all
 }

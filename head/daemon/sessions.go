@@ -13,15 +13,10 @@ import (
 	"time"
 
 	"muster/head"
+	"muster/head/dial"
 	"muster/head/store"
 	"muster/wire/agent"
 	"muster/wire/identity"
-)
-
-// The protocols to which connections are upgraded.
-const (
-	protocolAgent  = "muster-agent"
-	protocolStream = "muster-stream"
 )
 
 // How many messages may wait for an agent, and how many messages of an agent for the core.
@@ -79,11 +74,7 @@ func upgrade(q *request, protocol string) (net.Conn, error) {
 		_ = conn.Close()
 		return nil, errAnswered
 	}
-	if n := buffered.Reader.Buffered(); n > 0 {
-		early, _ := buffered.Reader.Peek(n)
-		conn = &begun{Conn: conn, early: append([]byte(nil), early...)}
-	}
-	return conn, nil
+	return dial.Rest(conn, buffered.Reader), nil
 }
 
 // has says whether one of the comma-separated words of a header is word.
@@ -98,23 +89,6 @@ func has(values []string, word string) bool {
 	return false
 }
 
-// begun is a connection whose first bytes the HTTP server has read already.
-type begun struct {
-	net.Conn
-	early []byte
-}
-
-func (b *begun) Read(p []byte) (int, error) {
-	if len(b.early) == 0 {
-		return b.Conn.Read(p)
-	}
-	n := copy(p, b.early)
-	b.early = b.early[n:]
-	return n, nil
-}
-
-func (b *begun) CloseWrite() error { return closeWrite(b.Conn) }
-
 func closeWrite(c net.Conn) error {
 	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -124,7 +98,7 @@ func closeWrite(c net.Conn) error {
 
 // serveAgent starts the session of an agent.
 func serveAgent(q *request) (any, error) {
-	conn, err := upgrade(q, protocolAgent)
+	conn, err := upgrade(q, dial.ProtocolAgent)
 	if err != nil {
 		return nil, err
 	}

@@ -80,7 +80,7 @@ func TestHangUpWithInput(t *testing.T) {
 	users := make(chan net.Conn, 1)
 	go func() {
 		defer close(users)
-		conn, err := dial.Upgrade(context.Background(), c.as("user", "alice"), "POST", fmt.Sprintf("/v1/jobs/%d/exec?arg=sleep", job), protocolStream)
+		conn, err := dial.Upgrade(context.Background(), c.as("user", "alice"), "POST", fmt.Sprintf("/v1/jobs/%d/exec?arg=sleep", job), dial.ProtocolStream)
 		if err != nil {
 			t.Error(err)
 			return

@@ -14,6 +14,7 @@ import (
 
 	"muster/head"
 	"muster/head/api"
+	"muster/head/dial"
 	"muster/wire/agent"
 	"muster/wire/status"
 )
@@ -158,7 +159,7 @@ func serveStream(q *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := upgrade(q, protocolStream)
+	conn, err := upgrade(q, dial.ProtocolStream)
 	if err != nil {
 		q.streams.deliver(one, nil)
 		return nil, err
@@ -391,7 +392,7 @@ func serveExec(q *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	near, err := upgrade(q, protocolStream)
+	near, err := upgrade(q, dial.ProtocolStream)
 	if err != nil {
 		free()
 		return nil, err

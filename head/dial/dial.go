@@ -151,12 +151,12 @@ func Client(c Config) (*http.Client, string, error) {
 
 // DialAgent opens an agent's session with the head.
 func DialAgent(ctx context.Context, c Config) (net.Conn, error) {
-	return Upgrade(ctx, c, http.MethodGet, "/v1/agent", "muster-agent")
+	return Upgrade(ctx, c, http.MethodGet, "/v1/agent", ProtocolAgent)
 }
 
 // DialStream opens the connection with this name, for which the head has asked the agent.
 func DialStream(ctx context.Context, c Config, name string) (net.Conn, error) {
-	return Upgrade(ctx, c, http.MethodGet, "/v1/agent/streams/"+url.PathEscape(name), "muster-stream")
+	return Upgrade(ctx, c, http.MethodGet, "/v1/agent/streams/"+url.PathEscape(name), ProtocolStream)
 }
 
 // Upgrade sends a request that switches its connection to another protocol.
@@ -200,11 +200,7 @@ func upgrade(conn net.Conn, method, path, protocol string) (net.Conn, error) {
 	if !strings.EqualFold(answer.Header.Get("Upgrade"), protocol) {
 		return nil, fmt.Errorf("the head speaks %q, not %s: use the same version of muster on both", answer.Header.Get("Upgrade"), protocol)
 	}
-	if n := in.Buffered(); n > 0 {
-		early, _ := in.Peek(n)
-		return &begun{conn, append([]byte(nil), early...)}, nil
-	}
-	return conn, nil
+	return Rest(conn, in), nil
 }
 
 // Refusal is a head's answer that refuses a request.
@@ -225,27 +221,4 @@ func refusal(answer *http.Response) error {
 		return &Refusal{answer.StatusCode, "the head answered " + answer.Status}
 	}
 	return &Refusal{answer.StatusCode, said.Error}
-}
-
-// begun is a connection whose first bytes were read already.
-type begun struct {
-	net.Conn
-	early []byte
-}
-
-func (b *begun) Read(p []byte) (int, error) {
-	if len(b.early) == 0 {
-		return b.Conn.Read(p)
-	}
-	n := copy(p, b.early)
-	b.early = b.early[n:]
-	return n, nil
-}
-
-// CloseWrite closes the sending direction.
-func (b *begun) CloseWrite() error {
-	if half, ok := b.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return b.Conn.Close()
 }

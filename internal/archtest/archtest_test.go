@@ -58,6 +58,7 @@ mapping, workload/phased, sim/fairshare < sim/kernels
 model, policy/prices < sim/bound
 NOTHING < workload/bundled # files, not jobs
 workload, workload/bundled, policy/history < workload/source # what a user's word for jobs means: it knows no simulator
+sim, sim/kernels, model/clusterfile, workload/source, workload/phased, policy/scriptfile, policy/preempt, internal/misuse, internal/wholefile, report < sim/question # what users ask of the simulators, in words: no simulator knows it
 NOTHING < internal/parallel < sim, sim/kernels # tasks, a few at a time: it knows nothing of what they do
 
 # Devices. The backends do not know each other.
@@ -77,6 +78,9 @@ device/fatbin, ptx, report < device/codefile # where people's files have GPU cod
 device/codefile, internal/wholefile, ptx/simt, shim/functions < device/codecheck # what will be refused of a program
 device/codefile, model, ptx, ptx/number, ptx/simt, report < device/onekernel # one kernel of a file, run and shown: it knows no device
 device, wire, client < device/remote # a device that another node lends: a client of that node, which knows of it what programs know
+
+# Mistakes of users, told from failures: whoever checks what users ask for says which it is.
+NOTHING < internal/misuse < device/onekernel, workload/source, head/client, node/launch, internal/service
 
 # Documents of which every word counts.
 NOTHING < internal/strictjson < wire/envelope, wire/control, wire/agent, wire/borrow
@@ -108,7 +112,10 @@ wire/timeline < node, node/worker
 node/clientcore, node/journal, node/checkpoint < node/worker # its executor, and what it keeps for the next, or writes and reads
 device, vmm, wire, mapping, internal/door, node/fate, node/vgpu, node/worker, node/checkpoint, internal/wholefile < node
 node, model/strictyaml < node/nodefile
-node, node/checkpoint, wire/status, internal/passthrough < node/programs # processes and their clients, saved and restored together
+node, node/nodefile, node/worker, device/cuda, device/fault, device/onekernel, device/remote, device/soft, internal/machine < node/devices # the one place that knows every kind of device
+node, node/devices, node/agent, node/gateway, head/dial, ivm/daemon < node/assembly # a node of all its parts: the parts do not know each other
+client, node, node/nodefile, report/nodetable, internal/passthrough < node/launch # what a program needs that Muster serves: it runs none
+node, node/checkpoint, node/launch, wire/status, internal/passthrough < node/programs # processes and their clients, saved and restored together
 
 # What a job may use, and what head and agents say to each other: neither knows those who say it.
 wire/grant < wire/agent
@@ -130,7 +137,7 @@ policy, policy/catalog, policy/history, wire, model/clusterfile < head, slurm
 policy, policy/*, wire/agent, wire/grant < head # the core, as a value
 NOTHING < head/api < head # what its clients send and get
 head, head/api < head/store # on disk
-NOTHING < head/dial # how agents and users reach a head: it knows none
+NOTHING < head/dial < head/daemon, slurm/lenders # how agents and users reach a head: it knows none, and those that they reach share its words
 head, head/api, head/store, wire/agent, wire/status, policy/catalog, internal/door, internal/wholefile, model/strictyaml, workload < head/daemon
 
 # What another policy would have made of the head's history. It knows the simulator; neither the core nor the simulator knows it.
@@ -148,8 +155,9 @@ head/dial, wire/agent < slurm/lenders/lenderstest # a node for tests
 slurm, slurm/engine, slurm/lenders, wire/grant, policy, policy/history, internal/wholefile < slurm/driver # the daemon
 slurm/release, internal/wholefile < slurm/fetch < slurm/emulate < slurm/emulate/emulatetest # the last for tests of all that need a cluster
 slurm/release, internal/wholefile < slurm/spank # the plug-in and the submit script: sources, and how they are built
+client, wire/grant < slurm/step # the programs of a job's step, on one node
 slurm, slurm/words, report < slurm/view # what people see of a Slurm: it decides nothing
-slurm/spank, slurm/release, internal/wholefile < slurm/setup # whoever makes a Slurm use Muster
+slurm/spank, slurm/release, slurm/fetch, internal/misuse, internal/wholefile < slurm/setup # whoever makes a Slurm use Muster
 
 # Programs' side.
 wire, internal/door < client < ivm
@@ -168,9 +176,11 @@ sim, report < report/simpage
 sim/kernels, report < report/kernelpage
 head/api, report < report/whatifpage
 workload, report < report/workloadpage
+report < report/jsontable < report/jobtable, report/nodetable # a column of a table and its JSON field: it knows neither
 head/api, model/slurmopt, report < report/jobtable
-head/api, model, report, wire/status < report/nodetable # what nodes say of themselves: it knows neither who answers nor the terminal
+head/api, model, node/vgpu, report, wire/status < report/nodetable # what nodes say of themselves, and what came of their recordings: it knows neither who answers nor the terminal
 NOTHING < report/screen # text on a terminal, whatever it shows
+report/screen < internal/service # a daemon as a process: its log and its signals
 report/screen < internal/passthrough # a program in this process's place: it knows nothing of what it is for
 wire/timeline < report/trace # where a program's time went
 NOTHING < report/trace/tracetest # for its tests, and for those of all together
@@ -265,6 +275,7 @@ func TestRulesSayWhatTheDesignSays(t *testing.T) {
 		{"node", "wire/status", true}, {"head", "wire/status", true}, {"slurm", "wire/status", true}, {"cmd/muster", "wire/status", true},
 		{"wire/status", "model", true}, {"head/daemon", "web", true}, {"web", "head/api", false}, {"head", "web", false},
 		{"node/worker", "node/checkpoint", true}, {"node/programs", "node", true}, {"node/checkpoint", "node/clientcore", false}, {"node", "node/programs", false},
+		{"node/assembly", "node/gateway", true}, {"node/assembly", "device/cuda", true}, {"node", "node/assembly", false}, {"node/worker", "node/devices", false}, {"node/assembly", "policy", false},
 		{"node", "wire/control", true}, {"node/worker", "wire/control", true}, {"node/nodefile", "wire/control", true},
 
 		{"model", "policy", false}, {"model", "model/clusterfile", false}, {"policy", "sim", false}, {"policy", "policy/easy", false}, {"policy/history", "policy/catalog", false},

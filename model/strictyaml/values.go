@@ -3,6 +3,7 @@ package strictyaml
 import (
 	"fmt"
 	"math"
+	"net"
 	"regexp"
 	"slices"
 	"strconv"
@@ -113,4 +114,31 @@ func Quote(s string) string {
 		return s
 	}
 	return strconv.Quote(s)
+}
+
+// ListenAddress returns a function that reads HOST:PORT, where a daemon listens. port is an example.
+func ListenAddress(port string) func(string) (string, error) {
+	return func(s string) (string, error) {
+		_, given, err := net.SplitHostPort(s)
+		number, notNumber := strconv.Atoi(given)
+		if err != nil || given == "" || notNumber == nil && (number < 0 || number > 65535) {
+			return "", fmt.Errorf("must be HOST:PORT with a port up to 65535, as 127.0.0.1:%[1]s, or :%[1]s for all addresses, not %[2]q", port, s)
+		}
+		return s, nil
+	}
+}
+
+// Into reads a whole document into a value that has the defaults. The value is changed only if all of
+// the document is right.
+func Into[T any](f *File, text []byte, into *T, decode func(Node, *T) error) error {
+	root, err := f.Parse(text)
+	if err != nil {
+		return err
+	}
+	read := *into
+	if err := decode(root, &read); err != nil {
+		return err
+	}
+	*into = read
+	return nil
 }

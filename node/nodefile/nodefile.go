@@ -46,16 +46,7 @@ func Read(text []byte, name string, into *node.Config) error {
 	d := &decoder{File: strictyaml.File{
 		Name: name, What: "a node's configuration", Empty: "say what the node has, as devices: [{soft: {memory: 1GiB}}], or do without a file",
 	}}
-	root, err := d.Parse(text)
-	if err != nil {
-		return err
-	}
-	cfg := *into
-	if err := d.document(root, &cfg); err != nil {
-		return err
-	}
-	*into = cfg
-	return nil
+	return strictyaml.Into(&d.File, text, into, d.document)
 }
 
 type decoder struct{ strictyaml.File }
@@ -332,15 +323,7 @@ func parseTimeout(s string) (time.Duration, error) {
 	return t, err
 }
 
-// parseAddress reads where to listen.
-func parseAddress(s string) (string, error) {
-	_, port, err := net.SplitHostPort(s)
-	number, notNumber := strconv.Atoi(port)
-	if err != nil || port == "" || notNumber == nil && (number < 0 || number > 65535) {
-		return "", fmt.Errorf("must be HOST:PORT with a port up to 65535, as 127.0.0.1:9420, or :9420 for all addresses, not %q", s)
-	}
-	return s, nil
-}
+var parseAddress = strictyaml.ListenAddress("9420")
 
 // parseUIDs reads a range of user numbers.
 func parseUIDs(s string) (node.UIDRange, error) {

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"muster/node"
+	"muster/node/launch"
 	"muster/wire/status"
 )
 
@@ -91,21 +92,15 @@ func stdio(pid int) (names []string) {
 	return names
 }
 
-// The names of sockets that muster run makes for programs.
-const (
-	forRemote  = "@muster-remote-"  // of a node of another machine
-	forPrivate = "@muster-private-" // of the node that was started for the program
-)
-
 // servedHere refuses processes that have their device from elsewhere than the node at
 // the socket, since only that node's clients are saved.
 func servedHere(pids []int, clients []status.Client, socket string) error {
 	for _, pid := range pids {
 		named := variableOf(pid, "MUSTER_SOCKET")
 		switch {
-		case strings.HasPrefix(named, forRemote):
+		case strings.HasPrefix(named, launch.Prefix(launch.Remote)):
 			return fmt.Errorf("process %d has its device on another machine (muster run --node): such a program cannot be saved as a whole; it can save its device memory itself, with musterCheckpoint", pid)
-		case named == "" || named == socket || strings.HasPrefix(named, forPrivate) || hasClient(clients, pid):
+		case named == "" || named == socket || strings.HasPrefix(named, launch.Prefix(launch.Private)) || hasClient(clients, pid):
 			continue
 		}
 		// The variable may be stale: a restored program may have been started with

@@ -9,23 +9,45 @@ import (
 	"strings"
 
 	"muster/head/api"
-	"muster/report"
+	"muster/report/jsontable"
 )
+
+// UsageColumns are those of muster usage.
+var UsageColumns = jsontable.Columns[api.UsageLine]{
+	{Name: "ACCOUNT", Field: "account", Value: func(l *api.UsageLine) string { return cmp.Or(l.Account, "-") }},
+	{Name: "USER", Field: "user", Value: func(l *api.UsageLine) string { return cmp.Or(l.User, "-") }},
+	{Name: "SHARES", Field: "shares", Value: func(l *api.UsageLine) string { return fraction(l.Shares) }},
+	{Name: "USED", Field: "used", Value: func(l *api.UsageLine) string { return fraction(l.Used) }},
+	{Name: "FACTOR", Field: "factor", Value: func(l *api.UsageLine) string { return fraction(l.Factor) }},
+	{Name: "HOURS", Field: "raw_usage_s", Value: func(l *api.UsageLine) string { return strconv.FormatFloat(l.Raw/3600, 'f', 1, 64) }},
+}
+
+func fraction(x float64) string { return strconv.FormatFloat(x, 'f', 4, 64) }
 
 // WriteUsage lists what users and accounts have used, as sshare does.
 func WriteUsage(w io.Writer, lines []api.UsageLine, room int) error {
-	fraction := func(x float64) string { return strconv.FormatFloat(x, 'f', 4, 64) }
-	hours := func(seconds float64) string { return strconv.FormatFloat(seconds/3600, 'f', 1, 64) }
-	var rows [][]string
-	for _, l := range lines {
-		rows = append(rows, []string{
-			cmp.Or(l.Account, "-"), cmp.Or(l.User, "-"), fraction(l.Shares), fraction(l.Used), fraction(l.Factor), hours(l.Raw),
-		})
-	}
-	return report.WriteColumns(w, []string{"ACCOUNT", "USER", "SHARES", "USED", "FACTOR", "HOURS"}, rows, 0, room)
+	return UsageColumns.Write(w, lines, "ACCOUNT", room)
 }
 
-// WritePriorities lists what the priorities of jobs are made of, as sprio does. It has a column for each factor that any job has.
+// PriorityColumns are those of muster priorities, with one for each of the factors.
+func PriorityColumns(factors []string) jsontable.Columns[api.JobPriority] {
+	columns := jsontable.Columns[api.JobPriority]{
+		{Name: "JOBID", Field: "job", Value: func(j *api.JobPriority) string { return strconv.FormatUint(j.Job, 10) }},
+		{Name: "USER", Field: "user", Value: func(j *api.JobPriority) string { return j.User }},
+		{Name: "ACCOUNT", Field: "account", Value: func(j *api.JobPriority) string { return cmp.Or(j.Account, "-") }},
+		{Name: "PRIORITY", Field: "priority", Value: func(j *api.JobPriority) string { return strconv.FormatInt(j.Priority, 10) }},
+	}
+	for _, name := range factors {
+		columns = append(columns, jsontable.Column[api.JobPriority]{
+			Name: strings.ToUpper(name), Field: "factors",
+			Value: func(j *api.JobPriority) string { return strconv.FormatInt(j.Factors[name], 10) },
+		})
+	}
+	return columns
+}
+
+// WritePriorities lists what the priorities of jobs are made of, as sprio does. It has a column for each
+// factor that any job has.
 func WritePriorities(w io.Writer, jobs []api.JobPriority, room int) error {
 	factors := map[string]bool{}
 	for _, j := range jobs {
@@ -33,18 +55,5 @@ func WritePriorities(w io.Writer, jobs []api.JobPriority, room int) error {
 			factors[name] = true
 		}
 	}
-	names := slices.Sorted(maps.Keys(factors))
-	header := []string{"JOBID", "USER", "ACCOUNT", "PRIORITY"}
-	for _, name := range names {
-		header = append(header, strings.ToUpper(name))
-	}
-	var rows [][]string
-	for _, j := range jobs {
-		row := []string{strconv.FormatUint(j.Job, 10), j.User, cmp.Or(j.Account, "-"), strconv.FormatInt(j.Priority, 10)}
-		for _, name := range names {
-			row = append(row, strconv.FormatInt(j.Factors[name], 10))
-		}
-		rows = append(rows, row)
-	}
-	return report.WriteColumns(w, header, rows, 1, room)
+	return PriorityColumns(slices.Sorted(maps.Keys(factors))).Write(w, jobs, "USER", room)
 }

@@ -17,10 +17,12 @@ import (
 
 	"muster/model"
 	"muster/report"
+	"muster/report/jsontable"
 	"muster/wire/status"
 )
 
-// column is a column of a table that has a row for each T.
+// column is a column of a table that has a row for each T, of which the node that says it is shown too
+// (see package jsontable for other tables).
 type column[T any] struct {
 	// head is the column's name, behind the sign that report.Columns wants.
 	head string
@@ -49,15 +51,13 @@ func tableOf[T any](columns []column[T], s *status.Node, list []T) *report.Table
 	return t
 }
 
-// writeAsSlurm writes a table with a row for each of list, as Slurm's tools do. If it is wider than
-// room, the column that is named is truncated.
-func writeAsSlurm[T any](w io.Writer, columns []column[T], list []T, shrink string, room int) error {
-	t := tableOf(columns, nil, list)
-	names := make([]string, len(t.Columns))
-	for i, c := range t.Columns {
-		names[i] = c.Name
+// said is what docs/columns.md says of columns.
+func said[T any](columns []column[T]) []jsontable.Said {
+	list := make([]jsontable.Said, len(columns))
+	for i := range columns {
+		list[i] = jsontable.Said{Name: columns[i].name(), Field: columns[i].field}
 	}
-	return report.WriteColumns(w, names, t.Rows, slices.Index(names, shrink), room)
+	return list
 }
 
 // pick is the named columns, in the order of the names.

@@ -9,28 +9,28 @@ import (
 
 	"muster/head/api"
 	"muster/model"
-	"muster/wire/status"
+	"muster/report/jsontable"
 )
 
 // nodeColumns are those of muster nodes.
-var nodeColumns = []column[api.Node]{
-	{"<NODE", "node", func(_ *status.Node, n *api.Node) string { return n.Name }},
-	{"<STATE", "state", func(_ *status.Node, n *api.Node) string {
+var nodeColumns = jsontable.Columns[api.Node]{
+	{Name: "NODE", Field: "node", Value: func(n *api.Node) string { return n.Name }},
+	{Name: "STATE", Field: "state", Value: func(n *api.Node) string {
 		if !n.Connected {
 			return string(n.State) + "*"
 		}
 		return string(n.State)
 	}},
-	{"<CORES", "cores_used/cores", func(_ *status.Node, n *api.Node) string { return fmt.Sprintf("%d/%d", n.CoresUsed, n.Cores) }},
-	{"<MEMORY", "memory_used_bytes/memory_bytes", func(_ *status.Node, n *api.Node) string { return gigabytes(n.MemoryUsed) + "/" + gigabytes(n.Memory) }},
-	{"<GPUS", "devices", func(_ *status.Node, n *api.Node) string { return gpusOf(n) }},
-	{"<JOBS", "jobs", func(_ *status.Node, n *api.Node) string { return strconv.Itoa(len(n.Jobs)) }},
-	{"<REASON", "reason", func(_ *status.Node, n *api.Node) string { return cmp.Or(n.Reason, "-") }},
+	{Name: "CORES", Field: "cores_used/cores", Value: func(n *api.Node) string { return fmt.Sprintf("%d/%d", n.CoresUsed, n.Cores) }},
+	{Name: "MEMORY", Field: "memory_used_bytes/memory_bytes", Value: func(n *api.Node) string { return gigabytes(n.MemoryUsed) + "/" + gigabytes(n.Memory) }},
+	{Name: "GPUS", Field: "devices", Value: func(n *api.Node) string { return gpusOf(n) }},
+	{Name: "JOBS", Field: "jobs", Value: func(n *api.Node) string { return strconv.Itoa(len(n.Jobs)) }},
+	{Name: "REASON", Field: "reason", Value: func(n *api.Node) string { return cmp.Or(n.Reason, "-") }},
 }
 
 // WriteNodes lists the nodes of a cluster, as the head knows them.
 func WriteNodes(w io.Writer, nodes []api.Node, columns int) error {
-	return writeAsSlurm(w, nodeColumns, nodes, "REASON", columns)
+	return nodeColumns.Write(w, nodes, "REASON", columns)
 }
 
 func gpusOf(n *api.Node) string {
@@ -84,18 +84,18 @@ type nodesDevice struct {
 }
 
 // nodesDeviceColumns are those of muster devices --cluster.
-var nodesDeviceColumns = []column[nodesDevice]{
-	{"<NODE", "", func(_ *status.Node, d *nodesDevice) string { return d.node }},
-	{"<DEVICE", "", func(_ *status.Node, d *nodesDevice) string { return strconv.Itoa(d.number) }},
-	{"<NAME", "name", func(_ *status.Node, d *nodesDevice) string { return d.Name }},
-	{"<STATE", "up", func(_ *status.Node, d *nodesDevice) string {
+var nodesDeviceColumns = jsontable.Columns[nodesDevice]{
+	{Name: "NODE", Field: "", Value: func(d *nodesDevice) string { return d.node }},
+	{Name: "DEVICE", Field: "", Value: func(d *nodesDevice) string { return strconv.Itoa(d.number) }},
+	{Name: "NAME", Field: "name", Value: func(d *nodesDevice) string { return d.Name }},
+	{Name: "STATE", Field: "up", Value: func(d *nodesDevice) string {
 		if !d.Up {
 			return "down"
 		}
 		return "up"
 	}},
-	{"<MEMORY", "memory_used_bytes/memory_bytes", func(_ *status.Node, d *nodesDevice) string { return gigabytes(d.Used) + "/" + gigabytes(d.Memory) }},
-	{"<JOBS", "jobs", func(_ *status.Node, d *nodesDevice) string {
+	{Name: "MEMORY", Field: "memory_used_bytes/memory_bytes", Value: func(d *nodesDevice) string { return gigabytes(d.Used) + "/" + gigabytes(d.Memory) }},
+	{Name: "JOBS", Field: "jobs", Value: func(d *nodesDevice) string {
 		jobs := make([]string, len(d.Jobs))
 		for i, j := range d.Jobs {
 			jobs[i] = strconv.FormatUint(j, 10)
@@ -112,7 +112,7 @@ func (all *ClusterDevices) Write(w io.Writer, columns int) error {
 			list = append(list, nodesDevice{d, n.Node, number})
 		}
 	}
-	return writeAsSlurm(w, nodesDeviceColumns, list, "NAME", columns)
+	return nodesDeviceColumns.Write(w, list, "NAME", columns)
 }
 
 // ModelOf is what the simulator must know of nodes. Devices that differ in anything

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"muster/head/api"
+	"muster/report/jobtable"
+	"muster/report/jsontable"
 	"muster/wire/status"
 )
 
@@ -138,26 +140,28 @@ func TestTables(t *testing.T) {
 func TestColumnsAreFields(t *testing.T) {
 	var page strings.Builder
 	page.WriteString(columnsPage)
-	describe(t, &page, "`muster devices`, in `devices`", deviceColumns, status.Device{})
-	describe(t, &page, "`muster nodes`, in `nodes`", nodeColumns, api.Node{})
-	describe(t, &page, "`muster devices --cluster`, in `devices` of each node", nodesDeviceColumns, api.NodeDevice{})
-	describe(t, &page, "`muster ps` and `muster top`, in `clients` and `ended`", clientColumns, status.Client{})
-	describe(t, &page, "`muster ps`, programs with elements, in `ivm.programs`", elementColumns, status.IVMProgram{})
-	describe(t, &page, "`muster peers`, in `peers`", peerColumns, status.Peer{})
-	describe(t, &page, "`muster peers`, in `lent`", lentColumns, status.Lent{})
-	describe(t, &page, "`muster grant list`, in `devices` of each grant", grantColumns, status.GrantedDevice{})
+	describe(t, &page, "`muster devices`, in `devices`", said(deviceColumns), status.Device{})
+	describe(t, &page, "`muster nodes`, in `nodes`", nodeColumns.Said(), api.Node{})
+	describe(t, &page, "`muster devices --cluster`, in `devices` of each node", nodesDeviceColumns.Said(), api.NodeDevice{})
+	describe(t, &page, "`muster ps` and `muster top`, in `clients` and `ended`", said(clientColumns), status.Client{})
+	describe(t, &page, "`muster ps`, programs with elements, in `ivm.programs`", said(elementColumns), status.IVMProgram{})
+	describe(t, &page, "`muster peers`, in `peers`", said(peerColumns), status.Peer{})
+	describe(t, &page, "`muster peers`, in `lent`", said(lentColumns), status.Lent{})
+	describe(t, &page, "`muster grant list`, in `devices` of each grant", said(grantColumns), status.GrantedDevice{})
+	describe(t, &page, "`muster usage`, in `usage`", jobtable.UsageColumns.Said(), api.UsageLine{})
+	describe(t, &page, "`muster priorities`, in `jobs`; FACTOR stands for each of a job's factors", jobtable.PriorityColumns([]string{"factor"}).Said(), api.JobPriority{})
 	golden(t, "../../docs/columns.md", page.String())
 }
 
 const columnsPage = `# Columns and JSON fields
 
-Commands that print tables of nodes print the same with ` + "`--json`" + `, as one document. This page says
-which field has what a column shows. Tables write sizes and times for people, as 1.5 GiB or 5m3s;
-JSON has bytes and seconds. A dash means that the table alone says it, or says it of another part of
-the document. The page is made by ` + "`go test ./report/nodetable -update`" + `.
+Commands that print tables of nodes, and of what users have used, print the same with ` + "`--json`" + `,
+as one document. This page says which field has what a column shows. Tables write sizes and times
+for people, as 1.5 GiB or 5m3s; JSON has bytes and seconds. A dash means that the table alone says
+it, or says it of another part of the document. The page is made by ` + "`go test ./report/nodetable -update`" + `.
 `
 
-func describe[T any](t *testing.T, page *strings.Builder, title string, columns []column[T], of any) {
+func describe(t *testing.T, page *strings.Builder, title string, columns []jsontable.Said, of any) {
 	t.Helper()
 	fields := map[string]bool{}
 	for _, f := range reflect.VisibleFields(reflect.TypeOf(of)) {
@@ -167,21 +171,21 @@ func describe[T any](t *testing.T, page *strings.Builder, title string, columns 
 	fmt.Fprintf(page, "\n## %s\n| column | field |\n|---|---|\n", title)
 	seen := map[string]bool{}
 	for i := range columns {
-		name, field := columns[i].name(), "–"
-		if columns[i].field != "" {
-			parts := strings.Split(columns[i].field, "/")
+		name, shown := columns[i].Name, "–"
+		if columns[i].Field != "" {
+			parts := strings.Split(columns[i].Field, "/")
 			for _, part := range parts {
 				if !fields[part] {
 					t.Errorf("%s: column %s is said to be the field %s, which %T does not have", title, name, part, of)
 				}
 			}
-			field = "`" + strings.Join(parts, "`/`") + "`"
+			shown = "`" + strings.Join(parts, "`/`") + "`"
 		}
 		if seen[name] {
 			t.Errorf("%s: there are two columns %s", title, name)
 		}
 		seen[name] = true
-		fmt.Fprintf(page, "| %s | %s |\n", name, field)
+		fmt.Fprintf(page, "| %s | %s |\n", name, shown)
 	}
 }
 

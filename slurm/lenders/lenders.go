@@ -27,6 +27,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster/head/dial"
 	"muster/internal/door"
 	"muster/wire/agent"
 	"muster/wire/grant"
@@ -297,12 +298,10 @@ func (l *Lenders) Lent(node string) []string {
 	return list
 }
 
-const protocol = "muster-agent"
-
 // serve turns a request into a session with a node.
 func (l *Lenders) serve(w http.ResponseWriter, r *http.Request) {
-	if !strings.EqualFold(r.Header.Get("Upgrade"), protocol) {
-		w.Header().Set("Upgrade", protocol)
+	if !strings.EqualFold(r.Header.Get("Upgrade"), dial.ProtocolAgent) {
+		w.Header().Set("Upgrade", dial.ProtocolAgent)
 		http.Error(w, `{"error":"nodes that lend GPUs connect here: muster node --head"}`, http.StatusUpgradeRequired)
 		return
 	}
@@ -312,7 +311,7 @@ func (l *Lenders) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_ = conn.SetDeadline(time.Now().Add(greetTime))
-	if _, err := fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", protocol); err != nil {
+	if _, err := fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", dial.ProtocolAgent); err != nil {
 		_ = conn.Close()
 		return
 	}

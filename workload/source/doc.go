@@ -2,5 +2,5 @@
 // simulator, a log that comes with Muster, or a generator with its parameters.
 //
 // It knows where jobs come from and nothing of what is done with them. Formats of logs are package
-// workload's; it knows no command line, and says with Misuse what a user must write otherwise.
+// workload's; it knows no command line, and says with a misuse.Error what a user must write otherwise.
 package source

@@ -11,17 +11,11 @@ import (
 	"strings"
 	"sync"
 
+	"muster/internal/misuse"
 	"muster/model"
 	"muster/workload"
 	"muster/workload/bundled"
 )
-
-// Misuse is a mistake in the parameters of a generator.
-type Misuse struct{ reason string }
-
-func (m *Misuse) Error() string { return m.reason }
-
-func misusef(format string, args ...any) error { return &Misuse{fmt.Sprintf(format, args...)} }
 
 // Source makes the workload of a seed, or reads a log once, whatever the seed. The jobs of a log are
 // shared by all calls and must not be changed. Only a log has a report.
@@ -82,12 +76,12 @@ func Once(read func() (*workload.Workload, *workload.ReadReport, error)) Source 
 	}
 }
 
-// Generate makes a synthetic workload. Only the parameters can be wrong, so all its errors are a
-// Misuse.
+// Generate makes a synthetic workload. Only the parameters can be wrong, so each of its errors is
+// a misuse.Error.
 func Generate(name string, given map[string]string, seed uint64) (*workload.Workload, error) {
 	wl, err := workload.Generate(name, given, seed)
 	if err != nil {
-		return nil, misusef("%v", err)
+		return nil, misuse.Errorf("%v", err)
 	}
 	return wl, nil
 }
@@ -107,7 +101,7 @@ func Parameters(name, text string) (map[string]string, error) {
 		case len(pairs) > 0:
 			pairs[len(pairs)-1] += ":" + piece
 		default:
-			return nil, misusef("%s:%s: parameters are given as %s:key=value", name, text, name)
+			return nil, misuse.Errorf("%s:%s: parameters are given as %s:key=value", name, text, name)
 		}
 	}
 	for _, pair := range pairs {
@@ -122,10 +116,10 @@ func Parameters(name, text string) (map[string]string, error) {
 func AddParameter(given map[string]string, pair string) error {
 	key, value, ok := strings.Cut(pair, "=")
 	if !ok || key == "" {
-		return misusef("%q: parameters are given as key=value", pair)
+		return misuse.Errorf("%q: parameters are given as key=value", pair)
 	}
 	if _, twice := given[key]; twice {
-		return misusef("the parameter %s is given twice", key)
+		return misuse.Errorf("the parameter %s is given twice", key)
 	}
 	given[key] = value
 	return nil

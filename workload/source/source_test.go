@@ -1,12 +1,12 @@
 package source
 
 import (
-	"errors"
 	"maps"
 	"os"
 	"strings"
 	"testing"
 
+	"muster/internal/misuse"
 	"muster/workload"
 )
 
@@ -64,8 +64,7 @@ func TestMistakes(t *testing.T) {
 		if err == nil {
 			_, _, err = s(1)
 		}
-		var misuse *Misuse
-		if err == nil || !strings.Contains(err.Error(), want) || errors.As(err, &misuse) != strings.HasPrefix(arg, "congested") {
+		if err == nil || !strings.Contains(err.Error(), want) || misuse.Is(err) != strings.HasPrefix(arg, "congested") {
 			t.Errorf("%s: %v, want %s", arg, err, want)
 		}
 	}

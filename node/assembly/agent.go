@@ -1,4 +1,4 @@
-package main
+package assembly
 
 import (
 	"context"
@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
+	"time"
 
 	"muster/head/dial"
 	"muster/node"
 	"muster/node/agent"
 	"muster/node/gateway"
 	wire "muster/wire/agent"
+	"muster/wire/grant"
 	"muster/wire/status"
 )
 
@@ -27,7 +30,7 @@ func serveAgent(cfg node.Config, peers func([]string), log *slog.Logger, ready <
 	socket := cfg.Socket.Address
 	a := agent.Config{
 		Node: cfg.Name, Spool: cfg.Head.Spool, Cores: cfg.Head.Cores, Memory: cfg.Head.Memory,
-		Socket: socket, Gateway: gatewayOf(cfg), Grants: nodeGrants{socket}, Peers: peers, Log: log,
+		Socket: socket, Gateway: gatewayOf(cfg), Grants: grantBook{socket}, Peers: peers, Log: log,
 		Dial:       func(ctx context.Context) (net.Conn, error) { return dial.DialAgent(ctx, to) },
 		DialStream: func(ctx context.Context, stream string) (net.Conn, error) { return dial.DialStream(ctx, to, stream) },
 		Status:     func(context.Context) (*status.Node, error) { return node.Ask(socket) },
@@ -103,4 +106,31 @@ func gatewayOf(cfg node.Config) string {
 		host = cfg.Name
 	}
 	return net.JoinHostPort(host, port)
+}
+
+// grantBook is the book of grants of the daemon at a socket, for its node's agent.
+type grantBook struct{ socket string }
+
+var _ agent.Grants = grantBook{}
+
+func (n grantBook) Admit(loan grant.Loan) error {
+	_, err := node.AdmitLoan(n.socket, loan, time.Time{})
+	return err
+}
+
+func (n grantBook) Revoke(id string) error {
+	_, err := node.RevokeGrant(n.socket, id, "the job has ended")
+	if err == nil {
+		return nil
+	}
+	known, asked := node.Grants(n.socket)
+	if asked != nil || slices.ContainsFunc(known.Grants, func(g status.Grant) bool { return g.ID == id }) {
+		return err
+	}
+	return nil // it was revoked before
+}
+
+func (n grantBook) Limit(id string, limit int) error {
+	_, err := node.LimitGrant(n.socket, id, limit)
+	return err
 }

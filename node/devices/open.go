@@ -1,4 +1,7 @@
-package main
+// Package devices opens devices of every kind by what a node's configuration says of them, and knows
+// which ones a machine has if the configuration says nothing. It is the one place that knows all
+// backends: the daemon and its workers are handed it, and know only the contract.
+package devices
 
 import (
 	"context"
@@ -18,20 +21,17 @@ import (
 	"muster/device/fault"
 	"muster/device/remote"
 	"muster/device/soft"
-	"muster/internal/machine"
 	"muster/internal/wholefile"
-	"muster/model"
 	"muster/node"
-	"muster/node/nodefile"
 	"muster/node/worker"
 	"muster/ptx/simt"
 	"muster/wire"
 	"muster/wire/control"
 )
 
-// openDevice opens a device of any kind. With a lock it is one of several
-// processes that stand for the same software device.
-func openDevice(c control.DeviceConfig, lock *os.File) (device.Device, error) {
+// Open opens a device of any kind. With a lock the calling process is one of several that stand for
+// the same software device, and takes turns with them.
+func Open(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 	d, err := openSound(c, lock)
 	if err != nil || c.Faults == "" {
 		return d, err
@@ -119,6 +119,9 @@ func openLent(c control.DeviceConfig, way *os.File) (device.Device, error) {
 	return d, nil
 }
 
+// tokenLimit is more than any token has.
+var tokenLimit = wholefile.Limit{Bytes: 64 << 10, Remedy: "is it the file with the lender's token?"}
+
 // lenderOf is how a node is reached that lends devices.
 func lenderOf(l control.Lender) (client.Remote, error) {
 	if l.Ticket != "" {
@@ -133,24 +136,26 @@ func lenderOf(l control.Lender) (client.Remote, error) {
 		token = strings.TrimSpace(string(text))
 	}
 	if l.Plain {
-		return client.Remote{Dial: client.PlainDialler(l.Address, wire.PlainStream, token), Lane: client.PlainDialler(l.Address, wire.PlainLane, token)}, nil
+		return client.Plain(l.Address, token), nil
 	}
 	config, err := client.LoadTLS(l.TLS)
 	if err != nil {
 		return client.Remote{}, fmt.Errorf("the certificates for the node at %s: %w", l.Address, err)
 	}
-	return client.Remote{Dial: client.Dialler(l.Address, config), Lane: client.LaneDialler(l.Address, config), Token: token}, nil
+	return client.Secure(l.Address, config, token), nil
 }
 
-// lenderFor is lenderOf for a device that was borrowed: the ticket lets us in, and the authority vouches
-// that it is that node which gets to know it.
+// lenderFor is lenderOf for a device that was borrowed: the lender admits the holder of the ticket, and
+// the authority vouches that it is the lender that gets to know the ticket.
 func lenderFor(l control.Lender) (client.Remote, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM([]byte(l.Authority)) {
 		return client.Remote{}, errors.New("the authority that vouches for the lender is no certificate")
 	}
 	config := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13, NextProtos: []string{wire.StreamProtocol}, DynamicRecordSizingDisabled: true}
-	return client.Remote{Dial: client.Dialler(l.Address, config), Lane: client.LaneDialler(l.Address, config), Grant: l.Ticket}, nil
+	r := client.Secure(l.Address, config, "")
+	r.Grant = l.Ticket
+	return r, nil
 }
 
 func openSoft(c control.DeviceConfig, lock *os.File) (device.Device, error) {
@@ -174,65 +179,10 @@ func openSoft(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 		}
 		p.Engine = engine
 	}
-	if list := os.Getenv(checkVariable); list != "" {
-		checks, err := simt.ParseChecks(list)
-		if err != nil {
-			return nil, fmt.Errorf("$%s: %w", checkVariable, err)
-		}
-		p.Check, o.Found = checks, noteDefect
-	}
-	return soft.New(p, o)
-}
-
-// completeDevices puts in what only the machine knows: which devices there are
-// if none was named, all that the driver has, and how many processors. note
-// says what was chosen without being asked for.
-func completeDevices(named []node.Device, inCluster bool) (devices []node.Device, note string, err error) {
-	if named == nil {
-		named, note, err = defaultDevices(inCluster)
-		if err != nil {
-			return nil, "", err
-		}
-	}
-	for _, d := range named {
-		switch {
-		case d.Kind == "soft" && d.Workers == 0:
-			d.Workers = machine.CPUs()
-		case d.Kind == "cuda" && d.Index == nodefile.AllCUDA:
-			all, err := cuda.Devices(cuda.Options{})
-			if err != nil {
-				return nil, "", err
-			}
-			for i := range all {
-				d.Index = i
-				devices = append(devices, d)
-			}
-			continue
-		}
-		devices = append(devices, d)
-	}
-	return devices, note, nil
-}
-
-// defaultDevices are what the machine has: its GPUs, or a software one. In a cluster,
-// where jobs of all users would be given it, a software GPU must be named.
-func defaultDevices(inCluster bool) ([]node.Device, string, error) {
-	all, err := cuda.Devices(cuda.Options{})
-	if err == nil {
-		devices, err := nodefile.Devices("cuda:all")
-		return devices, fmt.Sprintf("no devices are named: using the %s that the driver has", model.Plural(len(all), "GPU")), err
-	}
-	if !errors.Is(err, cuda.ErrNoDriver) {
-		return nil, "", err
-	}
-	if inCluster {
-		return []node.Device{}, "no GPU was found and no devices are named: programs here use GPUs of other nodes (--devices soft:memory=1G gives this one a software GPU)", nil
-	}
-	memory, err := machine.Memory()
+	checks, found, err := checksWanted(os.Getenv)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	size := int64(min(1<<30, memory/4) &^ (2<<20 - 1))
-	devices, err := nodefile.Devices(fmt.Sprintf("soft:memory=%d", size))
-	return devices, fmt.Sprintf("no GPU was found and no devices are named: using a software GPU with %s of memory", model.FormatSize(size)), err
+	p.Check, o.Found = checks, found
+	return soft.New(p, o)
 }

@@ -1,7 +1,6 @@
-package main
+package assembly
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -9,18 +8,16 @@ import (
 	"net"
 	"os"
 	"os/user"
-	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 
 	"muster/client"
-	"muster/head/api"
 	"muster/internal/machine"
 	"muster/ivm/daemon"
 	"muster/ivm/proto"
 	"muster/node"
 	"muster/node/agent"
+	"muster/node/nodefile"
 	"muster/wire/status"
 )
 
@@ -41,7 +38,7 @@ func newElements(cfg node.Config, log *slog.Logger) (*elements, error) {
 		return nil, err
 	}
 	d := daemon.Config{
-		Name: cfg.Name, Socket: cfg.Socket.Address, Address: e.address, Port: gatewayPort, Info: e.info, Memory: memory / 4 * 3, Account: e.account, Log: log,
+		Name: cfg.Name, Socket: cfg.Socket.Address, Address: e.address, Port: nodefile.GatewayPort, Info: e.info, Memory: memory / 4 * 3, Account: e.account, Log: log,
 	}
 	if cfg.Remote.Listen != "" && cfg.Remote.Cert != "" && cfg.Remote.CA != "" {
 		own, err := nodeTLS(cfg.Remote)
@@ -138,77 +135,4 @@ func (e *elements) account(name string) (*syscall.Credential, error) {
 		return nil, fmt.Errorf("user %s may not use node %s (allow: in its configuration)", name, e.cfg.Name)
 	}
 	return agent.Credential(name)
-}
-
-// jobWord stands for the nodes of the job, or of the Slurm allocation, that a program runs in.
-const jobWord = "job"
-
-// parseNodes reads what --nodes says. The daemon knows the names that stand for itself, and completes
-// the others.
-func parseNodes(ctx context.Context, text string, getenv func(string) string) (string, error) {
-	if text == jobWord {
-		return jobNodes(ctx, getenv)
-	}
-	var nodes []string
-	for _, n := range strings.Split(text, ",") {
-		if n = strings.TrimSpace(n); n == "" {
-			return "", usageErrorf("--nodes %s: give names with commas between them, as gpu1,gpu2, or %s inside a job", text, jobWord)
-		}
-		nodes = append(nodes, n)
-	}
-	return strings.Join(nodes, ","), nil
-}
-
-// gatewaysVariable says where the nodes of a job are reached that are not by their names, at the
-// default port: NAME=HOST:PORT,...
-const gatewaysVariable = "MUSTER_GATEWAYS"
-
-// namedGateways reads gatewaysVariable.
-func namedGateways(text string) (map[string]string, error) {
-	at := map[string]string{}
-	for _, one := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }) {
-		name, address, ok := strings.Cut(one, "=")
-		if _, _, err := net.SplitHostPort(address); !ok || name == "" || err != nil {
-			return nil, usageErrorf("$%s has %q: write NAME=HOST:PORT with commas between them", gatewaysVariable, one)
-		}
-		at[name] = address
-	}
-	return at, nil
-}
-
-// jobNodes is the nodes of the job. The head knows where they are reached; those of Slurm are reached
-// where gatewaysVariable says, or by their names.
-func jobNodes(ctx context.Context, getenv func(string) string) (string, error) {
-	list := cmp.Or(getenv("MUSTER_JOB_NODELIST"), getenv("SLURM_JOB_NODELIST"))
-	if list == "" {
-		return "", usageErrorf("--nodes %s: this is no job, whose nodes were in $MUSTER_JOB_NODELIST or $SLURM_JOB_NODELIST: name the nodes, as gpu1,gpu2", jobWord)
-	}
-	names, err := nodeNames([]string{list})
-	if err != nil {
-		return "", err
-	}
-	if len(names) == 1 || getenv("MUSTER_JOB_ID") == "" {
-		gateways, err := namedGateways(getenv(gatewaysVariable))
-		if err != nil {
-			return "", err
-		}
-		for i, name := range names {
-			names[i] = cmp.Or(gateways[name], name)
-		}
-		return strings.Join(names, ","), nil
-	}
-	h, err := new(askFlags).open()
-	if err != nil {
-		return "", fmt.Errorf("--nodes %s: the head is asked where the nodes are: %w", jobWord, err)
-	}
-	known, err := h.Nodes(ctx)
-	if err != nil {
-		return "", fmt.Errorf("--nodes %s: the head is asked where the nodes are: %w", jobWord, err)
-	}
-	for i, name := range names {
-		if at := slices.IndexFunc(known, func(n api.Node) bool { return n.Name == name }); at >= 0 && known[at].Gateway != "" {
-			names[i] = known[at].Gateway
-		}
-	}
-	return strings.Join(names, ","), nil
 }

@@ -1,0 +1,121 @@
+// Package assembly puts a node together and runs it: the daemon, the devices that its configuration
+// names or its machine has, the gateway for programs on other machines, the part of programs with
+// elements, what it borrows from its peers, and the agent of a cluster's head.
+//
+// Each of these parts knows its own task only. What they are to each other is said here and nowhere
+// else: who is told where the gateway listens, who shows which certificate to whom, what ends with
+// what. The package knows no command line.
+package assembly
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"muster/device"
+	"muster/internal/machine"
+	"muster/ivm/proto"
+	"muster/node"
+	"muster/node/devices"
+	"muster/wire/control"
+	"muster/wire/status"
+)
+
+// Complete puts into a configuration what only the machine knows: its name, how much memory programs
+// may be swapped to, and its devices. note says which devices were chosen without being asked for.
+func Complete(cfg *node.Config) (note string, err error) {
+	if cfg.Name == "" {
+		if cfg.Name, err = os.Hostname(); err != nil {
+			return "", fmt.Errorf("asking for the host's name (give --name): %w", err)
+		}
+	}
+	if cfg.Swap.Size == 0 {
+		memory, err := machine.Memory()
+		if err != nil {
+			return "", err
+		}
+		cfg.Swap.Size = memory / 2
+	}
+	cfg.Devices, note, err = devices.Complete(cfg.Devices, inCluster(cfg))
+	return note, err
+}
+
+// inCluster says whether programs of this node find GPUs on others.
+func inCluster(cfg *node.Config) bool {
+	return cfg.Head.Address != "" || len(cfg.Offload.Peers) > 0 || cfg.Offload.Head
+}
+
+// Options are what the process that is a node hands it.
+type Options struct {
+	Log *slog.Logger
+	// WorkerCommand starts a worker, which finds its connection at descriptor 3.
+	WorkerCommand []string
+	// Version is the program's, for recordings.
+	Version string
+	// Kill, Handover, Reload and Load are those of node.Options.
+	Kill, Handover, Reload <-chan struct{}
+	Load                   func() (node.Config, error)
+	// Ready is called when programs can connect; may be nil.
+	Ready func()
+}
+
+// Run runs a node until the context is done. The configuration must be complete (see Complete).
+func Run(ctx context.Context, cfg node.Config, o Options) (err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ready := make(chan struct{})
+	opts := node.Options{
+		Open:          func(d control.DeviceConfig) (device.Device, error) { return devices.Open(d, nil) },
+		WorkerCommand: o.WorkerCommand,
+		Log:           o.Log, Now: time.Now, Version: o.Version,
+		Kill: o.Kill, Handover: o.Handover, Reload: o.Reload, Load: o.Load,
+		Ready: func() {
+			close(ready)
+			if o.Ready != nil {
+				o.Ready()
+			}
+		},
+	}
+	elements, err := newElements(cfg, o.Log)
+	if err != nil {
+		return err
+	}
+	opts.Services = map[string]node.Service{proto.Request: elements.service()}
+	known := newPeerBook(cfg.Offload.Peers)
+	if cfg.Remote.Listen != "" {
+		// The gateway lives as long as the daemon, which ends its clients as it ends others.
+		g, err := openGateway(cfg, elements, known, o.Log)
+		if err != nil {
+			return fmt.Errorf("programs on other machines cannot be served: %w", err)
+		}
+		opts.Gateway, opts.Checks = os.Getpid(), []node.Check{{Part: "gateway", Trouble: g.Trouble}}
+		opts.Parcels = func() (p status.Parcels) {
+			p.Given, p.Fetched = g.Parcels()
+			return p
+		}
+		defer serveGateway(g)()
+	}
+	if opts.DialPeer, opts.Authority, err = peerDialler(cfg); err != nil {
+		return fmt.Errorf("the node's peers cannot be asked: %w", err)
+	}
+	if cfg.Head.Address != "" {
+		opts.Agent = true
+		var peers func([]string)
+		if cfg.Offload.Head {
+			latest, daemon := latestPeers()
+			opts.Peers, peers = latest, func(gateways []string) {
+				known.tell(gateways)
+				daemon(gateways)
+			}
+		}
+		end, wrong := serveAgent(cfg, peers, o.Log, ready, stop)
+		if wrong != nil {
+			return wrong
+		}
+		defer func() { err = errors.Join(err, end()) }()
+	}
+	return node.Run(ctx, cfg, opts)
+}

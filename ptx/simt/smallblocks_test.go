@@ -24,7 +24,7 @@ func wavefrontProgram(rng *rand.Rand) string {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, "\t"+format+";\n", args...) }
 	reach := 3000 + rng.IntN(3)*600 // of 4,096 bytes; the rest is for what is added to an index
 	rows, stride := 8+rng.IntN(24), 4*(1+rng.IntN(17))
-	if rng.IntN(12) == 0 {
+	if rng.IntN(10) == 0 {
 		stride += rng.IntN(4)
 	}
 	for i := range 8 {
@@ -43,16 +43,23 @@ func wavefrontProgram(rng *rand.Rand) string {
 	line("mov.u32 %%i, 0")
 	b.WriteString("again:\n")
 	line("add.s32 %%e, %%back, %%i")
-	line("setp.%s %%p, %%e, %d", pick("gt.u32", "ge.u32", "lt.u32", "gt.s32", "ne.s32"), 3+rng.IntN(14))
-	b.WriteString("\t@%p bra idle;\n")
-	if rng.IntN(4) != 0 { // else some lanes wrap around
-		line("and.b32 %%e, %%e, 31")
-		line("add.s32 %%e, %%e, %%zero")
+	if rng.IntN(5) != 0 { // only threads run whose index is small
+		line("setp.%s %%p, %%e, %d", pick("gt.u32", "ge.u32"), 3+rng.IntN(14))
+		b.WriteString("\t@%p bra idle;\n")
+	} else { // also those that fell below zero, or have what is no longer regular
+		line("setp.%s %%p, %%e, %d", pick("lt.u32", "gt.s32", "ne.s32"), 3+rng.IntN(14))
+		b.WriteString("\t@%p bra idle;\n")
+		if rng.IntN(2) == 0 {
+			line("and.b32 %%e, %%e, 31")
+		}
 	}
 	line("mul.wide.%s %%w, %%e, %d", pick("u32", "s32"), stride)
 	line("add.s64 %%w, %%w, %%tile")
 	line("mad.wide.%s %%w, %%t, %d, %%w", pick("u32", "s32"), 4*rng.IntN(3))
 	first := 4 * rng.IntN(8)
+	if rng.IntN(8) == 0 {
+		first += 3600 // the upper threads, or the later diagonals, reach behind the tile
+	}
 	for i, offset := range []int{first, first + 4, first + stride, first + 4*rng.IntN(40), first - 4} {
 		if i > 1 && rng.IntN(3) == 0 {
 			continue
@@ -77,15 +84,14 @@ func wavefrontProgram(rng *rand.Rand) string {
 	return fmt.Sprintf(`.version 8.0
 .target sm_90
 .address_size 64
-.visible .entry run(.param .u64 in, .param .u64 out, .param .u32 zero)
+.visible .entry run(.param .u64 in, .param .u64 out)
 {
 	.shared .align 16 .b8 tile[4096];
-	.reg .u32 %%t, %%b, %%n, %%i, %%e, %%v, %%x, %%back, %%zero;
+	.reg .u32 %%t, %%b, %%n, %%i, %%e, %%v, %%x, %%back;
 	.reg .u64 %%in, %%out, %%at, %%to, %%own, %%tile, %%w;
 	.reg .pred %%p;
 	ld.param.u64 %%in, [in];
 	ld.param.u64 %%out, [out];
-	ld.param.u32 %%zero, [zero];
 	mov.u32 %%t, %%tid.x;
 	mov.u32 %%b, %%ctaid.x;
 	mov.u32 %%n, %%ntid.x;
@@ -134,7 +140,7 @@ func compareSmallBlocks(t *testing.T, seed uint64, count int) {
 					memory.bytes[i] = byte(i * 7)
 				}
 				x, err := program.Kernel("run").Start(simt.Launch{Grid: simt.Dim{X: blocks, Y: 1, Z: 1}, Block: simt.Dim{X: threads, Y: 1, Z: 1},
-					Memory: memory, Engine: engine, Workers: workers, Params: pack(benchBase, benchBase+uint64(input), int32(0))})
+					Memory: memory, Engine: engine, Workers: workers, Params: pack(benchBase, benchBase+uint64(input))})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -160,7 +166,7 @@ func compareSmallBlocks(t *testing.T, seed uint64, count int) {
 			}
 		}
 	}
-	if whole := 4 * count; faults < whole/20 || faults > whole*3/4 {
+	if whole := 4 * count; faults < whole/30 || faults > whole*3/4 {
 		t.Fatalf("%d of %d launches faulted: the test does not test what it is for", faults, whole)
 	}
 }

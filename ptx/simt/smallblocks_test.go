@@ -87,7 +87,7 @@ func wavefrontProgram(rng *rand.Rand) string {
 .visible .entry run(.param .u64 in, .param .u64 out)
 {
 	.shared .align 16 .b8 tile[4096];
-	.reg .u32 %%t, %%b, %%n, %%i, %%e, %%v, %%x, %%back;
+	.reg .u32 %%t, %%b, %%n, %%g, %%i, %%e, %%v, %%x, %%back;
 	.reg .u64 %%in, %%out, %%at, %%to, %%own, %%tile, %%w;
 	.reg .pred %%p;
 	ld.param.u64 %%in, [in];
@@ -95,9 +95,9 @@ func wavefrontProgram(rng *rand.Rand) string {
 	mov.u32 %%t, %%tid.x;
 	mov.u32 %%b, %%ctaid.x;
 	mov.u32 %%n, %%ntid.x;
-	mad.lo.u32 %%i, %%b, %%n, %%t;
-	mad.wide.u32 %%at, %%i, 4, %%in;
-	mad.wide.u32 %%to, %%i, 32, %%out;
+	mad.lo.u32 %%g, %%b, %%n, %%t;
+	mad.wide.u32 %%at, %%g, 4, %%in;
+	mad.wide.u32 %%to, %%g, 32, %%out;
 	mov.u64 %%tile, tile;
 	mad.wide.u32 %%own, %%t, %d, %%tile;
 %s	ret;

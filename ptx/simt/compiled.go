@@ -137,19 +137,27 @@ func (g *gang) look() string {
 // kindOf returns the kind of a constant, and computes the array (bases or lanes)
 // in which compiled code will look for a constant of that kind.
 func (g *gang) kindOf(c *constant) native.Kind {
-	oneBlock := g.team.x.perGang == 1
 	if c.class == bits64 {
-		return constantKind(&g.r64, c.slot, oneBlock)
+		return constantKind(&g.r64, c.slot, g.lengthwise())
 	}
-	return constantKind(&g.r32, c.slot, oneBlock)
+	return constantKind(&g.r32, c.slot, g.lengthwise())
 }
 
-func constantKind[T regval](r *file[T], slot int32, oneBlock bool) native.Kind {
+// lengthwise returns the form that compiled code takes for native.Linear: linear over a gang
+// with one block; the same in all chunks of a gang with several, which mostly are a block each.
+func (g *gang) lengthwise() uint8 {
+	if g.team.x.perGang > 1 {
+		return periodic
+	}
+	return linear
+}
+
+func constantKind[T regval](r *file[T], slot int32, lengthwise uint8) native.Kind {
 	f := &r.form[slot]
 	switch {
 	case f.uniform():
 		return native.Kind{Form: native.Uniform}
-	case f.bits&linear != 0 && oneBlock:
+	case f.bits&lengthwise != 0:
 		return native.Kind{Form: native.Linear, Stride: signedStride(f.stride)}
 	case f.bits&regular != 0:
 		r.chunks(slot)
@@ -593,6 +601,9 @@ func (g *gang) enter(w *worker, c *native.Code, pc int32, head bool) (native.Rea
 	f.Mask = g.mask
 	f.ActiveChunks = g.mask.chunks()
 	f.FirstLane, f.LastLane = uint64(g.lo), uint64(g.hi-1)
+	if g.team.x.perGang > 1 {
+		f.FirstLane, f.LastLane = g.mask.inChunks()
+	}
 	f.Live = g.awaited()
 	f.Full, f.Barriers = 0, 0
 	if g.allLive() {
@@ -615,7 +626,7 @@ func (g *gang) enter(w *worker, c *native.Code, pc int32, head bool) (native.Rea
 	f.Spin, f.SpinLimit = int64(g.spin), f.WholeLimit
 	f.Lanes, f.LaneOps = uint64(g.count), 0
 	f.Waits[0] = native.Wait{At: -1, Bound: g.bound()}
-	f.Views = w.viewsOf(c)
+	f.Views = g.viewsOf(w, c)
 	if w.spot != nil {
 		f.Counts, f.Place = &w.spot.counts[0], &w.spot.place
 	}
@@ -768,14 +779,18 @@ func conform[T regval](g *gang, r *file[T], slot int32, k native.Kind, some bool
 		if !r.regular(slot) || f.stride != T(k.Stride) {
 			return false
 		}
-		if f.bits&linear == 0 {
-			base, ok := linearBase(g, r.chunks(slot), f.stride, some)
+		how, step := g.lengthwise(), chunk*f.stride
+		if how == periodic {
+			step = 0
+		}
+		if f.bits&how == 0 {
+			base, ok := commonBase(g, r.chunks(slot), step, some)
 			if !ok {
 				return false
 			}
 			f.base = base
 		}
-		r.setScalar(slot, linear, f.base, f.stride)
+		r.setScalar(slot, how, f.base, f.stride)
 		return true
 	case native.Vector:
 		if f.bits != expanded {
@@ -798,14 +813,14 @@ func conform[T regval](g *gang, r *file[T], slot int32, k native.Kind, some bool
 	return true
 }
 
-// linearBase returns what lane 0 of a register with these bases has if the register is
-// linear: in all lanes, or in some, the chunks that have active ones.
-func linearBase[T regval](g *gang, bases []T, stride T, some bool) (base T, ok bool) {
+// commonBase returns what lane 0 of a register with these bases has if they grow by step from
+// chunk to chunk: all of them, or some, those of the chunks that have active lanes.
+func commonBase[T regval](g *gang, bases []T, step T, some bool) (base T, ok bool) {
 	for i, b := range bases {
 		if some && g.mask.chunkBits(i) == 0 {
 			continue
 		}
-		if b -= T(i) * chunk * stride; ok && b != base {
+		if b -= T(i) * step; ok && b != base {
 			return 0, false
 		}
 		base, ok = b, true
@@ -819,21 +834,21 @@ func linearBase[T regval](g *gang, bases []T, stride T, some bool) (base T, ok b
 func (g *gang) publish(c *native.Code, pc int32) {
 	for _, v := range c.Live(pc) {
 		if v.Class == native.Bits64 {
-			publish(&g.r64, v.Slot, v.Kind)
+			publish(g, &g.r64, v.Slot, v.Kind)
 		} else {
-			publish(&g.r32, v.Slot, v.Kind)
+			publish(g, &g.r32, v.Slot, v.Kind)
 		}
 	}
 }
 
-func publish[T regval](r *file[T], slot int32, k native.Kind) {
+func publish[T regval](g *gang, r *file[T], slot int32, k native.Kind) {
 	switch k.Form {
 	case native.Vector:
 		r.setExpanded(slot)
 	case native.Uniform:
 		r.setUniform(slot, r.form[slot].base)
 	case native.Linear:
-		r.setScalar(slot, linear, r.form[slot].base, T(k.Stride))
+		r.setScalar(slot, g.lengthwise(), r.form[slot].base, T(k.Stride))
 	default:
 		r.setCompressed(slot, T(k.Stride))
 	}
@@ -854,7 +869,7 @@ func (g *gang) learn(w *worker, pc int32) {
 	if v < 0 || g.region.ptr == nil {
 		return
 	}
-	w.viewsOf(c)
+	g.viewsOf(w, c)
 	first := w.seen[v].Size == 0
 	w.seen[v] = native.View{Base: g.region.base, Size: g.region.size, Ptr: g.region.ptr}
 	if !first {
@@ -890,10 +905,32 @@ func (m *machine) alike(g *gang, pc int32) []int32 {
 	return nil
 }
 
+// foresee gives the memory instructions that reached the buffer of a parameter in an
+// earlier launch the buffer at which the parameter points in this one: of a kernel that is
+// launched often the interpreter then need not run any. The code checks every access
+// against what it is given here, as ever.
+func (m *machine) foresee(g *gang, c *native.Code, views []native.View) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for slot, list := range m.reached {
+		at := g.r64.form[slot].base
+		r, ok := g.team.x.memory.Find(at)
+		if !ok || at >= GlobalEnd {
+			continue
+		}
+		whole := viewOf(r.Base, r.Bytes)
+		for _, pc := range list {
+			if v := c.View(pc); v >= 0 {
+				views[v] = native.View{Base: whole.base, Size: whole.size, Ptr: whole.ptr}
+			}
+		}
+	}
+}
+
 // viewsOf returns the worker's views of memory for some code, and makes that code
 // the one whose views w.seen are. Each worker has views of its own, so learn and
 // the code need no lock.
-func (w *worker) viewsOf(c *native.Code) *native.View {
+func (g *gang) viewsOf(w *worker, c *native.Code) *native.View {
 	if w.last == c {
 		return &w.seen[0]
 	}
@@ -903,6 +940,7 @@ func (w *worker) viewsOf(c *native.Code) *native.View {
 			w.views = map[*native.Code][]native.View{}
 		}
 		v = make([]native.View, c.Views()+1)
+		g.machine.foresee(g, c, v)
 		w.views[c] = v
 	}
 	w.last, w.seen = c, v

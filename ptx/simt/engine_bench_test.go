@@ -32,6 +32,7 @@ func newBenchMemory(b *testing.B, size int) *benchMemory {
 	if err != nil {
 		b.Fatal(err)
 	}
+	_ = syscall.Madvise(bytes, syscall.MADV_HUGEPAGE) // as the memory of a software GPU is
 	b.Cleanup(func() { syscall.Munmap(bytes) })
 	return &benchMemory{bytes}
 }

@@ -55,6 +55,15 @@ func (m *mask) chunks() uint64 {
 	return b
 }
 
+// inChunks returns the lowest and the highest place within a chunk that has a lane in any
+// of the chunks. The mask must have a lane.
+func (m *mask) inChunks() (first, last uint64) {
+	b := m[0] | m[1] | m[2] | m[3]
+	b |= b >> 32
+	b |= b >> 16
+	return uint64(bits.TrailingZeros16(uint16(b))), uint64(bits.Len16(uint16(b)) - 1)
+}
+
 // first returns the lowest lane, or -1.
 func (m *mask) first() int {
 	for w, b := range m {

@@ -85,6 +85,7 @@ type team struct {
 	shared   []view
 	bytes    []byte        // the shared memory of all its blocks
 	check    []*blockCheck // of its blocks; nil without a checker
+	mould    mould
 }
 
 // maxResident is how many teams a worker has at a time: when all of them have
@@ -191,16 +192,23 @@ func (x *Execution) layout() {
 	}
 	x.width = x.launch.Width
 	x.perGang = max(1, x.width/x.stride)
-	// A gang takes no more than a worker's share of the blocks: if there are few
-	// small ones, all workers should get some.
-	share := (x.blocks + uint64(x.launch.Workers) - 1) / uint64(x.launch.Workers)
-	x.perGang = int(min(uint64(x.perGang), share))
+	// A gang takes no more than a worker's share of the blocks, and no worker should have
+	// a gang more to run than the others at the end: the gangs are made so small that their
+	// number is a multiple of the number of workers.
+	workers := uint64(x.launch.Workers)
+	x.perGang = int(min(uint64(x.perGang), ceil(x.blocks, workers)))
+	if workers > 1 {
+		each := ceil(x.blocks, uint64(x.perGang)*workers) // gangs of a worker
+		x.perGang = int(ceil(x.blocks, each*workers))
+	}
 	x.cluster = max(1, int(x.launch.Cluster.Count()))
 	if x.cluster > 1 { // only whole clusters; a cluster of large blocks has several gangs
 		x.perGang = max(1, x.perGang/x.cluster) * x.cluster
 	}
-	x.teams = (x.blocks + uint64(x.perGang) - 1) / uint64(x.perGang)
+	x.teams = ceil(x.blocks, uint64(x.perGang))
 }
+
+func ceil(n, by uint64) uint64 { return (n + by - 1) / by }
 
 // Run runs the kernel until it ends, faults or is stopped.
 func (x *Execution) Run() error { return x.RunFor(^uint64(0)) }
@@ -528,8 +536,9 @@ func (p *Program) reuse(x *Execution) *team {
 func (p *Program) take(x *Execution) *team {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	want := x.mould()
 	for i, t := range p.teams {
-		if t.x.image == x.image && t.x.mould() == x.mould() {
+		if t.x.image == x.image && t.mould == want {
 			p.teams = slices.Delete(p.teams, i, i+1)
 			p.teamBytes -= t.size()
 			return t
@@ -553,7 +562,7 @@ func (p *Program) dropTeams(m *image) {
 // newTeam makes the gangs of a team and fills in what is the same for all
 // teams of the launch.
 func (x *Execution) newTeam() *team {
-	t := &team{x: x, live: make([]int, x.perGang), bars: make([][barriers + 1]barrier, x.perGang), blocks: make([]uint64, x.perGang)}
+	t := &team{x: x, mould: x.mould(), live: make([]int, x.perGang), bars: make([][barriers + 1]barrier, x.perGang), blocks: make([]uint64, x.perGang)}
 	size := x.sharedBytes()
 	each := round(size, 16)
 	t.bytes = aligned(each * x.perGang)

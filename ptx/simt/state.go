@@ -104,7 +104,7 @@ func (k *Kernel) resume(l Launch, state []byte) (*Execution, error) {
 	if perGang < 1 || perGang > max(x.cluster, x.width/x.stride) || perGang%x.cluster != 0 {
 		return nil, errors.New("the state contradicts itself")
 	}
-	x.teams = (x.blocks + uint64(perGang) - 1) / uint64(perGang)
+	x.teams = ceil(x.blocks, uint64(perGang))
 	if next > x.teams {
 		return nil, errors.New("the state contradicts itself")
 	}

@@ -12,7 +12,7 @@ type step struct {
 	kind    Kind   // of D, or of all Elements of a load
 	old     Kind   // of D before the instruction; lanes without the guard keep that value
 	olds    []Kind // the same, of Elements of a guarded load
-	pointer int    // which of the frame's Pointers an access at a linear address uses
+	pointer int    // which of the frame's Pointers, or ChunkPointers, an access uses that has one
 	anyNaN  bool   // if the result is a NaN, no instruction depends on its bits
 }
 
@@ -221,6 +221,9 @@ func (a *analysis) literal(s *step, i int) (int64, bool) {
 // chunked, if the instruction keeps that and the new stride is known when the code is
 // made. Strides stay below 2^20, so that 255 of them cannot wrap around twice: the
 // checks for a wrap compare the first and the last lane of a chunk, or of the gang, only.
+// An unsigned product of something that descends is left to the lanes: where some lanes of
+// a chunk do not run, those mostly have wrapped around. In a gang with several blocks the
+// check of what is linear knows which lanes run.
 func (a *analysis) chunked(s *step) (Kind, bool) {
 	form := Linear
 	for _, k := range s.sources {
@@ -257,6 +260,8 @@ func (a *analysis) chunked(s *step) (Kind, bool) {
 	switch s.Name {
 	case "mov.b32", "mov.b64", "cvt.u32.u64", "cvt.s32.s64", "cvt.u32.s64", "cvt.s32.u64", "cvt.s64.s32", "cvt.u64.s32", "cvt.u64.u32", "cvt.s64.u32":
 		d = stride(0)
+	case "neg.s32", "neg.s64":
+		d = -stride(0)
 	case "add.b32", "add.b64":
 		d = stride(0) + stride(1)
 	case "sub.b32", "sub.b64":
@@ -268,10 +273,10 @@ func (a *analysis) chunked(s *step) (Kind, bool) {
 		}
 	case "mul.lo.b32", "mul.lo.b64", "mul.wide.s32", "mul.wide.u32":
 		d, ok = product(0, 1)
-		ok = ok && (s.Name != "mul.wide.u32" || d >= 0 && !negative(0) && !negative(1))
+		ok = ok && (s.Name != "mul.wide.u32" || (d >= 0 || form == Linear && a.Several) && !negative(0) && !negative(1))
 	case "mad.lo.b32", "mad.lo.b64", "mad.wide.s32", "mad.wide.u32":
 		d, ok = product(0, 1)
-		ok = ok && (s.Name != "mad.wide.u32" || d >= 0 && !negative(0) && !negative(1))
+		ok = ok && (s.Name != "mad.wide.u32" || (d >= 0 || form == Linear && a.Several) && !negative(0) && !negative(1))
 		d += stride(2)
 	default:
 		return Kind{}, false

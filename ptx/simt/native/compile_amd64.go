@@ -5,6 +5,7 @@ package native
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 )
 
 // The general registers while compiled code runs. rax, rdx and rdi are scratch; rsp
@@ -420,13 +421,31 @@ func (c *compiler) routines() {
 	c.plain("jmp rdx", 0xff, 0xe2)
 }
 
-// activeLanes computes FirstLane and LastLane from the active chunks in rax.
+// activeLanes computes FirstLane and LastLane: from Mask if the gang has several blocks, else
+// from the active chunks, which are in rax.
 func (c *compiler) activeLanes() {
-	c.legacy(true, []byte{0x0f, 0xbc}, rcx, inReg(rax)) // bsf
-	c.legacy(true, []byte{0x0f, 0xbd}, rsi, inReg(rax)) // bsr
-	c.shift(true, 4, rcx, 4)
-	c.shift(true, 4, rsi, 4)
-	c.immediate(true, 0, inReg(rsi), 15)
+	bsf, bsr := []byte{0x0f, 0xbc}, []byte{0x0f, 0xbd}
+	if c.Several {
+		// The lanes of all chunks together: 256 bits, of which 16 are left.
+		c.legacy(true, opMov, rax, at(regFrame, offMask))
+		for word := 1; word < 4; word++ {
+			c.legacy(true, opOr, rax, at(regFrame, offMask+8*word))
+		}
+		for _, by := range [...]uint8{32, 16} {
+			c.legacy(true, opMov, rcx, inReg(rax))
+			c.shift(true, 5, rcx, by)
+			c.legacy(true, opOr, rax, inReg(rcx))
+		}
+		c.legacy(false, opZx16, rax, inReg(rax))
+		c.legacy(false, bsf, rcx, inReg(rax))
+		c.legacy(false, bsr, rsi, inReg(rax))
+	} else {
+		c.legacy(true, bsf, rcx, inReg(rax))
+		c.legacy(true, bsr, rsi, inReg(rax))
+		c.shift(true, 4, rcx, 4)
+		c.shift(true, 4, rsi, 4)
+		c.immediate(true, 0, inReg(rsi), 15)
+	}
 	c.legacy(true, opStore, rcx, at(regFrame, offFirstLane))
 	c.legacy(true, opStore, rsi, at(regFrame, offLastLane))
 }
@@ -471,14 +490,14 @@ func (c *compiler) arrive(pc int32) {
 // whatever their order in the kernel; add opens a new section where that would
 // change the result.
 type section struct {
-	start  int32
-	before []Value      // live registers at its start
-	scalar []*step      // done before the loop; vector ones that check are here as well
-	vector []*step      // done in the loop
-	seen   table[uint8] // how the section uses a register: read and so on
-	spoilt bool         // a scalar instruction has overwritten a register that the section has read
-	stores bool         // the loop stores to memory
-	linear int          // accesses of the loop that use one of the frame's Pointers
+	start    int32
+	before   []Value      // live registers at its start
+	scalar   []*step      // done before the loop; vector ones that check are here as well
+	vector   []*step      // done in the loop
+	seen     table[uint8] // how the section uses a register: read and so on
+	spoilt   bool         // a scalar instruction has overwritten a register that the section has read
+	stores   bool         // the loop stores to memory
+	pointers int          // accesses of the loop that use one of the frame's Pointers or ChunkPointers
 }
 
 // How a section uses a register.
@@ -516,7 +535,7 @@ func (c *compiler) add(s *step) {
 		// Checks read addresses from memory, before the loop has written them.
 		fresh = s.isMemory() && s.sources[0].Form == Vector && *c.seen.at(s.Op.Sources[0])&isTouched != 0
 	}
-	fresh = fresh || s.checks() && c.spoilt || c.linear == maxPointers && s.isLinear()
+	fresh = fresh || s.checks() && c.spoilt || c.section.pointers == maxPointers && s.hasPointer()
 	if fresh {
 		c.flush(s.index)
 		c.open(s.index, true)
@@ -536,15 +555,18 @@ func (c *compiler) add(s *step) {
 		return
 	}
 	for _, r := range s.Reads {
-		*c.seen.at(r) |= isLooked
+		// The loop finds an access that has a pointer by that, whatever becomes of the address.
+		if !s.hasPointer() || r != s.Op.Sources[0] || s.Name == "st" && slices.Contains(s.Elements, r) {
+			*c.seen.at(r) |= isLooked
+		}
 	}
 	for _, r := range s.Writes {
 		*c.seen.at(r) |= isTouched
 	}
 	c.stores = c.stores || s.Name == "st"
-	if s.isLinear() {
-		s.pointer = c.linear
-		c.linear++
+	if s.hasPointer() {
+		s.pointer = c.section.pointers
+		c.section.pointers++
 	}
 	c.section.vector = append(c.section.vector, s)
 	if s.checks() { // before the loop
@@ -562,8 +584,11 @@ func (s *step) scalar() bool {
 
 func (s *step) isMemory() bool { return s.Name == "ld" || s.Name == "st" }
 
-// isLinear says whether an instruction accesses memory at a linear address.
-func (s *step) isLinear() bool { return s.isMemory() && s.sources[0].Form == Linear }
+// hasPointer says whether an instruction accesses memory at a linear or chunked address: its
+// check leaves in the frame where the lanes reach.
+func (s *step) hasPointer() bool {
+	return s.isMemory() && (s.sources[0].Form == Linear || s.sources[0].Form == Chunked)
+}
 
 // checks says whether an instruction has a check, which may fail.
 func (s *step) checks() bool { return s.isMemory() || s.widens() }

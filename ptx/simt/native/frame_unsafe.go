@@ -26,8 +26,8 @@ type Wait struct {
 // the code returns and the caller makes groups of them.
 const maxWaits = 4
 
-// maxPointers is how many accesses at linear addresses a section may have.
-const maxPointers = 32
+// maxPointers is how many accesses at linear or chunked addresses a section may have.
+const maxPointers = 64
 
 // Waiting returns the sets of lanes that wait, after compiled code has returned.
 func (f *Frame) Waiting() []Wait {
@@ -50,23 +50,24 @@ type Frame struct {
 	Predicates         unsafe.Pointer // 32 bytes a register
 	Views              *View
 	Shared             unsafe.Pointer
-	SharedSize         uint64              // of a block
-	Mask               [4]uint64           // lanes that run
-	ActiveChunks       uint64              // chunks with such lanes, a bit each
-	FirstLane          uint64              // the first lane of the first of them, and
-	LastLane           uint64              // the last lane of the last one
-	Pointers           [maxPointers]uint64 // scratch of the code: where lane 0 of an access at a linear address reaches
-	SharedOffset       [ChunkPitch]uint64  // of each chunk's block from Shared
-	Chunks             uint64              // of the gang, rounded up to an even number
-	Budget             int64               // instructions that may still run
-	Spin, SpinLimit    int64               // rounds of loops so far; the code returns when they exceed the limit
-	WholeLimit         int64               // SpinLimit while no lanes wait
-	SplitLimit         int64               // while some do
-	Live               [4]uint64           // lanes that a basic block which needs all lanes needs
-	Full               uint64              // not zero if Mask has all of them
-	Barriers           uint64              // not zero if no other group or gang of the team can be missing at a barrier
-	Lanes, LaneOps     uint64              // lanes of Mask; instructions times lanes so far
-	Top                uint64              // where the last of Waits lies, from the begin of the frame
+	SharedSize         uint64                          // of a block
+	Mask               [4]uint64                       // lanes that run
+	ActiveChunks       uint64                          // chunks with such lanes, a bit each
+	FirstLane          uint64                          // the first lane of the first of them, and the last lane of the last one;
+	LastLane           uint64                          // in a gang with several blocks, the first and the last place in a chunk at which any lane runs
+	Pointers           [maxPointers]uint64             // scratch of the code: where lane 0 of an access at a linear address reaches,
+	ChunkPointers      [maxPointers][ChunkPitch]uint64 // and where lane 0 of each chunk does, of one at a chunked address
+	SharedOffset       [ChunkPitch]uint64              // of each chunk's block from Shared
+	Chunks             uint64                          // of the gang, rounded up to an even number
+	Budget             int64                           // instructions that may still run
+	Spin, SpinLimit    int64                           // rounds of loops so far; the code returns when they exceed the limit
+	WholeLimit         int64                           // SpinLimit while no lanes wait
+	SplitLimit         int64                           // while some do
+	Live               [4]uint64                       // lanes that a basic block which needs all lanes needs
+	Full               uint64                          // not zero if Mask has all of them
+	Barriers           uint64                          // not zero if no other group or gang of the team can be missing at a barrier
+	Lanes, LaneOps     uint64                          // lanes of Mask; instructions times lanes so far
+	Top                uint64                          // where the last of Waits lies, from the begin of the frame
 	Waits              [maxWaits + 1]Wait
 	// What code needs to begin the next block when all threads of one have ended.
 	Turns        *atomic.Uint64 // the next number of a block, for all workers; nil if the caller must begin blocks
@@ -111,6 +112,7 @@ const (
 	offFirstLane    = int(unsafe.Offsetof(Frame{}.FirstLane))
 	offLastLane     = int(unsafe.Offsetof(Frame{}.LastLane))
 	offPointers     = int(unsafe.Offsetof(Frame{}.Pointers))
+	offChunkPtrs    = int(unsafe.Offsetof(Frame{}.ChunkPointers))
 	offChunks       = int(unsafe.Offsetof(Frame{}.Chunks))
 	offBudget       = int(unsafe.Offsetof(Frame{}.Budget))
 	offSpin         = int(unsafe.Offsetof(Frame{}.Spin))

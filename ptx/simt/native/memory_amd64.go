@@ -62,8 +62,7 @@ func (c *compiler) checkMemory(s *step) {
 	case Linear:
 		c.checkEnds(s)
 	case Chunked:
-		c.bounds(s, min(0, 15*k.Stride), max(k.Stride, -k.Stride)*15+n)
-		c.checkChunks(r, n)
+		c.checkChunks(s)
 	default:
 		c.bounds(s, 0, n)
 		c.checkLanes(s, r, n)
@@ -72,7 +71,8 @@ func (c *compiler) checkMemory(s *step) {
 
 // checkEnds checks an access at a linear address: if the first and the last active lane
 // are within the view, all between are. It stores where lane 0 reaches in the frame, for
-// the loop. There is one block in a gang with linear registers, and so one shared memory.
+// the loop. If the gang has several blocks, that is where lane 0 of the first one reaches:
+// all of them use the same addresses, and have shared memories of one size.
 func (c *compiler) checkEnds(s *step) {
 	r, k, n := s.Op.Sources[0], s.sources[0], s.bytesOf()
 	c.bounds(s, 0, n)
@@ -96,8 +96,12 @@ func (c *compiler) checkEnds(s *step) {
 	c.legacy(true, opStore, rdi, at(regFrame, offPointers+8*s.pointer))
 }
 
-// checkChunks compares the offsets of all active chunks.
-func (c *compiler) checkChunks(r Ref, n int64) {
+// checkChunks compares the offsets of all active chunks. It stores where their first lanes
+// reach in the frame, for the loop.
+func (c *compiler) checkChunks(s *step) {
+	r, k, n := s.Op.Sources[0], s.sources[0], s.bytesOf()
+	least := min(0, 15*k.Stride) // from a chunk's first lane to the one with the least address
+	c.bounds(s, least, max(k.Stride, -k.Stride)*15+n)
 	c.evex(fromGPR64, zmm, zmmT0, 0, inReg(rax), masked{})
 	c.evex(fromGPR64, zmm, zmmT1, 0, inReg(rdi), masked{})
 	for half := range 2 {
@@ -111,6 +115,22 @@ func (c *compiler) checkChunks(r Ref, n int64) {
 	c.vex(coding{0, 1, 0, 0x93}, false, rax, 0, inReg(4)) // kmovw
 	c.legacy(true, opAnd, rax, at(regFrame, offActiveChunks))
 	c.jumpIf(ccNotEqual, c.failed())
+	if least != 0 {
+		c.immediate(true, 5, inReg(rdi), int32(least))
+	}
+	if s.Space == Global {
+		c.legacy(true, opAdd, rdi, at(rdx, 16))
+	} else {
+		c.legacy(true, opAdd, rdi, at(regFrame, offShared))
+	}
+	c.evex(fromGPR64, zmm, zmmT1, 0, inReg(rdi), masked{})
+	for half := range 2 {
+		c.evex(vpaddq, zmm, zmmT2, zmmT1, bases(r, half), masked{})
+		if s.Space == Shared {
+			c.evex(vpaddq, zmm, zmmT2, zmmT2, at(regFrame, offSharedOffset+64*half), masked{})
+		}
+		c.evex(vstore64, zmm, zmmT2, 0, at(regFrame, offChunkPtrs+(8*s.pointer*ChunkPitch)+64*half), masked{})
+	}
 }
 
 // checkLanes compares the offsets of all active lanes, also of those without the guard: the guard
@@ -197,14 +217,19 @@ func (c *compiler) supportedAccess(s *step) bool {
 	return len(s.Elements) == 1 && (k.Form == Uniform && s.scalar() || k.Form != Vector && k.Stride == int64(s.Size))
 }
 
-// pointers computes, in rax and rdi, the addresses to which the lanes of the round's
+// pointers gets, into rax and rdi, the addresses to which the lanes of the round's
 // two chunks add their offsets; the base of the chunk, or the uniform address, is
-// included.
+// included. Where the access's check has computed them, Imm is included, too.
 func (c *compiler) pointers(s *step) {
-	r, k := s.Op.Sources[0], s.sources[0]
-	if k.Form == Linear {
+	r := s.Op.Sources[0]
+	switch s.sources[0].Form {
+	case Linear:
 		c.linearPointer(s)
 		c.prefetch(s)
+		return
+	case Chunked:
+		c.legacy(true, opMov, rax, indexed(regFrame, regChunk, 3, offChunkPtrs+8*s.pointer*ChunkPitch))
+		c.legacy(true, opMov, rdi, indexed(regFrame, regChunk, 3, offChunkPtrs+8*s.pointer*ChunkPitch+8))
 		return
 	}
 	if s.Space == Global {
@@ -218,20 +243,25 @@ func (c *compiler) pointers(s *step) {
 		c.legacy(true, opAdd, rax, indexed(regFrame, regChunk, 3, offSharedOffset))
 		c.legacy(true, opAdd, rdi, indexed(regFrame, regChunk, 3, offSharedOffset+8))
 	}
-	switch k.Form {
-	case Uniform:
+	if s.sources[0].Form == Uniform {
 		c.legacy(true, opAdd, rax, home(r))
 		c.legacy(true, opAdd, rdi, home(r))
-	case Chunked:
-		c.legacy(true, opAdd, rax, indexed(regBases64, regChunk, 3, int(r.Slot)*ChunkPitch*8))
-		c.legacy(true, opAdd, rdi, indexed(regBases64, regChunk, 3, int(r.Slot)*ChunkPitch*8+8))
 	}
 }
 
 // linearPointer computes, in rax, the address that the round's first lane accesses,
-// without Imm, which checkEnds has included in the pointer.
+// without Imm, which checkEnds has included in the pointer. If the gang has several blocks,
+// rdi gets that of the round's second chunk.
 func (c *compiler) linearPointer(s *step) {
 	c.legacy(true, opMov, rax, at(regFrame, offPointers+8*s.pointer))
+	if c.Several {
+		c.legacy(true, opMov, rdi, inReg(rax))
+		if s.Space == Shared {
+			c.legacy(true, opAdd, rax, indexed(regFrame, regChunk, 3, offSharedOffset))
+			c.legacy(true, opAdd, rdi, indexed(regFrame, regChunk, 3, offSharedOffset+8))
+		}
+		return
+	}
 	if scale := bits.TrailingZeros64(uint64(s.sources[0].Stride)) - 2; scale >= 0 && scale <= 3 && s.sources[0].Stride == 4<<scale {
 		c.legacy(true, opLea, rax, indexed(rax, regLane, uint8(scale), 0))
 		return
@@ -268,17 +298,41 @@ func (c *compiler) stridesFrom(first int, stride int64) place {
 
 // chunkBase returns the register in which pointers has put the address of a part's
 // chunk, and what to add to it for an element of a lane.
-func (s *step) chunkBase(part, parts, element int) (base, offset int) {
-	offset = int(s.Imm) + element*s.Size
-	switch {
-	case s.sources[0].Form == Linear && part < parts/2:
-		return rax, element * s.Size
-	case s.sources[0].Form == Linear:
-		return rax, element*s.Size + int(16*s.sources[0].Stride)
-	case part < parts/2:
+func (c *compiler) chunkBase(s *step, part, parts, element int) (base, offset int) {
+	offset = element * s.Size
+	switch form := s.sources[0].Form; {
+	case !s.hasPointer():
+		offset += int(s.Imm)
+	case form == Linear && part >= parts/2 && !c.Several:
+		return rax, offset + int(16*s.sources[0].Stride)
+	}
+	if part < parts/2 {
 		return rax, offset
 	}
 	return rdi, offset
+}
+
+// wholeOrHalf emits a gather or scatter at a linear address: of whole chunks, or of their lower
+// or upper 8 lanes, which takes half the time, where all active lanes of the gang are among
+// these. That is known only of a gang with several blocks, and AVX2 goes by 8 lanes anyway.
+func (c *compiler) wholeOrHalf(s *step, whole, lower, upper func()) {
+	if !c.Several || c.narrow || s.sources[0].Form != Linear {
+		whole()
+		return
+	}
+	var low, high, done label
+	c.immediate(true, 7, at(regFrame, offLastLane), 8)
+	c.jumpIf(ccBelow, &low)
+	c.immediate(true, 7, at(regFrame, offFirstLane), 8)
+	c.jumpIf(ccAboveEqual, &high)
+	whole()
+	c.jump(&done)
+	c.bind(&low)
+	lower()
+	c.jump(&done)
+	c.bind(&high)
+	upper()
+	c.bind(&done)
 }
 
 // loadVector emits a load in the loop.
@@ -307,7 +361,7 @@ func (c *compiler) loadVector(s *step) {
 func (c *compiler) load32(s *step, d, addresses []int, guard uint8, element int) {
 	k := s.sources[0]
 	for part, reg := range d {
-		base, offset := s.chunkBase(part, 2, element)
+		base, offset := c.chunkBase(s, part, 2, element)
 		switch {
 		case k.Form == Vector && s.Space == Shared:
 			// The check has found all active addresses within a block's shared memory, so
@@ -340,9 +394,19 @@ func (c *compiler) load32(s *step, d, addresses []int, guard uint8, element int)
 		case k.Stride == 4:
 			c.evex(vload32, zmm, reg, 0, at(base, offset), masked{c.half(guard, part), true})
 		default:
-			c.evex(vload32, zmm, zmmT0, 0, c.strides(k.Stride), masked{})
-			c.vex(coding{0, 1, 0, 0x90}, false, 7, 0, inReg(int(c.half(guard, part))))
-			c.evex(coding{1, 2, 0, 0x90}, zmm, reg, 0, vectorIndexed(base, zmmT0, 0, offset), masked{k: 7})
+			gather := func(length uint8, to, first int, mask uint8) {
+				c.evex(vload32, zmm, zmmT0, 0, c.stridesFrom(first, k.Stride), masked{})
+				c.vex(coding{0, 1, 0, 0x90}, false, 7, 0, inReg(int(mask)))
+				c.evex(coding{1, 2, 0, 0x90}, length, to, 0, vectorIndexed(base, zmmT0, 0, offset), masked{k: 7})
+			}
+			c.wholeOrHalf(s, func() {
+				gather(zmm, reg, 0, c.half(guard, part))
+			}, func() {
+				gather(ymm, reg, 0, c.half(guard, part))
+			}, func() {
+				gather(ymm, zmmT1, 8, c.quarter(guard, 2*part+1))
+				c.evex(coding{1, 3, 1, 0x3a}, zmm, reg, reg, inReg(zmmT1), masked{}, 1) // vinserti64x4
+			})
 		}
 	}
 }
@@ -350,7 +414,7 @@ func (c *compiler) load32(s *step, d, addresses []int, guard uint8, element int)
 func (c *compiler) load64(s *step, d, addresses []int, guard uint8, element int) {
 	k := s.sources[0]
 	for part, reg := range d {
-		base, offset := s.chunkBase(part, 4, element)
+		base, offset := c.chunkBase(s, part, 4, element)
 		m := c.quarter(guard, part)
 		switch {
 		case k.Form == Vector:
@@ -392,7 +456,7 @@ func (c *compiler) storeVector(s *step) {
 func (c *compiler) storeOf32(s *step, v, addresses []int, guard uint8, element int) {
 	k := s.sources[0]
 	for part, reg := range v {
-		base, offset := s.chunkBase(part, 2, element)
+		base, offset := c.chunkBase(s, part, 2, element)
 		switch {
 		case k.Form == Vector:
 			for half := range 2 {
@@ -413,10 +477,19 @@ func (c *compiler) storeOf32(s *step, v, addresses []int, guard uint8, element i
 		case k.Form != Vector && k.Stride == 4:
 			c.evex(vstore32, zmm, reg, 0, at(base, offset), masked{k: c.half(guard, part)})
 		default: // also if all lanes store to one place: a scatter writes in order, so the last lane wins
-			stride := k.Stride
-			c.evex(vload32, zmm, zmmT0, 0, c.strides(stride), masked{})
-			c.vex(coding{0, 1, 0, 0x90}, false, 7, 0, inReg(int(c.half(guard, part))))
-			c.evex(coding{1, 2, 0, 0xa0}, zmm, reg, 0, vectorIndexed(base, zmmT0, 0, offset), masked{k: 7})
+			scatter := func(length uint8, from, first int, mask uint8) {
+				c.evex(vload32, zmm, zmmT0, 0, c.stridesFrom(first, k.Stride), masked{})
+				c.vex(coding{0, 1, 0, 0x90}, false, 7, 0, inReg(int(mask)))
+				c.evex(coding{1, 2, 0, 0xa0}, length, from, 0, vectorIndexed(base, zmmT0, 0, offset), masked{k: 7})
+			}
+			c.wholeOrHalf(s, func() {
+				scatter(zmm, reg, 0, c.half(guard, part))
+			}, func() {
+				scatter(ymm, reg, 0, c.half(guard, part))
+			}, func() {
+				c.evex(coding{1, 3, 1, 0x3b}, zmm, reg, 0, inReg(zmmT1), masked{}, 1) // vextracti64x4
+				scatter(ymm, zmmT1, 8, c.quarter(guard, 2*part+1))
+			})
 		}
 	}
 }
@@ -424,7 +497,7 @@ func (c *compiler) storeOf32(s *step, v, addresses []int, guard uint8, element i
 func (c *compiler) store64(s *step, v, addresses []int, guard uint8, element int) {
 	k := s.sources[0]
 	for part, reg := range v {
-		base, offset := s.chunkBase(part, 4, element)
+		base, offset := c.chunkBase(s, part, 4, element)
 		m := c.quarter(guard, part)
 		switch {
 		case k.Form == Vector:

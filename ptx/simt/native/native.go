@@ -19,9 +19,11 @@
 //
 // Every register has a kind while compiled code runs (see Kind): one value for all
 // lanes, one base for the gang or one for each chunk of 16 lanes, with a constant
-// stride, or one value for each lane. These are the interpreter's own forms. The compiler guesses the
-// kinds from those of the constants; where control flow proves a guess wrong,
-// package simt compiles the kernel again without it.
+// stride, or one value for each lane. These are the interpreter's own forms. The base
+// for the gang is that of all lanes in a row if the gang has one block, and that of each
+// chunk alike if it has several: so thread numbers of small blocks have one base, too.
+// The compiler guesses the kinds from those of the constants; where control flow proves
+// a guess wrong, package simt compiles the kernel again without it.
 //
 // When all threads of a block have ended, the code may begin the next block of the
 // grid itself (chain_amd64.go), so that small blocks do not cost a return each.
@@ -64,7 +66,7 @@ type Form uint8
 const (
 	unknown Form = iota
 	Uniform      // one value: the base of its form
-	Linear       // the base of its form, plus the lane times Stride, which is not 0
+	Linear       // the base of its form, plus the lane times Stride, which is not 0; in a gang with several blocks, the lane in its chunk
 	Chunked      // a base a chunk of 16 lanes, plus the lane in the chunk times Stride
 	Vector       // a value a lane
 )

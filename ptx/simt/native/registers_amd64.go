@@ -310,6 +310,16 @@ func (c *compiler) get(r Ref, k Kind) []int {
 
 // expand computes the lanes of a linear or chunked register. It may use rdx.
 func (c *compiler) expand(r Ref, k Kind, part, reg int) {
+	if k.Form == Linear && c.Several { // all chunks alike
+		if r.Class == Bits32 {
+			c.evex(vpbroadcastd, zmm, reg, 0, home(r), masked{})
+			c.evex(vpaddd, zmm, reg, reg, c.strides(k.Stride), masked{})
+		} else {
+			c.evex(vpbroadcastq, zmm, reg, 0, home(r), masked{})
+			c.evex(vpaddq, zmm, reg, reg, c.strides64(k.Stride, part%2), masked{})
+		}
+		return
+	}
 	if k.Form == Linear {
 		c.legacy(true, []byte{0x69}, rdx, inReg(regChunk), binary.LittleEndian.AppendUint32(nil, uint32(16*k.Stride))...) // imul
 		c.legacy(r.Class == Bits64, opAdd, rdx, home(r))

@@ -88,6 +88,9 @@ func (c *compiler) setUniform(r Ref, k Kind) {
 		c.legacy(r.Class == Bits64, opStore, rax, home(r))
 		return
 	}
+	if c.Several {
+		k.Stride = 0 // that from chunk to chunk: what is linear is the same in all
+	}
 	if r.Class == Bits32 {
 		c.evex(fromGPR32, zmm, zmmT0, 0, inReg(rax), masked{})
 		if k.Stride != 0 {
@@ -120,7 +123,7 @@ func init() {
 		"add.b32": uniformBinary(opAdd), "add.b64": uniformBinary(opAdd), "sub.b32": uniformBinary(opSub), "sub.b64": uniformBinary(opSub),
 		"and.b32": uniformBinary(opAnd), "and.b64": uniformBinary(opAnd), "or.b32": uniformBinary(opOr), "or.b64": uniformBinary(opOr),
 		"xor.b32": uniformBinary(opXor), "xor.b64": uniformBinary(opXor), "mul.lo.b32": uniformBinary(opMul), "mul.lo.b64": uniformBinary(opMul),
-		"mad.lo.b32": uniformMad, "mad.lo.b64": uniformMad,
+		"mad.lo.b32": uniformMad, "mad.lo.b64": uniformMad, "neg.s32": uniformNegate, "neg.s64": uniformNegate,
 		"shl.b32": uniformShift(4), "shl.b64": uniformShift(4), "shr.u32": uniformShift(5), "shr.u64": uniformShift(5),
 		"shr.s32": uniformShift(7), "shr.s64": uniformShift(7),
 		"cvt.s64.s32": uniformExtend(opMovsx), "cvt.u64.s32": uniformExtend(opMovsx), "cvt.u64.u32": uniformExtend(opMov), "cvt.s64.u32": uniformExtend(opMov),
@@ -143,6 +146,12 @@ func uniformMad(c *compiler, s *step) {
 	c.legacy(s.wide(), opMov, rax, home(s.Op.Sources[0]))
 	c.legacy(s.wide(), opMul, rax, home(s.Op.Sources[1]))
 	c.legacy(s.wide(), opAdd, rax, home(s.Op.Sources[2]))
+	c.setUniform(s.D, s.kind)
+}
+
+func uniformNegate(c *compiler, s *step) {
+	c.legacy(s.wide(), opMov, rax, home(s.Op.Sources[0]))
+	c.legacy(s.wide(), []byte{0xf7}, 3, inReg(rax)) // neg
 	c.setUniform(s.D, s.kind)
 }
 
@@ -295,7 +304,8 @@ func (c *compiler) compareUniform(s *step) {
 	c.setAll(s)
 }
 
-// setAll gives all lanes of a predicate the answer in rax, 0 or -1.
+// setAll gives all lanes of a predicate the answers in rax, which are those of 64 lanes and
+// hold for all others, too: 0 or -1, or those of one chunk repeated.
 func (c *compiler) setAll(s *step) {
 	c.evex(coding{1, 2, 1, 0x7c}, ymm, zmmT0, 0, inReg(rax), masked{}) // vpbroadcastq
 	p := at(regPreds, int(s.D.Slot)*32)
@@ -310,10 +320,23 @@ func (c *compiler) setAll(s *step) {
 }
 
 // compareLinear compares uniform and linear registers, as compareChunked does, but by
-// the first and the last active lane of the gang.
+// the first and the last active lane of the gang. If the gang has several blocks, one
+// chunk is compared, and all get its answers.
 func (c *compiler) compareLinear(s *step) {
 	cmp, signed, bits, _ := condition(s.Name)
 	op, how, _ := comparison(s.Name)
+	if c.Several {
+		c.comparePart(s, op, how, 0)
+		if bits == "64" {
+			c.comparePart(s, op, how, 1)
+			c.vex(coding{1, 1, 0, 0x4b}, true, 4, 5, inReg(4)) // kunpckbw
+		}
+		c.vex(coding{0, 1, 0, 0x93}, false, rax, 0, inReg(4)) // kmovw
+		c.set(rdx, 0x0001000100010001)
+		c.legacy(true, opMul, rax, inReg(rdx))
+		c.setAll(s)
+		return
+	}
 	var mixed, done label
 	if bits == "32" && cmp != "eq" && cmp != "ne" {
 		first, last := [...]int{rax, rdx}, [...]int{rcx, rsi}
@@ -407,22 +430,27 @@ func (c *compiler) compareChunked(s *step) {
 func (c *compiler) compareLanes(s *step, op coding, how byte) {
 	class := s.Op.Sources[0].Class
 	for part := range parts(class) {
-		for i, r := range s.Op.Sources {
-			k := s.sources[i]
-			if k.Form != Uniform {
-				c.expand(r, k, part, zmmT0+i)
-				continue
-			}
-			one := vpbroadcastd
-			if class == Bits64 {
-				one = vpbroadcastq
-			}
-			c.evex(one, zmm, zmmT0+i, 0, home(r), masked{})
-		}
-		c.evex(op, zmm, 4+part, zmmT0, inReg(zmmT1), masked{}, how)
+		c.comparePart(s, op, how, part)
 	}
 	c.gatherBits(class)
 	c.setPredicate(s)
+}
+
+// comparePart compares a part of a round's lanes; the answers are in k4 for part 0, and so on.
+func (c *compiler) comparePart(s *step, op coding, how byte, part int) {
+	for i, r := range s.Op.Sources {
+		k := s.sources[i]
+		if k.Form != Uniform {
+			c.expand(r, k, part, zmmT0+i)
+			continue
+		}
+		one := vpbroadcastd
+		if r.Class == Bits64 {
+			one = vpbroadcastq
+		}
+		c.evex(one, zmm, zmmT0+i, 0, home(r), masked{})
+	}
+	c.evex(op, zmm, 4+part, zmmT0, inReg(zmmT1), masked{}, how)
 }
 
 // The common vector instructions.
@@ -509,6 +537,9 @@ func (c *compiler) chunkedOp(s *step) {
 		case "sub.b32", "sub.b64":
 			c.chunkLoad(d, src[0], k[0], part)
 			c.evex(sub, zmm, d, d, c.spread(src[1], k[1], part), masked{})
+		case "neg.s32", "neg.s64":
+			c.evex(coding{1, 1, 0, 0xef}, zmm, d, d, inReg(d), masked{}) // vpxord
+			c.evex(sub, zmm, d, d, c.spread(src[0], k[0], part), masked{})
 		case "shl.b32", "shl.b64":
 			by, _ := c.literal(s, 1)
 			c.chunkLoad(d, src[0], k[0], part)

@@ -88,28 +88,24 @@ type move struct {
 	word uint32
 }
 
-func (m *mover) add(op Op, place slot, chunk int) { m.join(move{op: op, place: place}, chunk) }
+func (m *mover) add(op Op, place slot, chunk int) { m.join(op, hostSlot, place, 0, chunk) }
 
-func (m *mover) addFrom(op Op, from, place slot, chunk int) {
-	m.join(move{op: op, place: place, from: from}, chunk)
-}
+func (m *mover) addFrom(op Op, from, place slot, chunk int) { m.join(op, from, place, 0, chunk) }
 
 func (m *mover) addFill(place slot, chunk int, with fill) {
-	m.join(move{op: Fill, place: place, word: with.word()}, chunk)
+	m.join(Fill, hostSlot, place, with.word(), chunk)
 }
 
-// join adds a chunk to the last move of the same kind, or a new move.
-func (m *mover) join(like move, chunk int) {
-	if n := m.last[like.op]; n > 0 {
-		v := &m.moves[n-1]
-		if like.span = v.span; *v == like && v.first+v.count == chunk {
+// join adds a chunk to the last move that does op, or a new move.
+func (m *mover) join(op Op, from, place slot, word uint32, chunk int) {
+	if n := m.last[op]; n > 0 {
+		if v := &m.moves[n-1]; v.first+v.count == chunk && v.place == place && v.from == from && v.word == word {
 			v.count++
 			return
 		}
 	}
-	like.span = span{chunk, 1}
-	m.moves = append(m.moves, like)
-	m.last[like.op] = len(m.moves)
+	m.moves = append(m.moves, move{op, place, span{chunk, 1}, from, word})
+	m.last[op] = len(m.moves)
 }
 
 // plan sorts the moves by operation and joins neighbours. Copies out come before unmapping, and

@@ -190,7 +190,9 @@ type Config struct {
 	// fails.
 	Arena Arena
 	// Print receives what kernels print. The context makes one call at a time, each with
-	// the text of one or more whole calls of printf; nil drops the text. Print must neither
+	// the text of one or more whole calls of printf; nil drops the text. It has all text of a
+	// kernel before any call answers that the kernel has ended: Done and DoneWithin with true,
+	// and Synchronise. Functions given to Call or Notify may run before. Print must neither
 	// call the context nor wait for a goroutine that does, or the two would deadlock.
 	Print func(text []byte)
 	// Touches asks for FunctionInfo.Touches also where the device must read all of a module's PTX to

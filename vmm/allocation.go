@@ -91,7 +91,7 @@ func (s *Space) Free(addr uint64) (Plan, error) {
 				moves.add(Unmap, p, n)
 			}
 		}
-		s.set(c, 0, 0)
+		s.set(c, 0, 0, 0)
 		c.needed = 0
 		s.chunks--
 	}

@@ -199,18 +199,23 @@ func (s *Space) bringChunk(moves *mover, dev slot, i int, c *chunk) {
 	if c.held&dev.bit() == 0 {
 		moves.add(Map, dev, i)
 	}
+	if c.fill != 0 {
+		moves.addFill(dev, i, c.fill)
+		s.set(c, c.held|dev.bit(), c.valid|dev.bit(), c.fill)
+		return
+	}
 	if c.valid == 0 {
-		s.set(c, c.held|dev.bit(), 0)
+		s.set(c, c.held|dev.bit(), 0, 0)
 		return
 	}
 	if near := c.valid & s.direct[dev]; near != 0 && c.valid&hostSlot.bit() == 0 {
 		moves.addFrom(CopyAcross, near.first(), dev, i)
-		s.set(c, c.held|dev.bit(), c.valid|dev.bit())
+		s.set(c, c.held|dev.bit(), c.valid|dev.bit(), 0)
 		return
 	}
 	s.fetch(moves, i, c)
 	moves.add(CopyIn, dev, i)
-	s.set(c, c.held|dev.bit(), c.valid|dev.bit())
+	s.set(c, c.held|dev.bit(), c.valid|dev.bit(), 0)
 }
 
 // Direct says which devices copy to each other without the host: those with the same word, which is
@@ -229,11 +234,15 @@ func (s *Space) Direct(word func(Place) string) {
 
 // fetch makes a chunk that was written valid on the host.
 func (s *Space) fetch(moves *mover, i int, c *chunk) {
-	if c.valid == 0 || c.valid&hostSlot.bit() != 0 {
+	if !c.written() || c.valid&hostSlot.bit() != 0 {
 		return
 	}
-	moves.add(CopyOut, c.valid.first(), i)
-	s.set(c, c.held|hostSlot.bit(), c.valid|hostSlot.bit())
+	if c.fill != 0 {
+		moves.addFill(hostSlot, i, c.fill)
+	} else {
+		moves.add(CopyOut, c.valid.first(), i)
+	}
+	s.set(c, c.held|hostSlot.bit(), c.valid|hostSlot.bit(), c.fill)
 }
 
 // Evict unmaps at least atLeast bytes on dev, or everything if atLeast is 0. Contents that are
@@ -264,7 +273,7 @@ func (s *Space) evict(moves *mover, dev slot, count int, keep []span) {
 				s.fetch(moves, i, c)
 			}
 			moves.add(Unmap, dev, i)
-			s.set(c, c.held&^dev.bit(), c.valid&^dev.bit())
+			s.set(c, c.held&^dev.bit(), c.valid&^dev.bit(), c.fill)
 		}
 		if count -= v.count; count == 0 {
 			return
@@ -299,7 +308,7 @@ func (s *Space) victims(dev slot, keep []span) []victim {
 		for at := next; at.get() != nil && at.get().Addr < r.end(); at = at.next() {
 			needed = max(needed, s.lastNeed(at.get()))
 		}
-		dirty := c.valid == dev.bit()
+		dirty := c.only(dev)
 		if n := len(list) - 1; n >= 0 && list[n].first+list[n].count == i && list[n].needed == needed && list[n].dirty == dirty {
 			list[n].count++
 			continue
@@ -365,7 +374,57 @@ func (s *Space) Written(dev Place, r Range) {
 
 func (s *Space) written(dev slot, c *chunk) {
 	if c.ready(dev) {
-		s.set(c, c.held, dev.bit())
+		s.set(c, c.held, dev.bit(), 0)
+	}
+}
+
+// Fill notes that the client has filled all of r with a word, 4 bytes at addresses that are multiples
+// of 4. Chunks in which nothing else is allocated are then known by that word: no place has their
+// contents, none needs them, and they are written where they are needed. The caller must write the
+// rest, which Edges returns, by HostWrite before.
+func (s *Space) Fill(r Range, word uint32) error {
+	if err := s.Check(r); err != nil {
+		return err
+	}
+	for i, c := range s.in(s.span(r)) {
+		if s.covers(r, i, c) {
+			s.set(c, c.held, 0, fillOf(word))
+		}
+	}
+	return nil
+}
+
+// Edges returns the parts of r, which is allocated, in chunks that hold more of the client's memory
+// than r.
+func (s *Space) Edges(r Range) []Range {
+	var edges []Range
+	for i, c := range s.in(s.span(r)) {
+		if s.covers(r, i, c) {
+			continue
+		}
+		part := s.rangeOf(span{i, 1})
+		from, to := max(r.Addr, part.Addr), min(r.end(), part.end())
+		if n := len(edges) - 1; n >= 0 && edges[n].end() == from {
+			edges[n].Size += to - from
+			continue
+		}
+		edges = append(edges, Range{from, to - from})
+	}
+	return edges
+}
+
+// Filled is Written after a fill of all of r, which was resident on dev, with a word: of chunks in which
+// nothing else is allocated, the word is remembered too. No work that began before the fill may
+// write them after it.
+func (s *Space) Filled(dev Place, r Range, word uint32) {
+	at, ok := s.device(dev)
+	if !ok || s.Check(r) != nil {
+		return
+	}
+	for i, c := range s.in(s.span(r)) {
+		if s.written(at, c); c.valid == at.bit() && s.covers(r, i, c) {
+			s.set(c, c.held, c.valid, fillOf(word))
+		}
 	}
 }
 
@@ -394,8 +453,8 @@ type Share struct {
 }
 
 // Shares appends to list, for each device that holds any, how many bytes it holds with valid
-// contents of those chunks of ranges that were written. It also returns how many bytes were written
-// at all: the difference is what a launch on that device would have to copy. The ranges must be in
+// contents of those chunks of ranges that were written, unless they are known as a fill. It also
+// returns how many bytes were written so at all: the difference is what a launch on that device would have to copy. The ranges must be in
 // the order of their addresses; a chunk that two of them share counts once.
 func (s *Space) Shares(ranges []Range, list []Share) (shares []Share, written uint64) {
 	var counts [maxDevices + 1]int
@@ -408,7 +467,7 @@ func (s *Space) Shares(ranges []Range, list []Share) (shares []Share, written ui
 		}
 		next = max(next, p.first+p.count)
 		for _, c := range s.in(p) {
-			if c.valid == 0 {
+			if c.valid == 0 || c.fill != 0 {
 				continue
 			}
 			total++
@@ -443,11 +502,14 @@ func (s *Space) HostRead(r Range) (Plan, error) {
 	return moves.plan(s), nil
 }
 
-// Backup makes everything valid on the host. Devices keep their copies.
+// Backup makes everything valid on the host, except for what is known as a fill and needs no copy.
+// Devices keep their copies.
 func (s *Space) Backup() Plan {
 	var moves mover
 	for i, c := range s.all() {
-		s.fetch(&moves, i, c)
+		if c.fill == 0 {
+			s.fetch(&moves, i, c)
+		}
 	}
 	return moves.plan(s)
 }
@@ -469,7 +531,7 @@ func (s *Space) Held() []Range {
 	return held
 }
 
-// Dirty is how many bytes have no valid copy on the host.
+// Dirty is how many bytes have no valid copy on the host and are not known as a fill.
 func (s *Space) Dirty() (bytes uint64) { return s.bytes(s.dirty) }
 
 // HostWrite makes the host the only valid place of r's chunks, because the caller is about to write
@@ -484,7 +546,7 @@ func (s *Space) HostWrite(r Range) (Plan, error) {
 		if !s.covers(r, i, c) {
 			s.fetch(&moves, i, c)
 		}
-		s.set(c, c.held|hostSlot.bit(), hostSlot.bit())
+		s.set(c, c.held|hostSlot.bit(), hostSlot.bit(), 0)
 	}
 	return moves.plan(s), nil
 }
@@ -505,7 +567,7 @@ func (s *Space) Trim() Plan {
 	for i, c := range s.all() {
 		if c.held&^c.valid&hostSlot.bit() != 0 {
 			moves.add(Discard, hostSlot, i)
-			s.set(c, c.held&^hostSlot.bit(), c.valid)
+			s.set(c, c.held&^hostSlot.bit(), c.valid, c.fill)
 		}
 	}
 	return moves.plan(s)
@@ -520,7 +582,7 @@ func (s *Space) Lost(dev Place) []Range {
 	}
 	var lost []Range
 	for i, c := range s.all() {
-		if c.valid == at.bit() {
+		if c.only(at) {
 			r := s.rangeOf(span{i, 1})
 			if n := len(lost) - 1; n >= 0 && lost[n].end() == r.Addr {
 				lost[n].Size += r.Size
@@ -528,7 +590,7 @@ func (s *Space) Lost(dev Place) []Range {
 				lost = append(lost, r)
 			}
 		}
-		s.set(c, c.held&^at.bit(), c.valid&^at.bit())
+		s.set(c, c.held&^at.bit(), c.valid&^at.bit(), c.fill)
 	}
 	return lost
 }

@@ -12,6 +12,10 @@
 // never copied. One copy or several may be valid; a write anywhere makes that
 // copy the only one.
 //
+// A chunk that the client has filled with one word throughout needs no copy: the directory knows
+// the word, as if it were one more place with valid contents. Such a chunk leaves a device for
+// nothing, comes to one by a fill, and is lost with none. A write anywhere ends that.
+//
 // With one device this is the page table of the paper's node runtime:
 //
 //	isAllocated   the device holds memory for the chunk

@@ -39,6 +39,7 @@ type machine struct {
 	allocs  map[int]*fact
 	number  int
 	written []bool // by chunk: since it was first allocated
+	fills   []fill // by chunk: what it was filled with, whole, and not written since
 
 	devices  int      // that the space knows
 	words    []string // of all devices, as Direct is told
@@ -90,7 +91,7 @@ func newMachine(t *rapid.T) *machine {
 		last:    launch{dev: modelPlaces[0], need: []Range{}},
 		flat:    make([]byte, modelSize), defined: make([]bool, modelSize), owner: make([]int, modelSize),
 		words:  make([]string, modelDevices),
-		allocs: map[int]*fact{}, written: make([]bool, modelChunks), partial: make([]int, modelChunks),
+		allocs: map[int]*fact{}, written: make([]bool, modelChunks), fills: make([]fill, modelChunks), partial: make([]int, modelChunks),
 	}
 	for range modelDevices + 1 {
 		m.memory = append(m.memory, make([]byte, modelSize))
@@ -133,14 +134,14 @@ func (m *machine) count(dev Place) (n int) {
 func (m *machine) perform(plan Plan, capacity uint64) {
 	for i, step := range plan {
 		if i > 0 {
-			if last := plan[i-1]; last.Op == step.Op && last.Device == step.Device && last.From == step.From && last.Range.end() == step.Range.Addr {
+			if last := plan[i-1]; last.Op == step.Op && last.Device == step.Device && last.From == step.From && last.Word == step.Word && last.Range.end() == step.Range.Addr {
 				m.t.Fatalf("neighbours are not one step:\n%v", plan)
 			}
 		}
 		if step.Range.Addr%m.chunk != 0 || step.Range.Size%m.chunk != 0 {
 			m.t.Fatalf("%v is not of whole chunks", step)
 		}
-		if (step.Op == Discard) != (step.Device == Host) {
+		if (step.Op == Discard) != (step.Device == Host) && (step.Op != Fill || step.Device != Host) {
 			m.t.Fatalf("%v is on the wrong place", step)
 		}
 		from, to := offsets(step.Range)
@@ -156,14 +157,24 @@ func (m *machine) perform(plan Plan, capacity uint64) {
 func (m *machine) stepChunk(plan Plan, step Step, c int) {
 	from, to := c*modelChunk, (c+1)*modelChunk
 	mapped := &m.mapped[m.at(step.Device)][c]
-	if step.Op != Discard && *mapped != (step.Op != Map) {
+	if step.Device != Host && *mapped != (step.Op != Map) {
 		m.t.Fatalf("%v: chunk %d has mapped = %v in\n%v", step, c, *mapped, plan)
 	}
 	switch step.Op {
 	case Map, Unmap:
 		*mapped = step.Op == Map
 		m.scramble(step.Device, from, to)
+	case Fill:
+		if m.fills[c] != fillOf(step.Word) {
+			m.t.Fatalf("%v: chunk %d has other contents in\n%v", step, c, plan)
+		}
+		for i := from; i < to; i++ {
+			m.memory[m.at(step.Device)][i] = wordAt(step.Word, i)
+		}
 	case CopyIn, CopyOut:
+		if m.fills[c] != 0 {
+			m.t.Fatalf("%v: chunk %d is copied, and known as a fill, in\n%v", step, c, plan)
+		}
 		if !m.written[c] {
 			m.t.Fatalf("%v: chunk %d was never written in\n%v", step, c, plan)
 		}
@@ -173,7 +184,7 @@ func (m *machine) stepChunk(plan Plan, step Step, c int) {
 		}
 		copy(m.memory[m.at(dst)][from:to], m.memory[m.at(src)][from:to])
 	case CopyAcross:
-		if !m.written[c] || !m.mapped[m.at(step.From)][c] || m.word(step.From) == "" || m.word(step.From) != m.word(step.Device) {
+		if !m.written[c] || m.fills[c] != 0 || !m.mapped[m.at(step.From)][c] || m.word(step.From) == "" || m.word(step.From) != m.word(step.Device) {
 			m.t.Fatalf("%v: chunk %d cannot be copied so in\n%v", step, c, plan)
 		}
 		copy(m.memory[m.at(step.Device)][from:to], m.memory[m.at(step.From)][from:to])
@@ -213,7 +224,90 @@ func (m *machine) write(place Place, r Range, all bool) {
 	}
 	a, b := chunksOf(r)
 	for c := a; c < b; c++ {
-		m.written[c] = true
+		m.written[c], m.fills[c] = true, 0
+	}
+}
+
+// wordAt is the byte of a fill at an offset.
+func wordAt(word uint32, offset int) byte { return byte(word >> (8 * (offset % 4))) }
+
+// fillBytes changes all bytes of a range, at a place and for the client.
+func (m *machine) fillBytes(place Place, r Range, word uint32) {
+	from, to := offsets(r)
+	for i := from; i < to; i++ {
+		m.memory[m.at(place)][i] = wordAt(word, i)
+		m.flat[i], m.defined[i] = wordAt(word, i), true
+	}
+	a, b := chunksOf(r)
+	for c := a; c < b; c++ {
+		m.written[c], m.fills[c] = true, 0
+	}
+}
+
+// whole returns the chunks in which nothing is allocated but r.
+func (m *machine) whole(r Range) (chunks []int) {
+	from, to := offsets(r)
+	a, b := chunksOf(r)
+	for c := a; c < b; c++ {
+		outside := func(i int) bool { return (i < from || i >= to) && m.owner[i] > 0 }
+		alone := true
+		for i := c * modelChunk; i < (c+1)*modelChunk; i++ {
+			alone = alone && !outside(i)
+		}
+		if alone {
+			chunks = append(chunks, c)
+		}
+	}
+	return chunks
+}
+
+var modelWords = []uint32{0, 0xffffffff, 0x01020304}
+
+// fill fills memory wherever it is. Only what is not whole chunks is written.
+func (m *machine) fill() {
+	_, r := m.some()
+	word := rapid.SampledFrom(modelWords).Draw(m.t, "word")
+	edges := map[int]bool{}
+	for _, e := range m.space.Edges(r) {
+		plan, err := m.space.HostWrite(e)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		m.perform(plan, 0)
+		m.fillBytes(Host, e, word)
+		a, b := chunksOf(e)
+		for c := a; c < b; c++ {
+			edges[c] = true
+		}
+	}
+	if err := m.space.Fill(r, word); err != nil {
+		m.t.Fatal(err)
+	}
+	whole := m.whole(r)
+	if a, b := chunksOf(r); len(whole)+len(edges) != b-a {
+		m.t.Fatalf("%d chunks of %v are written and %d are whole", len(edges), r, len(whole))
+	}
+	for _, c := range whole {
+		from, to := c*modelChunk, (c+1)*modelChunk
+		for i := from; i < to; i++ {
+			m.flat[i], m.defined[i] = wordAt(word, i), m.owner[i] > 0
+		}
+		m.written[c], m.fills[c] = true, fillOf(word)
+	}
+}
+
+// deviceFill fills memory that is resident.
+func (m *machine) deviceFill() {
+	dev := m.device()
+	_, r := m.some()
+	if !m.space.Resident(dev, r) {
+		m.t.Skip("not resident")
+	}
+	word := rapid.SampledFrom(modelWords).Draw(m.t, "word")
+	m.fillBytes(dev, r, word)
+	m.space.Filled(dev, r, word)
+	for _, c := range m.whole(r) {
+		m.fills[c] = fillOf(word)
 	}
 }
 
@@ -307,7 +401,7 @@ func (m *machine) free() {
 	a, b := chunksOf(f.Range)
 	for c := a; c < b; c++ {
 		if !m.used(c) {
-			m.written[c], m.partial[c] = false, 0
+			m.written[c], m.fills[c], m.partial[c] = false, 0, 0
 			for _, mapped := range m.mapped {
 				if mapped[c] {
 					m.t.Fatalf("chunk %d is mapped after the last allocation of it was freed", c)
@@ -365,7 +459,7 @@ func (m *machine) gaveWay(dev Place, mappedBefore []bool, dirtyBefore []bool, ne
 func (m *machine) dirty(dev Place) []bool {
 	marks := make([]bool, modelChunks)
 	for i, c := range m.space.all() {
-		marks[i] = c.valid == slot(m.at(dev)).bit()
+		marks[i] = c.only(slot(m.at(dev)))
 	}
 	return marks
 }
@@ -523,6 +617,22 @@ func (m *machine) deviceWrite() {
 	m.space.Written(dev, r)
 }
 
+// backup makes the host able to do without any device.
+func (m *machine) backup() {
+	m.perform(m.space.Backup(), 0)
+	for _, n := range m.numbers() {
+		f := m.allocs[n]
+		for at := f.Addr; at < f.end(); at++ {
+			if m.fills[(at-modelBase)/modelChunk] == 0 {
+				m.agrees(Host, Range{at, 1})
+			}
+		}
+	}
+	if m.space.Dirty() > 0 {
+		m.t.Fatalf("%d bytes are on devices only", m.space.Dirty())
+	}
+}
+
 func (m *machine) evict() {
 	dev := m.device()
 	atLeast := uint64(rapid.IntRange(0, modelSize+9).Draw(m.t, "at least"))
@@ -628,8 +738,8 @@ func (m *machine) check(t *rapid.T) {
 		}
 	}
 	for i, c := range s.all() {
-		if (c.valid != 0) != m.written[i] || c.valid&^c.held != 0 {
-			t.Fatalf("chunk %d: valid at %b, held at %b, written: %v", i, c.valid, c.held, m.written[i])
+		if c.written() != m.written[i] || c.valid&^c.held != 0 || c.fill != m.fills[i] {
+			t.Fatalf("chunk %d: valid at %b, held at %b, fill %#x, written: %v, filled: %#x", i, c.valid, c.held, c.fill, m.written[i], m.fills[i])
 		}
 		for p := range tallies {
 			bit := slot(p).bit()
@@ -643,15 +753,20 @@ func (m *machine) check(t *rapid.T) {
 			}
 			add(&tallies[p].held, c.held&bit != 0)
 			add(&tallies[p].valid, c.valid&bit != 0)
-			add(&tallies[p].only, c.valid == bit)
+			add(&tallies[p].only, c.valid == bit && c.fill == 0)
 			add(&tallies[p].ready, c.ready(slot(p)))
 		}
 	}
-	dirty := 0
+	dirty, filled := 0, 0
 	for _, c := range s.all() {
-		if c.valid != 0 && c.valid&hostSlot.bit() == 0 {
+		if c.fill != 0 {
+			filled++
+		} else if c.valid != 0 && c.valid&hostSlot.bit() == 0 {
 			dirty++
 		}
+	}
+	if s.Usage().Filled != uint64(filled)*m.chunk {
+		t.Fatalf("%d bytes are known as fills, not %d", s.Usage().Filled, uint64(filled)*m.chunk)
 	}
 	if s.Dirty() != uint64(dirty)*m.chunk {
 		t.Fatalf("%d bytes are dirty, not %d", s.Dirty(), uint64(dirty)*m.chunk)
@@ -725,6 +840,9 @@ func TestClientSeesFlatMemory(t *testing.T) {
 			"host read":    with(m.hostRead),
 			"host write":   with(m.hostWrite),
 			"device":       with(m.deviceWrite),
+			"fill":         with(m.fill),
+			"device fill":  with(m.deviceFill),
+			"backup":       with(m.backup),
 			"evict":        with(m.evict),
 			"bring":        with(m.bring),
 			"lose":         with(m.lose),
@@ -757,7 +875,7 @@ func (m *machine) outOfReach() {
 	_, read := m.space.HostRead(r)
 	_, write := m.space.HostWrite(r)
 	_, prepare := m.space.Prepare(m.device(), []Range{r}, modelSize)
-	for _, err := range []error{m.space.Check(r), read, write, prepare} {
+	for _, err := range []error{m.space.Check(r), read, write, prepare, m.space.Fill(r, 0)} {
 		if !errors.Is(err, ErrBounds) {
 			m.t.Fatalf("%v: %v", r, err)
 		}

@@ -15,6 +15,7 @@ const (
 	CopyOut    Op = iota // from the device to the host
 	Unmap                // unmap the chunks and free the device's memory
 	Map                  // map memory of the device there
+	Fill                 // write Word throughout, on a device or on the host
 	CopyIn               // from the host to the device
 	CopyAcross           // from one device to another
 	Discard              // free the host's pages, whose contents are out of date
@@ -23,7 +24,7 @@ const (
 
 func (o Op) String() string {
 	if o < ops {
-		return [...]string{"copy-out", "unmap", "map", "copy-in", "copy-across", "discard"}[o]
+		return [...]string{"copy-out", "unmap", "map", "fill", "copy-in", "copy-across", "discard"}[o]
 	}
 	return fmt.Sprintf("op%d", uint8(o))
 }
@@ -31,14 +32,18 @@ func (o Op) String() string {
 // Step is one operation on whole chunks.
 type Step struct {
 	Op     Op
-	Device Place // Host for Discard
+	Device Place // Host for Discard, and perhaps for Fill
 	Range  Range
-	From   Place // the other device, of CopyAcross
+	From   Place  // the other device, of CopyAcross
+	Word   uint32 // of Fill
 }
 
 func (s Step) String() string {
 	if s.Op == CopyAcross {
 		return fmt.Sprintf("%v %v %v %v", s.Op, s.From, s.Device, s.Range)
+	}
+	if s.Op == Fill {
+		return fmt.Sprintf("%v %v %v %#x", s.Op, s.Device, s.Range, s.Word)
 	}
 	return fmt.Sprintf("%v %v %v", s.Op, s.Device, s.Range)
 }
@@ -80,18 +85,26 @@ type move struct {
 	place slot
 	span
 	from slot
+	word uint32
 }
 
-func (m *mover) add(op Op, place slot, chunk int) { m.addFrom(op, hostSlot, place, chunk) }
+func (m *mover) add(op Op, place slot, chunk int) { m.join(op, hostSlot, place, 0, chunk) }
 
-func (m *mover) addFrom(op Op, from, place slot, chunk int) {
+func (m *mover) addFrom(op Op, from, place slot, chunk int) { m.join(op, from, place, 0, chunk) }
+
+func (m *mover) addFill(place slot, chunk int, with fill) {
+	m.join(Fill, hostSlot, place, with.word(), chunk)
+}
+
+// join adds a chunk to the last move that does op, or a new move.
+func (m *mover) join(op Op, from, place slot, word uint32, chunk int) {
 	if n := m.last[op]; n > 0 {
-		if v := &m.moves[n-1]; v.place == place && v.from == from && v.first+v.count == chunk {
+		if v := &m.moves[n-1]; v.first+v.count == chunk && v.place == place && v.from == from && v.word == word {
 			v.count++
 			return
 		}
 	}
-	m.moves = append(m.moves, move{op, place, span{chunk, 1}, from})
+	m.moves = append(m.moves, move{op, place, span{chunk, 1}, from, word})
 	m.last[op] = len(m.moves)
 }
 
@@ -104,11 +117,16 @@ func (m *mover) plan(s *Space) Plan {
 	var plan Plan
 	for _, v := range m.moves {
 		r := s.rangeOf(v.span)
-		if n := len(plan) - 1; n >= 0 && plan[n].Op == v.op && plan[n].Device == s.place(v.place) && plan[n].From == s.place(v.from) && plan[n].Range.end() == r.Addr {
-			plan[n].Range.Size += r.Size
-			continue
+		step := Step{v.op, s.place(v.place), r, s.place(v.from), v.word}
+		if n := len(plan) - 1; n >= 0 && plan[n].Range.end() == r.Addr {
+			step.Range = plan[n].Range
+			if step == plan[n] {
+				plan[n].Range.Size += r.Size
+				continue
+			}
+			step.Range = r
 		}
-		plan = append(plan, Step{v.op, s.place(v.place), r, s.place(v.from)})
+		plan = append(plan, step)
 	}
 	return plan
 }

@@ -32,9 +32,10 @@ func (s *Space) Rehomed(c Config) (*Space, error) {
 			}
 		}
 	}
-	for _, r := range s.Held() {
-		for _, c := range fresh.in(fresh.span(r)) {
-			fresh.set(c, hostSlot.bit(), hostSlot.bit())
+	for i, c := range s.all() {
+		for _, to := range fresh.in(fresh.span(s.rangeOf(span{i, 1}))) {
+			host := c.valid & hostSlot.bit()
+			fresh.set(to, host, host, c.fill)
 		}
 	}
 	return fresh, nil

@@ -26,6 +26,9 @@ import (
 //	evict DEV BYTES
 //	read RANGE
 //	write RANGE
+//	fill RANGE WORD                   what is left to write is shown
+//	filled DEV RANGE WORD
+//	backup
 //	trim
 //	lost DEV
 //	add DEV                           another device
@@ -143,6 +146,16 @@ func (w *world) run(words []string) string {
 		plan, err = s.HostRead(w.rangeOf(words[1]))
 	case "write":
 		plan, err = s.HostWrite(w.rangeOf(words[1]))
+	case "fill":
+		r := w.rangeOf(words[1])
+		edges := s.Edges(r)
+		if err = s.Fill(r, uint32(w.number(words[2]))); err == nil && len(edges) > 0 {
+			return fmt.Sprintf("write %v\n%s", edges, directory(s))
+		}
+	case "filled":
+		s.Filled(dev(), w.rangeOf(words[2]), uint32(w.number(words[3])))
+	case "backup":
+		plan = s.Backup()
 	case "trim":
 		plan = s.Trim()
 	case "lost":
@@ -181,7 +194,7 @@ func (w *world) reach(words []string) string {
 }
 
 // directory shows each allocated chunk: a place that has memory for it by its letter, h or the
-// device's number, with a star if that is valid.
+// device's number, with a star if that is valid; and the word that it is known to be filled with.
 func directory(s *Space) string {
 	var b strings.Builder
 	b.WriteString("=")
@@ -202,6 +215,9 @@ func directory(s *Space) string {
 		}
 		if c.held == 0 {
 			b.WriteByte('-')
+		}
+		if c.fill != 0 {
+			fmt.Fprintf(&b, "(%#x)", c.fill.word())
 		}
 	}
 	return b.String() + "\n"

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -26,12 +27,12 @@ var ErrSnapshot = errors.New("not a snapshot of a memory space")
 //	before, size, need, number of children, and of each child, in order: how
 //	many allocations lie between it and the child before
 //	rows of chunks until all that allocations touch are told: how many are
-//	alike, held, valid, need
+//	alike, held, valid, word of the fill plus 1 (0: none), need
 //
 // Needs (times at which something was last needed) are numbered in their order, from 1
 // on; 0 is never. So equal states have equal bytes, however often things happened
 // before.
-const snapshotHead = "vmm\x03"
+const snapshotHead = "vmm\x04"
 
 // MarshalBinary writes the whole state, so that another process can continue with it.
 func (s *Space) MarshalBinary() ([]byte, error) {
@@ -72,20 +73,20 @@ func (s *Space) MarshalBinary() ([]byte, error) {
 	var count uint64
 	for _, c := range s.all() {
 		if count > 0 && !alike(c, &row) {
-			put(count, uint64(row.held), uint64(row.valid), number(row.needed))
+			put(count, uint64(row.held), uint64(row.valid), uint64(row.fill), number(row.needed))
 			count = 0
 		}
 		row = *c
 		count++
 	}
 	if count > 0 {
-		put(count, uint64(row.held), uint64(row.valid), number(row.needed))
+		put(count, uint64(row.held), uint64(row.valid), uint64(row.fill), number(row.needed))
 	}
 	return out, nil
 }
 
 func alike(a, b *chunk) bool {
-	return a.held == b.held && a.valid == b.valid && a.needed == b.needed
+	return a.held == b.held && a.valid == b.valid && a.fill == b.fill && a.needed == b.needed
 }
 
 // needs returns all times at which something was last needed, ascending.
@@ -280,15 +281,17 @@ func (r *reader) chunks(s *Space) {
 	for _, c := range s.all() {
 		if left == 0 {
 			count := r.number()
-			held, valid, needed := r.number(), r.number(), r.need()
+			held, valid, filled, needed := r.number(), r.number(), r.number(), r.need()
 			switch {
 			case r.err != nil:
 			case count == 0 || count > uint64(s.chunks):
 				r.fail("a row of %d chunks", count)
 			case held&^everywhere != 0 || valid&^held != 0:
 				r.fail("chunks that are valid on places %#x and held on %#x of %#x", valid, held, everywhere)
+			case filled > uint64(fillOf(math.MaxUint32)):
+				r.fail("chunks filled with %#x", filled-1)
 			}
-			row = chunk{held: places(held), valid: places(valid), needed: needed}
+			row = chunk{held: places(held), valid: places(valid), fill: fill(filled), needed: needed}
 			if !first && alike(&row, &before) {
 				r.fail("two rows of chunks are alike")
 			}
@@ -297,7 +300,7 @@ func (r *reader) chunks(s *Space) {
 			}
 			left, before, first = int(count), row, false
 		}
-		s.set(c, row.held, row.valid)
+		s.set(c, row.held, row.valid, row.fill)
 		c.needed = row.needed
 		left--
 	}

@@ -30,20 +30,21 @@ func exampleSpace(t testing.TB) *Space {
 	must(s.Prepare(Device(1), []Range{{0x10000, 0x1800}}, 0x4000))
 	must(s.Prepare(Device(0), []Range{{0x14000, 1}}, 0x4000))
 	s.Launched(Device(0), []Range{{0x14000, 1}})
+	must(nil, s.Fill(Range{0x15000, 1}, 0xff))
 	return s
 }
 
 // The bytes are a format: a change of them is a new version.
-const exampleSnapshot = "766d6d03" + // head
+const exampleSnapshot = "766d6d04" + // head
 	"808004" + "808002" + "0c" + "808001" + "00" + "02" + "0000" + "0001" + // config
 	"02" + // needs
 	"03" + // allocations
 	"00" + "8030" + "01" + "00" +
 	"00" + "8002" + "00" + "00" +
 	"804e" + "8120" + "00" + "02" + "00" + "01" +
-	"02" + "05" + "05" + "00" + // chunks 0 and 1, on the host and device 1
-	"01" + "02" + "02" + "02" + // chunk 4, on device 0
-	"01" + "00" + "00" + "00" // chunk 5
+	"02" + "05" + "05" + "00" + "00" + // chunks 0 and 1, on the host and device 1
+	"01" + "02" + "02" + "00" + "02" + // chunk 4, on device 0
+	"01" + "00" + "00" + "8002" + "00" // chunk 5, filled with 0xff
 
 func TestSnapshotGolden(t *testing.T) {
 	s := exampleSpace(t)
@@ -67,32 +68,33 @@ func TestSnapshotGolden(t *testing.T) {
 }
 
 func TestSnapshotRefusesDamage(t *testing.T) {
-	const config = "766d6d03" + "808004" + "808002" + "0c" + "00" + "00" + "02" + "0000" + "0001"
+	const config = "766d6d04" + "808004" + "808002" + "0c" + "00" + "00" + "02" + "0000" + "0001"
 	for _, c := range []struct{ name, data, want string }{
 		{"nothing", "", "does not begin"},
-		{"another version", strings.Replace(exampleSnapshot, "766d6d03", "766d6d01", 1), "does not begin"},
+		{"another version", strings.Replace(exampleSnapshot, "766d6d04", "766d6d01", 1), "does not begin"},
 		{"cut off", exampleSnapshot[:len(exampleSnapshot)-2], "cut off"},
 		{"left over", exampleSnapshot + "00", "1 bytes are left over"},
-		{"a long number", "766d6d03" + "8000", "malformed"},
-		{"a number too large", "766d6d03" + "ffffffffffffffffffff01", "malformed"},
-		{"a chunk of 2^64", "766d6d03" + "00" + "01" + "40" + "00" + "00" + "01" + "0000" + "00", "power of two"},
-		{"no devices", "766d6d03" + "808004" + "808002" + "0c" + "00" + "00" + "00" + "00", "0 devices"},
-		{"one device twice", "766d6d03" + "808004" + "808002" + "0c" + "00" + "00" + "02" + "0000" + "0000" + "00", "twice"},
-		{"a device without end", "766d6d03" + "808004" + "808002" + "0c" + "00" + "00" + "01" + "00" + "ffffffffffffffffff01" + "00", "of a node or device"},
+		{"a long number", "766d6d04" + "8000", "malformed"},
+		{"a number too large", "766d6d04" + "ffffffffffffffffffff01", "malformed"},
+		{"a chunk of 2^64", "766d6d04" + "00" + "01" + "40" + "00" + "00" + "01" + "0000" + "00", "power of two"},
+		{"no devices", "766d6d04" + "808004" + "808002" + "0c" + "00" + "00" + "00" + "00", "0 devices"},
+		{"one device twice", "766d6d04" + "808004" + "808002" + "0c" + "00" + "00" + "02" + "0000" + "0000" + "00", "twice"},
+		{"a device without end", "766d6d04" + "808004" + "808002" + "0c" + "00" + "00" + "01" + "00" + "ffffffffffffffffff01" + "00", "of a node or device"},
 		{"too many needs", config + "09" + "00", "9 needs cannot follow"},
 		{"an idle need", config + "01" + "00", "not used"},
-		{"an unknown need", config + "00" + "01" + "0001" + "01" + "00" + "00000000", "need 1 was not announced"},
+		{"an unknown need", config + "00" + "01" + "0001" + "01" + "00" + "0000000000", "need 1 was not announced"},
 		{"too many allocations", config + "00" + "7f", "127 allocations cannot follow"},
 		{"an empty allocation", config + "00" + "01" + "00" + "00" + "00" + "00", "must have a size"},
 		{"an allocation far away", config + "00" + "01" + "ffffffffffffffffff01" + "01" + "00" + "00", "not in the arena"},
-		{"an unknown child", config + "00" + "01" + "00" + "01" + "00" + "01" + "01" + "01000000", "child is not among 1"},
-		{"a far child", config + "00" + "01" + "00" + "01" + "00" + "01" + "ffffffffffffffffff01" + "01000000", "child is not among 1"},
-		{"an empty row", config + "00" + "01" + "00010000" + "00000000", "row of 0 chunks"},
-		{"a long row", config + "00" + "01" + "00010000" + "02000000", "row of 2 chunks"},
-		{"rows too long", config + "00" + "02" + "00010000" + "ff1f010000" + "01000000" + "02010100", "1 too many"},
-		{"a third device", config + "00" + "01" + "00010000" + "01080000", "held on 0x8 of 0x7"},
-		{"valid without memory", config + "00" + "01" + "00010000" + "01020400", "valid on places 0x4"},
-		{"rows alike", config + "00" + "01" + "0081200000" + "01000000" + "01000000", "alike"},
+		{"an unknown child", config + "00" + "01" + "00" + "01" + "00" + "01" + "01" + "0100000000", "child is not among 1"},
+		{"a far child", config + "00" + "01" + "00" + "01" + "00" + "01" + "ffffffffffffffffff01" + "0100000000", "child is not among 1"},
+		{"an empty row", config + "00" + "01" + "00010000" + "0000000000", "row of 0 chunks"},
+		{"a long row", config + "00" + "01" + "00010000" + "0200000000", "row of 2 chunks"},
+		{"rows too long", config + "00" + "02" + "00010000" + "ff1f010000" + "0100000000" + "0201010000", "1 too many"},
+		{"a third device", config + "00" + "01" + "00010000" + "0108000000", "held on 0x8 of 0x7"},
+		{"valid without memory", config + "00" + "01" + "00010000" + "0102040000", "valid on places 0x4"},
+		{"a fill with more than a word", config + "00" + "01" + "00010000" + "010000" + "8180808010" + "00", "filled with 0x100000000"},
+		{"rows alike", config + "00" + "01" + "0081200000" + "0100000000" + "0100000000", "alike"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			data, err := hex.DecodeString(c.data)

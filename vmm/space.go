@@ -136,6 +136,7 @@ type Space struct {
 	chunks  int                    // number of chunks that allocations touch
 	tallies []tally                // by slot
 	dirty   int                    // chunks that were written, and have no valid copy on the host
+	filled  int                    // chunks known as a fill
 	direct  [maxDevices + 1]places // by slot: whence it gets copies without the host
 
 	// version changes with every change of the state, and serves as the time
@@ -156,13 +157,27 @@ type chunk struct {
 	needed uint64 // when Prepare last needed it as part of less than an allocation
 	held   places // that have memory for it
 	valid  places // a subset of held: those whose contents are valid
+	fill   fill   // contents that are valid without any place
 	users  uint32 // allocations that touch it
 }
 
+// fill is the word that a chunk consists of throughout, plus 1; 0 if it is not known to.
+type fill uint64
+
+func fillOf(word uint32) fill { return fill(word) + 1 }
+
+func (f fill) word() uint32 { return uint32(f - 1) }
+
+// written says whether the chunk has contents.
+func (c *chunk) written() bool { return c.valid != 0 || c.fill != 0 }
+
 // ready says whether a kernel on the device may use the chunk.
 func (c *chunk) ready(p slot) bool {
-	return c.held&p.bit() != 0 && (c.valid == 0 || c.valid&p.bit() != 0)
+	return c.held&p.bit() != 0 && (!c.written() || c.valid&p.bit() != 0)
 }
+
+// only says whether the contents would be lost with the place.
+func (c *chunk) only(p slot) bool { return c.valid == p.bit() && c.fill == 0 }
 
 // page is a part of the directory, allocated when it is first used.
 type page [1 << pageShift]chunk
@@ -173,7 +188,7 @@ const pageShift = 10
 type tally struct {
 	held  int
 	valid int
-	only  int // valid there and nowhere else
+	only  int // valid there and nowhere else, nor known as a fill
 	ready int
 }
 
@@ -305,19 +320,21 @@ func (s *Space) these(chunks few) iter.Seq2[int, *chunk] {
 	}
 }
 
-// set is the only writer of held and valid of a chunk, so that the tallies stay right.
-func (s *Space) set(c *chunk, held, valid places) {
-	if c.held == held && c.valid == valid {
+// set is the only writer of held, valid and fill of a chunk, so that the tallies stay right.
+func (s *Space) set(c *chunk, held, valid places, fill fill) {
+	if c.held == held && c.valid == valid && c.fill == fill {
 		return
 	}
 	s.version++
 	s.count(c, -1)
-	c.held, c.valid = held, valid
+	c.held, c.valid, c.fill = held, valid, fill
 	s.count(c, +1)
 }
 
 func (s *Space) count(c *chunk, by int) {
-	if c.valid != 0 && c.valid&hostSlot.bit() == 0 {
+	if c.fill != 0 {
+		s.filled += by
+	} else if c.valid != 0 && c.valid&hostSlot.bit() == 0 {
 		s.dirty += by
 	}
 	for rest := c.held; rest != 0; rest &= rest - 1 {
@@ -327,7 +344,7 @@ func (s *Space) count(c *chunk, by int) {
 		if c.valid&p.bit() != 0 {
 			t.valid += by
 		}
-		if c.valid == p.bit() {
+		if c.only(p) {
 			t.only += by
 		}
 		if c.ready(p) {
@@ -358,11 +375,12 @@ func (s *Space) place(p slot) Place {
 type Usage struct {
 	Allocated uint64   // what the client asked for
 	Chunked   uint64   // chunks that its allocations touch
+	Filled    uint64   // chunks known as a fill, which need no copy anywhere
 	Host      uint64   // chunks with a valid copy on the host
-	HostOnly  uint64   // of those, valid nowhere else
+	HostOnly  uint64   // of those, valid nowhere else, nor known as a fill
 	Swap      uint64   // chunks that have pages on the host, valid or not
 	Resident  []uint64 // chunks mapped, by device as in Config.Devices
-	Dirty     []uint64 // chunks valid on that device only
+	Dirty     []uint64 // chunks valid on that device only, and not known as a fill
 }
 
 // Chunked returns the bytes of the chunks that allocations touch: what a device
@@ -383,6 +401,7 @@ func (s *Space) Usage() Usage {
 	u := Usage{
 		Allocated: s.allocated,
 		Chunked:   s.Chunked(),
+		Filled:    s.bytes(s.filled),
 		Host:      s.bytes(s.tallies[hostSlot].valid),
 		HostOnly:  s.bytes(s.tallies[hostSlot].only),
 		Swap:      s.bytes(s.tallies[hostSlot].held),

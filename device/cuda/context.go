@@ -31,10 +31,13 @@ type gpuContext struct {
 
 	print    func([]byte)
 	complain func([]byte)
-	sieve    *sieve      // picks failed assertions out of standard error; nil without Config.Complain
-	prints   *prints     // what kernels print; nil if standard output is not redirected
-	touches  bool        // Config.Touches
-	mayPrint atomic.Bool // a module was loaded whose kernels may print
+	sieve    *sieve  // picks failed assertions out of standard error; nil without Config.Complain
+	prints   *prints // what kernels print; nil if standard output is not redirected
+	touches  bool    // Config.Touches
+
+	// printing counts the launches of kernels that may print, and collected is how many of those have
+	// ended and had their text passed on. Where the two are equal there is nothing to pass on.
+	printing, collected atomic.Uint64
 
 	assertions sync.Once // the messages of failed assertions were passed on
 

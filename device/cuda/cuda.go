@@ -10,9 +10,8 @@
 //     each context its own process.
 //   - A kernel cannot be stopped. Close waits for the work that was submitted.
 //   - What kernels print goes to the standard output of the process. With
-//     Options.TakeStdout it goes to Config.Print, when a stream, an event or the
-//     context is synchronised, and the messages of failed assertions, which the
-//     driver writes to standard error, go to Config.Complain.
+//     Options.TakeStdout it goes to Config.Print, and the messages of failed assertions,
+//     which the driver writes to standard error, go to Config.Complain.
 //   - Unmap of a part of memory that was mapped as one piece waits for all
 //     work of the context, and blocks new work meanwhile. Pieces are the aligned
 //     32 MiB within a call of Map, and single granules for the rest of it.

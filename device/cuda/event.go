@@ -66,7 +66,9 @@ func (e *event) use(f func(handle C.mcu_handle) error) error {
 }
 
 // Done says whether the work has ended.
-func (e *event) Done() (done bool, err error) {
+func (e *event) Done() (bool, error) { return e.c.told(e.query()) }
+
+func (e *event) query() (done bool, err error) {
 	err = e.use(func(handle C.mcu_handle) error {
 		done, err = e.c.reached(handle)
 		return err
@@ -80,17 +82,11 @@ func (e *event) DoneWithin(limit time.Duration) (done bool, err error) {
 		done, err = e.c.isDone(func() C.mcu_result { return C.mcu_event_watch(e.c.handle, handle, C.int64_t(limit)) })
 		return err
 	})
-	return done && err == nil, err
+	return e.c.told(done && err == nil, err)
 }
 
 // Synchronise waits for the work.
-func (e *event) Synchronise(ctx context.Context) error {
-	err := e.c.wait(ctx, e.Done)
-	if err == nil {
-		e.c.printed()
-	}
-	return err
-}
+func (e *event) Synchronise(ctx context.Context) error { return e.c.wait(ctx, e.Done) }
 
 // Since returns the time from another event to this one.
 func (e *event) Since(start device.Event) (time.Duration, error) {

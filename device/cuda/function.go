@@ -168,7 +168,9 @@ func (s *stream) Launch(fn device.Function, l device.Launch) error {
 	if err != nil {
 		return err
 	}
-	return s.named(f, s.submit(func() C.mcu_result { return s.launch(f, l) }))
+	err = s.submit(func() C.mcu_result { return s.launch(f, l) })
+	s.c.launched(f.module.prints)
+	return s.named(f, err)
 }
 
 // launchable returns fn as this package's type, or why the launch must be refused. It enlarges the

@@ -21,6 +21,7 @@ var _ device.Grapher = (*gpu)(nil)
 type graph struct {
 	c        *gpuContext
 	memory   bool   // it has a copy or a fill
+	prints   bool   // it has a kernel that may print
 	unmapped uint64 // gpuContext.unmapped when it was made; see Holds
 	stack    uint64 // stack per thread when it was made; see Holds
 
@@ -56,7 +57,10 @@ func (d *gpu) NewGraph(context device.Context, nodes []device.GraphNode, before 
 		}
 		if nodes[i].Function == nil {
 			g.memory = true
-		} else if err := c.growStack(nodes[i].How.Stack); err != nil {
+			continue
+		}
+		g.prints = g.prints || nodes[i].Function.(*function).module.prints
+		if err := c.growStack(nodes[i].How.Stack); err != nil {
 			return nil, err
 		}
 	}
@@ -273,6 +277,7 @@ func (g *graph) Launch(on device.Stream) error {
 	if g.instance == 0 {
 		return fmt.Errorf("graph: %w", device.ErrClosed)
 	}
+	defer g.c.launched(g.prints)
 	return s.submit(func() C.mcu_result { return C.mcu_graph_launch(g.c.handle, g.instance, s.handle) })
 }
 

@@ -118,6 +118,7 @@ func (s *stream) LaunchLater(fn device.Function, launch device.Launch, more bool
 	if err != nil {
 		return 0, false, err
 	}
+	defer s.c.launched(f.module.prints)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if number, later = s.c.launcher.take(s, f, launch, more); later {

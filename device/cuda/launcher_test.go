@@ -29,17 +29,25 @@ const standinPTX = `
 .visible .entry fault() { ret; }
 `
 
-// withStandin runs a test in another process whose driver is the stand-in: a process cannot change its
-// driver.
+// withStandin runs a test with a context of the stand-in.
 func withStandin(t *testing.T, test func(t *testing.T, b *bench)) {
 	t.Helper()
-	if path := os.Getenv(standinVariable); path != "" {
+	besideStandin(t, func(path string) {
 		all, err := Devices(Options{Library: path})
 		if err != nil {
 			t.Fatal(err)
 		}
-		fewCores = 0
 		test(t, openOn(t, all[0], 64<<20))
+	})
+}
+
+// besideStandin runs a test in another process, whose driver is to be the stand-in: a process cannot
+// change its driver.
+func besideStandin(t *testing.T, test func(library string)) {
+	t.Helper()
+	if path := os.Getenv(standinVariable); path != "" {
+		fewCores = 0
+		test(path)
 		return
 	}
 	gcc, err := exec.LookPath("gcc")

@@ -28,6 +28,7 @@ type module struct {
 	names    []string // of its kernels, sorted
 	handles  map[string]C.mcu_handle
 	globals  []device.Global            // sorted by name
+	prints   bool                       // its kernels may print
 	touches  map[string]*device.Touches // what its kernels use, where the caller wants to know and the PTX says so
 	unloaded atomic.Bool
 
@@ -64,10 +65,9 @@ func (c *gpuContext) Load(image []byte) (device.Module, error) {
 		}
 		return nil, fmt.Errorf("loading a module: %w", err)
 	}
-	if mayPrint(image) {
-		c.mayPrint.Store(true)
-	}
-	if err := m.read(image); err != nil {
+	source := codeOf(image, c.dev.info.Compute)
+	m.prints = c.prints != nil && mayPrint(source)
+	if err := m.read(source); err != nil {
 		_ = c.call(func() C.mcu_result { return C.mcu_module_unload(c.handle, m.handle) })
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (c *gpuContext) Load(image []byte) (device.Module, error) {
 // read asks for the names of the module's kernels, and for its variables. The kernels themselves are
 // loaded by the driver, and described, only when Function is called: images of libraries have
 // thousands.
-func (m *module) read(image []byte) error {
+func (m *module) read(source code) error {
 	c := m.c
 	var count C.uint
 	if err := c.call(func() C.mcu_result { return C.mcu_module_function_count(c.handle, m.handle, &count) }); err != nil {
@@ -104,7 +104,7 @@ func (m *module) read(image []byte) error {
 		}
 		slices.Sort(m.names)
 	}
-	for _, name := range variableNames(image, c.dev.info.Compute) {
+	for _, name := range variableNames(source) {
 		g, err := m.find(name)
 		if errors.Is(err, device.ErrNotFound) {
 			continue // the source declares it, but the compiler has left it out

@@ -59,28 +59,21 @@ func openELF(image []byte) (*elf.File, error) {
 	return f, nil
 }
 
-// variableNames returns the names of the variables that an image may have on a
-// device, sorted. Parts that cannot be read are left out: refusing them is up to the driver.
-func variableNames(image []byte, compute device.Compute) []string {
-	var names []string
-	switch {
-	case isELF(image):
-		names = namesOfELF(image)
-	case fatbin.Recognise(image):
-		names = namesOfFatbin(image, compute)
-	default:
-		names = namesOfPTX(string(image))
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
+// code is what a device would run of an image, decompressed: cubins, or PTX.
+type code struct {
+	parts [][]byte
+	whole bool // nothing is missing because it cannot be read
 }
 
-// namesOfFatbin reads the machine code that the device can run or, if there is
-// none, the PTX that the driver would compile.
-func namesOfFatbin(image []byte, compute device.Compute) []string {
+// codeOf returns the code of an image: of a fat binary the machine code that the device can run or, if
+// there is none, the PTX that the driver would compile.
+func codeOf(image []byte, compute device.Compute) code {
+	if !fatbin.Recognise(image) {
+		return code{[][]byte{image}, true}
+	}
 	entries, err := fatbin.List(image)
 	if err != nil {
-		return nil
+		return code{}
 	}
 	runs := func(e fatbin.Entry) bool {
 		return e.Kind == fatbin.ELF && e.Arch/10 == compute.Major && e.Arch%10 <= compute.Minor
@@ -89,18 +82,32 @@ func namesOfFatbin(image []byte, compute device.Compute) []string {
 	if slices.ContainsFunc(entries, runs) {
 		wanted = runs
 	}
-	var names []string
+	all := code{whole: slices.ContainsFunc(entries, wanted)}
 	for _, e := range entries {
-		if !wanted(e) || e.Load() != nil {
-			continue
-		}
-		if e.Kind == fatbin.ELF {
-			names = append(names, namesOfELF(e.Data)...)
-		} else {
-			names = append(names, namesOfPTX(string(e.Data))...)
+		switch {
+		case !wanted(e):
+		case e.Load() != nil:
+			all.whole = false
+		default:
+			all.parts = append(all.parts, e.Data)
 		}
 	}
-	return names
+	return all
+}
+
+// variableNames returns the names of the variables that an image may have on a
+// device, sorted. Parts that cannot be read are left out: refusing them is up to the driver.
+func variableNames(c code) []string {
+	var names []string
+	for _, part := range c.parts {
+		if isELF(part) {
+			names = append(names, namesOfELF(part)...)
+		} else {
+			names = append(names, namesOfPTX(string(part))...)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // namesOfELF returns the symbols in the sections of global variables and of the

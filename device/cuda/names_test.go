@@ -39,10 +39,10 @@ func TestNamesOfPTX(t *testing.T) {
 func TestNamesOfMachineCode(t *testing.T) {
 	want := []string{"factor", "pointer", "table", "total"}
 	hopper := device.Compute{Major: 9}
-	if got := variableNames(cubinFatbin, hopper); !slices.Equal(got, want) {
+	if got := variableNames(codeOf(cubinFatbin, hopper)); !slices.Equal(got, want) {
 		t.Errorf("fat binary: %q, want %q", got, want)
 	}
-	if got := variableNames(cubinFatbin, device.Compute{Major: 8, Minor: 6}); got != nil {
+	if got := variableNames(codeOf(cubinFatbin, device.Compute{Major: 8, Minor: 6})); got != nil {
 		t.Errorf("for another architecture: %q", got)
 	}
 	entries, err := fatbin.Open(cubinFatbin)
@@ -50,7 +50,7 @@ func TestNamesOfMachineCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	cubin := entries[0].Data
-	if got := variableNames(cubin, hopper); !slices.Equal(got, want) {
+	if got := variableNames(codeOf(cubin, hopper)); !slices.Equal(got, want) {
 		t.Errorf("cubin: %q, want %q", got, want)
 	}
 	for n := 4; n < len(cubin); n += 101 {
@@ -123,7 +123,7 @@ func FuzzNames(f *testing.F) {
 	f.Add(cubinFatbin[16+64:])
 	f.Fuzz(func(t *testing.T, image []byte) {
 		if check(image) == nil {
-			variableNames(image, device.Compute{Major: 9})
+			variableNames(codeOf(image, device.Compute{Major: 9}))
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -18,7 +19,7 @@ import (
 
 // prints collects what kernels print. The driver writes it to the standard output of
 // the process when a stream is synchronised. takeStdout replaces standard output by a
-// file in memory; collect reads and empties that after each synchronisation.
+// file in memory; collect reads and empties that, before a caller is told that work has ended.
 type prints struct {
 	mu   sync.Mutex // also serialises Config.Print and Config.Complain
 	file *os.File
@@ -93,21 +94,50 @@ func (p *prints) collect(print func([]byte)) {
 	print(all.Bytes())
 }
 
-// mayPrint says whether kernels of an image may print. Compressed images cannot be searched, so
-// they may.
-func mayPrint(image []byte) bool {
-	return bytes.Contains(image, []byte("vprintf")) || !bytes.Contains(image, []byte(".visible")) && !bytes.HasPrefix(image, []byte("\x7fELF"))
+// mayPrint says whether kernels of an image may print: those that print call this function.
+func mayPrint(source code) bool {
+	return !source.whole || slices.ContainsFunc(source.parts, func(part []byte) bool { return bytes.Contains(part, []byte("vprintf")) })
 }
 
-// printed makes the driver write what kernels have printed, and passes it on. The caller
-// has waited for the kernels.
+// launched notes that a kernel which may print was submitted. It is called when the stream counts the
+// launch already, since printed takes it for ended if all streams are idle.
+func (c *gpuContext) launched(mayPrint bool) {
+	if mayPrint {
+		c.printing.Add(1)
+	}
+}
+
+// printed makes the driver write what kernels have printed, and passes it on. It must be called after
+// work was seen to have ended, before the caller is told so. It costs two loads where no kernel that
+// may print was launched since the last time.
 func (c *gpuContext) printed() {
-	if c.prints == nil || !c.mayPrint.Load() {
+	launches := c.printing.Load()
+	if c.collected.Load() == launches {
 		return
 	}
-	if c.call(func() C.mcu_result { return C.mcu_flush_prints(c.handle) }) == nil {
-		c.prints.collect(c.print)
+	over := c.idle() // else some of the launches may print later
+	if c.call(func() C.mcu_result { return C.mcu_flush_prints(c.handle) }) != nil {
+		return
 	}
+	c.prints.collect(c.print)
+	if over {
+		c.collected.Store(launches)
+	}
+}
+
+// idle says whether all work that was submitted to the streams is known to have ended.
+func (c *gpuContext) idle() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !slices.ContainsFunc(c.streams, func(s *stream) bool { return !s.idle() })
+}
+
+// told passes on the answer to a question whether work has ended, and what it has printed before.
+func (c *gpuContext) told(done bool, err error) (bool, error) {
+	if done && err == nil {
+		c.printed()
+	}
+	return done, err
 }
 
 // asserted passes on the messages of failed assertions, once. It must run before the context's err is

@@ -436,7 +436,7 @@ func (s *stream) Done() (bool, error) {
 	if err := s.usable(); err != nil {
 		return false, err
 	}
-	return s.query()
+	return s.c.told(s.query())
 }
 
 // DoneWithin is Done, but polls for up to limit, without leaving the thread.
@@ -444,6 +444,11 @@ func (s *stream) DoneWithin(limit time.Duration) (bool, error) {
 	if err := s.usable(); err != nil {
 		return false, err
 	}
+	return s.c.told(s.watch(limit))
+}
+
+// watch is query, but polls for up to limit.
+func (s *stream) watch(limit time.Duration) (bool, error) {
 	if s.idle() {
 		return true, nil
 	}

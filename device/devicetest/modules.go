@@ -3,8 +3,10 @@ package devicetest
 import (
 	"bytes"
 	"encoding/binary"
+	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"muster/device"
 )
@@ -235,11 +237,44 @@ func testPrint(b *bench) {
 	m := o.load(printing)
 	f, err := m.Function("hello")
 	b.ok(err)
-	b.ok(o.stream.Launch(f, device.Launch{Grid: line(1), Block: line(3)}))
-	o.finish()
-	lines := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
-	slices.Sort(lines)
-	same(b, "lines", lines, []string{"thread 0 of 3", "thread 1 of 3", "thread 2 of 3"})
+	e := o.newEvent()
+	poll := func(done func() (bool, error)) {
+		for over := false; !over; runtime.Gosched() {
+			b.ok(b.ctx.Err())
+			var err error
+			over, err = done()
+			b.ok(err)
+		}
+	}
+	for _, way := range []struct {
+		name string
+		wait func()
+	}{
+		{"the stream is synchronised", o.finish},
+		{"the event is synchronised", func() { b.ok(e.Synchronise(b.ctx)) }},
+		{"the context is synchronised", func() { b.ok(o.Synchronise(b.ctx)) }},
+		{"the stream is asked", func() { poll(o.stream.Done) }},
+		{"the event is asked", func() { poll(e.Done) }},
+		{"the stream is watched", func() { poll(watch(o.stream, o.stream.Done)) }},
+		{"the event is watched", func() { poll(watch(e, e.Done)) }},
+	} {
+		b.ok(o.stream.Launch(f, device.Launch{Grid: line(1), Block: line(3)}))
+		b.ok(o.stream.Record(e))
+		way.wait()
+		lines := strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
+		slices.Sort(lines)
+		same(b, "lines when "+way.name, lines, []string{"thread 0 of 3", "thread 1 of 3", "thread 2 of 3"})
+		text.Reset()
+	}
+}
+
+// watch returns DoneWithin of a stream or an event that has it, else otherwise.
+func watch(of any, otherwise func() (bool, error)) func() (bool, error) {
+	w, ok := of.(device.Watcher)
+	if !ok {
+		return otherwise
+	}
+	return func() (bool, error) { return w.DoneWithin(10 * time.Microsecond) }
 }
 
 const linkHead = ".version 7.0\n.target sm_70\n.address_size 64\n"

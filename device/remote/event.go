@@ -209,6 +209,7 @@ func (e *event) Done() (bool, error) {
 	}
 	defer m.leave()
 	if m.stream.has(m.number) {
+		e.c.fetchPrints()
 		return true, nil
 	}
 	return false, m.probe()

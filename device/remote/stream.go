@@ -619,17 +619,18 @@ func (s *stream) Done() (bool, error) {
 	number, asked := s.issued, s.probed >= s.issued
 	done := s.done >= s.issued
 	s.mu.Unlock()
-	switch {
-	case done && s.c.printed():
+	if done {
 		s.c.fetchPrints()
-		fallthrough
-	case done:
 		return true, nil
-	case asked:
+	}
+	if asked {
 		return false, nil
 	}
 	err := s.probeHeld(func() {})
-	return s.has(number), err
+	if done = s.has(number); done {
+		s.c.fetchPrints()
+	}
+	return done, err
 }
 
 // Synchronise waits until all work submitted before has ended.

@@ -133,7 +133,7 @@ func (c *Core) detachedSpace() ([]byte, error) {
 }
 
 func (t *Streams) copied() Streams {
-	all := Streams{ByID: make(map[uint32]*Stream, len(t.ByID)), All: t.All}
+	all := Streams{ByID: make(map[uint32]*Stream, len(t.ByID)), All: t.All, Strayed: t.Strayed}
 	for id, st := range t.ByID {
 		other := *st
 		all.ByID[id] = &other

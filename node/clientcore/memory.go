@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 
 	"muster/device"
 	"muster/vmm"
@@ -385,24 +384,6 @@ func (c *Core) copyWithin(stream uint32, to, from Area) (bool, error) {
 	return true, nil
 }
 
-// largeFill is the size from which memory is filled on the device although it is not there: filling
-// it on the host and copying it would take longer than getting the device.
-const largeFill = 64 << 20
-
-// fillsThere says whether memory that is not on the device is filled there: it is large, was never
-// written, and some device could hold all of the client's memory.
-func (c *Core) fillsThere(r vmm.Range) bool {
-	if r.Size < largeFill || c.Faulted != nil {
-		return false
-	}
-	if _, written := c.space.Shares([]vmm.Range{r}, nil); written > 0 {
-		return false
-	}
-	return slices.ContainsFunc(c.config.Devices, func(d Device) bool {
-		return d.Memory >= d.ContextCost+c.beside()+c.space.Chunked()
-	})
-}
-
 func (c *Core) fill(_ *Message, d *wire.Fill) (bool, error) {
 	to, err := filled(d)
 	if err != nil {
@@ -417,20 +398,13 @@ func (c *Core) fill(_ *Message, d *wire.Fill) (bool, error) {
 		return true, err
 	}
 	at, x, err := c.where(st, r)
-	if err == nil && at == onHost && c.fillsThere(r) {
-		ok, unable := c.ready(need{ranges: []vmm.Range{r}})
-		switch {
-		case unable != nil: // no device is available, so the fill is done on the host
-		case !ok:
-			return false, nil
-		default:
-			at, x = onDevice, c.here()
-		}
-	}
 	if err != nil || at == later {
 		return err != nil, err
 	}
 	o := Op{Kind: HostFill, Stream: d.Stream, To: to, Value: d.Value, Width: int(d.Width)}
+	if at == onHost && to.Dense() {
+		return c.fillLater(o, r)
+	}
 	if at == onHost {
 		if ok, err := c.hostWrite(r, to); !ok || err != nil {
 			return ok, err
@@ -441,8 +415,37 @@ func (c *Core) fill(_ *Message, d *wire.Fill) (bool, error) {
 	o.Kind, o.Place = Fill, x.Place
 	c.give(d.Stream, st, x.Place)
 	c.emit(o)
-	c.written(o.Place, r)
+	if c.written(o.Place, r); to.Dense() && len(c.Contexts) == 1 && c.Streams.last(d.Stream) {
+		c.space.Filled(o.Place, r, o.word())
+	}
 	return true, nil
+}
+
+// fillLater fills memory that is not on a device. Whole chunks are only known to be filled, and are
+// written where they are next needed: on a device that takes less time than copying them there.
+func (c *Core) fillLater(o Op, r vmm.Range) (bool, error) {
+	edges := c.space.Edges(r)
+	for _, e := range edges {
+		if ok, err := c.hostWrite(e, line(e.Addr, e.Size)); !ok || err != nil {
+			return ok, err
+		}
+	}
+	for _, e := range edges {
+		o.To = line(e.Addr, e.Size)
+		c.emit(o)
+	}
+	return true, c.space.Fill(r, o.word())
+}
+
+// word is the word of which a fill consists.
+func (o *Op) word() uint32 {
+	switch o.Width {
+	case 1:
+		return o.Value & 0xff * 0x01010101
+	case 2:
+		return o.Value & 0xffff * 0x00010001
+	}
+	return o.Value
 }
 
 // filled is the area that a fill writes; empty if there is nothing to write.

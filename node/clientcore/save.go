@@ -15,7 +15,7 @@ import (
 )
 
 // savedVersion must change with every change of what Save writes.
-const savedVersion = 8
+const savedVersion = 9
 
 // saved is a client as it is written. Everything in it is a plain value.
 type saved struct {

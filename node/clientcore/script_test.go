@@ -29,6 +29,7 @@ import (
 //	free OFFSET                     Calls are answered in slot 1
 //	in OFFSET SIZE [STREAM]
 //	out OFFSET SIZE [STREAM]
+//	fill OFFSET SIZE [STREAM]       with bytes 7
 //	load MODULE [VARIABLES]         the image is sent, and loaded with so many variables; of
 //	                                modules from 100 on only a device can tell what they hold
 //	                                the kernel of module 50 calls malloc
@@ -203,6 +204,8 @@ func (s *script) event(words []string) ([]Op, error) {
 		return s.send(&wire.CopyIn{Dst: at(1), Stream: uint32(arg(3))}, wire.Header{Slot: -1, Length: arg(2), Release: 1}, make([]byte, arg(2)))
 	case "out":
 		return s.send(&wire.CopyOut{Src: at(1), Stream: uint32(arg(3))}, wire.Header{Slot: 1, Length: arg(2)}, nil)
+	case "fill":
+		return s.send(&wire.Fill{Dst: at(1), Stream: uint32(arg(3)), Value: 7, Width: 1, Count: arg(2), Height: 1}, wire.Header{Slot: -1}, nil)
 	case "load":
 		return s.load(uint32(arg(1)), int(arg(2)))
 	case "log":

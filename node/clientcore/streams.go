@@ -15,6 +15,8 @@ import (
 type Streams struct {
 	ByID map[uint32]*Stream
 	All  []uint32 // in the order of creation
+	// Strayed says that a stream was destroyed for whose work no other stream waits.
+	Strayed bool `json:",omitempty"`
 }
 
 // Stream is a stream of the client.
@@ -38,10 +40,22 @@ func newStreams() Streams {
 
 // forget drops what belonged to a context. All work has ended.
 func (t *Streams) forget() {
+	t.Strayed = false
 	for _, st := range t.ByID {
 		st.Live, st.At = false, vmm.Host
 		st.Issued, st.SawLegacy, st.LegacySaw = 0, 0, 0
 	}
+}
+
+// last says whether what a stream was given last runs after all that any stream was given before.
+func (t *Streams) last(id uint32) bool {
+	for n, other := range t.ByID {
+		ordered := id == legacyID && other.Blocking || n == legacyID && t.ByID[id].Blocking
+		if n != id && other.Live && !ordered {
+			return false
+		}
+	}
+	return !t.Strayed
 }
 
 func (t *Streams) find(id uint32) (*Stream, error) {
@@ -157,6 +171,7 @@ func (c *Core) streamDestroy(_ *Message, d *wire.StreamDestroy) (bool, error) {
 		legacy.Issued++ // so that later work of other streams waits for it too
 		c.after(legacyID, legacy, d.Stream, st)
 	}
+	c.Streams.Strayed = c.Streams.Strayed || !st.Blocking
 	for _, x := range c.Contexts {
 		c.emit(Op{Kind: LeaveStream, Place: x.Place, Stream: d.Stream})
 	}

@@ -317,7 +317,8 @@ func (w *worker) takesUntil(o *clientcore.Op) time.Duration {
 			}
 		}
 		const bandwidth = 100 << 20 // bytes per second: slow, so that much happens meanwhile
-		return idle + time.Duration(o.Plan.Bytes(vmm.CopyIn)+o.Plan.Bytes(vmm.CopyOut))*time.Second/bandwidth
+		moved := o.Plan.Bytes(vmm.CopyIn) + o.Plan.Bytes(vmm.CopyOut) + o.Plan.Bytes(vmm.Fill)
+		return idle + time.Duration(moved)*time.Second/bandwidth
 	}
 	return now
 }
@@ -433,7 +434,7 @@ func (w *worker) open(o *clientcore.Op) error {
 func (w *worker) move(plan vmm.Plan) error {
 	for _, step := range plan {
 		x := w.contexts[step.Device]
-		if step.Op != vmm.Discard && x.dead != nil {
+		if step.Device != vmm.Host && x.dead != nil {
 			return x.dead
 		}
 		for at := step.Range.Addr; at < step.Range.Addr+step.Range.Size; at += chunkSize {
@@ -447,6 +448,12 @@ func (w *worker) move(plan vmm.Plan) error {
 			case vmm.Unmap:
 				x.mapped[i] = false
 				x.take(-chunkSize)
+			case vmm.Fill:
+				if step.Device == vmm.Host {
+					w.host[i] = uint64(step.Word)
+				} else {
+					x.memory[i] = uint64(step.Word)
+				}
 			case vmm.CopyIn:
 				x.memory[i] = w.host[i]
 			case vmm.CopyOut:

@@ -235,6 +235,15 @@ func (h *hostMemory) read(to []byte, addr uint64) {
 	})
 }
 
+// fill writes a word throughout a range that was touched.
+func (h *hostMemory) fill(r vmm.Range, word uint32) error {
+	return h.each(r, func(_ uint64, piece []byte) error {
+		parts := slices.Collect(slices.Chunk(piece, chunk))
+		together.Do(len(parts), func(i int) { fillBytes(parts[i], word, 4) })
+		return nil
+	})
+}
+
 // errBase says that there is no room for the other side of a chunk, so that the base's version
 // cannot be preserved.
 var errBase = errors.New("no room for another copy")

@@ -79,7 +79,7 @@ func (w *worker) readyHost(plan vmm.Plan) (pinned bool) {
 // touchAll calls touch for everything that a plan writes on the host.
 func (w *worker) touchAll(plan vmm.Plan) {
 	for _, step := range plan {
-		if step.Op == vmm.CopyOut {
+		if step.Op == vmm.CopyOut || step.Op == vmm.Fill && step.Device == vmm.Host {
 			w.touch(step.Range, true)
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"unsafe"
 
 	"muster/device"
-	"muster/device/soft"
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
@@ -200,38 +199,6 @@ func TestMemoryStaysThatIsInNobodysWay(t *testing.T) {
 			t.Errorf("%d bytes are kept by one that was told to let go", kept)
 		}
 		v.round(4)
-	}
-}
-
-// Large memory that nobody has written to is filled on the device, and not on the host to be
-// copied there; where no device can be had, it is filled on the host.
-func TestLargeFillsAreMadeOnTheDevice(t *testing.T) {
-	const size = 64 * mib
-	for _, there := range []bool{true, false} {
-		c := newClient(t, options{
-			devices: []soft.Profile{{Name: "test", Memory: 128 * mib, Speed: 1, Workers: 1}},
-			grant: func(m control.Want) (int, uint64) {
-				if there {
-					return 0, m.Memory
-				}
-				return 0, 0
-			},
-		})
-		addr := c.alloc(size)
-		c.post(&wire.Fill{Dst: addr, Value: 0x01020304, Width: 4, Count: size / 4, Height: 1})
-		c.must(&wire.Synchronise{}, nil)
-		if wanted := said[control.Want](c) > 0; !wanted {
-			t.Errorf("a device can be had: %v, and none was wanted", there)
-		}
-		for _, at := range []uint64{0, size/2 + 4, size - 4} {
-			if got := c.out(addr+at, 4); !bytes.Equal(got, []byte{4, 3, 2, 1}) {
-				t.Errorf("a device can be had: %v, and %v are at %#x", there, got, at)
-			}
-		}
-		c.post(&wire.Fill{Dst: addr, Value: 7, Width: 1, Count: size, Height: 1}) // where it is now
-		if got := c.out(addr+size-1, 1); got[0] != 7 {
-			t.Errorf("a device can be had: %v, and filled anew the last byte is %d", there, got[0])
-		}
 	}
 }
 

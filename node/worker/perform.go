@@ -763,7 +763,8 @@ func onlyBrings(plan vmm.Plan) bool {
 		})
 	}
 	for _, s := range plan {
-		if s.Op != vmm.Map && s.Op != vmm.Discard && (s.Op != vmm.CopyIn || !mapped(s)) {
+		brought := s.Op == vmm.CopyIn || s.Op == vmm.Fill && s.Device != vmm.Host
+		if s.Op != vmm.Map && s.Op != vmm.Discard && (!brought || !mapped(s)) {
 			return false
 		}
 	}
@@ -857,10 +858,10 @@ func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 func (w *worker) movers(plan vmm.Plan) (all []*gpu, err error) {
 	for _, step := range plan {
 		places := []vmm.Place{step.Device, step.From}
-		switch step.Op {
-		case vmm.Discard:
+		switch {
+		case step.Op == vmm.CopyAcross:
+		case step.Device == vmm.Host:
 			places = nil
-		case vmm.CopyAcross:
 		default:
 			places = places[:1]
 		}
@@ -970,6 +971,9 @@ func (w *worker) moveStep(step vmm.Step) error {
 		w.host.discard(r)
 		return nil
 	}
+	if step.Op == vmm.Fill && step.Device == vmm.Host {
+		return w.host.fill(r, step.Word)
+	}
 	g, err := w.at(step.Device)
 	if err != nil {
 		return err
@@ -977,6 +981,8 @@ func (w *worker) moveStep(step vmm.Step) error {
 	switch step.Op {
 	case vmm.Map:
 		return g.context.Map(r.Addr, r.Size)
+	case vmm.Fill:
+		return g.mover.Fill(r.Addr, step.Word, 4, r.Size/4)
 	case vmm.Unmap:
 		if err := g.mover.Synchronise(w.ctx); err != nil {
 			return err

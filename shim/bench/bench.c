@@ -9,6 +9,7 @@
 //   bench crowd N        N programs at once, until each has run a kernel; then they wait for the end of stdin
 //   bench swap MIB [STAYS]  two programs take turns on a device that does not hold both, where
 //                        STAYS MiB of each can stay meanwhile
+//   bench fills MIB      the same, and each fills its memory first
 #include <cuda.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -509,7 +510,7 @@ static void crowd(int n) {
 // Two programs hold more than the device together. Each runs a kernel when the
 // other one's has ended: every turn moves one out and the other in.
 static size_t held;
-static int my_turn, other_turn;
+static int my_turn, other_turn, fills;
 
 enum { TURNS = 12 };
 
@@ -526,10 +527,17 @@ static double swap_part(void) {
 		if (read(my_turn, &byte, 1) != 1)
 			_exit(1);
 		double start = now();
+		if (fills)
+			CHECK(cuMemsetD32Async(at, (unsigned)i, held / 4, NULL));
 		launch(touch, params);
 		CHECK(cuCtxSynchronize());
 		if (i >= 0)
 			turns[i] = now() - start;
+		int last = i;
+		if (fills)
+			CHECK(cuMemcpyDtoH(&last, at + held - 4, 4));
+		if (last != i)
+			_exit(1);
 		if (write(other_turn, &byte, 1) != 1)
 			_exit(1);
 	}
@@ -555,7 +563,9 @@ static void swap(size_t bytes, size_t stays) {
 	}
 	for (int i = 0; i < 2; i++)
 		both[i] *= 1e3;
-	report("turn of two programs", "ms", both, 2);
+	report(fills ? "turn of two programs that fill their memory" : "turn of two programs", "ms", both, 2);
+	if (fills)
+		return;
 	double speeds[2];
 	for (int i = 0; i < 2; i++)
 		speeds[i] = 2 * (double)(bytes - stays) / both[i] / 1e6;
@@ -577,10 +587,10 @@ int main(int argc, char **argv) {
 		attach(n);
 	else if (strcmp(what, "crowd") == 0 && n > 0)
 		crowd(n);
-	else if (strcmp(what, "swap") == 0 && n > 0)
+	else if ((strcmp(what, "swap") == 0 || (fills = strcmp(what, "fills") == 0)) && n > 0)
 		swap((size_t)n << 20, (size_t)(argc > 3 ? atoi(argv[3]) : 0) << 20);
 	else {
-		fprintf(stderr, "bench: say calls, far, allocations N, copies, attach N, crowd N or swap MIB [STAYS]\n");
+		fprintf(stderr, "bench: say calls, far, allocations N, copies, attach N, crowd N, swap MIB [STAYS] or fills MIB\n");
 		return 2;
 	}
 	return 0;

@@ -34,7 +34,7 @@ const (
 	Most = 8
 
 	head   = 24
-	record = 16 << 10 // a TLS record
+	record = 16 << 10 // parts of a parcel are whole records of TLS
 	queued = 4        // pieces of each lane that wait to be sent
 )
 
@@ -44,7 +44,9 @@ func Part(from uint64) uint64 { return 32 * from }
 
 // Conn is a lane, such as door.Lane, which sets deadlines for the other side.
 type Conn interface {
-	io.ReadWriter
+	io.Reader
+	// WriteBoth writes the head of a piece and its bytes.
+	WriteBoth(head, b []byte) error
 	// Begun tells the connection whether the other side has begun a piece, which it must finish
 	// in time.
 	Begun(bool)
@@ -154,8 +156,7 @@ func (l *Lanes) Send(data []byte, done func()) error {
 	if err := l.why(); err != nil {
 		return err
 	}
-	// Each lane gets a part, but no part that is too small to be worth it. Parts are whole TLS
-	// records.
+	// Each lane gets a part, but no part that is too small to be worth it.
 	n := min(Piece, max(least, (len(data)+l.Open()-1)/max(1, l.Open())))
 	n = (n + record - 1) &^ (record - 1)
 	left := &countdown{n: (len(data) + n - 1) / n, done: done}
@@ -199,7 +200,7 @@ func (c *countdown) down() {
 }
 
 func (l *Lanes) write(conn Conn) error {
-	first := make([]byte, record)
+	about := make([]byte, head)
 	for {
 		var p piece
 		select {
@@ -208,18 +209,12 @@ func (l *Lanes) write(conn Conn) error {
 			return ErrClosed
 		}
 		le := binary.LittleEndian
-		le.PutUint64(first, p.parcel)
-		le.PutUint64(first[8:], p.offset)
-		le.PutUint32(first[16:], uint32(len(p.bytes)))
-		le.PutUint32(first[20:], 0)
-		n := copy(first[head:], p.bytes) // together with data, so that the head is no record of its own
-		if _, err := conn.Write(first[:head+n]); err != nil {
+		le.PutUint64(about, p.parcel)
+		le.PutUint64(about[8:], p.offset)
+		le.PutUint32(about[16:], uint32(len(p.bytes)))
+		le.PutUint32(about[20:], 0)
+		if err := conn.WriteBoth(about, p.bytes); err != nil {
 			return err
-		}
-		if n < len(p.bytes) {
-			if _, err := conn.Write(p.bytes[n:]); err != nil {
-				return err
-			}
 		}
 		p.done()
 	}

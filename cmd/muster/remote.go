@@ -11,7 +11,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -183,7 +185,20 @@ func (f *runFlags) runRemotely(c *cobra.Command, path string, args, environment 
 			fmt.Fprintf(c.ErrOrStderr(), "%s: round trips to the node: %v\n", c.CommandPath(), remote.Trips)
 		}()
 	}
-	return runServed(c, path, args, environment, "remote", func(s served) error { return client.Relay(s.ctx, s.listener, remote, s.log) })
+	return runServed(c, path, args, fewerCopyThreads(environment), "remote", func(s served) error { return client.Relay(s.ctx, s.listener, remote, s.log) })
+}
+
+// copyThreads is how many threads help a program with copies if its node is another machine: more
+// would copy faster than the network carries, and take the processors on which the relay encrypts.
+const copyThreads = 2
+
+// fewerCopyThreads limits these threads, unless the user says how many there are to be.
+func fewerCopyThreads(environment []string) []string {
+	const name = "MUSTER_COPY_THREADS"
+	if os.Getenv(name) != "" || runtime.NumCPU()/2-1 <= copyThreads {
+		return environment
+	}
+	return passthrough.Set(environment, name, strconv.Itoa(copyThreads))
 }
 
 // served is what a program is served with by this process.

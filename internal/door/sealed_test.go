@@ -65,7 +65,7 @@ func TestSealed(t *testing.T) {
 		r := random.New(random.NewPCG(seed, 0))
 		var want []byte
 		var writes [][2][]byte
-		for range 40 {
+		for range 12 {
 			head, b := make([]byte, 1+r.IntN(shortMost)), make([]byte, 1+r.IntN([]int{10, 5000, 3 * sealedMost}[r.IntN(3)]))
 			for i := range b {
 				b[i] = byte(r.Uint32())

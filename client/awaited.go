@@ -26,7 +26,7 @@ type awaited struct {
 	slots   [wire.Slots]atomic.Bool
 	count   atomic.Int32 // how many answers are outstanding
 	asked   atomic.Int64 // when a call was last sent, on the clock of sinceStart
-	hadLast int64        // when the last answer came; only the receiver uses it
+	hadLast atomic.Int64 // when the last answer came
 	trips   *Trips
 }
 
@@ -49,14 +49,14 @@ func (a *awaited) ask(h wire.Header) {
 func (a *awaited) answered(slot int) {
 	if slot >= 0 && a.slots[slot].Swap(false) {
 		a.count.Add(-1)
-		a.hadLast = sinceStart()
+		a.hadLast.Store(sinceStart())
 	}
 }
 
 // Look says whether an answer may come soon, so that polling is worth it.
 func (a *awaited) Look() bool {
 	now := sinceStart()
-	return a.count.Load() > 0 && now-a.asked.Load() < int64(answerTime) || now-a.hadLast < int64(againTime)
+	return a.count.Load() > 0 && now-a.asked.Load() < int64(answerTime) || now-a.hadLast.Load() < int64(againTime)
 }
 
 // Sleep does nothing: only the node answers, and the receiver needs no other wake-up.

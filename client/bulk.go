@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"runtime"
 	"sync"
@@ -79,8 +80,12 @@ func (b *bulk) serveOne() bool {
 	if err != nil {
 		return false
 	}
-	defer conn.Close()
-	lane := door.NewLane(conn, silence)
+	lane, err := newLane(conn)
+	if err != nil {
+		conn.Close()
+		return false
+	}
+	defer lane.HangUp() // TLS must not say goodbye where the other side expects bulk data
 	defer context.AfterFunc(b.ctx, lane.HangUp)()
 	_ = conn.SetDeadline(time.Now().Add(laneTime))
 	if _, err := conn.Write(b.key[:]); err != nil {
@@ -93,10 +98,24 @@ func (b *bulk) serveOne() bool {
 	if _, err := conn.Read(make([]byte, 1)); err != nil {
 		return false
 	}
+	if _, err := lane.Write([]byte{1}); err != nil { // the node sends nothing before
+		return true
+	}
 	if b.lanes.Join(lane) == nil {
 		_ = b.lanes.Serve(lane)
 	}
 	return true
+}
+
+// newLane makes a lane of a connection, with the encryption for bulk data if it has TLS that uses
+// the same cipher.
+func newLane(conn net.Conn) (*door.Lane, error) {
+	if secure, ok := conn.(*tls.Conn); ok {
+		if sealed, err := door.Seal(secure, true); err != nil || sealed != nil {
+			return door.NewLane(sealed, silence), err
+		}
+	}
+	return door.NewLane(conn, silence), nil
 }
 
 // end ends all lanes.

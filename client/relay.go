@@ -17,6 +17,7 @@ import (
 
 	"muster/internal/door"
 	"muster/wire"
+	"muster/wire/lanes"
 )
 
 // Remote is a node on another machine.
@@ -137,7 +138,8 @@ func peerOf(conn *net.UnixConn) (*syscall.Ucred, error) {
 const bufferSize = 64 << 10
 
 // relay is one program's client of a node elsewhere. One goroutine reads the ring and writes to the
-// connection (send), one reads from the connection (receive), and one watches the program. mu
+// connection (send), one reads from the connection (receive), one watches the program, and one does
+// what must wait for data on the lanes, once there are such data. mu
 // protects finished, reason, and the assignments of far, shared and bulk, because finish may be
 // called at any time, by any of them.
 type relay struct {
@@ -155,6 +157,7 @@ type relay struct {
 	consumer *wire.Consumer
 	promised promised
 	behind   behind // only send uses it
+	added    uint32 // messages that were sent beyond those of the program; only send uses it
 	awaited  awaited
 	bulk     *bulk
 	answers  func(f *wire.Frame) // receives the answers in place of the program's slots; nil if they go there
@@ -471,6 +474,10 @@ func (r *relay) forward(h wire.Header, body, data []byte) error {
 		return err
 	}
 	r.awaited.ask(h)
+	if r.inParts(h) {
+		return r.forwardParts(h, body)
+	}
+	h.Seq += r.added
 	frame := wire.Frame{Kind: wire.FrameMessage, Header: h, Body: body}
 	staged := h.Op.TakesData() && h.Data < r.shared.Geometry().Staging
 	away := staged && r.bulk.takes(h.Length)
@@ -507,6 +514,42 @@ func (r *relay) forward(h wire.Header, body, data []byte) error {
 		data = data[n:]
 	}
 	free()
+	return nil
+}
+
+// inParts says whether a message is a copy from pinned memory that is long enough to be sent in
+// parts. A Direct knows its messages by their numbers, so it has none.
+func (r *relay) inParts(h wire.Header) bool {
+	return h.Op == wire.OpCopyIn && h.Length > 2*lanes.Part(r.bulk.from) && h.Data >= r.shared.Geometry().Staging && r.answers == nil && r.bulk.takes(h.Length)
+}
+
+// forwardParts sends a copy from pinned memory as several, so that the device copies the first while
+// the rest is on its way.
+func (r *relay) forwardParts(h wire.Header, body []byte) error {
+	var m wire.CopyIn
+	if err := m.Decode(body); err != nil {
+		return err
+	}
+	all := piece{h.Data, h.Length}
+	r.behind.note(all)
+	each := lanes.Part(r.bulk.from)
+	for all.length > 0 {
+		at := piece{all.offset, min(all.length, each)}
+		if err := r.sendPinned(at); err != nil {
+			return err
+		}
+		part := h
+		part.Data, part.Length, part.Seq = at.offset, at.length, h.Seq+r.added
+		frame := wire.Frame{Kind: wire.FrameMessage, Header: part, Body: m.Append(nil)}
+		if _, err := r.out.Write(frame.Append(r.out.AvailableBuffer())); err != nil {
+			return err
+		}
+		m.Dst += at.length
+		all.offset, all.length = all.offset+at.length, all.length-at.length
+		if all.length > 0 {
+			r.added++
+		}
+	}
 	return nil
 }
 
@@ -596,11 +639,21 @@ func (r *relay) sendData(part piece) error {
 	return nil
 }
 
-// receive handles the node's frames until something ends, and returns why.
+// receive handles the node's frames until something ends, and returns why. What must wait for data
+// that arrive over the lanes is done by a queue, and receive goes on to read.
 func (r *relay) receive() string {
 	frames := wire.NewFrameReader(r.in)
+	behind := lanes.NewQueue(r.bulk.start, func(err error) {
+		if !errors.Is(err, lanes.ErrClosed) { // the lanes broke: a node that ends them says why on this connection
+			time.AfterFunc(lastWordTime, func() { _ = r.far.Close() })
+		}
+	})
+	defer behind.End(lanes.ErrClosed)
 	for {
 		f, err := r.next(frames)
+		if broken := behind.Err(); broken != nil && err != nil {
+			return broke(broken)
+		}
 		if errors.Is(err, io.EOF) {
 			err = errors.New("the node closed it")
 		}
@@ -609,44 +662,78 @@ func (r *relay) receive() string {
 		}
 		switch f.Kind {
 		case wire.FrameData, wire.FrameAway:
-			data, err := r.shared.Data(f.Offset, f.Bytes+f.Length)
-			if err == nil && f.Offset < r.shared.Geometry().Staging {
-				err = errors.New("data for staging memory")
+			err = r.fill(frames, behind, f)
+		case wire.FrameReply, wire.FrameState:
+			if behind.Idle() {
+				r.tell(&f)
+			} else {
+				err = r.tellLater(behind, f)
 			}
-			if end := f.Offset + f.Bytes + f.Length; err == nil && r.most > 0 && end > r.most {
-				err = fmt.Errorf("data at %d, where nobody has asked for any", end)
-			}
-			if err == nil && f.Kind == wire.FrameAway {
-				if err := r.bulk.lanes.Receive(data); err != nil {
-					return r.lastWord(frames, err)
-				}
-			} else if err == nil {
-				err = frames.ReadBytes(data)
-			}
-			if err != nil {
-				return broke(err)
-			}
-		case wire.FrameReply:
-			r.promised.kept(f.Seq)
-			r.awaited.answered(f.Slot)
-			r.shared.SetStatus(f.Status)
-			r.shared.SetPrint(f.Print)
-			if r.answers != nil {
-				r.answers(&f)
-				break
-			}
-			r.shared.Reply(f.Slot, f.Result, f.Body)
-		case wire.FrameState:
-			r.shared.SetStatus(f.Status)
-			r.shared.SetPrint(f.Print)
 		case wire.FrameNotice:
 			r.shared.Notify(f.Reason) // dropped if there is no room: then the program does not read notices
 		case wire.FrameClosed:
+			_ = behind.Drain()
 			return f.Reason
 		default:
 			return broke(fmt.Errorf("%v where none is due", f.Kind))
 		}
+		switch {
+		case err != nil && r.bulk.lanes.Err() != nil:
+			return r.lastWord(frames, err)
+		case err != nil:
+			return broke(err)
+		}
 	}
+}
+
+// fill reads data of the node to their place, or tells the lanes where they go. Data that come with
+// the frames may be for a place where older ones are still arriving, so they wait for those.
+func (r *relay) fill(frames *wire.FrameReader, behind *lanes.Queue, f wire.Frame) error {
+	to, err := r.shared.Data(f.Offset, f.Bytes+f.Length)
+	switch end := f.Offset + f.Bytes + f.Length; {
+	case err != nil:
+		return err
+	case f.Offset < r.shared.Geometry().Staging:
+		return errors.New("data for staging memory")
+	case r.most > 0 && end > r.most:
+		return fmt.Errorf("data at %d, where nobody has asked for any", end)
+	}
+	if f.Kind == wire.FrameData {
+		if err := behind.Drain(); err != nil {
+			return err
+		}
+		return frames.ReadBytes(to)
+	}
+	parcel, err := r.bulk.lanes.Expect(f.Offset, to)
+	if err != nil {
+		return err
+	}
+	return behind.Do(parcel, 0, func() error { return nil })
+}
+
+// tell passes an answer or the status on.
+func (r *relay) tell(f *wire.Frame) {
+	if f.Kind == wire.FrameReply {
+		r.promised.kept(f.Seq)
+		r.awaited.answered(f.Slot)
+	}
+	r.shared.SetStatus(f.Status)
+	r.shared.SetPrint(f.Print)
+	switch {
+	case f.Kind != wire.FrameReply:
+	case r.answers != nil:
+		r.answers(f)
+	default:
+		r.shared.Reply(f.Slot, f.Result, f.Body)
+	}
+}
+
+func (r *relay) tellLater(behind *lanes.Queue, f wire.Frame) error {
+	f.Body = bytes.Clone(f.Body)
+	return behind.Do(nil, len(f.Body), func() error {
+		r.tell(&f)
+		return nil
+	})
 }
 
 // lastWordTime is how long a node may take to say why it has ended the lanes.

@@ -436,11 +436,19 @@ type Producer struct {
 	seq     uint32
 	staging uint64
 	free    chan int
+
+	// Messages with data must be sent in the order in which they took staging memory, since the
+	// Release of each frees all memory before its own. Each has a turn.
+	turns  uint64 // turns that were taken
+	turn   uint64 // whose turn it is
+	turned *sync.Cond
+	quit   bool
 }
 
 // NewProducer makes the one producer of a ring.
 func NewProducer(s *Shared) *Producer {
 	p := &Producer{s: s, free: make(chan int, slotCount)}
+	p.turned = sync.NewCond(&p.mu)
 	for i := range slotCount {
 		p.free <- i
 	}
@@ -550,12 +558,73 @@ func (p *Producer) SendFilled(h Header, body []byte, n uint64, fill func([]byte)
 	if err != nil {
 		return err
 	}
-	h.Data, h.Length, h.Release = at%size, n, at+n
-	if err := fill(p.s.arena[h.Data : h.Data+n : h.Data+n]); err != nil {
+	staged := p.take(at, n)
+	if err := fill(staged.Bytes); err != nil {
 		return err
 	}
-	p.staging = at + n
-	return p.send(h, body, nil)
+	staged.turn, p.turns, p.staging = p.turns, p.turns+1, at+n
+	return p.sendStaged(h, body, staged)
+}
+
+// Staged is staging memory for a message that was not sent yet.
+type Staged struct {
+	Bytes  []byte
+	Offset uint64 // in the arena
+	end    uint64 // the position behind it
+	turn   uint64
+}
+
+func (p *Producer) take(at, n uint64) Staged {
+	offset := at % p.s.geometry.Staging
+	return Staged{Bytes: p.s.arena[offset : offset+n : offset+n], Offset: offset, end: at + n}
+}
+
+// Stage takes staging memory for n bytes of a message, which SendStaged sends when the bytes are
+// there. Other messages with data wait until then if they took their memory later; Quit ends that.
+func (p *Producer) Stage(n uint64) (Staged, error) {
+	if most := p.s.geometry.Staging / 2; n > most {
+		return Staged{}, fmt.Errorf("%d bytes of data: send pieces of at most %d", n, most)
+	}
+	at, err := p.stage(n)
+	defer p.mu.Unlock()
+	if err != nil {
+		return Staged{}, err
+	}
+	staged := p.take(at, n)
+	staged.turn, p.turns, p.staging = p.turns, p.turns+1, at+n
+	return staged, nil
+}
+
+// SendStaged sends a message whose data are in memory that Stage took.
+func (p *Producer) SendStaged(h Header, body []byte, staged Staged) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sendStaged(h, body, staged)
+}
+
+// sendStaged waits for the turn of a message with data, and sends it. The caller must hold mu, which
+// is released meanwhile.
+func (p *Producer) sendStaged(h Header, body []byte, staged Staged) error {
+	for p.turn != staged.turn && !p.quit {
+		p.turned.Wait()
+	}
+	if p.quit {
+		reason, _ := p.s.Closed()
+		return &ClosedError{reason}
+	}
+	h.Data, h.Length, h.Release = staged.Offset, uint64(len(staged.Bytes)), staged.end
+	err := p.send(h, body, nil)
+	p.turn++
+	p.turned.Broadcast()
+	return err
+}
+
+// Quit ends all waits for staged messages that will not be sent. The client must have been closed.
+func (p *Producer) Quit() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.quit = true
+	p.turned.Broadcast()
 }
 
 // stage waits for staging memory and returns its position, with the lock held (also with an error).
@@ -603,6 +672,9 @@ func (p *Producer) Start(h Header, body []byte) (*Pending, error) {
 	}
 	return &Pending{p, slot}, nil
 }
+
+// FreeSlots is how many more calls can wait for an answer.
+func (p *Producer) FreeSlots() int { return len(p.free) }
 
 func (p *Producer) freeSlot() (int, error) {
 	select {

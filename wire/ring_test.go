@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -633,5 +634,60 @@ func TestProducerTellsThatItWaits(t *testing.T) {
 				t.Errorf("it was told %d times that it waits, and ended with %v", told, err)
 			}
 		})
+	}
+}
+
+// Messages with data are sent in the order in which they took staging memory, whoever is ready
+// first, and those behind one that is never sent are told when the client ends.
+func TestStagedInOrder(t *testing.T) {
+	s := newShared(t, smallest)
+	p, c := NewProducer(s), NewConsumer(s)
+	first, err := p.Stage(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(first.Bytes, "1234")
+	result := make(chan error, 1)
+	go func() {
+		result <- p.SendData(Header{Op: OpCopyIn, Slot: -1}, (&CopyIn{Dst: 2}).Append(nil), []byte("abc"))
+	}()
+	for { // until the second message has its place
+		p.mu.Lock()
+		waits := p.turns == 2
+		p.mu.Unlock()
+		if waits {
+			break
+		}
+		runtime.Gosched()
+	}
+	if err := p.SendStaged(Header{Op: OpCopyIn, Slot: -1}, (&CopyIn{Dst: 1}).Append(nil), first); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-result; err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"1234", "abc"} {
+		h, body, err := c.Next(time.Minute)
+		var m CopyIn
+		if err != nil || m.Decode(body) != nil || m.Dst != uint64(i+1) {
+			t.Fatal(i, m, err)
+		}
+		if data, err := s.Data(h.Data, h.Length); err != nil || string(data) != want {
+			t.Errorf("%q, %v", data, err)
+		}
+		c.Release(h.Release)
+	}
+	if _, err := p.Stage(s.geometry.Staging/2 + 1); err == nil {
+		t.Error("more was staged than half")
+	}
+	if _, err := p.Stage(4); err != nil { // it is never sent
+		t.Fatal(err)
+	}
+	go func() { result <- p.SendData(Header{Op: OpCopyIn, Slot: -1}, nil, []byte("abc")) }()
+	s.Close("it is over")
+	p.Quit()
+	var closed *ClosedError
+	if err := <-result; !errors.As(err, &closed) || closed.Reason != "it is over" {
+		t.Error(err)
 	}
 }

@@ -63,8 +63,10 @@ const MaxPiece = 1 << 20
 // StreamProtocol names the protocol in the negotiation of TLS.
 const StreamProtocol = "muster/1"
 
-// LaneProtocol names the protocol of lanes.
-const LaneProtocol = "muster-lane/1"
+// LaneProtocol names the protocol of lanes. The client sends the key, the node answers with a byte
+// when it has accepted the lane, and the client with another: until then neither side sends data.
+// With the client's byte the encryption of bulk data begins (door.Sealed), if TLS uses AES-GCM.
+const LaneProtocol = "muster-lane/2"
 
 // LaneKey identifies the client of a lane. It is a secret: a peer that has it may write the
 // client's data.

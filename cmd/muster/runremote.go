@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime"
 
 	"github.com/spf13/cobra"
 
@@ -35,7 +36,7 @@ func (f *runFlags) runRemotely(c *cobra.Command, path string, args, environment 
 			fmt.Fprintf(c.ErrOrStderr(), "%s: round trips to the node: %v\n", c.CommandPath(), remote.Trips)
 		}()
 	}
-	return runServed(c, path, args, environment, launch.Remote, func(ctx context.Context, listener *net.UnixListener) error {
+	return runServed(c, path, args, launch.FewerCopyThreads(environment, runtime.NumCPU()), launch.Remote, func(ctx context.Context, listener *net.UnixListener) error {
 		return client.Relay(ctx, listener, remote, slog.New(slog.DiscardHandler))
 	})
 }

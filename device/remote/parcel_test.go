@@ -19,6 +19,7 @@ import (
 	"muster/client"
 	"muster/device"
 	"muster/node/gateway"
+	"muster/wire"
 	"muster/wire/parcel"
 )
 
@@ -105,7 +106,7 @@ type guest struct {
 func (c *cluster) guest(t testing.TB, address string, number int, size uint64) *guest {
 	t.Helper()
 	lanes := c.user.Clone()
-	lanes.NextProtos = []string{"muster-lane/1"}
+	lanes.NextProtos = []string{wire.LaneProtocol}
 	d, err := Open(t.Context(), Options{Lender: client.Remote{Dial: c.via(address, c.user), Lane: c.via(address, lanes)}, Device: number, Gateway: address})
 	must(t, err)
 	if d.Info().Peers != Peers {

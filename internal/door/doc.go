@@ -7,6 +7,7 @@
 //     and chooses which of them to close when room is needed;
 //   - an Eager connection has a reader that polls for bytes before it sleeps;
 //   - a Patient connection has a deadline for each read and write;
+//   - a Sealed connection goes on where TLS has set one up, and encrypts bulk data with fewer copies;
 //   - PortTrouble explains why a port cannot be opened.
 //
 // It knows no protocol, and of users only a name.

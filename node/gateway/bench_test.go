@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -45,12 +46,46 @@ func start(b *testing.B, args ...string) (address string) {
 	b.Cleanup(func() {
 		stdin.Close()
 		_ = child.Wait()
+		delete(started, child.Process.Pid)
 	})
+	started[child.Process.Pid] = args[0] == "tls"
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
 		b.Fatal(args, err)
 	}
 	return strings.TrimSpace(line)
+}
+
+// started are the processes of a benchmark, and whether they are of the connections beside ours.
+var started = map[int]bool{}
+
+// processorTime is what those processes have used, ours or the others.
+func processorTime(b *testing.B, beside bool) (sum time.Duration) {
+	for pid, is := range started {
+		if is != beside {
+			continue
+		}
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			b.Fatal(err)
+		}
+		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+		for _, field := range fields[11:13] { // utime and stime, in hundredths of a second
+			ticks, err := strconv.Atoi(field)
+			if err != nil {
+				b.Fatal(err)
+			}
+			sum += time.Duration(ticks) * 10 * time.Millisecond
+		}
+	}
+	return sum
+}
+
+// ownTime is what this process has used.
+func ownTime() time.Duration {
+	var used syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used)
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 // untilInputEnds says where a process can be reached, and waits.
@@ -219,15 +254,25 @@ func synchronise(b *testing.B, s *client.Session) {
 
 // The rest is measured against a connection of TLS alone, in turns, so that
 // whatever else the machine does hurts both alike.
-type turns struct{ ours, plain time.Duration }
+type turns struct {
+	ours, plain         time.Duration
+	oursUsed, plainUsed time.Duration // processor time of this process
+	oursMade, plainMade time.Duration // of the others, before the first turn
+}
+
+func newTurns(b *testing.B) *turns {
+	return &turns{oursMade: processorTime(b, false), plainMade: processorTime(b, true)}
+}
 
 func (t *turns) measure(ours, plain func()) {
-	start := time.Now()
+	start, used := time.Now(), ownTime()
 	ours()
-	middle := time.Now()
+	middle, usedMiddle := time.Now(), ownTime()
 	plain()
 	t.ours += middle.Sub(start)
 	t.plain += time.Since(middle)
+	t.oursUsed += usedMiddle - used
+	t.plainUsed += ownTime() - usedMiddle
 }
 
 // exchange sends bytes and waits for the answer.
@@ -247,7 +292,7 @@ func BenchmarkCallPlain(b *testing.B) { benchmarkCall(b, "plain") }
 func benchmarkCall(b *testing.B, way string) {
 	s, conn := benchSession(b, way), plainTLS(b, 64, 32)
 	question, answer := make([]byte, 64), make([]byte, 32)
-	var t turns
+	t := newTurns(b)
 	for b.Loop() {
 		t.measure(func() {
 			if _, err := s.Producer.Call(&wire.MemAlloc{}, nil); err != nil {
@@ -267,6 +312,9 @@ func (t *turns) speed(b *testing.B) {
 	b.ReportMetric(size/1e6/t.ours.Seconds(), "MB/s")
 	b.ReportMetric(size/1e6/t.plain.Seconds(), "MB/s-tls")
 	b.ReportMetric(100*t.plain.Seconds()/t.ours.Seconds(), "%-of-tls")
+	// What counts where the processors do other work too: all processes, on both sides.
+	b.ReportMetric(float64(t.oursUsed+processorTime(b, false)-t.oursMade)/size, "cpu-ns/B")
+	b.ReportMetric(float64(t.plainUsed+processorTime(b, true)-t.plainMade)/size, "cpu-ns/B-tls")
 }
 
 // Copies in pieces as the library in C makes them.
@@ -274,7 +322,7 @@ func BenchmarkCopyIn(b *testing.B) {
 	part := pieces * wire.MaxPiece / asMany()
 	s, conns := benchSession(b, "tls"), severalTLS(b, asMany(), part, 1)
 	data, m := make([]byte, pieces*wire.MaxPiece), (&wire.CopyIn{Dst: deviceBase}).Append(nil)
-	var t turns
+	t := newTurns(b)
 	for b.Loop() {
 		t.measure(func() {
 			for i := range pieces {
@@ -292,7 +340,7 @@ func BenchmarkCopyOut(b *testing.B) {
 	part := pieces * wire.MaxPiece / asMany()
 	s, conns := benchSession(b, "tls"), severalTLS(b, asMany(), 1, part)
 	data, m := make([]byte, pieces*wire.MaxPiece), (&wire.CopyOut{Src: deviceBase}).Append(nil)
-	var t turns
+	t := newTurns(b)
 	for b.Loop() {
 		t.measure(func() {
 			var waits [pieces]*wire.Pending
@@ -314,6 +362,31 @@ func BenchmarkCopyOut(b *testing.B) {
 				copy(data[i*wire.MaxPiece:], from)
 			}
 		}, func() { exchangeAll(b, conns, []byte{0}, make([]byte, part)) })
+	}
+	t.speed(b)
+}
+
+// Pinned memory is copied whole: in parts that the lanes carry while the worker copies others.
+func BenchmarkCopyInPinned(b *testing.B)  { benchmarkPinned(b, wire.OpCopyIn) }
+func BenchmarkCopyOutPinned(b *testing.B) { benchmarkPinned(b, wire.OpCopyOut) }
+
+func benchmarkPinned(b *testing.B, op wire.Op) {
+	const size = pieces * wire.MaxPiece
+	part, h := size/asMany(), wire.Header{Op: op, Slot: -1, Data: benchGeometry.Staging + benchGeometry.Bounce, Length: size}
+	question, answer := make([]byte, part), make([]byte, 1)
+	m := (&wire.CopyIn{Dst: deviceBase}).Append(nil)
+	if op == wire.OpCopyOut {
+		question, answer, m = answer, question, (&wire.CopyOut{Src: deviceBase}).Append(nil)
+	}
+	s, conns := benchSession(b, "tls"), severalTLS(b, asMany(), len(question), len(answer))
+	t := newTurns(b)
+	for b.Loop() {
+		t.measure(func() {
+			if err := s.Producer.Send(h, m); err != nil {
+				b.Fatal(err)
+			}
+			synchronise(b, s)
+		}, func() { exchangeAll(b, conns, question, answer) })
 	}
 	t.speed(b)
 }

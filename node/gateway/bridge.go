@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,12 +34,14 @@ const farewellTime = 3 * time.Second
 // reader (read) reads the connection and writes to the ring; while nothing arrives it also polls
 // for answers, for a short time (look.go). A call that takes longer gets a goroutine that waits for
 // its answer (answer). collect waits for the data of messages that the client does not wait for,
-// and watch checks for changes of status. Each of them writes what it has found to the connection
+// and watch checks for changes of status. While data arrive over lanes, the reader goes on to read
+// frames, and what must wait for these data is in a queue with a goroutine of its own (behind). Each
+// of them writes what it has found to the connection
 // itself, if it is short and no one else is writing; otherwise write, the last goroutine, does
 // (outbox.go).
 //
 // What a client can make the bridge keep is bounded, whatever it does: one call per reply slot, one
-// message per slot of the ring, and a queue of frames. When these are full, the reader stops
+// message per slot of the ring, a queue of frames, and a queue of messages. When these are full, the reader stops
 // reading.
 type bridge struct {
 	conn    link
@@ -46,6 +50,7 @@ type bridge struct {
 	session *client.Session
 	visitor *visitor
 	lanes   *lanes.Lanes
+	behind  *lanes.Queue // messages from the first whose bytes the lanes have not brought yet; the reader adds to it
 	all     sync.WaitGroup
 
 	// waits says which reply slots of the client await an answer.
@@ -85,12 +90,15 @@ type bridge struct {
 // given is a message that gives data or has an answer, and is in progress.
 type given struct {
 	pending *wire.Pending
-	header  wire.Header // as the client sent it
+	header  wire.Header // as the client sent it; without the data of parts
+	parts   []part      // what the worker was asked for before, in order, and has not been sent
+	failed  int32       // the result of a part that failed; 0 if none did
 }
 
 func newBridge(v *visitor, patient *door.Patient, session *client.Session) *bridge {
 	b := &bridge{conn: v.conn, patient: patient, in: v.in, session: session, visitor: v, lanes: lanes.New(v.Limits.Silence),
 		pinned: map[uint64]bool{}, isOver: make(chan struct{}), more: make(chan struct{}, 1)}
+	b.behind = lanes.NewQueue(func(serve func()) { b.all.Go(serve) }, func(err error) { b.over(unread(err)) })
 	b.box = newOutbox(bufio.NewWriterSize(patient, bufferSize), b.send)
 	return b
 }
@@ -120,6 +128,8 @@ func (b *bridge) over(reason string) {
 		b.session.HangUp()
 		b.visitor.dismissLanes(b)
 		b.lanes.Close(lanes.ErrClosed)
+		b.behind.End(lanes.ErrClosed)
+		b.session.Producer.Quit()
 		close(b.isOver)
 		b.box.end()
 		// The writer closes the connection, after the farewell; a peer that does not read must not
@@ -147,7 +157,7 @@ func unread(err error) string {
 		return closed.Reason
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, lanes.ErrLate):
 		return "the program's side began a message and did not go on with it"
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.As(err, &network):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.As(err, &network), errors.Is(err, lanes.ErrClosed):
 		return ""
 	}
 	return "the program's side sent what it must not: " + err.Error()
@@ -185,7 +195,9 @@ func (b *bridge) next(frames *wire.FrameReader, seq *uint32) error {
 	return fmt.Errorf("%v where none is due", f.Kind)
 }
 
-// take reads data to the place in the arena that a later message names.
+// take reads data to the place in the arena that a later message names. Data that come with the
+// frames may be for a place where older ones are still arriving over the lanes, so they wait for
+// those.
 func (b *bridge) take(frames *wire.FrameReader, f wire.Frame) error {
 	to, err := b.unstaged(f.Offset, f.Bytes+f.Length)
 	if err != nil {
@@ -193,11 +205,20 @@ func (b *bridge) take(frames *wire.FrameReader, f wire.Frame) error {
 	}
 	switch {
 	case f.Kind == wire.FrameData:
+		if err := b.behind.Drain(); err != nil {
+			return err
+		}
 		return frames.ReadBytes(to)
 	case b.lanes.Open() == 0:
 		return errors.New("data over lanes, and there are none")
 	}
-	return b.lanes.Receive(to)
+	b.given.Add(1)
+	defer b.given.Add(1)
+	parcel, err := b.lanes.Expect(f.Offset, to)
+	if err != nil {
+		return err
+	}
+	return b.behind.Do(parcel, 0, func() error { return nil })
 }
 
 // unstaged returns a part of the arena outside staging memory, which both sides have at the same
@@ -235,23 +256,20 @@ func (b *bridge) countPinned(offset, length uint64) error {
 	return nil
 }
 
-// forward puts a message on the ring.
+// forward puts a message on the ring, behind those that wait for their data.
 func (b *bridge) forward(frames *wire.FrameReader, f wire.Frame) error {
-	h, producer := f.Header, b.session.Producer
+	h := f.Header
 	switch {
-	case h.Op == wire.OpParcelGive:
-		return b.give(h, f.Body)
-	case h.Op == wire.OpParcelTake:
+	case h.Op == wire.OpParcelGive, h.Op == wire.OpParcelTake:
+		if err := b.behind.Drain(); err != nil {
+			return err
+		}
+		if h.Op == wire.OpParcelGive {
+			return b.give(h, f.Body)
+		}
 		return b.fetch(h, f.Body)
 	case h.Op.TakesData() && h.Data < b.session.Shared.Geometry().Staging:
-		fill := frames.ReadBytes
-		if f.Bytes == 0 && h.Length > 0 {
-			if b.lanes.Open() == 0 {
-				return fmt.Errorf("%v without its data", h.Op)
-			}
-			fill = b.lanes.Receive
-		}
-		return producer.SendFilled(h, f.Body, h.Length, fill)
+		return b.stage(frames, f)
 	case h.Op.TakesData():
 		if f.Bytes != 0 {
 			return fmt.Errorf("%v with data that are not staged", h.Op)
@@ -260,27 +278,77 @@ func (b *bridge) forward(frames *wire.FrameReader, f wire.Frame) error {
 			return fmt.Errorf("%v: %w", h.Op, err)
 		}
 		h.Release = 0
-		return producer.Send(h, f.Body)
 	case h.Op.GivesData():
 		if _, err := b.unstaged(h.Data, h.Length); err != nil {
 			return fmt.Errorf("%v: %w", h.Op, err)
 		}
-	case h.Slot < 0:
-		return producer.Send(h, f.Body)
 	}
 	if h.Slot >= 0 && !b.waits[h.Slot].CompareAndSwap(false, true) {
 		return fmt.Errorf("%v wants its answer in slot %d, where one is due already", h.Op, h.Slot)
 	}
-	pending, err := producer.Start(h, f.Body)
+	if b.behind.Idle() {
+		return b.hand(h, f.Body, true)
+	}
+	return b.handLater(h, bytes.Clone(f.Body))
+}
+
+func (b *bridge) handLater(h wire.Header, body []byte) error {
+	return b.behind.Do(nil, len(body), func() error { return b.hand(h, body, false) })
+}
+
+// stage puts a message on the ring whose data go through staging memory. If they come over the
+// lanes, or others do before them, the reader takes the memory for them and goes on.
+func (b *bridge) stage(frames *wire.FrameReader, f wire.Frame) error {
+	h, producer, away := f.Header, b.session.Producer, f.Bytes == 0 && f.Header.Length > 0
+	switch {
+	case away && b.lanes.Open() == 0:
+		return fmt.Errorf("%v without its data", h.Op)
+	case !away && b.behind.Idle():
+		return producer.SendFilled(h, f.Body, h.Length, frames.ReadBytes)
+	}
+	staged, err := producer.Stage(h.Length)
+	if err != nil {
+		return fmt.Errorf("%v with %w", h.Op, err)
+	}
+	var parcel *lanes.Parcel
+	if away {
+		parcel, err = b.lanes.Expect(staged.Offset, staged.Bytes)
+	} else {
+		err = frames.ReadBytes(staged.Bytes)
+	}
 	if err != nil {
 		return err
 	}
-	if h.Slot < 0 {
-		b.await(given{pending, h})
-	} else {
+	body := bytes.Clone(f.Body)
+	return b.behind.Do(parcel, len(body), func() error { return producer.SendStaged(h, body, staged) })
+}
+
+// hand gives a message to the worker. The reader then polls for the answer; the queue's goroutine
+// starts another one that waits for it.
+func (b *bridge) hand(h wire.Header, body []byte, reader bool) error {
+	producer := b.session.Producer
+	if h.Op.TakesData() || h.Slot < 0 && !h.Op.GivesData() {
+		return producer.Send(h, body)
+	}
+	g := given{header: h}
+	var err error
+	if b.inParts(h) {
+		body, err = b.startParts(&g, body)
+	}
+	if err == nil {
+		g.pending, err = producer.Start(g.header, body)
+	}
+	switch {
+	case err != nil:
+		return err
+	case h.Slot < 0:
+		b.await(g)
+	case reader && len(g.parts) == 0:
 		b.callsMu.Lock()
-		b.calls = append(b.calls, given{pending, h})
+		b.calls = append(b.calls, g)
 		b.callsMu.Unlock()
+	default:
+		b.all.Go(func() { b.answer(g) })
 	}
 	return nil
 }
@@ -298,6 +366,16 @@ func (b *bridge) await(g given) {
 
 // answer waits for the answer of a call and sends it, after all data that arrived before it.
 func (b *bridge) answer(g given) {
+	for len(g.parts) > 0 {
+		g.parts[0].pending.WaitDone(answerTime)
+		b.mu.Lock()
+		b.sendParts(&g)
+		b.push()
+		b.mu.Unlock()
+		if _, closed := b.session.Shared.Closed(); closed {
+			return
+		}
+	}
 	result, payload, err := g.pending.Wait()
 	if err != nil {
 		return
@@ -305,7 +383,7 @@ func (b *bridge) answer(g given) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sweep()
-	b.reply(g.header, result, payload)
+	b.reply(g, result, payload)
 	b.push()
 }
 
@@ -320,12 +398,13 @@ func (b *bridge) push() {
 func (b *bridge) sweep() {
 	left := b.unread[:0]
 	for _, g := range b.unread {
-		if !g.pending.Done() {
+		b.sendParts(&g)
+		if len(g.parts) > 0 || !g.pending.Done() {
 			left = append(left, g)
 			continue
 		}
 		if result, payload, err := g.pending.Wait(); err == nil {
-			b.reply(g.header, result, payload)
+			b.reply(g, result, payload)
 		}
 	}
 	clear(b.unread[len(left):])
@@ -341,8 +420,8 @@ func (b *bridge) notices() {
 
 // reply sends an answer, after its data and after the notices that explain it. The caller must hold
 // mu.
-func (b *bridge) reply(h wire.Header, result int32, payload []byte) {
-	shared := b.session.Shared
+func (b *bridge) reply(g given, result int32, payload []byte) {
+	h, shared, result := g.header, b.session.Shared, cmp.Or(g.failed, result)
 	b.status, b.print = shared.Status(), shared.Print()
 	b.notices() // the worker writes notices before the status that they explain
 	out := outgoing{offset: h.Data, frame: wire.Frame{Kind: wire.FrameReply, Seq: h.Seq, Slot: h.Slot, Result: result, Status: b.status, Print: b.print, Body: payload}}
@@ -364,7 +443,7 @@ func (b *bridge) collect() {
 		b.push()
 		var oldest *wire.Pending
 		if len(b.unread) > 0 {
-			oldest = b.unread[0].pending
+			oldest = b.unread[0].next()
 		}
 		b.mu.Unlock()
 		if oldest != nil {
@@ -479,6 +558,9 @@ func (b *bridge) send(out *bufio.Writer, o outgoing) error {
 			return err
 		}
 		o.data, o.offset = o.data[n:], o.offset+uint64(n)
+	}
+	if o.frame.Kind == 0 { // data of a part
+		return nil
 	}
 	_, err := out.Write(o.frame.Append(out.AvailableBuffer()))
 	return err

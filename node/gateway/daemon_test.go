@@ -161,7 +161,7 @@ func (d *testDaemon) clientsServed() int {
 
 const (
 	deviceBase = 0x10000000
-	deviceSize = 8 << 20
+	deviceSize = 16 << 20
 	illegal    = 700 // CUDA_ERROR_ILLEGAL_ADDRESS
 )
 

@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"crypto/tls"
 	"io"
+	"net"
 	"time"
 
 	"muster/internal/door"
@@ -49,15 +51,43 @@ func (g *Gateway) serveLane(conn link, unknown *door.Place, unhurried func() boo
 		return
 	}
 	unknown.Leave()
-	lane := door.NewLane(conn, g.Limits.Silence)
+	bulk, err := sealed(conn)
+	if err != nil {
+		return
+	}
+	lane := door.NewLane(bulk, g.Limits.Silence)
 	if b.lanes.Join(lane) != nil {
 		return
 	}
 	unhurried()
 	_ = conn.SetDeadline(time.Time{})
-	if _, err := conn.Write([]byte{1}); err != nil {
+	if err := b.confirm(conn, lane); err != nil {
 		b.over("")
 		return
 	}
 	b.over(unread(b.lanes.Serve(lane))) // the client cannot go on without it
+}
+
+// sealed returns what carries the data of a lane: TLS itself only if it uses another cipher than
+// door.Sealed, and the connection itself without TLS.
+func sealed(conn link) (net.Conn, error) {
+	secure, ok := conn.(*tls.Conn)
+	if !ok {
+		return conn, nil
+	}
+	bulk, err := door.Seal(secure, false)
+	if err != nil || bulk == nil {
+		return conn, err
+	}
+	return bulk, nil
+}
+
+// confirm tells the client that a lane is accepted, and waits until it has read that.
+func (b *bridge) confirm(conn link, lane *door.Lane) error {
+	if _, err := conn.Write([]byte{1}); err != nil {
+		return err
+	}
+	lane.Begun(true)
+	_, err := io.ReadFull(lane, make([]byte, 1))
+	return err
 }

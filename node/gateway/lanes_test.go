@@ -43,10 +43,15 @@ func openLanes(t *testing.T, w *world, s *client.Session) *bridge {
 
 func lanesFrom(n uint64) func(*Config) { return func(c *Config) { c.LaneFrom = n } }
 
-// A program sees the same whether its data come over lanes or not.
+// A program sees the same whether its data come over lanes or not, in parts or whole.
 func TestLanesAreLikeTheRing(t *testing.T) {
-	w := newWorld(t, testGeometry, lanesFrom(1000))
-	for seed := range uint64(4) {
+	t.Run("whole", func(t *testing.T) { lanesAreLikeTheRing(t, 3000) })
+	t.Run("in parts", func(t *testing.T) { lanesAreLikeTheRing(t, 150) })
+}
+
+func lanesAreLikeTheRing(t *testing.T, from uint64) {
+	w := newWorld(t, testGeometry, lanesFrom(from))
+	for seed := range uint64(3) {
 		want, err := runProgram(w.daemon.socket, seed, 150)
 		if err != nil {
 			t.Fatal(err)

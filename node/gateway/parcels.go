@@ -115,7 +115,7 @@ func (b *bridge) answerParcel(h wire.Header, result int32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.sweep()
-	b.reply(h, result, nil)
+	b.reply(given{header: h}, result, nil)
 	b.push()
 }
 

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -137,4 +138,19 @@ func (w *Wishes) Environment(base []string, libraries string) ([]string, error) 
 		environment = passthrough.Prepend(environment, "LD_PRELOAD", library)
 	}
 	return environment, nil
+}
+
+// copyThreads is how many threads help a program with copies if its node is another machine: more
+// would copy faster than the network carries, and take the processors on which the relay encrypts.
+const copyThreads = 2
+
+// FewerCopyThreads limits these threads on a machine with so many processors that the library would
+// take more, unless the user says how many there are to be.
+func FewerCopyThreads(environment []string, processors int) []string {
+	const name = "MUSTER_COPY_THREADS"
+	chosen := slices.ContainsFunc(environment, func(v string) bool { return strings.HasPrefix(v, name+"=") && v != name+"=" })
+	if chosen || processors/2-1 <= copyThreads {
+		return environment
+	}
+	return passthrough.Set(environment, name, strconv.Itoa(copyThreads))
 }

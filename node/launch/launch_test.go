@@ -137,3 +137,16 @@ func TestServe(t *testing.T) {
 		t.Error("stop does not wait")
 	}
 }
+
+func TestFewerCopyThreads(t *testing.T) {
+	for _, c := range []struct {
+		environment, want string
+		processors        int
+	}{
+		{"A=1", "A=1 MUSTER_COPY_THREADS=2", 16}, {"A=1", "A=1", 6}, {"MUSTER_COPY_THREADS=5", "MUSTER_COPY_THREADS=5", 16},
+	} {
+		if got := strings.Join(FewerCopyThreads(strings.Fields(c.environment), c.processors), " "); got != c.want {
+			t.Errorf("%s, %d processors: %s", c.environment, c.processors, got)
+		}
+	}
+}

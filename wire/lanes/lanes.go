@@ -4,8 +4,8 @@
 // The sender cuts data into pieces, and each piece takes the next free lane. A parcel is the data
 // of one Send. Both sides count parcels, and messages on the main connection say when one is due.
 // So the receiver knows where the bytes of each piece belong, even if pieces of different parcels
-// overtake each other. A piece of a parcel for which Receive was not called yet waits in its lane,
-// one per lane.
+// overtake each other. Several parcels may be due at a time, so that no lane waits at the end of
+// one. A piece of a parcel that is not due yet waits in its lane, one per lane.
 //
 // Numbers are little-endian. A piece is u64 parcel, u64 offset in it, u32 length, u32 zero,
 // and the bytes.
@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 )
@@ -33,13 +34,19 @@ const (
 	Most = 8
 
 	head   = 24
-	record = 16 << 10 // a TLS record
+	record = 16 << 10 // parts of a parcel are whole records of TLS
 	queued = 4        // pieces of each lane that wait to be sent
 )
 
+// Part is how many bytes of a long copy make a parcel, if parcels have at least from bytes: the
+// device copies one part while the next is on its way.
+func Part(from uint64) uint64 { return 32 * from }
+
 // Conn is a lane, such as door.Lane, which sets deadlines for the other side.
 type Conn interface {
-	io.ReadWriter
+	io.Reader
+	// WriteBoth writes the head of a piece and its bytes.
+	WriteBoth(head, b []byte) error
 	// Begun tells the connection whether the other side has begun a piece, which it must finish
 	// in time.
 	Begun(bool)
@@ -64,12 +71,20 @@ type Lanes struct {
 	ended  chan struct{}
 	sent   uint64 // parcels sent so far; only Send uses it
 
-	due      uint64 // parcels for which Receive was called
-	to       []byte // where the last of these goes, while Receive waits for it
-	unplaced uint64 // bytes of it for which place has given out no room yet
-	missing  uint64 // bytes of it that have not arrived
+	due      uint64    // parcels for which Expect was called
+	arriving []*Parcel // those of them that are not complete
+	progress uint64    // counts pieces that have arrived
+}
+
+// Parcel is a parcel that is due. Its lanes' mu protects it.
+type Parcel struct {
+	l        *Lanes
+	number   uint64
+	at       uint64 // where it goes, in the receiver's own terms
+	to       []byte
+	unplaced uint64 // bytes for which place has given out no room yet
+	missing  uint64 // bytes that have not arrived
 	writers  int    // lanes that are writing to it
-	progress uint64 // counts pieces that have arrived
 }
 
 // piece is a part of a parcel to be sent.
@@ -141,8 +156,7 @@ func (l *Lanes) Send(data []byte, done func()) error {
 	if err := l.why(); err != nil {
 		return err
 	}
-	// Each lane gets a part, but no part that is too small to be worth it. Parts are whole TLS
-	// records.
+	// Each lane gets a part, but no part that is too small to be worth it.
 	n := min(Piece, max(least, (len(data)+l.Open()-1)/max(1, l.Open())))
 	n = (n + record - 1) &^ (record - 1)
 	left := &countdown{n: (len(data) + n - 1) / n, done: done}
@@ -186,7 +200,7 @@ func (c *countdown) down() {
 }
 
 func (l *Lanes) write(conn Conn) error {
-	first := make([]byte, record)
+	about := make([]byte, head)
 	for {
 		var p piece
 		select {
@@ -195,52 +209,79 @@ func (l *Lanes) write(conn Conn) error {
 			return ErrClosed
 		}
 		le := binary.LittleEndian
-		le.PutUint64(first, p.parcel)
-		le.PutUint64(first[8:], p.offset)
-		le.PutUint32(first[16:], uint32(len(p.bytes)))
-		le.PutUint32(first[20:], 0)
-		n := copy(first[head:], p.bytes) // together with data, so that the head is no record of its own
-		if _, err := conn.Write(first[:head+n]); err != nil {
+		le.PutUint64(about, p.parcel)
+		le.PutUint64(about[8:], p.offset)
+		le.PutUint32(about[16:], uint32(len(p.bytes)))
+		le.PutUint32(about[20:], 0)
+		if err := conn.WriteBoth(about, p.bytes); err != nil {
 			return err
-		}
-		if n < len(p.bytes) {
-			if _, err := conn.Write(p.bytes[n:]); err != nil {
-				return err
-			}
 		}
 		p.done()
 	}
 }
 
 // Receive waits for the next parcel, whose bytes the lanes write to to. When it returns, also with
-// an error, no lane writes there any longer (writers is 0): the caller may use the memory for
-// something else. Only one goroutine may call it.
+// an error, no lane writes there any longer: the caller may use the memory for something else.
 func (l *Lanes) Receive(to []byte) error {
-	if len(to) == 0 {
-		return errors.New("a parcel of no bytes")
+	p, err := l.Expect(0, to)
+	if err != nil {
+		return err
 	}
+	return p.Wait()
+}
+
+// Expect tells the lanes where the next parcel goes, and does not wait for it. Of parcels that
+// overlap, the later one must win, so Expect first waits until all that overlap this one are
+// complete; at says where to is, by the same measure for all parcels. Only one goroutine may call
+// it, and Wait must be called for each parcel, by any goroutine.
+func (l *Lanes) Expect(at uint64, to []byte) (*Parcel, error) {
+	if len(to) == 0 {
+		return nil, errors.New("a parcel of no bytes")
+	}
+	p := &Parcel{l: l, at: at, to: to, unplaced: uint64(len(to)), missing: uint64(len(to))}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.due++
-	l.to, l.unplaced, l.missing = to, uint64(len(to)), uint64(len(to))
-	l.change.Broadcast()
-	defer l.watch(l.due, l.progress)()
-	for l.missing > 0 && l.err == nil || l.writers > 0 { // after Close, the lanes' reads fail at once, so writers soon is 0
+	for l.err == nil && slices.ContainsFunc(l.arriving, p.overlaps) {
 		l.change.Wait()
 	}
-	l.to = nil
-	if l.missing > 0 {
+	if l.err != nil {
+		return nil, l.err
+	}
+	p.number = l.due
+	l.due++
+	l.arriving = append(l.arriving, p)
+	l.change.Broadcast()
+	return p, nil
+}
+
+func (p *Parcel) overlaps(q *Parcel) bool {
+	return p.at < q.at+uint64(len(q.to)) && q.at < p.at+uint64(len(p.to))
+}
+
+// Wait waits until the parcel is complete. When it returns, also with an error, no lane writes to
+// the parcel's memory any longer (writers is 0).
+func (p *Parcel) Wait() error {
+	l := p.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p.missing > 0 && l.err == nil {
+		defer l.watch(p, l.progress)()
+	}
+	for p.missing > 0 && l.err == nil || p.writers > 0 { // after Close, the lanes' reads fail at once, so writers soon is 0
+		l.change.Wait()
+	}
+	if p.missing > 0 {
 		return l.err
 	}
 	return nil
 }
 
-// watch closes the lanes if no piece arrives for as long as patience while a parcel is due.
-func (l *Lanes) watch(parcel, seen uint64) (stop func() bool) {
+// watch closes the lanes if no piece arrives for as long as patience while a parcel is awaited.
+func (l *Lanes) watch(p *Parcel, seen uint64) (stop func() bool) {
 	var timer *time.Timer
 	timer = time.AfterFunc(l.patience, func() {
 		l.mu.Lock()
-		now, waits := l.progress, l.due == parcel && l.missing > 0 && l.err == nil
+		now, waits := l.progress, p.missing > 0 && l.err == nil
 		l.mu.Unlock()
 		switch {
 		case waits && now == seen:
@@ -273,10 +314,11 @@ func (l *Lanes) read(conn Conn) error {
 		if n == 0 || n > Piece || le.Uint32(about[20:]) != 0 {
 			return fmt.Errorf("a damaged piece, of %d bytes", n)
 		}
-		to, here, err := l.place(parcel, offset, n, false)
+		to, into, err := l.place(parcel, offset, n, false)
 		if err != nil {
 			return err
 		}
+		here := into != nil
 		if !here {
 			if aside == nil {
 				aside = make([]byte, Piece)
@@ -285,27 +327,27 @@ func (l *Lanes) read(conn Conn) error {
 		}
 		_, err = io.ReadFull(conn, to)
 		if here {
-			l.arrived(n, err == nil)
+			l.arrived(into, n, err == nil)
 		}
 		if err != nil {
 			return err
 		}
 		if !here {
 			conn.Begun(false)
-			if to, _, err = l.place(parcel, offset, n, true); err != nil {
+			if to, into, err = l.place(parcel, offset, n, true); err != nil {
 				return err
 			}
 			copy(to, aside[:n])
-			l.arrived(n, true)
+			l.arrived(into, n, true)
 		}
 	}
 }
 
-// place returns where a piece belongs, if its parcel is due; with wait, it waits until the parcel
-// is due. The caller writes the piece there and calls arrived. unplaced counts down the bytes for
-// which places were given, so a sender cannot get more places than the parcel has bytes: when
-// missing is 0, all writers have ended.
-func (l *Lanes) place(parcel, offset, n uint64, wait bool) (to []byte, known bool, err error) {
+// place returns where a piece belongs, and in which parcel, if that is due; with wait, it waits
+// until the parcel is due. The caller writes the piece there and calls arrived. unplaced counts
+// down the bytes for which places were given, so a sender cannot get more places than the parcel
+// has bytes: when missing is 0, all writers have ended.
+func (l *Lanes) place(parcel, offset, n uint64, wait bool) (to []byte, into *Parcel, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for wait && parcel >= l.due && l.err == nil {
@@ -313,29 +355,36 @@ func (l *Lanes) place(parcel, offset, n uint64, wait bool) (to []byte, known boo
 	}
 	switch {
 	case l.err != nil:
-		return nil, false, l.err
+		return nil, nil, l.err
 	case parcel >= l.due:
-		return nil, false, nil
-	case parcel != l.due-1 || l.to == nil || offset > uint64(len(l.to)) || n > uint64(len(l.to))-offset:
-		return nil, false, fmt.Errorf("%d bytes at %d of parcel %d, where none are due", n, offset, parcel)
-	case n > l.unplaced:
-		return nil, false, fmt.Errorf("%d bytes at %d of parcel %d, some of which came already", n, offset, parcel)
+		return nil, nil, nil
 	}
-	l.unplaced -= n
-	l.writers++
-	return l.to[offset:][:n:n], true, nil
+	at := slices.IndexFunc(l.arriving, func(p *Parcel) bool { return p.number == parcel })
+	if at < 0 || offset > uint64(len(l.arriving[at].to)) || n > uint64(len(l.arriving[at].to))-offset {
+		return nil, nil, fmt.Errorf("%d bytes at %d of parcel %d, where none are due", n, offset, parcel)
+	}
+	p := l.arriving[at]
+	if n > p.unplaced {
+		return nil, nil, fmt.Errorf("%d bytes at %d of parcel %d, some of which came already", n, offset, parcel)
+	}
+	p.unplaced -= n
+	p.writers++
+	return p.to[offset:][:n:n], p, nil
 }
 
 // arrived notes that a lane has finished with its place, and whether it has written all bytes.
-func (l *Lanes) arrived(n uint64, whole bool) {
+func (l *Lanes) arrived(p *Parcel, n uint64, whole bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.writers--
+	p.writers--
 	if whole {
 		l.progress++
-		l.missing -= n
+		p.missing -= n
 	}
-	if l.missing == 0 || l.err != nil {
+	if p.missing == 0 {
+		l.arriving = slices.DeleteFunc(l.arriving, func(q *Parcel) bool { return p == q })
+	}
+	if p.missing == 0 || l.err != nil {
 		l.change.Broadcast()
 	}
 }

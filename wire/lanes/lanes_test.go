@@ -18,7 +18,13 @@ import (
 type plain struct{ net.Conn }
 
 func (plain) Begun(bool) {}
-func (p plain) HangUp()  { _ = p.Close() }
+
+func (p plain) WriteBoth(head, b []byte) error {
+	_, err := p.Write(append(bytes.Clone(head), b...))
+	return err
+}
+
+func (p plain) HangUp() { _ = p.Close() }
 
 // pair joins two sides by n lanes. It returns a function that ends all.
 func pair(t testing.TB, n int) (a, b *Lanes, end func()) {

@@ -148,7 +148,7 @@ func (w *worker) do(o *clientcore.Op) error {
 	case clientcore.Abandon:
 		w.abandonGPU(o.Place)
 	case clientcore.Printed:
-		return w.printFetch(o)
+		return w.printFetch(w.entry, o.Slot, o.Out)
 	default:
 		return w.onDevice(o)
 	}

@@ -733,7 +733,7 @@ func (w *worker) readJournal(s surroundings) error {
 		if h.Op == wire.OpPrintFetch {
 			fetched += uint64(m.Given)
 		}
-		if h.Op != wire.OpHostNext { // the others are answered in order; HostNext may be answered early
+		if h.Op != wire.OpHostNext && h.Op != wire.OpPrintFetch { // the others are answered in order; these may be answered early
 			r.behind = i
 		}
 	}

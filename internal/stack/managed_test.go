@@ -79,7 +79,7 @@ func mappedProgram(t *testing.T) string {
 func TestMappedMemory(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=64M")
 	program := mappedProgram(t)
-	for _, what := range []string{"talk", "atomics", "registered", "pointers"} {
+	for _, what := range []string{"talk", "atomics", "registered", "pointers", "sources"} {
 		t.Run(what, func(t *testing.T) {
 			if got := n.launch(program, what).right(); !strings.HasSuffix(got, "right\n") {
 				t.Errorf("it said %q", got)

@@ -93,6 +93,7 @@ func (w *worker) do(o *clientcore.Op) error {
 	case clientcore.RunGraph:
 		return w.runGraph(o)
 	case clientcore.Reply:
+		w.outsFirst() // the answer may say that work has ended
 		w.handed(o)
 		w.reply(o.Slot, o.Result, o.Payload)
 	case clientcore.ReplyAfter:
@@ -618,6 +619,7 @@ func (w *worker) askFunction(g *gpu, o *clientcore.Op) error {
 		reply = (&wire.FunctionSharedReply{Shared: shared}).Append(nil)
 	case clientcore.Clusters:
 		var clusters, blocks int
+		w.outsFirst()
 		clusters, blocks, err = f.Clusters(o.How)
 		reply = (&wire.FunctionClustersReply{Clusters: uint32(clusters), Blocks: uint32(blocks)}).Append(nil)
 	default:

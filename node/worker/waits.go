@@ -108,7 +108,7 @@ func (w *worker) putBack(h wire.Header, body []byte) error {
 	}
 	if w.journal != nil {
 		if m.Data != nil && !m.Pinned {
-			w.attachData(w.latestEntry, m.Data)
+			w.attachData(w.latestEntry, m.Data, true)
 		}
 		w.backlog = append(w.backlog, queued{w.latestEntry, h})
 	}

@@ -169,6 +169,7 @@ static CUresult clear_locked(CUcontext context) {
 		struct wire_synchronise message = {0};
 		CALL(c, SYNCHRONISE, synchronise, &message, NO_DATA, NULL);
 	}
+	host_let_end(c);
 	if (client_status(c) == CUDA_SUCCESS)
 		print_pending(c);
 	for (struct object *o = next_owned(context); o != NULL; o = next_owned(context)) {

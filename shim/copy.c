@@ -22,11 +22,14 @@ static CUresult wait_stream(struct client *c, uint32_t stream) {
 }
 
 // The library reads the source during the call, but earlier work of the stream may still write to
-// it: copies to pinned memory, and host functions to any memory that CUDA knows. If that is possible,
-// waits for the stream. A host function itself must not wait for its own stream.
-static CUresult let_writes_end(struct client *c, uint32_t stream, const void *from, size_t size) {
+// it: copies to pinned memory, kernels to registered memory that they reach, and host functions to any
+// memory that CUDA knows. If that is possible, waits for the stream. A synchronous call waits for host
+// functions whatever they write: CUDA waits for the stream before it reads pageable memory, too. A
+// host function itself must not wait for its own stream.
+static CUresult let_writes_end(struct client *c, uint32_t stream, const void *from, size_t size, bool synchronous) {
 	uint64_t offset;
-	bool written = pinned_offset(c, from, size, &offset) || (atomic_load(&c->host_pending) > 0 && is_pinned((CUdeviceptr)(uintptr_t)from));
+	bool functions = atomic_load(&c->host_pending) > 0;
+	bool written = pinned_offset(c, from, size, &offset) || (functions && synchronous) || ((functions || pinned_moving()) && is_pinned((CUdeviceptr)(uintptr_t)from));
 	return written && !host_calling() ? wait_stream(c, stream) : CUDA_SUCCESS;
 }
 
@@ -46,7 +49,7 @@ CUresult copy_in(struct client *c, uint32_t stream, CUdeviceptr to, const void *
 		slot_expect(size);
 		return wait_stream(c, stream);
 	}
-	result = let_writes_end(c, stream, from, size);
+	result = let_writes_end(c, stream, from, size, wait);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (size <= INLINE) {
@@ -400,16 +403,16 @@ bool extent(size_t pitch, size_t width, size_t height, size_t *size) {
 	return !__builtin_mul_overflow(pitch, height - 1, size) && !__builtin_add_overflow(*size, width, size);
 }
 
-static CUresult rows_in(struct target *t, struct side to, struct side from, size_t width, size_t height) {
+static CUresult rows_in(struct target *t, struct side to, struct side from, size_t width, size_t height, bool wait) {
 	const uint8_t *host = (const uint8_t *)(uintptr_t)from.at;
 	size_t limit = stage_limit(t->client);
 	if (width > limit || height == 1) {
 		CUresult result = CUDA_SUCCESS;
 		for (size_t y = 0; y < height && result == CUDA_SUCCESS; y++)
-			result = copy_in(t->client, t->stream, to.at + y * to.pitch, host + y * from.pitch, width, true);
+			result = copy_in(t->client, t->stream, to.at + y * to.pitch, host + y * from.pitch, width, wait);
 		return result;
 	}
-	CUresult result = let_writes_end(t->client, t->stream, host, 1);
+	CUresult result = let_writes_end(t->client, t->stream, host, 1, wait);
 	if (result != CUDA_SUCCESS)
 		return result;
 	for (size_t y = 0, rows; y < height; y += rows) {
@@ -459,7 +462,7 @@ static CUresult rows_out(struct target *t, struct side to, struct side from, siz
 	return result;
 }
 
-static CUresult copy_rows(struct target *t, struct side to, struct side from, size_t width, size_t height) {
+static CUresult copy_rows(struct target *t, struct side to, struct side from, size_t width, size_t height, bool wait) {
 	if (to.device && from.device) {
 		if (watching())
 			watch_bytes(width * height);
@@ -467,7 +470,7 @@ static CUresult copy_rows(struct target *t, struct side to, struct side from, si
 		return POST(t->client, COPY_WITHIN_2D, copy_within_2d, &message, NO_DATA);
 	}
 	if (to.device)
-		return rows_in(t, to, from, width, height);
+		return rows_in(t, to, from, width, height, wait);
 	if (from.device)
 		return rows_out(t, to, from, width, height);
 	for (size_t y = 0; y < height; y++)
@@ -560,7 +563,7 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *copy, CUstream stream, bool wait) {
 	if (result == CUDA_SUCCESS && !to.device && !from.device)
 		result = target_wait(&t);
 	for (size_t z = 0; z < shape.depth && result == CUDA_SUCCESS; z++) {
-		result = copy_rows(&t, to, from, shape.width, shape.height);
+		result = copy_rows(&t, to, from, shape.width, shape.height, wait);
 		to.at += to.slice;
 		from.at += from.slice;
 	}

@@ -75,10 +75,11 @@ void graph_memory_retain(struct graph_memory *m) {
 	pthread_mutex_unlock(&memory_lock);
 }
 
-// Frees memory that no node refers to and that is not live. The caller holds the lock.
-static void end_unused(struct graph_memory *m) {
+// Forgets memory that no node refers to and that is not live; then the caller, which holds the lock,
+// passes it to give_back without it: NULL if the memory is in use.
+static struct graph_memory *end_unused(struct graph_memory *m) {
 	if (m->nodes > 0 || (m->live && lives(m)))
-		return;
+		return NULL;
 	struct graph_memory **at = &memories;
 	while (*at != m)
 		at = &(*at)->next;
@@ -86,7 +87,13 @@ static void end_unused(struct graph_memory *m) {
 	if (m->used)
 		count(m, &totals[m->client->device].used, &totals[m->client->device].used_high, false);
 	count_reserved(m, false);
-	if (lives(m) && atomic_load(&shim_state) == SHIM_READY)
+	return m;
+}
+
+// Frees memory that is forgotten. The functions of conditional nodes, for which memory_free may wait,
+// take the lock.
+static void give_back(struct graph_memory *m) {
+	if (m != NULL && lives(m) && atomic_load(&shim_state) == SHIM_READY)
 		memory_free(m->client, m->address);
 	free(m);
 }
@@ -94,8 +101,9 @@ static void end_unused(struct graph_memory *m) {
 void graph_memory_release(struct graph_memory *m) {
 	pthread_mutex_lock(&memory_lock);
 	m->nodes--;
-	end_unused(m);
+	struct graph_memory *unused = end_unused(m);
 	pthread_mutex_unlock(&memory_lock);
+	give_back(unused);
 }
 
 bool graph_memory_is_live(struct graph_memory *m) {
@@ -120,14 +128,15 @@ bool graph_memory_free(CUdeviceptr address, CUresult *result) {
 	if (memories == NULL)
 		return false;
 	pthread_mutex_lock(&memory_lock);
-	struct graph_memory *m = find(address);
+	struct graph_memory *m = find(address), *unused = NULL;
 	if (m != NULL) {
 		*result = m->live ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 		m->freed_outside |= m->live;
 		m->live = false;
-		end_unused(m);
+		unused = end_unused(m);
 	}
 	pthread_mutex_unlock(&memory_lock);
+	give_back(unused);
 	return m != NULL;
 }
 

@@ -141,7 +141,13 @@ static enum copying how_to_copy(const struct task *t, const struct copy_plan *c)
 	const struct side *host = c->to.device ? &c->from : &c->to;
 	if (in_rows(c) && pinned_side(t->client, host, c->width))
 		return COPY_PINNED;
-	return c->to.device && in_rows(c) && !t->after_host ? COPY_EARLY : COPY_STAGED;
+	bool early = c->to.device && in_rows(c) && !t->after_host;
+	if (early && pinned_moving()) { // kernels reach registered memory, so one before the copy may write it
+		struct range range;
+		struct client *owner;
+		early = !pinned_range((const void *)(uintptr_t)host->at, &range, &owner);
+	}
+	return early ? COPY_EARLY : COPY_STAGED;
 }
 
 static CUresult plan_copy(struct task *t) {

@@ -55,6 +55,8 @@ static struct host_call *take_call(struct client *c, uint64_t cookie) {
 static void end_call(struct client *c, struct host_call *call) {
 	if (call == NULL)
 		return;
+	if (call->once)
+		atomic_fetch_sub(&c->host_once, 1);
 	free(call);
 	atomic_fetch_sub(&c->host_pending, 1);
 }
@@ -136,11 +138,12 @@ static void *serve(void *argument) {
 				call->function(call->data);
 			else
 				call->callback(call->stream, client_status(c), call->data);
-			end_call(c, call);
 			managed_returned(c);
 		}
 		struct wire_host_done done = {reply.cookie};
-		if (POST(c, HOST_DONE, host_done, &done, NO_DATA) != CUDA_SUCCESS)
+		CUresult told = POST(c, HOST_DONE, host_done, &done, NO_DATA);
+		end_call(c, call); // not before: the library itself may still call the worker (host_let_end)
+		if (told != CUDA_SUCCESS)
 			break;
 	}
 	host_fail(c);
@@ -180,6 +183,8 @@ static CUresult submit(const struct target *t, struct host_call template) {
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	*call = template;
 	atomic_fetch_add(&c->host_pending, 1);
+	if (call->once)
+		atomic_fetch_add(&c->host_once, 1);
 	pthread_mutex_lock(&c->host_lock);
 	bool running = c->host_thread || (c->host_thread = start_thread(c));
 	uint64_t cookie = call->cookie = ++c->host_cookies;
@@ -194,6 +199,22 @@ static CUresult submit(const struct target *t, struct host_call template) {
 		return CUDA_SUCCESS;
 	end_call(c, call);
 	return result;
+}
+
+// Waits for the functions that may still call the worker: those of conditional nodes do, and any may
+// touch managed memory. The worker handles messages in order. So before a message that it cannot
+// finish until these functions have returned, theirs must be through. Callers hold no lock that such
+// a function needs. Other threads may submit functions meanwhile: those are waited for a few times
+// only, so that threads that submit without end do not stop this one.
+void host_let_end(struct client *c) {
+	for (int i = 0; i < 8 && !host_calling() && atomic_load(&c->host_pending) > 0 && (managed_any() || atomic_load(&c->host_once) > 0); i++) {
+		struct wire_synchronise message = {0};
+		CUresult result = CALL(c, SYNCHRONISE, synchronise, &message, NO_DATA, NULL);
+		if (result != CUDA_SUCCESS) {
+			client_defer(c, result);
+			return;
+		}
+	}
 }
 
 uint64_t host_cookie(struct client *c) {

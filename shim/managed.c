@@ -294,6 +294,8 @@ CUresult managed_give_all(struct client *c, bool written) {
 	return result;
 }
 
+bool managed_any(void) { return atomic_load(&any) > 0; }
+
 bool managed_has(CUdeviceptr at) {
 	if (atomic_load(&any) == 0)
 		return false;
@@ -318,10 +320,7 @@ static CUresult wait_for_device(struct client *c, unsigned attached, uint32_t st
 		result = CALL(c, SYNCHRONISE, synchronise, &message, NO_DATA, NULL);
 	}
 	if (result != CUDA_SUCCESS && client_status(c) == CUDA_SUCCESS) {
-		// An error of earlier asynchronous work. A handler cannot return it to the program,
-		// so the next call that waits does.
-		int none = CUDA_SUCCESS;
-		atomic_compare_exchange_strong(&c->deferred, &none, (int)result);
+		client_defer(c, result); // a handler cannot return it to the program
 		return CUDA_SUCCESS;
 	}
 	return result;

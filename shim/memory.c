@@ -158,6 +158,7 @@ static void leave_pool(const struct range *range);
 // address, and its MEM_ALLOC must come behind in the ring.
 CUresult memory_free(struct client *c, CUdeviceptr at) {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
+	host_let_end(c); // the worker frees the memory when no kernel runs
 	pthread_mutex_lock(&c->memory_lock);
 	struct range *range = ranges_find(&c->allocations, at, 1);
 	if (range != NULL && range->at == at && (range->flags & RANGE_GAP) == 0) {
@@ -298,8 +299,10 @@ CUresult do_cuMemFree_v2(CUdeviceptr address) {
 	CUresult result = capture_unsafe();
 	if (result != CUDA_SUCCESS || graph_memory_free(address, &result))
 		return result;
-	struct client *c;
+	struct client *c = current_client();
 	CUdeviceptr below;
+	if (c != NULL)
+		host_let_end(c); // they may touch this memory
 	if (managed_free(address, &c, &below, &result))
 		return result == CUDA_SUCCESS && below != 0 ? memory_free(c, below) : result;
 	struct range range;

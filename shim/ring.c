@@ -92,6 +92,14 @@ CUresult client_deferred(struct client *c, CUresult result) {
 	return result == CUDA_SUCCESS && atomic_load_explicit(&c->deferred, memory_order_relaxed) != 0 ? (CUresult)atomic_exchange(&c->deferred, 0) : result;
 }
 
+// Keeps an error of earlier asynchronous work that the present call cannot return. A lost client or a
+// fault is no such error: every call returns that.
+void client_defer(struct client *c, CUresult result) {
+	int none = CUDA_SUCCESS;
+	if (client_status(c) == CUDA_SUCCESS)
+		atomic_compare_exchange_strong(&c->deferred, &none, (int)result);
+}
+
 static bool has_room(uint64_t *word, uint64_t used, uint64_t size) {
 	return used - __atomic_load_n(word, __ATOMIC_ACQUIRE) <= size;
 }

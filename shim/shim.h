@@ -271,6 +271,7 @@ struct client {
 	uint64_t host_cookies, host_failed; // the newest cookie; all up to host_failed have failed
 	CUresult host_status;               // why they failed
 	_Atomic int host_pending; // calls submitted that have not returned
+	_Atomic int host_once;    // those of them that give work to streams (host_submit_once)
 	_Atomic bool host_thread; // the thread of host.c runs
 };
 
@@ -308,6 +309,7 @@ void slot_expect(size_t bytes);
 CUresult slot_wait(struct client *c, uint16_t slot, struct answer *answer);
 CUresult slot_wait_briefly(struct client *c, uint16_t slot, struct answer *answer); // CUDA_ERROR_NOT_READY after 100 ms, and the caller keeps the slot
 CUresult client_status(struct client *c); // the error that ended the client, or the fault that it has not cleared
+void client_defer(struct client *c, CUresult result); // keeps an error for the next call that waits
 CUresult client_deferred(struct client *c, CUresult result); // the result of a call that waits, or else the deferred error
 
 // Copies a piece of at most stage_limit bytes, or stage_piece of a larger copy, into staging memory, and fills in the header of the
@@ -695,6 +697,7 @@ void managed_returned(struct client *c); // after a function of the program that
 void managed_watch(void);
 void managed_handle_faults(void);
 bool managed_has(CUdeviceptr at);
+bool managed_any(void); // whether there is managed memory at all
 bool managed_range(CUdeviceptr at, struct range *out, struct client **c);
 bool managed_free(CUdeviceptr at, struct client **c, CUdeviceptr *below, CUresult *result);
 CUresult managed_variable(struct client *c, CUcontext context, CUdeviceptr at, size_t size);
@@ -774,6 +777,7 @@ uint64_t host_cookie(struct client *c); // a number that no function has
 void host_stop(struct client *c);
 void host_fail(struct client *c); // notes pending functions as failed; called before a reset clears the fault
 bool host_calling(void); // whether this thread is a client's host thread
+void host_let_end(struct client *c); // waits for functions that may call the worker, before a message that waits for them
 
 // --- capture.c ----------------------------------------------------------------------
 

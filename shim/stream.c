@@ -174,10 +174,13 @@ static CUresult copies_follow(const struct target *t) {
 		return CUDA_SUCCESS;
 	uint64_t copies = atomic_load(&t->client->copies);
 	uint32_t event = atomic_load(&t->client->copied_event);
-	if (atomic_exchange(&s->copies, copies) == copies || event == 0)
+	if (atomic_load(&s->copies) == copies || event == 0)
 		return CUDA_SUCCESS;
 	struct wire_stream_wait message = {t->stream, event};
-	return POST(t->client, STREAM_WAIT, stream_wait, &message, NO_DATA);
+	CUresult result = POST(t->client, STREAM_WAIT, stream_wait, &message, NO_DATA);
+	if (result == CUDA_SUCCESS)
+		atomic_store(&s->copies, copies); // only now: another thread that sees it sends no wait of its own
+	return result;
 }
 
 CUresult target_work(CUstream stream, struct target *target) {

@@ -24,7 +24,7 @@ func TestManagedMemory(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=64M")
 	program := managedProgram(t)
 	for _, args := range [][]string{
-		{"list", "3000"}, {"words", "100000"}, {"threads"}, {"handler"}, {"children"}, {"functions"}, {"attributes"}, {"variables"}, {"early"}, {"batches"}, {"pools"}, {"fault"},
+		{"list", "3000"}, {"words", "100000"}, {"threads"}, {"handler"}, {"children"}, {"functions"}, {"freeing"}, {"attributes"}, {"variables"}, {"early"}, {"batches"}, {"pools"}, {"fault"},
 	} {
 		t.Run(args[0], func(t *testing.T) {
 			if got := n.launch(program, args...).right(); len(got) < 6 || got[len(got)-6:] != "right\n" {
@@ -79,7 +79,7 @@ func mappedProgram(t *testing.T) string {
 func TestMappedMemory(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=64M")
 	program := mappedProgram(t)
-	for _, what := range []string{"talk", "atomics", "registered", "pointers"} {
+	for _, what := range []string{"talk", "atomics", "registered", "pointers", "sources"} {
 		t.Run(what, func(t *testing.T) {
 			if got := n.launch(program, what).right(); !strings.HasSuffix(got, "right\n") {
 				t.Errorf("it said %q", got)

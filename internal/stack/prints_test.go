@@ -74,6 +74,9 @@ func TestPrintsFollowStandardOutput(t *testing.T) {
 				t.Errorf("the second file has %q, want %q", got, want)
 			}
 			apart(t, w, way, "launches")
+			if out, _ := apart(t, w, way, "freeing"); out != "kernel 1\nkernel 2\nprogram 2\n" {
+				t.Errorf("with a function in a stream it printed %q", out)
+			}
 		})
 	}
 }

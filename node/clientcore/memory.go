@@ -217,6 +217,40 @@ func (c *Core) settle(id uint32, st *Stream) {
 	}
 }
 
+// needed returns what must be on the device for work on a range: that range. While functions of the
+// program have not returned it is everything, if that fits: no memory can give way before they have.
+func (c *Core) needed(r vmm.Range) need {
+	if all := c.needs(nil); all.all && c.Outstanding() > 0 {
+		return all
+	}
+	return need{ranges: []vmm.Range{r}}
+}
+
+// brought has memory brought to the device for work that would else be done on the host copies:
+// onHost if no device can have it, later if the message must wait.
+func (c *Core) brought(r vmm.Range) (target, *Context) {
+	ok, unable := c.ready(c.needed(r))
+	switch {
+	case unable != nil:
+		return onHost, nil
+	case !ok:
+		return later, nil
+	}
+	return onDevice, c.here()
+}
+
+// behindFunctions is where, for a copy of a stream that would have to be settled. A stream may be
+// waiting for a host function, and that function for an answer to a message behind this one: then to
+// wait for the stream would be to wait for ever. So while functions have not returned, the copy is
+// done on the device, unless other memory would have to give way.
+func (c *Core) behindFunctions(st *Stream, r vmm.Range) (target, *Context, error) {
+	at, x, err := c.where(st, r)
+	if err == nil && at == onHost && c.Outstanding() > 0 && c.needs(nil).all {
+		at, x = c.brought(r)
+	}
+	return at, x, err
+}
+
 // source says where the data of a copy to the device are.
 type source uint8
 
@@ -252,11 +286,17 @@ func (c *Core) copyIn(stream uint32, to Area, data []byte, from source) (bool, e
 	if err != nil {
 		return true, err
 	}
-	at, x, err := c.where(st, r)
+	var at target
+	var x *Context
+	if from == pinned {
+		at, x, err = c.behindFunctions(st, r)
+	} else {
+		at, x, err = c.where(st, r)
+	}
 	if err != nil || at == later {
 		return err != nil, err
 	}
-	if at == onHost || c.config.Defer && c.space.Check(r) == nil {
+	if at == onHost || c.config.Defer && c.Outstanding() == 0 && c.space.Check(r) == nil {
 		if from == pinned {
 			c.settle(stream, st)
 		}
@@ -316,7 +356,7 @@ func (c *Core) copyOut(m *Message, stream uint32, from Area) (bool, error) {
 		c.answer(h.Slot)
 		return true, nil
 	}
-	at, x, err := c.where(st, r)
+	at, x, err := c.behindFunctions(st, r)
 	if err != nil || at == later {
 		return err != nil, err
 	}

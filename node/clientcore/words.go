@@ -29,7 +29,7 @@ func (c *Core) word(st *Stream, addr uint64, width uint32) (vmm.Range, bool, err
 	if at == onDevice {
 		return r, true, nil
 	}
-	ok, err := c.ready(need{ranges: []vmm.Range{r}})
+	ok, err := c.ready(c.needed(r))
 	return r, ok, err
 }
 

@@ -138,14 +138,17 @@ func (b *bridge) over(reason string) {
 	})
 }
 
-// read handles the client's frames until one fails, and returns the reason.
+// read handles the client's frames until one fails, and returns the reason. Their data go to memory
+// for which the system may have no page.
 func (b *bridge) read() string {
 	frames := wire.NewFrameReader(b.in)
-	for seq := uint32(0); ; {
-		if err := b.next(frames, &seq); err != nil {
-			return unread(err)
+	return unread(wire.Guard(func() error {
+		for seq := uint32(0); ; {
+			if err := b.next(frames, &seq); err != nil {
+				return err
+			}
 		}
-	}
+	}))
 }
 
 // unread returns why reading has ended; "" if the client has gone.
@@ -155,6 +158,8 @@ func unread(err error) string {
 	switch {
 	case errors.As(err, &closed):
 		return closed.Reason
+	case errors.Is(err, wire.ErrNoPage):
+		return err.Error()
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, lanes.ErrLate):
 		return "the program's side began a message and did not go on with it"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.As(err, &network), errors.Is(err, lanes.ErrClosed):

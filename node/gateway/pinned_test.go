@@ -1,10 +1,17 @@
 package gateway
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"muster/client"
+	"muster/internal/door"
 	"muster/wire"
 )
 
@@ -42,5 +49,40 @@ func TestPinnedMemoryIsBounded(t *testing.T) {
 		if _, err := b.unstaged(g.Staging, g.Bounce); err != nil {
 			t.Errorf("memory for answers counts: %v", err)
 		}
+	}
+}
+
+// Data arrive for memory for which the system has no page. Only that client ends, with the reason; the
+// daemon does not die of it.
+func TestDataWithoutPages(t *testing.T) {
+	ring, sealed, err := wire.Create(wire.Geometry{Ring: 256 << 10, Staging: 4 << 20, Bounce: 4 << 20, Pinned: 16 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ring.Close()
+	defer sealed.Close()
+	path := filepath.Join(t.TempDir(), "arena") // what nobody can cut off is played by a file
+	arena, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer arena.Close()
+	if err := arena.Truncate(24 << 20); err != nil {
+		t.Fatal(err)
+	}
+	shared, err := wire.Map(ring, arena)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shared.Unmap()
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	data := make([]byte, 1<<20)
+	frame := wire.Frame{Kind: wire.FrameData, Offset: 8 << 20, Bytes: uint64(len(data))}
+	in := bufio.NewReader(bytes.NewReader(append(frame.Append(nil), data...)))
+	b := newBridge(&visitor{Gateway: &Gateway{}, in: in}, door.NewPatient(nil, time.Hour), &client.Session{Shared: shared})
+	if why := b.read(); !strings.Contains(why, "no memory") {
+		t.Errorf("it ended because %q", why)
 	}
 }

@@ -211,7 +211,7 @@ func (w *worker) settleStaging() error {
 	if len(w.kept) == 0 {
 		return nil
 	}
-	w.due = true
+	w.keptLong = true
 	return w.maybeFold()
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -250,4 +251,37 @@ func (h *hostMemory) put(t *testing.T, r vmm.Range, data []byte) {
 		copy(piece, data[addr-r.Addr:])
 		return nil
 	})
+}
+
+// A copy within host copies is right however source and target overlap, and needs little memory
+// beside them.
+func TestCopyWithinHostCopies(t *testing.T) {
+	const size, most = 2*hostCopyBuffer + 5, hostCopyBuffer + 3
+	c := newClient(t, options{})
+	at, data := c.alloc(size+most), pattern(size+most, 1)
+	for i := 0; i < len(data); i += 4099 {
+		data[i] = byte(i >> 16)
+	}
+	c.in(at, data)
+	for _, shift := range []uint64{1, most} {
+		for _, forward := range []bool{true, false} {
+			to, from := at+shift, at
+			if !forward {
+				to, from = at, at+shift
+			}
+			var before, after runtime.MemStats
+			c.must(&wire.Synchronise{}, nil)
+			runtime.ReadMemStats(&before)
+			c.post(&wire.CopyWithin{Dst: to, Src: from, Size: size})
+			c.must(&wire.Synchronise{}, nil)
+			runtime.ReadMemStats(&after)
+			if took := after.TotalAlloc - before.TotalAlloc; took >= size {
+				t.Errorf("shifted by %d: it took %d bytes of memory", shift, took)
+			}
+			copy(data[to-at:], data[from-at:from-at+size])
+			if !bytes.Equal(c.out(at, uint64(len(data))), data) {
+				t.Errorf("shifted by %d, forward %v: the copy is wrong", shift, forward)
+			}
+		}
+	}
 }

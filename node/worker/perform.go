@@ -94,6 +94,7 @@ func (w *worker) do(o *clientcore.Op) error {
 	case clientcore.RunGraph:
 		return w.runGraph(o)
 	case clientcore.Reply:
+		w.outsFirst() // the answer may say that work has ended
 		w.handed(o)
 		w.reply(o.Slot, o.Result, o.Payload)
 	case clientcore.ReplyAfter:
@@ -149,7 +150,7 @@ func (w *worker) do(o *clientcore.Op) error {
 	case clientcore.Abandon:
 		w.abandonGPU(o.Place)
 	case clientcore.Printed:
-		return w.printFetch(o)
+		return w.printFetch(w.entry, o.Slot, o.Out)
 	default:
 		return w.onDevice(o)
 	}
@@ -299,21 +300,41 @@ func (w *worker) onHost(o *clientcore.Op) error {
 }
 
 // hostCopy copies between host copies, row by row. Rows may overlap in memory, as in a copy on the
-// device: each row is read before it is written.
+// device: each row is written as if it were read completely before.
 func (w *worker) hostCopy(o *clientcore.Op) error {
 	if o.To.Height == 0 {
 		return nil
 	}
-	row := make([]byte, o.To.Width)
+	buffer := make([]byte, min(o.To.Width, hostCopyBuffer))
 	for i := range o.To.Height {
-		w.host.read(row, o.From.Addr+i*o.From.Pitch)
-		err := w.host.each(vmm.Range{Addr: o.To.Addr + i*o.To.Pitch, Size: o.To.Width}, func(at uint64, piece []byte) error {
-			copy(piece, row[at-o.To.Addr-i*o.To.Pitch:])
+		if err := w.hostCopyRow(buffer, o.To.Addr+i*o.To.Pitch, o.From.Addr+i*o.From.Pitch, o.To.Width); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hostCopyBuffer is the size of the buffer for copies between host copies.
+const hostCopyBuffer = 4 << 20
+
+// hostCopyRow copies size bytes through a buffer. A piece must not overwrite what later pieces read,
+// so it begins at the end if the target lies behind the source.
+func (w *worker) hostCopyRow(buffer []byte, to, from, size uint64) error {
+	for done := uint64(0); done < size; {
+		n := min(size-done, uint64(len(buffer)))
+		at := done
+		if to > from {
+			at = size - done - n
+		}
+		w.host.read(buffer[:n], from+at)
+		err := w.host.each(vmm.Range{Addr: to + at, Size: n}, func(addr uint64, piece []byte) error {
+			copy(piece, buffer[addr-to-at:n])
 			return nil
 		})
 		if err != nil {
 			return err
 		}
+		done += n
 	}
 	return nil
 }
@@ -599,6 +620,7 @@ func (w *worker) elapsed(g *gpu, o *clientcore.Op) error {
 	}
 	elapsed, err := w.elapsedBetween(o.Start, o.End)
 	if err == nil {
+		w.outsFirst()
 		w.saw()
 		w.shared.Reply(o.Slot, success, clientcore.ElapsedReply(elapsed))
 	}

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"muster/node/clientcore"
+	"muster/node/journal"
 	"muster/wire"
 )
 
@@ -133,8 +134,8 @@ func (w *worker) complain(text []byte) {
 
 // printFetch gives the program as much text of one kind as fits. The journal learns how much before
 // the program does, so that a replay does not deliver it again.
-func (w *worker) printFetch(o *clientcore.Op) error {
-	out, err := w.shared.Data(o.Out.Offset, o.Out.Length)
+func (w *worker) printFetch(e journal.Entry, slot int, room clientcore.Span) error {
+	out, err := w.shared.Data(room.Offset, room.Length)
 	if err != nil {
 		return errors.Join(err, clientcore.ErrProtocol)
 	}
@@ -143,7 +144,7 @@ func (w *worker) printFetch(o *clientcore.Op) error {
 	defer p.mu.Unlock()
 	n, complain := p.take(out)
 	if w.journal != nil {
-		w.journal.Give(w.entry, uint32(n))
+		w.journal.Give(e, uint32(n))
 	}
 	w.mayDie()
 	reply := wire.PrintFetchReply{Size: uint32(n)}
@@ -155,6 +156,6 @@ func (w *worker) printFetch(o *clientcore.Op) error {
 	} else {
 		w.shared.SetPrint(false)
 	}
-	w.shared.Reply(o.Slot, success, reply.Append(nil))
+	w.shared.Reply(slot, success, reply.Append(nil))
 	return nil
 }

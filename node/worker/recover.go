@@ -29,15 +29,16 @@ import (
 type keeper struct {
 	journal *journal.Journal // nil: the client ends with its worker
 
-	entry   journal.Entry // of the message that is being handled
-	header  wire.Header   // of that message
-	hasData bool          // the log has that message's data
-	backlog []queued      // messages read ahead, to be handled later
-	kept    []retained    // staging memory that the log relies on, not yet given back
-	keeping uint64        // bytes in kept
-	left    bool          // the client has left its device since the last base
-	due     bool          // a base must be made before the next message
-	pause   pause         // since when nothing came
+	entry    journal.Entry // of the message that is being handled
+	header   wire.Header   // of that message
+	hasData  bool          // the log has that message's data
+	backlog  []queued      // messages read ahead, to be handled later
+	kept     []retained    // staging memory that the log relies on, not yet given back
+	keeping  uint64        // bytes in kept
+	keptLong bool          // it is to be given back: by a base, or once the log has the data
+	left     bool          // the client has left its device since the last base
+	due      bool          // a base must be made before the next message
+	pause    pause         // since when nothing came
 
 	spent   time.Duration // GPU time of the client at the last base
 	rate    float64       // bytes per second at which a base copies from the device, measured
@@ -150,7 +151,7 @@ func (w *worker) keep(o *clientcore.Op) {
 		w.stage = nil
 		return
 	}
-	w.attachData(w.entry, o.Data)
+	w.attachData(w.entry, o.Data, w.stage != nil)
 }
 
 // pause is for how long the program has sent nothing.
@@ -197,17 +198,17 @@ func (w *worker) attachAside(data []byte) (kept func()) {
 			return together.Aside(func() { fill.Fill(data) })
 		}
 	}
-	w.attachData(w.entry, data)
+	w.attachData(w.entry, data, w.stage != nil)
 	return func() {}
 }
 
-// attachData writes data to the log. Data that do not fit make a base due; if their staging memory
-// is given back before a base can be made, the client cannot be rebuilt until the next one.
-func (w *worker) attachData(e journal.Entry, data []byte) {
+// attachData writes data to the log. Data that do not fit make a base due; if their memory is given
+// back to the program before a base can be made, the client cannot be rebuilt until the next one.
+func (w *worker) attachData(e journal.Entry, data []byte, givenBack bool) {
 	if len(data) <= maxAttached && w.journal.Attach(e, data) {
 		return
 	}
-	if w.stage != nil { // given back when this message is done, so a later base is too late
+	if givenBack { // a later base is too late
 		w.expose(errLogFull)
 		return
 	}
@@ -292,7 +293,7 @@ func (w *worker) release() {
 	for _, r := range w.kept {
 		w.staging.free(r.stage)
 	}
-	w.kept, w.keeping = w.kept[:0], 0
+	w.kept, w.keeping, w.keptLong = w.kept[:0], 0, false
 }
 
 // maybeFold makes a base if one is due.
@@ -300,7 +301,7 @@ func (w *worker) maybeFold() error {
 	if w.journal == nil || w.replay != nil {
 		return nil
 	}
-	if !w.due && w.keeping <= w.shared.Geometry().Staging/2 && !w.timeToFold() {
+	if !w.due && !w.keptLong && w.keeping <= w.shared.Geometry().Staging/2 && !w.timeToFold() {
 		return nil
 	}
 	if !w.core.CanFold() {
@@ -314,13 +315,11 @@ func (w *worker) maybeFold() error {
 // (Core.CanFold: say, a host function is running). If the log has no room either, the client cannot
 // be rebuilt.
 func (w *worker) cannotFold() {
-	due := w.due && len(w.kept) == 0
-	w.due = false
 	for _, r := range w.kept {
-		w.attachData(r.entry, r.data)
+		w.attachData(r.entry, r.data, true)
 	}
 	w.release()
-	if due || w.due {
+	if w.due {
 		w.due = false
 		w.expose(errLogFull)
 	}
@@ -733,7 +732,7 @@ func (w *worker) readJournal(s surroundings) error {
 		if h.Op == wire.OpPrintFetch {
 			fetched += uint64(m.Given)
 		}
-		if h.Op != wire.OpHostNext { // the others are answered in order; HostNext may be answered early
+		if h.Op != wire.OpHostNext && h.Op != wire.OpPrintFetch { // the others are answered in order; these may be answered early
 			r.behind = i
 		}
 	}

@@ -76,6 +76,8 @@ func (w *worker) readAhead(patience time.Duration) error {
 		case err != nil:
 		case h.Op == wire.OpTraceRead:
 			err = w.traceRead(h, body)
+		case h.Op == wire.OpPrintFetch && w.replay == nil: // asked before each function is called
+			err = w.printFetch(w.latestEntry, h.Slot, clientcore.Span{Offset: h.Data, Length: h.Length})
 		case clientcore.Urgent(h.Op):
 			w.replay.noteReturned(h, body)
 			err = w.aside(w.core.UrgentMessage(clientcore.Message{Header: h, Body: body}))
@@ -106,7 +108,7 @@ func (w *worker) putBack(h wire.Header, body []byte) error {
 	}
 	if w.journal != nil {
 		if m.Data != nil && !m.Pinned {
-			w.attachData(w.latestEntry, m.Data)
+			w.attachData(w.latestEntry, m.Data, true)
 		}
 		w.backlog = append(w.backlog, queued{w.latestEntry, h})
 	}

@@ -525,7 +525,7 @@ func (w *worker) nothingCame() error {
 	if err := w.settleLaunches(); err != nil {
 		return err
 	}
-	w.due = w.due || len(w.kept) > 0 // the program may be waiting for this staging memory
+	w.keptLong = len(w.kept) > 0 // the program may be waiting for this staging memory
 	if position, _ := w.consumer.Position(); w.journal != nil && w.pause.lasts(position, time.Now()) {
 		if err := w.giveSpare(); err != nil {
 			return err
@@ -581,7 +581,7 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 			m.Data, m.Pinned = data, h.Release == 0
 		}
 		if h.Op == wire.OpModuleData && w.journal != nil {
-			w.attachData(w.entry, data)
+			w.attachData(w.entry, data, h.Release != 0)
 		}
 	}
 	if err := w.noteEnd(w.over); err != nil {

@@ -273,6 +273,33 @@ static void replay(void) {
 	}
 }
 
+// The program frees memory while a graph with a condition is running.
+static void freeing(void) {
+	static sem_t gone_on;
+	CUgraph g, body;
+	CUgraphExec x;
+	CUgraphNode n;
+	CUdeviceptr other;
+	sem_init(&gone_on, 0, 0);
+	CHECK(cuMemAlloc(&other, 4 << 20));
+	CHECK(cuMemsetD32(other, 1, 1 << 20));
+	CHECK(cuGraphCreate(&g, 0));
+	CUgraphConditionalHandle h = handle(g, 1, CU_GRAPH_COND_ASSIGN_DEFAULT);
+	CUDA_HOST_NODE_PARAMS p = {.fn = outlast, .userData = &gone_on};
+	CHECK(cuGraphAddHostNode(&n, g, NULL, 0, &p));
+	conditional(g, n, h, CU_GRAPH_COND_TYPE_IF, 1, &body);
+	bump_node(body, NULL, 2, 1);
+	CHECK(cuGraphInstantiateWithFlags(&x, g, 0));
+	CHECK(cuMemsetD32(words, 0, 16));
+	CHECK(cuGraphLaunch(x, s));
+	CHECK(cuMemFree(other));
+	sem_post(&gone_on);
+	CHECK(cuStreamSynchronize(s));
+	NEED(get(2) == 1);
+	CHECK(cuGraphExecDestroy(x));
+	CHECK(cuGraphDestroy(g));
+}
+
 int main(int argc, char **argv) {
 	start();
 	if (argc > 1 && strcmp(argv[1], "replay") == 0) {
@@ -281,6 +308,7 @@ int main(int argc, char **argv) {
 		branches();
 		nested();
 		captured();
+		freeing();
 		refusals();
 		branches();
 	}

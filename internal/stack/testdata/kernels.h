@@ -1,8 +1,11 @@
 // What the programs here have in common: kernels, and errors that are told.
 #include <cuda.h>
+#include <errno.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 // add(p, n, v): p[i] += v for i < n. poke(p): *p = 1, wherever that is.
@@ -40,3 +43,15 @@ static inline void check(CUresult result, const char *call, int line) {
 			exit(1);                                                 \
 		}                                                                \
 	} while (0)
+
+// A function for a stream: it returns when the program has posted the semaphore, or after a moment.
+// So it returns also where the call that it is to outlast waits for it.
+static inline void CUDA_CB outlast(void *semaphore) {
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += 200000000;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	while (sem_timedwait(semaphore, &until) != 0 && errno == EINTR)
+		;
+}

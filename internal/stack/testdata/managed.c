@@ -228,6 +228,56 @@ static void functions(void) {
 	NEED(p[0] == 727); // x -> 3x + 4
 }
 
+// The program gives memory back, and copies to memory that is new, while a function of a stream is
+// about to touch managed memory.
+static sem_t gone_on;
+
+static void CUDA_CB touch(void *data) {
+	outlast(&gone_on);
+	triple(data);
+}
+
+static void freeing(void) {
+	unsigned *p = managed(1 << 20), *pinned, value;
+	CUdeviceptr other, fresh;
+	CUstream s, quiet;
+	sem_init(&gone_on, 0, 0);
+	CHECK(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+	CHECK(cuStreamCreate(&quiet, CU_STREAM_NON_BLOCKING));
+	CHECK(cuMemHostAlloc((void **)&pinned, 4096, 0));
+	p[0] = 1;
+	for (int way = 0; way < 4; way++) {
+		CHECK(cuMemAlloc(&other, 4 << 20));
+		CHECK(cuMemsetD32(other, 1, 1 << 20));
+		add_on(p, 1, 1, s);
+		CHECK(cuLaunchHostFunc(s, touch, p));
+		switch (way) {
+		case 0:
+			CHECK(cuMemFree(other));
+			break;
+		case 1:
+			CHECK(cuMemFreeAsync(other, quiet));
+			break;
+		case 2:
+			CHECK(cuMemAlloc(&fresh, 4096));
+			pinned[5] = 4711;
+			CHECK(cuMemcpyHtoDAsync(fresh, pinned, 4096, s));
+			break;
+		case 3:
+			CHECK(cuMemAlloc(&fresh, 4 << 20));
+			CHECK(cuMemcpyDtoHAsync(pinned, fresh, 4096, s));
+		}
+		sem_post(&gone_on);
+		CHECK(cuStreamSynchronize(s));
+		sem_trywait(&gone_on);
+		if (way == 2) {
+			CHECK(cuMemcpyDtoH(&value, fresh + 20, 4));
+			NEED(value == 4711);
+		}
+	}
+	NEED(p[0] == 201); // x -> 3x + 3
+}
+
 // What memory is attached to, and what the program says and asks of it.
 static void attributes(void) {
 	CUdeviceptr p, q;
@@ -464,6 +514,8 @@ int main(int argc, char **argv) {
 		children();
 	else if (strcmp(what, "functions") == 0)
 		functions();
+	else if (strcmp(what, "freeing") == 0)
+		freeing();
 	else if (strcmp(what, "attributes") == 0)
 		attributes();
 	else if (strcmp(what, "variables") == 0)

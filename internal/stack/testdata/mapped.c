@@ -163,6 +163,86 @@ static void pointers(void) {
 	NEED(cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
+// Copies to the device from memory that a kernel, or a function of the stream, writes before.
+static sem_t gone_on;
+
+static void *release(void *word) {
+	outlast(&gone_on);
+	__atomic_store_n((uint32_t *)word, 1, __ATOMIC_SEQ_CST);
+	return NULL;
+}
+
+static void CUDA_CB fill(void *words) {
+	outlast(&gone_on);
+	for (int i = 0; i < 64; i++)
+		((uint32_t *)words)[i] = 42;
+}
+
+static void sources(void) {
+	uint32_t *p, *q = calloc(64, 4), values[64];
+	CUdeviceptr d;
+	CUgraph graph;
+	CUgraphExec exec;
+	CUgraphNode nodes[2];
+	pthread_t thread;
+	sem_init(&gone_on, 0, 0);
+	p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(cuMemHostRegister(p, 4096, CU_MEMHOSTREGISTER_DEVICEMAP));
+	CHECK(cuMemAlloc(&d, 4096));
+	CUDA_KERNEL_NODE_PARAMS kernel = {.func = answer, .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1, .kernelParams = (void *[]){&p}};
+	CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = p, .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = d, .WidthInBytes = 256, .Height = 1, .Depth = 1};
+	CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcPitch = 128, .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = d, .dstPitch = 128, .WidthInBytes = 128, .Height = 2};
+	for (int way = 0; way < 7; way++) {
+		bool function = way > 4;
+		p[0] = p[1] = q[1] = 0;
+		p[2] = 41;
+		CHECK(cuMemsetD32(d, 0, 64));
+		CHECK(cuCtxSynchronize());
+		if (!function)
+			pthread_create(&thread, NULL, release, p);
+		if (function)
+			CHECK(cuLaunchHostFunc(NULL, fill, q));
+		else if (way > 1)
+			CHECK(cuLaunchKernel(answer, 1, 1, 1, 1, 1, 1, 0, NULL, kernel.kernelParams, NULL));
+		switch (way) {
+		case 0: // the graph is made before a kernel has reached the memory
+		case 1: // and behind that
+			CHECK(cuGraphCreate(&graph, 0));
+			CHECK(cuGraphAddKernelNode(&nodes[0], graph, NULL, 0, &kernel));
+			CHECK(cuGraphAddMemcpyNode(&nodes[1], graph, nodes, 1, &copy, context));
+			CHECK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+			CHECK(cuGraphLaunch(exec, NULL));
+			break;
+		case 2:
+			CHECK(cuMemcpyHtoDAsync(d, p, 256, NULL));
+			break;
+		case 3:
+			CHECK(cuMemcpyHtoD(d, p, 256));
+			break;
+		case 4:
+			rows.srcHost = p;
+			CHECK(cuMemcpy2D(&rows));
+			break;
+		case 5:
+			CHECK(cuMemcpyHtoD(d, q, 256));
+			break;
+		case 6:
+			rows.srcHost = q;
+			CHECK(cuMemcpy2D(&rows));
+		}
+		sem_post(&gone_on);
+		CHECK(cuCtxSynchronize());
+		if (!function)
+			pthread_join(thread, NULL);
+		sem_trywait(&gone_on);
+		CHECK(cuMemcpyDtoH(values, d, 256));
+		if (values[1] != 42) {
+			fprintf(stderr, "way %d: the copy has %u\n", way, values[1]);
+			exit(1);
+		}
+	}
+}
+
 // Computes round by round as it is told.
 static void rounds(void) {
 	uint32_t *p;
@@ -199,6 +279,8 @@ int main(int argc, char **argv) {
 		registered();
 	else if (strcmp(what, "pointers") == 0)
 		pointers();
+	else if (strcmp(what, "sources") == 0)
+		sources();
 	else if (strcmp(what, "rounds") == 0)
 		rounds();
 	else if (strcmp(what, "refused") == 0)

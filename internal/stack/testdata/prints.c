@@ -126,6 +126,24 @@ static void launches(void) {
 	NEED(strcmp(text, "kernel 7\n") == 0);
 }
 
+// A function in a stream, behind a kernel that prints, while memory is freed.
+static void CUDA_CB speak(void *text) { fputs(text, stdout); }
+
+static void freeing(void) {
+	static sem_t gone_on;
+	CUdeviceptr other;
+	sem_init(&gone_on, 0, 0);
+	CHECK(cuMemAlloc(&other, 4 << 20));
+	say(1);
+	CHECK(cuCtxSynchronize());
+	CHECK(cuLaunchHostFunc(NULL, outlast, &gone_on));
+	say(2);
+	CHECK(cuLaunchHostFunc(NULL, speak, "program 2\n"));
+	CHECK(cuMemFree(other));
+	sem_post(&gone_on);
+	CHECK(cuCtxSynchronize());
+}
+
 int main(int argc, char **argv) {
 	const char *what = argc > 1 ? argv[1] : "";
 	start();
@@ -137,6 +155,8 @@ int main(int argc, char **argv) {
 		redirect(argv[2], argv[3]);
 	else if (strcmp(what, "launches") == 0)
 		launches();
+	else if (strcmp(what, "freeing") == 0)
+		freeing();
 	else
 		return 2;
 	return 0;

@@ -309,18 +309,13 @@ static void rounds(void) {
 	}
 }
 
-static _Atomic bool opened;
-static void wait_until_opened(void *unused) {
-	(void)unused;
-	while (!atomic_load(&opened))
-		sched_yield();
-}
-
 // What a copy has taken is there for streams that do not wait for the legacy one. With NVIDIA's
-// driver the copy returns when the function has.
+// driver the copy returns when the wait for the word is over.
 static void copies(void) {
 	CUdeviceptr from, to;
 	CUstream late;
+	uint32_t *word;
+	CHECK(cuMemHostAlloc((void **)&word, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
 	CHECK(cuMemAlloc(&from, 4096));
 	CHECK(cuMemAlloc(&to, 4096));
 	for (uint32_t round = 0; round < 4; round++) {
@@ -328,8 +323,8 @@ static void copies(void) {
 		const CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = value, .srcPitch = 4, .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = from, .dstPitch = 8, .WidthInBytes = 4, .Height = 4};
 		CHECK(cuMemsetD32(from, 0, 1024));
 		CHECK(cuCtxSynchronize());
-		atomic_store(&opened, false);
-		CHECK(cuLaunchHostFunc(NULL, wait_until_opened, NULL));
+		__atomic_store_n(word, 0, __ATOMIC_SEQ_CST);
+		CHECK(cuStreamWaitValue32(NULL, (CUdeviceptr)word, 1, CU_STREAM_WAIT_VALUE_EQ));
 		if (round % 2 == 0)
 			CHECK(cuMemcpyHtoD(from, value, sizeof value));
 		else
@@ -339,7 +334,7 @@ static void copies(void) {
 		CHECK(cuMemcpyDtoDAsync(to, from, 64, s));
 		for (int i = 0; i < 1000 && cuStreamQuery(s) == CUDA_ERROR_NOT_READY; i++)
 			;
-		atomic_store(&opened, true);
+		__atomic_store_n(word, 1, __ATOMIC_SEQ_CST);
 		CHECK(cuStreamSynchronize(s));
 		NEED(read32(to) == value[0] && read32(to + 8) == value[round % 2 == 0 ? 2 : 1]);
 		CHECK(cuStreamDestroy(late));

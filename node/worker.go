@@ -20,6 +20,10 @@ import (
 // opens the node's devices meanwhile, and a driver may have to wake many GPUs.
 const startTime = time.Minute
 
+// sharedStartTime is startTime of a worker under MPS. An MPS server can hang, which it has been seen to
+// do after a worker was killed that had been stopped, and a worker without MPS is then the remedy.
+const sharedStartTime = 20 * time.Second
+
 // lookTime is how often begin looks whether a worker that is not ready yet was stopped.
 const lookTime = 500 * time.Millisecond
 
@@ -93,7 +97,7 @@ var errEndedEarly = errors.New("the worker ended before it was ready")
 
 // begin gives the worker its client, with the legacy if the client had another worker
 // before, and waits until the worker is ready, which it shows by answering a ping. It
-// gives up, and kills the worker, when gone is closed, after startTime, or when the
+// gives up, and kills the worker, when gone is closed, when it has taken too long, or when the
 // worker was stopped by a signal. Once it has returned without an error, post sends
 // messages.
 func (w *workerProcess) begin(s control.Serve, files []*os.File, left *legacy, gone <-chan struct{}) error {
@@ -107,10 +111,14 @@ func (w *workerProcess) begin(s control.Serve, files []*os.File, left *legacy, g
 		return early(err)
 	}
 	_ = w.control.Send(control.Ping{Number: firstPing}) // an error is ignored: if the worker has ended, Receive below may still find why
+	limit := startTime
+	if s.MPS != nil && s.MPS.Shared {
+		limit = sharedStartTime
+	}
 	ready, gaveUp := make(chan struct{}), make(chan error, 1)
 	defer close(ready)
 	go func() {
-		late, look := time.NewTimer(startTime), time.NewTicker(lookTime)
+		late, look := time.NewTimer(limit), time.NewTicker(lookTime)
 		defer late.Stop()
 		defer look.Stop()
 		for waits := true; waits; {
@@ -121,7 +129,7 @@ func (w *workerProcess) begin(s control.Serve, files []*os.File, left *legacy, g
 				gaveUp <- errors.New("the client has ended")
 				waits = false
 			case <-late.C:
-				gaveUp <- fmt.Errorf("the worker was not ready after %v", startTime)
+				gaveUp <- fmt.Errorf("the worker was not ready after %v", limit)
 				waits = false
 			case <-look.C: // a worker stopped by a signal will not get ready
 				waits = !isStopped(w.pid())

@@ -98,6 +98,7 @@ type given struct {
 func newBridge(v *visitor, patient *door.Patient, session *client.Session) *bridge {
 	b := &bridge{conn: v.conn, patient: patient, in: v.in, session: session, visitor: v, lanes: lanes.New(v.Limits.Silence),
 		pinned: map[uint64]bool{}, isOver: make(chan struct{}), more: make(chan struct{}, 1)}
+	b.lanes.Guard = wire.Guard
 	b.behind = lanes.NewQueue(func(serve func()) { b.all.Go(serve) }, func(err error) { b.over(unread(err)) })
 	b.box = newOutbox(bufio.NewWriterSize(patient, bufferSize), b.send)
 	return b

@@ -60,6 +60,11 @@ var ErrClosed = errors.New("the lanes are closed")
 // Lanes are the lanes of one client. Parcels are numbered from 0, for each direction. mu protects
 // everything except the fields that belong to the sender.
 type Lanes struct {
+	// Guard calls a function that reads or writes bytes of parcels, and returns an error if their
+	// memory cannot be used. It is set before Serve, where that memory is shared with a program
+	// (wire.Guard); nil calls the function as it is.
+	Guard func(func() error) error
+
 	patience time.Duration // how long a due parcel may make no progress
 
 	mu     sync.Mutex
@@ -143,8 +148,12 @@ func (l *Lanes) Join(conn Conn) error {
 // parcels.
 func (l *Lanes) Serve(conn Conn) error {
 	var all sync.WaitGroup
-	all.Go(func() { l.Close(l.write(conn)) })
-	all.Go(func() { l.Close(l.read(conn)) })
+	guard := l.Guard
+	if guard == nil {
+		guard = func(do func() error) error { return do() }
+	}
+	all.Go(func() { l.Close(guard(func() error { return l.write(conn) })) })
+	all.Go(func() { l.Close(guard(func() error { return l.read(conn) })) })
 	all.Wait()
 	return l.why()
 }

@@ -7,9 +7,12 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -277,4 +280,47 @@ func TestNobodyWritesAfterReceive(t *testing.T) {
 		}
 		_ = y.Close()
 	})
+}
+
+// Memory without pages ends the lanes, with a reason, and not the process.
+func TestMemoryWithoutPages(t *testing.T) {
+	file, err := os.CreateTemp(t.TempDir(), "memory")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	const size = 1 << 20
+	if err := file.Truncate(size); err != nil {
+		t.Fatal(err)
+	}
+	memory, err := syscall.Mmap(int(file.Fd()), 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Munmap(memory)
+	if err := file.Truncate(0); err != nil {
+		t.Fatal(err)
+	}
+	noPage := errors.New("no page")
+	a := New(time.Minute)
+	a.Guard = func(do func() error) (err error) {
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+		defer func() {
+			if recover() != nil {
+				err = noPage
+			}
+		}()
+		return do()
+	}
+	here, there := net.Pipe()
+	defer there.Close()
+	if err := a.Join(plain{here}); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- a.Serve(plain{here}) }()
+	_ = a.Send(memory, nil)
+	if err := <-ended; !errors.Is(err, noPage) {
+		t.Error(err)
+	}
 }

@@ -1,5 +1,5 @@
-// Package become starts a process that becomes a user's program, so that no thread of the caller ever
-// looks at the user's folder or program. exec.Cmd alone does both in a child that shares the caller's
+// Package become lets a process that the caller starts become a user's program, so that no thread of the
+// caller ever looks at the user's folder or program. exec.Cmd alone does both in a child that shares the caller's
 // memory and suspends the thread that started it; if the file system does not answer (a home whose
 // server is down, or a file system that the user serves), that thread keeps what Go's scheduler
 // needs, and the whole process stops at its next collection of garbage.

@@ -3,8 +3,9 @@
 // there, one that is started for the program alone, or a process that passes its calls on to a node
 // elsewhere.
 //
-// It runs nothing itself, and knows neither flags nor exit codes: the command has those. Names of
-// flags stand in its errors, since these are what users typed.
+// It starts nodes for a program, by the flags of muster node, but not the program, and knows neither
+// the flags of the command that does nor exit codes. Names of flags stand in its errors, since these
+// are what users typed.
 package launch
 
 import (

@@ -34,7 +34,10 @@ const passedTime = setUpTime
 // servePassed has a service serve the connection of a program that another process passes on, which
 // has shown the credential of the program's grant. A grant that this node does not know may have
 // devices on other nodes; here the program has none.
-func (d *daemon) servePassed(conn *net.UnixConn, r *serviceRequest, serve func(*net.UnixConn, Peer)) error {
+//
+// A process may pass on only what its own user has connected: anybody's programs connect to sockets
+// of others, who would then act for them.
+func (d *daemon) servePassed(conn *net.UnixConn, passer account, r *serviceRequest, serve func(*net.UnixConn, Peer)) error {
 	claim := grant.Claim{ID: r.ID, Hash: r.Grant.Hash()}
 	if err := grant.CheckName("grant's id", r.ID); err != nil {
 		return err
@@ -55,6 +58,8 @@ func (d *daemon) servePassed(conn *net.UnixConn, r *serviceRequest, serve func(*
 	var g *granted
 	d.ask(func() { d.expireGrants(); g = d.findHash(claim.Hash) })
 	switch {
+	case passer.uid != who.user.uid && passer.uid != 0 && passer.uid != d.own.uid:
+		return fmt.Errorf("user %s may not pass on what user %s has connected", passer.name, who.user.name)
 	case !d.live().allows(who.user, d.own.uid):
 		return fmt.Errorf("user %s may not use this node", who.user.name)
 	case g != nil && g.User != who.user.name:

@@ -6,8 +6,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -172,5 +174,30 @@ func TestWhatCannotBePassedOn(t *testing.T) {
 	}
 	if said := pass(t, f, "a b", g.Secret, other); !strings.Contains(said, "has characters that no name has") {
 		t.Errorf("the node said %q", said)
+	}
+}
+
+// A user who got hold of another one's connection cannot act for them.
+func TestOnlyOnesOwnConnectionsArePassedOn(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to be another user")
+	}
+	opts := testOptions()
+	opts.Services = map[string]Service{"chat": {Serve: func(*net.UnixConn, Peer) { t.Error("served") }, Stop: func() {}}}
+	f := runWith(t, testConfig(), opts)
+	_, roots := connected(t)
+	said := make(chan string, 1)
+	go func() {
+		defer close(said)
+		runtime.LockOSThread() // and not unlocked: the thread ends with the goroutine
+		const nobody = 65534
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, nobody, nobody, nobody); errno != 0 {
+			t.Error(errno)
+			return
+		}
+		said <- pass(t, f, "g", grant.NewCredential(), roots)
+	}()
+	if text := <-said; !strings.Contains(text, "may not pass on what user root has connected") {
+		t.Errorf("the node said %q", text)
 	}
 }

@@ -93,7 +93,7 @@ func (d *daemon) converse(conn *net.UnixConn, who peer, line []byte, serve func(
 		return err
 	}
 	if r.Grant != "" {
-		return d.servePassed(conn, &r, serve)
+		return d.servePassed(conn, who.user, &r, serve)
 	}
 	_ = conn.SetDeadline(time.Time{})
 	serve(conn, Peer{UID: who.user.uid, Name: who.user.name})

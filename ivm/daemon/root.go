@@ -9,6 +9,8 @@ import (
 	"sync"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"muster/ivm/core"
 	"muster/ivm/proto"
 )
@@ -53,10 +55,12 @@ func (m *member) becomeRoot(output []*os.File) error {
 // interruptible opens a pipe or a terminal again, so that a write to it ends when it is closed: a
 // program whose output no process reads would keep a thread of the daemon for ever otherwise. The
 // program's own file stays as it is, which a change to non-blocking would not do. Files never block,
-// and would lose their place; sockets cannot be opened again.
+// and would lose their place; sockets cannot be opened again, and other devices may be something else
+// each time. The daemon opens it with its own rights, so this is only done for what the program
+// itself may write to.
 func interruptible(f *os.File) *os.File {
 	is, err := f.Stat()
-	if err != nil || is.Mode()&(os.ModeNamedPipe|os.ModeCharDevice) == 0 {
+	if err != nil || !writable(f) || is.Mode()&os.ModeNamedPipe == 0 && !isTerminal(is) {
 		return f
 	}
 	again, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_WRONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
@@ -64,6 +68,21 @@ func interruptible(f *os.File) *os.File {
 		return f
 	}
 	return again
+}
+
+// writable reports whether a descriptor was opened for writing. One that only names a file (O_PATH)
+// was not, whatever the file is.
+func writable(f *os.File) bool {
+	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+	return err == nil && flags&unix.O_PATH == 0 && flags&unix.O_ACCMODE != unix.O_RDONLY
+}
+
+// isTerminal reports whether a file is a program's side of a pseudo-terminal, whose device numbers
+// Linux fixes.
+func isTerminal(is os.FileInfo) bool {
+	stat, ok := is.Sys().(*syscall.Stat_t)
+	major := unix.Major(stat.Rdev)
+	return ok && is.Mode()&os.ModeCharDevice != 0 && major >= 136 && major <= 143
 }
 
 // step tells the core of an event, and has the effects performed.

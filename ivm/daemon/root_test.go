@@ -2,8 +2,11 @@ package daemon
 
 import (
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // A write to a pipe that no process reads ends when the program does, and the program's own pipe still
@@ -57,5 +60,42 @@ func TestFilesKeepTheirPlace(t *testing.T) {
 	defer f.Close()
 	if interruptible(f) != f {
 		t.Error("a file was opened again")
+	}
+}
+
+// The daemon may open files that a program may not. So what the program holds only to read, or only
+// by name, is not opened again.
+func TestOnlyWhatAProgramMayWriteIsOpenedAgain(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(name, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	both, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer both.Close()
+	if f := interruptible(both); f == both {
+		t.Error("a pipe that may be written was not opened again")
+	} else {
+		f.Close()
+	}
+	for flags, is := range map[int]string{os.O_RDONLY: "held to read", unix.O_PATH: "held by name", os.O_RDWR | unix.O_PATH: "held by name, as if to write"} {
+		f, err := os.OpenFile(name, flags, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if interruptible(f) != f || writable(f) {
+			t.Errorf("a pipe %s was opened again", is)
+		}
+		f.Close()
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	if interruptible(null) != null {
+		t.Error("a device that is no terminal was opened again")
 	}
 }

@@ -192,6 +192,11 @@ func (s *Service) enter(f *proto.Frame, files []*os.File, who Who) (*element, er
 	if len(files) != 2 {
 		return nil, &core.Failure{Code: core.Invalid, Text: fmt.Sprintf("the element sent %d descriptors, not those of its output", len(files))}
 	}
+	for _, f := range files {
+		if !writable(f) {
+			return nil, &core.Failure{Code: core.Invalid, Text: "the element's output was not opened for writing"}
+		}
+	}
 	return s.begin(launch, files, who)
 }
 

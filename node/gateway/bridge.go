@@ -130,12 +130,14 @@ func (b *bridge) over(reason string) {
 		b.visitor.dismissLanes(b)
 		b.lanes.Close(lanes.ErrClosed)
 		b.behind.End(lanes.ErrClosed)
-		b.session.Producer.Quit()
 		close(b.isOver)
 		b.box.end()
 		// The writer closes the connection, after the farewell; a peer that does not read must not
 		// delay that.
 		b.patient.Hurry(farewellTime)
+		// The reader may be reading data into the ring, whose lock it then holds until the connection
+		// is closed, and the goroutine that closes it may be waiting for this function.
+		b.all.Go(b.session.Producer.Quit)
 	})
 }
 

@@ -14,6 +14,7 @@
 package lanes
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -334,22 +335,28 @@ func (l *Lanes) read(conn Conn) error {
 			}
 			to = aside[:n]
 		}
-		_, err = io.ReadFull(conn, to)
 		if here {
-			l.arrived(into, n, err == nil)
+			err = l.fill(into, to, conn)
+		} else if _, err = io.ReadFull(conn, to); err == nil {
+			conn.Begun(false)
+			if to, into, err = l.place(parcel, offset, n, true); err == nil {
+				err = l.fill(into, to, bytes.NewReader(aside))
+			}
 		}
 		if err != nil {
 			return err
 		}
-		if !here {
-			conn.Begun(false)
-			if to, into, err = l.place(parcel, offset, n, true); err != nil {
-				return err
-			}
-			copy(to, aside[:n])
-			l.arrived(into, n, true)
-		}
 	}
+}
+
+// fill reads the bytes of a piece to its place. It tells the parcel that this lane has finished also
+// if the memory has no page and Guard ends the reader: who waits for the parcel waits for its writers.
+func (l *Lanes) fill(p *Parcel, to []byte, from io.Reader) (err error) {
+	whole := false
+	defer func() { l.arrived(p, uint64(len(to)), whole) }()
+	_, err = io.ReadFull(from, to)
+	whole = err == nil
+	return err
 }
 
 // place returns where a piece belongs, and in which parcel, if that is due; with wait, it waits

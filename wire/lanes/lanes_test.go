@@ -282,36 +282,44 @@ func TestNobodyWritesAfterReceive(t *testing.T) {
 	})
 }
 
-// Memory without pages ends the lanes, with a reason, and not the process.
-func TestMemoryWithoutPages(t *testing.T) {
+// memoryWithoutPages is mapped, but using it faults.
+func memoryWithoutPages(t *testing.T, size int) []byte {
 	file, err := os.CreateTemp(t.TempDir(), "memory")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	const size = 1 << 20
-	if err := file.Truncate(size); err != nil {
+	if err := file.Truncate(int64(size)); err != nil {
 		t.Fatal(err)
 	}
 	memory, err := syscall.Mmap(int(file.Fd()), 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer syscall.Munmap(memory)
+	t.Cleanup(func() { _ = syscall.Munmap(memory) })
 	if err := file.Truncate(0); err != nil {
 		t.Fatal(err)
 	}
-	noPage := errors.New("no page")
+	return memory
+}
+
+var errNoPage = errors.New("no page")
+
+// guard turns faults into errNoPage.
+func guard(do func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if recover() != nil {
+			err = errNoPage
+		}
+	}()
+	return do()
+}
+
+// Memory without pages ends the lanes, with a reason, and not the process.
+func TestMemoryWithoutPages(t *testing.T) {
 	a := New(time.Minute)
-	a.Guard = func(do func() error) (err error) {
-		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-		defer func() {
-			if recover() != nil {
-				err = noPage
-			}
-		}()
-		return do()
-	}
+	a.Guard = guard
 	here, there := net.Pipe()
 	defer there.Close()
 	if err := a.Join(plain{here}); err != nil {
@@ -319,8 +327,55 @@ func TestMemoryWithoutPages(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- a.Serve(plain{here}) }()
-	_ = a.Send(memory, nil)
-	if err := <-ended; !errors.Is(err, noPage) {
+	_ = a.Send(memoryWithoutPages(t, 1<<20), nil)
+	if err := <-ended; !errors.Is(err, errNoPage) {
 		t.Error(err)
 	}
+}
+
+// Who waits for a parcel whose memory has no pages is told so, whether its bytes came before it was
+// due or after.
+func TestArrivalInMemoryWithoutPages(t *testing.T) {
+	for _, early := range []bool{false, true} {
+		a, b := New(time.Minute), New(time.Minute)
+		a.Guard = guard
+		here, there := net.Pipe()
+		conns := []Conn{faulting{plain{here}}, plain{there}}
+		for i, l := range []*Lanes{a, b} {
+			if err := l.Join(conns[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- a.Serve(conns[0]) }()
+		go func() { _ = b.Serve(conns[1]) }()
+		sent := make(chan struct{})
+		if err := b.Send(make([]byte, least), func() { close(sent) }); err != nil {
+			t.Fatal(err)
+		}
+		if early {
+			<-sent
+		}
+		p, err := a.Expect(0, memoryWithoutPages(t, least))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Wait(); !errors.Is(err, errNoPage) {
+			t.Errorf("early %t: %v", early, err)
+		}
+		if err := <-ended; !errors.Is(err, errNoPage) {
+			t.Errorf("early %t: %v", early, err)
+		}
+		b.Close(ErrClosed)
+	}
+}
+
+// faulting reads through memory of its own, so that a fault does not happen under the pipe's lock.
+type faulting struct{ plain }
+
+func (f faulting) Read(b []byte) (int, error) {
+	own := make([]byte, len(b))
+	n, err := f.plain.Read(own)
+	copy(b, own[:n])
+	return n, err
 }

@@ -229,7 +229,7 @@ func rebuild(t *testing.T, c *Core) {
 		func() ([]Op, error) { return c.Fold(c.Now) },
 		func() ([]Op, error) { return c.Control(c.Now, control.Revoke{Reason: "memory"}) },
 		func() ([]Op, error) { return c.Adopted(c.Now) },
-		func() ([]Op, error) { return c.Control(c.Now, control.Lost{Device: 0, Reason: "unplugged"}) },
+		func() ([]Op, error) { return c.Lost(c.Now, control.Lost{Device: 0, Reason: "unplugged"}, true) },
 		func() ([]Op, error) {
 			return c.Message(c.Now, Message{Header: wire.Header{Op: wire.OpReset, Slot: 1}})
 		},

@@ -273,7 +273,7 @@ func (c *Core) Met(now Time, cookie uint64) ([]Op, error) {
 	return c.advance()
 }
 
-// Control handles a message of the daemon, except Watch.
+// Control handles a message of the daemon, except Watch and Lost.
 func (c *Core) Control(now Time, m control.ToWorker) ([]Op, error) {
 	c.start(now)
 	switch m := m.(type) {
@@ -286,8 +286,6 @@ func (c *Core) Control(now Time, m control.ToWorker) ([]Op, error) {
 		c.Lease.denied(m.Reason)
 	case control.Revoke:
 		c.revoke(m)
-	case control.Lost:
-		c.lost(m.Device, m.Reason)
 	case control.Committed:
 		c.answeredCommit(m)
 	case control.GrantFurther:
@@ -301,6 +299,14 @@ func (c *Core) Control(now Time, m control.ToWorker) ([]Op, error) {
 	default:
 		return nil, fmt.Errorf("the daemon says %q, which is not understood", m.Kind())
 	}
+	return c.advance()
+}
+
+// Lost handles the loss of a device. Ended says that no work was in flight there: what is in flight
+// may be copies to the program's memory, whose bytes would never come.
+func (c *Core) Lost(now Time, m control.Lost, ended bool) ([]Op, error) {
+	c.start(now)
+	c.lost(m.Device, m.Reason, ended || c.Activity.Quiet)
 	return c.advance()
 }
 
@@ -586,8 +592,9 @@ func (c *Core) allLost() {
 	}
 }
 
-// lost notes that a device is lost. The client goes on if nothing there was the only copy.
-func (c *Core) lost(index int, reason string) {
+// lost notes that a device is lost. The client goes on if all work there had ended and nothing there
+// was the only copy.
+func (c *Core) lost(index int, reason string, ended bool) {
 	if index < 0 || index >= len(c.config.Devices) {
 		return
 	}
@@ -609,7 +616,7 @@ func (c *Core) lost(index int, reason string) {
 	c.emit(Op{Kind: Abandon, Place: d.Place})
 	c.forgetContext(d.Place)
 	switch {
-	case len(gone) > 0 || variables || c.Outstanding() > 0:
+	case len(gone) > 0 || variables || c.Outstanding() > 0 || !ended:
 		c.fault(lostFault(d.Name, reason))
 	case !further && len(c.Contexts) > 0: // further contexts depend on the one at home
 		c.Release = &Release{}

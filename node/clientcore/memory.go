@@ -217,19 +217,19 @@ func (c *Core) settle(id uint32, st *Stream) {
 	}
 }
 
-// needed returns what must be on the device for work on a range: that range. While functions of the
+// needed returns what must be on the device for work on some ranges: those. While functions of the
 // program have not returned it is everything, if that fits: no memory can give way before they have.
-func (c *Core) needed(r vmm.Range) need {
+func (c *Core) needed(ranges ...vmm.Range) need {
 	if all := c.needs(nil); all.all && c.Outstanding() > 0 {
 		return all
 	}
-	return need{ranges: []vmm.Range{r}}
+	return need{ranges: ranges}
 }
 
 // brought has memory brought to the device for work that would else be done on the host copies:
 // onHost if no device can have it, later if the message must wait.
-func (c *Core) brought(r vmm.Range) (target, *Context) {
-	ok, unable := c.ready(c.needed(r))
+func (c *Core) brought(ranges ...vmm.Range) (target, *Context) {
+	ok, unable := c.ready(c.needed(ranges...))
 	switch {
 	case unable != nil:
 		return onHost, nil
@@ -239,14 +239,15 @@ func (c *Core) brought(r vmm.Range) (target, *Context) {
 	return onDevice, c.here()
 }
 
-// behindFunctions is where, for a copy of a stream that would have to be settled. A stream may be
-// waiting for a host function, and that function for an answer to a message behind this one: then to
-// wait for the stream would be to wait for ever. So while functions have not returned, the copy is
-// done on the device, unless other memory would have to give way.
-func (c *Core) behindFunctions(st *Stream, r vmm.Range) (target, *Context, error) {
-	at, x, err := c.where(st, r)
+// behindFunctions is where, for work of a stream that would have to wait for other work if it were
+// done on the host copies. A stream may be waiting for a host function, and that function for an
+// answer to a message behind this one: then to wait for the stream would be to wait for ever. So
+// while functions have not returned, the work is done on the device, unless other memory would have
+// to give way.
+func (c *Core) behindFunctions(st *Stream, ranges ...vmm.Range) (target, *Context, error) {
+	at, x, err := c.where(st, ranges...)
 	if err == nil && at == onHost && c.Outstanding() > 0 && c.needs(nil).all {
-		at, x = c.brought(r)
+		at, x = c.brought(ranges...)
 	}
 	return at, x, err
 }
@@ -404,7 +405,7 @@ func (c *Core) copyWithin(stream uint32, to, from Area) (bool, error) {
 	if err != nil {
 		return true, err
 	}
-	at, x, err := c.where(st, dst, src)
+	at, x, err := c.behindFunctions(st, dst, src)
 	if err != nil || at == later {
 		return err != nil, err
 	}
@@ -437,7 +438,7 @@ func (c *Core) fill(_ *Message, d *wire.Fill) (bool, error) {
 	if err != nil {
 		return true, err
 	}
-	at, x, err := c.where(st, r)
+	at, x, err := c.behindFunctions(st, r)
 	if err != nil || at == later {
 		return err != nil, err
 	}

@@ -206,6 +206,8 @@ func (s *script) event(words []string) ([]Op, error) {
 		return s.send(&wire.CopyOut{Src: at(1), Stream: uint32(arg(3))}, wire.Header{Slot: 1, Length: arg(2)}, nil)
 	case "fill":
 		return s.send(&wire.Fill{Dst: at(1), Stream: uint32(arg(3)), Value: 7, Width: 1, Count: arg(2), Height: 1}, wire.Header{Slot: -1}, nil)
+	case "within":
+		return s.send(&wire.CopyWithin{Dst: at(1), Src: at(2), Size: arg(3), Stream: uint32(arg(4))}, wire.Header{Slot: -1}, nil)
 	case "load":
 		return s.load(uint32(arg(1)), int(arg(2)))
 	case "log":
@@ -227,6 +229,8 @@ func (s *script) event(words []string) ([]Op, error) {
 		return s.send(&wire.GraphDestroy{Graph: uint32(arg(1))}, wire.Header{Slot: -1}, nil)
 	case "stream":
 		return s.send(&wire.StreamCreate{Stream: uint32(arg(1))}, wire.Header{Slot: -1}, nil)
+	case "destroy":
+		return s.send(&wire.StreamDestroy{Stream: uint32(arg(1))}, wire.Header{Slot: -1}, nil)
 	case "event":
 		return s.send(&wire.EventCreate{Event: uint32(arg(1))}, wire.Header{Slot: -1}, nil)
 	case "record":
@@ -282,7 +286,7 @@ func (s *script) event(words []string) ([]Op, error) {
 		}
 		return s.core.Control(s.now, r)
 	case "lost":
-		return s.core.Control(s.now, control.Lost{Device: int(arg(1)), Reason: "unplugged"})
+		return s.core.Lost(s.now, control.Lost{Device: int(arg(1)), Reason: "unplugged"}, len(words) < 3 || words[2] != "working")
 	case "watch":
 		return s.core.Watch(s.now, words[1] == "on", true, false)
 	case "add":

@@ -163,13 +163,15 @@ func (c *Core) streamDestroy(_ *Message, d *wire.StreamDestroy) (bool, error) {
 		return true, nil
 	}
 	// The rules of the legacy stream also hold for work that is still in flight.
-	if st.Blocking && st.Issued != st.LegacySaw {
+	if st.Blocking {
 		legacy := c.Streams.ByID[legacyID]
 		if !legacy.Live {
 			legacy.Live, legacy.At = true, st.At
 		}
 		legacy.Issued++ // so that later work of other streams waits for it too
-		c.after(legacyID, legacy, d.Stream, st)
+		if st.Issued != st.LegacySaw {
+			c.after(legacyID, legacy, d.Stream, st)
+		}
 	}
 	c.Streams.Strayed = c.Streams.Strayed || !st.Blocking
 	for _, x := range c.Contexts {

@@ -900,8 +900,14 @@ func (w *worker) canRebuild() bool { return w.journal != nil && w.journal.Valid(
 // lostDevice handles the loss of a device. It returns an error, so that another worker takes over,
 // if the client has a context there.
 func (w *worker) lostDevice(m control.Lost) error {
-	if w.gpus[vmm.Device(m.Device)] == nil || !w.canRebuild() {
-		return w.perform(w.core.Control(w.now(), m))
+	g := w.gpus[vmm.Device(m.Device)]
+	if g == nil || !w.canRebuild() {
+		ended := g == nil
+		if g != nil {
+			quiet, err := g.quiet()
+			ended = quiet && err == nil
+		}
+		return w.perform(w.core.Lost(w.now(), m, ended))
 	}
 	return fmt.Errorf("%w: device %d is gone: %s", errRebuild, m.Device, m.Reason)
 }

@@ -276,3 +276,22 @@ func TestMalformedConnections(t *testing.T) {
 		attachTo(t, w.socket).Close()
 	})
 }
+
+// A program's side that has begun to send data and does not go on is told at once that the worker has
+// ended: the end does not wait for the data.
+func TestTheEndDoesNotWaitForData(t *testing.T) {
+	w := newWorld(t, testGeometry, func(c *Config) { c.Limits.Silence = time.Hour })
+	conn, frames := conversation(t, w)
+	call := wire.Frame{Kind: wire.FrameMessage, Header: wire.Header{Op: wire.OpMemAlloc, Slot: 0}, Body: (&wire.MemAlloc{}).Append(nil)}
+	copies := wire.Frame{Kind: wire.FrameMessage, Header: wire.Header{Op: wire.OpCopyIn, Slot: -1, Seq: 1, Length: 100}, Body: (&wire.CopyIn{}).Append(nil), Bytes: 100}
+	if _, err := conn.Write(append(copies.Append(call.Append(nil)), make([]byte, 50)...)); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := frames.Next(); err != nil || f.Kind != wire.FrameReply {
+		t.Fatal(f, err) // so the gateway has come to the copy, or is about to
+	}
+	w.daemon.end(0, "the device is gone")
+	if f, err := frames.Next(); err != nil || f.Kind != wire.FrameClosed || f.Reason != "the device is gone" {
+		t.Errorf("got %v %q, %v", f.Kind, f.Reason, err)
+	}
+}

@@ -3,9 +3,12 @@ package main
 import (
 	"bytes"
 	"errors"
+	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -17,6 +20,11 @@ func TestMain(m *testing.M) {
 }
 
 func TestScripts(t *testing.T) {
+	// Shells start background commands with SIGINT ignored, and no shell below them could trap it. A
+	// signal that this process handles is not ignored by those that it starts.
+	if signal.Ignored(syscall.SIGINT) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGINT)
+	}
 	folders := map[string]string{}
 	for name, path := range map[string]string{
 		"SAMPLES": "../../workload/testdata", "KERNELS": "../../ptx/testdata/kernels", "FATBINS": "../../device/fatbin/testdata",

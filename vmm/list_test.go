@@ -6,7 +6,8 @@ import (
 	"runtime"
 	"slices"
 	"testing"
-	"time"
+
+	"muster/internal/proportion"
 )
 
 // A list behaves as a sorted slice, whatever is added and removed.
@@ -93,39 +94,27 @@ func TestListForgetsBlocks(t *testing.T) {
 	}
 }
 
-// fastest is the shortest of several runs, per operation.
-func fastest(n int, do func()) time.Duration {
-	best := time.Hour
-	for range 5 {
-		start := time.Now()
-		do()
-		best = min(best, time.Since(start))
-	}
-	return best / time.Duration(n)
-}
-
 // Removing an allocation costs about the same beside four times as many others; when all pointers
 // behind it were moved, it cost four times as much.
 func TestFreeBesideMany(t *testing.T) {
-	cost := func(live int) time.Duration {
+	beside := func(live int) func() {
 		s := crowded(t, live)
-		return fastest(1000, func() {
-			for i := range 1000 {
-				if _, err := s.Free(smallAt(i).Addr); err != nil {
-					t.Fatal(err)
+		return func() {
+			for range 5 {
+				for i := range 1000 {
+					if _, err := s.Free(smallAt(i).Addr); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for i := range 1000 {
+					if err := s.Alloc(smallAt(i)); err != nil {
+						t.Fatal(err)
+					}
 				}
 			}
-			for i := range 1000 {
-				if err := s.Alloc(smallAt(i)); err != nil {
-					t.Fatal(err)
-				}
-			}
-		})
+		}
 	}
-	few, many := cost(25_000), cost(100_000)
-	if many > 5*few/2 {
-		t.Errorf("freeing and allocating take %v beside 25,000 others and %v beside 100,000", few, many)
-	}
+	proportion.Hold(t, "freeing and allocating beside 25,000 others, and beside 100,000", 2, beside(25_000), beside(100_000))
 }
 
 // A kernel that may need everything does not cost a list of everything.

@@ -9,7 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
+
+	"muster/internal/proportion"
 )
 
 // oneJob is a log of each format with one job, and its last line.
@@ -252,7 +253,7 @@ func TestReadFileRefusesWhatIsNone(t *testing.T) {
 
 // The time for a line is proportional to its length, in each format. An implementation that copies
 // each word with all before it would take more than two hundred times as long for sixteen times the
-// words, in every try.
+// words.
 func TestLinesTakeTimeInProportion(t *testing.T) {
 	for name, line := range map[string]func(n int) (Format, string){
 		"words of a value": func(n int) (Format, string) {
@@ -267,19 +268,11 @@ func TestLinesTakeTimeInProportion(t *testing.T) {
 			return Openb, "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np,1000,1,1,1000," + manyTypes(n) + "\n"
 		},
 	} {
-		took := func(n int) time.Duration {
+		read := func(n int) func() {
 			format, text := line(n)
-			start := time.Now()
-			_, _, _ = Read(strings.NewReader(text), "f", ReadOptions{Format: format})
-			return time.Since(start)
+			return func() { _, _, _ = Read(strings.NewReader(text), "f", ReadOptions{Format: format}) }
 		}
-		const n, noise = 6000, 2 * time.Millisecond
-		small, large := took(n), took(16*n)
-		for try := 0; try < 20 && large > 150*small+noise; try++ {
-			small, large = min(small, took(n)), min(large, took(16*n))
-		}
-		if large > 150*small+noise {
-			t.Errorf("%s: %v, and sixteen times as much %v", name, small, large)
-		}
+		const n = 6000
+		proportion.Hold(t, name, 150, read(n), read(16*n))
 	}
 }

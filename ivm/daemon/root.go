@@ -9,8 +9,6 @@ import (
 	"sync"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"muster/ivm/core"
 	"muster/ivm/proto"
 )
@@ -73,16 +71,21 @@ func interruptible(f *os.File) *os.File {
 // writable reports whether a descriptor was opened for writing. One that only names a file (O_PATH)
 // was not, whatever the file is.
 func writable(f *os.File) bool {
-	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
-	return err == nil && flags&unix.O_PATH == 0 && flags&unix.O_ACCMODE != unix.O_RDONLY
+	flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, f.Fd(), syscall.F_GETFL, 0)
+	return errno == 0 && flags&onlyName == 0 && flags&syscall.O_ACCMODE != syscall.O_RDONLY
 }
+
+const onlyName = 0x200000 // O_PATH of Linux, which package syscall does not name
 
 // isTerminal reports whether a file is a program's side of a pseudo-terminal, whose device numbers
 // Linux fixes.
 func isTerminal(is os.FileInfo) bool {
 	stat, ok := is.Sys().(*syscall.Stat_t)
-	major := unix.Major(stat.Rdev)
-	return ok && is.Mode()&os.ModeCharDevice != 0 && major >= 136 && major <= 143
+	if !ok {
+		return false
+	}
+	major := stat.Rdev >> 8 & 0xfff
+	return is.Mode()&os.ModeCharDevice != 0 && major >= 136 && major <= 143
 }
 
 // step tells the core of an event, and has the effects performed.

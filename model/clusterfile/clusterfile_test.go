@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/proportion"
 	"muster/model"
 )
 
@@ -350,31 +351,24 @@ func manyTypes(n int) string {
 
 // Sixteen times the cluster takes about sixteen times as long to read, check and
 // write. Where each node looks for its type among all, it takes more than a
-// hundred times as long, however often it is tried.
+// hundred times as long.
 func TestReadTakesTimeInProportion(t *testing.T) {
 	if testing.Short() {
 		t.Skip("tens of thousands of nodes")
 	}
 	const n = 3000
-	took := func(text string) time.Duration {
-		start := time.Now()
-		c, err := Read(strings.NewReader(text), "many")
-		if err == nil {
-			err = Write(io.Discard, c)
+	read := func(text string) func() {
+		return func() {
+			c, err := Read(strings.NewReader(text), "many")
+			if err == nil {
+				err = Write(io.Discard, c)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return time.Since(start)
 	}
-	one, many := manyTypes(n), manyTypes(16*n)
-	small, large := took(one), took(many)
-	for try := 0; try < 20 && large > 50*small; try++ {
-		small, large = min(small, took(one)), min(large, took(many))
-	}
-	if large > 50*small {
-		t.Errorf("%d types in %v, %d in %v", n, small, 16*n, large)
-	}
+	proportion.Hold(t, "types", 50, read(manyTypes(n)), read(manyTypes(16*n)))
 	var nodes strings.Builder
 	nodes.WriteString("sn,cpu_milli,memory_mib,gpu,model\n")
 	for i := range 60_000 {

@@ -8,9 +8,10 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
+
+	"muster/internal/proportion"
 )
 
 func parse(text string) (Node, error) {
@@ -228,28 +229,15 @@ func repeat(n int, format string) string {
 }
 
 // Sixteen times the text takes about sixteen times as long, whatever its content. A parser that
-// scans the rest of the file for each part of it would take more than two hundred times as long, in
-// every try. Disturbances by other processes or by the garbage collector do not affect every try.
+// scans the rest of the file for each part of it would take more than two hundred times as long.
 func TestParseTakesTimeInProportion(t *testing.T) {
 	n := 500
 	if testing.Short() {
 		n = 125
 	}
-	took := func(text string) time.Duration {
-		start := time.Now()
-		_, _ = parse(text)
-		return time.Since(start)
-	}
-	const noise = time.Millisecond // too short to tell
 	for _, c := range long {
 		one, many := c.text(n), c.text(16*n)
-		small, large := took(one), took(many)
-		for try := 0; try < 20 && large > 120*small+noise; try++ {
-			small, large = min(small, took(one)), min(large, took(many))
-		}
-		if large > 120*small+noise {
-			t.Errorf("%s: %v, and sixteen times as much %v", c.name, small, large)
-		}
+		proportion.Hold(t, c.name, 120, func() { _, _ = parse(one) }, func() { _, _ = parse(many) })
 	}
 }
 

@@ -776,9 +776,7 @@ func (s *supervisor) killAll() {
 // finish writes down how the task ended, and tells agents. It retries writing for ever:
 // without an end the task would count as lost.
 func (s *supervisor) finish() error {
-	for len(s.inbox) > 0 {
-		(<-s.inbox)()
-	}
+	s.hearAll()
 	end := s.ending()
 	if s.cg != nil {
 		if err := s.cg.remove(); err != nil {
@@ -815,6 +813,22 @@ func (s *supervisor) finish() error {
 		case <-late:
 			return nil
 		}
+	}
+}
+
+// hearAll does what is in the inbox, and waits for what must come there still: of a process that has
+// exited, whether it had become its program. Its pipe was closed when it exited.
+func (s *supervisor) hearAll() {
+	unknown := func() bool {
+		for _, c := range s.children {
+			if c.exited && c.enters {
+				return true
+			}
+		}
+		return false
+	}
+	for len(s.inbox) > 0 || unknown() {
+		(<-s.inbox)()
 	}
 }
 

@@ -99,6 +99,18 @@ func TestStop(t *testing.T) {
 	}
 }
 
+// A process may be killed before the supervisor has heard that it became its program. How it ended
+// counts all the same.
+func TestKilledBeforeItWasHeardOf(t *testing.T) {
+	c := &child{pid: 7, enters: true, exited: true, status: syscall.WaitStatus(syscall.SIGKILL), gone: make(chan struct{})}
+	s := &supervisor{children: map[int]*child{7: c}, inbox: make(chan func())}
+	go func() { s.inbox <- func() { c.enters = false; s.settle(c) } }()
+	s.hearAll()
+	if end := s.ending(); end.Signal != 9 {
+		t.Errorf("%+v", end)
+	}
+}
+
 // The ranks of a job have one output file, which is emptied once.
 func TestRanks(t *testing.T) {
 	h := newHead(t)

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"muster/node/checkpoint"
+	"muster/wire/status"
 )
 
 // dialogue is a program that executes commands, and answers each with a line.
@@ -397,9 +399,9 @@ func (w *world) restoreWhole(criu, socket, dir string) *dialogue {
 // restored like any other.
 func TestWholeProgramsOfAllKinds(t *testing.T) {
 	criu := needCRIU(t)
-	save := func(n *theNode, p *program, dir string, options ...string) {
+	save := func(n *theNode, p *program, dir string) {
 		n.Helper()
-		n.muster(append([]string{"checkpoint", "--stop", "--criu", criu, "--socket", n.socket, "--program", fmt.Sprint(p.cmd.Process.Pid), dir, "--"}, options...)...)
+		n.muster("checkpoint", "--stop", "--criu", criu, "--socket", n.socket, "--program", fmt.Sprint(p.cmd.Process.Pid), dir)
 		<-p.exited
 	}
 	t.Run("waits for its input", func(t *testing.T) {
@@ -449,21 +451,39 @@ func TestWholeProgramsOfAllKinds(t *testing.T) {
 			t.Errorf("it said %q", again.output)
 		}
 	})
+	// amid saves programs of a node amid their work, and returns where. What ends before it was saved
+	// is started again with four times as many iterations.
+	amid := func(n *theNode, clients int, begin func(iterations string) *program) (dir, iterations string) {
+		n.Helper()
+		for count := 60; ; count *= 4 {
+			iterations, dir = fmt.Sprint(count), filepath.Join(n.T.TempDir(), "saved")
+			p := begin(iterations)
+			n.eventually("they compute", func() bool {
+				s := n.status()
+				return p.ended() || len(s.Clients) == clients && !slices.ContainsFunc(s.Clients, func(c status.Client) bool { return c.Kernels < 50 })
+			})
+			saving := n.execute(made("muster"), "checkpoint", "--stop", "--criu", criu, "--socket", n.socket, "--program", fmt.Sprint(p.cmd.Process.Pid), dir)
+			code := saving.wait()
+			<-p.exited
+			if code == 0 {
+				return dir, iterations
+			}
+			if p.cmd.ProcessState.ExitCode() != 0 {
+				n.Fatalf("saving ended with %d: %s\nand the program with %v: %s", code, saving.output, p.cmd.ProcessState, p.output)
+			}
+		}
+	}
 	t.Run("several processes", func(t *testing.T) {
 		w := newWorld(t)
 		n := w.start("--devices", "soft:memory=64M")
-		dir := filepath.Join(w.T.TempDir(), "saved")
-		p := n.launch(example(t, "procs"), "--processes", "3", "--iterations", "60", "--kernels", "40", "--elements", "16k", "--gpu-bytes", "16k", "--pattern", "bcast")
-		w.eventually("they compute", func() bool {
-			s := n.status()
-			return len(s.Clients) == 3 && s.Clients[0].Kernels > 100 && s.Clients[1].Kernels > 100 && s.Clients[2].Kernels > 100
+		dir, iterations := amid(n, 3, func(iterations string) *program {
+			return n.launch(example(t, "procs"), "--processes", "3", "--iterations", iterations, "--kernels", "40", "--elements", "16k", "--gpu-bytes", "16k", "--pattern", "bcast")
 		})
-		save(n, p, dir)
 		m, err := checkpoint.ReadManifest(dir)
 		if err != nil || len(m.Clients) != 3 || len(m.Program.Pids) != 4 {
 			t.Errorf("%+v, %v", m, err)
 		}
-		if again := w.restoreWhole(criu, w.start("--devices", "soft:memory=64M").socket, dir); !strings.Contains(again.right(), "60 iterations of 1 phases of 40 kernel calls right") {
+		if again := w.restoreWhole(criu, w.start("--devices", "soft:memory=64M").socket, dir); !strings.Contains(again.right(), iterations+" iterations of 1 phases of 40 kernel calls right") {
 			t.Errorf("they said %q", again.output)
 		}
 	})
@@ -474,15 +494,11 @@ func TestWholeProgramsOfAllKinds(t *testing.T) {
 		}
 		w := newWorld(t)
 		n := w.start("--devices", "soft:memory=64M")
-		dir := filepath.Join(w.T.TempDir(), "saved")
-		p := w.executeWith([]string{"UCX_TLS=posix,self"}, mpiexec, "-n", "2", made("muster"), "run", "--mpi", "--socket", n.socket, "--",
-			example(t, "phases"), "--iterations", "60", "--kernels", "20", "--elements", "16k", "--gpu-bytes", "16k", "--pattern", "bcast")
-		w.eventually("they compute", func() bool {
-			s := n.status()
-			return len(s.Clients) == 2 && s.Clients[0].Kernels > 50 && s.Clients[1].Kernels > 50
+		dir, iterations := amid(n, 2, func(iterations string) *program {
+			return w.executeWith([]string{"UCX_TLS=posix,self"}, mpiexec, "-n", "2", made("muster"), "run", "--mpi", "--socket", n.socket, "--",
+				example(t, "phases"), "--iterations", iterations, "--kernels", "20", "--elements", "16k", "--gpu-bytes", "16k", "--pattern", "bcast")
 		})
-		save(n, p, dir)
-		if again := w.restoreWhole(criu, w.start("--devices", "soft:memory=64M").socket, dir); !strings.Contains(again.right(), "60 iterations of 1 phases of 20 kernel calls right") {
+		if again := w.restoreWhole(criu, w.start("--devices", "soft:memory=64M").socket, dir); !strings.Contains(again.right(), iterations+" iterations of 1 phases of 20 kernel calls right") {
 			t.Errorf("they said %q", again.output)
 		}
 	})

@@ -497,6 +497,16 @@ func (w *world) executeWith(environment []string, path string, args ...string) *
 	return p
 }
 
+// ended says whether the program has ended.
+func (p *program) ended() bool {
+	select {
+	case <-p.exited:
+		return true
+	default:
+		return false
+	}
+}
+
 // wait returns how the program ended: an exit code, or -1 for a signal.
 func (p *program) wait() int {
 	p.Helper()

@@ -182,7 +182,7 @@ head/api, model, node/vgpu, report, wire/status < report/nodetable # what nodes 
 NOTHING < report/screen # text on a terminal, whatever it shows
 report/screen < internal/service # a daemon as a process: its log and its signals
 report/screen < internal/passthrough # a program in this process's place: it knows nothing of what it is for
-wire/timeline < report/trace # where a program's time went
+wire/timeline, report < report/trace # where a program's time went
 NOTHING < report/trace/tracetest # for its tests, and for those of all together
 NOTHING < web < head/daemon # the page: files that ask the head as everybody does
 

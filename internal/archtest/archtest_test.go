@@ -198,6 +198,7 @@ policy/winner < internal/cbc # the referee, behind a build tag
 # Files that are read whole: each reader of some has it.
 NOTHING < internal/recordfile < node, head/daemon # files that daemons record to
 NOTHING < internal/become < ivm/daemon # a process that becomes a user's program: it knows nothing about what is started
+NOTHING < internal/delay # connections, passed on later
 NOTHING < internal/laps < node, node/worker # where the time of a program's start went, for their logs
 NOTHING < internal/together < device/cuda, node/journal, node/worker # copies by several threads
 NOTHING < internal/machine < node, node/agent, node/journal, node/worker # what a process may use of its machine

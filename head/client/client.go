@@ -19,6 +19,7 @@ import (
 	"muster/client"
 	"muster/head/api"
 	"muster/head/dial"
+	"muster/wire/status"
 )
 
 // Head is a head to which requests can be sent.
@@ -357,11 +358,17 @@ func (h *Head) Node(ctx context.Context, name string) (*api.Node, error) {
 	return &n, h.get(ctx, "/v1/nodes/"+url.PathEscape(name), nil, &n)
 }
 
-// NodeStatus asks for a node's status: a document of wire/status.
-func (h *Head) NodeStatus(ctx context.Context, name string) (json.RawMessage, error) {
+// NodeStatus asks for what a node says of itself.
+func (h *Head) NodeStatus(ctx context.Context, name string) (*status.Node, error) {
 	var document json.RawMessage
-	err := h.get(ctx, "/v1/nodes/"+url.PathEscape(name)+"/status", nil, &document)
-	return document, err
+	if err := h.get(ctx, "/v1/nodes/"+url.PathEscape(name)+"/status", nil, &document); err != nil {
+		return nil, err
+	}
+	var s status.Node
+	if err := json.Unmarshal(document, &s); err != nil {
+		return nil, fmt.Errorf("node %s does not answer as a node does: %w", name, err)
+	}
+	return &s, nil
 }
 
 // ChangeNode applies an action to a node: drain with its document, resume, remove.

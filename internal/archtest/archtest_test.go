@@ -143,7 +143,7 @@ head, head/api, head/store, wire/agent, wire/status, policy/catalog, internal/do
 # What another policy would have made of the head's history. It knows the simulator; neither the core nor the simulator knows it.
 head, head/api, sim < head/whatif < head/whatifrun < head/daemon
 
-head/api, head/dial, wire/agent, client, model/slurmopt, internal/passthrough < head/client # what its users' commands ask it; it knows no core
+head/api, head/dial, wire/agent, wire/status, client, model/slurmopt, internal/parallel, internal/passthrough < head/client # what its users' commands ask it; it knows no core
 
 # A real Slurm: what differs between its releases, one of them in a folder, and a private cluster of it. None of them knows the driver.
 NOTHING < slurm/release < slurm

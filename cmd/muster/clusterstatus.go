@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/node"
+	"muster/node/programs"
 	"muster/report/nodetable"
 	"muster/wire/status"
 )
@@ -44,7 +45,7 @@ func (f *whereFlags) one(ctx context.Context) (*status.Node, error) {
 	if f.node == "" {
 		s, err := node.Ask(socketOf(f.socket))
 		if err == nil {
-			withArguments(s)
+			programs.AddArguments(s)
 		}
 		return s, err
 	}

@@ -412,6 +412,35 @@ func (h *Head) WhatIfNow(ctx context.Context, wanted api.WhatIfWanted) (*api.Wha
 	return &w, h.ask(ctx, http.MethodPost, "/v1/whatif", nil, wanted, &w)
 }
 
+// whatIfPause is how often WhatIfDone asks the head how far it is.
+const whatIfPause = 500 * time.Millisecond
+
+// WhatIfDone has the head simulate its history now, and waits until it has. Meanwhile it calls progress,
+// with numbers from 0 to 1.
+func (h *Head) WhatIfDone(ctx context.Context, wanted api.WhatIfWanted, progress func(done float64)) (*api.WhatIf, error) {
+	w, err := h.WhatIfNow(ctx, wanted)
+	for err == nil {
+		running, done := false, 0.0
+		for _, p := range w.Periods {
+			if wanted.Period == "" || p.Name == wanted.Period {
+				running = running || p.Running
+				done = max(done, p.Progress)
+			}
+		}
+		if !running {
+			return w, nil
+		}
+		progress(done)
+		select {
+		case <-time.After(whatIfPause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		w, err = h.WhatIf(ctx)
+	}
+	return nil, err
+}
+
 // Snapshot reads what the policy knows now, as a history. The caller must close the reader.
 func (h *Head) Snapshot(ctx context.Context) (io.ReadCloser, error) {
 	response, err := h.send(ctx, http.MethodGet, "/v1/snapshot", nil, nil, nil)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"muster/head/api"
 )
 
 // Each has an outcome for every name, few or many, and gives up when the head is gone.
@@ -92,5 +94,19 @@ func TestNodeStatuses(t *testing.T) {
 	}
 	if a := all[2]; a.Status != nil || !strings.HasPrefix(a.Error, "node n3 does not answer as a node does: ") {
 		t.Errorf("no node: %+v", a)
+	}
+}
+
+// Only the period that was asked for is waited for.
+func TestWhatIfDone(t *testing.T) {
+	asked := 0
+	h := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		fmt.Fprintf(w, `{"periods": [{"name": "day", "running": %t, "progress": 0.5}, {"name": "week", "running": true}]}`, asked < 3)
+	})
+	var heard []float64
+	w, err := h.WhatIfDone(context.Background(), api.WhatIfWanted{Period: "day"}, func(done float64) { heard = append(heard, done) })
+	if err != nil || len(w.Periods) != 2 || w.Periods[0].Running || !slices.Equal(heard, []float64{0.5, 0.5}) {
+		t.Errorf("got %+v, %v, and heard of %v", w, err, heard)
 	}
 }

@@ -1,5 +1,7 @@
 // Package client is the Go side of the protocol: it attaches to a node's daemon as a program does,
-// and lets programs on this machine use a node elsewhere, by taking the daemon's part towards them.
+// lets programs on this machine use a node elsewhere, by taking the daemon's part towards them, and
+// lets this process itself be a client of a node here or elsewhere (Direct). It also reads and
+// checks the files that such programs need: certificates and grants.
 //
 // It knows no device, and of daemons only what they say.
 package client

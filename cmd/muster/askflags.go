@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	headclient "muster/head/client"
-	"muster/internal/parallel"
 	"muster/report/jobtable"
 )
 
@@ -67,39 +66,38 @@ const completionPatience = 2 * time.Second
 
 // completeJobs offers the jobs that have not ended.
 func completeJobs(f *askFlags) cobra.CompletionFunc {
-	return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		h, err := f.open()
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), completionPatience)
-		defer cancel()
+	return f.complete(func(ctx context.Context, h *headclient.Head) (words []string) {
 		jobs, _ := h.Jobs(ctx, headclient.Query{})
-		var words []string
 		for i := range jobs {
 			if j := &jobs[i]; !j.State.Over() {
 				words = append(words, fmt.Sprintf("%s\t%s of %s, %s", jobtable.Name(j), j.Name, j.User, strings.ToLower(string(j.State))))
 			}
 		}
-		return words, cobra.ShellCompDirectiveNoFileComp
-	}
+		return words
+	})
 }
 
 // completeNodes offers the nodes.
 func completeNodes(f *askFlags) cobra.CompletionFunc {
-	return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return f.complete(func(ctx context.Context, h *headclient.Head) (words []string) {
+		nodes, _ := h.Nodes(ctx)
+		for i := range nodes {
+			words = append(words, nodes[i].Name+"\t"+strings.ToLower(string(nodes[i].State)))
+		}
+		return words
+	})
+}
+
+// complete offers what the head answers in time; nothing, if it cannot be asked.
+func (f *askFlags) complete(ask func(context.Context, *headclient.Head) []string) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		h, err := f.open()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), completionPatience)
 		defer cancel()
-		nodes, _ := h.Nodes(ctx)
-		var words []string
-		for i := range nodes {
-			words = append(words, nodes[i].Name+"\t"+strings.ToLower(string(nodes[i].State)))
-		}
-		return words, cobra.ShellCompDirectiveNoFileComp
+		return ask(ctx, h), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
@@ -115,7 +113,7 @@ func eachJob(c *cobra.Command, args []string, do func(id string) error) error {
 
 func each(c *cobra.Command, what string, names []string, do func(string) error) error {
 	failed := false
-	for i, err := range doEach(names, do) {
+	for i, err := range headclient.Each(names, do) {
 		if err != nil {
 			fmt.Fprintf(c.ErrOrStderr(), "%s: %s %s: %v\n", c.CommandPath(), what, names[i], err)
 			failed = true
@@ -128,37 +126,6 @@ func each(c *cobra.Command, what string, names []string, do func(string) error) 
 		return exitStatus(exitFailed)
 	}
 	return nil
-}
-
-// manyAtOnce is how many requests are in progress at the same time if there are
-// more than that to send: the head writes what arrives together to disk
-// together.
-const manyAtOnce = 16
-
-// doEach does something with each name, a few one after the other and many
-// together, and returns the outcome of each. Names behind one for which the
-// head did not answer may be left out.
-func doEach(names []string, do func(string) error) []error {
-	results := make([]error, len(names))
-	workers := 1
-	if len(names) > manyAtOnce {
-		workers = manyAtOnce
-	}
-	_ = parallel.Each(context.Background(), workers, func(yield func(parallel.Task) bool) {
-		for i, name := range names {
-			// An error of a task ends the rest: a head that has gone would not answer for them either.
-			task := func(context.Context) error {
-				if results[i] = do(name); headGone(results[i]) {
-					return results[i]
-				}
-				return nil
-			}
-			if !yield(task) {
-				return
-			}
-		}
-	})
-	return results
 }
 
 // withMe adds the calling user to a list of users, by the name that the head

@@ -108,7 +108,7 @@ func (f *cancelFlags) choose(c *cobra.Command, h *headclient.Head, named []strin
 
 func (f *cancelFlags) cancel(c *cobra.Command, h *headclient.Head, ids []string) error {
 	failed := false
-	results := doEach(ids, func(id string) error {
+	results := headclient.Each(ids, func(id string) error {
 		_, err := h.Cancel(c.Context(), id, f.signal)
 		return err
 	})

@@ -75,7 +75,7 @@ func newCertList() *cobra.Command {
 		Example: "  muster cert list certs",
 		Args:    oneFolder,
 		RunE: func(c *cobra.Command, args []string) error {
-			authority, err := existingAuthority(args[0])
+			authority, err := gateway.ExistingAuthority(args[0], time.Now())
 			if err != nil {
 				return err
 			}
@@ -88,24 +88,13 @@ func newCertList() *cobra.Command {
 			}
 			t := &report.Table{Columns: []report.Column{{Name: "Name"}, {Name: "Number"}, {Name: "Until"}, {Name: "State"}}}
 			for _, each := range list {
-				t.Rows = append(t.Rows, []string{each.Name, each.Serial, each.Until.UTC().Format(time.DateOnly), worthOf(each, time.Now())})
+				t.Rows = append(t.Rows, []string{each.Name, each.Serial, each.Until.UTC().Format(time.DateOnly), each.Worth(time.Now())})
 			}
 			return writeTable(c.OutOrStdout(), t)
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
-}
-
-// worthOf says in a word what a certificate is worth.
-func worthOf(c gateway.Issued, now time.Time) string {
-	switch {
-	case c.Revoked:
-		return "revoked"
-	case now.After(c.Until):
-		return "expired"
-	}
-	return "good"
 }
 
 const certRevokeHelp = `Make certificates of the authority in DIR count no more: those of a folder's name, as
@@ -129,7 +118,7 @@ func newCertRevoke() *cobra.Command {
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			authority, err := existingAuthority(args[0])
+			authority, err := gateway.ExistingAuthority(args[0], time.Now())
 			if err != nil {
 				return err
 			}
@@ -151,15 +140,6 @@ func oneFolder(_ *cobra.Command, args []string) error {
 		return usageErrorf("name one folder for the certificates")
 	}
 	return nil
-}
-
-// existingAuthority opens an authority, and makes none.
-func existingAuthority(dir string) (*gateway.Authority, error) {
-	if _, err := os.Stat(filepath.Join(dir, gateway.FileCAKey)); err != nil {
-		return nil, fmt.Errorf("there is no authority in %s: give the folder that muster cert made (%w)", dir, err)
-	}
-	authority, _, err := gateway.OpenAuthority(dir, time.Now())
-	return authority, err
 }
 
 // thisMachine is the name that certificates are made for by default.

@@ -68,7 +68,7 @@ func newCheckpoint() *cobra.Command {
 func (f *checkpointFlags) run(c *cobra.Command, args []string) error {
 	words, options := atDash(c, args)
 	var once func(context.Context) error
-	gone := func() bool { _, err := os.Stat(fmt.Sprintf("/proc/%d", f.program)); return err != nil }
+	gone := func() bool { return programs.ProcessGone(f.program) }
 	switch {
 	case c.Flags().Changed("program") && len(words) != 1:
 		return usageErrorf("give --program and the folder, or a client's number and the folder")
@@ -97,11 +97,9 @@ func (f *checkpointFlags) run(c *cobra.Command, args []string) error {
 	if err != nil || f.every == 0 {
 		return err
 	}
-	for wait(ctx, f.every) && !gone() {
-		if err := once(ctx); err != nil && ctx.Err() == nil && !gone() {
-			fmt.Fprintf(c.ErrOrStderr(), "%s: %v; the last checkpoint stays, and the next is taken in %v\n", c.CommandPath(), err, f.every)
-		}
-	}
+	programs.Repeat(ctx, f.every, gone, once, func(err error) {
+		fmt.Fprintf(c.ErrOrStderr(), "%s: %v; the last checkpoint stays, and the next is taken in %v\n", c.CommandPath(), err, f.every)
+	})
 	return nil
 }
 
@@ -111,16 +109,6 @@ func atDash(c *cobra.Command, args []string) (before, behind []string) {
 		return args[:at], args[at:]
 	}
 	return args, nil
-}
-
-// wait lets a time pass. It returns false if the command is to end.
-func wait(ctx context.Context, pause time.Duration) bool {
-	select {
-	case <-time.After(pause):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 func (f *checkpointFlags) saveClient(c *cobra.Command, id uint64, dir string) error {

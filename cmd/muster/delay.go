@@ -4,11 +4,12 @@ import (
 	"fmt"
 	"net"
 	"os/signal"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"muster/internal/delay"
 )
 
 // newDelay is for measuring how programs fare with a node that is far away, where nobody may
@@ -38,7 +39,7 @@ func newDelay() *cobra.Command {
 				listener.Close()
 			}()
 			fmt.Fprintln(c.OutOrStdout(), listener.Addr())
-			delayAll(listener, to, roundTrip/2)
+			delay.Forward(listener, to, roundTrip/2)
 			return nil
 		},
 	}
@@ -47,65 +48,4 @@ func newDelay() *cobra.Command {
 	flags.StringVar(&to, "to", "", "pass them on to this `address`")
 	flags.DurationVar(&roundTrip, "round-trip", time.Millisecond, "how much longer a round trip takes")
 	return c
-}
-
-// delayAll forwards connections until the listener is closed, with the given delay each way.
-func delayAll(listener net.Listener, to string, each time.Duration) {
-	var all sync.WaitGroup
-	defer all.Wait()
-	for {
-		near, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		all.Go(func() {
-			defer near.Close()
-			far, err := net.Dial("tcp", to)
-			if err != nil {
-				return
-			}
-			defer far.Close()
-			var both sync.WaitGroup
-			both.Go(func() { delayOne(far, near, each) })
-			both.Go(func() { delayOne(near, far, each) })
-			both.Wait()
-		})
-	}
-}
-
-// underway is how many pieces of a connection's bytes are on their way at most: 64 MiB, what
-// the fastest networks carry within ten milliseconds.
-const underway = 1024
-
-// delayOne passes bytes of one direction on, until that ends.
-func delayOne(to, from net.Conn, later time.Duration) {
-	type piece struct {
-		due   time.Time
-		bytes []byte
-	}
-	pieces := make(chan piece, underway)
-	var sender sync.WaitGroup
-	sender.Go(func() {
-		for p := range pieces {
-			time.Sleep(time.Until(p.due))
-			if _, err := to.Write(p.bytes); err != nil {
-				_ = from.Close() // and the pieces that are left go nowhere
-			}
-		}
-		if half, ok := to.(*net.TCPConn); ok {
-			_ = half.CloseWrite()
-		}
-	})
-	for {
-		b := make([]byte, 64<<10)
-		n, err := from.Read(b)
-		if n > 0 {
-			pieces <- piece{time.Now().Add(later), b[:n]}
-		}
-		if err != nil {
-			break
-		}
-	}
-	close(pieces)
-	sender.Wait()
 }

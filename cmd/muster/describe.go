@@ -9,7 +9,6 @@ import (
 	"muster/model"
 	"muster/model/clusterfile"
 	"muster/report/workloadpage"
-	"muster/workload"
 	"muster/workload/source"
 )
 
@@ -23,7 +22,7 @@ the work that is submitted over what the cluster could do from the first
 submission to the last. Above 100 % the queue grows.`
 
 func newWorkloadDescribe() *cobra.Command {
-	var from logFlags
+	var from source.Reading
 	var asJSON bool
 	var seed uint64
 	var html, clusterName string
@@ -37,7 +36,7 @@ func newWorkloadDescribe() *cobra.Command {
 		Args:              oneArgument("a log, the name of a workload, or -"),
 		ValidArgsFunction: completeWorkloads,
 		RunE: func(c *cobra.Command, args []string) error {
-			opt, err := from.options()
+			opt, err := from.Options()
 			if err != nil {
 				return err
 			}
@@ -47,14 +46,18 @@ func newWorkloadDescribe() *cobra.Command {
 					return err
 				}
 			}
-			wl, found, err := readWorkload(c, args[0], opt, seed)
+			load, err := source.Open(c.InOrStdin(), args[0], opt)
+			if err != nil {
+				return err
+			}
+			wl, found, err := load(seed)
 			if err != nil {
 				return err
 			}
 			d := workloadpage.New(wl, cluster)
 			if found != nil {
 				d.Report = found
-				writeReadReport(c.ErrOrStderr(), args[0], found)
+				workloadpage.WriteRead(c.ErrOrStderr(), args[0], found)
 			}
 			if html != "" {
 				if err := wholefile.Write(html, d.Page(wl).WriteHTML); err != nil {
@@ -72,19 +75,6 @@ func newWorkloadDescribe() *cobra.Command {
 	c.Flags().StringVar(&html, "html", "", "write a page with charts to this `file`")
 	c.Flags().StringVar(&clusterName, "cluster", "", "tell the offered load for this cluster: a `name or file`")
 	c.Flags().Uint64Var(&seed, "seed", 1, "seed of a generated workload")
-	from.add(c)
+	addReading(c, &from)
 	return c
-}
-
-// readWorkload reads what an argument names, - for standard input included.
-func readWorkload(c *cobra.Command, arg string, opt workload.ReadOptions, seed uint64) (*workload.Workload, *workload.ReadReport, error) {
-	if arg == "-" {
-		return workload.Read(c.InOrStdin(), "stdin", opt)
-	}
-	load, err := source.Open(arg, opt)
-	if err != nil {
-		return nil, nil, err
-	}
-	wl, read, err := load(seed)
-	return wl, read, err
 }

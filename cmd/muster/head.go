@@ -2,15 +2,10 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -191,7 +186,7 @@ func (f *headFlags) load(c *cobra.Command) (daemon.Config, error) {
 		cfg.Listen = daemon.DefaultListen
 	}
 	if cfg.State == "" {
-		cfg.State = defaultHeadState()
+		cfg.State = daemon.DefaultState()
 	}
 	if cfg.Priority != "" {
 		var err error
@@ -207,21 +202,6 @@ func (f *headFlags) load(c *cobra.Command) (daemon.Config, error) {
 	return cfg, err
 }
 
-// defaultHeadState is the default folder in which a head keeps its records.
-func defaultHeadState() string {
-	if os.Getuid() == 0 {
-		return "/var/lib/muster/head"
-	}
-	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
-		return filepath.Join(dir, "muster", "head")
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return ""
-	}
-	return filepath.Join(home, ".local", "state", "muster", "head")
-}
-
 // serve runs the daemon until a signal.
 func (f *headFlags) serve(c *cobra.Command, cfg daemon.Config) error {
 	log, err := f.log.Logger(c.ErrOrStderr())
@@ -231,11 +211,11 @@ func (f *headFlags) serve(c *cobra.Command, cfg daemon.Config) error {
 	for _, name := range unknownVariables(c, os.Environ()) {
 		log.Warn("an environment variable stands for no flag of muster head", "variable", name)
 	}
-	certificate, err := headCertificate(cfg.TLSDir)
+	certificate, err := gateway.LoadHead(cfg.TLSDir)
 	if err != nil {
 		return err
 	}
-	raiseFileLimit(log)
+	daemon.RaiseFileLimit(log)
 	ctx, stop := context.WithCancel(c.Context())
 	defer stop()
 	told := service.Listen(stop, c.ErrOrStderr())
@@ -266,32 +246,5 @@ func headSpec(cfg daemon.Config) func(spec string) string {
 			return spec
 		}
 		return catalog.WithClasses(spec, preempt.FromQOS(cfg.Core.Priority.QOS))
-	}
-}
-
-// headCertificate reads the folder that muster cert made for a head; nil without one.
-func headCertificate(dir string) (*tls.Config, error) {
-	if dir == "" {
-		return nil, nil
-	}
-	config, err := gateway.LoadTLS(filepath.Join(dir, gateway.FileHead), filepath.Join(dir, gateway.FileHeadKey), filepath.Join(dir, client.FileCA))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s is not a head's folder: give the one that muster cert --head made as head-HOST (%w)", dir, err)
-	}
-	return config, err
-}
-
-// raiseFileLimit lets the head have as many connections as the system allows it.
-func raiseFileLimit(log *slog.Logger) {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return
-	}
-	limit.Cur = limit.Max
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		log.Warn("the limit of open files cannot be raised", "error", err)
-	}
-	if limit.Max < 16384 {
-		log.Warn("few files may be open, and each node needs one: raise the limit (ulimit -Hn, LimitNOFILE)", "limit", limit.Max)
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -93,19 +92,7 @@ func (f *askFlags) nodes(c *cobra.Command, args []string) ([]api.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := h.Nodes(c.Context())
-	if err != nil || len(names) == 0 {
-		return all, err
-	}
-	var chosen []api.Node
-	for _, name := range names {
-		at := slices.IndexFunc(all, func(n api.Node) bool { return n.Name == name })
-		if at < 0 {
-			return nil, fmt.Errorf("there is no node %q: muster nodes lists them", name)
-		}
-		chosen = append(chosen, all[at])
-	}
-	return chosen, nil
+	return h.NamedNodes(c.Context(), names)
 }
 
 func newDrain() *cobra.Command {

@@ -170,7 +170,7 @@ does, and say whether the script failed, and where. What it prints is shown.`,
 	c.Flags().StringVar(&beside, "beside", "easy", "the `policies` to compare it with, with commas between")
 	c.Flags().StringVar(&f.html, "html", "", "write a page with pictures to this `file`")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON document")
-	f.log.add(c)
+	addReading(c, &f.log)
 	completeFlag(c, "cluster", completePresets)
 	completeFlag(c, "workload", completeWorkloads)
 	completeFlag(c, "beside", completePolicies)

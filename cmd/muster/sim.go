@@ -16,9 +16,11 @@ import (
 	"muster/policy/preempt"
 	"muster/report/screen"
 	"muster/report/simpage"
+	"muster/report/workloadpage"
 	"muster/sim"
 	"muster/sim/question"
 	"muster/workload"
+	"muster/workload/source"
 )
 
 const simHelp = `Ask "what if" of a log of jobs: run it through a cluster under several policies,
@@ -75,7 +77,7 @@ type simFlags struct {
 	ask                    question.Jobs
 	html, jobsCSV, history string
 	asJSON, list           bool
-	log                    logFlags
+	log                    source.Reading
 }
 
 // newSimFlags are the values of flags that a command may not have.
@@ -123,7 +125,7 @@ func newSim() *cobra.Command {
 	c.Flags().BoolVar(&f.ask.NoKill, "no-kill", false, "let jobs run past their wall time")
 	c.Flags().StringVar(&f.ask.Traffic, "traffic", question.TrafficEstimate, "what jobs move over the network: estimate or as-logged")
 	c.Flags().IntVar(&f.ask.Workers, "workers", runtime.NumCPU(), "runs at the same time; the results do not depend on it")
-	f.log.add(c)
+	addReading(c, &f.log)
 	c.Flags().BoolVar(&f.list, "list-policies", false, "list the policies and their settings")
 	completeFlag(c, "cluster", completePresets)
 	completeFlag(c, "workload", completeWorkloads)
@@ -165,7 +167,7 @@ func (f *simFlags) run(c *cobra.Command) error {
 			return err
 		}
 	}
-	opt, err := f.log.options()
+	opt, err := f.log.Options()
 	if err != nil {
 		return err
 	}
@@ -281,6 +283,6 @@ func (f *simFlags) write(c *cobra.Command, s *simpage.Study) error {
 // tellReading says what a log had beside its jobs, if anything.
 func tellReading(w io.Writer, name string, r *workload.ReadReport) {
 	if r.Bad > 0 || len(r.Notes) > 0 {
-		writeReadReport(w, name, r)
+		workloadpage.WriteRead(w, name, r)
 	}
 }

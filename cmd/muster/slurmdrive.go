@@ -2,15 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -20,7 +17,7 @@ import (
 	"muster/client"
 	"muster/internal/wholefile"
 	"muster/model"
-	"muster/report"
+	"muster/node/gateway"
 	"muster/report/screen"
 	"muster/slurm"
 	"muster/slurm/driver"
@@ -69,7 +66,7 @@ know are refused. Ctrl-C ends it; jobs that run go on.`,
 	_ = flags.MarkHidden("guard")
 	flags.StringVar(&f.record, "record", "", "write what the policy is told and decides to this `file`, for muster sim replay")
 	flags.StringVar(&f.alive, "alive", "", "write the time to this `file` every second, for the job_submit script")
-	flags.StringVar(&f.socket, "socket", defaultDriverSocket(), "where muster slurm status asks, a `path`")
+	flags.StringVar(&f.socket, "socket", driver.DefaultSocket(), "where muster slurm status asks, a `path`")
 	flags.StringVar(&f.gpuMemory, "gpu-memory", "16GiB", "the memory of a GPU, a `size`: Slurm does not know it")
 	flags.StringVar(&f.agents, "agents", "", "where nodes that lend GPUs connect (muster node --head), HOST:PORT or unix:PATH, an `address`")
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with a head's certificate, as muster cert --head makes it, for --agents")
@@ -77,17 +74,6 @@ know are refused. Ctrl-C ends it; jobs that run go on.`,
 	flags.BoolVar(&f.oneUser, "one-user", false, "all jobs are yours, under whatever name Slurm has for you: in a cluster of muster slurm emulate that has a user namespace")
 	flags.StringVar(&f.grants, "grants", "", "a `folder` in which jobs find what they were lent; all nodes of Slurm must see it")
 	return c
-}
-
-// defaultDriverSocket is a path that driver and status agree on.
-func defaultDriverSocket() string {
-	if os.Geteuid() == 0 {
-		return "/run/muster/slurm.sock"
-	}
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
-		return filepath.Join(dir, "muster-slurm.sock")
-	}
-	return filepath.Join(os.TempDir(), "muster-slurm-"+strconv.Itoa(os.Getuid())+".sock")
 }
 
 var tokenLimit = wholefile.Limit{Bytes: 64 << 10, Remedy: "is it the file with slurmrestd's token?"}
@@ -163,34 +149,13 @@ func (f *driveFlags) run(c *cobra.Command) error {
 	}
 	log.Info("driving Slurm", "version", e.Version(), "policy", f.policy, "rest", f.rest)
 	if cfg.Fallback == driver.FallbackSlurm {
-		dismiss, err := startGuard()
+		dismiss, err := driver.StartGuard(append(slices.Clone(os.Args[1:]), "--guard"))
 		if err != nil {
 			return err
 		}
 		defer dismiss()
 	}
 	return d.Run(ctx)
-}
-
-// startGuard starts a process that outlives this one if it is killed, and hands the waiting jobs over
-// then. A driver that ends by itself dismisses it.
-func startGuard() (dismiss func(), err error) {
-	// The new process inherits none of this one's outputs, so that a reader that waits for their
-	// end does not wait for it, too.
-	guard := exec.Command("/proc/self/exe", append(slices.Clone(os.Args[1:]), "--guard")...)
-	guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals of a terminal are not for it
-	alive, err := guard.StdinPipe()
-	if err == nil {
-		err = guard.Start()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("the process that hands jobs over if this one is killed: %w", err)
-	}
-	return func() {
-		_ = guard.Process.Kill()
-		_ = guard.Wait()
-		_ = alive.Close()
-	}, nil
 }
 
 // stand waits until the driver has been killed, and then for another one.
@@ -202,7 +167,7 @@ func (f *driveFlags) stand(c *cobra.Command, e *engine.Engine, cfg driver.Config
 
 // lending lets nodes that lend connect.
 func (f *driveFlags) lending(log *slog.Logger) (*driver.Lending, error) {
-	certificate, err := headCertificate(f.tlsDir)
+	certificate, err := gateway.LoadHead(f.tlsDir)
 	if err != nil {
 		return nil, err
 	}
@@ -249,19 +214,7 @@ func newSlurmStatus() *cobra.Command {
 			return view.WriteStatus(c.OutOrStdout(), s, screen.Columns(c.OutOrStdout()))
 		},
 	}
-	c.Flags().StringVar(&socket, "socket", defaultDriverSocket(), "where the driver listens, a `path`")
+	c.Flags().StringVar(&socket, "socket", driver.DefaultSocket(), "where the driver listens, a `path`")
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	return c
-}
-
-// askDriver says in a sentence what the driver of this machine does, or what to do if it does nothing.
-func askDriver(ctx context.Context) string {
-	s, err := driver.AskStatus(ctx, defaultDriverSocket())
-	switch {
-	case err != nil:
-		return fmt.Sprintf("Muster does not place jobs: %v. muster slurm doctor says what else is missing.", err)
-	case s.Problem != "":
-		return fmt.Sprintf("Muster's driver runs, and Slurm does not answer it: %s. %s", report.Printable(s.Problem), view.Away)
-	}
-	return fmt.Sprintf("Muster's driver runs: %s.", view.Summary(s))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	headclient "muster/head/client"
+	"muster/slurm/driver"
 	"muster/slurm/view"
 )
 
@@ -83,7 +84,7 @@ func overSlurm(c *cobra.Command) error {
 		if said, err := exec.CommandContext(ctx, "scontrol", "ping").Output(); err != nil || !strings.Contains(string(said), "UP") {
 			fmt.Fprintln(out, "slurmctld does not answer: start it; its log says what it does not like.")
 		}
-		fmt.Fprintln(out, askDriver(ctx))
+		fmt.Fprintln(out, view.InWords(driver.AskStatus(ctx, driver.DefaultSocket())))
 	}
 	fmt.Fprintln(out)
 	return c.Help()

@@ -13,7 +13,6 @@ import (
 
 	"muster/internal/passthrough"
 	"muster/internal/wholefile"
-	"muster/report"
 	"muster/report/trace"
 	"muster/wire/timeline"
 )
@@ -115,12 +114,12 @@ func (f *traceFlags) runArguments(c *cobra.Command) []string {
 // show writes the timeline, and says what it shows. A program that failed before it called
 // CUDA, or was never started, has said why itself.
 func (f *traceFlags) show(c *cobra.Command, out *os.File, folder string, success bool) error {
-	files, elements, skipped, err := readTimelines(folder)
+	recorded, err := timeline.ReadFolder(folder)
 	if err != nil {
 		return err
 	}
-	t := trace.New(files, skipped)
-	t.AddElements(elements)
+	t := trace.New(recorded.Files, recorded.Skipped)
+	t.AddElements(recorded.Elements)
 	err = t.WritePerfetto(out)
 	if err == nil {
 		if err = out.Sync(); errors.Is(err, syscall.EINVAL) { // a pipe cannot be synced
@@ -131,71 +130,7 @@ func (f *traceFlags) show(c *cobra.Command, out *os.File, folder string, success
 		return fmt.Errorf("the timeline cannot be written: %w", err)
 	}
 	if len(t.Processes) > 0 || len(t.Elements) > 0 || success {
-		writeCosts(c, t, f.output)
+		t.Write(c.ErrOrStderr(), f.output)
 	}
 	return nil
-}
-
-// readTimelines reads what the program's processes have recorded.
-func readTimelines(folder string) (files []*timeline.File, elements []*timeline.Element, skipped int, err error) {
-	entries, err := os.ReadDir(folder)
-	if err != nil {
-		return nil, nil, 0, err
-	}
-	for _, entry := range entries {
-		path := filepath.Join(folder, entry.Name())
-		if timeline.IsElement(entry.Name()) {
-			element, err := timeline.ReadElementFile(path)
-			switch {
-			case errors.Is(err, timeline.ErrEmpty): // it was killed as it began
-			case err != nil:
-				return nil, nil, 0, err
-			default:
-				elements = append(elements, element)
-			}
-			continue
-		}
-		file, err := timeline.ReadFile(path)
-		if errors.Is(err, timeline.ErrEmpty) {
-			skipped++
-			continue
-		}
-		if err != nil {
-			return nil, nil, 0, err
-		}
-		if file.CallsMade > 0 {
-			files = append(files, file)
-		}
-	}
-	return files, elements, skipped, nil
-}
-
-// mostCosts is how many of the costliest things are told.
-const mostCosts = 5
-
-func writeCosts(c *cobra.Command, t *trace.Trace, output string) {
-	w := c.ErrOrStderr()
-	if words := t.ElementWords(); words != "" {
-		fmt.Fprintf(w, "muster: %s\n", words)
-	}
-	if len(t.Processes) == 0 && len(t.Elements) > 0 {
-		fmt.Fprintf(w, "muster: the timeline is in %s: open it at https://ui.perfetto.dev\n", output)
-		return
-	}
-	if len(t.Processes) == 0 {
-		fmt.Fprintf(w, "muster: the program called no function of CUDA; the timeline in %s is empty\n", output)
-		return
-	}
-	fmt.Fprintf(w, "muster: where the time went, from the first call to the last (%s):\n", t.Duration())
-	for i, cost := range t.Costs() {
-		if i == mostCosts {
-			break
-		}
-		fmt.Fprintf(w, "  %s\n", report.Printable(cost.Sentence))
-	}
-	for _, sentence := range t.LeftOut() {
-		fmt.Fprintf(w, "left out: %s\n", report.Printable(sentence))
-	}
-	fmt.Fprintf(w, "muster: %s\n", t.Clocks())
-	fmt.Fprintf(w, "muster: the timeline is in %s: open it at https://ui.perfetto.dev\n", output)
 }

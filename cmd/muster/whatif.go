@@ -80,7 +80,7 @@ func (f *whatifFlags) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	f.choose(w)
+	whatifpage.Choose(w, f.period, f.policies)
 	if f.html != "" {
 		if err := wholefile.Write(f.html, whatifpage.Page(w, time.Local).WriteHTML); err != nil {
 			return err
@@ -92,94 +92,27 @@ func (f *whatifFlags) run(c *cobra.Command) error {
 	return f.print(c, w)
 }
 
-// choose leaves what was asked for.
-func (f *whatifFlags) choose(w *api.WhatIf) {
-	w.Periods = slices.DeleteFunc(w.Periods, func(p api.WhatIfPeriod) bool { return f.period != "" && p.Name != f.period })
-	if len(f.policies) == 0 {
-		return
-	}
-	for i := range w.Periods {
-		w.Periods[i].Policies = slices.DeleteFunc(w.Periods[i].Policies, func(l api.WhatIfPolicy) bool { return !l.InForce && !slices.Contains(f.policies, l.Policy) })
-	}
-}
-
-// askAgain is how often the head is asked how far it is.
-const askAgain = 500 * time.Millisecond
-
 // simulate has the head simulate, and waits.
 func (f *whatifFlags) simulate(c *cobra.Command, h *headclient.Head) (*api.WhatIf, error) {
-	w, err := h.WhatIfNow(c.Context(), api.WhatIfWanted{Period: f.period, Policies: f.policies})
-	bar := report.NewProgress(c.ErrOrStderr(), screen.IsTerminal(c.ErrOrStderr()), "simulating", 1000)
+	const steps = 1000
+	bar := report.NewProgress(c.ErrOrStderr(), screen.IsTerminal(c.ErrOrStderr()), "simulating", steps)
 	defer bar.Done()
-	for err == nil {
-		running, done := false, 0.0
-		for _, p := range w.Periods {
-			if f.period == "" || p.Name == f.period {
-				running = running || p.Running
-				done = max(done, p.Progress)
-			}
-		}
-		if !running {
-			return w, nil
-		}
-		bar.Set(int64(done * 1000))
-		select {
-		case <-time.After(askAgain):
-		case <-c.Context().Done():
-			return nil, c.Context().Err()
-		}
-		w, err = h.WhatIf(c.Context())
-	}
-	return nil, err
+	return h.WhatIfDone(c.Context(), api.WhatIfWanted{Period: f.period, Policies: f.policies}, func(done float64) { bar.Set(int64(done * steps)) })
 }
 
-// shownUsers is how many users the terminal gets.
-const shownUsers = 30
-
+// print writes what was simulated. It is a failure that something was not which was asked for now.
 func (f *whatifFlags) print(c *cobra.Command, w *api.WhatIf) error {
-	failed := false
-	for i := range w.Periods {
-		p := &w.Periods[i]
-		if p.Error != "" {
-			fmt.Fprintf(c.ErrOrStderr(), "%s: the last %s could not be simulated: %s\n", c.CommandPath(), p.Name, p.Error)
-			failed = f.now
-		}
-		if p.Running {
-			fmt.Fprintf(c.ErrOrStderr(), "%s: note: the last %s is being simulated anew, %s done\n", c.CommandPath(), p.Name, report.Percent(p.Progress))
-		}
-		if p.MadeAt == 0 {
-			if p.Error == "" {
-				fmt.Fprintf(c.ErrOrStderr(), "%s: note: the last %s has not been simulated yet%s\n", c.CommandPath(), p.Name, when(w.Next))
-			}
-			continue
-		}
-		if i > 0 {
-			fmt.Fprintln(c.OutOrStdout())
-		}
-		if err := writeTable(c.OutOrStdout(), whatifpage.Figures(p, time.Local)); err != nil {
-			return err
-		}
-		if f.users {
-			fmt.Fprintln(c.OutOrStdout())
-			if err := writeTable(c.OutOrStdout(), whatifpage.Users(p, shownUsers)); err != nil {
-				return err
-			}
-		}
-		for _, note := range p.Notes {
-			fmt.Fprintf(c.ErrOrStderr(), "%s: note: last %s: %s\n", c.CommandPath(), p.Name, note)
-		}
+	out := c.OutOrStdout()
+	text := whatifpage.Text{Users: f.users, Columns: screen.Columns(out), Zone: time.Local, Tell: func(sentence string) {
+		fmt.Fprintf(c.ErrOrStderr(), "%s: %s\n", c.CommandPath(), sentence)
+	}}
+	if err := text.Write(out, w); err != nil {
+		return err
 	}
-	if failed {
+	if f.now && slices.ContainsFunc(w.Periods, func(p api.WhatIfPeriod) bool { return p.Error != "" }) {
 		return exitStatus(exitFailed)
 	}
 	return nil
-}
-
-func when(next float64) string {
-	if next == 0 {
-		return ": an administrator can have that done (--now)"
-	}
-	return fmt.Sprintf(": it will be at %s, or now with --now", time.Unix(int64(next), 0).Format("2006-01-02 15:04"))
 }
 
 // simulatorName is the command that a head starts to simulate.

@@ -3,15 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
-	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"muster/internal/wholefile"
-	"muster/model"
 	"muster/report"
+	"muster/report/workloadpage"
 	"muster/workload"
 	"muster/workload/bundled"
 	"muster/workload/source"
@@ -104,21 +101,11 @@ ends in .gz, as CSV where it ends in .csv or .csv.gz, and else as SWF.`,
 			if err := oneArgument("the name of a generator: muster workload list lists them")(c, args); err != nil {
 				return err
 			}
-			to, err := outputFormat(format, out)
+			to, err := source.OutputFormat(format, out)
 			if err != nil {
 				return err
 			}
-			name, rest, _ := strings.Cut(args[0], ":")
-			given, err := source.Parameters(name, rest)
-			if err != nil {
-				return err
-			}
-			for _, s := range settings {
-				if err := source.AddParameter(given, s); err != nil {
-					return err
-				}
-			}
-			wl, err := source.Generate(name, given, seed)
+			wl, err := source.Generate(args[0], settings, seed)
 			if err != nil {
 				return err
 			}
@@ -139,7 +126,7 @@ ends in .gz, as CSV where it ends in .csv or .csv.gz, and else as SWF.`,
 }
 
 func newWorkloadConvert() *cobra.Command {
-	var from logFlags
+	var from source.Reading
 	var format, out string
 	c := &cobra.Command{
 		Use: `convert [--from FORMAT] [--to swf|csv] [-o FILE] [--skip-bad]
@@ -158,22 +145,22 @@ and reason; with --skip-bad such lines are counted and left out.`,
     muster workload convert -o log.swf.gz -`,
 		Args: oneArgument("one file to convert, or -"),
 		RunE: func(c *cobra.Command, args []string) error {
-			opt, err := from.options()
+			opt, err := from.Options()
 			if err != nil {
 				return err
 			}
-			to, err := outputFormat(format, out)
+			to, err := source.OutputFormat(format, out)
 			if err != nil {
 				return err
 			}
 			var wl *workload.Workload
-			var report *workload.ReadReport
+			var found *workload.ReadReport
 			name := args[0]
 			if name == "-" {
 				name = "stdin"
-				wl, report, err = workload.Read(c.InOrStdin(), name, opt)
+				wl, found, err = workload.Read(c.InOrStdin(), name, opt)
 			} else {
-				wl, report, err = workload.ReadFile(name, opt)
+				wl, found, err = workload.ReadFile(name, opt)
 			}
 			if err != nil {
 				return err
@@ -181,70 +168,22 @@ and reason; with --skip-bad such lines are counted and left out.`,
 			if err := writeLog(c, wl, to, out); err != nil {
 				return err
 			}
-			writeReadReport(c.ErrOrStderr(), name, report)
+			workloadpage.WriteRead(c.ErrOrStderr(), name, found)
 			return nil
 		},
 	}
-	from.add(c)
+	addReading(c, &from)
 	c.Flags().StringVar(&format, "to", "", "swf or csv (default: by the ending of the file, else swf)")
 	c.Flags().StringVarP(&out, "output", "o", "", "write to this `file`, gzipped where it ends in .gz")
 	return c
 }
 
-// logFlags are the flags that say how logs are read.
-type logFlags struct {
-	format                    string
-	skipBad                   bool
-	coresPerNode, gpusPerNode int
-}
-
-func (l *logFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&l.format, "from", "", "format of the log: swf, sacct, pbs, openb, philly, csv or submit (default: told from the content)")
-	c.Flags().BoolVar(&l.skipBad, "skip-bad", false, "count lines that make no sense instead of stopping at the first")
-	c.Flags().IntVar(&l.coresPerNode, "cores-per-node", 0, "put cores on nodes of this many where the log has no nodes; 0 spreads them over any")
-	c.Flags().IntVar(&l.gpusPerNode, "gpus-per-node", 0, "put GPUs on nodes of this many where the log has no nodes; 0 is 8 (Philly)")
-}
-
-func (l *logFlags) options() (workload.ReadOptions, error) {
-	opt := workload.ReadOptions{SkipBad: l.skipBad, CoresPerNode: l.coresPerNode, GPUsPerNode: l.gpusPerNode}
-	if l.coresPerNode < 0 || l.gpusPerNode < 0 {
-		return opt, usageErrorf("--cores-per-node and --gpus-per-node must not be negative")
-	}
-	if l.format == "" {
-		return opt, nil
-	}
-	f, err := workload.ParseFormat(l.format)
-	if err != nil {
-		var names []string
-		for _, f := range workload.Formats() {
-			names = append(names, string(f))
-		}
-		if near := model.Nearest(l.format, names); near != "" {
-			return opt, usageErrorf("--from: there is no log format %q: did you mean %s?", l.format, near)
-		}
-		return opt, usageErrorf("--from: %v", err)
-	}
-	opt.Format = f
-	return opt, nil
-}
-
-// outputFormat is the format asked for, or that of the file's ending.
-func outputFormat(name, file string) (workload.Format, error) {
-	if name == "" {
-		switch filepath.Ext(strings.TrimSuffix(file, ".gz")) {
-		case ".csv":
-			return workload.CSV, nil
-		case ".submit":
-			name = "submit" // which is only read
-		default:
-			return workload.SWF, nil
-		}
-	}
-	f := workload.Format(strings.ToLower(name))
-	if !slices.Contains([]workload.Format{workload.SWF, workload.CSV}, f) {
-		return "", usageErrorf("logs cannot be written as %q: use swf or csv", name)
-	}
-	return f, nil
+// addReading adds the flags that say how logs are read.
+func addReading(c *cobra.Command, r *source.Reading) {
+	c.Flags().StringVar(&r.Format, "from", "", "format of the log: swf, sacct, pbs, openb, philly, csv or submit (default: told from the content)")
+	c.Flags().BoolVar(&r.SkipBad, "skip-bad", false, "count lines that make no sense instead of stopping at the first")
+	c.Flags().IntVar(&r.CoresPerNode, "cores-per-node", 0, "put cores on nodes of this many where the log has no nodes; 0 spreads them over any")
+	c.Flags().IntVar(&r.GPUsPerNode, "gpus-per-node", 0, "put GPUs on nodes of this many where the log has no nodes; 0 is 8 (Philly)")
 }
 
 // writeLog writes to standard output where no file is named, or -.
@@ -257,24 +196,6 @@ func writeLog(c *cobra.Command, wl *workload.Workload, f workload.Format, file s
 	}
 	fmt.Fprintf(c.ErrOrStderr(), "%s: %s written as %s\n", file, report.Plural(len(wl.Jobs), "job"), f)
 	return nil
-}
-
-// writeReadReport says what was found in a log beside its jobs.
-func writeReadReport(w io.Writer, name string, r *workload.ReadReport) {
-	fmt.Fprintf(w, "%s: %s in %s of %s\n", name, report.Plural(r.Jobs, "job"), report.Plural(r.Lines, "line"), r.Format)
-	for _, note := range r.Notes {
-		fmt.Fprintf(w, "  %s\n", note)
-	}
-	if r.Bad == 0 {
-		return
-	}
-	fmt.Fprintf(w, "  bad lines left out: %d\n", r.Bad)
-	for _, b := range r.FirstBad {
-		fmt.Fprintf(w, "    %v\n", &workload.LineError{File: name, Line: b.Line, Column: b.Column, Reason: b.Reason})
-	}
-	if more := r.Bad - len(r.FirstBad); more > 0 {
-		fmt.Fprintf(w, "    and %d more\n", more)
-	}
 }
 
 // completeGenerators completes the names of generators.

@@ -8,8 +8,8 @@ import (
 	"muster/ptx/simt"
 )
 
-// Checker makes a checker that knows all buffers and variables, and calls found with each defect.
-func (r *Kernel) Checker(checks simt.Checks, found func(*simt.Defect)) *simt.Checker {
+// newChecker makes a checker that knows all buffers and variables, and calls found with each defect.
+func (r *Kernel) newChecker(checks simt.Checks, found func(*simt.Defect)) *simt.Checker {
 	checker := simt.NewChecker(checks, 0, found)
 	for i := range r.memory.regions {
 		g := &r.memory.regions[i]
@@ -31,15 +31,15 @@ func (r *Kernel) isOut(g *region) bool {
 // CheckPrefix begins the lines that a checker writes.
 const CheckPrefix = "muster check: "
 
-// WriteDefect writes a report, with the prefix on each line.
-func WriteDefect(w io.Writer, d *simt.Defect) {
+// writeDefect writes a report, with the prefix on each line.
+func writeDefect(w io.Writer, d *simt.Defect) {
 	for line := range strings.Lines(d.String()) {
 		fmt.Fprintf(w, "%s%s\n", CheckPrefix, strings.TrimSuffix(line, "\n"))
 	}
 }
 
-// WriteSummary writes how many defects were found.
-func WriteSummary(w io.Writer, c *simt.Checker) {
+// writeSummary writes how many defects were found.
+func writeSummary(w io.Writer, c *simt.Checker) {
 	for _, line := range c.Summary() {
 		fmt.Fprintf(w, "%s%s\n", CheckPrefix, line)
 	}
@@ -66,8 +66,8 @@ type deedDocument struct {
 	Instruction string    `json:"instruction"`
 }
 
-// SetDefects adds the defects that a checker has found.
-func (doc *Document) SetDefects(found []*simt.Defect) {
+// setDefects adds the defects that a checker has found.
+func (doc *Document) setDefects(found []*simt.Defect) {
 	three := func(d simt.Dim) [3]uint32 { return [3]uint32{d.X, d.Y, d.Z} }
 	deed := func(d *simt.Deed) deedDocument {
 		return deedDocument{d.What, three(d.Block), three(d.Thread), d.Line, d.Source, d.Instruction}

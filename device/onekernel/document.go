@@ -49,14 +49,15 @@ type bufferDocument struct {
 	Values   []json.RawMessage `json:"values"`
 }
 
-// Document makes the JSON document of a run.
-func (r *Kernel) Document(stats simt.Stats, seconds float64, printed string, fault *simt.Fault) Document {
+// document makes the JSON document of a run without what the user may leave out.
+func (run *Run) document() Document {
+	r, stats := run.kernel, run.execution.Stats()
 	three := func(d simt.Dim) [3]uint32 { return [3]uint32{d.X, d.Y, d.Z} }
 	doc := Document{
 		Kernel: r.function.Name, Grid: three(r.Launch.Grid), Block: three(r.Launch.Block), Shared: r.Launch.Shared, Workers: r.Launch.Workers,
-		Instructions: stats.Instructions, LaneOps: stats.LaneOps, Seconds: seconds, Printed: printed, Buffers: []bufferDocument{},
+		Instructions: stats.Instructions, LaneOps: stats.LaneOps, Seconds: run.seconds, Printed: run.printed.String(), Buffers: []bufferDocument{},
 	}
-	if fault != nil {
+	if fault := run.fault; fault != nil {
 		doc.Fault = &faultDocument{
 			Kind: fault.Kind.String(), Message: fault.Error(), Block: three(fault.Block), Thread: three(fault.Thread),
 			Address: fault.Address, Line: fault.Pos.Line, Instruction: fault.Line,

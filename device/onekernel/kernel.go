@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,9 +18,26 @@ import (
 	"muster/ptx/simt"
 )
 
-// Find returns the full name of the kernel that the user asked for; the user's name may be "" if there
+// Open reads a file, or the standard input that it is handed if the path is -, and loads a kernel of it.
+func Open(stdin io.Reader, path, asked string) (*Kernel, error) {
+	images, err := codefile.Read(stdin, path)
+	if err != nil {
+		return nil, err
+	}
+	modules, err := codefile.Modules(path, images)
+	if err != nil {
+		return nil, err
+	}
+	name, err := find(path, modules, asked)
+	if err != nil {
+		return nil, err
+	}
+	return load(modules, name)
+}
+
+// find returns the full name of the kernel that the user asked for; the user's name may be "" if there
 // is only one kernel.
-func Find(path string, modules []codefile.Module, asked string) (string, error) {
+func find(path string, modules []codefile.Module, asked string) (string, error) {
 	var names []string
 	for i := range modules {
 		for _, k := range modules[i].Kernels() {
@@ -105,9 +123,9 @@ type Kernel struct {
 	buffers  [][]byte // one for each argument; nil for values
 }
 
-// Load loads the first module that has the kernel and with which the software GPU can run
+// load loads the first module that has the kernel and with which the software GPU can run
 // it. Other kernels of the module need not be runnable.
-func Load(modules []codefile.Module, name string) (*Kernel, error) {
+func load(modules []codefile.Module, name string) (*Kernel, error) {
 	var first error
 	for i := range modules {
 		m := &modules[i]
@@ -172,11 +190,11 @@ func (r *Kernel) Prepare(args []*Argument) error {
 	return nil
 }
 
-// Name returns the kernel's full name.
-func (r *Kernel) Name() string { return r.function.Name }
+// name returns the kernel's full name.
+func (r *Kernel) name() string { return r.function.Name }
 
-// Start makes an execution of the kernel.
-func (r *Kernel) Start() (*simt.Execution, error) {
+// start makes an execution of the kernel.
+func (r *Kernel) start() (*simt.Execution, error) {
 	x, err := r.program.Kernel(r.function.Name).Start(r.Launch)
 	if err != nil {
 		return nil, misuse.Errorf("%v", err)
@@ -187,13 +205,13 @@ func (r *Kernel) Start() (*simt.Execution, error) {
 // Release frees the buffers and variables.
 func (r *Kernel) Release() error { return r.memory.release() }
 
-// slice is how many instructions of a gang each worker runs before RunToEnd calls pause: a
+// slice is how many instructions of a gang each worker runs before runToEnd calls pause: a
 // tenth of a second, roughly. A cancelled context stops the kernel at once.
 const slice = 1 << 20
 
-// RunToEnd runs a kernel to its end, and calls pause after each slice. It returns the context's
+// runToEnd runs a kernel to its end, and calls pause after each slice. It returns the context's
 // error if the context is cancelled first.
-func RunToEnd(ctx context.Context, x *simt.Execution, pause func() error) error {
+func runToEnd(ctx context.Context, x *simt.Execution, pause func() error) error {
 	defer context.AfterFunc(ctx, x.Stop)()
 	for {
 		err := x.RunFor(slice)
@@ -209,9 +227,9 @@ func RunToEnd(ctx context.Context, x *simt.Execution, pause func() error) error 
 	}
 }
 
-// Explain finds the fault in an error, and adds the buffer that a bad address is
+// explain finds the fault in an error, and adds the buffer that a bad address is
 // near.
-func (r *Kernel) Explain(err *error) *simt.Fault {
+func (r *Kernel) explain(err *error) *simt.Fault {
 	var fault *simt.Fault
 	if !errors.As(*err, &fault) {
 		return nil

@@ -2,8 +2,8 @@ package onekernel
 
 import "muster/ptx/simt"
 
-// Lowered returns the kernel's code as the software GPU runs it.
-func (r *Kernel) Lowered() *simt.Lowered { return r.program.Kernel(r.function.Name).Lowered() }
+// lowered returns the kernel's code as the software GPU runs it.
+func (r *Kernel) lowered() *simt.Lowered { return r.program.Kernel(r.function.Name).Lowered() }
 
 // loweredDocument is lowered code in a Document.
 type loweredDocument struct {
@@ -41,8 +41,8 @@ type loweredInstruction struct {
 	Instruction string `json:"instruction"`
 }
 
-// SetLowered adds lowered code.
-func (doc *Document) SetLowered(l *simt.Lowered) {
+// setLowered adds lowered code.
+func (doc *Document) setLowered(l *simt.Lowered) {
 	d := &loweredDocument{Slots: []loweredSlots{}, Constants: []loweredConstant{}}
 	for _, s := range l.Slots {
 		d.Slots = append(d.Slots, loweredSlots(s))

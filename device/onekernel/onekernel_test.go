@@ -177,7 +177,7 @@ func TestInterrupt(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	err = RunToEnd(ctx, x, func() error { cancel(); return nil })
+	err = runToEnd(ctx, x, func() error { cancel(); return nil })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}

@@ -17,9 +17,9 @@ import (
 // sampling is the time between two samples of where the kernel is.
 const sampling = time.Millisecond
 
-// Sample starts a goroutine that samples where the kernel is. The caller ends it with the
+// sample starts a goroutine that samples where the kernel is. The caller ends it with the
 // returned function.
-func Sample(p *simt.Profile) (stop func()) {
+func sample(p *simt.Profile) (stop func()) {
 	// The engine's workers keep all processors (P) of the Go runtime busy. Without one more, the
 	// sampler would run only where the runtime happens to preempt a worker, and the profile
 	// would be biased towards those places.
@@ -47,9 +47,9 @@ func Sample(p *simt.Profile) (stop func()) {
 // hottest is how many lines of a profile are printed without --all.
 const hottest = 20
 
-// WriteProfile prints where a kernel spent its time: the hottest lines first, or all in
+// writeProfile prints where a kernel spent its time: the hottest lines first, or all in
 // the order of the code.
-func WriteProfile(w io.Writer, kernel string, lines []simt.ProfileLine, all bool) {
+func writeProfile(w io.Writer, kernel string, lines []simt.ProfileLine, all bool) {
 	samples, compiled, ops := 0.0, 0.0, uint64(0)
 	for _, l := range lines {
 		samples, compiled, ops = samples+l.Samples, compiled+l.Compiled, ops+l.LaneOps
@@ -83,9 +83,9 @@ func percent(part, whole float64) string {
 	return fmt.Sprintf("%.1f %%", 100*part/whole)
 }
 
-// WriteListings prints machine code, with a headline wherever the code for another PTX
+// writeListings prints machine code, with a headline wherever the code for another PTX
 // instruction begins.
-func WriteListings(w io.Writer, kernel string, listings []simt.Listing) {
+func writeListings(w io.Writer, kernel string, listings []simt.Listing) {
 	if len(listings) == 0 {
 		fmt.Fprintf(w, "nothing of %s was compiled: it is empty or too large, or this processor has neither AVX-512 nor AVX2 with FMA\n", kernel)
 	}
@@ -123,8 +123,8 @@ type profileDocument struct {
 	LaneOps      uint64  `json:"lane_ops"`
 }
 
-// SetProfile adds a profile.
-func (doc *Document) SetProfile(lines []simt.ProfileLine) {
+// setProfile adds a profile.
+func (doc *Document) setProfile(lines []simt.ProfileLine) {
 	doc.Profile = []profileDocument{}
 	for _, l := range lines {
 		doc.Profile = append(doc.Profile, profileDocument{l.Pos.Line, l.Text, l.Samples, l.Compiled, l.Instructions, l.LaneOps})
@@ -141,8 +141,8 @@ type codeDocument struct {
 	Instruction string `json:"instruction"`
 }
 
-// SetCode adds machine code.
-func (doc *Document) SetCode(listings []simt.Listing) {
+// setCode adds machine code.
+func (doc *Document) setCode(listings []simt.Listing) {
 	doc.Code = [][]codeDocument{}
 	for _, l := range listings {
 		code := []codeDocument{}

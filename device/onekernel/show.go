@@ -11,9 +11,9 @@ import (
 	"muster/report"
 )
 
-// WriteFiles writes the buffers that the user wants in files, which it makes with the given function,
+// writeFiles writes the buffers that the user wants in files, which it makes with the given function,
 // and prints the files' names.
-func (r *Kernel) WriteFiles(told io.Writer, writeFile func(path string, write func(io.Writer) error) error) error {
+func (r *Kernel) writeFiles(told io.Writer, writeFile func(path string, write func(io.Writer) error) error) error {
 	for i, a := range r.args {
 		if a.file == "" {
 			continue
@@ -29,9 +29,9 @@ func (r *Kernel) WriteFiles(told io.Writer, writeFile func(path string, write fu
 // shown is how many elements of a buffer are printed without --all.
 const shown = 64
 
-// WriteBuffers prints the buffers that the user wants and that go to no file: the first elements, or
+// writeBuffers prints the buffers that the user wants and that go to no file: the first elements, or
 // all. It prints how many are left out.
-func (r *Kernel) WriteBuffers(w, told io.Writer, all bool) error {
+func (r *Kernel) writeBuffers(w, told io.Writer, all bool) error {
 	b := bufio.NewWriter(w)
 	for i, a := range r.args {
 		if !a.wanted() || a.file != "" {

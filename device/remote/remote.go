@@ -1,5 +1,7 @@
-// Package remote is a device of another node: a device.Device whose work is done by that
-// node's gateway, worker and GPU.
+// Package remote is a device.Device whose work another process does: for a device of another node
+// that node's gateway, worker and GPU, and for a device of this node whose contexts need a process
+// each (Over) another worker, which shares memory with this process. What is said of lenders
+// here holds for this node, too, if it lends to itself in this way.
 //
 // The lender, the other node, treats each context as a guest: a client like others, with its own
 // worker, share, limits and swap space. A guest differs in that it chooses its range of device

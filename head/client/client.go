@@ -19,6 +19,7 @@ import (
 	"muster/client"
 	"muster/head/api"
 	"muster/head/dial"
+	"muster/wire/status"
 )
 
 // Head is a head to which requests can be sent.
@@ -357,11 +358,17 @@ func (h *Head) Node(ctx context.Context, name string) (*api.Node, error) {
 	return &n, h.get(ctx, "/v1/nodes/"+url.PathEscape(name), nil, &n)
 }
 
-// NodeStatus asks for a node's status: a document of wire/status.
-func (h *Head) NodeStatus(ctx context.Context, name string) (json.RawMessage, error) {
+// NodeStatus asks for what a node says of itself.
+func (h *Head) NodeStatus(ctx context.Context, name string) (*status.Node, error) {
 	var document json.RawMessage
-	err := h.get(ctx, "/v1/nodes/"+url.PathEscape(name)+"/status", nil, &document)
-	return document, err
+	if err := h.get(ctx, "/v1/nodes/"+url.PathEscape(name)+"/status", nil, &document); err != nil {
+		return nil, err
+	}
+	var s status.Node
+	if err := json.Unmarshal(document, &s); err != nil {
+		return nil, fmt.Errorf("node %s does not answer as a node does: %w", name, err)
+	}
+	return &s, nil
 }
 
 // ChangeNode applies an action to a node: drain with its document, resume, remove.
@@ -403,6 +410,35 @@ func (h *Head) WhatIf(ctx context.Context) (*api.WhatIf, error) {
 func (h *Head) WhatIfNow(ctx context.Context, wanted api.WhatIfWanted) (*api.WhatIf, error) {
 	var w api.WhatIf
 	return &w, h.ask(ctx, http.MethodPost, "/v1/whatif", nil, wanted, &w)
+}
+
+// whatIfPause is how often WhatIfDone asks the head how far it is.
+const whatIfPause = 500 * time.Millisecond
+
+// WhatIfDone has the head simulate its history now, and waits until it has. Meanwhile it calls progress,
+// with numbers from 0 to 1.
+func (h *Head) WhatIfDone(ctx context.Context, wanted api.WhatIfWanted, progress func(done float64)) (*api.WhatIf, error) {
+	w, err := h.WhatIfNow(ctx, wanted)
+	for err == nil {
+		running, done := false, 0.0
+		for _, p := range w.Periods {
+			if wanted.Period == "" || p.Name == wanted.Period {
+				running = running || p.Running
+				done = max(done, p.Progress)
+			}
+		}
+		if !running {
+			return w, nil
+		}
+		progress(done)
+		select {
+		case <-time.After(whatIfPause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		w, err = h.WhatIf(ctx)
+	}
+	return nil, err
 }
 
 // Snapshot reads what the policy knows now, as a history. The caller must close the reader.

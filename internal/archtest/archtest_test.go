@@ -146,7 +146,7 @@ head, head/api, head/store, wire/agent, wire/status, policy/catalog, internal/do
 # What another policy would have made of the head's history. It knows the simulator; neither the core nor the simulator knows it.
 head, head/api, sim < head/whatif < head/whatifrun < head/daemon
 
-head/api, head/dial, wire/agent, client, model/slurmopt, internal/passthrough < head/client # what its users' commands ask it; it knows no core
+head/api, head/dial, wire/agent, wire/status, client, model/slurmopt, internal/parallel, internal/passthrough < head/client # what its users' commands ask it; it knows no core
 
 # A real Slurm: what differs between its releases, one of them in a folder, and a private cluster of it. None of them knows the driver.
 NOTHING < slurm/release < slurm
@@ -185,7 +185,7 @@ head/api, model, node/vgpu, report, wire/status < report/nodetable # what nodes 
 NOTHING < report/screen # text on a terminal, whatever it shows
 report/screen < internal/service # a daemon as a process: its log and its signals
 report/screen < internal/passthrough # a program in this process's place: it knows nothing of what it is for
-wire/timeline < report/trace # where a program's time went
+wire/timeline, report < report/trace # where a program's time went
 NOTHING < report/trace/tracetest # for its tests, and for those of all together
 NOTHING < web < head/daemon # the page: files that ask the head as everybody does
 
@@ -201,6 +201,7 @@ policy/winner < internal/cbc # the referee, behind a build tag
 # Files that are read whole: each reader of some has it.
 NOTHING < internal/recordfile < node, head/daemon # files that daemons record to
 NOTHING < internal/become < ivm/daemon # a process that becomes a user's program: it knows nothing about what is started
+NOTHING < internal/delay # connections, passed on later
 NOTHING < internal/laps < node, node/worker # where the time of a program's start went, for their logs
 NOTHING < internal/together < device/cuda, node/journal, node/worker # copies by several threads
 NOTHING < internal/machine < node, node/agent, node/journal, node/worker # what a process may use of its machine

@@ -8,6 +8,7 @@
 //   - an Eager connection has a reader that polls for bytes before it sleeps;
 //   - a Patient connection has a deadline for each read and write;
 //   - a Sealed connection goes on where TLS has set one up, and encrypts bulk data with fewer copies;
+//   - a Lane is a Patient connection for bulk data that any goroutine can close at once;
 //   - PortTrouble explains why a port cannot be opened.
 //
 // It knows no protocol, and of users only a name.

@@ -60,7 +60,8 @@
 //     the context stays open for the next lease, and the daemon is told how many bytes
 //     it keeps. A revocation waits while host functions are running.
 //   - Loss of a device: the context is forgotten without contacting the device. If it had
-//     the only copy of anything, that is a fault; otherwise the client goes on.
+//     the only copy of anything, or work in flight, whose copies to the program would never
+//     come, that is a fault; otherwise the client goes on.
 //   - Further devices (Config.Mapping): a mapper decides for each launch on which of the
 //     client's devices it runs. The device of the lease is home; others are lent as long as
 //     no other client needs them (further.go). The directory brings what the kernel uses. A

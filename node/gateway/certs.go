@@ -53,6 +53,18 @@ func LoadTLS(cert, key, ca string) (*tls.Config, error) {
 	return config, nil
 }
 
+// LoadHead reads the folder that muster cert made for a head; nil without one.
+func LoadHead(dir string) (*tls.Config, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	config, err := LoadTLS(filepath.Join(dir, FileHead), filepath.Join(dir, FileHeadKey), filepath.Join(dir, client.FileCA))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s is not a head's folder: give the one that muster cert --head made as head-HOST (%w)", dir, err)
+	}
+	return config, err
+}
+
 // LoadDir reads the folder that muster cert made for a node.
 func LoadDir(dir string) (*tls.Config, error) {
 	return LoadTLS(filepath.Join(dir, FileNode), filepath.Join(dir, FileNodeKey), filepath.Join(dir, client.FileCA))
@@ -93,6 +105,15 @@ func OpenAuthority(dir string, now time.Time) (a *Authority, made bool, err erro
 	}
 	a, _, err = OpenAuthority(dir, now)
 	return a, true, err
+}
+
+// ExistingAuthority opens an authority, and makes none.
+func ExistingAuthority(dir string, now time.Time) (*Authority, error) {
+	if _, err := os.Stat(filepath.Join(dir, FileCAKey)); err != nil {
+		return nil, fmt.Errorf("there is no authority in %s: give the folder that muster cert made (%w)", dir, err)
+	}
+	authority, _, err := OpenAuthority(dir, now)
+	return authority, err
 }
 
 // Node makes a folder for a node with these names or addresses. The node also authenticates with

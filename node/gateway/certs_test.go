@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,5 +90,47 @@ func TestCertificatesSayWhatTheyShould(t *testing.T) {
 	}
 	if _, made, err := OpenAuthority(dir, now); made || err != nil {
 		t.Errorf("the authority was made anew: %v", err)
+	}
+}
+
+func TestLoadHead(t *testing.T) {
+	dir := t.TempDir()
+	if config, err := LoadHead(""); config != nil || err != nil {
+		t.Errorf("without a folder: %v, %v", config, err)
+	}
+	if _, err := ExistingAuthority(dir, time.Now()); err == nil || !strings.Contains(err.Error(), "there is no authority in "+dir) {
+		t.Errorf("an empty folder: %v", err)
+	}
+	a, _, err := OpenAuthority(dir, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ExistingAuthority(dir, time.Now()); err != nil {
+		t.Error(err)
+	}
+	head, err := a.Head([]string{"localhost"}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := a.Node([]string{"localhost"}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config, err := LoadHead(head); err != nil || len(config.Certificates) != 1 || config.ClientCAs == nil {
+		t.Errorf("got %+v, %v", config, err)
+	}
+	if _, err := LoadHead(node); err == nil || !strings.Contains(err.Error(), "is not a head's folder: give the one that muster cert --head made") {
+		t.Errorf("a node's folder: %v", err)
+	}
+}
+
+func TestWorth(t *testing.T) {
+	now := time.Now()
+	for want, c := range map[string]Issued{
+		"good": {Until: now.Add(time.Hour)}, "expired": {Until: now.Add(-time.Hour)}, "revoked": {Until: now.Add(-time.Hour), Revoked: true},
+	} {
+		if got := c.Worth(now); got != want {
+			t.Errorf("%+v: %s", c, got)
+		}
 	}
 }

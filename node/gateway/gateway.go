@@ -11,6 +11,9 @@
 // passes its questions to the daemon. Gateways also fetch data of guests from each other
 // (wire/parcel).
 //
+// The authority that makes certificates of users, nodes and heads, and revokes them, is a folder of
+// files (certs.go, revoked.go).
+//
 // The package knows no device, and nothing of the daemon but its socket.
 package gateway
 

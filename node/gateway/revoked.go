@@ -43,6 +43,17 @@ type Issued struct {
 	number  *big.Int
 }
 
+// Worth says in a word what the certificate is worth.
+func (c *Issued) Worth(now time.Time) string {
+	switch {
+	case c.Revoked:
+		return "revoked"
+	case now.After(c.Until):
+		return "expired"
+	}
+	return "good"
+}
+
 // List returns the certificates that the authority issued, by name and then by date.
 func (a *Authority) List() ([]Issued, error) {
 	files, err := filepath.Glob(filepath.Join(a.dir, "*", "*.pem"))

@@ -1,5 +1,6 @@
 // Package programs saves whole programs and restores them: their processes with CRIU,
-// and the GPU's side of each of their clients with the node that serves it.
+// and the GPU's side of each of their clients with the node that serves it. It also tells
+// with which arguments programs of this machine were started.
 //
 // Saving goes in this order. The node holds the clients of the program's processes: they
 // leave their devices, their state and memory are written, and their workers read no

@@ -73,7 +73,7 @@ var endingTime = 5 * time.Second
 func numbersAreFree(ctx context.Context, pids []int) error {
 	late := time.After(endingTime)
 	for _, pid := range pids {
-		for taken(pid) {
+		for !ProcessGone(pid) {
 			select {
 			case <-time.After(10 * time.Millisecond):
 			case <-ctx.Done():
@@ -84,11 +84,6 @@ func numbersAreFree(ctx context.Context, pids []int) error {
 		}
 	}
 	return nil
-}
-
-func taken(pid int) bool {
-	_, err := os.Stat(fmt.Sprintf("/proc/%d", pid))
-	return err == nil
 }
 
 // restoring is a program that is being restored.

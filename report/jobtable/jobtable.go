@@ -1,5 +1,6 @@
-// Package jobtable shows a head's jobs as Slurm does: with squeue's letters, names, widths and
-// order, and its formats for states, times and sizes.
+// Package jobtable chooses among a head's jobs and shows them as Slurm does: those that wait or run
+// with squeue's letters, names, widths and order, those that have ended with sacct's fields, and
+// shares and priorities as sshare and sprio do. States, times and sizes have Slurm's formats.
 //
 // It knows neither the head, which has the jobs, nor the command line that asks for them.
 package jobtable

@@ -1,6 +1,6 @@
 // Package nodetable shows what nodes say of themselves: their devices, the programs that they serve,
 // grants, peers, and all of that at work, as tables and as the pictures of muster top. The cluster's
-// nodes as the head knows them are here too.
+// nodes as the head knows them are here too, and what came of a node's recording that was played again.
 //
 // A column is declared once, with its name and the JSON field that has the same value, so that
 // muster ps, ps -l and top call a thing by the same name and scripts find it (docs/columns.md). The

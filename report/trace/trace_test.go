@@ -72,6 +72,38 @@ func write(t *testing.T, tr *Trace) []byte {
 	return b.Bytes()
 }
 
+// What is said of a timeline has at most five costs, and ends with where it is.
+func TestWrite(t *testing.T) {
+	say := func(tr *Trace) string {
+		var b strings.Builder
+		tr.Write(&b, "t.json")
+		return b.String()
+	}
+	if got, want := say(New(nil, 0)), "muster: the program called no function of CUDA; the timeline in t.json is empty\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	tr := New(tiny(), 1)
+	want := "muster: where the time went, from the first call to the last (" + tr.Duration() + "):\n"
+	for i, c := range tr.Costs() {
+		if i < 5 {
+			want += "  " + c.Sentence + "\n"
+		}
+	}
+	for _, s := range tr.LeftOut() {
+		want += "left out: " + s + "\n"
+	}
+	const where = "muster: the timeline is in t.json: open it at https://ui.perfetto.dev\n"
+	want += "muster: " + tr.Clocks() + "\n" + where
+	if got := say(tr); got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+	var elements Trace
+	elements.AddElements([]*timeline.Element{{Pid: 7}})
+	if got, want := say(&elements), "muster: "+elements.ElementWords()+"\n"+where; got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
 func TestGolden(t *testing.T) {
 	tr := New(tiny(), 1)
 	var b bytes.Buffer

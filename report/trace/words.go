@@ -2,9 +2,12 @@ package trace
 
 import (
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
+
+	"muster/report"
 )
 
 // Clocks says how exactly the times of the program and of its node are aligned.
@@ -92,6 +95,37 @@ func size(n uint64) string {
 		return plural(n, "byte", "bytes")
 	}
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") + " " + units[unit]
+}
+
+// mostCosts is how many of the costliest things Write tells.
+const mostCosts = 5
+
+// Write says what the timeline shows, which was written to a file of that name: the costliest things,
+// what was left out, and how exact its times are.
+func (t *Trace) Write(w io.Writer, file string) {
+	if words := t.ElementWords(); words != "" {
+		fmt.Fprintf(w, "muster: %s\n", words)
+	}
+	if len(t.Processes) == 0 && len(t.Elements) == 0 {
+		fmt.Fprintf(w, "muster: the program called no function of CUDA; the timeline in %s is empty\n", file)
+		return
+	}
+	if len(t.Processes) > 0 {
+		t.writeCosts(w)
+	}
+	fmt.Fprintf(w, "muster: the timeline is in %s: open it at https://ui.perfetto.dev\n", file)
+}
+
+func (t *Trace) writeCosts(w io.Writer) {
+	fmt.Fprintf(w, "muster: where the time went, from the first call to the last (%s):\n", t.Duration())
+	costs := t.Costs()
+	for _, cost := range costs[:min(len(costs), mostCosts)] {
+		fmt.Fprintf(w, "  %s\n", report.Printable(cost.Sentence))
+	}
+	for _, sentence := range t.LeftOut() {
+		fmt.Fprintf(w, "left out: %s\n", report.Printable(sentence))
+	}
+	fmt.Fprintf(w, "muster: %s\n", t.Clocks())
 }
 
 // Duration is the time from the first recorded event to the last.

@@ -15,9 +15,9 @@ import (
 	"muster/report"
 )
 
-// Figures is the table of a period: what was measured, the simulation of the policy in force, the
+// figures is the table of a period: what was measured, the simulation of the policy in force, the
 // difference between the two, and the simulations of all other policies.
-func Figures(p *api.WhatIfPeriod, zone *time.Location) *report.Table {
+func figures(p *api.WhatIfPeriod, zone *time.Location) *report.Table {
 	t := &report.Table{
 		Title: title(p, zone),
 		Columns: []report.Column{
@@ -97,8 +97,8 @@ func signed(x float64, format func(float64) string) string {
 	return format(x)
 }
 
-// Users is a table of users' mean waits, measured and simulated.
-func Users(p *api.WhatIfPeriod, most int) *report.Table {
+// users is a table of users' mean waits, measured and simulated.
+func users(p *api.WhatIfPeriod, most int) *report.Table {
 	t := &report.Table{Title: "Mean waits of users", Columns: []report.Column{{Name: "User"}, {Name: "Jobs", Right: true}, {Name: "Measured", Right: true}}}
 	type cell struct {
 		user string
@@ -151,7 +151,7 @@ func Page(w *api.WhatIf, zone *time.Location) *report.Page {
 		if period.MadeAt == 0 {
 			continue
 		}
-		p.Sections = append(p.Sections, report.Heading("Last "+period.Name), Figures(period, zone), bars(period), Users(period, shownUsers))
+		p.Sections = append(p.Sections, report.Heading("Last "+period.Name), figures(period, zone), bars(period), users(period, shownUsers))
 		for _, note := range period.Notes {
 			p.Sections = append(p.Sections, report.Text(note+"."))
 		}

@@ -432,3 +432,21 @@ func writeHours(w io.Writer, hours []int, relative bool) {
 func fill(s string, width int) string {
 	return s + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s)))
 }
+
+// WriteRead says what was found in a log of that name beside its jobs.
+func WriteRead(w io.Writer, name string, r *workload.ReadReport) {
+	fmt.Fprintf(w, "%s: %s in %s of %s\n", name, report.Plural(r.Jobs, "job"), report.Plural(r.Lines, "line"), r.Format)
+	for _, note := range r.Notes {
+		fmt.Fprintf(w, "  %s\n", note)
+	}
+	if r.Bad == 0 {
+		return
+	}
+	fmt.Fprintf(w, "  bad lines left out: %d\n", r.Bad)
+	for _, b := range r.FirstBad {
+		fmt.Fprintf(w, "    %v\n", &workload.LineError{File: name, Line: b.Line, Column: b.Column, Reason: b.Reason})
+	}
+	if more := r.Bad - len(r.FirstBad); more > 0 {
+		fmt.Fprintf(w, "    and %d more\n", more)
+	}
+}

@@ -163,13 +163,10 @@ func (q *Jobs) source(stdin io.Reader, opt workload.ReadOptions) (source.Source,
 		return nil, misuse.Errorf("say which jobs: --workload FILE, or one of %s", strings.Join(source.Names(), ", "))
 	}
 	opt.SkipLogged = !readsNames(q.Policies)
-	if q.Workload == "-" {
-		return source.Once(func() (*workload.Workload, *workload.ReadReport, error) { return workload.Read(stdin, "stdin", opt) }), nil
-	}
 	if q.Bundled {
 		return source.Named(q.Workload, opt)
 	}
-	return source.Open(q.Workload, opt)
+	return source.Open(stdin, q.Workload, opt)
 }
 
 // readsNames says whether a policy is a script, which may know jobs by the names of their

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -63,4 +65,15 @@ func AskStatus(ctx context.Context, socket string) (slurm.Status, error) {
 	defer answer.Body.Close()
 	var s slurm.Status
 	return s, json.NewDecoder(answer.Body).Decode(&s)
+}
+
+// DefaultSocket is where a driver answers, and is asked, unless a path is given.
+func DefaultSocket() string {
+	if os.Geteuid() == 0 {
+		return "/run/muster/slurm.sock"
+	}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return filepath.Join(dir, "muster-slurm.sock")
+	}
+	return filepath.Join(os.TempDir(), "muster-slurm-"+strconv.Itoa(os.Getuid())+".sock")
 }

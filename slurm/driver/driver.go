@@ -6,7 +6,8 @@
 // requests that follow, several at a time, and waits for the answers. It reads Slurm again after
 // every burst of requests, and at least every Poll; if Slurm can say that nothing has changed, such
 // a round costs one short request. Nothing is kept on disk: what a restarted driver must know is in
-// the comments of the jobs.
+// the comments of the jobs. A process beside the driver hands its waiting jobs to Slurm if the driver is
+// killed, where that is wanted (guard.go).
 package driver
 
 import (

@@ -3,6 +3,8 @@ package driver
 import (
 	"context"
 	"fmt"
+	"os/exec"
+	"syscall"
 	"time"
 
 	"muster/slurm"
@@ -47,4 +49,26 @@ func (d *Driver) handOver(jobs []slurm.Say) error {
 	d.cfg.Log.Info("handing waiting jobs to Slurm's scheduler", "jobs", len(list))
 	d.send(ctx, list)
 	return nil
+}
+
+// StartGuard starts this program again with arguments that have it call Guard when its standard input
+// ends: it outlives this process if that is killed, and hands the waiting jobs over then. A driver that
+// ends by itself dismisses it.
+func StartGuard(arguments []string) (dismiss func(), err error) {
+	// The new process inherits none of this one's outputs, so that a reader that waits for their
+	// end does not wait for it, too.
+	guard := exec.Command("/proc/self/exe", arguments...)
+	guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals of a terminal are not for it
+	alive, err := guard.StdinPipe()
+	if err == nil {
+		err = guard.Start()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the process that hands jobs over if this one is killed: %w", err)
+	}
+	return func() {
+		_ = guard.Process.Kill()
+		_ = guard.Wait()
+		_ = alive.Close()
+	}, nil
 }

@@ -11,11 +11,11 @@ import (
 	"muster/slurm"
 )
 
-// Away says what to do about a Slurm that does not answer.
-const Away = "Start slurmctld and slurmrestd; jobs that run go on meanwhile, and nothing new is placed."
+// away says what to do about a Slurm that does not answer.
+const away = "Start slurmctld and slurmrestd; jobs that run go on meanwhile, and nothing new is placed."
 
-// Summary says in half a sentence how many nodes and jobs a driver has.
-func Summary(s slurm.Status) string {
+// summary says in half a sentence how many nodes and jobs a driver has.
+func summary(s slurm.Status) string {
 	text := fmt.Sprintf("%d of %d nodes up; of Muster's jobs %d wait, %d are placed, %d run; %d jobs are Slurm's", s.Up, s.Nodes, s.Waiting, s.Placed, s.Running, s.Slurms)
 	if s.Lenders > 0 || s.Borrowed > 0 {
 		text += fmt.Sprintf("; %s can be borrowed from %s, jobs have borrowed %d", model.Plural(s.Lendable, "GPU"), model.Plural(s.Lenders, "node"), s.Borrowed)
@@ -23,13 +23,24 @@ func Summary(s slurm.Status) string {
 	return text
 }
 
+// InWords says in a sentence what a driver does that answered with a status, or what to do if it did not.
+func InWords(s slurm.Status, err error) string {
+	switch {
+	case err != nil:
+		return fmt.Sprintf("Muster does not place jobs: %v. muster slurm doctor says what else is missing.", err)
+	case s.Problem != "":
+		return fmt.Sprintf("Muster's driver runs, and Slurm does not answer it: %s. %s", report.Printable(s.Problem), away)
+	}
+	return fmt.Sprintf("Muster's driver runs: %s.", summary(s))
+}
+
 // WriteStatus tells people what a driver does, and lists its jobs, in this many columns; 0 means no
 // limit.
 func WriteStatus(w io.Writer, s slurm.Status, columns int) error {
 	if s.Problem != "" {
-		fmt.Fprintf(w, "Slurm does not answer the driver: %s\n%s As it was when Slurm last answered:\n", report.Printable(s.Problem), Away) // the doctor looks for the first words
+		fmt.Fprintf(w, "Slurm does not answer the driver: %s\n%s As it was when Slurm last answered:\n", report.Printable(s.Problem), away) // the doctor looks for the first words
 	}
-	fmt.Fprintln(w, Summary(s))
+	fmt.Fprintln(w, summary(s))
 	fmt.Fprintf(w, "so far %d placed, %d on a wrong node, %d refused, %d recalled, %d left to Slurm", s.Counts.Placed, s.Counts.Wrong, s.Counts.Refused, s.Counts.Recalled, s.Counts.HandedOver)
 	if s.Counts.Stopped > 0 {
 		fmt.Fprintf(w, ", %d stopped for others", s.Counts.Stopped)

@@ -3,6 +3,7 @@ package view
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,5 +81,17 @@ func TestStatusSaysThatSlurmIsAway(t *testing.T) {
 	}
 	if want := "Slurm does not answer the driver: slurmrestd is away\nStart slurmctld and slurmrestd; jobs that run go on meanwhile, and nothing new is placed. As it was when Slurm last answered:\n0 of 8 nodes up;"; !strings.HasPrefix(out.String(), want) {
 		t.Errorf("it says %q", &out)
+	}
+}
+
+func TestInWords(t *testing.T) {
+	for want, got := range map[string]string{
+		"Muster does not place jobs: no socket. muster slurm doctor says what else is missing.": InWords(slurm.Status{}, errors.New("no socket")),
+		"Muster's driver runs, and Slurm does not answer it: timed out. " + away:                InWords(slurm.Status{Problem: "timed out"}, nil),
+		"Muster's driver runs: " + summary(slurm.Status{Nodes: 3, Up: 2, Waiting: 1}) + ".":     InWords(slurm.Status{Nodes: 3, Up: 2, Waiting: 1}, nil),
+	} {
+		if got != want {
+			t.Errorf("got %s\nwant %s", got, want)
+		}
 	}
 }

@@ -181,3 +181,27 @@ func TestElementsAreReadAsTheyWereWritten(t *testing.T) {
 		t.Error("a file that is there was written again")
 	}
 }
+
+// A folder has processes that called the library, some that did not, and some that were killed early.
+func TestFolder(t *testing.T) {
+	folder := t.TempDir()
+	t.Setenv("MUSTER_TIMELINE", folder)
+	t.Setenv("MUSTER_TIMELINE_RECORDS", "2")
+	CreateElements(Element{Pid: 7, Number: 3, GPU: -1, Program: "prog"})
+	for name, b := range map[string][]byte{"1": file(8, 6), "2": file(8, 0), "3": nil, "elements-8-1": nil} {
+		if err := os.WriteFile(filepath.Join(folder, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := ReadFolder(folder)
+	if err != nil || len(all.Files) != 1 || len(all.Elements) != 1 || all.Elements[0].Pid != 7 || all.Skipped != 1 {
+		t.Errorf("got %+v, %v", all, err)
+	}
+	damaged := file(8, 6)
+	if err := os.WriteFile(filepath.Join(folder, "1"), damaged[:len(damaged)-1], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := ReadFolder(folder); err == nil {
+		t.Errorf("a damaged file is read: %+v", all)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -21,13 +22,17 @@ import (
 // shared by all calls and must not be changed. Only a log has a report.
 type Source func(seed uint64) (*workload.Workload, *workload.ReadReport, error)
 
-// Open finds the workload that a word names. A file wins over a name, a folder does not.
-func Open(arg string, opt workload.ReadOptions) (Source, error) {
+// Open finds the workload that a word names. A file wins over a name, a folder does not; - is a log on
+// standard input.
+func Open(stdin io.Reader, arg string, opt workload.ReadOptions) (Source, error) {
+	if arg == "-" {
+		return once(func() (*workload.Workload, *workload.ReadReport, error) { return workload.Read(stdin, "stdin", opt) }), nil
+	}
 	if info, err := os.Stat(arg); err == nil && !(info.IsDir() && isName(arg)) {
 		if IsRecord(arg) {
-			return Once(func() (*workload.Workload, *workload.ReadReport, error) { return recordAsLog(arg) }), nil
+			return once(func() (*workload.Workload, *workload.ReadReport, error) { return recordAsLog(arg) }), nil
 		}
-		return Once(func() (*workload.Workload, *workload.ReadReport, error) { return workload.ReadFile(arg, opt) }), nil
+		return once(func() (*workload.Workload, *workload.ReadReport, error) { return workload.ReadFile(arg, opt) }), nil
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -44,7 +49,7 @@ func isName(arg string) bool {
 func Named(arg string, opt workload.ReadOptions) (Source, error) {
 	for _, b := range bundled.Logs() {
 		if b.Name == arg {
-			return Once(func() (*workload.Workload, *workload.ReadReport, error) {
+			return once(func() (*workload.Workload, *workload.ReadReport, error) {
 				opt.Format = ""
 				return workload.Read(bytes.NewReader(b.Data()), b.File, opt)
 			}), nil
@@ -54,18 +59,18 @@ func Named(arg string, opt workload.ReadOptions) (Source, error) {
 	if !slices.Contains(generators(), name) {
 		return nil, unknown(arg, name)
 	}
-	given, err := Parameters(name, rest)
+	given, err := parameters(name, rest)
 	if err != nil {
 		return nil, err
 	}
 	return func(seed uint64) (*workload.Workload, *workload.ReadReport, error) {
-		wl, err := Generate(name, given, seed)
+		wl, err := generate(name, given, seed)
 		return wl, nil, err
 	}, nil
 }
 
-// Once makes a source of a log that is read at the first call.
-func Once(read func() (*workload.Workload, *workload.ReadReport, error)) Source {
+// once makes a source of a log that is read at the first call.
+func once(read func() (*workload.Workload, *workload.ReadReport, error)) Source {
 	var once sync.Once
 	var wl *workload.Workload
 	var report *workload.ReadReport
@@ -76,9 +81,23 @@ func Once(read func() (*workload.Workload, *workload.ReadReport, error)) Source 
 	}
 }
 
-// Generate makes a synthetic workload. Only the parameters can be wrong, so each of its errors is
-// a misuse.Error.
-func Generate(name string, given map[string]string, seed uint64) (*workload.Workload, error) {
+// Generate makes a synthetic workload with a generator, which may have parameters behind its name, and
+// more parameters, each key=value. Each of its errors is a misuse.Error.
+func Generate(arg string, more []string, seed uint64) (*workload.Workload, error) {
+	name, rest, _ := strings.Cut(arg, ":")
+	given, err := parameters(name, rest)
+	if err != nil {
+		return nil, err
+	}
+	for _, pair := range more {
+		if err := addParameter(given, pair); err != nil {
+			return nil, err
+		}
+	}
+	return generate(name, given, seed)
+}
+
+func generate(name string, given map[string]string, seed uint64) (*workload.Workload, error) {
 	wl, err := workload.Generate(name, given, seed)
 	if err != nil {
 		return nil, misuse.Errorf("%v", err)
@@ -86,9 +105,9 @@ func Generate(name string, given map[string]string, seed uint64) (*workload.Work
 	return wl, nil
 }
 
-// Parameters reads those of a generator: key=value:key=value. A piece without = belongs to the value
+// parameters reads those of a generator: key=value:key=value. A piece without = belongs to the value
 // before it, so that weights such as 1:2:1 can be given.
-func Parameters(name, text string) (map[string]string, error) {
+func parameters(name, text string) (map[string]string, error) {
 	given := make(map[string]string)
 	if text == "" {
 		return given, nil
@@ -105,15 +124,15 @@ func Parameters(name, text string) (map[string]string, error) {
 		}
 	}
 	for _, pair := range pairs {
-		if err := AddParameter(given, pair); err != nil {
+		if err := addParameter(given, pair); err != nil {
 			return nil, err
 		}
 	}
 	return given, nil
 }
 
-// AddParameter adds key=value to the parameters given.
-func AddParameter(given map[string]string, pair string) error {
+// addParameter adds key=value to the parameters given.
+func addParameter(given map[string]string, pair string) error {
 	key, value, ok := strings.Cut(pair, "=")
 	if !ok || key == "" {
 		return misuse.Errorf("%q: parameters are given as key=value", pair)

@@ -1,4 +1,4 @@
-package main
+package delay
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 )
 
 // What is delayed arrives whole and in order, not earlier than it may, and its end as well.
-func TestDelay(t *testing.T) {
+func TestForward(t *testing.T) {
 	echo, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func TestDelay(t *testing.T) {
 	const each = 20 * time.Millisecond
 	go func() {
 		defer close(done)
-		delayAll(listener, echo.Addr().String(), each)
+		Forward(listener, echo.Addr().String(), each)
 	}()
 	conn, err := net.Dial("tcp", listener.Addr().String())
 	if err != nil {

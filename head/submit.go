@@ -148,10 +148,7 @@ func (c *Core) read(ev Submit, owner string) (*job, []uint32, *Refusal) {
 	if said.Batch.Hold {
 		j.held = heldByUser
 	}
-	if said.Priority != 0 {
-		wish := said.Priority
-		j.priority = &wish
-	}
+	j.setPriority(said.Priority)
 	if err := j.model(c).Validate(); err != nil {
 		return bad("%v", err)
 	}

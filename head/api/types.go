@@ -168,8 +168,10 @@ type Changed struct {
 
 // Priority sets a job's priority outright (administrators), or its nice value.
 type Priority struct {
+	// Priority is from 1 to 4294967293; 0 has the head compute it again.
 	Priority *int64 `json:"priority,omitempty"`
-	Nice     *int64 `json:"nice,omitempty"`
+	// Nice is from -2147483645 to 2147483645, and taken off the priority that the head computes.
+	Nice *int64 `json:"nice,omitempty"`
 }
 
 // Limit changes how many of its devices a running job may use at a time; -1 is all.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"muster/wire"
+	"muster/wire/identity"
 )
 
 // setUpTime is how long the other side may take to answer while a client is set up.
@@ -108,10 +109,10 @@ func Check(ctx context.Context, remote Remote) error {
 	hello := Hello("", 0)
 	hello.Token, hello.Grant = remote.Token, remote.Grant
 	if err := wire.WriteRecord(conn, &hello); err != nil {
-		return fmt.Errorf("greeting the node: %w", err)
+		return fmt.Errorf("greeting the node: %w", identity.Refused(err))
 	}
 	if err := wire.ReadAs(conn, &wire.Welcome{}); err != nil {
-		return fmt.Errorf("the node does not let us in: %w", err)
+		return fmt.Errorf("the node does not let us in: %w", identity.Refused(err))
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"muster/internal/door"
 	"muster/wire"
+	"muster/wire/identity"
 	"muster/wire/lanes"
 )
 
@@ -359,6 +360,9 @@ func odd(err error) error {
 	var refused *wire.Refused
 	if errors.As(err, &refused) {
 		return err
+	}
+	if told := identity.Refused(err); told != err {
+		return fmt.Errorf("the node does not let us in: %w", told)
 	}
 	return fmt.Errorf("the node does not answer as a node does: %w", err)
 }

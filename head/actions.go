@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"muster/head/api"
+	"muster/model/slurmopt"
 	"muster/policy/priority"
 	"muster/wire/agent"
 )
@@ -188,15 +189,17 @@ func (c *Core) prioritise(j *job, ev *Change, admin bool) *Refusal {
 		if !admin {
 			return refusal(statusForbidden, "priorities are for administrators: use a nice value")
 		}
-		wish := *p
-		j.priority = &wish
+		if *p < 0 || *p > slurmopt.MaxPriority {
+			return refusal(statusBadRequest, "%d is no priority: give a number from 1 to %d, or 0 for the priority that the head computes", *p, slurmopt.MaxPriority)
+		}
+		j.setPriority(*p)
 	}
 	if n := ev.Priority.Nice; n != nil {
 		if *n < 0 && !admin {
 			return refusal(statusForbidden, "a nice value below 0 is for administrators")
 		}
 		if *n < -priority.MaxNice || *n > priority.MaxNice {
-			return refusal(statusBadRequest, "a nice value is from -%[1]d to %[1]d", priority.MaxNice)
+			return refusal(statusBadRequest, "%d is no nice value: give a number from -%[2]d to %[2]d", *n, priority.MaxNice)
 		}
 		j.nice = *n
 	}
@@ -204,6 +207,14 @@ func (c *Core) prioritise(j *job, ev *Change, admin bool) *Refusal {
 	c.rank(j)
 	c.stepDue = true
 	return nil
+}
+
+// setPriority sets a job's priority outright; 0 has the head compute it.
+func (j *job) setPriority(number int64) {
+	j.priority = nil
+	if number != 0 {
+		j.priority = &number
+	}
 }
 
 func (c *Core) suspendJob(j *job) {

@@ -231,9 +231,11 @@ func (c *Core) Usage(now time.Duration) []api.UsageLine {
 		return lines
 	}
 	for _, l := range c.book.Usage(c.now) {
-		lines = append(lines, api.UsageLine{
-			Account: l.Account, User: l.User, Shares: l.NormShares, Used: l.NormUsage, Factor: l.FairShare, Raw: l.Usage,
-		})
+		line := api.UsageLine{Account: l.Account, User: l.User, Shares: l.NormShares, Used: l.NormUsage, Raw: l.Usage}
+		if l.User != "" {
+			line.Factor = &l.FairShare
+		}
+		lines = append(lines, line)
 	}
 	return lines
 }

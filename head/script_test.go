@@ -209,7 +209,11 @@ func (p *player) play(words []string) error {
 		return nil
 	case "usage":
 		for _, l := range p.core.Usage(p.now) {
-			p.say("%s/%s shares %.3f used %.3f factor %.3f raw %.0f", l.Account, l.User, l.Shares, l.Used, l.Factor, l.Raw)
+			factor := "none"
+			if l.Factor != nil {
+				factor = fmt.Sprintf("%.3f", *l.Factor)
+			}
+			p.say("%s/%s shares %.3f used %.3f factor %s raw %.0f", l.Account, l.User, l.Shares, l.Used, factor, l.Raw)
 		}
 		return nil
 	case "nodes":

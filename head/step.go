@@ -78,7 +78,7 @@ func (c *Core) why(j *job, ask bool) (word, sentence string) {
 	case j.state != api.Pending:
 		return "", j.reason
 	case j.held&heldByAdmin != 0:
-		return "JobHeldAdmin", "an administrator holds it"
+		return "JobHeldAdmin", "an administrator holds it, and can let it go with muster release"
 	case j.held != 0:
 		return "JobHeldUser", "its user holds it: muster release lets it go"
 	case j.never:
@@ -95,7 +95,7 @@ func (c *Core) why(j *job, ask bool) (word, sentence string) {
 	case atArray:
 		return "JobArrayTaskLimit", fmt.Sprintf("%d tasks of its array may run at a time, and as many do", c.arrays[j.array].limit)
 	case atLimit:
-		return "AssocGrpLimit", j.user + " has as much as the limits of a user allow"
+		return "AssocGrpLimit", j.user + " has as much as the limits of a user allow: it starts when others of these jobs have ended"
 	}
 	if j.impossible != "" {
 		return "Resources", j.impossible

@@ -148,10 +148,7 @@ func (c *Core) read(ev Submit, owner string) (*job, []uint32, *Refusal) {
 	if said.Batch.Hold {
 		j.held = heldByUser
 	}
-	if said.Priority != 0 {
-		wish := said.Priority
-		j.priority = &wish
-	}
+	j.setPriority(said.Priority)
 	if err := j.model(c).Validate(); err != nil {
 		return bad("%v", err)
 	}
@@ -244,7 +241,7 @@ func (c *Core) possible(j *job) *Refusal {
 	}
 	id, err := c.state.Submit(j.model(c))
 	if err != nil {
-		return refusal(statusUnprocessableEntity, "it can never run: %v", err)
+		return refusal(statusUnprocessableEntity, "it can never run: %v: ask for less, or for other nodes (muster nodes lists them)", err)
 	}
 	if err := c.state.Cancel(id); err != nil {
 		panic("head: " + err.Error()) // it was submitted just now

@@ -51,7 +51,7 @@ func (d *daemon) pictureOf(view vgpu.View) status.Node {
 	for i, v := range view.Devices {
 		e := &stock.entries[i]
 		s.Devices[i] = status.Device{
-			Name: v.Name, Kind: e.Kind, State: v.State.String(), Removing: d.changes.leaving[v.ID] != nil,
+			Number: i, Name: v.Name, Kind: e.Kind, State: v.State.String(), Removing: d.changes.leaving[v.ID] != nil,
 			Speed: e.info.Speed, Memory: v.Memory, Free: v.Free, Spares: d.waitingSpares(v.ID),
 			Slots: v.Slots, Assigned: v.Used, BusyTime: plus(v.Usage, d.before.of(i)).GPUTime.Seconds(), Lost: v.State == vgpu.DeviceLost,
 			Lender: d.lenderOf(e), Borrowed: e.ticket != "",

@@ -27,42 +27,95 @@ func (v *View) shortage(sh *Shape, mode Mode) string {
 	if sh.impossible != "" {
 		return sh.impossible
 	}
-	now := "free now"
-	if v == v.state.idle {
-		now = "in the whole cluster"
-	}
 	if sh.nodes == 0 {
-		return fmt.Sprintf("needs %s; %s", sh, v.spreadShort(sh, mode, now))
+		return fmt.Sprintf("needs %s; %s", sh, v.spreadShort(sh, mode))
 	}
-	count := int32(0)
 	plain := *sh
 	if mode == Borrowing && sh.gpuMemory == 0 {
 		plain.gpus = 0
 	}
+	count := v.suitable(&plain, mode)
+	switch {
+	case count < sh.nodes:
+		few := lacking(&plain, func(less *Shape) bool { return v.suitable(less, mode) >= sh.nodes })
+		return fmt.Sprintf("needs %s; %s%s", sh, v.fewNodes(count, mode), few)
+	case sh.Request.Contiguous && !v.inARow(&plain, mode):
+		return fmt.Sprintf("needs %s; %s, but not %d next to each other", sh, v.whoHas(model.Plural(int(count), "node"), "have that"), sh.nodes)
+	default:
+		return fmt.Sprintf("needs %s; %s", sh, v.wholeGPUs())
+	}
+}
+
+// suitable is the number of nodes that could be one of the shape's.
+func (v *View) suitable(sh *Shape, mode Mode) (count int32) {
 	var part model.Part
 	for n := range int32(len(v.nodes)) {
-		if (mode != Alone || v.nodes[n].hosted == 0) && (sh.allowed == nil || sh.allowed.has(n)) && v.suits(&plain, n, &part) {
+		if (mode != Alone || v.nodes[n].hosted == 0) && (sh.allowed == nil || sh.allowed.has(n)) && v.suits(sh, n, &part) {
 			count++
 		}
 	}
-	switch {
-	case count < sh.nodes:
-		who, gives, has := model.Plural(int(count), "node"), "give", "have"
-		if count == 1 {
-			gives, has = "gives", "has"
-		}
-		switch mode {
-		case Alone:
-			return fmt.Sprintf("needs %s; %s without a job %s that (%s)", sh, who, gives, now)
-		case Borrowing:
-			return fmt.Sprintf("needs %s; %s %s the cores and the memory (%s)", sh, who, has, now)
-		}
-		return fmt.Sprintf("needs %s; %s %s that (%s)", sh, who, gives, now)
-	case sh.Request.Contiguous && !v.inARow(&plain, mode):
-		return fmt.Sprintf("needs %s; %d nodes give that (%s), but not %d next to each other", sh, count, now, sh.nodes)
-	default:
-		return fmt.Sprintf("needs %s; %s %s, %d of %d nodes have some", sh, model.Plural(int(v.freeGPUs), "whole GPU"), now, v.nodesWithGPUs(), len(v.nodes))
+	return count
+}
+
+// fewNodes says that only count nodes have what is asked of each.
+func (v *View) fewNodes(count int32, mode Mode) string {
+	who, verb := "only "+model.Plural(int(count), "node"), "have"
+	switch count {
+	case 0:
+		who, verb = "no node", "has"
+	case 1:
+		verb = "has"
 	}
+	what := "that"
+	switch {
+	case mode == Borrowing:
+		what = "the cores and the memory"
+	case mode == Alone && !v.ofIdle():
+		who += " without a job"
+	}
+	return v.whoHas(who, verb+" "+what)
+}
+
+// whoHas puts a subject and what it has together: free now, or in the cluster without any job.
+func (v *View) whoHas(who, has string) string {
+	if v.ofIdle() {
+		return fmt.Sprintf("%s of the cluster %s", who, has)
+	}
+	return fmt.Sprintf("%s %s free now", who, has)
+}
+
+// ofIdle says whether the view is that of the cluster without any job.
+func (v *View) ofIdle() bool { return v == v.state.idle }
+
+// lacking names the one thing without which there would be enough; "" if there is no such thing.
+func lacking(sh *Shape, enough func(*Shape) bool) string {
+	gpus, memory, cores := *sh, *sh, *sh
+	gpus.gpus, gpus.gpuMemory = 0, 0
+	memory.memory, memory.nodeMemory = 0, 0
+	cores.cores = 0
+	switch {
+	case enough(&gpus) && sh.gpuMemory > 0:
+		return " (too little GPU memory)"
+	case enough(&gpus):
+		return " (too few GPUs)"
+	case enough(&memory):
+		return " (too little memory)"
+	case sh.nodes > 0 && enough(&cores):
+		return " (too few cores)"
+	}
+	return ""
+}
+
+// wholeGPUs says how many GPUs nobody has, for a job that lacks nothing else.
+func (v *View) wholeGPUs() string {
+	count := model.Plural(int(v.freeGPUs), "whole GPU")
+	switch {
+	case v.ofIdle():
+		return fmt.Sprintf("the cluster has %s, on %d of %s", count, v.nodesWithGPUs(), model.Plural(len(v.nodes), "node"))
+	case v.freeGPUs == 1:
+		return fmt.Sprintf("%s is free now", count)
+	}
+	return fmt.Sprintf("%s are free now, on %d of %s", count, v.nodesWithGPUs(), model.Plural(len(v.nodes), "node"))
 }
 
 // inARow says whether as many suitable nodes as the shape asks for are neighbours.
@@ -72,8 +125,22 @@ func (v *View) inARow(sh *Shape, mode Mode) bool {
 	return v.neighbours(sh, mode)
 }
 
-func (v *View) spreadShort(sh *Shape, mode Mode, now string) string {
-	usable := int64(0)
+// spreadShort says what a job with cores on any nodes lacks.
+func (v *View) spreadShort(sh *Shape, mode Mode) string {
+	usable := v.spreadCores(sh, mode)
+	switch {
+	case usable < int64(sh.cores):
+		few := lacking(sh, func(less *Shape) bool { return v.spreadCores(less, mode) >= int64(sh.cores) })
+		return v.fewCores(usable, sh, mode) + few
+	case sh.Request.Contiguous:
+		return v.cores(model.Plural(int(usable), "core"), usable, sh, mode) + ", but not enough next to each other"
+	}
+	return v.wholeGPUs()
+}
+
+// spreadCores is how many cores nodes could give to a job with cores on any nodes, each with the
+// memory and the GPUs that go with them.
+func (v *View) spreadCores(sh *Shape, mode Mode) (usable int64) {
 	for n := range int32(len(v.nodes)) {
 		if mode == Alone && v.nodes[n].hosted > 0 || sh.allowed != nil && !sh.allowed.has(n) {
 			continue
@@ -82,13 +149,28 @@ func (v *View) spreadShort(sh *Shape, mode Mode, now string) string {
 			usable += int64(part.Cores)
 		}
 	}
-	switch {
-	case usable < int64(sh.cores):
-		return fmt.Sprintf("%d such cores %s", usable, now)
-	case sh.Request.Contiguous:
-		return fmt.Sprintf("%d such cores %s, but not enough next to each other", usable, now)
+	return usable
+}
+
+func (v *View) fewCores(usable int64, sh *Shape, mode Mode) string {
+	if usable == 0 {
+		return v.cores("no core", 1, sh, mode)
 	}
-	return fmt.Sprintf("%s %s", model.Plural(int(v.freeGPUs), "whole GPU"), now)
+	return v.cores("only "+model.Plural(int(usable), "core"), usable, sh, mode)
+}
+
+// cores says how many cores there are for a job with cores on any nodes.
+func (v *View) cores(which string, count int64, sh *Shape, mode Mode) string {
+	if mode == Alone || sh.gpus > 0 || sh.memory > 0 || sh.nodeMemory > 0 || sh.granule > 1 || sh.allowed != nil {
+		which += " that would do" // others lack what must go with them
+	}
+	switch {
+	case v.ofIdle():
+		return "the cluster has " + which
+	case count == 1:
+		return which + " is free now"
+	}
+	return which + " are free now"
 }
 
 func (v *View) nodesWithGPUs() int {

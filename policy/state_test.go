@@ -236,14 +236,14 @@ func TestImpossibleJobsSayWhy(t *testing.T) {
 		request model.Request
 		want    string
 	}{
-		{model.Request{Nodes: 4, CoresPerNode: 1}, "needs 4 nodes with 1 core; 3 nodes give that (in the whole cluster)"},
-		{model.Request{Nodes: 1, CoresPerNode: 5}, "needs 1 node with 5 cores; 0 nodes give that (in the whole cluster)"},
-		{model.Request{Nodes: 1, GPUs: 3}, "needs 1 node with 1 core, 3 GPUs; 0 nodes give that (in the whole cluster)"},
-		{model.Request{Cores: 13}, "needs 13 cores on any nodes; 12 such cores in the whole cluster"},
+		{model.Request{Nodes: 4, CoresPerNode: 1}, "needs 4 nodes with 1 core; only 3 nodes of the cluster have that"},
+		{model.Request{Nodes: 1, CoresPerNode: 5}, "needs 1 node with 5 cores; no node of the cluster has that (too few cores)"},
+		{model.Request{Nodes: 1, GPUs: 3}, "needs 1 node with 1 core, 3 GPUs; no node of the cluster has that (too few GPUs)"},
+		{model.Request{Cores: 13}, "needs 13 cores on any nodes; the cluster has only 12 cores"},
 		{model.Request{Nodes: 1, GPUs: 1, GPUType: "c"}, `the cluster has no GPUs of type "c"`},
 		{model.Request{Nodes: 1, NodeList: []string{"n9"}}, `node "n9" is not in the cluster`},
-		{model.Request{Nodes: 2, NodeList: []string{"n0"}}, "needs 2 nodes with 1 core, only on n0; 1 node gives that (in the whole cluster)"},
-		{model.Request{Nodes: 1, Remote: &model.RemoteGPUs{Count: 7}}, "needs 1 node with 1 core, 7 GPUs anywhere; 6 whole GPUs in the whole cluster, 3 of 3 nodes have some"},
+		{model.Request{Nodes: 2, NodeList: []string{"n0"}}, "needs 2 nodes with 1 core, only on n0; only 1 node of the cluster has that"},
+		{model.Request{Nodes: 1, Remote: &model.RemoteGPUs{Count: 7}}, "needs 1 node with 1 core, 7 GPUs anywhere; the cluster has 6 whole GPUs, on 3 of 3 nodes"},
 	} {
 		s := NewState(small(), &scripted{})
 		_, err := s.Submit(&model.Job{ID: "j", Request: tc.request})

@@ -52,41 +52,41 @@ func TestWhy(t *testing.T) {
 	}
 	for _, tc := range []struct{ policy, want string }{
 		{"fcfs", `
-0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 1 node gives that (free now)
-0s long: waits: 1 ahead in the queue, and nothing overtakes; the first, job wide, needs 2 nodes with 2 cores, 2 GPUs; 1 node gives that (free now)
+0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; only 1 node has that free now
+0s long: waits: 1 ahead in the queue, and nothing overtakes; the first, job wide, needs 2 nodes with 2 cores, 2 GPUs; only 1 node has that free now
 10s wide: started: it was its turn
-10s long: waits: needs 1 node with 4 cores; 0 nodes give that (free now)
+10s long: waits: needs 1 node with 4 cores; no node has that free now (too few cores)
 15s long: started: it was its turn`},
 		{"sjf", `
 0s wide: started: it was its turn
-0s long: waits: 1 ahead in the queue, and nothing overtakes; the first, job first, needs 1 node with 3 cores, 1 GPU; 0 nodes give that (free now)
+0s long: waits: 1 ahead in the queue, and nothing overtakes; the first, job first, needs 1 node with 3 cores, 1 GPU; no node has that free now
 5s long: started: it was its turn`},
 		{"first-fit", `
 0s long: started: it fits now, and jobs may overtake
-0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 0 nodes give that (free now)
-10s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 1 node gives that (free now)
+0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; no node has that free now
+10s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; only 1 node has that free now (too few cores)
 30s wide: started: it fits now, and jobs may overtake`},
 		{"g-queue", `
 0s long: started: it fits now, and jobs may overtake
-0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 0 nodes without a job give that (free now)
-10s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 1 node without a job gives that (free now)
+0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; no node without a job has that free now
+10s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; only 1 node without a job has that free now
 30s wide: started: it fits now, and jobs may overtake`},
 		{"r-queue", `
 0s long: started: it fits now, and jobs may overtake
-0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 0 nodes have the cores and the memory (free now)
-10s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 1 node has the cores and the memory (free now)
+0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; no node has the cores and the memory free now (too few cores)
+10s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; only 1 node has the cores and the memory free now (too few cores)
 30s wide: started: it fits now, and jobs may overtake`},
 		{"easy", `
-0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 1 node gives that (free now); reserved for 00:00:10 at the latest
+0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; only 1 node has that free now; reserved for 00:00:10 at the latest
 0s long: waits: it fits, but would delay job wide, reserved for 00:00:10
 10s wide: started: it was its turn
-10s long: waits: needs 1 node with 4 cores; 0 nodes give that (free now); reserved for 00:00:15 at the latest
+10s long: waits: needs 1 node with 4 cores; no node has that free now (too few cores); reserved for 00:00:15 at the latest
 15s long: started: it was its turn`},
 		{"conservative", `
-0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; 1 node gives that (free now); reserved for 00:00:10 at the latest
+0s wide: waits: needs 2 nodes with 2 cores, 2 GPUs; only 1 node has that free now; reserved for 00:00:10 at the latest
 0s long: waits: it fits now, but would delay the reservations of others; reserved for 00:00:15 at the latest
 10s wide: started: its reservation has come
-10s long: waits: needs 1 node with 4 cores; 0 nodes give that (free now); reserved for 00:00:15 at the latest
+10s long: waits: needs 1 node with 4 cores; no node has that free now (too few cores); reserved for 00:00:15 at the latest
 15s long: started: its reservation has come`},
 	} {
 		r := run(t, tc.policy, sim.Config{Cluster: twoNodes(), Jobs: jobs, Watch: []int{1, 2}})
@@ -107,7 +107,7 @@ func TestWhyBorrowersWait(t *testing.T) {
 		{ID: "pair", Run: 1, Request: model.Request{Nodes: 2, CoresPerNode: 1, GPUs: 2, Contiguous: true}},
 	}
 	r := run(t, "r-queue", sim.Config{Cluster: twoNodes(), Jobs: jobs, Watch: []int{1}})
-	const want = "waits: needs 2 nodes with 1 core, 2 GPUs, contiguous; 2 whole GPUs free now, 1 of 2 nodes have some"
+	const want = "waits: needs 2 nodes with 1 core, 2 GPUs, contiguous; 2 whole GPUs are free now, on 1 of 2 nodes"
 	if got := r.Watched[0].Text; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
@@ -203,7 +203,7 @@ func TestOddJobs(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", jobs[i].ID, r.Outcomes[i], want[i])
 		}
 	}
-	if why := r.Reasons[0]; !strings.Contains(why, "needs 3 nodes with 1 core; 2 nodes give that (in the whole cluster)") {
+	if why := r.Reasons[0]; !strings.Contains(why, "needs 3 nodes with 1 core; only 2 nodes of the cluster have that") {
 		t.Errorf("reason: %s", why)
 	}
 	if r := run(t, "fcfs", sim.Config{Cluster: twoNodes(), Jobs: jobs, NoKill: true}); r.Outcomes[3].End != 6*s {

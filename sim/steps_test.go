@@ -253,15 +253,15 @@ func TestExplain(t *testing.T) {
   Started [job asks for nodes why]
     [x 2 nodes with 3 cores a,b it was its turn]
   Waiting, in the order of the queue [job asks for why]
-    [y 2 nodes with 2 cores needs 2 nodes with 2 cores; 0 nodes give that (free now); reserved for 00:00:10 at the latest]
+    [y 2 nodes with 2 cores needs 2 nodes with 2 cores; no node has that free now (too few cores); reserved for 00:00:10 at the latest]
 2 2s Jobs started: 1. Jobs that wait: 1.
   Started [job asks for nodes why]
     [z 1 core on any nodes a it ends before the reservation of job y at 00:00:10]
   Waiting, in the order of the queue [job asks for why]
-    [y 2 nodes with 2 cores needs 2 nodes with 2 cores; 0 nodes give that (free now); reserved for 00:00:10 at the latest]
+    [y 2 nodes with 2 cores needs 2 nodes with 2 cores; no node has that free now (too few cores); reserved for 00:00:10 at the latest]
 3 3s Jobs started: 0. Jobs that wait: 1.
   Waiting, in the order of the queue [job asks for why]
-    [y 2 nodes with 2 cores needs 2 nodes with 2 cores; 0 nodes give that (free now); reserved for 00:00:10 at the latest]`},
+    [y 2 nodes with 2 cores needs 2 nodes with 2 cores; no node has that free now (too few cores); reserved for 00:00:10 at the latest]`},
 	} {
 		cfg := sim.Config{Cluster: twoNodes(), Jobs: jobs, Policy: tc.policy, Explain: moments}
 		if cfg.Policy == nil {

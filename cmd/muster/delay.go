@@ -20,7 +20,7 @@ func newDelay() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "delay --listen ADDRESS --to ADDRESS --round-trip TIME",
 		Short:   "Pass connections on, later",
-		Long:    "Pass connections on to another address, each byte so much later that a round trip takes TIME\nmore. Bandwidth is not limited. scripts/gpu-bench measures with it; it ends when it is told to.",
+		Long:    "Pass connections on to another address, each byte so much later that a round trip takes TIME\nmore. Bandwidth is not limited. It ends at Ctrl-C or SIGTERM.\n\nmuster --help does not list this command, as it is for measuring Muster, not for using it:\nscripts/gpu-bench shows with it how programs fare whose GPU is far away.",
 		Example: "  muster delay --listen 127.0.0.1:9422 --to gpu1.example.org:9421 --round-trip 10ms",
 		Hidden:  true,
 		Args:    cobra.NoArgs,

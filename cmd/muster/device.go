@@ -59,7 +59,7 @@ their numbers are kept, and muster device resume brings them back.`,
 				return err
 			}
 			if f.json {
-				return printJSON(c, status.Devices{Devices: s.Devices, Node: s.Node, Problems: s.Problems})
+				return printJSON(c, status.DevicesOf(s, true))
 			}
 			printProblems(c.ErrOrStderr(), s)
 			return writeTable(c.OutOrStdout(), nodetable.Devices(s, nil, true))

@@ -8,6 +8,7 @@ import (
 
 	"muster/head/api"
 	headclient "muster/head/client"
+	"muster/model/slurmopt"
 	"muster/report/jobtable"
 )
 
@@ -176,15 +177,33 @@ func newRelease() *cobra.Command {
 	return c
 }
 
+// newPriorityOf reads a priority, or a nice value, as muster submit does.
+func newPriorityOf(text string, nice bool) (*api.Priority, error) {
+	var p api.Priority
+	to, parse := &p.Priority, slurmopt.ParsePriority
+	if nice {
+		to, parse = &p.Nice, slurmopt.ParseNice
+	}
+	n, err := parse(text)
+	if err != nil {
+		return nil, usageErrorf("%v", err)
+	}
+	*to = &n
+	return &p, nil
+}
+
 func newPriority() *cobra.Command {
 	var f askFlags
 	var nice bool
 	c := &cobra.Command{
 		Use:   "priority JOB NUMBER [--nice]",
 		Short: "Set the priority of a waiting job",
-		Long: `Set the priority of a waiting job outright, which only administrators may; muster
-priorities shows those of the others. With --nice the number is the job's nice value,
-which is taken off its priority: users may raise it for their own jobs.` + askHelp,
+		Long: `Set the priority of a waiting job outright, which only administrators may: a number from
+1 to 4294967293, larger goes first. 0 takes that back: the head computes the priority
+again. muster priorities shows those of the others. With --nice the number is the job's
+nice value, from -2147483645 to 2147483645, which is taken off the priority that the
+head computes: users may raise it for their own jobs, and lower it down to 0. muster
+submit --priority and --nice mean the same.` + askHelp,
 		Example: "  muster priority 17 100000\n  muster priority 17 50 --nice\n  muster priority --nice 17 -- -50",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
@@ -194,15 +213,11 @@ which is taken off its priority: users may raise it for their own jobs.` + askHe
 		},
 		ValidArgsFunction: completeJobs(&f),
 		RunE: func(c *cobra.Command, args []string) error {
-			n, err := strconv.ParseInt(args[1], 10, 64)
+			p, err := newPriorityOf(args[1], nice)
 			if err != nil {
-				return usageErrorf("%q is no priority: give a whole number", args[1])
+				return err
 			}
-			p := api.Priority{Priority: &n}
-			if nice {
-				p = api.Priority{Nice: &n}
-			}
-			return f.change(c, args[:1], "priority", p)
+			return f.change(c, args[:1], "priority", *p)
 		},
 	}
 	f.add(c)

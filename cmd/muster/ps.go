@@ -28,7 +28,9 @@ STATE is up while the device takes programs; draining when it does not any more 
 are still there, drained when none is; lost when it is gone.
 
 --cluster asks the head for the devices of all nodes, --node NAME for those of one: what
-jobs hold of their memory, and which jobs these are.` + askHelp,
+jobs hold of their memory, and which jobs these are. There STATE is up while the device
+takes jobs; down when it does not, as it is drained, lost, removed or borrowed; away when
+the head does not hear of its node, of which muster nodes says more.` + askHelp,
 		Example: "  muster devices\n  muster devices --cluster\n  muster devices --node n3 --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if cluster || name != "" {
@@ -42,7 +44,7 @@ jobs hold of their memory, and which jobs these are.` + askHelp,
 				return err
 			}
 			if asJSON {
-				return printJSON(c, status.Devices{Devices: s.Devices, Node: s.Node, Problems: s.Problems, MPS: s.MPS})
+				return printJSON(c, status.DevicesOf(s, false))
 			}
 			printProblems(c.ErrOrStderr(), s)
 			if err := writeTable(c.OutOrStdout(), nodetable.Devices(s, nil, false)); err != nil || s.MPS == nil {

@@ -50,7 +50,8 @@ When and how it runs:
       --deadline=2026-11-30     it must have ended by then
       --reservation=NAME        on the nodes of a window of the head's, while it lasts
   -H, --hold                    it waits for muster release
-      --nice=100; --priority=N (administrators)
+      --nice=100                taken off its priority: others may go first; below 0 for administrators
+      --priority=N              for administrators: from 1 to 4294967293, larger goes first; 0: the head computes it
       --requeue                 it may be started anew when its node fails
       --signal=B:USR1@60        a signal so many seconds before the time limit
 

@@ -21,9 +21,9 @@ func newUsage() *cobra.Command {
 		Short: "Show what users and accounts have used, and their shares",
 		Long: `Show what users and accounts have used, as sshare and sreport do. SHARES is the part of
 the cluster that one should have, USED the part that one had lately; FACTOR is what
-follows for waiting jobs, from 0 to 1. Older usage counts less, as the head's
-configuration says; HOURS is what is left of it, in hours of cores or of what the
-configuration bills. Only a head with a file of priorities (muster head --priority)
+follows for a user's waiting jobs, from 0 to 1. Accounts have none, as every job is a
+user's. Older usage counts less, as the head's configuration says; HOURS is what is left
+of it, in hours of cores or of what the configuration bills. Only a head with a file of priorities (muster head --priority)
 keeps this account; muster history has what each job used.` + askHelp,
 		Example: "  muster usage\n  muster usage -u alice\n  muster usage --json",
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -168,8 +168,10 @@ type Changed struct {
 
 // Priority sets a job's priority outright (administrators), or its nice value.
 type Priority struct {
+	// Priority is from 1 to 4294967293; 0 has the head compute it again.
 	Priority *int64 `json:"priority,omitempty"`
-	Nice     *int64 `json:"nice,omitempty"`
+	// Nice is from -2147483645 to 2147483645, and taken off the priority that the head computes.
+	Nice *int64 `json:"nice,omitempty"`
 }
 
 // Limit changes how many of its devices a running job may use at a time; -1 is all.
@@ -243,11 +245,12 @@ type Usage struct {
 type UsageLine struct {
 	Account string `json:"account"`
 	User    string `json:"user,omitempty"` // "" for the account as a whole
-	// Shares is the part that it should have, Used the part that it had, Factor what
-	// follows for its jobs, from 0 to 1.
+	// Shares is the part that it should have, Used the part that it had.
 	Shares float64 `json:"shares"`
 	Used   float64 `json:"used"`
-	Factor float64 `json:"factor"`
+	// Factor is what follows for a user's jobs, from 0 to 1. An account as a whole has none, since
+	// every job is a user's.
+	Factor *float64 `json:"factor,omitempty"`
 	// Raw is seconds of billing units (cores, unless the file of priorities weighs them), of
 	// which older ones count less.
 	Raw float64 `json:"raw_usage_s"`

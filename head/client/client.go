@@ -19,6 +19,7 @@ import (
 	"muster/client"
 	"muster/head/api"
 	"muster/head/dial"
+	"muster/wire/identity"
 	"muster/wire/status"
 )
 
@@ -185,6 +186,8 @@ func (h *Head) notReached(ctx context.Context, err error) error {
 		err = fmt.Errorf("what listens at %s does not speak TLS: is that the port of a head?", h.where)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		err = fmt.Errorf("the head at %s has not answered for %v: try again", h.where, patience)
+	case identity.Refused(err) != err:
+		err = fmt.Errorf("the head at %s: %w", h.where, identity.Refused(err))
 	default:
 		err = fmt.Errorf("the head at %s cannot be reached: %w", h.where, err)
 	}

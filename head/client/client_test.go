@@ -37,6 +37,15 @@ func serve(t *testing.T, handler http.HandlerFunc) *Head {
 	return h
 }
 
+// A user whose certificate the head refuses hears what may have happened to it, and what to do.
+func TestRefusedCertificate(t *testing.T) {
+	h := &Head{where: "gpu1:9422"}
+	err := h.notReached(t.Context(), &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")})
+	if !errors.Is(err, ErrUnreachable) || !strings.HasPrefix(err.Error(), "the head at gpu1:9422: your certificate is refused, as it was revoked") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestOpenSaysWhatIsMissing(t *testing.T) {
 	empty := t.TempDir()
 	for _, c := range []struct{ address, dir, want string }{

@@ -75,7 +75,7 @@ func TestCertificates(t *testing.T) {
 		{"an expired one", with(alice, func(c *tls.Config) { c.Certificates = []tls.Certificate{expired} }), "expired", "expired"},
 		{"a head's", with(alice, func(c *tls.Config) {
 			c.Certificates = loadCert(t, filepath.Join(authority(), "head-localhost"), "head").Certificates
-		}), "bad certificate", "bad certificate"},
+		}), "bad certificate", "your certificate is refused, as it was revoked or is not one for this"},
 		{"a head of another authority", with(alice, func(c *tls.Config) { c.RootCAs = loadCert(t, stranger, "user").RootCAs }), "unknown authority", "unknown authority"},
 	} {
 		h, base, err := dial.Client(dial.Config{Head: c.at.Listen, TLS: k.tls})

@@ -190,6 +190,9 @@ func upgrade(conn net.Conn, method, path, protocol string) (net.Conn, error) {
 	}
 	in := bufio.NewReader(conn)
 	answer, err := http.ReadResponse(in, &http.Request{Method: method})
+	if refused := identity.Refused(err); refused != err {
+		return nil, refused
+	}
 	if err != nil {
 		return nil, fmt.Errorf("what answered is no head: %w", err)
 	}

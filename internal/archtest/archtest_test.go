@@ -125,7 +125,7 @@ wire/grant < wire/agent
 wire/grant < node/gateway
 
 # Who has a certificate: users, nodes and heads are told apart alike everywhere.
-NOTHING < wire/identity < node/gateway, head/dial, head/daemon
+NOTHING < wire/identity < client, head/client, node/gateway, head/dial, head/daemon
 
 # Bulk data between machines, whoever sends them.
 NOTHING < wire/lanes < client, node/gateway

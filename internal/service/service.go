@@ -1,5 +1,7 @@
-// Package service has what Muster's daemons share as processes that people and systemd start: their
-// log, and what signals mean to them. It knows nothing of what the daemons do.
+// Package service has what muster node and muster head share as daemons that people and systemd
+// start: their log, and what signals mean to them. It knows nothing of what the two do. Muster's
+// other processes do not use it: workers and tasks are started by these daemons, and muster slurm
+// drive always logs as text and ends at the first signal.
 package service
 
 import (

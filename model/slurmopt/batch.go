@@ -414,13 +414,9 @@ func exportText(items []string) string {
 	return strings.Join(quoted, ",")
 }
 
-func (p *parser) setNice(value string) error {
-	n, err := strconv.ParseInt(value, 10, 64)
-	if err != nil || n < -2147483645 || n > 2147483645 {
-		return fmt.Errorf("%q is no whole number from -2147483645 to 2147483645", value)
-	}
-	p.options.Batch.Nice = n
-	return nil
+func (p *parser) setNice(value string) (err error) {
+	p.options.Batch.Nice, err = ParseNice(value)
+	return err
 }
 
 func (p *parser) setOpenMode(value string) error {

@@ -336,13 +336,34 @@ func (p *parser) setExclude(value string) (err error) {
 	return err
 }
 
-func (p *parser) setPriority(value string) error {
-	n, err := strconv.ParseUint(value, 10, 32)
-	if err != nil || n >= math.MaxUint32-1 {
-		return fmt.Errorf("%q is no whole number from 0 to %d", value, uint32(math.MaxUint32-2))
+// Slurm's limits of a job's priority, from 0, and of its nice value, from -MaxNice.
+const (
+	MaxPriority = math.MaxUint32 - 2
+	MaxNice     = math.MaxInt32 - 2
+)
+
+// ParsePriority reads the priority of a job that is set outright: a number from 0 to MaxPriority, of
+// which 0 stands for the one that the scheduler computes.
+func ParsePriority(text string) (int64, error) {
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil || n > MaxPriority {
+		return 0, fmt.Errorf("%q is no whole number from 1 to %d: give one, or 0 for the priority that the scheduler computes", text, MaxPriority)
 	}
-	p.options.Priority = int64(n)
-	return nil
+	return int64(n), nil
+}
+
+// ParseNice reads the nice value of a job.
+func ParseNice(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < -MaxNice || n > MaxNice {
+		return 0, fmt.Errorf("%q is no whole number from -%[2]d to %[2]d", text, MaxNice)
+	}
+	return n, nil
+}
+
+func (p *parser) setPriority(value string) (err error) {
+	p.options.Priority, err = ParsePriority(value)
+	return err
 }
 
 func (p *parser) setTime(value string) error {

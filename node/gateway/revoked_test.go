@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"crypto/tls"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -89,6 +90,59 @@ func TestRevoked(t *testing.T) {
 	}
 	if list, err := a.List(); err != nil || len(list) != 5 {
 		t.Errorf("the list is %v, %v", list, err)
+	}
+}
+
+// A user whose certificate was revoked is told what may have happened and what to do, although TLS
+// has only "bad certificate" for it.
+func TestRevokedUserIsTold(t *testing.T) {
+	a, _, err := OpenAuthority(t.TempDir(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := a.Node([]string{"127.0.0.1"}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user, err := a.User("alice", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := client.LoadTLS(user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := a.Revoke([]string{"user-alice"}); err != nil {
+		t.Fatal(err)
+	}
+	server, err := LoadDir(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	refused := make(chan error, 1)
+	go func() {
+		plain, err := listener.Accept()
+		if err != nil {
+			refused <- err
+			return
+		}
+		refused <- tls.Server(plain, strict(server)).Handshake()
+		_, _ = io.Copy(io.Discard, plain) // the caller reads why before the connection is closed
+		plain.Close()
+	}()
+	err = client.Check(t.Context(), client.Secure(listener.Addr().String(), config, ""))
+	for _, want := range []string{"revoked", "ask an administrator", "muster cert"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("alice is told %v, and not %q", err, want)
+		}
+	}
+	if err := <-refused; err == nil || !strings.Contains(err.Error(), "of user-alice was revoked") {
+		t.Errorf("the node's log will have %v", err)
 	}
 }
 

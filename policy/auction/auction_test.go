@@ -633,7 +633,7 @@ func TestWhy(t *testing.T) {
 		}
 	}
 	s.started(5 * time.Second)
-	if got := s.Why(s.ids["greedy"]); !strings.Contains(got, "no bid was possible: needs 4 nodes with 4 cores, 1 GPU; 0 nodes give that (free now)") {
+	if got := s.Why(s.ids["greedy"]); !strings.Contains(got, "no bid was possible: needs 4 nodes with 4 cores, 1 GPU; no node has that free now") {
 		t.Errorf("greedy: %s", got)
 	}
 }

@@ -18,7 +18,12 @@ var UsageColumns = jsontable.Columns[api.UsageLine]{
 	{Name: "USER", Field: "user", Value: func(l *api.UsageLine) string { return cmp.Or(l.User, "-") }},
 	{Name: "SHARES", Field: "shares", Value: func(l *api.UsageLine) string { return fraction(l.Shares) }},
 	{Name: "USED", Field: "used", Value: func(l *api.UsageLine) string { return fraction(l.Used) }},
-	{Name: "FACTOR", Field: "factor", Value: func(l *api.UsageLine) string { return fraction(l.Factor) }},
+	{Name: "FACTOR", Field: "factor", Value: func(l *api.UsageLine) string {
+		if l.Factor == nil {
+			return "-"
+		}
+		return fraction(*l.Factor)
+	}},
 	{Name: "HOURS", Field: "raw_usage_s", Value: func(l *api.UsageLine) string { return strconv.FormatFloat(l.Raw/3600, 'f', 1, 64) }},
 }
 

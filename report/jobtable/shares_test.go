@@ -10,7 +10,8 @@ import (
 
 func TestShares(t *testing.T) {
 	var usage, priorities strings.Builder
-	err := WriteUsage(&usage, []api.UsageLine{{Account: "physics", Shares: 0.5, Used: 0.25, Factor: 0.7071, Raw: 5400}, {Account: "physics", User: "alice"}}, 0)
+	factor := 0.7071
+	err := WriteUsage(&usage, []api.UsageLine{{Account: "physics", Shares: 0.5, Used: 0.25, Raw: 5400}, {Account: "physics", User: "alice", Factor: &factor}}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +22,7 @@ func TestShares(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ got, want string }{
-		{usage.String(), "ACCOUNT USER SHARES USED FACTOR HOURS\nphysics - 0.5000 0.2500 0.7071 1.5\nphysics alice 0.0000 0.0000 0.0000 0.0"},
+		{usage.String(), "ACCOUNT USER SHARES USED FACTOR HOURS\nphysics - 0.5000 0.2500 - 1.5\nphysics alice 0.0000 0.0000 0.7071 0.0"},
 		{priorities.String(), "JOBID USER ACCOUNT PRIORITY AGE FAIRSHARE SIZE\n17 alice - 120 20 100 0\n18 bob b 0 0 0 3"},
 	} {
 		var lines []string

@@ -16,7 +16,7 @@ type device struct {
 }
 
 var deviceColumns = []column[device]{
-	{">DEVICE", "", func(_ *status.Node, d *device) string { return fmt.Sprint(d.number) }},
+	{">DEVICE", "number", func(_ *status.Node, d *device) string { return fmt.Sprint(d.number) }},
 	{"<NAME", "name", func(_ *status.Node, d *device) string { return d.Name }},
 	{"<KIND", "kind", func(_ *status.Node, d *device) string { return d.Kind }},
 	{"<STATE", "state", func(_ *status.Node, d *device) string { return State(&d.Device) }},

@@ -60,9 +60,20 @@ type ClusterDevices struct {
 
 // NodeDevices is the devices of a node, as the head knows them.
 type NodeDevices struct {
-	Node    string           `json:"node"`
-	State   api.NodeState    `json:"state"`
-	Devices []api.NodeDevice `json:"devices"`
+	Node string `json:"node"`
+	// Connected says whether the head hears of the node. Otherwise its devices are away.
+	Connected bool            `json:"connected"`
+	State     api.NodeState   `json:"state"`
+	Devices   []ClusterDevice `json:"devices"`
+}
+
+// ClusterDevice is a device of a node, with its number there.
+type ClusterDevice struct {
+	Number int `json:"number"`
+	// State is up, down, or away where the head does not hear of the node.
+	State string `json:"state"`
+	api.NodeDevice
+	node string
 }
 
 // DevicesOf is the devices of nodes.
@@ -71,31 +82,37 @@ func DevicesOf(nodes []api.Node) *ClusterDevices {
 	for i := range nodes {
 		n := &nodes[i]
 		// The head leaves out the list of a node without devices. Here it is an empty one, never null.
-		all.Nodes = append(all.Nodes, NodeDevices{n.Name, n.State, append([]api.NodeDevice{}, n.Devices...)})
+		devices := []ClusterDevice{}
+		for number, d := range n.Devices {
+			devices = append(devices, clusterDevice(n, number, d))
+		}
+		all.Nodes = append(all.Nodes, NodeDevices{n.Name, n.Connected, n.State, devices})
 	}
 	return all
 }
 
-// nodesDevice is a row of the table of all nodes' devices.
-type nodesDevice struct {
-	api.NodeDevice
-	node   string
-	number int
+// clusterDevice is a device of a node. The head keeps what it heard of a device last. That says
+// nothing of now once the node is not connected, so such a device is not up.
+func clusterDevice(n *api.Node, number int, d api.NodeDevice) ClusterDevice {
+	state := "up"
+	switch {
+	case !n.Connected:
+		state = "away"
+	case !d.Up:
+		state = "down"
+	}
+	d.Up = state == "up"
+	return ClusterDevice{number, state, d, n.Name}
 }
 
-// nodesDeviceColumns are those of muster devices --cluster.
-var nodesDeviceColumns = jsontable.Columns[nodesDevice]{
-	{Name: "NODE", Field: "", Value: func(d *nodesDevice) string { return d.node }},
-	{Name: "DEVICE", Field: "", Value: func(d *nodesDevice) string { return strconv.Itoa(d.number) }},
-	{Name: "NAME", Field: "name", Value: func(d *nodesDevice) string { return d.Name }},
-	{Name: "STATE", Field: "up", Value: func(d *nodesDevice) string {
-		if !d.Up {
-			return "down"
-		}
-		return "up"
-	}},
-	{Name: "MEMORY", Field: "memory_used_bytes/memory_bytes", Value: func(d *nodesDevice) string { return gigabytes(d.Used) + "/" + gigabytes(d.Memory) }},
-	{Name: "JOBS", Field: "jobs", Value: func(d *nodesDevice) string {
+// clusterDeviceColumns are those of muster devices --cluster.
+var clusterDeviceColumns = jsontable.Columns[ClusterDevice]{
+	{Name: "NODE", Field: "", Value: func(d *ClusterDevice) string { return d.node }},
+	{Name: "DEVICE", Field: "number", Value: func(d *ClusterDevice) string { return strconv.Itoa(d.Number) }},
+	{Name: "NAME", Field: "name", Value: func(d *ClusterDevice) string { return d.Name }},
+	{Name: "STATE", Field: "state", Value: func(d *ClusterDevice) string { return d.State }},
+	{Name: "MEMORY", Field: "memory_used_bytes/memory_bytes", Value: func(d *ClusterDevice) string { return gigabytes(d.Used) + "/" + gigabytes(d.Memory) }},
+	{Name: "JOBS", Field: "jobs", Value: func(d *ClusterDevice) string {
 		jobs := make([]string, len(d.Jobs))
 		for i, j := range d.Jobs {
 			jobs[i] = strconv.FormatUint(j, 10)
@@ -106,13 +123,11 @@ var nodesDeviceColumns = jsontable.Columns[nodesDevice]{
 
 // Write lists the devices of all nodes, and which jobs have them.
 func (all *ClusterDevices) Write(w io.Writer, columns int) error {
-	var list []nodesDevice
+	var list []ClusterDevice
 	for _, n := range all.Nodes {
-		for number, d := range n.Devices {
-			list = append(list, nodesDevice{d, n.Node, number})
-		}
+		list = append(list, n.Devices...)
 	}
-	return nodesDeviceColumns.Write(w, list, "NAME", columns)
+	return clusterDeviceColumns.Write(w, list, "NAME", columns)
 }
 
 // ModelOf is what the simulator must know of nodes. Devices that differ in anything

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,6 +84,8 @@ func TestTables(t *testing.T) {
 		{Name: "n1", State: api.NodeMixed, Connected: true, Cores: 16, CoresUsed: 3, Memory: 64 << 30, MemoryUsed: 8 << 30, Jobs: []uint64{1, 2},
 			Devices: []api.NodeDevice{{Name: "Big One", Memory: 8 << 30, Speed: 1, Up: true, Used: 2 << 30, Jobs: []uint64{1, 2}}, {Name: "Big One", Memory: 4 << 30, Speed: 1}, {Name: "Big One", Memory: 8 << 30, Speed: 1, Up: true}}},
 		{Name: "n2", State: api.NodeDown, Reason: "power", Cores: 4},
+		// The head waits for this one, and has it as it was heard of last.
+		{Name: "n3", State: api.NodeIdle, Cores: 4, Devices: []api.NodeDevice{{Name: "Small One", Memory: 1 << 30, Speed: 1, Up: true}}},
 	}
 	grants := &status.Grants{Node: "n1", Grants: []status.Grant{
 		{ID: "17.1.0", User: "alice", Limit: -1, Devices: []status.GrantedDevice{{Device: 0, Name: "A", Clients: 2, Allocated: 1 << 30}, {Device: 1, Name: "B", Memory: 1 << 30}}},
@@ -142,7 +145,7 @@ func TestColumnsAreFields(t *testing.T) {
 	page.WriteString(columnsPage)
 	describe(t, &page, "`muster devices`, in `devices`", said(deviceColumns), status.Device{})
 	describe(t, &page, "`muster nodes`, in `nodes`", nodeColumns.Said(), api.Node{})
-	describe(t, &page, "`muster devices --cluster`, in `devices` of each node", nodesDeviceColumns.Said(), api.NodeDevice{})
+	describe(t, &page, "`muster devices --cluster`, in `devices` of each node", clusterDeviceColumns.Said(), ClusterDevice{})
 	describe(t, &page, "`muster ps` and `muster top`, in `clients` and `ended`", said(clientColumns), status.Client{})
 	describe(t, &page, "`muster ps`, programs with elements, in `ivm.programs`", said(elementColumns), status.IVMProgram{})
 	describe(t, &page, "`muster peers`, in `peers`", said(peerColumns), status.Peer{})
@@ -202,6 +205,22 @@ func TestNoListIsNull(t *testing.T) {
 		if strings.Contains(string(text), "null") {
 			t.Errorf("%T: %s", document, text)
 		}
+	}
+}
+
+// JSON says as the table does that the devices of a node of which nothing is heard are away, and has
+// their numbers.
+func TestDevicesThatAreAway(t *testing.T) {
+	all := DevicesOf([]api.Node{{Name: "n1", Devices: []api.NodeDevice{{Up: true}, {Up: false}}}, {Name: "n2", Connected: true, Devices: []api.NodeDevice{{Up: true}, {Up: false}}}})
+	var said []string
+	for _, n := range all.Nodes {
+		for _, d := range n.Devices {
+			said = append(said, fmt.Sprintf("%s %v #%d %s %v", n.Node, n.Connected, d.Number, d.State, d.Up))
+		}
+	}
+	want := []string{"n1 false #0 away false", "n1 false #1 away false", "n2 true #0 up true", "n2 true #1 down false"}
+	if !slices.Equal(said, want) {
+		t.Errorf("%q, want %q", said, want)
 	}
 }
 

@@ -9,7 +9,7 @@ export function show(main) {
   main.classList.add("flow");
   const present = el("div"), account = el("div");
   main.append(el("h1", { tabindex: "-1" }, "Users"), el("h2", {}, "Now"), present, el("h2", {}, "Shares and use"), account,
-    el("p", { class: "muted" }, "Used is the part of all that was used lately, and hours are what it is made of: of cores, or of what the file of priorities bills; older use counts less. The factor, from 0 to 1, is what follows for the jobs that wait."));
+    el("p", { class: "muted" }, "Used is the part of all that was used lately, and hours are what it is made of: of cores, or of what the file of priorities bills; older use counts less. The factor, from 0 to 1, is what follows for a user's jobs that wait."));
   let closed = false, timer, drawTimer, last = "";
 
   function draw() {
@@ -38,7 +38,7 @@ export function show(main) {
       if (stamp !== last) {
         last = stamp;
         fill(account, usage?.length ? table("Shares and use", ["Account", "User", ">Share", ">Used", "", ">Hours", ">Factor"], usage.slice(0, 2000).map(l => [
-          l.account || "–", l.user || "all", percent(l.shares), percent(l.used), bar(l.used, "plain", `used ${percent(l.used)}`), hours(l.raw_usage_s), l.factor.toFixed(2)]))
+          l.account || "–", l.user || "all", percent(l.shares), percent(l.used), bar(l.used, "plain", `used ${percent(l.used)}`), hours(l.raw_usage_s), l.factor?.toFixed(2) ?? "–"]))
           : el("p", {}, "The head keeps no account: it does with a file of priorities (muster head --priority)."));
       }
     } catch (e) { if (!closed && last === "") fill(account, el("p", {}, e.message)); }

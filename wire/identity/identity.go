@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"slices"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -86,4 +87,29 @@ func IsHead(c *x509.Certificate) error {
 		return fmt.Errorf("the certificate of %q is not that of a head: make one with muster cert --head", c.Subject.CommonName)
 	}
 	return nil
+}
+
+// alerts says what a server's alerts mean to the holder of the certificate that it refuses. There is
+// an alert for revoked certificates, but Go's servers cannot send it: what a server's own check
+// refuses, as that of the list of revoked certificates, is a bad certificate to its caller.
+var alerts = []struct{ alert, meaning string }{
+	{"bad certificate", "your certificate is refused, as it was revoked or is not one for this: ask an administrator, who sees with muster cert list which were revoked and makes a new one with muster cert"},
+	{"revoked certificate", "your certificate was revoked: ask an administrator for a new one, which muster cert makes"},
+	{"expired certificate", "your certificate has expired, or your clock or the other one is wrong: ask an administrator for a new one, which muster cert makes"},
+	{"unknown certificate authority", "your certificate was made by another authority: ask an administrator for one that muster cert makes in the folder of this cluster"},
+}
+
+// Refused puts into words what a server's alert says of the certificate that its caller has shown,
+// and what the caller can do. It returns any other error as it is.
+func Refused(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	for _, a := range alerts {
+		if strings.Contains(text, "remote error: tls: "+a.alert) {
+			return fmt.Errorf("%s (%w)", a.meaning, err)
+		}
+	}
+	return err
 }

@@ -3,6 +3,8 @@ package identity
 import (
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -39,6 +41,27 @@ func TestWho(t *testing.T) {
 	for name, is := range map[string]bool{"n1": true, "10.0.0.7": true, "common": true, "n2": false, "": false, "N1": false} {
 		if err := IsNode(cert("common", "muster node"), name); (err == nil) != is {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Alerts of a server about the caller's certificate are put into words; other errors stay as they
+// are.
+func TestRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"remote error: tls: bad certificate":               "it was revoked or is not one for this: ask an administrator",
+		"remote error: tls: revoked certificate":           "your certificate was revoked: ask an administrator",
+		"remote error: tls: expired certificate":           "has expired",
+		"remote error: tls: unknown certificate authority": "made by another authority",
+	} {
+		alert := errors.New(text)
+		if told := Refused(alert); !strings.Contains(told.Error(), want) || !errors.Is(told, alert) {
+			t.Errorf("%s: %v", text, told)
+		}
+	}
+	for _, other := range []error{nil, io.EOF, errors.New("remote error: tls: internal error")} {
+		if told := Refused(other); told != other {
+			t.Errorf("%v becomes %v", other, told)
 		}
 	}
 }

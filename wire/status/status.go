@@ -201,8 +201,10 @@ type Health struct {
 // Device is one device. Its number is its place in the list: a device that was removed
 // keeps it.
 type Device struct {
-	Name string `json:"name"`
-	Kind string `json:"kind"`
+	// Number is what commands name it by, as #0.
+	Number int    `json:"number"`
+	Name   string `json:"name"`
+	Kind   string `json:"kind"`
 	// State is up, draining (it takes no new clients, and some are still there), drained, lost or
 	// removed.
 	State string `json:"state"`
@@ -256,6 +258,17 @@ type Devices struct {
 	// Problems are those of the whole node.
 	Problems []Problem `json:"problems,omitempty"`
 	MPS      *MPS      `json:"mps,omitempty"` // nil where it is off
+}
+
+// DevicesOf is the devices of a node, those that were removed if all are wanted.
+func DevicesOf(s *Node, all bool) Devices {
+	out := Devices{Devices: []Device{}, Node: s.Node, Problems: s.Problems, MPS: s.MPS}
+	for _, d := range s.Devices {
+		if d.State != "removed" || all {
+			out.Devices = append(out.Devices, d)
+		}
+	}
+	return out
 }
 
 // Client is one client.

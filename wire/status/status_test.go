@@ -49,8 +49,8 @@ func full() Node {
 		Node: "n1", Pid: 18, Up: 4.5, Policy: "fcfs", SwapSize: 19, Committed: 20,
 		Devices: []Device{
 			{Name: "Big", Kind: "soft", State: "draining", Removing: true, Speed: 1, Memory: 1 << 40, Free: 21, Slots: 4, Assigned: 1, Busy: 1, BusyTime: 5.5},
-			{Name: "Gone", Kind: "cuda", State: "lost", Speed: 0.5, Memory: 22, Lost: true},
-			{Name: "Far", Kind: "remote", State: "up", Speed: 1, Memory: 23, Slots: 2, Assigned: 1, Lender: "n\"2"},
+			{Number: 1, Name: "Gone", Kind: "cuda", State: "lost", Speed: 0.5, Memory: 22, Lost: true},
+			{Number: 2, Name: "Far", Kind: "remote", State: "up", Speed: 1, Memory: 23, Slots: 2, Assigned: 1, Lender: "n\"2"},
 		},
 		Clients: []Client{client, parked}, Ended: []Client{ended},
 		Lent:   []Lent{{Node: "n3", Device: 0, Slots: 2, Recalled: true, Clients: 1}},
@@ -80,6 +80,21 @@ func TestDocuments(t *testing.T) {
 		if err := dec.Decode(back.Interface()); err != nil || !reflect.DeepEqual(back.Elem().Interface(), v) {
 			t.Errorf("%s: %+v, %v", path, back.Elem().Interface(), err)
 		}
+	}
+}
+
+// The list of devices says which numbers they have, since those that were removed are left out of it
+// unless they are asked for.
+func TestDevicesOf(t *testing.T) {
+	n := &Node{Node: "n1", Devices: []Device{{Number: 0, State: "removed"}, {Number: 1, State: "up"}}, MPS: &MPS{}}
+	if few := DevicesOf(n, false); len(few.Devices) != 1 || few.Devices[0].Number != 1 || few.Node != "n1" || few.MPS != n.MPS {
+		t.Errorf("%+v", few)
+	}
+	if all := DevicesOf(n, true); !reflect.DeepEqual(all.Devices, n.Devices) {
+		t.Errorf("%+v", all)
+	}
+	if none := DevicesOf(&Node{}, false); none.Devices == nil {
+		t.Error("a node without devices has no list of them")
 	}
 }
 

@@ -139,10 +139,17 @@ func (a *assembler) noteGeneral(at int, wide bool, opcode []byte, reg int, p pla
 			name = words[reg]
 		}
 		operands = operands[1:]
+		if p.memory && key != "\x0f\x18" { // no register tells how long the operand is
+			operands[0] = map[bool]string{false: "dword ptr ", true: "qword ptr "}[wide] + operands[0]
+		}
 	case key == "\x89" || key == "\x01":
 		operands[0], operands[1] = operands[1], operands[0]
 	}
-	a.note(at, name+" "+strings.Join(append(operands, constantText(imm)...), ", "), false)
+	constant := constantText(imm)
+	if key == "\x83" { // the processor extends this byte with its sign
+		constant = []string{fmt.Sprint(int8(imm[0]))}
+	}
+	a.note(at, name+" "+strings.Join(append(operands, constant...), ", "), false)
 }
 
 // noteVector notes an instruction on vectors or masks.
@@ -192,7 +199,8 @@ func (a *assembler) noteVector(at int, known map[coding]mnemonic, c coding, leng
 	a.note(at, x.name+" "+strings.Join(append(operands, constantText(imm)...), ", "), false)
 }
 
-// constantText writes the constant behind an instruction, if there is one.
+// constantText writes the constant behind an instruction, if there is one: four bytes are a number
+// with its sign, and one byte is a count or chooses what is done.
 func constantText(imm []byte) []string {
 	switch len(imm) {
 	case 0:

@@ -157,6 +157,7 @@ func New(listener *net.TCPListener, c Config) (*Gateway, error) {
 		takers:  door.NewPlaces(c.Limits.User, c.Limits.All),
 		bridges: map[wire.LaneKey]*bridge{}, shelf: parcel.NewShelf(),
 	}
+	g.shelf.Guard = wire.Guard
 	g.Nodes = maps.Clone(c.Nodes)
 	if g.Nodes == nil {
 		g.Nodes = map[string]func(context.Context, net.Conn){}

@@ -164,7 +164,7 @@ func (b *bridge) fetch(h wire.Header, body []byte) error {
 	if b.orders == nil {
 		b.orders = make(chan order, mostOrders)
 		p := &porter{bridge: b, conns: map[origin]*source{}, failed: map[origin]time.Time{}}
-		b.all.Go(p.run)
+		b.guarded(p.run)
 	}
 	select {
 	case b.orders <- o:

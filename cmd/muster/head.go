@@ -23,6 +23,7 @@ import (
 	"muster/policy"
 	"muster/policy/catalog"
 	"muster/policy/preempt"
+	"muster/wire/trust"
 )
 
 const headHelp = `Be the head of a cluster: take jobs from users, and have them started on the nodes
@@ -203,7 +204,7 @@ func (f *headFlags) load(c *cobra.Command) (daemon.Config, error) {
 		return cfg, nil
 	}
 	var err error
-	cfg.Core.Authority, err = client.ReadAuthority(filepath.Join(cfg.TLSDir, client.FileCA))
+	cfg.Core.Authority, err = trust.ReadAuthority(filepath.Join(cfg.TLSDir, client.FileCA))
 	return cfg, err
 }
 
@@ -274,7 +275,7 @@ func headCertificate(dir string) (*tls.Config, error) {
 	if dir == "" {
 		return nil, nil
 	}
-	config, err := gateway.LoadTLS(filepath.Join(dir, gateway.FileHead), filepath.Join(dir, gateway.FileHeadKey), filepath.Join(dir, client.FileCA))
+	config, err := trust.Load(filepath.Join(dir, gateway.FileHead), filepath.Join(dir, gateway.FileHeadKey), filepath.Join(dir, client.FileCA))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s is not a head's folder: give the one that muster cert --head made as head-HOST (%w)", dir, err)
 	}

@@ -26,10 +26,3 @@ func ReadGrant(file string) (*grant.Grant, error) {
 	}
 	return g, nil
 }
-
-// ReadAuthority reads the certificates of an authority as text, for those who are told who vouches for
-// nodes.
-func ReadAuthority(file string) (string, error) {
-	text, err := fileLimit.ReadFile(file)
-	return string(text), err
-}

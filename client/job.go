@@ -19,6 +19,7 @@ import (
 
 	"muster/wire"
 	"muster/wire/grant"
+	"muster/wire/trust"
 )
 
 // The programs of a job use the devices of its grant, wherever they are, as devices 0, 1 and so on.
@@ -97,11 +98,11 @@ func newJob(g *grant.Grant, local string) (*job, error) {
 	}
 	j := &job{grant: g, local: local, user: os.Getuid(), shown: map[shownKey]*said{}}
 	if g.Authority != "" {
-		pool, err := g.Authorities()
+		believed, err := trust.BelieveText(g.Authority, "")
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("the authority of the grant: %w", err)
 		}
-		j.tls = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13, NextProtos: []string{wire.StreamProtocol}, DynamicRecordSizingDisabled: true}
+		j.tls = trust.Dial(believed, trust.Anyone, wire.StreamProtocol)
 	}
 	return j, nil
 }

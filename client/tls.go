@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,8 +12,8 @@ import (
 	"time"
 
 	"muster/internal/door"
-	"muster/internal/wholefile"
 	"muster/wire"
+	"muster/wire/trust"
 )
 
 // The files that a user needs to reach nodes, as muster cert names them.
@@ -24,52 +23,23 @@ const (
 	FileUserKey = "user-key.pem"
 )
 
-// LoadTLS reads a user's folder: the authority that vouches for nodes, and the user's own
-// certificate. Without the latter the user needs a token.
+// LoadTLS reads a user's folder: the authority that vouches for nodes, the list of revoked
+// certificates if there is one, and the user's own certificate. Without the latter the user needs a
+// token.
 func LoadTLS(dir string) (*tls.Config, error) {
-	pool, err := LoadAuthority(filepath.Join(dir, FileCA))
+	own, err := trust.Believe(filepath.Join(dir, FileCA))
 	if err != nil {
 		return nil, err
 	}
-	config := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13, NextProtos: []string{wire.StreamProtocol}, DynamicRecordSizingDisabled: true}
-	pair, err := LoadPair(filepath.Join(dir, FileUser), filepath.Join(dir, FileUserKey))
+	pair, err := trust.LoadPair(filepath.Join(dir, FileUser), filepath.Join(dir, FileUserKey))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return nil, fmt.Errorf("the certificate in %s: %w", dir, err)
 	default:
-		config.Certificates = []tls.Certificate{pair}
+		own.Certificates = []tls.Certificate{pair}
 	}
-	return config, nil
-}
-
-// fileLimit is more than a bundle of all public authorities has.
-var fileLimit = wholefile.Limit{Bytes: 1 << 20, Remedy: "is it a certificate or key in PEM form?"}
-
-// LoadPair reads a certificate and its key.
-func LoadPair(cert, key string) (pair tls.Certificate, err error) {
-	certText, err := fileLimit.ReadFile(cert)
-	if err != nil {
-		return pair, err
-	}
-	keyText, err := fileLimit.ReadFile(key)
-	if err != nil {
-		return pair, err
-	}
-	return tls.X509KeyPair(certText, keyText)
-}
-
-// LoadAuthority reads the certificates of an authority.
-func LoadAuthority(file string) (*x509.CertPool, error) {
-	text, err := fileLimit.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("%w (muster cert makes certificates)", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("there is no certificate in %s", file)
-	}
-	return pool, nil
+	return trust.Dial(own, trust.Anyone, wire.StreamProtocol), nil
 }
 
 // Dialler returns a function that connects to a node at HOST:PORT.

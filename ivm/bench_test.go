@@ -16,6 +16,7 @@ import (
 	"muster/client"
 	"muster/ivm"
 	"muster/node/gateway"
+	"muster/wire/trust"
 )
 
 // What a put, a get and the link carry are measured in one run, as others use the machine, too:
@@ -32,10 +33,10 @@ func secure(b *testing.B) func(net.Conn, bool) net.Conn {
 	check(b, err)
 	folder := must[string](b)(authority.Node([]string{"localhost"}, 1))
 	own := must[*tls.Config](b)(gateway.LoadDir(folder))
-	roots, err := client.LoadAuthority(filepath.Join(dir, client.FileCA))
+	believed, err := trust.Believe(filepath.Join(dir, client.FileCA))
 	check(b, err)
 	own.DynamicRecordSizingDisabled = true
-	to := &tls.Config{RootCAs: roots, Certificates: own.Certificates, ServerName: "localhost", DynamicRecordSizingDisabled: true}
+	to := &tls.Config{RootCAs: believed.RootCAs, Certificates: own.Certificates, ServerName: "localhost", DynamicRecordSizingDisabled: true}
 	return func(c net.Conn, server bool) net.Conn {
 		if server {
 			return tls.Server(c, own)

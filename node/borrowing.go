@@ -260,7 +260,7 @@ func (d *daemon) use(e offload.Use) {
 // lentDevice describes a borrowed device to the processes that open it: this daemon and its
 // workers.
 func (d *daemon) lentDevice(e offload.Use) control.DeviceConfig {
-	to := control.Lender{Address: string(e.Peer), Ticket: string(e.Ticket.ID), Authority: d.opts.Authority}
+	to := control.Lender{Address: string(e.Peer), Ticket: string(e.Ticket.ID), Authority: d.opts.Authority, Revoked: d.opts.Revoked}
 	return control.DeviceConfig{Kind: KindRemote, Index: e.Ticket.Device, Lender: to}
 }
 

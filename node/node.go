@@ -48,6 +48,8 @@ type Options struct {
 	Peers <-chan []string
 	// Authority vouches for other nodes to workers that use their devices, in PEM form.
 	Authority string
+	// Revoked is the file with the list of certificates that the authority has revoked.
+	Revoked string
 	// Agent says that the same process is also the node's agent, and so may admit and revoke
 	// grants. The gateway never passes such requests on.
 	Agent bool

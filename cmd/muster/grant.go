@@ -23,6 +23,7 @@ import (
 	"muster/report/nodetable"
 	"muster/wire/grant"
 	"muster/wire/status"
+	"muster/wire/trust"
 )
 
 const grantHelp = `Give a job GPUs, wherever they are. A grant is a file that names devices of nodes, each
@@ -137,7 +138,7 @@ func (f *makeFlags) grant() (*grant.Grant, error) {
 	}
 	if f.authority != "" {
 		var err error
-		if g.Authority, err = client.ReadAuthority(f.authority); err != nil {
+		if g.Authority, err = trust.ReadAuthority(f.authority); err != nil {
 			return nil, err
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"muster/policy"
 	"muster/policy/catalog"
 	"muster/policy/preempt"
+	"muster/wire/trust"
 )
 
 const headHelp = `Be the head of a cluster: take jobs from users, and have them started on the nodes
@@ -198,7 +199,7 @@ func (f *headFlags) load(c *cobra.Command) (daemon.Config, error) {
 		return cfg, nil
 	}
 	var err error
-	cfg.Core.Authority, err = client.ReadAuthority(filepath.Join(cfg.TLSDir, client.FileCA))
+	cfg.Core.Authority, err = trust.ReadAuthority(filepath.Join(cfg.TLSDir, client.FileCA))
 	return cfg, err
 }
 

@@ -20,6 +20,7 @@ import (
 	"muster/node/gateway"
 	"muster/policy/catalog"
 	"muster/wire/agent"
+	"muster/wire/trust"
 )
 
 // realHead is a head daemon, and what its users need.
@@ -48,7 +49,7 @@ func startRealHead(t *testing.T) *realHead {
 	if _, err := authority.Node([]string{"n1"}, 1); err != nil {
 		t.Fatal(err)
 	}
-	config, err := gateway.LoadTLS(filepath.Join(folder, gateway.FileHead), filepath.Join(folder, gateway.FileHeadKey), filepath.Join(folder, client.FileCA))
+	config, err := trust.Load(filepath.Join(folder, gateway.FileHead), filepath.Join(folder, gateway.FileHeadKey), filepath.Join(folder, client.FileCA))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,7 @@ import (
 	"muster/slurm/engine"
 	"muster/slurm/lenders"
 	"muster/slurm/view"
+	"muster/wire/trust"
 )
 
 type driveFlags struct {
@@ -178,7 +179,7 @@ func (f *driveFlags) lending(log *slog.Logger) (*driver.Lending, error) {
 	if authority == "" {
 		return nil, usageErrorf("jobs must know who vouches for the nodes that lend: give --tls-dir, or --authority with the ca.pem that muster cert made")
 	}
-	vouches, err := client.ReadAuthority(authority)
+	vouches, err := trust.ReadAuthority(authority)
 	if err != nil {
 		return nil, err
 	}

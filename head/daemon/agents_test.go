@@ -23,6 +23,7 @@ import (
 	"muster/head/dial"
 	"muster/node/gateway"
 	"muster/wire/agent"
+	"muster/wire/trust"
 )
 
 // raise raises the process's limit of open files, or skips the test.
@@ -92,11 +93,14 @@ func agentsChild() {
 }
 
 func loadNode(dir string) (pair tls.Certificate, pool *x509.CertPool, err error) {
-	if pair, err = client.LoadPair(filepath.Join(dir, gateway.FileNode), filepath.Join(dir, gateway.FileNodeKey)); err != nil {
+	if pair, err = trust.LoadPair(filepath.Join(dir, gateway.FileNode), filepath.Join(dir, gateway.FileNodeKey)); err != nil {
 		return pair, nil, err
 	}
-	pool, err = client.LoadAuthority(filepath.Join(dir, client.FileCA))
-	return pair, pool, err
+	believed, err := trust.Believe(filepath.Join(dir, client.FileCA))
+	if err != nil {
+		return pair, nil, err
+	}
+	return pair, believed.RootCAs, nil
 }
 
 // manyAgents starts a process with simulated agents, and returns when all are connected.

@@ -26,6 +26,7 @@ import (
 	"muster/head/api"
 	"muster/internal/door"
 	"muster/wire/identity"
+	"muster/wire/trust"
 )
 
 // caller is the user or node at the other end of a connection.
@@ -154,14 +155,9 @@ func (o *doors) openPort() error {
 	return nil
 }
 
-// strict allows only TLS 1.3, and only callers with a certificate of the authority.
+// strict allows only callers with a certificate of the authority.
 func strict(given *tls.Config) *tls.Config {
-	t := given.Clone()
-	t.MinVersion = tls.VersionTLS13
-	t.ClientAuth = tls.RequireAndVerifyClientCert
-	t.NextProtos = []string{"http/1.1"} // HTTP/2 connections cannot be upgraded
-	t.SessionTicketsDisabled = true
-	return t
+	return trust.Listen(given, tls.RequireAndVerifyClientCert, "http/1.1") // HTTP/2 connections cannot be upgraded
 }
 
 func (o *doors) openSocket() error {

@@ -24,6 +24,7 @@ import (
 	"muster/node/gateway"
 	"muster/policy/catalog"
 	"muster/wire/agent"
+	"muster/wire/trust"
 )
 
 var sockets atomic.Int64
@@ -72,15 +73,15 @@ func certOf(t testing.TB, kind, name string) *tls.Config {
 
 func loadCert(t testing.TB, dir, kind string) *tls.Config {
 	t.Helper()
-	pair, err := client.LoadPair(filepath.Join(dir, kind+".pem"), filepath.Join(dir, kind+"-key.pem"))
+	pair, err := trust.LoadPair(filepath.Join(dir, kind+".pem"), filepath.Join(dir, kind+"-key.pem"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool, err := client.LoadAuthority(filepath.Join(dir, client.FileCA))
+	believed, err := trust.Believe(filepath.Join(dir, client.FileCA))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: believed.RootCAs}
 }
 
 // cluster is a head under test.

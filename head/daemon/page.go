@@ -24,6 +24,7 @@ import (
 	"muster/head/api"
 	"muster/internal/door"
 	"muster/web"
+	"muster/wire/trust"
 )
 
 // The head's page: files that a browser loads, and the API as everywhere else, with the rights of
@@ -144,7 +145,7 @@ func (p *pageServer) serve() {
 	var l net.Listener = &pageListener{p}
 	if p.scheme == "https" {
 		// A browser shows no certificate, and none is asked for.
-		l = tls.NewListener(l, &tls.Config{Certificates: p.TLS.Certificates, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
+		l = tls.NewListener(l, trust.ListenToBrowsers(p.TLS))
 	}
 	go func() { _ = p.server.Serve(l) }()
 }

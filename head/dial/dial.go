@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"muster/wire/identity"
+	"muster/wire/trust"
 )
 
 // Where a head listens by default.
@@ -119,20 +120,9 @@ func trusted(conn *net.UnixConn, self int) error {
 	return nil
 }
 
-// secure allows only TLS 1.3, and only a head at the other end.
+// secure allows only a head at the other end.
 func secure(given *tls.Config) *tls.Config {
-	t := given.Clone()
-	t.MinVersion = tls.VersionTLS13
-	t.NextProtos = []string{"http/1.1"}
-	t.VerifyConnection = func(s tls.ConnectionState) error {
-		if given.VerifyConnection != nil {
-			if err := given.VerifyConnection(s); err != nil {
-				return err
-			}
-		}
-		return identity.IsHead(s.PeerCertificates[0])
-	}
-	return t
+	return trust.Dial(given, identity.IsHead, "http/1.1")
 }
 
 // Client returns an HTTP client for the head, and the beginning of its URLs.

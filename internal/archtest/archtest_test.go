@@ -126,6 +126,8 @@ wire/grant < node/gateway
 
 # Who has a certificate: users, nodes and heads are told apart alike everywhere.
 NOTHING < wire/identity < client, head/client, node/gateway, head/dial, head/daemon
+# All configurations of TLS, so that each checks who is revoked and who may do what.
+wire/identity, internal/wholefile < wire/trust < client, node/gateway, node/devices, node/assembly, head/dial, head/daemon, slurm/lenders
 
 # Bulk data between machines, whoever sends them.
 NOTHING < wire/lanes < client, node/gateway

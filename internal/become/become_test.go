@@ -53,6 +53,46 @@ func TestSaysWhyNot(t *testing.T) {
 	}
 }
 
+// An executable that somebody has made setuid lets nobody execute other programs with its owner's
+// rights.
+func TestNotForOthersRights(t *testing.T) {
+	const nobody, noSetuid = 65534, 2
+	var is syscall.Statfs_t
+	folder := t.TempDir()
+	if os.Getuid() != 0 || syscall.Statfs(folder, &is) != nil || is.Flags&noSetuid != 0 {
+		t.Skip("this needs root, and a file system with setuid")
+	}
+	own, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, err := os.ReadFile(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(folder, "muster")
+	for _, err := range []error{os.WriteFile(copied, code, 0o755), os.Chown(copied, nobody, nobody), os.Chmod(copied, 0o755|os.ModeSetuid)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := &exec.Cmd{Path: "/bin/true", Args: []string{"true"}}
+	result, err := Prepare(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Path = copied
+	err = cmd.Start()
+	result.Started()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := result.Wait(); err == nil || !strings.Contains(err.Error(), "not permitted") {
+		t.Errorf("it became another program: %v", err)
+	}
+	_ = cmd.Wait()
+}
+
 // A file system that does not answer holds up the process that needs it, and nothing else. This one
 // has no server: whoever holds /dev/fuse never reads what is asked.
 func TestAFileSystemThatDoesNotAnswer(t *testing.T) {

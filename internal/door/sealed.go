@@ -21,8 +21,29 @@ import (
 // A record is u32 length of the plaintext, little-endian, which is authenticated with it, then the
 // ciphertext with its tag of 16 bytes. Each direction has a key of its own, and the nonce is the
 // number of the record under that key, so a record that is changed, left out, repeated or moved is
-// refused, and ends the connection. After recordsPerKey the next key follows from the secret, which
-// is then replaced.
+// refused, and so is everything after it. After recordsPerKey the next key follows from the secret,
+// which is then replaced.
+//
+// No nonce is ever used twice under one key:
+//
+//   - The secrets are those of one handshake, to which both sides have contributed fresh random
+//     bytes. So each lane of a client, and each lane that replaces a broken one, has keys of its own;
+//     nothing is taken over from another connection. The exporter's label is used for nothing else,
+//     and Seal is called once for a connection on each side.
+//   - The two directions have keys of their own, so a record that is sent back to its writer is
+//     refused, too.
+//   - The number counts up before the record is made, and stays counted if that fails.
+//
+// What an attacker on the way can do besides is to end the connection. An end between two records
+// looks like one that the writer meant: whoever reads must know how much is to come, as the parcels
+// of wire/lanes do. The length is bounded before any memory is used for it. Whether there is a Sealed
+// at all depends on the cipher that TLS agreed on and has confirmed (the handshake covers it); the
+// alternative is TLS itself, never nothing.
+//
+// The bytes may be in memory that another process changes meanwhile: the tag is that of the
+// ciphertext, so the worst is that the reader refuses the record. Go decrypts a record while it
+// computes the tag, and overwrites it with zeros if the tag is wrong. So until Read has returned, what
+// is at the reader's place means nothing, and a place where that matters must not be read into.
 //
 // One goroutine may read and one may write.
 type Sealed struct {
@@ -32,6 +53,7 @@ type Sealed struct {
 	arrived    []byte // read from Conn: arrived[start:end] has not been decrypted
 	start, end int
 	rest       []byte // was decrypted and not been read; a part of arrived
+	refused    bool   // a record: what follows it does not count
 	ready      []byte // records to be written
 }
 
@@ -184,12 +206,15 @@ func (s *Sealed) Read(b []byte) (int, error) {
 
 // open decrypts the next record: into b, or, if it does not fit there, into rest.
 func (s *Sealed) open(b []byte) (n int, err error) {
+	if s.refused {
+		return 0, ErrUnsealed
+	}
 	if err := s.fill(4); err != nil {
 		return 0, err
 	}
 	size := int(binary.LittleEndian.Uint32(s.arrived[s.start:]))
 	if size == 0 || size > sealedMost {
-		return 0, ErrUnsealed
+		return 0, s.refuse()
 	}
 	if err := s.fill(size + sealedMore); err != nil {
 		if errors.Is(err, io.EOF) {
@@ -204,14 +229,19 @@ func (s *Sealed) open(b []byte) (n int, err error) {
 	s.start += len(record)
 	if size <= len(b) {
 		if _, err := s.in.aead.Open(b[:0], s.in.nonce[:], record[4:], record[:4]); err != nil {
-			return 0, ErrUnsealed
+			return 0, s.refuse()
 		}
 		return size, nil
 	}
 	if s.rest, err = s.in.aead.Open(record[4:4], s.in.nonce[:], record[4:], record[:4]); err != nil {
-		return 0, ErrUnsealed
+		return 0, s.refuse()
 	}
 	return 0, nil
+}
+
+func (s *Sealed) refuse() error {
+	s.refused = true
+	return ErrUnsealed
 }
 
 // fill reads until there are n bytes that were not decrypted.

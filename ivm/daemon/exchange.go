@@ -12,6 +12,7 @@ import (
 
 	"muster/ivm/core"
 	"muster/ivm/proto"
+	"muster/wire"
 )
 
 // Puts and gets are pipelined in blocks: while one is on its way, the next is compared.
@@ -320,7 +321,8 @@ func (c *dataConn) sendPatches(o *object, r core.Range, of patches, frames chan<
 }
 
 // ahead runs produce in a goroutine while this one uses earlier blocks, until produce says that there
-// are no more, or either fails. The blocks circulate between the two, so that their buffers are used
+// are no more, or either fails. Both may use memory of objects, for which the system may have no page.
+// The blocks circulate between the two, so that their buffers are used
 // again. ahead returns only when the goroutine has ended, so neither function runs afterwards.
 func ahead[T any](produce func(block T) (next T, more bool, err error), use func(T) error) error {
 	type made struct {
@@ -335,7 +337,11 @@ func ahead[T any](produce func(block T) (next T, more bool, err error), use func
 	go func() {
 		defer close(blocks)
 		for block := range free {
-			block, more, err := produce(block)
+			var more bool
+			err := guarded(func() (err error) {
+				block, more, err = produce(block)
+				return err
+			})
 			if !more && err == nil {
 				return
 			}
@@ -352,7 +358,7 @@ func ahead[T any](produce func(block T) (next T, more bool, err error), use func
 	var failed error
 	for m := range blocks {
 		if failed = m.err; failed == nil {
-			failed = use(m.block)
+			failed = guarded(func() error { return use(m.block) })
 		}
 		if failed != nil {
 			break
@@ -364,6 +370,16 @@ func ahead[T any](produce func(block T) (next T, more bool, err error), use func
 	for range blocks { // until the goroutine has ended
 	}
 	return failed
+}
+
+// guarded calls a function that uses memory of objects. If the system has no page for it, only what
+// the function was for fails, and not the daemon: what it holds it must release by defer.
+func guarded(do func() error) error {
+	err := wire.Guard(do)
+	if errors.Is(err, wire.ErrNoPage) {
+		return &core.Failure{Code: core.NoMemory, Text: err.Error()}
+	}
+	return err
 }
 
 // roomFor is a buffer for a block of at most that many pages: the given one if it has been used
@@ -629,7 +645,10 @@ func (m *member) serveOne(conn net.Conn, f *proto.Frame, from core.NodeID) (err 
 	var reply *proto.Frame
 	switch f.Op {
 	case proto.PutPages:
-		reply, err = m.takePages(f)
+		err = guarded(func() (err error) {
+			reply, err = m.takePages(f)
+			return err
+		})
 	case proto.GetPages:
 		return m.sendPages(conn, f, from)
 	case proto.SyncGroup:
@@ -677,13 +696,24 @@ func (m *member) takePages(f *proto.Frame) (*proto.Frame, error) {
 		if rest, err = p.Parse(rest, core.Pages(o.Size)); err != nil {
 			return nil, &core.Failure{Code: core.Invalid, Text: err.Error()}
 		}
-		unlock := o.lockPages(p.Page, 1)
-		version := o.master.Apply(&p)
-		unlock()
+		version := o.apply(&p)
 		le := binary.LittleEndian
 		reply.Tail = le.AppendUint32(le.AppendUint32(reply.Tail, uint32(p.Page)), version)
 	}
 	return reply, nil
+}
+
+// apply changes a page of a master, and returns its version.
+func (o *object) apply(p *core.Patch) uint32 {
+	defer o.lockPages(p.Page, 1)()
+	return o.master.Apply(p)
+}
+
+// since gathers the pages of a master of which a mirror has other versions.
+func (o *object) since(first int, have []uint32, b *block) {
+	defer o.lockPages(first, len(have))()
+	_ = o.master.Since(first, have, b.add)
+	b.flush()
 }
 
 // sendPages sends the pages of which a mirror has other versions.
@@ -711,10 +741,7 @@ func (m *member) sendPages(conn net.Conn, f *proto.Frame, from core.NodeID) erro
 		}
 		n := min(proto.BlockPages, len(have))
 		b := &block{out: proto.Room(roomFor(buffer, len(have)))}
-		unlock := o.lockPages(first, n)
-		_ = o.master.Since(first, have[:n], b.add)
-		b.flush()
-		unlock()
+		o.since(first, have[:n], b)
 		first, have = first+n, have[n:]
 		return proto.Seal(b.out, proto.Frame{Op: proto.Reply, Tag: f.Tag, Args: [6]uint64{0, truth(len(have) == 0)}}), true, nil
 	}, func(buffer []byte) error {

@@ -22,7 +22,8 @@ type member struct {
 	service    *Service
 	program    *proto.Program
 	credential *syscall.Credential
-	root       *root // on the program's first node, otherwise nil
+	share      *share // of its user
+	root       *root  // on the program's first node, otherwise nil
 	toRoot     rootLink
 	over       chan struct{} // closed when the program is over
 	ended      chan struct{} // closed when nothing of the program is left on this node
@@ -63,20 +64,10 @@ type element struct {
 
 func newMember(s *Service, p *proto.Program, credential *syscall.Credential) *member {
 	return &member{
-		service: s, program: p, credential: credential, over: make(chan struct{}), ended: make(chan struct{}),
+		service: s, program: p, credential: credential, share: s.share(p.User), over: make(chan struct{}), ended: make(chan struct{}),
 		elements: map[core.ElementID]*element{}, objects: map[uint64]*object{}, names: map[string]core.Object{},
 		abandoned: map[uint64]*core.Failure{}, lost: map[core.NodeID]string{}, answers: map[core.Caller]chan core.Answer{}, pools: map[core.NodeID]*pool{},
 	}
-}
-
-// living is how many elements there are now. The caller holds mu.
-func (m *member) living() (n int) {
-	for _, e := range m.elements {
-		if !e.isGone {
-			n++
-		}
-	}
-	return n
 }
 
 func (m *member) element(id core.ElementID) *element {
@@ -125,16 +116,19 @@ func (m *member) perform(e core.Effect) {
 	case core.Start:
 		x := &element{member: m, id: e.Element, group: e.Group, device: e.Device, key: rand.Text(), gone: make(chan struct{}), requests: map[uint64]*request{}}
 		m.mu.Lock()
-		full := m.living() >= maxElements || m.elements[e.Element] != nil
-		if m.why == nil && !full {
+		refused := m.elements[e.Element] != nil || !take(&m.share.elements, maxElementsOfUser)
+		if m.why == nil && !refused {
 			m.elements[e.Element] = x
 		}
 		m.mu.Unlock()
-		if full {
-			m.tell(core.StartFailed{Element: e.Element, Reason: fmt.Sprintf("node %s has %d elements of the program, as many as it may, or this one already", m.service.cfg.Name, maxElements)})
+		if refused {
+			m.tell(core.StartFailed{Element: e.Element, Reason: fmt.Sprintf("node %s has %d elements of the user's programs, as many as it may, or this one already", m.service.cfg.Name, maxElementsOfUser)})
 			return
 		}
-		go m.start(e, x.key)
+		go func() {
+			defer m.share.elements.Add(-1) // when the process has ended
+			m.start(e, x.key)
+		}()
 	case core.Stop:
 		if x := m.element(e.Element); x != nil {
 			m.end(x)
@@ -204,6 +198,12 @@ func (m *member) finish(reason string) {
 	within(lastWords, m.outputs.Wait)
 	m.toRoot.close()
 	close(m.ended)
+	go func() {
+		if m.root != nil {
+			m.root.listening.Wait() // output that no process reads may keep threads
+		}
+		m.service.settled(m)
+	}()
 }
 
 // lastWords is how long output of a program that is over may take to arrive.

@@ -43,18 +43,23 @@ func (o *object) takes() int64 { return 2 * int64(o.bytes()) }
 func (m *member) newObject(is core.Object) (*object, error) {
 	o := &object{Object: is, mirrors: map[core.NodeID]bool{}}
 	bytes := o.bytes()
+	if err := m.service.takeObject(m.share); err != nil {
+		return nil, err
+	}
 	room := is.Size <= 1<<46 // beyond that takes overflows
 	if room && uint64(m.service.used.Add(o.takes())) > m.service.cfg.Memory {
 		m.service.used.Add(-o.takes())
 		room = false
 	}
 	if !room {
+		m.service.giveObject(m.share)
 		return nil, &core.Failure{Code: core.NoMemory, Text: fmt.Sprintf("there is no room for %d bytes, and as many to compare them with: objects may take %d in all on node %s", is.Size, m.service.cfg.Memory, m.service.cfg.Name)}
 	}
 	err := o.allocate(bytes)
 	if err != nil {
 		o.release()
 		m.service.used.Add(-o.takes())
+		m.service.giveObject(m.share)
 		return nil, &core.Failure{Code: core.NoMemory, Text: err.Error()}
 	}
 	if mem := o.all[:bytes:bytes]; is.Master == m.program.Self {
@@ -122,9 +127,10 @@ func (m *member) drop(is core.Object, why *core.Failure) {
 		o.life.Lock()
 		defer o.life.Unlock()
 		if o.gone = why; o.all != nil {
-			markGone(o.all[o.bytes():], why.Code)
+			_ = wire.Guard(func() error { markGone(o.all[o.bytes():], why.Code); return nil })
 			o.release()
 			m.service.used.Add(-o.takes())
+			m.service.giveObject(m.share)
 		}
 	}()
 }

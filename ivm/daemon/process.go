@@ -101,11 +101,12 @@ func (m *member) start(e core.Start, key string) {
 		m.service.total.started.Add(1)
 		m.tell(core.Started{Element: e.Element})
 	}
+	awaitEnd(run.cmd.Process.Pid)
+	m.mu.Lock()
+	x.process = nil // before its number can become another's
+	m.mu.Unlock()
 	err = run.cmd.Wait()
 	m.service.ended(run)
-	m.mu.Lock()
-	x.process = nil
-	m.mu.Unlock()
 	if failed == nil {
 		m.noteEnd(x, describeEnd(x.id, err))
 	}
@@ -123,9 +124,11 @@ func describeEnd(id core.ElementID, err error) string {
 
 func (m *member) run(e core.Start, key string) (*startRequest, error) {
 	l := &m.program.Launch
+	// Each element has a session of its own. In the daemon's it could type into the terminal that the
+	// daemon was started from, and join the process group of another user's element.
 	cmd := &exec.Cmd{Path: l.Executable, Args: l.Args, Dir: l.Folder}
 	cmd.Env = environment(l.Environment, fmt.Sprintf("%s=%d:%d:%s", variableElement, m.program.ID, e.Element, key), variableSocket+"="+m.service.cfg.Socket)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: m.credential}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL, Credential: m.credential}
 	done, err := m.connectOutput(cmd, e.Element)
 	if err != nil {
 		return nil, err
@@ -198,15 +201,14 @@ func (m *member) forward(r *os.File, id core.ElementID, stream int) {
 	}
 }
 
-// kill ends an element's process and what it has started.
+// kill ends an element's process and what it has started. While process is set the process was not
+// waited for, so that its number is no other's.
 func (e *element) kill() {
 	e.member.mu.Lock()
+	defer e.member.mu.Unlock()
 	e.stopped = true
-	p := e.process
-	e.member.mu.Unlock()
-	if p != nil {
-		_ = syscall.Kill(-p.Pid, syscall.SIGKILL)
-		_ = p.Kill()
+	if e.process != nil {
+		_ = syscall.Kill(-e.process.Pid, syscall.SIGKILL)
 	}
 }
 

@@ -70,15 +70,18 @@ type Who struct {
 
 // Service is a node's part of all programs.
 type Service struct {
-	cfg    Config
-	starts chan *startRequest
-	used   atomic.Int64 // bytes that objects take at most (object.takes)
-	total  traffic      // of all programs
+	cfg     Config
+	starts  chan *startRequest
+	used    atomic.Int64 // bytes that objects take at most (object.takes)
+	objects atomic.Int64 // how many there are
+	total   traffic      // of all programs
 
-	mu      sync.Mutex
-	members map[uint64]*member
-	closed  bool
-	had     bool // a program
+	mu       sync.Mutex
+	members  map[uint64]*member
+	programs int               // that are counted: those of members, and those whose output is stuck
+	shares   map[string]*share // by user
+	closed   bool
+	had      bool // a program
 
 	starting sync.Mutex // held while a process is started
 	started  map[int]*startRequest
@@ -86,7 +89,7 @@ type Service struct {
 
 // New makes a service.
 func New(cfg Config) *Service {
-	s := &Service{cfg: cfg, starts: make(chan *startRequest), members: map[uint64]*member{}, started: map[int]*startRequest{}}
+	s := &Service{cfg: cfg, starts: make(chan *startRequest), members: map[uint64]*member{}, shares: map[string]*share{}, started: map[int]*startRequest{}}
 	go s.startAll()
 	return s
 }
@@ -116,14 +119,26 @@ func (s *Service) add(m *member) error {
 	switch {
 	case s.closed:
 		return &core.Failure{Code: core.Refused, Text: "the node is shutting down"}
-	case len(s.members) >= maxPrograms:
-		return &core.Failure{Code: core.Refused, Text: fmt.Sprintf("the node has %d programs with elements, as many as it may", maxPrograms)}
+	case s.programs >= maxPrograms:
+		return &core.Failure{Code: core.Refused, Text: fmt.Sprintf("the node has %d programs with elements, as many as it may: wait until one has ended", maxPrograms)}
+	case m.share.programs >= maxProgramsOfUser:
+		return &core.Failure{Code: core.Refused, Text: fmt.Sprintf("user %s has %d programs with elements on node %s, as many as a user may: wait until one has ended", m.program.User, maxProgramsOfUser, s.cfg.Name)}
 	case s.members[m.program.ID] != nil:
 		return &core.Failure{Code: core.Invalid, Text: "the program has this node already: name each once (--nodes)"}
 	}
 	s.members[m.program.ID] = m
+	s.programs++
+	m.share.programs++
 	s.had = true
 	return nil
+}
+
+// settled notes that nothing of a program is left in the daemon.
+func (s *Service) settled(m *member) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.programs--
+	m.share.programs--
 }
 
 func (s *Service) remove(m *member) {
@@ -137,10 +152,6 @@ func (s *Service) member(id uint64) *member {
 	defer s.mu.Unlock()
 	return s.members[id]
 }
-
-// maxPrograms is how many programs a node takes part in at a time, and maxElements how many elements
-// of one program it has at a time: a root daemon on another node may ask for anything.
-const maxPrograms, maxElements = 1024, 4096
 
 // joinTime is how long other nodes may take to join a program, and greetTime how long a new
 // connection may take to send its first frame.
@@ -349,6 +360,9 @@ func failure(err error) *core.Failure {
 	return &core.Failure{Code: core.Refused, Text: err.Error()}
 }
 
+// maxFiles is how many descriptors a frame may bring: those of an element's output.
+const maxFiles = 2
+
 // fileReader reads from a socket and keeps the descriptors that come along.
 type fileReader struct {
 	conn  *net.UnixConn
@@ -361,6 +375,9 @@ func (r *fileReader) Read(b []byte) (int, error) {
 	}
 	n, files, err := wire.ReceiveFiles(r.conn, b)
 	r.files = append(r.files, files...)
+	if len(r.files) > maxFiles { // whoever sends a frame byte by byte could fill the daemon with them
+		return 0, fmt.Errorf("%d descriptors with one frame", len(r.files))
+	}
 	if errors.Is(err, net.ErrClosed) {
 		err = io.EOF
 	}

@@ -2,7 +2,6 @@ package assembly
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,10 +12,10 @@ import (
 	"muster/head/dial"
 	"muster/node"
 	"muster/node/agent"
-	"muster/node/gateway"
 	wire "muster/wire/agent"
 	"muster/wire/grant"
 	"muster/wire/status"
+	"muster/wire/trust"
 )
 
 // serveAgent runs the agent of a node beside its daemon, from when that is ready. When
@@ -85,12 +84,8 @@ func headOf(cfg node.Config) (dial.Config, error) {
 	if r.Cert == "" || r.Key == "" || r.CA == "" {
 		return to, errors.New("it wants to see the node's certificate: give --tls-dir with the folder that muster cert made for the node")
 	}
-	own, err := gateway.LoadTLS(r.Cert, r.Key, r.CA)
-	if err != nil {
-		return to, err
-	}
-	to.TLS = &tls.Config{Certificates: own.Certificates, RootCAs: own.ClientCAs, VerifyConnection: own.VerifyConnection}
-	return to, nil
+	to.TLS, err = trust.Load(r.Cert, r.Key, r.CA) // dial asks for a head
+	return to, err
 }
 
 // gatewayOf is where other nodes reach this one; "" if they do not.

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
 
 	"muster/device"
@@ -22,6 +23,7 @@ import (
 	"muster/node/devices"
 	"muster/wire/control"
 	"muster/wire/status"
+	"muster/wire/trust"
 )
 
 // Complete puts into a configuration what only the machine knows: its name, how much memory programs
@@ -100,6 +102,11 @@ func Run(ctx context.Context, cfg node.Config, o Options) (err error) {
 	}
 	if opts.DialPeer, opts.Authority, err = peerDialler(cfg); err != nil {
 		return fmt.Errorf("the node's peers cannot be asked: %w", err)
+	}
+	if opts.DialPeer != nil {
+		if opts.Revoked, err = filepath.Abs(trust.ListBeside(cfg.Remote.CA)); err != nil {
+			return err
+		}
 	}
 	if cfg.Head.Address != "" {
 		opts.Agent = true

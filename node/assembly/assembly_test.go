@@ -2,6 +2,7 @@ package assembly
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -13,10 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"muster/client"
 	"muster/internal/machine"
+	"muster/ivm/proto"
 	"muster/node"
 	"muster/node/gateway"
 	"muster/node/nodefile"
+	"muster/wire/borrow"
+	"muster/wire/trust"
 )
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -140,6 +145,82 @@ func TestMissingCertificates(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}
+}
+
+// answering is a server that shows the certificate in a folder, and greets whoever accepts it. The
+// name of its files begins with kind.
+func answering(t *testing.T, folder, kind string) (address string) {
+	t.Helper()
+	own, err := trust.Load(filepath.Join(folder, kind+".pem"), filepath.Join(folder, kind+"-key.pem"), filepath.Join(folder, client.FileCA))
+	if err != nil {
+		t.Fatal(err)
+	}
+	own.VerifyConnection = nil // what it thinks of the other does not matter here
+	l, err := tls.Listen("tcp", "127.0.0.1:0", trust.Listen(own, tls.RequireAndVerifyClientCert, borrow.Protocol, proto.ALPN))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, "hello")
+			conn.Close()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// A node that asks another for devices or elements goes on only if a node answers, and one whose
+// certificate was not revoked: also if that happens later.
+func TestNodesDialNodes(t *testing.T) {
+	dir := t.TempDir()
+	authority, _, err := gateway.OpenAuthority(dir, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := func(path string, err error) string {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	own := RemoteIn(folder(authority.Node([]string{"a"}, 1)), node.Remote{})
+	good := answering(t, folder(authority.Node([]string{"b", "127.0.0.1"}, 1)), "node")
+	bad := answering(t, folder(authority.Node([]string{"c", "127.0.0.1"}, 1)), "node")
+	head := answering(t, folder(authority.Head([]string{"h", "127.0.0.1"}, 1)), "head")
+	peers, _, err := peerDialler(node.Config{Remote: own, Offload: node.Offload{Peers: []string{"b:1"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	elements, err := nodeDialler(own, proto.ALPN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	try := func(address, want string) {
+		t.Helper()
+		for name, dial := range map[string]func(context.Context, string) (net.Conn, error){"peers": peers, "elements": elements} {
+			conn, err := dial(t.Context(), address)
+			if err == nil {
+				conn.Close()
+			}
+			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+				t.Errorf("%s: %v, want %q", name, err, want)
+			}
+		}
+	}
+	try(good, "")
+	try(bad, "")
+	try(head, "not that of a node")
+	if _, _, err := authority.Revoke([]string{"node-c"}); err != nil {
+		t.Fatal(err)
+	}
+	try(good, "")
+	try(bad, "was revoked")
 }
 
 // Users of other nodes have elements here only where the administrator lets them.

@@ -2,7 +2,6 @@ package assembly
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -11,7 +10,6 @@ import (
 	"strconv"
 	"syscall"
 
-	"muster/client"
 	"muster/internal/machine"
 	"muster/ivm/daemon"
 	"muster/ivm/proto"
@@ -41,14 +39,9 @@ func newElements(cfg node.Config, log *slog.Logger) (*elements, error) {
 		Name: cfg.Name, Socket: cfg.Socket.Address, Address: e.address, Port: nodefile.GatewayPort, Info: e.info, Memory: memory / 4 * 3, Account: e.account, Log: log,
 	}
 	if cfg.Remote.Listen != "" && cfg.Remote.Cert != "" && cfg.Remote.CA != "" {
-		own, err := nodeTLS(cfg.Remote)
-		if err != nil {
+		if d.Dial, err = nodeDialler(cfg.Remote, proto.ALPN); err != nil {
 			return nil, fmt.Errorf("programs on other machines cannot be served: %w", err)
 		}
-		to := &tls.Config{
-			Certificates: own.Certificates, RootCAs: own.ClientCAs, MinVersion: tls.VersionTLS13, NextProtos: []string{proto.ALPN}, DynamicRecordSizingDisabled: true,
-		}
-		d.Dial = func(ctx context.Context, address string) (net.Conn, error) { return client.Dialler(address, to)(ctx) }
 	}
 	e.part = daemon.New(d)
 	return e, nil

@@ -20,6 +20,7 @@ import (
 	"muster/node"
 	"muster/node/gateway"
 	"muster/wire/borrow"
+	"muster/wire/trust"
 )
 
 // RemoteIn returns where the files are in a folder that muster cert made for the node.
@@ -153,7 +154,7 @@ func nodeTLS(r node.Remote) (*tls.Config, error) {
 		}
 		return nil, errors.New("the node has no certificate: give tls.cert and tls.key, or --tls-dir with the folder that muster cert made for it")
 	}
-	config, err := gateway.LoadTLS(r.Cert, r.Key, r.CA)
+	config, err := trust.Load(r.Cert, r.Key, r.CA)
 	if err != nil {
 		if wrong := wrongFolder(filepath.Dir(r.Cert)); wrong != nil && errors.Is(err, fs.ErrNotExist) {
 			return nil, wrong
@@ -173,19 +174,23 @@ func peerDialler(cfg node.Config) (dial func(context.Context, string) (net.Conn,
 	if r.Cert == "" || r.Key == "" || r.CA == "" {
 		return nil, "", errors.New("nodes know each other by their certificates: give tls.cert, tls.key and tls.ca, or --tls-dir with the folder that muster cert made for this node")
 	}
-	own, err := nodeTLS(r)
-	if err != nil {
+	if dial, err = nodeDialler(r, borrow.Protocol); err != nil {
 		return nil, "", err
 	}
 	vouches, err := peerAuthority.ReadFile(r.CA)
+	return dial, string(vouches), err
+}
+
+// nodeDialler is how a node connects to the gateways of other nodes, for what only nodes may have.
+func nodeDialler(r node.Remote, protocol string) (func(context.Context, string) (net.Conn, error), error) {
+	own, err := nodeTLS(r)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	config := &tls.Config{Certificates: own.Certificates, RootCAs: own.ClientCAs, MinVersion: tls.VersionTLS13, NextProtos: []string{borrow.Protocol}}
-	dial = func(ctx context.Context, address string) (net.Conn, error) {
+	config := trust.Dial(own, trust.Node, protocol)
+	return func(ctx context.Context, address string) (net.Conn, error) {
 		return client.Dialler(address, config)(ctx)
-	}
-	return dial, string(vouches), nil
+	}, nil
 }
 
 // peerAuthority is small, since each worker is told: it is one authority, or a few.

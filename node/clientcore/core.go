@@ -213,7 +213,7 @@ func (c *Core) Message(now Time, m Message) ([]Op, error) {
 // Timed says whether the time matters for a message of this kind. If not, any time that is not in
 // the future will do.
 func (c *Core) Timed(op wire.Op) bool {
-	return c.Activity.Busy || op == wire.OpLaunch || op == wire.OpEventRecord || op == wire.OpGraphLaunch
+	return c.Activity.Busy || c.Outstanding() > 0 || op == wire.OpLaunch || op == wire.OpEventRecord || op == wire.OpGraphLaunch
 }
 
 // Next handles the first message of the queue.
@@ -430,7 +430,7 @@ func (c *Core) advance() ([]Op, error) {
 		switch {
 		case c.Release != nil:
 			c.stepRelease()
-		case c.Lease.Wanted && (c.Outstanding() == 0 || c.Lease.Growing):
+		case c.Lease.Wanted && c.Outstanding() == 0:
 			c.Lease.Wanted = false
 			c.beginRelease(c.Lease.WantedFor, c.Lease.WantedKeep, c.Lease.WantedStep)
 		case len(c.Further) > 0 && c.leavesFurther():

@@ -13,6 +13,20 @@ type Hosts struct {
 	Queue   []uint64        // cookies that are due, and that the program was not given yet
 	Slots   []int           // where threads of the program wait for a cookie
 	Words   map[uint64]bool // cookies in Running that are waits for a word, not functions
+
+	// While a message waits for functions to return (awaitFunctions): WaitBy is when it fails if none
+	// has, AskAt when it asks for memory again. Both are 0 when a function has returned.
+	WaitBy Time `json:",omitempty"`
+	AskAt  Time `json:",omitempty"`
+}
+
+// returned notes that a function has returned, or that a wait for a word is over.
+func (c *Core) returned(cookie uint64) {
+	t := &c.Hosts
+	delete(t.Words, cookie)
+	delete(t.Running, cookie)
+	t.WaitBy, t.AskAt = 0, 0
+	c.emit(Op{Kind: HostReturn, Cookie: cookie})
 }
 
 // match gives due cookies to the threads that wait for them.
@@ -28,9 +42,7 @@ func (c *Core) match() {
 // reached notes that a stream has reached a host function, or that its wait for a word is over.
 func (c *Core) reached(cookie uint64) {
 	if c.Hosts.Words[cookie] {
-		delete(c.Hosts.Words, cookie)
-		delete(c.Hosts.Running, cookie)
-		c.emit(Op{Kind: HostReturn, Cookie: cookie})
+		c.returned(cookie)
 		return
 	}
 	if c.Hosts.Running[cookie] { // otherwise it was dropped
@@ -45,6 +57,7 @@ func (c *Core) dropHosts() {
 		c.emit(Op{Kind: HostDrop})
 	}
 	c.Hosts.Running, c.Hosts.Queue, c.Hosts.Words = nil, nil, nil
+	c.Hosts.WaitBy, c.Hosts.AskAt = 0, 0
 }
 
 // once is the flag of a function whose work cannot be repeated in the same order.
@@ -95,9 +108,7 @@ func (c *Core) hostNext(m *Message, _ *wire.HostNext) (bool, error) {
 
 func (c *Core) hostDone(_ *Message, d *wire.HostDone) (bool, error) {
 	if c.Hosts.Running[d.Cookie] { // otherwise the context has failed meanwhile
-		delete(c.Hosts.Running, d.Cookie)
-		delete(c.Hosts.Words, d.Cookie)
-		c.emit(Op{Kind: HostReturn, Cookie: d.Cookie})
+		c.returned(d.Cookie)
 	}
 	return true, nil
 }

@@ -28,8 +28,8 @@ type Lease struct {
 	Denied  string // why the last request of the current message was refused; "" if it was not
 
 	// A revocation waits until the host functions have returned: one of them may wait for another
-	// thread of the program, which waits for this client. But it does not wait while the lease is
-	// to grow: then it is the answer to Grow.
+	// thread of the program, which waits for this client. While the lease is to grow, it is also the
+	// answer to Grow.
 	Wanted     bool
 	WantedFor  string
 	WantedKeep uint64 `json:",omitempty"` // as Release.Stay
@@ -246,6 +246,8 @@ func (c *Core) leased(n need) (bool, error) {
 		return false, nil
 	case bytes <= l.Memory:
 		return true, nil
+	case c.Outstanding() > 0 && (l.Denied != "" || l.Wanted):
+		return c.awaitFunctions(bytes)
 	case l.Denied != "":
 		// The client gives up the device. Otherwise two clients that want to grow would wait for
 		// each other.
@@ -262,6 +264,42 @@ func (c *Core) leased(n need) (bool, error) {
 		c.say(control.Grow{Memory: bytes})
 	}
 	return false, nil
+}
+
+// How long a message that needs more memory than there is waits for host functions of the program,
+// of which none returns meanwhile; and how often it asks for the memory again.
+const (
+	functionPatience = 2 * time.Minute
+	growAgain        = time.Second
+)
+
+// awaitFunctions is leased for a lease that cannot grow while host functions have not returned. The
+// client cannot give up the device before they have, and one of them may wait for a thread of the
+// program that waits for an answer behind the current message. So the message waits until they have
+// returned, or there is room after all, or none of them has returned for functionPatience: then it
+// fails.
+func (c *Core) awaitFunctions(bytes uint64) (bool, error) {
+	t, l := &c.Hosts, &c.Lease
+	if t.WaitBy == 0 {
+		t.WaitBy = c.Now + functionPatience
+	}
+	switch {
+	case c.Now >= t.WaitBy:
+		return true, fmt.Errorf("%s of device memory are needed: %w", sizeOf(bytes), errNoneReturns)
+	case l.Wanted:
+	case t.AskAt == 0:
+		t.AskAt = c.Now + growAgain
+	case c.Now >= t.AskAt:
+		t.AskAt, l.Denied, l.Growing = 0, "", true
+		c.say(control.Grow{Memory: bytes})
+	}
+	return false, nil
+}
+
+// AwaitsFunctions says that the message that waits may go on when host functions return, or when
+// time has passed. The executor reads on in the ring, and calls Observe now and then.
+func (c *Core) AwaitsFunctions() bool {
+	return c.Head != nil && c.Release == nil && c.Lease.Held && c.Outstanding() > 0 && (c.Lease.Denied != "" || c.Lease.Wanted)
 }
 
 // only is the device that the client must have; -1 for any. A client whose kernels access memory of
@@ -350,8 +388,9 @@ func (c *Core) carried(from, to vmm.Place, bytes uint64) {
 
 // revoke notes that the daemon wants the device back, or what the client keeps on one it has left.
 func (c *Core) revoke(m control.Revoke) {
-	if c.Outstanding() > 0 && !c.Lease.Growing {
+	if c.Outstanding() > 0 {
 		c.Lease.Wanted, c.Lease.WantedFor, c.Lease.WantedKeep, c.Lease.WantedStep = true, m.Reason, m.Keep, m.Step
+		c.Lease.Growing = false
 		return
 	}
 	c.beginRelease(m.Reason, m.Keep, m.Step)

@@ -228,15 +228,17 @@ func (c *Core) needed(ranges ...vmm.Range) need {
 
 // brought has memory brought to the device for work that would else be done on the host copies:
 // onHost if no device can have it, later if the message must wait.
-func (c *Core) brought(ranges ...vmm.Range) (target, *Context) {
+func (c *Core) brought(ranges ...vmm.Range) (target, *Context, error) {
 	ok, unable := c.ready(c.needed(ranges...))
 	switch {
+	case errors.Is(unable, errNoneReturns):
+		return later, nil, unable
 	case unable != nil:
-		return onHost, nil
+		return onHost, nil, nil
 	case !ok:
-		return later, nil
+		return later, nil, nil
 	}
-	return onDevice, c.here()
+	return onDevice, c.here(), nil
 }
 
 // behindFunctions is where, for work of a stream that would have to wait for other work if it were
@@ -247,7 +249,7 @@ func (c *Core) brought(ranges ...vmm.Range) (target, *Context) {
 func (c *Core) behindFunctions(st *Stream, ranges ...vmm.Range) (target, *Context, error) {
 	at, x, err := c.where(st, ranges...)
 	if err == nil && at == onHost && c.Outstanding() > 0 && c.needs(nil).all {
-		at, x = c.brought(ranges...)
+		return c.brought(ranges...)
 	}
 	return at, x, err
 }

@@ -107,6 +107,11 @@ func (c *Core) noDevice(bytes uint64) error {
 	return &Failure{Result: resultOfTooSmall, Text: text}
 }
 
+// errNoneReturns is the error of a message that needs more memory than there is, while host functions
+// keep the client from giving up the device. Work that no device can have may be done on the host
+// copies, but not if this is the reason: it would have to wait for the functions, too.
+var errNoneReturns = &Failure{Result: outOfMemory, Text: fmt.Sprintf("other programs have the memory, and this one cannot make way for them, since none of its host functions (cuLaunchHostFunc) has returned for %v: let them return, or use less memory until they have", functionPatience)}
+
 // Refusal is why an image was not loaded.
 type Refusal struct {
 	Module uint32

@@ -38,7 +38,7 @@ import (
 //	launch FUNCTION [STREAM]        with a parameter that points to the arena's begin
 //	stream N | event N | record EVENT STREAM | wait STREAM EVENT
 //	sync [STREAM] | elapsed FROM TO | query STREAM
-//	call STREAM COOKIE | next [SLOT] | returned COOKIE | reached COOKIE
+//	call STREAM COOKIE | next [SLOT] | returned COOKIE [meanwhile] | reached COOKIE
 //	write STREAM OFFSET VALUE | await STREAM OFFSET VALUE COOKIE | met COOKIE
 //	share OFFSET SIZE | named SECRET | import OFFSET SIZE SECRET
 //	texture OFFSET [surface]        of 64 by 64 elements of 4 bytes | untexture HANDLE [surface]
@@ -254,6 +254,10 @@ func (s *script) event(words []string) ([]Op, error) {
 		}
 		return s.call(&wire.HostNext{})
 	case "returned":
+		if len(words) > 2 {
+			done := wire.HostDone{Cookie: arg(1)}
+			return s.core.UrgentMessage(Message{Header: wire.Header{Op: done.Op(), Slot: -1}, Body: done.Append(nil)})
+		}
 		return s.send(&wire.HostDone{Cookie: arg(1)}, wire.Header{Slot: -1}, nil)
 	case "passing":
 		return s.core.Passing(s.now), nil

@@ -1,17 +1,23 @@
 package devices
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"muster/client"
 	"muster/device/cuda"
 	"muster/internal/machine"
+	"muster/node/gateway"
 	"muster/node/nodefile"
+	"muster/wire"
 	"muster/wire/control"
+	"muster/wire/trust"
 )
 
 // What a machine serves follows from its driver, the configuration and whether it is in a cluster.
@@ -139,4 +145,64 @@ func TestChecksTravelInTheEnvironment(t *testing.T) {
 		t.Errorf("%d reports in no file, %v", n, err)
 	}
 	appendReport(reports+".not", "x") // a worker goes on
+}
+
+// A worker shows its ticket only to a node, and to none whose certificate was revoked.
+func TestLenderIsANode(t *testing.T) {
+	dir := t.TempDir()
+	authority, _, err := gateway.OpenAuthority(dir, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := authority.Node([]string{"lender", "127.0.0.1"}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, err := authority.Head([]string{"127.0.0.1"}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vouches, err := trust.ReadAuthority(filepath.Join(dir, client.FileCA))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dial := func(folder, kind string) error {
+		t.Helper()
+		own, err := trust.Load(filepath.Join(folder, kind+".pem"), filepath.Join(folder, kind+"-key.pem"), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := tls.Listen("tcp", "127.0.0.1:0", trust.Listen(own, tls.NoClientCert, wire.StreamProtocol))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		go func() {
+			if conn, err := l.Accept(); err == nil {
+				_ = conn.(*tls.Conn).Handshake()
+				conn.Close()
+			}
+		}()
+		to, err := lenderOf(control.Lender{Address: l.Addr().String(), Ticket: "t", Authority: vouches, Revoked: trust.ListBeside(filepath.Join(dir, client.FileCA))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := to.Dial(t.Context())
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	}
+	if err := dial(folder, "node"); err != nil {
+		t.Error(err)
+	}
+	if err := dial(head, "head"); err == nil || !strings.Contains(err.Error(), "not that of a node") {
+		t.Errorf("a head lends: %v", err)
+	}
+	if _, _, err := authority.Revoke([]string{"node-lender"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := dial(folder, "node"); err == nil || !strings.Contains(err.Error(), "was revoked") {
+		t.Errorf("a node that was revoked lends: %v", err)
+	}
 }

@@ -6,8 +6,6 @@ package devices
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -27,6 +25,7 @@ import (
 	"muster/ptx/simt"
 	"muster/wire"
 	"muster/wire/control"
+	"muster/wire/trust"
 )
 
 // Open opens a device of any kind. With a lock the calling process is one of several that stand for
@@ -148,12 +147,11 @@ func lenderOf(l control.Lender) (client.Remote, error) {
 // lenderFor is lenderOf for a device that was borrowed: the lender admits the holder of the ticket, and
 // the authority vouches that it is the lender that gets to know the ticket.
 func lenderFor(l control.Lender) (client.Remote, error) {
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM([]byte(l.Authority)) {
-		return client.Remote{}, errors.New("the authority that vouches for the lender is no certificate")
+	believed, err := trust.BelieveText(l.Authority, l.Revoked)
+	if err != nil {
+		return client.Remote{}, fmt.Errorf("the authority that vouches for the lender: %w", err)
 	}
-	config := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13, NextProtos: []string{wire.StreamProtocol}, DynamicRecordSizingDisabled: true}
-	r := client.Secure(l.Address, config, "")
+	r := client.Secure(l.Address, trust.Dial(believed, trust.Node, wire.StreamProtocol), "")
 	r.Grant = l.Ticket
 	return r, nil
 }

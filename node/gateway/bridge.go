@@ -99,9 +99,19 @@ func newBridge(v *visitor, patient *door.Patient, session *client.Session) *brid
 	b := &bridge{conn: v.conn, patient: patient, in: v.in, session: session, visitor: v, lanes: lanes.New(v.Limits.Silence),
 		pinned: map[uint64]bool{}, isOver: make(chan struct{}), more: make(chan struct{}, 1)}
 	b.lanes.Guard = wire.Guard
-	b.behind = lanes.NewQueue(func(serve func()) { b.all.Go(serve) }, func(err error) { b.over(unread(err)) })
+	b.behind = lanes.NewQueue(b.guarded, func(err error) { b.over(unread(err)) })
 	b.box = newOutbox(bufio.NewWriterSize(patient, bufferSize), b.send)
 	return b
+}
+
+// guarded starts a goroutine that uses memory for which the system may have no page. That ends this
+// bridge only: what do holds when it happens, it must release by defer.
+func (b *bridge) guarded(do func()) {
+	b.all.Go(func() {
+		if err := wire.Guard(func() error { do(); return nil }); err != nil {
+			b.over(unread(err))
+		}
+	})
 }
 
 // run carries messages until one side ends, and returns the reason.
@@ -519,8 +529,11 @@ func (b *bridge) write() {
 
 // unsent returns why writing has ended; "" if the client has gone.
 func unsent(err error) string {
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
 		return "the program's side does not read what it is sent"
+	case errors.Is(err, wire.ErrNoPage):
+		return err.Error()
 	}
 	return ""
 }

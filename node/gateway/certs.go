@@ -20,6 +20,7 @@ import (
 
 	"muster/client"
 	"muster/wire/identity"
+	"muster/wire/trust"
 )
 
 // The files of an authority, of a node and of a head. The files of a user are named in package
@@ -32,33 +33,12 @@ const (
 	FileHeadKey = "head-key.pem"
 )
 
-// LoadTLS reads a node's certificate and key, and the authority that signs the certificates of
-// users. If ca is "", a token must do.
-func LoadTLS(cert, key, ca string) (*tls.Config, error) {
-	pair, err := client.LoadPair(cert, key)
-	if err != nil {
-		return nil, fmt.Errorf("the node's certificate: %w", err)
-	}
-	config := &tls.Config{Certificates: []tls.Certificate{pair}}
-	if ca != "" {
-		if config.ClientCAs, err = client.LoadAuthority(ca); err != nil {
-			return nil, err
-		}
-		revoked, err := newRevocations(ca)
-		if err != nil {
-			return nil, err
-		}
-		config.VerifyConnection = revoked.check
-	}
-	return config, nil
-}
-
 // LoadHead reads the folder that muster cert made for a head; nil without one.
 func LoadHead(dir string) (*tls.Config, error) {
 	if dir == "" {
 		return nil, nil
 	}
-	config, err := LoadTLS(filepath.Join(dir, FileHead), filepath.Join(dir, FileHeadKey), filepath.Join(dir, client.FileCA))
+	config, err := trust.Load(filepath.Join(dir, FileHead), filepath.Join(dir, FileHeadKey), filepath.Join(dir, client.FileCA))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s is not a head's folder: give the one that muster cert --head made as head-HOST (%w)", dir, err)
 	}
@@ -67,7 +47,7 @@ func LoadHead(dir string) (*tls.Config, error) {
 
 // LoadDir reads the folder that muster cert made for a node.
 func LoadDir(dir string) (*tls.Config, error) {
-	return LoadTLS(filepath.Join(dir, FileNode), filepath.Join(dir, FileNodeKey), filepath.Join(dir, client.FileCA))
+	return trust.Load(filepath.Join(dir, FileNode), filepath.Join(dir, FileNodeKey), filepath.Join(dir, client.FileCA))
 }
 
 // Authority signs the certificates of nodes, heads and users.
@@ -84,7 +64,7 @@ const authorityDays = 3653
 // OpenAuthority opens the authority in a folder, or creates one if neither of its files exists.
 func OpenAuthority(dir string, now time.Time) (a *Authority, made bool, err error) {
 	cert, key := filepath.Join(dir, client.FileCA), filepath.Join(dir, FileCAKey)
-	pair, err := client.LoadPair(cert, key)
+	pair, err := trust.LoadPair(cert, key)
 	if err == nil {
 		return &Authority{dir, pair.Leaf, pair.PrivateKey, now}, false, nil
 	}
@@ -189,9 +169,9 @@ func (a *Authority) folder(name string, template *x509.Certificate, cert, key st
 	if err := a.issue(template, filepath.Join(folder, cert), filepath.Join(folder, key)); err != nil {
 		return "", err
 	}
-	list, err := os.ReadFile(filepath.Join(a.dir, FileRevoked))
+	list, err := os.ReadFile(filepath.Join(a.dir, trust.FileRevoked))
 	if err == nil && cert != client.FileUser {
-		err = replaceFile(filepath.Join(folder, FileRevoked), list)
+		err = replaceFile(filepath.Join(folder, trust.FileRevoked), list)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
@@ -234,7 +214,7 @@ func (a *Authority) issue(template *x509.Certificate, certFile, keyFile string) 
 	if err := os.MkdirAll(filepath.Join(a.dir, issuedFolder), 0o700); err != nil {
 		return err
 	}
-	return writePEM(filepath.Join(a.dir, issuedFolder, serial(template.SerialNumber)+".pem"), "CERTIFICATE", cert)
+	return writePEM(filepath.Join(a.dir, issuedFolder, trust.Serial(template.SerialNumber)+".pem"), "CERTIFICATE", cert)
 }
 
 // writePEM writes a new file that only its owner can read. It never overwrites one.

@@ -12,6 +12,7 @@ import (
 
 	"muster/client"
 	"muster/wire/identity"
+	"muster/wire/trust"
 )
 
 func TestCertificatesSayWhatTheyShould(t *testing.T) {
@@ -33,7 +34,7 @@ func TestCertificatesSayWhatTheyShould(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool, err := client.LoadAuthority(filepath.Join(node, client.FileCA))
+	believed, err := trust.Believe(filepath.Join(node, client.FileCA))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func TestCertificatesSayWhatTheyShould(t *testing.T) {
 		{userCert, x509.ExtKeyUsageClientAuth, "", 1, true},
 		{userCert, x509.ExtKeyUsageServerAuth, "", 1, false},
 	} {
-		_, err := c.cert.Verify(x509.VerifyOptions{Roots: pool, DNSName: c.host, CurrentTime: now.AddDate(0, 0, c.day), KeyUsages: []x509.ExtKeyUsage{c.use}})
+		_, err := c.cert.Verify(x509.VerifyOptions{Roots: believed.RootCAs, DNSName: c.host, CurrentTime: now.AddDate(0, 0, c.day), KeyUsages: []x509.ExtKeyUsage{c.use}})
 		if (err == nil) != c.good {
 			t.Errorf("%s for %v as %q on day %d: %v", c.cert.Subject, c.use, c.host, c.day, err)
 		}

@@ -44,6 +44,7 @@ import (
 	"muster/wire/identity"
 	"muster/wire/lanes"
 	"muster/wire/parcel"
+	"muster/wire/trust"
 )
 
 // Config says who may connect, and to which daemon.
@@ -160,6 +161,7 @@ func New(listener *net.TCPListener, c Config) (*Gateway, error) {
 		takers:  door.NewPlaces(c.Limits.User, c.Limits.All),
 		bridges: map[wire.LaneKey]*bridge{}, shelf: parcel.NewShelf(),
 	}
+	g.shelf.Guard = wire.Guard
 	g.Nodes = maps.Clone(c.Nodes)
 	if g.Nodes == nil {
 		g.Nodes = map[string]func(context.Context, net.Conn){}
@@ -216,18 +218,13 @@ func (g *Gateway) Serve(ctx context.Context) {
 	}
 }
 
-// strict allows TLS 1.3 only, and no certificate that does not verify.
+// strict accepts no certificate that does not verify.
 func strict(given *tls.Config) *tls.Config {
-	t := given.Clone()
-	t.MinVersion = tls.VersionTLS13
-	t.NextProtos = []string{wire.StreamProtocol, wire.LaneProtocol, borrow.Protocol}
-	t.SessionTicketsDisabled = true
-	t.DynamicRecordSizingDisabled = true
-	t.ClientAuth = tls.NoClientCert
-	if t.ClientCAs != nil { // a program without a certificate may have a grant
-		t.ClientAuth = tls.VerifyClientCertIfGiven
+	auth := tls.NoClientCert
+	if given.ClientCAs != nil { // a program without a certificate may have a grant
+		auth = tls.VerifyClientCertIfGiven
 	}
-	return t
+	return trust.Listen(given, auth, wire.StreamProtocol, wire.LaneProtocol, borrow.Protocol)
 }
 
 // serve serves one connection to its end.

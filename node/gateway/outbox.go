@@ -82,7 +82,9 @@ func (b *outbox) write() {
 		b.change.Broadcast() // there is room for those who wait in put
 	}
 	b.mu.Unlock()
-	err := b.writeAll(all)
+	// The data are in memory for which the system may have no page. Nothing is locked here, so that the
+	// fault can become an error like any other.
+	err := wire.Guard(func() error { return b.writeAll(all) })
 	clear(all)
 	b.mu.Lock()
 	b.spare, b.writing = all, false

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"muster/wire"
 	"muster/wire/identity"
 	"muster/wire/parcel"
+	"muster/wire/trust"
 )
 
 // Data go from the device of one lender to that of another without passing through the node of the
@@ -164,7 +166,7 @@ func (b *bridge) fetch(h wire.Header, body []byte) error {
 	if b.orders == nil {
 		b.orders = make(chan order, mostOrders)
 		p := &porter{bridge: b, conns: map[origin]*source{}, failed: map[origin]time.Time{}}
-		b.all.Go(p.run)
+		b.guarded(p.run)
 	}
 	select {
 	case b.orders <- o:
@@ -322,20 +324,12 @@ func (p *porter) reach(from origin) (*source, error) {
 	if len(p.conns) >= mostOrigins {
 		p.hangUp()
 	}
-	config := &tls.Config{
-		Certificates: g.TLS.Certificates, RootCAs: g.TLS.ClientCAs, MinVersion: tls.VersionTLS13, NextProtos: []string{parcel.Protocol},
-		VerifyConnection: func(state tls.ConnectionState) error {
-			if g.TLS.VerifyConnection != nil {
-				if err := g.TLS.VerifyConnection(state); err != nil {
-					return err
-				}
-			}
-			if c := state.PeerCertificates[0]; identity.KindOf(c) != identity.Node || parcel.HolderOf(c) != from.holder {
-				return errors.New("it is not the node that the client means")
-			}
-			return nil
-		},
-	}
+	config := trust.Dial(g.TLS, func(c *x509.Certificate) error {
+		if identity.KindOf(c) != identity.Node || parcel.HolderOf(c) != from.holder {
+			return errors.New("it is not the node that the client means")
+		}
+		return nil
+	}, parcel.Protocol)
 	conn, err := client.Dialler(address, config)(ctx)
 	if err != nil {
 		return nil, err

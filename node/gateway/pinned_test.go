@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,8 @@ import (
 	"muster/client"
 	"muster/internal/door"
 	"muster/wire"
+	"muster/wire/lanes"
+	"muster/wire/parcel"
 )
 
 // A program on another machine may use as much pinned memory here as it sees of
@@ -52,9 +55,9 @@ func TestPinnedMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// Data arrive for memory for which the system has no page. Only that client ends, with the reason; the
-// daemon does not die of it.
-func TestDataWithoutPages(t *testing.T) {
+// withoutPages is a client's shared memory; for its arena the system has no page.
+func withoutPages(t *testing.T) *wire.Shared {
+	t.Helper()
 	ring, sealed, err := wire.Create(wire.Geometry{Ring: 256 << 10, Staging: 4 << 20, Bounce: 4 << 20, Pinned: 16 << 20})
 	if err != nil {
 		t.Fatal(err)
@@ -74,15 +77,122 @@ func TestDataWithoutPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer shared.Unmap()
+	t.Cleanup(shared.Unmap)
 	if err := os.Truncate(path, 0); err != nil {
 		t.Fatal(err)
 	}
+	return shared
+}
+
+// endable is a session over shared memory that can be ended.
+func endable(t *testing.T, shared *wire.Shared) *client.Session {
+	t.Helper()
+	s, err := client.Dial(startDaemon(t, testGeometry).socket, client.Hello("test", 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Shared, s.Producer = shared, wire.NewProducer(shared)
+	return s
+}
+
+// Data arrive for memory for which the system has no page. Only that client ends, with the reason; the
+// daemon does not die of it.
+func TestDataWithoutPages(t *testing.T) {
 	data := make([]byte, 1<<20)
 	frame := wire.Frame{Kind: wire.FrameData, Offset: 8 << 20, Bytes: uint64(len(data))}
 	in := bufio.NewReader(bytes.NewReader(append(frame.Append(nil), data...)))
-	b := newBridge(&visitor{Gateway: &Gateway{}, in: in}, door.NewPatient(nil, time.Hour), &client.Session{Shared: shared})
+	b := newBridge(&visitor{Gateway: &Gateway{}, in: in}, door.NewPatient(nil, time.Hour), &client.Session{Shared: withoutPages(t)})
 	if why := b.read(); !strings.Contains(why, "no memory") {
 		t.Errorf("it ended because %q", why)
+	}
+}
+
+// Data without pages are to be sent, by the goroutine that found them or by the writer. Only that
+// client ends, with the reason.
+func TestDataToSendWithoutPages(t *testing.T) {
+	shared := withoutPages(t)
+	for _, size := range []uint64{small / 2, 2 * small} {
+		near, far := net.Pipe()
+		defer far.Close()
+		v := &visitor{Gateway: &Gateway{Config: Config{LaneFrom: lanes.Worth}}, conn: plainLink{near}}
+		b := newBridge(v, door.NewPatient(near, time.Hour), endable(t, shared))
+		b.all.Go(b.write)
+		data, err := shared.Data(8<<20, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.mu.Lock()
+		b.box.put(outgoing{offset: 8 << 20, data: data})
+		b.push()
+		b.mu.Unlock()
+		b.all.Wait()
+		if !strings.Contains(b.reason, "no memory") {
+			t.Errorf("%d bytes: it ended because %q", size, b.reason)
+		}
+	}
+}
+
+// A parcel is fetched for a client whose staging memory has no page. Only that client ends, with the
+// reason.
+func TestParcelForMemoryWithoutPages(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	shared, key := withoutPages(t), parcel.Key{1}
+	v := &visitor{Gateway: &Gateway{shelf: parcel.NewShelf()}, conn: plainLink{near}, guest: true}
+	b := newBridge(v, door.NewPatient(near, time.Hour), endable(t, shared))
+	p, err := v.shelf.Leave(key, v.own())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Fill(make([]byte, 1<<10))
+	own := v.own()
+	take := wire.ParcelTake{Size: 1 << 10, Key: key[:], Giver: own[:]}
+	if err := b.fetch(wire.Header{Op: take.Op()}, take.Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	b.all.Wait()
+	if !strings.Contains(b.reason, "no memory") {
+		t.Errorf("it ended because %q", b.reason)
+	}
+}
+
+// A message that waited for data from the lanes goes to a ring of which a page is missing. Only that
+// client ends, with the reason.
+func TestQueuedMessageWithoutPages(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	shared := withoutPages(t)
+	b := newBridge(&visitor{Gateway: &Gateway{}, conn: plainLink{near}}, door.NewPatient(near, time.Hour), endable(t, shared))
+	err := b.behind.Do(nil, 0, func() error {
+		copy(shared.Arena(), "a page that is not there")
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.all.Wait()
+	if !strings.Contains(b.reason, "no memory") {
+		t.Errorf("it ended because %q", b.reason)
+	}
+}
+
+// A parcel that another node fetches lies in memory without pages: that node is told that there is
+// none, and the next one is served.
+func TestParcelInMemoryWithoutPages(t *testing.T) {
+	w := newWorld(t, testGeometry, nil)
+	shelf, own := w.gateway.shelf, w.gateway.own()
+	data, err := withoutPages(t).Data(8<<20, 1<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, bytes := range [][]byte{data, make([]byte, 1<<10)} {
+		p, err := shelf.Leave(parcel.Key{byte(i)}, own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Fill(bytes)
+		if n := shelf.Take(t.Context(), parcel.Key{byte(i)}, own, make([]byte, parcel.Most)); n != i<<10 {
+			t.Errorf("parcel %d: %d bytes", i, n)
+		}
 	}
 }

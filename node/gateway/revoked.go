@@ -1,11 +1,9 @@
 package gateway
 
 import (
-	"bytes"
 	"cmp"
 	"crypto"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -15,23 +13,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"muster/internal/wholefile"
-	"muster/wire/identity"
+	"muster/wire/trust"
 )
-
-// FileRevoked lists the revoked certificates: an X.509 revocation list that the authority signs. It
-// lies beside ca.pem, in the folders of nodes and heads.
-const FileRevoked = "revoked.pem"
 
 // issuedFolder has a copy of each certificate that an authority issued, by serial number: the
 // folders themselves are given away.
 const issuedFolder = "issued"
-
-var revokedLimit = wholefile.Limit{Bytes: 16 << 20, Remedy: "is it a list that muster cert revoke made?"}
 
 // Issued is a certificate that an authority issued.
 type Issued struct {
@@ -60,20 +50,20 @@ func (a *Authority) List() ([]Issued, error) {
 	if err != nil {
 		return nil, err
 	}
-	revoked, err := readRevoked(filepath.Join(a.dir, FileRevoked), []*x509.Certificate{a.cert})
+	revoked, err := trust.ReadRevoked(filepath.Join(a.dir, trust.FileRevoked), []*x509.Certificate{a.cert})
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	list := []Issued{} // JSON has an empty list, never null
-	seen := map[string]bool{serial(a.cert.SerialNumber): true}
+	seen := map[string]bool{trust.Serial(a.cert.SerialNumber): true}
 	for _, file := range files {
 		c := readCertificate(file)
-		if c == nil || seen[serial(c.SerialNumber)] || c.CheckSignatureFrom(a.cert) != nil {
+		if c == nil || seen[trust.Serial(c.SerialNumber)] || c.CheckSignatureFrom(a.cert) != nil {
 			continue // a key, or a certificate of another authority
 		}
-		number := serial(c.SerialNumber)
+		number := trust.Serial(c.SerialNumber)
 		seen[number] = true
-		list = append(list, Issued{Name: nameOf(c), Serial: number, From: c.NotBefore, Until: c.NotAfter, Revoked: revoked[number], number: c.SerialNumber})
+		list = append(list, Issued{Name: trust.NameOf(c), Serial: number, From: c.NotBefore, Until: c.NotAfter, Revoked: revoked[number], number: c.SerialNumber})
 	}
 	slices.SortFunc(list, func(x, y Issued) int {
 		return cmp.Or(cmp.Compare(x.Name, y.Name), x.From.Compare(y.From), cmp.Compare(x.Serial, y.Serial))
@@ -104,11 +94,11 @@ func (a *Authority) Revoke(names []string) (revoked []Issued, written []string, 
 	if err != nil {
 		return nil, nil, err
 	}
-	written = []string{filepath.Join(a.dir, FileRevoked)}
+	written = []string{filepath.Join(a.dir, trust.FileRevoked)}
 	for _, kind := range []string{"node-*", "head-*"} {
 		folders, _ := filepath.Glob(filepath.Join(a.dir, kind))
 		for _, folder := range folders {
-			written = append(written, filepath.Join(folder, FileRevoked))
+			written = append(written, filepath.Join(folder, trust.FileRevoked))
 		}
 	}
 	for _, file := range written {
@@ -147,9 +137,11 @@ func replaceFile(file string, text []byte) error {
 	return os.Rename(next, file)
 }
 
+var certificateLimit = wholefile.Limit{Bytes: 1 << 20, Remedy: "is it a certificate that muster cert made?"}
+
 // readCertificate reads a certificate; nil if the file has none.
 func readCertificate(file string) *x509.Certificate {
-	text, err := revokedLimit.ReadFile(file)
+	text, err := certificateLimit.ReadFile(file)
 	if err != nil {
 		return nil
 	}
@@ -163,102 +155,3 @@ func readCertificate(file string) *x509.Certificate {
 	}
 	return c
 }
-
-// readRevoked reads the serial numbers in a revocation list. One of the authorities must have
-// signed it.
-func readRevoked(file string, authorities []*x509.Certificate) (map[string]bool, error) {
-	text, err := revokedLimit.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	revoked := map[string]bool{}
-	for rest := text; len(bytes.TrimSpace(rest)) > 0; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			return nil, fmt.Errorf("%s is no list of certificates that muster cert revoke made", file)
-		}
-		list, err := x509.ParseRevocationList(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("the list of revoked certificates %s: %w", file, err)
-		}
-		if !slices.ContainsFunc(authorities, func(a *x509.Certificate) bool { return list.CheckSignatureFrom(a) == nil }) {
-			return nil, fmt.Errorf("the list of revoked certificates %s was not signed by the authority beside it: copy the one that muster cert revoke wrote", file)
-		}
-		for _, entry := range list.RevokedCertificateEntries {
-			revoked[serial(entry.SerialNumber)] = true
-		}
-	}
-	return revoked, nil
-}
-
-// revocations refuses peers with a revoked certificate. It reads the list again when the file has
-// changed, so nothing has to be restarted. While the list cannot be read all peers are refused.
-type revocations struct {
-	file        string
-	authorities []*x509.Certificate
-
-	mu      sync.Mutex
-	seen    fs.FileInfo // of the list that was read; nil if there was none
-	revoked map[string]bool
-}
-
-// newRevocations uses the list beside an authority's certificate.
-func newRevocations(ca string) (*revocations, error) {
-	text, err := revokedLimit.ReadFile(ca)
-	if err != nil {
-		return nil, err
-	}
-	r := &revocations{file: filepath.Join(filepath.Dir(ca), FileRevoked)}
-	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
-			r.authorities = append(r.authorities, c)
-		}
-	}
-	_, err = r.list()
-	return r, err
-}
-
-// list returns the serial numbers that are revoked.
-func (r *revocations) list() (map[string]bool, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	info, err := os.Stat(r.file)
-	if errors.Is(err, fs.ErrNotExist) {
-		r.seen, r.revoked = nil, nil
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if r.seen != nil && os.SameFile(r.seen, info) && r.seen.ModTime().Equal(info.ModTime()) && r.seen.Size() == info.Size() {
-		return r.revoked, nil
-	}
-	revoked, err := readRevoked(r.file, r.authorities)
-	if err != nil {
-		return nil, err
-	}
-	r.seen, r.revoked = info, revoked
-	return revoked, nil
-}
-
-// check is meant for tls.Config.VerifyConnection.
-func (r *revocations) check(s tls.ConnectionState) error {
-	revoked, err := r.list()
-	if err != nil {
-		return err
-	}
-	for _, c := range s.PeerCertificates {
-		if revoked[serial(c.SerialNumber)] {
-			return fmt.Errorf("the certificate %s of %s was revoked: its owner needs a new one (muster cert)", serial(c.SerialNumber), nameOf(c))
-		}
-	}
-	return nil
-}
-
-// nameOf returns the name of the folder that a certificate was made for.
-func nameOf(c *x509.Certificate) string {
-	kind := map[identity.Kind]string{identity.Node: "node-", identity.Head: "head-", identity.User: "user-"}[identity.KindOf(c)]
-	return kind + strings.ReplaceAll(c.Subject.CommonName, ":", "_")
-}
-
-func serial(n *big.Int) string { return fmt.Sprintf("%x", n) }

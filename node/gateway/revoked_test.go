@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"muster/client"
+	"muster/wire/trust"
 )
 
 // handshake connects a user with a folder to a node with another, and returns what the node says.
@@ -166,7 +167,7 @@ func TestRevokedWhileServing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pair, err := client.LoadPair(filepath.Join(user, client.FileUser), filepath.Join(user, client.FileUserKey))
+	pair, err := trust.LoadPair(filepath.Join(user, client.FileUser), filepath.Join(user, client.FileUserKey))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,8 +192,8 @@ func TestRevokedWhileServing(t *testing.T) {
 	if _, _, err := stranger.Revoke([]string{"user-alice"}); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"no list": "hello", "another authority's": read(t, filepath.Join(stranger.dir, FileRevoked))} {
-		if err := replaceFile(filepath.Join(node, FileRevoked), []byte(text)); err != nil {
+	for name, text := range map[string]string{"no list": "hello", "another authority's": read(t, filepath.Join(stranger.dir, trust.FileRevoked))} {
+		if err := replaceFile(filepath.Join(node, trust.FileRevoked), []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		if err := config.VerifyConnection(tls.ConnectionState{}); err == nil || !strings.Contains(err.Error(), "muster cert revoke") {

@@ -180,9 +180,12 @@ func (w *worker) pump() {
 		case len(w.inbox) > 0:
 			m := w.inbox[0]
 			w.inbox = w.inbox[1:]
-			if watch, ok := m.(control.Watch); ok {
-				w.perform(w.core.Watch(now, watch.On, w.quiet(), len(w.ring) > 0))
-			} else {
+			switch m := m.(type) {
+			case control.Watch:
+				w.perform(w.core.Watch(now, m.On, w.quiet(), len(w.ring) > 0))
+			case control.Lost:
+				w.perform(w.core.Lost(now, m, w.quiet()))
+			default:
 				w.perform(w.core.Control(now, m))
 			}
 		case w.core.Waits():

@@ -652,6 +652,9 @@ func (w *worker) await() error {
 	if m, ok := w.inbox.take(); ok {
 		return w.told(m)
 	}
+	if w.core.AwaitsFunctions() {
+		return w.awaitFunctions()
+	}
 	select {
 	case <-w.inbox.news:
 		return nil
@@ -660,6 +663,22 @@ func (w *worker) await() error {
 	case <-w.ctx.Done():
 		return errDaemonEnded
 	}
+}
+
+// awaitFunctions waits for one event while the core can go on also when host functions of the program
+// return: messages say that they have.
+func (w *worker) awaitFunctions() error {
+	select {
+	case n := <-w.notices:
+		return w.noticed(n)
+	case <-w.ctx.Done():
+		return errDaemonEnded
+	default:
+	}
+	if err := w.readAhead(longWait); err != nil {
+		return fmt.Errorf("%w: %w", err, errEnded)
+	}
+	return w.observe()
 }
 
 // noticed handles a notice between two operations.

@@ -32,6 +32,7 @@ import (
 	"muster/wire/agent"
 	"muster/wire/grant"
 	"muster/wire/identity"
+	"muster/wire/trust"
 )
 
 // Config says where nodes connect.
@@ -124,8 +125,7 @@ func listen(cfg Config) (net.Listener, error) {
 	if err != nil {
 		return nil, door.PortTrouble(cfg.Address, err)
 	}
-	secure := cfg.TLS.Clone()
-	secure.MinVersion, secure.ClientAuth, secure.NextProtos = tls.VersionTLS13, tls.RequireAndVerifyClientCert, []string{"http/1.1"}
+	secure := trust.Listen(cfg.TLS, tls.RequireAndVerifyClientCert, "http/1.1")
 	bounded := door.Bounded(door.Listen(tcp.(*net.TCPListener), false), door.NewPlaces(maxNodes, 2*maxNodes))
 	return tls.NewListener(bounded, secure), nil
 }

@@ -178,10 +178,12 @@ type Lender struct {
 	// Address is HOST:PORT.
 	Address string `json:"address"`
 	// Ticket is the secret with which a device was borrowed: with it the worker needs neither
-	// certificate nor token, and recognises the other node only by Authority, in PEM form. It is ""
-	// for a device that the node has permanently.
+	// certificate nor token, and recognises the other node only by Authority, in PEM form, and by the
+	// list of revoked certificates in the file Revoked. It is "" for a device that the node has
+	// permanently.
 	Ticket    string `json:"ticket,omitempty"`
 	Authority string `json:"authority,omitempty"`
+	Revoked   string `json:"revoked,omitempty"`
 	// TLS is the folder with the certificates by which the two recognise each other.
 	TLS string `json:"tls,omitempty"`
 	// Token is the file with the token of the other node; "" if it needs none.

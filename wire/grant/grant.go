@@ -223,17 +223,10 @@ func (g *Grant) validateAuthority() error {
 	case g.Authority == "":
 		return nil
 	}
-	_, err := g.Authorities()
-	return err
-}
-
-// Authorities are the certificates that vouch for the nodes of borrowed devices.
-func (g *Grant) Authorities() (*x509.CertPool, error) {
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM([]byte(g.Authority)) {
-		return nil, errors.New("the authority has no certificate in PEM form")
+	if !x509.NewCertPool().AppendCertsFromPEM([]byte(g.Authority)) {
+		return errors.New("the authority has no certificate in PEM form")
 	}
-	return pool, nil
+	return nil
 }
 
 // On returns the devices of one node, in the order of the grant.

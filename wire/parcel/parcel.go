@@ -69,6 +69,11 @@ func HolderOf(c *x509.Certificate) Holder { return sha256.Sum256(c.RawSubjectPub
 
 // Shelf is where parcels lie until they are fetched.
 type Shelf struct {
+	// Guard calls a function that reads the bytes of a parcel, and returns an error if their memory
+	// cannot be used. It is set where that memory is shared with another process (wire.Guard), before
+	// the shelf is used; nil calls the function as it is.
+	Guard func(func() error) error
+
 	patience time.Duration // for how long one that is not there is waited for
 
 	mu      sync.Mutex
@@ -161,8 +166,20 @@ func (s *Shelf) look(key Key, taker Holder, to []byte) (n int, changed <-chan st
 		return 0, nil
 	}
 	delete(s.parcels, key)
+	if !s.copy(to, p.data) { // under the lock: Withdraw waits for it
+		return 0, nil // whoever left it waits in vain, as for a taker that does not come
+	}
 	close(p.taken)
-	return copy(to, p.data), nil // under the lock: Withdraw waits for it
+	return len(p.data), nil
+}
+
+// copy copies the bytes of a parcel, and says whether they could be read.
+func (s *Shelf) copy(to, from []byte) bool {
+	if s.Guard == nil {
+		copy(to, from)
+		return true
+	}
+	return s.Guard(func() error { copy(to, from); return nil }) == nil
 }
 
 // Conn is a connection to another gateway.

@@ -1,0 +1,62 @@
+package daemon
+
+import (
+	"os/exec"
+	"sync"
+	"syscall"
+	"testing"
+
+	"muster/ivm/core"
+)
+
+// An element is in a session of its own: neither the daemon's terminal nor another user's element is
+// in it.
+func TestElementsHaveSessions(t *testing.T) {
+	m, err := newProgram(t, newService(t), "ada")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.program.Launch.Executable, m.program.Launch.Args = "/bin/sleep", []string{"sleep", "1000"}
+	run, err := m.run(core.Start{Element: 1}, "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := run.cmd.Process.Pid
+	if session, _, errno := syscall.Syscall(syscall.SYS_GETSID, uintptr(pid), 0, 0); errno != 0 || int(session) != pid {
+		t.Errorf("process %d is in session %d: %v", pid, session, errno)
+	}
+	if err := syscall.Kill(-pid, syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	_ = run.became.Wait()
+	_ = run.cmd.Wait()
+}
+
+// The end of a process is seen, and the process is still there to be waited for.
+func TestAwaitEnd(t *testing.T) {
+	var all sync.WaitGroup
+	for range 20 {
+		cmd := exec.Command("/bin/sh", "-c", "read x; exit 7")
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if hasEnded(cmd.Process.Pid, noHang) {
+			t.Error("a process that waits has ended")
+		}
+		all.Go(func() {
+			awaitEnd(cmd.Process.Pid)
+			if !hasEnded(cmd.Process.Pid, noHang) {
+				t.Error("a process that has not ended was taken for one that has")
+			}
+			if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 7 {
+				t.Errorf("%v", err)
+			}
+		})
+		in.Close()
+	}
+	all.Wait()
+}

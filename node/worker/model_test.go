@@ -887,7 +887,7 @@ func (p *program) step() {
 // others, and denies growth, and compares every byte that they see with what they
 // would see on a device of their own.
 func TestPrograms(t *testing.T) {
-	calls, each := 40_000, 20_000 // make soak makes a million
+	calls, each := 32_000, 16_000 // make soak makes a million
 	if testing.Short() {
 		calls, each = 8_000, 4_000
 	}
@@ -897,7 +897,7 @@ func TestPrograms(t *testing.T) {
 // TestMappedPrograms is TestPrograms for programs whose launches are mapped to several devices, most
 // of them at random.
 func TestMappedPrograms(t *testing.T) {
-	calls, each := 20_000, 10_000
+	calls, each := 14_000, 7_000
 	if testing.Short() {
 		calls, each = 6_000, 3_000
 	}

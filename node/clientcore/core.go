@@ -430,7 +430,7 @@ func (c *Core) advance() ([]Op, error) {
 		switch {
 		case c.Release != nil:
 			c.stepRelease()
-		case c.Lease.Wanted && (c.Outstanding() == 0 || c.Lease.Growing):
+		case c.Lease.Wanted && c.Outstanding() == 0:
 			c.Lease.Wanted = false
 			c.beginRelease(c.Lease.WantedFor, c.Lease.WantedKeep, c.Lease.WantedStep)
 		case len(c.Further) > 0 && c.leavesFurther():

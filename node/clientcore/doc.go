@@ -52,7 +52,8 @@
 //     a message needs it. Then Open makes a context there with the modules of the
 //     journal (every load and unload that gave variables their addresses), Move
 //     brings memory, and the message goes on. A message that needs more bytes asks
-//     for them (Grow); if that is denied, the lease is released and wanted again.
+//     for them (Grow); if that is denied, the lease is released and wanted again. One
+//     that can be done on the host copies is, if a host function is running.
 //   - Revoke: Leave waits for running work, moves the client's memory to the host
 //     and the times of events into the core. If another client needs the memory, if
 //     the device accepts no more clients, or if the client is to go to another device,

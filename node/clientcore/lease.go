@@ -28,8 +28,8 @@ type Lease struct {
 	Denied  string // why the last request of the current message was refused; "" if it was not
 
 	// A revocation waits until the host functions have returned: one of them may wait for another
-	// thread of the program, which waits for this client. But it does not wait while the lease is
-	// to grow: then it is the answer to Grow.
+	// thread of the program, which waits for this client. But it does not wait for them if a message
+	// needs more memory than the lease has: then it is the answer to Grow.
 	Wanted     bool
 	WantedFor  string
 	WantedKeep uint64 `json:",omitempty"` // as Release.Stay
@@ -134,6 +134,7 @@ type need struct {
 	all    bool
 	ranges []vmm.Range
 	arrays []*device.Texture // of textures that are about to be made
+	spared bool              // the message can also be done without the device
 }
 
 // bytes is how much room a need takes on a device, in whole chunks, including the variables of
@@ -246,6 +247,10 @@ func (c *Core) leased(n need) (bool, error) {
 		return false, nil
 	case bytes <= l.Memory:
 		return true, nil
+	case n.spared && c.Outstanding() > 0 && (l.Denied != "" || l.Wanted):
+		// A host function may wait for what the program does next, so the client does not wait for it
+		// without need.
+		return true, c.noRoom(bytes)
 	case l.Denied != "":
 		// The client gives up the device. Otherwise two clients that want to grow would wait for
 		// each other.
@@ -350,8 +355,9 @@ func (c *Core) carried(from, to vmm.Place, bytes uint64) {
 
 // revoke notes that the daemon wants the device back, or what the client keeps on one it has left.
 func (c *Core) revoke(m control.Revoke) {
-	if c.Outstanding() > 0 && !c.Lease.Growing {
+	if c.Outstanding() > 0 {
 		c.Lease.Wanted, c.Lease.WantedFor, c.Lease.WantedKeep, c.Lease.WantedStep = true, m.Reason, m.Keep, m.Step
+		c.Lease.Growing = false // this is the answer: the message that needs more looks again
 		return
 	}
 	c.beginRelease(m.Reason, m.Keep, m.Step)

@@ -229,7 +229,9 @@ func (c *Core) needed(ranges ...vmm.Range) need {
 // brought has memory brought to the device for work that would else be done on the host copies:
 // onHost if no device can have it, later if the message must wait.
 func (c *Core) brought(ranges ...vmm.Range) (target, *Context) {
-	ok, unable := c.ready(c.needed(ranges...))
+	n := c.needed(ranges...)
+	n.spared = true
+	ok, unable := c.ready(n)
 	switch {
 	case unable != nil:
 		return onHost, nil

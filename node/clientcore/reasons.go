@@ -107,6 +107,11 @@ func (c *Core) noDevice(bytes uint64) error {
 	return &Failure{Result: resultOfTooSmall, Text: text}
 }
 
+// noRoom says that a message needs more of the client's device than others leave.
+func (c *Core) noRoom(bytes uint64) error {
+	return &Failure{Result: outOfMemory, Text: fmt.Sprintf("%s of device memory are needed at a time, and other programs leave %s", sizeOf(bytes), sizeOf(c.Lease.Memory))}
+}
+
 // Refusal is why an image was not loaded.
 type Refusal struct {
 	Module uint32

@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"muster/ivm/core"
+	"muster/ivm/proto"
 )
 
 // A write to a pipe that no process reads ends when the program does, and the program's own pipe still
@@ -97,5 +100,39 @@ func TestOnlyWhatAProgramMayWriteIsOpenedAgain(t *testing.T) {
 	defer null.Close()
 	if interruptible(null) != null {
 		t.Error("a device that is no terminal was opened again")
+	}
+}
+
+// An element that could not be started is none of those that a node may have at once.
+func TestElementsThatWereNotStartedDoNotCount(t *testing.T) {
+	s := New(Config{Name: "node", Address: func() string { return "" }, Info: func(string, string) (int, int) { return 1, 0 }, Memory: 1 << 20})
+	defer s.Close()
+	var output []*os.File
+	for range 2 {
+		null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		output = append(output, null)
+	}
+	launch := &proto.Launch{Executable: filepath.Join(t.TempDir(), "nowhere"), Args: []string{"nowhere"}, Folder: "/"}
+	first, err := s.begin(launch, output, Who{Name: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := first.member
+	for range 3 {
+		_, err := first.ask(func(c core.Caller) core.Event {
+			return core.Create{Caller: c, Device: core.Device{Kind: core.CPU}, Count: 2}
+		})
+		if err == nil {
+			t.Fatal("what is not there was started")
+		}
+		m.mu.Lock()
+		living := m.living()
+		m.mu.Unlock()
+		if living != 1 {
+			t.Fatalf("%d elements count, of one: %v", living, err)
+		}
 	}
 }

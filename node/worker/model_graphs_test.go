@@ -9,7 +9,7 @@ import (
 	"muster/wire"
 )
 
-// Graphs and words of random programs.
+// Graphs and words of random programs, and what they do in two streams at once.
 
 // drawn is a graph of the program: what its steps are, and what they do to the model.
 type drawn struct {
@@ -206,12 +206,41 @@ func (p *program) words() {
 		}
 		return
 	}
-	e := p.number() // the other stream writes when all before has ended
 	write.Stream = p.aside()
-	p.send(&wire.EventCreate{Event: e})
-	p.send(&wire.EventRecord{Event: e, Stream: s})
-	p.send(&wire.StreamWait{Stream: write.Stream, Event: e})
-	p.send(&wire.EventDestroy{Event: e})
+	p.joins(s, write.Stream) // the other stream writes when all before has ended
 	p.send(await)
 	p.send(write)
+}
+
+// beside changes a block in another stream while the present one goes on with the other blocks, some
+// of which lie in the same chunks.
+func (p *program) beside() {
+	all := slices.Clone(p.blocks)
+	i := p.r.IntN(len(all))
+	p.joins(p.current, p.aside())
+	p.blocks = all[i : i+1]
+	for range 1 + p.r.IntN(3) {
+		m, do, b := p.someFill(p.side)
+		p.send(m)
+		do()
+		if at, half := p.r.IntN(2), min(len(b.data)/2, 3000); at == 0 {
+			p.send(&wire.CopyWithin{Dst: b.addr + uint64(half), Src: b.addr, Size: uint64(half), Stream: p.side})
+			b.copyFrom(half, b, 0, half)
+		}
+	}
+	p.blocks = slices.Delete(slices.Clone(all), i, i+1)
+	for range 1 + p.r.IntN(5) {
+		[]func(){p.fill, p.copyIn, p.copyOut, p.copyWithin, p.addCount, p.hostFunction}[p.r.IntN(6)]()
+	}
+	p.joins(p.side, p.current)
+	p.blocks = all
+}
+
+// joins makes a stream wait for another.
+func (p *program) joins(from, to uint32) {
+	e := p.number()
+	p.send(&wire.EventCreate{Event: e})
+	p.send(&wire.EventRecord{Event: e, Stream: from})
+	p.send(&wire.StreamWait{Stream: to, Event: e})
+	p.send(&wire.EventDestroy{Event: e})
 }

@@ -859,7 +859,7 @@ func (p *program) step() {
 		{20, p.alloc}, {8, p.free}, {120, p.copyIn}, {60, p.copyIn2D}, {120, p.copyOut}, {60, p.copyOut2D},
 		{90, p.copyWithin}, {50, p.copyWithin2D}, {120, p.fill}, {50, p.pinnedIn}, {50, p.pinnedOut}, {30, p.hostFunction},
 		{40, p.synchronise}, {20, p.query}, {20, p.newStream}, {10, p.leaveStream}, {4, p.loadCounting}, {60, p.useVariables},
-		{50, p.addCount}, {20, p.followPointer}, {15, p.vecadds}, {20, p.wrong}, {3, p.disturb}, {30, p.graph},
+		{50, p.addCount}, {20, p.followPointer}, {15, p.vecadds}, {20, p.wrong}, {3, p.disturb}, {30, p.graph}, {20, p.beside},
 	}
 	if p.waits { // on words, because of which nothing is mapped any more
 		all = append(all, action{15, p.words})

@@ -209,6 +209,42 @@ func TestWaitsThatWereGivenUp(t *testing.T) {
 	}
 }
 
+// Waits that are given up while more of them wait than are served at a time all end, and the element
+// is served again.
+func TestManyWaitsThatWereGivenUp(t *testing.T) {
+	ctx, e := begin(t, cluster(t, 1), "idle")
+	id := must[[]ivm.ID](t)(e.CreatePEs(ctx, ivm.CPU(0), 1))[0]
+	check(t, e.Wait(ctx, id)) // it is there, and signals no more
+	short, cancel := context.WithCancel(ctx)
+	defer cancel()
+	const waits = 200
+	given, asked := make(chan error), make(chan struct{}, waits)
+	for range waits {
+		go func() { given <- e.Wait(lookedAt{short, asked}, id) }()
+	}
+	for range waits {
+		<-asked
+	}
+	cancel()
+	for i := range waits {
+		if err := <-given; !errors.Is(err, context.Canceled) {
+			t.Fatalf("the end of wait %d says %v", i, err)
+		}
+	}
+	check(t, e.Signal(ctx))
+}
+
+// lookedAt is a context that tells when its end is waited for.
+type lookedAt struct {
+	context.Context
+	told chan<- struct{}
+}
+
+func (l lookedAt) Done() <-chan struct{} {
+	l.told <- struct{}{}
+	return l.Context.Done()
+}
+
 // A copy of an object has another one, to compare with: both count.
 func TestObjectsCountWithWhatIsKeptBesideThem(t *testing.T) {
 	ctx, e := begin(t, cluster(t, 1), "")

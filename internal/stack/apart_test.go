@@ -91,3 +91,29 @@ func TestOneProgramOnTwoGPUsOfADriver(t *testing.T) {
 	n.spread().right()
 	n.idle()
 }
+
+// A program that uses both GPUs of its node, whose contexts need a process each, survives the node's
+// daemon: what it has on the further one comes home, and the next daemon lends that one anew.
+func TestGPUsThatNeedAProcessEachUnderTheNextDaemon(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the whole run does this, without the race detector")
+	}
+	args := []string{"--devices", apartGPUs, "--orphan-grace", "1m"}
+	n := newWorld(t).start(args...)
+	one := n.spread()
+	for _, handover := range []bool{true, false} {
+		if handover {
+			n.muster("node", "stop", "--handover", "--socket", n.socket)
+			<-n.exited
+			n.killed = true
+		} else {
+			n.kill()
+		}
+		n = n.again(args...)
+		n.back([]*program{one})
+		before := n.ranAt()[""]
+		n.eventually("kernels run on both devices again", func() bool { return n.ranAt()[""] > before })
+	}
+	one.right()
+	n.idle()
+}

@@ -256,8 +256,15 @@ func (m *member) noteEnd(e *element, reason string) {
 	m.tell(core.Ended{Element: e.id, Reason: reason})
 }
 
-// maxRequests is how many requests of an element are served at a time.
-const maxRequests = 64
+// maxRequests is how many requests of an element are served at a time. Those that wait for other
+// elements are not among them, since they may last as long as the program: the element must be heard
+// meanwhile, also to give them up. There may be maxWaits of them.
+const maxRequests, maxWaits = 64, 4096
+
+// waits says whether a request waits for other elements.
+func waits(op proto.Op) bool {
+	return op == proto.Wait || op == proto.WaitAny || op == proto.Barrier
+}
 
 // serve answers an element's requests until its connection ends.
 func (e *element) serve(conn *net.UnixConn, in *fileReader, tag uint64) {
@@ -296,10 +303,19 @@ func (e *element) serve(conn *net.UnixConn, in *fileReader, tag uint64) {
 			e.cancel(f.Args[0])
 			continue
 		}
-		places <- struct{}{}
-		e.begin(f.Tag)
+		if !waits(f.Op) {
+			places <- struct{}{}
+			all.Go(func() {
+				defer func() { <-places }()
+				e.answer(f)
+			})
+			continue
+		}
+		if !e.begin(f.Tag) {
+			_ = e.reply(proto.Failed(f.Tag, &core.Failure{Code: core.Invalid, Text: fmt.Sprintf("the element waits %d times at once, as often as it may, or gave two waits one tag", maxWaits)}))
+			continue
+		}
 		all.Go(func() {
-			defer func() { <-places }()
 			e.answer(f)
 			e.forget(f.Tag)
 		})
@@ -345,17 +361,22 @@ func (e *element) answer(f *proto.Frame) {
 	}
 }
 
-// request is what an element has asked and was not answered yet. The member's mu protects it.
+// request is what an element waits for and was not answered yet. The member's mu protects it.
 type request struct {
 	caller    core.Caller // as the root knows it, once it was told
 	told      bool        // the root
 	cancelled bool        // before the root was told
 }
 
-func (e *element) begin(tag uint64) {
+// begin notes a wait, unless there are too many, or its tag is that of another.
+func (e *element) begin(tag uint64) bool {
 	e.member.mu.Lock()
 	defer e.member.mu.Unlock()
+	if len(e.requests) >= maxWaits || e.requests[tag] != nil {
+		return false
+	}
 	e.requests[tag] = &request{}
+	return true
 }
 
 func (e *element) pending(tag uint64) *request {
@@ -364,7 +385,7 @@ func (e *element) pending(tag uint64) *request {
 	if r := e.requests[tag]; r != nil {
 		return r
 	}
-	return &request{} // an element that gives two requests one tag cannot cancel them
+	return &request{} // it waits for no other element, and cannot be cancelled
 }
 
 func (e *element) forget(tag uint64) {

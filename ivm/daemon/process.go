@@ -76,6 +76,7 @@ func (m *member) start(e core.Start, key string) {
 		return
 	}
 	cannot := func(why error) {
+		m.end(x) // before the root may start others in its place
 		m.tell(core.StartFailed{Element: e.Element, Reason: fmt.Sprintf("%s cannot be started on node %d (%s): %v", m.program.Launch.Executable, m.program.Self, m.service.cfg.Name, why)})
 	}
 	run, err := m.run(e, key)

@@ -241,11 +241,11 @@ func (c *Core) brought(ranges ...vmm.Range) (target, *Context, error) {
 	return onDevice, c.here(), nil
 }
 
-// behindFunctions is where, for work of a stream that would have to wait for other work if it were
-// done on the host copies. A stream may be waiting for a host function, and that function for an
-// answer to a message behind this one: then to wait for the stream would be to wait for ever. So
-// while functions have not returned, the work is done on the device, unless other memory would have
-// to give way.
+// behindFunctions is where, for work of a stream that may be waiting for a host function or a word. On
+// the host copies the work would be done too early, and other streams would see it; or it would have
+// to wait for the stream, and if the function waits for an answer to a message behind this one, that
+// would be for ever. So while functions have not returned, the work is done on the device, unless
+// other memory would have to give way.
 func (c *Core) behindFunctions(st *Stream, ranges ...vmm.Range) (target, *Context, error) {
 	at, x, err := c.where(st, ranges...)
 	if err == nil && at == onHost && c.Outstanding() > 0 && c.needs(nil).all {
@@ -289,13 +289,7 @@ func (c *Core) copyIn(stream uint32, to Area, data []byte, from source) (bool, e
 	if err != nil {
 		return true, err
 	}
-	var at target
-	var x *Context
-	if from == pinned {
-		at, x, err = c.behindFunctions(st, r)
-	} else {
-		at, x, err = c.where(st, r)
-	}
+	at, x, err := c.behindFunctions(st, r)
 	if err != nil || at == later {
 		return err != nil, err
 	}

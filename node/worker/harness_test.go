@@ -810,10 +810,16 @@ func (c *client) bounce() uint64 { return c.shared.Geometry().Staging }
 
 func (c *client) out(addr, size uint64) []byte {
 	c.t.Helper()
+	return c.outOn(0, addr, size)
+}
+
+// outOn is out in a stream.
+func (c *client) outOn(stream uint32, addr, size uint64) []byte {
+	c.t.Helper()
 	var all []byte
 	for off := uint64(0); off < size; off += mib {
 		n := min(size-off, mib)
-		pending, err := c.p.Start(wire.Header{Op: wire.OpCopyOut, Data: c.bounce(), Length: n}, (&wire.CopyOut{Src: addr + off}).Append(nil))
+		pending, err := c.p.Start(wire.Header{Op: wire.OpCopyOut, Data: c.bounce(), Length: n}, (&wire.CopyOut{Src: addr + off, Stream: stream}).Append(nil))
 		if err != nil {
 			c.t.Fatal(err)
 		}

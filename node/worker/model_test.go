@@ -111,6 +111,7 @@ type program struct {
 
 	scratch string // a file for checkpoints
 	moves   bool   // it may be moved to another worker
+	waits   bool   // its streams wait for words
 
 	blocks   []*block
 	modules  []*counting
@@ -122,6 +123,9 @@ type program struct {
 	bounces  []uint64
 	vecadd   uint32
 	nested   *block // the one that has a child
+	graphs   []*drawn
+	side     uint32 // a stream of graphs; 0: none yet
+	cross    uint32 // an event of graphs
 
 	pinnedAt uint64
 	pinned   []byte // what pinned memory holds when everything has ended
@@ -153,6 +157,7 @@ func (p *program) fresh() {
 	p.pinned = make([]byte, pinnedSize)
 	clear(p.memory())
 	p.vecadd, p.nested = 0, nil
+	p.graphs, p.side, p.cross = nil, 0, 0
 }
 
 func (p *program) memory() []byte {
@@ -330,10 +335,13 @@ func (p *program) alloc() {
 		return
 	}
 	size := 8 + p.r.IntN(40_000)
-	if p.r.IntN(10) == 0 {
-		size = 8 + p.r.IntN(2*mib)
-	}
 	at := testBase + p.r.Uint64N(24*mib)&^15
+	switch p.r.IntN(20) {
+	case 0, 1:
+		size = 8 + p.r.IntN(2*mib)
+	case 2, 3: // a whole chunk, of which a fill is remembered
+		at, size = at&^(chunk-1), chunk
+	}
 	want := success
 	for _, b := range p.blocks {
 		if at < b.addr+uint64(len(b.data)) && b.addr < at+uint64(size) {
@@ -349,6 +357,7 @@ func (p *program) alloc() {
 func (p *program) free() {
 	i := p.r.IntN(len(p.blocks))
 	b := p.blocks[i]
+	p.forget(b, nil)
 	p.send(&wire.MemFree{Addr: b.addr})
 	p.blocks = slices.Delete(p.blocks, i, i+1)
 	if p.nested == b {
@@ -459,14 +468,10 @@ func (p *program) finish(n int) {
 }
 
 func (p *program) copyWithin() {
-	b, at, n := p.some(1)
-	from, src, m := p.some(1)
-	n = min(n, m)
-	if from == b && at < src+n && src < at+n {
-		return
+	if m, do, _, _ := p.someCopy(p.stream()); m != nil {
+		p.send(m)
+		do()
 	}
-	p.send(&wire.CopyWithin{Dst: b.addr + uint64(at), Src: from.addr + uint64(src), Size: uint64(n), Stream: p.stream()})
-	b.copyFrom(at, from, src, n)
 }
 
 func (p *program) copyWithin2D() {
@@ -483,22 +488,9 @@ func (p *program) copyWithin2D() {
 }
 
 func (p *program) fill() {
-	width := 1 << p.r.IntN(3)
-	b, at, n := p.some(width)
-	var element [4]byte
-	value := p.r.Uint32()
-	binary.LittleEndian.PutUint32(element[:], value)
-	height, pitch := 1, n
-	if p.r.IntN(3) == 0 {
-		pitch = width * (1 + p.r.IntN(min(n/width, 2000)))
-		height = min(n/pitch, 20)
-		n = width * (1 + p.r.IntN(pitch/width))
-	}
-	row := bytes.Repeat(element[:width], n/width)
-	p.send(&wire.Fill{Dst: b.addr + uint64(at), Pitch: uint64(pitch), Value: value, Width: uint32(width), Count: uint64(n / width), Height: uint64(height), Stream: p.stream()})
-	for i := range height {
-		b.put(at+i*pitch, row)
-	}
+	m, do, _ := p.someFill(p.stream())
+	p.send(m)
+	do()
 }
 
 func (p *program) pinnedIn() {
@@ -599,6 +591,7 @@ func (p *program) leaveStream() {
 func (p *program) loadCounting() {
 	if len(p.modules) >= 3 {
 		i := p.r.IntN(len(p.modules))
+		p.forget(nil, p.modules[i])
 		p.send(&wire.ModuleUnload{Module: p.modules[i].id})
 		p.modules = slices.Delete(p.modules, i, i+1)
 		return
@@ -685,28 +678,10 @@ func (p *program) launchOne(function uint32, threads int, params []byte) {
 }
 
 func (p *program) addCount() {
-	if len(p.modules) == 0 {
-		return
+	if l, do, _, _, _ := p.someCount(p.stream()); l != nil {
+		p.send(l)
+		do()
 	}
-	m := p.modules[p.r.IntN(len(p.modules))]
-	in, from, n := p.some(4)
-	out, to, most := p.some(4)
-	n = min(n/4, most/4, 128)
-	if in == out && from != to && from < to+4*n && to < from+4*n {
-		return
-	}
-	p.launchOne(m.addCount, 128, params(in.addr+uint64(from), out.addr+uint64(to), n))
-	le := binary.LittleEndian
-	for i := range n {
-		x := le.Uint32(in.data[from+4*i:]) + 3 + m.count
-		out.copyFrom(to+4*i, in, from+4*i, 4)
-		known := !slices.Contains(in.known[from+4*i:][:4], false)
-		le.PutUint32(out.data[to+4*i:], x)
-		for k := range 4 {
-			out.known[to+4*i+k] = known
-		}
-	}
-	m.count++
 }
 
 // followPointer has a kernel follow a pointer that lies in memory.
@@ -884,7 +859,10 @@ func (p *program) step() {
 		{20, p.alloc}, {8, p.free}, {120, p.copyIn}, {60, p.copyIn2D}, {120, p.copyOut}, {60, p.copyOut2D},
 		{90, p.copyWithin}, {50, p.copyWithin2D}, {120, p.fill}, {50, p.pinnedIn}, {50, p.pinnedOut}, {30, p.hostFunction},
 		{40, p.synchronise}, {20, p.query}, {20, p.newStream}, {10, p.leaveStream}, {4, p.loadCounting}, {60, p.useVariables},
-		{50, p.addCount}, {20, p.followPointer}, {15, p.vecadds}, {20, p.wrong}, {3, p.disturb},
+		{50, p.addCount}, {20, p.followPointer}, {15, p.vecadds}, {20, p.wrong}, {3, p.disturb}, {30, p.graph}, {20, p.beside},
+	}
+	if p.waits { // on words, because of which nothing is mapped any more
+		all = append(all, action{15, p.words})
 	}
 	if p.o.mapping != "" { // more of what can be mapped
 		all = append(all, action{200, p.vecadds})
@@ -909,7 +887,7 @@ func (p *program) step() {
 // others, and denies growth, and compares every byte that they see with what they
 // would see on a device of their own.
 func TestPrograms(t *testing.T) {
-	calls, each := 40_000, 20_000 // make soak makes a million
+	calls, each := 32_000, 16_000 // make soak makes a million
 	if testing.Short() {
 		calls, each = 8_000, 4_000
 	}
@@ -919,7 +897,7 @@ func TestPrograms(t *testing.T) {
 // TestMappedPrograms is TestPrograms for programs whose launches are mapped to several devices, most
 // of them at random.
 func TestMappedPrograms(t *testing.T) {
-	calls, each := 20_000, 10_000
+	calls, each := 14_000, 7_000
 	if testing.Short() {
 		calls, each = 6_000, 3_000
 	}
@@ -964,8 +942,12 @@ func runProgram(t *testing.T, seed uint64, calls int, mapped bool) {
 		o.later = 0
 	}
 	o.chance = rand.New(rand.NewPCG(seed, 2))
+	if r.IntN(2) == 0 {
+		o.graphs = &graphCounts{}
+	}
 	c := newClient(t, o)
 	p := newProgram(c, r)
+	p.waits = r.IntN(2) == 0 && (!mapped || r.IntN(4) == 0)
 	p.scratch, p.moves = filepath.Join(t.TempDir(), "checkpoint"), o.saves == nil
 	stopped := make(chan struct{})
 	go func() { defer close(stopped); p.callbacks() }()

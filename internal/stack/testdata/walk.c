@@ -48,6 +48,7 @@ static const char walk_image[] =
 enum { BLOCKS = 10, STREAMS = 4, MODULES = 2, PIECE = 1 << 20, MOST = 6 << 20, PINNED = 1 << 16, TABLE = 4096 };
 
 static uint32_t chance, sum;
+static bool waits_for_words; // because of which none of its kernels are mapped
 
 static uint32_t draw(uint32_t below) {
 	chance ^= chance << 13;
@@ -229,17 +230,54 @@ static void fill(void) {
 	if (!some(&i, &at, &n))
 		return;
 	CUdeviceptr p = block[i].at + 4ul * at;
-	switch (draw(3)) {
+	uint32_t value = draw(1u << 31), odd = draw(4);
+	switch (draw(7)) {
 	case 0:
-		CHECK(cuMemsetD32Async(p, draw(1u << 31), n, on()));
+		CHECK(cuMemsetD32Async(p, value, n, on()));
 		break;
 	case 1:
-		CHECK(cuMemsetD8Async(p + draw(4), (unsigned char)draw(256), 4ul * n - 4, on()));
+		CHECK(cuMemsetD8Async(p + odd, (unsigned char)value, 4ul * n - 4, on()));
 		break;
 	case 2:
+		CHECK(cuMemsetD16Async(p + odd / 2 * 2, (unsigned short)value, 2ul * n - 2, on()));
+		break;
+	case 3:
 		if (n >= 64)
-			CHECK(cuMemsetD2D32Async(p, 64, draw(1u << 31), 1 + draw(16), n / 16, on()));
+			CHECK(cuMemsetD2D32Async(p, 64, value, 1 + draw(16), n / 16, on()));
+		break;
+	case 4:
+		if (n >= 64)
+			CHECK(cuMemsetD2D16Async(p + 2, 62, (unsigned short)value, 1 + draw(31), n / 16, on()));
+		break;
+	case 5:
+		if (n >= 64)
+			CHECK(cuMemsetD2D8Async(p + odd, 61, (unsigned char)value, 1 + draw(61), n / 16, on()));
+		break;
+	case 6: // all of it, which is remembered
+		CHECK(cuMemsetD32Async(block[i].at, value, block[i].words, on()));
 	}
+}
+
+// A stream waits for a word that another one writes only later.
+static void words(void) {
+	static uint32_t round;
+	int i;
+	uint32_t at, n;
+	if (!waits_for_words || !some(&i, &at, &n))
+		return;
+	CUstream s = on(), other;
+	CUevent e;
+	CUdeviceptr word = block[i].at + 4ul * at;
+	round++;
+	CHECK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	CHECK(cuEventCreate(&e, CU_EVENT_DISABLE_TIMING));
+	CHECK(cuStreamWriteValue32(s, word, 0, 0));
+	CHECK(cuEventRecord(e, s));
+	CHECK(cuStreamWaitEvent(other, e, 0));
+	CHECK(cuStreamWaitValue32(s, word, round, CU_STREAM_WAIT_VALUE_EQ));
+	CHECK(cuStreamWriteValue32(other, word, round, 0));
+	CHECK(cuEventDestroy(e));
+	CHECK(cuStreamDestroy(other));
 }
 
 static void compute(void) {
@@ -498,8 +536,10 @@ static void step(uint32_t number) {
 		use_pinned();
 	else if (n < 930)
 		streams();
-	else if (n < 960)
+	else if (n < 950)
 		times();
+	else if (n < 960)
+		words();
 	else if (n < 975)
 		say();
 	else if (n < 985)
@@ -519,6 +559,7 @@ int main(int argc, char **argv) {
 	pieces = (uint32_t)(argc > 3 ? strtoul(argv[3], NULL, 0) / PIECE : 0);
 	held = calloc(pieces + 1, sizeof *held);
 	chance = seed * 2654435761u + 1;
+	waits_for_words = seed % 3 == 0;
 	CHECK(cuInit(0));
 	start();
 	for (uint32_t i = 1; i <= steps; i++) {

@@ -241,7 +241,7 @@ func (c *Core) possible(j *job) *Refusal {
 	}
 	id, err := c.state.Submit(j.model(c))
 	if err != nil {
-		return refusal(statusUnprocessableEntity, "it can never run: %v: ask for less, or for other nodes (muster nodes lists them)", err)
+		return refusal(statusUnprocessableEntity, "it can never run: %v: ask for less, or submit it when more nodes have come (muster nodes lists those that are known)", err)
 	}
 	if err := c.state.Cancel(id); err != nil {
 		panic("head: " + err.Error()) // it was submitted just now

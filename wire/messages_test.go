@@ -139,7 +139,7 @@ func golden(t *testing.T, name, got string) {
 	g, w := strings.Split(got, "\n"), strings.Split(string(want), "\n")
 	for i := range g {
 		if i >= len(w) || g[i] != w[i] {
-			t.Fatalf("%s, line %d: %q; older sides know %q. Raise Version, then go test ./wire -update", path, i+1, g[i], append(w, "nothing")[min(i, len(w))])
+			t.Fatalf("%s, line %d: %q; older sides know %q. If that is meant, go test ./wire -update writes it down; raise Version if messages.txt has not changed", path, i+1, g[i], append(w, "nothing")[min(i, len(w))])
 		}
 	}
 	t.Fatalf("%s has more lines than there should be", path)

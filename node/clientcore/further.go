@@ -25,6 +25,9 @@ type Further struct {
 	NotBy   Time   // it is not asked for before this time
 	Last    Time   // when a kernel was last launched there, or it was lent
 	Vain    int    // how many times in a row it was lent for nothing
+	// Returned is the loan that went back while a request for more of it was not answered yet. The
+	// answer may still come, and is about nothing then.
+	Returned uint64 `json:",omitempty"`
 
 	Kernels int           // launched there since the last report to the daemon
 	Ran     time.Duration // how long they ran
@@ -88,11 +91,18 @@ func (c *Core) wantFurther(bytes uint64) {
 // grantedFurther handles a loan, or more memory of one. A loan that is not expected goes back.
 func (c *Core) grantedFurther(m control.GrantFurther) {
 	f := c.further(m.Device)
+	if f != nil && f.Asked && f.Returned == m.Loan {
+		f.Asked, f.Returned = false, 0
+		return
+	}
 	if f == nil || !f.Asked || !c.Lease.Held || c.Lease.Device == m.Device {
+		if f != nil {
+			f.Asked = false
+		}
 		c.say(control.ReleasedFurther{Device: m.Device, Loan: m.Loan})
 		return
 	}
-	f.Asked = false
+	f.Asked, f.Returned = false, 0
 	if f.Number == 0 {
 		f.Last = c.Now
 	}
@@ -103,7 +113,7 @@ func (c *Core) grantedFurther(m control.GrantFurther) {
 // deniedFurther notes that a device, or more of it, is not available now.
 func (c *Core) deniedFurther(m control.DenyFurther) {
 	if f := c.further(m.Device); f != nil && f.Asked {
-		f.Asked, f.NotBy = false, c.Now+askAgain
+		f.Asked, f.Returned, f.NotBy = false, 0, c.Now+askAgain
 	}
 }
 
@@ -144,16 +154,24 @@ func (c *Core) giveUp(f *Further) {
 	if f.Number > 0 {
 		c.say(control.ReleasedFurther{Device: f.Device, Loan: f.Number})
 	}
-	*f = Further{Device: f.Device, Asked: f.Asked, NotBy: c.Now + askAgain<<f.Vain, Vain: f.Vain}
+	back := Further{Device: f.Device, Asked: f.Asked, NotBy: c.Now + askAgain<<f.Vain, Vain: f.Vain}
+	if f.Asked {
+		back.Returned = max(f.Number, f.Returned)
+	}
+	*f = back
 	c.mapping.stale()
 }
 
-// giveUpAll returns all further devices. A loan that was requested and comes later goes back, too.
+// giveUpAll returns all further devices. Only requests that are not answered yet are remembered.
 func (c *Core) giveUpAll() {
+	var asked []Further
 	for i := range c.Further {
-		c.giveUp(&c.Further[i])
+		f := &c.Further[i]
+		if c.giveUp(f); f.Asked {
+			asked = append(asked, Further{Device: f.Device, Asked: true, Returned: f.Returned})
+		}
 	}
-	c.Further, c.furtherAt, c.placed = nil, nil, 0
+	c.Further, c.furtherAt, c.placed = asked, nil, 0
 }
 
 // tellFurther tells the daemon which kernels ran on a further device.

@@ -301,6 +301,33 @@ func TestFurtherDevicesGoBack(t *testing.T) {
 	}
 }
 
+// A request for more of a further device crosses the loan's return, whether that device goes back or
+// all do. The answer is about nothing: only the next loan counts.
+func TestMoreOfAFurtherDeviceThatWentBack(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		c := spread(t, "gr", 2, 2)
+		c.further(1).Asked = true // for more
+		returned := c.further(1).Number
+		if all {
+			c.giveUpAll()
+		} else {
+			c.giveUp(c.further(1))
+		}
+		c.Now += askAgain
+		ops, err := c.Control(c.Now, control.GrantFurther{Device: 1, Memory: 2 << 30, Loan: returned})
+		if err != nil || len(ops) > 0 || c.further(1).lent() {
+			t.Errorf("all %v: loan %d is used after its return: %v %v", all, returned, ops, err)
+		}
+		if c.wantFurther(1 << 20); !c.further(1).Asked {
+			t.Errorf("all %v: it is not asked for again", all)
+		}
+		ops, err = c.Control(c.Now, control.GrantFurther{Device: 1, Memory: 1 << 30, Loan: 3})
+		if f := c.further(1); err != nil || len(ops) > 0 || f.Number != 3 || !f.lent() || f.Memory != 1<<30 {
+			t.Errorf("all %v: the next loan is %+v: %v %v", all, *f, ops, err)
+		}
+	}
+}
+
 // BenchmarkMappedLaunch is what a launch costs the core, with its memory in place.
 func BenchmarkMappedLaunch(b *testing.B) {
 	for _, spec := range []string{"off", "st", "gr", "ag", "ar", "probe"} {

@@ -416,7 +416,7 @@ static bool reserve(uint64_t base, uint64_t size) {
 }
 
 static CUresult prepare(struct client *c) {
-	pthread_mutex_t *locks[] = {&c->send_lock, &c->staging_lock, &c->slot_lock, &c->bounce_lock, &c->memory_lock, &c->print_lock, &c->notice_lock, &c->known_lock, &c->host_lock};
+	pthread_mutex_t *locks[] = {&c->send_lock, &c->staging_lock, &c->slot_lock, &c->bounce_lock, &c->memory_lock, &c->print_lock, &c->notice_lock, &c->known_lock, &c->host_gate, &c->host_lock};
 	for (size_t i = 0; i < sizeof locks / sizeof *locks; i++)
 		pthread_mutex_init(locks[i], NULL);
 	pthread_cond_init(&c->slot_freed, NULL);

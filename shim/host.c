@@ -173,7 +173,20 @@ static bool start_thread(struct client *c) {
 	return started;
 }
 
-static CUresult submit(const struct target *t, struct host_call template) {
+// No function is submitted while a thread holds the gate (host_hold). A function that is running may
+// submit others all the same: whoever holds the gate waits for it.
+static void gate_lock(struct client *c) {
+	if (!host_calling())
+		pthread_mutex_lock(&c->host_gate);
+}
+
+static void gate_unlock(struct client *c) {
+	if (!host_calling())
+		pthread_mutex_unlock(&c->host_gate);
+}
+
+// The caller holds the gate.
+static CUresult submit_held(const struct target *t, struct host_call template) {
 	struct client *c = t->client;
 	CUresult result = client_status(c);
 	if (result != CUDA_SUCCESS)
@@ -201,11 +214,19 @@ static CUresult submit(const struct target *t, struct host_call template) {
 	return result;
 }
 
+static CUresult submit(const struct target *t, struct host_call template) {
+	gate_lock(t->client);
+	CUresult result = submit_held(t, template);
+	gate_unlock(t->client);
+	return result;
+}
+
 // Waits for the functions that may still call the worker: those of conditional nodes do, and any may
-// touch managed memory. The worker handles messages in order. So before a message that it cannot
-// finish until these functions have returned, theirs must be through. Callers hold no lock that such
-// a function needs. Other threads may submit functions meanwhile: those are waited for a few times
-// only, so that threads that submit without end do not stop this one.
+// touch managed memory. Callers hold no lock that such a function needs. The first call waits for all
+// functions that were submitted before. The others are for the last of them, whose HOST_DONE is sent
+// before it is taken off the list, and for those that other threads submit meanwhile; there are few of
+// them, since a function that the worker refused stays on the list, and threads may submit without
+// end.
 void host_let_end(struct client *c) {
 	for (int i = 0; i < 8 && !host_calling() && atomic_load(&c->host_pending) > 0 && (managed_any() || atomic_load(&c->host_once) > 0); i++) {
 		struct wire_synchronise message = {0};
@@ -216,6 +237,16 @@ void host_let_end(struct client *c) {
 		}
 	}
 }
+
+// The worker handles messages in order. So before a message that it cannot finish until functions
+// have returned that may still call it, theirs must be through. host_hold waits for them, and lets
+// nobody submit another one before host_go_on: the caller sends the message in between.
+void host_hold(struct client *c) {
+	gate_lock(c);
+	host_let_end(c);
+}
+
+void host_go_on(struct client *c) { gate_unlock(c); }
 
 uint64_t host_cookie(struct client *c) {
 	pthread_mutex_lock(&c->host_lock);

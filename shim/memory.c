@@ -158,7 +158,7 @@ static void leave_pool(const struct range *range);
 // address, and its MEM_ALLOC must come behind in the ring.
 CUresult memory_free(struct client *c, CUdeviceptr at) {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
-	host_let_end(c); // the worker frees the memory when no kernel runs
+	host_hold(c); // the worker frees the memory when no kernel runs
 	pthread_mutex_lock(&c->memory_lock);
 	struct range *range = ranges_find(&c->allocations, at, 1);
 	if (range != NULL && range->at == at && (range->flags & RANGE_GAP) == 0) {
@@ -170,6 +170,7 @@ CUresult memory_free(struct client *c, CUdeviceptr at) {
 		ipc_freed(c, at);
 	}
 	pthread_mutex_unlock(&c->memory_lock);
+	host_go_on(c);
 	return result;
 }
 

@@ -276,8 +276,9 @@ void module_release(CUmodule module, bool tell) {
 		forget_variables(c, module);
 		if (tell) {
 			struct wire_module_unload message = {module->object.number};
-			host_let_end(c); // the worker unloads it when no kernel runs
+			host_hold(c); // the worker unloads it when no kernel runs
 			POST(c, MODULE_UNLOAD, module_unload, &message, NO_DATA);
+			host_go_on(c);
 		}
 	}
 	free(module->variables);

@@ -24,7 +24,7 @@
 //    4  attach_lock (client.c)
 //    5  lock of capture.c
 //    6  memory_lock of graph_memory.c; lock of mapped.c; lock of managed.c; lock of ipc.c
-//    7  client.memory_lock
+//    7  client.host_gate, then client.memory_lock
 //    8  client.print_lock
 //    9  client.staging_lock
 //   10  client.send_lock (between ring_open and ring_close it is held by the caller)
@@ -266,6 +266,7 @@ struct client {
 	_Atomic bool recorded; // the worker records what it does for this client
 
 	// host.c
+	pthread_mutex_t host_gate; // held while a function is submitted, and between host_hold and host_go_on
 	pthread_mutex_t host_lock; // protects the five below
 	struct host_call *host_calls, *host_last; // oldest first
 	uint64_t host_cookies, host_failed; // the newest cookie; all up to host_failed have failed
@@ -777,7 +778,9 @@ uint64_t host_cookie(struct client *c); // a number that no function has
 void host_stop(struct client *c);
 void host_fail(struct client *c); // notes pending functions as failed; called before a reset clears the fault
 bool host_calling(void); // whether this thread is a client's host thread
-void host_let_end(struct client *c); // waits for functions that may call the worker, before a message that waits for them
+void host_let_end(struct client *c); // waits for functions that may call the worker
+void host_hold(struct client *c); // waits for them, before a message that waits for them, and holds others back
+void host_go_on(struct client *c); // after that message
 
 // --- capture.c ----------------------------------------------------------------------
 

@@ -244,8 +244,9 @@ void texture_release(struct texture *texture, bool tell) {
 	struct client *c = atomic_load(&context->client);
 	if (tell && c != NULL) {
 		struct wire_texture_destroy message = {texture->handle, texture->surface};
-		host_let_end(c); // the worker destroys it when no kernel runs
+		host_hold(c); // the worker destroys it when no kernel runs
 		POST(c, TEXTURE_DESTROY, texture_destroy, &message, NO_DATA);
+		host_go_on(c);
 	}
 	object_free(texture);
 }

@@ -267,6 +267,14 @@ func TestLibrary(t *testing.T) {
 	})
 }
 
+// Without a sanitizer: managed memory needs addresses that sanitizers take.
+func TestFunctionsEndBeforeMemoryIsFreed(t *testing.T) {
+	program := build(t, "calls", "", "test/calls_test.c", theLibrary)
+	if _, stderr, err := run(t, program, fake(t, build(t, "fake", "", "test/fake.c"), "strict"), "functions"); err != nil {
+		t.Errorf("%v\n%s", err, stderr)
+	}
+}
+
 func TestThreadsDoNotRace(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a while")

@@ -857,6 +857,43 @@ static void test_threads(void) {
 		pthread_join(threads[i], NULL);
 }
 
+static _Atomic int submitting;
+
+static void set(void *data) { *(_Atomic int *)data = 1; }
+
+static void *submit_often(void *argument) {
+	OK(cuCtxSetCurrent(argument));
+	for (int i = 0; i < 3000; i++) {
+		_Atomic int returned = 0;
+		OK(cuLaunchHostFunc(NULL, set, &returned));
+		while (returned == 0)
+			sched_yield();
+	}
+	submitting--;
+	return NULL;
+}
+
+// Functions that may touch managed memory, which takes a message to the worker, have returned when
+// memory is freed: the worker frees it when they have, and handles no message of theirs before.
+static void test_functions(void) {
+	start();
+	CUcontext context;
+	CUdeviceptr managed, memory;
+	OK(cuCtxGetCurrent(&context));
+	OK(cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL));
+	pthread_t threads[2];
+	submitting = 2;
+	for (int i = 0; i < 2; i++)
+		MUST(pthread_create(&threads[i], NULL, submit_often, context) == 0);
+	while (submitting > 0) {
+		OK(cuMemAlloc(&memory, 4096));
+		OK(cuMemFree(memory));
+	}
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	OK(cuCtxSynchronize());
+}
+
 static void test_fork(void) {
 	start();
 	CUdeviceptr memory, other;
@@ -1142,7 +1179,7 @@ int main(int argc, char **argv) {
 		void (*run)(void);
 	} tests[] = {
 		{"copies", test_copies}, {"rows", test_rows}, {"arrays", test_arrays}, {"addresses", test_addresses}, {"launches", test_launches}, {"libraries", test_libraries}, {"logs", test_logs}, {"notices", test_notices}, {"unread", test_unread},
-		{"streams", test_streams}, {"contexts", test_contexts}, {"attributes", test_attributes}, {"limits", test_limits}, {"names", test_names}, {"threads", test_threads}, {"fork", test_fork},
+		{"streams", test_streams}, {"contexts", test_contexts}, {"attributes", test_attributes}, {"limits", test_limits}, {"names", test_names}, {"threads", test_threads}, {"functions", test_functions}, {"fork", test_fork},
 		{"exit", test_exit}, {"lost", test_lost}, {"graphs", test_graphs}, {"refused", test_refused},
 	};
 	for (size_t i = 0; argc == 2 && i < sizeof tests / sizeof *tests; i++)

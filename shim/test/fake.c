@@ -5,7 +5,8 @@
 //   fake SOCKET MODE [N]
 //
 // MODE: serve; refuse; garbage (N says of what kind); die and close (after N messages);
-// lie (about how many notices there are).
+// lie (about how many notices there are); strict (functions of the program must have returned when
+// memory is freed, as if they might still call the worker).
 #include "../wire_gen.h"
 
 #include <errno.h>
@@ -288,6 +289,8 @@ static void handle(const struct wire_header *h, const uint8_t *body, size_t size
 		break;
 	case WIRE_MEM_FREE:
 		wire_get(&r, q, 8);
+		if (strcmp(mode, "strict") == 0 && (running != 0 || due_count > 0))
+			fail("memory is freed while functions have not returned");
 		mem_free(q[0]);
 		break;
 	case WIRE_COPY_INLINE:

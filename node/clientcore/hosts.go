@@ -26,7 +26,21 @@ func (c *Core) returned(cookie uint64) {
 	delete(t.Words, cookie)
 	delete(t.Running, cookie)
 	t.WaitBy, t.AskAt = 0, 0
+	c.unhold()
 	c.emit(Op{Kind: HostReturn, Cookie: cookie})
+}
+
+// unhold notes that no stream waits for a function, if none is out.
+func (c *Core) unhold() {
+	if c.Outstanding() > 0 {
+		return
+	}
+	for _, st := range c.Streams.ByID {
+		st.Held = false
+	}
+	for _, e := range c.Events {
+		e.Held = false
+	}
 }
 
 // match gives due cookies to the threads that wait for them.
@@ -58,6 +72,7 @@ func (c *Core) dropHosts() {
 	}
 	c.Hosts.Running, c.Hosts.Queue, c.Hosts.Words = nil, nil, nil
 	c.Hosts.WaitBy, c.Hosts.AskAt = 0, 0
+	c.unhold()
 }
 
 // once is the flag of a function whose work cannot be repeated in the same order.
@@ -90,7 +105,7 @@ func (c *Core) hostFunction(_ *Message, d *wire.HostFunction) (bool, error) {
 	if t.Running == nil {
 		t.Running = map[uint64]bool{}
 	}
-	t.Running[d.Cookie] = true
+	t.Running[d.Cookie], st.Held = true, true
 	c.calling = d.Cookie
 	c.emit(Op{Kind: Call, Place: c.place(), Stream: d.Stream, Cookie: d.Cookie, Once: d.Flags&once != 0})
 	return true, nil

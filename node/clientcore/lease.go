@@ -134,6 +134,7 @@ type need struct {
 	all    bool
 	ranges []vmm.Range
 	arrays []*device.Texture // of textures that are about to be made
+	spared bool              // the message can be done on the host copies, and waits for no function there
 }
 
 // bytes is how much room a need takes on a device, in whole chunks, including the variables of
@@ -247,6 +248,9 @@ func (c *Core) leased(n need) (bool, error) {
 	case bytes <= l.Memory:
 		return true, nil
 	case c.Outstanding() > 0 && (l.Denied != "" || l.Wanted):
+		if n.spared {
+			return true, c.noRoom(bytes)
+		}
 		return c.awaitFunctions(bytes)
 	case l.Denied != "":
 		// The client gives up the device. Otherwise two clients that want to grow would wait for

@@ -226,10 +226,12 @@ func (c *Core) needed(ranges ...vmm.Range) need {
 	return need{ranges: ranges}
 }
 
-// brought has memory brought to the device for work that would else be done on the host copies:
-// onHost if no device can have it, later if the message must wait.
-func (c *Core) brought(ranges ...vmm.Range) (target, *Context, error) {
-	ok, unable := c.ready(c.needed(ranges...))
+// brought has memory brought to the device for work of a stream that would else be done on the host
+// copies: onHost if no device can have it, later if the message must wait.
+func (c *Core) brought(st *Stream, ranges ...vmm.Range) (target, *Context, error) {
+	n := c.needed(ranges...)
+	n.spared = !c.Streams.held(st)
+	ok, unable := c.ready(n)
 	switch {
 	case errors.Is(unable, errNoneReturns):
 		return later, nil, unable
@@ -249,7 +251,7 @@ func (c *Core) brought(ranges ...vmm.Range) (target, *Context, error) {
 func (c *Core) behindFunctions(st *Stream, ranges ...vmm.Range) (target, *Context, error) {
 	at, x, err := c.where(st, ranges...)
 	if err == nil && at == onHost && c.Outstanding() > 0 && c.needs(nil).all {
-		return c.brought(ranges...)
+		return c.brought(st, ranges...)
 	}
 	return at, x, err
 }

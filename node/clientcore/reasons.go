@@ -107,6 +107,11 @@ func (c *Core) noDevice(bytes uint64) error {
 	return &Failure{Result: resultOfTooSmall, Text: text}
 }
 
+// noRoom says that a message needs more of the client's device than others leave.
+func (c *Core) noRoom(bytes uint64) error {
+	return &Failure{Result: outOfMemory, Text: fmt.Sprintf("%s of device memory are needed at a time, and other programs leave %s", sizeOf(bytes), sizeOf(c.Lease.Memory))}
+}
+
 // errNoneReturns is the error of a message that needs more memory than there is, while host functions
 // keep the client from giving up the device. Work that no device can have may be done on the host
 // copies, but not if this is the reason: it would have to wait for the functions, too.

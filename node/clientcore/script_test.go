@@ -36,7 +36,7 @@ import (
 //	unload MODULE | log MODULE | limit NUMBER VALUE
 //	function MODULE                 kernel k as function number MODULE
 //	launch FUNCTION [STREAM]        with a parameter that points to the arena's begin
-//	stream N | event N | record EVENT STREAM | wait STREAM EVENT
+//	stream N [apart] | event N | record EVENT STREAM | wait STREAM EVENT
 //	sync [STREAM] | elapsed FROM TO | query STREAM
 //	call STREAM COOKIE | next [SLOT] | returned COOKIE [meanwhile] | reached COOKIE
 //	write STREAM OFFSET VALUE | await STREAM OFFSET VALUE COOKIE | met COOKIE
@@ -228,7 +228,7 @@ func (s *script) event(words []string) ([]Op, error) {
 	case "undefine":
 		return s.send(&wire.GraphDestroy{Graph: uint32(arg(1))}, wire.Header{Slot: -1}, nil)
 	case "stream":
-		return s.send(&wire.StreamCreate{Stream: uint32(arg(1))}, wire.Header{Slot: -1}, nil)
+		return s.send(&wire.StreamCreate{Stream: uint32(arg(1)), Flags: flag(len(words) > 2)}, wire.Header{Slot: -1}, nil)
 	case "destroy":
 		return s.send(&wire.StreamDestroy{Stream: uint32(arg(1))}, wire.Header{Slot: -1}, nil)
 	case "event":

@@ -30,6 +30,10 @@ type Stream struct {
 	Issued    uint64 // how much work it was given
 	SawLegacy uint64 // the legacy stream's Issued that it already waits for
 	LegacySaw uint64 // its own Issued that the legacy stream already waits for
+
+	// Held says that its later work waits for a host function or a word, itself or through other
+	// streams. It may be true longer than that, until no function is out.
+	Held bool `json:",omitempty"`
 }
 
 const legacyID = 0
@@ -42,7 +46,7 @@ func newStreams() Streams {
 func (t *Streams) forget() {
 	t.Strayed = false
 	for _, st := range t.ByID {
-		st.Live, st.At = false, vmm.Host
+		st.Live, st.At, st.Held = false, vmm.Host, false
 		st.Issued, st.SawLegacy, st.LegacySaw = 0, 0, 0
 	}
 }
@@ -56,6 +60,20 @@ func (t *Streams) last(id uint32) bool {
 		}
 	}
 	return !t.Strayed
+}
+
+// held says whether the next work of a stream may have to wait for a host function or a word.
+func (t *Streams) held(st *Stream) bool {
+	legacy := t.ByID[legacyID]
+	if st.Held || st.Blocking && legacy.Held {
+		return true
+	}
+	for _, other := range t.ByID {
+		if st == legacy && other.Blocking && other.Held {
+			return true
+		}
+	}
+	return false
 }
 
 func (t *Streams) find(id uint32) (*Stream, error) {
@@ -120,6 +138,7 @@ func (c *Core) order(id uint32, st *Stream) {
 
 // after makes the later work of one stream wait for what another was given so far.
 func (c *Core) after(id uint32, st *Stream, other uint32, of *Stream) {
+	st.Held = st.Held || of.Held
 	o := c.next(After)
 	o.Place, o.Stream, o.Other = st.At, id, other
 	if of.At != st.At {
@@ -254,6 +273,7 @@ type Event struct {
 	Live     bool // an open context has it
 	Pending  bool
 	Recorded bool
+	Held     bool `json:",omitempty"` // as its stream was
 	At       Time
 	Place    vmm.Place `json:",omitzero"` // of that context
 }
@@ -319,7 +339,7 @@ func (c *Core) eventRecord(_ *Message, d *wire.EventRecord) (bool, error) {
 	if e.Live && e.Place != at {
 		c.emit(Op{Kind: CloseEvent, Place: e.Place, Event: d.Event})
 	}
-	e.Live, e.Pending, e.Place = true, true, at
+	e.Live, e.Pending, e.Place, e.Held = true, true, at, st.Held
 	o := c.next(Record)
 	o.Place, o.Stream, o.Event = at, d.Stream, d.Event
 	return true, nil
@@ -342,6 +362,7 @@ func (c *Core) streamWait(_ *Message, d *wire.StreamWait) (bool, error) {
 		at = st.At
 	}
 	c.give(d.Stream, st, at)
+	st.Held = st.Held || e.Held
 	o := Op{Kind: Wait, Place: at, Stream: d.Stream, Event: d.Event}
 	if e.Place != at {
 		o.Origin = e.Place

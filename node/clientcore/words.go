@@ -77,7 +77,7 @@ func (c *Core) streamAwait(_ *Message, d *wire.StreamAwait) (bool, error) {
 	if t.Words == nil {
 		t.Words = map[uint64]bool{}
 	}
-	t.Running[d.Cookie], t.Words[d.Cookie] = true, true
+	t.Running[d.Cookie], t.Words[d.Cookie], st.Held = true, true, true
 	c.calling = d.Cookie
 	c.emit(Op{Kind: AwaitWord, Place: c.place(), Stream: d.Stream, Range: r, Word: Word{d.Value, device.Compare(d.Compare)}, Cookie: d.Cookie})
 	return true, nil

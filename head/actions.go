@@ -5,7 +5,6 @@ import (
 
 	"muster/head/api"
 	"muster/model/slurmopt"
-	"muster/policy/priority"
 	"muster/wire/agent"
 )
 
@@ -192,15 +191,19 @@ func (c *Core) prioritise(j *job, ev *Change, admin bool) *Refusal {
 		if *p < 0 || *p > slurmopt.MaxPriority {
 			return refusal(statusBadRequest, "%d is no priority: give a number from 1 to %d, or 0 for the priority that the head computes", *p, slurmopt.MaxPriority)
 		}
-		j.setPriority(*p)
 	}
 	if n := ev.Priority.Nice; n != nil {
 		if *n < 0 && !admin {
 			return refusal(statusForbidden, "a nice value below 0 is for administrators")
 		}
-		if *n < -priority.MaxNice || *n > priority.MaxNice {
-			return refusal(statusBadRequest, "%d is no nice value: give a number from -%[2]d to %[2]d", *n, priority.MaxNice)
+		if *n < -slurmopt.MaxNice || *n > slurmopt.MaxNice {
+			return refusal(statusBadRequest, "%d is no nice value: give a number from -%[2]d to %[2]d", *n, slurmopt.MaxNice)
 		}
+	}
+	if p := ev.Priority.Priority; p != nil {
+		j.setPriority(*p)
+	}
+	if n := ev.Priority.Nice; n != nil {
 		j.nice = *n
 	}
 	c.touch(j)

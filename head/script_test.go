@@ -439,8 +439,11 @@ func (p *player) user(name, verb string, words []string) error {
 	node := func(action head.NodeAction) {
 		p.core.Handle(p.now, head.Node{Caller: caller, Nodes: words, Action: action, Reason: "to be mended"})
 	}
-	number := func() *int64 {
-		n, _ := strconv.ParseInt(words[1], 10, 64)
+	number := func(i int) *int64 {
+		if i >= len(words) {
+			return nil
+		}
+		n, _ := strconv.ParseInt(words[i], 10, 64)
 		return &n
 	}
 	switch verb {
@@ -466,9 +469,9 @@ func (p *player) user(name, verb string, words []string) error {
 	case "cancel":
 		p.core.Handle(p.now, head.Cancel{Caller: caller, Jobs: []head.Ref{ref(words[0])}})
 	case "priority":
-		change(head.Prioritise, api.Priority{Priority: number()})
+		change(head.Prioritise, api.Priority{Priority: number(1), Nice: number(2)})
 	case "nice":
-		change(head.Prioritise, api.Priority{Nice: number()})
+		change(head.Prioritise, api.Priority{Nice: number(1)})
 	case "drain":
 		node(head.DrainNode)
 	case "undrain":

@@ -50,6 +50,9 @@ func (v *View) shortage(sh *Shape, mode Mode) string {
 func (v *View) suitable(sh *Shape, mode Mode) (count int32) {
 	var part model.Part
 	for n := range int32(len(v.nodes)) {
+		if v.hidden != nil && v.hidden[n].out { // it has nothing, so it must not seem to lack only one thing
+			continue
+		}
 		if (mode != Alone || v.nodes[n].hosted == 0) && (sh.allowed == nil || sh.allowed.has(n)) && v.suits(sh, n, &part) {
 			count++
 		}

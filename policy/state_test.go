@@ -253,6 +253,20 @@ func TestImpossibleJobsSayWhy(t *testing.T) {
 	}
 }
 
+// A node that is down lacks everything, and so no one thing is too few.
+func TestWhatIsMissingOfNodesThatAreDown(t *testing.T) {
+	said := ""
+	s := NewState(small(), &scripted{propose: func(v *View, _ *Plan) { said = v.Shortage(v.Shape(0), Sharing) }})
+	must(t, s.SetNode(1, NodeDown))
+	if _, err := s.Submit(&model.Job{ID: "j", Request: model.Request{Nodes: 3, CoresPerNode: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	s.Step(1)
+	if want := "needs 3 nodes with 1 core; only 2 nodes have that free now; 1 node draining or down"; said != want {
+		t.Errorf("got %q\nwant %q", said, want)
+	}
+}
+
 // TestPoolIndexes takes and gives at random and checks that the indexes say
 // what counting says, and that a rolled-back trial leaves no trace.
 func TestPoolIndexes(t *testing.T) {

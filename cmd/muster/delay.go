@@ -34,12 +34,8 @@ func newDelay() *cobra.Command {
 			}
 			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
-			go func() {
-				<-ctx.Done()
-				listener.Close()
-			}()
 			fmt.Fprintln(c.OutOrStdout(), listener.Addr())
-			delay.Forward(listener, to, roundTrip/2)
+			delay.Forward(ctx, listener, to, roundTrip/2)
 			return nil
 		},
 	}

@@ -1,7 +1,6 @@
 package onekernel
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -28,7 +27,7 @@ func (w *LaunchWords) Launch() (simt.Launch, error) {
 	l := simt.Launch{Shared: w.Shared, Stack: w.Stack, Workers: w.Workers, Cooperative: w.Cooperative}
 	engine, ok := simt.ParseEngine(w.Engine)
 	if !ok {
-		return l, fmt.Errorf("there is no engine %q: --engine is one of interpret, compile and auto", w.Engine)
+		return l, misuse.Errorf("there is no engine %q: --engine is one of interpret, compile and auto", w.Engine)
 	}
 	l.Engine, l.List = engine, w.Disasm
 	if w.Disasm {

@@ -28,6 +28,7 @@ func TestLaunchWords(t *testing.T) {
 		"say how many blocks: --grid X, X,Y or X,Y,Z":                                     func(w *LaunchWords) { w.Grid = "" },
 		"--grid 1,1,1,1: there are three dimensions at most":                              func(w *LaunchWords) { w.Grid = "1,1,1,1" },
 		`--block 0: "0" is no number from 1 on; write X, X,Y or X,Y,Z`:                    func(w *LaunchWords) { w.Block = "0" },
+		`there is no engine "steam": --engine is one of interpret, compile and auto`:      func(w *LaunchWords) { w.Engine = "steam" },
 		"--workers must be 1 or more, not 0":                                              func(w *LaunchWords) { w.Workers = 0 },
 		"--cooperative: at most 131072 threads can run at the same time":                  func(w *LaunchWords) { w.Cooperative, w.Grid = true, "5000" },
 		"--disasm: the interpreter has no machine code; leave --engine out":               func(w *LaunchWords) { w.Disasm, w.Engine = true, "interpret" },

@@ -19,9 +19,12 @@ const manyAtOnce = 16
 
 // Each does something with each name, a few one after the other and many
 // together, and returns the outcome of each. Names behind one for which the
-// head did not answer may be left out.
+// head did not answer may be left out: their outcome is ErrUnreachable, too.
 func Each(names []string, do func(string) error) []error {
 	results := make([]error, len(names))
+	for i := range results {
+		results[i] = ErrUnreachable
+	}
 	workers := 1
 	if len(names) > manyAtOnce {
 		workers = manyAtOnce

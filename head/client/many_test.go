@@ -44,7 +44,7 @@ func TestEach(t *testing.T) {
 		}
 		return nil
 	})
-	if !slices.Equal(asked, []string{"a", "b"}) || results[0] != nil || results[1] != ErrUnreachable || results[2] != nil {
+	if !slices.Equal(asked, []string{"a", "b"}) || results[0] != nil || results[1] != ErrUnreachable || results[2] != ErrUnreachable {
 		t.Errorf("asked for %v: %v", asked, results)
 	}
 }

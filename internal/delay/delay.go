@@ -4,14 +4,16 @@
 package delay
 
 import (
+	"context"
 	"net"
 	"sync"
 	"time"
 )
 
-// Forward forwards connections to an address until the listener is closed and they have ended, with the
-// given delay each way.
-func Forward(listener net.Listener, to string, each time.Duration) {
+// Forward forwards connections to an address, with the given delay each way, until the context ends:
+// then it closes the listener and all of them.
+func Forward(ctx context.Context, listener net.Listener, to string, each time.Duration) {
+	defer context.AfterFunc(ctx, func() { listener.Close() })()
 	var all sync.WaitGroup
 	defer all.Wait()
 	for {
@@ -21,11 +23,12 @@ func Forward(listener net.Listener, to string, each time.Duration) {
 		}
 		all.Go(func() {
 			defer near.Close()
-			far, err := net.Dial("tcp", to)
+			far, err := (&net.Dialer{}).DialContext(ctx, "tcp", to)
 			if err != nil {
 				return
 			}
 			defer far.Close()
+			defer context.AfterFunc(ctx, func() { near.Close(); far.Close() })()
 			var both sync.WaitGroup
 			both.Go(func() { forwardOne(far, near, each) })
 			both.Go(func() { forwardOne(near, far, each) })

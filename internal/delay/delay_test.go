@@ -2,6 +2,7 @@ package delay
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net"
 	"testing"
@@ -32,7 +33,7 @@ func TestForward(t *testing.T) {
 	const each = 20 * time.Millisecond
 	go func() {
 		defer close(done)
-		Forward(listener, echo.Addr().String(), each)
+		Forward(t.Context(), listener, echo.Addr().String(), each)
 	}()
 	conn, err := net.Dial("tcp", listener.Addr().String())
 	if err != nil {
@@ -56,5 +57,36 @@ func TestForward(t *testing.T) {
 		t.Errorf("there and back took %v, and %v is due each way", took, each)
 	}
 	listener.Close()
+	<-done
+}
+
+// The end does not wait for connections that stay open.
+func TestForwardEnds(t *testing.T) {
+	far, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		Forward(ctx, listener, far.Addr().String(), time.Millisecond)
+	}()
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	there, err := far.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+	cancel()
 	<-done
 }

@@ -816,8 +816,9 @@ func (s *supervisor) finish() error {
 	}
 }
 
-// hearAll does what is in the inbox, and waits for what must come there still: of a process that has
-// exited, whether it had become its program. Its pipe was closed when it exited.
+// hearAll does what is in the inbox, and waits for what should come there still: of a process that has
+// exited, whether it had become its program. Its pipe was closed when it exited, unless another process
+// of the user has got hold of it: that one cannot keep the task from ending.
 func (s *supervisor) hearAll() {
 	unknown := func() bool {
 		for _, c := range s.children {
@@ -827,8 +828,18 @@ func (s *supervisor) hearAll() {
 		}
 		return false
 	}
+	late := time.After(sayTime)
 	for len(s.inbox) > 0 || unknown() {
-		(<-s.inbox)()
+		select {
+		case do := <-s.inbox:
+			do()
+		case <-late:
+			for _, c := range s.children {
+				c.enters = false
+				s.settle(c)
+			}
+			return
+		}
 	}
 }
 

@@ -102,12 +102,16 @@ func TestStop(t *testing.T) {
 // A process may be killed before the supervisor has heard that it became its program. How it ended
 // counts all the same.
 func TestKilledBeforeItWasHeardOf(t *testing.T) {
-	c := &child{pid: 7, enters: true, exited: true, status: syscall.WaitStatus(syscall.SIGKILL), gone: make(chan struct{})}
-	s := &supervisor{children: map[int]*child{7: c}, inbox: make(chan func())}
-	go func() { s.inbox <- func() { c.enters = false; s.settle(c) } }()
-	s.hearAll()
-	if end := s.ending(); end.Signal != 9 {
-		t.Errorf("%+v", end)
+	for _, heard := range []bool{true, false} { // false: somebody keeps the pipe open
+		c := &child{pid: 7, enters: true, exited: true, status: syscall.WaitStatus(syscall.SIGKILL), gone: make(chan struct{})}
+		s := &supervisor{children: map[int]*child{7: c}, inbox: make(chan func())}
+		if heard {
+			go func() { s.inbox <- func() { c.enters = false; s.settle(c) } }()
+		}
+		s.hearAll()
+		if end := s.ending(); end.Signal != 9 {
+			t.Errorf("heard %t: %+v", heard, end)
+		}
 	}
 }
 

@@ -192,7 +192,7 @@ func TestRevokedWhileServing(t *testing.T) {
 	if _, _, err := stranger.Revoke([]string{"user-alice"}); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"no list": "hello", "another authority's": read(t, filepath.Join(stranger.dir, trust.FileRevoked))} {
+	for name, text := range map[string]string{"no list": "hello", "nothing": "", "as good as nothing": "\n \n", "another authority's": read(t, filepath.Join(stranger.dir, trust.FileRevoked))} {
 		if err := replaceFile(filepath.Join(node, trust.FileRevoked), []byte(text)); err != nil {
 			t.Fatal(err)
 		}

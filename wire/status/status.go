@@ -198,8 +198,7 @@ type Health struct {
 	Problems []Problem `json:"problems"`
 }
 
-// Device is one device. Its number is its place in the list: a device that was removed
-// keeps it.
+// Device is one device. It keeps its number when others are removed.
 type Device struct {
 	// Number is what commands name it by, as #0.
 	Number int    `json:"number"`

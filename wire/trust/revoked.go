@@ -25,14 +25,14 @@ const FileRevoked = "revoked.pem"
 var revokedLimit = wholefile.Limit{Bytes: 16 << 20, Remedy: "is it a list that muster cert revoke made?"}
 
 // ReadRevoked reads the serial numbers in a revocation list. One of the authorities must have
-// signed it.
+// signed it. A file without a list is no empty list: it is being copied, or the disk was full.
 func ReadRevoked(file string, authorities []*x509.Certificate) (map[string]bool, error) {
 	text, err := revokedLimit.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
 	revoked := map[string]bool{}
-	for rest := text; len(bytes.TrimSpace(rest)) > 0; {
+	for rest := text; ; {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
 			return nil, fmt.Errorf("%s is no list of certificates that muster cert revoke made", file)
@@ -47,8 +47,10 @@ func ReadRevoked(file string, authorities []*x509.Certificate) (map[string]bool,
 		for _, entry := range list.RevokedCertificateEntries {
 			revoked[Serial(entry.SerialNumber)] = true
 		}
+		if len(bytes.TrimSpace(rest)) == 0 {
+			return revoked, nil
+		}
 	}
-	return revoked, nil
 }
 
 // revocations refuses peers with a revoked certificate. It reads the list again when the file has

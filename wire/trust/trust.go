@@ -35,8 +35,8 @@ func Node(c *x509.Certificate) error {
 	return nil
 }
 
-// Anyone is the role of nodes whose certificates were made before Muster told nodes apart, or by
-// others. TLS has checked the name of the host.
+// Anyone is the role of nodes to users' programs: sites may have made the certificates of their nodes
+// themselves, without what tells a node from a head. TLS has checked the name of the host.
 func Anyone(*x509.Certificate) error { return nil }
 
 // Load reads what a node or a head has: its certificate and key, and the authority that vouches for

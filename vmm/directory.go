@@ -490,6 +490,16 @@ func (s *Space) AllResident(dev Place) bool {
 	return ok && s.tallies[at].ready == s.chunks
 }
 
+// HostReady says whether HostRead would have nothing to move.
+func (s *Space) HostReady(r Range) bool {
+	for _, c := range s.in(s.span(r)) {
+		if c.written() && c.valid&hostSlot.bit() == 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // HostRead makes the chunks of r valid on the host. Devices keep their copies.
 func (s *Space) HostRead(r Range) (Plan, error) {
 	if err := s.Check(r); err != nil {

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/internal/cputime"
 )
 
 // Device is a software GPU.
@@ -180,7 +181,7 @@ type systemClock struct{ start time.Time }
 
 func (c systemClock) Now() time.Duration    { return time.Since(c.start) }
 func (c systemClock) Sleep(d time.Duration) { time.Sleep(d) }
-func (c systemClock) Worked() time.Duration { return threadTime() }
+func (c systemClock) Worked() time.Duration { return cputime.OfThread() }
 
 // worker is a clock that can also tell the CPU time of the calling thread.
 type worker interface{ Worked() time.Duration }

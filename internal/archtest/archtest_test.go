@@ -79,8 +79,9 @@ device/codefile, internal/wholefile, ptx/simt, shim/functions < device/codecheck
 device/codefile, model, ptx, ptx/number, ptx/simt, report < device/onekernel # one kernel of a file, run and shown: it knows no device
 device, wire, client < device/remote # a device that another node lends: a client of that node, which knows of it what programs know
 
-# What tests share that measure.
-NOTHING < internal/proportion
+# CPU time of threads, for whoever measures, and what tests share that do.
+NOTHING < internal/cputime < device/soft
+internal/cputime < internal/proportion
 
 # Mistakes of users, told from failures: whoever checks what users ask for says which it is.
 NOTHING < internal/misuse < device/onekernel, workload/source, head/client, node/launch, internal/service

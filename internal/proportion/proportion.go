@@ -5,9 +5,10 @@ package proportion
 
 import (
 	"runtime"
-	"syscall"
 	"testing"
 	"time"
+
+	"muster/internal/cputime"
 )
 
 // noise is what a cache that others have emptied, or a collection of garbage, may cost.
@@ -30,16 +31,7 @@ func Hold(t testing.TB, what string, most int, smaller, larger func()) {
 func Time(do func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	began := now()
+	began := cputime.OfThread()
 	do()
-	return now() - began
-}
-
-func now() time.Duration {
-	const thisThread = 1 // RUSAGE_THREAD
-	var used syscall.Rusage
-	if err := syscall.Getrusage(thisThread, &used); err != nil {
-		panic(err) // every Linux counts this
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+	return cputime.OfThread() - began
 }

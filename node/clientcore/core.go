@@ -360,8 +360,7 @@ func (c *Core) takeBack(failed *Op) {
 		return
 	}
 	if c.calling != 0 { // whichever operation failed, the function will not be called
-		delete(c.Hosts.Running, c.calling)
-		delete(c.Hosts.Words, c.calling)
+		c.notOut(c.calling)
 	}
 	switch failed.Kind {
 	case MapHost:
@@ -498,6 +497,7 @@ func (c *Core) retry() bool {
 	}
 	if done {
 		c.Head = nil
+		c.Activity.Quiet = false // what the message has begun is in flight
 	}
 	return done || c.Release != nil
 }

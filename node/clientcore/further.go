@@ -25,8 +25,8 @@ type Further struct {
 	NotBy   Time   // it is not asked for before this time
 	Last    Time   // when a kernel was last launched there, or it was lent
 	Vain    int    // how many times in a row it was lent for nothing
-	// Returned is the loan that went back while a request for more of it was not answered yet. The
-	// answer may still come, and is about nothing then.
+	// Returned is the last loan that went back. An answer to a request for more of it may still come,
+	// or may not, and is about nothing. The numbers of loans rise.
 	Returned uint64 `json:",omitempty"`
 
 	Kernels int           // launched there since the last report to the daemon
@@ -91,8 +91,7 @@ func (c *Core) wantFurther(bytes uint64) {
 // grantedFurther handles a loan, or more memory of one. A loan that is not expected goes back.
 func (c *Core) grantedFurther(m control.GrantFurther) {
 	f := c.further(m.Device)
-	if f != nil && f.Asked && f.Returned == m.Loan {
-		f.Asked, f.Returned = false, 0
+	if f != nil && m.Loan <= f.Returned {
 		return
 	}
 	if f == nil || !f.Asked || !c.Lease.Held || c.Lease.Device == m.Device {
@@ -102,7 +101,7 @@ func (c *Core) grantedFurther(m control.GrantFurther) {
 		c.say(control.ReleasedFurther{Device: m.Device, Loan: m.Loan})
 		return
 	}
-	f.Asked, f.Returned = false, 0
+	f.Asked = false
 	if f.Number == 0 {
 		f.Last = c.Now
 	}
@@ -113,7 +112,7 @@ func (c *Core) grantedFurther(m control.GrantFurther) {
 // deniedFurther notes that a device, or more of it, is not available now.
 func (c *Core) deniedFurther(m control.DenyFurther) {
 	if f := c.further(m.Device); f != nil && f.Asked {
-		f.Asked, f.Returned, f.NotBy = false, 0, c.Now+askAgain
+		f.Asked, f.NotBy = false, c.Now+askAgain
 	}
 }
 
@@ -151,27 +150,26 @@ func (c *Core) leavesFurther() bool {
 // giveUp returns a further device, on which there is no context.
 func (c *Core) giveUp(f *Further) {
 	c.tellFurther(f)
+	back := Further{Device: f.Device, Asked: f.Asked, NotBy: c.Now + askAgain<<f.Vain, Vain: f.Vain, Returned: f.Returned}
 	if f.Number > 0 {
 		c.say(control.ReleasedFurther{Device: f.Device, Loan: f.Number})
-	}
-	back := Further{Device: f.Device, Asked: f.Asked, NotBy: c.Now + askAgain<<f.Vain, Vain: f.Vain}
-	if f.Asked {
-		back.Returned = max(f.Number, f.Returned)
+		back.Asked, back.Returned = false, f.Number // a request for more went with it
 	}
 	*f = back
 	c.mapping.stale()
 }
 
-// giveUpAll returns all further devices. Only requests that are not answered yet are remembered.
+// giveUpAll returns all further devices. Only requests that are not answered yet are remembered, and
+// what was returned.
 func (c *Core) giveUpAll() {
-	var asked []Further
+	var known []Further
 	for i := range c.Further {
 		f := &c.Further[i]
-		if c.giveUp(f); f.Asked {
-			asked = append(asked, Further{Device: f.Device, Asked: true, Returned: f.Returned})
+		if c.giveUp(f); f.Asked || f.Returned > 0 {
+			known = append(known, Further{Device: f.Device, Asked: f.Asked, Returned: f.Returned})
 		}
 	}
-	c.Further, c.furtherAt, c.placed = asked, nil, 0
+	c.Further, c.furtherAt, c.placed = known, nil, 0
 }
 
 // tellFurther tells the daemon which kernels ran on a further device.

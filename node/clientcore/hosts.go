@@ -22,12 +22,17 @@ type Hosts struct {
 
 // returned notes that a function has returned, or that a wait for a word is over.
 func (c *Core) returned(cookie uint64) {
+	c.notOut(cookie)
+	c.emit(Op{Kind: HostReturn, Cookie: cookie})
+}
+
+// notOut notes that nothing waits for a function any more.
+func (c *Core) notOut(cookie uint64) {
 	t := &c.Hosts
 	delete(t.Words, cookie)
 	delete(t.Running, cookie)
 	t.WaitBy, t.AskAt = 0, 0
 	c.unhold()
-	c.emit(Op{Kind: HostReturn, Cookie: cookie})
 }
 
 // unhold notes that no stream waits for a function, if none is out.

@@ -246,6 +246,9 @@ func (c *Core) leased(n need) (bool, error) {
 		c.say(control.Want{Memory: bytes, Estimate: c.Activity.Estimate, Pinned: c.only()})
 		return false, nil
 	case bytes <= l.Memory:
+		if c.Head != nil { // what the message waited for is there
+			c.Hosts.WaitBy, c.Hosts.AskAt = 0, 0
+		}
 		return true, nil
 	case c.Outstanding() > 0 && (l.Denied != "" || l.Wanted):
 		if n.spared {
@@ -284,12 +287,10 @@ const (
 // fails.
 func (c *Core) awaitFunctions(bytes uint64) (bool, error) {
 	t, l := &c.Hosts, &c.Lease
-	if t.WaitBy == 0 {
-		t.WaitBy = c.Now + functionPatience
+	if err := c.awaitReturn(); err != nil {
+		return true, fmt.Errorf("%s of device memory are needed: %w", sizeOf(bytes), err)
 	}
 	switch {
-	case c.Now >= t.WaitBy:
-		return true, fmt.Errorf("%s of device memory are needed: %w", sizeOf(bytes), errNoneReturns)
 	case l.Wanted:
 	case t.AskAt == 0:
 		t.AskAt = c.Now + growAgain
@@ -300,10 +301,25 @@ func (c *Core) awaitFunctions(bytes uint64) (bool, error) {
 	return false, nil
 }
 
+// awaitReturn notes that the current message waits for host functions to return. It returns an error
+// when none has for functionPatience.
+func (c *Core) awaitReturn() error {
+	t := &c.Hosts
+	if t.WaitBy == 0 {
+		t.WaitBy = c.Now + functionPatience
+	}
+	if c.Now >= t.WaitBy {
+		return errNoneReturns
+	}
+	return nil
+}
+
 // AwaitsFunctions says that the message that waits may go on when host functions return, or when
-// time has passed. The executor reads on in the ring, and calls Observe now and then.
+// time has passed. The executor reads on in the ring, and calls Observe now and then. It also does
+// while the daemon makes room: that may take until a function of this program has returned.
 func (c *Core) AwaitsFunctions() bool {
-	return c.Head != nil && c.Release == nil && c.Lease.Held && c.Outstanding() > 0 && (c.Lease.Denied != "" || c.Lease.Wanted)
+	l := &c.Lease
+	return c.Head != nil && c.Release == nil && l.Held && c.Outstanding() > 0 && (c.Hosts.WaitBy > 0 || l.Growing || l.Denied != "" || l.Wanted)
 }
 
 // only is the device that the client must have; -1 for any. A client whose kernels access memory of

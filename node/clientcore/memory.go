@@ -226,11 +226,35 @@ func (c *Core) needed(ranges ...vmm.Range) need {
 	return need{ranges: ranges}
 }
 
-// brought has memory brought to the device for work of a stream that would else be done on the host
-// copies: onHost if no device can have it, later if the message must wait.
-func (c *Core) brought(st *Stream, ranges ...vmm.Range) (target, *Context, error) {
-	n := c.needed(ranges...)
-	n.spared = !c.Streams.held(st)
+// behindFunctions is where, for work of a stream that may be waiting for a host function or a word. On
+// the host copies the work would be done too early, and other streams would see it; or it would have
+// to wait for the stream, and if the function waits for an answer to a message behind this one, that
+// would be for ever. So while functions have not returned, the work is done on the device. If there
+// is no room for it there, work that waits for no function is done on the host copies all the same,
+// and other work when the functions have returned.
+func (c *Core) behindFunctions(st *Stream, ranges ...vmm.Range) (target, *Context, error) {
+	at, x, err := c.where(st, ranges...)
+	if err != nil || at != onHost || c.Outstanding() == 0 {
+		return at, x, err
+	}
+	free := !c.Streams.held(st)
+	for _, r := range ranges { // a move waits for all work on the device
+		free = free && c.space.HostReady(r)
+	}
+	n := c.needs(nil)
+	switch {
+	case n.all:
+		n.spared = free
+		return c.brought(n)
+	case free: // the program is larger than every device
+		return onHost, nil, nil
+	}
+	return later, nil, c.awaitReturn()
+}
+
+// brought has memory brought to the device for work that would else be done on the host copies:
+// onHost if no device can have it, later if the message must wait.
+func (c *Core) brought(n need) (target, *Context, error) {
 	ok, unable := c.ready(n)
 	switch {
 	case errors.Is(unable, errNoneReturns):
@@ -241,19 +265,6 @@ func (c *Core) brought(st *Stream, ranges ...vmm.Range) (target, *Context, error
 		return later, nil, nil
 	}
 	return onDevice, c.here(), nil
-}
-
-// behindFunctions is where, for work of a stream that may be waiting for a host function or a word. On
-// the host copies the work would be done too early, and other streams would see it; or it would have
-// to wait for the stream, and if the function waits for an answer to a message behind this one, that
-// would be for ever. So while functions have not returned, the work is done on the device, unless
-// other memory would have to give way.
-func (c *Core) behindFunctions(st *Stream, ranges ...vmm.Range) (target, *Context, error) {
-	at, x, err := c.where(st, ranges...)
-	if err == nil && at == onHost && c.Outstanding() > 0 && c.needs(nil).all {
-		return c.brought(st, ranges...)
-	}
-	return at, x, err
 }
 
 // source says where the data of a copy to the device are.

@@ -112,10 +112,10 @@ func (c *Core) noRoom(bytes uint64) error {
 	return &Failure{Result: outOfMemory, Text: fmt.Sprintf("%s of device memory are needed at a time, and other programs leave %s", sizeOf(bytes), sizeOf(c.Lease.Memory))}
 }
 
-// errNoneReturns is the error of a message that needs more memory than there is, while host functions
-// keep the client from giving up the device. Work that no device can have may be done on the host
-// copies, but not if this is the reason: it would have to wait for the functions, too.
-var errNoneReturns = &Failure{Result: outOfMemory, Text: fmt.Sprintf("other programs have the memory, and this one cannot make way for them, since none of its host functions (cuLaunchHostFunc) has returned for %v: let them return, or use less memory until they have", functionPatience)}
+// errNoneReturns is the error of a message for which memory would have to move, while host functions
+// keep it where it is. Work that no device can have may be done on the host copies, but not if this is
+// the reason: it would have to wait for the functions, too.
+var errNoneReturns = &Failure{Result: outOfMemory, Text: fmt.Sprintf("there is no room on the device, and none can be made, since no host function of the program (cuLaunchHostFunc) has returned, and no word that it waits for was written, for %v: let them return, or use less memory until they have", functionPatience)}
 
 // Refusal is why an image was not loaded.
 type Refusal struct {

@@ -420,6 +420,7 @@ static CUresult prepare(struct client *c) {
 	for (size_t i = 0; i < sizeof locks / sizeof *locks; i++)
 		pthread_mutex_init(locks[i], NULL);
 	pthread_cond_init(&c->slot_freed, NULL);
+	pthread_cond_init(&c->host_open, NULL);
 	pthread_cond_init(&c->bounce_freed, NULL);
 	atomic_init(&c->numbers, 1);
 	for (unsigned i = 0; i < WIRE_SLOTS; i++)

@@ -9,6 +9,7 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 
 struct host_call {
 	struct host_call *next;
@@ -173,14 +174,25 @@ static bool start_thread(struct client *c) {
 	return started;
 }
 
-// No function is submitted while a thread holds the gate (host_hold). A function that is running may
-// submit others all the same: whoever holds the gate waits for it.
-static void gate_lock(struct client *c) {
-	if (!host_calling())
-		pthread_mutex_lock(&c->host_gate);
+// A thread that is about to submit a function waits while others want to send a message that waits for
+// functions (host_hold), but not for long: a function for which they wait may be waiting for this
+// thread. A function that is running may submit others without asking: they wait for it.
+static void gate_enter(struct client *c) {
+	if (host_calling())
+		return;
+	pthread_mutex_lock(&c->host_gate);
+	if (c->host_holders == 0)
+		return;
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += 100 * 1000 * 1000;
+	until.tv_sec += until.tv_nsec / (1000 * 1000 * 1000);
+	until.tv_nsec %= 1000 * 1000 * 1000;
+	while (c->host_holders > 0 && pthread_cond_timedwait(&c->host_open, &c->host_gate, &until) == 0)
+		;
 }
 
-static void gate_unlock(struct client *c) {
+static void gate_leave(struct client *c) {
 	if (!host_calling())
 		pthread_mutex_unlock(&c->host_gate);
 }
@@ -215,10 +227,15 @@ static CUresult submit_held(const struct target *t, struct host_call template) {
 }
 
 static CUresult submit(const struct target *t, struct host_call template) {
-	gate_lock(t->client);
+	gate_enter(t->client);
 	CUresult result = submit_held(t, template);
-	gate_unlock(t->client);
+	gate_leave(t->client);
 	return result;
+}
+
+// Whether functions are out that may still call the worker, other than this thread's own.
+static bool may_call(struct client *c) {
+	return !host_calling() && atomic_load(&c->host_pending) > 0 && (managed_any() || atomic_load(&c->host_once) > 0);
 }
 
 // Waits for the functions that may still call the worker: those of conditional nodes do, and any may
@@ -228,7 +245,7 @@ static CUresult submit(const struct target *t, struct host_call template) {
 // them, since a function that the worker refused stays on the list, and threads may submit without
 // end.
 void host_let_end(struct client *c) {
-	for (int i = 0; i < 8 && !host_calling() && atomic_load(&c->host_pending) > 0 && (managed_any() || atomic_load(&c->host_once) > 0); i++) {
+	for (int i = 0; i < 8 && may_call(c); i++) {
 		struct wire_synchronise message = {0};
 		CUresult result = CALL(c, SYNCHRONISE, synchronise, &message, NO_DATA, NULL);
 		if (result != CUDA_SUCCESS) {
@@ -240,13 +257,28 @@ void host_let_end(struct client *c) {
 
 // The worker handles messages in order. So before a message that it cannot finish until functions
 // have returned that may still call it, theirs must be through. host_hold waits for them, and lets
-// nobody submit another one before host_go_on: the caller sends the message in between.
+// nobody submit another one before host_go_on: the caller sends the message in between. It waits
+// without the gate, since a function may wait for a thread that submits another one, and tries again
+// if others have come meanwhile.
 void host_hold(struct client *c) {
-	gate_lock(c);
-	host_let_end(c);
+	if (host_calling())
+		return;
+	pthread_mutex_lock(&c->host_gate);
+	c->host_holders++;
+	for (int i = 0; i < 8 && may_call(c); i++) {
+		pthread_mutex_unlock(&c->host_gate);
+		host_let_end(c);
+		pthread_mutex_lock(&c->host_gate);
+	}
 }
 
-void host_go_on(struct client *c) { gate_unlock(c); }
+void host_go_on(struct client *c) {
+	if (host_calling())
+		return;
+	c->host_holders--;
+	pthread_cond_broadcast(&c->host_open);
+	pthread_mutex_unlock(&c->host_gate);
+}
 
 uint64_t host_cookie(struct client *c) {
 	pthread_mutex_lock(&c->host_lock);

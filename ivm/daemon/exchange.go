@@ -224,10 +224,14 @@ func (c *dataConn) readAhead(pages int, take func(tail []byte, last bool) error)
 		buffer[0] = byte(last)
 		return buffer, true, nil
 	}, func(block []byte) error {
+		taken := false
+		defer func() { // also if the object's memory has no page (guarded)
+			if !taken {
+				c.Close() // ends the goroutine that reads
+			}
+		}()
 		err := take(block[1:], block[0] == 1)
-		if err != nil {
-			c.Close() // ends the goroutine that reads
-		}
+		taken = err == nil
 		return err
 	})
 }

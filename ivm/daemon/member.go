@@ -312,9 +312,10 @@ func (e *element) serve(conn *net.UnixConn, in *fileReader, tag uint64) {
 			continue
 		}
 		if !e.begin(f.Tag) {
-			_ = e.reply(proto.Failed(f.Tag, &core.Failure{Code: core.Invalid, Text: fmt.Sprintf("the element waits %d times at once, as often as it may, or gave two waits one tag", maxWaits)}))
+			_ = e.reply(proto.Failed(f.Tag, &core.Failure{Code: core.Invalid, Text: fmt.Sprintf("the element waits %d times at once, or the user's elements on this node %d times, as often as they may, or it gave two waits one tag", maxWaits, maxWaitsOfUser)}))
 			continue
 		}
+		f.Tail = nil // a wait has none, and may last
 		all.Go(func() {
 			e.answer(f)
 			e.forget(f.Tag)
@@ -372,7 +373,7 @@ type request struct {
 func (e *element) begin(tag uint64) bool {
 	e.member.mu.Lock()
 	defer e.member.mu.Unlock()
-	if len(e.requests) >= maxWaits || e.requests[tag] != nil {
+	if len(e.requests) >= maxWaits || e.requests[tag] != nil || !take(&e.member.share.waits, maxWaitsOfUser) {
 		return false
 	}
 	e.requests[tag] = &request{}
@@ -392,6 +393,7 @@ func (e *element) forget(tag uint64) {
 	e.member.mu.Lock()
 	defer e.member.mu.Unlock()
 	delete(e.requests, tag)
+	e.member.share.waits.Add(-1)
 }
 
 // cancel tells the root that an element no longer waits. The root must know of the wait first, so a

@@ -70,11 +70,12 @@ type Who struct {
 
 // Service is a node's part of all programs.
 type Service struct {
-	cfg     Config
-	starts  chan *startRequest
-	used    atomic.Int64 // bytes that objects take at most (object.takes)
-	objects atomic.Int64 // how many there are
-	total   traffic      // of all programs
+	cfg         Config
+	starts      chan *startRequest
+	used        atomic.Int64 // bytes that objects take at most (object.takes)
+	objects     atomic.Int64 // how many there are, of mostObjects
+	mostObjects int64
+	total       traffic // of all programs
 
 	mu       sync.Mutex
 	members  map[uint64]*member
@@ -89,7 +90,9 @@ type Service struct {
 
 // New makes a service.
 func New(cfg Config) *Service {
-	s := &Service{cfg: cfg, starts: make(chan *startRequest), members: map[uint64]*member{}, shares: map[string]*share{}, started: map[int]*startRequest{}}
+	var descriptors syscall.Rlimit
+	_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &descriptors)
+	s := &Service{cfg: cfg, mostObjects: mostObjects(descriptors.Cur), starts: make(chan *startRequest), members: map[uint64]*member{}, shares: map[string]*share{}, started: map[int]*startRequest{}}
 	go s.startAll()
 	return s
 }

@@ -9,18 +9,24 @@ import (
 
 // What one user may have on a node at a time, over all of the user's programs, and what all may. The
 // daemon is everybody's: a program takes a connection and, while its output is stuck, two threads of
-// it; an element a process, which the user's own limit of processes does not count; an object a
-// descriptor and two of the 65,530 mappings that Linux lets a process have.
+// it; an element a process, which the user's own limit of processes does not count; a wait for other
+// elements a goroutine; an object a descriptor and two of the 65,530 mappings that Linux lets a
+// process have.
 const (
 	maxPrograms, maxProgramsOfUser = 1024, 256
 	maxElementsOfUser              = 4096
-	maxObjects, maxObjectsOfUser   = 16384, 8192
+	maxWaitsOfUser                 = 65536
+	maxObjects                     = 16384 // at most: see mostObjects
 )
+
+// mostObjects is how many objects there may be on a node whose daemon may have that many descriptors:
+// a quarter of them. One user may have half of that.
+func mostObjects(descriptors uint64) int64 { return int64(min(maxObjects, descriptors/4)) }
 
 // share is what a user has. The service's mu protects programs.
 type share struct {
-	programs          int
-	elements, objects atomic.Int64
+	programs                 int
+	elements, waits, objects atomic.Int64
 }
 
 // share returns what a user has.
@@ -45,11 +51,11 @@ func take(count *atomic.Int64, most int64) bool {
 // takeObject counts an object of a user's.
 func (s *Service) takeObject(of *share) error {
 	switch {
-	case !take(&of.objects, maxObjectsOfUser):
-		return &core.Failure{Code: core.NoMemory, Text: fmt.Sprintf("the user's programs have %d objects on node %s, as many as they may: free some", maxObjectsOfUser, s.cfg.Name)}
-	case !take(&s.objects, maxObjects):
+	case !take(&of.objects, s.mostObjects/2):
+		return &core.Failure{Code: core.NoMemory, Text: fmt.Sprintf("the user's programs have %d objects on node %s, as many as they may: free some", s.mostObjects/2, s.cfg.Name)}
+	case !take(&s.objects, s.mostObjects):
 		of.objects.Add(-1)
-		return &core.Failure{Code: core.NoMemory, Text: fmt.Sprintf("the programs on node %s have %d objects, as many as they may: free some, or wait", s.cfg.Name, maxObjects)}
+		return &core.Failure{Code: core.NoMemory, Text: fmt.Sprintf("the programs on node %s have %d objects, as many as they may: free some, or wait", s.cfg.Name, s.mostObjects)}
 	}
 	return nil
 }

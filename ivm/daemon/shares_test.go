@@ -66,7 +66,8 @@ func TestOneUserLeavesRoomForOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	size := uint64(core.Page)
-	for i := range maxObjectsOfUser { // over several programs
+	s.mostObjects = 2000
+	for i := range s.mostObjects / 2 { // over several programs
 		m := all[i%2]
 		is := core.Object{Number: uint64(i + 1), Size: size}
 		o, err := m.newObject(is)
@@ -82,7 +83,7 @@ func TestOneUserLeavesRoomForOthers(t *testing.T) {
 	if _, err := bob.newObject(core.Object{Number: 1, Size: size}); err != nil {
 		t.Error(err)
 	}
-	if got := all[0].share.objects.Load(); got != maxObjectsOfUser {
+	if got := all[0].share.objects.Load(); got != s.mostObjects/2 {
 		t.Errorf("%d objects are counted after one was refused", got)
 	}
 	for _, m := range all {

@@ -873,8 +873,25 @@ static void *submit_often(void *argument) {
 	return NULL;
 }
 
+static _Atomic int let_go, was_called;
+
+static void until_let_go(void *data) {
+	(void)data;
+	while (let_go == 0)
+		sched_yield();
+}
+
+static void *submit_and_let_go(void *argument) {
+	OK(cuCtxSetCurrent(argument));
+	usleep(50 * 1000); // so that the other thread usually is in cuMemFree
+	OK(cuLaunchHostFunc(NULL, set, &was_called));
+	let_go = 1;
+	return NULL;
+}
+
 // Functions that may touch managed memory, which takes a message to the worker, have returned when
-// memory is freed: the worker frees it when they have, and handles no message of theirs before.
+// memory is freed: the worker frees it when they have, and handles no message of theirs before. A
+// function may wait for a thread that submits another one.
 static void test_functions(void) {
 	start();
 	CUcontext context;
@@ -882,6 +899,13 @@ static void test_functions(void) {
 	OK(cuCtxGetCurrent(&context));
 	OK(cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL));
 	pthread_t threads[2];
+	OK(cuMemAlloc(&memory, 4096));
+	OK(cuLaunchHostFunc(NULL, until_let_go, NULL));
+	MUST(pthread_create(&threads[0], NULL, submit_and_let_go, context) == 0);
+	OK(cuMemFree(memory));
+	pthread_join(threads[0], NULL);
+	OK(cuCtxSynchronize());
+	MUST(was_called == 1);
 	submitting = 2;
 	for (int i = 0; i < 2; i++)
 		MUST(pthread_create(&threads[i], NULL, submit_often, context) == 0);

@@ -176,7 +176,9 @@ static bool start_thread(struct client *c) {
 
 // A thread that is about to submit a function waits while others want to send a message that waits for
 // functions (host_hold), but not for long: a function for which they wait may be waiting for this
-// thread. A function that is running may submit others without asking: they wait for it.
+// thread. Each time that functions have ended and others are out again, it waits twice as long, so
+// that there is a moment when none is. A function that is running may submit others without asking:
+// they wait for it.
 static void gate_enter(struct client *c) {
 	if (host_calling())
 		return;
@@ -185,9 +187,9 @@ static void gate_enter(struct client *c) {
 		return;
 	struct timespec until;
 	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_nsec += 100 * 1000 * 1000;
-	until.tv_sec += until.tv_nsec / (1000 * 1000 * 1000);
-	until.tv_nsec %= 1000 * 1000 * 1000;
+	uint64_t patience = (uint64_t)until.tv_nsec + (100 * 1000 * 1000ull << c->host_round);
+	until.tv_sec += (time_t)(patience / (1000 * 1000 * 1000));
+	until.tv_nsec = (long)(patience % (1000 * 1000 * 1000));
 	while (c->host_holders > 0 && pthread_cond_timedwait(&c->host_open, &c->host_gate, &until) == 0)
 		;
 }
@@ -266,6 +268,7 @@ void host_hold(struct client *c) {
 	pthread_mutex_lock(&c->host_gate);
 	c->host_holders++;
 	for (int i = 0; i < 8 && may_call(c); i++) {
+		c->host_round = i;
 		pthread_mutex_unlock(&c->host_gate);
 		host_let_end(c);
 		pthread_mutex_lock(&c->host_gate);

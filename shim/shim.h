@@ -269,6 +269,7 @@ struct client {
 	pthread_mutex_t host_gate; // held while a function is submitted, and between host_hold and host_go_on
 	pthread_cond_t host_open; // a holder has gone on
 	int host_holders; // threads between the begin of host_hold and the end of host_go_on; host_gate protects it
+	int host_round; // how many times a holder has waited for functions in vain; host_gate protects it
 	pthread_mutex_t host_lock; // protects the five below
 	struct host_call *host_calls, *host_last; // oldest first
 	uint64_t host_cookies, host_failed; // the newest cookie; all up to host_failed have failed

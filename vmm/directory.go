@@ -490,10 +490,10 @@ func (s *Space) AllResident(dev Place) bool {
 	return ok && s.tallies[at].ready == s.chunks
 }
 
-// HostReady says whether HostRead would have nothing to move.
+// HostReady says whether HostRead would have nothing to copy from a device.
 func (s *Space) HostReady(r Range) bool {
 	for _, c := range s.in(s.span(r)) {
-		if c.written() && c.valid&hostSlot.bit() == 0 {
+		if c.written() && c.fill == 0 && c.valid&hostSlot.bit() == 0 {
 			return false
 		}
 	}

@@ -91,6 +91,8 @@ type child struct {
 	exited bool
 	status syscall.WaitStatus
 	gone   chan struct{} // closed when it has exited and enters is false
+
+	exitedAt time.Time
 }
 
 const (
@@ -248,7 +250,7 @@ func (s *supervisor) isOver() bool {
 		return s.stopping != nil && len(s.children) == 0
 	}
 	for _, c := range s.ranks {
-		if !c.exited || c.enters {
+		if !c.exited || c.enters && time.Since(c.exitedAt) < sayTime {
 			return false
 		}
 	}
@@ -543,7 +545,7 @@ func (s *supervisor) reap() bool {
 		s.cpu += time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 		s.peak = max(s.peak, usage.Maxrss<<10)
 		if c := s.children[pid]; c != nil {
-			c.exited, c.status = true, status
+			c.exited, c.exitedAt, c.status = true, time.Now(), status
 			s.settle(c)
 		}
 	}
@@ -552,7 +554,7 @@ func (s *supervisor) reap() bool {
 // settle finishes with a process once it has exited and it is known whether it became its
 // program, in whichever order these come.
 func (s *supervisor) settle(c *child) {
-	if !c.exited || c.enters {
+	if !c.exited || c.enters || s.children[c.pid] != c {
 		return
 	}
 	delete(s.children, c.pid)

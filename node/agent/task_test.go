@@ -104,7 +104,10 @@ func TestStop(t *testing.T) {
 func TestKilledBeforeItWasHeardOf(t *testing.T) {
 	for _, heard := range []bool{true, false} { // false: somebody keeps the pipe open
 		c := &child{pid: 7, enters: true, exited: true, status: syscall.WaitStatus(syscall.SIGKILL), gone: make(chan struct{})}
-		s := &supervisor{children: map[int]*child{7: c}, inbox: make(chan func())}
+		s := &supervisor{begun: true, ranks: []*child{c}, children: map[int]*child{7: c}, inbox: make(chan func())}
+		if !s.isOver() {
+			t.Error("nobody tells that it has exited, and the task is not over")
+		}
 		if heard {
 			go func() { s.inbox <- func() { c.enters = false; s.settle(c) } }()
 		}
@@ -112,6 +115,7 @@ func TestKilledBeforeItWasHeardOf(t *testing.T) {
 		if end := s.ending(); end.Signal != 9 {
 			t.Errorf("heard %t: %+v", heard, end)
 		}
+		s.settle(c) // when it is heard of late, all is done
 	}
 }
 

@@ -13,7 +13,8 @@ func (c *Core) Adopted(now Time) ([]Op, error) {
 	c.Lease.Wanting, c.Lease.Growing, c.Lease.Stale, c.Lease.Coming = false, false, false, 0
 	c.Asked.Bytes = 0
 	for i := range c.Further { // the next daemon has lent nothing
-		c.Further[i].Leaving, c.Further[i].Asked, c.Further[i].Returned = true, false, 0
+		f := &c.Further[i]
+		f.Leaving, f.Former, f.Asked, f.Returned = true, true, false, 0
 	}
 	c.Activity.unwatch(c)
 	c.say(c.Standing())

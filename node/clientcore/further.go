@@ -26,8 +26,10 @@ type Further struct {
 	Last    Time   // when a kernel was last launched there, or it was lent
 	Vain    int    // how many times in a row it was lent for nothing
 	// Returned is the last loan that went back. An answer to a request for more of it may still come,
-	// or may not, and is about nothing. The numbers of loans rise.
+	// or may not, and is about nothing. Former says that the loan is one of a daemon that has ended:
+	// nothing comes of it, and its number may be that of another loan again.
 	Returned uint64 `json:",omitempty"`
+	Former   bool   `json:",omitempty"`
 
 	Kernels int           // launched there since the last report to the daemon
 	Ran     time.Duration // how long they ran
@@ -91,7 +93,7 @@ func (c *Core) wantFurther(bytes uint64) {
 // grantedFurther handles a loan, or more memory of one. A loan that is not expected goes back.
 func (c *Core) grantedFurther(m control.GrantFurther) {
 	f := c.further(m.Device)
-	if f != nil && m.Loan <= f.Returned {
+	if f != nil && m.Loan == f.Returned {
 		return
 	}
 	if f == nil || !f.Asked || !c.Lease.Held || c.Lease.Device == m.Device {
@@ -153,7 +155,9 @@ func (c *Core) giveUp(f *Further) {
 	back := Further{Device: f.Device, Asked: f.Asked, NotBy: c.Now + askAgain<<f.Vain, Vain: f.Vain, Returned: f.Returned}
 	if f.Number > 0 {
 		c.say(control.ReleasedFurther{Device: f.Device, Loan: f.Number})
-		back.Asked, back.Returned = false, f.Number // a request for more went with it
+		if back.Asked, back.Returned = false, f.Number; f.Former { // a request for more went with it
+			back.Returned = 0
+		}
 	}
 	*f = back
 	c.mapping.stale()

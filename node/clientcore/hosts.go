@@ -14,8 +14,9 @@ type Hosts struct {
 	Slots   []int           // where threads of the program wait for a cookie
 	Words   map[uint64]bool // cookies in Running that are waits for a word, not functions
 
-	// While a message waits for functions to return (awaitFunctions): WaitBy is when it fails if none
-	// has, AskAt when it asks for memory again. Both are 0 when a function has returned.
+	// While a message waits for functions to return (awaitReturn): WaitBy is when it fails if none has,
+	// AskAt when it asks for memory again. Both are 0 when a function has returned, or the message got
+	// its memory. After a message that failed they stay, so that the next one fails at once.
 	WaitBy Time `json:",omitempty"`
 	AskAt  Time `json:",omitempty"`
 }

@@ -315,11 +315,10 @@ func (c *Core) awaitReturn() error {
 }
 
 // AwaitsFunctions says that the message that waits may go on when host functions return, or when
-// time has passed. The executor reads on in the ring, and calls Observe now and then. It also does
-// while the daemon makes room: that may take until a function of this program has returned.
+// time has passed. The executor reads on in the ring, and calls Observe now and then.
 func (c *Core) AwaitsFunctions() bool {
 	l := &c.Lease
-	return c.Head != nil && c.Release == nil && l.Held && c.Outstanding() > 0 && (c.Hosts.WaitBy > 0 || l.Growing || l.Denied != "" || l.Wanted)
+	return c.Head != nil && c.Release == nil && l.Held && c.Outstanding() > 0 && !l.Growing && (c.Hosts.WaitBy > 0 || l.Denied != "" || l.Wanted)
 }
 
 // only is the device that the client must have; -1 for any. A client whose kernels access memory of

@@ -238,7 +238,7 @@ func (c *Core) behindFunctions(st *Stream, ranges ...vmm.Range) (target, *Contex
 		return at, x, err
 	}
 	free := !c.Streams.held(st)
-	for _, r := range ranges { // a move waits for all work on the device
+	for _, r := range ranges { // a copy from the device waits for all work there
 		free = free && c.space.HostReady(r)
 	}
 	n := c.needs(nil)

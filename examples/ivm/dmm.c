@@ -103,7 +103,7 @@ int main(int argc, char **argv) {
         long count = division.portions ? division.portions : divide_devices(devices, 256);
         tiles = lround(sqrt((double)count));
         if (tiles * tiles != count)
-            gpu_misuse("%ld portions are no square", count);
+            gpu_misuse("%ld portions are no square: give --portions 4, 9, 16 and so on, or --way guided", count);
     } else {
         whole = true;
     }

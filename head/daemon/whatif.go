@@ -371,7 +371,7 @@ func serveWhatIfNow(q *request) (any, error) {
 		return nil, err
 	}
 	if !admin {
-		return nil, refuse(http.StatusForbidden, "only administrators have the head simulate: it does so by itself every night")
+		return nil, refuse(http.StatusForbidden, "only administrators have the head simulate: it does so by itself every night, and admins: in its configuration names them")
 	}
 	var asked api.WhatIfWanted
 	if err := q.body(&asked); err != nil {

@@ -35,7 +35,7 @@ func ReadRevoked(file string, authorities []*x509.Certificate) (map[string]bool,
 	for rest := text; ; {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
-			return nil, fmt.Errorf("%s is no list of certificates that muster cert revoke made", file)
+			return nil, fmt.Errorf("%s is no list of certificates that muster cert revoke made: copy the one that it wrote, or remove the file if nothing was revoked", file)
 		}
 		list, err := x509.ParseRevocationList(block.Bytes)
 		if err != nil {

@@ -330,9 +330,9 @@ func (e *element) serve(conn *net.UnixConn, in *fileReader, tag uint64) {
 func (e *element) leave() {
 	m := e.member
 	m.mu.Lock()
-	running := e.process != nil && !e.exited
+	crashed := e.key != "" && !e.exited // start has a process, and tells how it ended
 	m.mu.Unlock()
-	if running {
+	if crashed {
 		e.awaitCrash()
 		return
 	}

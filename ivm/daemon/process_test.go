@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"os/exec"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -59,4 +60,36 @@ func TestAwaitEnd(t *testing.T) {
 		in.Close()
 	}
 	all.Wait()
+}
+
+// events are what the root is told.
+type events chan core.Event
+
+func (e events) tell(event core.Event) error        { e <- event; return nil }
+func (e events) output(core.ElementID, int, []byte) {}
+func (e events) close()                             {}
+
+// The connection of a process that crashes may end after the process was waited for, and before that
+// is told. The others are told how it ended.
+func TestHowAnElementEndedIsTold(t *testing.T) {
+	m, err := newProgram(t, newService(t), "ada")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 { // in whichever order
+		told := make(events, 2)
+		m.toRoot = told
+		x := &element{member: m, id: 9, key: "key", gone: make(chan struct{})}
+		left := make(chan struct{})
+		go func() {
+			defer close(left)
+			x.leave()
+		}()
+		runtime.Gosched()
+		m.noteEnd(x, "element 9 ended: signal: segmentation fault")
+		<-left
+		if e := (<-told).(core.Ended); e.Reason != "element 9 ended: signal: segmentation fault" || len(told) > 0 {
+			t.Fatalf("%+v, and %d more", e, len(told))
+		}
+	}
 }

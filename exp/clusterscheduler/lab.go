@@ -106,10 +106,13 @@ func (l *living) launchNode(h *host, head string) error {
 		"--vgpus", "32", "--recover", "off", "--warm", "0", "--migrate", "off", "--worker-timeout", "0s", "--grace", "1s", "--swap", "4GiB", "--log-level", "warn", "--text-log")
 }
 
-// stop ends the nodes, then the head, and removes their files.
+// stop ends the nodes, then the head, and removes their files. Tasks outlive their node: while one
+// ends, it writes to the folder.
 func (l *living) stop() {
 	l.Stop()
-	_ = os.RemoveAll(l.dir)
+	for try := 0; os.RemoveAll(l.dir) != nil && try < 100; try++ {
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
 // until polls done until it returns true or an error, or until patience is used up.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -775,8 +776,8 @@ func (s *supervisor) killAll() {
 	}
 }
 
-// finish writes down how the task ended, and tells agents. It retries writing for ever:
-// without an end the task would count as lost.
+// finish writes down how the task ended, and tells agents. It retries writing for ever, since
+// without an end the task would count as lost, unless its folder is gone: then nobody looks for it.
 func (s *supervisor) finish() error {
 	s.hearAll()
 	end := s.ending()
@@ -791,6 +792,10 @@ func (s *supervisor) finish() error {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
 		err := writeEnd(s.dir, s.f.start.Task, end)
 		if err == nil {
+			break
+		}
+		if _, gone := os.Stat(s.dir); errors.Is(gone, fs.ErrNotExist) && pause > goneAfter {
+			s.log.Error("how the task ended cannot be written down: its folder was removed", "folder", s.dir)
 			break
 		}
 		s.log.Error("how the task ended cannot be written down: it is tried again", "error", err)
@@ -844,6 +849,10 @@ func (s *supervisor) hearAll() {
 		}
 	}
 }
+
+// goneAfter is how long the pause between two tries is when a folder that is not there counts as
+// removed: until then it may be on a file system that comes back.
+const goneAfter = 3 * time.Second
 
 func (s *supervisor) ending() wire.End {
 	end := wire.End{Cause: wire.Exited, Exit: s.exit, Signal: int(s.signal), Reason: s.reason, Ended: sinceEpoch(time.Now()), CPU: s.cpu, Memory: s.peak}

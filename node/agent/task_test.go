@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -116,6 +117,15 @@ func TestKilledBeforeItWasHeardOf(t *testing.T) {
 			t.Errorf("heard %t: %+v", heard, end)
 		}
 		s.settle(c) // when it is heard of late, all is done
+	}
+}
+
+// A supervisor whose folder was removed ends: nobody would find what it writes.
+func TestFolderThatWasRemoved(t *testing.T) {
+	t.Parallel()
+	s := &supervisor{dir: filepath.Join(t.TempDir(), "removed"), inbox: make(chan func()), log: slog.New(slog.DiscardHandler), f: &taskFile{}}
+	if err := s.finish(); err != nil {
+		t.Error(err)
 	}
 }
 

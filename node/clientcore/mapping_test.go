@@ -328,6 +328,26 @@ func TestMoreOfAFurtherDeviceThatWentBack(t *testing.T) {
 	}
 }
 
+// The next daemon may give a loan the number of one that went back to the daemon before.
+func TestLoansOfTheNextDaemon(t *testing.T) {
+	c := spread(t, "gr", 2, 2)
+	before := c.further(1).Number
+	ops, err := c.Adopted(c.Now)
+	for err == nil && len(ops) > 0 && ops[len(ops)-1].Kind.Asks() {
+		ops, err = c.Outcome(c.Now, &ops[len(ops)-1], Outcome{})
+	}
+	if err != nil || c.further(1).Number != 0 {
+		t.Fatalf("loan %d did not go back: %v", before, err)
+	}
+	c.Now += askAgain
+	if c.wantFurther(1 << 20); !c.further(1).Asked {
+		t.Fatal("it is not asked for again")
+	}
+	if _, err := c.Control(c.Now, control.GrantFurther{Device: 1, Memory: 1 << 30, Loan: before}); err != nil || !c.further(1).lent() {
+		t.Errorf("it is not used: %+v, %v", *c.further(1), err)
+	}
+}
+
 // BenchmarkMappedLaunch is what a launch costs the core, with its memory in place.
 func BenchmarkMappedLaunch(b *testing.B) {
 	for _, spec := range []string{"off", "st", "gr", "ag", "ar", "probe"} {

@@ -101,9 +101,10 @@ static __thread bool calling;
 
 bool host_calling(void) { return calling; }
 
-// Asks which function is due. After a fault the worker does not answer, so the thread looks
-// at the status every 100 ms and ends what has failed.
-static CUresult ask_next(struct client *c, struct answer *answer) {
+// Asks which function is due. Functions often follow each other, so the thread looks for the next one
+// if the last one came soon. After a fault the worker does not answer, so the thread looks at the
+// status every 100 ms and ends what has failed.
+static CUresult ask_next(struct client *c, struct answer *answer, bool *soon) {
 	struct wire_header head = {0};
 	struct wire_host_next message = {0};
 	CUresult result = slot_take(c, &head.slot);
@@ -114,7 +115,7 @@ static CUresult ask_next(struct client *c, struct answer *answer) {
 		slot_give(c, head.slot);
 		return result;
 	}
-	while ((result = slot_wait_briefly(c, head.slot, answer)) == CUDA_ERROR_NOT_READY) {
+	while ((result = slot_wait_briefly(c, head.slot, answer, soon)) == CUDA_ERROR_NOT_READY) {
 		host_fail(c);
 		end_failed(c);
 	}
@@ -124,10 +125,11 @@ static CUresult ask_next(struct client *c, struct answer *answer) {
 static void *serve(void *argument) {
 	calling = true;
 	struct client *c = argument;
+	bool soon = false;
 	while (atomic_load(&shim_state) == SHIM_READY) {
 		struct answer answer;
 		struct wire_host_next_reply reply;
-		if (ask_next(c, &answer) != CUDA_SUCCESS)
+		if (ask_next(c, &answer, &soon) != CUDA_SUCCESS)
 			break;
 		struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
 		if (!wire_host_next_reply_get(&r, &reply) || reply.cookie == 0)

@@ -323,14 +323,18 @@ enum { SLOW_BUS = 20, LONG_COPY = 10 * 1000 * 1000 }; // SLOW_BUS: bytes in a na
 
 void slot_expect(size_t bytes) { expected = patience() > 1 ? bytes : 0; }
 
+static void look_until(struct wire_slot *s, int64_t end) {
+	while (!is_done(s) && nanoseconds() < end)
+		for (int i = LEAST_SPINS - 1; i > 0 && !is_done(s); i--)
+			pause_briefly(i);
+}
+
 static void look_for_copy(struct wire_slot *s) {
 	size_t long_copy = LONG_COPY, takes = expected / SLOW_BUS;
 	expected = 0;
 	if (takes == 0)
 		return;
-	for (int64_t end = nanoseconds() + (int64_t)(takes < long_copy ? takes : long_copy); !is_done(s) && nanoseconds() < end;)
-		for (int i = LEAST_SPINS - 1; i > 0 && !is_done(s); i--)
-			pause_briefly(i);
+	look_until(s, nanoseconds() + (int64_t)(takes < long_copy ? takes : long_copy));
 }
 
 // Sleeps until the answer is there, for 100 ms at most. The exchange fails if the worker has
@@ -371,11 +375,18 @@ CUresult slot_wait(struct client *c, uint16_t slot, struct answer *answer) {
 	return take_answer(c, slot, answer);
 }
 
-CUresult slot_wait_briefly(struct client *c, uint16_t slot, struct answer *answer) {
+// SOON is for how long, in nanoseconds, a thread looks for an answer if the last one came as soon.
+enum { SOON = 300 * 1000 };
+
+CUresult slot_wait_briefly(struct client *c, uint16_t slot, struct answer *answer, bool *soon) {
 	struct wire_slot *s = slot_at(c, slot);
+	int64_t start = nanoseconds();
 	look_often(s);
+	if (*soon && patience() > 1)
+		look_until(s, start + SOON);
 	if (!is_done(s))
 		doze(s);
+	*soon = is_done(s) && nanoseconds() < start + SOON;
 	if (is_done(s))
 		return take_answer(c, slot, answer);
 	return client_gone(c) ? (CUresult)atomic_load(&c->lost) : CUDA_ERROR_NOT_READY;

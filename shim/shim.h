@@ -311,7 +311,7 @@ void slot_give(struct client *c, uint16_t slot);
 // Says before a wait of this thread that what it waits for ends with a copy of so many bytes.
 void slot_expect(size_t bytes);
 CUresult slot_wait(struct client *c, uint16_t slot, struct answer *answer);
-CUresult slot_wait_briefly(struct client *c, uint16_t slot, struct answer *answer); // CUDA_ERROR_NOT_READY after 100 ms, and the caller keeps the slot
+CUresult slot_wait_briefly(struct client *c, uint16_t slot, struct answer *answer, bool *soon); // soon: whether the last answer came, and then whether this one came, soon. CUDA_ERROR_NOT_READY after 100 ms, and the caller keeps the slot
 CUresult client_status(struct client *c); // the error that ended the client, or the fault that it has not cleared
 void client_defer(struct client *c, CUresult result); // keeps an error for the next call that waits
 CUresult client_deferred(struct client *c, CUresult result); // the result of a call that waits, or else the deferred error

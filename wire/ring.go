@@ -282,12 +282,15 @@ func (c *Consumer) advance(n uint64) {
 // the two sees the other, and no wake-up is lost.
 func (c *Consumer) wait(timeout time.Duration) (uint64, error) {
 	tail, waits := c.s.u64(atTail), c.s.u32(atWorkerWaits)
-	if c.woken.Load() && c.woken.Swap(false) {
+	if c.woken.Load() && c.woken.Swap(false) { // before messages: else they could keep it waiting for ever
 		return 0, ErrWoken
 	}
 	for i := range c.spins {
 		if t := atomic.LoadUint64(tail); t != c.head {
 			return t, nil
+		}
+		if c.woken.Load() && c.woken.Swap(false) { // what it is woken for does not wait for the last poll
+			return 0, ErrWoken
 		}
 		if i%minSpins == minSpins-1 {
 			yield()

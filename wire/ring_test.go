@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -191,6 +192,28 @@ func TestHabitOfAConsumer(t *testing.T) {
 	if c.habit != 0 {
 		t.Errorf("a consumer that hears little looks for %v", c.habit)
 	}
+}
+
+// A consumer that polls looks for a wake-up at each poll, and not only when it has polled enough.
+func TestWakeWhilePolling(t *testing.T) {
+	c := NewConsumer(newShared(t, smallest))
+	woken := make(chan error)
+	go func() {
+		for range 200 { // some of them begin to poll before they are woken
+			c.spins = math.MaxInt
+			_, _, err := c.Next(4 * time.Minute)
+			woken <- err
+		}
+	}()
+	within(t, "Next after Wake", func() {
+		for range 200 {
+			runtime.Gosched()
+			c.Wake()
+			if err := <-woken; !errors.Is(err, ErrWoken) {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 func TestWakeAndTimeout(t *testing.T) {

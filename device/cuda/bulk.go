@@ -133,13 +133,15 @@ func (s *stream) inBulk(f func(*bulk) error) error {
 	return f(b)
 }
 
-// bulkMemory pins the buffers. Open calls it, since pinning takes 10 ms and may wait for
+// bulkMemory pins the buffers, and the words of gates. Open calls it, since pinning takes 10 ms and may wait for
 // running kernels; the first copy should not pay for that.
 func (c *gpuContext) bulkMemory() error {
-	memory, err := c.slab(bulkPiece * bulkCount)
+	memory, err := c.slab(bulkPiece*bulkCount + gateCount*gateSize)
 	if err != nil {
 		return err
 	}
+	c.gates.use(memory[bulkPiece*bulkCount:])
+	memory = memory[:bulkPiece*bulkCount]
 	c.bulk.memory = memory
 	for i, piece := range slices.Collect(slices.Chunk(memory, bulkPiece)) {
 		c.bulk.buffers[i].memory = piece

@@ -52,11 +52,12 @@ type gpuContext struct {
 	variables variables
 	streams   []*stream        // that are not destroyed
 	marks     []C.mcu_handle   // free events without a time
-	slabs     []unsafe.Pointer // pinned memory of the rings and of bulk
-	rings     []*ring          // that no stream uses
-	pins      []*pin           // sorted by address
-	err       error            // why the context has ended, or nil
-	ended     chan struct{}    // closed when err is set
+	slabs     []unsafe.Pointer // pinned memory of the rings, of bulk and of gates
+	gates     gates
+	rings     []*ring       // that no stream uses
+	pins      []*pin        // sorted by address
+	err       error         // why the context has ended, or nil
+	ended     chan struct{} // closed when err is set
 	closed    bool
 	released  chan struct{} // closed when Close has given everything back
 	closeErr  error
@@ -435,6 +436,7 @@ func (c *gpuContext) Close() error {
 	c.err = device.ErrClosed
 	c.mu.Unlock()
 
+	c.gates.close() // else streams that wait for them would never end
 	c.mapping.Lock()
 	defer c.mapping.Unlock()
 	c.use.Lock()

@@ -26,6 +26,7 @@ type stream struct {
 
 	mu   sync.Mutex // held while submitting, so that the calls of one operation stay together
 	ring *ring      // buffers for host memory that is not pinned; nil until they are needed
+	gate *gate      // what Hold waits for; nil until it is needed
 
 	// submitted counts what the stream was given: it is raised after each call of the driver that
 	// submits. ended is the count up to which all work was seen to have ended. Where the two are
@@ -547,5 +548,9 @@ func (s *stream) destroyIfDone() {
 		s.ring.given.Store(s.ring.taken)
 		c.rings = append(c.rings, s.ring)
 		s.ring = nil
+	}
+	if s.gate != nil {
+		c.gates.give(s.gate)
+		s.gate = nil
 	}
 }

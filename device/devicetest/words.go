@@ -1,8 +1,10 @@
 package devicetest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
+	"sync/atomic"
 
 	"muster/device"
 )
@@ -11,6 +13,8 @@ var wordTests = []test{
 	{"a stream waits for a word", always, testWordWait},
 	{"words of the host", always, testHostWords},
 	{"wrong words", always, testWrongWords},
+	{"a stream waits for the host", always, testHold},
+	{"a stream that waits for the host is closed with its context", always, testHoldClosed},
 }
 
 // words returns the stream's Words, or skips the test.
@@ -83,4 +87,77 @@ func testWrongWords(b *bench) {
 		}
 	}
 	o.ok(o.stream.Synchronise(b.ctx))
+}
+
+// holder returns the stream's Holder, or skips the test.
+func (o *opened) holder(s device.Stream) device.Holder {
+	h, ok := s.(device.Holder)
+	if !ok {
+		o.Skip("the backend has no streams that wait for the host")
+	}
+	return h
+}
+
+// Work behind a hold begins when the host has released it. Other streams go on meanwhile, with all that
+// they do: copies of memory that is not pinned, and host functions.
+func testHold(b *bench) {
+	o := b.open()
+	addr, other := o.mapped(0, o.g), o.newStream()
+	o.putWords(addr, make([]uint32, 64)...)
+	o.launch(o.stream, "step", 1, 1, addr, uint32(1), uint32(1)) // loads it
+	o.ok(o.stream.Synchronise(b.ctx))
+	o.putWords(addr, make([]uint32, 64)...)
+	var reached, called atomic.Int32
+	var releases []func()
+	for i := range 3 {
+		o.ok(o.stream.Call(func() { reached.Add(1) }))
+		release, err := o.holder(o.stream).Hold()
+		o.ok(err)
+		releases = append(releases, release)
+		o.launch(o.stream, "step", 1, 1, addr+uint64(4*i), uint32(5), uint32(1))
+	}
+	for range 3 {
+		data := make([]byte, 4096)
+		o.ok(other.CopyIn(addr+1024, pattern(4096, 7)))
+		o.ok(other.Call(func() { called.Add(1) }))
+		o.ok(other.CopyOut(data, addr+1024))
+		o.ok(other.Synchronise(b.ctx))
+		if !bytes.Equal(data, pattern(4096, 7)) {
+			b.Error("a copy beside a stream that waits brought something else")
+		}
+		if done, err := o.stream.Done(); done || err != nil {
+			b.Fatalf("the stream that waits is done: %v, %v", done, err)
+		}
+	}
+	if called.Load() != 3 || reached.Load() > 1 {
+		b.Errorf("%d calls of the other stream, and %d of the one that waits at its first hold", called.Load(), reached.Load())
+	}
+	for _, release := range releases {
+		release()
+		release()
+	}
+	o.ok(o.stream.Synchronise(b.ctx))
+	one := o.getWords(addr, 3)
+	if one[0] == 0 || one[1] != one[0] || one[2] != one[0] || reached.Load() != 3 {
+		b.Errorf("after %d calls the words are %v", reached.Load(), one)
+	}
+}
+
+func testHoldClosed(b *bench) {
+	x, err := b.dev.Open(device.Config{Arena: b.arena()})
+	b.ok(err)
+	s, err := x.NewStream()
+	b.ok(err)
+	h, ok := s.(device.Holder)
+	if !ok {
+		b.ok(x.Close())
+		b.Skip("the backend has no streams that wait for the host")
+	}
+	release, err := h.Hold()
+	b.ok(err)
+	b.ok(x.Close())
+	release()
+	if _, err := h.Hold(); err == nil {
+		b.Error("a stream of a closed context waits for the host")
+	}
 }

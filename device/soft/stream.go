@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"muster/device"
@@ -545,6 +546,18 @@ func (s *stream) Call(f func()) error {
 		return fmt.Errorf("calling no function: %w", device.ErrInvalidValue)
 	}
 	return s.submit(call(f))
+}
+
+// Hold makes later work wait until release is called.
+func (s *stream) Hold() (release func(), err error) {
+	released := make(chan struct{})
+	err = s.submit(call(func() {
+		select {
+		case <-released:
+		case <-s.c.ended:
+		}
+	}))
+	return sync.OnceFunc(func() { close(released) }), err
 }
 
 // Done says whether all work has ended.

@@ -120,8 +120,14 @@ func (w *worker) putBack(h wire.Header, body []byte) error {
 // hosts are the host functions of the program that streams wait for.
 type hosts struct {
 	mu      sync.Mutex
-	running map[uint64]chan struct{} // closed when the function has returned, by cookie
-	count   atomic.Int32             // of running; read without the lock
+	running map[uint64]*hosting // by cookie
+	count   atomic.Int32        // of running; read without the lock
+}
+
+// hosting is a host function that has not returned.
+type hosting struct {
+	done    chan struct{} // closed when it has
+	release func()        // lets the stream go on then; nil if the stream waits for done
 }
 
 // outstanding is how many host functions have not returned.
@@ -132,20 +138,32 @@ func (t *hosts) begin(cookie uint64) chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.running == nil {
-		t.running = map[uint64]chan struct{}{}
+		t.running = map[uint64]*hosting{}
 	}
 	done := make(chan struct{})
-	t.running[cookie] = done
+	t.running[cookie] = &hosting{done: done}
 	t.count.Store(int32(len(t.running)))
 	return done
+}
+
+// releases says how to let the stream of a function go on. If the function has returned already, it
+// does so.
+func (t *hosts) releases(cookie uint64, release func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h := t.running[cookie]; h != nil {
+		h.release = release
+	} else {
+		release()
+	}
 }
 
 // returned lets the stream that waits for a function go on.
 func (t *hosts) returned(cookie uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if done := t.running[cookie]; done != nil {
-		close(done)
+	if h := t.running[cookie]; h != nil {
+		h.end()
 		delete(t.running, cookie)
 		t.count.Store(int32(len(t.running)))
 	}
@@ -155,38 +173,63 @@ func (t *hosts) returned(cookie uint64) {
 func (t *hosts) drop() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for cookie, done := range t.running {
-		close(done)
+	for cookie, h := range t.running {
+		h.end()
 		delete(t.running, cookie)
 	}
 	t.count.Store(0)
 }
 
+func (h *hosting) end() {
+	close(h.done)
+	if h.release != nil {
+		h.release()
+	}
+}
+
 // call makes a stream wait until the program has run a function. When the stream gets there it
 // sends a notice to the loop, which gives the function to the program; returned then lets the
-// stream go on.
+// stream go on. Where the stream cannot be held, a thread of the device's waits for that, and with it
+// all that this thread does for other streams.
 func (w *worker) call(on device.Stream, cookie uint64) error {
 	done := w.hosts.begin(cookie)
-	handed := w.replay.wasHanded(cookie)
+	handed := w.replay.wasHanded(cookie) // the previous worker gave it to the program, which is running it
+	tell := func() {
+		select {
+		case w.notices <- notice{cookie: cookie}:
+			w.consumer.Wake()
+		case <-done: // dropped before the loop could take the notice
+		case <-w.ctx.Done():
+		}
+	}
+	await := func() {
+		select {
+		case <-done:
+		case <-w.ctx.Done():
+		}
+	}
 	err := w.block(func() error {
+		holder, holds := on.(device.Holder)
+		if !handed && holds {
+			if err := on.Call(tell); err != nil {
+				return err
+			}
+		}
+		if holds {
+			release, err := holder.Hold()
+			if err == nil {
+				w.hosts.releases(cookie, release)
+			}
+			if !errors.Is(err, device.ErrNotSupported) {
+				return err
+			}
+			return on.Call(await)
+		}
 		return on.Call(func() {
-			if handed { // the previous worker gave it to the program, which is running it
-				select {
-				case <-done:
-				case <-w.ctx.Done():
-				}
-				return
+			if !handed {
+				tell()
 			}
-			select {
-			case w.notices <- notice{cookie: cookie}:
-				w.consumer.Wake()
-			case <-done: // dropped before the loop could take the notice
-			case <-w.ctx.Done():
-			}
-			select {
-			case <-done:
-			case <-w.ctx.Done():
-			}
+			await()
 		})
 	})
 	if err != nil {

@@ -206,6 +206,16 @@ static void idle_streams(int count) {
 	CHECK(cuCtxSynchronize());
 }
 
+static void CUDA_CB on_host(void *unused) { (void)unused; }
+static void do_function(void) { CHECK(cuLaunchHostFunc(NULL, on_host, NULL)); }
+
+static void do_function_wait(void) {
+	void *params[] = {&word};
+	launch(touch, params);
+	do_function();
+	CHECK(cuCtxSynchronize());
+}
+
 static void calls(void) {
 	open_context();
 	open_kernels();
@@ -240,6 +250,8 @@ static void calls(void) {
 	measure("query a stream", do_query, 1000, false);
 	measure("record an event", do_record, 1000, false);
 	measure("allocate and free 1 MiB", do_memory, 200, false);
+	measure("host function until done", do_function, 500, true);
+	measure("launch, host function and synchronise", do_function_wait, 100, false);
 	idle_streams(64);
 	measure("allocate and free 1 MiB beside 64 idle streams", do_memory, 200, false);
 	measure("launch and synchronise beside 64 idle streams", do_launch_wait, 200, false);

@@ -775,18 +775,13 @@ int main(int argc, char **argv) {
 	else if (strcmp(what, "replay") == 0)
 		replay();
 	else if (strcmp(what, "uses") == 0) {
-		hosts();
-		rows();
-		children();
-		updates();
-		allocations();
-		managed();
-		differences();
-		drawing();
-		cancelling();
-		contexts();
-	} else if (strcmp(what, "managed") == 0) {
-		managed();
+		static const struct {
+			const char *name;
+			void (*f)(void);
+		} all[] = {{"hosts", hosts}, {"rows", rows}, {"children", children}, {"updates", updates}, {"allocations", allocations}, {"managed", managed}, {"differences", differences}, {"drawing", drawing}, {"cancelling", cancelling}, {"contexts", contexts}};
+		for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+			if (argc < 3 || strcmp(argv[2], all[i].name) == 0)
+				all[i].f();
 	} else if (strcmp(what, "functions") == 0) {
 		functions((unsigned)strtoul(argv[2], NULL, 10));
 	} else {

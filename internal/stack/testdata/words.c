@@ -149,6 +149,7 @@ static void attributes(void) {
 	for (int i = 0; i < 3; i++) { // a stream, the legacy one, and that of this thread
 		CUstream stream = (CUstream[]){first, NULL, CU_STREAM_PER_THREAD}[i];
 		CHECK(cuStreamSetAttribute(stream, CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, &v));
+		memset(&got, 0, sizeof got);
 		CHECK(cuStreamGetAttribute(stream, CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, &got));
 		NEED(memcmp(&v.accessPolicyWindow, &got.accessPolicyWindow, sizeof v.accessPolicyWindow) == 0);
 		CHECK(cuStreamGetAttribute(stream, CU_STREAM_ATTRIBUTE_SYNCHRONIZATION_POLICY, &got));

@@ -1,0 +1,12 @@
+package device
+
+// Holder is implemented by streams that can wait for the host without one of the driver's threads:
+// NVIDIA's driver has one thread for the functions of all streams of a context (Call), so a function
+// that waits on it keeps those of all other streams from being called, and copies that need one from
+// ending.
+type Holder interface {
+	// Hold makes later work wait until release is called, on whatever goroutine, once or more often.
+	// The holds of a stream are released in the order in which they were made, or all of them. Closing
+	// the context releases all. ErrNotSupported says that this stream cannot: use Call.
+	Hold() (release func(), err error)
+}

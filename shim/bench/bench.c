@@ -382,7 +382,8 @@ static void *fresh(void) {
 	return at;
 }
 
-static void copies(void) {
+// warm: how many rounds are not counted. Memory is pinned as it is used, in the first GiB.
+static void copies(int warm) {
 	open_context();
 	open_kernels();
 	CUdeviceptr device;
@@ -396,7 +397,7 @@ static void copies(void) {
 	struct copy kinds[] = {{.name = "in, pageable", .host = from, .in = true}, {.name = "out, pageable", .host = to}, {.name = "in, pinned", .host = pinned, .in = true}, {.name = "out, pinned", .host = pinned}};
 	enum { KINDS = sizeof kinds / sizeof *kinds };
 	double plain[COPIES * KINDS];
-	for (int r = -2; r < COPIES; r++)
+	for (int r = -warm; r < COPIES; r++)
 		for (int k = 0; k < KINDS; k++) {
 			struct copy *c = &kinds[k];
 			double start = now();
@@ -594,7 +595,7 @@ int main(int argc, char **argv) {
 	else if (strcmp(what, "far") == 0)
 		far();
 	else if (strcmp(what, "copies") == 0)
-		copies();
+		copies(n > 0 ? n : 2);
 	else if (strcmp(what, "attach") == 0 && n > 0)
 		attach(n);
 	else if (strcmp(what, "crowd") == 0 && n > 0)
@@ -602,7 +603,7 @@ int main(int argc, char **argv) {
 	else if ((strcmp(what, "swap") == 0 || (fills = strcmp(what, "fills") == 0)) && n > 0)
 		swap((size_t)n << 20, (size_t)(argc > 3 ? atoi(argv[3]) : 0) << 20);
 	else {
-		fprintf(stderr, "bench: say calls, far, allocations N, copies, attach N, crowd N, swap MIB [STAYS] or fills MIB\n");
+		fprintf(stderr, "bench: say calls, far, allocations N, copies [WARM], attach N, crowd N, swap MIB [STAYS] or fills MIB\n");
 		return 2;
 	}
 	return 0;

@@ -107,28 +107,29 @@ func (g *gate) close() {
 	}
 }
 
-// Hold makes later work wait until release is called.
-func (s *stream) Hold() (release func(), err error) {
+// Hold makes later work wait until it is released.
+func (s *stream) Hold(given func(release func())) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(); err != nil {
-		return nil, err
+		return err
 	}
 	if s.gate == nil {
 		if s.gate = s.c.gates.take(); s.gate == nil {
-			return nil, fmt.Errorf("more than %d streams that wait for the host: %w", gateCount, device.ErrNotSupported)
+			return fmt.Errorf("more than %d streams that wait for the host: %w", gateCount, device.ErrNotSupported)
 		}
 	}
 	g := s.gate
 	addr, value := g.hold()
 	if addr == 0 {
-		return nil, device.ErrClosed
+		return device.ErrClosed
 	}
-	err = s.submitLocked(func() C.mcu_result {
+	given(func() { g.open(value) })
+	err := s.submitLocked(func() C.mcu_result {
 		return C.mcu_wait_word(s.c.handle, s.handle, C.uint64_t(addr), 4, C.uint64_t(value), C.uint(device.AtLeast))
 	})
 	if err != nil {
-		return nil, err
+		given(func() {}) // else it would release the holds before this one
 	}
-	return func() { g.open(value) }, nil
+	return err
 }

@@ -548,16 +548,16 @@ func (s *stream) Call(f func()) error {
 	return s.submit(call(f))
 }
 
-// Hold makes later work wait until release is called.
-func (s *stream) Hold() (release func(), err error) {
+// Hold makes later work wait until it is released.
+func (s *stream) Hold(given func(release func())) error {
 	released := make(chan struct{})
-	err = s.submit(call(func() {
+	given(sync.OnceFunc(func() { close(released) }))
+	return s.submit(call(func() {
 		select {
 		case <-released:
 		case <-s.c.ended:
 		}
 	}))
-	return sync.OnceFunc(func() { close(released) }), err
 }
 
 // Done says whether all work has ended.

@@ -2,6 +2,7 @@ package clientcore
 
 import (
 	"fmt"
+	"slices"
 
 	"muster/wire"
 )
@@ -32,6 +33,7 @@ func (c *Core) notOut(cookie uint64) {
 	t := &c.Hosts
 	delete(t.Words, cookie)
 	delete(t.Running, cookie)
+	t.Queue = slices.DeleteFunc(t.Queue, func(due uint64) bool { return due == cookie })
 	t.WaitBy, t.AskAt = 0, 0
 	c.unhold()
 }

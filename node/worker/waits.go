@@ -39,17 +39,16 @@ func (w *worker) block(f func() error) error {
 		select {
 		case err := <-done:
 			return err
-		case n := <-w.notices: // the sender wakes the consumer, which ends readAhead
-			err = w.noticedMeanwhile(n)
 		default:
-			asleep.Store(looks >= shortWait)
-			switch {
-			case looks < shortWait: // most calls return within that
-				runtime.Gosched()
-			case len(done) == 0: // f has not ended, or will see asleep
-				w.sayAll(w.core.Passing(w.now()))
-				err = w.readAhead(longWait)
-			}
+		}
+		asleep.Store(looks >= shortWait)
+		if n, ok := w.notices.take(); ok { // the sender wakes the consumer, which ends readAhead
+			err = w.noticedMeanwhile(n)
+		} else if looks < shortWait { // most calls return within that
+			runtime.Gosched()
+		} else if len(done) == 0 { // f has not ended, or will see asleep
+			w.sayAll(w.core.Passing(w.now()))
+			err = w.readAhead(longWait)
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", err, errEnded) // the client ends, and with it the context, which ends f
@@ -146,8 +145,8 @@ func (t *hosts) begin(cookie uint64) chan struct{} {
 	return done
 }
 
-// releases says how to let the stream of a function go on. If the function has returned already, it
-// does so.
+// releases says how to let the stream of a function go on, which replaces what was said before. If the
+// function has returned already, it does so.
 func (t *hosts) releases(cookie uint64, release func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -195,12 +194,8 @@ func (w *worker) call(on device.Stream, cookie uint64) error {
 	done := w.hosts.begin(cookie)
 	handed := w.replay.wasHanded(cookie) // the previous worker gave it to the program, which is running it
 	tell := func() {
-		select {
-		case w.notices <- notice{cookie: cookie}:
-			w.consumer.Wake()
-		case <-done: // dropped before the loop could take the notice
-		case <-w.ctx.Done():
-		}
+		w.notices.put(notice{cookie: cookie})
+		w.consumer.Wake()
 	}
 	await := func() {
 		select {
@@ -210,27 +205,23 @@ func (w *worker) call(on device.Stream, cookie uint64) error {
 	}
 	err := w.block(func() error {
 		holder, holds := on.(device.Holder)
-		if !handed && holds {
+		if !holds {
+			return on.Call(func() {
+				if !handed {
+					tell()
+				}
+				await()
+			})
+		}
+		if !handed {
 			if err := on.Call(tell); err != nil {
 				return err
 			}
 		}
-		if holds {
-			release, err := holder.Hold()
-			if err == nil {
-				w.hosts.releases(cookie, release)
-			}
-			if !errors.Is(err, device.ErrNotSupported) {
-				return err
-			}
-			return on.Call(await)
+		if holder.Hold(func(release func()) { w.hosts.releases(cookie, release) }) == nil {
+			return nil
 		}
-		return on.Call(func() {
-			if !handed {
-				tell()
-			}
-			await()
-		})
+		return on.Call(await) // which also tells why, if the context has ended
 	})
 	if err != nil {
 		w.hosts.returned(cookie)
@@ -589,11 +580,10 @@ func (w *worker) reply(slot int, r clientcore.Result, payload []byte) {
 	w.shared.Reply(slot, r, payload)
 }
 
-// notice tells the loop of a fault. It must not block: the loop may be waiting for the caller.
+// notice tells the loop of a fault.
 func (w *worker) notice(n notice) {
-	select {
-	case w.notices <- n:
-	default: // the loop will find the fault by itself
+	if w.notices.waiting() < manyNotices { // otherwise the loop will find the fault by itself
+		w.notices.put(n)
 	}
 	w.consumer.Wake()
 }

@@ -27,18 +27,15 @@ func (w *worker) awaitWord(on device.Stream, o *clientcore.Op) error {
 	if !ok {
 		return errNoWords
 	}
-	step, done := *o, w.hosts.begin(o.Cookie)
+	step := *o
+	w.hosts.begin(o.Cookie)
 	err := w.block(func() error {
 		if err := words.WaitWord(step.Range.Addr, int(step.Range.Size), step.Word.Value, step.Word.Compare); err != nil {
 			return err
 		}
 		return on.Call(func() {
-			select {
-			case w.notices <- notice{cookie: step.Cookie, word: true}:
-				w.consumer.Wake()
-			case <-done: // dropped before the loop could take the notice
-			case <-w.ctx.Done():
-			}
+			w.notices.put(notice{cookie: step.Cookie, word: true})
+			w.consumer.Wake()
 		})
 	})
 	if err != nil {

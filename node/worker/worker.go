@@ -42,7 +42,7 @@ type worker struct {
 	control *control.WorkerEnd // to the current daemon; only receive reads from it and replaces it
 	line    line               // the same connection, for sending
 	inbox   *inbox             // the daemon's messages that the loop has not handled
-	notices chan notice        // from other goroutines of this process
+	notices *notices           // from other goroutines of this process
 	open    Open
 	exit    func() // ends the process
 
@@ -261,7 +261,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	}
 	w := &worker{
 		prepared: ready,
-		log:      log, control: conn, line: line{current: conn, open: true}, inbox: newInbox(), notices: make(chan notice, 16), open: open,
+		log:      log, control: conn, line: line{current: conn, open: true}, inbox: newInbox(), notices: newNotices(), open: open,
 		serve: serve, caller: program, files: files[:2], locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
 		shared: shared, consumer: wire.NewConsumer(shared), gpus: map[vmm.Place]*gpu{}, began: time.Now(),
 	}
@@ -511,7 +511,7 @@ func (w *worker) step() error {
 		return fmt.Errorf("%w: %w", errProgram, err)
 	}
 	e := w.latestEntry
-	if w.inbox.waits() || len(w.notices) > 0 { // a fault counts before every message that the program sent after it was told
+	if w.inbox.waits() || w.notices.waiting() > 0 { // a fault counts before every message that the program sent after it was told
 		body = bytes.Clone(body)
 		if err := w.hear(); err != nil {
 			return err
@@ -636,13 +636,12 @@ func (w *worker) hear() error {
 			}
 			continue
 		}
-		select {
-		case n := <-w.notices:
-			if err := w.noticed(n); err != nil {
-				return err
-			}
-		default:
+		n, ok := w.notices.take()
+		if !ok {
 			return nil
+		}
+		if err := w.noticed(n); err != nil {
+			return err
 		}
 	}
 }
@@ -652,14 +651,17 @@ func (w *worker) await() error {
 	if m, ok := w.inbox.take(); ok {
 		return w.told(m)
 	}
+	if n, ok := w.notices.take(); ok {
+		return w.noticed(n)
+	}
 	if w.core.AwaitsFunctions() {
 		return w.awaitFunctions()
 	}
 	select {
 	case <-w.inbox.news:
 		return nil
-	case n := <-w.notices:
-		return w.noticed(n)
+	case <-w.notices.news:
+		return nil
 	case <-w.ctx.Done():
 		return errDaemonEnded
 	}
@@ -668,12 +670,8 @@ func (w *worker) await() error {
 // awaitFunctions waits for one event while the core can go on also when host functions of the program
 // return: messages say that they have.
 func (w *worker) awaitFunctions() error {
-	select {
-	case n := <-w.notices:
-		return w.noticed(n)
-	case <-w.ctx.Done():
+	if w.ctx.Err() != nil {
 		return errDaemonEnded
-	default:
 	}
 	if err := w.readAhead(longWait); err != nil {
 		return fmt.Errorf("%w: %w", err, errEnded)

@@ -1,0 +1,89 @@
+package worker
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"muster/device"
+	"muster/wire"
+)
+
+// stagingContext is of a driver as NVIDIA's: it runs one function of its streams at a time, and copies
+// of memory that is not pinned need such functions. A stream can be held, unless that is refused.
+type stagingContext struct {
+	aloneContext
+	refuses bool
+}
+
+type stagingStream struct {
+	aloneStream
+	c *stagingContext
+}
+
+func (c *stagingContext) NewStream() (device.Stream, error) {
+	s, err := c.Context.NewStream()
+	return stagingStream{aloneStream{s, &c.aloneContext}, c}, err
+}
+
+func (s stagingStream) CopyOut(dst []byte, src uint64) error {
+	staging := make([]byte, len(dst))
+	if err := s.Stream.CopyOut(staging, src); err != nil {
+		return err
+	}
+	return s.Call(func() { copy(dst, staging) })
+}
+
+func (s stagingStream) Hold(given func(release func())) error {
+	if s.c.refuses {
+		return errors.New("not now")
+	}
+	return s.Stream.(device.Holder).Hold(given)
+}
+
+func stagingClient(t *testing.T, refuses bool) *client {
+	return newClient(t, options{wrap: func(_ string, c device.Context) device.Context {
+		return &stagingContext{aloneContext{Context: c}, refuses}
+	}})
+}
+
+// Copies of other streams end while a function of the program is out: it may wait for them, as one
+// that touches managed memory does.
+func TestCopiesEndBesideAFunction(t *testing.T) {
+	c := stagingClient(t, false)
+	v := newVectors(c, 256)
+	v.round(0)
+	c.post(&wire.StreamCreate{Stream: 3, Flags: nonBlocking})
+	c.post(&wire.StreamCreate{Stream: 4, Flags: nonBlocking})
+	want := bytes.Repeat([]byte{7}, 1024)
+	c.in(v.a, want)
+	for range 20 {
+		c.post(&wire.HostFunction{Stream: 3, Cookie: 1})
+		cookie := c.nextCookie()
+		if got := c.outOn(4, v.a, 1024); !bytes.Equal(got, want) {
+			t.Fatalf("%d is there", got[0])
+		}
+		c.post(&wire.HostDone{Cookie: cookie})
+		c.must(&wire.Synchronise{}, nil)
+	}
+	v.round(1)
+}
+
+// A function whose stream cannot be held is given once, and the stream waits for it.
+func TestFunctionOfAStreamThatCannotBeHeld(t *testing.T) {
+	c := stagingClient(t, true)
+	v := newVectors(c, 256)
+	v.round(0)
+	c.post(&wire.HostFunction{Cookie: 9})
+	v.launch(0)
+	c.post(&wire.EventCreate{Event: 5})
+	c.post(&wire.EventRecord{Event: 5})
+	if cookie := c.nextCookie(); cookie != 9 {
+		t.Fatalf("function %d is given", cookie)
+	}
+	if r := c.call(&wire.EventQuery{Event: 5}, nil); r != notReady {
+		t.Errorf("what is behind the function has been done: %d", r)
+	}
+	c.post(&wire.HostDone{Cookie: 9})
+	v.round(1)
+}

@@ -57,6 +57,24 @@ func foreign(own *tls.Config, shown []*x509.Certificate) bool {
 	return errors.As(err, &x509.UnknownAuthorityError{})
 }
 
+// Known returns the certificate of a caller whom a handshake has refused with an error, if an authority
+// that is believed has made it: it was revoked, or has expired. Otherwise it returns nil.
+func Known(own *tls.Config, refused error) *x509.Certificate {
+	var revoked *Revoked
+	var unverified *tls.CertificateVerificationError
+	switch {
+	case errors.As(refused, &revoked):
+		return revoked.Certificate
+	case !errors.As(refused, &unverified) || len(unverified.UnverifiedCertificates) == 0:
+		return nil
+	}
+	c := unverified.UnverifiedCertificates[0]
+	if _, err := c.Verify(x509.VerifyOptions{Roots: own.ClientCAs, CurrentTime: c.NotAfter, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
+		return nil
+	}
+	return c
+}
+
 // flagFor is the flag of muster cert that makes a certificate of the same kind.
 func flagFor(c *x509.Certificate) string {
 	if identity.KindOf(c) == identity.Head {

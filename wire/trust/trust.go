@@ -134,6 +134,13 @@ func Listen(own *tls.Config, auth tls.ClientAuthType, protocols ...string) *tls.
 	t.MinVersion, t.NextProtos, t.ClientAuth = tls.VersionTLS13, protocols, auth
 	t.DynamicRecordSizingDisabled = true
 	t.SessionTicketsDisabled = true // nothing but what was agreed on may be on its way after a handshake
+	if own.VerifyConnection != nil {
+		// VerifyConnection refuses everybody, too, while the list cannot be used, but its alert blames
+		// the caller's certificate. This one says that the error is here (identity.Refused).
+		t.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			return nil, own.VerifyConnection(tls.ConnectionState{})
+		}
+	}
 	return t
 }
 

@@ -338,10 +338,15 @@ func (h *Head) Output(ctx context.Context, id string, o Output) (io.ReadCloser, 
 	return response.Body, nil
 }
 
+// AllNodes lists the nodes, and those that the head refuses.
+func (h *Head) AllNodes(ctx context.Context) (n api.Nodes, err error) {
+	err = h.get(ctx, "/v1/nodes", nil, &n)
+	return n, err
+}
+
 // Nodes lists the nodes.
 func (h *Head) Nodes(ctx context.Context) ([]api.Node, error) {
-	var n api.Nodes
-	err := h.get(ctx, "/v1/nodes", nil, &n)
+	n, err := h.AllNodes(ctx)
 	return n.Nodes, err
 }
 

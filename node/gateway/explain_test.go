@@ -74,7 +74,7 @@ func TestWhatIsWrongWithANodesCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const foreign = "the certificate of 127.0.0.1 was made by another authority than the one that is believed here (ca.pem, by --tls-dir or tls.ca): use a folder that muster cert made with the authority of 127.0.0.1"
+	const foreign = "the certificate of 127.0.0.1 was made by another authority than the one that is believed here (ca.pem in the folder of --tls-dir, or tls.ca): use a folder that muster cert made with the authority of 127.0.0.1"
 	for _, c := range []struct {
 		name string
 		pair func() (cert, key string)

@@ -20,7 +20,7 @@ func Explain(host string, own *tls.Config, err error) error {
 	var unverified *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &x509.UnknownAuthorityError{}) || errors.As(err, &unverified) && foreign(own, unverified.UnverifiedCertificates):
-		return explained{fmt.Sprintf("the certificate of %s was made by another authority than the one that is believed here (ca.pem, by --tls-dir or tls.ca): "+
+		return explained{fmt.Sprintf("the certificate of %s was made by another authority than the one that is believed here (ca.pem in the folder of --tls-dir, or tls.ca): "+
 			"use a folder that muster cert made with the authority of %s, or, if ca.pem is an old one, copy that authority's", host, host), err}
 	case errors.As(err, &name) && namesIn(name.Certificate) == "", errors.As(err, &invalid) && invalid.Reason == x509.IncompatibleUsage:
 		return explained{fmt.Sprintf("the certificate of %s is not one for a machine that is called, as a user's is not: give it the folder of a node or a head, which muster cert --host or --head makes", host), err}

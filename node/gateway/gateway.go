@@ -201,7 +201,7 @@ func (g *Gateway) Serve(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() { _ = g.listener.Close() })()
 	var all sync.WaitGroup
 	defer all.Wait()
-	all.Go(func() { g.watchRevoked(ctx) })
+	g.watchRevoked(ctx)
 	for {
 		conn, err := g.listener.Accept()
 		if err != nil {

@@ -50,21 +50,17 @@ func (g *Gateway) discard(s *shown) {
 	delete(g.shown, s)
 }
 
-// watchRevoked ends connections whose certificate is revoked, until ctx is cancelled.
+// watchRevoked ends connections whose certificate is revoked, from time to time until ctx is cancelled.
 func (g *Gateway) watchRevoked(ctx context.Context) {
 	if g.TLS == nil || g.TLS.VerifyConnection == nil {
 		return
 	}
-	tick := time.NewTicker(revokedEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
+	time.AfterFunc(revokedEvery, func() {
+		if ctx.Err() == nil {
 			g.endRevoked()
+			g.watchRevoked(ctx)
 		}
-	}
+	})
 }
 
 // endRevoked ends the connections of those whose certificate was revoked after they had come. A list

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"path/filepath"
@@ -55,8 +56,22 @@ func Dialler(address string, config *tls.Config) func(context.Context) (net.Conn
 			config.ServerName = host
 		}
 		conn := tls.Client(plain, config)
-		return conn, conn.HandshakeContext(ctx)
+		return conn, explain(config, conn.HandshakeContext(ctx))
 	})
+}
+
+// explain puts into words why a handshake with a node has failed. A node that takes no TLS hangs up
+// when it is greeted so.
+func explain(config *tls.Config, err error) error {
+	var record tls.RecordHeaderError
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return fmt.Errorf("it hung up when it was greeted with TLS, so it seems to take programs without TLS only (plain: true in its configuration): "+
+			"have it given a certificate (muster cert --host), or, on a network that you trust, use --plain instead of --tls-dir, with its token in $MUSTER_TOKEN (%w)", err)
+	case errors.As(err, &record):
+		return fmt.Errorf("what listens there does not speak TLS: is that the port of a node? (%w)", err)
+	}
+	return trust.Explain(config.ServerName, config, err)
 }
 
 // PlainDialler returns a function that connects to a node at HOST:PORT without TLS, for messages or

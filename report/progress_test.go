@@ -57,3 +57,32 @@ func TestProgressIsSilentElsewhere(t *testing.T) {
 		t.Errorf("wrote %q", out.String())
 	}
 }
+
+// Where there is no terminal, a long task writes a line now and then, so that nobody takes it for
+// stuck.
+func TestProgressInLines(t *testing.T) {
+	var out bytes.Buffer
+	now := time.Unix(0, 0)
+	p := NewProgress(&out, false, "tsubame", 1000)
+	p.Now = func() time.Time { return now }
+	p.Set(0)
+	for range 70 { // s
+		now = now.Add(time.Second)
+		p.Add(10)
+	}
+	p.Done()
+	now = now.Add(time.Hour)
+	p.Add(1)
+	if got, want := out.String(), "tsubame: 30 %, 1 min 10 s left\ntsubame: 60 %, 40 s left\n"; got != want {
+		t.Errorf("wrote %q, want %q", got, want)
+	}
+	counting := NewProgress(&out, false, "reading", 0)
+	counting.Now = func() time.Time { return now }
+	out.Reset()
+	counting.Set(1)
+	now = now.Add(time.Minute)
+	counting.Set(12345)
+	if got, want := out.String(), "reading: 12,345\n"; got != want {
+		t.Errorf("wrote %q, want %q", got, want)
+	}
+}

@@ -66,8 +66,10 @@ func GreetPlain(conn io.ReadWriter, kind PlainKind, token string) error {
 	if _, err := conn.Write(append(append([]byte(plainMagic), byte(kind)), ours...)); err != nil {
 		return err
 	}
-	if _, err := io.ReadFull(conn, theirs); err != nil {
-		return fmt.Errorf("the node does not take connections without TLS (plain: true in its configuration): %w", err)
+	if _, err := io.ReadFull(conn, theirs); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
+		return fmt.Errorf("it hung up, so it seems that it does not take connections without TLS (plain: true in its configuration): use --tls-dir, with the folder that muster cert made for you, instead of --plain (%w)", err)
+	} else if err != nil {
+		return fmt.Errorf("waiting for the node's answer: %w", err)
 	}
 	if _, err := conn.Write(proof(token, "program", kind, ours, theirs)); err != nil {
 		return err

@@ -102,8 +102,8 @@ muster cert list shows them, or the one with a number.
 
 The authority signs a list of them, revoked.pem, in DIR and in the folders of nodes and
 heads that are still there. Copy it beside ca.pem on every node and head: they read it
-when it changes, and refuse who comes with such a certificate from then on. Programs that
-are connected already go on.`
+when it changes, refuse who comes with such a certificate from then on, and end the
+connections of those who came before, with the reason.`
 
 func newCertRevoke() *cobra.Command {
 	return &cobra.Command{

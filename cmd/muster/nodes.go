@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,7 +27,8 @@ is. JOBS is how many have something of the node, a lent GPU included.
 
 STATE is IDLE, MIXED where some of it is in use, ALLOCATED where all cores are, DRAINING
 where it takes no jobs and some still run, DRAINED where none does, DOWN where nothing
-is heard of it. A * means that its agent is not connected.
+is heard of it. A * means that its agent is not connected. REASON is why it is drained or
+down. Below the list is which other nodes the head refuses, and why.
 
 --cluster-file describes them as a cluster for muster sim --cluster, in the order in
 which the head has them.
@@ -44,17 +46,26 @@ that of its nodes.` + askHelp,
 			if hostnames {
 				return printHostnames(c, args)
 			}
-			nodes, err := f.nodes(c, args)
+			list, err := f.listNodes(c, args)
 			if err != nil {
 				return err
 			}
 			if asJSON {
-				return printJSON(c, api.Nodes{Nodes: nodes})
+				return printJSON(c, list)
 			}
 			if asCluster {
-				return clusterfile.Write(c.OutOrStdout(), nodetable.ModelOf(nodes))
+				return clusterfile.Write(c.OutOrStdout(), nodetable.ModelOf(list.Nodes))
 			}
-			return nodetable.WriteNodes(c.OutOrStdout(), nodes, screen.Columns(c.OutOrStdout()))
+			if err := nodetable.WriteNodes(c.OutOrStdout(), list.Nodes, screen.Columns(c.OutOrStdout())); err != nil {
+				return err
+			}
+			for _, n := range list.Refused {
+				if slices.ContainsFunc(list.Nodes, func(row api.Node) bool { return row.Name == n.Name && strings.HasSuffix(row.Reason, n.Reason) }) {
+					continue
+				}
+				fmt.Fprintf(c.ErrOrStderr(), "%s: the head refuses node %s: %s\n", c.CommandPath(), n.Name, n.Reason)
+			}
+			return nil
 		},
 	}
 	f.add(c)
@@ -93,6 +104,19 @@ func (f *askFlags) nodes(c *cobra.Command, args []string) ([]api.Node, error) {
 		return nil, err
 	}
 	return h.NamedNodes(c.Context(), names)
+}
+
+// listNodes asks for all nodes and those that are refused, or for nodes that are named.
+func (f *askFlags) listNodes(c *cobra.Command, args []string) (list api.Nodes, err error) {
+	if len(args) > 0 {
+		list.Nodes, err = f.nodes(c, args)
+		return list, err
+	}
+	h, err := f.open()
+	if err != nil {
+		return list, err
+	}
+	return h.AllNodes(c.Context())
 }
 
 func newDrain() *cobra.Command {

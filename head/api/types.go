@@ -182,6 +182,16 @@ type Limit struct {
 // Nodes is all nodes of the cluster.
 type Nodes struct {
 	Nodes []Node `json:"nodes"`
+	// Refused are nodes that want to be of it and that the head does not take. It may know them from
+	// before.
+	Refused []RefusedNode `json:"refused,omitempty"`
+}
+
+// RefusedNode is a node that the head does not take.
+type RefusedNode struct {
+	Name   string  `json:"node"`
+	Reason string  `json:"reason"`
+	At     float64 `json:"refused_at"` // when it tried last
 }
 
 // NodeState is how a node is.
@@ -201,7 +211,7 @@ const (
 type Node struct {
 	Name  string    `json:"node"`
 	State NodeState `json:"state"`
-	// Reason is why it is drained or down.
+	// Reason is why it is drained or down, as when the head refuses it.
 	Reason      string       `json:"reason,omitempty"`
 	Connected   bool         `json:"connected"`
 	Since       float64      `json:"since_at"` // when that began

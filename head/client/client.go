@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -170,20 +169,11 @@ func (h *Head) notReached(ctx context.Context, err error) error {
 	if errors.As(err, &failed) {
 		err = failed.Err
 	}
-	var authority x509.UnknownAuthorityError
-	var host x509.HostnameError
-	var record tls.RecordHeaderError
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return ctx.Err()
 	case h.local && (errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT)):
 		err = fmt.Errorf("no head answers at %s on this machine: say where it is with --head HOST or MUSTER_HEAD, or start one with muster head", h.where)
-	case errors.As(err, &authority):
-		err = fmt.Errorf("the head at %s has a certificate of another authority: give the folder that muster cert made beside the head's (--tls-dir)", h.where)
-	case errors.As(err, &host):
-		err = fmt.Errorf("the head at %s has no certificate for that name: use the name that it was made for (%w)", h.where, err)
-	case errors.As(err, &record):
-		err = fmt.Errorf("what listens at %s does not speak TLS: is that the port of a head?", h.where)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		err = fmt.Errorf("the head at %s has not answered for %v: try again", h.where, patience)
 	case identity.Refused(err) != err:
@@ -348,10 +338,15 @@ func (h *Head) Output(ctx context.Context, id string, o Output) (io.ReadCloser, 
 	return response.Body, nil
 }
 
+// AllNodes lists the nodes, and those that the head refuses.
+func (h *Head) AllNodes(ctx context.Context) (n api.Nodes, err error) {
+	err = h.get(ctx, "/v1/nodes", nil, &n)
+	return n, err
+}
+
 // Nodes lists the nodes.
 func (h *Head) Nodes(ctx context.Context) ([]api.Node, error) {
-	var n api.Nodes
-	err := h.get(ctx, "/v1/nodes", nil, &n)
+	n, err := h.AllNodes(ctx)
 	return n.Nodes, err
 }
 

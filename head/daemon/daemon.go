@@ -66,6 +66,7 @@ type daemon struct {
 	requests   atomic.Uint64
 
 	sessions  *sessions
+	refusals  refusals
 	streams   *streams
 	listeners *listeners
 	bodies    *budget

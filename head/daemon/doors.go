@@ -264,13 +264,29 @@ func (o *doors) handshake(v *visitor) {
 	_ = v.SetDeadline(time.Now().Add(o.cfg.Connections.Greet))
 	conn := tls.Server(v, o.tls)
 	if err := conn.Handshake(); err != nil {
-		o.log.Log(context.Background(), levelOf(err, slog.LevelInfo), "a connection was refused", "from", v.RemoteAddr().String(), "error", err)
+		var broken *trust.BrokenList
+		if errors.As(err, &broken) {
+			broken.Tell(o.log)
+		} else {
+			o.log.Log(context.Background(), levelOf(err, slog.LevelInfo), "a connection was refused", "from", v.RemoteAddr().String(), "error", err)
+			o.noteRefused(err)
+		}
 		o.metrics.refusedConnections.Add(1)
 		_ = v.Close()
 		return
 	}
 	_ = v.SetDeadline(time.Time{})
 	o.welcome(v, conn, shown(conn.ConnectionState().PeerCertificates[0]))
+}
+
+// noteRefused notes that a node was refused, if its certificate is one of the authority's.
+func (o *doors) noteRefused(err error) {
+	c := trust.Known(o.tls, err)
+	if c == nil || identity.KindOf(c) != identity.Node {
+		return
+	}
+	who := caller{node: c}
+	o.refusals.note(who.holder(""), identity.NodeNames(c), trust.Explain(c.Subject.CommonName, o.tls, err).Error(), o.clock())
 }
 
 // levelOf is the log level for a caller that was refused: most, or only Debug if the caller just

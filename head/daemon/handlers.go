@@ -281,20 +281,21 @@ func nodeChanger(action head.NodeAction) func(*request) (any, error) {
 func serveNodes(q *request) (any, error) {
 	list := api.Nodes{}
 	err := q.see(func(core *head.Core, now time.Duration) { list.Nodes = core.NodeList(now) })
+	q.refusals.show(&list, q.clock())
 	return list, err
 }
 
 func serveNode(q *request) (any, error) {
-	var all []api.Node
-	if err := q.see(func(core *head.Core, now time.Duration) { all = core.NodeList(now) }); err != nil {
+	all, err := serveNodes(q)
+	if err != nil {
 		return nil, err
 	}
-	name := q.r.PathValue("name")
-	i := slices.IndexFunc(all, func(n api.Node) bool { return n.Name == name })
+	nodes, name := all.(api.Nodes).Nodes, q.r.PathValue("name")
+	i := slices.IndexFunc(nodes, func(n api.Node) bool { return n.Name == name })
 	if i < 0 {
 		return nil, refuse(http.StatusNotFound, "there is no node %.80s", name)
 	}
-	return all[i], nil
+	return nodes[i], nil
 }
 
 func serveHistory(q *request) (any, error) {

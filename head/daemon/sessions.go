@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 	"muster/head/store"
 	"muster/wire/agent"
 	"muster/wire/identity"
+	"muster/wire/trust"
 )
 
 // How many messages may wait for an agent, and how many messages of an agent for the core.
@@ -41,11 +43,14 @@ type sessions struct {
 type session struct {
 	*sessions
 	id   head.Session
+	who  caller
 	node string
 	conn net.Conn
 	// room bounds the messages of the agent that the core has not handled yet.
 	room chan struct{}
 	sent atomic.Int64 // when the head last wrote something
+	// revoked is why the session ends before its connection does; nil if it does not.
+	revoked atomic.Pointer[trust.Revoked]
 
 	mu      sync.Mutex
 	waiting []head.Send
@@ -102,9 +107,8 @@ func serveAgent(q *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{sessions: q.sessions, id: head.Session(q.sessions.last.Add(1)), conn: conn, room: make(chan struct{}, maxFromAgent)}
-	who := *q.who
-	go s.serve(who) // in a new goroutine: the request's memory can be freed
+	s := &session{sessions: q.sessions, id: head.Session(q.sessions.last.Add(1)), who: *q.who, conn: conn, room: make(chan struct{}, maxFromAgent)}
+	go s.serve() // in a new goroutine: the request's memory can be freed
 	return nil, errAnswered
 }
 
@@ -118,11 +122,14 @@ func (c *caller) isNode(name string) error {
 
 // serve runs the session until its connection ends. The core hears of the end only after everything
 // that the agent said before it, since both go through the queue.
-func (s *session) serve(who caller) {
+func (s *session) serve() {
 	defer s.conn.Close()
-	hello, err := s.greet(who)
+	hello, err := s.greet()
 	if err != nil {
-		s.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "an agent was refused", "agent", who.String(), "error", err)
+		s.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "an agent was refused", "agent", s.who.String(), "error", err)
+		if hello.Node != "" {
+			s.refusals.note(s.who.holder(hello.Node), []string{hello.Node}, err.Error(), s.clock())
+		}
 		if text, encodeErr := agent.Encode(nil, agent.Refused{Reason: err.Error()}); encodeErr == nil {
 			_, _ = s.conn.Write(text)
 		}
@@ -138,11 +145,14 @@ func (s *session) serve(who caller) {
 	s.remove()
 	s.streams.lost(s.id)
 	s.say(head.HungUp{Session: s.id})
+	if revoked := s.revoked.Load(); revoked != nil {
+		err = revoked
+	}
 	s.log.Info("an agent has gone", "node", s.node, "session", s.id, "reason", err)
 }
 
 // greet reads and checks an agent's first message.
-func (s *session) greet(who caller) (agent.Hello, error) {
+func (s *session) greet() (agent.Hello, error) {
 	_ = s.conn.SetDeadline(time.Now().Add(s.cfg.Connections.Greet))
 	defer s.conn.SetDeadline(time.Time{})
 	m, err := agent.ReadToHead(s.conn)
@@ -156,7 +166,7 @@ func (s *session) greet(who caller) (agent.Hello, error) {
 	case hello.Version != agent.Version:
 		return hello, fmt.Errorf("the agent speaks version %d, and the head version %d: use the same version of muster on both", hello.Version, agent.Version)
 	}
-	return hello, who.isNode(hello.Node)
+	return hello, s.who.isNode(hello.Node)
 }
 
 var (
@@ -176,6 +186,8 @@ func (s *session) hear() error {
 			return errSilent
 		case err != nil:
 			return err
+		case s.revoked.Load() != nil:
+			continue // until it was told why and the connection is closed
 		}
 		switch m.(type) {
 		case agent.Pong:
@@ -233,7 +245,16 @@ func (s *sessions) count() int {
 // what matters again when the agent greets.
 func (s *sessions) send(m *head.Send) bool {
 	one := s.find(m.Session)
-	return one != nil && one.put(*m, false)
+	if one == nil {
+		return false
+	}
+	switch said := m.Message.(type) {
+	case agent.Refused:
+		s.refusals.note(one.who.holder(one.node), []string{one.node}, said.Reason, s.clock())
+	case agent.Welcome:
+		s.refusals.forget(one.who.holder(one.node), one.node)
+	}
+	return one.put(*m, false)
 }
 
 // hangUp closes a session once everything queued for it was sent.
@@ -363,8 +384,8 @@ func (s *session) complete(m *head.Send) (agent.ToAgent, error) {
 	return start, nil
 }
 
-// pinger pings agents to which nothing was sent for a while. Each ping is answered, so neither side
-// takes the other for silent.
+// pinger pings agents to which nothing was sent for a while, and ends the sessions of those whose
+// certificate was revoked. Each ping is answered, so neither side takes the other for silent.
 func (d *daemon) pinger(ctx context.Context) {
 	every := d.cfg.Core.Silence / 4
 	tick := time.NewTicker(every)
@@ -387,8 +408,38 @@ func (s *sessions) ping(quiet time.Duration) {
 	}
 	s.mu.Unlock()
 	for _, one := range all {
+		if one.endIfRevoked() {
+			continue
+		}
 		if s.now()-time.Duration(one.sent.Load()) >= quiet {
 			one.put(head.Send{Session: one.id, Message: agent.Ping{}}, false)
 		}
 	}
+}
+
+// endIfRevoked ends the session of a node whose certificate was revoked after the node had greeted.
+// What the node says from then on does not count.
+func (s *session) endIfRevoked() bool {
+	if s.who.node == nil {
+		return false // at the socket there is no certificate
+	}
+	if s.revoked.Load() != nil {
+		return true
+	}
+	err := trust.StillGood(s.TLS, []*x509.Certificate{s.who.node})
+	var revoked *trust.Revoked
+	var broken *trust.BrokenList
+	switch {
+	case errors.As(err, &broken):
+		broken.Tell(s.log)
+		return false
+	case !errors.As(err, &revoked):
+		return false
+	}
+	s.log.Warn("a node's session is ended", "node", s.node, "session", s.id, "reason", revoked)
+	s.revoked.Store(revoked)
+	s.refusals.note(s.who.holder(s.node), []string{s.node}, revoked.Error(), s.clock())
+	s.put(head.Send{Session: s.id, Message: agent.Refused{Reason: revoked.Error()}}, false)
+	s.put(head.Send{}, true)
+	return true
 }

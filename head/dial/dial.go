@@ -90,10 +90,15 @@ func Dial(ctx context.Context, c Config) (net.Conn, error) {
 	if c.TLS == nil {
 		return nil, fmt.Errorf("the head at %s wants a certificate: muster cert makes one", address)
 	}
-	dialler := tls.Dialer{Config: secure(c.TLS)}
-	conn, err := dialler.DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err // the caller adds which head it was
+	config := secure(c.TLS)
+	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, network, address)
+	var record tls.RecordHeaderError
+	switch {
+	case errors.As(err, &record):
+		return nil, fmt.Errorf("what listens there does not speak TLS: is that the port of a head? (%w)", err)
+	case err != nil:
+		host, _, _ := net.SplitHostPort(address)
+		return nil, trust.Explain(host, config, err) // the caller adds which head it was
 	}
 	return conn, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -86,6 +87,21 @@ func TestDialTrouble(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := Dial(ctx, Config{Head: "127.0.0.1:1"}); err == nil || !strings.Contains(err.Error(), "wants a certificate") {
+		t.Errorf("got %v", err)
+	}
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	go func() {
+		if conn, err := other.Accept(); err == nil {
+			_, _ = io.WriteString(conn, "SSH-2.0-OpenSSH\r\n")
+			_, _ = io.Copy(io.Discard, conn)
+			_ = conn.Close()
+		}
+	}()
+	if _, err := Dial(ctx, Config{Head: other.Addr().String(), TLS: &tls.Config{}}); err == nil || !strings.Contains(err.Error(), "does not speak TLS: is that the port of a head?") {
 		t.Errorf("got %v", err)
 	}
 	ended, cancel := context.WithCancel(ctx)

@@ -132,6 +132,7 @@ type Gateway struct {
 
 	mu      sync.Mutex
 	bridges map[wire.LaneKey]*bridge // that accept lanes, by the secret key of the lanes
+	shown   map[*shown]struct{}      // certificates of those who are connected
 }
 
 // New makes a gateway. It accepts connections once Serve is called.
@@ -159,7 +160,7 @@ func New(listener *net.TCPListener, c Config) (*Gateway, error) {
 		peers:   door.NewPlaces(peersEach, c.Limits.All),
 		nodes:   door.NewPlaces(c.Limits.User, c.Limits.All),
 		takers:  door.NewPlaces(c.Limits.User, c.Limits.All),
-		bridges: map[wire.LaneKey]*bridge{}, shelf: parcel.NewShelf(),
+		bridges: map[wire.LaneKey]*bridge{}, shown: map[*shown]struct{}{}, shelf: parcel.NewShelf(),
 	}
 	g.shelf.Guard = wire.Guard
 	g.Nodes = maps.Clone(c.Nodes)
@@ -200,6 +201,7 @@ func (g *Gateway) Serve(ctx context.Context) {
 	defer context.AfterFunc(ctx, func() { _ = g.listener.Close() })()
 	var all sync.WaitGroup
 	defer all.Wait()
+	g.watchRevoked(ctx)
 	for {
 		conn, err := g.listener.Accept()
 		if err != nil {
@@ -240,15 +242,22 @@ func (g *Gateway) serve(ctx context.Context, plain net.Conn, unknown *door.Place
 	stop := context.AfterFunc(ctx, func() { _ = plain.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	conn, protocol, err := g.meet(plain, func(c *tls.Conn) error { return c.HandshakeContext(ctx) })
-	if err != nil {
+	var broken *trust.BrokenList
+	switch {
+	case errors.As(err, &broken):
+		broken.Tell(g.Log)
+		return
+	case err != nil:
 		log.Log(ctx, levelOf(err), "a connection was refused", "error", err)
 		return
 	}
-	switch protocol {
-	case wire.LaneProtocol:
+	if protocol == wire.LaneProtocol {
 		g.serveLane(conn, unknown, stop)
 		return
-	case borrow.Protocol: // negotiated with TLS only
+	}
+	papers := g.remember(conn, func(string) { _ = plain.Close() })
+	defer g.discard(papers)
+	if protocol == borrow.Protocol { // negotiated with TLS only
 		g.servePeer(ctx, conn.(*tls.Conn), unknown, log)
 		return
 	}
@@ -281,7 +290,9 @@ func (g *Gateway) serve(ctx context.Context, plain net.Conn, unknown *door.Place
 	log.Debug("a program is served", "user", v.user, "client", session.Attached.Client)
 	b := newBridge(v, patient, session)
 	g.admitLanes(b)
+	g.endBy(papers, b.over)
 	reason := b.run(ctx)
+	g.endBy(papers, nil)
 	log.Debug("a program is no more served", "user", v.user, "client", session.Attached.Client, "reason", reason)
 }
 

@@ -686,7 +686,7 @@ func TestWhoMayCome(t *testing.T) {
 		{"another authority's certificate", nil, func(w *world) *tls.Config {
 			return with(load(other+"/user-ada"), func(c *tls.Config) { c.RootCAs = w.user.RootCAs })
 		}, "", "tls: ", ""},
-		{"another authority's node", nil, func(w *world) *tls.Config { return load(other + "/user-ada") }, "", "certificate signed by unknown authority", ""},
+		{"another authority's node", nil, func(w *world) *tls.Config { return load(other + "/user-ada") }, "", "was made by another authority than the one that is believed here", ""},
 		{"a node's certificate", nil, func(w *world) *tls.Config {
 			return with(w.user, func(c *tls.Config) {
 				pair, err := tls.LoadX509KeyPair(w.dir+"/node-localhost/node.pem", w.dir+"/node-localhost/node-key.pem")

@@ -30,8 +30,12 @@ func (p plainLink) CloseWrite() error {
 	return nil
 }
 
-// errNoTLS ends TLS connections to a node without a certificate.
-var errNoTLS = errors.New("it speaks TLS, for which the node has no certificate")
+// errNoTLS ends TLS connections to a node without a certificate, and errOnlyTLS those without TLS to
+// a node that does not take them.
+var (
+	errNoTLS   = errors.New("it speaks TLS, for which the node has no certificate: give the node one (muster cert --host), or have the program come without TLS (muster run --plain)")
+	errOnlyTLS = errors.New("it comes without TLS (muster run --plain), which the node does not take: have it come with a certificate (--tls-dir), or say plain: true in the node's configuration")
+)
 
 // comesPlain says whether a connection begins as one without TLS does. It only peeks at the first
 // byte.
@@ -78,6 +82,10 @@ func (g *Gateway) meet(plain net.Conn, handshake func(*tls.Conn) error) (conn li
 	}
 	secure := tls.Server(plain, g.TLS)
 	if err := handshake(secure); err != nil {
+		var record tls.RecordHeaderError
+		if errors.As(err, &record) && record.RecordHeader[0] == wire.PlainFirst {
+			err = errOnlyTLS
+		}
 		return nil, "", err
 	}
 	return secure, secure.ConnectionState().NegotiatedProtocol, nil

@@ -3,10 +3,12 @@ package gateway
 import (
 	"crypto/tls"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -201,6 +203,108 @@ func TestRevokedWhileServing(t *testing.T) {
 		}
 		if _, err := LoadDir(node); err == nil {
 			t.Errorf("%s: the node starts", name)
+		}
+	}
+}
+
+// logged is a log that a test reads while it is written.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// errors are the lines of level ERROR.
+func (l *logged) errors() (lines []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.text.String()) {
+		if strings.Contains(line, "level=ERROR") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// A program whose user's certificate is revoked while it is served is ended, and told why; those of
+// other users go on.
+func TestRevokedWhileConnected(t *testing.T) {
+	w := newWorld(t, testGeometry, nil)
+	a, _, err := OpenAuthority(w.dir, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := a.User("bob", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bobs, err := client.LoadTLS(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := newSocket()
+	w.relay(t, socket, client.Secure(w.address, bobs, ""))
+	ada, bob := attachTo(t, w.socket), attachTo(t, socket)
+	defer ada.Close()
+	defer bob.Close()
+	if err := replaceFile(filepath.Join(w.dir, "node-localhost", trust.FileRevoked), []byte("broken")); err != nil {
+		t.Fatal(err)
+	}
+	w.gateway.endRevoked() // a list that cannot be used ends nobody
+	for _, s := range []*client.Session{ada, bob} {
+		if reason, closed := s.Shared.Closed(); closed {
+			t.Fatalf("a broken list ends a program: %s", reason)
+		}
+	}
+	if err := os.Remove(filepath.Join(w.dir, "node-localhost", trust.FileRevoked)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := a.Revoke([]string{"user-ada"}); err != nil {
+		t.Fatal(err)
+	}
+	w.gateway.endRevoked()
+	if reason := ada.Wait(); !strings.Contains(reason, "of user-ada was revoked: its owner needs a new one") {
+		t.Errorf("ada's program is told %q", reason)
+	}
+	if reason, closed := bob.Shared.Closed(); closed {
+		t.Errorf("bob's program has ended: %s", reason)
+	}
+}
+
+// A list that cannot be used is an error in the node's log, once each time that it breaks and not for
+// each connection. Programs are told that it is not their fault, and whose it is.
+func TestBrokenListIsTheNodesFault(t *testing.T) {
+	var log logged
+	w := newWorld(t, testGeometry, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	file := filepath.Join(w.dir, "node-localhost", trust.FileRevoked)
+	for round := 1; round <= 3; round++ {
+		if err := replaceFile(file, []byte(strings.Repeat("broken", round))); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			err := client.Check(t.Context(), client.Secure(w.address, w.user, ""))
+			if err == nil || !strings.Contains(err.Error(), "which is no fault of yours: its administrator has to mend that") || strings.Contains(err.Error(), "your certificate") {
+				t.Errorf("the user is told %v", err)
+			}
+		}
+		w.gateway.endRevoked()
+		lines := log.errors()
+		if len(lines) != round || !strings.Contains(lines[round-1], file) || !strings.Contains(lines[round-1], "copy the one that muster cert revoke wrote, or remove the file") {
+			t.Errorf("the log has %d errors after the list was broken for the %d. time: %q", len(lines), round, lines)
+		}
+		if round == 1 {
+			continue // it changes, and is as broken as before
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.Check(t.Context(), client.Secure(w.address, w.user, "")); err != nil {
+			t.Errorf("the list was mended: %v", err)
 		}
 	}
 }

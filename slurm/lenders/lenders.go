@@ -15,6 +15,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -84,6 +85,8 @@ type session struct {
 	*Lenders
 	conn net.Conn
 	node Node
+	// shown are the node's certificates; nil at a socket.
+	shown []*x509.Certificate
 	// lends are the loans that the node has or was told to make; answers are where callers of Lend
 	// wait for its confirmation.
 	lends   map[string]bool
@@ -126,6 +129,16 @@ func listen(cfg Config) (net.Listener, error) {
 		return nil, door.PortTrouble(cfg.Address, err)
 	}
 	secure := trust.Listen(cfg.TLS, tls.RequireAndVerifyClientCert, "http/1.1")
+	if check := secure.GetConfigForClient; check != nil {
+		secure.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			config, err := check(hello)
+			var broken *trust.BrokenList
+			if errors.As(err, &broken) {
+				broken.Tell(cfg.Log) // the server's own log of handshakes is for debugging only
+			}
+			return config, err
+		}
+	}
 	bounded := door.Bounded(door.Listen(tcp.(*net.TCPListener), false), door.NewPlaces(maxNodes, 2*maxNodes))
 	return tls.NewListener(bounded, secure), nil
 }
@@ -316,6 +329,9 @@ func (l *Lenders) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s := &session{Lenders: l, conn: conn, lends: map[string]bool{}, answers: map[string]chan error{}, gone: make(chan struct{})}
+	if secure, ok := raw.(*tls.Conn); ok {
+		s.shown = secure.ConnectionState().PeerCertificates
+	}
 	l.sessions.Add(1)
 	go func() {
 		defer l.sessions.Done()
@@ -481,7 +497,8 @@ func (s *session) lent(m agent.Lent) {
 	}
 }
 
-// ping sends pings, so that neither side takes the other for dead.
+// ping sends pings, so that neither side takes the other for dead. It hangs up on a node whose
+// certificate was revoked since the node has greeted.
 func (s *session) ping() {
 	tick := time.NewTicker(silence / 4)
 	defer tick.Stop()
@@ -490,6 +507,13 @@ func (s *session) ping() {
 		case <-s.gone:
 			return
 		case <-tick.C:
+			var revoked *trust.Revoked
+			if errors.As(trust.StillGood(s.cfg.TLS, s.shown), &revoked) {
+				s.cfg.Log.Warn("a node's session is ended", "node", s.node.Name, "reason", revoked)
+				_ = s.send(agent.Refused{Reason: revoked.Error()})
+				_ = s.conn.Close()
+				return
+			}
 			_ = s.send(agent.Ping{})
 		}
 	}

@@ -89,14 +89,16 @@ func IsHead(c *x509.Certificate) error {
 	return nil
 }
 
-// alerts says what a server's alerts mean to the holder of the certificate that it refuses. There is
-// an alert for revoked certificates, but Go's servers cannot send it: what a server's own check
+// alerts says what a server's alerts mean to the holder of the certificate that it refuses, or would
+// not look at: while its own list of revoked certificates cannot be used, it has an internal error
+// (wire/trust). There is an alert for revoked certificates, but Go's servers cannot send it: what a server's own check
 // refuses, as that of the list of revoked certificates, is a bad certificate to its caller.
 var alerts = []struct{ alert, meaning string }{
 	{"bad certificate", "your certificate is refused, as it was revoked or is not one for this: ask an administrator, who sees with muster cert list which were revoked and makes a new one with muster cert"},
 	{"revoked certificate", "your certificate was revoked: ask an administrator for a new one, which muster cert makes"},
 	{"expired certificate", "your certificate has expired, or your clock or the other one is wrong: ask an administrator for a new one, which muster cert makes"},
 	{"unknown certificate authority", "your certificate was made by another authority: ask an administrator for one that muster cert makes in the folder of this cluster"},
+	{"internal error", "it cannot check certificates now, most likely since its list of revoked ones (revoked.pem) is broken, which is no fault of yours: its administrator has to mend that, and finds in its log what is wrong"},
 }
 
 // Refused puts into words what a server's alert says of the certificate that its caller has shown,

@@ -53,13 +53,14 @@ func TestRefused(t *testing.T) {
 		"remote error: tls: revoked certificate":           "your certificate was revoked: ask an administrator",
 		"remote error: tls: expired certificate":           "has expired",
 		"remote error: tls: unknown certificate authority": "made by another authority",
+		"remote error: tls: internal error":                "its administrator has to mend that",
 	} {
 		alert := errors.New(text)
 		if told := Refused(alert); !strings.Contains(told.Error(), want) || !errors.Is(told, alert) {
 			t.Errorf("%s: %v", text, told)
 		}
 	}
-	for _, other := range []error{nil, io.EOF, errors.New("remote error: tls: internal error")} {
+	for _, other := range []error{nil, io.EOF, errors.New("remote error: tls: decode error")} {
 		if told := Refused(other); told != other {
 			t.Errorf("%v becomes %v", other, told)
 		}

@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"math/big"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"muster/internal/wholefile"
 	"muster/wire/identity"
@@ -35,14 +37,14 @@ func ReadRevoked(file string, authorities []*x509.Certificate) (map[string]bool,
 	for rest := text; ; {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
-			return nil, fmt.Errorf("%s is no list of certificates that muster cert revoke made: copy the one that it wrote, or remove the file if nothing was revoked", file)
+			return nil, fmt.Errorf("%s is no list of certificates that muster cert revoke made: %s", file, mendList)
 		}
 		list, err := x509.ParseRevocationList(block.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("the list of revoked certificates %s: %w", file, err)
+			return nil, fmt.Errorf("%s is no list of certificates that muster cert revoke made (%w): %s", file, err, mendList)
 		}
 		if !slices.ContainsFunc(authorities, func(a *x509.Certificate) bool { return list.CheckSignatureFrom(a) == nil }) {
-			return nil, fmt.Errorf("the list of revoked certificates %s was not signed by the authority beside it: copy the one that muster cert revoke wrote", file)
+			return nil, fmt.Errorf("the list of revoked certificates %s was not signed by the authority beside it: %s", file, mendList)
 		}
 		for _, entry := range list.RevokedCertificateEntries {
 			revoked[Serial(entry.SerialNumber)] = true
@@ -50,6 +52,35 @@ func ReadRevoked(file string, authorities []*x509.Certificate) (map[string]bool,
 		if len(bytes.TrimSpace(rest)) == 0 {
 			return revoked, nil
 		}
+	}
+}
+
+const mendList = "copy the one that muster cert revoke wrote, or remove the file if nothing was revoked"
+
+// Revoked says that a certificate was revoked.
+type Revoked struct{ Certificate *x509.Certificate }
+
+func (r *Revoked) Error() string {
+	return fmt.Sprintf("the certificate %s of %s was revoked: its owner needs a new one (muster cert)", Serial(r.Certificate.SerialNumber), NameOf(r.Certificate))
+}
+
+// BrokenList says that a list of revoked certificates cannot be used, so that nobody is let in. It is
+// no fault of those who connect. The same value is returned until the file changes or the reason does.
+type BrokenList struct {
+	File string
+	Err  error
+
+	found fs.FileInfo // the file as it was read; nil if it could not be, which may pass by itself
+	told  atomic.Bool
+}
+
+func (b *BrokenList) Error() string { return b.Err.Error() }
+func (b *BrokenList) Unwrap() error { return b.Err }
+
+// Tell logs what is wrong, once for each state of the file: anyone could fill the log by connecting.
+func (b *BrokenList) Tell(log *slog.Logger) {
+	if !b.told.Swap(true) {
+		log.Error("nobody who uses TLS is let in, since the list of revoked certificates cannot be used: an administrator has to mend it", "file", b.File, "error", b.Err)
 	}
 }
 
@@ -62,32 +93,52 @@ type revocations struct {
 	mu      sync.Mutex
 	seen    fs.FileInfo // of the list that was read; nil if there was none
 	revoked map[string]bool
+	broken  *BrokenList // nil if the list can be used
 }
 
-// list returns the serial numbers that are revoked.
+// list returns the serial numbers that are revoked. An error is a *BrokenList.
 func (r *revocations) list() (map[string]bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	info, err := os.Stat(r.file)
-	if errors.Is(err, fs.ErrNotExist) {
-		r.seen, r.revoked = nil, nil
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		r.seen, r.revoked, r.broken = nil, nil, nil
 		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if r.seen != nil && os.SameFile(r.seen, info) && r.seen.ModTime().Equal(info.ModTime()) && r.seen.Size() == info.Size() {
+	case err != nil:
+		return nil, r.trouble(nil, err)
+	case r.broken != nil && same(r.broken.found, info):
+		return nil, r.broken
+	case r.broken == nil && same(r.seen, info):
 		return r.revoked, nil
 	}
 	revoked, err := ReadRevoked(r.file, r.authorities)
-	if err != nil {
-		return nil, err
+	var unread *fs.PathError
+	switch {
+	case errors.As(err, &unread):
+		return nil, r.trouble(nil, err)
+	case err != nil:
+		return nil, r.trouble(info, err)
 	}
-	r.seen, r.revoked = info, revoked
+	r.seen, r.revoked, r.broken = info, revoked, nil
 	return revoked, nil
 }
 
-// check is meant for tls.Config.VerifyConnection.
+// trouble is the error of a list that cannot be used. A file that could not be read is tried again
+// each time, and the error is the former one as long as it says the same.
+func (r *revocations) trouble(found fs.FileInfo, err error) error {
+	if b := r.broken; b == nil || found != nil || b.found != nil || b.Error() != err.Error() {
+		r.broken = &BrokenList{File: r.file, Err: err, found: found}
+	}
+	return r.broken
+}
+
+// same says whether a file was not changed between two looks; a is nil if there was no first one.
+func same(a, b fs.FileInfo) bool {
+	return a != nil && os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
+}
+
+// check is meant for tls.Config.VerifyConnection. An error is a *Revoked or a *BrokenList.
 func (r *revocations) check(s tls.ConnectionState) error {
 	revoked, err := r.list()
 	if err != nil {
@@ -95,10 +146,20 @@ func (r *revocations) check(s tls.ConnectionState) error {
 	}
 	for _, c := range s.PeerCertificates {
 		if revoked[Serial(c.SerialNumber)] {
-			return fmt.Errorf("the certificate %s of %s was revoked: its owner needs a new one (muster cert)", Serial(c.SerialNumber), NameOf(c))
+			return &Revoked{c}
 		}
 	}
 	return nil
+}
+
+// StillGood looks again at certificates that were shown when a connection began. The error is a
+// *Revoked if one of them was revoked since. A list that cannot be used meanwhile is a *BrokenList: it
+// is no reason to end connections.
+func StillGood(own *tls.Config, shown []*x509.Certificate) error {
+	if own == nil || own.VerifyConnection == nil || len(shown) == 0 {
+		return nil
+	}
+	return own.VerifyConnection(tls.ConnectionState{PeerCertificates: shown})
 }
 
 // NameOf returns the name of the folder that a certificate was made for.

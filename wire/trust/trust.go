@@ -3,9 +3,10 @@
 // Two questions decide whether a side goes on: whether an authority that it believes vouches for the
 // other's certificate, and whether the other may do what it is about to do. The first is TLS's, and
 // the list of revoked certificates that lies beside the authority: both sides of a connection look it
-// up, at each handshake. The second is a Role. One authority vouches for users, nodes and heads, so
-// whoever dials a node for what only nodes may have asks for a node. Whoever listens looks at the
-// role when it knows what the other wants (wire/identity).
+// up, at each handshake, and whoever listens looks again while connections last (StillGood). The
+// second is a Role. One authority vouches for users, nodes and heads, so whoever dials a node for
+// what only nodes may have asks for a node. Whoever listens looks at the role when it knows what the
+// other wants (wire/identity).
 //
 // A program that has only a grant knows the authority by the grant, and no list.
 //
@@ -134,6 +135,13 @@ func Listen(own *tls.Config, auth tls.ClientAuthType, protocols ...string) *tls.
 	t.MinVersion, t.NextProtos, t.ClientAuth = tls.VersionTLS13, protocols, auth
 	t.DynamicRecordSizingDisabled = true
 	t.SessionTicketsDisabled = true // nothing but what was agreed on may be on its way after a handshake
+	if own.VerifyConnection != nil {
+		// VerifyConnection refuses everybody, too, while the list cannot be used, but its alert blames
+		// the caller's certificate. This one says that the error is here (identity.Refused).
+		t.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			return nil, own.VerifyConnection(tls.ConnectionState{})
+		}
+	}
 	return t
 }
 

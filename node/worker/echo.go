@@ -12,7 +12,7 @@ import (
 
 // Large data that the program copies to a device must be in the journal, too, before the program may
 // change them. The host writes them there no faster than its memory is, which is half as fast as a
-// bus. So a device that can sends most of them back itself, right into the journal, while it still gets
+// bus. So a device that can sends them back itself, right into the journal, while it still gets
 // the rest (device.Echoer). The data then count from a host function in the stream on, behind which
 // the program is told of nothing.
 const (
@@ -21,10 +21,6 @@ const (
 	// echoAfter is how many bytes the client has sent in such copies before memory of the journal is
 	// pinned for its device: pinning takes longer than a few copies.
 	echoAfter = 256 << 20
-	// hostShare of 16 parts of a copy of hostWorth bytes or more are written to the journal by the
-	// host, while the bus carries the other parts both ways, which is slower than one way.
-	hostShare = 6
-	hostWorth = 8 << 20
 	// echoGranule is how much of the journal is pinned together.
 	echoGranule = 32 << 20
 )
@@ -57,17 +53,7 @@ func (w *worker) copyInEchoed(g *gpu, on device.Stream, o *clientcore.Op) (done 
 	if space == nil {
 		return false, nil
 	}
-	byDevice, written, err := w.shareOut(on, space, o.Data)
-	if err != nil {
-		return true, err
-	}
-	err = w.blockLong(func() error {
-		if err := by.CopyInKept(o.To.Addr, o.Data[:byDevice], space.Memory()[:byDevice]); err != nil || byDevice == size {
-			return err
-		}
-		return on.CopyIn(o.To.Addr+byDevice, o.Data[byDevice:])
-	})
-	written()
+	err = w.blockLong(func() error { return by.CopyInKept(o.To.Addr, o.Data, space.Memory()) })
 	if errors.Is(err, device.ErrNotSupported) { // the program's memory cannot be pinned: the space is lost until the next base
 		w.echoless = true
 		return false, nil
@@ -88,21 +74,6 @@ func (w *worker) copyInEchoed(g *gpu, on device.Stream, o *clientcore.Op) (done 
 	g.echoes[e] = true
 	g.mu.Unlock()
 	return true, w.block(func() error { return on.Call(func() { w.echoed(g, e) }) })
-}
-
-// shareOut has the host begin to write its share of a copy's data to the journal, the end of them, and
-// returns how many bytes are left to the device. The host can if the copy's turn is now: until then the
-// program may change the data. The caller must call written, which waits for the host.
-func (w *worker) shareOut(on device.Stream, space *journal.Space, data []byte) (byDevice uint64, written func(), err error) {
-	size := uint64(len(data))
-	if size < hostWorth {
-		return size, func() {}, nil
-	}
-	if done, err := on.Done(); !done || err != nil {
-		return size, func() {}, err
-	}
-	byDevice = size / 16 * (16 - hostShare) &^ (echoWorth - 1)
-	return byDevice, together.Aside(func() { together.Copy(space.Memory()[byDevice:], data[byDevice:]) }), nil
 }
 
 // echoed notes that the journal has the data of a copy. The device calls it, in the stream.

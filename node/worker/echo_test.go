@@ -2,7 +2,6 @@ package worker
 
 import (
 	"bytes"
-	"fmt"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -52,14 +51,9 @@ func echoes(t *testing.T) (c *client, kill *trigger, echoed *atomic.Int32) {
 // What a device has written to the journal itself outlives the worker, whether it came from staging
 // memory or from memory of the program's, which the program has changed since.
 func TestEchoesOutliveTheWorker(t *testing.T) {
-	for _, size := range []uint64{2 * mib, hostWorth + 4096} { // the host writes a part of the second
-		t.Run(fmt.Sprint(size), func(t *testing.T) { echoesOutlive(t, size) })
-	}
-}
-
-func echoesOutlive(t *testing.T, size uint64) {
 	c, kill, echoed := echoes(t)
-	v := newVectors(c, int(size/4))
+	const size = 2 * mib
+	v := newVectors(c, size/4)
 	v.round(0)
 	first := c.shared.Geometry().Staging + c.shared.Geometry().Bounce
 	pinned := c.shared.Arena()[first:][:size]

@@ -546,7 +546,7 @@ static void step(uint32_t number) {
 		wrong();
 	else if (n < 990)
 		CHECK(musterSync());
-	else if (n < 992)
+	else if (n < 992 && getenv("WALK_WITHOUT_FAULTS") == NULL) // NVIDIA's driver makes no context in a process that had one
 		fault();
 	else
 		CHECK(cuCtxSynchronize());

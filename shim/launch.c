@@ -317,7 +317,7 @@ static CUresult check_cluster(CUfunction f, const struct launch *l) {
 		if (l->cluster[0] == 0)
 			continue;
 		if (l->cluster[i] != (unsigned)f->cluster[i])
-			return CUDA_ERROR_INVALID_VALUE;
+			return CUDA_ERROR_INVALID_CLUSTER_SIZE;
 	}
 	if (l->cluster[0] == 0)
 		return f->cluster_needed && f->cluster[0] == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
@@ -326,7 +326,7 @@ static CUresult check_cluster(CUfunction f, const struct launch *l) {
 		return blocks > 1 ? CUDA_ERROR_INVALID_CLUSTER_SIZE : CUDA_SUCCESS;
 	for (int i = 0; i < 3; i++)
 		if (l->grid[i] % l->cluster[i] != 0)
-			return CUDA_ERROR_INVALID_VALUE;
+			return CUDA_ERROR_INVALID_CLUSTER_SIZE;
 	return blocks > PORTABLE_CLUSTER && !f->large_cluster ? CUDA_ERROR_INVALID_CLUSTER_SIZE : CUDA_SUCCESS;
 }
 

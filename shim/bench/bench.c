@@ -216,6 +216,18 @@ static void do_function_wait(void) {
 	CHECK(cuCtxSynchronize());
 }
 
+static void functions(void) {
+	measure("host function until done", do_function, 500, true);
+	measure("launch, host function and synchronise", do_function_wait, 100, false);
+}
+
+static void only_functions(void) {
+	open_context();
+	open_kernels();
+	CHECK(cuMemAlloc(&word, 4));
+	functions();
+}
+
 static void calls(void) {
 	open_context();
 	open_kernels();
@@ -250,8 +262,7 @@ static void calls(void) {
 	measure("query a stream", do_query, 1000, false);
 	measure("record an event", do_record, 1000, false);
 	measure("allocate and free 1 MiB", do_memory, 200, false);
-	measure("host function until done", do_function, 500, true);
-	measure("launch, host function and synchronise", do_function_wait, 100, false);
+	functions();
 	idle_streams(64);
 	measure("allocate and free 1 MiB beside 64 idle streams", do_memory, 200, false);
 	measure("launch and synchronise beside 64 idle streams", do_launch_wait, 200, false);
@@ -592,6 +603,8 @@ int main(int argc, char **argv) {
 		calls();
 	else if (strcmp(what, "allocations") == 0 && n > 0 && n % 7919 != 0)
 		allocations(n);
+	else if (strcmp(what, "functions") == 0)
+		only_functions();
 	else if (strcmp(what, "far") == 0)
 		far();
 	else if (strcmp(what, "copies") == 0)
@@ -603,7 +616,7 @@ int main(int argc, char **argv) {
 	else if ((strcmp(what, "swap") == 0 || (fills = strcmp(what, "fills") == 0)) && n > 0)
 		swap((size_t)n << 20, (size_t)(argc > 3 ? atoi(argv[3]) : 0) << 20);
 	else {
-		fprintf(stderr, "bench: say calls, far, allocations N, copies [WARM], attach N, crowd N, swap MIB [STAYS] or fills MIB\n");
+		fprintf(stderr, "bench: say calls, functions, far, allocations N, copies [WARM], attach N, crowd N, swap MIB [STAYS] or fills MIB\n");
 		return 2;
 	}
 	return 0;

@@ -136,7 +136,7 @@ func mapSide(f *os.File, size uint64) (*side, error) {
 		}
 		fd, flags = int(f.Fd()), syscall.MAP_SHARED|syscall.MAP_NORESERVE
 	}
-	b, err := syscall.Mmap(fd, 0, int(size), syscall.PROT_READ|syscall.PROT_WRITE, flags)
+	b, err := mapAside(fd, size, syscall.PROT_READ|syscall.PROT_WRITE, flags)
 	if err != nil {
 		return nil, fmt.Errorf("reserving %d bytes of address space for host copies (is there a limit, ulimit -v?): %w", size, err)
 	}
@@ -493,7 +493,7 @@ func (h *hostMemory) unspare(c *hostChunk) {
 
 func (h *hostMemory) close() {
 	for _, s := range h.sides {
-		_ = syscall.Munmap(s.bytes)
+		_ = unmap(s.bytes)
 		if s.file != nil {
 			s.file.Close()
 		}

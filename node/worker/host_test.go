@@ -285,3 +285,28 @@ func TestCopyWithinHostCopies(t *testing.T) {
 		}
 	}
 }
+
+// A program's addresses, which kernels use, too, are free in its worker, whatever the size of its arena.
+func TestHostCopiesLeaveProgramsTheirAddresses(t *testing.T) {
+	for _, size := range []uint64{16 << 30, 1 << 40} {
+		var files []*os.File
+		for range 2 {
+			f, err := CreateHostFile(size, "", false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files = append(files, f)
+		}
+		h, err := newHostMemory(vmm.Range{Addr: 0x6400_0000_0000, Size: size}, "", files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, s := range h.sides {
+			s.bytes[0], s.bytes[size-1] = 1, 2
+			if at := wire.AddressOf(s.bytes); at < asideBase || at+size > asideBase+(asideTries+1)<<40 {
+				t.Errorf("side %d of %d bytes is at %#x", i, size, at)
+			}
+		}
+		h.close()
+	}
+}

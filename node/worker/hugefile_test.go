@@ -18,12 +18,12 @@ func TestFileThatMayHaveHugePages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer syscall.Munmap(one.bytes)
+	defer unmap(one.bytes)
 	other, err := mapSide(f, chunks*chunk)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer syscall.Munmap(other.bytes)
+	defer unmap(other.bytes)
 	_ = syscall.Madvise(one.bytes, syscall.MADV_HUGEPAGE)
 	for i := range one.bytes {
 		one.bytes[i] = byte(i / chunk)

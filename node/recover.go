@@ -220,7 +220,7 @@ func (d *daemon) rebuild(c *client) {
 	d.leaveSpare(c)
 	d.step(d.now(), vgpu.Faulted{Client: c.id})
 	serve := d.serveOf(c)
-	serve.Recover, serve.Resume, serve.Lease, serve.Committed = true, true, c.lease, c.committed
+	serve.Recover, serve.Resume, serve.Tries, serve.Lease, serve.Committed = true, true, c.tries, c.lease, c.committed
 	c.between = true
 	number, rest := c.rebuilds, c.pace.rest(d.now())
 	go func() {

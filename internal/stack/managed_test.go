@@ -2,6 +2,7 @@ package stack
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -87,6 +88,45 @@ func TestMappedMemory(t *testing.T) {
 		})
 	}
 	n.idle()
+}
+
+// Registered memory is reached at the program's address also if its worker has something else there:
+// another worker takes over.
+func TestMappedMemoryWhereTheWorkerHasSomething(t *testing.T) {
+	n := newWorld(t).start("--devices", "soft:memory=64M")
+	p := n.launch(mappedProgram(t), "at")
+	p.says("ready")
+	address := uint64(0)
+	own, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.cmd.Process.Pid))
+	for worker := range n.workers() {
+		theirs, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", worker))
+		for line := range strings.Lines(string(theirs)) {
+			var from, to uint64
+			fmt.Sscanf(line, "%x-%x", &from, &to)
+			if middle := (from + to) / 2 &^ 0xfff; from>>40 == 0x7f && to-from >= 64<<20 && !covers(string(own), middle) {
+				address = middle
+			}
+		}
+	}
+	if address == 0 {
+		t.Fatal("the worker has nothing that the program has not")
+	}
+	fmt.Fprintf(p.stdin, "%x\n", address)
+	if got := p.right(); !strings.HasSuffix(got, "right\n") {
+		t.Errorf("it said %q", got)
+	}
+	n.idle()
+}
+
+// covers says whether something is mapped around an address, within 2 MiB.
+func covers(maps string, address uint64) bool {
+	for line := range strings.Lines(maps) {
+		var from, to uint64
+		if fmt.Sscanf(line, "%x-%x", &from, &to); address+2<<20 >= from && address < to+2<<20 {
+			return true
+		}
+	}
+	return false
 }
 
 // A client whose kernels access the program's memory moves like any other. It is not rebuilt when

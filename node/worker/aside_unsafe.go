@@ -13,7 +13,7 @@ import (
 // two mappings of a terabyte there would take half of all addresses that a program may come with.
 const (
 	asideBase  = 0x4000_0000_0000
-	asideTries = 16
+	asideTries = 8
 )
 
 // mapAside maps memory at addresses that programs hardly use, if there are any, and otherwise anywhere.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"syscall"
 
 	"muster/device"
 	"muster/node/clientcore"
@@ -57,6 +58,13 @@ type reached struct {
 // errNotReached says that kernels cannot access the program's memory.
 var errNotReached = fmt.Errorf("memory of the program's: %w", device.ErrNotSupported)
 
+// errTaken says that the program's memory has an address at which this process has something else.
+// Systems give out addresses at random, so another worker hardly has something there, too: the client
+// is rebuilt in one. mostTaken is how often.
+var errTaken = errors.New("the program's memory has an address that is taken in its worker")
+
+const mostTaken = 3
+
 // mapHost lets kernels access memory of the program, in all open contexts; mapAll does it for
 // contexts that are opened later. From now on the client cannot be rebuilt: a replay would repeat
 // what kernels did to that memory, and nobody has its former contents.
@@ -68,6 +76,9 @@ func (w *worker) mapHost(o *clientcore.Op) error {
 	r := &reached{host: part, unmap: map[*gpu]func() error{}}
 	if wire.AddressOf(part) != o.Range.Addr {
 		if r.host, err = wire.MapAt(w.files[1], o.Out.Offset, o.Out.Length, o.Range.Addr); err != nil {
+			if errors.Is(err, syscall.EEXIST) && w.serve.Tries < mostTaken && w.canRebuild() {
+				return fmt.Errorf("%w (%v)", errTaken, err)
+			}
 			// The library has another address to try, so the user is not told.
 			return fmt.Errorf("memory of the program's (%v): %w", err, device.ErrInvalidValue)
 		}

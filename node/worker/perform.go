@@ -29,7 +29,7 @@ func (w *worker) perform(ops []clientcore.Op, err error) error {
 		if last == nil {
 			break
 		}
-		if errors.Is(outcome.Err, clientcore.ErrProtocol) || errors.Is(outcome.Err, errEnded) || errors.Is(outcome.Err, errAsBefore) {
+		if errors.Is(outcome.Err, clientcore.ErrProtocol) || errors.Is(outcome.Err, errEnded) || errors.Is(outcome.Err, errAsBefore) || errors.Is(outcome.Err, errTaken) {
 			return outcome.Err
 		}
 		if gone := w.gone(outcome.Err); gone != nil {

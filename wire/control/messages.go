@@ -60,6 +60,8 @@ type Serve struct {
 	// Resume says that another worker has served the client before: it is rebuilt from the contents
 	// of those descriptors.
 	Resume bool `json:"resume,omitempty"`
+	// Tries is how many workers have been tried since the client was last what it had been.
+	Tries int `json:"tries,omitempty"`
 	// Hold gives a worker that continues another's client the program's connection, as the last
 	// descriptor. It is part of this message, so that there is no moment at which the worker has
 	// the client and would not outlive the daemon.

@@ -268,6 +268,28 @@ static void refused(void) {
 	NEED(cuMemHostGetDevicePointer(&device, p, 0) == CUDA_ERROR_NOT_SUPPORTED);
 }
 
+// Registered memory at an address that is read, which a kernel uses as it is.
+static void at(void) {
+	unsigned long address;
+	CUdeviceptr d;
+	CHECK(cuMemAlloc(&d, 4096));
+	CHECK(cuMemsetD32(d, 5, 1024));
+	CHECK(cuCtxSynchronize());
+	puts("ready");
+	fflush(stdout);
+	NEED(scanf("%lx", &address) == 1);
+	uint32_t *p = mmap((void *)address, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0), word;
+	NEED(p == (void *)address);
+	p[7] = 30;
+	CHECK(cuMemHostRegister(p, 4096, CU_MEMHOSTREGISTER_DEVICEMAP));
+	add_to((CUdeviceptr)p, 1024, 12);
+	add_to(d, 1024, 2);
+	CHECK(cuCtxSynchronize());
+	CHECK(cuMemcpyDtoH(&word, d + 40, 4));
+	NEED(p[7] == 42 && p[8] == 12 && word == 7);
+	CHECK(cuMemHostUnregister(p));
+}
+
 int main(int argc, char **argv) {
 	const char *what = argc > 1 ? argv[1] : "";
 	start();
@@ -283,6 +305,8 @@ int main(int argc, char **argv) {
 		sources();
 	else if (strcmp(what, "rounds") == 0)
 		rounds();
+	else if (strcmp(what, "at") == 0)
+		at();
 	else if (strcmp(what, "refused") == 0)
 		refused();
 	else

@@ -202,6 +202,25 @@ func TestBrokenListDoesNotStick(t *testing.T) {
 	}
 }
 
+// What is wrong with a list is in the log before a caller is refused for it.
+func TestBrokenListIsToldFirst(t *testing.T) {
+	m := newMaker(t)
+	own, file := believing(t, m.list(7), m)
+	if err := os.WriteFile(file, []byte("broken"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	server := Listen(own, tls.RequireAndVerifyClientCert, slog.New(slog.NewTextHandler(&log, nil)))
+	for range 2 {
+		if _, err := server.GetConfigForClient(nil); err == nil {
+			t.Error("a broken list is no reason to refuse")
+		}
+	}
+	if strings.Count(log.String(), "level=ERROR") != 1 || !strings.Contains(log.String(), file) {
+		t.Errorf("the log has %q", log.String())
+	}
+}
+
 // Both sides say which certificate has expired, and what the caller's is not for.
 func TestExplainedByKind(t *testing.T) {
 	node := newMaker(t).node("n1", 3).Leaf

@@ -126,17 +126,19 @@ func listening(own *tls.Config, shows tls.Certificate) *tls.Config {
 	return Listen(own, tls.RequireAndVerifyClientCert, slog.New(slog.DiscardHandler))
 }
 
-// A caller may send certificates that nobody vouches for. They revoke nobody, and are in no list of
-// those whom the authority knows.
+// A caller may send certificates that nobody vouches for, or that are another's. They revoke nobody, and
+// forged ones are in no list of those whom the authority knows.
 func TestForgedCertificatesDoNotCount(t *testing.T) {
 	m := newMaker(t)
 	own, _ := believing(t, m.list(7), m)
 	server := listening(own, m.node("server", 2))
 	forged := newMaker(t).node("evil\x1b[2J", 7)
-	good := m.node("n1", 3)
-	good.Certificate = append(good.Certificate, forged.Certificate...)
-	if err := refusal(t, server, good); err != nil {
-		t.Errorf("a good certificate beside a forged one is refused: %v", err)
+	for what, other := range map[string]tls.Certificate{"a forged": forged, "another's revoked": m.node("n2", 7)} {
+		good := m.node("n1", 3)
+		good.Certificate = append(good.Certificate, other.Certificate...)
+		if err := refusal(t, server, good); err != nil {
+			t.Errorf("a good certificate beside %s one is refused: %v", what, err)
+		}
 	}
 	if c := Known(server, &Revoked{Certificate: forged.Leaf}); c != nil {
 		t.Errorf("a forged certificate is known: %s", c.Subject)

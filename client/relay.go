@@ -361,7 +361,8 @@ func odd(err error) error {
 	if errors.As(err, &refused) {
 		return err
 	}
-	if told := identity.Refused(err); told != err {
+	var alert *identity.Refusal
+	if told := identity.Refused(err); errors.As(told, &alert) {
 		return fmt.Errorf("the node does not let us in: %w", told)
 	}
 	return fmt.Errorf("the node does not answer as a node does: %w", err)

@@ -60,14 +60,14 @@ func Dialler(address string, config *tls.Config) func(context.Context) (net.Conn
 	})
 }
 
-// explain puts into words why a handshake with a node has failed. A node that takes no TLS hangs up
-// when it is greeted so.
+// explain puts into words why a handshake with a node has failed. A node that is busy or starts again
+// hangs up, and so does one that takes no TLS.
 func explain(config *tls.Config, err error) error {
 	var record tls.RecordHeaderError
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return fmt.Errorf("it hung up when it was greeted with TLS, so it seems to take programs without TLS only (plain: true in its configuration): "+
-			"have it given a certificate (muster cert --host), or, on a network that you trust, use --plain instead of --tls-dir, with its token in $MUSTER_TOKEN (%w)", err)
+		return fmt.Errorf("it hung up when it was greeted with TLS: try again, since it may be busy or just starting; "+
+			"if its administrator says that it has plain: true, use --plain instead of --tls-dir, with its token in $MUSTER_TOKEN (%w)", err)
 	case errors.As(err, &record):
 		return fmt.Errorf("what listens there does not speak TLS: is that the port of a node? (%w)", err)
 	}

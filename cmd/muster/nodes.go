@@ -11,8 +11,10 @@ import (
 	"muster/head/api"
 	headclient "muster/head/client"
 	"muster/model/clusterfile"
+	"muster/report"
 	"muster/report/nodetable"
 	"muster/report/screen"
+	"muster/wire/trust"
 )
 
 func newNodes() *cobra.Command {
@@ -63,7 +65,7 @@ that of its nodes.` + askHelp,
 				if slices.ContainsFunc(list.Nodes, func(row api.Node) bool { return row.Name == n.Name && strings.HasSuffix(row.Reason, n.Reason) }) {
 					continue
 				}
-				fmt.Fprintf(c.ErrOrStderr(), "%s: the head refuses node %s: %s\n", c.CommandPath(), n.Name, n.Reason)
+				fmt.Fprintf(c.ErrOrStderr(), "%s: the head refuses node %s: %s\n", c.CommandPath(), trust.Quoted(n.Name), report.Printable(n.Reason))
 			}
 			return nil
 		},

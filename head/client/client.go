@@ -169,6 +169,7 @@ func (h *Head) notReached(ctx context.Context, err error) error {
 	if errors.As(err, &failed) {
 		err = failed.Err
 	}
+	var refused *identity.Refusal
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return ctx.Err()
@@ -176,7 +177,7 @@ func (h *Head) notReached(ctx context.Context, err error) error {
 		err = fmt.Errorf("no head answers at %s on this machine: say where it is with --head HOST or MUSTER_HEAD, or start one with muster head", h.where)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		err = fmt.Errorf("the head at %s has not answered for %v: try again", h.where, patience)
-	case identity.Refused(err) != err:
+	case errors.As(identity.Refused(err), &refused):
 		err = fmt.Errorf("the head at %s: %w", h.where, identity.Refused(err))
 	default:
 		err = fmt.Errorf("the head at %s cannot be reached: %w", h.where, err)

@@ -17,6 +17,7 @@ import (
 	"muster/head/api"
 	"muster/head/dial"
 	"muster/wire/agent"
+	"muster/wire/identity"
 )
 
 // serve answers at a socket of its own, and returns a client for it.
@@ -40,9 +41,12 @@ func serve(t *testing.T, handler http.HandlerFunc) *Head {
 // A user whose certificate the head refuses hears what may have happened to it, and what to do.
 func TestRefusedCertificate(t *testing.T) {
 	h := &Head{where: "gpu1:9422"}
-	err := h.notReached(t.Context(), &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")})
-	if !errors.Is(err, ErrUnreachable) || !strings.HasPrefix(err.Error(), "the head at gpu1:9422: your certificate is refused, as it was revoked") {
-		t.Errorf("got %v", err)
+	alert := &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}
+	for _, err := range []error{alert, identity.Refused(alert)} { // whoever dials may have put it into words
+		err = h.notReached(t.Context(), err)
+		if !errors.Is(err, ErrUnreachable) || !strings.HasPrefix(err.Error(), "the head at gpu1:9422: your certificate is refused, as it was revoked") || strings.Count(err.Error(), "is refused") != 1 {
+			t.Errorf("got %v", err)
+		}
 	}
 }
 

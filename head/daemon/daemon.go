@@ -46,6 +46,9 @@ type Options struct {
 	// commit, if it is not nil, is called in place of write, so that tests can delay or fail
 	// commits.
 	commit func(write func() error) error
+	// lookAtRevoked, if it is not nil, delivers when the head is to look whose certificate was revoked,
+	// so that tests need not wait; otherwise it does so every revokedEvery.
+	lookAtRevoked <-chan time.Time
 }
 
 // Addresses are the addresses of a running head; "" where it does not listen.
@@ -193,6 +196,13 @@ func (d *daemon) serve(ctx context.Context, core *head.Core) error {
 		look = tick.C
 	}
 	go d.watchScript(loopCtx, look)
+	revoked := d.lookAtRevoked
+	if revoked == nil {
+		tick := time.NewTicker(revokedEvery)
+		defer tick.Stop()
+		revoked = tick.C
+	}
+	go d.watchRevoked(loopCtx, revoked)
 	d.doors.serve()
 	d.log.Info("the head serves", "cluster", d.cfg.Core.Cluster, "policy", d.cfg.Policy, "listen", d.doors.addresses.Listen, "socket", d.doors.addresses.Socket, "http", d.doors.addresses.HTTP, "page", d.doors.addresses.Page)
 	if d.Ready != nil {

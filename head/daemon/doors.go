@@ -34,6 +34,9 @@ type caller struct {
 	user string // "" for a node
 	// node is the certificate of a node; nil for users.
 	node *x509.Certificate
+	// vouched are the certificate and those of its authorities (trust.Vouched), of a user who has
+	// signed in to the page those by which he asked for it; nil at the socket.
+	vouched []*x509.Certificate
 	// root says that the caller is this machine's root, or the user whom the head runs as. Either
 	// could impersonate any of its agents anyway.
 	root bool
@@ -55,12 +58,19 @@ type visitor struct {
 	net.Conn
 	who   caller
 	place *door.Place // nil until the caller is known
-	once  sync.Once
+	// forget is called when the connection is closed; nil for nothing.
+	forget func()
+	once   sync.Once
 }
 
 func (v *visitor) Close() error {
 	err := v.Conn.Close()
-	v.once.Do(func() { v.place.Leave() })
+	v.once.Do(func() {
+		v.place.Leave()
+		if v.forget != nil {
+			v.forget()
+		}
+	})
 	return err
 }
 
@@ -97,13 +107,16 @@ type doors struct {
 	names     userNames
 	// turnedAway counts the connections whose callers are being told that all places are taken.
 	turnedAway atomic.Int64
+
+	mu       sync.Mutex
+	visitors map[*visitor]struct{} // of users who have shown a certificate
 }
 
 // openDoors opens the port, the socket, the port for metrics and that for the page.
 func (d *daemon) openDoors() (*doors, error) {
 	limits := d.cfg.Connections
 	o := &doors{
-		daemon: d, known: newHanded(),
+		daemon: d, known: newHanded(), visitors: map[*visitor]struct{}{},
 		unknown: door.NewPlaces(max(1, limits.Unknown/2), limits.Unknown),
 		users:   door.NewPlaces(limits.User, limits.All), nodes: door.NewPlaces(limits.Node, limits.Nodes),
 		names: userNames{known: map[uint32]string{}},
@@ -149,15 +162,15 @@ func (o *doors) openPort() error {
 	if err != nil {
 		return fmt.Errorf("the head's port (--listen): %w", door.PortTrouble(o.cfg.Listen, err))
 	}
-	o.tls = strict(o.TLS)
+	o.tls = strict(o.TLS, o.log)
 	o.addresses.Listen = l.Addr().String()
 	o.add(l.(*net.TCPListener))
 	return nil
 }
 
 // strict allows only callers with a certificate of the authority.
-func strict(given *tls.Config) *tls.Config {
-	return trust.Listen(given, tls.RequireAndVerifyClientCert, "http/1.1") // HTTP/2 connections cannot be upgraded
+func strict(given *tls.Config, log *slog.Logger) *tls.Config {
+	return trust.Listen(given, tls.RequireAndVerifyClientCert, log, "http/1.1") // HTTP/2 connections cannot be upgraded
 }
 
 func (o *doors) openSocket() error {
@@ -276,7 +289,7 @@ func (o *doors) handshake(v *visitor) {
 		return
 	}
 	_ = v.SetDeadline(time.Time{})
-	o.welcome(v, conn, shown(conn.ConnectionState().PeerCertificates[0]))
+	o.welcome(v, conn, shown(trust.Vouched(conn.ConnectionState())))
 }
 
 // noteRefused notes that a node was refused, if its certificate is one of the authority's.
@@ -285,8 +298,7 @@ func (o *doors) noteRefused(err error) {
 	if c == nil || identity.KindOf(c) != identity.Node {
 		return
 	}
-	who := caller{node: c}
-	o.refusals.note(who.holder(""), identity.NodeNames(c), trust.Explain(c.Subject.CommonName, o.tls, err).Error(), o.clock())
+	o.refusals.note("handshake "+c.Subject.CommonName, refusal{names: identity.NodeNames(c), reason: trust.ExplainCaller(c, err).Error(), at: o.clock(), outside: true})
 }
 
 // levelOf is the log level for a caller that was refused: most, or only Debug if the caller just
@@ -299,13 +311,14 @@ func levelOf(err error, most slog.Level) slog.Level {
 	return most
 }
 
-// shown returns the caller that a certificate identifies.
-func shown(c *x509.Certificate) caller {
+// shown returns the caller whom the first of some certificates identifies; the others vouch for it.
+func shown(vouched []*x509.Certificate) caller {
+	c := vouched[0]
 	if identity.KindOf(c) == identity.Node {
-		return caller{node: c}
+		return caller{node: c, vouched: vouched}
 	}
 	name, err := identity.UserOf(c)
-	return caller{user: name, wrong: err}
+	return caller{user: name, vouched: vouched, wrong: err}
 }
 
 // local returns the caller at the other end of a Unix socket, as the kernel identifies it.
@@ -367,6 +380,7 @@ func (o *doors) welcome(v *visitor, conn net.Conn, who caller) {
 		_ = conn.Close()
 		return
 	}
+	o.register(v)
 	if !o.known.hand(conn) {
 		_ = conn.Close()
 	}

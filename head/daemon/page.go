@@ -100,7 +100,7 @@ func (o *doors) openPage() error {
 		}
 		p.scheme = "https"
 	}
-	p.pages = openPages(p.sessionsIn(), o.clock, o.log)
+	p.pages = openPages(p.sessionsIn(), o.clock, o.revoked, o.log)
 	p.address = net.JoinHostPort(p.ownName(at), fmt.Sprint(at.Port))
 	p.server = &http.Server{
 		Handler: p, ReadHeaderTimeout: o.cfg.Connections.Greet, IdleTimeout: o.cfg.Connections.Idle, MaxHeaderBytes: maxHeader,
@@ -378,7 +378,7 @@ func (p *pageServer) serveAPI(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), callerKey{}, &caller{user: s.user, page: true}))
+	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), callerKey{}, &caller{user: s.user, vouched: s.vouched, page: true}))
 	defer cancel()
 	defer context.AfterFunc(s.over, cancel)()
 	p.api.ServeHTTP(w, r.WithContext(ctx))
@@ -446,7 +446,7 @@ func servePage(q *request) (any, error) {
 		address = net.JoinHostPort(name, port)
 	}
 	return api.Page{
-		Address: p.scheme + "://" + address + "/#ticket=" + p.pages.ticket(q.who.user),
+		Address: p.scheme + "://" + address + "/#ticket=" + p.pages.ticket(q.who.user, q.who.vouched),
 		Local:   p.scheme == "http", Expires: int(ticketTime.Seconds()),
 	}, nil
 }

@@ -164,29 +164,29 @@ func TestPageRequests(t *testing.T) {
 // and when there are too many.
 func TestPageSessions(t *testing.T) {
 	now := time.Unix(1_900_000_000, 0)
-	p := openPages(t.TempDir(), func() time.Time { return now }, slog.New(slog.DiscardHandler))
+	p := openPages(t.TempDir(), func() time.Time { return now }, nobodyRevoked, slog.New(slog.DiscardHandler))
 	sign := func(user string) (cookie, key string) {
-		cookie, key, got, ok := p.redeem(p.ticket(user))
+		cookie, key, got, ok := p.redeem(p.ticket(user, nil))
 		if !ok || got != user {
 			t.Fatalf("%s is not signed in", user)
 		}
 		return cookie, key
 	}
-	once := p.ticket("alice")
+	once := p.ticket("alice", nil)
 	if _, _, _, ok := p.redeem(once); !ok {
 		t.Error("a ticket is not good")
 	}
 	if _, _, _, ok := p.redeem(once); ok {
 		t.Error("a ticket is good twice")
 	}
-	late := p.ticket("alice")
+	late := p.ticket("alice", nil)
 	now = now.Add(ticketTime)
 	if _, _, _, ok := p.redeem(late); ok {
 		t.Error("a ticket is good after its time")
 	}
-	first := p.ticket("bob")
+	first := p.ticket("bob", nil)
 	for range maxTicketsEach {
-		p.ticket("bob")
+		p.ticket("bob", nil)
 	}
 	if _, _, _, ok := p.redeem(first); ok || len(p.tickets) > maxTicketsEach {
 		t.Errorf("bob has %d tickets", len(p.tickets))
@@ -218,7 +218,7 @@ func TestPageSessions(t *testing.T) {
 
 	// Another daemon knows them; a damaged file costs the sessions, and nothing else.
 	cookie, key = sign("erin")
-	again := openPages(strings.TrimSuffix(p.file, "/pages.json"), p.now, p.log)
+	again := openPages(strings.TrimSuffix(p.file, "/pages.json"), p.now, nobodyRevoked, p.log)
 	erin := again.find(cookie, key)
 	if erin == nil || erin.user != "erin" || again.find(cookie, "x") != nil {
 		t.Error("erin is not known after a restart")

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
+	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -13,10 +14,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"muster/internal/wholefile"
+	"muster/wire/trust"
 )
 
 // How long a one-time address is valid and how long a browser stays signed in, and how many of each
@@ -41,6 +44,9 @@ type ticket struct {
 	hash  secretHash
 	user  string
 	until time.Time
+	// vouched are the certificate by which the user has asked for it and those of its authorities; nil
+	// at the socket.
+	vouched []*x509.Certificate
 }
 
 // pageSession is a browser that has signed in. A request must show two secrets: a cookie, which
@@ -51,6 +57,7 @@ type pageSession struct {
 	id, key secretHash
 	user    string
 	until   time.Time
+	vouched []*x509.Certificate // of the ticket
 	// over is done when the session ends; that ends the answers that are being sent.
 	over context.Context
 	end  context.CancelFunc
@@ -62,6 +69,8 @@ type pages struct {
 	now  func() time.Time
 	file string // where sessions are kept; "" if they end with the head
 	log  *slog.Logger
+	// revoked says that one of some certificates was revoked; nil if none was.
+	revoked func([]*x509.Certificate) *trust.Revoked
 
 	mu       sync.Mutex
 	tickets  []ticket
@@ -74,11 +83,15 @@ type savedSession struct {
 	Key   string    `json:"key"`
 	User  string    `json:"user"`
 	Until time.Time `json:"until"`
+	// Certificates are those that vouched for the user, in DER form; Socket says that there were none.
+	// Who has neither signed in to an older head, and does so again.
+	Certificates [][]byte `json:"certificates,omitempty"`
+	Socket       bool     `json:"socket,omitempty"`
 }
 
 // openPages loads the sessions of a folder; with "" it never keeps any.
-func openPages(dir string, now func() time.Time, log *slog.Logger) *pages {
-	p := &pages{now: now, log: log}
+func openPages(dir string, now func() time.Time, revoked func([]*x509.Certificate) *trust.Revoked, log *slog.Logger) *pages {
+	p := &pages{now: now, revoked: revoked, log: log}
 	if dir == "" {
 		return p
 	}
@@ -90,7 +103,7 @@ func openPages(dir string, now func() time.Time, log *slog.Logger) *pages {
 }
 
 func (p *pages) load() error {
-	text, err := wholefile.Limit{Bytes: 4 << 20, Remedy: "remove it: users then run muster page again"}.ReadFile(p.file)
+	text, err := wholefile.Limit{Bytes: 16 << 20, Remedy: "remove it: users then run muster page again"}.ReadFile(p.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -107,11 +120,26 @@ func (p *pages) load() error {
 		if wrongID != nil || wrongKey != nil || len(id) != sha256.Size || len(key) != sha256.Size || s.User == "" {
 			return fmt.Errorf("%s is damaged", p.file)
 		}
-		if p.now().Before(s.Until) && len(p.sessions) < maxSessions {
-			p.add(secretHash(id), secretHash(key), s.User, s.Until)
+		vouched, err := s.vouched()
+		if err != nil {
+			return fmt.Errorf("%s is damaged: %w", p.file, err)
+		}
+		if p.now().Before(s.Until) && len(p.sessions) < maxSessions && s.Socket == (vouched == nil) {
+			p.add(secretHash(id), secretHash(key), s.User, s.Until, vouched)
 		}
 	}
 	return nil
+}
+
+func (s *savedSession) vouched() (list []*x509.Certificate, err error) {
+	for _, der := range s.Certificates {
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, c)
+	}
+	return list, nil
 }
 
 // save writes the sessions. If that fails the head continues: it only forgets them when it ends.
@@ -121,7 +149,11 @@ func (p *pages) save() {
 	}
 	saved := []savedSession{}
 	for _, s := range p.sessions {
-		saved = append(saved, savedSession{hex.EncodeToString(s.id[:]), hex.EncodeToString(s.key[:]), s.User(), s.until})
+		one := savedSession{ID: hex.EncodeToString(s.id[:]), Key: hex.EncodeToString(s.key[:]), User: s.user, Until: s.until, Socket: s.vouched == nil}
+		for _, c := range s.vouched {
+			one.Certificates = append(one.Certificates, c.Raw)
+		}
+		saved = append(saved, one)
 	}
 	text, err := json.Marshal(saved)
 	if err == nil {
@@ -139,24 +171,25 @@ func (p *pages) save() {
 func (s *pageSession) User() string { return s.user }
 
 // add adds a session, for which the caller has made room. The session ends by itself at until.
-func (p *pages) add(id, key secretHash, user string, until time.Time) {
-	s := &pageSession{id: id, key: key, user: user, until: until}
+func (p *pages) add(id, key secretHash, user string, until time.Time, vouched []*x509.Certificate) {
+	s := &pageSession{id: id, key: key, user: user, until: until, vouched: vouched}
 	s.over, s.end = context.WithTimeout(context.Background(), until.Sub(p.now()))
 	p.sessions = append(p.sessions, s)
 }
 
-// ticket makes a one-time right to sign in, and returns its secret.
-func (p *pages) ticket(user string) string {
+// ticket makes a one-time right to sign in, and returns its secret. It is worth as much as the
+// certificates that vouch for the user; nil at the socket.
+func (p *pages) ticket(user string, vouched []*x509.Certificate) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.expire()
 	p.tickets = makeRoom(p.tickets, user, maxTicketsEach, maxTickets, func(t ticket) string { return t.user }, func(ticket) {})
 	secret := rand.Text()
-	p.tickets = append(p.tickets, ticket{hashOf(secret), user, p.now().Add(ticketTime)})
+	p.tickets = append(p.tickets, ticket{hashOf(secret), user, p.now().Add(ticketTime), vouched})
 	return secret
 }
 
-// redeem signs a browser in; false if the ticket is unknown, used or expired.
+// redeem signs a browser in; false if the ticket is unknown, used or expired, or its user was revoked.
 func (p *pages) redeem(secret string) (cookie, key, user string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,17 +200,49 @@ func (p *pages) redeem(secret string) (cookie, key, user string, ok bool) {
 			continue
 		}
 		p.tickets = append(p.tickets[:i], p.tickets[i+1:]...)
+		if p.revoked(t.vouched) != nil {
+			break
+		}
 		p.sessions = makeRoom(p.sessions, t.user, maxSessionsEach, maxSessions, (*pageSession).User, func(s *pageSession) { s.end() })
 		cookie, key = rand.Text(), rand.Text()
-		p.add(hashOf(cookie), hashOf(key), t.user, p.now().Add(pageTime))
+		p.add(hashOf(cookie), hashOf(key), t.user, p.now().Add(pageTime), t.vouched)
 		p.save()
 		return cookie, key, t.user, true
 	}
 	return "", "", "", false
 }
 
-// find is the session that a request shows; nil if it shows none, or a wrong one.
+// find is the session that a request shows; nil if it shows none, or a wrong one, or if its user was
+// revoked, which ends it.
 func (p *pages) find(cookie, key string) *pageSession {
+	s := p.shown(cookie, key)
+	if s == nil || p.endIfRevoked(s) {
+		return nil
+	}
+	return s
+}
+
+// endRevoked signs out the browsers of users who were revoked.
+func (p *pages) endRevoked() {
+	p.mu.Lock()
+	all := slices.Clone(p.sessions)
+	p.mu.Unlock()
+	for _, s := range all {
+		p.endIfRevoked(s)
+	}
+}
+
+func (p *pages) endIfRevoked(s *pageSession) bool {
+	revoked := p.revoked(s.vouched)
+	if revoked == nil {
+		return false
+	}
+	p.log.Warn("a browser is signed out", "user", s.user, "reason", revoked)
+	p.signOut(s)
+	return true
+}
+
+func (p *pages) shown(cookie, key string) *pageSession {
 	if cookie == "" || key == "" {
 		return nil
 	}

@@ -1,13 +1,17 @@
 package daemon
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"muster/head/api"
+	"muster/wire/identity"
 )
 
 const (
@@ -30,6 +34,44 @@ type refusal struct {
 	names  []string // that the node may have
 	reason string
 	at     time.Time
+	// outside says that the handshake has failed: somebody has shown a certificate of the node, and
+	// nobody knows whether the node itself did.
+	outside bool
+}
+
+// How much is kept of what a certificate or an agent says.
+const (
+	maxRefusedNames  = 8
+	maxRefusedName   = 256
+	maxRefusedReason = 4 << 10
+)
+
+// showable says whether a name can be a node's and can be shown.
+func showable(name string) bool {
+	return name != "" && len(name) <= maxRefusedName && utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// clipped is what is kept of a refusal. It has no names if none can be shown.
+func (r refusal) clipped() refusal {
+	r.names = slices.DeleteFunc(slices.Clone(r.names), func(name string) bool { return !showable(name) })
+	r.names = slices.Clone(r.names[:min(len(r.names), maxRefusedNames)])
+	r.reason = strings.ToValidUTF8(r.reason[:min(len(r.reason), maxRefusedReason)], "")
+	r.reason = strings.Map(func(c rune) rune {
+		if !unicode.IsPrint(c) {
+			return ' '
+		}
+		return c
+	}, r.reason)
+	return r
+}
+
+// names are the names under which an agent is listed that wants to be a node: that one, or those of
+// its certificate.
+func (c *caller) names(node string) []string {
+	if c.node != nil && !showable(node) {
+		return identity.NodeNames(c.node)
+	}
+	return []string{node}
 }
 
 // holder tells agents apart that want to speak for a node.
@@ -40,10 +82,12 @@ func (c *caller) holder(node string) string {
 	return "socket " + node
 }
 
-func (r *refusals) note(holder string, names []string, reason string, now time.Time) {
-	if len(names) == 0 {
+func (r *refusals) note(holder string, one refusal) {
+	one = one.clipped()
+	if len(one.names) == 0 {
 		return
 	}
+	holder = strings.Clone(holder[:min(len(holder), 2*maxRefusedName)])
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.byHolder == nil {
@@ -53,7 +97,7 @@ func (r *refusals) note(holder string, names []string, reason string, now time.T
 		oldest := slices.MinFunc(slices.Collect(maps.Keys(r.byHolder)), func(a, b string) int { return r.byHolder[a].at.Compare(r.byHolder[b].at) })
 		delete(r.byHolder, oldest)
 	}
-	r.byHolder[holder] = refusal{names, reason, now}
+	r.byHolder[holder] = one
 }
 
 // forget forgets why an agent was refused, or another of its node: it was accepted now.
@@ -75,20 +119,30 @@ func (r *refusals) lately(now time.Time) []refusal {
 // show adds to a list of nodes which ones are refused and why, also as the reason of those that the
 // head knows and that are away.
 func (r *refusals) show(list *api.Nodes, now time.Time) {
-	for _, one := range r.lately(now) {
-		name := one.names[0]
-		if i := slices.IndexFunc(list.Nodes, func(n api.Node) bool { return slices.Contains(one.names, n.Name) }); i >= 0 {
-			n := &list.Nodes[i]
-			if name = n.Name; !n.Connected && n.Reason == "" {
-				n.Reason = "the head refuses it: " + one.reason
+	lately := r.lately(now)
+	if len(lately) == 0 {
+		return
+	}
+	nodes := make(map[string]*api.Node, len(list.Nodes))
+	for i := range list.Nodes {
+		nodes[list.Nodes[i].Name] = &list.Nodes[i]
+	}
+	for _, one := range lately {
+		name, reason := one.names[0], one.reason
+		if i := slices.IndexFunc(one.names, func(name string) bool { return nodes[name] != nil }); i >= 0 {
+			name = one.names[i]
+			switch n := nodes[name]; {
+			case n.Connected && one.outside:
+				reason = "the node itself is connected, and somebody shows another certificate of it: " + reason
+			case !n.Connected && n.Reason == "":
+				n.Reason = "the head refuses it: " + reason
 			}
 		}
-		list.Refused = append(list.Refused, api.RefusedNode{Name: name, Reason: one.reason, At: float64(one.at.UnixNano()) / 1e9})
+		list.Refused = append(list.Refused, api.RefusedNode{Name: name, Reason: reason, At: float64(one.at.UnixNano()) / 1e9})
 	}
 	slices.SortFunc(list.Refused, func(a, b api.RefusedNode) int {
-		if byName := strings.Compare(a.Name, b.Name); byName != 0 {
-			return byName
-		}
-		return strings.Compare(a.Reason, b.Reason)
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Reason, b.Reason), cmp.Compare(b.At, a.At))
 	})
+	// A node that was told so in its session hears the same when it calls again.
+	list.Refused = slices.CompactFunc(list.Refused, func(a, b api.RefusedNode) bool { return a.Name == b.Name && a.Reason == b.Reason })
 }

@@ -4,94 +4,15 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"muster/client"
 	"muster/head/api"
 	"muster/head/dial"
 	"muster/node/gateway"
 	"muster/wire/agent"
-	"muster/wire/trust"
 )
-
-// A node whose certificate is revoked while it is connected is told so and its session ends; others go
-// on. Whoever lists the nodes sees why, and a user whose certificate is revoked is served no more.
-func TestRevokedWhileConnected(t *testing.T) {
-	dir := t.TempDir()
-	a, _, err := gateway.OpenAuthority(dir, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	folder, err := a.Head([]string{"localhost", "127.0.0.1"}, 30)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, node := range []string{"n1", "n2"} {
-		if _, err := a.Node([]string{node}, 30); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, user := range []string{"alice", "bob"} {
-		if _, err := a.User(user, 30); err != nil {
-			t.Fatal(err)
-		}
-	}
-	own, err := trust.Load(filepath.Join(folder, gateway.FileHead), filepath.Join(folder, gateway.FileHeadKey), filepath.Join(folder, client.FileCA))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := start(t, func(cfg *Config, o *Options) {
-		o.TLS = own
-		cfg.Core.Silence = 4 * time.Second // looks once a second
-	})
-	as := func(kind, name string) dial.Config {
-		return dial.Config{Head: c.at.Listen, TLS: loadCert(t, filepath.Join(dir, kind+"-"+name), kind)}
-	}
-	asking := func(name string) *asker {
-		h, base, err := dial.Client(as("user", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(h.CloseIdleConnections)
-		return &asker{t, h, base}
-	}
-	alice, bob := asking("alice"), asking("bob")
-	n1, n2 := c.greet(as("node", "n1"), hello("n1")), c.greet(as("node", "n2"), hello("n2"))
-	heard[agent.Welcome](n1)
-	heard[agent.Welcome](n2)
-	go simulate(n2.conn)
-	if code, problem := bob.do("GET", "/v1/cluster", nil, nil); code != http.StatusOK {
-		t.Fatal(problem)
-	}
-	if _, _, err := a.Revoke([]string{"node-n1", "user-bob"}); err != nil {
-		t.Fatal(err)
-	}
-	if refused := heard[agent.Refused](n1); !strings.Contains(refused.Reason, "of node-n1 was revoked: its owner needs a new one") {
-		t.Errorf("the node is told %q", refused.Reason)
-	}
-	var list api.Nodes
-	for deadline := time.Now().Add(4 * time.Minute); len(list.Nodes) != 2 || list.Nodes[0].Connected; { // the head hears of the end a moment later
-		list = api.Nodes{}
-		if code, problem := alice.do("GET", "/v1/nodes", nil, &list); code != http.StatusOK || time.Now().After(deadline) {
-			t.Fatalf("the session goes on: %s", problem)
-		}
-	}
-	if n := list.Nodes[0]; n.State != api.NodeDown || !strings.HasPrefix(n.Reason, "the head refuses it: the certificate ") || !strings.Contains(n.Reason, "was revoked") {
-		t.Errorf("of the node that was revoked it says %s, %q", n.State, n.Reason)
-	}
-	if n := list.Nodes[1]; !n.Connected || n.Reason != "" {
-		t.Errorf("of the other one it says %+v", n)
-	}
-	if len(list.Refused) != 1 || list.Refused[0].Name != "n1" {
-		t.Errorf("refused are %+v", list.Refused)
-	}
-	if code, problem := bob.do("GET", "/v1/cluster", nil, nil); code == http.StatusOK || !strings.Contains(problem, "revoked") {
-		t.Errorf("a user who was revoked is answered %d, %s", code, problem)
-	}
-}
 
 // Whoever lists the nodes sees which ones the head refuses, and why, until it accepts them.
 func TestRefusedNodesAreListed(t *testing.T) {
@@ -195,7 +116,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for i := range maxRefusals + 10 {
 		name := fmt.Sprint("n", i)
-		r.note(name, []string{name}, "no", now.Add(time.Duration(i)*time.Millisecond))
+		r.note(name, refusal{names: []string{name}, reason: "no", at: now.Add(time.Duration(i) * time.Millisecond)})
 	}
 	if n := len(r.lately(now)); n != maxRefusals {
 		t.Errorf("%d are kept", n)
@@ -205,5 +126,47 @@ func TestRefusalsAreBounded(t *testing.T) {
 	}
 	if n := len(r.lately(now.Add(refusedFor + time.Hour))); n != 0 {
 		t.Errorf("%d are kept for ever", n)
+	}
+}
+
+// What a certificate or an agent says is kept in small, and can be shown on a terminal.
+func TestRefusalsAreClipped(t *testing.T) {
+	var r refusals
+	now := time.Unix(1000, 0)
+	many := []string{"bad\x1b[2J", strings.Repeat("x", 1<<20), ""}
+	for i := range 100 {
+		many = append(many, fmt.Sprint("n", i))
+	}
+	r.note(strings.Repeat("h", 1<<20), refusal{names: many, reason: "it\r\n\x1b]0;" + strings.Repeat("y", 1<<20), at: now})
+	r.note("nobody", refusal{names: many[:3], reason: "no", at: now})
+	for holder, one := range r.byHolder {
+		if len(holder) > 1024 || len(one.names) != maxRefusedNames || one.names[0] != "n0" || len(one.reason) > maxRefusedReason || strings.ContainsAny(one.reason, "\r\n\x1b") {
+			t.Errorf("of %.20s there are %d names and %d bytes: %.20q", holder, len(one.names), len(one.reason), one.reason)
+		}
+	}
+	if len(r.byHolder) != 1 {
+		t.Errorf("%d are kept", len(r.byHolder))
+	}
+}
+
+// A handshake with a certificate of a node says nothing of the node itself while that is connected.
+func TestHandshakesDoNotContradictNodes(t *testing.T) {
+	var r refusals
+	now := time.Unix(1000, 0)
+	both := refusal{names: []string{"n1.site", "n1"}, reason: "revoked", at: now}
+	r.note("certificate n1", both)
+	both.outside, both.at = true, now.Add(time.Second)
+	r.note("handshake n1", both)
+	away := api.Nodes{Nodes: []api.Node{{Name: "n0"}, {Name: "n1"}}}
+	r.show(&away, now)
+	if len(away.Refused) != 1 || away.Refused[0].Name != "n1" || away.Refused[0].At != 1001 || away.Nodes[1].Reason != "the head refuses it: revoked" || away.Nodes[0].Reason != "" {
+		t.Errorf("a node that is away: %+v", away)
+	}
+	r.forget("certificate n1", "n1")
+	r.note("handshake n1", both)
+	here := api.Nodes{Nodes: []api.Node{{Name: "n1", Connected: true}}}
+	r.show(&here, now)
+	if len(here.Refused) != 1 || !strings.HasPrefix(here.Refused[0].Reason, "the node itself is connected, and somebody shows another certificate of it: ") || here.Nodes[0].Reason != "" {
+		t.Errorf("a node that is connected: %+v", here)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"muster/head/api"
 	"muster/head/dial"
 	"muster/wire/status"
-	"muster/wire/trust"
 )
 
 // route is one kind of request. The table of routes is what the head answers, and what its OpenAPI
@@ -161,14 +160,6 @@ func (d *daemon) allow(w http.ResponseWriter) {
 // errAnswered is returned by handlers that have answered by themselves.
 var errAnswered = errors.New("answered")
 
-// revoked says that the caller's certificate was revoked since its connection began; nil if it was not.
-func (d *daemon) revoked(r *http.Request) (revoked *trust.Revoked) {
-	if r.TLS != nil {
-		errors.As(trust.StillGood(d.TLS, r.TLS.PeerCertificates), &revoked)
-	}
-	return revoked
-}
-
 // admit checks whether the caller may make the request, and serves it. It sets done to what must be
 // called after the answer was sent.
 func (d *daemon) admit(w http.ResponseWriter, r *http.Request, who *caller, methods map[string]*route, done *func()) (any, error) {
@@ -178,9 +169,12 @@ func (d *daemon) admit(w http.ResponseWriter, r *http.Request, who *caller, meth
 		return nil, errors.New("it is not known who asks")
 	case who.wrong != nil:
 		return nil, refuse(http.StatusForbidden, "%v", who.wrong)
-	case d.revoked(r) != nil:
+	}
+	if revoked := d.revoked(who.vouched); revoked != nil {
 		w.Header().Set("Connection", "close")
-		return nil, refuse(http.StatusForbidden, "%v", d.revoked(r))
+		return nil, refuse(http.StatusForbidden, "%v", revoked)
+	}
+	switch {
 	case route == nil:
 		allowed := allowed(methods)
 		w.Header().Set("Allow", allowed)

@@ -2,12 +2,13 @@ package daemon
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -127,8 +128,8 @@ func (s *session) serve() {
 	hello, err := s.greet()
 	if err != nil {
 		s.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "an agent was refused", "agent", s.who.String(), "error", err)
-		if hello.Node != "" {
-			s.refusals.note(s.who.holder(hello.Node), []string{hello.Node}, err.Error(), s.clock())
+		if names := s.who.names(hello.Node); levelOf(err, slog.LevelWarn) == slog.LevelWarn {
+			s.refusals.note(s.who.holder(hello.Node), refusal{names: names, reason: err.Error(), at: s.clock()})
 		}
 		if text, encodeErr := agent.Encode(nil, agent.Refused{Reason: err.Error()}); encodeErr == nil {
 			_, _ = s.conn.Write(text)
@@ -250,7 +251,7 @@ func (s *sessions) send(m *head.Send) bool {
 	}
 	switch said := m.Message.(type) {
 	case agent.Refused:
-		s.refusals.note(one.who.holder(one.node), []string{one.node}, said.Reason, s.clock())
+		s.refusals.note(one.who.holder(one.node), refusal{names: []string{one.node}, reason: said.Reason, at: s.clock()})
 	case agent.Welcome:
 		s.refusals.forget(one.who.holder(one.node), one.node)
 	}
@@ -281,7 +282,7 @@ func (s *session) put(m head.Send, last bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.gone:
+	case s.gone, s.closing:
 		return false
 	case len(s.waiting) >= maxToAgent:
 		s.log.Warn("an agent is hung up", "node", s.node, "session", s.id, "reason", errUnsteady)
@@ -384,8 +385,14 @@ func (s *session) complete(m *head.Send) (agent.ToAgent, error) {
 	return start, nil
 }
 
-// pinger pings agents to which nothing was sent for a while, and ends the sessions of those whose
-// certificate was revoked. Each ping is answered, so neither side takes the other for silent.
+// refuse is the last that an agent is told.
+func (s *session) refuse(reason string) {
+	s.put(head.Send{Session: s.id, Message: agent.Refused{Reason: reason}}, false)
+	s.put(head.Send{}, true)
+}
+
+// pinger pings agents to which nothing was sent for a while. Each ping is answered, so neither side
+// takes the other for silent.
 func (d *daemon) pinger(ctx context.Context) {
 	every := d.cfg.Core.Silence / 4
 	tick := time.NewTicker(every)
@@ -400,46 +407,16 @@ func (d *daemon) pinger(ctx context.Context) {
 	}
 }
 
-func (s *sessions) ping(quiet time.Duration) {
+func (s *sessions) all() []*session {
 	s.mu.Lock()
-	all := make([]*session, 0, len(s.byID))
-	for _, one := range s.byID {
-		all = append(all, one)
-	}
-	s.mu.Unlock()
-	for _, one := range all {
-		if one.endIfRevoked() {
-			continue
-		}
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.byID))
+}
+
+func (s *sessions) ping(quiet time.Duration) {
+	for _, one := range s.all() {
 		if s.now()-time.Duration(one.sent.Load()) >= quiet {
 			one.put(head.Send{Session: one.id, Message: agent.Ping{}}, false)
 		}
 	}
-}
-
-// endIfRevoked ends the session of a node whose certificate was revoked after the node had greeted.
-// What the node says from then on does not count.
-func (s *session) endIfRevoked() bool {
-	if s.who.node == nil {
-		return false // at the socket there is no certificate
-	}
-	if s.revoked.Load() != nil {
-		return true
-	}
-	err := trust.StillGood(s.TLS, []*x509.Certificate{s.who.node})
-	var revoked *trust.Revoked
-	var broken *trust.BrokenList
-	switch {
-	case errors.As(err, &broken):
-		broken.Tell(s.log)
-		return false
-	case !errors.As(err, &revoked):
-		return false
-	}
-	s.log.Warn("a node's session is ended", "node", s.node, "session", s.id, "reason", revoked)
-	s.revoked.Store(revoked)
-	s.refusals.note(s.who.holder(s.node), []string{s.node}, revoked.Error(), s.clock())
-	s.put(head.Send{Session: s.id, Message: agent.Refused{Reason: revoked.Error()}}, false)
-	s.put(head.Send{}, true)
-	return true
 }

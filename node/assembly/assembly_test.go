@@ -156,7 +156,7 @@ func answering(t *testing.T, folder, kind string) (address string) {
 		t.Fatal(err)
 	}
 	own.VerifyConnection = nil // what it thinks of the other does not matter here
-	l, err := tls.Listen("tcp", "127.0.0.1:0", trust.Listen(own, tls.RequireAndVerifyClientCert, borrow.Protocol, proto.ALPN))
+	l, err := tls.Listen("tcp", "127.0.0.1:0", trust.Listen(own, tls.RequireAndVerifyClientCert, slog.New(slog.DiscardHandler), borrow.Protocol, proto.ALPN))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -172,7 +173,7 @@ func TestLenderIsANode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := tls.Listen("tcp", "127.0.0.1:0", trust.Listen(own, tls.NoClientCert, wire.StreamProtocol))
+		l, err := tls.Listen("tcp", "127.0.0.1:0", trust.Listen(own, tls.NoClientCert, slog.New(slog.DiscardHandler), wire.StreamProtocol))
 		if err != nil {
 			t.Fatal(err)
 		}

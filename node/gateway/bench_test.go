@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -168,7 +169,7 @@ func runTLS(args []string) error {
 			if err != nil {
 				return
 			}
-			go answerTLS(tls.Server(plain, strict(config)), make([]byte, question), make([]byte, answer))
+			go answerTLS(tls.Server(plain, strict(config, slog.New(slog.DiscardHandler))), make([]byte, question), make([]byte, answer))
 		}
 	}()
 	untilInputEnds(listener.Addr().String())

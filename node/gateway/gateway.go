@@ -147,7 +147,7 @@ func New(listener *net.TCPListener, c Config) (*Gateway, error) {
 		return nil, errors.New("anybody could come: give the authority that vouches for users, or a token")
 	}
 	if c.TLS != nil {
-		c.TLS = strict(c.TLS)
+		c.TLS = strict(c.TLS, c.Log)
 		c.TLS.NextProtos = append(c.TLS.NextProtos, slices.Sorted(maps.Keys(c.Nodes))...)
 		c.TLS.NextProtos = append(c.TLS.NextProtos, parcel.Protocol)
 	}
@@ -221,12 +221,12 @@ func (g *Gateway) Serve(ctx context.Context) {
 }
 
 // strict accepts no certificate that does not verify.
-func strict(given *tls.Config) *tls.Config {
+func strict(given *tls.Config, log *slog.Logger) *tls.Config {
 	auth := tls.NoClientCert
 	if given.ClientCAs != nil { // a program without a certificate may have a grant
 		auth = tls.VerifyClientCertIfGiven
 	}
-	return trust.Listen(given, auth, wire.StreamProtocol, wire.LaneProtocol, borrow.Protocol)
+	return trust.Listen(given, auth, log, wire.StreamProtocol, wire.LaneProtocol, borrow.Protocol)
 }
 
 // serve serves one connection to its end.

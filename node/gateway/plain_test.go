@@ -119,7 +119,7 @@ func TestPlainNeedsBoth(t *testing.T) {
 		{"a node that wants TLS", "it does not take connections without TLS (plain: true in its configuration): use --tls-dir", strictWorld, plainRemote(strictWorld.address, plainToken)},
 		{"another token", "this is not it", plainWorld, plainRemote(plainWorld.address, plainToken+".")},
 		{"no token", "this is not it", plainWorld, plainRemote(plainWorld.address, "")},
-		{"a node without a certificate", "it seems to take programs without TLS only (plain: true in its configuration): have it given a certificate (muster cert --host), or, on a network that you trust, use --plain", without, client.Remote{Dial: client.Dialler(without.address, without.user), Token: plainToken}},
+		{"a node without a certificate", "try again, since it may be busy or just starting; if its administrator says that it has plain: true, use --plain instead of --tls-dir", without, client.Remote{Dial: client.Dialler(without.address, without.user), Token: plainToken}},
 		{"both", "", plainWorld, plainRemote(plainWorld.address, plainToken)},
 		{"both, and no certificate", "", without, plainRemote(without.address, plainToken)},
 		{"a grant", "must not travel without TLS", plainWorld, client.Remote{Dial: client.PlainDialler(plainWorld.address, wire.PlainStream, plainToken), Grant: "secret"}},

@@ -63,7 +63,7 @@ func (a *Authority) List() ([]Issued, error) {
 		}
 		number := trust.Serial(c.SerialNumber)
 		seen[number] = true
-		list = append(list, Issued{Name: trust.NameOf(c), Serial: number, From: c.NotBefore, Until: c.NotAfter, Revoked: revoked[number], number: c.SerialNumber})
+		list = append(list, Issued{Name: trust.NameOf(c), Serial: number, From: c.NotBefore, Until: c.NotAfter, Revoked: revoked.Has(c), number: c.SerialNumber})
 	}
 	slices.SortFunc(list, func(x, y Issued) int {
 		return cmp.Or(cmp.Compare(x.Name, y.Name), x.From.Compare(y.From), cmp.Compare(x.Serial, y.Serial))

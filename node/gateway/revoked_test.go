@@ -36,7 +36,7 @@ func handshake(t *testing.T, node, user string) error {
 		_ = c.Handshake()
 		far.Close()
 	}()
-	return tls.Server(near, strict(server)).Handshake()
+	return tls.Server(near, strict(server, slog.New(slog.DiscardHandler))).Handshake()
 }
 
 // A certificate that was revoked opens no door, from when the list is beside the authority's; others
@@ -134,7 +134,7 @@ func TestRevokedUserIsTold(t *testing.T) {
 			refused <- err
 			return
 		}
-		refused <- tls.Server(plain, strict(server)).Handshake()
+		refused <- tls.Server(plain, strict(server, slog.New(slog.DiscardHandler))).Handshake()
 		_, _ = io.Copy(io.Discard, plain) // the caller reads why before the connection is closed
 		plain.Close()
 	}()

@@ -14,7 +14,7 @@ import (
 // revoked.
 const revokedEvery = 5 * time.Second
 
-// shown are the certificates that one who is connected has shown, and what ends its connection. Lanes
+// shown are the certificates that count of one who is connected, and what ends its connection. Lanes
 // are not among these connections: they end with the bridge that they belong to.
 type shown struct {
 	certificates []*x509.Certificate
@@ -27,7 +27,7 @@ func (g *Gateway) remember(conn link, end func(reason string)) *shown {
 	if !ok || len(secure.ConnectionState().PeerCertificates) == 0 {
 		return nil
 	}
-	s := &shown{secure.ConnectionState().PeerCertificates, end}
+	s := &shown{trust.Vouched(secure.ConnectionState()), end}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.shown[s] = struct{}{}

@@ -85,7 +85,7 @@ type session struct {
 	*Lenders
 	conn net.Conn
 	node Node
-	// shown are the node's certificates; nil at a socket.
+	// shown are the node's certificate and its authorities' (trust.Vouched); nil at a socket.
 	shown []*x509.Certificate
 	// lends are the loans that the node has or was told to make; answers are where callers of Lend
 	// wait for its confirmation.
@@ -128,17 +128,7 @@ func listen(cfg Config) (net.Listener, error) {
 	if err != nil {
 		return nil, door.PortTrouble(cfg.Address, err)
 	}
-	secure := trust.Listen(cfg.TLS, tls.RequireAndVerifyClientCert, "http/1.1")
-	if check := secure.GetConfigForClient; check != nil {
-		secure.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-			config, err := check(hello)
-			var broken *trust.BrokenList
-			if errors.As(err, &broken) {
-				broken.Tell(cfg.Log) // the server's own log of handshakes is for debugging only
-			}
-			return config, err
-		}
-	}
+	secure := trust.Listen(cfg.TLS, tls.RequireAndVerifyClientCert, cfg.Log, "http/1.1")
 	bounded := door.Bounded(door.Listen(tcp.(*net.TCPListener), false), door.NewPlaces(maxNodes, 2*maxNodes))
 	return tls.NewListener(bounded, secure), nil
 }
@@ -330,7 +320,7 @@ func (l *Lenders) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	s := &session{Lenders: l, conn: conn, lends: map[string]bool{}, answers: map[string]chan error{}, gone: make(chan struct{})}
 	if secure, ok := raw.(*tls.Conn); ok {
-		s.shown = secure.ConnectionState().PeerCertificates
+		s.shown = trust.Vouched(secure.ConnectionState())
 	}
 	l.sessions.Add(1)
 	go func() {

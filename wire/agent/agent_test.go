@@ -121,3 +121,18 @@ func testSame[M message](t *testing.T, m M, read func(io.Reader) (M, error)) {
 		t.Errorf("%s became %s, %v", once, twice, err)
 	}
 }
+
+// What a node is called is checked in all versions: others are told it.
+func TestNodesNameIsCheckedInAllVersions(t *testing.T) {
+	for _, version := range []int{Version, 99} {
+		for _, name := range []string{"", "x\x1b[2J", "x\r\n", strings.Repeat("x", maxName+1)} {
+			text, err := Encode(nil, Hello{Version: version, Node: name, Incarnation: "x", Cores: 4, Memory: 1 << 30})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m, err := ReadToHead(bytes.NewReader(text)); err == nil {
+				t.Errorf("version %d, %.20q: %+v", version, name, m)
+			}
+		}
+	}
+}

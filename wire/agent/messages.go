@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"muster/model"
@@ -366,10 +367,10 @@ const (
 
 func (h Hello) check() error {
 	switch {
+	case !goodText(h.Node, maxName) || h.Node == "" || strings.ContainsAny(h.Node, "[], /") || strings.ContainsFunc(h.Node, unprintable):
+		return fmt.Errorf("a node called %.40q", h.Node)
 	case h.Version != Version:
 		return nil // the receiver of a greeting refuses a wrong version in words
-	case !goodText(h.Node, maxName) || h.Node == "" || strings.ContainsAny(h.Node, "[], /"):
-		return fmt.Errorf("a node called %.40q", h.Node)
 	case h.Incarnation == "" || !goodText(h.Incarnation, maxName):
 		return errors.New("no incarnation")
 	case !goodText(h.User, maxName) || !goodText(h.Gateway, maxName) || !goodText(h.Cluster, maxName):
@@ -558,6 +559,8 @@ func (l Lend) check() error    { return l.Loan.Validate() }
 func (Pong) check() error      { return nil }
 func (Ping) check() error      { return nil }
 func (Refused) check() error   { return nil }
+
+func unprintable(r rune) bool { return !unicode.IsPrint(r) }
 
 func goodText(s string, limit int) bool {
 	return len(s) <= limit && utf8.ValidString(s) && strings.IndexByte(s, 0) < 0

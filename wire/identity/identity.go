@@ -8,6 +8,7 @@ package identity
 
 import (
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -101,16 +102,25 @@ var alerts = []struct{ alert, meaning string }{
 	{"internal error", "it cannot check certificates now, most likely since its list of revoked ones (revoked.pem) is broken, which is no fault of yours: its administrator has to mend that, and finds in its log what is wrong"},
 }
 
+// Refusal is a server's alert in words.
+type Refusal struct {
+	meaning string
+	alert   error
+}
+
+func (r *Refusal) Error() string { return fmt.Sprintf("%s (%v)", r.meaning, r.alert) }
+func (r *Refusal) Unwrap() error { return r.alert }
+
 // Refused puts into words what a server's alert says of the certificate that its caller has shown,
-// and what the caller can do. It returns any other error as it is.
+// and what the caller can do: the result is or has a *Refusal. It returns any other error as it is.
 func Refused(err error) error {
-	if err == nil {
-		return nil
+	if known := new(Refusal); err == nil || errors.As(err, &known) {
+		return err
 	}
 	text := err.Error()
 	for _, a := range alerts {
 		if strings.Contains(text, "remote error: tls: "+a.alert) {
-			return fmt.Errorf("%s (%w)", a.meaning, err)
+			return &Refusal{a.meaning, err}
 		}
 	}
 	return err

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -58,6 +59,8 @@ func TestRefused(t *testing.T) {
 		alert := errors.New(text)
 		if told := Refused(alert); !strings.Contains(told.Error(), want) || !errors.Is(told, alert) {
 			t.Errorf("%s: %v", text, told)
+		} else if again := fmt.Errorf("dialling: %w", told); Refused(again) != again {
+			t.Errorf("it is put into words twice: %v", Refused(again))
 		}
 	}
 	for _, other := range []error{nil, io.EOF, errors.New("remote error: tls: decode error")} {

@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -27,11 +26,37 @@ func Explain(host string, own *tls.Config, err error) error {
 	case errors.As(err, &name):
 		return explained{fmt.Sprintf("the certificate of %s is for %s: use one of these names, or make a certificate for this one with muster cert DIR %s %s",
 			host, namesIn(name.Certificate), flagFor(name.Certificate), host), err}
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired && invalid.Cert.IsCA:
+		return explained{expiredAuthority(host, invalid.Cert) + ", and this machine's clock says otherwise: set the clock, or make a new authority and new certificates with muster cert in a new folder", err}
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return explained{fmt.Sprintf("the certificate of %s is good from %s to %s only, and this machine's clock says otherwise: set the clock, or make a new certificate with muster cert DIR %s %s",
 			host, day(invalid.Cert.NotBefore), day(invalid.Cert.NotAfter), flagFor(invalid.Cert), host), err}
 	}
 	return identity.Refused(err)
+}
+
+// ExplainCaller is Explain for the one who was called: why it has refused a caller's certificate, as
+// the owner of that certificate is told in a list or a log.
+func ExplainCaller(c *x509.Certificate, err error) error {
+	const clock = ", and the clock of the machine that it calls says otherwise: set the clock that is wrong, or "
+	var invalid x509.CertificateInvalidError
+	name := Quoted(c.Subject.CommonName)
+	switch {
+	case !errors.As(err, &invalid):
+		return err
+	case invalid.Reason == x509.IncompatibleUsage:
+		return explained{fmt.Sprintf("the certificate of %s is not for calling others (it lacks the key usage clientAuth): make a new one with muster cert DIR %s %s", name, flagFor(c), name), err}
+	case invalid.Reason == x509.Expired && invalid.Cert.IsCA:
+		return explained{expiredAuthority(name, invalid.Cert) + clock + "make a new authority and new certificates with muster cert in a new folder", err}
+	case invalid.Reason == x509.Expired:
+		return explained{fmt.Sprintf("the certificate of %s is good from %s to %s only%smake a new certificate with muster cert DIR %s %s",
+			name, day(c.NotBefore), day(c.NotAfter), clock, flagFor(c), name), err}
+	}
+	return err
+}
+
+func expiredAuthority(holder string, ca *x509.Certificate) string {
+	return fmt.Sprintf("the authority that made the certificate of %s is good from %s to %s only", holder, day(ca.NotBefore), day(ca.NotAfter))
 }
 
 // explained is an error in words of ours. The error of TLS can be found in it, but is not repeated.
@@ -49,12 +74,16 @@ func foreign(own *tls.Config, shown []*x509.Certificate) bool {
 	if own == nil || len(shown) == 0 {
 		return false
 	}
-	between := x509.NewCertPool()
-	for _, c := range shown[1:] {
-		between.AddCert(c)
-	}
-	_, err := shown[0].Verify(x509.VerifyOptions{Roots: own.RootCAs, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	_, err := shown[0].Verify(x509.VerifyOptions{Roots: own.RootCAs, Intermediates: poolOf(shown[1:]), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 	return errors.As(err, &x509.UnknownAuthorityError{})
+}
+
+func poolOf(all []*x509.Certificate) *x509.CertPool {
+	pool := x509.NewCertPool()
+	for _, c := range all {
+		pool.AddCert(c)
+	}
+	return pool
 }
 
 // Known returns the certificate of a caller whom a handshake has refused with an error, if an authority
@@ -62,14 +91,18 @@ func foreign(own *tls.Config, shown []*x509.Certificate) bool {
 func Known(own *tls.Config, refused error) *x509.Certificate {
 	var revoked *Revoked
 	var unverified *tls.CertificateVerificationError
+	var shown []*x509.Certificate
 	switch {
 	case errors.As(refused, &revoked):
-		return revoked.Certificate
-	case !errors.As(refused, &unverified) || len(unverified.UnverifiedCertificates) == 0:
+		shown = append([]*x509.Certificate{revoked.Certificate}, revoked.chain...)
+	case errors.As(refused, &unverified):
+		shown = unverified.UnverifiedCertificates
+	}
+	if len(shown) == 0 || own.ClientCAs == nil { // without an authority Verify asks the system
 		return nil
 	}
-	c := unverified.UnverifiedCertificates[0]
-	if _, err := c.Verify(x509.VerifyOptions{Roots: own.ClientCAs, CurrentTime: c.NotAfter, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
+	c := shown[0]
+	if _, err := c.Verify(x509.VerifyOptions{Roots: own.ClientCAs, Intermediates: poolOf(shown[1:]), CurrentTime: c.NotAfter, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
 		return nil
 	}
 	return c
@@ -88,10 +121,7 @@ func namesIn(c *x509.Certificate) string {
 	const most = 8
 	names := []string{}
 	for _, name := range c.DNSNames {
-		if quoted := strconv.QuoteToASCII(name); quoted != `"`+name+`"` {
-			name = quoted
-		}
-		names = append(names, name)
+		names = append(names, Quoted(name))
 	}
 	for _, ip := range c.IPAddresses {
 		names = append(names, ip.String())

@@ -12,9 +12,11 @@ import (
 	"math/big"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"muster/internal/wholefile"
 	"muster/wire/identity"
@@ -26,14 +28,36 @@ const FileRevoked = "revoked.pem"
 
 var revokedLimit = wholefile.Limit{Bytes: 16 << 20, Remedy: "is it a list that muster cert revoke made?"}
 
-// ReadRevoked reads the serial numbers in a revocation list. One of the authorities must have
-// signed it. A file without a list is no empty list: it is being copied, or the disk was full.
-func ReadRevoked(file string, authorities []*x509.Certificate) (map[string]bool, error) {
+// List says which certificates were revoked, and by whom: an authority revokes its own only. The zero
+// value has none.
+type List struct {
+	signers map[entry][]*x509.Certificate
+}
+
+// entry is a certificate in a list.
+type entry struct{ issuer, serial string }
+
+// Has says whether a certificate is in the list. Authorities may have the same name, as those of
+// muster cert do, so the one that has signed the list must also have signed the certificate.
+func (l List) Has(c *x509.Certificate) bool {
+	return slices.ContainsFunc(l.signers[entry{string(c.RawIssuer), Serial(c.SerialNumber)}], func(signer *x509.Certificate) bool {
+		return signer.CheckSignature(c.SignatureAlgorithm, c.RawTBSCertificate, c.Signature) == nil
+	})
+}
+
+// ReadRevoked reads a revocation list. One of the authorities must have signed it. A file without a
+// list is no empty list: it is being copied, or the disk was full.
+func ReadRevoked(file string, authorities []*x509.Certificate) (List, error) {
+	signers, err := readRevoked(file, authorities)
+	return List{signers}, err
+}
+
+func readRevoked(file string, authorities []*x509.Certificate) (map[entry][]*x509.Certificate, error) {
 	text, err := revokedLimit.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	revoked := map[string]bool{}
+	revoked := map[entry][]*x509.Certificate{}
 	for rest := text; ; {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
@@ -43,11 +67,15 @@ func ReadRevoked(file string, authorities []*x509.Certificate) (map[string]bool,
 		if err != nil {
 			return nil, fmt.Errorf("%s is no list of certificates that muster cert revoke made (%w): %s", file, err, mendList)
 		}
-		if !slices.ContainsFunc(authorities, func(a *x509.Certificate) bool { return list.CheckSignatureFrom(a) == nil }) {
+		signers := slices.DeleteFunc(slices.Clone(authorities), func(a *x509.Certificate) bool { return list.CheckSignatureFrom(a) != nil })
+		if len(signers) == 0 { // several are one authority that was renewed
 			return nil, fmt.Errorf("the list of revoked certificates %s was not signed by the authority beside it: %s", file, mendList)
 		}
-		for _, entry := range list.RevokedCertificateEntries {
-			revoked[Serial(entry.SerialNumber)] = true
+		for _, one := range list.RevokedCertificateEntries {
+			for _, a := range signers {
+				key := entry{string(a.RawSubject), Serial(one.SerialNumber)}
+				revoked[key] = append(revoked[key], a)
+			}
 		}
 		if len(bytes.TrimSpace(rest)) == 0 {
 			return revoked, nil
@@ -58,7 +86,10 @@ func ReadRevoked(file string, authorities []*x509.Certificate) (map[string]bool,
 const mendList = "copy the one that muster cert revoke wrote, or remove the file if nothing was revoked"
 
 // Revoked says that a certificate was revoked.
-type Revoked struct{ Certificate *x509.Certificate }
+type Revoked struct {
+	Certificate *x509.Certificate
+	chain       []*x509.Certificate // with the authorities that vouch for it
+}
 
 func (r *Revoked) Error() string {
 	return fmt.Sprintf("the certificate %s of %s was revoked: its owner needs a new one (muster cert)", Serial(r.Certificate.SerialNumber), NameOf(r.Certificate))
@@ -89,45 +120,54 @@ func (b *BrokenList) Tell(log *slog.Logger) {
 type revocations struct {
 	file        string
 	authorities []*x509.Certificate
+	now         func() time.Time
 
 	mu      sync.Mutex
 	seen    fs.FileInfo // of the list that was read; nil if there was none
-	revoked map[string]bool
+	revoked List
 	broken  *BrokenList // nil if the list can be used
+	tried   time.Time   // when a broken list was last read
 }
 
-// list returns the serial numbers that are revoked. An error is a *BrokenList.
-func (r *revocations) list() (map[string]bool, error) {
+// brokenFor is for how long a broken list is not read again unless the file looks different. A file
+// that is mended while it is being written may look as it did when it was broken.
+const brokenFor = time.Second
+
+// list returns which certificates are revoked. An error is a *BrokenList.
+func (r *revocations) list() (List, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	info, err := os.Stat(r.file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		r.seen, r.revoked, r.broken = nil, nil, nil
-		return nil, nil
+		r.seen, r.revoked, r.broken = nil, List{}, nil
+		return List{}, nil
 	case err != nil:
-		return nil, r.trouble(nil, err)
-	case r.broken != nil && same(r.broken.found, info):
-		return nil, r.broken
+		return List{}, r.trouble(nil, err)
+	case r.broken != nil && same(r.broken.found, info) && r.now().Sub(r.tried) < brokenFor:
+		return List{}, r.broken
 	case r.broken == nil && same(r.seen, info):
 		return r.revoked, nil
 	}
+	r.tried = r.now()
 	revoked, err := ReadRevoked(r.file, r.authorities)
 	var unread *fs.PathError
 	switch {
 	case errors.As(err, &unread):
-		return nil, r.trouble(nil, err)
+		return List{}, r.trouble(nil, err)
 	case err != nil:
-		return nil, r.trouble(info, err)
+		return List{}, r.trouble(info, err)
 	}
 	r.seen, r.revoked, r.broken = info, revoked, nil
 	return revoked, nil
 }
 
 // trouble is the error of a list that cannot be used. A file that could not be read is tried again
-// each time, and the error is the former one as long as it says the same.
+// each time, and the error is the former one as long as file and error are the same.
 func (r *revocations) trouble(found fs.FileInfo, err error) error {
-	if b := r.broken; b == nil || found != nil || b.found != nil || b.Error() != err.Error() {
+	b := r.broken
+	unchanged := b != nil && b.Error() == err.Error() && (b.found == nil && found == nil || found != nil && same(b.found, found))
+	if !unchanged {
 		r.broken = &BrokenList{File: r.file, Err: err, found: found}
 	}
 	return r.broken
@@ -144,28 +184,58 @@ func (r *revocations) check(s tls.ConnectionState) error {
 	if err != nil {
 		return err
 	}
-	for _, c := range s.PeerCertificates {
-		if revoked[Serial(c.SerialNumber)] {
-			return &Revoked{c}
+	chain := Vouched(s)
+	for i, c := range chain {
+		if revoked.Has(c) {
+			return &Revoked{c, chain[i+1:]}
 		}
 	}
 	return nil
 }
 
-// StillGood looks again at certificates that were shown when a connection began. The error is a
-// *Revoked if one of them was revoked since. A list that cannot be used meanwhile is a *BrokenList: it
-// is no reason to end connections.
-func StillGood(own *tls.Config, shown []*x509.Certificate) error {
-	if own == nil || own.VerifyConnection == nil || len(shown) == 0 {
+// Vouched are the certificates of a connection that count: the other side's own, and those of the
+// authorities that vouch for it. Whatever else it has sent, anybody could have made.
+func Vouched(s tls.ConnectionState) (chain []*x509.Certificate) {
+	for _, verified := range s.VerifiedChains {
+		for _, c := range verified {
+			if !slices.ContainsFunc(chain, c.Equal) {
+				chain = append(chain, c)
+			}
+		}
+	}
+	if chain == nil && len(s.PeerCertificates) > 0 {
+		return s.PeerCertificates[:1]
+	}
+	return chain
+}
+
+// StillGood looks again at the certificates that counted when a connection began (Vouched). The error
+// is a *Revoked if one of them was revoked since. A list that cannot be used meanwhile is a
+// *BrokenList: it is no reason to end connections.
+func StillGood(own *tls.Config, vouched []*x509.Certificate) error {
+	if own == nil || own.VerifyConnection == nil || len(vouched) == 0 {
 		return nil
 	}
-	return own.VerifyConnection(tls.ConnectionState{PeerCertificates: shown})
+	return own.VerifyConnection(tls.ConnectionState{PeerCertificates: vouched[:1], VerifiedChains: [][]*x509.Certificate{vouched}})
 }
 
 // NameOf returns the name of the folder that a certificate was made for.
 func NameOf(c *x509.Certificate) string {
 	kind := map[identity.Kind]string{identity.Node: "node-", identity.Head: "head-", identity.User: "user-"}[identity.KindOf(c)]
-	return kind + strings.ReplaceAll(c.Subject.CommonName, ":", "_")
+	return Quoted(kind + strings.ReplaceAll(c.Subject.CommonName, ":", "_"))
+}
+
+// maxQuoted is how many characters of a name in a certificate people are shown.
+const maxQuoted = 256
+
+// Quoted is a name of a certificate as people may be shown it: in quotes if it is longer than a name
+// should be, or has what a terminal would obey.
+func Quoted(name string) string {
+	clipped := fmt.Sprintf("%.*s", maxQuoted, name)
+	if quoted := strconv.Quote(clipped); clipped != name || quoted != `"`+name+`"` {
+		return quoted
+	}
+	return name
 }
 
 // Serial is a serial number as lists and people write it.

@@ -19,7 +19,9 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
+	"time"
 
 	"muster/internal/wholefile"
 	"muster/wire/identity"
@@ -85,7 +87,7 @@ var errNoCertificate = errors.New("it is no certificate")
 // BelieveText is Believe for an authority in PEM form, with the file that lists the revoked
 // certificates; "" if there is none.
 func BelieveText(authority, list string) (*tls.Config, error) {
-	r := &revocations{file: list}
+	r := &revocations{file: list, now: time.Now}
 	pool := x509.NewCertPool()
 	for block, rest := pem.Decode([]byte(authority)); block != nil; block, rest = pem.Decode(rest) {
 		if c, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == "CERTIFICATE" {
@@ -129,8 +131,9 @@ func Dial(own *tls.Config, role Role, protocols ...string) *tls.Config {
 }
 
 // Listen is for connections of others, who show a certificate as auth says. Of what the caller has it
-// uses the certificate, the authority (ClientCAs) and the list.
-func Listen(own *tls.Config, auth tls.ClientAuthType, protocols ...string) *tls.Config {
+// uses the certificate, the authority (ClientCAs) and the list. A list that cannot be used is told to
+// log before the caller hears of it.
+func Listen(own *tls.Config, auth tls.ClientAuthType, log *slog.Logger, protocols ...string) *tls.Config {
 	t := own.Clone()
 	t.MinVersion, t.NextProtos, t.ClientAuth = tls.VersionTLS13, protocols, auth
 	t.DynamicRecordSizingDisabled = true
@@ -139,7 +142,12 @@ func Listen(own *tls.Config, auth tls.ClientAuthType, protocols ...string) *tls.
 		// VerifyConnection refuses everybody, too, while the list cannot be used, but its alert blames
 		// the caller's certificate. This one says that the error is here (identity.Refused).
 		t.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			return nil, own.VerifyConnection(tls.ConnectionState{})
+			err := own.VerifyConnection(tls.ConnectionState{})
+			var broken *BrokenList
+			if errors.As(err, &broken) {
+				broken.Tell(log)
+			}
+			return nil, err
 		}
 	}
 	return t

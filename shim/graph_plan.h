@@ -82,6 +82,7 @@ struct plan {
 	uint32_t joins, first_join; // in waits: the tasks that the first lane waits for at the end
 	bool host_side;             // host functions of the library use the plan's memory while it runs
 	bool conditional;           // some of them post the bodies of conditional nodes
+	bool body;                  // of a conditional node: see prepare_branches
 	CUcontext context;          // of the first lane, or NULL
 	CUevent begin;
 	bool ready; // has its streams, events and buffers

@@ -11,7 +11,7 @@ import (
 // What the driver reads in the environment follows what the daemon says, and nothing of the
 // daemon's own stays.
 func TestEnvironmentUnderMPS(t *testing.T) {
-	const share, priority = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_CLIENT_PRIORITY"
+	const share, priority, queues = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_CLIENT_PRIORITY", "CUDA_DEVICE_MAX_CONNECTIONS"
 	latency, batch := &control.Pace{Latency: true}, &control.Pace{}
 	for _, one := range []struct {
 		name            string
@@ -30,7 +30,13 @@ func TestEnvironmentUnderMPS(t *testing.T) {
 			t.Setenv(device.MPSVariable, "")
 			t.Setenv(share, "77")
 			t.Setenv(priority, "0")
-			useMPS(one.mps, one.pace)
+			for given, want := range map[string]string{"3": "3", "": map[bool]string{true: "8"}[one.mps != nil && one.mps.Shared]} {
+				t.Setenv(queues, given)
+				useMPS(one.mps, one.pace)
+				if got := os.Getenv(queues); got != want {
+					t.Errorf("%s was %q and is %q, want %q", queues, given, got, want)
+				}
+			}
 			if got := os.Getenv(share); got != one.share {
 				t.Errorf("%s is %q, want %q", share, got, one.share)
 			}

@@ -508,3 +508,12 @@ func TestShares(t *testing.T) {
 		}
 	}
 }
+
+// Few workers have as many queues of the device as without MPS; many share what there is.
+func TestQueuesForWorkers(t *testing.T) {
+	for vgpus, want := range map[int]int{1: 8, 4: 8, 8: 8, 12: 6, 20: 4, 44: 2, 1000: 2} {
+		if got := queuesFor(vgpus); got != want {
+			t.Errorf("%d queues for each of %d workers, want %d", got, vgpus, want)
+		}
+	}
+}

@@ -80,6 +80,7 @@ type mpsService struct {
 	site    bool   // that service is the site's
 	kept    bool   // workers must be kept from using a service that is not the node's
 	silent  bool   // nothing is said of MPS in the status: it is off, or there is no real GPU
+	queues  int    // of the device that each worker asks for
 	closing chan struct{}
 	ended   chan struct{} // closed when watch has returned; nil if it was never started
 
@@ -99,7 +100,7 @@ type mpsProcess struct {
 
 // openMPS starts or finds the service, as the configuration says.
 func (d *daemon) openMPS() error {
-	s := &mpsService{log: d.log, closing: make(chan struct{})}
+	s := &mpsService{log: d.log, closing: make(chan struct{}), queues: queuesFor(d.cfg.VGPUs)}
 	d.mps = s
 	if d.folder != nil {
 		s.dir = filepath.Join(d.folder.dir, mpsFolder)
@@ -130,6 +131,15 @@ func (d *daemon) openMPS() error {
 		}
 		return nil
 	}
+}
+
+// queuesFor is how many queues of the device a worker asks for. The driver puts the streams of a process
+// into so many: 8 without MPS, and under MPS 2, since all workers share those of the device, which
+// are enough for some 60 workers then. A stream that waits for the host keeps the others in its
+// queue waiting, and with 2 queues these are soon the ones that it waits for.
+func queuesFor(vgpus int) int {
+	const most, least, all, spares = 8, 2, 96, 4
+	return max(min(all/(vgpus+spares), most), least)
 }
 
 // hasCUDA says whether any device is a real GPU.
@@ -376,7 +386,7 @@ func (s *mpsService) used(shares bool, share int) *control.MPS {
 		return nil
 	}
 	if folder := s.folder(); shares && folder != "" {
-		return &control.MPS{Pipe: folder, Shared: true, Share: share}
+		return &control.MPS{Pipe: folder, Shared: true, Share: share, Queues: s.queues}
 	}
 	return &control.MPS{Pipe: nowhere}
 }

@@ -39,12 +39,9 @@ func useMPS(m *control.MPS, p *control.Pace) {
 		_ = os.Unsetenv(priority)
 	}
 	_ = os.Setenv(device.MPSVariable, m.Pipe) // it fails only for invalid names
-	// The driver puts the streams of a process into so many queues of the device: 8 otherwise, and 2 under
-	// MPS. A stream that waits for the host keeps the others in its queue waiting, and with 2 queues
-	// these are soon the ones that it waits for.
 	const queues = "CUDA_DEVICE_MAX_CONNECTIONS"
-	if m.Shared && os.Getenv(queues) == "" {
-		_ = os.Setenv(queues, "8")
+	if m.Queues > 0 && os.Getenv(queues) == "" { // else the administrator has chosen
+		_ = os.Setenv(queues, strconv.Itoa(m.Queues))
 	}
 	const share = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 	if m.Shared && m.Share > 0 {

@@ -18,19 +18,20 @@ func TestEnvironmentUnderMPS(t *testing.T) {
 		mps             *control.MPS
 		pace            *control.Pace
 		share, priority string
+		queues          string
 	}{
-		{"without MPS", nil, batch, "77", "0"},
-		{"where there is no service", &control.MPS{Pipe: "/p", Share: 25}, batch, "", ""},
-		{"batch", &control.MPS{Pipe: "/p", Shared: true}, batch, "", "1"},
-		{"batch with a share", &control.MPS{Pipe: "/p", Shared: true, Share: 25}, batch, "25", "1"},
-		{"latency", &control.MPS{Pipe: "/p", Shared: true}, latency, "", ""},
-		{"no classes", &control.MPS{Pipe: "/p", Shared: true}, nil, "", ""},
+		{"without MPS", nil, batch, "77", "0", ""},
+		{"where there is no service", &control.MPS{Pipe: "/p", Share: 25}, batch, "", "", ""},
+		{"batch", &control.MPS{Pipe: "/p", Shared: true}, batch, "", "1", ""},
+		{"batch with a share", &control.MPS{Pipe: "/p", Shared: true, Share: 25, Queues: 4}, batch, "25", "1", "4"},
+		{"latency", &control.MPS{Pipe: "/p", Shared: true, Queues: 8}, latency, "", "", "8"},
+		{"no classes", &control.MPS{Pipe: "/p", Shared: true}, nil, "", "", ""},
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			t.Setenv(device.MPSVariable, "")
 			t.Setenv(share, "77")
 			t.Setenv(priority, "0")
-			for given, want := range map[string]string{"3": "3", "": map[bool]string{true: "8"}[one.mps != nil && one.mps.Shared]} {
+			for given, want := range map[string]string{"3": "3", "": one.queues} {
 				t.Setenv(queues, given)
 				useMPS(one.mps, one.pace)
 				if got := os.Getenv(queues); got != want {

@@ -121,6 +121,8 @@ type MPS struct {
 	Shared bool `json:"shared,omitempty"`
 	// Share is the percentage of a device's multiprocessors that the client may use; 0 is all.
 	Share int `json:"share,omitempty"`
+	// Queues is how many queues of the device the process asks for; 0: what the driver gives it.
+	Queues int `json:"queues,omitempty"`
 }
 
 // User is a user of the machine, as the system knows it.

@@ -45,7 +45,7 @@ const PlainFirst = 'm'
 var ErrProof = errors.New("the other side does not know the token")
 
 // errNotTheToken is the error of a program whose proof the node refuses.
-var errNotTheToken = errors.New("the node wants a token, and this is not it")
+var errNotTheToken = errors.New("the node wants a token, and was given none or another: put the one that its administrator has into $MUSTER_TOKEN")
 
 // proof is the proof of one side.
 func proof(token, side string, kind PlainKind, program, node []byte) []byte {

@@ -496,7 +496,7 @@ func (c *Config) identify(conn link, hello *wire.Hello) (string, error) {
 	case hello.Grant != "" && !certified:
 		return "", nil
 	case hello.Grant == "" && c.Token != "" && !sameSecret(hello.Token, c.Token):
-		return "", &wire.Refused{Result: resultNotPermitted, Reason: "the node wants a token, and this is not it"}
+		return "", &wire.Refused{Result: resultNotPermitted, Reason: "the node wants a token, and was given none or another: put the one that its administrator has into $MUSTER_TOKEN"}
 	case !certified && (c.TLS.ClientCAs != nil || c.Token == ""):
 		return "", &wire.Refused{Result: resultNotPermitted, Reason: "the node wants to know who is there: show a certificate of its authority (--tls-dir), or use a grant (--grant)"}
 	case !certified:

@@ -703,13 +703,13 @@ func TestWhoMayCome(t *testing.T) {
 			return with(w.user, func(c *tls.Config) { c.NextProtos = []string{"h2"} })
 		}, "", "no application protocol", ""},
 		{"certificate and token", func(c *Config) { c.Token = "secret" }, func(w *world) *tls.Config { return w.user }, "secret", "", "gateway:ada"},
-		{"certificate and wrong token", func(c *Config) { c.Token = "secret" }, func(w *world) *tls.Config { return w.user }, "secres", "the node wants a token, and this is not it", ""},
+		{"certificate and wrong token", func(c *Config) { c.Token = "secret" }, func(w *world) *tls.Config { return w.user }, "secres", "the node wants a token, and was given none or another: put the one that its administrator has into $MUSTER_TOKEN", ""},
 		{"only the token", func(c *Config) { c.Token, c.TLS.ClientCAs = "secret", nil }, func(w *world) *tls.Config {
 			return with(w.user, func(c *tls.Config) { c.Certificates = nil })
 		}, "secret", "", "gateway:remote"},
 		{"no token", func(c *Config) { c.Token, c.TLS.ClientCAs = "secret", nil }, func(w *world) *tls.Config {
 			return with(w.user, func(c *tls.Config) { c.Certificates = nil })
-		}, "", "the node wants a token, and this is not it", ""},
+		}, "", "the node wants a token, and was given none or another: put the one that its administrator has into $MUSTER_TOKEN", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, testGeometry, c.node)

@@ -117,8 +117,8 @@ func TestPlainNeedsBoth(t *testing.T) {
 		remote     client.Remote
 	}{
 		{"a node that wants TLS", "it does not take connections without TLS (plain: true in its configuration): use --tls-dir", strictWorld, plainRemote(strictWorld.address, plainToken)},
-		{"another token", "this is not it", plainWorld, plainRemote(plainWorld.address, plainToken+".")},
-		{"no token", "this is not it", plainWorld, plainRemote(plainWorld.address, "")},
+		{"another token", "was given none or another", plainWorld, plainRemote(plainWorld.address, plainToken+".")},
+		{"no token", "was given none or another", plainWorld, plainRemote(plainWorld.address, "")},
 		{"a node without a certificate", "try again, since it may be busy or just starting; if its administrator says that it has plain: true, use --plain instead of --tls-dir", without, client.Remote{Dial: client.Dialler(without.address, without.user), Token: plainToken}},
 		{"both", "", plainWorld, plainRemote(plainWorld.address, plainToken)},
 		{"both, and no certificate", "", without, plainRemote(without.address, plainToken)},

@@ -95,8 +95,20 @@ func dialler(address string, greet func(context.Context, net.Conn) (net.Conn, er
 			}
 			plain.Close()
 		}
-		return nil, fmt.Errorf("the node at %s cannot be reached: %w", address, err)
+		return nil, fmt.Errorf("the node at %s cannot be reached: %w", address, unreached(err))
 	}
+}
+
+// unreached says what to do about an error of connecting, if that is known.
+func unreached(err error) error {
+	var lookup *net.DNSError
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("nothing listens there: does a node run, with listen in its configuration, and is this its port? (%w)", err)
+	case errors.As(err, &lookup):
+		return fmt.Errorf("no address is known for this name: is it written right? (%w)", err)
+	}
+	return err
 }
 
 // LaneDialler returns a function that makes lanes to a node at HOST:PORT.

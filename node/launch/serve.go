@@ -138,7 +138,7 @@ func (e *Elsewhere) Remote() (client.Remote, error) {
 		return client.Remote{}, err
 	}
 	if len(config.Certificates) == 0 && e.Token == "" {
-		return client.Remote{}, errors.New("there is no certificate in " + e.TLSDir + " and no token in $MUSTER_TOKEN: one of them must say who you are")
+		return client.Remote{}, errors.New("there is no certificate of a user in " + e.TLSDir + " and no token in $MUSTER_TOKEN: give the folder that muster cert made for you (user-NAME), or the token")
 	}
 	return client.Secure(address, config, e.Token), nil
 }

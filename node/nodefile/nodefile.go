@@ -694,7 +694,7 @@ func softWord(text string) ([]node.Device, error) {
 	for _, setting := range strings.Split(text, ",") {
 		key, value, ok := strings.Cut(setting, "=")
 		if !ok {
-			return nil, fmt.Errorf("%q is no setting: write it as memory=256M", setting)
+			return nil, fmt.Errorf("%q is no setting: write it as soft:memory=256M", setting)
 		}
 		var err error
 		switch key {

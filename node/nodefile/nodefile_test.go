@@ -241,7 +241,7 @@ func TestDevices(t *testing.T) {
 		{"soft:memory=2M,count=2 ; cuda:0,3", "soft 2MiB 1 #0; soft 2MiB 1 #1; cuda #0; cuda #3"},
 		{"cuda:all", "cuda #-1"},
 		{"", `error: device "": write soft:memory=256M,speed=0.5, or cuda:all, or remote:HOST:PORT,tls=FOLDER`},
-		{"soft", `error: device "soft": "" is no setting: write it as memory=256M`},
+		{"soft", `error: device "soft": "" is no setting: write it as soft:memory=256M`},
 		{"soft:speed=1", `error: device "soft:speed=1": it has no memory: write soft:memory=256M`},
 		{"soft:memory=1", `error: device "soft:memory=1": must be a multiple of 2MiB, not "1"`},
 		{"soft:memory=2M,speed=0", `error: device "soft:memory=2M,speed=0": speed must be above 0 and at most 1, not "0"`},

@@ -15,7 +15,7 @@ import (
 // pretend makes a repository with a copy of a script and the given files, all executable, and
 // returns the script's output and exit status. The script finds only the commands that it needs: no
 // compiler, no GPU.
-func pretend(t *testing.T, script string, files map[string]string) (string, int) {
+func pretend(t *testing.T, script string, files map[string]string, environment ...string) (string, int) {
 	t.Helper()
 	root := t.TempDir()
 	text, err := os.ReadFile("../../scripts/" + script)
@@ -48,7 +48,7 @@ func pretend(t *testing.T, script string, files map[string]string) (string, int)
 		}
 	}
 	c := exec.CommandContext(t.Context(), filepath.Join(root, "path/bash"), filepath.Join(root, "scripts", script))
-	c.Env = []string{"PATH=" + filepath.Join(root, "path")}
+	c.Env = append([]string{"PATH=" + filepath.Join(root, "path")}, environment...)
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
 	if err := c.Run(); c.ProcessState == nil {
@@ -94,6 +94,15 @@ func TestGPUCheck(t *testing.T) {
 			"bin/cuda.test": "cat data >/dev/null || exit 1\necho '    x.go:1: this needs an NVIDIA GPU: no driver'; echo '--- SKIP: TestConformance (0.00s)'\n"})
 		want := "no nvidia-smi here: is there a GPU at all?\ndevice contract: skipped: no driver\nthere is no GPU here that can be used: nothing else is tried\nsomething failed; "
 		if status != 1 || !strings.HasPrefix(out, want) {
+			t.Errorf("status %d, and\n%s", status, out)
+		}
+	})
+	t.Run("no GPU, and no contract", func(t *testing.T) {
+		if _, err := os.Stat("/dev/nvidiactl"); err == nil {
+			t.Skip("there is a GPU here")
+		}
+		out, status := pretend(t, "gpu-check", map[string]string{"bin/muster": noNode}, "GPU_CHECK_ONLY=driver")
+		if status != 1 || !strings.HasPrefix(out, "there is no GPU here that can be used, and nothing is tried") {
 			t.Errorf("status %d, and\n%s", status, out)
 		}
 	})

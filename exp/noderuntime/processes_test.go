@@ -157,10 +157,12 @@ func TestBatch(t *testing.T) {
 	}
 }
 
+// asking is how many processes want a GPU or have one. A node hears a moment later that a process has
+// ended, when the next application may have begun: those that have ended do not count.
 func asking(s *status.Node) int {
 	n := 0
 	for _, c := range s.Clients {
-		if c.State == "assigned" || c.State == "ready" {
+		if (c.State == "assigned" || c.State == "ready") && syscall.Kill(int(c.Pid), 0) == nil {
 			n++
 		}
 	}

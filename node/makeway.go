@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 )
 
 // makeWay removes what a killed daemon left where the socket is to be: a socket of this
@@ -28,6 +29,21 @@ func makeWay(path string) error {
 	return nil
 }
 
+// nobodyListens is the error of connecting to a socket; nil if somebody listens there. As with names
+// without a file (listenLater), that may be a process that a killed daemon was starting, for a moment.
+func nobodyListens(path string) error {
+	for end := time.Now().Add(nameWait); ; time.Sleep(nameLook) {
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			return err
+		}
+		conn.Close()
+		if _, asked := ask(path, 300*time.Millisecond); asked == nil || time.Now().After(end) {
+			return nil
+		}
+	}
+}
+
 // deadSocket says what is at a path, if it is a socket that can be removed.
 func deadSocket(path string) (fs.FileInfo, error) {
 	info, err := os.Lstat(path)
@@ -43,10 +59,8 @@ func deadSocket(path string) (fs.FileInfo, error) {
 	case mode.Type() != fs.ModeSocket:
 		return nil, fmt.Errorf("%s is a file, which is left alone: %s", path, remedy)
 	}
-	conn, err := net.Dial("unix", path)
-	switch {
+	switch err := nobodyListens(path); {
 	case err == nil:
-		conn.Close()
 		return nil, taken(path)
 	case !errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fmt.Errorf("whether a node answers at %s cannot be told: %w: give this one another socket", path, err)

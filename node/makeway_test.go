@@ -68,6 +68,26 @@ func TestADeadSocketIsReplaced(t *testing.T) {
 }
 
 // What is not a dead socket of ours is left as it is.
+// A process that a killed daemon was starting holds its socket for a moment, and answers nobody.
+func TestASocketThatIsHeldForAMomentIsReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "socket")
+	held, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held.SetUnlinkOnClose(false)
+	go func() {
+		conn, err := held.Accept()
+		held.Close()
+		if err == nil {
+			conn.Close()
+		}
+	}()
+	if err := makeWay(path); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestListenRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name string

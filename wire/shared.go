@@ -216,7 +216,7 @@ func MapAt(f *os.File, offset, size, address uint64) ([]byte, error) {
 	return b, nil
 }
 
-// UnmapAt unmaps what MapAt has mapped.
+// UnmapAt unmaps memory that is not known to the syscall package, as MapAt makes it.
 func UnmapAt(b []byte) error { return unmapAt(b) }
 
 // AddressOf is the address of shared memory in this process.

@@ -24,7 +24,7 @@ func mapAside(fd int, size uint64, protection, flags int) ([]byte, error) {
 			if wire.AddressOf(b)>>40 == uint64((asideBase+i*step)>>40) {
 				return b, nil
 			}
-			_ = unmap(b) // an old kernel, which takes the address for a hint
+			_ = wire.UnmapAt(b) // an old kernel, which takes the address for a hint
 		}
 	}
 	return mmap(0, fd, size, protection, flags)
@@ -37,13 +37,4 @@ func mmap(address uintptr, fd int, size uint64, protection, flags int) ([]byte, 
 	}
 	// The memory is not Go's, so a pointer may be made from its address.
 	return unsafe.Slice(*(**byte)(unsafe.Pointer(&at)), size), nil
-}
-
-// unmap ends what mapAside has mapped.
-func unmap(b []byte) error {
-	_, _, errno := syscall.Syscall(syscall.SYS_MUNMAP, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), 0)
-	if errno != 0 {
-		return errno
-	}
-	return nil
 }

@@ -493,7 +493,7 @@ func (h *hostMemory) unspare(c *hostChunk) {
 
 func (h *hostMemory) close() {
 	for _, s := range h.sides {
-		_ = unmap(s.bytes)
+		_ = wire.UnmapAt(s.bytes)
 		if s.file != nil {
 			s.file.Close()
 		}

@@ -3,6 +3,8 @@ package worker
 import (
 	"syscall"
 	"testing"
+
+	"muster/wire"
 )
 
 // A file for host copies in memory is as large as asked for, keeps what is written where others map
@@ -18,12 +20,12 @@ func TestFileThatMayHaveHugePages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unmap(one.bytes)
+	defer wire.UnmapAt(one.bytes)
 	other, err := mapSide(f, chunks*chunk)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unmap(other.bytes)
+	defer wire.UnmapAt(other.bytes)
 	_ = syscall.Madvise(one.bytes, syscall.MADV_HUGEPAGE)
 	for i := range one.bytes {
 		one.bytes[i] = byte(i / chunk)

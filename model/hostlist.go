@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -206,6 +207,17 @@ func splitName(name string) (prefix, number string) {
 		i--
 	}
 	return name[:i], name[i:]
+}
+
+// CompareNodes orders names as people count: n2 before n10.
+func CompareNodes(a, b string) int {
+	prefix, number := splitName(a)
+	other, second := splitName(b)
+	if prefix != other {
+		return strings.Compare(prefix, other)
+	}
+	number, second = strings.TrimLeft(number, "0"), strings.TrimLeft(second, "0")
+	return cmp.Or(cmp.Compare(len(number), len(second)), strings.Compare(number, second), strings.Compare(a, b))
 }
 
 // successor is the next number, padded to width, or "" if it has too many digits.

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -56,6 +57,17 @@ func TestExpandNodesRefuses(t *testing.T) {
 	} {
 		if got, err := ExpandNodes(list); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("ExpandNodes(%q) = %d names, %v; want an error with %q", list, len(got), err, want)
+		}
+	}
+}
+
+func TestCompareNodes(t *testing.T) {
+	inOrder := strings.Fields("a a1 gpu n n0 n01 n1 n2 n0010 n10 n11 n1-2 rack1-n9 rack1-n10 rack2-n1")
+	for i, a := range inOrder {
+		for j, b := range inOrder {
+			if got := CompareNodes(a, b); got != cmp.Compare(i, j) {
+				t.Errorf("CompareNodes(%s, %s) = %d", a, b, got)
+			}
 		}
 	}
 }

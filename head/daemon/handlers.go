@@ -16,6 +16,7 @@ import (
 	"muster/head"
 	"muster/head/api"
 	"muster/head/store"
+	"muster/model"
 	"muster/policy"
 	"muster/policy/history"
 )
@@ -281,6 +282,7 @@ func nodeChanger(action head.NodeAction) func(*request) (any, error) {
 func serveNodes(q *request) (any, error) {
 	list := api.Nodes{}
 	err := q.see(func(core *head.Core, now time.Duration) { list.Nodes = core.NodeList(now) })
+	slices.SortFunc(list.Nodes, func(a, b api.Node) int { return model.CompareNodes(a.Name, b.Name) })
 	q.refusals.show(&list, q.clock())
 	return list, err
 }

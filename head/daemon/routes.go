@@ -78,7 +78,7 @@ func routes() []route {
 		{method: "POST", path: "/v1/jobs/{id}/exec", summary: "Run a command among a job's processes.", upgrade: dial.ProtocolStream, notForPages: true, query: []parameter{
 			{"node", "string", "one of the job's nodes; its first if not given"}, {"arg", "list", "the command and its arguments"}, {"dir", "string", "where to run it"}, {"env", "list", "variables, as NAME=VALUE"},
 		}, serve: serveExec},
-		{method: "GET", path: "/v1/nodes", long: true, summary: "All nodes.", answer: api.Nodes{}, serve: serveNodes},
+		{method: "GET", path: "/v1/nodes", long: true, summary: "All nodes, by name.", answer: api.Nodes{}, serve: serveNodes},
 		{method: "GET", path: "/v1/nodes/{name}", long: true, summary: "One node.", answer: api.Node{}, serve: serveNode},
 		{method: "GET", path: "/v1/nodes/{name}/status", summary: "What a node says of itself: its devices, and the programs that use them.", answer: status.Node{}, serve: serveNodeStatus},
 		{method: "POST", path: "/v1/nodes/{name}/drain", summary: "Take a node out of use; what runs there goes on (administrators).", body: api.Drain{}, answer: api.Changed{}, serve: nodeChanger(head.DrainNode)},

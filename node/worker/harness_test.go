@@ -18,6 +18,7 @@ import (
 
 	"muster/device"
 	"muster/device/soft"
+	"muster/internal/together"
 	"muster/node/clientcore"
 	"muster/wire"
 	"muster/wire/control"
@@ -99,6 +100,7 @@ func newClient(t testing.TB, o options) *client {
 	if o.swapRoom == 0 {
 		o.swapRoom = 4 << 30
 	}
+	together.Do(2, func(int) {}) // its threads stay: they are not the worker's
 	before := runtime.NumGoroutine()
 	ring, arena := createShared(t)
 	shared, err := wire.Map(ring, arena)

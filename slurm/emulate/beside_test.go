@@ -66,3 +66,39 @@ func TestWriteUse(t *testing.T) {
 		}
 	}
 }
+
+// A folder that is being made is not swept away by another start, nor kept from being locked.
+func TestSweepBesideAStart(t *testing.T) {
+	parent, ended, swept := t.TempDir(), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(swept)
+		for {
+			select {
+			case <-ended:
+				return
+			default:
+				sweep(parent)
+			}
+		}
+	}()
+	for range 2000 {
+		folder, err := os.MkdirTemp(parent, folderPrefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lock, err := lockFolder(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(folder, lockName)); err != nil {
+			t.Fatal(err)
+		}
+		lock.Close() // from here on sweep removes it
+	}
+	close(ended)
+	<-swept
+	sweep(parent)
+	if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
+		t.Errorf("%d folders of clusters that have ended are left, %v", len(left), err)
+	}
+}

@@ -332,13 +332,18 @@ func (c *Cluster) Close() error {
 }
 
 // lockFolder marks a folder as that of a living cluster: the kernel releases the lock with the last
-// process that holds it.
+// process that holds it. The file gets its name when it is locked: until then sweep, in another
+// process, takes the folder for one that is being made.
 func lockFolder(folder string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(folder, lockName), os.O_CREATE|os.O_RDWR, 0o600)
+	name := filepath.Join(folder, lockName)
+	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+		err = os.Rename(name+".new", name)
+	}
+	if err != nil {
 		f.Close()
 		return nil, err
 	}

@@ -193,14 +193,9 @@ static CUresult plan_branches(struct task *t) {
 	return result;
 }
 
-// Bodies run while the graph's stream waits for the function that runs them. NVIDIA's driver puts
-// streams into few queues of the device, and one that waits keeps all in its queue waiting. It should
-// put streams of different priorities into different queues, and most programs use the lowest priority,
-// so bodies have the highest.
-enum { BODY_PRIORITY = -5 };
-
+// Bodies run while the graph's stream waits for the function that runs them.
 static CUresult prepare_branches(struct branches *b) {
-	CUresult result = b->stream == NULL ? stream_create(&b->stream, b->context, CU_STREAM_NON_BLOCKING, BODY_PRIORITY) : CUDA_SUCCESS;
+	CUresult result = b->stream == NULL ? stream_create(&b->stream, b->context, CU_STREAM_NON_BLOCKING, ASIDE_PRIORITY) : CUDA_SUCCESS;
 	for (unsigned i = 0; i < b->count && result == CUDA_SUCCESS; i++) {
 		b->bodies[i].body = true;
 		result = plan_prepare(&b->bodies[i], b->context);
@@ -490,7 +485,7 @@ CUresult plan_prepare(struct plan *p, CUcontext context) {
 		result = context_client(l->context, &l->client);
 		begins |= l->begins;
 		if (i > 0 && result == CUDA_SUCCESS && l->stream == NULL)
-			result = stream_create(&l->stream, l->context, CU_STREAM_NON_BLOCKING, p->body ? BODY_PRIORITY : 0);
+			result = stream_create(&l->stream, l->context, CU_STREAM_NON_BLOCKING, p->body ? ASIDE_PRIORITY : 0);
 	}
 	for (size_t i = 0; i < p->count && result == CUDA_SUCCESS; i++)
 		if (p->tasks[i].recorded && p->tasks[i].event == NULL)

@@ -148,11 +148,11 @@ static void set_state(struct block *b, size_t i, uint8_t state) {
 // --- copies -----------------------------------------------------------------------------
 
 // The stream for copies of chunks. It waits for no other stream: the caller has made sure that no
-// work of the device uses the chunk.
+// work of the device uses the chunk. The caller may be a host function, for which a stream waits.
 static CUresult own_stream(struct client *c, uint32_t *stream) {
 	if (c->managed_stream == 0) {
 		uint32_t number = atomic_fetch_add(&c->numbers, 1);
-		struct wire_stream_create message = {number, CU_STREAM_NON_BLOCKING, 0};
+		struct wire_stream_create message = {number, CU_STREAM_NON_BLOCKING, ASIDE_PRIORITY};
 		CUresult result = POST(c, STREAM_CREATE, stream_create, &message, NO_DATA);
 		if (result != CUDA_SUCCESS)
 			return result;

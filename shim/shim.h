@@ -516,6 +516,11 @@ CUresult target_wait(const struct target *target);
 CUresult copies_note(const struct target *target);
 void copies_forget(struct client *c); // after a reset, which destroyed the client's events
 CUresult stream_create(CUstream *out, CUcontext context, unsigned flags, int priority);
+// The priority of streams whose work a host function may wait for. NVIDIA's driver puts streams into few
+// queues of the device, and one that waits for a function keeps all in its queue waiting. It should put
+// streams of different priorities into different queues, and most programs use the lowest, so these have
+// the highest.
+enum { ASIDE_PRIORITY = -5 };
 void stream_release(CUstream stream, bool tell);
 CUresult event_create(CUevent *out, CUcontext context, unsigned flags);
 CUresult event_record_on(const struct target *target, CUevent event); // in a stream that is not captured

@@ -154,9 +154,14 @@ func (w *worker) openContext(o *clientcore.Op) error {
 	return nil
 }
 
+// moverPriority is the highest. NVIDIA's driver puts streams into few queues of the device, and one that
+// waits for a host function keeps all in its queue waiting: also the copy that the function waits for. It
+// should put streams of different priorities into different queues, and most programs use the lowest.
+const moverPriority = -5
+
 func (g *gpu) prepare(now func() clientcore.Time) error {
 	var err error
-	if g.mover, err = g.context.NewStream(); err != nil {
+	if g.mover, err = g.newStream(moverPriority); err != nil {
 		return err
 	}
 	if g.scratch, err = g.context.NewEvent(); err != nil {

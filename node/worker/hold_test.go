@@ -2,7 +2,10 @@ package worker
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"slices"
+	"sync"
 	"testing"
 
 	"muster/device"
@@ -86,4 +89,93 @@ func TestFunctionOfAStreamThatCannotBeHeld(t *testing.T) {
 	}
 	c.post(&wire.HostDone{Cookie: 9})
 	v.round(1)
+}
+
+// queueingContext is of a driver that loads a module, or ends what its first stream does, once all
+// streams have ended what they do: they share a queue of the device. waits has a value for each time.
+type queueingContext struct {
+	device.Context
+	waits   chan struct{}
+	mu      sync.Mutex
+	streams []device.Stream
+}
+
+type queueingStream struct {
+	device.Stream
+	c     *queueingContext
+	first bool
+}
+
+func (c *queueingContext) NewStream() (device.Stream, error) {
+	s, err := c.Context.NewStream()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.streams = append(c.streams, s)
+	return queueingStream{s, c, len(c.streams) == 1}, err
+}
+
+func (s queueingStream) Hold(given func(release func())) error {
+	return s.Stream.(device.Holder).Hold(given)
+}
+
+func (s queueingStream) Synchronise(ctx context.Context) error {
+	if s.first {
+		s.c.wait(ctx)
+	}
+	return s.Stream.Synchronise(ctx)
+}
+
+func (c *queueingContext) Load(image []byte) (device.Module, error) {
+	c.wait(context.Background())
+	return c.Context.Load(image)
+}
+
+func (c *queueingContext) wait(ctx context.Context) {
+	c.mu.Lock()
+	streams := slices.Clone(c.streams)
+	c.mu.Unlock()
+	for _, s := range streams {
+		if done, _ := s.Done(); !done {
+			select {
+			case c.waits <- struct{}{}:
+			default:
+			}
+			_ = s.Synchronise(ctx)
+		}
+	}
+}
+
+// What the worker itself waits for may wait for a function of the program, in the driver. The worker
+// hears meanwhile that the function has returned.
+func TestWorkerWaitsBesideAFunction(t *testing.T) {
+	for what, begin := range map[string]func(c *client, v *vectors){
+		"a module is loaded": func(c *client, v *vectors) {
+			c.load(7, kernelFile(t, "print.nvcc90.ptx"), "print_plain")
+			v.launch(4)
+		},
+		"memory is moved": func(c *client, v *vectors) {
+			c.alloc(8 * mib)
+			v.launch(4)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			waits := make(chan struct{}, 1)
+			c := newClient(t, options{wrap: func(_ string, c device.Context) device.Context {
+				return &queueingContext{Context: c, waits: waits}
+			}})
+			v := newVectors(c, 256)
+			v.round(0)
+			c.post(&wire.StreamCreate{Stream: 3, Flags: nonBlocking})
+			c.post(&wire.StreamCreate{Stream: 4, Flags: nonBlocking})
+			c.post(&wire.HostFunction{Stream: 3, Cookie: 9})
+			c.nextCookie()
+			for len(waits) > 0 {
+				<-waits
+			}
+			begin(c, v)
+			<-waits
+			c.post(&wire.HostDone{Cookie: 9})
+			v.round(1)
+		})
+	}
 }

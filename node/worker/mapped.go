@@ -89,7 +89,7 @@ func (w *worker) mapHost(o *clientcore.Op) error {
 	}
 	w.reached[o.Range.Addr] = r
 	for _, g := range w.gpus {
-		if err := r.mapFor(g); err != nil {
+		if err := w.mapFor(g, r); err != nil {
 			w.unmapHost(o.Range.Addr)
 			return err
 		}
@@ -98,13 +98,17 @@ func (w *worker) mapHost(o *clientcore.Op) error {
 	return nil
 }
 
-// mapFor lets the kernels of a context access the memory.
-func (r *reached) mapFor(g *gpu) error {
+// mapFor lets the kernels of a context access the memory. The driver may wait for kernels meanwhile.
+func (w *worker) mapFor(g *gpu, r *reached) error {
 	m, ok := g.context.(device.HostMapper)
 	if !ok {
 		return errNotReached
 	}
-	unmap, err := m.MapHost(r.host)
+	var unmap func() error
+	err := w.block(func() (err error) {
+		unmap, err = m.MapHost(r.host)
+		return err
+	})
 	if err == nil {
 		r.unmap[g] = unmap
 	}
@@ -122,7 +126,7 @@ func (w *worker) mapAll(g *gpu) error {
 			}
 			r = w.reached[m.Addr]
 		}
-		if err := r.mapFor(g); err != nil {
+		if err := w.mapFor(g, r); err != nil {
 			return err
 		}
 	}

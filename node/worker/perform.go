@@ -702,7 +702,10 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 		g, err := w.at(o.Place)
 		if err == nil {
 			took := laps.Begin()
-			outcome.Globals, outcome.Functions, err = g.load(o)
+			err = w.block(func() (err error) { // the driver may wait for kernels
+				outcome.Globals, outcome.Functions, err = g.load(o)
+				return err
+			})
 			took.End("driver")
 			w.log.Debug("a module is loaded", "bytes", len(o.Image), "took", took)
 			w.shifted = w.shifted || g.shifts != nil
@@ -843,7 +846,7 @@ func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 		}
 		if step.Op == vmm.CopyIn && len(out) > 0 { // one device may read what another has just written
 			for g := range out {
-				if err := g.mover.Synchronise(w.ctx); err != nil {
+				if err := w.moved(g); err != nil {
 					return nil, err
 				}
 				legs.ended(g.place, w.now())
@@ -868,12 +871,18 @@ func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 		}
 	}
 	for _, g := range drained {
-		if err := g.mover.Synchronise(w.ctx); err != nil {
+		if err := w.moved(g); err != nil {
 			return nil, err
 		}
 		legs.ended(g.place, w.now())
 	}
 	return legs.all, nil
+}
+
+// moved waits until everything that was submitted to a mover is done. The driver may have put the
+// mover into the same queue of the device as a stream that waits for a host function.
+func (w *worker) moved(g *gpu) error {
+	return w.block(func() error { return g.mover.Synchronise(w.ctx) })
 }
 
 // movers returns the contexts that take part in a plan, each once.
@@ -930,10 +939,10 @@ func (w *worker) copyAcross(step vmm.Step) error {
 		if err := from.mover.CopyOut(part, r.Addr+at); err != nil {
 			return err
 		}
-		if err := from.mover.Synchronise(w.ctx); err != nil {
+		if err := w.moved(from); err != nil {
 			return err
 		}
-		if err := g.mover.Synchronise(w.ctx); err != nil { // with the other buffer
+		if err := w.moved(g); err != nil { // with the other buffer
 			return err
 		}
 		if err := g.mover.CopyIn(r.Addr+at, part); err != nil {
@@ -941,7 +950,7 @@ func (w *worker) copyAcross(step vmm.Step) error {
 		}
 		at += n
 	}
-	return g.mover.Synchronise(w.ctx)
+	return w.moved(g)
 }
 
 // acrossBuffer is the size of the buffer between devices that do not copy to each other.
@@ -1006,7 +1015,7 @@ func (w *worker) moveStep(step vmm.Step) error {
 	case vmm.Fill:
 		return g.mover.Fill(r.Addr, step.Word, 4, r.Size/4)
 	case vmm.Unmap:
-		if err := g.mover.Synchronise(w.ctx); err != nil {
+		if err := w.moved(g); err != nil {
 			return err
 		}
 		return g.context.Unmap(r.Addr, r.Size)

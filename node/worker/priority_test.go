@@ -23,13 +23,13 @@ func (a asked) NewStreamOf(priority int) (device.Stream, error) {
 	return a.NewStream()
 }
 
-// Streams have the priorities that the program gave them.
+// Streams have the priorities that the program gave them, and the mover the highest.
 func TestPriorities(t *testing.T) {
 	var mu sync.Mutex
 	var priorities []int
 	c := newClient(t, options{wrap: func(_ string, c device.Context) device.Context { return asked{c, &mu, &priorities} }})
 	v := newVectors(c, 1000)
-	c.post(&wire.StreamCreate{Stream: 1, Flags: nonBlocking, Priority: -5})
+	c.post(&wire.StreamCreate{Stream: 1, Flags: nonBlocking, Priority: -3})
 	c.post(&wire.StreamCreate{Stream: 2, Flags: nonBlocking})
 	for stream := range uint32(3) {
 		v.launch(stream)
@@ -37,7 +37,7 @@ func TestPriorities(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if !slices.Equal(priorities, []int{-5}) {
-		t.Errorf("streams were made with priorities %v, want -5 once", priorities)
+	if want := []int{moverPriority, -3}; !slices.Equal(priorities, want) {
+		t.Errorf("streams were made with priorities %v, want %v", priorities, want)
 	}
 }

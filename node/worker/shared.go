@@ -73,7 +73,7 @@ func (w *worker) share(o *clientcore.Op) error {
 			return err
 		}
 	}
-	if err := g.mover.Synchronise(w.ctx); err != nil {
+	if err := w.moved(g); err != nil {
 		return err
 	}
 	if o.On {

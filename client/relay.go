@@ -441,7 +441,7 @@ func (r *relay) send() string {
 		// more messages, so that they go out together.
 		if waits && !r.consumer.Pending() || !waits && !r.consumer.Soon() {
 			if err := r.out.Flush(); err != nil {
-				return broke(err)
+				return r.broke(err)
 			}
 		}
 		h, body, err := r.consumer.Next(time.Hour)
@@ -463,12 +463,20 @@ func (r *relay) send() string {
 				defer time.AfterFunc(lastWordTime, func() { _ = r.far.Close() }).Stop()
 				<-r.heard
 			}
-			return broke(err)
+			return r.broke(err)
 		}
 	}
 }
 
-func broke(err error) string { return "the connection to the node broke: " + err.Error() }
+// broke is the reason of a connection that ended without one. A node that borrows the device through
+// a Direct (near is nil) makes up for the loss itself; a program has to be started again.
+func (r *relay) broke(err error) string {
+	reason := "the connection to the node broke: " + err.Error()
+	if r.near == nil {
+		return reason
+	}
+	return reason + "; what the program had there is lost: see whether the node and the network to it are up (there, with muster ps or systemctl status muster), then start the program again"
+}
 
 // forward sends one message and the bytes that it reads. Bytes in staging memory follow the
 // message, or go over the lanes. Bytes in pinned memory are sent before it, since the node must
@@ -657,13 +665,13 @@ func (r *relay) receive() string {
 	for {
 		f, err := r.next(frames)
 		if broken := behind.Err(); broken != nil && err != nil {
-			return broke(broken)
+			return r.broke(broken)
 		}
 		if errors.Is(err, io.EOF) {
 			err = errors.New("the node closed it")
 		}
 		if err != nil {
-			return broke(err)
+			return r.broke(err)
 		}
 		switch f.Kind {
 		case wire.FrameData, wire.FrameAway:
@@ -680,13 +688,13 @@ func (r *relay) receive() string {
 			_ = behind.Drain()
 			return f.Reason
 		default:
-			return broke(fmt.Errorf("%v where none is due", f.Kind))
+			return r.broke(fmt.Errorf("%v where none is due", f.Kind))
 		}
 		switch {
 		case err != nil && r.bulk.lanes.Err() != nil:
 			return r.lastWord(frames, err)
 		case err != nil:
-			return broke(err)
+			return r.broke(err)
 		}
 	}
 }
@@ -756,7 +764,7 @@ func (r *relay) lastWord(frames *wire.FrameReader, broken error) string {
 		}
 		switch {
 		case err != nil || f.Kind == wire.FrameMessage:
-			return broke(broken)
+			return r.broke(broken)
 		case f.Kind == wire.FrameClosed:
 			return f.Reason
 		}

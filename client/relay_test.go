@@ -57,18 +57,20 @@ func playNode(t *testing.T, far net.Conn) {
 // Whatever a node sends, the program is told what was wrong with it.
 func TestNodesThatAreWrong(t *testing.T) {
 	frame := func(f wire.Frame) []byte { return append(f.Append(nil), make([]byte, f.Bytes)...) }
-	const broke = "the connection to the node broke: "
+	broke := func(why string) string {
+		return "the connection to the node broke: " + why + "; what the program had there is lost: see whether the node and the network to it are up (there, with muster ps or systemctl status muster), then start the program again"
+	}
 	for _, c := range []struct {
 		name string
 		send []byte
 		want string
 	}{
-		{"nothing", nil, broke + "the node closed it"},
-		{"half a frame", []byte{1, 2, 3}, broke + "a frame's head breaks off: unexpected EOF"},
-		{"garbage", bytes.Repeat([]byte{0xa5}, 8), broke + "a damaged frame: frame 165 of 2779096485 bytes"},
-		{"a message", frame(wire.Frame{Kind: wire.FrameMessage, Header: wire.Header{Op: wire.OpReset, Slot: 1}}), broke + "message where none is due"},
-		{"data in staging memory", frame(wire.Frame{Kind: wire.FrameData, Offset: 8, Bytes: 8}), broke + "data for staging memory"},
-		{"data out of bounds", frame(wire.Frame{Kind: wire.FrameData, Offset: 1 << 40, Bytes: 8}), broke + "8 bytes at 1099511627776 are not in the data arena of 4194304 bytes"},
+		{"nothing", nil, broke("the node closed it")},
+		{"half a frame", []byte{1, 2, 3}, broke("a frame's head breaks off: unexpected EOF")},
+		{"garbage", bytes.Repeat([]byte{0xa5}, 8), broke("a damaged frame: frame 165 of 2779096485 bytes")},
+		{"a message", frame(wire.Frame{Kind: wire.FrameMessage, Header: wire.Header{Op: wire.OpReset, Slot: 1}}), broke("message where none is due")},
+		{"data in staging memory", frame(wire.Frame{Kind: wire.FrameData, Offset: 8, Bytes: 8}), broke("data for staging memory")},
+		{"data out of bounds", frame(wire.Frame{Kind: wire.FrameData, Offset: 1 << 40, Bytes: 8}), broke("8 bytes at 1099511627776 are not in the data arena of 4194304 bytes")},
 		{"a reason", frame(wire.Frame{Kind: wire.FrameClosed, Reason: "the device is gone"}), "the device is gone"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -203,7 +203,7 @@ func TestNoDaemonComes(t *testing.T) {
 	h.kill()
 	_, err := p.conn.Read(make([]byte, 1))
 	reason, closed := p.shared.Closed()
-	want := "the node daemon ended, and for 300ms no other came (orphan_grace in the node's configuration)"
+	want := "the node daemon ended, and for 300ms no other came (orphan_grace in the node's configuration); what the program had on its device is lost: if muster ps finds no node, start one with muster node (or systemctl start muster), then start the program again"
 	if err == nil || !closed || reason != want {
 		t.Errorf("got %v, %q\nwant %s", err, reason, want)
 	}

@@ -10,6 +10,7 @@ import (
 const (
 	leastProse = 24 // minimum width of the last column if it is wrapped
 	leastCell  = 6  // minimum width of a shortened column
+	usefulCell = 12 // width to which text is shortened before a column is left out
 	cut        = "…"
 )
 
@@ -63,6 +64,40 @@ func (t *Table) Without(names ...string) *Table {
 		}
 	}
 	return &s
+}
+
+// Narrowed is the table with as many columns as fit into a width with text shortened a little, and
+// how many columns it leaves out: first those that have nothing but zeros and dashes, then others,
+// from the right. The first keep columns stay. 0 columns means as many as the table needs.
+func (t *Table) Narrowed(columns, keep int) (narrow *Table, left int) {
+	if columns <= 0 || t.check() != nil {
+		return t, 0
+	}
+	excess := 2*(len(t.Columns)-1) - columns
+	width := t.widths()
+	for i, n := range width {
+		if c := t.Columns[i]; !c.Right {
+			width[i] = min(n, max(usefulCell, utf8.RuneCountInString(clean(c.Name))))
+		}
+		excess += width[i]
+	}
+	var names []string
+	for _, evenIfTold := range []bool{false, true} {
+		for i := len(width) - 1; i >= keep && excess > 0; i-- {
+			if name := t.Columns[i].Name; !slices.Contains(names, name) && (evenIfTold || !t.tells(i)) {
+				names = append(names, name)
+				excess -= width[i] + 2
+			}
+		}
+	}
+	return t.Without(names...), len(names)
+}
+
+// tells says whether a column has more than zeros and dashes.
+func (t *Table) tells(column int) bool {
+	return slices.ContainsFunc(t.Rows, func(row []string) bool {
+		return !slices.Contains([]string{"", "-", "0", "0 B"}, row[column])
+	})
 }
 
 // widths are the widths of the columns, in characters.

@@ -60,3 +60,40 @@ fcfs    nothing overtakes
 		}
 	}
 }
+
+// Columns are left out until the rest fits: those that say nothing first, then the last ones.
+func TestNarrowedTables(t *testing.T) {
+	table := &Table{
+		Columns: Columns("<CLIENT", "<PROGRAM", ">WAITS", ">HELD", "<MPS", ">WORKER"),
+		Rows:    [][]string{{"1", "train --with many --arguments", "3", "0", "-", "4711"}, {"2", "far", "0", "0", "-", "-"}},
+	}
+	for _, c := range []struct {
+		columns, left int
+		want          string
+	}{
+		{0, 0, "CLIENT PROGRAM WAITS HELD MPS WORKER"},
+		{46, 0, "CLIENT PROGRAM WAITS HELD MPS WORKER"},
+		{45, 1, "CLIENT PROGRAM WAITS HELD WORKER"},
+		{40, 2, "CLIENT PROGRAM WAITS WORKER"},
+		{34, 3, "CLIENT PROGRAM WAITS"},
+		{1, 4, "CLIENT PROGRAM"},
+	} {
+		narrow, left := table.Narrowed(c.columns, 2)
+		var names []string
+		for _, column := range narrow.Columns {
+			names = append(names, column.Name)
+		}
+		if got := strings.Join(names, " "); got != c.want || left != c.left {
+			t.Errorf("%d columns: got %s, %d left out\nwant %s, %d left out", c.columns, got, left, c.want, c.left)
+		}
+		var text strings.Builder
+		if err := narrow.WriteFitted(&text, c.columns); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(text.String()) {
+			if n := utf8.RuneCountInString(strings.TrimSpace(line)); n > c.columns && c.columns > 1 {
+				t.Errorf("%d columns: a line has %d: %s", c.columns, n, line)
+			}
+		}
+	}
+}

@@ -38,6 +38,9 @@ struct record {
 // node may be restarting.
 #define TRY_AGAIN ((CUresult)-1)
 
+// What the user can do when the daemon has ended without a word.
+#define START_AGAIN "if muster ps finds no node, start one with muster node (or systemctl start muster), then start the program again"
+
 static int open_socket(struct patience *patience) {
 	struct sockaddr_un address;
 	socklen_t size;
@@ -312,7 +315,7 @@ static bool tries_again(CUresult *result, struct patience *patience) {
 		return false;
 	if (node_wait(node_path(), patience))
 		return true;
-	complain("muster: the daemon closed the connection");
+	complain("muster: the daemon closed the connection: " START_AGAIN);
 	*result = CUDA_ERROR_DEVICE_UNAVAILABLE;
 	return false;
 }
@@ -567,7 +570,7 @@ void client_drop(struct client *c) {
 bool client_gone(struct client *c) {
 	if (atomic_load(&c->lost) != 0)
 		return true;
-	char reason[sizeof c->ring->reason] = "the connection to the daemon is lost";
+	char reason[sizeof c->ring->reason] = "the connection to the daemon is lost, and what the program had on its device: " START_AGAIN;
 	if (__atomic_load_n(&c->ring->closed, __ATOMIC_ACQUIRE) != 0) {
 		memcpy(reason, c->ring->reason, sizeof reason);
 		reason[sizeof reason - 1] = 0;

@@ -313,7 +313,7 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) error 
 	defer stop()
 	told := service.Listen(stop, c.ErrOrStderr())
 	opts := assembly.Options{
-		Log: log, WorkerCommand: []string{self, "worker"}, Version: readVersion().String(),
+		Log: log, WorkerCommand: []string{self, "worker"}, ConfigFile: f.config, Version: readVersion().String(),
 		Kill: told.Kill, Handover: told.Handover, Reload: told.Reload,
 		Load: func() (node.Config, error) {
 			again, _, err := f.load(c)

@@ -9,15 +9,15 @@ import (
 
 // psFlags are the flags of muster ps.
 type psFlags struct {
-	where  whereFlags
-	asJSON bool
-	view   nodetable.ClientView
+	where        whereFlags
+	asJSON, wide bool
+	view         nodetable.ClientView
 }
 
 func newPs() *cobra.Command {
 	var f psFlags
 	c := &cobra.Command{
-		Use:   "ps [-l] [--ended] [--user NAME] [--device N] [--state STATE] [--socket ADDRESS | --cluster | --node NAME] [--json]",
+		Use:   "ps [-l] [--wide] [--ended] [--user NAME] [--device N] [--state STATE] [--socket ADDRESS | --cluster | --node NAME] [--json]",
 		Short: "List the programs that a node serves, or all nodes of the cluster",
 		Long: `List the clients of a node: a program has one for each device that it uses. PROGRAM has
 the arguments, too, of programs on this machine. MEMORY is what the client has allocated.
@@ -29,6 +29,10 @@ while its worker has not come to a node that was started again.
 
 --user, --device and --state leave out all others; --ended lists those of the last 64
 clients that have ended, and what they used.
+
+On a terminal the table is cut to its width: long texts are shortened, and of the columns
+of -l those are left out first that say nothing of any client, then the last ones. --wide
+has all of it, as has a file or a pipe.
 
 With -l there are also:
   PID, ADDRESS    the program's process, and from where it came over the gateway, if it is on
@@ -57,11 +61,12 @@ DEVICE has the node that lends the device (0 A at n2). A program whose launches 
 mapped (docs/mapping.md) has all devices there on which its kernels ran, with how many:
 0 A (30) +1 (20). Below the table, a line for each node says what is borrowed of it
 or lent to it (muster peers has more), and how many bytes went there and came back.` + whereHelp,
-		Example: "  muster ps\n  muster ps -l\n  muster ps --user alice --state ready\n  muster ps --ended\n  muster ps --cluster\n  muster ps --node n3 --json",
+		Example: "  muster ps\n  muster ps -l\n  muster ps -l --wide\n  muster ps --user alice --state ready\n  muster ps --ended\n  muster ps --cluster\n  muster ps --node n3 --json",
 		RunE:    func(c *cobra.Command, _ []string) error { return f.run(c) },
 	}
 	f.where.add(c)
 	c.Flags().BoolVarP(&f.view.Long, "long", "l", false, "show all that is known")
+	c.Flags().BoolVar(&f.wide, "wide", false, "leave nothing out, even if the terminal is narrower")
 	c.Flags().BoolVar(&f.view.Ended, "ended", false, "list clients that have ended")
 	c.Flags().StringSliceVar(&f.view.Users, "user", nil, "only clients of these `users`")
 	c.Flags().IntVar(&f.view.Device, "device", -1, "only clients on the device of this `number`")
@@ -75,6 +80,10 @@ func (f *psFlags) run(c *cobra.Command) error {
 		return err
 	}
 	out := c.OutOrStdout()
+	columns := screen.Columns(out)
+	if f.wide {
+		columns = 0
+	}
 	if f.where.cluster {
 		all, err := f.where.all(c.Context())
 		if err != nil {
@@ -84,7 +93,7 @@ func (f *psFlags) run(c *cobra.Command) error {
 			return printJSON(c, all)
 		}
 		all.WriteMissing(c.ErrOrStderr())
-		return f.view.WriteCluster(out, all, screen.Columns(out))
+		return f.view.WriteCluster(out, all, columns)
 	}
 	s, err := f.where.one(c.Context())
 	if err != nil {
@@ -94,5 +103,5 @@ func (f *psFlags) run(c *cobra.Command) error {
 		return printJSON(c, f.view.Of(s))
 	}
 	printProblems(c.ErrOrStderr(), s)
-	return f.view.Write(out, s, screen.Columns(out))
+	return f.view.Write(out, s, columns)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -111,6 +112,9 @@ func (f *driveFlags) run(c *cobra.Command) error {
 	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	log := slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
+	if !f.guard && wholefile.Public(f.tokenFile) {
+		log.Warn(fmt.Sprintf("every user of this machine can read the token in %s, and be %s to Slurm: chmod 600 %s", f.tokenFile, f.user, f.tokenFile))
+	}
 	e, err := engine.New(ctx, engine.Options{Address: f.rest, User: f.user, Token: f.token})
 	if err != nil {
 		return err

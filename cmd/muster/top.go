@@ -35,8 +35,9 @@ drawn against the fastest seen so far. Below is what the node borrows of others 
 On a terminal that can only print ($TERM is dumb), tables follow each other until Ctrl-C.
 
 Keys: g, m, u and c order the programs by GPU time, memory, user and number; the arrow keys
-or j and k scroll; h shows the keys; q or Ctrl-C ends it. Bars are coloured unless
-$NO_COLOR is set.
+or j and k scroll; h shows the keys; q or Ctrl-C ends it. Bars are green, those of
+memory yellow from 90 % on, when programs may have to be swapped. What needs somebody to act
+is red: the node's problems. There are no colours if $NO_COLOR is set.
 
 With --once or -n the tables are printed one below the other, which needs no
 terminal; with --json, a JSON document for each refresh, as muster ps --json has it.` + whereHelp,

@@ -207,7 +207,7 @@ func TestRemoteProgramsEndWithTheDaemon(t *testing.T) {
 			clients := n.status().Clients
 			return len(clients) == 2 && clients[1].Kernels > 3
 		})
-		want := "muster: the connection to the node broke"
+		want := "; what the program had there is lost: "
 		if how == "handover" {
 			w.muster("node", "stop", "--handover", "--socket", n.socket)
 			<-n.exited

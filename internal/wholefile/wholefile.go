@@ -32,6 +32,12 @@ const pipeWait = 10 * time.Second
 // ReadFile reads a file, or a pipe such as <(command) in a shell.
 func (l Limit) ReadFile(path string) ([]byte, error) { return l.readFile(path, pipeWait) }
 
+// Public says whether a file's mode lets every user of the machine read it.
+func Public(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0
+}
+
 func (l Limit) readFile(path string, wait time.Duration) ([]byte, error) {
 	// Opening a pipe without O_NONBLOCK waits for a writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)

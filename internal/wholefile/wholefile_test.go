@@ -94,3 +94,22 @@ func TestPipes(t *testing.T) {
 		t.Errorf("got %q, %v", text, err)
 	}
 }
+
+func TestPublic(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "secret")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for mode, want := range map[os.FileMode]bool{0o600: false, 0o640: false, 0o644: true, 0o604: true} {
+		if err := os.Chmod(file, mode); err != nil {
+			t.Fatal(err)
+		}
+		if got := Public(file); got != want {
+			t.Errorf("mode %o: got %v", mode, got)
+		}
+	}
+	if Public(dir) || Public(filepath.Join(dir, "none")) {
+		t.Error("what is no file is public")
+	}
+}

@@ -55,6 +55,8 @@ type Options struct {
 	Log *slog.Logger
 	// WorkerCommand starts a worker, which finds its connection at descriptor 3.
 	WorkerCommand []string
+	// ConfigFile is what the configuration was read from; "" if that was no file.
+	ConfigFile string
 	// Version is the program's, for recordings.
 	Version string
 	// Kill, Handover, Reload and Load are those of node.Options.
@@ -69,8 +71,15 @@ func Run(ctx context.Context, cfg node.Config, o Options) (err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ready := make(chan struct{})
+	tokens := &tokens{log: o.Log}
+	if cfg.Remote.Token != "" {
+		tokens.look(o.ConfigFile)
+	}
 	opts := node.Options{
-		Open:          func(d control.DeviceConfig) (device.Device, error) { return devices.Open(d, nil) },
+		Open: func(d control.DeviceConfig) (device.Device, error) {
+			tokens.look(d.Lender.Token)
+			return devices.Open(d, nil)
+		},
 		WorkerCommand: o.WorkerCommand,
 		Log:           o.Log, Now: time.Now, Version: o.Version,
 		Kill: o.Kill, Handover: o.Handover, Reload: o.Reload, Load: o.Load,

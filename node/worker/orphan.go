@@ -178,13 +178,16 @@ func (w *worker) completed(m control.ToDaemon) control.ToDaemon {
 	return m
 }
 
-const daemonEnded = "the node daemon ended"
+const (
+	daemonEnded = "the node daemon ended"
+	startAgain  = "; what the program had on its device is lost: if muster ps finds no node, start one with muster node (or systemctl start muster), then start the program again"
+)
 
 // outlive looks for the next daemon after the last one has died. It returns the reason if the
 // worker must end, and "" if a daemon has adopted it.
 func (w *worker) outlive() (why string) {
 	if w.dismissed || w.program == nil || w.serve.OrphanGrace == 0 {
-		return daemonEnded
+		return daemonEnded + startAgain
 	}
 	gone := w.watchProgram()
 	defer func() { // stop watching: the next daemon watches the program
@@ -203,7 +206,7 @@ func (w *worker) outlive() (why string) {
 			w.consumer.Wake()
 			return ""
 		case err == nil:
-			return daemonEnded
+			return daemonEnded + startAgain
 		case errors.As(err, &refused):
 			return "the node was started again and did not take the program over: " + refused.Reason
 		}
@@ -214,9 +217,9 @@ func (w *worker) outlive() (why string) {
 				return why
 			}
 		case <-grace.C:
-			return fmt.Sprintf("%s, and for %v no other came (orphan_grace in the node's configuration)", daemonEnded, w.serve.OrphanGrace)
+			return fmt.Sprintf("%s, and for %v no other came (orphan_grace in the node's configuration)%s", daemonEnded, w.serve.OrphanGrace, startAgain)
 		case <-w.ctx.Done():
-			return daemonEnded
+			return daemonEnded + startAgain
 		}
 	}
 }

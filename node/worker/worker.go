@@ -345,7 +345,7 @@ var errEnded = errors.New("the session has ended")
 // errProgram says that the program broke the protocol. The client is not rebuilt.
 var errProgram = errors.New("the program sent what it must not")
 
-var errDaemonEnded = fmt.Errorf("the node daemon ended: %w", errEnded)
+var errDaemonEnded = fmt.Errorf("%s: %w", daemonEnded, errEnded)
 
 // run is the loop: it handles events until an error ends the service.
 func (w *worker) run() error {

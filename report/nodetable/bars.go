@@ -14,11 +14,19 @@ import (
 // how fast data moved. Bars of data are drawn against the fastest that was seen so far.
 // They are made of characters that every terminal has.
 type bars struct {
-	columns int                // of the screen; 0: as wide as paper
-	fastest map[string]float64 // bytes per second, by row
-	// coloured has bars drawn in green, from 70 % on in yellow and from 90 % on in red.
+	columns  int                // of the screen; 0: as wide as paper
+	fastest  map[string]float64 // bytes per second, by row
 	coloured bool
 }
+
+// Work is green, however much it is: a GPU in full use, or the fastest copy so far, is no reason to
+// act. Memory that is nearly full is yellow, since programs may have to be swapped. Only what a
+// person has to mend is red.
+const (
+	green, yellow, red = "\x1b[32m", "\x1b[33m", "\x1b[31m"
+	noColour           = "\x1b[0m"
+	nearlyFull         = 0.9
+)
 
 const (
 	paper    = 80
@@ -39,10 +47,14 @@ func (b *bars) write(w io.Writer, s, before *status.Node) {
 		if d.State == "removed" || !ok {
 			continue
 		}
-		b.row(w, fmt.Sprintf("GPU %d", i), use, report.Percent(use)+" in use")
+		b.row(w, green, fmt.Sprintf("GPU %d", i), use, report.Percent(use)+" in use")
 		if d.Memory > 0 {
 			taken := float64(d.Memory-min(d.Free, d.Memory)) / float64(d.Memory)
-			b.row(w, fmt.Sprintf("memory %d", i), taken, model.BriefSize(d.Memory-min(d.Free, d.Memory))+" of "+model.BriefSize(d.Memory))
+			colour := green
+			if taken >= nearlyFull {
+				colour = yellow
+			}
+			b.row(w, colour, fmt.Sprintf("memory %d", i), taken, model.BriefSize(d.Memory-min(d.Free, d.Memory))+" of "+model.BriefSize(d.Memory))
 		}
 	}
 	in, out, swapped := moved(s, before)
@@ -62,7 +74,7 @@ func (b *bars) data(w io.Writer, label string, rate float64) {
 	if b.fastest[label] > 0 {
 		part = rate / b.fastest[label]
 	}
-	b.row(w, label, part, briefRate(rate)+", at most "+briefRate(b.fastest[label]))
+	b.row(w, green, label, part, briefRate(rate)+", at most "+briefRate(b.fastest[label]))
 }
 
 // briefRate writes bytes per second.
@@ -79,7 +91,7 @@ func briefRate(rate float64) string {
 }
 
 // row draws one bar, as long as the screen allows.
-func (b *bars) row(w io.Writer, label string, part float64, words string) {
+func (b *bars) row(w io.Writer, colour, label string, part float64, words string) {
 	columns := b.columns
 	if columns == 0 {
 		columns = paper
@@ -95,19 +107,9 @@ func (b *bars) row(w io.Writer, label string, part float64, words string) {
 	}
 	drawn := strings.Repeat("#", full)
 	if b.coloured && full > 0 {
-		drawn = barColour(part) + drawn + "\x1b[0m"
+		drawn = colour + drawn + noColour
 	}
 	fmt.Fprintf(w, "%-*s [%s%s] %s\n", barLabel, label, drawn, strings.Repeat("-", length-full), words)
-}
-
-func barColour(part float64) string {
-	switch {
-	case part >= 0.9:
-		return "\x1b[31m"
-	case part >= 0.7:
-		return "\x1b[33m"
-	}
-	return "\x1b[32m"
 }
 
 // moved is how many bytes programs copied in and out, and the node swapped, between two

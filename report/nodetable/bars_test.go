@@ -85,3 +85,46 @@ in         [--------------------------------] 0 B/s, at most 1 GB/s
 		t.Errorf("bars of nothing:\n%s", b.String())
 	}
 }
+
+// Red is what needs somebody to act. Work, however much, does not.
+func TestColoursSayWhatToDo(t *testing.T) {
+	before, now := atWork()
+	now.Devices[0].BusyTime = before.Devices[0].BusyTime + 1
+	now.Devices[0].Free = 0
+	now.Problems = []status.Problem{{Part: "swap", What: "the disk is full"}}
+	for coloured, want := range map[bool]string{
+		true: `
+node n1, up 11.0s, fcfs: 1 client, 0 on devices, 0 waiting for one, swap area 0 B of 0 B promised
+RED problem: swap: the disk is full END
+
+GPU 0      [GREEN ################################ END ] 100.0 % in use
+memory 0   [YELLOW ################################ END ] 80 GiB of 80 GiB
+in         [GREEN ################################ END ] 2 GB/s, at most 2 GB/s
+out        [GREEN ################################ END ] 1 MB/s, at most 1 MB/s
+swap       [GREEN ################################ END ] 1.23 kB/s, at most 1.23 kB/s
+`,
+		false: `
+node n1, up 11.0s, fcfs: 1 client, 0 on devices, 0 waiting for one, swap area 0 B of 0 B promised
+problem: swap: the disk is full
+
+GPU 0      [################################] 100.0 % in use
+memory 0   [################################] 80 GiB of 80 GiB
+in         [################################] 2 GB/s, at most 2 GB/s
+out        [################################] 1 MB/s, at most 1 MB/s
+swap       [################################] 1.23 kB/s, at most 1.23 kB/s
+`} {
+		p := Picture{Coloured: coloured}
+		var b bytes.Buffer
+		for _, s := range []*status.Node{before, now} {
+			b.Reset()
+			if err := p.WriteNode(&b, s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		named := strings.NewReplacer("\x1b[31m", "RED ", "\x1b[32m", "GREEN ", "\x1b[33m", "YELLOW ", "\x1b[0m", " END ").Replace(b.String())
+		got, _, _ := strings.Cut(strings.ReplaceAll(named, " END \n", " END\n"), "\nDEVICE")
+		if "\n"+got != want {
+			t.Errorf("coloured %v: got\n%s\nwant%s", coloured, got, want)
+		}
+	}
+}

@@ -26,7 +26,7 @@ type Cluster struct {
 // Write lists the chosen clients of all nodes, and what nodes have borrowed of each other.
 func (v *ClientView) WriteCluster(w io.Writer, s *Cluster, columns int) error {
 	table := s.table(func(_ int, n *status.Node) *report.Table { return v.Table(n) })
-	if err := table.WriteFitted(w, columns); err != nil || v.Ended {
+	if err := writeNarrowed(w, table, columns, 1+briefClient); err != nil || v.Ended {
 		return err
 	}
 	return writeLines(w, s.loans())
@@ -35,13 +35,23 @@ func (v *ClientView) WriteCluster(w io.Writer, s *Cluster, columns int) error {
 // Write lists the chosen clients of a node, what the node borrows and lends, and programs with
 // elements.
 func (v *ClientView) Write(w io.Writer, s *status.Node, columns int) error {
-	if err := v.Table(s).WriteFitted(w, columns); err != nil || v.Ended {
+	if err := writeNarrowed(w, v.Table(s), columns, briefClient); err != nil || v.Ended {
 		return err
 	}
 	if err := writeLines(w, loans(s)); err != nil {
 		return err
 	}
 	return writeElements(w, s, columns)
+}
+
+// writeNarrowed writes a table that may have more columns than the terminal has room for. The first
+// keep columns are always there.
+func writeNarrowed(w io.Writer, t *report.Table, columns, keep int) error {
+	t, left := t.Narrowed(columns, keep)
+	if err := t.WriteFitted(w, columns); err != nil || left == 0 {
+		return err
+	}
+	return writeLines(w, []string{report.Plural(left, "column") + " left out for want of room: --wide has all"})
 }
 
 // loans says in a line each what nodes have borrowed and lent, with whose line it is.

@@ -99,6 +99,12 @@ func TestTables(t *testing.T) {
 		"clients_long": func(w io.Writer) error {
 			return (&ClientView{Device: -1, Long: true}).Write(w, rich(), 0)
 		},
+		"clients_long_on_a_terminal": func(w io.Writer) error {
+			return (&ClientView{Device: -1, Long: true}).Write(w, rich(), 120)
+		},
+		"clients_long_of_a_cluster": func(w io.Writer) error {
+			return (&ClientView{Device: -1, Long: true}).WriteCluster(w, all(), 80)
+		},
 		"clients_ended": func(w io.Writer) error { return (&ClientView{Device: -1, Ended: true}).Write(w, rich(), 0) },
 		"clients_of_a_cluster": func(w io.Writer) error {
 			all().WriteMissing(w)

@@ -16,7 +16,7 @@ import (
 // before, and what of it the user chose to see by keys.
 type Picture struct {
 	Columns  int  // of the screen; 0: unknown
-	Coloured bool // bars are
+	Coloured bool // bars and problems are
 	// Least is how many seconds are between the statuses of a node that are compared, at least.
 	Least float64
 
@@ -149,7 +149,11 @@ func (p *Picture) writeHeading(w io.Writer, name string, s *status.Node) {
 	}
 	fmt.Fprintln(w, clients+between+swap)
 	for _, problem := range s.Problems {
-		fmt.Fprintf(w, "problem: %s\n", report.Printable(problem.String()))
+		line := "problem: " + report.Printable(problem.String())
+		if p.Coloured {
+			line = red + line + noColour
+		}
+		fmt.Fprintln(w, line)
 	}
 }
 

@@ -240,15 +240,16 @@ func TestLibrary(t *testing.T) {
 		})
 	}
 	// Whatever the other end does, the program hears of it and goes on.
+	const startAgain = "if muster ps finds no node, start one with muster node (or systemctl start muster), then start the program again\n"
 	for _, tt := range []struct{ mode, result, complaint string }{
 		{"refuse", "101", "muster: not today\n"},
-		{"garbage 0", "46", "muster: the daemon closed the connection\n"},
+		{"garbage 0", "46", "muster: the daemon closed the connection: " + startAgain},
 		{"garbage 1", "46", "muster: what the daemon sent is damaged\n"},
 		{"garbage 2", "803", "muster: the daemon answered with message 0 where 2 was due: its version may differ from the library's\n"},
 		{"garbage 3", "803", "muster: the shared memory from the daemon is damaged: its version may differ from the library's\n"},
-		{"die 1", "46", "muster: the connection to the daemon is lost\n"},
-		{"die 40", "46", "muster: the connection to the daemon is lost\n"},
-		{"die 203", "46", "muster: the connection to the daemon is lost\n"},
+		{"die 1", "46", "muster: the connection to the daemon is lost, and what the program had on its device: " + startAgain},
+		{"die 40", "46", "muster: the connection to the daemon is lost, and what the program had on its device: " + startAgain},
+		{"die 203", "46", "muster: the connection to the daemon is lost, and what the program had on its device: " + startAgain},
 		{"close 1", "46", "muster: time is up\n"},
 		{"close 55", "46", "muster: time is up\n"},
 	} {

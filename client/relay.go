@@ -497,6 +497,9 @@ func (r *relay) forward(h wire.Header, body, data []byte) error {
 			return err
 		}
 	case h.Op.GivesData() && h.Length > 0:
+		if !h.Op.IsCall() { // a call names room for an answer that may be short
+			r.bulk.prepare(h.Length)
+		}
 		if err := r.promise(h.Seq, piece{h.Data, h.Length}); err != nil {
 			return err
 		}

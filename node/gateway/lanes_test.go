@@ -41,6 +41,21 @@ func openLanes(t *testing.T, w *world, s *client.Session) *bridge {
 	return b
 }
 
+// A program that only copies out has lanes, too.
+func TestLanesForCopiesOut(t *testing.T) {
+	w := newWorld(t, testGeometry, lanesFrom(3000))
+	s := attachTo(t, w.socket)
+	defer s.Close()
+	out := wire.Header{Op: wire.OpCopyOut, Slot: -1, Data: testGeometry.Staging, Length: 5000}
+	if err := s.Producer.Send(out, (&wire.CopyOut{Src: deviceBase}).Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the lanes are open", func() bool {
+		b := w.theBridge()
+		return b != nil && b.lanes.Open() >= 2
+	})
+}
+
 func lanesFrom(n uint64) func(*Config) { return func(c *Config) { c.LaneFrom = n } }
 
 // A program sees the same whether its data come over lanes or not, in parts or whole.

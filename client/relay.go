@@ -526,9 +526,10 @@ func (r *relay) forward(h wire.Header, body, data []byte) error {
 }
 
 // inParts says whether a message is a copy from pinned memory that is long enough to be sent in
-// parts. A Direct knows its messages by their numbers, so it has none.
+// parts. Lanes that are still being made take the parts that are left then. A Direct knows its
+// messages by their numbers, so it has no parts.
 func (r *relay) inParts(h wire.Header) bool {
-	return h.Op == wire.OpCopyIn && h.Length > 2*lanes.Part(r.bulk.from) && h.Data >= r.shared.Geometry().Staging && r.answers == nil && r.bulk.takes(h.Length)
+	return h.Op == wire.OpCopyIn && h.Length > 2*lanes.Part(r.bulk.from) && h.Data >= r.shared.Geometry().Staging && r.answers == nil && r.bulk.prepare(h.Length)
 }
 
 // forwardParts sends a copy from pinned memory as several, so that the device copies the first while

@@ -45,9 +45,13 @@ func newBulk(dial func(context.Context) (net.Conn, error), offer wire.Frame, rel
 // program and its messages.
 func Lanes() int { return max(2, runtime.GOMAXPROCS(0)/2) }
 
-// takes says whether this many bytes go over lanes. The first time it starts to make them; until
-// one is open, the connection with the messages carries everything.
-func (b *bulk) takes(length uint64) bool {
+// takes says whether this many bytes go over lanes. Until one is open, the connection with the
+// messages carries everything.
+func (b *bulk) takes(length uint64) bool { return b.prepare(length) && b.lanes.Open() > 0 }
+
+// prepare says whether this many bytes, of the program or of the node, are worth lanes. The first time
+// it starts to make them.
+func (b *bulk) prepare(length uint64) bool {
 	if length < b.from || b.most == 0 {
 		return false
 	}
@@ -57,7 +61,7 @@ func (b *bulk) takes(length uint64) bool {
 			b.start(b.serve)
 		}
 	}
-	return b.lanes.Open() > 0
+	return true
 }
 
 // serve makes a lane and serves it. If it cannot be made, serve tries again a few times, since a

@@ -505,6 +505,9 @@ func (r *relay) forward(h wire.Header, body, data []byte) error {
 			return err
 		}
 	case h.Op.GivesData() && h.Length > 0:
+		if !h.Op.IsCall() { // a call names room for an answer that may be short
+			r.bulk.prepare(h.Length)
+		}
 		if err := r.promise(h.Seq, piece{h.Data, h.Length}); err != nil {
 			return err
 		}
@@ -531,9 +534,10 @@ func (r *relay) forward(h wire.Header, body, data []byte) error {
 }
 
 // inParts says whether a message is a copy from pinned memory that is long enough to be sent in
-// parts. A Direct knows its messages by their numbers, so it has none.
+// parts. Lanes that are still being made take the parts that are left then. A Direct knows its
+// messages by their numbers, so it has no parts.
 func (r *relay) inParts(h wire.Header) bool {
-	return h.Op == wire.OpCopyIn && h.Length > 2*lanes.Part(r.bulk.from) && h.Data >= r.shared.Geometry().Staging && r.answers == nil && r.bulk.takes(h.Length)
+	return h.Op == wire.OpCopyIn && h.Length > 2*lanes.Part(r.bulk.from) && h.Data >= r.shared.Geometry().Staging && r.answers == nil && r.bulk.prepare(h.Length)
 }
 
 // forwardParts sends a copy from pinned memory as several, so that the device copies the first while

@@ -227,11 +227,20 @@ func severalTLS(b *testing.B, n, question, answer int) (conns []*tls.Conn) {
 // carry nothing else.
 func asMany() int { return min(lanes.Most, client.Lanes()) }
 
-// exchangeAll has all of them do their parts of the work at the same time.
-func exchangeAll(b *testing.B, conns []*tls.Conn, question, answer []byte) {
+// answersOf is memory for the answers of as many connections, which has its pages.
+func answersOf(size int) [][]byte {
+	answers := make([][]byte, asMany())
+	for i := range answers {
+		answers[i] = bytes.Repeat([]byte{1}, size)
+	}
+	return answers
+}
+
+// exchangeAll has all connections do their parts of the work at the same time.
+func exchangeAll(b *testing.B, conns []*tls.Conn, question []byte, answers [][]byte) {
 	var all sync.WaitGroup
-	for _, conn := range conns {
-		all.Go(func() { exchange(b, conn, question, bytes.Clone(answer)) })
+	for i, conn := range conns {
+		all.Go(func() { exchange(b, conn, question, answers[i]) })
 	}
 	all.Wait()
 }
@@ -323,7 +332,7 @@ func BenchmarkCopyIn(b *testing.B) {
 	part := pieces * wire.MaxPiece / asMany()
 	s, conns := benchSession(b, "tls"), severalTLS(b, asMany(), part, 1)
 	data, m := make([]byte, pieces*wire.MaxPiece), (&wire.CopyIn{Dst: deviceBase}).Append(nil)
-	t := newTurns(b)
+	answers, t := answersOf(1), newTurns(b)
 	for b.Loop() {
 		t.measure(func() {
 			for i := range pieces {
@@ -332,7 +341,7 @@ func BenchmarkCopyIn(b *testing.B) {
 				}
 			}
 			synchronise(b, s)
-		}, func() { exchangeAll(b, conns, data[:part], make([]byte, 1)) })
+		}, func() { exchangeAll(b, conns, data[:part], answers) })
 	}
 	t.speed(b)
 }
@@ -341,7 +350,7 @@ func BenchmarkCopyOut(b *testing.B) {
 	part := pieces * wire.MaxPiece / asMany()
 	s, conns := benchSession(b, "tls"), severalTLS(b, asMany(), 1, part)
 	data, m := make([]byte, pieces*wire.MaxPiece), (&wire.CopyOut{Src: deviceBase}).Append(nil)
-	t := newTurns(b)
+	answers, t := answersOf(part), newTurns(b)
 	for b.Loop() {
 		t.measure(func() {
 			var waits [pieces]*wire.Pending
@@ -362,7 +371,7 @@ func BenchmarkCopyOut(b *testing.B) {
 				}
 				copy(data[i*wire.MaxPiece:], from)
 			}
-		}, func() { exchangeAll(b, conns, []byte{0}, make([]byte, part)) })
+		}, func() { exchangeAll(b, conns, []byte{0}, answers) })
 	}
 	t.speed(b)
 }
@@ -380,14 +389,14 @@ func benchmarkPinned(b *testing.B, op wire.Op) {
 		question, answer, m = answer, question, (&wire.CopyOut{Src: deviceBase}).Append(nil)
 	}
 	s, conns := benchSession(b, "tls"), severalTLS(b, asMany(), len(question), len(answer))
-	t := newTurns(b)
+	answers, t := answersOf(len(answer)), newTurns(b)
 	for b.Loop() {
 		t.measure(func() {
 			if err := s.Producer.Send(h, m); err != nil {
 				b.Fatal(err)
 			}
 			synchronise(b, s)
-		}, func() { exchangeAll(b, conns, question, answer) })
+		}, func() { exchangeAll(b, conns, question, answers) })
 	}
 	t.speed(b)
 }

@@ -41,6 +41,40 @@ func openLanes(t *testing.T, w *world, s *client.Session) *bridge {
 	return b
 }
 
+// A program that only copies out has lanes, too.
+func TestLanesForCopiesOut(t *testing.T) {
+	w := newWorld(t, testGeometry, lanesFrom(3000))
+	s := attachTo(t, w.socket)
+	defer s.Close()
+	out := wire.Header{Op: wire.OpCopyOut, Slot: -1, Data: testGeometry.Staging, Length: 5000}
+	if err := s.Producer.Send(out, (&wire.CopyOut{Src: deviceBase}).Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the lanes are open", func() bool {
+		b := w.theBridge()
+		return b != nil && b.lanes.Open() >= 2
+	})
+}
+
+// The first long copy from pinned memory is sent in parts although there are no lanes yet, so that most
+// of them find some.
+func TestFirstCopyIsInParts(t *testing.T) {
+	w := newWorld(t, testGeometry, lanesFrom(150))
+	s := attachTo(t, w.socket)
+	defer s.Close()
+	const size = 20_000 // parts have 32 * 150 bytes
+	in := wire.Header{Op: wire.OpCopyIn, Slot: -1, Data: testGeometry.Staging + testGeometry.Bounce, Length: size}
+	if err := s.Producer.Send(in, (&wire.CopyIn{Dst: deviceBase}).Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Producer.Call(&wire.Synchronise{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.theBridge().given.Load() / 2; n < 5 {
+		t.Errorf("the node was given %d messages", n)
+	}
+}
+
 func lanesFrom(n uint64) func(*Config) { return func(c *Config) { c.LaneFrom = n } }
 
 // A program sees the same whether its data come over lanes or not, in parts or whole.

@@ -238,7 +238,7 @@ func TestProgramOutlivesItsNode(t *testing.T) {
 	p.expect("add 3", "added")
 	p.expect("save run", "saved 0")
 	first.kill()
-	p.expect("show", "result 46")
+	w.eventually("its worker has heard of that, too", func() bool { return p.ask("show") == "result 46" })
 	p.expect("anew", "result 100") // there is no node
 	second := w.start("--devices", "soft:memory=32M", "--socket", first.socket)
 	second.socket = first.socket

@@ -78,7 +78,7 @@ func startWorker(command []string, log *slog.Logger) (*workerProcess, error) {
 	cmd.ExtraFiles = []*os.File{child}
 	// A Ctrl-C at the terminal is for the daemon, which ends its workers itself.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	if err := startApart(cmd); err != nil {
 		own.Close()
 		return nil, fmt.Errorf("starting a worker: %w", err)
 	}

@@ -59,8 +59,9 @@ type reached struct {
 var errNotReached = fmt.Errorf("memory of the program's: %w", device.ErrNotSupported)
 
 // errTaken says that the program's memory has an address at which this process has something else.
-// Systems give out addresses at random, so another worker hardly has something there, too: the client
-// is rebuilt in one. mostTaken is how often.
+// The daemon starts workers so that they lie apart from programs; where it may not, addresses are
+// given out at random, and another worker hardly has something there, too: the client is rebuilt in
+// one, unless kernels have reached other memory of the program. mostTaken is how often.
 var errTaken = errors.New("the program's memory has an address that is taken in its worker")
 
 const mostTaken = 3

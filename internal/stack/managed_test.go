@@ -25,7 +25,7 @@ func TestManagedMemory(t *testing.T) {
 	n := newWorld(t).start("--devices", "soft:memory=64M")
 	program := managedProgram(t)
 	for _, args := range [][]string{
-		{"list", "3000"}, {"words", "100000"}, {"threads"}, {"handler"}, {"children"}, {"functions"}, {"freeing"}, {"attributes"}, {"variables"}, {"early"}, {"batches"}, {"pools"}, {"fault"},
+		{"list", "3000"}, {"words", "100000"}, {"threads"}, {"handler"}, {"children"}, {"functions"}, {"streams", "24"}, {"freeing"}, {"attributes"}, {"variables"}, {"early"}, {"batches"}, {"pools"}, {"fault"},
 	} {
 		t.Run(args[0], func(t *testing.T) {
 			if got := n.launch(program, args...).right(); len(got) < 6 || got[len(got)-6:] != "right\n" {

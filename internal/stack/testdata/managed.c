@@ -228,6 +228,28 @@ static void functions(void) {
 	NEED(p[0] == 727); // x -> 3x + 4
 }
 
+// The same in more streams than a device has queues: what a function waits for must not be in a queue
+// with a stream that waits for a function.
+static void streams(unsigned n) {
+	unsigned *p[64];
+	CUstream s[64];
+	NEED(n <= 64);
+	for (unsigned i = 0; i < n; i++) {
+		p[i] = managed(1 << 20);
+		p[i][0] = 1;
+		CHECK(cuStreamCreate(&s[i], CU_STREAM_NON_BLOCKING));
+	}
+	for (int round = 0; round < 5; round++)
+		for (unsigned i = 0; i < n; i++) {
+			add_on(p[i], 1, 1, s[i]);
+			CHECK(cuLaunchHostFunc(s[i], triple, p[i]));
+			add_on(p[i], 1, 1, s[i]);
+		}
+	CHECK(cuCtxSynchronize());
+	for (unsigned i = 0; i < n; i++)
+		NEED(p[i][0] == 727);
+}
+
 // The program gives memory back, and copies to memory that is new, while a function of a stream is
 // about to touch managed memory.
 static sem_t gone_on;
@@ -514,6 +536,8 @@ int main(int argc, char **argv) {
 		children();
 	else if (strcmp(what, "functions") == 0)
 		functions();
+	else if (strcmp(what, "streams") == 0)
+		streams(n);
 	else if (strcmp(what, "freeing") == 0)
 		freeing();
 	else if (strcmp(what, "attributes") == 0)

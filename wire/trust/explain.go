@@ -102,10 +102,13 @@ func Known(own *tls.Config, refused error) *x509.Certificate {
 		return nil
 	}
 	c := shown[0]
-	if _, err := c.Verify(x509.VerifyOptions{Roots: own.ClientCAs, Intermediates: poolOf(shown[1:]), CurrentTime: c.NotAfter, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
-		return nil
+	for _, valid := range []time.Time{c.NotAfter, c.NotBefore} { // its authority may end before it, or begin after it
+		_, err := c.Verify(x509.VerifyOptions{Roots: own.ClientCAs, Intermediates: poolOf(shown[1:]), CurrentTime: valid, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+		if err == nil {
+			return c
+		}
 	}
-	return c
+	return nil
 }
 
 // flagFor is the flag of muster cert that makes a certificate of the same kind.

@@ -155,6 +155,17 @@ func TestForgedCertificatesDoNotCount(t *testing.T) {
 	}
 }
 
+// Whom an authority knows, it knows also if the certificate is to be valid for longer than the
+// authority's own.
+func TestCertificateOutlivesItsAuthority(t *testing.T) {
+	m := newMaker(t)
+	own, _ := believing(t, m.list(), m)
+	long := m.make(x509.Certificate{SerialNumber: big.NewInt(7), NotBefore: m.cert.NotBefore, NotAfter: m.cert.NotAfter.Add(time.Second)})
+	if Known(own, &Revoked{Certificate: long.Leaf}) == nil {
+		t.Error("it is not known")
+	}
+}
+
 // A list has the serial numbers of its own authority, and means no certificate of another one.
 func TestListIsOfOneAuthority(t *testing.T) {
 	a, b := newMaker(t), newMaker(t)

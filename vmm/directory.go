@@ -45,6 +45,17 @@ func (s *Space) Prepare(dev Place, need []Range, capacity uint64) (Plan, error) 
 	return moves.plan(s), nil
 }
 
+// GivesWay says whether Prepare would take other chunks away from dev. It changes nothing.
+func (s *Space) GivesWay(dev Place, need []Range, capacity uint64) bool {
+	at, ok := s.device(dev)
+	if !ok || slices.ContainsFunc(need, func(r Range) bool { return s.Check(r) != nil }) {
+		return false // Prepare says what is wrong
+	}
+	held, room := s.tallies[at].held, s.chunksIn(capacity)
+	missing, total := s.missing(at, s.spans(need))
+	return total <= room && held+missing > room
+}
+
 // PrepareAll is Prepare for a kernel that may need everything allocated. It costs what changed
 // since the last time, or, if much did, one pass over all chunks; the number of allocations does
 // not matter.

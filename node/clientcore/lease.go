@@ -178,9 +178,20 @@ func (c *Core) ready(n need) (bool, error) {
 		c.open()
 		return false, nil
 	}
+	if c.Outstanding() > 0 && !n.all && c.space.GivesWay(x.Place, n.ranges, c.Lease.Memory-c.beside(n.arrays...)) {
+		// Memory that gives way waits for all work, and that for the functions: one of them may
+		// wait for an answer to a message behind this one.
+		if err := c.awaitReturn(); err != nil {
+			return true, fmt.Errorf("other memory would have to leave the device: %w", err)
+		}
+		return false, nil
+	}
 	plan, err := c.prepare(x.Place, n)
 	if err != nil {
 		return true, err
+	}
+	if c.Head != nil { // what the message waited for is there
+		c.Hosts.WaitBy, c.Hosts.AskAt = 0, 0
 	}
 	if len(plan) > 0 {
 		c.move(plan)
@@ -246,9 +257,6 @@ func (c *Core) leased(n need) (bool, error) {
 		c.say(control.Want{Memory: bytes, Estimate: c.Activity.Estimate, Pinned: c.only()})
 		return false, nil
 	case bytes <= l.Memory:
-		if c.Head != nil { // what the message waited for is there
-			c.Hosts.WaitBy, c.Hosts.AskAt = 0, 0
-		}
 		return true, nil
 	case c.Outstanding() > 0 && (l.Denied != "" || l.Wanted):
 		if n.spared {

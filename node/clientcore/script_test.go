@@ -218,7 +218,7 @@ func (s *script) event(words []string) ([]Op, error) {
 		return s.send(&wire.ModuleFunction{Module: uint32(arg(1)), Function: uint32(arg(1)), Name: "k"}, wire.Header{Slot: 1, Length: 64}, nil)
 	case "launch":
 		return s.send(&wire.Launch{Function: uint32(arg(1)), Stream: uint32(arg(2)), GridX: 1, GridY: 1, GridZ: 1, BlockX: 32, BlockY: 1, BlockZ: 1,
-			Params: appendPair(nil, 0, scriptBase>>32)}, wire.Header{Slot: -1}, nil)
+			Params: appendPair(nil, uint32(arg(3)), scriptBase>>32)}, wire.Header{Slot: -1}, nil)
 	case "limit":
 		return s.send(&wire.Limit{Limit: uint32(arg(1)), Value: arg(2)}, wire.Header{Slot: -1}, nil)
 	case "define":

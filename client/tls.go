@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"os"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -105,6 +106,8 @@ func unreached(err error) error {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nothing listens there: does a node run, with listen in its configuration, and is this its port? (%w)", err)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("it does not answer: is the machine up, does a firewall drop what comes, does its node hang? (%w)", err)
 	case errors.As(err, &lookup):
 		return fmt.Errorf("no address is known for this name: is it written right? (%w)", err)
 	}

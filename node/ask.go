@@ -105,6 +105,9 @@ func request(socket string, question, answer any, patience time.Duration) error 
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 		return fmt.Errorf("the node at %s closed the connection without an answer: it may just be ending, or have no room; try again", socket)
 	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("the node at %s has not answered for %v: it is stopped, hangs, or the machine is overloaded; see its log, or restart it", socket, patience)
+	}
 	return fmt.Errorf("the node at %s does not answer as a node does: %w", socket, err)
 }
 

@@ -281,10 +281,25 @@ func nodeChanger(action head.NodeAction) func(*request) (any, error) {
 
 func serveNodes(q *request) (any, error) {
 	list := api.Nodes{}
-	err := q.see(func(core *head.Core, now time.Duration) { list.Nodes = core.NodeList(now) })
+	var asked time.Duration
+	err := q.see(func(core *head.Core, now time.Duration) { list.Nodes, asked = core.NodeList(now), now })
 	slices.SortFunc(list.Nodes, func(a, b api.Node) int { return model.CompareNodes(a.Name, b.Name) })
 	q.refusals.show(&list, q.clock())
+	for i := range list.Nodes {
+		if n := &list.Nodes[i]; !n.Connected && n.Reason == "" {
+			n.Reason = unheard(max(asked-time.Duration(n.Since*float64(time.Second)), 0), q.cfg.Core.NodeTimeout)
+		}
+	}
 	return list, err
+}
+
+// unheard is why a node is down that nobody has drained or refuses.
+func unheard(since, timeout time.Duration) string {
+	reason := "not heard of for " + model.FormatDuration(since.Truncate(time.Second))
+	if since < timeout {
+		reason += "; its jobs are given up after " + model.FormatDuration(timeout)
+	}
+	return reason
 }
 
 func serveNode(q *request) (any, error) {

@@ -170,3 +170,24 @@ func TestHandshakesDoNotContradictNodes(t *testing.T) {
 		t.Errorf("a node that is connected: %+v", here)
 	}
 }
+
+// Whoever lists the nodes sees why one is down that nobody has drained.
+func TestWhyANodeIsDown(t *testing.T) {
+	c := start(t, nil)
+	n1 := c.greet(c.as("node", "n1"), hello("n1"))
+	heard[agent.Welcome](n1)
+	_ = n1.conn.Close()
+	var list api.Nodes
+	for deadline := time.Now().Add(4 * time.Minute); len(list.Nodes) != 1 || list.Nodes[0].Connected; { // the head hears of the end a moment later
+		list = api.Nodes{}
+		if code, problem := c.user("alice").do("GET", "/v1/nodes", nil, &list); code != http.StatusOK || time.Now().After(deadline) {
+			t.Fatal(problem)
+		}
+	}
+	if reason := list.Nodes[0].Reason; !strings.HasPrefix(reason, "not heard of for 00:00:") || !strings.Contains(reason, "; its jobs are given up after ") {
+		t.Errorf("it says %q", reason)
+	}
+	if got := unheard(time.Hour, time.Minute); got != "not heard of for 01:00:00" {
+		t.Errorf("of one that was given up it says %q", got)
+	}
+}

@@ -90,7 +90,7 @@ func openSpool(ctx context.Context, dir string, log *slog.Logger) (*spool, error
 			return nil, err
 		}
 	}
-	for end := time.Now().Add(spoolWait); ; {
+	for end, told := time.Now().Add(spoolWait), false; ; told = true {
 		lock, err := lockFile(filepath.Join(dir, lockName))
 		if err == nil {
 			s.lock = lock
@@ -98,6 +98,9 @@ func openSpool(ctx context.Context, dir string, log *slog.Logger) (*spool, error
 		}
 		if !errors.Is(err, errLocked) || time.Now().After(end) {
 			return nil, fmt.Errorf("the spool %s: %w", dir, err)
+		}
+		if !told {
+			log.Warn("the spool is in use: waiting for the node that has it, which may be ending", "spool", dir, "for", spoolWait.String())
 		}
 		select {
 		case <-ctx.Done():

@@ -51,6 +51,9 @@ func serveAgent(cfg node.Config, peers func([]string), log *slog.Logger, ready <
 			return
 		}
 		err := agent.Run(ctx, a)
+		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			err = nil // it was told to end while it waited for something
+		}
 		if err != nil {
 			log.Error("the agent cannot go on, and the node ends with it", "error", err)
 			failed()

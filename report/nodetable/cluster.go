@@ -51,7 +51,7 @@ func writeNarrowed(w io.Writer, t *report.Table, columns, keep int) error {
 	if err := t.WriteFitted(w, columns); err != nil || left == 0 {
 		return err
 	}
-	return writeLines(w, []string{report.Plural(left, "column") + " left out for want of room: --wide has all"})
+	return writeLines(w, []string{report.Plural(left, "column") + " left out for want of room: -l --wide has all"})
 }
 
 // loans says in a line each what nodes have borrowed and lent, with whose line it is.

@@ -12,6 +12,7 @@ import (
 	"muster/node/devices"
 	"muster/node/nodefile"
 	"muster/report/nodetable"
+	"muster/report/screen"
 	"muster/wire/status"
 )
 
@@ -62,7 +63,7 @@ their numbers are kept, and muster device resume brings them back.`,
 				return printJSON(c, status.DevicesOf(s, true))
 			}
 			printProblems(c.ErrOrStderr(), s)
-			return writeTable(c.OutOrStdout(), nodetable.Devices(s, nil, true))
+			return nodetable.WriteDevices(c.OutOrStdout(), s, true, screen.Columns(c.OutOrStdout()))
 		},
 	}
 	f.common(c)

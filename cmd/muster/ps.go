@@ -8,6 +8,7 @@ import (
 
 	"muster/node"
 	"muster/report/nodetable"
+	"muster/report/screen"
 	"muster/wire/status"
 )
 
@@ -47,7 +48,7 @@ the head does not hear of its node, of which muster nodes says more.` + askHelp,
 				return printJSON(c, status.DevicesOf(s, false))
 			}
 			printProblems(c.ErrOrStderr(), s)
-			if err := writeTable(c.OutOrStdout(), nodetable.Devices(s, nil, false)); err != nil || s.MPS == nil {
+			if err := nodetable.WriteDevices(c.OutOrStdout(), s, false, screen.Columns(c.OutOrStdout())); err != nil || s.MPS == nil {
 				return err
 			}
 			_, err = fmt.Fprintln(c.OutOrStdout(), "MPS:", s.MPS)

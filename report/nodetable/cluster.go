@@ -26,7 +26,7 @@ type Cluster struct {
 // Write lists the chosen clients of all nodes, and what nodes have borrowed of each other.
 func (v *ClientView) WriteCluster(w io.Writer, s *Cluster, columns int) error {
 	table := s.table(func(_ int, n *status.Node) *report.Table { return v.Table(n) })
-	if err := writeNarrowed(w, table, columns, 1+briefClient); err != nil || v.Ended {
+	if err := writeNarrowed(w, table, columns, 1+briefClient, "-l --wide"); err != nil || v.Ended {
 		return err
 	}
 	return writeLines(w, s.loans())
@@ -35,7 +35,7 @@ func (v *ClientView) WriteCluster(w io.Writer, s *Cluster, columns int) error {
 // Write lists the chosen clients of a node, what the node borrows and lends, and programs with
 // elements.
 func (v *ClientView) Write(w io.Writer, s *status.Node, columns int) error {
-	if err := writeNarrowed(w, v.Table(s), columns, briefClient); err != nil || v.Ended {
+	if err := writeNarrowed(w, v.Table(s), columns, briefClient, "-l --wide"); err != nil || v.Ended {
 		return err
 	}
 	if err := writeLines(w, loans(s)); err != nil {
@@ -45,13 +45,13 @@ func (v *ClientView) Write(w io.Writer, s *status.Node, columns int) error {
 }
 
 // writeNarrowed writes a table that may have more columns than the terminal has room for. The first
-// keep columns are always there.
-func writeNarrowed(w io.Writer, t *report.Table, columns, keep int) error {
+// keep columns are always there; the flags that whole names show all.
+func writeNarrowed(w io.Writer, t *report.Table, columns, keep int, whole string) error {
 	t, left := t.Narrowed(columns, keep)
 	if err := t.WriteFitted(w, columns); err != nil || left == 0 {
 		return err
 	}
-	return writeLines(w, []string{report.Plural(left, "column") + " left out for want of room: -l --wide has all"})
+	return writeLines(w, []string{report.Plural(left, "column") + " left out for want of room: " + whole + " has all"})
 }
 
 // loans says in a line each what nodes have borrowed and lent, with whose line it is.

@@ -2,6 +2,7 @@ package nodetable
 
 import (
 	"fmt"
+	"io"
 
 	"muster/model"
 	"muster/report"
@@ -51,6 +52,12 @@ func Devices(s, before *status.Node, all bool) *report.Table {
 		t.Columns[len(t.Columns)-1].Name = "GPU NOW"
 	}
 	return t
+}
+
+// WriteDevices writes Devices as they fit on a terminal of so many columns; 0 if it is none.
+func WriteDevices(w io.Writer, s *status.Node, all bool, columns int) error {
+	const telling = 4 // columns that say which device it is, and its state
+	return writeNarrowed(w, Devices(s, nil, all), columns, telling, "--json")
 }
 
 // busyDevices is the table of muster top, which has no room for all of it.

@@ -92,10 +92,11 @@ func TestTables(t *testing.T) {
 		{ID: "hand", User: "bob", Limit: 0, Devices: []status.GrantedDevice{{Device: 1, Name: "B", Memory: 1 << 20}}},
 	}}
 	for name, write := range map[string]func(w io.Writer) error{
-		"devices":     func(w io.Writer) error { return Devices(rich(), nil, false).WriteText(w) },
-		"devices_all": func(w io.Writer) error { return Devices(rich(), nil, true).WriteText(w) },
-		"devices_now": func(w io.Writer) error { return Devices(rich(), earlier, false).WriteText(w) },
-		"clients":     func(w io.Writer) error { return (&ClientView{Device: -1}).Write(w, rich(), 0) },
+		"devices":               func(w io.Writer) error { return Devices(rich(), nil, false).WriteText(w) },
+		"devices_all":           func(w io.Writer) error { return Devices(rich(), nil, true).WriteText(w) },
+		"devices_on_a_terminal": func(w io.Writer) error { return WriteDevices(w, rich(), true, 80) },
+		"devices_now":           func(w io.Writer) error { return Devices(rich(), earlier, false).WriteText(w) },
+		"clients":               func(w io.Writer) error { return (&ClientView{Device: -1}).Write(w, rich(), 0) },
 		"clients_long": func(w io.Writer) error {
 			return (&ClientView{Device: -1, Long: true}).Write(w, rich(), 0)
 		},

@@ -27,11 +27,12 @@ EXPERIMENTS = $(shell e=$$($(GO) env GOEXPERIMENT); case "$$e" in (*simd*) ;; (*
 
 # Where the image of a worker lies, below 2 GiB: programs that are linked to a fixed address have their
 # variables in the first megabytes, and kernels reach them there once they are registered.
-APART = -ldflags '-extldflags=-Wl,-Ttext-segment=0x70000000'
+APART = $(shell if echo 'int main(void) { return 0; }' | $(CC) -no-pie -Wl,-Ttext-segment=0x70000000 -x c -o /dev/null - 2>/dev/null; then \
+	echo '-extldflags=-Wl,-Ttext-segment=0x70000000'; fi)
 
 build: bin/lib/libcuda.so.1 bin/lib/libnvidia-ml.so.1 bin/lib/libmuster-mpi.so bin/lib/libmuster-ivm.so ## bin/muster, and bin/lib with the libraries that programs load
 	@echo "  build bin/muster"
-	$(Q)GOEXPERIMENT=$(EXPERIMENTS) $(GO) build $(VCS) $(APART) -o bin/muster ./cmd/muster
+	$(Q)GOEXPERIMENT=$(EXPERIMENTS) $(GO) build $(VCS) -ldflags "$(LDFLAGS) $(APART)" -o bin/muster ./cmd/muster
 	$(Q)ln -sf muster bin/muster-rsh # for MPI launchers: muster exec --rsh
 
 CFLAGS ?= -O2 -g

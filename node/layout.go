@@ -12,7 +12,8 @@ const addrCompatLayout = 0x0200000
 
 // startApart starts a worker whose own memory lies where programs have none: kernels reach memory that a
 // program registers at the program's address, so that its worker must have that address free. Where
-// this is forbidden, as in most containers, a worker that has something there is replaced by another.
+// this is forbidden, as in most containers and by systemd's LockPersonality, a worker that has
+// something there is replaced by another.
 //
 // The layout is one of this thread, which the new process inherits.
 func startApart(cmd *exec.Cmd) error {

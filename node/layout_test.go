@@ -19,7 +19,7 @@ func TestWorkersLieApart(t *testing.T) {
 	_, _, _ = syscall.RawSyscall(syscall.SYS_PERSONALITY, 0, 0, 0)
 	var stack syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_STACK, &stack); err != nil || stack.Cur == ^uint64(0) {
-		t.Skip("the stack is unlimited: all processes have the layout that workers get")
+		t.Skip("the stack is unlimited: other processes have no usual layout either")
 	}
 	mapped := func(start func(*exec.Cmd) error) (usual int) {
 		cmd := exec.Command("cat")

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"muster/device"
 	"muster/wire"
@@ -91,7 +92,7 @@ func TestFunctionOfAStreamThatCannotBeHeld(t *testing.T) {
 	v.round(1)
 }
 
-// queueingContext is of a driver that loads a module, or ends what its first stream does, once all
+// queueingContext is of a driver that loads a module, or ends what is in its first stream, once all
 // streams have ended what they do: they share a queue of the device. waits has a value for each time.
 type queueingContext struct {
 	device.Context
@@ -125,6 +126,37 @@ func (s queueingStream) Synchronise(ctx context.Context) error {
 	return s.Stream.Synchronise(ctx)
 }
 
+// queueingEvent is of the first stream if it was recorded there.
+type queueingEvent struct {
+	device.Event
+	c     *queueingContext
+	first bool
+}
+
+func (c *queueingContext) NewEvent() (device.Event, error) {
+	e, err := c.Context.NewEvent()
+	return &queueingEvent{Event: e, c: c}, err
+}
+
+func (s queueingStream) Record(e device.Event) error {
+	own := e.(*queueingEvent)
+	own.first = s.first
+	return s.Stream.Record(own.Event)
+}
+
+func (s queueingStream) Wait(e device.Event) error { return s.Stream.Wait(e.(*queueingEvent).Event) }
+
+func (e *queueingEvent) Since(other device.Event) (time.Duration, error) {
+	return e.Event.Since(other.(*queueingEvent).Event)
+}
+
+func (e *queueingEvent) Synchronise(ctx context.Context) error {
+	if e.first {
+		e.c.wait(ctx)
+	}
+	return e.Event.Synchronise(ctx)
+}
+
 func (c *queueingContext) Load(image []byte) (device.Module, error) {
 	c.wait(context.Background())
 	return c.Context.Load(image)
@@ -151,6 +183,10 @@ func TestWorkerWaitsBesideAFunction(t *testing.T) {
 	for what, begin := range map[string]func(c *client, v *vectors){
 		"a module is loaded": func(c *client, v *vectors) {
 			c.load(7, kernelFile(t, "print.nvcc90.ptx"), "print_plain")
+			v.launch(4)
+		},
+		"the clock of a trace is set": func(c *client, v *vectors) {
+			new(traced).read(c) // the trace begins
 			v.launch(4)
 		},
 		"memory is moved": func(c *client, v *vectors) {

@@ -702,10 +702,17 @@ func (w *worker) ask(o *clientcore.Op) (outcome clientcore.Outcome) {
 		g, err := w.at(o.Place)
 		if err == nil {
 			took := laps.Begin()
+			var globals []device.Global
+			var functions []device.FunctionInfo
 			err = w.block(func() (err error) { // the driver may wait for kernels
-				outcome.Globals, outcome.Functions, err = g.load(o)
+				globals, functions, err = g.load(o)
 				return err
 			})
+			if errors.Is(err, errEnded) {
+				outcome.Err = err
+				break // it is being loaded still
+			}
+			outcome.Globals, outcome.Functions = globals, functions
 			took.End("driver")
 			w.log.Debug("a module is loaded", "bytes", len(o.Image), "took", took)
 			w.shifted = w.shifted || g.shifts != nil

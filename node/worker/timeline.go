@@ -380,7 +380,7 @@ const (
 func (t *recorder) between(g *gpu, on device.Stream, r timeline.Record, name string, give func() error) error {
 	clock := t.clocks[g]
 	if clock == nil {
-		clock = newDeviceClock(t.ctx, g)
+		clock = t.newDeviceClock(g)
 		t.clocks[g] = clock
 	}
 	p := unseen{record: r, name: name}
@@ -415,7 +415,7 @@ func (t *recorder) miss() {
 
 // newDeviceClock records an event on an idle stream and takes the middle between the times before
 // and after as its time. If that fails, nothing is recorded for the device.
-func newDeviceClock(ctx context.Context, g *gpu) *deviceClock {
+func (t *recorder) newDeviceClock(g *gpu) *deviceClock {
 	c := &deviceClock{}
 	origin, err := g.context.NewEvent()
 	if err != nil {
@@ -425,7 +425,7 @@ func newDeviceClock(ctx context.Context, g *gpu) *deviceClock {
 	if g.mover.Record(origin) != nil {
 		return c
 	}
-	if origin.Synchronise(ctx) != nil {
+	if t.block(func() error { return origin.Synchronise(t.ctx) }) != nil {
 		return c
 	}
 	c.origin, c.at = origin, (before+timeline.Now())/2

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"muster/report/nodetable"
@@ -70,14 +73,22 @@ or lent to it (muster peers has more), and how many bytes went there and came ba
 	c.Flags().BoolVar(&f.view.Ended, "ended", false, "list clients that have ended")
 	c.Flags().StringSliceVar(&f.view.Users, "user", nil, "only clients of these `users`")
 	c.Flags().IntVar(&f.view.Device, "device", -1, "only clients on the device of this `number`")
-	c.Flags().StringSliceVar(&f.view.States, "state", nil, "only clients in these `states`: unqueued, ready, assigned, waiting or failed")
+	c.Flags().StringSliceVar(&f.view.States, "state", nil, "only clients in these `states`: "+strings.Join(clientStates, ", "))
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON document")
 	return c
 }
 
+// clientStates are the states of clients, as docs/node.md explains them.
+var clientStates = []string{"unqueued", "ready", "parked", "assigned", "waiting", "failed", "away", "ending"}
+
 func (f *psFlags) run(c *cobra.Command) error {
 	if err := f.where.check(); err != nil {
 		return err
+	}
+	for _, state := range f.view.States {
+		if !slices.Contains(clientStates, state) {
+			return usageErrorf("no client can be %q: give some of %s", state, strings.Join(clientStates, ", "))
+		}
 	}
 	out := c.OutOrStdout()
 	columns := screen.Columns(out)

@@ -113,7 +113,7 @@ func (f *driveFlags) run(c *cobra.Command) error {
 	defer stop()
 	log := slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
 	if !f.guard && wholefile.Public(f.tokenFile) {
-		log.Warn(fmt.Sprintf("every user of this machine can read the token in %s, and be %s to Slurm: chmod 600 %s", f.tokenFile, f.user, f.tokenFile))
+		log.Warn(fmt.Sprintf("the mode of %s lets every user read its token, and be %s to Slurm: chmod 600 %s", f.tokenFile, f.user, f.tokenFile))
 	}
 	e, err := engine.New(ctx, engine.Options{Address: f.rest, User: f.user, Token: f.token})
 	if err != nil {

@@ -21,6 +21,6 @@ func (t *tokens) look(file string) {
 		return
 	}
 	if _, before := t.warned.LoadOrStore(file, true); !before {
-		t.log.Warn(fmt.Sprintf("every user of this machine can read the token in %s, and use the devices that it is for: chmod 600 %s", file, file))
+		t.log.Warn(fmt.Sprintf("the mode of %s lets every user read its token, and use the devices that it is for: chmod 600 %s", file, file))
 	}
 }

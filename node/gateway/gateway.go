@@ -139,7 +139,7 @@ type Gateway struct {
 func New(listener *net.TCPListener, c Config) (*Gateway, error) {
 	switch {
 	case c.Plain && c.Token == "":
-		return nil, errors.New("without TLS a token is all that says who may come: give one, or leave plain out")
+		return nil, errors.New("without TLS a token is all that says who may come: give one (token: in the file of --config), or leave plain out")
 	case c.TLS == nil && c.Plain:
 	case c.TLS == nil || len(c.TLS.Certificates) == 0:
 		return nil, errors.New("a node that others can reach needs a certificate: muster cert makes one")

@@ -85,12 +85,20 @@ func (v *ClientView) Of(s *status.Node) *status.Node {
 	chosen := *s
 	other := func(c status.Client) bool {
 		return len(v.Users) > 0 && !slices.Contains(v.Users, c.User) ||
-			len(v.States) > 0 && !slices.Contains(v.States, c.State) ||
+			len(v.States) > 0 && !v.inState(&c) ||
 			v.Device >= 0 && (c.Device == nil || *c.Device != v.Device)
 	}
 	chosen.Clients = slices.DeleteFunc(slices.Clone(s.Clients), other)
 	chosen.Ended = slices.DeleteFunc(slices.Clone(s.Ended), other)
 	return &chosen
+}
+
+// inState says whether a client is in one of the wanted states. One that is parked or away is so
+// besides.
+func (v *ClientView) inState(c *status.Client) bool {
+	return slices.ContainsFunc(v.States, func(state string) bool {
+		return state == c.State || state == "parked" && c.Parked || state == "away" && c.Away
+	})
 }
 
 // Table lists the chosen clients of a node.

@@ -108,6 +108,37 @@ func lanesAreLikeTheRing(t *testing.T, from uint64) {
 	eventually(t, "all places are free", func() bool { return w.gateway.known.Taken()+w.gateway.lanes.Taken() == 0 })
 }
 
+// It sees the same if the lanes come while it copies in parts, or never.
+func TestLanesThatComeLate(t *testing.T) {
+	w := newWorld(t, testGeometry, lanesFrom(150))
+	dial := client.LaneDialler(w.address, w.user)
+	for seed := range uint64(8) {
+		want, err := runProgram(w.daemon.socket, seed, 150)
+		if err != nil {
+			t.Fatal(err)
+		}
+		socket, served := newSocket(), make(chan struct{})
+		w.relay(t, socket, client.Remote{Dial: client.Dialler(w.address, w.user), Lane: func(ctx context.Context) (net.Conn, error) {
+			if seed%4 == 0 {
+				return nil, errors.New("no lane today")
+			}
+			select {
+			case <-time.After(time.Duration(seed) * 2 * time.Millisecond):
+			case <-served:
+			}
+			return dial(ctx)
+		}})
+		saw, err := runProgram(socket, seed, 150)
+		close(served)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a, b := strings.Join(saw, "\n"), strings.Join(want, "\n"); a != b {
+			t.Errorf("seed %d: over late lanes it saw\n%s\nand on the ring\n%s", seed, a, b)
+		}
+	}
+}
+
 // When a lane breaks, that client ends with a reason, and nothing else does.
 func TestLanesThatBreak(t *testing.T) {
 	w := newWorld(t, testGeometry, lanesFrom(1000))

@@ -32,7 +32,7 @@ APART = $(shell if echo 'int main(void) { return 0; }' | $(CC) -no-pie -Wl,-Ttex
 
 build: bin/lib/libcuda.so.1 bin/lib/libnvidia-ml.so.1 bin/lib/libmuster-mpi.so bin/lib/libmuster-ivm.so ## bin/muster, and bin/lib with the libraries that programs load
 	@echo "  build bin/muster"
-	$(Q)GOEXPERIMENT=$(EXPERIMENTS) $(GO) build $(VCS) -ldflags "$(LDFLAGS) $(APART)" -o bin/muster ./cmd/muster
+	$(Q)GOEXPERIMENT=$(EXPERIMENTS) $(GO) build $(VCS) -ldflags "$(GO_LDFLAGS) $(APART)" -o bin/muster ./cmd/muster
 	$(Q)ln -sf muster bin/muster-rsh # for MPI launchers: muster exec --rsh
 
 CFLAGS ?= -O2 -g

@@ -79,7 +79,7 @@ or lent to it (muster peers has more), and how many bytes went there and came ba
 }
 
 // clientStates are the states of clients, as docs/node.md explains them.
-var clientStates = []string{"unqueued", "ready", "parked", "assigned", "waiting", "failed", "away", "ending"}
+var clientStates = []string{"unqueued", "ready", "parked", "assigned", "waiting", "failed", "away", "ending", "ended"}
 
 func (f *psFlags) run(c *cobra.Command) error {
 	if err := f.where.check(); err != nil {

@@ -13,7 +13,7 @@ export GOFLAGS := $(strip $(GOFLAGS) $(if $(findstring -trimpath,$(GOFLAGS)),,-t
 # does without the commit in `muster version`.
 VCS := -buildvcs=$(shell git status >/dev/null 2>&1 && git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
 
-.PHONY: help build install uninstall deb release demo test lint bench browser referee criu examples tryexamples valgrind soak clean
+.PHONY: help build install uninstall deb release demo test race lint bench browser referee criu examples tryexamples valgrind soak clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -100,42 +100,40 @@ release: build ## bin/muster-VERSION-ARCH.tar.gz, to unpack anywhere
 demo: build examples ## a cluster of three nodes on this machine: CUDA and MPI jobs borrow, share and swap; one node is killed
 	@bin/muster demo
 
-# Packages without goroutines, where the race detector has nothing to find (internal/archtest
-# holds them to that; of the experiments that exp runs side by side the quick ones stay), and
-# those that test what is in C, reports in a browser, or sources. The threads of ptx/simt are
-# tested by device/soft, what cmd/muster starts by the packages whose it is, and what runs sweeps
-# of sim by internal/parallel. internal/stack itself chooses what it runs there.
-RACELESS := policy policy/% ptx ptx/simt/vec ptx/simt/native workload workload/% model model/% mapping vmm ivm/core ivm/balance ivm/proto head head/whatif node/agentcore node/vgpu node/clientcore node/fate node/offload sim/bound sim/fairshare sim/kernels slurm/words report/trace exp/aucsched exp/fgd exp/rgpu exp/tsubame
-RACELESS += shim/shimtest shim/conformance nvml/nvmltest report/kernelpage report/simpage internal/archtest exp/gremm cmd/muster ptx/simt sim
+# Packages that start goroutines, or are used by many at a time: make race runs their quick tests under
+# the race detector, for which all of muster is compiled once more, and which makes everything five to ten
+# times as slow. internal/archtest finds packages that are missing here; make soak runs the others.
+RACED := node/worker node node/gateway head/daemon device/soft client device/remote device/cuda node/agent slurm/driver slurm/lenders ivm ivm/daemon wire wire/lanes node/journal node/programs node/launch head/client head/dial head/store internal/door internal/delay internal/parallel internal/recordfile internal/confine internal/service internal/together report/screen
 
 # The packages whose tests take longest begin first, so that none of them is left over at the end.
 LONGEST := ./internal/stack ./ptx/simt ./node/worker ./shim/shimtest ./node ./internal/chaos/... ./head/daemon ./cmd/muster ./exp/aucsched ./node/gateway ./exp/gremm ./slurm/...
 
-# Tests wait for processes now and then: one package more than there are processors.
-JOBS := -p $(shell expr $(PROCESSORS) + 1)
+# Tests often wait for processes: twice as many packages as there are processors.
+JOBS := -p $(shell expr 2 \* $(PROCESSORS))
 
-# The quick tests run under the race detector, then all of them without it; lint has vetted
-# them. Under the race detector a process sleeps for a second before it ends if it is not told
-# otherwise. The software GPU's arithmetic exists twice on amd64; both must be the same, and a
-# build with both must do without vectors.
+# What this machine has must be tested: a test that is skipped for lack of it fails. MUSTER_REQUIRE adds
+# to it; internal/need has the names.
+HAS = $(shell command -v chromium >/dev/null && command -v chromedriver >/dev/null && echo browser; \
+	[ -x bin/examples/phases ] && echo examples; command -v valgrind >/dev/null && echo valgrind; \
+	[ -x bin/criu/criu ] && bin/criu/criu check >/dev/null 2>&1 && echo criu)
+
+# lint has vetted the tests. The software GPU's arithmetic exists twice on amd64; both must be the same, and a
+# build with both must do without vectors. make soak tests a build without them.
+GOTEST = $(GO) test -vet=off -timeout 60m
+AMD64 = $(filter amd64,$(shell $(GO) env GOARCH))
+TESTRUN = $(if $(Q),,set -x;) MUSTER_REQUIRE="$(HAS) $(MUSTER_REQUIRE)" \
+	MUSTER_TEST_BIN=$(CURDIR)/bin GOEXPERIMENT=$(EXPERIMENTS) \
+	$(GO) run ./internal/testrun
+
 test: lint browser valgrind referee criu build tryexamples ## everything that must hold: format, vet, architecture, tests
-	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then \
-		export MUSTER_REQUIRE_BROWSER=1; \
-	fi; \
-	if [ -x bin/examples/phases ]; then export MUSTER_REQUIRE_EXAMPLES=1; fi; \
-	if command -v valgrind >/dev/null; then export MUSTER_REQUIRE_VALGRIND=1; fi; \
-	if [ -x bin/criu/criu ] && bin/criu/criu check >/dev/null 2>&1; then export MUSTER_REQUIRE_CRIU=1; fi; \
-	export MUSTER_TEST_LIBRARY=$(CURDIR)/bin/lib/libcuda.so.1 MUSTER_TEST_MUSTER=$(CURDIR)/bin/muster GOEXPERIMENT=$(EXPERIMENTS); \
-	$(if $(Q),,set -x;) \
-	echo "  test ./... (the quick ones, with the race detector)" && \
-	GORACE=atexit_sleep_ms=10 $(GO) test -race -short -vet=off -timeout 60m $(JOBS) $(filter-out $(RACELESS:%=muster/%),$(shell $(GO) list $(LONGEST)) $(shell $(GO) list ./...)) && \
-	echo "  test ./..." && $(GO) test -vet=off -timeout 60m $(JOBS) $(LONGEST) ./... && \
-	if [ -e /usr/include/coin/Cbc_C_Interface.h ]; then echo "  test ./internal/cbc" && $(GO) test -tags cbc -timeout 60m ./internal/cbc; fi && \
-	if [ "$$($(GO) env GOARCH)" = amd64 ]; then \
-		echo "  test the software GPU without vectors" && \
-		GODEBUG=cpu.avx512f=off $(GO) test -count=1 -short -vet=off -timeout 60m ./ptx/simt/... && \
-		GOEXPERIMENT= $(GO) test -short -vet=off -timeout 60m ./ptx/simt/... ./device/soft; \
-	fi
+	@$(TESTRUN) \
+		"all" $(GOTEST) $(JOBS) $(LONGEST) ./... \
+		--- $(if $(wildcard /usr/include/coin/Cbc_C_Interface.h),"the auction's solver beside CBC" $(GOTEST) -tags cbc ./internal/cbc) \
+		--- $(if $(AMD64),"the software GPU compiled for AVX2" GODEBUG=cpu.avx512f=off $(GOTEST) -count=1 -short -run 'Instructions|GPUForms|Corpus$$' ./ptx/simt/...)
+
+# A process sleeps for a second before it ends under the race detector if it is not told otherwise.
+race: build ## the quick tests of what has threads, under the race detector
+	@$(TESTRUN) "the quick ones, with the race detector" GORACE=atexit_sleep_ms=10 $(GOTEST) -race -short $(JOBS) $(RACED:%=./%)
 
 lint: ## format, vet and the import rules
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then \
@@ -214,15 +212,19 @@ examples: bin/lib/libcuda.so.1 bin/lib/libmuster-ivm.so ## bin/examples: CUDA pr
 	@$(MAKE) -C examples/mpi
 	@$(MAKE) -q -C examples/ivm || $(MAKE) -C examples/ivm
 
-soak: ## 10,000 faults against running nodes and 1,000 against clusters, more than an hour; 100,000 and more random kernels on both engines, a million hours of simulated clusters, some more; docs/chaos.md
+soak: ## 10,000 faults against running nodes, 1,000 and 10,000 with content against clusters, more than an hour; 100,000 and more random kernels on both engines, a million hours of simulated clusters, some more; docs/chaos.md
 	scripts/chaos --faults 10000 --seed $(or $(SEED),1)
 	scripts/chaos --cluster --faults 1000 --seed $(or $(SEED),1)
-	MUSTER_SOAK=1 go test ./internal/stack ./ptx/simt ./node/vgpu ./head/daemon ./exp/aucsched ./policy/... ./sim/... -timeout 4h
-	MUSTER_SEED=random go test ./node/worker -run "TestPrograms$$" -count 50
+	scripts/chaos --content --faults 10000 --seed $(or $(SEED),1)
+	scripts/chaos --put-back
+	$(GO) test -race -short -vet=off -timeout 4h $(JOBS) ./...
+	MUSTER_SOAK=1 $(GO) test -vet=off ./... -timeout 8h
+	MUSTER_SOAK=1 MUSTER_SEED=random go test ./node/worker -run "TestPrograms$$" -count 50
 	MUSTER_SOAK=1 MUSTER_SEED=random go test ./internal/stack -run 'Storm' -timeout 1h
 	MUSTER_SOAK=1 MUSTER_SEED=random go test ./internal/stack ./slurm/driver -run 'Slurm|Killed' -count 5 -timeout 2h
 	go test ./ptx/simt -run 'TestRandomPrograms|TestRandomEngines' -random-count 10000 -random-first $(or $(SEED),0) -timeout 24h
 	GODEBUG=cpu.avx512f=off MUSTER_SOAK=1 go test ./ptx/simt -timeout 2h # compiled for AVX2
+	GOEXPERIMENT= go test -vet=off ./ptx/simt/... ./device/soft -timeout 2h # without vectors
 	go test ./internal/world -run TestWorld -v -timeout 24h -first $(or $(SEED),1) -hours 200 -seeds 5000
 
 clean: ## remove what make made

@@ -13,8 +13,9 @@ import (
 	"muster/wire/lanes"
 )
 
-// laneTime is how long connecting a lane may take.
-const laneTime = 10 * time.Second
+// laneTime is how long connecting a lane may take. firstPause and longestPause are between two
+// attempts.
+const laneTime, firstPause, longestPause = 10 * time.Second, laneTime / 64, 2 * time.Second
 
 // bulk is a client's lanes. They are made when there is first enough data to be worth it. end may
 // be called on a nil bulk.
@@ -27,13 +28,16 @@ type bulk struct {
 	ctx   context.Context    // done when the client ends; bounds the making of lanes
 	over  func()
 
+	silence time.Duration // of the node
+	keep    time.Duration // for how long a lane that broke is worth another
+
 	lanes   *lanes.Lanes
 	begun   bool // they are being made; only send uses it
 	staging inOrder
 }
 
-func newBulk(dial func(context.Context) (net.Conn, error), offer wire.Frame, release func(uint64)) *bulk {
-	b := &bulk{dial: dial, key: offer.Key, from: max(1, offer.From), most: min(int(min(offer.Lanes, lanes.Most)), Lanes()), lanes: lanes.New(silence), staging: inOrder{release: release}}
+func newBulk(dial func(context.Context) (net.Conn, error), offer wire.Frame, silence, keep time.Duration, release func(uint64)) *bulk {
+	b := &bulk{dial: dial, key: offer.Key, from: max(1, offer.From), most: min(int(min(offer.Lanes, lanes.Most)), Lanes()), silence: silence, keep: keep, lanes: lanes.New(silence+keep, silence/4), staging: inOrder{release: release}}
 	b.ctx, b.over = context.WithCancel(context.Background())
 	if dial == nil {
 		b.most = 0
@@ -64,10 +68,21 @@ func (b *bulk) prepare(length uint64) bool {
 	return true
 }
 
-// serve makes a lane and serves it. If it cannot be made, serve tries again a few times, since a
-// busy node may not have had time for it; after that the client does without.
+// serve makes a lane and serves it, and makes another when it breaks. If the first cannot be made,
+// serve tries again a few times, since a busy node may not have had time for it; after that the client
+// does without. If another cannot be made, serve tries for as long as the node keeps the session.
 func (b *bulk) serve() {
-	for pause := laneTime / 64; !b.serveOne() && pause <= laneTime; pause *= 4 {
+	last, had := time.Now(), false
+	for pause := firstPause; ; pause *= 4 {
+		if b.serveOne() {
+			last, had, pause = time.Now(), true, firstPause
+		}
+		if had {
+			pause = min(pause, longestPause)
+		}
+		if pause > laneTime || had && time.Since(last) > b.keep {
+			return
+		}
 		select {
 		case <-b.ctx.Done():
 			return
@@ -84,7 +99,7 @@ func (b *bulk) serveOne() bool {
 	if err != nil {
 		return false
 	}
-	lane, err := newLane(conn)
+	lane, err := newLane(conn, b.silence)
 	if err != nil {
 		conn.Close()
 		return false
@@ -95,13 +110,10 @@ func (b *bulk) serveOne() bool {
 	if _, err := conn.Write(b.key[:]); err != nil {
 		return false
 	}
-	// The node confirms when it has accepted the lane, however long that takes. Data sent on a lane
-	// that the node has not accepted would be lost, and the end of an accepted lane ends the
-	// client, so the lane joins only after that.
-	_ = conn.SetDeadline(time.Time{})
-	if _, err := conn.Read(make([]byte, 1)); err != nil {
+	if _, err := conn.Read(make([]byte, 1)); err != nil { // the node confirms that it has accepted the lane
 		return false
 	}
+	_ = conn.SetDeadline(time.Time{})
 	if _, err := lane.Write([]byte{1}); err != nil { // the node sends nothing before
 		return true
 	}
@@ -113,7 +125,7 @@ func (b *bulk) serveOne() bool {
 
 // newLane makes a lane of a connection, with the encryption for bulk data if it has TLS that uses
 // the same cipher.
-func newLane(conn net.Conn) (*door.Lane, error) {
+func newLane(conn net.Conn, silence time.Duration) (*door.Lane, error) {
 	if secure, ok := conn.(*tls.Conn); ok {
 		if sealed, err := door.Seal(secure, true); err != nil || sealed != nil {
 			return door.NewLane(sealed, silence), err
@@ -128,6 +140,15 @@ func (b *bulk) end() {
 		b.over()
 		b.lanes.Close(lanes.ErrClosed)
 	}
+}
+
+// endSoon ends all lanes when the node has ended the client: what is on its way has a moment to arrive.
+func (b *bulk) endSoon() {
+	select {
+	case <-b.ctx.Done():
+	case <-time.After(lastWordTime):
+	}
+	b.end()
 }
 
 // releases notes that staging memory up to a position is in use, if staged, and returns the

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"testing"
+	"time"
 
 	"muster/wire"
 )
@@ -31,7 +32,7 @@ func TestLaneIsTriedAgain(t *testing.T) {
 		}()
 		return near, nil
 	}
-	b := newBulk(dial, wire.Frame{Lanes: 1, From: 1}, func(uint64) {})
+	b := newBulk(dial, wire.Frame{Lanes: 1, From: 1}, time.Second, 0, func(uint64) {})
 	over := make(chan struct{})
 	go func() {
 		b.serve()

@@ -15,42 +15,46 @@ import (
 	"muster/wire"
 )
 
-// A program of a job may also want to talk with a service of this machine's daemon (elements). Its
-// connection is passed on to the daemon with the job's credential: what the daemon does for the
-// program is then under the job's grant. Nothing is relayed afterwards.
+// A program of a job may also ask this machine's daemon something, as muster run does, or talk with
+// one of its services (elements). Its connection is passed on to the daemon with the job's
+// credential: what the daemon does for the program is then under the job's grant. Nothing is relayed
+// afterwards.
 
 // maxRequest is how long such a request may be.
-const maxRequest = 256
+const maxRequest = 1024
+
+// asked is a program's request: its name, and the line of JSON that it came in.
+type asked struct{ name, line string }
 
 // greeting reads how a connection begins: with a greeting, which is then in in, or with a request,
-// one line of JSON, of which it returns the name. No JSON text has a greeting's opcode in bytes 4 to 7.
-// Behind a request nothing is read: that is for the daemon.
-func greeting(near net.Conn) (in io.Reader, request string, err error) {
+// one line of JSON. No JSON text has a greeting's opcode in bytes 4 to 7. Behind a request nothing
+// is read: that is for the daemon.
+func greeting(near net.Conn) (in io.Reader, request *asked, err error) {
 	line := make([]byte, 8, maxRequest)
 	if _, err := io.ReadFull(near, line); err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	if line[0] != '{' || binary.LittleEndian.Uint32(line[4:]) == uint32(wire.OpHello) {
-		return io.MultiReader(bytes.NewReader(line), near), "", nil
+		return io.MultiReader(bytes.NewReader(line), near), nil, nil
 	}
 	for line[len(line)-1] != '\n' && len(line) < maxRequest {
 		line = append(line, 0)
 		if _, err := io.ReadFull(near, line[len(line)-1:]); err != nil {
-			return nil, "", err
+			return nil, nil, err
 		}
 	}
 	var head struct {
 		Request string `json:"request"`
 	}
 	if json.Unmarshal(line, &head) != nil || head.Request == "" {
-		return nil, "", errors.New("it is neither a greeting nor a request")
+		return nil, nil, errors.New("it is neither a greeting nor a request")
 	}
-	return nil, head.Request, nil
+	return nil, &asked{head.Request, string(bytes.TrimSpace(line))}, nil
 }
 
 // passRequest passes a program's connection on to this machine's daemon, for a conversation with one
 // of its services. If the daemon refuses, the program is told what it says.
-func (j *job) passRequest(ctx context.Context, near *net.UnixConn, request string) error {
+func (j *job) passRequest(ctx context.Context, near *net.UnixConn, request *asked) error {
 	var refused []byte
 	err := j.patiently(ctx, func() (err error) {
 		refused, err = j.handOver(near, request)
@@ -62,13 +66,13 @@ func (j *job) passRequest(ctx context.Context, near *net.UnixConn, request strin
 	}
 	if len(refused) > 0 {
 		_, _ = near.Write(refused)
-		return fmt.Errorf("the node did not take a program's request %q: %s", request, bytes.TrimSpace(refused))
+		return fmt.Errorf("the node did not take a program's request %q: %s", request.name, bytes.TrimSpace(refused))
 	}
 	return nil
 }
 
 // handOver gives the daemon a program's connection. It returns the daemon's words if it refuses.
-func (j *job) handOver(near *net.UnixConn, request string) (refused []byte, err error) {
+func (j *job) handOver(near *net.UnixConn, request *asked) (refused []byte, err error) {
 	dialled, err := net.DialTimeout("unix", j.local, setUpTime)
 	if err != nil {
 		return nil, fmt.Errorf("no node answers at %s (start one with muster node): %w", j.local, err)
@@ -79,8 +83,11 @@ func (j *job) handOver(near *net.UnixConn, request string) (refused []byte, err 
 		return nil, err
 	}
 	_ = conn.SetDeadline(time.Now().Add(setUpTime))
-	asked := map[string]string{"request": request, "id": j.grant.ID, "grant": string(j.grant.Secret)}
-	if err := json.NewEncoder(conn).Encode(asked); err != nil {
+	question := map[string]string{"request": request.name, "id": j.grant.ID, "grant": string(j.grant.Secret)}
+	if request.line != fmt.Sprintf("{%q:%q}", "request", request.name) {
+		question["line"] = request.line
+	}
+	if err := json.NewEncoder(conn).Encode(question); err != nil {
 		return nil, err
 	}
 	in := bufio.NewReader(conn)

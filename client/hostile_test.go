@@ -49,8 +49,8 @@ func TestManyPromises(t *testing.T) {
 	const many = 3*maxPromised + 7
 	socket := relayTo(t, func(far net.Conn) {
 		playNode(t, far)
-		_, _ = far.Write((&wire.Frame{Kind: wire.FrameGeometry, Geometry: geometry}).Append(nil))
-		r := wire.NewFrameReader(far)
+		node := begin(far)
+		r := wire.NewFrameReader(node)
 		for seq := uint32(0); seq < many; seq++ {
 			if f, err := r.Next(); err != nil || f.Header.Seq != seq {
 				t.Errorf("%v, %v where message %d was due", f.Header, err, seq)
@@ -60,12 +60,12 @@ func TestManyPromises(t *testing.T) {
 				continue
 			}
 			for kept := seq + 1 - maxPromised; kept <= seq; kept++ {
-				if _, err := far.Write((&wire.Frame{Kind: wire.FrameReply, Seq: kept, Slot: -1}).Append(nil)); err != nil {
+				if _, err := node.Write((&wire.Frame{Kind: wire.FrameReply, Seq: kept, Slot: -1}).Append(nil)); err != nil {
 					t.Error(err)
 				}
 			}
 		}
-		_, _ = far.Write((&wire.Frame{Kind: wire.FrameClosed, Reason: "all were heard"}).Append(nil))
+		_, _ = node.Write((&wire.Frame{Kind: wire.FrameClosed, Reason: "all were heard"}).Append(nil))
 	})
 	s, err := Attach(socket, Hello("", 0), 0)
 	if err != nil {
@@ -182,8 +182,7 @@ func TestComesAgain(t *testing.T) {
 					return
 				}
 				_ = wire.WriteRecord(far, &wire.Attached{})
-				_, _ = far.Write((&wire.Frame{Kind: wire.FrameGeometry, Geometry: geometry}).Append(nil))
-				_, _ = far.Write((&wire.Frame{Kind: wire.FrameClosed, Reason: "that is all"}).Append(nil))
+				_, _ = begin(far).Write((&wire.Frame{Kind: wire.FrameClosed, Reason: "that is all"}).Append(nil))
 			})
 			s, err := Attach(socket, Hello("", 0), 0)
 			got := fmt.Sprint(err)

@@ -118,7 +118,7 @@ func (j *job) serve(ctx context.Context, near *net.UnixConn) error {
 	if err != nil {
 		return fmt.Errorf("a program's greeting: %w", err)
 	}
-	if request != "" {
+	if request != nil {
 		return j.passRequest(ctx, near, request)
 	}
 	var hello wire.Hello

@@ -27,10 +27,15 @@ type Remote struct {
 	Dial func(context.Context) (net.Conn, error)
 	// Lane makes a connection for bulk data; nil if there are to be none.
 	Lane func(context.Context) (net.Conn, error)
+	// Resume makes a connection that continues a broken one; nil if a break ends the client. A Direct
+	// does not resume: the node that borrows rebuilds its client elsewhere instead.
+	Resume func(context.Context) (net.Conn, error)
 	// Token is the node's token, "" if it needs none.
 	Token string
 	// Grant is the credential of the program's grant, "" without one.
 	Grant string
+	// Patience is how long a program that begins waits for a node that is cut off; 0: it is told at once.
+	Patience time.Duration
 	// Trips counts the round trips that programs wait for; nil if they are not counted.
 	Trips *Trips
 }
@@ -38,9 +43,8 @@ type Remote struct {
 // resultNotReady is the CUresult that programs get if their node cannot be reached.
 const resultNotReady = 802
 
-// silence is how long a node may take to read what it is sent, and to continue what it has begun to
-// send.
-const silence = time.Minute
+// Bounds of what a node says of how long it may be silent, and how long it keeps a session.
+const leastSilence, mostSilence, mostKeep = 10 * time.Millisecond, time.Hour, 24 * time.Hour
 
 // Relay lets programs that connect to a socket use a node on another machine: it takes the daemon's
 // part towards them and sends their messages there. Only programs of the same user are served.
@@ -50,6 +54,9 @@ func Relay(ctx context.Context, listener *net.UnixListener, remote Remote, log *
 		return serveProgram(ctx, near, remote)
 	})
 }
+
+// mostEnds is how many ends of programs' clients are logged in a minute.
+const mostEnds = 100
 
 // acceptPrograms serves each program of a user that connects, until ctx is done and all programs
 // were told.
@@ -63,6 +70,8 @@ func acceptPrograms(ctx context.Context, listener *net.UnixListener, user int, l
 		}
 	}
 	defer context.AfterFunc(ctx, func() { _ = programs.Close() })()
+	// Anyone on the machine can connect: the log of a job is on the node's disk.
+	ends := door.Sparing{Most: mostEnds}
 	var clients sync.WaitGroup
 	defer clients.Wait()
 	for {
@@ -82,7 +91,7 @@ func acceptPrograms(ctx context.Context, listener *net.UnixListener, user int, l
 				err = serve(ctx, near)
 			}
 			if err != nil {
-				log.Info("a program's client ended", "reason", err)
+				ends.Info(log, "a program's client ended", "reason", err)
 			}
 		})
 	}
@@ -149,10 +158,9 @@ type relay struct {
 	hello  wire.Hello
 	node   string // the node's name, if the program uses several
 
-	far     net.Conn
-	patient *door.Patient // far, with deadlines for the node
-	in      *bufio.Reader
-	out     *bufio.Writer
+	far  net.Conn        // while the client is set up
+	link *door.Resumable // afterwards
+	in   *bufio.Reader
 
 	shared   *wire.Shared
 	consumer *wire.Consumer
@@ -181,7 +189,6 @@ func (r *relay) serve(attached *wire.Attached) error {
 
 // carry carries messages until one of the goroutines ends, and returns the reason.
 func (r *relay) carry() error {
-	door.WhileIdle(r.far, &r.awaited)
 	var all sync.WaitGroup
 	r.heard = make(chan struct{})
 	r.bulk.start = func(serve func()) { all.Go(serve) }
@@ -189,6 +196,10 @@ func (r *relay) carry() error {
 	all.Go(func() {
 		defer close(r.heard)
 		r.finish(r.named(r.receive()))
+	})
+	all.Go(func() { // a node that has ended the client does not bring what was still due
+		<-r.link.Done()
+		r.bulk.endSoon()
 	})
 	if r.near != nil {
 		all.Go(func() {
@@ -200,6 +211,7 @@ func (r *relay) carry() error {
 		})
 	}
 	all.Wait()
+	r.link.Wait()
 	if r.reason == "" {
 		return nil
 	}
@@ -230,7 +242,10 @@ func (r *relay) finish(reason string) {
 	}
 	r.promised.end()
 	r.bulk.end()
-	if r.far != nil {
+	switch {
+	case r.link != nil:
+		_ = r.link.Close()
+	case r.far != nil:
 		_ = r.far.Close()
 	}
 	if r.near != nil {
@@ -246,7 +261,7 @@ type said struct {
 
 // setUp passes records on until the node has attached the program, or one side gives up.
 func (r *relay) setUp(ctx context.Context) (*wire.Attached, error) {
-	first, err := r.greet(ctx)
+	first, err := r.greetPatiently(ctx)
 	if err != nil {
 		return nil, r.lost(err)
 	}
@@ -276,6 +291,45 @@ func (r *relay) setUp(ctx context.Context) (*wire.Attached, error) {
 		return nil, r.lost(err)
 	}
 	return attached, nil
+}
+
+// refusedTime is for how long nothing may listen where a node is that is cut off: then it has ended. It is
+// that of connections that resume.
+const refusedTime = 2 * time.Second
+
+// greetPatiently is greet for a program that begins: it waits for a node that is cut off.
+func (r *relay) greetPatiently(ctx context.Context) (*said, error) {
+	began := time.Now()
+	var refused time.Time // since when nothing listens
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		said, err := r.greet(ctx)
+		if err == nil || r.remote.Patience == 0 || !mayPass(err) {
+			return said, err
+		}
+		switch {
+		case !errors.Is(err, syscall.ECONNREFUSED):
+			refused = time.Time{}
+		case refused.IsZero():
+			refused = time.Now()
+		case time.Since(refused) >= refusedTime:
+			return nil, err
+		}
+		if time.Since(began)+pause > r.remote.Patience {
+			return nil, fmt.Errorf("%w; tried for %v", err, r.remote.Patience)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(pause):
+		}
+	}
+}
+
+// mayPass says whether an error means that the node is cut off or starts again.
+func mayPass(err error) bool {
+	var lookup *net.DNSError
+	return isGone(err) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETDOWN) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &lookup) && lookup.Temporary()
 }
 
 // greet connects to the node and reads its answer to the greeting.
@@ -320,8 +374,7 @@ func (r *relay) connect(ctx context.Context) error {
 	if r.far != nil {
 		_ = r.far.Close()
 	}
-	r.far, r.patient = far, door.NewPatient(far, silence)
-	r.in, r.out = bufio.NewReaderSize(r.patient, bufferSize), bufio.NewWriterSize(r.patient, bufferSize)
+	r.far, r.in = far, bufio.NewReaderSize(far, bufferSize)
 	return nil
 }
 
@@ -350,9 +403,9 @@ func (r *relay) comeAgain(ctx context.Context, first *said, attach wire.Attach) 
 	return r.attach(attach)
 }
 
-// isGone says whether an error means that the node has closed the connection.
+// isGone says whether an error means that the connection has ended.
 func isGone(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ETIMEDOUT)
 }
 
 // odd is the error of an unexpected answer, or of none; refusals stay refusals.
@@ -389,6 +442,10 @@ func (r *relay) makeShared() (ring, arena *os.File, err error) {
 		return nil, nil, odd(err)
 	}
 	_ = r.far.SetDeadline(time.Time{})
+	silence, keep := time.Duration(frame.Silence)*time.Millisecond, time.Duration(frame.Keep)*time.Millisecond
+	if silence < leastSilence || silence > mostSilence || keep < 0 || keep > mostKeep {
+		return nil, nil, odd(fmt.Errorf("it may be silent for %v, and keeps sessions for %v", silence, keep))
+	}
 	if ring, arena, err = wire.Create(frame.Geometry); err != nil {
 		return nil, nil, err
 	}
@@ -401,8 +458,50 @@ func (r *relay) makeShared() (ring, arena *os.File, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.shared, r.consumer = shared, wire.NewConsumer(shared)
-	r.bulk = newBulk(r.remote.Lane, frame, r.consumer.Release)
+	r.bulk = newBulk(r.remote.Lane, frame, silence, keep, r.consumer.Release)
+	if r.finished {
+		return ring, arena, nil
+	}
+	early, _ := r.in.Peek(r.in.Buffered())
+	resuming := door.Resuming{Silence: silence, Window: keep}
+	if r.remote.Resume != nil && r.near != nil {
+		resuming.Redial = func(ctx context.Context, arrived uint64, last bool) (net.Conn, uint64, error) {
+			return resume(ctx, r.remote.Resume, r.hello, wire.Frame{Kind: wire.FrameResume, Key: frame.Key, Offset: arrived, Last: last})
+		}
+	}
+	r.link = door.NewResumable(r.far, early, &r.awaited, resuming)
+	r.in = bufio.NewReaderSize(r.link, bufferSize)
 	return ring, arena, nil
+}
+
+// resume continues a session over a new connection. It returns how many bytes have arrived at the
+// node.
+func resume(ctx context.Context, dial func(context.Context) (net.Conn, error), hello wire.Hello, ask wire.Frame) (net.Conn, uint64, error) {
+	conn, err := dial(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	_ = conn.SetDeadline(time.Now().Add(setUpTime))
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	var answer wire.Frame
+	if err = wire.WriteRecord(conn, &hello); err == nil {
+		if _, err = conn.Write(ask.Append(nil)); err == nil {
+			answer, err = wire.NewFrameReader(conn).Next()
+		}
+	}
+	switch {
+	case err != nil:
+	case answer.Kind == wire.FrameClosed:
+		err = &door.Ended{Reason: answer.Reason}
+	case answer.Kind != wire.FrameResume:
+		err = fmt.Errorf("%v where the session was to be resumed", answer.Kind)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, 0, err
+	}
+	_ = conn.SetDeadline(time.Time{})
+	return conn, answer.Offset, nil
 }
 
 // share gives the program its ring and arena.
@@ -440,8 +539,8 @@ func (r *relay) send() string {
 		// If the program waits, send at once. If it does not, give it a moment to write
 		// more messages, so that they go out together.
 		if waits && !r.consumer.Pending() || !waits && !r.consumer.Soon() {
-			if err := r.out.Flush(); err != nil {
-				return r.broke(err)
+			if err := r.link.Flush(); err != nil {
+				return r.unsent(err)
 			}
 		}
 		h, body, err := r.consumer.Next(time.Hour)
@@ -459,18 +558,25 @@ func (r *relay) send() string {
 			return fmt.Sprintf("the program sent what it must not: %v with %v", h.Op, err)
 		}
 		if err := r.forward(h, body, data); err != nil {
-			if r.bulk.lanes.Err() != nil { // a node that ends says why on the connection with the messages: let receive read that first
-				defer time.AfterFunc(lastWordTime, func() { _ = r.far.Close() }).Stop()
-				<-r.heard
-			}
-			return r.broke(err)
+			return r.unsent(err)
 		}
 	}
+}
+
+// unsent is the reason if messages cannot be sent. A node that ends the client says why: receive reads
+// that first.
+func (r *relay) unsent(err error) string {
+	defer time.AfterFunc(lastWordTime, func() { _ = r.link.Close() }).Stop()
+	<-r.heard
+	return r.broke(err)
 }
 
 // broke is the reason of a connection that ended without one. A node that borrows the device through
 // a Direct (near is nil) makes up for the loss itself; a program has to be started again.
 func (r *relay) broke(err error) string {
+	if err == io.EOF {
+		err = errors.New("the node closed it")
+	}
 	reason := "the connection to the node broke: " + err.Error()
 	if r.near == nil {
 		return reason
@@ -512,7 +618,7 @@ func (r *relay) forward(h wire.Header, body, data []byte) error {
 			return err
 		}
 	}
-	if _, err := r.out.Write(frame.Append(r.out.AvailableBuffer())); err != nil {
+	if _, err := r.link.Write(frame.Append(r.link.AvailableBuffer())); err != nil {
 		return err
 	}
 	free := r.bulk.releases(staged, h.Release)
@@ -524,7 +630,7 @@ func (r *relay) forward(h wire.Header, body, data []byte) error {
 	}
 	for len(data) > 0 {
 		n := min(len(data), wire.MaxPiece)
-		if _, err := r.out.Write(data[:n]); err != nil {
+		if _, err := r.link.Write(data[:n]); err != nil {
 			return err
 		}
 		data = data[n:]
@@ -558,7 +664,7 @@ func (r *relay) forwardParts(h wire.Header, body []byte) error {
 		part := h
 		part.Data, part.Length, part.Seq = at.offset, at.length, h.Seq+r.added
 		frame := wire.Frame{Kind: wire.FrameMessage, Header: part, Body: m.Append(nil)}
-		if _, err := r.out.Write(frame.Append(r.out.AvailableBuffer())); err != nil {
+		if _, err := r.link.Write(frame.Append(r.link.AvailableBuffer())); err != nil {
 			return err
 		}
 		m.Dst += at.length
@@ -573,7 +679,7 @@ func (r *relay) forwardParts(h wire.Header, body []byte) error {
 // sendAway sends bytes over the lanes. The frame that announces them is flushed first, so that the
 // node knows where they go.
 func (r *relay) sendAway(data []byte, free func()) error {
-	if err := r.out.Flush(); err != nil {
+	if err := r.link.Flush(); err != nil {
 		return err
 	}
 	return r.bulk.lanes.Send(data, free)
@@ -615,7 +721,7 @@ func (r *relay) promise(seq uint32, at piece) error {
 	if r.promised.add(seq, at) {
 		return nil
 	}
-	if err := r.out.Flush(); err != nil {
+	if err := r.link.Flush(); err != nil {
 		return err
 	}
 	if !r.promised.wait(seq, at) {
@@ -632,7 +738,7 @@ func (r *relay) sendData(part piece) error {
 			return err
 		}
 		frame := wire.Frame{Kind: wire.FrameAway, Offset: part.offset, Length: part.length}
-		if _, err := r.out.Write(frame.Append(r.out.AvailableBuffer())); err != nil {
+		if _, err := r.link.Write(frame.Append(r.link.AvailableBuffer())); err != nil {
 			return err
 		}
 		return r.sendAway(data, nil)
@@ -644,10 +750,10 @@ func (r *relay) sendData(part piece) error {
 			return err
 		}
 		frame := wire.Frame{Kind: wire.FrameData, Offset: part.offset, Bytes: n}
-		if _, err := r.out.Write(frame.Append(r.out.AvailableBuffer())); err != nil {
+		if _, err := r.link.Write(frame.Append(r.link.AvailableBuffer())); err != nil {
 			return err
 		}
-		if _, err := r.out.Write(data); err != nil {
+		if _, err := r.link.Write(data); err != nil {
 			return err
 		}
 		part.offset += n
@@ -662,19 +768,20 @@ func (r *relay) receive() string {
 	frames := wire.NewFrameReader(r.in)
 	behind := lanes.NewQueue(r.bulk.start, func(err error) {
 		if !errors.Is(err, lanes.ErrClosed) { // the lanes broke: a node that ends them says why on this connection
-			time.AfterFunc(lastWordTime, func() { _ = r.far.Close() })
+			time.AfterFunc(lastWordTime, func() { _ = r.link.Close() })
 		}
 	})
 	defer behind.End(lanes.ErrClosed)
 	for {
-		f, err := r.next(frames)
+		f, err := frames.Next()
 		if broken := behind.Err(); broken != nil && err != nil {
 			return r.broke(broken)
 		}
-		if errors.Is(err, io.EOF) {
-			err = errors.New("the node closed it")
-		}
-		if err != nil {
+		var ended *door.Ended
+		switch {
+		case errors.As(err, &ended):
+			return ended.Reason
+		case err != nil:
 			return r.broke(err)
 		}
 		switch f.Kind {
@@ -689,6 +796,7 @@ func (r *relay) receive() string {
 		case wire.FrameNotice:
 			r.shared.Notify(f.Reason) // dropped if there is no room: then the program does not read notices
 		case wire.FrameClosed:
+			go r.bulk.endSoon()
 			_ = behind.Drain()
 			return f.Reason
 		default:
@@ -717,6 +825,7 @@ func (r *relay) fill(frames *wire.FrameReader, behind *lanes.Queue, f wire.Frame
 	}
 	if f.Kind == wire.FrameData {
 		if err := behind.Drain(); err != nil {
+			_ = frames.ReadBytes(make([]byte, f.Bytes)) // lastWord reads the frames behind it
 			return err
 		}
 		return frames.ReadBytes(to)
@@ -760,9 +869,9 @@ const lastWordTime = 3 * time.Second
 // connection with the messages, which may be slower than the lanes: so frames are read and dropped
 // until then.
 func (r *relay) lastWord(frames *wire.FrameReader, broken error) string {
-	defer time.AfterFunc(lastWordTime, func() { _ = r.far.Close() }).Stop()
+	defer time.AfterFunc(lastWordTime, func() { _ = r.link.Close() }).Stop()
 	for {
-		f, err := r.next(frames)
+		f, err := frames.Next()
 		if err == nil && f.Kind == wire.FrameData { // at most MaxPiece
 			err = frames.ReadBytes(make([]byte, f.Bytes))
 		}
@@ -773,15 +882,4 @@ func (r *relay) lastWord(frames *wire.FrameReader, broken error) string {
 			return f.Reason
 		}
 	}
-}
-
-// next reads one frame. The node may take as long as it likes to begin a frame, but not to finish
-// it.
-func (r *relay) next(frames *wire.FrameReader) (wire.Frame, error) {
-	r.patient.Begun(false)
-	if _, err := r.in.Peek(1); err != nil {
-		return wire.Frame{}, err
-	}
-	r.patient.Begun(true)
-	return frames.Next()
 }

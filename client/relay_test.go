@@ -3,12 +3,20 @@ package client
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
 
+	"muster/internal/door"
 	"muster/wire"
 )
 
@@ -54,6 +62,23 @@ func playNode(t *testing.T, far net.Conn) {
 	_ = wire.WriteRecord(far, &wire.Attached{})
 }
 
+// begin sends the first frame of a node, and returns what carries the next.
+func begin(far net.Conn) speaker {
+	_, _ = far.Write((&wire.Frame{Kind: wire.FrameGeometry, Geometry: geometry, Silence: 20_000}).Append(nil))
+	return speaker{door.NewResumable(far, nil, nil, door.Resuming{Silence: 20 * time.Second})}
+}
+
+// speaker is a connection that sends at once.
+type speaker struct{ *door.Resumable }
+
+func (s speaker) Write(b []byte) (int, error) {
+	n, err := s.Resumable.Write(b)
+	if err == nil {
+		err = s.Flush()
+	}
+	return n, err
+}
+
 // Whatever a node sends, the program is told what was wrong with it.
 func TestNodesThatAreWrong(t *testing.T) {
 	frame := func(f wire.Frame) []byte { return append(f.Append(nil), make([]byte, f.Bytes)...) }
@@ -76,8 +101,7 @@ func TestNodesThatAreWrong(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			socket := relayTo(t, func(far net.Conn) {
 				playNode(t, far)
-				_, _ = far.Write(frame(wire.Frame{Kind: wire.FrameGeometry, Geometry: geometry}))
-				_, _ = far.Write(c.send)
+				_, _ = begin(far).Write(c.send)
 			})
 			s, err := Attach(socket, Hello("", 0), 0)
 			if err != nil {
@@ -120,8 +144,7 @@ func TestWhatTheNodeHears(t *testing.T) {
 	socket := relayTo(t, func(far net.Conn) {
 		defer close(frames)
 		playNode(t, far)
-		_, _ = far.Write((&wire.Frame{Kind: wire.FrameGeometry, Geometry: geometry}).Append(nil))
-		r := wire.NewFrameReader(far)
+		r := wire.NewFrameReader(begin(far))
 		for {
 			f, err := r.Next()
 			data := make([]byte, f.Bytes)
@@ -229,5 +252,92 @@ func TestBehind(t *testing.T) {
 	b.returned()
 	if b.returned(); b.functions != 0 || len(b.pieces) != 0 {
 		t.Errorf("when all have returned: %+v", b)
+	}
+}
+
+// A program that begins while its node is cut off waits for the link, and is told if none comes in time.
+// What no waiting mends is told at once.
+func TestBeginningWhileCutOff(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		fails    int // so many attempts
+		by       error
+		patience time.Duration
+		tries    int
+		want     string // "": it is served
+	}{
+		{"a network that comes back", 2, syscall.EHOSTUNREACH, time.Hour, 3, ""},
+		{"a connection that breaks", 2, io.EOF, time.Hour, 3, ""},
+		{"a network that stays away", 1 << 30, syscall.EHOSTUNREACH, time.Nanosecond, 1, "no route to host; tried for 1ns"},
+		{"a certificate that does not count", 1 << 30, errors.New("unknown authority"), time.Hour, 1, "unknown authority"},
+		{"nobody who waits", 1 << 30, syscall.EHOSTUNREACH, 0, 1, "no route to host"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			socket := filepath.Join(t.TempDir(), "socket")
+			listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			tries, done := 0, make(chan error)
+			var played sync.WaitGroup
+			remote := Remote{Token: "secret", Patience: c.patience, Dial: func(context.Context) (net.Conn, error) {
+				if tries++; tries <= c.fails {
+					return nil, fmt.Errorf("the node cannot be reached: %w", c.by)
+				}
+				near, far := net.Pipe()
+				played.Go(func() {
+					defer far.Close()
+					playNode(t, far)
+					_, _ = begin(far).Write((&wire.Frame{Kind: wire.FrameClosed, Reason: "it was served"}).Append(nil))
+				})
+				return near, nil
+			}}
+			go func() { done <- Relay(ctx, listener, remote, slog.New(slog.DiscardHandler)) }()
+			s, err := Attach(socket, Hello("", 0), 0)
+			if err == nil {
+				if got := s.Wait(); got != "it was served" {
+					t.Errorf("got %q", got)
+				}
+				s.Close()
+			}
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			played.Wait()
+			if tries != c.tries || c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("after %d attempts: %v", tries, err)
+			}
+		})
+	}
+}
+
+// Whoever connects to a job's socket, again and again, does not fill the disk that has the job's log.
+func TestProgramsDoNotFillTheLog(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "socket")
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- Relay(ctx, listener, Remote{}, slog.New(slog.NewTextHandler(&log, nil))) }()
+	for range 2 * mostEnds {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.(*net.UnixConn).CloseWrite() // it is no program
+		_, _ = io.Copy(io.Discard, conn)
+		conn.Close()
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if lines := bytes.Count(log.Bytes(), []byte("\n")); lines != mostEnds {
+		t.Errorf("%d lines of %d ends:\n%.500s", lines, 2*mostEnds, log.String())
 	}
 }

@@ -87,7 +87,7 @@ func PlainDialler(address string, kind wire.PlainKind, token string) func(contex
 // dialler returns a function that connects to a node and then lets greet perform the handshake.
 func dialler(address string, greet func(context.Context, net.Conn) (net.Conn, error)) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
-		system := net.Dialer{Control: GiveUpAfterAMinute}
+		system := net.Dialer{Control: door.GiveUpAfterAMinute}
 		plain, err := system.DialContext(ctx, "tcp", address)
 		if err == nil {
 			var conn net.Conn
@@ -116,28 +116,26 @@ func unreached(err error) error {
 
 // LaneDialler returns a function that makes lanes to a node at HOST:PORT.
 func LaneDialler(address string, config *tls.Config) func(context.Context) (net.Conn, error) {
+	return Dialler(address, speaking(config, wire.LaneProtocol))
+}
+
+// ResumeDialler returns a function that connects to a node at HOST:PORT to resume a session.
+func ResumeDialler(address string, config *tls.Config) func(context.Context) (net.Conn, error) {
+	return Dialler(address, speaking(config, wire.ResumeProtocol))
+}
+
+func speaking(config *tls.Config, protocol string) *tls.Config {
 	config = config.Clone()
-	config.NextProtos = []string{wire.LaneProtocol}
-	return Dialler(address, config)
+	config.NextProtos = []string{protocol}
+	return config
 }
 
 // Secure is the node at HOST:PORT, over TLS. The token is "" if the node needs none.
 func Secure(address string, config *tls.Config, token string) Remote {
-	return Remote{Dial: Dialler(address, config), Lane: LaneDialler(address, config), Token: token}
+	return Remote{Dial: Dialler(address, config), Lane: LaneDialler(address, config), Resume: ResumeDialler(address, config), Token: token}
 }
 
 // Plain is the node at HOST:PORT without TLS. The token itself does not travel.
 func Plain(address, token string) Remote {
-	return Remote{Dial: PlainDialler(address, wire.PlainStream, token), Lane: PlainDialler(address, wire.PlainLane, token)}
-}
-
-// GiveUpAfterAMinute makes connections break when the other machine has not acknowledged data for a
-// minute; the system's own limit is a quarter of an hour.
-func GiveUpAfterAMinute(_, _ string, raw syscall.RawConn) error {
-	const userTimeout = 18
-	var failed error
-	err := raw.Control(func(fd uintptr) {
-		failed = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, userTimeout, int(time.Minute/time.Millisecond))
-	})
-	return errors.Join(err, failed)
+	return Remote{Dial: PlainDialler(address, wire.PlainStream, token), Lane: PlainDialler(address, wire.PlainLane, token), Resume: PlainDialler(address, wire.PlainResume, token)}
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	headclient "muster/head/client"
+	"muster/internal/ports"
 	"muster/node/gateway"
 )
 
@@ -98,7 +98,7 @@ func (d *cluster) prepare(programs string) error {
 	}
 	socket := "@muster-demo-" + strings.ToLower(rand.Text()[:8])
 	d.address = "unix:" + socket
-	port, err := freePort()
+	port, err := ports.Address()
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (d *cluster) prepare(programs string) error {
 	for _, m := range d.machines {
 		m.socket = socket + "-" + m.name
 		folder, certError := authority.Node([]string{m.name, "127.0.0.1"}, 1)
-		listen, portError := freePort()
+		listen, portError := ports.Address()
 		err = errors.Join(err, certError, portError, os.Mkdir(filepath.Join(d.dir, m.name), 0o755), d.write(m.name+".yaml", m.file(d.dir, port, listen, folder)))
 	}
 	if err != nil {
@@ -125,19 +125,9 @@ func (d *cluster) write(name, text string) error {
 	return os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o600)
 }
 
-// freePort is a port of this machine on which no process listens at this moment.
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
-}
-
 // startHead starts the head; the nodes wait for it if need be.
 func (d *cluster) startHead() error {
-	port, err := freePort() // others may run a head on this machine
+	port, err := ports.Address() // others may run a head on this machine
 	if err != nil {
 		return err
 	}

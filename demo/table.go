@@ -84,6 +84,9 @@ func numberOf(j *seenJob) string {
 	if j.ArrayTask != nil {
 		return fmt.Sprintf("%d_%d", j.ArrayJob, *j.ArrayTask)
 	}
+	if j.ArrayTasks != "" {
+		return fmt.Sprintf("%d_[%s]", j.ArrayJob, j.ArrayTasks)
+	}
 	return fmt.Sprint(j.ID)
 }
 

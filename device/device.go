@@ -18,6 +18,7 @@ package device
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -195,6 +196,8 @@ type Config struct {
 	// and Synchronise. Functions given to Call or Notify may run before. Print must neither
 	// call the context nor wait for a goroutine that does, or the two would deadlock.
 	Print func(text []byte)
+	// Kernels bounds how long a kernel may run, on devices with Info.StopsKernels; others ignore it.
+	Kernels KernelLimit
 	// Touches asks for FunctionInfo.Touches also where the device must read all of a module's PTX to
 	// know it, which takes time.
 	Touches bool
@@ -203,6 +206,18 @@ type Config struct {
 	// its standard error. The rules for Print apply, and Print and Complain never run at
 	// the same time.
 	Complain func(text []byte)
+}
+
+// KernelLimit bounds how long one kernel may run. Time in which it waits for other kernels, or for its
+// turn on the device, does not count.
+type KernelLimit struct {
+	Time time.Duration // 0: no limit
+	By   string        // which setting says so and how to change it, for the program's user
+}
+
+// Fault is what ends the context of a kernel that has run for longer.
+func (l KernelLimit) Fault(kernel string) *Fault {
+	return &Fault{Kind: Timeout, Kernel: kernel, Detail: fmt.Sprintf("it ran for longer than %v, %s", l.Time, l.By)}
 }
 
 // Arena is a range of device addresses.

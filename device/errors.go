@@ -48,13 +48,14 @@ const (
 	Unspecified // the backend knows only that a kernel failed
 	Assert      // an assertion in the kernel failed; its text went to Config.Complain
 	IllegalInstruction
+	Timeout // the kernel ran for longer than it may: Config.Kernels, or the driver's own limit
 )
 
 var faultNames = map[FaultKind]string{
 	IllegalAddress: "illegal address", MisalignedAddress: "misaligned address", Trap: "trap",
 	StackOverflow: "stack overflow", IllegalCall: "illegal call", Deadlock: "deadlock",
 	DeviceLost: "device lost", Unspecified: "unspecified failure", Assert: "failed assertion",
-	IllegalInstruction: "illegal instruction",
+	IllegalInstruction: "illegal instruction", Timeout: "timeout",
 }
 
 // String returns the kind in words.

@@ -5,6 +5,11 @@ import "fmt"
 // Info describes a device. It does not change.
 type Info struct {
 	Guards bool // launches can be guarded (Launch.Guard)
+	// Guard is how many bytes, at least, are to stay free around each allocation, because the device checks
+	// the accesses of kernels; 0 if it does not.
+	Guard uint32
+	// StopsKernels says that a kernel can be stopped while it runs: the device keeps Config.Kernels.
+	StopsKernels bool
 	// CallsAlone says that functions which streams of a context call (Stream.Call) run one at a time: one
 	// that waits holds up those of all other streams.
 	CallsAlone bool

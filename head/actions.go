@@ -1,6 +1,9 @@
 package head
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
 	"time"
 
 	"muster/head/api"
@@ -9,7 +12,7 @@ import (
 )
 
 // cancel ends jobs, or sends them a signal. Jobs for which that is impossible are skipped; if the
-// only job named is such a job, the request is refused.
+// request names one job or array, and that is impossible for all of it, it is refused.
 func (c *Core) cancel(ev Cancel) {
 	jobs, err := c.targets(ev.Caller, ev.Jobs)
 	if err != nil {
@@ -17,22 +20,74 @@ func (c *Core) cancel(ev Cancel) {
 		return
 	}
 	changed := &api.Changed{Jobs: []uint64{}}
+	named := jobs
+	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j *job) bool { return j.over() || ev.Signal != 0 && !j.active() })
 	for _, j := range jobs {
-		if j.over() || ev.Signal != 0 && !j.active() {
-			continue
-		}
-		changed.Jobs = append(changed.Jobs, j.id)
-		if ev.Signal != 0 {
-			c.signal(j, ev.Signal)
-			continue
-		}
-		c.cancelJob(j, "cancelled by "+ev.User)
+		changed.Jobs = j.numbers(changed.Jobs)
 	}
-	if len(changed.Jobs) == 0 && len(jobs) == 1 {
-		c.refuse(ev.Request, statusConflict, "job %s is %s", jobs[0].name(), jobs[0].state)
+	if !slices.IsSorted(changed.Jobs) {
+		slices.Sort(changed.Jobs)
+	}
+	changed.Jobs = slices.Compact(changed.Jobs) // a request may name a job twice
+	if ev.Signal != 0 {
+		for _, id := range changed.Jobs {
+			c.signal(c.jobs[id], ev.Signal)
+		}
+	} else {
+		for _, ref := range ev.Jobs {
+			c.endThose(ref, func(j *job) { c.cancelJob(j, "cancelled by "+ev.User) })
+		}
+	}
+	if len(changed.Jobs) == 0 && len(ev.Jobs) == 1 {
+		c.effects.Answers = append(c.effects.Answers, Answer{Request: ev.Request, Err: c.nothingTo(ev.Jobs[0], named, ev.Signal != 0)})
 		return
 	}
 	c.answer(ev.Request, changed)
+}
+
+// nothingTo refuses a request for a job or array that has ended, or with signal one that does not run.
+func (c *Core) nothingTo(ref Ref, found []*job, signal bool) *Refusal {
+	switch name := c.nameOf(ref); {
+	case name == "":
+		return refusal(statusConflict, "job %s is %s", found[0].name(), found[0].state)
+	case signal:
+		return refusal(statusConflict, "no task of job %s is running", name)
+	default:
+		return refusal(statusConflict, "all tasks of job %s have ended", name)
+	}
+}
+
+// nameOf is the name of the tasks of an array that a reference means; "" if it means one job.
+func (c *Core) nameOf(ref Ref) string {
+	switch {
+	case ref.Tasks != "":
+		return fmt.Sprintf("%d_[%s]", ref.Job, ref.Tasks)
+	case ref.Task < 0 && c.arrayOf(ref.Job) != nil:
+		return fmt.Sprint(ref.Job)
+	}
+	return ""
+}
+
+// endThose ends the jobs that a reference names. The end of one may make a task of a rest a job of its
+// own, so it looks again until none of those named waits.
+func (c *Core) endThose(ref Ref, end func(*job)) {
+	for again := false; ; again = true {
+		found, _ := c.find(ref)
+		found = slices.DeleteFunc(found, func(j *job) bool { return j.over() || again && j.active() })
+		if len(found) == 0 {
+			return
+		}
+		// Rests come first: fewer tasks become jobs.
+		slices.SortStableFunc(found, func(a, b *job) int { return cmp.Compare(b.size(), a.size()) })
+		for _, j := range found {
+			if j.of != nil {
+				j = c.own(j)
+			}
+			if j != nil && !j.over() {
+				end(j)
+			}
+		}
+	}
 }
 
 // signal sends a signal to all tasks of a job that have not ended.
@@ -62,10 +117,11 @@ func (c *Core) setSignal(j *job) {
 		return
 	}
 	if at := j.start + max(0, limit-s.Before); at > c.now || at == j.start {
-		c.timers.set(timer{at: at, what: ringSignal, job: j.id, attempt: j.attempt})
+		c.setTimer(timer{at: at, what: ringSignal, job: j.id, attempt: j.attempt})
 	}
 }
 
+// cancelJob ends a job that waits, or has a job that runs stopped.
 func (c *Core) cancelJob(j *job, reason string) {
 	if j.active() {
 		if j.stop != nil { // its tasks are being stopped already: make sure that the job is not requeued
@@ -77,6 +133,20 @@ func (c *Core) cancelJob(j *job, reason string) {
 		return
 	}
 	c.leave(j)
+	if a := c.arrays[j.array]; a != nil && j.rest != nil {
+		// The record of the array lists the rests that ended, and grows with each, so a small one ends
+		// as its tasks do: of n tasks, less than the root of 2n can end in rests. If very many end in one
+		// event, others would wait for long: then the small ones end as rests, too.
+		c.readEnds(a)
+		if few := j.size() <= len(a.ends.Rests) && c.singly+j.size() <= maxSingly; few {
+			c.singly += j.size()
+			j.unmet = nil
+			for j.size() > 1 {
+				c.cancelJob(c.bear(j, j.rest.First()), reason)
+			}
+			c.bear(j, j.rest.First())
+		}
+	}
 	c.countPending(j, -1)
 	j.state, j.reason, j.end = api.Cancelled, reason, c.now
 	c.settleEnded(j)
@@ -100,6 +170,18 @@ func (c *Core) targets(caller Caller, refs []Ref) ([]*job, *Refusal) {
 	return jobs, nil
 }
 
+// numbers appends the numbers of all tasks for which a job stands.
+func (j *job) numbers(to []uint64) []uint64 {
+	if j.rest == nil {
+		return append(to, j.id)
+	}
+	to = slices.Grow(to, j.size())
+	for place := range j.rest.All {
+		to = append(to, j.array+uint64(place))
+	}
+	return to
+}
+
 // change applies one of the other actions to jobs. If several are named, such as the tasks of an
 // array, it changes those that it can, and refuses only if it can change none.
 func (c *Core) change(ev Change) {
@@ -109,16 +191,31 @@ func (c *Core) change(ev Change) {
 		if len(jobs) > 1 && j.over() {
 			continue
 		}
+		// The other actions are for jobs that have started, and refused.
+		if j.of != nil && !j.over() && (ev.Action == Hold || ev.Action == Release || ev.Action == Prioritise) {
+			a := c.arrays[j.array]
+			if a.apart++; a.apart > maxApart {
+				err = refusal(statusConflict, "%d tasks of job %d were changed one by one before they started: change the whole array", maxApart, a.id)
+				break
+			}
+			if j = c.own(j); j == nil {
+				continue
+			}
+		}
 		if trouble := c.changeJob(j, &ev); trouble == nil {
-			changed.Jobs = append(changed.Jobs, j.id)
+			changed.Jobs = j.numbers(changed.Jobs)
 		} else if err == nil {
 			err = trouble
 		}
+	}
+	if len(changed.Jobs) == 0 && err == nil && len(ev.Jobs) == 1 {
+		err = c.nothingTo(ev.Jobs[0], jobs, false)
 	}
 	if len(changed.Jobs) == 0 && err != nil {
 		c.effects.Answers = append(c.effects.Answers, Answer{Request: ev.Request, Err: err})
 		return
 	}
+	slices.Sort(changed.Jobs)
 	c.answer(ev.Request, changed)
 }
 

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"muster/head/api"
+	"muster/internal/indexset"
 	"muster/model"
+	"muster/model/slurmopt"
 	"muster/policy"
 	"muster/policy/priority"
 	"muster/wire/agent"
@@ -28,32 +30,44 @@ type Core struct {
 	began time.Duration
 	next  uint64 // the number of the next job
 	jobs  map[uint64]*job
-	// order lists the numbers in jobs, ascending; jobs that were forgotten may still be
-	// listed.
-	order    []uint64
+	// order lists the numbers of single jobs and of arrays, ascending; those that were forgotten may
+	// still be listed. kept is how many of them are in memory.
+	order []uint64
+	kept  int
+	// records counts the jobs that have not ended, an array as one; ended lists those that have, in
+	// that order.
+	records  int
+	ended    []endedJob
 	arrays   map[uint64]*array
 	numbered map[policy.JobID]*job
 	users    map[string]*user
-	keys     map[key]*keyed
 	waiters  map[awaited][]*job // jobs that depend on a job or array
 	// named are the jobs of a user that have the same name, in the order of their numbers;
 	// some may have ended.
-	named map[key][]*job
-	over  map[uint64]*array // arrays that ended not long ago
-	pasts map[uint64]Past   // recent answers of Past
+	named  map[key][]namesake
+	doomed []doomed          // jobs that could not be restored
+	waking []wake            // jobs that are to look at what they wait for
+	over   map[uint64]*array // arrays that ended not long ago
+	pasts  map[uint64]Past   // recent answers of Past
 	// impossible lists waiting jobs that no node could run; jobs that have become possible
 	// or ended may still be listed.
 	impossible []*job
+	hungry     []*array // arrays of which the policy may see more tasks
+	singly     int      // tasks of rests that this event ended one by one
+	turn       int64    // the latest turn that was given
 	pending    int
 	running    int
 
 	nodes    []*node // by the policy's number
 	byName   map[string]*node
-	aliases  map[string]bool // the policy's names of all nodes, including removed ones
-	retired  map[string]int  // by node name, how many of its policy numbers are retired
+	aliases  map[string]string // the names of all nodes by the policy's, including removed ones
+	retired  map[string]int    // by node name, how many of its policy numbers are retired
 	types    map[string]model.GPUType
 	special  bool // some node serves one user alone, or has another name with the policy
+	private  bool // some node serves one user alone
 	sessions map[Session]*node
+	// restricted is what the latest job that may not use all nodes may use.
+	restricted restricted
 
 	book     *priority.Book        // nil if the policy alone orders the queue
 	inBook   map[priority.Key]bool // the jobs in the book; true for those waiting there
@@ -68,35 +82,58 @@ type Core struct {
 	changes uint64
 	dirty   []*job
 	tell    []*job
+	endings []*array // arrays whose ends have changed
+	vacated []uint64 // numbers that rests had
 	effects Effects
 }
 
-// array is the tasks of one array that have not ended.
+// array is an array with tasks that have not ended, or that ended not long ago.
 type array struct {
-	limit    int // how many may run at a time; 0 is no limit
-	admitted int // tasks that have passed the array's gate
+	id       uint64
+	tasks    slurmopt.Tasks // the task at place i is job number id+i
+	limit    int            // how many may run at a time; 0 is no limit
+	admitted int            // tasks that have passed the array's gate
 	waiting  []*job
+	members  []*job // its jobs in memory, by number; those that were forgotten may still be listed
+	skip     int    // the members before this one have ended
+	gone     int    // members that were forgotten
+	rests    []*job // the members that stand for several tasks, or for one that has not been offered
+	offered  int    // tasks that wait with the policy
+	hungry   bool   // the array is in Core.hungry
+	apart    int    // tasks that were changed one by one before they started
+
 	tally
-	told   news             // what the jobs that wait for the array were last told
-	tasks  []uint32         // all task numbers; tasks[i] is job number array+i
-	byTask map[uint32]int32 // task number to its index in tasks; built on first use
-	unread []uint32         // tasks that ended before this head started, not yet in the tally
-	last   uint64           // the job number of the task that ended last
+	told    news         // what the jobs that wait for the array were last told
+	watched map[int]bool // places of the tasks for which jobs wait
+	ends    Ends         // how tasks ended, without late; see Core.endsNow
+	// late are tasks that have ended since: they are added together, because a set with many runs is
+	// long, and each of very many parts may end in one event.
+	late   struct{ ok, bad []*indexset.Set }
+	unread bool   // ends lacks the tasks that ended before this head started
+	dirty  bool   // the array is in Core.endings
+	last   uint64 // the number of the job that ended last
 }
 
 // user is what a user has of the cluster.
 type user struct {
-	jobs     int // jobs that have not ended
+	jobs     int // jobs that have not ended, each task of an array
+	records  int // the same, an array as one
+	offered  int // tasks of arrays that wait with the policy
 	admitted int // jobs that have passed the gate of limits: the policy has them, or they run
 	taken    need
 	waiting  []*job // jobs at the gate of limits, first in first out
+	// keys are those of its submissions that are remembered, and keyed lists them, the oldest first.
+	keys  map[string]keyed
+	keyed []string
 }
 
 type key struct{ user, key string }
 
+// keyed is what a submission that had a key became.
 type keyed struct {
-	answer api.Submitted
-	at     time.Duration
+	job   uint64
+	tasks int
+	at    time.Duration
 }
 
 // New returns a cluster without nodes and jobs. The caller hands over the policy, which must serve
@@ -107,12 +144,13 @@ func New(cfg Config, p policy.Policy, spec string) *Core {
 		cfg: cfg, spec: spec, weigh: p.Traits().Alternatives, state: state, plain: state,
 		next: 1,
 		jobs: map[uint64]*job{}, arrays: map[uint64]*array{}, numbered: map[policy.JobID]*job{},
-		users: map[string]*user{}, keys: map[key]*keyed{}, waiters: map[awaited][]*job{},
-		named: map[key][]*job{}, over: map[uint64]*array{}, pasts: map[uint64]Past{},
-		byName: map[string]*node{}, aliases: map[string]bool{}, retired: map[string]int{}, types: map[string]model.GPUType{}, sessions: map[Session]*node{},
+		users: map[string]*user{}, waiters: map[awaited][]*job{},
+		named: map[key][]namesake{}, over: map[uint64]*array{}, pasts: map[uint64]Past{},
+		byName: map[string]*node{}, aliases: map[string]string{}, retired: map[string]int{}, types: map[string]model.GPUType{}, sessions: map[Session]*node{},
 		wake: policy.Never,
 	}
 	state.SetClock(c.policyClock)
+	state.SetNames(c.readable)
 	return c
 }
 
@@ -135,6 +173,7 @@ func (c *Core) SetPolicy(p policy.Policy, spec string) {
 
 // Handle processes an event. Its effects are collected until the caller takes them with Take.
 func (c *Core) Handle(now time.Duration, ev Event) {
+	c.singly = 0
 	c.advance(now)
 	switch ev := ev.(type) {
 	case Submit:
@@ -149,17 +188,21 @@ func (c *Core) Handle(now time.Duration, ev Event) {
 		c.greeted(ev.Session, ev.Hello)
 	case Said:
 		c.said(ev.Session, ev.Message)
+	case Unsent:
+		c.unsent(ev)
 	case HungUp:
-		c.hungUp(ev.Session)
+		c.hungUp(ev.Session, ev.Reason)
 	case Tick:
 	default:
 		panic(fmt.Sprintf("head: an event of type %T", ev))
 	}
+	c.wakeSome()
 }
 
 // advance moves the clock, never back, and rings the timers that have become due.
 func (c *Core) advance(now time.Duration) {
 	c.now = max(c.now, now)
+	c.failDoomed()
 	for {
 		t, ok := c.timers.due(c.now)
 		if !ok {
@@ -172,7 +215,7 @@ func (c *Core) advance(now time.Duration) {
 // Next is the latest time at which the daemon must call again, with a Tick or a Step.
 func (c *Core) Next() time.Duration {
 	next := min(c.timers.first(), c.wake, c.rankingDue())
-	if c.stepDue {
+	if c.stepDue || len(c.waking)+len(c.doomed) > 0 {
 		next = c.now
 	}
 	return next
@@ -181,6 +224,17 @@ func (c *Core) Next() time.Duration {
 // Take returns the effects collected since the last call. Records and documents of changed jobs are
 // made only here, so a job that changed several times is written and published once.
 func (c *Core) Take() Effects {
+	for _, id := range c.vacated {
+		if c.jobs[id] == nil {
+			c.effects.Records = append(c.effects.Records, Record{Bucket: Jobs, Key: Number(id)})
+		}
+	}
+	c.vacated = c.vacated[:0]
+	for _, a := range c.endings {
+		a.dirty = false
+		c.effects.Records = append(c.effects.Records, Record{Arrays, Number(a.id), encoded(c.endsNow(a))})
+	}
+	c.endings = c.endings[:0]
 	for _, j := range c.dirty {
 		j.dirty = false
 		c.effects.Records = append(c.effects.Records, c.record(j)...)
@@ -253,53 +307,146 @@ func (c *Core) mayTouch(user string, j *job) *Refusal {
 	return refusal(statusForbidden, "job %s is %s's: only its user and administrators may do that", j.name(), j.user)
 }
 
-// find lists the jobs that a reference names: one, or all tasks of an array.
+// find lists the jobs that a reference names: one, or all tasks of an array. A task that is part of
+// a rest is shown as if it were a job (stand).
 func (c *Core) find(ref Ref) ([]*job, *Refusal) {
-	j := c.jobs[ref.Job]
-	if a := c.arrays[ref.Job]; a != nil {
-		from, to := ref.Job, ref.Job+uint64(len(a.tasks))
-		if ref.Task >= 0 {
-			if id, ok := a.idOf(ref.Job, ref.Task); ok {
-				from, to = id, id+1
+	if ref.Tasks != "" {
+		return c.findTasks(ref)
+	}
+	if a := c.arrayOf(ref.Job); a != nil && ref.Task < 0 {
+		return c.jobsOf(a.id), nil
+	} else if a != nil {
+		if place, ok := a.tasks.Place(ref.Task); ok {
+			if j := c.member(a, place); j != nil {
+				return []*job{c.single(j, place)}, nil
 			}
 		}
-		var all []*job
-		for _, id := range c.between(from, to) {
-			if j := c.jobs[id]; j != nil && j.array == ref.Job && (ref.Task < 0 || j.task == ref.Task) {
-				all = append(all, j)
+		return nil, refusal(statusNotFound, "there is no task %d in job %d, or it is long over", ref.Task, ref.Job)
+	}
+	if ref.Task >= 0 {
+		return nil, refusal(statusNotFound, "there is no job %d_%d, or it is long over", ref.Job, ref.Task)
+	}
+	if a, place := c.arrayWith(ref.Job); a != nil {
+		if j := c.member(a, place); j != nil {
+			return []*job{c.single(j, place)}, nil
+		}
+	}
+	if j := c.jobs[ref.Job]; j != nil {
+		return []*job{j}, nil
+	}
+	return nil, refusal(statusNotFound, "there is no job %d, or it is long over", ref.Job)
+}
+
+// findTasks lists the jobs of some tasks of an array.
+func (c *Core) findTasks(ref Ref) ([]*job, *Refusal) {
+	tasks, err := slurmopt.ParseTasks(ref.Tasks)
+	if err != nil {
+		return nil, refusal(statusBadRequest, "%v", err)
+	}
+	var found []*job
+	var named []bool // by place: each is looked at once, in whichever part of the array it is
+	if a := c.arrayOf(ref.Job); a != nil {
+		named = make([]bool, a.tasks.Len())
+		a.tasks.Common(tasks, func(from, to int) {
+			for place := from; place < to; place++ {
+				named[place] = true
+			}
+		})
+	}
+	for _, j := range c.jobsOf(ref.Job) {
+		if j.array == 0 || j.rest == nil && !named[j.id-j.array] {
+			continue
+		}
+		if j.rest != nil {
+			var some indexset.Set
+			for place := range j.rest.All {
+				if named[place] {
+					some.Add(place)
+				}
+			}
+			switch some.Len() {
+			case 0:
+				continue
+			case j.rest.Len():
+			default:
+				r := j
+				j = c.stand(r, some.First())
+				j.rest = &some
 			}
 		}
-		if len(all) > 0 {
-			return all, nil
-		}
-		return nil, refusal(statusNotFound, "job %d has no task %d that is not long over", ref.Job, ref.Task)
+		found = append(found, j)
 	}
-	if j == nil || ref.Task >= 0 {
-		if ref.Task >= 0 {
-			return nil, refusal(statusNotFound, "there is no job %d_%d, or it is long over", ref.Job, ref.Task)
-		}
-		return nil, refusal(statusNotFound, "there is no job %d, or it is long over", ref.Job)
+	if len(found) == 0 {
+		return nil, refusal(statusNotFound, "there is no task %.40s in job %d, or it is long over", ref.Tasks, ref.Job)
 	}
-	return []*job{j}, nil
+	return found, nil
 }
 
-// between lists the numbers of jobs in [from, to), including those of forgotten jobs.
-func (c *Core) between(from, to uint64) []uint64 {
-	i, _ := slices.BinarySearch(c.order, from)
-	k, _ := slices.BinarySearch(c.order, to)
-	return c.order[i:k]
+// single is the job of a task: its own, or that which stands for it.
+func (c *Core) single(j *job, place int) *job {
+	if j.rest == nil {
+		return j
+	}
+	return c.stand(j, place)
 }
 
-// forget drops a job whose time of being listed (Config.Keep) is over. An ended array is dropped
-// with the task of it that ended last.
-func (c *Core) forget(id uint64) {
-	if array := c.jobs[id].array; array != 0 && c.over[array] != nil && c.over[array].last == id {
-		delete(c.over, array)
+// maxEnded is how many ended jobs are kept in memory, however long Config.Keep is, and maxForgotten how
+// many one event drops.
+const (
+	maxEnded     = 10_000
+	maxForgotten = 1000
+)
+
+// endedJob is a job that is listed among the others until an instant.
+type endedJob struct {
+	job   *job
+	until time.Duration
+}
+
+// keepEnded lists an ended job among the others for a while.
+func (c *Core) keepEnded(j *job) {
+	c.ended = append(c.ended, endedJob{j, model.After(c.now, c.cfg.Keep)})
+	switch {
+	case len(c.ended) == 1:
+		c.timers.set(timer{at: c.ended[0].until, what: ringForget})
+	case len(c.ended) > maxEnded:
+		c.forget(c.ended[0].job)
+		c.ended = c.ended[1:]
 	}
-	delete(c.jobs, id)
-	// The list is compacted when half of its jobs are gone.
-	if len(c.order) > 64 && len(c.jobs) < len(c.order)/2 {
-		c.order = slices.DeleteFunc(c.order, func(id uint64) bool { return c.jobs[id] == nil })
+}
+
+// forgetEnded drops the jobs whose time of being listed is over.
+func (c *Core) forgetEnded() {
+	for n := 0; n < maxForgotten && len(c.ended) > 0 && c.ended[0].until <= c.now; n++ {
+		c.forget(c.ended[0].job)
+		c.ended = c.ended[1:]
+	}
+	if len(c.ended) > 0 {
+		c.timers.set(timer{at: max(c.ended[0].until, c.now+1), what: ringForget})
+	}
+}
+
+// forget drops an ended job. An ended array is dropped with the task of it that ended last. Lists are
+// compacted when half of their jobs are gone.
+func (c *Core) forget(j *job) {
+	delete(c.jobs, j.id)
+	if a := c.arrayOf(j.array); a != nil {
+		a.gone++
+		if j.rest != nil {
+			a.rests = slices.DeleteFunc(a.rests, func(o *job) bool { return o == j })
+		}
+		if len(a.members) > 64 && a.gone > len(a.members)/2 {
+			a.members = slices.DeleteFunc(a.members, func(m *job) bool { return c.jobs[m.id] != m })
+			a.skip, a.gone = 0, 0
+		}
+		if c.over[a.id] != a || a.last != j.id {
+			return
+		}
+		delete(c.over, a.id)
+	}
+	c.kept--
+	if len(c.order) > 64 && c.kept < len(c.order)/2 {
+		c.order = slices.DeleteFunc(c.order, func(id uint64) bool { return c.jobs[id] == nil && c.arrayOf(id) == nil })
 	}
 }
 

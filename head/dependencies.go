@@ -1,17 +1,20 @@
 package head
 
 import (
+	"fmt"
 	"slices"
 
 	"muster/head/api"
+	"muster/internal/indexset"
 	"muster/model"
 	"muster/model/slurmopt"
 )
 
-// Jobs wait for other jobs, for arrays as a whole, and for single tasks of arrays. 100,000 tasks
-// may each wait for an array of 100,000. So the head keeps a tally of an array's tasks instead of
-// looking at each, and wakes the jobs that wait for an array only when the tally has changed in a
-// way that can decide a dependency (news).
+// Jobs wait for other jobs, for arrays as a whole, and for single tasks of arrays. The rest of an
+// array waits as one job, except that each of its tasks may wait for the task with the same number of
+// another array (aftercorr): sortOut takes those out of the rest that need not wait any more, or wait
+// in vain. The head keeps a tally of an array's tasks instead of looking at each, and wakes the jobs
+// that wait for an array only when the tally has changed in a way that can decide a dependency (news).
 
 // term is one condition of a dependency.
 type term struct {
@@ -19,11 +22,32 @@ type term struct {
 }
 
 // awaited identifies what jobs wait for: a whole array or a single job, by its number (whole is
-// true), or one task of an array, by the task's own job number (whole is false).
+// true), or one task of an array, by the task's own job number (whole is false). Rests that wait task
+// by task for those of an array have each true.
 type awaited struct {
-	job   uint64
-	whole bool
+	job         uint64
+	whole, each bool
 }
+
+// wake is a job that is to look at what it waits for: at what happened under a key, or at everything.
+// With awaited.each, that is the task with this number of another array, or all if it is -1.
+type wake struct {
+	job  *job
+	on   awaited
+	task int64
+}
+
+// maxWoken is how many jobs look at what they wait for in one event: others do so in the next, so
+// that a job for which 10,000 wait does not make everybody wait when it ends. One that has to look at
+// each of its tasks counts for more.
+const (
+	maxWoken = 256
+	perTasks = 400 // as many tasks cost as much as a job
+	perTerms = 16  // as many terms do
+)
+
+// maxLooks is for how many single tasks of other arrays a rest may be due to look.
+const maxLooks = 16
 
 // tally counts the tasks of an array by state; a single job counts as an array of one.
 type tally struct {
@@ -31,11 +55,11 @@ type tally struct {
 	ok, bad       int // tasks that have ended: completed, and all others
 }
 
-func (t *tally) end(s api.State) {
+func (t *tally) end(s api.State, n int) {
 	if s == api.Completed {
-		t.ok++
+		t.ok += n
 	} else {
-		t.bad++
+		t.bad += n
 	}
 }
 
@@ -45,11 +69,17 @@ type news struct{ pending, live, bad bool }
 
 func (t *tally) news() news { return news{t.pending > 0, t.live > 0, t.bad > 0} }
 
-// Past is how a job, or the tasks of an array, ended that the core has forgotten.
-type Past struct {
-	State api.State
-	// Tasks are the states of an array's tasks, by task number; nil for a single job.
-	Tasks map[int64]api.State
+// tallyAt counts the ended task at a place, or all of them if the place is -1.
+func (e *Ends) tallyAt(place int) (n tally) {
+	switch {
+	case place < 0:
+		n.ok, n.bad = e.OK.Len(), e.Bad.Len()
+	case e.OK.Has(place):
+		n.ok = 1
+	case e.Bad.Has(place):
+		n.bad = 1
+	}
+	return n
 }
 
 // maxPasts is how many answers of Core.Past are cached, since reading them from disk is slow.
@@ -73,43 +103,74 @@ func (c *Core) past(job uint64) (Past, bool) {
 	return p, ok
 }
 
-// idOf finds the job number of a task of an array. The numbers of an array's tasks are consecutive
-// and begin at the array's own.
-func (a *array) idOf(array uint64, task int64) (uint64, bool) {
-	if a.byTask == nil {
-		a.byTask = make(map[uint32]int32, len(a.tasks))
-		for i, n := range a.tasks {
-			a.byTask[n] = int32(i)
-		}
-	}
-	i, ok := a.byTask[uint32(task)]
-	return array + uint64(i), ok && task >= 0
-}
-
-// readEnded adds to the tally the tasks of an array that ended before this head started. That is
-// done when the tally is first needed, because it reads the store.
-func (c *Core) readEnded(id uint64, a *array) {
-	if len(a.unread) == 0 || c.Past == nil {
+// readEnds reads how those tasks of an array ended that ended before this head started. That is done
+// when it is first needed, because it reads the store.
+func (c *Core) readEnds(a *array) {
+	if !a.unread || c.Past == nil {
 		return
 	}
-	p, _ := c.past(id)
-	for _, task := range a.unread {
-		if s, ok := p.Tasks[int64(task)]; ok {
-			a.tally.end(s)
-		}
+	a.unread = false
+	if p, ok := c.Past(a.id); ok && p.Ends != nil {
+		a.ends.OK, a.ends.Bad, a.ends.Rests = p.Ends.OK, p.Ends.Bad, p.Ends.Rests
+		a.ok, a.bad = a.ends.OK.Len(), a.ends.Bad.Len()
+		a.told = a.news()
 	}
-	a.unread = nil
+}
+
+// endsNow is how the tasks of an array ended, all of them.
+func (c *Core) endsNow(a *array) *Ends {
+	c.readEnds(a)
+	if len(a.late.ok) > 0 {
+		a.ends.OK.AddAll(a.late.ok...)
+	}
+	if len(a.late.bad) > 0 {
+		a.ends.Bad.AddAll(a.late.bad...)
+	}
+	a.late.ok, a.late.bad = nil, nil
+	return &a.ends
 }
 
 // countPending counts a job as pending (by is 1), or as no longer pending (by is -1). A job that
 // becomes pending again wakes nothing; told is updated so that its next start is news.
 func (c *Core) countPending(j *job, by int) {
+	by *= j.size()
 	c.pending += by
 	if a := c.arrays[j.array]; a != nil {
 		if a.pending += by; by > 0 {
 			a.told = a.news()
 		}
 	}
+}
+
+// mayDepend refuses a job that waits for a job, or for a task of an array, that never was. What has been
+// may be unknown by now.
+func (c *Core) mayDepend(j *job) *Refusal {
+	d := j.said.Batch.Dependency
+	if d == nil {
+		return nil
+	}
+	for _, t := range d.Terms {
+		none := func(format string, args ...any) *Refusal {
+			return refusal(statusBadRequest, "--dependency %s: %s", t.String(), fmt.Sprintf(format, args...))
+		}
+		if t.Kind == slurmopt.Singleton {
+			continue
+		}
+		if t.Job >= c.next {
+			return none("there is no job %d: muster queue lists those that have not ended", t.Job)
+		}
+		if t.Task < 0 {
+			continue
+		}
+		if tasks, ends := c.endsOf(t.Job); ends != nil {
+			if _, is := tasks.Place(t.Task); !is {
+				return none("job %d has no task %d: its tasks are %.60s", t.Job, t.Task, ends.Tasks)
+			}
+		} else if _, past := c.past(t.Job); past || c.jobs[t.Job] != nil {
+			return none("job %d is not an array", t.Job)
+		}
+	}
+	return nil
 }
 
 // depend registers what a new job must wait for.
@@ -121,7 +182,21 @@ func (c *Core) depend(j *job) {
 	for _, t := range d.Terms {
 		c.dependOn(j, term{t})
 	}
+	c.sortOut(j)
 	c.settle(j)
+}
+
+// correlated counts the terms that let each task of an array wait for another one.
+func correlated(d *slurmopt.Dependency) (n int) {
+	if d == nil {
+		return 0
+	}
+	for _, t := range d.Terms {
+		if t.Kind == slurmopt.AfterCorr && t.Task < 0 {
+			n++
+		}
+	}
+	return n
 }
 
 func (c *Core) dependOn(j *job, t term) {
@@ -134,6 +209,9 @@ func (c *Core) dependOn(j *job, t term) {
 		return // the outcome is final: the term has happened already, or never will
 	}
 	list := c.waiters[on]
+	if len(list) > 0 && list[len(list)-1] == j {
+		return // another of its terms waits for the same
+	}
 	if len(list) == cap(list) { // before growing, drop jobs that no longer wait
 		list = slices.DeleteFunc(list, func(w *job) bool { return w.state != api.Pending })
 		list = slices.Grow(list, max(1, len(list)))
@@ -155,16 +233,107 @@ func (c *Core) awaitedBy(j *job, t term) (awaited, bool) {
 	task := t.taskOf(j)
 	if a := c.arrays[t.Job]; a != nil {
 		if task < 0 {
-			return awaited{t.Job, true}, true
+			return awaited{job: t.Job, whole: true}, true
 		}
-		id, ok := a.idOf(t.Job, task)
-		return awaited{id, false}, ok
+		if j.rest != nil && t.Task < 0 {
+			return awaited{job: t.Job, each: true}, true
+		}
+		place, ok := a.tasks.Place(task)
+		return awaited{job: t.Job + uint64(place)}, ok && c.watch(a, place)
+	}
+	if a, place := c.arrayWith(t.Job); a != nil {
+		return awaited{job: t.Job}, c.watch(a, place)
 	}
 	o := c.jobs[t.Job]
 	if o == nil || o.over() {
 		return awaited{}, false
 	}
-	return awaited{t.Job, o.array == 0}, true
+	return awaited{job: t.Job, whole: true}, true
+}
+
+// watch notes that a job waits for the task at a place; false if that has ended.
+func (c *Core) watch(a *array, place int) bool {
+	if o := c.member(a, place); o == nil || o.over() {
+		return false
+	}
+	if a.watched == nil {
+		a.watched = map[int]bool{}
+	}
+	a.watched[place] = true
+	return true
+}
+
+// sortOut divides a rest if the tasks of other arrays for which its tasks wait (aftercorr) have ended
+// differently.
+func (c *Core) sortOut(r *job) {
+	if r.rest == nil || r.state != api.Pending {
+		return
+	}
+	var groups []indexset.Set
+	for _, t := range r.unmet {
+		if t.Kind != slurmopt.AfterCorr || t.Task >= 0 || t.Job == r.array {
+			continue
+		}
+		tasks, ends := c.endsOf(t.Job)
+		if ends == nil {
+			continue // the same is true for all tasks
+		}
+		if groups == nil {
+			groups = []indexset.Set{*r.rest}
+		}
+		var finer []indexset.Set
+		for i := range groups {
+			finer = append(finer, divide(&groups[i], c.arrays[r.array].tasks, tasks, ends)...)
+		}
+		groups = finer
+	}
+	for i := range groups[min(1, len(groups)):] {
+		c.part(r, &groups[i+1])
+	}
+}
+
+// divide divides the tasks of an array into those whose counterparts in another array have not ended,
+// have completed, and have ended otherwise or do not exist.
+func divide(some *indexset.Set, own, tasks slurmopt.Tasks, ends *Ends) []indexset.Set {
+	var open, met, vain indexset.Set
+	if slices.Equal(own, tasks) { // the usual case need not look at each task
+		vain, open = some.Split(&ends.Bad)
+		met, open = open.Split(&ends.OK)
+		return filled(open, met, vain)
+	}
+	for place := range some.All {
+		at, ok := tasks.Place(int64(own.At(place)))
+		switch {
+		case !ok || ends.Bad.Has(at):
+			vain.Add(place)
+		case ends.OK.Has(at):
+			met.Add(place)
+		default:
+			open.Add(place)
+		}
+	}
+	return filled(open, met, vain)
+}
+
+// filled lists the sets that are not empty.
+func filled(all ...indexset.Set) (sets []indexset.Set) {
+	for _, s := range all {
+		if s.Len() > 0 {
+			sets = append(sets, s)
+		}
+	}
+	return sets
+}
+
+// endsOf is the tasks of an array, and how those ended that have; nil if there is no such array.
+func (c *Core) endsOf(id uint64) (slurmopt.Tasks, *Ends) {
+	if a := c.arrayOf(id); a != nil {
+		return a.tasks, c.endsNow(a)
+	}
+	if p, ok := c.past(id); ok && p.Ends != nil {
+		return p.Ends.tasks, p.Ends
+	}
+	return nil, nil
 }
 
 // settle removes the terms of a job's dependency that have been met, and finds out whether the rest
@@ -207,7 +376,7 @@ const (
 // happen.
 func (c *Core) outcome(j *job, t term) outcome {
 	if t.Kind == slurmopt.Singleton {
-		if c.firstOfName(key{j.user, j.title()}) == j {
+		if j.size() == 1 && c.firstOfName(key{j.user, j.title()}) == j {
 			return happened
 		}
 		return notYet
@@ -238,38 +407,47 @@ func (c *Core) outcome(j *job, t term) outcome {
 // looked up in this order: live arrays and those that ended recently, jobs in memory, the store.
 func (c *Core) tallyOf(j *job, t term) (tally, bool) {
 	task := t.taskOf(j)
-	a := c.arrays[t.Job]
-	if a == nil {
-		a = c.over[t.Job]
-	}
-	if a != nil {
-		c.readEnded(t.Job, a)
+	if a := c.arrayOf(t.Job); a != nil {
+		c.readEnds(a)
 		if task < 0 {
 			return a.tally, true
 		}
-		if id, ok := a.idOf(t.Job, task); !ok {
-			return tally{}, false
-		} else if o := c.jobs[id]; o != nil {
+		if place, ok := a.tasks.Place(task); ok {
+			return c.tallyAt(a, place)
+		}
+		return tally{}, false
+	}
+	if task < 0 {
+		if a, place := c.arrayWith(t.Job); a != nil {
+			return c.tallyAt(a, place)
+		} else if o := c.jobs[t.Job]; o != nil {
 			return o.tally(), true
 		}
-	} else if o := c.jobs[t.Job]; o != nil && task < 0 {
-		return o.tally(), true
 	}
 	p, ok := c.past(t.Job)
+	place := -1
 	switch {
-	case !ok || task >= 0 && p.Tasks == nil:
+	case !ok || task >= 0 && p.Ends == nil:
 		return tally{}, false
-	case p.Tasks == nil:
+	case p.Ends == nil:
 		var n tally
-		n.end(p.State)
+		n.end(p.State, 1)
 		return n, true
-	}
-	var n tally
-	for number, s := range p.Tasks {
-		if task < 0 || number == task {
-			n.end(s)
+	case task >= 0:
+		if place, ok = p.Ends.Place(task); !ok {
+			return tally{}, false
 		}
 	}
+	n := p.Ends.tallyAt(place)
+	return n, n.ok+n.bad > 0
+}
+
+// tallyAt is the tally of one task of an array.
+func (c *Core) tallyAt(a *array, place int) (tally, bool) {
+	if o := c.member(a, place); o != nil {
+		return o.tally(), true
+	}
+	n := c.endsNow(a).tallyAt(place)
 	return n, n.ok+n.bad > 0
 }
 
@@ -277,7 +455,7 @@ func (j *job) tally() tally {
 	var n tally
 	switch {
 	case j.over():
-		n.end(j.state)
+		n.end(j.state, 1)
 		return n
 	case j.state == api.Pending:
 		n.pending = 1
@@ -288,69 +466,156 @@ func (j *job) tally() tally {
 
 // happenedTo wakes the jobs that wait for a job which has started or ended.
 func (c *Core) happenedTo(j *job) {
-	c.wakeThose(awaited{j.id, j.array == 0})
-	a := c.arrays[j.array]
-	if a == nil {
-		a = c.over[j.array]
-	}
-	if a != nil && a.told != a.news() {
-		a.told = a.news()
-		c.wakeThose(awaited{j.array, true})
+	if a := c.arrayOf(j.array); a == nil {
+		c.wakeThose(awaited{job: j.id, whole: true}, -1)
+	} else {
+		for _, place := range a.watchedOf(j) {
+			c.wakeThose(awaited{job: a.id + uint64(place)}, -1)
+		}
+		if j.over() {
+			task := j.task
+			if j.rest != nil {
+				task = -1
+			}
+			c.wakeThose(awaited{job: a.id, each: true}, task)
+		}
+		if a.told != a.news() {
+			a.told = a.news()
+			c.wakeThose(awaited{job: j.array, whole: true}, -1)
+		}
 	}
 	if j.over() {
 		c.nameFree(j)
 	}
 }
 
-// wakeThose settles the jobs that wait under a key, and keeps those in the list that still wait. It
-// filters the list in place: settling and advancing a job never adds to it.
-func (c *Core) wakeThose(on awaited) {
-	waiting := c.waiters[on]
-	if len(waiting) == 0 {
-		return
-	}
-	left := waiting[:0]
-	for _, w := range waiting {
-		if w.state != api.Pending {
-			continue
+// watchedOf lists the places of a job's tasks for which others wait.
+func (a *array) watchedOf(j *job) (places []int) {
+	if j.rest == nil {
+		if place := int(j.id - a.id); a.watched[place] {
+			places = append(places, place)
 		}
-		c.settle(w)
-		if len(w.unmet) > 0 && !w.never {
-			left = append(left, w)
-		} else {
-			c.show(w)
-			c.advanceJob(w)
+		return places
+	}
+	for place := range a.watched {
+		if j.rest.Has(place) {
+			places = append(places, place)
 		}
 	}
-	clear(waiting[len(left):])
-	if c.waiters[on] = left; len(left) == 0 {
+	slices.Sort(places)
+	return places
+}
+
+// wakeThose has the jobs that wait under a key look at what they wait for. A rest that is to look at
+// many tasks looks at all of them instead, once; other jobs are to look once, since they leave the key.
+func (c *Core) wakeThose(on awaited, task int64) {
+	for _, w := range c.waiters[on] {
+		one := task
+		if on.each {
+			switch {
+			case w.looks > maxLooks:
+				continue // the look at all tasks is due behind the others
+			case w.looks == maxLooks:
+				one = -1
+			}
+			w.looks++
+		}
+		c.waking = append(c.waking, wake{w, on, one})
+	}
+	if !on.each || c.arrays[on.job] == nil { // rests wait there until the array has ended
 		delete(c.waiters, on)
 	}
 }
 
+// wakeSome lets jobs that were woken look at what they wait for.
+func (c *Core) wakeSome() {
+	for cost := 0; len(c.waking) > 0 && cost < maxWoken; cost++ {
+		w := c.waking[0]
+		c.waking[0] = wake{}
+		c.waking = c.waking[1:]
+		j := w.job
+		if w.on.each {
+			j.looks--
+		}
+		if j.state != api.Pending {
+			continue
+		}
+		cost += len(j.unmet) / perTerms
+		switch {
+		case j.rest == nil || !w.on.each && w.on != (awaited{}):
+		case w.task < 0:
+			cost += j.size() / perTasks
+			c.sortOut(j)
+		default:
+			place, ok := c.arrays[j.array].tasks.Place(w.task)
+			if !ok || !j.rest.Has(place) || len(j.unmet) == 0 {
+				continue // it is registered still, and waits no more
+			}
+			if j.size() > 1 {
+				one := indexset.Of(place, place+1)
+				c.part(j, &one)
+				continue
+			}
+		}
+		if !c.waken(j) && !w.on.each && w.on != (awaited{}) {
+			c.waiters[w.on] = append(c.waiters[w.on], j)
+		}
+		c.freeFirst(j)
+	}
+}
+
+// waken lets a job look at what it waits for, and says whether it need not wait under that key any
+// more.
+func (c *Core) waken(j *job) bool {
+	c.settle(j)
+	if len(j.unmet) > 0 && !j.never {
+		return false
+	}
+	c.show(j)
+	c.advanceJob(j)
+	return true
+}
+
 // ---- singletons: jobs that wait until no earlier job of the user has their name ----
 
-// nameTaken adds a job to the list of its user's jobs with its name. Callers must add jobs in
-// ascending order of their numbers.
-func (c *Core) nameTaken(j *job) {
+// namesake is a job that has a name, or an array.
+type namesake struct {
+	job   *job
+	array *array
+}
+
+// nameTaken adds a job, or its array, to the list of its user's jobs with its name. Callers must add
+// jobs in ascending order of their numbers.
+func (c *Core) nameTaken(j *job, a *array) {
 	k := key{j.user, j.title()}
-	c.named[k] = append(c.named[k], j)
+	if a != nil {
+		j = nil
+	}
+	list := c.named[k]
+	if len(list) == cap(list) { // before growing, drop those that have ended
+		list = slices.DeleteFunc(list, func(n namesake) bool { return n.array == nil && n.job.over() || n.array != nil && n.array.live == 0 })
+		list = slices.Grow(list, max(1, len(list)))
+	}
+	c.named[k] = append(list, namesake{j, a})
 }
 
 // firstOfName is a user's first job with a name that has not ended. It drops ended jobs from the
 // front of the list.
 func (c *Core) firstOfName(k key) *job {
 	list := c.named[k]
-	for len(list) > 0 && list[0].over() {
-		list[0] = nil
-		list = list[1:]
+	for ; len(list) > 0; list = list[1:] {
+		first := list[0].job
+		if list[0].array != nil {
+			first = list[0].array.firstLive()
+		}
+		if first != nil && !first.over() {
+			c.named[k] = list
+			return first
+		}
+		list[0] = namesake{}
 	}
-	if len(list) == 0 {
-		delete(c.named, k)
-		return nil
-	}
-	c.named[k] = list
-	return list[0]
+	delete(c.named, k)
+	return nil
 }
 
 // nameFree settles the next job with the ended job's name, which may have waited for it
@@ -360,9 +625,21 @@ func (c *Core) nameFree(ended *job) {
 	if next == nil || next.state != api.Pending || len(next.unmet) == 0 {
 		return
 	}
+	if next.size() > 1 {
+		c.freeFirst(next)
+		return
+	}
 	if c.settle(next); len(next.unmet) == 0 {
 		c.show(next)
 		c.advanceJob(next)
+	}
+}
+
+// freeFirst lets the first task of a rest go if it waits only until it is the first of its name.
+func (c *Core) freeFirst(r *job) {
+	alone := slices.ContainsFunc(r.unmet, func(t term) bool { return t.Kind == slurmopt.Singleton })
+	if alone && r.state == api.Pending && r.size() > 1 && c.firstOfName(key{r.user, r.title()}) == r {
+		c.advanceJob(c.bear(r, r.rest.First()))
 	}
 }
 

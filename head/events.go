@@ -18,6 +18,9 @@ type Config struct {
 	// Limits are those of every user; Users has those of single users, which replace them.
 	Limits Limits
 	Users  map[string]Limits
+	// MaxJobCount is how many jobs may not have ended at a time, an array counting as one; a user may
+	// have half of them. MaxArraySize is how many tasks an array may have. 0 is no limit.
+	MaxJobCount, MaxArraySize int
 	// NodeTimeout is how long a node may be away before it counts as down and its
 	// jobs as lost.
 	NodeTimeout time.Duration
@@ -41,7 +44,7 @@ type Config struct {
 
 // Limits bound what one user may have; 0 is no limit.
 type Limits struct {
-	Jobs    int   // jobs that have not ended
+	Jobs    int   // jobs that have not ended, each task of an array
 	Running int   // jobs that run
 	GPUs    int   // GPUs of jobs that run
 	Cores   int   // cores of jobs that run
@@ -101,8 +104,17 @@ type (
 		Session Session
 		Message agent.ToHead
 	}
-	// HungUp: an agent's connection has ended.
-	HungUp struct{ Session Session }
+	// Unsent: a message that the core wanted sent was not, because its agent would refuse it.
+	Unsent struct {
+		Session Session
+		Message agent.ToAgent
+		Reason  string
+	}
+	// HungUp: an agent's connection has ended, for a reason that people are told.
+	HungUp struct {
+		Session Session
+		Reason  string
+	}
 	// Tick: time has passed. See Core.Next.
 	Tick struct{}
 )
@@ -113,13 +125,16 @@ func (Change) event()  {}
 func (Node) event()    {}
 func (Greeted) event() {}
 func (Said) event()    {}
+func (Unsent) event()  {}
 func (HungUp) event()  {}
 func (Tick) event()    {}
 
-// Ref names a job, or one task of an array.
+// Ref names a job, or tasks of an array.
 type Ref struct {
 	Job  uint64
 	Task int64 // -1: the job, or all tasks of the array
+	// Tasks names several tasks of the array, as --array does; Task is -1 then.
+	Tasks string
 }
 
 // Action is an action on a job.
@@ -197,8 +212,11 @@ const (
 	Jobs  Bucket = "jobs"  // jobs that have not ended, by number
 	Bulk  Bucket = "bulk"  // what jobs run, by number
 	Ended Bucket = "ended" // jobs that have ended, by number
-	Nodes Bucket = "nodes" // by name
-	Keys  Bucket = "keys"  // keys of submissions, by user and key
+	// Arrays is how the tasks of arrays have ended (Ends), by the arrays' numbers. It is kept as long
+	// as Ended is.
+	Arrays Bucket = "arrays"
+	Nodes  Bucket = "nodes" // by name
+	Keys   Bucket = "keys"  // keys of submissions, by user and key
 	// NodeLog is what nodes could be used for, by time and number; see NodeTurn.
 	NodeLog Bucket = "node_log"
 	// WhatIf is what other policies would have made of the last day and week, by name.

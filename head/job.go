@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"muster/head/api"
+	"muster/internal/indexset"
 	"muster/model"
 	"muster/model/slurmopt"
 	"muster/policy"
@@ -19,14 +20,20 @@ type job struct {
 	// -1 for a single job.
 	array uint64
 	task  int64
+	// rest is the places of the tasks for which this job stands, if it is the rest of an array; of
+	// them, passed have passed the gates atArray and atLimit.
+	rest   *indexset.Set
+	passed int
+	of     *job // the rest that this one is shown for; see stand
 
 	user   string
 	dir    string
 	key    string
 	secret string // the job's credentials are derived from it
-	// options is what the user submitted, as one line; the tasks of an array share options and
-	// said.
+	// options is what the user submitted, as one line, and asks what of it everybody may see; the
+	// tasks of an array share both and said.
 	options string
+	asks    string
 	said    *slurmopt.Options
 	command []string // the beginning of the command line, for display
 
@@ -41,15 +48,23 @@ type job struct {
 	attempt  uint32
 	requeues uint32
 	limit    int // how many devices the job may use at a time; -1 is all
+	// blamed is how often a node of this attempt hung up, and this was the first that it had been
+	// told to start.
+	blamed int
 
 	// A waiting job stands at a gate, or has passed all of them and is with the policy.
 	gate   gate
 	number policy.JobID // the policy's number for it; -1 if the policy does not have it
-	need   need         // how much of its user's limits the job takes
+	turn   int64        // its place in the queue; see model.Job
+	// offered says that it is counted in array.offered and user.offered.
+	offered bool
+	need    need // how much of its user's limits the job takes
 	// notBefore is the earliest start that a term of the dependency allows (after:JOB+MINUTES).
 	notBefore time.Duration
-	unmet     []term // the terms of its dependency that have not happened yet
-	never     bool   // the dependency cannot be met any more
+	rings     time.Duration // the latest instant for which there is a timer because the job may begin then
+	unmet     []term        // the terms of its dependency that have not happened yet
+	never     bool          // the dependency cannot be met any more
+	looks     int           // entries of Core.waking that are about single tasks of other arrays
 	// inArray and inLimit say that the job has passed the gates atArray and atLimit, and is counted
 	// in array.admitted and user.taken.
 	inArray, inLimit bool
@@ -133,7 +148,8 @@ type stop struct {
 	Requeue bool        `json:"requeue,omitempty"`
 }
 
-// name is the name of a job for people and for the policy: JOB, or ARRAY_TASK.
+// name is the name of a job for people and for the policy: JOB, or ARRAY_TASK. A rest has that of its
+// first task: see Core.restName.
 func (j *job) name() string {
 	if j.task < 0 {
 		return strconv.FormatUint(j.id, 10)

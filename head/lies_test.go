@@ -11,19 +11,18 @@ import (
 
 	"muster/head"
 	"muster/head/api"
+	"muster/internal/need"
 	"muster/policy/catalog"
 	"muster/policy/priority"
 	"muster/wire/agent"
+	"muster/wire/grant"
 )
 
 // TestLies lets nodes with valid certificates send whatever they like, users do whatever they may,
 // and the head restart at any moment, with a clock that may have been set back. The head must
 // neither panic nor refuse to start from its own records.
 func TestLies(t *testing.T) {
-	runs, steps := 12, 300
-	if testing.Short() {
-		runs = 4
-	}
+	runs, steps := need.Rounds(2, 12), 300
 	for seed := range uint64(runs) {
 		for _, spec := range []string{"fcfs", "easy", "easy:preempt=requeue:qos=low<high", "fcfs:preempt=suspend:qos=low<high"} {
 			if err := lie(seed, spec, steps); err != nil {
@@ -117,6 +116,9 @@ func (l *liar) step() error {
 		l.handle(head.Greeted{Session: l.sessions, Hello: l.hello()})
 	case n < 26:
 		l.handle(head.HungUp{Session: l.session()})
+	case n < 28:
+		unsent := []agent.ToAgent{agent.Start{Task: l.task()}, agent.Lend{Loan: grant.Loan{ID: l.task().String()}}, agent.Ping{}}
+		l.handle(head.Unsent{Session: l.session(), Message: unsent[l.rng.IntN(len(unsent))], Reason: "it would be refused"})
 	case n < 60:
 		l.handle(head.Said{Session: l.session(), Message: l.message()})
 	case n < 80:
@@ -192,7 +194,7 @@ func (l *liar) task() agent.Task {
 func (l *liar) report() agent.Report {
 	r := agent.Report{Task: l.task(), State: []agent.State{agent.Running, agent.Suspended, agent.Ended, agent.Unknown}[l.rng.IntN(4)]}
 	if r.State == agent.Ended {
-		causes := []agent.Cause{agent.Exited, agent.Stopped, agent.TimedOut, agent.NoMemory, agent.NotBegun, agent.NodeLost, agent.Abandoned}
+		causes := []agent.Cause{agent.Exited, agent.Stopped, agent.TimedOut, agent.NoMemory, agent.NotBegun, agent.NotReady, agent.NodeLost, agent.Abandoned}
 		r.End = &agent.End{Cause: causes[l.rng.IntN(len(causes))], Exit: l.rng.IntN(2), CPU: time.Duration(l.rng.Int64()), Memory: l.rng.Int64()}
 	}
 	return r
@@ -232,6 +234,8 @@ func (l *liar) hello() agent.Hello {
 
 func (l *liar) message() agent.ToHead {
 	switch l.rng.IntN(6) {
+	case 2:
+		return agent.Pong{}
 	case 0:
 		if l.rng.IntN(4) == 0 {
 			return agent.AskPeers{}

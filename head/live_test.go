@@ -11,6 +11,7 @@ import (
 
 	"muster/head"
 	"muster/head/api"
+	"muster/internal/need"
 	"muster/model"
 	"muster/model/slurmopt"
 	"muster/policy"
@@ -33,6 +34,7 @@ type live struct {
 	errors  []string
 	// obedient: tasks stop, suspend and resume when the head says so.
 	obedient bool
+	disk     map[head.Bucket]map[string][]byte // what work has written
 }
 
 type started struct {
@@ -60,6 +62,7 @@ func (l *live) settle(now time.Duration) {
 	l.core.Step(now)
 	for {
 		e := l.core.Take()
+		l.keep(e.Records)
 		if len(e.Sends)+len(e.Answers) == 0 {
 			return
 		}
@@ -71,6 +74,8 @@ func (l *live) settle(now time.Duration) {
 		for _, s := range e.Sends {
 			l.sends++
 			switch m := s.Message.(type) {
+			case agent.Ping:
+				l.core.Handle(now, head.Said{Session: s.Session, Message: agent.Pong{}})
 			case agent.Lend:
 				l.core.Handle(now, head.Said{Session: s.Session, Message: agent.Lent{ID: m.Loan.ID}})
 			case agent.Start:
@@ -168,10 +173,7 @@ func randomOptions(rng *rand.Rand, nodes int) []string {
 // The head's plans are the simulator's: the same jobs start at the same instants on the
 // same nodes and devices.
 func TestLiveEqualsSimulated(t *testing.T) {
-	runs := 60
-	if testing.Short() {
-		runs = 10
-	}
+	runs := need.Rounds(8, 60)
 	for _, spec := range []string{"fcfs", "first-fit", "easy", "conservative", "r-queue"} {
 		for seed := range uint64(runs) {
 			compareWithSimulated(t, spec, seed)

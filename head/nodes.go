@@ -29,12 +29,18 @@ type node struct {
 	gateway     string
 
 	session Session // 0 while the agent is away
-	since   time.Duration
-	down    bool // its agent was away for NodeTimeout
-	drained bool // by an administrator
-	reason  string
-	usable  string          // the policy's state of the node that the node log has last
-	jobs    map[uint64]bool // jobs that have a task or a loan here
+	// answered says that the agent has read all that it was told when it greeted in this session.
+	// mute says that an earlier session ended before that, and none has come so far since: such an
+	// agent is as good as away, however often it greets.
+	answered, mute bool
+	since          time.Duration // when its agent answered or, of one that is away or mute, since when it is
+	left           string        // why its last session ended
+	down           bool          // its agent was away for NodeTimeout
+	drained        bool          // by an administrator
+	reason         string
+	trouble        string          // why its agent takes no tasks for now; "" if it does
+	usable         string          // the policy's state of the node that the node log has last
+	jobs           map[uint64]bool // jobs that have a task or a loan here
 	// stale are tasks of lost attempts that still run here. Until they have ended, the policy
 	// places nothing new on the node.
 	stale map[agent.Task]bool
@@ -74,7 +80,7 @@ func (c *Core) greeted(s Session, h agent.Hello) {
 		// The agent has reconnected before the head noticed that the old connection had ended.
 		c.effects.HangUps = append(c.effects.HangUps, n.session)
 		delete(c.sessions, n.session)
-		n.session = 0
+		n.hungUp(c.now, "it connected anew")
 	}
 	if n != nil && n.incarnation != h.Incarnation {
 		c.loseTasks(n, "the node came back without its spool")
@@ -87,11 +93,16 @@ func (c *Core) greeted(s Session, h agent.Hello) {
 			return
 		}
 	}
-	n.session, n.since, n.down = s, c.now, false
+	n.session, n.trouble = s, ""
+	n.down = n.down && n.mute
 	n.user, n.gateway = h.User, h.Gateway
-	if n.user != "" && !c.special {
-		c.special = true
-		c.offerAgain()
+	c.restricted = restricted{}
+	if n.user != "" {
+		c.private = true
+		if !c.special {
+			c.special = true
+			c.offerAgain()
+		}
 	}
 	c.sessions[s] = n
 	c.send(n, agent.Welcome{Cluster: c.cfg.Cluster, Silence: c.cfg.Silence}, 0)
@@ -143,9 +154,9 @@ func sameDevice(a, b *agent.Device) bool {
 
 // addNode adds a node to the policy: a new one, or a new number for one whose hardware has changed.
 func (c *Core) addNode(old *node, h *agent.Hello) (*node, error) {
-	n := &node{name: h.Node, incarnation: h.Incarnation, cores: h.Cores, memory: h.Memory, devices: slices.Clone(h.Devices)}
+	n := &node{name: h.Node, incarnation: h.Incarnation, cores: h.Cores, memory: h.Memory, devices: slices.Clone(h.Devices), since: c.now}
 	if old != nil {
-		n.drained, n.reason = old.drained, old.reason
+		n.drained, n.reason, n.since, n.mute, n.down = old.drained, old.reason, old.since, old.mute, old.down
 		c.retire(old)
 		c.loseTasks(old, "the node came back with other cores, memory or devices")
 	}
@@ -159,11 +170,10 @@ func (c *Core) addNode(old *node, h *agent.Hello) (*node, error) {
 }
 
 // offerAgain submits all waiting jobs to the policy again, because the names of the nodes that they
-// may use (restrict) have changed there.
+// may use (mayUse) have changed there.
 func (c *Core) offerAgain() {
-	for _, id := range c.order {
-		j := c.jobs[id]
-		if j == nil || j.state != api.Pending || j.number < 0 {
+	for j := range c.from(0) {
+		if j.state != api.Pending || j.number < 0 {
 			continue
 		}
 		c.mustState(c.state.Cancel(j.number))
@@ -176,7 +186,7 @@ func (c *Core) offerAgain() {
 // join gives a node an alias and a number with the policy.
 func (c *Core) join(n *node) error {
 	n.alias = n.name
-	for k := 2; c.aliases[n.alias]; k++ {
+	for k := 2; c.aliases[n.alias] != ""; k++ {
 		n.alias = fmt.Sprintf("%s~%d", n.name, k)
 	}
 	m := model.Node{Name: n.alias, Cores: n.cores, Memory: n.memory}
@@ -188,8 +198,10 @@ func (c *Core) join(n *node) error {
 	if err != nil {
 		return err
 	}
-	c.aliases[n.alias] = true
-	c.special = c.special || n.user != "" || n.alias != n.name
+	c.aliases[n.alias] = n.name
+	c.restricted = restricted{}
+	c.private = c.private || n.user != ""
+	c.special = c.special || c.private || n.alias != n.name
 	n.number = number
 	c.nodes = append(c.nodes, n)
 	c.byName[n.name] = n
@@ -248,6 +260,7 @@ func (c *Core) gpuType(d *agent.Device) model.GPUType {
 // and ended jobs refer to nodes by number, so numbers are never given again.
 func (c *Core) retire(n *node) {
 	n.removed, n.down = true, true
+	c.restricted = restricted{}
 	c.retired[n.name]++
 	c.mustState(c.state.SetNode(n.number, policy.NodeDown))
 	c.logTurn(n, policy.NodeDown)
@@ -311,14 +324,17 @@ func (c *Core) recount(lender *node) {
 	}
 }
 
+// connected says whether the node's agent is there and, if it was mute, has answered.
+func (n *node) connected() bool { return n.session != 0 && !n.mute }
+
 // setNodeState tells the policy whether it may use a node, and logs the change. A node that is
-// away, or on which tasks of lost attempts still run, is draining: what runs there continues.
+// away, takes no tasks for now, or on which tasks of lost attempts still run, is draining: what runs there continues.
 func (c *Core) setNodeState(n *node) {
 	state := policy.NodeUp
 	switch {
 	case n.down || n.removed:
 		state = policy.NodeDown
-	case n.drained || n.session == 0 || len(n.stale) > 0:
+	case n.drained || n.trouble != "" || !n.connected() || len(n.stale) > 0:
 		state = policy.NodeDraining
 	}
 	c.mustState(c.state.SetNode(n.number, state))
@@ -352,8 +368,15 @@ func (c *Core) compare(n *node, h *agent.Hello) {
 	}
 	// Send what the agent should have and does not, loans first: messages arrive in order, so a
 	// task finds its devices.
+	blame := n.mute
 	for _, id := range c.activeOn(n) {
 		j := c.jobs[id]
+		if blame && c.awaits(j, n, known, loans) {
+			blame = false
+			if c.blame(j, n); j.stop != nil {
+				continue
+			}
+		}
 		if j.stop == nil {
 			c.lendAgain(j, n, loans)
 		}
@@ -370,6 +393,37 @@ func (c *Core) compare(n *node, h *agent.Hello) {
 		c.report(n, &h.Tasks[i])
 	}
 	c.setNodeState(n)
+	c.send(n, agent.Ping{}, 0) // its answer says that the agent has read all of this
+}
+
+// awaits says whether a node that greets is still to be told of a loan or a task of a job.
+func (c *Core) awaits(j *job, n *node, known map[agent.Task]bool, loans map[string]bool) bool {
+	if j.stop != nil {
+		return false
+	}
+	for i := range j.loans {
+		if l := &j.loans[i]; l.node == n && !loans[j.taskName(int(l.part)).String()] {
+			return true
+		}
+	}
+	for part := range j.tasks {
+		if t := &j.tasks[part]; t.node == n && t.end == nil && t.state == agent.Unknown && !j.lending && !known[j.taskName(part)] {
+			return true
+		}
+	}
+	return false
+}
+
+// blame notes that a node hung up when it was told to start a job, and ends the attempt if that
+// happens again and again. An agent reads in order, and remembers what it has read: so only the
+// first job that it does not know can be the reason.
+func (c *Core) blame(j *job, n *node) {
+	if j.blamed++; j.blamed >= maxLaunches {
+		c.stopJob(j, stop{
+			Cause: agent.NotBegun, Reason: fmt.Sprintf("node %s hung up again and again when it was told to start it: %s", n.name, n.left),
+			Outcome: api.Failed, Requeue: j.requeues < maxLaunches,
+		})
+	}
 }
 
 // missing handles a task that its agent does not know. A task that the agent has reported before is
@@ -405,17 +459,49 @@ func (c *Core) said(s Session, m agent.ToHead) {
 		return // the core has closed this session; the message was still on its way
 	}
 	switch m := m.(type) {
+	case agent.Pong:
+		c.heardAll(n)
 	case agent.Report:
 		c.report(n, &m)
 	case agent.Lent:
-		c.lent(n, m)
+		c.lent(n, m, true)
 	case agent.Inventory:
+		n.trouble = m.Trouble
+		c.setNodeState(n)
 		c.inventory(n, m.Devices)
 		c.touchNode(n)
 	case agent.AskPeers:
 		c.send(n, agent.Peers{Gateways: c.peersOf(n)}, 0)
 	case agent.Hello:
 		c.effects.HangUps = append(c.effects.HangUps, s) // an agent greets once
+	}
+}
+
+// heardAll notes that an agent has read all that it was told when it greeted.
+func (c *Core) heardAll(n *node) {
+	if !n.answered {
+		n.answered, n.since = true, c.now
+		c.touchNode(n)
+	}
+	if n.mute {
+		n.mute, n.down = false, false
+		c.setNodeState(n)
+	}
+}
+
+// unsent ends the business of a message that its agent would refuse: what it says cannot be done
+// there, nor anywhere else.
+func (c *Core) unsent(ev Unsent) {
+	n := c.sessions[ev.Session]
+	if n == nil {
+		return // the message is made again when the agent greets
+	}
+	switch m := ev.Message.(type) {
+	case agent.Start:
+		reason := fmt.Sprintf("it cannot be started on node %s: %s", n.name, ev.Reason)
+		c.report(n, &agent.Report{Task: m.Task, State: agent.Ended, End: &agent.End{Cause: agent.NotBegun, Reason: agent.Reason(reason)}})
+	case agent.Lend:
+		c.lent(n, agent.Lent{ID: m.Loan.ID, Error: ev.Reason}, false)
 	}
 }
 
@@ -433,17 +519,25 @@ func (c *Core) peersOf(n *node) (gateways []string) {
 }
 
 // hungUp notes that an agent is away. Its tasks continue, and the policy places nothing new there
-// until the agent is back or the node is given up.
-func (c *Core) hungUp(s Session) {
+// until the agent is back or the node is given up. One that greets again and again and never answers
+// is away from the first time on.
+func (c *Core) hungUp(s Session, reason string) {
 	n := c.sessions[s]
 	if n == nil {
 		return
 	}
 	delete(c.sessions, s)
-	n.session, n.since = 0, c.now
+	n.hungUp(c.now, reason)
 	c.setNodeState(n)
-	c.timers.set(timer{at: model.After(c.now, c.cfg.NodeTimeout), what: ringNode, node: n})
+	c.timers.set(timer{at: model.After(n.since, c.cfg.NodeTimeout), what: ringNode, node: n})
 	c.touchNode(n)
+}
+
+func (n *node) hungUp(now time.Duration, reason string) {
+	if n.answered {
+		n.since = now
+	}
+	n.session, n.answered, n.mute, n.left = 0, false, !n.answered, reason
 }
 
 // giveUp marks a node as down, and its tasks and loans as lost.
@@ -527,6 +621,7 @@ func (c *Core) retryImpossible() {
 	again := c.impossible
 	c.impossible = nil
 	for _, j := range again {
+		j.impossible = ""
 		if j.state == api.Pending && j.gate == atPolicy && j.number < 0 {
 			c.offer(j)
 		}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"muster/head/api"
 	"muster/model"
 	"muster/policy"
 )
@@ -43,8 +42,7 @@ func usableThen(r *nodeRecord) string {
 	return policy.NodeUp.String()
 }
 
-// Picture is what the core knows of the cluster and of the jobs that have not ended, as input of a
-// simulation.
+// Picture is what the core knows of the cluster beside its jobs, as input of a simulation.
 type Picture struct {
 	At     time.Duration
 	Config Config
@@ -52,7 +50,6 @@ type Picture struct {
 	// Cluster has the nodes by their numbers, including removed ones.
 	Cluster  *model.Cluster
 	Machines []Machine // by number
-	Jobs     []api.Job
 }
 
 // Machine is what model.Cluster does not say of a node.
@@ -71,11 +68,6 @@ func (c *Core) Picture(now time.Duration) Picture {
 	p := Picture{At: c.now, Config: c.cfg, Began: c.began, Cluster: &model.Cluster{Name: of.Name, Nodes: slices.Clone(of.Nodes), GPUTypes: slices.Clone(of.GPUTypes), Remote: of.Remote}}
 	for _, n := range c.nodes {
 		p.Machines = append(p.Machines, Machine{Name: n.name, User: n.user, Is: n.usable, Gone: n.removed})
-	}
-	for _, id := range c.order {
-		if j := c.jobs[id]; j != nil && !j.over() {
-			p.Jobs = append(p.Jobs, c.document(j))
-		}
 	}
 	return p
 }

@@ -1,6 +1,7 @@
 package head
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -59,8 +60,7 @@ func (c *Core) compareBook() {
 			delete(c.inBook, k)
 		}
 	}
-	for _, id := range c.order {
-		j := c.jobs[id]
+	for j := range c.from(0) {
 		switch {
 		case j.alloc != nil && !j.asleep:
 			c.bookStarted(j, max(c.bookTime, j.start))
@@ -109,7 +109,7 @@ func (c *Core) bookSubmitted(j *job) {
 func (c *Core) entryOf(j *job) priority.Submission {
 	r := &j.said.Request
 	return priority.Submission{
-		User: j.user, Account: j.said.Account, QOS: j.said.QOS, Partition: j.said.Partition, At: c.now,
+		User: j.user, Account: j.said.Account, QOS: j.said.QOS, Partition: j.said.Partition, At: cmp.Or(j.eligible, c.now),
 		Nodes: int64(r.Nodes), Asks: priority.AsksOf(c.state.Cluster(), r), Nice: j.nice, Admin: j.priority,
 	}
 }
@@ -194,9 +194,15 @@ func (c *Core) rank(j *job) {
 	c.mustState(c.state.Rank(j.number, j.standing(c)))
 }
 
-// standing is a job's priority, as users see it.
+// standing is a job's priority, as users see it. Tasks of an array that the book does not know yet
+// have that of those which wait with the policy.
 func (j *job) standing(c *Core) int64 {
 	if c.book != nil {
+		if r := cmp.Or(j.of, j); r.rest != nil && r.passed > 0 {
+			if o := c.arrays[r.array].ahead(r); o != nil {
+				j = o
+			}
+		}
 		if rank, ok := c.book.Rank(priority.Key(j.id)); ok {
 			return rank
 		}
@@ -240,17 +246,19 @@ func (c *Core) Usage(now time.Duration) []api.UsageLine {
 	return lines
 }
 
-// Priorities lists the waiting jobs with their priorities, and the factors of each.
-func (c *Core) Priorities(time.Duration) []api.JobPriority {
-	lines := []api.JobPriority{}
-	for _, id := range c.order {
-		j := c.jobs[id]
-		if j == nil || j.state != api.Pending {
+// Priorities lists the waiting jobs among most jobs from a number on, with their priorities, and the
+// factors of each. It says at which number to go on; 0 at the end.
+func (c *Core) Priorities(first uint64, most int) (lines []api.JobPriority, next uint64) {
+	for j := range c.from(first) {
+		if most--; most < 0 {
+			return lines, j.id
+		}
+		if j.state != api.Pending {
 			continue
 		}
-		line := api.JobPriority{Job: id, User: j.user, Account: j.said.Account, Priority: j.standing(c)}
+		line := api.JobPriority{Job: j.id, User: j.user, Account: j.said.Account, Priority: j.standing(c)}
 		if c.book != nil {
-			if f, ok := c.book.Factors(priority.Key(id)); ok {
+			if f, ok := c.book.Factors(priority.Key(j.id)); ok {
 				line.Account = f.Account
 				line.Factors = map[string]int64{
 					"age": int64(f.Age.Weighted), "fairshare": int64(f.FairShare.Weighted), "jobsize": int64(f.JobSize.Weighted),
@@ -260,7 +268,7 @@ func (c *Core) Priorities(time.Duration) []api.JobPriority {
 		}
 		lines = append(lines, line)
 	}
-	return lines
+	return lines, 0
 }
 
 // Window is a reservation or a maintenance window: a time in which only the users and accounts

@@ -2,14 +2,17 @@ package head
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
 	"muster/head/api"
+	"muster/internal/indexset"
 	"muster/internal/strictjson"
 	"muster/model"
 	"muster/model/slurmopt"
@@ -23,7 +26,8 @@ type jobRecord struct {
 	Job      uint64        `json:"job"`
 	Array    uint64        `json:"array,omitempty"`
 	Task     int64         `json:"task"`
-	Of       int           `json:"of,omitempty"` // how many tasks the array has
+	Of       int           `json:"of,omitempty"`   // how many tasks the array has
+	Rest     *indexset.Set `json:"rest,omitempty"` // the places of the tasks for which it stands
 	User     string        `json:"user"`
 	Dir      string        `json:"dir"`
 	Key      string        `json:"key,omitempty"`
@@ -123,13 +127,16 @@ var metaKey = []byte("head")
 // Number is the key of a job's records.
 func Number(job uint64) []byte { return binary.BigEndian.AppendUint64(nil, job) }
 
-func keyBytes(k key) []byte { return []byte(k.user + "\x00" + k.key) }
+func keyBytes(owner, name string) []byte { return []byte(owner + "\x00" + name) }
 
-func keyRecord(k key, v *keyed) Record {
-	return Record{Keys, keyBytes(k), encoded(struct {
-		At     time.Duration `json:"at"`
-		Answer api.Submitted `json:"answer"`
-	}{v.at, v.answer})}
+// keyValue is the record of a submission's key. Earlier heads wrote the notes of the answer, too.
+type keyValue struct {
+	At     time.Duration `json:"at"`
+	Answer api.Submitted `json:"answer"`
+}
+
+func keyRecord(owner, name string, k keyed) Record {
+	return Record{Keys, keyBytes(owner, name), encoded(keyValue{k.at, api.Submitted{Job: k.job, Tasks: k.tasks}})}
 }
 
 func bulkRecord(job uint64, s *api.Submission) Record {
@@ -163,14 +170,14 @@ func (c *Core) record(j *job) []Record {
 
 func (c *Core) jobRecord(j *job) jobRecord {
 	r := jobRecord{
-		Job: j.id, Array: j.array, Task: j.task, User: j.user, Dir: j.dir, Key: j.key, Secret: j.secret, Options: j.options, Command: j.command,
+		Job: j.id, Array: j.array, Task: j.task, Rest: j.rest, User: j.user, Dir: j.dir, Key: j.key, Secret: j.secret, Options: j.options, Command: j.command,
 		State: j.state, Held: j.held, Priority: j.priority, Nice: j.nice, Submit: j.submit, Eligible: j.eligible, Start: j.start,
 		Attempt: j.attempt, Requeues: j.requeues, Limit: j.limit, Never: j.never, NotBefore: j.notBefore,
 		Alternative: j.alternative, Lending: j.lending, Suspend: j.suspend, Asleep: j.asleep, Stop: j.stop, Suspended: j.suspended, SuspendedSince: j.suspendedSince,
 		CPU: j.cpu, Peak: j.peak,
 	}
 	if a := c.arrays[j.array]; a != nil {
-		r.Of = len(a.tasks)
+		r.Of = a.tasks.Len()
 	}
 	for _, t := range j.unmet {
 		r.Unmet = append(r.Unmet, t.Term)
@@ -205,6 +212,7 @@ func Restore(cfg Config, p policy.Policy, spec string, each func(visit func(Reco
 	c.now = now
 	var nodes []nodeRecord
 	var jobs []jobRecord
+	var keys []keyRead
 	var kept *priority.Document
 	err := each(func(r Record) error {
 		var err error
@@ -224,10 +232,13 @@ func Restore(cfg Config, p policy.Policy, spec string, each func(visit func(Reco
 			nodes = append(nodes, n)
 		case Jobs:
 			var j jobRecord
-			err = strictjson.Decode(r.Value, &j)
-			jobs = append(jobs, j)
+			if err = strictjson.Decode(r.Value, &j); err == nil {
+				jobs, err = c.gather(jobs, &j)
+			}
 		case Keys:
-			err = c.restoreKey(r)
+			var k keyRead
+			k, err = readKey(r)
+			keys = append(keys, k)
 		}
 		if err != nil {
 			return fmt.Errorf("record %x of %s: %w", r.Key, r.Bucket, err)
@@ -250,33 +261,59 @@ func Restore(cfg Config, p policy.Policy, spec string, each func(visit func(Reco
 			return nil, err
 		}
 	}
-	slices.SortFunc(jobs, func(a, b jobRecord) int { return compareNumbers(a.Job, b.Job) })
-	return c, c.restoreJobs(jobs)
+	c.restoreJobs(jobs)
+	slices.SortStableFunc(keys, func(a, b keyRead) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.job, b.job)) })
+	for _, k := range keys {
+		c.keep(k.owner, k.name, k.keyed)
+	}
+	return c, nil
 }
 
-func compareNumbers(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
+// gather appends a record to those that were read before. Tasks of an array that have not started and
+// differ in nothing else become one rest: those that waited with the policy, and all tasks in the
+// records of heads that knew no rests, which would need very much memory.
+func (c *Core) gather(jobs []jobRecord, r *jobRecord) ([]jobRecord, error) {
+	if n := len(jobs); n > 0 && jobs[n-1].Job >= r.Job {
+		return nil, fmt.Errorf("it stands behind that of job %d", jobs[n-1].Job)
 	}
-	return 0
+	if r.Array == 0 || r.State != api.Pending || r.Attempt > 0 {
+		return append(jobs, *r), nil
+	}
+	if r.Rest == nil {
+		one := indexset.Of(int(r.Job-r.Array), int(r.Job-r.Array)+1)
+		r.Rest = &one
+	}
+	like := *r
+	for i := len(jobs) - 1; i >= max(0, len(jobs)-maxAlike) && jobs[i].Array == r.Array; i-- {
+		if jobs[i].Rest == nil {
+			continue
+		}
+		like.Job, like.Task, like.Rest, like.Eligible, like.Of = jobs[i].Job, jobs[i].Task, jobs[i].Rest, jobs[i].Eligible, jobs[i].Of
+		if reflect.DeepEqual(like, jobs[i]) {
+			jobs[i].Rest.AddAll(r.Rest)
+			c.vacated = append(c.vacated, r.Job)
+			return jobs, nil
+		}
+	}
+	return append(jobs, *r), nil
 }
 
-func (c *Core) restoreKey(r Record) error {
-	var v struct {
-		At     time.Duration `json:"at"`
-		Answer api.Submitted `json:"answer"`
-	}
-	user, name, ok := bytes.Cut(r.Key, []byte{0})
+// maxAlike is among how many records gather looks for one that is like another.
+const maxAlike = 100
+
+// keyRead is the record of a key, as it was read.
+type keyRead struct {
+	owner, name string
+	keyed
+}
+
+func readKey(r Record) (keyRead, error) {
+	var v keyValue
+	owner, name, ok := bytes.Cut(r.Key, []byte{0})
 	if err := strictjson.Decode(r.Value, &v); err != nil || !ok {
-		return errors.Join(err, errors.New("it is no key of a submission"))
+		return keyRead{}, errors.Join(err, errors.New("it is no key of a submission"))
 	}
-	k := key{string(user), string(name)}
-	c.keys[k] = &keyed{v.Answer, v.At}
-	c.timers.set(timer{at: v.At + keepKeys, what: ringKey, key: k})
-	return nil
+	return keyRead{string(owner), string(name), keyed{v.Answer.Job, v.Answer.Tasks, v.At}}, nil
 }
 
 func (c *Core) restoreNode(r *nodeRecord) error {
@@ -308,99 +345,166 @@ func (c *Core) restoreNode(r *nodeRecord) error {
 	return nil
 }
 
-func (c *Core) restoreJobs(records []jobRecord) error {
-	said := map[uint64]*slurmopt.Options{} // by array: its tasks share their options
+// parsed is a job's options.
+type parsed struct {
+	said *slurmopt.Options
+	asks string
+}
+
+func parse(options string) (parsed, error) {
+	said, err := slurmopt.ParseSubmitted(options)
+	if err != nil {
+		return parsed{}, fmt.Errorf("its options: %w", err)
+	}
+	_, asks, err := written(said)
+	return parsed{said, asks}, err
+}
+
+// restoreJobs restores jobs. Those that cannot be restored fail (failDoomed): the head comes up for the
+// others.
+func (c *Core) restoreJobs(records []jobRecord) {
+	arrays := map[uint64]parsed{} // the tasks of an array share their options
 	for i := range records {
-		r := &records[i]
-		options := said[r.Array]
-		if r.Array == 0 || options == nil {
-			words, err := slurmopt.Words(r.Options)
-			if err == nil {
-				argv := []string{slurmopt.Submit}
-				for _, w := range words {
-					argv = append(argv, w.Text)
-				}
-				options, err = slurmopt.Parse(argv)
+		if r := &records[i]; r.Array != 0 && arrays[r.Array].said == nil {
+			if options, err := parse(r.Options); err == nil {
+				arrays[r.Array] = options
 			}
-			if err != nil {
-				return fmt.Errorf("the options of job %d: %w", r.Job, err)
-			}
-			said[r.Array] = options
-		}
-		if err := c.restoreJob(r, options); err != nil {
-			return fmt.Errorf("job %d: %w", r.Job, err)
 		}
 	}
-	// Tasks of live arrays without a record have ended; the store is asked about them when needed.
-	for id, a := range c.arrays {
-		for i, task := range a.tasks {
-			if c.jobs[id+uint64(i)] == nil {
-				a.unread = append(a.unread, task)
-			}
+	for i := range records {
+		r := &records[i]
+		options, err := arrays[r.Array], error(nil)
+		if options.said == nil {
+			options, err = parse(r.Options)
 		}
+		if err == nil {
+			err = c.restorable(r, options.said)
+		}
+		if err != nil {
+			c.restoreDoomed(r, options, err)
+			continue
+		}
+		c.restoreJob(r, options)
+	}
+	// Tasks of live arrays without a record have ended; the store is asked about them when needed.
+	for _, a := range c.arrays {
+		a.unread = a.live < a.tasks.Len()
 		a.told = a.news()
 	}
 	// Jobs that are asleep come first: those that run in their place fit only when the policy knows
 	// that the cores of the sleeping ones are free.
 	for _, asleep := range []bool{true, false} {
-		for _, id := range c.order {
-			j := c.jobs[id]
+		for j := range c.from(0) {
 			if j.alloc != nil && j.asleep == asleep {
 				if err := c.adopt(j); err != nil {
-					return fmt.Errorf("job %d: %w", id, err)
+					c.doomed = append(c.doomed, doomed{j, err})
 				}
 			}
 		}
 	}
-	for _, id := range c.order {
-		if j := c.jobs[id]; j.state == api.Pending {
-			c.settle(j)
-			c.advanceJob(j)
+	for j := range c.from(0) {
+		if j.state == api.Pending && !slices.ContainsFunc(c.doomed, func(d doomed) bool { return d.job == j }) {
+			if c.advanceJob(j); len(j.unmet) > 0 { // it looks at them when the store can be asked
+				c.waking = append(c.waking, wake{job: j, task: -1})
+			}
 		}
 	}
 	c.clusterChanged()
 	c.compareBook()
+}
+
+// restorable refuses a record that does not fit the others.
+func (c *Core) restorable(r *jobRecord, said *slurmopt.Options) error {
+	if r.Array != 0 && (!isTask(r, said) || r.Rest != nil && (r.Rest.First() != int(r.Job-r.Array) || r.Rest.Last() >= said.Batch.Array.Tasks.Len())) {
+		return errors.New("it is no task of its array")
+	}
+	for _, p := range r.Parts {
+		if p.Node < 0 || int(p.Node) >= len(c.nodes) {
+			return fmt.Errorf("it has a part on node %d, of which there is no record", p.Node)
+		}
+	}
+	for _, g := range r.Grants {
+		if g.Node < 0 || int(g.Node) >= len(c.nodes) || g.For < 0 || int(g.For) >= len(r.Parts) {
+			return fmt.Errorf("it borrows from node %d, of which there is no record", g.Node)
+		}
+	}
 	return nil
 }
 
-func (c *Core) restoreJob(r *jobRecord, said *slurmopt.Options) error {
+// isTask says whether a record's number is one of its array.
+func isTask(r *jobRecord, said *slurmopt.Options) bool {
+	return said != nil && said.Batch.Array != nil && r.Job >= r.Array && r.Job-r.Array < uint64(said.Batch.Array.Tasks.Len())
+}
+
+// doomed is a job that cannot go on as its record says.
+type doomed struct {
+	job *job
+	why error
+}
+
+// restoreDoomed makes a job of a record that cannot be restored, so that it fails. It has none of what
+// the record says of its nodes: agents are told to stop its tasks when they greet.
+func (c *Core) restoreDoomed(r *jobRecord, options parsed, why error) {
+	bare := *r
+	bare.Rest, bare.Parts, bare.Grants, bare.Unmet, bare.State = nil, nil, nil, nil, api.Pending
+	if !isTask(r, options.said) {
+		bare.Array, bare.Task = 0, -1
+	}
+	if options.said == nil {
+		options.said = &slurmopt.Options{}
+	}
+	c.restoreJob(&bare, options)
+	c.doomed = append(c.doomed, doomed{c.jobs[r.Job], why})
+}
+
+// failDoomed fails the jobs that cannot go on: before anything else happens, and when the store can be
+// asked about the other tasks of their arrays.
+func (c *Core) failDoomed() {
+	for _, d := range c.doomed {
+		j := d.job
+		if j.active() {
+			c.release(j)
+			c.running--
+		} else {
+			c.countPending(j, -1)
+		}
+		j.state, j.reason, j.end = api.Failed, fmt.Sprintf("the head could not restore it when it started: %v: submit it again, and tell the administrator", d.why), c.now
+		if j.number >= 0 {
+			c.mustState(c.state.End(j.number))
+		}
+		c.settleEnded(j)
+	}
+	c.doomed = nil
+}
+
+func (c *Core) restoreJob(r *jobRecord, options parsed) {
 	j := &job{
-		id: r.Job, array: r.Array, task: r.Task, user: r.User, dir: r.Dir, key: r.Key, secret: r.Secret, options: r.Options, said: said, command: r.Command,
+		id: r.Job, array: r.Array, task: r.Task, user: r.User, dir: r.Dir, key: r.Key, secret: r.Secret, options: r.Options, asks: options.asks, said: options.said, command: r.Command,
 		state: r.State, held: r.Held, priority: r.Priority, nice: r.Nice, submit: r.Submit, eligible: r.Eligible, start: r.Start,
-		attempt: r.Attempt, requeues: r.Requeues, limit: r.Limit, never: r.Never, notBefore: r.NotBefore, number: -1, need: needOf(said),
+		attempt: r.Attempt, requeues: r.Requeues, limit: r.Limit, never: r.Never, notBefore: r.NotBefore, number: -1, need: needOf(options.said),
 		alternative: r.Alternative, lending: r.Lending, suspend: r.Suspend, asleep: r.Asleep, stop: r.Stop, suspended: r.Suspended, suspendedSince: r.SuspendedSince,
 		cpu: r.CPU, peak: r.Peak,
 	}
-	if r.Array != 0 && c.arrays[r.Array] == nil {
-		a := &array{}
-		if said.Batch.Array != nil {
-			a.limit, a.tasks = said.Batch.Array.Limit, said.Batch.Array.Tasks
-		}
-		c.arrays[r.Array] = a
+	if j.rest = r.Rest; j.rest != nil {
+		c.touch(j) // gather may have added tasks to it
 	}
 	c.insert(j)
 	for _, t := range r.Unmet {
 		c.dependOn(j, term{t})
 	}
 	if len(r.Parts) == 0 {
-		return nil
+		return
 	}
 	c.countPending(j, -1)
 	c.running++
 	j.alloc = &model.Allocation{}
 	for _, p := range r.Parts {
-		if p.Node < 0 || int(p.Node) >= len(c.nodes) {
-			return fmt.Errorf("it has a part on node %d, of which there is no record", p.Node)
-		}
 		n := c.nodes[p.Node]
 		j.alloc.Parts = append(j.alloc.Parts, model.Part{Node: p.Node, Cores: p.Cores, Memory: p.Memory, GPUs: p.GPUs, Exclusive: p.Exclusive})
 		j.tasks = append(j.tasks, task{node: n, incarnation: p.Incarnation, state: p.State, end: p.End})
 		n.add(j)
 	}
 	for _, g := range r.Grants {
-		if g.Node < 0 || int(g.Node) >= len(c.nodes) || g.For < 0 || int(g.For) >= len(r.Parts) {
-			return fmt.Errorf("it borrows from node %d, of which there is no record", g.Node)
-		}
 		j.alloc.Grants = append(j.alloc.Grants, model.Grant(g))
 	}
 	c.listLoans(j)
@@ -412,11 +516,12 @@ func (c *Core) restoreJob(r *jobRecord, said *slurmopt.Options) error {
 		l.lent = !r.Lending || l.node == j.tasks[l.part].node
 	}
 	j.lending = r.Lending
-	return nil
 }
 
 // adopt tells the policy of a job that has an allocation.
 func (c *Core) adopt(j *job) error {
+	c.turn++
+	j.turn = c.turn
 	m := j.model(c)
 	c.allowWhere(m, j)
 	id, err := c.state.Adopt(m, j.alternative, j.alloc, c.policyTime(j.start))
@@ -450,7 +555,7 @@ func (c *Core) allowWhere(m *model.Job, j *job) {
 	if len(r.NodeList) == 0 {
 		return
 	}
-	r.NodeList = slices.DeleteFunc(slices.Clone(r.NodeList), func(name string) bool { return !c.aliases[name] })
+	r.NodeList = slices.DeleteFunc(slices.Clone(r.NodeList), func(name string) bool { return c.aliases[name] == "" })
 	for i := range j.alloc.Parts {
 		if name := c.nodes[j.alloc.Parts[i].Node].alias; !slices.Contains(r.NodeList, name) {
 			r.NodeList = append(r.NodeList, name)

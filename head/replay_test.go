@@ -9,6 +9,7 @@ import (
 
 	"muster/head"
 	"muster/head/api"
+	"muster/internal/need"
 	"muster/policy/catalog"
 	"muster/policy/history"
 	"muster/policy/priority"
@@ -19,10 +20,7 @@ import (
 // all kinds and classes, fair-share ranks, windows that come and go, nodes that leave, drain and
 // return.
 func TestRecordedIsReplayed(t *testing.T) {
-	seeds := 20
-	if testing.Short() {
-		seeds = 4
-	}
+	seeds := need.Rounds(3, 20)
 	for _, spec := range []string{
 		"fcfs", "easy", "conservative", "first-fit", "r-queue", "easy:preempt=suspend:qos=low<normal<high",
 		"conservative:preempt_classes=low/suspend<normal/requeue<high/fixed/low|normal",

@@ -2,7 +2,6 @@ package head_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,6 +17,7 @@ import (
 	"muster/policy/history"
 	"muster/policy/priority"
 	"muster/wire/agent"
+	"muster/wire/grant"
 )
 
 // A script is lines that say what happened; below each, indented, is what followed. Agents obey by
@@ -32,11 +32,13 @@ import (
 //	node n1 cores=4 memory=1000000 gpus=2 user=alice    an agent greets, with what it had before; last=17 is
 //	                                     the largest number of a job that it remembers
 //	away n1                              its connection ends
+//	unsent start 1.1.0 n1                a message to it is not sent, as it would be refused
 //	alice submit -n2 --gres=gpu:1        ... key=K names a key, script makes it a script
 //	alice cancel 1 | hold 1 | release 1 | suspend 1 | resume 1 | requeue 1
 //	root drain n1 | undrain n1 | remove n1; root priority 1 100; alice nice 1 5
 //	ends 1 exit=3                        all tasks of a job end; part=0 for one
 //	jobs | job 1 | nodes | priorities | usage
+//	alter 1 OLD NEW                      a text in the job's record on the disk is another one
 //	restart                              the head is killed, and starts from its disk
 //
 // What the policy was told and decided is recorded, from each start of the head on, and a replay
@@ -59,11 +61,12 @@ type player struct {
 	loans    map[string]bool // loans that nodes have, as ID@NODE
 	records  []*bytes.Buffer // of each start of the head
 	out      strings.Builder
+	sent     func(head.Send) // is told of each message before its agent; nil: nobody is
+	began    time.Duration   // what agents say of tasks that they stop
 }
 
-func playScript(t *testing.T, text string) string {
-	t.Helper()
-	p := &player{
+func newPlayer() *player {
+	return &player{
 		cfg: head.Config{
 			Cluster: "test", Admins: []string{"root"}, NodeTimeout: 5 * time.Minute, Silence: time.Minute, Grace: 10 * time.Second,
 			TimeLimit: time.Hour, Keep: 10 * time.Minute, Authority: "ca",
@@ -71,6 +74,11 @@ func playScript(t *testing.T, text string) string {
 		policy: "fcfs", now: began, disk: map[head.Bucket]map[string][]byte{}, names: map[head.Session]string{}, session: map[string]head.Session{},
 		hello: map[string]agent.Hello{}, tasks: map[agent.Task]string{}, loans: map[string]bool{},
 	}
+}
+
+func playScript(t *testing.T, text string) string {
+	t.Helper()
+	p := newPlayer()
 	for i, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
 		if strings.HasPrefix(line, "  ") {
 			continue
@@ -171,14 +179,38 @@ func (p *player) play(words []string) error {
 		if err := p.boot(); err != nil {
 			return err
 		}
+	case "alter":
+		n, err := strconv.ParseUint(words[1], 10, 64)
+		key := string(head.Number(n))
+		was := p.disk[head.Jobs][key]
+		p.disk[head.Jobs][key] = bytes.ReplaceAll(was, []byte(words[2]), []byte(words[3]))
+		if err != nil || bytes.Equal(was, p.disk[head.Jobs][key]) {
+			return fmt.Errorf("nothing is altered: %v: %s", err, was)
+		}
+		return nil
 	case "agents":
 		p.unheard = words[1] == "unheard" // they obey, and their answers are lost
 		p.silent = words[1] == "silent" || p.unheard
+		if p.began = 0; words[1] == "begin" { // they obey, and what they stop had begun
+			p.began = 1
+		}
 	case "node":
 		p.node(words[1:])
 	case "away":
-		p.core.Handle(p.now, head.HungUp{Session: p.session[words[1]]})
+		p.core.Handle(p.now, head.HungUp{Session: p.session[words[1]], Reason: "it closed the connection"})
 		delete(p.session, words[1])
+	case "trouble": // NODE [WHY]: its agent takes no tasks for now, or takes them again
+		p.core.Handle(p.now, head.Said{Session: p.session[words[1]], Message: agent.Inventory{Devices: p.hello[words[1]].Devices, Trouble: strings.Join(words[2:], " ")}})
+	case "unsent": // what its node would refuse
+		var m agent.ToAgent = agent.Lend{Loan: grant.Loan{ID: words[2]}}
+		if words[1] == "start" {
+			start := agent.Start{}
+			if _, err := fmt.Sscanf(words[2], "%d.%d.%d", &start.Task.Job, &start.Task.Attempt, &start.Task.Part); err != nil {
+				return err
+			}
+			m = start
+		}
+		p.core.Handle(p.now, head.Unsent{Session: p.session[words[3]], Message: m, Reason: words[1] + " with something wrong"})
 	case "lost": // the node's spool is lost with what ran there
 		for id, where := range p.tasks {
 			if where == words[1] {
@@ -203,7 +235,8 @@ func (p *player) play(words []string) error {
 		}
 		return nil
 	case "priorities":
-		for _, l := range p.core.Priorities(p.now) {
+		lines, _ := p.core.Priorities(0, 1000)
+		for _, l := range lines {
 			p.say("job %d %s/%s %d fairshare %d", l.Job, l.Account, l.User, l.Priority, l.Factors["fairshare"])
 		}
 		return nil
@@ -240,6 +273,9 @@ func (p *player) sayJob(d api.Job) {
 	name := fmt.Sprint(d.ID)
 	if d.ArrayTask != nil {
 		name = fmt.Sprintf("%d (%d_%d)", d.ID, d.ArrayJob, *d.ArrayTask)
+	}
+	if d.ArrayTasks != "" {
+		name = fmt.Sprintf("%d (%d_[%s])", d.ID, d.ArrayJob, d.ArrayTasks)
 	}
 	text := fmt.Sprintf("job %s %s %s", name, d.User, d.State)
 	if d.Reason != "" {
@@ -313,20 +349,10 @@ func (p *player) window(words []string) error {
 }
 
 // past takes the store's part: it says how forgotten jobs ended.
-func (p *player) past(job uint64) (past head.Past, known bool) {
-	for _, value := range p.disk[head.Ended] {
-		var d api.Job
-		if json.Unmarshal(value, &d) != nil || d.ID != job && d.ArrayJob != job {
-			continue
-		}
-		if known = true; d.ArrayTask == nil {
-			past.State = d.State
-			continue
-		}
-		if past.Tasks == nil {
-			past.Tasks = map[int64]api.State{}
-		}
-		past.Tasks[int64(*d.ArrayTask)] = d.State
+func (p *player) past(job uint64) (head.Past, bool) {
+	past, known, err := head.PastOf(job, func(b head.Bucket, number uint64) []byte { return p.disk[b][string(head.Number(number))] })
+	if err != nil {
+		panic(err)
 	}
 	return past, known
 }
@@ -400,7 +426,7 @@ func (p *player) ends(words []string) {
 		case "part":
 			part = n
 		case "cause":
-			end.Cause = agent.Cause(value)
+			end.Cause = agent.Cause(strings.ReplaceAll(value, "_", " "))
 		}
 	}
 	for _, id := range p.sorted() {
@@ -525,6 +551,9 @@ func (p *player) settle() {
 // send delivers a message to an agent, which obeys.
 func (p *player) send(s head.Send) {
 	name := p.names[s.Session]
+	if p.sent != nil {
+		p.sent(s)
+	}
 	switch m := s.Message.(type) {
 	case agent.Start:
 		text := fmt.Sprintf("%s: start %v %d/%d from %d, %s", name, m.Task, m.Spec.Processes, m.Spec.All, m.Spec.First, m.Spec.Output)
@@ -547,7 +576,7 @@ func (p *player) send(s head.Send) {
 			return
 		}
 		if _, runs := p.tasks[m.Task]; runs {
-			p.report(m.Task, agent.Report{Task: m.Task, State: agent.Ended, End: &agent.End{Cause: m.Cause, Reason: m.Reason, Signal: 15}})
+			p.report(m.Task, agent.Report{Task: m.Task, State: agent.Ended, End: &agent.End{Cause: m.Cause, Reason: m.Reason, Signal: 15, Began: p.began}})
 		} else {
 			p.core.Handle(p.now, head.Said{Session: s.Session, Message: agent.Report{Task: m.Task, State: agent.Unknown}})
 		}
@@ -568,6 +597,10 @@ func (p *player) send(s head.Send) {
 		}
 		if !p.silent {
 			p.core.Handle(p.now, head.Said{Session: s.Session, Message: agent.Lent{ID: m.Loan.ID}})
+		}
+	case agent.Ping:
+		if !p.silent {
+			p.core.Handle(p.now, head.Said{Session: s.Session, Message: agent.Pong{}})
 		}
 	case agent.Signal:
 		p.say("%s: signal %v %d", name, m.Task, m.Signal)

@@ -1,6 +1,7 @@
 package head
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -17,6 +18,8 @@ const leastRest = 100 * time.Millisecond
 // at which it asked for another. Ranks come first: the policy must not decide with old ones.
 func (c *Core) Step(now time.Duration) {
 	c.advance(now)
+	c.wakeSome()
+	c.refill()
 	c.rankAll()
 	if !c.stepDue && c.now < c.wake {
 		return
@@ -53,6 +56,7 @@ func (c *Core) Step(now time.Duration) {
 			c.goOn(j)
 		}
 	}
+	c.stepDue = c.stepDue || len(c.hungry) > 0 // there are more tasks that could start
 }
 
 // preempt stops a running job in favour of another, in the way that the policy chose.
@@ -95,10 +99,16 @@ func (c *Core) why(j *job, ask bool) (word, sentence string) {
 	case atArray:
 		return "JobArrayTaskLimit", fmt.Sprintf("%d tasks of its array may run at a time, and as many do", c.arrays[j.array].limit)
 	case atLimit:
-		return "AssocGrpLimit", j.user + " has as much as the limits of a user allow: it starts when others of these jobs have ended"
+		u := c.user(j.user)
+		return "AssocGrpLimit", u.full(u.waiting[0].need, c.limits(j.user)) + ": it starts when some of this user's jobs have ended"
 	}
 	if j.impossible != "" {
 		return "Resources", j.impossible
+	}
+	if r := cmp.Or(j.of, j); j.number < 0 && r.rest != nil {
+		if j = c.arrays[r.array].ahead(r); j == nil {
+			return "Resources", ""
+		} // what keeps the task before it waiting keeps it waiting
 	}
 	if j.number < 0 {
 		return "None", ""
@@ -112,11 +122,7 @@ func (c *Core) why(j *job, ask bool) (word, sentence string) {
 // neverMet says which term of a waiting job's dependency cannot happen any more.
 func (c *Core) neverMet(j *job) string {
 	for _, t := range j.unmet {
-		switch {
-		case c.outcome(j, t) != cannot:
-		case t.Job >= c.next:
-			return fmt.Sprintf("it waits for %s, and there is no job %d: cancel it", t.String(), t.Job)
-		default:
+		if c.outcome(j, t) == cannot {
 			return fmt.Sprintf("it waits for %s, which cannot happen any more: cancel it", t.String())
 		}
 	}

@@ -6,8 +6,10 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 
 	"muster/head/api"
+	"muster/internal/indexset"
 	"muster/model"
 	"muster/policy"
 	"muster/wire/agent"
@@ -27,11 +29,13 @@ func (j *job) taskName(part int) agent.Task {
 // tasks start when all nodes that lend have confirmed (whenLent).
 func (c *Core) begin(j *job, a *model.Allocation, alternative int) {
 	j.attempt++
-	j.alloc, j.alternative = cloned(a), alternative
+	j.alloc, j.alternative, j.blamed = cloned(a), alternative, 0
+	spread(j.alloc)
 	j.state, j.start, j.end = api.Running, c.now, 0
 	j.stop, j.suspend, j.asleep, j.suspended, j.suspendedSince = nil, false, false, 0, 0
 	j.exit, j.signal, j.reason, j.cpu, j.peak = 0, 0, "", 0, 0
 	c.countPending(j, -1)
+	c.count(j, false)
 	c.running++
 	j.tasks = make([]task, len(a.Parts))
 	for i := range a.Parts {
@@ -51,6 +55,29 @@ func (c *Core) begin(j *job, a *model.Allocation, alternative int) {
 
 func cloned(a *model.Allocation) *model.Allocation {
 	return &model.Allocation{Parts: append([]model.Part(nil), a.Parts...), Grants: append([]model.Grant(nil), a.Grants...)}
+}
+
+// spread moves borrowed devices from parts that have more than a grant may have to others. Policies
+// give the devices of a job to its nodes as it suits them, and submissions are accepted for as many
+// as all parts may have together.
+func spread(a *model.Allocation) {
+	count := make([]int, len(a.Parts))
+	for part := range a.Parts {
+		count[part] = len(a.DevicesOf(part))
+	}
+	if !slices.ContainsFunc(count, func(n int) bool { return n > grant.MaxDevices }) {
+		return
+	}
+	for i := range a.Grants {
+		g := &a.Grants[i]
+		to := slices.Index(count, slices.Min(count))
+		if count[g.For] <= grant.MaxDevices || g.Node == a.Parts[g.For].Node || slices.Contains(a.DevicesOf(to), model.Device{Node: g.Node, Device: g.Device}) {
+			continue
+		}
+		count[g.For]--
+		g.For = int32(to)
+		count[to]++
+	}
 }
 
 func (n *node) add(j *job) {
@@ -138,8 +165,9 @@ func (j *job) credential(part int) grant.Credential {
 	return grant.Credential(base64.RawURLEncoding.EncodeToString(mac.Sum(nil)))
 }
 
-// lent processes a node's answer to Lend: it serves the devices, or it cannot.
-func (c *Core) lent(n *node, m agent.Lent) {
+// lent processes a node's answer to Lend: it serves the devices, or it cannot. again says whether
+// the job may be started anew then.
+func (c *Core) lent(n *node, m agent.Lent, again bool) {
 	for _, id := range c.activeOn(n) {
 		j := c.jobs[id]
 		for i := range j.loans {
@@ -147,7 +175,7 @@ func (c *Core) lent(n *node, m agent.Lent) {
 			if l.node != n || j.taskName(int(l.part)).String() != m.ID || j.stop != nil {
 				continue
 			}
-			c.answered(j, l, m.Error)
+			c.answered(j, l, m.Error, again)
 			return
 		}
 	}
@@ -155,12 +183,12 @@ func (c *Core) lent(n *node, m agent.Lent) {
 
 // answered notes that a loan is confirmed, or ends the attempt: the lender has refused, or no
 // program of the job could reach it.
-func (c *Core) answered(j *job, l *loan, refusal string) {
+func (c *Core) answered(j *job, l *loan, refusal string, again bool) {
 	if refusal == "" {
 		refusal = c.unreachable(j, l)
 	}
 	if refusal != "" {
-		c.stopJob(j, stop{Cause: agent.NotBegun, Reason: fmt.Sprintf("node %s cannot lend its GPU: %s", l.node.name, refusal), Outcome: api.Failed, Requeue: j.requeues < maxLaunches})
+		c.stopJob(j, stop{Cause: agent.NotBegun, Reason: fmt.Sprintf("node %s cannot lend its GPU: %s", l.node.name, refusal), Outcome: api.Failed, Requeue: again && j.requeues < maxLaunches})
 		return
 	}
 	l.lent = true
@@ -209,7 +237,7 @@ func (c *Core) lendAgain(j *job, n *node, has map[string]bool) {
 		}
 		c.sendLimit(j, l) // the limit may have changed while the agent was away
 		if !l.lent {
-			c.answered(j, l, "")
+			c.answered(j, l, "", true)
 		}
 		if len(j.loans) == 0 { // the answer has ended the attempt
 			return
@@ -380,7 +408,7 @@ func (c *Core) steer(j *job, part int) {
 }
 
 func (c *Core) sendStop(j *job, part int) {
-	c.send(j.tasks[part].node, agent.Stop{Task: j.taskName(part), Cause: j.stop.Cause, Reason: j.stop.Reason, Grace: c.cfg.Grace}, 0)
+	c.send(j.tasks[part].node, agent.Stop{Task: j.taskName(part), Cause: j.stop.Cause, Reason: agent.Reason(j.stop.Reason), Grace: c.cfg.Grace}, 0)
 }
 
 // stopJob stops all tasks of an active job. The first stop decides the outcome.
@@ -430,7 +458,7 @@ func (c *Core) partEnded(j *job, part int, end *agent.End) {
 	switch {
 	case end.Cause == agent.NodeLost:
 		c.stopJob(j, stop{Cause: agent.Abandoned, Reason: end.Reason, Outcome: api.NodeFail, Requeue: j.said.Batch.Requeue})
-	case end.Cause == agent.NotBegun:
+	case end.Cause == agent.NotBegun, end.Cause == agent.NotReady:
 		c.stopJob(j, stop{Cause: agent.Abandoned, Reason: end.Reason, Outcome: api.Failed})
 	case end.Cause == agent.TimedOut, end.Cause == agent.NoMemory:
 		c.stopJob(j, stop{Cause: end.Cause, Reason: end.Reason})
@@ -482,6 +510,8 @@ func (c *Core) conclude(j *job) (again bool) {
 	switch {
 	case s != nil && s.Outcome == api.Cancelled:
 		j.state, j.reason = api.Cancelled, s.Reason
+	case (s == nil || s.Cause == agent.Abandoned) && first != nil && first.Cause == agent.NotReady && j.mayStartAgain():
+		return true
 	case s != nil && s.Requeue && j.held&heldByAdmin == 0 || s == nil && lost != "" && j.said.Batch.Requeue:
 		return true
 	case s != nil && s.Outcome != "":
@@ -498,6 +528,17 @@ func (c *Core) conclude(j *job) (again bool) {
 		j.state = api.Failed
 	}
 	return false
+}
+
+// mayStartAgain says whether a job that a node was not ready for is started anew: always, but not too
+// often, if nothing of it has begun anywhere, and else with --requeue.
+func (j *job) mayStartAgain() bool {
+	begun := false
+	for part := range j.tasks {
+		end := j.tasks[part].end
+		begun = begun || end.Began > 0 || end.Cause == agent.Exited || end.Cause == agent.NodeLost
+	}
+	return j.requeues < maxLaunches && j.held&heldByAdmin == 0 && (!begun || j.said.Batch.Requeue)
 }
 
 // release returns what an attempt borrowed, and removes the job from its nodes' lists.
@@ -519,12 +560,13 @@ func (c *Core) requeue(j *job) {
 	j.state, j.stop, j.suspend = api.Pending, nil, false
 	j.start, j.end, j.tasks, j.alloc, j.alternative = 0, 0, nil, nil, 0
 	c.countPending(j, 1)
+	c.count(j, true)
 	j.gate = atPolicy
 	if err := c.state.Requeue(j.number); errors.Is(err, policy.ErrImpossible) {
 		// Nodes or devices that it needs are gone: it waits until others join.
 		delete(c.numbered, j.number)
-		j.number, j.impossible = -1, err.Error()
-		c.impossible = append(c.impossible, j)
+		j.number = -1
+		c.isImpossible(j, err)
 		c.bookStopped(j)
 	} else {
 		c.mustState(err)
@@ -539,26 +581,54 @@ func (c *Core) requeue(j *job) {
 
 // settleEnded does what follows from a job's end, whether the job ever ran or not.
 func (c *Core) settleEnded(j *job) {
+	j.unmet = nil
 	if j.number >= 0 {
 		delete(c.numbered, j.number)
 		j.number = -1
 	}
 	c.bookGone(j)
+	c.count(j, false)
 	c.giveBack(j)
 	u := c.user(j.user)
-	u.jobs--
-	if a := c.arrays[j.array]; a != nil {
-		a.tally.end(j.state)
-		if a.live--; a.live == 0 {
-			c.readEnded(j.array, a)
-			a.last = j.id
-			delete(c.arrays, j.array)
-			c.over[j.array] = a
-		}
+	u.jobs -= j.size()
+	a := c.arrays[j.array]
+	if a != nil {
+		c.taskOver(a, j)
+	}
+	if a == nil || a.live == 0 {
+		c.records--
+		u.records--
 	}
 	c.touch(j)
 	c.happenedTo(j)
-	c.timers.set(timer{at: model.After(c.now, c.cfg.Keep), what: ringForget, job: j.id})
+	c.keepEnded(j)
+}
+
+// taskOver notes that a task of an array has ended, or the tasks of a rest.
+func (c *Core) taskOver(a *array, j *job) {
+	c.readEnds(a)
+	into := &a.late.bad
+	if j.state == api.Completed {
+		into = &a.late.ok
+	}
+	places := j.rest
+	if places != nil {
+		a.ends.Rests = append(a.ends.Rests, j.id)
+	} else {
+		one := indexset.Of(int(j.id-a.id), int(j.id-a.id)+1)
+		places = &one
+	}
+	*into = append(*into, places)
+	if !a.dirty {
+		a.dirty = true
+		c.endings = append(c.endings, a)
+	}
+	a.end(j.state, j.size())
+	if a.live -= j.size(); a.live == 0 {
+		a.last = j.id
+		delete(c.arrays, a.id)
+		c.over[a.id] = a
+	}
 }
 
 // whenSuspended notes that all tasks of a job that is to be suspended have stopped. Only then may

@@ -2,31 +2,32 @@ package head
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 
 	"muster/policy"
 )
 
-// timer is something that is due at an instant. Timers are never cancelled: ring checks whether the
+// timer is something that is due at an instant. Timers are not cancelled: ring checks whether the
 // timer's reason still holds.
 type timer struct {
 	at   time.Duration
 	turn uint64 // breaks ties: the timer that was set first rings first
 	what timerKind
-	job  uint64
+	job  uint64 // a job, or an array
 	// attempt is set for timers that concern one attempt of a job only.
 	attempt uint32
 	node    *node
-	key     key
+	user    string
 }
 
 type timerKind uint8
 
 const (
 	ringBegin    timerKind = iota // a job may begin
-	ringForget                    // an ended job leaves the list
+	ringForget                    // ended jobs leave the list
 	ringNode                      // a node may have been away for NodeTimeout
-	ringKey                       // a submission's key may be forgotten
+	ringKey                       // keys of a user's submissions may be forgotten
 	ringSignal                    // a job wants a signal now, before its time limit
 	ringDeadline                  // a job's deadline has passed
 	ringRanking                   // the book of priorities is written
@@ -57,6 +58,20 @@ func (t *timers) set(x timer) {
 	heap.Push(t, x)
 }
 
+// setTimer sets a timer for a job. Before there is room for more, it drops those of jobs that have
+// ended: they may be due in years.
+func (c *Core) setTimer(x timer) {
+	if t := &c.timers; len(t.all) == cap(t.all) {
+		t.all = slices.DeleteFunc(t.all, func(x timer) bool {
+			j := c.jobs[x.job]
+			return x.job != 0 && c.arrays[x.job] == nil && (j == nil || j.over())
+		})
+		t.all = slices.Grow(t.all, max(1, len(t.all)))
+		heap.Init(t)
+	}
+	c.timers.set(x)
+}
+
 func (t *timers) first() time.Duration {
 	if len(t.all) == 0 {
 		return policy.Never
@@ -76,26 +91,21 @@ func (t *timers) due(now time.Duration) (timer, bool) {
 func (c *Core) ring(t timer) {
 	switch t.what {
 	case ringBegin:
-		if j := c.jobs[t.job]; j != nil && j.gate == atBegin && !j.over() {
-			c.advanceJob(j)
+		for _, j := range c.jobsOf(t.job) {
+			if j.gate == atBegin && !j.over() {
+				c.advanceJob(j)
+			}
 		}
 	case ringForget:
-		if j := c.jobs[t.job]; j != nil && j.over() {
-			c.forget(t.job)
-		}
+		c.forgetEnded()
 	case ringKey:
-		if k := c.keys[t.key]; k != nil && c.now >= k.at+keepKeys {
-			delete(c.keys, t.key)
-			c.effects.Records = append(c.effects.Records, Record{Bucket: Keys, Key: keyBytes(t.key)})
-		}
+		c.forgetKeys(t.user)
 	case ringSignal:
 		if j := c.jobs[t.job]; j != nil && j.attempt == t.attempt && j.active() && j.stop == nil {
 			c.signal(j, j.said.Batch.Signal.Number)
 		}
 	case ringDeadline:
-		if j := c.jobs[t.job]; j != nil && !j.over() {
-			c.late(j)
-		}
+		c.endThose(Ref{Job: t.job, Task: -1}, c.late)
 	case ringRanking:
 		c.keepBook()
 	case ringNode:

@@ -1,6 +1,7 @@
 package head
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -17,17 +18,34 @@ type Filter struct {
 
 // JobList lists the jobs that have not ended, or ended recently, in the order of their numbers.
 func (c *Core) JobList(now time.Duration, f Filter) []api.Job {
-	c.now = max(c.now, now)
 	jobs := []api.Job{}
-	for _, id := range c.order {
-		j := c.jobs[id]
-		if j == nil || f.User != "" && j.user != f.User || f.Account != "" && j.said.Account != f.Account || f.Name != "" && j.title() != f.Name ||
+	for next := uint64(0); ; {
+		var some []api.Job
+		some, next = c.JobsFrom(now, f, next, pageOfJobs)
+		if jobs = append(jobs, some...); next == 0 {
+			return jobs
+		}
+	}
+}
+
+// pageOfJobs is how many jobs JobList looks at at a time.
+const pageOfJobs = 1000
+
+// JobsFrom is a page of JobList: it looks at most jobs from a number on, and says at which number the
+// next page begins; 0 if there is none.
+func (c *Core) JobsFrom(now time.Duration, f Filter, first uint64, most int) (jobs []api.Job, next uint64) {
+	c.now = max(c.now, now)
+	for j := range c.from(first) {
+		if most--; most < 0 {
+			return jobs, j.id
+		}
+		if f.User != "" && j.user != f.User || f.Account != "" && j.said.Account != f.Account || f.Name != "" && j.title() != f.Name ||
 			len(f.States) > 0 && !slices.Contains(f.States, j.state) || f.Node != "" && !j.isOn(f.Node) {
 			continue
 		}
 		jobs = append(jobs, c.document(j))
 	}
-	return jobs
+	return jobs, 0
 }
 
 func (j *job) isOn(node string) bool {
@@ -70,7 +88,7 @@ func (c *Core) document(j *job) api.Job {
 	r := j.request()
 	d := api.Job{
 		ID: j.id, Name: j.title(), User: j.user, Account: j.said.Account, Partition: j.said.Partition, QOS: j.said.QOS, State: j.state,
-		Options: j.options, Held: j.held != 0, Submit: seconds(j.submit), Eligible: seconds(j.eligible), Start: seconds(j.start), End: seconds(j.end),
+		Options: j.asks, Held: j.held != 0, Submit: seconds(j.submit), Eligible: seconds(j.eligible), Start: seconds(j.start), End: seconds(j.end),
 		TimeLimit: seconds(j.timeLimit(c.cfg.TimeLimit)), Elapsed: seconds(j.elapsed(c.now)), Attempt: j.attempt, Requeues: j.requeues,
 		NumNodes: max(1, r.Nodes), Cores: r.TotalCores(), GPUs: r.TotalGPUs(), Memory: j.need.memory,
 		ExitCode: j.exit, Signal: j.signal, CPUTime: seconds(j.cpu), Peak: j.peak,
@@ -79,6 +97,9 @@ func (c *Core) document(j *job) api.Job {
 	if j.task >= 0 {
 		task := uint32(j.task)
 		d.ArrayJob, d.ArrayTask = j.array, &task
+	}
+	if j.rest != nil && j.size() > 1 {
+		d.ArrayTask, d.ArrayTasks, d.ArrayCount = nil, c.tasksText(j), j.size()
 	}
 	if dep := j.said.Batch.Dependency; dep != nil {
 		d.Dependency = dep.String()
@@ -89,7 +110,9 @@ func (c *Core) document(j *job) api.Job {
 		c.has(j, &d)
 		first = d.Nodes[0]
 	}
-	d.Output, d.Error = j.file(j.output(), first), j.file(j.said.Batch.Error, first)
+	if d.ArrayTasks == "" {
+		d.Output, d.Error = j.file(j.output(), first), j.file(j.said.Batch.Error, first)
+	}
 	return d
 }
 
@@ -139,7 +162,7 @@ func (c *Core) NodeList(now time.Duration) []api.Node {
 
 func (c *Core) nodeDocument(n *node) api.Node {
 	d := api.Node{
-		Name: n.name, Reason: n.reason, Connected: n.session != 0, Since: seconds(n.since), Cores: n.cores, Memory: n.memory,
+		Name: n.name, Reason: cmp.Or(n.reason, n.trouble), Connected: n.connected(), Left: n.left, Since: seconds(n.since), Cores: n.cores, Memory: n.memory,
 		Gateway: n.gateway, User: n.user, Incarnation: n.incarnation, Jobs: c.activeOn(n),
 	}
 	for i := range n.devices {
@@ -177,11 +200,11 @@ func (c *Core) uses(j *job, n *node, d *api.Node) {
 
 func nodeState(n *node, d *api.Node) api.NodeState {
 	switch {
-	case n.down || n.session == 0:
+	case n.down || !n.connected():
 		return api.NodeDown
-	case n.drained && len(d.Jobs) > 0:
+	case (n.drained || n.trouble != "") && len(d.Jobs) > 0:
 		return api.NodeDraining
-	case n.drained:
+	case n.drained || n.trouble != "":
 		return api.NodeDrained
 	case d.CoresUsed == n.cores:
 		return api.NodeAlloc
@@ -223,7 +246,12 @@ func (c *Core) TaskOf(ref Ref, node, user string, begun bool) (Session, agent.Ta
 	if err := c.mayTouch(user, j); err != nil {
 		return 0, agent.Task{}, err
 	}
-	if len(j.tasks) == 0 {
+	switch {
+	case c.nameOf(ref) != "":
+		return none(statusBadRequest, "job %s is an array: name one of its tasks, as %s", c.nameOf(ref), j.name())
+	case len(j.tasks) == 0 && j.over():
+		return none(statusConflict, "job %s is %s: it never started, and has written nothing", j.name(), j.state)
+	case len(j.tasks) == 0:
 		return none(statusConflict, "job %s is %s: it has no node yet", j.name(), j.state)
 	}
 	for part := range j.tasks {

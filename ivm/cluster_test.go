@@ -72,7 +72,7 @@ func clusterOver(t testing.TB, n int, over func(c net.Conn, server bool) net.Con
 		x := &testNode{socket: socket, port: port}
 		x.service = daemon.New(daemon.Config{
 			Name: fmt.Sprint("n", i), Socket: socket.Addr().String(), Address: port.Addr().String,
-			Info: func(string, string) (int, int) { return 4, 1 }, Memory: 4 << 30,
+			Info: func(string, string) (int, int) { return 4, 1 }, Memory: 4 << 30, Silence: testSilence,
 			Dial: func(ctx context.Context, address string) (net.Conn, error) {
 				c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 				if err != nil {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"muster/ivm"
 )
@@ -60,4 +62,46 @@ func TestAPutThatBreaksIsNotForgotten(t *testing.T) {
 	must[*ivm.Slice[int64]](t)(ivm.Malloc[int64](ctx, e, "values", cutValues))
 	ids := must[[]ivm.ID](t)(e.CreatePEs(ctx, ivm.CPU(1), 1))
 	check(t, e.Wait(ctx, ids[0]))
+}
+
+// testSilence is that of the daemons of a cluster that is made next; 0 is their default.
+var testSilence time.Duration
+
+// mutedConn drops everything once it is muted, and says nothing.
+type mutedConn struct {
+	net.Conn
+	muted *atomic.Bool
+}
+
+func (c *mutedConn) Write(b []byte) (int, error) {
+	if c.muted.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// The network between two nodes drops everything, without a word: both notice, the elements beyond it
+// are lost, and nobody waits for them for ever.
+func TestHalfOpenNodesAreLost(t *testing.T) {
+	testSilence = 500 * time.Millisecond
+	defer func() { testSilence = 0 }()
+	var muted atomic.Bool
+	nodes := clusterOver(t, 2, func(c net.Conn, _ bool) net.Conn { return &mutedConn{c, &muted} })
+	ctx, e := begin(t, nodes, "waits")
+	ids := must[[]ivm.ID](t)(e.CreatePEs(ctx, ivm.CPU(1), 1))
+	check(t, e.Wait(ctx, ids[0])) // its signal: it is there
+	muted.Store(true)
+	if err := e.Wait(ctx, ids[0]); !errors.Is(err, ivm.ErrDead) {
+		t.Errorf("the element of a node that is silent: %v", err)
+	}
+}
+
+func init() {
+	scenarios["waits"] = func(ctx context.Context, e *ivm.Element) error {
+		if err := e.Signal(ctx); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
 }

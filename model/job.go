@@ -34,6 +34,9 @@ type Job struct {
 	WallTime time.Duration
 	// Priority: jobs with larger values go first, in policies that consider it.
 	Priority int64
+	// Turn orders jobs that are equal to a policy: smaller ones go first, whichever was submitted
+	// first. A driver gives it to all jobs, or to none.
+	Turn int64
 
 	Request Request
 	// Alternatives are other acceptable requests; one of all requests is granted.

@@ -65,7 +65,7 @@ func (d *daemon) handleLoan(conn *net.UnixConn, l *loan) {
 // closeWays closes the connections by which a client's worker has not opened further devices yet.
 func (c *client) closeWays() {
 	for _, l := range c.loans {
-		if l.way != nil && !l.apart {
+		if l.way != nil && l.carrier == nil {
 			_ = l.way.Close()
 		}
 	}
@@ -100,9 +100,19 @@ func (c *client) carriesFor(other *client) bool { return c.carries != nil && c.c
 // attached.
 func (d *daemon) carried(c *client) {
 	if l := c.carries; l != nil {
-		l.apart = true
+		l.carrier = c
 		d.step(c.since, vgpu.Detach{Client: l.id})
 	}
+}
+
+// needs is how much memory a client needs at a time that asks for some. One that carries a loan gets all
+// that was lent at once. When the device is wanted back, it cannot get more, and the client that it works
+// for waits until the kernels there have ended, which may need it.
+func (c *client) needs(memory uint64) uint64 {
+	if c.carries == nil {
+		return memory
+	}
+	return max(memory, c.carries.memory)
 }
 
 // carriesInVain ends a client that carries a loan and would have to wait for the device, which another
@@ -114,9 +124,17 @@ func (d *daemon) carriesInVain(c *client) {
 	}
 }
 
+// growsInVain tells a client that carries a loan, and may need more memory, that it gets none, because the
+// device is wanted back. A Revoke would tell others that, but it goes to the client that it works for.
+func (d *daemon) growsInVain(c *client) {
+	if v, _ := d.core.Client(c.id); c.carries != nil && v.Revoking {
+		c.worker.post(control.Deny{Lease: c.lease, Reason: string(vgpu.NoRoom)})
+	}
+}
+
 // growLoan gives a client more memory of a device that it was lent, if there is some.
 func (d *daemon) growLoan(l *loan, memory uint64) {
-	if !l.apart {
+	if l.carrier == nil {
 		d.step(d.now(), vgpu.Grow{Client: l.id, Need: memory})
 		return
 	}
@@ -125,6 +143,11 @@ func (d *daemon) growLoan(l *loan, memory uint64) {
 	room := more <= v.Free
 	if g := l.client.under.granted; g != nil {
 		room = d.core.GrowsInGrant(vgpu.GrantID(g.ID), l.share, more)
+	}
+	if room {
+		d.step(d.now(), vgpu.Grow{Client: l.carrier.id, Need: memory})
+		has, _ := d.core.Client(l.carrier.id)
+		room = has.State == vgpu.Assigned && has.Memory >= memory // else it is to leave
 	}
 	if !room {
 		l.client.worker.post(control.DenyFurther{Device: int(l.device)})
@@ -146,6 +169,7 @@ func (d *daemon) recalls(l *loan, e vgpu.Effect) bool {
 		}
 		return true
 	case vgpu.Revoke:
+		d.growsInVain(l.carrier)
 		if known {
 			w.post(control.RevokeFurther{Device: int(l.device), Loan: uint64(l.id), Reason: string(e.Reason)})
 		}

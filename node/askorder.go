@@ -3,6 +3,7 @@ package node
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -96,24 +97,28 @@ func readReply(text []byte) (*orderReply, error) {
 }
 
 // Checkpoint has a client of the daemon at a socket written to a file, and returns the
-// file's length. The program goes on.
-func Checkpoint(socket string, client uint64, to *os.File) (uint64, error) {
-	return orderOnce(socket, orderRequest{Request: checkpointRequest, Client: client}, to)
+// file's length. The program goes on. If the context ends first, the checkpoint is given up.
+func Checkpoint(ctx context.Context, socket string, client uint64, to *os.File) (uint64, error) {
+	return orderOnce(ctx, socket, orderRequest{Request: checkpointRequest, Client: client}, to)
 }
 
 // Restore has a client's state replaced by what a file holds.
 func Restore(socket string, client uint64, from *os.File) (uint64, error) {
-	return orderOnce(socket, orderRequest{Request: restoreRequest, Client: client}, from)
+	return orderOnce(context.Background(), socket, orderRequest{Request: restoreRequest, Client: client}, from)
 }
 
 // orderOnce gives an order that has one answer.
-func orderOnce(socket string, r orderRequest, file *os.File) (uint64, error) {
+func orderOnce(ctx context.Context, socket string, r orderRequest, file *os.File) (uint64, error) {
 	c, err := begin(socket, r, file)
 	if err != nil {
 		return 0, err
 	}
 	defer c.conn.Close()
+	defer context.AfterFunc(ctx, func() { c.conn.Close() })()
 	reply, _, err := c.answer()
+	if ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -1,11 +1,16 @@
 package node
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"slices"
+	"strings"
 
+	"muster/internal/strictjson"
 	"muster/wire"
 	"muster/wire/grant"
 )
@@ -15,13 +20,16 @@ import (
 // process itself has no credential to show. A program comes to a service under a grant if the process
 // that serves its job passes its connection on, and shows the credential.
 
-// serviceRequest begins a conversation with a service.
+// serviceRequest begins a conversation with a service, or passes on a job's program that asks the
+// node anything else.
 type serviceRequest struct {
 	Request string `json:"request"`
 	// Under a grant these are its name and its credential. The program's own connection comes then, as
 	// a descriptor, after the daemon has answered {}.
 	ID    string           `json:"id,omitempty"`
 	Grant grant.Credential `json:"grant,omitempty"`
+	// Line is what the program asked, if it is more than the request's name.
+	Line string `json:"line,omitempty"`
 }
 
 // unknownGrantPrefix begins the name of a grant in a claim if the node does not know the grant: no
@@ -31,48 +39,91 @@ const unknownGrantPrefix = "unknown:"
 // passedTime is how long a connection may take to pass another on.
 const passedTime = setUpTime
 
-// servePassed has a service serve the connection of a program that another process passes on, which
-// has shown the credential of the program's grant. A grant that this node does not know may have
-// devices on other nodes; here the program has none.
+// takePassed receives the connection of a program that another process passes on, which has shown
+// the credential of the program's grant. It returns who the program is, and under which grant. A
+// grant that this node does not know may have devices on other nodes; here the program has none.
 //
 // A process may pass on only what its own user has connected: anybody's programs connect to sockets
 // of others, who would then act for them.
-func (d *daemon) servePassed(conn *net.UnixConn, passer account, r *serviceRequest, serve func(*net.UnixConn, Peer)) error {
-	claim := grant.Claim{ID: r.ID, Hash: r.Grant.Hash()}
+func (d *daemon) takePassed(conn *net.UnixConn, passer account, r *serviceRequest) (passed *net.UnixConn, who peer, claim grant.Claim, err error) {
+	claim = grant.Claim{ID: r.ID, Hash: r.Grant.Hash()}
 	if err := grant.CheckName("grant's id", r.ID); err != nil {
-		return err
+		return nil, who, claim, err
 	}
 	_ = conn.SetDeadline(d.opts.Now().Add(passedTime))
 	if _, err := conn.Write([]byte("{}\n")); err != nil {
-		return err
+		return nil, who, claim, err
 	}
-	passed, err := receiveConnection(conn)
+	if passed, err = receiveConnection(conn); err != nil {
+		return nil, who, claim, fmt.Errorf("the program's connection did not come: %w", err)
+	}
+	if who, err = peerOf(passed, &d.names); err == nil {
+		err = d.mayPass(passer, who.user, &claim)
+	}
 	if err != nil {
-		return fmt.Errorf("the program's connection did not come: %w", err)
+		_ = passed.Close()
+		return nil, who, claim, err
 	}
-	defer passed.Close()
-	who, err := peerOf(passed, &d.names)
-	if err != nil {
-		return err
-	}
+	_ = conn.Close()
+	return passed, who, claim, nil
+}
+
+// mayPass checks whether a user's process may pass on what another's has connected, under a grant,
+// whose name it completes.
+func (d *daemon) mayPass(passer, program account, claim *grant.Claim) error {
 	var g *granted
 	d.ask(func() { d.expireGrants(); g = d.findHash(claim.Hash) })
 	switch {
-	case passer.uid != who.user.uid && passer.uid != 0 && passer.uid != d.own.uid:
-		return fmt.Errorf("user %s may not pass on what user %s has connected", passer.name, who.user.name)
-	case !d.live().allows(who.user, d.own.uid):
-		return fmt.Errorf("user %s may not use this node", who.user.name)
-	case g != nil && g.User != who.user.name:
-		return fmt.Errorf("grant %s is user %s's, and user %s may not use it", g.ID, g.User, who.user.name)
+	case passer.uid != program.uid && passer.uid != 0 && passer.uid != d.own.uid:
+		return fmt.Errorf("user %s may not pass on what user %s has connected", passer.name, program.name)
+	case !d.live().allows(program, d.own.uid):
+		return fmt.Errorf("user %s may not use this node", program.name)
+	case g != nil && g.User != program.name:
+		return fmt.Errorf("grant %s is user %s's, and user %s may not use it", g.ID, g.User, program.name)
 	case g != nil:
 		claim.ID = g.ID
 	default: // nobody has vouched for the name, so it stands for no part of a job
-		claim.ID = unknownGrantPrefix + r.ID
+		claim.ID = unknownGrantPrefix + claim.ID
 	}
-	_ = conn.Close()
-	serve(passed, Peer{UID: who.user.uid, Name: who.user.name, Grant: claim.String()})
 	return nil
 }
+
+// passedOn reads a request that a job's relay passes on; others show no credential.
+func passedOn(line []byte) (*serviceRequest, bool) {
+	var r serviceRequest
+	return &r, strictjson.Decode(line, &r) == nil && r.Grant != ""
+}
+
+// maxPasses is how many times a request may be passed on: by the relay of a job, and by those of the
+// jobs within which it runs. What is answered after a pass has those before it on its stack, so a user
+// who passed on for ever would end the daemon.
+const maxPasses = 8
+
+// answerPassed answers a request that a job's relay passes on, as if the job's program had connected
+// to the node itself: the program has its user's rights, and nothing of the relay's.
+func (d *daemon) answerPassed(passes int, conn *net.UnixConn, from peer, r *serviceRequest) error {
+	switch {
+	case d.isGateway(from):
+		return errElsewhere
+	case passes > maxPasses:
+		return fmt.Errorf("the request was passed on %d times, as often as may be: run fewer jobs within each other", maxPasses)
+	}
+	passed, who, _, err := d.takePassed(conn, from.user, r)
+	if err != nil {
+		return err
+	}
+	defer passed.Close()
+	line := cmp.Or(r.Line, fmt.Sprintf("{%q:%q}", "request", r.Request))
+	d.answerAfter(passes, passed, io.MultiReader(strings.NewReader(line), passed), who)
+	return nil
+}
+
+// isGateway says that a connection is of the node's gateway, which speaks for other machines.
+func (d *daemon) isGateway(who peer) bool {
+	return d.opts.Gateway != 0 && int(who.pid) == d.opts.Gateway
+}
+
+var errElsewhere = errors.New("programs of other machines cannot have that")
 
 // receiveConnection receives one connection to this node's kind of socket.
 func receiveConnection(conn *net.UnixConn) (*net.UnixConn, error) {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bufio"
 	"encoding/json"
 	"io"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/need"
 	"muster/wire"
 	"muster/wire/grant"
 )
@@ -180,7 +182,7 @@ func TestWhatCannotBePassedOn(t *testing.T) {
 // A user who got hold of another one's connection cannot act for them.
 func TestOnlyOnesOwnConnectionsArePassedOn(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("needs root, to be another user")
+		need.Missing(t, need.Root, "needs root, to be another user")
 	}
 	opts := testOptions()
 	opts.Services = map[string]Service{"chat": {Serve: func(*net.UnixConn, Peer) { t.Error("served") }, Stop: func() {}}}
@@ -199,5 +201,49 @@ func TestOnlyOnesOwnConnectionsArePassedOn(t *testing.T) {
 	}()
 	if text := <-said; !strings.Contains(text, "may not pass on what user root has connected") {
 		t.Errorf("the node said %q", text)
+	}
+}
+
+// A request may be passed on by relays of jobs within each other, but not for ever: the daemon remembers
+// each pass until the last is answered.
+func TestRequestsAreNotPassedOnForEver(t *testing.T) {
+	f := run(t, testConfig())
+	dialled, err := net.Dial("unix", f.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := dialled.(*net.UnixConn)
+	defer func() { conn.Close() }()
+	for passes := 0; ; passes++ {
+		// What is passed on goes on to pass another connection on.
+		if err := json.NewEncoder(conn).Encode(map[string]string{"request": "status", "id": "any", "grant": "any", "line": " "}); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := bufio.NewReader(conn).ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer != "{}\n" {
+			if !strings.Contains(answer, "passed on 8 times") || passes != maxPasses {
+				t.Errorf("after %d passes: %q", passes, answer)
+			}
+			return
+		}
+		if passes == maxPasses {
+			t.Fatalf("%d passes were not enough", passes)
+		}
+		program, other := connected(t)
+		file, err := other.File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = wire.SendFiles(conn, []byte{0}, file)
+		file.Close()
+		other.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+		conn = program
 	}
 }

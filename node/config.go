@@ -30,15 +30,18 @@ type Config struct {
 	Policy  vgpu.Policy
 	MaxIdle time.Duration // how long a client may be idle on a device that others wait for; 0: for ever
 	Quantum time.Duration // how long, on average, a busy program keeps a device that others wait for; 0: as long as it is busy
-	Migrate bool          // programs move to idle devices where they run faster
-	Mapping string        // the mapper that decides for each launch which device runs it; "" and "off" for none
-	Swap    Swap
-	Latency Latency
-	MPS     MPSMode
-	Defer   bool // keep copies on the host until a kernel needs them, always
-	Recover bool // clients outlive their workers, and devices that are lost
-	Limits  Limits
-	Grants  GrantMode // whether programs need a grant
+	// KernelTime is how long one kernel may hold a device, by the class of its program.
+	KernelTime KernelTimes
+	Migrate    bool   // programs move to idle devices where they run faster
+	Mapping    string // the mapper that decides for each launch which device runs it; "" and "off" for none
+	Swap       Swap
+	Latency    Latency
+	MPS        MPSMode
+	Confine    ConfineMode // what workers may reach of the machine
+	Defer      bool        // keep copies on the host until a kernel needs them, always
+	Recover    bool        // clients outlive their workers, and devices that are lost
+	Limits     Limits
+	Grants     GrantMode // whether programs need a grant
 
 	Warm          int           // workers that wait for clients
 	Spare         Spares        // workers that wait with a context, on each device
@@ -77,7 +80,8 @@ type Connections struct {
 
 	Greet   time.Duration // for a connection to say who it is and what it wants
 	Idle    time.Duration // for other machines, until a device is used
-	Silence time.Duration // for other machines, to read what was sent, or to finish what they began to send
+	Silence time.Duration // for other machines, to send something
+	Resume  time.Duration // for programs of other machines whose connection broke, to connect again; 0: none
 }
 
 // Socket is where programs connect.
@@ -123,6 +127,34 @@ type UserLimits struct {
 	Share    int   // percent of a device's multiprocessors that one of its programs may use under MPS; 0: all
 	Priority int   // of its programs: more is served first
 	Class    Class // of its programs
+
+	KernelTime KernelTime // instead of Config.KernelTime, if it says anything
+}
+
+// KernelTime is how long one kernel may hold a device: a time, or NoKernelTime; 0 says nothing.
+type KernelTime time.Duration
+
+// NoKernelTime lets a kernel run for ever, MinKernelTime is the shortest limit, and GrantedKernelTime is
+// the limit where nothing is said and others are granted the devices.
+const (
+	NoKernelTime      KernelTime = -1
+	MinKernelTime                = KernelTime(10 * time.Millisecond)
+	GrantedKernelTime            = KernelTime(time.Hour)
+)
+
+// KernelTimes has a limit for programs of each class.
+type KernelTimes struct{ Batch, Latency KernelTime }
+
+// ParseKernelTime reads a time, or none.
+func ParseKernelTime(s string) (KernelTime, error) {
+	if s == "none" {
+		return NoKernelTime, nil
+	}
+	t, err := time.ParseDuration(s)
+	if err != nil || KernelTime(t) < MinKernelTime {
+		return 0, fmt.Errorf("must be a time of %v or more, as 30s or 1h, or none, not %q", time.Duration(MinKernelTime), s)
+	}
+	return KernelTime(t), nil
 }
 
 // Class says which class the programs of a user may have.
@@ -181,6 +213,7 @@ func Default() Config {
 		Quantum: vgpu.DefaultQuantum,
 		Latency: Latency{Share: 0.8, Window: 200 * time.Microsecond},
 		MPS:     MPSAuto,
+		Confine: ConfineAuto,
 		Migrate: true,
 		Limits:  Limits{Clients: 1024, Default: UserLimits{Clients: 512}},
 		Warm:    2,
@@ -189,7 +222,7 @@ func Default() Config {
 		Record:  Record{Limit: DefaultRecordLimit},
 		Connections: Connections{
 			Local: 256, Unknown: 64, Remote: 512, User: 128,
-			Greet: 10 * time.Second, Idle: 2 * time.Minute, Silence: time.Minute,
+			Greet: 10 * time.Second, Idle: 2 * time.Minute, Silence: 20 * time.Second, Resume: time.Minute,
 		},
 
 		WorkerTimeout: 10 * time.Second,
@@ -248,9 +281,18 @@ func (c *Config) check() error {
 	return c.Connections.check()
 }
 
+// leastSilence leaves heartbeats some time to arrive.
+const leastSilence = 10 * time.Millisecond
+
 func (c Connections) check() error {
 	if min(c.Local, c.Unknown, c.Remote, c.User) < 1 || min(c.Greet, c.Idle, c.Silence) <= 0 {
 		return errors.New("the numbers of connections and their times must be above 0")
+	}
+	if c.Silence < leastSilence {
+		return fmt.Errorf("connections: a silence of %v: give at least %v", c.Silence, leastSilence)
+	}
+	if c.Silence > time.Hour || c.Resume < 0 || c.Resume > 24*time.Hour {
+		return fmt.Errorf("connections: a silence of %v and %v to resume: give at most 1h and 24h", c.Silence, c.Resume)
 	}
 	return nil
 }

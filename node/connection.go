@@ -32,6 +32,9 @@ const lastTime = time.Second
 // Limits on how many refused connections are told why at a time, in all and for each user.
 const maxTurned, maxTurnedEach = 64, 16
 
+// maxRefusals is how many refusals of clients are logged in a minute.
+const maxRefusals = 20
+
 // The values of CUresult that the daemon refuses with.
 const (
 	resultOutOfMemory    = 2
@@ -112,7 +115,11 @@ func (d *daemon) handle(conn *net.UnixConn, last bool) {
 	c, err := d.setUp(conn, in, who, place)
 	switch {
 	case errors.As(err, &refused):
-		d.log.Info("a client was refused", "user", who.user.name, "pid", who.pid, "reason", refused.Reason)
+		if d.isGateway(who) { // which logs whom it speaks for
+			d.log.Debug("a client was refused", "user", who.user.name, "pid", who.pid, "reason", refused.Reason)
+		} else {
+			d.refusals.Info(d.log, "a client was refused", "user", who.user.name, "pid", who.pid, "reason", refused.Reason)
+		}
 		d.turnAway(conn, who, refused)
 		return
 	case err != nil:
@@ -313,7 +320,9 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 		device: vgpu.AnyDevice, pinned: vgpu.AnyDevice, latency: latency, weight: weightOf(hello.Weight, limits), share: share,
 	}
 	if g != nil {
-		c.under.share, c.memoryBy = int(attach.Device), memoryOfShare
+		if c.under.share, c.memoryBy = int(attach.Device), memoryOfShare; memory == hello.Memory {
+			c.memoryBy = memoryWithinShare
+		}
 	}
 	if hello.Guest != 0 {
 		c.guest = guestOf(offered.numbers[attach.Device])

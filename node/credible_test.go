@@ -41,8 +41,8 @@ func TestLyingWorkersAreEnded(t *testing.T) {
 		{"the daemon's word", false, `{"kind":"grant","message":{}}`, broken + `a control message was refused: its kind is "grant", which is not known here`},
 		{"negative time", true, `{"kind":"ran","message":{"kernels":1,"busy":-1}}`, broken + "a control message was refused: ran with a negative busy time: -1ns"},
 		{"negative kernels", true, `{"kind":"ran","message":{"kernels":-1}}`, broken + "a control message was refused: ran with a negative number of kernels: -1"},
-		{"negative total", true, `{"kind":"report","message":{"stats":{"swaps":-1}}}`, broken + "a control message was refused: report: json: cannot unmarshal number -1 into Go struct field Stats.stats.swaps of type uint64"},
-		{"kernels in two places", true, `{"kind":"report","message":{"stats":{"kernels":1}}}`, broken + `a control message was refused: report: json: unknown field "kernels"`},
+		{"negative total", true, `{"kind":"report","message":{"stats":{"swaps":-1}}}`, broken + "a control message was refused: report: cannot unmarshal number -1 into Go struct field Stats.stats.swaps of type uint64"},
+		{"kernels in two places", true, `{"kind":"report","message":{"stats":{"kernels":1}}}`, broken + `a control message was refused: report: unknown field "kernels"`},
 		{"a release without a lease", false, `{"kind":"released","message":{}}`, broken + "it releases a device and never had one"},
 		{"a release of a lease to come", true, `{"kind":"released","message":{"lease":2}}`, broken + "it speaks of lease 2, and the last that it was granted is 1"},
 		{"a failure of a lease to come", true, `{"kind":"failed","message":{"lease":18446744073709551615}}`, broken + "it speaks of lease 18446744073709551615, and the last that it was granted is 1"},
@@ -151,5 +151,17 @@ func TestWhatWorkersAreTold(t *testing.T) {
 	d.message(c, control.Pong{Number: 1})
 	if c.ponged != 1 {
 		t.Error("the answer to the ping was not noted")
+	}
+	c.device, c.lease = 1, 7
+	d.perform([]vgpu.Effect{{Kind: vgpu.Deny, Client: 1, Reason: vgpu.NoRoom}})
+	if got := (<-c.worker.queue).message; got != (control.Deny{Lease: 7, Reason: "no room"}) {
+		t.Errorf("a client that may not grow is told %+v", got)
+	}
+	// A worker whose kernel takes too long says so beside its loop, which may then end for want of the
+	// program and say that.
+	d.message(c, control.Ended{Reason: "kernel k: timeout", Fault: true})
+	d.message(c, control.Ended{Reason: "the program has ended"})
+	if c.fault != "kernel k: timeout" || c.why != c.fault || c.counters.failures != 1 {
+		t.Errorf("the client ended because %q, %q, after %d failures", c.why, c.fault, c.counters.failures)
 	}
 }

@@ -89,6 +89,7 @@ func (d *daemon) catchUp(c *client, told *inventory) {
 			c.announce(i, &now.entries[i], takenOut)
 		}
 	}
+	d.renewBound(c, d.bounds())
 }
 
 // setEntry replaces an entry of the inventory, and tells all workers; why is the reason if the
@@ -97,9 +98,11 @@ func (d *daemon) setEntry(number int, e stocked, why string) {
 	e.change++
 	d.stock.Store(d.stock.Load().with(number, e))
 	d.saveNode() // the next daemon must know by which numbers workers know devices
+	now := d.bounds()
 	for _, c := range d.clients {
 		if c.worker != nil && !c.ending {
 			c.announce(number, &e, why)
+			d.renewBound(c, now)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"muster/device"
 	"muster/internal/door"
+	"muster/internal/need"
 	"muster/node/vgpu"
 	"muster/wire"
 	"muster/wire/control"
@@ -413,7 +414,7 @@ func TestProgramsComeWhileDevicesDo(t *testing.T) {
 			}
 		})
 	}
-	for i := range 20 {
+	for i := range need.Rounds(6, 20) {
 		changes(t)(AddDevice(f.socket, softDevice("new")))
 		changes(t)(DrainDevice(f.socket, []string{"Big", "Small"}[i%2]))
 		eventually(t, "the old one is empty", isState(t, f, i%2, "drained"))
@@ -458,6 +459,8 @@ func TestRequestsAreStrict(t *testing.T) {
 		{`{"request":"statos"}`, `there is no request "statos": did you mean status?`},
 		{`{"request":"x"}`, `there is no request "x": it is one of adopt, checkpoint, device-add, device-drain, device-remove, device-resume, end, grant-admit, grant-limit, grant-revoke, grants, monitor, move, peer, restore, revive, status, stop`},
 		{`{"request":"status","device":"Big"}`, `the request cannot be read: unknown field "device"`},
+		{`{"Request":"status"}`, `the request cannot be read: unknown field "Request": write "request"`},
+		{`{"request":"status","request":"status"}`, `the request cannot be read: the name "request" is given twice`},
 		{`{"request":"monitor","memory":-1}`, `the request cannot be read: cannot unmarshal number -1 into Go struct field .memory of type uint64`},
 		{`{"request":"monitor","device":0}`, `the request cannot be read: unknown field "device"`},
 		{`{"request":7}        `, noRequest},

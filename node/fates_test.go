@@ -15,6 +15,7 @@ import (
 
 	"muster/device"
 	"muster/device/fault"
+	"muster/internal/need"
 	"muster/node/fate"
 	"muster/node/vgpu"
 	"muster/node/worker"
@@ -446,7 +447,7 @@ func TestLastWords(t *testing.T) {
 func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("only root can give files to others")
+		need.Missing(t, need.Root, "only root can give files to others")
 	}
 }
 

@@ -30,7 +30,7 @@ type loan struct {
 	granted bool
 	ran     bool          // a kernel has run there
 	way     *net.UnixConn // to the worker, if it opens the device in another one; nil: it does not (apart.go)
-	apart   bool          // the other worker's client stands for it with the dispatcher
+	carrier *client       // the other worker's client, which stands for it with the dispatcher; nil: none yet
 }
 
 // mappings is what concerns a client's further devices.
@@ -204,10 +204,10 @@ func (d *daemon) releasedFurther(c *client, m control.ReleasedFurther) {
 func (d *daemon) dropLoan(l *loan) {
 	delete(l.client.loans, l.device)
 	delete(d.loans, l.id)
-	if l.way != nil && !l.apart {
+	if l.way != nil && l.carrier == nil {
 		_ = l.way.Close() // nobody will come
 	}
-	if !l.apart {
+	if l.carrier == nil {
 		d.afterwards = append(d.afterwards, vgpu.Detach{Client: l.id})
 	}
 }
@@ -238,13 +238,13 @@ func (d *daemon) ranFurther(c *client, m control.RanFurther) {
 	}
 	l := c.loans[id]
 	c.ran[id] = c.ran[id].plus(m)
-	if l == nil || !l.apart { // else they are also those of the client that carries it
+	if l == nil || l.carrier == nil { // else they are also those of the client that carries it
 		d.mapped[id] = d.mapped[id].plus(m)
 	}
 	if l != nil && uint64(l.id) == m.Loan {
 		l.ran = l.ran || m.Kernels > 0
 	}
-	if l != nil && uint64(l.id) == m.Loan && !l.apart {
+	if l != nil && uint64(l.id) == m.Loan && l.carrier == nil {
 		d.step(d.now(), vgpu.Ran{Client: l.id, Kernels: m.Kernels, Busy: m.Busy})
 	}
 	c.used(id, d.now(), m.Kernels, m.Queued, m.Busy)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"muster/internal/ports"
 	"muster/wire"
 	"muster/wire/status"
 )
@@ -239,12 +241,11 @@ func healthOf(t testing.TB, address string) (code int, text string, document sta
 // freePort returns an address where nobody listens.
 func freePort(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := ports.Address()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return address
 }
 
 // becomes waits until the node says what it is to say of its health.
@@ -416,5 +417,24 @@ func TestSocketFolder(t *testing.T) {
 			t.Error(err)
 		}
 		f.done <- nil
+	}
+}
+
+// Users whom the node refuses, again and again, do not fill the disk that has its log.
+func TestRefusalsDoNotFillTheLog(t *testing.T) {
+	var log syncBuffer
+	opts := testOptions()
+	opts.Log = slog.New(slog.NewTextHandler(&log, nil))
+	f := runWith(t, testConfig(), opts)
+	for range 2 * maxRefusals {
+		other := hello()
+		other.Version++
+		if _, err := connect(f.socket, other, 0); err == nil {
+			t.Fatal("a program of another version was not refused")
+		}
+	}
+	f.stop()
+	if lines := strings.Count(log.String(), "a client was refused"); lines != maxRefusals {
+		t.Errorf("%d lines of %d refusals", lines, 2*maxRefusals)
 	}
 }

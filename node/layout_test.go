@@ -8,18 +8,20 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"muster/internal/need"
 )
 
 // A worker's memory lies away from that of programs, and what is started after it is as before.
 func TestWorkersLieApart(t *testing.T) {
 	runtime.LockOSThread() // and never unlocked: the thread ends with the test
 	if _, _, e := syscall.RawSyscall(syscall.SYS_PERSONALITY, addrCompatLayout, 0, 0); e != 0 {
-		t.Skipf("this machine allows no other layout: %v", e)
+		need.Missing(t, need.System, "this machine allows no other layout:", e)
 	}
 	_, _, _ = syscall.RawSyscall(syscall.SYS_PERSONALITY, 0, 0, 0)
 	var stack syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_STACK, &stack); err != nil || stack.Cur == ^uint64(0) {
-		t.Skip("the stack is unlimited: other processes have no usual layout either")
+		need.Missing(t, need.System, "the stack is unlimited: other processes have no usual layout either")
 	}
 	mapped := func(start func(*exec.Cmd) error) (usual int) {
 		cmd := exec.Command("cat")

@@ -79,6 +79,7 @@ type client struct {
 	weight   int  // in fair shares, and in turns on a device
 	share    int  // percent of a device's multiprocessors, where MPS is in force; 0 for all
 	memory   uint64
+	fault    string      // why what it ran ended the last time before its time; "": it did not
 	memoryBy string      // what limits memory, in words for the program's user
 	shown    map[int]int // attributes that its program was told, which each device it is given must have
 	program  string
@@ -385,10 +386,34 @@ func (d *daemon) forget(c *client) {
 	d.log.Info("detached", "client", c.id, "user", c.peer.user.name, "kernels", used.Kernels, "gpu_time", used.GPUTime.String(), "after", (d.now() - c.since).String())
 }
 
-// message handles what a worker says. Of a client that is ending, only what its kernels
-// used still counts.
+// lastWords notes why a client that is ending has failed, and says whether a message counts all the same:
+// what its kernels used does.
+func (d *daemon) lastWords(c *client, said control.ToDaemon) bool {
+	switch m := said.(type) {
+	case control.Ran:
+		return true
+	case control.Failed:
+		d.failed(c, m.Reason)
+	case control.Ended:
+		if m.Fault {
+			d.failed(c, m.Reason)
+		}
+	}
+	return false
+}
+
+// failed notes that a fault has ended what a client ran.
+func (d *daemon) failed(c *client, reason string) {
+	c.counters.failures++
+	c.fault = reason
+	if n := c.counters.failures; n <= 10 || bits.OnesCount64(n) == 1 { // a program may fault in a loop
+		d.log.Info("a fault ended what ran", "client", c.id, "user", c.peer.user.name, "reason", reason, "faults", n)
+	}
+}
+
+// message handles what a worker says. Of a client that is ending, only its last words count.
 func (d *daemon) message(c *client, said control.ToDaemon) {
-	if _, counts := said.(control.Ran); d.clients[c.id] != c || c.ending && !counts {
+	if d.clients[c.id] != c || c.ending && !d.lastWords(c, said) {
 		return
 	}
 	d.log.Debug("heard", "client", c.id, "kind", said.Kind(), "message", fmt.Sprintf("%+v", said))
@@ -409,13 +434,14 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		}
 		c.pinned = c.guest.pins(vgpu.DeviceID(m.Pinned))
 		d.spareUsed(c, func() {
-			d.step(now, vgpu.Want{Client: c.id, Need: m.Memory, Estimate: m.Estimate, Pinned: c.pinned})
+			d.step(now, vgpu.Want{Client: c.id, Need: c.needs(m.Memory), Estimate: m.Estimate, Pinned: c.pinned})
 			d.carriesInVain(c)
 		})
 	case control.Forgone:
 		d.leaveSpare(c)
 	case control.Grow:
 		d.step(now, vgpu.Grow{Client: c.id, Need: m.Memory})
+		d.growsInVain(c)
 	case control.Released:
 		if m.Lease < c.lease { // the worker sent it before it received a newer grant
 			return
@@ -448,10 +474,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		}
 		d.faultTold(c, c.device)
 		c.device = vgpu.AnyDevice
-		c.counters.failures++
-		if n := c.counters.failures; n <= 10 || bits.OnesCount64(n) == 1 { // a program may fault in a loop
-			d.log.Info("a fault ended what ran", "client", c.id, "user", c.peer.user.name, "reason", m.Reason, "faults", n)
-		}
+		d.failed(c, m.Reason)
 		d.step(now, vgpu.Faulted{Client: c.id})
 	case control.Commit:
 		granted, why := d.commit(c, m.Bytes)
@@ -483,7 +506,12 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		c.tries = 0
 		d.fates.Proven(now, fate.Client(c.id))
 	case control.Ended:
-		c.over = true
+		if c.over { // the first reason counts: a worker that ends has several threads that may say why
+			return
+		}
+		if c.over, c.why, c.fault = true, m.Reason, m.Reason; m.Fault {
+			d.failed(c, m.Reason)
+		}
 	case control.Checkpointed, control.Restored:
 		c.order.answered(m)
 	case control.WantFurther:
@@ -585,7 +613,11 @@ func (d *daemon) perform(effects []vgpu.Effect) {
 		case vgpu.Watch:
 			c.worker.post(control.Watch{On: e.On})
 		case vgpu.Deny:
-			c.worker.post(control.Deny{Reason: string(e.Reason)})
+			m := control.Deny{Reason: string(e.Reason)}
+			if c.device != vgpu.AnyDevice {
+				m.Lease = c.lease
+			}
+			c.worker.post(m)
 		}
 	}
 }

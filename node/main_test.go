@@ -19,6 +19,7 @@ import (
 
 	"muster/device"
 	"muster/device/soft"
+	"muster/internal/confine"
 	"muster/wire"
 	"muster/wire/control"
 	"muster/wire/status"
@@ -58,6 +59,8 @@ func testProcess(mode string) error {
 		return fatedWorker()
 	case "dying worker":
 		return dyingWorker()
+	case "prying worker":
+		return pryingWorker()
 	case "daemon":
 		return testDaemon()
 	case "client":
@@ -232,6 +235,8 @@ func testOptions() Options {
 	}
 	return Options{
 		Open: openSoft, Now: time.Now,
+		// Stand-ins for workers leave notes for their tests.
+		Needs:         func(control.DeviceConfig) confine.Rules { return confine.Rules{Write: []string{os.TempDir()}} },
 		WorkerCommand: workerCommand("worker"),
 		Log:           slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
 	}
@@ -374,10 +379,12 @@ func statusOf(t testing.TB, f *fixture) status.Node {
 // eventually waits for what another process does.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(4 * time.Minute); !is(); time.Sleep(2 * time.Millisecond) {
+	pause := time.Millisecond // grows: a node that is asked all the time does little else
+	for end := time.Now().Add(4 * time.Minute); !is(); time.Sleep(pause) {
 		if time.Now().After(end) {
 			t.Fatal("waited in vain:", what)
 		}
+		pause = min(pause+pause/8, 10*time.Millisecond)
 	}
 }
 

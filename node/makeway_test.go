@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"muster/internal/need"
 )
 
 // abandoned makes a socket at which nobody answers.
@@ -127,7 +129,7 @@ func TestListenRefuses(t *testing.T) {
 		{"another user's socket", func(t *testing.T, path string) {
 			abandoned(t, path)
 			if err := os.Chown(path, 65534, -1); err != nil {
-				t.Skip("only root can give files away")
+				need.Missing(t, need.Root, "only root can give files away")
 			}
 		}, "but user 65534 made it: remove it by hand, or give this node another socket"},
 	} {

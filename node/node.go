@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/internal/confine"
 	"muster/internal/door"
 	"muster/node/vgpu"
 	"muster/wire/control"
@@ -20,6 +21,9 @@ import (
 type Options struct {
 	// Open opens a device. The daemon uses only its Info.
 	Open func(control.DeviceConfig) (device.Device, error)
+	// Needs is what a worker must reach of the system to use devices of a kind, beside what every worker
+	// reaches; nil if nothing. It is given Kind, Lender and Faults, and must not wait.
+	Needs func(control.DeviceConfig) confine.Rules
 	// WorkerCommand starts a worker, which finds its connection at descriptor 3.
 	WorkerCommand []string
 	Log           *slog.Logger
@@ -40,6 +44,10 @@ type Options struct {
 	Gateway int
 	// Parcels tells what the gateway has exchanged with those of other lenders; nil if there is none.
 	Parcels func() status.Parcels
+	// Sessions tells of programs of other machines whose connections broke; nil without a gateway.
+	Sessions func() status.Sessions
+	// Cut says how long each client that has no connection may still be resumed; nil without a gateway.
+	Cut func() map[uint64]time.Duration
 	// DialPeer connects to the gateway of another node, to ask what it lends (wire/borrow); nil if
 	// the node borrows nothing.
 	DialPeer func(ctx context.Context, address string) (net.Conn, error)
@@ -102,7 +110,8 @@ type daemon struct {
 
 	recording *recording // nil if nothing is recorded
 
-	mps *mpsService
+	mps         *mpsService
+	confinement confinement
 
 	folder  *stateFolder  // nil: nothing outlives the daemon
 	missing atomic.Int32  // how many workers of an earlier daemon have not come back yet
@@ -113,6 +122,7 @@ type daemon struct {
 
 	places   *door.Places // of connections without a client, by user
 	turned   *door.Places // of connections that are being told why they are refused
+	refusals door.Sparing // what is logged of them
 	handlers sync.WaitGroup
 	closing  atomic.Bool // no connection becomes a client any more
 
@@ -203,6 +213,10 @@ func (d *daemon) begin() error {
 	if err != nil {
 		return err
 	}
+	if err := d.openConfinement(); err != nil {
+		d.closeLocks()
+		return err
+	}
 	if err := d.record(); err != nil {
 		d.closeLocks()
 		return err
@@ -213,7 +227,7 @@ func (d *daemon) begin() error {
 		return err
 	}
 	d.openPrecedence(&left)
-	d.pool = newPool(d.opts.WorkerCommand, d.cfg.Warm, d.log)
+	d.pool = newPool(d.opts.WorkerCommand, d.bounds, d.cfg.Warm, d.log)
 	d.adoptAll(&left)
 	d.left.Store(false)
 	if len(left.heirs) == 0 { // else their workers hold memory, and some may have to be found first
@@ -262,7 +276,7 @@ func newDaemon(cfg Config, opts Options) (*daemon, error) {
 		names:  userNames{known: map[uint32]string{}},
 		events: make(chan func(), 256), ended: make(chan struct{}),
 		places: door.NewPlaces(cfg.Connections.Local, 4*cfg.Connections.Local),
-		turned: door.NewPlaces(maxTurnedEach, maxTurned),
+		turned: door.NewPlaces(maxTurnedEach, maxTurned), refusals: door.Sparing{Most: maxRefusals},
 		stopBy: make(chan string, 1), kills: make(chan struct{}),
 	}
 	d.settings.Store(&cfg)

@@ -23,6 +23,9 @@ import (
 //	{"request":"checkpoint","client":3}     {"send":"file"}
 //	a byte, with the descriptor             {"bytes":4096}
 //
+// A checkpoint waits until the client's kernels have ended. If the requester hangs up before that, the
+// checkpoint is given up.
+//
 // and the same for restore. With "hold":true the client does not go on after it was
 // written: {"held":true,...} is the answer, and the requester sends "save" once the
 // program is stopped, and the rest is written. If the connection ends before that, the
@@ -138,11 +141,43 @@ func (t *talk) file(within time.Time) (*os.File, error) {
 	return nil, errors.New("a checkpoint goes to a file and comes from one: no other kind will do")
 }
 
+// onHangUp calls f if the requester hangs up before the caller calls stop, with the time by which the
+// requester must then say something. Nothing is read of what it says.
+func (t *talk) onHangUp(f func()) (stop func(within time.Time)) {
+	_ = t.conn.SetReadDeadline(time.Time{})
+	raw, err := t.conn.SyscallConn()
+	if err != nil {
+		return func(time.Time) {}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		gone := false
+		_ = raw.Read(func(fd uintptr) bool {
+			n, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+			if err == syscall.EAGAIN || err == syscall.EINTR {
+				return false
+			}
+			gone = n == 0
+			return true
+		})
+		if gone {
+			f()
+		}
+	}()
+	return func(within time.Time) {
+		_ = t.conn.SetReadDeadline(time.Unix(1, 0))
+		<-done
+		_ = t.conn.SetReadDeadline(within)
+	}
+}
+
 // order is an order that a client's worker has.
 type order struct {
 	worker  *workerProcess
 	answers chan control.ToDaemon
-	due     int // answers that the worker owes; the loop's
+	due     int  // answers that the worker owes; the loop's
+	givenUp bool // whoever asked for it has hung up; the loop's
 }
 
 // answered passes on what the worker answers. Only the loop calls it.
@@ -177,6 +212,8 @@ func (d *daemon) beginOrder(who peer, id uint64) (c *client, o *order, err error
 		switch {
 		case c.worker == nil || c.isAway() || c.unsettled:
 			return fmt.Errorf("client %d has no worker at the moment, and gets one: try again", id)
+		case c.order != nil && c.order.givenUp:
+			return fmt.Errorf("client %d still runs a kernel that an interrupted checkpoint waited for: try again when the kernel has ended", id)
 		case c.order != nil:
 			return fmt.Errorf("client %d is being saved or restored already: try again", id)
 		}
@@ -242,12 +279,18 @@ func (d *daemon) checkpointClient(t *talk, r orderRequest) (bytes uint64, err er
 		return 0, err
 	}
 	defer d.endOrder(c)
-	file, err := t.file(d.opts.Now().Add(setUpTime))
+	within := d.opts.Now().Add(setUpTime)
+	file, err := t.file(within)
 	if err != nil {
 		return 0, err
 	}
+	stay := t.onHangUp(func() {
+		d.do(func() { o.givenUp = true })
+		d.proceed(c, o)
+	})
 	d.log.Info("a client is saved", "client", c.id, "by", t.who.user.name, "with its program", r.Hold)
 	answer, err := d.checkpointed(d.command(c, o, control.Checkpoint{Hold: r.Hold}, file))
+	stay(within)
 	if err == nil && answer.Held {
 		return d.hold(t, c, o, answer.Bytes)
 	}

@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"muster/node/checkpoint"
 	"muster/wire"
@@ -101,7 +103,7 @@ func scratch(t *testing.T) *os.File {
 func save(t *testing.T, f *fixture, client uint64) *os.File {
 	t.Helper()
 	file := scratch(t)
-	n, err := Checkpoint(f.socket, client, file)
+	n, err := Checkpoint(t.Context(), f.socket, client, file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +141,7 @@ func TestCheckpointOfARunningProgram(t *testing.T) {
 	if r, err := p.Call(&wire.Synchronise{}, nil); r != 700 || err != nil {
 		t.Fatal(r, err)
 	}
-	if _, err := Checkpoint(f.socket, p.id(), scratch(t)); err == nil || !strings.Contains(err.Error(), "a fault has ended") {
+	if _, err := Checkpoint(t.Context(), f.socket, p.id(), scratch(t)); err == nil || !strings.Contains(err.Error(), "a fault has ended") {
 		t.Error(err)
 	}
 	if _, err := Restore(f.socket, p.id(), file); err != nil {
@@ -194,7 +196,7 @@ func TestOthersCannotSaveAClient(t *testing.T) {
 	file := save(t, f, p.id())
 	const want = "client 1 is user root's: only that user, user root, whose node it is, and root may do that"
 	asUser(t, int(alice), func() {
-		if _, err := Checkpoint(f.socket, p.id(), file); err == nil || err.Error() != want {
+		if _, err := Checkpoint(t.Context(), f.socket, p.id(), file); err == nil || err.Error() != want {
 			t.Error(err)
 		}
 		if _, err := Restore(f.socket, p.id(), file); err == nil || err.Error() != want {
@@ -217,7 +219,7 @@ func TestOthersCannotSaveAClient(t *testing.T) {
 	}
 	save(t, f, theirs) // root may
 	asUser(t, int(alice), func() {
-		if _, err := Checkpoint(f.socket, theirs, file); err != nil {
+		if _, err := Checkpoint(t.Context(), f.socket, theirs, file); err != nil {
 			t.Error("a user's own client:", err)
 		}
 	})
@@ -236,10 +238,10 @@ func TestWrongOrders(t *testing.T) {
 	}
 	defer pipe.Close()
 	defer end.Close()
-	if _, err := Checkpoint(f.socket, 99, scratch(t)); err == nil || err.Error() != "there is no client 99: muster ps lists those there are" {
+	if _, err := Checkpoint(t.Context(), f.socket, 99, scratch(t)); err == nil || err.Error() != "there is no client 99: muster ps lists those there are" {
 		t.Error(err)
 	}
-	if _, err := Checkpoint(f.socket, p.id(), end); err == nil || !strings.Contains(err.Error(), "no other kind will do") {
+	if _, err := Checkpoint(t.Context(), f.socket, p.id(), end); err == nil || !strings.Contains(err.Error(), "no other kind will do") {
 		t.Error(err)
 	}
 	readOnly, err := os.Open(scratch(t).Name())
@@ -247,7 +249,7 @@ func TestWrongOrders(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer readOnly.Close()
-	if _, err := Checkpoint(f.socket, p.id(), readOnly); err == nil || !strings.Contains(err.Error(), "bad file descriptor") {
+	if _, err := Checkpoint(t.Context(), f.socket, p.id(), readOnly); err == nil || !strings.Contains(err.Error(), "bad file descriptor") {
 		t.Error(err)
 	}
 	for _, c := range []struct {
@@ -279,7 +281,7 @@ func TestWrongOrders(t *testing.T) {
 		}
 		conn.Close()
 	}
-	eventually(t, "the client can be saved again", func() bool { _, err := Checkpoint(f.socket, p.id(), scratch(t)); return err == nil })
+	eventually(t, "the client can be saved again", func() bool { _, err := Checkpoint(t.Context(), f.socket, p.id(), scratch(t)); return err == nil })
 	if n := len(statusOf(t, f).Clients); n != 1 {
 		t.Errorf("there are %d clients", n)
 	}
@@ -334,7 +336,7 @@ func TestHeldClient(t *testing.T) {
 	if !strings.HasPrefix(held.Ring, "muster-ring-") || !strings.HasPrefix(held.Arena, "muster-arena-") || held.Socket == 0 {
 		t.Errorf("%+v", held)
 	}
-	if _, err := Checkpoint(f.socket, p.id(), scratch(t)); err == nil || !strings.Contains(err.Error(), "is being saved or restored already") {
+	if _, err := Checkpoint(t.Context(), f.socket, p.id(), scratch(t)); err == nil || !strings.Contains(err.Error(), "is being saved or restored already") {
 		t.Error(err)
 	}
 	p.step()
@@ -350,7 +352,7 @@ func TestHeldClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.expect(2)
-	eventually(t, "it can be saved", func() bool { _, err := Checkpoint(f.socket, p.id(), scratch(t)); return err == nil })
+	eventually(t, "it can be saved", func() bool { _, err := Checkpoint(t.Context(), f.socket, p.id(), scratch(t)); return err == nil })
 
 	held, err = Hold(f.socket, p.id(), scratch(t))
 	if err != nil {
@@ -524,7 +526,7 @@ func TestCheckpointsAndKilledWorkers(t *testing.T) {
 	killWorker(t, f)
 	p.expect(5)
 	file := scratch(t)
-	if err := retried(t, func() error { _, err := Checkpoint(f.socket, p.id(), file); return err }); err != nil {
+	if err := retried(t, func() error { _, err := Checkpoint(t.Context(), f.socket, p.id(), file); return err }); err != nil {
 		t.Fatal(err)
 	}
 	p.step()
@@ -632,7 +634,7 @@ func TestCheckpointsAndKilledDaemons(t *testing.T) {
 	held.Close()
 	p.expect(6)
 	h.settled(p.id())
-	if err := retried(t, func() error { _, err := Checkpoint(socket, p.id(), scratch(t)); return err }); err != nil {
+	if err := retried(t, func() error { _, err := Checkpoint(t.Context(), socket, p.id(), scratch(t)); return err }); err != nil {
 		t.Fatal(err)
 	}
 	file := scratch(t)
@@ -654,7 +656,7 @@ func TestCheckpointsAndKilledDaemons(t *testing.T) {
 	p.expect(8)
 	h.settled(p.id())
 	file = scratch(t)
-	if err := retried(t, func() error { _, err := Checkpoint(socket, p.id(), file); return err }); err != nil {
+	if err := retried(t, func() error { _, err := Checkpoint(t.Context(), socket, p.id(), file); return err }); err != nil {
 		t.Fatal(err)
 	}
 	p.step()
@@ -693,4 +695,97 @@ func TestTwoAnswersAtOnce(t *testing.T) {
 	if _, _, err := c.answer(); err == nil || err.Error() != "client 3 has ended" {
 		t.Error(err)
 	}
+}
+
+// waits is a kernel that runs until a word in memory is not 0.
+const waits = `.version 8.0
+.target sm_70
+.address_size 64
+.visible .entry waits(.param .u64 flag) {
+	.reg .u64 %a;
+	.reg .u32 %v;
+	.reg .pred %p;
+	ld.param.u64 %a, [flag];
+again:
+	ld.volatile.global.u32 %v, [%a];
+	setp.eq.u32 %p, %v, 0;
+	@%p bra again;
+	ret;
+}
+`
+
+// A checkpoint waits for kernels that run. Whoever asked for it can give it up meanwhile: then the
+// program goes on as before, which the kernel waits for.
+func TestCheckpointGivenUp(t *testing.T) {
+	f := realFixture(t)
+	p := mustConnect(t, f)
+	flag := p.attached.ArenaBase
+	set := func(value, stream uint32) error {
+		return p.Post(&wire.Fill{Dst: flag, Pitch: 4, Value: value, Width: 4, Count: 1, Height: 1, Stream: stream})
+	}
+	launch := &wire.Launch{Function: 1, GridX: 1, GridY: 1, GridZ: 1, BlockX: 1, BlockY: 1, BlockZ: 1, Params: binary.LittleEndian.AppendUint64(nil, flag)}
+	err := errors.Join(p.do(&wire.MemAlloc{Addr: flag, Size: 4}, nil, true), p.load([]byte(waits), "waits"), set(0, 0), p.Post(&wire.StreamCreate{Stream: 3, Flags: 1}), p.Post(launch))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const notReady = 600
+	if r, err := p.Call(&wire.StreamQuery{}, nil); r != notReady || err != nil { // a checkpoint before the kernel would wait for nothing
+		t.Fatal(r, err)
+	}
+	nothing := scratch(t)
+	ctx, giveUp := context.WithCancel(t.Context())
+	saved := make(chan error)
+	go func() {
+		for { // the order below may be a moment earlier
+			_, err := Checkpoint(ctx, f.socket, p.attached.Client, nothing)
+			if err == nil || !strings.Contains(err.Error(), "already") {
+				saved <- err
+				return
+			}
+		}
+	}()
+	order := func() error {
+		_, err := Checkpoint(t.Context(), f.socket, p.attached.Client, scratch(t))
+		return err
+	}
+	eventually(t, "the checkpoint has begun", func() bool {
+		_, err := Restore(f.socket, p.attached.Client, nothing)
+		return strings.Contains(err.Error(), "is being saved or restored already")
+	})
+	giveUp()
+	if err := <-saved; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if err := set(1, 3); err != nil { // the kernel ends only if the worker reads this
+		t.Fatal(err)
+	}
+	if r, err := p.Call(&wire.Synchronise{}, nil); r != 0 || err != nil {
+		t.Fatal(r, err)
+	}
+	if err := retried(t, order); err != nil {
+		t.Error(err)
+	}
+}
+
+// While a program waits for its kernel, a checkpoint that was given up ends with the kernel. Who orders
+// something meanwhile is told so.
+func TestCheckpointGivenUpUnderACall(t *testing.T) {
+	f := realFixture(t)
+	p := mustConnect(t, f)
+	flag := p.attached.ArenaBase
+	launch := &wire.Launch{Function: 1, GridX: 1, GridY: 1, GridZ: 1, BlockX: 1, BlockY: 1, BlockZ: 1, Params: binary.LittleEndian.AppendUint64(nil, flag)}
+	err := errors.Join(p.do(&wire.MemAlloc{Addr: flag, Size: 4}, nil, true), p.load([]byte(waits), "waits"),
+		p.Post(&wire.Fill{Dst: flag, Pitch: 4, Width: 4, Count: 1, Height: 1}), p.Post(launch))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Start(wire.Header{Op: wire.OpSynchronise}, nil); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it was given up", func() bool {
+		ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer stop()
+		_, err := Checkpoint(ctx, f.socket, p.attached.Client, scratch(t))
+		return err != nil && strings.Contains(err.Error(), "that an interrupted checkpoint waited for")
+	})
 }

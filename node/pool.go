@@ -12,6 +12,7 @@ import (
 // pool keeps workers warm, so that a client need not wait for one to start.
 type pool struct {
 	command []string
+	bounds  func() bounds // of a worker that is started now
 	log     *slog.Logger
 	more    chan struct{} // tells fill that workers may be missing
 	stopped chan struct{} // closed by stop
@@ -39,8 +40,8 @@ const retryTime = time.Second
 // do not end by themselves any more.
 const settledTime = time.Second
 
-func newPool(command []string, warm int, log *slog.Logger) *pool {
-	p := &pool{command: command, warm: warm, log: log, more: make(chan struct{}, 1), stopped: make(chan struct{}), ended: make(chan struct{})}
+func newPool(command []string, within func() bounds, warm int, log *slog.Logger) *pool {
+	p := &pool{command: command, bounds: within, warm: warm, log: log, more: make(chan struct{}, 1), stopped: make(chan struct{}), ended: make(chan struct{})}
 	go p.fill()
 	return p
 }
@@ -140,7 +141,7 @@ func (p *pool) discard() bool {
 
 // start starts a worker, and remembers whether that worked.
 func (p *pool) start() (*workerProcess, error) {
-	w, err := startWorker(p.command, p.log)
+	w, err := startWorker(p.command, p.bounds(), p.log)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cannotStart = err
@@ -186,10 +187,15 @@ func (p *pool) keep(warm int) {
 // allows it, or a new one.
 func (p *pool) take(warm bool) (*workerProcess, error) {
 	p.discard()
+	now := p.bounds().String()
 	p.mu.Lock()
-	if warm && len(p.idle) > 0 {
+	for warm && len(p.idle) > 0 {
 		w := p.idle[0]
 		p.idle = p.idle[1:]
+		if w.bounds.String() != now { // there are other devices now
+			w.stop()
+			continue
+		}
 		p.mu.Unlock()
 		p.wake()
 		return w.workerProcess, nil

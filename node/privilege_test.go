@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"testing"
 
+	"muster/internal/need"
 	"muster/wire/control"
 )
 
@@ -32,7 +33,7 @@ func TestWhoAWorkerBecomes(t *testing.T) {
 // What a worker is told of its user, with numbers of workers and without.
 func TestWhatWorkersAreLent(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only a node that runs as root gives its workers to users")
+		need.Missing(t, need.Root, "only a node that runs as root gives its workers to users")
 	}
 	const local = 3_999_999
 	numbered := func() *uids {

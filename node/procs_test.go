@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/need"
 	"muster/wire"
 )
 
@@ -352,7 +353,7 @@ func stopWithMemory(t *testing.T, p *program) {
 func needUsers(t *testing.T) (workers UIDRange, first uint32) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("only a node that runs as root gives its workers to users")
+		need.Missing(t, need.Root, "only a node that runs as root gives its workers to users")
 	}
 	text, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil {
@@ -367,7 +368,7 @@ func needUsers(t *testing.T) (workers UIDRange, first uint32) {
 			return workers, first
 		}
 	}
-	t.Skip("this container (user namespace) has too few users: see /proc/self/uid_map")
+	need.Missing(t, need.Root, "this container (user namespace) has too few users: see /proc/self/uid_map")
 	return
 }
 
@@ -655,7 +656,7 @@ func TestNothingPilesUp(t *testing.T) {
 		f := run(t, cfg)
 		mustConnect(t, f).leave() // what is made once is made
 		eventually(t, "the first is forgotten", func() bool { return len(statusOf(t, f).Clients) == 0 })
-		for i := range 200 {
+		for i := range need.Rounds(60, 200) {
 			p, err := connect(f.socket, hello(), 0)
 			if err != nil {
 				t.Fatal(i, err)

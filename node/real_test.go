@@ -26,7 +26,7 @@ func realWorker() error {
 		if err != nil {
 			return nil, err
 		}
-		return soft.New(soft.Profile{Name: c.Name, Memory: c.Memory, Speed: c.Speed, Workers: c.Workers}, soft.Options{Turns: turns})
+		return soft.New(soft.Profile{Name: c.Name, Memory: c.Memory, Speed: c.Speed, Workers: c.Workers, OwnProcess: c.OwnProcess}, soft.Options{Turns: turns})
 	}
 	return worker.Main(os.NewFile(3, "control"), open, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 }

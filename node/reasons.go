@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"time"
 
 	"muster/model"
 )
@@ -25,8 +26,29 @@ func (d *daemon) memoryBy(wish, memory uint64, limits UserLimits) string {
 	return "give it more with muster run --memory, more than the device has if need be"
 }
 
+// kernelTimeOf is how long a kernel of a client may hold a device, 0 for no limit, and what to tell its
+// user of that.
+func (d *daemon) kernelTimeOf(c *client) (limit time.Duration, by string) {
+	cfg := d.live()
+	class, most := "batch", cfg.KernelTime.Batch
+	if c.latency {
+		class, most = "latency", cfg.KernelTime.Latency
+	}
+	by = fmt.Sprintf("the kernel_time of programs of class %s in the node's configuration", class)
+	switch {
+	case c.limits.KernelTime != 0:
+		most, by = c.limits.KernelTime, "the user's kernel_time under limits in the node's configuration"
+	case most == 0 && (cfg.Head.Address != "" || c.under.granted != nil):
+		most, by = GrantedKernelTime, "the kernel_time of nodes whose devices are granted to jobs"
+	}
+	return max(time.Duration(most), 0), "which is " + by + ": launch shorter kernels, or ask the administrator to raise it"
+}
+
 // memoryOfShare says what limits the device memory of a program under a grant.
 const memoryOfShare = "that is the job's share of the device: ask for a larger one when you submit the job"
+
+// memoryWithinShare is for a program that asked for less than its share.
+const memoryWithinShare = "give it more with muster run --memory (MUSTER_RUN_MEMORY), up to the job's share of the device"
 
 // userHasAll says that a user has as many programs on the node as limits allow.
 func userHasAll(user string, programs int) string {

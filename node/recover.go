@@ -140,7 +140,9 @@ func keptOf(files map[string]*os.File) []control.Held {
 
 // serveOf is what a client's worker is told, apart from the devices.
 func (d *daemon) serveOf(c *client) control.Serve {
+	limit, by := d.kernelTimeOf(c)
 	return control.Serve{
+		KernelTime: limit, KernelTimeBy: by,
 		Node: d.address(), OrphanGrace: d.orphanGrace(), Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, MemoryBy: c.memoryBy,
 		SwapDir: d.cfg.Swap.Dir, Defer: d.live().Defer, Share: c.under.memory(), Pace: d.paceOf(c), Guest: c.guest.is,
 		Mapping: c.mapping, Explain: c.explain,

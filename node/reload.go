@@ -110,7 +110,7 @@ func (d *daemon) apply(next Config, add []coming) {
 func (d *daemon) fixed(next Config) Config {
 	is := d.live()
 	next.Name, next.Socket, next.HTTP, next.Remote, next.Record = is.Name, is.Socket, is.HTTP, is.Remote, is.Record
-	next.Head, next.MPS, next.Offload = is.Head, is.MPS, is.Offload
+	next.Head, next.MPS, next.Confine, next.Offload = is.Head, is.MPS, is.Confine, is.Offload
 	next.WorkerUIDs, next.Connections, next.Swap.Dir = is.WorkerUIDs, is.Connections, is.Swap.Dir
 	next.OrphanGrace, next.State, next.Handover = is.OrphanGrace, is.State, is.Handover
 	return next
@@ -133,10 +133,12 @@ func changedSettings(a, b *Config) []string {
 		{"policy", func(c *Config) any { return c.Policy }},
 		{"max_idle", func(c *Config) any { return c.MaxIdle }},
 		{"quantum", func(c *Config) any { return c.Quantum }},
+		{"kernel_time", func(c *Config) any { return c.KernelTime }},
 		{"migrate", func(c *Config) any { return c.Migrate }},
 		{"mapping", func(c *Config) any { return c.Mapping }},
 		{"latency", func(c *Config) any { return c.Latency }},
 		{"mps", func(c *Config) any { return c.MPS }},
+		{"confine", func(c *Config) any { return c.Confine }},
 		{"swap.size", func(c *Config) any { return c.Swap.Size }},
 		{"swap.dir", func(c *Config) any { return c.Swap.Dir }},
 		{"defer", func(c *Config) any { return c.Defer }},

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"time"
 	"unicode"
 
+	"muster/internal/strictjson"
 	"muster/model"
 	"muster/node/vgpu"
 	"muster/wire/control"
@@ -53,18 +53,30 @@ const requestTime = time.Minute
 
 // answer answers a request, or begins a conversation.
 func (d *daemon) answer(conn *net.UnixConn, in io.Reader, who peer) {
+	d.answerAfter(0, conn, in, who)
+}
+
+// answerAfter is answer for a request that was passed on so many times.
+func (d *daemon) answerAfter(passes int, conn *net.UnixConn, in io.Reader, who peer) {
 	var reply any
 	line, in, err := readRequest(in)
 	if err == nil {
-		if kind, _ := requestOf(line); orders[kind] != nil {
-			d.takeOrder(&talk{conn: conn, in: in, who: who}, kind, line)
-			return
-		} else if service, ok := d.opts.Services[kind]; ok {
+		kind, _ := requestOf(line)
+		service, isService := d.opts.Services[kind]
+		passed, isPassed := passedOn(line)
+		switch {
+		case isService:
 			if err = d.converse(conn, who, line, service.Serve); err == nil {
 				return
 			}
-		}
-		if err == nil {
+		case isPassed:
+			if err = d.answerPassed(passes+1, conn, who, passed); err == nil {
+				return
+			}
+		case orders[kind] != nil:
+			d.takeOrder(&talk{conn: conn, in: in, who: who}, kind, line)
+			return
+		default:
 			_ = conn.SetDeadline(d.opts.Now().Add(requestTime))
 			reply, err = d.handleRequest(line, who)
 		}
@@ -86,14 +98,20 @@ func (d *daemon) converse(conn *net.UnixConn, who peer, line []byte, serve func(
 	switch {
 	case d.closing.Load():
 		return d.notNow()
-	case d.opts.Gateway != 0 && int(who.pid) == d.opts.Gateway:
-		return errors.New("programs of other machines cannot have that")
+	case d.isGateway(who):
+		return errElsewhere
 	}
 	if err := strictly(line, &r); err != nil {
 		return err
 	}
 	if r.Grant != "" {
-		return d.servePassed(conn, who.user, &r, serve)
+		passed, program, claim, err := d.takePassed(conn, who.user, &r)
+		if err != nil {
+			return err
+		}
+		defer passed.Close()
+		serve(passed, Peer{UID: program.user.uid, Name: program.user.name, Grant: claim.String()})
+		return nil
 	}
 	_ = conn.SetDeadline(time.Time{})
 	serve(conn, Peer{UID: who.user.uid, Name: who.user.name})
@@ -147,10 +165,8 @@ func unknownRequest(name string) error {
 
 // strictly reads the fields of a request, and refuses unknown ones.
 func strictly(line []byte, into any) error {
-	dec := json.NewDecoder(bytes.NewReader(line))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(into); err != nil {
-		return fmt.Errorf("the request cannot be read: %s", strings.TrimPrefix(err.Error(), "json: "))
+	if err := strictjson.Decode(line, into); err != nil {
+		return fmt.Errorf("the request cannot be read: %w", err)
 	}
 	return nil
 }

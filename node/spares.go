@@ -94,10 +94,11 @@ type spareTerms struct {
 	hasMPS   bool
 	batch    bool // kernels have a lower priority under MPS
 	restarts int  // of the MPS control daemon: contexts of an earlier one are dead
+	bounds   string
 }
 
 func (d *daemon) termsOf(m *control.MPS, p *control.Pace) spareTerms {
-	t := spareTerms{}
+	t := spareTerms{bounds: d.bounds().String()}
 	if m != nil {
 		t.mps, t.hasMPS, t.batch = *m, true, m.Shared && p != nil && !p.Latency
 	}

@@ -37,6 +37,10 @@ func (d *daemon) pictureOf(view vgpu.View) status.Node {
 		exchanged := d.opts.Parcels()
 		s.Parcels = &exchanged
 	}
+	if d.opts.Sessions != nil {
+		sessions := d.opts.Sessions()
+		s.Sessions = &sessions
+	}
 	for _, service := range d.opts.Services {
 		if service.Status != nil {
 			service.Status(&s)
@@ -54,9 +58,13 @@ func (d *daemon) pictureOf(view vgpu.View) status.Node {
 			Number: i, Name: v.Name, Kind: e.Kind, State: v.State.String(), Removing: d.changes.leaving[v.ID] != nil,
 			Speed: e.info.Speed, Memory: v.Memory, Free: v.Free, Spares: d.waitingSpares(v.ID),
 			Slots: v.Slots, Assigned: v.Used, BusyTime: plus(v.Usage, d.before.of(i)).GPUTime.Seconds(), Lost: v.State == vgpu.DeviceLost,
-			Lender: d.lenderOf(e), Borrowed: e.ticket != "",
+			Lender: d.lenderOf(e), Borrowed: e.ticket != "", Confined: d.confinedOn(v.ID),
 			MappedKernels: d.mapped[v.ID].Kernels, MappedIn: d.mapped[v.ID].moved,
 		}
+	}
+	var cut map[uint64]time.Duration
+	if d.opts.Cut != nil {
+		cut = d.opts.Cut()
 	}
 	for _, v := range view.Clients {
 		c := d.clients[v.ID]
@@ -68,6 +76,9 @@ func (d *daemon) pictureOf(view vgpu.View) status.Node {
 		}
 		about := c.status(v, now)
 		about.Links = d.linkStatus(c.counters.links)
+		if left, is := cut[about.ID]; is {
+			about.Cut, about.CutLeft = true, left.Seconds()
+		}
 		if s.MPS != nil {
 			about.MPS = string(d.fates.State(fate.Client(c.id)))
 		}
@@ -87,7 +98,8 @@ func (d *daemon) clientNow(c *client) status.Client {
 
 func (c *client) status(v vgpu.ClientView, now time.Duration) status.Client {
 	s := status.Client{
-		ID: uint64(c.id), Pid: c.peer.pid, Address: c.peer.address, User: c.peer.user.name, Program: c.program, Grant: c.under.id(), Guest: c.isGuest(), Virtual: c.ordinal,
+		Fault: c.fault,
+		ID:    uint64(c.id), Pid: c.peer.pid, Address: c.peer.address, User: c.peer.user.name, Program: c.program, Grant: c.under.id(), Guest: c.isGuest(), Virtual: c.ordinal,
 		State: v.State.String(), Busy: v.Busy, Limit: c.memory,
 		Allocated: c.memoryNow.Allocated, Peak: c.peak, Resident: c.memoryNow.Resident, Swapped: c.memoryNow.Swapped,
 		Kernels: v.Kernels, BusyTime: v.GPUTime.Seconds(),

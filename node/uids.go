@@ -1,10 +1,12 @@
 package node
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -168,18 +170,55 @@ func isRealUser(uid uint32) bool {
 }
 
 // usersOfProcesses returns the users that any thread of the machine has: as real,
-// effective, saved or file system user.
+// effective, saved or file system user. A node does this when it starts, on machines with
+// thousands of threads: it opens nothing but the lists and what it reads.
 func usersOfProcesses() map[uint32]bool {
 	found := map[uint32]bool{}
-	paths, _ := filepath.Glob("/proc/[0-9]*/task/[0-9]*/status")
-	for _, path := range paths {
-		text, _ := os.ReadFile(path) // else it has ended
-		for line := range strings.Lines(string(text)) {
-			var real, effective, saved, files uint32
-			if n, _ := fmt.Sscanf(line, "Uid: %d %d %d %d", &real, &effective, &saved, &files); n == 4 {
-				found[real], found[effective], found[saved], found[files] = true, true, true, true
-				break
+	buffer := make([]byte, 4096) // the line is one of the first
+	for _, process := range numbersIn("/proc") {
+		tasks := "/proc/" + process + "/task"
+		for _, thread := range numbersIn(tasks) {
+			for _, uid := range usersIn(beginningOf(tasks+"/"+thread+"/status", buffer)) {
+				found[uid] = true
 			}
+		}
+	}
+	return found
+}
+
+// numbersIn lists what a folder has whose name is a number: processes, or threads of one. There is
+// nothing in one that has ended.
+func numbersIn(dir string) []string {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	names, _ := f.Readdirnames(-1)
+	return slices.DeleteFunc(names, func(name string) bool { return name[0] < '0' || name[0] > '9' })
+}
+
+// beginningOf reads as much of a file as one call gives, or nothing.
+func beginningOf(path string, buffer []byte) []byte {
+	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer syscall.Close(fd)
+	n, _ := syscall.Read(fd, buffer)
+	return buffer[:max(n, 0)]
+}
+
+// usersIn returns the four users in the status of a thread.
+func usersIn(status []byte) (found []uint32) {
+	for line := range bytes.Lines(status) {
+		if rest, is := bytes.CutPrefix(line, []byte("Uid:")); is {
+			for field := range bytes.FieldsSeq(rest) {
+				if uid, err := strconv.ParseUint(string(field), 10, 32); err == nil {
+					found = append(found, uint32(uid))
+				}
+			}
+			break
 		}
 	}
 	return found

@@ -2,6 +2,7 @@ package node
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -100,5 +101,15 @@ func TestUsersOfProcesses(t *testing.T) {
 	const noneHas = 1234567891
 	if usersOfProcesses()[noneHas] || isRealUser(noneHas) {
 		t.Error("a user has processes that nobody started")
+	}
+}
+
+func TestUsersInAStatus(t *testing.T) {
+	const status = "Name:\tUid: 9\nUmask:\t0022\nState:\tS (sleeping)\nUid:\t1\t22\t333\t4294967294\nGid:\t5\t6\t7\t8\n"
+	if got := usersIn([]byte(status)); !slices.Equal(got, []uint32{1, 22, 333, 4294967294}) {
+		t.Error(got)
+	}
+	if got := usersIn(nil); got != nil {
+		t.Error("in nothing:", got)
 	}
 }

@@ -5,13 +5,15 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
+
+	"muster/internal/need"
 )
 
 // asUser runs something as another user of the machine.
 func asUser(t *testing.T, uid int, do func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("only root can be somebody else")
+		need.Missing(t, need.Root, "only root can be somebody else")
 	}
 	done := make(chan struct{})
 	var errno syscall.Errno

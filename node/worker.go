@@ -8,10 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"muster/internal/confine"
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -52,16 +55,19 @@ type workerProcess struct {
 	heir    bool               // it was given a legacy, and outlives the daemon
 	early   []control.ToDaemon // what it said before it was ready
 	uid     uint32             // its own user number (uids); 0 if it has none
+	bounds  bounds             // not known of one that an earlier daemon started
 	exited  chan struct{}      // closed when the process has exited
 	err     error              // how it ended; valid once exited is closed
+
+	confined *confine.State // what confines it; nil until somebody asks (confines); the loop's
 
 	away   bool        // it outlived an earlier daemon and has not come back yet; the loop's
 	unsaid unsaid      // what it is to be told when it comes; the loop's
 	left   atomic.Bool // it is left to the next daemon
 }
 
-// startWorker starts a worker. Its end of the connection is descriptor 3.
-func startWorker(command []string, log *slog.Logger) (*workerProcess, error) {
+// startWorker starts a worker within some bounds. Its end of the connection is descriptor 3.
+func startWorker(command []string, within bounds, log *slog.Logger) (*workerProcess, error) {
 	own, child, err := control.Pair()
 	if err != nil {
 		return nil, err
@@ -69,7 +75,7 @@ func startWorker(command []string, log *slog.Logger) (*workerProcess, error) {
 	defer child.Close()
 	w := &workerProcess{
 		control: own, queue: make(chan parcel, maxQueued),
-		words: &words{log: log, room: maxWords}, exited: make(chan struct{}),
+		words: &words{log: log, room: maxWords}, exited: make(chan struct{}), bounds: within,
 	}
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stderr = w.words
@@ -78,10 +84,11 @@ func startWorker(command []string, log *slog.Logger) (*workerProcess, error) {
 	cmd.ExtraFiles = []*os.File{child}
 	// A Ctrl-C at the terminal is for the daemon, which ends its workers itself.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := startApart(cmd); err != nil {
+	if err := within.start(cmd); err != nil {
 		own.Close()
 		return nil, fmt.Errorf("starting a worker: %w", err)
 	}
+	volunteer(cmd.Process.Pid)
 	w.process, w.number = cmd.Process, cmd.Process.Pid
 	w.start, _ = processStart(w.pid())
 	go func() {
@@ -90,6 +97,20 @@ func startWorker(command []string, log *slog.Logger) (*workerProcess, error) {
 		close(w.exited)
 	}()
 	return w, nil
+}
+
+// volunteer asks the kernel to kill a worker before the daemon when memory runs out: memory that one
+// program makes its worker use must not cost the other programs their node.
+func volunteer(pid int) {
+	const more = 500
+	path := fmt.Sprintf("/proc/%d/oom_score_adj", pid)
+	now, err := os.ReadFile(path)
+	if err != nil {
+		return // not every kernel has this file
+	}
+	if n, err := strconv.Atoi(strings.TrimSpace(string(now))); err == nil && n < more {
+		_ = os.WriteFile(path, []byte(strconv.Itoa(more)), 0) // best effort
+	}
 }
 
 // errEndedEarly says that a worker ended before it was ready, and did not say why.
@@ -272,7 +293,7 @@ func (w *workerProcess) stop() {
 	case w.ready:
 		go func() { // sending may have to wait for the worker to read
 			_ = w.control.Send(control.End{})
-			w.control.Close()
+			_ = w.control.CloseWrite() // its last words, as why a kernel was ended, are still heard
 		}()
 	default: // without a client, a worker ends when its connection does
 		w.control.Close()
@@ -360,5 +381,6 @@ func (d *daemon) anyWorker(c *client, serve *control.Serve, with *spare, try int
 func (d *daemon) dismiss(w *workerProcess) {
 	w.stop()
 	<-w.exited
+	w.control.Close()
 	d.uids.giveBack(w.uid)
 }

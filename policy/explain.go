@@ -42,7 +42,7 @@ func (v *View) shortage(sh *Shape, mode Mode) string {
 	case sh.Request.Contiguous && !v.inARow(&plain, mode):
 		return fmt.Sprintf("needs %s; %s, but not %d next to each other", sh, v.whoHas(model.Plural(int(count), "node"), "have that"), sh.nodes)
 	default:
-		return fmt.Sprintf("needs %s; %s", sh, v.wholeGPUs())
+		return fmt.Sprintf("needs %s; %s", sh, v.gpusAnywhere(sh))
 	}
 }
 
@@ -109,6 +109,42 @@ func lacking(sh *Shape, enough func(*Shape) bool) string {
 	return ""
 }
 
+// gpusAnywhere says what GPUs there are for a job that lacks nothing else.
+func (v *View) gpusAnywhere(sh *Shape) string {
+	r := sh.Request.Remote
+	if r == nil || r.Memory == 0 {
+		return v.wholeGPUs()
+	}
+	enough, largest := 0, int64(0)
+	for n := range int32(len(v.nodes)) {
+		for d, t := range v.cluster.Nodes[n].GPUs {
+			free := v.shareOn(sh, n, int32(d))
+			if whole := v.cluster.GPUTypes[t].Memory; !r.Shared && free < whole {
+				free = 0
+			}
+			if largest = max(largest, free); free >= r.Memory {
+				enough++
+			}
+		}
+	}
+	size := model.FormatSize(r.Memory)
+	switch {
+	case enough >= r.Count:
+		return v.wholeGPUs()
+	case enough == 0 && largest > 0:
+		which := "the most is"
+		if v.ofIdle() {
+			which = "the largest has"
+		}
+		return fmt.Sprintf("%s, and %s %s", v.whoHas("no GPU", "has "+size), which, model.FormatSize(largest))
+	case enough == 0:
+		return v.whoHas("no GPU", "has "+size)
+	case enough == 1:
+		return v.whoHas("only 1 GPU", "has "+size)
+	}
+	return v.whoHas(fmt.Sprintf("only %d GPUs", enough), "have "+size)
+}
+
 // wholeGPUs says how many GPUs nobody has, for a job that lacks nothing else.
 func (v *View) wholeGPUs() string {
 	count := model.Plural(int(v.freeGPUs), "whole GPU")
@@ -138,7 +174,7 @@ func (v *View) spreadShort(sh *Shape, mode Mode) string {
 	case sh.Request.Contiguous:
 		return v.cores(model.Plural(int(usable), "core"), usable, sh, mode) + ", but not enough next to each other"
 	}
-	return v.wholeGPUs()
+	return v.gpusAnywhere(sh)
 }
 
 // spreadCores is how many cores nodes could give to a job with cores on any nodes, each with the
@@ -156,6 +192,12 @@ func (v *View) spreadCores(sh *Shape, mode Mode) (usable int64) {
 }
 
 func (v *View) fewCores(usable int64, sh *Shape, mode Mode) string {
+	if usable == 0 && sh.granule > 1 {
+		single := *sh
+		if single.granule = 1; v.spreadCores(&single, mode) > 0 {
+			return v.whoHas("no node", "has "+model.Plural(int(sh.granule), "core"))
+		}
+	}
 	if usable == 0 {
 		return v.cores("no core", 1, sh, mode)
 	}
@@ -192,6 +234,10 @@ func Clock(t time.Duration) string { return model.FormatDuration(t.Round(time.Se
 // SetClock makes the sentences of Why write instants with name, for a caller whose users know times
 // by the calendar. name returns "" for an instant that cannot be relied on.
 func (s *State) SetClock(name func(t time.Duration) string) { s.clock = name }
+
+// SetNames makes the sentences of Why write the nodes of a request with name, for a caller whose users
+// know them by other names. name returns "" for nodes that need not be mentioned.
+func (s *State) SetNames(name func(nodes []string) string) { s.shapes.names = name }
 
 // clockOf formats an instant as the users of this state know it.
 func (s *State) clockOf(t time.Duration) string {

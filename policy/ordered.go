@@ -13,6 +13,7 @@ const chunkSize = 128
 type orderedEntry struct {
 	rank int64 // larger ranks are first
 	key  int64
+	turn int64
 	id   JobID
 	// class and nodes are those of the job's shape, copied so that
 	// NextThatMayFit need not load the job.
@@ -23,15 +24,18 @@ func (a *orderedEntry) before(b *orderedEntry) bool {
 	if a.rank != b.rank {
 		return a.rank > b.rank
 	}
-	return a.key < b.key || a.key == b.key && a.id < b.id
+	if a.key != b.key {
+		return a.key < b.key
+	}
+	return a.turn < b.turn || a.turn == b.turn && a.id < b.id
 }
 
 // same says that both are the same job at the same place.
 func (a *orderedEntry) same(b *orderedEntry) bool {
-	return a.id == b.id && a.key == b.key && a.rank == b.rank
+	return a.id == b.id && a.key == b.key && a.turn == b.turn && a.rank == b.rank
 }
 
-// ordered is a set of jobs in the order of (rank, key, id). It is a list of
+// ordered is a set of jobs in the order of (rank, key, turn, id). It is a list of
 // short sorted chunks: an insertion or removal moves entries of one chunk only,
 // and of that the shorter side.
 type ordered struct {
@@ -182,8 +186,8 @@ type Cursor struct {
 // Place is a place in a queue: that of the job that a cursor returned last. It
 // stays valid when the job leaves.
 type Place struct {
-	rank, key int64
-	id        JobID
+	rank, key, turn int64
+	id              JobID
 }
 
 // Place is the place of the job that the cursor returned last.
@@ -192,7 +196,7 @@ func (c *Cursor) Place() Place { return c.last }
 // Seek moves the cursor behind a place, whether its job is still there or not.
 func (c *Cursor) Seek(p Place) {
 	c.last = p
-	e := orderedEntry{rank: p.rank, key: p.key, id: p.id + 1}
+	e := orderedEntry{rank: p.rank, key: p.key, turn: p.turn, id: p.id + 1}
 	c.chunk, c.next = c.o.chunkOf(&e), 0
 	if c.chunk < len(c.o.chunks) {
 		chunk := &c.o.chunks[c.chunk]
@@ -207,7 +211,7 @@ func (c *Cursor) Next() (id JobID, key int64, ok bool) {
 	}
 	chunk := c.o.chunks[c.chunk].list()
 	e := &chunk[c.next]
-	c.last = Place{e.rank, e.key, e.id}
+	c.last = Place{e.rank, e.key, e.turn, e.id}
 	c.next++
 	if c.next == len(chunk) {
 		c.chunk++
@@ -229,7 +233,7 @@ func (c *Cursor) NextThatMayFit(v *View, mode Mode, depth *int) (id JobID, ok bo
 			c.chunk++
 			c.next = 0
 		}
-		c.last = Place{e.rank, e.key, e.id}
+		c.last = Place{e.rank, e.key, e.turn, e.id}
 		if r := v.room(e.class, mode); r != nil && r.count < e.nodes {
 			continue
 		}

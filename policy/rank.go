@@ -42,9 +42,9 @@ func (v *View) LowestRank() int64 {
 }
 
 // Precedes says whether job a is before job b in the queue, or would be if both
-// waited: by rank, then by the policy's order, then by submission.
+// waited: by rank, then by the policy's order, then by turn, then by submission.
 func (v *View) Precedes(a, b JobID) bool {
-	if s := v.state; s.ranked || s.traits.Order != nil {
+	if s := v.state; s.ranked || s.turned || s.traits.Order != nil {
 		return s.precedes(a, b)
 	}
 	return a < b
@@ -57,7 +57,7 @@ func (s *State) precedes(a, b JobID) bool {
 
 // StandsBefore says whether a job is before a place in the queue.
 func (v *View) StandsBefore(id JobID, p Place) bool {
-	x, y := v.state.place(id), orderedEntry{rank: p.rank, key: p.key, id: p.id}
+	x, y := v.state.place(id), orderedEntry{rank: p.rank, key: p.key, turn: p.turn, id: p.id}
 	return x.before(&y)
 }
 

@@ -24,6 +24,7 @@ func (s *State) Adopt(j *model.Job, alternative int, a *model.Allocation, starte
 		return -1, fmt.Errorf("%w", err)
 	}
 	e.status = running
+	s.turned = s.turned || j.Turn != 0
 	id := s.jobs.add(e)
 	kept := s.jobs.at(id)
 	s.view.take(a)

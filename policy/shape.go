@@ -34,6 +34,7 @@ type Shape struct {
 
 	// impossible says why no job of this shape can ever run; empty if it can.
 	impossible string
+	names      func([]string) string // see State.SetNames
 	// class is the number of what is asked of each node; see Class.
 	class int32
 }
@@ -99,7 +100,9 @@ func (sh *Shape) String() string {
 		}
 	}
 	if len(r.NodeList) > 0 {
-		b.WriteString(", only on " + model.CompressNodes(r.NodeList))
+		if names := sh.names(r.NodeList); names != "" {
+			b.WriteString(", only on " + names)
+		}
 	}
 	return b.String()
 }
@@ -142,6 +145,7 @@ type nodeNeed struct {
 // shapes interns requests.
 type shapes struct {
 	cluster *model.Cluster
+	names   func([]string) string
 	list    []*Shape         // by ID
 	nodeOf  map[string]int32 // made when first needed
 	byKey   map[shapeKey]*Shape
@@ -151,7 +155,7 @@ type shapes struct {
 }
 
 func newShapes(c *model.Cluster) shapes {
-	return shapes{cluster: c, byKey: map[shapeKey]*Shape{}, byNode: map[nodeNeed]int32{}}
+	return shapes{cluster: c, names: model.CompressNodes, byKey: map[shapeKey]*Shape{}, byNode: map[nodeNeed]int32{}}
 }
 
 func recentSlot(r *model.Request) uint64 {
@@ -232,7 +236,7 @@ func (s *shapes) compile(r *model.Request) *Shape {
 	sh := &Shape{
 		id: int32(len(s.byKey)), Request: *r,
 		nodes: int32(r.Nodes), gpus: int32(r.GPUs), gpuMemory: r.GPUMemory, gpuType: -1,
-		exclusive: r.Exclusive,
+		exclusive: r.Exclusive, names: s.names,
 	}
 	if r.Nodes == 0 {
 		sh.cores, sh.memory = int32(r.Cores), r.MemoryPerCore

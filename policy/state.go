@@ -98,6 +98,7 @@ type State struct {
 	queue  ordered
 	ends   ordered
 	ranked bool // some job has had a rank
+	turned bool // some job has had a turn
 	// windowing says that there are reservations of nodes (windows) that jobs
 	// must respect.
 	windowing bool
@@ -169,6 +170,7 @@ func (s *State) Submit(j *model.Job) (JobID, error) {
 		return -1, err
 	}
 	id := s.jobs.add(e)
+	s.turned = s.turned || j.Turn != 0
 	s.queue.insert(s.place(id))
 	s.view.arrived = append(s.view.arrived, id)
 	s.joined(id, j)
@@ -225,7 +227,7 @@ func (s *State) admit(sh *Shape) {
 // place is the job's place in the queue.
 func (s *State) place(id JobID) orderedEntry {
 	e := s.jobs.at(id)
-	return orderedEntry{rank: e.rank, key: s.key(e.job), id: id, class: e.shape.class, nodes: e.shape.nodes}
+	return orderedEntry{rank: e.rank, key: s.key(e.job), turn: e.job.Turn, id: id, class: e.shape.class, nodes: e.shape.nodes}
 }
 
 func (s *State) key(j *model.Job) int64 {

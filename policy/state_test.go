@@ -244,6 +244,10 @@ func TestImpossibleJobsSayWhy(t *testing.T) {
 		{model.Request{Nodes: 1, NodeList: []string{"n9"}}, `node "n9" is not in the cluster`},
 		{model.Request{Nodes: 2, NodeList: []string{"n0"}}, "needs 2 nodes with 1 core, only on n0; only 1 node of the cluster has that"},
 		{model.Request{Nodes: 1, Remote: &model.RemoteGPUs{Count: 7}}, "needs 1 node with 1 core, 7 GPUs anywhere; the cluster has 6 whole GPUs, on 3 of 3 nodes"},
+		{model.Request{Nodes: 1, Remote: &model.RemoteGPUs{Count: 4, Memory: 9, Shared: true}}, "needs 1 node with 1 core, 4 GPUs anywhere of 9B; only 3 GPUs of the cluster have 9B"},
+		{model.Request{Cores: 1, Remote: &model.RemoteGPUs{Count: 1, Memory: 17, Shared: true}}, "needs 1 core on any nodes, 1 GPU anywhere of 17B; no GPU of the cluster has 17B, and the largest has 16B"},
+		{model.Request{Nodes: 1, GPUType: "a", Remote: &model.RemoteGPUs{Count: 1, Memory: 9}}, "needs 1 node with 1 core, 1 GPU anywhere of 9B; no GPU of the cluster has 9B, and the largest has 8B"},
+		{model.Request{Cores: 5, CoresPerProcess: 5}, "needs 5 cores on any nodes, 5 together; no node of the cluster has 5 cores"},
 	} {
 		s := NewState(small(), &scripted{})
 		_, err := s.Submit(&model.Job{ID: "j", Request: tc.request})

@@ -106,7 +106,7 @@ const noClass = -1
 // PlaceOf is the job's place in the queue, or the one it would have.
 func (v *View) PlaceOf(id JobID) Place {
 	e := v.state.place(id)
-	return Place{e.rank, e.key, e.id}
+	return Place{e.rank, e.key, e.turn, e.id}
 }
 
 // Proposed says that a job was proposed to start in this step.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"muster/internal/browser"
+	"muster/internal/need"
 )
 
 var shots = flag.String("shots", "", "keep pictures of the browser test's pages in this folder")
@@ -120,12 +121,20 @@ func TestGanttsInABrowser(t *testing.T) {
 	if after := b.Gantt(0); !(after.From < before.From) {
 		t.Errorf("the left arrow went from %v to %v", before.From, after.From)
 	}
-	b.Actions(map[string]any{"type": "pointer", "id": "mouse", "actions": []map[string]any{
-		{"type": "pointerMove", "duration": 0, "x": x, "y": y},
-		{"type": "pointerDown", "button": 0}, {"type": "pointerUp", "button": 0},
-		{"type": "pointerDown", "button": 0}, {"type": "pointerUp", "button": 0},
-	}})
-	if all := b.Gantt(0); all.From != 0 || all.To != 1000 {
+	// The browser takes two clicks for a double click only if they come soon after each other, which on a
+	// busy machine may take several attempts.
+	all := b.Gantt(0)
+	for range 20 {
+		b.Actions(map[string]any{"type": "pointer", "id": "mouse", "actions": []map[string]any{
+			{"type": "pointerMove", "duration": 0, "x": x, "y": y},
+			{"type": "pointerDown", "button": 0}, {"type": "pointerUp", "button": 0},
+			{"type": "pointerDown", "button": 0}, {"type": "pointerUp", "button": 0},
+		}})
+		if all = b.Gantt(0); all.From == 0 && all.To == 1000 {
+			break
+		}
+	}
+	if all.From != 0 || all.To != 1000 {
 		t.Errorf("after a double click the Gantt shows %v to %v", all.From, all.To)
 	}
 
@@ -217,9 +226,7 @@ func TestSamplePageInABrowser(t *testing.T) {
 // TestHalfAMillionBlocks loads as many blocks as a page is designed for, and logs how long the page
 // takes. It asserts only that the page still shows the right job.
 func TestHalfAMillionBlocks(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a few seconds")
-	}
+	need.IsSoak(t)
 	b := browser.Start(t)
 	const rows, perRow = 1000, 500
 	g := &Gantt{Title: "many", Kinds: []Kind{{Name: "a"}, {Name: "b"}}}

@@ -531,7 +531,7 @@ static struct block *block_new(struct client *c, CUcontext context, uint64_t at,
 	}
 	*b = (struct block){.client = c, .context = context, .at = at, .size = size, .attached = CU_MEM_ATTACH_GLOBAL, .chunks = chunks, .variables = variables, .born = c->managed_launched};
 	b->pages = map_pages(at, size, !variables);
-	if (b->pages == NULL || !ranges_add(&blocks, (struct range){.at = at, .size = size, .context = context, .flags = index})) {
+	if (b->pages == NULL || !ranges_add(&blocks, (struct range){.at = at, .size = (size + PAGE - 1) / PAGE * PAGE, .context = context, .flags = index})) {
 		if (b->pages != NULL) {
 			munmap(b->pages, size);
 			keep_out(at, size);
@@ -608,7 +608,8 @@ static CUresult new_block(struct target *t, uint64_t size, struct block **out) {
 }
 
 static CUresult allocate(struct target *t, uint64_t bytes, unsigned flags, CUdeviceptr *address) {
-	bool small = bytes < SMALL && flags == CU_MEM_ATTACH_GLOBAL;
+	// Where accesses are checked, each has a block of its own, of its own size: the worker knows blocks alone.
+	bool checked = memory_guard(t->client, bytes) > 0, small = bytes < SMALL && flags == CU_MEM_ATTACH_GLOBAL && !checked;
 	struct block *b = NULL;
 	uint64_t at = 0;
 	pthread_mutex_lock(&lock);
@@ -616,7 +617,7 @@ static CUresult allocate(struct target *t, uint64_t bytes, unsigned flags, CUdev
 		b = slab_with_room(t->client, t->context, bytes, &at);
 	if (b == NULL) {
 		pthread_mutex_unlock(&lock);
-		CUresult result = new_block(t, small ? SLAB : (bytes + PAGE - 1) / PAGE * PAGE, &b);
+		CUresult result = new_block(t, small ? SLAB : checked ? bytes : (bytes + PAGE - 1) / PAGE * PAGE, &b);
 		if (result != CUDA_SUCCESS)
 			return result;
 		b->slab = small;

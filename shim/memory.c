@@ -17,16 +17,27 @@ static uint64_t charged(uint64_t size) { return (size + SMALL_STEP - 1) / SMALL_
 
 uint64_t memory_reserved(struct client *c) { return c->base + c->size / 4; }
 
+// How many bytes stay free around an allocation if the worker checks the accesses of kernels: the
+// more the larger it is, since an index that is wrong is often wrong by a row or by all of it.
+uint64_t memory_guard(const struct client *c, uint64_t size) {
+	const uint64_t most = 64 << 10;
+	uint64_t guard = __atomic_load_n(&c->ring->guard, __ATOMIC_RELAXED);
+	if (guard == 0)
+		return 0;
+	guard = size > guard ? size : guard;
+	return guard < most ? guard : most;
+}
+
 static uint64_t choose(struct client *c, size_t size, CUcontext context, bool pages) {
-	uint64_t middle = c->base + c->size / 16, end = memory_reserved(c), at = 0;
+	uint64_t middle = c->base + c->size / 16, end = memory_reserved(c), at = 0, guard = memory_guard(c, size);
 	if (size < SMALL && !pages)
-		at = ranges_take(&c->allocations, c->base, middle, size, SMALL_STEP, context);
+		at = ranges_take_apart(&c->allocations, c->base, middle, size, guard, SMALL_STEP, context);
 	// Large allocations do not adjoin, so that the end of one is not taken for the beginning of the
 	// next (mapping). That may double the addresses that they take: so it ends when all of the memory
 	// might no longer fit.
 	uint64_t spare = end - middle > c->memory ? end - middle - c->memory : 0;
 	if (at == 0 && c->allocated <= spare && size <= spare - c->allocated)
-		at = ranges_take_apart(&c->allocations, middle, end, size, LARGE_STEP, context);
+		at = ranges_take_apart(&c->allocations, middle, end, size, guard > 0 ? guard : 1, LARGE_STEP, context);
 	if (at == 0)
 		at = ranges_take(&c->allocations, middle, end, size, LARGE_STEP, context);
 	return at;

@@ -3,8 +3,10 @@
 #include "shim.h"
 
 #include <elf.h>
-#include <stdio.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 // --- images -----------------------------------------------------------------------------
 
@@ -23,10 +25,16 @@ struct fatbin {
 	uint64_t size;
 };
 
-// Whether size bytes at offset lie below limit; advances *end behind them.
-static bool within(size_t limit, uint64_t offset, uint64_t size, size_t *end) {
+// Whether bytes are there to be read. Managed memory is, though it may be protected just now.
+static bool there(const void *at, size_t size) { return readable(at, size) == size || managed_has((CUdeviceptr)(uintptr_t)at); }
+
+// Whether size bytes at offset of an image are there, and lie below limit; advances *end behind them.
+// Where the limit is unknown, what the headers say may be wrong: then nothing is read that is not there.
+static bool within(const uint8_t *image, size_t limit, uint64_t offset, uint64_t size, size_t *end) {
 	uint64_t last;
-	if (__builtin_add_overflow(offset, size, &last) || last > limit)
+	if (__builtin_add_overflow(offset, size, &last) || last > limit || last > IMAGE_MOST)
+		return false;
+	if (limit == IMAGE_UNLIMITED && !there(image + offset, size))
 		return false;
 	*end = last > *end ? last : *end;
 	return true;
@@ -36,46 +44,66 @@ static bool within(size_t limit, uint64_t offset, uint64_t size, size_t *end) {
 static bool elf_size(const uint8_t *image, size_t limit, size_t *end) {
 	Elf64_Ehdr h;
 	*end = 0;
-	if (!within(limit, 0, sizeof h, end))
+	if (!within(image, limit, 0, sizeof h, end))
 		return false;
 	memcpy(&h, image, sizeof h);
-	if (!within(limit, h.e_shoff, (uint64_t)h.e_shnum * h.e_shentsize, end) || !within(limit, h.e_phoff, (uint64_t)h.e_phnum * h.e_phentsize, end))
+	if (!within(image, limit, h.e_shoff, (uint64_t)h.e_shnum * h.e_shentsize, end) || !within(image, limit, h.e_phoff, (uint64_t)h.e_phnum * h.e_phentsize, end))
 		return false;
 	for (unsigned i = 0; h.e_shoff != 0 && i < h.e_shnum; i++) {
 		Elf64_Shdr s;
 		uint64_t at = h.e_shoff + (uint64_t)i * h.e_shentsize;
-		if (!within(limit, at, sizeof s, end))
+		if (!within(image, limit, at, sizeof s, end))
 			return false;
 		memcpy(&s, image + at, sizeof s);
-		if (s.sh_type != SHT_NOBITS && !within(limit, s.sh_offset, s.sh_size, end))
+		if (s.sh_type != SHT_NOBITS && !within(image, limit, s.sh_offset, s.sh_size, end))
 			return false;
 	}
 	for (unsigned i = 0; h.e_phoff != 0 && i < h.e_phnum; i++) {
 		Elf64_Phdr p;
 		uint64_t at = h.e_phoff + (uint64_t)i * h.e_phentsize;
-		if (!within(limit, at, sizeof p, end))
+		if (!within(image, limit, at, sizeof p, end))
 			return false;
 		memcpy(&p, image + at, sizeof p);
-		if (!within(limit, p.p_offset, p.p_filesz, end))
+		if (!within(image, limit, p.p_offset, p.p_filesz, end))
 			return false;
 	}
-	return true;
+	return within(image, limit, 0, *end, end); // what is between the parts, too
 }
 
 static bool fatbin_size(const void *image, size_t limit, size_t *end) {
 	struct fatbin f;
 	*end = 0;
-	if (!within(limit, 0, sizeof f, end))
+	if (!within(image, limit, 0, sizeof f, end))
 		return false;
 	memcpy(&f, image, sizeof f);
-	return within(limit, f.header_size, f.size, end);
+	return within(image, limit, f.header_size, f.size, end) && within(image, limit, 0, *end, end);
+}
+
+// The length of a text; false if it has no end.
+static bool text_size(const char *text, size_t limit, size_t *size) {
+	const size_t step = 64 << 10;
+	if (limit != IMAGE_UNLIMITED || managed_has((CUdeviceptr)(uintptr_t)text)) {
+		*size = strnlen(text, limit);
+		return true;
+	}
+	for (*size = 0; *size < IMAGE_MOST; *size += step) {
+		size_t some = readable(text + *size, step), n = strnlen(text + *size, some);
+		if (n < some) {
+			*size += n;
+			return true;
+		}
+		if (some < step)
+			return false;
+	}
+	return false;
 }
 
 // Whether the header says that an image is a cubin. As the driver does, image_bounds returns
 // CUDA_ERROR_UNKNOWN for a broken cubin.
 static bool is_cubin(const void *image, uint32_t magic, size_t limit) {
 	Elf64_Ehdr head;
-	if (memcmp(&magic, ELFMAG, SELFMAG) != 0 || limit < sizeof head)
+	size_t end = 0;
+	if (memcmp(&magic, ELFMAG, SELFMAG) != 0 || !within(image, limit, 0, sizeof head, &end))
 		return false;
 	memcpy(&head, image, sizeof head); // the machine is in the same place in files of 32 bits
 	return head.e_machine == 190; // EM_CUDA
@@ -85,17 +113,20 @@ CUresult image_bounds(const void *image, size_t limit, const void **start, size_
 	if (image == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	uint32_t magic = 0;
-	if (strnlen(image, limit < 4 ? limit : 4) == 4) // text may be shorter, what has a magic number is not
+	size_t head = limit < 4 ? limit : 4;
+	if (limit == IMAGE_UNLIMITED && !there(image, head) && (head = readable(image, head)) == 0)
+		return CUDA_ERROR_INVALID_IMAGE;
+	if (strnlen(image, head) == 4) // text may be shorter, what has a magic number is not
 		memcpy(&magic, image, 4);
 	else if (limit == 0 || ((const char *)image)[0] == 0)
 		return CUDA_ERROR_INVALID_IMAGE;
 	if (magic == WRAPPER_MAGIC) {
 		struct wrapper w;
-		if (limit != IMAGE_UNLIMITED) // a file has no addresses
+		if (limit != IMAGE_UNLIMITED || !there(image, sizeof w)) // a file has no addresses
 			return CUDA_ERROR_INVALID_IMAGE;
 		memcpy(&w, image, sizeof w);
 		image = w.data;
-		if (image == NULL)
+		if (image == NULL || !there(image, sizeof magic))
 			return CUDA_ERROR_INVALID_IMAGE;
 		memcpy(&magic, image, sizeof magic);
 	}
@@ -104,37 +135,51 @@ CUresult image_bounds(const void *image, size_t limit, const void **start, size_
 	if (magic == FATBIN_MAGIC)
 		whole = fatbin_size(image, limit, size);
 	else if (memcmp(&magic, ELFMAG, SELFMAG) == 0)
-		whole = limit > EI_CLASS && ((const uint8_t *)image)[EI_CLASS] == ELFCLASS64 && elf_size(image, limit, size);
+		whole = elf_size(image, limit, size) && ((const uint8_t *)image)[EI_CLASS] == ELFCLASS64;
 	else
-		*size = strnlen(image, limit);
+		whole = text_size(image, limit, size);
 	if (whole && *size > 0)
 		return CUDA_SUCCESS;
 	return is_cubin(image, magic, limit) ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_INVALID_IMAGE;
 }
 
+// Opens a regular file, and only that: others may have no end, or keep the caller waiting.
+static CUresult open_regular(const char *path, int *fd, size_t *size) {
+	struct stat is;
+	*fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a FIFO that nobody writes to opens at once
+	if (*fd < 0)
+		return CUDA_ERROR_FILE_NOT_FOUND;
+	const char *why = NULL;
+	if (fstat(*fd, &is) != 0 || !S_ISREG(is.st_mode))
+		why = "it is not a regular file";
+	else if ((uint64_t)is.st_size > IMAGE_MOST)
+		why = "it has more than 8 GiB";
+	if (why == NULL) {
+		*size = (size_t)is.st_size;
+		return CUDA_SUCCESS;
+	}
+	notice("%s is not read: %s. Give a file with PTX, a cubin or a fat binary", path, why);
+	close(*fd);
+	return CUDA_ERROR_INVALID_IMAGE;
+}
+
 CUresult file_read(const char *path, void **data, size_t *size) {
 	if (path == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	FILE *file = fopen(path, "rbe");
-	if (file == NULL)
-		return CUDA_ERROR_FILE_NOT_FOUND;
-	char *buffer = NULL;
-	size_t used = 0, room = 0, n = 1;
-	while (n > 0) {
-		if (used + 1 >= room) {
-			room = room > 0 ? 2 * room : 1 << 16;
-			char *larger = realloc(buffer, room);
-			if (larger == NULL) {
-				free(buffer);
-				fclose(file);
-				return CUDA_ERROR_OUT_OF_MEMORY;
-			}
-			buffer = larger;
-		}
-		n = fread(buffer + used, 1, room - used - 1, file);
-		used += n;
+	int fd;
+	size_t all, used = 0;
+	CUresult result = open_regular(path, &fd, &all);
+	if (result != CUDA_SUCCESS)
+		return result;
+	char *buffer = malloc(all + 1);
+	ssize_t n = 1;
+	while (buffer != NULL && used < all && n > 0) {
+		n = read(fd, buffer + used, all - used);
+		used += n > 0 ? (size_t)n : 0;
 	}
-	fclose(file);
+	close(fd);
+	if (buffer == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	buffer[used] = 0;
 	*data = buffer;
 	*size = used;

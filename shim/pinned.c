@@ -173,6 +173,8 @@ CUresult with_cuMemHostRegister_v2(CUcontext context, void *address, size_t byte
 	CUresult result = capture_unsafe();
 	if (result != CUDA_SUCCESS)
 		return result;
+	if ((flags & CU_MEMHOSTREGISTER_IOMEMORY) == 0 && readable(address, bytes) < bytes) // nothing is there that a device could read
+		return CUDA_ERROR_INVALID_VALUE;
 	range = (struct range){.at = (uint64_t)(uintptr_t)address, .size = bytes, .context = context, .flags = flags};
 	pthread_mutex_lock(&registered_lock);
 	bool added = ranges_add(&registered, range);

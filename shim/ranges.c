@@ -166,8 +166,8 @@ uint64_t ranges_take(struct ranges *r, uint64_t low, uint64_t high, uint64_t siz
 	return take(r, low, high, size, 0, align, context);
 }
 
-uint64_t ranges_take_apart(struct ranges *r, uint64_t low, uint64_t high, uint64_t size, uint64_t align, CUcontext context) {
-	return take(r, low, high, size, 1, align, context);
+uint64_t ranges_take_apart(struct ranges *r, uint64_t low, uint64_t high, uint64_t size, uint64_t behind, uint64_t align, CUcontext context) {
+	return take(r, low, high, size, behind, align, context);
 }
 
 bool ranges_add(struct ranges *r, struct range range) {

@@ -10,7 +10,7 @@
 //   calls      one file a family of CUDA's functions: all files that are not named here.
 //              The files of graphs share graph.h and graph_plan.h.
 //   transport  client.c, ring.c, answers.c, notices.c, printed.c, timeline.c
-//   basis      object.c, ranges.c, names.c, wide.c, md2.c, restart.c: no client, no messages
+//   basis      object.c, ranges.c, readable.c, names.c, wide.c, md2.c, restart.c: no client, no messages
 //
 // Every layer may also print: complain() and trace_*() of init.c. Functions named do_cuX are
 // the bodies of the exported cuX; the calls layer uses them for each other's work, too.
@@ -66,6 +66,12 @@ void trace_call(const char *name);
 void trace_result(const char *name, CUresult result);
 CUresult trace_missing(const char *name, const char *why, atomic_flag *told);
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+// --- readable.c: memory of the program -------------------------------------------
+
+// How many of size bytes can be read: a wild pointer, or a wild size, is an error of the program and
+// must not end it.
+size_t readable(const void *from, size_t size);
 
 // --- timeline.c: where the time went -------------------------------------------
 
@@ -173,8 +179,9 @@ struct range *ranges_from(const struct ranges *r, uint64_t at);
 // there are none. All callers with the same low and high must pass the same align: the tree
 // keeps gaps between aligned ends.
 uint64_t ranges_take(struct ranges *r, uint64_t low, uint64_t high, uint64_t size, uint64_t align, CUcontext context);
-// The same, with at least one free byte between the range and the next one.
-uint64_t ranges_take_apart(struct ranges *r, uint64_t low, uint64_t high, uint64_t size, uint64_t align, CUcontext context);
+// The same, with so many free bytes, at least, between the range and the next one.
+uint64_t ranges_take_apart(struct ranges *r, uint64_t low, uint64_t high, uint64_t size, uint64_t behind, uint64_t align, CUcontext context);
+
 bool ranges_add(struct ranges *r, struct range range); // false if it overlaps
 void ranges_remove(struct ranges *r, struct range *range);
 
@@ -573,6 +580,7 @@ struct CUfunc_st {
 };
 
 #define IMAGE_UNLIMITED SIZE_MAX // limit of an image whose length only its headers tell
+#define IMAGE_MOST ((size_t)8 << 30) // bytes of an image
 
 CUresult image_bounds(const void *image, size_t limit, const void **start, size_t *size);
 // If the image is refused and log is not NULL, *log gets the reason, which the caller frees.
@@ -645,6 +653,7 @@ void registered_release(CUcontext context);
 void pinned_forget_all(void);
 uint64_t memory_choose(struct client *c, size_t size, CUcontext context); // the caller of these three holds the memory_lock
 void memory_charge(struct client *c, uint64_t size);
+uint64_t memory_guard(const struct client *c, uint64_t size); // bytes that stay free around an allocation of that size; 0: none
 void memory_forget(struct client *c, uint64_t at); // without telling the worker
 void virtual_forget_all(void);
 void pools_forget_all(void);

@@ -85,7 +85,8 @@ struct wire_ring {
 	uint32_t print;  // 1: kernels have printed something
 	uint32_t notices_written; // bytes of notices written so far
 	uint64_t arena_at; // the worker's address of the data arena: the client maps it there, too, if it can; 0: anywhere
-	uint8_t fill3[64 - 24];
+	uint32_t guard;    // bytes, at least, that stay free around each allocation of device memory; 0: none
+	uint8_t fill3[64 - 28];
 	char reason[1024]; // NUL-terminated
 	uint8_t fill4[2048 - 1280];
 	char notices[WIRE_NOTICES]; // a ring of lines for the user: wire/notices.go

@@ -178,10 +178,7 @@ func (w *outWatcher) Ended(now time.Duration, job int) {
 // it cannot, every job is over in the end, and the history of the run gives the same
 // plans when it is played again.
 func TestOutagesUnderEveryPolicy(t *testing.T) {
-	cases := uint64(12)
-	if testing.Short() {
-		cases = 3
-	}
+	cases := howMany(3, 6, 12)
 	for _, e := range catalog.Entries {
 		t.Run(e.Name, func(t *testing.T) {
 			for seed := range cases {

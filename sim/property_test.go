@@ -390,7 +390,7 @@ func crowd(g *generator, nodes, jobs int) *scenario {
 }
 
 func TestNothingGoesWrongInACrowd(t *testing.T) {
-	nodes, jobs := 20, int(howMany(300, 1000, 2000))
+	nodes, jobs := 20, int(howMany(300, 600, 2000))
 	if soak {
 		nodes = 50
 	}
@@ -409,10 +409,7 @@ func TestNothingGoesWrongInACrowd(t *testing.T) {
 // TestEasyKeepsItsPromise does the same on many small clusters, where it is
 // easier to get in the way of the first job.
 func TestEasyKeepsItsPromise(t *testing.T) {
-	cases := uint64(300)
-	if testing.Short() {
-		cases = 30
-	}
+	cases := howMany(30, 150, 300)
 	for seed := range cases {
 		g := &generator{Rand: rand.New(rand.NewPCG(seed, 4)), tame: true}
 		s := crowd(g, g.between(1, 8), 40)
@@ -428,10 +425,7 @@ func TestEasyKeepsItsPromise(t *testing.T) {
 // TestConservativeKeepsItsPromises checks that no job starts later than it was first promised,
 // whatever arrives later.
 func TestConservativeKeepsItsPromises(t *testing.T) {
-	cases := uint64(200)
-	if testing.Short() {
-		cases = 20
-	}
+	cases := howMany(20, 70, 200)
 	for seed := range cases {
 		g := &generator{Rand: rand.New(rand.NewPCG(seed, 5)), tame: true}
 		s := crowd(g, g.between(1, 8), 30)
@@ -464,10 +458,7 @@ func brokenPromise(t *testing.T, s *scenario) string {
 // Both runs make the same decisions; nothing is refused, given out twice or forgotten, and every
 // job gets all that its granted request asks for.
 func TestEveryPolicyKeepsTheRules(t *testing.T) {
-	cases := uint64(120)
-	if testing.Short() {
-		cases = 12
-	}
+	cases := howMany(12, 40, 120)
 	for _, e := range catalog.Entries {
 		t.Run(e.Name, func(t *testing.T) {
 			t.Parallel()
@@ -556,15 +547,12 @@ func (l *eventLog) Ended(now time.Duration, job int) {
 // processor and on two. Where a decision hung on the order of a map, this would
 // show it. Policies that search get fewer jobs and shorter searches.
 func TestSameTwice(t *testing.T) {
-	many := crowd(&generator{Rand: rand.New(rand.NewPCG(1, 6)), traffic: true}, 20, 400)
+	many := crowd(&generator{Rand: rand.New(rand.NewPCG(1, 6)), traffic: true}, 20, int(howMany(40, 200, 400)))
 	few := crowd(&generator{Rand: rand.New(rand.NewPCG(1, 7)), traffic: true}, 20, 40)
 	searching := map[string]string{"auction": "auction:iterations=2000:tree_nodes=200", "mosaic": "mosaic:effort=20"}
 	processors := []int{1, 2, 1, 2}
 	if !soak {
 		processors = processors[:2]
-	}
-	if testing.Short() {
-		many = few
 	}
 	for _, e := range catalog.Entries {
 		policy, s := e.Name, many

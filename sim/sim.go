@@ -251,6 +251,7 @@ type run struct {
 	now     time.Duration
 	next    int            // the next job to submit
 	wake    time.Duration  // when the policy wants its next step; policy.Never if it does not ask for one
+	wakes   int            // consecutive instants at which nothing happened
 	idle    int            // consecutive steps on an idle cluster with no job to come
 	jobOf   []int32        // index of the job with each policy.JobID
 	ids     []policy.JobID // by index, of jobs that were submitted
@@ -269,6 +270,9 @@ const horizon = time.Duration(math.MaxInt64 / 2)
 // maxIdle limits how often in a row a policy may ask for another step on an idle cluster without
 // starting anything.
 const maxIdle = 1000
+
+// maxWakes limits how many steps in a row a policy may ask for while nothing happens.
+const maxWakes = 1_000_000
 
 // loop advances the clock to the earliest of all next events (a job's end, a submission, a step
 // that the policy or the priorities asked for, an outage, a withdrawal), handles everything that is
@@ -324,6 +328,12 @@ func (r *run) loop(ctx context.Context) error {
 		}
 		if r.ranking.rank(r.state, r.now) {
 			changed = true
+		}
+		if r.wakes++; changed {
+			r.wakes = 0
+		}
+		if r.wakes > maxWakes {
+			return fmt.Errorf("the policy asked for %d steps in a row while nothing happened, the last at %s: let it ask only for times at which it will decide otherwise (plan.wake)", maxWakes, policy.Clock(r.now))
 		}
 		if changed || r.wake <= r.now {
 			if err := r.decide(); err != nil {

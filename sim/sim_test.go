@@ -181,6 +181,26 @@ func (lazy) Traits() policy.Traits                 { return policy.Traits{} }
 func (lazy) Step(*policy.View, *policy.Plan)       {}
 func (lazy) Why(*policy.View, policy.JobID) string { return "nobody cares" }
 
+// restless starts what it can, and wants to be asked again at once.
+type restless struct{ policy.Policy }
+
+func (r restless) Step(v *policy.View, p *policy.Plan) {
+	r.Policy.Step(v, p)
+	p.Wake = v.Now() + 1
+}
+
+// A policy that asks for step after step while nothing happens ends the run, with what to do.
+func TestRestlessPolicy(t *testing.T) {
+	fcfs, err := catalog.New("fcfs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobs := []model.Job{{ID: "long", Run: time.Hour, Request: model.Request{Cores: 1}}}
+	if _, err := sim.Run(t.Context(), sim.Config{Cluster: twoNodes(), Jobs: jobs, Policy: restless{fcfs}}); err == nil || !strings.Contains(err.Error(), "steps in a row while nothing happened") || !strings.Contains(err.Error(), "plan.wake") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestOddJobs(t *testing.T) {
 	s := time.Second
 	jobs := []model.Job{
@@ -322,10 +342,7 @@ func TestSummaryAndComparison(t *testing.T) {
 
 // TestSweepIsTheSameInParallel runs a sweep with one worker and with several.
 func TestSweepIsTheSameInParallel(t *testing.T) {
-	jobs := 60
-	if testing.Short() {
-		jobs = 20
-	}
+	jobs := int(howMany(20, 30, 60))
 	sweep := func(workers int) string {
 		s := sim.Sweep{
 			Cluster: benchCluster(20), Nodes: []int{16, 20, 24}, Seeds: []uint64{1, 2}, Workers: workers,

@@ -47,10 +47,7 @@ func (chooser) Step(v *policy.View, p *policy.Plan) {
 // granted them, first fit would have done exactly what it did. So the oracle
 // judges alternatives, too: where they go, how long they run, when they are killed.
 func TestAlternatives(t *testing.T) {
-	cases := uint64(3000)
-	if testing.Short() {
-		cases = 150
-	}
+	cases := howMany(150, 1000, 3000)
 	granted, killed := 0, 0
 	for seed := range cases {
 		g := &generator{Rand: rand.New(rand.NewPCG(seed, 7))}

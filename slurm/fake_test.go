@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/need"
 	"muster/policy"
 	"muster/policy/catalog"
 	"muster/slurm"
@@ -446,10 +447,7 @@ func (f *fake) mishap() {
 // Everything goes wrong, and drivers die all the time: no GPU has two borrowers, no job is placed
 // twice, and when all is calm again every job ends, once.
 func TestNothingIsLostOrBookedTwice(t *testing.T) {
-	runs := 40
-	if testing.Short() {
-		runs = 15
-	}
+	runs := need.Rounds(6, 40)
 	for i := range runs {
 		for _, spec := range []string{"easy", "first-fit"} {
 			seed := uint64(i)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/need"
 	"muster/policy"
 	"muster/policy/catalog"
 	"muster/policy/history"
@@ -150,10 +151,7 @@ func TestSuspendedJobsGoOnUnderAnyPolicy(t *testing.T) {
 // Requests to stop and resume jobs are refused, lost and late, and drivers die: no processor has
 // two jobs, and all jobs end.
 func TestStoppingUnderFaults(t *testing.T) {
-	runs := 30
-	if testing.Short() {
-		runs = 10
-	}
+	runs := need.Rounds(10, 30)
 	for seed := range uint64(runs) {
 		for _, how := range []string{"suspend", "requeue"} {
 			t.Run(fmt.Sprintf("%s/%d", how, seed), func(t *testing.T) { stopAtRandom(t, seed, "easy:preempt="+how+":qos=low<mid<high") })

@@ -9,13 +9,15 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"muster/internal/need"
 )
 
 // runC compiles a program against the C side and returns the lines it prints.
 func runC(t *testing.T, main string) []string {
 	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skip("no gcc")
+		need.Missing(t, need.Compiler, "no gcc")
 	}
 	shim, err := filepath.Abs("../shim")
 	if err != nil {
@@ -60,6 +62,7 @@ func TestLayoutIsTheSameInC(t *testing.T) {
 		{"offsetof(struct wire_ring, tail)", atTail}, {"offsetof(struct wire_ring, client_waits)", atClientWaits}, {"offsetof(struct wire_ring, head)", atHead},
 		{"offsetof(struct wire_ring, staging_head)", atStagingHead}, {"offsetof(struct wire_ring, worker_waits)", atWorkerWaits},
 		{"offsetof(struct wire_ring, status)", atStatus}, {"offsetof(struct wire_ring, closed)", atClosed}, {"offsetof(struct wire_ring, print)", atPrint},
+		{"offsetof(struct wire_ring, arena_at)", atArenaAt}, {"offsetof(struct wire_ring, guard)", atGuard},
 		{"offsetof(struct wire_ring, reason)", atReason}, {"sizeof(((struct wire_ring *)0)->reason)", reasonSize},
 		{"offsetof(struct wire_ring, notices_read)", atNoticesRead}, {"offsetof(struct wire_ring, notices_written)", atNoticesWritten},
 		{"offsetof(struct wire_ring, notices)", atNotices}, {"sizeof(((struct wire_ring *)0)->notices)", noticesSize},

@@ -13,7 +13,8 @@ import (
 // Between machines that trust the network between them TLS may be left out, if both sides were told
 // so. They still prove to each other that they know the same token, in three steps:
 //
-//	program   16 bytes "muster-plain/1\n" and a zero, u8 1 for messages or 2 for a lane,
+//	program   16 bytes "muster-plain/1\n" and a zero, u8 1 for messages, 2 for a lane or 3 to
+//	          resume a session,
 //	          32 random bytes
 //	node      32 random bytes
 //	program   32 bytes: proof of the program
@@ -36,6 +37,7 @@ type PlainKind byte
 const (
 	PlainStream PlainKind = iota + 1
 	PlainLane
+	PlainResume
 )
 
 // PlainFirst is the first byte of a connection without TLS; TLS begins with another.
@@ -94,7 +96,7 @@ func MeetPlain(conn io.ReadWriter, token string) (PlainKind, error) {
 		return 0, err
 	}
 	kind, theirs := PlainKind(first[len(plainMagic)]), first[len(plainMagic)+1:]
-	if string(first[:len(plainMagic)]) != plainMagic || kind != PlainStream && kind != PlainLane {
+	if string(first[:len(plainMagic)]) != plainMagic || kind < PlainStream || kind > PlainResume {
 		return 0, errors.New("it speaks neither TLS nor as a program does without")
 	}
 	ours, shown := make([]byte, nonceSize), make([]byte, sha256.Size)

@@ -54,7 +54,7 @@ const (
 	atTail, atClientWaits, atNoticesRead          = 64, 72, 76
 	atHead, atStagingHead, atWorkerWaits          = 128, 136, 144
 	atStatus, atClosed, atPrint, atNoticesWritten = 192, 196, 200, 204
-	atArenaAt                                     = 208
+	atArenaAt, atGuard                            = 208, 216
 	atReason, reasonSize                          = 256, 1024
 	atNotices, noticesSize                        = 2048, 2048
 	slotState, slotResult, slotLength, slotAnswer = 0, 4, 8, 16
@@ -206,6 +206,10 @@ func (s *Shared) Place(arena *os.File, address uint64) error {
 	atomic.StoreUint64(s.u64(atArenaAt), address)
 	return nil
 }
+
+// SetGuard has the client leave so many bytes free around each allocation of device memory, at least,
+// because accesses of kernels are checked: one that goes beyond an allocation then hits no other.
+func (s *Shared) SetGuard(bytes uint32) { atomic.StoreUint32(s.u32(atGuard), bytes) }
 
 // MapAt maps a part of a file at an address where nothing is mapped yet.
 func MapAt(f *os.File, offset, size, address uint64) ([]byte, error) {

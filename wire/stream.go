@@ -14,7 +14,8 @@ import (
 //
 //	frame     u32 size of what follows the head, u8 kind, 3 bytes of zero
 //	geometry  u64 ring, staging, bounce, pinned, u64 how many lanes, u64 from how many
-//	          bytes they are used, 32 bytes of key: the first frame, from the node
+//	          bytes they are used, u64 silence, u64 how long a session is kept, in
+//	          milliseconds, 32 bytes of key: the first frame, from the node
 //	message   a message as on the ring; behind it its bytes, if they were staged
 //	data      u64 offset in the arena, then the bytes there, at most MaxPiece
 //	reply     u32 seq of the message, u16 1 + slot or 0, u16 print, i32 result,
@@ -24,6 +25,13 @@ import (
 //	          it explains
 //	closed    the reason; the last frame, from the node
 //	away      u64 offset in the arena, u64 length: bytes that come over the lanes
+//	resume    u64 how many bytes of frames have arrived, u64 1 if it is the end, 32
+//	          bytes of key
+//
+// After the geometry, the frames travel in a connection that outlives a broken link
+// (door.Resumable). The program's side resumes it over a new link, which begins with a hello, with the
+// same credentials, and a frame that has the session's key; the node answers with a frame that has no
+// key, or with the reason why not. A side from which nothing is heard for the time of silence is gone.
 //
 // Lanes (package lanes) are connections for bulk data. The client's side makes them when it has
 // some, and each begins with the key. Staged bytes of a message may go over them, too: then none
@@ -46,9 +54,10 @@ const (
 	FrameClosed
 	FrameNotice
 	FrameAway
+	FrameResume
 )
 
-var frameNames = [...]string{FrameGeometry: "geometry", FrameMessage: "message", FrameData: "data", FrameReply: "reply", FrameState: "state", FrameClosed: "closed", FrameNotice: "notice", FrameAway: "away"}
+var frameNames = [...]string{FrameGeometry: "geometry", FrameMessage: "message", FrameData: "data", FrameReply: "reply", FrameState: "state", FrameClosed: "closed", FrameNotice: "notice", FrameAway: "away", FrameResume: "resume"}
 
 func (k FrameKind) String() string {
 	if int(k) < len(frameNames) && k > 0 {
@@ -61,15 +70,18 @@ func (k FrameKind) String() string {
 const MaxPiece = 1 << 20
 
 // StreamProtocol names the protocol in the negotiation of TLS.
-const StreamProtocol = "muster/1"
+const StreamProtocol = "muster/2"
+
+// ResumeProtocol names the protocol by which a session is resumed.
+const ResumeProtocol = "muster-resume/1"
 
 // LaneProtocol names the protocol of lanes. The client sends the key, the node answers with a byte
 // when it has accepted the lane, and the client with another: until then neither side sends data.
 // With the client's byte the encryption of bulk data begins (door.Sealed), if TLS uses AES-GCM.
-const LaneProtocol = "muster-lane/2"
+const LaneProtocol = "muster-lane/3"
 
-// LaneKey identifies the client of a lane. It is a secret: a peer that has it may write the
-// client's data.
+// LaneKey identifies the client of a lane, or of a session that is resumed. It is a secret: a peer
+// that has it may write the client's data.
 type LaneKey [32]byte
 
 // SpeaksFor begins the token of a hello from the gateway; behind it comes the name of the user on
@@ -102,10 +114,13 @@ type Frame struct {
 	Geometry Geometry
 	Header   Header // of a message
 	Body     []byte // of a message; the answer of a reply; valid until the next frame
-	Offset   uint64 // of data
+	Offset   uint64 // of data; of a resume: how many bytes have arrived
 	Length   uint64 // of data that go over the lanes
 	Lanes    uint64 // of a geometry: how many there may be
 	From     uint64 // of a geometry: from how many bytes on lanes are used
+	Silence  uint64 // of a geometry: milliseconds
+	Keep     uint64 // of a geometry: how long a session is kept whose connection broke, in milliseconds
+	Last     bool   // of a resume: the session is to end
 	Key      LaneKey
 	Seq      uint32 // of the message that a reply is for
 	Slot     int    // of a reply; -1 for none
@@ -124,13 +139,19 @@ func (f *Frame) Append(b []byte) []byte {
 	case FrameGeometry:
 		g := f.Geometry
 		b = appendU64(appendU64(appendU64(appendU64(b, g.Ring), g.Staging), g.Bounce), g.Pinned)
-		b = append(appendU64(appendU64(b, f.Lanes), f.From), f.Key[:]...)
+		b = append(appendU64(appendU64(appendU64(appendU64(b, f.Lanes), f.From), f.Silence), f.Keep), f.Key[:]...)
 	case FrameMessage:
 		b = AppendMessage(b, f.Header, f.Body)
 	case FrameData:
 		b = appendU64(b, f.Offset)
 	case FrameAway:
 		b = appendU64(appendU64(b, f.Offset), f.Length)
+	case FrameResume:
+		last := uint64(0)
+		if f.Last {
+			last = 1
+		}
+		b = append(appendU64(appendU64(b, f.Offset), last), f.Key[:]...)
 	case FrameReply:
 		b = appendU32(b, f.Seq)
 		b = binary.LittleEndian.AppendUint16(b, uint16(f.Slot+1))
@@ -201,7 +222,7 @@ func (r *FrameReader) Next() (Frame, error) {
 		err = r.message(&f, size)
 	case FrameData:
 		err = r.data(&f, size)
-	case FrameGeometry, FrameReply, FrameState, FrameClosed, FrameNotice, FrameAway:
+	case FrameGeometry, FrameReply, FrameState, FrameClosed, FrameNotice, FrameAway, FrameResume:
 		err = r.small(&f, size)
 	default:
 		err = fmt.Errorf("%v is of no kind that is known", f.Kind)
@@ -268,12 +289,20 @@ func (r *FrameReader) small(f *Frame, size uint64) error {
 	case FrameGeometry:
 		f.Geometry = Geometry{Ring: fields.u64(), Staging: fields.u64(), Bounce: fields.u64(), Pinned: fields.u64()}
 		f.Lanes, f.From = fields.u64(), fields.u64()
+		f.Silence, f.Keep = fields.u64(), fields.u64()
 		copy(f.Key[:], fields.take(len(f.Key)))
 		if err := f.Geometry.check(); err != nil {
 			return err
 		}
 	case FrameAway:
 		f.Offset, f.Length = fields.u64(), fields.u64()
+	case FrameResume:
+		f.Offset = fields.u64()
+		last := fields.u64()
+		copy(f.Key[:], fields.take(len(f.Key)))
+		if f.Last = last == 1; last > 1 {
+			return fmt.Errorf("a damaged frame: %v of %d bytes", f.Kind, size)
+		}
 	case FrameReply:
 		f.Seq = fields.u32()
 		both := fields.u32()

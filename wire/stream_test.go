@@ -14,7 +14,7 @@ import (
 func everyFrame() []Frame {
 	staged := Header{Op: OpCopyIn, Slot: -1, Seq: 3, Data: 64, Length: 5, Release: 69}
 	return []Frame{
-		{Kind: FrameGeometry, Slot: -1, Geometry: DefaultGeometry, Lanes: 8, From: 1 << 17, Key: LaneKey{1, 2, 31: 3}},
+		{Kind: FrameGeometry, Slot: -1, Geometry: DefaultGeometry, Lanes: 8, From: 1 << 17, Silence: 20_000, Keep: 60_000, Key: LaneKey{1, 2, 31: 3}},
 		{Kind: FrameMessage, Slot: -1, Header: Header{Op: OpReset, Slot: 9, Seq: 2}, Body: []byte{}},
 		{Kind: FrameMessage, Slot: -1, Header: staged, Body: (&CopyIn{Dst: 0x1234, Stream: 5}).Append(nil), Bytes: 5},
 		{Kind: FrameMessage, Slot: -1, Header: staged, Body: (&CopyIn{Dst: 0x1234, Stream: 5}).Append(nil)},
@@ -24,6 +24,8 @@ func everyFrame() []Frame {
 		{Kind: FrameState, Slot: -1, Status: -3, Print: true},
 		{Kind: FrameClosed, Slot: -1, Reason: "the device is gone"},
 		{Kind: FrameAway, Slot: -1, Offset: 1 << 33, Length: 1 << 30},
+		{Kind: FrameResume, Slot: -1, Offset: 1 << 34, Key: LaneKey{4, 31: 5}},
+		{Kind: FrameResume, Slot: -1, Offset: 7, Last: true},
 		{Kind: FrameNotice, Slot: -1, Reason: "kernel k: illegal address 0x10"},
 	}
 }

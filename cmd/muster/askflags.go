@@ -104,18 +104,28 @@ func (f *askFlags) complete(ask func(context.Context, *headclient.Head) []string
 // eachJob does something to jobs, one after the other; it goes on after a failure,
 // which is said with the number.
 func eachJob(c *cobra.Command, args []string, do func(id string) error) error {
-	ids, err := headclient.JobIDs(args)
+	ids, err := headclient.JobRefs(args)
 	if err != nil {
 		return err
 	}
 	return each(c, "job", ids, do)
 }
 
+// about is the text of an error with the name of what it is about before it, unless the text has that.
+func about(what, name string, err error) string {
+	name = what + " " + name
+	_, after, found := strings.Cut(err.Error(), name)
+	if longer := after != "" && strings.ContainsAny(after[:1], "0123456789_"); found && !longer {
+		return err.Error()
+	}
+	return name + ": " + err.Error()
+}
+
 func each(c *cobra.Command, what string, names []string, do func(string) error) error {
 	failed := false
 	for i, err := range headclient.Each(names, do) {
 		if err != nil {
-			fmt.Fprintf(c.ErrOrStderr(), "%s: %s %s: %v\n", c.CommandPath(), what, names[i], err)
+			fmt.Fprintf(c.ErrOrStderr(), "%s: %s\n", c.CommandPath(), about(what, names[i], err))
 			failed = true
 			if headGone(err) {
 				break // nor would it answer for the others

@@ -73,7 +73,11 @@ func (f *cancelFlags) run(c *cobra.Command, args []string) error {
 			return usageErrorf("--signal: %v", err)
 		}
 	}
-	ids, err := headclient.JobIDs(args)
+	read := headclient.JobRefs
+	if chosen { // among them
+		read = headclient.JobIDs
+	}
+	ids, err := read(args)
 	if err != nil {
 		return err
 	}
@@ -123,7 +127,7 @@ func (f *cancelFlags) cancel(c *cobra.Command, h *headclient.Head, ids []string)
 		case f.quiet && isOver(err):
 		default:
 			failed = true
-			fmt.Fprintf(c.ErrOrStderr(), "%s: job %s: %v\n", c.CommandPath(), id, err)
+			fmt.Fprintf(c.ErrOrStderr(), "%s: %s\n", c.CommandPath(), about("job", id, err))
 		}
 	}
 	if failed {

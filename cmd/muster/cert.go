@@ -46,7 +46,18 @@ func newCert() *cobra.Command {
 			if days < 1 || days > 3650 {
 				return usageErrorf("--days %d: give 1 to 3650", days)
 			}
-			if len(hosts) == 0 && name == "" && len(heads) == 0 {
+			// An empty value, as of a variable that is not set, must not mean this user or machine:
+			// that may be root, who administers every head.
+			given := false
+			for flag, empty := range map[string]bool{"host": len(hosts) == 0, "user": name == "", "head": len(heads) == 0} {
+				if !c.Flags().Changed(flag) {
+					continue
+				}
+				if given = true; empty {
+					return usageErrorf("--%s is empty: give a name, or leave --%s out", flag, flag)
+				}
+			}
+			if !given {
 				var err error
 				if hosts, name, err = thisMachine(); err != nil {
 					return err

@@ -10,6 +10,7 @@ import (
 
 	"muster/device/codefile"
 	"muster/device/fatbin"
+	"muster/internal/need"
 )
 
 // compiled makes a shared library that asks for functions of the driver, with
@@ -18,7 +19,7 @@ func compiled(t *testing.T, source, gpuCode string, options ...string) string {
 	t.Helper()
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
-		t.Skip("no gcc")
+		need.Missing(t, need.Compiler, "no gcc")
 	}
 	if gpuCode != "" {
 		code, err := filepath.Abs(gpuCode)

@@ -39,7 +39,8 @@ CRIU 4.2 or newer (--criu, $MUSTER_CRIU; scripts/get-criu gets one). What CRIU c
 save it says, and the program goes on unharmed. Words behind -- are given to CRIU.
 
 DIR is a folder of the checkpoint's own, made if it is not there. It has the last
-checkpoint until the new one is complete.`
+checkpoint until the new one is complete. A checkpoint waits for kernels that run;
+Ctrl-C gives it up, and the program goes on.`
 
 func newCheckpoint() *cobra.Command {
 	var f checkpointFlags
@@ -85,7 +86,7 @@ func (f *checkpointFlags) run(c *cobra.Command, args []string) error {
 		if err != nil {
 			return usageErrorf("%q is no number of a client: muster ps shows them", words[0])
 		}
-		once = func(context.Context) error { return f.saveClient(c, id, words[1]) }
+		once = func(ctx context.Context) error { return f.saveClient(ctx, c, id, words[1]) }
 		gone = func() bool { return programs.ClientGone(socketOf(f.socket), id) }
 	}
 	if c.Flags().Changed("every") && f.every <= 0 || f.every > 0 && f.stop {
@@ -94,6 +95,9 @@ func (f *checkpointFlags) run(c *cobra.Command, args []string) error {
 	ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	err := once(ctx)
+	if err != nil && ctx.Err() != nil {
+		return interruptedf("nothing was saved, and the program goes on")
+	}
 	if err != nil || f.every == 0 {
 		return err
 	}
@@ -111,8 +115,8 @@ func atDash(c *cobra.Command, args []string) (before, behind []string) {
 	return args, nil
 }
 
-func (f *checkpointFlags) saveClient(c *cobra.Command, id uint64, dir string) error {
-	saved, err := programs.SaveClient(socketOf(f.socket), id, dir)
+func (f *checkpointFlags) saveClient(ctx context.Context, c *cobra.Command, id uint64, dir string) error {
+	saved, err := programs.SaveClient(ctx, socketOf(f.socket), id, dir)
 	if err != nil {
 		return err
 	}

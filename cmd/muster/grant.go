@@ -75,7 +75,10 @@ node must show one of the authority's, whose ca.pem becomes part of the grant. D
 all other nodes are those of the machine where the programs run.`,
 		Example: "  muster grant make --device gpu1:0 job.grant\n  muster grant make --device gpu1:0 --device gpu2:1:4GiB --address gpu2=gpu2.example.org:9421 --authority certs/ca.pem job.grant",
 		Args:    oneArgument("the file to write"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) error {
+			if f.user == "" && c.Flags().Changed("user") {
+				return usageErrorf("--user is empty: give a name, or leave --user out")
+			}
 			g, err := f.grant()
 			if err != nil {
 				return err

@@ -38,8 +38,10 @@ where there are some):
     - {name: upkeep, from: 2031-05-06T08:00, until: 2031-05-06T18:00, nodes: "n[1-4]", users: [alice], accounts: [physics]}
   admins: [alice, bob]            # beside root: may touch everybody's jobs, and nodes
   limits:                         # of each user, and of single ones; 0 is none
-    default: {jobs: 0, running: 0, gpus: 0, cores: 0, memory: 0}
+    default: {max_submit_jobs: 1000000, running: 0, gpus: 0, cores: 0, memory: 0}   # the first: not ended, each task of an array
     users: {carol: {gpus: 8}}
+  max_job_count: 20000            # jobs that have not ended, an array counting as one; a user may have half
+  max_array_size: 100000          # tasks of an array
   node_timeout: 5m                # so long away, a node is down and its jobs are lost
   silence: 30s                    # so long silent, a connection of a node is closed
   grace: 30s                      # between SIGTERM and SIGKILL
@@ -67,8 +69,8 @@ where there are some):
     idle: 2m                      # between two requests
     request: 1m                   # to send a request, and to take each part of the answer
 
-SIGHUP has it read the file again: admins, limits, windows, node_timeout, grace, time_limit and
-keep take effect at once. The log names what else has changed, and takes effect at the
+SIGHUP has it read the file again: admins, limits, max_job_count, max_array_size, windows,
+node_timeout, grace, time_limit and keep take effect at once. The log names what else has changed, and takes effect at the
 next start. SIGTERM and SIGINT end it; jobs go on, and the next head goes on with
 them. A head that was killed loses nothing that anybody was told.
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -25,9 +26,10 @@ func newJob() *cobra.Command {
 		Short: "Tell all about a job: why it waits, what it has, how it ended",
 		Long: `Tell all that is known about a job, also one that has ended: what it asks for, why it
 waits, which nodes, cores, memory and GPUs it has, where its output is, how it ended and
-what it used. A device that is lent by another node is called borrowed. Of an array all
-tasks are told about, one after the other. Where no head of Muster runs, and Slurm does,
-the job is Slurm's (muster slurm job).` + askHelp,
+what it used. A device that is lent by another node is called borrowed. Of an array it
+says how many tasks are in which state; name tasks, as 17_3 or 17_[1-4], to read all
+about each. With --json an array is the list of its jobs. Where no head of Muster runs,
+and Slurm does, the job is Slurm's (muster slurm job).` + askHelp,
 		Example:           "  muster job 17\n  muster job 17_3 --json\n  muster job suspend 17",
 		Args:              oneJob,
 		ValidArgsFunction: completeJobs(&f.askFlags),
@@ -41,6 +43,7 @@ the job is Slurm's (muster slurm job).` + askHelp,
 				return err
 			}
 			var jobs []api.Job
+			var blocks []func(io.Writer) error
 			for _, id := range ids {
 				some, err := h.Job(c.Context(), id)
 				if err != nil && f.isSlurmHere(err) {
@@ -50,15 +53,22 @@ the job is Slurm's (muster slurm job).` + askHelp,
 					return err
 				}
 				jobs = append(jobs, some...)
+				if strconv.FormatUint(some[0].ArrayJob, 10) == id {
+					blocks = append(blocks, func(w io.Writer) error { return jobtable.WriteArray(w, some) })
+					continue
+				}
+				for i := range some {
+					blocks = append(blocks, func(w io.Writer) error { return jobtable.WriteJob(w, &some[i]) })
+				}
 			}
 			if f.json {
 				return printJobs(c, jobs)
 			}
-			for i := range jobs {
+			for i, write := range blocks {
 				if i > 0 {
 					fmt.Fprintln(c.OutOrStdout())
 				}
-				if err := jobtable.WriteJob(c.OutOrStdout(), &jobs[i]); err != nil {
+				if err := write(c.OutOrStdout()); err != nil {
 					return err
 				}
 			}

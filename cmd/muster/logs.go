@@ -171,7 +171,7 @@ func (f *logsFlags) onInterrupt(ctx context.Context, c *cobra.Command, h *headcl
 		return errLeft
 	}
 	if err != nil {
-		fmt.Fprintf(c.ErrOrStderr(), "muster: job %s: %v\n", id, err)
+		fmt.Fprintf(c.ErrOrStderr(), "muster: %s\n", about("job", id, err))
 	}
 	return nil
 }

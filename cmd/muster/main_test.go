@@ -42,11 +42,17 @@ func TestScripts(t *testing.T) {
 			for name, path := range folders {
 				env.Setenv(name, path)
 			}
-			// Under the race detector each command would end a second later, for goroutines that may still race.
-			env.Setenv("GORACE", "halt_on_error=1 atexit_sleep_ms=0")
-			return startFakeHead(env)
+			return scriptSetup(env)
 		},
 	})
+}
+
+// scriptSetup prepares for a script what all of them need.
+func scriptSetup(env *testscript.Env) error {
+	// Under the race detector each command would end a second later, for goroutines that may still race.
+	env.Setenv("GORACE", "halt_on_error=1 atexit_sleep_ms=0")
+	env.Defer(func() { endSupervisors(env.WorkDir) })
+	return startFakeHead(env)
 }
 
 // Every command must be good enough to work from: a line, a text and an example.

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"muster/internal/need"
 )
 
 // Each command that the help lists has a page, which says what the help says, and which man reads
@@ -36,7 +38,7 @@ func TestManPages(t *testing.T) {
 	}
 	groff, err := exec.LookPath("groff")
 	if err != nil {
-		t.Skip("groff is not here to look at the pages")
+		need.Missing(t, need.Tools, "groff is not here to look at the pages")
 	}
 	out, err := exec.Command(groff, append([]string{"-man", "-Tutf8", "-ww", "-z"}, pages...)...).CombinedOutput()
 	if err != nil || len(out) > 0 {

@@ -45,10 +45,14 @@ else (the values are the defaults where there are some):
   policy: fcfs                    # or sjf, credit
   max_idle: 10ms                  # so long idle, a program makes room for those that wait
   quantum: 2s                     # so long, on average, a busy program keeps what others wait for; off: while it is busy
+  kernel_time: none               # how long one kernel may run, as 30s; {batch: 1h, latency: 10s}. Default: none, or 1h on a
+                                  # node of a cluster, and for programs that were granted a device (docs/sharing.md)
   latency: {share: 0.8, window: 200us}   # while programs of class latency are about: the most of the time that they hold
                                   # others back, and how much work these have in flight (docs/sharing.md)
   mps: auto                       # kernels of several programs run on a GPU at once, by NVIDIA's MPS, where it can be had; on: or the node
                                   # does not start; off: they take turns on it, as the driver has it (docs/mps.md)
+  confine: auto                   # workers reach only what they need of the machine, as far as the kernel can; on: in whole, or the node
+                                  # does not start; off: they reach what their user does (docs/node.md, Security)
   migrate: auto                   # programs move to idle devices that are faster; off: they do not
   mapping: off                    # or a mapper, as ag or probe: which device runs a program's next kernel (docs/mapping.md)
   swap: {size: 32GiB, dir: /var/tmp/muster}   # default: half of the memory, in memory
@@ -58,7 +62,8 @@ else (the values are the defaults where there are some):
     clients: 1024                 # on the node
     default: {clients: 512, memory: 32GiB, vgpus: 4, weight: 1}  # each user; only clients by default
     users:
-      alice: {memory: 64GiB, weight: 2, priority: 1, class: any, share: 50%}   # class: batch, latency (unless a
+      alice: {memory: 64GiB, weight: 2, priority: 1, class: any, share: 50%,
+        kernel_time: 10m}         # instead of the node's; class: batch, latency (unless a
                                   # program says batch), or any; share: the most of a GPU's multiprocessors for each program, under MPS
   grants: optional                # required: only programs of jobs that were granted devices are served
   warm: 2                         # worker processes that wait for programs
@@ -91,7 +96,8 @@ else (the values are the defaults where there are some):
     user: 128                     # of these, of one user
     greet: 10s                    # to say who it is and what it wants
     idle: 2m                      # for other machines, until a device is used
-    silence: 1m                   # for other machines, to read, and to finish a message
+    silence: 20s                  # for other machines: one that sends nothing for so long is gone
+    resume: 1m                    # a program whose connection breaks goes on if it is back within this time; 0: it ends
 
 The socket is what --socket says (or MUSTER_NODE_SOCKET), else what the file says, else
 what MUSTER_SOCKET says, which all other commands heed too, else @muster.
@@ -105,7 +111,7 @@ in the same way. If none comes within orphan_grace, the programs end, and are to
 SIGHUP has it read the file again. If anything in it is wrong, the log says what, and
 everything stays as it was. Devices that the file no longer has are drained and then
 removed, new ones are added; allow, vgpus (of devices that come), visible, policy,
-max_idle, quantum, latency (for new programs), migrate, swap.size, defer, limits, grants, warm, spare, worker_timeout and grace take
+max_idle, quantum, kernel_time and latency (for new programs), migrate, swap.size, defer, limits, grants, warm, spare, worker_timeout and grace take
 effect at once. The log names what else has changed, and takes effect at the next start.
 
 With --head it is also a node of a cluster: an agent runs what the cluster's head
@@ -131,6 +137,8 @@ type nodeFlags struct {
 	maxIdle, grace, workerTimeout       time.Duration
 	orphanGrace                         time.Duration
 	state, quantum, mps, mapping, spare string
+	confine                             string
+	kernelTime                          string
 	handover                            bool
 	deferCopies, child                  bool
 	plain, ivm, ivmRoot                 bool
@@ -168,7 +176,9 @@ func newNode() *cobra.Command {
 	flags.StringVar(&f.policy, "policy", "fcfs", "who is next: fcfs, sjf or credit")
 	flags.DurationVar(&f.maxIdle, "max-idle", vgpu.DefaultMaxIdle, "so long idle, a program makes room for those that wait; 0: never")
 	flags.StringVar(&f.quantum, "quantum", vgpu.DefaultQuantum.String(), "so long, on average, a busy program keeps what others wait for; off: while it is busy")
+	flags.StringVar(&f.kernelTime, "kernel-time", "", "how long one kernel may run, as 30s, or none (default: none; 1h on a node of a cluster)")
 	flags.StringVar(&f.mps, "mps", string(node.MPSAuto), "auto: programs run on a GPU at the same time, by NVIDIA's MPS, where it can be had; on: or the node does not start; off: they do not")
+	flags.StringVar(&f.confine, "confine", string(node.ConfineAuto), "auto: workers reach only what they need of the machine, as far as the kernel can; on: in whole, or the node does not start; off: they reach what their user does")
 	flags.StringVar(&f.migrate, "migrate", "auto", "auto: programs move to idle devices that are faster; off: they do not")
 	completeFlag(c, "policy", completeOne(nodePolicies))
 	flags.StringVar(&f.mapping, "mapping", node.MappingOff, "`mapper` that decides for each launch which device runs it, as ag or probe (docs/mapping.md); off: a program's kernels run on one device")
@@ -248,7 +258,13 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"policy", func() (err error) { cfg.Policy, err = vgpu.ParsePolicy(f.policy); return err }},
 		{"max-idle", func() error { cfg.MaxIdle = f.maxIdle; return nil }},
 		{"quantum", func() (err error) { cfg.Quantum, err = nodefile.Quantum(f.quantum); return err }},
+		{"kernel-time", func() (err error) {
+			cfg.KernelTime.Batch, err = node.ParseKernelTime(f.kernelTime)
+			cfg.KernelTime.Latency = cfg.KernelTime.Batch
+			return err
+		}},
 		{"mps", func() (err error) { cfg.MPS, err = node.ParseMPS(f.mps); return err }},
+		{"confine", func() (err error) { cfg.Confine, err = node.ParseConfine(f.confine); return err }},
 		{"migrate", func() (err error) { cfg.Migrate, err = nodefile.Migrate(f.migrate); return err }},
 		{"mapping", func() (err error) { cfg.Mapping, err = nodefile.Mapping(f.mapping); return err }},
 		{"swap", func() error {

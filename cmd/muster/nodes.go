@@ -175,15 +175,39 @@ func (f *askFlags) changeNodes(c *cobra.Command, args []string, action string, d
 
 // printClusterDevices lists the devices of all nodes, or of one.
 func (f *askFlags) printClusterDevices(c *cobra.Command, node string, asJSON bool) error {
-	var names []string
+	var lists []string
 	if node != "" {
-		names = []string{node}
+		lists = []string{node}
 	}
-	nodes, err := f.nodes(c, names)
+	names, err := headclient.NodeNames(lists)
+	if err != nil {
+		return err
+	}
+	h, err := f.open()
+	if err != nil {
+		return err
+	}
+	nodes, err := h.NamedNodes(c.Context(), names)
 	if err != nil {
 		return err
 	}
 	all := nodetable.DevicesOf(nodes)
+	var ask []api.Node // those with devices
+	for i := range nodes {
+		if len(nodes[i].Devices) > 0 {
+			ask = append(ask, nodes[i])
+		}
+	}
+	answers, err := h.StatusesOf(c.Context(), ask)
+	if err != nil {
+		return err
+	}
+	for _, a := range answers {
+		at := slices.IndexFunc(all.Nodes, func(n nodetable.NodeDevices) bool { return n.Node == a.Node.Name })
+		if a.Status != nil {
+			all.Nodes[at].Add(a.Status)
+		}
+	}
 	if asJSON {
 		return printJSON(c, all)
 	}

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"muster/internal/misuse"
 	"muster/model"
 	"muster/policy/catalog"
 	"muster/policy/script"
@@ -115,6 +118,16 @@ func unknownPolicy(name string) error {
 	return usageErrorf("there is no policy %q: muster policy list lists them", name)
 }
 
+// mustBeScript refuses a policy that is no script, and names the script that decides as it does.
+func mustBeScript(spec string) error {
+	err := question.MustBeScript(spec)
+	name, _, _ := strings.Cut(spec, ":")
+	if b, none := script.FindBundled(name + ".star"); err != nil && none == nil {
+		return usageErrorf("%v; muster policy show %s prints one that decides as it does", err, b.Name)
+	}
+	return err
+}
+
 func newPolicyCheck() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check FILE.star[:key=value...]",
@@ -125,7 +138,13 @@ line and column.`,
 		Example: "  muster policy check mine.star\n  muster policy check mine.star:most=5",
 		Args:    oneArgument("the file of a script"),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := mustBeScript(args[0]); err != nil {
+				return err
+			}
 			l, err := question.CheckScript(c.Context(), args[0], readPolicyFile)
+			if err != nil && !misuse.Is(err) && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("%w\nmuster policy show easy.star prints a script that is right; docs/policy-scripts.md has all that one may say", err)
+			}
 			if err != nil {
 				return err
 			}
@@ -155,7 +174,7 @@ does, and say whether the script failed, and where. What it prints is shown.`,
   muster policy try mine.star:most=5 --cluster mine.yaml --workload sacct.txt.gz --beside easy,conservative --html page.html`,
 		Args: oneArgument("the file of a script"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := question.MustBeScript(args[0]); err != nil {
+			if err := mustBeScript(args[0]); err != nil {
 				return err
 			}
 			f.ask.Policies = strings.TrimSuffix(args[0]+","+beside, ",")

@@ -23,7 +23,8 @@ func newDevices() *cobra.Command {
 their virtual GPUs (VGPUS) and how many of them programs have (ASSIGNED) and use at this
 moment (BUSY), and how long kernels have run there since the node began. Devices that
 were removed are left out; muster device list has them too. A line below says how
-programs share the GPUs under NVIDIA's MPS, where the node could have it.
+programs share the GPUs under NVIDIA's MPS, where the node could have it, and one what
+keeps workers, which run what programs send, from the rest of the machine.
 
 STATE is up while the device takes programs; draining when it does not any more and some
 are still there, drained when none is; lost when it is gone.
@@ -31,7 +32,9 @@ are still there, drained when none is; lost when it is gone.
 --cluster asks the head for the devices of all nodes, --node NAME for those of one: what
 jobs hold of their memory, and which jobs these are. There STATE is up while the device
 takes jobs; down when it does not, as it is drained, lost, removed or borrowed; away when
-the head does not hear of its node, of which muster nodes says more.` + askHelp,
+the head does not hear of its node, of which muster nodes says more. The nodes themselves
+are asked what confines their workers; of one that does not answer in time that is left
+out.` + askHelp,
 		Example: "  muster devices\n  muster devices --cluster\n  muster devices --node n3 --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if cluster || name != "" {
@@ -48,10 +51,15 @@ the head does not hear of its node, of which muster nodes says more.` + askHelp,
 				return printJSON(c, status.DevicesOf(s, false))
 			}
 			printProblems(c.ErrOrStderr(), s)
-			if err := nodetable.WriteDevices(c.OutOrStdout(), s, false, screen.Columns(c.OutOrStdout())); err != nil || s.MPS == nil {
+			if err := nodetable.WriteDevices(c.OutOrStdout(), s, false, screen.Columns(c.OutOrStdout())); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(c.OutOrStdout(), "MPS:", s.MPS)
+			if s.MPS != nil {
+				fmt.Fprintln(c.OutOrStdout(), "MPS:", s.MPS)
+			}
+			if by, any := s.Confined(); any {
+				_, err = fmt.Fprintln(c.OutOrStdout(), "Workers: confined by", by)
+			}
 			return err
 		},
 	}

@@ -27,8 +27,9 @@ the arguments, too, of programs on this machine. MEMORY is what the client has a
 
 STATE is unqueued before it wanted a device, ready while it waits for one, assigned
 while it has one, waiting when it had to leave or let go, failed after a fault. A client
-is parked while it waits and every device that could hold it is drained or lost, and away
-while its worker has not come to a node that was started again.
+is parked while it waits and every device that could hold it is drained or lost, away
+while its worker has not come to a node that was started again, and cut while its program,
+on another machine, has no connection: it goes on if the program is back in time.
 
 --user, --device and --state leave out all others; --ended lists those of the last 64
 clients that have ended, and what they used.
@@ -79,7 +80,7 @@ or lent to it (muster peers has more), and how many bytes went there and came ba
 }
 
 // clientStates are the states of clients, as docs/node.md explains them.
-var clientStates = []string{"unqueued", "ready", "parked", "assigned", "waiting", "failed", "away", "ending", "ended"}
+var clientStates = []string{"unqueued", "ready", "parked", "assigned", "waiting", "failed", "away", "cut", "ending", "ended"}
 
 func (f *psFlags) run(c *cobra.Command) error {
 	if err := f.where.check(); err != nil {

@@ -145,13 +145,6 @@ func (f *queueFlags) print(c *cobra.Command, h *headclient.Head, w io.Writer) er
 
 // list asks for the jobs; what the head cannot choose by is chosen here.
 func (f *queueFlags) list(c *cobra.Command, h *headclient.Head) ([]api.Job, error) {
-	users := f.users
-	if f.me {
-		var err error
-		if users, err = withMe(c, h, users); err != nil {
-			return nil, err
-		}
-	}
 	states, err := readStates(strings.Join(f.states, ","))
 	if err != nil {
 		return nil, err
@@ -163,6 +156,12 @@ func (f *queueFlags) list(c *cobra.Command, h *headclient.Head) ([]api.Job, erro
 	ids, err := headclient.JobIDs(f.jobs)
 	if err != nil {
 		return nil, err
+	}
+	users := f.users
+	if f.me {
+		if users, err = withMe(c, h, users); err != nil {
+			return nil, err
+		}
 	}
 	q := headclient.Query{User: only(users), Node: only(nodes), Name: only(f.names), Account: only(f.accounts), States: states}
 	jobs, err := h.Jobs(c.Context(), q)

@@ -91,7 +91,8 @@ type runFlags struct {
 func newRun() *cobra.Command {
 	var f runFlags
 	c := &cobra.Command{
-		Use: `run [--socket ADDRESS | --node HOST:PORT {--tls-dir DIR | --plain} | --grant FILE | --private] [--wait TIME]
+		Use: `run [--socket ADDRESS | --node HOST:PORT {--tls-dir DIR | --plain} [--round-trips] | --grant FILE
+           | --private | --check DEFECTS [--error-exitcode N]] [--wait TIME]
            [--nodes HOST,...] [--memory SIZE] [--class latency|batch] [--weight N] [--share PERCENT]
            [--mapping MAPPER] [--gpus N] [--explain N] [--mpi] [--] PROGRAM [ARGUMENT...]`,
 		Short: "Run a program on Muster's GPUs",
@@ -165,6 +166,9 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 	if (f.elsewhere.Plain || f.trips) && f.elsewhere.Node == "" {
 		return usageErrorf("--plain and --round-trips are for --node")
 	}
+	if f.check == "" && f.errorStatus != 0 {
+		return usageErrorf("--error-exitcode needs --check")
+	}
 	if f.check != "" {
 		return f.runChecked(c, path, args, environment)
 	}
@@ -178,8 +182,8 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 		return runPrivately(c, path, args, environment)
 	}
 	if f.wishes.Nodes != "" && f.socket == "" {
-		if granted := os.Getenv("MUSTER_SOCKET"); granted != "" && !slices.Contains([]string{"", "0"}, os.Getenv("RCUDA_DEVICE_COUNT")) {
-			return execute(c, path, args, environment, granted) // a job's, which speaks for its grant
+		if granted := jobSocket(); granted != "" {
+			return execute(c, path, args, environment, granted) // it speaks for the job's grant
 		}
 		f.socket = os.Getenv("MUSTER_NODE_SOCKET")
 	}
@@ -217,7 +221,11 @@ func (f *runFlags) findNode(c *cobra.Command, socket string) error {
 // tellSharing tells the user if the node has fewer devices than the program is to see and no peer
 // to borrow from: then several of the program's devices are the same one.
 func (f *runFlags) tellSharing(c *cobra.Command, socket string) {
-	if f.wishes.GPUs <= 1 {
+	if f.wishes.GPUs < 1 {
+		return
+	}
+	if socket == jobSocket() {
+		fmt.Fprintf(c.ErrOrStderr(), "muster: the number of devices that --gpus or MUSTER_GPUS asks for is ignored: the program sees its job's (%s)\n", os.Getenv("RCUDA_DEVICE_COUNT"))
 		return
 	}
 	s, err := node.Ask(socket)
@@ -227,6 +235,14 @@ func (f *runFlags) tellSharing(c *cobra.Command, socket string) {
 	if why := nodetable.Sharing(s, f.wishes.GPUs); why != "" {
 		fmt.Fprintf(c.ErrOrStderr(), "muster: %s\n", why)
 	}
+}
+
+// jobSocket is the socket of the grant of the job that this process is in; "" if there is none.
+func jobSocket() string {
+	if slices.Contains([]string{"", "0"}, os.Getenv("RCUDA_DEVICE_COUNT")) {
+		return ""
+	}
+	return os.Getenv("MUSTER_SOCKET")
 }
 
 // socketOf is where the node is: as the flag says, or the environment, or the

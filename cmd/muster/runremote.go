@@ -7,12 +7,17 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"muster/client"
 	"muster/node/launch"
 )
+
+// patience is how long a program that begins waits for its node if that is cut off, which was there just
+// now: as long as nodes keep the sessions of others unless they say otherwise (connections.resume).
+const patience = time.Minute
 
 // runRemotely runs the program on a node elsewhere.
 func (f *runFlags) runRemotely(c *cobra.Command, path string, args, environment []string) error {
@@ -30,6 +35,7 @@ func (f *runFlags) runRemotely(c *cobra.Command, path string, args, environment 
 	if err := client.Check(c.Context(), remote); err != nil {
 		return err
 	}
+	remote.Patience = patience
 	if f.trips {
 		remote.Trips = &client.Trips{}
 		defer func() {

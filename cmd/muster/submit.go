@@ -108,7 +108,7 @@ func submit(c *cobra.Command, args []string) error {
 	}
 	if o.Client.TestOnly {
 		if !o.Client.Quiet {
-			fmt.Fprintln(c.ErrOrStderr(), "The options are good. When the job would start is not known before it is submitted.")
+			fmt.Fprintln(c.ErrOrStderr(), "The options can be read. Whether the cluster takes the job, and when it would start, is known when it is submitted.")
 		}
 		return nil
 	}

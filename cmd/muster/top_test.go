@@ -14,6 +14,7 @@ import (
 	"time"
 	"unsafe"
 
+	"muster/internal/need"
 	"muster/wire/status"
 )
 
@@ -59,7 +60,7 @@ func openTerminal(t *testing.T, columns, rows uint16) (person, terminal *os.File
 	t.Helper()
 	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
-		t.Skip("no terminals can be made here:", err)
+		need.Missing(t, need.System, "no terminals can be made here:", err)
 	}
 	t.Cleanup(func() { person.Close() })
 	var number, unlocked int32

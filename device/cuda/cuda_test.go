@@ -14,6 +14,7 @@ import (
 
 	"muster/device"
 	"muster/device/devicetest"
+	"muster/internal/need"
 )
 
 //go:embed testdata/basic.fatbin
@@ -27,7 +28,7 @@ func theGPU(t testing.TB) device.Device {
 	t.Helper()
 	all, err := Devices(Options{})
 	if errors.Is(err, ErrNoDriver) {
-		t.Skipf("this needs an NVIDIA GPU: %v", err)
+		need.Missing(t, need.GPU, "this needs an NVIDIA GPU:", err)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -49,8 +49,8 @@ var faults = map[int]device.FaultKind{
 	curesult.NvlinkUncorrectable:      device.DeviceLost, // the same for the link between devices
 	curesult.Contained:                device.DeviceLost, // memory error, contained
 	curesult.IllegalAddress:           device.IllegalAddress,
-	curesult.LaunchTimeout:            device.Unspecified, // the kernel ran too long for a device with a display
-	curesult.ContextIsDestroyed:       device.DeviceLost,  // the context was destroyed
+	curesult.LaunchTimeout:            device.Timeout,    // the kernel ran too long for a device with a display
+	curesult.ContextIsDestroyed:       device.DeviceLost, // the context was destroyed
 	curesult.Assert:                   device.Assert,
 	curesult.HardwareStackError:       device.StackOverflow,
 	curesult.IllegalInstruction:       device.IllegalInstruction,

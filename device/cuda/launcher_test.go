@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/internal/need"
 	"muster/internal/seeds"
 )
 
@@ -52,10 +53,10 @@ func besideStandin(t *testing.T, test func(library string)) {
 	}
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
-		t.Skip("this needs a compiler of C:", err)
+		need.Missing(t, need.Compiler, "this needs a compiler of C:", err)
 	}
 	if _, err := os.Stat("testdata/standin.c"); err != nil {
-		t.Skip("this needs the sources:", err)
+		need.Missing(t, need.System, "this needs the sources:", err)
 	}
 	self, err := os.Executable()
 	if err != nil {

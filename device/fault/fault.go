@@ -248,21 +248,22 @@ func (c *faultyContext) Map(addr, size uint64) error {
 	if err := c.now("map"); err != nil {
 		return err
 	}
-	return c.Context.Map(addr, size)
+	return c.saw(c.Context.Map(addr, size))
 }
 
 func (c *faultyContext) Unmap(addr, size uint64) error {
 	if err := c.now("unmap"); err != nil {
 		return err
 	}
-	return c.Context.Unmap(addr, size)
+	return c.saw(c.Context.Unmap(addr, size))
 }
 
 func (c *faultyContext) Memory() (free, total uint64, err error) {
 	if err := c.check(); err != nil {
 		return 0, 0, err
 	}
-	return c.Context.Memory()
+	free, total, err = c.Context.Memory()
+	return free, total, c.saw(err)
 }
 
 func (c *faultyContext) Load(image []byte) (device.Module, error) {
@@ -275,7 +276,7 @@ func (c *faultyContext) load(load func() (device.Module, error)) (device.Module,
 	}
 	inner, err := load()
 	if err != nil {
-		return nil, err
+		return nil, c.saw(err)
 	}
 	return &module{Module: inner, c: c}, nil
 }
@@ -286,7 +287,7 @@ func (c *faultyContext) NewStream() (device.Stream, error) {
 	}
 	inner, err := c.Context.NewStream()
 	if err != nil {
-		return nil, err
+		return nil, c.saw(err)
 	}
 	s := &stream{Stream: inner, c: c}
 	c.mu.Lock()
@@ -301,7 +302,7 @@ func (c *faultyContext) NewEvent() (device.Event, error) {
 	}
 	inner, err := c.Context.NewEvent()
 	if err != nil {
-		return nil, err
+		return nil, c.saw(err)
 	}
 	return &event{Event: inner, c: c}, nil
 }
@@ -315,14 +316,16 @@ func (c *faultyContext) MapHost(host []byte) (func() error, error) {
 	if !ok {
 		return nil, device.ErrNotSupported
 	}
-	return m.MapHost(host)
+	unmap, err := m.MapHost(host)
+	return unmap, c.saw(err)
 }
 
 func (c *faultyContext) Pin(host []byte) (func() error, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	return c.Context.Pin(host)
+	unpin, err := c.Context.Pin(host)
+	return unpin, c.saw(err)
 }
 
 func (c *faultyContext) Synchronise(ctx context.Context) error {
@@ -457,7 +460,7 @@ func (s *stream) Close() error {
 	if err := s.c.check(); err != nil {
 		return err
 	}
-	return s.Stream.Close()
+	return s.c.saw(s.Stream.Close())
 }
 
 // event is an event of a context that a rule may have ended.
@@ -493,7 +496,8 @@ func (e *event) Since(start device.Event) (time.Duration, error) {
 	if err := e.c.check(); err != nil {
 		return 0, err
 	}
-	return e.Event.Since(within(start))
+	took, err := e.Event.Since(within(start))
+	return took, e.c.saw(err)
 }
 
 // module is a module of a context that a rule may have ended. Its functions
@@ -507,21 +511,23 @@ func (m *module) Function(name string) (device.Function, error) {
 	if err := m.c.check(); err != nil {
 		return nil, err
 	}
-	return m.Module.Function(name)
+	f, err := m.Module.Function(name)
+	return f, m.c.saw(err)
 }
 
 func (m *module) Global(name string) (device.Global, error) {
 	if err := m.c.check(); err != nil {
 		return device.Global{}, err
 	}
-	return m.Module.Global(name)
+	g, err := m.Module.Global(name)
+	return g, m.c.saw(err)
 }
 
 func (m *module) Unload() error {
 	if err := m.c.check(); err != nil {
 		return err
 	}
-	return m.Module.Unload()
+	return m.c.saw(m.Module.Unload())
 }
 
 // preemptible is a context with faults that can be preempted.
@@ -536,14 +542,14 @@ func (p *preemptible) Suspend() error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	return p.inner.Suspend()
+	return p.saw(p.inner.Suspend())
 }
 
 func (p *preemptible) Resume() error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	return p.inner.Resume()
+	return p.saw(p.inner.Resume())
 }
 
 // Stopped returns the stopped kernels, with inner streams replaced by the wrappers that the
@@ -562,7 +568,7 @@ func (p *preemptible) Stopped() ([]device.StoppedKernel, error) {
 			}
 		}
 	}
-	return stopped, err
+	return stopped, p.saw(err)
 }
 
 func (p *preemptible) Restore(to device.Stream, state []byte) error {
@@ -572,5 +578,5 @@ func (p *preemptible) Restore(to device.Stream, state []byte) error {
 	if own, ok := to.(*stream); ok {
 		to = own.Stream
 	}
-	return p.inner.Restore(to, state)
+	return p.saw(p.inner.Restore(to, state))
 }

@@ -20,7 +20,8 @@ func (c *faultyContext) NewShared(size uint64) (*os.File, error) {
 	if err := c.now("map"); err != nil {
 		return nil, err
 	}
-	return inner.NewShared(size)
+	f, err := inner.NewShared(size)
+	return f, c.saw(err)
 }
 
 // MapShared is that of the inner context, if it is a Sharer. It counts as "map" for the rules.
@@ -32,5 +33,5 @@ func (c *faultyContext) MapShared(addr, size uint64, f *os.File) error {
 	if err := c.now("map"); err != nil {
 		return err
 	}
-	return inner.MapShared(addr, size, f)
+	return c.saw(inner.MapShared(addr, size, f))
 }

@@ -17,7 +17,8 @@ func (c *faultyContext) NewTexture(t device.Texture, wanted uint64) (uint64, err
 	if err := c.now("newtexture"); err != nil {
 		return 0, err
 	}
-	return inner.NewTexture(t, wanted)
+	handle, err := inner.NewTexture(t, wanted)
+	return handle, c.saw(err)
 }
 
 // DropTexture destroys a texture, if the wrapped context can.
@@ -29,5 +30,5 @@ func (c *faultyContext) DropTexture(handle uint64, surface bool) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	return inner.DropTexture(handle, surface)
+	return c.saw(inner.DropTexture(handle, surface))
 }

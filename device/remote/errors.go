@@ -22,7 +22,7 @@ var refusals = map[int32]error{
 
 // faults are the results that a node answers with after a fault has ended the context.
 var faults = map[int32]device.FaultKind{
-	curesult.DeviceUnavailable: device.DeviceLost, curesult.IllegalAddress: device.IllegalAddress, curesult.LaunchTimeout: device.Deadlock,
+	curesult.DeviceUnavailable: device.DeviceLost, curesult.IllegalAddress: device.IllegalAddress, curesult.LaunchTimeout: device.Timeout,
 	curesult.Assert: device.Assert, curesult.HardwareStackError: device.StackOverflow, curesult.IllegalInstruction: device.IllegalInstruction,
 	curesult.MisalignedAddress: device.MisalignedAddress, curesult.InvalidPC: device.IllegalCall, curesult.LaunchFailed: device.Unspecified,
 }

@@ -7,8 +7,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"testing"
+	"time"
 
 	"muster/device"
+	"muster/internal/door"
 	"muster/wire"
 )
 
@@ -64,10 +66,26 @@ func (f *fake) serve(conn net.Conn) {
 		attached = f.attached(attach)
 	}
 	_ = wire.WriteRecord(conn, &attached)
-	frame := wire.Frame{Kind: wire.FrameGeometry, Geometry: f.geometry}
+	frame := wire.Frame{Kind: wire.FrameGeometry, Geometry: f.geometry, Silence: 20_000}
 	if _, err := conn.Write(frame.Append(nil)); err == nil && f.talk != nil {
-		f.talk(conn)
+		f.talk(speaker{conn, door.NewResumable(conn, nil, nil, door.Resuming{Silence: 20 * time.Second})})
 	}
+}
+
+// speaker is a connection that carries frames, and sends them at once.
+type speaker struct {
+	net.Conn
+	frames *door.Resumable
+}
+
+func (s speaker) Read(b []byte) (int, error) { return s.frames.Read(b) }
+
+func (s speaker) Write(b []byte) (int, error) {
+	n, err := s.frames.Write(b)
+	if err == nil {
+		err = s.frames.Flush()
+	}
+	return n, err
 }
 
 // goodDevice is a description that is accepted.

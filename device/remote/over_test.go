@@ -9,6 +9,7 @@ import (
 
 	"muster/device"
 	"muster/device/devicetest"
+	"muster/internal/need"
 	"muster/node"
 )
 
@@ -54,7 +55,7 @@ func alone(c *node.Config) { c.Devices = c.Devices[:1] }
 // A device in another process of this machine is one as all others are.
 func TestConformanceBeside(t *testing.T) {
 	if os.Getenv("MUSTER_SOAK") == "" {
-		t.Skip("MUSTER_SOAK=1 runs it, and so does make soak")
+		need.Missing(t, need.Soak, "MUSTER_SOAK=1 runs it, and so does make soak")
 	}
 	l := newLender(t, alone)
 	devicetest.Run(t, func(t *testing.T) device.Device { return l.beside(t) }, devicetest.Options{

@@ -25,6 +25,7 @@ type Context struct {
 	mem             *memory
 	print, complain func(text []byte) // serialised by newContext; nil drops the text
 	checker         *simt.Checker     // nil if nothing is checked
+	limit           device.KernelLimit
 	// textures is read by running kernels without a lock. NewTexture and DropTexture replace the
 	// whole table, under mu.
 	textures atomic.Pointer[textures]
@@ -65,6 +66,9 @@ var (
 func newContext(d *Device, m *memory, config device.Config) *Context {
 	c := &Context{dev: d, mem: m, ended: make(chan struct{}), released: make(chan struct{})}
 	c.changed.L = &c.mu
+	if d.info.StopsKernels {
+		c.limit = config.Kernels
+	}
 	var one sync.Mutex
 	alone := func(say func([]byte)) func([]byte) {
 		if say == nil {

@@ -54,11 +54,11 @@ func (c *Context) Link(l device.Link) ([]byte, error) {
 // lowers returns why a module cannot be loaded, or nil. The addresses of its variables do not
 // matter for that, so it takes the first ones.
 func (c *Context) lowers(tree *ptx.Module) error {
-	size, err := variablesSize(tree, c.dev.budget.total)
+	size, err := variablesSize(tree, c.dev.variableGuard(), c.dev.budget.total)
 	if err != nil {
 		return err
 	}
-	return new(module).load(tree, varsBases[0], size)
+	return new(module).load(tree, varsBases[0], size, c.dev.variableGuard())
 }
 
 // linkTexts finds the PTX in the inputs. All texts together may have at most most bytes: fat

@@ -123,11 +123,11 @@ func (d *Device) Inspect(image []byte) (device.ImageInfo, error) {
 	if err != nil {
 		return info, err
 	}
-	size, err := variablesSize(tree, d.budget.total)
+	size, err := variablesSize(tree, d.variableGuard(), d.budget.total)
 	if err != nil {
 		return info, err
 	}
-	if err := m.load(tree, varsBases[0], size); err != nil {
+	if err := m.load(tree, varsBases[0], size, d.variableGuard()); err != nil {
 		return info, err
 	}
 	info.Memory = size
@@ -145,7 +145,7 @@ func (d *Device) Inspect(image []byte) (device.ImageInfo, error) {
 func (c *Context) place(m *module, tree *ptx.Module, room func(size uint64) (base uint64, ok bool)) error {
 	c.loading.Lock()
 	defer c.loading.Unlock()
-	size, err := variablesSize(tree, c.dev.budget.total)
+	size, err := variablesSize(tree, c.dev.variableGuard(), c.dev.budget.total)
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (c *Context) place(m *module, tree *ptx.Module, room func(size uint64) (bas
 	if !ok {
 		return fmt.Errorf("no addresses are left for %d bytes of variables: unload modules: %w", size, device.ErrOutOfMemory)
 	}
-	if err := m.load(tree, base, size); err != nil {
+	if err := m.load(tree, base, size, c.dev.variableGuard()); err != nil {
 		return err
 	}
 	if size > 0 {
@@ -166,14 +166,19 @@ func (c *Context) place(m *module, tree *ptx.Module, room func(size uint64) (bas
 	return c.fillIn(m)
 }
 
-// load lowers a module whose variables lie in size bytes from base on.
-func (m *module) load(tree *ptx.Module, base, size uint64) error {
+// variableGuard is how many bytes stay free before and behind each variable of a module if accesses of
+// kernels are checked.
+func (d *Device) variableGuard() uint64 { return uint64(d.info.Guard) }
+
+// load lowers a module whose variables lie in size bytes from base on, each with guard bytes before and
+// behind it.
+func (m *module) load(tree *ptx.Module, base, size, guard uint64) error {
 	next := base
 	var err error
 	m.program, err = simt.Load("module.ptx", tree, func(v *ptx.Variable) (uint64, error) {
-		at := alignUp(next, alignment(v))
+		at := alignUp(next+guard, alignment(v))
 		next = at + variableSize(v)
-		if next > base+size {
+		if next+guard > base+size {
 			return 0, fmt.Errorf("variable %s does not fit the space counted for the module", v.Name)
 		}
 		return at, nil
@@ -210,7 +215,7 @@ func (c *Context) fillIn(m *module) error {
 			copy(b, g.Data)
 		}
 		if c.checker != nil {
-			c.checker.Allocate(g.Address, uint64(len(g.Data)), "variable "+g.Name, true)
+			c.checker.Allocate(g.Address, uint64(len(g.Data)), fmt.Sprintf("variable %s (%d bytes)", g.Name, len(g.Data)), true)
 		}
 	}
 	m.index = len(c.modules)
@@ -220,8 +225,8 @@ func (c *Context) fillIn(m *module) error {
 
 // variablesSize returns how many bytes the variables of a module need, in whole
 // granules. It includes the padding for the largest alignment, so that the size is
-// enough at any granule.
-func variablesSize(tree *ptx.Module, limit uint64) (uint64, error) {
+// enough at any granule, and guard bytes before and behind each variable.
+func variablesSize(tree *ptx.Module, guard, limit uint64) (uint64, error) {
 	all := slices.Clone(tree.Variables)
 	for _, f := range tree.Functions {
 		all = append(all, f.Variables...)
@@ -233,10 +238,13 @@ func variablesSize(tree *ptx.Module, limit uint64) (uint64, error) {
 			continue
 		}
 		largest = max(largest, alignment(v))
-		size = alignUp(size, alignment(v)) + variableSize(v)
+		size = alignUp(size+guard, alignment(v)) + variableSize(v)
 		if size > limit || variableSize(v) > limit {
 			return 0, fmt.Errorf("variable %s (line %d): the module's variables take more than the device's %d bytes: %w", v.Name, v.Line, limit, device.ErrOutOfMemory)
 		}
+	}
+	if size > 0 {
+		size += guard
 	}
 	return alignUp(size, granule) + largest - granule, nil
 }
@@ -395,6 +403,11 @@ func (m *module) Unload() error {
 		if size := m.at.to - m.at.from; size > 0 {
 			if err := c.mem.remove(c.mem.vars, m.at.from, size); err != nil {
 				return err
+			}
+		}
+		for _, g := range m.globals {
+			if c.checker != nil {
+				c.checker.Free(g.Address)
 			}
 		}
 		m.program = nil

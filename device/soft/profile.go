@@ -31,7 +31,8 @@ type Profile struct {
 	// Engine selects the interpreter, or also compiled code.
 	Engine simt.Engine
 	// OwnProcess makes contexts behave as those of NVIDIA's driver do: two of one process cannot have
-	// the same addresses (device.Info.OneArena), launches are not guarded, and there are no peers.
+	// the same addresses (device.Info.OneArena), launches are not guarded, there are no peers, and
+	// Config.Kernels does not count.
 	OwnProcess bool
 	// Check selects the defects that kernels are checked for. If there are any, the
 	// interpreter runs all kernels.
@@ -100,6 +101,7 @@ var limits = device.Limits{
 func (p Profile) info(uuid [16]byte) device.Info {
 	info := device.Info{
 		Guards:          true,
+		StopsKernels:    true,
 		Peers:           "soft",
 		Name:            p.Name,
 		UUID:            uuid,
@@ -113,7 +115,7 @@ func (p Profile) info(uuid [16]byte) device.Info {
 		Attributes:      attributes(p),
 	}
 	if p.OwnProcess {
-		info.OneArena, info.Guards, info.Peers = true, false, ""
+		info.OneArena, info.Guards, info.Peers, info.StopsKernels = true, false, "", false
 	}
 	return info
 }

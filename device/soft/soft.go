@@ -80,6 +80,9 @@ func New(p Profile, o Options) (*Device, error) {
 		slice:   kernelSlice,
 		found:   o.Found,
 	}
+	if p.Check.Memory {
+		d.info.Guard = 512
+	}
 	if d.turns == nil {
 		d.turns = noTurns{}
 	}

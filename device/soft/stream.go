@@ -600,7 +600,8 @@ func (s *stream) Close() error {
 type kernel struct {
 	function  *function
 	execution *simt.Execution
-	ended     bool // guarded by Context.mu
+	ended     bool          // guarded by Context.mu
+	ran       time.Duration // with the device to itself
 
 	timed func(begin, end time.Time, bytes uint64) // see stream.timed; may be nil
 	began time.Time                                // of the first slice, if timed is set
@@ -650,9 +651,15 @@ func (k *kernel) slice(s *stream) (done bool, err error) {
 	if k.timed != nil && k.began.IsZero() {
 		k.began = time.Now()
 	}
+	began := d.clock.Now()
 	work, err := d.timed(k)
 	done, err = k.leave(s, err)
 	d.engine.pace.after(work, c.ended)
+	k.ran += d.clock.Now() - began
+	if c.limit.Time > 0 && k.ran > c.limit.Time && !done && err == nil {
+		c.end(c.limit.Fault(k.function.info.Name))
+		return false, c.Err()
+	}
 	return done, err
 }
 

@@ -29,10 +29,14 @@ double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+// Says something in one piece, so that lines of several processes do not mix.
 static void say(const char *format, va_list args) {
-    fprintf(stderr, "%s: ", program);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    char line[1024];
+    size_t n = (size_t)snprintf(line, sizeof line - 1, "%s: ", program);
+    n += (size_t)vsnprintf(line + n, sizeof line - 1 - n, format, args);
+    n = n < sizeof line - 2 ? n : sizeof line - 2;
+    line[n] = '\n';
+    fwrite(line, 1, n + 1, stderr);
 }
 
 void gpu_misuse(const char *format, ...) {

@@ -15,6 +15,7 @@ enum { MAX_DEVICES = 256, MAX_NODES = 64 };
 struct report {
     double asked, ready, seconds; // ready is when it was about to compute for the first time
     int64_t items, node, core;    // items that it has done, in all; core is 1 on a CPU
+    int64_t done;                 // the number of the plan that it did last, or its own: a signal alone acknowledges nothing
 };
 
 // What the first element tells another, in an object, too. A signal for one wakes all, so that an element may look while
@@ -33,6 +34,8 @@ static double *deviations; // of the times of an iteration's elements, over thei
 static double *begins;     // of the iterations, and when the last ended
 
 void divide_must(int result, const char *call, const char *file, int line) {
+    if (result == IVM_ERROR_OVER)
+        exit(1); // the first element has the results, or has said what is wrong
     if (result != IVM_OK)
         gpu_wrong("%s:%d: %s: %d %s", file, line, call, result, ivmLastError());
 }
@@ -96,6 +99,12 @@ static void *host_of(void *memory) {
     return host ? host : memory;
 }
 
+// Ends the program if an element has signalled or ended, but not done what it was told.
+static void acknowledged(ivm_pe pe, int64_t number) {
+    if (reports[pe - 1].done != number)
+        gpu_wrong("element %ld signalled or ended, but did not do its part", (long)pe);
+}
+
 static struct report *report_of(ivm_pe pe) { return (struct report *)host_of(reports) + pe - 1; }
 
 // Creates an element, and notes when; false if there are as many as there may be.
@@ -138,6 +147,7 @@ static void spawn(void (*before)(long)) {
         for (long left = division.portions; left > 0;) {
             ivm_pe pe = next_signal();
             if (pe >= first && !done[pe - first]) {
+                acknowledged(pe, (int64_t)pe);
                 done[pe - first] = true;
                 left--;
             }
@@ -158,6 +168,14 @@ static void tell(ivm_pe pe, int64_t number, long iteration, long from, long to) 
     plans[pe - 1] = p;
 }
 
+// Waits until all elements have done a plan.
+static void await_all(int64_t number) {
+    for (long e = 0; e < elements; e++) {
+        MUST(ivmWait((ivm_pe)e + 1));
+        acknowledged((ivm_pe)e + 1, number);
+    }
+}
+
 // Has all elements write back what only they have, where programs keep something on their GPUs.
 static void gather(void) {
     static int64_t asked = 1 << 20; // apart from the numbers of plans
@@ -167,8 +185,7 @@ static void gather(void) {
     for (long e = 0; e < elements; e++)
         tell((ivm_pe)e + 1, asked, 0, -1, -1);
     MUST(ivmSignal());
-    for (long e = 0; e < elements; e++)
-        MUST(ivmWait((ivm_pe)e + 1));
+    await_all(asked);
 }
 
 // One iteration in which element e does the items from first[e] to before first[e + 1].
@@ -176,8 +193,7 @@ static void iterate(long iteration, const long *first) {
     for (long e = 0; e < elements; e++)
         tell((ivm_pe)e + 1, iteration + 1, iteration, first[e], first[e + 1]);
     MUST(ivmSignal());
-    for (long e = 0; e < elements; e++)
-        MUST(ivmWait((ivm_pe)e + 1));
+    await_all(iteration + 1);
     double mean = 0, squares = 0;
     for (long e = 0; e < elements; e++)
         mean += reports[e].seconds / (double)elements;
@@ -218,8 +234,8 @@ static void monitor(void (*before)(long)) {
 
 static void guided(void (*before)(long)) {
     ivm_guide *guide = ivmGuideNew(division.items, device_count);
-    bool *works = calloc((size_t)device_count, sizeof *works);
-    if (!guide || !works)
+    int64_t *has = calloc((size_t)device_count, sizeof *has); // the plan that an element does; 0 for none
+    if (!guide || !has)
         gpu_wrong("there is no memory to divide the work with");
     for (; elements < device_count; elements++)
         create(devices[elements]);
@@ -231,18 +247,22 @@ static void guided(void (*before)(long)) {
         for (ivm_pe next = 1; next <= (ivm_pe)device_count || busy > 0; next++) {
             // First every element gets a piece, then those that are done with theirs.
             ivm_pe pe = next <= (ivm_pe)device_count ? next : next_signal();
-            bool *has = &works[pe - 1];
+            int64_t *plan = &has[pe - 1];
             long from, to;
-            busy -= *has;
-            *has = ivmGuideNext(guide, (int)pe - 1, reports[pe - 1].seconds, &from, &to);
-            busy += *has;
-            if (*has) {
-                tell(pe, ++number, i, from, to);
+            if (*plan != 0) {
+                acknowledged(pe, *plan);
+                busy--;
+            }
+            *plan = 0;
+            if (ivmGuideNext(guide, (int)pe - 1, reports[pe - 1].seconds, &from, &to)) {
+                busy++;
+                tell(pe, *plan = ++number, i, from, to);
                 MUST(ivmSignal());
             }
         }
+        MUST(ivmGuideDone(guide));
     }
-    free(works);
+    free(has);
     ivmGuideFree(guide);
 }
 
@@ -372,6 +392,7 @@ static void spawned(int id, divide_step *compute, divide_step *put) {
     create(here);
     put(iteration, from, to);
     mine->items = to - from;
+    mine->done = id;
     say(id);
 }
 
@@ -392,7 +413,8 @@ static void told(int id, divide_step *compute, divide_step *put, void (*give)(vo
         last = p.number;
         if (p.from < 0) {
             give();
-            MUST(ivmSignal());
+            mine->done = p.number;
+            say(id);
             continue;
         }
         double began = now();
@@ -402,6 +424,7 @@ static void told(int id, divide_step *compute, divide_step *put, void (*give)(vo
         if (way_is("guided") && !division.keeps) // the next piece comes after the put
             mine->seconds = now() - began;
         mine->items += p.to - p.from;
+        mine->done = p.number;
         say(id);
     }
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"muster/exp"
+	"muster/internal/need"
 )
 
 // whole runs the complete experiment, which takes minutes.
@@ -85,7 +86,7 @@ func TestContiguousJobsAreInOneBlock(t *testing.T) {
 // Beyond both: our own policy is no worse in any column, on every version of workload V.
 func TestMosaicIsNoWorse(t *testing.T) {
 	if !whole {
-		t.Skip("so little work leaves nothing to plan: MUSTER_SOAK=1 runs it, and so does make soak")
+		need.Missing(t, need.Soak, "so little work leaves nothing to plan: MUSTER_SOAK=1 runs it, and so does make soak")
 	}
 	for _, v := range hardOnes() {
 		ours := ran(t, byMosaic, v)

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"muster/internal/need"
 )
 
 // A link divides its bandwidth fairly, and sockets opened at an end belong to its namespace.
@@ -16,7 +18,7 @@ func TestLink(t *testing.T) {
 	const rate = 20_000_000
 	l, err := NewLink(rate, 3)
 	if errors.Is(err, ErrNoLink) {
-		t.Skip(err)
+		need.Missing(t, need.Mount, err)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +46,7 @@ func TestStar(t *testing.T) {
 	const rate = 20_000_000
 	s, err := NewStar(rate, 3)
 	if errors.Is(err, ErrNoLink) {
-		t.Skip(err)
+		need.Missing(t, need.Mount, err)
 	}
 	if err != nil {
 		t.Fatal(err)

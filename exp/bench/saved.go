@@ -1,15 +1,13 @@
 package bench
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
 	"muster/internal/misuse"
+	"muster/internal/strictjson"
 	"muster/internal/wholefile"
 )
 
@@ -48,13 +46,8 @@ func Load(path string, measured any, check func() error) error {
 
 // Decode is Load for text that is in memory.
 func Decode(text []byte, measured any, check func() error) error {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(measured); err != nil {
+	if err := strictjson.Decode(text, measured); err != nil {
 		return fmt.Errorf("it is no file that --save wrote: %w", err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows the document")
 	}
 	return check()
 }

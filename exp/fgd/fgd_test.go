@@ -10,6 +10,7 @@ import (
 
 	"muster/exp"
 	"muster/exp/exptest"
+	"muster/internal/need"
 	"muster/model"
 	"muster/policy/packing"
 	"muster/report"
@@ -327,7 +328,7 @@ func TestPublishedDefault(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes some seconds")
 	}
-	r, err := run(context.Background(), exp.Options{Seed: 1, Runs: 3, Workers: 2, Figures: []string{"default"}})
+	r, err := run(context.Background(), exp.Options{Seed: 1, Runs: need.Rounds(1, 3), Workers: 2, Figures: []string{"default"}})
 	if err != nil {
 		t.Fatal(err)
 	}

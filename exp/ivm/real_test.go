@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"muster/exp/bench/benchtest"
+	"muster/internal/need"
 )
 
 func TestMain(m *testing.M) { benchtest.Main(m) }
@@ -15,7 +16,7 @@ func TestProgramsOfBothKinds(t *testing.T) {
 	benchtest.WithElements(t, tools)
 	mpiexec, err := exec.LookPath("mpiexec")
 	if err != nil {
-		t.Skip("there is no mpiexec")
+		need.Missing(t, need.MPI, "there is no mpiexec")
 	}
 	l, err := startCluster(t.Context(), tools, mpiexec, together, 1e9)
 	if err != nil {

@@ -1,10 +1,10 @@
 package noderuntime
 
 import (
-	"os"
 	"testing"
 
 	"muster/exp/bench/benchtest"
+	"muster/internal/need"
 )
 
 func TestMain(m *testing.M) { benchtest.Main(m) }
@@ -26,10 +26,7 @@ func withMPI(t *testing.T) *lab {
 	t.Helper()
 	l := workshop(t)
 	if l.tools.mpiexec == "" {
-		if os.Getenv("MUSTER_REQUIRE_EXAMPLES") != "" {
-			t.Fatal(noMPI)
-		}
-		t.Skip(noMPI)
+		need.Missing(t, need.MPI, noMPI)
 	}
 	return l
 }

@@ -3,12 +3,14 @@ package noderuntime
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"muster/node"
 	"muster/wire/status"
@@ -141,7 +143,7 @@ func TestBatch(t *testing.T) {
 			select {
 			case err := <-done:
 				return err
-			default:
+			case <-time.After(time.Millisecond):
 			}
 		}
 	}
@@ -162,11 +164,18 @@ func TestBatch(t *testing.T) {
 func asking(s *status.Node) int {
 	n := 0
 	for _, c := range s.Clients {
-		if (c.State == "assigned" || c.State == "ready") && syscall.Kill(int(c.Pid), 0) == nil {
+		if (c.State == "assigned" || c.State == "ready") && isRunning(c.Pid) {
 			n++
 		}
 	}
 	return n
+}
+
+// isRunning says whether a process has not ended. One that nobody has waited for is still there as a zombie.
+func isRunning(pid int32) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, after, _ := strings.Cut(string(text), ") ")
+	return err == nil && !strings.HasPrefix(after, "Z") && !strings.HasPrefix(after, "X")
 }
 
 // A program that fails is named with what it said, and ends the measurement with all

@@ -14,6 +14,7 @@ import (
 	"muster/exp/bench"
 	"muster/exp/live"
 	"muster/internal/misuse"
+	"muster/internal/need"
 	"muster/model"
 	"muster/model/clusterfile"
 	"muster/slurm"
@@ -36,10 +37,7 @@ func TestLive(t *testing.T) {
 		_, err = os.Stat(tools.Muster)
 	}
 	if err != nil {
-		if os.Getenv("MUSTER_REQUIRE_EXAMPLES") != "" {
-			t.Fatal(err)
-		}
-		t.Skipf("run make build examples first: %v", err)
+		need.Missing(t, need.Examples, "run make build examples first:", err)
 	}
 	l, err := newLiveLab(exp.Options{Seed: 1, Flags: map[string]string{"live": exp.On, "jobs": "4", "gpus": "4", "burst": "10", "speed": "100"}})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"muster/exp"
 	"muster/exp/exptest"
+	"muster/internal/need"
 	"muster/model"
 	"muster/policy/catalog"
 	"muster/report"
@@ -19,7 +20,7 @@ import (
 
 // small is the experiment on a small scale; the tests ask it different things.
 var small = sync.OnceValues(func() (*exp.Result, error) {
-	o := exp.Options{Seed: 1, Runs: 2, Days: 30, Workers: 2}
+	o := exp.Options{Seed: 1, Runs: 2, Days: need.Rounds(15, 30), Workers: 2}
 	if testing.Short() {
 		o.Days = 12
 	}

@@ -77,18 +77,24 @@ type Job struct {
 	// ArrayJob and ArrayTask are of one task of an array.
 	ArrayJob  uint64  `json:"array_job,omitempty"`
 	ArrayTask *uint32 `json:"array_task,omitempty"`
-	Name      string  `json:"name"`
-	User      string  `json:"user"`
-	Account   string  `json:"account,omitempty"`
-	Partition string  `json:"partition,omitempty"`
-	QOS       string  `json:"qos,omitempty"`
-	State     State   `json:"state"`
+	// ArrayTasks and ArrayCount are in place of ArrayTask where one document stands for several tasks
+	// that have not started: their numbers, as --array has them, and how many they are. ID is the number
+	// of the first.
+	ArrayTasks string `json:"array_tasks,omitempty"`
+	ArrayCount int    `json:"array_count,omitempty"`
+	Name       string `json:"name"`
+	User       string `json:"user"`
+	Account    string `json:"account,omitempty"`
+	Partition  string `json:"partition,omitempty"`
+	QOS        string `json:"qos,omitempty"`
+	State      State  `json:"state"`
 	// Reason is one word of Slurm's for why it is so; Why is a sentence, from the policy
 	// itself where it decided.
 	Reason string `json:"reason,omitempty"`
 	Why    string `json:"why,omitempty"`
 
-	// Options is what it asks for, as one line.
+	// Options is what it asks of the cluster, as one line, without what is private: files, folders,
+	// variables and comment.
 	Options   string  `json:"options"`
 	Priority  int64   `json:"priority"`
 	Held      bool    `json:"held,omitempty"`
@@ -120,13 +126,26 @@ type Job struct {
 	CPUTime  float64 `json:"cpu_s,omitempty"`
 	Peak     int64   `json:"memory_peak_bytes,omitempty"`
 
-	Directory string   `json:"directory"`
+	// These, and Why once the job has started, are for its user and for administrators: see
+	// ForOthers.
+	Directory string   `json:"directory,omitempty"`
 	Output    string   `json:"output,omitempty"`
 	Error     string   `json:"error,omitempty"`
 	Command   []string `json:"command,omitempty"`
 	Comment   string   `json:"comment,omitempty"`
 	// Dependency is what it waits for, as it was written.
 	Dependency string `json:"dependency,omitempty"`
+}
+
+// ForOthers is the job as everybody may see it who neither owns it nor administers the cluster. It
+// is the one place that decides what of a job is private: what it runs, where it runs and writes,
+// what its user notes on it, and why it ended, since that sentence may quote any of these.
+func (j Job) ForOthers() Job {
+	j.Command, j.Directory, j.Output, j.Error, j.Comment = nil, "", "", "", ""
+	if j.State != Pending {
+		j.Why = ""
+	}
+	return j
 }
 
 // ExitStatus is the exit status that tells how a job ended, as a shell does.
@@ -212,8 +231,10 @@ type Node struct {
 	Name  string    `json:"node"`
 	State NodeState `json:"state"`
 	// Reason is why it is drained or down, as when the head refuses it.
-	Reason      string       `json:"reason,omitempty"`
-	Connected   bool         `json:"connected"`
+	Reason    string `json:"reason,omitempty"`
+	Connected bool   `json:"connected"`
+	// Left is why the node's last connection ended.
+	Left        string       `json:"left,omitempty"`
 	Since       float64      `json:"since_at"` // when that began
 	Cores       int          `json:"cores"`
 	CoresUsed   int          `json:"cores_used"`

@@ -60,8 +60,12 @@ func (h *Head) CopyOutput(ctx context.Context, w io.Writer, id string, o Output)
 	output, err := h.awaitOutput(ctx, id, o)
 	var refused *Refused
 	if errors.As(err, &refused) && o.Part == 0 {
-		if file := h.openOutput(ctx, id, o); file != nil {
+		file, why := h.openOutput(ctx, id, o)
+		switch {
+		case file != nil:
 			output, err = file, nil
+		case why != "":
+			err = &Refused{refused.Status, why}
 		}
 	}
 	if err != nil {
@@ -155,26 +159,34 @@ func (h *Head) FollowOutput(ctx context.Context, w io.Writer, id string, o Outpu
 	}
 }
 
-// openOutput opens the file of a job that has ended; nil if it cannot be read here.
-func (h *Head) openOutput(ctx context.Context, id string, o Output) io.ReadCloser {
+// openOutput opens the file of a job that has ended. If it cannot be read here, why says where it is;
+// "" if that is not known.
+func (h *Head) openOutput(ctx context.Context, id string, o Output) (output io.ReadCloser, why string) {
 	jobs, err := h.Job(ctx, id)
 	if err != nil || len(jobs) != 1 || !jobs[0].State.Over() {
-		return nil
+		return nil, ""
 	}
 	j := &jobs[0]
+	if j.Start == 0 {
+		return nil, fmt.Sprintf("job %s is %s: it never started, and has written nothing", id, j.State)
+	}
 	name := j.Output
 	if o.Error && j.Error != "" {
 		name = j.Error
 	}
-	if name == "" {
-		return nil
+	if name == "" { // of another user's job it is not told
+		return nil, ""
 	}
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(j.Directory, name)
 	}
+	why = fmt.Sprintf("job %s has ended, and its node keeps its output no longer: it was written to %s", id, name)
+	if j.NodeList != "" {
+		why += " on " + j.NodeList
+	}
 	file, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for one that writes
 	if err != nil {
-		return nil
+		return nil, why
 	}
 	info, err := file.Stat()
 	if err == nil && info.Mode().IsRegular() {
@@ -182,7 +194,7 @@ func (h *Head) openOutput(ctx context.Context, id string, o Output) io.ReadClose
 	}
 	if err != nil || !info.Mode().IsRegular() {
 		file.Close()
-		return nil
+		return nil, why
 	}
-	return file
+	return file, ""
 }

@@ -79,6 +79,11 @@ func (h *Head) NodeStatuses(ctx context.Context) ([]NodeAnswer, error) {
 	if err != nil {
 		return nil, err
 	}
+	return h.StatusesOf(ctx, nodes)
+}
+
+// StatusesOf is NodeStatuses for some nodes.
+func (h *Head) StatusesOf(ctx context.Context, nodes []api.Node) ([]NodeAnswer, error) {
 	answers := make([]NodeAnswer, len(nodes))
 	return answers, parallel.Each(ctx, manyAtOnce, func(yield func(parallel.Task) bool) {
 		for i := range nodes {

@@ -12,6 +12,7 @@ import (
 	"muster/head/api"
 	"muster/internal/misuse"
 	"muster/model"
+	"muster/model/slurmopt"
 )
 
 // jobWord stands for the nodes of the job, or of the Slurm allocation, that a program runs in.
@@ -120,6 +121,51 @@ func JobIDs(lists []string) ([]string, error) {
 		}
 	}
 	return ids, nil
+}
+
+var taskRange = regexp.MustCompile(`^[1-9][0-9]{0,18}_\[[0-9][0-9,:-]*\]$`)
+
+// JobRefs reads jobs as JobIDs does, and leaves tasks in brackets together, as 17_[1-4]: the head does
+// something to all of them in one request.
+func JobRefs(lists []string) ([]string, error) {
+	var refs []string
+	for _, list := range lists {
+		for _, name := range outsideBrackets(list) {
+			if taskRange.MatchString(name) {
+				_, tasks, _ := strings.Cut(strings.TrimSuffix(name, "]"), "[")
+				if _, err := slurmopt.ParseTasks(tasks); err != nil {
+					return nil, misuse.Errorf("%q is no job: %v", name, err)
+				}
+				refs = append(refs, name)
+				continue
+			}
+			ids, err := JobIDs([]string{name})
+			if err != nil {
+				return nil, err
+			}
+			refs = append(refs, ids...)
+		}
+	}
+	return refs, nil
+}
+
+// outsideBrackets splits a list at the commas that are not in brackets.
+func outsideBrackets(list string) (parts []string) {
+	depth, from := 0, 0
+	for i, r := range list {
+		switch r {
+		case '[':
+			depth++
+		case ']':
+			depth--
+		case ',':
+			if depth == 0 {
+				parts = append(parts, list[from:i])
+				from = i + 1
+			}
+		}
+	}
+	return append(parts, list[from:])
 }
 
 // JobID reads the name of one job.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"muster/internal/misuse"
@@ -61,6 +62,29 @@ func TestJobID(t *testing.T) {
 	for _, name := range []string{"17,18", "17_[1-2]", "x", ""} {
 		if id, err := JobID(name); !misuse.Is(err) {
 			t.Errorf("%q is %q, %v", name, id, err)
+		}
+	}
+}
+
+func TestJobRefs(t *testing.T) {
+	for _, c := range []struct {
+		lists []string
+		want  string // empty: an error
+	}{
+		{[]string{"17"}, "17"},
+		{[]string{"17,18_3", "19"}, "17 18_3 19"},
+		{[]string{"17_[1-4],18_[0-9:3,12]"}, "17_[1-4] 18_[0-9:3,12]"},
+		{[]string{"[17-19]"}, "17 18 19"},
+		{[]string{"17_[1-"}, ""},
+		{[]string{"17_[x]"}, ""},
+		{[]string{"17_[4-1]"}, ""},
+		{[]string{"17_[1-4:0]"}, ""},
+		{[]string{"17_[1,99999999]"}, ""},
+		{[]string{"x"}, ""},
+	} {
+		got, err := JobRefs(c.lists)
+		if (err != nil) != (c.want == "") || strings.Join(got, " ") != c.want {
+			t.Errorf("%q: %q, %v", c.lists, got, err)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"muster/head/api"
 	"muster/internal/passthrough"
@@ -62,7 +63,25 @@ func (f Submitter) Submission(argv []string, o *slurmopt.Options) (*api.Submissi
 	}
 	s.Options = f.withView(words, o, name, s.Directory)
 	s.Environment = exported(f.environment(&o.Client), o.Batch.Export)
-	return s, o, nil
+	return s, o, checkEncoding(s)
+}
+
+// checkEncoding refuses what JSON would alter on its way to the head.
+func checkEncoding(s *api.Submission) error {
+	for _, v := range s.Environment {
+		if name, _, _ := strings.Cut(v, "="); !utf8.ValidString(v) {
+			return fmt.Errorf("the variable %s is not valid UTF-8: unset it, or name those that the job needs with --export", strings.ToValidUTF8(name, "?"))
+		}
+	}
+	for _, part := range []struct {
+		name  string
+		texts []string
+	}{{"script", []string{s.Script}}, {"options", s.Options}, {"directory", []string{s.Directory}}, {"command", s.Arguments}} {
+		if slices.ContainsFunc(part.texts, func(text string) bool { return !utf8.ValidString(text) }) {
+			return fmt.Errorf("the job's %s: this is not valid UTF-8: convert it with iconv", part.name)
+		}
+	}
+	return nil
 }
 
 // environment is the submitter's environment. It names the head that was named on the command line,

@@ -70,6 +70,16 @@ func TestScriptsAreChecked(t *testing.T) {
 			t.Errorf("%.40q: %v, want %s", text, err, want)
 		}
 	}
+	// JSON would alter these.
+	if _, err := submission(t, Submitter{Environment: []string{"A=1", "B=\xe9"}}, "--wrap=id"); err == nil || !strings.Contains(err.Error(), "the variable B is not valid UTF-8: unset it") {
+		t.Errorf("a variable in Latin-1: %v", err)
+	}
+	if _, err := submission(t, Submitter{Environment: []string{"A=1", "B=\xe9"}}, "--export=A", "--wrap=id"); err != nil {
+		t.Errorf("a variable that the job does not get: %v", err)
+	}
+	if _, err := submission(t, Submitter{}, "-J", "\xe9", "--wrap=id"); err == nil || !strings.Contains(err.Error(), "the job's options: this is not valid UTF-8") {
+		t.Errorf("a name in Latin-1: %v", err)
+	}
 	if s, err := submission(t, Submitter{Stdin: strings.NewReader("#!/bin/sh\n")}); err != nil || !slices.Contains(s.Options, "--job-name=stdin") {
 		t.Errorf("%+v, %v", s, err)
 	}

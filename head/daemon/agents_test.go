@@ -21,30 +21,31 @@ import (
 	"muster/client"
 	"muster/head/api"
 	"muster/head/dial"
+	"muster/internal/need"
 	"muster/node/gateway"
 	"muster/wire/agent"
 	"muster/wire/trust"
 )
 
 // raise raises the process's limit of open files, or skips the test.
-func raise(t testing.TB, need uint64) {
+func raise(t testing.TB, files uint64) {
 	t.Helper()
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
-	if limit.Max < need {
-		limit.Max = need // root may raise it
+	if limit.Max < files {
+		limit.Max = files // root may raise it
 	}
 	limit.Cur = limit.Max
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Skipf("%d files cannot be open here: %v", need, err)
+		need.Missing(t, need.System, files, "files cannot be open here:", err)
 	}
 }
 
 // perCertificate is how many simulated nodes share a certificate: making one for each
 // would take longer than the test.
-const perCertificate = 500
+const perCertificate = 100
 
 func nodeName(i int) string { return fmt.Sprintf("n%05d", i) }
 
@@ -155,17 +156,15 @@ func simulate(conn net.Conn) {
 	}
 }
 
-var tlsAgents = flag.Int("agents", 2*perCertificate, "how many agents TestManyAgentsOverTLS has")
+var tlsAgents = flag.Int("agents", need.Rounds(2, 10)*perCertificate, "how many agents TestManyAgentsOverTLS has")
 
-// Ten thousand agents are connected to one head, and run jobs.
+// A thousand agents are connected to one head, and run jobs: ten thousand if the long campaigns are
+// wanted.
 func TestManyAgents(t *testing.T) {
 	if testing.Short() {
 		t.Skip("makes many connections")
 	}
-	count := 3000
-	if os.Getenv("MUSTER_SOAK") != "" {
-		count = 10_000
-	}
+	count := need.Rounds(1000, 10_000)
 	raise(t, uint64(count+1000))
 	c := start(t, func(cfg *Config, _ *Options) { cfg.Core.Silence, cfg.Connections.User = 2*time.Minute, count+100 })
 	before := memory()

@@ -61,6 +61,8 @@ type daemon struct {
 	log   *slog.Logger
 	began time.Time
 	store *store.Store
+	// altered tells of altered records; nil if there are none.
+	altered atomic.Pointer[string]
 
 	queue      *queue
 	commits    chan *collected
@@ -135,7 +137,30 @@ func Run(ctx context.Context, cfg Config, o Options) error {
 	if d.whatifs, err = newWhatifs(d); err != nil {
 		return err
 	}
+	verifying, stop := context.WithCancel(ctx)
+	var verified sync.WaitGroup
+	defer verified.Wait() // before the file is closed
+	defer stop()
+	verified.Go(func() { d.verify(verifying) })
 	return d.serve(ctx, core)
+}
+
+// maxAltered is how many altered records are named in the log.
+const maxAltered = 20
+
+// verify looks at every record once, beside the work: those of ended jobs are not read at start.
+func (d *daemon) verify(ctx context.Context) {
+	n := 0
+	err := d.store.Verify(ctx, func(err error) {
+		if n++; n <= maxAltered {
+			d.log.Error("a record is altered, and is not served", "error", err)
+		}
+		problem := fmt.Sprintf("%d altered records in %s, which are not served: the log names them; put a backup in its place", n, d.store.Path())
+		d.altered.Store(&problem)
+	})
+	if err != nil && ctx.Err() == nil {
+		d.log.Error("the records cannot be checked", "error", err)
+	}
 }
 
 // restore rebuilds the core from the store.
@@ -313,11 +338,12 @@ func (d *daemon) look(ctx context.Context, user string, look func(*head.Core)) e
 }
 
 func (d *daemon) await(ctx context.Context, c *call) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	c.gone = ctx.Done()
 	if err := d.queue.push(ofUsers, c); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
 	select {
 	case <-c.done:
 		return nil

@@ -173,7 +173,10 @@ func TestRequestsAreStrict(t *testing.T) {
 		{"POST", "/v1/jobs/1/priority", "{}", 400, "give priority or nice"},
 		{"POST", "/v1/jobs/1/limit", `{}`, 400, "give devices"},
 		{"POST", "/v1/jobs/1/limit", `{"devices":1,"x":2}`, 400, `unknown field "x"`},
-		{"POST", "/v1/jobs", "", 400, "no JSON object"},
+		{"POST", "/v1/jobs", "", 400, "not a JSON object"},
+		{"POST", "/v1/jobs", `{"arguments":["a"],"directory":"/","user":"a\u0000b"}`, 400, `user: "a\x00b" cannot be a user's name`},
+		{"POST", "/v1/jobs", `{"Arguments":["a"],"directory":"/"}`, 400, `unknown field "Arguments": write "arguments"`},
+		{"POST", "/v1/jobs", `{"arguments":["a"],"directory":"/","user":"bob","user":""}`, 400, `the name "user" is given twice`},
 		{"POST", "/v1/jobs", `{"arguments":["a"],"directory":"/","colour":1}`, 400, `unknown field "colour"`},
 		{"POST", "/v1/jobs", `{"arguments":["a"],"directory":"/"} {}`, 400, "something follows"},
 		{"POST", "/v1/jobs", `[]`, 400, "an empty list"},
@@ -195,7 +198,7 @@ func TestRequestsAreStrict(t *testing.T) {
 		{"GET", "/v1/jobs/1/output", "", 409, "no node yet"},
 		{"POST", "/v1/jobs/1/exec", "", 400, "nothing to run"},
 		{"GET", "/v1/whatif?period=day", "", 400, "period"},
-		{"POST", "/v1/whatif", "", 400, "no JSON object"},
+		{"POST", "/v1/whatif", "", 400, "not a JSON object"},
 		{"POST", "/v1/whatif", `{"period":"year"}`, 503, "cannot simulate"},
 		{"GET", "/v1/agent", "", 426, "Upgrade: muster-agent"},
 		{"GET", "/v1/agent/streams/x", "", 404, "no stream of this name"},
@@ -364,7 +367,7 @@ func TestStreams(t *testing.T) {
 	if open.Exec == nil || fmt.Sprint(open.Exec.Arguments, open.Exec.Environment) != "[cat -u] [A=1]" {
 		t.Errorf("asked for %+v", open)
 	}
-	if _, err := dial.DialStream(ctx, c.as("node", "n2"), open.Stream); err == nil || !strings.Contains(err.Error(), "not of node \"n1\"") {
+	if _, err := dial.DialStream(ctx, c.as("node", "n2"), open.Stream); err == nil || !strings.Contains(err.Error(), "not for node \"n1\"") {
 		t.Errorf("another node: %v", err)
 	}
 	far, err := dial.DialStream(ctx, as, open.Stream)

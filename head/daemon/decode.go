@@ -12,10 +12,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"muster/head"
 	"muster/head/api"
+	"muster/internal/strictjson"
 	"muster/model"
+	"muster/model/slurmopt"
+	"muster/wire/identity"
 )
 
 // How large requests may be: their headers, a body, and the body of a submission.
@@ -28,18 +32,13 @@ const (
 	maxEscaped = 12 << 20
 )
 
-// strictly decodes exactly one JSON object, and refuses fields that v does not have.
+// strictly decodes a request's body.
 func strictly(b []byte, v any) error {
-	if first := bytes.TrimLeft(b, " \t\r\n"); len(first) == 0 || first[0] != '{' {
-		return refuse(http.StatusBadRequest, "the body is no JSON object")
+	if !utf8.Valid(b) { // the decoder would alter it
+		return refuse(http.StatusBadRequest, "the body is not valid UTF-8: convert it with iconv")
 	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return refuse(http.StatusBadRequest, "the body: %s", strings.TrimPrefix(err.Error(), "json: "))
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return refuse(http.StatusBadRequest, "something follows the body's JSON object")
+	if err := strictjson.Decode(b, v); err != nil {
+		return refuse(http.StatusBadRequest, "the body: %v", err)
 	}
 	return nil
 }
@@ -96,6 +95,11 @@ func submission(b []byte) (s api.Submission, err error) {
 	}
 	if err := strictly(b, &s); err != nil {
 		return s, err
+	}
+	if s.User != "" {
+		if err := identity.CheckUser(s.User); err != nil {
+			return s, refuse(http.StatusBadRequest, "user: %v", err)
+		}
 	}
 	size, escaped := 0, 0
 	for _, list := range [][]string{{s.Script, s.Directory, s.Key, s.User}, s.Options, s.Arguments, s.Environment} {
@@ -266,13 +270,16 @@ func (p *parameters) signal(name string) int {
 	return n
 }
 
-// ref parses the name of a job: 17, or 17_3 for a task of an array.
+// ref parses the name of a job: 17, or 17_3 for a task of an array, 17_[3-5,8] for several.
 func ref(text string) (head.Ref, error) {
 	number, task, isTask := strings.Cut(text, "_")
 	r := head.Ref{Task: -1}
 	var err, taskErr error
 	r.Job, err = strconv.ParseUint(number, 10, 64)
-	if isTask {
+	if list, several := strings.CutPrefix(task, "["); several && strings.HasSuffix(list, "]") {
+		r.Tasks = strings.TrimSuffix(list, "]")
+		_, taskErr = slurmopt.ParseTasks(r.Tasks)
+	} else if isTask {
 		var n uint64
 		n, taskErr = strconv.ParseUint(task, 10, 32)
 		r.Task = int64(n)

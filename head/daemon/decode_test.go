@@ -130,7 +130,9 @@ func TestSubmissionsFitIntoMessages(t *testing.T) {
 		if _, err := submission(text); err != nil {
 			t.Errorf("%d of %q: %v", size, filling, err)
 		}
-		start := agent.Start{Spec: agent.Spec{Script: strings.Repeat(filling, size)}}
+		start := agent.Start{Task: agent.Task{Job: 1, Attempt: 1}, Incarnation: "x", Spec: agent.Spec{
+			User: "alice", Directory: "/", Output: "o", Nodes: []string{"n1"}, Cores: 1, Script: strings.Repeat(filling, size),
+		}}
 		if _, err := agent.Encode(nil, start); err != nil {
 			t.Errorf("%d of %q: %v", size, filling, err)
 		}

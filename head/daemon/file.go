@@ -8,6 +8,7 @@ import (
 	"muster/head"
 	"muster/internal/wholefile"
 	"muster/model"
+	"muster/model/slurmopt"
 	"muster/model/strictyaml"
 	"muster/policy"
 	"muster/policy/catalog"
@@ -42,6 +43,8 @@ func (d *decoder) document(root strictyaml.Node, c *Config) error {
 		strictyaml.Key("windows", func(n strictyaml.Node) error { return d.windows(n, &c.Core) }),
 		strictyaml.Key("admins", func(n strictyaml.Node) error { return d.admins(n, &c.Core) }),
 		strictyaml.Key("limits", func(n strictyaml.Node) error { return d.limits(n, &c.Core) }),
+		strictyaml.Key("max_job_count", d.Count("max_job_count", 1, most, &c.Core.MaxJobCount)),
+		strictyaml.Key("max_array_size", d.Count("max_array_size", 1, slurmopt.MaxArrayTasks, &c.Core.MaxArraySize)),
 		strictyaml.Key("node_timeout", d.some("node_timeout", &c.Core.NodeTimeout)),
 		strictyaml.Key("silence", d.some("silence", &c.Core.Silence)),
 		strictyaml.Key("grace", d.some("grace", &c.Core.Grace)),
@@ -199,7 +202,7 @@ func (d *decoder) limits(n strictyaml.Node, c *head.Config) error {
 	var users strictyaml.Node
 	_, err := d.Fields(n, "limits",
 		strictyaml.Key("default", func(n strictyaml.Node) error {
-			c.Limits = head.Limits{}
+			c.Limits = head.Limits{Jobs: c.Limits.Jobs}
 			return d.limit(n, &c.Limits)
 		}),
 		strictyaml.Key("users", func(n strictyaml.Node) error { users = n; return nil }),
@@ -229,7 +232,7 @@ const most = 1 << 30
 
 func (d *decoder) limit(n strictyaml.Node, l *head.Limits) error {
 	_, err := d.Fields(n, "limits of a user",
-		strictyaml.Key("jobs", d.Count("jobs", 0, most, &l.Jobs)),
+		strictyaml.Key("max_submit_jobs", d.Count("max_submit_jobs", 0, most, &l.Jobs)),
 		strictyaml.Key("running", d.Count("running", 0, most, &l.Running)),
 		strictyaml.Key("gpus", d.Count("gpus", 0, most, &l.GPUs)),
 		strictyaml.Key("cores", d.Count("cores", 0, most, &l.Cores)),

@@ -21,9 +21,11 @@ windows:
   - {name: upkeep, from: 2031-05-06T08:00, until: 2031-05-06T18:00, nodes: "n[1-2]", users: [alice]}
 admins: [alice, bob]
 limits:
-  default: {jobs: 1000, gpus: 8}
+  default: {max_submit_jobs: 1000, gpus: 8}
   users:
     carol: {gpus: 64, memory: 1TiB}
+max_job_count: 5000
+max_array_size: 1001
 node_timeout: 10m
 silence: 20s
 grace: 1m
@@ -45,6 +47,7 @@ connections: {user: 16, greet: 5s}
 		Core: head.Config{
 			Cluster: "tsubame", Admins: []string{"alice", "bob"}, Limits: head.Limits{Jobs: 1000, GPUs: 8},
 			Users:       map[string]head.Limits{"carol": {Jobs: 1000, GPUs: 64, Memory: 1 << 40}},
+			MaxJobCount: 5000, MaxArraySize: 1001,
 			NodeTimeout: 10 * time.Minute, Silence: 20 * time.Second, Grace: time.Minute, TimeLimit: 2 * time.Hour, Keep: 30 * time.Minute,
 			Windows: []head.Window{{Name: "upkeep", From: at(8), Until: at(18), Nodes: []string{"n1", "n2"}, Users: []string{"alice"}}},
 		},
@@ -93,7 +96,7 @@ connections: {user: 16, greet: 5s}
 }
 
 func FuzzReadFile(f *testing.F) {
-	f.Add("cluster: a\nlimits: {default: {jobs: 1}, users: {a: {gpus: 2}}}\nadmins: [a]\nsilence: 5s\n")
+	f.Add("cluster: a\nlimits: {default: {max_submit_jobs: 1}, users: {a: {gpus: 2}}}\nadmins: [a]\nsilence: 5s\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		cfg := Default()
 		if err := Read([]byte(text), "f", &cfg); err != nil && !reflect.DeepEqual(cfg, Default()) {

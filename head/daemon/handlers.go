@@ -112,15 +112,14 @@ func serveSubmit(q *request) (any, error) {
 	return done, nil
 }
 
-// public removes from jobs what only their users and administrators may see: command and comment,
-// which may contain secrets.
+// public removes from jobs what only their users and administrators may see.
 func public(jobs []api.Job, user string, admin bool) []api.Job {
 	if admin {
 		return jobs
 	}
 	for i := range jobs {
 		if jobs[i].User != user {
-			jobs[i].Command, jobs[i].Comment = nil, ""
+			jobs[i] = jobs[i].ForOthers()
 		}
 	}
 	return jobs
@@ -134,13 +133,15 @@ func serveJobs(q *request) (any, error) {
 	if q.query.text("job") != "" {
 		return q.someJobs(f)
 	}
-	list := api.Jobs{}
 	admin := false
-	err := q.see(func(core *head.Core, now time.Duration) {
-		list.Jobs, admin = core.JobList(now, f), core.IsAdmin(q.who.user)
-	})
-	list.Jobs = public(list.Jobs, q.who.user, admin)
-	return list, err
+	if err := q.see(func(core *head.Core, _ time.Duration) { admin = core.IsAdmin(q.who.user) }); err != nil {
+		return nil, err
+	}
+	jobs, err := q.jobs(q.r.Context(), q.who.user, f)
+	if err != nil {
+		return nil, q.failed(err)
+	}
+	return api.Jobs{Jobs: public(jobs, q.who.user, admin)}, nil
 }
 
 // maxNamed is how many jobs a request may name.
@@ -168,15 +169,18 @@ func (q *request) someJobs(f head.Filter) (any, error) {
 	}
 	list := api.Jobs{Jobs: []api.Job{}}
 	admin := false
-	err := q.see(func(core *head.Core, now time.Duration) {
-		admin = core.IsAdmin(q.who.user)
-		for _, name := range refs {
-			jobs, _ := core.Job(now, name)
-			list.Jobs = append(list.Jobs, jobs...)
+	for _, name := range refs { // others have a turn with the core in between: each may be a large array
+		var jobs []api.Job
+		if err := q.see(func(core *head.Core, now time.Duration) {
+			admin = core.IsAdmin(q.who.user)
+			jobs, _ = core.Job(now, name)
+		}); err != nil {
+			return nil, err
 		}
-	})
+		list.Jobs = append(list.Jobs, jobs...)
+	}
 	list.Jobs = public(list.Jobs, q.who.user, admin)
-	return list, err
+	return list, nil
 }
 
 // job parses the job that the path names.
@@ -287,15 +291,18 @@ func serveNodes(q *request) (any, error) {
 	q.refusals.show(&list, q.clock())
 	for i := range list.Nodes {
 		if n := &list.Nodes[i]; !n.Connected && n.Reason == "" {
-			n.Reason = unheard(max(asked-time.Duration(n.Since*float64(time.Second)), 0), q.cfg.Core.NodeTimeout)
+			n.Reason = unheard(max(asked-time.Duration(n.Since*float64(time.Second)), 0), q.cfg.Core.NodeTimeout, n.Left)
 		}
 	}
 	return list, err
 }
 
 // unheard is why a node is down that nobody has drained or refuses.
-func unheard(since, timeout time.Duration) string {
+func unheard(since, timeout time.Duration, left string) string {
 	reason := "not heard of for " + model.FormatDuration(since.Truncate(time.Second))
+	if left != "" {
+		reason += ": " + left
+	}
 	if since < timeout {
 		reason += "; its jobs are given up after " + model.FormatDuration(timeout)
 	}
@@ -340,8 +347,16 @@ func serveUsage(q *request) (any, error) {
 }
 
 func servePriorities(q *request) (any, error) {
-	var p api.Priorities
-	err := q.see(func(core *head.Core, now time.Duration) { p.Jobs = core.Priorities(now) })
+	p := api.Priorities{Jobs: []api.JobPriority{}}
+	err := eachPage(func(first uint64) (uint64, error) {
+		var some []api.JobPriority
+		var next uint64
+		if err := q.see(func(core *head.Core, _ time.Duration) { some, next = core.Priorities(first, jobsAtOnce) }); err != nil {
+			return 0, err
+		}
+		p.Jobs = append(p.Jobs, some...)
+		return next, nil
+	})
 	return p, err
 }
 

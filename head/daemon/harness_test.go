@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,9 +22,11 @@ import (
 	"muster/client"
 	"muster/head/api"
 	"muster/head/dial"
+	"muster/internal/browser"
 	"muster/node/gateway"
 	"muster/policy/catalog"
 	"muster/wire/agent"
+	"muster/wire/envelope"
 	"muster/wire/trust"
 )
 
@@ -243,11 +246,12 @@ func hello(node string) agent.Hello {
 	return agent.Hello{Version: agent.Version, Node: node, Incarnation: "i-" + node, Cores: 8, Memory: 8 << 30}
 }
 
+// say sends a message, also one that agent.Encode refuses.
 func (a *agentAt) say(m agent.ToHead) {
 	a.t.Helper()
-	text, err := agent.Encode(nil, m)
+	text, err := envelope.Encode(m)
 	if err == nil {
-		_, err = a.conn.Write(text)
+		_, err = a.conn.Write(append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...))
 	}
 	if err != nil {
 		a.t.Fatal(err)
@@ -292,7 +296,7 @@ func TestMain(m *testing.M) {
 		simulatorChild()
 		return
 	}
-	code := m.Run()
+	code := browser.Main(m)
 	_ = os.RemoveAll(authority())
 	os.Exit(code)
 }

@@ -107,7 +107,7 @@ func (c *change) text(user string, admin bool) []byte {
 		c.full, _ = json.Marshal(c.Change)
 		c.public = c.full
 		if c.Job != nil {
-			shown := public([]api.Job{*c.Job}, "", false)[0]
+			shown := c.Job.ForOthers()
 			c.public, _ = json.Marshal(api.Change{At: c.At, Job: &shown, Node: c.Node})
 		}
 	})

@@ -3,7 +3,11 @@ package daemon
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
+
+	"muster/head"
+	"muster/head/api"
 )
 
 // TestLists: a user who asks for many long answers delays only his own requests.
@@ -65,6 +69,35 @@ func TestListsHaveTurns(t *testing.T) {
 			if r.long {
 				t.Errorf("%s has turns", r.path)
 			}
+		}
+	}
+}
+
+// TestTasksAreListedOnce: tasks that became jobs of their own while a list was made are in it once.
+func TestTasksAreListedOnce(t *testing.T) {
+	two, seven := uint32(2), uint32(7)
+	jobs := once([]api.Job{
+		{ID: 11, ArrayJob: 10, ArrayTasks: "1-5", ArrayCount: 5}, {ID: 12, ArrayJob: 10, ArrayTask: &two}, {ID: 13, ArrayJob: 10, ArrayTasks: "3-5", ArrayCount: 3},
+		{ID: 17, ArrayJob: 10, ArrayTask: &seven}, {ID: 20}, {ID: 31, ArrayJob: 30, ArrayTask: &two},
+	})
+	var got []uint64
+	for _, j := range jobs {
+		got = append(got, j.ID)
+	}
+	if !slices.Equal(got, []uint64{11, 17, 20, 31}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestRef(t *testing.T) {
+	for text, want := range map[string]head.Ref{"17": {Job: 17, Task: -1}, "17_3": {Job: 17, Task: 3}, "17_[3-5,8]": {Job: 17, Task: -1, Tasks: "3-5,8"}} {
+		if got, err := ref(text); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "0", "017", "17_", "17_[", "17_[]", "17_[x]", "17_[1-9999999]", "17_[3", "_3", "17_-1"} {
+		if got, err := ref(text); err == nil {
+			t.Errorf("%s: %+v", text, got)
 		}
 	}
 }

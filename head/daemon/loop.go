@@ -128,6 +128,11 @@ func (l *loop) handle() {
 // one lets the core handle one event, or a caller look at the core.
 func (l *loop) one(u unit) {
 	if u.call.look != nil {
+		select {
+		case <-u.call.gone: // a look changes nothing
+			return
+		default:
+		}
 		l.settle() // so that everything the look can show is committed before it is answered
 		u.call.look(l.core)
 		l.pending.answered = append(l.pending.answered, answered{call: u.call, index: -1})
@@ -199,7 +204,8 @@ func (d *daemon) note(changes []api.Change) {
 		return
 	}
 	for _, c := range changes {
-		if j := c.Job; j != nil {
+		if c.Job != nil {
+			j := c.Job.ForOthers()
 			d.log.Debug("a job has changed", "job", j.ID, "user", j.User, "state", j.State, "attempt", j.Attempt, "nodes", j.NodeList, "why", j.Why)
 		}
 		if n := c.Node; n != nil {

@@ -98,7 +98,7 @@ func writeForEver(a *agentAt, as dial.Config, m agent.Open) {
 		return
 	}
 	frame := agent.AppendFrame(nil, agent.FrameOutput, []byte(strings.Repeat(hostile+"\n", 200)))
-	for range 256 {
+	for range 80 { // more than a MiB
 		if _, err := conn.Write(frame); err != nil {
 			return
 		}
@@ -118,8 +118,7 @@ func openPageAs(t *testing.T, b *browser.Browser, u *asker) {
 // visit goes to a view and waits until it has drawn itself.
 func visit(b *browser.Browser, hash string) {
 	b.Script(nil, "location.hash = arguments_[0]", hash)
-	b.Until("the heading of "+hash, `return document.querySelector("main h1") !== null`)
-	b.Settle()
+	b.Until("the heading of "+hash, `if (document.querySelector("main h1") === null) return false; for (let i = 0; i < 3; i++) await new Promise(requestAnimationFrame); return true`)
 }
 
 // Keys of the WebDriver protocol.
@@ -240,10 +239,7 @@ func focus(b *browser.Browser) (what string, seen bool) {
 
 // byKeys uses the page without a pointer, and holds and cancels a job.
 func byKeys(t *testing.T, b *browser.Browser, u *asker, held uint64) {
-	visit(b, "#/cluster")
-	here := currentAddress(b)
-	b.Open("about:blank")
-	b.Open(here)
+	b.Load("#/cluster")
 	b.Until("that it is live", `return document.body.dataset.connection === "live"`)
 	var path []string
 	for range 11 {
@@ -346,9 +342,7 @@ func addresses(t *testing.T, b *browser.Browser) {
 	for hash, want := range map[string]string{
 		"#/queue?show=running&q=train-1": "Queue", "#/gantt?by=node&span=600": "Gantt", "#/history?user=nobody": "History", "#/usage": "Users", "#/node/gpu2": "Node gpu2", "#/nonsense": "Cluster", "#/job/99999": "Job 99999",
 	} {
-		address, _, _ := strings.Cut(currentAddress(b), "#")
-		b.Open("about:blank")
-		b.Open(address + hash)
+		b.Load(hash)
 		b.Until(want, `return document.body.dataset.connection === "live" && document.querySelector("h1").textContent === arguments_[0]`, want)
 	}
 	_ = b.Complaints() // job 99999 does not exist, and the browser says so
@@ -507,38 +501,42 @@ const contrasts = `
 	}
 	return [String(looked), ...bad]`
 
+// readable is how many texts there are to be seen, and then those that are hard to read.
+func readable(b *browser.Browser) (found []string) {
+	b.Script(&found, contrasts)
+	return found
+}
+
 // everySize looks at every view in light mode, in dark mode and on a phone: text is readable,
 // nothing needs sideways scrolling, and everything has a name.
 func everySize(t *testing.T, b *browser.Browser, c *cluster, u *asker, first uint64) {
 	defer b.Phone(false)
 	defer b.Scheme("light")
-	for _, scheme := range []string{"light", "dark"} {
-		b.Scheme(scheme)
-		for _, phone := range []bool{false, true} {
-			b.Phone(phone)
-			for _, hash := range []string{"#/cluster", "#/queue", fmt.Sprintf("#/job/%d", first), "#/gantt", "#/history", "#/usage", "#/node/gpu2", "#/whatif"} {
-				visit(b, hash)
-				where := fmt.Sprintf("%s, %s, phone %v", hash, scheme, phone)
-				var found []string
-				b.Script(&found, contrasts)
-				if len(found) > 1 || found[0] == "0" {
-					t.Errorf("%s: hard to read: %v", where, found[1:])
-				}
-				var wide []string
-				b.Script(&wide, `
-					const over = document.scrollingElement.scrollWidth > innerWidth || document.querySelector("main").scrollWidth > document.querySelector("main").clientWidth;
-					return over ? [...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > innerWidth && !e.closest(".scroll")).map(e => e.tagName + "." + e.className).slice(0, 5).concat("page") : []`)
-				if len(wide) > 0 {
-					t.Errorf("%s: must be scrolled sideways: %v", where, wide)
-				}
-				var nameless []string
-				b.Script(&nameless, `return [...document.querySelectorAll("button, a, input, select, canvas, [role=grid], [role=listbox], dialog")].filter(e => e.checkVisibility() && !(e.getAttribute("aria-label") || e.textContent.trim() || e.labels?.length)).map(e => e.outerHTML.slice(0, 80))`)
-				if len(nameless) > 0 {
-					t.Errorf("%s: has no name: %v", where, nameless)
-				}
-				if phone && scheme == "dark" && hash == "#/queue" {
-					keep(b, "page-phone")
-				}
+	for _, phone := range []bool{false, true} {
+		b.Phone(phone)
+		for _, hash := range []string{"#/cluster", "#/queue", fmt.Sprintf("#/job/%d", first), "#/gantt", "#/history", "#/usage", "#/node/gpu2", "#/whatif"} {
+			b.Scheme("light")
+			visit(b, hash)
+			where := fmt.Sprintf("%s, phone %v", hash, phone)
+			light := readable(b)
+			b.Scheme("dark")
+			if dark := readable(b); len(light) > 1 || len(dark) > 1 || light[0] == "0" || dark[0] == "0" {
+				t.Errorf("%s: hard to read: light %v, dark %v", where, light[1:], dark[1:])
+			}
+			var wide []string
+			b.Script(&wide, `
+				const over = document.scrollingElement.scrollWidth > innerWidth || document.querySelector("main").scrollWidth > document.querySelector("main").clientWidth;
+				return over ? [...document.querySelectorAll("main *")].filter(e => e.getBoundingClientRect().right > innerWidth && !e.closest(".scroll")).map(e => e.tagName + "." + e.className).slice(0, 5).concat("page") : []`)
+			if len(wide) > 0 {
+				t.Errorf("%s: must be scrolled sideways: %v", where, wide)
+			}
+			var nameless []string
+			b.Script(&nameless, `return [...document.querySelectorAll("button, a, input, select, canvas, [role=grid], [role=listbox], dialog")].filter(e => e.checkVisibility() && !(e.getAttribute("aria-label") || e.textContent.trim() || e.labels?.length)).map(e => e.outerHTML.slice(0, 80))`)
+			if len(nameless) > 0 {
+				t.Errorf("%s: has no name: %v", where, nameless)
+			}
+			if phone && hash == "#/queue" {
+				keep(b, "page-phone")
 			}
 		}
 	}

@@ -15,8 +15,10 @@ type call struct {
 	events []head.Event
 	first  head.Request
 	next   int // index of the next event; the queue's lock protects it
-	// look, if it is not nil, is called by the loop; there are no events then.
+	// look, if it is not nil, is called by the loop, unless its caller has gone; there are no events
+	// then.
 	look func(*head.Core)
+	gone <-chan struct{} // closed when nobody waits for the answer any more
 	// taken, if it is not nil, is called when the last event was taken from the queue. The queue's
 	// lock is held then, so taken must not block.
 	taken func()

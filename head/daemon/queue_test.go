@@ -62,3 +62,10 @@ func TestQueueIsBounded(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Nobody looks at the core for a caller who has gone: many who ask and go would keep others waiting.
+func TestNobodyLooksForOneWhoHasGone(t *testing.T) {
+	gone := make(chan struct{})
+	close(gone)
+	(&loop{}).one(unit{call: &call{look: func(*head.Core) { t.Error("it was looked at") }, gone: gone}})
+}

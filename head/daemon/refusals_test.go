@@ -33,7 +33,7 @@ func TestRefusedNodesAreListed(t *testing.T) {
 		t.Errorf("at first there are %q", got)
 	}
 	heard[agent.Refused](c.greet(c.as("node", "n1"), hello("n9")))
-	if got := refused(); !strings.Contains(got, `n9: the certificate is that of ["n1"], and not of node "n9": give the node one of these names (--name)`) {
+	if got := refused(); !strings.Contains(got, `n9: the certificate is for "n1", not for node "n9": give the node one of these names (--name)`) {
 		t.Errorf("a node with another's certificate: %q", got)
 	}
 	first := c.greet(c.as("node", "n1"), hello("n1"))
@@ -184,10 +184,10 @@ func TestWhyANodeIsDown(t *testing.T) {
 			t.Fatal(problem)
 		}
 	}
-	if reason := list.Nodes[0].Reason; !strings.HasPrefix(reason, "not heard of for 00:00:") || !strings.Contains(reason, "; its jobs are given up after ") {
+	if reason := list.Nodes[0].Reason; !strings.HasPrefix(reason, "not heard of for 00:00:") || !strings.Contains(reason, ": the node closed the connection; its jobs are given up after ") {
 		t.Errorf("it says %q", reason)
 	}
-	if got := unheard(time.Hour, time.Minute); got != "not heard of for 01:00:00" {
+	if got := unheard(time.Hour, time.Minute, ""); got != "not heard of for 01:00:00" {
 		t.Errorf("of one that was given up it says %q", got)
 	}
 }

@@ -94,6 +94,38 @@ func (r *revoking) revoke(names ...string) {
 	}
 }
 
+// Without the list of revoked certificates nobody is let in, which the health of the head tells.
+func TestMissingListIsAProblem(t *testing.T) {
+	c := startRevoking(t, func(cfg *Config, _ *Options) { cfg.HTTP = "127.0.0.1:0" })
+	list := filepath.Join(c.dir, "head-localhost", trust.FileRevoked)
+	c.revoke("user-bob")
+	health := func() string {
+		t.Helper()
+		answer, err := http.Get("http://" + c.at.HTTP + "/healthz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		text, err := io.ReadAll(answer.Body)
+		return fmt.Sprint(answer.StatusCode, " ", string(text), err)
+	}
+	if got := health(); got != "200 ok\n<nil>" {
+		t.Errorf("with the list: %s", got)
+	}
+	if err := os.Rename(list, list+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if got := health(); !strings.HasPrefix(got, "503 nobody who uses TLS is let in: the list of revoked certificates "+list+" is missing") {
+		t.Errorf("without the list: %s", got)
+	}
+	if err := os.Rename(list+".away", list); err != nil {
+		t.Fatal(err)
+	}
+	if got := health(); got != "200 ok\n<nil>" {
+		t.Errorf("the list is back: %s", got)
+	}
+}
+
 // A node whose certificate is revoked while it is connected is told so and its session ends; others go
 // on. Whoever lists the nodes sees why, and a user whose certificate is revoked is served no more.
 func TestRevokedWhileConnected(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -12,11 +13,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"muster/head"
 	"muster/head/dial"
-	"muster/head/store"
 	"muster/wire/agent"
 	"muster/wire/identity"
 	"muster/wire/trust"
@@ -145,10 +146,10 @@ func (s *session) serve() {
 	err = s.hear()
 	s.remove()
 	s.streams.lost(s.id)
-	s.say(head.HungUp{Session: s.id})
 	if revoked := s.revoked.Load(); revoked != nil {
 		err = revoked
 	}
+	s.say(head.HungUp{Session: s.id, Reason: whyLeft(err)})
 	s.log.Info("an agent has gone", "node", s.node, "session", s.id, "reason", err)
 }
 
@@ -170,19 +171,40 @@ func (s *session) greet() (agent.Hello, error) {
 	return hello, s.who.isNode(hello.Node)
 }
 
+// whyLeft is why a session ended, for people.
+func whyLeft(err error) string {
+	var network *net.OpError
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.ECONNRESET):
+		return "the node closed the connection"
+	case errors.As(err, &network):
+		return agent.Reason(fmt.Sprintf("the connection to it broke: %v", err))
+	}
+	return agent.Reason(err.Error())
+}
+
 var (
 	errSilent   = errors.New("it was silent for too long")
 	errTwice    = errors.New("it greeted twice")
 	errUnsteady = errors.New("it did not take what it was sent")
 )
 
-// hear passes an agent's messages to the core.
+// hear passes an agent's messages to the core. One that cannot be read is passed over: what matters
+// the agent says again. Of the answers to pings the first tells the core that the agent reads.
 func (s *session) hear() error {
+	answered, complaint := false, ""
 	for {
 		_ = s.conn.SetReadDeadline(time.Now().Add(s.cfg.Core.Silence))
 		m, err := agent.ReadToHead(s.conn)
 		var network net.Error
+		var unreadable *agent.Unreadable
 		switch {
+		case errors.As(err, &unreadable):
+			if complaint != err.Error() { // an agent repeats itself
+				complaint = err.Error()
+				s.log.Warn("a message of an agent cannot be read, and is passed over", "node", s.node, "session", s.id, "kind", unreadable.Kind, "error", err)
+			}
+			continue
 		case errors.As(err, &network) && network.Timeout():
 			return errSilent
 		case err != nil:
@@ -192,7 +214,10 @@ func (s *session) hear() error {
 		}
 		switch m.(type) {
 		case agent.Pong:
-			continue
+			if answered {
+				continue
+			}
+			answered = true
 		case agent.Hello:
 			return errTwice
 		}
@@ -336,14 +361,11 @@ func (s *session) writeAll(messages []head.Send) error {
 	var text []byte
 	for i := range messages {
 		m, err := s.complete(&messages[i])
-		if errors.Is(err, store.ErrNoSuch) {
-			continue // the job has ended meanwhile, and needs no Start
-		}
 		if err == nil {
 			text, err = agent.Encode(text, m)
 		}
-		if err != nil {
-			return err
+		if err != nil { // the core knows whether the job has ended meanwhile
+			s.unsent(messages[i].Message, err)
 		}
 		if len(text) < flushSize && i < len(messages)-1 {
 			continue
@@ -354,6 +376,21 @@ func (s *session) writeAll(messages []head.Send) error {
 		text = text[:0]
 	}
 	return s.flush(text)
+}
+
+// unsent tells the core of a message that is not sent, because the agent would refuse it.
+func (s *session) unsent(m agent.ToAgent, err error) {
+	s.log.Warn("a message to an agent is not sent", "node", s.node, "session", s.id, "kind", m.Kind(), "error", err)
+	s.say(head.Unsent{Session: s.id, Message: m, Reason: agent.Reason(whyRefused(err))})
+}
+
+// whyRefused is what is wrong with a message, for the person whose doing it is.
+func whyRefused(err error) string {
+	var refused *agent.Unreadable
+	if errors.As(err, &refused) {
+		err = refused.Err
+	}
+	return err.Error()
 }
 
 func (s *session) flush(text []byte) error {
@@ -376,11 +413,11 @@ func (s *session) complete(m *head.Send) (agent.ToAgent, error) {
 		return m.Message, nil
 	}
 	text, err := s.store.Bulk(m.Bulk)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = head.FillIn(&start, text)
 	}
-	if err := head.FillIn(&start, text); err != nil {
-		return nil, err
+	if err != nil {
+		return nil, fmt.Errorf("what the job runs is damaged or missing on the head's disk: submit it again, and tell the administrator: %w", err)
 	}
 	return start, nil
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path"
 	"sync"
 	"time"
 
@@ -177,18 +178,12 @@ func (q *request) dial(name head.Ref, find func(job *api.Job) (node string, err 
 	var node string
 	var wrong error
 	if err := q.see(func(core *head.Core, now time.Duration) {
-		jobs, _ := core.Job(now, name)
-		switch {
-		case len(jobs) > 1:
-			wrong = refuse(http.StatusBadRequest, "job %d is an array: name one of its tasks, as %d_0", name.Job, name.Job)
-		case len(jobs) == 1:
+		if jobs, _ := core.Job(now, name); len(jobs) == 1 {
 			if node, wrong = find(&jobs[0]); wrong != nil {
 				return
 			}
-			fallthrough
-		default:
-			session, open.Task, refused = core.TaskOf(name, node, q.who.user, open.Exec == nil && !open.Follow)
 		}
+		session, open.Task, refused = core.TaskOf(name, node, q.who.user, open.Exec == nil && !open.Follow)
 	}); err != nil {
 		return nil, nil, err
 	}
@@ -214,6 +209,10 @@ func (q *request) connect(session head.Session, open agent.Open) (conn net.Conn,
 	}
 	leave := func() { q.streams.leave(q.who.user, one) }
 	open.Stream = one.name
+	if err := agent.Check(open); err != nil {
+		leave()
+		return nil, nil, refuse(http.StatusBadRequest, "the node would refuse this: %s", whyRefused(err))
+	}
 	if !q.sessions.send(&head.Send{Session: session, Message: open}) {
 		leave()
 		return nil, nil, gone
@@ -332,7 +331,11 @@ func serveNodeStatus(q *request) (any, error) {
 	var session head.Session
 	var refused *head.Refusal
 	name := q.r.PathValue("name")
-	if err := q.see(func(core *head.Core, _ time.Duration) { session, refused = core.SessionOf(name) }); err != nil {
+	admin := false
+	if err := q.see(func(core *head.Core, _ time.Duration) {
+		session, refused = core.SessionOf(name)
+		admin = core.IsAdmin(q.who.user)
+	}); err != nil {
 		return nil, err
 	}
 	if refused != nil {
@@ -351,6 +354,11 @@ func serveNodeStatus(q *request) (any, error) {
 	}
 	if err != nil {
 		return nil, refuse(http.StatusBadGateway, "node %s does not say how it is: %v", name, err)
+	}
+	for i := range document.Clients {
+		if c := &document.Clients[i]; !admin && c.User != q.who.user {
+			c.Program = path.Base(c.Program) // as of jobs, the name is public and the folder is not
+		}
 	}
 	return document, nil
 }

@@ -12,6 +12,7 @@ import (
 	"muster/head/api"
 	"muster/internal/door"
 	"muster/wire/status"
+	"muster/wire/trust"
 )
 
 // metrics are the counters for GET /metrics.
@@ -77,7 +78,13 @@ func (d *daemon) problems() (all []string) {
 			all = append(all, fmt.Sprintf("no connection can be accepted at %s: %v", l.Addr(), err))
 		}
 	}
+	if broken := trust.ListTrouble(d.TLS); broken != nil {
+		all = append(all, fmt.Sprintf("nobody who uses TLS is let in: %v", broken))
+	}
 	all = append(all, d.script.problems()...)
+	if altered := d.altered.Load(); altered != nil {
+		all = append(all, *altered)
+	}
 	select {
 	case <-d.dead:
 		all = append(all, d.reason.Error())

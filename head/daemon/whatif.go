@@ -255,6 +255,10 @@ func (w *whatifs) order(ctx context.Context, o wanted) (*whatifrun.Order, time.D
 	if err := w.look(ctx, "whatif", func(core *head.Core) { pic = core.Picture(w.daemon.now()) }); err != nil {
 		return nil, 0, err
 	}
+	active, err := w.jobs(ctx, "whatif", head.Filter{States: []api.State{api.Pending, api.Running, api.Suspended, api.Completing}})
+	if err != nil {
+		return nil, 0, err
+	}
 	period, _ := periodOf(o.period) // checked when the order was made
 	turns, err := w.store.NodeLog(0)
 	if err != nil {
@@ -272,7 +276,7 @@ func (w *whatifs) order(ctx context.Context, o wanted) (*whatifrun.Order, time.D
 	return &whatifrun.Order{
 		Header: whatif.Header{
 			Name: o.period, From: from, To: pic.At, Began: pic.Began, Policies: w.candidates(o.policies),
-			Cluster: pic.Cluster, Machines: pic.Machines, Turns: turns, Active: pic.Jobs,
+			Cluster: pic.Cluster, Machines: pic.Machines, Turns: turns, Active: active,
 			TimeLimit: pic.Config.TimeLimit, Priority: pic.Config.Priority, Windows: pic.Config.Windows,
 		},
 		PolicyTime: w.cfg.WhatIf.Time, Memory: w.cfg.WhatIf.Memory,

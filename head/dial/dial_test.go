@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"muster/internal/need"
 )
 
 func TestAddress(t *testing.T) {
@@ -136,7 +138,7 @@ func TestImpostor(t *testing.T) {
 // TestImpostorOfAnotherUser has a socket that another user made. Only root can try that.
 func TestImpostorOfAnotherUser(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("only root can be another user")
+		need.Missing(t, need.Root, "only root can be another user")
 	}
 	name := "@muster-test-" + rand.Text()
 	made := make(chan net.Listener)

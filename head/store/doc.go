@@ -4,7 +4,7 @@
 // is locked for as long as it is open, so two heads cannot share it. For a restart, only what has
 // not ended is read back; the history of ended jobs is read page by page, and never as a whole.
 //
-// Each bucket of the head is a bucket of the file. Two more are known only to this package: "store"
+// Each record has a checksum (seal.go). Each bucket of the head is a bucket of the file. Two more are known only to this package: "store"
 // has the version of the format, and "ended_at" lists ended jobs by the time of their end, with
 // their users.
 //

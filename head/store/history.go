@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,9 +37,13 @@ func (s *Store) History(after uint64, limit int, f Filter) (jobs []api.Job, next
 		ended, at := tx.Bucket(endedBucket), tx.Bucket(atBucket)
 		from := instant(f.Since)
 		if after != 0 {
-			value := ended.Get(Key(after))
-			if value == nil {
+			stored := ended.Get(Key(after))
+			if stored == nil {
 				return fmt.Errorf("after job %d: %w", after, ErrNoSuch)
+			}
+			value, err := unseal(string(endedBucket), Key(after), stored)
+			if err != nil {
+				return err
 			}
 			behind, _, err := atKey(Key(after), value)
 			if err != nil {
@@ -62,9 +67,10 @@ func page(at, ended *bolt.Bucket, from []byte, limit int, f Filter) (jobs []api.
 	}
 	c, looked := at.Cursor(), 0
 	last := uint64(0)
-	for k, user := c.Seek(from); k != nil; k, user = c.Next() {
-		if len(k) != 16 {
-			return nil, 0, errDamaged
+	for k, stored := c.Seek(from); k != nil; k, stored = c.Next() {
+		user, err := unseal(string(atBucket), k, stored)
+		if err != nil || len(k) != 16 {
+			return nil, 0, cmp.Or(err, errDamaged)
 		}
 		if until != nil && bytes.Compare(k[:8], until) >= 0 {
 			return jobs, 0, nil
@@ -78,9 +84,9 @@ func page(at, ended *bolt.Bucket, from []byte, limit int, f Filter) (jobs []api.
 			continue
 		}
 		var job api.Job
-		value := ended.Get(k[8:])
-		if value == nil {
-			return nil, 0, fmt.Errorf("%w: ended job %d is listed and not there", errDamaged, last)
+		value, err := listed(ended, k[8:])
+		if err != nil {
+			return nil, 0, err
 		}
 		if err := json.Unmarshal(value, &job); err != nil {
 			return nil, 0, errors.Join(errDamaged, err)
@@ -88,6 +94,15 @@ func page(at, ended *bolt.Bucket, from []byte, limit int, f Filter) (jobs []api.
 		jobs = append(jobs, job)
 	}
 	return jobs, 0, nil
+}
+
+// listed reads an ended job that the list by time names.
+func listed(ended *bolt.Bucket, key []byte) ([]byte, error) {
+	stored := ended.Get(key)
+	if stored == nil {
+		return nil, fmt.Errorf("%w: ended job %d is listed and not there", errDamaged, number(key))
+	}
+	return unseal(string(endedBucket), key, stored)
 }
 
 // rawPage is how many records are read in one transaction. A transaction that is open for long
@@ -129,9 +144,9 @@ func (s *Store) rawPage(from, before []byte) (page [][]byte, last []byte, err er
 			if len(k) != 16 {
 				return errDamaged
 			}
-			value := ended.Get(k[8:])
-			if value == nil {
-				return fmt.Errorf("%w: ended job %d is listed and not there", errDamaged, number(k[8:]))
+			value, err := listed(ended, k[8:])
+			if err != nil {
+				return err
 			}
 			page, last = append(page, clone(value)), clone(k)
 		}
@@ -163,7 +178,11 @@ func (s *Store) NodeLog(since time.Duration) (turns []head.NodeTurn, err error) 
 		c := tx.Bucket([]byte(head.NodeLog)).Cursor()
 		for k, v := c.Seek(Key(uint64(max(0, since)))); k != nil; k, v = c.Next() {
 			var t head.NodeTurn
-			if err := json.Unmarshal(v, &t); err != nil {
+			value, err := unseal(string(head.NodeLog), k, v)
+			if err != nil {
+				return err
+			}
+			if err := json.Unmarshal(value, &t); err != nil {
 				return errors.Join(errDamaged, err)
 			}
 			turns = append(turns, t)
@@ -176,10 +195,13 @@ func (s *Store) NodeLog(since time.Duration) (turns []head.NodeTurn, err error) 
 // WhatIf reads the stored result of a period; nil if there is none.
 func (s *Store) WhatIf(period string) (value []byte, err error) {
 	err = s.view(func(tx *bolt.Tx) error {
-		if found := tx.Bucket([]byte(head.WhatIf)).Get([]byte(period)); found != nil {
-			value = clone(found)
+		found := tx.Bucket([]byte(head.WhatIf)).Get([]byte(period))
+		if found == nil {
+			return nil
 		}
-		return nil
+		found, err := unseal(string(head.WhatIf), []byte(period), found)
+		value = clone(found)
+		return err
 	})
 	return value, err
 }
@@ -198,59 +220,132 @@ const maxTasks = 200_000
 // array's number and those that follow it.
 func (s *Store) EndedAll(job uint64, task int64) (jobs []api.Job, err error) {
 	err = s.view(func(tx *bolt.Tx) error {
-		c, looked := tx.Bucket(endedBucket).Cursor(), 0
-		for k, value := c.Seek(Key(job)); k != nil && looked < maxTasks; k, value = c.Next() {
-			looked++
-			var ended api.Job
-			if err := json.Unmarshal(value, &ended); err != nil {
-				return errors.Join(errDamaged, err)
-			}
-			if ended.ID != job && ended.ArrayJob != job {
-				break // the numbers of an array's tasks are consecutive
-			}
-			if task < 0 || ended.ArrayJob == job && ended.ArrayTask != nil && int64(*ended.ArrayTask) == task {
-				jobs = append(jobs, ended)
-			}
+		array, ends, err := arrayWith(tx, job)
+		if err != nil {
+			return err
 		}
-		if len(jobs) == 0 {
+		place, one := int(job-array), true
+		if ends != nil && array == job {
+			if task < 0 {
+				jobs, err = tasksOf(tx, array)
+				return err
+			}
+			place, one = ends.Place(task)
+		}
+		if !one || task >= 0 && array != job {
 			return ErrNoSuch
 		}
+		var ended *api.Job
+		r := &reader{tx: tx}
+		if ends != nil {
+			ended, err = ends.Document(array, place, r.get)
+		} else if value := r.get(head.Ended, job); value != nil && task < 0 {
+			ended = &api.Job{}
+			err = json.Unmarshal(value, ended)
+		}
+		switch {
+		case r.altered != nil:
+			return r.altered
+		case err != nil:
+			return errors.Join(errDamaged, err)
+		case ended == nil:
+			return ErrNoSuch
+		}
+		jobs = append(jobs, *ended)
 		return nil
 	})
 	return jobs, err
 }
 
-// Past reads how a job ended, or those tasks of an array that have ended. It decodes less of each
-// record than EndedAll.
+// tasksOf reads the ended tasks of an array.
+func tasksOf(tx *bolt.Tx, array uint64) (jobs []api.Job, err error) {
+	c, looked := tx.Bucket(endedBucket).Cursor(), 0
+	for k, stored := c.Seek(Key(array)); k != nil && looked < maxTasks; k, stored = c.Next() {
+		looked++
+		value, err := unseal(string(endedBucket), k, stored)
+		if err != nil {
+			return nil, err
+		}
+		var ended api.Job
+		if err := json.Unmarshal(value, &ended); err != nil {
+			return nil, errors.Join(errDamaged, err)
+		}
+		if ended.ArrayJob != array {
+			break // the numbers of an array's tasks are consecutive
+		}
+		jobs = append(jobs, ended)
+	}
+	if len(jobs) == 0 {
+		return nil, ErrNoSuch
+	}
+	return jobs, nil
+}
+
+// arrayWith finds the array that has a job number, and how its tasks ended; nil if no task of an
+// array with that number has ended.
+func arrayWith(tx *bolt.Tx, job uint64) (array uint64, ends *head.Ends, err error) {
+	c := tx.Bucket([]byte(head.Arrays)).Cursor()
+	k, value := c.Seek(Key(job))
+	if k == nil {
+		k, value = c.Last()
+	} else if number(k) != job {
+		k, value = c.Prev()
+	}
+	if k == nil {
+		return 0, nil, nil
+	}
+	if value, err = unseal(string(head.Arrays), k, value); err != nil {
+		return 0, nil, err
+	}
+	if ends, err = head.DecodeEnds(value); err != nil {
+		return 0, nil, fmt.Errorf("%w (array %d: %w)", errDamaged, number(k), err)
+	}
+	if _, in := ends.Task(job - number(k)); !in {
+		return 0, nil, nil
+	}
+	return number(k), ends, nil
+}
+
+// reader reads records by their numbers, and notes if one is altered.
+type reader struct {
+	tx      *bolt.Tx
+	altered error
+}
+
+func (r *reader) get(b head.Bucket, number uint64) []byte {
+	stored := r.tx.Bucket([]byte(b)).Get(Key(number))
+	if stored == nil {
+		return nil
+	}
+	value, err := unseal(string(b), Key(number), stored)
+	if err != nil {
+		r.altered = err
+		return nil
+	}
+	return value
+}
+
+// Past reads how a job ended, or those tasks of an array that have ended. It takes no longer for a
+// large array: the core's loop waits for it.
 func (s *Store) Past(job uint64) (past head.Past, err error) {
 	err = s.view(func(tx *bolt.Tx) error {
-		c, looked := tx.Bucket(endedBucket).Cursor(), 0
-		for k, value := c.Seek(Key(job)); k != nil && looked < maxTasks; k, value = c.Next() {
-			looked++
-			var ended struct {
-				ID        uint64    `json:"job"`
-				ArrayJob  uint64    `json:"array_job"`
-				ArrayTask *int64    `json:"array_task"`
-				State     api.State `json:"state"`
-			}
-			if err := json.Unmarshal(value, &ended); err != nil {
-				return errors.Join(errDamaged, err)
-			}
-			if ended.ArrayJob == job && ended.ArrayTask != nil {
-				if past.Tasks == nil {
-					past.Tasks = map[int64]api.State{}
-				}
-				past.Tasks[*ended.ArrayTask] = ended.State
-				continue
-			}
-			if ended.ID == job {
-				past.State = ended.State
-			}
-			break
+		known, r := false, &reader{tx: tx}
+		if past, known, err = head.PastOf(job, r.get); known || err != nil || r.altered != nil {
+			return errors.Join(err, r.altered)
 		}
-		if past.State == "" && past.Tasks == nil {
-			return ErrNoSuch
+		// It may be a task that ended together with others.
+		array, ends, err := arrayWith(tx, job)
+		if err != nil || ends == nil {
+			return errors.Join(err, ErrNoSuch)
 		}
+		ended, err := ends.Document(array, int(job-array), r.get)
+		switch {
+		case r.altered != nil:
+			return r.altered
+		case err != nil || ended == nil:
+			return errors.Join(err, ErrNoSuch)
+		}
+		past.State = ended.State
 		return nil
 	})
 	return past, err

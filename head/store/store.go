@@ -26,7 +26,7 @@ const FileName = "head.db"
 
 // Version is that of the format. A head refuses a file of a later one, and brings one of an earlier
 // one up to date (upgrade.go).
-const Version = 2
+const Version = 3
 
 // The buckets that only the store knows.
 var (
@@ -34,7 +34,7 @@ var (
 	versionKey  = []byte("version")
 	endedBucket = []byte(head.Ended)
 	atBucket    = []byte("ended_at") // end and number of an ended job -> its user
-	buckets     = []head.Bucket{head.Meta, head.Jobs, head.Bulk, head.Ended, head.Nodes, head.Keys, head.NodeLog, head.WhatIf}
+	buckets     = []head.Bucket{head.Meta, head.Jobs, head.Bulk, head.Ended, head.Arrays, head.Nodes, head.Keys, head.NodeLog, head.WhatIf}
 )
 
 // lockWait is how long Open waits for the lock: a head that was killed may not have ended yet.
@@ -75,7 +75,7 @@ func Open(dir string) (*Store, error) {
 		err = trouble(path, guarded(func() error { return db.Update(addBuckets) }))
 	}
 	if err == nil && version < Version {
-		err = trouble(path, guarded(s.upgrade))
+		err = trouble(path, guarded(func() error { return s.upgrade(version) }))
 	}
 	if err != nil {
 		_ = db.Close()
@@ -240,7 +240,7 @@ func put(tx *bolt.Tx, r *head.Record) error {
 			return err
 		}
 	}
-	return b.Put(r.Key, r.Value)
+	return b.Put(r.Key, seal(string(r.Bucket), r.Key, r.Value))
 }
 
 // keepNodeLog is how long changes of nodes' states are kept: longer than the longest simulated
@@ -274,7 +274,11 @@ func forget(log *bolt.Bucket, newest []byte) error {
 func index(tx *bolt.Tx, ended *bolt.Bucket, r *head.Record) error {
 	at := tx.Bucket(atBucket)
 	at.FillPercent = 0.95
-	if old := ended.Get(r.Key); old != nil {
+	if stored := ended.Get(r.Key); stored != nil {
+		old, err := unseal(string(endedBucket), r.Key, stored)
+		if err != nil {
+			return err
+		}
 		key, _, err := atKey(r.Key, old)
 		if err != nil {
 			return err
@@ -290,7 +294,7 @@ func index(tx *bolt.Tx, ended *bolt.Bucket, r *head.Record) error {
 	if err != nil {
 		return err
 	}
-	return at.Put(key, []byte(user))
+	return at.Put(key, seal(string(atBucket), key, []byte(user)))
 }
 
 // atKey is the key of an ended job in the list by time, and the job's user.
@@ -328,7 +332,11 @@ func (s *Store) Each(bucket head.Bucket, visit func(head.Record) error) error {
 			return fmt.Errorf("there is no part %q", bucket)
 		}
 		return b.ForEach(func(k, v []byte) error {
-			return visit(head.Record{Bucket: bucket, Key: clone(k), Value: clone(v)})
+			value, err := unseal(string(bucket), k, v)
+			if err != nil {
+				return err
+			}
+			return visit(head.Record{Bucket: bucket, Key: clone(k), Value: clone(value)})
 		})
 	})
 }
@@ -354,8 +362,9 @@ func (s *Store) get(bucket head.Bucket, number uint64) (value []byte, err error)
 		if found == nil {
 			return ErrNoSuch
 		}
+		found, err := unseal(string(bucket), Key(number), found)
 		value = clone(found)
-		return nil
+		return err
 	})
 	return value, err
 }

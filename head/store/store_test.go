@@ -147,7 +147,7 @@ func TestLaterFormat(t *testing.T) {
 	if err := errors.Join(tx.Bucket(ownBucket).Put(versionKey, Key(Version+1)), tx.Commit(), db.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(filepath.Dir(s.Path())); err == nil || !strings.Contains(err.Error(), "it has format 3, and this program knows format 2") {
+	if _, err := Open(filepath.Dir(s.Path())); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("it has format %d, and this program knows format %d", Version+1, Version)) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -301,26 +301,58 @@ func BenchmarkOpen(b *testing.B) {
 
 func TestPast(t *testing.T) {
 	s := opened(t, t.TempDir())
-	one, two := uint32(1), uint32(2)
-	var records []head.Record
-	for _, j := range []api.Job{{ID: 3, State: api.Failed}, {ID: 4, ArrayJob: 4, ArrayTask: &one, State: api.Completed}, {ID: 5, ArrayJob: 4, ArrayTask: &two, State: api.Failed}, {ID: 6, State: api.Completed}} {
-		value, err := json.Marshal(j)
-		if err != nil {
-			t.Fatal(err)
-		}
-		records = append(records, head.Record{Bucket: head.Ended, Key: head.Number(j.ID), Value: value})
+	one := uint32(1)
+	ends := head.EndsOf("--array=1-9:2")
+	ends.Add(0, api.Completed)
+	for place := 1; place < 4; place++ {
+		ends.Add(place, api.Cancelled)
+	}
+	ends.Rests = []uint64{5}
+	records := []head.Record{{Bucket: head.Arrays, Key: head.Number(4), Value: document(t, ends)}}
+	for _, j := range []api.Job{
+		{ID: 3, State: api.Failed}, {ID: 4, ArrayJob: 4, ArrayTask: &one, State: api.Completed},
+		{ID: 5, ArrayJob: 4, ArrayTasks: "3-7:2", ArrayCount: 3, State: api.Cancelled}, {ID: 9, State: api.Completed},
+	} {
+		records = append(records, head.Record{Bucket: head.Ended, Key: head.Number(j.ID), Value: document(t, j)})
 	}
 	if err := s.Commit(records); err != nil {
 		t.Fatal(err)
 	}
-	for job, want := range map[uint64]head.Past{3: {State: api.Failed}, 4: {Tasks: map[int64]api.State{1: api.Completed, 2: api.Failed}}, 5: {State: api.Failed}, 6: {State: api.Completed}} {
+	for job, want := range map[uint64]head.Past{3: {State: api.Failed}, 4: {Ends: ends}, 5: {State: api.Cancelled}, 7: {State: api.Cancelled}, 9: {State: api.Completed}} {
 		if got, err := s.Past(job); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("job %d: got %+v, %v; want %+v", job, got, err, want)
 		}
 	}
-	if _, err := s.Past(7); !errors.Is(err, ErrNoSuch) {
-		t.Error(err)
+	for _, job := range []uint64{2, 8, 10} { // 8 has not ended
+		if _, err := s.Past(job); !errors.Is(err, ErrNoSuch) {
+			t.Error(job, err)
+		}
 	}
+	for name, want := range map[head.Ref]string{
+		{Job: 4, Task: -1}: "4 5", {Job: 4, Task: 1}: "4 1", {Job: 4, Task: 5}: "6 5", {Job: 7, Task: -1}: "7 7", {Job: 3, Task: -1}: "3",
+		{Job: 4, Task: 9}: "", {Job: 4, Task: 2}: "", {Job: 3, Task: 1}: "", {Job: 7, Task: 7}: "",
+	} {
+		jobs, err := s.EndedAll(name.Job, name.Task)
+		got := ""
+		for _, j := range jobs {
+			got += fmt.Sprint(" ", j.ID)
+		}
+		if len(jobs) == 1 && jobs[0].ArrayTask != nil {
+			got += fmt.Sprint(" ", *jobs[0].ArrayTask)
+		}
+		if strings.TrimSpace(got) != want || (want == "") != errors.Is(err, ErrNoSuch) {
+			t.Errorf("%+v: %q, %v, want %q", name, got, err, want)
+		}
+	}
+}
+
+func document(t *testing.T, v any) []byte {
+	t.Helper()
+	value, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
 }
 
 // Records of ended jobs are visited from the latest on, page by page.

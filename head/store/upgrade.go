@@ -4,10 +4,13 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	bolt "go.etcd.io/bbolt"
 
 	"muster/head"
+	"muster/head/api"
+	"muster/model/slurmopt"
 )
 
 // renamed has the numbers of an ended job that had no unit in their names in format 1, by their
@@ -21,59 +24,124 @@ var (
 	renamedWithin = map[string]string{"memory": "memory_bytes"}
 )
 
-// upgradeAtOnce is how many records one transaction changes, so that a long history needs little
-// memory.
+// upgradeAtOnce is how many records one transaction changes at most, so that a long history needs
+// little memory.
 const upgradeAtOnce = 1000
 
-// upgrade brings a file of format 1 up to date. The version is written last, and records that have
-// their new names stay as they are: an upgrade that was cut off goes on at the next start.
-func (s *Store) upgrade() error {
-	for after, more := []byte(nil), true; more; {
-		err := s.db.Update(func(tx *bolt.Tx) (err error) {
-			after, err = renameSome(tx.Bucket(endedBucket), after)
-			more = after != nil
+// upgrade brings a file of an earlier format up to date. Format 1 had other names in ended jobs, and
+// neither it nor format 2 had checksums, or records of how the tasks of arrays ended; both kept private
+// options in ended jobs. The version is written last, and records that are sealed stay as they are: an
+// upgrade that was cut off goes on at the next start.
+func (s *Store) upgrade(from uint64) error {
+	if from < 2 { // what other policies would have done has other names, too; the head works it out again
+		if err := s.db.Update(func(tx *bolt.Tx) error {
+			if err := tx.DeleteBucket([]byte(head.WhatIf)); err != nil {
+				return err
+			}
+			return addBuckets(tx)
+		}); err != nil {
 			return err
+		}
+	}
+	for _, bucket := range append([][]byte{atBucket}, names()...) {
+		for after, more := []byte(nil), true; more; {
+			err := s.db.Update(func(tx *bolt.Tx) (err error) {
+				after, err = sealSome(tx.Bucket(bucket), string(bucket), after)
+				more = after != nil
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.tallyArrays(); err != nil {
+		return err
+	}
+	return s.db.Update(func(tx *bolt.Tx) error {
+		return tx.Bucket(ownBucket).Put(versionKey, binary.BigEndian.AppendUint64(nil, Version))
+	})
+}
+
+// tallyArrays makes the records of how the tasks of arrays ended, from ended jobs that are sealed.
+func (s *Store) tallyArrays() error {
+	var array uint64 // whose tasks are being counted
+	var ends *head.Ends
+	for after, more := []byte(nil), true; more; {
+		err := s.db.Update(func(tx *bolt.Tx) error {
+			some := someBehind(tx.Bucket(endedBucket), after)
+			more = len(some) > 0
+			for _, r := range some {
+				after = r.key
+				value, err := unseal(string(endedBucket), r.key, r.value)
+				if err != nil {
+					return err
+				}
+				var d api.Job
+				if err := json.Unmarshal(value, &d); err != nil {
+					return fmt.Errorf("%w (ended job %d: %w)", errDamaged, number(r.key), err)
+				}
+				if d.ArrayJob != array {
+					if err := putEnds(tx, array, ends); err != nil {
+						return err
+					}
+					array, ends = d.ArrayJob, head.EndsOf(d.Options)
+				}
+				if ends != nil {
+					ends.Add(int(d.ID-array), d.State)
+				}
+			}
+			if more {
+				return nil
+			}
+			return putEnds(tx, array, ends)
 		})
 		if err != nil {
 			return err
 		}
 	}
-	return s.db.Update(func(tx *bolt.Tx) error {
-		// What other policies would have done has other names, too; the head works it out again.
-		if err := tx.DeleteBucket([]byte(head.WhatIf)); err != nil {
-			return err
-		}
-		if err := addBuckets(tx); err != nil {
-			return err
-		}
-		return tx.Bucket(ownBucket).Put(versionKey, binary.BigEndian.AppendUint64(nil, Version))
-	})
+	return nil
 }
 
-// renameSome renames the numbers of the records behind a key, and says behind which key to go on;
-// nil at the end.
-func renameSome(ended *bolt.Bucket, after []byte) (last []byte, err error) {
-	type record struct{ key, value []byte }
-	var some []record
-	c := ended.Cursor()
-	k, v := c.First()
-	if after != nil {
-		if k, v = c.Seek(after); string(k) == string(after) {
-			k, v = c.Next()
-		}
+func putEnds(tx *bolt.Tx, array uint64, ends *head.Ends) error {
+	if array == 0 || ends == nil {
+		return nil
 	}
-	for ; k != nil && len(some) < upgradeAtOnce; k, v = c.Next() {
+	value, err := json.Marshal(ends)
+	if err != nil {
+		return err
+	}
+	return tx.Bucket([]byte(head.Arrays)).Put(Key(array), seal(string(head.Arrays), Key(array), value))
+}
+
+type record struct{ key, value []byte }
+
+// someBehind reads the next records behind a key.
+func someBehind(b *bolt.Bucket, after []byte) (some []record) {
+	size := 0
+	c := b.Cursor()
+	for k, v := behind(c, after); k != nil && len(some) < upgradeAtOnce && size < pageBytes; k, v = c.Next() {
 		some = append(some, record{clone(k), clone(v)})
+		size += len(v)
 	}
-	for _, r := range some {
-		value, err := renameJob(r.value)
-		if err != nil {
-			return nil, fmt.Errorf("%w (ended job %d: %w)", errDamaged, number(r.key), err)
+	return some
+}
+
+// sealSome seals the records behind a key, and says behind which key to go on; nil at the end.
+func sealSome(b *bolt.Bucket, bucket string, after []byte) (last []byte, err error) {
+	for _, r := range someBehind(b, after) {
+		last = r.key
+		if isSealed(r.value) {
+			continue
 		}
-		if err := ended.Put(r.key, value); err != nil {
+		if bucket == string(endedBucket) {
+			if r.value, err = renameJob(r.value); err != nil {
+				return nil, fmt.Errorf("%w (ended job %d: %w)", errDamaged, number(r.key), err)
+			}
+		}
+		if err := b.Put(r.key, seal(bucket, r.key, r.value)); err != nil {
 			return nil, err
 		}
-		last = r.key
 	}
 	return last, nil
 }
@@ -84,6 +152,9 @@ func renameJob(value []byte) ([]byte, error) {
 		return nil, err
 	}
 	rename(job, renamed)
+	if err := withoutPrivate(job); err != nil {
+		return nil, err
+	}
 	for _, list := range []string{"parts", "devices"} {
 		if job[list] == nil {
 			continue
@@ -111,4 +182,25 @@ func rename(document map[string]json.RawMessage, names map[string]string) {
 			delete(document, old)
 		}
 	}
+}
+
+// withoutPrivate leaves of an ended job's options what everybody may see: values of --export do not
+// outlive their job.
+func withoutPrivate(job map[string]json.RawMessage) error {
+	var line string
+	if job["options"] == nil {
+		return nil
+	}
+	if err := json.Unmarshal(job["options"], &line); err != nil {
+		return err
+	}
+	public := ""
+	if said, err := slurmopt.ParseSubmitted(line); err == nil {
+		if public, err = said.Public().Format(); err != nil {
+			public = ""
+		}
+	}
+	text, err := json.Marshal(strings.TrimSpace(strings.TrimPrefix(public, slurmopt.Submit)))
+	job["options"] = text
+	return err
 }

@@ -109,3 +109,36 @@ func TestEarlierFormatIsDamaged(t *testing.T) {
 		_ = s.Close()
 	}
 }
+
+// A file of a head that kept no record of arrays gets those of the arrays whose tasks have ended.
+func TestArraysAreTallied(t *testing.T) {
+	s := opened(t, t.TempDir())
+	const tasks = upgradeAtOnce + 5
+	records := []head.Record{{Bucket: head.Ended, Key: head.Number(1), Value: []byte(`{"job":1,"user":"ann","state":"FAILED"}`)}}
+	for i := range uint64(tasks) {
+		state := api.Completed
+		if i == 7 {
+			state = api.Failed
+		}
+		if i == 9 {
+			continue // it has not ended
+		}
+		value := fmt.Sprintf(`{"job":%d,"array_job":2,"array_task":%d,"user":"ann","state":%q,"options":"-n1 --array=5-%d"}`, 2+i, 5+i, state, 4+tasks)
+		records = append(records, head.Record{Bucket: head.Ended, Key: head.Number(2 + i), Value: []byte(value)})
+	}
+	commit(t, s, records...)
+	err := s.db.Update(func(tx *bolt.Tx) error {
+		return errors.Join(tx.DeleteBucket([]byte(head.Arrays)), tx.Bucket(ownBucket).Put(versionKey, Key(2)))
+	})
+	if err := errors.Join(err, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s = opened(t, filepath.Dir(s.Path()))
+	past, err := s.Past(2)
+	if err != nil || past.Ends == nil || past.Ends.OK.Len() != tasks-2 || past.Ends.Bad.Len() != 1 || !past.Ends.Bad.Has(7) || past.Ends.OK.Has(9) {
+		t.Errorf("%+v, %v", past.Ends, err)
+	}
+	if past, err := s.Past(1); err != nil || past.State != api.Failed {
+		t.Error(past, err)
+	}
+}

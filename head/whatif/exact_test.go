@@ -13,6 +13,7 @@ import (
 	"muster/head"
 	"muster/head/api"
 	"muster/head/whatif"
+	"muster/internal/need"
 	"muster/model"
 	"muster/policy"
 	"muster/policy/catalog"
@@ -171,8 +172,9 @@ func (p *past) until(at time.Duration) {
 // header is what the head knows now of the time since an instant.
 func (p *past) header(from time.Duration, specs ...string) whatif.Header {
 	pic := p.core.Picture(p.now)
+	active := p.core.JobList(p.now, head.Filter{States: []api.State{api.Pending, api.Running, api.Suspended, api.Completing}})
 	h := whatif.Header{
-		Name: "day", From: from, To: pic.At, Began: pic.Began, Cluster: pic.Cluster, Machines: pic.Machines, Turns: p.turns, Active: pic.Jobs,
+		Name: "day", From: from, To: pic.At, Began: pic.Began, Cluster: pic.Cluster, Machines: pic.Machines, Turns: p.turns, Active: active,
 	}
 	for i, s := range specs {
 		h.Policies = append(h.Policies, whatif.Candidate{Name: s, Spec: s, InForce: i == 0})
@@ -250,10 +252,7 @@ var suspends = map[string]bool{"mccs-latency": true}
 // others, wait for a time, and run and wait at both ends of the period; nodes are drained, and one
 // joins late.
 func TestPolicyInForceGivesWhatWasMeasured(t *testing.T) {
-	seeds := 6
-	if testing.Short() {
-		seeds = 2
-	}
+	seeds := need.Rounds(3, 6)
 	for _, e := range catalog.Entries {
 		if suspends[e.Name] {
 			continue

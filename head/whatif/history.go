@@ -143,8 +143,30 @@ func (y *History) at(seconds float64) (time.Duration, bool) {
 func (y *History) from() time.Duration { return y.From - y.Began }
 func (y *History) to() time.Duration   { return y.To - y.Began }
 
-// Add adds a job that ended in the period, or has not ended.
+// Add adds a job that ended in the period, or has not ended, or all tasks for which a document stands.
 func (y *History) Add(d *api.Job) {
+	if d.ArrayTasks == "" {
+		y.add(d)
+		return
+	}
+	tasks, err := slurmopt.ParseTasks(d.ArrayTasks)
+	if err != nil {
+		y.odd++
+		return
+	}
+	said := y.askedBy(d.Options)
+	for i := range max(0, min(tasks.Len(), MaxJobs-len(y.items))) {
+		one, task := *d, tasks.At(i)
+		one.ArrayTask, one.ArrayTasks = &task, ""
+		if said != nil && said.said.Batch.Array != nil {
+			place, _ := said.said.Batch.Array.Tasks.Place(int64(task))
+			one.ID = d.ArrayJob + uint64(place)
+		}
+		y.add(&one)
+	}
+}
+
+func (y *History) add(d *api.Job) {
 	it, ok := y.item(d)
 	if !ok {
 		y.odd++
@@ -290,17 +312,8 @@ func (y *History) askedBy(options string) *asked {
 	if len(y.parsed) >= maxParsed {
 		clear(y.parsed)
 	}
-	words, err := slurmopt.Words(options)
-	var said *slurmopt.Options
-	if err == nil {
-		argv := []string{slurmopt.Submit}
-		for _, w := range words {
-			argv = append(argv, w.Text)
-		}
-		said, err = slurmopt.Parse(argv)
-	}
 	var a *asked
-	if err == nil {
+	if said, err := slurmopt.ParseSubmitted(options); err == nil {
 		a = &asked{said: said, models: map[asker]*model.Job{}}
 	}
 	y.parsed[options] = a

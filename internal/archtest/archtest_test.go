@@ -86,10 +86,11 @@ internal/cputime < internal/proportion
 # Mistakes of users, told from failures: whoever checks what users ask for says which it is.
 NOTHING < internal/misuse < device/onekernel, workload/source, head/client, node/launch, internal/service
 
-# Documents of which every word counts.
-NOTHING < internal/strictjson < wire/envelope, wire/control, wire/agent, wire/borrow
+# Documents of which every word counts: one decoder for all.
+NOTHING < internal/strictjson < wire/envelope, wire/control, wire/agent, wire/borrow, wire/grant, policy/history
+internal/strictjson < node, node/agent, node/checkpoint, node/clientcore, head, head/daemon, ivm/proto, ivm/daemon, report/trace/tracetest
 wire/envelope < wire/control, wire/agent
-internal/strictjson < head
+NOTHING < internal/indexset < head # numbers that come in runs
 
 # What every socket that strangers reach needs, whoever has it.
 NOTHING < internal/door
@@ -169,7 +170,7 @@ slurm/spank, slurm/release, slurm/fetch, internal/misuse, internal/wholefile < s
 wire, internal/door < client < ivm
 # IVM: what decides, what is said, the part in the node daemon, which knows neither devices nor the rest of the node, and what divides work.
 NOTHING < ivm/core
-ivm/core, internal/strictjson < ivm/proto
+ivm/core < ivm/proto
 ivm/core, ivm/proto, wire, wire/status < ivm/daemon
 ivm/core, ivm/proto, wire/timeline < ivm
 ivm < ivm/balance
@@ -195,20 +196,28 @@ NOTHING < web < head/daemon # the page: files that ask the head as everybody doe
 head/client, node, node/gateway, node/programs, report, report/nodetable, report/screen, wire/status < demo # a cluster and a node to look at: it knows Muster as its users do
 everything < exp, exp/*, cmd/muster
 everything < internal/stack # tests of all together
-head, node/agentcore, policy/catalog, policy/priority < internal/world # the cores of a cluster in one process
+head/api < internal/chaos/content # what hostile users send: it knows nobody who receives it
+head, node/agentcore, policy/catalog, policy/priority, internal/chaos/content < internal/world # the cores of a cluster in one process
+ivm/balance, node/vgpu < internal/chaos/cores # other cores in virtual time
+internal/world, internal/chaos/cores < internal/chaos/campaign
 NOTHING < internal/chaos/vitals < internal/chaos, internal/chaos/cluster # what the system says of a process
 model, wire/status < internal/chaos < internal/chaos/campaign # faults for a running node: it knows Muster as its users do
-head/api, head/client, wire/status < internal/chaos/cluster < internal/chaos/campaign # faults for a running cluster, likewise
+head/api, head/client, internal/chaos/content, wire/agent, wire/status < internal/chaos/cluster < internal/chaos/campaign # faults for a running cluster, likewise
+NOTHING < internal/chaos/putback # mended defects, for a test that puts them back
 NOTHING < internal/chaos/build < internal/chaos, internal/chaos/cluster # for their tests
 policy/winner < internal/cbc # the referee, behind a build tag
 # Files that are read whole: each reader of some has it.
 NOTHING < internal/recordfile < node, head/daemon # files that daemons record to
 NOTHING < internal/become < ivm/daemon # a process that becomes a user's program: it knows nothing about what is started
+NOTHING < internal/confine < node, node/devices, node/worker # what a process reaches of the system: it knows nothing about what the process is for
+internal/wholefile < internal/ports < demo, slurm/emulate, internal/chaos/cluster # where daemons may listen
 NOTHING < internal/delay # connections, passed on later
 NOTHING < internal/laps < node, node/worker # where the time of a program's start went, for their logs
 NOTHING < internal/together < device/cuda, node/journal, node/worker # copies by several threads
 NOTHING < internal/machine < node, node/agent, node/journal, node/worker # what a process may use of its machine
 model < internal/wholefile < model/clusterfile, workload/phased, node, node/nodefile, client, node/gateway
+NOTHING < internal/need < internal/browser, slurm/emulate/emulatetest # what tests need of a machine
+NOTHING < internal/testrun # make test: it knows go test, and nothing of Muster
 NOTHING < internal/archtest, internal/browser, internal/scripts, internal/seeds, shim/conformance, shim/functions, shim/gen, shim/shimtest, nvml/nvmltest, wire/gen
 
 pure: policy, policy/*, mapping, vmm, ptx, node/fate, node/offload, node/vgpu, node/clientcore, node/agentcore, head, head/whatif, slurm, slurm/release, slurm/words, ivm/core
@@ -218,6 +227,7 @@ use github.com/spf13/cobra: cmd/muster
 use go.starlark.net: policy/script
 use go.etcd.io/bbolt: head/store
 use github.com/spf13/pflag: cmd/muster
+use golang.org/x/sys: internal/confine
 test github.com/rogpeppe/go-internal: cmd/muster
 test pgregory.net/rapid: everything
 `

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"muster/internal/need"
 )
 
 var (
@@ -20,7 +22,7 @@ var (
 func TestLinks(t *testing.T) {
 	out, err := exec.Command("git", "-C", "../..", "ls-files", "-z", "--", "*.md").Output()
 	if err != nil {
-		t.Skip("no git, or no repository")
+		need.Missing(t, need.Tools, "no git, or no repository")
 	}
 	for _, name := range strings.Split(strings.TrimRight(string(out), "\x00"), "\x00") {
 		for _, link := range markdownLink.FindAllStringSubmatch(document(t, name), -1) {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"muster/internal/need"
 )
 
 func start(t *testing.T, cmd *exec.Cmd) error {
@@ -61,7 +63,7 @@ func TestNotForOthersRights(t *testing.T) {
 	folder := t.TempDir()
 	status, _ := os.ReadFile("/proc/self/status")
 	if os.Getuid() != 0 || syscall.Statfs(folder, &is) != nil || is.Flags&noSetuid != 0 || strings.Contains(string(status), "NoNewPrivs:\t1") {
-		t.Skip("this needs root, and a file system and a container with setuid")
+		need.Missing(t, need.Root, "this needs root, and a file system and a container with setuid")
 	}
 	own, err := os.Executable()
 	if err != nil {
@@ -99,7 +101,7 @@ func TestNotForOthersRights(t *testing.T) {
 func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
 	device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
-		t.Skip("this needs /dev/fuse: ", err)
+		need.Missing(t, need.Mount, "this needs /dev/fuse: ", err)
 	}
 	closed := false
 	end := func() {
@@ -111,7 +113,7 @@ func TestAFileSystemThatDoesNotAnswer(t *testing.T) {
 	defer end()
 	folder := t.TempDir()
 	if err := syscall.Mount("none", folder, "fuse.none", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=%d,group_id=%d", device.Fd(), os.Getuid(), os.Getgid())); err != nil {
-		t.Skip("this needs the right to mount: ", err)
+		need.Missing(t, need.Mount, "this needs the right to mount: ", err)
 	}
 	defer syscall.Unmount(folder, syscall.MNT_DETACH)
 	cmd := &exec.Cmd{Path: filepath.Join(folder, "program"), Args: []string{"program"}, Dir: folder}

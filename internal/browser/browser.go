@@ -19,6 +19,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"muster/internal/need"
 )
 
 // Browser is a session of headless Chromium, driven through chromedriver by the
@@ -26,45 +28,115 @@ import (
 type Browser struct {
 	t       *testing.T
 	session string // URL
+	end     func() // ends it
 }
 
-// Start starts a browser. Without Chromium the test is skipped, unless the environment requires
-// one.
+// A package whose TestMain calls Main starts one browser for all its tests: to start one takes three
+// seconds of a processor.
+var kept struct {
+	mu   sync.Mutex
+	main bool     // Main ends what is kept
+	idle *Browser // nil: none, or a test uses it
+}
+
+// Main runs the tests of a package, whose browser is kept from one test to the next, and returns what
+// the process is to exit with.
+func Main(m *testing.M) int {
+	kept.main = true
+	defer func() {
+		if kept.idle != nil {
+			kept.idle.end()
+		}
+	}()
+	return m.Run()
+}
+
+// Start starts a browser, or takes the one of an earlier test, which then has forgotten that test's
+// pages, cookies and messages. Without Chromium the test is skipped.
 func Start(t *testing.T) *Browser {
+	t.Helper()
+	kept.mu.Lock()
+	defer kept.mu.Unlock()
+	if kept.idle == nil {
+		kept.idle = start(t)
+	}
+	b := kept.idle.For(t)
+	kept.idle = nil
+	t.Cleanup(func() {
+		if !kept.main || t.Failed() || t.Skipped() { // a test that gave up leaves a browser in any state
+			b.end()
+			return
+		}
+		b.forget()
+		kept.mu.Lock()
+		defer kept.mu.Unlock()
+		if kept.idle != nil {
+			b.end()
+			return
+		}
+		kept.idle = b
+	})
+	return b
+}
+
+// forget makes the browser as if it had just been started.
+func (b *Browser) forget() {
+	b.Open("about:blank")
+	b.Devtools(nil, "Emulation.clearDeviceMetricsOverride", nil)
+	b.Devtools(nil, "Emulation.setTouchEmulationEnabled", map[string]any{"enabled": false})
+	b.Devtools(nil, "Emulation.setEmulatedMedia", nil)
+	b.Devtools(nil, "Network.clearBrowserCookies", nil)
+	b.Devtools(nil, "Network.clearBrowserCache", nil)
+	b.call("DELETE", b.session+"/actions", nil) // releases keys and buttons
+	_, _ = b.Complaints(), b.Requests()
+}
+
+func start(t *testing.T) *Browser {
 	t.Helper()
 	driver, err := exec.LookPath("chromedriver")
 	chromium, err2 := exec.LookPath("chromium")
 	if err != nil || err2 != nil {
-		const remedy = "needs chromium and chromedriver: apt-get install -y --no-install-recommends chromium chromium-driver"
-		if os.Getenv("MUSTER_REQUIRE_BROWSER") == "1" {
-			t.Fatal(remedy)
-		}
-		t.Skip(remedy)
+		need.Missing(t, need.Browser, "apt-get install -y --no-install-recommends chromium chromium-driver")
 	}
-	b := &Browser{t: t}
-	server := startDriver(t, driver)
-	reply := b.call("POST", server+"/session", map[string]any{"capabilities": map[string]any{"alwaysMatch": map[string]any{
+	dir, err := os.MkdirTemp("", "browser")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, stop := startDriver(t, driver)
+	b := &Browser{t: t, end: func() {
+		stop()
+		_ = os.RemoveAll(dir)
+	}}
+	reply, err := ask("POST", server+"/session", map[string]any{"capabilities": map[string]any{"alwaysMatch": map[string]any{
 		"timeouts":    map[string]any{"script": 300_000}, // milliseconds; long, because test machines are busy
 		"browserName": "chrome",
 		"goog:chromeOptions": map[string]any{"binary": chromium, "args": []string{
 			"--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage",
 			"--disable-background-networking", "--disable-component-update", "--disable-sync",
-			"--window-size=1180,1000", "--force-device-scale-factor=1", "--user-data-dir=" + t.TempDir(),
+			"--window-size=1180,1000", "--force-device-scale-factor=1", "--user-data-dir=" + dir,
 		}},
 		"goog:loggingPrefs": map[string]string{"browser": "ALL", "performance": "ALL"},
 	}}})
+	if err != nil {
+		b.end()
+		t.Fatal(err)
+	}
 	var created struct{ SessionID string }
 	b.decode(reply, &created)
 	b.session = server + "/session/" + created.SessionID
-	t.Cleanup(func() { b.call("DELETE", b.session, nil) })
+	b.end = func() {
+		_, _ = ask("DELETE", b.session, nil)
+		stop()
+		_ = os.RemoveAll(dir)
+	}
 	return b
 }
 
 // For is the same browser for a subtest.
-func (b *Browser) For(t *testing.T) *Browser { return &Browser{t: t, session: b.session} }
+func (b *Browser) For(t *testing.T) *Browser { return &Browser{t: t, session: b.session, end: b.end} }
 
-// startDriver runs chromedriver on a port that it chooses and returns its URL.
-func startDriver(t *testing.T, path string) string {
+// startDriver runs chromedriver on a port that it chooses and returns its URL, and what stops it.
+func startDriver(t *testing.T, path string) (string, func()) {
 	t.Helper()
 	cmd := exec.Command(path, "--port=0")
 	out, err := cmd.StdoutPipe()
@@ -74,23 +146,33 @@ func startDriver(t *testing.T, path string) string {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	stop := func() {
 		cmd.Process.Kill()
 		cmd.Wait()
-	})
+	}
 	started := regexp.MustCompile(`started successfully on port (\d+)`)
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if m := started.FindStringSubmatch(lines.Text()); m != nil {
 			go io.Copy(io.Discard, out)
-			return "http://127.0.0.1:" + m[1]
+			return "http://127.0.0.1:" + m[1], stop
 		}
 	}
+	stop()
 	t.Fatal("chromedriver ended before it was ready")
-	return ""
+	return "", nil
 }
 
 func (b *Browser) call(method, url string, body any) json.RawMessage {
 	b.t.Helper()
+	value, err := ask(method, url, body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return value
+}
+
+// ask sends a request to chromedriver.
+func ask(method, url string, body any) (json.RawMessage, error) {
 	var payload io.Reader
 	if method == "POST" {
 		if body == nil {
@@ -98,28 +180,28 @@ func (b *Browser) call(method, url string, body any) json.RawMessage {
 		}
 		data, err := json.Marshal(body)
 		if err != nil {
-			b.t.Fatal(err)
+			return nil, err
 		}
 		payload = bytes.NewReader(data)
 	}
 	req, err := http.NewRequest(method, url, payload)
 	if err != nil {
-		b.t.Fatal(err)
+		return nil, err
 	}
 	client := http.Client{Timeout: 6 * time.Minute} // longer than that of a script
 	resp, err := client.Do(req)
 	if err != nil {
-		b.t.Fatal(err)
+		return nil, err
 	}
 	defer resp.Body.Close()
 	var reply struct{ Value json.RawMessage }
 	if err := json.NewDecoder(resp.Body).Decode(&reply); err != nil {
-		b.t.Fatal(err)
+		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		b.t.Fatalf("%s %s: %s", method, url, reply.Value)
+		return nil, fmt.Errorf("%s %s: %s", method, url, reply.Value)
 	}
-	return reply.Value
+	return reply.Value, nil
 }
 
 func (b *Browser) decode(data json.RawMessage, to any) {
@@ -133,6 +215,13 @@ func (b *Browser) decode(data json.RawMessage, to any) {
 func (b *Browser) Open(url string) {
 	b.t.Helper()
 	b.call("POST", b.session+"/url", map[string]string{"url": url})
+}
+
+// Load loads the page again, as if a user had opened the part of its address after the #.
+func (b *Browser) Load(fragment string) {
+	b.t.Helper()
+	b.Script(nil, `history.replaceState(null, "", arguments_[0])`, fragment)
+	b.call("POST", b.session+"/refresh", nil)
 }
 
 // Script runs the body of an async function in the page, and decodes its result into to.

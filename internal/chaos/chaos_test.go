@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"muster/internal/chaos/build"
+	"muster/internal/need"
 )
 
 // built is what campaigns hurt: muster and its library, made once, and the examples.
@@ -35,10 +36,7 @@ func makeAll(t *testing.T) built {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(examples, "weave")); err != nil {
-		if os.Getenv("MUSTER_REQUIRE_EXAMPLES") != "" {
-			t.Fatal(err)
-		}
-		t.Skip("the examples are not built: run make examples first")
+		need.Missing(t, need.Examples, "run make examples first:", err)
 	}
 	if err := buildOnce(); err != nil {
 		t.Fatal(err)
@@ -77,14 +75,14 @@ func (b built) options(t *testing.T) Options {
 // promised to survive (docs/chaos.md).
 func TestCampaign(t *testing.T) {
 	o := makeAll(t).options(t)
-	o.Faults, o.Share = 40, 40
+	o.Faults, o.Share = 25, 25
 	playCampaign(t, o)
 }
 
 // On a node with recover: off, exactly the programs whose worker or device is lost get an error.
 func TestCampaignWithoutRecovery(t *testing.T) {
 	o := makeAll(t).options(t)
-	o.Faults, o.Share, o.Expect = 24, 12, Fail
+	o.Faults, o.Share, o.Expect = 16, 8, Fail
 	o.Kinds = []Kind{WorkerKill, WorkerStop, WorkerPause, ClientKill, ClientPause, DaemonPause, LaunchFail, LaunchLost, CopyLost, MapFail, DiskFull}
 	playCampaign(t, o)
 }

@@ -13,13 +13,15 @@ import (
 )
 
 // eventually waits until nothing is wrong, and returns what is still wrong at the end of the
-// patience.
+// patience. It looks less and less often: what is not right at once mostly takes long.
 func eventually(patience time.Duration, wrong func() []string) []string {
-	for end := time.Now().Add(patience); ; time.Sleep(pollTime) {
+	end := time.Now().Add(patience)
+	for pause := pollTime; ; pause = min(2*pause, 100*time.Millisecond) {
 		left := wrong()
 		if len(left) == 0 || time.Now().After(end) {
 			return left
 		}
+		time.Sleep(pause)
 	}
 }
 

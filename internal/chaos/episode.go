@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	pollTime  = 3 * time.Millisecond   // between two polls of the node
+	pollTime  = 5 * time.Millisecond   // between two polls of the node
 	stallTime = 250 * time.Millisecond // the least stall of an episode
 	homeTime  = time.Minute            // without a victim for this long, a fault is skipped
 )
@@ -219,7 +219,8 @@ func (e *episode) warmUp() error {
 
 // play runs programs and injects faults until no fault is left and all programs have ended.
 func (e *episode) play() error {
-	for next := e.draw(1); len(e.violations) == 0; time.Sleep(pollTime) {
+	pause := pollTime
+	for next := e.draw(1); len(e.violations) == 0; time.Sleep(pause) {
 		e.observe()
 		e.reap()
 		if err := e.undoDue(false); err != nil {
@@ -229,6 +230,7 @@ func (e *episode) play() error {
 			if len(e.programs) == 0 {
 				return e.undoDue(true)
 			}
+			pause = 10 * pollTime // only ends are waited for
 			continue
 		}
 		if err := e.admit(); err != nil {

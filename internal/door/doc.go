@@ -6,9 +6,11 @@
 //   - Places limits connections that are not in use yet, per user and in total,
 //     and chooses which of them to close when room is needed;
 //   - an Eager connection has a reader that polls for bytes before it sleeps;
-//   - a Patient connection has a deadline for each read and write;
+//   - a Resumable connection outlives the TCP connections that carry it, and knows when the other
+//     side is gone;
 //   - a Sealed connection goes on where TLS has set one up, and encrypts bulk data with fewer copies;
-//   - a Lane is a Patient connection for bulk data that any goroutine can close at once;
+//   - a Lane is a connection for bulk data that any goroutine can close at once;
+//   - Sparing logs what those who connect can cause, but not as often as they like;
 //   - PortTrouble explains why a port cannot be opened.
 //
 // It knows no protocol, and of users only a name.

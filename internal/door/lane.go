@@ -2,21 +2,24 @@ package door
 
 import (
 	"net"
+	"syscall"
 	"time"
 )
 
-// Lane is a patient connection that any goroutine can close immediately.
+// Lane is a connection for bulk data that any goroutine can close immediately. The other side must
+// send something every now and then, so writes need no deadline: whoever reads notices that it is
+// gone. It may be alive, and have no place for what is written.
 type Lane struct {
-	*Patient
-	conn   net.Conn
-	eager  *Eager  // the connection below TLS; nil if there is none
-	sealed *Sealed // the connection, if it is one
-	first  []byte  // the beginning of what WriteBoth writes
+	conn    net.Conn
+	silence time.Duration
+	eager   *Eager  // the connection below TLS; nil if there is none
+	sealed  *Sealed // the connection, if it is one
+	first   []byte  // the beginning of what WriteBoth writes
 }
 
-// NewLane wraps a connection; patience is the time for each read and write.
-func NewLane(conn net.Conn, patience time.Duration) *Lane {
-	l := &Lane{Patient: NewPatient(conn, patience), conn: conn}
+// NewLane wraps a connection; silence is how long the other side may send nothing.
+func NewLane(conn net.Conn, silence time.Duration) *Lane {
+	l := &Lane{conn: conn, silence: silence}
 	if sealed, ok := conn.(*Sealed); ok {
 		l.sealed = sealed
 	} else {
@@ -25,13 +28,19 @@ func NewLane(conn net.Conn, patience time.Duration) *Lane {
 	return l
 }
 
+// Read reads bytes, with a deadline.
+func (l *Lane) Read(b []byte) (int, error) {
+	_ = l.conn.SetReadDeadline(time.Now().Add(l.silence)) // an error here makes the read fail, too
+	return l.conn.Read(b)
+}
+
 // Write writes bytes. It combines the records that TLS makes of them into long writes.
 func (l *Lane) Write(b []byte) (int, error) {
 	if l.eager == nil {
-		return l.Patient.Write(b)
+		return l.conn.Write(b)
 	}
 	l.eager.Hold()
-	n, err := l.Patient.Write(b)
+	n, err := l.conn.Write(b)
 	if released := l.eager.Release(); err == nil {
 		err = released
 	}
@@ -45,7 +54,6 @@ const tlsRecord = 16 << 10
 // bytes are none of their own.
 func (l *Lane) WriteBoth(head, b []byte) error {
 	if l.sealed != nil {
-		l.allow()
 		return l.sealed.WriteBoth(head, b)
 	}
 	if l.first == nil {
@@ -59,12 +67,39 @@ func (l *Lane) WriteBoth(head, b []byte) error {
 	return err
 }
 
-// HangUp closes the connection, even while other goroutines read or write. It closes the TCP
-// connection and skips the closing handshake of TLS, which could block.
-func (l *Lane) HangUp() {
-	if over, ok := l.conn.(interface{ NetConn() net.Conn }); ok {
-		_ = over.NetConn().Close()
+// HangUp closes the connection, even while other goroutines read or write.
+func (l *Lane) HangUp() { hangUp(l.conn) }
+
+// GiveUpAfterAMinute makes a connection break when the other machine has acknowledged or taken nothing
+// for a minute; the system's own limit is a quarter of an hour.
+func GiveUpAfterAMinute(_, _ string, raw syscall.RawConn) error {
+	return giveUpAfter(time.Minute, raw)
+}
+
+// GiveUpNever takes GiveUpAfterAMinute back, for a connection whose sides hear each other's heartbeat: the
+// other side may have no place for what is written for as long as it likes.
+func GiveUpNever(conn net.Conn) {
+	if over, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = over.NetConn()
+	}
+	tcp, ok := conn.(syscall.Conn)
+	if !ok {
 		return
 	}
-	_ = l.conn.Close()
+	if raw, err := tcp.SyscallConn(); err == nil {
+		_ = giveUpAfter(0, raw)
+	}
+}
+
+// giveUpAfter says for how long the other machine may acknowledge or take nothing; 0 is the system's own
+// limit to the first, and none to the second.
+func giveUpAfter(most time.Duration, raw syscall.RawConn) error {
+	const userTimeout = 18
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		failed = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, userTimeout, int(most/time.Millisecond))
+	}); err != nil {
+		return err
+	}
+	return failed
 }

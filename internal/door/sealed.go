@@ -184,6 +184,9 @@ func (s *Sealed) WriteBoth(head, b []byte) error {
 	if err := s.seal(head); err != nil {
 		return err
 	}
+	if len(b) == 0 {
+		return s.flush()
+	}
 	_, err := s.Write(b)
 	return err
 }

@@ -5,6 +5,7 @@ import "testing"
 // Data that a copy has brought to pinned memory are there when the program learns, in whatever way,
 // that the copy is done: on this machine, and with a remote node.
 func TestPinnedMemoryIsThere(t *testing.T) {
+	t.Parallel()
 	if err := compile("afar"); err != nil {
 		t.Fatal(err)
 	}

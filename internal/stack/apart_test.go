@@ -34,6 +34,7 @@ func (n *theNode) spread() *program {
 // one of them: the other one's is in a worker of its own. What that one does is the program's, and it
 // leaves with it. If that worker is killed, it costs a recovery.
 func TestOneProgramOnGPUsThatNeedAProcessEach(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("the whole run does this, without the race detector")
 	}
@@ -56,6 +57,7 @@ func TestOneProgramOnGPUsThatNeedAProcessEach(t *testing.T) {
 
 // A GPU that is lent to a mapped program goes back to the first program that needs it.
 func TestGPUsThatNeedAProcessEachGoBack(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("the whole run does this, without the race detector")
 	}
@@ -95,6 +97,7 @@ func TestOneProgramOnTwoGPUsOfADriver(t *testing.T) {
 // A program that uses both GPUs of its node, whose contexts need a process each, survives the node's
 // daemon: what it has on the further one comes home, and the next daemon lends that one anew.
 func TestGPUsThatNeedAProcessEachUnderTheNextDaemon(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("the whole run does this, without the race detector")
 	}

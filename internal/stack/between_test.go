@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/chaos/build"
 	"muster/node"
 	"muster/wire/status"
 )
@@ -33,7 +34,7 @@ var buildBetween = sync.OnceValue(func() error {
 	if err := os.Mkdir(made("between"), 0o755); err != nil {
 		return err
 	}
-	if err := buildShim(made("between/libcuda.so.1"), "-Wl,--wrap=trace_call,--wrap=trace_result", "../../shim/conformance/c/between.c"); err != nil {
+	if err := build.ChangedLibrary("../..", made("between/libcuda.so.1"), "-Wl,--wrap=trace_call,--wrap=trace_result", "../../shim/conformance/c/between.c"); err != nil {
 		return err
 	}
 	var errs []error
@@ -273,6 +274,7 @@ func families(t *testing.T, without string) []string {
 }
 
 func TestMovesBetweenCalls(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("it moves programs some hundred times")
 	}
@@ -281,16 +283,17 @@ func TestMovesBetweenCalls(t *testing.T) {
 	}
 	w := newWorld(t)
 	n := w.start("--devices", "soft:memory=1G,name=a;soft:memory=1G,name=b", "--vgpus", "8")
-	programs := append(sequences(), []string{"cases"}, []string{"captures"}, []string{"graphs"}, []string{"families"})
-	all := playings(19, programs...)
+	long, short := append(sequences(), []string{"cases"}, []string{"graphs"}), [][]string{{"captures"}, {"families"}} // by their number of calls
+	all := append(playings(131, long...), playings(43, short...)...)
 	if allBetween {
-		all = append(all, playings(1, programs...)...)
+		all = append(all, playings(1, append(long, short...)...)...)
 	}
 	n.between((*between).move).playBetween(t, all)
 	n.idle()
 }
 
 func TestLostWorkersBetweenCalls(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("it kills some dozen workers")
 	}
@@ -302,7 +305,7 @@ func TestLostWorkersBetweenCalls(t *testing.T) {
 	b := n.between((*between).lose)
 	// A client that accesses its program's memory ends with its worker, and one that has lost
 	// twenty workers is slowed down.
-	b.playBetween(t, playings(41, []string{"cases"}, []string{"captures"}, []string{"graphs"}, append([]string{"families"}, families(t, "mapped")...)))
-	b.playBetween(t, playings(83, sequences()...))
+	b.playBetween(t, append(playings(197, []string{"cases"}, []string{"graphs"}), playings(83, []string{"captures"}, append([]string{"families"}, families(t, "mapped")...))...))
+	b.playBetween(t, playings(197, sequences()...))
 	n.idle()
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/need"
 	"muster/node/checkpoint"
 	"muster/wire/status"
 )
@@ -101,6 +102,7 @@ func matches(t *testing.T, got, want string) {
 // A program is saved from outside while it runs, and restored to that point: after it has
 // continued, and after a fault has ended its work.
 func TestCheckpointOfAClient(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	n := w.start("--devices", "soft:memory=64M;soft:memory=64M", "--swap-dir", w.T.TempDir())
 	dir := filepath.Join(w.T.TempDir(), "saved")
@@ -183,6 +185,7 @@ func TestCheckpointOfAClient(t *testing.T) {
 
 // The disk is full: the checkpoint fails, the older one stays, and the program goes on.
 func TestCheckpointOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	dir := filepath.Join(w.smallDisk(6<<20), "saved")
 	n := w.start("--devices", "soft:memory=64M")
@@ -348,10 +351,7 @@ func needCRIU(t *testing.T) string {
 	}
 	path, err := fetchCRIU()
 	if err != nil {
-		if os.Getenv("MUSTER_REQUIRE_CRIU") != "" && !errors.Is(err, errNothingSaved) {
-			t.Fatal(err)
-		}
-		t.Skipf("there is no CRIU that works: %v", err)
+		need.Missing(t, need.CRIU, "there is no CRIU that works:", err)
 	}
 	return path
 }
@@ -359,6 +359,7 @@ func needCRIU(t *testing.T) string {
 // An unmodified program is saved as a whole and killed with its node, and another node continues
 // it: messages in transit, memory, and its position in its own code.
 func TestWholeProgram(t *testing.T) {
+	t.Parallel()
 	criu := needCRIU(t)
 	w := newWorld(t)
 	dir := filepath.Join(w.T.TempDir(), "saved")
@@ -398,6 +399,7 @@ func (w *world) restoreWhole(criu, socket, dir string) *dialogue {
 // Programs that have not used a device yet, that wait, or that have several processes are saved and
 // restored like any other.
 func TestWholeProgramsOfAllKinds(t *testing.T) {
+	t.Parallel()
 	criu := needCRIU(t)
 	save := func(n *theNode, p *program, dir string) {
 		n.Helper()
@@ -490,7 +492,7 @@ func TestWholeProgramsOfAllKinds(t *testing.T) {
 	t.Run("MPI", func(t *testing.T) {
 		mpiexec, err := exec.LookPath("mpiexec")
 		if err != nil {
-			t.Skip("there is no mpiexec: install an MPI (Debian: mpich)")
+			need.Missing(t, need.MPI, "there is no mpiexec: install an MPI (Debian: mpich)")
 		}
 		w := newWorld(t)
 		n := w.start("--devices", "soft:memory=64M")
@@ -531,6 +533,9 @@ func TestWholeProgramIsRefused(t *testing.T) {
 			t.Errorf("something is left of the checkpoint: %v", err)
 		}
 	}
+	if !testing.Short() {
+		_, _ = fetchCRIU() // it is looked for once, and not where nothing is
+	}
 	t.Setenv("PATH", "/nowhere")
 	t.Setenv("MUSTER_CRIU", "")
 	refused("whole programs are saved and restored with CRIU, which is not here: .*", "", pid)
@@ -551,6 +556,7 @@ func TestWholeProgramIsRefused(t *testing.T) {
 
 // A program with something that CRIU cannot save is refused by it, and goes on.
 func TestProgramThatCRIUCannotSave(t *testing.T) {
+	t.Parallel()
 	criu := needCRIU(t)
 	w := newWorld(t)
 	n := w.start("--devices", "soft:memory=64M")

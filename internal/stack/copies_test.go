@@ -11,6 +11,7 @@ import (
 // Copies of all kinds (testdata/copies.c) are right while workers are killed in the midst of them,
 // and on a node of another machine.
 func TestCopiesSurvive(t *testing.T) {
+	t.Parallel()
 	if err := compile("copies"); err != nil {
 		t.Fatal(err)
 	}
@@ -30,6 +31,7 @@ func TestCopiesSurvive(t *testing.T) {
 }
 
 func TestCopiesFromAfar(t *testing.T) {
+	t.Parallel()
 	if err := compile("copies"); err != nil {
 		t.Fatal(err)
 	}

@@ -107,6 +107,7 @@ func tableOf(text string) (rows [][]string) {
 // The demonstration of a cluster, as a user runs it: all results are right, everything that it is
 // to show happened, nothing is left behind, and the README has the same table.
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("a whole demonstration")
 	}
@@ -164,6 +165,7 @@ func jobsOf(rows [][]string) (list []string) {
 
 // However and whenever the demonstration is ended, nothing is left behind.
 func TestDemoEndsEarly(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("several demonstrations")
 	}

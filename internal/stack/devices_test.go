@@ -34,6 +34,7 @@ func (n *theNode) isOn(p *program, device int) {
 
 // A program on a slow device moves to a fast one that becomes idle, and its sums are right.
 func TestProgramMovesToAFasterDevice(t *testing.T) {
+	t.Parallel()
 	n := newWorld(t).start("--devices", "soft:memory=64M,name=slow,speed=0.05;soft:memory=64M,name=fast", "--vgpus", "1")
 	first := n.launch(made("small"), "endless", "1000")
 	n.isOn(first, 1)
@@ -57,6 +58,7 @@ func TestProgramMovesToAFasterDevice(t *testing.T) {
 
 // With migrate off it stays where it is.
 func TestProgramStaysWhereMovesAreOff(t *testing.T) {
+	t.Parallel()
 	n := newWorld(t).start("--devices", "soft:memory=64M,name=slow,speed=0.05;soft:memory=64M,name=fast", "--vgpus", "1", "--migrate", "off")
 	first := n.launch(made("small"), "endless", "1000")
 	n.isOn(first, 1)
@@ -72,6 +74,7 @@ func TestProgramStaysWhereMovesAreOff(t *testing.T) {
 // Each device is drained and removed while programs run on all of them, and all programs end right.
 // One client is moved by hand meanwhile.
 func TestDevicesAreTakenFromUnderPrograms(t *testing.T) {
+	t.Parallel()
 	n := newWorld(t).start("--devices", "soft:memory=16M,name=a,workers=1;soft:memory=8M,name=b,workers=1;soft:memory=8M,name=c,workers=1", "--vgpus", "2", "--max-idle", "1ms")
 	var all []*program
 	for i := range 4 {
@@ -117,6 +120,7 @@ func (w *world) tries(args ...string) (string, int) {
 // If all devices are drained, programs wait without limit. A command that waits for a drain names
 // the clients for which it waits.
 func TestEverythingIsDrained(t *testing.T) {
+	t.Parallel()
 	n := newWorld(t).start("--devices", "soft:memory=16M,name=only")
 	p := n.launch(made("small"), "hold", "1000", "5")
 	p.says("holding")
@@ -138,6 +142,7 @@ func TestEverythingIsDrained(t *testing.T) {
 // A reloaded configuration removes the only device while a program uses it, and adds another; an
 // invalid configuration changes nothing.
 func TestConfigurationIsReadAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	file := filepath.Join(t.TempDir(), "node.yaml")
 	write := func(text string) {

@@ -51,6 +51,7 @@ func (n *theNode) killWorkerOf(client uint64) {
 // other has freed so far, a worker of theirs is killed, or the daemon, which another one follows.
 // Both programs compute what they would have computed alone.
 func TestKilledWhileMemoryIsHandedOver(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		kill func(n *theNode, again func() *theNode, comes, leaves uint64) *theNode

@@ -8,6 +8,7 @@ import (
 // The examples check their own results. These must be right with every way to divide the work, on
 // GPUs of two nodes, also with more portions or elements than GPUs.
 func TestExamplesWithElements(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("starts many processes")
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/need"
 	"muster/internal/seeds"
 	"muster/node/gateway"
 )
@@ -57,6 +58,7 @@ func elementCluster(t *testing.T) (near, far *theNode) {
 }
 
 func TestElementsOfProgramsInC(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("the whole run does this, without the race detector")
 	}
@@ -83,6 +85,7 @@ func TestElementsOfProgramsInC(t *testing.T) {
 }
 
 func TestANodeThatIsKilledIsAnErrorForTheOthers(t *testing.T) {
+	t.Parallel()
 	near, far := elementCluster(t)
 	p := near.launchWith([]string{"--socket", near.socket, "--nodes", far.gateway}, made("elements"), "hang")
 	p.says("all have put")
@@ -96,6 +99,7 @@ func TestANodeThatIsKilledIsAnErrorForTheOthers(t *testing.T) {
 }
 
 func TestANodeDoesNotStartElementsOfOthersUnasked(t *testing.T) {
+	t.Parallel()
 	near, far := elementCluster(t)
 	p := near.launchWith([]string{"--socket", far.socket, "--nodes", near.gateway}, made("dmm"))
 	if code := p.wait(); code == 0 || !strings.Contains(p.output.String(), "node near starts no elements of programs that began elsewhere") {
@@ -117,6 +121,7 @@ func (w *world) elements() (found []int) {
 // Up to three of six elements and one of three nodes are killed while a program runs that divides
 // its work with Guided. The program ends with the right result. make soak runs many rounds.
 func TestAStormOfDeathsChangesNoResult(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("the whole run does this, without the race detector")
 	}
@@ -148,6 +153,7 @@ func TestAStormOfDeathsChangesNoResult(t *testing.T) {
 
 // A program with elements on all nodes of a job of the head, some of them on GPUs.
 func TestElementsInAJob(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("the whole run does this, without the race detector")
 	}
@@ -172,8 +178,9 @@ func TestElementsInAJob(t *testing.T) {
 
 // Root of another machine is not root here, unless the node's configuration says so.
 func TestANodeStartsNoElementsOfRootUnasked(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("the program must be root's")
+		need.Missing(t, need.Root, "the program must be root's")
 	}
 	start := elementNodes(t)
 	near, far := start("near"), start("far", "--ivm")
@@ -186,6 +193,7 @@ func TestANodeStartsNoElementsOfRootUnasked(t *testing.T) {
 // Elements on GPUs are under the grant of their program, on its node and on others: they have the
 // granted devices and no others, and none without a grant where one is required.
 func TestElementsAreUnderTheGrantOfTheirProgram(t *testing.T) {
+	t.Parallel()
 	if err := buildElements(); err != nil {
 		t.Fatal(err)
 	}

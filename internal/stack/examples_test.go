@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"muster/internal/need"
 )
 
 // mix has a run of each example, short enough to be repeated often. Kernel calls build on each
@@ -55,6 +57,7 @@ func alone(t *testing.T) map[string]string {
 // The results are the same with any configuration of the node: the number of virtual GPUs, the
 // order of clients, when and where memory moves, and the way in which calls arrive.
 func TestSameResults(t *testing.T) {
+	t.Parallel()
 	want := alone(t)
 	seeds, copies := []uint64{1}, 2
 	if allBetween {
@@ -132,6 +135,7 @@ func randomNode(w *world, r *rand.Rand) (*theNode, []string) {
 // A program from another machine, whose streams call functions of its own: these fill
 // pinned memory that copies behind them take.
 func TestFunctionsFillPinnedMemoryElsewhere(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	certs, user := certificates(w)
 	n := w.start("--devices", "soft:memory=64M", "--listen", "127.0.0.1:0", "--tls-dir", certs)
@@ -154,6 +158,7 @@ func certificates(w *world) (nodeFolder, userFolder string) {
 // There are more processes than virtual GPUs, and all must reach the barrier before any continues:
 // so a process that waits at the barrier must give up its virtual GPU.
 func TestBarrier(t *testing.T) {
+	t.Parallel()
 	n := newWorld(t).start("--devices", "soft:memory=64M", "--vgpus", "2")
 	n.launch(example(t, "procs"), "--processes", "6", "--iterations", "4", "--kernels", "2", "--elements", "4k", "--gpu-bytes", "4k", "--pattern", "barrier").right()
 	if got := n.total("muster_preemptions_total"); got < 4 {
@@ -165,12 +170,10 @@ func TestBarrier(t *testing.T) {
 // With real MPI. No time of idleness makes a rank lose its GPU here: the
 // collectives that it is in do.
 func TestMPI(t *testing.T) {
+	t.Parallel()
 	mpiexec, err := exec.LookPath("mpiexec")
 	if err != nil {
-		if os.Getenv("MUSTER_REQUIRE_EXAMPLES") != "" {
-			t.Fatal(err)
-		}
-		t.Skip("there is no mpiexec: install an MPI (Debian: mpich)")
+		need.Missing(t, need.MPI, "there is no mpiexec: install an MPI (Debian: mpich)")
 	}
 	for _, pattern := range []string{"barrier", "bcast", "scatter-gather", "alltoall"} {
 		t.Run(pattern, func(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"muster/internal/need"
 )
 
 // narrow makes a control group with a limit of bytes; enter puts a process there, with its future
@@ -16,18 +18,18 @@ func (w *world) narrow(bytes int) (enter func(pid int)) {
 	w.Helper()
 	group, limit := memoryGroup()
 	if group == "" {
-		w.Skip("there is no control group for memory that this process could divide")
+		need.Missing(w, need.Cgroups, "there is no control group for memory that this process could divide")
 	}
 	group = filepath.Join(group, "muster-stack-"+strings.TrimPrefix(w.mark, "MUSTER_STACK_WORLD="))
 	if err := os.Mkdir(group, 0o755); err != nil {
-		w.Skipf("no control group can be made: %v", err)
+		need.Missing(w, need.Cgroups, "no control group can be made:", err)
 	}
 	w.Cleanup(func() {
 		w.eventually("the control group is empty", func() bool { return !errors.Is(os.Remove(group), syscall.EBUSY) })
 	})
 	set := func(file string, value int) {
 		if err := os.WriteFile(filepath.Join(group, file), []byte(fmt.Sprint(value)), 0o644); err != nil {
-			w.Skipf("the control group cannot be used: %v", err)
+			need.Missing(w, need.Cgroups, "the control group cannot be used:", err)
 		}
 	}
 	set(limit, bytes)
@@ -60,6 +62,7 @@ func memoryGroup() (folder, limit string) {
 // With recovery its memory survives its worker, so killing the worker does not help; docs/node.md
 // says so.
 func TestMemoryExhausted(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("the whole run does this, without the race detector")
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"muster/internal/need"
 )
 
 // Tests of the scripts for machines with a GPU, with small shell scripts in place of what they run:
@@ -38,7 +40,7 @@ func pretend(t *testing.T, script string, files map[string]string, environment .
 	for _, name := range []string{"awk", "basename", "bash", "cat", "dirname", "env", "grep", "head", "mkdir", "mktemp", "rm", "sed", "sh", "sleep", "tail", "tee", "timeout"} {
 		path, err := exec.LookPath(name)
 		if err != nil {
-			t.Skipf("no %s", name)
+			need.Missing(t, need.Tools, "there is no "+name)
 		}
 		if err := os.MkdirAll(filepath.Join(root, "path"), 0o755); err != nil {
 			t.Fatal(err)
@@ -65,6 +67,7 @@ const (
 )
 
 func TestGPUBench(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("the whole run does this, without the race detector")
 	}
@@ -89,6 +92,7 @@ func TestGPUBench(t *testing.T) {
 }
 
 func TestGPUCheck(t *testing.T) {
+	t.Parallel()
 	t.Run("no GPU", func(t *testing.T) {
 		out, status := pretend(t, "gpu-check", map[string]string{"device/cuda/data": "", "bin/muster": noNode,
 			"bin/cuda.test": "cat data >/dev/null || exit 1\necho '    x.go:1: this needs an NVIDIA GPU: no driver'; echo '--- SKIP: TestConformance (0.00s)'\n"})

@@ -109,9 +109,9 @@ type talker struct {
 }
 
 // talk starts the program under a grant.
-func (c *grantCluster) talk(file string) *talker {
+func (c *grantCluster) talk(file string, options ...string) *talker {
 	c.Helper()
-	t := &talker{program: c.launchWith([]string{"--socket", c.near.socket, "--grant", file}, made("devices"))}
+	t := &talker{program: c.launchWith(append([]string{"--socket", c.near.socket, "--grant", file}, options...), made("devices"))}
 	c.Cleanup(func() {
 		if c.Failed() {
 			c.Logf("the program said:\n%s", t.output)
@@ -158,6 +158,7 @@ func (t *talker) hears(want string) {
 // One program uses a device of its own node and borrowed ones, in the order of the grant, and
 // copies between them. Each device is reported with its own properties.
 func TestGrantOfSeveralNodes(t *testing.T) {
+	t.Parallel()
 	c := newGrantCluster(t)
 	c.lend()
 	file, _ := c.admitted("far:1", "near:1", "far:0:40MiB")
@@ -190,12 +191,19 @@ func TestGrantOfSeveralNodes(t *testing.T) {
 
 // The programs of a job together get no more memory of a device than the job's share.
 func TestGrantedMemory(t *testing.T) {
+	t.Parallel()
 	c := newGrantCluster(t)
 	file, _ := c.admitted("near:1:32MiB")
 	first, second := c.talk(file), c.talk(file)
 	first.do("see", "devices 1 B:32MiB:1\n")
 	first.do("use 0", "use 0: 0\n")
-	first.do("take 0 33554433", "take 0: 2\n")
+	first.do("take 0 33554433", "that is the job's share of the device: ask for a larger one when you submit the job")
+	first.hears("take 0: 2\n")
+	less := c.talk(file, "--memory", "8MiB")
+	less.do("use 0", "use 0: 0\n")
+	less.do("take 0 16777216", "give it more with muster run --memory (MUSTER_RUN_MEMORY), up to the job's share of the device")
+	less.hears("take 0: 2\n")
+	less.right()
 	first.do("take 0 16777216", "take 0: 0\n")
 	second.do("use 0", "use 0: 0\n")
 	second.do("take 0 16777216", "the job's share of the device is used up")
@@ -216,6 +224,7 @@ func TestGrantedMemory(t *testing.T) {
 // Other programs are moved off a device that is granted whole, and return to it when the grant has
 // ended.
 func TestGrantedWhole(t *testing.T) {
+	t.Parallel()
 	c := newGrantCluster(t)
 	other := c.near.launch(made("small"), "hold", "1000")
 	other.says("holding")
@@ -260,6 +269,7 @@ func TestGrantedWhole(t *testing.T) {
 // A suspended job leaves its devices between kernels, on both nodes, and later continues where it
 // was.
 func TestGrantSuspended(t *testing.T) {
+	t.Parallel()
 	c := newGrantCluster(t)
 	c.lend()
 	file, _ := c.admitted("near:0", "far:0")
@@ -295,6 +305,7 @@ func TestGrantSuspended(t *testing.T) {
 
 // If a program may use only one of two devices at a time, it uses one after the other.
 func TestGrantTakesTurns(t *testing.T) {
+	t.Parallel()
 	c := newGrantCluster(t)
 	file, _ := c.grant("near:0", "near:1")
 	c.muster("grant", "admit", file, "--limit", "1", "--socket", c.near.socket)
@@ -325,6 +336,7 @@ func TestGrantTakesTurns(t *testing.T) {
 // Revoking a grant ends the programs' use of its devices, with the reason, and invalidates the
 // credential. Devices of other nodes are not affected.
 func TestGrantRevoked(t *testing.T) {
+	t.Parallel()
 	c := newGrantCluster(t)
 	c.lend()
 	file, g := c.admitted("near:0", "far:0")
@@ -356,6 +368,7 @@ func TestGrantRevoked(t *testing.T) {
 // A node refuses a credential that is made up, belongs to another user, or is for another node; if
 // grants are required, it also refuses programs without one.
 func TestGrantsThatAreRefused(t *testing.T) {
+	t.Parallel()
 	c := newGrantCluster(t, "--grants", "required")
 	c.lend()
 	unknown, _ := c.grant("near:0")
@@ -393,6 +406,7 @@ func TestGrantsThatAreRefused(t *testing.T) {
 // A failed lender affects only its own device. When it is back it knows its grants: programs that
 // have not used its device yet do not notice, and new ones can start.
 func TestLenderFails(t *testing.T) {
+	t.Parallel()
 	c := newGrantCluster(t)
 	state := []string{"--orphan-grace", "1m", "--state", filepath.Join(t.TempDir(), "state")}
 	c.lend(state...)
@@ -439,6 +453,7 @@ func (c *grantCluster) known() *status.Grants {
 // Programs continue under their grants when the daemon was killed and started again. The granted
 // devices stay reserved, and the grant can be limited and revoked as before.
 func TestGrantsOutliveTheDaemon(t *testing.T) {
+	t.Parallel()
 	keeps := []string{"--name", "near", "--devices", nearDevices, "--orphan-grace", "1m", "--state", filepath.Join(t.TempDir(), "state")}
 	c := newGrantCluster(t, keeps...)
 	_, unused := c.admitted("near:1:16MiB")

@@ -7,11 +7,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"muster/internal/need"
 )
 
 // Programs with graphs (testdata/graphs.c): functions of the program, rows of its memory,
 // graphs in graphs, updates, memory of graphs, and the end of a context.
 func TestGraphs(t *testing.T) {
+	t.Parallel()
 	if err := compile("graphs"); err != nil {
 		t.Fatal(err)
 	}
@@ -26,6 +29,7 @@ func TestGraphs(t *testing.T) {
 // Random graphs of kernels, fills, copies and functions of the program, made node by node
 // and captured from several streams, do what their nodes do one after another.
 func TestRandomGraphs(t *testing.T) {
+	t.Parallel()
 	if err := compile("graphs"); err != nil {
 		t.Fatal(err)
 	}
@@ -44,6 +48,7 @@ func TestRandomGraphs(t *testing.T) {
 // The same on a node of another machine: a function of the program's writes what a copy
 // behind it takes.
 func TestGraphsFromAfar(t *testing.T) {
+	t.Parallel()
 	if err := compile("graphs"); err != nil {
 		t.Fatal(err)
 	}
@@ -61,6 +66,7 @@ func TestGraphsFromAfar(t *testing.T) {
 // A captured graph of three streams is launched a thousand times. Between and during
 // launches the program is moved and its worker is killed.
 func TestGraphsSurvive(t *testing.T) {
+	t.Parallel()
 	if err := compile("graphs"); err != nil {
 		t.Fatal(err)
 	}
@@ -101,6 +107,7 @@ func TestGraphsSurvive(t *testing.T) {
 
 // Conditional nodes (testdata/conditional.c), here and on a node of another machine.
 func TestConditionalGraphs(t *testing.T) {
+	t.Parallel()
 	if err := compile("conditional"); err != nil {
 		t.Fatal(err)
 	}
@@ -116,6 +123,7 @@ func TestConditionalGraphs(t *testing.T) {
 
 // Loops in loops are launched while the program is moved and its worker is killed.
 func TestConditionalGraphsSurvive(t *testing.T) {
+	t.Parallel()
 	if err := compile("conditional"); err != nil {
 		t.Fatal(err)
 	}
@@ -142,6 +150,7 @@ func TestConditionalGraphsSurvive(t *testing.T) {
 // A program whose worker dies while a conditional graph is running ends with the reason, or is
 // rebuilt if the graph had finished; it never computes something else forever.
 func TestConditionalGraphsAndLostWorkers(t *testing.T) {
+	t.Parallel()
 	if err := compile("conditional"); err != nil {
 		t.Fatal(err)
 	}
@@ -163,9 +172,8 @@ func TestConditionalGraphsAndLostWorkers(t *testing.T) {
 // A host function costs about the same if thousands of them are waiting: neither the library nor
 // the worker scans all of them, or waits for a timer.
 func TestManyFunctionsCostTheSame(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes some seconds")
-	}
+	t.Parallel()
+	need.IsSoak(t) // it compares times
 	if err := compile("graphs"); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"muster/client"
+	"muster/internal/need"
 	"muster/node"
 	"muster/wire"
 )
@@ -56,6 +57,7 @@ func greet(address string, config *tls.Config) (net.Conn, error) {
 // A user of another machine says hello on many connections and never uses a device. That harms no
 // one, not even that user.
 func TestManyWhoOnlySayHello(t *testing.T) {
+	t.Parallel()
 	n, users := remoteNode(newWorld(t))
 	config, err := client.LoadTLS(users[0])
 	if err != nil {
@@ -83,6 +85,7 @@ func TestManyWhoOnlySayHello(t *testing.T) {
 
 // Silent connections from another machine harm no other user.
 func TestManyWhoSayNothing(t *testing.T) {
+	t.Parallel()
 	n, users := remoteNode(newWorld(t))
 	for range 300 {
 		conn, err := net.Dial("tcp", n.gateway)
@@ -103,6 +106,7 @@ func (n *theNode) descriptors() []string {
 // A user of this machine fills all places of the user. The user's programs are still served: one
 // whose connection was closed meanwhile reconnects.
 func TestManyLocalConnections(t *testing.T) {
+	t.Parallel()
 	n := newWorld(t).start("--devices", "soft:memory=32M")
 	later := n.launch(made("small"), "later")
 	later.says("waiting")
@@ -120,6 +124,7 @@ func TestManyLocalConnections(t *testing.T) {
 // A remote program that has been idle so long that its connection was closed reconnects when it
 // uses a device.
 func TestRemoteProgramComesAgain(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	certs, user := certificates(w)
 	config := filepath.Join(t.TempDir(), "node.yaml")
@@ -158,6 +163,7 @@ func health(t *testing.T, web *http.Client, n *theNode) (status int, text string
 // The node runs out of descriptors. It reports that, still answers health requests, and continues
 // when there are some again.
 func TestDescriptorsRunOut(t *testing.T) {
+	t.Parallel()
 	n, users := remoteNode(newWorld(t), "--warm", "0")
 	before := len(n.descriptors())
 	kept := &http.Client{Timeout: patience}
@@ -241,6 +247,7 @@ func TestDescriptorsRunOut(t *testing.T) {
 // Programs do not bypass a node that is shutting down by starting a private one: they are told, and
 // can wait for the next node.
 func TestRunWhileTheNodeShutsDown(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	n, users := remoteNode(w)
 	held := n.launch(made("small"), "hold", "1000")
@@ -286,6 +293,7 @@ func TestRunWhileTheNodeShutsDown(t *testing.T) {
 
 // A private node is only for its user and root.
 func TestPrivateNodeIsPrivate(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	p := w.launchWith([]string{"--private"}, "/bin/sh", "-c", `echo "socket $MUSTER_SOCKET."; read line; true`)
 	p.says(".\n")
@@ -312,8 +320,9 @@ func TestPrivateNodeIsPrivate(t *testing.T) {
 
 // A node that is not root's is for its user and root, unless it is told otherwise.
 func TestNodeOfAUser(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("only root can be somebody else")
+		need.Missing(t, need.Root, "only root can be somebody else")
 	}
 	w := newWorld(t)
 	for _, dir := range []string{built.dir, w.temp, filepath.Dir(w.temp)} {
@@ -349,6 +358,7 @@ func TestNodeOfAUser(t *testing.T) {
 
 // A connection whose other side does nothing is closed after a time.
 func TestHalfOpenConnectionsEnd(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	certs, user := certificates(w)
 	config := filepath.Join(t.TempDir(), "node.yaml")

@@ -9,6 +9,7 @@ import (
 // Images of modules are kept on the host while a program may be moved. They count against the
 // user's memory, beside what the user's programs allocate.
 func TestImagesCountAgainstTheUser(t *testing.T) {
+	t.Parallel()
 	if err := compile("images"); err != nil {
 		t.Fatal(err)
 	}

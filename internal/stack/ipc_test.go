@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"muster/internal/need"
 )
 
 // ipcProgram is two programs that share memory and events, built once.
@@ -21,6 +23,7 @@ func ipcProgram(t *testing.T) string {
 // Two programs share memory, large and small, and that of cuMemCreate; each waits for events that
 // the other has recorded.
 func TestProgramsShareMemoryAndEvents(t *testing.T) {
+	t.Parallel()
 	n := newWorld(t).start("--devices", "soft:memory=64M", "--swap-dir", t.TempDir())
 	program := ipcProgram(t)
 	for _, what := range []string{"memory", "events", "descriptors", "pools"} {
@@ -35,6 +38,7 @@ func TestProgramsShareMemoryAndEvents(t *testing.T) {
 
 // The programs do not fit on the device together and take turns. Both see the same shared memory.
 func TestSharedMemoryOfProgramsThatTakeTurns(t *testing.T) {
+	t.Parallel()
 	n := newWorld(t).start("--devices", "soft:memory=8M", "--swap-dir", t.TempDir())
 	for _, what := range []string{"memory", "events"} {
 		n.launchWith([]string{"--socket", n.socket, "--memory", "8M"}, ipcProgram(t), what).right()
@@ -44,8 +48,9 @@ func TestSharedMemoryOfProgramsThatTakeTurns(t *testing.T) {
 
 // A program of another user that knows the handle gets no access.
 func TestSharedMemoryIsNotForOtherUsers(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
-		t.Skip("only root can be two users")
+		need.Missing(t, need.Root, "only root can be two users")
 	}
 	n := newWorld(t).start("--devices", "soft:memory=64M")
 	n.launch(ipcProgram(t), "stranger").right()
@@ -55,6 +60,7 @@ func TestSharedMemoryIsNotForOtherUsers(t *testing.T) {
 // The program that shares its memory is killed. The other continues to use it, and does not wait
 // for events of the dead one.
 func TestSharedMemoryOutlivesItsProgram(t *testing.T) {
+	t.Parallel()
 	n := newWorld(t).start("--devices", "soft:memory=64M")
 	p := n.launch(ipcProgram(t), "killed")
 	p.says("right\n")
@@ -68,6 +74,7 @@ func TestSharedMemoryOutlivesItsProgram(t *testing.T) {
 // dies, that program ends, because the node cannot undo what the other has already seen; the other
 // keeps its memory.
 func TestSharedMemoryMovesAndIsNotRebuilt(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	n := w.start("--devices", "soft:memory=64M,name=a;soft:memory=64M,name=b", "--state", filepath.Join(t.TempDir(), "state"))
 	p := n.launch(ipcProgram(t), "rounds")
@@ -98,6 +105,7 @@ func TestSharedMemoryMovesAndIsNotRebuilt(t *testing.T) {
 
 // Programs of another machine cannot share memory, and are told so.
 func TestMemoryIsNotSharedElsewhere(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	certs, user := certificates(w)
 	n := w.start("--devices", "soft:memory=64M", "--listen", "127.0.0.1:0", "--tls-dir", certs)
@@ -110,6 +118,7 @@ func TestMemoryIsNotSharedElsewhere(t *testing.T) {
 
 // Another daemon takes over while programs share memory, and they continue.
 func TestSharedMemoryOutlivesTheDaemon(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	args := []string{"--devices", "soft:memory=64M", "--orphan-grace", "1m", "--state", filepath.Join(t.TempDir(), "state")}
 	n := w.start(args...)

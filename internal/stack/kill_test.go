@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"muster/client"
+	"muster/internal/need"
 	"muster/node"
 	"muster/wire"
 )
@@ -169,6 +170,7 @@ end: ret;
 // A client is killed at each boundary between its messages. It leaves nothing behind, and its
 // neighbours do not notice.
 func TestClientKilledAtEveryMessage(t *testing.T) {
+	t.Parallel()
 	n := newWorld(t).start("--devices", "soft:memory=16M", "--vgpus", "2")
 	beside := n.launch(made("small"), "endless", "20000")
 	self, err := os.Executable()
@@ -205,17 +207,12 @@ func TestClientKilledAtEveryMessage(t *testing.T) {
 
 // Real programs are killed while they compute, copy, swap or wait.
 func TestProgramsKilledAtRandom(t *testing.T) {
+	t.Parallel()
 	const seed = 1
 	random := rand.New(rand.NewPCG(seed, 0))
 	n := newWorld(t).start("--devices", "soft:memory=16M,workers=1;soft:memory=8M,workers=1", "--vgpus", "2", "--max-idle", "1ms")
-	rounds, words := 8, 1<<20
-	switch {
-	case testing.Short():
-		rounds, words = 5, 1<<17
-	case allBetween:
-		rounds = 60
-	}
-	for range rounds {
+	words := need.Rounds(1<<17, 1<<20)
+	for range need.Rounds(5, 60) {
 		var doomed []*program
 		for range 4 {
 			doomed = append(doomed, n.launch(made("small"), "endless", fmt.Sprint(1000+random.IntN(words))))
@@ -241,6 +238,7 @@ func TestProgramsKilledAtRandom(t *testing.T) {
 // The worker of a program is killed on a node that does not rebuild clients: only that program is
 // told.
 func TestWorkerKilled(t *testing.T) {
+	t.Parallel()
 	n := newWorld(t).start("--devices", "soft:memory=16M", "--vgpus", "4", "--recover", "off")
 	beside := n.launch(made("small"), "hold", "1000")
 	beside.says("holding")
@@ -266,6 +264,7 @@ func TestWorkerKilled(t *testing.T) {
 // and other programs go on. The test breaks the code from outside, as a defect of the compiler or
 // of the machine might.
 func TestCompiledCodeFaults(t *testing.T) {
+	t.Parallel()
 	n := newWorld(t).start("--devices", "soft:memory=16M,engine=compile", "--vgpus", "4", "--recover", "off")
 	n.faulty = true
 	beside := n.launch(made("small"), "hold", "1000")
@@ -321,7 +320,7 @@ func breakCode(t *testing.T, pid int) {
 		broken++
 	}
 	if broken == 0 {
-		t.Skip("this machine compiles nothing")
+		need.Missing(t, need.CPU, "this machine compiles nothing")
 	}
 }
 
@@ -363,6 +362,7 @@ func sharedMemory(pid int) map[string]bool {
 // The daemon is killed under load. The programs end with an error and a reason,
 // and nothing is left: no process, no shared memory, no file.
 func TestDaemonKilled(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	swap, socket := t.TempDir(), filepath.Join(t.TempDir(), "socket")
 	n := w.start("--devices", "soft:memory=8M", "--vgpus", "4", "--max-idle", "1ms", "--swap-dir", swap)
@@ -431,6 +431,7 @@ func TestDaemonKilled(t *testing.T) {
 
 // muster run with a private node is killed, or its program: all its processes end.
 func TestPrivateNodeKilled(t *testing.T) {
+	t.Parallel()
 	t.Run("muster run", func(t *testing.T) {
 		w := newWorld(t)
 		p := w.launchWith([]string{"--private"}, made("small"), "hold", "1000")
@@ -471,9 +472,10 @@ func TestPrivateNodeKilled(t *testing.T) {
 // A program uses a remote node that does not rebuild clients: whichever side is killed, the other
 // notices.
 func TestRemoteKilled(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	certs, user := certificates(w)
-	n := w.start("--devices", "soft:memory=32M", "--listen", "127.0.0.1:0", "--tls-dir", certs, "--recover", "off")
+	n := w.start("--devices", "soft:memory=32M", "--listen", "127.0.0.1:0", "--tls-dir", certs, "--recover", "off", "--config", briefly(t))
 	way := []string{"--node", n.gateway, "--tls-dir", user}
 	launch := func(args ...string) *program { return w.launchWith(way, made("small"), args...) }
 

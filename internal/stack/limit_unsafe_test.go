@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"unsafe"
+
+	"muster/internal/need"
 )
 
 // descriptorLimit sets how many descriptors a process may have, and returns how
@@ -45,7 +47,7 @@ func exhaust(t *testing.T, pid int) (restore func()) {
 func asUser(t *testing.T, uid int, do func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("only root can be somebody else")
+		need.Missing(t, need.Root, "only root can be somebody else")
 	}
 	done := make(chan struct{})
 	var errno syscall.Errno

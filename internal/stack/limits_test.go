@@ -7,16 +7,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"muster/internal/need"
 )
 
 // One program repeatedly writes to invalid addresses while ten others compute: only it gets errors,
 // each time.
 func TestFaultBesideOthers(t *testing.T) {
+	t.Parallel()
 	n := newWorld(t).start("--devices", "soft:memory=16M,workers=1;soft:memory=8M,workers=1", "--vgpus", "3", "--max-idle", "1ms")
-	rounds, words := 5, 40_000
-	if testing.Short() {
-		rounds, words = 2, 4_000
-	}
+	rounds, words := need.Rounds(2, 20), need.Rounds(4_000, 40_000)
 	var others []*program
 	for i := range 10 {
 		others = append(others, n.launch(made("small"), "hold", fmt.Sprint(words*(i+1)), "20"))
@@ -43,6 +43,7 @@ func TestFaultBesideOthers(t *testing.T) {
 
 // A program that was given 64 MiB has 64 MiB: not a byte more, nor less.
 func TestMemoryLimit(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	n := w.start("--devices", "soft:memory=128M", "--vgpus", "2")
 	w.launchWith([]string{"--socket", n.socket, "--memory", "64M"}, made("small"), "memory", fmt.Sprint(64<<20)).right()
@@ -63,6 +64,7 @@ func (w *world) configured(text string) *theNode {
 
 // Limits of users: how many clients, how much memory, how many virtual GPUs.
 func TestUserLimits(t *testing.T) {
+	t.Parallel()
 	t.Run("clients", func(t *testing.T) {
 		n := newWorld(t).configured("devices: [{soft: {memory: 64MiB}}]\nlimits: {default: {clients: 3}}\n")
 		var held []*program
@@ -130,6 +132,7 @@ func TestUserLimits(t *testing.T) {
 
 // Two hundred clients at once: all attach, all compute, and an idle one costs little.
 func TestManyClients(t *testing.T) {
+	t.Parallel()
 	clients := 100
 	switch {
 	case testing.Short():

@@ -10,6 +10,7 @@ import (
 // A device that stops answering is taken from all clients before a program that noticed is rebuilt
 // elsewhere: so the program is rebuilt only once, although the lost device is the fastest.
 func TestLostDeviceIsNotGrantedAgain(t *testing.T) {
+	t.Parallel()
 	for name, before := range map[string]bool{"while a program computes": false, "before its first kernel": true} {
 		t.Run(name, func(t *testing.T) { lostDevice(t, before) })
 	}

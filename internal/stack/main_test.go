@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +23,7 @@ import (
 	"time"
 
 	"muster/internal/chaos/build"
+	"muster/internal/need"
 	"muster/node"
 	"muster/wire/status"
 )
@@ -30,7 +33,8 @@ import (
 const patience = 4 * time.Minute
 
 var built struct {
-	dir string // muster, lib/ and the programs in C
+	dir      string   // muster, lib/ and the programs in C
+	programs sync.Map // what makes a program of testdata, by its name
 }
 
 func TestMain(m *testing.M) {
@@ -43,6 +47,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	runMoreTests()
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "muster-stack-")
 		if err != nil {
@@ -55,8 +60,22 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, "building what the tests need:", err)
 			return 1
 		}
-		return m.Run()
+		status := m.Run()
+		if files, _ := filepath.Glob("/dev/shm/*muster*"); len(files) > 0 {
+			fmt.Fprintln(os.Stderr, "shared memory was left:", files)
+			return 1
+		}
+		return status
 	}())
+}
+
+// runMoreTests runs more tests at a time than there are processors, unless the user has said how many: most of
+// their time they wait for processes.
+func runMoreTests() {
+	flag.Parse()
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
+		_ = flag.Set(parallel.Name, fmt.Sprint(2*runtime.GOMAXPROCS(0)))
+	}
 }
 
 // leaveOutside separates the tests' programs from what is outside of their container: CRIU cannot
@@ -133,10 +152,10 @@ func buildAll() error {
 		}
 	})
 	group.Go(func() {
-		errs[2] = command("gcc", "-std=gnu11", "-O2", "-shared", "-fPIC", "-o", made("lib/libmuster-mpi.so"), "../../shim/mpi/collectives.c", "-ldl")
+		errs[2] = build.Collectives("../..", made("lib/libmuster-mpi.so"))
 	})
 	group.Go(func() {
-		if errs[3] = buildMonitor(made("lib/libnvidia-ml.so.1")); errs[3] == nil {
+		if errs[3] = build.Monitor("../..", made("lib/libnvidia-ml.so.1")); errs[3] == nil {
 			errs[3] = command("gcc", "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-o", made("query"), "../../nvml/test/query.c", "-ldl")
 		}
 	})
@@ -144,30 +163,13 @@ func buildAll() error {
 	return errors.Join(errs...)
 }
 
-func buildMonitor(to string) error {
-	sources, err := filepath.Glob("../../nvml/*.c")
-	if err != nil {
-		return err
-	}
-	args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-pthread", "-shared", "-Wl,-soname,libnvidia-ml.so.1", "-o", to}
-	return command("gcc", append(args, sources...)...)
-}
-
 func made(name string) string { return filepath.Join(built.dir, name) }
 
-// buildShim builds the library in another way than build.Library does.
-func buildShim(to string, flags ...string) error {
-	sources, err := filepath.Glob("../../shim/*.c")
-	if err != nil {
-		return err
-	}
-	args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-O0", "-g", "-fPIC", "-fvisibility=hidden", "-pthread",
-		"-shared", "-Wl,-soname,libcuda.so.1", "-Wl,-z,nodelete", "-o", to}
-	return command("gcc", append(append(args, flags...), sources...)...)
+// compile builds a program of testdata, once.
+func compile(name string) error {
+	once, _ := built.programs.LoadOrStore(name, sync.OnceValue(func() error { return compileAs(made(name), name, made("lib")) }))
+	return once.(func() error)()
 }
-
-// compile builds a program of testdata.
-func compile(name string) error { return compileAs(made(name), name, made("lib")) }
 
 func compileAs(to, name, lib string, flags ...string) error {
 	args := append([]string{"-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread", "-I../../shim/include"}, flags...)
@@ -190,10 +192,7 @@ func example(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(path); err != nil {
-		if os.Getenv("MUSTER_REQUIRE_EXAMPLES") != "" {
-			t.Fatalf("the example %s is not there: %v", name, err)
-		}
-		t.Skipf("the example %s is not built: run make examples first", name)
+		need.Missing(t, need.Examples, name, "is not built: run make examples first")
 	}
 	return path
 }
@@ -222,9 +221,6 @@ func newWorld(t *testing.T) *world {
 		if files, _ := filepath.Glob(w.temp + "/*"); len(files) > 0 {
 			t.Errorf("files were left: %v", files)
 		}
-		if files, _ := filepath.Glob("/dev/shm/*muster*"); len(files) > 0 {
-			t.Errorf("shared memory was left: %v", files)
-		}
 	})
 	return w
 }
@@ -251,7 +247,9 @@ func (w *world) environment(more ...string) []string {
 // eventually waits for a condition that other processes bring about.
 func (w *world) eventually(what string, is func() bool) {
 	w.Helper()
-	for end := time.Now().Add(patience); !is(); time.Sleep(2 * time.Millisecond) {
+	pause := time.Millisecond // it grows, so that tests that wait leave the processors to those that work
+	for end := time.Now().Add(patience); !is(); time.Sleep(pause) {
+		pause = min(pause*5/4, 30*time.Millisecond)
 		if time.Now().After(end) {
 			w.Fatalf("not within %v: %s\nthe processes of this test: %v", patience, what, w.processes())
 		}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"muster/internal/chaos/build"
 )
 
 // managedProgram is the program with managed memory, built once.
@@ -23,6 +25,7 @@ func managedProgram(t *testing.T) string {
 // copies of every kind, with many threads, in children, beside the program's own signal handler, in
 // host functions of streams, and after a fault.
 func TestManagedMemory(t *testing.T) {
+	t.Parallel()
 	n := newWorld(t).start("--devices", "soft:memory=64M")
 	program := managedProgram(t)
 	for _, args := range [][]string{
@@ -39,6 +42,7 @@ func TestManagedMemory(t *testing.T) {
 
 // A program has more managed memory than the device.
 func TestManagedMemoryBeyondTheDevice(t *testing.T) {
+	t.Parallel()
 	n := newWorld(t).start("--devices", "soft:memory=16M")
 	n.launchWith([]string{"--socket", n.socket, "--memory", "64M"}, managedProgram(t), "words", "3000000").right()
 	n.idle()
@@ -47,6 +51,7 @@ func TestManagedMemoryBeyondTheDevice(t *testing.T) {
 // Workers die and devices are drained while a program computes with managed memory; it does not
 // notice.
 func TestManagedMemoryOutlivesWorkers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	n := w.start("--devices", "soft:memory=64M,name=a;soft:memory=64M,name=b", "--state", filepath.Join(t.TempDir(), "state"))
 	p := n.launch(managedProgram(t), "rounds", "300000")
@@ -79,6 +84,7 @@ func mappedProgram(t *testing.T) string {
 // Kernels access the program's memory at its own address: they wait for words there and answer, add
 // to words that the host adds to, and access memory of malloc once it is registered.
 func TestMappedMemory(t *testing.T) {
+	t.Parallel()
 	n := newWorld(t).start("--devices", "soft:memory=64M")
 	program := mappedProgram(t)
 	for _, what := range []string{"talk", "atomics", "registered", "pointers", "sources"} {
@@ -94,6 +100,7 @@ func TestMappedMemory(t *testing.T) {
 // Registered memory is reached at the program's address also if its worker has something else there:
 // another worker takes over.
 func TestMappedMemoryWhereTheWorkerHasSomething(t *testing.T) {
+	t.Parallel()
 	n := newWorld(t).start("--devices", "soft:memory=64M")
 	p := n.launch(mappedProgram(t), "at")
 	p.says("ready")
@@ -129,8 +136,9 @@ func TestMappedMemoryWhereTheWorkerHasSomething(t *testing.T) {
 // Registered memory is reached where programs usually have theirs, without another worker: the worker
 // has nothing there.
 func TestMappedMemoryWhereProgramsHaveTheirs(t *testing.T) {
+	t.Parallel()
 	fixed := map[string]uint64{"a heap": 0x5612_3456_7000, "mmap": 0x7f12_3456_7000}
-	if os.Getenv("MUSTER_TEST_MUSTER") != "" { // make links it elsewhere
+	if build.Bin() != "" { // make links it elsewhere
 		fixed["variables at a fixed address"] = 0x41_2000
 	}
 	runtime.LockOSThread()   // and never unlocked: the thread ends with the test
@@ -166,6 +174,7 @@ func covers(maps string, address uint64) bool {
 // A client whose kernels access the program's memory moves like any other. It is not rebuilt when
 // its worker dies, because the node cannot undo what kernels have written there.
 func TestMappedMemoryMovesAndIsNotRebuilt(t *testing.T) {
+	t.Parallel()
 	n := newWorld(t).start("--devices", "soft:memory=64M,name=a;soft:memory=64M,name=b")
 	p := n.launch(mappedProgram(t), "rounds")
 	p.says("begun")
@@ -188,6 +197,7 @@ func TestMappedMemoryMovesAndIsNotRebuilt(t *testing.T) {
 
 // Over a network, kernels cannot access the program's memory, and the program is told so.
 func TestMappedMemoryIsRefusedElsewhere(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	certs, user := certificates(w)
 	n := w.start("--devices", "soft:memory=64M", "--listen", "127.0.0.1:0", "--tls-dir", certs)
@@ -199,6 +209,7 @@ func TestMappedMemoryIsRefusedElsewhere(t *testing.T) {
 
 // Managed memory of a program on another machine is copied over the network.
 func TestManagedMemoryElsewhere(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	certs, user := certificates(w)
 	n := w.start("--devices", "soft:memory=64M", "--listen", "127.0.0.1:0", "--tls-dir", certs)

@@ -26,6 +26,7 @@ func (n *theNode) allocated(d *dialogue, bytes uint64) (pid int32) {
 // A GPU monitoring tool finds, under muster run, the devices that a CUDA program sees there, and
 // the programs on them with their memory.
 func TestToolsThatWatchGPUs(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	n := w.start("--devices", "soft:memory=64M;soft:memory=64M")
 	c := w.counter("--socket", n.socket)

@@ -97,6 +97,7 @@ func (n *theNode) goOn() {
 // Waiting programs are served by an idle node without noticing. When they have ended, the borrowed
 // virtual GPUs are returned.
 func TestOffload(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, []string{"--devices", ratedGPU, "--vgpus", "2"}, []string{"--devices", ratedGPU})
 	programs := endless(p.a, 4)
 	p.eventually("two programs are served here and two there", func() bool {
@@ -133,6 +134,7 @@ func TestOffload(t *testing.T) {
 
 // A killed lender costs its guests a recovery, in any phase of the loan.
 func TestLenderIsKilled(t *testing.T) {
+	t.Parallel()
 	for name, when := range map[string]func(p *pair) bool{
 		"when programs are sent there": func(p *pair) bool { _, there, _ := p.places(); return there > 0 },
 		"while they compute there":     func(p *pair) bool { return p.guestsCompute() == 2 },
@@ -164,6 +166,7 @@ func (p *pair) guestsCompute() (n int) {
 // A program that runs on another node returns when a device of its own node is idle, once staying
 // has cost as much as the move.
 func TestComesHome(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, []string{"--devices", ratedGPU, "--vgpus", "1", "--quantum", "off"}, []string{"--devices", ratedGPU})
 	first := endless(p.a, 1)[0]
 	p.eventually("one program is served here", func() bool { here, _, all := p.places(); return here == 1 && all })
@@ -180,6 +183,7 @@ func TestComesHome(t *testing.T) {
 
 // A lender whose own programs wait gets its virtual GPUs back: the guests go home.
 func TestLenderNeedsItsOwn(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, []string{"--devices", ratedGPU, "--vgpus", "2", "--quantum", "50ms"}, []string{"--devices", ratedGPU, "--vgpus", "2", "--quantum", "off"})
 	programs := endless(p.a, 4)
 	p.eventually("two programs are served there", func() bool { _, there, all := p.places(); return there == 2 && all })
@@ -202,6 +206,7 @@ func TestLenderNeedsItsOwn(t *testing.T) {
 // A node without devices runs programs on those of its peers. When its only lender dies, they wait
 // for the next.
 func TestNodeWithoutDevices(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, []string{"--devices", "none"}, []string{"--devices", ratedGPU})
 	p.a.launch(made("small"), "sums").right()
 	p.a.idle()
@@ -219,6 +224,7 @@ func TestNodeWithoutDevices(t *testing.T) {
 
 // A program on a node without devices whose peers have nothing to lend is told so.
 func TestNobodyLends(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("it waits for as long as a program does")
 	}
@@ -236,6 +242,7 @@ func TestNobodyLends(t *testing.T) {
 // does little more than half of the work (less evenly where the machine has other work). With
 // MUSTER_MEASURE=1 the programs run longer, and the test shows the elapsed times.
 func TestOffloadHalvesTheWork(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("it runs eight programs to their end")
 	}
@@ -270,6 +277,7 @@ func TestOffloadHalvesTheWork(t *testing.T) {
 // A stopped lender does not answer and closes no connection. It costs its guests a recovery, like
 // one that dies; when it continues, its devices are free.
 func TestLenderIsFrozen(t *testing.T) {
+	t.Parallel()
 	p := newPair(t, []string{"--devices", ratedGPU, "--vgpus", "2", "--quantum", "50ms", "--worker-timeout", "2s"}, []string{"--devices", ratedGPU})
 	programs := endless(p.a, 4)
 	p.eventually("two programs compute there", func() bool { return p.guestsCompute() == 2 })
@@ -295,6 +303,7 @@ func signalAll(pids []int, signal syscall.Signal) {
 // A borrower's daemon is replaced while its programs are on another node: the programs continue,
 // and what the first daemon borrowed is returned.
 func TestBorrowerIsRestarted(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("the whole run does this, without the race detector")
 	}

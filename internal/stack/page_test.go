@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"flag"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 
 	"muster/head/api"
 	"muster/internal/browser"
+	"muster/internal/ports"
 	"muster/node/gateway"
 )
 
@@ -82,12 +82,11 @@ func (r *realCluster) must(args ...string) string {
 
 func anyPort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := ports.Address()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return address
 }
 
 // startRealCluster starts a head and its nodes, with more options, and waits until they know each
@@ -128,6 +127,7 @@ func startRealCluster(t *testing.T, more ...string) *realCluster {
 // The page shows the state of a real cluster: jobs that borrow and share software GPUs, their
 // output, the load of the GPUs, which jobs wait and why, and what has ended.
 func TestPageOfARealCluster(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("drives a browser")
 	}

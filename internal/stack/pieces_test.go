@@ -9,6 +9,7 @@ import (
 // A program that reserves addresses and puts memory there piece by piece: alone, beside
 // another with which it does not fit, and after its worker was killed.
 func TestPieces(t *testing.T) {
+	t.Parallel()
 	if err := compile("pieces"); err != nil {
 		t.Fatal(err)
 	}

@@ -40,6 +40,7 @@ const fourAssertions = "doubt.cu:42: void doubt(: block: [1,0,0], thread: [28,0,
 // A failed assertion is reported like by NVIDIA's driver, on the program's standard error, and only
 // once; the program gets CUDA_ERROR_ASSERT.
 func TestAssertions(t *testing.T) {
+	t.Parallel()
 	for name, options := range ways(t) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -56,6 +57,7 @@ func TestAssertions(t *testing.T) {
 
 // What kernels print goes where the program's standard output is at the time.
 func TestPrintsFollowStandardOutput(t *testing.T) {
+	t.Parallel()
 	for name, options := range ways(t) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

@@ -84,6 +84,7 @@ func TestFaultsHaveReasons(t *testing.T) {
 
 // A program that faults a thousand times, with a new context each time, gets only a few messages.
 func TestFaultsDoNotFlood(t *testing.T) {
+	t.Parallel()
 	needReasons(t)
 	times := 1000
 	if testing.Short() {
@@ -108,6 +109,7 @@ func TestFaultsDoNotFlood(t *testing.T) {
 // The error for a refused image names the reason in the image, to the user and to programs that
 // request the log.
 func TestImagesHaveReasons(t *testing.T) {
+	t.Parallel()
 	needReasons(t)
 	const head = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k()\n{\n\t.reg .b32 %r;\n"
 	cases := []struct{ name, image, result, reason string }{
@@ -143,6 +145,7 @@ func TestImagesHaveReasons(t *testing.T) {
 
 // A fat binary without code for the device says what to do.
 func TestMachineCodeHasAReason(t *testing.T) {
+	t.Parallel()
 	needReasons(t)
 	n := newWorld(t).start("--devices", "soft:memory=64M")
 	image, err := os.ReadFile("../../device/soft/testdata/cubin.fatbin")
@@ -160,6 +163,7 @@ func TestMachineCodeHasAReason(t *testing.T) {
 
 // A program that gets no memory is told, once, which limit applies and how to change it.
 func TestMemoryHasReasons(t *testing.T) {
+	t.Parallel()
 	needReasons(t)
 	const oom = "CUDA_ERROR_OUT_OF_MEMORY\n"
 	again := func(n *theNode, options []string, bytes int) string {
@@ -226,6 +230,7 @@ func TestMemoryHasReasons(t *testing.T) {
 
 // A program that cannot be served hears why.
 func TestServiceHasReasons(t *testing.T) {
+	t.Parallel()
 	needReasons(t)
 	w := newWorld(t)
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 50), "swap")

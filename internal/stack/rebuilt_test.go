@@ -28,6 +28,7 @@ func (n *theNode) killWorkers() {
 // A program whose kernel has faulted loses its worker. It is told about the fault once, and every
 // call continues to fail in the same way.
 func TestFaultOutlivesTheWorker(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	n := w.start("--devices", "soft:memory=64M", "--state", filepath.Join(t.TempDir(), "state"))
 	p := n.launch(made("small"), "fault")
@@ -44,6 +45,7 @@ func TestFaultOutlivesTheWorker(t *testing.T) {
 // A daemon is to hand over while a client is between two workers. Only the daemon has the client's
 // state then, so it waits until the client is rebuilt.
 func TestHandoverWaitsForRebuilding(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	args := []string{"--devices", "soft:memory=64M", "--warm", "0", "--orphan-grace", "1m"}
 	n := w.start(args...)

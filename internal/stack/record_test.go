@@ -38,6 +38,7 @@ func (w *world) replay(path string, status int) (r replayed) {
 // A replay of a node's decisions for real programs gives the same decisions, byte for byte: for
 // programs that share devices too small for them, that fault, and that are killed.
 func TestRecordedDecisionsAreReplayed(t *testing.T) {
+	t.Parallel()
 	for _, policy := range []string{"fcfs", "sjf", "credit"} {
 		t.Run(policy, func(t *testing.T) {
 			if testing.Short() && policy != "credit" {
@@ -135,6 +136,7 @@ func checkChangedLine(w *world, text string) {
 
 // A node that is killed leaves a recording up to the last second.
 func TestRecordingOfAKilledNode(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("the node writes each second")
 	}

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"muster/internal/need"
 	"muster/wire/status"
 )
 
@@ -81,6 +82,7 @@ func (n *theNode) more(kernels uint64) {
 // The daemon is killed repeatedly, at random moments, under programs that swap. They end with the
 // right results, and the last daemon has the same records of them as the first.
 func TestDaemonKilledAgainAndAgain(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes a few seconds")
 	}
@@ -94,7 +96,7 @@ func TestDaemonKilledAgainAndAgain(t *testing.T) {
 	n := w.start(args...)
 	programs := n.compute(4)
 	first := n.back(programs)
-	for range 10 {
+	for range need.Rounds(5, 50) {
 		n.more(uint64(random.IntN(40)))
 		n.kill()
 		n = n.again(args...)
@@ -130,6 +132,7 @@ func TestDaemonKilledAgainAndAgain(t *testing.T) {
 // A node is upgraded under load: it hands over, programs that start in between wait, and running
 // ones do not notice. The state is in its default place.
 func TestHandoverUnderLoad(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	args := []string{"--devices", "soft:memory=8M,workers=1", "--vgpus", "2", "--max-idle", "1ms", "--orphan-grace", "1m"}
 	n := w.start(args...)
@@ -176,6 +179,7 @@ func TestHandoverUnderLoad(t *testing.T) {
 
 // The library finds the state of a node by its socket, whatever that is called.
 func TestProgramsWaitAtAnySocket(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	args := []string{"--devices", "soft:memory=8M", "--orphan-grace", "1m", "--socket"}
 	for _, socket := range []string{filepath.Join(w.temp, "a b.c%+\u00f6"), fmt.Sprintf("@muster stack/%d..\u00f6", os.Getpid())} {
@@ -196,6 +200,7 @@ func TestProgramsWaitAtAnySocket(t *testing.T) {
 
 // Programs that use the node from another machine end with its daemon, and are told.
 func TestRemoteProgramsEndWithTheDaemon(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	certs, user := certificates(w)
 	args := []string{"--devices", "soft:memory=32M", "--listen", "127.0.0.1:0", "--tls-dir", certs, "--orphan-grace", "1m"}
@@ -231,7 +236,7 @@ func TestRemoteProgramsEndWithTheDaemon(t *testing.T) {
 // gets meanwhile, and to a node of the user, whose state is in the user's default place.
 func TestWorkersOfUsersComeBack(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root can be another user")
+		need.Missing(t, need.Root, "only root can be another user")
 	}
 	const uid = 4321
 	user := &syscall.Credential{Uid: uid, Gid: uid}
@@ -313,6 +318,7 @@ func lentNumber(t *testing.T, state string) uint32 {
 // and notices when the whole node is killed: being told twice about its memory must not hide the
 // end of its connection.
 func TestWorkerKilledBeforeItsClientIsUsed(t *testing.T) {
+	t.Parallel()
 	for _, all := range []bool{false, true} {
 		w := newWorld(t)
 		state := filepath.Join(t.TempDir(), "state")

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"muster/client"
+	"muster/internal/need"
 	"muster/wire"
 )
 
@@ -157,6 +158,7 @@ var damages = []struct {
 // A client damages the memory that it shares with its worker, in every way, while others compute.
 // The node ends it with a reason, and no other client is affected.
 func TestDamagedRing(t *testing.T) {
+	t.Parallel()
 	const seed = 1
 	n := newWorld(t).start("--devices", "soft:memory=32M,workers=1;soft:memory=16M,workers=1", "--vgpus", "4")
 	var others []*program
@@ -194,13 +196,10 @@ func TestDamagedRing(t *testing.T) {
 // The worker does not trust its own values in the shared memory either: heads, sizes, states of
 // slots, status. A client that changes them harms only itself.
 func TestScribbledRing(t *testing.T) {
+	t.Parallel()
 	n := newWorld(t).start("--devices", "soft:memory=32M", "--vgpus", "4")
 	beside := n.launch(made("small"), "endless", "100000")
-	rounds := 60
-	if testing.Short() {
-		rounds = 15
-	}
-	for seed := range uint64(rounds) {
+	for seed := range uint64(need.Rounds(15, 300)) {
 		v := newVandal(t, n.socket, rand.New(rand.NewPCG(seed, 0)))
 		base := v.attached.ArenaBase
 		messages := []wire.Message{

@@ -25,6 +25,7 @@ func ways(t *testing.T) map[string]func(*world) []string {
 
 // The exit status is the program's.
 func TestRunStatus(t *testing.T) {
+	t.Parallel()
 	noProgram := filepath.Join(t.TempDir(), "text")
 	if err := os.WriteFile(noProgram, []byte("not a program"), 0o644); err != nil {
 		t.Fatal(err)
@@ -58,6 +59,7 @@ func TestRunStatus(t *testing.T) {
 
 // If no worker can serve a program, the program prints why, however it reaches the node.
 func TestRunSaysWhyThereIsNoWorker(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	certs, user := certificates(w)
 	swap := filepath.Join(t.TempDir(), "swap")
@@ -84,6 +86,7 @@ func TestRunSaysWhyThereIsNoWorker(t *testing.T) {
 // muster run forwards its signals to the program, and a signal that ends the program ends muster
 // run.
 func TestRunSignals(t *testing.T) {
+	t.Parallel()
 	for name, options := range ways(t) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -125,6 +128,7 @@ func TestRunSignals(t *testing.T) {
 // Standard input and output are the program's; a private node says so once, on
 // standard error.
 func TestRunPipes(t *testing.T) {
+	t.Parallel()
 	for name, options := range ways(t) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

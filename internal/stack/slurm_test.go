@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"muster/internal/need"
 	"muster/node"
 	"muster/node/gateway"
 	"muster/slurm/emulate"
@@ -33,7 +35,10 @@ type slurmCluster struct {
 	// gateways are the lenders' addresses. They stay the same, because grants contain them.
 	gateways map[string]string
 	scripts  int // of jobs, so far
+	number   int64
 }
+
+var slurmClusters atomic.Int64 // so far
 
 // lentDevice is what each lender has.
 const lentDevice = "soft:memory=128M,name=C"
@@ -47,7 +52,7 @@ func newSlurmCluster(t *testing.T, o emulate.Options, lenders ...string) *slurmC
 func startSlurmCluster(t *testing.T, c *slurmCluster, o emulate.Options, lenders ...string) *slurmCluster {
 	t.Helper()
 	emulatetest.Need(t, o.Release)
-	c.world, c.lenders, c.gateways = newWorld(t), map[string]*theNode{}, map[string]string{}
+	c.world, c.lenders, c.gateways, c.number = newWorld(t), map[string]*theNode{}, map[string]string{}, slurmClusters.Add(1)
 	var err error
 	if c.dir, err = os.MkdirTemp("/tmp", "muster-slurm-stack-"); err != nil {
 		t.Fatal(err)
@@ -98,7 +103,7 @@ func startSlurmCluster(t *testing.T, c *slurmCluster, o emulate.Options, lenders
 func (c *slurmCluster) grants() string { return filepath.Join(c.dir, "grants") }
 
 func (c *slurmCluster) nodeSocket(name string) string {
-	return fmt.Sprintf("@muster-stack-slurm-%d-%s", os.Getpid(), name)
+	return fmt.Sprintf("@muster-stack-slurm-%d-%d-%s", os.Getpid(), c.number, name)
 }
 
 // drive starts the driver.
@@ -260,13 +265,14 @@ func (c *slurmCluster) why(id string) string {
 func needAllSlurms(t *testing.T) {
 	t.Helper()
 	if os.Getenv("MUSTER_SOAK") == "" {
-		t.Skip("this takes a minute or so: MUSTER_SOAK=1 runs it, and so does make soak")
+		need.Missing(t, need.Soak, "this takes a minute or so: MUSTER_SOAK=1 runs it, and so does make soak")
 	}
 }
 
 // Unmodified CUDA programs in jobs on nodes without a GPU run on borrowed ones, through sbatch and
 // srun, with every release; everything is returned.
 func TestSlurmJobsBorrowGPUs(t *testing.T) {
+	t.Parallel()
 	for _, r := range release.All() {
 		t.Run(r.Name, func(t *testing.T) {
 			if r != release.Newest() {
@@ -484,6 +490,7 @@ func (c *slurmCluster) requeues() {
 // A policy that supports alternatives grants a job the one that can start, and Slurm's record, the
 // script and its steps reflect that one.
 func TestSlurmAlternatives(t *testing.T) {
+	t.Parallel()
 	c := newSlurmCluster(t, emulate.Options{Release: release.Newest(), Nodes: 4, Rootless: true}, "n4")
 	c.killDriver()
 	c.drive("--policy", "auction")
@@ -509,6 +516,7 @@ func TestSlurmAlternatives(t *testing.T) {
 // The driver is killed while jobs borrow, and while others wait: running jobs continue, none is
 // lost, and everything is returned.
 func TestSlurmDriverIsKilled(t *testing.T) {
+	t.Parallel()
 	c := newSlurmCluster(t, emulate.Options{Release: release.Newest(), Nodes: 4}, "n4")
 	runs, out := c.sbatch("read x < "+filepath.Join(c.dir, "go")+"; exec "+made("small")+" sums", "--rgpu=1", "-w", "n1")
 	pipe(c.T, filepath.Join(c.dir, "go"))
@@ -549,6 +557,7 @@ func TestSlurmDriverIsKilled(t *testing.T) {
 // A driver with fallback that is killed leaves its waiting jobs to Slurm's own scheduler, except
 // those that need borrowed GPUs. Another driver that starts in time takes them instead.
 func TestSlurmFallsBack(t *testing.T) {
+	t.Parallel()
 	c := newSlurmCluster(t, emulate.Options{Release: release.Newest(), Nodes: 2, CPUs: 2}, "n2")
 	c.killDriver()
 	c.drive("--fallback", "slurm", "--fallback-after", "20s", "--policy", "fcfs")
@@ -586,6 +595,7 @@ func pipe(t *testing.T, path string) {
 // Nodes of other machines lend over TLS: each is known by its certificate, and one with that of another node is
 // refused. A lender and a driver that are killed find each other again.
 func TestSlurmLendersOverTLS(t *testing.T) {
+	t.Parallel()
 	c := startSlurmCluster(t, &slurmCluster{tls: true}, emulate.Options{Release: release.Newest(), Nodes: 3}, "n2")
 	c.lendAs("n3", "n2")
 	runs := func() {
@@ -597,7 +607,7 @@ func TestSlurmLendersOverTLS(t *testing.T) {
 	}
 	runs()
 	c.eventually("the node with another's certificate is refused", func() bool {
-		return strings.Contains(c.driver.output.String(), `and not of node \"n3\"`)
+		return strings.Contains(c.driver.output.String(), `not for node \"n3\"`)
 	})
 	c.killDriver()
 	c.lenders["n2"].kill()

@@ -9,17 +9,19 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"muster/internal/need"
 )
 
 // smallDisk mounts a file system of size bytes, which requires root.
 func (w *world) smallDisk(size int) (dir string) {
 	w.Helper()
 	if os.Geteuid() != 0 {
-		w.Skip("only root can mount a small disk")
+		need.Missing(w, need.Root, "only root can mount a small disk")
 	}
 	dir = w.T.TempDir()
 	if err := syscall.Mount("muster-test", dir, "tmpfs", 0, fmt.Sprintf("size=%d,mode=755", size)); err != nil {
-		w.Skipf("a small disk cannot be mounted here: %v", err)
+		need.Missing(w, need.Mount, "a small disk cannot be mounted here:", err)
 	}
 	w.Cleanup(func() {
 		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
@@ -32,6 +34,7 @@ func (w *world) smallDisk(size int) (dir string) {
 // Another process fills the disk of the swap area. A program that then asks for memory is told that
 // there is none, and one that already has some continues to compute with it.
 func TestSwapDiskIsFull(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	dir := w.smallDisk(32 << 20)
 	n := w.start("--devices", "soft:memory=8M", "--vgpus", "1", "--max-idle", "1ms", "--swap", "32M", "--swap-dir", dir)

@@ -109,6 +109,7 @@ func sendTo(t *testing.T, conn net.Conn, messages ...wire.ToAgent) {
 // A job of another user than the agent's uses the GPU that it was granted, but only for the
 // duration of the job.
 func TestTaskOfAUser(t *testing.T) {
+	t.Parallel()
 	who, err := user.Lookup("nobody")
 	if os.Geteuid() != 0 || err != nil {
 		t.Skip("only root starts tasks of others")

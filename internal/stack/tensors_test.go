@@ -8,6 +8,7 @@ import (
 // A program describes tensors to a software GPU, whose kernels copy boxes of them, and
 // columns of pixels. What the engine cannot copy is refused to the program.
 func TestTensors(t *testing.T) {
+	t.Parallel()
 	if err := compile("tensors"); err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ func (w *world) textures(options ...string) *dialogue {
 // Arrays, textures and surfaces of a program keep their content and their handles after its client
 // has moved to another device, has lost its worker, and was restored from a checkpoint.
 func TestTexturesMoveWithTheirClient(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	n := w.start("--devices", "soft:memory=64M,name=a;soft:memory=64M,name=b", "--swap-dir", w.T.TempDir())
 	p := w.textures("--socket", n.socket)
@@ -68,6 +69,7 @@ func TestTexturesMoveWithTheirClient(t *testing.T) {
 // Two programs whose memory does not fit together take turns, with arrays that are swapped
 // out and in.
 func TestTexturesAreSwapped(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	n := w.start("--devices", "soft:memory=2M", "--swap-dir", w.T.TempDir())
 	first, second := w.textures("--socket", n.socket), w.textures("--socket", n.socket)

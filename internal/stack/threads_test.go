@@ -11,23 +11,33 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"muster/internal/need"
 )
 
 // A program with eight threads uses the GPU in every way, forks meanwhile, and exits while other
 // threads are in calls.
 func TestThreads(t *testing.T) {
+	t.Parallel()
 	n := newWorld(t).start("--devices", "soft:memory=64M")
-	rounds := 50
-	if testing.Short() {
-		rounds = 5
-	}
-	for i := range rounds {
+	for i := range need.Rounds(6, 40) {
 		n.launch(made("threads"), []string{"fork", "leave"}[i%2]).right()
 		if t.Failed() {
 			t.Fatalf("in round %d", i)
 		}
 	}
 	n.idle()
+}
+
+// buildShim compiles the library in another way than build.Library does.
+func buildShim(to string, flags ...string) error {
+	sources, err := filepath.Glob("../../shim/*.c")
+	if err != nil {
+		return err
+	}
+	args := []string{"-std=gnu11", "-D_GNU_SOURCE", "-O0", "-g", "-fPIC", "-fvisibility=hidden", "-pthread",
+		"-shared", "-Wl,-soname,libcuda.so.1", "-Wl,-z,nodelete", "-o", to}
+	return command("gcc", append(append(args, flags...), sources...)...)
 }
 
 // sanitized builds the library and the programs with AddressSanitizer.
@@ -47,11 +57,9 @@ var sanitized = sync.OnceValues(func() (string, error) {
 // fork, because in a child AddressSanitizer's own locks may be held by threads that no longer
 // exist.
 func TestAddressSanitizer(t *testing.T) {
-	if testing.Short() {
-		t.Skip("building with AddressSanitizer takes a while")
-	}
+	need.IsSoak(t) // shim/shimtest runs the library with AddressSanitizer, too, though not with a node
 	if out, err := exec.Command("gcc", "-print-file-name=libasan.so").Output(); err != nil || !filepath.IsAbs(string(out)) {
-		t.Skip("this gcc has no AddressSanitizer")
+		need.Missing(t, need.Compiler, "this gcc has no AddressSanitizer")
 	}
 	dir, err := sanitized()
 	if err != nil {
@@ -78,6 +86,7 @@ func TestAddressSanitizer(t *testing.T) {
 // the reason, and no call of either fails before that: the program may exit at the first failure,
 // and the reason would be lost.
 func TestReasonComesBeforeFailures(t *testing.T) {
+	t.Parallel()
 	for what, want := range map[string]string{"ended": "muster: the node has been shut down", "fault": "muster: kernel add: illegal address 0x10"} {
 		t.Run(what, func(t *testing.T) {
 			w := newWorld(t)

@@ -55,6 +55,7 @@ func count(names []string, name string) (n int) {
 // The timeline of a small program, however it reaches its node, has every call in order, and each
 // kernel and copy once on the device.
 func TestTimeline(t *testing.T) {
+	t.Parallel()
 	if err := compile("traced"); err != nil {
 		t.Fatal(err)
 	}
@@ -84,6 +85,7 @@ func TestTimeline(t *testing.T) {
 
 // A program that is killed has a timeline of all its calls; muster trace ends as it did.
 func TestTimelineOfTheKilled(t *testing.T) {
+	t.Parallel()
 	if err := compile("traced"); err != nil {
 		t.Fatal(err)
 	}
@@ -99,6 +101,7 @@ func TestTimelineOfTheKilled(t *testing.T) {
 
 // A child of the program is in the same timeline.
 func TestTimelineOfChildren(t *testing.T) {
+	t.Parallel()
 	if err := compile("traced"); err != nil {
 		t.Fatal(err)
 	}
@@ -127,6 +130,7 @@ func TestTimelineOfChildren(t *testing.T) {
 // A program with very many calls has a timeline of limited size, with its beginning and its end,
 // exact sums, and a sentence about what was left out.
 func TestTimelineIsBounded(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("many launches")
 	}
@@ -152,6 +156,7 @@ func TestTimelineIsBounded(t *testing.T) {
 
 // The timeline does not show the names of other users' programs, but those of the same user's.
 func TestTimelineShowsOthers(t *testing.T) {
+	t.Parallel()
 	if err := compile("traced"); err != nil {
 		t.Fatal(err)
 	}
@@ -176,6 +181,7 @@ func TestTimelineShowsOthers(t *testing.T) {
 // The timeline of a program with elements shows what each asked for, which node had which object,
 // and what moved: of elements in C and in Go alike.
 func TestTimelineOfElements(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("the whole run does this, without the race detector")
 	}

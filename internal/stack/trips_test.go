@@ -11,6 +11,7 @@ var tripsLine = regexp.MustCompile(`round trips to the node: (\d+)`)
 // The number of round trips of a remote program depends only on how often it needs a result, not on
 // how much it requests: a training step costs one round trip.
 func TestRoundTrips(t *testing.T) {
+	t.Parallel()
 	if err := compile("trips"); err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ func wordsProgram(t *testing.T) string {
 // Streams write words and wait for them, in device memory and in host memory, without blocking
 // other streams; hints are stored.
 func TestWordsOfStreams(t *testing.T) {
+	t.Parallel()
 	n := newWorld(t).start("--devices", "soft:memory=64M")
 	program := wordsProgram(t)
 	for _, what := range []string{"device", "host", "batches", "attributes", "pools", "copies", "green", "nodes"} {
@@ -34,6 +35,7 @@ func TestWordsOfStreams(t *testing.T) {
 // A client whose streams wait for words of the device moves, and is rebuilt when its worker
 // dies.
 func TestWordsMoveAndAreRebuilt(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	n := w.start("--devices", "soft:memory=64M,name=a;soft:memory=64M,name=b", "--state", filepath.Join(t.TempDir(), "state"))
 	p := n.launch(wordsProgram(t), "rounds")
@@ -55,6 +57,7 @@ func TestWordsMoveAndAreRebuilt(t *testing.T) {
 
 // Streams of programs on other machines have words of the device, too.
 func TestWordsElsewhere(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("the whole run does this, without the race detector")
 	}

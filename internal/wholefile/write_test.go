@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"muster/internal/need"
 )
 
 // A file is written whole, or what was there stays and nothing is left beside it.
@@ -79,7 +81,7 @@ func TestCannotWrite(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	full := "/dev/full"
 	if _, err := os.Stat(full); err != nil {
-		t.Skip("there is no " + full)
+		need.Missing(t, need.System, "there is no "+full)
 	}
 	err := Write(full, func(w io.Writer) error {
 		_, err := w.Write(make([]byte, 1<<20))

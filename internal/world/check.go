@@ -13,7 +13,7 @@ import (
 	"muster/wire/agent"
 )
 
-func sortedTexts[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedTexts[K ~string, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
 func sortedNumbers[K ~uint64, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
@@ -101,40 +101,26 @@ func (w *World) checkLoans(h *host) {
 }
 
 // past tells the core how a job ended, as the store does.
-func (h *headHost) past(job uint64) (past head.Past, known bool) {
-	for id := job; ; id++ { // the tasks of an array have the following IDs
-		value, ok := h.disk[head.Ended][string(head.Number(id))]
-		var doc api.Job
-		if ok {
-			if err := json.Unmarshal(value, &doc); err != nil {
-				h.w.fail("the record of job %d: %v", id, err)
-			}
-		}
-		switch {
-		case ok && doc.ArrayJob == job && doc.ArrayTask != nil:
-			if past.Tasks == nil {
-				past.Tasks = map[int64]api.State{}
-			}
-			past.Tasks[int64(*doc.ArrayTask)] = doc.State
-			known = true
-		case ok && id == job:
-			return head.Past{State: doc.State}, true
-		case id > job+maxArray:
-			return past, known
-		}
+func (h *headHost) past(job uint64) (head.Past, bool) {
+	past, known, err := head.PastOf(job, h.record)
+	if err != nil {
+		h.w.fail("the record of job %d: %v", job, err)
 	}
+	return past, known
 }
 
-// maxArray is more than the tasks of any array here.
-const maxArray = 64
+func (h *headHost) record(b head.Bucket, number uint64) []byte {
+	return h.disk[b][string(head.Number(number))]
+}
 
 // checkEnd checks a world in which everything should be over.
 func (w *World) checkEnd() {
 	for _, id := range sortedNumbers(w.jobs) {
 		for i := range w.jobs[id].tasks {
-			w.checkJob(id + uint64(i))
+			w.checkJob(id, i)
 		}
 	}
+	w.checkKnown()
 	for _, b := range []head.Bucket{head.Jobs, head.Bulk} {
 		for _, k := range sortedTexts(w.head.disk[b]) {
 			if !w.waitsForEver(k) {
@@ -143,10 +129,33 @@ func (w *World) checkEnd() {
 			}
 		}
 	}
+	if left := len(w.head.asked); left > 0 {
+		w.fail("%d requests were never answered", left)
+	}
 	for _, h := range w.hosts {
 		if len(h.supervisors)+len(h.tasks)+len(h.loans)+len(h.served) > 0 {
 			w.fail("%s has %d supervisors, %d tasks in its spool %v, %d loans and serves %d, and all is over", h.name,
 				len(h.supervisors), len(h.tasks), sortedTasks(h.tasks), len(h.loans), len(h.served))
+		}
+	}
+}
+
+// checkKnown verifies that users know all jobs that ran in their names: a submission that was
+// repeated is one job.
+func (w *World) checkKnown() {
+	for _, key := range sortedTexts(w.head.disk[head.Ended]) {
+		var doc api.Job
+		if err := json.Unmarshal(w.head.disk[head.Ended][key], &doc); err != nil {
+			w.fail("the record of job %x: %v", key, err)
+			return
+		}
+		id := doc.ID
+		if doc.ArrayJob != 0 { // a task, or tasks that ended together
+			id = doc.ArrayJob
+		}
+		if doc.Directory == home && w.jobs[id] == nil {
+			w.fail("job %d of %s has ended, and nobody was told of it: one submission became two jobs", id, doc.User)
+			return
 		}
 	}
 }
@@ -174,19 +183,19 @@ func (w *World) waitsForEver(key string) bool {
 }
 
 // checkJob verifies that an accepted job has ended, and ran as often as its record says.
-func (w *World) checkJob(id uint64) {
-	value, over := w.head.disk[head.Ended][string(head.Number(id))]
-	if !over {
+func (w *World) checkJob(array uint64, place int) {
+	id := array + uint64(place)
+	doc, err := w.ended(array, place)
+	if err != nil {
+		w.fail("the record of job %d: %v", id, err)
+		return
+	}
+	if doc == nil {
 		if !w.waitsForEver(string(head.Number(id))) {
 			docs, _ := w.head.core.Job(w.now, head.Ref{Job: id, Task: -1})
 			w.fail("job %d was accepted and has not ended: %+v", id, docs)
 		}
 		w.result.Rest++
-		return
-	}
-	var doc api.Job
-	if err := json.Unmarshal(value, &doc); err != nil {
-		w.fail("the record of job %d: %v", id, err)
 		return
 	}
 	// The number of complete runs of the last attempt: exactly one if the job is completed.
@@ -208,4 +217,17 @@ func (w *World) checkJob(id uint64) {
 	if doc.Attempt > 1+doc.Requeues {
 		w.fail("job %d had %d attempts and was requeued %d times", id, doc.Attempt, doc.Requeues)
 	}
+}
+
+// ended reads the document of a job, or of a task of an array; nil if it has not ended.
+func (w *World) ended(array uint64, place int) (*api.Job, error) {
+	past, known, err := head.PastOf(array, w.head.record)
+	switch {
+	case !known || err != nil:
+		return nil, err
+	case past.Ends != nil:
+		return past.Ends.Document(array, place, w.head.record)
+	}
+	doc := &api.Job{}
+	return doc, json.Unmarshal(w.head.record(head.Ended, array), doc)
 }

@@ -50,7 +50,11 @@ func (c *conn) passage(last *time.Duration, m any) time.Duration {
 }
 
 // toHead sends a message to the head.
-func (c *conn) toHead(m agent.ToHead) {
+func (c *conn) toHead(sent agent.ToHead) {
+	m := c.w.toHead(sent)
+	if m == nil {
+		return
+	}
 	times := 1
 	if c.w.chance(c.w.Repeat) {
 		times = 2
@@ -74,7 +78,11 @@ func (c *conn) toHead(m agent.ToHead) {
 }
 
 // toAgent sends a message to the agent.
-func (c *conn) toAgent(m agent.ToAgent) {
+func (c *conn) toAgent(sent agent.ToAgent) {
+	m := c.w.toAgent(c.session, sent)
+	if m == nil {
+		return
+	}
 	times := 1
 	if c.w.chance(c.w.Repeat) {
 		times = 2
@@ -89,19 +97,28 @@ func (c *conn) toAgent(m agent.ToAgent) {
 }
 
 // broken breaks the connection. Both sides notice, at different times.
-func (c *conn) broken() {
+func (c *conn) broken() { c.ends(c.w.delay(5*time.Second), c.w.delay(5*time.Second)) }
+
+// halfOpen makes nothing pass any longer, and tells neither side: each notices by the other's silence.
+func (c *conn) halfOpen() {
+	silence := c.w.head.config().Silence
+	c.ends(silence, 2*silence)
+}
+
+// ends makes nothing pass any longer. Each side notices after a time of its own.
+func (c *conn) ends(ofHead, ofHost time.Duration) {
 	if c.dead {
 		return
 	}
 	c.dead = true
 	hd, life := c.w.head, c.w.head.life
-	c.w.after(c.w.delay(5*time.Second), func() {
+	c.w.after(ofHead, func() {
 		if hd.core != nil && hd.life == life && hd.sessions[c.session] == c {
 			delete(hd.sessions, c.session)
 			hd.tell(head.HungUp{Session: c.session})
 		}
 	})
-	c.w.after(c.w.delay(5*time.Second), func() {
+	c.w.after(ofHost, func() {
 		if c.host.conn == c && c.host.life == c.life {
 			c.host.hungUp()
 		}

@@ -1,8 +1,13 @@
 package world
 
 import (
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"time"
 
 	"muster/head"
@@ -30,6 +35,17 @@ type headHost struct {
 	ticked   time.Duration // when the next Tick is scheduled
 }
 
+// authority is a certificate that vouches for gateways, the same in every run.
+var authority = sync.OnceValue(func() string {
+	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Unix(1<<32, 0), IsCA: true, BasicConstraintsValid: true}
+	made, err := x509.CreateCertificate(nil, template, template, key.Public(), key)
+	if err != nil {
+		panic(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: made}))
+})
+
 func newHeadHost(w *World) *headHost {
 	return &headHost{w: w, disk: map[head.Bucket]map[string][]byte{}}
 }
@@ -37,7 +53,10 @@ func newHeadHost(w *World) *headHost {
 func (h *headHost) config() head.Config {
 	cfg := head.Config{
 		Cluster: "world", Admins: []string{"root"}, NodeTimeout: 10 * time.Minute, Silence: time.Minute, Grace: 30 * time.Second,
-		TimeLimit: time.Hour, Keep: 5 * time.Minute, Authority: "authority", Limits: head.Limits{Running: 30},
+		TimeLimit: time.Hour, Keep: 5 * time.Minute, Authority: authority(), Limits: head.Limits{Running: 30},
+	}
+	if h.w.Content > 0 {
+		cfg.Users = map[string]head.Limits{attacker: limitsOfAttacker}
 	}
 	if h.w.Seed%3 == 0 {
 		ranks := priority.Defaults()
@@ -140,6 +159,7 @@ func (h *headHost) flushSoon() {
 func (h *headHost) flush() {
 	h.core.Step(h.w.now)
 	e := h.core.Take()
+	h.w.checkWork(&e)
 	if h.diskFails || !h.w.quiet && h.w.chance(3e-4) {
 		h.w.trace("head dies before its disk has the batch")
 		h.diskFails = false

@@ -63,7 +63,11 @@ type supervisor struct {
 
 func newHost(w *World, i int) *host {
 	h := &host{w: w, name: fmt.Sprintf("n%02d", i), cores: 4 << (i % 2), memory: 64 << 30}
-	for range i % 3 {
+	devices := i % 3
+	if w.Content > 0 {
+		devices = 12 * (1 - i%2) // together more than any program sees, and than some messages hold
+	}
+	for range devices {
 		h.devices = append(h.devices, agent.Device{Name: "GPU", Memory: 8 << 30, Speed: 1, Up: true})
 	}
 	h.wipe()
@@ -169,6 +173,12 @@ func (h *host) breakConnection() {
 	}
 }
 
+func (h *host) halfOpen() {
+	if h.conn != nil {
+		h.conn.halfOpen()
+	}
+}
+
 func (h *host) hungUp() {
 	h.conn = nil
 	h.step(agentcore.Down{})
@@ -222,6 +232,11 @@ func (h *host) perform(effects []agentcore.Effect) {
 		if id, saved := savedTask(e); saved && !h.w.quiet && h.w.chance(1e-3) {
 			h.w.trace("%s: spool fails for %v", h.name, id)
 			h.step(agentcore.SpoolFailed{Task: id, Reason: "no space"})
+			h.w.after(h.w.delay(10*time.Second), func() {
+				if h.life == life {
+					h.step(agentcore.Spool{})
+				}
+			})
 			return
 		}
 		h.do(e)
@@ -376,9 +391,7 @@ func (h *host) begin(s *supervisor, t *spooled) {
 	spec := &t.start.Spec
 	s.left = time.Duration(1<<62 - 1)
 	if spec.Script == "" || s.task.Part == 0 {
-		run, _ := strconv.Atoi(spec.Arguments[0])
-		s.exit, _ = strconv.Atoi(spec.Arguments[1])
-		s.left = time.Duration(run) * time.Second
+		s.left, s.exit = ran(spec.Arguments)
 	}
 	if s.stopping != nil {
 		h.endSupervisor(s, agent.End{Cause: s.stopping.Cause, Reason: s.stopping.Reason, Signal: 15})
@@ -386,6 +399,19 @@ func (h *host) begin(s *supervisor, t *spooled) {
 	}
 	h.setGoing(s)
 	h.tellBegan(s)
+}
+
+// ran is how long a task runs and its exit status, by its arguments; odd content has others.
+func ran(arguments []string) (time.Duration, int) {
+	if len(arguments) != 2 {
+		return time.Second, 0
+	}
+	run, err := strconv.Atoi(arguments[0])
+	if err != nil {
+		return time.Second, 0
+	}
+	exit, _ := strconv.Atoi(arguments[1])
+	return time.Duration(run) * time.Second, exit
 }
 
 func (h *host) tellBegan(s *supervisor) {

@@ -10,6 +10,7 @@ import (
 
 	"muster/head"
 	"muster/head/api"
+	"muster/internal/chaos/content"
 	"muster/policy/catalog"
 )
 
@@ -28,6 +29,10 @@ type Config struct {
 	// Reorder is the fraction of messages that may overtake others or be overtaken. Real
 	// connections keep the order; the cores depend on it only for loans.
 	Reorder float64
+	// Content is the mean number of pieces of hostile and odd content per hour. A world with
+	// content has more GPUs than a grant holds devices.
+	Content float64
+	Pieces  []content.Kind // kinds of content; nil for all
 	Policy  string
 	// Trace, if set, receives a line for each event.
 	Trace func(string)
@@ -38,7 +43,13 @@ type Result struct {
 	Events                           int
 	Submitted, Completed, Lost, Rest int
 	Crashes                          map[string]int
+	Content                          map[content.Kind]int
+	Accepted, Refused                int // of Content
+	Unsent                           int // messages that the head did not send, because agents would refuse them
 }
+
+// home is the directory of all jobs but the attacker's.
+const home = "/home"
 
 // start is the Unix time at which the world begins. It is not 0, so that uninitialized times are
 // noticed.
@@ -63,6 +74,10 @@ type World struct {
 	ran     map[string]int        // how often they ran to their end
 	result  Result
 	quiet   bool // there are no more faults
+
+	odd     *content.Source
+	oddJobs map[uint64]bool // accepted jobs of the attacker that may not be over
+	lastOdd string
 }
 
 // submitted is a job that its user knows about.
@@ -125,8 +140,9 @@ func Run(cfg Config) (*Result, error) {
 	w := &World{
 		Config: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6d7573746572)), now: start,
 		jobs: map[uint64]*submitted{}, keys: map[string]uint64{}, began: map[string]int{}, ran: map[string]int{},
-		users: []string{"alice", "bob", "carol"},
+		users: []string{"alice", "bob", "carol"}, odd: content.New(cfg.Seed, 1), oddJobs: map[uint64]bool{},
 	}
+	w.odd.Most, w.odd.Only = 64<<10, cfg.Pieces
 	w.result.Crashes = map[string]int{}
 	if _, err := catalog.New(cfg.Policy); err != nil {
 		return nil, err
@@ -142,6 +158,9 @@ func Run(cfg Config) (*Result, error) {
 	}
 	w.after(w.delay(time.Second), w.submitSome)
 	w.after(w.delay(time.Minute), w.someFault)
+	if cfg.Content > 0 {
+		w.after(w.delay(time.Minute), w.sendOdd)
+	}
 	end := start + time.Duration(cfg.Hours*float64(time.Hour))
 	w.run(end)
 	w.quiet = true
@@ -150,6 +169,9 @@ func Run(cfg Config) (*Result, error) {
 		h.heal()
 	}
 	w.head.heal()
+	for _, id := range sortedNumbers(w.oddJobs) {
+		w.cancelOdd(id)
+	}
 	w.run(end + calmTime)
 	if w.err == nil {
 		w.checkEnd()
@@ -222,7 +244,7 @@ func (w *World) submission() api.Submission {
 	if id, ok := w.someJob(); ok && w.chance(0.1) {
 		options = append(options, fmt.Sprintf("--dependency=%s:%d", pick("afterok", "afterany", "afternotok", "after"), id))
 	}
-	s := api.Submission{Options: options, Directory: "/home"}
+	s := api.Submission{Options: options, Directory: home}
 	run := fmt.Sprintf("%d", 1+w.rng.IntN(3600))
 	exit := pick("0", "0", "0", "1")
 	if w.chance(0.3) {
@@ -248,6 +270,9 @@ func (w *World) submit(user string, s api.Submission, key string) {
 	w.head.ask(func(r head.Request) head.Event {
 		return head.Submit{Caller: head.Caller{Request: r, User: user}, Submission: s, Secret: fmt.Sprintf("secret%d", w.rng.Uint64())}
 	}, func(a head.Answer) {
+		if !w.quiet && w.chance(w.Repeat) {
+			return // the answer is lost, and the user repeats the submission
+		}
 		answered = true
 		if a.Err != nil {
 			w.trace("refused: %s", a.Err.Reason)
@@ -336,7 +361,10 @@ func (w *World) someFault() {
 		down = w.delay(2 * time.Hour)
 	}
 	what := ""
-	switch w.rng.IntN(10) {
+	switch w.rng.IntN(11) {
+	case 10:
+		what = "link half-open"
+		h.halfOpen()
 	case 0:
 		what = "head killed"
 		w.head.crash()

@@ -4,18 +4,55 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 )
 
+// compile makes a program of C and returns its path.
+func compile(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	args = append([]string{"-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-I../c", "-o", path}, args...)
+	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return path
+}
+
+// The balancers in C in virtual time, as model_test.go has those in Go: whatever the times, and whoever
+// dies or leaves, all work is done or Root returns an error.
+func TestBalancersInCInVirtualTime(t *testing.T) {
+	program := compile(t, "balancers", "-Dclock_gettime=model_clock", "testdata/balancers.c", "testdata/model.c", "../c/balance.c", "-lm")
+	for _, way := range []string{"spawning", "monitoring", "guided"} {
+		for _, args := range [][]string{{way, "0", "300"}, {way, "0", "300", "fail"}} {
+			if out, err := exec.Command(program, args...).CombinedOutput(); err != nil {
+				t.Errorf("%s: %v\n%s", strings.Join(args, " "), err, out)
+			}
+		}
+	}
+}
+
+// A thousand runs of ivm-nbody --way guided, each with other speeds and heavy-tailed times.
+func TestNBodyGuidedInVirtualTime(t *testing.T) {
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "nbody.ptx"), nil, 0o600); err != nil { // its elements are on CPUs
+		t.Fatal(err)
+	}
+	modelled := []string{"-Dclock_gettime=model_clock", "-ffp-contract=off", "-I../../examples/cuda", "-I../../shim/include"}
+	object := compile(t, "nbody.o", append(modelled, "-c", "-Dmain=nbody_main", "-Wa,-I"+folder, "../../examples/ivm/nbody.c")...)
+	program := compile(t, "nbody", append(modelled, "-no-pie", "-Wl,--unresolved-symbols=ignore-all", // nobody calls CUDA
+		"testdata/nbody.c", "testdata/model.c", "../c/balance.c", "../../examples/ivm/divide.c", "../../examples/cuda/gpu.c", object, "-lm")...)
+	if out, err := exec.Command(program, "0", "1000").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // The library in C has the guide once more: both decide the same, piece by piece.
 func TestTheGuideInCDecidesTheSame(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "guide")
-	if out, err := exec.Command("gcc", "-std=gnu11", "-O1", "-pthread", "-o", program, "testdata/guide.c", "../c/ivm.c", "-ldl").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	program := compile(t, "guide", "-pthread", "testdata/guide.c", "../c/ivm.c", "-ldl")
 	const seed = 9
 	rng := rand.New(rand.NewPCG(seed, 1))
 	for round := range 30 {
@@ -57,6 +94,9 @@ func TestTheGuideInCDecidesTheSame(t *testing.T) {
 				}
 			}
 			fmt.Fprintln(&want, from, to)
+		}
+		if g.Done() == nil {
+			fmt.Fprintln(&want, "done")
 		}
 		cmd := exec.Command(program)
 		cmd.Stdin = strings.NewReader(in.String())

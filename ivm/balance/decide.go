@@ -1,9 +1,59 @@
 package balance
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"slices"
 )
+
+// ErrUndone says that a balancer did not get all of its work done exactly once. No Root returns nil
+// then.
+var ErrUndone = errors.New("the work was not done exactly once")
+
+// span is the items from one to before another.
+type span struct{ from, to int }
+
+// ledger keeps which items were acknowledged. It knows nothing of how they were divided, so that it
+// finds any error of a balancer that does.
+type ledger struct{ done []span } // in order, apart from each other
+
+// add notes items that were acknowledged. None of them may be there.
+func (l *ledger) add(s span) error {
+	if s.from >= s.to {
+		return nil
+	}
+	i, _ := slices.BinarySearchFunc(l.done, s.from, func(d span, from int) int { return d.from - from })
+	if i > 0 && l.done[i-1].to > s.from || i < len(l.done) && l.done[i].from < s.to {
+		return fmt.Errorf("%w: items %d to %d were acknowledged twice, at least some of them", ErrUndone, s.from, s.to-1)
+	}
+	if i < len(l.done) && l.done[i].from == s.to {
+		s.to = l.done[i].to
+		l.done = slices.Delete(l.done, i, i+1)
+	}
+	if i > 0 && l.done[i-1].to == s.from {
+		l.done[i-1].to = s.to
+		return nil
+	}
+	l.done = slices.Insert(l.done, i, s)
+	return nil
+}
+
+// complete says which items are missing, if any.
+func (l *ledger) complete(items int) error {
+	missing := span{0, items}
+	for _, d := range l.done {
+		if d.from > missing.from {
+			missing.to = d.from
+			break
+		}
+		missing.from = d.to
+	}
+	if missing.from >= items {
+		return nil
+	}
+	return fmt.Errorf("%w: of %d items those from %d to %d were acknowledged by no element", ErrUndone, items, missing.from, missing.to-1)
+}
 
 // Grow says which elements' devices get one more: those whose time is below threshold times the
 // least. (The text of the paper has it the other way round; its listing is followed.)
@@ -31,10 +81,16 @@ func Share(items, part, parts int) (from, to int) {
 	return each*part + rest*part/parts, each*(part+1) + rest*(part+1)/parts
 }
 
-// Guide hands out a number of items in pieces to workers whose speeds it learns.
+// Guide hands out a number of items in pieces to workers whose speeds it learns. Each worker asks once
+// at the beginning of a round, and whenever it is done with a piece, until it gets none. So a worker that
+// gets none leaves the rest to those that still have a piece or have not asked; the last of them gets
+// all that is left.
 type Guide struct {
-	items, given int
-	workers      []guided
+	items   int
+	todo    []span // not handed out, or handed out to a worker that was lost
+	done    ledger
+	wrong   error // that some items were done twice
+	workers []guided
 
 	rounds int        // how often all items were handed out
 	fewer  bool       // in this round slow workers get nothing
@@ -51,10 +107,10 @@ type guided struct {
 	fixed                                     float64 // seconds of a piece, whatever its size
 	least                                     float64 // seconds of its shortest piece: no piece takes less, so noise cannot make fixed larger
 	most                                      int     // items of its largest piece
-	has                                       int     // items that it does now
+	has                                       span    // items that it does now
 	since                                     float64 // seconds of its pieces in this round before that
 	dead                                      bool
-	idle                                      bool // it was given nothing in this round, and will not ask again
+	idle                                      bool // it was given nothing in this round, and does not ask again
 }
 
 // each is the seconds that an item takes; 0 if that is not known: after one piece nobody knows how
@@ -127,29 +183,62 @@ const (
 
 // NewGuide makes a guide for a number of items and workers.
 func NewGuide(items, workers int) *Guide {
-	return &Guide{items: max(0, items), workers: make([]guided, workers)}
+	g := &Guide{items: max(0, items), workers: make([]guided, workers)}
+	g.begin()
+	return g
+}
+
+// begin begins a round.
+func (g *Guide) begin() {
+	g.todo, g.done, g.wrong = []span{{0, g.items}}, ledger{}, nil
+}
+
+func (s span) count() int { return s.to - s.from }
+
+// left is how many items nobody has.
+func (g *Guide) left() (n int) {
+	for _, s := range g.todo {
+		n += s.count()
+	}
+	return n
 }
 
 // Next notes that a worker has done its piece in that many seconds, and returns its next piece; ok
-// is false if there is none for it in this round. For a worker's first piece seconds is ignored.
+// is false if there is none for it in this round, or if it is lost. For a worker's first piece seconds
+// is ignored.
 func (g *Guide) Next(worker int, seconds float64) (from, to int, ok bool) {
 	w := &g.workers[worker]
-	if w.has > 0 {
-		w.note(float64(w.has), took(seconds))
+	if w.has.count() > 0 {
+		if err := g.done.add(w.has); err != nil && g.wrong == nil {
+			g.wrong = err
+		}
+		w.note(float64(w.has.count()), took(seconds))
 		w.since = min(w.since+took(seconds), math.MaxFloat64)
-		w.has = 0
+		w.has = span{}
 	}
-	left := g.items - g.given
-	n := 0
-	if left > 0 {
+	left, n := g.left(), 0
+	if left > 0 && !w.dead {
 		n = g.size(worker, left)
 	}
 	if w.idle = n == 0; w.idle {
 		return g.items, g.items, false
 	}
-	from, to = g.given, g.given+n
-	g.given, w.has, w.most = to, n, max(w.most, n)
-	return from, to, true
+	last := &g.todo[len(g.todo)-1] // what a lost worker had comes first
+	n = min(n, last.count())
+	w.has, w.most = span{last.from, last.from + n}, max(w.most, n)
+	if last.from += n; last.count() == 0 && len(g.todo) > 1 {
+		g.todo = g.todo[:len(g.todo)-1]
+	}
+	return w.has.from, w.has.to, true
+}
+
+// Done says that all items of the round were handed out and acknowledged exactly once, or what is
+// wrong. A round is over when nobody has a piece; whoever plays it asks then.
+func (g *Guide) Done() error {
+	if g.wrong != nil {
+		return g.wrong
+	}
+	return g.done.complete(g.items)
 }
 
 // size is how many items a worker's next piece has; 0 if the others end sooner without it.
@@ -159,8 +248,8 @@ func (g *Guide) size(worker, left int) int {
 	alone, busy := true, false
 	for i := range g.workers {
 		x := &g.workers[i]
-		alone = alone && (i == worker || x.dead || g.without(x))
-		busy = busy || x.has > 0
+		alone = alone && (i == worker || x.dead || x.idle || g.without(x))
+		busy = busy || x.has.count() > 0
 	}
 	switch {
 	case g.without(w) && !alone:
@@ -217,7 +306,7 @@ func (g *Guide) end(w *guided, left float64) (end, rate float64) {
 		again = false
 		for i := range g.workers {
 			x := &g.workers[i]
-			begin, each := g.begin(x, w)
+			begin, each := g.start(x, w)
 			if each == 0 || rate > 0 && begin >= end {
 				continue
 			}
@@ -234,9 +323,9 @@ func (g *Guide) end(w *guided, left float64) (end, rate float64) {
 	return end, rate
 }
 
-// begin is when a worker would begin with the items of its next piece, and the seconds that each of
+// start is when a worker would begin with the items of its next piece, and the seconds that each of
 // them takes; 0 if it takes none. One of unknown speed counts as fast as w.
-func (g *Guide) begin(x, w *guided) (begin, each float64) {
+func (g *Guide) start(x, w *guided) (begin, each float64) {
 	if x.dead || x != w && (x.idle || g.without(x)) {
 		return 0, 0
 	}
@@ -244,8 +333,8 @@ func (g *Guide) begin(x, w *guided) (begin, each float64) {
 		return w.fixed, w.each()
 	}
 	begin = x.fixed
-	if x.has > 0 {
-		begin += max(0, x.since+x.fixed+each*float64(x.has)-w.since)
+	if x.has.count() > 0 {
+		begin += max(0, x.since+x.fixed+each*float64(x.has.count())-w.since)
 	}
 	return begin, each
 }
@@ -275,22 +364,23 @@ func (g *Guide) without(x *guided) bool {
 	return g.fewer || ofSlow < tooLittle*all
 }
 
-// Again makes the guide hand out the same number of items once more. It still knows the speeds.
+// Again makes the guide hand out the same number of items once more. It still knows the speeds. What is
+// not done of the round before is forgotten: ask Done first.
 func (g *Guide) Again() {
 	long := 0.0
 	for i := range g.workers {
 		w := &g.workers[i]
 		long = max(long, w.since)
-		w.since, w.idle = 0, false
+		w.since, w.idle, w.has = 0, false, span{}
 	}
 	kind := 0
 	if g.fewer {
 		kind = 1
 	}
-	if g.rounds > 2 && g.given == g.items { // what the first ones took says little
+	if g.rounds > 2 && g.Done() == nil { // what the first ones took says little
 		g.longs[kind] = long
 	}
-	g.given = 0
+	g.begin()
 	g.rounds++
 	with, fewer := g.longs[0], g.longs[1]
 	switch {
@@ -304,9 +394,12 @@ func (g *Guide) Again() {
 	}
 }
 
-// Lose forgets a worker that has died. The caller gives its piece to another worker. Those that were
-// given nothing may ask again.
+// Lose forgets a worker that has died. Its piece is handed out again. Those that were given nothing must
+// ask again.
 func (g *Guide) Lose(worker int) {
+	if has := g.workers[worker].has; has.count() > 0 {
+		g.todo = append(g.todo, has)
+	}
 	g.workers[worker] = guided{dead: true}
 	g.longs, g.fewer = [2]float64{}, false
 	for i := range g.workers {

@@ -26,6 +26,64 @@ EXPORT void ivmShare(long items, int part, int parts, long *from, long *to)
 
 EXPORT int ivmGrows(double time, double least, double threshold) { return time < threshold * least || time == least; }
 
+/* span is the items from one to before another. */
+struct span {
+	long from, to;
+};
+
+static long count_of(struct span s) { return s.to - s.from; }
+
+/* ledger keeps which items were acknowledged: in order, apart from each other. It knows nothing of how
+ * they were divided, so that it finds any error of what does. */
+struct ledger {
+	struct span *done;
+	int count, room;
+};
+
+/* ledger_add notes items that were acknowledged; false if some of them were before, or without memory. */
+static bool ledger_add(struct ledger *l, struct span s)
+{
+	if (count_of(s) <= 0)
+		return true;
+	if (l->count == l->room) {
+		int room = 2 * l->room + 16;
+		struct span *more = realloc(l->done, (size_t)room * sizeof *more);
+		if (!more)
+			return false;
+		l->done = more;
+		l->room = room;
+	}
+	int i = l->count;
+	while (i > 0 && l->done[i - 1].from >= s.from)
+		i--;
+	if ((i > 0 && l->done[i - 1].to > s.from) || (i < l->count && l->done[i].from < s.to))
+		return false;
+	bool before = i > 0 && l->done[i - 1].to == s.from, after = i < l->count && l->done[i].from == s.to;
+	if (after)
+		l->done[i].from = s.from;
+	if (before)
+		l->done[i - 1].to = after ? l->done[i].to : s.to;
+	int moves = before && after ? -1 : !before && !after;
+	if (moves != 0)
+		memmove(&l->done[i + (moves > 0)], &l->done[i + (moves < 0)], (size_t)(l->count - i - (moves < 0)) * sizeof *l->done);
+	if (moves > 0)
+		l->done[i] = s;
+	l->count += moves;
+	return true;
+}
+
+/* missing_of is the first items that were not acknowledged; none if all were. */
+static struct span missing_of(const struct ledger *l, long items)
+{
+	struct span missing = {0, items};
+	for (int i = 0; i < l->count; i++) {
+		if (l->done[i].from > missing.from)
+			return (struct span){missing.from, l->done[i].from};
+		missing.from = l->done[i].to;
+	}
+	return missing;
+}
+
 struct worker {
 	/* Sums over its pieces: how many, their items and seconds, and products; earlier pieces count less and less. */
 	double pieces, items, seconds, squares, products;
@@ -33,12 +91,18 @@ struct worker {
 	double least; /* seconds of its shortest piece */
 	double since; /* seconds of its pieces in this round before the one that it does now */
 	long most;    /* items of its largest piece */
-	long has;     /* items that it does now */
+	struct span has; /* items that it does now */
 	bool dead, idle;
 };
 
+/* A guide's todo are the items that nobody has: at first all of them, and behind them what workers had
+ * that were lost; there is room for one of each worker. */
 struct ivm_guide {
-	long items, given;
+	long items;
+	struct span *todo;
+	int parts; /* of todo, at least 1 */
+	struct ledger done;
+	bool twice; /* some items were done twice */
 	int count, rounds;
 	bool fewer;      /* in this round slow workers get nothing */
 	double longs[2]; /* how long the last round took with all workers, and with fewer; 0: unknown */
@@ -120,7 +184,7 @@ static double begin(const ivm_guide *g, const struct worker *x, const struct wor
 		*takes = each(w);
 		return w->fixed;
 	}
-	return x->has > 0 ? x->fixed + larger(0, x->since + x->fixed + *takes * (double)x->has - w->since) : x->fixed;
+	return count_of(x->has) > 0 ? x->fixed + larger(0, x->since + x->fixed + *takes * (double)count_of(x->has) - w->since) : x->fixed;
 }
 
 /* ends is how long from now the workers need for the items that are left, with w, which asks; rate is
@@ -170,8 +234,8 @@ static long size(const ivm_guide *g, const struct worker *w, long left)
 	bool alone = true, busy = false;
 	for (int i = 0; i < g->count; i++) {
 		const struct worker *x = &g->workers[i];
-		alone = alone && (x == w || x->dead || without(g, x));
-		busy = busy || x->has > 0;
+		alone = alone && (x == w || x->dead || x->idle || without(g, x));
+		busy = busy || count_of(x->has) > 0;
 	}
 	if (without(g, w) && !alone)
 		return 0;
@@ -197,31 +261,58 @@ EXPORT int ivmGuideNext(ivm_guide *g, int worker, double seconds, long *from, lo
 	if (worker < 0 || worker >= g->count)
 		return 0;
 	struct worker *w = &g->workers[worker];
-	if (w->has > 0) {
-		note(w, (double)w->has, took(seconds));
+	if (count_of(w->has) > 0) {
+		g->twice = !ledger_add(&g->done, w->has) || g->twice;
+		note(w, (double)count_of(w->has), took(seconds));
 		w->since = smaller(w->since + took(seconds), DBL_MAX);
-		w->has = 0;
+		w->has = (struct span){0};
 	}
-	long left = g->items - g->given, n = left == 0 ? 0 : size(g, w, left);
+	long left = 0;
+	for (int i = 0; i < g->parts; i++)
+		left += count_of(g->todo[i]);
+	long n = left == 0 || w->dead ? 0 : size(g, w, left);
 	w->idle = n == 0;
 	if (n == 0)
 		return 0;
-	*from = g->given;
-	*to = g->given += n;
-	w->has = n;
+	struct span *last = &g->todo[g->parts - 1]; /* what a lost worker had comes first */
+	n = least_of(n, count_of(*last));
+	*from = w->has.from = last->from;
+	*to = w->has.to = last->from += n;
 	w->most = most_of(w->most, n);
+	g->parts -= count_of(*last) == 0 && g->parts > 1;
 	return 1;
+}
+
+EXPORT int ivmGuideDone(const ivm_guide *g)
+{
+	if (g->twice)
+		return ivm_fail(IVM_ERROR_UNDONE, "some of %ld items were acknowledged twice", g->items);
+	struct span m = missing_of(&g->done, g->items);
+	if (count_of(m) > 0)
+		return ivm_fail(IVM_ERROR_UNDONE, "of %ld items those from %ld to %ld were acknowledged by no element", g->items, m.from, m.to - 1);
+	return IVM_OK;
 }
 
 EXPORT void ivmGuideLose(ivm_guide *g, int worker)
 {
 	if (worker < 0 || worker >= g->count)
 		return;
+	if (count_of(g->workers[worker].has) > 0)
+		g->todo[g->parts++] = g->workers[worker].has;
 	g->workers[worker] = (struct worker){.dead = true};
 	g->longs[0] = g->longs[1] = 0;
 	g->fewer = false;
 	for (int i = 0; i < g->count; i++)
 		g->workers[i].idle = false;
+}
+
+/* begin_round has all items handed out. */
+static void begin_round(ivm_guide *g)
+{
+	g->todo[0] = (struct span){0, g->items};
+	g->parts = 1;
+	g->done.count = 0;
+	g->twice = false;
 }
 
 EXPORT void ivmGuideAgain(ivm_guide *g)
@@ -232,10 +323,11 @@ EXPORT void ivmGuideAgain(ivm_guide *g)
 		taken = larger(taken, w->since);
 		w->since = 0;
 		w->idle = false;
+		w->has = (struct span){0};
 	}
-	if (g->rounds > 2 && g->given == g->items) /* what the first ones took says little */
+	if (g->rounds > 2 && !g->twice && count_of(missing_of(&g->done, g->items)) == 0) /* what the first ones took says little */
 		g->longs[g->fewer] = taken;
-	g->given = 0;
+	begin_round(g);
 	g->rounds++;
 	if (g->longs[0] == 0) {
 		g->fewer = false;
@@ -248,30 +340,38 @@ EXPORT void ivmGuideAgain(ivm_guide *g)
 	}
 }
 
+EXPORT void ivmGuideFree(ivm_guide *g)
+{
+	if (!g)
+		return;
+	free(g->workers);
+	free(g->todo);
+	free(g->done.done);
+	free(g);
+}
+
 EXPORT ivm_guide *ivmGuideNew(long items, int workers)
 {
 	ivm_guide *g = workers < 0 ? NULL : calloc(1, sizeof *g);
-	if (g)
-		*g = (ivm_guide){.items = most_of(0, items), .count = workers, .workers = calloc((size_t)workers + 1, sizeof *g->workers)};
-	if (g && !g->workers) {
-		free(g);
+	if (!g)
+		return NULL;
+	g->items = most_of(0, items);
+	g->count = workers;
+	g->workers = calloc((size_t)workers + 1, sizeof *g->workers);
+	g->todo = calloc((size_t)workers + 1, sizeof *g->todo);
+	if (!g->workers || !g->todo) {
+		ivmGuideFree(g);
 		return NULL;
 	}
+	begin_round(g);
 	return g;
-}
-
-EXPORT void ivmGuideFree(ivm_guide *g)
-{
-	if (g)
-		free(g->workers);
-	free(g);
 }
 
 static int no_memory(void) { return ivm_fail(IVM_ERROR_NO_MEMORY, "there is no memory to divide the work with"); }
 
 /* --- what the root tells its children ------------------------------------------- */
 
-static const char plan_name[] = "balance.plan", times_name[] = "balance.times";
+static const char plan_name[] = "balance.plan", reports_name[] = "balance.reports";
 
 /* plan is of an iteration (From: the element before the first, To: how many there are), or a piece of
  * an element. A child may look while the root writes: the sum tells whether all of it is there. */
@@ -310,25 +410,33 @@ static int announce(struct plan *plans, size_t count)
 	return code == IVM_OK ? ivmSignal() : code;
 }
 
-/* boards are the two objects. Times is behind how many slots there are. */
-struct boards {
-	struct plan *plans;
-	double *times;
+/* report acknowledges work: the number of the plan, or of the element if it needs none, and how long it
+ * took. A signal or an end without it is no acknowledgement. The first report of its object says how
+ * many follow. */
+struct report {
+	int64_t number;
+	double seconds;
 };
 
-static int make_boards(struct boards *b, size_t plans, size_t times)
+/* boards are the two objects. */
+struct boards {
+	struct plan *plans;
+	struct report *reports;
+};
+
+static int make_boards(struct boards *b, size_t plans, size_t reports)
 {
-	int code = ivmMalloc(plan_name, &b->plans, plans * sizeof *b->plans);
+	int code = plans > 0 ? ivmMalloc(plan_name, &b->plans, plans * sizeof *b->plans) : IVM_OK;
 	if (code == IVM_OK)
-		code = ivmMalloc(times_name, &b->times, (times + 1) * sizeof *b->times);
+		code = ivmMalloc(reports_name, &b->reports, (reports + 1) * sizeof *b->reports);
 	if (code == IVM_OK)
-		b->times++[0] = (double)times;
+		b->reports++[0].number = (int64_t)reports;
 	return code;
 }
 
 static int free_boards(struct boards *b)
 {
-	int code = ivmFree(b->plans), other = ivmFree(b->times - 1);
+	int code = b->plans ? ivmFree(b->plans) : IVM_OK, other = ivmFree(b->reports - 1);
 	return code != IVM_OK ? code : other;
 }
 
@@ -341,28 +449,28 @@ static double now(void)
 
 /* follower is a child. What it maps may be on a device: it looks at the node's copy. */
 struct follower {
-	void *plans, *times; /* as mapped */
+	void *plans, *reports; /* as mapped */
 	int id, slots;
 };
 
-static int map_boards(struct follower *f)
+static int map_boards(struct follower *f, bool plans)
 {
-	int code = ivmMap(plan_name, &f->plans, 0);
+	int code = plans ? ivmMap(plan_name, &f->plans, 0) : IVM_OK;
 	if (code == IVM_OK)
-		code = ivmMap(times_name, &f->times, 0);
+		code = ivmMap(reports_name, &f->reports, 0);
 	if (code == IVM_OK)
 		code = ivmGetMyId(&f->id);
 	if (code == IVM_OK)
-		f->slots = (int)*(double *)ivmHost(f->times);
+		f->slots = (int)((struct report *)ivmHost(f->reports))->number;
 	return code;
 }
 
-/* report says how long the child took, and that it is done. */
-static int report(struct follower *f, int slot, double seconds)
+/* acknowledge says that the child is done, and how long it took. */
+static int acknowledge(struct follower *f, int slot, struct report r)
 {
-	size_t at = (1 + (size_t)slot) * sizeof(double);
-	*(double *)((char *)ivmHost(f->times) + at) = seconds;
-	int code = ivmSyncPut((char *)f->times + at, sizeof seconds);
+	size_t at = (1 + (size_t)slot) * sizeof r;
+	*(struct report *)((char *)ivmHost(f->reports) + at) = r;
+	int code = ivmSyncPut((char *)f->reports + at, sizeof r);
 	return code == IVM_OK ? ivmSignal() : code;
 }
 
@@ -393,14 +501,37 @@ static int await_all(const ivm_pe *ids, int count)
 
 /* --- Spawning -------------------------------------------------------------------- */
 
+/* await_portions waits until all portions of an iteration were reported, each by its own element. */
+static int await_portions(const struct boards *b, int portions, int iteration)
+{
+	struct ledger done = {0};
+	ivm_pe before = (ivm_pe)portions * (ivm_pe)iteration;
+	int code = IVM_OK;
+	while (code == IVM_OK && count_of(missing_of(&done, portions)) > 0) {
+		ivm_pe id = 0;
+		code = ivmWaitAny(&id);
+		if (id > 0 && id <= before && (code == IVM_OK || code == IVM_ERROR_DEAD)) {
+			code = IVM_OK; /* an end of the iteration before, whose work is done */
+			continue;
+		}
+		if (code != IVM_OK)
+			break;
+		long portion = (long)((id - 1) % (ivm_pe)portions);
+		if (b->reports[portion].number != (int64_t)id)
+			code = ivm_fail(IVM_ERROR_UNDONE, "element %ld signalled or ended, but did not do portion %ld of iteration %d", (long)id, portion, iteration);
+		else
+			ledger_add(&done, (struct span){portion, portion + 1}); /* or its end, after its report */
+	}
+	free(done.done);
+	return code;
+}
+
 EXPORT int ivmSpawningRoot(const ivm_device *devices, int count, int portions, int iterations, int (*each)(int, void *), void *context)
 {
 	if (portions < 1 || count < 1 || !devices)
 		return ivm_fail(IVM_ERROR_INVALID, "%d portions on %d devices: there must be one of each", portions, count);
-	int code = IVM_OK;
-	bool *done = calloc((size_t)portions, sizeof *done);
-	if (!done)
-		return no_memory();
+	struct boards b = {0};
+	int code = make_boards(&b, 0, (size_t)portions);
 	for (int i = 0; code == IVM_OK && i < iterations; i++) {
 		if (each && (code = each(i, context)) != 0)
 			break;
@@ -409,49 +540,45 @@ EXPORT int ivmSpawningRoot(const ivm_device *devices, int count, int portions, i
 			ivm_pe made;
 			code = ivmCreatePEs(devices[d], 1, &made);
 		}
-		memset(done, 0, (size_t)portions * sizeof *done);
-		for (int left = portions; code == IVM_OK && left > 0;) { /* WaitAny also reports ends of earlier iterations' elements */
-			ivm_pe id;
-			if ((code = ivmWaitAny(&id)) != IVM_OK || id <= (ivm_pe)portions * (ivm_pe)i)
-				continue;
-			bool *this = &done[(id - 1) % (ivm_pe)portions];
-			left -= !*this;
-			*this = true;
-		}
+		if (code == IVM_OK)
+			code = await_portions(&b, portions, i);
 	}
-	free(done);
+	if (code == IVM_OK)
+		code = free_boards(&b);
 	return code == IVM_OK && each ? each(iterations, context) : code;
 }
 
 EXPORT int ivmSpawningChild(int portions, int (*compute)(int, void *), int (*put)(int, void *), void *context)
 {
-	int id;
+	struct follower f;
 	ivm_device own;
 	ivm_pe made;
-	int code = ivmGetMyId(&id);
+	int code = map_boards(&f, false);
+	if (code != IVM_OK)
+		return code;
+	int portion = (f.id - 1) % portions;
+	code = ivmGetMyDev(&own);
 	if (code == IVM_OK)
-		code = ivmGetMyDev(&own);
-	if (code == IVM_OK)
-		code = compute((id - 1) % portions, context);
+		code = compute(portion, context);
 	if (code == IVM_OK)
 		code = ivmCreatePEs(own, 1, &made); /* no effect if all are given out */
 	if (code == IVM_OK && put)
-		code = put((id - 1) % portions, context);
-	return code == IVM_OK ? ivmSignal() : code;
+		code = put(portion, context);
+	return code == IVM_OK ? acknowledge(&f, portion, (struct report){.number = f.id}) : code;
 }
 
 /* --- Monitoring ------------------------------------------------------------------ */
 
 /* grow creates elements: one a device first, then where it is fast. */
-static int grow(const ivm_device *devices, int count, int most, double threshold, const double *times, ivm_pe *ids, ivm_device *of, int *have)
+static int grow(const ivm_device *devices, int count, int most, double threshold, const struct report *reports, ivm_pe *ids, ivm_device *of, int *have)
 {
 	int there = *have;
 	double least = 0;
 	for (int i = 0; i < there; i++)
-		if (i == 0 || times[i + 1] < least)
-			least = times[i + 1];
+		if (i == 0 || reports[i].seconds < least)
+			least = reports[i].seconds;
 	for (int i = 0; i < (there == 0 ? count : there) && *have < most; i++) {
-		if (there > 0 && !ivmGrows(times[i + 1], least, threshold))
+		if (there > 0 && !ivmGrows(reports[i].seconds, least, threshold))
 			continue;
 		of[*have] = there == 0 ? devices[i] : of[i];
 		int code = ivmCreatePEs(of[*have], 1, &ids[*have]);
@@ -464,19 +591,26 @@ static int grow(const ivm_device *devices, int count, int most, double threshold
 
 EXPORT int ivmMonitoringRoot(const ivm_device *devices, int count, int iterations, double threshold, int most)
 {
-	struct boards b;
+	struct boards b = {0};
 	int have = 0;
 	if (count < 1 || most < 1 || !devices)
 		return ivm_fail(IVM_ERROR_INVALID, "at most %d elements on %d devices: there must be one of each", most, count);
 	ivm_pe *ids = calloc((size_t)most, sizeof *ids);
 	ivm_device *of = calloc((size_t)most, sizeof *of);
-	int code = ids && of ? make_boards(&b, 1, (size_t)most + 1) : no_memory();
+	int code = ids && of ? make_boards(&b, 1, (size_t)most) : no_memory();
 	for (int i = 0; code == IVM_OK && i < iterations; i++) {
-		if ((code = grow(devices, count, most, threshold, b.times, ids, of, &have)) != IVM_OK)
+		if ((code = grow(devices, count, most, threshold, b.reports, ids, of, &have)) != IVM_OK)
 			break;
+		if (have == 0 || ids[have - 1] != ids[0] + (ivm_pe)have - 1) { /* an element finds its part by its number */
+			code = ivm_fail(IVM_ERROR_UNDONE, "%d elements have numbers that do not follow each other: no other elements may be created meanwhile", have);
+			break;
+		}
 		write_plan(b.plans, i + 1, (int64_t)ids[0] - 1, have);
 		if ((code = announce(b.plans, 1)) == IVM_OK)
 			code = await_all(ids, have);
+		for (int j = 0; code == IVM_OK && j < have; j++)
+			if (b.reports[j].number != i + 1)
+				code = ivm_fail(IVM_ERROR_UNDONE, "element %ld signalled or ended, but did not do part %d of %d of iteration %d", (long)ids[j], j, have, i);
 	}
 	if (code == IVM_OK) {
 		write_plan(b.plans, -1, 0, 0);
@@ -493,7 +627,7 @@ EXPORT int ivmMonitoringChild(int (*step)(int, int, int, void *), void *context)
 {
 	struct follower f;
 	struct plan p = {0};
-	int code = map_boards(&f);
+	int code = map_boards(&f, true);
 	while (code == IVM_OK) {
 		if ((code = await(&f, 0, p.number, &p)) != IVM_OK || p.number < 0)
 			return code;
@@ -502,87 +636,84 @@ EXPORT int ivmMonitoringChild(int (*step)(int, int, int, void *), void *context)
 			continue; /* the plan of an iteration before this element was created */
 		double begun = now();
 		if ((code = step((int)p.number - 1, (int)mine - 1, (int)p.to, context)) == IVM_OK)
-			code = report(&f, (int)mine, now() - begun);
+			code = acknowledge(&f, (int)mine - 1, (struct report){p.number, now() - begun});
 	}
 	return code;
 }
 
 /* --- Guided ---------------------------------------------------------------------- */
 
-/* leader is Guided's root. A worker is a device's place in the list, whose element has a piece, or
- * none if from is to. */
+/* leader is Guided's root. A worker is a device's place in the list, whose element has a plan, or none
+ * if its number is 0. */
 struct leader {
 	ivm_guide *guide;
 	struct boards boards;
-	struct piece {
+	struct led {
 		ivm_pe id;
-		long from, to;
+		int64_t number;
 	} *workers;
-	struct piece *again; /* of elements that died */
-	int left;            /* of those */
-	int64_t number;
+	int64_t number; /* the last */
 };
 
 static int slot_of(const struct leader *l, ivm_pe id) { return (int)(id % (ivm_pe)(l->guide->count + 1)); }
 
-/* give gives an element its next piece, or none if there is none. */
+/* give gives an element its next piece, if there is one for it. */
 static int give(struct leader *l, int worker, double seconds)
 {
-	struct piece *w = &l->workers[worker];
-	if (!ivmGuideNext(l->guide, worker, seconds, &w->from, &w->to)) {
-		w->from = w->to = 0;
-		if (l->left == 0)
-			return IVM_OK;
-		l->left--;
-		w->from = l->again[l->left].from, w->to = l->again[l->left].to;
-	}
-	write_plan(&l->boards.plans[slot_of(l, w->id)], ++l->number, w->from, w->to);
+	struct led *w = &l->workers[worker];
+	long from, to;
+	w->number = 0;
+	if (!ivmGuideNext(l->guide, worker, seconds, &from, &to))
+		return IVM_OK;
+	w->number = ++l->number;
+	write_plan(&l->boards.plans[slot_of(l, w->id)], w->number, from, to);
 	return ivmSignal();
 }
 
-/* lose takes back the piece of an element that has died, and gives it to an element without one. */
-static int lose(struct leader *l, int worker)
+/* give_all gives a piece to each element that has none, if there is one for it. */
+static int give_all(struct leader *l)
 {
-	struct piece *w = &l->workers[worker];
-	if (w->from < w->to)
-		l->again[l->left++] = *w;
-	ivmGuideLose(l->guide, worker);
-	w->from = w->to = 0;
 	int code = IVM_OK;
 	for (int i = 0; code == IVM_OK && i < l->guide->count; i++)
-		if (!l->guide->workers[i].dead && l->workers[i].from == l->workers[i].to)
+		if (!l->guide->workers[i].dead && l->workers[i].number == 0)
 			code = give(l, i, 0);
 	return code;
+}
+
+/* heard deals with a worker that has signalled, ended or died. One that did not report its piece has
+ * left: if it still runs, it must not go on while others do its piece. */
+static int heard(struct leader *l, int worker, bool died)
+{
+	struct led *w = &l->workers[worker];
+	struct report *r = &l->boards.reports[slot_of(l, w->id)];
+	if (!died && w->number != 0 && r->number == w->number)
+		return give(l, worker, r->seconds);
+	int code = died ? IVM_OK : ivmKillPEs((ivm_device){0}, 1, &w->id);
+	ivmGuideLose(l->guide, worker);
+	w->number = 0;
+	return code == IVM_OK ? give_all(l) : code;
 }
 
 /* lead hands out all items. */
 static int lead(struct leader *l)
 {
-	int code = IVM_OK;
-	for (int i = 0; code == IVM_OK && i < l->guide->count; i++)
-		if (!l->guide->workers[i].dead)
-			code = give(l, i, 0);
+	int code = give_all(l);
 	for (;;) {
 		bool busy = false;
 		for (int i = 0; i < l->guide->count; i++)
-			busy = busy || l->workers[i].from < l->workers[i].to;
+			busy = busy || l->workers[i].number != 0;
 		if (code != IVM_OK || !busy)
 			break;
-		ivm_pe id;
+		ivm_pe id = 0;
 		code = ivmWaitAny(&id);
-		int worker = 0;
-		while (worker < l->guide->count && l->workers[worker].id != id)
-			worker++;
 		if (code != IVM_OK && code != IVM_ERROR_DEAD)
-			break;
-		if (worker < l->guide->count && !l->guide->workers[worker].dead)
-			code = code == IVM_OK ? give(l, worker, l->boards.times[slot_of(l, id)]) : lose(l, worker);
-		else
-			code = IVM_OK; /* not an element of this balancer */
+			return code;
+		int worker = 0;
+		while (worker < l->guide->count && (l->workers[worker].id != id || l->guide->workers[worker].dead))
+			worker++;
+		code = worker < l->guide->count ? heard(l, worker, code == IVM_ERROR_DEAD) : IVM_OK; /* others are not of this balancer */
 	}
-	if (code == IVM_OK && (l->left > 0 || l->guide->given < l->guide->items))
-		return ivm_fail(IVM_ERROR_DEAD, "all elements have died, and not all items are done");
-	return code;
+	return code == IVM_OK ? ivmGuideDone(l->guide) : code;
 }
 
 /* dismiss ends the children. One that has died meanwhile has done its work. */
@@ -604,20 +735,21 @@ EXPORT int ivmGuidedRoot(const ivm_device *devices, int count, long items)
 		return ivm_fail(IVM_ERROR_INVALID, "%ld items on %d devices make no sense", items, count);
 	struct leader l = {.guide = ivmGuideNew(items, count)};
 	l.workers = calloc((size_t)count, sizeof *l.workers);
-	l.again = calloc((size_t)count, sizeof *l.again);
-	int code = l.guide && l.workers && l.again ? make_boards(&l.boards, (size_t)count + 1, (size_t)count + 1) : no_memory();
+	int code = l.guide && l.workers ? make_boards(&l.boards, (size_t)count + 1, (size_t)count + 1) : no_memory();
 	for (int i = 0; code == IVM_OK && i < count; i++) {
 		code = ivmCreatePEs(devices[i], 1, &l.workers[i].id);
 		if (ivmCreated() == 0) /* beyond the greatest number, or its node is lost */
 			ivmGuideLose(l.guide, i);
 		if (code == IVM_ERROR_LOST)
 			code = IVM_OK;
+		for (int j = 0; code == IVM_OK && j < i; j++)
+			if (!l.guide->workers[i].dead && !l.guide->workers[j].dead && slot_of(&l, l.workers[j].id) == slot_of(&l, l.workers[i].id))
+				code = ivm_fail(IVM_ERROR_UNDONE, "elements %ld and %ld have one slot: no other elements may be created meanwhile", (long)l.workers[j].id, (long)l.workers[i].id);
 	}
 	if (code == IVM_OK && (code = lead(&l)) == IVM_OK)
 		code = dismiss(&l);
 	ivmGuideFree(l.guide);
 	free(l.workers);
-	free(l.again);
 	return code;
 }
 
@@ -625,14 +757,14 @@ EXPORT int ivmGuidedChild(int (*work)(long, long, void *), void *context)
 {
 	struct follower f;
 	struct plan p = {0};
-	int code = map_boards(&f);
+	int code = map_boards(&f, true);
 	while (code == IVM_OK) {
 		int slot = f.id % f.slots;
 		if ((code = await(&f, slot, p.number, &p)) != IVM_OK || p.number < 0)
 			return code;
 		double begun = now();
 		if ((code = work((long)p.from, (long)p.to, context)) == IVM_OK)
-			code = report(&f, slot, now() - begun);
+			code = acknowledge(&f, slot, (struct report){p.number, now() - begun});
 	}
 	return code;
 }

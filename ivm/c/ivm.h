@@ -27,6 +27,7 @@ enum ivm_result {
 	IVM_ERROR_NO_MEMORY = 9,   /* there is no room */
 	IVM_ERROR_NO_ELEMENT = 10, /* there is no element of that number */
 	IVM_ERROR_CUDA = 100,      /* the GPU, or its library, failed */
+	IVM_ERROR_UNDONE = 101,    /* a balancer's work was not all acknowledged, exactly once */
 };
 
 /* What elements run on. IVM_GPU is any GPU; IVM_GPU_N(2) is the third of its node. */
@@ -99,7 +100,8 @@ int ivmAsyncWait(ivm_request request);
 
 /* Load balancing. The first element calls a Root, all others the Child of the same name, and no
  * other elements are created meanwhile. Functions of the program return 0, or an error with which
- * Child, or Root, returns. Children put their own results.
+ * Child, or Root, returns. They do not signal. Children put their own results, and acknowledge their
+ * work: Root returns IVM_OK if all of it was acknowledged once.
  *
  * Spawning (DS-LB): an element computes one portion, has the next element created on its device,
  * and puts. EACH, if there is one, is called before each iteration, and after the last one. */
@@ -112,7 +114,7 @@ int ivmMonitoringRoot(const ivm_device *devices, int count, int iterations, doub
 int ivmMonitoringChild(int (*step)(int iteration, int part, int parts, void *context), void *context);
 
 /* Guided (ours): one element a device does pieces of ITEMS, as large as its measured speed says. If
- * an element dies, others do its piece. */
+ * an element dies or leaves, others do its piece. */
 int ivmGuidedRoot(const ivm_device *devices, int count, long items);
 int ivmGuidedChild(int (*work)(long from, long to, void *context), void *context);
 
@@ -120,14 +122,18 @@ int ivmGuidedChild(int (*work)(long from, long to, void *context), void *context
  * several equal parts; whether Monitoring gives a device one more element, by its element's time and
  * the least of all; and Guided's pieces. GuideNext notes that a worker, from 0 on, has done its piece
  * in so many seconds, and returns 1 and the next piece, or 0 if there is none for it, or no such worker.
- * GuideAgain hands out the same items once more, and still knows the speeds. GuideNew returns NULL
- * without memory. */
+ * Each worker asks at the beginning, and when it is done with a piece, until there is none for it.
+ * GuideLose forgets a worker and hands its piece out again: then those that got none must ask again.
+ * GuideDone, to be asked when no worker has a piece, is IVM_OK if all items were handed out and done,
+ * each once. GuideAgain hands out the same items once more, and still knows the speeds. GuideNew
+ * returns NULL without memory. */
 void ivmShare(long items, int part, int parts, long *from, long *to);
 int ivmGrows(double time, double least, double threshold);
 typedef struct ivm_guide ivm_guide;
 ivm_guide *ivmGuideNew(long items, int workers);
 int ivmGuideNext(ivm_guide *guide, int worker, double seconds, long *from, long *to);
 void ivmGuideLose(ivm_guide *guide, int worker);
+int ivmGuideDone(const ivm_guide *guide);
 void ivmGuideAgain(ivm_guide *guide);
 void ivmGuideFree(ivm_guide *guide);
 

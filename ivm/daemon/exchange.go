@@ -155,7 +155,7 @@ func (m *member) fill(o *object, r core.Range) (moved uint64, err error) {
 // get asks the master for the pages of a range that have other versions there, and passes them to
 // take. With revert, the pages that the master did not send are reverted to its contents.
 func (m *member) get(o *object, r core.Range, take func(core.Range, int, uint32, []byte), revert bool) (moved uint64, err error) {
-	c, err := m.data(o.Master)
+	c, err := m.data(o.Master, exchanging)
 	if err != nil {
 		return 0, err
 	}
@@ -257,7 +257,7 @@ func (c *dataConn) askFor(object uint64, first int, have []uint32) error {
 // the connection breaks it is unknown what has arrived, and this node abandons its mirror: a mirror
 // that is wrong about the master would never repair itself.
 func (m *member) put(o *object, r core.Range, of patches) (moved uint64, err error) {
-	c, err := m.data(o.Master)
+	c, err := m.data(o.Master, exchanging)
 	if err != nil {
 		return 0, err
 	}
@@ -471,42 +471,12 @@ func (m *member) syncMirror(f *proto.Frame) (moved uint64, err error) {
 
 // --- connections between members ------------------------------------------------
 
-// pool holds the idle connections to another member.
-type pool struct {
-	mu     sync.Mutex
-	idle   []*dataConn
-	all    map[*dataConn]bool
-	closed bool
-}
-
 // dataConn is a connection to another member, for one exchange at a time.
 type dataConn struct {
 	net.Conn
 	in     *bufio.Reader
 	pool   *pool
 	buffer []byte
-}
-
-func (p *pool) close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
-	for c := range p.all {
-		c.Close()
-	}
-}
-
-// leave returns the connection to the pool if it still works, and closes it otherwise.
-func (c *dataConn) leave(good bool) {
-	p := c.pool
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !good || p.closed {
-		delete(p.all, c)
-		c.Close()
-		return
-	}
-	p.idle = append(p.idle, c)
 }
 
 // read reads a reply. Its tail is valid until the next read.
@@ -539,32 +509,25 @@ func (m *member) isOver() error {
 	return m.why
 }
 
-// data is a connection to another member.
-func (m *member) data(n core.NodeID) (*dataConn, error) {
+// data is a connection to another member, for an exchange or for a request of a kind.
+func (m *member) data(n core.NodeID, kind proto.Op) (*dataConn, error) {
 	m.mu.Lock()
 	if m.why != nil {
 		defer m.mu.Unlock()
 		return nil, m.why
 	}
 	reason, lost := m.lost[n]
-	p := m.pools[n]
+	to := purpose{n, kind}
+	p := m.pools[to]
 	if p == nil {
-		p = &pool{all: map[*dataConn]bool{}}
-		m.pools[n] = p
+		p = &pool{links: m.service.linksTo(m.share, reached{m.program.Nodes[n], kind}), all: map[*dataConn]bool{}}
+		m.pools[to] = p
 	}
 	m.mu.Unlock()
 	if lost {
 		return nil, lostMaster(n, reason)
 	}
-	p.mu.Lock()
-	if last := len(p.idle) - 1; last >= 0 {
-		c := p.idle[last]
-		p.idle = p.idle[:last]
-		p.mu.Unlock()
-		return c, nil
-	}
-	p.mu.Unlock()
-	c, err := m.dial(n, p)
+	c, err := p.take(func() (*dataConn, error) { return m.dial(n, p) })
 	return c, m.broken(n, err)
 }
 
@@ -581,22 +544,16 @@ func (m *member) dial(n core.NodeID, p *pool) (*dataConn, error) {
 	if err = hello.Write(conn); err == nil {
 		_, err = c.read()
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err == nil && p.closed {
-		err = net.ErrClosed
-	}
 	if err != nil {
 		conn.Close()
 		return nil, err
 	}
-	p.all[c] = true
 	return c, nil
 }
 
 // call sends another member a request that has one reply.
 func (m *member) call(n core.NodeID, f *proto.Frame) (moved uint64, err error) {
-	c, err := m.data(n)
+	c, err := m.data(n, f.Op)
 	if err != nil {
 		return 0, err
 	}

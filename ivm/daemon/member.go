@@ -39,7 +39,7 @@ type member struct {
 	// abandoned are the mirrors that this node has given up, with the reasons.
 	abandoned map[uint64]*core.Failure
 	answers   map[core.Caller]chan core.Answer
-	pools     map[core.NodeID]*pool
+	pools     map[purpose]*pool
 	made      uint64 // objects
 	tags      uint64
 }
@@ -66,7 +66,7 @@ func newMember(s *Service, p *proto.Program, credential *syscall.Credential) *me
 	return &member{
 		service: s, program: p, credential: credential, share: s.share(p.User), over: make(chan struct{}), ended: make(chan struct{}),
 		elements: map[core.ElementID]*element{}, objects: map[uint64]*object{}, names: map[string]core.Object{},
-		abandoned: map[uint64]*core.Failure{}, lost: map[core.NodeID]string{}, answers: map[core.Caller]chan core.Answer{}, pools: map[core.NodeID]*pool{},
+		abandoned: map[uint64]*core.Failure{}, lost: map[core.NodeID]string{}, answers: map[core.Caller]chan core.Answer{}, pools: map[purpose]*pool{},
 	}
 }
 
@@ -84,22 +84,18 @@ func (m *member) tell(e core.Event) {
 }
 
 // follow performs the effects that the root sends, until the root is lost or the program is over.
-func (m *member) follow(conn net.Conn) {
-	for {
-		f, err := proto.Read(conn)
-		var e core.Effect
-		if err == nil && f.Op != proto.FromRoot {
-			err = fmt.Errorf("message %d is none of the root daemon's", f.Op)
+func (m *member) follow(conn net.Conn, root *remoteRoot) {
+	err := m.service.hear(conn, func() { _ = root.write(&proto.Frame{Op: proto.Beat}) }, func(f *proto.Frame) error {
+		if f.Op != proto.FromRoot {
+			return fmt.Errorf("message %d is none of the root daemon's", f.Op)
 		}
+		e, err := proto.DecodeEffect(f.Tail)
 		if err == nil {
-			e, err = proto.DecodeEffect(f.Tail)
+			m.perform(e)
 		}
-		if err != nil {
-			m.finish("the root daemon is lost: " + err.Error())
-			return
-		}
-		m.perform(e)
-	}
+		return err
+	})
+	m.finish("the root daemon is lost: " + err.Error())
 }
 
 // perform does what the root has decided for this node.
@@ -152,9 +148,14 @@ func (m *member) loseNode(n core.NodeID, reason string) {
 			dropped = append(dropped, o.Object)
 		}
 	}
-	p := m.pools[n]
+	var pools []*pool
+	for to, p := range m.pools {
+		if to.node == n {
+			pools = append(pools, p)
+		}
+	}
 	m.mu.Unlock()
-	if p != nil {
+	for _, p := range pools {
 		p.close()
 	}
 	for _, o := range dropped {

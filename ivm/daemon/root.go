@@ -160,27 +160,23 @@ func (r *root) join(ctx context.Context, n core.NodeID) error {
 	r.mu.Lock()
 	r.infos[n], r.links[n] = info, conn
 	r.nodes[n] = newQueue(func(v any) error {
+		if f, ok := v.(*proto.Frame); ok {
+			return f.Write(conn)
+		}
 		return (&proto.Frame{Op: proto.FromRoot, Tail: proto.Encode(v)}).Write(conn)
 	}, func() { conn.Close() })
+	q := r.nodes[n]
 	r.mu.Unlock()
 	r.step(core.Joined{Node: n, Info: info})
-	r.listening.Go(func() { r.listen(n, conn) })
+	r.listening.Go(func() { r.listen(n, conn, q) })
 	return nil
 }
 
 // listen reads the events of a node until the connection is lost.
-func (r *root) listen(n core.NodeID, conn net.Conn) {
-	for {
-		f, err := proto.Read(conn)
-		if err == nil {
-			err = r.hear(n, f)
-		}
-		if err != nil {
-			conn.Close()
-			r.step(core.NodeLost{Node: n, Reason: fmt.Sprintf("the connection to its daemon (%s) ended: %v", r.member.program.Nodes[n], err)})
-			return
-		}
-	}
+func (r *root) listen(n core.NodeID, conn net.Conn, q *queue) {
+	err := r.member.service.hear(conn, func() { q.put(&proto.Frame{Op: proto.Beat}) }, func(f *proto.Frame) error { return r.hear(n, f) })
+	conn.Close()
+	r.step(core.NodeLost{Node: n, Reason: fmt.Sprintf("the connection to its daemon (%s) ended: %v", r.member.program.Nodes[n], err)})
 }
 
 func (r *root) hear(n core.NodeID, f *proto.Frame) error {

@@ -15,7 +15,7 @@
 package daemon
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -34,6 +34,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster/internal/strictjson"
 	"muster/ivm/core"
 	"muster/ivm/proto"
 	"muster/wire"
@@ -54,6 +55,8 @@ type Config struct {
 	// Account says as whom elements of a user of another node are started: nil as the daemon
 	// itself.
 	Account func(user string) (*syscall.Credential, error)
+	// Silence is how long the daemons of a program may hear nothing of each other; 0 stands for 20 s.
+	Silence time.Duration
 	Log     *slog.Logger
 }
 
@@ -90,6 +93,7 @@ type Service struct {
 
 // New makes a service.
 func New(cfg Config) *Service {
+	cfg.Silence = cmp.Or(cfg.Silence, 20*time.Second)
 	var descriptors syscall.Rlimit
 	_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &descriptors)
 	s := &Service{cfg: cfg, mostObjects: mostObjects(descriptors.Cur), starts: make(chan *startRequest), members: map[uint64]*member{}, shares: map[string]*share{}, started: map[int]*startRequest{}}
@@ -126,22 +130,37 @@ func (s *Service) add(m *member) error {
 		return &core.Failure{Code: core.Refused, Text: fmt.Sprintf("the node has %d programs with elements, as many as it may: wait until one has ended", maxPrograms)}
 	case m.share.programs >= maxProgramsOfUser:
 		return &core.Failure{Code: core.Refused, Text: fmt.Sprintf("user %s has %d programs with elements on node %s, as many as a user may: wait until one has ended", m.program.User, maxProgramsOfUser, s.cfg.Name)}
+	case m.isWide() && m.share.wide >= maxWideOfUser:
+		return &core.Failure{Code: core.Refused, Text: fmt.Sprintf("user %s has %d programs with elements on node %s and others, as many as a user may: wait until one has ended", m.program.User, maxWideOfUser, s.cfg.Name)}
 	case s.members[m.program.ID] != nil:
 		return &core.Failure{Code: core.Invalid, Text: "the program has this node already: name each once (--nodes)"}
 	}
 	s.members[m.program.ID] = m
 	s.programs++
 	m.share.programs++
+	if m.isWide() {
+		m.share.wide++
+	}
 	s.had = true
 	return nil
 }
 
+// isWide says whether a program is on several nodes.
+func (m *member) isWide() bool { return len(m.program.Nodes) > 1 }
+
 // settled notes that nothing of a program is left in the daemon.
 func (s *Service) settled(m *member) {
+	m.mu.Lock()
+	pools := m.pools // there will be no others
+	m.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.programs--
 	m.share.programs--
+	if m.isWide() {
+		m.share.wide--
+	}
+	m.forgetLinks(pools)
 }
 
 func (s *Service) remove(m *member) {
@@ -154,6 +173,38 @@ func (s *Service) member(id uint64) *member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.members[id]
+}
+
+// hear reads frames of another daemon. An error is also that it was silent for too long. Meanwhile it
+// calls beat, which says that this daemon is there, often enough.
+func (s *Service) hear(conn net.Conn, beat func(), take func(*proto.Frame) error) error {
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		tick := time.NewTicker(s.cfg.Silence / 4)
+		defer tick.Stop()
+		for {
+			select {
+			case <-over:
+				return
+			case <-tick.C:
+				beat()
+			}
+		}
+	}()
+	for {
+		_ = conn.SetReadDeadline(time.Now().Add(s.cfg.Silence))
+		f, err := proto.Read(conn)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			err = fmt.Errorf("it was silent for %v", s.cfg.Silence)
+		}
+		if err == nil && f.Op != proto.Beat {
+			err = take(f)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // joinTime is how long other nodes may take to join a program, and greetTime how long a new
@@ -324,14 +375,12 @@ func (s *Service) join(conn net.Conn, f *proto.Frame) {
 		return
 	}
 	s.cfg.Log.Info("a program of another node may start elements here", "user", m.program.User, "program", m.program.Launch.Executable)
-	m.follow(conn)
+	m.follow(conn, m.toRoot.(*remoteRoot))
 }
 
 func (s *Service) joined(conn net.Conn, f *proto.Frame) (*member, error) {
 	var p proto.Program
-	d := json.NewDecoder(bytes.NewReader(f.Tail))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&p); err != nil {
+	if err := strictjson.Decode(f.Tail, &p); err != nil {
 		return nil, &core.Failure{Code: core.Invalid, Text: err.Error()}
 	}
 	if f.Args[0] != proto.Version || p.ID == 0 || p.Key == "" || int(p.Self) < 1 || int(p.Self) >= len(p.Nodes) || len(p.Nodes) > core.MaxNodes {

@@ -14,6 +14,7 @@ import (
 // process have.
 const (
 	maxPrograms, maxProgramsOfUser = 1024, 256
+	maxWideOfUser                  = 32 // programs on several nodes, each of which takes connections between them
 	maxElementsOfUser              = 4096
 	maxWaitsOfUser                 = 65536
 	maxObjects                     = 16384 // at most: see mostObjects
@@ -23,9 +24,11 @@ const (
 // a quarter of them. One user may have half of that.
 func mostObjects(descriptors uint64) int64 { return int64(min(maxObjects, descriptors/4)) }
 
-// share is what a user has. The service's mu protects programs.
+// share is what a user has. The service's mu protects the first three.
 type share struct {
 	programs                 int
+	wide                     int // of these, on several nodes
+	links                    map[reached]*links
 	elements, waits, objects atomic.Int64
 }
 
@@ -34,7 +37,7 @@ func (s *Service) share(user string) *share {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.shares[user] == nil {
-		s.shares[user] = &share{}
+		s.shares[user] = &share{links: map[reached]*links{}}
 	}
 	return s.shares[user]
 }

@@ -31,7 +31,7 @@ const (
 )
 
 // ALPN is what daemons call their conversation in TLS.
-const ALPN = "muster-ivm/1"
+const ALPN = "muster-ivm/2"
 
 // Op says what a frame is.
 type Op uint32
@@ -71,6 +71,7 @@ const (
 	GetPages                  // object, first page; tail: u32 versions. Replies until one with a second argument of 1; tails: pages
 	SyncGroup                 // object, 1: put to the master; tail: ranges. Sent to a mirror's node by the master's
 	AskGroup                  // likewise, sent to the master's node
+	Beat                      // the sender is there; on the connection between root and member, both ways
 )
 
 // MaxTail is the longest tail of a frame: a block of pages, or a program's environment.

@@ -74,8 +74,7 @@ const (
 
 // Array makes a job an array of tasks.
 type Array struct {
-	// Tasks are the indices of the tasks, sorted and unique.
-	Tasks []uint32
+	Tasks Tasks
 	// Limit is how many may run at a time; 0 means any number.
 	Limit int
 }
@@ -91,20 +90,10 @@ func (p *parser) setArray(value string) error {
 		}
 		a.Limit = int(n)
 	}
-	for item := range strings.SplitSeq(list, ",") {
-		first, last, step, err := arrayRange(item)
-		if err != nil {
-			return err
-		}
-		if (last-first)/step >= uint64(MaxArrayTasks-len(a.Tasks)) {
-			return fmt.Errorf("%q has more than %d tasks: submit several arrays", value, MaxArrayTasks)
-		}
-		for n := first; n <= last; n += step {
-			a.Tasks = append(a.Tasks, uint32(n))
-		}
+	var err error
+	if a.Tasks, err = ParseTasks(list); err != nil {
+		return err
 	}
-	slices.Sort(a.Tasks)
-	a.Tasks = slices.Compact(a.Tasks)
 	p.options.Batch.Array = a
 	return nil
 }
@@ -133,25 +122,10 @@ func arrayRange(item string) (first, last, step uint64, err error) {
 
 // String writes the array as --array reads it.
 func (a *Array) String() string {
-	var out []byte
-	for i := 0; i < len(a.Tasks); {
-		end := i + 1
-		for end < len(a.Tasks) && a.Tasks[end] == a.Tasks[end-1]+1 {
-			end++
-		}
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = strconv.AppendUint(out, uint64(a.Tasks[i]), 10)
-		if end > i+1 {
-			out = strconv.AppendUint(append(out, '-'), uint64(a.Tasks[end-1]), 10)
-		}
-		i = end
-	}
 	if a.Limit > 0 {
-		out = strconv.AppendInt(append(out, '%'), int64(a.Limit), 10)
+		return a.Tasks.String() + "%" + strconv.Itoa(a.Limit)
 	}
-	return string(out)
+	return a.Tasks.String()
 }
 
 // The kinds of a Term, as --dependency spells them.
@@ -167,7 +141,7 @@ const (
 var termKinds = []string{After, AfterAny, AfterOK, AfterNotOK, AfterCorr, Singleton}
 
 // MaxTerms limits the terms of a dependency.
-const MaxTerms = 10_000
+const MaxTerms = 1000
 
 // Dependency is the condition for which a job waits: all of the terms, or any one of them.
 type Dependency struct {
@@ -230,6 +204,9 @@ func (d *Dependency) add(item string) error {
 }
 
 func (d *Dependency) append(t Term) error {
+	if slices.Contains(d.Terms, t) {
+		return nil
+	}
 	if len(d.Terms) == MaxTerms {
 		return fmt.Errorf("it names more than %d jobs", MaxTerms)
 	}
@@ -387,7 +364,7 @@ func exportItems(value string) ([]string, error) {
 	quote := byte(0)
 	for i := 0; i < len(value); i++ {
 		switch c := value[i]; {
-		case c == quote:
+		case quote != 0 && c == quote:
 			quote = 0
 		case quote == 0 && (c == '\'' || c == '"'):
 			quote = c
@@ -441,7 +418,7 @@ func (p *parser) setWrap(value string) error {
 func textOf(at func(*Options) *string) func(*parser, string) error {
 	return func(p *parser, value string) error {
 		if strings.IndexByte(value, 0) >= 0 {
-			return errors.New("it has a zero byte")
+			return errors.New("it has a zero byte (NUL): remove it")
 		}
 		*at(&p.options) = value
 		return nil

@@ -42,9 +42,9 @@ func TestBatch(t *testing.T) {
 		{"--export=NONE", Batch{Export: []string{"NONE"}}},
 		{"--export=ALL,A=b", Batch{Export: []string{"ALL", "A=b"}}},
 		{`--export='A="x,y",B'`, Batch{Export: []string{"A=x,y", "B"}}},
-		{"-a 1-10:2%4", Batch{Array: &Array{Tasks: []uint32{1, 3, 5, 7, 9}, Limit: 4}}},
-		{"--array=7,1-3,2", Batch{Array: &Array{Tasks: []uint32{1, 2, 3, 7}}}},
-		{"-a 0%0", Batch{Array: &Array{Tasks: []uint32{0}}}},
+		{"-a 1-10:2%4", Batch{Array: &Array{Tasks: TasksOf([]uint32{1, 3, 5, 7, 9}), Limit: 4}}},
+		{"--array=7,1-3,2", Batch{Array: &Array{Tasks: TasksOf([]uint32{1, 2, 3, 7})}}},
+		{"-a 0%0", Batch{Array: &Array{Tasks: TasksOf([]uint32{0})}}},
 		{"-d afterok:12:13,afterany:14", Batch{Dependency: &Dependency{Terms: []Term{
 			term(AfterOK, 12, -1, 0), term(AfterOK, 13, -1, 0), term(AfterAny, 14, -1, 0)}}}},
 		{"-d after:12+5?singleton", Batch{Dependency: &Dependency{Any: true, Terms: []Term{
@@ -171,7 +171,13 @@ func TestSubmitErrors(t *testing.T) {
 	}
 }
 
-func tooManyTerms(n int) string { return "after:1" + strings.Repeat(":1", n) }
+func tooManyTerms(n int) string {
+	text := "after"
+	for id := range n + 1 {
+		text += fmt.Sprint(":", id+1)
+	}
+	return text
+}
 
 func TestSubmitScripts(t *testing.T) {
 	script := `#!/bin/bash
@@ -184,7 +190,7 @@ echo
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.Tool != Submit || o.Request.Memory != 2<<30 || o.Name != "slurm" || o.Batch.Output != "out" || !slices.Equal(o.Batch.Array.Tasks, []uint32{7}) ||
+	if o.Tool != Submit || o.Request.Memory != 2<<30 || o.Name != "slurm" || o.Batch.Output != "out" || o.Batch.Array.Tasks.String() != "7" ||
 		o.Batch.Dependency.String() != "afterok:5" || !slices.Equal(o.Command, []string{"job.sh", "x"}) {
 		t.Errorf("got %+v", o)
 	}
@@ -375,4 +381,35 @@ func FuzzParseSubmitScript(f *testing.F) {
 			checkSubmitFormat(t, o)
 		}
 	})
+}
+
+// What is private in a submission is not in the options that everybody may see.
+func TestPublic(t *testing.T) {
+	o, err := Parse([]string{
+		Submit, "-n2", "--gres=gpu:1", "--time=5", "-J", "name", "-o", "private", "-e", "private", "-i", "private", "-D", "private", "--open-mode=append",
+		"--export=A=private", "--comment=private", "--array=1-3", "--dependency=afterok:5", "--begin=now+60", "--deadline=now+600", "--hold",
+		"--nice=3", "--requeue", "--reservation=r", "--signal=15@60", "--wait", "--", "private", "--token=private",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := o.Public().Format()
+	want := "submit -n 2 -c 1 --gres=gpu:1 --time=00:05:00 --job-name=name --array=1-3 --dependency=afterok:5 --begin=now+60 --deadline=now+600 --hold --nice=3 --requeue --reservation=r --signal=15@60"
+	if err != nil || line != want {
+		t.Errorf("%v\n%s, not\n%s", err, line, want)
+	}
+	if again, err := ParseSubmitted(strings.TrimPrefix(line, Submit)); err != nil || !reflect.DeepEqual(again.Batch, o.Public().Batch) {
+		t.Errorf("read again it is %+v, %v", again, err)
+	}
+}
+
+// What is said again and again costs what it costs once.
+func TestRepeatedOptions(t *testing.T) {
+	o, err := Parse(append([]string{Submit, "-d", "after" + strings.Repeat(":1", 50_000)}, slices.Repeat([]string{"--mail-type=ALL"}, 1000)...))
+	if err != nil || len(o.Batch.Dependency.Terms) != 1 || len(o.Notes) != 1 {
+		t.Errorf("%d terms, %d notes, %v", len(o.Batch.Dependency.Terms), len(o.Notes), err)
+	}
+	if _, err := ParseScript("#!/bin/sh\n"+strings.Repeat("#SBATCH --mail-type=ALL\n", 5000), []string{Submit}); err == nil || !strings.Contains(err.Error(), "65536 bytes") {
+		t.Errorf("a long script: %v", err)
+	}
 }

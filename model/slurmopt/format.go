@@ -58,6 +58,19 @@ func (o *Options) Format() (string, error) {
 	return quoteWords(words), nil
 }
 
+// Public is what the options ask of the cluster, and nothing that concerns the job's user alone: the
+// command, the files and the directory, the variables, the comment.
+func (o *Options) Public() *Options {
+	p := *o
+	b := &o.Batch
+	p.Command, p.Client = nil, Client{}
+	p.Batch = Batch{
+		Array: b.Array, Dependency: b.Dependency, Begin: b.Begin, Deadline: b.Deadline, Hold: b.Hold, Nice: b.Nice,
+		Requeue: b.Requeue, Reservation: b.Reservation, Signal: b.Signal,
+	}
+	return &p
+}
+
 // FormatRequest writes one request as options.
 func FormatRequest(r *model.Request) (string, error) {
 	words, err := requestWords(r, r.WallTime)

@@ -75,6 +75,19 @@ func Parse(argv []string) (*Options, error) {
 	return parse(tool, nil, words)
 }
 
+// ParseSubmitted parses the options of a submitted job, as Format writes them behind Submit.
+func ParseSubmitted(line string) (*Options, error) {
+	words, err := Words(line)
+	if err != nil {
+		return nil, err
+	}
+	argv := []string{Submit}
+	for _, w := range words {
+		argv = append(argv, w.Text)
+	}
+	return Parse(argv)
+}
+
 // ParseLine parses a command line with quotes, as a shell would. Errors give the column. It is for
 // simulated jobs, and does not accept the tool Submit.
 func ParseLine(line string) (*Options, error) {
@@ -411,7 +424,9 @@ func (p *parser) here() *Word {
 }
 
 func (p *parser) note(format string, args ...any) {
-	p.options.Notes = append(p.options.Notes, fmt.Sprintf(format, args...))
+	if text := fmt.Sprintf(format, args...); !slices.Contains(p.options.Notes, text) {
+		p.options.Notes = append(p.options.Notes, text)
+	}
 }
 
 // or parses the options of an alternative request.

@@ -54,7 +54,7 @@ func word(line string, i int) (string, int, error) {
 			return out.String(), i, nil
 		case quote == 0 && (c == '\'' || c == '"'):
 			quote, opened = c, i
-		case c == quote:
+		case quote != 0 && c == quote:
 			quote = 0
 		case c == '\\' && quote != '\'' && i+1 < len(line) && (quote == 0 || line[i+1] == '"' || line[i+1] == '\\'):
 			i++
@@ -95,6 +95,9 @@ var directives = []string{"#SBATCH", "#MUSTER"}
 // directive is the directive of the word's line in a script.
 func (w *Word) directive() string { return directives[w.of] }
 
+// maxScriptOptions limits the options in a script: strangers send scripts.
+const maxScriptOptions = 64 << 10
+
 // scriptLines are the options in a script: the lines that start with #SBATCH, up to the first line
 // that is neither empty nor a comment. For the tool Submit, those that start with #MUSTER follow.
 func scriptLines(script, tool string) ([][]Word, error) {
@@ -106,7 +109,7 @@ func scriptLines(script, tool string) ([][]Word, error) {
 		known = directives[:1]
 	}
 	lines := make([][][]Word, len(known))
-	number := 0
+	number, bytes := 0, 0
 	for line := range strings.SplitSeq(script, "\n") {
 		number++
 		trimmed := strings.TrimSpace(line)
@@ -117,6 +120,9 @@ func scriptLines(script, tool string) ([][]Word, error) {
 			rest, ok := strings.CutPrefix(line, directive)
 			if !ok {
 				continue
+			}
+			if bytes += len(rest); bytes > maxScriptOptions {
+				return nil, &Error{Line: number, Column: 1, Reason: fmt.Sprintf("the options of a script have more than %d bytes: give fewer", maxScriptOptions)}
 			}
 			words, err := scriptLine(rest, number, i)
 			if err != nil {
@@ -152,7 +158,7 @@ func beforeComment(line string) string {
 			return line[:i]
 		case quote == 0 && (c == '\'' || c == '"'):
 			quote = c
-		case c == quote:
+		case quote != 0 && c == quote:
 			quote = 0
 		case c == '\\' && quote != '\'':
 			i++

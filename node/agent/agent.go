@@ -114,6 +114,7 @@ func (a *agent) loop(ctx context.Context) error {
 			return nil
 		case e = <-a.events:
 		case <-tick.C:
+			a.lookAtSpool(ctx)
 			e = agentcore.Tick{}
 		}
 		a.step(ctx, e)
@@ -143,10 +144,24 @@ func (a *agent) perform(ctx context.Context, effects []agentcore.Effect) {
 		task, err := a.write(e)
 		if err != nil {
 			a.log.Warn("the spool cannot be written", "task", task, "error", err)
-			a.step(ctx, agentcore.SpoolFailed{Task: task, Reason: speakable(err.Error())})
+			a.step(ctx, agentcore.SpoolFailed{Task: task, Reason: wire.Reason(err.Error())})
 			return
 		}
 		a.act(ctx, e)
+	}
+}
+
+// lookAtSpool notes when the spool can take no task, and when it can again.
+func (a *agent) lookAtSpool(ctx context.Context) {
+	was := a.core.Trouble()
+	err := a.spool.room(was != "")
+	switch {
+	case err != nil && was == "":
+		a.log.Warn("the spool has no room: this node takes no tasks until it has", "error", err)
+		a.step(ctx, agentcore.Spool{Trouble: wire.Reason(err.Error())})
+	case err == nil && was != "":
+		a.log.Info("the spool can be written: this node takes tasks again")
+		a.step(ctx, agentcore.Spool{})
 	}
 }
 
@@ -185,7 +200,9 @@ func (a *agent) act(ctx context.Context, e agentcore.Effect) {
 			k.tell(e.Order)
 		}
 	case agentcore.Send:
-		a.link.send(e.Message)
+		if err := a.link.send(e.Message); err != nil {
+			a.log.Warn("the head would refuse a message, which is not sent", "kind", e.Message.Kind(), "error", err)
+		}
 	case agentcore.Unmark:
 		a.complain("a mark", a.spool.unmark(e.Task))
 	case agentcore.Forget:
@@ -207,7 +224,13 @@ func (a *agent) act(ctx context.Context, e agentcore.Effect) {
 func (a *agent) book(ctx context.Context, e agentcore.Effect) {
 	switch e := e.(type) {
 	case agentcore.Admit:
-		a.complain("a loan", a.spool.addLoan(e.Loan))
+		if err := a.spool.addLoan(e.Loan); err != nil {
+			a.complain("a loan", err)
+			if !a.spool.hasLoan(e.Loan.ID) { // the next agent would not end what it does not know
+				a.step(ctx, agentcore.Admitted{ID: e.Loan.ID, Error: wire.Reason(err.Error())})
+				return
+			}
+		}
 	case agentcore.Limit:
 		a.complain("a loan", a.spool.limitLoan(e.ID, e.Limit))
 	}
@@ -262,7 +285,13 @@ func (a *agent) enter(ctx context.Context, e agentcore.Effect) {
 	if a.cfg.Grants != nil {
 		switch e := e.(type) {
 		case agentcore.Admit:
-			err = a.cfg.Grants.Admit(e.Loan)
+			for err = a.cfg.Grants.Admit(e.Loan); errors.Is(err, ErrAway); err = a.cfg.Grants.Admit(e.Loan) {
+				select { // what is queued behind it needs the daemon, too; the next agent finds the loan in the spool
+				case <-ctx.Done():
+					return
+				case <-time.After(askTime):
+				}
+			}
 		case agentcore.Revoke:
 			err = a.cfg.Grants.Revoke(e.ID)
 		case agentcore.Limit:
@@ -274,7 +303,7 @@ func (a *agent) enter(ctx context.Context, e agentcore.Effect) {
 	}
 	trouble := ""
 	if err != nil {
-		trouble = speakable(err.Error())
+		trouble = wire.Reason(err.Error())
 	}
 	switch e := e.(type) {
 	case agentcore.Admit:

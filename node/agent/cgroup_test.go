@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/need"
 	wire "muster/wire/agent"
 )
 
@@ -19,14 +20,14 @@ const groupVariable = "AGENT_TEST_CGROUP"
 // seen, which need not be everywhere on the machine.
 func TestCgroups(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root has control groups for sure")
+		need.Missing(t, need.Root, "only root has control groups for sure")
 	}
 	cmd := exec.Command("/proc/self/exe", "-test.run", "^TestInCgroups$", "-test.v")
 	cmd.Env = append(os.Environ(), groupVariable+"="+t.TempDir())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, syscall.EPERM) {
-		t.Skip("this root may not have mounts of its own")
+		need.Missing(t, need.Mount, "this root may not have mounts of its own")
 	}
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)
@@ -39,11 +40,11 @@ func TestInCgroups(t *testing.T) {
 		t.Skip("TestCgroups runs it")
 	}
 	if err := syscall.Mount("none", at, "cgroup2", 0, ""); err != nil {
-		t.Skip("no control groups of version 2: ", err)
+		need.Missing(t, need.Cgroups, "no control groups of version 2: ", err)
 	}
 	base := filepath.Join(at, "muster-test-"+strconv.Itoa(os.Getpid()))
 	if err := os.Mkdir(base, 0o755); err != nil {
-		t.Skip(err)
+		need.Missing(t, need.Cgroups, err)
 	}
 	t.Cleanup(func() {
 		_ = os.Remove(filepath.Join(base, "muster-tasks"))
@@ -53,7 +54,7 @@ func TestInCgroups(t *testing.T) {
 		}
 	})
 	if _, err := findCgroup(base); err != nil {
-		t.Skip(err)
+		need.Missing(t, need.Cgroups, err)
 	}
 	t.Run("life", func(t *testing.T) { testGroupLife(t, base) })
 	t.Run("two agents", func(t *testing.T) { testGroupOfTwo(t, base) })

@@ -57,9 +57,12 @@ type Config struct {
 	Log    *slog.Logger
 }
 
+// ErrAway says that the node's daemon does not answer, as when the next one is about to take over.
+var ErrAway = errors.New("the node's daemon is away")
+
 // Grants is a node's book of grants: which devices its daemon serves under which grant.
 type Grants interface {
-	// Admit has a grant served from now on; one that is known is changed.
+	// Admit has a grant served from now on; one that is known is changed. With ErrAway it is tried again.
 	Admit(loan grant.Loan) error
 	// Revoke ends all that uses a grant, and forgets it. One that is not known is no error.
 	Revoke(id string) error

@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"muster/internal/strictjson"
 	"muster/node/agentcore"
 	wire "muster/wire/agent"
 )
@@ -68,7 +69,7 @@ func (s *supervisor) serve(conn net.Conn) {
 			break
 		}
 		var r request
-		if err := strictly(line, &r); err != nil {
+		if err := strictjson.Decode(line, &r); err != nil {
 			s.log.Warn("an agent said what is not understood", "error", err)
 			break
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/need"
 	wire "muster/wire/agent"
 )
 
@@ -204,23 +205,8 @@ func killSupervisor(t *testing.T, dir string) {
 
 // A full disk refuses new tasks, and loses no end of those that run.
 func TestSpoolFull(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root makes small disks")
-	}
 	h := newHead(t)
-	if err := os.Mkdir(h.spool, 0o711); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mount("none", h.spool, "tmpfs", 0, "size=1m"); err != nil {
-		t.Skip("no small disk: ", err)
-	}
-	t.Cleanup(func() {
-		h.stop()
-		h.endAll()
-		if err := syscall.Unmount(h.spool, syscall.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	smallDisk(t, h)
 	h.run()
 	s := h.gate(1)
 	h.send(s)
@@ -234,7 +220,7 @@ func TestSpoolFull(t *testing.T) {
 	fill("fill")
 	refused := h.gate(2)
 	h.send(refused)
-	if end := h.await(refused.Task, wire.Ended); end.Cause != wire.NotBegun || !strings.Contains(end.Reason, "no space left") {
+	if end := h.await(refused.Task, wire.Ended); end.Cause != wire.NotReady || !strings.Contains(end.Reason, "no space left") {
 		t.Errorf("%+v", *end)
 	}
 	h.letGo(s)
@@ -254,6 +240,88 @@ func TestSpoolFull(t *testing.T) {
 	h.send(wire.Done{Task: s.Task})
 	h.send(wire.Suspend{Task: s.Task})
 	h.await(s.Task, wire.Unknown)
+}
+
+// The head hears when the disk of the spool is full, before anybody's task fails there, and when it has
+// room again. What the daemon serves is in the spool, or it does not serve it: the next agent would know
+// nothing of it, and the devices would be lent for ever.
+func TestFullSpoolIsTold(t *testing.T) {
+	h, d := newHead(t), &daemon{}
+	smallDisk(t, h)
+	use := func(c *Config) { c.Grants = d }
+	h.run(use)
+	s := h.job(1, "true")
+	s.Grant = testGrant()
+	loan := s.Grant.Loan("n1")
+	h.send(wire.Lend{Loan: loan})
+	if l := h.awaitLent(loan.ID); l.Error != "" {
+		t.Error(l)
+	}
+	filler := filepath.Join(h.spool, "fill")
+	if err := os.WriteFile(filler, make([]byte, 4<<20), 0o600); err == nil {
+		t.Fatal("the disk is not full")
+	}
+	if trouble := h.awaitTrouble(); !strings.Contains(trouble, "is full") {
+		t.Errorf("%q", trouble)
+	}
+	other := loan
+	other.ID = "2.1.0"
+	h.send(wire.Lend{Loan: other})
+	if l := h.awaitLent(other.ID); !strings.Contains(l.Error, "no space left") {
+		t.Errorf("%+v", l)
+	}
+	d.awaitLast(t, "revoke 2.1.0")
+	h.stop()
+	h.run(use)
+	d.awaitLast(t, "admit 1.1.0 -1") // the loan from before, for which there is room
+	if trouble := h.awaitTrouble(); !strings.Contains(trouble, "is full") {
+		t.Errorf("%q", trouble)
+	}
+	h.send(wire.Lend{Loan: loan})
+	if l := h.awaitLent(loan.ID); l.Error != "" {
+		t.Error(l)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	if trouble := h.awaitTrouble(); trouble != "" {
+		t.Errorf("%q", trouble)
+	}
+	h.send(wire.Lend{Loan: other})
+	if l := h.awaitLent(other.ID); l.Error != "" {
+		t.Error(l)
+	}
+}
+
+// awaitTrouble waits until the agent says whether it takes tasks.
+func (h *head) awaitTrouble() string {
+	h.t.Helper()
+	for {
+		if i, ok := h.next().(wire.Inventory); ok {
+			return i.Trouble
+		}
+	}
+}
+
+// smallDisk has the spool on a disk of its own, of 1 MiB.
+func smallDisk(t *testing.T, h *head) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		need.Missing(t, need.Root, "only root makes small disks")
+	}
+	if err := os.Mkdir(h.spool, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("none", h.spool, "tmpfs", 0, "size=1m"); err != nil {
+		need.Missing(t, need.Mount, "no small disk: ", err)
+	}
+	t.Cleanup(func() {
+		h.stop()
+		h.endAll()
+		if err := syscall.Unmount(h.spool, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // What is damaged in a spool is moved aside, and costs no more than the task it was of.
@@ -298,4 +366,31 @@ func TestDamagedSpool(t *testing.T) {
 	h.send(fresh)
 	h.letGo(fresh)
 	h.await(fresh.Task, wire.Ended)
+}
+
+// What an agent leaves that is killed while it forgets a task, or writes a file, is gone when the next
+// one has started; the scripts of tasks that it still has are not.
+func TestSpoolIsSwept(t *testing.T) {
+	dir := t.TempDir()
+	s, err := openSpool(t.Context(), dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	for _, folder := range []string{scriptsName + "/7.1.0", scriptsName + "/8.1.0", tasksName + "/" + newPrefix + "7.1.0", tasksName + "/8.1.0"} {
+		if err := os.Mkdir(filepath.Join(dir, folder), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{scriptsName + "/7.1.0/script", scriptsName + "/8.1.0/script", incarnationName + partSuffix} {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte("#!/bin/sh\necho secret\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.restore()
+	for file, kept := range map[string]bool{scriptsName + "/7.1.0": false, scriptsName + "/8.1.0/script": true, incarnationName + partSuffix: false, tasksName + "/" + newPrefix + "7.1.0": false} {
+		if _, err := os.Stat(filepath.Join(dir, file)); (err == nil) != kept {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
 }

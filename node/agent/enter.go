@@ -12,6 +12,8 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+
+	"muster/internal/strictjson"
 )
 
 // entry is what the process that becomes a job's program is told.
@@ -84,7 +86,7 @@ func enterProgram(from *os.File) failure {
 	var e entry
 	text, err := io.ReadAll(from)
 	if err == nil {
-		err = strictly(text, &e)
+		err = strictjson.Decode(text, &e)
 	}
 	if err != nil {
 		return failure{Reason: "what to run was not understood: " + err.Error()}
@@ -123,7 +125,10 @@ func (e *entry) become() failure {
 		}
 	}
 	f := failure{Reason: fmt.Sprintf("%s cannot be run: %v", e.Arguments[0], err), Exit: exitNotAllowed}
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		f = failure{Reason: e.Arguments[0] + ": not found in the job's PATH", Exit: exitNotFound}
+	case errors.Is(err, fs.ErrNotExist):
 		f.Exit = exitNotFound
 	}
 	fmt.Fprintf(os.Stderr, "muster: %s\n", f.Reason)
@@ -143,7 +148,7 @@ func (e *entry) find() (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("%w in the job's PATH", exec.ErrNotFound)
+	return "", exec.ErrNotFound
 }
 
 // open opens the files and makes them the standard ones.

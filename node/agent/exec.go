@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster/internal/strictjson"
 	wire "muster/wire/agent"
 )
 
@@ -237,13 +238,13 @@ func (c *command) outcome() wire.Outcome {
 		o.Exit = status.ExitStatus()
 	}
 	if c.fail != nil {
-		o.Reason = speakable(c.fail.Reason)
+		o.Reason = wire.Reason(c.fail.Reason)
 	}
 	return o
 }
 
 func (c *command) end(o wire.Outcome) {
-	o.Reason = speakable(o.Reason)
+	o.Reason = wire.Reason(o.Reason)
 	_ = c.conn.SetWriteDeadline(time.Now().Add(sayTime))
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,6 +253,10 @@ func (c *command) end(o wire.Outcome) {
 }
 
 // ---- files ----
+
+// questionVariable has the outputQuestion: other users can see a process's arguments, and not its
+// environment.
+const questionVariable = "MUSTER_OUTPUT"
 
 // outputQuestion is what the process is told that reads a job's output as the job's user.
 type outputQuestion struct {
@@ -276,7 +281,7 @@ func readOutput(question string) int {
 
 func copyOutput(question string) error {
 	var q outputQuestion
-	if err := strictly([]byte(question), &q); err != nil {
+	if err := strictjson.Decode([]byte(question), &q); err != nil {
 		return err
 	}
 	if err := os.Chdir(q.Directory); err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
+	"muster/internal/strictjson"
 	"muster/node/agentcore"
 	wire "muster/wire/agent"
 	"muster/wire/grant"
@@ -23,7 +24,7 @@ func FuzzSpool(f *testing.F) {
 		f.Fatal(err)
 	}
 	for _, b := range [][]byte{
-		text, past, seed(f, wire.Stop{Task: id, Cause: wire.Stopped}), seed(f, wire.Lend{Loan: grant.Loan{ID: "7.1.0", Devices: []grant.Device{{Node: "n1"}}}}),
+		text, past, seed(f, wire.Stop{Task: id, Cause: wire.Stopped}), seed(f, wire.Lend{Loan: grant.Loan{ID: "7.1.0", User: "alice", Hash: grant.Hash{1}, Devices: []grant.Device{{Node: "n1"}}, Limit: grant.AllDevices}}),
 		[]byte("boot\n12 34\n"), []byte("7.1.0"), []byte(`{"watch":true}`),
 	} {
 		f.Add(b)
@@ -53,9 +54,9 @@ func FuzzSpool(f *testing.F) {
 			t.Error(id)
 		}
 		var r request
-		_ = strictly(b, &r)
+		_ = strictjson.Decode(b, &r)
 		var e entry
-		_ = strictly(b, &e)
+		_ = strictjson.Decode(b, &e)
 	})
 }
 

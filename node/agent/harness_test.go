@@ -3,6 +3,7 @@ package agent
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 
 	"muster/node/agentcore"
 	wire "muster/wire/agent"
+	"muster/wire/envelope"
 )
 
 // The test's binary is supervisors and agents too.
@@ -233,6 +235,21 @@ func (h *head) send(m wire.ToAgent) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	h.write(b)
+}
+
+// sendAnyway sends what no head sends.
+func (h *head) sendAnyway(m envelope.Message) {
+	h.t.Helper()
+	b, err := envelope.Encode(m)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.write(append(binary.LittleEndian.AppendUint32(nil, uint32(len(b))), b...))
+}
+
+func (h *head) write(b []byte) {
+	h.t.Helper()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, err := h.conn.Write(b); err != nil {

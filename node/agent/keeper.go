@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster/internal/strictjson"
 	"muster/node/agentcore"
 	wire "muster/wire/agent"
 )
@@ -108,7 +109,7 @@ func (k *keeper) follow(ctx context.Context, a *agent, launch bool) agentcore.Ev
 			}
 			continue
 		case err != nil:
-			return agentcore.Lost{Task: k.id, Begun: hasBegun(k.dir), Reason: speakable(err.Error())}
+			return agentcore.Lost{Task: k.id, Begun: hasBegun(k.dir), Reason: wire.Reason(err.Error())}
 		}
 		if end, err := readEnd(k.dir, k.id); err == nil && end != nil { // it ended between the last look and the lock
 			lock.Close()
@@ -122,9 +123,12 @@ func (k *keeper) follow(ctx context.Context, a *agent, launch bool) agentcore.Ev
 		if f, err := readTask(k.dir); err == nil && f.start.Grant != nil {
 			a.awaitBooks(ctx) // the daemon must know the grant before the task's programs use it
 		}
+		if ctx.Err() != nil { // the next agent starts it, when the daemon knows the grant
+			return nil
+		}
 		conn, err := a.launch(k)
 		if err != nil {
-			return agentcore.Lost{Task: k.id, Reason: speakable(fmt.Sprintf("its supervisor cannot be started: %v", err))}
+			return agentcore.Lost{Task: k.id, Reason: wire.Reason(fmt.Sprintf("its supervisor cannot be started: %v", err))}
 		}
 		k.listen(ctx, a, conn)
 	}
@@ -161,7 +165,7 @@ func (k *keeper) listen(ctx context.Context, a *agent, conn net.Conn) {
 			return
 		}
 		var s saying
-		if err := strictly(line, &s); err != nil {
+		if err := strictjson.Decode(line, &s); err != nil {
 			k.log.Warn("the task's supervisor says what is not understood", "error", err)
 			return
 		}

@@ -36,23 +36,26 @@ type link struct {
 func newLink() *link { return &link{news: make(chan struct{}, 1)} }
 
 // send queues a message. Without a connection it is dropped: the core tells the head everything
-// again after the next Hello.
-func (l *link) send(m wire.ToHead) {
+// again after the next Hello. It refuses what the head would refuse.
+func (l *link) send(m wire.ToHead) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.conn == nil {
-		return
+		return nil
 	}
 	queued, err := wire.Encode(l.unsent, m)
-	if err != nil || len(queued) > maxUnsent {
-		l.conn.Close()
-		return
+	if err != nil {
+		return err
+	}
+	if len(queued) > maxUnsent {
+		return l.conn.Close()
 	}
 	l.unsent = queued
 	select {
 	case l.news <- struct{}{}:
 	default:
 	}
+	return nil
 }
 
 func (l *link) set(conn net.Conn) {
@@ -185,6 +188,12 @@ func (a *agent) converse(ctx context.Context, conn net.Conn) (accepted time.Time
 	for {
 		_ = conn.SetReadDeadline(time.Now().Add(silence))
 		m, err := wire.ReadToAgent(in)
+		var unreadable *wire.Unreadable
+		if errors.As(err, &unreadable) {
+			a.log.Warn("a message of the head cannot be read, and is passed over", "kind", unreadable.Kind, "task", unreadable.Task, "error", err)
+			a.post(ctx, agentcore.Unread{Message: *unreadable})
+			continue
+		}
 		if err != nil {
 			return accepted, fmt.Errorf("the connection to the head has ended: %w", err)
 		}
@@ -214,7 +223,7 @@ func (a *agent) converse(ctx context.Context, conn net.Conn) (accepted time.Time
 // connection ends. While the head is away the last answer counts.
 func (a *agent) askPeers(ended <-chan struct{}) {
 	for pause := firstPeers; ; pause = min(2*pause, peersTime) { // short at first: nodes are often started together
-		a.link.send(wire.AskPeers{})
+		_ = a.link.send(wire.AskPeers{})
 		select {
 		case <-time.After(pause):
 		case <-ended:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -16,6 +17,7 @@ import (
 
 	"muster/node/agentcore"
 	wire "muster/wire/agent"
+	"muster/wire/grant"
 )
 
 // answers runs an agent's keepConnected for ten minutes of virtual time against a head that gives
@@ -191,3 +193,48 @@ func TestCoresUnderAQuota(t *testing.T) {
 		}
 	}
 }
+
+// A message that cannot be read ends its own business: the head hears why, and the session goes on.
+func TestUnreadableMessages(t *testing.T) {
+	h := newHead(t)
+	h.run()
+	bad := h.job(1, "true")
+	bad.Spec.Name = "x\x00"
+	h.sendAnyway(bad)
+	h.sendAnyway(wire.Lend{Loan: grant.Loan{ID: "1.1.0"}})
+	h.sendAnyway(wire.Stop{Task: bad.Task, Cause: "whim"})
+	h.sendAnyway(tomorrows{})
+	good := h.job(2, "true")
+	h.send(good)
+	var said []string
+	for {
+		switch m := h.next().(type) {
+		case wire.Hello:
+			t.Fatal("it hung up, and came again")
+		case wire.Lent:
+			said = append(said, m.ID+" "+m.Error)
+		case wire.Report:
+			if m.End == nil {
+				continue
+			}
+			said = append(said, fmt.Sprint(m.Task, " ", m.End.Cause, " ", m.End.Reason))
+			if m.Task != good.Task {
+				continue
+			}
+			want := []string{
+				"1.1.0 not begun the node cannot read what it is told to do: start with name: it has a zero byte (NUL): remove it",
+				"1.1.0 the node cannot read what it is told to do: lend with the user is missing",
+				"2.1.0 exited ",
+			}
+			if !slices.Equal(said, want) {
+				t.Errorf("%q", said)
+			}
+			return
+		}
+	}
+}
+
+// tomorrows is a message of a later version.
+type tomorrows struct{}
+
+func (tomorrows) Kind() string { return "tomorrow" }

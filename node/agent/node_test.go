@@ -39,6 +39,13 @@ func (d *daemon) Admit(loan grant.Loan) error {
 	if loan.ID == "full" {
 		return errors.New("no room")
 	}
+	d.mu.Lock()
+	away := d.away
+	d.mu.Unlock()
+	if away {
+		_ = d.note("nobody admits %s", loan.ID)
+		return fmt.Errorf("%w: nobody answers", ErrAway)
+	}
 	return d.note("admit %s %d", loan.ID, loan.Limit)
 }
 func (d *daemon) Revoke(id string) error {
@@ -185,6 +192,35 @@ func TestHelloHasDevices(t *testing.T) {
 	})
 	if len(h.hello.Devices) != 1 {
 		t.Errorf("the agent greeted with %d devices", len(h.hello.Devices))
+	}
+}
+
+// A loan of which the daemon cannot be told waits for the daemon: the head is not told that the node cannot
+// lend, and the task does not begin.
+func TestLoanWaitsForTheDaemon(t *testing.T) {
+	h, d := newHead(t), &daemon{away: true}
+	use := func(c *Config) { c.Grants = d }
+	h.run(use)
+	s := h.job(1, "true")
+	s.Grant = testGrant()
+	s.Grant.User = s.Spec.User
+	h.send(wire.Lend{Loan: s.Grant.Loan("n1")})
+	h.send(s)
+	for range 2 { // it tries again
+		d.awaitLast(t, "nobody admits 1.1.0")
+		d.change(func() { d.did = nil })
+	}
+	h.stop()
+	if _, err := os.Lstat(filepath.Join(h.spool, tasksName, s.Task.String(), logName)); err == nil {
+		t.Error("the task was started, and the daemon knows nothing of its grant")
+	}
+	d.change(func() { d.away = false })
+	h.run(use)
+	if !slices.Equal(h.hello.Loans, []string{"1.1.0"}) {
+		t.Errorf("%q", h.hello.Loans)
+	}
+	if end := h.await(s.Task, wire.Ended); end.Cause != wire.Exited {
+		t.Errorf("%+v", *end)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster/internal/strictjson"
 	"muster/internal/wholefile"
 	"muster/node/agentcore"
 	wire "muster/wire/agent"
@@ -184,19 +185,6 @@ func syncFolder(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// strictly reads one JSON object with known fields and nothing behind it.
-func strictly(b []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows")
-	}
-	return nil
-}
-
 // ---- what is in a task's folder ----
 
 // taskFile is a start request, with what the agent decided about it.
@@ -228,7 +216,7 @@ const (
 // parseTaskFile reads what encode wrote.
 func parseTaskFile(b []byte) (*taskFile, error) {
 	var f taskFile
-	if err := strictly(b, &f); err != nil {
+	if err := strictjson.Decode(b, &f); err != nil {
 		return nil, err
 	}
 	m, err := onlyMessage(f.Start, wire.ReadToAgent)
@@ -328,6 +316,30 @@ func writeEnd(dir string, id wire.Task, end wire.End) error {
 // when the disk is full.
 func keepRoom(dir string) error {
 	return os.WriteFile(filepath.Join(dir, roomName), make([]byte, endRoom), 0o600)
+}
+
+// leastRoom is how many bytes must be free for a node to take tasks: room for the end of one, its
+// script, and what else is written of it.
+const leastRoom = 4 * endRoom
+
+// room says why no task can be put into the spool; nil if one can. A disk that could not be written, for
+// whatever reason, is tried: the number of free bytes does not tell all.
+func (s *spool) room(try bool) error {
+	var disk syscall.Statfs_t
+	if err := syscall.Statfs(s.dir, &disk); err != nil {
+		return fmt.Errorf("the spool %s: %w", s.dir, err)
+	}
+	if disk.Blocks > 0 && int64(disk.Bavail)*disk.Bsize < leastRoom {
+		return fmt.Errorf("the disk of the spool %s is full: less than %d KiB are free", s.dir, leastRoom>>10)
+	}
+	if !try {
+		return nil
+	}
+	part := filepath.Join(s.dir, roomName+partSuffix)
+	if err := errors.Join(writeSynced(part, make([]byte, endRoom)), os.Remove(part)); err != nil {
+		return fmt.Errorf("the spool cannot be written: %w", err)
+	}
+	return nil
 }
 
 func readStop(dir string, id wire.Task) (*wire.Stop, error) {
@@ -455,7 +467,7 @@ func (s *spool) unmark(id wire.Task) error {
 }
 
 func parsePast(b []byte) (p agentcore.Past, err error) {
-	if err := strictly(b, &p); err != nil {
+	if err := strictjson.Decode(b, &p); err != nil {
 		return p, err
 	}
 	if p.At < 0 {
@@ -486,6 +498,12 @@ func (s *spool) addLoan(loan grant.Loan) error {
 		return err
 	}
 	return writeFile(filepath.Join(s.dir, loansName), loanFile(loan.ID), b)
+}
+
+// hasLoan says whether the spool has a loan of this name.
+func (s *spool) hasLoan(id string) bool {
+	_, err := os.Lstat(filepath.Join(s.dir, loansName, loanFile(id)))
+	return err == nil
 }
 
 // limitLoan changes the limit of a loan.
@@ -571,9 +589,28 @@ func (s *spool) restore() agentcore.Restored {
 			r.Tasks = append(r.Tasks, s.restoreTask(id, path))
 		}
 	}
+	s.sweep(r.Tasks)
 	s.restoreMarks(&r)
 	s.restoreLoans(&r)
 	return r
+}
+
+// sweep removes what an agent that was killed while it forgot a task, or wrote a file, has left:
+// scripts of tasks that are gone, and files that were not finished.
+func (s *spool) sweep(tasks []agentcore.Known) {
+	s.list("")
+	of := map[string]bool{}
+	for i := range tasks {
+		of[tasks[i].Task.String()] = true
+	}
+	for _, name := range s.list(scriptsName) {
+		if of[name] {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(s.dir, scriptsName, name)); err != nil {
+			s.log.Warn("a script of an earlier job cannot be removed from the spool", "script", name, "error", err)
+		}
+	}
 }
 
 func (s *spool) restoreLoans(r *agentcore.Restored) {

@@ -46,7 +46,7 @@ func (a *agent) open(ctx context.Context, e agentcore.Stream) {
 		}
 		if err != nil {
 			_ = conn.SetWriteDeadline(time.Now().Add(sayTime))
-			_, _ = conn.Write(wire.AppendOutcome(nil, wire.Outcome{Exit: 1, Reason: speakable(err.Error())}))
+			_, _ = conn.Write(wire.AppendOutcome(nil, wire.Outcome{Exit: 1, Reason: wire.Reason(err.Error())}))
 		}
 	})
 }
@@ -163,12 +163,14 @@ func (a *agent) streamFile(ctx context.Context, conn net.Conn, o wire.Open) erro
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", "task", "read", string(text))
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", "task", "read")
 	cmd.Args[0] = programName
-	cmd.Dir, cmd.Env = "/", []string{}
+	cmd.Dir, cmd.Env = "/", []string{questionVariable + "=" + string(text)}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: who.credential}
-	var complaint bytes.Buffer
-	cmd.Stderr = &complaint
+	// Other processes of the user can open the pipes, too: they may write to them without end, and keep
+	// them open when this one has ended.
+	var complaint beginning
+	cmd.Stderr, cmd.WaitDelay = &complaint, drainTime
 	hold, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -180,6 +182,7 @@ func (a *agent) streamFile(ctx context.Context, conn net.Conn, o wire.Open) erro
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("reading the output: %w", err)
 	}
+	defer context.AfterFunc(ctx, func() { out.Close() })()
 	go func() {
 		defer hold.Close()
 		if o.Follow {
@@ -191,13 +194,23 @@ func (a *agent) streamFile(ctx context.Context, conn net.Conn, o wire.Open) erro
 		cancel()
 	}
 	err = cmd.Wait()
-	if err != nil && sent && complaint.Len() > 0 {
-		return errors.New(strings.TrimSpace(complaint.String()))
+	if err != nil && sent && len(complaint) > 0 {
+		return errors.New(strings.TrimSpace(string(complaint)))
 	}
 	if sent {
 		_, _ = conn.Write(wire.AppendOutcome(nil, wire.Outcome{}))
 	}
 	return nil
+}
+
+// beginning keeps the first bytes that are written to it.
+type beginning []byte
+
+const mostBeginning = 4 << 10
+
+func (k *beginning) Write(b []byte) (int, error) {
+	*k = append(*k, b[:min(len(b), mostBeginning-len(*k))]...)
+	return len(b), nil
 }
 
 // send sends bytes as frames, no faster than fileRate. It returns false if the head has

@@ -145,7 +145,7 @@ func TestExec(t *testing.T) {
 	if out, errs, o := h.all(conn); out != "1 more\n"+s.Spec.Directory+"\n5\n" || errs != "wrong\n" || o != (wire.Outcome{Exit: 3}) {
 		t.Errorf("%q %q %+v", out, errs, o)
 	}
-	if _, _, o := h.all(h.exec(s.Task, "no-such-command")); o.Exit != 127 || !strings.Contains(o.Reason, "cannot be run") {
+	if _, _, o := h.all(h.exec(s.Task, "no-such-command")); o.Exit != 127 || !strings.Contains(o.Reason, "not found in the job's PATH") {
 		t.Errorf("%+v", o)
 	}
 	gone := h.exec(s.Task, "sh", "-c", "echo $$ > gone; sleep 1000; :")
@@ -320,5 +320,64 @@ func TestNoStatus(t *testing.T) {
 	h.run()
 	if _, _, o := h.all(h.open(wire.Open{Stream: "s", File: wire.FileStatus})); !strings.Contains(o.Reason, "has no status") {
 		t.Errorf("%+v", o)
+	}
+}
+
+// readerOf finds the process by which this one reads a task's output.
+func readerOf(t *testing.T) int {
+	t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		children, err := filepath.Glob("/proc/self/task/*/children")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, list := range children {
+			text, _ := os.ReadFile(list)
+			for _, word := range strings.Fields(string(text)) {
+				if said, _ := os.ReadFile("/proc/" + word + "/cmdline"); strings.HasSuffix(string(said), "\x00task\x00read\x00") {
+					pid, err := strconv.Atoi(word)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return pid
+				}
+			}
+		}
+	}
+	t.Fatal("nobody reads the output")
+	return 0
+}
+
+// A task's output is read by a process of its user, whose pipes the user's other processes can open. They
+// do not keep the stream from ending.
+func TestOthersHoldTheReadersPipes(t *testing.T) {
+	h := newHead(t)
+	h.run()
+	s := h.job(1, "sh", "-c", "echo one; sleep 1000")
+	h.send(s)
+	h.awaitFile(s, "out")
+	conn := h.open(wire.Open{Stream: "s", Task: s.Task, File: "output", Follow: true})
+	pid := readerOf(t)
+	for _, name := range []string{"1", "2"} {
+		held, err := os.OpenFile("/proc/"+strconv.Itoa(pid)+"/fd/"+name, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer held.Close()
+	}
+	conn.Close()
+	h.stop() // waits for all streams
+}
+
+// Of what a reader complains of, the beginning is kept, however much the user's processes write there.
+func TestComplaintsAreBounded(t *testing.T) {
+	var complaint beginning
+	for _, text := range []string{"no such file: ", strings.Repeat("x", mostBeginning), "more"} {
+		if n, err := complaint.Write([]byte(text)); n != len(text) || err != nil {
+			t.Errorf("%d of %d bytes, %v", n, len(text), err)
+		}
+	}
+	if len(complaint) != mostBeginning || !strings.HasPrefix(string(complaint), "no such file: x") {
+		t.Errorf("%d bytes: %.20q", len(complaint), string(complaint))
 	}
 }

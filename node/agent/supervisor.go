@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster/internal/strictjson"
 	"muster/node/agentcore"
 	wire "muster/wire/agent"
 	"muster/wire/grant"
@@ -107,8 +108,8 @@ func Main(args []string, tools Tools) int {
 	switch {
 	case len(args) == 1 && args[0] == "enter":
 		return enter()
-	case len(args) == 2 && args[0] == "read":
-		return readOutput(args[1])
+	case len(args) == 1 && args[0] == "read":
+		return readOutput(os.Getenv(questionVariable))
 	case len(args) == 2 && args[0] == "supervise":
 		if err := supervise(args[1], tools); err != nil {
 			tools.Log.Error("the supervisor of a task failed", "error", err)
@@ -207,7 +208,11 @@ func (s *supervisor) run() error {
 	if s.stopping == nil {
 		if err := s.begin(); err != nil {
 			s.log.Info("the task cannot begin", "error", err)
-			s.stop(wire.Stop{Cause: wire.NotBegun, Reason: err.Error()})
+			cause := wire.NotBegun
+			if errors.Is(err, errSpool) && !s.begun {
+				cause = wire.NotReady
+			}
+			s.stop(wire.Stop{Cause: cause, Reason: err.Error()})
 		}
 	}
 	every := lookTime
@@ -275,7 +280,7 @@ func (s *supervisor) begin() (err error) {
 		return err
 	}
 	if err := writeBegun(s.dir); err != nil {
-		return fmt.Errorf("writing down that it begins: %w", err)
+		return fmt.Errorf("%w: that the task begins: %w", errSpool, err)
 	}
 	// From here on the task counts as begun, and no other supervisor may start it.
 	s.begun, s.began = true, time.Now()
@@ -302,24 +307,30 @@ func remoteShell() string {
 	return shell
 }
 
+// errSpool says that a task does not begin because of the node's spool, and not because of itself.
+var errSpool = errors.New("the node cannot write to its spool")
+
 // writeScript writes the job's script where its user can read it, and no other.
 func (s *supervisor) writeScript() error {
 	if s.spec.Script == "" || s.f.start.Task.Part != 0 {
 		return nil
 	}
 	if err := os.Mkdir(s.f.Script, 0o711); err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("writing the script: %w", err)
+		return fmt.Errorf("%w: the script: %w", errSpool, err)
 	}
 	path := filepath.Join(s.f.Script, "script")
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o500)
 	if err != nil {
-		return fmt.Errorf("writing the script: %w", err)
+		return fmt.Errorf("%w: the script: %w", errSpool, err)
 	}
 	_, err = f.WriteString(s.spec.Script)
 	if s.who.credential != nil {
 		err = errors.Join(err, f.Chown(int(s.who.credential.Uid), int(s.who.credential.Gid)))
 	}
-	return errors.Join(err, f.Close())
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("%w: the script: %w", errSpool, err)
+	}
+	return nil
 }
 
 // makeGroup makes the task's control group. If that fails, the task goes without.
@@ -463,7 +474,7 @@ func readResult(result *os.File) *failure {
 		return nil
 	}
 	f := &failure{}
-	if err := strictly(text, f); err != nil {
+	if err := strictjson.Decode(text, f); err != nil {
 		f.Reason = "the process that was to become the job's program failed"
 	}
 	return f
@@ -869,21 +880,11 @@ func (s *supervisor) ending() wire.End {
 		end.Cause = s.stopping.Cause
 		end.Reason = s.stopping.Reason
 	}
-	if end.Cause == wire.NotBegun {
+	if end.Cause == wire.NotBegun || end.Cause == wire.NotReady {
 		end.Exit, end.Signal = 0, 0 // they are those of Muster's own process, not of the job's
 	}
-	end.Reason = speakable(end.Reason)
+	end.Reason = wire.Reason(end.Reason)
 	return end
 }
 
 func sinceEpoch(t time.Time) time.Duration { return time.Duration(t.UnixNano()) }
-
-// speakable makes a reason fit for a message: valid UTF-8 without zero bytes, and not too
-// long.
-func speakable(reason string) string {
-	reason = strings.ReplaceAll(strings.ToValidUTF8(reason, "?"), "\x00", "?")
-	if len(reason) > wire.MaxReason {
-		reason = strings.ToValidUTF8(reason[:wire.MaxReason], "")
-	}
-	return reason
-}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/need"
 	wire "muster/wire/agent"
 	"muster/wire/grant"
 )
@@ -29,7 +30,7 @@ func TestEnds(t *testing.T) {
 	}{
 		{"exit", shell("exit 4"), wire.End{Cause: wire.Exited, Exit: 4}, ""},
 		{"signal", shell("kill -SEGV $$"), wire.End{Cause: wire.Exited, Signal: 11}, ""},
-		{"no such command", func(s *wire.Start) { s.Spec.Arguments = []string{"no-such-command"} }, wire.End{Cause: wire.Exited, Exit: 127}, "no-such-command cannot be run"},
+		{"no such command", func(s *wire.Start) { s.Spec.Arguments = []string{"no-such-command"} }, wire.End{Cause: wire.Exited, Exit: 127}, "no-such-command: not found in the job's PATH"},
 		{"no program", func(s *wire.Start) { s.Spec.Arguments = []string{"/etc/passwd"} }, wire.End{Cause: wire.Exited, Exit: 126}, "/etc/passwd cannot be run"},
 		{"no directory", func(s *wire.Start) { s.Spec.Directory = "/nowhere/at/all" }, wire.End{Cause: wire.NotBegun}, "the job's directory"},
 		{"no output", func(s *wire.Start) { s.Spec.Output = "nowhere/out" }, wire.End{Cause: wire.NotBegun}, "the job's output nowhere/out"},
@@ -260,7 +261,7 @@ func TestSignalAndSuspend(t *testing.T) {
 func TestCores(t *testing.T) {
 	own, err := ownCores()
 	if err != nil || len(own) < 2 {
-		t.Skip("one core cannot be divided")
+		need.Missing(t, need.CPU, "one core cannot be divided")
 	}
 	h := newHead(t)
 	h.run(func(c *Config) { c.Cores = 2 })
@@ -323,7 +324,7 @@ func needRoot(t *testing.T) {
 		t.Skip("only root starts processes of others")
 	}
 	if exec.Command("id", "nobody").Run() != nil {
-		t.Skip("there is no user nobody")
+		need.Missing(t, need.Root, "there is no user nobody")
 	}
 }
 

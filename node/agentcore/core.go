@@ -95,8 +95,10 @@ type Core struct {
 	used    map[int]int              // how many tasks hold a core
 	greeted bool                     // there is a connection
 	welcome bool                     // and the head has answered
-	told    []agent.Device
+	trouble string                   // why no task can be put into the spool for now
+	told    agent.Inventory
 	sweep   time.Duration // when marks are looked through
+	owed    []agent.Stop  // of tasks that nothing is known of, which the spool could not mark
 	undo    *task         // what the last event forgot, should the spool fail
 	effects []Effect
 }
@@ -152,9 +154,11 @@ func (c *Core) Step(now time.Duration, e Event) []Effect {
 		c.greeted, c.welcome = true, false
 		c.greet()
 	case Down:
-		c.greeted, c.welcome = false, false
+		c.greeted, c.welcome, c.owed = false, false, nil // the next head says again what it wants
 	case Heard:
 		c.heard(e.Message)
+	case Unread:
+		c.unread(e.Message)
 	case Began:
 		c.began(e)
 	case Ended:
@@ -165,13 +169,16 @@ func (c *Core) Step(now time.Duration, e Event) []Effect {
 		c.lost(e)
 	case SpoolFailed:
 		c.spoolFailed(e, undo)
+	case Spool:
+		c.trouble = e.Trouble
+		c.tellInventory()
 	case Admitted:
 		c.admitted(e.ID, e.Error)
 	case Revoked:
 		c.revoked(e.ID, e.Error)
 	case Devices:
 		c.cfg.Devices = e.Devices
-		c.tellDevices()
+		c.tellInventory()
 	case DaemonBegan:
 		c.revokeAgain(0)
 		for _, id := range slices.Sorted(maps.Keys(c.loans)) {
@@ -190,6 +197,9 @@ func (c *Core) take() []Effect {
 	c.effects = nil
 	return e
 }
+
+// Trouble is why no task can be put into the spool for now; "" if one can.
+func (c *Core) Trouble() string { return c.trouble }
 
 // Ended says whether a task has ended, or is not known at all.
 func (c *Core) Ended(id agent.Task) bool {
@@ -232,6 +242,20 @@ func (c *Core) heard(m agent.ToAgent) {
 	}
 }
 
+// unread answers a message that cannot be read, if the head waits for an answer: what it wants
+// cannot be done.
+func (c *Core) unread(m agent.Unreadable) {
+	reason := agent.Reason("the node cannot read what it is told to do: " + m.Err.Error())
+	switch t := c.tasks[m.Task]; {
+	case m.Kind == agent.Start{}.Kind() && t != nil:
+		c.report(t)
+	case m.Kind == agent.Start{}.Kind() && m.Task != agent.Task{}:
+		c.refuse(m.Task, reason)
+	case m.Kind == agent.Lend{}.Kind() && m.Loan != "":
+		c.send(agent.Lent{ID: m.Loan, Error: reason})
+	}
+}
+
 // ---- what the head is told ----
 
 // greet says Hello.
@@ -252,7 +276,7 @@ func (c *Core) greet() {
 		t.told, t.at = r.State, c.now
 		hello.Tasks = append(hello.Tasks, r)
 	}
-	c.told = c.cfg.Devices
+	c.told = agent.Inventory{Devices: c.cfg.Devices}
 	c.do(Send{hello})
 }
 
@@ -269,7 +293,7 @@ func (c *Core) welcomed(m agent.Welcome) {
 		c.cfg.Cluster = m.Cluster
 		c.do(SaveCluster{m.Cluster})
 	}
-	c.tellDevices()
+	c.tellInventory()
 	for _, t := range c.inOrder() {
 		if t.report().State != t.told {
 			c.report(t)
@@ -277,10 +301,10 @@ func (c *Core) welcomed(m agent.Welcome) {
 	}
 }
 
-func (c *Core) tellDevices() {
-	if c.welcome && !slices.Equal(c.told, c.cfg.Devices) {
-		c.told = c.cfg.Devices
-		c.send(agent.Inventory{Devices: c.cfg.Devices})
+func (c *Core) tellInventory() {
+	if c.welcome && (c.told.Trouble != c.trouble || !slices.Equal(c.told.Devices, c.cfg.Devices)) {
+		c.told = agent.Inventory{Devices: c.cfg.Devices, Trouble: c.trouble}
+		c.send(c.told)
 	}
 }
 
@@ -329,12 +353,18 @@ func compare(a, b agent.Task) int {
 	return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Attempt, b.Attempt), cmp.Compare(a.Part, b.Part))
 }
 
-// tick repeats what the head has not taken yet, and forgets old marks.
+// tick repeats what the head has not taken yet, makes up for answers that the spool kept back, and forgets
+// old marks.
 func (c *Core) tick() {
 	for _, t := range c.inOrder() {
 		if t.phase == ended && c.now-t.at >= RepeatTime {
 			c.report(t)
 		}
+	}
+	if c.trouble == "" && len(c.owed) > 0 { // one at a time: if it fails again, the next ones are still owed
+		next := c.owed[0]
+		c.owed = c.owed[1:]
+		c.stop(next)
 	}
 	c.revokeAgain(RevokeTime)
 	if c.now >= c.sweep {
@@ -438,9 +468,11 @@ func (c *Core) lost(e Lost) {
 	end := c.ends(agent.NodeLost, e.Reason)
 	switch {
 	case t.stop != nil:
-		end = c.ends(t.stop.Cause, t.stop.Reason)
+		if end = c.ends(t.stop.Cause, t.stop.Reason); e.Begun {
+			end.Began = c.now // nobody knows when, and the head must know that it has
+		}
 	case !e.Begun:
-		end = c.ends(agent.NotBegun, e.Reason)
+		end = c.ends(agent.NotReady, e.Reason)
 	}
 	c.finish(t, *end)
 	c.do(SaveEnd{e.Task, *end}) // if it is not written, the next agent finds the same out
@@ -567,8 +599,11 @@ func (c *Core) done(id agent.Task) {
 	c.do(Forget{id})
 }
 
-// spoolFailed takes back what the last event decided.
+// spoolFailed takes back what the last event decided. The head hears of the trouble first, so that it
+// starts no other task here before the driver says that the spool can take one.
 func (c *Core) spoolFailed(e SpoolFailed, undo *task) {
+	c.trouble = "the node cannot write to its spool: " + e.Reason
+	c.tellInventory()
 	t := c.tasks[e.Task]
 	_, marked := c.marks[e.Task]
 	switch {
@@ -576,14 +611,18 @@ func (c *Core) spoolFailed(e SpoolFailed, undo *task) {
 		delete(c.marks, e.Task)
 		c.tasks[e.Task] = undo
 	case marked:
+		end := c.marks[e.Task].End
 		delete(c.marks, e.Task)
+		if t == nil && end != nil && len(c.owed) < MaxTasks {
+			c.owed = append(c.owed, agent.Stop{Task: e.Task, Cause: end.Cause, Reason: end.Reason})
+		}
 		if t != nil {
 			t.unsaved = true
 			c.finish(t, *t.end)
 		}
 	case t != nil && t.phase == starting && t.stop == nil:
 		t.unsaved = true
-		c.finish(t, *c.ends(agent.NotBegun, "the node cannot write the task down: "+e.Reason))
+		c.finish(t, *c.ends(agent.NotReady, "the node cannot write the task down: "+e.Reason))
 	}
 }
 

@@ -22,7 +22,8 @@
 //
 // Whoever drives the core performs the effects of an event in their order. If it
 // cannot write what Save, SaveStop, SaveEnd or Mark says, it leaves out the rest of
-// that event's effects and tells SpoolFailed. Launch and Attach are answered, sooner or
-// later, with Began, Ended or Lost. Ended says that the end is on disk already.
-// Lost says that no supervisor is there and none can begin any more.
+// that event's effects and tells SpoolFailed, and later, with Spool, that it can again.
+// Launch and Attach are answered, sooner or later, with Began, Ended or Lost. Ended says
+// that the end is on disk already. Lost says that no supervisor is there and none can
+// begin any more.
 package agentcore

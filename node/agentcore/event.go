@@ -17,6 +17,8 @@ type (
 	Down struct{}
 	// Heard: the head said something.
 	Heard struct{ Message agent.ToAgent }
+	// Unread: the head said something that cannot be read.
+	Unread struct{ Message agent.Unreadable }
 	// Began: a task's supervisor is there, and says how the task is. It says so again
 	// whenever that changes.
 	Began struct {
@@ -41,6 +43,8 @@ type (
 		Task   agent.Task
 		Reason string
 	}
+	// Spool: tasks cannot be put into the spool for now, for a reason, or, without one, they can again.
+	Spool struct{ Trouble string }
 	// Admitted: the daemon serves a grant from now on, or, with an error, does not.
 	Admitted struct{ ID, Error string }
 	// Revoked: the daemon serves a grant no more, or, with an error, may still.
@@ -56,10 +60,12 @@ type (
 func (Up) event()          {}
 func (Down) event()        {}
 func (Heard) event()       {}
+func (Unread) event()      {}
 func (Began) event()       {}
 func (Ended) event()       {}
 func (Lost) event()        {}
 func (SpoolFailed) event() {}
+func (Spool) event()       {}
 func (Admitted) event()    {}
 func (Revoked) event()     {}
 func (Devices) event()     {}

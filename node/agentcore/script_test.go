@@ -2,6 +2,7 @@ package agentcore
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -123,6 +124,8 @@ func event(words []string, args arguments) (Event, error) {
 		return Lost{id, has, "nobody is there"}, nil
 	case "failed":
 		return SpoolFailed{id, "the disk is full"}, nil
+	case "spool":
+		return Spool{strings.ReplaceAll(args["trouble"], "_", " ")}, nil
 	case "devices":
 		return Devices{[]agent.Device{{Name: "GPU", Memory: 1 << 30, Speed: 1, Up: args["up"] == "yes"}}}, nil
 	case "admitted":
@@ -131,6 +134,13 @@ func event(words []string, args arguments) (Event, error) {
 		return Revoked{words[1], args["error"]}, nil
 	case "daemon":
 		return DaemonBegan{}, nil
+	case "unread": // what kind of a message it was, and of which task or loan
+		u := agent.Unreadable{Kind: words[1], Err: errors.New("a name with a zero byte")}
+		if len(words) > 2 {
+			u.Loan = words[2]
+			u.Task, _ = parseTask(words[2])
+		}
+		return Unread{u}, nil
 	}
 	m, err := message(words, id, args)
 	return Heard{m}, err

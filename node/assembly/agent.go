@@ -26,10 +26,13 @@ func serveAgent(cfg node.Config, peers func([]string), log *slog.Logger, ready <
 	if err != nil {
 		return nil, fmt.Errorf("the head (--head): %w", err)
 	}
-	socket := cfg.Socket.Address
+	socket, gateway := cfg.Socket.Address, gatewayOf(cfg)
+	if grant.CheckAddress(gateway) != nil {
+		gateway = "" // nobody reaches it, as with port 0
+	}
 	a := agent.Config{
 		Node: cfg.Name, Spool: cfg.Head.Spool, Cores: cfg.Head.Cores, Memory: cfg.Head.Memory,
-		Socket: socket, Gateway: gatewayOf(cfg), Grants: grantBook{socket}, Peers: peers, Log: log,
+		Socket: socket, Gateway: gateway, Grants: grantBook{socket}, Peers: peers, Log: log,
 		Dial:       func(ctx context.Context) (net.Conn, error) { return dial.DialAgent(ctx, to) },
 		DialStream: func(ctx context.Context, stream string) (net.Conn, error) { return dial.DialStream(ctx, to, stream) },
 		Status:     func(context.Context) (*status.Node, error) { return node.Ask(socket) },
@@ -113,6 +116,9 @@ var _ agent.Grants = grantBook{}
 
 func (n grantBook) Admit(loan grant.Loan) error {
 	_, err := node.AdmitLoan(n.socket, loan, time.Time{})
+	if errors.Is(err, node.ErrNoNode) {
+		return fmt.Errorf("%w: %w", agent.ErrAway, err)
+	}
 	return err
 }
 

@@ -9,6 +9,7 @@ package assembly
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -80,6 +81,7 @@ func Run(ctx context.Context, cfg node.Config, o Options) (err error) {
 			tokens.look(d.Lender.Token)
 			return devices.Open(d, nil)
 		},
+		Needs:         devices.Needs,
 		WorkerCommand: o.WorkerCommand,
 		Log:           o.Log, Now: time.Now, Version: o.Version,
 		Kill: o.Kill, Handover: o.Handover, Reload: o.Reload, Load: o.Load,
@@ -96,6 +98,7 @@ func Run(ctx context.Context, cfg node.Config, o Options) (err error) {
 	}
 	opts.Services = map[string]node.Service{proto.Request: elements.service()}
 	known := newPeerBook(cfg.Offload.Peers)
+	var served *tls.Config // the gateway's
 	if cfg.Remote.Listen != "" {
 		// The gateway lives as long as the daemon, which ends its clients as it ends others.
 		g, err := openGateway(cfg, elements, known, o.Log)
@@ -107,8 +110,19 @@ func Run(ctx context.Context, cfg node.Config, o Options) (err error) {
 			p.Given, p.Fetched = g.Parcels()
 			return p
 		}
+		opts.Sessions = func() (s status.Sessions) {
+			s.Cut, s.Resumed, s.Kept = g.Sessions()
+			return s
+		}
+		opts.Cut = g.Cut
 		defer serveGateway(g)()
+		served = g.TLS
 	}
+	list, err := listCheck(cfg, served)
+	if err != nil {
+		return err
+	}
+	opts.Checks = append(opts.Checks, list)
 	if opts.DialPeer, opts.Authority, err = peerDialler(cfg); err != nil {
 		return fmt.Errorf("the node's peers cannot be asked: %w", err)
 	}
@@ -134,4 +148,21 @@ func Run(ctx context.Context, cfg node.Config, o Options) (err error) {
 		defer func() { err = errors.Join(err, end()) }()
 	}
 	return node.Run(ctx, cfg, opts)
+}
+
+// listCheck asks whether the list of revoked certificates can be used: the one of the gateway's TLS,
+// or else, in a node that has no gateway, the one beside the authority.
+func listCheck(cfg node.Config, own *tls.Config) (node.Check, error) {
+	if own == nil && cfg.Remote.CA != "" {
+		var err error
+		if own, err = trust.Believe(cfg.Remote.CA); err != nil {
+			return node.Check{}, fmt.Errorf("the authority of certificates (tls.ca): %w", err)
+		}
+	}
+	return node.Check{Part: "certificates", Trouble: func() error {
+		if broken := trust.ListTrouble(own); broken != nil {
+			return broken
+		}
+		return nil
+	}}, nil
 }

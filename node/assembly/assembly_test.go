@@ -21,6 +21,7 @@ import (
 	"muster/node/gateway"
 	"muster/node/nodefile"
 	"muster/wire/borrow"
+	"muster/wire/status"
 	"muster/wire/trust"
 )
 
@@ -277,6 +278,13 @@ func TestRun(t *testing.T) {
 	if err != nil || s.Node != "n1" || len(s.Devices) != 1 {
 		t.Errorf("%+v, %v", s, err)
 	}
+	mustTellOfList(t, authority, folder, func() string {
+		s, err := node.Ask(cfg.Socket.Address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(s.Problems)
+	})
 	stop()
 	if err := <-done; err != nil {
 		t.Error(err)
@@ -284,6 +292,57 @@ func TestRun(t *testing.T) {
 	if _, err := node.Ask(cfg.Socket.Address); err == nil {
 		t.Error("the node still answers")
 	}
+}
+
+// mustTellOfList revokes a certificate, and takes the list away: the problems must say so until it is back.
+func mustTellOfList(t *testing.T, authority *gateway.Authority, folder string, problems func() string) {
+	t.Helper()
+	if _, err := authority.User("eve", 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := authority.Revoke([]string{"user-eve"}); err != nil {
+		t.Fatal(err)
+	}
+	list := filepath.Join(folder, trust.FileRevoked)
+	for _, missing := range []bool{false, true, false} {
+		var err error
+		switch _, here := os.Stat(list); {
+		case missing:
+			err = os.Rename(list, list+".away")
+		case here != nil:
+			err = os.Rename(list+".away", list)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := problems(); strings.Contains(got, "certificates: the list of revoked certificates "+list+" is missing, and there was one: copy ") != missing {
+			t.Errorf("missing %v: the problems are %s", missing, got)
+		}
+	}
+}
+
+// A node that accepts no connections, and makes some, says so as well.
+func TestListOfANodeThatOnlyConnects(t *testing.T) {
+	authority, _, err := gateway.OpenAuthority(t.TempDir(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := authority.Node([]string{"localhost"}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := node.Default()
+	cfg.Remote = RemoteIn(folder, node.Remote{})
+	check, err := listCheck(cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustTellOfList(t, authority, folder, func() string {
+		if err := check.Trouble(); err != nil {
+			return fmt.Sprint(status.Problem{Part: check.Part, What: err.Error()})
+		}
+		return ""
+	})
 }
 
 // A part that cannot be had ends the start, with the reason.

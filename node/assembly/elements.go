@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"muster/internal/door"
 	"muster/internal/machine"
 	"muster/ivm/daemon"
 	"muster/ivm/proto"
@@ -36,11 +37,19 @@ func newElements(cfg node.Config, log *slog.Logger) (*elements, error) {
 		return nil, err
 	}
 	d := daemon.Config{
-		Name: cfg.Name, Socket: cfg.Socket.Address, Address: e.address, Port: nodefile.GatewayPort, Info: e.info, Memory: memory / 4 * 3, Account: e.account, Log: log,
+		Name: cfg.Name, Socket: cfg.Socket.Address, Address: e.address, Port: nodefile.GatewayPort, Info: e.info, Memory: memory / 4 * 3, Account: e.account, Silence: cfg.Connections.Silence, Log: log,
 	}
 	if cfg.Remote.Listen != "" && cfg.Remote.Cert != "" && cfg.Remote.CA != "" {
-		if d.Dial, err = nodeDialler(cfg.Remote, proto.ALPN); err != nil {
+		dial, err := nodeDialler(cfg.Remote, proto.ALPN)
+		if err != nil {
 			return nil, fmt.Errorf("programs on other machines cannot be served: %w", err)
+		}
+		d.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+			conn, err := dial(ctx, address)
+			if err == nil { // a node reads nothing while nobody reads the output of the program, and its heartbeat says that it is there
+				door.GiveUpNever(conn)
+			}
+			return conn, err
 		}
 	}
 	e.part = daemon.New(d)

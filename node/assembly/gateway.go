@@ -47,7 +47,7 @@ func openGateway(cfg node.Config, elements *elements, peers *peerBook, log *slog
 		Nodes: elements.peers(), Peer: peers.find,
 		Limits: gateway.Limits{
 			Unknown: limits.Unknown, All: limits.Remote, User: limits.User,
-			Greet: limits.Greet, Idle: limits.Idle, Silence: limits.Silence,
+			Greet: limits.Greet, Idle: limits.Idle, Silence: limits.Silence, Keep: keepOf(limits.Resume),
 		},
 	})
 	if err != nil {
@@ -59,6 +59,14 @@ func openGateway(cfg node.Config, elements *elements, peers *peerBook, log *slog
 	}
 	log.Info("programs on other machines are served", "address", listener.Addr().String())
 	return g, nil
+}
+
+// keepOf is how long the gateway keeps sessions, for which 0 stands for the default.
+func keepOf(resume time.Duration) time.Duration {
+	if resume == 0 {
+		return -1
+	}
+	return resume
 }
 
 // peerBook has the gateways of other nodes that the configuration names, or the head: those, and no

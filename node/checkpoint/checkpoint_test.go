@@ -436,7 +436,7 @@ func TestManifestsAreCheckedStrictly(t *testing.T) {
 		{`{"version":1,"kind":"program","clients":[{"file":"client-1"},{"file":"client-1"}],"program":{"images":"images-1"}}`, "it names client-1 twice"},
 		{`{"version":1,"kind":"client","clients":[{"file":"client-1"}],"more":1}`, "unknown field"},
 		{`{"version":1,"kind":"client","clients":[{"file":"client-1"}]}{}`, "something follows"},
-		{``, "EOF"},
+		{``, "not a JSON object"},
 	} {
 		_, err := decodeManifest([]byte(c.text))
 		if (c.want == "") != (err == nil) || err != nil && (!errors.Is(err, ErrFile) || !strings.Contains(err.Error(), c.want)) {

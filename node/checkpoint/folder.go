@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"bytes"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -14,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"muster/internal/strictjson"
 )
 
 // ManifestName is the file that makes a folder a checkpoint.
@@ -92,13 +93,8 @@ func decodeManifest(text []byte) (*Manifest, error) {
 		return nil, fmt.Errorf("%w: it has more than %d bytes", ErrFile, maxManifest)
 	}
 	m := &Manifest{}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(m); err != nil {
+	if err := strictjson.Decode(text, m); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFile, err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%w: something follows the manifest", ErrFile)
 	}
 	if err := m.check(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFile, err)

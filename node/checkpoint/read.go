@@ -2,14 +2,13 @@ package checkpoint
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 
+	"muster/internal/strictjson"
 	"muster/vmm"
 )
 
@@ -94,13 +93,8 @@ func refused(number uint64, r record, why error) error {
 
 // about reads what a file says of itself.
 func (f *File) about(data []byte) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&f.About); err != nil {
+	if err := strictjson.Decode(data, &f.About); err != nil {
 		return err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows what it says of itself")
 	}
 	if a := f.About; a.ArenaSize == 0 || a.ArenaBase > ^uint64(0)-a.ArenaSize {
 		return fmt.Errorf("an arena of %d bytes at %#x", a.ArenaSize, a.ArenaBase)

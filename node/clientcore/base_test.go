@@ -267,7 +267,7 @@ func TestRestoreBaseRefuses(t *testing.T) {
 		base Base
 		want string
 	}{
-		{"nothing", Base{}, "not a saved client: EOF"},
+		{"nothing", Base{}, "not a saved client: not a JSON object"},
 		{"no blobs", Base{Client: good.Client}, "not a saved client: 3 blobs are missing and 0 too many"},
 		{"a blob too many", Base{Client: good.Client, Blobs: append(slices.Clone(good.Blobs), nil)}, "not a saved client: 0 blobs are missing and 1 too many"},
 		{"another image", Base{Client: good.Client, Blobs: [][]byte{{1}, good.Blobs[1], good.Blobs[2]}}, "not a saved client: 1 bytes of images and 16 of contents, where 2 and 16 are counted"},

@@ -91,6 +91,7 @@ type Core struct {
 	furtherAt []int   // where in Further each device is, counted from 1; 0: it is not
 	placed    int     // how many of Further are in furtherAt
 	mapping   *mapped // nil: all launches run on the device of the lease
+	keepsHome bool    // all launches run there for now (KeepHome)
 }
 
 // Message is a message of the client.
@@ -283,7 +284,7 @@ func (c *Core) Control(now Time, m control.ToWorker) ([]Op, error) {
 		}
 		c.granted(m)
 	case control.Deny:
-		c.Lease.denied(m.Reason)
+		c.Lease.denied(m)
 	case control.Revoke:
 		c.revoke(m)
 	case control.Committed:

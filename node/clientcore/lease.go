@@ -69,9 +69,10 @@ func (c *Core) granted(g control.Grant) {
 	}
 }
 
-// denied handles a Deny, if something was asked or was to come.
-func (l *Lease) denied(reason string) {
-	if !l.Wanting && !l.Growing && l.Coming == 0 {
+// denied handles a Deny, if it answers what the client has asked, or what was to come. One that
+// crossed the release of its lease does not: the daemon will answer the Want that followed.
+func (l *Lease) denied(m control.Deny) {
+	if answers := l.Wanting && m.Lease == 0 || l.Held && m.Lease == l.Number && (l.Growing || l.Coming > 0); !answers {
 		return
 	}
 	stale := l.Stale
@@ -79,7 +80,7 @@ func (l *Lease) denied(reason string) {
 	if stale {
 		return
 	}
-	if l.Denied = reason; reason == "" {
+	if l.Denied = m.Reason; m.Reason == "" {
 		l.Denied = "refused"
 	}
 }

@@ -288,6 +288,8 @@ func (m *mapped) uses(addr uint64, writes bool) {
 // stays returns why a launch must run at home, whatever the mapper would say; "" if it need not.
 func (c *Core) stays(f *Function) string {
 	switch {
+	case c.keepsHome:
+		return "the client is being rebuilt, and could not be with the help of other devices"
 	case c.Together:
 		return "streams of the program wait for words in memory"
 	case c.Outstanding() > 0:
@@ -303,6 +305,10 @@ func (c *Core) stays(f *Function) string {
 	}
 	return ""
 }
+
+// KeepHome has all launches run on the device of the lease from now on, or ends that. So a client that
+// is rebuilt depends on no other device, which may fail again.
+func (c *Core) KeepHome(on bool) { c.keepsHome = on }
 
 // launching is the result of mapLaunch.
 type launching struct {

@@ -53,7 +53,7 @@ var faultResults = map[device.FaultKind]Result{
 	device.IllegalAddress: illegalAddress, device.MisalignedAddress: misaligned, device.Trap: launchFailed,
 	device.StackOverflow: stackError, device.IllegalCall: invalidPC, device.Deadlock: launchTimeout,
 	device.DeviceLost: deviceLost, device.Unspecified: launchFailed,
-	device.Assert: asserted, device.IllegalInstruction: illegalInstr,
+	device.Assert: asserted, device.IllegalInstruction: illegalInstr, device.Timeout: launchTimeout,
 }
 
 // ResultOf returns the result for the program of an error.

@@ -1,14 +1,13 @@
 package clientcore
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"reflect"
 	"slices"
 
+	"muster/internal/strictjson"
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
@@ -110,13 +109,8 @@ func Restore(data []byte, find Pinned) (*Core, error) {
 
 // decode decodes a saved client.
 func (s *saved) decode(data []byte) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(s); err != nil {
+	if err := strictjson.Decode(data, s); err != nil {
 		return fmt.Errorf("%w: %w", ErrSaved, err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: something follows it", ErrSaved)
 	}
 	if s.Version != savedVersion {
 		return fmt.Errorf("%w: it has version %d, and version %d is understood", ErrSaved, s.Version, savedVersion)

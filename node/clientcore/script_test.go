@@ -281,8 +281,14 @@ func (s *script) event(words []string) ([]Op, error) {
 			g.Coming = arg(4)
 		}
 		return s.core.Control(s.now, g)
-	case "deny":
-		return s.core.Control(s.now, control.Deny{Reason: strings.Join(words[1:], " ")})
+	case "deny": // what was asked last
+		m := control.Deny{Reason: strings.Join(words[1:], " ")}
+		if s.core.Lease.Held {
+			m.Lease = s.core.Lease.Number
+		}
+		return s.core.Control(s.now, m)
+	case "denygrow": // of a lease, which may be an earlier one
+		return s.core.Control(s.now, control.Deny{Lease: arg(1), Reason: strings.Join(words[2:], " ")})
 	case "revoke":
 		r := control.Revoke{Reason: words[1]}
 		if len(words) > 3 {

@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"muster/client"
 	"muster/device/cuda"
+	"muster/internal/confine"
 	"muster/internal/machine"
 	"muster/node/gateway"
 	"muster/node/nodefile"
@@ -95,6 +97,27 @@ func TestOpenRefusals(t *testing.T) {
 		c.change(&d)
 		if opened, err := Open(d, nil); opened != nil || err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+// What a worker must reach for a device, and no more.
+func TestNeeds(t *testing.T) {
+	t.Setenv(checkReportVariable, "/tmp/reports")
+	t.Setenv("CUDA_CACHE_PATH", "/var/cache/cuda")
+	reports := []string{"/tmp/reports"}
+	for _, c := range []struct {
+		device control.DeviceConfig
+		want   confine.Rules
+	}{
+		{control.DeviceConfig{Kind: "soft"}, confine.Rules{Write: reports}},
+		{control.DeviceConfig{Kind: "soft", Faults: "/srv/faults/rules"}, confine.Rules{Write: append(reports, "/srv/faults")}},
+		{control.DeviceConfig{Kind: "cuda"}, confine.Rules{Write: append(reports, "/dev/shm", "/var/cache/cuda"), Devices: cuda.Files(), Threads: true, Sockets: true}},
+		{control.DeviceConfig{Kind: "remote", Lender: control.Lender{TLS: "/etc/muster/me", Token: "/etc/muster/token"}},
+			confine.Rules{Read: []string{"/etc/muster/me", "/etc/muster/token", ""}, Write: reports, Connect: true}},
+	} {
+		if got := Needs(c.device); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%+v needs %+v, not %+v", c.device, got, c.want)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"muster/device/fault"
 	"muster/device/remote"
 	"muster/device/soft"
+	"muster/internal/confine"
 	"muster/internal/wholefile"
 	"muster/node"
 	"muster/node/worker"
@@ -36,6 +38,22 @@ func Open(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 		return d, err
 	}
 	return withFaults(d, c.Faults)
+}
+
+// Needs is what a worker must reach of the system to open and use a device, beside what every worker
+// reaches.
+func Needs(c control.DeviceConfig) (r confine.Rules) {
+	r.Write = []string{os.Getenv(checkReportVariable)}
+	if c.Faults != "" { // the files that its rules name are in the same folder
+		r.Write = append(r.Write, filepath.Dir(c.Faults))
+	}
+	switch c.Kind {
+	case "cuda":
+		r.Devices, r.Write, r.Threads, r.Sockets = cuda.Files(), append(r.Write, cuda.Folders()...), true, true
+	case node.KindRemote:
+		r.Read, r.Connect = []string{c.Lender.TLS, c.Lender.Token, c.Lender.Revoked}, true
+	}
+	return r
 }
 
 // rulesLimit is more than any test has.

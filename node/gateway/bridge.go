@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,9 +43,8 @@ const farewellTime = 3 * time.Second
 // message per slot of the ring, a queue of frames, and a queue of messages. When these are full, the reader stops
 // reading.
 type bridge struct {
-	conn    link
-	patient *door.Patient // conn with deadlines for the peer
-	in      *bufio.Reader // reads from patient
+	link    *door.Resumable
+	in      *bufio.Reader // reads from link
 	session *client.Session
 	visitor *visitor
 	lanes   *lanes.Lanes
@@ -95,12 +93,23 @@ type given struct {
 	failed  int32       // the result of a part that failed; 0 if none did
 }
 
-func newBridge(v *visitor, patient *door.Patient, session *client.Session) *bridge {
-	b := &bridge{conn: v.conn, patient: patient, in: v.in, session: session, visitor: v, lanes: lanes.New(v.Limits.Silence),
+func newBridge(v *visitor, session *client.Session) *bridge {
+	silence, keep := v.Limits.Silence, v.Limits.Keep
+	b := &bridge{session: session, visitor: v, lanes: lanes.New(silence+keep, silence/4),
 		pinned: map[uint64]bool{}, isOver: make(chan struct{}), more: make(chan struct{}, 1)}
+	early, _ := v.in.Peek(v.in.Buffered())
+	b.link = door.NewResumable(v.conn, early, b, door.Resuming{Silence: silence, Window: keep,
+		Cut: func(why error) {
+			v.cuts.Info(v.Log, "a session is cut", "user", v.user, "client", session.Attached.Client, "reason", why, "kept for", keep)
+		},
+		GivenUp: func() {
+			v.Log.Info("a session is given up", "user", v.user, "client", session.Attached.Client, "cut for", keep)
+		},
+	})
+	b.in = bufio.NewReaderSize(b.link, bufferSize)
 	b.lanes.Guard = wire.Guard
 	b.behind = lanes.NewQueue(b.guarded, func(err error) { b.over(unread(err)) })
-	b.box = newOutbox(bufio.NewWriterSize(patient, bufferSize), b.send)
+	b.box = newOutbox(b.link, b.send)
 	return b
 }
 
@@ -119,7 +128,6 @@ func (b *bridge) run(ctx context.Context) string {
 	defer b.session.Close()
 	defer context.AfterFunc(ctx, func() { b.over("the node is shutting down") })()
 	b.session.Producer.Waits = b.Sleep
-	door.WhileIdle(b.conn, b)
 	b.all.Go(b.write)
 	b.all.Go(b.collect)
 	b.all.Go(b.watch)
@@ -137,14 +145,14 @@ func (b *bridge) over(reason string) {
 		// This ends all waits for the worker.
 		b.session.Shared.Close(reason)
 		b.session.HangUp()
-		b.visitor.dismissLanes(b)
+		b.visitor.dismiss(b)
 		b.lanes.Close(lanes.ErrClosed)
 		b.behind.End(lanes.ErrClosed)
 		close(b.isOver)
 		b.box.end()
 		// The writer closes the connection, after the farewell; a peer that does not read must not
 		// delay that.
-		b.patient.Hurry(farewellTime)
+		b.link.Hurry(farewellTime)
 		// The reader may be reading data into the ring, whose lock it then holds until the connection
 		// is closed, and the goroutine that closes it may be waiting for this function.
 		b.all.Go(b.session.Producer.Quit)
@@ -173,22 +181,19 @@ func unread(err error) string {
 		return closed.Reason
 	case errors.Is(err, wire.ErrNoPage):
 		return err.Error()
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, lanes.ErrLate):
-		return "the program's side began a message and did not go on with it"
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.As(err, &network), errors.Is(err, lanes.ErrClosed):
+	case errors.Is(err, lanes.ErrLate):
+		return "the program's side did not send data that it had announced"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.As(err, &network), errors.Is(err, lanes.ErrClosed), errors.Is(err, door.ErrSilent):
 		return ""
 	}
 	return "the program's side sent what it must not: " + err.Error()
 }
 
-// next handles one frame. The client may take as long as it likes to begin a frame, but not to
-// finish it.
+// next handles one frame.
 func (b *bridge) next(frames *wire.FrameReader, seq *uint32) error {
-	b.patient.Begun(false)
 	if _, err := b.in.Peek(1); err != nil {
 		return err
 	}
-	b.patient.Begun(true)
 	b.answers() // under a stream of frames Look is not called
 	f, err := frames.Next()
 	if err != nil {
@@ -227,7 +232,7 @@ func (b *bridge) take(frames *wire.FrameReader, f wire.Frame) error {
 			return err
 		}
 		return frames.ReadBytes(to)
-	case b.lanes.Open() == 0:
+	case !b.lanes.Had():
 		return errors.New("data over lanes, and there are none")
 	}
 	b.given.Add(1)
@@ -319,7 +324,7 @@ func (b *bridge) handLater(h wire.Header, body []byte) error {
 func (b *bridge) stage(frames *wire.FrameReader, f wire.Frame) error {
 	h, producer, away := f.Header, b.session.Producer, f.Bytes == 0 && f.Header.Length > 0
 	switch {
-	case away && b.lanes.Open() == 0:
+	case away && !b.lanes.Had():
 		return fmt.Errorf("%v without its data", h.Op)
 	case !away && b.behind.Idle():
 		return producer.SendFilled(h, f.Body, h.Length, frames.ReadBytes)
@@ -482,8 +487,8 @@ func (b *bridge) collect() {
 	}
 }
 
-// watch sends changes of status that no reply reports. While the reader is blocked by a full ring
-// it also checks whether the client still exists, since nobody reads its connection then.
+// watch sends changes of status that no reply reports. While the reader is blocked by a full ring it
+// has somebody else read the connection, to know whether the client still exists.
 func (b *bridge) watch() {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
@@ -494,8 +499,11 @@ func (b *bridge) watch() {
 		case <-ticker.C:
 		}
 		given := b.given.Load()
-		if given%2 == 1 && given == before && hungUp(b.conn.NetConn()) {
-			b.over("")
+		if given%2 == 1 && given == before {
+			b.link.Pump()
+		}
+		if err := b.link.Err(); err != nil {
+			b.over(unread(err))
 			return
 		}
 		before = given
@@ -518,7 +526,8 @@ func (b *bridge) watch() {
 
 // write sends what the others leave to it, and at the end the reason.
 func (b *bridge) write() {
-	defer b.conn.Close()
+	defer b.link.Wait()
+	defer b.link.Close()
 	out, err := b.box.serve()
 	if err != nil && !errors.Is(err, lanes.ErrClosed) { // lanes are closed before the connection
 		b.over(unsent(err))
@@ -529,33 +538,23 @@ func (b *bridge) write() {
 
 // unsent returns why writing has ended; "" if the client has gone.
 func unsent(err error) string {
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return "the program's side does not read what it is sent"
-	case errors.Is(err, wire.ErrNoPage):
+	if errors.Is(err, wire.ErrNoPage) {
 		return err.Error()
 	}
 	return ""
 }
 
 // farewell sends the reason, after everything that was found done before.
-func (b *bridge) farewell(out *bufio.Writer) {
+func (b *bridge) farewell(out sink) {
 	if b.reason == "" {
 		return
 	}
 	frame := wire.Frame{Kind: wire.FrameClosed, Reason: b.reason}
 	_, _ = out.Write(frame.Append(nil))
-	if out.Flush() != nil || b.conn.CloseWrite() != nil {
-		return
-	}
-	// What is still arriving must be read: if it were left unread, closing would send a reset, and
-	// that could overtake the reason.
-	plain := b.conn.NetConn()
-	_ = plain.SetReadDeadline(time.Now().Add(farewellTime))
-	_, _ = io.Copy(io.Discard, plain)
+	_ = out.Flush()
 }
 
-func (b *bridge) send(out *bufio.Writer, o outgoing) error {
+func (b *bridge) send(out sink, o outgoing) error {
 	if uint64(len(o.data)) >= b.visitor.LaneFrom && b.lanes.Open() > 0 {
 		frame := wire.Frame{Kind: wire.FrameAway, Offset: o.offset, Length: uint64(len(o.data))}
 		if _, err := out.Write(frame.Append(out.AvailableBuffer())); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,7 +35,7 @@ type testDaemon struct {
 
 var testGeometry = wire.Geometry{Ring: 128 << 10, Staging: 4 << 20, Bounce: 2 << 20, Pinned: 64 << 20}
 
-var sockets int
+var sockets atomic.Int64
 
 func startDaemon(t testing.TB, g wire.Geometry) *testDaemon {
 	t.Helper()
@@ -64,8 +65,7 @@ func (d *testDaemon) run(failed func(error)) {
 }
 
 func newSocket() string {
-	sockets++
-	return fmt.Sprintf("@muster-gateway-test-%d-%d", time.Now().UnixNano(), sockets)
+	return fmt.Sprintf("@muster-gateway-test-%d-%d", time.Now().UnixNano(), sockets.Add(1))
 }
 
 func listen(t testing.TB, socket string) *net.UnixListener {

@@ -67,7 +67,8 @@ type Config struct {
 	// the default.
 	LaneFrom uint64
 	// Nodes serves connections from the daemons of other nodes, by the protocol that TLS agreed on
-	// (ALPN). The peers have shown a node's certificate of the authority.
+	// (ALPN). The peers have shown a node's certificate of the authority. Whether they are there is for
+	// these conversations to know: one that reads nothing for long is not given up (door.GiveUpNever).
 	Nodes map[string]func(context.Context, net.Conn)
 	// Peer says whether there is another node's gateway at HOST:PORT, from which data of guests may
 	// be fetched (wire/parcel), and how this node writes its address; nil if there is none.
@@ -82,31 +83,35 @@ type Config struct {
 // another one from the same address, or from an address with fewer connections. A waiting
 // connection is closed when Idle is over, or to make room for another one of the same user; nothing
 // is lost, since the program's side connects again when it needs to. The peer of a served
-// connection must read what it is sent, and finish what it has begun to send, within Silence.
+// connection sends something at least every quarter of Silence (door.Resumable): otherwise the
+// connection is broken, and the client ends unless its program's side resumes it within Keep.
 type Limits struct {
 	Unknown int // connections that are not authenticated yet
 	All     int // connections of users; and as many lanes
 	User    int // of these, of one user
 
-	Greet, Idle, Silence time.Duration
+	Greet, Idle, Silence, Keep time.Duration // Keep below 0 is none
 }
 
 // DefaultLimits are used where the configuration says nothing.
 var DefaultLimits = Limits{
 	Unknown: 64, All: 512, User: 128,
-	Greet: 10 * time.Second, Idle: 2 * time.Minute, Silence: time.Minute,
+	Greet: 10 * time.Second, Idle: 2 * time.Minute, Silence: 20 * time.Second, Keep: time.Minute,
 }
 
 func (l Limits) complete() Limits {
 	d := DefaultLimits
 	return Limits{
 		Unknown: cmp.Or(l.Unknown, d.Unknown), All: cmp.Or(l.All, d.All), User: cmp.Or(l.User, d.User),
-		Greet: cmp.Or(l.Greet, d.Greet), Idle: cmp.Or(l.Idle, d.Idle), Silence: cmp.Or(l.Silence, d.Silence),
+		Greet: cmp.Or(l.Greet, d.Greet), Idle: cmp.Or(l.Idle, d.Idle), Silence: cmp.Or(l.Silence, d.Silence), Keep: max(0, cmp.Or(l.Keep, d.Keep)),
 	}
 }
 
 // tokenUser is the user name of programs that have no certificate, only the token.
 const tokenUser = "remote"
+
+// How many refusals, and how many sessions that are cut or resumed, are logged in a minute.
+const mostRefusals, mostCuts = 20, 100
 
 // CUresult codes of refusals.
 const (
@@ -129,9 +134,13 @@ type Gateway struct {
 	ended    atomic.Bool
 
 	given, fetched atomic.Uint64 // bytes of parcels, by which data went past the programs' nodes
+	resumed        atomic.Uint64 // sessions, each time
+
+	refusals, cuts door.Sparing // what is logged of them
 
 	mu      sync.Mutex
-	bridges map[wire.LaneKey]*bridge // that accept lanes, by the secret key of the lanes
+	bridges map[wire.LaneKey]*bridge // that accept lanes and can be resumed, by their secret key
+	reasons map[wire.LaneKey]string  // why sessions ended that nobody was connected to
 	shown   map[*shown]struct{}      // certificates of those who are connected
 }
 
@@ -160,7 +169,8 @@ func New(listener *net.TCPListener, c Config) (*Gateway, error) {
 		peers:   door.NewPlaces(peersEach, c.Limits.All),
 		nodes:   door.NewPlaces(c.Limits.User, c.Limits.All),
 		takers:  door.NewPlaces(c.Limits.User, c.Limits.All),
-		bridges: map[wire.LaneKey]*bridge{}, shown: map[*shown]struct{}{}, shelf: parcel.NewShelf(),
+		bridges: map[wire.LaneKey]*bridge{}, reasons: map[wire.LaneKey]string{}, shown: map[*shown]struct{}{}, shelf: parcel.NewShelf(),
+		refusals: door.Sparing{Most: mostRefusals}, cuts: door.Sparing{Most: mostCuts},
 	}
 	g.shelf.Guard = wire.Guard
 	g.Nodes = maps.Clone(c.Nodes)
@@ -192,6 +202,34 @@ func (g *Gateway) Trouble() error {
 // Parcels is how many bytes of guests other nodes have fetched here, and how many were fetched from
 // other nodes.
 func (g *Gateway) Parcels() (given, fetched uint64) { return g.given.Load(), g.fetched.Load() }
+
+// Sessions is how many sessions have no connection at present, how often one was resumed, and how many
+// bytes are kept to be sent again.
+func (g *Gateway) Sessions() (cut int, resumed, kept uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, b := range g.bridges {
+		bytes, isCut := b.link.Kept()
+		if kept += bytes; isCut {
+			cut++
+		}
+	}
+	return cut, g.resumed.Load(), kept
+}
+
+// Cut says of clients that have no connection at present how long their programs' sides may still
+// resume them.
+func (g *Gateway) Cut() map[uint64]time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	cut := map[uint64]time.Duration{}
+	for _, b := range g.bridges {
+		if left, is := b.link.Left(); is {
+			cut[b.session.Attached.Client] = left
+		}
+	}
+	return cut
+}
 
 // Serve accepts connections until ctx is cancelled, and then ends all of them.
 func (g *Gateway) Serve(ctx context.Context) {
@@ -226,7 +264,7 @@ func strict(given *tls.Config, log *slog.Logger) *tls.Config {
 	if given.ClientCAs != nil { // a program without a certificate may have a grant
 		auth = tls.VerifyClientCertIfGiven
 	}
-	return trust.Listen(given, auth, log, wire.StreamProtocol, wire.LaneProtocol, borrow.Protocol)
+	return trust.Listen(given, auth, log, wire.StreamProtocol, wire.LaneProtocol, wire.ResumeProtocol, borrow.Protocol)
 }
 
 // serve serves one connection to its end.
@@ -235,7 +273,7 @@ func (g *Gateway) serve(ctx context.Context, plain net.Conn, unknown *door.Place
 	log := g.Log.With("from", plain.RemoteAddr().String())
 	if tcp, ok := plain.(*net.TCPConn); ok {
 		if raw, err := tcp.SyscallConn(); err == nil {
-			_ = client.GiveUpAfterAMinute("", "", raw)
+			_ = door.GiveUpAfterAMinute("", "", raw)
 		}
 	}
 	_ = plain.SetDeadline(time.Now().Add(g.Limits.Greet))
@@ -247,12 +285,19 @@ func (g *Gateway) serve(ctx context.Context, plain net.Conn, unknown *door.Place
 	case errors.As(err, &broken):
 		broken.Tell(g.Log)
 		return
+	case err != nil && saysNothing(err):
+		log.Debug("a connection was refused", "error", err)
+		return
 	case err != nil:
-		log.Log(ctx, levelOf(err), "a connection was refused", "error", err)
+		g.refusals.Info(log, "a connection was refused", "error", err)
 		return
 	}
-	if protocol == wire.LaneProtocol {
+	switch protocol {
+	case wire.LaneProtocol:
 		g.serveLane(conn, unknown, stop)
+		return
+	case wire.ResumeProtocol:
+		g.resume(conn, unknown, stop, log)
 		return
 	}
 	papers := g.remember(conn, func(string) { _ = plain.Close() })
@@ -266,18 +311,19 @@ func (g *Gateway) serve(ctx context.Context, plain net.Conn, unknown *door.Place
 		places := g.nodes
 		if protocol == parcel.Protocol {
 			places = g.takers
+		} else {
+			door.GiveUpNever(plain)
 		}
 		g.serveNode(ctx, conn, unknown, places, g.Nodes[protocol], log)
 		return
 	}
-	patient := door.NewPatient(conn, g.Limits.Silence)
-	v := &visitor{Gateway: g, conn: conn, in: bufio.NewReaderSize(patient, bufferSize)}
+	v := &visitor{Gateway: g, conn: conn, in: bufio.NewReaderSize(conn, bufferSize)}
 	defer v.leave()
 	session, err := v.setUp(ctx, unknown)
 	var refused *wire.Refused
 	switch {
 	case errors.As(err, &refused):
-		log.Info("a program was refused", "user", v.user, "reason", refused.Reason)
+		g.refusals.Info(log, "a program was refused", "user", v.user, "reason", refused.Reason)
 		_ = wire.WriteRecord(conn, refused)
 		_ = conn.Close()
 		return
@@ -288,8 +334,8 @@ func (g *Gateway) serve(ctx context.Context, plain net.Conn, unknown *door.Place
 	stop() // from here on the bridge ends it, and tells the program why
 	_ = plain.SetDeadline(time.Time{})
 	log.Debug("a program is served", "user", v.user, "client", session.Attached.Client)
-	b := newBridge(v, patient, session)
-	g.admitLanes(b)
+	b := newBridge(v, session)
+	g.admit(b)
 	g.endBy(papers, b.over)
 	reason := b.run(ctx)
 	g.endBy(papers, nil)
@@ -308,13 +354,13 @@ func protocolOf(conn link) string {
 func (g *Gateway) serveNode(ctx context.Context, conn link, unknown *door.Place, places *door.Places, serve func(context.Context, net.Conn), log *slog.Logger) {
 	certificates := conn.(*tls.Conn).ConnectionState().PeerCertificates
 	if len(certificates) == 0 || identity.KindOf(certificates[0]) != identity.Node {
-		log.Info("a connection was refused", "error", "it wants to speak as a node, and has no node's certificate")
+		g.refusals.Info(log, "a connection was refused", "error", "it wants to speak as a node, and has no node's certificate")
 		return
 	}
 	plain := conn.NetConn()
 	place, err := places.Take(certificates[0].Subject.CommonName, false, func() { _ = plain.Close() })
 	if err != nil || !place.Use() {
-		log.Info("a connection was refused", "error", "there are as many connections of other nodes as there may be")
+		g.refusals.Info(log, "a connection was refused", "error", "there are as many connections of other nodes as there may be")
 		return
 	}
 	defer place.Leave()
@@ -323,14 +369,11 @@ func (g *Gateway) serveNode(ctx context.Context, conn link, unknown *door.Place,
 	serve(ctx, conn)
 }
 
-// levelOf is the log level of a failed handshake. Anyone can connect and send nothing, as often as
-// they like, so that is for debugging only.
-func levelOf(err error) slog.Level {
+// saysNothing says whether a handshake failed because the peer sent nothing, or hung up: that is for
+// debugging only.
+func saysNothing(err error) bool {
 	var network net.Error
-	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &network) {
-		return slog.LevelDebug
-	}
-	return slog.LevelInfo
+	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &network)
 }
 
 // visitor is a connection that has shown a certificate, if one is required.
@@ -339,8 +382,9 @@ type visitor struct {
 	conn  link
 	in    *bufio.Reader
 	user  string
+	grant string       // the credential that it has shown
 	guest bool         // it is another node, which has a device of this one as its own
-	key   wire.LaneKey // of the lanes that it may open
+	key   wire.LaneKey // of the lanes that it may open, and of its session
 	whose string       // the key of place: a user or a job
 	place *door.Place  // among the known connections
 }
@@ -377,7 +421,7 @@ func (v *visitor) letIn(hello *wire.Hello) (*client.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.user, v.guest = user, hello.Guest != 0
+	v.user, v.grant, v.guest = user, hello.Grant, hello.Guest != 0
 	if hello.Grant == "" {
 		if err := v.takePlace(user, "user "+user); err != nil {
 			return nil, err
@@ -459,7 +503,8 @@ func (v *visitor) attachTo(session, seen *client.Session, wanted wire.Attach) er
 	if _, err := rand.Read(v.key[:]); err != nil {
 		return err
 	}
-	geometry := wire.Frame{Kind: wire.FrameGeometry, Geometry: session.Shared.Geometry(), Lanes: lanes.Most, From: v.LaneFrom, Key: v.key}
+	geometry := wire.Frame{Kind: wire.FrameGeometry, Geometry: session.Shared.Geometry(), Lanes: lanes.Most, From: v.LaneFrom, Key: v.key,
+		Silence: uint64(v.Limits.Silence / time.Millisecond), Keep: uint64(v.Limits.Keep / time.Millisecond)}
 	_, err = v.conn.Write(geometry.Append(nil))
 	return err
 }

@@ -1,8 +1,11 @@
 package gateway
 
 import (
+	"bytes"
+	"cmp"
 	"crypto/tls"
 	"io"
+	"log/slog"
 	"net"
 	"time"
 
@@ -10,18 +13,103 @@ import (
 	"muster/wire"
 )
 
-// admitLanes lets a bridge accept lanes, until it ends.
-func (g *Gateway) admitLanes(b *bridge) {
+// admit lets a bridge accept lanes and be resumed, until it ends.
+func (g *Gateway) admit(b *bridge) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.bridges[b.visitor.key] = b
 }
 
-// dismissLanes stops a bridge from accepting lanes.
-func (g *Gateway) dismissLanes(b *bridge) {
+// dismiss stops a bridge from accepting lanes and from being resumed.
+func (g *Gateway) dismiss(b *bridge) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.bridges, b.visitor.key)
+	key := b.visitor.key
+	if g.bridges[key] != b {
+		return
+	}
+	delete(g.bridges, key)
+	// If nobody is connected at this moment, the program's side may come and ask.
+	if g.Limits.Keep > 0 && b.reason != "" && len(g.reasons) < g.Limits.All {
+		g.reasons[key] = b.reason
+		time.AfterFunc(g.Limits.Keep, func() {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			delete(g.reasons, key)
+		})
+	}
+}
+
+// Refusals to resume a session.
+const (
+	noSession   = "the node has ended the session, or was started again: what the program had there is lost. Start the program again"
+	notYours    = "the session is another user's or grant's"
+	sessionOver = "the session has ended"
+)
+
+// resume lets the client of a session whose connection broke go on over a new one. The peer shows who
+// it is, as the client did then, and the key that only the client was told.
+func (g *Gateway) resume(conn link, unknown *door.Place, unhurried func() bool, log *slog.Logger) {
+	refuse := func(reason string) {
+		g.refusals.Info(log, "a session was not resumed", "reason", reason)
+		_, _ = conn.Write((&wire.Frame{Kind: wire.FrameClosed, Reason: reason}).Append(nil))
+		_ = conn.Close()
+	}
+	var hello wire.Hello
+	if err := wire.ReadAs(conn, &hello); err != nil {
+		return
+	}
+	user, err := g.identify(conn, &hello)
+	if err != nil {
+		refuse(err.Error())
+		return
+	}
+	ask, err := wire.NewFrameReader(conn).Next()
+	if err != nil || ask.Kind != wire.FrameResume {
+		return
+	}
+	g.mu.Lock()
+	b, reason := g.bridges[ask.Key], cmp.Or(g.reasons[ask.Key], noSession)
+	if b != nil { // under g.mu: a bridge that is ending waits for this connection
+		b.all.Add(1)
+	}
+	g.mu.Unlock()
+	if b == nil {
+		refuse(reason)
+		return
+	}
+	defer b.all.Done()
+	if v := b.visitor; v.user != user || !sameSecret(v.grant, hello.Grant) || !bytes.Equal(leafOf(v.conn), leafOf(conn)) {
+		refuse(notYours)
+		return
+	}
+	if ask.Last {
+		b.over("")
+		refuse(sessionOver)
+		return
+	}
+	unhurried()
+	lost, err := b.link.Resume(conn, ask.Offset, func(arrived uint64) error {
+		_, err := conn.Write((&wire.Frame{Kind: wire.FrameResume, Offset: arrived}).Append(nil))
+		_ = conn.SetDeadline(time.Time{})
+		return err
+	})
+	if err != nil {
+		g.refusals.Info(log, "a session was not resumed", "reason", err)
+		return
+	}
+	unknown.Leave()
+	g.resumed.Add(1)
+	g.cuts.Info(log, "a session is resumed", "user", user, "client", b.session.Attached.Client)
+	<-lost
+}
+
+// leafOf is the certificate that the peer of a connection has shown; nil if none.
+func leafOf(conn link) []byte {
+	if secure, ok := conn.(*tls.Conn); ok && len(secure.ConnectionState().PeerCertificates) > 0 {
+		return secure.ConnectionState().PeerCertificates[0].Raw
+	}
+	return nil
 }
 
 // serveLane serves a lane, a connection for a client's bulk data. The peer sends the key that only
@@ -61,11 +149,12 @@ func (g *Gateway) serveLane(conn link, unknown *door.Place, unhurried func() boo
 	}
 	unhurried()
 	_ = conn.SetDeadline(time.Time{})
-	if err := b.confirm(conn, lane); err != nil {
-		b.over("")
-		return
+	if b.confirm(conn, lane) != nil {
+		lane.HangUp()
 	}
-	b.over(unread(b.lanes.Serve(lane))) // the client cannot go on without it
+	if err := b.lanes.Serve(lane); err != nil {
+		b.over(unread(err))
+	}
 }
 
 // sealed returns what carries the data of a lane: TLS itself only if it uses another cipher than
@@ -87,7 +176,6 @@ func (b *bridge) confirm(conn link, lane *door.Lane) error {
 	if _, err := conn.Write([]byte{1}); err != nil {
 		return err
 	}
-	lane.Begun(true)
 	_, err := io.ReadFull(lane, make([]byte, 1))
 	return err
 }

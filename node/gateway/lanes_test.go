@@ -139,35 +139,65 @@ func TestLanesThatComeLate(t *testing.T) {
 	}
 }
 
-// When a lane breaks, that client ends with a reason, and nothing else does.
+// When lanes break, or fall silent, others replace them, and the program does not notice.
 func TestLanesThatBreak(t *testing.T) {
-	w := newWorld(t, testGeometry, lanesFrom(1000))
-	bystander := attachTo(t, w.socket)
-	defer bystander.Close()
-	openLanes(t, w, bystander)
-	for _, plenty := range []int64{0, 40, 100, 5000, 30_000, 200_000} {
-		var reads, writes atomic.Int64
-		reads.Store(1 << 40)
-		writes.Store(plenty)
-		socket := newSocket()
-		dial := client.LaneDialler(w.address, w.user)
+	w := newWorld(t, testGeometry, func(c *Config) { c.LaneFrom, c.Limits.Silence = 1000, 400*time.Millisecond })
+	want, err := runProgram(w.daemon.socket, 1, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, plenty := range []int64{0, 40, 100, 5000, 30_000, 200_000} {
+		socket, dial := newSocket(), client.LaneDialler(w.address, w.user)
+		var broken atomic.Int64
 		w.relay(t, socket, client.Remote{Dial: client.Dialler(w.address, w.user), Lane: func(ctx context.Context) (net.Conn, error) {
-			conn, err := dial(ctx)
-			return cutConn{conn, &reads, &writes}, err
+			if broken.Add(1) > 6 { // the others last
+				return dial(ctx)
+			}
+			return w.faultyDial(wire.LaneProtocol, plenty, i%2 == 1)(ctx)
 		}})
-		_, err := runProgram(socket, 1, 400)
-		var closed *wire.ClosedError
-		switch {
-		case plenty < 32 && err != nil: // no lane was made: it does without
-			t.Errorf("without lanes: %v", err)
-		case plenty >= 100 && !errors.As(err, &closed):
-			t.Errorf("a lane that breaks after %d bytes: %v", plenty, err)
+		saw, err := runProgram(socket, 1, 100)
+		if err != nil {
+			t.Fatalf("lanes that break after %d bytes: %v", plenty, err)
+		}
+		if a, b := strings.Join(saw, "\n"), strings.Join(want, "\n"); a != b {
+			t.Errorf("over lanes that break after %d bytes it saw\n%s\nand on the ring\n%s", plenty, a, b)
 		}
 	}
-	if _, err := bystander.Producer.Call(&wire.Synchronise{}, nil); err != nil {
-		t.Error("another client was hurt:", err)
+}
+
+// A node that ends a client may have announced data that its lanes do not bring any more. The program is
+// told why all the same, and soon: it does not wait for these data as for those of a network that is slow.
+func TestEndWhileDataAreDue(t *testing.T) {
+	due := wire.Frame{Kind: wire.FrameAway, Offset: testGeometry.Staging, Length: 4000}
+	beside := outgoing{frame: wire.Frame{Kind: wire.FrameState}, data: make([]byte, 8), offset: testGeometry.Staging + 8000}
+	for name, last := range map[string][]outgoing{"nothing follows": nil, "others follow": {beside, beside}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, testGeometry, func(c *Config) {
+				c.LaneFrom, c.Limits.Silence, c.Limits.Keep = 3000, 400*time.Millisecond, time.Hour
+			})
+			s := attachTo(t, w.socket)
+			defer s.Close()
+			b := openLanes(t, w, s)
+			b.mu.Lock()
+			for _, o := range append([]outgoing{{frame: due}}, last...) {
+				b.box.put(o)
+			}
+			b.push()
+			b.mu.Unlock()
+			b.over("the node is shutting down")
+			told := make(chan string)
+			go func() { told <- s.Wait() }()
+			select {
+			case got := <-told:
+				if got != "the node is shutting down" {
+					t.Errorf("got %q", got)
+				}
+			case <-time.After(time.Minute):
+				t.Error("the program waits for data that do not come")
+			}
+		})
 	}
-	eventually(t, "all clients are gone but one", func() bool { return w.daemon.clientsServed() == 1 })
 }
 
 // Whoever does not know a key is sent away, and takes no place.

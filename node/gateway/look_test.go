@@ -40,7 +40,7 @@ func TestReadersThatLook(t *testing.T) {
 // Whoever puts something into the box, and however much, it is written in order.
 func TestOutboxKeepsOrder(t *testing.T) {
 	var written []uint64
-	box := newOutbox(bufio.NewWriter(&bytes.Buffer{}), func(_ *bufio.Writer, o outgoing) error {
+	box := newOutbox(bufio.NewWriter(&bytes.Buffer{}), func(_ sink, o outgoing) error {
 		written = append(written, o.offset)
 		return nil
 	})
@@ -84,7 +84,7 @@ func TestOutboxKeepsOrder(t *testing.T) {
 // Nobody waits for a box whose connection is broken.
 func TestOutboxThatBreaks(t *testing.T) {
 	broken := errors.New("broken")
-	box := newOutbox(bufio.NewWriter(&bytes.Buffer{}), func(*bufio.Writer, outgoing) error { return broken })
+	box := newOutbox(bufio.NewWriter(&bytes.Buffer{}), func(sink, outgoing) error { return broken })
 	box.put(outgoing{})
 	if err := box.push(); err != broken {
 		t.Error(err)

@@ -5,13 +5,33 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
+	"syscall"
 	"testing"
 )
+
+// givenUpAfter is for how long the other side of a connection may take nothing, in milliseconds; 0 for ever.
+func givenUpAfter(t *testing.T, conn net.Conn) (after int) {
+	t.Helper()
+	raw, err := conn.(syscall.Conn).SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) {
+			const userTimeout = 18
+			after, err = syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, userTimeout)
+		})
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return after
+}
 
 // Conversations of nodes are for nodes: a user's certificate, or none, is not enough.
 func TestOnlyNodesHoldTheConversationsOfNodes(t *testing.T) {
 	w := newWorld(t, testGeometry, func(c *Config) {
 		c.Nodes = map[string]func(context.Context, net.Conn){"test/1": func(_ context.Context, conn net.Conn) {
+			if after := givenUpAfter(t, conn.(*tls.Conn).NetConn()); after != 0 {
+				t.Errorf("a node that reads nothing is given up after %d ms, though it may say that it is there", after)
+			}
 			_, _ = io.WriteString(conn, "hello")
 			_ = conn.Close()
 		}}

@@ -1,7 +1,7 @@
 package gateway
 
 import (
-	"bufio"
+	"io"
 	"sync"
 
 	"muster/wire"
@@ -22,12 +22,19 @@ const (
 	small = 16 << 10
 )
 
+// sink is a connection that sends what was written to it with Flush.
+type sink interface {
+	io.Writer
+	AvailableBuffer() []byte
+	Flush() error
+}
+
 // outbox is a queue of what is to be written to a connection. One goroutine writes at a time
 // (writing): one that has put something short there, or the one in serve. The writer owns out, and
 // does not hold mu while it writes.
 type outbox struct {
-	out  *bufio.Writer // owned by the goroutine that set writing
-	send func(*bufio.Writer, outgoing) error
+	out  sink // owned by the goroutine that set writing
+	send func(sink, outgoing) error
 
 	mu      sync.Mutex
 	change  *sync.Cond
@@ -39,7 +46,7 @@ type outbox struct {
 	err     error
 }
 
-func newOutbox(out *bufio.Writer, send func(*bufio.Writer, outgoing) error) *outbox {
+func newOutbox(out sink, send func(sink, outgoing) error) *outbox {
 	b := &outbox{out: out, send: send}
 	b.change = sync.NewCond(&b.mu)
 	return b
@@ -107,7 +114,7 @@ func (b *outbox) writeAll(all []outgoing) error {
 
 // serve writes what others leave to it, until the end. It returns the writer, for a last frame:
 // nobody else writes then.
-func (b *outbox) serve() (*bufio.Writer, error) {
+func (b *outbox) serve() (sink, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for b.err == nil {

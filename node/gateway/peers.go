@@ -29,7 +29,7 @@ func (g *Gateway) servePeer(ctx context.Context, conn *tls.Conn, unknown *door.P
 	cert, err := nodeOf(conn)
 	if err != nil {
 		refusePeer(conn, err)
-		log.Info("a node was refused", "reason", err)
+		g.refusals.Info(log, "a node was refused", "reason", err)
 		return
 	}
 	names := strings.Join(identity.NodeNames(cert), " ")
@@ -53,7 +53,7 @@ func (g *Gateway) servePeer(ctx context.Context, conn *tls.Conn, unknown *door.P
 		answer, err := g.askDaemon(line, cert)
 		if err != nil {
 			refusePeer(conn, err)
-			log.Info("what a node asked was refused", "node", names, "reason", err)
+			g.refusals.Info(log, "what a node asked was refused", "node", names, "reason", err)
 			return
 		}
 		if _, err := conn.Write(answer); err != nil {

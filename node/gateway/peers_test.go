@@ -91,7 +91,7 @@ func TestNodesThatAreNone(t *testing.T) {
 	}{
 		{"nobody", func(c *tls.Config) { c.Certificates = nil }, `{"version":3,"node":"localhost","slots":1}`, "only nodes of the same authority"},
 		{"a user", func(c *tls.Config) { c.Certificates = w.user.Certificates }, `{"version":3,"node":"localhost","slots":1}`, "not that of a node"},
-		{"another node's name", nil, `{"version":3,"node":"other","slots":1}`, `and not of node`},
+		{"another node's name", nil, `{"version":3,"node":"other","slots":1}`, `not for node`},
 		{"another version", nil, `{"version":7,"node":"localhost","slots":1}`, "speaks version 7"},
 		{"nonsense", nil, `hello`, "not what nodes say to each other"},
 		{"too long", nil, strings.Repeat("x", 2*borrow.MaxLine), ""},

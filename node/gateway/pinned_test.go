@@ -2,14 +2,13 @@ package gateway
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"muster/client"
 	"muster/internal/door"
@@ -34,7 +33,7 @@ func TestPinnedMemoryIsBounded(t *testing.T) {
 	}
 	defer shared.Unmap()
 	for _, c := range []struct{ sees, most uint64 }{{1 << 20, leastPinned}, {256 << 20, 256 << 20}} {
-		b := newBridge(&visitor{Gateway: &Gateway{}}, nil, &client.Session{Shared: shared, Attached: wire.Attached{Memory: c.sees}})
+		b, _ := bridgeTo(t, &visitor{Gateway: &Gateway{Config: Config{Log: slog.New(slog.DiscardHandler)}}}, &client.Session{Shared: shared, Attached: wire.Attached{Memory: c.sees}})
 		use := func(at, size uint64) error {
 			_, err := b.unstaged(g.Staging+g.Bounce+at, size)
 			return err
@@ -95,13 +94,32 @@ func endable(t *testing.T, shared *wire.Shared) *client.Session {
 	return s
 }
 
+// bridgeTo makes a bridge for a visitor, and returns the client's end of its connection.
+func bridgeTo(t *testing.T, v *visitor, session *client.Session) (*bridge, *door.Resumable) {
+	near, far := net.Pipe()
+	v.conn, v.in, v.Limits = plainLink{near}, bufio.NewReader(near), Limits{}.complete()
+	b := newBridge(v, session)
+	client := door.NewResumable(far, nil, nil, door.Resuming{Silence: v.Limits.Silence})
+	t.Cleanup(func() {
+		far.Close()
+		client.Close()
+		client.Wait()
+		b.link.Close()
+		b.link.Wait()
+	})
+	return b, client
+}
+
 // Data arrive for memory for which the system has no page. Only that client ends, with the reason; the
 // daemon does not die of it.
 func TestDataWithoutPages(t *testing.T) {
 	data := make([]byte, 1<<20)
 	frame := wire.Frame{Kind: wire.FrameData, Offset: 8 << 20, Bytes: uint64(len(data))}
-	in := bufio.NewReader(bytes.NewReader(append(frame.Append(nil), data...)))
-	b := newBridge(&visitor{Gateway: &Gateway{}, in: in}, door.NewPatient(nil, time.Hour), &client.Session{Shared: withoutPages(t)})
+	b, far := bridgeTo(t, &visitor{Gateway: &Gateway{Config: Config{Log: slog.New(slog.DiscardHandler)}}}, &client.Session{Shared: withoutPages(t)})
+	go func() {
+		_, _ = far.Write(append(frame.Append(nil), data...))
+		_ = far.Flush()
+	}()
 	if why := b.read(); !strings.Contains(why, "no memory") {
 		t.Errorf("it ended because %q", why)
 	}
@@ -112,10 +130,7 @@ func TestDataWithoutPages(t *testing.T) {
 func TestDataToSendWithoutPages(t *testing.T) {
 	shared := withoutPages(t)
 	for _, size := range []uint64{small / 2, 2 * small} {
-		near, far := net.Pipe()
-		defer far.Close()
-		v := &visitor{Gateway: &Gateway{Config: Config{LaneFrom: lanes.Worth}}, conn: plainLink{near}}
-		b := newBridge(v, door.NewPatient(near, time.Hour), endable(t, shared))
+		b, _ := bridgeTo(t, &visitor{Gateway: &Gateway{Config: Config{LaneFrom: lanes.Worth}}}, endable(t, shared))
 		b.all.Go(b.write)
 		data, err := shared.Data(8<<20, size)
 		if err != nil {
@@ -135,11 +150,9 @@ func TestDataToSendWithoutPages(t *testing.T) {
 // A parcel is fetched for a client whose staging memory has no page. Only that client ends, with the
 // reason.
 func TestParcelForMemoryWithoutPages(t *testing.T) {
-	near, far := net.Pipe()
-	defer far.Close()
 	shared, key := withoutPages(t), parcel.Key{1}
-	v := &visitor{Gateway: &Gateway{shelf: parcel.NewShelf()}, conn: plainLink{near}, guest: true}
-	b := newBridge(v, door.NewPatient(near, time.Hour), endable(t, shared))
+	v := &visitor{Gateway: &Gateway{shelf: parcel.NewShelf()}, guest: true}
+	b, _ := bridgeTo(t, v, endable(t, shared))
 	p, err := v.shelf.Leave(key, v.own())
 	if err != nil {
 		t.Fatal(err)
@@ -159,10 +172,8 @@ func TestParcelForMemoryWithoutPages(t *testing.T) {
 // A message that waited for data from the lanes goes to a ring of which a page is missing. Only that
 // client ends, with the reason.
 func TestQueuedMessageWithoutPages(t *testing.T) {
-	near, far := net.Pipe()
-	defer far.Close()
 	shared := withoutPages(t)
-	b := newBridge(&visitor{Gateway: &Gateway{}, conn: plainLink{near}}, door.NewPatient(near, time.Hour), endable(t, shared))
+	b, _ := bridgeTo(t, &visitor{Gateway: &Gateway{Config: Config{Log: slog.New(slog.DiscardHandler)}}}, endable(t, shared))
 	err := b.behind.Do(nil, 0, func() error {
 		copy(shared.Arena(), "a page that is not there")
 		return nil

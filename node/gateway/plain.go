@@ -73,10 +73,8 @@ func (g *Gateway) meet(plain net.Conn, handshake func(*tls.Conn) error) (conn li
 	switch {
 	case without:
 		kind, err := wire.MeetPlain(plain, g.Token)
-		if kind == wire.PlainLane {
-			return plainLink{plain}, wire.LaneProtocol, err
-		}
-		return plainLink{plain}, wire.StreamProtocol, err
+		protocols := map[wire.PlainKind]string{wire.PlainStream: wire.StreamProtocol, wire.PlainLane: wire.LaneProtocol, wire.PlainResume: wire.ResumeProtocol}
+		return plainLink{plain}, protocols[kind], err
 	case g.TLS == nil:
 		return nil, "", errNoTLS
 	}

@@ -115,7 +115,15 @@ func (a *Authority) signList(list []Issued) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("the key of the authority in %s cannot sign", a.dir)
 	}
-	template := &x509.RevocationList{Number: big.NewInt(a.now.UnixNano()), ThisUpdate: a.now, NextUpdate: a.now.AddDate(0, 0, authorityDays)}
+	number := big.NewInt(a.now.UnixNano())
+	before, err := trust.ReadRevoked(filepath.Join(a.dir, trust.FileRevoked), []*x509.Certificate{a.cert})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if last := before.Number(); last != nil && last.Cmp(number) >= 0 { // the clock was ahead then: nobody takes a list with a lower number
+		number.Add(last, big.NewInt(1))
+	}
+	template := &x509.RevocationList{Number: number, ThisUpdate: a.now, NextUpdate: a.now.AddDate(0, 0, authorityDays)}
 	for _, c := range list {
 		if c.Revoked {
 			template.RevokedCertificateEntries = append(template.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: c.number, RevocationTime: a.now})

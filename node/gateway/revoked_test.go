@@ -2,8 +2,10 @@ package gateway
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"io"
 	"log/slog"
+	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -316,4 +318,28 @@ func read(t *testing.T, file string) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// Each list has a higher number than the last, even if the clock was ahead then: nodes take no older one.
+func TestListNumbersRise(t *testing.T) {
+	dir := certificates(t)
+	now := time.Now()
+	var last *big.Int
+	for _, at := range []time.Time{now.Add(time.Hour), now, now} {
+		authority, _, err := OpenAuthority(dir, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := authority.Revoke([]string{"user-ada"}); err != nil {
+			t.Fatal(err)
+		}
+		list, err := trust.ReadRevoked(filepath.Join(dir, trust.FileRevoked), []*x509.Certificate{authority.cert})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := list.Number(); last != nil && n.Cmp(last) <= 0 {
+			t.Errorf("%v follows %v", n, last)
+		}
+		last = list.Number()
+	}
 }

@@ -5,6 +5,8 @@ import (
 	"os"
 	"syscall"
 	"testing"
+
+	"muster/internal/need"
 )
 
 // memory makes a journal in memory, and says how much of it there is.
@@ -12,7 +14,7 @@ func memory(t *testing.T) (*Journal, func() int64) {
 	t.Helper()
 	f, err := os.CreateTemp("/dev/shm", "journal")
 	if err != nil {
-		t.Skip("no files in memory:", err)
+		need.Missing(t, need.System, "no files in memory:", err)
 	}
 	t.Cleanup(func() { f.Close() })
 	if err := os.Remove(f.Name()); err != nil {

@@ -62,7 +62,9 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 		strictyaml.Key("policy", strictyaml.Value(&d.File, "policy", &c.Policy, parsePolicy)),
 		strictyaml.Key("max_idle", strictyaml.Value(&d.File, "max_idle", &c.MaxIdle, parseShort)),
 		strictyaml.Key("quantum", strictyaml.Value(&d.File, "quantum", &c.Quantum, Quantum)),
+		strictyaml.Key("kernel_time", func(n strictyaml.Node) error { return d.kernelTimes(n, &c.KernelTime) }),
 		strictyaml.Key("mps", strictyaml.Value(&d.File, "mps", &c.MPS, node.ParseMPS)),
+		strictyaml.Key("confine", strictyaml.Value(&d.File, "confine", &c.Confine, node.ParseConfine)),
 		strictyaml.Key("latency", func(n strictyaml.Node) error { return d.latency(n, &c.Latency) }),
 		strictyaml.Key("migrate", strictyaml.Value(&d.File, "migrate", &c.Migrate, Migrate)),
 		strictyaml.Key("mapping", strictyaml.Value(&d.File, "mapping", &c.Mapping, Mapping)),
@@ -217,6 +219,7 @@ func (d *decoder) connections(n strictyaml.Node, c *node.Connections) error {
 		strictyaml.Key("greet", strictyaml.Value(&d.File, "greet", &c.Greet, parseSome)),
 		strictyaml.Key("idle", strictyaml.Value(&d.File, "idle", &c.Idle, parseSome)),
 		strictyaml.Key("silence", strictyaml.Value(&d.File, "silence", &c.Silence, parseSome)),
+		strictyaml.Key("resume", strictyaml.Value(&d.File, "resume", &c.Resume, parseShort)),
 	)
 	return err
 }
@@ -592,6 +595,7 @@ func (d *decoder) userLimits(n strictyaml.Node, what string, u *node.UserLimits)
 		strictyaml.Key("priority", d.Count("priority", 0, 100, &u.Priority)),
 		strictyaml.Key("class", strictyaml.Value(&d.File, "class", &u.Class, parseClass)),
 		strictyaml.Key("share", strictyaml.Value(&d.File, "share", &u.Share, node.ParseShare)),
+		strictyaml.Key("kernel_time", strictyaml.Value(&d.File, "kernel_time", &u.KernelTime, node.ParseKernelTime)),
 	)
 	return err
 }
@@ -603,6 +607,20 @@ func parseClass(s string) (node.Class, error) {
 		return c, nil
 	}
 	return "", fmt.Errorf("must be any, batch or latency, not %q", s)
+}
+
+// kernelTimes reads a limit for programs of both classes, or {batch, latency}.
+func (d *decoder) kernelTimes(n strictyaml.Node, t *node.KernelTimes) error {
+	if !strictyaml.IsMapping(n) {
+		err := strictyaml.Value(&d.File, "kernel_time", &t.Batch, node.ParseKernelTime)(n)
+		t.Latency = t.Batch
+		return err
+	}
+	_, err := d.Fields(n, "kernel_time",
+		strictyaml.Key("batch", strictyaml.Value(&d.File, "batch", &t.Batch, node.ParseKernelTime)),
+		strictyaml.Key("latency", strictyaml.Value(&d.File, "latency", &t.Latency, node.ParseKernelTime)),
+	)
+	return err
 }
 
 // latency reads what programs of class latency may do to others.

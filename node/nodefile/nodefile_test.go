@@ -32,8 +32,10 @@ visible: 2
 policy: credit
 max_idle: 25ms
 quantum: 500ms
+kernel_time: {batch: 1h, latency: none}
 latency: {share: 0.5, window: 100us}
 mps: on
+confine: on
 migrate: off
 swap: {size: 32GiB, dir: /var/tmp/muster}
 defer: true
@@ -41,7 +43,7 @@ limits:
   clients: 100
   default: {clients: 16, memory: 32GiB, vgpus: 4, weight: 1}
   users:
-    alice: {memory: 64GiB, weight: 2, priority: 3, class: latency, share: 50%}
+    alice: {memory: 64GiB, weight: 2, priority: 3, class: latency, share: 50%, kernel_time: 5m}
     1001: {clients: 1}
 grants: required
 warm: 0
@@ -61,7 +63,7 @@ ivm_root: true
 peers: [n2, "n3:19421", 10.0.0.7, "[fe80::1]:9421"]
 offload: {mode: borrow, above: 3, keep: 1}
 record: {file: decisions.jsonl, limit: 64MiB}
-connections: {local: 100, unknown: 32, remote: 300, user: 30, greet: 5s, idle: 1m, silence: 30s}
+connections: {local: 100, unknown: 32, remote: 300, user: 30, greet: 5s, idle: 1m, silence: 30s, resume: 2m}
 `
 
 func TestRead(t *testing.T) {
@@ -81,16 +83,16 @@ func TestRead(t *testing.T) {
 			{DeviceConfig: slow}, {DeviceConfig: first}, {DeviceConfig: second},
 			{DeviceConfig: control.DeviceConfig{Kind: "cuda", Index: AllCUDA}},
 		},
-		VGPUs: 8, Visible: 2, Policy: vgpu.Credit, MaxIdle: 25 * time.Millisecond, Quantum: 500 * time.Millisecond, Latency: node.Latency{Share: 0.5, Window: 100 * time.Microsecond}, MPS: node.MPSOn, Spare: 3,
+		VGPUs: 8, Visible: 2, Policy: vgpu.Credit, MaxIdle: 25 * time.Millisecond, Quantum: 500 * time.Millisecond, KernelTime: node.KernelTimes{Batch: node.KernelTime(time.Hour), Latency: node.NoKernelTime}, Latency: node.Latency{Share: 0.5, Window: 100 * time.Microsecond}, MPS: node.MPSOn, Confine: node.ConfineOn, Spare: 3,
 		Swap: node.Swap{Size: 32 << 30, Dir: "/var/tmp/muster"}, Defer: true, Recover: true,
 		Limits: node.Limits{Clients: 100, Default: node.UserLimits{Clients: 16, Memory: 32 << 30, VGPUs: 4, Weight: 1},
-			Users: map[string]node.UserLimits{"alice": {Memory: 64 << 30, Weight: 2, Priority: 3, Class: node.ClassLatency, Share: 50}, "1001": {Clients: 1}}},
+			Users: map[string]node.UserLimits{"alice": {Memory: 64 << 30, Weight: 2, Priority: 3, Class: node.ClassLatency, Share: 50, KernelTime: node.KernelTime(5 * time.Minute)}, "1001": {Clients: 1}}},
 		Grants: node.GrantsRequired, Warm: 0, WorkerTimeout: time.Minute, WorkerUIDs: node.UIDRange{First: 70000, Last: 79999}, Grace: 2 * time.Minute,
 		OrphanGrace: 90 * time.Second, State: "/run/muster/state", Handover: true, HTTP: "127.0.0.1:9420",
 		Offload:     node.Offload{Peers: []string{"n2:9421", "n3:19421", "10.0.0.7:9421", "[fe80::1]:9421"}, Mode: node.OffloadBorrow, Above: 3, Keep: 1},
 		Record:      node.Record{File: "decisions.jsonl", Limit: 64 << 20},
 		Remote:      node.Remote{Listen: ":9421", Cert: "node.pem", Key: "node.key", CA: "ca.pem", Token: "SECRET", IVM: true, IVMRoot: true},
-		Connections: node.Connections{Local: 100, Unknown: 32, Remote: 300, User: 30, Greet: 5 * time.Second, Idle: time.Minute, Silence: 30 * time.Second},
+		Connections: node.Connections{Local: 100, Unknown: 32, Remote: 300, User: 30, Greet: 5 * time.Second, Idle: time.Minute, Silence: 30 * time.Second, Resume: 2 * time.Minute},
 	}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got\n%+v, want\n%+v", cfg, want)
@@ -155,6 +157,7 @@ func TestReadErrors(t *testing.T) {
 		{"grants", "grants: yes\n", `f:1:9: grants: grants can be optional or required, not "yes"`},
 		{"migrate", "migrate: yes\n", `f:1:10: migrate: must be auto or off, not "yes"`},
 		{"policy", "policy: lifo\n", `f:1:9: policy: there is no policy "lifo": use fcfs, sjf or credit`},
+		{"kernel time", "kernel_time: 1ms\n", `f:1:14: kernel_time: must be a time of 10ms or more, as 30s or 1h, or none, not "1ms"`},
 		{"quantum", "quantum: 1us\n", `f:1:10: quantum: must be a time of 1ms to 1h0m0s, as 500ms or 2s, or off, not "1us"`},
 		{"class", "limits: {default: {class: fast}}\n", `f:1:27: class: must be any, batch or latency, not "fast"`},
 		{"latency", "latency: {share: 1}\n", `f:1:18: share: must be a number from 0 to 0.99, not "1"`},
@@ -178,6 +181,7 @@ func TestReadErrors(t *testing.T) {
 		{"both", "devices: [{soft: {memory: 2MiB}, cuda: all}]\n", `f:1:11: a device is one of soft, cuda and remote: write soft: {memory: 1GiB}, or cuda: all, or remote: {address: HOST:PORT, tls: FOLDER}`},
 		{"neither", "devices: [{count: 3}]\n", `a device is one of soft, cuda and remote`},
 		{"mps", "mps: yes\n", `f:1:6: mps: must be auto, on or off, not "yes"`},
+		{"confine", "confine: yes\n", `f:1:10: confine: must be auto, on or off, not "yes"`},
 		{"a share", "limits: {default: {share: 25}}\n", `f:1:27: share: must be a part of 1% to 100%, as 25%, not "25"`},
 		{"faults", "devices: [{soft: {memory: 2MiB}, faults: rules}]\n", `f:1:42: faults: must be the absolute path of a file with rules, not "rules"`},
 		{"count of cuda", "devices: [{cuda: all, count: 2}]\n", `only software GPUs have a count: name several CUDA devices as cuda: [0, 1]`},

@@ -1,6 +1,7 @@
 package programs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -23,13 +24,14 @@ type SavedClient struct {
 	Bytes  uint64 `json:"bytes"`
 }
 
-// SaveClient saves the GPU's side of a client of the node at a socket. Its program goes on meanwhile.
-func SaveClient(socket string, id uint64, dir string) (*SavedClient, error) {
+// SaveClient saves the GPU's side of a client of the node at a socket. Its program goes on meanwhile. If
+// the context ends first, nothing is saved, and an earlier checkpoint in the folder stays.
+func SaveClient(ctx context.Context, socket string, id uint64, dir string) (*SavedClient, error) {
 	draft, err := checkpoint.Begin(dir, checkpoint.OfClient, time.Now().UTC())
 	if err != nil {
 		return nil, err
 	}
-	bytes, err := saveInto(draft, socket, id)
+	bytes, err := saveInto(ctx, draft, socket, id)
 	if err != nil {
 		draft.Drop()
 		return nil, err
@@ -41,7 +43,7 @@ func SaveClient(socket string, id uint64, dir string) (*SavedClient, error) {
 }
 
 // saveInto has the node write a client into a folder.
-func saveInto(draft *checkpoint.Draft, socket string, id uint64) (uint64, error) {
+func saveInto(ctx context.Context, draft *checkpoint.Draft, socket string, id uint64) (uint64, error) {
 	s, err := node.Ask(socket)
 	if err != nil {
 		return 0, err
@@ -59,7 +61,7 @@ func saveInto(draft *checkpoint.Draft, socket string, id uint64) (uint64, error)
 	defer file.Close()
 	saved.File = filepath.Base(file.Name())
 	draft.Manifest.Clients = []checkpoint.Client{saved}
-	return node.Checkpoint(socket, id, file)
+	return node.Checkpoint(ctx, socket, id, file)
 }
 
 // RestoreClient puts what a folder has of a client back into a client of the node, whose program must

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/need"
 	"muster/node/checkpoint"
 	"muster/wire/status"
 )
@@ -91,7 +92,7 @@ func TestPeers(t *testing.T) {
 	}
 	all, err := peers()
 	if err != nil {
-		t.Skipf("this system does not tell: %v", err)
+		need.Missing(t, need.System, "this system does not tell:", err)
 	}
 	if all[inode(one)] != inode(two) || all[inode(two)] != inode(one) {
 		t.Errorf("%d and %d: %d and %d", inode(one), inode(two), all[inode(one)], all[inode(two)])

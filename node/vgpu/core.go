@@ -20,6 +20,7 @@ type Core struct {
 	growing int    // clients with a Grow unanswered
 	parked  int    // how many of ready are parked: no device that could hold them takes clients at present
 	drains  int    // devices that are drained
+	lapsed  bool   // a client has given up room in the present step
 	ranked  int    // clients whose priority is not 0
 
 	nextRefill Time
@@ -53,6 +54,7 @@ type device struct {
 	claims      int       // slots promised to claims
 	visitors    int       // how many of bound stand for further devices of other clients
 	reservedFor *client
+	openBy      Time // until then only clients that have not given up yet may keep room from others
 	supply      supply
 	field       field // cached: valid in the step with the number fieldOf
 	fieldOf     uint64
@@ -133,12 +135,16 @@ type client struct {
 	watched   bool
 
 	revoking bool   // a Revoke is unanswered
+	toldAt   Time   // when it was told so, or last said that it freed something
 	frees    *claim // the claim that waits for it to let go
 
 	claim    *claim
 	growTo   uint64 // 0 unless a Grow is unanswered
 	growBy   Time
 	reserved *device
+	holdsBy  Time   // when it gives up its claim or reserved, because clients do not leave
+	lapses   int    // how often it has given up since it wanted
+	rank     uint64 // its place among those that have waited too long: seq, or that of the last Want when it gave up
 
 	target DeviceID // the device that it is to go to next; AnyDevice if any
 	moving cause    // why it is to go there, or had to leave its device; byNothing otherwise
@@ -162,19 +168,18 @@ type stats struct {
 	moving      time.Duration // time spent moving its memory to devices and from them
 }
 
-// claim is what a client was promised, and gets when all victims have let go. Its bytes and slot
-// are taken from what the device can give to others as soon as it is made, and not only when it is
-// fulfilled.
+// claim is what a client was promised, and gets when all victims have let go. While it is held, its
+// bytes and slot are taken from what the device can give to others.
 type claim struct {
-	owner   *client
-	dev     *device
-	bytes   int64
-	slot    bool // a slot is claimed too; false for a Grow
-	early   bool // the owner is bound already, with part of what it wants, and gets the rest bit by bit
-	owed    int  // victims that have not let go yet
-	counted bool // it counts among the user's slots
-	from    []*client
-	trade   *client // the victim of the same user whose slot is exchanged for this one, as the user has all slots it may
+	owner *client
+	dev   *device
+	bytes int64
+	slot  bool // a slot is claimed too; false for a Grow
+	early bool // the owner is bound already, with part of what it wants, and gets the rest bit by bit
+	owed  int  // victims that have not let go yet
+	held  bool // its bytes and slot are kept for the owner, and the slot counts among the user's
+	from  []*client
+	trade *client // the victim of the same user whose slot is exchanged for this one, as the user has all slots it may: nothing is held before it has left
 }
 
 // taken is how many bytes the client takes on its device, context included.
@@ -266,6 +271,7 @@ func (c *Core) deny(id ClientID, why Reason) bool {
 // only if none waits. Watches come last, as they depend on who still waits.
 func (c *Core) decide() {
 	c.refill()
+	c.lapse()
 	c.evacuate()
 	c.enforceGrants()
 	c.answerGrowing()
@@ -457,11 +463,15 @@ func (c *Core) answered(x *client) {
 	if p == nil {
 		return
 	}
-	if p.trade == x {
-		p.trade, p.counted = nil, true
-		p.owner.user.slots += p.owner.slotCount()
-	}
 	p.owed--
+	if p.trade == x {
+		p.trade = nil
+		if !stillThere(p) {
+			c.drop(p)
+			return
+		}
+		c.hold(p)
+	}
 	if p.owed == 0 {
 		c.fulfil(p)
 	}
@@ -518,14 +528,8 @@ func (c *Core) drop(p *claim) {
 	if p == nil {
 		return
 	}
-	p.dev.claimed -= p.bytes
-	if p.slot {
-		p.dev.claims--
-	}
-	if p.counted {
-		p.owner.user.slots -= p.owner.slotCount()
-	}
-	p.owner.claim = nil
+	c.count(p, -1)
+	p.held, p.owner.claim = false, nil
 	for _, v := range p.from {
 		if v.frees == p {
 			v.frees = nil

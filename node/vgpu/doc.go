@@ -51,7 +51,24 @@
 //
 // A user's clients have no more slots at a time than SlotLimits or SlotLimit says. A client of a
 // user who has them all is served only in exchange for the slot of another client of that user, see
-// below; no device is reserved for it.
+// below; no device is reserved for it, and nothing is kept for it before that other client has left.
+//
+// # Clients that do not leave
+//
+// A client that was told to leave does so when its kernels have ended, and some never end. So nobody
+// keeps room from others for ever while it waits for that:
+//
+//   - Room of a client that was told to leave MaxWait ago, and the expected time of its move, does not
+//     count as coming any more. Others are told to leave instead, if that helps.
+//   - A promise or reservation that is not fulfilled within MaxWait is taken back. At that moment all
+//     clients are served that fit as it is. The owner goes behind all others that have waited too long,
+//     and may keep room the next time for twice as long, up to 512 times MaxWait: so it is served if
+//     kernels end at all. After its second time and each later one, the device is for as long open to
+//     clients that have not given up themselves.
+//   - A Grow whose victims have not left within MaxWait is denied.
+//
+// So a client is served within a bounded time if it fits beside those whose kernels never end, and
+// its user has fewer slots than it may; and any client if all kernels end within 512 times MaxWait.
 //
 // # Where
 //
@@ -103,7 +120,7 @@
 // suffices; of equals the one idle for longest, then the one with the lowest number. If all of them
 // together do not suffice, none is told to leave. Otherwise they get a Revoke, and the client is
 // promised the device: the room is kept for it, and granted when all victims have let go. If they
-// kept so many bytes that the client does not fit, it is ready as before. A client that detaches
+// kept so many bytes that the client does not fit, or do not leave, it is ready as before. A client that detaches
 // before that gives up the promise; its victims leave nevertheless.
 //
 // Among clients whose turn is over, the victim is, of those that suffice, the one that owes most,
@@ -319,7 +336,7 @@
 //     told when its worker has let go of the device for good, not when it is about to: what the
 //     client took is given to others at once. The same holds for Released and Faulted.
 //   - Every Revoke is answered once, as below. A worker that does not answer keeps what it has,
-//     until the driver ends it and tells Detach.
+//     until the driver ends it and tells Detach. See Clients that do not leave.
 //   - What a worker claims is checked by the driver: a lease that it never had, a
 //     client that is not its own. Ran is told once for each piece of work, with
 //     what was added since the last one.

@@ -39,7 +39,7 @@ func (e Freed) apply(c *Core) bool {
 		return false
 	}
 	x.dev.used -= int64(x.memory - e.Left)
-	x.memory = e.Left
+	x.memory, x.toldAt = e.Left, c.now
 	if p := x.frees; p != nil {
 		c.handOver(p)
 	}
@@ -78,8 +78,8 @@ func (c *Core) bindEarly(p *claim, some uint64) {
 	c.settleIn(x, d, some)
 	x.tenure.early = true
 	if rest.bytes > 0 {
-		x.claim, x.growTo, x.growBy = rest, x.want.Need, c.now
-		d.claimed += rest.bytes
+		x.claim, x.growTo, x.growBy, x.holdsBy = rest, x.want.Need, c.now, c.now+c.patience(x)
+		c.hold(rest)
 		c.growing++
 		for _, v := range rest.from {
 			v.frees = rest

@@ -144,6 +144,7 @@ func (e Want) apply(c *Core) bool {
 		c.seq++
 		c.wantsAgain(x)
 		x.seq, x.wantAt, x.passes = c.seq, c.now, 0
+		x.rank, x.lapses = c.seq, 0
 	}
 	x.want = e
 	x.length = orDefault(max(e.Estimate, 0), x.observed)

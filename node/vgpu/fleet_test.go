@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/need"
 	"muster/node/vgpu"
 	"muster/vmm"
 	"muster/wire/control"
@@ -48,7 +49,7 @@ type fleetConfig struct {
 func TestFleet(t *testing.T) {
 	for i := range *fleetSeeds {
 		seed := max(*fleetSeed, 1) + i
-		playFleets(t, fleetConfig{seed: seed, clients: 60, devices: 5, faults: seed%2 == 0, saves: 10})
+		playFleets(t, fleetConfig{seed: seed, clients: 60, devices: 5, faults: seed%2 == 0, saves: need.Rounds(25, 10)})
 	}
 }
 
@@ -57,7 +58,7 @@ func TestFleetOfTurns(t *testing.T) {
 	early, seeds := 0, max(*fleetSeeds/2, 1)
 	for i := range seeds {
 		seed := max(*fleetSeed, 11) + i
-		early += playFleets(t, fleetConfig{seed: seed, clients: 60, devices: 3, faults: seed%2 == 0, turns: true, saves: 10})
+		early += playFleets(t, fleetConfig{seed: seed, clients: 60, devices: 3, faults: seed%2 == 0, turns: true, saves: need.Rounds(25, 10)})
 	}
 	if early == 0 && seeds > 1 { // with some seeds nobody gets memory so
 		t.Errorf("in %d fleets nobody came while another left", seeds)
@@ -68,7 +69,7 @@ func TestLargeFleet(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	clients, devices, saves := 800, 12, 80
+	clients, devices, saves := 300, 6, 30
 	if os.Getenv("MUSTER_SOAK") != "" {
 		clients, devices, saves = 4000, 48, 400
 	}
@@ -80,7 +81,7 @@ func TestLargeFleet(t *testing.T) {
 
 // The same seed gives the same decisions.
 func TestFleetIsDeterministic(t *testing.T) {
-	cfg := fleetConfig{seed: 7, clients: 40, devices: 4, faults: true, saves: 5}
+	cfg := fleetConfig{seed: 7, clients: 40, devices: 4, faults: true, saves: need.Rounds(20, 5)}
 	if a, b := playFleet(t, cfg), playFleet(t, cfg); a.decided.Sum64() != b.decided.Sum64() {
 		t.Error("two runs with one seed differ")
 	}
@@ -370,7 +371,11 @@ func (f *fleet) perform(e vgpu.Effect) {
 	case vgpu.Deny:
 		f.waited(w)
 		w.coming = 0
-		w.post(control.Deny{Reason: string(e.Reason)})
+		m := control.Deny{Reason: string(e.Reason)}
+		if v, ok := f.core.Client(w.id); ok && v.State == vgpu.Assigned {
+			m.Lease = w.granted
+		}
+		w.post(m)
 	}
 }
 

@@ -403,7 +403,7 @@ func (c *Core) squeeze(d *device) {
 		return
 	}
 	all := d.exclusive()
-	_, coming := d.coming()
+	_, coming := d.coming(func(*client) bool { return true })
 	lack := d.excess() - coming
 	for _, x := range d.keepers {
 		if (all || lack > 0) && !x.revoking {

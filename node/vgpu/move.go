@@ -196,8 +196,8 @@ func (c *Core) moveCost(x *client) time.Duration {
 	const most = uint64(math.MaxInt64 / 4)
 	high, low := bits.Mul64(2*x.memory, uint64(time.Second))
 	copying := most
-	if high < c.cfg.MoveBandwidth {
-		copying, _ = bits.Div64(high, low, c.cfg.MoveBandwidth)
+	if bandwidth := orDefault(c.cfg.MoveBandwidth, DefaultMoveBandwidth); high < bandwidth {
+		copying, _ = bits.Div64(high, low, bandwidth)
 	}
 	return time.Duration(min(copying, most)) + min(c.cfg.MoveCost, time.Duration(most))
 }

@@ -19,7 +19,7 @@ type supply struct {
 
 func (c *Core) survey(d *device) {
 	s := supply{slots: d.freeSlots() > 0, bytes: d.free()}
-	s.comingSlots, s.comingBytes = d.coming()
+	s.comingSlots, s.comingBytes = d.coming(c.isComing)
 	for _, v := range d.keepers {
 		if mayStopKeeping(v) {
 			s.bytes += v.taken()
@@ -45,17 +45,17 @@ func (c *Core) survey(d *device) {
 	d.supply = s
 }
 
-// coming is what clients that were told to let go will free. Some or all of it may be
-// claimed.
-func (d *device) coming() (slots int, bytes int64) {
+// coming is what clients that were told to let go, and that counts counts, will free. Some or all of
+// it may be claimed.
+func (d *device) coming(counts func(*client) bool) (slots int, bytes int64) {
 	for _, v := range d.slots {
-		if v != nil && v.revoking {
+		if v != nil && v.revoking && counts(v) {
 			slots++
 			bytes += v.taken()
 		}
 	}
 	for _, v := range d.keepers {
-		if v.revoking {
+		if v.revoking && counts(v) {
 			bytes += v.taken()
 		}
 	}
@@ -131,7 +131,7 @@ func (c *Core) appendOrdered(out []*client, class func(*client) bool) []*client 
 			out = append(out, x)
 		}
 	}
-	slices.SortFunc(out[from:], func(a, b *client) int { return cmp.Compare(a.seq, b.seq) })
+	slices.SortFunc(out[from:], func(a, b *client) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.seq, b.seq)) })
 	from = len(out)
 	for _, x := range c.ready {
 		if !c.starved(x) && class(x) {
@@ -157,10 +157,24 @@ func (c *Core) serveReady() {
 	if !credit.slots {
 		return
 	}
-	for _, x := range c.order() {
+	order := c.order()
+	if c.lapsed {
+		c.lapsed = false
+		for _, x := range order {
+			if d := c.bestFree(x); d != nil && !x.parked && x.claim == nil && !x.revoking && x.part == nil && !x.user.full() {
+				c.promise(x, d, nil, nil)
+			}
+		}
+		order = c.order()
+		plain, credit = c.surveyAll()
+	}
+	for _, x := range order {
 		most := plain
 		if x.user.credit > 0 || c.cfg.Quantum > 0 {
 			most = credit
+		}
+		if p := x.claim; p != nil && p.trade != nil && !x.user.full() { // it needs no trade any more
+			c.drop(p)
 		}
 		if x.parked || x.claim != nil || x.revoking || !most.slots || (int64(x.want.Need) > most.bytes && !c.starved(x)) {
 			continue
@@ -304,7 +318,7 @@ func lessLoaded(a, b *device) bool { return float64(a.load())*b.Speed < float64(
 func (c *Core) cheapest(x *client, full, oust bool) (best *device, set []victim, trade *client) {
 	var cost int64
 	for _, d := range c.all {
-		if !allowed(x, d) || !(d.supply.slots || full || (oust && d.supply.creditSlots)) {
+		if !allowed(x, d) || !c.mayHold(x, d) || !(d.supply.slots || full || (oust && d.supply.creditSlots)) {
 			continue
 		}
 		limit := d.supply.bytes
@@ -425,11 +439,7 @@ func (c *Core) promise(x *client, d *device, set []victim, trade *client) {
 			other.passes++
 		}
 	}
-	p := &claim{owner: x, dev: d, slot: true, bytes: int64(x.want.Need + d.ContextCost), counted: trade == nil, trade: trade}
-	if p.counted {
-		x.user.slots += x.slotCount()
-	}
-	d.claims++
+	p := &claim{owner: x, dev: d, slot: true, bytes: int64(x.want.Need + d.ContextCost), trade: trade}
 	if x.dev != nil && x.dev != d {
 		set = append(set, victim{client: x, why: ForMove})
 	}
@@ -438,8 +448,10 @@ func (c *Core) promise(x *client, d *device, set []victim, trade *client) {
 
 // collect makes a claim valid and tells its victims to let go.
 func (c *Core) collect(p *claim, set []victim) {
-	p.owner.claim = p
-	p.dev.claimed += p.bytes
+	p.owner.claim, p.owner.holdsBy = p, c.now+c.patience(p.owner)
+	if p.trade == nil {
+		c.hold(p)
+	}
 	c.unreserve(p.owner, p.owner.reserved)
 	for _, v := range set {
 		v.frees = p
@@ -454,7 +466,7 @@ func (c *Core) collect(p *claim, set []victim) {
 }
 
 func (c *Core) revoke(v victim) {
-	v.revoking = true
+	v.revoking, v.toldAt = true, c.now
 	v.tenure.idled = v.why == ForIdle || v.why == ForMemory
 	v.tenure.ousted = v.state == Assigned && (v.why == ForQuantum || v.why == ForRoom)
 	c.emit(Effect{Kind: Revoke, Client: v.id, Device: v.dev.id, Reason: v.why, Keep: uint64(v.keep), Step: uint64(v.step)})
@@ -465,18 +477,22 @@ func (c *Core) revoke(v victim) {
 // time would otherwise keep it waiting for ever.
 func (c *Core) reserve(x *client) {
 	if x.reserved == nil {
+		could := false // x would fit there even if no client left any more that should have by now
 		for _, d := range c.all {
-			if allowed(x, d) && (x.reserved == nil || missing(x, d) < missing(x, x.reserved)) {
-				x.reserved = d
+			if !allowed(x, d) || !c.mayHold(x, d) {
+				continue
+			}
+			if fits := c.fitsBesideOverdue(x, d); x.reserved == nil || fits && !could || fits == could && missing(x, d) < missing(x, x.reserved) {
+				x.reserved, could = d, fits
 			}
 		}
 		if x.reserved == nil {
 			return
 		}
-		x.reserved.reservedFor = x
+		x.reserved.reservedFor, x.holdsBy = x, c.now+c.patience(x)
 	}
 	d := x.reserved
-	slots, bytes := d.coming()
+	slots, bytes := d.coming(c.isComing)
 	lack, needSlot := missing(x, d)-bytes, d.freeSlots()+slots <= 0
 	for _, v := range d.keepers {
 		if v != x && mayStopKeeping(v) {
@@ -523,7 +539,7 @@ func (c *Core) answerGrow(x *client, d *device) {
 		return
 	}
 	if d.reservedFor == nil {
-		_, coming := d.coming()
+		_, coming := d.coming(c.isComing)
 		if set, ok := c.growVictims(d, lack); ok && coming < lack {
 			c.collect(&claim{owner: x, dev: d, bytes: more}, set)
 			return
@@ -619,12 +635,17 @@ func (c *Core) Next() (Time, bool) {
 		return 0, false
 	}
 	for _, d := range c.all {
+		consider(d.openBy)
 		for _, x := range d.slots {
+			if x != nil && x.revoking {
+				consider(c.expectedBy(x))
+			}
 			if x == nil || x.revoking {
 				continue
 			}
 			if x.growTo > 0 {
 				consider(x.growBy)
+				consider(x.holdsBy)
 			}
 			if rests(x) || c.cfg.Policy == Credit {
 				consider(x.grantAt + c.cfg.MinResidence)
@@ -641,6 +662,9 @@ func (c *Core) Next() (Time, bool) {
 		consider(c.nextRefill)
 	}
 	for _, x := range c.ready {
+		if x.claim != nil || x.reserved != nil {
+			consider(x.holdsBy)
+		}
 		if (x.part != nil || c.cfg.Quantum > 0 && c.ranked > 0) && !x.parked {
 			consider(x.wantAt + c.cfg.MaxWait)
 		}

@@ -347,7 +347,7 @@ func (m *machine) checkDevices(view View, taken map[DeviceID]uint64, over map[De
 	}
 	claimed := map[DeviceID]int64{}
 	for _, x := range m.core.clients {
-		if x.claim != nil {
+		if x.claim != nil && x.claim.held {
 			claimed[x.claim.dev.id] += x.claim.bytes
 		}
 	}

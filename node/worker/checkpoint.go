@@ -100,6 +100,11 @@ func (w *worker) obey() (bool, error) {
 		if !w.core.CanDetach() {
 			return false, nil
 		}
+		if quiet, err := w.quiet(); err != nil {
+			return true, w.found(w.sticky.current(), err)
+		} else if !quiet {
+			return true, w.awaitWork()
+		}
 		w.orders.next = w.orders.next[1:]
 		return true, w.checkpoint(o.file, m.Hold)
 	case control.Restore:
@@ -110,6 +115,22 @@ func (w *worker) obey() (bool, error) {
 		return true, w.restore(o.file, m.Whole)
 	}
 	return false, fmt.Errorf("the daemon orders %q, which is not understood: %w", o.Kind(), errEnded)
+}
+
+// awaitWork waits a moment for kernels to end before a checkpoint, or for the daemon, which may give
+// the checkpoint up. Meanwhile no message of the program is read, so that they do end, unless one of
+// them never does.
+func (w *worker) awaitWork() error {
+	look := time.NewTimer(w.core.Patience())
+	defer look.Stop()
+	select {
+	case <-w.inbox.news:
+	case <-w.notices.news:
+	case <-look.C:
+	case <-w.ctx.Done():
+		return errDaemonEnded
+	}
+	return w.observe()
 }
 
 // --- saving ------------------------------------------------------------------------
@@ -260,8 +281,17 @@ func (w *worker) standBy() error {
 	}
 }
 
-// proceed lets a held client go on, after completing its checkpoint if asked to.
+// proceed lets a held client go on, after completing its checkpoint if asked to. A checkpoint that was
+// not begun is given up.
 func (w *worker) proceed(m control.Proceed) error {
+	w.orders.next = slices.DeleteFunc(w.orders.next, func(o order) bool {
+		_, saves := o.ToWorker.(control.Checkpoint)
+		if saves {
+			o.file.Close()
+			w.answerCheckpoint(0, errors.New("the checkpoint was given up"))
+		}
+		return saves
+	})
 	if d := w.orders.draft; d != nil && m.Save {
 		w.answerCheckpoint(w.writeShared(d))
 	}

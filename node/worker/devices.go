@@ -84,6 +84,9 @@ func (w *worker) openDevice(i int) clientcore.Device {
 	}
 	info := d.Info()
 	known.Memory, known.ContextCost = info.Memory, info.ContextCost
+	if info.Guard > 0 {
+		w.shared.SetGuard(info.Guard)
+	}
 	if share := w.serve.Share; share > 0 {
 		known.Memory = min(known.Memory, share)
 	}

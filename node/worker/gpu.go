@@ -42,6 +42,7 @@ type gpu struct {
 	relays []device.Stream // idle streams that only wait, for order with other contexts
 
 	callsAlone bool // device.Info.CallsAlone
+	overseen   bool // kernels have a limit that the device does not keep (overseer)
 
 	mu     sync.Mutex
 	free   []device.Event // unused events, for marks
@@ -95,7 +96,7 @@ func (w *worker) lender(at vmm.Place, err error) error {
 // openGPU opens a context with the client's modules in it, and all memory of the program that
 // kernels may reach.
 func (w *worker) openGPU(o *clientcore.Op) error {
-	if i := o.Place.Index(); w.ways[i] != nil && w.core.Lease.Device != i {
+	if w.core.Lease.Device != o.Place.Index() {
 		if err := w.openContext(o); err != nil {
 			return fmt.Errorf("%v", err) // nothing is lost with it, whatever it was: the device goes back
 		}
@@ -114,9 +115,10 @@ func (w *worker) openContext(o *clientcore.Op) error {
 	g := &gpu{place: o.Place, streams: map[uint32]device.Stream{}, events: map[uint32]*event{}, modules: map[uint64]*loaded{}, priority: func(stream uint32) int { return w.core.Priority(stream) }}
 	g.placer, _ = d.(device.Placer)
 	g.callsAlone = d.Info().CallsAlone
+	g.overseen = w.serve.KernelTime > 0 && !d.Info().StopsKernels
 	arena := device.Arena{Base: w.serve.ArenaBase, Size: w.serve.ArenaSize}
 	if g.context, err = d.Open(device.Config{
-		Arena: arena, Print: w.print, Complain: w.complain,
+		Arena: arena, Print: w.print, Complain: w.complain, Kernels: w.kernelLimit(),
 		Touches: w.serve.Mapping != "" || w.serve.Guest, // the mapper of a guest may ask
 	}); err != nil {
 		return w.lender(o.Place, w.unserved(err))
@@ -298,6 +300,9 @@ func (w *worker) drop(p vmm.Place) *gpu {
 	if g != nil {
 		g.openGates()
 		g.leaveQueue()
+		if g.overseen {
+			w.overseer.leaves(g)
+		}
 	}
 	delete(w.gpus, p)
 	w.latest = nil

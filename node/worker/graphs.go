@@ -31,6 +31,11 @@ func (w *worker) runGraph(o *clientcore.Op) error {
 	if graph == nil {
 		return w.runNodes(o)
 	}
+	if g.overseen {
+		if err := w.oversee(g, on, o.Run.Kernels, "of a graph"); err != nil {
+			return err
+		}
+	}
 	if w.pace != nil {
 		if err := w.beforeLaunch(g, on); err != nil {
 			return err

@@ -68,6 +68,7 @@ type options struct {
 	defers   bool
 	replays  bool            // devices cannot put variables at given addresses
 	recovers bool            // the client is kept, as one that is to outlive its worker
+	rebuilds bool            // a worker that asks for another one is killed, and gets one
 	dies     *rand.Rand      // now and then the worker dies; nil: never
 	lives    int             // for about so many operations
 	killed   func() bool     // the worker dies now; nil: only if dies says so
@@ -239,7 +240,7 @@ func (c *client) worker(resume bool) *worker {
 	}
 	child.Close()
 	o, serve := c.daemon.o, c.serve
-	serve.Resume = resume
+	serve.Resume, serve.Tries = resume, int(c.died.Load())
 	c.daemon.mu.Lock()
 	serve.Lease = c.daemon.lease
 	c.daemon.mu.Unlock()
@@ -255,7 +256,11 @@ func (c *client) worker(resume bool) *worker {
 		t.Error(err)
 		panic(err)
 	}
-	s.exit = func() {}
+	s.exit = func() {
+		if o.rebuilds && s.ctx.Err() == nil { // the daemon has not ended
+			panic(errKilled)
+		}
+	}
 	if o.saves != nil {
 		s.between = func() { saveAndRestore(t, s, o.saves) }
 	}
@@ -581,7 +586,7 @@ func (d *daemon) take(said control.ToDaemon) {
 			memory = 0
 		}
 		if memory < m.Memory {
-			d.say(control.Deny{Reason: "too much"})
+			d.say(control.Deny{Lease: d.lease, Reason: "too much"})
 			return
 		}
 		d.granted = memory

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"muster/device"
+	"muster/internal/need"
 	"muster/node/clientcore"
 	"muster/vmm"
 	"muster/wire"
@@ -22,11 +23,11 @@ import (
 func smallDisk(t *testing.T, size uint64) (dir string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("only root can mount a small disk")
+		need.Missing(t, need.Root, "only root can mount a small disk")
 	}
 	dir = t.TempDir()
 	if err := syscall.Mount("muster-test", dir, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
-		t.Skipf("a small disk cannot be mounted here: %v", err)
+		need.Missing(t, need.Mount, "a small disk cannot be mounted here:", err)
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {

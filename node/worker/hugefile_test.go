@@ -4,6 +4,7 @@ import (
 	"syscall"
 	"testing"
 
+	"muster/internal/need"
 	"muster/wire"
 )
 
@@ -13,7 +14,7 @@ func TestFileThatMayHaveHugePages(t *testing.T) {
 	const chunks = 4
 	f, err := hugeFile(chunks * chunk)
 	if err != nil {
-		t.Skipf("this process cannot have one: %v", err)
+		need.Missing(t, need.Mount, "this process cannot have one:", err)
 	}
 	defer f.Close()
 	one, err := mapSide(f, chunks*chunk)

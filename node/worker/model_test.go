@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"muster/device/soft"
+	"muster/internal/need"
 	"muster/internal/seeds"
 	"muster/wire"
 	"muster/wire/control"
@@ -887,7 +888,8 @@ func (p *program) step() {
 // others, and denies growth, and compares every byte that they see with what they
 // would see on a device of their own.
 func TestPrograms(t *testing.T) {
-	calls, each := 32_000, 16_000 // make soak makes a million
+	each := need.Rounds(8_000, 16_000)
+	calls := 2 * each // make soak makes a million
 	if testing.Short() {
 		calls, each = 8_000, 4_000
 	}
@@ -897,7 +899,8 @@ func TestPrograms(t *testing.T) {
 // TestMappedPrograms is TestPrograms for programs whose launches are mapped to several devices, most
 // of them at random.
 func TestMappedPrograms(t *testing.T) {
-	calls, each := 14_000, 7_000
+	each := need.Rounds(4_000, 7_000)
+	calls := 2 * each
 	if testing.Short() {
 		calls, each = 6_000, 3_000
 	}

@@ -64,8 +64,9 @@ func (w *worker) unserved(err error) error {
 	return &device.Fault{Kind: device.Unspecified, Detail: err.Error()}
 }
 
-// renew ends this worker if the client can be rebuilt in another one. If the daemon wants it for no
-// fault of a device, a base is made first, so that the next worker need not repeat any kernel.
+// renew ends this worker if the client can be rebuilt in another one. No base is made first: this may be
+// called in the middle of a message, when what the core has decided is not all done, and the base would
+// lack it. The next worker repeats what came after the last base, as after any end.
 func (w *worker) renew(m control.Renew) error {
 	switch {
 	case !w.canRebuild():
@@ -75,13 +76,6 @@ func (w *worker) renew(m control.Renew) error {
 		return nil
 	case m.Device >= 0:
 		return fmt.Errorf("%w: %s", errShared, m.Reason)
-	case w.replay == nil && w.core.CanFold(): // so that no kernel is run again
-		if err := w.fold(); err != nil {
-			return err
-		}
-	}
-	if !w.canRebuild() { // the base did not fit
-		return nil
 	}
 	return fmt.Errorf("%w: %s", errRenewed, m.Reason)
 }

@@ -234,6 +234,11 @@ func (g *gpu) here(o *clientcore.Op) *clientcore.Op {
 
 // submitLaunch launches a kernel, after giving way to other clients if it must.
 func (w *worker) submitLaunch(g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
+	if g.overseen {
+		if err := w.oversee(g, on, 1, f.Info().Name); err != nil {
+			return err
+		}
+	}
 	if w.pace == nil {
 		return w.give(g, f, on, o)
 	}

@@ -20,8 +20,9 @@ func (k *trigger) pull() bool { return k.CompareAndSwap(true, false) }
 // fold has the worker make a base: it is sent more than its journal holds.
 func (c *client) fold() {
 	c.t.Helper()
-	for range shortLog/mib + 1 {
-		if err := c.p.SendData(wire.Header{Op: wire.OpModuleData, Slot: -1}, (&wire.ModuleData{Module: 99}).Append(nil), make([]byte, mib)); err != nil {
+	data := make([]byte, mib)
+	for i := range shortLog/mib + 1 { // of an image each: a large one is copied whenever it grows
+		if err := c.p.SendData(wire.Header{Op: wire.OpModuleData, Slot: -1}, (&wire.ModuleData{Module: uint32(1000 + i)}).Append(nil), data); err != nil {
 			c.t.Fatal(err)
 		}
 	}

@@ -660,6 +660,7 @@ func (w *worker) resumeWith(devices []clientcore.Device) error {
 		return fmt.Errorf("rebuilding the client: %w", err)
 	}
 	w.core.Leased(w.serve.Lease)
+	w.core.KeepHome(w.serve.Tries > 1) // until it is rebuilt: a worker before this one has failed to
 	return w.core.Equip(devices)
 }
 
@@ -771,6 +772,7 @@ func (w *worker) replayAll() error {
 			}
 		}
 	}
+	w.core.KeepHome(false)
 	w.core.Expect(0) // in case a damaged journal has announced more
 	if w.replay = nil; w.stage != nil {
 		w.staging.free(w.stage)
@@ -885,6 +887,8 @@ func (w *worker) gone(err error) error {
 	var fault *device.Fault
 	switch {
 	case w.journal == nil || !errors.As(err, &fault) || !w.canRebuild():
+		return nil
+	case fault.Kind == device.Timeout: // nobody else's
 		return nil
 	case fault.Kind == device.DeviceLost:
 		return fmt.Errorf("%w: %w", errRebuild, err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"muster/device"
+	"muster/internal/need"
 	"muster/internal/seeds"
 	"muster/node/clientcore"
 	"muster/vmm"
@@ -501,7 +502,7 @@ func TestResumeRefuses(t *testing.T) {
 // Anything in any order, with a disk that is sometimes full.
 func TestSidesAtRandom(t *testing.T) {
 	seed, _ := seeds.First(t)
-	steps := 150
+	steps := need.Rounds(80, 150)
 	if testing.Short() {
 		steps = 60
 	}

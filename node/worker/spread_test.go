@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -420,5 +421,95 @@ func BenchmarkMoveBetweenDevices(b *testing.B) {
 	for b.Loop() {
 		c.busy(function, 1, at, 1)
 		c.must(&wire.Synchronise{}, nil)
+	}
+}
+
+// unopened is a context of a lender that fails while it is opened.
+type unopened struct{ device.Context }
+
+func (unopened) NewStream() (device.Stream, error) {
+	return nil, &device.Fault{Kind: device.DeviceLost, Detail: "the link is cut"}
+}
+
+// A further device that is lost while it is opened takes nothing with it: the device goes back, and the
+// launch runs at home. The client is not rebuilt for it, which would fail in the same way each time.
+func TestFurtherDeviceIsLostWhileItIsOpened(t *testing.T) {
+	var failed atomic.Int32
+	c, function, memory := spreadClientOf(t, options{mapping: "ar:alpha=1:beta=1", recovers: true, wrap: func(name string, c device.Context) device.Context {
+		if name != "device 1" {
+			return c
+		}
+		failed.Add(1)
+		return unopened{c}
+	}}, 2, 2, 0)
+	want := []uint32{0, 1}
+	for round := 0; round < 1000 && failed.Load() == 0; round++ { // the mapper draws the device
+		for i := range memory {
+			c.busy(function, uint32(1+i), memory[i], 2)
+			want[i] = computed(want[i], 2)
+		}
+		c.must(&wire.Synchronise{}, nil)
+	}
+	for i := range memory {
+		if got := binary.LittleEndian.Uint32(c.out(memory[i], 4)); got != want[i] {
+			t.Errorf("word %d is %#x, and should be %#x", i, got, want[i])
+		}
+	}
+	if failed.Load() == 0 {
+		t.Error("the device was not tried")
+	}
+}
+
+// unreliable are the contexts of a lender on which launches fail while the client is rebuilt, and once
+// before.
+type unreliable struct {
+	device.Context
+	fails func() bool
+}
+
+func (c unreliable) NewStream() (device.Stream, error) {
+	s, err := c.Context.NewStream()
+	return unreliableStream{s, c.fails}, err
+}
+
+type unreliableStream struct {
+	device.Stream
+	fails func() bool
+}
+
+func (s unreliableStream) Launch(f device.Function, l device.Launch) error {
+	if s.fails() {
+		return &device.Fault{Kind: device.DeviceLost, Detail: "the link is cut"}
+	}
+	return s.Stream.Launch(f, l)
+}
+
+// A client whose lender fails again each time that it is rebuilt is rebuilt at home in the end.
+func TestRebuiltWithoutALenderThatFails(t *testing.T) {
+	var once atomic.Bool
+	var latest atomic.Pointer[worker]
+	o := options{mapping: "ar:alpha=1:beta=1", recovers: true, rebuilds: true, employed: func(w *worker) { latest.Store(w) }}
+	o.wrap = func(name string, c device.Context) device.Context {
+		if name != "device 1" {
+			return c
+		}
+		return unreliable{c, func() bool { return latest.Load().replay != nil || once.CompareAndSwap(false, true) }}
+	}
+	c, function, memory := spreadClientOf(t, o, 2, 2, 0)
+	want := []uint32{0, 1}
+	for round := 0; round < 1000 && !once.Load(); round++ {
+		for i := range memory {
+			c.busy(function, uint32(1+i), memory[i], 2)
+			want[i] = computed(want[i], 2)
+		}
+		c.must(&wire.Synchronise{}, nil)
+	}
+	for i := range memory {
+		if got := binary.LittleEndian.Uint32(c.out(memory[i], 4)); got != want[i] {
+			t.Errorf("word %d is %#x, and should be %#x", i, got, want[i])
+		}
+	}
+	if n := c.died.Load(); n == 0 || n > 2 {
+		t.Errorf("the client was rebuilt %d times", n)
 	}
 }

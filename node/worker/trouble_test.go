@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -654,5 +655,56 @@ func TestEventDestroyedWhileWaitedFor(t *testing.T) {
 	c.post(&wire.HostDone{Cookie: cookie})
 	if r, _, err := waits.Wait(); r != 0 || err != nil {
 		t.Errorf("answered %d, %v", r, err)
+	}
+}
+
+// slowEnd is a context that closes only when it may.
+type slowEnd struct {
+	device.Context
+	may chan struct{}
+}
+
+func (c slowEnd) Close() error {
+	<-c.may
+	return c.Context.Close()
+}
+
+// A program that ends as soon as it is told of a fault takes its worker along. The daemon hears of the
+// fault all the same, once.
+func TestFaultIsToldBeforeTheEnd(t *testing.T) {
+	told, exits, may := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	c := newClient(t, options{
+		lenient:  true,
+		wrap:     func(_ string, c device.Context) device.Context { return slowEnd{c, may} },
+		told:     func(*worker) { close(told) },
+		employed: func(w *worker) { w.exit = func() { close(exits) } },
+	})
+	v := newVectors(c, 1000)
+	v.a = 0x10
+	v.launch(0)
+	c.start(&wire.Synchronise{})
+	<-told
+	end := c.daemon.end()
+	if err := errors.Join(end.Send(control.End{}), end.CloseWrite()); err != nil { // the program has ended
+		t.Fatal(err)
+	}
+	<-exits
+	close(may)
+	<-c.daemon.ended
+	times := 0
+	c.daemon.mu.Lock()
+	defer c.daemon.mu.Unlock()
+	for _, m := range c.daemon.heard {
+		switch m := m.(type) {
+		case control.Failed:
+			times++
+		case control.Ended:
+			if m.Fault {
+				times++
+			}
+		}
+	}
+	if times != 1 {
+		t.Errorf("the daemon was told %d times: %+v", times, c.daemon.heard)
 	}
 }

@@ -610,6 +610,7 @@ func (w *worker) outcome(world uint64, err error) clientcore.Result {
 // program sees a copy of the result in shared memory; if it overwrites that copy it harms only
 // itself.
 type sticky struct {
+	found  func(why string)               // the daemon is to be told
 	tell   func(why string)               // to tell the program's user
 	status func(result clientcore.Result) // to tell the program
 
@@ -620,6 +621,40 @@ type sticky struct {
 	before clientcore.Result // the result of the world before
 	silent bool              // the client is being rebuilt: the program is told afterwards
 	told   bool              // the user was told the reason during the rebuild
+}
+
+// untold is why a client has failed while the daemon does not know. The loop says control.Failed when
+// the device is free, which may take a while; if the worker must end before that, it says the reason first.
+type untold struct {
+	mu   sync.Mutex // held while something is said: the process may end as soon as it is unlocked
+	why  string
+	over bool // it was said with the worker's end
+}
+
+func (u *untold) note(why string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.why = why
+}
+
+// failed calls say, which tells the daemon, unless the daemon knows from the worker's last words.
+func (u *untold) failed(say func()) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.over {
+		u.why = ""
+		say()
+	}
+}
+
+// atEnd calls say with the reason if the daemon does not know it.
+func (u *untold) atEnd(say func(why string)) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.why != "" && !u.over {
+		u.over = true
+		say(u.why)
+	}
 }
 
 func (t *sticky) current() uint64 {
@@ -648,6 +683,7 @@ func (t *sticky) set(world uint64, r clientcore.Result, why string) bool {
 	}
 	if t.result == success { // the first fault counts
 		t.result, t.why = r, why
+		t.found(why) // first: a program that is told may end at once, and takes its worker along
 		t.say()
 	}
 	return true

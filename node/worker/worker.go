@@ -10,14 +10,13 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"muster/device"
+	"muster/internal/confine"
 	"muster/internal/laps"
 	"muster/internal/machine"
 	"muster/node/clientcore"
@@ -102,9 +101,11 @@ type worker struct {
 	checking bool // some open device checks the memory accesses of kernels
 	staging  *staging
 	sticky   sticky
+	untold   untold
 	teller   teller
 	passing  passing
 	pace     *pacer // nil: this client never makes way for others
+	overseer overseer
 
 	timeline   *recorder // nil: no timeline was asked for
 	neighbours neighbours
@@ -135,16 +136,27 @@ type notice struct {
 // takes the answer to its first ping as the sign that the worker is ready: receive answers pings,
 // and run starts it only after newWorker, anyDevice and become have succeeded.
 func Main(connection *os.File, open Open, log *slog.Logger) error {
-	volunteer()
 	// Standard error is a pipe to the daemon. When the daemon dies, writing to it raises SIGPIPE,
 	// and a worker that is stopped at that moment gets SIGHUP. The worker must survive both
 	// (orphan.go).
 	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
+	confines, err := readConfine()
+	if err == nil {
+		err = confines.files()
+	}
+	if err != nil {
+		return err
+	}
 	conn, err := control.OpenWorkerEnd(connection)
 	if err != nil {
 		return err
 	}
 	connection.Close()
+	if confines.By.Seccomp {
+		if err := confine.Process(confines.Rules); err != nil {
+			return cannotServe(conn, err)
+		}
+	}
 	first, files, err := conn.Receive()
 	if err != nil {
 		return nil // the daemon ended before there was a client
@@ -212,19 +224,6 @@ func (w *worker) anyDevice() error {
 	return all
 }
 
-// volunteer asks the kernel to kill workers before the daemon when memory runs out: memory that one
-// program makes its worker use must not cost the other programs their node.
-func volunteer() {
-	const path, more = "/proc/self/oom_score_adj", 500
-	now, err := os.ReadFile(path)
-	if err != nil {
-		return // not every kernel has this file
-	}
-	if n, err := strconv.Atoi(strings.TrimSpace(string(now))); err == nil && n < more {
-		_ = os.WriteFile(path, []byte(strconv.Itoa(more)), 0) // best effort
-	}
-}
-
 // cannotServe tells the daemon why this worker will not serve the client.
 func cannotServe(conn *control.WorkerEnd, err error) error {
 	_ = conn.Send(control.CannotServe{Reason: err.Error()})
@@ -279,7 +278,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.staging = &staging{release: w.consumer.Release}
 	w.teller = teller{notify: shared.Notify, now: w.now, log: w.log}
-	w.sticky.tell, w.sticky.status = w.teller.tell, shared.SetStatus
+	w.sticky.found, w.sticky.tell, w.sticky.status = w.untold.note, w.teller.tell, shared.SetStatus
 	arena := vmm.Range{Addr: serve.ArenaBase, Size: serve.ArenaSize}
 	if held == nil {
 		w.host, err = newHostMemory(arena, serve.SwapDir, nil)
@@ -401,6 +400,9 @@ func (w *worker) receive() {
 		case control.Neighbour: // noted here, not queued: many may come while the loop is busy
 			w.neighbours.note(said)
 			continue
+		}
+		if err != nil && w.dismissed {
+			w.untold.atEnd(func(why string) { w.line.say(control.Ended{Reason: why, Fault: true}) })
 		}
 		if err != nil && (w.ctx.Err() != nil || !w.line.cut()) {
 			return // the worker closed the connection itself, and has said why
@@ -787,6 +789,10 @@ func (w *worker) found(world uint64, err error) error {
 // say sends a message to the daemon.
 func (w *worker) say(m control.ToDaemon) {
 	w.timeline.said(m)
+	if _, ok := m.(control.Failed); ok {
+		w.untold.failed(func() { w.line.say(m) })
+		return
+	}
 	w.line.say(w.completed(m))
 }
 
@@ -814,7 +820,9 @@ func (w *worker) end(err error) error {
 	w.tellEnds()
 	w.sayAll(w.core.Last(w.now()))
 	w.say(control.Report{Stats: w.core.Stats()})
-	w.say(control.Ended{Reason: reason})
+	last := control.Ended{Reason: reason}
+	w.untold.atEnd(func(why string) { last = control.Ended{Reason: why, Fault: true} }) // the program ended before the loop heard of its fault
+	w.say(last)
 	if errors.Is(err, errEnded) {
 		return nil
 	}

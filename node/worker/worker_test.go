@@ -229,7 +229,7 @@ func TestModulesInTurnLeaveNothing(t *testing.T) {
 		return m.HeapAlloc
 	}
 	var before uint64
-	for i := uint32(1); i <= 40; i++ {
+	for i := uint32(1); i <= 20; i++ {
 		f := c.load(i, image, "add_count")
 		c.post(&wire.Launch{Function: f, GridX: 1, GridY: 1, GridZ: 1, BlockX: 32, BlockY: 1, BlockZ: 1, Params: params(addr, addr, 32)})
 		c.must(&wire.Synchronise{}, nil)
@@ -242,6 +242,6 @@ func TestModulesInTurnLeaveNothing(t *testing.T) {
 	}
 	c.must(&wire.Synchronise{}, nil)
 	if after := heap(); after > before+24*mib {
-		t.Errorf("%d MiB are kept after 40 modules of 4 MiB, %d MiB after four", after/mib, before/mib)
+		t.Errorf("%d MiB are kept after 20 modules of 4 MiB, %d MiB after four", after/mib, before/mib)
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"muster/internal/need"
 )
 
 // built are the library and the program that queries it, each made once: with a sanitiser, and
@@ -48,7 +50,7 @@ func build(sanitise string) (folder string, err error) {
 	if err != nil || len(sources) == 0 {
 		return "", fmt.Errorf("no sources: %w", err)
 	}
-	flags := []string{"-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-pthread"}
+	flags := []string{"-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O0", "-g1", "-pthread"}
 	if sanitise != "" {
 		flags = append(flags, "-fsanitize="+sanitise, "-fno-sanitize-recover=all")
 	}
@@ -68,7 +70,7 @@ func build(sanitise string) (folder string, err error) {
 func made(t *testing.T, sanitise string) string {
 	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skip("no gcc")
+		need.Missing(t, need.Compiler, "no gcc")
 	}
 	folder, err := built[sanitise]()
 	if err != nil {

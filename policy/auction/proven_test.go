@@ -2,8 +2,10 @@ package auction
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
+	needs "muster/internal/need"
 	"muster/policy/winner"
 	"muster/sim"
 	"muster/workload"
@@ -29,10 +31,7 @@ func (p *prover) Solve(q *winner.Problem, l winner.Limits) (*winner.Answer, erro
 // are given, are solved to a proof. The solver's limits are counts of steps: what
 // is proven here is proven on any machine.
 func TestAuctionsOfThePaperAreProven(t *testing.T) {
-	seeds, hours := uint64(2), "0.1"
-	if !testing.Short() {
-		seeds, hours = 6, "0.25"
-	}
+	seeds, hours := uint64(needs.Rounds(2, 6)), fmt.Sprintf("0.%d", needs.Rounds(10, 25))
 	solved, proven := 0, 0
 	for _, name := range []string{"I", "II", "III", "IV", "V"} {
 		for seed := range seeds {

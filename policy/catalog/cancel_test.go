@@ -4,27 +4,21 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"testing"
 	"time"
 
+	"muster/internal/need"
 	"muster/model"
 	"muster/policy"
 	"muster/policy/catalog"
 	"muster/policy/script"
 )
 
-// soak makes tests take the time that make soak has.
-var soak = os.Getenv("MUSTER_SOAK") != ""
-
 // TestJobsComeGoAndAreCancelled drives every policy as a daemon would: jobs are
 // submitted, cancelled and ended at random. Nothing may be refused, and when
 // nobody comes any more and everybody ends, nobody may be left waiting.
 func TestJobsComeGoAndAreCancelled(t *testing.T) {
-	seeds := uint64(15)
-	if soak {
-		seeds = 200
-	}
+	seeds := uint64(need.Rounds(6, 200))
 	for _, e := range catalog.Entries {
 		t.Run(e.Name, func(t *testing.T) {
 			for seed := range seeds {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/need"
 	"muster/model"
 	"muster/policy"
 	"muster/policy/catalog"
@@ -23,13 +24,7 @@ import (
 // holds every plan to what there is, and the view to what is free. A recording of it,
 // played again, gives the same plans; and when all is well again nobody is left waiting.
 func TestClustersLive(t *testing.T) {
-	seeds := uint64(3)
-	switch {
-	case testing.Short():
-		seeds = 1
-	case soak:
-		seeds = 30
-	}
+	seeds := uint64(need.Rounds(1, 30))
 	for _, e := range catalog.Entries {
 		t.Run(e.Name, func(t *testing.T) {
 			for seed := range seeds {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/need"
 	"muster/model"
 	"muster/policy"
 	"muster/policy/catalog"
@@ -27,10 +28,7 @@ func bundledScript(name, settings string) (policy.Policy, *script.Policy, error)
 // clusters to the scripts that say the same: event by event, they start the same jobs on
 // the same nodes for the same reasons.
 func TestScriptsDecideAsTheBuiltIn(t *testing.T) {
-	seeds := uint64(15)
-	if testing.Short() {
-		seeds = 4
-	}
+	seeds := uint64(need.Rounds(6, 15))
 	for _, c := range []struct{ spec, script, settings string }{
 		{"first-fit", "first-fit.star", ""},
 		{"easy", "easy.star", ""},
@@ -119,10 +117,7 @@ func replayedBy(written *bytes.Buffer, source string) (*script.Policy, error) {
 // proposed what they could: what is decided is what the fallback alone decides, to the
 // letter.
 func TestFailingScriptsLeaveNoTrace(t *testing.T) {
-	seeds := uint64(8)
-	if testing.Short() {
-		seeds = 4
-	}
+	seeds := uint64(need.Rounds(4, 8))
 	for name, source := range map[string]string{
 		"starts all":     "def decide(view, plan):\n  for job in view.queue():\n    plan.start(job)\n  fail('now')\n",
 		"starts fitting": "def decide(view, plan):\n  for job in view.fitting():\n    plan.start(job)\n  fail('now')\n",

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	needs "muster/internal/need"
 	"muster/model"
 	"muster/policy"
 	"muster/sim"
@@ -142,10 +143,7 @@ func tameJobs(rng *rand.Rand, c *model.Cluster, count int) []model.Job {
 }
 
 func TestReservationsAreKept(t *testing.T) {
-	runs := 60
-	if testing.Short() {
-		runs = 12
-	}
+	runs := needs.Rounds(15, 60)
 	checked, borrowed := 0, 0
 	for seed := range uint64(runs) {
 		rng := rand.New(rand.NewPCG(seed, 3))

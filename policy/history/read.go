@@ -2,12 +2,13 @@ package history
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+
+	"muster/internal/strictjson"
 )
 
 // maxLine bounds a line: the header of a cluster with 100,000 nodes fits.
@@ -74,7 +75,7 @@ func (r *reader) header() (*Header, error) {
 	if *peek.Version != Version {
 		return nil, r.wrong(fmt.Errorf("it is of version %d, and version %d is read", *peek.Version, Version))
 	}
-	if err := strictly(line, &h); err != nil {
+	if err := strictjson.Decode(line, &h); err != nil {
 		return nil, r.wrong(err)
 	}
 	c := h.Cluster.model()
@@ -106,26 +107,13 @@ func (r *reader) event() (event, []byte, error) {
 	if e == nil {
 		return nil, nil, r.wrong(fmt.Errorf("there is no event %q", peek.Do))
 	}
-	if err := strictly(line, e); err != nil {
+	if err := strictjson.Decode(line, e); err != nil {
 		return nil, nil, r.wrong(err)
 	}
 	if err := e.check(); err != nil {
 		return nil, nil, r.wrong(err)
 	}
 	return e, line, nil
-}
-
-// strictly decodes a line into what it is to be: no other fields, nothing behind.
-func strictly(line []byte, into any) error {
-	d := json.NewDecoder(bytes.NewReader(line))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return errors.New(plain(err))
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("there is something behind the object")
-	}
-	return nil
 }
 
 // plain is an error of the decoder without the words of this package.

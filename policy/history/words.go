@@ -50,6 +50,7 @@ type (
 		Run          int64     `json:"run_ns,omitempty"`
 		WallTime     int64     `json:"wall_ns,omitempty"`
 		Priority     int64     `json:"priority,omitempty"`
+		Turn         int64     `json:"turn,omitempty"`
 		Request      request   `json:"request"`
 		Alternatives []request `json:"alternatives,omitempty"`
 		NetBytes     int64     `json:"net_bytes,omitempty"`
@@ -184,7 +185,7 @@ func modelTypes(types []gpuType) []model.GPUType {
 func jobOf(j *model.Job) job {
 	out := job{
 		ID: j.ID, User: j.User, Group: j.Group, Queue: j.Queue, QOS: j.QOS, Reservation: j.Reservation, Fixed: j.Fixed,
-		Submit: int64(j.Submit), Run: int64(j.Run), WallTime: int64(j.WallTime), Priority: j.Priority, Request: requestOf(&j.Request), Intensity: j.Intensity,
+		Submit: int64(j.Submit), Run: int64(j.Run), WallTime: int64(j.WallTime), Priority: j.Priority, Turn: j.Turn, Request: requestOf(&j.Request), Intensity: j.Intensity,
 		NetBytes: j.Traffic.NetBytes, NetConns: j.Traffic.NetConns, GPUBytes: j.Traffic.GPUBytes, GPUConns: j.Traffic.GPUConns,
 	}
 	if j.Logged != nil {
@@ -199,7 +200,7 @@ func jobOf(j *model.Job) job {
 func (j *job) model() *model.Job {
 	out := &model.Job{
 		ID: j.ID, User: j.User, Group: j.Group, Queue: j.Queue, QOS: j.QOS, Reservation: j.Reservation, Fixed: j.Fixed, Submit: time.Duration(j.Submit), Run: time.Duration(j.Run),
-		WallTime: time.Duration(j.WallTime), Priority: j.Priority, Request: j.Request.model(), Intensity: j.Intensity,
+		WallTime: time.Duration(j.WallTime), Priority: j.Priority, Turn: j.Turn, Request: j.Request.model(), Intensity: j.Intensity,
 		Traffic: model.Traffic{NetBytes: j.NetBytes, NetConns: j.NetConns, GPUBytes: j.GPUBytes, GPUConns: j.GPUConns},
 	}
 	if j.Program != "" {

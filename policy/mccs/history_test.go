@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/need"
 	"muster/model"
 	"muster/policy"
 	"muster/policy/easy"
@@ -28,12 +29,9 @@ func TestListingsTwice(t *testing.T) {
 		seeds uint64
 		make  func(p listing) policy.Policy
 	}{
-		{"script", 340, func(p listing) policy.Policy { return bundledPolicy(t, scripts, p) }},
-		{"Go", 700, func(p listing) policy.Policy { return mccs.NewPolicy(&p) }},
+		{"script", uint64(need.Rounds(40, 340)), func(p listing) policy.Policy { return bundledPolicy(t, scripts, p) }},
+		{"Go", uint64(need.Rounds(80, 700)), func(p listing) policy.Policy { return mccs.NewPolicy(&p) }},
 	} {
-		if testing.Short() {
-			by.seeds /= 10
-		}
 		for number := 1; number <= 3; number++ {
 			t.Run(fmt.Sprintf("Listing4-%d/%s", number, by.name), func(t *testing.T) {
 				for seed := range by.seeds {

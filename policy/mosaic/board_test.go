@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	needs "muster/internal/need"
 	"muster/policy/prices"
 )
 
@@ -246,10 +247,7 @@ func checkSplit(t *testing.T, seed uint64, b *board, n *need, k *task) {
 // nothing behind.
 func TestTimelineInsert(t *testing.T) {
 	worth := testWorth()
-	cases := uint64(200)
-	if testing.Short() {
-		cases = 60
-	}
+	cases := uint64(needs.Rounds(80, 200))
 	for seed := range cases {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		nodes := 1 + rng.Int32N(12)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"muster/internal/need"
 	"muster/model"
 	"muster/policy"
 	"muster/policy/consres"
@@ -121,10 +122,7 @@ func TestRemoteDevicesAreNear(t *testing.T) {
 // TestBetterThanBackfill is the claim, in small: better than Slurm's way in all
 // five columns of the paper at once.
 func TestBetterThanBackfill(t *testing.T) {
-	seeds := uint64(4)
-	if testing.Short() {
-		seeds = 2
-	}
+	seeds := uint64(need.Rounds(2, 4))
 	for version, contiguous := range []int{0, 50, 100} {
 		var slurm, ours [5]float64
 		for seed := range seeds {

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
-	"os"
 	"reflect"
 	"slices"
 	"testing"
 	"time"
 
+	"muster/internal/need"
 	"muster/model"
 	"muster/policy"
 	"muster/policy/prices"
@@ -879,13 +879,7 @@ func smallCase(rng *rand.Rand) (*model.Cluster, []model.Job) {
 // TestAsWritten: the rules of docs/mosaic.md, followed to the letter, start every
 // job at the same time on the same nodes as the policy does.
 func TestAsWritten(t *testing.T) {
-	cases := 2000
-	switch {
-	case testing.Short():
-		cases = 300
-	case os.Getenv("MUSTER_SOAK") != "":
-		cases = 5000
-	}
+	cases := need.Rounds(250, 5000)
 	waits, same := 0, 0
 	for seed := range uint64(cases) {
 		rng := rand.New(rand.NewPCG(seed, 77))

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/need"
 	"muster/model"
 	"muster/policy"
 	"muster/policy/mosaic"
@@ -121,10 +122,7 @@ func (g *anything) jobs(c *model.Cluster, count int) []model.Job {
 // TestAnyRequest: whatever jobs ask for, nothing is refused, every job that can
 // run ends, and the same run comes out twice.
 func TestAnyRequest(t *testing.T) {
-	cases := 300
-	if testing.Short() {
-		cases = 60
-	}
+	cases := need.Rounds(120, 300)
 	specs := []string{"effort=0", "effort=20", "effort=5:depth=3", "effort=5:age=5s", "effort=3:balance=0:age=1s:depth=2", "effort=10:balance=100", "effort=5:patience=0", "effort=1:depth=1", "effort=1:depth=1:age=3s:patience=10", "effort=5:patience=50:age=4s"}
 	for seed := range uint64(cases) {
 		g := &anything{Rand: rand.New(rand.NewPCG(seed, 1)), tame: seed%2 == 0}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	needs "muster/internal/need"
 	"muster/model"
 	"muster/policy"
 )
@@ -570,10 +571,7 @@ func requestOf(j *model.Job, alternative int) *model.Request {
 }
 
 func cases(t *testing.T) uint64 {
-	if testing.Short() {
-		return 150
-	}
-	return 800
+	return uint64(needs.Rounds(100, 800))
 }
 
 // Each policy agrees with the oracle, job by job.

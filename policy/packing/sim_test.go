@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	needs "muster/internal/need"
 	"muster/model"
 	"muster/policy/packing"
 	"muster/sim"
@@ -27,10 +28,7 @@ func TestEveryJobRuns(t *testing.T) {
 	}
 	var jobs []model.Job
 	at := time.Duration(0)
-	count := 1500
-	if testing.Short() {
-		count = 400
-	}
+	count := needs.Rounds(400, 1500)
 	for i := range count {
 		at += time.Duration(r.IntN(20)) * time.Second
 		j := model.Job{ID: fmt.Sprint(i), Submit: at, Run: time.Duration(1+r.IntN(1200)) * time.Second,

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"muster/model"
 	"muster/policy"
@@ -240,5 +241,19 @@ func TestReservingIsCharged(t *testing.T) {
 	}
 	if few, many := steps(100), steps(800); many < few+700 {
 		t.Errorf("with 100 jobs that run it took %d steps, with 800 %d", few, many)
+	}
+}
+
+// A script that asks at every step for the next instant gets its steps a second apart: otherwise a
+// simulation of it would never end.
+func TestScriptsRestASecond(t *testing.T) {
+	for asked, want := range map[string]time.Duration{"1": time.Second, "SECOND": time.Second, "3 * SECOND": 3 * time.Second} {
+		p := load(t, "def decide(view, plan):\n  plan.wake(view.now + "+asked+")\n")
+		s := policy.NewState(smallCluster(1), p)
+		for _, now := range []time.Duration{0, 5 * time.Second} {
+			if plan := s.Step(now); plan.Wake != now+want || p.Trouble().Last != nil {
+				t.Errorf("%s at %v: %v, %v", asked, now, plan.Wake, p.Trouble().Last)
+			}
+		}
 	}
 }

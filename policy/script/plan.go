@@ -46,7 +46,7 @@ var planMethods = map[string]method[*planValue]{
 		"starts a job where it fits first: on some nodes alone if they are given, beside what view.reserve keeps if that is asked for. False if it does not fit", (*planValue).start},
 	"stop":   {"stop(job, how=\"requeue\", to_start=None)", "has a running job stopped: how is suspend, requeue or cancel. False if it is being stopped", (*planValue).stop},
 	"resume": {"resume(job)", "lets a suspended job run again. False if its place is not free", (*planValue).resume},
-	"wake":   {"wake(at)", "asks for a step at this time, even if nothing happens until then", (*planValue).wake},
+	"wake":   {"wake(at)", "asks for a step at this time, or a second from now if that is later, even if nothing happens until then", (*planValue).wake},
 }
 
 // proposing is the plan of the step that is going on.
@@ -171,6 +171,11 @@ func (p *planValue) resume(args starlark.Tuple, named []starlark.Tuple) (starlar
 	return starlark.Bool(plan.Resume(j.id)), nil
 }
 
+// leastRest is the least time until a step that a script alone asks for. With less, a simulation of a
+// script that asks at every step for the next one would not end, and a live cluster would step
+// without pause.
+const leastRest = time.Second
+
 func (p *planValue) wake(args starlark.Tuple, named []starlark.Tuple) (starlark.Value, error) {
 	plan, err := p.proposing("wake")
 	if err != nil {
@@ -183,6 +188,6 @@ func (p *planValue) wake(args starlark.Tuple, named []starlark.Tuple) (starlark.
 	if time.Duration(at) <= p.look.view.Now() {
 		return nil, fmt.Errorf("plan.wake: the time is not after now")
 	}
-	plan.Wake = min(plan.Wake, time.Duration(at))
+	plan.Wake = min(plan.Wake, max(time.Duration(at), p.look.view.Now()+leastRest))
 	return starlark.None, nil
 }

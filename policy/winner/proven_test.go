@@ -1,9 +1,9 @@
 package winner_test
 
 import (
-	"os"
 	"testing"
 
+	"muster/internal/need"
 	"muster/policy/winner"
 	"muster/policy/winner/winnertest"
 )
@@ -13,13 +13,7 @@ import (
 // of steps, so the answers are the same on any machine. The first seeds are all
 // proven, and of all seeds nine in ten; the rest have a gap.
 func TestFaithfulWindowsAreProven(t *testing.T) {
-	busy, seeds := []int{90}, uint64(4)
-	if !testing.Short() {
-		busy, seeds = []int{90, 35}, 6
-	}
-	if os.Getenv("MUSTER_SOAK") != "" {
-		seeds = 20
-	}
+	busy, seeds := []int{90, 35}, uint64(need.Rounds(1, 20))
 	var s winner.Search
 	proven, all := 0, 0
 	for _, nodes := range []int{128, 256, 1024} {

@@ -339,11 +339,18 @@ func (c *Checker) describe(addr uint64) string {
 	if i >= 0 && addr-c.areas[i].base < c.areas[i].size {
 		return fmt.Sprintf("byte %d of %s", addr-c.areas[i].base, c.areas[i].name)
 	}
-	if i >= 0 && addr-c.areas[i].base-c.areas[i].size < near {
-		return fmt.Sprintf("%s behind the end of %s", counted(int(addr-c.areas[i].base-c.areas[i].size), "byte"), c.areas[i].name)
+	behind, before := uint64(near), uint64(near) // the end of one area, and the begin of the next
+	if i >= 0 {
+		behind = min(near, addr-c.areas[i].base-c.areas[i].size)
 	}
-	if i+1 < len(c.areas) && c.areas[i+1].base-addr < near {
-		return fmt.Sprintf("%s before %s", counted(int(c.areas[i+1].base-addr), "byte"), c.areas[i+1].name)
+	if i+1 < len(c.areas) {
+		before = min(near, c.areas[i+1].base-addr)
+	}
+	switch {
+	case before < behind:
+		return fmt.Sprintf("%s before %s", counted(int(before), "byte"), c.areas[i+1].name)
+	case behind < near:
+		return fmt.Sprintf("%s behind the end of %s", counted(int(behind), "byte"), c.areas[i].name)
 	}
 	return "near no allocation"
 }

@@ -1,6 +1,7 @@
 package simt
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"path"
@@ -53,7 +54,12 @@ type checkedImage struct {
 	unknown   []*ptx.Instruction // that the checker does not follow
 	async     []*ptx.Instruction // that the checker does not follow in launches with clusters
 	variables []sharedVariable
+	static    int // bytes of static variables in shared memory, with the guards between them
 }
+
+// sharedGuard is how many bytes stay free between variables in the shared memory of checked kernels, so
+// that an access beyond one of them does not hit another.
+const sharedGuard = 512
 
 // sharedVariable is the place of a static variable in shared memory.
 type sharedVariable struct {
@@ -70,8 +76,15 @@ func (k *Kernel) checked(m *image) *checkedImage {
 // insertChecks copies the code and wraps the function of each instruction that the checker follows. For
 // an instruction with a guard it wraps inner, which runs with the lanes that the guard lets through.
 func (k *Kernel) insertChecks(m *image) *checkedImage {
-	c := &checkedImage{sites: make([]site, 1), image: m.apart()}
-	c.image.code = slices.Clone(m.code)
+	c := &checkedImage{sites: make([]site, 1)}
+	places := map[*ptx.Variable]int{}
+	c.static = layoutShared(k.program.unitsOf(k.unit), sharedGuard, places)
+	if len(places) > 1 {
+		c.image = k.program.assembly(k.unit, sharedGuard, nil).image
+	} else {
+		c.image = m.apart()
+		c.image.code = slices.Clone(m.code)
+	}
 	for i := range c.image.code {
 		in := &c.image.code[i]
 		s := siteOf(in)
@@ -96,13 +109,6 @@ func (k *Kernel) insertChecks(m *image) *checkedImage {
 			plain(g, in)
 		}
 	}
-	places := map[*ptx.Variable]int{}
-	seen := map[*unit]bool{}
-	layoutShared(k.program.closure(k.unit, func(u *unit) bool {
-		isNew := !seen[u]
-		seen[u] = true
-		return isNew
-	}), places)
 	for v, at := range places {
 		c.variables = append(c.variables, sharedVariable{v.Name, at, v.Size()})
 	}
@@ -177,8 +183,9 @@ type launchCheck struct {
 	ids   []blockID // the numbers in use, from first on
 	now   uint32    // number of publications so far: the time of the next observation
 
-	sharedBytes uint64 // of a block
-	unknown     bool   // an instruction that is not followed may write shared memory
+	sharedBytes uint64    // of a block
+	inside      [2]uint64 // the variable in shared memory that was used last: begin and end
+	unknown     bool      // an instruction that is not followed may write shared memory
 }
 
 func (c *Checker) begin(x *Execution, code *checkedImage) *launchCheck {
@@ -546,7 +553,7 @@ func (v *glance) broadcasts() {
 // false if the caller must use one instead.
 func (v *glance) word(lane int, addr uint64) bool {
 	b := v.g.team.check[v.g.blockOf[lane]]
-	if addr+4 > v.l.sharedBytes || addr%4 != 0 {
+	if addr+4 > v.l.sharedBytes || addr%4 != 0 || !v.l.inVariable(addr, 4) {
 		return false
 	}
 	p := b.shared[addr/pageBytes]
@@ -614,6 +621,10 @@ func (v *glance) lane(lane int, space ptx.Space, addr uint64) {
 	case ptx.SharedSpace:
 		b := v.g.team.check[v.g.blockOf[lane]]
 		if size := v.l.sharedBytes; addr < size && size-addr >= n {
+			if !v.l.inVariable(addr, n) {
+				v.outsideShared(lane, addr)
+				return
+			}
 			v.stretch(b, lane, space, addr, b.sharedPage(addr), b.sharedPage(addr+n-1))
 		}
 	case ptx.GlobalSpace:
@@ -755,7 +766,7 @@ func (v *glance) row(first, end int, addr uint64) {
 	case ptx.SharedSpace:
 		b := v.g.team.check[v.g.blockOf[first]]
 		size := v.l.sharedBytes
-		if addr < size && size-addr >= bytes && addr&(v.site.bytes-1) == 0 {
+		if addr < size && size-addr >= bytes && addr&(v.site.bytes-1) == 0 && v.l.inVariable(addr, bytes) {
 			shadow = b.sharedPage
 		}
 	case ptx.GlobalSpace:
@@ -975,7 +986,18 @@ func (l *launchCheck) memory(space ptx.Space, addr uint64) string {
 				return fmt.Sprintf("byte %d of %s (%s)", addr-uint64(s.at), s.name, counted(s.size, "byte"))
 			}
 		}
-		return "dynamic shared memory"
+		if addr >= l.dynamicAt() {
+			return "dynamic shared memory"
+		}
+		// A guard zone: the variable whose end or begin is closer.
+		after, _ := slices.BinarySearchFunc(l.code.variables, addr, func(s sharedVariable, addr uint64) int { return cmp.Compare(uint64(s.at), addr) })
+		before := l.code.variables[after-1]
+		behind := addr - uint64(before.at+before.size)
+		if after < len(l.code.variables) && uint64(l.code.variables[after].at)-addr < behind {
+			next := l.code.variables[after]
+			return fmt.Sprintf("%s before %s (%s)", counted(next.at-int(addr), "byte"), next.name, counted(next.size, "byte"))
+		}
+		return fmt.Sprintf("%s behind the end of %s (%s)", counted(int(behind), "byte"), before.name, counted(before.size, "byte"))
 	}
 	return ""
 }
@@ -1006,6 +1028,43 @@ func (v *glance) outside(lane int, addr uint64) {
 			at = a.base + a.size
 		}
 		return &Defect{Kind: OutOfBounds, Kernel: v.l.x.kernel.Name, Deed: v.deed(lane), Space: ptx.GlobalSpace, Address: addr, Size: int(v.site.size), Memory: v.l.describe(at)}
+	})
+}
+
+// dynamicAt is where dynamic shared memory begins.
+func (l *launchCheck) dynamicAt() uint64 { return l.sharedBytes - uint64(l.x.launch.Shared) }
+
+// inVariable says whether bytes in shared memory lie in one variable, or in its dynamic part.
+func (l *launchCheck) inVariable(addr, n uint64) bool {
+	if addr >= l.inside[0] && addr+n <= l.inside[1] {
+		return true
+	}
+	if at := l.dynamicAt(); addr >= at {
+		l.inside = [2]uint64{at, l.sharedBytes}
+		return addr+n <= l.sharedBytes
+	}
+	for _, s := range l.code.variables {
+		if at, end := uint64(s.at), uint64(s.at+s.size); addr >= at && addr+n <= end {
+			l.inside = [2]uint64{at, end}
+			return true
+		}
+	}
+	return false
+}
+
+// outsideShared reports an access to shared memory between variables.
+func (v *glance) outsideShared(lane int, addr uint64) {
+	if !v.l.checks.Memory || v.silent {
+		return
+	}
+	v.l.add(defectKey{kind: OutOfBounds, space: ptx.SharedSpace, deed: v.site.text}, func() *Defect {
+		at := addr
+		for _, s := range v.l.code.variables { // it begins in a variable and ends beyond it
+			if addr-uint64(s.at) < uint64(s.size) {
+				at = uint64(s.at + s.size)
+			}
+		}
+		return &Defect{Kind: OutOfBounds, Kernel: v.l.x.kernel.Name, Deed: v.deed(lane), Space: ptx.SharedSpace, Address: addr, Size: int(v.site.size), Memory: v.l.memory(ptx.SharedSpace, at)}
 	})
 }
 

@@ -260,7 +260,7 @@ func (m *machine) surprise(note func(k *native.Kernel)) {
 // describe returns the instructions of a kernel as the compiler takes them.
 func (p *Program) describe(kernel *unit) []native.Op {
 	var ops []native.Op
-	a := p.assembly(kernel, func(o *op) { ops = append(ops, describe(o)) })
+	a := p.assembly(kernel, 0, func(o *op) { ops = append(ops, describe(o)) })
 	for i := range ops {
 		ops[i].Target = a.image.code[i].target // that of a direct call is known only now
 		ops[i].Head = i == 0 || ops[i-1].End == int32(i-1)

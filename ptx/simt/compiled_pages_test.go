@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"muster/internal/need"
 	"muster/ptx"
 	"muster/ptx/simt"
 	"muster/ptx/simt/native"
@@ -16,7 +17,7 @@ import (
 // only be run.
 func TestCompiledPagesAreNotWritable(t *testing.T) {
 	if !native.Supported() {
-		t.Skip("this machine compiles nothing")
+		need.Missing(t, need.CPU, "this machine compiles nothing")
 	}
 	text := ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k(.param .u64 p) {\n.reg .u32 %r<4>;\n.reg .u64 %d<4>;\n" +
 		"ld.param.u64 %d0, [p];\nmov.u32 %r0, %tid.x;\nmul.wide.u32 %d1, %r0, 4;\nadd.s64 %d2, %d0, %d1;\nst.global.u32 [%d2], %r0;\nret;\n}\n"
@@ -50,7 +51,7 @@ func executable(t *testing.T) int {
 	t.Helper()
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
-		t.Skip(err)
+		need.Missing(t, need.System, err)
 	}
 	count := 0
 	for line := range strings.Lines(string(maps)) {
@@ -75,7 +76,7 @@ const tearEnv = "MUSTER_TEST_TORN_MEMORY"
 // node then tells why its worker ended. A defect of the checks would end the same way.
 func TestFaultInCompiledCode(t *testing.T) {
 	if !native.Supported() {
-		t.Skip("this machine compiles nothing")
+		need.Missing(t, need.CPU, "this machine compiles nothing")
 	}
 	if os.Getenv(tearEnv) == "" {
 		child := exec.Command(os.Args[0], "-test.run", "^TestFaultInCompiledCode$")

@@ -12,8 +12,8 @@ import (
 	"muster/ptx/simt"
 )
 
-// vecaddOn runs vecadd of the corpus over memory that it may leave.
-func vecaddOn(t *testing.T, engine simt.Engine, blocks int, a, b, c uint64, n int) error {
+// vecadd loads that kernel of the corpus.
+func vecadd(t *testing.T) *simt.Kernel {
 	t.Helper()
 	const name = "../testdata/kernels/vecadd.clang19.ptx"
 	text, err := os.ReadFile(name)
@@ -28,7 +28,13 @@ func vecaddOn(t *testing.T, engine simt.Engine, blocks int, a, b, c uint64, n in
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := program.Kernel("vecadd").Start(simt.Launch{
+	return program.Kernel("vecadd")
+}
+
+// runOn runs vecadd over memory that it may leave.
+func runOn(t *testing.T, kernel *simt.Kernel, engine simt.Engine, blocks int, a, b, c uint64, n int) error {
+	t.Helper()
+	x, err := kernel.Start(simt.Launch{
 		Engine: engine, Memory: &benchMemory{make([]byte, 1<<16)},
 		Grid: simt.Dim{X: uint32(blocks), Y: 1, Z: 1}, Block: simt.Dim{X: 96, Y: 1, Z: 1},
 		Params: pack(a, b, c, int32(n)),
@@ -43,7 +49,7 @@ func vecaddOn(t *testing.T, engine simt.Engine, blocks int, a, b, c uint64, n in
 // size, reports the thread, the address and the line that the interpreter does.
 func TestCompiledFaults(t *testing.T) {
 	rng := rand.New(rand.NewPCG(23, 1))
-	faults := 0
+	kernel, faults := vecadd(t), 0
 	for i := range 400 {
 		address := func() uint64 {
 			at := benchBase + rng.Uint64N(1<<16-512)&^3
@@ -58,8 +64,8 @@ func TestCompiledFaults(t *testing.T) {
 			return at
 		}
 		a, b, c, n, blocks := address(), address(), address(), rng.IntN(1000), 1+rng.IntN(8)
-		want := vecaddOn(t, simt.Interpret, blocks, a, b, c, n)
-		got := vecaddOn(t, simt.Compile, blocks, a, b, c, n)
+		want := runOn(t, kernel, simt.Interpret, blocks, a, b, c, n)
+		got := runOn(t, kernel, simt.Compile, blocks, a, b, c, n)
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("case %d: %d blocks over %#x, %#x, %#x and %d elements:\n got %v\nwant %v", i, blocks, a, b, c, n, got, want)
 		}

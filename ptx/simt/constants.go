@@ -95,7 +95,7 @@ func (c *constant) fill(g *gang) {
 	case fromParam:
 		c.set(g, g.team.x.param(int(c.value), int(c.size), c.sign))
 	case dynamicAddress:
-		c.set(g, uint64(round(g.team.x.kernel.Shared, 16))+c.value)
+		c.set(g, uint64(round(g.team.x.static, 16))+c.value)
 	default:
 		if c.perBlock() {
 			c.fillBlocks(g)
@@ -211,7 +211,7 @@ func (g *gang) special(s source, lane int) uint32 {
 	case dynamicShared:
 		return uint32(x.launch.Shared)
 	case totalShared:
-		return uint32(x.sharedBytes())
+		return uint32(sharedBytes(x.kernel.Shared, x.launch.Shared)) // without the guards of a checked launch
 	case warpSize:
 		return WarpSize
 	}

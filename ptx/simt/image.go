@@ -100,18 +100,14 @@ type assembly struct {
 }
 
 // assemble makes the image of a kernel.
-func (p *Program) assemble(kernel *unit) *image { return p.assembly(kernel, nil).image }
+func (p *Program) assemble(kernel *unit) *image { return p.assembly(kernel, 0, nil).image }
 
 // assembly is assemble for a caller that needs the classes of operands, which the image
 // no longer has: the compiler and the printer of lowered code. It calls each for every instruction, in order, with slots and places
-// of the image. Only the target of a direct call is missing there: the image has it.
-func (p *Program) assembly(kernel *unit, each func(*op)) *assembly {
-	seen := map[*unit]bool{}
-	units := p.closure(kernel, func(u *unit) bool {
-		isNew := !seen[u]
-		seen[u] = true
-		return isNew
-	})
+// of the image. Only the target of a direct call is missing there: the image has it. guard is how many
+// bytes are left free between static variables in shared memory.
+func (p *Program) assembly(kernel *unit, guard int, each func(*op)) *assembly {
+	units := p.unitsOf(kernel)
 	a := &assembly{
 		program: p, image: &image{entries: map[uint64]int32{}}, each: each,
 		begin: map[*unit]int32{}, shared: map[*ptx.Variable]int{}, slots: map[constant]int32{},
@@ -126,19 +122,33 @@ func (p *Program) assembly(kernel *unit, each func(*op)) *assembly {
 		}
 		size += int32(len(s.ops))
 	}
-	layoutShared(units, a.shared)
+	layoutShared(units, guard, a.shared)
 	a.image.code = make([]inst, 0, size)
 	a.place()
 	return a
 }
 
+// unitsOf returns the functions that a kernel may call, itself first.
+func (p *Program) unitsOf(kernel *unit) []*unit {
+	seen := map[*unit]bool{}
+	return p.closure(kernel, func(u *unit) bool {
+		isNew := !seen[u]
+		seen[u] = true
+		return isNew
+	})
+}
+
 // layoutShared gives the static shared variables of functions their places in
-// shared memory, and returns how many bytes they take together.
-func layoutShared(units []*unit, places map[*ptx.Variable]int) int {
+// shared memory, and returns how many bytes they take together. Between two variables guard bytes stay
+// free.
+func layoutShared(units []*unit, guard int, places map[*ptx.Variable]int) int {
 	size := 0
 	for _, u := range units {
 		for _, v := range u.shared {
 			if _, ok := places[v]; !ok {
+				if len(places) > 0 {
+					size += guard
+				}
 				places[v] = round(size, v.Alignment())
 				size = places[v] + v.Size()
 			}

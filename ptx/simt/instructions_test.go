@@ -106,6 +106,7 @@ type instructionCase struct {
 	in, params   []byte
 	want         []wanted
 	outSize      int
+	loaded       loadedProgram // kept from run to run
 	prints       string
 	faults       string
 	refusable    string // Load may refuse the file if it names this
@@ -445,23 +446,27 @@ func (c *instructionCase) resume(state []byte) (*simt.Execution, error) {
 // run loads the file, lets drive run its kernel to the end and checks what came of it.
 func (c *instructionCase) run(t *testing.T, how string, launch simt.Launch, drive func(*simt.Execution) (*simt.Execution, error)) {
 	t.Helper()
-	module, err := ptx.Parse(c.name+".ptx", c.source)
-	if err != nil {
-		t.Fatal(err)
+	if c.loaded.Program == nil {
+		module, err := ptx.Parse(c.name+".ptx", c.source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory := &testMemory{}
+		program, err := simt.Load(c.name+".ptx", module, memory.place)
+		if err != nil && c.refusable != "" && strings.Contains(err.Error(), c.refusable) {
+			t.Skipf("not supported, as Load says: %v", err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.loaded = loadedProgram{program, memory.globals}
 	}
-	c.memory = &testMemory{}
-	program, err := simt.Load(c.name+".ptx", module, c.memory.place)
-	if err != nil && c.refusable != "" && strings.Contains(err.Error(), c.refusable) {
-		t.Skipf("not supported, as Load says: %v", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.kernel = program.Kernel("run")
+	c.memory = &testMemory{globals: c.loaded.globals}
+	c.kernel = c.loaded.Kernel("run")
 	if c.kernel == nil {
 		t.Fatal("no kernel run")
 	}
-	out := c.fill(t, program)
+	out := c.fill(t, c.loaded.Program)
 	var printed strings.Builder
 	launch.Grid, launch.Block, launch.Shared, launch.Memory = c.grid, c.block, c.shared, c.memory
 	launch.Params = c.parameters()

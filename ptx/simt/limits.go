@@ -81,7 +81,7 @@ func (p *Program) checkSizes() {
 			continue
 		}
 		if u.anyShared {
-			u.sharedBytes = layoutShared(p.closure(u, walks.begin()), map[*ptx.Variable]int{})
+			u.sharedBytes = layoutShared(p.closure(u, walks.begin()), 0, map[*ptx.Variable]int{})
 		}
 		if u.sharedBytes > MaxShared {
 			u.fail(p, "kernel %s has %d bytes of shared memory a block: at most %d", u.f.Name, u.sharedBytes, MaxShared)

@@ -62,7 +62,7 @@ type LoweredInstruction struct {
 // has no classes of registers any more.
 func (k *Kernel) Lowered() *Lowered {
 	var ops []op
-	a := k.program.assembly(k.unit, func(o *op) { ops = append(ops, *o) })
+	a := k.program.assembly(k.unit, 0, func(o *op) { ops = append(ops, *o) })
 	for i := range ops {
 		ops[i].inst = a.image.code[i] // with the targets of calls
 	}

@@ -18,7 +18,7 @@ import (
 // its kernels, or of a chain of calls, it would be sixteen times.
 func TestLoadGrowsWithTheModule(t *testing.T) {
 	if testing.Short() {
-		t.Skip("loads a thousand functions, by itself")
+		t.Skip("loads hundreds of functions, by itself")
 	}
 	for _, c := range []struct {
 		name string
@@ -44,7 +44,7 @@ func TestLoadGrowsWithTheModule(t *testing.T) {
 				runtime.KeepAlive(source)
 				return allocated, float64(after.HeapAlloc) - float64(before.HeapAlloc)
 			}
-			const n = 250
+			const n = 80
 			cost(n) // what is made once
 			allocated, kept := cost(n)
 			more, moreKept := cost(4 * n)

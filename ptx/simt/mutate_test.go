@@ -110,7 +110,7 @@ func (m *mutator) mutate() string {
 
 // Kernels that were tampered with are refused, or run without harm.
 func TestMutatedKernels(t *testing.T) {
-	n := 1500
+	n := 500
 	switch {
 	case testing.Short():
 		n = 300

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"muster/internal/need"
 	"muster/ptx"
 	"muster/ptx/simt"
 	"muster/ptx/simt/native"
@@ -131,11 +132,11 @@ again:
 // the test of the names.
 func TestListing(t *testing.T) {
 	if !native.Supported() {
-		t.Skip("this machine compiles nothing")
+		need.Missing(t, need.CPU, "this machine compiles nothing")
 	}
 	objdump, err := exec.LookPath("objdump")
 	if err != nil {
-		t.Skip(err)
+		need.Missing(t, need.CPU, err)
 	}
 	read := regexp.MustCompile(`(?m)^\s*([0-9a-f]+):\t[0-9a-f ]+\t(\S+)`)
 	compares := regexp.MustCompile(`^(vp?cmp)(eq|lt|le|unord|neq|nlt|nle|ord|nge|ngt|ge|gt|true|false|_oq|_os|_uq|_us|eq_uq|eq_us)*(_\w\w)?(u?[bwdq]|ps|pd)$`)
@@ -158,7 +159,7 @@ func TestListing(t *testing.T) {
 			}
 			out, err := exec.Command(objdump, "-D", "-b", "binary", "-m", "i386:x86-64", "-M", "intel", file).Output()
 			if err != nil {
-				t.Skip(err)
+				need.Missing(t, need.CPU, err)
 			}
 			theirs := map[int]string{}
 			for _, m := range read.FindAllStringSubmatch(string(out), -1) {

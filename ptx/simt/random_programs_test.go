@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	randomCount = flag.Int("random-count", 25, "how many random programs to run, a tenth of that in short mode")
+	randomCount = flag.Int("random-count", 15, "how many random programs to run, a tenth of that in short mode")
 	randomFirst = flag.Uint64("random-first", 0, "add this to the seeds of the random programs: others than those of other runs")
 	randomFile  = flag.String("random-file", "", "write the random programs and their results to this file, for testdata/gpu/run_programs.py")
 )
@@ -53,9 +53,9 @@ func TestRandomPrograms(t *testing.T) {
 // is carried from one to the other at random instructions; the seeds are others than
 // those of TestRandomPrograms.
 func TestRandomEngines(t *testing.T) {
-	count := 10 * *randomCount
+	count := 4 * *randomCount
 	if testing.Short() {
-		count /= 20
+		count /= 10
 	}
 	compareEngines(t, firstVaried+*randomFirst, count)
 }
@@ -454,7 +454,7 @@ func randomProgram(seed uint64) gpuProgram {
 	w.saveRegisters()
 	return gpuProgram{
 		Name: fmt.Sprintf("random-%d", seed), Source: w.String(), Grid: [3]uint32{grid, 1, 1}, Block: block,
-		Inputs: []string{"words"}, Size: int(grid*threads) * recordSize,
+		Inputs: []string{"words"}, Size: int(grid*threads) * recordSize, loaded: new(loadedProgram),
 	}
 }
 

@@ -21,6 +21,7 @@ type Execution struct {
 	params     view
 	paramBytes []byte
 	localBytes uint64 // of local memory, per thread
+	static     int    // bytes of shared memory before the dynamic part
 
 	stride  int    // lanes from one block to the next in a gang
 	perGang int    // blocks in a gang; 1 if a block has several gangs
@@ -98,9 +99,12 @@ func (k *Kernel) Start(l Launch) (*Execution, error) {
 	if err := k.check(&l); err != nil {
 		return nil, fmt.Errorf("kernel %s: %w", k.Name, err)
 	}
-	x := &Execution{kernel: k, image: k.prepare(), launch: l, memory: l.Memory}
+	x := &Execution{kernel: k, image: k.prepare(), launch: l, memory: l.Memory, static: k.Shared}
 	if l.Check != nil {
 		code := k.checked(x.image)
+		if x.static = code.static; x.static > 0 && l.Shared > 0 {
+			x.static += sharedGuard
+		}
 		x.image, x.check = code.image, l.Check.begin(x, code)
 	}
 	if l.Profile != nil || l.List {
@@ -459,11 +463,13 @@ func split(n uint64, size Dim) Dim {
 }
 
 // sharedBytes returns the shared memory of a block: static, then dynamic.
-func (x *Execution) sharedBytes() int {
-	if x.launch.Shared == 0 {
-		return x.kernel.Shared
+func (x *Execution) sharedBytes() int { return sharedBytes(x.static, x.launch.Shared) }
+
+func sharedBytes(static, dynamic int) int {
+	if dynamic == 0 {
+		return static
 	}
-	return round(x.kernel.Shared, 16) + x.launch.Shared
+	return round(static, 16) + dynamic
 }
 
 func round(n, to int) int { return (n + to - 1) / to * to }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"muster/internal/need"
 	"muster/ptx"
 	"muster/ptx/simt"
 )
@@ -411,11 +412,7 @@ func shuffledRun(t *testing.T, source string, grid, block int, shuffled bool, se
 // A program does the same whichever lanes its threads are in, whatever the
 // width of a gang, and wherever it is stopped.
 func TestShuffledThreads(t *testing.T) {
-	n := uint64(60)
-	if testing.Short() {
-		n = 20
-	}
-	for seed := range n {
+	for seed := range uint64(need.Rounds(20, 60)) {
 		if !shuffledCase(t, seed) {
 			return
 		}

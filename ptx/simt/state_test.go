@@ -58,9 +58,9 @@ D:	@%p1 exit;
 // harm but to its own kernel's memory, whichever engine it comes from and goes on
 // with: compiled code takes masks, places and registers from it.
 func TestForgedStates(t *testing.T) {
-	rounds := 4000
-	if testing.Short() {
-		rounds = 500
+	rounds := 800
+	if soak {
+		rounds = 4000
 	}
 	for at, w := range wildStates {
 		rng := rand.New(rand.NewPCG(uint64(at), 12))

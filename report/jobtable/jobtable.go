@@ -18,10 +18,14 @@ import (
 	"muster/model/slurmopt"
 )
 
-// Name is the name of a job that people use: its ID, or ARRAY_TASK.
+// Name is the name of a job that people use: its ID, or ARRAY_TASK; ARRAY_[TASKS] for several tasks
+// that have not started.
 func Name(j *api.Job) string {
 	if j.ArrayTask != nil {
 		return fmt.Sprintf("%d_%d", j.ArrayJob, *j.ArrayTask)
+	}
+	if j.ArrayTasks != "" {
+		return fmt.Sprintf("%d_[%s]", j.ArrayJob, j.ArrayTasks)
 	}
 	return fmt.Sprint(j.ID)
 }
@@ -32,8 +36,8 @@ func Compare(a, b api.Job) int {
 		cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.ID, b.ID))
 }
 
-// Lines combines the waiting tasks of an array that wait for the same reason into one line, unless
-// everyTask is set.
+// Lines combines the waiting tasks of an array that wait for the same reason into one line. With
+// everyTask, each has a line of its own instead.
 func Lines(jobs []api.Job, everyTask bool) []Line {
 	type group struct {
 		array  uint64
@@ -44,7 +48,21 @@ func Lines(jobs []api.Job, everyTask bool) []Line {
 	var lines []Line
 	for i := range jobs {
 		j := &jobs[i]
-		if everyTask || j.ArrayTask == nil || j.State != api.Pending {
+		own := tasksOf(j)
+		switch {
+		case everyTask && j.ArrayTasks != "":
+			said, err := slurmopt.ParseSubmitted(j.Options)
+			for _, task := range own {
+				one := *j
+				one.ArrayTask, one.ArrayTasks, one.ArrayCount = &task, "", 0
+				if err == nil && said.Batch.Array != nil {
+					place, _ := said.Batch.Array.Tasks.Place(int64(task))
+					one.ID = j.ArrayJob + uint64(place)
+				}
+				lines = append(lines, Line{&one, Name(&one)})
+			}
+			continue
+		case everyTask || own == nil || j.State != api.Pending:
 			lines = append(lines, Line{j, Name(j)})
 			continue
 		}
@@ -55,7 +73,7 @@ func Lines(jobs []api.Job, everyTask bool) []Line {
 			at[g] = line
 			lines = append(lines, Line{j, ""})
 		}
-		tasks[line] = append(tasks[line], *j.ArrayTask)
+		tasks[line] = append(tasks[line], own...)
 	}
 	for line, list := range tasks {
 		lines[line].id = arrayName(lines[line].Job, list)
@@ -63,13 +81,25 @@ func Lines(jobs []api.Job, everyTask bool) []Line {
 	return lines
 }
 
+// tasksOf lists the tasks of an array for which a document stands; nil if it is no array's.
+func tasksOf(j *api.Job) []uint32 {
+	if j.ArrayTask != nil {
+		return []uint32{*j.ArrayTask}
+	}
+	tasks, _ := slurmopt.ParseTasks(j.ArrayTasks)
+	var list []uint32
+	for i := range tasks.Len() {
+		list = append(list, tasks.At(i))
+	}
+	return list
+}
+
 func arrayName(j *api.Job, tasks []uint32) string {
 	if len(tasks) == 1 {
-		return Name(j)
+		return fmt.Sprintf("%d_%d", j.ArrayJob, tasks[0])
 	}
 	slices.Sort(tasks)
-	array := slurmopt.Array{Tasks: tasks}
-	return fmt.Sprintf("%d_[%s]", j.ArrayJob, array.String())
+	return fmt.Sprintf("%d_[%s]", j.ArrayJob, slurmopt.TasksOf(tasks))
 }
 
 // Line is a line of a list: a job, or several waiting tasks of an array.

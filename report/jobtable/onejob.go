@@ -1,13 +1,17 @@
 package jobtable
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
 	"muster/head/api"
 	"muster/model"
+	"muster/model/slurmopt"
 	"muster/report"
 )
 
@@ -15,7 +19,7 @@ import (
 func WriteJob(w io.Writer, j *api.Job) error {
 	var f report.Facts
 	f.Add("job", "%s %s", Name(j), j.Name)
-	f.Add("user", "%s", report.Join(", ", j.User, report.Around("account ", j.Account, ""), report.Around("partition ", j.Partition, ""), report.Around("QOS ", j.QOS, "")))
+	addUser(&f, j)
 	f.Add("state", "%s", report.Join(" ", string(j.State), report.Around("(", j.Reason, ")")))
 	f.Add("why", "%s", j.Why)
 	f.Add("asks", "%s", j.Options)
@@ -43,6 +47,69 @@ func WriteJob(w io.Writer, j *api.Job) error {
 	f.Add("errors", "%s", j.Error)
 	f.Add("comment", "%s", j.Comment)
 	return f.WriteText(w)
+}
+
+// shownTasks is how much of a list of tasks is shown.
+const shownTasks = 60
+
+// WriteArray writes about an array what its tasks have in common, and how many of them are in which
+// state. The jobs are those of its tasks that the head knows.
+func WriteArray(w io.Writer, jobs []api.Job) error {
+	j := &jobs[0]
+	type group struct {
+		state  api.State
+		reason string
+	}
+	tasks := map[group][]uint32{}
+	known, why := 0, ""
+	for i := range jobs {
+		one := &jobs[i]
+		g := group{one.State, one.Reason}
+		tasks[g] = append(tasks[g], tasksOf(one)...)
+		known += max(1, one.ArrayCount)
+		if one.State == api.Pending {
+			j, why = one, cmp.Or(why, one.Why)
+		}
+	}
+	all := known
+	if said, err := slurmopt.ParseSubmitted(j.Options); err == nil && said.Batch.Array != nil {
+		all = said.Batch.Array.Tasks.Len()
+	}
+	var f report.Facts
+	f.Add("job", "%d %s, an array of %s", j.ArrayJob, j.Name, model.Plural(all, "task"))
+	addUser(&f, j)
+	groups := slices.SortedFunc(maps.Keys(tasks), func(a, b group) int {
+		return cmp.Or(cmp.Compare(slices.Index(stateOrder, a.state), slices.Index(stateOrder, b.state)), cmp.Compare(a.reason, b.reason))
+	})
+	for _, g := range groups {
+		slices.Sort(tasks[g])
+		list := slurmopt.TasksOf(tasks[g]).String()
+		if len(list) > shownTasks {
+			list = list[:strings.LastIndexByte(list[:shownTasks], ',')+1] + "..."
+		}
+		f.Add("tasks", "%d %s: %s", len(tasks[g]), report.Join(" ", string(g.state), report.Around("(", g.reason, ")")), list)
+	}
+	switch earlier := all - known; {
+	case earlier == 1:
+		f.Add("tasks", "1 ended earlier: muster history lists it")
+	case earlier > 1:
+		f.Add("tasks", "%d ended earlier: muster history lists them", earlier)
+	}
+	f.Add("why", "%s", why)
+	f.Add("asks", "%s", j.Options)
+	f.Add("needs", "%s for each task", needs(j))
+	f.Add("after", "%s", j.Dependency)
+	f.Add("priority", "%d", j.Priority)
+	f.Add("submitted", "%s", Instant(j.Submit))
+	f.Add("limit", "%s", TimeLimit(j.TimeLimit))
+	f.Add("command", "%s", strings.Join(j.Command, " "))
+	f.Add("directory", "%s", j.Directory)
+	f.Add("comment", "%s", j.Comment)
+	return f.WriteText(w)
+}
+
+func addUser(f *report.Facts, j *api.Job) {
+	f.Add("user", "%s", report.Join(", ", j.User, report.Around("account ", j.Account, ""), report.Around("partition ", j.Partition, ""), report.Around("QOS ", j.QOS, "")))
 }
 
 // writeRun says when a job ran, and how long it may.

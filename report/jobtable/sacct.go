@@ -203,22 +203,16 @@ type gpuCount struct {
 // GPU may happen to be on the job's own node. For a job with alternatives it uses the main request,
 // because the job does not say which one was granted.
 func gpusAsked(j *api.Job) gpuCount {
-	if words, err := slurmopt.Words(j.Options); err == nil {
-		argv := []string{slurmopt.Submit}
-		for _, w := range words {
-			argv = append(argv, w.Text)
+	if o, err := slurmopt.ParseSubmitted(j.Options); err == nil && len(o.Alternatives) == 0 {
+		asked := gpuCount{local: o.Request.GPUs * max(1, nodeCount(j))}
+		if m := o.Request.Remote; m != nil {
+			asked.remote = m.Count
+			if m.Shared {
+				asked.share = m.Memory
+			}
 		}
-		if o, err := slurmopt.Parse(argv); err == nil && len(o.Alternatives) == 0 {
-			asked := gpuCount{local: o.Request.GPUs * max(1, nodeCount(j))}
-			if m := o.Request.Remote; m != nil {
-				asked.remote = m.Count
-				if m.Shared {
-					asked.share = m.Memory
-				}
-			}
-			if asked.local+asked.remote == j.GPUs {
-				return asked
-			}
+		if asked.local+asked.remote == j.GPUs {
+			return asked
 		}
 	}
 	got := gpuCount{local: j.GPUs}

@@ -3,8 +3,10 @@ package jobtable
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	"muster/head/api"
+	"muster/model/slurmopt"
 )
 
 // Selection chooses jobs as squeue and sacct do. An empty list chooses all.
@@ -20,12 +22,18 @@ type Selection struct {
 // Of returns the jobs of a list that are chosen. It changes the list.
 func (s *Selection) Of(jobs []api.Job) []api.Job {
 	onNode, isNamed := setOf(s.Nodes), setOf(s.IDs)
-	return slices.DeleteFunc(jobs, func(j api.Job) bool {
-		return !Wanted(s.Users, j.User) || !Wanted(s.Names, j.Name) || !Wanted(s.Accounts, j.Account) || !Wanted(s.Partitions, j.Partition) ||
+	kept := jobs[:0]
+	for _, j := range jobs {
+		if !Wanted(s.Users, j.User) || !Wanted(s.Names, j.Name) || !Wanted(s.Accounts, j.Account) || !Wanted(s.Partitions, j.Partition) ||
 			s.States == nil && s.Live && j.State.Over() || s.States != nil && !slices.Contains(s.States, j.State) ||
 			len(s.Nodes) > 0 && !slices.ContainsFunc(j.Nodes, func(n string) bool { return onNode[n] }) ||
-			len(s.IDs) > 0 && !named(isNamed, &j)
-	})
+			len(s.IDs) > 0 && !named(isNamed, &j) {
+			continue
+		}
+		kept = append(kept, j)
+	}
+	clear(jobs[len(kept):])
+	return kept
 }
 
 // Wanted says whether a list chooses a value.
@@ -44,7 +52,44 @@ func setOf(names []string) nameSet {
 	return set
 }
 
-// named says whether a job is among those, by itself or with its array.
+// named says whether a job is among those, by itself or with its array. A job that stands for several
+// tasks is reduced to those that are named.
 func named(ids nameSet, j *api.Job) bool {
-	return ids[Name(j)] || ids[strconv.FormatUint(j.ID, 10)] || j.ArrayTask != nil && ids[strconv.FormatUint(j.ArrayJob, 10)]
+	if j.ArrayTasks == "" {
+		return ids[Name(j)] || ids[strconv.FormatUint(j.ID, 10)] || j.ArrayTask != nil && ids[strconv.FormatUint(j.ArrayJob, 10)]
+	}
+	if ids[Name(j)] || ids[strconv.FormatUint(j.ArrayJob, 10)] {
+		return true
+	}
+	tasks, err := slurmopt.ParseTasks(j.ArrayTasks)
+	said, saidErr := slurmopt.ParseSubmitted(j.Options)
+	if err != nil || saidErr != nil || said.Batch.Array == nil {
+		return false // the head writes both
+	}
+	all := said.Batch.Array.Tasks
+	var chosen []uint32
+	for id := range ids {
+		array, text, isTask := strings.Cut(id, "_")
+		number, err := strconv.ParseInt(text, 10, 64)
+		if !isTask {
+			place, numberErr := strconv.ParseUint(id, 10, 64)
+			if place -= j.ArrayJob; numberErr == nil && place < uint64(all.Len()) {
+				number, err, array = int64(all.At(int(place))), nil, strconv.FormatUint(j.ArrayJob, 10)
+			}
+		}
+		if _, in := tasks.Place(number); err == nil && in && array == strconv.FormatUint(j.ArrayJob, 10) {
+			chosen = append(chosen, uint32(number))
+		}
+	}
+	if len(chosen) == 0 {
+		return false
+	}
+	slices.Sort(chosen)
+	chosen = slices.Compact(chosen)
+	place, _ := all.Place(int64(chosen[0]))
+	j.ID, j.ArrayTasks, j.ArrayCount = j.ArrayJob+uint64(place), slurmopt.TasksOf(chosen).String(), len(chosen)
+	if len(chosen) == 1 {
+		j.ArrayTask, j.ArrayTasks, j.ArrayCount = &chosen[0], "", 0
+	}
+	return true
 }

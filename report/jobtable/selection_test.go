@@ -43,3 +43,29 @@ func TestSelection(t *testing.T) {
 		}
 	}
 }
+
+// TestNamedTasks: of a job that stands for several tasks, only those are chosen that are named.
+func TestNamedTasks(t *testing.T) {
+	for ids, want := range map[string]string{
+		"20": "20_[2-8:2]", "20_4": "20_4", "21": "20_2", "20_8,23": "20_[6,8]", "20_0,20_3,19_4,30": "", "20_[2-8:2]": "20_[2-8:2]",
+	} {
+		s := Selection{IDs: strings.Split(ids, ",")}
+		jobs := s.Of([]api.Job{{ID: 21, ArrayJob: 20, ArrayTasks: "2-8:2", ArrayCount: 4, Options: "-n1 --array=0-8:2", State: api.Pending}})
+		got := ""
+		for i := range jobs {
+			got += Name(&jobs[i])
+		}
+		if got != want {
+			t.Errorf("%s: got %q, want %q", ids, got, want)
+		}
+	}
+	rest := api.Job{ID: 21, ArrayJob: 20, ArrayTasks: "2-4:2", ArrayCount: 2, Options: "-n1 --array=0-8:2", State: api.Pending, Reason: "Resources"}
+	if lines := Lines([]api.Job{rest}, true); len(lines) != 2 || lines[1].id != "20_4" || lines[1].ID != 22 {
+		t.Errorf("%+v", lines)
+	}
+	task := uint32(0)
+	born := api.Job{ID: 20, ArrayJob: 20, ArrayTask: &task, State: api.Pending, Reason: "Resources"}
+	if lines := Lines([]api.Job{born, rest}, false); len(lines) != 1 || lines[0].id != "20_[0-4:2]" {
+		t.Errorf("%+v", lines)
+	}
+}

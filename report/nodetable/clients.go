@@ -93,11 +93,11 @@ func (v *ClientView) Of(s *status.Node) *status.Node {
 	return &chosen
 }
 
-// inState says whether a client is in one of the wanted states. One that is parked or away is so
-// besides.
+// inState says whether a client is in one of the wanted states. One that is parked, away or cut
+// is so besides.
 func (v *ClientView) inState(c *status.Client) bool {
 	return slices.ContainsFunc(v.States, func(state string) bool {
-		return state == c.State || state == "parked" && c.Parked || state == "away" && c.Away
+		return state == c.State || state == "parked" && c.Parked || state == "away" && c.Away || state == "cut" && c.Cut
 	})
 }
 
@@ -174,6 +174,9 @@ func clientState(c *status.Client) string {
 	}
 	if c.Away {
 		state += " (away)"
+	}
+	if c.Cut {
+		state += fmt.Sprintf(" (cut, %s left)", report.BriefTime(c.CutLeft))
 	}
 	return state
 }

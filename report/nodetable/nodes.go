@@ -9,7 +9,9 @@ import (
 
 	"muster/head/api"
 	"muster/model"
+	"muster/report"
 	"muster/report/jsontable"
+	"muster/wire/status"
 )
 
 // nodeColumns are those of muster nodes.
@@ -65,6 +67,7 @@ type NodeDevices struct {
 	Connected bool            `json:"connected"`
 	State     api.NodeState   `json:"state"`
 	Devices   []ClusterDevice `json:"devices"`
+	confined  string          // what confines all workers there; "" if the node has not said
 }
 
 // ClusterDevice is a device of a node, with its number there.
@@ -73,7 +76,9 @@ type ClusterDevice struct {
 	// State is up, down, or away where the head does not hear of the node.
 	State string `json:"state"`
 	api.NodeDevice
-	node string
+	// Confined is what confines every worker there, as its node says; nil if it has not said.
+	Confined *status.Confined `json:"confined,omitempty"`
+	node     string
 }
 
 // DevicesOf is the devices of nodes.
@@ -86,7 +91,7 @@ func DevicesOf(nodes []api.Node) *ClusterDevices {
 		for number, d := range n.Devices {
 			devices = append(devices, clusterDevice(n, number, d))
 		}
-		all.Nodes = append(all.Nodes, NodeDevices{n.Name, n.Connected, n.State, devices})
+		all.Nodes = append(all.Nodes, NodeDevices{Node: n.Name, Connected: n.Connected, State: n.State, Devices: devices})
 	}
 	return all
 }
@@ -102,7 +107,17 @@ func clusterDevice(n *api.Node, number int, d api.NodeDevice) ClusterDevice {
 		state = "down"
 	}
 	d.Up = state == "up"
-	return ClusterDevice{number, state, d, n.Name}
+	return ClusterDevice{Number: number, State: state, NodeDevice: d, node: n.Name}
+}
+
+// Add adds what a node says of its devices.
+func (n *NodeDevices) Add(s *status.Node) {
+	for i := range min(len(n.Devices), len(s.Devices)) {
+		n.Devices[i].Confined = &s.Devices[i].Confined
+	}
+	if by, any := s.Confined(); any {
+		n.confined = by.String()
+	}
 }
 
 // clusterDeviceColumns are those of muster devices --cluster.
@@ -121,13 +136,30 @@ var clusterDeviceColumns = jsontable.Columns[ClusterDevice]{
 	}},
 }
 
-// Write lists the devices of all nodes, and which jobs have them.
+// Write lists the devices of all nodes, and which jobs have them, and says below what confines workers.
 func (all *ClusterDevices) Write(w io.Writer, columns int) error {
 	var list []ClusterDevice
+	var confined []string
+	alike := map[string][]string{}
 	for _, n := range all.Nodes {
 		list = append(list, n.Devices...)
+		if n.confined == "" {
+			continue
+		}
+		if alike[n.confined] == nil {
+			confined = append(confined, n.confined)
+		}
+		alike[n.confined] = append(alike[n.confined], n.Node)
 	}
-	return clusterDeviceColumns.Write(w, list, "NAME", columns)
+	if err := clusterDeviceColumns.Write(w, list, "NAME", columns); err != nil {
+		return err
+	}
+	for _, by := range confined {
+		if _, err := fmt.Fprintf(w, "Workers on %s: confined by %s\n", report.Printable(model.CompressNodes(alike[by])), by); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ModelOf is what the simulator must know of nodes. Devices that differ in anything

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	chaosbuild "muster/internal/chaos/build"
+	"muster/internal/need"
 )
 
 const patience = 4 * time.Minute
@@ -60,7 +61,7 @@ func build() error {
 	if err := errors.Join(chaosbuild.Library("../..", library), chaosbuild.Program("../..", filepath.Join(built, "muster"))); err != nil {
 		return err
 	}
-	warnings := []string{"gcc", "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O1", "-pthread"}
+	warnings := []string{"gcc", "-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-O0", "-pthread"}
 	var commands [][]string
 	for _, name := range []string{"sequence", "cases", "captures", "graphs", "families", "others", "images"} {
 		commands = append(commands, append(warnings[:len(warnings):len(warnings)], "-I../include", "-o", filepath.Join(built, name), "c/"+name+".c", library))
@@ -78,7 +79,7 @@ func build() error {
 func through(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skip("there is no gcc")
+		need.Missing(t, need.Compiler, "there is no gcc")
 	}
 	if err := buildOnce(); err != nil {
 		t.Fatal(err)

@@ -9,10 +9,12 @@
 #include <elf.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -826,7 +828,7 @@ static void *worker(void *argument) {
 	CUevent event;
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	OK(cuEventCreate(&event, 0));
-	for (int round = 0; round < 60; round++) {
+	for (int round = 0; round < 30; round++) {
 		seed = seed * 1664525 + 1013904223;
 		size_t size = (seed >> 8) % (round % 10 == 0 ? 3u << 20 : 60000) + 1;
 		uint8_t *from = noise(size, seed), *to = malloc(size);
@@ -1188,6 +1190,147 @@ static void test_graphs(void) {
 	OK(cuMemAlloc(&at, 16));
 }
 
+// --- images and host memory that are not what they say ---------------------------------------
+
+enum { ROOM = 3 * 4096 };
+
+// Memory of ROOM bytes behind which there is none, nor before it.
+static uint8_t *lonely(void) {
+	uint8_t *all = mmap(NULL, ROOM + 2 * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	MUST(all != MAP_FAILED && mprotect(all + 4096, ROOM, PROT_READ | PROT_WRITE) == 0);
+	return all + 4096;
+}
+
+static uint64_t dice;
+
+static uint64_t roll(uint64_t n) {
+	dice ^= dice << 13, dice ^= dice >> 7, dice ^= dice << 17;
+	return dice % n;
+}
+
+static volatile uint64_t mutant; // the seed of the one that is being loaded
+
+static void died(int signal) {
+	char text[64];
+	int n = snprintf(text, sizeof text, "mutant of seed %llu: signal %d\n", (unsigned long long)mutant, signal);
+	_exit(write(2, text, (size_t)n) == n ? 1 : 3);
+}
+
+struct fat {
+	uint32_t magic;
+	uint16_t version, header;
+	uint64_t size;
+};
+
+struct wrapped {
+	uint32_t magic, version;
+	const void *data, *more;
+};
+
+// Writes an image of one of three kinds to the end of the room, and returns where it begins.
+static uint8_t *make_image(uint8_t *room, uint64_t kind, size_t body) {
+	const struct fat fat = {0xba55ed50, 1, sizeof fat, body};
+	uint8_t *at = room + ROOM - body - sizeof fat;
+	if (kind == 2) {
+		Elf64_Ehdr head = {.e_ident = {0x7f, 'E', 'L', 'F', ELFCLASS64}, .e_machine = 190, .e_shoff = sizeof head, .e_shnum = 2, .e_shentsize = sizeof(Elf64_Shdr)};
+		Elf64_Shdr sections[2] = {{0}, {.sh_type = SHT_PROGBITS, .sh_offset = sizeof head + sizeof sections, .sh_size = body}};
+		at = room + ROOM - body - sizeof sections - sizeof head;
+		memcpy(at, &head, sizeof head);
+		memcpy(at + sizeof head, sections, sizeof sections);
+		return at;
+	}
+	memcpy(at, &fat, sizeof fat);
+	if (kind == 1) {
+		const struct wrapped w = {0x466243b1, 1, at, NULL};
+		memcpy(at -= 64, &w, sizeof w);
+	}
+	return at;
+}
+
+// A wild number in an image is an error: nothing is read beyond the image.
+static void test_images(void) {
+	start();
+	CUmodule module;
+	uint8_t *room = lonely();
+	const struct sigaction action = {.sa_handler = died};
+	MUST(sigaction(SIGSEGV, &action, NULL) == 0 && sigaction(SIGBUS, &action, NULL) == 0);
+	for (uint64_t kind = 0; kind < 3; kind++) { // the sound ones
+		memset(room, 'x', ROOM);
+		OK(cuModuleLoadData(&module, make_image(room, kind, 100)));
+		OK(cuModuleUnload(module));
+	}
+	struct fat fat = {0xba55ed50, 1, sizeof fat, 101};
+	memcpy(room + ROOM - sizeof fat - 100, &fat, sizeof fat); // a byte too many
+	WANT(cuModuleLoadData(&module, room + ROOM - sizeof fat - 100), CUDA_ERROR_INVALID_IMAGE);
+	fat.size = 1ull << 45;
+	memcpy(room, &fat, sizeof fat);
+	WANT(cuModuleLoadData(&module, room), CUDA_ERROR_INVALID_IMAGE);
+	WANT(cuModuleLoadData(&module, room + ROOM), CUDA_ERROR_INVALID_IMAGE); // nothing is there
+	memset(room, 'x', ROOM);
+	WANT(cuModuleLoadData(&module, room), CUDA_ERROR_INVALID_IMAGE); // a text without an end
+	WANT(cuModuleLoadData(&module, room + ROOM - 2), CUDA_ERROR_INVALID_IMAGE);
+	room[ROOM - 1] = 0;
+	OK(cuModuleLoadData(&module, room));
+	OK(cuModuleUnload(module));
+	for (uint64_t seed = 1; seed <= 4000; seed++) {
+		mutant = seed;
+		dice = seed * 0x9e3779b97f4a7c15;
+		memset(room, 'x', ROOM);
+		uint8_t *image = make_image(room, roll(3), roll(5000));
+		size_t most = (size_t)(room + ROOM - image);
+		for (uint64_t n = 1 + roll(3); n > 0; n--) {
+			uint8_t *at = image + roll(most < 160 ? most : 160);
+			uint64_t width = 1ull << roll(4), value = roll(2) ? ~roll(1 << 20) : dice >> roll(64);
+			memcpy(at, &value, width < (uint64_t)(room + ROOM - at) ? width : 1);
+		}
+		CUresult result = cuModuleLoadData(&module, image);
+		if (result == CUDA_SUCCESS)
+			OK(cuModuleUnload(module));
+		else if (result != CUDA_ERROR_INVALID_IMAGE && result != CUDA_ERROR_UNKNOWN)
+			fprintf(stderr, "mutant of seed %llu: %d\n", (unsigned long long)seed, result), _exit(1);
+	}
+}
+
+// Files that have no end, or on which nobody writes, are not read.
+static void test_files(void) {
+	start();
+	CUmodule module;
+	CUlibrary library;
+	char folder[] = "/tmp/muster-files-XXXXXX", path[64];
+	alarm(200); // if it waits
+	WANT(cuModuleLoad(&module, "/dev/zero"), CUDA_ERROR_INVALID_IMAGE);
+	WANT(cuLibraryLoadFromFile(&library, "/dev/zero", NULL, NULL, 0, NULL, NULL, 0), CUDA_ERROR_INVALID_IMAGE);
+	MUST(mkdtemp(folder) != NULL);
+	WANT(cuModuleLoad(&module, folder), CUDA_ERROR_INVALID_IMAGE);
+	snprintf(path, sizeof path, "%s/file", folder);
+	WANT(cuModuleLoad(&module, path), CUDA_ERROR_FILE_NOT_FOUND);
+	MUST(mkfifo(path, 0600) == 0);
+	WANT(cuModuleLoad(&module, path), CUDA_ERROR_INVALID_IMAGE);
+	MUST(unlink(path) == 0);
+	FILE *file = fopen(path, "w");
+	MUST(file != NULL && ftruncate(fileno(file), (off_t)1 << 40) == 0);
+	WANT(cuModuleLoad(&module, path), CUDA_ERROR_INVALID_IMAGE);
+	MUST(ftruncate(fileno(file), 0) == 0);
+	WANT(cuModuleLoad(&module, path), CUDA_ERROR_INVALID_IMAGE);
+	MUST(fputs(".version 8.0", file) > 0 && fclose(file) == 0);
+	OK(cuModuleLoad(&module, path));
+	MUST(unlink(path) == 0 && rmdir(folder) == 0);
+}
+
+// Host memory that is not there cannot be registered.
+static void test_registered(void) {
+	start();
+	uint8_t *room = lonely();
+	WANT(cuMemHostRegister(room + ROOM, 4096, 0), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuMemHostRegister(room, ROOM + 1, 0), CUDA_ERROR_INVALID_VALUE);
+	WANT(cuMemHostRegister(room - 1, ROOM, 0), CUDA_ERROR_INVALID_VALUE);
+	MUST(munmap(room + 4096, 4096) == 0);
+	WANT(cuMemHostRegister(room, ROOM, 0), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemHostRegister(room, 4096, 0));
+	OK(cuMemHostUnregister(room));
+	OK(cuMemHostRegister(room + 100, 3996, 0));
+}
+
 CUresult cuMulticastCreate(void); // cuda.h has no functions without a body
 
 // What is refused is told with the reason, once.
@@ -1205,7 +1348,22 @@ int main(int argc, char **argv) {
 		{"copies", test_copies}, {"rows", test_rows}, {"arrays", test_arrays}, {"addresses", test_addresses}, {"launches", test_launches}, {"libraries", test_libraries}, {"logs", test_logs}, {"notices", test_notices}, {"unread", test_unread},
 		{"streams", test_streams}, {"contexts", test_contexts}, {"attributes", test_attributes}, {"limits", test_limits}, {"names", test_names}, {"threads", test_threads}, {"functions", test_functions}, {"fork", test_fork},
 		{"exit", test_exit}, {"lost", test_lost}, {"graphs", test_graphs}, {"refused", test_refused},
+		{"images", test_images}, {"files", test_files}, {"registered", test_registered},
 	};
+	for (int k = 1; argc > 2 && k < argc; k++) { // each in a process of its own
+		pid_t child = fork();
+		if (child == 0) {
+			argv[1] = argv[k], argc = 2;
+			break;
+		}
+		int status;
+		if (waitpid(child, &status, 0) != child || status != 0) {
+			fprintf(stderr, "%s failed\n", argv[k]);
+			return 1;
+		}
+	}
+	if (argc > 2)
+		return 0;
 	for (size_t i = 0; argc == 2 && i < sizeof tests / sizeof *tests; i++)
 		if (strcmp(argv[1], tests[i].name) == 0) {
 			tests[i].run();

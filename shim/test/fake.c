@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -610,6 +611,7 @@ int main(int argc, char **argv) {
 		if (fd < 0)
 			continue;
 		if (fork() == 0) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL); // the test ends the fake, and has no number of this process
 			close(listener);
 			connection(fd);
 			_exit(0);

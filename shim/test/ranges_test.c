@@ -55,9 +55,9 @@ static void take(struct ranges *r) {
 	bool small = chance(4) > 0;
 	uint64_t low = small ? LOW : MIDDLE, high = small ? MIDDLE : HIGH, align = small ? SMALL_STEP : LARGE_STEP;
 	uint64_t size = 1 + chance(chance(8) == 0 ? high - low + 2 : small ? 100 : 1000);
-	bool apart = chance(3) == 0;
+	uint64_t apart = chance(3) == 0 ? 1 + chance(40) : 0;
 	uint64_t want = lowest(low, high, size + apart, align);
-	uint64_t got = (apart ? ranges_take_apart : ranges_take)(r, low, high, size, align, NULL);
+	uint64_t got = apart > 0 ? ranges_take_apart(r, low, high, size, apart, align, NULL) : ranges_take(r, low, high, size, align, NULL);
 	MUST(got == want, "%llu bytes came to %#llx and belong to %#llx", (unsigned long long)size, (unsigned long long)got, (unsigned long long)want);
 	if (got != 0)
 		list[count++] = (struct plain){got, size, apart};

@@ -56,7 +56,7 @@ func namedMapper(name string, l *mapping.Layout) (mapping.Mapper, error) {
 // TestEngineAgreesWithOracle compares the engine with the plain second
 // implementation, event by event, on small random runs.
 func TestEngineAgreesWithOracle(t *testing.T) {
-	runs := 10000
+	runs := 4000
 	switch {
 	case os.Getenv("MUSTER_SOAK") != "":
 		runs = 30000

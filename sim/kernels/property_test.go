@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"muster/internal/need"
 	"muster/mapping"
 	"muster/workload/phased"
 )
@@ -664,7 +665,7 @@ func TestRunKeepsTheRules(t *testing.T) {
 // TestMoreRunsKeepTheRules does so without favour for small numbers, and now and then with more
 // nodes, calls and sharing than the oracle can bear.
 func TestMoreRunsKeepTheRules(t *testing.T) {
-	runs := 2500
+	runs := need.Rounds(1000, 2500)
 	if testing.Short() {
 		runs = 500
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/need"
 	"muster/mapping"
 	"muster/model"
 	"muster/workload/phased"
@@ -258,7 +259,7 @@ func batchMeans(of []time.Duration) []float64 {
 }
 
 func TestMeanWaitsOfOpenQueues(t *testing.T) {
-	calls := int64(400_000)
+	calls := int64(need.Rounds(200_000, 400_000))
 	for _, q := range openQueues {
 		t.Run(q.name, func(t *testing.T) {
 			precision := q.precision
@@ -409,7 +410,7 @@ func TestStaticMappingIsMachineRepair(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := Config{
-				Cluster: gremm(24, 100_000_000), Workload: work, Seed: 3, Span: 10_000 * time.Second,
+				Cluster: gremm(24, 100_000_000), Workload: work, Seed: 3, Span: time.Duration(need.Rounds(7000, 10_000)) * time.Second,
 				Mapper: func(l *mapping.Layout) (mapping.Mapper, error) { return mapping.New("st", l) },
 			}
 			precision := w.precision
@@ -440,7 +441,7 @@ func TestGlobalQueueIsMachineRepair(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := Config{
-				Cluster: gremm(2, 0), Workload: work, Seed: 4, Span: 100_000 * time.Second,
+				Cluster: gremm(2, 0), Workload: work, Seed: 4, Span: time.Duration(need.Rounds(40_000, 100_000)) * time.Second,
 				Mapper: func(l *mapping.Layout) (mapping.Mapper, error) { return mapping.New("gr", l) },
 			}
 			precision := 0.01

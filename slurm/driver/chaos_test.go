@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/need"
 	"muster/internal/seeds"
 	"muster/slurm/driver"
 	"muster/slurm/emulate"
@@ -29,7 +30,7 @@ const forgetfulness = 3 * time.Minute
 // has more than it has room for.
 func TestKilled(t *testing.T) {
 	if os.Getenv("MUSTER_SOAK") == "" {
-		t.Skip("MUSTER_SOAK=1 runs it, and so does make soak")
+		need.Missing(t, need.Soak, "MUSTER_SOAK=1 runs it, and so does make soak")
 	}
 	for _, r := range release.All() {
 		t.Run(r.Name, func(t *testing.T) { killAll(t, r) })

@@ -39,10 +39,16 @@ func TestManyKinds(t *testing.T) {
 
 	eventually(t, "the job that is first ran", ran(first))
 	eventually(t, "the heterogeneous job ran", ran(het))
+	tasks := map[string]bool{} // jobs that ran, and whether they are of the array
 	eventually(t, "the array ran", func() bool {
 		n := 0
 		for id := range w.ran() {
-			if strings.HasPrefix(output(t, c.Command("sh", "-c", "scontrol -o show job "+id+" | head -1")), "JobId="+id+" ArrayJobId="+array+" ") {
+			of, asked := tasks[id]
+			if !asked {
+				of = strings.HasPrefix(output(t, c.Command("scontrol", "-o", "show", "job", id)), "JobId="+id+" ArrayJobId="+array+" ")
+				tasks[id] = of
+			}
+			if of {
 				n++
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster/internal/ports"
 	"muster/internal/wholefile"
 	"muster/slurm/fetch"
 	"muster/slurm/release"
@@ -112,21 +113,21 @@ func (h *holding) close() {
 
 // launch writes the configuration and starts the first process.
 func (c *Cluster) launch(o Options, id identity, held *holding) error {
-	p, err := takePorts(o.Nodes + 2)
+	p, err := ports.Take(o.Nodes + 2)
 	if err != nil {
 		return err
 	}
-	held.files = append(held.files, p.claims...)
-	l := layout{Options: o, folder: c.Folder, user: id.name, controller: p.numbers[0], nodes: p.numbers[2:]}
+	held.files = append(held.files, p.Claims...)
+	l := layout{Options: o, folder: c.Folder, user: id.name, controller: p.Numbers[0], nodes: p.Numbers[2:]}
 	if err := errors.Join(l.writeConfig(id), writeScripts(c.Folder, c.Tree.Folder)); err != nil {
 		return diskFull(err, c.Folder)
 	}
 	s := spec{
 		Folder: c.Folder, Tree: c.Tree.Folder, Rootless: id.rootless, UID: id.uid, GID: id.gid, User: id.name,
-		GPUs: o.GPUs, Nodes: c.Nodes, Controller: p.numbers[0], RESTPlugins: o.Release.RESTPlugins,
+		GPUs: o.GPUs, Nodes: c.Nodes, Controller: p.Numbers[0], RESTPlugins: o.Release.RESTPlugins,
 	}
 	if !o.NoREST {
-		s.REST = p.numbers[1]
+		s.REST = p.Numbers[1]
 		c.restAddress = fmt.Sprintf("http://127.0.0.1:%d", s.REST)
 	}
 	if s.Tree, err = filepath.EvalSymlinks(s.Tree); err != nil {

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -62,80 +61,6 @@ func TestAccountLines(t *testing.T) {
 	if got := accountLines([]string{"a:x:1:1"}, filepath.Join(t.TempDir(), "none")); got != "a:x:1:1\n" {
 		t.Errorf("without a list: %q", got)
 	}
-}
-
-// Many clusters that start at once have ports of their own, and give them back.
-func TestPortsAreDistinct(t *testing.T) {
-	const clusters, each = 8, 10
-	var mu sync.Mutex
-	var all []*ports
-	var group sync.WaitGroup
-	for range clusters {
-		group.Go(func() {
-			p, err := takePorts(each)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			all = append(all, p)
-		})
-	}
-	group.Wait()
-	seen := map[int]bool{}
-	for _, p := range all {
-		if len(p.numbers) != each || !slices.IsSorted(p.numbers) {
-			t.Errorf("got %v", p.numbers)
-		}
-		for _, n := range p.numbers {
-			if seen[n] {
-				t.Errorf("port %d twice", n)
-			}
-			seen[n] = true
-		}
-	}
-	first := all[0].numbers[0] / blockSize * blockSize
-	if _, err := claimBlock(first); err != syscall.EADDRINUSE {
-		t.Errorf("the block of %d can be claimed twice: %v", first, err)
-	}
-	for _, p := range all {
-		p.release()
-	}
-	claim, err := claimBlock(first)
-	if err != nil {
-		t.Fatalf("the block was not given back: %v", err)
-	}
-	claim.Close()
-}
-
-// A port on which another program listens is not taken.
-func TestTakenPort(t *testing.T) {
-	p, err := takePorts(3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.release()
-	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: p.numbers[1]})
-	if err != nil {
-		t.Skipf("another program was quicker: %v", err)
-	}
-	defer l.Close()
-	if free(p.numbers[1]) {
-		t.Errorf("port %d seems to be free", p.numbers[1])
-	}
-}
-
-func TestTooManyPorts(t *testing.T) {
-	if _, err := takePorts(60000); err == nil || !strings.Contains(err.Error(), "end other clusters") {
-		t.Errorf("got %v", err)
-	}
-	// All claims were given back.
-	p, err := takePorts(5)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.release()
 }
 
 func TestNumbers(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/need"
 	"muster/slurm/release"
 )
 
@@ -19,7 +20,7 @@ import (
 func debs(t *testing.T) []string {
 	t.Helper()
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
-		t.Skip("there is no dpkg-deb: packages cannot be built or unpacked here")
+		need.Missing(t, need.Debian, "there is no dpkg-deb: packages cannot be built or unpacked here")
 	}
 	dir := t.TempDir()
 	var made []string
@@ -199,10 +200,10 @@ func TestNoMirror(t *testing.T) {
 		t.Skip("apt tries for seconds")
 	}
 	if _, err := exec.LookPath("apt-get"); err != nil {
-		t.Skip("there is no apt-get")
+		need.Missing(t, need.Debian, "there is no apt-get")
 	}
 	if _, err := os.Stat(keyring); err != nil {
-		t.Skip("there is no keyring of Debian")
+		need.Missing(t, need.Debian, "there is no keyring of Debian")
 	}
 	cache := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)

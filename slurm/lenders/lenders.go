@@ -430,7 +430,12 @@ func (s *session) enter(hello agent.Hello) error {
 	s.writing.Lock() // before mu is released, so that these messages are the first that the node gets
 	defer s.writing.Unlock()
 	s.mu.Unlock()
-	return s.write(say...)
+	err := s.write(say...)
+	if errors.Is(err, agent.ErrRefused) {
+		s.cfg.Log.Warn("a node would refuse a loan, and is not told of it", "node", s.node.Name, "error", err)
+		return nil
+	}
+	return err
 }
 
 // leave ends the session's waiting callers of Lend, and unregisters it unless a newer session of the
@@ -450,6 +455,11 @@ func (s *session) hear(in *bufio.Reader) error {
 	for {
 		_ = s.conn.SetReadDeadline(time.Now().Add(silence))
 		m, err := agent.ReadToHead(in)
+		var unreadable *agent.Unreadable
+		if errors.As(err, &unreadable) {
+			s.cfg.Log.Warn("a node's message cannot be read, and is passed over", "node", s.node.Name, "kind", unreadable.Kind, "error", err)
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -516,14 +526,16 @@ func (s *session) send(m agent.ToAgent) error {
 	return s.write(m)
 }
 
-// write writes messages. It closes the connection of a node that does not take them. The caller
-// must hold writing.
+// write writes messages. It closes the connection of a node that does not take them. One that the
+// node would refuse is not written, and is the error if all others were. The caller must hold
+// writing.
 func (s *session) write(messages ...agent.ToAgent) error {
 	var text []byte
-	var err error
+	var refused error
 	for _, m := range messages {
+		var err error
 		if text, err = agent.Encode(text, m); err != nil {
-			return err
+			refused = err
 		}
 	}
 	_ = s.conn.SetWriteDeadline(time.Now().Add(greetTime))
@@ -531,5 +543,5 @@ func (s *session) write(messages ...agent.ToAgent) error {
 		_ = s.conn.Close()
 		return err
 	}
-	return nil
+	return refused
 }

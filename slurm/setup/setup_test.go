@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"muster/internal/need"
 	"muster/slurm/emulate"
 	"muster/slurm/emulate/emulatetest"
 	"muster/slurm/release"
@@ -227,7 +228,7 @@ func TestRealSlurm(t *testing.T) {
 			t.Parallel()
 			c := emulatetest.Start(t, emulate.Options{Release: r, Nodes: 1, NoREST: true})
 			if _, err := user.Lookup(c.User); err != nil {
-				t.Skipf("root who may not mount runs the cluster in a user namespace, whose users are not this machine's: %v", err)
+				need.Missing(t, need.Mount, "root who may not mount runs the cluster in a user namespace, whose users are not this machine's:", err)
 			}
 			run := func(name string, args ...string) (string, error) {
 				if name == "muster" {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/need"
 	"muster/slurm/emulate"
 	"muster/slurm/emulate/emulatetest"
 	"muster/slurm/release"
@@ -367,7 +368,7 @@ func isHeld(t *testing.T, c *emulate.Cluster, id string) bool {
 // checkUsers lets a user hold, release and change a job.
 func checkUsers(t *testing.T, c *emulate.Cluster) {
 	if c.OneUser {
-		t.Skip("the cluster has one user: only root who may mount has others")
+		need.Missing(t, need.Mount, "the cluster has one user: only root who may mount has others")
 	}
 	as := asNobody(c)
 	id := must(t, as("sbatch", "--parsable", "--rgpu=1", "-o", "/dev/null", "--wrap", "true"))
@@ -390,10 +391,11 @@ func checkUsers(t *testing.T, c *emulate.Cluster) {
 		t.Errorf("released by its user: %q", got)
 	}
 	must(t, as("scancel", id))
-	other := must(t, as("sbatch", "--parsable", "-H", "-o", "/dev/null", "--wrap", "true"))
-	must(t, as("scontrol", "release", other)) // not Muster's
+	other := must(t, as("sbatch", "--parsable", "-H", "-o", "/dev/null", "--wrap", "sleep 1000")) // one that had ended could not be changed
+	must(t, as("scontrol", "release", other))                                                     // not Muster's
 	if out, err := run(as("scontrol", "update", "JobId="+other, "Comment=muster:req rgpu=9")); err == nil {
 		t.Errorf("a user wrote Muster's words: %s", out)
 	}
 	must(t, as("scontrol", "update", "JobId="+other, "Comment=a word of mine"))
+	must(t, as("scancel", other))
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"muster/internal/need"
 	"muster/slurm/words"
 )
 
@@ -36,7 +37,7 @@ int main(void)
 func TestPluginReadsWords(t *testing.T) {
 	gcc, err := exec.LookPath("gcc")
 	if err != nil {
-		t.Skip("there is no gcc")
+		need.Missing(t, need.Compiler, "there is no gcc")
 	}
 	dir := t.TempDir()
 	for name, text := range map[string]string{"reader.c": reader, "muster_words.h": header} {

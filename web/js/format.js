@@ -43,8 +43,8 @@ export const percent = x => `${(100 * x).toFixed(x < 0.1 && x > 0 ? 1 : 0)} %`;
 
 export const count = (n, word, words = word + "s") => `${n.toLocaleString("en")} ${n === 1 ? word : words}`;
 
-// jobName is how people call a job: 17, or 17_3 for a task of an array.
-export const jobName = j => j.array_task === undefined ? String(j.job) : `${j.array_job}_${j.array_task}`;
+// jobName is how people call a job: 17, or 17_3 for a task of an array, 17_[3-9] for those that have not started.
+export const jobName = j => j.array_tasks ? `${j.array_job}_[${j.array_tasks}]` : j.array_task === undefined ? String(j.job) : `${j.array_job}_${j.array_task}`;
 
 // ordinal is 1st, 2nd, 3rd, 4th.
 export const ordinal = n => n + (["th", "st", "nd", "rd"][n % 100 > 10 && n % 100 < 14 ? 0 : n % 10] || "th");

@@ -93,7 +93,7 @@ export function show(main, route) {
       let after = "";
       for (let pages = 0; pages < 10 && !closed; pages++) {
         const answer = await ask(`/v1/history?since=${Math.max(0, Math.floor(since))}&limit=1000${after}`);
-        for (const j of answer.jobs) past.set(j.job, { job: j.job, array_job: j.array_job, array_task: j.array_task, name: j.name, user: j.user, state: j.state, start_at: j.start_at || 0, end_at: j.end_at || 0, submit_at: j.submit_at, parts: j.parts || [], devices: j.devices || [] });
+        for (const j of answer.jobs) past.set(j.job, { job: j.job, array_job: j.array_job, array_task: j.array_task, array_tasks: j.array_tasks, name: j.name, user: j.user, state: j.state, start_at: j.start_at || 0, end_at: j.end_at || 0, submit_at: j.submit_at, parts: j.parts || [], devices: j.devices || [] });
         if (!answer.next) { reached = since; break; }
         after = `&after=${answer.next}`;
       }

@@ -95,7 +95,7 @@ export function show(main, route) {
       ["User", job.user + (job.account ? `, account ${job.account}` : "")], ["Asks for", job.options || "–"],
       [isOver(job) ? "Had" : "Has", job.start_at ? `${count(job.num_nodes, "node")}, ${count(job.cores, "core")}, ${memory(job.memory_bytes)}, ${count(job.gpus, "GPU")}` : ""],
       ["Priority", job.priority || ""], ["Time limit", job.time_limit_s ? duration(job.time_limit_s) : "none"], ["Waits for", job.dependency || ""],
-      ["Directory", job.directory], ["Output", job.output || ""], ["Command", job.command ? job.command.join(" ") : ""], ["Comment", job.comment || ""],
+      ["Directory", job.directory || ""], ["Output", job.output || ""], ["Command", job.command ? job.command.join(" ") : ""], ["Comment", job.comment || ""],
       ["Exit", isOver(job) ? job.signal ? `signal ${job.signal}` : `status ${job.exit_code}` : ""], ["Processor time", job.cpu_s ? span(job.cpu_s) : ""], ["Peak memory", job.memory_peak_bytes ? bytes(job.memory_peak_bytes) : ""],
     ];
     return el("dl", { class: "facts" }, ...rows.filter(r => r[1] !== "").flatMap(([k, v]) => [el("dt", {}, k), el("dd", {}, v)]));

@@ -46,7 +46,7 @@ function changed() {
 // slim keeps of a job what lists and charts show. All have the same shape.
 function slim(j) {
   return {
-    job: j.job, array_job: j.array_job, array_task: j.array_task, name: j.name, user: j.user, account: j.account || "", partition: j.partition || "", qos: j.qos || "", state: j.state,
+    job: j.job, array_job: j.array_job, array_task: j.array_task, array_tasks: j.array_tasks || "", array_count: j.array_count || 1, name: j.name, user: j.user, account: j.account || "", partition: j.partition || "", qos: j.qos || "", state: j.state,
     reason: j.reason || "", why: j.why || "", asked: 0, priority: j.priority, submit_at: j.submit_at, start_at: j.start_at || 0, end_at: j.end_at || 0,
     cores: j.cores, memory_bytes: j.memory_bytes, gpus: j.gpus, num_nodes: j.num_nodes, node_list: j.node_list || "", parts: j.parts || none, devices: j.devices || none, seen: "",
   };
@@ -57,7 +57,7 @@ const none = Object.freeze([]);
 const count = (j, by) => {
   if (isOver(j)) store.counts.ended += by;
   else if (isActive(j)) store.counts.active += by;
-  else store.counts.pending += by;
+  else store.counts.pending += by * j.array_count;
 };
 
 function place(j, add) {

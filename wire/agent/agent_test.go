@@ -2,13 +2,17 @@ package agent
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"muster/wire/envelope"
 	"muster/wire/grant"
 )
 
@@ -60,6 +64,8 @@ func TestRefused(t *testing.T) {
 		{`{"kind":"report","message":{"task":{"job":1,"attempt":1,"part":0},"state":"ended"}}`, "with and without an end"},
 		{`{"kind":"report","message":{"task":{"job":0,"attempt":1,"part":0},"state":"running"}}`, "a task 0.1.0, which cannot be"},
 		{`{"kind":"report","message":{"task":{"job":1,"attempt":1,"part":0},"state":"running","more":1}}`, "unknown field"},
+		{`{"kind":"report","message":{"task":{"Job":1,"attempt":1,"part":0},"state":"running"}}`, `unknown field "Job": write "job"`},
+		{`{"kind":"pong","kind":"pong","message":{}}`, `the name "kind" is given twice`},
 		{`{"kind":"ping","message":{}}`, `its kind is "ping"`},
 		{`{"kind":"hello","message":{"version":1,"node":"a b","incarnation":"x","cores":1,"memory":1}}`, `a node called "a b"`},
 		{`{"kind":"hello","message":{"version":1,"node":"a","incarnation":"x","cores":0,"memory":1}}`, "0 cores"},
@@ -126,13 +132,106 @@ func testSame[M message](t *testing.T, m M, read func(io.Reader) (M, error)) {
 func TestNodesNameIsCheckedInAllVersions(t *testing.T) {
 	for _, version := range []int{Version, 99} {
 		for _, name := range []string{"", "x\x1b[2J", "x\r\n", strings.Repeat("x", maxName+1)} {
-			text, err := Encode(nil, Hello{Version: version, Node: name, Incarnation: "x", Cores: 4, Memory: 1 << 30})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if m, err := ReadToHead(bytes.NewReader(text)); err == nil {
+			hello := Hello{Version: version, Node: name, Incarnation: "x", Cores: 4, Memory: 1 << 30}
+			if m, err := ReadToHead(bytes.NewReader(framed(t, hello))); err == nil {
 				t.Errorf("version %d, %.20q: %+v", version, name, m)
 			}
+		}
+	}
+}
+
+// framed is a message as a peer without scruples sends it.
+func framed(t *testing.T, m message) []byte {
+	t.Helper()
+	body, err := envelope.Encode(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(binary.LittleEndian.AppendUint32(nil, uint32(len(body))), body...)
+}
+
+// What the receiver of a message refuses, its sender refuses with the same words; what is beyond
+// the limits of the system is named.
+func TestSenderAndReceiverRefuseTheSame(t *testing.T) {
+	start := func(change func(*Start)) Start {
+		s := Start{task, "x", spec, nil}
+		change(&s)
+		return s
+	}
+	many := gpus
+	for i := range grant.MaxDevices {
+		many.Devices = append(many.Devices, grant.Device{Node: "n3", Device: i, Address: "n3:1"})
+	}
+	for _, c := range []struct {
+		message ToAgent
+		want    string
+	}{
+		{start(func(s *Start) { s.Spec.Name = "x\x00" }), "name: it has a zero byte (NUL): remove it"},
+		{start(func(s *Start) { s.Spec.Account = "\x00" }), "account: it has a zero byte"},
+		{start(func(s *Start) { s.Spec.Output = "" }), "output: its name is empty"},
+		{start(func(s *Start) { s.Spec.Error = strings.Repeat("x", MaxPath+1) }), "error: it has 4096 bytes: give at most 4095"},
+		{start(func(s *Start) { s.Spec.Directory = "/" + strings.Repeat("x", MaxPath) }), "directory: it has 4096 bytes"},
+		{start(func(s *Start) { s.Spec.Arguments = []string{strings.Repeat("x", MaxArgument+1)} }), "arguments: it has 131072 bytes: give at most 131071"},
+		{start(func(s *Start) { s.Spec.Environment = []string{"A=" + strings.Repeat("x", MaxArgument-1)} }), "environment: it has 131072 bytes"},
+		{start(func(s *Start) { s.Spec.Environment = []string{"=x"} }), `environment: "=x" is not a variable`},
+		{start(func(s *Start) { s.Grant = &many }), "a grant of 17 devices: give 1 to 16"},
+		{Stop{task, Stopped, strings.Repeat("x", MaxReason+1), 0}, "a cause"},
+		{Open{Stream: "s", Task: task, Exec: &Exec{Arguments: []string{"a", "\x00"}}}, "arguments: it has a zero byte"},
+		{Open{Stream: "s", Task: task, Exec: &Exec{}}, "nothing to run"},
+		{Lend{grant.Loan{ID: "a", User: "b c"}}, "the user"},
+		{Welcome{"\x00", time.Second}, "a cluster's name"},
+	} {
+		_, sent := Encode(nil, c.message)
+		after := append(framed(t, c.message), framed(t, Ping{})...)
+		r := bytes.NewReader(after)
+		_, received := ReadToAgent(r)
+		if !errors.Is(sent, ErrRefused) || !strings.Contains(fmt.Sprint(sent), c.want) || received == nil || sent.Error() != received.Error() {
+			t.Errorf("%s, not %q:\n%v\n%v", c.message.Kind(), c.want, sent, received)
+		}
+		// The message after it is read all the same.
+		if next, err := ReadToAgent(r); err != nil || next != (ToAgent)(Ping{}) {
+			t.Errorf("behind %s: %v, %v", c.message.Kind(), next, err)
+		}
+	}
+	large := start(func(s *Start) { s.Spec.Environment = slices.Repeat([]string{"A=" + strings.Repeat("x", 100<<10)}, 64) })
+	if err := Check(large); err == nil || !strings.Contains(err.Error(), "a process has at most 6291456; pass what is large in files") {
+		t.Errorf("no process could be given it: %v", err)
+	}
+	if _, err := Encode(nil, start(func(s *Start) { s.Spec.Name = "\xff" })); err == nil || !strings.Contains(err.Error(), "name: it is not valid UTF-8") {
+		t.Errorf("JSON would have altered it: %v", err)
+	}
+}
+
+// A message that cannot be read says whose business it was, as far as that can be read.
+func TestUnreadable(t *testing.T) {
+	bad := Start{task, "x", spec, &gpus}
+	bad.Spec.Name = "x\x00"
+	for _, c := range []struct {
+		text []byte
+		want Unreadable
+	}{
+		{framed(t, bad), Unreadable{Kind: "start", Task: task}},
+		{framed(t, Lend{grant.Loan{ID: "7.2.1"}}), Unreadable{Kind: "lend", Loan: "7.2.1"}},
+		{[]byte("\x18\x00\x00\x00" + `{"kind":"x","message":1}`), Unreadable{Kind: "x"}},
+		{[]byte("\x02\x00\x00\x00[]"), Unreadable{}},
+		{[]byte("\x00\x00\x00\x00"), Unreadable{}},
+	} {
+		_, err := ReadToAgent(bytes.NewReader(c.text))
+		var u *Unreadable
+		if !errors.As(err, &u) || !errors.Is(err, ErrRefused) {
+			t.Errorf("%s: %v", c.text, err)
+			continue
+		}
+		u.Err = nil
+		if *u != c.want {
+			t.Errorf("%s: %+v", c.text, u)
+		}
+	}
+	// Where the end of a message is unknown, nothing that follows can be read.
+	var u *Unreadable
+	for _, text := range []string{"\xff\xff\xff\xff", "\x05\x00\x00\x00{}", "\x05"} {
+		if _, err := ReadToAgent(strings.NewReader(text)); err == nil || errors.As(err, &u) {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

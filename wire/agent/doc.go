@@ -20,9 +20,15 @@
 // An agent whose spool was lost is another incarnation. A Start names the incarnation that it is
 // meant for; the agent refuses one for an earlier incarnation.
 //
+// An agent that can take no tasks for now, as when the disk of its spool is full, says so in Inventory.
+// A Start that it gets nevertheless ends as NotReady: the head may start the job elsewhere.
+//
 // A message is its length in four bytes, little-endian, and JSON, {"kind": ..., "message": ...}.
 // Neither side trusts the other, so decoding is strict: unknown kinds and fields, anything after
-// the message, and impossible values are refused (ErrRefused).
+// the message, and impossible values are refused (ErrRefused). Encode refuses the same, by the same
+// code, so that a sender learns it first. A message that is refused ends its own business alone
+// (Unreadable): the agent answers a Start with NotBegun and a Lend with an error, and both sides
+// pass over any other. Only a message whose end is unknown ends the connection.
 //
 // The package knows neither head nor node, no policy and no process.
 package agent

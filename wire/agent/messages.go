@@ -1,12 +1,12 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"muster/model"
@@ -93,9 +93,12 @@ type Device struct {
 	Lender string `json:"lender,omitempty"`
 }
 
-// Inventory says that the node's devices have changed.
+// Inventory says that the node's devices have changed, or whether it can take tasks.
 type Inventory struct {
 	Devices []Device `json:"devices,omitempty"`
+	// Trouble is why the agent cannot take tasks for now, as when the disk of its spool is full; "" if it
+	// can, as after each greeting.
+	Trouble string `json:"trouble,omitempty"`
 }
 
 // AskPeers asks for other nodes from which this one may borrow virtual GPUs. Only nodes that are
@@ -132,6 +135,7 @@ const (
 	TimedOut  Cause = "timeout"   // it reached its time limit
 	NoMemory  Cause = "memory"    // it reached its memory limit
 	NotBegun  Cause = "not begun" // it could not be started: Reason says why
+	NotReady  Cause = "not ready" // the node could not start it, and another may: nothing of it has begun
 	NodeLost  Cause = "lost"      // the node, or the task's supervisor there, was lost
 	Abandoned Cause = "abandoned" // another part of the job failed to start or was lost
 )
@@ -353,11 +357,67 @@ func (Peers) toAgent()   {}
 
 // ---- checks of values ----
 
-// Limits of the values in a message.
+// Limits of the values in a message. Those of what a task runs are the system's: execve refuses a
+// longer argument or variable, or more of them together, and open a longer path.
 const (
-	maxName  = 256
-	maxCores = 1 << 20
+	maxName      = grant.MaxName
+	maxCores     = 1 << 20
+	MaxPath      = 4<<10 - 1
+	MaxArgument  = 128<<10 - 1
+	MaxArguments = 6 << 20
 )
+
+// Wrong is what is wrong with a field of a Spec, or of an Exec.
+type Wrong struct {
+	Field  string // as JSON names it
+	Reason string
+}
+
+func (w *Wrong) Error() string { return w.Field + ": " + w.Reason }
+
+// CheckText refuses texts that no message carries unaltered, or that no process can be given. It
+// says what to do, and not which text it is.
+func CheckText(s string, most int) error {
+	switch {
+	case strings.IndexByte(s, 0) >= 0:
+		return errors.New("it has a zero byte (NUL): remove it")
+	case !utf8.ValidString(s):
+		return errors.New("it is not valid UTF-8: convert it with iconv")
+	case len(s) > most:
+		return fmt.Errorf("it has %d bytes: give at most %d", len(s), most)
+	}
+	return nil
+}
+
+// field checks the texts of a field.
+func field(name string, most int, texts ...string) error {
+	for _, s := range texts {
+		if err := CheckText(s, most); err != nil {
+			return &Wrong{name, err.Error()}
+		}
+	}
+	return nil
+}
+
+// checkProcess checks what execve is given: the arguments and variables of a process.
+func checkProcess(arguments, environment []string) error {
+	for _, v := range environment {
+		if strings.IndexByte(v, '=') <= 0 {
+			return &Wrong{"environment", fmt.Sprintf("%.40q is not a variable: write NAME=VALUE", v)}
+		}
+	}
+	const pointer = 8
+	sum := 0
+	for _, list := range [][]string{arguments, environment} {
+		for _, s := range list {
+			sum += len(s) + 1 + pointer
+		}
+	}
+	if sum > MaxArguments {
+		return &Wrong{"arguments", fmt.Sprintf("they have %d bytes with the environment: a process has at most %d; pass what is large in files", sum, MaxArguments)}
+	}
+	return cmp.Or(field("arguments", MaxArgument, arguments...), field("environment", MaxArgument, environment...))
+}
 
 // How many tasks an agent may know at a time, and how many grants its node may serve.
 const (
@@ -367,14 +427,16 @@ const (
 
 func (h Hello) check() error {
 	switch {
-	case !goodText(h.Node, maxName) || h.Node == "" || strings.ContainsAny(h.Node, "[], /") || strings.ContainsFunc(h.Node, unprintable):
+	case grant.CheckName("node", h.Node) != nil || strings.ContainsAny(h.Node, "[],/"):
 		return fmt.Errorf("a node called %.40q", h.Node)
 	case h.Version != Version:
 		return nil // the receiver of a greeting refuses a wrong version in words
 	case h.Incarnation == "" || !goodText(h.Incarnation, maxName):
 		return errors.New("no incarnation")
-	case !goodText(h.User, maxName) || !goodText(h.Gateway, maxName) || !goodText(h.Cluster, maxName):
+	case !goodText(h.User, maxName) || !goodText(h.Cluster, maxName):
 		return errors.New("a name that is none")
+	case h.Gateway != "" && grant.CheckAddress(h.Gateway) != nil: // it becomes part of grants
+		return fmt.Errorf("a gateway: %w", grant.CheckAddress(h.Gateway))
 	case h.Cores <= 0 || h.Cores > maxCores || h.Memory <= 0:
 		return fmt.Errorf("%d cores and %d bytes", h.Cores, h.Memory)
 	case len(h.Tasks) > 2*MaxTasks || len(h.Loans) > 2*MaxLoans: // with room for those that the limit does not count yet
@@ -395,7 +457,7 @@ func (h Hello) check() error {
 		}
 		known[r.Task] = true
 	}
-	return Inventory{h.Devices}.check()
+	return Inventory{Devices: h.Devices}.check()
 }
 
 func (AskPeers) check() error { return nil }
@@ -420,6 +482,9 @@ func (i Inventory) check() error {
 		if d.Memory <= 0 || !(d.Speed > 0 && d.Speed < 1e9) || !goodText(d.Name, maxName) || !goodText(d.Lender, maxName) {
 			return fmt.Errorf("a device %.40q of %d bytes and speed %v", d.Name, d.Memory, d.Speed)
 		}
+	}
+	if !goodText(i.Trouble, MaxReason) {
+		return errors.New("a trouble that is no text")
 	}
 	return nil
 }
@@ -447,7 +512,7 @@ func (e *End) check() error {
 
 func (c Cause) known() bool {
 	switch c {
-	case Exited, Stopped, TimedOut, NoMemory, NotBegun, NodeLost, Abandoned:
+	case Exited, Stopped, TimedOut, NoMemory, NotBegun, NotReady, NodeLost, Abandoned:
 		return true
 	}
 	return false
@@ -473,8 +538,10 @@ func (s Start) check() error {
 
 func (s *Spec) check() error {
 	switch {
-	case s.User == "" || s.Directory == "" || s.Output == "":
-		return errors.New("no user, no directory or no output")
+	case s.User == "" || s.Directory == "":
+		return errors.New("no user or no directory")
+	case s.Output == "":
+		return &Wrong{"output", "its name is empty once %x and its like are filled in: give another"}
 	case s.Script == "" && len(s.Arguments) == 0:
 		return errors.New("nothing to run")
 	case s.Processes < 0 || s.First < 0 || s.All < s.First+s.Processes || s.Cores <= 0 || s.CoresPerProcess < 0 || s.Memory < 0 || s.Time < 0 || s.Grace < 0:
@@ -482,19 +549,13 @@ func (s *Spec) check() error {
 	case len(s.PerNode) > 0 && len(s.PerNode) != len(s.Nodes) || slices.ContainsFunc(s.PerNode, func(n int) bool { return n < 0 }):
 		return errors.New("processes of nodes that are not there")
 	}
-	for _, list := range [][]string{s.Environment, s.Arguments, s.Nodes, {s.User, s.Directory, s.Input, s.Output, s.Error, s.Name, s.Account}} {
-		for _, text := range list {
-			if strings.IndexByte(text, 0) >= 0 {
-				return errors.New("a text with a zero byte")
-			}
-		}
-	}
-	for _, variable := range s.Environment {
-		if strings.IndexByte(variable, '=') <= 0 {
-			return fmt.Errorf("a variable %.40q", variable)
-		}
-	}
-	return nil
+	return cmp.Or(
+		field("name", MaxArgument/2, s.Name), field("account", MaxArgument/2, s.Account), // these become variables
+		field("user", maxName, s.User), field("nodes", maxName, s.Nodes...),
+		field("directory", MaxPath, s.Directory), field("input", MaxPath, s.Input), field("output", MaxPath, s.Output), field("error", MaxPath, s.Error),
+		field("script", MaxMessage, s.Script),
+		checkProcess(s.Arguments, s.Environment),
+	)
 }
 
 func (s Stop) check() error {
@@ -536,6 +597,14 @@ func (o Open) check() error {
 	if o.Stream == "" || (o.Exec == nil) == (o.File == "") || o.Offset < 0 {
 		return errors.New("nothing to open, or two things")
 	}
+	if o.Exec != nil {
+		if len(o.Exec.Arguments) == 0 {
+			return errors.New("nothing to run")
+		}
+		if err := cmp.Or(field("directory", MaxPath, o.Exec.Directory), checkProcess(o.Exec.Arguments, o.Exec.Environment)); err != nil {
+			return err
+		}
+	}
 	if o.File == FileStatus {
 		if o.Task != (Task{}) || o.Offset != 0 || o.Follow {
 			return errors.New("the status is the node's, not a task's")
@@ -546,8 +615,8 @@ func (o Open) check() error {
 }
 
 func (w Welcome) check() error {
-	if w.Silence <= 0 {
-		return errors.New("no silence")
+	if w.Silence <= 0 || !goodText(w.Cluster, maxName) {
+		return errors.New("no silence, or a cluster's name that is none")
 	}
 	return nil
 }
@@ -560,8 +629,13 @@ func (Pong) check() error      { return nil }
 func (Ping) check() error      { return nil }
 func (Refused) check() error   { return nil }
 
-func unprintable(r rune) bool { return !unicode.IsPrint(r) }
+func goodText(s string, limit int) bool { return CheckText(s, limit) == nil }
 
-func goodText(s string, limit int) bool {
-	return len(s) <= limit && utf8.ValidString(s) && strings.IndexByte(s, 0) < 0
+// Reason makes a reason fit for a message: valid UTF-8 without zero bytes, and not too long.
+func Reason(text string) string {
+	text = strings.ReplaceAll(strings.ToValidUTF8(text, "?"), "\x00", "?")
+	if len(text) > MaxReason {
+		text = strings.ToValidUTF8(text[:MaxReason], "")
+	}
+	return text
 }

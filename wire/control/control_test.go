@@ -132,18 +132,18 @@ func TestDecodingIsStrict(t *testing.T) {
 		{`{"kind":"busy"`, "unexpected EOF"},
 		{`{"kind":"busy","message":{}}{}`, "something follows the object"},
 		{`{"kind":"busy","message":{}}]`, "something follows the object"},
-		{`{"kind":"busy","message":{},"on":true}`, `json: unknown field "on"`},
+		{`{"kind":"busy","message":{},"on":true}`, `unknown field "on"`},
 		{`{"kind":"busy"}`, "busy: not a JSON object"},
 		{`{"kind":"busy","message":null}`, "busy: not a JSON object"},
-		{`{"kind":"busy","message":{"for":1}}`, `busy: json: unknown field "for"`},
+		{`{"kind":"busy","message":{"for":1}}`, `busy: unknown field "for"`},
 		{`{"kind":"","message":{}}`, `its kind is "", which is not known here`},
 		{`{"kind":"shrink","message":{}}`, `its kind is "shrink", which is not known here`},
 		{`{"kind":"grant","message":{"lease":1}}`, `its kind is "grant", which is not known here`}, // known in the other direction only
 		{`{"kind":"idle","message":{"for":-1}}`, "idle with a negative idle time: -1ns"},
 		{`{"kind":"ran","message":{"kernels":-1}}`, "ran with a negative number of kernels: -1"},
 		{`{"kind":"ran","message":{"busy":-5}}`, "ran with a negative busy time: -5ns"},
-		{`{"kind":"ran","message":{"busy":1e30}}`, "ran: json: cannot unmarshal number 1e30 into Go struct field Ran.busy of type time.Duration"},
-		{`{"kind":"report","message":{"stats":{"swaps":-5}}}`, "report: json: cannot unmarshal number -5 into Go struct field Stats.stats.swaps of type uint64"},
+		{`{"kind":"ran","message":{"busy":1e30}}`, "ran: cannot unmarshal number 1e30 into Go struct field Ran.busy of type time.Duration"},
+		{`{"kind":"report","message":{"stats":{"swaps":-5}}}`, "report: cannot unmarshal number -5 into Go struct field Stats.stats.swaps of type uint64"},
 		{`{"kind":"want","message":{"estimate":-5}}`, "want with a negative estimate: -5ns"},
 		{`{"kind":"want","message":{"pinned":-2}}`, "want with pinned to device -2: give -1 for any"},
 	} {
@@ -157,11 +157,11 @@ func TestDecodingIsStrict(t *testing.T) {
 		{`{"kind":"serve","message":{"user":{"uid":1,"groups":[1,-2]}}}`, "serve with a negative group: -2"},
 		{`{"kind":"serve","message":{"devices":[{"index":-1}]}}`, "serve with a negative index: -1"},
 		{`{"kind":"serve","message":{"devices":[{"speed":-1}]}}`, "serve with a speed of -1"},
-		{`{"kind":"serve","message":{"max_idle":1}}`, `serve: json: unknown field "max_idle"`},
+		{`{"kind":"serve","message":{"max_idle":1}}`, `serve: unknown field "max_idle"`},
 		{`{"kind":"want","message":{}}`, `its kind is "want", which is not known here`},
 		{`{"kind":"add_device","message":{"device":-1}}`, "add_device with a negative device: -1"},
 		{`{"kind":"add_device","message":{"config":{"workers":-1}}}`, "add_device with a negative workers: -1"},
-		{`{"kind":"add_device","message":{"config":{"lock":3}}}`, `add_device: json: unknown field "lock"`},
+		{`{"kind":"add_device","message":{"config":{"lock":3}}}`, `add_device: unknown field "lock"`},
 	} {
 		_, err := decode[ToWorker]([]byte(c.packet), kindsToWorker)
 		checkRefusal(t, c.packet, c.want, err)
@@ -257,7 +257,7 @@ func TestLongReasonsAreCut(t *testing.T) {
 			t.Errorf("lease %d and %d bytes arrived", f.Lease, len(f.Reason))
 		}
 	}
-	for _, m := range []ToWorker{Deny{long}, Revoke{Reason: long}, Lost{1, long}, Committed{Reason: long}} {
+	for _, m := range []ToWorker{Deny{Reason: long}, Revoke{Reason: long}, Lost{1, long}, Committed{Reason: long}} {
 		if err := daemon.Send(m); err != nil {
 			t.Fatal(err)
 		}

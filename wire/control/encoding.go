@@ -40,7 +40,7 @@ func shortened(m message) message {
 	cut := func(reason string) string { return reason[:min(len(reason), maxReason)] }
 	switch m := m.(type) {
 	case Deny:
-		return Deny{cut(m.Reason)}
+		return Deny{m.Lease, cut(m.Reason)}
 	case Revoke:
 		return Revoke{cut(m.Reason), m.Keep, m.Step}
 	case Lost:

@@ -127,6 +127,9 @@ func checkFiles(m ToWorker, n int) error {
 	return nil
 }
 
+// CloseWrite says that nothing more is sent; what the worker still says can be received.
+func (e *DaemonEnd) CloseWrite() error { return e.conn.CloseWrite() }
+
 // Close ends the connection; the other side notices.
 func (e *end) Close() error { return e.conn.Close() }
 

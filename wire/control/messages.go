@@ -86,6 +86,10 @@ type Serve struct {
 	Mapping string `json:"mapping,omitempty"`
 	// Explain is how many decisions of the mapper may be explained to the program's user.
 	Explain int `json:"explain,omitempty"`
+	// KernelTime is how long one kernel of the client may hold a device; 0 is no limit. KernelTimeBy
+	// tells the program's user which setting says so, and how to change it.
+	KernelTime   time.Duration `json:"kernel_time,omitempty"`
+	KernelTimeBy string        `json:"kernel_time_by,omitempty"`
 	// Pace says how the client's kernels give way to those of others; nil if they do not. With it
 	// comes one more descriptor, the last, of the memory in which workers claim devices.
 	Pace *Pace `json:"pace,omitempty"`
@@ -213,6 +217,9 @@ type Grant struct {
 // Deny answers a Want or Grow that will not be granted for now. A worker that has a device releases
 // it and asks for one again.
 type Deny struct {
+	// Lease is the number of the binding that was to grow, so that a worker which has released it
+	// meanwhile does not take the Deny for the answer to its next Want; 0 if a Want is denied.
+	Lease  uint64 `json:"lease,omitempty"`
 	Reason string `json:"reason"`
 }
 
@@ -341,7 +348,8 @@ type Restore struct {
 	Whole bool `json:"whole,omitempty"`
 }
 
-// Proceed lets a client continue that was held.
+// Proceed lets a client continue that was held, and gives up a checkpoint for which the worker still
+// waits until running work has finished: it is answered with an error.
 type Proceed struct {
 	// Save makes the worker first write the memory that the client shares with its program to the
 	// file of the Checkpoint; the program does nothing meanwhile. The answer is Checkpointed.
@@ -598,6 +606,7 @@ type Rebuilt struct{}
 // worker is about to exit.
 type Ended struct {
 	Reason string `json:"reason"`
+	Fault  bool   `json:"fault,omitempty"` // what it ran failed
 }
 
 // Traced says that the program is traced: the daemon reports from now on which other clients have

@@ -19,7 +19,6 @@
 package grant
 
 import (
-	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
@@ -28,13 +27,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"muster/internal/strictjson"
 	"muster/model"
 )
 
@@ -42,7 +41,7 @@ import (
 const (
 	MaxBytes     = 256 << 10 // of the document, if JSON escapes everything that it can
 	MaxDevices   = 16        // as many as a program's device addresses have room for
-	maxName      = 255       // bytes of an ID, or of the name of a user or node
+	MaxName      = 255       // bytes of an ID, or of the name of a user or node
 	maxAuthority = 32 << 10
 	maxDevice    = 1 << 16 // a device's number
 	maxMemory    = 1 << 60
@@ -130,8 +129,8 @@ func CheckName(what, name string) error {
 	switch {
 	case name == "":
 		return fmt.Errorf("the %s is missing", what)
-	case len(name) > maxName:
-		return fmt.Errorf("the %s has %d bytes: give at most %d", what, len(name), maxName)
+	case len(name) > MaxName:
+		return fmt.Errorf("the %s has %d bytes: give at most %d", what, len(name), MaxName)
 	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsSpace(r) }):
 		return fmt.Errorf("the %s %q has characters that no name has: use letters, digits and signs", what, name)
 	}
@@ -200,12 +199,17 @@ func (d Device) validate() error {
 	case d.Address == "":
 		return nil
 	}
-	host, port, err := net.SplitHostPort(d.Address)
-	if err != nil || CheckName("host", host) != nil || len(d.Address) > maxName {
-		return fmt.Errorf("the address %q is not HOST:PORT", d.Address)
+	return CheckAddress(d.Address)
+}
+
+// CheckAddress refuses what cannot be the address of a node's gateway.
+func CheckAddress(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || CheckName("host", host) != nil || len(address) > MaxName {
+		return fmt.Errorf("the address %.260q is not HOST:PORT", address)
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return fmt.Errorf("the address %q has no port from 1 to 65535", d.Address)
+		return fmt.Errorf("the address %q has no port from 1 to 65535", address)
 	}
 	return nil
 }
@@ -277,17 +281,12 @@ func Decode(text []byte) (*Grant, error) {
 	if len(text) > MaxBytes {
 		return nil, fmt.Errorf("a grant has at most %d bytes, and this has more", MaxBytes)
 	}
-	dec := json.NewDecoder(bytes.NewReader(text))
-	dec.DisallowUnknownFields()
 	var g struct {
 		Grant
 		Limit *int `json:"limit"` // a pointer, since 0 has a meaning of its own
 	}
-	if err := dec.Decode(&g); err != nil {
-		return nil, fmt.Errorf("this is no grant: %s", strings.TrimPrefix(err.Error(), "json: "))
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return nil, errors.New("something follows the grant: a document has one JSON object")
+	if err := strictjson.Decode(text, &g); err != nil {
+		return nil, fmt.Errorf("this is no grant: %w", err)
 	}
 	if g.Limit == nil {
 		return nil, fmt.Errorf("the limit is missing: give %d for all devices", AllDevices)

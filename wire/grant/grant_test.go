@@ -100,7 +100,9 @@ func TestTextsThatAreRefused(t *testing.T) {
 	}
 	for _, c := range []struct{ name, text, want string }{
 		{"empty", "", "this is no grant"},
-		{"two", string(good) + string(good), "something follows the grant"},
+		{"two", string(good) + string(good), "something follows the object"},
+		{"another case", strings.Replace(string(good), `"id"`, `"ID"`, 1), `unknown field "ID": write "id"`},
+		{"twice", strings.Replace(string(good), `"id"`, `"limit": 1, "id"`, 1), "is given twice"},
 		{"unknown field", strings.Replace(string(good), `"id"`, `"more": 1, "id"`, 1), "unknown field"},
 		{"no limit", strings.Replace(string(good), `"limit": -1,`, "", 1), "the limit is missing"},
 		{"long", string(good) + strings.Repeat(" ", MaxBytes), "at most 262144 bytes"},

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -47,15 +48,23 @@ func UserOf(c *x509.Certificate) (string, error) {
 		return "", fmt.Errorf("the certificate is that of a %s, not of a user: use one that muster cert --user made", kind)
 	}
 	name := c.Subject.CommonName
+	if err := CheckUser(name); err != nil {
+		return "", fmt.Errorf("the certificate's common name: %w", err)
+	}
+	return name, nil
+}
+
+// CheckUser says why a name cannot be a user's, wherever it comes from.
+func CheckUser(name string) error {
 	if name == "" || len(name) > maxName {
-		return "", fmt.Errorf("the certificate names no user: its common name must, in at most %d bytes", maxName)
+		return fmt.Errorf("a user's name of %d bytes: it must have 1 to %d", len(name), maxName)
 	}
 	for _, r := range name {
 		if !unicode.IsPrint(r) || r == utf8.RuneError {
-			return "", fmt.Errorf("the certificate's name is %q, which cannot be a user's", name)
+			return fmt.Errorf("%q cannot be a user's name", name)
 		}
 	}
-	return name, nil
+	return nil
 }
 
 // IsNode refuses a certificate that is not that of the node with this name.
@@ -64,7 +73,10 @@ func IsNode(c *x509.Certificate, name string) error {
 		return fmt.Errorf("the certificate of %q is not that of a node: make one with muster cert --host", c.Subject.CommonName)
 	}
 	if names := NodeNames(c); !slices.Contains(names, name) {
-		return fmt.Errorf("the certificate is that of %q, and not of node %q: give the node one of these names (--name), or make a certificate with its own (muster cert --host)", names, name)
+		for i := range names {
+			names[i] = strconv.Quote(names[i])
+		}
+		return fmt.Errorf("the certificate is for %s, not for node %q: give the node one of these names (--name), or make a certificate for its own (muster cert --host)", strings.Join(names, ", "), name)
 	}
 	return nil
 }

@@ -25,8 +25,8 @@ func TestWho(t *testing.T) {
 		{cert("n1", "muster node"), "is that of a muster node, not of a user", "", "not that of a head"},
 		{cert("alice", "Physics", "muster node"), "is that of a muster node", "", "not that of a head"},
 		{cert("h", "muster head"), "is that of a muster head", "not that of a node", ""},
-		{cert(""), "names no user", "not that of a node", "not that of a head"},
-		{cert(strings.Repeat("a", 65)), "names no user", "not that of a node", "not that of a head"},
+		{cert(""), "it must have 1 to 64", "not that of a node", "not that of a head"},
+		{cert(strings.Repeat("a", 65)), "it must have 1 to 64", "not that of a node", "not that of a head"},
 		{cert("a\nb"), "cannot be a user's", "not that of a node", "not that of a head"},
 	} {
 		_, err := UserOf(c.cert)

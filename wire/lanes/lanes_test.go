@@ -20,8 +20,6 @@ import (
 
 type plain struct{ net.Conn }
 
-func (plain) Begun(bool) {}
-
 func (p plain) WriteBoth(head, b []byte) error {
 	_, err := p.Write(append(bytes.Clone(head), b...))
 	return err
@@ -31,7 +29,7 @@ func (p plain) HangUp() { _ = p.Close() }
 
 // pair joins two sides by n lanes. It returns a function that ends all.
 func pair(t testing.TB, n int) (a, b *Lanes, end func()) {
-	a, b = New(time.Minute), New(time.Minute)
+	a, b = New(time.Minute, time.Second), New(time.Minute, time.Second)
 	var all sync.WaitGroup
 	for range n {
 		x, y := net.Pipe()
@@ -71,11 +69,11 @@ func TestParcels(t *testing.T) {
 				}
 			}
 			const parcels = 20
-			var done atomic.Int64
+			all.Add(parcels) // of which the sender hears
 			all.Go(func() {
 				next := sizes()
 				for range parcels {
-					if err := way[0].Send(next(), func() { done.Add(1) }); err != nil {
+					if err := way[0].Send(next(), all.Done); err != nil {
 						t.Errorf("seed %d: %v", seed, err)
 					}
 				}
@@ -89,11 +87,6 @@ func TestParcels(t *testing.T) {
 						t.Errorf("seed %d: parcel %d of %d bytes came wrong: %v", seed, i, len(want), err)
 						return
 					}
-				}
-			})
-			t.Cleanup(func() {
-				if done.Load() != parcels {
-					t.Errorf("the sender heard of %d parcels", done.Load())
 				}
 			})
 		}
@@ -119,15 +112,15 @@ func pieceOf(parcel, offset uint64, n, zero uint32) []byte {
 func TestDamagedPieces(t *testing.T) {
 	for name, first := range map[string][]byte{
 		"before the parcel": pieceOf(0, 1<<63, 8, 0),
-		"behind it":         pieceOf(0, 100, 8, 0),
-		"over its end":      pieceOf(0, 93, 8, 0),
-		"far beyond":        pieceOf(0, 1<<64-4, 8, 0),
-		"of nothing":        pieceOf(0, 0, 0, 0),
+		"behind it":         pieceOf(0, record, 8, 0),
+		"over its end":      pieceOf(0, 0, 101, 0),
+		"far beyond":        pieceOf(0, 1<<64-record, 8, 0),
+		"within a record":   pieceOf(0, 1, 8, 0), // the receiver would remember each byte of a parcel
 		"too large":         pieceOf(0, 0, Piece+1, 0),
-		"with more words":   pieceOf(0, 0, 8, 1),
+		"with false news":   pieceOf(0, 0, 8, 1),
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := New(time.Minute)
+			l := New(time.Minute, time.Second)
 			x, y := net.Pipe()
 			if err := l.Join(plain{x}); err != nil {
 				t.Fatal(err)
@@ -148,7 +141,7 @@ func TestDamagedPieces(t *testing.T) {
 // A due parcel of which nothing arrives ends the lanes; one of which a piece arrives now and then
 // does not.
 func TestLate(t *testing.T) {
-	l := New(20 * time.Millisecond)
+	l := New(20*time.Millisecond, time.Second)
 	if err := l.Receive(make([]byte, 10)); !errors.Is(err, ErrLate) {
 		t.Error(err)
 	}
@@ -156,7 +149,7 @@ func TestLate(t *testing.T) {
 
 // A lane too many is refused.
 func TestTooMany(t *testing.T) {
-	l := New(time.Minute)
+	l := New(time.Minute, time.Second)
 	for range Most {
 		if err := l.Join(plain{}); err != nil {
 			t.Fatal(err)
@@ -169,7 +162,7 @@ func TestTooMany(t *testing.T) {
 
 // An early piece waits for its parcel, and its lane waits with it.
 func TestEarlyPieces(t *testing.T) {
-	l := New(time.Minute)
+	l := New(time.Minute, time.Second)
 	x, y := net.Pipe()
 	if err := l.Join(plain{x}); err != nil {
 		t.Fatal(err)
@@ -192,7 +185,7 @@ func TestEarlyPieces(t *testing.T) {
 
 // stranger is the other side of n lanes, which sends what it likes.
 func stranger(t *testing.T, n int) (l *Lanes, far []net.Conn, end func()) {
-	l = New(time.Minute)
+	l = New(time.Minute, time.Second)
 	var all sync.WaitGroup
 	for range n {
 		x, y := net.Pipe()
@@ -208,13 +201,14 @@ func stranger(t *testing.T, n int) (l *Lanes, far []net.Conn, end func()) {
 	}
 }
 
-// A side that sends some bytes twice, and holds a piece back meanwhile, cannot make a parcel count
-// as complete: it would still write to memory that is used for something else by then.
+// A piece that comes twice counts once, so a side that holds another back cannot make a parcel count as
+// complete: it would still write to memory that is used for something else by then. Pieces that
+// overlap end the lanes.
 func TestSomeBytesTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, far, end := stranger(t, 2)
 		defer end()
-		to := make([]byte, 8)
+		to := make([]byte, 4*record)
 		result := make(chan error, 1)
 		go func() { result <- l.Receive(to) }()
 		synctest.Wait()
@@ -222,11 +216,20 @@ func TestSomeBytesTwice(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		for range 2 { // the second time the lanes may have ended already
-			_, _ = far[1].Write(append(pieceOf(0, 4, 4, 0), "efgh"...))
+		for range 2 {
+			if _, err := far[1].Write(append(pieceOf(0, record, 3*record, 0), make([]byte, 3*record)...)); err != nil {
+				t.Fatal(err)
+			}
 		}
+		synctest.Wait()
+		select {
+		case err := <-result:
+			t.Fatalf("a parcel of which three bytes are missing was taken for whole: %v", err)
+		default:
+		}
+		_, _ = far[1].Write(append(pieceOf(0, 2*record, 2*record, 0), make([]byte, 2*record)...))
 		if err := <-result; err == nil || !strings.Contains(err.Error(), "came already") {
-			t.Errorf("a parcel of which three bytes are missing was taken for whole: %v %q", err, to)
+			t.Errorf("a parcel of which three bytes are missing was taken for whole: %v", err)
 		}
 	})
 }
@@ -236,9 +239,10 @@ func TestSomeBytesTwice(t *testing.T) {
 type slow struct {
 	plain
 	hungUp, goOn chan struct{}
+	once         *sync.Once
 }
 
-func (s slow) HangUp() { close(s.hungUp) }
+func (s slow) HangUp() { s.once.Do(func() { close(s.hungUp) }) }
 
 func (s slow) Read(b []byte) (int, error) {
 	if len(b) != 4 {
@@ -252,9 +256,9 @@ func (s slow) Read(b []byte) (int, error) {
 // When lanes end in the middle of a parcel, no lane writes to it after Receive has returned.
 func TestNobodyWritesAfterReceive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := New(time.Hour)
+		l := New(time.Hour, time.Second)
 		x, y := net.Pipe()
-		s := slow{plain{x}, make(chan struct{}), make(chan struct{})}
+		s := slow{plain{x}, make(chan struct{}), make(chan struct{}), new(sync.Once)}
 		if err := l.Join(s); err != nil {
 			t.Fatal(err)
 		}
@@ -318,7 +322,7 @@ func guard(do func() error) (err error) {
 
 // Memory without pages ends the lanes, with a reason, and not the process.
 func TestMemoryWithoutPages(t *testing.T) {
-	a := New(time.Minute)
+	a := New(time.Minute, time.Second)
 	a.Guard = guard
 	here, there := net.Pipe()
 	defer there.Close()
@@ -337,10 +341,11 @@ func TestMemoryWithoutPages(t *testing.T) {
 // due or after.
 func TestArrivalInMemoryWithoutPages(t *testing.T) {
 	for _, early := range []bool{false, true} {
-		a, b := New(time.Minute), New(time.Minute)
+		a, b := New(time.Minute, time.Second), New(time.Minute, time.Second)
 		a.Guard = guard
 		here, there := net.Pipe()
-		conns := []Conn{faulting{plain{here}}, plain{there}}
+		sent := make(chan struct{})
+		conns := []Conn{faulting{plain{here}}, telling{plain{there}, sent}}
 		for i, l := range []*Lanes{a, b} {
 			if err := l.Join(conns[i]); err != nil {
 				t.Fatal(err)
@@ -349,8 +354,7 @@ func TestArrivalInMemoryWithoutPages(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- a.Serve(conns[0]) }()
 		go func() { _ = b.Serve(conns[1]) }()
-		sent := make(chan struct{})
-		if err := b.Send(make([]byte, least), func() { close(sent) }); err != nil {
+		if err := b.Send(make([]byte, least), nil); err != nil {
 			t.Fatal(err)
 		}
 		if early {
@@ -378,4 +382,117 @@ func (f faulting) Read(b []byte) (int, error) {
 	n, err := f.plain.Read(own)
 	copy(b, own[:n])
 	return n, err
+}
+
+// telling tells when a piece was read by the other side.
+type telling struct {
+	plain
+	sent chan struct{}
+}
+
+func (c telling) WriteBoth(head, b []byte) error {
+	err := c.plain.WriteBoth(head, b)
+	if len(b) > 0 {
+		close(c.sent)
+	}
+	return err
+}
+
+// cutting is a lane that breaks, or drops everything, after some bytes.
+type cutting struct {
+	net.Conn
+	left  *atomic.Int64
+	drops bool
+}
+
+func (c cutting) WriteBoth(head, b []byte) error {
+	all := append(bytes.Clone(head), b...)
+	if left := c.left.Add(-int64(len(all))); left < 0 {
+		if n := len(all) + int(left); n > 0 {
+			_, _ = c.Conn.Write(all[:n])
+		}
+		if !c.drops {
+			_ = c.Conn.Close()
+		}
+		return nil
+	}
+	_, err := c.Conn.Write(all)
+	return err
+}
+
+func (c cutting) Read(b []byte) (int, error) {
+	_ = c.SetReadDeadline(time.Now().Add(4 * time.Second))
+	return c.Conn.Read(b)
+}
+
+func (c cutting) HangUp() { _ = c.Close() }
+
+// Lanes break, or drop silently what they are given, at any byte, and others replace them: all parcels
+// arrive all the same, and each sender hears of each of its parcels once.
+func TestLanesThatBreak(t *testing.T) {
+	for seed := range uint64(10) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 3))
+			var mu sync.Mutex
+			lives := func() (*atomic.Int64, bool) {
+				mu.Lock()
+				defer mu.Unlock()
+				left := &atomic.Int64{}
+				left.Store(random.Int64N([]int64{60, 1_000_000}[random.IntN(2)]))
+				return left, random.IntN(3) == 0
+			}
+			a, b := New(time.Hour, time.Second), New(time.Hour, time.Second)
+			var all, senders sync.WaitGroup
+			for range 3 { // each is replaced when it breaks
+				all.Go(func() {
+					for a.Err() == nil && b.Err() == nil {
+						x, y := net.Pipe()
+						var both sync.WaitGroup
+						for i, l := range []*Lanes{a, b} {
+							left, drops := lives()
+							conn := cutting{[]net.Conn{x, y}[i], left, drops}
+							if l.Join(conn) == nil {
+								both.Go(func() { _ = l.Serve(conn) })
+							}
+						}
+						both.Wait()
+						_ = x.Close()
+						_ = y.Close()
+					}
+				})
+			}
+			text := func(way int, n int) []byte {
+				r := rand.New(rand.NewPCG(seed<<8|uint64(way), uint64(n)))
+				b := make([]byte, 1+r.IntN(Piece))
+				for i := 0; i < len(b); i += 1 + r.IntN(50) {
+					b[i] = byte(r.Uint32())
+				}
+				return b
+			}
+			const parcels = 6
+			for way, pair := range [][2]*Lanes{{a, b}, {b, a}} {
+				senders.Add(parcels)
+				senders.Go(func() {
+					for n := range parcels {
+						if err := pair[0].Send(text(way, n), senders.Done); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+				senders.Go(func() {
+					for n := range parcels {
+						want := text(way, n)
+						got := make([]byte, len(want))
+						if err := pair[1].Receive(got); err != nil || !bytes.Equal(got, want) {
+							t.Errorf("seed %d: parcel %d came wrong: %v", seed, n, err)
+						}
+					}
+				})
+			}
+			senders.Wait()
+			a.Close(ErrClosed)
+			b.Close(ErrClosed)
+			all.Wait()
+		})
+	}
 }

@@ -75,7 +75,7 @@ func TestQueueKeepsTheOrder(t *testing.T) {
 // After an error nothing more is done, and nobody waits.
 func TestQueueEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := New(time.Hour)
+		l := New(time.Hour, time.Second)
 		broken := errors.New("broken")
 		var told error
 		var all sync.WaitGroup

@@ -171,6 +171,14 @@ func (m *Metrics) writeLinks(w io.Writer) {
 		metric(w, "muster_parcel_fetched_bytes_total", "counter", "Bytes of guests that this node fetched from another lender.")
 		fmt.Fprintf(w, "muster_parcel_fetched_bytes_total %d\n", p.Fetched)
 	}
+	if s := m.Node.Sessions; s != nil {
+		metric(w, "muster_sessions_cut", "gauge", "Sessions of programs on other machines that have no connection at present.")
+		fmt.Fprintf(w, "muster_sessions_cut %d\n", s.Cut)
+		metric(w, "muster_sessions_resumed_total", "counter", "How often a session went on over a new connection.")
+		fmt.Fprintf(w, "muster_sessions_resumed_total %d\n", s.Resumed)
+		metric(w, "muster_sessions_kept_bytes", "gauge", "Bytes of sessions that are kept to be sent again.")
+		fmt.Fprintf(w, "muster_sessions_kept_bytes %d\n", s.Kept)
+	}
 	metric(w, "muster_link_bytes_total", "counter", "Bytes of programs' memory and copies that went from one place to another.")
 	for _, l := range m.Node.Links {
 		fmt.Fprintf(w, "muster_link_bytes_total{from_node=%s,from=%s,to_node=%s,to=%s} %d\n", label(l.From.Node), label(l.From.Place()), label(l.To.Node), label(l.To.Place()), l.Bytes)

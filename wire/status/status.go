@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Node is a node at one moment: the document of muster ps --json.
@@ -33,6 +34,8 @@ type Node struct {
 	Links []Link `json:"links,omitempty"`
 	// Parcels is what the node's gateway has exchanged with those of other lenders; nil without one.
 	Parcels *Parcels `json:"parcels,omitempty"`
+	// Sessions is of programs on other machines; nil without a gateway.
+	Sessions *Sessions `json:"sessions,omitempty"`
 }
 
 // Parcels is how many bytes of guests went from one lender to another, past the guests' own nodes,
@@ -40,6 +43,13 @@ type Node struct {
 type Parcels struct {
 	Given   uint64 `json:"given_bytes"`
 	Fetched uint64 `json:"fetched_bytes"`
+}
+
+// Sessions is what the gateway does for programs whose connections break.
+type Sessions struct {
+	Cut     int    `json:"cut"` // have no connection at present
+	Resumed uint64 `json:"resumed"`
+	Kept    uint64 `json:"kept_bytes"` // to be sent again
 }
 
 // IVM is what a node does for programs with elements (docs/ivm.md).
@@ -224,6 +234,46 @@ type Device struct {
 	// how many bytes were copied here for them, since the daemon began.
 	MappedKernels uint64 `json:"mapped_kernels,omitempty"`
 	MappedIn      uint64 `json:"mapped_in_bytes,omitempty"`
+	// Confined is what confines every worker there; the next one if there is none.
+	Confined Confined `json:"confined"`
+}
+
+// Confined is what keeps a worker from the rest of the machine (docs/node.md, Security).
+type Confined struct {
+	NoNewPrivs bool `json:"no_new_privs"`
+	Seccomp    bool `json:"seccomp"`
+	Landlock   int  `json:"landlock"` // the version of its interface; 0: none
+}
+
+// Confined is what confines all workers on the node's devices; false if it has no device.
+func (n *Node) Confined() (by Confined, any bool) {
+	for _, d := range n.Devices {
+		switch {
+		case d.State == "removed":
+		case !any:
+			by, any = d.Confined, true
+		default:
+			by = Confined{by.NoNewPrivs && d.Confined.NoNewPrivs, by.Seccomp && d.Confined.Seccomp, min(by.Landlock, d.Confined.Landlock)}
+		}
+	}
+	return by, any
+}
+
+func (c Confined) String() string {
+	var by []string
+	if c.NoNewPrivs {
+		by = append(by, "no_new_privs")
+	}
+	if c.Seccomp {
+		by = append(by, "seccomp")
+	}
+	if c.Landlock > 0 {
+		by = append(by, fmt.Sprintf("Landlock %d", c.Landlock))
+	}
+	if len(by) == 0 {
+		return "nothing"
+	}
+	return strings.Join(by, ", ")
 }
 
 // Changed answers a request that changed something: how the device is now, with its
@@ -323,7 +373,11 @@ type Client struct {
 	// Parked says that it is ready, and that no device takes it which could hold it.
 	Parked bool `json:"parked,omitempty"`
 	// Away says that its worker, of an earlier daemon, has not come back yet.
-	Away      bool    `json:"away,omitempty"`
+	Away bool `json:"away,omitempty"`
+	// Cut says that its program, on another machine, has no connection at present; it may be resumed
+	// for CutLeft more seconds.
+	Cut       bool    `json:"cut,omitempty"`
+	CutLeft   float64 `json:"cut_left_s,omitempty"`
 	Swaps     uint64  `json:"swaps"`
 	SwapIn    uint64  `json:"swap_in_bytes"`
 	SwapOut   uint64  `json:"swap_out_bytes"`
@@ -339,6 +393,9 @@ type Client struct {
 	Ran []RanOn `json:"ran,omitempty"`
 	// Links has what of its memory and its copies went between which places.
 	Links []Link `json:"links,omitempty"`
+
+	// Fault says why work of the program ended before its time, the last time; "" if none did.
+	Fault string `json:"fault,omitempty"`
 }
 
 // RanOn is what ran on a device.

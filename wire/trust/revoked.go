@@ -2,6 +2,7 @@ package trust
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
@@ -9,8 +10,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"math/big"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,12 +29,44 @@ import (
 // lies beside the authority's certificate.
 const FileRevoked = "revoked.pem"
 
+// seenSuffix is added to a list's name for the mark that there is one, with the newest number of each
+// authority's list. Whoever has read a list leaves it, so that a list that is lost, or left out when a
+// folder is copied, or replaced by an older one does not readmit those whom it named, also after a restart.
+const seenSuffix = ".seen"
+
 var revokedLimit = wholefile.Limit{Bytes: 16 << 20, Remedy: "is it a list that muster cert revoke made?"}
 
 // List says which certificates were revoked, and by whom: an authority revokes its own only. The zero
 // value has none.
 type List struct {
 	signers map[entry][]*x509.Certificate
+	numbers numbers
+}
+
+// numbers are those of lists, by the key of the authority that has signed them. A newer list has a
+// higher one.
+type numbers map[string]*big.Int
+
+// raise notes a number unless there is a higher one.
+func (n numbers) raise(key string, number *big.Int) {
+	if n[key] == nil || n[key].Cmp(number) < 0 {
+		n[key] = number
+	}
+}
+
+// Number is the highest of the list; nil if there is none.
+func (l List) Number() (highest *big.Int) {
+	for _, n := range l.numbers {
+		if highest == nil || n.Cmp(highest) > 0 {
+			highest = n
+		}
+	}
+	return highest
+}
+
+// keyOf tells the keys of authorities apart: one that was renewed has the same.
+func keyOf(authority *x509.Certificate) string {
+	return fmt.Sprintf("%x", sha256.Sum256(authority.RawSubjectPublicKeyInfo))
 }
 
 // entry is a certificate in a list.
@@ -48,37 +83,37 @@ func (l List) Has(c *x509.Certificate) bool {
 // ReadRevoked reads a revocation list. One of the authorities must have signed it. A file without a
 // list is no empty list: it is being copied, or the disk was full.
 func ReadRevoked(file string, authorities []*x509.Certificate) (List, error) {
-	signers, err := readRevoked(file, authorities)
-	return List{signers}, err
-}
-
-func readRevoked(file string, authorities []*x509.Certificate) (map[entry][]*x509.Certificate, error) {
 	text, err := revokedLimit.ReadFile(file)
 	if err != nil {
-		return nil, err
+		return List{}, err
 	}
-	revoked := map[entry][]*x509.Certificate{}
+	all := List{map[entry][]*x509.Certificate{}, numbers{}}
 	for rest := text; ; {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
-			return nil, fmt.Errorf("%s is no list of certificates that muster cert revoke made: %s", file, mendList)
+			return List{}, fmt.Errorf("%s is no list of certificates that muster cert revoke made: %s", file, mendList)
 		}
 		list, err := x509.ParseRevocationList(block.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("%s is no list of certificates that muster cert revoke made (%w): %s", file, err, mendList)
+			return List{}, fmt.Errorf("%s is no list of certificates that muster cert revoke made (%w): %s", file, err, mendList)
 		}
 		signers := slices.DeleteFunc(slices.Clone(authorities), func(a *x509.Certificate) bool { return list.CheckSignatureFrom(a) != nil })
 		if len(signers) == 0 { // several are one authority that was renewed
-			return nil, fmt.Errorf("the list of revoked certificates %s was not signed by the authority beside it: %s", file, mendList)
+			return List{}, fmt.Errorf("the list of revoked certificates %s was not signed by the authority beside it: %s", file, mendList)
 		}
-		for _, one := range list.RevokedCertificateEntries {
-			for _, a := range signers {
+		number := list.Number
+		if number == nil { // a list of other tools: its date stands for it
+			number = big.NewInt(list.ThisUpdate.UnixNano())
+		}
+		for _, a := range signers {
+			all.numbers.raise(keyOf(a), number)
+			for _, one := range list.RevokedCertificateEntries {
 				key := entry{string(a.RawSubject), Serial(one.SerialNumber)}
-				revoked[key] = append(revoked[key], a)
+				all.signers[key] = append(all.signers[key], a)
 			}
 		}
 		if len(bytes.TrimSpace(rest)) == 0 {
-			return revoked, nil
+			return all, nil
 		}
 	}
 }
@@ -125,6 +160,7 @@ type revocations struct {
 	mu      sync.Mutex
 	seen    fs.FileInfo // of the list that was read; nil if there was none
 	revoked List
+	newest  numbers     // of all lists that were read
 	broken  *BrokenList // nil if the list can be used
 	tried   time.Time   // when a broken list was last read
 }
@@ -139,8 +175,10 @@ func (r *revocations) list() (List, error) {
 	defer r.mu.Unlock()
 	info, err := os.Stat(r.file)
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && (r.seen != nil || exists(r.file+seenSuffix)):
+		return List{}, r.trouble(nil, fmt.Errorf("the list of revoked certificates %s is missing, and there was one: copy the one that muster cert revoke wrote; if nothing is to be revoked any more, remove %s too, and start again", r.file, r.file+seenSuffix))
 	case errors.Is(err, fs.ErrNotExist):
-		r.seen, r.revoked, r.broken = nil, List{}, nil
+		r.broken = nil
 		return List{}, nil
 	case err != nil:
 		return List{}, r.trouble(nil, err)
@@ -158,8 +196,81 @@ func (r *revocations) list() (List, error) {
 	case err != nil:
 		return List{}, r.trouble(info, err)
 	}
+	if err := r.notOlder(revoked.numbers); err != nil {
+		return List{}, r.trouble(info, err)
+	}
 	r.seen, r.revoked, r.broken = info, revoked, nil
 	return revoked, nil
+}
+
+// notOlder refuses a list if a newer one of an authority that is believed was read before, by this
+// process or by one that left a mark, and otherwise leaves a mark itself.
+func (r *revocations) notOlder(is numbers) error {
+	mark, known := r.file+seenSuffix, numbers{}
+	text, err := revokedLimit.ReadFile(mark)
+	marked := err == nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || fields[0] != "newest" {
+			continue // the words for people
+		}
+		var number *big.Int
+		if len(fields) == 3 {
+			number, _ = new(big.Int).SetString(fields[2], 10)
+		}
+		if number == nil {
+			return fmt.Errorf("%s is not as Muster wrote it (%q): remove it if %s is the newest list that muster cert revoke wrote", mark, strings.TrimSpace(line), r.file)
+		}
+		known.raise(fields[1], number)
+	}
+	for key, number := range r.newest {
+		known.raise(key, number)
+	}
+	for _, a := range r.authorities {
+		if key := keyOf(a); known[key] != nil && (is[key] == nil || is[key].Cmp(known[key]) < 0) {
+			return fmt.Errorf("the list of revoked certificates %s is older than one that was read before: copy the newest that muster cert revoke wrote; if the older one is to count, remove %s, and start again", r.file, mark)
+		}
+	}
+	changed := !marked
+	for key, number := range is {
+		changed = changed || known[key] == nil || known[key].Cmp(number) < 0
+		known.raise(key, number)
+	}
+	r.newest = known
+	if changed {
+		next := fmt.Appendf(nil, "There is a list of revoked certificates, %s: without it, or with an older one, nobody is let in.\n", filepath.Base(r.file))
+		for _, key := range slices.Sorted(maps.Keys(known)) {
+			next = fmt.Appendf(next, "newest %s %v\n", key, known[key])
+		}
+		// Where this process may not write, it alone remembers.
+		_ = replace(mark, next)
+	}
+	return nil
+}
+
+// replace writes a file that no reader sees half written, though others may write it at the same time.
+func replace(file string, text []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Chmod(0o644), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
 }
 
 // trouble is the error of a list that cannot be used. A file that could not be read is tried again

@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -76,7 +77,13 @@ func (m *maker) node(name string, serial int64) tls.Certificate {
 // list is a list of revoked serial numbers.
 func (m *maker) list(serials ...int64) []byte {
 	m.t.Helper()
-	template := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: time.Now(), NextUpdate: time.Now().Add(time.Hour)}
+	return m.numbered(1, serials...)
+}
+
+// numbered is a list with a number of its own.
+func (m *maker) numbered(number int64, serials ...int64) []byte {
+	m.t.Helper()
+	template := &x509.RevocationList{Number: big.NewInt(number), ThisUpdate: time.Now(), NextUpdate: time.Now().Add(time.Hour)}
 	for _, n := range serials {
 		template.RevokedCertificateEntries = append(template.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: big.NewInt(n), RevocationTime: time.Now()})
 	}
@@ -252,5 +259,104 @@ func TestExplainedByKind(t *testing.T) {
 	}
 	if err := ExplainCaller(node, x509.CertificateInvalidError{Cert: node, Reason: x509.IncompatibleUsage}); !strings.Contains(err.Error(), "is not for calling others") {
 		t.Errorf("a caller with another usage: %v", err)
+	}
+}
+
+// A list that was there and is missing readmits nobody, neither in the same process nor in the next.
+func TestMissingListReadmitsNobody(t *testing.T) {
+	m := newMaker(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, FileRevoked)
+	authorities := []*x509.Certificate{m.cert}
+	r := &revocations{file: file, authorities: authorities, now: time.Now}
+	if _, err := r.list(); err != nil {
+		t.Fatalf("there never was a list: %v", err)
+	}
+	text := m.list(7)
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.list(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	next := &revocations{file: file, authorities: authorities, now: time.Now}
+	for _, each := range []*revocations{r, next} {
+		var broken *BrokenList
+		if _, err := each.list(); !errors.As(err, &broken) || !strings.Contains(err.Error(), "is missing, and there was one: copy the one that muster cert revoke wrote") {
+			t.Errorf("without the list: %v", err)
+		}
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, each := range []*revocations{r, next} {
+		if _, err := each.list(); err != nil {
+			t.Errorf("the list is back: %v", err)
+		}
+	}
+	// An administrator who wants no list says so.
+	if err := errors.Join(os.Remove(file), os.Remove(file+seenSuffix)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (&revocations{file: file, authorities: authorities, now: time.Now}).list(); err != nil {
+		t.Error(err)
+	}
+}
+
+// An older list readmits nobody whom a newer one names, neither in the same process nor in the next. Of
+// several authorities each counts for itself, and one that is no longer believed does not count.
+func TestOlderListReadmitsNobody(t *testing.T) {
+	m, other := newMaker(t), newMaker(t)
+	file := filepath.Join(t.TempDir(), FileRevoked)
+	both := []*x509.Certificate{m.cert, other.cert}
+	r := &revocations{file: file, authorities: both, now: time.Now}
+	put := func(lists ...[]byte) {
+		t.Helper()
+		next := file + ".next"
+		if err := errors.Join(os.WriteFile(next, bytes.Join(lists, nil), 0o600), os.Rename(next, file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(what string, accepted bool) {
+		t.Helper()
+		next := &revocations{file: file, authorities: both, now: time.Now}
+		for _, each := range []*revocations{r, next} {
+			_, err := each.list()
+			var broken *BrokenList
+			if accepted && err != nil || !accepted && (!errors.As(err, &broken) || !strings.Contains(err.Error(), "is older than one that was read before: copy the newest")) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	}
+	old := m.numbered(5, 7)
+	put(old, other.numbered(1, 3))
+	check("the first", true)
+	put(m.numbered(6, 7, 8), other.numbered(1, 3))
+	check("a newer one", true)
+	put(old, other.numbered(2, 3))
+	check("an older one, beside a newer one of another authority", false)
+	put(other.numbered(2, 3))
+	check("without that of an authority", false)
+	put(m.numbered(7, 7, 8), other.numbered(2, 3))
+	check("a newer one again", true)
+	both = both[1:]
+	put(other.numbered(3, 3))
+	r = &revocations{file: file, authorities: both, now: time.Now}
+	check("the other authority's alone, which alone is believed", true)
+	// An administrator who has to go back says so.
+	put(other.numbered(1))
+	if err := os.Remove(file + seenSuffix); err != nil {
+		t.Fatal(err)
+	}
+	r = &revocations{file: file, authorities: both, now: time.Now}
+	check("an older one, by an administrator's will", true)
+	if err := os.WriteFile(file+seenSuffix, []byte("newest x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (&revocations{file: file, authorities: both, now: time.Now}).list(); err == nil || !strings.Contains(err.Error(), seenSuffix) {
+		t.Errorf("with a mark that nobody wrote: %v", err)
 	}
 }

@@ -142,15 +142,24 @@ func Listen(own *tls.Config, auth tls.ClientAuthType, log *slog.Logger, protocol
 		// VerifyConnection refuses everybody, too, while the list cannot be used, but its alert blames
 		// the caller's certificate. This one says that the error is here (identity.Refused).
 		t.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			err := own.VerifyConnection(tls.ConnectionState{})
-			var broken *BrokenList
-			if errors.As(err, &broken) {
-				broken.Tell(log)
+			broken := ListTrouble(own)
+			if broken == nil {
+				return nil, nil
 			}
-			return nil, err
+			broken.Tell(log)
+			return nil, broken
 		}
 	}
 	return t
+}
+
+// ListTrouble says that the list of revoked certificates cannot be used now; nil if it can, or if the
+// configuration has none.
+func ListTrouble(own *tls.Config) (broken *BrokenList) {
+	if own != nil && own.VerifyConnection != nil {
+		errors.As(own.VerifyConnection(tls.ConnectionState{}), &broken)
+	}
+	return broken
 }
 
 // ListenToBrowsers is for pages. Browsers show no certificate.

@@ -13,6 +13,7 @@ import (
 
 	"muster/exp/bench"
 	chaosbuild "muster/internal/chaos/build"
+	"muster/internal/need"
 )
 
 // built is the folder with the built files; "" until the first test asks for them.
@@ -52,7 +53,7 @@ func command(name string, args ...string) error {
 }
 
 // Tools returns the executables for a test. If one of the named example programs is missing, the
-// test is skipped, or fails if MUSTER_REQUIRE_EXAMPLES is set.
+// test is skipped.
 func Tools(t *testing.T, programs ...string) bench.Tools {
 	t.Helper()
 	if testing.Short() {
@@ -66,10 +67,7 @@ func Tools(t *testing.T, programs ...string) bench.Tools {
 		if _, err := os.Stat(filepath.Join(folder, p)); err == nil {
 			continue
 		}
-		if os.Getenv("MUSTER_REQUIRE_EXAMPLES") != "" {
-			t.Fatalf("example %s is not in %s", p, folder)
-		}
-		t.Skip("the examples are not built: run make examples first")
+		need.Missing(t, need.Examples, p, "is not built: run make examples first")
 	}
 	if err := build(); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -32,52 +33,90 @@ func Muster(root, dir string) error {
 		Program(root, filepath.Join(dir, "muster")))
 }
 
-// Program builds muster alone. If MUSTER_TEST_MUSTER names one that make has just built from these
-// sources, it is copied instead: a dozen packages need it, and the go command links it anew for each.
+// Bin is the folder with what make has just built from these sources, or "". A dozen packages need muster,
+// its library or the library's objects, and each would link and compile for ten seconds and more.
+func Bin() string { return os.Getenv("MUSTER_TEST_BIN") }
+
+// Program builds muster alone, or copies it from Bin.
 func Program(root, to string) error {
-	if copied, err := copyMade("MUSTER_TEST_MUSTER", to); copied || err != nil {
-		return err
+	if Bin() != "" {
+		return copyMade("muster", to)
 	}
-	return run("go", "build", "-buildvcs=false", "-o", to, filepath.Join(root, "cmd/muster"))
+	// The software GPU is built with vector instructions if the toolchain supports them, as in make build.
+	command := []string{"go", "build", "-buildvcs=false", "-o", to, filepath.Join(root, "cmd/muster")}
+	if run("env", "GOEXPERIMENT=simd", "go", "list", "simd/archsimd") == nil {
+		command = append([]string{"GOEXPERIMENT=simd"}, command...)
+	}
+	return run("env", command...)
 }
 
-// Library builds the library that programs load. If MUSTER_TEST_LIBRARY names one that make has
-// just built from these sources, it is copied instead: half a dozen packages need the library, and
-// each would compile for ten seconds.
+// Library builds the library that programs load, or copies it from Bin.
 func Library(root, to string) error {
-	if copied, err := copyMade("MUSTER_TEST_LIBRARY", to); copied || err != nil {
+	if Bin() != "" {
+		return copyMade("lib/libcuda.so.1", to)
+	}
+	return ChangedLibrary(root, to)
+}
+
+// ChangedLibrary builds the library with more arguments for the linker and sources of a test's own. They are
+// linked to the objects in Bin, if there is one.
+func ChangedLibrary(root, to string, args ...string) error {
+	parts, err := Objects(root)
+	if err == nil && len(parts) == 0 {
+		parts, err = filepath.Glob(filepath.Join(root, "shim/*.c"))
+	}
+	if err != nil {
 		return err
 	}
+	return run("gcc", slices.Concat([]string{"-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-pthread",
+		"-shared", "-Wl,-soname,libcuda.so.1", "-Wl,-z,nodelete", "-o", to}, args, parts)...)
+}
+
+// Objects are the objects of the library's sources in Bin, or none if there is no Bin.
+func Objects(root string) (objects []string, err error) {
+	if Bin() == "" {
+		return nil, nil
+	}
 	sources, err := filepath.Glob(filepath.Join(root, "shim/*.c"))
+	for _, source := range sources { // Bin may have objects of older sources, too
+		objects = append(objects, filepath.Join(Bin(), "obj/shim", strings.TrimSuffix(filepath.Base(source), ".c")+".o"))
+	}
+	return objects, err
+}
+
+// Monitor builds the library by which tools see devices, or copies it from Bin.
+func Monitor(root, to string) error {
+	if Bin() != "" {
+		return copyMade("lib/libnvidia-ml.so.1", to)
+	}
+	sources, err := filepath.Glob(filepath.Join(root, "nvml/*.c"))
 	if err != nil {
 		return err
 	}
 	return run("gcc", append([]string{"-std=gnu11", "-D_GNU_SOURCE", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-pthread",
-		"-shared", "-Wl,-soname,libcuda.so.1", "-Wl,-z,nodelete", "-o", to}, sources...)...)
+		"-shared", "-Wl,-soname,libnvidia-ml.so.1", "-o", to}, sources...)...)
 }
 
-// copyMade copies the file that an environment variable names, if there is one.
-func copyMade(variable, to string) (copied bool, err error) {
-	made := os.Getenv(variable)
-	if made == "" {
-		return false, nil
+// Collectives builds the library with MPI's collective operations, or copies it from Bin.
+func Collectives(root, to string) error {
+	if Bin() != "" {
+		return copyMade("lib/libmuster-mpi.so", to)
 	}
-	data, err := os.ReadFile(made)
+	return run("gcc", "-std=gnu11", "-O2", "-shared", "-fPIC", "-o", to, filepath.Join(root, "shim/mpi/collectives.c"), "-ldl")
+}
+
+// copyMade copies a file of Bin.
+func copyMade(name, to string) error {
+	data, err := os.ReadFile(filepath.Join(Bin(), name))
 	if err != nil {
-		return false, fmt.Errorf("%s: %w: run make build, or unset it", variable, err)
+		return fmt.Errorf("MUSTER_TEST_BIN: %w: run make build, or unset it", err)
 	}
-	return true, os.WriteFile(to, data, 0o755)
+	return os.WriteFile(to, data, 0o755)
 }
 
-// run runs a command that is silent if it succeeds. The software GPU is built with vector
-// instructions if the toolchain supports them, as in make build.
+// run runs a command that is silent if it succeeds.
 func run(name string, args ...string) error {
-	cmd := exec.Command(name, args...)
-	cmd.Env = os.Environ()
-	if exec.Command("env", "GOEXPERIMENT=simd", "go", "list", "simd/archsimd").Run() == nil {
-		cmd.Env = append(cmd.Env, "GOEXPERIMENT=simd")
-	}
-	if out, err := cmd.CombinedOutput(); err != nil {
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
 	}
 	return nil

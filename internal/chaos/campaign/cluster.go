@@ -11,7 +11,8 @@ import (
 )
 
 // runCluster plays a campaign against clusters, with a new cluster for each share of the faults.
-func runCluster(o *chaos.Options, kinds string, nodes int) int {
+// With has the content that they are sent; how are the options that have this played again.
+func runCluster(o *chaos.Options, kinds string, nodes int, with cluster.Options, how string) int {
 	chosen, err := cluster.ParseKinds(kinds)
 	switch {
 	case err != nil:
@@ -33,8 +34,8 @@ func runCluster(o *chaos.Options, kinds string, nodes int) int {
 			continue
 		}
 		dir := filepath.Join(o.Dir, fmt.Sprintf("cluster-%d", number))
-		if !playCluster(o, dir, cluster.Options{Muster: o.Muster, Dir: dir, Seed: o.Seed, Episode: number, Faults: share, Kinds: chosen, Nodes: nodes, Width: 4 * nodes, Patience: o.Patience}) {
-			fmt.Printf("to play it again: scripts/chaos --cluster --seed %d --faults %d --share %d --nodes %d --kinds=%q --episode %d\n", o.Seed, o.Faults, o.Share, nodes, kinds, number)
+		if !playCluster(o, dir, cluster.Options{Muster: o.Muster, Dir: dir, Seed: o.Seed, Episode: number, Faults: share, Kinds: chosen, Nodes: nodes, Width: 4 * nodes, Content: with.Content, Pieces: with.Pieces, Patience: o.Patience}) {
+			fmt.Printf("to play it again: scripts/chaos %s --seed %d --faults %d --share %d --nodes %d --kinds=%q --episode %d\n", how, o.Seed, o.Faults, o.Share, nodes, kinds, number)
 			return 1
 		}
 	}

@@ -3,23 +3,49 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"muster/internal/chaos"
+	"muster/internal/chaos/cluster"
 )
 
-func main() { os.Exit(run()) }
+func main() { os.Exit(run(os.Args[1:], os.Stdout)) }
 
-func run() int {
+// help writes how the command is used: the options of scripts/chaos, some of which this one never sees.
+func help(w io.Writer) {
+	fmt.Fprintln(w, "Usage: scripts/chaos [OPTION...]\n\nPlays a campaign of faults: docs/chaos.md. The exit status is 0 if nothing was wrong,\n1 if something was, 2 for wrong usage.")
+	fmt.Fprintln(w, "\n  --build\n        only build what it needs, to be carried to a machine without Go; alone")
+	fmt.Fprintln(w, "  --put-back [NAME]\n        put mended defects back, or one, and have campaigns find them; alone")
+	flag.VisitAll(func(f *flag.Flag) {
+		value, usage := flag.UnquoteUsage(f)
+		if value == "int" || value == "uint" {
+			value = "n"
+		}
+		if f.DefValue != "" && f.DefValue != "0" && f.DefValue != "false" {
+			usage += fmt.Sprintf(" (default: %s)", f.DefValue)
+		}
+		fmt.Fprintf(w, "  %s\n        %s\n", strings.TrimSpace("--"+f.Name+" "+strings.ToUpper(value)), usage)
+	})
+}
+
+func run(args []string, out io.Writer) int {
+	flag.CommandLine.Init("chaos", flag.ContinueOnError)
+	flag.CommandLine.Usage = func() {}
 	o := chaos.Options{Kinds: chaos.Kinds, Log: os.Stderr}
 	kinds := flag.String("kinds", "", "the `kinds` of faults, as worker-kill,move, or those to leave out, as -daemon-kill (default: all)")
 	expect := flag.String("expect", string(chaos.Survive), "what becomes of programs whose worker or device is lost: recover or error")
 	ofCluster := flag.Bool("cluster", false, "hurt a cluster, with a head, nodes and jobs, and not a node")
+	withContent := flag.Bool("content", false, "send hostile and odd content, in virtual time and to clusters, beside other faults")
+	part := flag.String("part", "", "with --content: only the guide, sharing, world or cluster")
+	pieces := flag.String("pieces", "", "with --content: the `kinds` of submissions and requests, as zero,array, or those to leave out, as -array (default: all)")
 	nodes := flag.Int("nodes", 3, "nodes of the cluster")
 	asJSON := flag.Bool("json", false, "print the report as one JSON document")
 	flag.IntVar(&o.Faults, "faults", 200, "how many faults")
@@ -32,10 +58,28 @@ func run() int {
 	flag.StringVar(&o.Dir, "dir", "", "`folder` for the episodes (default: a new one for temporary files)")
 	flag.StringVar(&o.Muster, "muster", "bin/muster", "the `program` to hurt, with its libraries in lib/ beside it")
 	flag.StringVar(&o.Examples, "examples", "bin/examples", "`folder` with the programs")
-	flag.Parse()
+	if err := flag.CommandLine.Parse(args); errors.Is(err, flag.ErrHelp) {
+		help(out)
+		return 0
+	} else if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos: --help lists the options")
+		return 2
+	}
 	o.Settle = o.Patience
-	if *ofCluster {
-		return runCluster(&o, *kinds, *nodes)
+	switch {
+	case !*withContent && (*part != "" || *pieces != ""):
+		fmt.Fprintln(os.Stderr, "chaos: --part and --pieces need --content")
+		return 2
+	case *withContent && !slices.Contains([]string{"", partGuide, partSharing, partWorld, partCluster}, *part):
+		fmt.Fprintf(os.Stderr, "chaos: there is no part %q (there are: guide, sharing, world, cluster)\n", *part)
+		return 2
+	case *withContent:
+		if !given("share") {
+			o.Share = 2500
+		}
+		return runContent(&o, *part, *kinds, *pieces, *nodes)
+	case *ofCluster:
+		return runCluster(&o, *kinds, *nodes, cluster.Options{}, "--cluster")
 	}
 	if err := complete(&o, *kinds, *expect); err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
@@ -61,6 +105,12 @@ func run() int {
 		_ = os.Remove(o.Dir) // removes it only if it is empty
 	}
 	return 0
+}
+
+// given says whether an option was given.
+func given(name string) (found bool) {
+	flag.Visit(func(f *flag.Flag) { found = found || f.Name == name })
+	return found
 }
 
 // complete validates the options, and makes a folder if none was given.

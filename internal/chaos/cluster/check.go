@@ -29,6 +29,7 @@ func (c *campaign) settle() {
 		}
 	}
 	report(c.away)
+	report(c.clearAll)
 	report(c.unfinished)
 	report(c.strays)
 	report(func() []string {
@@ -82,7 +83,12 @@ func (c *campaign) grown() []string {
 			left = append(left, d.name+" has "+g)
 		}
 	}
-	look(&c.head, c.before)
+	before := c.before
+	state := filepath.Join(c.o.Dir, "head.state")
+	if store, err := os.Stat(filepath.Join(state, "head.db")); slices.Contains(c.disks, state) && err == nil {
+		before.AllowShared(store.Size()) // on a disk in memory, the store that the head has mapped is shared memory
+	}
+	look(&c.head, before)
 	for _, m := range c.machines {
 		look(&m.daemon, m.before)
 	}
@@ -192,7 +198,7 @@ func (c *campaign) checkSubmission(a *asked, jobs map[uint64]*api.Job) {
 	for _, j := range own {
 		c.report.Jobs[string(j.State)]++
 		c.report.Attempts += int(j.Attempt)
-		if slices.ContainsFunc(j.Devices, func(d api.Device) bool { return d.Borrowed }) {
+		if borrows(j) {
 			c.report.Borrowed++
 		}
 		for _, w := range c.wrongWith(a, j) {
@@ -263,10 +269,13 @@ func (c *campaign) unexcused(a *asked, j *api.Job) string {
 		if j.ExitCode == 4 {
 			return "its GPU's memory was wrong"
 		}
-		if c.wasHit(j, []Kind{JobKill, SupervisorKill}, nil) { // a task whose supervisor dies before it begins counts as failed
+		if c.wasHit(j, []Kind{JobKill, SupervisorKill}, nil) { // a supervisor may die before its task begins, and after another part has
 			return ""
 		}
-		if a.gpus && c.wasHit(j, nil, gpuFaults(j)) {
+		if a.parts > 1 && c.wasHit(j, nil, []Kind{SpoolDiskFull}) { // it may have begun on the other node
+			return ""
+		}
+		if a.gpus && (c.wasHit(j, nil, gpuFaults(j)) || j.ExitCode == 5 && c.cutForLong(j)) {
 			return ""
 		}
 		return fmt.Sprintf("no fault made it fail: exit status %d, signal %d", j.ExitCode, j.Signal)
@@ -275,13 +284,42 @@ func (c *campaign) unexcused(a *asked, j *api.Job) string {
 }
 
 // gpuFaults are the faults of nodes that a program with GPUs may not survive. GPUs of its own node
-// survive the daemon; borrowed ones are lost with the connection.
+// survive the daemon; borrowed ones are lost with the lender's daemon. A session outlives its
+// connection, once it is there: a program that has all its devices (see gpu.c) survives its links.
 func gpuFaults(j *api.Job) []Kind {
 	kinds := []Kind{NodeRestart}
-	if slices.ContainsFunc(j.Devices, func(d api.Device) bool { return d.Borrowed }) {
-		kinds = append(kinds, NodeKill, NodePause, NodeHandover, MachineKill, GatewayCut, GatewayStall, GatewaySlow)
+	if borrows(j) {
+		kinds = append(kinds, NodeKill, NodePause, NodeHandover, MachineKill)
+		if j.ExitCode == 3 {
+			kinds = append(kinds, GatewayCut, GatewayStall, GatewayHalfOpen)
+		}
 	}
 	return kinds
+}
+
+func borrows(j *api.Job) bool {
+	return slices.ContainsFunc(j.Devices, func(d api.Device) bool { return d.Borrowed })
+}
+
+// cutForLong says whether faults kept a job from a lender of its GPUs for longer than sessions are
+// kept. A program dials again within the longest pause between two attempts, so faults that follow
+// each other sooner count as one.
+func (c *campaign) cutForLong(j *api.Job) bool {
+	for _, d := range j.Devices {
+		var from, until time.Time
+		for _, h := range c.faults.hits {
+			if !d.Borrowed || h.node != d.Node || h.kind != GatewayCut && h.kind != GatewayStall {
+				continue
+			}
+			if h.from.After(until.Add(3 * time.Second)) {
+				from = h.from
+			}
+			if until = h.until; until.Sub(from) > gatewayResume && from.Before(instant(j.End)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // nodesOf are a job's own nodes, and those that lend it GPUs.
@@ -314,7 +352,7 @@ func (c *campaign) awayForLong(j *api.Job) bool {
 	for _, node := range nodesOf(j) {
 		var from, until time.Time
 		for _, h := range c.faults.hits {
-			if h.node != "" && h.node != node || h.job != 0 || h.kind == GatewayCut || h.kind == GatewayStall || h.kind == GatewaySlow {
+			if h.node != "" && h.node != node || h.job != 0 || h.kind.ofGateway() || h.kind == SpoolDiskFull {
 				continue
 			}
 			if h.from.After(until) {

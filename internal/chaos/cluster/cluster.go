@@ -19,7 +19,9 @@ import (
 	"time"
 
 	"muster/head/client"
+	"muster/internal/chaos/content"
 	"muster/internal/chaos/vitals"
+	"muster/internal/ports"
 )
 
 //go:embed program/gpu.c
@@ -32,6 +34,10 @@ const (
 	nodeTimeout = 6 * time.Second
 	grace       = time.Second
 	keep        = 3 * time.Second
+
+	// Of connections to gateways: resume is longer than any single fault.
+	gatewaySilence = 2 * time.Second
+	gatewayResume  = 15 * time.Second
 )
 
 // Options describe a campaign.
@@ -43,7 +49,9 @@ type Options struct {
 	Faults   int
 	Kinds    []Kind // nil: all
 	Nodes    int
-	Width    int           // jobs in the cluster at a time
+	Width    int     // jobs in the cluster at a time
+	Content  float64 // part of the faults that are pieces of hostile and odd content, from 0 to 1
+	Pieces   []content.Kind
 	Patience time.Duration // limit for any single wait
 	Log      io.Writer     // for events; nil discards them
 }
@@ -62,23 +70,30 @@ type Report struct {
 	Jobs       map[string]int `json:"jobs"` // by final state
 	Attempts   int            `json:"attempts"`
 	Borrowed   int            `json:"borrowed"` // jobs that had GPUs of other nodes
-	Seconds    float64        `json:"seconds"`
-	Skipped    []string       `json:"skipped"`
-	Violations []string       `json:"violations"`
-	Dir        string         `json:"dir"` // where all files are kept if a check failed
+	// Content counts pieces of content by what is odd about them, Outcomes by what became of them.
+	Content  map[content.Kind]int `json:"content"`
+	Outcomes map[string]int       `json:"outcomes"`
+
+	Seconds    float64  `json:"seconds"`
+	Skipped    []string `json:"skipped"`
+	Violations []string `json:"violations"`
+	Dir        string   `json:"dir"` // where all files are kept if a check failed
 }
 
 // Line is the report in one line.
 func (r *Report) Line() string {
-	faults, jobs := 0, 0
+	faults, jobs, pieces := 0, 0, 0
+	for _, n := range r.Content {
+		pieces += n
+	}
 	for _, n := range r.Faults {
 		faults += n
 	}
 	for _, n := range r.Jobs {
 		jobs += n
 	}
-	return fmt.Sprintf("cluster: seed=%d episode=%d faults=%d (%s) passed_over=%d seconds=%.0f jobs=%d (%s) attempts=%d borrowed=%d violations=%d",
-		r.Seed, r.Episode, faults, counts(r.Faults), r.PassedOver, r.Seconds, jobs, counts(r.Jobs), r.Attempts, r.Borrowed, len(r.Violations))
+	return fmt.Sprintf("cluster: seed=%d episode=%d faults=%d (%s) passed_over=%d content=%d (%s: %s) seconds=%.0f jobs=%d (%s) attempts=%d borrowed=%d violations=%d",
+		r.Seed, r.Episode, faults, counts(r.Faults), r.PassedOver, pieces, counts(r.Content), counts(r.Outcomes), r.Seconds, jobs, counts(r.Jobs), r.Attempts, r.Borrowed, len(r.Violations))
 }
 
 // counts writes counts by name.
@@ -126,6 +141,8 @@ type campaign struct {
 	watch    *watcher
 	load     *load
 	faults   *injector
+	sender   *sender  // nil without content
+	disks    []string // where small disks are mounted
 
 	mu     sync.Mutex
 	wrong  []string
@@ -139,7 +156,7 @@ func Run(o Options) (*Report, error) {
 		o.Kinds = Kinds
 	}
 	c := &campaign{o: &o, mark: rand.Text(), random: o.chance(7), began: time.Now(), log: io.Discard,
-		report: &Report{Seed: o.Seed, Episode: o.Episode, Faults: map[Kind]int{}, Jobs: map[string]int{}, Dir: o.Dir}}
+		report: &Report{Seed: o.Seed, Episode: o.Episode, Faults: map[Kind]int{}, Jobs: map[string]int{}, Content: map[content.Kind]int{}, Outcomes: map[string]int{}, Dir: o.Dir}}
 	if o.Log != nil {
 		c.log = o.Log
 	}
@@ -168,10 +185,10 @@ func (c *campaign) play() error {
 	loading, stopLoading := context.WithCancel(context.Background())
 	defer stopWatching()
 	defer stopLoading()
+	c.faults = &injector{c: c, random: c.o.chance(9), kinds: c.o.Kinds, busy: map[string]bool{}}
 	var both sync.WaitGroup
 	both.Go(func() { c.watch.run(watching) })
 	both.Go(func() { c.load.run(loading) })
-	c.faults = &injector{c: c, random: c.o.chance(9), kinds: c.o.Kinds, busy: map[string]bool{}}
 	err := c.faults.play(c.o.Faults)
 	stopLoading()
 	if err == nil {
@@ -216,7 +233,10 @@ func (c *campaign) prepare() error {
 			return err
 		}
 	}
-	port, err := freePort()
+	if err := c.mountDisk(HeadDiskFull, filepath.Join(dir, "head.state")); err != nil {
+		return err
+	}
+	port, err := ports.Address()
 	if err != nil {
 		return err
 	}
@@ -226,6 +246,12 @@ func (c *campaign) prepare() error {
 	}
 	file := filepath.Join(dir, "head.yaml")
 	text := fmt.Sprintf("node_timeout: %v\nsilence: %v\ngrace: %v\nkeep: %v\n", nodeTimeout, silence, grace, keep)
+	if c.o.Content > 0 { // his jobs run, and leave room for others
+		text += fmt.Sprintf("limits: {users: {%s: {running: 6, cores: 6}}}\n", attacker)
+		if err := c.newSender(port, certificates); err != nil {
+			return err
+		}
+	}
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return err
 	}
@@ -243,16 +269,44 @@ func (c *campaign) prepare() error {
 	}
 	c.watch = &watcher{mark: c.mark, dir: dir, machines: c.machines, violate: c.violate}
 	c.load = &load{head: c.asks, random: c.o.chance(8), dir: dir, mark: c.mark, gpu: c.makeProgram(), nodes: c.machines,
-		width: c.o.Width, violate: c.violate, say: c.say}
+		width: c.o.Width, borrow: !slices.ContainsFunc(c.o.Kinds, func(k Kind) bool { return !k.ofGateway() }), violate: c.violate, say: c.say}
+	return nil
+}
+
+// diskSize is the size of a disk that can be filled.
+const diskSize = 256 << 20
+
+// mountDisk mounts a small disk for a kind of fault that fills it. Where that is not allowed, the kind is
+// left out.
+func (c *campaign) mountDisk(kind Kind, dir string) error {
+	if !slices.Contains(c.o.Kinds, kind) {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d,mode=0700", diskSize))
+	if err == nil {
+		c.disks = append(c.disks, dir)
+		return nil
+	}
+	c.report.Skipped = append(c.report.Skipped, fmt.Sprintf("%s: a small disk cannot be mounted: %v", kind, err))
+	c.o.Kinds = slices.DeleteFunc(slices.Clone(c.o.Kinds), func(k Kind) bool { return k == kind })
 	return nil
 }
 
 func (c *campaign) prepareNode(name, head, certificates string, environment []string) error {
 	dir := c.o.Dir
 	m := &machine{socket: filepath.Join(dir, name+".socket"), spool: filepath.Join(dir, name+".spool"), cores: 2 + c.random.IntN(5), gpus: 1 + c.random.IntN(2)}
+	if c.o.Content > 0 {
+		m.gpus += 12 // the cluster has more than some messages hold, and more than jobs use
+	}
 	m.name = name
 	c.machines = append(c.machines, m)
-	gateway, err := freePort()
+	if err := c.mountDisk(SpoolDiskFull, m.spool); err != nil {
+		return err
+	}
+	gateway, err := ports.Address()
 	if err != nil {
 		return err
 	}
@@ -396,6 +450,12 @@ func (c *campaign) killAll() {
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
+	}
+	for _, disk := range c.disks {
+		if len(c.violations()) > 0 { // keep what is on it
+			_ = exec.Command("cp", "-a", disk, disk+".kept").Run()
+		}
+		_ = syscall.Unmount(disk, 0)
 	}
 	for _, m := range c.machines {
 		for _, p := range []*proxy{m.link, m.gateway} {

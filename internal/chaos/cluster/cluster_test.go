@@ -11,7 +11,7 @@ import (
 	"muster/internal/chaos/build"
 )
 
-// TestCampaign is the beginning of what make soak plays.
+// TestCampaign is the beginning of what make soak plays, with hostile and odd content.
 func TestCampaign(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a campaign takes longer than a few seconds")
@@ -45,7 +45,7 @@ func TestCampaign(t *testing.T) {
 	if err := build.Muster("../../..", made); err != nil {
 		t.Fatal(err)
 	}
-	r, err := Run(Options{Muster: filepath.Join(made, "muster"), Dir: dir, Seed: seed, Faults: 15, Nodes: 3, Width: 8, Patience: 4 * time.Minute})
+	r, err := Run(Options{Muster: filepath.Join(made, "muster"), Dir: dir, Seed: seed, Faults: 30, Content: 0.75, Nodes: 3, Width: 8, Patience: 4 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,11 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -13,29 +16,33 @@ type Kind string
 
 // The kinds of faults.
 const (
-	HeadKill        Kind = "head-kill"        // SIGKILL, and started again later
-	HeadPause       Kind = "head-pause"       // SIGSTOP, and SIGCONT later
-	HeadRestart     Kind = "head-restart"     // SIGTERM, and started again
-	NodeKill        Kind = "node-kill"        // the daemon, including its agent
-	NodePause       Kind = "node-pause"       //
-	NodeRestart     Kind = "node-restart"     // programs that use GPUs end
-	NodeHandover    Kind = "node-handover"    // programs that use GPUs continue
-	MachineKill     Kind = "machine-kill"     // all processes of a node at once
-	SupervisorKill  Kind = "supervisor-kill"  // of a task
-	SupervisorPause Kind = "supervisor-pause" //
-	JobKill         Kind = "job-kill"         // one process of a job
-	LinkCut         Kind = "link-cut"         // between node and head
-	LinkStall       Kind = "link-stall"       //
-	LinkSlow        Kind = "link-slow"        //
-	GatewayCut      Kind = "gateway-cut"      // between a node and the clients that borrow its GPUs
-	GatewayStall    Kind = "gateway-stall"    //
-	GatewaySlow     Kind = "gateway-slow"     //
+	HeadKill        Kind = "head-kill"         // SIGKILL, and started again later
+	HeadPause       Kind = "head-pause"        // SIGSTOP, and SIGCONT later
+	HeadRestart     Kind = "head-restart"      // SIGTERM, and started again
+	NodeKill        Kind = "node-kill"         // the daemon, including its agent
+	NodePause       Kind = "node-pause"        //
+	NodeRestart     Kind = "node-restart"      // programs that use GPUs end
+	NodeHandover    Kind = "node-handover"     // programs that use GPUs continue
+	MachineKill     Kind = "machine-kill"      // all processes of a node at once
+	SupervisorKill  Kind = "supervisor-kill"   // of a task
+	SupervisorPause Kind = "supervisor-pause"  //
+	JobKill         Kind = "job-kill"          // one process of a job
+	LinkCut         Kind = "link-cut"          // between node and head
+	LinkStall       Kind = "link-stall"        //
+	LinkSlow        Kind = "link-slow"         //
+	GatewayCut      Kind = "gateway-cut"       // between a node and the clients that borrow its GPUs
+	GatewayStall    Kind = "gateway-stall"     //
+	GatewaySlow     Kind = "gateway-slow"      //
+	LinkHalfOpen    Kind = "link-half-open"    // packets vanish, and nobody is told
+	GatewayHalfOpen Kind = "gateway-half-open" //
+	HeadDiskFull    Kind = "head-disk-full"    // others fill it; the head ends, and is started again
+	SpoolDiskFull   Kind = "spool-disk-full"   // others fill the disk of a node's spool
 )
 
 // Kinds are all kinds of faults.
 var Kinds = []Kind{
 	HeadKill, HeadPause, HeadRestart, NodeKill, NodePause, NodeRestart, NodeHandover, MachineKill, SupervisorKill, SupervisorPause, JobKill,
-	LinkCut, LinkStall, LinkSlow, GatewayCut, GatewayStall, GatewaySlow,
+	LinkCut, LinkStall, LinkSlow, GatewayCut, GatewayStall, GatewaySlow, LinkHalfOpen, GatewayHalfOpen, HeadDiskFull, SpoolDiskFull,
 }
 
 // hit is an injected fault: its victim, and its duration.
@@ -79,6 +86,16 @@ type injector struct {
 // play injects faults, and returns when all have been repaired.
 func (in *injector) play(faults int) error {
 	for range faults {
+		if in.c.sender != nil && in.random.Float64() < in.c.o.Content {
+			if err := in.wait(time.Now()); err != nil {
+				return err
+			}
+			if len(in.c.violations()) > 0 {
+				break
+			}
+			in.c.sender.send()
+			continue
+		}
 		if err := in.wait(time.Now().Add(time.Duration(50+in.random.IntN(350)) * time.Millisecond)); err != nil {
 			return err
 		}
@@ -116,6 +133,20 @@ func (in *injector) wait(until time.Time) error {
 	}
 }
 
+// headHurtWithin says whether the head was hurt within the last time, or is.
+func (in *injector) headHurtWithin(d time.Duration) bool {
+	return in.hurtWithin(d, func(h hit) bool { return h.node == "" })
+}
+
+// anyHurtWithin says whether anybody was hurt within the last time, or is.
+func (in *injector) anyHurtWithin(d time.Duration) bool {
+	return in.hurtWithin(d, func(hit) bool { return true })
+}
+
+func (in *injector) hurtWithin(d time.Duration, whom func(hit) bool) bool {
+	return slices.ContainsFunc(in.hits, func(h hit) bool { return whom(h) && time.Since(h.until) < d })
+}
+
 // lasts draws the duration of a fault: mostly too short for the head to give up a node.
 func (in *injector) lasts() time.Duration {
 	if in.random.IntN(9) == 0 {
@@ -141,18 +172,37 @@ func (in *injector) one() error {
 	m := in.c.machines[in.random.IntN(len(in.c.machines))]
 	lasts := in.lasts()
 	switch kind {
-	case HeadKill, HeadPause, HeadRestart:
+	case HeadKill, HeadPause, HeadRestart, HeadDiskFull:
 		return in.hurtHead(kind, lasts)
 	case NodeKill, NodePause, NodeRestart, NodeHandover, MachineKill:
 		return in.hurtNode(kind, m, lasts)
 	case SupervisorKill, SupervisorPause, JobKill:
 		in.hurtTask(kind, lasts)
-	case LinkCut, LinkStall, LinkSlow:
+	case SpoolDiskFull:
+		return in.fillSpool(m, lasts)
+	case LinkCut, LinkStall, LinkSlow, LinkHalfOpen:
 		in.hurtLink(kind, m.link, m.name, lasts)
-	case GatewayCut, GatewayStall, GatewaySlow:
+	case GatewayCut, GatewayStall, GatewaySlow, GatewayHalfOpen:
+		if used := in.usedGateways(); len(used) > 0 {
+			m = used[in.random.IntN(len(used))]
+		}
 		in.hurtLink(kind, m.gateway, m.name, lasts)
 	}
 	return nil
+}
+
+// usedGateways are the nodes whose gateways somebody uses. Few programs borrow, and not for long, so it
+// waits a while for one.
+func (in *injector) usedGateways() (used []*machine) {
+	for until := time.Now().Add(time.Second); len(used) == 0 && time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
+		used = slices.DeleteFunc(slices.Clone(in.c.machines), func(m *machine) bool { return !m.gateway.used() })
+	}
+	return used
+}
+
+// ofGateway says whether a fault concerns those who borrow a node's GPUs.
+func (k Kind) ofGateway() bool {
+	return k == GatewayCut || k == GatewayStall || k == GatewaySlow || k == GatewayHalfOpen
 }
 
 // stopTime is the time limit for a daemon to stop.
@@ -173,12 +223,56 @@ func (in *injector) hurtHead(kind Kind, lasts time.Duration) error {
 			in.c.violate("%v", err)
 		}
 		lasts = min(lasts, 100*time.Millisecond)
+	case HeadDiskFull:
+		filler := filepath.Join(in.c.o.Dir, "head.state", "filler")
+		if err := fill(filler); err != nil {
+			return err
+		}
+		repair = func() error { // as an administrator and the service manager do
+			if err := os.Remove(filler); err != nil || head.alive() {
+				return err
+			}
+			return head.start()
+		}
 	case HeadPause:
 		head.pause(true)
 		repair = func() error { head.pause(false); return nil }
 	}
 	in.begin(hit{kind: kind}, "head", lasts, repair)
 	return nil
+}
+
+// fillSpool fills the disk of a node's spool. Nobody is told, and the node goes on.
+func (in *injector) fillSpool(m *machine, lasts time.Duration) error {
+	name := "spool of " + m.name
+	if in.busy[name] {
+		in.passed++
+		return nil
+	}
+	filler := filepath.Join(m.spool, "filler")
+	if err := fill(filler); err != nil {
+		return err
+	}
+	in.begin(hit{kind: SpoolDiskFull, node: m.name}, name, lasts, func() error { return os.Remove(filler) })
+	return nil
+}
+
+// fill fills the disk on which a file is.
+func fill(name string) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for size := 1 << 20; size > 0; size /= 16 { // the last bytes, too
+		for err = nil; err == nil; {
+			_, err = f.Write(make([]byte, size))
+		}
+	}
+	if errors.Is(err, syscall.ENOSPC) {
+		return nil
+	}
+	return err
 }
 
 func (in *injector) hurtNode(kind Kind, m *machine, lasts time.Duration) error {
@@ -269,7 +363,7 @@ func (in *injector) hurtTask(kind Kind, lasts time.Duration) {
 
 func (in *injector) hurtLink(kind Kind, p *proxy, node string, lasts time.Duration) {
 	name := "link of " + node
-	if kind == GatewayCut || kind == GatewayStall || kind == GatewaySlow {
+	if kind.ofGateway() {
 		name = "gateway of " + node
 	}
 	if in.busy[name] {
@@ -281,6 +375,9 @@ func (in *injector) hurtLink(kind Kind, p *proxy, node string, lasts time.Durati
 		p.hurt(linkCut, 0)
 	case LinkStall, GatewayStall:
 		p.hurt(linkStall, 0)
+	case LinkHalfOpen, GatewayHalfOpen:
+		p.hurt(linkHalfOpen, 0)
+		lasts = 0 // it hurts the present connections, and those for good
 	case LinkSlow, GatewaySlow:
 		p.hurt(linkSlow, time.Duration(5+in.random.IntN(100))*time.Millisecond)
 	}

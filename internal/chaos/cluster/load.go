@@ -15,6 +15,7 @@ import (
 
 	"muster/head/api"
 	"muster/head/client"
+	"muster/model/slurmopt"
 )
 
 // body is the script of every process of a job: it writes a line at its beginning and one at its
@@ -50,6 +51,7 @@ type load struct {
 	gpu     string // the program that uses GPUs; "" if there is none
 	nodes   []*machine
 	width   int
+	borrow  bool // most jobs borrow GPUs, as only these are hurt
 	violate func(format string, args ...any)
 	say     func(format string, args ...any)
 
@@ -67,6 +69,9 @@ func (l *load) draw() *asked {
 	at := l.nodes[l.random.IntN(len(l.nodes))]
 	alone := func() { environment = append(environment, wholeVariable+"=1") }
 	kind := l.random.IntN(10)
+	if l.borrow && l.random.IntN(2) == 0 {
+		kind = 7
+	}
 	if l.gpu == "" {
 		kind = min(kind, 4)
 	}
@@ -122,7 +127,7 @@ func (l *load) run(ctx context.Context) {
 			time.Sleep(20 * time.Millisecond) // the head does not answer
 			continue
 		}
-		active := slices.DeleteFunc(jobs, func(j api.Job) bool { return j.State.Over() })
+		active := slices.DeleteFunc(others(jobs), func(j api.Job) bool { return j.State.Over() })
 		if len(active) < l.width {
 			l.submit(ctx)
 		}
@@ -184,6 +189,11 @@ func (l *load) change(ctx context.Context, j *api.Job) {
 	id := strconv.FormatUint(j.ID, 10)
 	if j.ArrayTask != nil { // its ID alone may be that of the whole array
 		id = fmt.Sprintf("%d_%d", j.ArrayJob, *j.ArrayTask)
+	}
+	if j.ArrayTasks != "" { // the first of them
+		if tasks, err := slurmopt.ParseTasks(j.ArrayTasks); err == nil {
+			id = fmt.Sprintf("%d_%d", j.ArrayJob, tasks.At(0))
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -156,19 +156,10 @@ grace: 1s
 swap: {size: 256MiB}
 state: %s
 listen: %s
-tls: {cert: %[6]s/node.pem, key: %[6]s/node-key.pem, ca: %[6]s/ca.pem}
+connections: {silence: %s, resume: %s}
+tls: {cert: %[8]s/node.pem, key: %[8]s/node-key.pem, ca: %[8]s/ca.pem}
 head: {address: "%s", spool: %s, gateway: "%s", cores: %d, memory: 8GiB}
-`, m.name, m.socket, m.gpus, filepath.Join(dir, m.name+".state"), gateway, certificates, head, m.spool, m.gateway.address(), m.cores)
-}
-
-// freePort finds a port on which no process is listening at present.
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
+`, m.name, m.socket, m.gpus, filepath.Join(dir, m.name+".state"), gateway, gatewaySilence, gatewayResume, certificates, head, m.spool, m.gateway.address(), m.cores)
 }
 
 // inSpool lists the tasks and loans in a node's spool.

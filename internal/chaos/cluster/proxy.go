@@ -16,8 +16,13 @@ type proxy struct {
 	delay  time.Duration
 	healed chan struct{} // closed when the link works again
 	conns  map[net.Conn]bool
+	lost   map[*pair]bool // true for connections that are half-open
+	closed chan struct{}
 	serves sync.WaitGroup
 }
+
+// pair is a connection with its continuation.
+type pair struct{ near, far net.Conn }
 
 // linkMode is the state of a link.
 type linkMode int
@@ -27,6 +32,9 @@ const (
 	linkCut            // connections are closed, and new ones refused
 	linkStall          // nothing passes until the link works again
 	linkSlow           // everything is delayed
+	// linkHalfOpen: what is sent on the present connections vanishes, also when the link works
+	// again, and their sides are not told, not even that the other has closed its own.
+	linkHalfOpen
 )
 
 // newProxy listens on a free port, for connections to target.
@@ -35,7 +43,7 @@ func newProxy(target string) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{listener: l, target: target, conns: map[net.Conn]bool{}}
+	p := &proxy{listener: l, target: target, conns: map[net.Conn]bool{}, lost: map[*pair]bool{}, closed: make(chan struct{})}
 	p.serves.Go(p.serve)
 	return p, nil
 }
@@ -66,15 +74,47 @@ func (p *proxy) connect(near net.Conn) {
 	if !p.know(far) {
 		return
 	}
+	c := &pair{near, far}
+	p.mu.Lock()
+	p.lost[c] = p.mode == linkHalfOpen
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		delete(p.lost, c)
+		p.mu.Unlock()
+	}()
 	var both sync.WaitGroup
 	for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
 		both.Go(func() {
-			p.pump(way[0], way[1])
-			near.Close()
-			far.Close()
+			p.pump(c, way[0], way[1])
+			if !p.isLost(c) {
+				near.Close()
+				far.Close()
+			}
 		})
 	}
 	both.Wait()
+	if p.isLost(c) { // one that closed its side knows; the other must not be told
+		<-p.closed
+	}
+}
+
+// used says whether there is a connection on which data pass.
+func (p *proxy) used() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, lost := range p.lost {
+		if !lost {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *proxy) isLost(c *pair) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lost[c]
 }
 
 // know registers a connection, unless the link is cut.
@@ -96,11 +136,14 @@ func (p *proxy) forget(c net.Conn) {
 }
 
 // pump relays one direction. The end of a connection is delayed like data.
-func (p *proxy) pump(from, to net.Conn) {
+func (p *proxy) pump(c *pair, from, to net.Conn) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
 		p.pass()
+		if p.isLost(c) {
+			n = 0
+		}
 		if n > 0 {
 			if _, err := to.Write(buffer[:n]); err != nil {
 				return
@@ -133,6 +176,11 @@ func (p *proxy) hurt(mode linkMode, delay time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mode, p.delay, p.healed = mode, delay, make(chan struct{})
+	if mode == linkHalfOpen {
+		for c := range p.lost {
+			p.lost[c] = true
+		}
+	}
 	if mode == linkCut {
 		for c := range p.conns {
 			c.Close()
@@ -152,6 +200,7 @@ func (p *proxy) heal() {
 func (p *proxy) close() {
 	p.heal()
 	p.listener.Close()
+	close(p.closed)
 	p.mu.Lock()
 	for c := range p.conns {
 		c.Close()

@@ -252,6 +252,9 @@ func (w *watcher) checkGrants(m *machine) {
 	users := map[int][]string{}
 	whole := map[int]bool{}
 	for _, one := range g.Grants {
+		if one.Limit == 0 { // nobody uses it: its job is suspended, or a restarted agent waits for what the head says
+			continue
+		}
 		for _, d := range one.Devices {
 			users[d.Device] = append(users[d.Device], one.ID)
 			whole[d.Device] = whole[d.Device] || d.Memory == 0

@@ -93,6 +93,12 @@ const (
 // Allow permits some more descriptors of a kind.
 func (v Vitals) Allow(kind string, more int) { v.descriptors[kind] += more }
 
+// AllowShared permits some more shared memory.
+func (v *Vitals) AllowShared(bytes int64) { v.sharedKiB += int(bytes >> 10) }
+
+// Resident is the memory of the process, in KiB.
+func (v Vitals) Resident() int { return v.resident }
+
 // Grown says what a daemon has more of than before.
 func Grown(before, now Vitals) []string {
 	var more []string

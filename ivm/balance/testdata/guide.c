@@ -1,6 +1,6 @@
 // What the library in C decides: the first line has items and workers; each line after it a worker
 // and its seconds, or -1 as seconds for one that has died, or -2 to begin again. It
-// prints the piece that the worker gets.
+// prints the piece that the worker gets, and at last whether all is done.
 #include "../../c/balance.c"
 
 #include <stdio.h>
@@ -23,6 +23,8 @@ int main(void)
 			ivmGuideNext(g, worker, seconds, &from, &to);
 		printf("%ld %ld\n", from, to);
 	}
+	if (ivmGuideDone(g) == IVM_OK)
+		puts("done");
 	ivmGuideFree(g);
 	return 0;
 }

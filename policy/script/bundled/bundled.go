@@ -4,7 +4,7 @@ package bundled
 
 import (
 	"embed"
-	"fmt"
+	"slices"
 	"strings"
 
 	"muster/model"
@@ -15,11 +15,24 @@ import (
 //go:embed *.star
 var files embed.FS
 
-// scripts are the names of the policies, with their files.
-var scripts = []struct{ name, file, summary string }{
-	{"mccs-roundrobin", "roundrobin.star", "Listing 4-1: jobs in order, their processes given to the nodes one at a time"},
-	{"mccs-colocation", "colocation.star", "Listing 4-2: a job's processes on the node with the most weight left, some spread over all"},
-	{"mccs-latency", "latency.star", "Listing 4-3: as mccs-colocation, and long jobs are suspended while short ones find no room"},
+// Settings of several scripts.
+var (
+	nodes   = model.Option{Name: "nodes", Default: "1", Summary: "on how many nodes at most the processes of a job are kept together"}
+	deal    = model.Option{Name: "deal", Default: "fill", Summary: "how they are given to these: fill one after the other, or even, in turn"}
+	apart   = model.Option{Name: "apart", Default: "ADFA", Summary: "the names of the programs whose processes are spread over all nodes, as ADFA/BFS"}
+	short   = model.Option{Name: "short", Default: "10m", Summary: "jobs that say they run no longer than this are short-running"}
+	weights = model.Option{Name: "weights", Summary: "how many processes each node should have: 8/4/4 in order, or node1*8/node2*4; else as many as it has GPUs"}
+)
+
+// scripts are the names of the policies, with their files. Their settings are as the scripts have them: every
+// muster that starts lists the policies, and only one that schedules by a script is to read it.
+var scripts = []struct {
+	name, file, summary string
+	own                 []model.Option
+}{
+	{"mccs-roundrobin", "roundrobin.star", "Listing 4-1: jobs in order, their processes given to the nodes one at a time", nil},
+	{"mccs-colocation", "colocation.star", "Listing 4-2: a job's processes on the node with the most weight left, some spread over all", []model.Option{nodes, deal, apart, weights}},
+	{"mccs-latency", "latency.star", "Listing 4-3: as mccs-colocation, and long jobs are suspended while short ones find no room", []model.Option{nodes, deal, apart, short, weights}},
 }
 
 // limits of one call are wider than those of other scripts: these end, and must get
@@ -38,11 +51,7 @@ func Entries(named func(spec string) (policy.Policy, error)) []policy.Entry {
 			}
 			return script.Load(s.name, text, settings, named)
 		}
-		p, err := load("")
-		if err != nil {
-			panic(fmt.Sprintf("bundled: %s: %v", s.file, err)) // it does not depend on anything outside
-		}
-		options := append(p.Options(), script.Common...)
+		options := slices.Concat(s.own, script.Common)
 		for k := range options {
 			if more, ok := limits[options[k].Name]; ok {
 				options[k].Default = more

@@ -70,7 +70,7 @@ func defineUnary(name string, dst, src int, f func(uint64) uint64) {
 	default:
 		k = eachUnary64(f)
 	}
-	define(map[string]any{name: k})
+	defineOne(name, k)
 }
 
 // ftzOf is the ways to write .ftz where f32 is among the types.

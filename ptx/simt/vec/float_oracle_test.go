@@ -3,6 +3,7 @@ package vec
 import (
 	"math"
 	"math/big"
+	"slices"
 	"strings"
 )
 
@@ -157,7 +158,22 @@ type instruction struct {
 	mode  big.RoundingMode
 }
 
+// readBefore is an instruction and its name: the oracle is asked for one lane after the other.
+var readBefore struct {
+	name string
+	instruction
+}
+
 func readInstruction(name string) instruction {
+	if readBefore.name != name {
+		readBefore.name, readBefore.instruction = name, parseInstruction(name)
+	}
+	in := readBefore.instruction
+	in.types = slices.Clone(in.types)
+	return in
+}
+
+func parseInstruction(name string) instruction {
 	in := instruction{mods: map[string]bool{}}
 	for i, part := range strings.Split(name, ".") {
 		_, float := kindsOfFloat[strings.TrimSuffix(part, "x2")]

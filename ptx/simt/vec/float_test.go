@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"muster/internal/need"
 )
 
 // floatNames are the names of kernels that have to do with floats, less those
@@ -69,14 +71,15 @@ func TestFloatKernels(t *testing.T) {
 	r := seeded(t)
 	for _, name := range floatNames() {
 		kernel := plain[name]
-		sources, _ := operands(r, name, 300)
+		n := need.Rounds(150, 300)
+		sources, _ := operands(r, name, n)
 		_, from := widths(kernel)
 		for i := range sources {
 			width := from[i]
 			if width == 32 && strings.Contains(name, "f16") && !strings.Contains(name, "f32") {
 				width = 16
 			}
-			sources[i] = append(sources[i], awkwardFloats(r, width, 300)...)
+			sources[i] = append(sources[i], awkwardFloats(r, width, n)...)
 		}
 		checkFloatLanes(t, name, kernel, sources)
 	}
@@ -135,7 +138,7 @@ func TestShortFloats(t *testing.T) {
 		_, from := widths(plain[name])
 		var sources [][]uint64
 		for range from {
-			s := make([]uint64, 20000)
+			s := make([]uint64, need.Rounds(5000, 20000))
 			for i := range s {
 				s[i] = uint64(r.UintN(1 << 16))
 			}

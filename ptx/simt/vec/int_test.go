@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"muster/internal/need"
 )
 
 // kind is a PTX type of an operand: b16, s32, u64 and so on.
@@ -417,7 +419,7 @@ func integerNames() []string {
 // TestIntegerKernels compares the plain kernels with the oracle, on a part of
 // the lanes that the comparison of plain and fast kernels has, for time.
 func TestIntegerKernels(t *testing.T) {
-	const lanes = 1000
+	lanes := need.Rounds(400, 1000)
 	r := seeded(t)
 	for _, name := range integerNames() {
 		sources, in := operands(r, name, manyLanes)

@@ -52,8 +52,8 @@ type (
 )
 
 var (
-	plain = map[string]any{} // every kernel, in plain Go
-	fast  = map[string]any{} // those of them that have a faster equal here
+	plain = make(map[string]any, 1600) // every kernel, in plain Go; with room, because every muster that starts fills it
+	fast  = make(map[string]any, 300)  // those of them that have a faster equal here
 )
 
 // Choice says which implementation of the kernels is in use.
@@ -78,10 +78,14 @@ func (c Choice) String() string {
 // define adds kernels; each has one of the shapes above.
 func define(kernels map[string]any) {
 	for name, k := range kernels {
-		if _, ok := plain[name]; ok {
-			panic(fmt.Sprintf("vec: kernel %s is defined twice", name))
-		}
-		plain[name] = k
+		defineOne(name, k)
+	}
+}
+
+func defineOne(name string, kernel any) {
+	before := len(plain)
+	if plain[name] = kernel; len(plain) == before {
+		panic(fmt.Sprintf("vec: kernel %s is defined twice", name))
 	}
 }
 

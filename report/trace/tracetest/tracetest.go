@@ -3,13 +3,14 @@
 package tracetest
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"muster/internal/strictjson"
 )
 
 // Event is an event as a reader of the format sees it.
@@ -55,9 +56,7 @@ func Check(t testing.TB, document []byte) []Event {
 		About  map[string]string `json:"otherData"`
 		Events []Event           `json:"traceEvents"`
 	}
-	dec := json.NewDecoder(bytes.NewReader(document))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&d); err != nil {
+	if err := strictjson.Decode(document, &d); err != nil {
 		t.Fatalf("not well-formed: %v", err)
 	}
 	if d.Unit != "ns" && d.Unit != "ms" {

@@ -1,8 +1,9 @@
 // Package emulatetest starts Slurm clusters for tests, skips tests that cannot have one, with a
 // reason, and shows the daemons' logs when a test fails.
 //
-// With MUSTER_REQUIRE_SLURM=1 a test that cannot have its cluster fails instead, and releases that
-// are missing are fetched. Tests with clusters skip themselves under -short.
+// With MUSTER_REQUIRE=slurm a test that cannot have its cluster fails instead; with
+// MUSTER_REQUIRE=slurm-releases older releases that are missing are fetched, too. Tests with clusters
+// skip themselves under -short.
 package emulatetest
 
 import (
@@ -17,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/need"
 	"muster/slurm/emulate"
 	"muster/slurm/fetch"
 	"muster/slurm/release"
@@ -33,8 +35,8 @@ func Start(t testing.TB, o emulate.Options) *emulate.Cluster {
 	ctx, cancel := context.WithTimeout(t.Context(), startTime)
 	defer cancel()
 	c, err := emulate.Start(ctx, o)
-	if errors.Is(err, syscall.EPERM) && os.Getenv("MUSTER_REQUIRE_SLURM") != "1" {
-		t.Skipf("%v; MUSTER_REQUIRE_SLURM=1 makes this a failure", err)
+	if errors.Is(err, syscall.EPERM) {
+		need.Missing(t, need.Slurm, err)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -59,17 +61,19 @@ func Need(t testing.TB, r *release.Release) {
 	if r == nil {
 		r = release.Newest()
 	}
-	required := os.Getenv("MUSTER_REQUIRE_SLURM") == "1"
-	if r != release.Newest() && !required {
-		if _, err := fetch.Cached(r, fetch.Options{}); err != nil {
-			t.Skipf("%v; MUSTER_REQUIRE_SLURM=1 does so in tests", err)
+	if r == release.Newest() {
+		if err := fetched(t, r); err != nil {
+			need.Missing(t, need.Slurm, err)
 		}
 		return
 	}
-	if err := fetched(t, r); err != nil && required {
-		t.Fatal(err)
-	} else if err != nil {
-		t.Skipf("%v; MUSTER_REQUIRE_SLURM=1 makes this a failure", err)
+	if _, err := fetch.Cached(r, fetch.Options{}); err == nil {
+		return
+	} else if required, _ := need.Required(need.SlurmReleases); !required {
+		need.Missing(t, need.SlurmReleases, err)
+	}
+	if err := fetched(t, r); err != nil {
+		need.Missing(t, need.SlurmReleases, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 // A program of a campaign's jobs: it fills memory of all devices that it sees, reads it
 // again and looks whether it is right, as many rounds as it is told. Exit status 3: a call
-// failed; 4: the memory was wrong, which nothing excuses.
+// failed before it had all its devices; 5: a call failed later; 4: the memory was wrong, which nothing
+// excuses.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@ enum { DEVICES = 16, WORDS = 4096 };
 typedef int (*function)(void *, unsigned long, unsigned long);
 
 static void *library;
+static int failed = 3;
 
 static function find(const char *name) {
 	void *f = dlsym(library, name);
@@ -25,7 +27,7 @@ static void need(const char *what, int device, int result) {
 	if (result == 0)
 		return;
 	fprintf(stderr, "gpu: %s on device %d: error %d\n", what, device, result);
-	exit(3);
+	exit(failed);
 }
 
 int main(int count, char **words) {
@@ -53,6 +55,7 @@ int main(int count, char **words) {
 		need("cuCtxCreate", d, create(&contexts[d], 0, d));
 		need("cuMemAlloc", d, alloc(&memory[d], sizeof seen));
 	}
+	failed = 5;
 	for (int round = 1; round <= rounds; round++)
 		for (int d = 0; d < devices; d++) {
 			unsigned value = (unsigned)(round * 31 + d);

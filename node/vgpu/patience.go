@@ -1,0 +1,99 @@
+package vgpu
+
+import "time"
+
+// A client that was told to leave does so when its kernels have ended, and a kernel may never end. So
+// what others wait for because of it is bounded in time here.
+
+// maxLapses bounds how long a client may keep room from others while clients do not leave: MaxWait,
+// doubled that many times. So a client that needs much is served if no kernel takes longer than that.
+const maxLapses = 9
+
+// patience is for how long x may keep room from others that it cannot use before clients have left. It
+// doubles each time that this was in vain, so that x is served in the end if kernels do end.
+func (c *Core) patience(x *client) time.Duration { return c.cfg.MaxWait << min(x.lapses, maxLapses) }
+
+// expectedBy is until when a client that was told to leave is expected to have done so.
+func (c *Core) expectedBy(v *client) Time { return v.toldAt + c.cfg.MaxWait + c.moveCost(v) }
+
+// isComing says whether what a client that was told to leave takes will be free soon.
+func (c *Core) isComing(v *client) bool { return c.now < c.expectedBy(v) }
+
+// fitsBesideOverdue says whether x would fit on d if all left but those that should have by now.
+func (c *Core) fitsBesideOverdue(x *client, d *device) bool {
+	slots, bytes := d.coming(func(v *client) bool { return !c.isComing(v) })
+	return slots < d.Slots && int64(x.want.Need+d.ContextCost) <= d.quota()-bytes
+}
+
+// mayHold says whether x may keep room of d from others until clients have left. One that has given up
+// before leaves the device to the others for as long as the last one kept it from them.
+func (c *Core) mayHold(x *client, d *device) bool { return x.lapses == 0 || c.now >= d.openBy }
+
+// hold keeps what a claim is for from others.
+func (c *Core) hold(p *claim) {
+	p.held = true
+	c.count(p, 1)
+}
+
+// count adds a claim that is held to what others cannot have, or takes it away.
+func (c *Core) count(p *claim, sign int) {
+	if !p.held {
+		return
+	}
+	p.dev.claimed += int64(sign) * p.bytes
+	if p.slot {
+		p.dev.claims += sign
+		p.owner.user.slots += sign * p.owner.slotCount()
+	}
+}
+
+// stillThere says whether the room of a claim that was not held is there, or will be when its victims
+// have left.
+func stillThere(p *claim) bool {
+	slots, lack := p.dev.freeSlots(), missing(p.owner, p.dev)
+	for _, v := range p.from {
+		if v.frees == p && v.dev == p.dev {
+			lack -= v.taken()
+			if v.state == Assigned {
+				slots++
+			}
+		}
+	}
+	return slots > 0 && lack <= 0
+}
+
+// lapse takes back promises and reservations that kept room from others for too long, because clients
+// did not leave. Their owners go behind all others that have waited too long, and the room is first for
+// clients that fit as it is. The clients that were told to leave still do when they can.
+func (c *Core) lapse() {
+	for _, x := range c.ready {
+		d, held := x.reserved, true
+		if x.claim != nil {
+			d, held = x.claim.dev, x.claim.held
+		}
+		if d == nil || c.now < x.holdsBy {
+			continue
+		}
+		c.drop(x.claim)
+		c.unreserve(x, x.reserved)
+		if !held {
+			continue
+		}
+		if x.lapses > 0 {
+			d.openBy = c.now + c.patience(x)
+		}
+		x.lapses++
+		x.rank, c.lapsed = c.seq, true
+	}
+	if c.growing == 0 {
+		return
+	}
+	for _, d := range c.all {
+		for _, x := range d.slots {
+			if x != nil && x.claim != nil && c.now >= x.holdsBy {
+				c.endGrow(x)
+				c.deny(x.id, NoRoom)
+			}
+		}
+	}
+}

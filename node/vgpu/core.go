@@ -141,10 +141,10 @@ type client struct {
 	claim    *claim
 	growTo   uint64 // 0 unless a Grow is unanswered
 	growBy   Time
-	reserved *device
-	holdsBy  Time   // when it gives up its claim or reserved, because clients do not leave
-	lapses   int    // how often it has given up since it wanted
-	rank     uint64 // its place among those that have waited too long: seq, or that of the last Want when it gave up
+	reserved *device // kept from others for it, and a slot among those of its user
+	holdsBy  Time    // when it gives up its claim or reserved, because clients do not leave
+	lapses   int     // how often it has given up since it wanted
+	rank     uint64  // its place among those that have waited too long: seq, or that of the last Want when it gave up
 
 	target DeviceID // the device that it is to go to next; AnyDevice if any
 	moving cause    // why it is to go there, or had to leave its device; byNothing otherwise
@@ -369,6 +369,7 @@ func (c *Core) unready(x *client, next State) {
 func (c *Core) unreserve(x *client, d *device) {
 	if d != nil && x.reserved == d {
 		d.reservedFor, x.reserved = nil, nil
+		x.user.slots -= x.slotCount()
 	}
 }
 

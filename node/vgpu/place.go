@@ -220,10 +220,7 @@ func (c *Core) place(x *client) bool {
 		c.takeTurns(x)
 		return false
 	}
-	full := x.part == nil && x.user.full()
-	if full {
-		c.unreserve(x, x.reserved)
-	}
+	full := x.reserved == nil && x.part == nil && x.user.full()
 	if full && !x.user.mayTrade {
 		return false
 	}
@@ -237,6 +234,9 @@ func (c *Core) place(x *client) bool {
 			return true
 		}
 		if c.roomIsComing(x) {
+			if c.starved(x) { // others would take it before there is enough
+				c.reserve(x)
+			}
 			return false
 		}
 	}
@@ -449,10 +449,10 @@ func (c *Core) promise(x *client, d *device, set []victim, trade *client) {
 // collect makes a claim valid and tells its victims to let go.
 func (c *Core) collect(p *claim, set []victim) {
 	p.owner.claim, p.owner.holdsBy = p, c.now+c.patience(p.owner)
+	c.unreserve(p.owner, p.owner.reserved)
 	if p.trade == nil {
 		c.hold(p)
 	}
-	c.unreserve(p.owner, p.owner.reserved)
 	for _, v := range set {
 		v.frees = p
 		p.from = append(p.from, v.client)
@@ -490,6 +490,7 @@ func (c *Core) reserve(x *client) {
 			return
 		}
 		x.reserved.reservedFor, x.holdsBy = x, c.now+c.patience(x)
+		x.user.slots += x.slotCount()
 	}
 	d := x.reserved
 	slots, bytes := d.coming(c.isComing)

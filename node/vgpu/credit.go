@@ -30,6 +30,15 @@ func (u *account) remove(x *client) { u.clients = remove(u.clients, x) }
 
 func (u *account) full() bool { return u.limit > 0 && u.slots >= u.limit }
 
+// fullBeside says whether the user has all slots it may, not counting the one that is kept for x.
+func (u *account) fullBeside(x *client) bool {
+	slots := u.slots
+	if x.reserved != nil {
+		slots -= x.slotCount()
+	}
+	return u.limit > 0 && slots >= u.limit
+}
+
 // weight is the largest weight of the user's clients that have or want a GPU; 0 if
 // there are none.
 func (u *account) weight() (w int64) {

@@ -14,12 +14,15 @@ import (
 // a worker lets go of its device only between two kernels, as on a real GPU. With a kernel time, a
 // kernel that takes longer ends in a fault.
 type ward struct {
-	t       *rapid.T
+	t       fataler
 	core    *Core
 	now     Time
 	limit   time.Duration // on kernels; 0: none
 	inmates []*inmate     // by number, from 1
 }
+
+// fataler ends a test.
+type fataler interface{ Fatalf(string, ...any) }
 
 // inmate is a client with its worker and its program, which runs kernels for ever.
 type inmate struct {
@@ -44,26 +47,38 @@ const never = time.Duration(math.MaxInt64)
 
 func drawWard(t *rapid.T, limit time.Duration) *ward {
 	cfg := Config{
-		Policy: Policy(rapid.IntRange(0, 2).Draw(t, "policy")), MaxIdle: time.Millisecond, Quantum: time.Millisecond,
-		MaxPasses: rapid.IntRange(1, 8).Draw(t, "passes"), MaxWait: time.Millisecond,
-		SlotLimit: rapid.IntRange(0, 3).Draw(t, "limit"), MoveBandwidth: 1 << 20, MoveCost: time.Millisecond,
-		Migrate: rapid.Bool().Draw(t, "migrate"), MoveStep: uint64(rapid.SampledFrom([]int{0, 5}).Draw(t, "step")),
+		Policy:    Policy(rapid.IntRange(0, 2).Draw(t, "policy")),
+		MaxPasses: rapid.IntRange(1, 8).Draw(t, "passes"),
+		SlotLimit: rapid.IntRange(0, 3).Draw(t, "limit"),
+		Migrate:   rapid.Bool().Draw(t, "migrate"), MoveStep: uint64(rapid.SampledFrom([]int{0, 5}).Draw(t, "step")),
 	}
-	for i := range rapid.IntRange(1, 2).Draw(t, "devices") {
-		cfg.Devices = append(cfg.Devices, Device{Name: fmt.Sprint("d", i), Slots: rapid.IntRange(1, 4).Draw(t, "slots"), Memory: 100, ContextCost: 5})
-	}
-	core, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &ward{t: t, core: core, limit: limit}
-	for i := range rapid.IntRange(2, 8).Draw(t, "clients") {
-		x := &inmate{id: ClientID(i + 1), user: rapid.SampledFrom([]string{"ann", "bob", "cyd"}).Draw(t, "user"), priority: rapid.SampledFrom([]int{0, 0, 1}).Draw(t, "priority")}
+	slots := rapid.SliceOfN(rapid.IntRange(1, 4), 1, 2).Draw(t, "slots")
+	var inmates []*inmate
+	for range rapid.IntRange(2, 8).Draw(t, "clients") {
+		x := &inmate{user: rapid.SampledFrom([]string{"ann", "bob", "cyd"}).Draw(t, "user"), priority: rapid.SampledFrom([]int{0, 0, 1}).Draw(t, "priority")}
 		x.needs = rapid.SliceOfN(rapid.SampledFrom([]uint64{5, 20, 40, 90}), 1, 2).Draw(t, "needs")
 		x.think = rapid.SampledFrom([]time.Duration{0, time.Millisecond, 5 * time.Millisecond}).Draw(t, "think")
 		x.kernels = rapid.SliceOfN(rapid.SampledFrom([]time.Duration{time.Millisecond, 3 * time.Millisecond, 8 * time.Millisecond, never}), 1, 4).Draw(t, "kernels")
 		x.acts = time.Duration(rapid.IntRange(0, 20).Draw(t, "begins")) * time.Millisecond
-		w.inmates = append(w.inmates, x)
+		inmates = append(inmates, x)
+	}
+	return newWard(t, limit, cfg, slots, inmates)
+}
+
+// newWard makes a ward with devices of 100 bytes, which have that many slots each.
+func newWard(t fataler, limit time.Duration, cfg Config, slots []int, inmates []*inmate) *ward {
+	cfg.MaxIdle, cfg.Quantum, cfg.MaxWait = time.Millisecond, time.Millisecond, time.Millisecond
+	cfg.MoveBandwidth, cfg.MoveCost = 1<<20, time.Millisecond
+	for i, n := range slots {
+		cfg.Devices = append(cfg.Devices, Device{Name: fmt.Sprint("d", i), Slots: n, Memory: 100, ContextCost: 5})
+	}
+	core, err := New(cfg)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	w := &ward{t: t, core: core, limit: limit, inmates: inmates}
+	for i, x := range inmates {
+		x.id = ClientID(i + 1)
 		w.tell(Attach{Client: x.id, User: x.user, Weight: 1, Priority: x.priority})
 	}
 	return w
@@ -230,4 +245,18 @@ func TestNobodyWaitsForEver(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) { drawWard(t, limit).play(1500*time.Millisecond, time.Second) })
 		})
 	}
+}
+
+// A user who may have one slot has three clients. The one that needs much is kept room for, and a slot:
+// the other two, which come and go all the time, would otherwise have the slot whenever the room is there.
+func TestFullUsersTakeTurns(t *testing.T) {
+	const ms = time.Millisecond
+	newWard(t, 0, Config{MaxPasses: 3, SlotLimit: 1, Migrate: true}, []int{2, 1}, []*inmate{
+		{user: "ann", needs: []uint64{40}, kernels: []time.Duration{ms, ms}, acts: 19 * ms},
+		{user: "bob", needs: []uint64{90}, kernels: []time.Duration{3 * ms, 3 * ms}, think: 5 * ms, acts: 14 * ms},
+		{user: "bob", needs: []uint64{20, 5}, kernels: []time.Duration{ms}, think: ms, acts: 14 * ms, priority: 1},
+		{user: "cyd", needs: []uint64{90}, kernels: []time.Duration{never}},
+		{user: "cyd", needs: []uint64{20}, kernels: []time.Duration{never}},
+		{user: "bob", needs: []uint64{5}, kernels: []time.Duration{ms}, think: ms, acts: 15 * ms},
+	}).play(1500*ms, time.Second)
 }

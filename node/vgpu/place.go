@@ -220,8 +220,8 @@ func (c *Core) place(x *client) bool {
 		c.takeTurns(x)
 		return false
 	}
-	full := x.reserved == nil && x.part == nil && x.user.full()
-	if full && !x.user.mayTrade {
+	full := x.part == nil && x.user.fullBeside(x)
+	if full && !x.user.mayTrade && x.reserved == nil {
 		return false
 	}
 	if !full {
@@ -235,7 +235,7 @@ func (c *Core) place(x *client) bool {
 		}
 		if c.roomIsComing(x) {
 			if c.starved(x) { // others would take it before there is enough
-				c.reserve(x)
+				c.reserve(x, full)
 			}
 			return false
 		}
@@ -249,8 +249,8 @@ func (c *Core) place(x *client) bool {
 			return true
 		}
 	}
-	if !full && c.starved(x) {
-		c.reserve(x)
+	if c.starved(x) {
+		c.reserve(x, full)
 	}
 	return false
 }
@@ -318,7 +318,7 @@ func lessLoaded(a, b *device) bool { return float64(a.load())*b.Speed < float64(
 func (c *Core) cheapest(x *client, full, oust bool) (best *device, set []victim, trade *client) {
 	var cost int64
 	for _, d := range c.all {
-		if !allowed(x, d) || !c.mayHold(x, d) || !(d.supply.slots || full || (oust && d.supply.creditSlots)) {
+		if !allowed(x, d) || !(d.supply.slots || full || (oust && d.supply.creditSlots)) {
 			continue
 		}
 		limit := d.supply.bytes
@@ -329,7 +329,7 @@ func (c *Core) cheapest(x *client, full, oust bool) (best *device, set []victim,
 			continue
 		}
 		s, t, ok := c.victims(x, d, full, oust)
-		if !ok {
+		if !ok || !c.mayHold(x, d) && !(full && len(s) == 1) { // one of its own user keeps nothing from others
 			continue
 		}
 		bytes := moved(s)
@@ -364,10 +364,7 @@ func (c *Core) victims(x *client, d *device, full, oust bool) (set []victim, tra
 		}
 	}
 	if full {
-		v := pick(x.user.clients, lack, c.now, func(v *client) bool { return v.part == nil && c.mayLoseSlot(v) }, func(v *client) bool { return v.dev == d })
-		if v == nil && oust {
-			v = c.pickOusted(x.user.clients, lack, x, func(v *client) bool { return v.part != nil })
-		}
+		v := c.tradeFor(x, d, lack, oust)
 		if v == nil {
 			return nil, nil, false
 		}
@@ -401,6 +398,15 @@ func (c *Core) victims(x *client, d *device, full, oust bool) (set []victim, tra
 	}
 	c.stayWhereRoom(set, d, -lack)
 	return set, trade, true
+}
+
+// tradeFor chooses the client of x's user whose slot is exchanged for one of x on d.
+func (c *Core) tradeFor(x *client, d *device, lack int64, oust bool) *client {
+	v := pick(x.user.clients, lack, c.now, func(v *client) bool { return v.part == nil && c.mayLoseSlot(v) }, func(v *client) bool { return v.dev == d })
+	if v == nil && oust {
+		v = c.pickOusted(x.user.clients, lack, x, func(v *client) bool { return v.part != nil })
+	}
+	return v
 }
 
 // pick chooses a victim: the preferred first; then the one with the fewest bytes that
@@ -474,8 +480,9 @@ func (c *Core) revoke(v victim) {
 
 // reserve keeps others from a device on which a client that waited too long is to be
 // put, and makes room there piece by piece: victims that are never idle at the same
-// time would otherwise keep it waiting for ever.
-func (c *Core) reserve(x *client) {
+// time would otherwise keep it waiting for ever. With full, one of its user's clients
+// leaves too: what is kept for x counts among its user's slots.
+func (c *Core) reserve(x *client, full bool) {
 	if x.reserved == nil {
 		could := false // x would fit there even if no client left any more that should have by now
 		for _, d := range c.all {
@@ -488,6 +495,14 @@ func (c *Core) reserve(x *client) {
 		}
 		if x.reserved == nil {
 			return
+		}
+		if full {
+			v := c.tradeFor(x, x.reserved, missing(x, x.reserved), c.hasCredit(x) || c.cfg.Quantum > 0)
+			if v == nil {
+				x.reserved = nil
+				return
+			}
+			c.revoke(victim{client: v, why: c.slotReason(v)})
 		}
 		x.reserved.reservedFor, x.holdsBy = x, c.now+c.patience(x)
 		x.user.slots += x.slotCount()

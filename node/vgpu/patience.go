@@ -1,6 +1,9 @@
 package vgpu
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // A client that was told to leave does so when its kernels have ended, and a kernel may never end. So
 // what others wait for because of it is bounded in time here.
@@ -11,7 +14,10 @@ const maxLapses = 9
 
 // patience is for how long x may keep room from others that it cannot use before clients have left. It
 // doubles each time that this was in vain, so that x is served in the end if kernels do end.
-func (c *Core) patience(x *client) time.Duration { return c.cfg.MaxWait << min(x.lapses, maxLapses) }
+func (c *Core) patience(x *client) time.Duration { return c.cfg.MaxWait << x.lapsed() }
+
+// lapsed is how often x has given up, as far as that counts.
+func (x *client) lapsed() int { return min(x.lapses, maxLapses) }
 
 // expectedBy is until when a client that was told to leave is expected to have done so.
 func (c *Core) expectedBy(v *client) Time { return v.toldAt + c.cfg.MaxWait + c.moveCost(v) }
@@ -26,8 +32,10 @@ func (c *Core) fitsBesideOverdue(x *client, d *device) bool {
 }
 
 // mayHold says whether x may keep room of d from others until clients have left. One that has given up
-// before leaves the device to the others for as long as the last one kept it from them.
-func (c *Core) mayHold(x *client, d *device) bool { return x.lapses == 0 || c.now >= d.openBy }
+// again leaves the device for as long as it kept it, to all who have given up less often.
+func (c *Core) mayHold(x *client, d *device) bool {
+	return x.lapses == 0 || !slices.ContainsFunc(d.openBy[:x.lapsed()+1], func(t Time) bool { return c.now < t })
+}
 
 // hold keeps what a claim is for from others.
 func (c *Core) hold(p *claim) {
@@ -80,7 +88,7 @@ func (c *Core) lapse() {
 			continue
 		}
 		if x.lapses > 0 {
-			d.openBy = c.now + c.patience(x)
+			d.openBy[x.lapsed()] = c.now + c.patience(x)
 		}
 		x.lapses++
 		x.rank, c.lapsed = c.seq, true

@@ -651,7 +651,9 @@ func (c *Core) Next() (Time, bool) {
 		return 0, false
 	}
 	for _, d := range c.all {
-		consider(d.openBy)
+		for _, t := range d.openBy {
+			consider(t)
+		}
 		for _, x := range d.slots {
 			if x != nil && x.revoking {
 				consider(c.expectedBy(x))

@@ -767,19 +767,17 @@ func TestCheckpointGivenUp(t *testing.T) {
 	}
 }
 
-// While a program waits for its kernel, a checkpoint that was given up ends with the kernel. Who orders
-// something meanwhile is told so.
+// While memory is freed, which waits for kernels, the worker hears nothing: a checkpoint that was given up
+// ends with the kernel. Who orders something meanwhile is told so.
 func TestCheckpointGivenUpUnderACall(t *testing.T) {
 	f := realFixture(t)
 	p := mustConnect(t, f)
 	flag := p.attached.ArenaBase
+	other := flag + 1<<20
 	launch := &wire.Launch{Function: 1, GridX: 1, GridY: 1, GridZ: 1, BlockX: 1, BlockY: 1, BlockZ: 1, Params: binary.LittleEndian.AppendUint64(nil, flag)}
-	err := errors.Join(p.do(&wire.MemAlloc{Addr: flag, Size: 4}, nil, true), p.load([]byte(waits), "waits"),
-		p.Post(&wire.Fill{Dst: flag, Pitch: 4, Width: 4, Count: 1, Height: 1}), p.Post(launch))
+	err := errors.Join(p.do(&wire.MemAlloc{Addr: flag, Size: 4}, nil, true), p.do(&wire.MemAlloc{Addr: other, Size: 4}, nil, true), p.load([]byte(waits), "waits"),
+		p.Post(&wire.Fill{Dst: flag, Pitch: 4, Width: 4, Count: 1, Height: 1}), p.Post(launch), p.Post(&wire.MemFree{Addr: other}))
 	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Start(wire.Header{Op: wire.OpSynchronise}, nil); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it was given up", func() bool {

@@ -54,7 +54,7 @@ type device struct {
 	claims      int       // slots promised to claims
 	visitors    int       // how many of bound stand for further devices of other clients
 	reservedFor *client
-	openBy      [maxLapses + 1]Time // until when clients that gave up that often, or more often, keep nothing here from others
+	openBy      openTimes
 	supply      supply
 	field       field // cached: valid in the step with the number fieldOf
 	fieldOf     uint64

@@ -12,7 +12,8 @@ type account struct {
 	clients  []*client
 	slots    int           // assigned or promised
 	credit   time.Duration // how far it is below (positive) or beyond its share
-	mayTrade bool          // one of its clients could give up a slot, in this pass (survey)
+	openBy   openTimes
+	mayTrade bool // one of its clients could give up a slot, in this pass (survey)
 }
 
 func (c *Core) account(name string) *account {

@@ -31,10 +31,16 @@ func (c *Core) fitsBesideOverdue(x *client, d *device) bool {
 	return slots < d.Slots && int64(x.want.Need+d.ContextCost) <= d.quota()-bytes
 }
 
+// openTimes say until when clients that gave up that often, or more often, keep nothing from others: of
+// a device, or of the slots of a user who may have so many.
+type openTimes [maxLapses + 1]Time
+
 // mayHold says whether x may keep room of d from others until clients have left. One that has given up
-// again leaves the device for as long as it kept it, to all who have given up less often.
+// again leaves the device for as long as it kept it, to all who have given up less often, and the slot
+// to its user's other clients.
 func (c *Core) mayHold(x *client, d *device) bool {
-	return x.lapses == 0 || !slices.ContainsFunc(d.openBy[:x.lapsed()+1], func(t Time) bool { return c.now < t })
+	waits := func(t Time) bool { return c.now < t }
+	return x.lapses == 0 || !slices.ContainsFunc(d.openBy[:x.lapsed()+1], waits) && !slices.ContainsFunc(x.user.openBy[:x.lapsed()+1], waits)
 }
 
 // hold keeps what a claim is for from others.
@@ -89,6 +95,9 @@ func (c *Core) lapse() {
 		}
 		if x.lapses > 0 {
 			d.openBy[x.lapsed()] = c.now + c.patience(x)
+			if x.part == nil && x.user.limit > 0 {
+				x.user.openBy[x.lapsed()] = c.now + c.patience(x)
+			}
 		}
 		x.lapses++
 		x.rank, c.lapsed = c.seq, true

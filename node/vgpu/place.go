@@ -650,6 +650,11 @@ func (c *Core) Next() (Time, bool) {
 	if c.waiting() == 0 && c.growing == 0 {
 		return 0, false
 	}
+	for _, u := range c.users {
+		for _, t := range u.openBy {
+			consider(t)
+		}
+	}
 	for _, d := range c.all {
 		for _, t := range d.openBy {
 			consider(t)

@@ -746,9 +746,17 @@ func (r *Resumable) stop(why error) {
 }
 
 // Resume goes on with a link that the other side has dialled, and which theirs bytes have reached.
-// Answer tells the other side how many have arrived here. The link is in use until lost is closed.
+// Answer tells the other side how many have arrived here. The link is in use until lost is closed. A
+// link that the other side has given up may come behind a newer one: it is refused if the newer one has
+// brought more.
 func (r *Resumable) Resume(link net.Conn, theirs uint64, answer func(arrived uint64) error) (lost <-chan struct{}, err error) {
-	if old, _, _ := r.now(); old != nil {
+	r.mu.Lock()
+	old, late := r.link, theirs < r.taken
+	r.mu.Unlock()
+	if late {
+		return nil, errReplaced
+	}
+	if old != nil {
 		r.lose(old, errReplaced)
 	}
 	r.mu.Lock()
@@ -761,7 +769,7 @@ func (r *Resumable) Resume(link net.Conn, theirs uint64, answer func(arrived uin
 		return nil, err
 	}
 	r.mu.Lock()
-	late := r.links != number
+	late = r.links != number
 	r.mu.Unlock()
 	if late {
 		return nil, errReplaced
@@ -777,7 +785,7 @@ func (r *Resumable) install(link net.Conn, theirs uint64) (lost <-chan struct{},
 	switch {
 	case r.err != nil:
 		err = r.err
-	case r.link != nil:
+	case r.link != nil, r.settings.Redial == nil && theirs < r.taken:
 		err = errReplaced
 	case theirs > r.written || theirs < r.taken:
 		err = fmt.Errorf("%w: %d bytes are said to have come of %d to %d", ErrSegment, theirs, r.taken, r.written)

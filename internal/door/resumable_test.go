@@ -359,3 +359,53 @@ func TestResumableViolations(t *testing.T) {
 		})
 	}
 }
+
+// A link that its dialler has given up may reach the other side late, when a newer one is in use and has
+// brought more. It is refused, and the newer one goes on.
+func TestResumableLateLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, y := net.Pipe()
+		r := NewResumable(x, nil, nil, Resuming{Silence: testSilence, Window: testWindow})
+		r.lose(x, io.ErrUnexpectedEOF)
+		_ = y.Close()
+		own, theirs := net.Pipe()
+		none := func(uint64) error { return nil }
+		lost, err := r.Resume(own, 0, none)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = io.Copy(io.Discard, theirs) }()
+		if _, err := r.Write([]byte("ten bytes!")); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		says := func(bytes string, offset, consumed uint64) {
+			t.Helper()
+			b := make([]byte, segmentHead, segmentHead+len(bytes))
+			putSegment(b, len(bytes), kindData, offset, consumed)
+			go func() { _, _ = theirs.Write(append(b, bytes...)) }()
+			if _, err := io.ReadFull(r, make([]byte, len(bytes))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		says("a", 0, 10)
+		late, _ := net.Pipe()
+		if _, err := r.Resume(late, 0, none); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("the late link: %v", err)
+		}
+		select {
+		case <-lost:
+			t.Error("the newer link is lost")
+		default:
+		}
+		if err := r.Err(); err != nil {
+			t.Fatalf("the connection has ended: %v", err)
+		}
+		says("b", 1, 10)
+		_ = theirs.Close()
+		_ = r.Close()
+		r.Wait()
+	})
+}

@@ -488,7 +488,7 @@ func (l *Lanes) read(c *lane) error {
 		}
 		to, into, known, err := l.place(parcel, offset, n, nil)
 		if err == nil && into != nil {
-			err = l.fill(into, offset, to, c.conn)
+			err = l.fill(c, into, offset, to, c.conn)
 		} else if err == nil {
 			if aside == nil {
 				aside = make([]byte, Piece)
@@ -504,20 +504,23 @@ func (l *Lanes) read(c *lane) error {
 				late.Stop()
 			}
 			if err == nil && into != nil {
-				err = l.fill(into, offset, to, bytes.NewReader(aside))
+				err = l.fill(c, into, offset, to, bytes.NewReader(aside))
 			}
 		}
 		if err != nil {
 			return err
 		}
-		l.count(c)
+		if into == nil { // it came before
+			l.mu.Lock()
+			l.count(c)
+			l.mu.Unlock()
+		}
 	}
 }
 
-// count notes that a lane has received a piece.
+// count notes that a lane has received a piece. The caller holds mu, since the parcel became complete if
+// it is: a writer that tells in between would think that it has told of this piece.
 func (l *Lanes) count(c *lane) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	c.received++
 	for _, c := range l.lanes {
 		if l.hasNews(c) {
@@ -528,10 +531,10 @@ func (l *Lanes) count(c *lane) {
 
 // fill reads the bytes of a piece to its place. It tells the parcel that this lane has finished also
 // if the memory has no page and Guard ends the reader: who waits for the parcel waits for its writers.
-func (l *Lanes) fill(p *Parcel, offset uint64, to []byte, from io.Reader) (err error) {
+func (l *Lanes) fill(c *lane, p *Parcel, offset uint64, to []byte, from io.Reader) (err error) {
 	whole := false
 	defer func() {
-		if twice := l.arrived(p, offset, uint64(len(to)), whole); err == nil {
+		if twice := l.arrived(c, p, offset, uint64(len(to)), whole); err == nil {
 			err = twice
 		}
 	}()
@@ -590,9 +593,9 @@ func (l *Lanes) isWritten(parcel, offset uint64) bool {
 	return false
 }
 
-// arrived notes that a lane has finished with its place, and whether it has written all bytes. It
-// returns an error if more bytes have come than the parcel has.
-func (l *Lanes) arrived(p *Parcel, offset, n uint64, whole bool) (err error) {
+// arrived notes that a lane has finished with its place, and whether it has written all bytes: then it
+// has received the piece. It returns an error if more bytes have come than the parcel has.
+func (l *Lanes) arrived(c *lane, p *Parcel, offset, n uint64, whole bool) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p.writers--
@@ -609,6 +612,9 @@ func (l *Lanes) arrived(p *Parcel, offset, n uint64, whole bool) (err error) {
 	if p.missing == 0 && p.writers == 0 {
 		l.arriving = slices.DeleteFunc(l.arriving, func(q *Parcel) bool { return p == q })
 		l.complete++
+	}
+	if whole && err == nil {
+		l.count(c)
 	}
 	l.change.Broadcast()
 	return err

@@ -496,3 +496,30 @@ func TestLanesThatBreak(t *testing.T) {
 		})
 	}
 }
+
+// Whatever a lane says while a parcel becomes complete, it has something to say afterwards: the sender
+// would otherwise have the parcel's memory back only a while later.
+func TestTheLastPieceIsTold(t *testing.T) {
+	l := New(time.Minute, time.Hour)
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	if err := l.Join(plain{near}); err != nil {
+		t.Fatal(err)
+	}
+	c := l.lanes[0]
+	if _, err := l.Expect(0, make([]byte, 10)); err != nil {
+		t.Fatal(err)
+	}
+	to, into, _, err := l.place(0, 0, 10, nil)
+	if err != nil || into == nil {
+		t.Fatalf("the piece has no place: %v", err)
+	}
+	if err := l.fill(c, into, 0, to, bytes.NewReader(make([]byte, 10))); err != nil {
+		t.Fatal(err)
+	}
+	told := l.tell(c) // its writer was about to say something
+	if _, _, news := l.next(c); told == 0 && !news {
+		t.Error("nobody tells the sender that its parcel has arrived")
+	}
+}

@@ -116,6 +116,14 @@ func (d *daemon) bounds() bounds {
 // String tells bounds apart.
 func (b bounds) String() string { return fmt.Sprintf("%#v", b) }
 
+// files are those that a worker within these bounds may read one by one, as they are now.
+func (b bounds) files() string {
+	if !b.on {
+		return ""
+	}
+	return b.reach.Files()
+}
+
 // start starts a worker within these bounds.
 func (b bounds) start(cmd *exec.Cmd) error {
 	if !b.on {

@@ -230,3 +230,34 @@ func TestWarmWorkersAreOfNow(t *testing.T) {
 	other.stop()
 	<-other.exited
 }
+
+// A worker that waits for a client while a file that it reads is replaced, as a list of revoked certificates
+// is, is replaced, too: what confines it knows the former file only.
+func TestWarmWorkersReadTheFilesOfNow(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "list")
+	p := newPool(workerCommand("worker"), func() bounds { return bounds{on: true, reach: confine.Rules{Read: []string{file}}} }, 0, slog.New(slog.DiscardHandler))
+	defer p.stop()
+	waiting, err := p.start() // there is no list yet
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		p.add(waiting)
+		if same, err := p.take(true); same != waiting {
+			t.Fatalf("another worker is started, though nothing has changed: %v", err)
+		}
+		p.add(waiting)
+		next := file + ".next"
+		if err := errors.Join(os.WriteFile(next, nil, 0o600), os.Rename(next, file)); err != nil {
+			t.Fatal(err)
+		}
+		other, err := p.take(true)
+		if err != nil || other == waiting {
+			t.Fatalf("the worker is that of before: %v", err)
+		}
+		<-waiting.exited
+		waiting = other
+	}
+	waiting.stop()
+	<-waiting.exited
+}

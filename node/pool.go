@@ -187,12 +187,13 @@ func (p *pool) keep(warm int) {
 // allows it, or a new one.
 func (p *pool) take(warm bool) (*workerProcess, error) {
 	p.discard()
-	now := p.bounds().String()
+	within := p.bounds()
+	now, files := within.String(), within.files()
 	p.mu.Lock()
 	for warm && len(p.idle) > 0 {
 		w := p.idle[0]
 		p.idle = p.idle[1:]
-		if w.bounds.String() != now { // there are other devices now
+		if w.bounds.String() != now || w.files != files { // there are other devices now, or a file was replaced
 			w.stop()
 			continue
 		}

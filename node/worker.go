@@ -56,6 +56,7 @@ type workerProcess struct {
 	early   []control.ToDaemon // what it said before it was ready
 	uid     uint32             // its own user number (uids); 0 if it has none
 	bounds  bounds             // not known of one that an earlier daemon started
+	files   string             // those that it may read one by one (confine.Rules.Files)
 	exited  chan struct{}      // closed when the process has exited
 	err     error              // how it ended; valid once exited is closed
 
@@ -75,7 +76,7 @@ func startWorker(command []string, within bounds, log *slog.Logger) (*workerProc
 	defer child.Close()
 	w := &workerProcess{
 		control: own, queue: make(chan parcel, maxQueued),
-		words: &words{log: log, room: maxWords}, exited: make(chan struct{}), bounds: within,
+		words: &words{log: log, room: maxWords}, exited: make(chan struct{}), bounds: within, files: within.files(), // before they are opened
 	}
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stderr = w.words

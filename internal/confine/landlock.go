@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 	"syscall"
 	"unsafe"
 
@@ -39,6 +40,21 @@ func (r Rules) And(more Rules) Rules {
 		return all
 	}
 	return Rules{join(r.Read, more.Read), join(r.Write, more.Write), join(r.Execute, more.Execute), join(r.Devices, more.Devices), r.Connect || more.Connect, r.Sockets || more.Sockets, r.Threads || more.Threads}
+}
+
+// Files tells the files that rules let a process read one by one from others that are there by the same
+// names later. A process reaches those that were there when it was confined: not one that has replaced
+// them since, nor one that was missing then.
+func (r Rules) Files() string {
+	var all strings.Builder
+	for _, path := range r.Read {
+		var is syscall.Stat_t
+		if err := syscall.Stat(path, &is); err != nil || is.Mode&syscall.S_IFMT == syscall.S_IFDIR {
+			continue
+		}
+		fmt.Fprintf(&all, "%s %d %d %d\n", path, is.Dev, is.Ino, is.Ctim.Nano()) // numbers of files are used again
+	}
+	return all.String()
 }
 
 // newestABI is the last version of Landlock's interface that has something for these rules.

@@ -51,7 +51,9 @@
 //
 // A user's clients have no more slots at a time than SlotLimits or SlotLimit says. A client of a
 // user who has them all is served only in exchange for the slot of another client of that user, see
-// below; no device is reserved for it, and nothing is kept for it before that other client has left.
+// below; nothing is promised to it before that other client has left. A client for which a device is
+// reserved counts among its user's slots: if the user has them all, another of the user's clients is
+// told to leave, and those that need less do not take its place again and again.
 //
 // # Clients that do not leave
 //
@@ -63,8 +65,8 @@
 //   - A promise or reservation that is not fulfilled within MaxWait is taken back. At that moment all
 //     clients are served that fit as it is. The owner goes behind all others that have waited too long,
 //     and may keep room the next time for twice as long, up to 512 times MaxWait: so it is served if
-//     kernels end at all. After its second time and each later one, the device is for as long open to
-//     clients that have not given up themselves.
+//     kernels end at all. After its second time and each later one, the device and the slot of its user
+//     are for as long open to clients that have given up less often.
 //   - A Grow whose victims have not left within MaxWait is denied.
 //
 // So a client is served within a bounded time if it fits beside those whose kernels never end, and

@@ -10,9 +10,11 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -212,9 +214,10 @@ func shortened(line string) string {
 func (r *results) endPackage(e event) {
 	r.seconds[e.Package] += e.Elapsed
 	if e.Action == "fail" {
-		for id, text := range r.output {
-			if id.pkg == e.Package && (id.name != "" || r.counts[e.Package] == 0 || !strings.HasPrefix(text.String(), "FAIL")) {
-				fmt.Fprint(r.out, text.String())
+		for _, id := range slices.SortedFunc(maps.Keys(r.output), func(a, b test) int { return cmp.Compare(a.name, b.name) }) {
+			text := r.output[id].String()
+			if id.pkg == e.Package && (id.name != "" || r.counts[e.Package] == 0 || !strings.HasPrefix(text, "FAIL")) {
+				fmt.Fprint(r.out, text)
 			}
 		}
 		r.broken = append(r.broken, e.Package)

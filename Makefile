@@ -218,7 +218,7 @@ soak: ## 10,000 faults against running nodes, 1,000 and 10,000 with content agai
 	scripts/chaos --content --faults 10000 --seed $(or $(SEED),1)
 	scripts/chaos --put-back
 	$(GO) test -race -short -vet=off -timeout 4h $(JOBS) ./...
-	MUSTER_SOAK=1 $(GO) test -vet=off ./... -timeout 8h
+	MUSTER_SOAK=1 MUSTER_SEED=random $(GO) test -vet=off ./... -timeout 8h
 	MUSTER_SOAK=1 MUSTER_SEED=random go test ./node/worker -run "TestPrograms$$" -count 50
 	MUSTER_SOAK=1 MUSTER_SEED=random go test ./internal/stack -run 'Storm' -timeout 1h
 	MUSTER_SOAK=1 MUSTER_SEED=random go test ./internal/stack ./slurm/driver -run 'Slurm|Killed' -count 5 -timeout 2h

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"muster/internal/seeds"
 )
 
 func flat(spans []span) (devices []int32) {
@@ -21,7 +23,7 @@ func flat(spans []span) (devices []int32) {
 // TestFewDevicesAreDrawn: those of the own node, and as many others as asked for,
 // all different, all visible, idle ones first.
 func TestFewDevicesAreDrawn(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		s := drawScene(t, ByWindow)
 		s.view.Rand = rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		r := drawReach(t, s.layout.Nodes())

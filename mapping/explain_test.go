@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"muster/internal/seeds"
 )
 
 // lines writes the choices of an account, times in milliseconds.
@@ -205,7 +207,7 @@ func drawMapper(t *rapid.T, l *Layout, by Estimate) Mapper {
 // TestAccountsAreTrue: an account tells of the device that Map names, and why; with tables that are
 // behind and views that err; and the decisions are those that are made without accounts.
 func TestAccountsAreTrue(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		s := drawScene(t, rapid.SampledFrom([]Estimate{ByWindow, ByKernel, ByBytes}).Draw(t, "by"))
 		seed := rapid.Uint64().Draw(t, "seed")
 		share := rapid.SampledFrom([]float64{0, 0.3, 1})

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"muster/internal/seeds"
 )
 
 // The second implementation of what is known of kernels: it keeps every call that finished, and weighs them all
@@ -92,7 +94,7 @@ type kind struct {
 // TestHistoryAgainstNaive follows a few hundred calls of some kernels, one after the other, on devices of different
 // speed: what is expected of each at its launch, and of its rest when it has run for very long.
 func TestHistoryAgainstNaive(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		by := rapid.SampledFrom([]Estimate{ByKernel, ByBytes}).Draw(t, "by")
 		l := even(2, 2, 1)
 		l.Speed = []float64{1, rapid.SampledFrom([]float64{1, 0.5, 3}).Draw(t, "speed"), 1, 1}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"muster/internal/seeds"
 )
 
 // The second implementation of tables and mappers: it remembers everything that
@@ -276,7 +278,7 @@ func drawScene(t *rapid.T, by Estimate) *scene {
 
 // TestTableAgainstNaive compares every figure of a table with what follows from all that happened.
 func TestTableAgainstNaive(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		s := drawScene(t, rapid.SampledFrom([]Estimate{ByWindow, ByKernel, ByBytes}).Draw(t, "by"))
 		table, naive := s.view.Local, s.local
 		idle := map[int32]bool{}
@@ -507,7 +509,7 @@ func (s *scene) greedy(r reach, net network) int32 {
 func TestGreedyAgainstNaive(t *testing.T) {
 	for _, by := range []Estimate{ByWindow, ByKernel, ByBytes} {
 		t.Run(fmt.Sprint(by), func(t *testing.T) {
-			rapid.Check(t, func(t *rapid.T) {
+			seeds.Check(t, func(t *rapid.T) {
 				s := drawScene(t, by)
 				r := drawReach(t, s.layout.Nodes())
 				net := rapid.SampledFrom([]network{{}, {plus: true}, {probe: true}, {probe: true, care: 4}}).Draw(t, "network")
@@ -522,7 +524,7 @@ func TestGreedyAgainstNaive(t *testing.T) {
 
 // TestBandwidthsAreThoseOfGreedy: what anybody can ask for is what decisions are made by.
 func TestBandwidthsAreThoseOfGreedy(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		s := drawScene(t, ByWindow)
 		c, plus := s.call, rapid.Bool().Draw(t, "plus")
 		for _, choice := range Explain(newGreedy(s.layout, reach{}, ByWindow, network{plus: plus}), c, s.view).Choices {
@@ -545,7 +547,7 @@ func TestBandwidthsAreThoseOfGreedy(t *testing.T) {
 
 // TestIdleBeforeBusy: of two devices of a node that are equally fast, an idle one is never passed over for a busy one.
 func TestIdleBeforeBusy(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		by := rapid.SampledFrom([]Estimate{ByWindow, ByKernel, ByBytes}).Draw(t, "by")
 		s := drawScene(t, by)
 		s.view.Rand = rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
@@ -653,7 +655,7 @@ func (s *scene) weights(r reach, alpha, beta float64, unbounded bool) (order []i
 }
 
 func TestRandomAgainstNaive(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		s := drawScene(t, ByWindow)
 		r := drawReach(t, s.layout.Nodes())
 		alpha := rapid.SampledFrom([]float64{0, 0, 0.01, 3}).Draw(t, "alpha")
@@ -692,7 +694,7 @@ func TestRandomAgainstNaive(t *testing.T) {
 }
 
 func TestStaticAgainstNaive(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		s := drawScene(t, ByWindow)
 		l, c := s.layout, s.call
 		home := c.Home

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"muster/internal/seeds"
 )
 
 func fourNodes() *Cluster {
@@ -55,7 +57,7 @@ func TestDeviceEnvironment(t *testing.T) {
 // that of the job, the parts' own come first, and the count is right.
 func TestDeviceEnvironmentHoldsTogether(t *testing.T) {
 	c := fourNodes()
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		var a Allocation
 		for n := range c.Nodes {
 			if rapid.Bool().Draw(t, "hosts") {

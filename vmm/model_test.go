@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"muster/internal/seeds"
 )
 
 // Rapid's defaults take only a moment.
@@ -823,7 +825,7 @@ func (m *machine) replace() {
 
 // Whatever happens, the client sees flat memory.
 func TestClientSeesFlatMemory(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		m := newMachine(t)
 		with := func(f func()) func(*rapid.T) {
 			return func(t *rapid.T) { m.t = t; f() }

@@ -4,13 +4,15 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"muster/internal/seeds"
 )
 
 const testGranule = 2 << 20
 
 // Random calls of map and unmap, compared with a plain set of granules.
 func TestPiecesAgainstModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		const granules = 80
 		base := uint64(0x6400_0000_0000) + testGranule*rapid.Uint64Range(0, 20).Draw(t, "base")
 		var mapped pieces

@@ -4,12 +4,14 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"muster/internal/seeds"
 )
 
 // Parts that are allocated at the same time never overlap, and a ring whose parts are
 // all free has room for half its size.
 func TestRing(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		const size = 64
 		r := &ring{memory: make([]byte, size)}
 		type filled struct {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"muster/internal/seeds"
 )
 
 func TestExpandLZ4(t *testing.T) {
@@ -54,7 +56,7 @@ func TestExpandLZ4SaysWhatIsWrong(t *testing.T) {
 // Sequences are drawn, written as a block by one rule and as output by
 // another, plainly a byte at a time.
 func TestExpandLZ4OfAnySequences(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		var block, want []byte
 		for range rapid.IntRange(0, 8).Draw(t, "sequences") {
 			literals := drawLiterals(t, 1)

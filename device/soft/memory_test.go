@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"muster/device"
+	"muster/internal/seeds"
 )
 
 const base = uint64(0x6400_0000_0000)
@@ -14,7 +15,7 @@ const base = uint64(0x6400_0000_0000)
 // Random changes of the memory, compared with a plain list of granules.
 func TestMemoryAgainstModel(t *testing.T) {
 	const granules, limit = 24, 16
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		b := &budget{total: limit * granule}
 		m, err := newMemory(b, device.Arena{Base: base, Size: granules * granule})
 		if err != nil {

@@ -246,21 +246,22 @@ func (r *rules) checkImports(pkg string, f sourceFile) []string {
 	return broken
 }
 
-// foreignImport says what is wrong with an import of another module; "" if nothing.
+// foreignImport says what is wrong with an import of another module; "" if nothing, or if one of several
+// rules about the module allows it.
 func (r *rules) foreignImport(pkg string, test bool, imported string) string {
+	wrong := fmt.Sprintf("%s is no module that was chosen", imported)
 	for _, m := range r.thirdParty {
-		if imported != m.module && !strings.HasPrefix(imported, m.module+"/") {
-			continue
-		}
 		switch {
+		case imported != m.module && !strings.HasPrefix(imported, m.module+"/"):
 		case m.testsOnly && !test:
-			return fmt.Sprintf("%s is for tests only", m.module)
+			wrong = fmt.Sprintf("%s is for tests only", m.module)
 		case !matchesAny(m.users, pkg):
-			return fmt.Sprintf("%s must not use %s: only %s may", pkg, m.module, strings.Join(m.users, ", "))
+			wrong = fmt.Sprintf("%s must not use %s: only %s may", pkg, m.module, strings.Join(m.users, ", "))
+		default:
+			return ""
 		}
-		return ""
 	}
-	return fmt.Sprintf("%s is no module that was chosen", imported)
+	return wrong
 }
 
 func importPath(spec *ast.ImportSpec) string {

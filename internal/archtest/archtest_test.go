@@ -229,6 +229,7 @@ use go.etcd.io/bbolt: head/store
 use github.com/spf13/pflag: cmd/muster
 use golang.org/x/sys: internal/confine
 test github.com/rogpeppe/go-internal: cmd/muster
+use pgregory.net/rapid: internal/seeds
 test pgregory.net/rapid: everything
 `
 

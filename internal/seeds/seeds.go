@@ -4,10 +4,13 @@
 package seeds
 
 import (
+	"flag"
 	"os"
 	"strconv"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 // First is a test's seed, and whether the user gave it as a number. If the test fails, it says how
@@ -28,4 +31,17 @@ func First(t testing.TB) (seed uint64, asked bool) {
 	}
 	t.Logf("MUSTER_SEED=%d repeats it", seed)
 	return seed, asked
+}
+
+// Check has rapid try a property on random cases, beginning with the test's seed unless the flag
+// -rapid.seed gives another.
+func Check(t *testing.T, property func(*rapid.T)) {
+	t.Helper()
+	if f := flag.Lookup("rapid.seed"); f.Value.String() == f.DefValue {
+		seed, _ := First(t)
+		if err := f.Value.Set(strconv.FormatUint(seed, 10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rapid.Check(t, property)
 }

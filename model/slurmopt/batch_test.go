@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"muster/internal/seeds"
 )
 
 // parseSubmit reads a line of `muster submit` as a shell hands it over.
@@ -330,7 +332,7 @@ func TestSubmitFormatRoundTrips(t *testing.T) {
 		"--or":        rapid.Just("-n64 -t 2:00:00"),
 	}
 	names := slices.Sorted(maps.Keys(pieces))
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		argv := []string{Submit}
 		for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 9, rapid.ID[string]).Draw(t, "options") {
 			argv = append(argv, name, pieces[name].Draw(t, name))

@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"muster/internal/seeds"
 	"muster/model"
 )
 
@@ -432,7 +433,7 @@ func TestFormatRoundTrips(t *testing.T) {
 	}
 	names := slices.Sorted(maps.Keys(pieces))
 	parsed := 0
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		var argv []string
 		for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 7, rapid.ID[string]).Draw(t, "options") {
 			argv = append(argv, name, pieces[name].Draw(t, name))

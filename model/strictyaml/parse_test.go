@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"muster/internal/proportion"
+	"muster/internal/seeds"
 )
 
 func parse(text string) (Node, error) {
@@ -316,7 +317,7 @@ func write(t *rapid.T, b *strings.Builder, n Node, indent int) {
 }
 
 func TestEveryTreeReadsBack(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		n := anyTree(t, 4)
 		var b strings.Builder
 		b.WriteString("root:")

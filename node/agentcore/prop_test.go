@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"muster/internal/seeds"
 	"muster/wire/agent"
 )
 
@@ -301,7 +302,7 @@ func (w *world) checkAtTheEnd() {
 // and what was stopped does not run.
 func TestAnyOrder(t *testing.T) {
 	for range 20 { // 100 worlds each
-		rapid.Check(t, anyOrder)
+		seeds.Check(t, anyOrder)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"muster/internal/seeds"
 )
 
 // A ward is a core in virtual time whose clients run kernels of all lengths, some of which never end:
@@ -242,7 +244,7 @@ func (w *ward) describe() (text string) {
 func TestNobodyWaitsForEver(t *testing.T) {
 	for name, limit := range map[string]time.Duration{"without a kernel time": 0, "with a kernel time": 10 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
-			rapid.Check(t, func(t *rapid.T) { drawWard(t, limit).play(1500*time.Millisecond, time.Second) })
+			seeds.Check(t, func(t *rapid.T) { drawWard(t, limit).play(1500*time.Millisecond, time.Second) })
 		})
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"muster/internal/seeds"
 )
 
 // grantMachine plays random grants and clients that obey, and checks after each event
@@ -205,7 +207,7 @@ func (m *grantMachine) randomOf(id ClientID, what int) {
 // has more than it was granted, and when all others have gone every client of a grant
 // that is not suspended is served.
 func TestGrantsAreKept(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		cfg := Config{Policy: Policy(rapid.IntRange(0, 2).Draw(t, "policy")), MaxIdle: 10 * time.Millisecond, MaxWait: 100 * time.Millisecond, Migrate: rapid.Bool().Draw(t, "migrate"),
 			SlotLimit: rapid.IntRange(0, 1).Draw(t, "slots")}
 		for i := range 2 {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"muster/internal/seeds"
 )
 
 // machine plays random events against the core, with workers that obey
@@ -679,7 +681,7 @@ func (m *machine) settle() {
 }
 
 func TestNothingForbiddenEverHappens(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		m := newMachine(t, drawConfig(t))
 		defer func() {
 			if t.Failed() {
@@ -698,7 +700,7 @@ func TestNothingForbiddenEverHappens(t *testing.T) {
 // nobody gains by another one.
 func TestMovesComeToAnEnd(t *testing.T) {
 	moves := 0
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		cfg := Config{Migrate: true, MoveCost: 20 * time.Millisecond, MoveBandwidth: 2000}
 		for i := range rapid.IntRange(2, 6).Draw(t, "devices") {
 			cfg.Devices = append(cfg.Devices, Device{Name: fmt.Sprint("d", i), Slots: 6, Speed: float64(rapid.IntRange(1, 9).Draw(t, "speed")), Memory: 1000})
@@ -744,7 +746,7 @@ func TestMovesComeToAnEnd(t *testing.T) {
 
 // The same events give the same effects.
 func TestDeterminism(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		seed := rapid.IntRange(0, 1<<30).Draw(t, "seed")
 		play := func() (log []byte) {
 			rapid.Custom(func(t *rapid.T) int {

@@ -16,13 +16,14 @@ import (
 	"pgregory.net/rapid"
 
 	"muster/internal/scripts"
+	"muster/internal/seeds"
 )
 
 // Whatever happened, a recording of it played again gives the same bytes, with
 // any number of processors.
 func TestRecordingsReplay(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		m := newMachine(t, drawConfig(t))
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
 			m.step()
@@ -448,7 +449,7 @@ func anyEvents(t *rapid.T) {
 	}
 }
 
-func TestAnyEvents(t *testing.T) { rapid.Check(t, anyEvents) }
+func TestAnyEvents(t *testing.T) { seeds.Check(t, anyEvents) }
 
 func FuzzAnyEvents(f *testing.F) { f.Fuzz(rapid.MakeFuzz(anyEvents)) }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"muster/internal/seeds"
 )
 
 // How long turns are: by weight, with what others owe, and never too short. Those of a round
@@ -42,7 +44,7 @@ func TestTurnLengths(t *testing.T) {
 }
 
 func TestTurnsOfARoundAddUp(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		q := time.Duration(rapid.Int64Range(int64(MinQuantum), int64(MaxQuantum)).Draw(t, "quantum"))
 		all := make([]claimant, rapid.IntRange(1, 20).Draw(t, "claimants"))
 		var owed time.Duration
@@ -182,7 +184,7 @@ func (w *rivalry) goes(id ClientID) {
 // Nobody waits for longer than the others' turns, which are a quantum each, and their moves.
 // What they owe each other is nothing after each step, and the same events have the same end.
 func TestNobodyWaitsLongerThanTheOthersTurns(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
+	seeds.Check(t, func(rt *rapid.T) {
 		quantum := time.Duration(rapid.IntRange(10, 3000).Draw(rt, "quantum")) * time.Millisecond
 		n := rapid.IntRange(2, 8).Draw(rt, "programs")
 		weighted := rapid.Bool().Draw(rt, "weighted")

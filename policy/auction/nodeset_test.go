@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"muster/internal/seeds"
 )
 
 // Fig. 1 of the paper: a system of 12 nodes with eight nodesets, of which
@@ -30,7 +32,7 @@ func TestFigure1(t *testing.T) {
 
 // Whatever is free, the nodesets are just what section 4 says they are.
 func TestNodesetsByDefinition(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 12).Draw(t, "nodes")
 		cores := rapid.SliceOfN(rapid.Int32Range(0, 3), n, n).Draw(t, "cores")
 		gpus := rapid.SliceOfN(rapid.Int32Range(0, 3), n, n).Draw(t, "gpus")

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"muster/internal/seeds"
 	"muster/model"
 	"muster/policy"
 )
@@ -247,7 +248,7 @@ func drawRequest(t *rapid.T, nodes int) model.Request {
 // worth as much as any choice of bids can be.
 func TestAgainstOracle(t *testing.T) {
 	auctions, proven, bidsSeen, classes := 0, 0, 0, map[string]int{}
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "nodes")
 		c := row(n, 1, 0)
 		for i := range c.Nodes {

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"muster/internal/seeds"
 	"muster/policy/winner"
 )
 
@@ -13,7 +14,7 @@ import (
 // than those of class C. With the constants of Table 3 the ends of the ranges
 // are reached: jobs that name their nodes have 1 for A and 1/2 for B.
 func TestPreferencesKeepTheirRanges(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 2000).Draw(t, "nodes of the cluster")
 		s := rapid.IntRange(1, 3*n).Draw(t, "nodesets")
 		p := preferencesOf(n, s)
@@ -59,7 +60,7 @@ func TestPreferencesOfTable3(t *testing.T) {
 // No preferences, however many, make up for a difference of priorities, and the
 // solver takes the values. This is what eqs. 9 and 10 are for.
 func TestPrioritiesDominate(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 60).Draw(t, "jobs")
 		largest := rapid.SampledFrom([]int64{1, 10, 8192, 1 << 20}).Draw(t, "largest")
 		priorities := make([]int64, n)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"muster/internal/seeds"
 )
 
 // drawConfig draws a tree of accounts and weights.
@@ -88,7 +90,7 @@ func play(t *rapid.T, books *[]*Book, after func(now time.Duration)) time.Durati
 // What a book says of usage is what a sum over all stretches of running says,
 // each decayed by itself.
 func TestUsageIsTheSumOfAllStretches(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		c := drawConfig(t)
 		b, err := New(c)
 		if err != nil {
@@ -137,7 +139,7 @@ func TestUsageIsTheSumOfAllStretches(t *testing.T) {
 // Asking for usage changes nothing, the same events give the same bits, and a book
 // that went through JSON on the way says the same.
 func TestBooksAgreeToTheBit(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		c := drawConfig(t)
 		a, _ := New(c)
 		a.Cluster(10, TRES{Cores: 1000})
@@ -182,7 +184,7 @@ func throughJSON(t *rapid.T, a *Book) *Book {
 // The ranks that Due gives add up, job by job, to what a recalculation from nothing
 // gives, and each is the sum of its factors.
 func TestDueMissesNothing(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		c := drawConfig(t)
 		b, _ := New(c)
 		b.Cluster(10, TRES{Cores: 1000})
@@ -221,7 +223,7 @@ func TestDueMissesNothing(t *testing.T) {
 // Fair tree: of two siblings, all users of the better come before all of the worse;
 // users who used less of equal shares are never worse off.
 func TestFairTreeIsFair(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		c := drawConfig(t)
 		c.Classic = false
 		b, _ := New(c)
@@ -259,7 +261,7 @@ func TestFairTreeIsFair(t *testing.T) {
 
 // A changed configuration forgets no usage, and puts nobody's jobs elsewhere.
 func TestConfigureKeepsUsage(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		b, _ := New(drawConfig(t))
 		now := play(t, &[]*Book{b}, func(time.Duration) {})
 		before := b.Usage(now)[0].Usage

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"muster/internal/seeds"
 	"muster/model"
 	"muster/policy/catalog"
 	"muster/sim"
@@ -63,7 +64,7 @@ func record(t interface{ Fatal(...any) }, c *model.Cluster, jobs []model.Job, sp
 // For any run, no two blocks of a node overlap, none leaves its row, and together they have the
 // area that the simulator accounts for.
 func TestBlocksNeverOverlap(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		c := pictureCluster()
 		var jobs []model.Job
 		for i := range rapid.IntRange(1, 30).Draw(t, "jobs") {

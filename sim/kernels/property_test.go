@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"muster/internal/need"
+	"muster/internal/seeds"
 	"muster/mapping"
 	"muster/workload/phased"
 )
@@ -649,7 +650,7 @@ func checkRun(config Config, mapper string) error {
 
 // TestRunKeepsTheRules runs small configurations, which rapid makes smaller where one fails.
 func TestRunKeepsTheRules(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		choose := func(what string, lo, hi int) int { return rapid.IntRange(lo, hi).Draw(t, what) }
 		config := smallConfig(choose)
 		name := rapid.SampledFrom(mapperNames).Draw(t, "mapper")

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"muster/internal/seeds"
 )
 
 type plain struct{ net.Conn }
@@ -57,7 +59,7 @@ func TestParcels(t *testing.T) {
 		a, b, end := pair(t, n)
 		var all sync.WaitGroup
 		for _, way := range [][2]*Lanes{{a, b}, {b, a}} {
-			seed := rand.Uint64()
+			seed, _ := seeds.First(t)
 			sizes := func() func() []byte {
 				r := rand.New(rand.NewPCG(seed, 0))
 				return func() []byte {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"muster/internal/seeds"
 )
 
 func TestReadExample(t *testing.T) {
@@ -209,7 +211,7 @@ func anyWorkload(t *rapid.T) *Workload {
 }
 
 func TestEveryWorkloadReadsBack(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	seeds.Check(t, func(t *rapid.T) {
 		w := anyWorkload(t)
 		text := w.String()
 		again, err := Read(strings.NewReader(text), "again")

@@ -249,16 +249,43 @@ func TestNobodyWaitsForEver(t *testing.T) {
 	}
 }
 
-// A user who may have one slot has three clients. The one that needs much is kept room for, and a slot:
-// the other two, which come and go all the time, would otherwise have the slot whenever the room is there.
-func TestFullUsersTakeTurns(t *testing.T) {
+// These were found by TestNobodyWaitsForEver.
+func TestTurnsOfFullUsers(t *testing.T) {
 	const ms = time.Millisecond
-	newWard(t, 0, Config{MaxPasses: 3, SlotLimit: 1, Migrate: true}, []int{2, 1}, []*inmate{
-		{user: "ann", needs: []uint64{40}, kernels: []time.Duration{ms, ms}, acts: 19 * ms},
-		{user: "bob", needs: []uint64{90}, kernels: []time.Duration{3 * ms, 3 * ms}, think: 5 * ms, acts: 14 * ms},
-		{user: "bob", needs: []uint64{20, 5}, kernels: []time.Duration{ms}, think: ms, acts: 14 * ms, priority: 1},
-		{user: "cyd", needs: []uint64{90}, kernels: []time.Duration{never}},
-		{user: "cyd", needs: []uint64{20}, kernels: []time.Duration{never}},
-		{user: "bob", needs: []uint64{5}, kernels: []time.Duration{ms}, think: ms, acts: 15 * ms},
-	}).play(1500*ms, time.Second)
+	for name, w := range map[string]*ward{
+		// Bob may have one slot. His client that needs much is kept room for, and a slot: his other two, which
+		// come and go all the time, would otherwise have the slot whenever the room is there.
+		"one needs much": newWard(t, 0, Config{MaxPasses: 3, SlotLimit: 1, Migrate: true}, []int{2, 1}, []*inmate{
+			{user: "ann", needs: []uint64{40}, kernels: []time.Duration{ms, ms}, acts: 19 * ms},
+			{user: "bob", needs: []uint64{90}, kernels: []time.Duration{3 * ms, 3 * ms}, think: 5 * ms, acts: 14 * ms},
+			{user: "bob", needs: []uint64{20, 5}, kernels: []time.Duration{ms}, think: ms, acts: 14 * ms, priority: 1},
+			{user: "cyd", needs: []uint64{90}, kernels: []time.Duration{never}},
+			{user: "cyd", needs: []uint64{20}, kernels: []time.Duration{never}},
+			{user: "bob", needs: []uint64{5}, kernels: []time.Duration{ms}, think: ms, acts: 15 * ms},
+		}),
+		// Bob's first client fits nowhere beside kernels that never end. It tries one device after the other;
+		// the slot that is kept for it meanwhile is not kept from his other clients all the time.
+		"one fits nowhere": newWard(t, 0, Config{MaxPasses: 1, SlotLimit: 2}, []int{2, 1}, []*inmate{
+			{user: "bob", needs: []uint64{90}, kernels: []time.Duration{ms}},
+			{user: "bob", needs: []uint64{5}, kernels: []time.Duration{ms}},
+			{user: "bob", needs: []uint64{5}, kernels: []time.Duration{ms, never}},
+			{user: "ann", needs: []uint64{5}, kernels: []time.Duration{8 * ms}, think: ms},
+			{user: "ann", needs: []uint64{5}, kernels: []time.Duration{never}, acts: 6 * ms},
+			{user: "bob", needs: []uint64{5}, kernels: []time.Duration{ms}},
+		}),
+		// When what was reserved for cyd is free for others, the one of bob's that has waited longest has it.
+		"many wait for what is reserved": newWard(t, 10*ms, Config{MaxPasses: 1, SlotLimit: 1}, []int{2}, []*inmate{
+			{user: "bob", needs: []uint64{5}, kernels: []time.Duration{ms, ms, ms, 3 * ms}},
+			{user: "bob", needs: []uint64{5}, kernels: []time.Duration{never}, think: ms, acts: 2 * ms},
+			{user: "bob", needs: []uint64{20}, kernels: []time.Duration{3 * ms}, acts: 13 * ms},
+			{user: "cyd", needs: []uint64{20, 90}, kernels: []time.Duration{ms, ms}, acts: 18 * ms, priority: 1},
+			{user: "bob", needs: []uint64{5}, kernels: []time.Duration{ms}, think: ms, acts: ms},
+			{user: "ann", needs: []uint64{90, 5}, kernels: []time.Duration{ms}, think: ms, acts: 2 * ms},
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.t = t
+			w.play(1500*ms, time.Second)
+		})
+	}
 }

@@ -25,9 +25,10 @@ func (c *Core) expectedBy(v *client) Time { return v.toldAt + c.cfg.MaxWait + c.
 // isComing says whether what a client that was told to leave takes will be free soon.
 func (c *Core) isComing(v *client) bool { return c.now < c.expectedBy(v) }
 
-// fitsBesideOverdue says whether x would fit on d if all left but those that should have by now.
+// fitsBesideOverdue says whether x would fit on d if all left but those that should have, had they as long
+// as x may keep room from others.
 func (c *Core) fitsBesideOverdue(x *client, d *device) bool {
-	slots, bytes := d.coming(func(v *client) bool { return !c.isComing(v) })
+	slots, bytes := d.coming(func(v *client) bool { return c.now >= v.toldAt+c.patience(x)+c.moveCost(v) })
 	return slots < d.Slots && int64(x.want.Need+d.ContextCost) <= d.quota()-bytes
 }
 

@@ -168,19 +168,24 @@ func (c *Core) serveReady() {
 		order = c.order()
 		plain, credit = c.surveyAll()
 	}
-	for _, x := range order {
-		most := plain
+	for at := 0; at < len(order); at++ {
+		x, most := order[at], plain
 		if x.user.credit > 0 || c.cfg.Quantum > 0 {
 			most = credit
 		}
 		if p := x.claim; p != nil && p.trade != nil && !x.user.full() { // it needs no trade any more
 			c.drop(p)
 		}
-		if x.parked || x.claim != nil || x.revoking || !most.slots || (int64(x.want.Need) > most.bytes && !c.starved(x)) {
+		if x.state != Ready || x.parked || x.claim != nil || x.revoking || !most.slots || (int64(x.want.Need) > most.bytes && !c.starved(x)) {
 			continue
 		}
-		if c.place(x) {
-			plain, credit = c.surveyAll()
+		had := x.reserved != nil
+		if !c.place(x) {
+			continue
+		}
+		plain, credit = c.surveyAll()
+		if had { // what was reserved for it may serve those before it
+			at = -1
 		}
 	}
 }

@@ -257,12 +257,10 @@ func withFile(o *object, fetched uint64) (*proto.Frame, *os.File, error) {
 		return nil, nil, err
 	}
 	defer done()
-	fd, err := syscall.Dup(int(o.file.Fd())) // it may be dropped before the reply is sent
+	file, err := wire.CopyOf(o.file) // it may be dropped before the reply is sent
 	if err != nil {
 		return nil, nil, err
 	}
-	syscall.CloseOnExec(fd)
-	file := os.NewFile(uintptr(fd), "object")
 	return proto.Done(0, o.Number, o.Size, fetched, 0, proto.WithFile), file, nil
 }
 

@@ -5,11 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
 	"muster/internal/become"
 	"muster/ivm/core"
+	"muster/wire"
 )
 
 // Elements are processes that must not outlive the daemon, so the kernel kills them when their
@@ -161,30 +163,31 @@ func (s *Service) submit(r *startRequest) bool {
 // connectOutput lets an element write where the program's first one does: directly on its node,
 // through the root daemon elsewhere.
 func (m *member) connectOutput(cmd *exec.Cmd, id core.ElementID) (done func(), err error) {
-	if m.root != nil {
-		cmd.Stdout, cmd.Stderr = m.root.output[0], m.root.output[1]
-		return func() {}, nil
-	}
 	var ours, theirs []*os.File
-	for range 2 {
-		r, w, err := os.Pipe()
+	closeAll := func(files []*os.File) {
+		for _, f := range files {
+			f.Close()
+		}
+	}
+	for stream := range 2 {
+		var r, w *os.File
+		if m.root == nil {
+			r, w, err = os.Pipe()
+			ours = append(ours, r)
+		} else {
+			w, err = wire.CopyOf(m.root.output[stream]) // which is closed if the program ends meanwhile
+		}
+		theirs = append(theirs, w)
 		if err != nil {
-			for _, f := range append(ours, theirs...) {
-				f.Close()
-			}
+			closeAll(slices.Concat(ours, theirs))
 			return nil, err
 		}
-		ours, theirs = append(ours, r), append(theirs, w)
 	}
 	cmd.Stdout, cmd.Stderr = theirs[0], theirs[1]
 	for stream, r := range ours {
 		m.outputs.Go(func() { m.forward(r, id, stream) })
 	}
-	return func() {
-		for _, f := range theirs {
-			f.Close()
-		}
-	}, nil
+	return func() { closeAll(theirs) }, nil
 }
 
 // forward sends what an element writes to the root daemon.

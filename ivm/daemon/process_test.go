@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"os"
 	"os/exec"
 	"runtime"
 	"sync"
@@ -91,5 +92,27 @@ func TestHowAnElementEndedIsTold(t *testing.T) {
 		if e := (<-told).(core.Ended); e.Reason != "element 9 ended: signal: segmentation fault" || len(told) > 0 {
 			t.Fatalf("%+v, and %d more", e, len(told))
 		}
+	}
+}
+
+// The output of an element that starts while its program ends stays open until it is started: its number
+// could be another file's otherwise.
+func TestOutputOfProgramsThatEnd(t *testing.T) {
+	m, err := newProgram(t, newService(t), "ada")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := &exec.Cmd{}
+	done, err := m.connectOutput(cmd, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.root.close()
+	if _, err := cmd.Stdout.(*os.File).WriteString("a last word\n"); err != nil {
+		t.Errorf("the element's output was closed with the program: %v", err)
+	}
+	done()
+	if _, err := m.connectOutput(cmd, 2); err == nil {
+		t.Errorf("an element of a program that has ended got its output")
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"muster/ivm/core"
 	"muster/ivm/proto"
+	"muster/wire"
 )
 
 // root is the part of a program's first member that decides for all members. step calls the core
@@ -35,12 +36,10 @@ func (m *member) becomeRoot(output []*os.File) error {
 	n := len(m.program.Nodes)
 	r := &root{member: m, core: core.NewRoot(n), infos: make([]core.NodeInfo, n), nodes: make([]*queue, n), links: make([]net.Conn, n)}
 	for i, f := range output {
-		copied, err := syscall.Dup(int(f.Fd()))
-		if err != nil {
+		var err error
+		if r.output[i], err = wire.CopyOf(f); err != nil {
 			return err
 		}
-		syscall.CloseOnExec(copied)
-		r.output[i] = os.NewFile(uintptr(copied), "output")
 		r.writes[i] = interruptible(r.output[i])
 	}
 	m.root, m.toRoot = r, localRoot{r}

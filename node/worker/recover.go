@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"syscall"
 	"time"
 
 	"muster/device"
@@ -926,12 +925,8 @@ func CreateJournal() (*os.File, error) { return wire.CreateMemory("muster-journa
 // copyOf duplicates a file's descriptor; nil if the process has no descriptors left, in which case
 // the next daemon reports what is missing.
 func copyOf(f *os.File) *os.File {
-	fd, err := syscall.Dup(int(f.Fd()))
-	if err != nil {
-		return nil
-	}
-	syscall.CloseOnExec(fd)
-	return os.NewFile(uintptr(fd), f.Name())
+	copied, _ := wire.CopyOf(f)
+	return copied
 }
 
 // answerProbe tests a device: whether a context can be opened there, and memory mapped, written and

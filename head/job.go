@@ -95,6 +95,7 @@ type job struct {
 
 	dirty bool // the job is in Core.dirty
 	told  bool // the job is in Core.tell
+	gone  bool // the core has forgotten it
 }
 
 // heldBy is a set: who holds a job back.

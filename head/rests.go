@@ -78,7 +78,7 @@ func (c *Core) member(a *array, place int) *job {
 // jobsOf lists the jobs in memory of an array, or the job that has this number.
 func (c *Core) jobsOf(id uint64) []*job {
 	if a := c.arrayOf(id); a != nil {
-		return slices.DeleteFunc(slices.Clone(a.members), func(j *job) bool { return c.jobs[j.id] != j })
+		return slices.DeleteFunc(slices.Clone(a.members), func(j *job) bool { return j.gone })
 	}
 	if j := c.jobs[id]; j != nil {
 		return []*job{j}
@@ -91,8 +91,14 @@ func (c *Core) from(first uint64) func(yield func(*job) bool) {
 	return func(yield func(*job) bool) {
 		i := sort.Search(len(c.order), func(i int) bool { return c.order[i] > first })
 		for _, id := range c.order[max(0, i-1):] { // the one before may be an array
-			for _, j := range c.jobsOf(id) {
-				if j.id >= first && !yield(j) {
+			var all []*job
+			if a := c.arrayOf(id); a != nil {
+				all = a.members[sort.Search(len(a.members), func(i int) bool { return a.members[i].id >= first }):]
+			} else if j := c.jobs[id]; j != nil {
+				all = []*job{j}
+			}
+			for _, j := range all {
+				if !j.gone && j.id >= first && !yield(j) {
 					return
 				}
 			}
@@ -386,6 +392,9 @@ func (c *Core) refill() {
 // feed offers the next tasks of an array to the policy, one more than the cluster could start at a
 // time, and says how many those were.
 func (c *Core) feed(a *array, whole need, most int) (born int) {
+	if len(c.lines[a.id]) > 0 {
+		return 0 // see done
+	}
 	for {
 		r := a.next()
 		if r == nil {
@@ -394,11 +403,11 @@ func (c *Core) feed(a *array, whole need, most int) (born int) {
 		if u := c.user(r.user); a.offered > 0 && (a.offered >= windowOf(r, whole) || u.offered >= maxWindows) {
 			return born
 		}
-		if born == most {
+		if born >= most {
 			c.hunger(a)
 			return born
 		}
-		born++
+		born += 1 + len(r.options)/perOptions
 		passed := r.passed
 		j := c.bear(r, r.rest.First())
 		if !j.inArray { // others of the rest wait at a gate

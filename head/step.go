@@ -17,7 +17,9 @@ const leastRest = 100 * time.Millisecond
 // Step lets the policy decide if something has changed since its last step, or if the time has come
 // at which it asked for another. Ranks come first: the policy must not decide with old ones.
 func (c *Core) Step(now time.Duration) {
+	c.allow(max(maxLoad, c.loadNow()+leastLoad))
 	c.advance(now)
+	c.doSome()
 	c.wakeSome()
 	c.refill()
 	c.rankAll()

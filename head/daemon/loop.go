@@ -115,7 +115,7 @@ func (l *loop) handle() {
 			break
 		}
 		l.one(u)
-		if l.now()-began > batchTime {
+		if l.core.Full() || l.now()-began > batchTime {
 			break
 		}
 	}

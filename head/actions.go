@@ -233,6 +233,7 @@ func (c *Core) change(ev Change) {
 			ch.changed = j.numbers(ch.changed)
 		} else {
 			trouble = cmp.Or(trouble, err)
+			c.looked += perRequest
 		}
 		return true
 	}

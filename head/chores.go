@@ -26,8 +26,9 @@ const (
 	maxLoad    = 512
 	leastLoad  = 32
 	perOptions = 2000 // as many bytes take as long to write as a job
-	// maxLooked is how many jobs a slice looks at; the end of a request counts as perRequest of them.
-	maxLooked  = 10_000
+	// maxLooked is how many jobs a slice looks at; a refusal and the end of a request count as perRequest
+	// of them.
+	maxLooked  = 5000
 	perRequest = 10
 	perPlaces  = 16 // as many tasks of a rest count as one job
 )
@@ -357,8 +358,10 @@ func (c *Core) nextMember(w *walk) (j *job, over bool) {
 			return nil, false
 		}
 		number := w.a.id + uint64(w.place)
-		if w.at < len(all) && all[w.at].id < number {
-			w.at++ // the usual case: it is the next one
+		for range 8 { // the usual case: it is near
+			if w.at < len(all) && all[w.at].id < number {
+				w.at++
+			}
 		}
 		if w.at > len(all) || w.at > 0 && all[w.at-1].id >= number || w.at < len(all) && all[w.at].id < number {
 			w.at = sort.Search(len(all), func(i int) bool { return all[i].id >= number })

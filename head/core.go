@@ -48,6 +48,7 @@ type Core struct {
 	named  map[key][]namesake
 	doomed []doomed          // jobs that could not be restored
 	waking []wake            // jobs that are to look at what they wait for
+	woken  int               // how many have, since the last Take
 	over   map[uint64]*array // arrays that ended not long ago
 	pasts  map[uint64]Past   // recent answers of Past
 	// impossible lists waiting jobs that no node could run; jobs that have become possible
@@ -62,6 +63,7 @@ type Core struct {
 	turns                 []string
 	lines                 map[uint64][]*chore
 	load, mayLoad, looked int
+	choresFirst           bool  // in the next step; otherwise jobs that were woken come first
 	turn                  int64 // the latest turn that was given
 	pending               int
 	running               int
@@ -205,7 +207,9 @@ func (c *Core) Handle(now time.Duration, ev Event) {
 	default:
 		panic(fmt.Sprintf("head: an event of type %T", ev))
 	}
-	c.wakeSome()
+	if !c.Full() {
+		c.wakeSome(maxWoken)
+	}
 }
 
 // advance moves the clock, never back, and rings the timers that have become due.
@@ -254,7 +258,7 @@ func (c *Core) Take() Effects {
 		doc := c.document(j)
 		c.publish(api.Change{Job: &doc})
 	}
-	c.tell, c.load = c.tell[:0], 0
+	c.tell, c.load, c.woken = c.tell[:0], 0, 0
 	e := c.effects
 	c.effects = Effects{}
 	return e

@@ -24,6 +24,7 @@ const (
 	// tasks of all arrays become jobs before the policy decides again: both bound the time of a step.
 	maxWindow = 128
 	maxBirths = 128
+	perNames  = 400 // as many nodes that a job may use cost as much as a job
 	// maxWindows is how many tasks of one user's arrays wait with the policy; each array may have
 	// one all the same.
 	maxWindows = 1024
@@ -407,7 +408,7 @@ func (c *Core) feed(a *array, whole need, most int) (born int) {
 			c.hunger(a)
 			return born
 		}
-		born += 1 + len(r.options)/perOptions
+		born += 1 + len(r.options)/perOptions + c.listed(r)/perNames
 		passed := r.passed
 		j := c.bear(r, r.rest.First())
 		if !j.inArray { // others of the rest wait at a gate
@@ -419,6 +420,14 @@ func (c *Core) feed(a *array, whole need, most int) (born int) {
 		j.gate = atPolicy
 		c.offer(j)
 	}
+}
+
+// listed is how many nodes the policy is told that a job may use; 0 if it may use all.
+func (c *Core) listed(j *job) int {
+	if c.special || len(j.said.Exclude) > 0 {
+		return len(c.nodes)
+	}
+	return len(j.said.Request.NodeList)
 }
 
 // next is the rest of an array whose tasks are offered next; nil if none has passed the gates.

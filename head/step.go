@@ -19,8 +19,7 @@ const leastRest = 100 * time.Millisecond
 func (c *Core) Step(now time.Duration) {
 	c.allow(max(maxLoad, c.loadNow()+leastLoad))
 	c.advance(now)
-	c.doSome()
-	c.wakeSome()
+	c.catchUp()
 	c.refill()
 	c.rankAll()
 	if !c.stepDue && c.now < c.wake {
@@ -59,6 +58,17 @@ func (c *Core) Step(now time.Duration) {
 		}
 	}
 	c.stepDue = c.stepDue || len(c.hungry) > 0 // there are more tasks that could start
+}
+
+// catchUp does some of what was left for later: of one kind, or of both if that is little.
+func (c *Core) catchUp() {
+	if c.choresFirst = !c.choresFirst; c.choresFirst {
+		if c.doSome(); !c.Full() {
+			c.wakeSome(maxWoken - c.woken)
+		}
+	} else if c.wakeSome(maxWoken - c.woken); c.woken < maxWoken {
+		c.doSome()
+	}
 }
 
 // preempt stops a running job in favour of another, in the way that the policy chose.

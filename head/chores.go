@@ -2,6 +2,7 @@ package head
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sort"
 	"time"
@@ -410,4 +411,35 @@ func (c *Core) partOf(w *walk, r *job) *job {
 	j := c.stand(r, some.First())
 	j.rest = &some
 	return j
+}
+
+// some lists most of the jobs of a walk from a number on, for those who look at them, and says at which
+// number to go on; 0 at the end.
+func (c *Core) some(w *walk, first uint64, most int) (found []*job, next uint64) {
+	looked, mayLoad := c.looked, c.mayLoad
+	c.looked, c.mayLoad = math.MinInt, math.MaxInt
+	defer func() { c.looked, c.mayLoad = looked, mayLoad }()
+	w.begin(allJobs)
+	if w.a != nil && first > w.a.id {
+		w.place = int(first - w.a.id)
+		w.rests = slices.DeleteFunc(w.rests, func(r restAt) bool { return r.number < first })
+	}
+	for {
+		number := uint64(0)
+		if len(w.rests) > 0 {
+			number = w.rests[0].number
+		}
+		left := len(w.rests)
+		j, _ := c.walkOn(w, []pass{allJobs})
+		if j == nil {
+			return found, 0
+		}
+		if left == len(w.rests) {
+			number = j.id
+		}
+		if len(found) == most {
+			return found, number
+		}
+		found = append(found, j)
+	}
 }

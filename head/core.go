@@ -328,16 +328,7 @@ func (c *Core) find(ref Ref) (found []*job, err *Refusal) {
 	if err != nil {
 		return nil, err
 	}
-	looked, mayLoad := c.looked, c.mayLoad
-	c.looked, c.mayLoad = math.MinInt, math.MaxInt
-	for {
-		j, _ := c.walkOn(w, []pass{allJobs})
-		if j == nil {
-			break
-		}
-		found = append(found, j)
-	}
-	if c.looked, c.mayLoad = looked, mayLoad; len(found) == 0 {
+	if found, _ = c.some(w, 0, math.MaxInt); len(found) == 0 {
 		return nil, notThere(ref)
 	}
 	return found, nil

@@ -139,13 +139,14 @@ func (m *longest) play(of string, parts, nodes int, array string) {
 		m.that(name+" signal", func() {
 			m.core.Handle(m.now, head.Cancel{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: []head.Ref{{Job: 1, Task: -1, Tasks: r.tasks}}, Signal: 10})
 		})
-		m.look(name+" look", func() { m.core.Job(m.now, head.Ref{Job: 1, Task: -1, Tasks: r.tasks}) })
+		m.look(name+" look", func() { m.core.JobFrom(m.now, head.Ref{Job: 1, Task: -1, Tasks: r.tasks}, 0, 500) })
+		m.look(name+" look further", func() { m.core.JobFrom(m.now, head.Ref{Job: 1, Task: -1, Tasks: r.tasks}, 50_000, 500) })
 	}
 	m.change(of+" all hold", head.Hold, "")
 	m.change(of+" all release", head.Release, "")
 	m.change(of+" all nice", head.Prioritise, "")
 	m.change(of+" all requeue", head.RequeueJob, "")
-	m.look(of+" look all", func() { m.core.Job(m.now, head.Ref{Job: 1, Task: -1}) })
+	m.look(of+" look all", func() { m.core.JobFrom(m.now, head.Ref{Job: 1, Task: -1}, 0, 500) })
 	m.look(of+" look one", func() { m.core.Job(m.now, head.Ref{Job: 1, Task: 99_999}) })
 	for _, f := range []head.Filter{{}, {User: "alice"}, {States: []api.State{api.Running}}, {Node: "n00000"}, {Name: "x"}} {
 		for next, page := uint64(0), 0; page == 0 || next > 0 && page < 5; page++ {
@@ -153,7 +154,7 @@ func (m *longest) play(of string, parts, nodes int, array string) {
 		}
 	}
 	m.look(of+" priorities", func() { m.core.Priorities(0, 500) })
-	m.look(of+" nodes", func() { m.core.NodeList(m.now) })
+	m.look(of+" nodes", func() { m.core.NodesFrom(m.now, 0, 1000) })
 	m.look(of+" usage", func() { m.core.Usage(m.now) })
 	m.look(of+" picture", func() { m.core.Picture(m.now) })
 	m.that("greet", func() { m.greetOne("new", 32) })

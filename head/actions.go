@@ -25,7 +25,7 @@ func (c *Core) cancel(ev Cancel) {
 	if ev.Signal != 0 {
 		ch.passes = []pass{allJobs}
 		ch.visit = func(j *job) bool {
-			if j.active() && j.start <= ch.began && !ch.twice(j) {
+			if j.active() && j.starts <= ch.starts && !ch.twice(j) {
 				ch.changed = append(ch.changed, j.id)
 				c.signal(j, ev.Signal)
 			}
@@ -213,10 +213,11 @@ func (c *Core) change(ev Change) {
 	if ev.Action == Hold {
 		ch.passes = []pass{restsOnly, jobsOnly}
 	}
+	forRunning := ev.Action == SuspendJob || ev.Action == RequeueJob || ev.Action == LimitDevices
 	var trouble *Refusal
 	ch.visit = func(j *job) (more bool) {
 		switch {
-		case j.over(), j.start > ch.began:
+		case j.over(), forRunning && j.starts > ch.starts:
 			return true
 		// The other actions are for jobs that have started, and refused.
 		case j.of != nil && (ev.Action == Hold || ev.Action == Release || ev.Action == Prioritise):

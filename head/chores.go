@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"sort"
-	"time"
 
 	"muster/head/api"
 	"muster/internal/indexset"
@@ -42,9 +41,9 @@ type chore struct {
 	visit  func(*job) bool // deals with one of the jobs, and says whether to go on
 	finish func(*Refusal)
 
-	began   time.Duration // when the request came
-	lines   []uint64      // the arrays and jobs that it names
-	next    int           // index of the reference behind that of the walk
+	starts  int64    // how many jobs had been started when the request came
+	lines   []uint64 // the arrays and jobs that it names
+	next    int      // index of the reference behind that of the walk
 	walk    *walk
 	found   int  // jobs that were visited
 	first   *job // the first of them
@@ -101,7 +100,7 @@ func (ch *chore) begin(w *walk) {
 
 // do carries out a request, or as much of it as belongs to this event.
 func (c *Core) do(ch *chore) {
-	ch.began = c.now
+	ch.starts = c.starts
 	for _, ref := range ch.refs {
 		if id := c.lineOf(ref); !slices.Contains(ch.lines, id) {
 			ch.lines = append(ch.lines, id)

@@ -65,6 +65,7 @@ type Core struct {
 	load, mayLoad, looked int
 	choresFirst           bool  // in the next step; otherwise jobs that were woken come first
 	turn                  int64 // the latest turn that was given
+	starts                int64 // how many attempts have begun
 	pending               int
 	running               int
 

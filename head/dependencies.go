@@ -470,6 +470,7 @@ func (c *Core) happenedTo(j *job) {
 	if a := c.arrayOf(j.array); a == nil {
 		c.wakeThose(awaited{job: j.id, whole: true}, -1)
 	} else {
+		c.looked += min(j.size(), len(a.watched)) / perPlaces
 		for _, place := range a.watchedOf(j) {
 			c.wakeThose(awaited{job: a.id + uint64(place)}, -1)
 		}
@@ -495,6 +496,14 @@ func (a *array) watchedOf(j *job) (places []int) {
 	if j.rest == nil {
 		if place := int(j.id - a.id); a.watched[place] {
 			places = append(places, place)
+		}
+		return places
+	}
+	if j.size() < len(a.watched) {
+		for place := range j.rest.All {
+			if a.watched[place] {
+				places = append(places, place)
+			}
 		}
 		return places
 	}

@@ -27,13 +27,15 @@ type longest struct {
 // what the core left for later, the longest turn counts, if it takes longer.
 func (m *longest) that(name string, do func()) {
 	longest, what := m.turn(do)
-	for range 2000 {
-		if m.core.Next() > m.now {
-			break
-		}
-		if took, later := m.turn(func() { m.core.Handle(m.now, head.Tick{}) }); took > longest {
+	all, turns := longest, 1
+	for ; turns < 2000 && m.core.Next() <= m.now; turns++ {
+		took, later := m.turn(func() { m.core.Handle(m.now, head.Tick{}) })
+		if all += took; took > longest {
 			longest, what = took, "later: "+later
 		}
+	}
+	if turns > 1 {
+		what = fmt.Sprintf("%d turns, in all %.0f ms; %s", turns, ms(all), what)
 	}
 	if least, known := m.least[name]; !known || longest < least {
 		m.least[name], m.what[name] = longest, what

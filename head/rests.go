@@ -117,18 +117,21 @@ func (a *array) list(j *job) {
 	}
 }
 
-// unlist removes a job from those of its array.
-func (a *array) unlist(j *job) {
+// move gives a job of the array another number. Only those between the two move with it.
+func (a *array) move(j *job, number uint64) {
 	at := sort.Search(len(a.members), func(i int) bool { return a.members[i].id >= j.id })
-	for at < len(a.members) && a.members[at] != j { // one that was forgotten may have had the number before
+	for a.members[at] != j { // one that was forgotten may have had the number before
 		at++
 	}
-	if at < len(a.members) {
-		a.members = slices.Delete(a.members, at, at+1)
+	to := sort.Search(len(a.members), func(i int) bool { return a.members[i].id >= number })
+	if to > at {
+		to--
+		copy(a.members[at:to], a.members[at+1:])
+	} else {
+		copy(a.members[to+1:at+1], a.members[to:])
 	}
-	if at < a.skip {
-		a.skip--
-	}
+	j.id, a.members[to] = number, j
+	a.skip = min(a.skip, at, to)
 }
 
 // ahead is a task that waits with the policy, before a rest; nil if none is near.
@@ -169,14 +172,13 @@ func (c *Core) renumber(r *job) {
 	if number == r.id {
 		return
 	}
-	a.unlist(r)
 	if c.jobs[r.id] == r {
 		delete(c.jobs, r.id)
 	}
 	c.vacated = append(c.vacated, r.id)
-	r.id, r.task = number, int64(a.tasks.At(r.rest.First()))
+	r.task = int64(a.tasks.At(r.rest.First()))
+	a.move(r, number)
 	c.jobs[r.id] = r
-	a.list(r)
 }
 
 // bear makes a task of a rest a job of its own; of the last one, the rest itself. If all tasks of the

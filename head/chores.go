@@ -30,7 +30,8 @@ const (
 	// of them.
 	maxLooked  = 5000
 	perRequest = 10
-	perPlaces  = 16 // as many tasks of a rest count as one job
+	perPlaces  = 16  // as many tasks of a rest count as one job
+	perMoved   = 500 // as many that move because another joins the list before them do
 )
 
 // chore is a request that is being carried out.

@@ -76,15 +76,16 @@ func (c *Core) member(a *array, place int) *job {
 	return nil
 }
 
-// jobsOf lists the jobs in memory of an array, or the job that has this number.
-func (c *Core) jobsOf(id uint64) []*job {
+// anyOf is a job in memory of an array, or the job that has this number; nil if there is none.
+func (c *Core) anyOf(id uint64) *job {
 	if a := c.arrayOf(id); a != nil {
-		return slices.DeleteFunc(slices.Clone(a.members), func(j *job) bool { return j.gone })
+		for _, j := range a.members {
+			if !j.gone {
+				return j
+			}
+		}
 	}
-	if j := c.jobs[id]; j != nil {
-		return []*job{j}
-	}
-	return nil
+	return c.jobs[id]
 }
 
 // from visits the jobs in memory from a number on, in the order of their numbers.
@@ -107,14 +108,15 @@ func (c *Core) from(first uint64) func(yield func(*job) bool) {
 	}
 }
 
-// list adds a job to those of its array.
-func (a *array) list(j *job) {
+// list adds a job to those of its array, and says how many it has moved.
+func (a *array) list(j *job) (moved int) {
 	at := sort.Search(len(a.members), func(i int) bool { return a.members[i].id >= j.id })
 	a.members = slices.Insert(a.members, at, j)
 	a.skip = min(a.skip, at)
 	if j.rest != nil && !slices.Contains(a.rests, j) {
 		a.rests = append(a.rests, j)
 	}
+	return len(a.members) - at
 }
 
 // move gives a job of the array another number. Only those between the two move with it.
@@ -193,7 +195,7 @@ func (c *Core) bear(r *job, place int) *job {
 		r.rest.Remove(place)
 		c.renumber(r)
 		c.jobs[j.id] = j
-		a.list(j)
+		c.looked += a.list(j) / perMoved
 		c.touch(r)
 		c.waitAgain(j)
 	} else {
@@ -221,7 +223,7 @@ func (c *Core) cut(r *job, places *indexset.Set) *job {
 	r.rest.RemoveAll(&own)
 	c.renumber(r)
 	c.jobs[p.id] = p
-	c.arrays[r.array].list(p)
+	c.looked += c.arrays[r.array].list(p) / perMoved
 	c.waitAgain(p)
 	c.touch(r)
 	c.touch(p)

@@ -14,42 +14,72 @@ import (
 // cancel ends jobs, or sends them a signal. Jobs for which that is impossible are skipped; if the
 // request names one job or array, and that is impossible for all of it, it is refused.
 func (c *Core) cancel(ev Cancel) {
-	jobs, err := c.targets(ev.Caller, ev.Jobs)
+	w, err := c.mayDo(ev.Caller, ev.Jobs)
 	if err != nil {
 		c.effects.Answers = append(c.effects.Answers, Answer{Request: ev.Request, Err: err})
 		return
 	}
-	changed := &api.Changed{Jobs: []uint64{}}
-	named := jobs
-	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j *job) bool { return j.over() || ev.Signal != 0 && !j.active() })
-	for _, j := range jobs {
-		changed.Jobs = j.numbers(changed.Jobs)
-	}
-	if !slices.IsSorted(changed.Jobs) {
-		slices.Sort(changed.Jobs)
-	}
-	changed.Jobs = slices.Compact(changed.Jobs) // a request may name a job twice
+	reason := "cancelled by " + ev.User
+	ch := c.ending(ev.User, ev.Jobs, func(j *job) { c.cancelJob(j, reason) })
+	ch.begin(w)
 	if ev.Signal != 0 {
-		for _, id := range changed.Jobs {
-			c.signal(c.jobs[id], ev.Signal)
-		}
-	} else {
-		for _, ref := range ev.Jobs {
-			c.endThose(ref, func(j *job) { c.cancelJob(j, "cancelled by "+ev.User) })
+		ch.passes = []pass{allJobs}
+		ch.visit = func(j *job) bool {
+			if j.active() && j.starts <= ch.starts && !ch.twice(j) {
+				ch.changed = append(ch.changed, j.id)
+				c.signal(j, ev.Signal)
+			}
+			return true
 		}
 	}
-	if len(changed.Jobs) == 0 && len(ev.Jobs) == 1 {
-		c.effects.Answers = append(c.effects.Answers, Answer{Request: ev.Request, Err: c.nothingTo(ev.Jobs[0], named, ev.Signal != 0)})
+	ch.finish = func(err *Refusal) {
+		if err == nil && len(ch.changed) == 0 && len(ev.Jobs) == 1 {
+			err = c.nothingTo(ev.Jobs[0], ch.first, ev.Signal != 0)
+		}
+		c.answerChanged(ev.Request, ch, err)
+	}
+	c.do(ch)
+}
+
+// ending is a request that ends jobs. Those that wait come first, so that none of them starts in the
+// place of one that is being stopped.
+func (c *Core) ending(user string, refs []Ref, end func(*job)) *chore {
+	ch := &chore{user: user, refs: refs, passes: []pass{restsOnly, waitingOnly, untilNone}, finish: func(*Refusal) {}}
+	ch.visit = func(j *job) bool {
+		if j.of != nil && !j.over() {
+			j = c.own(j)
+		}
+		if j == nil || j.over() {
+			return true
+		}
+		ch.walk.waited = ch.walk.waited || j.state == api.Pending
+		ch.changed = j.numbers(ch.changed)
+		end(j)
+		return true
+	}
+	return ch
+}
+
+// twice says whether a job was named before by another reference of the request.
+func (ch *chore) twice(j *job) bool { return len(ch.refs) > 1 && slices.Contains(ch.changed, j.id) }
+
+// answerChanged answers a request with the numbers of the jobs that it has changed, or refuses it.
+func (c *Core) answerChanged(r Request, ch *chore, err *Refusal) {
+	if err != nil {
+		c.effects.Answers = append(c.effects.Answers, Answer{Request: r, Err: err})
 		return
 	}
-	c.answer(ev.Request, changed)
+	if !slices.IsSorted(ch.changed) {
+		slices.Sort(ch.changed)
+	}
+	c.answer(r, &api.Changed{Jobs: append([]uint64{}, slices.Compact(ch.changed)...)}) // a request may name a job twice
 }
 
 // nothingTo refuses a request for a job or array that has ended, or with signal one that does not run.
-func (c *Core) nothingTo(ref Ref, found []*job, signal bool) *Refusal {
+func (c *Core) nothingTo(ref Ref, found *job, signal bool) *Refusal {
 	switch name := c.nameOf(ref); {
 	case name == "":
-		return refusal(statusConflict, "job %s is %s", found[0].name(), found[0].state)
+		return refusal(statusConflict, "job %s is %s", found.name(), found.state)
 	case signal:
 		return refusal(statusConflict, "no task of job %s is running", name)
 	default:
@@ -66,28 +96,6 @@ func (c *Core) nameOf(ref Ref) string {
 		return fmt.Sprint(ref.Job)
 	}
 	return ""
-}
-
-// endThose ends the jobs that a reference names. The end of one may make a task of a rest a job of its
-// own, so it looks again until none of those named waits.
-func (c *Core) endThose(ref Ref, end func(*job)) {
-	for again := false; ; again = true {
-		found, _ := c.find(ref)
-		found = slices.DeleteFunc(found, func(j *job) bool { return j.over() || again && j.active() })
-		if len(found) == 0 {
-			return
-		}
-		// Rests come first: fewer tasks become jobs.
-		slices.SortStableFunc(found, func(a, b *job) int { return cmp.Compare(b.size(), a.size()) })
-		for _, j := range found {
-			if j.of != nil {
-				j = c.own(j)
-			}
-			if j != nil && !j.over() {
-				end(j)
-			}
-		}
-	}
 }
 
 // signal sends a signal to all tasks of a job that have not ended.
@@ -152,22 +160,32 @@ func (c *Core) cancelJob(j *job, reason string) {
 	c.settleEnded(j)
 }
 
-// targets resolves the jobs that a request names. It refuses if the user may not touch all of them.
-func (c *Core) targets(caller Caller, refs []Ref) ([]*job, *Refusal) {
-	var jobs []*job
-	for _, ref := range refs {
-		found, err := c.find(ref)
+// mayDo refuses a request that names jobs which there are not, or which the user may not touch: before
+// anything is changed. It begins the walk through the jobs of the first reference.
+func (c *Core) mayDo(caller Caller, refs []Ref) (first *walk, err *Refusal) {
+	for i, ref := range refs {
+		w, err := c.walkOf(ref)
 		if err != nil {
 			return nil, err
 		}
-		for _, j := range found {
-			if err := c.mayTouch(caller.User, j); err != nil {
+		if i == 0 {
+			first = w
+		}
+		j := w.one
+		if j == nil { // the tasks of an array are all one user's
+			o := w.a.members[0]
+			j = &job{user: o.user, array: o.array, task: int64(w.a.tasks.At(w.runs[0].from))}
+		}
+		if err := c.mayTouch(caller.User, j); err != nil {
+			return nil, err
+		}
+		if len(refs) > 1 {
+			if _, err := c.find(ref); err != nil {
 				return nil, err
 			}
 		}
-		jobs = append(jobs, found...)
 	}
-	return jobs, nil
+	return first, nil
 }
 
 // numbers appends the numbers of all tasks for which a job stands.
@@ -185,38 +203,54 @@ func (j *job) numbers(to []uint64) []uint64 {
 // change applies one of the other actions to jobs. If several are named, such as the tasks of an
 // array, it changes those that it can, and refuses only if it can change none.
 func (c *Core) change(ev Change) {
-	jobs, err := c.targets(ev.Caller, ev.Jobs)
-	changed := &api.Changed{Jobs: []uint64{}}
-	for _, j := range jobs {
-		if len(jobs) > 1 && j.over() {
-			continue
-		}
-		// The other actions are for jobs that have started, and refused.
-		if j.of != nil && !j.over() && (ev.Action == Hold || ev.Action == Release || ev.Action == Prioritise) {
-			a := c.arrays[j.array]
-			if a.apart++; a.apart > maxApart {
-				err = refusal(statusConflict, "%d tasks of job %d were changed one by one before they started: change the whole array", maxApart, a.id)
-				break
-			}
-			if j = c.own(j); j == nil {
-				continue
-			}
-		}
-		if trouble := c.changeJob(j, &ev); trouble == nil {
-			changed.Jobs = j.numbers(changed.Jobs)
-		} else if err == nil {
-			err = trouble
-		}
-	}
-	if len(changed.Jobs) == 0 && err == nil && len(ev.Jobs) == 1 {
-		err = c.nothingTo(ev.Jobs[0], jobs, false)
-	}
-	if len(changed.Jobs) == 0 && err != nil {
+	w, err := c.mayDo(ev.Caller, ev.Jobs)
+	if err != nil {
 		c.effects.Answers = append(c.effects.Answers, Answer{Request: ev.Request, Err: err})
 		return
 	}
-	slices.Sort(changed.Jobs)
-	c.answer(ev.Request, changed)
+	ch := &chore{user: ev.User, refs: ev.Jobs, passes: []pass{allJobs}}
+	ch.begin(w)
+	if ev.Action == Hold {
+		ch.passes = []pass{restsOnly, jobsOnly}
+	}
+	forRunning := ev.Action == SuspendJob || ev.Action == RequeueJob || ev.Action == LimitDevices
+	var trouble *Refusal
+	ch.visit = func(j *job) (more bool) {
+		switch {
+		case j.over(), forRunning && j.starts > ch.starts:
+			return true
+		// The other actions are for jobs that have started, and refused.
+		case j.of != nil && (ev.Action == Hold || ev.Action == Release || ev.Action == Prioritise):
+			a := c.arrays[j.array]
+			if a.apart++; a.apart > maxApart {
+				trouble = refusal(statusConflict, "%d tasks of job %d were changed one by one before they started: change the whole array", maxApart, a.id)
+				return false
+			}
+			if j = c.own(j); j == nil {
+				return true
+			}
+		}
+		if err := c.changeJob(j, &ev); err == nil {
+			ch.changed = j.numbers(ch.changed)
+		} else {
+			trouble = cmp.Or(trouble, err)
+			c.looked += perRequest
+		}
+		return true
+	}
+	ch.finish = func(err *Refusal) {
+		switch {
+		case err != nil || len(ch.changed) > 0:
+		case trouble != nil:
+			err = trouble
+		case ch.found == 1 && ch.first.over():
+			err = c.changeJob(ch.first, &ev)
+		case len(ev.Jobs) == 1:
+			err = c.nothingTo(ev.Jobs[0], ch.first, false)
+		}
+		c.answerChanged(ev.Request, ch, err)
+	}
+	c.do(ch)
 }
 
 func (c *Core) changeJob(j *job, ev *Change) *Refusal {

@@ -2,6 +2,7 @@ package head
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -47,6 +48,7 @@ type Core struct {
 	named  map[key][]namesake
 	doomed []doomed          // jobs that could not be restored
 	waking []wake            // jobs that are to look at what they wait for
+	woken  int               // how many have, since the last Take
 	over   map[uint64]*array // arrays that ended not long ago
 	pasts  map[uint64]Past   // recent answers of Past
 	// impossible lists waiting jobs that no node could run; jobs that have become possible
@@ -54,9 +56,18 @@ type Core struct {
 	impossible []*job
 	hungry     []*array // arrays of which the policy may see more tasks
 	singly     int      // tasks of rests that this event ended one by one
-	turn       int64    // the latest turn that was given
-	pending    int
-	running    int
+	// chores are the requests that are being carried out: of each user in order, of all who have some
+	// in turns, and of each array or job. load is how much has changed since the last Take, mayLoad how
+	// much may, and looked how many jobs this event has looked at.
+	chores                map[string][]*chore
+	turns                 []string
+	lines                 map[uint64][]*chore
+	load, mayLoad, looked int
+	choresFirst           bool  // in the next step; otherwise jobs that were woken come first
+	turn                  int64 // the latest turn that was given
+	starts                int64 // how many attempts have begun
+	pending               int
+	running               int
 
 	nodes    []*node // by the policy's number
 	byName   map[string]*node
@@ -145,6 +156,7 @@ func New(cfg Config, p policy.Policy, spec string) *Core {
 		next: 1,
 		jobs: map[uint64]*job{}, arrays: map[uint64]*array{}, numbered: map[policy.JobID]*job{},
 		users: map[string]*user{}, waiters: map[awaited][]*job{},
+		chores: map[string][]*chore{}, lines: map[uint64][]*chore{},
 		named: map[key][]namesake{}, over: map[uint64]*array{}, pasts: map[uint64]Past{},
 		byName: map[string]*node{}, aliases: map[string]string{}, retired: map[string]int{}, types: map[string]model.GPUType{}, sessions: map[Session]*node{},
 		wake: policy.Never,
@@ -173,7 +185,7 @@ func (c *Core) SetPolicy(p policy.Policy, spec string) {
 
 // Handle processes an event. Its effects are collected until the caller takes them with Take.
 func (c *Core) Handle(now time.Duration, ev Event) {
-	c.singly = 0
+	c.allow(c.loadNow() + maxLoad)
 	c.advance(now)
 	switch ev := ev.(type) {
 	case Submit:
@@ -196,7 +208,9 @@ func (c *Core) Handle(now time.Duration, ev Event) {
 	default:
 		panic(fmt.Sprintf("head: an event of type %T", ev))
 	}
-	c.wakeSome()
+	if !c.Full() {
+		c.wakeSome(maxWoken)
+	}
 }
 
 // advance moves the clock, never back, and rings the timers that have become due.
@@ -215,7 +229,7 @@ func (c *Core) advance(now time.Duration) {
 // Next is the latest time at which the daemon must call again, with a Tick or a Step.
 func (c *Core) Next() time.Duration {
 	next := min(c.timers.first(), c.wake, c.rankingDue())
-	if c.stepDue || len(c.waking)+len(c.doomed) > 0 {
+	if c.stepDue || len(c.waking)+len(c.doomed)+len(c.turns) > 0 {
 		next = c.now
 	}
 	return next
@@ -245,7 +259,7 @@ func (c *Core) Take() Effects {
 		doc := c.document(j)
 		c.publish(api.Change{Job: &doc})
 	}
-	c.tell = c.tell[:0]
+	c.tell, c.load, c.woken = c.tell[:0], 0, 0
 	e := c.effects
 	c.effects = Effects{}
 	return e
@@ -270,6 +284,7 @@ func (c *Core) touch(j *job) {
 func (c *Core) show(j *job) {
 	if !j.told {
 		j.told = true
+		c.load += 1 + len(j.options)/perOptions
 		c.tell = append(c.tell, j)
 	}
 }
@@ -309,16 +324,23 @@ func (c *Core) mayTouch(user string, j *job) *Refusal {
 
 // find lists the jobs that a reference names: one, or all tasks of an array. A task that is part of
 // a rest is shown as if it were a job (stand).
-func (c *Core) find(ref Ref) ([]*job, *Refusal) {
-	if ref.Tasks != "" {
-		return c.findTasks(ref)
+func (c *Core) find(ref Ref) (found []*job, err *Refusal) {
+	w, err := c.walkOf(ref)
+	if err != nil {
+		return nil, err
 	}
-	if a := c.arrayOf(ref.Job); a != nil && ref.Task < 0 {
-		return c.jobsOf(a.id), nil
-	} else if a != nil {
+	if found, _ = c.some(w, 0, math.MaxInt); len(found) == 0 {
+		return nil, notThere(ref)
+	}
+	return found, nil
+}
+
+// findOne finds the only job that a reference names.
+func (c *Core) findOne(ref Ref) (*job, *Refusal) {
+	if a := c.arrayOf(ref.Job); a != nil {
 		if place, ok := a.tasks.Place(ref.Task); ok {
 			if j := c.member(a, place); j != nil {
-				return []*job{c.single(j, place)}, nil
+				return c.single(j, place), nil
 			}
 		}
 		return nil, refusal(statusNotFound, "there is no task %d in job %d, or it is long over", ref.Task, ref.Job)
@@ -328,58 +350,13 @@ func (c *Core) find(ref Ref) ([]*job, *Refusal) {
 	}
 	if a, place := c.arrayWith(ref.Job); a != nil {
 		if j := c.member(a, place); j != nil {
-			return []*job{c.single(j, place)}, nil
+			return c.single(j, place), nil
 		}
 	}
 	if j := c.jobs[ref.Job]; j != nil {
-		return []*job{j}, nil
+		return j, nil
 	}
-	return nil, refusal(statusNotFound, "there is no job %d, or it is long over", ref.Job)
-}
-
-// findTasks lists the jobs of some tasks of an array.
-func (c *Core) findTasks(ref Ref) ([]*job, *Refusal) {
-	tasks, err := slurmopt.ParseTasks(ref.Tasks)
-	if err != nil {
-		return nil, refusal(statusBadRequest, "%v", err)
-	}
-	var found []*job
-	var named []bool // by place: each is looked at once, in whichever part of the array it is
-	if a := c.arrayOf(ref.Job); a != nil {
-		named = make([]bool, a.tasks.Len())
-		a.tasks.Common(tasks, func(from, to int) {
-			for place := from; place < to; place++ {
-				named[place] = true
-			}
-		})
-	}
-	for _, j := range c.jobsOf(ref.Job) {
-		if j.array == 0 || j.rest == nil && !named[j.id-j.array] {
-			continue
-		}
-		if j.rest != nil {
-			var some indexset.Set
-			for place := range j.rest.All {
-				if named[place] {
-					some.Add(place)
-				}
-			}
-			switch some.Len() {
-			case 0:
-				continue
-			case j.rest.Len():
-			default:
-				r := j
-				j = c.stand(r, some.First())
-				j.rest = &some
-			}
-		}
-		found = append(found, j)
-	}
-	if len(found) == 0 {
-		return nil, refusal(statusNotFound, "there is no task %.40s in job %d, or it is long over", ref.Tasks, ref.Job)
-	}
-	return found, nil
+	return nil, notThere(ref)
 }
 
 // single is the job of a task: its own, or that which stands for it.
@@ -430,13 +407,14 @@ func (c *Core) forgetEnded() {
 // compacted when half of their jobs are gone.
 func (c *Core) forget(j *job) {
 	delete(c.jobs, j.id)
+	j.gone = true
 	if a := c.arrayOf(j.array); a != nil {
 		a.gone++
 		if j.rest != nil {
 			a.rests = slices.DeleteFunc(a.rests, func(o *job) bool { return o == j })
 		}
 		if len(a.members) > 64 && a.gone > len(a.members)/2 {
-			a.members = slices.DeleteFunc(a.members, func(m *job) bool { return c.jobs[m.id] != m })
+			a.members = slices.DeleteFunc(a.members, func(m *job) bool { return m.gone })
 			a.skip, a.gone = 0, 0
 		}
 		if c.over[a.id] != a || a.last != j.id {

@@ -42,7 +42,7 @@ type wake struct {
 // each of its tasks counts for more.
 const (
 	maxWoken = 256
-	perTasks = 400 // as many tasks cost as much as a job
+	perTasks = 100 // as many tasks cost as much as a job
 	perTerms = 16  // as many terms do
 )
 
@@ -301,12 +301,13 @@ func divide(some *indexset.Set, own, tasks slurmopt.Tasks, ends *Ends) []indexse
 		met, open = open.Split(&ends.OK)
 		return filled(open, met, vain)
 	}
+	bad, completed := ends.Bad.Ascending(), ends.OK.Ascending()
 	for place := range some.All {
 		at, ok := tasks.Place(int64(own.At(place)))
 		switch {
-		case !ok || ends.Bad.Has(at):
+		case !ok || bad(at):
 			vain.Add(place)
-		case ends.OK.Has(at):
+		case completed(at):
 			met.Add(place)
 		default:
 			open.Add(place)
@@ -469,6 +470,7 @@ func (c *Core) happenedTo(j *job) {
 	if a := c.arrayOf(j.array); a == nil {
 		c.wakeThose(awaited{job: j.id, whole: true}, -1)
 	} else {
+		c.looked += min(j.size(), len(a.watched)) / perPlaces
 		for _, place := range a.watchedOf(j) {
 			c.wakeThose(awaited{job: a.id + uint64(place)}, -1)
 		}
@@ -494,6 +496,14 @@ func (a *array) watchedOf(j *job) (places []int) {
 	if j.rest == nil {
 		if place := int(j.id - a.id); a.watched[place] {
 			places = append(places, place)
+		}
+		return places
+	}
+	if j.size() < len(a.watched) {
+		for place := range j.rest.All {
+			if a.watched[place] {
+				places = append(places, place)
+			}
 		}
 		return places
 	}
@@ -527,9 +537,9 @@ func (c *Core) wakeThose(on awaited, task int64) {
 	}
 }
 
-// wakeSome lets jobs that were woken look at what they wait for.
-func (c *Core) wakeSome() {
-	for cost := 0; len(c.waking) > 0 && cost < maxWoken; cost++ {
+// wakeSome lets jobs that were woken look at what they wait for, as many as most.
+func (c *Core) wakeSome(most int) {
+	for most := c.woken + most; len(c.waking) > 0 && c.woken < most; c.woken++ {
 		w := c.waking[0]
 		c.waking[0] = wake{}
 		c.waking = c.waking[1:]
@@ -540,11 +550,11 @@ func (c *Core) wakeSome() {
 		if j.state != api.Pending {
 			continue
 		}
-		cost += len(j.unmet) / perTerms
+		c.woken += len(j.unmet) / perTerms
 		switch {
 		case j.rest == nil || !w.on.each && w.on != (awaited{}):
 		case w.task < 0:
-			cost += j.size() / perTasks
+			c.woken += j.size() / perTasks
 			c.sortOut(j)
 		default:
 			place, ok := c.arrays[j.array].tasks.Place(w.task)

@@ -13,6 +13,9 @@
 // from its records (Restore): messages that it did not send are made again from them when an agent
 // greets.
 //
+// No event takes long, whatever it names: what would is left for later calls in part, and Next says
+// that there is more to do. So the answer to a request may come with a later call: see chore.
+//
 // # Jobs and tasks
 //
 // A job that is started has an attempt, and on each node of its allocation a task (see wire/agent).

@@ -47,7 +47,8 @@ type job struct {
 	end      time.Duration
 	attempt  uint32
 	requeues uint32
-	limit    int // how many devices the job may use at a time; -1 is all
+	starts   int64 // Core.starts when the attempt began; 0 if that was before this head started
+	limit    int   // how many devices the job may use at a time; -1 is all
 	// blamed is how often a node of this attempt hung up, and this was the first that it had been
 	// told to start.
 	blamed int
@@ -95,6 +96,7 @@ type job struct {
 
 	dirty bool // the job is in Core.dirty
 	told  bool // the job is in Core.tell
+	gone  bool // the core has forgotten it
 }
 
 // heldBy is a set: who holds a job back.

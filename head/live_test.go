@@ -62,29 +62,33 @@ func (l *live) settle(now time.Duration) {
 	l.core.Step(now)
 	for {
 		e := l.core.Take()
-		l.keep(e.Records)
-		if len(e.Sends)+len(e.Answers) == 0 {
+		if l.carryOut(now, e); len(e.Sends)+len(e.Answers) == 0 {
 			return
 		}
-		for _, a := range e.Answers {
-			if a.Err != nil {
-				l.errors = append(l.errors, a.Err.Reason)
-			}
+	}
+}
+
+// carryOut writes the records, and lets the agents carry out what they are told.
+func (l *live) carryOut(now time.Duration, e head.Effects) {
+	l.keep(e.Records)
+	for _, a := range e.Answers {
+		if a.Err != nil {
+			l.errors = append(l.errors, a.Err.Reason)
 		}
-		for _, s := range e.Sends {
-			l.sends++
-			switch m := s.Message.(type) {
-			case agent.Ping:
-				l.core.Handle(now, head.Said{Session: s.Session, Message: agent.Pong{}})
-			case agent.Lend:
-				l.core.Handle(now, head.Said{Session: s.Session, Message: agent.Lent{ID: m.Loan.ID}})
-			case agent.Start:
-				l.running[m.Task.Job] = append(l.running[m.Task.Job], started{s.Session, m.Task})
-				l.core.Handle(now, head.Said{Session: s.Session, Message: agent.Report{Task: m.Task, State: agent.Running}})
-			case agent.Stop, agent.Suspend, agent.Resume:
-				if l.obedient {
-					l.obey(now, s)
-				}
+	}
+	for _, s := range e.Sends {
+		l.sends++
+		switch m := s.Message.(type) {
+		case agent.Ping:
+			l.core.Handle(now, head.Said{Session: s.Session, Message: agent.Pong{}})
+		case agent.Lend:
+			l.core.Handle(now, head.Said{Session: s.Session, Message: agent.Lent{ID: m.Loan.ID}})
+		case agent.Start:
+			l.running[m.Task.Job] = append(l.running[m.Task.Job], started{s.Session, m.Task})
+			l.core.Handle(now, head.Said{Session: s.Session, Message: agent.Report{Task: m.Task, State: agent.Running}})
+		case agent.Stop, agent.Suspend, agent.Resume:
+			if l.obedient {
+				l.obey(now, s)
 			}
 		}
 	}

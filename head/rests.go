@@ -24,6 +24,7 @@ const (
 	// tasks of all arrays become jobs before the policy decides again: both bound the time of a step.
 	maxWindow = 128
 	maxBirths = 128
+	perNames  = 400 // as many nodes that a job may use cost as much as a job
 	// maxWindows is how many tasks of one user's arrays wait with the policy; each array may have
 	// one all the same.
 	maxWindows = 1024
@@ -75,15 +76,16 @@ func (c *Core) member(a *array, place int) *job {
 	return nil
 }
 
-// jobsOf lists the jobs in memory of an array, or the job that has this number.
-func (c *Core) jobsOf(id uint64) []*job {
+// anyOf is a job in memory of an array, or the job that has this number; nil if there is none.
+func (c *Core) anyOf(id uint64) *job {
 	if a := c.arrayOf(id); a != nil {
-		return slices.DeleteFunc(slices.Clone(a.members), func(j *job) bool { return c.jobs[j.id] != j })
+		for _, j := range a.members {
+			if !j.gone {
+				return j
+			}
+		}
 	}
-	if j := c.jobs[id]; j != nil {
-		return []*job{j}
-	}
-	return nil
+	return c.jobs[id]
 }
 
 // from visits the jobs in memory from a number on, in the order of their numbers.
@@ -91,8 +93,14 @@ func (c *Core) from(first uint64) func(yield func(*job) bool) {
 	return func(yield func(*job) bool) {
 		i := sort.Search(len(c.order), func(i int) bool { return c.order[i] > first })
 		for _, id := range c.order[max(0, i-1):] { // the one before may be an array
-			for _, j := range c.jobsOf(id) {
-				if j.id >= first && !yield(j) {
+			var all []*job
+			if a := c.arrayOf(id); a != nil {
+				all = a.members[sort.Search(len(a.members), func(i int) bool { return a.members[i].id >= first }):]
+			} else if j := c.jobs[id]; j != nil {
+				all = []*job{j}
+			}
+			for _, j := range all {
+				if !j.gone && j.id >= first && !yield(j) {
 					return
 				}
 			}
@@ -100,28 +108,32 @@ func (c *Core) from(first uint64) func(yield func(*job) bool) {
 	}
 }
 
-// list adds a job to those of its array.
-func (a *array) list(j *job) {
+// list adds a job to those of its array, and says how many it has moved.
+func (a *array) list(j *job) (moved int) {
 	at := sort.Search(len(a.members), func(i int) bool { return a.members[i].id >= j.id })
 	a.members = slices.Insert(a.members, at, j)
 	a.skip = min(a.skip, at)
 	if j.rest != nil && !slices.Contains(a.rests, j) {
 		a.rests = append(a.rests, j)
 	}
+	return len(a.members) - at
 }
 
-// unlist removes a job from those of its array.
-func (a *array) unlist(j *job) {
+// move gives a job of the array another number. Only those between the two move with it.
+func (a *array) move(j *job, number uint64) {
 	at := sort.Search(len(a.members), func(i int) bool { return a.members[i].id >= j.id })
-	for at < len(a.members) && a.members[at] != j { // one that was forgotten may have had the number before
+	for a.members[at] != j { // one that was forgotten may have had the number before
 		at++
 	}
-	if at < len(a.members) {
-		a.members = slices.Delete(a.members, at, at+1)
+	to := sort.Search(len(a.members), func(i int) bool { return a.members[i].id >= number })
+	if to > at {
+		to--
+		copy(a.members[at:to], a.members[at+1:])
+	} else {
+		copy(a.members[to+1:at+1], a.members[to:])
 	}
-	if at < a.skip {
-		a.skip--
-	}
+	j.id, a.members[to] = number, j
+	a.skip = min(a.skip, at, to)
 }
 
 // ahead is a task that waits with the policy, before a rest; nil if none is near.
@@ -162,14 +174,13 @@ func (c *Core) renumber(r *job) {
 	if number == r.id {
 		return
 	}
-	a.unlist(r)
 	if c.jobs[r.id] == r {
 		delete(c.jobs, r.id)
 	}
 	c.vacated = append(c.vacated, r.id)
-	r.id, r.task = number, int64(a.tasks.At(r.rest.First()))
+	r.task = int64(a.tasks.At(r.rest.First()))
+	a.move(r, number)
 	c.jobs[r.id] = r
-	a.list(r)
 }
 
 // bear makes a task of a rest a job of its own; of the last one, the rest itself. If all tasks of the
@@ -184,7 +195,7 @@ func (c *Core) bear(r *job, place int) *job {
 		r.rest.Remove(place)
 		c.renumber(r)
 		c.jobs[j.id] = j
-		a.list(j)
+		c.looked += a.list(j) / perMoved
 		c.touch(r)
 		c.waitAgain(j)
 	} else {
@@ -212,7 +223,7 @@ func (c *Core) cut(r *job, places *indexset.Set) *job {
 	r.rest.RemoveAll(&own)
 	c.renumber(r)
 	c.jobs[p.id] = p
-	c.arrays[r.array].list(p)
+	c.looked += c.arrays[r.array].list(p) / perMoved
 	c.waitAgain(p)
 	c.touch(r)
 	c.touch(p)
@@ -386,6 +397,9 @@ func (c *Core) refill() {
 // feed offers the next tasks of an array to the policy, one more than the cluster could start at a
 // time, and says how many those were.
 func (c *Core) feed(a *array, whole need, most int) (born int) {
+	if len(c.lines[a.id]) > 0 {
+		return 0 // see done
+	}
 	for {
 		r := a.next()
 		if r == nil {
@@ -394,11 +408,11 @@ func (c *Core) feed(a *array, whole need, most int) (born int) {
 		if u := c.user(r.user); a.offered > 0 && (a.offered >= windowOf(r, whole) || u.offered >= maxWindows) {
 			return born
 		}
-		if born == most {
+		if born >= most {
 			c.hunger(a)
 			return born
 		}
-		born++
+		born += 1 + len(r.options)/perOptions + c.listed(r)/perNames
 		passed := r.passed
 		j := c.bear(r, r.rest.First())
 		if !j.inArray { // others of the rest wait at a gate
@@ -410,6 +424,14 @@ func (c *Core) feed(a *array, whole need, most int) (born int) {
 		j.gate = atPolicy
 		c.offer(j)
 	}
+}
+
+// listed is how many nodes the policy is told that a job may use; 0 if it may use all.
+func (c *Core) listed(j *job) int {
+	if c.special || len(j.said.Exclude) > 0 {
+		return len(c.nodes)
+	}
+	return len(j.said.Request.NodeList)
 }
 
 // next is the rest of an array whose tasks are offered next; nil if none has passed the gates.

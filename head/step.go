@@ -17,8 +17,9 @@ const leastRest = 100 * time.Millisecond
 // Step lets the policy decide if something has changed since its last step, or if the time has come
 // at which it asked for another. Ranks come first: the policy must not decide with old ones.
 func (c *Core) Step(now time.Duration) {
+	c.allow(max(maxLoad, c.loadNow()+leastLoad))
 	c.advance(now)
-	c.wakeSome()
+	c.catchUp()
 	c.refill()
 	c.rankAll()
 	if !c.stepDue && c.now < c.wake {
@@ -57,6 +58,17 @@ func (c *Core) Step(now time.Duration) {
 		}
 	}
 	c.stepDue = c.stepDue || len(c.hungry) > 0 // there are more tasks that could start
+}
+
+// catchUp does some of what was left for later: of one kind, or of both if that is little.
+func (c *Core) catchUp() {
+	if c.choresFirst = !c.choresFirst; c.choresFirst {
+		if c.doSome(); !c.Full() {
+			c.wakeSome(maxWoken - c.woken)
+		}
+	} else if c.wakeSome(maxWoken - c.woken); c.woken < maxWoken {
+		c.doSome()
+	}
 }
 
 // preempt stops a running job in favour of another, in the way that the policy chose.

@@ -102,8 +102,8 @@ func (c *Core) accept(ev Submit) (*api.Submitted, *Refusal) {
 // forgotten, they are, too.
 func (c *Core) submitted(k keyed) *api.Submitted {
 	answer := &api.Submitted{Job: k.job, Tasks: k.tasks}
-	if jobs := c.jobsOf(k.job); len(jobs) > 0 {
-		said := jobs[0].said
+	if j := c.anyOf(k.job); j != nil {
+		said := j.said
 		answer.Notes = said.Notes
 		if len(said.Alternatives) > 0 && !c.weigh {
 			answer.Notes = append(slices.Clone(answer.Notes), fmt.Sprintf("policy %s does not weigh alternatives: --or is passed over", c.spec))

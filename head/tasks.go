@@ -29,6 +29,8 @@ func (j *job) taskName(part int) agent.Task {
 // tasks start when all nodes that lend have confirmed (whenLent).
 func (c *Core) begin(j *job, a *model.Allocation, alternative int) {
 	j.attempt++
+	c.starts++
+	j.starts = c.starts
 	j.alloc, j.alternative, j.blamed = cloned(a), alternative, 0
 	spread(j.alloc)
 	j.state, j.start, j.end = api.Running, c.now, 0

@@ -1,6 +1,7 @@
 package head
 
 import (
+	"cmp"
 	"container/heap"
 	"slices"
 	"time"
@@ -91,11 +92,12 @@ func (t *timers) due(now time.Duration) (timer, bool) {
 func (c *Core) ring(t timer) {
 	switch t.what {
 	case ringBegin:
-		for _, j := range c.jobsOf(t.job) {
+		c.doTo(t.job, &chore{passes: []pass{allJobs}, visit: func(j *job) bool {
 			if j.gate == atBegin && !j.over() {
 				c.advanceJob(j)
 			}
-		}
+			return true
+		}, finish: func(*Refusal) {}})
 	case ringForget:
 		c.forgetEnded()
 	case ringKey:
@@ -105,7 +107,7 @@ func (c *Core) ring(t timer) {
 			c.signal(j, j.said.Batch.Signal.Number)
 		}
 	case ringDeadline:
-		c.endThose(Ref{Job: t.job, Task: -1}, c.late)
+		c.doTo(t.job, c.ending("", nil, c.late))
 	case ringRanking:
 		c.keepBook()
 	case ringNode:
@@ -113,4 +115,15 @@ func (c *Core) ring(t timer) {
 			c.giveUp(n)
 		}
 	}
+}
+
+// doTo does something to a job or all tasks of an array, in its user's turn.
+func (c *Core) doTo(id uint64, ch *chore) {
+	ch.refs = []Ref{{Job: id, Task: -1}}
+	if w, err := c.walkOf(ch.refs[0]); err != nil {
+		return
+	} else if ch.user = cmp.Or(w.one, &job{}).user; w.a != nil {
+		ch.user = w.a.members[0].user
+	}
+	c.do(ch)
 }

@@ -2,6 +2,7 @@ package head
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -67,17 +68,25 @@ func (j *job) isOn(node string) bool {
 
 // Job returns one job, or the tasks of an array.
 func (c *Core) Job(now time.Duration, ref Ref) ([]api.Job, bool) {
+	jobs, _, known := c.JobFrom(now, ref, 0, math.MaxInt)
+	return jobs, known
+}
+
+// JobFrom is a page of Job: it returns most jobs from a number on, and says at which number the next page
+// begins; 0 if there is none.
+func (c *Core) JobFrom(now time.Duration, ref Ref, first uint64, most int) (jobs []api.Job, next uint64, known bool) {
 	c.now = max(c.now, now)
-	found, err := c.find(ref)
+	w, err := c.walkOf(ref)
 	if err != nil {
-		return nil, false
+		return nil, 0, false
 	}
-	jobs := make([]api.Job, len(found))
+	found, next := c.some(w, first, most)
+	jobs = make([]api.Job, len(found))
 	for i, j := range found {
 		jobs[i] = c.document(j)
-		jobs[i].Reason, jobs[i].Why = c.why(j, len(found) <= maxAsked)
+		jobs[i].Reason, jobs[i].Why = c.why(j, len(found) <= maxAsked && first == 0 && next == 0)
 	}
-	return jobs, true
+	return jobs, next, len(found) > 0 || first > 0
 }
 
 // maxAsked is for how many jobs of one request the policy is asked why they wait.
@@ -150,14 +159,24 @@ func partOf(share int64, n *node, device int) float64 {
 
 // NodeList lists the nodes.
 func (c *Core) NodeList(now time.Duration) []api.Node {
+	nodes, _ := c.NodesFrom(now, 0, math.MaxInt)
+	return nodes
+}
+
+// NodesFrom is a page of NodeList: it looks at most nodes from an index on, and says at which the next
+// page begins; 0 if there is none.
+func (c *Core) NodesFrom(now time.Duration, first, most int) (nodes []api.Node, next int) {
 	c.now = max(c.now, now)
-	nodes := []api.Node{}
-	for _, n := range c.nodes {
-		if !n.removed {
+	nodes = []api.Node{}
+	for i := first; i < len(c.nodes); i++ {
+		if i-first == most {
+			return nodes, i
+		}
+		if n := c.nodes[i]; !n.removed {
 			nodes = append(nodes, c.nodeDocument(n))
 		}
 	}
-	return nodes
+	return nodes, 0
 }
 
 func (c *Core) nodeDocument(n *node) api.Node {
@@ -238,9 +257,13 @@ func (c *Core) TaskOf(ref Ref, node, user string, begun bool) (Session, agent.Ta
 	none := func(status int, format string, args ...any) (Session, agent.Task, *Refusal) {
 		return 0, agent.Task{}, refusal(status, format, args...)
 	}
-	found, err := c.find(ref)
+	w, err := c.walkOf(ref)
 	if err != nil {
 		return 0, agent.Task{}, err
+	}
+	found, _ := c.some(w, 0, 1)
+	if len(found) == 0 {
+		return none(statusNotFound, "%s", notThere(ref).Reason)
 	}
 	j := found[0]
 	if err := c.mayTouch(user, j); err != nil {

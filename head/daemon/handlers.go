@@ -169,15 +169,12 @@ func (q *request) someJobs(f head.Filter) (any, error) {
 	}
 	list := api.Jobs{Jobs: []api.Job{}}
 	admin := false
-	for _, name := range refs { // others have a turn with the core in between: each may be a large array
-		var jobs []api.Job
-		if err := q.see(func(core *head.Core, now time.Duration) {
-			admin = core.IsAdmin(q.who.user)
-			jobs, _ = core.Job(now, name)
-		}); err != nil {
+	for _, name := range refs {
+		jobs, _, is, err := q.tasksOf(name)
+		if err != nil {
 			return nil, err
 		}
-		list.Jobs = append(list.Jobs, jobs...)
+		list.Jobs, admin = append(list.Jobs, jobs...), is
 	}
 	list.Jobs = public(list.Jobs, q.who.user, admin)
 	return list, nil
@@ -191,12 +188,8 @@ func serveJob(q *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var jobs []api.Job
-	var known, admin bool
-	if err := q.see(func(core *head.Core, now time.Duration) {
-		jobs, known = core.Job(now, name)
-		admin = core.IsAdmin(q.who.user)
-	}); err != nil {
+	jobs, known, admin, err := q.tasksOf(name)
+	if err != nil {
 		return nil, err
 	}
 	if !known {
@@ -209,6 +202,30 @@ func serveJob(q *request) (any, error) {
 		return jobs[0], nil
 	}
 	return api.Jobs{Jobs: jobs}, nil
+}
+
+// tasksOf asks the core for a job, or tasks of an array, and whether the user administers the cluster.
+// Others have turns with the core in between: it may be a large array.
+func (q *request) tasksOf(name head.Ref) (jobs []api.Job, known, admin bool, err error) {
+	count := 0
+	err = eachPage(func(first uint64) (uint64, error) {
+		var some []api.Job // of this page alone: the core may still make it after an error
+		var next uint64
+		var there, rights bool
+		if err := q.see(func(core *head.Core, now time.Duration) {
+			some, next, there = core.JobFrom(now, name, first, jobsAtOnce)
+			rights = core.IsAdmin(q.who.user)
+		}); err != nil {
+			return 0, err
+		}
+		jobs, known, admin = append(jobs, some...), known || there, rights
+		count++
+		return next, nil
+	})
+	if count > 1 {
+		jobs = once(jobs)
+	}
+	return jobs, known, admin, err
 }
 
 // past looks up a job that the core has forgotten.
@@ -284,9 +301,31 @@ func nodeChanger(action head.NodeAction) func(*request) (any, error) {
 }
 
 func serveNodes(q *request) (any, error) {
-	list := api.Nodes{}
+	list := api.Nodes{Nodes: []api.Node{}}
+	listed := map[string]int{}
 	var asked time.Duration
-	err := q.see(func(core *head.Core, now time.Duration) { list.Nodes, asked = core.NodeList(now), now })
+	err := eachPage(func(first uint64) (uint64, error) {
+		var some []api.Node // of this page alone, as in jobs
+		var next int
+		var at time.Duration
+		err := q.see(func(core *head.Core, now time.Duration) {
+			some, next = core.NodesFrom(now, int(first), nodesAtOnce)
+			at = now
+		})
+		if err != nil {
+			return 0, err
+		}
+		for _, n := range some {
+			if i, twice := listed[n.Name]; twice { // it got another number after it was listed
+				list.Nodes[i] = n
+				continue
+			}
+			listed[n.Name] = len(list.Nodes)
+			list.Nodes = append(list.Nodes, n)
+		}
+		asked = at
+		return uint64(next), nil
+	})
 	slices.SortFunc(list.Nodes, func(a, b api.Node) int { return model.CompareNodes(a.Name, b.Name) })
 	q.refusals.show(&list, q.clock())
 	for i := range list.Nodes {

@@ -9,8 +9,11 @@ import (
 	"muster/model/slurmopt"
 )
 
-// jobsAtOnce is how many jobs a list looks at before others have a turn with the core.
-const jobsAtOnce = 500
+// How many jobs or nodes a list looks at before others have a turn with the core.
+const (
+	jobsAtOnce  = 500
+	nodesAtOnce = 1000
+)
 
 // eachPage makes a list page by page: page reads one from a number on, and says where the next begins.
 func eachPage(page func(first uint64) (next uint64, err error)) error {

@@ -12,8 +12,8 @@ import (
 )
 
 // How many events the core handles before its policy decides, and for how long; and how much may be
-// collected for one transaction. When that much is collected, the loop takes nothing from the queue
-// until the committer has taken it. The time limit is for lists of very many jobs, behind which
+// collected for one transaction. When that much is collected, the loop takes nothing from the queue,
+// and does no more of a large request, until the committer has taken it. The time limit is for lists of very many jobs, behind which
 // other calls should not wait.
 const (
 	maxBatch        = 1024
@@ -59,9 +59,9 @@ func (l *loop) run(ctx context.Context) {
 	timer := time.NewTimer(0) // a first tick, for what became due before the start
 	defer timer.Stop()
 	for {
-		ready, out := l.queue.ready, (chan<- *collected)(nil)
+		ready, tick, out := l.queue.ready, timer.C, (chan<- *collected)(nil)
 		if l.pending.full() {
-			ready = nil
+			ready, tick = nil, nil
 		}
 		if !l.pending.empty() {
 			out = l.commits
@@ -72,7 +72,7 @@ func (l *loop) run(ctx context.Context) {
 		case out <- l.pending:
 			l.pending = &collected{}
 			continue // the core has not changed, so neither has the time of the next tick
-		case <-timer.C:
+		case <-tick:
 			l.core.Handle(l.now(), head.Tick{})
 			l.step()
 		case cfg := <-l.configured:
@@ -115,7 +115,7 @@ func (l *loop) handle() {
 			break
 		}
 		l.one(u)
-		if l.now()-began > batchTime {
+		if l.core.Full() || l.now()-began > batchTime {
 			break
 		}
 	}

@@ -178,7 +178,7 @@ func (q *request) dial(name head.Ref, find func(job *api.Job) (node string, err 
 	var node string
 	var wrong error
 	if err := q.see(func(core *head.Core, now time.Duration) {
-		if jobs, _ := core.Job(now, name); len(jobs) == 1 {
+		if jobs, next, _ := core.JobFrom(now, name, 0, 1); len(jobs) == 1 && next == 0 {
 			if node, wrong = find(&jobs[0]); wrong != nil {
 				return
 			}

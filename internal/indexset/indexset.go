@@ -61,6 +61,19 @@ func (s *Set) Has(i int) bool {
 	return k < len(s.spans) && s.spans[k].from <= i
 }
 
+// Ascending is Has for numbers that are asked for in ascending order.
+func (s *Set) Ascending() func(i int) bool {
+	left := s.spans
+	return func(i int) bool {
+		if len(left) > 0 && left[0].to <= i {
+			if left = left[1:]; len(left) > 0 && left[0].to <= i {
+				left = left[sort.Search(len(left), func(k int) bool { return left[k].to > i }):]
+			}
+		}
+		return len(left) > 0 && left[0].from <= i
+	}
+}
+
 // Add adds a number.
 func (s *Set) Add(i int) { s.AddRange(i, i+1) }
 
@@ -153,7 +166,13 @@ func (s *Set) Split(o *Set) (in, out Set) {
 }
 
 // RemoveAll removes all numbers of another set.
-func (s *Set) RemoveAll(o *Set) { _, *s = s.Split(o) }
+func (s *Set) RemoveAll(o *Set) {
+	if o.n == 1 {
+		s.Remove(o.First())
+		return
+	}
+	_, *s = s.Split(o)
+}
 
 // Each calls do for the runs of the set, in order: the numbers [from, to).
 func (s *Set) Each(do func(from, to int)) {

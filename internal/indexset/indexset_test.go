@@ -28,7 +28,12 @@ func TestSet(t *testing.T) {
 				s.Remove(i)
 				has[i] = false
 			}
-			n := 0
+			n, ascending := 0, s.Ascending()
+			for k := random.IntN(3); k < len(has); k += 1 + random.IntN(3) {
+				if ascending(k) != has[k] {
+					t.Fatalf("%v: %d, in ascending order", s, k)
+				}
+			}
 			for k := range has {
 				if has[k] {
 					n++

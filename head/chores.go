@@ -1,0 +1,445 @@
+package head
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sort"
+
+	"muster/head/api"
+	"muster/internal/indexset"
+	"muster/model/slurmopt"
+)
+
+// A request may name 100,000 jobs. The core carries it out in slices, so that nobody waits long for
+// the next event: the first slice belongs to the event itself, each step does another, and the answer
+// follows the last. What a job has become meanwhile counts when its slice comes: one that has ended is
+// left out, and so is one that started after a request that is for running jobs.
+//
+// Requests for the same array are carried out one after another, in the order in which they came.
+// Until the last is done, the policy is offered no more tasks of the array. Users take turns, slice by
+// slice.
+
+const (
+	// maxLoad is how much is changed between two calls of Take: a job or a message to an agent is 1,
+	// and long options (perOptions) are more. A step always does a little (leastLoad).
+	maxLoad    = 512
+	leastLoad  = 32
+	perOptions = 2000 // as many bytes take as long to write as a job
+	// maxLooked is how many jobs a slice looks at; a refusal and the end of a request count as perRequest
+	// of them.
+	maxLooked  = 5000
+	perRequest = 10
+	perPlaces  = 16  // as many tasks of a rest count as one job
+	perMoved   = 500 // as many that move because another joins the list before them do
+)
+
+// chore is a request that is being carried out.
+type chore struct {
+	user   string // who waits in turn
+	refs   []Ref
+	passes []pass
+	visit  func(*job) bool // deals with one of the jobs, and says whether to go on
+	finish func(*Refusal)
+
+	starts  int64    // how many jobs had been started when the request came
+	lines   []uint64 // the arrays and jobs that it names
+	next    int      // index of the reference behind that of the walk
+	walk    *walk
+	found   int  // jobs that were visited
+	first   *job // the first of them
+	changed []uint64
+}
+
+// pass is which of the jobs that a reference names a walk visits.
+type pass uint8
+
+const (
+	allJobs     pass = iota
+	restsOnly        // rests, the largest first
+	waitingOnly      // jobs that wait, without rests
+	jobsOnly         // all but rests
+	untilNone        // all, and again those that have come to wait since, until there is none
+)
+
+func (p pass) takesRests() bool { return p != waitingOnly && p != jobsOnly }
+
+func (p pass) takes(j *job) bool { return p != waitingOnly || j.state == api.Pending }
+
+// walk goes through the jobs that a reference names, in the order of their numbers. It sees what they
+// are when it comes to them.
+type walk struct {
+	one  *job // the only one; nil if the reference names tasks of an array
+	a    *array
+	runs []run  // the places that are named
+	open []bool // by place: the task has not been visited
+
+	pass   int // index in chore.passes
+	begun  bool
+	run    int      // index in runs
+	place  int      // of the task that comes next
+	at     int      // index in a.members where that is likely to be
+	rests  []restAt // those that come next in this pass
+	waited bool     // this pass has visited a job that waited
+}
+
+// run is the places [from, to).
+type run struct{ from, to int }
+
+// restAt is a rest, and the number that it had when the pass began.
+type restAt struct {
+	rest   *job
+	number uint64
+}
+
+// begin takes over a walk through the jobs of the first reference.
+func (ch *chore) begin(w *walk) {
+	if w != nil {
+		ch.walk, ch.next = w, 1
+	}
+}
+
+// do carries out a request, or as much of it as belongs to this event.
+func (c *Core) do(ch *chore) {
+	ch.starts = c.starts
+	for _, ref := range ch.refs {
+		if id := c.lineOf(ref); !slices.Contains(ch.lines, id) {
+			ch.lines = append(ch.lines, id)
+		}
+	}
+	if slices.ContainsFunc(ch.lines, func(id uint64) bool { return len(c.lines[id]) > 0 }) || !c.mayBegin(ch) {
+		ch.walk, ch.next = nil, 0
+	} else if c.slice(ch) {
+		return
+	}
+	for _, id := range ch.lines {
+		c.lines[id] = append(c.lines[id], ch)
+	}
+	if len(c.chores[ch.user]) == 0 {
+		c.turns = append(c.turns, ch.user)
+	}
+	c.chores[ch.user] = append(c.chores[ch.user], ch)
+}
+
+// mayBegin says whether a request may begin before others of its user that wait: a large one may not,
+// since a walk that is under way takes memory.
+func (c *Core) mayBegin(ch *chore) bool {
+	if len(c.chores[ch.user]) == 0 {
+		return true
+	}
+	named := 0
+	for _, ref := range ch.refs {
+		if a := c.arrayOf(ref.Job); a != nil && ref.Task < 0 {
+			named += a.tasks.Len()
+		}
+	}
+	return named <= maxLoad
+}
+
+// lineOf is the number of the array or job of which a reference names something.
+func (c *Core) lineOf(ref Ref) uint64 {
+	if ref.Task < 0 && c.arrayOf(ref.Job) == nil {
+		if a, _ := c.arrayWith(ref.Job); a != nil {
+			return a.id
+		}
+	}
+	return ref.Job
+}
+
+// doSome carries out slices of the requests that wait, a user at a time.
+func (c *Core) doSome() {
+	for blocked := 0; blocked < len(c.turns) && !c.spent(); {
+		user := c.turns[0]
+		c.turns = append(c.turns[:0], c.turns[1:]...)
+		ch := c.chores[user][0]
+		if slices.ContainsFunc(ch.lines, func(id uint64) bool { return c.lines[id][0] != ch }) {
+			blocked++ // by an earlier request of somebody else
+		} else if blocked = 0; c.slice(ch) {
+			c.done(ch)
+		}
+		if len(c.chores[user]) > 0 {
+			c.turns = append(c.turns, user)
+		}
+	}
+}
+
+// done removes a request that has been carried out.
+func (c *Core) done(ch *chore) {
+	if c.chores[ch.user] = c.chores[ch.user][1:]; len(c.chores[ch.user]) == 0 {
+		delete(c.chores, ch.user)
+	}
+	for _, id := range ch.lines {
+		if c.lines[id] = c.lines[id][1:]; len(c.lines[id]) > 0 {
+			continue
+		}
+		delete(c.lines, id)
+		if a := c.arrays[id]; a != nil {
+			c.hunger(a)
+		}
+	}
+}
+
+// allow says how much may be done from now on.
+func (c *Core) allow(load int) {
+	c.singly, c.looked = 0, 0
+	c.mayLoad = load
+}
+
+// spent says whether as much has been done as is allowed.
+func (c *Core) spent() bool { return c.loadNow() >= c.mayLoad || c.looked >= maxLooked }
+
+// loadNow is how much the next Take has to write and send.
+func (c *Core) loadNow() int { return c.load + len(c.effects.Sends) }
+
+// Full says whether so much has changed that Take should be called before the next event.
+func (c *Core) Full() bool { return c.loadNow() >= maxLoad }
+
+// slice carries out a request as far as is allowed, and says whether it is done.
+func (c *Core) slice(ch *chore) bool {
+	for {
+		if ch.walk == nil {
+			if ch.next == len(ch.refs) {
+				break
+			}
+			w, err := c.walkOf(ch.refs[ch.next])
+			if err != nil {
+				c.looked += perRequest
+				ch.finish(err)
+				return true
+			}
+			ch.walk = w
+			ch.next++
+		}
+		j, over := c.walkOn(ch.walk, ch.passes)
+		switch {
+		case j != nil:
+			if ch.found++; ch.first == nil {
+				ch.first = j
+			}
+			if !ch.visit(j) {
+				ch.walk, ch.next = nil, len(ch.refs)
+			}
+		case !over:
+			return false
+		case ch.found == 0:
+			c.looked += perRequest
+			ch.finish(notThere(ch.refs[ch.next-1]))
+			return true
+		default:
+			ch.walk = nil
+		}
+	}
+	c.looked += perRequest
+	ch.finish(nil)
+	return true
+}
+
+// notThere refuses a request for tasks of an array of which none is in memory.
+func notThere(ref Ref) *Refusal {
+	if ref.Tasks == "" {
+		return refusal(statusNotFound, "there is no job %d, or it is long over", ref.Job)
+	}
+	return refusal(statusNotFound, "there is no task %.40s in job %d, or it is long over", ref.Tasks, ref.Job)
+}
+
+// walkOf begins a walk through the jobs that a reference names.
+func (c *Core) walkOf(ref Ref) (*walk, *Refusal) {
+	a := c.arrayOf(ref.Job)
+	if ref.Tasks == "" && (a == nil || ref.Task >= 0) {
+		j, err := c.findOne(ref)
+		return &walk{one: j}, err
+	}
+	w := &walk{a: a}
+	if ref.Tasks == "" {
+		w.runs = []run{{0, a.tasks.Len()}}
+	} else {
+		tasks, err := slurmopt.ParseTasks(ref.Tasks)
+		if err != nil {
+			return nil, refusal(statusBadRequest, "%v", err)
+		}
+		if a != nil {
+			var named indexset.Set
+			a.tasks.Common(tasks, named.AddRange)
+			named.Each(func(from, to int) { w.runs = append(w.runs, run{from, to}) })
+		}
+		if len(w.runs) == 0 {
+			return nil, notThere(ref)
+		}
+	}
+	w.open = make([]bool, w.runs[len(w.runs)-1].to)
+	for _, x := range w.runs {
+		for place := x.from; place < x.to; place++ {
+			w.open[place] = true
+		}
+	}
+	return w, nil
+}
+
+// walkOn finds the next job; nil if the walk is over or, without over, the slice. A rest of which only
+// some tasks are named is shown as one of these (stand).
+func (c *Core) walkOn(w *walk, passes []pass) (j *job, over bool) {
+	for ; w.pass < len(passes); w.pass++ {
+		p := passes[w.pass]
+		for {
+			if !w.begun {
+				w.begin(p)
+			}
+			if j, over := c.nextOf(w, p); j != nil || !over {
+				return j, over
+			}
+			if w.begun = false; p != untilNone || !w.waited {
+				break
+			}
+		}
+	}
+	return nil, true
+}
+
+func (w *walk) begin(p pass) {
+	w.begun, w.run, w.place, w.at, w.waited, w.rests = true, 0, 0, 0, false, nil
+	if w.a == nil || !p.takesRests() {
+		return
+	}
+	for _, r := range w.a.rests {
+		w.rests = append(w.rests, restAt{r, r.id})
+	}
+	slices.SortFunc(w.rests, func(a, b restAt) int {
+		if p == restsOnly { // the largest first: fewer tasks become jobs
+			return cmp.Or(b.rest.size()-a.rest.size(), cmp.Compare(a.number, b.number))
+		}
+		return cmp.Compare(a.number, b.number)
+	})
+}
+
+// nextOf finds the next job of a pass.
+func (c *Core) nextOf(w *walk, p pass) (j *job, over bool) {
+	if w.a == nil {
+		j, w.one = w.one, nil
+		return j, true
+	}
+	for {
+		if c.spent() {
+			return nil, false
+		}
+		var m *job
+		if p != restsOnly {
+			if m, over = c.nextMember(w); !over && m == nil {
+				return nil, false
+			}
+		}
+		if len(w.rests) > 0 && (m == nil || w.rests[0].number <= m.id) {
+			r := w.rests[0].rest
+			w.rests = w.rests[1:]
+			if j := c.partOf(w, r); j != nil {
+				return j, false
+			}
+			continue
+		}
+		if m == nil {
+			return nil, true
+		}
+		if w.place++; w.open[w.place-1] && p.takes(m) {
+			w.open[w.place-1] = false
+			return m, false
+		}
+	}
+}
+
+// nextMember finds the next job, from w.place on, that is no rest and named; nil and true if there is
+// none, nil and false if the slice is over.
+func (c *Core) nextMember(w *walk) (j *job, over bool) {
+	all := w.a.members
+	for w.run < len(w.runs) {
+		x := w.runs[w.run]
+		if w.place = max(w.place, x.from); w.place >= x.to {
+			w.run++
+			continue
+		}
+		if c.looked++; c.looked > maxLooked {
+			return nil, false
+		}
+		number := w.a.id + uint64(w.place)
+		for range 8 { // the usual case: it is near
+			if w.at < len(all) && all[w.at].id < number {
+				w.at++
+			}
+		}
+		if w.at > len(all) || w.at > 0 && all[w.at-1].id >= number || w.at < len(all) && all[w.at].id < number {
+			w.at = sort.Search(len(all), func(i int) bool { return all[i].id >= number })
+		}
+		for w.at+1 < len(all) && all[w.at].gone && all[w.at+1].id == all[w.at].id {
+			w.at++
+		}
+		if w.at == len(all) {
+			break
+		}
+		j := all[w.at]
+		if w.place = int(j.id - w.a.id); w.place >= x.to {
+			continue
+		}
+		if !j.gone && j.rest == nil {
+			return j, false
+		}
+		w.place++
+	}
+	w.run = len(w.runs)
+	return nil, true
+}
+
+// partOf is a rest, or those of its tasks that are named and have not been visited; nil if there are
+// none. They count as visited.
+func (c *Core) partOf(w *walk, r *job) *job {
+	if r.gone || r.rest == nil { // it is a single job by now, or was forgotten
+		return nil
+	}
+	c.looked += 1 + r.size()/perPlaces
+	var some indexset.Set
+	r.rest.Each(func(from, to int) {
+		for place := from; place < min(to, len(w.open)); place++ {
+			if w.open[place] {
+				w.open[place] = false
+				some.Add(place)
+			}
+		}
+	})
+	switch some.Len() {
+	case 0:
+		return nil
+	case r.size():
+		return r
+	}
+	j := c.stand(r, some.First())
+	j.rest = &some
+	return j
+}
+
+// some lists most of the jobs of a walk from a number on, for those who look at them, and says at which
+// number to go on; 0 at the end.
+func (c *Core) some(w *walk, first uint64, most int) (found []*job, next uint64) {
+	looked, mayLoad := c.looked, c.mayLoad
+	c.looked, c.mayLoad = math.MinInt, math.MaxInt
+	defer func() { c.looked, c.mayLoad = looked, mayLoad }()
+	w.begin(allJobs)
+	if w.a != nil && first > w.a.id {
+		w.place = int(first - w.a.id)
+		w.rests = slices.DeleteFunc(w.rests, func(r restAt) bool { return r.number < first })
+	}
+	for {
+		number := uint64(0)
+		if len(w.rests) > 0 {
+			number = w.rests[0].number
+		}
+		left := len(w.rests)
+		j, _ := c.walkOn(w, []pass{allJobs})
+		if j == nil {
+			return found, 0
+		}
+		if left == len(w.rests) {
+			number = j.id
+		}
+		if len(found) == most {
+			return found, number
+		}
+		found = append(found, j)
+	}
+}

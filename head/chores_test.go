@@ -330,3 +330,56 @@ func TestPagesOfTasks(t *testing.T) {
 		}
 	}
 }
+
+// A node that comes back with other cores has another name with the policy, so all jobs that wait are
+// submitted there again: some in each turn. They can use it afterwards, as can those that name it.
+func TestNodeThatChangedWhileManyWait(t *testing.T) {
+	l := newLive(t, "easy")
+	l.greet(2)
+	for i := range many {
+		l.submit(began, fmt.Sprintf("user%d", i%50), "-n1", "--nodelist=n00001")
+	}
+	l.settle(began)
+	starts := len(l.running)
+	l.core.Handle(began, head.HungUp{Session: 2})
+	l.greetCores("n00001", 7)
+	turns := 0
+	for ; l.core.Next() <= began; turns++ {
+		l.core.Step(began)
+		l.carryOut(began, l.core.Take())
+		if turns < many/512 && len(l.running) != starts {
+			t.Fatalf("in turn %d, tasks start before all jobs know of the node", turns)
+		}
+	}
+	if turns < many/512 {
+		t.Errorf("all was done in %d turns", turns)
+	}
+	if n := len(l.running) - starts; n != 7 {
+		t.Errorf("%d tasks start on the node's 7 cores; refused: %q", n, l.errors)
+	}
+}
+
+// A node that changes again and again does not keep the policy from deciding for others.
+func TestNodeThatChangesAllTheTime(t *testing.T) {
+	l := newLive(t, "easy:depth=4000")
+	l.greet(2)
+	for range many {
+		l.submit(began, "alice", "-n1", "--nodelist=n00001")
+	}
+	l.settle(began)
+	l.submit(began, "bob", "-n1", "--nodelist=n00000")
+	for turns := 0; l.running[many+1] == nil; turns++ {
+		if turns == 100 {
+			t.Fatal("bob's job does not start on the other node")
+		}
+		l.greetCores("n00001", 1+turns%2)
+		l.core.Step(began)
+		l.carryOut(began, l.core.Take())
+	}
+}
+
+// greetCores greets as a node that has so many cores.
+func (l *live) greetCores(name string, cores int) {
+	hello := agent.Hello{Version: agent.Version, Node: name, Incarnation: "1", Cores: cores, Memory: 128 << 30, Gateway: "g:1"}
+	l.core.Handle(began, head.Greeted{Session: head.Session(1_000_000 + cores), Hello: hello})
+}

@@ -63,9 +63,11 @@ type Core struct {
 	turns                 []string
 	lines                 map[uint64][]*chore
 	load, mayLoad, looked int
-	choresFirst           bool  // in the next step; otherwise jobs that were woken come first
-	turn                  int64 // the latest turn that was given
-	starts                int64 // how many attempts have begun
+	choresFirst           bool   // in the next step; otherwise jobs that were woken come first
+	offering              uint64 // from this job on, those that wait are to be submitted to the policy again; 0 if none are
+	offerAnew             bool   // then all of them once more
+	turn                  int64  // the latest turn that was given
+	starts                int64  // how many attempts have begun
 	pending               int
 	running               int
 
@@ -229,7 +231,7 @@ func (c *Core) advance(now time.Duration) {
 // Next is the latest time at which the daemon must call again, with a Tick or a Step.
 func (c *Core) Next() time.Duration {
 	next := min(c.timers.first(), c.wake, c.rankingDue())
-	if c.stepDue || len(c.waking)+len(c.doomed)+len(c.turns) > 0 {
+	if c.stepDue || len(c.waking)+len(c.doomed)+len(c.turns) > 0 || c.offering > 0 {
 		next = c.now
 	}
 	return next

@@ -99,9 +99,9 @@ func (c *Core) greeted(s Session, h agent.Hello) {
 	c.restricted = restricted{}
 	if n.user != "" {
 		c.private = true
-		if !c.special {
+		if !c.special { // once; the policy decides nothing before all jobs know which nodes they may use
 			c.special = true
-			c.offerAgain()
+			c.offering = 1
 		}
 	}
 	c.sessions[s] = n
@@ -169,18 +169,40 @@ func (c *Core) addNode(old *node, h *agent.Hello) (*node, error) {
 	return n, nil
 }
 
-// offerAgain submits all waiting jobs to the policy again, because the names of the nodes that they
-// may use (mayUse) have changed there.
+// offerAgain has all waiting jobs submitted to the policy again, because the names of the nodes that
+// they may use (mayUse) have changed there. The next steps do that.
 func (c *Core) offerAgain() {
-	for j := range c.from(0) {
-		if j.state != api.Pending || j.number < 0 {
+	c.offerAnew = c.offering > 0
+	c.offering = max(c.offering, 1)
+}
+
+// offerSome submits some of these jobs again, and says whether that was all: the policy decides with the
+// old names or with the new ones, not with both. If a node has changed meanwhile, it decides once all the
+// same, so that nodes which change all the time do not keep it from that.
+func (c *Core) offerSome() bool {
+	if c.offering == 0 {
+		return true
+	}
+	looked := 0
+	for j := range c.from(c.offering) {
+		if looked >= maxLooked {
+			c.offering = j.id
+			return false
+		}
+		if looked++; j.state != api.Pending || j.number < 0 {
 			continue
 		}
+		looked += perRequest
 		c.mustState(c.state.Cancel(j.number))
 		delete(c.numbered, j.number)
 		j.number = -1
 		c.offer(j)
 	}
+	c.offering = 0
+	if c.offerAnew {
+		c.offerAnew, c.offering = false, 1
+	}
+	return true
 }
 
 // join gives a node an alias and a number with the policy.

@@ -22,7 +22,7 @@ func (c *Core) Step(now time.Duration) {
 	c.catchUp()
 	c.refill()
 	c.rankAll()
-	if !c.stepDue && c.now < c.wake {
+	if !c.offerSome() || !c.stepDue && c.now < c.wake {
 		return
 	}
 	c.stepDue = false

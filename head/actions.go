@@ -160,9 +160,12 @@ func (c *Core) cancelJob(j *job, reason string) {
 	c.settleEnded(j)
 }
 
-// mayDo refuses a request that names jobs which there are not, or which the user may not touch: before
-// anything is changed. It begins the walk through the jobs of the first reference.
+// mayDo refuses a request that names jobs which there are not, or which the user may not touch, or if too
+// many of the user's are under way: before anything is changed. It begins the walk through the jobs of the first reference.
 func (c *Core) mayDo(caller Caller, refs []Ref) (first *walk, err *Refusal) {
+	if len(c.chores[caller.User]) >= maxChores {
+		return nil, refusal(statusTooManyRequests, "%d requests of %s are being carried out: send the next ones when some are answered", maxChores, caller.User)
+	}
 	for i, ref := range refs {
 		w, err := c.walkOf(ref)
 		if err != nil {

@@ -34,6 +34,10 @@ const (
 	perMoved   = 500 // as many that move because another joins the list before them do
 )
 
+// maxChores is how many requests of one user may be carried out at a time: who sends one may hang up
+// before it is done, and send another.
+const maxChores = 256
+
 // chore is a request that is being carried out.
 type chore struct {
 	user   string // who waits in turn

@@ -211,6 +211,32 @@ func TestUsersTakeTurns(t *testing.T) {
 	}
 }
 
+// Who sends requests faster than they are carried out is refused, and others are not.
+func TestTooManyRequests(t *testing.T) {
+	l := crowded(t)
+	refused := 0
+	for i := range 300 {
+		l.core.Handle(began, by("alice", head.Request(10+i), "", head.Prioritise))
+	}
+	l.core.Handle(began, by("root", 7, "", head.Hold))
+	for _, a := range l.core.Take().Answers {
+		if a.Err == nil || a.Err.Status != 429 || a.Request == 7 {
+			t.Fatalf("%+v", a)
+		}
+		refused++
+	}
+	if refused != 300-256 {
+		t.Errorf("%d of 300 requests are refused", refused)
+	}
+	for range 2000 {
+		if l.core.Next() > began {
+			return
+		}
+		l.settle(began)
+	}
+	t.Error("the core never gets done")
+}
+
 // The tasks that wait end before those that run are stopped, and no task starts in the room that the
 // first of these leave.
 func TestCancelStartsNothing(t *testing.T) {

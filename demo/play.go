@@ -15,8 +15,9 @@ import (
 	"muster/node/programs"
 )
 
-// stepTime is how long any step of the demonstration may take.
-const stepTime = time.Minute
+// stepTime is how long any step of the demonstration may take: long enough for a machine that has much else
+// to do.
+const stepTime = 4 * time.Minute
 
 // tour is the demonstration of a cluster while it is played.
 type tour struct {

@@ -113,14 +113,19 @@ func TestSchemes(t *testing.T) {
 	}
 	for i, how := range allSchemes {
 		p := []pattern{allToAll, broadcast, scatterGather, barrier, allToAll}[i]
-		out, err := l.runParallel(how, uneven(p))
-		if err != nil {
-			t.Errorf("%s, %v: %v", how.name, p, err)
+		wanted := how.preempts && how.vgpus == 1
+		preemptions := 0
+		for run := 0; run == 0 || wanted && preemptions == 0 && run < 5; run++ { // on a busy machine those who are idle may be gone before others come
+			out, err := l.runParallel(how, uneven(p))
+			if err != nil {
+				t.Errorf("%s, %v: %v", how.name, p, err)
+			}
+			preemptions += int(out.Preemptions)
 		}
-		if out.Preemptions > 0 && !how.preempts {
-			t.Errorf("%s, %v: %d preemptions", how.name, p, out.Preemptions)
+		if preemptions > 0 && !how.preempts {
+			t.Errorf("%s, %v: %d preemptions", how.name, p, preemptions)
 		}
-		if out.Preemptions == 0 && how.preempts && how.vgpus == 1 {
+		if preemptions == 0 && wanted {
 			t.Errorf("%s, %v: nobody was told to leave while idle", how.name, p)
 		}
 	}

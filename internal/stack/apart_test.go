@@ -64,14 +64,15 @@ func TestGPUsThatNeedAProcessEachGoBack(t *testing.T) {
 	n := newWorld(t).start("--devices", apartGPUs, "--vgpus", "1", "--quantum", "off")
 	one := n.spread()
 	other := n.launch(made("small"), "until", "30000", "1")
-	n.isOn(other, 1)
-	if c := n.carrier(); c != nil {
-		t.Errorf("device 1 is still used by %+v", c)
-	}
+	n.eventually("each program has a device", func() bool { // the first one another if it was idle just then
+		c, ok := n.client(other)
+		return ok && c.Device != nil && n.carrier() == nil
+	})
 	n.goOn()
 	other.right()
-	n.eventually("kernels run on both devices again", func() bool { return n.ranAt()[""] > 0 })
-	n.muster("device", "drain", "1", "--socket", n.socket)
+	var c *status.Client
+	n.eventually("kernels run on both devices again", func() bool { c = n.carrier(); return n.ranAt()[""] > 0 && c != nil && c.Device != nil })
+	n.muster("device", "drain", fmt.Sprint(*c.Device), "--socket", n.socket)
 	n.eventually("it has left", func() bool { return n.carrier() == nil })
 	one.right()
 	n.idle()

@@ -84,6 +84,7 @@ type walk struct {
 	place  int      // of the task that comes next
 	at     int      // index in a.members where that is likely to be
 	rests  []restAt // those that come next in this pass
+	made   int      // array.made when they were listed
 	waited bool     // this pass has visited a job that waited
 }
 
@@ -301,9 +302,14 @@ func (c *Core) walkOn(w *walk, passes []pass) (j *job, over bool) {
 
 func (w *walk) begin(p pass) {
 	w.begun, w.run, w.place, w.at, w.waited, w.rests = true, 0, 0, 0, false, nil
-	if w.a == nil || !p.takesRests() {
-		return
+	if w.a != nil && p.takesRests() {
+		w.list(p)
 	}
+}
+
+// list lists the rests of the array.
+func (w *walk) list(p pass) {
+	w.made = w.a.made
 	for _, r := range w.a.rests {
 		w.rests = append(w.rests, restAt{r, r.id})
 	}
@@ -339,7 +345,12 @@ func (c *Core) nextOf(w *walk, p pass) (j *job, over bool) {
 			}
 			continue
 		}
-		if m == nil {
+		switch {
+		case m != nil:
+		case p.takesRests() && w.made != w.a.made: // between two slices, tasks may leave a rest for one of their own
+			w.list(p)
+			continue
+		default:
 			return nil, true
 		}
 		if w.place++; w.open[w.place-1] && p.takes(m) {

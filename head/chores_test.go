@@ -409,3 +409,42 @@ func (l *live) greetCores(name string, cores int) {
 	hello := agent.Hello{Version: agent.Version, Node: name, Incarnation: "1", Cores: cores, Memory: 128 << 30, Gateway: "g:1"}
 	l.core.Handle(began, head.Greeted{Session: head.Session(1_000_000 + cores), Hello: hello})
 }
+
+// Tasks that need no longer wait for those of another array, or wait in vain, leave their rest: also between
+// two slices of a request, which is for them all the same.
+func TestTasksThatLeaveTheirRestBetweenSlices(t *testing.T) {
+	const tasks, fillers = 100_000, 256 // as many jobs look at what they wait for in the event before
+	all := []head.Ref{{Job: tasks + fillers + 1, Task: -1}}
+	alice := head.Caller{Request: 7, User: "alice"}
+	for _, action := range []head.Action{head.Hold, head.Release, head.Prioritise} {
+		l := newLive(t, "fcfs")
+		l.submit(began, "alice", "-n1", "--hold", "--array=0-99999")
+		for range fillers {
+			l.submit(began, "alice", "-n1", "--dependency=afterany:1_95000")
+		}
+		l.submit(began, "alice", "-n1", "--array=0-99999", "--dependency=aftercorr:1")
+		small := []head.Ref{{Job: all[0].Job, Task: -1, Tasks: "90000-99999"}}
+		l.core.Handle(began, head.Change{Caller: alice, Jobs: small, Action: head.Prioritise, Priority: api.Priority{Nice: new(int64(5))}})
+		if action == head.Release {
+			l.core.Handle(began, head.Change{Caller: alice, Jobs: all, Action: head.Hold})
+		}
+		for l.settle(began); l.core.Next() <= began; {
+			l.settle(began)
+		}
+		l.core.Handle(began, head.Cancel{Caller: alice, Jobs: []head.Ref{{Job: 1, Task: 95000}}})
+		l.core.Take()
+		_, answer := l.until(t, 7, head.Change{Caller: alice, Jobs: all, Action: action, Priority: api.Priority{Nice: new(int64(9))}})
+		if n := len(numbersOf(t, answer)); n != tasks {
+			t.Errorf("%s: %d tasks were changed", action, n)
+		}
+		docs, _ := l.core.Job(began, all[0])
+		if len(docs) != 3 {
+			t.Errorf("%d rests: this shows nothing", len(docs))
+		}
+		for _, d := range docs {
+			if d.Held != (action == head.Hold) || action == head.Prioritise && d.Priority != -9 {
+				t.Errorf("%s: tasks %s: held %v, priority %d", action, d.ArrayTasks, d.Held, d.Priority)
+			}
+		}
+	}
+}

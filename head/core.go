@@ -111,6 +111,7 @@ type array struct {
 	skip     int    // the members before this one have ended
 	gone     int    // members that were forgotten
 	rests    []*job // the members that stand for several tasks, or for one that has not been offered
+	made     int    // how many of them there have been
 	offered  int    // tasks that wait with the policy
 	hungry   bool   // the array is in Core.hungry
 	apart    int    // tasks that were changed one by one before they started

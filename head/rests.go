@@ -115,6 +115,7 @@ func (a *array) list(j *job) (moved int) {
 	a.skip = min(a.skip, at)
 	if j.rest != nil && !slices.Contains(a.rests, j) {
 		a.rests = append(a.rests, j)
+		a.made++
 	}
 	return len(a.members) - at
 }

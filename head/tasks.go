@@ -579,6 +579,9 @@ func (c *Core) requeue(j *job) {
 	if j.held != 0 {
 		c.advanceJob(j)
 	}
+	if d := &j.said.Batch.Deadline; d.Set && c.moment(d, j) <= c.now { // its timer rang while the tasks were being stopped
+		c.late(j)
+	}
 }
 
 // settleEnded does what follows from a job's end, whether the job ever ran or not.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"muster/head"
 	"muster/head/api"
@@ -445,6 +446,29 @@ func TestTasksThatLeaveTheirRestBetweenSlices(t *testing.T) {
 			if d.Held != (action == head.Hold) || action == head.Prioritise && d.Priority != -9 {
 				t.Errorf("%s: tasks %s: held %v, priority %d", action, d.ArrayTasks, d.Held, d.Priority)
 			}
+		}
+	}
+}
+
+// If many jobs may begin at one instant, or have one deadline, no turn of the loop does much.
+func TestManyTimersAtOnce(t *testing.T) {
+	for _, option := range []string{"--begin=now+1minute", "--deadline=now+1minute"} {
+		l := newLive(t, "fcfs")
+		for range many {
+			l.submit(began, "alice", "-n1", option)
+		}
+		l.settle(began)
+		now, changed := began+time.Minute, 0
+		for turns := 0; l.core.Next() <= now; turns++ {
+			l.core.Handle(now, head.Tick{})
+			l.core.Step(now)
+			e := l.core.Take()
+			if changed += len(e.Changes); len(e.Changes) > mostInTurn || turns > many {
+				t.Fatalf("%s: %d changes in turn %d", option, len(e.Changes), turns)
+			}
+		}
+		if changed != many {
+			t.Errorf("%s: %d jobs have changed", option, changed)
 		}
 	}
 }

@@ -216,11 +216,12 @@ func (c *Core) Handle(now time.Duration, ev Event) {
 	}
 }
 
-// advance moves the clock, never back, and rings the timers that have become due.
+// advance moves the clock, never back, and rings the timers that have become due: some of them, if they
+// have much to do. The others ring in the next calls.
 func (c *Core) advance(now time.Duration) {
 	c.now = max(c.now, now)
 	c.failDoomed()
-	for {
+	for !c.spent() {
 		t, ok := c.timers.due(c.now)
 		if !ok {
 			return

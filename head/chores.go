@@ -20,18 +20,20 @@ import (
 // Until the last is done, the policy is offered no more tasks of the array. Users take turns, slice by
 // slice.
 
+// maxLoad is how much is changed between two calls of Take: a job or a message to an agent is 1, and
+// long options (perOptions) are more. A step always does a little (leastLoad). maxLooked is how many
+// jobs a slice looks at. Tests make them smaller.
+var (
+	maxLoad   = 512
+	leastLoad = 32
+	maxLooked = 5000
+)
+
 const (
-	// maxLoad is how much is changed between two calls of Take: a job or a message to an agent is 1,
-	// and long options (perOptions) are more. A step always does a little (leastLoad).
-	maxLoad    = 512
-	leastLoad  = 32
 	perOptions = 2000 // as many bytes take as long to write as a job
-	// maxLooked is how many jobs a slice looks at; a refusal and the end of a request count as perRequest
-	// of them.
-	maxLooked  = 5000
-	perRequest = 10
-	perPlaces  = 16  // as many tasks of a rest count as one job
-	perMoved   = 500 // as many that move because another joins the list before them do
+	perRequest = 10   // a refusal and the end of a request count as as many jobs that are looked at
+	perPlaces  = 16   // as many tasks of a rest count as one job
+	perMoved   = 500  // as many that move because another joins the list before them do
 )
 
 // maxChores is how many requests of one user may be carried out at a time: who sends one may hang up

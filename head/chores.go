@@ -20,18 +20,20 @@ import (
 // Until the last is done, the policy is offered no more tasks of the array. Users take turns, slice by
 // slice.
 
+// maxLoad is how much is changed between two calls of Take: a job or a message to an agent is 1, and
+// long options (perOptions) are more. A step always does a little (leastLoad). maxLooked is how many
+// jobs a slice looks at. Tests make them smaller.
+var (
+	maxLoad   = 512
+	leastLoad = 32
+	maxLooked = 5000
+)
+
 const (
-	// maxLoad is how much is changed between two calls of Take: a job or a message to an agent is 1,
-	// and long options (perOptions) are more. A step always does a little (leastLoad).
-	maxLoad    = 512
-	leastLoad  = 32
 	perOptions = 2000 // as many bytes take as long to write as a job
-	// maxLooked is how many jobs a slice looks at; a refusal and the end of a request count as perRequest
-	// of them.
-	maxLooked  = 5000
-	perRequest = 10
-	perPlaces  = 16  // as many tasks of a rest count as one job
-	perMoved   = 500 // as many that move because another joins the list before them do
+	perRequest = 10   // a refusal and the end of a request count as as many jobs that are looked at
+	perPlaces  = 16   // as many tasks of a rest count as one job
+	perMoved   = 500  // as many that move because another joins the list before them do
 )
 
 // maxChores is how many requests of one user may be carried out at a time: who sends one may hang up
@@ -84,6 +86,7 @@ type walk struct {
 	place  int      // of the task that comes next
 	at     int      // index in a.members where that is likely to be
 	rests  []restAt // those that come next in this pass
+	made   int      // array.made when they were listed
 	waited bool     // this pass has visited a job that waited
 }
 
@@ -301,9 +304,14 @@ func (c *Core) walkOn(w *walk, passes []pass) (j *job, over bool) {
 
 func (w *walk) begin(p pass) {
 	w.begun, w.run, w.place, w.at, w.waited, w.rests = true, 0, 0, 0, false, nil
-	if w.a == nil || !p.takesRests() {
-		return
+	if w.a != nil && p.takesRests() {
+		w.list(p)
 	}
+}
+
+// list lists the rests of the array.
+func (w *walk) list(p pass) {
+	w.made = w.a.made
 	for _, r := range w.a.rests {
 		w.rests = append(w.rests, restAt{r, r.id})
 	}
@@ -339,7 +347,12 @@ func (c *Core) nextOf(w *walk, p pass) (j *job, over bool) {
 			}
 			continue
 		}
-		if m == nil {
+		switch {
+		case m != nil:
+		case p.takesRests() && w.made != w.a.made: // between two slices, tasks may leave a rest for one of their own
+			w.list(p)
+			continue
+		default:
 			return nil, true
 		}
 		if w.place++; w.open[w.place-1] && p.takes(m) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"muster/head"
 	"muster/head/api"
@@ -408,4 +409,66 @@ func TestNodeThatChangesAllTheTime(t *testing.T) {
 func (l *live) greetCores(name string, cores int) {
 	hello := agent.Hello{Version: agent.Version, Node: name, Incarnation: "1", Cores: cores, Memory: 128 << 30, Gateway: "g:1"}
 	l.core.Handle(began, head.Greeted{Session: head.Session(1_000_000 + cores), Hello: hello})
+}
+
+// Tasks that need no longer wait for those of another array, or wait in vain, leave their rest: also between
+// two slices of a request, which is for them all the same.
+func TestTasksThatLeaveTheirRestBetweenSlices(t *testing.T) {
+	const tasks, fillers = 100_000, 256 // as many jobs look at what they wait for in the event before
+	all := []head.Ref{{Job: tasks + fillers + 1, Task: -1}}
+	alice := head.Caller{Request: 7, User: "alice"}
+	for _, action := range []head.Action{head.Hold, head.Release, head.Prioritise} {
+		l := newLive(t, "fcfs")
+		l.submit(began, "alice", "-n1", "--hold", "--array=0-99999")
+		for range fillers {
+			l.submit(began, "alice", "-n1", "--dependency=afterany:1_95000")
+		}
+		l.submit(began, "alice", "-n1", "--array=0-99999", "--dependency=aftercorr:1")
+		small := []head.Ref{{Job: all[0].Job, Task: -1, Tasks: "90000-99999"}}
+		l.core.Handle(began, head.Change{Caller: alice, Jobs: small, Action: head.Prioritise, Priority: api.Priority{Nice: new(int64(5))}})
+		if action == head.Release {
+			l.core.Handle(began, head.Change{Caller: alice, Jobs: all, Action: head.Hold})
+		}
+		for l.settle(began); l.core.Next() <= began; {
+			l.settle(began)
+		}
+		l.core.Handle(began, head.Cancel{Caller: alice, Jobs: []head.Ref{{Job: 1, Task: 95000}}})
+		l.core.Take()
+		_, answer := l.until(t, 7, head.Change{Caller: alice, Jobs: all, Action: action, Priority: api.Priority{Nice: new(int64(9))}})
+		if n := len(numbersOf(t, answer)); n != tasks {
+			t.Errorf("%s: %d tasks were changed", action, n)
+		}
+		docs, _ := l.core.Job(began, all[0])
+		if len(docs) != 3 {
+			t.Errorf("%d rests: this shows nothing", len(docs))
+		}
+		for _, d := range docs {
+			if d.Held != (action == head.Hold) || action == head.Prioritise && d.Priority != -9 {
+				t.Errorf("%s: tasks %s: held %v, priority %d", action, d.ArrayTasks, d.Held, d.Priority)
+			}
+		}
+	}
+}
+
+// If many jobs may begin at one instant, or have one deadline, no turn of the loop does much.
+func TestManyTimersAtOnce(t *testing.T) {
+	for _, option := range []string{"--begin=now+1minute", "--deadline=now+1minute"} {
+		l := newLive(t, "fcfs")
+		for range many {
+			l.submit(began, "alice", "-n1", option)
+		}
+		l.settle(began)
+		now, changed := began+time.Minute, 0
+		for turns := 0; l.core.Next() <= now; turns++ {
+			l.core.Handle(now, head.Tick{})
+			l.core.Step(now)
+			e := l.core.Take()
+			if changed += len(e.Changes); len(e.Changes) > mostInTurn || turns > many {
+				t.Fatalf("%s: %d changes in turn %d", option, len(e.Changes), turns)
+			}
+		}
+		if changed != many {
+			t.Errorf("%s: %d jobs have changed", option, changed)
+		}
+	}
 }

@@ -111,6 +111,7 @@ type array struct {
 	skip     int    // the members before this one have ended
 	gone     int    // members that were forgotten
 	rests    []*job // the members that stand for several tasks, or for one that has not been offered
+	made     int    // how many of them there have been
 	offered  int    // tasks that wait with the policy
 	hungry   bool   // the array is in Core.hungry
 	apart    int    // tasks that were changed one by one before they started
@@ -215,11 +216,12 @@ func (c *Core) Handle(now time.Duration, ev Event) {
 	}
 }
 
-// advance moves the clock, never back, and rings the timers that have become due.
+// advance moves the clock, never back, and rings the timers that have become due: some of them, if they
+// have much to do. The others ring in the next calls.
 func (c *Core) advance(now time.Duration) {
 	c.now = max(c.now, now)
 	c.failDoomed()
-	for {
+	for !c.spent() {
 		t, ok := c.timers.due(c.now)
 		if !ok {
 			return

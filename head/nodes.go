@@ -92,6 +92,8 @@ func (c *Core) greeted(s Session, h agent.Hello) {
 			refuse("%v", err)
 			return
 		}
+	} else if n.user != h.User {
+		c.offerAgain()
 	}
 	n.session, n.trouble = s, ""
 	n.down = n.down && n.mute
@@ -163,14 +165,12 @@ func (c *Core) addNode(old *node, h *agent.Hello) (*node, error) {
 	if err := c.join(n); err != nil {
 		return nil, err
 	}
-	if old != nil {
-		c.offerAgain()
-	}
+	c.offerAgain()
 	return n, nil
 }
 
-// offerAgain has all waiting jobs submitted to the policy again, because the names of the nodes that
-// they may use (mayUse) have changed there. The next steps do that.
+// offerAgain has all waiting jobs for which the policy has a list of nodes submitted to it again, because
+// the nodes that they may use (mayUse), or their names, have changed. The next steps do that.
 func (c *Core) offerAgain() {
 	c.offerAnew = c.offering > 0
 	c.offering = max(c.offering, 1)
@@ -189,20 +189,27 @@ func (c *Core) offerSome() bool {
 			c.offering = j.id
 			return false
 		}
-		if looked++; j.state != api.Pending || j.number < 0 {
+		if looked++; j.state != api.Pending || j.number < 0 || !c.chooses(j) {
 			continue
 		}
 		looked += perRequest
-		c.mustState(c.state.Cancel(j.number))
-		delete(c.numbered, j.number)
-		j.number = -1
-		c.offer(j)
+		c.offerAfresh(j)
 	}
 	c.offering = 0
 	if c.offerAnew {
 		c.offerAnew, c.offering = false, 1
 	}
 	return true
+}
+
+// offerAfresh submits a waiting job to the policy again.
+func (c *Core) offerAfresh(j *job) {
+	if j.number >= 0 {
+		c.mustState(c.state.Cancel(j.number))
+		delete(c.numbered, j.number)
+		j.number = -1
+	}
+	c.offer(j)
 }
 
 // join gives a node an alias and a number with the policy.

@@ -115,6 +115,7 @@ func (a *array) list(j *job) (moved int) {
 	a.skip = min(a.skip, at)
 	if j.rest != nil && !slices.Contains(a.rests, j) {
 		a.rests = append(a.rests, j)
+		a.made++
 	}
 	return len(a.members) - at
 }
@@ -428,7 +429,7 @@ func (c *Core) feed(a *array, whole need, most int) (born int) {
 
 // listed is how many nodes the policy is told that a job may use; 0 if it may use all.
 func (c *Core) listed(j *job) int {
-	if c.special || len(j.said.Exclude) > 0 {
+	if c.chooses(j) {
 		return len(c.nodes)
 	}
 	return len(j.said.Request.NodeList)

@@ -401,7 +401,7 @@ func (j *job) model(c *Core) *model.Job {
 	if m.WallTime == 0 && !j.said.Unlimited {
 		m.WallTime = c.cfg.TimeLimit
 	}
-	if !c.special && len(j.said.Exclude) == 0 {
+	if !c.chooses(j) {
 		return m
 	}
 	of := restricted{said: j.said, user: j.user}
@@ -424,6 +424,9 @@ func (j *job) model(c *Core) *model.Job {
 	}
 	return m
 }
+
+// chooses says whether the policy is told which of the nodes a job may use, in the head's words.
+func (c *Core) chooses(j *job) bool { return c.special || len(j.said.Exclude) > 0 }
 
 // restricted is the nodes that a job's requests may use (mayUse), for those after it that may use the
 // same: there may be very many nodes, and tasks of an array. It holds as long as no node comes, goes or

@@ -564,20 +564,30 @@ func (c *Core) requeue(j *job) {
 	c.countPending(j, 1)
 	c.count(j, true)
 	j.gate = atPolicy
-	if err := c.state.Requeue(j.number); errors.Is(err, policy.ErrImpossible) {
+	err := c.state.Requeue(j.number)
+	switch {
+	case errors.Is(err, policy.ErrImpossible):
 		// Nodes or devices that it needs are gone: it waits until others join.
 		delete(c.numbered, j.number)
 		j.number = -1
 		c.isImpossible(j, err)
-		c.bookStopped(j)
-	} else {
+	default:
 		c.mustState(err)
 		c.bookSubmitted(j)
+	}
+	if c.chooses(j) { // the nodes that it may use may have changed since it was submitted to the policy
+		c.offerAfresh(j)
+	}
+	if j.number < 0 {
+		c.bookStopped(j)
 	}
 	c.stepDue = true
 	c.touch(j)
 	if j.held != 0 {
 		c.advanceJob(j)
+	}
+	if d := &j.said.Batch.Deadline; d.Set && c.moment(d, j) <= c.now { // its timer rang while the tasks were being stopped
+		c.late(j)
 	}
 }
 

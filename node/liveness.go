@@ -110,7 +110,10 @@ func (d *daemon) checkWorkers() {
 			continue
 		}
 		ping, alive := c.beat(fair)
-		if !alive && c.isAway() && c.kept == nil && d.rescue(c) {
+		if !alive && c.isAway() && c.kept != nil {
+			continue // it was killed (below), and is not quite gone
+		}
+		if !alive && c.isAway() && d.rescue(c) {
 			c.why = "its worker did not come to the node that was started again"
 			c.worker.kill()
 			continue

@@ -1,8 +1,13 @@
 package node
 
 import (
+	"log/slog"
+	"os/exec"
 	"testing"
 	"time"
+
+	"muster/node/vgpu"
+	"muster/wire/control"
 )
 
 // A script for one worker: each step is an interval.
@@ -97,5 +102,34 @@ func TestTimeoutIsKept(t *testing.T) {
 			}
 			break
 		}
+	}
+}
+
+// A worker that did not come back is killed, and another takes over its client. On a busy machine it may be
+// gone only after more intervals: that does not end the client.
+func TestRescuedClientStays(t *testing.T) {
+	now := time.Now()
+	d := &daemon{log: slog.New(slog.DiscardHandler), start: now}
+	d.heart = newHeartbeat(time.Second)
+	d.opts.Now = func() time.Time { return now }
+	d.stock.Store(&inventory{})
+	d.settings.Store(&Config{WorkerTimeout: time.Second})
+	process := exec.Command("sleep", "1000")
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = process.Process.Kill()
+		_ = process.Wait()
+	}()
+	c := &client{id: 1, worker: &workerProcess{process: process.Process, number: process.Process.Pid, away: true}}
+	c.kept, c.why = []control.Held{}, "its worker did not come" // as rescue leaves it
+	d.clients, d.perUser = map[vgpu.ClientID]*client{1: c}, map[string]int{}
+	for range 3 * maxMissed {
+		d.checkWorkers()
+		now = now.Add(time.Second / 4)
+	}
+	if c.ending {
+		t.Error("the client has ended")
 	}
 }

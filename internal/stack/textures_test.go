@@ -42,7 +42,11 @@ func TestTexturesMoveWithTheirClient(t *testing.T) {
 	w.muster("move", fmt.Sprint(c.ID), other, "--socket", n.socket)
 	p.expect("read", "all is right")
 	p.expect("step", "stepped")
-	n.isOn(p.program, 1-*c.Device)
+	n.eventually("it is on the other device", func() bool { // as soon as it has left and uses it again
+		p.expect("read", "all is right")
+		now, ok := n.client(p.program)
+		return ok && now.Device != nil && *now.Device == 1-*c.Device
+	})
 
 	n.killWorkers()
 	p.expect("read", "all is right")

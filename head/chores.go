@@ -30,10 +30,11 @@ var (
 )
 
 const (
-	perOptions = 2000 // as many bytes take as long to write as a job
-	perRequest = 10   // a refusal and the end of a request count as as many jobs that are looked at
-	perPlaces  = 16   // as many tasks of a rest count as one job
-	perMoved   = 500  // as many that move because another joins the list before them do
+	perOptions    = 2000 // as many bytes take as long to write as a job
+	perRequest    = 10   // a refusal and the end of a request count as as many jobs that are looked at
+	perPlaces     = 16   // as many tasks of a rest count as one job
+	perImpossible = 25   // a job that the policy refuses counts as as many jobs that are looked at
+	perMoved      = 500  // as many that move because another joins the list before them do
 )
 
 // maxChores is how many requests of one user may be carried out at a time: who sends one may hang up

@@ -472,3 +472,28 @@ func TestManyTimersAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// Jobs that were submitted before any node could run them are offered to the policy in slices, however
+// many nodes come, and run when one does that can.
+func TestManyImpossibleJobs(t *testing.T) {
+	l := newLive(t, "easy")
+	for range many {
+		l.submit(began, "alice", "-n1", "-c8")
+	}
+	l.settle(began)
+	for i := range 20 {
+		l.greetCores(fmt.Sprint("small", i), 1+i%7)
+	}
+	l.greetCores("large", 16)
+	turns := 0
+	for ; l.core.Next() <= began; turns++ {
+		l.core.Step(began)
+		l.carryOut(began, l.core.Take())
+	}
+	if turns < many/512 {
+		t.Errorf("all was done in %d turns", turns)
+	}
+	if len(l.running) != 2 {
+		t.Errorf("%d jobs run on the node with 16 cores; refused: %q", len(l.running), l.errors)
+	}
+}

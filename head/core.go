@@ -54,6 +54,7 @@ type Core struct {
 	// impossible lists waiting jobs that no node could run; jobs that have become possible
 	// or ended may still be listed.
 	impossible []*job
+	retrying   []*job   // those of them that may have become possible
 	hungry     []*array // arrays of which the policy may see more tasks
 	singly     int      // tasks of rests that this event ended one by one
 	// chores are the requests that are being carried out: of each user in order, of all who have some
@@ -233,7 +234,7 @@ func (c *Core) advance(now time.Duration) {
 // Next is the latest time at which the daemon must call again, with a Tick or a Step.
 func (c *Core) Next() time.Duration {
 	next := min(c.timers.first(), c.wake, c.rankingDue())
-	if c.stepDue || len(c.waking)+len(c.doomed)+len(c.turns) > 0 || c.offering > 0 {
+	if c.stepDue || len(c.waking)+len(c.doomed)+len(c.turns)+len(c.retrying) > 0 || c.offering > 0 {
 		next = c.now
 	}
 	return next

@@ -179,11 +179,21 @@ func (c *Core) offerAgain() {
 // offerSome submits some of these jobs again, and says whether that was all: the policy decides with the
 // old names or with the new ones, not with both. If a node has changed meanwhile, it decides once all the
 // same, so that nodes which change all the time do not keep it from that.
+//
+// Before these come jobs that no node could run (retryImpossible): for them the policy does not wait.
 func (c *Core) offerSome() bool {
+	looked := 0
+	for ; len(c.retrying) > 0 && looked < maxLooked; looked += perImpossible {
+		j := c.retrying[0]
+		c.retrying = c.retrying[1:]
+		j.impossible = ""
+		if j.state == api.Pending && j.gate == atPolicy && j.number < 0 {
+			c.offer(j)
+		}
+	}
 	if c.offering == 0 {
 		return true
 	}
-	looked := 0
 	for j := range c.from(c.offering) {
 		if looked >= maxLooked {
 			c.offering = j.id
@@ -645,16 +655,10 @@ func (c *Core) touchNode(n *node) {
 	c.publish(api.Change{Node: &doc})
 }
 
-// retryImpossible offers the jobs that no node could run to the policy again.
+// retryImpossible has the jobs that no node could run offered to the policy again, by the next steps.
 func (c *Core) retryImpossible() {
-	again := c.impossible
+	c.retrying = append(c.retrying, c.impossible...)
 	c.impossible = nil
-	for _, j := range again {
-		j.impossible = ""
-		if j.state == api.Pending && j.gate == atPolicy && j.number < 0 {
-			c.offer(j)
-		}
-	}
 }
 
 // policyTime converts an instant to the policy's clock, which starts when the cluster began. The

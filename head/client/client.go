@@ -179,6 +179,8 @@ func (h *Head) notReached(ctx context.Context, err error) error {
 		err = fmt.Errorf("the head at %s has not answered for %v: try again", h.where, patience)
 	case errors.As(identity.Refused(err), &refused):
 		err = fmt.Errorf("the head at %s: %w", h.where, identity.Refused(err))
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		err = fmt.Errorf("the head at %s went away before it answered (%w): it may have done what it was asked for: look, or ask again, when it is back", h.where, err)
 	default:
 		err = fmt.Errorf("the head at %s cannot be reached: %w", h.where, err)
 	}

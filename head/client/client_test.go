@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -216,4 +217,27 @@ type cancelling struct{ cancel func() }
 func (c cancelling) Write(b []byte) (int, error) {
 	c.cancel()
 	return len(b), nil
+}
+
+// A head that goes away in the middle of a request may have carried it out: the user is told so.
+func TestHeadGoesAway(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "head")
+	listener, err := net.Listen("unix", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for conn, err := listener.Accept(); err == nil; conn, err = listener.Accept() {
+			_, _ = conn.Read(make([]byte, 1))
+			conn.Close()
+		}
+	}()
+	h, err := Open("unix:"+at, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Cancel(t.Context(), "7", ""); !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "may have done what it was asked for") {
+		t.Errorf("%v", err)
+	}
 }

@@ -128,17 +128,17 @@ func (r *refusals) show(list *api.Nodes, now time.Time) {
 		nodes[list.Nodes[i].Name] = &list.Nodes[i]
 	}
 	for _, one := range lately {
-		name, reason := one.names[0], one.reason
+		name, reason, at := one.names[0], one.reason, float64(one.at.UnixNano())/1e9
 		if i := slices.IndexFunc(one.names, func(name string) bool { return nodes[name] != nil }); i >= 0 {
 			name = one.names[i]
 			switch n := nodes[name]; {
 			case n.Connected && one.outside:
 				reason = "the node itself is connected, and somebody shows another certificate of it: " + reason
-			case !n.Connected && n.Reason == "":
+			case !n.Connected && n.Reason == "" && at >= n.Since: // before, it was connected all the same
 				n.Reason = "the head refuses it: " + reason
 			}
 		}
-		list.Refused = append(list.Refused, api.RefusedNode{Name: name, Reason: reason, At: float64(one.at.UnixNano()) / 1e9})
+		list.Refused = append(list.Refused, api.RefusedNode{Name: name, Reason: reason, At: at})
 	}
 	slices.SortFunc(list.Refused, func(a, b api.RefusedNode) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Reason, b.Reason), cmp.Compare(b.At, a.At))

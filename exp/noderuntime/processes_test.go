@@ -176,11 +176,18 @@ func asking(s *status.Node) int {
 	return n
 }
 
-// isRunning says whether a process has not ended. One that nobody has waited for is still there as a zombie.
+// isRunning says whether a process has not ended. One that is about to, and has closed its files, is still
+// there, and so is a zombie, for which nobody has waited.
 func isRunning(pid int32) bool {
+	const exiting = 4 // PF_EXITING
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, after, _ := strings.Cut(string(text), ") ")
-	return err == nil && !strings.HasPrefix(after, "Z") && !strings.HasPrefix(after, "X")
+	var state string
+	var number, flags int
+	if _, scanned := fmt.Sscan(after, &state, &number, &number, &number, &number, &number, &flags); err != nil || scanned != nil {
+		return false
+	}
+	return state != "Z" && state != "X" && flags&exiting == 0
 }
 
 // A program that fails is named with what it said, and ends the measurement with all

@@ -20,6 +20,9 @@ const (
 	// refusedFor is how long a refusal counts. Agents try again at least every half minute, so one that
 	// was not heard of for longer has given up.
 	refusedFor = 2 * time.Minute
+	// refusedWhile is how many seconds before a node was away a refusal may be the reason for that: its
+	// session ends a moment after.
+	refusedWhile = 10
 )
 
 // refusals are the nodes that want to be of the cluster and that the head does not take, for whoever
@@ -134,7 +137,7 @@ func (r *refusals) show(list *api.Nodes, now time.Time) {
 			switch n := nodes[name]; {
 			case n.Connected && one.outside:
 				reason = "the node itself is connected, and somebody shows another certificate of it: " + reason
-			case !n.Connected && n.Reason == "" && at >= n.Since: // before, it was connected all the same
+			case !n.Connected && n.Reason == "" && at >= n.Since-refusedWhile: // before, it was connected all the same
 				n.Reason = "the head refuses it: " + reason
 			}
 		}

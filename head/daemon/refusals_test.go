@@ -195,7 +195,7 @@ func TestWhyANodeIsDown(t *testing.T) {
 // Why another machine was refused while a node was connected is not why that node is away now.
 func TestRefusalsBeforeANodeWasAway(t *testing.T) {
 	r := &refusals{byHolder: map[string]refusal{"twin": {names: []string{"n1"}, reason: "it is connected already", at: time.Unix(100, 0)}}}
-	for since, want := range map[float64]string{90: "the head refuses it: it is connected already", 110: ""} {
+	for since, want := range map[float64]string{90: "the head refuses it: it is connected already", 101: "the head refuses it: it is connected already", 115: ""} {
 		list := api.Nodes{Nodes: []api.Node{{Name: "n1", Since: since}}}
 		r.show(&list, time.Unix(120, 0))
 		if got := list.Nodes[0].Reason; got != want {

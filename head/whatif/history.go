@@ -89,8 +89,6 @@ type History struct {
 	cluster *model.Cluster
 	outages []sim.Outage
 	upTime  []time.Duration // by node of the simulation: how long it was not down
-	since   []time.Duration // by node of the header: when it joined, 0 if that is long ago
-	joined  []time.Duration // the same, sorted
 
 	odd, unseen, requeued, delayed, notParsed int
 	// used and limits are sums over ended jobs, from which the run times of the others are
@@ -102,14 +100,7 @@ type History struct {
 // asked is the parsed options that jobs share.
 type asked struct {
 	said   *slurmopt.Options
-	models map[asker]*model.Job
-}
-
-// asker is the user of a job, and the number of nodes when it arrived. Together they determine
-// which nodes the job may use.
-type asker struct {
-	user  int32
-	nodes int
+	models map[int32]*model.Job // by user, since some nodes serve one alone
 }
 
 // New starts a history with what the head knows of the cluster.
@@ -185,7 +176,7 @@ func (y *History) add(d *api.Job) {
 		return
 	}
 	it.user = y.userOf(d.User)
-	it.model = *y.modelOf(said, it.user, it.eligible)
+	it.model = *y.modelOf(said, it.user)
 	if said.said.Batch.Dependency != nil && !said.said.Batch.Dependency.Any {
 		it.follows = said.said.Batch.Dependency.Terms
 	}
@@ -314,7 +305,7 @@ func (y *History) askedBy(options string) *asked {
 	}
 	var a *asked
 	if said, err := slurmopt.ParseSubmitted(options); err == nil {
-		a = &asked{said: said, models: map[asker]*model.Job{}}
+		a = &asked{said: said, models: map[int32]*model.Job{}}
 	}
 	y.parsed[options] = a
 	return a
@@ -328,9 +319,8 @@ const aYear = 365 * 24 * time.Hour
 const lightly = 1e-9
 
 // modelOf is a job as the policy knew it. Jobs with the same options share the large parts.
-func (y *History) modelOf(a *asked, user int32, came time.Duration) *model.Job {
-	by := asker{user, y.nodesAt(came)}
-	if m := a.models[by]; m != nil {
+func (y *History) modelOf(a *asked, user int32) *model.Job {
+	if m := a.models[user]; m != nil {
 		return m
 	}
 	m := &model.Job{User: y.users[user], Intensity: lightly}
@@ -342,35 +332,29 @@ func (y *History) modelOf(a *asked, user int32, came time.Duration) *model.Job {
 		m.WallTime = aYear
 	}
 	m.Request.Run = 0
-	y.restrict(&m.Request, a.said, m.User, came)
+	y.restrict(&m.Request, a.said, m.User)
 	if len(m.Alternatives) > 0 {
 		m.Alternatives = slices.Clone(m.Alternatives)
 		for i := range m.Alternatives {
 			m.Alternatives[i].Run = 0
-			y.restrict(&m.Alternatives[i], a.said, m.User, came)
+			y.restrict(&m.Alternatives[i], a.said, m.User)
 		}
 	}
 	if len(a.models) < maxParsed {
-		a.models[by] = m
+		a.models[user] = m
 	}
 	return m
 }
 
-// nodesAt counts the nodes that had joined when a job arrived.
-func (y *History) nodesAt(at time.Duration) int {
-	n, _ := slices.BinarySearch(y.joined, at+1)
-	return n
-}
-
-// restrict limits a request to the nodes that the job may use, as the head does, among those that
-// existed when the job arrived.
-func (y *History) restrict(r *model.Request, said *slurmopt.Options, user string, came time.Duration) {
+// restrict limits a request to the nodes that the job may use, as the head does. Those that had not come
+// yet are down in the simulation.
+func (y *History) restrict(r *model.Request, said *slurmopt.Options, user string) {
 	if !y.special && len(said.Exclude) == 0 {
 		return
 	}
 	var names []string
 	for i, m := range y.Machines {
-		if n := y.keep[i]; n >= 0 && y.since[i] <= came && (m.User == "" || m.User == user) && !slices.Contains(said.Exclude, m.Name) && (len(r.NodeList) == 0 || slices.Contains(r.NodeList, m.Name)) {
+		if n := y.keep[i]; n >= 0 && (m.User == "" || m.User == user) && !slices.Contains(said.Exclude, m.Name) && (len(r.NodeList) == 0 || slices.Contains(r.NodeList, m.Name)) {
 			names = append(names, y.cluster.Nodes[n].Name)
 		}
 	}
@@ -430,13 +414,9 @@ func alternativeOf(m *model.Job, d *api.Job) int {
 // nodes takes over the nodes that were usable at some time, and computes when they were not.
 func (y *History) nodes() {
 	turns := make([][]head.NodeTurn, len(y.Machines))
-	y.since = make([]time.Duration, len(y.Machines))
 	for _, t := range y.Turns {
 		if t.Node < 0 || int(t.Node) >= len(turns) || t.At > y.To {
 			continue
-		}
-		if t.Was == "" {
-			y.since[t.Node] = max(0, t.At-y.Began)
 		}
 		if t.At > y.From {
 			turns[t.Node] = append(turns[t.Node], t)
@@ -465,7 +445,6 @@ func (y *History) nodes() {
 		}
 		y.special = y.special || m.User != "" || m.Name != y.Cluster.Nodes[i].Name
 	}
-	y.joined = slices.Sorted(slices.Values(y.since))
 }
 
 // spansOf is when a node took no new jobs, and for how long it was up or draining.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -490,10 +491,13 @@ func (s *storm) save() bool {
 	return code == 0
 }
 
+// gone is what is said of a client that has ended before a request came, or while it was carried out.
+var gone = regexp.MustCompile(`there is no client|client \d+ has ended`)
+
 // interrupted says whether a client cannot be saved or restored at present: it has ended, has just
 // lost its worker, or has lost its memory by a fault of its own.
 func interrupted(text string) bool {
-	return slices.ContainsFunc([]string{"there is no client", "try again"}, func(words string) bool { return strings.Contains(text, words) })
+	return gone.MatchString(text) || strings.Contains(text, "try again")
 }
 
 // saveAndRestore saves a program that is waiting for it, lets it overwrite its memory, and restores

@@ -521,7 +521,7 @@ func (c *Core) withdraw(j *job) {
 
 // ended handles a job that Slurm lists as ended. It may have been too short to be seen running.
 func (c *Core) ended(j *job, f *Job) {
-	if j.managed && j.plan != nil && (j.phase == placing || j.phase == placed) && f.Nodes != "" {
+	if j.managed && j.plan != nil && (j.phase == placing || j.phase == placed || j.phase == recalling) && f.Nodes != "" {
 		c.checkNodes(j, names(f.Nodes))
 		c.enter(j, running)
 	}

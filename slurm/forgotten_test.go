@@ -41,6 +41,31 @@ func TestReleasedWhileItWaits(t *testing.T) {
 	}
 }
 
+// A job that Slurm starts just when it is to be recalled, and that ends before the next listing, has run.
+func TestRecalledTooLate(t *testing.T) {
+	f := newFake(t, 1, 1, 4, 0)
+	c := newCore(t, "easy", true)
+	j := f.submit("muster:req", 1, 1, time.Hour)
+	f.round(c)
+	f.round(c)
+	if j.Held {
+		t.Fatalf("the job is not placed: %s", c.Why(j.ID))
+	}
+	f.now += 2 * time.Second
+	j.State, j.Nodes, j.Reason = "PENDING", "", "ReqNodeNotAvail"
+	c.Observe(f.now, f.picture())
+	if e := c.Take(); len(e.Recalls) != 1 {
+		t.Fatalf("it is not recalled: %+v", e)
+	}
+	c.Told(f.now, j.ID, slurm.Refused, errors.New("Job has already finished"))
+	f.now += time.Second
+	j.State, j.Nodes, j.Reason = "COMPLETED", "n1", "None"
+	c.Observe(f.now, f.picture())
+	if n := c.Counts(); n.Ended != 1 {
+		t.Errorf("%+v", n)
+	}
+}
+
 // A job that another driver placed, and whose place another job has taken meanwhile, is recalled.
 // Its GPU is given to no other job until Slurm says that it is held: Slurm may start it before.
 func TestRecalledJobKeepsItsGPU(t *testing.T) {

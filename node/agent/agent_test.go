@@ -29,7 +29,6 @@ func TestCommand(t *testing.T) {
 	h.run()
 	s := h.job(7, "sh", "-c", `pwd; echo $MUSTER_JOB_ID $SLURM_JOB_ID $SLURM_PROCID $SLURM_NTASKS $SLURM_JOB_NODELIST $HOME $RCUDA_DEVICE_COUNT; echo wrong >&2; cat; exit 3`)
 	h.send(s)
-	h.await(s.Task, wire.Running)
 	end := h.await(s.Task, wire.Ended)
 	if end.Cause != wire.Exited || end.Exit != 3 || end.Began == 0 || end.Ended < end.Began || end.Memory == 0 {
 		t.Errorf("%+v", end)

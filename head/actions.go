@@ -21,11 +21,11 @@ func (c *Core) cancel(ev Cancel) {
 	}
 	reason := "cancelled by " + ev.User
 	ch := c.ending(ev.User, ev.Jobs, func(j *job) { c.cancelJob(j, reason) })
-	ch.begin(w)
+	ch.walk = w
 	if ev.Signal != 0 {
 		ch.passes = []pass{allJobs}
 		ch.visit = func(j *job) bool {
-			if j.active() && j.starts <= ch.starts && !ch.twice(j) {
+			if j.active() && j.starts <= ch.starts {
 				ch.changed = append(ch.changed, j.id)
 				c.signal(j, ev.Signal)
 			}
@@ -33,8 +33,8 @@ func (c *Core) cancel(ev Cancel) {
 		}
 	}
 	ch.finish = func(err *Refusal) {
-		if err == nil && len(ch.changed) == 0 && len(ev.Jobs) == 1 {
-			err = c.nothingTo(ev.Jobs[0], ch.first, ev.Signal != 0)
+		if err == nil && len(ch.changed) == 0 {
+			err = c.nothingTo(ev.Jobs, ch.first, ev.Signal != 0)
 		}
 		c.answerChanged(ev.Request, ch, err)
 	}
@@ -43,8 +43,8 @@ func (c *Core) cancel(ev Cancel) {
 
 // ending is a request that ends jobs. Those that wait come first, so that none of them starts in the
 // place of one that is being stopped.
-func (c *Core) ending(user string, refs []Ref, end func(*job)) *chore {
-	ch := &chore{user: user, refs: refs, passes: []pass{restsOnly, waitingOnly, untilNone}, finish: func(*Refusal) {}}
+func (c *Core) ending(user string, ref Ref, end func(*job)) *chore {
+	ch := &chore{user: user, ref: ref, passes: []pass{restsOnly, waitingOnly, untilNone}, finish: func(*Refusal) {}}
 	ch.visit = func(j *job) bool {
 		if j.of != nil && !j.over() {
 			j = c.own(j)
@@ -60,9 +60,6 @@ func (c *Core) ending(user string, refs []Ref, end func(*job)) *chore {
 	return ch
 }
 
-// twice says whether a job was named before by another reference of the request.
-func (ch *chore) twice(j *job) bool { return len(ch.refs) > 1 && slices.Contains(ch.changed, j.id) }
-
 // answerChanged answers a request with the numbers of the jobs that it has changed, or refuses it.
 func (c *Core) answerChanged(r Request, ch *chore, err *Refusal) {
 	if err != nil {
@@ -72,7 +69,7 @@ func (c *Core) answerChanged(r Request, ch *chore, err *Refusal) {
 	if !slices.IsSorted(ch.changed) {
 		slices.Sort(ch.changed)
 	}
-	c.answer(r, &api.Changed{Jobs: append([]uint64{}, slices.Compact(ch.changed)...)}) // a request may name a job twice
+	c.answer(r, &api.Changed{Jobs: append([]uint64{}, slices.Compact(ch.changed)...)}) // one that has come to wait again was visited twice
 }
 
 // nothingTo refuses a request for a job or array that has ended, or with signal one that does not run.
@@ -161,34 +158,21 @@ func (c *Core) cancelJob(j *job, reason string) {
 }
 
 // mayDo refuses a request that names jobs which there are not, or which the user may not touch, or if too
-// many of the user's are under way: before anything is changed. It begins the walk through the jobs of the first reference.
-func (c *Core) mayDo(caller Caller, refs []Ref) (first *walk, err *Refusal) {
+// many of the user's are under way: before anything is changed. It begins the walk through the jobs.
+func (c *Core) mayDo(caller Caller, ref Ref) (*walk, *Refusal) {
 	if len(c.chores[caller.User]) >= maxChores {
 		return nil, refusal(statusTooManyRequests, "%d requests of %s are being carried out: send the next ones when some are answered", maxChores, caller.User)
 	}
-	for i, ref := range refs {
-		w, err := c.walkOf(ref)
-		if err != nil {
-			return nil, err
-		}
-		if i == 0 {
-			first = w
-		}
-		j := w.one
-		if j == nil { // the tasks of an array are all one user's
-			o := w.a.members[0]
-			j = &job{user: o.user, array: o.array, task: int64(w.a.tasks.At(w.runs[0].from))}
-		}
-		if err := c.mayTouch(caller.User, j); err != nil {
-			return nil, err
-		}
-		if len(refs) > 1 {
-			if _, err := c.find(ref); err != nil {
-				return nil, err
-			}
-		}
+	w, err := c.walkOf(ref)
+	if err != nil {
+		return nil, err
 	}
-	return first, nil
+	j := w.one
+	if j == nil { // the tasks of an array are all one user's
+		o := w.a.members[0]
+		j = &job{user: o.user, array: o.array, task: int64(w.a.tasks.At(w.runs[0].from))}
+	}
+	return w, c.mayTouch(caller.User, j)
 }
 
 // numbers appends the numbers of all tasks for which a job stands.
@@ -211,8 +195,8 @@ func (c *Core) change(ev Change) {
 		c.effects.Answers = append(c.effects.Answers, Answer{Request: ev.Request, Err: err})
 		return
 	}
-	ch := &chore{user: ev.User, refs: ev.Jobs, passes: []pass{allJobs}}
-	ch.begin(w)
+	ch := &chore{user: ev.User, ref: ev.Jobs, passes: []pass{allJobs}}
+	ch.walk = w
 	if ev.Action == Hold {
 		ch.passes = []pass{restsOnly, jobsOnly}
 	}
@@ -248,8 +232,8 @@ func (c *Core) change(ev Change) {
 			err = trouble
 		case ch.found == 1 && ch.first.over():
 			err = c.changeJob(ch.first, &ev)
-		case len(ev.Jobs) == 1:
-			err = c.nothingTo(ev.Jobs[0], ch.first, false)
+		default:
+			err = c.nothingTo(ev.Jobs, ch.first, false)
 		}
 		c.answerChanged(ev.Request, ch, err)
 	}

@@ -320,10 +320,10 @@ func TestManyRestsEndTogether(t *testing.T) {
 	l.submit(began, "alice", "-n1", "--hold", "--array=0-9999")
 	for i := range rests {
 		some := head.Ref{Job: 1, Task: -1, Tasks: fmt.Sprintf("%d-9999:%d", i, rests)}
-		l.core.Handle(began, head.Change{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: []head.Ref{some}, Action: head.Hold})
+		l.core.Handle(began, head.Change{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: some, Action: head.Hold})
 	}
 	l.core.Take()
-	l.core.Handle(began, head.Cancel{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: []head.Ref{{Job: 1, Task: -1}}})
+	l.core.Handle(began, head.Cancel{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: head.Ref{Job: 1, Task: -1}})
 	if e := l.core.Take(); len(e.Records) > 5000 {
 		t.Errorf("%d records", len(e.Records))
 	}

@@ -17,7 +17,7 @@ func TestDependenciesAreNearlyLinear(t *testing.T) {
 		cost := func(tasks int) uint64 {
 			l := newLive(t, "fcfs")
 			cancel := func(job int) {
-				l.core.Handle(began, head.Cancel{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: []head.Ref{{Job: uint64(job), Task: -1}}})
+				l.core.Handle(began, head.Cancel{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: head.Ref{Job: uint64(job), Task: -1}})
 				l.core.Take()
 			}
 			array := fmt.Sprintf("--array=0-%d", tasks-1)

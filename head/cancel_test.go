@@ -38,48 +38,44 @@ func (l *live) pending() (tasks int) {
 
 // One task's end lets the next one of its name go, which is cancelled all the same if it is named, too.
 func TestCancelTasksThatFollowEachOther(t *testing.T) {
-	one := func(task int64) head.Ref { return head.Ref{Job: 1, Task: task} }
-	all := head.Ref{Job: 1, Task: -1}
 	some := func(tasks string) head.Ref { return head.Ref{Job: 1, Task: -1, Tasks: tasks} }
 	for _, c := range []struct {
-		refs []head.Ref
+		ref  head.Ref
 		want int // tasks that are cancelled, from the first on
 	}{
-		{[]head.Ref{one(0), one(1), one(2)}, 3},
-		{[]head.Ref{one(2), one(1), one(0)}, 3},
-		{[]head.Ref{one(0), some("1-5")}, 6},
-		{[]head.Ref{some("0-2"), some("3-5")}, 6},
-		{[]head.Ref{all}, 10},
-		{[]head.Ref{all, one(3)}, 10},
-		{[]head.Ref{one(0), all, some("2-4"), one(0)}, 10},
+		{head.Ref{Job: 1}, 1},
+		{some("0-2"), 3},
+		{some("0-5"), 6},
+		{some("0-9"), 10},
+		{head.Ref{Job: 1, Task: -1}, 10},
 	} {
 		l := newLive(t, "fcfs")
 		l.submit(began, "alice", "-n1", "-Jx", "--dependency=singleton", "--array=0-9")
 		for _, apart := range []string{"2-4", "7-8"} { // several rests
-			l.core.Handle(began, head.Change{Caller: head.Caller{User: "alice"}, Jobs: []head.Ref{some(apart)}, Action: head.Hold})
+			l.core.Handle(began, head.Change{Caller: head.Caller{User: "alice"}, Jobs: some(apart), Action: head.Hold})
 		}
 		l.core.Take()
 		var want []uint64
 		for i := range c.want {
 			want = append(want, uint64(1+i))
 		}
-		if got := l.cancelled(t, head.Cancel{Jobs: c.refs}); !slices.Equal(got, want) {
-			t.Errorf("%+v: the answer is %v, not %v", c.refs, got, want)
+		if got := l.cancelled(t, head.Cancel{Jobs: c.ref}); !slices.Equal(got, want) {
+			t.Errorf("%+v: the answer is %v, not %v", c.ref, got, want)
 		}
 		if info := l.core.Info(began); l.pending() != 10-c.want || info.Pending != 10-c.want {
-			t.Errorf("%+v: %d tasks are left, and the head says %d", c.refs, l.pending(), info.Pending)
+			t.Errorf("%+v: %d tasks are left, and the head says %d", c.ref, l.pending(), info.Pending)
 		}
 	}
 }
 
-// A job that is named twice is sent a signal once.
+// Each task of an array is sent a signal once.
 func TestSignalsAreSentOnce(t *testing.T) {
 	l := newLive(t, "fcfs")
 	l.greet(1)
 	l.submit(began, "alice", "-n1", "--array=0-1")
 	l.settle(began)
 	l.starts = nil
-	got := l.cancelled(t, head.Cancel{Signal: 10, Jobs: []head.Ref{{Job: 1, Task: -1}, {Job: 1, Task: 1}, {Job: 2, Task: -1}}})
+	got := l.cancelled(t, head.Cancel{Signal: 10, Jobs: head.Ref{Job: 1, Task: -1}})
 	if !slices.Equal(got, []uint64{1, 2}) || len(l.starts) != 2 {
 		t.Errorf("%v: %q", got, l.starts)
 	}

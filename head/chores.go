@@ -44,17 +44,16 @@ const maxChores = 256
 // chore is a request that is being carried out.
 type chore struct {
 	user   string // who waits in turn
-	refs   []Ref
+	ref    Ref
 	passes []pass
 	visit  func(*job) bool // deals with one of the jobs, and says whether to go on
 	finish func(*Refusal)
 
-	starts  int64    // how many jobs had been started when the request came
-	lines   []uint64 // the arrays and jobs that it names
-	next    int      // index of the reference behind that of the walk
-	walk    *walk
-	found   int  // jobs that were visited
-	first   *job // the first of them
+	starts  int64  // how many jobs had been started when the request came
+	line    uint64 // the array or job of which it names something
+	walk    *walk  // nil if it has not begun
+	found   int    // jobs that were visited
+	first   *job   // the first of them
 	changed []uint64
 }
 
@@ -100,29 +99,15 @@ type restAt struct {
 	number uint64
 }
 
-// begin takes over a walk through the jobs of the first reference.
-func (ch *chore) begin(w *walk) {
-	if w != nil {
-		ch.walk, ch.next = w, 1
-	}
-}
-
 // do carries out a request, or as much of it as belongs to this event.
 func (c *Core) do(ch *chore) {
-	ch.starts = c.starts
-	for _, ref := range ch.refs {
-		if id := c.lineOf(ref); !slices.Contains(ch.lines, id) {
-			ch.lines = append(ch.lines, id)
-		}
-	}
-	if slices.ContainsFunc(ch.lines, func(id uint64) bool { return len(c.lines[id]) > 0 }) || !c.mayBegin(ch) {
-		ch.walk, ch.next = nil, 0
+	ch.starts, ch.line = c.starts, c.lineOf(ch.ref)
+	if len(c.lines[ch.line]) > 0 || !c.mayBegin(ch) {
+		ch.walk = nil
 	} else if c.slice(ch) {
 		return
 	}
-	for _, id := range ch.lines {
-		c.lines[id] = append(c.lines[id], ch)
-	}
+	c.lines[ch.line] = append(c.lines[ch.line], ch)
 	if len(c.chores[ch.user]) == 0 {
 		c.turns = append(c.turns, ch.user)
 	}
@@ -132,16 +117,8 @@ func (c *Core) do(ch *chore) {
 // mayBegin says whether a request may begin before others of its user that wait: a large one may not,
 // since a walk that is under way takes memory.
 func (c *Core) mayBegin(ch *chore) bool {
-	if len(c.chores[ch.user]) == 0 {
-		return true
-	}
-	named := 0
-	for _, ref := range ch.refs {
-		if a := c.arrayOf(ref.Job); a != nil && ref.Task < 0 {
-			named += a.tasks.Len()
-		}
-	}
-	return named <= maxLoad
+	a := c.arrayOf(ch.ref.Job)
+	return len(c.chores[ch.user]) == 0 || a == nil || ch.ref.Task >= 0 || a.tasks.Len() <= maxLoad
 }
 
 // lineOf is the number of the array or job of which a reference names something.
@@ -160,7 +137,7 @@ func (c *Core) doSome() {
 		user := c.turns[0]
 		c.turns = append(c.turns[:0], c.turns[1:]...)
 		ch := c.chores[user][0]
-		if slices.ContainsFunc(ch.lines, func(id uint64) bool { return c.lines[id][0] != ch }) {
+		if c.lines[ch.line][0] != ch {
 			blocked++ // by an earlier request of somebody else
 		} else if blocked = 0; c.slice(ch) {
 			c.done(ch)
@@ -176,14 +153,12 @@ func (c *Core) done(ch *chore) {
 	if c.chores[ch.user] = c.chores[ch.user][1:]; len(c.chores[ch.user]) == 0 {
 		delete(c.chores, ch.user)
 	}
-	for _, id := range ch.lines {
-		if c.lines[id] = c.lines[id][1:]; len(c.lines[id]) > 0 {
-			continue
-		}
-		delete(c.lines, id)
-		if a := c.arrays[id]; a != nil {
-			c.hunger(a)
-		}
+	if c.lines[ch.line] = c.lines[ch.line][1:]; len(c.lines[ch.line]) > 0 {
+		return
+	}
+	delete(c.lines, ch.line)
+	if a := c.arrays[ch.line]; a != nil {
+		c.hunger(a)
 	}
 }
 
@@ -204,41 +179,30 @@ func (c *Core) Full() bool { return c.loadNow() >= maxLoad }
 
 // slice carries out a request as far as is allowed, and says whether it is done.
 func (c *Core) slice(ch *chore) bool {
-	for {
-		if ch.walk == nil {
-			if ch.next == len(ch.refs) {
-				break
-			}
-			w, err := c.walkOf(ch.refs[ch.next])
-			if err != nil {
-				c.looked += perRequest
-				ch.finish(err)
-				return true
-			}
-			ch.walk = w
-			ch.next++
-		}
+	var err *Refusal
+	if ch.walk == nil {
+		ch.walk, err = c.walkOf(ch.ref)
+	}
+	for err == nil {
 		j, over := c.walkOn(ch.walk, ch.passes)
-		switch {
-		case j != nil:
-			if ch.found++; ch.first == nil {
-				ch.first = j
-			}
-			if !ch.visit(j) {
-				ch.walk, ch.next = nil, len(ch.refs)
-			}
-		case !over:
+		if j == nil && !over {
 			return false
-		case ch.found == 0:
-			c.looked += perRequest
-			ch.finish(notThere(ch.refs[ch.next-1]))
-			return true
-		default:
-			ch.walk = nil
+		}
+		if j == nil {
+			break
+		}
+		if ch.found++; ch.first == nil {
+			ch.first = j
+		}
+		if !ch.visit(j) {
+			break
 		}
 	}
+	if err == nil && ch.found == 0 {
+		err = notThere(ch.ref)
+	}
 	c.looked += perRequest
-	ch.finish(nil)
+	ch.finish(err)
 	return true
 }
 

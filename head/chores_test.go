@@ -84,7 +84,7 @@ func theFirst(n, step int) (numbers []uint64) {
 
 // by is a request of a user for tasks of job 1.
 func by(user string, r head.Request, tasks string, action head.Action) head.Event {
-	caller, ref := head.Caller{Request: r, User: user}, []head.Ref{{Job: 1, Task: -1, Tasks: tasks}}
+	caller, ref := head.Caller{Request: r, User: user}, head.Ref{Job: 1, Task: -1, Tasks: tasks}
 	if action == "" {
 		return head.Cancel{Caller: caller, Jobs: ref}
 	}
@@ -105,7 +105,7 @@ func TestLargeRequestsAreSliced(t *testing.T) {
 		{"limit", by("alice", 7, "", head.LimitDevices), running},
 		{"suspend", by("alice", 7, "", head.SuspendJob), running},
 		{"requeue", by("alice", 7, "", head.RequeueJob), running},
-		{"signal", head.Cancel{Caller: head.Caller{Request: 7, User: "alice"}, Jobs: []head.Ref{{Job: 1, Task: -1}}, Signal: 10}, running},
+		{"signal", head.Cancel{Caller: head.Caller{Request: 7, User: "alice"}, Jobs: head.Ref{Job: 1, Task: -1}, Signal: 10}, running},
 		{"cancel", by("alice", 7, "", ""), theFirst(many, 1)},
 		{"cancel every second", by("alice", 7, fmt.Sprintf("0-%d:2", many-1), ""), theFirst(many, 2)},
 		{"hold every second", by("alice", 7, fmt.Sprintf("0-%d:2", many-1), head.Hold), theFirst(many, 2)},
@@ -152,7 +152,7 @@ func TestOthersBetweenSlices(t *testing.T) {
 	for i, ev := range []head.Event{
 		by("alice", 3, "", head.Hold),
 		by("root", 4, "5", head.Release),
-		head.Change{Caller: head.Caller{Request: 5, User: "alice"}, Jobs: []head.Ref{{Job: many + 1, Task: -1}}, Action: head.Hold},
+		head.Change{Caller: head.Caller{Request: 5, User: "alice"}, Jobs: head.Ref{Job: many + 1, Task: -1}, Action: head.Hold},
 		head.Submit{Caller: head.Caller{Request: 6, User: "bob"}, Secret: "s", Submission: api.Submission{Options: []string{"-n1"}, Arguments: []string{"x"}, Directory: "/"}},
 		by("bob", 7, "", ""),
 		head.Tick{}, head.Tick{}, head.Tick{}, head.Tick{},
@@ -203,7 +203,7 @@ func TestUsersTakeTurns(t *testing.T) {
 	for i := range 10 {
 		l.turn(t, by("alice", head.Request(10+i), "", head.Prioritise))
 	}
-	turns, _ := l.until(t, 30, head.Change{Caller: head.Caller{Request: 30, User: "bob"}, Jobs: []head.Ref{{Job: many + 1, Task: -1}}, Action: head.Release})
+	turns, _ := l.until(t, 30, head.Change{Caller: head.Caller{Request: 30, User: "bob"}, Jobs: head.Ref{Job: many + 1, Task: -1}, Action: head.Release})
 	if turns > 3 {
 		t.Errorf("bob waits for %d turns", turns)
 	}
@@ -415,7 +415,7 @@ func (l *live) greetCores(name string, cores int) {
 // two slices of a request, which is for them all the same.
 func TestTasksThatLeaveTheirRestBetweenSlices(t *testing.T) {
 	const tasks, fillers = 100_000, 256 // as many jobs look at what they wait for in the event before
-	all := []head.Ref{{Job: tasks + fillers + 1, Task: -1}}
+	all := head.Ref{Job: tasks + fillers + 1, Task: -1}
 	alice := head.Caller{Request: 7, User: "alice"}
 	for _, action := range []head.Action{head.Hold, head.Release, head.Prioritise} {
 		l := newLive(t, "fcfs")
@@ -424,7 +424,7 @@ func TestTasksThatLeaveTheirRestBetweenSlices(t *testing.T) {
 			l.submit(began, "alice", "-n1", "--dependency=afterany:1_95000")
 		}
 		l.submit(began, "alice", "-n1", "--array=0-99999", "--dependency=aftercorr:1")
-		small := []head.Ref{{Job: all[0].Job, Task: -1, Tasks: "90000-99999"}}
+		small := head.Ref{Job: all.Job, Task: -1, Tasks: "90000-99999"}
 		l.core.Handle(began, head.Change{Caller: alice, Jobs: small, Action: head.Prioritise, Priority: api.Priority{Nice: new(int64(5))}})
 		if action == head.Release {
 			l.core.Handle(began, head.Change{Caller: alice, Jobs: all, Action: head.Hold})
@@ -432,13 +432,13 @@ func TestTasksThatLeaveTheirRestBetweenSlices(t *testing.T) {
 		for l.settle(began); l.core.Next() <= began; {
 			l.settle(began)
 		}
-		l.core.Handle(began, head.Cancel{Caller: alice, Jobs: []head.Ref{{Job: 1, Task: 95000}}})
+		l.core.Handle(began, head.Cancel{Caller: alice, Jobs: head.Ref{Job: 1, Task: 95000}})
 		l.core.Take()
 		_, answer := l.until(t, 7, head.Change{Caller: alice, Jobs: all, Action: action, Priority: api.Priority{Nice: new(int64(9))}})
 		if n := len(numbersOf(t, answer)); n != tasks {
 			t.Errorf("%s: %d tasks were changed", action, n)
 		}
-		docs, _ := l.core.Job(began, all[0])
+		docs, _ := l.core.Job(began, all)
 		if len(docs) != 3 {
 			t.Errorf("%d rests: this shows nothing", len(docs))
 		}

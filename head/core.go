@@ -2,7 +2,6 @@ package head
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -325,19 +324,6 @@ func (c *Core) mayTouch(user string, j *job) *Refusal {
 		return nil
 	}
 	return refusal(statusForbidden, "job %s is %s's: only its user and administrators may do that", j.name(), j.user)
-}
-
-// find lists the jobs that a reference names: one, or all tasks of an array. A task that is part of
-// a rest is shown as if it were a job (stand).
-func (c *Core) find(ref Ref) (found []*job, err *Refusal) {
-	w, err := c.walkOf(ref)
-	if err != nil {
-		return nil, err
-	}
-	if found, _ = c.some(w, 0, math.MaxInt); len(found) == 0 {
-		return nil, notThere(ref)
-	}
-	return found, nil
 }
 
 // findOne finds the only job that a reference names.

@@ -76,13 +76,13 @@ type (
 	// Cancel ends jobs, or sends them Signal if that is not 0.
 	Cancel struct {
 		Caller
-		Jobs   []Ref
+		Jobs   Ref
 		Signal int
 	}
 	// Change is one of the other actions on jobs.
 	Change struct {
 		Caller
-		Jobs     []Ref
+		Jobs     Ref
 		Action   Action
 		Priority api.Priority // Prioritise
 		Limit    int          // LimitDevices

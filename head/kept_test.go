@@ -27,8 +27,10 @@ func TestEndedJobsForgetTheirDependencies(t *testing.T) {
 	}
 	l.core.Take()
 	before := memory()
-	l.core.Handle(began, head.Cancel{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: refs})
-	l.core.Take()
+	for _, ref := range refs {
+		l.core.Handle(began, head.Cancel{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: ref})
+		l.core.Take()
+	}
 	if after := memory(); before < after+jobs*terms*20 {
 		t.Errorf("%d bytes before the jobs were cancelled, and %d afterwards", before, after)
 	}
@@ -112,11 +114,8 @@ func TestWakesAreBounded(t *testing.T) {
 	for range arrays {
 		l.submit(began, "alice", "-n1", fmt.Sprintf("--array=0-%d", 2*tasks), "--dependency=aftercorr:1")
 	}
-	var refs []head.Ref
-	for i := range tasks {
-		refs = append(refs, head.Ref{Job: 1, Task: int64(2 * i)})
-	}
-	l.core.Handle(began, head.Cancel{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: refs})
+	every := head.Ref{Job: 1, Task: -1, Tasks: fmt.Sprintf("0-%d:2", 2*tasks-2)}
+	l.core.Handle(began, head.Cancel{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: every})
 	steps := 0
 	for ; l.core.Next() <= began; steps++ {
 		l.core.Step(began)
@@ -145,12 +144,12 @@ func TestHeldBeforeTheyLooked(t *testing.T) {
 		l.submit(began, "alice", "-n1", "--dependency=afterany:1_0")
 	}
 	l.submit(began, "alice", "-n1", "--array=0-9", "--dependency=aftercorr:1")
-	l.core.Handle(began, head.Cancel{Caller: alice, Jobs: []head.Ref{{Job: 1, Task: 0}}})
-	l.core.Handle(began, head.Change{Caller: alice, Jobs: []head.Ref{{Job: 311, Task: -1, Tasks: "0-3"}}, Action: head.Hold})
+	l.core.Handle(began, head.Cancel{Caller: alice, Jobs: head.Ref{Job: 1, Task: 0}})
+	l.core.Handle(began, head.Change{Caller: alice, Jobs: head.Ref{Job: 311, Task: -1, Tasks: "0-3"}, Action: head.Hold})
 	for range 10 {
 		l.core.Handle(began, head.Tick{})
 	}
-	l.core.Handle(began, head.Change{Caller: alice, Jobs: []head.Ref{{Job: 311, Task: -1}}, Action: head.Release})
+	l.core.Handle(began, head.Change{Caller: alice, Jobs: head.Ref{Job: 311, Task: -1}, Action: head.Release})
 	for task := range int64(10) {
 		docs, _ := l.core.Job(began, head.Ref{Job: 311, Task: task})
 		if len(docs) != 1 || (docs[0].Reason == "DependencyNeverSatisfied") != (task == 0) {
@@ -167,7 +166,7 @@ func TestRestsAreNearlyLinear(t *testing.T) {
 		l.submit(began, "alice", "-n1", "--hold", fmt.Sprintf("--array=0-%d", tasks-1))
 		for i := 0; i < tasks; i += 2 {
 			bytes += l.work(func() {
-				l.core.Handle(began, head.Cancel{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: []head.Ref{{Job: 1, Task: -1, Tasks: fmt.Sprintf("%d-%d", i, i+1)}}})
+				l.core.Handle(began, head.Cancel{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: head.Ref{Job: 1, Task: -1, Tasks: fmt.Sprintf("%d-%d", i, i+1)}})
 			}).bytes
 		}
 		get := func(b head.Bucket, number uint64) []byte { return l.disk[b][string(head.Number(number))] }
@@ -197,12 +196,12 @@ func TestNothingIsKeptOfJobsThatLeave(t *testing.T) {
 	const times = 1000
 	comment := "--comment=" + strings.Repeat("x", 4000)
 	act := func(l *live, action head.Action, job uint64) {
-		l.core.Handle(began, head.Change{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: []head.Ref{{Job: job, Task: -1}}, Action: action})
+		l.core.Handle(began, head.Change{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: head.Ref{Job: job, Task: -1}, Action: action})
 	}
 	passing := func(options ...string) func(*live, uint64) {
 		return func(l *live, next uint64) {
 			l.submit(began, "alice", append(options, "-n1", comment)...)
-			l.core.Handle(began, head.Cancel{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: []head.Ref{{Job: next, Task: -1}}})
+			l.core.Handle(began, head.Cancel{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: head.Ref{Job: next, Task: -1}})
 		}
 	}
 	held := func(l *live, _ uint64) { act(l, head.Hold, 1); act(l, head.Release, 1) }
@@ -250,8 +249,8 @@ func TestNothingIsKeptOfJobsThatLeave(t *testing.T) {
 // Who waits behind a job that does not fit into the limits of its user goes on when that one leaves.
 func TestThoseBehindOneThatLeavesGoOn(t *testing.T) {
 	for name, leave := range map[string]head.Event{
-		"cancelled": head.Cancel{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: []head.Ref{{Job: 2, Task: -1}}},
-		"held":      head.Change{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: []head.Ref{{Job: 2, Task: -1}}, Action: head.Hold},
+		"cancelled": head.Cancel{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: head.Ref{Job: 2, Task: -1}},
+		"held":      head.Change{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: head.Ref{Job: 2, Task: -1}, Action: head.Hold},
 	} {
 		l := newLive(t, "fcfs")
 		l.core.Configure(head.Config{Cluster: "test", NodeTimeout: time.Hour, Silence: time.Hour, Keep: time.Minute, Limits: head.Limits{Cores: 3}})

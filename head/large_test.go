@@ -56,7 +56,7 @@ func TestLargeArrays(t *testing.T) {
 	l.greet(4)
 	ask := func(ev head.Event) func() { return func() { l.core.Handle(began, ev) } }
 	alice := head.Caller{Request: 1, User: "alice"}
-	all := []head.Ref{{Job: 1, Task: -1}}
+	all := head.Ref{Job: 1, Task: -1}
 	array := fmt.Sprintf("--array=0-%d", tasks-1)
 	for _, event := range []struct {
 		name string
@@ -70,8 +70,8 @@ func TestLargeArrays(t *testing.T) {
 		{"hold", ask(head.Change{Caller: alice, Jobs: all, Action: head.Hold})},
 		{"release", ask(head.Change{Caller: alice, Jobs: all, Action: head.Release})},
 		{"nice", ask(head.Change{Caller: alice, Jobs: all, Action: head.Prioritise, Priority: api.Priority{Nice: new(int64)}})},
-		{"cancel one", ask(head.Cancel{Caller: alice, Jobs: []head.Ref{{Job: 1, Task: 70_000}}})},
-		{"cancel some", ask(head.Cancel{Caller: alice, Jobs: []head.Ref{{Job: 1, Task: -1, Tasks: "60000-80000:2"}}})},
+		{"cancel one", ask(head.Cancel{Caller: alice, Jobs: head.Ref{Job: 1, Task: 70_000}})},
+		{"cancel some", ask(head.Cancel{Caller: alice, Jobs: head.Ref{Job: 1, Task: -1, Tasks: "60000-80000:2"}})},
 		{"restart", func() { l.restart(t) }},
 		{"cancel", ask(head.Cancel{Caller: alice, Jobs: all})},
 		{"forget", ask(head.Tick{})},
@@ -212,7 +212,7 @@ func TestManyThatWait(t *testing.T) {
 // BenchmarkArray measures events that concern an array of 100,000 tasks.
 func BenchmarkArray(b *testing.B) {
 	alice := head.Caller{Request: 1, User: "alice"}
-	all := []head.Ref{{Job: 1, Task: -1}}
+	all := head.Ref{Job: 1, Task: -1}
 	for b.Loop() {
 		l := newLive(b, "easy")
 		l.greet(100)

@@ -124,11 +124,11 @@ func (l *liar) step() error {
 	case n < 80:
 		l.handle(head.Submit{Caller: l.caller(), Submission: l.submission(), Secret: "s"})
 	case n < 84:
-		l.handle(head.Cancel{Caller: l.caller(), Jobs: []head.Ref{l.ref()}, Signal: l.rng.IntN(2) * 10})
+		l.handle(head.Cancel{Caller: l.caller(), Jobs: l.ref(), Signal: l.rng.IntN(2) * 10})
 	case n < 96:
 		actions := []head.Action{head.Hold, head.Release, head.SuspendJob, head.ResumeJob, head.RequeueJob, head.Prioritise, head.LimitDevices}
 		nice := int64(l.rng.IntN(5))
-		l.handle(head.Change{Caller: l.caller(), Jobs: []head.Ref{l.ref()}, Action: l.pick(len(actions), actions), Limit: l.rng.IntN(4) - 1, Priority: api.Priority{Nice: &nice}})
+		l.handle(head.Change{Caller: l.caller(), Jobs: l.ref(), Action: l.pick(len(actions), actions), Limit: l.rng.IntN(4) - 1, Priority: api.Priority{Nice: &nice}})
 	default:
 		actions := []head.NodeAction{head.DrainNode, head.ResumeNode, head.ResumeNode, head.RemoveNode}
 		l.handle(head.Node{Caller: head.Caller{Request: 1, User: "root"}, Nodes: []string{l.name()}, Action: actions[l.rng.IntN(len(actions))], Reason: "r"})

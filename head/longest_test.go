@@ -89,7 +89,7 @@ func (m *longest) change(name string, action head.Action, tasks string) {
 	ref := head.Ref{Job: 1, Task: -1, Tasks: tasks}
 	nice := int64(len(name) + len(m.least)%50)
 	m.that(name, func() {
-		m.core.Handle(m.now, head.Change{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: []head.Ref{ref}, Action: action, Priority: api.Priority{Nice: &nice}})
+		m.core.Handle(m.now, head.Change{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: ref, Action: action, Priority: api.Priority{Nice: &nice}})
 	})
 }
 
@@ -124,7 +124,7 @@ func (m *longest) play(of string, parts, nodes int, array string) {
 	for i := range parts {
 		n := int64(i)
 		ref := head.Ref{Job: 1, Task: -1, Tasks: fmt.Sprintf("%d-99999:%d", 10_000+i, parts+1)}
-		m.core.Handle(m.now, head.Change{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: []head.Ref{ref}, Action: head.Prioritise, Priority: api.Priority{Nice: &n}})
+		m.core.Handle(m.now, head.Change{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: ref, Action: head.Prioritise, Priority: api.Priority{Nice: &n}})
 		m.settle(m.now)
 	}
 	m.rest()
@@ -139,7 +139,7 @@ func (m *longest) play(of string, parts, nodes int, array string) {
 		m.change(name+" suspend", head.SuspendJob, r.tasks)
 		m.change(name+" limit", head.LimitDevices, r.tasks)
 		m.that(name+" signal", func() {
-			m.core.Handle(m.now, head.Cancel{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: []head.Ref{{Job: 1, Task: -1, Tasks: r.tasks}}, Signal: 10})
+			m.core.Handle(m.now, head.Cancel{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: head.Ref{Job: 1, Task: -1, Tasks: r.tasks}, Signal: 10})
 		})
 		m.look(name+" look", func() { m.core.JobFrom(m.now, head.Ref{Job: 1, Task: -1, Tasks: r.tasks}, 0, 500) })
 		m.look(name+" look further", func() { m.core.JobFrom(m.now, head.Ref{Job: 1, Task: -1, Tasks: r.tasks}, 50_000, 500) })
@@ -216,7 +216,7 @@ func (m *longest) play(of string, parts, nodes int, array string) {
 	m.that("deadline of an array", func() { m.core.Handle(m.now, head.Tick{}) })
 	cancel := func(name, tasks string) {
 		m.that(of+" cancel "+name, func() {
-			m.core.Handle(m.now, head.Cancel{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: []head.Ref{{Job: 1, Task: -1, Tasks: tasks}}})
+			m.core.Handle(m.now, head.Cancel{Caller: head.Caller{Request: 1, User: "alice"}, Jobs: head.Ref{Job: 1, Task: -1, Tasks: tasks}})
 		})
 	}
 	cancel("one", "60000")

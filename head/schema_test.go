@@ -178,7 +178,7 @@ func acceptedIsSendable(t *testing.T, ca string, seed uint64) (accepted, refused
 		if len(jobs) == 0 {
 			continue
 		}
-		one := []head.Ref{{Job: jobs[rng.IntN(len(jobs))].ID, Task: -1}}
+		one := head.Ref{Job: jobs[rng.IntN(len(jobs))].ID, Task: -1}
 		actions := []head.Action{head.SuspendJob, head.ResumeJob, head.RequeueJob, head.LimitDevices}
 		if n := rng.IntN(2 * len(actions)); n < len(actions) {
 			p.core.Handle(p.now, head.Change{Caller: admin, Jobs: one, Action: actions[n], Limit: rng.IntN(3)})

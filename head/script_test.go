@@ -460,7 +460,7 @@ func ref(word string) head.Ref {
 func (p *player) user(name, verb string, words []string) error {
 	caller := head.Caller{Request: 1, User: name}
 	change := func(action head.Action, priority api.Priority) {
-		p.core.Handle(p.now, head.Change{Caller: caller, Jobs: []head.Ref{ref(words[0])}, Action: action, Priority: priority})
+		p.core.Handle(p.now, head.Change{Caller: caller, Jobs: ref(words[0]), Action: action, Priority: priority})
 	}
 	node := func(action head.NodeAction) {
 		p.core.Handle(p.now, head.Node{Caller: caller, Nodes: words, Action: action, Reason: "to be mended"})
@@ -493,7 +493,7 @@ func (p *player) user(name, verb string, words []string) error {
 			p.say("at task %v", task)
 		}
 	case "cancel":
-		p.core.Handle(p.now, head.Cancel{Caller: caller, Jobs: []head.Ref{ref(words[0])}})
+		p.core.Handle(p.now, head.Cancel{Caller: caller, Jobs: ref(words[0])})
 	case "priority":
 		change(head.Prioritise, api.Priority{Priority: number(1), Nice: number(2)})
 	case "nice":

@@ -210,11 +210,11 @@ func (s *sliced) change() {
 		}
 		switch what {
 		case "cancel":
-			return head.Cancel{Caller: c, Jobs: []head.Ref{r}}
+			return head.Cancel{Caller: c, Jobs: r}
 		case "signal":
-			return head.Cancel{Caller: c, Jobs: []head.Ref{r}, Signal: 10}
+			return head.Cancel{Caller: c, Jobs: r, Signal: 10}
 		}
-		return head.Change{Caller: c, Jobs: []head.Ref{r}, Action: head.Action(what), Priority: api.Priority{Nice: &nice}}
+		return head.Change{Caller: c, Jobs: r, Action: head.Action(what), Priority: api.Priority{Nice: &nice}}
 	})
 }
 
@@ -388,11 +388,11 @@ func (s *sliced) finish() {
 	for _, id := range s.ids {
 		clear(s.held)
 		s.request("release", head.Ref{Job: id, Task: -1}, func(c head.Caller) head.Event {
-			return head.Change{Caller: c, Jobs: []head.Ref{{Job: id, Task: -1}}, Action: head.Release}
+			return head.Change{Caller: c, Jobs: head.Ref{Job: id, Task: -1}, Action: head.Release}
 		})
 		s.rest()
 		s.request("resume", head.Ref{Job: id, Task: -1}, func(c head.Caller) head.Event {
-			return head.Change{Caller: c, Jobs: []head.Ref{{Job: id, Task: -1}}, Action: head.ResumeJob}
+			return head.Change{Caller: c, Jobs: head.Ref{Job: id, Task: -1}, Action: head.ResumeJob}
 		})
 		s.rest()
 	}

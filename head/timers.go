@@ -107,7 +107,7 @@ func (c *Core) ring(t timer) {
 			c.signal(j, j.said.Batch.Signal.Number)
 		}
 	case ringDeadline:
-		c.doTo(t.job, c.ending("", nil, c.late))
+		c.doTo(t.job, c.ending("", Ref{}, c.late))
 	case ringRanking:
 		c.keepBook()
 	case ringNode:
@@ -119,8 +119,8 @@ func (c *Core) ring(t timer) {
 
 // doTo does something to a job or all tasks of an array, in its user's turn.
 func (c *Core) doTo(id uint64, ch *chore) {
-	ch.refs = []Ref{{Job: id, Task: -1}}
-	if w, err := c.walkOf(ch.refs[0]); err != nil {
+	ch.ref = Ref{Job: id, Task: -1}
+	if w, err := c.walkOf(ch.ref); err != nil {
 		return
 	} else if ch.user = cmp.Or(w.one, &job{}).user; w.a != nil {
 		ch.user = w.a.members[0].user

@@ -243,7 +243,7 @@ func serveCancel(q *request) (any, error) {
 	if err = cmp.Or(err, q.query.err); err != nil {
 		return nil, err
 	}
-	return q.one(func(c head.Caller) head.Event { return head.Cancel{Caller: c, Jobs: []head.Ref{name}, Signal: signal} })
+	return q.one(func(c head.Caller) head.Event { return head.Cancel{Caller: c, Jobs: name, Signal: signal} })
 }
 
 // changer serves one of the actions on jobs.
@@ -253,7 +253,7 @@ func changer(action head.Action) func(*request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		change := head.Change{Jobs: []head.Ref{name}, Action: action}
+		change := head.Change{Jobs: name, Action: action}
 		switch action {
 		case head.Prioritise:
 			err = q.body(&change.Priority)

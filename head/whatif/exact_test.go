@@ -312,7 +312,7 @@ func randomPast(t *testing.T, spec string, seed uint64, from time.Duration) *wha
 			p.core.Handle(p.now, head.Node{Caller: admin, Nodes: []string{c.Nodes[node].Name}, Action: action, Reason: "r"})
 		case 3:
 			if pending := p.core.JobList(p.now, head.Filter{States: []api.State{api.Pending}}); len(pending) > 0 {
-				p.core.Handle(p.now, head.Cancel{Caller: admin, Jobs: []head.Ref{{Job: pending[rng.IntN(len(pending))].ID, Task: -1}}})
+				p.core.Handle(p.now, head.Cancel{Caller: admin, Jobs: head.Ref{Job: pending[rng.IntN(len(pending))].ID, Task: -1}})
 			}
 		default:
 			o, run := randomOptions(rng, len(c.Nodes))

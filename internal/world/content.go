@@ -81,9 +81,9 @@ func (w *World) oddChange() {
 	w.askOdd(func(r head.Request) head.Event {
 		caller := head.Caller{Request: r, User: attacker}
 		if action == "odd" {
-			return head.Cancel{Caller: caller, Jobs: []head.Ref{ref}, Signal: signal}
+			return head.Cancel{Caller: caller, Jobs: ref, Signal: signal}
 		}
-		return head.Change{Caller: caller, Jobs: []head.Ref{ref}, Action: action, Priority: api.Priority{Priority: &priority, Nice: &nice}, Limit: limit}
+		return head.Change{Caller: caller, Jobs: ref, Action: action, Priority: api.Priority{Priority: &priority, Nice: &nice}, Limit: limit}
 	})
 }
 
@@ -118,7 +118,7 @@ func (w *World) cancelOdd(id uint64) {
 		return
 	}
 	w.head.ask(func(r head.Request) head.Event {
-		return head.Cancel{Caller: head.Caller{Request: r, User: "root"}, Jobs: []head.Ref{{Job: id, Task: -1}}}
+		return head.Cancel{Caller: head.Caller{Request: r, User: "root"}, Jobs: head.Ref{Job: id, Task: -1}}
 	}, func(a head.Answer) {
 		if a.Err != nil { // it is over
 			delete(w.oddJobs, id)

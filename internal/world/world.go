@@ -291,7 +291,7 @@ func (w *World) submit(user string, s api.Submission, key string) {
 		}
 		w.trace("%s submitted job %d (%d tasks): %s", user, done.Job, done.Tasks, strings.Join(s.Options, " "))
 		if slices.Contains(s.Options, "--hold") { // a held job is released eventually, so that it can end
-			w.after(w.delay(time.Hour), func() { w.insist([]head.Ref{{Job: done.Job, Task: -1}}, head.Release) })
+			w.after(w.delay(time.Hour), func() { w.insist(head.Ref{Job: done.Job, Task: -1}, head.Release) })
 		}
 	})
 	w.after(10*time.Second, func() {
@@ -304,7 +304,7 @@ func (w *World) submit(user string, s api.Submission, key string) {
 // meddle makes a user change a job, which may be another user's.
 func (w *World) meddle(user string) {
 	id, _ := w.someJob()
-	ref := []head.Ref{{Job: id, Task: -1}}
+	ref := head.Ref{Job: id, Task: -1}
 	what := w.rng.IntN(7)
 	w.trace("%s meddles with job %d: %d", user, id, what)
 	w.head.ask(func(r head.Request) head.Event {
@@ -332,7 +332,7 @@ func (w *World) meddle(user string) {
 }
 
 // insist repeats a request until nothing of the job is held or suspended any longer.
-func (w *World) insist(ref []head.Ref, action head.Action) {
+func (w *World) insist(ref head.Ref, action head.Action) {
 	w.head.ask(func(r head.Request) head.Event {
 		return head.Change{Caller: head.Caller{Request: r, User: "root"}, Jobs: ref, Action: action}
 	}, func(head.Answer) {})
@@ -341,7 +341,7 @@ func (w *World) insist(ref []head.Ref, action head.Action) {
 			w.insist(ref, action)
 			return
 		}
-		docs, _ := w.head.core.Job(w.now, ref[0])
+		docs, _ := w.head.core.Job(w.now, ref)
 		if slices.ContainsFunc(docs, func(d api.Job) bool { return d.Held || d.State == api.Suspended }) {
 			w.insist(ref, action)
 		}

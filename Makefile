@@ -103,10 +103,10 @@ demo: build examples ## a cluster of three nodes on this machine: CUDA and MPI j
 # Packages that start goroutines, or are used by many at a time: make race runs their quick tests under
 # the race detector, for which all of muster is compiled once more, and which makes everything five to ten
 # times as slow. internal/archtest finds packages that are missing here; make soak runs the others.
-RACED := node/worker node node/gateway head/daemon device/soft client device/remote device/cuda node/agent slurm/driver slurm/lenders ivm ivm/daemon wire wire/lanes node/journal node/programs node/launch head/client head/dial head/store internal/door internal/delay internal/parallel internal/recordfile internal/confine internal/service internal/together report/screen
+RACED := node/worker node node/gateway head/daemon device/soft wire/client device/remote device/cuda agent slurm/driver slurm/lenders ivm ivm/daemon wire wire/lanes node/journal node/programs node/launch head/client wire/dial head/store internal/door internal/delay internal/parallel internal/recordfile internal/confine internal/service internal/together internal/screen
 
 # The packages whose tests take longest begin first, so that none of them is left over at the end.
-LONGEST := ./internal/stack ./ptx/simt ./node/worker ./shim/shimtest ./node ./internal/chaos/... ./head/daemon ./cmd/muster ./exp/aucsched ./node/gateway ./exp/gremm ./slurm/...
+LONGEST := ./campaign/stack ./ptx/simt ./node/worker ./shim/shimtest ./node ./campaign/chaos/... ./head/daemon ./cmd/muster ./exp/aucsched ./node/gateway ./exp/gremm ./slurm/...
 
 # Tests often wait for processes: twice as many packages as there are processors.
 JOBS := -p $(shell expr 2 \* $(PROCESSORS))
@@ -128,7 +128,7 @@ TESTRUN = $(if $(Q),,set -x;) MUSTER_REQUIRE="$(HAS) $(MUSTER_REQUIRE)" \
 test: lint browser valgrind referee criu build tryexamples ## everything that must hold: format, vet, architecture, tests
 	@$(TESTRUN) \
 		"all" $(GOTEST) $(JOBS) $(LONGEST) ./... \
-		--- $(if $(wildcard /usr/include/coin/Cbc_C_Interface.h),"the auction's solver beside CBC" $(GOTEST) -tags cbc ./internal/cbc) \
+		--- $(if $(wildcard /usr/include/coin/Cbc_C_Interface.h),"the auction's solver beside CBC" $(GOTEST) -tags cbc ./policy/winner/cbc) \
 		--- $(if $(AMD64),"the software GPU compiled for AVX2" GODEBUG=cpu.avx512f=off $(GOTEST) -count=1 -short -run 'Instructions|GPUForms|Corpus$$' ./ptx/simt/...)
 
 # A process sleeps for a second before it ends under the race detector if it is not told otherwise.
@@ -220,12 +220,12 @@ soak: ## 10,000 faults against running nodes, 1,000 and 10,000 with content agai
 	$(GO) test -race -short -vet=off -timeout 4h $(JOBS) ./...
 	MUSTER_SOAK=1 MUSTER_SEED=random $(GO) test -vet=off ./... -timeout 8h
 	MUSTER_SOAK=1 MUSTER_SEED=random go test ./node/worker -run "TestPrograms$$" -count 50
-	MUSTER_SOAK=1 MUSTER_SEED=random go test ./internal/stack -run 'Storm' -timeout 1h
-	MUSTER_SOAK=1 MUSTER_SEED=random go test ./internal/stack ./slurm/driver -run 'Slurm|Killed' -count 5 -timeout 2h
+	MUSTER_SOAK=1 MUSTER_SEED=random go test ./campaign/stack -run 'Storm' -timeout 1h
+	MUSTER_SOAK=1 MUSTER_SEED=random go test ./campaign/stack ./slurm/driver -run 'Slurm|Killed' -count 5 -timeout 2h
 	go test ./ptx/simt -run 'TestRandomPrograms|TestRandomEngines' -random-count 10000 -random-first $(or $(SEED),0) -timeout 24h
 	GODEBUG=cpu.avx512f=off MUSTER_SOAK=1 go test ./ptx/simt -timeout 2h # compiled for AVX2
 	GOEXPERIMENT= go test -vet=off ./ptx/simt/... ./device/soft -timeout 2h # without vectors
-	go test ./internal/world -run TestWorld -v -timeout 24h -first $(or $(SEED),1) -hours 200 -seeds 5000
+	go test ./campaign/world -run TestWorld -v -timeout 24h -first $(or $(SEED),1) -hours 200 -seeds 5000
 
 clean: ## remove what make made
 	rm -rf bin

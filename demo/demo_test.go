@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"muster/head/api"
+	"muster/wire/api"
 	"muster/wire/status"
 )
 

@@ -35,7 +35,7 @@ func (j *submission) tasks(n int) *submission {
 }
 
 // The jobs in the order of the story. What they print is known from an idle machine;
-// the checksum of weave was also computed by another program (internal/chaos).
+// the checksum of weave was also computed by another program (campaign/chaos).
 var (
 	jobLocal = programJob("a CUDA program on a GPU of its own node", "local",
 		"--gres=gpu:1", "mm --repeat 40 --memory 8M", "mm: 40 products of 160 x 160 right")

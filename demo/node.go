@@ -13,11 +13,11 @@ import (
 	"sync"
 	"time"
 
-	"muster/model"
+	"muster/internal/screen"
+	"muster/internal/units"
 	"muster/node"
+	"muster/node/nodetable"
 	"muster/report"
-	"muster/report/nodetable"
-	"muster/report/screen"
 	"muster/wire/status"
 )
 
@@ -60,7 +60,7 @@ func Node(o *NodeOptions) (table *report.Table, summary string, err error) {
 		return nil, "", err
 	}
 	summary = fmt.Sprintf("%d programs that had %s at a time on %s of GPU memory: all results right.\nOne at a time on each GPU they took %.1f s; sharing them, %.1f s: %s saved.\n",
-		len(nodePrograms), model.BriefSize(shared.peak), model.BriefSize(shared.memory),
+		len(nodePrograms), units.BriefSize(shared.peak), units.BriefSize(shared.memory),
 		alone.took.Seconds(), shared.took.Seconds(), report.Percent(1-shared.took.Seconds()/alone.took.Seconds()))
 	return shared.table(), summary, nil
 }
@@ -214,8 +214,8 @@ func (r *round) table() *report.Table {
 			}
 		}
 		result, _, _ := strings.Cut(strings.TrimSpace(run.output.String()), ", ")
-		t.Rows = append(t.Rows, []string{run.line, strings.Join(on, ", "), fmt.Sprint(c.Kernels), model.BriefSize(c.Peak),
-			model.BriefSize(c.SwapOut), fmt.Sprint(c.Preemptions), report.BriefTime(c.WaitTime), fmt.Sprintf("%.1f s", run.took.Seconds()), result})
+		t.Rows = append(t.Rows, []string{run.line, strings.Join(on, ", "), fmt.Sprint(c.Kernels), units.BriefSize(c.Peak),
+			units.BriefSize(c.SwapOut), fmt.Sprint(c.Preemptions), report.BriefTime(c.WaitTime), fmt.Sprintf("%.1f s", run.took.Seconds()), result})
 	}
 	return t
 }

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"muster/head/api"
-	"muster/model"
+	"muster/internal/screen"
+	"muster/internal/units"
 	"muster/report"
-	"muster/report/screen"
+	"muster/wire/api"
 )
 
 // liveView is the demonstration on a terminal.
@@ -74,7 +74,7 @@ func (s *liveView) nodes(d *tour) *report.Table {
 	for _, node := range d.seen.nodes {
 		rows := [][]string{}
 		for i, device := range node.Devices {
-			rows = append(rows, []string{"", "", device.Name, model.BriefSize(uint64(device.Memory)), fmt.Sprint(device.Speed), busyBar(s.share[place(node.Name, i)]), list(device.Jobs)})
+			rows = append(rows, []string{"", "", device.Name, units.BriefSize(uint64(device.Memory)), fmt.Sprint(device.Speed), busyBar(s.share[place(node.Name, i)]), list(device.Jobs)})
 		}
 		if len(rows) == 0 {
 			rows = [][]string{{"", "", "none", "", "", "", list(node.Jobs)}}

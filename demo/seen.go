@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"muster/head/api"
 	headclient "muster/head/client"
 	"muster/node"
+	"muster/wire/api"
 	"muster/wire/status"
 )
 

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"muster/head/api"
-	"muster/model"
+	"muster/internal/units"
 	"muster/report"
+	"muster/wire/api"
 )
 
 // conclude reports how the jobs ended and how busy the GPUs were. It returns an
@@ -121,7 +121,7 @@ func (d *tour) how(j *seenJob) (words []string) {
 		words = append(words, fmt.Sprintf("shared by %d programs", programs))
 	}
 	if n := d.seen.swapped(j); n > 0 {
-		words = append(words, "swapped "+model.BriefSize(n))
+		words = append(words, "swapped "+units.BriefSize(n))
 	}
 	if j.suspended {
 		words = append(words, "suspended")
@@ -153,7 +153,7 @@ func (d *tour) kept() error {
 				what = append(what, fmt.Sprintf("%s has client %d of grant %s", name, c.ID, c.Grant))
 			}
 			if s.Committed > 0 {
-				what = append(what, fmt.Sprintf("%s has %s of its swap area promised", name, model.BriefSize(s.Committed)))
+				what = append(what, fmt.Sprintf("%s has %s of its swap area promised", name, units.BriefSize(s.Committed)))
 			}
 		}
 		return len(what) == 0
@@ -195,7 +195,7 @@ func (d *tour) close(jobs int) {
 		for i, device := range d.seen.devices(m.name) {
 			// Programs that share a device have their kernels counted side by side.
 			busy := min(end-begin, d.seen.busy[place(m.name, i)]+device.BusyTime)
-			gpus = append(gpus, fmt.Sprintf("%s (%s, %s) %s", place(m.name, i), device.Name, model.BriefSize(device.Memory), report.Percent(busy/(end-begin))))
+			gpus = append(gpus, fmt.Sprintf("%s (%s, %s) %s", place(m.name, i), device.Name, units.BriefSize(device.Memory), report.Percent(busy/(end-begin))))
 		}
 	}
 	var swapped uint64
@@ -206,5 +206,5 @@ func (d *tour) close(jobs int) {
 	}
 	fmt.Fprintf(d.Out, "\n%d jobs in %s: all results right. %s was killed in the middle, and came back.\n", jobs, seconds(end-begin), d.machines[2].name)
 	fmt.Fprintf(d.Out, "GPUs were busy with kernels: %s of the time.\n", strings.Join(gpus, ", "))
-	fmt.Fprintf(d.Out, "%d programs used them; %s of their memory were swapped out for others.\n", programs, model.BriefSize(swapped))
+	fmt.Fprintf(d.Out, "%d programs used them; %s of their memory were swapped out for others.\n", programs, units.BriefSize(swapped))
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"muster/internal/misuse"
+	"muster/internal/units"
 	"muster/model"
 	"muster/report"
 )
@@ -89,7 +90,7 @@ func List(list []Experiment) []Listed {
 
 // WriteHelp describes an experiment for people.
 func (e *Experiment) WriteHelp(w io.Writer) {
-	fmt.Fprintf(w, "%s: %s\n\n%s\n\nUsage:\n  muster reproduce %s [flags]\n\n%s unless --runs says otherwise.\n", e.Name, e.Title, e.Summary, e.Name, model.Plural(e.Runs, "run"))
+	fmt.Fprintf(w, "%s: %s\n\n%s\n\nUsage:\n  muster reproduce %s [flags]\n\n%s unless --runs says otherwise.\n", e.Name, e.Title, e.Summary, e.Name, units.Plural(e.Runs, "run"))
 	if len(e.Figures) > 0 {
 		fmt.Fprintf(w, "Parts that can be had alone, with --figure: %s\n", strings.Join(e.Figures, ", "))
 	}

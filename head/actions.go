@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"muster/head/api"
 	"muster/model/slurmopt"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // cancel ends jobs, or sends them a signal. Jobs for which that is impossible are skipped; if the

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/internal/need"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // twins are two heads to which the same happens. One is sent arrays; the other, in place of each, one

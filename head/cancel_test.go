@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // cancelled cancels, and returns the numbers in the answer.

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"sort"
 
-	"muster/head/api"
 	"muster/internal/indexset"
 	"muster/model/slurmopt"
+	"muster/wire/api"
 )
 
 // A request may name 100,000 jobs. The core carries it out in slices, so that nobody waits long for

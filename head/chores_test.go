@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 const (

@@ -5,13 +5,13 @@ import (
 	"slices"
 	"time"
 
-	"muster/head/api"
 	"muster/internal/indexset"
 	"muster/model"
 	"muster/model/slurmopt"
 	"muster/policy"
 	"muster/policy/priority"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // Core is the state of a head.

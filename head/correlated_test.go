@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"muster/head"
-	"muster/head/api"
+	"muster/wire/api"
 )
 
 // Tasks that aftercorr lets go while others of their array wait at a gate must start in their turn.

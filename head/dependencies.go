@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"slices"
 
-	"muster/head/api"
 	"muster/internal/indexset"
 	"muster/model"
 	"muster/model/slurmopt"
+	"muster/wire/api"
 )
 
 // Jobs wait for other jobs, for arrays as a whole, and for single tasks of arrays. The rest of an

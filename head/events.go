@@ -3,9 +3,9 @@ package head
 import (
 	"time"
 
-	"muster/head/api"
 	"muster/policy/priority"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // All instants are durations since 1970.

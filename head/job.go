@@ -5,12 +5,12 @@ import (
 	"strings"
 	"time"
 
-	"muster/head/api"
 	"muster/internal/indexset"
 	"muster/model"
 	"muster/model/slurmopt"
 	"muster/policy"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // job is a job that has not ended, or ended less than Config.Keep ago.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
+	"muster/wire/api"
 )
 
 // An ended job keeps nothing of what it waited for.

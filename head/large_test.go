@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/policy/catalog"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // work is what an event makes the head do, in numbers that do not depend on the machine.

@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/internal/need"
 	"muster/policy/catalog"
 	"muster/policy/priority"
 	"muster/wire/agent"
+	"muster/wire/api"
 	"muster/wire/grant"
 )
 

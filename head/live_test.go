@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/internal/need"
 	"muster/model"
 	"muster/model/slurmopt"
@@ -18,6 +17,7 @@ import (
 	"muster/policy/catalog"
 	"muster/sim"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // began is when the test's cluster begins, since 1970.

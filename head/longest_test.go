@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/internal/cputime"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // longest measures what each kind of event costs the core, and keeps the least of several rounds.

@@ -7,10 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"muster/head/api"
+	"muster/internal/units"
 	"muster/model"
 	"muster/policy"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // node is a machine whose agent has greeted at least once.
@@ -284,7 +285,7 @@ func (c *Core) gpuType(d *agent.Device) model.GPUType {
 		switch t.Name = word; k {
 		case 1:
 		case 2:
-			t.Name += "-" + strings.ToLower(model.FormatSize(d.Memory))
+			t.Name += "-" + strings.ToLower(units.FormatSize(d.Memory))
 		default:
 			t.Name += fmt.Sprintf("-%d", k)
 		}
@@ -583,7 +584,7 @@ func (n *node) hungUp(now time.Duration, reason string) {
 func (c *Core) giveUp(n *node) {
 	n.down = true
 	c.setNodeState(n)
-	c.loseTasks(n, fmt.Sprintf("node %s has not been heard of for %s", n.name, model.FormatDuration(c.cfg.NodeTimeout)))
+	c.loseTasks(n, fmt.Sprintf("node %s has not been heard of for %s", n.name, units.FormatDuration(c.cfg.NodeTimeout)))
 	c.touchNode(n)
 }
 

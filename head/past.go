@@ -3,10 +3,10 @@ package head
 import (
 	"encoding/json"
 
-	"muster/head/api"
 	"muster/internal/indexset"
 	"muster/internal/strictjson"
 	"muster/model/slurmopt"
+	"muster/wire/api"
 )
 
 // Past is how a job, or the tasks of an array, ended that the core has forgotten.

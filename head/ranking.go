@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"muster/head/api"
 	"muster/policy"
 	"muster/policy/priority"
+	"muster/wire/api"
 )
 
 // The head keeps a book of priorities. It tells the book what happens to jobs, and tells the policy

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"muster/head/api"
 	"muster/internal/indexset"
 	"muster/internal/strictjson"
 	"muster/model"
@@ -19,6 +18,7 @@ import (
 	"muster/policy"
 	"muster/policy/priority"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // jobRecord is the record of a job that has not ended.

@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/internal/need"
 	"muster/policy/catalog"
 	"muster/policy/history"
 	"muster/policy/priority"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // A replay of what a head recorded of a random life makes the same decisions, plan by plan: jobs of

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"sort"
 
-	"muster/head/api"
 	"muster/internal/indexset"
+	"muster/wire/api"
 )
 
 // An array is one job, its rest, until its tasks start. A rest is a job that stands for many tasks:

@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/internal/need"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // odd are values at and beyond what an option may have, by kind of option.

@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/internal/scripts"
 	"muster/policy/catalog"
 	"muster/policy/history"
 	"muster/policy/priority"
 	"muster/wire/agent"
+	"muster/wire/api"
 	"muster/wire/grant"
 )
 

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/internal/need"
 	"muster/internal/seeds"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // sliced is a head that carries out requests in very small slices, while anything may happen between two

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"muster/head/api"
 	"muster/model"
 	"muster/policy"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // leastRest is the least time between two steps that the policy alone asked for.

@@ -12,12 +12,13 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"muster/head/api"
 	"muster/internal/indexset"
+	"muster/internal/units"
 	"muster/model"
 	"muster/model/slurmopt"
 	"muster/policy"
 	"muster/wire/agent"
+	"muster/wire/api"
 	"muster/wire/grant"
 )
 
@@ -352,11 +353,11 @@ func (c *Core) roomFor(j *job, count int, asks string) *Refusal {
 	}
 	switch {
 	case limits.GPUs > 0 && j.need.gpus > limits.GPUs:
-		return over("gpus", model.Plural(j.need.gpus, "GPU"), limits.GPUs)
+		return over("gpus", units.Plural(j.need.gpus, "GPU"), limits.GPUs)
 	case limits.Cores > 0 && j.need.cores > limits.Cores:
-		return over("cores", model.Plural(j.need.cores, "core"), limits.Cores)
+		return over("cores", units.Plural(j.need.cores, "core"), limits.Cores)
 	case limits.Memory > 0 && j.need.memory > limits.Memory:
-		return over("memory", model.FormatSize(j.need.memory)+" of memory", model.FormatSize(limits.Memory))
+		return over("memory", units.FormatSize(j.need.memory)+" of memory", units.FormatSize(limits.Memory))
 	}
 	return nil
 }
@@ -685,13 +686,13 @@ func (u *user) full(n need, l Limits) string {
 	}
 	switch {
 	case l.Running > 0 && u.admitted >= l.Running:
-		return reached("running", model.Plural(l.Running, "job"), u.admitted)
+		return reached("running", units.Plural(l.Running, "job"), u.admitted)
 	case l.GPUs > 0 && u.taken.gpus+n.gpus > l.GPUs:
-		return reached("gpus", model.Plural(l.GPUs, "GPU"), u.taken.gpus)
+		return reached("gpus", units.Plural(l.GPUs, "GPU"), u.taken.gpus)
 	case l.Cores > 0 && u.taken.cores+n.cores > l.Cores:
-		return reached("cores", model.Plural(l.Cores, "core"), u.taken.cores)
+		return reached("cores", units.Plural(l.Cores, "core"), u.taken.cores)
 	case l.Memory > 0 && u.taken.memory+n.memory > l.Memory:
-		return reached("memory", model.FormatSize(l.Memory)+" of memory", model.FormatSize(u.taken.memory))
+		return reached("memory", units.FormatSize(l.Memory)+" of memory", units.FormatSize(u.taken.memory))
 	}
 	return "jobs of its user before it wait for a limit"
 }

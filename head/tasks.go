@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"slices"
 
-	"muster/head/api"
 	"muster/internal/indexset"
 	"muster/model"
 	"muster/policy"
 	"muster/wire/agent"
+	"muster/wire/api"
 	"muster/wire/grant"
 )
 

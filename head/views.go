@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"muster/head/api"
 	"muster/model"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // Filter chooses jobs; a field that is empty admits all.

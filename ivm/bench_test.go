@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"muster/client"
 	"muster/ivm"
 	"muster/node/gateway"
+	"muster/wire/client"
 	"muster/wire/trust"
 )
 

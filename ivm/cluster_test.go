@@ -50,7 +50,7 @@ type testNode struct {
 	conns   []net.Conn
 }
 
-// cluster makes nodes on this machine. Their connections have no TLS: internal/stack has.
+// cluster makes nodes on this machine. Their connections have no TLS: campaign/stack has.
 func cluster(t testing.TB, n int) []*testNode {
 	t.Helper()
 	return clusterOver(t, n, func(c net.Conn, server bool) net.Conn { return c })

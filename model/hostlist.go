@@ -291,3 +291,5 @@ func parseSpan(item string) (first, last, step int, err error) {
 	}
 	return first, last, step, nil
 }
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }

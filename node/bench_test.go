@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	clientside "muster/client"
 	"muster/device"
 	"muster/device/soft"
 	"muster/node/gateway"
 	"muster/wire"
+	clientside "muster/wire/client"
 	"muster/wire/control"
 )
 

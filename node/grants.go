@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"muster/device"
-	"muster/model"
+	"muster/internal/units"
 	"muster/node/vgpu"
 	"muster/wire"
 	"muster/wire/grant"
@@ -258,7 +258,7 @@ func (d *daemon) shareFull(c *client, want uint64) string {
 		return ""
 	}
 	return fmt.Sprintf("the job's share of the device is used up (%s, of which its other processes have %s): free some memory there, or ask for a larger share when you submit the job",
-		model.BriefSize(all), model.BriefSize(others))
+		units.BriefSize(all), units.BriefSize(others))
 }
 
 // --- the book ------------------------------------------------------------------

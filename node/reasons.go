@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"muster/model"
+	"muster/internal/units"
 )
 
 // What users are told when a limit is reached: which limit it is, how large it is, and
@@ -62,12 +62,12 @@ func userHasAll(user string, programs int) string {
 // swapFull says that the swap area has no room; others is what other clients have.
 func (d *daemon) swapFull(others uint64) string {
 	return fmt.Sprintf("the node's swap area is full (%s, of which other programs have %s): wait for other programs to end, or ask the administrator to raise swap.size in the node's configuration (muster node --swap)",
-		model.BriefSize(d.live().Swap.Size), model.BriefSize(others))
+		units.BriefSize(d.live().Swap.Size), units.BriefSize(others))
 }
 
 // userFull says that a user's programs have as much memory as they may; others is
 // what those beside the client have.
 func (d *daemon) userFull(c *client, others uint64) string {
 	return fmt.Sprintf("user %s has no more memory on this node (%s, of which the user's other programs have %s): end another program, or ask the administrator to raise the user's memory under limits in the node's configuration",
-		c.peer.user.name, model.BriefSize(c.limits.Memory), model.BriefSize(others))
+		c.peer.user.name, units.BriefSize(c.limits.Memory), units.BriefSize(others))
 }

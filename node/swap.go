@@ -5,7 +5,7 @@ import (
 	"syscall"
 
 	"muster/internal/machine"
-	"muster/model"
+	"muster/internal/units"
 )
 
 // Swap is where the memory of programs goes that have no device.
@@ -58,7 +58,7 @@ func (s Swap) inMemory(total uint64) (warning string) {
 		size(s.Size), size(total))
 }
 
-func size(n uint64) string { return model.BriefSize(n) }
+func size(n uint64) string { return units.BriefSize(n) }
 
 // roomIn is what the disk of a folder has for users other than root, since workers are
 // not root.

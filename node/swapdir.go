@@ -7,7 +7,7 @@ import (
 	"os"
 	"syscall"
 
-	"muster/model"
+	"muster/internal/units"
 )
 
 // tryFile does what workers do: it makes a file without a name that is mostly holes,
@@ -32,7 +32,7 @@ func tryFile(dir string, size int64) error {
 		return fmt.Errorf("no file can be removed there: %w: name another folder", withoutPath(err))
 	}
 	if err := f.Truncate(size); err != nil {
-		return fmt.Errorf("no file there can have %s, mostly holes: %w: raise the limit of file sizes (ulimit -f), or name a folder on another filesystem", model.FormatSize(size), withoutPath(err))
+		return fmt.Errorf("no file there can have %s, mostly holes: %w: raise the limit of file sizes (ulimit -f), or name a folder on another filesystem", units.FormatSize(size), withoutPath(err))
 	}
 	if _, err := f.WriteAt(make([]byte, 2<<20), 0); err != nil {
 		return fmt.Errorf("nothing can be written there: %w: make room, or name another folder", withoutPath(err))

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"muster/internal/units"
 	"muster/model"
 )
 
@@ -32,7 +33,7 @@ func atMost(s model.Settings, name string) (int, error) {
 
 // within reads a duration that limits something; 0 means no limit.
 func within(s model.Settings, name string) (time.Duration, error) {
-	d, err := model.ParseDuration(s[name])
+	d, err := units.ParseDuration(s[name])
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", name, err)
 	}

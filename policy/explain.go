@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"muster/internal/units"
 	"muster/model"
 )
 
@@ -18,7 +19,7 @@ func (v *View) Shortage(sh *Shape, mode Mode) string {
 		}
 	}
 	if out > 0 {
-		text += fmt.Sprintf("; %s draining or down", model.Plural(out, "node"))
+		text += fmt.Sprintf("; %s draining or down", units.Plural(out, "node"))
 	}
 	return text
 }
@@ -40,7 +41,7 @@ func (v *View) shortage(sh *Shape, mode Mode) string {
 		few := lacking(&plain, func(less *Shape) bool { return v.suitable(less, mode) >= sh.nodes })
 		return fmt.Sprintf("needs %s; %s%s", sh, v.fewNodes(count, mode), few)
 	case sh.Request.Contiguous && !v.inARow(&plain, mode):
-		return fmt.Sprintf("needs %s; %s, but not %d next to each other", sh, v.whoHas(model.Plural(int(count), "node"), "have that"), sh.nodes)
+		return fmt.Sprintf("needs %s; %s, but not %d next to each other", sh, v.whoHas(units.Plural(int(count), "node"), "have that"), sh.nodes)
 	default:
 		return fmt.Sprintf("needs %s; %s", sh, v.gpusAnywhere(sh))
 	}
@@ -62,7 +63,7 @@ func (v *View) suitable(sh *Shape, mode Mode) (count int32) {
 
 // fewNodes says that only count nodes have what is asked of each.
 func (v *View) fewNodes(count int32, mode Mode) string {
-	who, verb := "only "+model.Plural(int(count), "node"), "have"
+	who, verb := "only "+units.Plural(int(count), "node"), "have"
 	switch count {
 	case 0:
 		who, verb = "no node", "has"
@@ -127,7 +128,7 @@ func (v *View) gpusAnywhere(sh *Shape) string {
 			}
 		}
 	}
-	size := model.FormatSize(r.Memory)
+	size := units.FormatSize(r.Memory)
 	switch {
 	case enough >= r.Count:
 		return v.wholeGPUs()
@@ -136,7 +137,7 @@ func (v *View) gpusAnywhere(sh *Shape) string {
 		if v.ofIdle() {
 			which = "the largest has"
 		}
-		return fmt.Sprintf("%s, and %s %s", v.whoHas("no GPU", "has "+size), which, model.FormatSize(largest))
+		return fmt.Sprintf("%s, and %s %s", v.whoHas("no GPU", "has "+size), which, units.FormatSize(largest))
 	case enough == 0:
 		return v.whoHas("no GPU", "has "+size)
 	case enough == 1:
@@ -147,14 +148,14 @@ func (v *View) gpusAnywhere(sh *Shape) string {
 
 // wholeGPUs says how many GPUs nobody has, for a job that lacks nothing else.
 func (v *View) wholeGPUs() string {
-	count := model.Plural(int(v.freeGPUs), "whole GPU")
+	count := units.Plural(int(v.freeGPUs), "whole GPU")
 	switch {
 	case v.ofIdle():
-		return fmt.Sprintf("the cluster has %s, on %d of %s", count, v.nodesWithGPUs(), model.Plural(len(v.nodes), "node"))
+		return fmt.Sprintf("the cluster has %s, on %d of %s", count, v.nodesWithGPUs(), units.Plural(len(v.nodes), "node"))
 	case v.freeGPUs == 1:
 		return fmt.Sprintf("%s is free now", count)
 	}
-	return fmt.Sprintf("%s are free now, on %d of %s", count, v.nodesWithGPUs(), model.Plural(len(v.nodes), "node"))
+	return fmt.Sprintf("%s are free now, on %d of %s", count, v.nodesWithGPUs(), units.Plural(len(v.nodes), "node"))
 }
 
 // inARow says whether as many suitable nodes as the shape asks for are neighbours.
@@ -172,7 +173,7 @@ func (v *View) spreadShort(sh *Shape, mode Mode) string {
 		few := lacking(sh, func(less *Shape) bool { return v.spreadCores(less, mode) >= int64(sh.cores) })
 		return v.fewCores(usable, sh, mode) + few
 	case sh.Request.Contiguous:
-		return v.cores(model.Plural(int(usable), "core"), usable, sh, mode) + ", but not enough next to each other"
+		return v.cores(units.Plural(int(usable), "core"), usable, sh, mode) + ", but not enough next to each other"
 	}
 	return v.gpusAnywhere(sh)
 }
@@ -195,13 +196,13 @@ func (v *View) fewCores(usable int64, sh *Shape, mode Mode) string {
 	if usable == 0 && sh.granule > 1 {
 		single := *sh
 		if single.granule = 1; v.spreadCores(&single, mode) > 0 {
-			return v.whoHas("no node", "has "+model.Plural(int(sh.granule), "core"))
+			return v.whoHas("no node", "has "+units.Plural(int(sh.granule), "core"))
 		}
 	}
 	if usable == 0 {
 		return v.cores("no core", 1, sh, mode)
 	}
-	return v.cores("only "+model.Plural(int(usable), "core"), usable, sh, mode)
+	return v.cores("only "+units.Plural(int(usable), "core"), usable, sh, mode)
 }
 
 // cores says how many cores there are for a job with cores on any nodes.
@@ -229,7 +230,7 @@ func (v *View) nodesWithGPUs() int {
 }
 
 // Clock formats an instant for people, to the second: reasons need no more.
-func Clock(t time.Duration) string { return model.FormatDuration(t.Round(time.Second)) }
+func Clock(t time.Duration) string { return units.FormatDuration(t.Round(time.Second)) }
 
 // SetClock makes the sentences of Why write instants with name, for a caller whose users know times
 // by the calendar. name returns "" for an instant that cannot be relied on.

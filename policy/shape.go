@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"muster/internal/units"
 	"muster/model"
 )
 
@@ -59,29 +60,29 @@ func (sh *Shape) String() string {
 	r := &sh.Request
 	var b strings.Builder
 	if sh.nodes == 0 {
-		fmt.Fprintf(&b, "%s on any nodes", model.Plural(int(sh.cores), "core"))
+		fmt.Fprintf(&b, "%s on any nodes", units.Plural(int(sh.cores), "core"))
 		if sh.granule > 1 {
 			fmt.Fprintf(&b, ", %d together", sh.granule)
 		}
 		if sh.memory > 0 {
-			fmt.Fprintf(&b, " with %s each", model.FormatSize(sh.memory))
+			fmt.Fprintf(&b, " with %s each", units.FormatSize(sh.memory))
 		}
 		if sh.nodeMemory > 0 {
-			fmt.Fprintf(&b, ", %s of each node", model.FormatSize(sh.nodeMemory))
+			fmt.Fprintf(&b, ", %s of each node", units.FormatSize(sh.nodeMemory))
 		}
 	} else {
-		fmt.Fprintf(&b, "%s with %s", model.Plural(int(sh.nodes), "node"), model.Plural(int(sh.cores), "core"))
+		fmt.Fprintf(&b, "%s with %s", units.Plural(int(sh.nodes), "node"), units.Plural(int(sh.cores), "core"))
 		if sh.exclusive {
 			b.WriteString(" and nothing else on them")
 		}
 		if sh.memory > 0 {
-			fmt.Fprintf(&b, ", %s", model.FormatSize(sh.memory))
+			fmt.Fprintf(&b, ", %s", units.FormatSize(sh.memory))
 		}
 	}
 	if sh.gpus > 0 {
-		b.WriteString(", " + model.Plural(int(sh.gpus), "GPU"))
+		b.WriteString(", " + units.Plural(int(sh.gpus), "GPU"))
 		if sh.gpuMemory > 0 {
-			fmt.Fprintf(&b, " of %s", model.FormatSize(sh.gpuMemory))
+			fmt.Fprintf(&b, " of %s", units.FormatSize(sh.gpuMemory))
 		}
 		if r.GPUType != "" {
 			b.WriteString(" (" + r.GPUType + ")")
@@ -94,9 +95,9 @@ func (sh *Shape) String() string {
 		b.WriteString(", contiguous")
 	}
 	if r.Remote != nil {
-		fmt.Fprintf(&b, ", %s anywhere", model.Plural(r.Remote.Count, "GPU"))
+		fmt.Fprintf(&b, ", %s anywhere", units.Plural(r.Remote.Count, "GPU"))
 		if r.Remote.Memory > 0 {
-			fmt.Fprintf(&b, " of %s", model.FormatSize(r.Remote.Memory))
+			fmt.Fprintf(&b, " of %s", units.FormatSize(r.Remote.Memory))
 		}
 	}
 	if len(r.NodeList) > 0 {

@@ -9,7 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"muster/model"
+	"muster/internal/units"
 )
 
 // missing stands for a missing value.
@@ -200,7 +200,7 @@ func FirstOf(nodes []int, seeds []uint64) string {
 
 // Plural writes a number of things, as "1 job" or "12,000 jobs".
 func Plural(n int, noun string) string {
-	return Number(float64(n)) + " " + model.Plurals(n, noun)
+	return Number(float64(n)) + " " + units.Plurals(n, noun)
 }
 
 // Printable removes control characters from foreign text, such as a log, so that it cannot control

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"muster/model"
+	"muster/internal/units"
 	"muster/policy"
 )
 
@@ -46,7 +46,7 @@ func Unexplained(runs []RunOf, moments []Moment) (int, string) {
 			case r.Steps == 0:
 				return i, fmt.Sprintf("the run of %s had no step", r.Policy)
 			default:
-				return i, fmt.Sprintf("the run of %s had %s, the last at %s", r.Policy, model.Plural(r.Steps, "step"), policy.Clock(r.LastStep))
+				return i, fmt.Sprintf("the run of %s had %s, the last at %s", r.Policy, units.Plural(r.Steps, "step"), policy.Clock(r.LastStep))
 			}
 		}
 	}

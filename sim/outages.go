@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"muster/internal/units"
 	"muster/model"
 	"muster/policy"
 )
@@ -253,11 +254,11 @@ func readOutage(row []string, nodeOf map[string]int32) ([]Outage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nodes: %w", err)
 	}
-	if x.From, err = model.ParseDuration(row[1]); err != nil {
+	if x.From, err = units.ParseDuration(row[1]); err != nil {
 		return nil, fmt.Errorf("from: %w", err)
 	}
 	if row[2] != "" {
-		if x.Until, err = model.ParseDuration(row[2]); err != nil {
+		if x.Until, err = units.ParseDuration(row[2]); err != nil {
 			return nil, fmt.Errorf("until: %w", err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"muster/internal/units"
 	"muster/model"
 	"muster/policy"
 	"muster/policy/preempt"
@@ -591,7 +592,7 @@ func (c *Core) checkPlaced(j *job) {
 	switch j.fact.Reason {
 	case "", "None", "Resources", "Priority", "Prolog", "Cleaning":
 		if c.now-j.since > c.cfg.Patience {
-			c.recall(j, fmt.Sprintf("Slurm did not start it within %s", model.FormatDuration(c.cfg.Patience)))
+			c.recall(j, fmt.Sprintf("Slurm did not start it within %s", units.FormatDuration(c.cfg.Patience)))
 		}
 		return
 	}

@@ -1,6 +1,6 @@
 // Package web is the head's page: plain HTML, CSS and JavaScript modules, without a
 // library and without a build step, that show a cluster and let users change what is
-// theirs. It asks the head's documented interface (head/api) and nothing else.
+// theirs. It asks the head's documented interface (wire/api) and nothing else.
 //
 // Package head/daemon serves these files, and says who may look. The package knows no
 // Go package of Muster. What users named or wrote becomes text in the page and never

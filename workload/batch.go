@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"muster/internal/units"
 	"muster/model"
 )
 
@@ -85,18 +86,18 @@ func (b *batch) read(src *lines, dec decoder) error {
 // finish sorts the jobs, counts time from the first submission, and makes the report.
 func (b *batch) finish() (*Workload, *ReadReport, error) {
 	for _, c := range b.counts {
-		b.report.Notes = append(b.report.Notes, model.Plural(c.n, "job")+" "+c.what)
+		b.report.Notes = append(b.report.Notes, units.Plural(c.n, "job")+" "+c.what)
 	}
 	b.report.Jobs = len(b.wl.Jobs)
 	if b.report.Jobs == 0 {
 		why := ""
 		if b.report.Bad > 0 {
 			bad := b.report.FirstBad[0]
-			why = fmt.Sprintf("; %s, the first is line %d: %s", model.Plural(b.report.Bad, "bad line"), bad.Line, bad.Reason)
+			why = fmt.Sprintf("; %s, the first is line %d: %s", units.Plural(b.report.Bad, "bad line"), bad.Line, bad.Reason)
 		} else if len(b.report.Notes) > 0 {
 			why = "; " + strings.Join(b.report.Notes, "; ")
 		}
-		return nil, nil, fmt.Errorf("%s: no job that can be simulated in %s%s", b.file, model.Plural(b.report.Lines, "line"), why)
+		return nil, nil, fmt.Errorf("%s: no job that can be simulated in %s%s", b.file, units.Plural(b.report.Lines, "line"), why)
 	}
 	b.wl.countFromFirst(b.origin, b.originKnown)
 	return b.wl, b.report, nil

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"muster/internal/units"
 	"muster/model"
 )
 
@@ -201,7 +202,7 @@ func parseSpan(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, nil
 	}
-	d, err := model.ParseDuration(text)
+	d, err := units.ParseDuration(text)
 	if err == nil && d > maxSeconds*time.Second {
 		err = errors.New("the time is longer than any log can hold")
 	}
@@ -304,14 +305,14 @@ func parseBytes(text string) (int64, error) {
 	if text == "" {
 		return 0, nil
 	}
-	return model.ParseSize(text)
+	return units.ParseSize(text)
 }
 
 func positiveSize(n int64) string {
 	if n == 0 {
 		return ""
 	}
-	return model.FormatSize(n)
+	return units.FormatSize(n)
 }
 
 func flagColumn(name string, at func(*model.Request) *bool) column {
@@ -482,7 +483,7 @@ var usedMemoryColumn = column{
 		if text == "" {
 			return nil
 		}
-		n, err := model.ParseSize(text)
+		n, err := units.ParseSize(text)
 		logged(j).UsedMemory = n
 		return err
 	},
@@ -490,7 +491,7 @@ var usedMemoryColumn = column{
 		if j.Logged == nil || j.Logged.UsedMemory < 0 {
 			return ""
 		}
-		return model.FormatSize(j.Logged.UsedMemory)
+		return units.FormatSize(j.Logged.UsedMemory)
 	},
 	beyondSWF: func(j *model.Job) bool {
 		return j.Logged != nil && j.Logged.UsedMemory > 0 && j.Logged.UsedMemory%1024 != 0

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"muster/internal/units"
 	"muster/model"
 )
 
@@ -89,7 +90,7 @@ func (t *table) row(line []byte) ([]cell, *fault) {
 		return nil, checkColumns(len(cells))
 	}
 	if len(cells) != len(t.header) {
-		return nil, faultf(len(line)+1, "the row has %s, the header names %d", model.Plural(len(cells), "cell"), len(t.header))
+		return nil, faultf(len(line)+1, "the row has %s, the header names %d", units.Plural(len(cells), "cell"), len(t.header))
 	}
 	return cells, nil
 }
@@ -178,7 +179,7 @@ func (d *csvDecoder) decode(cells []cell) *fault {
 			d.drop()
 			return faultf(c.column, "%s: %v", col.name, err)
 		}
-		if bytes, err := strconv.ParseInt(c.text, 10, 64); err == nil && strings.Contains(col.name, "memory") && model.LacksUnit(bytes) {
+		if bytes, err := strconv.ParseInt(c.text, 10, 64); err == nil && strings.Contains(col.name, "memory") && units.LacksUnit(bytes) {
 			d.note("asking for less than 1 MiB of " + col.name + ": a number without a unit is bytes, write 4GB for gigabytes")
 		}
 	}

@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"muster/internal/portable"
 	"muster/model"
-	"muster/workload/portable"
 )
 
 // The general generator has one parameter for each property that schedules depend on. With its

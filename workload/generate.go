@@ -10,8 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"muster/internal/portable"
+	"muster/internal/units"
 	"muster/model"
-	"muster/workload/portable"
 )
 
 // Generator makes synthetic workloads. Equal parameters and seeds give identical bytes on every
@@ -156,7 +157,7 @@ func (p *params) number(name string, least, most float64) float64 {
 
 // seconds is a time; it is 0 only where that is allowed.
 func (p *params) seconds(name string, zero bool) float64 {
-	d, err := model.ParseDuration(p.text(name))
+	d, err := units.ParseDuration(p.text(name))
 	switch {
 	case err != nil:
 		p.fail(name, "%v", err)
@@ -172,7 +173,7 @@ func (p *params) seconds(name string, zero bool) float64 {
 }
 
 func (p *params) size(name string) int64 {
-	n, err := model.ParseSize(p.text(name))
+	n, err := units.ParseSize(p.text(name))
 	if err != nil {
 		p.fail(name, "%v", err)
 	}

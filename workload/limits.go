@@ -6,6 +6,7 @@ import (
 	"io"
 	"reflect"
 
+	"muster/internal/units"
 	"muster/model"
 )
 
@@ -64,7 +65,7 @@ func requestCost(r *model.Request) int64 {
 // charge counts memory that the log occupies permanently.
 func (b *batch) charge(bytes int64) *fault {
 	if b.kept += bytes; b.kept > maxKept {
-		return fatalf(1, "the jobs up to here take more than %s of memory: split the log", model.FormatSize(maxKept))
+		return fatalf(1, "the jobs up to here take more than %s of memory: split the log", units.FormatSize(maxKept))
 	}
 	return nil
 }
@@ -72,7 +73,7 @@ func (b *batch) charge(bytes int64) *fault {
 // keepComment keeps a comment line of the log.
 func (b *batch) keepComment(line string) *fault {
 	if b.headerBytes += len(line); b.headerBytes > maxHeaderBytes {
-		return fatalf(1, "the comment lines up to here have more than %s: leave some out", model.FormatSize(maxHeaderBytes))
+		return fatalf(1, "the comment lines up to here have more than %s: leave some out", units.FormatSize(maxHeaderBytes))
 	}
 	if len(b.wl.Header) == maxHeaderLines {
 		return fatalf(1, "there are more than %d comment lines: leave some out", maxHeaderLines)

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"io"
 
-	"muster/model"
+	"muster/internal/units"
 )
 
 // guessBytes is how much of a log is read to guess its format.
@@ -73,7 +73,7 @@ func (l *lines) next() ([]byte, error) {
 	}
 	l.number++
 	if l.bytes += int64(len(text)) + 1; l.bytes > maxText {
-		return nil, &LineError{l.name, l.number, 1, fmt.Sprintf("the log has more than %s up to here: split it", model.FormatSize(maxText))}
+		return nil, &LineError{l.name, l.number, 1, fmt.Sprintf("the log has more than %s up to here: split it", units.FormatSize(maxText))}
 	}
 	if l.number == 1 {
 		text = bytes.TrimPrefix(text, bom)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"muster/internal/units"
 	"muster/model"
 )
 
@@ -168,7 +169,7 @@ func (r *pbsRecord) size(key string) int64 {
 func parsePBSSize(text string) (int64, error) {
 	lower := strings.ToLower(text)
 	words := strings.HasSuffix(lower, "w")
-	n, err := model.ParseSize(strings.ToUpper(strings.TrimRight(lower, "bw")))
+	n, err := units.ParseSize(strings.ToUpper(strings.TrimRight(lower, "bw")))
 	if err != nil {
 		return 0, fmt.Errorf("%q is not a size such as 22gb", text)
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"muster/internal/units"
 	"muster/model"
 )
 
@@ -44,7 +45,7 @@ func (d *sacctDecoder) line(text []byte) *fault {
 		return d.needed()
 	}
 	if len(d.values) != len(d.header) {
-		return faultf(len(text)+1, "the line has %s, the header names %d", model.Plural(len(d.values), "value"), len(d.header))
+		return faultf(len(text)+1, "the line has %s, the header names %d", units.Plural(len(d.values), "value"), len(d.header))
 	}
 	return d.decode()
 }
@@ -150,7 +151,7 @@ func (d *sacctDecoder) decode() *fault {
 	if started && start >= submit {
 		l.Wait = start - submit
 	}
-	if cpu, err := model.ParseDuration(d.value("totalcpu").text); err == nil {
+	if cpu, err := units.ParseDuration(d.value("totalcpu").text); err == nil {
 		l.CPUTime = cpu / time.Duration(max(1, j.Request.TotalCores()))
 	}
 	j.Logged = d.log(l)
@@ -243,7 +244,7 @@ func (d *sacctDecoder) count(otherwise int64, names ...string) (int64, *fault) {
 	// sacct may abbreviate large counts, as 4K.
 	n, err := strconv.ParseInt(v.text, 10, 64)
 	if err != nil {
-		n, err = model.ParseSize(v.text)
+		n, err = units.ParseSize(v.text)
 	}
 	if err != nil || !atMost(n) {
 		return 0, faultf(v.column, "%q is not a number of nodes or CPUs", v.text)
@@ -263,7 +264,7 @@ func (d *sacctDecoder) wallTime() (time.Duration, *fault) {
 		return 0, nil
 	}
 	limit, err := parseSpan(v.text)
-	if err != nil && !errors.Is(err, model.ErrUnlimited) {
+	if err != nil && !errors.Is(err, units.ErrUnlimited) {
 		return 0, faultf(v.column, "time limit: %v", err)
 	}
 	return limit, nil
@@ -284,7 +285,7 @@ func (d *sacctDecoder) memory(r *model.Request) *fault {
 	if last := number[max(0, len(number)-1):]; last != "" && last[0] <= '9' {
 		number += "M"
 	}
-	n, err := model.ParseSize(number)
+	n, err := units.ParseSize(number)
 	if err != nil {
 		return faultf(v.column, "ReqMem: %v", err)
 	}
@@ -324,7 +325,7 @@ func parseTRES(text string) (tres, error) {
 		switch {
 		case key == "cpu", key == "node", key == "gres/gpu", key == "gres/rgpu", isTyped:
 		case key == "gres/rgpumem":
-			size, err := model.ParseSize(value)
+			size, err := units.ParseSize(value)
 			if err != nil || size < 0 {
 				return t, fmt.Errorf("%q is not a share of a GPU's memory", item)
 			}
@@ -335,7 +336,7 @@ func parseTRES(text string) (tres, error) {
 		}
 		n, err := strconv.ParseInt(value, 10, 64)
 		if err != nil {
-			n, err = model.ParseSize(value)
+			n, err = units.ParseSize(value)
 		}
 		if err != nil || !atMost(n) {
 			return t, fmt.Errorf("%q is not a count of a resource", item)

@@ -5,8 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"muster/internal/portable"
+	"muster/internal/units"
 	"muster/model"
-	"muster/workload/portable"
 )
 
 // A year-like log of TSUBAME2.5's G queue. The log of the paper is not public.
@@ -85,7 +86,7 @@ func generateTSUBAME(p *params, rng *rand.Rand) *Workload {
 	nodeMix := p.weights("node_mix", 20)
 	gpuMix := p.weights("gpu_mix", model.MaxGPUsPerNode)
 	coreChoices := list(p, "cores", func(s string) (int, error) { n, err := parseCount(s); return int(n), err })
-	memories := list(p, "memory", model.ParseSize)
+	memories := list(p, "memory", units.ParseSize)
 	burst := p.number("burst", 1, 10_000)
 	whole := p.number("whole_nodes", 0, 100) / 100
 	margin := p.number("wall_margin", 0, 100)

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	headclient "muster/head/client"
-	"muster/report/jobtable"
+	"muster/head/jobtable"
 )
 
 // askFlags say which head to ask.

@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster/head/api"
 	headclient "muster/head/client"
+	"muster/head/jobtable"
 	"muster/model/slurmopt"
-	"muster/report/jobtable"
+	"muster/wire/api"
 )
 
 // cancelFlags are the flags of muster cancel.

@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster/device/codecheck"
 	"muster/node/launch"
+	"muster/ptx/codecheck"
 	"muster/report"
 )
 

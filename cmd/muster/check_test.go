@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"muster/device/codefile"
-	"muster/device/fatbin"
 	"muster/internal/need"
+	"muster/ptx/codefile"
+	"muster/ptx/fatbin"
 )
 
 // compiled makes a shared library that asks for functions of the driver, with
@@ -71,7 +71,7 @@ func TestCheckFunctions(t *testing.T) {
 }
 
 func TestCheckKernels(t *testing.T) {
-	const fatbins = "../../device/fatbin/testdata/"
+	const fatbins = "../../ptx/fatbin/testdata/"
 	for _, tt := range []struct {
 		name, code string
 		options    []string
@@ -197,7 +197,7 @@ func TestCheckFatbin(t *testing.T) {
 		{"elf.fatbin", exitFailed, "  kernels: 3 kernels; machine code for sm_90; PTX for none\n    saxpy: no PTX: real GPUs only\n"},
 		{"many.fatbin", exitDone, "  kernels: 3 kernels; machine code for sm_120, sm_75, sm_90; PTX for sm_120, sm_80\n"},
 	} {
-		exit, out, _ := check(t, "../../device/fatbin/testdata/"+c.file)
+		exit, out, _ := check(t, "../../ptx/fatbin/testdata/"+c.file)
 		if exit != c.exit || !strings.Contains(out, c.want) {
 			t.Errorf("%s: %d\n%s\nwant %d and\n%s", c.file, exit, out, c.exit, c.want)
 		}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster/model"
+	"muster/internal/units"
 	"muster/node/checkpoint"
 	"muster/node/programs"
 )
@@ -123,7 +123,7 @@ func (f *checkpointFlags) saveClient(ctx context.Context, c *cobra.Command, id u
 	if f.asJSON {
 		return printJSON(c, saved)
 	}
-	fmt.Fprintf(c.OutOrStdout(), "client %d: %s in %s\n", id, model.BriefSize(saved.Bytes), dir)
+	fmt.Fprintf(c.OutOrStdout(), "client %d: %s in %s\n", id, units.BriefSize(saved.Bytes), dir)
 	return nil
 }
 
@@ -145,7 +145,7 @@ func (f *checkpointFlags) saveProgram(ctx context.Context, c *cobra.Command, dir
 	if f.asJSON {
 		return printJSON(c, saved)
 	}
-	fmt.Fprintf(c.OutOrStdout(), "process %d: %s with %s, %s in %s\n", f.program, model.Plural(saved.Processes, "process"), model.Plural(len(saved.Clients), "client"), model.BriefSize(saved.Bytes), dir)
+	fmt.Fprintf(c.OutOrStdout(), "process %d: %s with %s, %s in %s\n", f.program, units.Plural(saved.Processes, "process"), units.Plural(len(saved.Clients), "client"), units.BriefSize(saved.Bytes), dir)
 	return nil
 }
 
@@ -238,7 +238,7 @@ func (f *restoreFlags) restoreClient(c *cobra.Command, dir string, was checkpoin
 	if f.asJSON {
 		return printJSON(c, restored)
 	}
-	fmt.Fprintf(c.OutOrStdout(), "client %d: %s of memory from %s\n", restored.Client, model.BriefSize(restored.Bytes), dir)
+	fmt.Fprintf(c.OutOrStdout(), "client %d: %s of memory from %s\n", restored.Client, units.BriefSize(restored.Bytes), dir)
 	return nil
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/node"
+	"muster/node/nodetable"
 	"muster/node/programs"
-	"muster/report/nodetable"
 	"muster/wire/status"
 )
 

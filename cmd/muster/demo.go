@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/demo"
+	"muster/internal/screen"
 	"muster/node/launch"
-	"muster/report/screen"
 )
 
 type demoFlags struct {

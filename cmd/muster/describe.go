@@ -8,8 +8,8 @@ import (
 	"muster/internal/wholefile"
 	"muster/model"
 	"muster/model/clusterfile"
-	"muster/report/workloadpage"
-	"muster/workload/source"
+	"muster/sim/source"
+	"muster/workload/workloadpage"
 )
 
 const describeHelp = `Say what a log looks like: how long and how large its jobs are, when they come, how

@@ -7,12 +7,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster/model"
+	"muster/internal/screen"
+	"muster/internal/units"
 	"muster/node"
 	"muster/node/devices"
 	"muster/node/nodefile"
-	"muster/report/nodetable"
-	"muster/report/screen"
+	"muster/node/nodetable"
 	"muster/wire/status"
 )
 
@@ -171,7 +171,7 @@ func (f *deviceFlags) add(c *cobra.Command, text string) error {
 		return usageErrorf("%v", err)
 	}
 	if f.reserve != "" {
-		size, err := model.ParseSize(f.reserve)
+		size, err := units.ParseSize(f.reserve)
 		if err != nil {
 			return usageErrorf("--reserve: %v", err)
 		}
@@ -364,7 +364,7 @@ func deviceNames(socket string) []string {
 		if count[d.Name] > 1 {
 			word = fmt.Sprintf("#%d", i)
 		}
-		words = append(words, fmt.Sprintf("%s\t%s, %s of memory, %s", word, d.Name, model.BriefSize(d.Memory), d.State))
+		words = append(words, fmt.Sprintf("%s\t%s, %s of memory, %s", word, d.Name, units.BriefSize(d.Memory), d.State))
 	}
 	return words
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster/head/api"
 	headclient "muster/head/client"
+	"muster/wire/api"
 )
 
 const execHelp = `Run a command among a job's processes: on one of its nodes, with its environment, within

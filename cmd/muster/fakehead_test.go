@@ -18,8 +18,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"muster/head/api"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // fakeHead answers with the files of a script: GET /v1/jobs/17 is head/GET-jobs-17. A

@@ -16,11 +16,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster/client"
 	"muster/internal/passthrough"
 	"muster/node"
 	"muster/node/launch"
-	"muster/report/nodetable"
+	"muster/node/nodetable"
+	"muster/wire/client"
 	"muster/wire/grant"
 	"muster/wire/status"
 	"muster/wire/trust"

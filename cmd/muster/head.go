@@ -10,14 +10,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster/client"
 	"muster/head/daemon"
 	"muster/internal/service"
-	"muster/model"
+	"muster/internal/units"
 	"muster/node/gateway"
 	"muster/policy"
 	"muster/policy/catalog"
 	"muster/policy/preempt"
+	"muster/wire/client"
 	"muster/wire/trust"
 )
 
@@ -179,7 +179,7 @@ func (f *headFlags) load(c *cobra.Command) (daemon.Config, error) {
 		}
 	}
 	if c.Flags().Changed("record-limit") {
-		size, err := model.ParseSize(f.recordLimit)
+		size, err := units.ParseSize(f.recordLimit)
 		if err != nil || size <= 0 {
 			return cfg, usageErrorf("--record-limit must be a size as 1GiB, not %q", f.recordLimit)
 		}

@@ -6,10 +6,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster/head/api"
 	headclient "muster/head/client"
+	"muster/head/jobtable"
 	"muster/model/slurmopt"
-	"muster/report/jobtable"
+	"muster/wire/api"
 )
 
 const (

@@ -7,10 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster/head/api"
 	headclient "muster/head/client"
+	"muster/head/jobtable"
 	"muster/model/slurmopt"
-	"muster/report/jobtable"
+	"muster/wire/api"
 )
 
 // jobFlags are the flags of muster job and what is below it.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"muster/internal/chaos/vitals"
+	"muster/campaign/vitals"
 )
 
 // A task's supervisor outlives its node and its head, so that jobs go on without them, and ends with the

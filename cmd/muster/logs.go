@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster/head/api"
 	headclient "muster/head/client"
+	"muster/head/jobtable"
 	"muster/report"
-	"muster/report/jobtable"
+	"muster/wire/api"
 )
 
 // logsFlags are the flags of muster logs.

@@ -27,7 +27,7 @@ func TestScripts(t *testing.T) {
 	}
 	folders := map[string]string{}
 	for name, path := range map[string]string{
-		"SAMPLES": "../../workload/testdata", "KERNELS": "../../ptx/testdata/kernels", "FATBINS": "../../device/fatbin/testdata",
+		"SAMPLES": "../../workload/testdata", "KERNELS": "../../ptx/testdata/kernels", "FATBINS": "../../ptx/fatbin/testdata",
 	} {
 		full, err := filepath.Abs(path)
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/internal/service"
-	"muster/model"
+	"muster/internal/units"
 	"muster/node"
 	"muster/node/assembly"
 	"muster/node/nodefile"
@@ -268,7 +268,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"migrate", func() (err error) { cfg.Migrate, err = nodefile.Migrate(f.migrate); return err }},
 		{"mapping", func() (err error) { cfg.Mapping, err = nodefile.Mapping(f.mapping); return err }},
 		{"swap", func() error {
-			size, err := model.ParseSize(f.swap)
+			size, err := units.ParseSize(f.swap)
 			cfg.Swap.Size = uint64(size)
 			return err
 		}},
@@ -294,7 +294,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"spool", func() error { cfg.Head.Spool = f.spool; return nil }},
 		{"record", func() error { cfg.Record.File = f.record; return nil }},
 		{"record-limit", func() error {
-			size, err := model.ParseSize(f.recordLimit)
+			size, err := units.ParseSize(f.recordLimit)
 			cfg.Record.Limit = uint64(size)
 			return err
 		}},

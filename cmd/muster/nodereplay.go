@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/node/nodetable"
 	"muster/node/vgpu"
-	"muster/report/nodetable"
 )
 
 const replayHelp = `Play a recording of muster node --record again, without a node: each event is told

@@ -8,12 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster/head/api"
 	headclient "muster/head/client"
+	"muster/internal/screen"
 	"muster/model/clusterfile"
+	"muster/node/nodetable"
 	"muster/report"
-	"muster/report/nodetable"
-	"muster/report/screen"
+	"muster/wire/api"
 	"muster/wire/trust"
 )
 

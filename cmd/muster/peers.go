@@ -3,9 +3,9 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"muster/internal/screen"
 	"muster/node"
-	"muster/report/nodetable"
-	"muster/report/screen"
+	"muster/node/nodetable"
 )
 
 func newPeers() *cobra.Command {

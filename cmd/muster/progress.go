@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/internal/screen"
 	"muster/report"
-	"muster/report/screen"
 )
 
 // untilSignal is a context that ends with Ctrl-C or SIGTERM. A second one ends the program at once.

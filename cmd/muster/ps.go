@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/internal/screen"
 	"muster/node"
-	"muster/report/nodetable"
-	"muster/report/screen"
+	"muster/node/nodetable"
 	"muster/wire/status"
 )
 

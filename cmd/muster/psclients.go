@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster/report/nodetable"
-	"muster/report/screen"
+	"muster/internal/screen"
+	"muster/node/nodetable"
 )
 
 // psFlags are the flags of muster ps.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster/device/codecheck"
+	"muster/ptx/codecheck"
 	"muster/report"
 )
 

@@ -7,11 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster/device/onekernel"
+	"muster/internal/screen"
 	"muster/internal/wholefile"
+	"muster/ptx/onekernel"
 	"muster/ptx/simt"
 	"muster/report"
-	"muster/report/screen"
 )
 
 const ptxRunHelp = `Run one kernel on the software GPU and print what it computed.

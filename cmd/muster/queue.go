@@ -13,11 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster/head/api"
 	headclient "muster/head/client"
+	"muster/head/jobtable"
+	"muster/internal/screen"
 	"muster/report"
-	"muster/report/jobtable"
-	"muster/report/screen"
+	"muster/wire/api"
 )
 
 // queueFlags are the flags of muster queue.

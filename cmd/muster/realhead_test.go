@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"muster/client"
 	"muster/head/daemon"
-	"muster/head/dial"
 	"muster/node/gateway"
 	"muster/policy/catalog"
 	"muster/wire/agent"
+	"muster/wire/client"
+	"muster/wire/dial"
 	"muster/wire/trust"
 )
 

@@ -12,9 +12,9 @@ import (
 
 	"muster/exp"
 	"muster/exp/all"
+	"muster/internal/screen"
 	"muster/internal/wholefile"
 	"muster/report"
-	"muster/report/screen"
 )
 
 const reproduceHelp = `Reproduce the experiments of a paper, and set its numbers beside ours.

@@ -19,7 +19,7 @@ import (
 	"muster/node"
 	"muster/node/launch"
 	"muster/node/nodefile"
-	"muster/report/nodetable"
+	"muster/node/nodetable"
 )
 
 const runHelp = `Run a program whose CUDA calls are served by Muster. The program is not changed:

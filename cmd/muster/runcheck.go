@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster/device/onekernel"
 	"muster/node/devices"
+	"muster/ptx/onekernel"
 	"muster/ptx/simt"
 	"muster/report"
 )

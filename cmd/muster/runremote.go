@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster/client"
 	"muster/node/launch"
+	"muster/wire/client"
 )
 
 // patience is how long a program that begins waits for its node if that is cut off, which was there just

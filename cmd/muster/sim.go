@@ -10,17 +10,17 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"muster/internal/screen"
 	"muster/internal/wholefile"
 	"muster/policy/catalog"
 	"muster/policy/history"
 	"muster/policy/preempt"
-	"muster/report/screen"
-	"muster/report/simpage"
-	"muster/report/workloadpage"
 	"muster/sim"
 	"muster/sim/question"
+	"muster/sim/simpage"
+	"muster/sim/source"
 	"muster/workload"
-	"muster/workload/source"
+	"muster/workload/workloadpage"
 )
 
 const simHelp = `Ask "what if" of a log of jobs: run it through a cluster under several policies,

@@ -11,12 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/internal/screen"
 	"muster/internal/wholefile"
 	"muster/mapping"
 	"muster/model"
 	"muster/report"
-	"muster/report/kernelpage"
-	"muster/report/screen"
+	"muster/sim/kernelpage"
 	"muster/sim/kernels"
 	"muster/sim/question"
 )

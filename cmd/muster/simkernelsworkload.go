@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/internal/screen"
 	"muster/report"
-	"muster/report/screen"
 	"muster/workload/phased"
 )
 

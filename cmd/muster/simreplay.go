@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/policy/history"
-	"muster/report/simpage"
-	"muster/workload/source"
+	"muster/sim/simpage"
+	"muster/sim/source"
 )
 
 const simReplayHelp = `Play a history again: what a cluster's scheduler was told, as muster sim --record

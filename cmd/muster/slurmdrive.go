@@ -15,16 +15,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster/client"
+	"muster/internal/screen"
+	"muster/internal/units"
 	"muster/internal/wholefile"
-	"muster/model"
 	"muster/node/gateway"
-	"muster/report/screen"
 	"muster/slurm"
 	"muster/slurm/driver"
 	"muster/slurm/engine"
 	"muster/slurm/lenders"
 	"muster/slurm/view"
+	"muster/wire/client"
 	"muster/wire/trust"
 )
 
@@ -90,7 +90,7 @@ func (f *driveFlags) token(ctx context.Context) (string, error) {
 }
 
 func (f *driveFlags) run(c *cobra.Command) error {
-	memory, err := model.ParseSize(f.gpuMemory)
+	memory, err := units.ParseSize(f.gpuMemory)
 	if err != nil {
 		return usageErrorf("--gpu-memory: %v", err)
 	}

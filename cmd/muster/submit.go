@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	headclient "muster/head/client"
+	"muster/head/jobtable"
+	"muster/internal/screen"
 	"muster/model/slurmopt"
-	"muster/report/jobtable"
-	"muster/report/screen"
 )
 
 const submitHelp = `Submit a job to the cluster, as sbatch does. A script is read now and run once, on the

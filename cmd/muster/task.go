@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster/client"
+	"muster/agent"
 	"muster/node"
-	"muster/node/agent"
 	"muster/node/launch"
+	"muster/wire/client"
 	"muster/wire/grant"
 )
 

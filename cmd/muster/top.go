@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster/report/nodetable"
-	"muster/report/screen"
+	"muster/internal/screen"
+	"muster/node/nodetable"
 )
 
 // topFlags are the flags of muster top.

@@ -13,7 +13,7 @@ import (
 
 	"muster/internal/passthrough"
 	"muster/internal/wholefile"
-	"muster/report/trace"
+	"muster/node/trace"
 	"muster/wire/timeline"
 )
 

@@ -6,10 +6,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster/head/api"
 	headclient "muster/head/client"
-	"muster/report/jobtable"
-	"muster/report/screen"
+	"muster/head/jobtable"
+	"muster/internal/screen"
+	"muster/wire/api"
 )
 
 func newUsage() *cobra.Command {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/internal/screen"
 	"muster/ptx/simt/vec"
 	"muster/report"
-	"muster/report/screen"
 )
 
 // version is what this binary was built from.

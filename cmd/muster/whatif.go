@@ -10,13 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"muster/head/api"
 	headclient "muster/head/client"
+	"muster/head/whatifpage"
 	"muster/head/whatifrun"
+	"muster/internal/screen"
 	"muster/internal/wholefile"
 	"muster/report"
-	"muster/report/screen"
-	"muster/report/whatifpage"
+	"muster/wire/api"
 )
 
 const whatifHelp = `Show what other policies would have made of the cluster's own jobs: those of the last day

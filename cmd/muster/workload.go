@@ -8,10 +8,10 @@ import (
 
 	"muster/internal/wholefile"
 	"muster/report"
-	"muster/report/workloadpage"
+	"muster/sim/source"
 	"muster/workload"
 	"muster/workload/bundled"
-	"muster/workload/source"
+	"muster/workload/workloadpage"
 )
 
 const workloadHelp = `Make, convert and describe logs of jobs.

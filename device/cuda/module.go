@@ -17,8 +17,8 @@ import (
 	"unsafe"
 
 	"muster/device"
-	"muster/device/fatbin"
 	"muster/device/kernelmemory"
+	"muster/ptx/fatbin"
 )
 
 // module is a loaded image.

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"muster/device"
-	"muster/device/fatbin"
+	"muster/ptx/fatbin"
 )
 
 // The driver finds a variable by its name but cannot list the variables,

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"muster/device"
-	"muster/device/fatbin"
+	"muster/ptx/fatbin"
 )
 
 func TestNamesOfPTX(t *testing.T) {

@@ -5,8 +5,8 @@ package kernelmemory
 
 import (
 	"muster/device"
-	"muster/device/fatbin"
 	"muster/ptx"
+	"muster/ptx/fatbin"
 	"muster/ptx/reach"
 )
 

@@ -4,8 +4,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"muster/client"
 	"muster/wire"
+	"muster/wire/client"
 )
 
 // bulk limits how much of long copies is in flight on a context's connection. The connection

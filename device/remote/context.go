@@ -8,10 +8,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"muster/client"
 	"muster/device"
 	"muster/device/curesult"
 	"muster/wire"
+	"muster/wire/client"
 )
 
 // Context is a guest of the lender.

@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"muster/client"
 	"muster/device"
 	"muster/wire"
+	"muster/wire/client"
 )
 
 // event stands for a point in the work of a stream.

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"muster/client"
 	"muster/device"
 	"muster/wire"
+	"muster/wire/client"
 )
 
 // A lender says how busy a device is with programs of others, and does not count those of the node

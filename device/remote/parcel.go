@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
-	"muster/client"
 	"muster/device"
 	"muster/device/curesult"
 	"muster/wire"
+	"muster/wire/client"
 )
 
 // Data go from one lender's device to another's without passing through this process: this side says

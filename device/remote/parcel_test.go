@@ -16,10 +16,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"muster/client"
 	"muster/device"
 	"muster/node/gateway"
 	"muster/wire"
+	"muster/wire/client"
 	"muster/wire/parcel"
 )
 

@@ -37,9 +37,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"muster/client"
 	"muster/device"
 	"muster/wire"
+	"muster/wire/client"
 )
 
 // Granularity is the unit of memory of all devices that are lent: a chunk of the lender's

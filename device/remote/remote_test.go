@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"muster/client"
 	"muster/device"
 	"muster/device/devicetest"
 	"muster/device/soft"
@@ -18,6 +17,7 @@ import (
 	"muster/node/gateway"
 	"muster/node/worker"
 	"muster/wire"
+	"muster/wire/client"
 	"muster/wire/control"
 )
 

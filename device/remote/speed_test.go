@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"muster/client"
 	"muster/device"
 	"muster/wire"
+	"muster/wire/client"
 )
 
 const base = uint64(0x6400_0000_0000)

@@ -8,10 +8,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"muster/client"
 	"muster/device"
 	"muster/device/curesult"
 	"muster/wire"
+	"muster/wire/client"
 )
 
 // stream is a stream at the lender. The submitting goroutine sends the messages of its work at once,

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"muster/device"
-	"muster/device/fatbin"
 	"muster/ptx"
+	"muster/ptx/fatbin"
 )
 
 // emptyPTX is the result of a link without inputs.

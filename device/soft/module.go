@@ -12,8 +12,8 @@ import (
 	"strings"
 
 	"muster/device"
-	"muster/device/fatbin"
 	"muster/ptx"
+	"muster/ptx/fatbin"
 	"muster/ptx/simt"
 )
 

@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"muster/report"
-	"muster/report/simpage"
 	"muster/sim"
+	"muster/sim/simpage"
 )
 
 // A small instance, of which all blocks are visible.

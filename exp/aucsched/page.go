@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"muster/model"
+	"muster/internal/units"
 )
 
 // nothing marks a missing number.
@@ -17,7 +17,7 @@ const lead = "The paper's numbers beside Muster's, on generated jobs. AUCSCHED l
 func (p *plan) notes() []string {
 	list := []string{
 		fmt.Sprintf("Generated, as in the paper: section 6.1 says how. Seeds %d to %d, one for each of %s. All methods and all parts have the same instances; those of "+
-			"the paper's Table 8 were other ones than those of its Table 7.", p.seeds[0], p.seeds[len(p.seeds)-1], model.Plural(len(p.seeds), "instance")),
+			"the paper's Table 8 were other ones than those of its Table 7.", p.seeds[0], p.seeds[len(p.seeds)-1], units.Plural(len(p.seeds), "instance")),
 		"All jobs are submitted at once. What the paper does not say: how large jobs may be (here: up to a sixteenth of the machine), and in which order they stand in the queue " +
 			"(here: that of submission). Both were chosen because utilisations, and the auction's waits and slowdowns, then come out nearest to the paper's over all workloads; Slurm's waits were not fitted. The part \"guesses\" shows " +
 			"what becomes of it otherwise.",

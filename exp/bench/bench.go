@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"muster/internal/misuse"
-	"muster/model"
+	"muster/internal/units"
 )
 
 // Tools are the executables and libraries that an experiment runs.
@@ -79,7 +79,7 @@ func WithoutSettings(environment []string) []string {
 
 // Machine describes this machine, as far as it matters for measured times.
 func Machine() string {
-	text := model.Plural(runtime.NumCPU(), "processor")
+	text := units.Plural(runtime.NumCPU(), "processor")
 	info, _ := os.ReadFile("/proc/cpuinfo")
 	for line := range strings.Lines(string(info)) {
 		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"muster/exp"
-	"muster/model"
+	"muster/internal/units"
 )
 
 // Flags are the flags shared by experiments that measure on this machine: the folder of the
@@ -172,7 +172,7 @@ func (r *Record[Outcome]) Keep(needs []Need) bool {
 		notes = append(notes, "figures "+strings.Join(missing, ", "))
 	}
 	if later := len(r.Seeds) - runs; later > 0 {
-		notes = append(notes, "the last "+model.Plural(later, "seed"))
+		notes = append(notes, "the last "+units.Plural(later, "seed"))
 	}
 	for _, n := range needs {
 		for _, key := range n.Keys {

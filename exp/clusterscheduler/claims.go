@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"muster/exp"
-	"muster/model"
+	"muster/internal/units"
 	"muster/report"
 )
 
@@ -267,5 +267,5 @@ func samePlaces(m *measured, key string) string {
 			same++
 		}
 	}
-	return fmt.Sprintf("; %d of %s were placed the same", same, model.Plural(len(jobs), "job"))
+	return fmt.Sprintf("; %d of %s were placed the same", same, units.Plural(len(jobs), "job"))
 }

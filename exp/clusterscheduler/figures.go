@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"muster/exp"
-	"muster/model"
+	"muster/internal/units"
 	"muster/report"
 )
 
@@ -206,7 +206,7 @@ func showBounds(m *measured) shown {
 					s.rows = append(s.rows, exp.Over(partBound, key+"_over_1node", "x 1 node", ratios).Noting("above 1: one node is faster"))
 				}
 			}
-			b.Series = append(b.Series, exp.MeanBars(model.Plural(bound, "node"), values))
+			b.Series = append(b.Series, exp.MeanBars(units.Plural(bound, "node"), values))
 		}
 		s.pictures = append(s.pictures, b)
 	}

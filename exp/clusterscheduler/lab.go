@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"muster/exp/bench"
-	"muster/head/api"
 	"muster/head/client"
+	"muster/wire/api"
 )
 
 // programs are the examples that are run.

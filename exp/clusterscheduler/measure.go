@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"muster/exp/bench"
-	"muster/head/api"
+	"muster/wire/api"
 )
 
 // outcome is one run of a workload, measured or predicted.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"muster/exp"
-	"muster/model"
+	"muster/internal/units"
 	"muster/report"
 )
 
@@ -15,7 +15,7 @@ const lead = "Policies of a cluster scheduler that knows nodes whose GPUs are sh
 func notes(m *measured) []string {
 	list := []string{
 		fmt.Sprintf("Measured, not simulated: %s on %s, means with 95 %% intervals over runs. Each workload has a head (muster head) and nodes (muster node) of its own, all on this machine; jobs are submitted to the head, and its policy decides. "+
-			"Times are the head's: from the submission of the first job to the end of the last, starts of processes included.", model.Plural(len(m.Seeds), "run"), m.Machine),
+			"Times are the head's: from the submission of the first job to the end of the last, starts of processes included.", units.Plural(len(m.Seeds), "run"), m.Machine),
 		"GPUs have a rate: a kernel takes as long as its operations at that rate, whatever the machine does meanwhile, and programs on one GPU take turns of about 2 ms. The rates are cores x clock of Tables 4-3 and 4-4, and so low that all GPUs " +
 			"of a cluster together need less than this machine has. So GPUs are independent of each other although they share two processors; what is not is all that happens between kernels: starts of processes, copies, messages.",
 		fmt.Sprintf("Processes of a job talk through sockets. Between nodes the bytes take as long as a link of %.0f KB/s needs, a thousandth of Gigabit Ethernet; what passes the port of the first process's node at a time takes turns. Within a node they take what they take. "+

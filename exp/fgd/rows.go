@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"muster/exp"
-	"muster/model"
+	"muster/internal/units"
 )
 
 // part is the heading of a workload.
@@ -85,7 +85,7 @@ func notes(scenes []*scene, seeds []uint64) []string {
 	list := []string{
 		fmt.Sprintf("The cluster is the trace's %d nodes with GPUs, %d of them. Each run: all pods of a workload in random order, then pods drawn from them with "+
 			"replacement until 130 %% of the GPUs are asked for. A pod is placed when it comes, or dropped; none ends. %s, from %d on. The random numbers are not "+
-			"the authors', so that runs compare by their means.", len(first.cluster.Nodes), first.cluster.TotalGPUs(), model.Plural(len(seeds), "seed"), seeds[0]),
+			"the authors', so that runs compare by their means.", len(first.cluster.Nodes), first.cluster.TotalGPUs(), units.Plural(len(seeds), "seed"), seeds[0]),
 		"Allocated is what placed pods asked for, of all GPUs. A fragment of a node, for a task that is expected, is all of the node's idle GPUs if the task cannot run there (too few " +
 			"GPUs with enough left, too few cores, another type, or it needs no GPU), and else those of its GPUs that have too little left for it. The tasks expected are those of the workload, the most popular " +
 			"95 of 100 pods, each with its weight. For decoupled GPUs the cluster is one such node, and cores are lacking only if no node has them.",

@@ -16,10 +16,10 @@ import (
 	"syscall"
 	"time"
 
-	"muster/client"
 	"muster/exp/bench"
 	"muster/node"
 	"muster/node/gateway"
+	"muster/wire/client"
 	"muster/wire/grant"
 )
 

@@ -3,7 +3,7 @@ package gremm
 import (
 	"fmt"
 
-	"muster/model"
+	"muster/internal/units"
 )
 
 const lead = "Processes on GPU nodes launch kernels; some keep their GPUs overloaded, others leave theirs idle. The paper lets any GPU of the cluster run a kernel and asks which. " +
@@ -29,7 +29,7 @@ func (l *lab) notes(chosen []part) []string {
 	list := []string{
 		fmt.Sprintf("Generated, as in the paper: section 5.3 says how. %s, from %d to %d; all mappers see the same traces. Numbers with ± are 95 %% confidence intervals of the mean over the seeds "+
 			"(Student's t); differences are taken seed by seed. 24 nodes of 12 cores and 3 GPUs, ports of 100 KB/ms (GbE) or 1000 KB/ms (IB), k = 10, unless said otherwise.",
-			model.Plural(len(l.seeds), "seed"), l.seeds[0], l.seeds[len(l.seeds)-1]),
+			units.Plural(len(l.seeds), "seed"), l.seeds[0], l.seeds[len(l.seeds)-1]),
 		"The paper's figures are pictures; its text has few of their numbers. Only those stand beside ours. What it says in words is set beside a number of ours that decides whether it comes out.",
 		"A remote call: when it has its turn the device is taken, then come latency, upload, kernel and download. The device is held until the kernel ends. Utilisation counts kernels only. The wait of a call is all " +
 			"of its time but its kernel. Moving data within a node costs nothing. The latency of a remote call is not in the paper: 1 ms. The part \"readings\" shows the other ways.",

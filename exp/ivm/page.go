@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"muster/exp"
-	"muster/model"
+	"muster/internal/units"
 )
 
 const lead = "Programs whose elements, on nine unequal GPUs of three nodes, share memory and balance their load, beside the same programs with MPI. Measured with real nodes on software GPUs that are as fast, relative to each other, as those " +
@@ -18,7 +18,7 @@ const tooLate = 0.002
 func notes(m *measured) []string {
 	list := []string{
 		fmt.Sprintf("Measured: %s on %s, medians over runs. Three nodes (muster node --ivm), all on this machine, with 3, 4 and 2 GPUs, TLS between them. Times are from the start of the command until the first element, or process, has all results: "+
-			"starting muster run or mpiexec, all processes and their contexts on GPUs included, checking the results not.", model.Plural(len(m.Seeds), "run"), m.Machine),
+			"starting muster run or mpiexec, all processes and their contexts on GPUs included, checking the results not.", units.Plural(len(m.Seeds), "run"), m.Machine),
 		fmt.Sprintf("GPUs have a rate: a kernel takes as long as its operations at that rate, and the rest of the time is slept. So nine GPUs are at work at once although there are two processors; what is not scaled is all between kernels: starts of processes, copies, messages. "+
 			"Speeds are cores x clock of Table 5-2, for all programs alike. Together they are %.2f times nine of the slowest: no division can be more times as fast as an even one.", bound()),
 		fmt.Sprintf("Sizes are such that %d of the paper's seconds take one (--scale): its NBODY and DMM take more than 700 s with MPI, NW 30.3 s; here all three take about as long. An element takes as long to create as it does: that is not scaled, so that DS-LB pays more for it than "+

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 
 	"muster/exp"
-	"muster/model"
+	"muster/internal/units"
 	"muster/report"
 )
 
@@ -105,7 +105,7 @@ func (f *splitFigure) show(m *measured) shown {
 	points := make([][][]float64, len(ways))
 	var guests [][]float64
 	for _, count := range f.measured(m) {
-		b.Groups = append(b.Groups, model.Plural(count, "program"))
+		b.Groups = append(b.Groups, units.Plural(count, "program"))
 		for i, how := range ways {
 			key := f.name(count, how)
 			points[i] = append(points[i], m.seconds(key))
@@ -239,7 +239,7 @@ func showParallel(m *measured) shown {
 	var s shown
 	b := &report.Bars{Title: partParallel, YLabel: "seconds until all are done", Note: "Eight programs, scatter-gather. Batch scheduling cannot run eight processes on seven GPUs. The paper's values are not in its text, only the gains."}
 	for _, processes := range clusterProcesses {
-		b.Groups = append(b.Groups, model.Plural(processes, "process"))
+		b.Groups = append(b.Groups, units.Plural(processes, "process"))
 	}
 	for _, how := range clusterSchemes {
 		var points [][]float64

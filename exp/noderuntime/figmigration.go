@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 
 	"muster/exp"
-	"muster/model"
+	"muster/internal/units"
 	"muster/report"
 )
 
@@ -32,7 +32,7 @@ func (p migrationPoint) name(moves bool) string {
 }
 
 func (p migrationPoint) label() string {
-	return fmt.Sprintf("%s, CPU %.0f", model.Plural(p.jobs, "job"), float64(p.cpu)/100)
+	return fmt.Sprintf("%s, CPU %.0f", units.Plural(p.jobs, "job"), float64(p.cpu)/100)
 }
 
 // some says whether the point is also part of the reduced plan: all fractions with as many jobs as

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 
 	"muster/exp"
-	"muster/model"
+	"muster/internal/units"
 	"muster/report"
 )
 
@@ -84,7 +84,7 @@ func (f *drawnFigure) bars(m *measured, note string) *report.Bars {
 		if !m.Has(f.own(jobs)) {
 			continue
 		}
-		b.Groups = append(b.Groups, model.Plural(jobs, "program"))
+		b.Groups = append(b.Groups, units.Plural(jobs, "program"))
 		own = append(own, m.seconds(f.own(jobs)))
 		for i, v := range vgpuCounts {
 			shared[i] = append(shared[i], m.seconds(f.name(jobs, v)))
@@ -93,7 +93,7 @@ func (f *drawnFigure) bars(m *measured, note string) *report.Bars {
 	b.Series = []report.BarSeries{exp.MedianBars("the GPUs' own time, computed", own)}
 	b.Series[0].Reference = true
 	for i, v := range vgpuCounts {
-		b.Series = append(b.Series, exp.MedianBars(model.Plural(v, "vGPU"), shared[i]))
+		b.Series = append(b.Series, exp.MedianBars(units.Plural(v, "vGPU"), shared[i]))
 	}
 	return b
 }

@@ -3,7 +3,7 @@ package noderuntime
 import (
 	"fmt"
 
-	"muster/model"
+	"muster/internal/units"
 )
 
 const lead = "Programs that share the GPUs of a node through Muster's daemon, measured on software GPUs that are as fast, relative to each other, as " +
@@ -13,7 +13,7 @@ const lead = "Programs that share the GPUs of a node through Muster's daemon, me
 func notes(m *measured) []string {
 	list := []string{
 		fmt.Sprintf("Measured, not simulated: %s on %s; medians with the least and the most. Times vary with what else the machine does; a quiet machine with two "+
-			"processors or more is needed. What is drawn at random follows from the seed. How long a kernel takes follows from its operations and is the same on every machine that is fast enough.", model.Plural(len(m.Seeds), "run"), m.Machine),
+			"processors or more is needed. What is drawn at random follows from the seed. How long a kernel takes follows from its operations and is the same on every machine that is fast enough.", units.Plural(len(m.Seeds), "run"), m.Machine),
 		"Each measurement starts a node (muster node) with software GPUs and runs programs of examples/, each a process of its own with Muster's libcuda.so.1; those of several " +
 			"processes use MPI. Every program checks what it gets back. The part \"" + partScale + "\" has all that is smaller than in the paper: iterations, sizes, memory, times.",
 		"CPU phases are sleeps of a fixed length, in proportion to what the kernels take alone on a C2050: they stand for work on cores that this machine does not have.",

@@ -7,7 +7,7 @@ import (
 	"muster/exp"
 	"muster/model/slurmopt"
 	"muster/report"
-	"muster/report/simpage"
+	"muster/sim/simpage"
 )
 
 // nothing marks a missing number.

@@ -6,8 +6,8 @@ import (
 
 	"muster/model"
 	"muster/report"
-	"muster/report/simpage"
 	"muster/sim"
+	"muster/sim/simpage"
 )
 
 // gantts draw the GPUs over time: the smallest workload on the fewest GPUs, in

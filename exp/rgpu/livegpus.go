@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"muster/client"
 	"muster/exp/bench"
 	"muster/exp/live"
 	"muster/node/gateway"
@@ -18,6 +17,7 @@ import (
 	"muster/slurm/lenders"
 	"muster/slurm/release"
 	"muster/slurm/spank"
+	"muster/wire/client"
 )
 
 // Software GPUs stand in for the paper's K20. One with a fixed rate paces each kernel by its number

@@ -3,8 +3,8 @@ package tsubame
 import (
 	"muster/exp"
 	"muster/report"
-	"muster/report/simpage"
 	"muster/sim"
+	"muster/sim/simpage"
 )
 
 // shape is one way in which a queue can be congested. The paper shows one or more and describes

@@ -15,9 +15,9 @@ import (
 	"syscall"
 	"time"
 
-	"muster/client"
-	"muster/head/api"
-	"muster/head/dial"
+	"muster/wire/api"
+	"muster/wire/client"
+	"muster/wire/dial"
 	"muster/wire/identity"
 	"muster/wire/status"
 )

@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"muster/head/api"
-	"muster/head/dial"
 	"muster/wire/agent"
+	"muster/wire/api"
+	"muster/wire/dial"
 	"muster/wire/identity"
 )
 

@@ -5,6 +5,6 @@
 // On the same machine a head is reached through its Unix socket, where the kernel identifies the
 // user; from other machines over TLS, with a certificate of `muster cert`.
 //
-// The package knows the documents (head/api, and wire/status of the nodes) and the frames of streams
+// The package knows the documents (wire/api, and wire/status of the nodes) and the frames of streams
 // (wire/agent), and nothing of how a head decides. It prints nothing.
 package client

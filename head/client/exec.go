@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"net/url"
 
-	"muster/head/api"
-	"muster/head/dial"
 	"muster/wire/agent"
+	"muster/wire/api"
+	"muster/wire/dial"
 )
 
 // Streams are the standard streams of a command; a nil Input is empty.

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"muster/head/api"
+	"muster/wire/api"
 )
 
 // A job that is waited for is asked about often at first, and then less.

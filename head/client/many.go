@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"muster/head/api"
 	"muster/internal/parallel"
+	"muster/wire/api"
 	"muster/wire/status"
 )
 

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"muster/head/api"
+	"muster/wire/api"
 )
 
 // Each has an outcome for every name, few or many, and gives up when the head is gone.

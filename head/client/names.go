@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strings"
 
-	"muster/head/api"
 	"muster/internal/misuse"
 	"muster/model"
 	"muster/model/slurmopt"
+	"muster/wire/api"
 )
 
 // jobWord stands for the nodes of the job, or of the Slurm allocation, that a program runs in.

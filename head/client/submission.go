@@ -13,10 +13,10 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"muster/head/api"
 	"muster/internal/passthrough"
-	"muster/model"
+	"muster/internal/units"
 	"muster/model/slurmopt"
+	"muster/wire/api"
 )
 
 // Submitter is where a job is submitted from, as far as the job depends on it.
@@ -160,7 +160,7 @@ func checkScript(text []byte, name string) (string, string, error) {
 	first, _, _ := strings.Cut(script, "\n")
 	switch {
 	case len(text) > api.MaxSubmission:
-		return "", "", fmt.Errorf("%s is larger than a job may be (%s): put its data into files", name, model.BriefSize(api.MaxSubmission))
+		return "", "", fmt.Errorf("%s is larger than a job may be (%s): put its data into files", name, units.BriefSize(api.MaxSubmission))
 	case len(text) == 0:
 		return "", "", fmt.Errorf("%s is empty: a script starts with #! and what runs it, such as #!/bin/sh", name)
 	case !strings.HasPrefix(script, "#!"):

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"muster/head/api"
 	"muster/model/slurmopt"
+	"muster/wire/api"
 )
 
 func submission(t *testing.T, f Submitter, words ...string) (*api.Submission, error) {

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"muster/head/api"
 	"muster/head/store"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // Altered records are named as a problem and not served. One of what a job runs fails that job, and

@@ -19,9 +19,9 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
-	"muster/head/dial"
 	"muster/wire/agent"
+	"muster/wire/api"
+	"muster/wire/dial"
 )
 
 func me(t testing.TB) string {

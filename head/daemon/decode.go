@@ -15,10 +15,10 @@ import (
 	"unicode/utf8"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/internal/strictjson"
 	"muster/model"
 	"muster/model/slurmopt"
+	"muster/wire/api"
 	"muster/wire/identity"
 )
 

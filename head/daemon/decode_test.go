@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // A refusal says why, and has the status of a client's mistake.

@@ -23,8 +23,8 @@ import (
 	"syscall"
 	"time"
 
-	"muster/head/api"
 	"muster/internal/door"
+	"muster/wire/api"
 	"muster/wire/identity"
 	"muster/wire/trust"
 )

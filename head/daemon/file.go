@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"muster/head"
+	"muster/internal/units"
 	"muster/internal/wholefile"
 	"muster/model"
 	"muster/model/slurmopt"
@@ -168,9 +169,9 @@ func (d *decoder) whatif(n strictyaml.Node, w *WhatIf) error {
 const leastMemory = 64 << 20
 
 func parseMemory(s string) (int64, error) {
-	size, err := model.ParseSize(s)
+	size, err := units.ParseSize(s)
 	if err != nil || size < leastMemory {
-		return 0, fmt.Errorf("must be a size of at least %s, as 2GiB, not %q", model.FormatSize(leastMemory), s)
+		return 0, fmt.Errorf("must be a size of at least %s, as 2GiB, not %q", units.FormatSize(leastMemory), s)
 	}
 	return size, nil
 }

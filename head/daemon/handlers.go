@@ -14,11 +14,12 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/head/store"
+	"muster/internal/units"
 	"muster/model"
 	"muster/policy"
 	"muster/policy/history"
+	"muster/wire/api"
 )
 
 // failed replaces an error by the reason for the daemon's end, if the daemon has failed.
@@ -338,12 +339,12 @@ func serveNodes(q *request) (any, error) {
 
 // unheard is why a node is down that nobody has drained or refuses.
 func unheard(since, timeout time.Duration, left string) string {
-	reason := "not heard of for " + model.FormatDuration(since.Truncate(time.Second))
+	reason := "not heard of for " + units.FormatDuration(since.Truncate(time.Second))
 	if left != "" {
 		reason += ": " + left
 	}
 	if since < timeout {
-		reason += "; its jobs are given up after " + model.FormatDuration(timeout)
+		reason += "; its jobs are given up after " + units.FormatDuration(timeout)
 	}
 	return reason
 }

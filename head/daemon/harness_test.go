@@ -19,13 +19,13 @@ import (
 	"testing"
 	"time"
 
-	"muster/client"
-	"muster/head/api"
-	"muster/head/dial"
 	"muster/internal/browser"
 	"muster/node/gateway"
 	"muster/policy/catalog"
 	"muster/wire/agent"
+	"muster/wire/api"
+	"muster/wire/client"
+	"muster/wire/dial"
 	"muster/wire/envelope"
 	"muster/wire/trust"
 )

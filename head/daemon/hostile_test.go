@@ -16,11 +16,11 @@ import (
 	"testing"
 	"time"
 
-	"muster/client"
-	"muster/head/api"
-	"muster/head/dial"
 	"muster/node/gateway"
 	"muster/wire/agent"
+	"muster/wire/api"
+	"muster/wire/client"
+	"muster/wire/dial"
 )
 
 func with(t *tls.Config, change func(*tls.Config)) *tls.Config {

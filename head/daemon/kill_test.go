@@ -19,9 +19,9 @@ import (
 	"testing"
 	"time"
 
-	"muster/head/api"
-	"muster/head/dial"
 	"muster/policy/catalog"
+	"muster/wire/api"
+	"muster/wire/dial"
 )
 
 // child is a head in a process of its own, which the test kills.

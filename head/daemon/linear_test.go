@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"muster/head/api"
-	"muster/head/dial"
+	"muster/wire/api"
+	"muster/wire/dial"
 )
 
 // jobState is everything that the operations below can see of a waiting job.

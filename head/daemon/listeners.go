@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
+	"muster/wire/api"
 )
 
 // How many subscribers there may be, in all and of one user, and how many changes may wait for one.

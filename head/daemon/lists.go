@@ -5,8 +5,8 @@ import (
 	"sync"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/model/slurmopt"
+	"muster/wire/api"
 )
 
 // How many jobs or nodes a list looks at before others have a turn with the core.

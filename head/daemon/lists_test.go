@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"muster/head"
-	"muster/head/api"
+	"muster/wire/api"
 )
 
 // TestLists: a user who asks for many long answers delays only his own requests.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/policy"
+	"muster/wire/api"
 )
 
 // How many events the core handles before its policy decides, and for how long; and how much may be

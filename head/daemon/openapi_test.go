@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"muster/head/api"
+	"muster/wire/api"
 	"muster/wire/status"
 )
 
@@ -36,7 +36,7 @@ func TestOpenAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(have, want) {
-		t.Error("head/api/openapi.json is not what is served: run go test ./head/daemon -run TestOpenAPI -update, and read the difference")
+		t.Error("wire/api/openapi.json is not what is served: run go test ./head/daemon -run TestOpenAPI -update, and read the difference")
 	}
 	var served json.RawMessage
 	start(t, nil).user("").must("GET", "/v1/openapi.json", nil, &served)
@@ -45,7 +45,7 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// The package comment of head/api names every path that is served.
+// The package comment of wire/api names every path that is served.
 func TestRoutesAreListed(t *testing.T) {
 	text, err := os.ReadFile("../api/doc.go")
 	if err != nil {
@@ -56,17 +56,17 @@ func TestRoutesAreListed(t *testing.T) {
 		for _, actions := range []string{"/v1/jobs/ID/", "/v1/nodes/NAME/"} {
 			if action, ok := strings.CutPrefix(path, actions); ok && r.method == "POST" && action != "exec" {
 				if !regexp.MustCompile(regexp.QuoteMeta(actions+"ACTION") + `.*\b` + action + `\b`).Match(text) {
-					t.Errorf("head/api does not name %s %s", r.method, r.path)
+					t.Errorf("wire/api does not name %s %s", r.method, r.path)
 				}
 				path = actions + "ACTION"
 			}
 		}
 		if !bytes.Contains(text, []byte(path)) {
-			t.Errorf("head/api does not name %s", path)
+			t.Errorf("wire/api does not name %s", path)
 		}
 		for _, p := range r.query {
 			if !bytes.Contains(text, []byte("?"+p.name+"=")) && !bytes.Contains(text, []byte("&"+p.name+"=")) {
-				t.Errorf("head/api does not name ?%s= of %s", p.name, path)
+				t.Errorf("wire/api does not name ?%s= of %s", p.name, path)
 			}
 		}
 	}
@@ -196,7 +196,7 @@ func (g *generator) schema(t reflect.Type) object {
 	return object{"type": "integer"}
 }
 
-// statusPrefix is put before the names of wire/status: head/api has a Node too.
+// statusPrefix is put before the names of wire/status: wire/api has a Node too.
 const statusPrefix = "Status"
 
 func schemaName(t reflect.Type) string {
@@ -233,7 +233,7 @@ func (g *generator) structure(t reflect.Type) object {
 	return s
 }
 
-// comments are those of the types and fields of head/api, and of wire/status.
+// comments are those of the types and fields of wire/api, and of wire/status.
 func comments(t *testing.T) map[string]string {
 	all := map[string]string{}
 	commentsIn(t, "../api/types.go", "", all)

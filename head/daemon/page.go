@@ -21,9 +21,9 @@ import (
 	"syscall"
 	"time"
 
-	"muster/head/api"
 	"muster/internal/door"
 	"muster/web"
+	"muster/wire/api"
 	"muster/wire/trust"
 )
 

@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"muster/head/api"
-	"muster/head/dial"
 	"muster/internal/browser"
 	"muster/wire/agent"
+	"muster/wire/api"
+	"muster/wire/dial"
 )
 
 var shots = flag.String("shots", "", "keep pictures of the page in this folder")

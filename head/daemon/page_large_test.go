@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"muster/head/api"
 	"muster/internal/browser"
 	"muster/internal/need"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // The page of a large cluster, of nodes with two GPUs each and ten jobs for each node: 300 nodes, or

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"muster/head/api"
 	"muster/policy/catalog"
+	"muster/wire/api"
 )
 
 // visitor of the page: a browser without a screen.

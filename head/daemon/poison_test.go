@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/head/store"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // What no agent could start is refused, with the option and what to do.

@@ -16,9 +16,9 @@ import (
 	"sync"
 	"testing"
 
-	"muster/head/api"
-	"muster/head/dial"
 	"muster/wire/agent"
+	"muster/wire/api"
+	"muster/wire/dial"
 	"muster/wire/status"
 )
 

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/policy/catalog"
 	"muster/policy/history"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // A running head lets a class preempt another and keeps to a window; what it has

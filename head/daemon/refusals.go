@@ -10,7 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"muster/head/api"
+	"muster/wire/api"
 	"muster/wire/identity"
 )
 

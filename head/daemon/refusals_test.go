@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"muster/head/api"
-	"muster/head/dial"
 	"muster/node/gateway"
 	"muster/wire/agent"
+	"muster/wire/api"
+	"muster/wire/dial"
 )
 
 // Whoever lists the nodes sees which ones the head refuses, and why, until it accepts them.

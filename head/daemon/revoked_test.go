@@ -18,12 +18,12 @@ import (
 	"testing"
 	"time"
 
-	"muster/client"
 	"muster/head"
-	"muster/head/api"
-	"muster/head/dial"
 	"muster/node/gateway"
 	"muster/wire/agent"
+	"muster/wire/api"
+	"muster/wire/client"
+	"muster/wire/dial"
 	"muster/wire/trust"
 )
 

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
-	"muster/head/dial"
+	"muster/wire/api"
+	"muster/wire/dial"
 	"muster/wire/status"
 )
 

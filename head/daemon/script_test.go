@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"muster/head/api"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // file is the file of a policy that a test changes.

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/dial"
 	"muster/wire/agent"
+	"muster/wire/dial"
 	"muster/wire/identity"
 	"muster/wire/trust"
 )

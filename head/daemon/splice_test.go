@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"muster/head/api"
-	"muster/head/dial"
 	"muster/wire/agent"
+	"muster/wire/api"
+	"muster/wire/dial"
 )
 
 // tcpPair is two ends of a connection.

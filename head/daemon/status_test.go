@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"muster/head/dial"
 	"muster/wire/agent"
+	"muster/wire/dial"
 	"muster/wire/status"
 )
 

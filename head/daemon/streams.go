@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
-	"muster/head/dial"
 	"muster/wire/agent"
+	"muster/wire/api"
+	"muster/wire/dial"
 	"muster/wire/status"
 )
 

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/internal/door"
+	"muster/wire/api"
 	"muster/wire/status"
 	"muster/wire/trust"
 )

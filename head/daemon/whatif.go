@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/head/whatif"
 	"muster/head/whatifrun"
 	"muster/policy/catalog"
+	"muster/wire/api"
 )
 
 // WhatIf says when the head simulates its own history under other policies, and the limits of that.

@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/head/store"
 	"muster/head/whatifrun"
 	"muster/policy/catalog"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 const simulatorVariable = "MUSTER_HEAD_TEST_SIMULATOR"

@@ -11,7 +11,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"muster/head"
-	"muster/head/api"
+	"muster/wire/api"
 )
 
 // Filter chooses among ended jobs.

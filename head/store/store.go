@@ -18,7 +18,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"muster/head"
-	"muster/head/api"
+	"muster/wire/api"
 )
 
 // FileName is the name of the file in the head's folder.

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
+	"muster/wire/api"
 )
 
 func opened(t testing.TB, dir string) *Store {

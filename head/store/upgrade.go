@@ -9,8 +9,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/model/slurmopt"
+	"muster/wire/api"
 )
 
 // renamed has the numbers of an ended job that had no unit in their names in format 1, by their

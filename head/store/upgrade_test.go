@@ -11,7 +11,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"muster/head"
-	"muster/head/api"
+	"muster/wire/api"
 )
 
 // A file of a head that named numbers without their units is brought up to date: the history is as

@@ -13,13 +13,13 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/head/whatif"
 	"muster/model"
 	"muster/model/clusterfile"
 	"muster/model/slurmopt"
 	"muster/policy/catalog"
 	"muster/sim"
+	"muster/wire/api"
 	"muster/workload"
 	"muster/workload/bundled"
 )

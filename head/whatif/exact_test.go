@@ -12,13 +12,13 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/head/whatif"
 	"muster/internal/need"
 	"muster/model"
 	"muster/policy"
 	"muster/policy/catalog"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // began is when the test's cluster begins, since 1970.

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/head/whatif"
 	"muster/model"
 	"muster/policy/catalog"
+	"muster/wire/api"
 )
 
 var update = flag.Bool("update", false, "write testdata anew")

@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/model"
 	"muster/model/slurmopt"
 	"muster/policy"
 	"muster/policy/priority"
 	"muster/sim"
+	"muster/wire/api"
 )
 
 // MaxJobs limits the ended jobs of one period: if there are more, the period begins later.

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"time"
 
-	"muster/head/api"
 	"muster/model"
 	"muster/policy"
 	"muster/sim"
+	"muster/wire/api"
 )
 
 // MaxUsers is how many users are listed for a policy.

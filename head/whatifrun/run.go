@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"muster/head/api"
+	"muster/wire/api"
 )
 
 // Jobs visits the records of ended jobs, one line each, until visit has enough.

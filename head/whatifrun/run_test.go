@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"muster/head"
-	"muster/head/api"
 	"muster/head/whatif"
 	"muster/model"
 	"muster/policy"
 	"muster/policy/catalog"
+	"muster/wire/api"
 )
 
 const childVariable = "MUSTER_WHATIFRUN_TEST_CHILD"

@@ -16,9 +16,9 @@ import (
 	"syscall"
 	"time"
 
-	"muster/head/api"
 	"muster/head/whatif"
 	"muster/policy"
+	"muster/wire/api"
 )
 
 // Order is the input of the process without the ended jobs.

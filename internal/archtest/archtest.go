@@ -1,5 +1,6 @@
-// Package archtest enforces the architecture: which package may import which, which packages stay
-// pure, where third-party modules may be used, and that every package says what it is for.
+// Package archtest enforces the architecture: on which floor each folder stands, which packages must
+// not know which, which stay pure, where third-party modules may be used, and that every package says
+// what it is for.
 //
 // The rules are data in its test; this file parses them and checks source files against them. It
 // checks every file, whatever its build tags.
@@ -77,12 +78,17 @@ func load(root fs.FS) ([]sourcePackage, error) {
 // rules say what the packages of a module may do.
 type rules struct {
 	module string
-	// below lists, for each name or pattern, what those packages may import.
-	below map[string][]string
-	pure  []string
+	// floors has the number of each top folder's floor.
+	floors map[string]int
+	// ignorance lists who must not know whom, beyond what the floors say.
+	ignorance []ignorance
+	pure      []string
 	// thirdParty says for each module path which packages may use it, and whether only their tests.
 	thirdParty []foreign
 }
+
+// ignorance is a rule that some packages import none of others, directly or through packages between.
+type ignorance struct{ who, of, except []string }
 
 type foreign struct {
 	module    string
@@ -91,15 +97,30 @@ type foreign struct {
 }
 
 // parseRules parses the rules from their text form, which is explained beside them.
-func parseRules(text string) (*rules, error) {
-	r := &rules{below: map[string][]string{}}
+func parseRules(floors, text string) (*rules, error) {
+	r := &rules{floors: map[string]int{}}
+	floor := 0
+	for i, line := range strings.Split(strings.TrimSpace(floors), "\n") {
+		fields := strings.Fields(line)
+		if n, err := strconv.Atoi(fields[0]); err == nil {
+			floor, fields = n, fields[1:]
+		}
+		if floor == 0 || len(fields) < 2 {
+			return nil, fmt.Errorf("floors, line %d: want: [FLOOR] FOLDER SENTENCE", i+1)
+		}
+		r.floors[fields[0]] = floor
+	}
 	for i, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")
 		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
 		word, rest, _ := strings.Cut(line, " ")
+		who, of, knows := strings.Cut(line, " know no ")
 		switch {
+		case knows:
+			of, except, _ := strings.Cut(of, " except ")
+			r.ignorance = append(r.ignorance, ignorance{names(who), names(of), names(except)})
 		case word == "module":
 			r.module = strings.TrimSpace(rest)
 		case word == "pure:":
@@ -110,13 +131,6 @@ func parseRules(text string) (*rules, error) {
 				return nil, fmt.Errorf("line %d: want: %s MODULE: PACKAGES", i+1, word)
 			}
 			r.thirdParty = append(r.thirdParty, foreign{strings.TrimSpace(module), word == "test", names(users)})
-		case strings.Contains(line, "<"):
-			levels := strings.Split(line, "<")
-			for j := 1; j < len(levels); j++ {
-				for _, upper := range names(levels[j]) {
-					r.below[upper] = append(r.below[upper], names(levels[j-1])...)
-				}
-			}
 		default:
 			return nil, fmt.Errorf("line %d: not understood: %s", i+1, line)
 		}
@@ -141,52 +155,24 @@ func matchesAny(patterns []string, pkg string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, pkg) })
 }
 
-// rule is the name under which the rules list a package: its own, or else the longest matching
-// pattern.
-func (r *rules) rule(pkg string) (string, bool) {
-	best, found := "", false
-	for name := range r.below {
-		switch {
-		case name == pkg:
-			return name, true
-		case matches(name, pkg) && len(name) > len(best):
-			best, found = name, true
-		}
-	}
-	return best, found
+// folder is the top folder of a package.
+func folder(pkg string) string {
+	top, _, _ := strings.Cut(pkg, "/")
+	return top
 }
 
-// mayImport says whether the rules allow an import, directly or transitively.
+// mayImport says whether an import stays in its folder or points to a lower floor.
 func (r *rules) mayImport(pkg, imported string) bool {
-	start, _ := r.rule(pkg)
-	seen := map[string]bool{}
-	todo := slices.Clone(r.below[start])
-	for len(todo) > 0 {
-		name := todo[0]
-		todo = todo[1:]
-		if seen[name] {
-			continue
-		}
-		seen[name] = true
-		if matches(name, imported) {
-			return true
-		}
-		todo = append(todo, r.below[name]...)
-		if !strings.HasSuffix(name, "*") {
-			if general, ok := r.rule(name); ok {
-				todo = append(todo, r.below[general]...)
-			}
-		}
-	}
-	return false
+	below, known := r.floors[folder(imported)]
+	return folder(pkg) == folder(imported) || known && below < r.floors[folder(pkg)]
 }
 
 // check lists every way in which the packages break the rules.
 func (r *rules) check(packages []sourcePackage) []string {
 	var broken []string
 	for _, p := range packages {
-		if _, known := r.rule(p.path); !known {
-			broken = append(broken, fmt.Sprintf("%s: no rule names this package: decide what it may import", p.path))
+		if r.floors[folder(p.path)] == 0 {
+			broken = append(broken, fmt.Sprintf("%s: its folder has no floor: decide which", p.path))
 		}
 		if !hasComment(p) {
 			broken = append(broken, fmt.Sprintf("%s: the package has no comment: begin one with \"// Package NAME\" (or \"// Command NAME\") that says what it is for", p.path))
@@ -198,7 +184,50 @@ func (r *rules) check(packages []sourcePackage) []string {
 			}
 		}
 	}
+	return append(broken, r.checkIgnorance(packages)...)
+}
+
+// checkIgnorance lists the packages that know what they must not, with the way by which they do.
+func (r *rules) checkIgnorance(packages []sourcePackage) []string {
+	imports := map[string][]string{}
+	for _, p := range packages {
+		for _, f := range p.files {
+			for _, spec := range f.tree.Imports {
+				if inside, own := strings.CutPrefix(importPath(spec), r.module+"/"); own && !f.test {
+					imports[p.path] = append(imports[p.path], inside)
+				}
+			}
+		}
+	}
+	var broken []string
+	for _, p := range packages {
+		ways := waysFrom(p.path, imports)
+		for _, rule := range r.ignorance {
+			if !matchesAny(rule.who, p.path) || matchesAny(rule.except, p.path) {
+				continue
+			}
+			for _, known := range slices.Sorted(maps.Keys(ways)) {
+				if known != p.path && matchesAny(rule.of, known) && !matchesAny(rule.except, known) {
+					broken = append(broken, fmt.Sprintf("%s must not know %s: %s", p.path, known, strings.Join(ways[known], " imports ")))
+				}
+			}
+		}
+	}
 	return broken
+}
+
+// waysFrom has a shortest way to each package that one imports, directly or not.
+func waysFrom(pkg string, imports map[string][]string) map[string][]string {
+	ways := map[string][]string{pkg: {pkg}}
+	for todo := []string{pkg}; len(todo) > 0; todo = todo[1:] {
+		for _, next := range imports[todo[0]] {
+			if ways[next] == nil {
+				ways[next] = append(slices.Clone(ways[todo[0]]), next)
+				todo = append(todo, next)
+			}
+		}
+	}
+	return ways
 }
 
 func hasComment(p sourcePackage) bool {
@@ -235,7 +264,7 @@ func (r *rules) checkImports(pkg string, f sourceFile) []string {
 			// A test may import anything.
 		case own:
 			if !r.mayImport(pkg, inside) {
-				report(spec, "%s must not import %s", pkg, inside)
+				report(spec, "%s must not import %s: imports point to lower floors", pkg, inside)
 			}
 		case strings.Contains(first, "."):
 			if why := r.foreignImport(pkg, f.test, imported); why != "" {

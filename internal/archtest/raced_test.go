@@ -52,9 +52,9 @@ var racedElsewhere = map[string]string{
 	"cmd/muster": "starts what other packages have", "demo": "starts processes, and waits for them", "node/assembly": "starts what node and ivm/daemon have",
 	"examples/": "programs of users",
 	"exp":       "sweeps of simulations, by internal/parallel", "exp/": "drive processes", "sim": "sweeps, by internal/parallel", "sim/": "sweeps, by internal/parallel",
-	"head/whatifrun": "one simulation beside the caller", "internal/chaos/": "drive processes", "internal/chaos": "drives processes",
-	"internal/passthrough": "is run by exp and internal/stack", "internal/testrun": "runs processes", "internal/browser": "reads a process's output", "slurm/emulate": "drives processes", "slurm/emulate/": "drive processes", "slurm/fetch": "reads a process's output",
-	"ptx/simt": "its threads are tested by device/soft", "device/onekernel": "runs ptx/simt", "device/devicetest": "is run by device/soft",
+	"head/whatifrun": "one simulation beside the caller", "campaign/": "drive processes",
+	"internal/passthrough": "is run by exp and campaign/stack", "internal/testrun": "runs processes", "internal/browser": "reads a process's output", "slurm/emulate": "drives processes", "slurm/emulate/": "drive processes", "slurm/fetch": "reads a process's output",
+	"ptx/simt": "its threads are tested by device/soft", "ptx/onekernel": "runs ptx/simt", "device/devicetest": "is run by device/soft",
 }
 
 func isRacedElsewhere(folder string) bool {

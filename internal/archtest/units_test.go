@@ -15,8 +15,8 @@ import (
 // answer, and what commands print with --json. Protocols between parts of Muster and what they keep
 // on disk are not among them.
 var documents = []string{
-	"wire/status/status.go", "head/api", "slurm/status.go", "slurm/core.go", "slurm/view", "cmd/muster", "device/codecheck", "device/onekernel",
-	"report/nodetable", "model/clusterfile/json.go", "report/simpage/json.go", "report/kernelpage/json.go", "workload/describe.go", "node/programs", "exp/text.go",
+	"wire/status/status.go", "wire/api", "slurm/status.go", "slurm/core.go", "slurm/view", "cmd/muster", "ptx/codecheck", "ptx/onekernel",
+	"node/nodetable", "model/clusterfile/json.go", "sim/simpage/json.go", "sim/kernelpage/json.go", "workload/describe.go", "node/programs", "exp/text.go",
 }
 
 // units are what a number's name ends in: seconds, seconds since 1970, bytes, per cent, and what is

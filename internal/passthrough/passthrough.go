@@ -14,7 +14,7 @@ import (
 	"strings"
 	"syscall"
 
-	"muster/report/screen"
+	"muster/internal/screen"
 )
 
 // Notify catches signals, but those that this process was started to ignore: they stay ignored, here

@@ -12,7 +12,7 @@ import (
 	"syscall"
 
 	"muster/internal/misuse"
-	"muster/report/screen"
+	"muster/internal/screen"
 )
 
 // Log says how a daemon logs.

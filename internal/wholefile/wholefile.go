@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"muster/model"
+	"muster/internal/units"
 )
 
 // Limit is the maximum size of a kind of file.
@@ -82,5 +82,5 @@ func (l Limit) Read(r io.Reader, name string) ([]byte, error) {
 }
 
 func (l Limit) tooLarge(name string) error {
-	return fmt.Errorf("%s: larger than %s: %s", name, model.FormatSize(l.Bytes), l.Remedy)
+	return fmt.Errorf("%s: larger than %s: %s", name, units.FormatSize(l.Bytes), l.Remedy)
 }

@@ -3,6 +3,7 @@ package clusterfile
 import (
 	"fmt"
 
+	"muster/internal/units"
 	"muster/model"
 )
 
@@ -10,13 +11,13 @@ import (
 // which are bytes. There is one for GPU types and one for nodes, each about the first of them.
 func Doubts(c *model.Cluster) (all []string) {
 	for _, t := range c.GPUTypes {
-		if model.LacksUnit(t.Memory) {
+		if units.LacksUnit(t.Memory) {
 			all = append(all, doubt("GPUs of type "+t.Name+" have", t.Memory))
 			break
 		}
 	}
 	for _, n := range c.Nodes {
-		if model.LacksUnit(n.Memory) {
+		if units.LacksUnit(n.Memory) {
 			all = append(all, doubt("node "+n.Name+" has", n.Memory))
 			break
 		}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"muster/internal/units"
 	"muster/model"
 	"muster/model/strictyaml"
 )
@@ -30,9 +31,9 @@ func Write(w io.Writer, c *model.Cluster) error {
 		fmt.Fprintln(b, "gpu_types:")
 	}
 	for _, t := range c.GPUTypes {
-		fmt.Fprintf(b, "  %s: {memory: %s, speed: %s", strictyaml.Quote(t.Name), model.FormatSize(t.Memory), formatFloat(t.Speed))
+		fmt.Fprintf(b, "  %s: {memory: %s, speed: %s", strictyaml.Quote(t.Name), units.FormatSize(t.Memory), formatFloat(t.Speed))
 		if t.PeerBandwidth > 0 {
-			fmt.Fprintf(b, ", peer_bandwidth: %s", model.FormatBandwidth(t.PeerBandwidth))
+			fmt.Fprintf(b, ", peer_bandwidth: %s", units.FormatBandwidth(t.PeerBandwidth))
 		}
 		fmt.Fprintln(b, "}")
 	}
@@ -40,7 +41,7 @@ func Write(w io.Writer, c *model.Cluster) error {
 		fmt.Fprintln(b, "links:")
 	}
 	for i, l := range links {
-		fmt.Fprintf(b, "  %s: {bandwidth: %s", linkName(i), model.FormatBandwidth(l.Bandwidth))
+		fmt.Fprintf(b, "  %s: {bandwidth: %s", linkName(i), units.FormatBandwidth(l.Bandwidth))
 		if l.Latency > 0 {
 			fmt.Fprintf(b, ", latency: %s", l.Latency)
 		}
@@ -69,10 +70,10 @@ func writeRemote(b *bufio.Writer, r *model.Remote) {
 		fmt.Fprintf(b, ", far: %s", formatFloat(r.Far))
 	}
 	if r.DriverMemory > 0 {
-		fmt.Fprintf(b, ", driver_memory: %s", model.FormatSize(r.DriverMemory))
+		fmt.Fprintf(b, ", driver_memory: %s", units.FormatSize(r.DriverMemory))
 	}
 	if r.ClientMemory > 0 {
-		fmt.Fprintf(b, ", client_memory: %s", model.FormatSize(r.ClientMemory))
+		fmt.Fprintf(b, ", client_memory: %s", units.FormatSize(r.ClientMemory))
 	}
 	fmt.Fprintln(b, "}")
 }
@@ -140,7 +141,7 @@ func writeNodes(b *bufio.Writer, c *model.Cluster, links map[model.Link]int, nod
 		names[i] = nodes[i].Name
 	}
 	n := &nodes[0]
-	fmt.Fprintf(b, "  - {name: %s, cores: %d, memory: %s", strictyaml.Quote(model.CompressNodes(names)), n.Cores, model.FormatSize(n.Memory))
+	fmt.Fprintf(b, "  - {name: %s, cores: %d, memory: %s", strictyaml.Quote(model.CompressNodes(names)), n.Cores, units.FormatSize(n.Memory))
 	if len(n.GPUs) > 0 {
 		fmt.Fprintf(b, ", gpus: %s", formatGPUs(c, n.GPUs))
 	}

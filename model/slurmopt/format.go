@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"muster/internal/units"
 	"muster/model"
 )
 
@@ -124,10 +125,10 @@ func requestWords(r *model.Request, limit time.Duration) ([]string, error) {
 		if limit%time.Minute != 0 {
 			return nil, errors.New("Slurm counts time limits in minutes: give whole ones")
 		}
-		option("--time=%s", model.FormatDuration(limit))
+		option("--time=%s", units.FormatDuration(limit))
 	}
 	if r.Run > 0 {
-		option("--run=%s", model.FormatDuration(r.Run))
+		option("--run=%s", units.FormatDuration(r.Run))
 	}
 	return words, nil
 }

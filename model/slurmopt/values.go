@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"muster/internal/units"
 	"muster/model"
 )
 
@@ -375,7 +376,7 @@ func (p *parser) setTime(value string) error {
 // setRun parses the run time that a simulated job has with this request, in seconds or in any form
 // of a log.
 func (p *parser) setRun(value string) error {
-	d, err := model.ParseDuration(value)
+	d, err := units.ParseDuration(value)
 	switch {
 	case err != nil:
 		return err

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"muster/model"
+	"muster/internal/units"
 )
 
 // Value reads a plain value with a parse function.
@@ -31,17 +31,17 @@ func Value[T any](f *File, what string, into *T, parse func(string) (T, error)) 
 
 // Size reads a number of bytes.
 func (f *File) Size(what string, into *int64) func(Node) error {
-	return Value(f, what, into, model.ParseSize)
+	return Value(f, what, into, units.ParseSize)
 }
 
 // Bandwidth reads bytes per second.
 func (f *File) Bandwidth(what string, into *int64) func(Node) error {
-	return Value(f, what, into, model.ParseBandwidth)
+	return Value(f, what, into, units.ParseBandwidth)
 }
 
 // Duration reads a time.
 func (f *File) Duration(what string, into *time.Duration) func(Node) error {
-	return Value(f, what, into, model.ParseDuration)
+	return Value(f, what, into, units.ParseDuration)
 }
 
 // Number reads a number; need says in words which are accepted.

@@ -9,10 +9,10 @@ import (
 	"slices"
 	"time"
 
-	"muster/head/dial"
+	"muster/agent"
 	"muster/node"
-	"muster/node/agent"
 	wire "muster/wire/agent"
+	"muster/wire/dial"
 	"muster/wire/grant"
 	"muster/wire/status"
 	"muster/wire/trust"

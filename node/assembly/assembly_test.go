@@ -14,13 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"muster/client"
 	"muster/internal/machine"
 	"muster/ivm/proto"
 	"muster/node"
 	"muster/node/gateway"
 	"muster/node/nodefile"
 	"muster/wire/borrow"
+	"muster/wire/client"
 	"muster/wire/status"
 	"muster/wire/trust"
 )

@@ -10,12 +10,12 @@ import (
 	"strconv"
 	"syscall"
 
+	"muster/agent"
 	"muster/internal/door"
 	"muster/internal/machine"
 	"muster/ivm/daemon"
 	"muster/ivm/proto"
 	"muster/node"
-	"muster/node/agent"
 	"muster/node/nodefile"
 	"muster/wire/status"
 )

@@ -14,12 +14,12 @@ import (
 	"sync"
 	"time"
 
-	"muster/client"
 	"muster/internal/door"
 	"muster/internal/wholefile"
 	"muster/node"
 	"muster/node/gateway"
 	"muster/wire/borrow"
+	"muster/wire/client"
 	"muster/wire/trust"
 )
 

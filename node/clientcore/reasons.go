@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"muster/model"
+	"muster/internal/units"
 	"muster/wire"
 )
 
@@ -65,7 +65,7 @@ func withoutFigures(text string) string {
 	return strings.Join(words, " ")
 }
 
-func sizeOf(bytes uint64) string { return model.BriefSize(bytes) }
+func sizeOf(bytes uint64) string { return units.BriefSize(bytes) }
 
 // allocation adds to an error which allocation it is about.
 func allocation(bytes uint64, err error) error {

@@ -7,7 +7,7 @@ import (
 	"os"
 	"strings"
 
-	"muster/device/onekernel"
+	"muster/ptx/onekernel"
 	"muster/ptx/simt"
 )
 

@@ -12,13 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"muster/client"
 	"muster/device/cuda"
 	"muster/internal/confine"
 	"muster/internal/machine"
 	"muster/node/gateway"
 	"muster/node/nodefile"
 	"muster/wire"
+	"muster/wire/client"
 	"muster/wire/control"
 	"muster/wire/trust"
 )

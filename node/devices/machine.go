@@ -6,7 +6,7 @@ import (
 
 	"muster/device/cuda"
 	"muster/internal/machine"
-	"muster/model"
+	"muster/internal/units"
 	"muster/node"
 	"muster/node/nodefile"
 )
@@ -55,7 +55,7 @@ func byDefault(inCluster bool, gpus func() (int, error)) ([]node.Device, string,
 	n, err := gpus()
 	if err == nil {
 		devices, err := nodefile.Devices("cuda:all")
-		return devices, fmt.Sprintf("no devices are named: using the %s that the driver has", model.Plural(n, "GPU")), err
+		return devices, fmt.Sprintf("no devices are named: using the %s that the driver has", units.Plural(n, "GPU")), err
 	}
 	if !errors.Is(err, cuda.ErrNoDriver) {
 		return nil, "", err
@@ -69,5 +69,5 @@ func byDefault(inCluster bool, gpus func() (int, error)) ([]node.Device, string,
 	}
 	size := int64(min(1<<30, memory/4) &^ (2<<20 - 1))
 	devices, err := nodefile.Devices(fmt.Sprintf("soft:memory=%d", size))
-	return devices, fmt.Sprintf("no GPU was found and no devices are named: using a software GPU with %s of memory", model.FormatSize(size)), err
+	return devices, fmt.Sprintf("no GPU was found and no devices are named: using a software GPU with %s of memory", units.FormatSize(size)), err
 }

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"muster/client"
 	"muster/device"
 	"muster/device/cuda"
 	"muster/device/fault"
@@ -26,6 +25,7 @@ import (
 	"muster/node/worker"
 	"muster/ptx/simt"
 	"muster/wire"
+	"muster/wire/client"
 	"muster/wire/control"
 	"muster/wire/trust"
 )

@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"muster/client"
 	"muster/wire"
+	"muster/wire/client"
 	"muster/wire/lanes"
 )
 

@@ -13,10 +13,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"muster/client"
 	"muster/internal/door"
-	"muster/model"
+	"muster/internal/units"
 	"muster/wire"
+	"muster/wire/client"
 	"muster/wire/lanes"
 )
 
@@ -274,7 +274,7 @@ func (b *bridge) countPinned(offset, length uint64) error {
 		b.pinned[block] = true
 	}
 	if most := max(leastPinned, b.session.Attached.Memory); uint64(len(b.pinned))*pinnedBlock > most+pinnedBlock {
-		return &wire.ClosedError{Reason: fmt.Sprintf("the program used more than %s of pinned memory, which is as much as it sees of device memory: free some, or use memory of malloc", model.BriefSize(most))}
+		return &wire.ClosedError{Reason: fmt.Sprintf("the program used more than %s of pinned memory, which is as much as it sees of device memory: free some, or use memory of malloc", units.BriefSize(most))}
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"muster/client"
+	"muster/wire/client"
 	"muster/wire/identity"
 	"muster/wire/trust"
 )

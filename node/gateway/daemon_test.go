@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"muster/client"
 	"muster/wire"
+	"muster/wire/client"
 )
 
 // testDaemon plays a daemon whose workers are goroutines and whose devices are

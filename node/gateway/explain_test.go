@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"muster/client"
+	"muster/wire/client"
 	"muster/wire/trust"
 )
 

@@ -36,10 +36,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"muster/client"
 	"muster/internal/door"
 	"muster/wire"
 	"muster/wire/borrow"
+	"muster/wire/client"
 	"muster/wire/grant"
 	"muster/wire/identity"
 	"muster/wire/lanes"

@@ -19,10 +19,10 @@ import (
 	"testing"
 	"time"
 
-	"muster/client"
 	"muster/internal/door"
 	"muster/internal/need"
 	"muster/wire"
+	"muster/wire/client"
 )
 
 var quiet = slog.New(slog.DiscardHandler)

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"muster/client"
 	"muster/wire"
+	"muster/wire/client"
 	"muster/wire/grant"
 )
 

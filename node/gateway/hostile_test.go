@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"muster/client"
 	"muster/wire"
+	"muster/wire/client"
 )
 
 // traces are what connections leave behind if they are not cleared away.

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"muster/client"
 	"muster/wire"
+	"muster/wire/client"
 )
 
 // theBridge is that of the only client.

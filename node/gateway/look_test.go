@@ -8,9 +8,9 @@ import (
 	"sync"
 	"testing"
 
-	"muster/client"
 	"muster/internal/door"
 	"muster/wire"
+	"muster/wire/client"
 )
 
 // What holds of readers that sleep holds of those that look.

@@ -9,9 +9,9 @@ import (
 	"net"
 	"time"
 
-	"muster/client"
 	"muster/internal/door"
 	"muster/wire"
+	"muster/wire/client"
 	"muster/wire/identity"
 	"muster/wire/parcel"
 	"muster/wire/trust"

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"testing"
 
-	"muster/client"
 	"muster/internal/seeds"
 	"muster/wire"
+	"muster/wire/client"
 	"muster/wire/parcel"
 )
 

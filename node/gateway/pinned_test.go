@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"muster/client"
 	"muster/internal/door"
 	"muster/wire"
+	"muster/wire/client"
 	"muster/wire/lanes"
 	"muster/wire/parcel"
 )

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"muster/client"
 	"muster/wire"
+	"muster/wire/client"
 )
 
 const plainToken = "a token that nobody guesses"

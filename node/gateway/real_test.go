@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"muster/client"
 	"muster/device"
 	"muster/device/soft"
 	"muster/node"
 	"muster/node/worker"
 	"muster/wire"
+	"muster/wire/client"
 	"muster/wire/control"
 )
 

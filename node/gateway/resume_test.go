@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"muster/client"
 	"muster/wire"
+	"muster/wire/client"
 )
 
 // faulty is the TCP connection below TLS. After so many bytes, in both directions together, it breaks,

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"muster/client"
+	"muster/wire/client"
 	"muster/wire/trust"
 )
 

@@ -20,7 +20,7 @@ import (
 
 	"muster/internal/misuse"
 	"muster/internal/passthrough"
-	"muster/model"
+	"muster/internal/units"
 	"muster/node"
 )
 
@@ -88,13 +88,13 @@ func (w *Wishes) Environment(base []string, libraries string) ([]string, error) 
 	environment := passthrough.Prepend(base, "LD_LIBRARY_PATH", libraries)
 	set := func(variable, value string) { environment = passthrough.Set(environment, variable, value) }
 	if w.Memory != "" {
-		size, err := model.ParseSize(w.Memory)
+		size, err := units.ParseSize(w.Memory)
 		if err != nil {
 			return nil, misuse.Errorf("--memory: %v", err)
 		}
 		if size < minMemory {
 			return nil, misuse.Errorf("--memory %s is %s: give %s or more, with a unit, as 2GiB; leave it out for as much as the largest device has",
-				w.Memory, model.BriefSize(uint64(size)), model.BriefSize(minMemory))
+				w.Memory, units.BriefSize(uint64(size)), units.BriefSize(minMemory))
 		}
 		set("MUSTER_MEMORY", strconv.FormatInt(size, 10))
 	}

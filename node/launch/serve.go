@@ -13,11 +13,11 @@ import (
 	"strings"
 	"syscall"
 
-	"muster/client"
 	"muster/internal/misuse"
 	"muster/node"
 	"muster/node/nodefile"
-	"muster/report/nodetable"
+	"muster/node/nodetable"
+	"muster/wire/client"
 )
 
 // The kinds of sockets that programs are served at by processes that were started for them. The kind

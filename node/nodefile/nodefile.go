@@ -16,8 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"muster/internal/units"
 	"muster/internal/wholefile"
-	"muster/model"
 	"muster/model/strictyaml"
 	"muster/node"
 	"muster/node/vgpu"
@@ -520,7 +520,7 @@ func isSpeed(x float64) bool { return x >= 1e-6 && x <= 1 }
 const granule = 2 << 20
 
 func parseMemory(s string) (int64, error) {
-	n, err := model.ParseSize(s)
+	n, err := units.ParseSize(s)
 	if err != nil {
 		return 0, err
 	}
@@ -721,7 +721,7 @@ func softWord(text string) ([]node.Device, error) {
 		case "memory":
 			err = into(&one.Memory, value, parseMemory)
 		case "copy_bandwidth":
-			err = into(&one.CopyBandwidth, value, model.ParseBandwidth)
+			err = into(&one.CopyBandwidth, value, units.ParseBandwidth)
 		case "speed":
 			one.Speed, err = strconv.ParseFloat(value, 64)
 			if err != nil || !isSpeed(one.Speed) {

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"muster/internal/units"
 	"muster/mapping"
-	"muster/model"
 	"muster/node/clientcore"
 )
 
@@ -29,7 +29,7 @@ func explained(d *clientcore.Decision) []string {
 		return []string{line + ", where the program's memory is: " + d.Why}
 	}
 	if d.Moves > 0 {
-		line += fmt.Sprintf(", for which %s must be copied there", model.BriefSize(d.Moves))
+		line += fmt.Sprintf(", for which %s must be copied there", units.BriefSize(d.Moves))
 	}
 	switch {
 	case len(d.Devices) < 2:
@@ -52,7 +52,7 @@ func choice(d *clientcore.Decision, c *mapping.Choice) string {
 		fmt.Fprintf(&b, " (%d of other programs)", c.Others)
 	}
 	if c.Held > 0 {
-		fmt.Fprintf(&b, ", has %s of the data", model.BriefSize(uint64(c.Held)))
+		fmt.Fprintf(&b, ", has %s of the data", units.BriefSize(uint64(c.Held)))
 	}
 	if d.Account.Drawn {
 		fmt.Fprintf(&b, ", weight %.3g, drawn with probability %.3g", c.Weight, c.Chance)

@@ -9,7 +9,7 @@ import (
 
 	"muster/device"
 	"muster/internal/together"
-	"muster/model"
+	"muster/internal/units"
 	"muster/vmm"
 	"muster/wire"
 )
@@ -569,7 +569,7 @@ func uninterrupted(call func() error) error {
 // full returns the error for a disk without room, with how much it has.
 func (h *hostMemory) full(wanted uint64, err error) error {
 	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
-		return &noRoom{fmt.Sprintf("no room for %s can be reserved in the swap area %s: %v", model.BriefSize(wanted), h.dir, err)}
+		return &noRoom{fmt.Sprintf("no room for %s can be reserved in the swap area %s: %v", units.BriefSize(wanted), h.dir, err)}
 	}
 	var disk syscall.Statfs_t
 	if statErr := syscall.Fstatfs(int(h.sides[0].file.Fd()), &disk); statErr != nil {
@@ -577,7 +577,7 @@ func (h *hostMemory) full(wanted uint64, err error) error {
 	}
 	unit := uint64(disk.Bsize)
 	return &noRoom{fmt.Sprintf("the disk of the swap area %s is full, %s are wanted and %s of %s are free (%v): ask the administrator to make room there, or to lower the node's swap.size",
-		h.dir, model.BriefSize(wanted), model.BriefSize(disk.Bavail*unit), model.BriefSize(disk.Blocks*unit), err)}
+		h.dir, units.BriefSize(wanted), units.BriefSize(disk.Bavail*unit), units.BriefSize(disk.Blocks*unit), err)}
 }
 
 // noRoom is a device.ErrOutOfMemory whose text speaks only of the swap area: the device has enough

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 
+	"muster/internal/units"
 	"muster/model"
 	"muster/policy"
 	"muster/policy/winner"
@@ -81,7 +82,7 @@ func New(s model.Settings, solver winner.Solver) (policy.Policy, error) {
 	default:
 		err = fmt.Errorf("form must be auction or ipsched, not %q", s["form"])
 	}
-	interval, e := model.ParseDuration(s["interval"])
+	interval, e := units.ParseDuration(s["interval"])
 	if p.interval = interval; e != nil {
 		err = fmt.Errorf("interval: %w", e)
 	}

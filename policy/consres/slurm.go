@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"muster/internal/units"
 	"muster/model"
 	"muster/policy"
 )
@@ -66,7 +67,7 @@ func newScheduler(s model.Settings) (*scheduler, error) {
 		name string
 		to   *time.Duration
 	}{{"bf_interval", &p.interval}, {"bf_resolution", &p.resolution}, {"bf_ends", &p.group}} {
-		if *o.to, err = model.ParseDuration(s[o.name]); err != nil {
+		if *o.to, err = units.ParseDuration(s[o.name]); err != nil {
 			return nil, fmt.Errorf("%s: %w", o.name, err)
 		}
 	}

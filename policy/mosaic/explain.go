@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"muster/model"
+	"muster/internal/units"
 	"muster/policy"
 	"muster/policy/prices"
 )
@@ -101,7 +101,7 @@ func (q *planner) mixture(n prices.Nodes) string {
 }
 
 func amount(cores, gpus int32) string {
-	return model.Plural(int(cores), "core") + ", " + model.Plural(int(gpus), "GPU")
+	return units.Plural(int(cores), "core") + ", " + units.Plural(int(gpus), "GPU")
 }
 
 // block is the range of nodes that a job's processes use: the first, and the

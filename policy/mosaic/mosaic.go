@@ -22,6 +22,7 @@ import (
 	"strconv"
 	"time"
 
+	"muster/internal/units"
 	"muster/model"
 	"muster/policy"
 )
@@ -64,7 +65,7 @@ func newMosaic(s model.Settings) (policy.Policy, error) {
 	if wrong != nil {
 		return nil, wrong
 	}
-	age, err := model.ParseDuration(s["age"])
+	age, err := units.ParseDuration(s["age"])
 	if err != nil {
 		return nil, fmt.Errorf("age: %w", err)
 	}

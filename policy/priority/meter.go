@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"muster/workload/portable"
+	"muster/internal/portable"
 )
 
 // meter is the usage of one user in one account: what was used up to an

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"muster/model"
+	"muster/internal/units"
 	"muster/model/strictyaml"
 	"muster/policy/priority"
 )
@@ -97,7 +97,7 @@ func minutes(s string) (time.Duration, error) {
 	if n, err := strconv.ParseUint(s, 10, 32); err == nil {
 		return time.Duration(n) * time.Minute, nil
 	}
-	return model.ParseDuration(s)
+	return units.ParseDuration(s)
 }
 
 func yesNo(s string) (bool, error) {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"muster/model"
+	"muster/internal/units"
 )
 
 // Reference is all that a script of decide(view, plan) may use, in Markdown. It is made of
@@ -83,10 +83,10 @@ var functions = [][2]string{
 
 func limitsTold() [][2]string {
 	return [][2]string{
-		{"a file", model.FormatSize(MaxSource)},
+		{"a file", units.FormatSize(MaxSource)},
 		{"steps of one call, about what a name or an operation is", fmt.Sprint(DefaultSteps)},
-		{"memory that one call may ask for, garbage included", model.FormatSize(DefaultMemory) + ", beside some bytes for each step"},
-		{"a text", model.FormatSize(maxString)},
+		{"memory that one call may ask for, garbage included", units.FormatSize(DefaultMemory) + ", beside some bytes for each step"},
+		{"a text", units.FormatSize(maxString)},
 		{"a number", fmt.Sprintf("%d bits", maxBits)},
 		{"parts of a tuple, with those of the tuples in it", fmt.Sprint(maxTuple)},
 		{"keys of a dictionary or set that are alike, such as numbers that differ by multiples of 65536, or in their fraction", fmt.Sprintf("%d, and more in large ones", fewKeys)},

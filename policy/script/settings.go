@@ -11,6 +11,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"muster/internal/units"
 	"muster/model"
 	"muster/policy"
 )
@@ -67,7 +68,7 @@ func (in *interp) apply(common model.Settings) error {
 	if err != nil || steps < 1000 || steps > maxSteps {
 		return fmt.Errorf("steps must be a whole number from 1000 to %d, not %q", maxSteps, common["steps"])
 	}
-	memory, err := model.ParseSize(common["memory"])
+	memory, err := units.ParseSize(common["memory"])
 	if err != nil || memory < 1<<16 || memory > maxMemory {
 		return fmt.Errorf("memory must be a size from 64K to 1G, not %q", common["memory"])
 	}
@@ -204,7 +205,7 @@ func readSetting(name, text string, like starlark.Value) (starlark.Value, error)
 			}
 			return starlark.MakeInt64(n), nil
 		}
-		if d, err := model.ParseDuration(text); err == nil {
+		if d, err := units.ParseDuration(text); err == nil {
 			return starlark.MakeInt64(int64(d)), nil
 		}
 		return nil, fmt.Errorf("setting %s must be a whole number or a time as 30m, not %q", name, text)

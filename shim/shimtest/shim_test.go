@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	chaosbuild "muster/internal/chaos/build"
+	chaosbuild "muster/internal/build"
 	"muster/internal/need"
 )
 

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"muster/internal/units"
 	"muster/mapping"
-	"muster/model"
 )
 
 // Moment names a launch of a run: by its number, from 1, or if that is 0, as the first launch at At
@@ -57,7 +57,7 @@ func Unexplained(runs []RunOf, moments []Moment) (int, string) {
 				for app := range r.Apps {
 					launched += r.Apps[app].Launched
 				}
-				return i, fmt.Sprintf("the run of %s launched %s", r.Mapper, model.Plural(int(launched), "call"))
+				return i, fmt.Sprintf("the run of %s launched %s", r.Mapper, units.Plural(int(launched), "call"))
 			}
 		}
 	}

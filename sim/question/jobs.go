@@ -9,13 +9,14 @@ import (
 	"strings"
 
 	"muster/internal/misuse"
+	"muster/internal/units"
 	"muster/internal/wholefile"
 	"muster/model"
 	"muster/model/clusterfile"
 	"muster/policy/priority"
 	"muster/sim"
+	"muster/sim/source"
 	"muster/workload"
-	"muster/workload/source"
 )
 
 // What jobs move over the network: what the TSUBAME paper estimates, where the log does not say, or
@@ -210,7 +211,7 @@ func (q *Jobs) Unexplained(s *sim.Sweep, runs []sim.RunOf) error {
 func (q *Jobs) Asked(first *workload.Workload, s *sim.Sweep) [][2]string {
 	rows := [][2]string{
 		{"Cluster", fmt.Sprintf("%s: %s", cmp.Or(q.Cluster, s.Cluster.Name), s.Cluster.Summary())},
-		{"Workload", fmt.Sprintf("%s: %s", q.Workload, model.Plural(len(first.Jobs), "job"))},
+		{"Workload", fmt.Sprintf("%s: %s", q.Workload, units.Plural(len(first.Jobs), "job"))},
 		{"Policies", strings.ReplaceAll(q.Policies, ",", ", ")},
 	}
 	if q.Nodes != "" {
@@ -225,7 +226,7 @@ func (q *Jobs) Asked(first *workload.Workload, s *sim.Sweep) [][2]string {
 	}
 	rows = append(rows, [2]string{"Network traffic", traffic})
 	if q.Outages != "" {
-		rows = append(rows, [2]string{"Outages", fmt.Sprintf("%s: %s", q.Outages, model.Plural(len(s.Outages), "outage"))})
+		rows = append(rows, [2]string{"Outages", fmt.Sprintf("%s: %s", q.Outages, units.Plural(len(s.Outages), "outage"))})
 	}
 	if q.Priority != "" {
 		rows = append(rows, [2]string{"Priorities", q.Priority})

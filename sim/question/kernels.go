@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"muster/internal/misuse"
+	"muster/internal/units"
 	"muster/mapping"
 	"muster/model"
 	"muster/model/clusterfile"
@@ -114,7 +115,7 @@ func (q *Kernels) settings(c *kernels.Config) error {
 		to          *time.Duration
 	}{{"span", q.Span, &c.Span}, {"delay", q.Delay, &c.Status.Delay}} {
 		var err error
-		if *t.to, err = model.ParseDuration(t.value); err != nil {
+		if *t.to, err = units.ParseDuration(t.value); err != nil {
 			return misuse.Errorf("--%s: %v", t.name, err)
 		}
 	}
@@ -185,7 +186,7 @@ func withNetwork(c *model.Cluster, bandwidth, latency string) (*model.Cluster, e
 	own := *c
 	own.Nodes = slices.Clone(c.Nodes)
 	if bandwidth != "" {
-		value, err := model.ParseBandwidth(bandwidth)
+		value, err := units.ParseBandwidth(bandwidth)
 		switch _, plain := strconv.ParseFloat(bandwidth, 64); {
 		case bandwidth == "0":
 			value, err = 0, nil
@@ -201,7 +202,7 @@ func withNetwork(c *model.Cluster, bandwidth, latency string) (*model.Cluster, e
 	}
 	if latency != "" {
 		var err error
-		if own.Remote.Latency, err = model.ParseDuration(latency); err != nil {
+		if own.Remote.Latency, err = units.ParseDuration(latency); err != nil {
 			return nil, misuse.Errorf("--latency: %v", err)
 		}
 		for i := range own.Nodes {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"muster/internal/misuse"
+	"muster/internal/units"
 	"muster/model"
 	"muster/sim"
 )
@@ -42,7 +43,7 @@ func parseMoments(list, step, like string) ([]sim.Moment, error) {
 			if m.Step < 1 {
 				return nil, misuse.Errorf("--explain %s: %ss are numbered from 1", word, step)
 			}
-		} else if m.At, err = model.ParseDuration(word); err != nil {
+		} else if m.At, err = units.ParseDuration(word); err != nil {
 			return nil, misuse.Errorf("--explain: %q is no number of a %[2]s and no time: write 12, or %[3]s for the first %[2]s then or later", word, step, like)
 		}
 		if slices.Contains(moments, m) {

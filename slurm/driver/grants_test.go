@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"muster/client"
 	"muster/node/gateway"
 	"muster/policy/catalog"
 	"muster/slurm"
@@ -20,6 +19,7 @@ import (
 	"muster/slurm/lenders"
 	"muster/slurm/lenders/lenderstest"
 	"muster/wire/agent"
+	"muster/wire/client"
 	"muster/wire/grant"
 )
 

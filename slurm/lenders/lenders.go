@@ -28,9 +28,9 @@ import (
 	"syscall"
 	"time"
 
-	"muster/head/dial"
 	"muster/internal/door"
 	"muster/wire/agent"
+	"muster/wire/dial"
 	"muster/wire/grant"
 	"muster/wire/identity"
 	"muster/wire/trust"

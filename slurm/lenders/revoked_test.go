@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"muster/client"
-	"muster/head/dial"
 	"muster/node/gateway"
 	"muster/slurm/lenders"
 	"muster/wire/agent"
+	"muster/wire/client"
+	"muster/wire/dial"
 	"muster/wire/trust"
 )
 

@@ -18,7 +18,7 @@ import (
 	"strings"
 	"time"
 
-	"muster/client"
+	"muster/wire/client"
 	"muster/wire/grant"
 )
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"muster/model"
+	"muster/internal/units"
 	"muster/report"
 	"muster/slurm/words"
 )
@@ -96,7 +96,7 @@ func (j *Job) WriteText(w io.Writer) error {
 		f.Add("why", "%s", j.Why)
 	}
 	if j.GPUs > 0 {
-		asks := model.Plural(j.GPUs, "GPU") + " anywhere"
+		asks := units.Plural(j.GPUs, "GPU") + " anywhere"
 		if j.Memory > 0 {
 			asks += fmt.Sprintf(", %d MB of each", j.Memory>>20)
 		}

@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	"muster/model"
+	"muster/internal/units"
 	"muster/report"
 	"muster/slurm"
 )
@@ -18,7 +18,7 @@ const away = "Start slurmctld and slurmrestd; jobs that run go on meanwhile, and
 func summary(s slurm.Status) string {
 	text := fmt.Sprintf("%d of %d nodes up; of Muster's jobs %d wait, %d are placed, %d run; %d jobs are Slurm's", s.Up, s.Nodes, s.Waiting, s.Placed, s.Running, s.Slurms)
 	if s.Lenders > 0 || s.Borrowed > 0 {
-		text += fmt.Sprintf("; %s can be borrowed from %s, jobs have borrowed %d", model.Plural(s.Lendable, "GPU"), model.Plural(s.Lenders, "node"), s.Borrowed)
+		text += fmt.Sprintf("; %s can be borrowed from %s, jobs have borrowed %d", units.Plural(s.Lendable, "GPU"), units.Plural(s.Lenders, "node"), s.Borrowed)
 	}
 	return text
 }

@@ -34,6 +34,7 @@ import (
 	"unicode/utf8"
 
 	"muster/internal/strictjson"
+	"muster/internal/units"
 	"muster/model"
 )
 
@@ -308,7 +309,7 @@ func ParseDevice(text string) (Device, error) {
 	}
 	d := Device{Node: node, Device: n}
 	if share {
-		bytes, err := model.ParseSize(memory)
+		bytes, err := units.ParseSize(memory)
 		if err != nil {
 			return Device{}, fmt.Errorf("%q: the memory: %w", text, err)
 		}

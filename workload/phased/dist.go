@@ -8,7 +8,7 @@ import (
 	"math/bits"
 	"math/rand/v2"
 
-	"muster/workload/portable"
+	"muster/internal/portable"
 )
 
 // Kind is a family of distributions.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"muster/workload/portable"
+	"muster/internal/portable"
 )
 
 // theory has each distribution with its textbook tail: the probability of a draw above x.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"muster/internal/units"
 	"muster/model"
 )
 
@@ -178,15 +179,15 @@ func parseNumber(s string) (float64, error) {
 
 func (u Unit) parse(s string) (int64, error) {
 	if u == Bytes {
-		return model.ParseSize(s)
+		return units.ParseSize(s)
 	}
-	t, err := model.ParseDuration(s)
+	t, err := units.ParseDuration(s)
 	return int64(t), err
 }
 
 func (u Unit) format(x float64) string {
 	if u == Bytes {
-		return model.FormatSize(int64(x))
+		return units.FormatSize(int64(x))
 	}
 	return time.Duration(x).String()
 }
@@ -244,7 +245,7 @@ func ParseSize(text string) (Size, error) {
 		if strings.TrimSpace(per) != p.name {
 			continue
 		}
-		n, err := model.ParseSize(shiftPoint(strings.TrimSpace(amount), p.digits))
+		n, err := units.ParseSize(shiftPoint(strings.TrimSpace(amount), p.digits))
 		if err != nil || n > maxPerSecond {
 			break
 		}
@@ -281,7 +282,7 @@ func (z Size) String() string {
 	case z.PerSecond == 0:
 		return z.Bytes.Text(Bytes)
 	case z.PerSecond%1000 == 0:
-		return model.FormatSize(z.PerSecond/1000) + "/ms"
+		return units.FormatSize(z.PerSecond/1000) + "/ms"
 	}
-	return model.FormatSize(z.PerSecond) + "/s"
+	return units.FormatSize(z.PerSecond) + "/s"
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"muster/exp/bench"
-	chaosbuild "muster/internal/chaos/build"
+	chaosbuild "muster/internal/build"
 	"muster/internal/need"
 )
 

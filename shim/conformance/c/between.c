@@ -1,5 +1,5 @@
 // What the library has in the tests that do something to a client between any two calls
-// (internal/stack/between_test.go): linked into libcuda.so.1 in the place of its trace,
+// (campaign/stack/between_test.go): linked into libcuda.so.1 in the place of its trace,
 // which every exported function calls first.
 //
 //   MUSTER_TRACE=2                 so that the trace is called

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"muster/head/dial"
 	"muster/wire/agent"
+	"muster/wire/dial"
 )
 
 // Node is the connection of a node.

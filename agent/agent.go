@@ -1,0 +1,379 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"muster/agent/agentcore"
+	wire "muster/wire/agent"
+)
+
+// agent performs what the core decides. Only the goroutine of Run uses the fields below
+// loop; the channels and wait may be used by all.
+type agent struct {
+	cfg    Config
+	spool  *spool
+	log    *slog.Logger
+	cores  []int
+	pin    bool
+	cgroup string
+	events chan agentcore.Event
+	link   *link
+
+	// loop
+	core    *agentcore.Core
+	keepers map[wire.Task]*keeper
+
+	books   chan booking  // what the daemon is to be told of grants, in order
+	devices chan struct{} // closed when the daemon has first said what devices the node has
+	streams chan struct{} // a semaphore: one element for each open stream
+	wait    sync.WaitGroup
+}
+
+const (
+	maxStreams = 256
+	tickTime   = time.Second
+	askTime    = 500 * time.Millisecond // how often the daemon is asked for its devices
+)
+
+// Run is the agent of a node until the context ends. The tasks that it has started go on
+// after that, and the next agent with the same spool takes them over.
+func Run(ctx context.Context, cfg Config) error {
+	if err := cfg.complete(); err != nil {
+		return err
+	}
+	spool, err := openSpool(ctx, cfg.Spool, cfg.Log)
+	if err != nil {
+		return err
+	}
+	defer spool.close()
+	a := &agent{
+		cfg: cfg, spool: spool, log: cfg.Log, events: make(chan agentcore.Event, 256), link: newLink(), keepers: map[wire.Task]*keeper{},
+		streams: make(chan struct{}, maxStreams), books: make(chan booking, 4*agentcore.MaxLoans), devices: make(chan struct{}),
+	}
+	coreConfig, err := a.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer a.wait.Wait()
+	defer cancel()
+	var effects []agentcore.Effect
+	a.core, effects = agentcore.New(coreConfig, now(), spool.restore())
+	a.perform(ctx, effects)
+	a.wait.Go(func() { a.keepBooks(ctx) })
+	a.wait.Go(func() { a.keepConnected(ctx) })
+	a.wait.Go(func() { a.watchDevices(ctx) })
+	return a.loop(ctx)
+}
+
+// prepare finds out what the node has.
+func (a *agent) prepare(ctx context.Context) (agentcore.Config, error) {
+	c := agentcore.Config{Node: a.cfg.Node, Memory: a.cfg.Memory, Gateway: a.cfg.Gateway, Cluster: a.spool.cluster()}
+	var err error
+	if c.Incarnation, err = a.spool.incarnation(); err != nil {
+		return c, err
+	}
+	if os.Geteuid() != 0 {
+		if c.User, err = ownName(); err != nil {
+			return c, err
+		}
+	}
+	if a.cores, a.pin, err = chooseCores(a.cfg.Cores); err != nil {
+		return c, err
+	}
+	c.Cores = a.cores
+	if a.cfg.Devices != nil { // the first greeting should have them; watchDevices tries again
+		c.Devices, _ = a.cfg.Devices(ctx)
+	}
+	if a.cfg.Cgroup != "none" {
+		if a.cgroup, err = findCgroup(a.cfg.Cgroup); err != nil {
+			a.log.Info("tasks have no control groups: memory is looked at, and processes are found as descendants", "error", err)
+		}
+	}
+	return c, nil
+}
+
+func now() time.Duration { return sinceEpoch(time.Now()) }
+
+func (a *agent) loop(ctx context.Context) error {
+	tick := time.NewTicker(tickTime)
+	defer tick.Stop()
+	for {
+		var e agentcore.Event
+		select {
+		case <-ctx.Done():
+			return nil
+		case e = <-a.events:
+		case <-tick.C:
+			a.lookAtSpool(ctx)
+			e = agentcore.Tick{}
+		}
+		a.step(ctx, e)
+	}
+}
+
+func (a *agent) step(ctx context.Context, e agentcore.Event) {
+	effects := a.core.Step(now(), e)
+	if ended, ok := e.(agentcore.Ended); ok {
+		a.ended(ended.Task)
+	}
+	a.perform(ctx, effects)
+}
+
+// post tells the loop something.
+func (a *agent) post(ctx context.Context, e agentcore.Event) {
+	select {
+	case a.events <- e:
+	case <-ctx.Done():
+	}
+}
+
+// perform performs effects in their order. If one cannot be written to disk, the rest is
+// dropped and the core is told: nothing may happen that depends on what was not written.
+func (a *agent) perform(ctx context.Context, effects []agentcore.Effect) {
+	for _, e := range effects {
+		task, err := a.write(e)
+		if err != nil {
+			a.log.Warn("the spool cannot be written", "task", task, "error", err)
+			a.step(ctx, agentcore.SpoolFailed{Task: task, Reason: wire.Reason(err.Error())})
+			return
+		}
+		a.act(ctx, e)
+	}
+}
+
+// lookAtSpool notes when the spool can take no task, and when it can again.
+func (a *agent) lookAtSpool(ctx context.Context) {
+	was := a.core.Trouble()
+	err := a.spool.room(was != "")
+	switch {
+	case err != nil && was == "":
+		a.log.Warn("the spool has no room: this node takes no tasks until it has", "error", err)
+		a.step(ctx, agentcore.Spool{Trouble: wire.Reason(err.Error())})
+	case err == nil && was != "":
+		a.log.Info("the spool can be written: this node takes tasks again")
+		a.step(ctx, agentcore.Spool{})
+	}
+}
+
+// write does the part of an effect that concerns the disk.
+func (a *agent) write(e agentcore.Effect) (wire.Task, error) {
+	switch e := e.(type) {
+	case agentcore.Save:
+		return e.Start.Task, a.save(e)
+	case agentcore.SaveStop:
+		return e.Stop.Task, a.spool.addStop(e.Stop)
+	case agentcore.SaveEnd:
+		return e.Task, writeEnd(a.spool.task(e.Task), e.Task, e.End)
+	case agentcore.Mark:
+		return e.Task, a.spool.mark(e.Task, e.Mark)
+	}
+	return wire.Task{}, nil
+}
+
+func (a *agent) save(e agentcore.Save) error {
+	marker := make([]byte, markerBytes)
+	_, _ = rand.Read(marker) // it never fails
+	return a.spool.addTask(&taskFile{
+		start: e.Start, Cores: e.Cores, Pin: a.pin, Marker: hex.EncodeToString(marker), Cgroup: a.cgroup, Script: a.spool.script(e.Start.Task), Node: a.cfg.Node, Socket: a.cfg.Socket,
+	})
+}
+
+// act does the rest of an effect.
+func (a *agent) act(ctx context.Context, e agentcore.Effect) {
+	switch e := e.(type) {
+	case agentcore.Launch:
+		a.keep(ctx, e.Task, true)
+	case agentcore.Attach:
+		a.keep(ctx, e.Task, false)
+	case agentcore.Tell:
+		if k := a.keepers[e.Task]; k != nil {
+			k.tell(e.Order)
+		}
+	case agentcore.Send:
+		if err := a.link.send(e.Message); err != nil {
+			a.log.Warn("the head would refuse a message, which is not sent", "kind", e.Message.Kind(), "error", err)
+		}
+	case agentcore.Unmark:
+		a.complain("a mark", a.spool.unmark(e.Task))
+	case agentcore.Forget:
+		a.forget(e.Task)
+	case agentcore.SaveCluster:
+		a.complain("the cluster", writeFile(a.spool.dir, clusterName, []byte(e.Cluster)))
+	case agentcore.Stream:
+		a.open(ctx, e)
+	case agentcore.Admit, agentcore.Revoke, agentcore.Limit:
+		a.book(ctx, e)
+	case agentcore.DropLoan:
+		a.complain("a loan", a.spool.dropLoan(e.ID))
+	}
+}
+
+// book queues what the daemon is to be told of the grants that it serves. That may take a
+// while, so another goroutine does it (keepBooks), in the order in which the head wanted
+// it.
+func (a *agent) book(ctx context.Context, e agentcore.Effect) {
+	switch e := e.(type) {
+	case agentcore.Admit:
+		if err := a.spool.addLoan(e.Loan); err != nil {
+			a.complain("a loan", err)
+			if !a.spool.hasLoan(e.Loan.ID) { // the next agent would not end what it does not know
+				a.step(ctx, agentcore.Admitted{ID: e.Loan.ID, Error: wire.Reason(err.Error())})
+				return
+			}
+		}
+	case agentcore.Limit:
+		a.complain("a loan", a.spool.limitLoan(e.ID, e.Limit))
+	}
+	select {
+	case a.books <- booking{effect: e}:
+	case <-ctx.Done():
+	}
+}
+
+// booking is an entry for the daemon's book of grants or, without an effect, a barrier:
+// reached is closed when the daemon has been told everything before it.
+type booking struct {
+	effect  agentcore.Effect
+	reached chan struct{}
+}
+
+// awaitBooks waits until the daemon has been told everything that was queued so far.
+func (a *agent) awaitBooks(ctx context.Context) {
+	reached := make(chan struct{})
+	select {
+	case a.books <- booking{reached: reached}:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-reached:
+	case <-ctx.Done():
+	}
+}
+
+// keepBooks tells the daemon what was queued.
+func (a *agent) keepBooks(ctx context.Context) {
+	for {
+		select {
+		case e := <-a.books:
+			if e.reached != nil {
+				close(e.reached)
+				continue
+			}
+			a.enter(ctx, e.effect)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (a *agent) enter(ctx context.Context, e agentcore.Effect) {
+	err := errNoGrants
+	if _, ok := e.(agentcore.Revoke); ok {
+		err = nil // a node that lends nothing has nothing to revoke
+	}
+	if a.cfg.Grants != nil {
+		switch e := e.(type) {
+		case agentcore.Admit:
+			for err = a.cfg.Grants.Admit(e.Loan); errors.Is(err, ErrAway); err = a.cfg.Grants.Admit(e.Loan) {
+				select { // what is queued behind it needs the daemon, too; the next agent finds the loan in the spool
+				case <-ctx.Done():
+					return
+				case <-time.After(askTime):
+				}
+			}
+		case agentcore.Revoke:
+			err = a.cfg.Grants.Revoke(e.ID)
+		case agentcore.Limit:
+			err = a.cfg.Grants.Limit(e.ID, e.Limit)
+		}
+	}
+	if err != nil {
+		a.log.Warn("the node's daemon does not serve a grant as the head wants it", "error", err)
+	}
+	trouble := ""
+	if err != nil {
+		trouble = wire.Reason(err.Error())
+	}
+	switch e := e.(type) {
+	case agentcore.Admit:
+		a.post(ctx, agentcore.Admitted{ID: e.Loan.ID, Error: trouble})
+	case agentcore.Revoke:
+		a.post(ctx, agentcore.Revoked{ID: e.ID, Error: trouble})
+	}
+}
+
+var errNoGrants = errors.New("this node lends no devices")
+
+func (a *agent) complain(what string, err error) {
+	if err != nil {
+		a.log.Warn("the spool cannot be written", "what", what, "error", err)
+	}
+}
+
+// forget removes what is left of a task.
+func (a *agent) forget(id wire.Task) {
+	a.ended(id)
+	a.complain(fmt.Sprintf("task %v", id), a.spool.forget(id))
+}
+
+// ended closes the keeper of a task that has ended.
+func (a *agent) ended(id wire.Task) {
+	if k := a.keepers[id]; k != nil {
+		k.close()
+		delete(a.keepers, id)
+	}
+}
+
+// watchDevices tells the core what devices the node has, whenever that changes, and when
+// the daemon comes back. While the daemon is away, its devices count as down.
+func (a *agent) watchDevices(ctx context.Context) {
+	if a.cfg.Devices == nil {
+		close(a.devices)
+		return
+	}
+	var told []wire.Device
+	known, away := false, false
+	tick := time.NewTicker(askTime)
+	defer tick.Stop()
+	for {
+		devices, err := a.cfg.Devices(ctx)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			if !away {
+				a.log.Warn("the node's daemon does not say what devices it has", "error", err)
+			}
+			away = true
+			for i := range told {
+				devices = append(devices, told[i])
+				devices[i].Up = false
+			}
+		case away:
+			away = false
+			a.post(ctx, agentcore.DaemonBegan{})
+		}
+		if !known && err == nil || known && !slices.Equal(told, devices) {
+			told = devices
+			a.post(ctx, agentcore.Devices{Devices: devices})
+		}
+		if !known && err == nil {
+			known = true
+			close(a.devices)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

@@ -34,7 +34,7 @@ func TestOfImage(t *testing.T) {
 		{"debug", 9, 0, "PTX"},
 		{"variants", 9, 0, "PTX"}, // for 90a alone, beside 100f
 	} {
-		image, err := os.ReadFile(filepath.Join("../fatbin/testdata", c.image+".fatbin"))
+		image, err := os.ReadFile(filepath.Join("../../ptx/fatbin/testdata", c.image+".fatbin"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +62,7 @@ func text(all map[string]*device.Touches) string {
 
 // An image that cannot be read tells nothing, and no image ends the worker.
 func FuzzOfImage(f *testing.F) {
-	files, err := filepath.Glob("../fatbin/testdata/*.fatbin")
+	files, err := filepath.Glob("../../ptx/fatbin/testdata/*.fatbin")
 	if err != nil || len(files) == 0 {
 		f.Fatal("no images", err)
 	}

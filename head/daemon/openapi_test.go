@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "write the OpenAPI document anew")
 // comments, so that it cannot differ from either.
 func TestOpenAPI(t *testing.T) {
 	want := openAPI(t)
-	const path = "../api/openapi.json"
+	const path = "../../wire/api/openapi.json"
 	if *update {
 		if err := os.WriteFile(path, want, 0o644); err != nil {
 			t.Fatal(err)
@@ -47,7 +47,7 @@ func TestOpenAPI(t *testing.T) {
 
 // The package comment of wire/api names every path that is served.
 func TestRoutesAreListed(t *testing.T) {
-	text, err := os.ReadFile("../api/doc.go")
+	text, err := os.ReadFile("../../wire/api/doc.go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func (g *generator) structure(t reflect.Type) object {
 // comments are those of the types and fields of wire/api, and of wire/status.
 func comments(t *testing.T) map[string]string {
 	all := map[string]string{}
-	commentsIn(t, "../api/types.go", "", all)
+	commentsIn(t, "../../wire/api/types.go", "", all)
 	commentsIn(t, "../../wire/status/status.go", statusPrefix, all)
 	return all
 }
@@ -282,7 +282,7 @@ func TestEveryTypeIsUsed(t *testing.T) {
 		g.operation(&r)
 	}
 	all := map[string]string{}
-	commentsIn(t, "../api/types.go", "", all)
+	commentsIn(t, "../../wire/api/types.go", "", all)
 	named := slices.Sorted(maps.Keys(all))
 	for _, name := range named {
 		if strings.Contains(name, ".") || name == "State" || name == "NodeState" || name == "Exec" {

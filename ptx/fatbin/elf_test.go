@@ -15,7 +15,7 @@ func TestKernelsOfCubins(t *testing.T) {
 		want []string
 	}{
 		{"testdata/elf.fatbin", []string{"saxpy", "vecadd", "vecadd4"}},
-		{"../cuda/testdata/cubin.fatbin", []string{"sum"}},
+		{"../../device/cuda/testdata/cubin.fatbin", []string{"sum"}},
 	} {
 		image, err := os.ReadFile(tt.file)
 		if err != nil {

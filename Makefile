@@ -18,13 +18,6 @@ VCS := -buildvcs=$(shell git status >/dev/null 2>&1 && git rev-parse HEAD >/dev/
 help: ## say what can be made
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
 
-# The software GPU is several times as fast with vectors, an experiment of Go's on amd64. A
-# toolchain without it builds without; GOEXPERIMENT=nosimd leaves them out. The binary chooses
-# when it starts, so that it runs on processors without AVX-512, too.
-EXPERIMENTS = $(shell e=$$($(GO) env GOEXPERIMENT); case "$$e" in (*simd*) ;; (*) \
-	if [ "$$($(GO) env GOARCH)" = amd64 ] && GOEXPERIMENT=simd $(GO) list simd/archsimd >/dev/null 2>&1; then e=$${e:+$$e,}simd; fi;; \
-	esac; echo "$$e")
-
 # Where the image of a worker lies, below 2 GiB: programs that are linked to a fixed address have their
 # variables in the first megabytes, and kernels reach them there once they are registered.
 APART = $(shell if echo 'int main(void) { return 0; }' | $(CC) -no-pie -Wl,-Ttext-segment=0x70000000 -x c -o /dev/null - 2>/dev/null; then \
@@ -32,7 +25,7 @@ APART = $(shell if echo 'int main(void) { return 0; }' | $(CC) -no-pie -Wl,-Ttex
 
 build: bin/lib/libcuda.so.1 bin/lib/libnvidia-ml.so.1 bin/lib/libmuster-mpi.so bin/lib/libmuster-ivm.so ## bin/muster, and bin/lib with the libraries that programs load
 	@echo "  build bin/muster"
-	$(Q)GOEXPERIMENT=$(EXPERIMENTS) $(GO) build $(VCS) -ldflags "$(GO_LDFLAGS) $(APART)" -o bin/muster ./cmd/muster
+	$(Q)$(GO) build $(VCS) -ldflags "$(GO_LDFLAGS) $(APART)" -o bin/muster ./cmd/muster
 	$(Q)ln -sf muster bin/muster-rsh # for MPI launchers: muster exec --rsh
 
 CFLAGS ?= -O2 -g
@@ -122,7 +115,7 @@ HAS = $(shell command -v chromium >/dev/null && command -v chromedriver >/dev/nu
 GOTEST = $(GO) test -vet=off -timeout 60m
 AMD64 = $(filter amd64,$(shell $(GO) env GOARCH))
 TESTRUN = $(if $(Q),,set -x;) MUSTER_REQUIRE="$(HAS) $(MUSTER_REQUIRE)" \
-	MUSTER_TEST_BIN=$(CURDIR)/bin GOEXPERIMENT=$(EXPERIMENTS) \
+	MUSTER_TEST_BIN=$(CURDIR)/bin \
 	$(GO) run ./internal/testrun
 
 test: lint browser valgrind referee criu build tryexamples ## everything that must hold: format, vet, architecture, tests
@@ -140,15 +133,11 @@ lint: ## format, vet and the import rules
 		echo "run gofmt -w on:" >&2; echo "$$unformatted" >&2; exit 1; \
 	fi
 	@echo "  vet ./..."
-	$(Q)GOEXPERIMENT=$(EXPERIMENTS) $(GO) vet ./...
-	$(Q)GOEXPERIMENT=$(EXPERIMENTS) $(GO) test ./internal/archtest
+	$(Q)$(GO) vet ./...
+	$(Q)$(GO) test ./internal/archtest
 
 bench: build bin/bench/node ## the benchmarks; docs/benchmarks.md says what they mean
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./...
-	@if [ "$$($(GO) env GOARCH)" = amd64 ]; then \
-		echo "the software GPU again, with vectors:"; \
-		GOEXPERIMENT=simd $(GO) test -run '^$$' -bench 'Engine|Kernels' -timeout 60m ./ptx/simt/...; \
-	fi
 	@echo "the node runtime, as programs see it:"
 	shim/bench/run.sh bin/muster bin/bench/node
 
@@ -224,7 +213,6 @@ soak: ## 10,000 faults against running nodes, 1,000 and 10,000 with content agai
 	MUSTER_SOAK=1 MUSTER_SEED=random go test ./campaign/stack ./slurm/driver -run 'Slurm|Killed' -count 5 -timeout 2h
 	go test ./ptx/simt -run 'TestRandomPrograms|TestRandomEngines' -random-count 10000 -random-first $(or $(SEED),0) -timeout 24h
 	GODEBUG=cpu.avx512f=off MUSTER_SOAK=1 go test ./ptx/simt -timeout 2h # compiled for AVX2
-	GOEXPERIMENT= go test -vet=off ./ptx/simt/... ./device/soft -timeout 2h # without vectors
 	go test ./campaign/world -run TestWorld -v -timeout 24h -first $(or $(SEED),1) -hours 200 -seeds 5000
 
 clean: ## remove what make made

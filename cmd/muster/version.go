@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/internal/screen"
-	"muster/ptx/simt/vec"
+	"muster/ptx/simt/native"
 	"muster/report"
 )
 
@@ -21,13 +21,12 @@ type version struct {
 	Modified bool   `json:"modified"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
-	Kernels  string `json:"kernels"` // of the software GPU: "avx512" or "plain"
-	Why      string `json:"kernels_reason"`
+	Compiles string `json:"compiles_for"` // the software GPU: "AVX-512", "AVX2", or "" if it interprets kernels
 }
 
 func readVersion() version {
 	v := version{Version: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	v.Kernels, v.Why = vec.InUse().Name, vec.InUse().Reason
+	v.Compiles = native.Vectors()
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
@@ -52,7 +51,11 @@ func (v version) String() string {
 	if v.Modified {
 		commit += ", modified"
 	}
-	return fmt.Sprintf("muster %s (commit %s) %s %s; the software GPU uses %v", v.Version, commit, v.Go, v.Platform, vec.InUse())
+	how := "interprets kernels"
+	if v.Compiles != "" {
+		how = "compiles kernels for " + v.Compiles
+	}
+	return fmt.Sprintf("muster %s (commit %s) %s %s; the software GPU %s", v.Version, commit, v.Go, v.Platform, how)
 }
 
 func newVersion() *cobra.Command {
@@ -60,7 +63,7 @@ func newVersion() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "version [--json]",
 		Short:   "Say which Muster this is",
-		Long:    "Say which Muster this is: its version, the commit it was built from, by which Go, and whether the software GPU uses the processor's vectors.",
+		Long:    "Say which Muster this is: its version, the commit it was built from, by which Go, and for which vectors of this processor the software GPU compiles kernels.",
 		Example: "  muster version\n  muster version --json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if asJSON {

@@ -42,12 +42,7 @@ func Program(root, to string) error {
 	if Bin() != "" {
 		return copyMade("muster", to)
 	}
-	// The software GPU is built with vector instructions if the toolchain supports them, as in make build.
-	command := []string{"go", "build", "-buildvcs=false", "-o", to, filepath.Join(root, "cmd/muster")}
-	if run("env", "GOEXPERIMENT=simd", "go", "list", "simd/archsimd") == nil {
-		command = append([]string{"GOEXPERIMENT=simd"}, command...)
-	}
-	return run("env", command...)
+	return run("go", "build", "-buildvcs=false", "-o", to, filepath.Join(root, "cmd/muster"))
 }
 
 // Library builds the library that programs load, or copies it from Bin.

@@ -129,9 +129,6 @@ func runThree[D, A, B, C regval, K ~func(d []D, a []A, b []B, c []C)](g *gang, i
 			return
 		}
 	}
-	if in.outer && g.outer(in) {
-		return
-	}
 	a, b, c := ra.expand(in.a), rb.expand(in.b), rc.expand(in.c)
 	d := rd.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi], c[g.lo:g.hi])
@@ -195,25 +192,6 @@ func runCarry[T regval, K ~func(d, a, b, c []T, in, out []uint64)](g *gang, in *
 	r.commit(g, in)
 	out, old := g.bits.and(&g.mask), g.cc.without(&g.mask)
 	g.cc = out.or(&old)
-}
-
-// outer runs fma.rn.f32 as an outer product: one factor has one value for each
-// chunk, the other the same 16 values in each chunk (tiled). Products of matrices
-// do that. It returns false if the factors do not have these forms.
-func (g *gang) outer(in *inst) bool {
-	r := &g.r32
-	x, y := in.a, in.b
-	if r.form[x].bits&tiled != 0 {
-		x, y = y, x
-	}
-	if f := &r.form[x]; f.bits&regular == 0 || f.stride != 0 || r.form[y].bits&tiled == 0 || g.lo != 0 || g.hi != g.width {
-		return false
-	}
-	a, b, c := r.chunks(x), r.tiles[y], r.expand(in.c)
-	d := r.out(g, in)
-	vec.FusedOuter(d, a, b, c)
-	r.commit(g, in)
-	return true
 }
 
 // setPredicate writes a predicate's active lanes.

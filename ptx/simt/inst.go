@@ -19,7 +19,6 @@ type inst struct {
 	sources []int32
 
 	affine  func(*gang, *inst) bool // computes on regular registers; see affine.go
-	outer   bool                    // fma.rn.f32: it may be an outer product
 	ordered uint8                   // which order a comparison of integers tests; 0: none
 	space   ptx.Space
 	private bool // the destination is private to the basic block: its lanes outside the mask are never read

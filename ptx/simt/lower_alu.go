@@ -57,7 +57,6 @@ func (l *lowering) do(name string, d reg, sources ...reg) {
 	if d.class == predicate {
 		o.ordered = orderOf(name)
 	}
-	o.outer = name == "fma.rn.f32"
 	l.emit(o)
 }
 

@@ -20,7 +20,7 @@ func runSelect32(g *gang, in *inst) {
 	a, b := r.expand(in.a), r.expand(in.b)
 	d := r.out(g, in)
 	lo := g.lo &^ 63
-	vec.Select32(d[lo:g.hi], a[lo:g.hi], b[lo:g.hi], p[lo/64:])
+	vec.Select(d[lo:g.hi], a[lo:g.hi], b[lo:g.hi], p[lo/64:])
 	r.commit(g, in)
 }
 
@@ -33,7 +33,7 @@ func runSelect64(g *gang, in *inst) {
 	a, b := r.expand(in.a), r.expand(in.b)
 	d := r.out(g, in)
 	lo := g.lo &^ 63
-	vec.Select64(d[lo:g.hi], a[lo:g.hi], b[lo:g.hi], p[lo/64:])
+	vec.Select(d[lo:g.hi], a[lo:g.hi], b[lo:g.hi], p[lo/64:])
 	r.commit(g, in)
 }
 

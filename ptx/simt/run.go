@@ -595,8 +595,8 @@ func (x *Execution) oneGang() bool { return x.perGang*x.stride <= x.width }
 func (t *team) newGang(width, b, first int) *gang {
 	x, m := t.x, t.x.image
 	g := &gang{team: t, width: width, chunks: width / chunk, warp: min(x.stride, WarpSize)}
-	g.r32 = newFile(m.n32, width, vec.Expand32, vec.Compress32, vec.Blend32)
-	g.r64 = newFile(m.n64, width, vec.Expand64, vec.Compress64, vec.Blend64)
+	g.r32 = newFile(m.n32, width, vec.Expand[uint32], vec.Compress[uint32], vec.Blend[uint32])
+	g.r64 = newFile(m.n64, width, vec.Expand[uint64], vec.Compress[uint64], vec.Blend[uint64])
 	g.p = make([]mask, m.np)
 	g.local = make([]uint32, int(x.localBytes+3)/4*width)
 	g.blockOf, g.threadOf = make([]int32, width), make([]int32, width)

@@ -13,6 +13,17 @@ import (
 // is no AVX-512, and GODEBUG=cpu.avx2=off that there is neither.
 func Supported() bool { return supported.wide || supported.narrow }
 
+// Vectors names the vectors that compiled code uses here: "AVX-512", "AVX2", or "" if none can run.
+func Vectors() string {
+	switch {
+	case supported.wide:
+		return "AVX-512"
+	case supported.narrow:
+		return "AVX2"
+	}
+	return ""
+}
+
 var supported = findSupport(os.Getenv("GODEBUG"))
 
 // support is which code a processor can run: for AVX-512 (wide), for AVX2 (narrow).

@@ -10,6 +10,9 @@ type text struct{}
 // Supported says whether this processor can run compiled code.
 func Supported() bool { return false }
 
+// Vectors is "": no compiled code can run.
+func Vectors() string { return "" }
+
 // Compile fails: code is made for amd64 and Linux only.
 func Compile(*Kernel) (*Code, error) {
 	return nil, errors.New("kernels are compiled on Linux and amd64 only")

@@ -125,23 +125,23 @@ func BenchmarkMoves(b *testing.B) {
 	base, base64 := randomLanes[uint32](r, gang/16), randomLanes[uint64](r, gang/16)
 	mask := []uint64{r.Uint64(), r.Uint64(), r.Uint64(), r.Uint64()}
 	regular, regular64 := make([]uint32, gang), make([]uint64, gang)
-	Expand32(regular, base, 4)
-	Expand64(regular64, base64, 4)
+	Expand(regular, base, 4)
+	Expand(regular64, base64, 4)
 	for _, move := range []struct {
 		name string
 		call func()
 	}{
 		{"copy32", func() { copy(d, a) }},
-		{"expand32", func() { Expand32(d, base, 4) }},
-		{"expand64", func() { Expand64(d64, base64, 4) }},
-		{"compress32", func() { Compress32(base, regular) }},
-		{"compress64", func() { Compress64(base64, regular64) }},
-		{"compress32-no", func() { Compress32(base, a) }},
-		{"compress64-no", func() { Compress64(base64, a64) }},
-		{"blend32", func() { Blend32(d, a, mask) }},
-		{"blend64", func() { Blend64(d64, a64, mask) }},
-		{"select32", func() { Select32(d, a, c, mask) }},
-		{"select64", func() { Select64(d64, a64, c64, mask) }},
+		{"expand32", func() { Expand(d, base, 4) }},
+		{"expand64", func() { Expand(d64, base64, 4) }},
+		{"compress32", func() { Compress(base, regular) }},
+		{"compress64", func() { Compress(base64, regular64) }},
+		{"compress32-no", func() { Compress(base, a) }},
+		{"compress64-no", func() { Compress(base64, a64) }},
+		{"blend32", func() { Blend(d, a, mask) }},
+		{"blend64", func() { Blend(d64, a64, mask) }},
+		{"select32", func() { Select(d, a, c, mask) }},
+		{"select64", func() { Select(d64, a64, c64, mask) }},
 	} {
 		b.Run(move.name, func(b *testing.B) {
 			for b.Loop() {

@@ -66,11 +66,11 @@ func floatBits(width int, f float64) uint64 {
 	return kindsOfFloat["f16"].bits(math.Trunc(math.Ldexp(math.Min(math.Abs(f), 60000), 24))/(1<<24), f < 0) & 0xffff
 }
 
-// TestFloatKernels compares the plain kernels with the oracle.
+// TestFloatKernels compares the kernels with the oracle.
 func TestFloatKernels(t *testing.T) {
 	r := seeded(t)
 	for _, name := range floatNames() {
-		kernel := plain[name]
+		kernel := kernels[name]
 		n := need.Rounds(150, 300)
 		sources, _ := operands(r, name, n)
 		_, from := widths(kernel)
@@ -95,7 +95,7 @@ func TestFloatSpecials(t *testing.T) {
 		"setp.lt.f32", "setp.geu.f64", "cvt.rzi.s32.f32", "cvt.rzi.u32.f64", "cvt.rn.f32.f64", "cvt.rn.f16.f32",
 	} {
 		sources, _ := operands(r, name, manyLanes)
-		checkFloatLanes(t, name, plain[name], sources)
+		checkFloatLanes(t, name, kernels[name], sources)
 	}
 }
 
@@ -132,10 +132,10 @@ func TestShortFloats(t *testing.T) {
 		"neg.f16", "abs.ftz.f16", "neg.bf16", "cvt.f32.f16", "cvt.f64.bf16", "cvt.f32.bf16",
 		"cvt.rni.s32.f16", "cvt.rpi.u8.bf16", "cvt.rmi.f16.f16", "cvt.sat.f16.f16",
 	} {
-		checkFloatLanes(t, name, plain[name], [][]uint64{all})
+		checkFloatLanes(t, name, kernels[name], [][]uint64{all})
 	}
 	for _, name := range []string{"add.rn.f16", "mul.rn.bf16", "fma.rn.f16", "fma.rn.bf16", "min.xorsign.abs.f16", "setp.ltu.bf16"} {
-		_, from := widths(plain[name])
+		_, from := widths(kernels[name])
 		var sources [][]uint64
 		for range from {
 			s := make([]uint64, need.Rounds(5000, 20000))
@@ -144,7 +144,7 @@ func TestShortFloats(t *testing.T) {
 			}
 			sources = append(sources, s)
 		}
-		checkFloatLanes(t, name, plain[name], sources)
+		checkFloatLanes(t, name, kernels[name], sources)
 	}
 }
 
@@ -175,8 +175,8 @@ func TestFmaIsRoundedOnce(t *testing.T) {
 	if twice == 0 {
 		t.Error("no operands where rounding twice is wrong: the test shows nothing")
 	}
-	checkFloatLanes(t, "fma.rn.f32", plain["fma.rn.f32"], [][]uint64{a, b, c})
-	checkFloatLanes(t, "fma.rn.ftz.f32", plain["fma.rn.ftz.f32"], [][]uint64{a, b, c})
+	checkFloatLanes(t, "fma.rn.f32", kernels["fma.rn.f32"], [][]uint64{a, b, c})
+	checkFloatLanes(t, "fma.rn.ftz.f32", kernels["fma.rn.ftz.f32"], [][]uint64{a, b, c})
 }
 
 func bits32(x float32) uint64 { return uint64(math.Float32bits(x)) }

@@ -6,45 +6,9 @@ import "math/bits"
 // register: lane i of a chunk holds the base plus i strides.
 const chunk = 16
 
-// The movers in use: plain Go unless a faster equal is installed.
-var (
-	expand32   = expand[uint32]
-	expand64   = expand[uint64]
-	compress32 = compress[uint32]
-	compress64 = compress[uint64]
-	blend32    = blend[uint32]
-	blend64    = blend[uint64]
-	select32   = choice[uint32]
-	select64   = choice[uint64]
-)
-
-// Expand32 writes out chunks of 16 lanes: lane i is base[i/16] + stride*(i%16).
+// Expand writes out chunks of 16 lanes: lane i is base[i/16] + stride*(i%16).
 // There is a base for every chunk that d begins.
-func Expand32(d, base []uint32, stride uint32) { expand32(d, base, stride) }
-
-// Expand64 is Expand32 for 64-bit lanes.
-func Expand64(d, base []uint64, stride uint64) { expand64(d, base, stride) }
-
-// Compress32 is the reverse of Expand32: it finds the bases and the stride of
-// a, or says that there is no one stride, and then base holds nothing of use.
-func Compress32(base, a []uint32) (stride uint32, ok bool) { return compress32(base, a) }
-
-// Compress64 is Compress32 for 64-bit lanes.
-func Compress64(base, a []uint64) (stride uint64, ok bool) { return compress64(base, a) }
-
-// Blend32 copies the lanes of s whose bit is set in mask to d.
-func Blend32(d, s []uint32, mask []uint64) { blend32(d, s, mask) }
-
-// Blend64 is Blend32 for 64-bit lanes.
-func Blend64(d, s []uint64, mask []uint64) { blend64(d, s, mask) }
-
-// Select32 takes lanes from a where the bit of p is set, else from b.
-func Select32(d, a, b []uint32, p []uint64) { select32(d, a, b, p) }
-
-// Select64 is Select32 for 64-bit lanes.
-func Select64(d, a, b []uint64, p []uint64) { select64(d, a, b, p) }
-
-func expand[L lane](d, base []L, stride L) {
+func Expand[L lane](d, base []L, stride L) {
 	for c := 0; len(d) > 0; c++ {
 		n := min(chunk, len(d))
 		x := base[c]
@@ -56,7 +20,9 @@ func expand[L lane](d, base []L, stride L) {
 	}
 }
 
-func compress[L lane](base, a []L) (stride L, ok bool) {
+// Compress is the reverse of Expand: it finds the bases and the stride of a, or
+// says that there is no one stride, and then base holds nothing of use.
+func Compress[L lane](base, a []L) (stride L, ok bool) {
 	if len(a) > 1 {
 		stride = a[1] - a[0]
 	}
@@ -75,9 +41,9 @@ func compress[L lane](base, a []L) (stride L, ok bool) {
 	return stride, true
 }
 
-// blend goes from set bit to set bit; masks with all or none set, which are
-// most, cost no more than a copy.
-func blend[L lane](d, s []L, mask []uint64) {
+// Blend copies the lanes of s whose bit is set in mask to d. It goes from set bit
+// to set bit; masks with all or none set, which are most, cost no more than a copy.
+func Blend[L lane](d, s []L, mask []uint64) {
 	s = s[:len(d)]
 	for w := 0; len(d) > 0; w++ {
 		n := min(64, len(d))
@@ -95,8 +61,8 @@ func blend[L lane](d, s []L, mask []uint64) {
 	}
 }
 
-// choice is select, which is a word of Go already.
-func choice[L lane](d, a, b []L, p []uint64) {
+// Select takes lanes from a where the bit of p is set, else from b.
+func Select[L lane](d, a, b []L, p []uint64) {
 	a, b = a[:len(d)], b[:len(d)]
 	for w := 0; len(d) > 0; w++ {
 		n := min(64, len(d))

@@ -167,7 +167,7 @@ func defineFinite() {
 			if mode == "rna" && relu != "" {
 				continue
 			}
-			rounded := plain[plainName].(Unary32)
+			rounded := kernels[plainName].(Unary32)
 			define(map[string]any{
 				"cvt." + mode + ".satfinite" + relu + ".tf32.f32": Unary32(func(d, a []uint32) {
 					rounded(d, a)

@@ -62,8 +62,8 @@ func TestSmallFloats(t *testing.T) {
 			}
 			return uint32(best)
 		}
-		to, back := plain["cvt.rn.satfinite."+c.name+"x2.f16x2"].(Unary32), plain["cvt.rn.f16x2."+c.name+"x2"].(Unary32)
-		relu, wide := plain["cvt.rn.satfinite.relu."+c.name+"x2.f16x2"].(Unary32), plain["cvt.rn.satfinite."+c.name+"x2.f32"].(Binary32)
+		to, back := kernels["cvt.rn.satfinite."+c.name+"x2.f16x2"].(Unary32), kernels["cvt.rn.f16x2."+c.name+"x2"].(Unary32)
+		relu, wide := kernels["cvt.rn.satfinite.relu."+c.name+"x2.f16x2"].(Unary32), kernels["cvt.rn.satfinite."+c.name+"x2.f32"].(Binary32)
 		var d, e, f [1]uint32
 		for h := range uint32(1 << 16) {
 			v := halfValue(h)

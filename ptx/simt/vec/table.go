@@ -9,12 +9,6 @@
 //
 // Values of 8 and 16 bits live in 32-bit lanes. Floats travel as their bits.
 // Masks and predicates are bits, lane i at bit i%64 of word i/64.
-//
-// There are two implementations of the kernels that matter for speed: plain
-// Go, and vectors by simd/archsimd in builds with GOEXPERIMENT=simd on amd64,
-// as make build makes. Such a build chooses when it starts, by the processor;
-// with GODEBUG=cpu.avx512f=off it finds one without AVX-512. They agree bit for
-// bit, which a test holds them to.
 package vec
 
 import (
@@ -51,40 +45,19 @@ type (
 	Carry64     func(d, a, b, c []uint64, in, out []uint64) // the same, 64 bits wide
 )
 
-var (
-	plain = make(map[string]any, 1600) // every kernel, in plain Go; with room, because every muster that starts fills it
-	fast  = make(map[string]any, 300)  // those of them that have a faster equal here
-)
-
-// Choice says which implementation of the kernels is in use.
-type Choice struct {
-	Name   string // "avx512" or "plain"
-	Reason string // why not vectors; empty if they are used
-}
-
-var inUse = Choice{"plain", "built without GOEXPERIMENT=simd"}
-
-// InUse returns which kernels this process runs.
-func InUse() Choice { return inUse }
-
-// String returns the choice as part of a sentence.
-func (c Choice) String() string {
-	if c.Reason == "" {
-		return "AVX-512"
-	}
-	return "plain Go (" + c.Reason + ")"
-}
+// kernels has every kernel by its name; with room, because every muster that starts fills it.
+var kernels = make(map[string]any, 1600)
 
 // define adds kernels; each has one of the shapes above.
-func define(kernels map[string]any) {
-	for name, k := range kernels {
+func define(some map[string]any) {
+	for name, k := range some {
 		defineOne(name, k)
 	}
 }
 
 func defineOne(name string, kernel any) {
-	before := len(plain)
-	if plain[name] = kernel; len(plain) == before {
+	before := len(kernels)
+	if kernels[name] = kernel; len(kernels) == before {
 		panic(fmt.Sprintf("vec: kernel %s is defined twice", name))
 	}
 }
@@ -92,17 +65,12 @@ func defineOne(name string, kernel any) {
 // Kernel returns the kernel with a name, as one of the shapes of this package,
 // or nil. Names are those of PTX instructions with all that selects the
 // arithmetic and nothing else: "add.b32", "fma.rn.ftz.f32", "cvt.rzi.s32.f64".
-func Kernel(name string) any {
-	if k, ok := fast[name]; ok {
-		return k
-	}
-	return plain[name]
-}
+func Kernel(name string) any { return kernels[name] }
 
 // Names returns the names of all kernels, sorted.
 func Names() []string {
-	names := make([]string, 0, len(plain))
-	for name := range plain {
+	names := make([]string, 0, len(kernels))
+	for name := range kernels {
 		names = append(names, name)
 	}
 	sort.Strings(names)

@@ -6,8 +6,6 @@ import (
 	"reflect"
 	"slices"
 	"testing"
-
-	"muster/internal/need"
 )
 
 // trial is one run of a kernel of any shape. Lanes travel as uint64 whatever
@@ -184,7 +182,7 @@ func manyBits(r *rand.Rand, n int) []uint64 {
 // operands fills n lanes for a kernel. With n large enough the first lanes of
 // two sources meet every pair of special bits.
 func operands(r *rand.Rand, name string, n int) (sources [][]uint64, in []uint64) {
-	_, from := widths(plain[name])
+	_, from := widths(kernels[name])
 	for range from {
 		sources = append(sources, manyBits(r, n))
 	}
@@ -219,44 +217,6 @@ func seeded(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, uint64(len(t.Name()))))
 }
 
-// TestFastIsPlain holds the fast kernels to the plain ones, bit for bit.
-func TestFastIsPlain(t *testing.T) {
-	if len(fast) == 0 {
-		need.Missing(t, need.CPU, "this build or this CPU has no fast kernels; run with GOEXPERIMENT=simd on amd64 with AVX-512")
-	}
-	r := seeded(t)
-	for _, name := range Names() {
-		quick, ok := fast[name]
-		if !ok {
-			continue
-		}
-		slow := plain[name]
-		if reflect.TypeOf(quick) != reflect.TypeOf(slow) {
-			t.Errorf("%s: the fast kernel is a %T, the plain one a %T", name, quick, slow)
-			continue
-		}
-		for _, n := range append([]int{manyLanes}, oddLengths...) {
-			sources, in := operands(r, name, n)
-			want, wantOut := trial{slow, n, sources, in, -1}.mustRun(t, name)
-			for _, alias := range aliases(slow) {
-				got, gotOut := trial{quick, n, sources, in, alias}.mustRun(t, name)
-				if where := difference(got, want); where >= 0 {
-					t.Errorf("%s, %d lanes, destination is source %d: lane or word %d is %#x, plain gives %#x%s",
-						name, n, alias, where, got[where], want[where], lanesAt(slow, sources, where))
-				}
-				if where := difference(gotOut, wantOut); where >= 0 {
-					t.Errorf("%s, %d lanes: carry word %d is %#x, plain gives %#x", name, n, where, gotOut[where], wantOut[where])
-				}
-			}
-		}
-	}
-	for name := range fast {
-		if plain[name] == nil {
-			t.Errorf("%s: fast, but there is no plain kernel of that name", name)
-		}
-	}
-}
-
 // difference is the first index where two slices differ, or -1.
 func difference(a, b []uint64) int {
 	for i := range a {
@@ -267,19 +227,7 @@ func difference(a, b []uint64) int {
 	return -1
 }
 
-// lanesAt prints the operands of a lane.
-func lanesAt(kernel any, sources [][]uint64, i int) string {
-	if givesBits(kernel) {
-		return ""
-	}
-	s := ", from"
-	for _, lanes := range sources {
-		s += fmt.Sprintf(" %#x", lanes[i])
-	}
-	return s
-}
-
-// TestKernelsIgnoreTheirDestination runs every kernel, plain and fast, on odd
+// TestKernelsIgnoreTheirDestination runs every kernel on odd
 // lengths with the destination among the sources: the lanes must be those of
 // a long run into a fresh destination.
 func TestKernelsIgnoreTheirDestination(t *testing.T) {

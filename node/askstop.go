@@ -5,9 +5,9 @@ import (
 	"errors"
 	"net"
 	"os"
-	"syscall"
 	"time"
 
+	"muster/internal/whois"
 	"muster/wire/status"
 )
 
@@ -57,25 +57,15 @@ func listenerOf(socket string) daemonProcess {
 		return daemonProcess{}
 	}
 	defer conn.Close()
-	raw, err := conn.(*net.UnixConn).SyscallConn()
-	if err != nil {
-		return daemonProcess{}
-	}
-	var p daemonProcess
-	_ = raw.Control(func(fd uintptr) {
-		if c, err := syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED); err == nil {
-			p.pid = int(c.Pid)
-		}
-	})
-	if p.pid == os.Getpid() {
+	who, err := whois.Of(conn.(*net.UnixConn))
+	if err != nil || int(who.Pid) == os.Getpid() {
 		return daemonProcess{} // it cannot wait for itself
 	}
-	start, ok := processStart(p.pid)
+	start, ok := processStart(int(who.Pid))
 	if !ok {
 		return daemonProcess{}
 	}
-	p.start = start
-	return p
+	return daemonProcess{pid: int(who.Pid), start: start}
 }
 
 // isRunning says whether the process runs; false for one that cannot be seen.

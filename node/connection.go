@@ -352,7 +352,7 @@ func (o *offer) send(conn *net.UnixConn) error {
 // stranger is the account of a user of another machine. That machine's root is not root
 // here, and is kept apart from this machine's users by its name.
 func (d *daemon) stranger(name string) account {
-	if name == d.names.of(0) {
+	if name == d.names.Of(0) {
 		name = "remote:" + name
 	}
 	return account{uid: nobody, name: printable(name)}

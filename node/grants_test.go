@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/whois"
 	"muster/wire"
 	"muster/wire/grant"
 	"muster/wire/status"
@@ -17,11 +18,11 @@ import (
 
 // testGrant is a grant for this user's programs.
 func testGrant(id string, devices ...grant.Device) *grant.Grant {
-	names := userNames{known: map[uint32]string{}}
+	var names whois.Names
 	for i := range devices {
 		devices[i].Node = "test"
 	}
-	return &grant.Grant{ID: id, User: names.of(uint32(os.Getuid())), Secret: grant.NewCredential(), Devices: devices, Limit: grant.AllDevices}
+	return &grant.Grant{ID: id, User: names.Of(uint32(os.Getuid())), Secret: grant.NewCredential(), Devices: devices, Limit: grant.AllDevices}
 }
 
 func mustAdmit(t *testing.T, f *fixture, g *grant.Grant) {

@@ -19,6 +19,7 @@ import (
 
 	"muster/device"
 	"muster/device/soft"
+	"muster/internal/await"
 	"muster/internal/confine"
 	"muster/wire"
 	"muster/wire/control"
@@ -376,17 +377,7 @@ func statusOf(t testing.TB, f *fixture) status.Node {
 	return *s
 }
 
-// eventually waits for what another process does.
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	pause := time.Millisecond // grows: a node that is asked all the time does little else
-	for end := time.Now().Add(4 * time.Minute); !is(); time.Sleep(pause) {
-		if time.Now().After(end) {
-			t.Fatal("waited in vain:", what)
-		}
-		pause = min(pause+pause/8, 10*time.Millisecond)
-	}
-}
+var eventually = await.Until
 
 // testDaemon is a daemon in a process of its own, to be killed.
 func testDaemon() error {

@@ -12,6 +12,7 @@ import (
 	"muster/device"
 	"muster/internal/confine"
 	"muster/internal/door"
+	"muster/internal/whois"
 	"muster/node/vgpu"
 	"muster/wire/control"
 	"muster/wire/status"
@@ -98,7 +99,7 @@ type daemon struct {
 	settings atomic.Pointer[Config]    // see live
 	pool     *pool
 	uids     *uids
-	names    userNames
+	names    whois.Names
 	own      account // whose node it is
 	start    time.Time
 
@@ -273,7 +274,6 @@ func newDaemon(cfg Config, opts Options) (*daemon, error) {
 	}
 	d := &daemon{
 		cfg: cfg, opts: opts, log: opts.Log, start: opts.Now(),
-		names:  userNames{known: map[uint32]string{}},
 		events: make(chan func(), 256), ended: make(chan struct{}),
 		places: door.NewPlaces(cfg.Connections.Local, 4*cfg.Connections.Local),
 		turned: door.NewPlaces(maxTurnedEach, maxTurned), refusals: door.Sparing{Most: maxRefusals},
@@ -281,7 +281,7 @@ func newDaemon(cfg Config, opts Options) (*daemon, error) {
 	}
 	d.settings.Store(&cfg)
 	uid := uint32(os.Getuid())
-	d.own = account{uid, d.names.of(uid)}
+	d.own = account{uid, d.names.Of(uid)}
 	return d, nil
 }
 
@@ -302,7 +302,7 @@ func (d *daemon) equip(left *inheritance) error {
 	if os.Geteuid() == 0 && d.uids.all == (UIDRange{}) {
 		d.log.Warn("this container has no user numbers for workers: users can stop and kill their own workers, and remote users each other's; name some that it has with worker_uids")
 	}
-	core, err := vgpu.New(d.cfg.dispatcher(devices, d.names.of))
+	core, err := vgpu.New(d.cfg.dispatcher(devices, d.names.Of))
 	if err != nil {
 		return err
 	}

@@ -426,9 +426,9 @@ func (d *daemon) revivable(t *talk, r orderRequest) (*client, error) {
 	}
 	if r.UID != who.user.uid {
 		if !d.isOwner(who) || r.UID == nobody {
-			return nil, fmt.Errorf("the program is user %s's: only that user, the node's owner and root can restore it", d.names.of(r.UID))
+			return nil, fmt.Errorf("the program is user %s's: only that user, the node's owner and root can restore it", d.names.Of(r.UID))
 		}
-		who.user = account{r.UID, d.names.of(r.UID)}
+		who.user = account{r.UID, d.names.Of(r.UID)}
 	}
 	limits := d.live().Limits.of(who.user)
 	infos := d.stock.Load().infos()

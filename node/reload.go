@@ -175,7 +175,7 @@ func changedSettings(a, b *Config) []string {
 
 // configure tells the dispatcher what has changed in its part of the configuration.
 func (d *daemon) configure(was, is *Config) {
-	before, after := was.dispatcher(nil, d.names.of), is.dispatcher(nil, d.names.of)
+	before, after := was.dispatcher(nil, d.names.Of), is.dispatcher(nil, d.names.Of)
 	if e := settingsOf(&after); e != settingsOf(&before) {
 		d.step(d.now(), e)
 	}

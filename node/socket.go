@@ -11,9 +11,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"muster/internal/whois"
 )
 
 // listener is the daemon's socket.
@@ -167,40 +168,10 @@ type account struct {
 // number.
 const nobody = ^uint32(0)
 
-func peerOf(conn *net.UnixConn, names *userNames) (peer, error) {
-	raw, err := conn.SyscallConn()
+func peerOf(conn *net.UnixConn, names *whois.Names) (peer, error) {
+	who, err := whois.Of(conn)
 	if err != nil {
 		return peer{}, err
 	}
-	var credentials *syscall.Ucred
-	var failed error
-	if err := raw.Control(func(fd uintptr) {
-		credentials, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
-	}); err != nil {
-		return peer{}, err
-	}
-	if failed != nil {
-		return peer{}, fmt.Errorf("asking who connected: %w", failed)
-	}
-	return peer{user: account{credentials.Uid, names.of(credentials.Uid)}, pid: credentials.Pid}, nil
-}
-
-// userNames remembers the names of users, since looking one up may take long.
-type userNames struct {
-	mu    sync.Mutex
-	known map[uint32]string
-}
-
-func (n *userNames) of(uid uint32) string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if name, ok := n.known[uid]; ok {
-		return name
-	}
-	name := fmt.Sprint(uid)
-	if u, err := user.LookupId(name); err == nil {
-		name = u.Username
-	}
-	n.known[uid] = name
-	return name
+	return peer{user: account{who.Uid, names.Of(who.Uid)}, pid: who.Pid}, nil
 }

@@ -15,8 +15,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/user"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +22,7 @@ import (
 	"time"
 
 	"muster/internal/door"
+	"muster/internal/whois"
 	"muster/wire/api"
 	"muster/wire/identity"
 	"muster/wire/trust"
@@ -104,7 +103,7 @@ type doors struct {
 	server    *http.Server
 	web       *webServer
 	page      *pageServer
-	names     userNames
+	names     whois.Names
 	// turnedAway counts the connections whose callers are being told that all places are taken.
 	turnedAway atomic.Int64
 
@@ -119,7 +118,6 @@ func (d *daemon) openDoors() (*doors, error) {
 		daemon: d, known: newHanded(), visitors: map[*visitor]struct{}{},
 		unknown: door.NewPlaces(max(1, limits.Unknown/2), limits.Unknown),
 		users:   door.NewPlaces(limits.User, limits.All), nodes: door.NewPlaces(limits.Node, limits.Nodes),
-		names: userNames{known: map[uint32]string{}},
 	}
 	o.server = &http.Server{
 		Handler: d.handler(), ReadHeaderTimeout: limits.Greet, IdleTimeout: limits.Idle, MaxHeaderBytes: maxHeader,
@@ -323,38 +321,11 @@ func shown(vouched []*x509.Certificate) caller {
 
 // local returns the caller at the other end of a Unix socket, as the kernel identifies it.
 func (o *doors) local(conn *net.UnixConn) caller {
-	raw, err := conn.SyscallConn()
+	who, err := whois.Of(conn)
 	if err != nil {
 		return caller{wrong: err}
 	}
-	var credentials *syscall.Ucred
-	var failed error
-	if err := raw.Control(func(fd uintptr) {
-		credentials, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
-	}); err != nil || failed != nil {
-		return caller{wrong: fmt.Errorf("asking who connected: %w", errors.Join(err, failed))}
-	}
-	return caller{user: o.names.of(credentials.Uid), root: credentials.Uid == 0 || credentials.Uid == uint32(os.Getuid())}
-}
-
-// userNames caches names of users, since a lookup may take long.
-type userNames struct {
-	mu    sync.Mutex
-	known map[uint32]string
-}
-
-func (n *userNames) of(uid uint32) string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if name, ok := n.known[uid]; ok {
-		return name
-	}
-	name := strconv.FormatUint(uint64(uid), 10)
-	if u, err := user.LookupId(name); err == nil {
-		name = u.Username
-	}
-	n.known[uid] = name
-	return name
+	return caller{user: o.names.Of(who.Uid), root: whois.RootOrSelf(who.Uid)}
 }
 
 // welcome gives a connection one of its user's or node's places, and hands it to the HTTP server.

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -157,10 +156,7 @@ func (p *pages) save() {
 	}
 	text, err := json.Marshal(saved)
 	if err == nil {
-		err = os.WriteFile(p.file+".new", text, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(p.file+".new", p.file)
+		err = wholefile.Replace(p.file, text, 0o600)
 	}
 	if err != nil {
 		p.log.Warn("who has signed in to the page cannot be written down: after a restart users run muster page again", "error", err)

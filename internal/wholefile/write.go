@@ -45,6 +45,23 @@ func Write(path string, write func(io.Writer) error) (err error) {
 	return errors.Join(write(zipped), zipped.Close(), buffered.Flush())
 }
 
+// Replace gives a file new content. No reader sees it half written, though others may write it at the
+// same time; after a crash of the machine it may be empty.
+func Replace(path string, text []byte, mode fs.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.partial")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Chmod(mode), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
 // sink keeps the first error of writing a file.
 type sink struct {
 	*os.File

@@ -1,6 +1,7 @@
 package wholefile
 
 import (
+	"bytes"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"muster/internal/need"
@@ -89,5 +91,31 @@ func TestFullDisk(t *testing.T) {
 	})
 	if want := full + " cannot be written: no space left on device"; err == nil || err.Error() != want {
 		t.Errorf("it says %v, not %s", err, want)
+	}
+}
+
+// Many may replace a file at the same time: a reader finds what one of them wrote, and nothing is left over.
+func TestReplace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	var writers sync.WaitGroup
+	for i := range 8 {
+		writers.Go(func() {
+			for range 20 {
+				if err := Replace(path, bytes.Repeat([]byte{byte('a' + i)}, 5000), 0o640); err != nil {
+					t.Error(err)
+				}
+				if text, err := os.ReadFile(path); err != nil || len(text) != 5000 || strings.Count(string(text), string(text[:1])) != 5000 {
+					t.Error("half written", err)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	left, err := os.ReadDir(filepath.Dir(path))
+	if info, _ := os.Stat(path); err != nil || len(left) != 1 || info.Mode().Perm() != 0o640 {
+		t.Error(left, info, err)
+	}
+	if Replace(filepath.Join(path, "beside"), nil, 0o600) == nil {
+		t.Error("a file in a file")
 	}
 }

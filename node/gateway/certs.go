@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"muster/internal/wholefile"
 	"muster/wire/client"
 	"muster/wire/identity"
 	"muster/wire/trust"
@@ -171,7 +172,7 @@ func (a *Authority) folder(name string, template *x509.Certificate, cert, key st
 	}
 	list, err := os.ReadFile(filepath.Join(a.dir, trust.FileRevoked))
 	if err == nil && cert != client.FileUser {
-		err = replaceFile(filepath.Join(folder, trust.FileRevoked), list)
+		err = wholefile.Replace(filepath.Join(folder, trust.FileRevoked), list, 0o600)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err

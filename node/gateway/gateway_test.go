@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/await"
 	"muster/internal/door"
 	"muster/internal/need"
 	"muster/wire"
@@ -526,16 +527,7 @@ func TestProgramsEnd(t *testing.T) {
 	eventually(t, "it is not served any more", func() bool { return w.daemon.clientsServed() == 0 })
 }
 
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	pause := time.Millisecond // grows: a node that is asked all the time does little else
-	for end := time.Now().Add(4 * time.Minute); !is(); time.Sleep(pause) {
-		if time.Now().After(end) {
-			t.Fatalf("never: %s", what)
-		}
-		pause = min(pause+pause/8, 10*time.Millisecond)
-	}
-}
+var eventually = await.Until
 
 // cutConn breaks after so many bytes in one direction.
 type cutConn struct {

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math/big"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -102,7 +101,7 @@ func (a *Authority) Revoke(names []string) (revoked []Issued, written []string, 
 		}
 	}
 	for _, file := range written {
-		if err := replaceFile(file, text); err != nil {
+		if err := wholefile.Replace(file, text, 0o600); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -134,15 +133,6 @@ func (a *Authority) signList(list []Issued) ([]byte, error) {
 		return nil, err
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: der}), nil
-}
-
-// replaceFile writes a file that no reader sees half written.
-func replaceFile(file string, text []byte) error {
-	next := file + ".new"
-	if err := os.WriteFile(next, text, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(next, file)
 }
 
 var certificateLimit = wholefile.Limit{Bytes: 1 << 20, Remedy: "is it a certificate that muster cert made?"}

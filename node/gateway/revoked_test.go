@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/wholefile"
 	"muster/wire/client"
 	"muster/wire/trust"
 )
@@ -197,7 +198,7 @@ func TestRevokedWhileServing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{"no list": "hello", "nothing": "", "as good as nothing": "\n \n", "another authority's": read(t, filepath.Join(stranger.dir, trust.FileRevoked))} {
-		if err := replaceFile(filepath.Join(node, trust.FileRevoked), []byte(text)); err != nil {
+		if err := wholefile.Replace(filepath.Join(node, trust.FileRevoked), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if err := config.VerifyConnection(tls.ConnectionState{}); err == nil || !strings.Contains(err.Error(), "muster cert revoke") {
@@ -254,7 +255,7 @@ func TestRevokedWhileConnected(t *testing.T) {
 	ada, bob := attachTo(t, w.socket), attachTo(t, socket)
 	defer ada.Close()
 	defer bob.Close()
-	if err := replaceFile(filepath.Join(w.dir, "node-localhost", trust.FileRevoked), []byte("broken")); err != nil {
+	if err := wholefile.Replace(filepath.Join(w.dir, "node-localhost", trust.FileRevoked), []byte("broken"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w.gateway.endRevoked() // a list that cannot be used ends nobody
@@ -285,7 +286,7 @@ func TestBrokenListIsTheNodesFault(t *testing.T) {
 	w := newWorld(t, testGeometry, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	file := filepath.Join(w.dir, "node-localhost", trust.FileRevoked)
 	for round := 1; round <= 3; round++ {
-		if err := replaceFile(file, []byte(strings.Repeat("broken", round))); err != nil {
+		if err := wholefile.Replace(file, []byte(strings.Repeat("broken", round)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		for range 3 {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/internal/whois"
 	"muster/node/clientcore"
 )
 
@@ -165,7 +166,7 @@ func (c *counter) answerAll(l *net.UnixListener) {
 			time.Sleep(time.Millisecond) // this process has too many files open
 			continue
 		}
-		if uid, err := peerUser(conn); err != nil || uid != os.Geteuid() || !c.begin(conn) {
+		if peer, err := whois.Of(conn); err != nil || int(peer.Uid) != os.Geteuid() || !c.begin(conn) {
 			conn.Close()
 			continue
 		}
@@ -231,7 +232,7 @@ func (w *worker) fetch(name clientcore.Name) (*os.File, error) {
 	answered := make(chan struct{})
 	defer close(answered)
 	go w.loseInterest(conn, answered)
-	if uid, err := peerUser(conn); err != nil || uid != os.Geteuid() {
+	if peer, err := whois.Of(conn); err != nil || int(peer.Uid) != os.Geteuid() {
 		return nil, errors.New("another user answers there")
 	}
 	question := binary.LittleEndian.AppendUint64(nil, name[2])
@@ -300,21 +301,4 @@ func receiveFile(conn *net.UnixConn) (*os.File, error) {
 	}
 	syscall.CloseOnExec(fds[0])
 	return os.NewFile(uintptr(fds[0]), "shared memory"), nil
-}
-
-// peerUser returns the effective user of the peer.
-func peerUser(conn *net.UnixConn) (int, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var credentials *syscall.Ucred
-	var wrong error
-	err = raw.Control(func(fd uintptr) {
-		credentials, wrong = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
-	})
-	if err = errors.Join(err, wrong); err != nil {
-		return 0, err
-	}
-	return int(credentials.Uid), nil
 }

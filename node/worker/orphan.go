@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster/internal/whois"
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -306,19 +307,9 @@ func (w *worker) introduce() (*control.WorkerEnd, error) {
 // isOf refuses a daemon of another user. While no daemon runs any user may listen at its address,
 // and would be given the program's memory.
 func isOf(conn *net.UnixConn, owner int) error {
-	raw, err := conn.SyscallConn()
+	peer, err := whois.Of(conn)
 	if err != nil {
 		return err
-	}
-	var peer *syscall.Ucred
-	var failed error
-	if err := raw.Control(func(fd uintptr) {
-		peer, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
-	}); err != nil {
-		return err
-	}
-	if failed != nil {
-		return failed
 	}
 	if int(peer.Uid) != owner {
 		return fmt.Errorf("user %d answers at the node's socket, which was user %d's", peer.Uid, owner)

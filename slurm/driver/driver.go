@@ -17,12 +17,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
 
+	"muster/internal/wholefile"
 	"muster/policy"
 	"muster/policy/history"
 	"muster/slurm"
@@ -454,12 +454,7 @@ func (d *Driver) sayAlive() {
 	if d.cfg.Alive == "" {
 		return
 	}
-	temporary := d.cfg.Alive + ".new"
-	err := os.WriteFile(temporary, []byte(strconv.FormatInt(d.cfg.Now().Unix(), 10)+"\n"), 0o644)
-	if err == nil {
-		err = os.Rename(temporary, d.cfg.Alive)
-	}
-	if err != nil {
+	if err := wholefile.Replace(d.cfg.Alive, []byte(strconv.FormatInt(d.cfg.Now().Unix(), 10)+"\n"), 0o644); err != nil {
 		d.cfg.Log.Warn("the file that says that the driver is alive cannot be written", "file", filepath.Base(d.cfg.Alive), "error", err)
 	}
 }

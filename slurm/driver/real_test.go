@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/await"
 	"muster/policy/catalog"
 	"muster/policy/history"
 	"muster/slurm"
@@ -49,14 +50,9 @@ func output(t testing.TB, c *exec.Cmd) string {
 	return strings.TrimSpace(string(out))
 }
 
-// eventually polls until a condition holds: Slurm sends no notification when something has
-// happened.
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	within(t, 2*time.Minute, what, is)
-}
+var eventually = await.Until
 
-// within is eventually with its own timeout.
+// within waits as eventually does, but as long as the test says.
 func within(t testing.TB, patience time.Duration, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"muster/internal/whois"
 )
 
 // request is a request to the first process: to run a command, or to do something to a daemon. The
@@ -107,7 +109,7 @@ func (c *inner) serve(door net.Listener) {
 }
 
 func (c *inner) handle(conn *net.UnixConn) answer {
-	peer, err := peerOf(conn)
+	peer, err := whois.Of(conn)
 	if err != nil {
 		return answer{Error: err.Error()}
 	}
@@ -145,21 +147,6 @@ func (c *inner) do(r request) error {
 		return c.restart(r.Name)
 	}
 	return fmt.Errorf("%q is nothing that can be done", r.Do)
-}
-
-func peerOf(conn *net.UnixConn) (*syscall.Ucred, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var peer *syscall.Ucred
-	var asked error
-	if err := raw.Control(func(fd uintptr) {
-		peer, asked = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
-	}); err != nil {
-		return nil, err
-	}
-	return peer, asked
 }
 
 // run runs a command for a client outside, as that client's user, and kills it if the client

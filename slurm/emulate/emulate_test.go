@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/await"
 	"muster/slurm/emulate"
 	"muster/slurm/emulate/emulatetest"
 	"muster/slurm/release"
@@ -57,16 +58,7 @@ func output(t *testing.T, c *exec.Cmd) string {
 	return strings.TrimSpace(string(out))
 }
 
-// eventually polls until a condition holds: Slurm sends no notification when something has
-// happened.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
-}
+var eventually = await.Until
 
 // Every release starts, runs jobs submitted in every way, and accepts what callers add. The
 // clusters run at the same time.

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"muster/internal/wholefile"
 )
 
 // entry is a file or link as it was unpacked.
@@ -45,11 +47,7 @@ func writeManifest(folder, version string, entries []entry) error {
 			fmt.Fprintf(&b, "file\t%s\t%d\t%d\t%s\n", e.path, e.size, e.modified, e.sum)
 		}
 	}
-	name := filepath.Join(folder, manifestName)
-	if err := os.WriteFile(name+".new", []byte(b.String()), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(name+".new", name)
+	return wholefile.Replace(filepath.Join(folder, manifestName), []byte(b.String()), 0o644)
 }
 
 // check compares a release with its manifest and returns its version. If there is no release, the

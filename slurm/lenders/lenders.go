@@ -25,10 +25,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"muster/internal/door"
+	"muster/internal/whois"
 	"muster/wire/agent"
 	"muster/wire/dial"
 	"muster/wire/grant"
@@ -380,18 +380,11 @@ func isNode(conn net.Conn, name string) error {
 
 // isOurs refuses users of this machine other than root and the user who runs the driver.
 func isOurs(conn *net.UnixConn) error {
-	raw, err := conn.SyscallConn()
+	peer, err := whois.Of(conn)
 	if err != nil {
 		return err
 	}
-	var peer *syscall.Ucred
-	var failed error
-	if err := raw.Control(func(fd uintptr) {
-		peer, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
-	}); err != nil || failed != nil {
-		return errors.Join(err, failed)
-	}
-	if peer.Uid != 0 && int(peer.Uid) != os.Getuid() {
+	if !whois.RootOrSelf(peer.Uid) {
 		return fmt.Errorf("it runs as user %d: at a socket only root and the driver's user speak for nodes", peer.Uid)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/await"
 	"muster/internal/need"
 	"muster/slurm/emulate"
 	"muster/slurm/emulate/emulatetest"
@@ -78,16 +79,7 @@ func must(t *testing.T, c *exec.Cmd) string {
 	return strings.TrimSpace(string(out))
 }
 
-// eventually polls until a condition holds: Slurm sends no notification when something has
-// happened.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
-}
+var eventually = await.Until
 
 // comment is the comment of a job that has Muster's words.
 func comment(t *testing.T, c *emulate.Cluster, id string) string {

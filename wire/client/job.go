@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster/internal/whois"
 	"muster/wire"
 	"muster/wire/grant"
 	"muster/wire/trust"
@@ -324,7 +325,7 @@ func (j *job) dial(hello wire.Hello) (*Session, error) {
 // trusted refuses daemons of users other than root, this user, and the one that MUSTER_UID names,
 // as programs do.
 func trusted(conn *net.UnixConn) error {
-	peer, err := peerOf(conn)
+	peer, err := whois.Of(conn)
 	if err != nil {
 		return err
 	}

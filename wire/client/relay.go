@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"muster/internal/door"
+	"muster/internal/whois"
 	"muster/wire"
 	"muster/wire/identity"
 	"muster/wire/lanes"
@@ -118,7 +119,7 @@ func serveProgram(ctx context.Context, near *net.UnixConn, remote Remote) error 
 
 // programOf refuses programs of other users, and returns the program's process ID.
 func programOf(conn *net.UnixConn, user int) (pid int32, err error) {
-	peer, err := peerOf(conn)
+	peer, err := whois.Of(conn)
 	if err != nil {
 		return 0, err
 	}
@@ -126,22 +127,6 @@ func programOf(conn *net.UnixConn, user int) (pid int32, err error) {
 		return 0, fmt.Errorf("a program of user %d was turned away: this socket is user %d's", peer.Uid, user)
 	}
 	return peer.Pid, nil
-}
-
-// peerOf identifies the process at the other end of a connection, as the kernel knows it.
-func peerOf(conn *net.UnixConn) (*syscall.Ucred, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var peer *syscall.Ucred
-	var failed error
-	if err := raw.Control(func(fd uintptr) {
-		peer, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
-	}); err != nil {
-		return nil, err
-	}
-	return peer, failed
 }
 
 // bufferSize is several TLS records.

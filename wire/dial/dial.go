@@ -25,6 +25,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster/internal/whois"
 	"muster/wire/identity"
 	"muster/wire/trust"
 )
@@ -108,16 +109,9 @@ func Dial(ctx context.Context, c Config) (net.Conn, error) {
 // would be sent the scripts and environments of jobs, and an agent that runs as root would execute
 // its commands as any user.
 func trusted(conn *net.UnixConn, self int) error {
-	raw, err := conn.SyscallConn()
+	peer, err := whois.Of(conn)
 	if err != nil {
 		return err
-	}
-	var peer *syscall.Ucred
-	var failed error
-	if err := raw.Control(func(fd uintptr) {
-		peer, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
-	}); err != nil || failed != nil {
-		return errors.Join(err, failed)
 	}
 	if peer.Uid != 0 && int(peer.Uid) != self {
 		return fmt.Errorf("it runs as user %d, who is neither root nor you: a head of another user must have a socket with a path (muster head --socket /PATH), in a folder where only that user can make one", peer.Uid)

@@ -246,26 +246,9 @@ func (r *revocations) notOlder(is numbers) error {
 			next = fmt.Appendf(next, "newest %s %v\n", key, known[key])
 		}
 		// Where this process may not write, it alone remembers.
-		_ = replace(mark, next)
+		_ = wholefile.Replace(mark, next, 0o644)
 	}
 	return nil
-}
-
-// replace writes a file that no reader sees half written, though others may write it at the same time.
-func replace(file string, text []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Chmod(0o644), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), file)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
 }
 
 func exists(file string) bool {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"muster/cmd/muster/cli"
 	"muster/internal/need"
 	"muster/ptx/codefile"
 	"muster/ptx/fatbin"
@@ -55,10 +56,10 @@ func TestCheckFunctions(t *testing.T) {
 		status       int
 		want         string
 	}{
-		{"good", good, exitDone, ": nothing is refused\n  functions: 1 function, 1 work\n  kernels: none\n"},
-		{"bad", bad, exitFailed, ": 2 refused\n  functions: 4 functions, 2 work\n" +
+		{"good", good, cli.ExitDone, ": nothing is refused\n  functions: 1 function, 1 work\n  kernels: none\n"},
+		{"bad", bad, cli.ExitFailed, ": 2 refused\n  functions: 4 functions, 2 work\n" +
 			"    cuCoredumpGetAttribute  refused  core dumps of GPUs\n    cuMulticastCreate       refused  multicast over NVLink\n  kernels: none\n"},
-		{"runtime", runtime, exitDone, ": nothing is refused\n  functions: 3 functions, 2 work; of the 1 refused that the CUDA runtime inside has the names of, it calls few\n  kernels: none\n"},
+		{"runtime", runtime, cli.ExitDone, ": nothing is refused\n  functions: 3 functions, 2 work; of the 1 refused that the CUDA runtime inside has the names of, it calls few\n  kernels: none\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := compiled(t, tt.source, "")
@@ -78,9 +79,9 @@ func TestCheckKernels(t *testing.T) {
 		status     int
 		want       string
 	}{
-		{"with PTX", fatbins + "many.fatbin", nil, exitDone, "  kernels: 3 kernels; machine code for sm_120, sm_75, sm_90; PTX for sm_120, sm_80\n"},
-		{"without", fatbins + "elf.fatbin", nil, exitFailed, "  kernels: 3 kernels; machine code for sm_90; PTX for none\n    saxpy: no PTX: real GPUs only\n"},
-		{"for real GPUs", fatbins + "elf.fatbin", []string{"--real"}, exitDone, "    saxpy: no PTX: real GPUs only\n"},
+		{"with PTX", fatbins + "many.fatbin", nil, cli.ExitDone, "  kernels: 3 kernels; machine code for sm_120, sm_75, sm_90; PTX for sm_120, sm_80\n"},
+		{"without", fatbins + "elf.fatbin", nil, cli.ExitFailed, "  kernels: 3 kernels; machine code for sm_90; PTX for none\n    saxpy: no PTX: real GPUs only\n"},
+		{"for real GPUs", fatbins + "elf.fatbin", []string{"--real"}, cli.ExitDone, "    saxpy: no PTX: real GPUs only\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			status, stdout, stderr := check(t, append(tt.options, compiled(t, "", tt.code))...)
@@ -99,7 +100,7 @@ func TestCheckInstructions(t *testing.T) {
 		t.Fatal(err)
 	}
 	status, stdout, _ := check(t, path)
-	if want := "    k: software GPUs cannot run it\n      sm_80:7:2: made.up.s32: this instruction is not supported\n"; status != exitFailed || !strings.Contains(stdout, want) {
+	if want := "    k: software GPUs cannot run it\n      sm_80:7:2: made.up.s32: this instruction is not supported\n"; status != cli.ExitFailed || !strings.Contains(stdout, want) {
 		t.Errorf("status %d, printed\n%swant\n%s", status, stdout, want)
 	}
 }
@@ -113,7 +114,7 @@ func TestCheckTexts(t *testing.T) {
 	status, stdout, _ := check(t, compiled(t, source, ""))
 	const want = "  kernels: 2 kernels; machine code for none; PTX for sm_80, sm_90\n" +
 		"    bad: software GPUs cannot run it\n      sm_90:7:2: made.up.s32: this instruction is not supported\n"
-	if status != exitFailed || !strings.HasSuffix(stdout, want) {
+	if status != cli.ExitFailed || !strings.HasSuffix(stdout, want) {
 		t.Errorf("status %d, printed\n%swant\n%s", status, stdout, want)
 	}
 }
@@ -130,10 +131,10 @@ func TestCheckLibraries(t *testing.T) {
 	options := []string{filepath.Join(folder, "libcublas.so.99"), "-Wl,--no-as-needed"}
 	lost := compiled(t, source, "", options...)
 	found := compiled(t, source, "", append(options, "-Wl,-rpath,"+folder)...)
-	if status, stdout, _ := check(t, found); status != exitDone || !strings.Contains(stdout, "  library libcublas.so.99: "+folder+"/libcublas.so.99\n") {
+	if status, stdout, _ := check(t, found); status != cli.ExitDone || !strings.Contains(stdout, "  library libcublas.so.99: "+folder+"/libcublas.so.99\n") {
 		t.Errorf("status %d, printed\n%s", status, stdout)
 	}
-	if status, stdout, _ := check(t, lost); status != exitDone || !strings.Contains(stdout, "  library libcublas.so.99: not found") {
+	if status, stdout, _ := check(t, lost); status != cli.ExitDone || !strings.Contains(stdout, "  library libcublas.so.99: not found") {
 		t.Errorf("status %d, printed\n%s", status, stdout)
 	}
 }
@@ -152,13 +153,13 @@ func TestCheckBadFiles(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, stderr)
 		}
 	}
-	if status != exitFailed || !strings.HasPrefix(stdout, good+": nothing is refused\n") {
+	if status != cli.ExitFailed || !strings.HasPrefix(stdout, good+": nothing is refused\n") {
 		t.Errorf("status %d, printed\n%s", status, stdout)
 	}
-	if status, _, _ := check(t); status != exitUsage {
+	if status, _, _ := check(t); status != cli.ExitUsage {
 		t.Errorf("status %d without a program", status)
 	}
-	if status, stdout, _ := check(t, "--json", good); status != exitDone || !strings.Contains(stdout, "\"refused\": false") {
+	if status, stdout, _ := check(t, "--json", good); status != cli.ExitDone || !strings.Contains(stdout, "\"refused\": false") {
 		t.Errorf("status %d, printed\n%s", status, stdout)
 	}
 }
@@ -182,7 +183,7 @@ func TestCubinsAreRecognised(t *testing.T) {
 	if images, err := codefile.Read(nil, path); err != nil || len(images) != 1 || images[0].Kind != fatbin.ELF {
 		t.Errorf("%v: %+v", err, images)
 	}
-	if status, stdout, stderr := check(t, "--real", path); status != exitDone || !strings.Contains(stdout, "  kernels: 1 kernel; machine code for one GPU; PTX for none\n") {
+	if status, stdout, stderr := check(t, "--real", path); status != cli.ExitDone || !strings.Contains(stdout, "  kernels: 1 kernel; machine code for one GPU; PTX for none\n") {
 		t.Errorf("status %d, printed\n%s%s", status, stdout, stderr)
 	}
 }
@@ -194,8 +195,8 @@ func TestCheckFatbin(t *testing.T) {
 		exit int
 		want string
 	}{
-		{"elf.fatbin", exitFailed, "  kernels: 3 kernels; machine code for sm_90; PTX for none\n    saxpy: no PTX: real GPUs only\n"},
-		{"many.fatbin", exitDone, "  kernels: 3 kernels; machine code for sm_120, sm_75, sm_90; PTX for sm_120, sm_80\n"},
+		{"elf.fatbin", cli.ExitFailed, "  kernels: 3 kernels; machine code for sm_90; PTX for none\n    saxpy: no PTX: real GPUs only\n"},
+		{"many.fatbin", cli.ExitDone, "  kernels: 3 kernels; machine code for sm_120, sm_75, sm_90; PTX for sm_120, sm_80\n"},
 	} {
 		exit, out, _ := check(t, "../../ptx/fatbin/testdata/"+c.file)
 		if exit != c.exit || !strings.Contains(out, c.want) {

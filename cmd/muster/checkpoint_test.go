@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"muster/cmd/muster/cli"
 	"muster/wire/status"
 )
 
@@ -50,7 +51,7 @@ func TestCheckpointIsInterrupted(t *testing.T) {
 	}()
 	var out, complaint bytes.Buffer
 	folder := filepath.Join(dir, "saved")
-	if got := run([]string{"checkpoint", "--socket", socket, "3", folder}, nil, &out, &complaint, func(string) string { return "" }); got != exitInterrupted {
+	if got := run([]string{"checkpoint", "--socket", socket, "3", folder}, nil, &out, &complaint, func(string) string { return "" }); got != cli.ExitInterrupted {
 		t.Errorf("exit status %d", got)
 	}
 	if want := "muster checkpoint: interrupted: nothing was saved, and the program goes on\n"; complaint.String() != want || out.Len() > 0 {

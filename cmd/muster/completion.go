@@ -4,8 +4,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
+	"muster/cmd/muster/cli"
 	"muster/model"
 )
 
@@ -26,31 +26,6 @@ fish:
 
 It takes effect in the next shell.`
 
-// completeWords has the shell show what a flag takes without the marks around its placeholder.
-func completeWords(c *cobra.Command) {
-	c.Flags().VisitAll(func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) })
-}
-
-// completeOne offers names of which one is chosen.
-func completeOne(list func() []choosable) cobra.CompletionFunc {
-	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		var names []string
-		for _, e := range list() {
-			names = append(names, e.name+"\t"+e.summary)
-		}
-		return names, cobra.ShellCompDirectiveDefault // a file of a script may be named, too
-	}
-}
-
-// nodePolicies are what muster node --policy takes.
-func nodePolicies() []choosable {
-	return []choosable{
-		{name: "fcfs", summary: "programs that came first are next"},
-		{name: "sjf", summary: "the shortest GPU phase first"},
-		{name: "credit", summary: "users below their fair share first"},
-	}
-}
-
 var shells = []string{"bash", "zsh", "fish"}
 
 func newCompletion() *cobra.Command {
@@ -62,7 +37,7 @@ func newCompletion() *cobra.Command {
 		ValidArgs: shells,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usageErrorf("name one shell: %s", strings.Join(shells, ", "))
+				return cli.UsageErrorf("name one shell: %s", strings.Join(shells, ", "))
 			}
 			return nil
 		},
@@ -77,9 +52,9 @@ func newCompletion() *cobra.Command {
 				return c.Root().GenFishCompletion(out, true)
 			}
 			if near := model.Nearest(args[0], shells); near != "" {
-				return usageErrorf("there is no completion for %q: did you mean %s?", args[0], near)
+				return cli.UsageErrorf("there is no completion for %q: did you mean %s?", args[0], near)
 			}
-			return usageErrorf("there is no completion for %q: it is one of %s", args[0], strings.Join(shells, ", "))
+			return cli.UsageErrorf("there is no completion for %q: it is one of %s", args[0], strings.Join(shells, ", "))
 		},
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"muster/cmd/muster/cli"
 	"muster/internal/delay"
 )
 
@@ -26,7 +27,7 @@ func newDelay() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if to == "" || roundTrip < 0 {
-				return usageErrorf("say where to (--to), and how much later (--round-trip)")
+				return cli.UsageErrorf("say where to (--to), and how much later (--round-trip)")
 			}
 			listener, err := net.Listen("tcp", listen)
 			if err != nil {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"muster/cmd/muster/cli"
 )
 
 // A description fits a terminal of 100 by 60, whatever the log.
@@ -26,7 +28,7 @@ func TestDescriptionFitsTheTerminal(t *testing.T) {
 	for _, arg := range append(args, "-", "tsubame:days=21", "general", "congested", "small") {
 		var stdout, stderr bytes.Buffer
 		status := run([]string{"workload", "describe", "--skip-bad", "--cluster", "tsubame", arg}, strings.NewReader(everything), &stdout, &stderr, func(string) string { return "" })
-		if status != exitDone {
+		if status != cli.ExitDone {
 			t.Fatalf("%s: %s", arg, &stderr)
 		}
 		lines := strings.Split(strings.TrimSuffix(stdout.String(), "\n"), "\n")

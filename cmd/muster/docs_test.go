@@ -13,6 +13,8 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
+
+	"muster/cmd/muster/cli"
 )
 
 var update = flag.Bool("update", false, "rewrite the output in docs/workloads.md, docs/software-gpu.md, docs/whatif.md and docs/kernels.md")
@@ -42,7 +44,7 @@ func checkPage(t *testing.T, page string) {
 		shown++
 		m := block.FindSubmatch(b)
 		var stdout, stderr bytes.Buffer
-		if run(words(string(m[1])), strings.NewReader(""), &stdout, &stderr, func(string) string { return "" }) != exitDone {
+		if run(words(string(m[1])), strings.NewReader(""), &stdout, &stderr, func(string) string { return "" }) != cli.ExitDone {
 			t.Errorf("muster %s: %s", m[1], &stderr)
 		}
 		return []byte("```console\n$ muster " + string(m[1]) + "\n" + stdout.String() + "```\n")
@@ -91,7 +93,7 @@ func TestDocsListRealColumns(t *testing.T) {
 	}
 	csv := strings.Join(columns, ",") + "\n" + strings.Join(values, ",") + "\n"
 	var stdout, stderr bytes.Buffer
-	if run([]string{"workload", "convert", "--to", "csv", "-"}, strings.NewReader(csv), &stdout, &stderr, func(string) string { return "" }) != exitDone {
+	if run([]string{"workload", "convert", "--to", "csv", "-"}, strings.NewReader(csv), &stdout, &stderr, func(string) string { return "" }) != cli.ExitDone {
 		t.Errorf("%s", &stderr)
 	}
 }

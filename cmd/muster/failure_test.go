@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"muster/cmd/muster/cli"
 )
 
 // A file that is not there is a failure, whichever command was to read or write it, and the text
@@ -39,7 +41,7 @@ func TestMissingFilesAreOneStatus(t *testing.T) {
 		var told bytes.Buffer
 		status := run(args, strings.NewReader(""), &told, &told, func(string) string { return "" })
 		text := told.String()
-		if status != exitFailed || !strings.Contains(text, missing) || strings.Contains(text, "open "+missing) || strings.Contains(text, ".partial") {
+		if status != cli.ExitFailed || !strings.Contains(text, missing) || strings.Contains(text, "open "+missing) || strings.Contains(text, ".partial") {
 			t.Errorf("muster %s: status %d: %s", strings.Join(args, " "), status, text)
 		}
 	}
@@ -58,7 +60,7 @@ func TestPlainly(t *testing.T) {
 		"./none: no such file or directory":                   started,
 		"no-such-program: executable file not found in $PATH": searched,
 	} {
-		if got := plainly(err); got != want {
+		if got := cli.Plainly(err); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

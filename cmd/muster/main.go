@@ -4,33 +4,19 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"muster/cmd/muster/cli"
 	headclient "muster/head/client"
 )
 
 func main() {
 	os.Exit(run(headclient.AsRemoteShell(os.Args), os.Stdin, os.Stdout, os.Stderr, os.Getenv))
 }
-
-// The exit statuses that scripts may rely on.
-const (
-	exitDone   = 0
-	exitFailed = 1
-	exitUsage  = 2
-	// exitInterrupted is what a shell makes of a command that SIGINT ended.
-	exitInterrupted = 130
-)
-
-// exitStatus is an error that says nothing: muster run ends as its program did.
-type exitStatus int
-
-func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 // run is the whole program with its surroundings as arguments.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer, env func(string) string) int {
@@ -41,11 +27,11 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer, env func(stri
 		return fail(stderr, cmd, err, true)
 	}
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
-		eachCommand(root, completeWords)
+		cli.EachCommand(root, cli.CompleteWords)
 	}
 	// Cobra finds wrong usage before it runs a command; after that it is failure.
 	running := false
-	eachCommand(root, func(c *cobra.Command) {
+	cli.EachCommand(root, func(c *cobra.Command) {
 		if work := c.RunE; work != nil {
 			c.RunE = func(c *cobra.Command, args []string) error {
 				running = true
@@ -54,12 +40,12 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer, env func(stri
 		}
 	})
 	cmd, err := root.ExecuteC()
-	var status exitStatus
+	var status cli.ExitStatus
 	if errors.As(err, &status) {
 		return int(status)
 	}
 	if err != nil {
 		return fail(stderr, cmd, err, !running)
 	}
-	return exitDone
+	return cli.ExitDone
 }

@@ -13,6 +13,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
+
+	"muster/cmd/muster/cli"
+	"muster/cmd/muster/programs"
 )
 
 func TestMain(m *testing.M) {
@@ -58,7 +61,7 @@ func scriptSetup(env *testscript.Env) error {
 // Every command must be good enough to work from: a line, a text and an example.
 func TestEveryCommandHasHelp(t *testing.T) {
 	root := newRoot(&bytes.Buffer{}, &bytes.Buffer{}, func(string) string { return "" })
-	eachCommand(root, func(c *cobra.Command) {
+	cli.EachCommand(root, func(c *cobra.Command) {
 		if c.Short == "" || c.Long == "" || c.Example == "" {
 			t.Errorf("%s: needs Short, Long and Example", c.CommandPath())
 		}
@@ -72,14 +75,14 @@ func TestVariable(t *testing.T) {
 	sim := &cobra.Command{Use: "sim"}
 	root := &cobra.Command{Use: "muster"}
 	root.AddCommand(sim)
-	if got := variable(sim, "jobs-csv"); got != "MUSTER_SIM_JOBS_CSV" {
+	if got := cli.Variable(sim, "jobs-csv"); got != "MUSTER_SIM_JOBS_CSV" {
 		t.Errorf("got %s", got)
 	}
 }
 
 // Variables that stand for no flag are found, those of sub-commands are known.
 func TestUnknownVariables(t *testing.T) {
-	got := unknownVariables(newNode(), []string{"NODE_VGPUS=8", "NODE_VGPU=8", "NODE_COLOUR=red", "NODE_REPLAY_JSON=true", "NODELIST=a", "MUSTER_NODE_X=1"})
+	got := cli.UnknownVariables(programs.NewNode(), []string{"NODE_VGPUS=8", "NODE_VGPU=8", "NODE_COLOUR=red", "NODE_REPLAY_JSON=true", "NODELIST=a", "MUSTER_NODE_X=1"})
 	if want := []string{"NODE_VGPU (did you mean NODE_VGPUS?)", "NODE_COLOUR"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -89,14 +92,14 @@ func TestUnknownVariables(t *testing.T) {
 // tested on one that does nothing else.
 func TestExitStatus(t *testing.T) {
 	var seeds int
-	defer func(before []func() *cobra.Command) { commands = before }(commands)
-	commands = append(commands, func() *cobra.Command {
+	defer func(before []func() *cobra.Command) { hidden = before }(hidden)
+	hidden = append(hidden, func() *cobra.Command {
 		c := &cobra.Command{Use: "try", RunE: func(_ *cobra.Command, args []string) error {
 			switch seeds {
 			case 1:
 				return errors.New("it broke")
 			case 2:
-				return usageErrorf("2 is no good")
+				return cli.UsageErrorf("2 is no good")
 			}
 			return nil
 		}}
@@ -113,22 +116,22 @@ func TestExitStatus(t *testing.T) {
 		status    int
 		stderr    string
 	}{
-		{"try --need x", "", exitDone, ""},
-		{"try --need x --seeds 1", "", exitFailed, "muster try: it broke\n"},
-		{"try --need x --seeds 2", "", exitUsage, "muster try: 2 is no good\n" + see},
-		{"try", "", exitUsage, "muster try: required flag(s) \"need\" not set\n" + see},
-		{"try --seeds 1", "MUSTER_TRY_NEED=x", exitFailed, "muster try: it broke\n"},
-		{"try --need x", "MUSTER_TRY_SEEDS=1", exitFailed, "muster try: it broke\n"},
-		{"try --need x --seeds 0", "MUSTER_TRY_SEEDS=1", exitDone, ""},
-		{"try --need x", "MUSTER_TRY_SEEDS=many", exitUsage,
+		{"try --need x", "", cli.ExitDone, ""},
+		{"try --need x --seeds 1", "", cli.ExitFailed, "muster try: it broke\n"},
+		{"try --need x --seeds 2", "", cli.ExitUsage, "muster try: 2 is no good\n" + see},
+		{"try", "", cli.ExitUsage, "muster try: required flag(s) \"need\" not set\n" + see},
+		{"try --seeds 1", "MUSTER_TRY_NEED=x", cli.ExitFailed, "muster try: it broke\n"},
+		{"try --need x", "MUSTER_TRY_SEEDS=1", cli.ExitFailed, "muster try: it broke\n"},
+		{"try --need x --seeds 0", "MUSTER_TRY_SEEDS=1", cli.ExitDone, ""},
+		{"try --need x", "MUSTER_TRY_SEEDS=many", cli.ExitUsage,
 			"muster try: the environment variable MUSTER_TRY_SEEDS is \"many\": give a whole number\n" + see},
-		{"try --need x --seeds many", "", exitUsage, "muster try: --seeds \"many\": give a whole number\n" + see},
-		{"try --need x --sead 1", "", exitUsage, "muster try: there is no flag --sead: did you mean --seeds?\n" + see},
-		{"try --colour", "", exitUsage, "muster try: there is no flag --colour\n" + see},
-		{"try --need", "", exitUsage, "muster try: flag needs an argument: --need\n" + see},
-		{"sbatch job.sh", "", exitUsage, "muster: there is no command \"sbatch\": what it does in Slurm is done by muster submit\nmuster --help says how it is used\n"},
-		{"try -z", "", exitUsage, "muster try: there is no flag -z\n" + see},
-		{"try more", "", exitUsage, "muster try: \"more\" is one argument too many: it takes flags only\n" + see},
+		{"try --need x --seeds many", "", cli.ExitUsage, "muster try: --seeds \"many\": give a whole number\n" + see},
+		{"try --need x --sead 1", "", cli.ExitUsage, "muster try: there is no flag --sead: did you mean --seeds?\n" + see},
+		{"try --colour", "", cli.ExitUsage, "muster try: there is no flag --colour\n" + see},
+		{"try --need", "", cli.ExitUsage, "muster try: flag needs an argument: --need\n" + see},
+		{"sbatch job.sh", "", cli.ExitUsage, "muster: there is no command \"sbatch\": what it does in Slurm is done by muster submit\nmuster --help says how it is used\n"},
+		{"try -z", "", cli.ExitUsage, "muster try: there is no flag -z\n" + see},
+		{"try more", "", cli.ExitUsage, "muster try: \"more\" is one argument too many: it takes flags only\n" + see},
 	} {
 		seeds = 0
 		var stdout, stderr bytes.Buffer

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"muster/cmd/muster/cli"
 )
 
 // newMan makes the command with which make install writes the manual pages. They are made of
@@ -25,7 +27,7 @@ func newMan() *cobra.Command {
 				return err
 			}
 			var failed error
-			eachCommand(c.Root(), func(each *cobra.Command) {
+			cli.EachCommand(c.Root(), func(each *cobra.Command) {
 				if failed == nil && each.IsAvailableCommand() && (each == c.Root() || !isHidden(each)) {
 					failed = os.WriteFile(filepath.Join(args[0], pageName(each)+".1"), []byte(manPage(each)), 0o644)
 				}

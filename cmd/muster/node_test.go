@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/cmd/muster/programs"
 	"muster/device"
 	"muster/node"
 	"muster/node/devices"
@@ -58,7 +59,7 @@ func TestNodePageShowsRealOutput(t *testing.T) {
 // What the help says of the configuration can be read, and so can the file that
 // comes along.
 func TestConfigurationInHelp(t *testing.T) {
-	_, text, _ := strings.Cut(nodeHelp, "where there are some):\n")
+	_, text, _ := strings.Cut(programs.NodeHelp, "where there are some):\n")
 	text, _, _ = strings.Cut(text, "\nThe socket is")
 	cfg := node.Default()
 	if err := nodefile.Read([]byte(text), "help", &cfg); err != nil {

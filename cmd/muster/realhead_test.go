@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/cmd/muster/jobs"
 	"muster/head/daemon"
 	"muster/node/gateway"
 	"muster/policy/catalog"
@@ -60,7 +61,7 @@ func startRealHead(t *testing.T) *realHead {
 	ready, ended := make(chan daemon.Addresses, 1), make(chan error, 1)
 	go func() {
 		ended <- daemon.Run(ctx, cfg, daemon.Options{
-			TLS: config, Policy: catalog.New, Version: "test", Now: time.Now, Log: slog.New(slog.DiscardHandler), Simulate: headSimulator, Ready: func(a daemon.Addresses) { ready <- a },
+			TLS: config, Policy: catalog.New, Version: "test", Now: time.Now, Log: slog.New(slog.DiscardHandler), Simulate: jobs.HeadSimulator, Ready: func(a daemon.Addresses) { ready <- a },
 		})
 	}()
 	t.Cleanup(func() {

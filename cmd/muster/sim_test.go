@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"muster/cmd/muster/cli"
 )
 
 // An interrupted run fails, says so, and leaves nothing behind.
@@ -27,8 +29,8 @@ func checkInterrupted(t *testing.T, folder string, args ...string) {
 	if err == nil || !strings.Contains(err.Error(), "interrupted") {
 		t.Fatalf("got the error %v", err)
 	}
-	if status := fail(&stderr, c, err, false); status != exitInterrupted {
-		t.Errorf("the exit status is %d, want %d", status, exitInterrupted)
+	if status := fail(&stderr, c, err, false); status != cli.ExitInterrupted {
+		t.Errorf("the exit status is %d, want %d", status, cli.ExitInterrupted)
 	}
 	if stdout.Len() > 0 {
 		t.Errorf("it printed %q", stdout.String())

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"muster/cmd/muster/cli"
 	"muster/sim/question"
 	"muster/workload/phased"
 )
@@ -31,7 +32,7 @@ func checkTrace(t *testing.T, send string) {
 	trace := filepath.Join(t.TempDir(), "calls.csv")
 	var stdout, stderr bytes.Buffer
 	args := []string{"sim", "kernels", "--workload", "mpi:iterations=5", "--span", "0", "--policy", "gr,ar,probe", "--nodes", "8", "--json", "--trace-csv", trace, "--send", send}
-	if status := run(args, strings.NewReader(""), &stdout, &stderr, func(string) string { return "" }); status != exitDone {
+	if status := run(args, strings.NewReader(""), &stdout, &stderr, func(string) string { return "" }); status != cli.ExitDone {
 		t.Fatal(stderr.String())
 	}
 	var told struct {
@@ -116,7 +117,7 @@ func TestDocsNameTheJSON(t *testing.T) {
 	section, _, _ = strings.Cut(section, "\n## ")
 	var stdout, stderr bytes.Buffer
 	args := []string{"sim", "kernels", "--span", "20s", "--policy", "ag,ar,probe,gr", "--explain", "500", "--json"}
-	if status := run(args, strings.NewReader(""), &stdout, &stderr, func(string) string { return "" }); status != exitDone {
+	if status := run(args, strings.NewReader(""), &stdout, &stderr, func(string) string { return "" }); status != cli.ExitDone {
 		t.Fatal(stderr.String())
 	}
 	var document any

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"muster/cmd/muster/cli"
 	"muster/slurm/emulate/emulatetest"
 )
 
@@ -68,7 +69,7 @@ func TestSlurmEmulateWaits(t *testing.T) {
 		t.Errorf("what is printed leads to %q", out)
 	}
 	syscall.Kill(os.Getpid(), syscall.SIGINT)
-	if got := <-status; got != exitDone {
+	if got := <-status; got != cli.ExitDone {
 		t.Errorf("status %d: %s", got, &stderr)
 	}
 	if _, err := os.Stat(folder); !errors.Is(err, os.ErrNotExist) {
@@ -90,7 +91,7 @@ func TestSlurmJobWithoutSlurm(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	var stdout, stderr bytes.Buffer
 	status := run([]string{"slurm", "job", "17"}, strings.NewReader(""), &stdout, &stderr, noEnvironment)
-	if want := "muster slurm job: squeue is not in PATH: run this on a machine that has the commands of the Slurm\n"; status != exitFailed || stderr.String() != want {
+	if want := "muster slurm job: squeue is not in PATH: run this on a machine that has the commands of the Slurm\n"; status != cli.ExitFailed || stderr.String() != want {
 		t.Errorf("status %d: %q", status, &stderr)
 	}
 }
@@ -99,7 +100,7 @@ func TestSlurmJobWithoutSlurm(t *testing.T) {
 func TestRunRefusesWeightZero(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	status := run([]string{"run", "--weight", "0", "--", "true"}, strings.NewReader(""), &stdout, &stderr, noEnvironment)
-	if status != exitUsage || !strings.Contains(stderr.String(), "--weight 0: give a number from 1 to 1000") {
+	if status != cli.ExitUsage || !strings.Contains(stderr.String(), "--weight 0: give a number from 1 to 1000") {
 		t.Errorf("status %d: %q", status, &stderr)
 	}
 }

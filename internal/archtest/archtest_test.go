@@ -97,10 +97,10 @@ campaign/chaos, campaign/cluster, campaign/content know no node, head, slurm, po
 pure: policy, policy/*, mapping, vmm, ptx, node/fate, node/offload, node/vgpu, node/clientcore, agent/agentcore, head, head/whatif, slurm, slurm/release, slurm/words, ivm/core
 
 use github.com/klauspost/compress: ptx/fatbin
-use github.com/spf13/cobra: cmd/muster
+use github.com/spf13/cobra: cmd/muster, cmd/muster/*
 use go.starlark.net: policy/script
 use go.etcd.io/bbolt: head/store
-use github.com/spf13/pflag: cmd/muster
+use github.com/spf13/pflag: cmd/muster, cmd/muster/*
 use golang.org/x/sys: internal/confine
 test github.com/rogpeppe/go-internal: cmd/muster
 use pgregory.net/rapid: internal/seeds

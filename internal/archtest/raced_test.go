@@ -49,7 +49,7 @@ func goroutines(files fs.FS) (map[string]token.Position, error) {
 
 // racedElsewhere are packages with goroutines whose tests make race does not run, and why.
 var racedElsewhere = map[string]string{
-	"cmd/muster": "starts what other packages have", "demo": "starts processes, and waits for them", "node/assembly": "starts what node and ivm/daemon have",
+	"cmd/muster": "starts what other packages have", "cmd/muster/": "starts what other packages have", "demo": "starts processes, and waits for them", "node/assembly": "starts what node and ivm/daemon have",
 	"examples/": "programs of users",
 	"exp":       "sweeps of simulations, by internal/parallel", "exp/": "drive processes", "sim": "sweeps, by internal/parallel", "sim/": "sweeps, by internal/parallel",
 	"head/whatifrun": "one simulation beside the caller", "campaign/": "drive processes",

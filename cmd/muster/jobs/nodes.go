@@ -1,0 +1,162 @@
+package jobs
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"muster/cmd/muster/cli"
+	headclient "muster/head/client"
+	"muster/internal/screen"
+	"muster/model/clusterfile"
+	"muster/node/nodetable"
+	"muster/report"
+	"muster/wire/api"
+	"muster/wire/trust"
+)
+
+func NewNodes() *cobra.Command {
+	var f cli.AskFlags
+	var asJSON, asCluster, hostnames bool
+	c := &cobra.Command{
+		Use:   "nodes [NODE...] [--json | --cluster-file | --hostnames]",
+		Short: "List the nodes of the cluster",
+		Long: `List the nodes of the cluster, as sinfo -N does. CORES, MEMORY and GPUS have what jobs
+hold and, behind the slash, what there is; a GPU counts as held when any of its memory
+is. JOBS is how many have something of the node, a lent GPU included.
+
+STATE is IDLE, MIXED where some of it is in use, ALLOCATED where all cores are, DRAINING
+where it takes no jobs and some still run, DRAINED where none does, DOWN where nothing
+is heard of it. A * means that its agent is not connected. REASON is why it is drained or
+down. Below the list is which other nodes the head refuses, and why.
+
+--cluster-file describes them as a cluster for muster sim --cluster, in the order in
+which the head has them.
+
+--hostnames writes out a list of names, as scontrol show hostnames does; inside a job
+that of its nodes.` + cli.AskHelp,
+		Example: `  muster nodes
+  muster nodes n[1-4]
+  muster nodes --json | jq '.nodes[].devices'
+  muster nodes --cluster-file > ours.yaml
+  mpiexec -f <(muster nodes --hostnames) ...`,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: cli.CompleteNodes(&f),
+		RunE: func(c *cobra.Command, args []string) error {
+			if hostnames {
+				return printHostnames(c, args)
+			}
+			list, err := listNodes(c, &f, args)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return cli.PrintJSON(c, list)
+			}
+			if asCluster {
+				return clusterfile.Write(c.OutOrStdout(), nodetable.ModelOf(list.Nodes))
+			}
+			if err := nodetable.WriteNodes(c.OutOrStdout(), list.Nodes, screen.Columns(c.OutOrStdout())); err != nil {
+				return err
+			}
+			for _, n := range list.Refused {
+				if slices.ContainsFunc(list.Nodes, func(row api.Node) bool { return row.Name == n.Name && strings.HasSuffix(row.Reason, n.Reason) }) {
+					continue
+				}
+				fmt.Fprintf(c.ErrOrStderr(), "%s: the head refuses node %s: %s\n", c.CommandPath(), trust.Quoted(n.Name), report.Printable(n.Reason))
+			}
+			return nil
+		},
+	}
+	f.Add(c)
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	c.Flags().BoolVar(&asCluster, "cluster-file", false, "describe them as a cluster, for muster sim")
+	c.Flags().BoolVar(&hostnames, "hostnames", false, "only write out a list of names, a line each: the one that is given, or that of the job")
+	return c
+}
+
+// printHostnames expands lists of nodes, as scontrol show hostnames does. It
+// asks no head.
+func printHostnames(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		list := os.Getenv("MUSTER_JOB_NODELIST")
+		if list == "" {
+			return cli.UsageErrorf("--hostnames: give a list, as n[1-4]; this is no job, whose nodes were in $MUSTER_JOB_NODELIST")
+		}
+		args = []string{list}
+	}
+	names, err := headclient.NodeNames(args)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(c.OutOrStdout(), strings.Join(names, "\n"))
+	return nil
+}
+
+// listNodes asks for all nodes and those that are refused, or for nodes that are named.
+func listNodes(c *cobra.Command, f *cli.AskFlags, args []string) (list api.Nodes, err error) {
+	if len(args) > 0 {
+		list.Nodes, err = f.Nodes(c, args)
+		return list, err
+	}
+	h, err := f.Open()
+	if err != nil {
+		return list, err
+	}
+	return h.AllNodes(c.Context())
+}
+
+func NewDrain() *cobra.Command {
+	var f cli.AskFlags
+	var reason string
+	c := &cobra.Command{
+		Use:   "drain NODE... --reason TEXT",
+		Short: "Take nodes out of use: what runs there goes on",
+		Long: `Take nodes out of use: what runs there goes on, nothing new is started, and their GPUs
+are lent to nobody new. muster resume takes them into use again. Only administrators
+may.` + cli.AskHelp,
+		Example:           "  muster drain n[1-4] --reason 'new memory on Monday'",
+		Args:              cli.SomeNodes,
+		ValidArgsFunction: cli.CompleteNodes(&f),
+		RunE: func(c *cobra.Command, args []string) error {
+			if reason == "" {
+				return cli.UsageErrorf("say why with --reason: whoever finds the node so will want to know")
+			}
+			return changeNodes(c, &f, args, "drain", api.Drain{Reason: reason})
+		},
+	}
+	f.Add(c)
+	c.Flags().StringVar(&reason, "reason", "", "why, for whoever looks at the node")
+	return c
+}
+
+func NewResume() *cobra.Command {
+	var f cli.AskFlags
+	c := &cobra.Command{
+		Use:   "resume NODE...",
+		Short: "Take drained nodes into use again",
+		Long: `Take nodes into use again that were drained. Only administrators may. (muster job resume
+is for suspended jobs, muster device resume for a device of this machine's node.)` + cli.AskHelp,
+		Example:           "  muster resume n[1-4]",
+		Args:              cli.SomeNodes,
+		ValidArgsFunction: cli.CompleteNodes(&f),
+		RunE:              func(c *cobra.Command, args []string) error { return changeNodes(c, &f, args, "resume", nil) },
+	}
+	f.Add(c)
+	return c
+}
+
+func changeNodes(c *cobra.Command, f *cli.AskFlags, args []string, action string, document any) error {
+	names, err := headclient.NodeNames(args)
+	if err != nil {
+		return err
+	}
+	h, err := f.Open()
+	if err != nil {
+		return err
+	}
+	return cli.Each(c, "node", names, func(name string) error { return h.ChangeNode(c.Context(), name, action, document) })
+}

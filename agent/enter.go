@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 	"syscall"
 
 	"muster/internal/strictjson"
+
+	"golang.org/x/sys/unix"
 )
 
 // entry is what the process that becomes a job's program is told.
@@ -77,9 +80,8 @@ func enter() int {
 // closeOnExecFrom has all descriptors from one on closed when the process becomes another
 // program. The process that started the agent may have left some open, and a job must not
 // get what root has opened. A system that is too old for this call leaves them open.
-func closeOnExecFrom(first uintptr) {
-	const closeRange, cloexec, last = 436, 4, 1<<32 - 1
-	_, _, _ = syscall.RawSyscall(closeRange, first, last, cloexec)
+func closeOnExecFrom(first uint) {
+	_ = unix.CloseRange(first, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 }
 
 func enterProgram(from *os.File) failure {

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // process identifies a process for as long as the machine runs; numbers alone are
@@ -92,22 +94,18 @@ func children(pid int) (list []int) {
 // send sends a signal to a process, and not to another one that has got its number
 // since. Only a system without pidfds cannot tell them apart.
 func (p process) send(signal syscall.Signal) error {
-	const pidfdOpen, pidfdSendSignal = 434, 424
-	fd, _, errno := syscall.Syscall(pidfdOpen, uintptr(p.pid), 0, 0)
-	if errno == syscall.ENOSYS {
+	fd, err := unix.PidfdOpen(p.pid, 0)
+	if err == syscall.ENOSYS {
 		return syscall.Kill(p.pid, signal)
 	}
-	if errno != 0 {
-		return errno
+	if err != nil {
+		return err
 	}
-	defer func() { _ = syscall.Close(int(fd)) }()
+	defer func() { _ = syscall.Close(fd) }()
 	if s, ok := statOf(p.pid); !ok || s.start != p.start {
 		return syscall.ESRCH
 	}
-	if _, _, errno := syscall.Syscall6(pidfdSendSignal, fd, uintptr(signal), 0, 0, 0, 0); errno != 0 {
-		return errno
-	}
-	return nil
+	return unix.PidfdSendSignal(fd, signal, nil, 0)
 }
 
 // killBelow kills all descendants of a process. They are stopped first, until a look

@@ -23,6 +23,8 @@ import (
 	"muster/internal/strictjson"
 	wire "muster/wire/agent"
 	"muster/wire/grant"
+
+	"golang.org/x/sys/unix"
 )
 
 // Tools is what the program hands to a supervisor that it runs.
@@ -140,8 +142,8 @@ func supervise(dir string, tools Tools) error {
 	if _, err := lock.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
 		return err
 	}
-	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, subreaper, 1, 0); errno != 0 {
-		return fmt.Errorf("becoming a subreaper: %w", errno)
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("becoming a subreaper: %w", err)
 	}
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(neverKilled), 0) // only root may
 	s := &supervisor{

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // ownerOf is the user of a process; nobody if there is no such process.
@@ -127,16 +129,15 @@ func isExiting(pid int) bool {
 
 // openProcess opens a pidfd, which becomes readable when the process has ended.
 func openProcess(pid int) (*os.File, error) {
-	const pidfdOpen = 434
-	fd, _, errno := syscall.Syscall(pidfdOpen, uintptr(pid), 0, 0)
-	if errno != 0 {
-		return nil, errno
-	}
-	if err := syscall.SetNonblock(int(fd), true); err != nil {
-		_ = syscall.Close(int(fd))
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
 		return nil, err
 	}
-	return os.NewFile(fd, "process"), nil
+	if err := syscall.SetNonblock(fd, true); err != nil {
+		_ = syscall.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "process"), nil
 }
 
 func awaitEnd(end *os.File, pid int, start uint64) error {

@@ -13,6 +13,8 @@ import (
 	"muster/node/worker"
 	"muster/wire"
 	"muster/wire/control"
+
+	"golang.org/x/sys/unix"
 )
 
 // A client outlives its worker. The ring, the data arena, the host copies of its memory
@@ -103,12 +105,9 @@ func dup(f *os.File) (copied uintptr, err error) {
 		return 0, err
 	}
 	failed := raw.Control(func(fd uintptr) {
-		const dupCloseOnExec = 1030
-		number, _, errno := syscall.Syscall(syscall.SYS_FCNTL, fd, dupCloseOnExec, 0)
-		if errno != 0 {
-			err = errno
-		}
-		copied = number
+		var number int
+		number, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
+		copied = uintptr(number)
 	})
 	return copied, errors.Join(failed, err)
 }

@@ -11,6 +11,8 @@ import (
 
 	"muster/wire"
 	"muster/wire/control"
+
+	"golang.org/x/sys/unix"
 )
 
 // A worker that is stopped, or hangs, does not come to the daemon that was started
@@ -94,21 +96,16 @@ func takeHeld(w *workerProcess, files map[string]fileID) ([]control.Held, error)
 
 // descriptorOf copies a descriptor of another process.
 func descriptorOf(process *os.File, number int, name string) (*os.File, error) {
-	const pidfdGetfd = 438
 	raw, err := process.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	var fd uintptr
-	var errno syscall.Errno
-	err = raw.Control(func(of uintptr) { fd, _, errno = syscall.Syscall(pidfdGetfd, of, uintptr(number), 0) })
-	if err == nil && errno != 0 {
-		err = errno
-	}
-	if err != nil {
+	fd, failed := 0, error(nil)
+	err = raw.Control(func(of uintptr) { fd, failed = unix.PidfdGetfd(int(of), number, 0) })
+	if err = errors.Join(err, failed); err != nil {
 		return nil, err
 	}
-	return os.NewFile(fd, name), nil // the system closes it on exec
+	return os.NewFile(uintptr(fd), name), nil // the system closes it on exec
 }
 
 // openHeld opens what a worker holds: the ring, to tell the program of its end, and the

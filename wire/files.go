@@ -1,10 +1,13 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // SendFiles writes bytes, with descriptors beside them.
@@ -125,16 +128,10 @@ func CopyOf(conn syscall.Conn) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	var fd uintptr
-	var errno syscall.Errno
-	err = raw.Control(func(from uintptr) {
-		fd, _, errno = syscall.Syscall(syscall.SYS_FCNTL, from, syscall.F_DUPFD_CLOEXEC, 0)
-	})
-	if err == nil && errno != 0 {
-		err = errno
-	}
-	if err != nil {
+	fd, failed := 0, error(nil)
+	err = raw.Control(func(from uintptr) { fd, failed = unix.FcntlInt(from, unix.F_DUPFD_CLOEXEC, 0) })
+	if err = errors.Join(err, failed); err != nil {
 		return nil, fmt.Errorf("copying a descriptor: %w", err)
 	}
-	return os.NewFile(fd, "copy"), nil
+	return os.NewFile(uintptr(fd), "copy"), nil
 }

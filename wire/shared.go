@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Geometry is the sizes of the parts of the memory that a client and its worker share. All are
@@ -305,8 +307,7 @@ func (s *Shared) wake(word *uint32) {
 }
 
 func memfd(name string, size uint64) (*os.File, error) {
-	const closeOnExec, allowSealing = 1, 2
-	fd, err := memfdCreate(name, closeOnExec|allowSealing)
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, fmt.Errorf("making shared memory: %w", err)
 	}
@@ -315,10 +316,9 @@ func memfd(name string, size uint64) (*os.File, error) {
 		f.Close()
 		return nil, fmt.Errorf("making %d bytes of shared memory: %w", size, err)
 	}
-	const addSeals, sealSeal, sealShrink, sealGrow = 1033, 1, 2, 4
-	if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, uintptr(fd), addSeals, sealSeal|sealShrink|sealGrow); errno != 0 {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("sealing shared memory: %w", errno)
+		return nil, fmt.Errorf("sealing shared memory: %w", err)
 	}
 	return f, nil
 }

@@ -1,9 +1,10 @@
 package wire
 
 import (
-	"runtime"
 	"syscall"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // u32 returns a word of the ring's memory.
@@ -22,9 +23,8 @@ func (p *Precedence) u64(at int) *uint64 { return (*uint64)(unsafe.Pointer(&p.me
 
 // monotonic is the time of the system's monotonic clock, in nanoseconds.
 func monotonic() int64 {
-	const clockMonotonic = 1
 	var t syscall.Timespec
-	_, _, _ = syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockMonotonic, uintptr(unsafe.Pointer(&t)), 0)
+	_, _, _ = syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, unix.CLOCK_MONOTONIC, uintptr(unsafe.Pointer(&t)), 0)
 	return t.Nano()
 }
 
@@ -37,28 +37,9 @@ func futex(word *uint32, operation int, value uint32, timeout *syscall.Timespec)
 // be told.
 func yield() { _, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0) }
 
-// The syscall package has no number for memfd_create.
-var memfdNumber = map[string]uintptr{"amd64": 319, "arm64": 279}[runtime.GOARCH]
-
-func memfdCreate(name string, flags uintptr) (int, error) {
-	text, err := syscall.BytePtrFromString(name)
-	if err != nil {
-		return 0, err
-	}
-	if memfdNumber == 0 {
-		return 0, syscall.ENOSYS
-	}
-	fd, _, errno := syscall.Syscall(memfdNumber, uintptr(unsafe.Pointer(text)), flags, 0)
-	if errno != 0 {
-		return 0, errno
-	}
-	return int(fd), nil
-}
-
 // mapAt maps a part of a file at an address, unless something is mapped there.
 func mapAt(fd int, offset, size, address uint64) ([]byte, error) {
-	const fixedNoReplace = 0x100000
-	at, _, errno := syscall.Syscall6(syscall.SYS_MMAP, uintptr(address), uintptr(size), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED|fixedNoReplace, uintptr(fd), uintptr(offset))
+	at, _, errno := syscall.Syscall6(syscall.SYS_MMAP, uintptr(address), uintptr(size), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED|unix.MAP_FIXED_NOREPLACE, uintptr(fd), uintptr(offset))
 	if errno != 0 {
 		return nil, errno
 	}

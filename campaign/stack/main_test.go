@@ -26,6 +26,8 @@ import (
 	"muster/internal/need"
 	"muster/node"
 	"muster/wire/status"
+
+	"golang.org/x/sys/unix"
 )
 
 // patience limits every wait, so that a test fails with a message instead of hanging. No test
@@ -92,8 +94,7 @@ func leaveOutside() {
 	if session, _, errno := syscall.Syscall(syscall.SYS_GETSID, 0, 0, 0); errno != 0 || session != 0 {
 		return
 	}
-	const subreaper = 36 // PR_SET_CHILD_SUBREAPER
-	if _, _, errno := syscall.Syscall(syscall.SYS_PRCTL, subreaper, 1, 0); errno != 0 {
+	if unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != nil {
 		return
 	}
 	self, err := os.Executable()

@@ -2,47 +2,30 @@ package soft
 
 import (
 	"os"
-	"runtime"
 	"syscall"
 	"unsafe"
-)
 
-var memfdNumber = map[string]uintptr{"amd64": 319, "arm64": 279}[runtime.GOARCH]
-
-const (
-	closeOnExec, allowSealing = 1, 2
-	addSeals, getSeals        = 1033, 1034
-	sealSeal, sealShrink      = 1, 2
-	sealGrow                  = 4
+	"golang.org/x/sys/unix"
 )
 
 // memoryFile makes a memfd: a file in memory that is in no folder.
 func memoryFile(name string) (*os.File, error) {
-	if memfdNumber == 0 {
-		return nil, syscall.ENOSYS
-	}
-	text, err := syscall.BytePtrFromString(name)
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, err
 	}
-	fd, _, errno := syscall.Syscall(memfdNumber, uintptr(unsafe.Pointer(text)), closeOnExec|allowSealing, 0)
-	if errno != 0 {
-		return nil, errno
-	}
-	return os.NewFile(fd, name), nil
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 // seal forbids every process that has the file to change its size.
 func seal(f *os.File) error {
-	if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, f.Fd(), addSeals, sealShrink|sealGrow|sealSeal); errno != 0 {
-		return errno
-	}
-	return nil
+	_, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	return err
 }
 
 func isSealed(f *os.File) bool {
-	seals, _, errno := syscall.Syscall(syscall.SYS_FCNTL, f.Fd(), getSeals, 0)
-	return errno == 0 && seals&sealShrink != 0
+	seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0)
+	return err == nil && seals&unix.F_SEAL_SHRINK != 0
 }
 
 // mapFile maps a file over reserved addresses.

@@ -101,7 +101,7 @@ use github.com/spf13/cobra: cmd/muster, cmd/muster/*
 use go.starlark.net: policy/script
 use go.etcd.io/bbolt: head/store
 use github.com/spf13/pflag: cmd/muster, cmd/muster/*
-use golang.org/x/sys: internal/confine
+use golang.org/x/sys: everything
 test github.com/rogpeppe/go-internal: cmd/muster
 use pgregory.net/rapid: internal/seeds
 test pgregory.net/rapid: everything

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // crew are threads that wait for tasks. Go wakes goroutines one after the other, each by the one
@@ -70,12 +72,11 @@ func (c *crew) do(t *task) bool {
 // make starts the helpers. They live as long as the process.
 func (c *crew) make() {
 	c.made = true
-	const semaphore = 1 // EFD_SEMAPHORE: each read takes 1
-	fd, _, e := syscall.Syscall(syscall.SYS_EVENTFD2, 0, semaphore|syscall.O_CLOEXEC, 0)
-	if e != 0 {
+	fd, err := unix.Eventfd(0, unix.EFD_SEMAPHORE|unix.EFD_CLOEXEC) // each read takes 1
+	if err != nil {
 		return
 	}
-	c.wakes = int(fd)
+	c.wakes = fd
 	for range min(runtime.GOMAXPROCS(0)/2, most) - 1 {
 		go c.help()
 	}

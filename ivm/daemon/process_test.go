@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"muster/ivm/core"
+
+	"golang.org/x/sys/unix"
 )
 
 // An element is in a session of its own: neither the daemon's terminal nor another user's element is
@@ -46,12 +48,12 @@ func TestAwaitEnd(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if hasEnded(cmd.Process.Pid, noHang) {
+		if hasEnded(cmd.Process.Pid, unix.WNOHANG) {
 			t.Error("a process that waits has ended")
 		}
 		all.Go(func() {
 			awaitEnd(cmd.Process.Pid)
-			if !hasEnded(cmd.Process.Pid, noHang) {
+			if !hasEnded(cmd.Process.Pid, unix.WNOHANG) {
 				t.Error("a process that has not ended was taken for one that has")
 			}
 			if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 7 {

@@ -12,6 +12,8 @@ import (
 	"muster/ivm/core"
 	"muster/ivm/proto"
 	"muster/wire"
+
+	"golang.org/x/sys/unix"
 )
 
 // root is the part of a program's first member that decides for all members. step calls the core
@@ -70,11 +72,9 @@ func interruptible(f *os.File) *os.File {
 // writable reports whether a descriptor was opened for writing. One that only names a file (O_PATH)
 // was not, whatever the file is.
 func writable(f *os.File) bool {
-	flags, _, errno := syscall.Syscall(syscall.SYS_FCNTL, f.Fd(), syscall.F_GETFL, 0)
-	return errno == 0 && flags&onlyName == 0 && flags&syscall.O_ACCMODE != syscall.O_RDONLY
+	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+	return err == nil && flags&unix.O_PATH == 0 && flags&unix.O_ACCMODE != unix.O_RDONLY
 }
-
-const onlyName = 0x200000 // O_PATH of Linux, which package syscall does not name
 
 // isTerminal reports whether a file is a program's side of a pseudo-terminal, whose device numbers
 // Linux fixes.

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // A write to a pipe that no process reads ends when the program does, and the program's own pipe still
@@ -78,7 +80,7 @@ func TestOnlyWhatAProgramMayWriteIsOpenedAgain(t *testing.T) {
 	} else {
 		f.Close()
 	}
-	for flags, is := range map[int]string{os.O_RDONLY: "held to read", onlyName: "held by name", os.O_RDWR | onlyName: "held by name, as if to write"} {
+	for flags, is := range map[int]string{os.O_RDONLY: "held to read", unix.O_PATH: "held by name", os.O_RDWR | unix.O_PATH: "held by name, as if to write"} {
 		f, err := os.OpenFile(name, flags, 0)
 		if err != nil {
 			t.Fatal(err)

@@ -24,6 +24,8 @@ import (
 	"syscall"
 
 	"muster/internal/machine"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -242,8 +244,7 @@ func (j *Journal) giveBack(epoch, used, spare uint64) {
 		if j.Giving != nil {
 			j.Giving(j.begin(epoch)+from, j.begin(epoch)+to)
 		}
-		const remove = 9                           // MADV_REMOVE, which frees the pages of the file
-		_ = syscall.Madvise(area[from:to], remove) // best effort
+		_ = unix.Madvise(area[from:to], unix.MADV_REMOVE) // frees the pages of the file; best effort
 	}
 }
 

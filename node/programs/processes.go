@@ -8,11 +8,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"muster/node"
 	"muster/node/launch"
 	"muster/wire/status"
+
+	"golang.org/x/sys/unix"
 )
 
 // tree returns a process and all its descendants, sorted.
@@ -134,9 +135,8 @@ func variableOf(pid int, name string) string {
 // AdoptOrphans has the system give this process the children of those that end below it: CRIU starts
 // the program, and ends.
 func AdoptOrphans() error {
-	const setChildSubreaper = 36
-	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, setChildSubreaper, 1, 0); errno != 0 {
-		return fmt.Errorf("asking the system for the children of processes that end: %w", errno)
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("asking the system for the children of processes that end: %w", err)
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"muster/internal/together"
 	"muster/vmm"
 	"muster/wire/control"
+
+	"golang.org/x/sys/unix"
 )
 
 // Host copies that are moved in bulk are pinned, and stay pinned as long as they have their pages:
@@ -209,7 +211,6 @@ func touchTogether(pieces [][]byte) {
 // memory meanwhile. Before Linux 5.14 there is no MADV_POPULATE_WRITE; pages are then made when they
 // are needed.
 func (w *worker) readyAhead() bool {
-	const populate = 23 // MADV_POPULATE_WRITE
 	if w.host.dir != "" {
 		return false
 	}
@@ -224,7 +225,7 @@ func (w *worker) readyAhead() bool {
 	}
 	w.others.Go(func() {
 		makeAhead(pieces, func(piece []byte) bool {
-			return w.ctx.Err() == nil && freeHere() >= free/roomLeft && syscall.Madvise(piece, populate) == nil
+			return w.ctx.Err() == nil && freeHere() >= free/roomLeft && syscall.Madvise(piece, unix.MADV_POPULATE_WRITE) == nil
 		})
 		w.readying.Store(false)
 		w.inbox.put(readied{})

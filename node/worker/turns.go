@@ -6,6 +6,8 @@ import (
 	"os"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Turns is a lock between the worker processes that share one software device, so that they run
@@ -45,10 +47,9 @@ func (t *Turns) Lock() {
 func (t *Turns) Unlock() { t.set(turnByte, syscall.F_UNLCK) }
 
 func (t *Turns) set(at int64, kind int16) {
-	const ofdSetLockWait = 38 // F_OFD_SETLKW
 	for {
 		lock := syscall.Flock_t{Type: kind, Whence: io.SeekStart, Start: at, Len: 1}
-		err := syscall.FcntlFlock(t.file.Fd(), ofdSetLockWait, &lock)
+		err := syscall.FcntlFlock(t.file.Fd(), unix.F_OFD_SETLKW, &lock)
 		if err != syscall.EINTR {
 			if err != nil {
 				panic(fmt.Sprintf("locking a device: %v", err)) // the file is ours and open, so this cannot happen

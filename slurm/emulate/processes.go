@@ -7,6 +7,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // processes starts the children of the first process and reaps all processes that end, children or
@@ -25,17 +27,12 @@ func newProcesses(rootless bool) *processes {
 	return p
 }
 
-const (
-	prCapAmbient         = 47
-	prCapAmbientClearAll = 4
-)
-
 // fork runs the functions that start processes, in a thread that passes no capabilities on: those
 // of the user namespace are for the mounts only, and capabilities belong to threads.
 func (p *processes) fork(rootless bool) {
 	runtime.LockOSThread()
 	if rootless {
-		syscall.RawSyscall6(syscall.SYS_PRCTL, prCapAmbient, prCapAmbientClearAll, 0, 0, 0, 0)
+		_ = unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
 	}
 	for do := range p.work {
 		do()

@@ -2,9 +2,9 @@ package timeline
 
 import (
 	"sync"
-	"syscall"
 	"time"
-	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // origin is a moment on Go's clock and on the system's, which all processes of the machine share.
@@ -24,9 +24,8 @@ var origin = sync.OnceValues(func() (at time.Time, nanoseconds int64) {
 
 // monotonic reads CLOCK_MONOTONIC, as the C library does.
 func monotonic() int64 {
-	const clock = 1
-	var t syscall.Timespec
-	if _, _, failed := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clock, uintptr(unsafe.Pointer(&t)), 0); failed != 0 {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) != nil {
 		return 0
 	}
 	return t.Nano()

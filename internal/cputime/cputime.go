@@ -2,17 +2,16 @@
 package cputime
 
 import (
-	"syscall"
 	"time"
-	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // OfThread returns the CPU time of the calling thread, or 0 if the system does not tell it. (getrusage
 // would tell it at the clock's ticks only.)
 func OfThread() time.Duration {
-	const threadClock = 3 // CLOCK_THREAD_CPUTIME_ID
-	var t syscall.Timespec
-	if _, _, failed := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, threadClock, uintptr(unsafe.Pointer(&t)), 0); failed != 0 {
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {
 		return 0
 	}
 	return time.Duration(t.Nano())

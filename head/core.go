@@ -23,8 +23,7 @@ type Core struct {
 	cfg   Config
 	spec  string        // the policy, as the administrator named it
 	weigh bool          // the policy chooses among the requests of a job
-	state policyState   // what the policy knows of the cluster
-	plain *policy.State // the same state, without the recorder that state may be
+	state *policy.State // what the policy knows of the cluster
 
 	now   time.Duration // the time of the latest call
 	began time.Duration
@@ -155,7 +154,7 @@ type keyed struct {
 func New(cfg Config, p policy.Policy, spec string) *Core {
 	state := policy.NewState(&model.Cluster{Name: cfg.Cluster}, p)
 	c := &Core{
-		cfg: cfg, spec: spec, weigh: p.Traits().Alternatives, state: state, plain: state,
+		cfg: cfg, spec: spec, weigh: p.Traits().Alternatives, state: state,
 		next: 1,
 		jobs: map[uint64]*job{}, arrays: map[uint64]*array{}, numbered: map[policy.JobID]*job{},
 		users: map[string]*user{}, waiters: map[awaited][]*job{},
@@ -182,7 +181,7 @@ func (c *Core) Configure(cfg Config) {
 // it. A running recording continues: its replay with the old policy stops at the first decision
 // that the old policy would not have made.
 func (c *Core) SetPolicy(p policy.Policy, spec string) {
-	c.plain.SetPolicy(p)
+	c.state.SetPolicy(p)
 	c.spec, c.weigh, c.stepDue = spec, p.Traits().Alternatives, true
 }
 

@@ -145,16 +145,14 @@ func (c *Core) bookGone(j *job) {
 	}
 }
 
-// mayBook refuses a job that the book would refuse. It tries with a key that no job has.
+// mayBook refuses a job that the book would refuse.
 func (c *Core) mayBook(j *job) *Refusal {
 	if c.book == nil {
 		return nil
 	}
-	trial := priority.Key(-1)
-	if err := c.book.Submitted(trial, c.entryOf(j)); err != nil {
+	if err := c.book.Possible(priority.Key(j.id), c.entryOf(j)); err != nil {
 		return refusal(statusBadRequest, "%v", err)
 	}
-	c.mustBook(c.book.Gone(trial, c.now))
 	return nil
 }
 

@@ -138,3 +138,22 @@ func (l *live) endSome(now time.Duration, rng *rand.Rand) {
 		}
 	}
 }
+
+// A recording has the jobs that were offered to the policy, and nothing of the questions that the
+// head asked about them first.
+func TestRecordedAreRealJobsOnly(t *testing.T) {
+	_, record := recordedLife(t, "easy", 1)
+	offered := 0
+	for line := range bytes.Lines(record.Bytes()) {
+		if !bytes.HasPrefix(line, []byte(`{"do":"submit"`)) {
+			continue
+		}
+		offered++
+		if !bytes.Contains(line, []byte(`"turn":`)) {
+			t.Errorf("a job without a turn was never offered: %s", line)
+		}
+	}
+	if offered < 20 {
+		t.Errorf("%d submissions were recorded", offered)
+	}
+}

@@ -377,18 +377,14 @@ func needOf(said *slurmopt.Options) need {
 	return n
 }
 
-// possible refuses a job that none of the known nodes could ever run, by submitting it to the
-// policy for a moment. A cluster without nodes takes every job: nodes will come.
+// possible refuses a job that none of the known nodes could ever run. A cluster without nodes takes
+// every job: nodes will come.
 func (c *Core) possible(j *job) *Refusal {
 	if len(c.byName) == 0 {
 		return nil
 	}
-	id, err := c.state.Submit(j.model(c))
-	if err != nil {
+	if err := c.state.Possible(j.model(c)); err != nil {
 		return refusal(statusUnprocessableEntity, "it can never run: %v: ask for less, or submit it when more nodes have come (muster nodes lists those that are known)", err)
-	}
-	if err := c.state.Cancel(id); err != nil {
-		panic("head: " + err.Error()) // it was submitted just now
 	}
 	return nil
 }

@@ -44,21 +44,20 @@ func ParseNodeState(text string) (NodeState, error) {
 	return 0, fmt.Errorf("a node is up, draining or down, not %q", text)
 }
 
-// AddNode adds a node at the end of the order, up and idle. The GPUs of n are indexes into types
-// or, if no types are given, into the types of the cluster. Types that the cluster does not have
-// are added to it.
-func (s *State) AddNode(n model.Node, types ...model.GPUType) (int32, error) {
+func (ev NodeAdded) apply(s *State) Answer {
+	n := ev.Node
+	never := func(err error) Answer { return Answer{Node: -1, Err: err} }
 	if _, known := s.shapes.node(n.Name); known {
-		return -1, fmt.Errorf("there is a node %q already", n.Name)
+		return never(fmt.Errorf("there is a node %q already", n.Name))
 	}
-	gpus, all, err := s.merge(n.GPUs, types)
+	gpus, all, err := s.merge(n.GPUs, ev.Types)
 	if err != nil {
-		return -1, fmt.Errorf("node %s: %w", n.Name, err)
+		return never(fmt.Errorf("node %s: %w", n.Name, err))
 	}
 	n.GPUs = gpus
 	trial := model.Cluster{Nodes: []model.Node{n}, GPUTypes: all}
 	if err := trial.Validate(); err != nil {
-		return -1, fmt.Errorf("%w", err)
+		return never(fmt.Errorf("%w", err))
 	}
 	i := int32(len(s.cluster.Nodes))
 	s.cluster.Nodes, s.cluster.GPUTypes = append(s.cluster.Nodes, n), all
@@ -72,24 +71,24 @@ func (s *State) AddNode(n model.Node, types ...model.GPUType) (int32, error) {
 	s.grown = true
 	s.windows.names, s.windows.next = map[uint64][]string{}, 0
 	s.changed()
-	return i, nil
+	return Answer{Node: i}
 }
 
-// AddDevices adds devices to a node, after those it has. gpus and types are as in AddNode.
-func (s *State) AddDevices(n int32, gpus []int, types ...model.GPUType) error {
+func (ev DevicesAdded) apply(s *State) Answer {
+	n := ev.Node
 	node, err := s.node(n)
-	if err != nil || len(gpus) == 0 {
-		return err
+	if err != nil || len(ev.GPUs) == 0 {
+		return refused(err)
 	}
-	gpus, all, err := s.merge(gpus, types)
+	gpus, all, err := s.merge(ev.GPUs, ev.Types)
 	if err != nil {
-		return fmt.Errorf("node %s: %w", node.Name, err)
+		return refused(fmt.Errorf("node %s: %w", node.Name, err))
 	}
 	more := *node
 	more.GPUs = slices.Concat(node.GPUs, gpus)
 	trial := model.Cluster{Nodes: []model.Node{more}, GPUTypes: all}
 	if err := trial.Validate(); err != nil {
-		return fmt.Errorf("%w", err)
+		return refused(fmt.Errorf("%w", err))
 	}
 	had := len(node.GPUs)
 	*node, s.cluster.GPUTypes = more, all
@@ -102,7 +101,7 @@ func (s *State) AddDevices(n int32, gpus []int, types ...model.GPUType) error {
 	}
 	s.grown = true
 	s.changed()
-	return nil
+	return Answer{}
 }
 
 // merge translates GPUs that are indexes into types into indexes into the types of the cluster, and
@@ -140,44 +139,43 @@ func (s *State) node(n int32) (*model.Node, error) {
 	return &s.cluster.Nodes[n], nil
 }
 
-// SetNode sets what a node may be used for from now on. Jobs that run there are not touched: the
-// driver ends, requeues or suspends them, and reports that.
-func (s *State) SetNode(n int32, st NodeState) error {
+func (ev NodeSet) apply(s *State) Answer {
+	n, st := ev.Node, ev.State
 	if _, err := s.node(n); err != nil {
-		return err
+		return refused(err)
 	}
 	if st > NodeDown {
-		return fmt.Errorf("there is no %s", st)
+		return refused(fmt.Errorf("there is no %s", st))
 	}
 	if s.ledger.nodes[n].state == st {
-		return nil
+		return Answer{}
 	}
 	s.ledger.nodes[n].state = st
 	s.ledger.trouble = true
 	s.view.fresh = false
 	s.view.setOut(n, st != NodeUp)
 	s.changed()
-	return nil
+	return Answer{}
 }
 
-// SetDevice sets whether a device of a node may be used from now on.
-func (s *State) SetDevice(n, device int32, up bool) error {
+func (ev DeviceSet) apply(s *State) Answer {
+	n, device := ev.Node, ev.Device
 	node, err := s.node(n)
 	if err != nil {
-		return err
+		return refused(err)
 	}
 	if uint(device) >= uint(len(node.GPUs)) {
-		return fmt.Errorf("node %s has no GPU %d", node.Name, device)
+		return refused(fmt.Errorf("node %s has no GPU %d", node.Name, device))
 	}
 	s.ledger.nodes[n].broken &^= 1 << device
-	if !up {
+	if !ev.Up {
 		s.ledger.nodes[n].broken |= 1 << device
 	}
 	s.ledger.trouble = true
 	s.view.fresh = false
-	s.view.setBroken(n, device, !up)
+	s.view.setBroken(n, device, !ev.Up)
 	s.changed()
-	return nil
+	return Answer{}
 }
 
 // changed notes that the cluster has changed: policies must refresh what they derived from it.

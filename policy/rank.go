@@ -5,17 +5,15 @@ import (
 	"sort"
 )
 
-// Rank moves a job in the queue: jobs with larger ranks are before all others,
-// whatever the policy orders by. Jobs start with rank 0. A running job keeps
-// its rank, which counts when it is requeued.
-func (s *State) Rank(id JobID, rank int64) error {
+func (ev Ranked) apply(s *State) Answer {
+	id, rank := ev.Job, ev.Rank
 	e, err := s.known(id)
 	if err != nil || e.rank == rank {
-		return err
+		return refused(err)
 	}
 	if e.status != waiting || e.held() {
 		e.rank, s.ranked = rank, true
-		return nil
+		return Answer{}
 	}
 	s.queue.remove(s.place(id))
 	e.rank, s.ranked = rank, true
@@ -23,7 +21,7 @@ func (s *State) Rank(id JobID, rank int64) error {
 	if id < s.seen { // the policy has not put later jobs into any order yet
 		s.view.ranked = true
 	}
-	return nil
+	return Answer{}
 }
 
 // Reordered says whether the rank of a waiting job has changed since the last

@@ -3,25 +3,22 @@ package policy
 import (
 	"fmt"
 	"math/bits"
-	"time"
 
 	"muster/model"
 )
 
-// Adopt adds a job that runs already, for instance after a restart of the driver. The allocation is
-// checked as for a start, except that its nodes may be draining or down: the job is there. A
-// suspended job must be adopted before the jobs that run in its place, and the driver must call
-// Suspended for it at once.
-func (s *State) Adopt(j *model.Job, alternative int, a *model.Allocation, started time.Duration) (JobID, error) {
-	if alternative < 0 || alternative > len(j.Alternatives) {
-		return -1, fmt.Errorf("job %s has no alternative %d", j.ID, alternative)
+func (ev Adopted) apply(s *State) Answer {
+	j, a := ev.Job, ev.Alloc
+	never := func(err error) Answer { return Answer{Job: -1, Err: err} }
+	if ev.Alternative < 0 || ev.Alternative > len(j.Alternatives) {
+		return never(fmt.Errorf("job %s has no alternative %d", j.ID, ev.Alternative))
 	}
-	e := s.entryOf(j, s.traits.Alternatives || alternative > 0)
+	e := s.entryOf(j, s.traits.Alternatives || ev.Alternative > 0)
 	if !s.view.sane(a) {
-		return -1, fmt.Errorf("job %s: its allocation names a node or a GPU that does not exist", j.ID)
+		return never(fmt.Errorf("job %s: its allocation names a node or a GPU that does not exist", j.ID))
 	}
-	if err := s.ledger.check(&e, e.as(alternative), a, s.cluster); err != nil {
-		return -1, fmt.Errorf("%w", err)
+	if err := s.ledger.check(&e, e.as(ev.Alternative), a, s.cluster); err != nil {
+		return never(fmt.Errorf("%w", err))
 	}
 	e.status = running
 	s.turned = s.turned || j.Turn != 0
@@ -29,9 +26,9 @@ func (s *State) Adopt(j *model.Job, alternative int, a *model.Allocation, starte
 	kept := s.jobs.at(id)
 	s.view.take(a)
 	s.ledger.take(a)
-	s.hold(id, kept, alternative, a, started)
+	s.hold(id, kept, ev.Alternative, a, ev.Started)
 	s.view.changes++
-	return id, nil
+	return Answer{Job: id}
 }
 
 // holder is the entry of a job that holds something: one that runs or is suspended.
@@ -60,36 +57,34 @@ func (s *State) release(id JobID, e *jobEntry) {
 	s.dropSlot(e)
 }
 
-// Requeue puts a running or suspended job back into the queue, at the place it had before. If the
-// job can no longer run on this cluster, it is over, and the error wraps ErrImpossible.
-func (s *State) Requeue(id JobID) error {
+func (ev Requeued) apply(s *State) Answer {
+	id := ev.Job
 	e, err := s.holder(id)
 	if err != nil {
-		return err
+		return refused(err)
 	}
 	s.settle()
 	s.release(id, e)
 	s.view.left = append(s.view.left, id)
 	if err := e.impossible(); err != nil {
 		e.status = ended
-		return fmt.Errorf("job %s cannot be requeued: %w", e.job.ID, err)
+		return refused(fmt.Errorf("job %s cannot be requeued: %w", e.job.ID, err))
 	}
 	e.status = waiting
 	s.queue.insert(s.place(id))
 	s.view.arrived = append(s.view.arrived, id)
 	s.joined(id, e.job)
-	return nil
+	return Answer{}
 }
 
-// Suspended tells the state that the driver has suspended a running job: others may have its cores
-// and GPUs, but not the memory of its nodes. A resume that was under way is void.
-func (s *State) Suspended(id JobID) error {
+func (ev Suspended) apply(s *State) Answer {
+	id := ev.Job
 	e, err := s.holder(id)
 	if err != nil {
-		return err
+		return refused(err)
 	}
 	if e.status == suspended {
-		return fmt.Errorf("job %s is suspended already", e.job.ID)
+		return refused(fmt.Errorf("job %s is suspended already", e.job.ID))
 	}
 	sl := &s.slots[e.slot]
 	still := withoutMemory(&sl.alloc)
@@ -100,36 +95,34 @@ func (s *State) Suspended(id JobID) error {
 	sl.left = max(0, sl.expectedEnd-s.view.now)
 	e.status, e.stopping = suspended, false
 	s.changed()
-	return nil
+	return Answer{}
 }
 
-// Resumed tells the state that a suspended job runs again, with everything it had. If other jobs
-// have some of that now, it returns an error and the job stays suspended. For a running job that
-// was to be stopped, it says that the driver did not stop it.
-func (s *State) Resumed(id JobID) error {
+func (ev Resumed) apply(s *State) Answer {
+	id := ev.Job
 	e, err := s.holder(id)
 	if err != nil {
-		return err
+		return refused(err)
 	}
 	switch {
 	case e.status == resuming:
 		e.status = running
-		return nil
+		return Answer{}
 	case e.status == running && e.stopping:
 		e.stopping = false
-		return nil
+		return Answer{}
 	case e.status == running:
-		return fmt.Errorf("job %s runs already", e.job.ID)
+		return refused(fmt.Errorf("job %s runs already", e.job.ID))
 	}
 	if err := s.ledger.checkResume(e, &s.slots[e.slot].alloc, s.cluster); err != nil {
-		return fmt.Errorf("%w", err)
+		return refused(fmt.Errorf("%w", err))
 	}
 	still := withoutMemory(&s.slots[e.slot].alloc)
 	s.ledger.take(still)
 	s.view.take(still)
 	s.runAgain(id, e)
 	e.status = running
-	return nil
+	return Answer{}
 }
 
 // runAgain notes that a suspended job holds everything it needs again.

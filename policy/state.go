@@ -114,6 +114,8 @@ type State struct {
 	idle   *View // an idle copy of the cluster, to recognize impossible jobs
 	plan   Plan
 	grants grantStore
+
+	recorder func(Event, Answer) // see SetRecorder
 }
 
 // NewState returns an idle cluster with an empty queue, for p to decide on.
@@ -162,19 +164,25 @@ type View struct {
 // cannot run even on the idle cluster with all its nodes.
 var ErrImpossible = errors.New("impossible on this cluster")
 
-// Submit adds a job to the queue. The caller must not change the job
-// afterwards.
-func (s *State) Submit(j *model.Job) (JobID, error) {
+func (ev Submitted) apply(s *State) Answer {
+	j := ev.Job
 	e := s.entryOf(j, s.traits.Alternatives)
 	if err := e.impossible(); err != nil {
-		return -1, err
+		return Answer{Job: -1, Err: err}
 	}
 	id := s.jobs.add(e)
 	s.turned = s.turned || j.Turn != 0
 	s.queue.insert(s.place(id))
 	s.view.arrived = append(s.view.arrived, id)
 	s.joined(id, j)
-	return id, nil
+	return Answer{Job: id}
+}
+
+// Possible says with which error Submit would refuse a job, and changes nothing that a policy
+// sees. What it finds out about the job's shapes is kept for the submission that mostly follows.
+func (s *State) Possible(j *model.Job) error {
+	e := s.entryOf(j, s.traits.Alternatives)
+	return e.impossible()
 }
 
 // entryOf compiles the job's request, and its alternatives if the caller wants
@@ -237,14 +245,14 @@ func (s *State) key(j *model.Job) int64 {
 	return s.traits.Order(j)
 }
 
-// Cancel removes a waiting job from the queue.
-func (s *State) Cancel(id JobID) error {
+func (ev Cancelled) apply(s *State) Answer {
+	id := ev.Job
 	e, err := s.known(id)
 	if err != nil {
-		return err
+		return refused(err)
 	}
 	if e.status != waiting {
-		return fmt.Errorf("job %s does not wait any more: stop it, and tell its end", e.job.ID)
+		return refused(fmt.Errorf("job %s does not wait any more: stop it, and tell its end", e.job.ID))
 	}
 	if e.held() {
 		s.windows.held--
@@ -252,7 +260,7 @@ func (s *State) Cancel(id JobID) error {
 		s.queue.remove(s.place(id))
 	}
 	s.forget(id, e)
-	return nil
+	return Answer{}
 }
 
 // forget ends a waiting job that is out of the queue.
@@ -273,29 +281,24 @@ func (s *State) forget(id JobID, e *jobEntry) {
 	}
 }
 
-// End tells the state that a running or suspended job is over, and frees what
-// the job held. It returns an error for a job that holds nothing, which
-// includes one whose end was told before.
-func (s *State) End(id JobID) error {
-	e, err := s.holder(id)
+func (ev Ended) apply(s *State) Answer {
+	e, err := s.holder(ev.Job)
 	if err != nil {
-		return err
+		return refused(err)
 	}
-	s.release(id, e)
-	s.view.left = append(s.view.left, id)
+	s.release(ev.Job, e)
+	s.view.left = append(s.view.left, ev.Job)
 	e.status = ended
-	return nil
+	return Answer{}
 }
 
-// Step lets the policy decide at now, applies its plan line by line, and
-// returns the plan. A line that the ledger refuses carries its error.
-//
 // The policy's proposals have already changed the view. So a start that passes
 // the check is only taken from the ledger, and one that is refused is given
 // back to the view; ledger and view agree again when Step returns. The lists of
 // what happened (arrived, left, refused) are cleared between the policy's step
 // and the application, so that refusals are news for the next step.
-func (s *State) Step(now time.Duration) *Plan {
+func (ev Stepped) apply(s *State) Answer {
+	now := ev.Now
 	s.settle()
 	p := &s.plan
 	p.Starts, p.Stops, p.Resumes, p.Limits, p.Wake, p.Skipped = p.Starts[:0], p.Stops[:0], p.Resumes[:0], p.Limits[:0], Never, false
@@ -342,7 +345,7 @@ func (s *State) Step(now time.Duration) *Plan {
 		}
 		e.status = running
 	}
-	return p
+	return Answer{Plan: p}
 }
 
 // checkStart checks one start against the ledger, which knows nothing of the

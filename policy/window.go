@@ -49,31 +49,31 @@ type windowed struct {
 	held    string     // why it is out of the queue; "" if it is not
 }
 
-// SetWindows replaces the windows, with effect from the next step.
-func (s *State) SetWindows(list []Window) error {
+func (ev WindowsSet) apply(s *State) Answer {
+	list := ev.Windows
 	if len(list) > MaxWindows {
-		return fmt.Errorf("%d windows, at most %d are supported", len(list), MaxWindows)
+		return refused(fmt.Errorf("%d windows, at most %d are supported", len(list), MaxWindows))
 	}
 	for i, w := range list {
 		switch {
 		case w.Name == "" || slices.ContainsFunc(list[:i], func(o Window) bool { return o.Name == w.Name }):
-			return fmt.Errorf("window %q is there twice, or has no name", w.Name)
+			return refused(fmt.Errorf("window %q is there twice, or has no name", w.Name))
 		case w.From >= w.Until:
-			return fmt.Errorf("window %s ends at %s, before it begins at %s", w.Name, w.Until, w.From)
+			return refused(fmt.Errorf("window %s ends at %s, before it begins at %s", w.Name, w.Until, w.From))
 		}
 		for _, n := range w.Nodes {
 			if _, err := s.node(n); err != nil {
-				return err
+				return refused(err)
 			}
 		}
 	}
 	if len(list) == 0 && len(s.windows.list) == 0 {
-		return nil
+		return Answer{}
 	}
 	s.windows.list, s.windows.names = slices.Clone(list), map[uint64][]string{}
 	s.windows.next = 0
 	s.windowing = true
-	return nil
+	return Answer{}
 }
 
 // Windows are the windows of the latest SetWindows.

@@ -87,7 +87,7 @@ func (k *ranking) due() time.Duration {
 }
 
 // rank gives the ranks that changed to the state, and returns whether there were any.
-func (k *ranking) rank(s driven, now time.Duration) bool {
+func (k *ranking) rank(s *policy.State, now time.Duration) bool {
 	if k == nil {
 		return false
 	}

@@ -187,7 +187,6 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	var recorder *history.Recorder
 	if cfg.Record != nil {
 		recorder = history.Record(cfg.Record, cfg.RecordAs, state)
-		r.state = recorder
 	}
 	if r.ranking, err = newRanking(&cfg); err != nil {
 		return nil, fmt.Errorf("%w", err)
@@ -211,37 +210,13 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	return r.result, nil
 }
 
-// driven is the state that a run drives: a policy.State, or a history.Recorder around one.
-type driven interface {
-	Submit(j *model.Job) (policy.JobID, error)
-	Adopt(j *model.Job, alternative int, a *model.Allocation, started time.Duration) (policy.JobID, error)
-	Cancel(id policy.JobID) error
-	End(id policy.JobID) error
-	Requeue(id policy.JobID) error
-	Suspended(id policy.JobID) error
-	Resumed(id policy.JobID) error
-	Rank(id policy.JobID, rank int64) error
-	SetNode(n int32, st policy.NodeState) error
-	Step(now time.Duration) *policy.Plan
-	Allocation(id policy.JobID) *model.Allocation
-	Jobs(do func(policy.JobState))
-	Waiting() int
-	Why(id policy.JobID) string
-	Explain() *policy.Explanation
-}
-
-var (
-	_ driven = (*policy.State)(nil)
-	_ driven = (*history.Recorder)(nil)
-)
-
 // run is a simulation in progress. Everything happens in one goroutine, driven by loop: the clock
 // jumps from event to event, and at each instant the order is fixed: jobs end, nodes fail and
 // return, jobs join and are withdrawn, ranks change, the policy decides, and the network settles.
 // This order is part of the result's definition.
 type run struct {
 	Config
-	state   driven
+	state   *policy.State
 	events  events
 	outages outages
 	network *network

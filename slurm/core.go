@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"muster/internal/units"
 	"muster/model"
 	"muster/policy"
+	"muster/policy/history"
 	"muster/policy/preempt"
 	"muster/policy/priority"
 	"muster/slurm/words"
@@ -220,8 +222,7 @@ type Counts struct {
 // Core is the driver's state.
 type Core struct {
 	cfg   Config
-	state policyState
-	plain *policy.State
+	state *policy.State
 
 	now, began time.Duration
 	started    bool
@@ -275,7 +276,7 @@ type node struct {
 func New(cfg Config, p policy.Policy) *Core {
 	cfg.defaults()
 	state := policy.NewState(&model.Cluster{Name: cfg.Cluster}, p)
-	c := &Core{cfg: cfg, state: state, plain: state, byName: map[string]*node{}, strangers: map[string]bool{}, partitions: map[string]*partition{},
+	c := &Core{cfg: cfg, state: state, byName: map[string]*node{}, strangers: map[string]bool{}, partitions: map[string]*partition{},
 		jobs: map[uint64]*job{}, numbered: map[policy.JobID]*job{}, active: map[uint64]int{}, members: map[uint64]int{}, wake: policy.Never}
 	state.SetClock(func(t time.Duration) string {
 		if t-c.policyTime(c.now) > year/2 {
@@ -287,6 +288,11 @@ func New(cfg Config, p policy.Policy) *Core {
 	c.setRanking()
 	return c
 }
+
+// Record writes everything that the policy is told from now on, and what it decides, in the format
+// of package history, for muster sim replay. The recording begins with a snapshot. An error of w
+// ends the recording and nothing else.
+func (c *Core) Record(w io.Writer, h history.Header) { history.Record(w, h, c.state) }
 
 const year = 365 * 24 * time.Hour
 
@@ -853,7 +859,7 @@ func (c *Core) Step(now time.Duration) {
 func (c *Core) begin(st *policy.Start) {
 	j := c.numbered[st.Job]
 	c.unrank(j)
-	a := &words.Answer{Start: j.fact.Restarts, Job: j.ID, Why: st.Reason.Text(c.plain.View())}
+	a := &words.Answer{Start: j.fact.Restarts, Job: j.ID, Why: st.Reason.Text(c.state.View())}
 	for i := range st.Alloc.Parts {
 		p := &st.Alloc.Parts[i]
 		a.Nodes = append(a.Nodes, c.nodes[p.Node].Name)

@@ -179,7 +179,7 @@ func (c *Core) slurmGivesGPUs(n *node) bool {
 		if j.borrower || j.number < 0 || j.phase == waiting {
 			continue
 		}
-		for _, p := range c.plain.Allocation(j.number).Parts {
+		for _, p := range c.state.Allocation(j.number).Parts {
 			if p.Node == n.number && p.GPUs != 0 {
 				return true
 			}

@@ -52,7 +52,7 @@ func (c *Core) takeRanking(p *Picture) {
 		}
 	}
 	if p.Nodes != nil {
-		cluster := c.plain.Cluster()
+		cluster := c.state.Cluster()
 		c.book.Cluster(int64(len(cluster.Nodes)), priority.WholeOf(cluster))
 	}
 }
@@ -73,7 +73,7 @@ func (c *Core) rank(j *job) {
 	if !c.cfg.AgeFromSubmission {
 		at = max(at, min(f.Eligible, c.now))
 	}
-	cluster := c.plain.Cluster()
+	cluster := c.state.Cluster()
 	asks := priority.AsksOf(cluster, &j.spec.Request)
 	asks.Cores, asks.Memory = int64(f.CPUs), c.memoryOf(f)
 	s := priority.Submission{User: f.User, Account: f.Account, QOS: f.QOS, Partition: f.Partition, At: c.policyTime(at),

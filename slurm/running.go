@@ -61,7 +61,7 @@ func sameUses(a, b []Use) bool { return slices.Equal(a, b) }
 
 // asPlanned says whether a job has what the book says.
 func (c *Core) asPlanned(j *job) bool {
-	a := c.plain.Allocation(j.number)
+	a := c.state.Allocation(j.number)
 	if a == nil || len(a.Parts) != len(j.fact.Uses) {
 		return false
 	}
@@ -92,7 +92,7 @@ func (c *Core) asPlanned(j *job) bool {
 // comment.
 func (c *Core) grantsOf(j *job) []model.Grant {
 	if j.number >= 0 && j.phase != waiting && !j.short {
-		return lentOf(j, c.plain.Allocation(j.number))
+		return lentOf(j, c.state.Allocation(j.number))
 	}
 	if j.plan == nil {
 		return nil
@@ -124,7 +124,7 @@ func (c *Core) adopt(j *job, grants []model.Grant) {
 		}
 		p := model.Part{Node: n.number, Cores: int32(min(u.CPUs, n.CPUs)), GPUs: u.GPUs}
 		if u.GPUs == 0 && u.Count > 0 {
-			p.GPUs = lowest(c.plain.View().FreeGPUs(n.number), u.Count)
+			p.GPUs = lowest(c.state.View().FreeGPUs(n.number), u.Count)
 		}
 		p.GPUs &= 1<<n.book - 1
 		if c.cfg.Memory {
@@ -324,7 +324,7 @@ func (c *Core) findPlaced(j *job) {
 			c.recall(j, "it was placed on node "+name+", which is not there any more")
 			return
 		}
-		p := model.Part{Node: n.number, Cores: int32(spec.Request.CoresOnNode()), Memory: spec.Request.Memory, GPUs: lowest(c.plain.View().FreeGPUs(n.number), spec.Request.GPUs)}
+		p := model.Part{Node: n.number, Cores: int32(spec.Request.CoresOnNode()), Memory: spec.Request.Memory, GPUs: lowest(c.state.View().FreeGPUs(n.number), spec.Request.GPUs)}
 		if spec.Request.Exclusive {
 			p.Cores, p.Exclusive = int32(n.CPUs), true
 		}
@@ -431,7 +431,7 @@ func (c *Core) setNode(n *node) {
 	case n.crowded || !n.up():
 		st = policy.NodeDraining
 	}
-	if c.plain.NodeState(n.number) != st {
+	if c.state.NodeState(n.number) != st {
 		c.must(c.state.SetNode(n.number, st))
 		c.stepDue = true
 	}

@@ -39,7 +39,7 @@ func (c *Core) greedy(f *Job, parts []model.Part) bool {
 	slices.SortFunc(parts, func(a, b model.Part) int { return int(a.Node - b.Node) })
 	per, rest := max(1, f.CPUsPerTask), f.CPUs
 	for i := range parts {
-		room := int(parts[i].Cores + c.plain.View().FreeCores(parts[i].Node))
+		room := int(parts[i].Cores + c.state.View().FreeCores(parts[i].Node))
 		give := min(room, rest-per*(len(parts)-1-i)) / per * per
 		if give < per {
 			return false
@@ -64,7 +64,7 @@ func (c *Core) startsFirst(j *job, a *model.Allocation) string {
 			if o.number < 0 || o.phase != placing && o.phase != placed {
 				continue
 			}
-			for _, p := range c.plain.Allocation(o.number).Parts {
+			for _, p := range c.state.Allocation(o.number).Parts {
 				c.open[p.Node] |= some
 				if o.spread {
 					c.open[p.Node] |= spread

@@ -94,7 +94,7 @@ func (c *Core) freesWhenSuspended(j *job) bool {
 	if j.number < 0 {
 		return false
 	}
-	a := c.plain.Allocation(j.number)
+	a := c.state.Allocation(j.number)
 	for i := range a.Parts {
 		if p := &a.Parts[i]; p.Exclusive || p.GPUs != 0 {
 			return false
@@ -173,7 +173,7 @@ func (c *Core) setAsleep(j *job, yes bool) {
 // goesOn notes that a suspended job runs again, resumed by the driver or by a user of Slurm.
 func (c *Core) goesOn(j *job) {
 	c.stepDue = true
-	if c.state.Resumed(j.number) == nil || !c.plain.View().Suspended(j.number) {
+	if c.state.Resumed(j.number) == nil || !c.state.View().Suspended(j.number) {
 		c.setAsleep(j, false)
 		j.rousing = false
 		return
@@ -188,7 +188,7 @@ func (c *Core) goesOn(j *job) {
 // notStopped tells the policy that a job which it wanted stopped still runs.
 func (c *Core) notStopped(j *job) {
 	for _, id := range append([]policy.JobID{j.number}, j.parts...) {
-		if id >= 0 && c.plain.View().Stopping(id) {
+		if id >= 0 && c.state.View().Stopping(id) {
 			c.must(c.state.Resumed(id))
 		}
 	}

@@ -453,7 +453,7 @@ func serveSnapshot(q *request) (any, error) {
 	q.w.Header().Set("Content-Type", "application/x-ndjson")
 	out := bufio.NewWriter(&patientWriter{q.w, q.cfg.Connections.Request})
 	recorder := history.Record(out, q.header(), state)
-	recorder.Step(at)
+	state.Step(at)
 	if err := cmp.Or(recorder.Err(), out.Flush()); err != nil {
 		panic(http.ErrAbortHandler) // the client must not take it for complete
 	}

@@ -157,7 +157,8 @@ func clone(a *model.Allocation) model.Allocation {
 
 // life is one random run.
 type life struct {
-	*history.Recorder
+	*policy.State
+	record  *history.Recorder
 	book    *book
 	rng     *rand.Rand
 	now     time.Duration
@@ -178,7 +179,7 @@ func live(name string, seed uint64) error {
 	}
 	s := policy.NewState(c, p)
 	var written bytes.Buffer
-	l := &life{Recorder: history.Record(&written, history.Header{Policy: name}, s), book: newBook(s.Cluster()), rng: rng, wake: policy.Never, jobs: map[policy.JobID]*model.Job{}}
+	l := &life{State: s, record: history.Record(&written, history.Header{Policy: name}, s), book: newBook(s.Cluster()), rng: rng, wake: policy.Never, jobs: map[policy.JobID]*model.Job{}}
 	for i := range 250 {
 		l.now += time.Duration(rng.IntN(3)) * time.Second
 		if err := l.something(); err != nil {
@@ -202,8 +203,8 @@ func live(name string, seed uint64) error {
 	if err := scriptFailure(p); err != nil {
 		return err
 	}
-	if l.Err() != nil {
-		return l.Err()
+	if l.record.Err() != nil {
+		return l.record.Err()
 	}
 	return replays(name, &written)
 }

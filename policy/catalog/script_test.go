@@ -84,7 +84,7 @@ func liveUnder(made func() (policy.Policy, error), seed uint64, written *bytes.B
 		return err
 	}
 	s := policy.NewState(c, p)
-	l := &life{Recorder: history.Record(written, history.Header{Policy: "recorded"}, s), book: newBook(s.Cluster()), rng: rng, wake: policy.Never, jobs: map[policy.JobID]*model.Job{}}
+	l := &life{State: s, record: history.Record(written, history.Header{Policy: "recorded"}, s), book: newBook(s.Cluster()), rng: rng, wake: policy.Never, jobs: map[policy.JobID]*model.Job{}}
 	for i := range 250 {
 		l.now += time.Duration(rng.IntN(3)) * time.Second
 		if err := l.something(); err != nil {
@@ -97,7 +97,7 @@ func liveUnder(made func() (policy.Policy, error), seed uint64, written *bytes.B
 			return fmt.Errorf("event %d: %w", i, err)
 		}
 	}
-	return l.Err()
+	return l.record.Err()
 }
 
 // replayedBy plays a recorded life to a script, and says where it decides otherwise.

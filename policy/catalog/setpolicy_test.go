@@ -40,7 +40,7 @@ func exchanged(specs []string, seed uint64) error {
 		return err
 	}
 	s := policy.NewState(c, p)
-	l := &life{Recorder: history.Record(&bytes.Buffer{}, history.Header{Policy: specs[0]}, s), book: newBook(s.Cluster()), rng: rng, wake: policy.Never, jobs: map[policy.JobID]*model.Job{}}
+	l := &life{State: s, record: history.Record(&bytes.Buffer{}, history.Header{Policy: specs[0]}, s), book: newBook(s.Cluster()), rng: rng, wake: policy.Never, jobs: map[policy.JobID]*model.Job{}}
 	for i := range 200 {
 		l.now += time.Duration(rng.IntN(3)) * time.Second
 		if err := l.something(); err != nil {

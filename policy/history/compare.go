@@ -132,30 +132,13 @@ func (f *follower) follow(e event) error {
 			j.rank = e.Rank
 			return f.rank(j)
 		}
-	case *told:
+	case *changed:
 		if j := f.here[e.ID]; j != nil && e.Error == "" {
-			return f.tell(e, j)
+			return f.change(e, j)
 		}
-	case *nodeAdded:
-		if e.Error == "" {
-			_, err := f.AddNode(e.Node.model(), modelTypes(e.Types)...)
-			return err
-		}
-	case *devicesAdded:
-		if e.Error == "" {
-			return f.AddDevices(e.Number, e.GPUs, modelTypes(e.Types)...)
-		}
-	case *nodeSet:
-		if st, err := policy.ParseNodeState(e.State); err == nil && e.Error == "" {
-			return f.SetNode(e.Number, st)
-		}
-	case *deviceSet:
-		if e.Error == "" {
-			return f.SetDevice(e.Number, e.Device, e.Up)
-		}
-	case *windowsSet:
-		if e.Error == "" {
-			return f.SetWindows(policyWindows(e.Windows))
+	default: // what concerns nodes
+		if e.answered().Error == "" {
+			return f.Apply(e.told()).Err
 		}
 	}
 	return nil
@@ -168,11 +151,11 @@ func (f *follower) rank(j *followed) error {
 	return f.Rank(j.id, j.rank)
 }
 
-// tell passes on what was told of one job.
-func (f *follower) tell(e *told, j *followed) error {
+// change passes on what was told of one job.
+func (f *follower) change(e *changed, j *followed) error {
 	var err error
 	if j.id != none {
-		err = tell(f.State, e.Do, j.id)
+		err = f.Apply(e.of(j.id)).Err
 	}
 	switch {
 	case e.Do == resumedWord:

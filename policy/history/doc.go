@@ -7,7 +7,7 @@
 // told, with the answer: the ID that a job got, or the error. A line for a step has
 // the plan that came of it.
 //
-// A Recorder stands in for a state and writes. Snapshot writes lines that make a
+// A Recorder hears what a state is told (policy.Event), and writes it. Snapshot writes lines that make a
 // state as it is now, without what led to it. Replay tells the events to a fresh
 // state and stops at the first answer that is another one. Compare asks another
 // policy at every step what it would do, and then goes on as was recorded.

@@ -11,6 +11,10 @@ import (
 type event interface {
 	// check says what about the event makes no sense.
 	check() error
+	// told is the event for a state.
+	told() policy.Event
+	// answered is the line's answer.
+	answered() *answer
 }
 
 // head is the word for an event.
@@ -23,6 +27,8 @@ type head struct {
 type answer struct {
 	Error string `json:"error,omitempty"`
 }
+
+func (a *answer) answered() *answer { return a }
 
 // The events as they stand in the file.
 type (
@@ -41,8 +47,8 @@ type (
 		ID          policy.JobID `json:"id"`
 		answer
 	}
-	// told is what concerns one job and nothing else.
-	told struct {
+	// changed is what concerns one job and nothing else.
+	changed struct {
 		head
 		ID policy.JobID `json:"id"`
 		answer
@@ -87,8 +93,9 @@ type (
 	}
 	stepped struct {
 		head
-		At   int64 `json:"at_ns"`
-		Plan plan  `json:"plan"`
+		At     int64      `json:"at_ns"`
+		Plan   plan       `json:"plan"`
+		answer `json:"-"` // there is none besides the plan
 	}
 )
 
@@ -118,7 +125,7 @@ func newEvent(word string) event {
 	case adoptWord:
 		return new(adopted)
 	case cancelWord, endWord, requeueWord, suspendedWord, resumedWord:
-		return new(told)
+		return new(changed)
 	case rankWord:
 		return new(ranked)
 	case addNodeWord:
@@ -149,8 +156,8 @@ func (e *adopted) check() error {
 	return e.Job.model().Validate()
 }
 
-func (*told) check() error   { return nil }
-func (*ranked) check() error { return nil }
+func (*changed) check() error { return nil }
+func (*ranked) check() error  { return nil }
 
 // The state checks nodes and devices.
 func (*nodeAdded) check() error    { return nil }
@@ -180,19 +187,90 @@ func (e *stepped) check() error {
 	return nil
 }
 
-// tell says of a job what a word means.
-func tell(s *policy.State, what string, id policy.JobID) error {
-	switch what {
-	case cancelWord:
-		return s.Cancel(id)
-	case endWord:
-		return s.End(id)
-	case requeueWord:
-		return s.Requeue(id)
-	case suspendedWord:
-		return s.Suspended(id)
-	case resumedWord:
-		return s.Resumed(id)
+// lineOf is the line for an event and its answer; nil for one that makes no sense in a file. number
+// says which numbers jobs have there.
+func lineOf(e policy.Event, a policy.Answer, number func(policy.JobID) policy.JobID) event {
+	is := answer{text(a.Err)}
+	of := func(word string, id policy.JobID) event { return &changed{head{word}, number(id), is} }
+	switch e := e.(type) {
+	case policy.Submitted:
+		return &submitted{head{submitWord}, jobOf(e.Job), number(a.Job), is}
+	case policy.Adopted:
+		return &adopted{head{adoptWord}, jobOf(e.Job), e.Alternative, allocationOf(e.Alloc), int64(e.Started), number(a.Job), is}
+	case policy.Cancelled:
+		return of(cancelWord, e.Job)
+	case policy.Ended:
+		return of(endWord, e.Job)
+	case policy.Requeued:
+		return of(requeueWord, e.Job)
+	case policy.Suspended:
+		return of(suspendedWord, e.Job)
+	case policy.Resumed:
+		return of(resumedWord, e.Job)
+	case policy.Ranked:
+		return &ranked{head{rankWord}, number(e.Job), e.Rank, is}
+	case policy.NodeAdded:
+		return &nodeAdded{head{addNodeWord}, nodeOf(&e.Node), typesOf(e.Types), a.Node, is}
+	case policy.DevicesAdded:
+		return &devicesAdded{head{addDevicesWord}, e.Node, e.GPUs, typesOf(e.Types), is}
+	case policy.NodeSet:
+		if e.State <= policy.NodeDown {
+			return &nodeSet{head{setNodeWord}, e.Node, e.State.String(), is}
+		}
+	case policy.DeviceSet:
+		return &deviceSet{head{setDeviceWord}, e.Node, e.Device, e.Up, is}
+	case policy.WindowsSet:
+		return &windowsSet{head{setWindowsWord}, windowsOf(e.Windows), is}
+	case policy.Stepped:
+		return &stepped{head: head{stepWord}, At: int64(e.Now), Plan: planOf(a.Plan, number)}
 	}
-	return fmt.Errorf("nothing is known of %q", what)
+	return nil
 }
+
+func (e *submitted) told() policy.Event { return policy.Submitted{Job: e.Job.model()} }
+
+func (e *adopted) told() policy.Event {
+	return policy.Adopted{Job: e.Job.model(), Alternative: e.Alternative, Alloc: e.Alloc.model(), Started: time.Duration(e.Started)}
+}
+
+func (e *changed) told() policy.Event { return e.of(e.ID) }
+
+// of says the same of a job that has another number.
+func (e *changed) of(id policy.JobID) policy.Event {
+	switch e.Do {
+	case cancelWord:
+		return policy.Cancelled{Job: id}
+	case endWord:
+		return policy.Ended{Job: id}
+	case requeueWord:
+		return policy.Requeued{Job: id}
+	case suspendedWord:
+		return policy.Suspended{Job: id}
+	}
+	return policy.Resumed{Job: id}
+}
+
+func (e *ranked) told() policy.Event { return policy.Ranked{Job: e.ID, Rank: e.Rank} }
+
+func (e *nodeAdded) told() policy.Event {
+	return policy.NodeAdded{Node: e.Node.model(), Types: modelTypes(e.Types)}
+}
+
+func (e *devicesAdded) told() policy.Event {
+	return policy.DevicesAdded{Node: e.Number, GPUs: e.GPUs, Types: modelTypes(e.Types)}
+}
+
+func (e *nodeSet) told() policy.Event {
+	st, _ := policy.ParseNodeState(e.State) // it was checked
+	return policy.NodeSet{Node: e.Number, State: st}
+}
+
+func (e *deviceSet) told() policy.Event {
+	return policy.DeviceSet{Node: e.Number, Device: e.Device, Up: e.Up}
+}
+
+func (e *windowsSet) told() policy.Event {
+	return policy.WindowsSet{Windows: policyWindows(e.Windows)}
+}
+
+func (e *stepped) told() policy.Event { return policy.Stepped{Now: time.Duration(e.At)} }

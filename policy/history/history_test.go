@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -33,8 +34,8 @@ func easy(t *testing.T, c *model.Cluster) *policy.State {
 	return policy.NewState(c, p)
 }
 
-// tell lets a recorder live through all kinds of events.
-func story(t *testing.T, r *history.Recorder) {
+// story records a state that lives through all kinds of events.
+func story(t *testing.T, w io.Writer, h history.Header, r *policy.State) {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -45,6 +46,7 @@ func story(t *testing.T, r *history.Recorder) {
 	job := func(id string, r model.Request) *model.Job {
 		return &model.Job{ID: id, User: "u", Run: 10 * time.Second, WallTime: time.Minute, Request: r}
 	}
+	recorder := history.Record(w, h, r)
 	one, err := r.Submit(job("one", model.Request{Nodes: 1, CoresPerNode: 3, GPUs: 1, Memory: 10}))
 	must(err)
 	share, err := r.Submit(job("share", model.Request{Nodes: 1, CoresPerNode: 1, Remote: &model.RemoteGPUs{Count: 1, Memory: 4, Shared: true}}))
@@ -84,13 +86,13 @@ func story(t *testing.T, r *history.Recorder) {
 	must(r.End(one))
 	must(r.Cancel(large))
 	r.Step(5 * time.Second)
-	must(r.Err())
+	must(recorder.Err())
 }
 
 // TestTheFormat holds it to the letter: programs and people read it.
 func TestTheFormat(t *testing.T) {
 	var out bytes.Buffer
-	story(t, history.Record(&out, history.Header{Policy: "easy", Muster: "test"}, easy(t, two())))
+	story(t, &out, history.Header{Policy: "easy", Muster: "test"}, easy(t, two()))
 	const file = "testdata/story.jsonl"
 	if *update {
 		if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
@@ -115,7 +117,7 @@ func TestTheFormat(t *testing.T) {
 func TestRecordingBeginsInTheMiddle(t *testing.T) {
 	var first, second bytes.Buffer
 	s := easy(t, two())
-	story(t, history.Record(&first, history.Header{Policy: "easy"}, s))
+	story(t, &first, history.Header{Policy: "easy"}, s)
 	for range 600 { // some pages of jobs that are over
 		id, err := s.Submit(&model.Job{ID: "x", Request: model.Request{Cores: 1}})
 		if err == nil {
@@ -125,19 +127,19 @@ func TestRecordingBeginsInTheMiddle(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := history.Record(&second, history.Header{Policy: "easy"}, s)
-	waits, err := r.Submit(&model.Job{ID: "later", Request: model.Request{Nodes: 3, CoresPerNode: 4}})
+	history.Record(&second, history.Header{Policy: "easy"}, s)
+	waits, err := s.Submit(&model.Job{ID: "later", Request: model.Request{Nodes: 3, CoresPerNode: 4}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Step(time.Minute)
-	if err := r.Cancel(waits); err != nil {
+	s.Step(time.Minute)
+	if err := s.Cancel(waits); err != nil {
 		t.Fatal(err)
 	}
-	if r.End(0) == nil || r.End(4000) == nil {
+	if s.End(0) == nil || s.End(4000) == nil {
 		t.Error("ended what is over, or never was")
 	}
-	r.Step(2 * time.Minute)
+	s.Step(2 * time.Minute)
 	got, err := history.Replay(&second, catalog.New)
 	if err != nil || got.Difference != nil || got.Steps != 2 {
 		t.Errorf("%+v, %v", got, err)
@@ -181,14 +183,14 @@ func TestDifferencesAreFound(t *testing.T) {
 func TestCompare(t *testing.T) {
 	var out bytes.Buffer
 	s := easy(t, two())
-	r := history.Record(&out, history.Header{Policy: "easy"}, s)
+	history.Record(&out, history.Header{Policy: "easy"}, s)
 	for _, id := range []string{"1", "2", "3"} {
 		cores := map[string]int{"1": 3, "2": 4, "3": 1}[id]
-		if _, err := r.Submit(&model.Job{ID: id, Run: time.Second, Request: model.Request{Nodes: 2, CoresPerNode: cores}}); err != nil {
+		if _, err := s.Submit(&model.Job{ID: id, Run: time.Second, Request: model.Request{Nodes: 2, CoresPerNode: cores}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.Step(0) // 1 starts, 2 waits, 3 overtakes
+	s.Step(0) // 1 starts, 2 waits, 3 overtakes
 	c, err := history.Compare(bytes.NewReader(out.Bytes()), catalog.New, "fcfs", 10)
 	if err != nil || c.Steps != 1 || c.Starts != 2 || c.Same != 1 || c.Waits != 1 || c.Different != 1 || c.First[0].Waits[0] != "3" {
 		t.Errorf("%+v, %v", c, err)
@@ -235,9 +237,10 @@ func TestWhatIsNoHistory(t *testing.T) {
 // TestWriters that fail are told of, and not written to any more.
 func TestWritersThatFail(t *testing.T) {
 	w := &short{left: 400}
-	r := history.Record(w, history.Header{Policy: "easy"}, easy(t, two()))
+	s := easy(t, two())
+	r := history.Record(w, history.Header{Policy: "easy"}, s)
 	for range 9 {
-		if _, err := r.Submit(&model.Job{ID: "x", Request: model.Request{Cores: 1}}); err != nil {
+		if _, err := s.Submit(&model.Job{ID: "x", Request: model.Request{Cores: 1}}); err != nil {
 			t.Fatal(err)
 		}
 	}

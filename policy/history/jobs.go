@@ -78,7 +78,7 @@ func (g *gatherer) take(e event) error {
 			j := g.enter(e.Job.model(), e.ID)
 			g.start(j, time.Duration(e.Started), e.Alternative)
 		}
-	case *told:
+	case *changed:
 		g.tell(e)
 	case *nodeAdded:
 		return g.addNode(e)
@@ -132,7 +132,7 @@ func (g *gatherer) start(j *gathered, at time.Duration, as int) {
 	j.ran, j.runs, j.as, j.from = true, true, as, at
 }
 
-func (g *gatherer) tell(e *told) {
+func (g *gatherer) tell(e *changed) {
 	j := g.numbers[e.ID]
 	if j == nil || e.Error != "" {
 		return

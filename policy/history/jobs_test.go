@@ -14,7 +14,8 @@ import (
 // The jobs of a history run as long as they did, also where the driver told of them more than once.
 func TestJobs(t *testing.T) {
 	var b bytes.Buffer
-	r := history.Record(&b, history.Header{Policy: "easy"}, easy(t, two()))
+	s := easy(t, two())
+	history.Record(&b, history.Header{Policy: "easy"}, s)
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -24,28 +25,28 @@ func TestJobs(t *testing.T) {
 	job := func(id string, submit time.Duration, cores int) *model.Job {
 		return &model.Job{ID: id, Submit: submit, WallTime: time.Hour, Request: model.Request{Nodes: 1, CoresPerNode: cores}}
 	}
-	early, err := r.Submit(job("early", 5*time.Second, 4))
+	early, err := s.Submit(job("early", 5*time.Second, 4))
 	must(err)
-	withdrawn, err := r.Submit(job("late", 6*time.Second, 4))
+	withdrawn, err := s.Submit(job("late", 6*time.Second, 4))
 	must(err)
-	must(r.Cancel(withdrawn))
-	r.Step(10 * time.Second)
-	must(r.AddDevices(1, []int{0}, model.GPUType{Name: "more", Memory: 4, Speed: 1}))
-	_, err = r.AddNode(model.Node{Name: "c", Cores: 4, GPUs: []int{0}}, model.GPUType{Name: "more", Memory: 4, Speed: 1})
+	must(s.Cancel(withdrawn))
+	s.Step(10 * time.Second)
+	must(s.AddDevices(1, []int{0}, model.GPUType{Name: "more", Memory: 4, Speed: 1}))
+	_, err = s.AddNode(model.Node{Name: "c", Cores: 4, GPUs: []int{0}}, model.GPUType{Name: "more", Memory: 4, Speed: 1})
 	must(err)
-	late, err := r.Submit(job("late", 6*time.Second, 3))
+	late, err := s.Submit(job("late", 6*time.Second, 3))
 	must(err)
-	r.Step(20 * time.Second)
+	s.Step(20 * time.Second)
 	// It runs otherwise than was planned.
-	must(r.End(late))
-	late, err = r.Adopt(job("late", 6*time.Second, 2), 0, &model.Allocation{Parts: []model.Part{{Node: 1, Cores: 2}}}, 21*time.Second)
+	must(s.End(late))
+	late, err = s.Adopt(job("late", 6*time.Second, 2), 0, &model.Allocation{Parts: []model.Part{{Node: 1, Cores: 2}}}, 21*time.Second)
 	must(err)
-	_, err = r.Submit(job("waits", 22*time.Second, 4))
+	_, err = s.Submit(job("waits", 22*time.Second, 4))
 	must(err)
-	must(r.End(early))
-	r.Step(70 * time.Second)
-	must(r.End(late))
-	r.Step(100 * time.Second)
+	must(s.End(early))
+	s.Step(70 * time.Second)
+	must(s.End(late))
+	s.Step(100 * time.Second)
 
 	w, err := history.Jobs(bytes.NewReader(b.Bytes()))
 	must(err)

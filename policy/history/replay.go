@@ -94,73 +94,23 @@ func play(in io.Reader, make Maker) (*policy.State, Result, error) {
 
 // again tells an event to a state, and returns the line that it makes now.
 func again(s *policy.State, e event, out *Result) ([]byte, error) {
-	same := func(id policy.JobID) policy.JobID { return id }
-	switch e := e.(type) {
-	case *submitted:
-		now := *e
-		id, err := s.Submit(e.Job.model())
-		now.ID, now.answer = id, e.given(err)
-		return json.Marshal(&now)
-	case *adopted:
-		now := *e
-		id, err := s.Adopt(e.Job.model(), e.Alternative, e.Alloc.model(), time.Duration(e.Started))
-		now.ID, now.answer = id, e.given(err)
-		return json.Marshal(&now)
-	case *told:
-		now := *e
-		now.answer = e.given(tell(s, e.Do, e.ID))
-		return json.Marshal(&now)
-	case *ranked:
-		now := *e
-		now.answer = e.given(s.Rank(e.ID, e.Rank))
-		return json.Marshal(&now)
-	case *nodeAdded:
-		now := *e
-		n, err := s.AddNode(e.Node.model(), modelTypes(e.Types)...)
-		now.Number, now.answer = n, e.given(err)
-		return json.Marshal(&now)
-	case *devicesAdded:
-		now := *e
-		now.answer = e.given(s.AddDevices(e.Number, e.GPUs, modelTypes(e.Types)...))
-		return json.Marshal(&now)
-	case *nodeSet:
-		now := *e
-		st, err := policy.ParseNodeState(e.State)
-		if err == nil {
-			err = s.SetNode(e.Number, st)
-		}
-		now.answer = e.given(err)
-		return json.Marshal(&now)
-	case *deviceSet:
-		now := *e
-		now.answer = e.given(s.SetDevice(e.Number, e.Device, e.Up))
-		return json.Marshal(&now)
-	case *windowsSet:
-		now := *e
-		now.answer = e.given(s.SetWindows(policyWindows(e.Windows)))
-		return json.Marshal(&now)
-	case *stepped:
-		at := time.Duration(e.At)
-		if at < out.Last {
-			return nil, fmt.Errorf("the step at %v is before the one at %v", at, out.Last)
-		}
-		now := *e
-		now.Plan = planOf(s.Step(at), same)
+	step, steps := e.(*stepped)
+	if steps && time.Duration(step.At) < out.Last {
+		return nil, fmt.Errorf("the step at %v is before the one at %v", time.Duration(step.At), out.Last)
+	}
+	told := e.told()
+	now := lineOf(told, s.Apply(told), func(id policy.JobID) policy.JobID { return id })
+	if steps {
 		out.Steps++
-		out.Starts += now.Plan.started()
-		out.Last = at
-		return json.Marshal(&now)
+		out.Starts += now.(*stepped).Plan.started()
+		out.Last = time.Duration(step.At)
 	}
-	return nil, fmt.Errorf("an event of a kind that is not played: %T", e)
-}
-
-// given is the answer that err is. The words of an error may change, and name
-// jobs by numbers of another state: that there was one is what counts.
-func (a answer) given(err error) answer {
-	if err != nil && a.Error != "" {
-		return a
+	// The words of an error may change, and name jobs by numbers of another state: that there was
+	// one is what counts.
+	if then, now := e.answered(), now.answered(); then.Error != "" && now.Error != "" {
+		*now = *then
 	}
-	return answer{text(err)}
+	return json.Marshal(now)
 }
 
 // started counts the starts that were not refused.

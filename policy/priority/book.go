@@ -182,23 +182,34 @@ func (b *Book) AccountOf(user, named string) string {
 	return DefaultAccount
 }
 
+// Possible says with which error Submitted would refuse a job that is not in the book.
+func (b *Book) Possible(k Key, s Submission) error {
+	if err := checkNice(s.Nice); err != nil {
+		return fmt.Errorf("job %d: %w", k, err)
+	}
+	if !b.config.Strict {
+		return nil
+	}
+	account := b.AccountOf(s.User, s.Account)
+	a, known := b.tree.accounts[account]
+	if !known {
+		return fmt.Errorf("there is no account %q: name one that the administrator made", account)
+	}
+	if _, in := b.tree.users[pair{a, s.User}]; !in {
+		return fmt.Errorf("user %q is not in account %q: name an account that the user is in, or have the user added", s.User, account)
+	}
+	return nil
+}
+
 // Submitted tells of a job that waits from now on. Its rank is in the next Due.
 func (b *Book) Submitted(k Key, s Submission) error {
 	if b.jobs[k] != nil {
 		return fmt.Errorf("job %d is in the book already", k)
 	}
-	if err := checkNice(s.Nice); err != nil {
-		return fmt.Errorf("job %d: %w", k, err)
+	if err := b.Possible(k, s); err != nil {
+		return err
 	}
 	account := b.AccountOf(s.User, s.Account)
-	if a, known := b.tree.accounts[account]; b.config.Strict {
-		if !known {
-			return fmt.Errorf("there is no account %q: name one that the administrator made", account)
-		}
-		if _, in := b.tree.users[pair{a, s.User}]; !in {
-			return fmt.Errorf("user %q is not in account %q: name an account that the user is in, or have the user added", s.User, account)
-		}
-	}
 	s.Account = account
 	members := len(b.tree.members)
 	j := &job{key: k, s: s, user: b.tree.memberOf(account, s.User), place: -1}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"time"
 
 	"muster/model/slurmopt"
 	"muster/wire/agent"
@@ -122,7 +121,7 @@ func (c *Core) setSignal(j *job) {
 		return
 	}
 	if at := j.start + max(0, limit-s.Before); at > c.now || at == j.start {
-		c.setTimer(timer{at: at, what: ringSignal, job: j.id, attempt: j.attempt})
+		c.setTimer(timer{at: at, what: ringSignal, job: j.id, attempt: j.nth})
 	}
 }
 
@@ -170,7 +169,7 @@ func (c *Core) mayDo(caller Caller, ref Ref) (*walk, *Refusal) {
 	j := w.one
 	if j == nil { // the tasks of an array are all one user's
 		o := w.a.members[0]
-		j = &job{user: o.user, array: o.array, task: int64(w.a.tasks.At(w.runs[0].from))}
+		j = &job{order: o.order, array: o.array, task: int64(w.a.tasks.At(w.runs[0].from))}
 	}
 	return w, c.mayTouch(caller.User, j)
 }
@@ -364,13 +363,10 @@ func (c *Core) resumeJob(j *job) bool {
 
 // goOn resumes the tasks of a job that has its cores and GPUs back.
 func (c *Core) goOn(j *job) {
-	if j.suspendedSince > 0 {
-		j.suspended += c.now - j.suspendedSince
-	}
+	j.awake(c.now)
 	if j.state == api.Suspended {
 		c.bookStarted(j, c.now)
 	}
-	j.suspendedSince = 0
 	j.state, j.suspend, j.asleep = api.Running, false, false
 	c.touch(j)
 	c.sendLimits(j)
@@ -391,19 +387,4 @@ func (c *Core) sendLimits(j *job) {
 func (c *Core) sendLimit(j *job, l *loan) {
 	g := c.grantOf(j, int(l.part))
 	c.send(l.node, agent.Limit{ID: g.ID, Limit: g.Loan(l.node.name).Limit}, 0)
-}
-
-// elapsed is how long a job has run in its present attempt, without the time that it was suspended.
-func (j *job) elapsed(now time.Duration) time.Duration {
-	if j.start == 0 {
-		return 0
-	}
-	until := now
-	if j.end > 0 {
-		until = j.end
-	}
-	if j.suspendedSince > 0 {
-		until = j.suspendedSince
-	}
-	return max(0, until-j.start-j.suspended)
 }

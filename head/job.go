@@ -9,7 +9,6 @@ import (
 	"muster/model"
 	"muster/model/slurmopt"
 	"muster/policy"
-	"muster/wire/agent"
 	"muster/wire/api"
 )
 
@@ -26,40 +25,47 @@ type job struct {
 	passed int
 	of     *job // the rest that this one is shown for; see stand
 
+	*order  // what its user wants
+	queued  // its way to the policy
+	attempt // its present start, or else the last
+
+	state    api.State
+	submit   time.Duration
+	requeues uint32
+	limit    int // how many devices the job may use at a time; -1 is all
+
+	dirty bool // the job is in Core.dirty
+	told  bool // the job is in Core.tell
+	gone  bool // the core has forgotten it
+}
+
+// order is what a user has submitted. It does not change, and the tasks of an array share it.
+type order struct {
 	user   string
 	dir    string
 	key    string
 	secret string // the job's credentials are derived from it
-	// options is what the user submitted, as one line, and asks what of it everybody may see; the
-	// tasks of an array share both and said.
+	// options is what the user submitted, as one line, and asks what of it everybody may see; said is
+	// the same, read.
 	options string
 	asks    string
 	said    *slurmopt.Options
 	command []string // the beginning of the command line, for display
+	need    need     // how much it takes of its user's limits
+}
 
-	state    api.State
+// queued is how far a waiting job has come. It stands at a gate, or has passed all of them and is with
+// the policy.
+type queued struct {
 	held     heldBy
 	priority *int64 // set by an administrator; nil if none was
 	nice     int64
-	submit   time.Duration
+	gate     gate
 	eligible time.Duration
-	start    time.Duration
-	end      time.Duration
-	attempt  uint32
-	requeues uint32
-	starts   int64 // Core.starts when the attempt began; 0 if that was before this head started
-	limit    int   // how many devices the job may use at a time; -1 is all
-	// blamed is how often a node of this attempt hung up, and this was the first that it had been
-	// told to start.
-	blamed int
-
-	// A waiting job stands at a gate, or has passed all of them and is with the policy.
-	gate   gate
-	number policy.JobID // the policy's number for it; -1 if the policy does not have it
-	turn   int64        // its place in the queue; see model.Job
+	number   policy.JobID // the policy's number for it; -1 if the policy does not have it
+	turn     int64        // its place in the queue; see model.Job
 	// offered says that it is counted in array.offered and user.offered.
 	offered bool
-	need    need // how much of its user's limits the job takes
 	// notBefore is the earliest start that a term of the dependency allows (after:JOB+MINUTES).
 	notBefore time.Duration
 	rings     time.Duration // the latest instant for which there is a timer because the job may begin then
@@ -70,33 +76,6 @@ type job struct {
 	// in array.admitted and user.taken.
 	inArray, inLimit bool
 	impossible       string // why no node can run it at the moment; "" if one can
-
-	// The allocation of the present attempt; after the end, that of the last.
-	alloc       *model.Allocation
-	alternative int
-	tasks       []task
-	loans       []loan
-	lending     bool // the attempt waits until the nodes of its borrowed devices serve them
-	// suspend says that the job should be suspended. Its tasks stop some time later: see asleep.
-	suspend bool
-	// asleep says that all its tasks have stopped, and that the policy may give its cores and GPUs
-	// to other jobs.
-	asleep bool
-	// stop is why its tasks are being stopped; nil if they are not.
-	stop *stop
-	// suspended is the time that the job has been suspended in this attempt, without the present
-	// suspension, which began at suspendedSince (0: there is none).
-	suspended      time.Duration
-	suspendedSince time.Duration
-
-	exit, signal int
-	reason       string // why the job ended in this state
-	cpu          time.Duration
-	peak         int64
-
-	dirty bool // the job is in Core.dirty
-	told  bool // the job is in Core.tell
-	gone  bool // the core has forgotten it
 }
 
 // heldBy is a set: who holds a job back.
@@ -124,30 +103,6 @@ const (
 type need struct {
 	gpus, cores int
 	memory      int64
-}
-
-// task is a job's part on one node.
-type task struct {
-	node *node
-	// incarnation is that of the node when the attempt began.
-	incarnation string
-	state       agent.State // Unknown until the agent has reported the task
-	end         *agent.End
-}
-
-// loan is what a node lends to one part of a job.
-type loan struct {
-	node *node
-	part int32
-	lent bool
-}
-
-// stop is why the head stops the tasks of a job, and what becomes of the job then.
-type stop struct {
-	Cause   agent.Cause `json:"cause"`
-	Reason  string      `json:"reason,omitempty"`
-	Outcome api.State   `json:"outcome,omitempty"` // the job's final state; "": its tasks' ends decide
-	Requeue bool        `json:"requeue,omitempty"`
 }
 
 // name is the name of a job for people and for the policy: JOB, or ARRAY_TASK. A rest has that of its
@@ -198,7 +153,7 @@ func (j *job) timeLimit(otherwise time.Duration) time.Duration {
 const aYear = 365 * 24 * time.Hour
 
 // script says whether the job is a script, which runs on its first node alone.
-func (j *job) script() bool { return len(j.command) > 0 && j.command[0] == scriptMark }
+func (o *order) script() bool { return len(o.command) > 0 && o.command[0] == scriptMark }
 
 // scriptMark stands in for the script in job.command.
 const scriptMark = "<script>"
@@ -259,14 +214,14 @@ func (j *job) output() string {
 }
 
 // title is the job's name, as its user chose it or derived from the command.
-func (j *job) title() string {
+func (o *order) title() string {
 	switch {
-	case j.said.Name != "":
-		return j.said.Name
-	case j.script():
+	case o.said.Name != "":
+		return o.said.Name
+	case o.script():
 		return "muster"
-	case len(j.command) > 0:
-		return j.command[0][strings.LastIndexByte(j.command[0], '/')+1:]
+	case len(o.command) > 0:
+		return o.command[0][strings.LastIndexByte(o.command[0], '/')+1:]
 	}
 	return ""
 }

@@ -172,7 +172,7 @@ func (c *Core) jobRecord(j *job) jobRecord {
 	r := jobRecord{
 		Job: j.id, Array: j.array, Task: j.task, Rest: j.rest, User: j.user, Dir: j.dir, Key: j.key, Secret: j.secret, Options: j.options, Command: j.command,
 		State: j.state, Held: j.held, Priority: j.priority, Nice: j.nice, Submit: j.submit, Eligible: j.eligible, Start: j.start,
-		Attempt: j.attempt, Requeues: j.requeues, Limit: j.limit, Never: j.never, NotBefore: j.notBefore,
+		Attempt: j.nth, Requeues: j.requeues, Limit: j.limit, Never: j.never, NotBefore: j.notBefore,
 		Alternative: j.alternative, Lending: j.lending, Suspend: j.suspend, Asleep: j.asleep, Stop: j.stop, Suspended: j.suspended, SuspendedSince: j.suspendedSince,
 		CPU: j.cpu, Peak: j.peak,
 	}
@@ -479,11 +479,15 @@ func (c *Core) failDoomed() {
 
 func (c *Core) restoreJob(r *jobRecord, options parsed) {
 	j := &job{
-		id: r.Job, array: r.Array, task: r.Task, user: r.User, dir: r.Dir, key: r.Key, secret: r.Secret, options: r.Options, asks: options.asks, said: options.said, command: r.Command,
-		state: r.State, held: r.Held, priority: r.Priority, nice: r.Nice, submit: r.Submit, eligible: r.Eligible, start: r.Start,
-		attempt: r.Attempt, requeues: r.Requeues, limit: r.Limit, never: r.Never, notBefore: r.NotBefore, number: -1, need: needOf(options.said),
-		alternative: r.Alternative, lending: r.Lending, suspend: r.Suspend, asleep: r.Asleep, stop: r.Stop, suspended: r.Suspended, suspendedSince: r.SuspendedSince,
-		cpu: r.CPU, peak: r.Peak,
+		id: r.Job, array: r.Array, task: r.Task, state: r.State, submit: r.Submit, requeues: r.Requeues, limit: r.Limit,
+		order: &order{
+			user: r.User, dir: r.Dir, key: r.Key, secret: r.Secret, options: r.Options, asks: options.asks, said: options.said, command: r.Command, need: needOf(options.said),
+		},
+		queued: queued{held: r.Held, priority: r.Priority, nice: r.Nice, eligible: r.Eligible, never: r.Never, notBefore: r.NotBefore, number: -1},
+		attempt: attempt{
+			nth: r.Attempt, start: r.Start, alternative: r.Alternative, lending: r.Lending, suspend: r.Suspend, asleep: r.Asleep, stop: r.Stop,
+			suspended: r.Suspended, suspendedSince: r.SuspendedSince, cpu: r.CPU, peak: r.Peak,
+		},
 	}
 	if j.rest = r.Rest; j.rest != nil {
 		c.touch(j) // gather may have added tasks to it

@@ -161,10 +161,10 @@ func (c *Core) read(ev Submit, owner string) (*job, *Refusal) {
 		return bad("%v", err)
 	}
 	j := &job{
-		id: c.next, task: -1, user: owner, dir: dir, key: s.Key, secret: ev.Secret, options: line, asks: asks, said: said, command: shown(s),
-		state: api.Pending, submit: c.now, limit: -1, number: -1, nice: said.Batch.Nice,
+		id: c.next, task: -1, state: api.Pending, submit: c.now, limit: -1, queued: queued{number: -1, nice: said.Batch.Nice},
+		order: &order{user: owner, dir: dir, key: s.Key, secret: ev.Secret, options: line, asks: asks, said: said, command: shown(s), need: needOf(said)},
 	}
-	if err := cmp.Or(j.checkTexts(), j.checkDevices(), c.sendable(j, s)); err != nil {
+	if err := cmp.Or(j.checkTexts(), checkDevices(said), c.sendable(j, s)); err != nil {
 		return bad("%v", err)
 	}
 	if said.Batch.Hold {
@@ -183,10 +183,10 @@ func (c *Core) read(ev Submit, owner string) (*job, *Refusal) {
 
 // checkTexts refuses names and texts that cannot be shown to people or kept in records, by the
 // option that gives them.
-func (j *job) checkTexts() error {
-	o := j.said
+func (o *order) checkTexts() error {
+	said := o.said
 	for _, t := range []struct{ option, text string }{
-		{nameOption(o), j.title()}, {"--account", o.Account}, {"--partition", o.Partition}, {"--qos", o.QOS}, {"--reservation", o.Batch.Reservation},
+		{nameOption(said), o.title()}, {"--account", said.Account}, {"--partition", said.Partition}, {"--qos", said.QOS}, {"--reservation", said.Batch.Reservation},
 	} {
 		err := agent.CheckText(t.text, maxTitle)
 		if strange := strings.IndexFunc(t.text, func(r rune) bool { return !unicode.IsPrint(r) }); err == nil && strange >= 0 {
@@ -200,7 +200,7 @@ func (j *job) checkTexts() error {
 	for _, t := range []struct {
 		option, text string
 		most         int
-	}{{"--comment", o.Batch.Comment, maxComment}, {"--export", strings.Join(o.Batch.Export, ","), agent.MaxArguments}, {"key", j.key, maxKey}, {"options", j.options, agent.MaxArguments}} {
+	}{{"--comment", said.Batch.Comment, maxComment}, {"--export", strings.Join(said.Batch.Export, ","), agent.MaxArguments}, {"key", o.key, maxKey}, {"options", o.options, agent.MaxArguments}} {
 		if err := agent.CheckText(t.text, t.most); err != nil {
 			return fmt.Errorf("%s: %w", t.option, err)
 		}
@@ -217,8 +217,8 @@ func nameOption(o *slurmopt.Options) string {
 }
 
 // checkDevices refuses a job that asks for more GPUs on a node than a program there can have.
-func (j *job) checkDevices() error {
-	for _, r := range append([]model.Request{j.said.Request}, j.said.Alternatives...) {
+func checkDevices(said *slurmopt.Options) error {
+	for _, r := range append([]model.Request{said.Request}, said.Alternatives...) {
 		remote := 0
 		if r.Remote != nil {
 			remote = r.Remote.Count
@@ -247,7 +247,7 @@ var fields = map[string]string{
 // accepted wherever and whenever the job starts.
 func (c *Core) sendable(j *job, s *api.Submission) error {
 	trial := *j
-	trial.id, trial.attempt = math.MaxUint64, 1
+	trial.id, trial.nth = math.MaxUint64, 1
 	if trial.task >= 0 || j.said.Batch.Array != nil {
 		trial.array, trial.task = trial.id, slurmopt.MaxArrayTask
 	}
@@ -255,7 +255,7 @@ func (c *Core) sendable(j *job, s *api.Submission) error {
 	trial.tasks, trial.alloc = []task{{node: at}}, &model.Allocation{Parts: []model.Part{{Cores: 1}}}
 	start := agent.Start{Task: trial.taskName(0), Incarnation: "x", Spec: c.specOf(&trial, 0)}
 	start.Spec.Script, start.Spec.Arguments, start.Spec.Environment = s.Script, s.Arguments, s.Environment
-	if needOf(j.said).gpus > 0 {
+	if j.need.gpus > 0 {
 		start.Grant = &grant.Grant{ID: start.Task.String(), User: j.user, Secret: trial.credential(0), Devices: []grant.Device{{Node: at.name}}, Limit: grant.AllDevices}
 	}
 	err := agent.Check(start)
@@ -333,7 +333,7 @@ func (c *Core) mayReserve(said *slurmopt.Options) error {
 	return fmt.Errorf("--reservation: there is no reservation %.40q: there are %.200s", name, strings.Join(names, ", "))
 }
 
-// roomFor refuses count jobs like j if they exceed the user's limits, and sets j.need.
+// roomFor refuses count jobs like j if they exceed the user's limits.
 func (c *Core) roomFor(j *job, count int, asks string) *Refusal {
 	limits := c.limits(j.user)
 	u := c.user(j.user)
@@ -347,7 +347,6 @@ func (c *Core) roomFor(j *job, count int, asks string) *Refusal {
 	case most > 0 && u.records >= max(1, most/2):
 		return refusal(statusTooManyRequests, "%s has %d jobs that have not ended, half of what the cluster may have (max_job_count): wait until some have ended, or submit many as one array (--array)", j.user, u.records)
 	}
-	j.need = needOf(j.said)
 	over := func(limit, has string, may any) *Refusal {
 		return refusal(statusBadRequest, "it asks for %s, over the limit of %v for all jobs of user %s together (%s): ask for less", has, may, j.user, limit)
 	}

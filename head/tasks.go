@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"slices"
 
 	"muster/internal/indexset"
 	"muster/model"
@@ -22,20 +21,16 @@ const maxLaunches = 3
 
 // taskName is the agents' name for a part of the job's present attempt.
 func (j *job) taskName(part int) agent.Task {
-	return agent.Task{Job: j.id, Attempt: j.attempt, Part: int32(part)}
+	return agent.Task{Job: j.id, Attempt: j.nth, Part: int32(part)}
 }
 
 // begin starts an attempt with the allocation that the policy chose. If it borrows devices, its
 // tasks start when all nodes that lend have confirmed (whenLent).
 func (c *Core) begin(j *job, a *model.Allocation, alternative int) {
-	j.attempt++
 	c.starts++
-	j.starts = c.starts
-	j.alloc, j.alternative, j.blamed = cloned(a), alternative, 0
+	j.attempt = attempt{nth: j.nth + 1, starts: c.starts, start: c.now, alloc: cloned(a), alternative: alternative}
 	spread(j.alloc)
-	j.state, j.start, j.end = api.Running, c.now, 0
-	j.stop, j.suspend, j.asleep, j.suspended, j.suspendedSince = nil, false, false, 0, 0
-	j.exit, j.signal, j.reason, j.cpu, j.peak = 0, 0, "", 0, 0
+	j.state = api.Running
 	c.countPending(j, -1)
 	c.count(j, false)
 	c.running++
@@ -52,33 +47,6 @@ func (c *Core) begin(j *job, a *model.Allocation, alternative int) {
 	c.happenedTo(j)
 	if !j.lending {
 		c.startTasks(j)
-	}
-}
-
-func cloned(a *model.Allocation) *model.Allocation {
-	return &model.Allocation{Parts: append([]model.Part(nil), a.Parts...), Grants: append([]model.Grant(nil), a.Grants...)}
-}
-
-// spread moves borrowed devices from parts that have more than a grant may have to others. Policies
-// give the devices of a job to its nodes as it suits them, and submissions are accepted for as many
-// as all parts may have together.
-func spread(a *model.Allocation) {
-	count := make([]int, len(a.Parts))
-	for part := range a.Parts {
-		count[part] = len(a.DevicesOf(part))
-	}
-	if !slices.ContainsFunc(count, func(n int) bool { return n > grant.MaxDevices }) {
-		return
-	}
-	for i := range a.Grants {
-		g := &a.Grants[i]
-		to := slices.Index(count, slices.Min(count))
-		if count[g.For] <= grant.MaxDevices || g.Node == a.Parts[g.For].Node || slices.Contains(a.DevicesOf(to), model.Device{Node: g.Node, Device: g.Device}) {
-			continue
-		}
-		count[g.For]--
-		g.For = int32(to)
-		count[to]++
 	}
 }
 
@@ -149,16 +117,6 @@ func (c *Core) grantOf(j *job, part int) *grant.Grant {
 	return g
 }
 
-// shareOf is how many bytes of a device a part was given; 0 is the whole device.
-func shareOf(a *model.Allocation, part int, d model.Device) int64 {
-	for _, g := range a.Grants {
-		if int(g.For) == part && g.Node == d.Node && g.Device == d.Device {
-			return g.Memory
-		}
-	}
-	return 0
-}
-
 // credential is the secret of a part in the present attempt. It is derived from the job's secret,
 // so it cannot be guessed, need not be stored, and differs in the next attempt.
 func (j *job) credential(part int) grant.Credential {
@@ -215,10 +173,8 @@ func (c *Core) whenLent(j *job) {
 	if !j.lending {
 		return
 	}
-	for i := range j.loans {
-		if !j.loans[i].lent {
-			return
-		}
+	if !j.allLent() {
+		return
 	}
 	j.lending = false
 	c.touch(j)
@@ -281,7 +237,7 @@ func (c *Core) specOf(j *job, part int) agent.Spec {
 		Name: j.title(), User: j.user, Account: j.said.Account, Directory: j.dir,
 		Nodes: j.nodeNames(), Cores: int(p.Cores), CoresPerProcess: max(1, r.Threads()), Memory: p.Memory,
 		Time: j.timeLimit(c.cfg.TimeLimit), Grace: c.cfg.Grace,
-		Input: j.file(b.Input, name), Output: j.file(j.output(), name), Error: j.file(b.Error, name), Append: b.Append || len(j.tasks) > 1 || j.attempt > 1,
+		Input: j.file(b.Input, name), Output: j.file(j.output(), name), Error: j.file(b.Error, name), Append: b.Append || len(j.tasks) > 1 || j.nth > 1,
 	}
 	if j.task >= 0 {
 		s.ArrayJob, s.ArrayTask = j.array, uint32(j.task)
@@ -335,20 +291,12 @@ func (j *job) perNode() []int {
 	return counts
 }
 
-func (j *job) nodeNames() []string {
-	names := make([]string, len(j.tasks))
-	for i := range j.tasks {
-		names[i] = j.tasks[i].node.name
-	}
-	return names
-}
-
 // report processes an agent's report on a task. A task that does not belong to a job's present
 // attempt is stopped and forgotten (staleReport).
 func (c *Core) report(n *node, r *agent.Report) {
 	j := c.jobs[r.Task.Job]
 	part := int(r.Task.Part)
-	if j == nil || !j.active() || r.Task.Attempt != j.attempt || part >= len(j.tasks) || j.tasks[part].node != n || j.tasks[part].end != nil {
+	if j == nil || !j.active() || r.Task.Attempt != j.nth || part >= len(j.tasks) || j.tasks[part].node != n || j.tasks[part].end != nil {
 		c.staleReport(n, r)
 		return
 	}
@@ -445,12 +393,10 @@ func (c *Core) taskEnded(j *job, part int, end *agent.End) {
 	j.cpu += end.CPU
 	j.peak = max(j.peak, end.Memory)
 	c.touch(j)
-	for i := range j.tasks {
-		if j.tasks[i].end == nil {
-			c.partEnded(j, part, end)
-			c.whenSuspended(j)
-			return
-		}
+	if !j.allEnded() {
+		c.partEnded(j, part, end)
+		c.whenSuspended(j)
+		return
 	}
 	c.finish(j)
 }
@@ -477,10 +423,7 @@ func (c *Core) finish(j *job) {
 	c.release(j)
 	c.running--
 	j.end = c.now
-	if j.suspendedSince > 0 {
-		j.suspended += c.now - j.suspendedSince
-		j.suspendedSince = 0
-	}
+	j.awake(c.now)
 	if again {
 		c.requeue(j)
 		return
@@ -492,55 +435,13 @@ func (c *Core) finish(j *job) {
 
 // conclude decides how the job ended, and whether it is started anew.
 func (c *Core) conclude(j *job) (again bool) {
-	first := (*agent.End)(nil)
-	lost := ""
-	for part := range j.tasks {
-		end := j.tasks[part].end
-		if end.Cause == agent.NodeLost && lost == "" {
-			lost = end.Reason
-		}
-		// The end of a task that was stopped because of another task says nothing about the job.
-		wrong := end.Cause != agent.Stopped && end.Cause != agent.Abandoned && (end.Cause != agent.Exited || end.Exit != 0 || end.Signal != 0)
-		if first == nil && wrong {
-			first = end
-		}
+	may := j.held&heldByAdmin == 0
+	v := j.verdict(j.said.Batch.Requeue, may, may && j.requeues < maxLaunches)
+	j.exit, j.signal, j.reason = v.exit, v.signal, v.reason
+	if !v.again {
+		j.state = v.state
 	}
-	if first != nil {
-		j.exit, j.signal, j.reason = first.Exit, first.Signal, first.Reason
-	}
-	s := j.stop
-	switch {
-	case s != nil && s.Outcome == api.Cancelled:
-		j.state, j.reason = api.Cancelled, s.Reason
-	case (s == nil || s.Cause == agent.Abandoned) && first != nil && first.Cause == agent.NotReady && j.mayStartAgain():
-		return true
-	case s != nil && s.Requeue && j.held&heldByAdmin == 0 || s == nil && lost != "" && j.said.Batch.Requeue:
-		return true
-	case s != nil && s.Outcome != "":
-		j.state, j.reason = s.Outcome, s.Reason
-	case lost != "":
-		j.state, j.reason = api.NodeFail, lost
-	case first == nil:
-		j.state, j.exit, j.signal, j.reason = api.Completed, 0, 0, ""
-	case first.Cause == agent.TimedOut:
-		j.state = api.Timeout
-	case first.Cause == agent.NoMemory:
-		j.state = api.OutOfMemory
-	default:
-		j.state = api.Failed
-	}
-	return false
-}
-
-// mayStartAgain says whether a job that a node was not ready for is started anew: always, but not too
-// often, if nothing of it has begun anywhere, and else with --requeue.
-func (j *job) mayStartAgain() bool {
-	begun := false
-	for part := range j.tasks {
-		end := j.tasks[part].end
-		begun = begun || end.Began > 0 || end.Cause == agent.Exited || end.Cause == agent.NodeLost
-	}
-	return j.requeues < maxLaunches && j.held&heldByAdmin == 0 && (!begun || j.said.Batch.Requeue)
+	return v.again
 }
 
 // release returns what an attempt borrowed, and removes the job from its nodes' lists.
@@ -559,8 +460,8 @@ func (c *Core) release(j *job) {
 // requeue makes a job wait again. It keeps its places at the gates.
 func (c *Core) requeue(j *job) {
 	j.requeues++
-	j.state, j.stop, j.suspend = api.Pending, nil, false
-	j.start, j.end, j.tasks, j.alloc, j.alternative = 0, 0, nil, nil, 0
+	j.state = api.Pending
+	j.takeBack()
 	c.countPending(j, 1)
 	c.count(j, true)
 	j.gate = atPolicy
@@ -649,10 +550,8 @@ func (c *Core) whenSuspended(j *job) {
 	if !j.suspend || j.state != api.Running || j.stop != nil {
 		return
 	}
-	for i := range j.tasks {
-		if t := &j.tasks[i]; t.end == nil && t.state != agent.Suspended {
-			return
-		}
+	if !j.allStopped() {
+		return
 	}
 	c.mustState(c.state.Suspended(j.number))
 	c.bookStopped(j)

@@ -1,7 +1,6 @@
 package head
 
 import (
-	"cmp"
 	"container/heap"
 	"slices"
 	"time"
@@ -103,7 +102,7 @@ func (c *Core) ring(t timer) {
 	case ringKey:
 		c.forgetKeys(t.user)
 	case ringSignal:
-		if j := c.jobs[t.job]; j != nil && j.attempt == t.attempt && j.active() && j.stop == nil {
+		if j := c.jobs[t.job]; j != nil && j.nth == t.attempt && j.active() && j.stop == nil {
 			c.signal(j, j.said.Batch.Signal.Number)
 		}
 	case ringDeadline:
@@ -120,10 +119,14 @@ func (c *Core) ring(t timer) {
 // doTo does something to a job or all tasks of an array, in its user's turn.
 func (c *Core) doTo(id uint64, ch *chore) {
 	ch.ref = Ref{Job: id, Task: -1}
-	if w, err := c.walkOf(ch.ref); err != nil {
+	w, err := c.walkOf(ch.ref)
+	switch {
+	case err != nil:
 		return
-	} else if ch.user = cmp.Or(w.one, &job{}).user; w.a != nil {
+	case w.a != nil:
 		ch.user = w.a.members[0].user
+	default:
+		ch.user = w.one.user
 	}
 	c.do(ch)
 }

@@ -41,29 +41,12 @@ func (c *Core) JobsFrom(now time.Duration, f Filter, first uint64, most int) (jo
 			return jobs, j.id
 		}
 		if f.User != "" && j.user != f.User || f.Account != "" && j.said.Account != f.Account || f.Name != "" && j.title() != f.Name ||
-			len(f.States) > 0 && !slices.Contains(f.States, j.state) || f.Node != "" && !j.isOn(f.Node) {
+			len(f.States) > 0 && !slices.Contains(f.States, j.state) || f.Node != "" && (!j.active() || !j.isOn(f.Node)) {
 			continue
 		}
 		jobs = append(jobs, c.document(j))
 	}
 	return jobs, 0
-}
-
-func (j *job) isOn(node string) bool {
-	if !j.active() {
-		return false
-	}
-	for i := range j.tasks {
-		if j.tasks[i].node.name == node {
-			return true
-		}
-	}
-	for i := range j.loans {
-		if j.loans[i].node.name == node {
-			return true
-		}
-	}
-	return false
 }
 
 // Job returns one job, or the tasks of an array.
@@ -98,7 +81,7 @@ func (c *Core) document(j *job) api.Job {
 	d := api.Job{
 		ID: j.id, Name: j.title(), User: j.user, Account: j.said.Account, Partition: j.said.Partition, QOS: j.said.QOS, State: j.state,
 		Options: j.asks, Held: j.held != 0, Submit: seconds(j.submit), Eligible: seconds(j.eligible), Start: seconds(j.start), End: seconds(j.end),
-		TimeLimit: seconds(j.timeLimit(c.cfg.TimeLimit)), Elapsed: seconds(j.elapsed(c.now)), Attempt: j.attempt, Requeues: j.requeues,
+		TimeLimit: seconds(j.timeLimit(c.cfg.TimeLimit)), Elapsed: seconds(j.elapsed(c.now)), Attempt: j.nth, Requeues: j.requeues,
 		NumNodes: max(1, r.Nodes), Cores: r.TotalCores(), GPUs: r.TotalGPUs(), Memory: j.need.memory,
 		ExitCode: j.exit, Signal: j.signal, CPUTime: seconds(j.cpu), Peak: j.peak,
 		Directory: j.dir, Command: j.command, Comment: j.said.Batch.Comment, Priority: j.standing(c),

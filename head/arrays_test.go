@@ -281,7 +281,7 @@ func (w *twins) past(id uint64) string {
 	get := func(b head.Bucket, number uint64) []byte { return w.arrays.disk[b][string(head.Number(number))] }
 	array := w.owner[id]
 	if past, known, _ := head.PastOf(array, get); known && past.Ends != nil {
-		if d, _ := past.Ends.Document(array, int(id-array), get); d != nil {
+		if d, _ := past.Ends.Ended(array, int(id-array), get); d != nil {
 			return fmt.Sprint(d.State, " ", d.End)
 		}
 		return ""

@@ -64,10 +64,10 @@ type loan struct {
 
 // stop is why the head stops the tasks of a job, and what becomes of the job then.
 type stop struct {
-	Cause   agent.Cause `json:"cause"`
-	Reason  string      `json:"reason,omitempty"`
-	Outcome api.State   `json:"outcome,omitempty"` // the job's final state; "": its tasks' ends decide
-	Requeue bool        `json:"requeue,omitempty"`
+	Cause   agent.Cause
+	Reason  string
+	Outcome api.State // the job's final state; "": its tasks' ends decide
+	Requeue bool
 }
 
 // takeBack makes the attempt one of a job that waits again. What it has used stays known.

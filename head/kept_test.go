@@ -175,8 +175,8 @@ func TestRestsAreNearlyLinear(t *testing.T) {
 			t.Fatalf("%d tasks: %+v, %v", tasks, past.Ends, err)
 		}
 		for _, place := range []int{0, 1, tasks / 2, tasks - 2, tasks - 1} {
-			d, err := past.Ends.Document(1, place, get)
-			if err != nil || d == nil || d.ID != uint64(1+place) || *d.ArrayTask != uint32(place) || d.State != api.Cancelled {
+			d, err := past.Ends.Ended(1, place, get)
+			if err != nil || d == nil || d.ID != uint64(1+place) || *d.ArrayTask != uint32(place) || d.State != string(api.Cancelled) {
 				t.Errorf("task %d of %d: %+v, %v", place, tasks, d, err)
 			}
 		}

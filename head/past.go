@@ -3,6 +3,7 @@ package head
 import (
 	"encoding/json"
 
+	"muster/head/record"
 	"muster/internal/indexset"
 	"muster/internal/strictjson"
 	"muster/model/slurmopt"
@@ -86,9 +87,9 @@ func (e *Ends) Task(place uint64) (uint32, bool) {
 	return e.tasks.At(int(place)), true
 }
 
-// Document reads the document of a task that has ended; nil if it has not. Tasks that ended together
-// have one document in the store.
-func (e *Ends) Document(array uint64, place int, get func(Bucket, uint64) []byte) (*api.Job, error) {
+// Ended reads the record of a task that has ended; nil if it has not. Tasks that ended together have
+// one record in the store.
+func (e *Ends) Ended(array uint64, place int, get func(Bucket, uint64) []byte) (*record.Ended, error) {
 	task, ok := e.Task(uint64(place))
 	if !ok || !e.OK.Has(place) && !e.Bad.Has(place) {
 		return nil, nil
@@ -98,8 +99,8 @@ func (e *Ends) Document(array uint64, place int, get func(Bucket, uint64) []byte
 		if value == nil {
 			continue
 		}
-		d := &api.Job{}
-		if err := json.Unmarshal(value, d); err != nil {
+		d, err := record.ReadEnded(value)
+		if err != nil {
 			return nil, err
 		}
 		if d.ArrayTasks == "" {

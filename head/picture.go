@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"muster/head/record"
 	"muster/model"
 	"muster/policy"
 )
@@ -32,7 +33,7 @@ func (c *Core) logTurn(n *node, state policy.NodeState) {
 
 // usableThen is the policy's state of a node when its record was written. Short absences, which
 // make a node draining, are not recorded.
-func usableThen(r *nodeRecord) string {
+func usableThen(r *record.Node) string {
 	switch {
 	case r.Down || r.Removed:
 		return policy.NodeDown.String()

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"muster/head/record"
 	"muster/internal/indexset"
 	"muster/internal/strictjson"
 	"muster/model"
@@ -21,100 +22,9 @@ import (
 	"muster/wire/api"
 )
 
-// jobRecord is the record of a job that has not ended.
-type jobRecord struct {
-	Job      uint64        `json:"job"`
-	Array    uint64        `json:"array,omitempty"`
-	Task     int64         `json:"task"`
-	Of       int           `json:"of,omitempty"`   // how many tasks the array has
-	Rest     *indexset.Set `json:"rest,omitempty"` // the places of the tasks for which it stands
-	User     string        `json:"user"`
-	Dir      string        `json:"dir"`
-	Key      string        `json:"key,omitempty"`
-	Secret   string        `json:"secret"`
-	Options  string        `json:"options"`
-	Command  []string      `json:"command,omitempty"`
-	State    api.State     `json:"state"`
-	Held     heldBy        `json:"held,omitempty"`
-	Priority *int64        `json:"priority,omitempty"`
-	Nice     int64         `json:"nice,omitempty"`
-	Submit   time.Duration `json:"submit"`
-	Eligible time.Duration `json:"eligible,omitempty"`
-	Start    time.Duration `json:"start,omitempty"`
-	Attempt  uint32        `json:"attempt,omitempty"`
-	Requeues uint32        `json:"requeues,omitempty"`
-	Limit    int           `json:"limit"`
-	// Unmet are the terms of the dependency that have not happened yet.
-	Unmet     []slurmopt.Term `json:"unmet,omitempty"`
-	Never     bool            `json:"never,omitempty"`
-	NotBefore time.Duration   `json:"not_before,omitempty"`
-
-	Alternative    int           `json:"alternative,omitempty"`
-	Parts          []partRecord  `json:"parts,omitempty"`
-	Grants         []grantRecord `json:"grants,omitempty"`
-	Lending        bool          `json:"lending,omitempty"`
-	Suspend        bool          `json:"suspend,omitempty"`
-	Asleep         bool          `json:"asleep,omitempty"`
-	Stop           *stop         `json:"stop,omitempty"`
-	Suspended      time.Duration `json:"suspended,omitempty"`
-	SuspendedSince time.Duration `json:"suspended_since,omitempty"`
-	CPU            time.Duration `json:"cpu,omitempty"`
-	Peak           int64         `json:"peak,omitempty"`
-}
-
-// partRecord is what a job has on a node. Node is a number, since names are reused.
-type partRecord struct {
-	Node        int32       `json:"node"`
-	Incarnation string      `json:"incarnation"`
-	Cores       int32       `json:"cores"`
-	Memory      int64       `json:"memory,omitempty"`
-	GPUs        uint64      `json:"gpus,omitempty"`
-	Exclusive   bool        `json:"exclusive,omitempty"`
-	State       agent.State `json:"state"`
-	End         *agent.End  `json:"end,omitempty"`
-}
-
-type grantRecord struct {
-	For    int32 `json:"for"`
-	Node   int32 `json:"node"`
-	Device int32 `json:"device"`
-	Memory int64 `json:"memory,omitempty"`
-}
-
-// nodeRecord is a node, by its number.
-type nodeRecord struct {
-	Number      int32          `json:"number"`
-	Name        string         `json:"name"`
-	Incarnation string         `json:"incarnation"`
-	User        string         `json:"user,omitempty"`
-	Cores       int            `json:"cores"`
-	Memory      int64          `json:"memory"`
-	Devices     []agent.Device `json:"devices,omitempty"`
-	Gateway     string         `json:"gateway,omitempty"`
-	Down        bool           `json:"down,omitempty"`
-	Drained     bool           `json:"drained,omitempty"`
-	Removed     bool           `json:"removed,omitempty"`
-	Reason      string         `json:"reason,omitempty"`
-	Since       time.Duration  `json:"since"`
-}
-
-// metaRecord is what the store has once per cluster: the start of the policy's clock, and the next
-// job number.
-type metaRecord struct {
-	Began time.Duration `json:"began"`
-	Next  uint64        `json:"next"`
-}
-
-// bulkOf is what a job runs: large, and not kept in memory.
-type bulkOf struct {
-	Script      string   `json:"script,omitempty"`
-	Arguments   []string `json:"arguments,omitempty"`
-	Environment []string `json:"environment,omitempty"`
-}
-
 // FillIn completes a Start with what the job runs, from the job's bulk record.
 func FillIn(s *agent.Start, bulk []byte) error {
-	var b bulkOf
+	var b record.Bulk
 	if err := strictjson.Decode(bulk, &b); err != nil {
 		return fmt.Errorf("the record of what job %d runs: %w", s.Task.Job, err)
 	}
@@ -129,22 +39,16 @@ func Number(job uint64) []byte { return binary.BigEndian.AppendUint64(nil, job) 
 
 func keyBytes(owner, name string) []byte { return []byte(owner + "\x00" + name) }
 
-// keyValue is the record of a submission's key. Earlier heads wrote the notes of the answer, too.
-type keyValue struct {
-	At     time.Duration `json:"at"`
-	Answer api.Submitted `json:"answer"`
-}
-
 func keyRecord(owner, name string, k keyed) Record {
-	return Record{Keys, keyBytes(owner, name), encoded(keyValue{k.at, api.Submitted{Job: k.job, Tasks: k.tasks}})}
+	return Record{Keys, keyBytes(owner, name), encoded(record.Key{At: k.at, Answer: record.Answer{Job: k.job, Tasks: k.tasks}})}
 }
 
 func bulkRecord(job uint64, s *api.Submission) Record {
-	return Record{Bulk, Number(job), encoded(bulkOf{s.Script, s.Arguments, s.Environment})}
+	return Record{Bulk, Number(job), encoded(record.Bulk{Script: s.Script, Arguments: s.Arguments, Environment: s.Environment})}
 }
 
 func (c *Core) setMeta() {
-	c.effects.Records = append(c.effects.Records, Record{Meta, metaKey, encoded(metaRecord{c.began, c.next})})
+	c.effects.Records = append(c.effects.Records, Record{Meta, metaKey, encoded(record.Meta{Began: c.began, Next: c.next})})
 }
 
 func encoded(v any) []byte {
@@ -161,44 +65,83 @@ func (c *Core) record(j *job) []Record {
 		return []Record{{Jobs, Number(j.id), encoded(c.jobRecord(j))}}
 	}
 	doc := c.document(j)
-	records := []Record{{Ended, Number(j.id), encoded(doc)}, {Bucket: Jobs, Key: Number(j.id)}}
+	records := []Record{{Ended, Number(j.id), encoded(record.EndedAs(&doc))}, {Bucket: Jobs, Key: Number(j.id)}}
 	if j.array == 0 || c.arrays[j.array] == nil {
 		records = append(records, Record{Bucket: Bulk, Key: Number(j.bulk())})
 	}
 	return records
 }
 
-func (c *Core) jobRecord(j *job) jobRecord {
-	r := jobRecord{
+func (c *Core) jobRecord(j *job) record.Job {
+	r := record.Job{
 		Job: j.id, Array: j.array, Task: j.task, Rest: j.rest, User: j.user, Dir: j.dir, Key: j.key, Secret: j.secret, Options: j.options, Command: j.command,
-		State: j.state, Held: j.held, Priority: j.priority, Nice: j.nice, Submit: j.submit, Eligible: j.eligible, Start: j.start,
+		State: string(j.state), Held: uint8(j.held), Priority: j.priority, Nice: j.nice, Submit: j.submit, Eligible: j.eligible, Start: j.start,
 		Attempt: j.nth, Requeues: j.requeues, Limit: j.limit, Never: j.never, NotBefore: j.notBefore,
-		Alternative: j.alternative, Lending: j.lending, Suspend: j.suspend, Asleep: j.asleep, Stop: j.stop, Suspended: j.suspended, SuspendedSince: j.suspendedSince,
+		Alternative: j.alternative, Lending: j.lending, Suspend: j.suspend, Asleep: j.asleep, Stop: j.stop.record(), Suspended: j.suspended, SuspendedSince: j.suspendedSince,
 		CPU: j.cpu, Peak: j.peak,
 	}
 	if a := c.arrays[j.array]; a != nil {
 		r.Of = a.tasks.Len()
 	}
 	for _, t := range j.unmet {
-		r.Unmet = append(r.Unmet, t.Term)
+		r.Unmet = append(r.Unmet, record.Term(t.Term))
 	}
 	if j.alloc == nil {
 		return r
 	}
 	for i := range j.alloc.Parts {
 		p, t := &j.alloc.Parts[i], &j.tasks[i]
-		r.Parts = append(r.Parts, partRecord{p.Node, t.incarnation, p.Cores, p.Memory, p.GPUs, p.Exclusive, t.state, t.end})
+		r.Parts = append(r.Parts, record.Part{
+			Node: p.Node, Incarnation: t.incarnation, Cores: p.Cores, Memory: p.Memory, GPUs: p.GPUs, Exclusive: p.Exclusive, State: string(t.state), End: endRecord(t.end),
+		})
 	}
 	for _, g := range j.alloc.Grants {
-		r.Grants = append(r.Grants, grantRecord(g))
+		r.Grants = append(r.Grants, record.Grant(g))
 	}
 	return r
 }
 
+func (s *stop) record() *record.Stop {
+	if s == nil {
+		return nil
+	}
+	return &record.Stop{Cause: string(s.Cause), Reason: s.Reason, Outcome: string(s.Outcome), Requeue: s.Requeue}
+}
+
+func stopOf(r *record.Stop) *stop {
+	if r == nil {
+		return nil
+	}
+	return &stop{Cause: agent.Cause(r.Cause), Reason: r.Reason, Outcome: api.State(r.Outcome), Requeue: r.Requeue}
+}
+
+func endRecord(e *agent.End) *record.End {
+	if e == nil {
+		return nil
+	}
+	return &record.End{
+		Cause: string(e.Cause), Exit: e.Exit, Signal: e.Signal, Reason: e.Reason, Began: e.Began, Ended: e.Ended, CPU: e.CPU, Memory: e.Memory,
+	}
+}
+
+func endOf(r *record.End) *agent.End {
+	if r == nil {
+		return nil
+	}
+	return &agent.End{
+		Cause: agent.Cause(r.Cause), Exit: r.Exit, Signal: r.Signal, Reason: r.Reason, Began: r.Began, Ended: r.Ended, CPU: r.CPU, Memory: r.Memory,
+	}
+}
+
 func (c *Core) nodeRecord(n *node) Record {
-	return Record{Nodes, numberOf(n.number), encoded(nodeRecord{
-		n.number, n.name, n.incarnation, n.user, n.cores, n.memory, n.devices, n.gateway, n.down, n.drained, n.removed, n.reason, n.since,
-	})}
+	r := record.Node{
+		Number: n.number, Name: n.name, Incarnation: n.incarnation, User: n.user, Cores: n.cores, Memory: n.memory, Gateway: n.gateway,
+		Down: n.down, Drained: n.drained, Removed: n.removed, Reason: n.reason, Since: n.since,
+	}
+	for _, d := range n.devices {
+		r.Devices = append(r.Devices, record.Device(d))
+	}
+	return Record{Nodes, numberOf(n.number), encoded(r)}
 }
 
 func numberOf(n int32) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
@@ -210,8 +153,8 @@ func numberOf(n int32) []byte { return binary.BigEndian.AppendUint32(nil, uint32
 func Restore(cfg Config, p policy.Policy, spec string, each func(visit func(Record) error) error, now time.Duration) (*Core, error) {
 	c := New(cfg, p, spec)
 	c.now = now
-	var nodes []nodeRecord
-	var jobs []jobRecord
+	var nodes []record.Node
+	var jobs []record.Job
 	var keys []keyRead
 	var kept *priority.Document
 	err := each(func(r Record) error {
@@ -223,15 +166,15 @@ func Restore(cfg Config, p policy.Policy, spec string, each func(visit func(Reco
 				err = strictjson.Decode(r.Value, kept)
 				break
 			}
-			var m metaRecord
+			var m record.Meta
 			err = strictjson.Decode(r.Value, &m)
 			c.began, c.next = m.Began, max(1, m.Next)
 		case Nodes:
-			var n nodeRecord
+			var n record.Node
 			err = strictjson.Decode(r.Value, &n)
 			nodes = append(nodes, n)
 		case Jobs:
-			var j jobRecord
+			var j record.Job
 			if err = strictjson.Decode(r.Value, &j); err == nil {
 				jobs, err = c.gather(jobs, &j)
 			}
@@ -255,7 +198,7 @@ func Restore(cfg Config, p policy.Policy, spec string, each func(visit func(Reco
 	if err := c.setRanking(kept); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(nodes, func(a, b nodeRecord) int { return int(a.Number - b.Number) })
+	slices.SortFunc(nodes, func(a, b record.Node) int { return int(a.Number - b.Number) })
 	for i := range nodes {
 		if err := c.restoreNode(&nodes[i]); err != nil {
 			return nil, err
@@ -272,11 +215,11 @@ func Restore(cfg Config, p policy.Policy, spec string, each func(visit func(Reco
 // gather appends a record to those that were read before. Tasks of an array that have not started and
 // differ in nothing else become one rest: those that waited with the policy, and all tasks in the
 // records of heads that knew no rests, which would need very much memory.
-func (c *Core) gather(jobs []jobRecord, r *jobRecord) ([]jobRecord, error) {
+func (c *Core) gather(jobs []record.Job, r *record.Job) ([]record.Job, error) {
 	if n := len(jobs); n > 0 && jobs[n-1].Job >= r.Job {
 		return nil, fmt.Errorf("it stands behind that of job %d", jobs[n-1].Job)
 	}
-	if r.Array == 0 || r.State != api.Pending || r.Attempt > 0 {
+	if r.Array == 0 || r.State != string(api.Pending) || r.Attempt > 0 {
 		return append(jobs, *r), nil
 	}
 	if r.Rest == nil {
@@ -308,7 +251,7 @@ type keyRead struct {
 }
 
 func readKey(r Record) (keyRead, error) {
-	var v keyValue
+	var v record.Key
 	owner, name, ok := bytes.Cut(r.Key, []byte{0})
 	if err := strictjson.Decode(r.Value, &v); err != nil || !ok {
 		return keyRead{}, errors.Join(err, errors.New("it is no key of a submission"))
@@ -316,10 +259,13 @@ func readKey(r Record) (keyRead, error) {
 	return keyRead{string(owner), string(name), keyed{v.Answer.Job, v.Answer.Tasks, v.At}}, nil
 }
 
-func (c *Core) restoreNode(r *nodeRecord) error {
+func (c *Core) restoreNode(r *record.Node) error {
 	n := &node{
-		name: r.Name, incarnation: r.Incarnation, user: r.User, cores: r.Cores, memory: r.Memory, devices: r.Devices, gateway: r.Gateway,
+		name: r.Name, incarnation: r.Incarnation, user: r.User, cores: r.Cores, memory: r.Memory, gateway: r.Gateway,
 		down: r.Down, drained: r.Drained, removed: r.Removed, reason: r.Reason, since: c.now,
+	}
+	for _, d := range r.Devices {
+		n.devices = append(n.devices, agent.Device(d))
 	}
 	if r.Down {
 		n.since = r.Since
@@ -362,7 +308,7 @@ func parse(options string) (parsed, error) {
 
 // restoreJobs restores jobs. Those that cannot be restored fail (failDoomed): the head comes up for the
 // others.
-func (c *Core) restoreJobs(records []jobRecord) {
+func (c *Core) restoreJobs(records []record.Job) {
 	arrays := map[uint64]parsed{} // the tasks of an array share their options
 	for i := range records {
 		if r := &records[i]; r.Array != 0 && arrays[r.Array].said == nil {
@@ -414,7 +360,7 @@ func (c *Core) restoreJobs(records []jobRecord) {
 }
 
 // restorable refuses a record that does not fit the others.
-func (c *Core) restorable(r *jobRecord, said *slurmopt.Options) error {
+func (c *Core) restorable(r *record.Job, said *slurmopt.Options) error {
 	if r.Array != 0 && (!isTask(r, said) || r.Rest != nil && (r.Rest.First() != int(r.Job-r.Array) || r.Rest.Last() >= said.Batch.Array.Tasks.Len())) {
 		return errors.New("it is no task of its array")
 	}
@@ -432,7 +378,7 @@ func (c *Core) restorable(r *jobRecord, said *slurmopt.Options) error {
 }
 
 // isTask says whether a record's number is one of its array.
-func isTask(r *jobRecord, said *slurmopt.Options) bool {
+func isTask(r *record.Job, said *slurmopt.Options) bool {
 	return said != nil && said.Batch.Array != nil && r.Job >= r.Array && r.Job-r.Array < uint64(said.Batch.Array.Tasks.Len())
 }
 
@@ -444,9 +390,9 @@ type doomed struct {
 
 // restoreDoomed makes a job of a record that cannot be restored, so that it fails. It has none of what
 // the record says of its nodes: agents are told to stop its tasks when they greet.
-func (c *Core) restoreDoomed(r *jobRecord, options parsed, why error) {
+func (c *Core) restoreDoomed(r *record.Job, options parsed, why error) {
 	bare := *r
-	bare.Rest, bare.Parts, bare.Grants, bare.Unmet, bare.State = nil, nil, nil, nil, api.Pending
+	bare.Rest, bare.Parts, bare.Grants, bare.Unmet, bare.State = nil, nil, nil, nil, string(api.Pending)
 	if !isTask(r, options.said) {
 		bare.Array, bare.Task = 0, -1
 	}
@@ -477,15 +423,15 @@ func (c *Core) failDoomed() {
 	c.doomed = nil
 }
 
-func (c *Core) restoreJob(r *jobRecord, options parsed) {
+func (c *Core) restoreJob(r *record.Job, options parsed) {
 	j := &job{
-		id: r.Job, array: r.Array, task: r.Task, state: r.State, submit: r.Submit, requeues: r.Requeues, limit: r.Limit,
+		id: r.Job, array: r.Array, task: r.Task, state: api.State(r.State), submit: r.Submit, requeues: r.Requeues, limit: r.Limit,
 		order: &order{
 			user: r.User, dir: r.Dir, key: r.Key, secret: r.Secret, options: r.Options, asks: options.asks, said: options.said, command: r.Command, need: needOf(options.said),
 		},
-		queued: queued{held: r.Held, priority: r.Priority, nice: r.Nice, eligible: r.Eligible, never: r.Never, notBefore: r.NotBefore, number: -1},
+		queued: queued{held: heldBy(r.Held), priority: r.Priority, nice: r.Nice, eligible: r.Eligible, never: r.Never, notBefore: r.NotBefore, number: -1},
 		attempt: attempt{
-			nth: r.Attempt, start: r.Start, alternative: r.Alternative, lending: r.Lending, suspend: r.Suspend, asleep: r.Asleep, stop: r.Stop,
+			nth: r.Attempt, start: r.Start, alternative: r.Alternative, lending: r.Lending, suspend: r.Suspend, asleep: r.Asleep, stop: stopOf(r.Stop),
 			suspended: r.Suspended, suspendedSince: r.SuspendedSince, cpu: r.CPU, peak: r.Peak,
 		},
 	}
@@ -494,7 +440,7 @@ func (c *Core) restoreJob(r *jobRecord, options parsed) {
 	}
 	c.insert(j)
 	for _, t := range r.Unmet {
-		c.dependOn(j, term{t})
+		c.dependOn(j, term{slurmopt.Term(t)})
 	}
 	if len(r.Parts) == 0 {
 		return
@@ -505,7 +451,7 @@ func (c *Core) restoreJob(r *jobRecord, options parsed) {
 	for _, p := range r.Parts {
 		n := c.nodes[p.Node]
 		j.alloc.Parts = append(j.alloc.Parts, model.Part{Node: p.Node, Cores: p.Cores, Memory: p.Memory, GPUs: p.GPUs, Exclusive: p.Exclusive})
-		j.tasks = append(j.tasks, task{node: n, incarnation: p.Incarnation, state: p.State, end: p.End})
+		j.tasks = append(j.tasks, task{node: n, incarnation: p.Incarnation, state: agent.State(p.State), end: endOf(p.End)})
 		n.add(j)
 	}
 	for _, g := range r.Grants {

@@ -38,6 +38,7 @@ import (
 //	root drain n1 | undrain n1 | remove n1; root priority 1 100; alice nice 1 5
 //	ends 1 exit=3                        all tasks of a job end; part=0 for one
 //	jobs | job 1 | nodes | priorities | usage
+//	disk                                 all records, to the letter
 //	alter 1 OLD NEW                      a text in the job's record on the disk is another one
 //	restart                              the head is killed, and starts from its disk
 //
@@ -222,6 +223,13 @@ func (p *player) play(words []string) error {
 		p.hello[words[1]] = h
 	case "ends":
 		p.ends(words[1:])
+	case "disk":
+		for _, b := range slices.Sorted(maps.Keys(p.disk)) {
+			for _, key := range slices.Sorted(maps.Keys(p.disk[b])) {
+				p.say("%s %x %s", b, key, p.disk[b][key])
+			}
+		}
+		return nil
 	case "jobs":
 		for _, d := range p.core.JobList(p.now, head.Filter{}) {
 			p.sayJob(d)

@@ -8,5 +8,5 @@
 // has the version of the format, and "ended_at" lists ended jobs by the time of their end, with
 // their users.
 //
-// The store knows that the records of ended jobs are api.Job, and nothing about the others.
+// The store knows that the records of ended jobs are record.Ended, and nothing about the others.
 package store

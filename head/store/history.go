@@ -11,6 +11,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"muster/head"
+	"muster/head/record"
 	"muster/wire/api"
 )
 
@@ -83,15 +84,15 @@ func page(at, ended *bolt.Bucket, from []byte, limit int, f Filter) (jobs []api.
 		if f.User != "" && f.User != string(user) {
 			continue
 		}
-		var job api.Job
 		value, err := listed(ended, k[8:])
 		if err != nil {
 			return nil, 0, err
 		}
-		if err := json.Unmarshal(value, &job); err != nil {
+		job, err := record.ReadEnded(value)
+		if err != nil {
 			return nil, 0, errors.Join(errDamaged, err)
 		}
-		jobs = append(jobs, job)
+		jobs = append(jobs, *job.Document())
 	}
 	return jobs, 0, nil
 }
@@ -235,13 +236,12 @@ func (s *Store) EndedAll(job uint64, task int64) (jobs []api.Job, err error) {
 		if !one || task >= 0 && array != job {
 			return ErrNoSuch
 		}
-		var ended *api.Job
+		var ended *record.Ended
 		r := &reader{tx: tx}
 		if ends != nil {
-			ended, err = ends.Document(array, place, r.get)
+			ended, err = ends.Ended(array, place, r.get)
 		} else if value := r.get(head.Ended, job); value != nil && task < 0 {
-			ended = &api.Job{}
-			err = json.Unmarshal(value, ended)
+			ended, err = record.ReadEnded(value)
 		}
 		switch {
 		case r.altered != nil:
@@ -251,7 +251,7 @@ func (s *Store) EndedAll(job uint64, task int64) (jobs []api.Job, err error) {
 		case ended == nil:
 			return ErrNoSuch
 		}
-		jobs = append(jobs, *ended)
+		jobs = append(jobs, *ended.Document())
 		return nil
 	})
 	return jobs, err
@@ -266,14 +266,14 @@ func tasksOf(tx *bolt.Tx, array uint64) (jobs []api.Job, err error) {
 		if err != nil {
 			return nil, err
 		}
-		var ended api.Job
-		if err := json.Unmarshal(value, &ended); err != nil {
+		ended, err := record.ReadEnded(value)
+		if err != nil {
 			return nil, errors.Join(errDamaged, err)
 		}
 		if ended.ArrayJob != array {
 			break // the numbers of an array's tasks are consecutive
 		}
-		jobs = append(jobs, ended)
+		jobs = append(jobs, *ended.Document())
 	}
 	if len(jobs) == 0 {
 		return nil, ErrNoSuch
@@ -338,14 +338,14 @@ func (s *Store) Past(job uint64) (past head.Past, err error) {
 		if err != nil || ends == nil {
 			return errors.Join(err, ErrNoSuch)
 		}
-		ended, err := ends.Document(array, int(job-array), r.get)
+		ended, err := ends.Ended(array, int(job-array), r.get)
 		switch {
 		case r.altered != nil:
 			return r.altered
 		case err != nil || ended == nil:
 			return errors.Join(err, ErrNoSuch)
 		}
-		past.State = ended.State
+		past.State = api.State(ended.State)
 		return nil
 	})
 	return past, err

@@ -18,6 +18,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"muster/head"
+	"muster/head/record"
 	"muster/wire/api"
 )
 
@@ -348,12 +349,12 @@ func (s *Store) Bulk(job uint64) ([]byte, error) { return s.get(head.Bulk, job) 
 
 // Ended reads one ended job.
 func (s *Store) Ended(job uint64) (api.Job, error) {
-	var ended api.Job
 	value, err := s.get(head.Ended, job)
-	if err == nil {
-		err = json.Unmarshal(value, &ended)
+	if err != nil {
+		return api.Job{}, err
 	}
-	return ended, err
+	ended, err := record.ReadEnded(value)
+	return *ended.Document(), err
 }
 
 func (s *Store) get(bucket head.Bucket, number uint64) (value []byte, err error) {

@@ -9,6 +9,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"muster/head"
+	"muster/head/record"
 	"muster/model/slurmopt"
 	"muster/wire/api"
 )
@@ -77,8 +78,8 @@ func (s *Store) tallyArrays() error {
 				if err != nil {
 					return err
 				}
-				var d api.Job
-				if err := json.Unmarshal(value, &d); err != nil {
+				d, err := record.ReadEnded(value)
+				if err != nil {
 					return fmt.Errorf("%w (ended job %d: %w)", errDamaged, number(r.key), err)
 				}
 				if d.ArrayJob != array {
@@ -88,7 +89,7 @@ func (s *Store) tallyArrays() error {
 					array, ends = d.ArrayJob, head.EndsOf(d.Options)
 				}
 				if ends != nil {
-					ends.Add(int(d.ID-array), d.State)
+					ends.Add(int(d.ID-array), api.State(d.State))
 				}
 			}
 			if more {
@@ -114,14 +115,15 @@ func putEnds(tx *bolt.Tx, array uint64, ends *head.Ends) error {
 	return tx.Bucket([]byte(head.Arrays)).Put(Key(array), seal(string(head.Arrays), Key(array), value))
 }
 
-type record struct{ key, value []byte }
+// raw is a record as it lies there.
+type raw struct{ key, value []byte }
 
 // someBehind reads the next records behind a key.
-func someBehind(b *bolt.Bucket, after []byte) (some []record) {
+func someBehind(b *bolt.Bucket, after []byte) (some []raw) {
 	size := 0
 	c := b.Cursor()
 	for k, v := behind(c, after); k != nil && len(some) < upgradeAtOnce && size < pageBytes; k, v = c.Next() {
-		some = append(some, record{clone(k), clone(v)})
+		some = append(some, raw{clone(k), clone(v)})
 		size += len(v)
 	}
 	return some

@@ -85,7 +85,7 @@ ivm/core know no wire
 
 # The cluster plane knows no device. What another policy would have made of a head's history is beside its core.
 head, head/*, slurm, slurm/* know no device, vmm, ptx
-head know no sim, head/*, policy/catalog
+head know no sim, head/*, policy/catalog except head/record
 head/client, head/jobtable, head/whatifpage know no head, policy
 sim, sim/* know no web
 slurm/release, slurm/words, slurm/fetch, slurm/emulate, slurm/lenders, slurm/step, slurm/spank know no slurm, policy

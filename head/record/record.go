@@ -1,0 +1,156 @@
+// Package record is what a head writes to its disk, as types of its own: jobs, nodes, what jobs run,
+// how they ended. What the wire says may change with it; these change only with a new version of the
+// store, because earlier records must be read for as long as they lie there. It knows neither the
+// core of the head, which makes and reads the records, nor the store, which keeps their bytes.
+//
+// Jobs that have not ended, nodes and keys are read strictly: a head does not go on from what it does
+// not understand. A job that has ended (Ended) is read leniently.
+package record
+
+import (
+	"time"
+
+	"muster/internal/indexset"
+)
+
+// Job is a job that has not ended.
+type Job struct {
+	Job      uint64        `json:"job"`
+	Array    uint64        `json:"array,omitempty"`
+	Task     int64         `json:"task"`
+	Of       int           `json:"of,omitempty"`   // how many tasks the array has
+	Rest     *indexset.Set `json:"rest,omitempty"` // the places of the tasks for which it stands
+	User     string        `json:"user"`
+	Dir      string        `json:"dir"`
+	Key      string        `json:"key,omitempty"`
+	Secret   string        `json:"secret"`
+	Options  string        `json:"options"`
+	Command  []string      `json:"command,omitempty"`
+	State    string        `json:"state"`
+	Held     uint8         `json:"held,omitempty"` // bits: by its user, by an administrator
+	Priority *int64        `json:"priority,omitempty"`
+	Nice     int64         `json:"nice,omitempty"`
+	Submit   time.Duration `json:"submit"`
+	Eligible time.Duration `json:"eligible,omitempty"`
+	Start    time.Duration `json:"start,omitempty"`
+	Attempt  uint32        `json:"attempt,omitempty"`
+	Requeues uint32        `json:"requeues,omitempty"`
+	Limit    int           `json:"limit"`
+	// Unmet are the terms of the dependency that have not happened yet.
+	Unmet     []Term        `json:"unmet,omitempty"`
+	Never     bool          `json:"never,omitempty"`
+	NotBefore time.Duration `json:"not_before,omitempty"`
+
+	Alternative    int           `json:"alternative,omitempty"`
+	Parts          []Part        `json:"parts,omitempty"`
+	Grants         []Grant       `json:"grants,omitempty"`
+	Lending        bool          `json:"lending,omitempty"`
+	Suspend        bool          `json:"suspend,omitempty"`
+	Asleep         bool          `json:"asleep,omitempty"`
+	Stop           *Stop         `json:"stop,omitempty"`
+	Suspended      time.Duration `json:"suspended,omitempty"`
+	SuspendedSince time.Duration `json:"suspended_since,omitempty"`
+	CPU            time.Duration `json:"cpu,omitempty"`
+	Peak           int64         `json:"peak,omitempty"`
+}
+
+// Term is one condition of a job's dependency.
+type Term struct {
+	Kind  string
+	Job   uint64
+	Task  int64
+	Delay time.Duration
+}
+
+// Part is what a job has on a node. Node is a number, since names are reused.
+type Part struct {
+	Node        int32  `json:"node"`
+	Incarnation string `json:"incarnation"`
+	Cores       int32  `json:"cores"`
+	Memory      int64  `json:"memory,omitempty"`
+	GPUs        uint64 `json:"gpus,omitempty"`
+	Exclusive   bool   `json:"exclusive,omitempty"`
+	State       string `json:"state"`
+	End         *End   `json:"end,omitempty"`
+}
+
+// End is how a task ended.
+type End struct {
+	Cause  string        `json:"cause"`
+	Exit   int           `json:"exit"`
+	Signal int           `json:"signal,omitempty"`
+	Reason string        `json:"reason,omitempty"`
+	Began  time.Duration `json:"began,omitempty"`
+	Ended  time.Duration `json:"ended,omitempty"`
+	CPU    time.Duration `json:"cpu,omitempty"`
+	Memory int64         `json:"memory,omitempty"`
+}
+
+// Grant is a device that a part of a job has, or a share of it.
+type Grant struct {
+	For    int32 `json:"for"`
+	Node   int32 `json:"node"`
+	Device int32 `json:"device"`
+	Memory int64 `json:"memory,omitempty"`
+}
+
+// Stop is why the tasks of a job are being stopped.
+type Stop struct {
+	Cause   string `json:"cause"`
+	Reason  string `json:"reason,omitempty"`
+	Outcome string `json:"outcome,omitempty"`
+	Requeue bool   `json:"requeue,omitempty"`
+}
+
+// Node is a node, by its number.
+type Node struct {
+	Number      int32         `json:"number"`
+	Name        string        `json:"name"`
+	Incarnation string        `json:"incarnation"`
+	User        string        `json:"user,omitempty"`
+	Cores       int           `json:"cores"`
+	Memory      int64         `json:"memory"`
+	Devices     []Device      `json:"devices,omitempty"`
+	Gateway     string        `json:"gateway,omitempty"`
+	Down        bool          `json:"down,omitempty"`
+	Drained     bool          `json:"drained,omitempty"`
+	Removed     bool          `json:"removed,omitempty"`
+	Reason      string        `json:"reason,omitempty"`
+	Since       time.Duration `json:"since"`
+}
+
+// Device is a GPU of a node.
+type Device struct {
+	Name   string  `json:"name"`
+	Memory int64   `json:"memory"`
+	Speed  float64 `json:"speed"`
+	Up     bool    `json:"up"`
+	Lender string  `json:"lender,omitempty"`
+}
+
+// Meta is what there is once per cluster: the start of the policy's clock, and the next job number.
+type Meta struct {
+	Began time.Duration `json:"began"`
+	Next  uint64        `json:"next"`
+}
+
+// Bulk is what a job runs: large, and not kept in memory.
+type Bulk struct {
+	Script      string   `json:"script,omitempty"`
+	Arguments   []string `json:"arguments,omitempty"`
+	Environment []string `json:"environment,omitempty"`
+}
+
+// Key is the key of a submission, with the answer that it got.
+type Key struct {
+	At     time.Duration `json:"at"`
+	Answer Answer        `json:"answer"`
+}
+
+// Answer is what a submission became. Earlier heads wrote the notes of the answer, too.
+type Answer struct {
+	Job   uint64   `json:"job"`
+	Tasks int      `json:"tasks,omitempty"`
+	Notes []string `json:"notes,omitempty"`
+	Error string   `json:"error,omitempty"`
+}

@@ -2,7 +2,6 @@ package head
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"muster/model/slurmopt"
@@ -15,7 +14,7 @@ import (
 func (c *Core) cancel(ev Cancel) {
 	w, err := c.mayDo(ev.Caller, ev.Jobs)
 	if err != nil {
-		c.effects.Answers = append(c.effects.Answers, Answer{Request: ev.Request, Err: err})
+		c.out.answer(ev.Request, nil, err)
 		return
 	}
 	reason := "cancelled by " + ev.User
@@ -62,18 +61,18 @@ func (c *Core) ending(user string, ref Ref, end func(*job)) *chore {
 // answerChanged answers a request with the numbers of the jobs that it has changed, or refuses it.
 func (c *Core) answerChanged(r Request, ch *chore, err *Refusal) {
 	if err != nil {
-		c.effects.Answers = append(c.effects.Answers, Answer{Request: r, Err: err})
+		c.out.answer(r, nil, err)
 		return
 	}
 	if !slices.IsSorted(ch.changed) {
 		slices.Sort(ch.changed)
 	}
-	c.answer(r, &api.Changed{Jobs: append([]uint64{}, slices.Compact(ch.changed)...)}) // one that has come to wait again was visited twice
+	c.out.answer(r, &api.Changed{Jobs: append([]uint64{}, slices.Compact(ch.changed)...)}, nil) // one that has come to wait again was visited twice
 }
 
 // nothingTo refuses a request for a job or array that has ended, or with signal one that does not run.
 func (c *Core) nothingTo(ref Ref, found *job, signal bool) *Refusal {
-	switch name := c.nameOf(ref); {
+	switch name := c.roster.nameOf(ref); {
 	case name == "":
 		return refusal(statusConflict, "job %s is %s", found.name(), found.state)
 	case signal:
@@ -81,17 +80,6 @@ func (c *Core) nothingTo(ref Ref, found *job, signal bool) *Refusal {
 	default:
 		return refusal(statusConflict, "all tasks of job %s have ended", name)
 	}
-}
-
-// nameOf is the name of the tasks of an array that a reference means; "" if it means one job.
-func (c *Core) nameOf(ref Ref) string {
-	switch {
-	case ref.Tasks != "":
-		return fmt.Sprintf("%d_[%s]", ref.Job, ref.Tasks)
-	case ref.Task < 0 && c.arrayOf(ref.Job) != nil:
-		return fmt.Sprint(ref.Job)
-	}
-	return ""
 }
 
 // signal sends a signal to all tasks of a job that have not ended.
@@ -130,14 +118,14 @@ func (c *Core) cancelJob(j *job, reason string) {
 	if j.active() {
 		if j.stop != nil { // its tasks are being stopped already: make sure that the job is not requeued
 			j.stop.Requeue, j.stop.Outcome, j.stop.Reason = false, api.Cancelled, reason
-			c.touch(j)
+			c.out.touch(j)
 			return
 		}
 		c.stopJob(j, stop{Cause: agent.Stopped, Reason: reason, Outcome: api.Cancelled})
 		return
 	}
 	c.leave(j)
-	if a := c.arrays[j.array]; a != nil && j.rest != nil {
+	if a := c.roster.arrays[j.array]; a != nil && j.rest != nil {
 		// The record of the array lists the rests that ended, and grows with each, so a small one ends
 		// as its tasks do: of n tasks, less than the root of 2n can end in rests. If very many end in one
 		// event, others would wait for long: then the small ones end as rests, too.
@@ -191,7 +179,7 @@ func (j *job) numbers(to []uint64) []uint64 {
 func (c *Core) change(ev Change) {
 	w, err := c.mayDo(ev.Caller, ev.Jobs)
 	if err != nil {
-		c.effects.Answers = append(c.effects.Answers, Answer{Request: ev.Request, Err: err})
+		c.out.answer(ev.Request, nil, err)
 		return
 	}
 	ch := &chore{user: ev.User, ref: ev.Jobs, passes: []pass{allJobs}}
@@ -207,7 +195,7 @@ func (c *Core) change(ev Change) {
 			return true
 		// The other actions are for jobs that have started, and refused.
 		case j.of != nil && (ev.Action == Hold || ev.Action == Release || ev.Action == Prioritise):
-			a := c.arrays[j.array]
+			a := c.roster.arrays[j.array]
 			if a.apart++; a.apart > maxApart {
 				trouble = refusal(statusConflict, "%d tasks of job %d were changed one by one before they started: change the whole array", maxApart, a.id)
 				return false
@@ -250,14 +238,14 @@ func (c *Core) changeJob(j *job, ev *Change) *Refusal {
 	switch ev.Action {
 	case Hold:
 		j.held |= by(admin, j, ev.User)
-		c.touch(j)
+		c.out.touch(j)
 		c.advanceJob(j)
 	case Release:
 		if j.held&heldByAdmin != 0 && !admin {
 			return refusal(statusForbidden, "job %s is held by an administrator", j.name())
 		}
 		j.held = 0
-		c.touch(j)
+		c.out.touch(j)
 		c.advanceJob(j)
 	case Prioritise:
 		return c.prioritise(j, ev, admin)
@@ -283,7 +271,7 @@ func (c *Core) changeJob(j *job, ev *Change) *Refusal {
 			return wrong("a limit is a number of devices of a running job, or -1")
 		}
 		j.limit = ev.Limit
-		c.touch(j)
+		c.out.touch(j)
 		c.sendLimits(j)
 	default:
 		return refusal(statusBadRequest, "%q is nothing that can be done to a job", ev.Action)
@@ -323,7 +311,7 @@ func (c *Core) prioritise(j *job, ev *Change, admin bool) *Refusal {
 	if n := ev.Priority.Nice; n != nil {
 		j.nice = *n
 	}
-	c.touch(j)
+	c.out.touch(j)
 	c.rank(j)
 	c.stepDue = true
 	return nil
@@ -339,7 +327,7 @@ func (j *job) setPriority(number int64) {
 
 func (c *Core) suspendJob(j *job) {
 	j.suspend = true
-	c.touch(j)
+	c.out.touch(j)
 	c.sendLimits(j)
 	for part := range j.tasks {
 		if j.tasks[part].end == nil {
@@ -368,7 +356,7 @@ func (c *Core) goOn(j *job) {
 		c.bookStarted(j, c.now)
 	}
 	j.state, j.suspend, j.asleep = api.Running, false, false
-	c.touch(j)
+	c.out.touch(j)
 	c.sendLimits(j)
 	for part := range j.tasks {
 		if t := &j.tasks[part]; t.end == nil {

@@ -101,7 +101,7 @@ type restAt struct {
 
 // do carries out a request, or as much of it as belongs to this event.
 func (c *Core) do(ch *chore) {
-	ch.starts, ch.line = c.starts, c.lineOf(ch.ref)
+	ch.starts, ch.line = c.starts, c.roster.lineOf(ch.ref)
 	if len(c.lines[ch.line]) > 0 || !c.mayBegin(ch) {
 		ch.walk = nil
 	} else if c.slice(ch) {
@@ -117,18 +117,8 @@ func (c *Core) do(ch *chore) {
 // mayBegin says whether a request may begin before others of its user that wait: a large one may not,
 // since a walk that is under way takes memory.
 func (c *Core) mayBegin(ch *chore) bool {
-	a := c.arrayOf(ch.ref.Job)
+	a := c.roster.arrayOf(ch.ref.Job)
 	return len(c.chores[ch.user]) == 0 || a == nil || ch.ref.Task >= 0 || a.tasks.Len() <= maxLoad
-}
-
-// lineOf is the number of the array or job of which a reference names something.
-func (c *Core) lineOf(ref Ref) uint64 {
-	if ref.Task < 0 && c.arrayOf(ref.Job) == nil {
-		if a, _ := c.arrayWith(ref.Job); a != nil {
-			return a.id
-		}
-	}
-	return ref.Job
 }
 
 // doSome carries out slices of the requests that wait, a user at a time.
@@ -157,7 +147,7 @@ func (c *Core) done(ch *chore) {
 		return
 	}
 	delete(c.lines, ch.line)
-	if a := c.arrays[ch.line]; a != nil {
+	if a := c.roster.arrays[ch.line]; a != nil {
 		c.hunger(a)
 	}
 }
@@ -172,7 +162,7 @@ func (c *Core) allow(load int) {
 func (c *Core) spent() bool { return c.loadNow() >= c.mayLoad || c.looked >= maxLooked }
 
 // loadNow is how much the next Take has to write and send.
-func (c *Core) loadNow() int { return c.load + len(c.effects.Sends) }
+func (c *Core) loadNow() int { return c.out.full() }
 
 // Full says whether so much has changed that Take should be called before the next event.
 func (c *Core) Full() bool { return c.loadNow() >= maxLoad }
@@ -206,19 +196,11 @@ func (c *Core) slice(ch *chore) bool {
 	return true
 }
 
-// notThere refuses a request for tasks of an array of which none is in memory.
-func notThere(ref Ref) *Refusal {
-	if ref.Tasks == "" {
-		return refusal(statusNotFound, "there is no job %d, or it is long over", ref.Job)
-	}
-	return refusal(statusNotFound, "there is no task %.40s in job %d, or it is long over", ref.Tasks, ref.Job)
-}
-
 // walkOf begins a walk through the jobs that a reference names.
 func (c *Core) walkOf(ref Ref) (*walk, *Refusal) {
-	a := c.arrayOf(ref.Job)
+	a := c.roster.arrayOf(ref.Job)
 	if ref.Tasks == "" && (a == nil || ref.Task >= 0) {
-		j, err := c.findOne(ref)
+		j, err := c.roster.findOne(ref)
 		return &walk{one: j}, err
 	}
 	w := &walk{a: a}
@@ -390,7 +372,7 @@ func (c *Core) partOf(w *walk, r *job) *job {
 	case r.size():
 		return r
 	}
-	j := c.stand(r, some.First())
+	j := c.roster.stand(r, some.First())
 	j.rest = &some
 	return j
 }

@@ -11,7 +11,6 @@ import (
 	"muster/policy"
 	"muster/policy/priority"
 	"muster/wire/agent"
-	"muster/wire/api"
 )
 
 // Core is the state of a head.
@@ -28,27 +27,15 @@ type Core struct {
 	now   time.Duration // the time of the latest call
 	began time.Duration
 	next  uint64 // the number of the next job
-	jobs  map[uint64]*job
-	// order lists the numbers of single jobs and of arrays, ascending; those that were forgotten may
-	// still be listed. kept is how many of them are in memory.
-	order []uint64
-	kept  int
-	// records counts the jobs that have not ended, an array as one; ended lists those that have, in
-	// that order.
-	records  int
-	ended    []endedJob
-	arrays   map[uint64]*array
+
+	roster   roster
+	records  int // counts the jobs that have not ended, an array as one
 	numbered map[policy.JobID]*job
 	users    map[string]*user
-	waiters  map[awaited][]*job // jobs that depend on a job or array
-	// named are the jobs of a user that have the same name, in the order of their numbers;
-	// some may have ended.
-	named  map[key][]namesake
-	doomed []doomed          // jobs that could not be restored
-	waking []wake            // jobs that are to look at what they wait for
-	woken  int               // how many have, since the last Take
-	over   map[uint64]*array // arrays that ended not long ago
-	pasts  map[uint64]Past   // recent answers of Past
+	waits    waitlist
+	names    names
+	doomed   []doomed        // jobs that could not be restored
+	pasts    map[uint64]Past // recent answers of Past
 	// impossible lists waiting jobs that no node could run; jobs that have become possible
 	// or ended may still be listed.
 	impossible []*job
@@ -56,19 +43,19 @@ type Core struct {
 	hungry     []*array // arrays of which the policy may see more tasks
 	singly     int      // tasks of rests that this event ended one by one
 	// chores are the requests that are being carried out: of each user in order, of all who have some
-	// in turns, and of each array or job. load is how much has changed since the last Take, mayLoad how
-	// much may, and looked how many jobs this event has looked at.
-	chores                map[string][]*chore
-	turns                 []string
-	lines                 map[uint64][]*chore
-	load, mayLoad, looked int
-	choresFirst           bool   // in the next step; otherwise jobs that were woken come first
-	offering              uint64 // from this job on, those that wait are to be submitted to the policy again; 0 if none are
-	offerAnew             bool   // then all of them once more
-	turn                  int64  // the latest turn that was given
-	starts                int64  // how many attempts have begun
-	pending               int
-	running               int
+	// in turns, and of each array or job. mayLoad is how much may change until the next Take, and looked
+	// how many jobs this event has looked at.
+	chores          map[string][]*chore
+	turns           []string
+	lines           map[uint64][]*chore
+	mayLoad, looked int
+	choresFirst     bool   // in the next step; otherwise jobs that were woken come first
+	offering        uint64 // from this job on, those that wait are to be submitted to the policy again; 0 if none are
+	offerAnew       bool   // then all of them once more
+	turn            int64  // the latest turn that was given
+	starts          int64  // how many attempts have begun
+	pending         int
+	running         int
 
 	nodes    []*node // by the policy's number
 	byName   map[string]*node
@@ -89,14 +76,7 @@ type Core struct {
 	stepDue bool
 	wake    time.Duration
 
-	// changes numbers the changes sent to subscribers. dirty are the jobs whose records the next
-	// Take writes, tell those whose documents it publishes.
-	changes uint64
-	dirty   []*job
-	tell    []*job
-	endings []*array // arrays whose ends have changed
-	vacated []uint64 // numbers that rests had
-	effects Effects
+	out outbox
 }
 
 // array is an array with tasks that have not ended, or that ended not long ago.
@@ -155,11 +135,10 @@ func New(cfg Config, p policy.Policy, spec string) *Core {
 	state := policy.NewState(&model.Cluster{Name: cfg.Cluster}, p)
 	c := &Core{
 		cfg: cfg, spec: spec, weigh: p.Traits().Alternatives, state: state,
-		next: 1,
-		jobs: map[uint64]*job{}, arrays: map[uint64]*array{}, numbered: map[policy.JobID]*job{},
-		users: map[string]*user{}, waiters: map[awaited][]*job{},
+		next:   1,
+		roster: newRoster(), numbered: map[policy.JobID]*job{}, users: map[string]*user{}, waits: waitlist{waiters: map[awaited][]*job{}},
 		chores: map[string][]*chore{}, lines: map[uint64][]*chore{},
-		named: map[key][]namesake{}, over: map[uint64]*array{}, pasts: map[uint64]Past{},
+		names: names{}, pasts: map[uint64]Past{},
 		byName: map[string]*node{}, aliases: map[string]string{}, retired: map[string]int{}, types: map[string]model.GPUType{}, sessions: map[Session]*node{},
 		wake: policy.Never,
 	}
@@ -232,7 +211,7 @@ func (c *Core) advance(now time.Duration) {
 // Next is the latest time at which the daemon must call again, with a Tick or a Step.
 func (c *Core) Next() time.Duration {
 	next := min(c.timers.first(), c.wake, c.rankingDue())
-	if c.stepDue || len(c.waking)+len(c.doomed)+len(c.turns)+len(c.retrying) > 0 || c.offering > 0 {
+	if c.stepDue || len(c.waits.waking)+len(c.doomed)+len(c.turns)+len(c.retrying) > 0 || c.offering > 0 {
 		next = c.now
 	}
 	return next
@@ -241,63 +220,13 @@ func (c *Core) Next() time.Duration {
 // Take returns the effects collected since the last call. Records and documents of changed jobs are
 // made only here, so a job that changed several times is written and published once.
 func (c *Core) Take() Effects {
-	for _, id := range c.vacated {
-		if c.jobs[id] == nil {
-			c.effects.Records = append(c.effects.Records, Record{Bucket: Jobs, Key: Number(id)})
-		}
-	}
-	c.vacated = c.vacated[:0]
-	for _, a := range c.endings {
-		a.dirty = false
-		c.effects.Records = append(c.effects.Records, Record{Arrays, Number(a.id), encoded(c.endsNow(a))})
-	}
-	c.endings = c.endings[:0]
-	for _, j := range c.dirty {
-		j.dirty = false
-		c.effects.Records = append(c.effects.Records, c.record(j)...)
-	}
-	c.dirty = c.dirty[:0]
-	for _, j := range c.tell {
-		j.told = false
-		doc := c.document(j)
-		c.publish(api.Change{Job: &doc})
-	}
-	c.tell, c.load, c.woken = c.tell[:0], 0, 0
-	e := c.effects
-	c.effects = Effects{}
-	return e
+	c.waits.woken = 0
+	return c.out.take(c)
 }
 
-func (c *Core) publish(change api.Change) {
-	c.changes++
-	change.At = c.changes
-	c.effects.Changes = append(c.effects.Changes, change)
-}
-
-// touch marks a job as changed: the next Take writes its record and tells subscribers.
-func (c *Core) touch(j *job) {
-	if !j.dirty {
-		j.dirty = true
-		c.dirty = append(c.dirty, j)
-	}
-	c.show(j)
-}
-
-// show marks a job whose document has changed, but not its record.
-func (c *Core) show(j *job) {
-	if !j.told {
-		j.told = true
-		c.load += 1 + len(j.options)/perOptions
-		c.tell = append(c.tell, j)
-	}
-}
-
-func (c *Core) answer(r Request, result any) {
-	c.effects.Answers = append(c.effects.Answers, Answer{Request: r, Result: result})
-}
-
-func (c *Core) refuse(r Request, status int, format string, args ...any) {
-	c.effects.Answers = append(c.effects.Answers, Answer{Request: r, Err: refusal(status, format, args...)})
+// IsAdmin says whether a user administers the cluster.
+func (c *Core) IsAdmin(user string) bool {
+	return user == "root" || slices.Contains(c.cfg.Admins, user)
 }
 
 func refusal(status int, format string, args ...any) *Refusal {
@@ -308,13 +237,8 @@ func refusal(status int, format string, args ...any) *Refusal {
 // makes it again when the agent greets.
 func (c *Core) send(n *node, m agent.ToAgent, bulk uint64) {
 	if n.session != 0 {
-		c.effects.Sends = append(c.effects.Sends, Send{Session: n.session, Message: m, Bulk: bulk})
+		c.out.send(n.session, m, bulk)
 	}
-}
-
-// IsAdmin says whether a user administers the cluster.
-func (c *Core) IsAdmin(user string) bool {
-	return user == "root" || slices.Contains(c.cfg.Admins, user)
 }
 
 // mayTouch refuses a user who may not change a job, read its output or run commands in it.
@@ -325,98 +249,23 @@ func (c *Core) mayTouch(user string, j *job) *Refusal {
 	return refusal(statusForbidden, "job %s is %s's: only its user and administrators may do that", j.name(), j.user)
 }
 
-// findOne finds the only job that a reference names.
-func (c *Core) findOne(ref Ref) (*job, *Refusal) {
-	if a := c.arrayOf(ref.Job); a != nil {
-		if place, ok := a.tasks.Place(ref.Task); ok {
-			if j := c.member(a, place); j != nil {
-				return c.single(j, place), nil
-			}
-		}
-		return nil, refusal(statusNotFound, "there is no task %d in job %d, or it is long over", ref.Task, ref.Job)
-	}
-	if ref.Task >= 0 {
-		return nil, refusal(statusNotFound, "there is no job %d_%d, or it is long over", ref.Job, ref.Task)
-	}
-	if a, place := c.arrayWith(ref.Job); a != nil {
-		if j := c.member(a, place); j != nil {
-			return c.single(j, place), nil
-		}
-	}
-	if j := c.jobs[ref.Job]; j != nil {
-		return j, nil
-	}
-	return nil, notThere(ref)
-}
-
-// single is the job of a task: its own, or that which stands for it.
-func (c *Core) single(j *job, place int) *job {
-	if j.rest == nil {
-		return j
-	}
-	return c.stand(j, place)
-}
-
-// maxEnded is how many ended jobs are kept in memory, however long Config.Keep is, and maxForgotten how
-// many one event drops.
-const (
-	maxEnded     = 10_000
-	maxForgotten = 1000
-)
-
-// endedJob is a job that is listed among the others until an instant.
-type endedJob struct {
-	job   *job
-	until time.Duration
-}
-
 // keepEnded lists an ended job among the others for a while.
 func (c *Core) keepEnded(j *job) {
-	c.ended = append(c.ended, endedJob{j, model.After(c.now, c.cfg.Keep)})
-	switch {
-	case len(c.ended) == 1:
-		c.timers.set(timer{at: c.ended[0].until, what: ringForget})
-	case len(c.ended) > maxEnded:
-		c.forget(c.ended[0].job)
-		c.ended = c.ended[1:]
+	until := model.After(c.now, c.cfg.Keep)
+	if c.roster.keepEnded(j, until) {
+		c.timers.set(timer{at: until, what: ringForget})
 	}
 }
 
 // forgetEnded drops the jobs whose time of being listed is over.
 func (c *Core) forgetEnded() {
-	for n := 0; n < maxForgotten && len(c.ended) > 0 && c.ended[0].until <= c.now; n++ {
-		c.forget(c.ended[0].job)
-		c.ended = c.ended[1:]
-	}
-	if len(c.ended) > 0 {
-		c.timers.set(timer{at: max(c.ended[0].until, c.now+1), what: ringForget})
+	if next, some := c.roster.forgetEnded(c.now); some {
+		c.timers.set(timer{at: max(next, c.now+1), what: ringForget})
 	}
 }
 
-// forget drops an ended job. An ended array is dropped with the task of it that ended last. Lists are
-// compacted when half of their jobs are gone.
-func (c *Core) forget(j *job) {
-	delete(c.jobs, j.id)
-	j.gone = true
-	if a := c.arrayOf(j.array); a != nil {
-		a.gone++
-		if j.rest != nil {
-			a.rests = slices.DeleteFunc(a.rests, func(o *job) bool { return o == j })
-		}
-		if len(a.members) > 64 && a.gone > len(a.members)/2 {
-			a.members = slices.DeleteFunc(a.members, func(m *job) bool { return m.gone })
-			a.skip, a.gone = 0, 0
-		}
-		if c.over[a.id] != a || a.last != j.id {
-			return
-		}
-		delete(c.over, a.id)
-	}
-	c.kept--
-	if len(c.order) > 64 && c.kept < len(c.order)/2 {
-		c.order = slices.DeleteFunc(c.order, func(id uint64) bool { return c.jobs[id] == nil && c.arrayOf(id) == nil })
-	}
-}
+// isThere says that there is a job with a number.
+func (c *Core) isThere(number uint64) bool { return c.roster.jobs[number] != nil }
 
 func (c *Core) user(name string) *user {
 	u := c.users[name]

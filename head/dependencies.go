@@ -94,7 +94,7 @@ func (c *Core) past(job uint64) (Past, bool) {
 		return Past{}, false
 	}
 	p, ok := c.Past(job)
-	if ok && c.arrays[job] == nil { // an array with live tasks still changes
+	if ok && c.roster.arrays[job] == nil { // an array with live tasks still changes
 		if len(c.pasts) >= maxPasts {
 			clear(c.pasts)
 		}
@@ -135,7 +135,7 @@ func (c *Core) endsNow(a *array) *Ends {
 func (c *Core) countPending(j *job, by int) {
 	by *= j.size()
 	c.pending += by
-	if a := c.arrays[j.array]; a != nil {
+	if a := c.roster.arrays[j.array]; a != nil {
 		if a.pending += by; by > 0 {
 			a.told = a.news()
 		}
@@ -166,7 +166,7 @@ func (c *Core) mayDepend(j *job) *Refusal {
 			if _, is := tasks.Place(t.Task); !is {
 				return none("job %d has no task %d: its tasks are %.60s", t.Job, t.Task, ends.Tasks)
 			}
-		} else if _, past := c.past(t.Job); past || c.jobs[t.Job] != nil {
+		} else if _, past := c.past(t.Job); past || c.roster.jobs[t.Job] != nil {
 			return none("job %d is not an array", t.Job)
 		}
 	}
@@ -208,15 +208,7 @@ func (c *Core) dependOn(j *job, t term) {
 	if !ok {
 		return // the outcome is final: the term has happened already, or never will
 	}
-	list := c.waiters[on]
-	if len(list) > 0 && list[len(list)-1] == j {
-		return // another of its terms waits for the same
-	}
-	if len(list) == cap(list) { // before growing, drop jobs that no longer wait
-		list = slices.DeleteFunc(list, func(w *job) bool { return w.state != api.Pending })
-		list = slices.Grow(list, max(1, len(list)))
-	}
-	c.waiters[on] = append(list, j)
+	c.waits.add(on, j)
 }
 
 // taskOf is the task of an array that a term names; -1 is all. With aftercorr, a task waits for the
@@ -231,7 +223,7 @@ func (t *term) taskOf(j *job) int64 {
 // awaitedBy is the key under which a job waits for a term; false if the term's outcome is final.
 func (c *Core) awaitedBy(j *job, t term) (awaited, bool) {
 	task := t.taskOf(j)
-	if a := c.arrays[t.Job]; a != nil {
+	if a := c.roster.arrays[t.Job]; a != nil {
 		if task < 0 {
 			return awaited{job: t.Job, whole: true}, true
 		}
@@ -241,10 +233,10 @@ func (c *Core) awaitedBy(j *job, t term) (awaited, bool) {
 		place, ok := a.tasks.Place(task)
 		return awaited{job: t.Job + uint64(place)}, ok && c.watch(a, place)
 	}
-	if a, place := c.arrayWith(t.Job); a != nil {
+	if a, place := c.roster.arrayWith(t.Job); a != nil {
 		return awaited{job: t.Job}, c.watch(a, place)
 	}
-	o := c.jobs[t.Job]
+	o := c.roster.jobs[t.Job]
 	if o == nil || o.over() {
 		return awaited{}, false
 	}
@@ -253,7 +245,7 @@ func (c *Core) awaitedBy(j *job, t term) (awaited, bool) {
 
 // watch notes that a job waits for the task at a place; false if that has ended.
 func (c *Core) watch(a *array, place int) bool {
-	if o := c.member(a, place); o == nil || o.over() {
+	if o := c.roster.member(a, place); o == nil || o.over() {
 		return false
 	}
 	if a.watched == nil {
@@ -283,7 +275,7 @@ func (c *Core) sortOut(r *job) {
 		}
 		var finer []indexset.Set
 		for i := range groups {
-			finer = append(finer, divide(&groups[i], c.arrays[r.array].tasks, tasks, ends)...)
+			finer = append(finer, divide(&groups[i], c.roster.arrays[r.array].tasks, tasks, ends)...)
 		}
 		groups = finer
 	}
@@ -328,7 +320,7 @@ func filled(all ...indexset.Set) (sets []indexset.Set) {
 
 // endsOf is the tasks of an array, and how those ended that have; nil if there is no such array.
 func (c *Core) endsOf(id uint64) (slurmopt.Tasks, *Ends) {
-	if a := c.arrayOf(id); a != nil {
+	if a := c.roster.arrayOf(id); a != nil {
 		return a.tasks, c.endsNow(a)
 	}
 	if p, ok := c.past(id); ok && p.Ends != nil {
@@ -377,7 +369,7 @@ const (
 // happen.
 func (c *Core) outcome(j *job, t term) outcome {
 	if t.Kind == slurmopt.Singleton {
-		if j.size() == 1 && c.firstOfName(key{j.user, j.title()}) == j {
+		if j.size() == 1 && c.names.first(key{j.user, j.title()}) == j {
 			return happened
 		}
 		return notYet
@@ -408,7 +400,7 @@ func (c *Core) outcome(j *job, t term) outcome {
 // looked up in this order: live arrays and those that ended recently, jobs in memory, the store.
 func (c *Core) tallyOf(j *job, t term) (tally, bool) {
 	task := t.taskOf(j)
-	if a := c.arrayOf(t.Job); a != nil {
+	if a := c.roster.arrayOf(t.Job); a != nil {
 		c.readEnds(a)
 		if task < 0 {
 			return a.tally, true
@@ -419,9 +411,9 @@ func (c *Core) tallyOf(j *job, t term) (tally, bool) {
 		return tally{}, false
 	}
 	if task < 0 {
-		if a, place := c.arrayWith(t.Job); a != nil {
+		if a, place := c.roster.arrayWith(t.Job); a != nil {
 			return c.tallyAt(a, place)
-		} else if o := c.jobs[t.Job]; o != nil {
+		} else if o := c.roster.jobs[t.Job]; o != nil {
 			return o.tally(), true
 		}
 	}
@@ -445,7 +437,7 @@ func (c *Core) tallyOf(j *job, t term) (tally, bool) {
 
 // tallyAt is the tally of one task of an array.
 func (c *Core) tallyAt(a *array, place int) (tally, bool) {
-	if o := c.member(a, place); o != nil {
+	if o := c.roster.member(a, place); o != nil {
 		return o.tally(), true
 	}
 	n := c.endsNow(a).tallyAt(place)
@@ -467,23 +459,23 @@ func (j *job) tally() tally {
 
 // happenedTo wakes the jobs that wait for a job which has started or ended.
 func (c *Core) happenedTo(j *job) {
-	if a := c.arrayOf(j.array); a == nil {
-		c.wakeThose(awaited{job: j.id, whole: true}, -1)
+	if a := c.roster.arrayOf(j.array); a == nil {
+		c.waits.wake(awaited{job: j.id, whole: true}, -1, true)
 	} else {
 		c.looked += min(j.size(), len(a.watched)) / perPlaces
 		for _, place := range a.watchedOf(j) {
-			c.wakeThose(awaited{job: a.id + uint64(place)}, -1)
+			c.waits.wake(awaited{job: a.id + uint64(place)}, -1, true)
 		}
 		if j.over() {
 			task := j.task
 			if j.rest != nil {
 				task = -1
 			}
-			c.wakeThose(awaited{job: a.id, each: true}, task)
+			c.waits.wake(awaited{job: a.id, each: true}, task, c.roster.arrays[a.id] == nil)
 		}
 		if a.told != a.news() {
 			a.told = a.news()
-			c.wakeThose(awaited{job: j.array, whole: true}, -1)
+			c.waits.wake(awaited{job: j.array, whole: true}, -1, true)
 		}
 	}
 	if j.over() {
@@ -516,48 +508,22 @@ func (a *array) watchedOf(j *job) (places []int) {
 	return places
 }
 
-// wakeThose has the jobs that wait under a key look at what they wait for. A rest that is to look at
-// many tasks looks at all of them instead, once; other jobs are to look once, since they leave the key.
-func (c *Core) wakeThose(on awaited, task int64) {
-	for _, w := range c.waiters[on] {
-		one := task
-		if on.each {
-			switch {
-			case w.looks > maxLooks:
-				continue // the look at all tasks is due behind the others
-			case w.looks == maxLooks:
-				one = -1
-			}
-			w.looks++
-		}
-		c.waking = append(c.waking, wake{w, on, one})
-	}
-	if !on.each || c.arrays[on.job] == nil { // rests wait there until the array has ended
-		delete(c.waiters, on)
-	}
-}
-
 // wakeSome lets jobs that were woken look at what they wait for, as many as most.
 func (c *Core) wakeSome(most int) {
-	for most := c.woken + most; len(c.waking) > 0 && c.woken < most; c.woken++ {
-		w := c.waking[0]
-		c.waking[0] = wake{}
-		c.waking = c.waking[1:]
+	for most := c.waits.woken + most; len(c.waits.waking) > 0 && c.waits.woken < most; c.waits.woken++ {
+		w := c.waits.next()
 		j := w.job
-		if w.on.each {
-			j.looks--
-		}
 		if j.state != api.Pending {
 			continue
 		}
-		c.woken += len(j.unmet) / perTerms
+		c.waits.woken += len(j.unmet) / perTerms
 		switch {
 		case j.rest == nil || !w.on.each && w.on != (awaited{}):
 		case w.task < 0:
-			c.woken += j.size() / perTasks
+			c.waits.woken += j.size() / perTasks
 			c.sortOut(j)
 		default:
-			place, ok := c.arrays[j.array].tasks.Place(w.task)
+			place, ok := c.roster.arrays[j.array].tasks.Place(w.task)
 			if !ok || !j.rest.Has(place) || len(j.unmet) == 0 {
 				continue // it is registered still, and waits no more
 			}
@@ -568,7 +534,7 @@ func (c *Core) wakeSome(most int) {
 			}
 		}
 		if !c.waken(j) && !w.on.each && w.on != (awaited{}) {
-			c.waiters[w.on] = append(c.waiters[w.on], j)
+			c.waits.add(w.on, j)
 		}
 		c.freeFirst(j)
 	}
@@ -581,12 +547,16 @@ func (c *Core) waken(j *job) bool {
 	if len(j.unmet) > 0 && !j.never {
 		return false
 	}
-	c.show(j)
+	c.out.show(j)
 	c.advanceJob(j)
 	return true
 }
 
 // ---- singletons: jobs that wait until no earlier job of the user has their name ----
+
+// names are the jobs of a user that have the same name, in the order of their numbers; some may have
+// ended.
+type names map[key][]namesake
 
 // namesake is a job that has a name, or an array.
 type namesake struct {
@@ -594,44 +564,44 @@ type namesake struct {
 	array *array
 }
 
-// nameTaken adds a job, or its array, to the list of its user's jobs with its name. Callers must add
+// taken adds a job, or its array, to the list of its user's jobs with its name. Callers must add
 // jobs in ascending order of their numbers.
-func (c *Core) nameTaken(j *job, a *array) {
+func (n names) taken(j *job, a *array) {
 	k := key{j.user, j.title()}
 	if a != nil {
 		j = nil
 	}
-	list := c.named[k]
+	list := n[k]
 	if len(list) == cap(list) { // before growing, drop those that have ended
-		list = slices.DeleteFunc(list, func(n namesake) bool { return n.array == nil && n.job.over() || n.array != nil && n.array.live == 0 })
+		list = slices.DeleteFunc(list, func(o namesake) bool { return o.array == nil && o.job.over() || o.array != nil && o.array.live == 0 })
 		list = slices.Grow(list, max(1, len(list)))
 	}
-	c.named[k] = append(list, namesake{j, a})
+	n[k] = append(list, namesake{j, a})
 }
 
-// firstOfName is a user's first job with a name that has not ended. It drops ended jobs from the
+// first is a user's first job with a name that has not ended. It drops ended jobs from the
 // front of the list.
-func (c *Core) firstOfName(k key) *job {
-	list := c.named[k]
+func (n names) first(k key) *job {
+	list := n[k]
 	for ; len(list) > 0; list = list[1:] {
 		first := list[0].job
 		if list[0].array != nil {
 			first = list[0].array.firstLive()
 		}
 		if first != nil && !first.over() {
-			c.named[k] = list
+			n[k] = list
 			return first
 		}
 		list[0] = namesake{}
 	}
-	delete(c.named, k)
+	delete(n, k)
 	return nil
 }
 
 // nameFree settles the next job with the ended job's name, which may have waited for it
 // (singleton).
 func (c *Core) nameFree(ended *job) {
-	next := c.firstOfName(key{ended.user, ended.title()})
+	next := c.names.first(key{ended.user, ended.title()})
 	if next == nil || next.state != api.Pending || len(next.unmet) == 0 {
 		return
 	}
@@ -640,7 +610,7 @@ func (c *Core) nameFree(ended *job) {
 		return
 	}
 	if c.settle(next); len(next.unmet) == 0 {
-		c.show(next)
+		c.out.show(next)
 		c.advanceJob(next)
 	}
 }
@@ -648,7 +618,7 @@ func (c *Core) nameFree(ended *job) {
 // freeFirst lets the first task of a rest go if it waits only until it is the first of its name.
 func (c *Core) freeFirst(r *job) {
 	alone := slices.ContainsFunc(r.unmet, func(t term) bool { return t.Kind == slurmopt.Singleton })
-	if alone && r.state == api.Pending && r.size() > 1 && c.firstOfName(key{r.user, r.title()}) == r {
+	if alone && r.state == api.Pending && r.size() > 1 && c.names.first(key{r.user, r.title()}) == r {
 		c.advanceJob(c.bear(r, r.rest.First()))
 	}
 }
@@ -660,7 +630,7 @@ func (c *Core) delay(j *job, t term) {
 		return
 	}
 	began := c.now
-	if o := c.jobs[t.Job]; o != nil && o.start > 0 {
+	if o := c.roster.jobs[t.Job]; o != nil && o.start > 0 {
 		began = o.start
 	}
 	j.notBefore = max(j.notBefore, model.After(began, t.Delay))

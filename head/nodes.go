@@ -57,8 +57,8 @@ func (n *node) serves(user string) bool { return n.user == "" || n.user == user 
 // changed gets a new number with the policy, because the policy's books cannot shrink a node.
 func (c *Core) greeted(s Session, h agent.Hello) {
 	refuse := func(format string, args ...any) {
-		c.effects.Sends = append(c.effects.Sends, Send{Session: s, Message: agent.Refused{Reason: fmt.Sprintf(format, args...)}})
-		c.effects.HangUps = append(c.effects.HangUps, s)
+		c.out.send(s, agent.Refused{Reason: fmt.Sprintf(format, args...)}, 0)
+		c.out.hangUp(s)
 	}
 	if h.Version != agent.Version {
 		refuse("this head speaks version %d, and the agent version %d: install the same Muster on both", agent.Version, h.Version)
@@ -79,7 +79,7 @@ func (c *Core) greeted(s Session, h agent.Hello) {
 	}
 	if n != nil && n.session != 0 {
 		// The agent has reconnected before the head noticed that the old connection had ended.
-		c.effects.HangUps = append(c.effects.HangUps, n.session)
+		c.out.hangUp(n.session)
 		delete(c.sessions, n.session)
 		n.hungUp(c.now, "it connected anew")
 	}
@@ -195,7 +195,7 @@ func (c *Core) offerSome() bool {
 	if c.offering == 0 {
 		return true
 	}
-	for j := range c.from(c.offering) {
+	for j := range c.roster.from(c.offering) {
 		if looked >= maxLooked {
 			c.offering = j.id
 			return false
@@ -309,10 +309,10 @@ func (c *Core) retire(n *node) {
 	}
 	if n.session != 0 {
 		delete(c.sessions, n.session)
-		c.effects.HangUps = append(c.effects.HangUps, n.session)
+		c.out.hangUp(n.session)
 		n.session = 0
 	}
-	c.effects.Records = append(c.effects.Records, c.nodeRecord(n)) // kept: numbers are positions, and Restore needs all of them
+	c.out.write(c.nodeRecord(n)) // kept: numbers are positions, and Restore needs all of them
 	c.recount(n)
 }
 
@@ -410,7 +410,7 @@ func (c *Core) compare(n *node, h *agent.Hello) {
 	// task finds its devices.
 	blame := n.mute
 	for _, id := range c.activeOn(n) {
-		j := c.jobs[id]
+		j := c.roster.jobs[id]
 		if blame && c.awaits(j, n, known, loans) {
 			blame = false
 			if c.blame(j, n); j.stop != nil {
@@ -513,7 +513,7 @@ func (c *Core) said(s Session, m agent.ToHead) {
 	case agent.AskPeers:
 		c.send(n, agent.Peers{Gateways: c.peersOf(n)}, 0)
 	case agent.Hello:
-		c.effects.HangUps = append(c.effects.HangUps, s) // an agent greets once
+		c.out.hangUp(s) // an agent greets once
 	}
 }
 
@@ -591,7 +591,7 @@ func (c *Core) giveUp(n *node) {
 // loseTasks gives up a node's tasks as lost, and stops jobs that borrowed from the node.
 func (c *Core) loseTasks(n *node, reason string) {
 	for _, id := range c.activeOn(n) {
-		j := c.jobs[id]
+		j := c.roster.jobs[id]
 		lent := false
 		for i := range j.loans {
 			lent = lent || j.loans[i].node == n
@@ -610,14 +610,14 @@ func (c *Core) loseTasks(n *node, reason string) {
 // nodeAction performs an administrator's action on nodes.
 func (c *Core) nodeAction(ev Node) {
 	if !c.IsAdmin(ev.User) {
-		c.refuse(ev.Request, statusForbidden, "nodes are for administrators, and %s is none", ev.User)
+		c.out.answer(ev.Request, nil, refusal(statusForbidden, "nodes are for administrators, and %s is none", ev.User))
 		return
 	}
 	var nodes []*node
 	for _, name := range ev.Nodes {
 		n := c.byName[name]
 		if n == nil {
-			c.refuse(ev.Request, statusNotFound, "there is no node %.64q", name)
+			c.out.answer(ev.Request, nil, refusal(statusNotFound, "there is no node %.64q", name))
 			return
 		}
 		nodes = append(nodes, n)
@@ -625,7 +625,7 @@ func (c *Core) nodeAction(ev Node) {
 	if ev.Action == RemoveNode {
 		for _, n := range nodes {
 			if n.session != 0 || len(n.jobs) > 0 {
-				c.refuse(ev.Request, statusConflict, "node %s is connected or has jobs: stop it there, and wait until it is down", n.name)
+				c.out.answer(ev.Request, nil, refusal(statusConflict, "node %s is connected or has jobs: stop it there, and wait until it is down", n.name))
 				return
 			}
 		}
@@ -640,20 +640,20 @@ func (c *Core) nodeAction(ev Node) {
 			c.retire(n)
 			continue
 		default:
-			c.refuse(ev.Request, statusBadRequest, "%q is nothing that can be done to a node", ev.Action)
+			c.out.answer(ev.Request, nil, refusal(statusBadRequest, "%q is nothing that can be done to a node", ev.Action))
 			return
 		}
 		c.setNodeState(n)
 		c.touchNode(n)
 	}
-	c.answer(ev.Request, &api.Changed{Jobs: []uint64{}})
+	c.out.answer(ev.Request, &api.Changed{Jobs: []uint64{}}, nil)
 }
 
 // touchNode queues a node's record for the store and its document for subscribers.
 func (c *Core) touchNode(n *node) {
-	c.effects.Records = append(c.effects.Records, c.nodeRecord(n))
+	c.out.write(c.nodeRecord(n))
 	doc := c.nodeDocument(n)
-	c.publish(api.Change{Node: &doc})
+	c.out.publish(api.Change{Node: &doc})
 }
 
 // retryImpossible has the jobs that no node could run offered to the policy again, by the next steps.

@@ -27,7 +27,7 @@ func (c *Core) logTurn(n *node, state policy.NodeState) {
 		return
 	}
 	key := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, uint64(c.now)), uint32(n.number))
-	c.effects.Records = append(c.effects.Records, Record{NodeLog, key, encoded(NodeTurn{c.now, n.number, n.usable, is})})
+	c.out.write(Record{NodeLog, key, encoded(NodeTurn{c.now, n.number, n.usable, is})})
 	n.usable = is
 }
 

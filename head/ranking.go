@@ -55,12 +55,12 @@ func (c *Core) compareBook() {
 		return
 	}
 	for _, k := range sortedJobKeys(c.inBook) {
-		if j := c.jobs[uint64(k)]; j == nil {
+		if j := c.roster.jobs[uint64(k)]; j == nil {
 			c.mustBook(c.book.Gone(k, c.bookTime))
 			delete(c.inBook, k)
 		}
 	}
-	for j := range c.from(0) {
+	for j := range c.roster.from(0) {
 		switch {
 		case j.alloc != nil && !j.asleep:
 			c.bookStarted(j, max(c.bookTime, j.start))
@@ -162,7 +162,7 @@ func (c *Core) rankAll() {
 		return
 	}
 	for _, r := range c.book.Due(c.now) {
-		if j := c.jobs[uint64(r.Job)]; j != nil && j.number >= 0 && j.state == api.Pending {
+		if j := c.roster.jobs[uint64(r.Job)]; j != nil && j.number >= 0 && j.state == api.Pending {
 			c.mustState(c.state.Rank(j.number, r.Rank))
 			c.stepDue = true
 		}
@@ -197,7 +197,7 @@ func (c *Core) rank(j *job) {
 func (j *job) standing(c *Core) int64 {
 	if c.book != nil {
 		if r := cmp.Or(j.of, j); r.rest != nil && r.passed > 0 {
-			if o := c.arrays[r.array].ahead(r); o != nil {
+			if o := c.roster.arrays[r.array].ahead(r); o != nil {
 				j = o
 			}
 		}
@@ -214,7 +214,7 @@ func (j *job) standing(c *Core) int64 {
 // keepBook writes the book to the store, and sets the timer for the next time.
 func (c *Core) keepBook() {
 	if c.book != nil {
-		c.effects.Records = append(c.effects.Records, Record{Meta, rankingKey, encoded(c.book.Export())})
+		c.out.write(Record{Meta, rankingKey, encoded(c.book.Export())})
 		c.timers.set(timer{at: c.now + keepRanking, what: ringRanking})
 	}
 }
@@ -247,7 +247,7 @@ func (c *Core) Usage(now time.Duration) []api.UsageLine {
 // Priorities lists the waiting jobs among most jobs from a number on, with their priorities, and the
 // factors of each. It says at which number to go on; 0 at the end.
 func (c *Core) Priorities(first uint64, most int) (lines []api.JobPriority, next uint64) {
-	for j := range c.from(first) {
+	for j := range c.roster.from(first) {
 		if most--; most < 0 {
 			return lines, j.id
 		}

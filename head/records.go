@@ -48,7 +48,7 @@ func bulkRecord(job uint64, s *api.Submission) Record {
 }
 
 func (c *Core) setMeta() {
-	c.effects.Records = append(c.effects.Records, Record{Meta, metaKey, encoded(record.Meta{Began: c.began, Next: c.next})})
+	c.out.write(Record{Meta, metaKey, encoded(record.Meta{Began: c.began, Next: c.next})})
 }
 
 func encoded(v any) []byte {
@@ -66,7 +66,7 @@ func (c *Core) record(j *job) []Record {
 	}
 	doc := c.document(j)
 	records := []Record{{Ended, Number(j.id), encoded(record.EndedAs(&doc))}, {Bucket: Jobs, Key: Number(j.id)}}
-	if j.array == 0 || c.arrays[j.array] == nil {
+	if j.array == 0 || c.roster.arrays[j.array] == nil {
 		records = append(records, Record{Bucket: Bulk, Key: Number(j.bulk())})
 	}
 	return records
@@ -80,7 +80,7 @@ func (c *Core) jobRecord(j *job) record.Job {
 		Alternative: j.alternative, Lending: j.lending, Suspend: j.suspend, Asleep: j.asleep, Stop: j.stop.record(), Suspended: j.suspended, SuspendedSince: j.suspendedSince,
 		CPU: j.cpu, Peak: j.peak,
 	}
-	if a := c.arrays[j.array]; a != nil {
+	if a := c.roster.arrays[j.array]; a != nil {
 		r.Of = a.tasks.Len()
 	}
 	for _, t := range j.unmet {
@@ -234,7 +234,7 @@ func (c *Core) gather(jobs []record.Job, r *record.Job) ([]record.Job, error) {
 		like.Job, like.Task, like.Rest, like.Eligible, like.Of = jobs[i].Job, jobs[i].Task, jobs[i].Rest, jobs[i].Eligible, jobs[i].Of
 		if reflect.DeepEqual(like, jobs[i]) {
 			jobs[i].Rest.AddAll(r.Rest)
-			c.vacated = append(c.vacated, r.Job)
+			c.out.vacate(r.Job)
 			return jobs, nil
 		}
 	}
@@ -333,14 +333,14 @@ func (c *Core) restoreJobs(records []record.Job) {
 		c.restoreJob(r, options)
 	}
 	// Tasks of live arrays without a record have ended; the store is asked about them when needed.
-	for _, a := range c.arrays {
+	for _, a := range c.roster.arrays {
 		a.unread = a.live < a.tasks.Len()
 		a.told = a.news()
 	}
 	// Jobs that are asleep come first: those that run in their place fit only when the policy knows
 	// that the cores of the sleeping ones are free.
 	for _, asleep := range []bool{true, false} {
-		for j := range c.from(0) {
+		for j := range c.roster.from(0) {
 			if j.alloc != nil && j.asleep == asleep {
 				if err := c.adopt(j); err != nil {
 					c.doomed = append(c.doomed, doomed{j, err})
@@ -348,10 +348,10 @@ func (c *Core) restoreJobs(records []record.Job) {
 			}
 		}
 	}
-	for j := range c.from(0) {
+	for j := range c.roster.from(0) {
 		if j.state == api.Pending && !slices.ContainsFunc(c.doomed, func(d doomed) bool { return d.job == j }) {
 			if c.advanceJob(j); len(j.unmet) > 0 { // it looks at them when the store can be asked
-				c.waking = append(c.waking, wake{job: j, task: -1})
+				c.waits.lookAt(j)
 			}
 		}
 	}
@@ -400,7 +400,7 @@ func (c *Core) restoreDoomed(r *record.Job, options parsed, why error) {
 		options.said = &slurmopt.Options{}
 	}
 	c.restoreJob(&bare, options)
-	c.doomed = append(c.doomed, doomed{c.jobs[r.Job], why})
+	c.doomed = append(c.doomed, doomed{c.roster.jobs[r.Job], why})
 }
 
 // failDoomed fails the jobs that cannot go on: before anything else happens, and when the store can be
@@ -436,7 +436,7 @@ func (c *Core) restoreJob(r *record.Job, options parsed) {
 		},
 	}
 	if j.rest = r.Rest; j.rest != nil {
-		c.touch(j) // gather may have added tasks to it
+		c.out.touch(j) // gather may have added tasks to it
 	}
 	c.insert(j)
 	for _, t := range r.Unmet {
@@ -482,7 +482,7 @@ func (c *Core) adopt(j *job) error {
 	c.numbered[id] = j
 	c.setSignal(j)
 	if j.array != 0 {
-		c.arrays[j.array].admitted++
+		c.roster.arrays[j.array].admitted++
 		j.inArray = true
 	}
 	c.user(j.user).take(j.need, 1)

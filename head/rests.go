@@ -1,7 +1,6 @@
 package head
 
 import (
-	"fmt"
 	"slices"
 	"sort"
 
@@ -40,72 +39,6 @@ func (j *job) size() int {
 		return 1
 	}
 	return j.rest.Len()
-}
-
-// arrayOf finds an array with tasks that have not ended, or that ended not long ago.
-func (c *Core) arrayOf(id uint64) *array {
-	if a := c.arrays[id]; a != nil {
-		return a
-	}
-	return c.over[id]
-}
-
-// arrayWith finds the array that has a job number, and the place of its task.
-func (c *Core) arrayWith(number uint64) (*array, int) {
-	i := sort.Search(len(c.order), func(i int) bool { return c.order[i] > number })
-	if i == 0 {
-		return nil, 0
-	}
-	a := c.arrayOf(c.order[i-1])
-	if a == nil || number-a.id >= uint64(a.tasks.Len()) {
-		return nil, 0
-	}
-	return a, int(number - a.id)
-}
-
-// member finds the job in memory that is a task, or the rest that stands for it.
-func (c *Core) member(a *array, place int) *job {
-	if j := c.jobs[a.id+uint64(place)]; j != nil && j.rest == nil {
-		return j
-	}
-	for _, r := range a.rests {
-		if r.rest.Has(place) {
-			return r
-		}
-	}
-	return nil
-}
-
-// anyOf is a job in memory of an array, or the job that has this number; nil if there is none.
-func (c *Core) anyOf(id uint64) *job {
-	if a := c.arrayOf(id); a != nil {
-		for _, j := range a.members {
-			if !j.gone {
-				return j
-			}
-		}
-	}
-	return c.jobs[id]
-}
-
-// from visits the jobs in memory from a number on, in the order of their numbers.
-func (c *Core) from(first uint64) func(yield func(*job) bool) {
-	return func(yield func(*job) bool) {
-		i := sort.Search(len(c.order), func(i int) bool { return c.order[i] > first })
-		for _, id := range c.order[max(0, i-1):] { // the one before may be an array
-			var all []*job
-			if a := c.arrayOf(id); a != nil {
-				all = a.members[sort.Search(len(a.members), func(i int) bool { return a.members[i].id >= first }):]
-			} else if j := c.jobs[id]; j != nil {
-				all = []*job{j}
-			}
-			for _, j := range all {
-				if !j.gone && j.id >= first && !yield(j) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // list adds a job to those of its array, and says how many it has moved.
@@ -159,45 +92,36 @@ func (a *array) firstLive() *job {
 	return a.members[a.skip]
 }
 
-// stand is a task of a rest as if it were a job of its own, for those who look at it.
-func (c *Core) stand(r *job, place int) *job {
-	j := *r
-	a := c.arrayOf(r.array)
-	j.id, j.task, j.rest, j.of, j.passed = a.id+uint64(place), int64(a.tasks.At(place)), nil, r, 0
-	j.dirty, j.told, j.looks, j.unmet = false, false, 0, slices.Clip(r.unmet) // settle makes new ones
-	return &j
-}
-
 // renumber gives a rest the number of the first of its tasks.
 func (c *Core) renumber(r *job) {
-	a := c.arrayOf(r.array)
+	a := c.roster.arrayOf(r.array)
 	number := a.id + uint64(r.rest.First())
 	if number == r.id {
 		return
 	}
-	if c.jobs[r.id] == r {
-		delete(c.jobs, r.id)
+	if c.roster.jobs[r.id] == r {
+		delete(c.roster.jobs, r.id)
 	}
-	c.vacated = append(c.vacated, r.id)
+	c.out.vacate(r.id)
 	r.task = int64(a.tasks.At(r.rest.First()))
 	a.move(r, number)
-	c.jobs[r.id] = r
+	c.roster.jobs[r.id] = r
 }
 
 // bear makes a task of a rest a job of its own; of the last one, the rest itself. If all tasks of the
 // rest have passed the gates, the job has passed them, too.
 func (c *Core) bear(r *job, place int) *job {
-	a := c.arrayOf(r.array)
+	a := c.roster.arrayOf(r.array)
 	j := r
 	passed := r.passed == r.size()
 	if r.size() > 1 {
-		j = c.stand(r, place)
+		j = c.roster.stand(r, place)
 		j.of = nil
 		r.rest.Remove(place)
 		c.renumber(r)
-		c.jobs[j.id] = j
+		c.roster.jobs[j.id] = j
 		c.looked += a.list(j) / perMoved
-		c.touch(r)
+		c.out.touch(r)
 		c.waitAgain(j)
 	} else {
 		r.rest = nil
@@ -207,13 +131,13 @@ func (c *Core) bear(r *job, place int) *job {
 		r.passed--
 		j.passed, j.inArray, j.inLimit = 0, true, true
 	}
-	c.touch(j)
+	c.out.touch(j)
 	return j
 }
 
 // cut makes some tasks of a rest, but not all, a rest of their own.
 func (c *Core) cut(r *job, places *indexset.Set) *job {
-	p := c.stand(r, places.First())
+	p := c.roster.stand(r, places.First())
 	own := *places
 	p.of, p.rest = nil, &own
 	if p.gate == atArray || p.gate == atLimit { // r is in the list there, and p is not
@@ -223,11 +147,11 @@ func (c *Core) cut(r *job, places *indexset.Set) *job {
 	r.passed -= p.passed
 	r.rest.RemoveAll(&own)
 	c.renumber(r)
-	c.jobs[p.id] = p
-	c.looked += c.arrays[r.array].list(p) / perMoved
+	c.roster.jobs[p.id] = p
+	c.looked += c.roster.arrays[r.array].list(p) / perMoved
 	c.waitAgain(p)
-	c.touch(r)
-	c.touch(p)
+	c.out.touch(r)
+	c.out.touch(p)
 	return p
 }
 
@@ -252,7 +176,7 @@ func (c *Core) own(j *job) *job {
 	default:
 		j = c.cut(r, &some)
 		if r.looks > 0 { // what the rest was yet to look at may be about these tasks
-			c.waking = append(c.waking, wake{job: j, task: -1})
+			c.waits.lookAt(j)
 		}
 	}
 	if j.gate == atArray || j.gate == atLimit { // the rest waits there for all
@@ -276,9 +200,9 @@ func (c *Core) waitAgain(j *job) {
 // part takes tasks out of a rest, but not all, for which a dependency has been decided. They go to a
 // rest of the same array that is like what they have become, or are a new one.
 func (c *Core) part(r *job, places *indexset.Set) {
-	p := c.stand(r, places.First())
+	p := c.roster.stand(r, places.First())
 	c.settle(p)
-	rests := c.arrays[r.array].rests
+	rests := c.roster.arrays[r.array].rests
 	at := slices.IndexFunc(rests, func(o *job) bool { return o != r && o.like(p) })
 	if at < 0 {
 		p = c.cut(r, places)
@@ -288,8 +212,8 @@ func (c *Core) part(r *job, places *indexset.Set) {
 		p.rest.AddAll(places)
 		c.renumber(r)
 		c.renumber(p)
-		c.touch(r)
-		c.touch(p)
+		c.out.touch(r)
+		c.out.touch(p)
 	}
 	c.advanceJob(p)
 }
@@ -307,7 +231,7 @@ func equal(a, b *int64) bool { return a == b || a != nil && b != nil && *a == *b
 // pass lets as many tasks of a rest pass the gates of its array and its user as there is room for,
 // and says at which gate the others stand. They count as admitted though they are no jobs yet.
 func (c *Core) pass(r *job) gate {
-	a, u, limits := c.arrays[r.array], c.user(r.user), c.limits(r.user)
+	a, u, limits := c.roster.arrays[r.array], c.user(r.user), c.limits(r.user)
 	left := r.size() - r.passed
 	may := left
 	if a.limit > 0 {
@@ -461,7 +385,7 @@ func (c *Core) count(j *job, offered bool) {
 		return
 	}
 	j.offered = offered
-	a, u := c.arrays[j.array], c.user(j.user)
+	a, u := c.roster.arrays[j.array], c.user(j.user)
 	if offered {
 		a.offered++
 		u.offered++
@@ -471,14 +395,3 @@ func (c *Core) count(j *job, offered bool) {
 	u.offered--
 	c.hunger(a)
 }
-
-// tasksText is the task numbers of a rest.
-func (c *Core) tasksText(r *job) string {
-	tasks := c.arrayOf(r.array).tasks
-	var text []byte
-	r.rest.Each(func(from, to int) { text = tasks.AppendBetween(text, from, to) })
-	return string(text)
-}
-
-// restName is the name of a rest for people.
-func (c *Core) restName(r *job) string { return fmt.Sprintf("%d_[%s]", r.array, c.tasksText(r)) }

@@ -43,7 +43,7 @@ func (c *Core) Step(now time.Duration) {
 	for _, l := range plan.Limits {
 		if j := c.numbered[l.Job]; j.active() {
 			j.limit = l.Devices
-			c.touch(j)
+			c.out.touch(j)
 			c.sendLimits(j)
 		}
 	}
@@ -64,9 +64,9 @@ func (c *Core) Step(now time.Duration) {
 func (c *Core) catchUp() {
 	if c.choresFirst = !c.choresFirst; c.choresFirst {
 		if c.doSome(); !c.Full() {
-			c.wakeSome(maxWoken - c.woken)
+			c.wakeSome(maxWoken - c.waits.woken)
 		}
-	} else if c.wakeSome(maxWoken - c.woken); c.woken < maxWoken {
+	} else if c.wakeSome(maxWoken - c.waits.woken); c.waits.woken < maxWoken {
 		c.doSome()
 	}
 }
@@ -109,7 +109,7 @@ func (c *Core) why(j *job, ask bool) (word, sentence string) {
 		}
 		return "BeginTime", "it was submitted for " + c.clock(c.beginOf(j)) + " (--begin)"
 	case atArray:
-		return "JobArrayTaskLimit", fmt.Sprintf("%d tasks of its array may run at a time, and as many do", c.arrays[j.array].limit)
+		return "JobArrayTaskLimit", fmt.Sprintf("%d tasks of its array may run at a time, and as many do", c.roster.arrays[j.array].limit)
 	case atLimit:
 		u := c.user(j.user)
 		return "AssocGrpLimit", u.full(u.waiting[0].need, c.limits(j.user)) + ": it starts when some of this user's jobs have ended"
@@ -121,7 +121,7 @@ func (c *Core) why(j *job, ask bool) (word, sentence string) {
 		return "Resources", j.impossible
 	}
 	if r := cmp.Or(j.of, j); j.number < 0 && r.rest != nil {
-		if j = c.arrays[r.array].ahead(r); j == nil {
+		if j = c.roster.arrays[r.array].ahead(r); j == nil {
 			return "Resources", ""
 		} // what keeps the task before it waiting keeps it waiting
 	}

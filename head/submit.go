@@ -43,10 +43,10 @@ const (
 func (c *Core) submit(ev Submit) {
 	done, err := c.accept(ev)
 	if err != nil {
-		c.effects.Answers = append(c.effects.Answers, Answer{Request: ev.Request, Err: err})
+		c.out.answer(ev.Request, nil, err)
 		return
 	}
-	c.answer(ev.Request, done)
+	c.out.answer(ev.Request, done, nil)
 }
 
 // accept makes jobs of a submission, or says why not. Nothing is changed before all checks have
@@ -91,9 +91,9 @@ func (c *Core) accept(ev Submit) (*api.Submitted, *Refusal) {
 	}
 	done := keyed{job: first.id, tasks: tasks, at: c.now}
 	c.enter(first)
-	c.effects.Records = append(c.effects.Records, bulkRecord(done.job, s)) // first may be the rest of the array by now, and have another number
+	c.out.write(bulkRecord(done.job, s)) // first may be the rest of the array by now, and have another number
 	if s.Key != "" {
-		c.effects.Records = append(c.effects.Records, keyRecord(owner, s.Key, done))
+		c.out.write(keyRecord(owner, s.Key, done))
 		c.keep(owner, s.Key, done)
 	}
 	return c.submitted(done), nil
@@ -103,7 +103,7 @@ func (c *Core) accept(ev Submit) (*api.Submitted, *Refusal) {
 // forgotten, they are, too.
 func (c *Core) submitted(k keyed) *api.Submitted {
 	answer := &api.Submitted{Job: k.job, Tasks: k.tasks}
-	if j := c.anyOf(k.job); j != nil {
+	if j := c.roster.anyOf(k.job); j != nil {
 		said := j.said
 		answer.Notes = said.Notes
 		if len(said.Alternatives) > 0 && !c.weigh {
@@ -495,7 +495,7 @@ func (c *Core) enter(j *job) {
 	}
 	c.insert(j)
 	c.depend(j)
-	c.touch(j)
+	c.out.touch(j)
 	c.setMeta()
 	c.advanceJob(j)
 	c.freeFirst(j)
@@ -503,20 +503,19 @@ func (c *Core) enter(j *job) {
 
 // insert adds a job to the core's maps and counts.
 func (c *Core) insert(j *job) {
-	c.jobs[j.id] = j
+	c.roster.jobs[j.id] = j
 	c.user(j.user).jobs += j.size()
-	a := c.arrays[j.array]
+	a := c.roster.arrays[j.array]
 	if fresh := a == nil; j.array == 0 || fresh {
 		if j.array != 0 {
 			a = &array{id: j.array, limit: j.said.Batch.Array.Limit, tasks: j.said.Batch.Array.Tasks}
 			a.ends.Tasks = a.tasks.String()
-			c.arrays[j.array] = a
+			c.roster.arrays[j.array] = a
 		}
-		c.order = append(c.order, j.bulk())
-		c.kept++
+		c.roster.enlist(j.bulk())
 		c.records++
 		c.user(j.user).records++
-		c.nameTaken(j, a)
+		c.names.taken(j, a)
 		if d := &j.said.Batch.Deadline; d.Set {
 			c.setTimer(timer{at: max(c.now, c.moment(d, j)), what: ringDeadline, job: j.bulk()})
 		}
@@ -561,7 +560,7 @@ func (c *Core) forgetKeys(owner string) {
 // forgetKey forgets the oldest key of a user.
 func (c *Core) forgetKey(owner string, u *user) {
 	delete(u.keys, u.keyed[0])
-	c.effects.Records = append(c.effects.Records, Record{Bucket: Keys, Key: keyBytes(owner, u.keyed[0])})
+	c.out.write(Record{Bucket: Keys, Key: keyBytes(owner, u.keyed[0])})
 	u.keyed = u.keyed[1:]
 }
 
@@ -600,7 +599,7 @@ func (c *Core) advanceJob(j *job) {
 		c.offer(j)
 	}
 	if was != j.gate {
-		c.touch(j)
+		c.out.touch(j)
 	}
 }
 
@@ -636,7 +635,7 @@ func (c *Core) passArray(j *job) bool {
 	if j.array == 0 || j.inArray {
 		return true
 	}
-	a := c.arrays[j.array]
+	a := c.roster.arrays[j.array]
 	if a.limit > 0 && a.admitted >= a.limit {
 		if j.gate != atArray {
 			a.waiting = append(a.waiting, j)
@@ -752,7 +751,7 @@ func (c *Core) leave(j *job) {
 	u := c.user(j.user)
 	first := len(u.waiting) > 0 && u.waiting[0] == j
 	u.waiting = without(u.waiting, j)
-	if a := c.arrays[j.array]; a != nil {
+	if a := c.roster.arrays[j.array]; a != nil {
 		a.waiting = without(a.waiting, j)
 	}
 	c.giveBack(j)
@@ -777,7 +776,7 @@ func (c *Core) giveBack(j *job) {
 	}
 	j.inArray, j.inLimit, j.passed = false, false, 0
 	if inArray > 0 && j.array != 0 {
-		a := c.arrays[j.array]
+		a := c.roster.arrays[j.array]
 		a.admitted -= inArray
 		c.admitTasks(a)
 	}

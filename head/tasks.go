@@ -43,7 +43,7 @@ func (c *Core) begin(j *job, a *model.Allocation, alternative int) {
 	c.borrow(j)
 	c.bookStarted(j, c.now)
 	c.setSignal(j)
-	c.touch(j)
+	c.out.touch(j)
 	c.happenedTo(j)
 	if !j.lending {
 		c.startTasks(j)
@@ -129,7 +129,7 @@ func (j *job) credential(part int) grant.Credential {
 // the job may be started anew then.
 func (c *Core) lent(n *node, m agent.Lent, again bool) {
 	for _, id := range c.activeOn(n) {
-		j := c.jobs[id]
+		j := c.roster.jobs[id]
 		for i := range j.loans {
 			l := &j.loans[i]
 			if l.node != n || j.taskName(int(l.part)).String() != m.ID || j.stop != nil {
@@ -177,7 +177,7 @@ func (c *Core) whenLent(j *job) {
 		return
 	}
 	j.lending = false
-	c.touch(j)
+	c.out.touch(j)
 	c.startTasks(j)
 }
 
@@ -206,7 +206,7 @@ func (c *Core) lendAgain(j *job, n *node, has map[string]bool) {
 // isLent says whether the head wants a node to lend something under this name.
 func (c *Core) isLent(n *node, id string) bool {
 	for _, number := range c.activeOn(n) {
-		j := c.jobs[number]
+		j := c.roster.jobs[number]
 		for i := range j.loans {
 			if l := &j.loans[i]; l.node == n && j.taskName(int(l.part)).String() == id {
 				return true
@@ -294,7 +294,7 @@ func (j *job) perNode() []int {
 // report processes an agent's report on a task. A task that does not belong to a job's present
 // attempt is stopped and forgotten (staleReport).
 func (c *Core) report(n *node, r *agent.Report) {
-	j := c.jobs[r.Task.Job]
+	j := c.roster.jobs[r.Task.Job]
 	part := int(r.Task.Part)
 	if j == nil || !j.active() || r.Task.Attempt != j.nth || part >= len(j.tasks) || j.tasks[part].node != n || j.tasks[part].end != nil {
 		c.staleReport(n, r)
@@ -316,7 +316,7 @@ func (c *Core) report(n *node, r *agent.Report) {
 	default:
 		if t.state != r.State {
 			t.state = r.State
-			c.touch(j)
+			c.out.touch(j)
 		}
 		c.steer(j, part)
 		c.whenSuspended(j)
@@ -368,7 +368,7 @@ func (c *Core) stopJob(j *job, s stop) {
 	}
 	j.stop = &s
 	j.state = api.Completing
-	c.touch(j)
+	c.out.touch(j)
 	if j.lending { // no Start was sent: there is nothing to wait for
 		j.lending = false
 		for part := range j.tasks {
@@ -392,7 +392,7 @@ func (c *Core) taskEnded(j *job, part int, end *agent.End) {
 	t.end, t.state = end, agent.Ended
 	j.cpu += end.CPU
 	j.peak = max(j.peak, end.Memory)
-	c.touch(j)
+	c.out.touch(j)
 	if !j.allEnded() {
 		c.partEnded(j, part, end)
 		c.whenSuspended(j)
@@ -483,7 +483,7 @@ func (c *Core) requeue(j *job) {
 		c.bookStopped(j)
 	}
 	c.stepDue = true
-	c.touch(j)
+	c.out.touch(j)
 	if j.held != 0 {
 		c.advanceJob(j)
 	}
@@ -504,7 +504,7 @@ func (c *Core) settleEnded(j *job) {
 	c.giveBack(j)
 	u := c.user(j.user)
 	u.jobs -= j.size()
-	a := c.arrays[j.array]
+	a := c.roster.arrays[j.array]
 	if a != nil {
 		c.taskOver(a, j)
 	}
@@ -512,7 +512,7 @@ func (c *Core) settleEnded(j *job) {
 		c.records--
 		u.records--
 	}
-	c.touch(j)
+	c.out.touch(j)
 	c.happenedTo(j)
 	c.keepEnded(j)
 }
@@ -532,15 +532,12 @@ func (c *Core) taskOver(a *array, j *job) {
 		places = &one
 	}
 	*into = append(*into, places)
-	if !a.dirty {
-		a.dirty = true
-		c.endings = append(c.endings, a)
-	}
+	c.out.ended(a)
 	a.end(j.state, j.size())
 	if a.live -= j.size(); a.live == 0 {
 		a.last = j.id
-		delete(c.arrays, a.id)
-		c.over[a.id] = a
+		delete(c.roster.arrays, a.id)
+		c.roster.over[a.id] = a
 	}
 }
 
@@ -557,5 +554,5 @@ func (c *Core) whenSuspended(j *job) {
 	c.bookStopped(j)
 	j.state, j.asleep, j.suspendedSince = api.Suspended, true, c.now
 	c.stepDue = true
-	c.touch(j)
+	c.out.touch(j)
 }

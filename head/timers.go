@@ -63,8 +63,8 @@ func (t *timers) set(x timer) {
 func (c *Core) setTimer(x timer) {
 	if t := &c.timers; len(t.all) == cap(t.all) {
 		t.all = slices.DeleteFunc(t.all, func(x timer) bool {
-			j := c.jobs[x.job]
-			return x.job != 0 && c.arrays[x.job] == nil && (j == nil || j.over())
+			j := c.roster.jobs[x.job]
+			return x.job != 0 && c.roster.arrays[x.job] == nil && (j == nil || j.over())
 		})
 		t.all = slices.Grow(t.all, max(1, len(t.all)))
 		heap.Init(t)
@@ -102,7 +102,7 @@ func (c *Core) ring(t timer) {
 	case ringKey:
 		c.forgetKeys(t.user)
 	case ringSignal:
-		if j := c.jobs[t.job]; j != nil && j.nth == t.attempt && j.active() && j.stop == nil {
+		if j := c.roster.jobs[t.job]; j != nil && j.nth == t.attempt && j.active() && j.stop == nil {
 			c.signal(j, j.said.Batch.Signal.Number)
 		}
 	case ringDeadline:

@@ -36,7 +36,7 @@ const pageOfJobs = 1000
 // next page begins; 0 if there is none.
 func (c *Core) JobsFrom(now time.Duration, f Filter, first uint64, most int) (jobs []api.Job, next uint64) {
 	c.now = max(c.now, now)
-	for j := range c.from(first) {
+	for j := range c.roster.from(first) {
 		if most--; most < 0 {
 			return jobs, j.id
 		}
@@ -91,7 +91,7 @@ func (c *Core) document(j *job) api.Job {
 		d.ArrayJob, d.ArrayTask = j.array, &task
 	}
 	if j.rest != nil && j.size() > 1 {
-		d.ArrayTask, d.ArrayTasks, d.ArrayCount = nil, c.tasksText(j), j.size()
+		d.ArrayTask, d.ArrayTasks, d.ArrayCount = nil, c.roster.tasksText(j), j.size()
 	}
 	if dep := j.said.Batch.Dependency; dep != nil {
 		d.Dependency = dep.String()
@@ -172,7 +172,7 @@ func (c *Core) nodeDocument(n *node) api.Node {
 		d.Devices = append(d.Devices, api.NodeDevice{Name: g.Name, Memory: g.Memory, Speed: g.Speed, Up: g.Up, Lender: g.Lender})
 	}
 	for _, id := range d.Jobs {
-		c.uses(c.jobs[id], n, &d)
+		c.uses(c.roster.jobs[id], n, &d)
 	}
 	d.State = nodeState(n, &d)
 	return d
@@ -253,8 +253,8 @@ func (c *Core) TaskOf(ref Ref, node, user string, begun bool) (Session, agent.Ta
 		return 0, agent.Task{}, err
 	}
 	switch {
-	case c.nameOf(ref) != "":
-		return none(statusBadRequest, "job %s is an array: name one of its tasks, as %s", c.nameOf(ref), j.name())
+	case c.roster.nameOf(ref) != "":
+		return none(statusBadRequest, "job %s is an array: name one of its tasks, as %s", c.roster.nameOf(ref), j.name())
 	case len(j.tasks) == 0 && j.over():
 		return none(statusConflict, "job %s is %s: it never started, and has written nothing", j.name(), j.state)
 	case len(j.tasks) == 0:

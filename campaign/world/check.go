@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"muster/head"
+	"muster/head/record"
 	"muster/wire/agent"
 	"muster/wire/api"
 )
@@ -226,8 +227,12 @@ func (w *World) ended(array uint64, place int) (*api.Job, error) {
 	case !known || err != nil:
 		return nil, err
 	case past.Ends != nil:
-		return past.Ends.Document(array, place, w.head.record)
+		ended, err := past.Ends.Ended(array, place, w.head.record)
+		if ended == nil || err != nil {
+			return nil, err
+		}
+		return ended.Document(), nil
 	}
-	doc := &api.Job{}
-	return doc, json.Unmarshal(w.head.record(head.Ended, array), doc)
+	ended, err := record.ReadEnded(w.head.record(head.Ended, array))
+	return ended.Document(), err
 }

@@ -9,7 +9,6 @@ import (
 	"muster/model"
 	"muster/model/slurmopt"
 	"muster/policy"
-	"muster/policy/priority"
 	"muster/wire/agent"
 )
 
@@ -68,9 +67,7 @@ type Core struct {
 	// restricted is what the latest job that may not use all nodes may use.
 	restricted restricted
 
-	book     *priority.Book        // nil if the policy alone orders the queue
-	inBook   map[priority.Key]bool // the jobs in the book; true for those waiting there
-	bookTime time.Duration         // when the record was written from which the book was restored
+	ranking *ranking // nil if the policy alone orders the queue
 
 	timers  timers
 	stepDue bool
@@ -210,7 +207,7 @@ func (c *Core) advance(now time.Duration) {
 
 // Next is the latest time at which the daemon must call again, with a Tick or a Step.
 func (c *Core) Next() time.Duration {
-	next := min(c.timers.first(), c.wake, c.rankingDue())
+	next := min(c.timers.first(), c.wake, c.ranking.due())
 	if c.stepDue || len(c.waits.waking)+len(c.doomed)+len(c.turns)+len(c.retrying) > 0 || c.offering > 0 {
 		next = c.now
 	}

@@ -7,6 +7,8 @@ import (
 
 	"muster/internal/indexset"
 	"muster/model/slurmopt"
+	"muster/policy"
+	"muster/policy/priority"
 	"muster/wire/api"
 )
 
@@ -142,5 +144,45 @@ func TestOutbox(t *testing.T) {
 	o.touch(a)
 	if e := o.take(s); len(e.Records) != 1 || e.Changes[0].At != 3 {
 		t.Errorf("then %+v", e)
+	}
+}
+
+// The book hears of each job once, and of nothing that it does not rank; without a book nothing happens.
+func TestRanking(t *testing.T) {
+	var none *ranking
+	none.submitted(1, 0, nil)
+	none.started(1, 0, priority.TRES{})
+	none.stopped(1, 0)
+	none.gone(1, 0)
+	if none.adjust(1, 5, nil) || none.due() != policy.Never || none.knows(1) {
+		t.Error("without a book, a job is ranked")
+	}
+	cfg := priority.Defaults()
+	r, err := newRanking(cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	entry := func() priority.Submission { asked++; return priority.Submission{User: "ann"} }
+	r.submitted(1, 0, entry)
+	r.submitted(1, 0, entry)
+	r.submitted(2, 0, entry)
+	r.stopped(3, 0)
+	if asked != 2 || !r.adjust(1, 5, nil) || r.adjust(3, 5, nil) || r.due() == policy.Never {
+		t.Errorf("asked %d times about %v", asked, r.in)
+	}
+	r.started(1, time.Second, priority.TRES{})
+	if r.adjust(1, 6, nil) {
+		t.Error("a running job has a place in the queue")
+	}
+	r.submitted(1, time.Minute, entry) // requeued
+	r.gone(2, time.Minute)
+	document := r.book.Export()
+	again, err := newRanking(cfg, &document)
+	if err != nil || asked != 2 || !again.knows(1) || again.knows(2) || again.wrote != time.Minute {
+		t.Errorf("from its document: %+v, %v", again, err)
+	}
+	if again.compare(func(uint64) bool { return false }); again.knows(1) || again.book.Waiting() != 0 {
+		t.Error("a job that is not there any more is ranked")
 	}
 }

@@ -743,7 +743,7 @@ func (c *Core) leave(j *job) {
 		}
 		delete(c.numbered, j.number)
 		j.number = -1
-		c.bookStopped(j)
+		c.ranking.stopped(j.id, c.now)
 		c.stepDue = true // other jobs may have waited behind it
 	}
 	j.turn = 0

@@ -480,7 +480,7 @@ func (c *Core) requeue(j *job) {
 		c.offerAfresh(j)
 	}
 	if j.number < 0 {
-		c.bookStopped(j)
+		c.ranking.stopped(j.id, c.now)
 	}
 	c.stepDue = true
 	c.out.touch(j)
@@ -499,7 +499,7 @@ func (c *Core) settleEnded(j *job) {
 		delete(c.numbered, j.number)
 		j.number = -1
 	}
-	c.bookGone(j)
+	c.ranking.gone(j.id, c.now)
 	c.count(j, false)
 	c.giveBack(j)
 	u := c.user(j.user)
@@ -551,7 +551,7 @@ func (c *Core) whenSuspended(j *job) {
 		return
 	}
 	c.mustState(c.state.Suspended(j.number))
-	c.bookStopped(j)
+	c.ranking.stopped(j.id, c.now)
 	j.state, j.asleep, j.suspendedSince = api.Suspended, true, c.now
 	c.stepDue = true
 	c.out.touch(j)

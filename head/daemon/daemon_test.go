@@ -22,6 +22,7 @@ import (
 	"muster/wire/agent"
 	"muster/wire/api"
 	"muster/wire/dial"
+	wire "muster/wire/sessions"
 )
 
 func me(t testing.TB) string {
@@ -527,12 +528,12 @@ func TestSessionThatDoesNotRead(t *testing.T) {
 	d := &daemon{cfg: Default(), log: slog.New(slog.DiscardHandler), Options: Options{Now: time.Now}, began: time.Now()}
 	d.sessions = newSessions(d)
 	s := &session{sessions: d.sessions, id: 1, node: "n1", conn: near}
-	if !s.add() {
+	if s.begin(); !s.add() {
 		t.Fatal("it is not taken")
 	}
 	sent := 0
 	for d.sessions.send(&head.Send{Session: 1, Message: agent.Ping{}}) {
-		if sent++; sent > 3*maxToAgent {
+		if sent++; sent > 3*wire.MaxWaiting {
 			t.Fatalf("%d messages wait", sent)
 		}
 	}
@@ -542,7 +543,7 @@ func TestSessionThatDoesNotRead(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if sent < maxToAgent {
+	if sent < wire.MaxWaiting {
 		t.Errorf("hung up after %d messages", sent)
 	}
 }

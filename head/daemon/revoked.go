@@ -92,5 +92,5 @@ func (s *session) end(revoked *trust.Revoked) {
 	s.revoked.Store(revoked)
 	s.refusals.note(s.who.holder(s.node), refusal{names: []string{s.node}, reason: revoked.Error(), at: s.clock()})
 	s.refuse(revoked.Error())
-	time.AfterFunc(lastWords, func() { _ = s.conn.Close() })
+	time.AfterFunc(lastWords, s.Close)
 }

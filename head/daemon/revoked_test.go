@@ -310,15 +310,13 @@ func TestRevokedNodeThatDoesNotRead(t *testing.T) {
 	d := &daemon{Options: Options{Now: time.Now}, log: slog.New(slog.DiscardHandler), began: time.Now()}
 	d.cfg.Core.Silence = time.Hour
 	s := &session{sessions: newSessions(d), conn: near, node: "n1", who: caller{node: certOf(t, "node", "n1").Certificates[0].Leaf}}
+	s.begin()
 	s.end(&trust.Revoked{Certificate: s.who.node})
-	if s.put(head.Send{Message: agent.Ping{}}, false) {
+	if s.Put(head.Send{Message: agent.Ping{}}) {
 		t.Error("it is still written to")
 	}
 	for deadline := time.Now().Add(4 * time.Minute); ; time.Sleep(time.Millisecond) { // the writer waits for the node until the connection is closed
-		s.mu.Lock()
-		gone := s.gone
-		s.mu.Unlock()
-		if gone {
+		if near.SetReadDeadline(time.Time{}) != nil {
 			return
 		}
 		if time.Now().After(deadline) {

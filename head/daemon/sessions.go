@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -20,14 +19,12 @@ import (
 	"muster/wire/agent"
 	"muster/wire/dial"
 	"muster/wire/identity"
+	wire "muster/wire/sessions"
 	"muster/wire/trust"
 )
 
-// How many messages may wait for an agent, and how many messages of an agent for the core.
-const (
-	maxToAgent   = 8192
-	maxFromAgent = 64
-)
+// maxFromAgent is how many messages of an agent may wait for the core.
+const maxFromAgent = 64
 
 // sessions are the connections of agents.
 type sessions struct {
@@ -39,26 +36,18 @@ type sessions struct {
 	closed bool
 }
 
-// session is one connection of an agent. One goroutine reads from it as long as it lasts; another
-// writes, but only while there is something to write, so that ten thousand idle agents cost ten
-// thousand goroutines and not twice as many.
+// session is one connection of an agent.
 type session struct {
 	*sessions
+	*wire.Session[head.Send]
 	id   head.Session
 	who  caller
 	node string
 	conn net.Conn
 	// room bounds the messages of the agent that the core has not handled yet.
 	room chan struct{}
-	sent atomic.Int64 // when the head last wrote something
 	// revoked is why the session ends before its connection does; nil if it does not.
 	revoked atomic.Pointer[trust.Revoked]
-
-	mu      sync.Mutex
-	waiting []head.Send
-	writing bool
-	closing bool // the connection is closed once everything was written
-	gone    bool
 }
 
 func newSessions(d *daemon) *sessions {
@@ -67,33 +56,15 @@ func newSessions(d *daemon) *sessions {
 
 // upgrade takes a request's connection over for another protocol.
 func upgrade(q *request, protocol string) (net.Conn, error) {
-	if !has(q.r.Header.Values("Upgrade"), protocol) || !has(q.r.Header.Values("Connection"), "upgrade") {
+	if !dial.Wanted(q.r.Header, protocol) {
 		q.w.Header().Set("Upgrade", protocol)
 		return nil, refuse(http.StatusUpgradeRequired, "this is a conversation: send Connection: Upgrade and Upgrade: %s", protocol)
 	}
-	conn, buffered, err := http.NewResponseController(q.w).Hijack()
-	if err != nil {
-		return nil, err
+	conn, err := dial.Accept(q.w, protocol, q.cfg.Connections.Greet)
+	if errors.Is(err, dial.ErrGone) {
+		err = errAnswered
 	}
-	_ = conn.SetDeadline(time.Now().Add(q.cfg.Connections.Greet))
-	_, err = fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", protocol)
-	if err != nil {
-		_ = conn.Close()
-		return nil, errAnswered
-	}
-	return dial.Rest(conn, buffered.Reader), nil
-}
-
-// has says whether one of the comma-separated words of a header is word.
-func has(values []string, word string) bool {
-	for _, value := range values {
-		for one := range strings.SplitSeq(value, ",") {
-			if strings.EqualFold(strings.TrimSpace(one), word) {
-				return true
-			}
-		}
-	}
-	return false
+	return conn, err
 }
 
 func closeWrite(c net.Conn) error {
@@ -126,18 +97,17 @@ func (c *caller) isNode(name string) error {
 // that the agent said before it, since both go through the queue.
 func (s *session) serve() {
 	defer s.conn.Close()
-	hello, err := s.greet()
+	hello, err := wire.Greeting(s.conn, s.cfg.Connections.Greet, "head", s.who.isNode)
 	if err != nil {
 		s.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "an agent was refused", "agent", s.who.String(), "error", err)
 		if names := s.who.names(hello.Node); levelOf(err, slog.LevelWarn) == slog.LevelWarn {
 			s.refusals.note(s.who.holder(hello.Node), refusal{names: names, reason: err.Error(), at: s.clock()})
 		}
-		if text, encodeErr := agent.Encode(nil, agent.Refused{Reason: err.Error()}); encodeErr == nil {
-			_, _ = s.conn.Write(text)
-		}
+		wire.Refuse(s.conn, err.Error())
 		return
 	}
 	s.node = hello.Node
+	s.begin()
 	if !s.add() {
 		return
 	}
@@ -153,22 +123,10 @@ func (s *session) serve() {
 	s.log.Info("an agent has gone", "node", s.node, "session", s.id, "reason", err)
 }
 
-// greet reads and checks an agent's first message.
-func (s *session) greet() (agent.Hello, error) {
-	_ = s.conn.SetDeadline(time.Now().Add(s.cfg.Connections.Greet))
-	defer s.conn.SetDeadline(time.Time{})
-	m, err := agent.ReadToHead(s.conn)
-	if err != nil {
-		return agent.Hello{}, err
-	}
-	hello, ok := m.(agent.Hello)
-	switch {
-	case !ok:
-		return hello, fmt.Errorf("an agent begins with hello, not with %s", m.Kind())
-	case hello.Version != agent.Version:
-		return hello, fmt.Errorf("the agent speaks version %d, and the head version %d: use the same version of muster on both", hello.Version, agent.Version)
-	}
-	return hello, s.who.isNode(hello.Node)
+func (s *session) begin() {
+	s.Session = wire.New(s.conn, wire.Leader[head.Send]{
+		Silence: s.cfg.Core.Silence, Now: s.now, Log: s.log.With("node", s.node, "session", s.id), Encode: s.encode, Unsent: s.unsent,
+	})
 }
 
 // whyLeft is why a session ended, for people.
@@ -183,46 +141,26 @@ func whyLeft(err error) string {
 	return agent.Reason(err.Error())
 }
 
-var (
-	errSilent   = errors.New("it was silent for too long")
-	errTwice    = errors.New("it greeted twice")
-	errUnsteady = errors.New("it did not take what it was sent")
-)
-
-// hear passes an agent's messages to the core. One that cannot be read is passed over: what matters
-// the agent says again. Of the answers to pings the first tells the core that the agent reads.
+// hear passes an agent's messages to the core. Of the answers to pings the first tells it that the
+// agent reads.
 func (s *session) hear() error {
-	answered, complaint := false, ""
-	for {
-		_ = s.conn.SetReadDeadline(time.Now().Add(s.cfg.Core.Silence))
-		m, err := agent.ReadToHead(s.conn)
-		var network net.Error
-		var unreadable *agent.Unreadable
-		switch {
-		case errors.As(err, &unreadable):
-			if complaint != err.Error() { // an agent repeats itself
-				complaint = err.Error()
-				s.log.Warn("a message of an agent cannot be read, and is passed over", "node", s.node, "session", s.id, "kind", unreadable.Kind, "error", err)
-			}
-			continue
-		case errors.As(err, &network) && network.Timeout():
-			return errSilent
-		case err != nil:
-			return err
-		case s.revoked.Load() != nil:
-			continue // until it was told why and the connection is closed
+	answered := false
+	return s.Hear(func(m agent.ToHead) error {
+		if s.revoked.Load() != nil {
+			return nil // until it was told why and the connection is closed
 		}
 		switch m.(type) {
 		case agent.Pong:
 			if answered {
-				continue
+				return nil
 			}
 			answered = true
 		case agent.Hello:
-			return errTwice
+			return wire.ErrTwice
 		}
 		s.say(head.Said{Session: s.id, Message: m})
-	}
+		return nil
+	})
 }
 
 // say passes an event to the core. It waits while maxFromAgent events of this session are
@@ -250,9 +188,7 @@ func (s *session) remove() {
 	s.sessions.mu.Lock()
 	delete(s.byID, s.id)
 	s.sessions.mu.Unlock()
-	s.mu.Lock()
-	s.gone, s.waiting = true, nil
-	s.mu.Unlock()
+	s.Drop()
 }
 
 func (s *sessions) find(id head.Session) *session {
@@ -280,13 +216,13 @@ func (s *sessions) send(m *head.Send) bool {
 	case agent.Welcome:
 		s.refusals.forget(one.who.holder(one.node), one.node)
 	}
-	return one.put(*m, false)
+	return one.Put(*m)
 }
 
 // hangUp closes a session once everything queued for it was sent.
 func (s *sessions) hangUp(id head.Session) {
 	if one := s.find(id); one != nil {
-		one.put(head.Send{}, true)
+		one.HangUp()
 	}
 }
 
@@ -296,111 +232,23 @@ func (s *sessions) closeAll() {
 	defer s.mu.Unlock()
 	s.closed = true
 	for _, one := range s.byID {
-		_ = one.conn.Close()
+		one.Close()
 	}
 }
 
-// put queues a message, or with last the end of the session, and starts write unless it runs. mu
-// protects waiting and writing together: write sets writing to false only while it sees waiting
-// empty, so no message is left without a writer.
-func (s *session) put(m head.Send, last bool) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.gone, s.closing:
-		return false
-	case len(s.waiting) >= maxToAgent:
-		s.log.Warn("an agent is hung up", "node", s.node, "session", s.id, "reason", errUnsteady)
-		s.gone, s.waiting = true, nil
-		_ = s.conn.Close()
-		return false
+// encode appends a message's bytes. If it starts a job, what that runs is filled in.
+func (s *session) encode(text []byte, m head.Send) ([]byte, error) {
+	message, err := s.complete(&m)
+	if err != nil { // the core knows whether the job has ended meanwhile
+		return text, err
 	}
-	if last {
-		s.closing = true
-	} else {
-		s.waiting = append(s.waiting, m)
-	}
-	if !s.writing {
-		s.writing = true
-		go s.write()
-	}
-	return true
-}
-
-// write writes everything that waits, and ends. put starts it again.
-func (s *session) write() {
-	for {
-		s.mu.Lock()
-		messages := s.waiting
-		s.waiting = nil
-		closing := s.closing
-		if len(messages) == 0 {
-			s.writing = false
-			s.mu.Unlock()
-			if closing {
-				_ = s.conn.Close()
-			}
-			return
-		}
-		s.mu.Unlock()
-		if err := s.writeAll(messages); err != nil {
-			s.log.Debug("an agent cannot be written to", "node", s.node, "session", s.id, "error", err)
-			_ = s.conn.Close()
-			s.mu.Lock()
-			s.gone, s.waiting, s.writing = true, nil, false
-			s.mu.Unlock()
-			return
-		}
-	}
-}
-
-// flushSize is how many bytes are collected for one write; a single message may have more.
-const flushSize = 64 << 10
-
-func (s *session) writeAll(messages []head.Send) error {
-	var text []byte
-	for i := range messages {
-		m, err := s.complete(&messages[i])
-		if err == nil {
-			text, err = agent.Encode(text, m)
-		}
-		if err != nil { // the core knows whether the job has ended meanwhile
-			s.unsent(messages[i].Message, err)
-		}
-		if len(text) < flushSize && i < len(messages)-1 {
-			continue
-		}
-		if err := s.flush(text); err != nil {
-			return err
-		}
-		text = text[:0]
-	}
-	return s.flush(text)
+	return agent.Encode(text, message)
 }
 
 // unsent tells the core of a message that is not sent, because the agent would refuse it.
-func (s *session) unsent(m agent.ToAgent, err error) {
-	s.log.Warn("a message to an agent is not sent", "node", s.node, "session", s.id, "kind", m.Kind(), "error", err)
-	s.say(head.Unsent{Session: s.id, Message: m, Reason: agent.Reason(whyRefused(err))})
-}
-
-// whyRefused is what is wrong with a message, for the person whose doing it is.
-func whyRefused(err error) string {
-	var refused *agent.Unreadable
-	if errors.As(err, &refused) {
-		err = refused.Err
-	}
-	return err.Error()
-}
-
-func (s *session) flush(text []byte) error {
-	if len(text) == 0 {
-		return nil
-	}
-	_ = s.conn.SetWriteDeadline(time.Now().Add(s.cfg.Core.Silence))
-	_, err := s.conn.Write(text)
-	s.sent.Store(int64(s.now()))
-	return err
+func (s *session) unsent(m head.Send, err error) {
+	s.log.Warn("a message to an agent is not sent", "node", s.node, "session", s.id, "kind", m.Message.Kind(), "error", err)
+	s.say(head.Unsent{Session: s.id, Message: m.Message, Reason: agent.Reason(wire.WhyRefused(err))})
 }
 
 // complete fills in what a job runs, if the message starts one.
@@ -424,8 +272,8 @@ func (s *session) complete(m *head.Send) (agent.ToAgent, error) {
 
 // refuse is the last that an agent is told.
 func (s *session) refuse(reason string) {
-	s.put(head.Send{Session: s.id, Message: agent.Refused{Reason: reason}}, false)
-	s.put(head.Send{}, true)
+	s.Put(head.Send{Session: s.id, Message: agent.Refused{Reason: reason}})
+	s.HangUp()
 }
 
 // pinger pings agents to which nothing was sent for a while. Each ping is answered, so neither side
@@ -452,8 +300,8 @@ func (s *sessions) all() []*session {
 
 func (s *sessions) ping(quiet time.Duration) {
 	for _, one := range s.all() {
-		if s.now()-time.Duration(one.sent.Load()) >= quiet {
-			one.put(head.Send{Session: one.id, Message: agent.Ping{}}, false)
+		if one.Quiet() >= quiet {
+			one.Put(head.Send{Session: one.id, Message: agent.Ping{}})
 		}
 	}
 }

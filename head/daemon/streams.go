@@ -17,6 +17,7 @@ import (
 	"muster/wire/agent"
 	"muster/wire/api"
 	"muster/wire/dial"
+	wire "muster/wire/sessions"
 	"muster/wire/status"
 )
 
@@ -211,7 +212,7 @@ func (q *request) connect(session head.Session, open agent.Open) (conn net.Conn,
 	open.Stream = one.name
 	if err := agent.Check(open); err != nil {
 		leave()
-		return nil, nil, refuse(http.StatusBadRequest, "the node would refuse this: %s", whyRefused(err))
+		return nil, nil, refuse(http.StatusBadRequest, "the node would refuse this: %s", wire.WhyRefused(err))
 	}
 	if !q.sessions.send(&head.Send{Session: session, Message: open}) {
 		leave()

@@ -12,7 +12,6 @@
 package lenders
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -33,6 +32,7 @@ import (
 	"muster/wire/dial"
 	"muster/wire/grant"
 	"muster/wire/identity"
+	wire "muster/wire/sessions"
 	"muster/wire/trust"
 )
 
@@ -64,7 +64,7 @@ const (
 )
 
 // Lenders are the nodes that lend. mu protects the maps here and, in each session, node, lends and
-// answers. A session's writing lock is taken after mu, never before.
+// answers.
 type Lenders struct {
 	cfg      Config
 	listener net.Listener
@@ -83,6 +83,7 @@ type Lenders struct {
 // session is the connection of a node.
 type session struct {
 	*Lenders
+	*wire.Session[agent.ToAgent]
 	conn net.Conn
 	node Node
 	// shown are the node's certificate and its authorities' (trust.Vouched); nil at a socket.
@@ -92,7 +93,6 @@ type session struct {
 	lends   map[string]bool
 	answers map[string]chan error
 	gone    chan struct{}
-	writing sync.Mutex
 }
 
 // Listen starts accepting nodes.
@@ -162,7 +162,7 @@ func (l *Lenders) Close() {
 	_ = l.server.Close()
 	l.mu.Lock()
 	for _, s := range l.nodes {
-		_ = s.conn.Close()
+		s.Session.Close()
 	}
 	l.mu.Unlock()
 	l.sessions.Wait()
@@ -207,15 +207,14 @@ func (l *Lenders) Lend(ctx context.Context, node string, loan grant.Loan) error 
 	s.answers[loan.ID] = answer
 	s.lends[loan.ID] = true
 	l.mu.Unlock()
-	err := s.send(agent.Lend{Loan: loan})
-	if err == nil {
-		select {
-		case err = <-answer:
-		case <-s.gone:
-			err = errors.New("its connection has ended")
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
+	s.Put(agent.Lend{Loan: loan})
+	var err error
+	select {
+	case err = <-answer:
+	case <-s.gone:
+		err = errors.New("its connection has ended")
+	case <-ctx.Done():
+		err = ctx.Err()
 	}
 	if err != nil {
 		return fmt.Errorf("node %s cannot lend its GPU: %w", node, err)
@@ -235,7 +234,7 @@ func (l *Lenders) Want(node string, loan grant.Loan) {
 	}
 	l.mu.Unlock()
 	if missing {
-		_ = s.send(agent.Lend{Loan: loan})
+		s.Put(agent.Lend{Loan: loan})
 	}
 }
 
@@ -276,7 +275,7 @@ func (l *Lenders) Keep(keep func(id string) bool) {
 	}
 	l.mu.Unlock()
 	for _, e := range list {
-		_ = e.send(agent.Unlend{ID: e.id})
+		e.Put(agent.Unlend{ID: e.id})
 	}
 }
 
@@ -303,19 +302,14 @@ func (l *Lenders) Lent(node string) []string {
 
 // serve turns a request into a session with a node.
 func (l *Lenders) serve(w http.ResponseWriter, r *http.Request) {
-	if !strings.EqualFold(r.Header.Get("Upgrade"), dial.ProtocolAgent) {
+	if !dial.Wanted(r.Header, dial.ProtocolAgent) {
 		w.Header().Set("Upgrade", dial.ProtocolAgent)
 		http.Error(w, `{"error":"nodes that lend GPUs connect here: muster node --head"}`, http.StatusUpgradeRequired)
 		return
 	}
 	raw := r.Context().Value(connKey{}).(net.Conn)
-	conn, buffered, err := http.NewResponseController(w).Hijack()
+	conn, err := dial.Accept(w, dial.ProtocolAgent, greetTime)
 	if err != nil {
-		return
-	}
-	_ = conn.SetDeadline(time.Now().Add(greetTime))
-	if _, err := fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", dial.ProtocolAgent); err != nil {
-		_ = conn.Close()
 		return
 	}
 	s := &session{Lenders: l, conn: conn, lends: map[string]bool{}, answers: map[string]chan error{}, gone: make(chan struct{})}
@@ -326,45 +320,32 @@ func (l *Lenders) serve(w http.ResponseWriter, r *http.Request) {
 	go func() {
 		defer l.sessions.Done()
 		defer conn.Close()
-		s.converse(buffered.Reader, raw)
+		s.converse(raw)
 	}()
 }
 
 // converse runs a session until its connection ends.
-func (s *session) converse(in *bufio.Reader, raw net.Conn) {
-	hello, err := s.greet(in, raw)
+func (s *session) converse(raw net.Conn) {
+	hello, err := wire.Greeting(s.conn, greetTime, "driver", func(node string) error { return isNode(raw, node) })
+	if err == nil {
+		s.node = Node{Name: hello.Node, Gateway: hello.Gateway, Devices: hello.Devices}
+		began := time.Now()
+		s.Session = wire.New(s.conn, wire.Leader[agent.ToAgent]{
+			Silence: silence, Now: func() time.Duration { return time.Since(began) }, Log: s.cfg.Log.With("node", s.node.Name),
+			Encode: func(text []byte, m agent.ToAgent) ([]byte, error) { return agent.Encode(text, m) }, Unsent: s.unsent,
+		})
+		err = s.enter(hello)
+	}
 	if err != nil {
 		s.cfg.Log.Warn("a node that would lend is refused", "error", err)
-		_ = s.send(agent.Refused{Reason: err.Error()})
-		return
-	}
-	s.node = Node{Name: hello.Node, Gateway: hello.Gateway, Devices: hello.Devices}
-	if err := s.enter(hello); err != nil {
-		_ = s.send(agent.Refused{Reason: err.Error()})
-		s.leave()
+		wire.Refuse(s.conn, err.Error())
 		return
 	}
 	s.cfg.Log.Info("a node lends", "node", s.node.Name, "devices", len(hello.Devices), "gateway", hello.Gateway)
 	go s.ping()
-	err = s.hear(in)
+	err = s.Hear(s.heard)
 	s.leave()
 	s.cfg.Log.Info("a node lends no more", "node", s.node.Name, "reason", err)
-}
-
-func (s *session) greet(in *bufio.Reader, raw net.Conn) (agent.Hello, error) {
-	m, err := agent.ReadToHead(in)
-	if err != nil {
-		return agent.Hello{}, err
-	}
-	hello, ok := m.(agent.Hello)
-	switch {
-	case !ok:
-		return hello, fmt.Errorf("an agent begins with hello, not with %s", m.Kind())
-	case hello.Version != agent.Version:
-		return hello, fmt.Errorf("the agent speaks version %d, and the driver version %d: use the same version of muster on both", hello.Version, agent.Version)
-	}
-	_ = s.conn.SetDeadline(time.Time{})
-	return hello, isNode(raw, hello.Node)
 }
 
 // isNode refuses a peer that may not speak for a node.
@@ -395,40 +376,32 @@ func isOurs(conn *net.UnixConn) error {
 // the old connection was noticed.
 func (s *session) enter(hello agent.Hello) error {
 	s.mu.Lock()
+	defer s.mu.Unlock() // not before: these messages are the first that the node gets
 	old := s.nodes[s.node.Name]
 	if old == nil && len(s.nodes) >= maxNodes {
-		s.mu.Unlock()
 		return fmt.Errorf("%d nodes lend already", maxNodes)
 	}
 	if old != nil {
-		_ = old.conn.Close()
+		old.Session.Close()
 	}
-	say := []agent.ToAgent{agent.Welcome{Cluster: s.cfg.Cluster, Silence: silence}}
+	s.Put(agent.Welcome{Cluster: s.cfg.Cluster, Silence: silence})
 	wanted := s.wanted[s.node.Name]
 	for _, id := range hello.Loans {
 		if _, ok := wanted[id]; ok || !s.judged {
 			s.lends[id] = true
 		} else {
-			say = append(say, agent.Unlend{ID: id})
+			s.Put(agent.Unlend{ID: id})
 		}
 	}
 	for id, loan := range wanted {
 		if !s.lends[id] {
 			s.lends[id] = true
-			say = append(say, agent.Lend{Loan: loan})
+			s.Put(agent.Lend{Loan: loan})
 		}
 	}
 	s.nodes[s.node.Name] = s
 	s.changes++
-	s.writing.Lock() // before mu is released, so that these messages are the first that the node gets
-	defer s.writing.Unlock()
-	s.mu.Unlock()
-	err := s.write(say...)
-	if errors.Is(err, agent.ErrRefused) {
-		s.cfg.Log.Warn("a node would refuse a loan, and is not told of it", "node", s.node.Name, "error", err)
-		return nil
-	}
-	return err
+	return nil
 }
 
 // leave ends the session's waiting callers of Lend, and unregisters it unless a newer session of the
@@ -437,37 +410,41 @@ func (s *session) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(s.gone)
+	s.Drop()
 	if s.nodes[s.node.Name] == s {
 		delete(s.nodes, s.node.Name)
 		s.changes++
 	}
 }
 
-// hear handles the node's messages.
-func (s *session) hear(in *bufio.Reader) error {
-	for {
-		_ = s.conn.SetReadDeadline(time.Now().Add(silence))
-		m, err := agent.ReadToHead(in)
-		var unreadable *agent.Unreadable
-		if errors.As(err, &unreadable) {
-			s.cfg.Log.Warn("a node's message cannot be read, and is passed over", "node", s.node.Name, "kind", unreadable.Kind, "error", err)
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		switch m := m.(type) {
-		case agent.Inventory:
-			s.mu.Lock()
-			s.node.Devices = m.Devices
-			s.changes++
-			s.mu.Unlock()
-		case agent.Lent:
-			s.lent(m)
-		case agent.Hello:
-			return errors.New("it greeted twice")
-		}
+// heard handles a message of the node.
+func (s *session) heard(m agent.ToHead) error {
+	switch m := m.(type) {
+	case agent.Inventory:
+		s.mu.Lock()
+		s.node.Devices = m.Devices
+		s.changes++
+		s.mu.Unlock()
+	case agent.Lent:
+		s.lent(m)
+	case agent.Hello:
+		return wire.ErrTwice
 	}
+	return nil
+}
+
+// unsent tells the caller of Lend who waits for it that the node would refuse a loan.
+func (s *session) unsent(m agent.ToAgent, err error) {
+	lend, is := m.(agent.Lend)
+	s.mu.Lock()
+	answer := s.answers[lend.Loan.ID]
+	delete(s.answers, lend.Loan.ID)
+	s.mu.Unlock()
+	if is && answer != nil {
+		answer <- err
+		return
+	}
+	s.cfg.Log.Warn("a node would refuse a loan, and is not told of it", "node", s.node.Name, "error", err)
 }
 
 // lent passes the node's answer to the caller of Lend who waits for it.
@@ -503,38 +480,11 @@ func (s *session) ping() {
 			var revoked *trust.Revoked
 			if errors.As(trust.StillGood(s.cfg.TLS, s.shown), &revoked) {
 				s.cfg.Log.Warn("a node's session is ended", "node", s.node.Name, "reason", revoked)
-				_ = s.send(agent.Refused{Reason: revoked.Error()})
-				_ = s.conn.Close()
+				s.Put(agent.Refused{Reason: revoked.Error()})
+				s.HangUp()
 				return
 			}
-			_ = s.send(agent.Ping{})
+			s.Put(agent.Ping{})
 		}
 	}
-}
-
-// send sends the node a message.
-func (s *session) send(m agent.ToAgent) error {
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	return s.write(m)
-}
-
-// write writes messages. It closes the connection of a node that does not take them. One that the
-// node would refuse is not written, and is the error if all others were. The caller must hold
-// writing.
-func (s *session) write(messages ...agent.ToAgent) error {
-	var text []byte
-	var refused error
-	for _, m := range messages {
-		var err error
-		if text, err = agent.Encode(text, m); err != nil {
-			refused = err
-		}
-	}
-	_ = s.conn.SetWriteDeadline(time.Now().Add(greetTime))
-	if _, err := s.conn.Write(text); err != nil {
-		_ = s.conn.Close()
-		return err
-	}
-	return refused
 }

@@ -2,7 +2,12 @@ package dial
 
 import (
 	"bufio"
+	"errors"
+	"fmt"
 	"net"
+	"net/http"
+	"strings"
+	"time"
 )
 
 // What connections to a head, or to what takes its part towards nodes, are switched to.
@@ -13,6 +18,41 @@ const (
 	// output the other.
 	ProtocolStream = "muster-stream"
 )
+
+// Wanted says whether a request asks to switch its connection to a protocol.
+func Wanted(h http.Header, protocol string) bool {
+	return has(h.Values("Upgrade"), protocol) && has(h.Values("Connection"), "upgrade")
+}
+
+// has says whether one of the comma-separated words of a header is word.
+func has(values []string, word string) bool {
+	for _, value := range values {
+		for one := range strings.SplitSeq(value, ",") {
+			if strings.EqualFold(strings.TrimSpace(one), word) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Accept takes the connection of a request over for a protocol. Its deadline is within a time: whoever
+// takes it clears that.
+func Accept(w http.ResponseWriter, protocol string, within time.Duration) (net.Conn, error) {
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Now().Add(within))
+	if _, err := fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", protocol); err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	return Rest(conn, buffered.Reader), nil
+}
+
+// ErrGone is the error of Accept when the connection was taken over and could not be answered.
+var ErrGone = errors.New("the connection has ended")
 
 // Rest is a connection that was switched to another protocol, of which a reader may have read the
 // beginning already.

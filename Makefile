@@ -35,14 +35,14 @@ SHIM_LDFLAGS := -shared -pthread -Wl,-soname,libcuda.so.1 -Wl,-z,defs -Wl,-z,nod
 
 # The sources in C are compiled side by side, also where make itself was not told to.
 PROCESSORS := $(shell nproc 2>/dev/null || echo 2)
-SHIM_OBJECTS := $(patsubst %.c,bin/obj/%.o,$(wildcard shim/*.c))
+SHIM_OBJECTS := $(patsubst %.c,bin/obj/%.o,$(wildcard shim/lib/*/*.c))
 NVML_OBJECTS := $(patsubst %.c,bin/obj/%.o,$(wildcard nvml/*.c))
 
-bin/obj/%.o: %.c $(wildcard shim/*.h shim/include/*.h nvml/*.h)
+bin/obj/%.o: %.c $(wildcard shim/*.h shim/lib/*/*.h shim/include/*.h nvml/*.h)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(SHIM_CFLAGS) $(CFLAGS) -c -o $@ $<
 
-bin/lib/libcuda.so.1: $(wildcard shim/*.c shim/*.h shim/include/*.h)
+bin/lib/libcuda.so.1: $(wildcard shim/*.h shim/lib/*/*.c shim/lib/*/*.h shim/include/*.h)
 	@echo "  build $@"; mkdir -p bin/lib
 	$(Q)$(MAKE) -j$(PROCESSORS) $(SHIM_OBJECTS)
 	$(Q)$(CC) $(SHIM_LDFLAGS) -o $@ $(SHIM_OBJECTS)

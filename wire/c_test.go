@@ -19,7 +19,7 @@ func runC(t *testing.T, main string) []string {
 	if _, err := exec.LookPath("gcc"); err != nil {
 		need.Missing(t, need.Compiler, "no gcc")
 	}
-	shim, err := filepath.Abs("../shim")
+	shim, err := filepath.Abs("../shim/lib/transport")
 	if err != nil {
 		t.Fatal(err)
 	}

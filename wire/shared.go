@@ -44,7 +44,7 @@ func (g Geometry) check() error {
 // BounceBuffer is the size of one buffer for data on their way back.
 const BounceBuffer = 1 << 20
 
-// Offsets in the ring's memory; shim/wire.h has the same.
+// Offsets in the ring's memory; shim/lib/transport/wire.h has the same.
 const (
 	slotCount = 256
 	slotSize  = 256

@@ -1,7 +1,7 @@
 // Package wire is the protocol between a program, the node daemon and a worker: the messages, their
 // bytes, the frames on a socket, and the ring of shared memory that carries them within a machine.
 //
-// Messages are described once, in messages.txt; the types here and the C side in shim/wire_gen.h
+// Messages are described once, in messages.txt; the types here and the C side in shim/lib/transport/wire_gen.h
 // are generated from it. The package knows no device, no scheduling, and not what a message means.
 package wire
 

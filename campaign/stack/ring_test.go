@@ -73,7 +73,7 @@ func (v *vandal) leave() {
 	v.shared.Unmap()
 }
 
-// Offsets in the ring's memory, as in shim/wire.h.
+// Offsets in the ring's memory, as in shim/lib/transport/wire.h.
 const (
 	atTail        = 64
 	atWorkerWaits = 144

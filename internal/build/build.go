@@ -58,7 +58,7 @@ func Library(root, to string) error {
 func ChangedLibrary(root, to string, args ...string) error {
 	parts, err := Objects(root)
 	if err == nil && len(parts) == 0 {
-		parts, err = filepath.Glob(filepath.Join(root, "shim/*.c"))
+		parts, err = filepath.Glob(filepath.Join(root, "shim/lib/*/*.c"))
 	}
 	if err != nil {
 		return err
@@ -72,9 +72,10 @@ func Objects(root string) (objects []string, err error) {
 	if Bin() == "" {
 		return nil, nil
 	}
-	sources, err := filepath.Glob(filepath.Join(root, "shim/*.c"))
+	sources, err := filepath.Glob(filepath.Join(root, "shim/lib/*/*.c"))
 	for _, source := range sources { // Bin may have objects of older sources, too
-		objects = append(objects, filepath.Join(Bin(), "obj/shim", strings.TrimSuffix(filepath.Base(source), ".c")+".o"))
+		layer := filepath.Base(filepath.Dir(source))
+		objects = append(objects, filepath.Join(Bin(), "obj/shim/lib", layer, strings.TrimSuffix(filepath.Base(source), ".c")+".o"))
 	}
 	return objects, err
 }

@@ -30,7 +30,7 @@
 // file is that long, and it reads a file twice: first all of it, to see whether it is whole,
 // and only then for its contents.
 //
-// The library in C writes and reads the same (shim/checkpoint.c), for programs that
+// The library in C writes and reads the same (shim/lib/entry/checkpoint.c), for programs that
 // save themselves; its files have no core.
 //
 // # Folders

@@ -54,8 +54,8 @@ func generate(dir string) (map[string][]byte, error) {
 	}
 	return map[string][]byte{
 		"include/cuda.h":             publicHeader(functions, results, types),
-		"api_gen.h":                  bodiesHeader(functions),
-		"api_gen.c":                  exports(functions, results),
+		"lib/memory/api_gen.h":       bodiesHeader(functions),
+		"lib/entry/api_gen.c":        exports(functions, results),
 		"functions/functions_gen.go": goTable(functions),
 		"../docs/compatibility.md":   page(functions),
 

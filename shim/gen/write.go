@@ -164,7 +164,7 @@ func (f *function) prepare(b *bytes.Buffer) {
 
 func bodiesHeader(functions []*function) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s#ifndef MUSTER_API_GEN_H\n#define MUSTER_API_GEN_H\n\n#define CUDA_BARE_NAMES\n#include \"include/cuda.h\"\n\nstruct target;\n\n", generated)
+	fmt.Fprintf(&b, "%s#ifndef MUSTER_API_GEN_H\n#define MUSTER_API_GEN_H\n\n#define CUDA_BARE_NAMES\n#include \"../../include/cuda.h\"\n\nstruct target;\n\n", generated)
 	for _, f := range functions {
 		if f.hasBody {
 			fmt.Fprintf(&b, "CUresult do_%s(%s);\n", f.export, f.declParams(true))

@@ -56,14 +56,14 @@ func madeOrCompiled() ([]string, error) {
 	return compileLibrary("")
 }
 
-// compileLibrary makes one object of the library's sources. Each of them includes shim.h, which takes
+// compileLibrary makes one object of the library's sources. Each of them includes headers of its layer, which takes
 // longer than what follows: so it is compiled ahead.
 func compileLibrary(sanitizers string) ([]string, error) {
-	files, err := filepath.Glob("../*.c")
+	files, err := filepath.Glob("../lib/*/*.c")
 	if err != nil {
 		return nil, err
 	}
-	original, err := filepath.Abs("../shim.h")
+	original, err := filepath.Abs("../lib/graph/graph.h")
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +185,7 @@ func runInput(t *testing.T, variable, input, program, socket string, args ...str
 }
 
 func TestDigest(t *testing.T) {
-	program := build(t, "md2", "address,undefined", "test/md2_test.c", "md2.c")
+	program := build(t, "md2", "address,undefined", "test/md2_test.c", "lib/basis/md2.c")
 	if _, stderr, err := run(t, program, ""); err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
@@ -194,20 +194,20 @@ func TestDigest(t *testing.T) {
 // The table of taken addresses does what a plain list does, and does not slow down
 // with the number of a program's allocations.
 func TestRanges(t *testing.T) {
-	program := build(t, "ranges", "address,undefined", "test/ranges_test.c", "ranges.c")
+	program := build(t, "ranges", "address,undefined", "test/ranges_test.c", "lib/basis/ranges.c")
 	for seed := 1; seed <= need.Rounds(3, 8); seed++ {
 		if _, stderr, err := run(t, program, "", "random", fmt.Sprint(seed)); err != nil {
 			t.Fatalf("seed %d: %v\n%s", seed, err, stderr)
 		}
 	}
-	if _, stderr, err := run(t, build(t, "ranges", "", "test/ranges_test.c", "ranges.c"), "", "growth"); err != nil {
+	if _, stderr, err := run(t, build(t, "ranges", "", "test/ranges_test.c", "lib/basis/ranges.c"), "", "growth"); err != nil {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
 }
 
 func TestWideCopies(t *testing.T) {
 	for sanitizer, what := range map[string]string{"address,undefined": "fork", "thread": "threads", "": "faults"} {
-		if _, stderr, err := run(t, build(t, "wide", sanitizer, "test/wide_test.c", "wide.c"), "", what); err != nil {
+		if _, stderr, err := run(t, build(t, "wide", sanitizer, "test/wide_test.c", "lib/basis/wide.c"), "", what); err != nil {
 			t.Fatalf("%s: %v\n%s", sanitizer, err, stderr)
 		}
 	}

@@ -7,7 +7,7 @@
 // MODE: serve; refuse; garbage (N says of what kind); die and close (after N messages);
 // lie (about how many notices there are); strict (functions of the program must have returned when
 // memory is freed, as if they might still call the worker).
-#include "../wire_gen.h"
+#include "../lib/transport/wire_gen.h"
 
 #include <errno.h>
 #include <linux/futex.h>

@@ -2,7 +2,7 @@
 //
 //   ranges_test random SEED   calls at random, beside a list
 //   ranges_test growth        four times as many ranges may not cost much more than four times as long
-#include "../shim.h"
+#include "../lib/basis/basis.h"
 
 #include <stdio.h>
 #include <stdlib.h>

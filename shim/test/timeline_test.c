@@ -1,6 +1,6 @@
 // A traced program runs on where there is no room for records: on a full file system, where
 // files may not grow, and when its folder has gone by the time that it forks.
-#include "../shim.h"
+#include "../lib/transport/transport.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ static void calls(void) {
 static void trace_to(const char *folder) {
 	setenv("MUSTER_TIMELINE", folder, 1);
 	setenv("MUSTER_TIMELINE_RECORDS", "200000", 1);
-	timeline_start();
+	watch_start();
 }
 
 static int full(const char *folder) {
@@ -45,7 +45,7 @@ static int forked(const char *folder) {
 	trace_to(folder);
 	int64_t began = watch_begin("cuTest");
 	setenv("MUSTER_TIMELINE", "/nonexistent", 1);
-	timeline_in_child();
+	watch_in_child();
 	watch_end("cuTest", began, 0);
 	return 0;
 }

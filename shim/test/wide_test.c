@@ -1,5 +1,5 @@
 // Copies by several threads are copies: of any size, by several at once, and in a child.
-#include "../shim.h"
+#include "../lib/basis/basis.h"
 
 #include <signal.h>
 #include <stdio.h>

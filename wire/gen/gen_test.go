@@ -12,7 +12,7 @@ func TestGeneratedFilesAreUpToDate(t *testing.T) {
 	if err := run("../messages.txt", goFile, cFile); err != nil {
 		t.Fatal(err)
 	}
-	for made, kept := range map[string]string{goFile: "../messages_gen.go", cFile: "../../shim/wire_gen.h"} {
+	for made, kept := range map[string]string{goFile: "../messages_gen.go", cFile: "../../shim/lib/transport/wire_gen.h"} {
 		want, err := os.ReadFile(made)
 		if err != nil {
 			t.Fatal(err)

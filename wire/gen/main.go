@@ -14,7 +14,7 @@ import (
 func main() {
 	in := flag.String("in", "messages.txt", "the description")
 	goFile := flag.String("go", "messages_gen.go", "the Go side")
-	cFile := flag.String("c", "../shim/wire_gen.h", "the C side")
+	cFile := flag.String("c", "../shim/lib/transport/wire_gen.h", "the C side")
 	flag.Parse()
 	if err := run(*in, *goFile, *cFile); err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)

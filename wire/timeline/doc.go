@@ -1,6 +1,6 @@
 // Package timeline is how the parts of Muster record where a program's time went: records of 64
 // bytes, and the files in which the library in the program keeps them while it is traced
-// (shim/timeline.c). It draws nothing: node/trace does.
+// (shim/lib/transport/watch.c). It draws nothing: node/trace does.
 //
 // A record is a span of time of one kind. Times are nanoseconds of CLOCK_MONOTONIC on the machine
 // that wrote it; clock records, which the library makes from its requests to the node, say how the

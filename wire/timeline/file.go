@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Offsets in a file; shim/timeline.c has the same numbers.
+// Offsets in a file; shim/lib/transport/watch.c has the same numbers.
 const (
 	headSize  = 4096
 	functions = 1024 // functions that are counted

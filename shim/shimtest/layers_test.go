@@ -113,6 +113,28 @@ func TestMonitorIsBeside(t *testing.T) {
 	}
 }
 
+// Of a client, what a file of transport keeps is a struct of its own, which no other file touches. (Files above keep
+// theirs in parts that are not even declared elsewhere: client_register.)
+func TestPartsOfClientsHaveOwners(t *testing.T) {
+	owners := map[string]string{"ring": "ring", "slots": "ring", "staging": "ring", "bounces": "ring", "notices": "notices", "answers": "answers"}
+	part := regexp.MustCompile(`\b(?:c|client)->(\w+)\.`)
+	files, err := filepath.Glob("../lib/*/*.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range part.FindAllStringSubmatch(string(text), -1) {
+			if owner := owners[m[1]]; owner != "" && filepath.Base(f) != owner+".c" {
+				t.Errorf("%s touches %s of a client, which is %s.c's", f, m[1], owner)
+			}
+		}
+	}
+}
+
 // symbols returns the names that an object defines for others, and those that it needs.
 func symbols(t *testing.T, path string) (defined, needed []string) {
 	t.Helper()

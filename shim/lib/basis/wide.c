@@ -7,6 +7,7 @@
 // clears open_job and then waits until inside is 0, so no helper touches a job after wide_copy
 // has returned. Other threads that find owner taken copy by themselves.
 #include "basis.h"
+#include "spin.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -16,7 +17,6 @@
 #define PIECE ((size_t)128 << 10)
 #define MOST 7
 #define SPIN_TIME 150000 // nanoseconds that a thread looks for the next copy before it sleeps: waking it takes nearly as long
-#define SPINS 64         // looks between two of the clock
 
 static struct {
 	uint8_t *to;
@@ -34,20 +34,6 @@ static _Atomic bool open_job;    // there are bytes to copy
 static unsigned sleepers;        // under the lock
 static int helpers = -1;         // under owner; -1: not made yet
 
-static inline void breathe(void) {
-#ifdef __x86_64__
-	__builtin_ia32_pause();
-#else
-	__asm__ volatile("yield");
-#endif
-}
-
-static uint64_t nanoseconds(void) {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 static void work(void) {
 	for (;;) {
 		size_t at = atomic_fetch_add(&job.next, PIECE);
@@ -60,7 +46,7 @@ static void work(void) {
 // Looks for another copy than the one that was seen last. Helpers that find one take no lock: they
 // would wait for each other.
 static bool comes(unsigned seen) {
-	for (uint64_t end = nanoseconds() + SPIN_TIME; nanoseconds() < end;)
+	for (int64_t end = nanoseconds() + SPIN_TIME; nanoseconds() < end;)
 		for (int i = 0; i < SPINS; i++) {
 			if (atomic_load_explicit(&jobs, memory_order_relaxed) != seen)
 				return true;

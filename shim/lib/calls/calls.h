@@ -10,7 +10,7 @@ struct CUmod_st {
 	struct object object;
 	struct object *functions;
 	struct names by_name; // the same functions; both under shim_lock
-	uint64_t *variables;  // addresses that the program has asked for; under the client's memory_lock
+	uint64_t *variables;  // addresses that the program has asked for; under shim_lock
 	size_t variable_count, variable_room;
 	uint32_t function_count;
 	CUlibrary library; // the library that it was loaded for; NULL: the program loaded it and unloads it

@@ -42,7 +42,7 @@ static CUresult clear_locked(CUcontext context) {
 	struct client *c = atomic_load(&context->client);
 	if (c == NULL)
 		return CUDA_SUCCESS;
-	bool alone = c->contexts == 1;
+	bool alone = context_alone(context);
 	if (!alone && pinned_any(c, context)) { // copies from and to it may be under way
 		struct wire_synchronise message = {0};
 		CALL(c, SYNCHRONISE, synchronise, &message, NO_DATA, NULL);
@@ -83,9 +83,8 @@ static CUresult clear_locked(CUcontext context) {
 	managed_release(c, context, alone);
 	memory_release(c, context, !alone);
 	pinned_release(c, context, !alone);
-	c->contexts--;
-	atomic_store(&context->client, NULL);
-	if (alone && atomic_load(&c->lost) != 0)
+	context_detach(context);
+	if (alone && client_lost(c) != CUDA_SUCCESS)
 		client_drop(c);
 	context_renumber(context); // invalidates what refers to it by its old id: threads' streams, modules of libraries, graphs
 	return result;

@@ -79,11 +79,11 @@ CUresult do_cuEventQuery(CUevent event) {
 	if (result != CUDA_SUCCESS || !atomic_load(&event->recorded))
 		return result;
 	struct wire_event_query message = {event->object.number};
-	uint64_t end, stream;
-	if (!event_known(c, event, &end, &stream)) {
+	struct ring_mark record;
+	if (!ring_mark_done(c, &event->record, &record)) { // callers take an event that was never recorded for happened
 		result = CALL(c, EVENT_QUERY, event_query, &message, NO_DATA, NULL);
 		if (result == CUDA_SUCCESS)
-			ring_done(c, end, stream);
+			ring_done(c, record.end, record.stream);
 	}
 	if (result != CUDA_ERROR_NOT_READY)
 		print_pending(c);
@@ -102,11 +102,11 @@ CUresult do_cuEventSynchronize(CUevent event) {
 	if (result != CUDA_SUCCESS || !atomic_load(&event->recorded))
 		return result;
 	struct wire_event_synchronise message = {event->object.number};
-	uint64_t end, stream;
-	if (!event_known(c, event, &end, &stream)) {
+	struct ring_mark record;
+	if (!ring_mark_done(c, &event->record, &record)) { // callers take an event that was never recorded for happened
 		result = CALL(c, EVENT_SYNCHRONISE, event_synchronise, &message, NO_DATA, NULL);
 		if (result == CUDA_SUCCESS)
-			ring_done(c, end, stream);
+			ring_done(c, record.end, record.stream);
 	}
 	print_pending(c);
 	return result;

@@ -101,7 +101,7 @@ static CUresult ask_link(CUlinkState state, const uint8_t *inputs, size_t size, 
 	if (result != CUDA_SUCCESS)
 		return result;
 	jit_begin(&state->jit);
-	*number = atomic_fetch_add(&c->numbers, 1);
+	*number = client_number(c);
 	result = image_send(c, *number, inputs, size);
 	struct wire_module_link message = {*number, check};
 	struct answer answer;
@@ -196,7 +196,7 @@ static CUresult fetch(CUlinkState state, uint32_t number, uint64_t size) {
 		if (!wire_module_fetch_reply_get(&r, &reply) || reply.size == 0 || reply.size > head.length)
 			result = CUDA_ERROR_UNKNOWN;
 		else
-			memcpy(state->image + done, c->arena + offset, reply.size);
+			memcpy(state->image + done, c->arena.at + offset, reply.size);
 		done += reply.size;
 	}
 	bounce_give(c, offset);

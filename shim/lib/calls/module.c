@@ -215,7 +215,7 @@ char *image_log(struct client *c, uint32_t number) {
 	if (CALL(c, MODULE_LOG, module_log, &message, &head, &answer) == CUDA_SUCCESS) {
 		struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
 		if (wire_module_log_reply_get(&r, &reply) && reply.size > 0 && reply.size <= WIRE_BOUNCE)
-			log = strndup((const char *)c->arena + offset, reply.size);
+			log = strndup((const char *)c->arena.at + offset, reply.size);
 	}
 	bounce_give(c, offset);
 	return log;
@@ -254,7 +254,7 @@ CUresult module_load(CUcontext context, const void *image, size_t limit, char **
 	if (result != CUDA_SUCCESS)
 		return result;
 	print_pending(c);
-	uint32_t number = atomic_fetch_add(&c->numbers, 1);
+	uint32_t number = client_number(c);
 	char *text = NULL;
 	bool conditions = condition_defines(start, size, &text, &size);
 	result = image_send(c, number, conditions ? (const uint8_t *)text : start, size);
@@ -284,30 +284,29 @@ CUresult module_load(CUcontext context, const void *image, size_t limit, char **
 	return CUDA_SUCCESS;
 }
 
-// Notes that the program knows a variable's address. The caller holds the client's memory_lock. If
+// Notes that the program knows a variable's address. If
 // there is no memory to note it in the module, the address stays valid after the module is unloaded.
 static void note_variable(struct client *c, CUmodule module, uint64_t at, uint64_t size) {
-	if (!ranges_add(&c->variables, (struct range){.at = at, .size = size, .context = module->object.context}))
+	if (!memory_add_variable(c, module->object.context, at, size))
 		return; // it is known
+	pthread_mutex_lock(&shim_lock);
 	if (module->variable_count == module->variable_room) {
 		size_t room = module->variable_room > 0 ? 2 * module->variable_room : 4;
 		uint64_t *larger = realloc(module->variables, room * sizeof *larger);
-		if (larger == NULL)
-			return;
-		module->variables = larger;
-		module->variable_room = room;
+		if (larger != NULL) {
+			module->variables = larger;
+			module->variable_room = room;
+		}
 	}
-	module->variables[module->variable_count++] = at;
+	if (module->variable_count < module->variable_room)
+		module->variables[module->variable_count++] = at;
+	pthread_mutex_unlock(&shim_lock);
 }
 
 static void forget_variables(struct client *c, CUmodule module) {
 	for (size_t i = 0; i < module->variable_count; i++) {
-		pthread_mutex_lock(&c->memory_lock);
-		struct range *range = ranges_from(&c->variables, module->variables[i]);
-		if (range != NULL && range->at == module->variables[i])
-			ranges_remove(&c->variables, range);
-		pthread_mutex_unlock(&c->memory_lock);
-		managed_forget(module->variables[i]); // without memory_lock: it takes the lock of managed.c, which comes first
+		memory_forget_variable(c, module->variables[i]);
+		managed_forget(module->variables[i]);
 	}
 }
 
@@ -474,7 +473,7 @@ static CUresult ask_function(struct client *c, CUfunction f, uint64_t offset) {
 	f->layout = malloc((size_t)reply.params * sizeof *f->layout + 1);
 	if (f->layout == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	memcpy(f->layout, c->arena + offset, (size_t)reply.params * sizeof *f->layout);
+	memcpy(f->layout, c->arena.at + offset, (size_t)reply.params * sizeof *f->layout);
 	for (uint32_t i = 0; i < reply.params; i++)
 		if (f->layout[i][0] > reply.param_size || f->layout[i][1] > reply.param_size - f->layout[i][0])
 			return CUDA_ERROR_UNKNOWN;
@@ -515,7 +514,7 @@ CUresult module_function(CUmodule module, const char *name, CUfunction *out) {
 	if (f != NULL) {
 		f->module = module;
 		f->object.context = module->object.context;
-		f->object.number = atomic_fetch_add(&c->numbers, 1);
+		f->object.number = client_number(c);
 		f->name = strdup(name);
 		if (f->name != NULL)
 			result = ask_function(c, f, offset);
@@ -567,9 +566,7 @@ CUresult module_global(CUmodule module, const char *name, CUdeviceptr *address, 
 	struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
 	if (!wire_module_global_reply_get(&r, &reply))
 		return CUDA_ERROR_UNKNOWN;
-	pthread_mutex_lock(&c->memory_lock);
 	note_variable(c, module, reply.addr, reply.size);
-	pthread_mutex_unlock(&c->memory_lock);
 	if (reply.managed != 0)
 		result = managed_variable(c, module->object.context, reply.addr, reply.size);
 	if (result != CUDA_SUCCESS)
@@ -615,7 +612,7 @@ CUresult module_names(CUmodule module, char **names, uint32_t *functions) {
 	if (result == CUDA_SUCCESS) {
 		*names = malloc(reply.total + 1);
 		if (*names != NULL) {
-			memcpy(*names, c->arena + offset, reply.total);
+			memcpy(*names, c->arena.at + offset, reply.total);
 			(*names)[reply.total] = 0;
 			*functions = 0;
 			for (uint64_t i = 0; i < reply.total && *functions < reply.functions; i++)

@@ -32,7 +32,7 @@ CUresult driver_ask(uint32_t what, const void *about, size_t size, void *answer,
 	if (result == CUDA_SUCCESS) {
 		struct wire_reader r = {got.payload, got.payload + got.size, false};
 		if (wire_driver_ask_reply_get(&r, &reply) && reply.size <= WIRE_BOUNCE && reply.size <= room) {
-			memcpy(answer, c->arena + offset, reply.size);
+			memcpy(answer, c->arena.at + offset, reply.size);
 			*length = reply.size;
 			answer_keep(c, WIRE_DRIVER_ASK, question, asked, answer, reply.size);
 		} else {

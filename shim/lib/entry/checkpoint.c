@@ -154,7 +154,7 @@ static bool put_beginning(struct writer *w, struct client *c, const struct range
 	time_t t = time(NULL);
 	struct tm utc;
 	strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &utc));
-	int n = snprintf(about, sizeof about, "{\"taken\":\"%s\",\"arena_base\":%" PRIu64 ",\"arena_size\":%" PRIu64 "}", now, c->base, c->size);
+	int n = snprintf(about, sizeof about, "{\"taken\":\"%s\",\"arena_base\":%" PRIu64 ",\"arena_size\":%" PRIu64 "}", now, c->granted.base, c->granted.size);
 	uint64_t *pairs = malloc(count > 0 ? count * 16 : 16);
 	if (pairs == NULL) {
 		errno = ENOMEM;

@@ -376,7 +376,7 @@ static void add_piece(struct copy_plan *c, const struct lane *l, size_t row, siz
 		.in = c->to.device,
 		.device = device->at + z * device->slice + row * device->pitch + x,
 		.device_pitch = device->pitch,
-		.offset = (uint64_t)((c->to.device ? l->in : l->out) - l->client->arena),
+		.offset = (uint64_t)((c->to.device ? l->in : l->out) - l->client->arena.at),
 	};
 }
 
@@ -404,14 +404,12 @@ static CUresult cut_pieces(struct copy_plan *c, const struct lane *l) {
 // of it, and so on, down to 4 KiB.
 static CUresult take_buffers(struct lane *l) {
 	struct client *c = l->client;
-	uint64_t arena = (uint64_t)(uintptr_t)c->arena, at = 0;
-	pthread_mutex_lock(&c->memory_lock);
+	uint64_t at = 0;
 	for (;; l->staging /= 2) {
-		at = ranges_take(&c->pinned, arena + c->staging_size + c->bounce_size, arena + c->arena_bytes, 2 * l->staging, 4096, l->context);
+		at = pinned_allocate(c, l->context, 2 * l->staging, 0);
 		if (at != 0 || l->staging < 4096)
 			break;
 	}
-	pthread_mutex_unlock(&c->memory_lock);
 	if (at == 0)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	l->in = (uint8_t *)(uintptr_t)at;
@@ -420,12 +418,7 @@ static CUresult take_buffers(struct lane *l) {
 }
 
 static void give_buffers(struct lane *l) {
-	struct client *c = l->client;
-	pthread_mutex_lock(&c->memory_lock);
-	struct range *range = ranges_find(&c->pinned, (uint64_t)(uintptr_t)l->in, 1);
-	if (range != NULL && range->at == (uint64_t)(uintptr_t)l->in)
-		ranges_remove(&c->pinned, range);
-	pthread_mutex_unlock(&c->memory_lock);
+	pinned_give(l->client, (CUdeviceptr)(uintptr_t)l->in);
 	l->in = l->out = NULL;
 }
 

@@ -93,7 +93,7 @@ static CUresult do_copy(const struct target *t, struct copy_plan *c) {
 	case COPY_ACROSS:
 		return copy_across(t, c->to.at, c->from.at, c->width);
 	case COPY_EARLY:
-		if (atomic_load(&t->client->host_pending) == 0)
+		if (!host_pending(t->client))
 			return copy_in(t->client, t->stream, c->to.at, (const void *)(uintptr_t)c->from.at, c->width, false);
 		break;
 	case COPY_STAGED:
@@ -210,7 +210,7 @@ static void conditional_run(void *data) {
 	const struct branches *b = data;
 	CUresult result = run(b);
 	if (result != CUDA_SUCCESS)
-		atomic_store(&b->node->conditional.condition->client->deferred, result);
+		client_defer(b->node->conditional.condition->client, result);
 }
 
 static CUresult do_node(const struct target *t, struct task *task) {

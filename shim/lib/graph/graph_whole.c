@@ -140,12 +140,22 @@ static CUresult send_steps(struct client *c, uint32_t number, const struct steps
 	return result;
 }
 
+struct definitions { // of graphs, at a client's worker
+	_Atomic size_t bytes;
+};
+
+static size_t part;
+
+static struct definitions *definitions_of(struct client *c) { return client_part(c, part); }
+
+__attribute__((constructor)) static void take_a_part(void) { part = client_register(sizeof(struct definitions), NULL); }
+
 // Takes bytes from the client's budget for definitions, so that the worker never holds more than
 // MOST_STEPS.
 static bool take_bytes(struct client *c, size_t bytes) {
-	if (atomic_fetch_add(&c->graph_bytes, bytes) + bytes <= MOST_STEPS)
+	if (atomic_fetch_add(&definitions_of(c)->bytes, bytes) + bytes <= MOST_STEPS)
 		return true;
-	atomic_fetch_sub(&c->graph_bytes, bytes);
+	atomic_fetch_sub(&definitions_of(c)->bytes, bytes);
 	return false;
 }
 
@@ -162,11 +172,11 @@ static void define(struct whole *w, const struct plan *p, struct client *c) {
 		whole_forget(w);
 	size_t before = w->bytes;
 	if (w->client == NULL)
-		w->number = atomic_fetch_add(&c->numbers, 1);
+		w->number = client_number(c);
 	w->client = c;
 	w->bytes = s.size;
 	w->usable = send_steps(c, w->number, &s) == CUDA_SUCCESS;
-	atomic_fetch_sub(&c->graph_bytes, before);
+	atomic_fetch_sub(&definitions_of(c)->bytes, before);
 	free(s.bytes);
 }
 
@@ -174,9 +184,9 @@ void whole_forget(struct whole *w) {
 	struct client *c = w->client;
 	if (c != NULL) {
 		struct wire_graph_destroy message = {w->number};
-		if (atomic_load(&shim_state) == SHIM_READY && atomic_load(&c->lost) == 0)
+		if (atomic_load(&shim_state) == SHIM_READY && client_lost(c) == CUDA_SUCCESS)
 			POST(c, GRAPH_DESTROY, graph_destroy, &message, NO_DATA);
-		atomic_fetch_sub(&c->graph_bytes, w->bytes);
+		atomic_fetch_sub(&definitions_of(c)->bytes, w->bytes);
 	}
 	w->client = NULL;
 	w->bytes = 0;

@@ -10,11 +10,11 @@ CUresult do_cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int f
 		return result;
 	if (address == NULL || bytes == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!t.client->reserved) {
+	if (!t.client->granted.reserved) {
 		notice("managed memory needs the device's addresses in the program, and something else has them: link the program in the usual way, or use cuMemAlloc");
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
-	if (bytes > t.client->memory)
+	if (bytes > t.client->granted.memory)
 		return with_cuMemAlloc_v2(&t, address, bytes); // which says why not
 	return managed_allocate(&t, bytes, flags, address);
 }

@@ -61,9 +61,9 @@ CUresult do_cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
 		return result;
 	uint64_t used = memory_used(t.client);
 	if (total != NULL)
-		*total = t.client->memory;
+		*total = t.client->granted.memory;
 	if (free_bytes != NULL)
-		*free_bytes = used < t.client->memory ? t.client->memory - used : 0;
+		*free_bytes = used < t.client->granted.memory ? t.client->granted.memory - used : 0;
 	return CUDA_SUCCESS;
 }
 
@@ -165,7 +165,7 @@ static CUresult attribute_of(void *value, CUpointer_attribute attribute, CUdevic
 		*(unsigned *)value = device ? CU_MEMORYTYPE_DEVICE : host ? CU_MEMORYTYPE_HOST : 0;
 		return known ? CUDA_SUCCESS : none;
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-		*(CUdeviceptr *)value = device || (host && c != NULL && c->arena_shared) ? address : 0;
+		*(CUdeviceptr *)value = device || (host && c != NULL && c->arena.same_address) ? address : 0;
 		return *(CUdeviceptr *)value != 0 ? CUDA_SUCCESS : none;
 	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
 		*(void **)value = host || managed ? (void *)(uintptr_t)address : NULL;

@@ -46,7 +46,7 @@ static bool is_device(struct client *preferred, CUdeviceptr at) { return memory_
 static bool may_be_device(const void *at) {
 	for (int i = 0; i < device_count; i++) {
 		struct client *c = client_at(i);
-		if (c != NULL && (uint64_t)(uintptr_t)at - c->base < c->size)
+		if (c != NULL && (uint64_t)(uintptr_t)at - c->granted.base < c->granted.size)
 			return true;
 	}
 	return managed_has((CUdeviceptr)(uintptr_t)at);
@@ -288,7 +288,7 @@ static CUresult rows_out(struct target *t, struct side to, struct side from, siz
 		struct wire_copy_out_2d message = {from.at + y * from.pitch, from.pitch, width, rows, t->stream};
 		result = CALL(t->client, COPY_OUT_2D, copy_out_2d, &message, &head, NULL);
 		for (size_t i = 0; i < rows && result == CUDA_SUCCESS; i++)
-			memcpy(host + (y + i) * to.pitch, t->client->arena + offset + i * width, width);
+			memcpy(host + (y + i) * to.pitch, t->client->arena.at + offset + i * width, width);
 	}
 	bounce_give(t->client, offset);
 	print_pending(t->client);

@@ -22,9 +22,9 @@ CUresult do_cuMemHostAlloc(void **address, size_t bytes, unsigned int flags) {
 	struct client *c = t.client;
 	uint64_t at = pinned_allocate(c, t.context, bytes, flags);
 	if (at == 0) {
-		if (!atomic_flag_test_and_set(&c->pinned_told))
+		if (!pinned_told(c))
 			notice("%zu bytes of pinned memory: a program has %" PRIu64 " MiB of it in all, and they are not free in one piece: free some, or use memory of malloc", bytes,
-			       (c->arena_bytes - c->staging_size - c->bounce_size) >> 20);
+			       (uint64_t)pinned_bytes(c) >> 20);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	*address = (void *)(uintptr_t)at;

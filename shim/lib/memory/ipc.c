@@ -20,7 +20,7 @@ struct memory_handle {
 };
 _Static_assert(sizeof(struct memory_handle) <= CU_IPC_HANDLE_SIZE, "");
 
-// The order of both is in README.md: lock, then memory_lock, then list_lock.
+// The order of both is in README.md: lock, then the memory, then list_lock.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;      // held from the look for a share until it is made, with the worker's answer in between
 
 // In a child: the parent's shares are not the child's.
@@ -31,20 +31,20 @@ void ipc_forget_all(void) {
 
 // --- giving memory away ------------------------------------------------------------------
 
-// Finds or makes the share of an allocation. The caller holds neither lock nor memory_lock. The
-// memory_lock is released while the worker answers; the gaps keep the chunks as they are meanwhile.
+// Finds or makes the share of an allocation. The caller holds neither lock nor memory. The
+// memory is let go while the worker answers; the gaps keep the chunks as they are meanwhile.
 static CUresult share_out(struct client *c, const struct range *range, struct share *out) {
 	pthread_mutex_lock(&lock);
-	pthread_mutex_lock(&c->memory_lock);
+	struct ranges *allocations = memory_hold(c);
 	struct share *s = share_at(c, range->at);
 	uint64_t from = 0, to = 0;
 	if (s == NULL) {
-		shares_chunks(c, range, &from, &to);
-		shares_fill_gaps(c, from, to);
+		shares_chunks(allocations, range, &from, &to);
+		shares_fill_gaps(allocations, from, to);
 	} else {
 		*out = *s;
 	}
-	pthread_mutex_unlock(&c->memory_lock);
+	memory_let_go(c);
 	CUresult result = CUDA_SUCCESS;
 	if (s == NULL) {
 		struct wire_mem_share message = {from, to - from};
@@ -57,12 +57,12 @@ static CUresult share_out(struct client *c, const struct range *range, struct sh
 		if (result == CUDA_SUCCESS)
 			*out = (struct share){.client = c, .at = from, .size = to - from, .name = {reply.a, reply.b, reply.c, reply.d}};
 	}
-	pthread_mutex_lock(&c->memory_lock);
+	memory_hold(c);
 	if (s == NULL && result == CUDA_SUCCESS && share_remember(*out) == NULL)
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (s == NULL && result != CUDA_SUCCESS)
-		shares_open_gaps(c, from, to);
-	pthread_mutex_unlock(&c->memory_lock);
+		shares_open_gaps(allocations, from, to);
+	memory_let_go(c);
 	pthread_mutex_unlock(&lock);
 	return result;
 }
@@ -106,20 +106,20 @@ static bool read_handle(const void *handle, struct memory_handle *h) {
 	return h->magic == MAGIC && h->chunks > 0 && h->offset < size && h->size > 0 && h->size <= size - h->offset;
 }
 
-// Imports shared memory at an address; 0: anywhere. The caller holds neither lock nor memory_lock.
+// Imports shared memory at an address; 0: anywhere. The caller holds neither lock nor memory.
 // The address is taken and the share listed before the worker is asked, and both are undone if it
 // refuses.
 static CUresult import(const struct target *t, const struct memory_handle *h, CUdeviceptr *address, unsigned opened) {
 	struct client *c = t->client;
 	uint64_t size = (uint64_t)h->chunks * SHARE_CHUNK, at = *address;
 	pthread_mutex_lock(&lock);
-	pthread_mutex_lock(&c->memory_lock);
+	struct ranges *allocations = memory_hold(c);
 	if (at == 0)
 		at = memory_choose(c, size, t->context);
-	else if (!ranges_add(&c->allocations, (struct range){.at = at, .size = size, .context = t->context}))
+	else if (!ranges_add(allocations, (struct range){.at = at, .size = size, .context = t->context}))
 		at = 0;
 	if (at != 0) {
-		struct range *range = ranges_find(&c->allocations, at, 1);
+		struct range *range = ranges_find(allocations, at, 1);
 		range->flags |= RANGE_IMPORTED;
 		memory_charge(c, size);
 		struct share s = {.client = c, .at = at, .size = size, .name = {h->name[0], h->name[1], h->name[2], h->name[3]}, .imported = true, .offset = h->offset, .id = range->id, .opened = opened};
@@ -128,19 +128,19 @@ static CUresult import(const struct target *t, const struct memory_handle *h, CU
 			at = 0;
 		}
 	}
-	pthread_mutex_unlock(&c->memory_lock);
+	memory_let_go(c);
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (at != 0) {
 		struct wire_mem_import message = {at, size, h->name[0], h->name[1], h->name[2], h->name[3]};
 		result = CALL(c, MEM_IMPORT, mem_import, &message, NO_DATA, NULL);
 	}
 	if (at != 0 && result != CUDA_SUCCESS) {
-		pthread_mutex_lock(&c->memory_lock);
+		memory_hold(c);
 		if (share_at(c, at) != NULL) {
 			memory_forget(c, at);
-			shares_freed(c, at);
+			shares_freed(c, allocations, at);
 		}
-		pthread_mutex_unlock(&c->memory_lock);
+		memory_let_go(c);
 	}
 	pthread_mutex_unlock(&lock);
 	*address = at;
@@ -150,7 +150,7 @@ static CUresult import(const struct target *t, const struct memory_handle *h, CU
 // Opens a handle: imports its memory, or counts one more user if the client has it already.
 static CUresult open_handle(const struct target *t, const struct memory_handle *h, CUdeviceptr *address) {
 	pthread_mutex_lock(&lock);
-	pthread_mutex_lock(&t->client->memory_lock);
+	memory_hold(t->client);
 	bool own = share_named(h->name, NULL, false) != NULL;
 	struct share *s = share_named(h->name, t->client, true);
 	bool again = s != NULL && s->opened > 0;
@@ -158,7 +158,7 @@ static CUresult open_handle(const struct target *t, const struct memory_handle *
 		s->opened++;
 		*address = s->at + h->offset;
 	}
-	pthread_mutex_unlock(&t->client->memory_lock);
+	memory_let_go(t->client);
 	pthread_mutex_unlock(&lock);
 	if (own)
 		return CUDA_ERROR_INVALID_CONTEXT; // a program does not open what it has given away
@@ -200,14 +200,14 @@ CUresult do_cuIpcCloseMemHandle(CUdeviceptr address) {
 	bool last = false;
 	uint64_t at = 0;
 	pthread_mutex_lock(&lock);
-	pthread_mutex_lock(&c->memory_lock);
+	memory_hold(c);
 	struct share *s = share_at(c, address);
 	if (s != NULL && s->imported && s->opened > 0) {
 		at = s->at;
 		last = --s->opened == 0;
 		result = CUDA_SUCCESS;
 	}
-	pthread_mutex_unlock(&c->memory_lock);
+	memory_let_go(c);
 	pthread_mutex_unlock(&lock);
 	return last ? memory_free(c, at) : result;
 }
@@ -249,10 +249,10 @@ bool ipc_free(CUdeviceptr address, CUresult *result) {
 	struct client *c = memory_owner(NULL, address, 1);
 	if (c == NULL)
 		return false;
-	pthread_mutex_lock(&c->memory_lock);
+	memory_hold(c);
 	struct share *s = share_at(c, address);
 	bool found = s != NULL && s->imported && s->opened > 0 && address % STEP == 0; // several may lie in the same chunks
-	pthread_mutex_unlock(&c->memory_lock);
+	memory_let_go(c);
 	if (found)
 		*result = do_cuIpcCloseMemHandle(address);
 	return found;
@@ -289,11 +289,11 @@ CUresult ipc_import(const struct target *t, int fd, CUdeviceptr *at, size_t *siz
 // Imports shared memory a second time at *to (0: anywhere); the caller then frees the first address.
 // False if the memory at from is not shared.
 bool ipc_move(const struct target *t, CUdeviceptr from, CUdeviceptr *to, CUresult *result) {
-	pthread_mutex_lock(&t->client->memory_lock);
+	memory_hold(t->client);
 	struct share *s = share_at(t->client, from), found = {0};
 	if (s != NULL)
 		found = *s;
-	pthread_mutex_unlock(&t->client->memory_lock);
+	memory_let_go(t->client);
 	if (s == NULL)
 		return false;
 	struct memory_handle h = {{found.name[0], found.name[1], found.name[2], found.name[3]}, 0, found.size, (uint32_t)(found.size / SHARE_CHUNK), MAGIC};

@@ -34,12 +34,7 @@ CUresult with_cuMemAddressReserve(struct target *t, CUdeviceptr *address, size_t
 	if (size == 0 || size % GRANULARITY != 0 || (alignment & (alignment - 1)) != 0 || flags != 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	struct client *c = t->client;
-	uint64_t low = memory_reserved(c), high = c->base + c->size;
-	pthread_mutex_lock(&c->memory_lock);
-	bool granted = wish >= low && wish % GRANULARITY == 0 && wish < high && size <= high - wish &&
-		(alignment == 0 || wish % alignment == 0) && ranges_add(&c->reservations, (struct range){.at = wish, .size = size, .context = t->context});
-	uint64_t at = granted ? wish : ranges_take(&c->reservations, low, high, size, alignment > GRANULARITY ? alignment : GRANULARITY, t->context);
-	pthread_mutex_unlock(&c->memory_lock);
+	uint64_t at = memory_reserve(c, t->context, wish, size, alignment, GRANULARITY);
 	if (at == 0)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	*address = at;
@@ -50,13 +45,7 @@ CUresult with_cuMemAddressReserve(struct target *t, CUdeviceptr *address, size_t
 static struct client *reserved_by(CUdeviceptr at, size_t size, bool whole) {
 	for (int i = 0; i < device_count; i++) {
 		struct client *c = client_at(i);
-		if (c == NULL)
-			continue;
-		pthread_mutex_lock(&c->memory_lock);
-		struct range *r = ranges_find(&c->reservations, at, size);
-		bool found = r != NULL && (!whole || (r->at == at && r->size == size));
-		pthread_mutex_unlock(&c->memory_lock);
-		if (found)
+		if (c != NULL && memory_is_reserved(c, at, size, whole))
 			return c;
 	}
 	return NULL;
@@ -64,12 +53,12 @@ static struct client *reserved_by(CUdeviceptr at, size_t size, bool whole) {
 
 // The first allocation that is mapped at an address or behind it, or NULL.
 static struct allocation *next_mapped(struct client *c, uint64_t at) {
-	pthread_mutex_lock(&c->memory_lock);
-	struct range *r = ranges_find(&c->allocations, at, 1);
+	const struct ranges *allocations = memory_hold(c);
+	struct range *r = ranges_find(allocations, at, 1);
 	if (r == NULL)
-		r = ranges_from(&c->allocations, at);
+		r = ranges_from(allocations, at);
 	struct allocation *a = r != NULL ? r->mapped : NULL;
-	pthread_mutex_unlock(&c->memory_lock);
+	memory_let_go(c);
 	return a;
 }
 
@@ -79,9 +68,7 @@ CUresult do_cuMemAddressFree(CUdeviceptr address, size_t size) {
 	struct client *c = size > 0 ? reserved_by(address, size, true) : NULL;
 	struct allocation *a = c != NULL ? next_mapped(c, address) : NULL;
 	if (c != NULL && (a == NULL || a->at >= address + size)) {
-		pthread_mutex_lock(&c->memory_lock);
-		ranges_remove(&c->reservations, ranges_find(&c->reservations, address, size));
-		pthread_mutex_unlock(&c->memory_lock);
+		memory_unreserve(c, address, size);
 		result = CUDA_SUCCESS;
 	}
 	pthread_mutex_unlock(&lock);

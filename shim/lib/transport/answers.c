@@ -24,20 +24,20 @@ static uint64_t hash_of(uint32_t op, const uint8_t *question, size_t size) {
 	return h;
 }
 
-static struct known **place_of(struct client *c, uint64_t hash) { return &c->known[(hash ^ hash >> 32) % KNOWN_ANSWERS]; }
+static struct known **place_of(struct client *c, uint64_t hash) { return &c->answers.known[(hash ^ hash >> 32) % KNOWN_ANSWERS]; }
 
 bool answer_known(struct client *c, enum wire_op op, const void *question, size_t size, void *answer, size_t room, size_t *length) {
 	if (size > KNOWN_BYTES || client_status(c) != CUDA_SUCCESS) // a failed client answers with its error
 		return false;
 	uint64_t hash = hash_of(op, question, size);
-	pthread_mutex_lock(&c->known_lock);
+	pthread_mutex_lock(&c->answers.lock);
 	const struct known *k = *place_of(c, hash);
 	bool found = k != NULL && k->hash == hash && k->op == (uint32_t)op && k->asked == size && k->answered <= room && memcmp(k->bytes, question, size) == 0;
 	if (found) {
 		memcpy(answer, k->bytes + size, k->answered);
 		*length = k->answered;
 	}
-	pthread_mutex_unlock(&c->known_lock);
+	pthread_mutex_unlock(&c->answers.lock);
 	return found;
 }
 
@@ -50,9 +50,15 @@ void answer_keep(struct client *c, enum wire_op op, const void *question, size_t
 	*k = (struct known){hash_of(op, question, size), (uint32_t)op, (uint32_t)size, (uint32_t)length};
 	memcpy(k->bytes, question, size);
 	memcpy(k->bytes + size, answer, length);
-	pthread_mutex_lock(&c->known_lock);
+	pthread_mutex_lock(&c->answers.lock);
 	struct known **at = place_of(c, k->hash), *before = *at;
 	*at = k;
-	pthread_mutex_unlock(&c->known_lock);
+	pthread_mutex_unlock(&c->answers.lock);
 	free(before);
+}
+
+bool answers_prepare(struct client *c) {
+	pthread_mutex_init(&c->answers.lock, NULL);
+	c->answers.known = calloc(KNOWN_ANSWERS, sizeof *c->answers.known);
+	return c->answers.known != NULL;
 }

@@ -20,6 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define MAX_PARTS 8
+
 static pthread_mutex_t attach_lock = PTHREAD_MUTEX_INITIALIZER; // held while a client is made
 static int first_socket = -1; // made by cuInit; the first device that is used takes it
 
@@ -351,7 +353,7 @@ static bool geometry_is_sound(const struct wire_ring *r, size_t ring_bytes, size
 	       r->bounce_size >= WIRE_BOUNCE && r->bounce_size <= r->arena_size - r->staging_size && r->bounce_size % WIRE_BOUNCE == 0;
 }
 
-static CUresult map_memory(struct client *c, const int fds[2]) {
+static CUresult map_memory(struct client *c, const int fds[2], uint64_t *ring_size) {
 	size_t ring_bytes = 0, arena_bytes = 0;
 	void *ring = NULL, *arena = NULL;
 	struct wire_ring head = {0};
@@ -369,13 +371,13 @@ static CUresult map_memory(struct client *c, const int fds[2]) {
 			munmap(arena, arena_bytes);
 		return result;
 	}
-	c->ring = ring;
-	c->arena = arena;
-	c->arena_shared = head.arena_at != 0 && head.arena_at == (uint64_t)(uintptr_t)arena;
-	c->ring_size = head.ring_size;
-	c->staging_size = head.staging_size;
-	c->bounce_size = head.bounce_size;
-	c->arena_bytes = head.arena_size;
+	c->shared = ring;
+	c->arena.at = arena;
+	c->arena.same_address = head.arena_at != 0 && head.arena_at == (uint64_t)(uintptr_t)arena;
+	*ring_size = head.ring_size;
+	c->arena.staging = head.staging_size;
+	c->arena.bounce = head.bounce_size;
+	c->arena.bytes = head.arena_size;
 	return CUDA_SUCCESS;
 }
 
@@ -409,22 +411,31 @@ static bool reserve(uint64_t base, uint64_t size) {
 #endif
 }
 
-static CUresult prepare(struct client *c) {
-	pthread_mutex_t *locks[] = {&c->send_lock, &c->staging_lock, &c->slot_lock, &c->bounce_lock, &c->memory_lock, &c->print_lock, &c->notice_lock, &c->known_lock, &c->host_gate, &c->host_lock};
-	for (size_t i = 0; i < sizeof locks / sizeof *locks; i++)
-		pthread_mutex_init(locks[i], NULL);
-	pthread_cond_init(&c->slot_freed, NULL);
-	pthread_cond_init(&c->host_open, NULL);
-	pthread_cond_init(&c->bounce_freed, NULL);
+static size_t parts_size;
+static struct {
+	size_t at;
+	void (*begin)(void *part);
+} parts[MAX_PARTS];
+static unsigned part_count;
+
+size_t client_register(size_t size, void (*begin)(void *part)) {
+	size_t at = parts_size;
+	parts[part_count].at = at;
+	parts[part_count++].begin = begin;
+	parts_size += (size + 15) & ~(size_t)15;
+	return at;
+}
+
+static CUresult prepare(struct client *c, uint64_t ring_size) {
 	atomic_init(&c->numbers, 1);
-	for (unsigned i = 0; i < WIRE_SLOTS; i++)
-		c->free_slots[c->free_slot_count++] = (uint16_t)(WIRE_SLOTS - i);
-	size_t buffers = c->bounce_size / WIRE_BOUNCE;
-	c->bounce_taken = calloc(buffers, sizeof *c->bounce_taken);
-	c->known = calloc(KNOWN_ANSWERS, sizeof *c->known);
-	if (c->bounce_taken == NULL || c->known == NULL)
+	pthread_mutex_init(&c->print_lock, NULL);
+	notices_prepare(c);
+	if (!ring_prepare(c, ring_size) || !answers_prepare(c))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	c->reserved = reserve(c->base, c->size);
+	for (unsigned i = 0; i < part_count; i++)
+		if (parts[i].begin != NULL)
+			parts[i].begin(client_part(c, parts[i].at));
+	c->granted.reserved = reserve(c->granted.base, c->granted.size);
 	return CUDA_SUCCESS;
 }
 
@@ -438,16 +449,17 @@ static CUresult attach(struct client *c, struct record *r) {
 		return TRY_AGAIN;
 	CUresult result = receive(c->socket, r, WIRE_ATTACHED);
 	struct wire_attached attached;
+	uint64_t ring_size = 0;
 	if (result == CUDA_SUCCESS && (!wire_attached_get(&r->body, &attached) || r->fd_count != 2 || attached.arena_base == 0 || attached.arena_size > UINT64_MAX - attached.arena_base))
 		result = damaged("the device");
 	if (result == CUDA_SUCCESS) {
-		c->base = attached.arena_base;
-		c->size = attached.arena_size;
-		c->memory = attached.memory;
-		result = map_memory(c, r->fds);
+		c->granted.base = attached.arena_base;
+		c->granted.size = attached.arena_size;
+		c->granted.memory = attached.memory;
+		result = map_memory(c, r->fds, &ring_size);
 	}
 	if (result == CUDA_SUCCESS)
-		result = prepare(c);
+		result = prepare(c, ring_size);
 	for (int i = 0; i < r->fd_count; i++)
 		close(r->fds[i]);
 	return result;
@@ -478,11 +490,12 @@ static CUresult try_client(struct client *c, struct record *r, struct patience *
 }
 
 static CUresult open_client(int device, struct client **out) {
-	struct client *c = calloc(1, sizeof *c);
+	struct client *c = aligned_alloc(_Alignof(struct client), sizeof *c + parts_size);
 	struct record *r = malloc(sizeof *r);
 	struct patience patience = {0};
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (c != NULL && r != NULL) {
+		memset(c, 0, sizeof *c + parts_size);
 		c->device = device;
 		do
 			result = try_client(c, r, &patience);
@@ -552,7 +565,7 @@ void client_drop(struct client *c) {
 	if (!client_withdraw(c))
 		return;
 	close(c->socket);
-	madvise(c->arena, c->arena_bytes, MADV_REMOVE);
+	madvise(c->arena.at, c->arena.bytes, MADV_REMOVE);
 }
 
 CUresult notices_print(CUresult result) {

@@ -20,13 +20,13 @@ static bool print_piece(struct client *c, uint64_t offset) {
 	FILE *to = reply.complaint != 0 ? stderr : stdout;
 	if (to == stderr)
 		fflush(stdout); // both may be the same file
-	fwrite(c->arena + offset, 1, reply.size, to);
+	fwrite(c->arena.at + offset, 1, reply.size, to);
 	return reply.more != 0;
 }
 
 void print_pending(struct client *c) {
 	uint64_t offset;
-	if (__atomic_load_n(&c->ring->print, __ATOMIC_ACQUIRE) == 0)
+	if (__atomic_load_n(&c->shared->print, __ATOMIC_ACQUIRE) == 0)
 		return;
 	pthread_mutex_lock(&c->print_lock); // a thread writes what it has fetched before another fetches more
 	if (bounce_take(c, true, &offset) == CUDA_SUCCESS) {

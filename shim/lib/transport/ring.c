@@ -2,17 +2,18 @@
 //
 // Three flows share the memory, each with one writer and one reader of every word (wire.h marks
 // them):
-//   messages  the library writes at tail under send_lock and publishes tail with release order;
+//   messages  the library writes at tail under the ring's lock and publishes tail with release order;
 //             the worker advances head when it has read a message.
 //   staging   data for messages. A message's release says how far the staging ring is free once
 //             the worker has read it. So messages must be sent in the order of their pieces, which
-//             is why staging_lock is held from stage_begin until the message is sent.
+//             is why the lock of staging is held from stage_begin until the message is sent.
 //   answers   a call owns a slot from slot_take until take_answer. The worker writes the answer and
 //             then sets the state to WIRE_DONE with release order.
 // A side that goes to sleep says so in a word (client_waits, worker_waits, WIRE_SLEEPING), then
 // looks once more, then sleeps on that word. The other side publishes, then reads the word. Both
 // pairs are sequentially consistent, so at least one of them sees the other and no wake-up is
 // lost.
+#include "../basis/spin.h"
 #include "transport.h"
 
 #include <errno.h>
@@ -20,8 +21,8 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 // How often a waiting thread polls before it sleeps. The number doubles after a sleep shorter than
@@ -29,7 +30,7 @@
 // Every LEAST_SPINS polls the thread yields, since the worker may need this processor. With
 // FEW_CORES or more processors a thread polls up to FACTOR times longer, some 800 us: NVIDIA's
 // library polls until the end, and a thread that sleeps wakes late.
-enum { LEAST_SPINS = 64, MOST_SPINS = 1024, A_MOMENT = 100 * 1000, FEW_CORES = 4, FACTOR = 16 };
+enum { LEAST_SPINS = SPINS, MOST_SPINS = 1024, A_MOMENT = 100 * 1000, FEW_CORES = 4, FACTOR = 16 };
 
 static _Atomic int spins = LEAST_SPINS;
 
@@ -42,12 +43,6 @@ static int patience(void) {
 		atomic_store_explicit(&known, factor, memory_order_relaxed);
 	}
 	return factor;
-}
-
-static int64_t nanoseconds(void) {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
 static void slept_since(int64_t start) {
@@ -64,11 +59,7 @@ static inline void pause_briefly(int i) {
 		sched_yield();
 		return;
 	}
-#if defined(__x86_64__) || defined(__i386__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield");
-#endif
+	breathe();
 }
 
 // Sleeps while the word has this value, for 100 ms at most: the worker that should wake the thread
@@ -80,12 +71,26 @@ static void futex_wait(uint32_t *word, uint32_t value) {
 
 static void futex_wake(uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0); }
 
+bool ring_prepare(struct client *c, uint64_t size) {
+	c->ring.size = size;
+	pthread_mutex_init(&c->ring.lock, NULL);
+	pthread_mutex_init(&c->slots.lock, NULL);
+	pthread_cond_init(&c->slots.freed, NULL);
+	for (unsigned i = 0; i < WIRE_SLOTS; i++)
+		c->slots.free[c->slots.free_count++] = (uint16_t)(WIRE_SLOTS - i);
+	pthread_mutex_init(&c->staging.lock, NULL);
+	pthread_mutex_init(&c->bounces.lock, NULL);
+	pthread_cond_init(&c->bounces.freed, NULL);
+	c->bounces.taken = calloc(c->arena.bounce / WIRE_BOUNCE, sizeof *c->bounces.taken);
+	return c->bounces.taken != NULL;
+}
+
 static bool has_room(uint64_t *word, uint64_t used, uint64_t size) {
 	return used - __atomic_load_n(word, __ATOMIC_ACQUIRE) <= size;
 }
 
 // Waits until at most size bytes lie between the worker's position and used: then the bytes up to
-// used may be written. The caller holds send_lock or staging_lock.
+// used may be written. The caller holds the ring's lock or that of staging.
 static CUresult wait_room(struct client *c, uint64_t *word, uint64_t used, uint64_t size) {
 	for (int i = atomic_load_explicit(&spins, memory_order_relaxed); i > 0 && !has_room(word, used, size); i--)
 		pause_briefly(i);
@@ -93,39 +98,39 @@ static CUresult wait_room(struct client *c, uint64_t *word, uint64_t used, uint6
 		return CUDA_SUCCESS;
 	int64_t start = nanoseconds(), watched = watch_wait();
 	while (!has_room(word, used, size)) {
-		__atomic_store_n(&c->ring->client_waits, 1, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&c->shared->client_waits, 1, __ATOMIC_SEQ_CST);
 		if (has_room(word, used, size))
 			break;
-		futex_wait(&c->ring->client_waits, 1);
+		futex_wait(&c->shared->client_waits, 1);
 		notices_while_waiting(c);
 		if (!has_room(word, used, size) && client_gone(c))
-			return (CUresult)atomic_load(&c->lost);
+			return client_lost(c);
 	}
 	slept_since(start);
-	watch_ended(watched, word == &c->ring->head ? WAIT_RING : WAIT_STAGING);
+	watch_ended(watched, word == &c->shared->head ? WAIT_RING : WAIT_STAGING);
 	return CUDA_SUCCESS;
 }
 
 // Lets the worker see the message at the tail. The fence orders the new tail before the look at
 // worker_waits; see the head of this file.
 static void publish(struct client *c, uint64_t size) {
-	c->tail += size;
-	__atomic_store_n(&c->ring->tail, c->tail, __ATOMIC_RELEASE);
+	c->ring.tail += size;
+	__atomic_store_n(&c->shared->tail, c->ring.tail, __ATOMIC_RELEASE);
 	atomic_thread_fence(memory_order_seq_cst);
-	if (__atomic_load_n(&c->ring->worker_waits, __ATOMIC_RELAXED) != 0 && __atomic_exchange_n(&c->ring->worker_waits, 0, __ATOMIC_SEQ_CST) != 0)
-		futex_wake(&c->ring->worker_waits);
+	if (__atomic_load_n(&c->shared->worker_waits, __ATOMIC_RELAXED) != 0 && __atomic_exchange_n(&c->shared->worker_waits, 0, __ATOMIC_SEQ_CST) != 0)
+		futex_wake(&c->shared->worker_waits);
 }
 
 // Makes room for a message, writes its header and returns where the body goes. Messages do not
-// wrap: if the rest of the ring is too short, a pad message fills it. The caller holds send_lock.
+// wrap: if the rest of the ring is too short, a pad message fills it. The caller holds the ring's lock.
 static CUresult open_locked(struct client *c, enum wire_op op, uint64_t size, const struct wire_header *head, uint8_t **at) {
-	uint64_t padded = (size + 7) & ~UINT64_C(7), ring_size = c->ring_size;
-	uint8_t *messages = (uint8_t *)c->ring + WIRE_RING_AT;
-	uint64_t offset = c->tail & (ring_size - 1);
+	uint64_t padded = (size + 7) & ~UINT64_C(7), ring_size = c->ring.size;
+	uint8_t *messages = (uint8_t *)c->shared + WIRE_RING_AT;
+	uint64_t offset = c->ring.tail & (ring_size - 1);
 	CUresult result;
 	if (offset + size > ring_size) {
 		uint64_t rest = ring_size - offset;
-		result = wait_room(c, &c->ring->head, c->tail + rest, ring_size);
+		result = wait_room(c, &c->shared->head, c->ring.tail + rest, ring_size);
 		if (result != CUDA_SUCCESS)
 			return result;
 		uint32_t pad[2] = {(uint32_t)rest, WIRE_PAD};
@@ -133,102 +138,108 @@ static CUresult open_locked(struct client *c, enum wire_op op, uint64_t size, co
 		publish(c, rest);
 		offset = 0;
 	}
-	result = wait_room(c, &c->ring->head, c->tail + padded, ring_size);
+	result = wait_room(c, &c->shared->head, c->ring.tail + padded, ring_size);
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct wire_header header = {
 		.size = (uint32_t)size,
 		.op = (uint16_t)op,
 		.slot = head->slot,
-		.seq = c->seq++,
+		.seq = c->ring.seq++,
 		.data = head->data,
 		.length = head->length,
 		.release = head->release,
 	};
 	memcpy(messages + offset, &header, WIRE_HEADER);
-	c->opened = padded;
+	c->ring.opened = padded;
 	if (watching())
 		watch_sent(c->device, header.seq);
 	if (head->slot != 0)
-		c->slot_end[head->slot] = c->tail + padded;
+		c->ring.slot_end[head->slot] = c->ring.tail + padded;
 	*at = messages + offset + WIRE_HEADER;
 	return CUDA_SUCCESS;
 }
 
-// Begins a message. On success send_lock is held until ring_close, so the caller must only write
+// Begins a message. On success the ring's lock is held until ring_close, so the caller must only write
 // the body meanwhile. After a fault only messages with wire_after_fault are sent.
 CUresult ring_open(struct client *c, enum wire_op op, size_t body, const struct wire_header *head, uint8_t **at) {
 	CUresult result = client_status(c);
-	if (result != CUDA_SUCCESS && (atomic_load(&c->lost) != 0 || !wire_after_fault(op)))
+	if (result != CUDA_SUCCESS && (client_lost(c) != CUDA_SUCCESS || !wire_after_fault(op)))
 		return result;
 	if (body > WIRE_MAX_MESSAGE - WIRE_HEADER)
 		return CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_lock(&c->send_lock);
+	pthread_mutex_lock(&c->ring.lock);
 	result = open_locked(c, op, WIRE_HEADER + body, head, at);
 	if (result != CUDA_SUCCESS)
-		pthread_mutex_unlock(&c->send_lock);
+		pthread_mutex_unlock(&c->ring.lock);
 	return result;
 }
 
 // Sends a message without a body if that needs no waiting, for the end of the process: another
 // thread may have stopped for good with the lock held. Room for WIRE_MAX_MESSAGE covers the pad.
 bool ring_try(struct client *c, enum wire_op op) {
-	if (client_gone(c) || pthread_mutex_trylock(&c->send_lock) != 0)
+	if (client_gone(c) || pthread_mutex_trylock(&c->ring.lock) != 0)
 		return false;
 	uint8_t *at;
-	bool room = has_room(&c->ring->head, c->tail + WIRE_MAX_MESSAGE, c->ring_size) && open_locked(c, op, WIRE_HEADER, NO_DATA, &at) == CUDA_SUCCESS;
+	bool room = has_room(&c->shared->head, c->ring.tail + WIRE_MAX_MESSAGE, c->ring.size) && open_locked(c, op, WIRE_HEADER, NO_DATA, &at) == CUDA_SUCCESS;
 	if (room)
-		publish(c, c->opened);
-	pthread_mutex_unlock(&c->send_lock);
+		publish(c, c->ring.opened);
+	pthread_mutex_unlock(&c->ring.lock);
 	return room;
 }
 
 void ring_close(struct client *c) {
-	publish(c, c->opened);
-	pthread_mutex_unlock(&c->send_lock);
+	publish(c, c->ring.opened);
+	pthread_mutex_unlock(&c->ring.lock);
+}
+
+void ring_close_marked(struct client *c, uint64_t stream, struct ring_mark *mark) {
+	*mark = (struct ring_mark){c->ring.tail + c->ring.opened, stream};
+	ring_close(c);
 }
 
 void ring_done(struct client *c, uint64_t end, uint64_t stream) {
-	pthread_mutex_lock(&c->send_lock);
-	uint64_t *known = &c->done_all;
+	pthread_mutex_lock(&c->ring.lock);
+	uint64_t *known = &c->ring.done_all;
 	if (stream != ALL_STREAMS) { // replaces another stream in the same place of the cache
-		known = &c->done[stream % DONE_STREAMS].end;
+		known = &c->ring.done[stream % DONE_STREAMS].end;
 		if (end > *known)
-			c->done[stream % DONE_STREAMS].stream = stream;
+			c->ring.done[stream % DONE_STREAMS].stream = stream;
 	}
 	if (end > *known)
 		*known = end;
-	pthread_mutex_unlock(&c->send_lock);
+	pthread_mutex_unlock(&c->ring.lock);
 }
 
 static bool done_locked(const struct client *c, uint64_t end, uint64_t stream) {
-	if (c->done_all >= end)
+	if (c->ring.done_all >= end)
 		return true;
-	return stream != ALL_STREAMS && c->done[stream % DONE_STREAMS].stream == stream && c->done[stream % DONE_STREAMS].end >= end;
+	return stream != ALL_STREAMS && c->ring.done[stream % DONE_STREAMS].stream == stream && c->ring.done[stream % DONE_STREAMS].end >= end;
 }
 
 // What is known counts only while the client works: after a fault, or the worker's end, the caller
 // must ask and get the error.
 static bool tells(struct client *c) { return client_status(c) == CUDA_SUCCESS && !client_gone(c); }
 
-bool ring_is_done(struct client *c, uint64_t end, uint64_t stream) {
-	pthread_mutex_lock(&c->send_lock);
-	bool done = done_locked(c, end, stream);
-	pthread_mutex_unlock(&c->send_lock);
+bool ring_mark_done(struct client *c, const struct ring_mark *mark, struct ring_mark *now) {
+	pthread_mutex_lock(&c->ring.lock);
+	*now = *mark;
+	bool done = done_locked(c, now->end, now->stream);
+	pthread_mutex_unlock(&c->ring.lock);
 	return done && tells(c);
 }
 
 bool ring_idle(struct client *c, uint64_t stream) {
-	pthread_mutex_lock(&c->send_lock);
-	bool idle = c->tail > 0 && done_locked(c, c->tail, stream);
-	pthread_mutex_unlock(&c->send_lock);
+	pthread_mutex_lock(&c->ring.lock);
+	bool idle = c->ring.tail > 0 && done_locked(c, c->ring.tail, stream);
+	pthread_mutex_unlock(&c->ring.lock);
 	return idle && tells(c);
 }
 
 // --- answers --------------------------------------------------------------------
 
 static struct wire_slot *slot_at(struct client *c, uint16_t slot) {
-	return (struct wire_slot *)((uint8_t *)c->ring + WIRE_SLOTS_AT) + (slot - 1);
+	return (struct wire_slot *)((uint8_t *)c->shared + WIRE_SLOTS_AT) + (slot - 1);
 }
 
 // Waits on a condition for at most 100 ms; false if the client is gone. Another thread's
@@ -254,24 +265,24 @@ static void set_state(struct wire_slot *s, uint32_t state) {
 
 CUresult slot_take(struct client *c, uint16_t *slot) {
 	CUresult result = CUDA_SUCCESS;
-	pthread_mutex_lock(&c->slot_lock);
-	while (c->free_slot_count == 0 && result == CUDA_SUCCESS)
-		if (!wait_for_other(c, &c->slot_freed, &c->slot_lock))
-			result = (CUresult)atomic_load(&c->lost);
+	pthread_mutex_lock(&c->slots.lock);
+	while (c->slots.free_count == 0 && result == CUDA_SUCCESS)
+		if (!wait_for_other(c, &c->slots.freed, &c->slots.lock))
+			result = client_lost(c);
 	if (result == CUDA_SUCCESS) {
-		*slot = c->free_slots[--c->free_slot_count];
+		*slot = c->slots.free[--c->slots.free_count];
 		set_state(slot_at(c, *slot), WIRE_PENDING);
 	}
-	pthread_mutex_unlock(&c->slot_lock);
+	pthread_mutex_unlock(&c->slots.lock);
 	return result;
 }
 
 void slot_give(struct client *c, uint16_t slot) {
 	set_state(slot_at(c, slot), WIRE_FREE);
-	pthread_mutex_lock(&c->slot_lock);
-	c->free_slots[c->free_slot_count++] = slot;
-	pthread_cond_signal(&c->slot_freed);
-	pthread_mutex_unlock(&c->slot_lock);
+	pthread_mutex_lock(&c->slots.lock);
+	c->slots.free[c->slots.free_count++] = slot;
+	pthread_cond_signal(&c->slots.freed);
+	pthread_mutex_unlock(&c->slots.lock);
 }
 
 static bool is_done(const struct wire_slot *s) { return (__atomic_load_n(&s->state, __ATOMIC_ACQUIRE) & WIRE_STATE) == WIRE_DONE; }
@@ -351,7 +362,7 @@ CUresult slot_wait(struct client *c, uint16_t slot, struct answer *answer) {
 	bool answered = is_done(s) || sleep_for_answer(c, s);
 	watch_ended(watched, WAIT_ANSWER);
 	if (!answered)
-		return (CUresult)atomic_load(&c->lost);
+		return client_lost(c);
 	return take_answer(c, slot, answer);
 }
 
@@ -369,45 +380,45 @@ CUresult slot_wait_briefly(struct client *c, uint16_t slot, struct answer *answe
 	*soon = is_done(s) && nanoseconds() < start + SOON;
 	if (is_done(s))
 		return take_answer(c, slot, answer);
-	return client_gone(c) ? (CUresult)atomic_load(&c->lost) : CUDA_ERROR_NOT_READY;
+	return client_gone(c) ? client_lost(c) : CUDA_ERROR_NOT_READY;
 }
 
 // --- data ------------------------------------------------------------------------
 
 // A quarter of the staging memory at most, so that the worker reads one piece while the library
 // writes the next.
-size_t stage_limit(const struct client *c) { return c->staging_size / 4 < STAGE_PIECE ? c->staging_size / 4 : STAGE_PIECE; }
+size_t stage_limit(const struct client *c) { return c->arena.staging / 4 < STAGE_PIECE ? c->arena.staging / 4 : STAGE_PIECE; }
 
 // An eighth of the copy, so that the device is at work early, but no less than it takes to keep it
 // busy meanwhile, and at most a quarter of the staging memory: several threads write a piece, and
 // wait for each other at its end.
 size_t stage_piece(const struct client *c, size_t size) {
-	size_t least = stage_limit(c), most = c->staging_size / 4, piece = (size / 8 + 4095) & ~(size_t)4095;
+	size_t least = stage_limit(c), most = c->arena.staging / 4, piece = (size / 8 + 4095) & ~(size_t)4095;
 	return piece < least ? least : piece > most ? most : piece;
 }
 
 CUresult stage_room(struct client *c, size_t size, struct wire_header *head, uint8_t **at) {
-	pthread_mutex_lock(&c->staging_lock);
+	pthread_mutex_lock(&c->staging.lock);
 	// Staging memory is only released by a message that was sent. After a fault messages are
 	// refused, and without this check the memory would run out.
 	CUresult result = client_status(c);
 	if (result != CUDA_SUCCESS) {
-		pthread_mutex_unlock(&c->staging_lock);
+		pthread_mutex_unlock(&c->staging.lock);
 		return result;
 	}
-	uint64_t offset = c->staged % c->staging_size;
-	if (offset + size > c->staging_size) {
-		c->staged += c->staging_size - offset;
+	uint64_t offset = c->staging.taken % c->arena.staging;
+	if (offset + size > c->arena.staging) {
+		c->staging.taken += c->arena.staging - offset;
 		offset = 0;
 	}
-	result = wait_room(c, &c->ring->staging_head, c->staged + size, c->staging_size);
+	result = wait_room(c, &c->shared->staging_head, c->staging.taken + size, c->arena.staging);
 	if (result != CUDA_SUCCESS) {
-		pthread_mutex_unlock(&c->staging_lock);
+		pthread_mutex_unlock(&c->staging.lock);
 		return result;
 	}
-	c->staged += size;
-	*head = (struct wire_header){.data = offset, .length = size, .release = c->staged};
-	*at = c->arena + offset;
+	c->staging.taken += size;
+	*head = (struct wire_header){.data = offset, .length = size, .release = c->staging.taken};
+	*at = c->arena.at + offset;
 	return CUDA_SUCCESS;
 }
 
@@ -421,14 +432,14 @@ CUresult stage_begin(struct client *c, const void *data, size_t size, struct wir
 
 // Called when the message was sent: messages must be in the order of their pieces, because a
 // release frees all staging memory before it.
-void stage_end(struct client *c) { pthread_mutex_unlock(&c->staging_lock); }
+void stage_end(struct client *c) { pthread_mutex_unlock(&c->staging.lock); }
 
 // The longest row of free bounce buffers, up to wanted of them; 0 if none is free. The caller holds
-// the bounce_lock.
+// the lock.
 static unsigned free_bounces(struct client *c, unsigned wanted, unsigned *first) {
-	unsigned best = 0, row = 0, all = (unsigned)(c->bounce_size / WIRE_BOUNCE);
+	unsigned best = 0, row = 0, all = (unsigned)(c->arena.bounce / WIRE_BOUNCE);
 	for (unsigned i = 0; i < all && best < wanted; i++) {
-		row = c->bounce_taken[i] ? 0 : row + 1;
+		row = c->bounces.taken[i] ? 0 : row + 1;
 		if (row > best) {
 			best = row;
 			*first = i + 1 - row;
@@ -440,27 +451,27 @@ static unsigned free_bounces(struct client *c, unsigned wanted, unsigned *first)
 CUresult bounces_take(struct client *c, bool wait, unsigned *count, uint64_t *offset) {
 	CUresult result = CUDA_SUCCESS;
 	unsigned first = 0, found;
-	pthread_mutex_lock(&c->bounce_lock);
+	pthread_mutex_lock(&c->bounces.lock);
 	while ((found = free_bounces(c, *count, &first)) == 0 && result == CUDA_SUCCESS) {
 		if (!wait)
 			result = CUDA_ERROR_NOT_READY;
-		else if (!wait_for_other(c, &c->bounce_freed, &c->bounce_lock))
-			result = (CUresult)atomic_load(&c->lost);
+		else if (!wait_for_other(c, &c->bounces.freed, &c->bounces.lock))
+			result = client_lost(c);
 	}
 	if (result == CUDA_SUCCESS) {
 		*count = found;
-		*offset = c->staging_size + (uint64_t)first * WIRE_BOUNCE;
-		memset(c->bounce_taken + first, true, found);
+		*offset = c->arena.staging + (uint64_t)first * WIRE_BOUNCE;
+		memset(c->bounces.taken + first, true, found);
 	}
-	pthread_mutex_unlock(&c->bounce_lock);
+	pthread_mutex_unlock(&c->bounces.lock);
 	return result;
 }
 
 void bounces_give(struct client *c, uint64_t offset, unsigned count) {
-	pthread_mutex_lock(&c->bounce_lock);
-	memset(c->bounce_taken + (offset - c->staging_size) / WIRE_BOUNCE, false, count);
-	pthread_cond_broadcast(&c->bounce_freed);
-	pthread_mutex_unlock(&c->bounce_lock);
+	pthread_mutex_lock(&c->bounces.lock);
+	memset(c->bounces.taken + (offset - c->arena.staging) / WIRE_BOUNCE, false, count);
+	pthread_cond_broadcast(&c->bounces.freed);
+	pthread_mutex_unlock(&c->bounces.lock);
 }
 
 CUresult bounce_take(struct client *c, bool wait, uint64_t *offset) {

@@ -26,14 +26,14 @@ static bool read_piece(struct client *c, uint64_t offset) {
 	if (!wire_trace_read_reply_get(&r, &reply) || reply.size > WIRE_BOUNCE)
 		return false;
 	watch_keep_clock(c->device, before, after, reply.now);
-	watch_keep(c->device, c->arena + offset, reply.size);
+	watch_keep(c->device, c->arena.at + offset, reply.size);
 	watch_lost(reply.lost);
 	return reply.more != 0;
 }
 
 static void read_client(struct client *c) {
 	uint64_t offset;
-	if (atomic_load(&c->lost) != 0 || bounce_take(c, false, &offset) != CUDA_SUCCESS)
+	if (client_lost(c) != CUDA_SUCCESS || bounce_take(c, false, &offset) != CUDA_SUCCESS)
 		return;
 	while (read_piece(c, offset))
 		;

@@ -47,6 +47,7 @@ void timeline_in_child(void);
 // caller must hold no lock.
 CUresult notices_print(CUresult result);
 // Prints new notices of one worker while a call waits: they say what the call waits for.
+void notices_prepare(struct client *c);
 void notices_while_waiting(struct client *c);
 // Prints what nothing has printed yet, unless another thread is just doing so. What belongs to no
 // failing call (why a launch was mapped to which device) would be lost with short programs.
@@ -67,90 +68,92 @@ struct device {
 extern struct device devices[MAX_DEVICES];
 extern int device_count, driver_version;
 
-struct host_call;
-
 enum { DONE_STREAMS = 64 };
+
+struct ring_mark { // a message in the ring
+	uint64_t end, stream; // the position behind it, and the stream that it is for
+};
+
 enum { KNOWN_ANSWERS = 4096, KNOWN_BYTES = 512 }; // answers.c: entries; most bytes of a question, and of an answer
 
-struct client {
-	int device, socket;
-	struct wire_ring *ring;
-	uint8_t *arena;
-	uint64_t ring_size, staging_size, bounce_size, arena_bytes; // copied once and checked: the worker can write to the originals
-	uint64_t base, size; // device addresses
-	bool reserved;       // the host's address space is reserved there, so host and device addresses never collide
-	bool arena_shared;   // the worker has the data arena at the same address
-	uint64_t memory;     // most bytes that the program may allocate
-	_Atomic uint32_t numbers; // the next number of a stream, event, function ...; never used twice
-	_Atomic int lost; // 0, or the result that every call returns because the worker is gone
-	int contexts;     // that use it; under attach_locks[device]
+// Each part of a client belongs to the file that it names, which alone touches it.
 
-	// ring.c
-	pthread_mutex_t send_lock; // protects the sending end of the ring: up to slot_end, and done
+struct ring { // ring.c: the messages
+	uint64_t size;         // copied and checked: the worker can write to the original
+	pthread_mutex_t lock;  // protects the sending end: what follows
 	uint64_t tail, opened; // bytes published; size of the message being written, padded
 	uint32_t seq;
 	uint64_t slot_end[WIRE_SLOTS + 1]; // position behind the message that waits for each slot; only the owner of the slot reads it
 	uint64_t done_all;                 // ring_done: all messages up to this position are known to be done,
-	struct {
-		uint64_t stream, end;      // and those of this stream up to this one: a cache, by stream % DONE_STREAMS
-	} done[DONE_STREAMS];
-	pthread_mutex_t staging_lock; // protects staged, from stage_begin to stage_end
-	uint64_t staged; // bytes of staging memory taken so far
-	pthread_mutex_t slot_lock; // protects the free slots
-	pthread_cond_t slot_freed;
-	uint16_t free_slots[WIRE_SLOTS];
-	unsigned free_slot_count;
-	pthread_mutex_t bounce_lock; // protects the free bounce buffers
-	pthread_cond_t bounce_freed;
-	bool *bounce_taken; // of each bounce buffer
-
-	// memory.c
-	pthread_mutex_t memory_lock; // protects the four trees and allocated
-	struct ranges allocations, variables, pinned, reservations;
-	uint64_t allocated;
-
-	// stream.c: see copies_note
-	_Atomic int side_streams;       // how many streams were made that do not wait for the legacy stream
-	_Atomic uint32_t copied_event;  // its number; 0: not made yet
-	_Atomic uint64_t copies;        // how often it was recorded
-
-	_Atomic size_t graph_bytes; // graph_whole.c: bytes of graph definitions at the worker
-
-	// managed.c; under its lock
-	uint32_t managed_stream;   // number of the stream for its copies; 0: not made yet
-	uint64_t managed_launched; // launches that could use managed memory
-	uint64_t managed_work;     // these, and copies that wrote to it
-	bool managed_busy;         // some of managed_work may not have ended
-	_Atomic int deferred;      // an error that no call could return: the next call that waits returns it
-
-	// printed.c
-	pthread_mutex_t print_lock; // held while text is fetched and written, so that it stays in order
-
-	// notices.c
-	pthread_mutex_t notice_lock; // protects printing of notices, and of the reason when lost is set
-	_Atomic uint32_t notices_read;
-	atomic_flag pinned_told;
-
-	// answers.c
-	pthread_mutex_t known_lock;
-	struct known **known; // KNOWN_ANSWERS of them
-
-	// timeline.c
-	_Atomic bool recorded; // the worker records what it does for this client
-
-	// host.c
-	pthread_mutex_t host_gate; // held while a function is submitted, and between host_hold and host_go_on
-	pthread_cond_t host_open; // a holder has gone on
-	int host_holders; // threads between the begin of host_hold and the end of host_go_on; host_gate protects it
-	int host_round; // how many times a holder has waited for functions in vain; host_gate protects it
-	pthread_mutex_t host_lock; // protects the five below
-	struct host_call *host_calls, *host_last; // oldest first
-	uint64_t host_cookies, host_failed; // the newest cookie; all up to host_failed have failed
-	CUresult host_status;               // why they failed
-	_Atomic int host_pending; // calls submitted that have not returned
-	_Atomic int host_once;    // those of them that give work to streams (host_submit_once)
-	_Atomic bool host_thread; // the thread of host.c runs
+	struct ring_mark done[DONE_STREAMS]; // and those of a stream up to its end: a cache, by stream % DONE_STREAMS
 };
+
+struct slots { // ring.c: for the answers
+	pthread_mutex_t lock;
+	pthread_cond_t freed;
+	uint16_t free[WIRE_SLOTS];
+	unsigned free_count;
+};
+
+struct staging { // ring.c: data to the worker
+	pthread_mutex_t lock; // protects taken, from stage_begin to stage_end
+	uint64_t taken;       // bytes so far
+};
+
+struct bounces { // ring.c: buffers for data from the worker
+	pthread_mutex_t lock;
+	pthread_cond_t freed;
+	bool *taken; // each of them
+};
+
+struct arena { // client.c: memory of both, with the staging memory first, then the bounce buffers, then pinned memory
+	uint8_t *at;
+	uint64_t bytes, staging, bounce; // of all, of staging memory, of bounce buffers; copied and checked as well
+	bool same_address;               // the worker has it at the same address
+};
+
+struct granted { // client.c: what the daemon has said
+	uint64_t base, size; // device addresses
+	bool reserved;       // the host's address space is reserved there, so host and device addresses never collide
+	uint64_t memory;     // most bytes that the program may allocate
+};
+
+struct notices { // notices.c
+	pthread_mutex_t lock; // protects printing of notices, and of the reason when lost is set
+	_Atomic uint32_t read;
+	_Atomic int lost;     // 0, or the result that every call returns because the worker is gone
+	_Atomic int deferred; // an error that no call could return: the next call that waits returns it
+};
+
+struct answers { // answers.c
+	pthread_mutex_t lock;
+	struct known **known; // KNOWN_ANSWERS of them
+};
+
+struct client {
+	int device, socket;
+	struct wire_ring *shared; // with the worker: wire.h says who writes what
+	_Atomic uint32_t numbers; // the next number of a stream, event, function ...; never used twice
+	struct granted granted;
+	struct arena arena;
+	struct ring ring;
+	struct slots slots;
+	struct staging staging;
+	struct bounces bounces;
+	struct notices notices;
+	struct answers answers;
+	pthread_mutex_t print_lock; // printed.c: held while text is fetched and written, so that it stays in order
+	_Atomic bool recorded;      // timeline.c: the worker records what it does for this client
+	_Alignas(16) uint8_t parts[]; // of the layers above (client_part)
+};
+
+// A file of a layer above keeps what it has of each client in a part of its own. It registers the part's size when the
+// library is loaded, and begin prepares the part, which is zero, of a new client.
+size_t client_register(size_t size, void (*begin)(void *part));
+static inline void *client_part(struct client *c, size_t part) { return c->parts + part; }
+
+static inline uint32_t client_number(struct client *c) { return atomic_fetch_add(&c->numbers, 1); }
+static inline CUresult client_lost(struct client *c) { return (CUresult)atomic_load(&c->notices.lost); }
 
 // What the user can do when the daemon has ended without a word.
 #define START_AGAIN "if muster ps finds no node, start one with muster node (or systemctl start muster), then start the program again"
@@ -167,16 +170,19 @@ void print_pending(struct client *c);                // printed.c: writes what k
 
 // --- ring.c: messages ---------------------------------------------------------
 
+bool ring_prepare(struct client *c, uint64_t size);
 CUresult ring_open(struct client *c, enum wire_op op, size_t body, const struct wire_header *head, uint8_t **at);
 void ring_close(struct client *c);
+void ring_close_marked(struct client *c, uint64_t stream, struct ring_mark *mark); // the same, and says which message it was
+// Whether a message, which *mark names under the ring's lock, is known to be done; and that mark.
+bool ring_mark_done(struct client *c, const struct ring_mark *mark, struct ring_mark *now);
 
 // ring_done notes that all messages to a stream (or to ALL_STREAMS) up to a position of the ring
 // are done; a message ends at slot_end of its slot. A call that would wait for no more than that
-// need not ask the worker. ring_is_done and ring_idle also check that the client has not failed.
+// need not ask the worker. ring_mark_done and ring_idle also check that the client has not failed.
 #define ALL_STREAMS UINT64_MAX
 void ring_done(struct client *c, uint64_t end, uint64_t stream);
-bool ring_is_done(struct client *c, uint64_t end, uint64_t stream);
-bool ring_idle(struct client *c, uint64_t stream); // ring_is_done up to the last message
+bool ring_idle(struct client *c, uint64_t stream); // up to the last message
 bool ring_try(struct client *c, enum wire_op op);  // sends a message without a body, or returns false rather than wait
 
 struct answer {
@@ -185,6 +191,7 @@ struct answer {
 };
 
 CUresult slot_take(struct client *c, uint16_t *slot);
+static inline uint64_t slot_end(const struct client *c, uint16_t slot) { return c->ring.slot_end[slot]; } // before slot_wait, which gives the slot back
 void slot_give(struct client *c, uint16_t slot);
 // Says before a wait of this thread that what it waits for ends with a copy of so many bytes.
 void slot_expect(size_t bytes);
@@ -195,7 +202,7 @@ void client_defer(struct client *c, CUresult result); // keeps an error for the 
 CUresult client_deferred(struct client *c, CUresult result); // the result of a call that waits, or else the deferred error
 
 // Copies a piece of at most stage_limit bytes, or stage_piece of a larger copy, into staging memory, and fills in the header of the
-// message that tells of it. On success the staging_lock is held until stage_end, which the
+// message that tells of it. On success the lock of staging is held until stage_end, which the
 // caller calls when it has sent the message.
 CUresult stage_begin(struct client *c, const void *data, size_t size, struct wire_header *head);
 void stage_end(struct client *c);
@@ -213,6 +220,7 @@ void bounces_give(struct client *c, uint64_t offset, unsigned count);
 
 // --- answers.c: answers that are always the same ---------------------------------
 
+bool answers_prepare(struct client *c);
 bool answer_known(struct client *c, enum wire_op op, const void *question, size_t size, void *answer, size_t room, size_t *length);
 void answer_keep(struct client *c, enum wire_op op, const void *question, size_t size, const void *answer, size_t length);
 
@@ -255,7 +263,7 @@ void answer_keep(struct client *c, enum wire_op op, const void *question, size_t
 			result_ = slot_take(client, &h_.slot); \
 			if (result_ == CUDA_SUCCESS) { \
 				result_ = POST(client, OP, name, message, &h_); \
-				uint64_t end_ = (client)->slot_end[h_.slot]; \
+				uint64_t end_ = slot_end(client, h_.slot); \
 				if (result_ == CUDA_SUCCESS) \
 					result_ = slot_wait(client, h_.slot, NULL); \
 				else \

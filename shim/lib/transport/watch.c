@@ -10,6 +10,7 @@
 //
 // Writers take a place with an atomic counter, set its mark to 0, write the record, and set the mark
 // with release order. A reader skips records whose mark is 0 or not the expected number.
+#include "../basis/spin.h"
 #include "transport.h"
 
 #include <errno.h>
@@ -88,11 +89,7 @@ static __thread struct {
 	uint32_t kernel;
 } note;
 
-int64_t watch_now(void) {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
+int64_t watch_now(void) { return nanoseconds(); }
 
 // --- the file --------------------------------------------------------------------------
 

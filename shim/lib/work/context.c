@@ -20,6 +20,16 @@ static CUcontext primaries[MAX_DEVICES];
 // meanwhile. Also protects retained and active of primary contexts.
 static pthread_mutex_t attach_locks[MAX_DEVICES];
 
+struct uses { // of a client
+	int contexts; // under attach_locks of its device
+};
+
+static size_t part;
+
+static struct uses *uses_of(struct client *c) { return client_part(c, part); }
+
+__attribute__((constructor)) static void take_a_part(void) { part = client_register(sizeof(struct uses), NULL); }
+
 static void init_attach_locks(void) {
 	for (int i = 0; i < MAX_DEVICES; i++)
 		pthread_mutex_init(&attach_locks[i], NULL);
@@ -147,11 +157,18 @@ CUresult context_client(CUcontext context, struct client **client) {
 	pthread_mutex_lock(&attach_locks[context->device]);
 	CUresult result = client_for(context->device, client);
 	if (result == CUDA_SUCCESS && atomic_load(&context->client) == NULL) {
-		(*client)->contexts++;
+		uses_of(*client)->contexts++;
 		atomic_store(&context->client, *client);
 	}
 	pthread_mutex_unlock(&attach_locks[context->device]);
 	return result;
+}
+
+bool context_alone(CUcontext context) { return uses_of(atomic_load(&context->client))->contexts == 1; }
+
+void context_detach(CUcontext context) {
+	uses_of(atomic_load(&context->client))->contexts--;
+	atomic_store(&context->client, NULL);
 }
 
 void context_own(CUcontext context, void *object) {

@@ -20,35 +20,64 @@ struct host_call {
 	bool once; // it gives work to streams: the worker cannot replay that (host_submit_once)
 };
 
-// Appends a call; the oldest is first. The caller of these two holds host_lock.
+struct host {
+	pthread_mutex_t gate; // held while a function is submitted, and between host_hold and host_go_on
+	pthread_cond_t open;  // a holder has gone on
+	int holders; // threads between the begin of host_hold and the end of host_go_on; gate protects it
+	int round;   // how many times a holder has waited for functions in vain; gate protects it
+	pthread_mutex_t lock; // protects the five below
+	struct host_call *calls, *last; // oldest first
+	uint64_t cookies, failed; // the newest cookie; all up to failed have failed
+	CUresult status;          // why they failed
+	_Atomic int pending; // calls submitted that have not returned
+	_Atomic int once;    // those of them that give work to streams (host_submit_once)
+	_Atomic bool thread; // the host thread runs
+};
+
+static size_t part;
+
+static struct host *host_of(struct client *c) { return client_part(c, part); }
+
+static void begin(void *host) {
+	struct host *h = host;
+	pthread_mutex_init(&h->gate, NULL);
+	pthread_mutex_init(&h->lock, NULL);
+	pthread_cond_init(&h->open, NULL);
+}
+
+bool host_pending(struct client *c) { return atomic_load(&host_of(c)->pending) > 0; }
+
+__attribute__((constructor)) static void take_a_part(void) { part = client_register(sizeof(struct host), begin); }
+
+// Appends a call; the oldest is first. The caller of these two holds the lock.
 static void link_call(struct client *c, struct host_call *call) {
 	call->next = NULL;
-	if (c->host_calls == NULL)
-		c->host_calls = call;
+	if (host_of(c)->calls == NULL)
+		host_of(c)->calls = call;
 	else
-		c->host_last->next = call;
-	c->host_last = call;
+		host_of(c)->last->next = call;
+	host_of(c)->last = call;
 }
 
 static void unlink_call(struct client *c, struct host_call *call, struct host_call *before) {
 	if (before == NULL)
-		c->host_calls = call->next;
+		host_of(c)->calls = call->next;
 	else
 		before->next = call->next;
-	if (c->host_last == call)
-		c->host_last = before;
+	if (host_of(c)->last == call)
+		host_of(c)->last = before;
 }
 
 static struct host_call *take_call(struct client *c, uint64_t cookie) {
-	pthread_mutex_lock(&c->host_lock);
-	struct host_call *found = c->host_calls, *before = NULL;
+	pthread_mutex_lock(&host_of(c)->lock);
+	struct host_call *found = host_of(c)->calls, *before = NULL;
 	while (found != NULL && found->cookie != cookie) { // the oldest of its stream, not always of all
 		before = found;
 		found = found->next;
 	}
 	if (found != NULL)
 		unlink_call(c, found, before);
-	pthread_mutex_unlock(&c->host_lock);
+	pthread_mutex_unlock(&host_of(c)->lock);
 	return found;
 }
 
@@ -56,38 +85,38 @@ static void end_call(struct client *c, struct host_call *call) {
 	if (call == NULL)
 		return;
 	if (call->once)
-		atomic_fetch_sub(&c->host_once, 1);
+		atomic_fetch_sub(&host_of(c)->once, 1);
 	free(call);
-	atomic_fetch_sub(&c->host_pending, 1);
+	atomic_fetch_sub(&host_of(c)->pending, 1);
 }
 
 // Marks all functions submitted so far as failed, if there was a fault or the worker is gone. A
 // later reset clears the fault, so the status is kept here for end_failed.
 void host_fail(struct client *c) {
-	pthread_mutex_lock(&c->host_lock);
+	pthread_mutex_lock(&host_of(c)->lock);
 	CUresult status = client_status(c);
 	if (status != CUDA_SUCCESS) {
-		c->host_failed = c->host_cookies;
-		c->host_status = status;
+		host_of(c)->failed = host_of(c)->cookies;
+		host_of(c)->status = status;
 	}
-	pthread_mutex_unlock(&c->host_lock);
+	pthread_mutex_unlock(&host_of(c)->lock);
 }
 
 // Ends the failed functions in order: callbacks are called with the error, host functions are not
 // called. The list is cut off under the lock, and the callbacks run without it.
 static void end_failed(struct client *c) {
-	pthread_mutex_lock(&c->host_lock);
-	CUresult status = c->host_status;
-	struct host_call *failed = c->host_calls, *last = NULL;
-	while (c->host_calls != NULL && c->host_calls->cookie <= c->host_failed) {
-		last = c->host_calls;
+	pthread_mutex_lock(&host_of(c)->lock);
+	CUresult status = host_of(c)->status;
+	struct host_call *failed = host_of(c)->calls, *last = NULL;
+	while (host_of(c)->calls != NULL && host_of(c)->calls->cookie <= host_of(c)->failed) {
+		last = host_of(c)->calls;
 		unlink_call(c, last, NULL);
 	}
 	if (last == NULL)
 		failed = NULL;
 	else
 		last->next = NULL;
-	pthread_mutex_unlock(&c->host_lock);
+	pthread_mutex_unlock(&host_of(c)->lock);
 	for (struct host_call *next; failed != NULL; failed = next) {
 		next = failed->next;
 		if (failed->callback != NULL && atomic_load(&shim_state) == SHIM_READY)
@@ -146,9 +175,9 @@ static void *serve(void *argument) {
 	}
 	host_fail(c);
 	end_failed(c);
-	pthread_mutex_lock(&c->host_lock);
-	c->host_thread = false;
-	pthread_mutex_unlock(&c->host_lock);
+	pthread_mutex_lock(&host_of(c)->lock);
+	host_of(c)->thread = false;
+	pthread_mutex_unlock(&host_of(c)->lock);
 	return NULL;
 }
 
@@ -179,21 +208,21 @@ static bool start_thread(struct client *c) {
 static void gate_enter(struct client *c) {
 	if (host_calling())
 		return;
-	pthread_mutex_lock(&c->host_gate);
-	if (c->host_holders == 0)
+	pthread_mutex_lock(&host_of(c)->gate);
+	if (host_of(c)->holders == 0)
 		return;
 	struct timespec until;
 	clock_gettime(CLOCK_REALTIME, &until);
-	uint64_t patience = (uint64_t)until.tv_nsec + (100 * 1000 * 1000ull << c->host_round);
+	uint64_t patience = (uint64_t)until.tv_nsec + (100 * 1000 * 1000ull << host_of(c)->round);
 	until.tv_sec += (time_t)(patience / (1000 * 1000 * 1000));
 	until.tv_nsec = (long)(patience % (1000 * 1000 * 1000));
-	while (c->host_holders > 0 && pthread_cond_timedwait(&c->host_open, &c->host_gate, &until) == 0)
+	while (host_of(c)->holders > 0 && pthread_cond_timedwait(&host_of(c)->open, &host_of(c)->gate, &until) == 0)
 		;
 }
 
 static void gate_leave(struct client *c) {
 	if (!host_calling())
-		pthread_mutex_unlock(&c->host_gate);
+		pthread_mutex_unlock(&host_of(c)->gate);
 }
 
 // The caller holds the gate.
@@ -206,14 +235,14 @@ static CUresult submit_held(const struct target *t, struct host_call template) {
 	if (call == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	*call = template;
-	atomic_fetch_add(&c->host_pending, 1);
+	atomic_fetch_add(&host_of(c)->pending, 1);
 	if (call->once)
-		atomic_fetch_add(&c->host_once, 1);
-	pthread_mutex_lock(&c->host_lock);
-	bool running = c->host_thread || (c->host_thread = start_thread(c));
-	uint64_t cookie = call->cookie = ++c->host_cookies;
+		atomic_fetch_add(&host_of(c)->once, 1);
+	pthread_mutex_lock(&host_of(c)->lock);
+	bool running = host_of(c)->thread || (host_of(c)->thread = start_thread(c));
+	uint64_t cookie = call->cookie = ++host_of(c)->cookies;
 	link_call(c, call);
-	pthread_mutex_unlock(&c->host_lock);
+	pthread_mutex_unlock(&host_of(c)->lock);
 	struct wire_host_function message = {t->stream, cookie, template.once ? 1 : 0};
 	result = running ? POST(c, HOST_FUNCTION, host_function, &message, NO_DATA) : CUDA_ERROR_OPERATING_SYSTEM;
 	if (result == CUDA_SUCCESS)
@@ -234,7 +263,7 @@ static CUresult submit(const struct target *t, struct host_call template) {
 
 // Whether functions are out that may still call the worker, other than this thread's own.
 static bool may_call(struct client *c) {
-	return !host_calling() && atomic_load(&c->host_pending) > 0 && (manager->any() || atomic_load(&c->host_once) > 0);
+	return !host_calling() && atomic_load(&host_of(c)->pending) > 0 && (manager->any() || atomic_load(&host_of(c)->once) > 0);
 }
 
 // Waits for the functions that may still call the worker: those of conditional nodes do, and any may
@@ -262,28 +291,28 @@ void host_let_end(struct client *c) {
 void host_hold(struct client *c) {
 	if (host_calling())
 		return;
-	pthread_mutex_lock(&c->host_gate);
-	c->host_holders++;
+	pthread_mutex_lock(&host_of(c)->gate);
+	host_of(c)->holders++;
 	for (int i = 0; i < 8 && may_call(c); i++) {
-		c->host_round = i;
-		pthread_mutex_unlock(&c->host_gate);
+		host_of(c)->round = i;
+		pthread_mutex_unlock(&host_of(c)->gate);
 		host_let_end(c);
-		pthread_mutex_lock(&c->host_gate);
+		pthread_mutex_lock(&host_of(c)->gate);
 	}
 }
 
 void host_go_on(struct client *c) {
 	if (host_calling())
 		return;
-	c->host_holders--;
-	pthread_cond_broadcast(&c->host_open);
-	pthread_mutex_unlock(&c->host_gate);
+	host_of(c)->holders--;
+	pthread_cond_broadcast(&host_of(c)->open);
+	pthread_mutex_unlock(&host_of(c)->gate);
 }
 
 uint64_t host_cookie(struct client *c) {
-	pthread_mutex_lock(&c->host_lock);
-	uint64_t cookie = ++c->host_cookies;
-	pthread_mutex_unlock(&c->host_lock);
+	pthread_mutex_lock(&host_of(c)->lock);
+	uint64_t cookie = ++host_of(c)->cookies;
+	pthread_mutex_unlock(&host_of(c)->lock);
 	return cookie;
 }
 
@@ -297,6 +326,6 @@ CUresult host_callback(const struct target *t, CUstreamCallback callback, CUstre
 
 // Called at the end of the process: sends without waiting, or not at all.
 void host_stop(struct client *c) {
-	if (c->host_thread)
+	if (host_of(c)->thread)
 		ring_try(c, WIRE_HOST_STOP);
 }

@@ -40,7 +40,7 @@ struct block {
 	unsigned attached; // CU_MEM_ATTACH_*
 	uint32_t stream; // with CU_MEM_ATTACH_SINGLE: the stream whose kernels use it
 	bool slab, variables;
-	uint64_t born; // managed_launched of its client when the block was made
+	uint64_t born; // launches of its client when the block was made
 	struct ranges parts; // of a slab
 	size_t part_count;
 	struct piece *pieces; // of variables
@@ -58,8 +58,8 @@ struct managed {
 };
 
 // The signal handler takes this lock, so a thread that holds it must not touch managed memory: the
-// handler would wait for its own thread. It protects everything below, and managed_* of clients.
-// Its place in the lock order is in README.md: before the locks of clients. (copy_in takes memory_lock
+// handler would wait for its own thread. It protects everything below, and what is here of clients.
+// Its place in the lock order is in README.md: before the locks of clients. (copy_in takes locks of the client
 // under it while functions of the program are pending.)
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ranges blocks, allocations; // their flags are indices of the tables below
@@ -70,6 +70,19 @@ static struct block active; // head of the list of blocks with chunks on the hos
 static _Atomic int any;     // how many blocks there are
 
 static bool told_lost;
+
+struct use { // of managed memory by a client; under the lock
+	uint32_t stream;   // number of the stream for its copies; 0: not made yet
+	uint64_t launched; // launches that could use managed memory
+	uint64_t work;     // these, and copies that wrote to it
+	bool busy;         // some of work may not have ended
+};
+
+static size_t part;
+
+static struct use *use_of(struct client *c) { return client_part(c, part); }
+
+__attribute__((constructor)) static void take_a_part(void) { part = client_register(sizeof(struct use), NULL); }
 
 static void list_remove(struct block *b) {
 	if (b->next == NULL)
@@ -136,15 +149,15 @@ static void set_state(struct block *b, size_t i, uint8_t state) {
 // The stream for copies of chunks. It waits for no other stream: the caller has made sure that no
 // work of the device uses the chunk. The caller may be a host function, for which a stream waits.
 static CUresult own_stream(struct client *c, uint32_t *stream) {
-	if (c->managed_stream == 0) {
-		uint32_t number = atomic_fetch_add(&c->numbers, 1);
+	if (use_of(c)->stream == 0) {
+		uint32_t number = client_number(c);
 		struct wire_stream_create message = {number, CU_STREAM_NON_BLOCKING, ASIDE_PRIORITY};
 		CUresult result = POST(c, STREAM_CREATE, stream_create, &message, NO_DATA);
 		if (result != CUDA_SUCCESS)
 			return result;
-		c->managed_stream = number;
+		use_of(c)->stream = number;
 	}
-	*stream = c->managed_stream;
+	*stream = use_of(c)->stream;
 	return CUDA_SUCCESS;
 }
 
@@ -170,7 +183,7 @@ static CUresult copy_chunk(struct block *b, size_t i, bool in) {
 
 // Waits until the copies to the device have ended, since kernels of any stream may use the data.
 static CUresult let_copies_end(struct client *c) {
-	struct wire_stream_synchronise message = {c->managed_stream};
+	struct wire_stream_synchronise message = {use_of(c)->stream};
 	return CALL(c, STREAM_SYNCHRONISE, stream_synchronise, &message, NO_DATA, NULL);
 }
 
@@ -231,9 +244,9 @@ CUresult managed_begin(struct client *c, uint32_t stream, bool *held) {
 void managed_end(struct client *c, bool held) {
 	if (!held)
 		return;
-	c->managed_launched++;
-	c->managed_work++;
-	c->managed_busy = true;
+	use_of(c)->launched++;
+	use_of(c)->work++;
+	use_of(c)->busy = true;
 	pthread_mutex_unlock(&lock);
 }
 
@@ -252,8 +265,8 @@ CUresult managed_touch(CUdeviceptr at, size_t size, bool written) {
 			result = to_device(b, i, written, &copied);
 		if (result == CUDA_SUCCESS && copied)
 			result = let_copies_end(b->client);
-		b->client->managed_busy = b->client->managed_busy || written;
-		b->client->managed_work += written;
+		use_of(b->client)->busy = use_of(b->client)->busy || written;
+		use_of(b->client)->work += written;
 	}
 	pthread_mutex_unlock(&lock);
 	return result;
@@ -311,10 +324,10 @@ static CUresult wait_for_device(struct client *c, unsigned attached, uint32_t st
 }
 
 // Whether kernels may have used a block since it was made.
-static bool was_used(const struct block *b) { return b->client->managed_launched != b->born && b->attached != CU_MEM_ATTACH_HOST; }
+static bool was_used(const struct block *b) { return use_of(b->client)->launched != b->born && b->attached != CU_MEM_ATTACH_HOST; }
 
 static bool is_busy(const struct block *b) {
-	return b->attached == CU_MEM_ATTACH_GLOBAL ? b->client->managed_busy : b->stream != 0;
+	return b->attached == CU_MEM_ATTACH_GLOBAL ? use_of(b->client)->busy : b->stream != 0;
 }
 
 // Says once that contents were lost with the device; every call returns an error from then on. The
@@ -345,7 +358,7 @@ static void bring(struct block *b, size_t i, bool written) {
 // Serves a fault. True if the address is managed memory: then the access can be repeated. The lock is
 // given up while the thread waits for the device, so everything is looked up again afterwards:
 // the block may have been freed, and another thread may have launched more kernels
-// (managed_work has changed), in which case it waits again.
+// (work has changed), in which case it waits again.
 static bool serve(uint64_t at, bool written) {
 	bool waited = host_calling(); // work before a host function in its stream has ended already
 	pthread_mutex_lock(&lock);
@@ -365,13 +378,13 @@ static bool serve(uint64_t at, bool written) {
 		struct client *c = b->client;
 		unsigned attached = b->attached;
 		uint32_t stream = b->stream;
-		uint64_t work = c->managed_work;
+		uint64_t work = use_of(c)->work;
 		pthread_mutex_unlock(&lock);
 		CUresult result = wait_for_device(c, attached, stream);
 		pthread_mutex_lock(&lock);
 		waited = true;
-		if (result == CUDA_SUCCESS && attached == CU_MEM_ATTACH_GLOBAL && c->managed_work == work)
-			c->managed_busy = false;
+		if (result == CUDA_SUCCESS && attached == CU_MEM_ATTACH_GLOBAL && use_of(c)->work == work)
+			use_of(c)->busy = false;
 		else if (result == CUDA_SUCCESS && attached == CU_MEM_ATTACH_GLOBAL)
 			waited = false; // another thread has launched more
 	}
@@ -425,7 +438,7 @@ static struct block *block_new(struct client *c, CUcontext context, uint64_t at,
 		free(b);
 		return NULL;
 	}
-	*b = (struct block){.client = c, .context = context, .at = at, .size = size, .attached = CU_MEM_ATTACH_GLOBAL, .chunks = chunks, .variables = variables, .born = c->managed_launched};
+	*b = (struct block){.client = c, .context = context, .at = at, .size = size, .attached = CU_MEM_ATTACH_GLOBAL, .chunks = chunks, .variables = variables, .born = use_of(c)->launched};
 	b->pages = map_pages(at, size, !variables);
 	if (b->pages == NULL || !ranges_add(&blocks, (struct range){.at = at, .size = (size + PAGE - 1) / PAGE * PAGE, .context = context, .flags = index})) {
 		if (b->pages != NULL) {
@@ -556,10 +569,10 @@ bool managed_free(CUdeviceptr at, struct client **c, CUdeviceptr *below, CUresul
 }
 
 // Releases the pages of a context that ends; memory_release frees its device memory. If it is the
-// last context of its client, the reset has destroyed managed_stream, too.
+// last context of its client, the reset has destroyed its stream, too.
 void managed_release(struct client *c, CUcontext context, bool last) {
 	if (last)
-		c->managed_stream = 0;
+		use_of(c)->stream = 0;
 	if (atomic_load(&any) == 0)
 		return;
 	pthread_mutex_lock(&lock);
@@ -613,7 +626,7 @@ CUresult managed_variable(struct client *c, CUcontext context, CUdeviceptr at, s
 		} else {
 			result = CUDA_ERROR_OUT_OF_MEMORY;
 		}
-		b->client->managed_busy = true;
+		use_of(b->client)->busy = true;
 	}
 	pthread_mutex_unlock(&lock);
 	if (!fits)

@@ -37,7 +37,7 @@ static CUresult refuse(const char *why) {
 }
 
 static CUresult tell_worker(struct client *c, uint64_t at, uint64_t arena, uint64_t size) {
-	struct wire_host_map message = {at, arena - (uint64_t)(uintptr_t)c->arena, size};
+	struct wire_host_map message = {at, arena - (uint64_t)(uintptr_t)c->arena.at, size};
 	return CALL(c, HOST_MAP, host_map, &message, NO_DATA, NULL);
 }
 
@@ -48,17 +48,11 @@ static CUresult reach_pinned(struct client *c, const struct range *range) {
 		return CUDA_SUCCESS;
 	pthread_mutex_lock(&lock); // so that only one thread tells the worker
 	CUresult result = CUDA_SUCCESS;
-	pthread_mutex_lock(&c->memory_lock);
-	struct range *now = ranges_find(&c->pinned, range->at, 1);
-	bool wanted = now != NULL && now->id == range->id && (now->flags & RANGE_MAPPED) == 0;
-	pthread_mutex_unlock(&c->memory_lock);
-	if (wanted)
+	if (pinned_unmapped(c, range)) {
 		result = tell_worker(c, range->at, range->at, (range->size + PAGE - 1) / PAGE * PAGE);
-	pthread_mutex_lock(&c->memory_lock);
-	now = ranges_find(&c->pinned, range->at, 1);
-	if (wanted && result == CUDA_SUCCESS && now != NULL && now->id == range->id)
-		now->flags |= RANGE_MAPPED;
-	pthread_mutex_unlock(&c->memory_lock);
+		if (result == CUDA_SUCCESS)
+			pinned_mapped(c, range);
+	}
 	pthread_mutex_unlock(&lock);
 	return result;
 }
@@ -119,13 +113,9 @@ static bool pinned_wait(uint64_t at) {
 	return true;
 }
 
-// Puts pages of the arena in the place of the program's. The caller holds this file's lock, but no
-// memory_lock. mremap with an old size of 0 maps the arena's pages a second time, at m->from.
+// Puts pages of the arena in the place of the program's. The caller holds this file's lock. mremap with an old size of 0 maps the arena's pages a second time, at m->from.
 static CUresult move_pages(struct client *c, struct moved *m, CUcontext context) {
-	pthread_mutex_lock(&c->memory_lock);
-	uint64_t arena = (uint64_t)(uintptr_t)c->arena;
-	m->arena = ranges_take(&c->pinned, arena + c->staging_size + c->bounce_size, arena + c->arena_bytes, m->size, PAGE, context);
-	pthread_mutex_unlock(&c->memory_lock);
+	m->arena = pinned_allocate(c, context, m->size, 0);
 	if (m->arena == 0)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	begin_moving(m->from, m->size);
@@ -160,11 +150,8 @@ static void move_back(struct moved *m) {
 	bool own = own_pages(m);
 	if (!own)
 		mprotect((void *)m->from, m->size, PROT_READ | PROT_WRITE);
-	pthread_mutex_lock(&c->memory_lock);
-	struct range *range = ranges_find(&c->pinned, m->arena, 1);
-	if (own && range != NULL && range->at == m->arena)
-		ranges_remove(&c->pinned, range);
-	pthread_mutex_unlock(&c->memory_lock);
+	if (own)
+		pinned_give(c, m->arena);
 }
 
 void moved_end(uint64_t at) {
@@ -248,7 +235,7 @@ CUresult mapped_reach(struct client *c, uint64_t host, CUdeviceptr *device) {
 	struct client *owner;
 	if (!pinned_range((void *)host, &range, &owner))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!c->arena_shared)
+	if (!c->arena.same_address)
 		return refuse("kernels do not reach memory of the host here: the program's node is another machine, or has something else at these addresses");
 	uint64_t offset;
 	if (pinned_offset(c, (void *)range.at, range.size, &offset)) {
@@ -270,9 +257,9 @@ CUresult mapped_reach(struct client *c, uint64_t host, CUdeviceptr *device) {
 // unified addressing programs pass such addresses without asking for a device pointer. Every
 // aligned word that looks like one is taken for one; a false match only maps memory needlessly.
 void mapped_scan(struct client *c, const void *params, size_t size) {
-	if (!c->arena_shared)
+	if (!c->arena.same_address)
 		return;
-	uint64_t first = (uint64_t)(uintptr_t)c->arena + c->staging_size + c->bounce_size, end = (uint64_t)(uintptr_t)c->arena + c->arena_bytes;
+	uint64_t first = pinned_begin(c), end = first + pinned_bytes(c);
 	bool registered = registered_any();
 	for (size_t i = 0; i + sizeof(uint64_t) <= size; i += sizeof(uint64_t)) {
 		uint64_t word;

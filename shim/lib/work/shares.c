@@ -45,12 +45,12 @@ struct share *share_remember(struct share template) {
 }
 
 // The chunks that a range lies in, extended until no allocation crosses their border. The caller
-// holds the memory_lock.
-void shares_chunks(struct client *c, const struct range *range, uint64_t *from, uint64_t *to) {
+// holds the memory.
+void shares_chunks(const struct ranges *allocations, const struct range *range, uint64_t *from, uint64_t *to) {
 	*from = range->at / SHARE_CHUNK * SHARE_CHUNK;
 	*to = (range->at + range->size + SHARE_CHUNK - 1) / SHARE_CHUNK * SHARE_CHUNK;
 	for (bool grown = true; grown;) {
-		struct range *first = ranges_find(&c->allocations, *from, 1), *last = ranges_find(&c->allocations, *to - 1, 1);
+		struct range *first = ranges_find(allocations, *from, 1), *last = ranges_find(allocations, *to - 1, 1);
 		grown = false;
 		if (first != NULL && first->at < *from) {
 			*from = first->at / SHARE_CHUNK * SHARE_CHUNK;
@@ -65,41 +65,41 @@ void shares_chunks(struct client *c, const struct range *range, uint64_t *from, 
 
 // Takes the free addresses between allocations (RANGE_GAP), so that no new allocation is put there:
 // otherwise other programs could read it, or it could lie in shared memory with only a part of
-// itself. The caller holds the memory_lock.
-void shares_fill_gaps(struct client *c, uint64_t from, uint64_t to) {
+// itself. The caller holds the memory.
+void shares_fill_gaps(struct ranges *allocations, uint64_t from, uint64_t to) {
 	for (uint64_t at = from; at < to;) {
-		struct range *range = ranges_find(&c->allocations, at, 1);
+		struct range *range = ranges_find(allocations, at, 1);
 		if (range != NULL) {
 			at = (range->at + range->size + STEP - 1) / STEP * STEP;
 			continue;
 		}
-		range = ranges_from(&c->allocations, at);
+		range = ranges_from(allocations, at);
 		uint64_t end = range != NULL && range->at < to ? range->at : to;
-		ranges_add(&c->allocations, (struct range){.at = at, .size = end - at, .flags = RANGE_GAP});
+		ranges_add(allocations, (struct range){.at = at, .size = end - at, .flags = RANGE_GAP});
 		at = end;
 	}
 }
 
-void shares_open_gaps(struct client *c, uint64_t from, uint64_t to) {
-	for (struct range *range = ranges_from(&c->allocations, from), *next; range != NULL && range->at < to; range = next) {
-		next = ranges_from(&c->allocations, range->at + 1);
+void shares_open_gaps(struct ranges *allocations, uint64_t from, uint64_t to) {
+	for (struct range *range = ranges_from(allocations, from), *next; range != NULL && range->at < to; range = next) {
+		next = ranges_from(allocations, range->at + 1);
 		if ((range->flags & RANGE_GAP) != 0)
-			ranges_remove(&c->allocations, range);
+			ranges_remove(allocations, range);
 	}
 }
 
 // Called after an allocation has been freed: the share goes with its last allocation. The caller
-// holds the memory_lock.
-void shares_freed(struct client *c, uint64_t at) {
+// holds the memory.
+void shares_freed(struct client *c, struct ranges *allocations, uint64_t at) {
 	if (!atomic_load(&ever))
 		return;
 	struct share *s = share_at(c, at);
 	if (s == NULL)
 		return;
-	for (struct range *range = ranges_from(&c->allocations, s->at); range != NULL && range->at < s->at + s->size; range = ranges_from(&c->allocations, range->at + 1))
+	for (struct range *range = ranges_from(allocations, s->at); range != NULL && range->at < s->at + s->size; range = ranges_from(allocations, range->at + 1))
 		if ((range->flags & RANGE_GAP) == 0)
 			return;
-	shares_open_gaps(c, s->at, s->at + s->size);
+	shares_open_gaps(allocations, s->at, s->at + s->size);
 	share_forget(s);
 }
 

@@ -16,6 +16,18 @@ struct own_stream {
 static __thread struct own_stream *own_streams;
 static pthread_key_t own_key;
 
+struct copies { // see copies_note
+	_Atomic int side_streams; // how many streams were made that do not wait for the legacy stream
+	_Atomic uint32_t event;   // its number; 0: not made yet
+	_Atomic uint64_t count;   // how often it was recorded
+};
+
+static size_t part;
+
+static struct copies *copies_of(struct client *c) { return client_part(c, part); }
+
+__attribute__((constructor)) static void take_a_part(void) { part = client_register(sizeof(struct copies), NULL); }
+
 CUresult stream_create(CUstream *out, CUcontext context, unsigned flags, int priority) {
 	struct client *c;
 	CUresult result = context_client(context, &c);
@@ -26,8 +38,8 @@ CUresult stream_create(CUstream *out, CUcontext context, unsigned flags, int pri
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	static _Atomic uint64_t ids = 2;
 	if (flags == CU_STREAM_NON_BLOCKING)
-		atomic_fetch_add(&c->side_streams, 1);
-	stream->object.number = atomic_fetch_add(&c->numbers, 1);
+		atomic_fetch_add(&copies_of(c)->side_streams, 1);
+	stream->object.number = client_number(c);
 	stream->flags = flags;
 	stream->priority = priority > 0 ? 0 : priority < -5 ? -5 : priority;
 	stream->id = atomic_fetch_add(&ids, 1) + 1;
@@ -142,16 +154,16 @@ CUresult target_named(CUstream stream, struct target *target) {
 // the legacy stream, and non-blocking streams wait for it before their next work (copies_follow).
 CUresult copies_note(const struct target *t) {
 	struct client *c = t->client;
-	if (t->stream != 0 || atomic_load(&c->side_streams) == 0)
+	if (t->stream != 0 || atomic_load(&copies_of(c)->side_streams) == 0)
 		return CUDA_SUCCESS;
-	uint32_t event = atomic_load(&c->copied_event);
+	uint32_t event = atomic_load(&copies_of(c)->event);
 	if (event == 0) {
-		uint32_t made = atomic_fetch_add(&c->numbers, 1);
+		uint32_t made = client_number(c);
 		struct wire_event_create message = {made, CU_EVENT_DISABLE_TIMING};
 		CUresult result = POST(c, EVENT_CREATE, event_create, &message, NO_DATA);
 		if (result != CUDA_SUCCESS)
 			return result;
-		if (atomic_compare_exchange_strong(&c->copied_event, &event, made)) {
+		if (atomic_compare_exchange_strong(&copies_of(c)->event, &event, made)) {
 			event = made;
 		} else { // another thread was quicker
 			struct wire_event_destroy unused = {made};
@@ -161,19 +173,19 @@ CUresult copies_note(const struct target *t) {
 	struct wire_event_record message = {event, 0};
 	CUresult result = POST(c, EVENT_RECORD, event_record, &message, NO_DATA);
 	if (result == CUDA_SUCCESS)
-		atomic_fetch_add(&c->copies, 1);
+		atomic_fetch_add(&copies_of(c)->count, 1);
 	return result;
 }
 
-void copies_forget(struct client *c) { atomic_store(&c->copied_event, 0); }
+void copies_forget(struct client *c) { atomic_store(&copies_of(c)->event, 0); }
 
 // Lets a non-blocking stream wait for copied_event, if there were copies since it last did.
 static CUresult copies_follow(const struct target *t) {
 	CUstream s = t->handle;
 	if (s == NULL || s->flags != CU_STREAM_NON_BLOCKING || t->captured)
 		return CUDA_SUCCESS;
-	uint64_t copies = atomic_load(&t->client->copies);
-	uint32_t event = atomic_load(&t->client->copied_event);
+	uint64_t copies = atomic_load(&copies_of(t->client)->count);
+	uint32_t event = atomic_load(&copies_of(t->client)->event);
 	if (atomic_load(&s->copies) == copies || event == 0)
 		return CUDA_SUCCESS;
 	struct wire_stream_wait message = {t->stream, event};
@@ -235,7 +247,7 @@ CUresult event_create(CUevent *event, CUcontext context, unsigned flags) {
 	CUevent e = object_new(KIND_EVENT, sizeof *e);
 	if (e == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	e->object.number = atomic_fetch_add(&c->numbers, 1);
+	e->object.number = client_number(c);
 	e->flags = flags;
 	struct wire_event_create message = {e->object.number, flags};
 	result = POST(c, EVENT_CREATE, event_create, &message, NO_DATA);
@@ -248,8 +260,7 @@ CUresult event_create(CUevent *event, CUcontext context, unsigned flags) {
 	return CUDA_SUCCESS;
 }
 
-// Records an event, and notes the position of the message in the ring, for event_known. Both are
-// written between ring_open and ring_close, so under send_lock.
+// Records an event, and notes which message does it, for the calls that ask whether it has happened.
 CUresult event_record_on(const struct target *target, CUevent event) {
 	struct client *c = target->client;
 	struct wire_event_record message = {event->object.number, target->stream};
@@ -258,19 +269,6 @@ CUresult event_record_on(const struct target *target, CUevent event) {
 	if (result != CUDA_SUCCESS)
 		return result;
 	wire_event_record_put(at, &message);
-	event->record_end = c->tail + c->opened;
-	event->record_stream = target->stream;
-	ring_close(c);
+	ring_close_marked(c, target->stream, &event->record);
 	return CUDA_SUCCESS;
-}
-
-// Whether an event is known to have happened without asking the worker: its stream is known to be
-// done up to the record's message. (Callers take an event that was never recorded for happened.)
-
-bool event_known(struct client *c, CUevent event, uint64_t *end, uint64_t *stream) {
-	pthread_mutex_lock(&c->send_lock);
-	*end = event->record_end;
-	*stream = event->record_stream;
-	pthread_mutex_unlock(&c->send_lock);
-	return ring_is_done(c, *end, *stream);
 }

@@ -25,7 +25,7 @@ CUresult stream_wait(struct client *c, uint32_t stream) {
 // host function itself must not wait for its own stream.
 CUresult let_writes_end(struct client *c, uint32_t stream, const void *from, size_t size, bool synchronous) {
 	uint64_t offset;
-	bool functions = atomic_load(&c->host_pending) > 0;
+	bool functions = host_pending(c);
 	bool written = pinned_offset(c, from, size, &offset) || (functions && synchronous) || ((functions || pinned_moving()) && pinned_has((CUdeviceptr)(uintptr_t)from));
 	return written && !host_calling() ? stream_wait(c, stream) : CUDA_SUCCESS;
 }
@@ -99,7 +99,7 @@ static CUresult ask_out(struct client *c, uint32_t stream, CUdeviceptr from, str
 // How many bytes to ask for at once: an eighth of all, so that the program's threads copy while the
 // device does, and a quarter of the bounce buffers at most.
 static size_t out_piece(struct client *c, size_t size) {
-	size_t most = c->bounce_size / 4, piece = (size / 8 + WIRE_BOUNCE - 1) / WIRE_BOUNCE * WIRE_BOUNCE;
+	size_t most = c->arena.bounce / 4, piece = (size / 8 + WIRE_BOUNCE - 1) / WIRE_BOUNCE * WIRE_BOUNCE;
 	piece = piece > most ? most : piece;
 	return piece < WIRE_BOUNCE ? WIRE_BOUNCE : piece;
 }
@@ -130,10 +130,10 @@ static CUresult bounce_out(struct client *c, uint32_t stream, uint8_t *to, CUdev
 		if (count == 0)
 			break;
 		struct pending *p = &queue[first];
-		end = c->slot_end[p->slot];
+		end = slot_end(c, p->slot);
 		CUresult r = slot_wait(c, p->slot, NULL);
 		if (r == CUDA_SUCCESS)
-			wide_copy(to + p->done, c->arena + p->offset, p->size);
+			wide_copy(to + p->done, c->arena.at + p->offset, p->size);
 		else if (result == CUDA_SUCCESS)
 			result = r;
 		bounces_give(c, p->offset, p->buffers);

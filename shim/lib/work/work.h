@@ -63,6 +63,8 @@ CUresult context_usable(CUcontext context);
 CUresult context_need(CUcontext *context); // current and usable
 size_t context_stack(CUcontext context);   // bytes of stack for each thread of a kernel; 0: the worker decides
 CUresult context_client(CUcontext context, struct client **client);
+bool context_alone(CUcontext context);    // whether no other context uses its client; the caller of these two holds the device
+void context_detach(CUcontext context);
 void context_own(CUcontext context, void *object);
 bool host_calling(void); // whether this thread is a client's host thread (host.c)
 void host_thread_begins(void);
@@ -89,7 +91,7 @@ struct CUevent_st {
 	struct object object;
 	unsigned flags;
 	_Atomic bool recorded;
-	uint64_t record_end, record_stream; // of the message that recorded it last; under the client's send_lock
+	struct ring_mark record; // the message that recorded it last; under the ring's lock
 	struct shared_event *shared; // an event that other programs may open, or NULL (ipc_event.c)
 	_Atomic uint64_t own;        // number of this process's last record, if it is shared
 	struct recorded *in_capture; // its last record, if that was in a captured stream; under captures_lock
@@ -133,7 +135,6 @@ enum { ASIDE_PRIORITY = -5 };
 void stream_release(CUstream stream, bool tell);
 CUresult event_create(CUevent *out, CUcontext context, unsigned flags);
 CUresult event_record_on(const struct target *target, CUevent event); // in a stream that is not captured
-bool event_known(struct client *c, CUevent event, uint64_t *end, uint64_t *stream); // whether it is known to have happened
 void streams_forget_thread(void);
 
 // --- captures.c ----------------------------------------------------------------------
@@ -225,7 +226,15 @@ void memory_forget_pool(struct client *c, CUmemoryPool pool);
 CUresult memory_copy(struct client *client, uint64_t to, uint64_t from, uint64_t size);
 void memory_mark(struct client *client, uint64_t at, struct allocation *mapped);
 bool memory_range(struct client *client, uint64_t at, uint64_t size, struct range *range);
-uint64_t memory_reserved(struct client *client); // where addresses begin that programs reserve
+// Holds a client's allocations until memory_let_go.
+struct ranges *memory_hold(struct client *c);
+void memory_let_go(struct client *c);
+bool memory_add_variable(struct client *c, CUcontext context, uint64_t at, uint64_t size); // false if it is known
+void memory_forget_variable(struct client *c, uint64_t at);
+// Reserves addresses, at a wish if they are free, otherwise anywhere in multiples of step; 0 if there are none.
+uint64_t memory_reserve(struct client *c, CUcontext context, uint64_t wish, uint64_t size, uint64_t alignment, uint64_t step);
+bool memory_is_reserved(struct client *c, uint64_t at, uint64_t size, bool whole); // with whole, exactly these
+void memory_unreserve(struct client *c, uint64_t at, uint64_t size);
 // Allocates whole pages that are shared with no other allocation.
 CUresult memory_pages(struct target *t, size_t size, CUdeviceptr *address);
 CUresult memory_claim(struct client *c, CUcontext context, uint64_t at, uint64_t size, bool *made);
@@ -237,6 +246,13 @@ bool pinned_any(struct client *c, CUcontext context);
 void pinned_release(struct client *c, CUcontext context, bool tell);
 CUdeviceptr pinned_allocate(struct client *c, CUcontext context, size_t size, unsigned flags); // 0: there is no room
 void pinned_free(struct client *c, const struct range *range);
+void pinned_give(struct client *c, CUdeviceptr at); // the same, of memory that the library has taken for itself
+size_t pinned_bytes(const struct client *c);        // of all that there can be
+bool pinned_told(struct client *c);                 // whether the program was told before that there is not enough
+// Whether a range is still there and the worker was not told of it, and that it was.
+bool pinned_unmapped(struct client *c, const struct range *range);
+void pinned_mapped(struct client *c, const struct range *range);
+uint64_t pinned_begin(const struct client *c); // the first address
 struct client *pinned_owner(const void *host, struct range *out); // whose pinned memory contains this address
 bool pinned_has(CUdeviceptr at); // whether it is pinned or registered memory
 #define PINNED_PAGE 4096
@@ -245,12 +261,12 @@ bool registered_add(struct range range);
 CUresult registered_end(uint64_t at);
 void registered_release(CUcontext context);
 void pinned_forget_all(void);
-uint64_t memory_choose(struct client *c, size_t size, CUcontext context); // the caller of these three holds the memory_lock
+uint64_t memory_choose(struct client *c, size_t size, CUcontext context); // the caller of these three holds the memory
 void memory_charge(struct client *c, uint64_t size);
 uint64_t memory_guard(const struct client *c, uint64_t size); // bytes that stay free around an allocation of that size; 0: none
 void memory_forget(struct client *c, uint64_t at); // without telling the worker
 
-// Chunks that are shared. Shares of a client are added and removed only under its memory_lock, so the
+// Chunks that are shared. Shares of a client are added and removed only while its memory is held (memory_hold), so the
 // holder may use them without list_lock.
 struct share {
 	struct share *next;
@@ -269,11 +285,11 @@ struct share *share_at(struct client *c, uint64_t at);
 struct share *share_named(const uint64_t name[4], struct client *c, bool imported);
 struct share *share_remember(struct share template);
 void shares_forget_all(void); // in a child
-// The caller of these four holds the memory_lock.
-void shares_chunks(struct client *c, const struct range *range, uint64_t *from, uint64_t *to);
-void shares_fill_gaps(struct client *c, uint64_t from, uint64_t to);
-void shares_open_gaps(struct client *c, uint64_t from, uint64_t to);
-void shares_freed(struct client *c, uint64_t at);
+// The caller of these four holds the memory.
+void shares_chunks(const struct ranges *allocations, const struct range *range, uint64_t *from, uint64_t *to);
+void shares_fill_gaps(struct ranges *allocations, uint64_t from, uint64_t to);
+void shares_open_gaps(struct ranges *allocations, uint64_t from, uint64_t to);
+void shares_freed(struct client *c, struct ranges *allocations, uint64_t at);
 
 struct CUmemPoolHandle_st {
 	struct object object;
@@ -371,6 +387,7 @@ CUresult host_submit_once(const struct target *t, CUhostFn function, void *data)
 CUresult host_submit(const struct target *target, CUhostFn function, void *data);
 // The callback is also called if earlier work of the stream failed.
 CUresult host_callback(const struct target *target, CUstreamCallback callback, CUstream stream, void *data);
+bool host_pending(struct client *c);    // whether functions are out
 uint64_t host_cookie(struct client *c); // a number that no function has
 void host_stop(struct client *c);
 void host_fail(struct client *c); // notes pending functions as failed; called before a reset clears the fault

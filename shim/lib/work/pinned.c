@@ -30,9 +30,6 @@ void pinned_forget_all(void) {
 
 bool registered_any(void) { return atomic_load_explicit(&registered_count, memory_order_relaxed) > 0; }
 
-uint64_t pinned_begin(const struct client *c) { return (uint64_t)(uintptr_t)c->arena.at + c->arena.staging + c->arena.bounce; }
-size_t pinned_bytes(const struct client *c) { return c->arena.bytes - c->arena.staging - c->arena.bounce; }
-
 bool pinned_offset(struct client *c, const void *host, size_t size, uint64_t *offset) {
 	uint64_t first = c->arena.staging + c->arena.bounce, at = (uint64_t)(uintptr_t)host - (uint64_t)(uintptr_t)c->arena.at;
 	if (at < first || at >= c->arena.bytes || size > c->arena.bytes - at)

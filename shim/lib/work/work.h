@@ -240,6 +240,9 @@ CUresult memory_pages(struct target *t, size_t size, CUdeviceptr *address);
 CUresult memory_claim(struct client *c, CUcontext context, uint64_t at, uint64_t size, bool *made);
 bool memory_list(struct client *c, struct range **list, size_t *count);
 void memory_release(struct client *c, CUcontext context, bool tell);
+// Where pinned memory begins, and how much of it there can be.
+static inline uint64_t pinned_begin(const struct client *c) { return (uint64_t)(uintptr_t)c->arena.at + c->arena.staging + c->arena.bounce; }
+static inline size_t pinned_bytes(const struct client *c) { return c->arena.bytes - c->arena.staging - c->arena.bounce; }
 bool pinned_offset(struct client *c, const void *host, size_t size, uint64_t *offset);
 bool pinned_range(const void *host, struct range *out, struct client **owner);
 bool pinned_any(struct client *c, CUcontext context);
@@ -247,12 +250,10 @@ void pinned_release(struct client *c, CUcontext context, bool tell);
 CUdeviceptr pinned_allocate(struct client *c, CUcontext context, size_t size, unsigned flags); // 0: there is no room
 void pinned_free(struct client *c, const struct range *range);
 void pinned_give(struct client *c, CUdeviceptr at); // the same, of memory that the library has taken for itself
-size_t pinned_bytes(const struct client *c);        // of all that there can be
 bool pinned_told(struct client *c);                 // whether the program was told before that there is not enough
 // Whether a range is still there and the worker was not told of it, and that it was.
 bool pinned_unmapped(struct client *c, const struct range *range);
 void pinned_mapped(struct client *c, const struct range *range);
-uint64_t pinned_begin(const struct client *c); // the first address
 struct client *pinned_owner(const void *host, struct range *out); // whose pinned memory contains this address
 bool pinned_has(CUdeviceptr at); // whether it is pinned or registered memory
 #define PINNED_PAGE 4096

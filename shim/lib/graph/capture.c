@@ -237,82 +237,99 @@ CUresult with_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
 
 // --- recording --------------------------------------------------------------------------------
 
-// Makes a node that depends on the stream's front. The caller holds the lock.
-static CUresult new_node(struct captured *s, CUgraphNodeType type, CUgraphNode *node) {
-	CUgraphNode few[16], *nodes = s->front.count <= 16 ? few : malloc(s->front.count * sizeof *nodes);
-	CUgraphEdgeData few_edges[16], *edges = s->front.count <= 16 ? few_edges : malloc(s->front.count * sizeof *edges);
+// Adds a node that depends on the stream's front. The caller holds the lock.
+static CUresult attach(struct captured *s, CUgraphNode node) {
+	CUgraphNode few[16] = {NULL}, *nodes = s->front.count <= 16 ? few : malloc(s->front.count * sizeof *nodes);
+	CUgraphEdgeData few_edges[16] = {{0}}, *edges = s->front.count <= 16 ? few_edges : malloc(s->front.count * sizeof *edges);
 	CUresult result = nodes != NULL && edges != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 	for (size_t i = 0; i < s->front.count && result == CUDA_SUCCESS; i++) {
 		nodes[i] = s->front.list[i].node;
 		edges[i] = s->front.list[i].data;
 	}
 	if (result == CUDA_SUCCESS)
-		result = node_new(s->capture->graph, type, nodes, edges, s->front.count, node);
+		result = node_attach(s->capture->graph, node, nodes, edges, s->front.count);
 	if (nodes != few)
 		free(nodes);
 	if (edges != few_edges)
 		free(edges);
-	return result;
-}
-
-static CUresult new_front(struct captured *s, CUgraphNode node) {
+	if (result != CUDA_SUCCESS)
+		return result;
+	s->capture->graph->memory_nodes += node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->type == CU_GRAPH_NODE_TYPE_MEM_FREE;
 	s->front.count = 0;
 	return edges_add(&s->front, node, (CUgraphEdgeData){0}) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// Begins a node. On success the lock is held until finish_node, which the caller must call.
-static CUresult begin_node(const struct target *t, CUgraphNodeType type, CUgraphNode *node) {
+// Whether a stream is in a capture that is valid. The caller holds the lock.
+static CUresult check(const struct captured *s) { return s == NULL ? CUDA_ERROR_ILLEGAL_STATE : s->capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS; }
+
+// A node is recorded in three steps: begin_node makes one that no graph has, the caller gives it its parameters, and
+// finish_node adds it to the capture's graph. So what the parameters need (a client, memory of the worker, checks), and
+// the end of a node that is not added, happen without the lock of captures, which is below theirs.
+static CUresult begin_node(const struct target *t, CUgraphNodeType type, CUgraphNode *node, uint64_t *graph) {
 	pthread_mutex_lock(&captures_lock);
-	struct captured *s = t->handle->captured;
-	CUresult result = s == NULL ? CUDA_ERROR_ILLEGAL_STATE : s->capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : new_node(s, type, node);
+	const struct captured *s = t->handle->captured;
+	CUresult result = check(s);
+	if (result == CUDA_SUCCESS)
+		*graph = s->capture->graph->id;
+	pthread_mutex_unlock(&captures_lock);
 	if (result != CUDA_SUCCESS)
-		pthread_mutex_unlock(&captures_lock);
-	return result;
+		return result;
+	*node = node_detached(type);
+	return *node != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// Ends begin_node and releases the lock. As with the driver, CUDA_ERROR_INVALID_VALUE (a copy or
-// free of unknown memory) leaves the capture valid; other errors invalidate it.
-static CUresult finish_node(const struct target *t, CUgraphNode node, CUresult result) {
+// As with the driver, CUDA_ERROR_INVALID_VALUE (a copy or free of unknown memory) leaves the capture valid; other errors
+// invalidate it.
+static CUresult finish_node(const struct target *t, CUgraphNode node, CUresult made) {
+	pthread_mutex_lock(&captures_lock);
 	struct captured *s = t->handle->captured;
-	if (result == CUDA_SUCCESS)
-		result = new_front(s, node);
-	else
-		node_release(node);
-	if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE)
-		s->capture->invalid = true;
+	CUresult result = check(s);
+	if (result == CUDA_SUCCESS) {
+		result = made == CUDA_SUCCESS ? attach(s, node) : made;
+		if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE)
+			s->capture->invalid = true;
+	}
+	bool added = node->graph != NULL;
 	pthread_mutex_unlock(&captures_lock);
+	if (!added)
+		node_end(node);
 	return result;
 }
 
 static CUresult record_kernel(const struct target *t, CUfunction function, const struct launch *launch, const uint8_t *bytes) {
 	CUgraphNode n;
-	CUresult result = begin_node(t, CU_GRAPH_NODE_TYPE_KERNEL, &n);
+	uint64_t graph;
+	CUresult result = begin_node(t, CU_GRAPH_NODE_TYPE_KERNEL, &n, &graph);
 	return result == CUDA_SUCCESS ? finish_node(t, n, kernel_set_bytes(&n->kernel, function, t->context, launch, bytes)) : result;
 }
 
 static CUresult record_copy(const struct target *t, const CUDA_MEMCPY3D *copy) {
 	CUgraphNode n;
-	CUresult result = begin_node(t, CU_GRAPH_NODE_TYPE_MEMCPY, &n);
+	uint64_t graph;
+	CUresult result = begin_node(t, CU_GRAPH_NODE_TYPE_MEMCPY, &n, &graph);
 	return result == CUDA_SUCCESS ? finish_node(t, n, copy_set(&n->copy, copy, t->context)) : result;
 }
 
 static CUresult record_fill(const struct target *t, CUdeviceptr at, size_t pitch, uint32_t value, uint32_t width, size_t count, size_t height) {
 	CUgraphNode n;
+	uint64_t graph;
 	const CUDA_MEMSET_NODE_PARAMS params = {at, pitch, value, width, count, height};
-	CUresult result = begin_node(t, CU_GRAPH_NODE_TYPE_MEMSET, &n);
+	CUresult result = begin_node(t, CU_GRAPH_NODE_TYPE_MEMSET, &n, &graph);
 	return result == CUDA_SUCCESS ? finish_node(t, n, fill_set(&n->fill, &params, t->context, true)) : result;
 }
 
 static CUresult record_words(const struct target *t, unsigned count, const CUstreamBatchMemOpParams *list) {
 	CUgraphNode n;
-	CUresult result = begin_node(t, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, &n);
+	uint64_t graph;
+	CUresult result = begin_node(t, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, &n, &graph);
 	const CUDA_BATCH_MEM_OP_NODE_PARAMS params = {t->context, count, (CUstreamBatchMemOpParams *)list, 0};
 	return result == CUDA_SUCCESS ? finish_node(t, n, words_set(&n->words, &params)) : result;
 }
 
 static CUresult record_host(const struct target *t, CUhostFn function, void *data) {
 	CUgraphNode n;
-	CUresult result = begin_node(t, CU_GRAPH_NODE_TYPE_HOST, &n);
+	uint64_t graph;
+	CUresult result = begin_node(t, CU_GRAPH_NODE_TYPE_HOST, &n, &graph);
 	if (result != CUDA_SUCCESS)
 		return result;
 	n->host = (CUDA_HOST_NODE_PARAMS){function, data};
@@ -321,31 +338,32 @@ static CUresult record_host(const struct target *t, CUhostFn function, void *dat
 
 static CUresult record_alloc(const struct target *t, size_t size, CUdeviceptr *address) {
 	CUgraphNode n;
-	struct target owner; // attached before begin_node takes the lock, which stands below attach_locks
+	uint64_t graph;
+	struct target owner;
 	CUresult result = graph_memory_target(t->context->device, &owner);
 	if (result == CUDA_SUCCESS)
-		result = begin_node(t, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &n);
+		result = begin_node(t, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &n, &graph);
 	if (result != CUDA_SUCCESS)
 		return result;
-	result = graph_allocate(n->graph->id, &owner, size, &n->memory);
-	if (result == CUDA_SUCCESS) {
-		n->graph->memory_nodes++;
+	result = graph_allocate(graph, &owner, size, &n->memory);
+	if (result == CUDA_SUCCESS)
 		*address = n->memory->address;
-	}
 	return finish_node(t, n, result);
 }
 
 static CUresult record_free(const struct target *t, CUdeviceptr address) {
 	CUgraphNode n;
-	CUresult result = begin_node(t, CU_GRAPH_NODE_TYPE_MEM_FREE, &n);
-	return result == CUDA_SUCCESS ? finish_node(t, n, free_set(n, address)) : result;
+	uint64_t graph;
+	CUresult result = begin_node(t, CU_GRAPH_NODE_TYPE_MEM_FREE, &n, &graph);
+	return result == CUDA_SUCCESS ? finish_node(t, n, free_set(n, graph, address)) : result;
 }
 
 // --- events ----------------------------------------------------------------------------------------
 
 static CUresult event_node(const struct target *t, CUgraphNodeType type, CUevent event) {
 	CUgraphNode n;
-	CUresult result = begin_node(t, type, &n);
+	uint64_t graph;
+	CUresult result = begin_node(t, type, &n, &graph);
 	if (result != CUDA_SUCCESS)
 		return result;
 	n->event = event;
@@ -361,7 +379,7 @@ static CUresult record_event(const struct target *t, CUevent event, bool externa
 	capture_forget_event(event);
 	pthread_mutex_lock(&captures_lock);
 	struct captured *s = t->handle->captured;
-	CUresult result = s == NULL ? CUDA_ERROR_ILLEGAL_STATE : s->capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+	CUresult result = check(s);
 	if (result == CUDA_SUCCESS && !edges_assign(&r->front, &s->front))
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (result == CUDA_SUCCESS) {

@@ -104,35 +104,67 @@ static bool graph_append(CUgraph graph, CUgraphNode node) {
 	return true;
 }
 
-static CUgraphNode node_make(CUgraph graph, CUgraphNodeType type) {
+CUgraphNode node_detached(CUgraphNodeType type) {
 	CUgraphNode n = object_new(KIND_NODE, sizeof *n);
-	if (n == NULL)
-		return NULL;
-	n->graph = graph;
+	if (n != NULL)
+		n->type = type;
+	return n;
+}
+
+static bool node_join(CUgraph graph, CUgraphNode n) {
 	n->id = n->origin = atomic_fetch_add(&ids, 1) + 1;
-	n->type = type;
-	if (graph_append(graph, n))
-		return n;
-	object_free(n);
-	return NULL;
+	n->graph = graph;
+	return graph_append(graph, n);
+}
+
+static void node_unlink(CUgraphNode n) {
+	CUgraph graph = n->graph;
+	for (size_t i = 0; i < n->in.count; i++) {
+		struct edges *out = &n->in.list[i].node->out;
+		size_t at = edges_find(out, n);
+		if (at < out->count)
+			edges_remove(out, at);
+	}
+	for (size_t i = 0; i < n->out.count; i++) {
+		struct edges *in = &n->out.list[i].node->in;
+		size_t at = edges_find(in, n);
+		if (at < in->count)
+			edges_remove(in, at);
+	}
+	size_t at = n->place;
+	if (at >= graph->count || graph->nodes[at] != n) { // nodes before it were removed
+		graph_number(graph);
+		at = n->place;
+	}
+	graph->count--;
+	memmove(graph->nodes + at, graph->nodes + at + 1, (graph->count - at) * sizeof *graph->nodes);
+}
+
+CUresult node_attach(CUgraph graph, CUgraphNode n, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count) {
+	CUresult result = check_dependencies(graph, dependencies, edges, count);
+	if (result != CUDA_SUCCESS)
+		return result;
+	bool enough = node_join(graph, n);
+	for (size_t i = 0; i < count && enough; i++)
+		if (!node_depend(dependencies[i], n, edges != NULL ? edges[i] : (CUgraphEdgeData){0})) {
+			node_unlink(n);
+			enough = false;
+		}
+	if (!enough)
+		n->graph = NULL;
+	return enough ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult node_new(CUgraph graph, CUgraphNodeType type, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUgraphNode *node) {
 	if (node == NULL || !is_graph(graph))
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult result = check_dependencies(graph, dependencies, edges, count);
-	if (result != CUDA_SUCCESS)
-		return result;
-	CUgraphNode n = node_make(graph, type);
-	if (n == NULL)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	for (size_t i = 0; i < count; i++)
-		if (!node_depend(dependencies[i], n, edges != NULL ? edges[i] : (CUgraphEdgeData){0})) {
-			node_release(n);
-			return CUDA_ERROR_OUT_OF_MEMORY;
-		}
-	*node = n;
-	return CUDA_SUCCESS;
+	CUgraphNode n = node_detached(type);
+	CUresult result = n != NULL ? node_attach(graph, n, dependencies, edges, count) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (result == CUDA_SUCCESS)
+		*node = n;
+	else if (n != NULL)
+		node_end(n);
+	return result;
 }
 
 // --- what nodes own ----------------------------------------------------------------------
@@ -310,7 +342,8 @@ static void node_empty(CUgraphNode n) {
 	case CU_GRAPH_NODE_TYPE_MEM_FREE:
 		if (n->memory != NULL) {
 			graph_memory_release(n->memory);
-			n->graph->memory_nodes--;
+			if (n->graph != NULL)
+				n->graph->memory_nodes--;
 		}
 		break;
 	default:
@@ -318,7 +351,7 @@ static void node_empty(CUgraphNode n) {
 	}
 }
 
-static void node_end(CUgraphNode n) {
+void node_end(CUgraphNode n) {
 	node_empty(n);
 	free(n->in.list);
 	free(n->out.list);
@@ -326,26 +359,7 @@ static void node_end(CUgraphNode n) {
 }
 
 void node_release(CUgraphNode n) {
-	CUgraph graph = n->graph;
-	for (size_t i = 0; i < n->in.count; i++) {
-		struct edges *out = &n->in.list[i].node->out;
-		size_t at = edges_find(out, n);
-		if (at < out->count)
-			edges_remove(out, at);
-	}
-	for (size_t i = 0; i < n->out.count; i++) {
-		struct edges *in = &n->out.list[i].node->in;
-		size_t at = edges_find(in, n);
-		if (at < in->count)
-			edges_remove(in, at);
-	}
-	size_t at = n->place;
-	if (at >= graph->count || graph->nodes[at] != n) { // nodes before it were removed
-		graph_number(graph);
-		at = n->place;
-	}
-	graph->count--;
-	memmove(graph->nodes + at, graph->nodes + at + 1, (graph->count - at) * sizeof *graph->nodes);
+	node_unlink(n);
 	node_end(n);
 }
 
@@ -375,9 +389,12 @@ void graph_number(CUgraph graph) {
 }
 
 static CUresult node_copy(CUgraph into, CUgraphNode from) {
-	CUgraphNode n = node_make(into, from->type);
-	if (n == NULL)
+	CUgraphNode n = node_detached(from->type);
+	if (n == NULL || !node_join(into, n)) {
+		if (n != NULL)
+			object_free(n);
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	n->origin = from->id;
 	n->disabled = from->disabled;
 	return node_assign(n, from);

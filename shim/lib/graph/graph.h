@@ -107,6 +107,10 @@ uint64_t graph_mark(void); // a mark that no node has, for a new walk
 // node_release.
 CUresult node_new(CUgraph graph, CUgraphNodeType type, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUgraphNode *node);
 void node_release(CUgraphNode node);
+// The same in two steps: a node that no graph has gets its parameters, then joins a graph. node_end ends it if that fails.
+CUgraphNode node_detached(CUgraphNodeType type);
+CUresult node_attach(CUgraph graph, CUgraphNode node, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count);
+void node_end(CUgraphNode node);
 bool edges_add(struct edges *edges, CUgraphNode node, CUgraphEdgeData data);
 void edges_remove(struct edges *edges, size_t at);
 size_t edges_find(const struct edges *edges, CUgraphNode node); // edges->count: it is not there
@@ -126,7 +130,7 @@ void kernel_free(struct kernel_node *k);
 bool kernel_is_there(const struct kernel_node *k); // whether its module is still loaded
 CUresult copy_set(struct copy_node *c, const CUDA_MEMCPY3D *params, CUcontext context);
 CUresult fill_set(struct fill_node *f, const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context, bool anywhere);
-CUresult free_set(CUgraphNode node, CUdeviceptr address);
+CUresult free_set(CUgraphNode node, uint64_t graph, CUdeviceptr address);
 CUresult node_set(CUgraphNode node, const CUgraphNodeParams *params);
 // What an instantiated graph may change.
 bool copy_may_become(const struct copy_node *before, const struct copy_node *after);

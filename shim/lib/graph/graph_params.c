@@ -427,18 +427,17 @@ static CUresult add_alloc(CUgraphNode *node, CUgraph graph, const CUgraphNode *d
 }
 
 // A graph may free its memory in one node only, and not if the program has freed it itself.
-CUresult free_set(CUgraphNode n, CUdeviceptr address) {
+CUresult free_set(CUgraphNode n, uint64_t graph, CUdeviceptr address) {
 	struct graph_memory *m = graph_memory_at(address);
 	if (m == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	bool own = m->graph == n->graph->id;
+	bool own = m->graph == graph;
 	if (own && (m->freed_in_graph || m->freed_outside)) {
 		graph_memory_release(m);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	m->freed_in_graph |= own;
 	n->memory = m;
-	n->graph->memory_nodes++;
 	return CUDA_SUCCESS;
 }
 
@@ -449,7 +448,9 @@ static CUresult add_free(CUgraphNode *node, CUgraph graph, const CUgraphNode *de
 	CUresult result = node_new(graph, CU_GRAPH_NODE_TYPE_MEM_FREE, dependencies, edges, count, &n);
 	if (result != CUDA_SUCCESS)
 		return result;
-	return finish(free_set(n, address), n, node);
+	result = free_set(n, graph->id, address);
+	graph->memory_nodes += result == CUDA_SUCCESS;
+	return finish(result, n, node);
 }
 
 CUresult do_cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *params) {

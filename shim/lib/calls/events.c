@@ -128,14 +128,10 @@ CUresult do_cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) 
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct wire_event_elapsed message = {start->object.number, end->object.number};
-	struct answer answer;
-	result = CALL(c, EVENT_ELAPSED, event_elapsed, &message, NO_DATA, &answer);
+	struct wire_event_elapsed_reply reply;
+	result = ASK(c, EVENT_ELAPSED, event_elapsed, &message, NO_DATA, &reply);
 	if (result != CUDA_SUCCESS)
 		return result;
-	struct wire_event_elapsed_reply reply;
-	struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
-	if (!wire_event_elapsed_reply_get(&r, &reply))
-		return CUDA_ERROR_UNKNOWN;
 	*milliseconds = (float)reply.milliseconds;
 	return CUDA_SUCCESS;
 }

@@ -182,14 +182,10 @@ CUresult function_occupancy(CUfunction f, unsigned threads, size_t shared, uint3
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct wire_function_occupancy message = {f->object.number, threads, shared};
-	struct answer answer;
-	result = CALL_ONCE(c, FUNCTION_OCCUPANCY, function_occupancy, &message, &answer);
+	struct wire_function_occupancy_reply reply;
+	result = ASK_ONCE(c, FUNCTION_OCCUPANCY, function_occupancy, &message, &reply);
 	if (result != CUDA_SUCCESS)
 		return result;
-	struct wire_function_occupancy_reply reply;
-	struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
-	if (!wire_function_occupancy_reply_get(&r, &reply))
-		return CUDA_ERROR_UNKNOWN;
 	*blocks = reply.blocks;
 	return CUDA_SUCCESS;
 }
@@ -260,14 +256,10 @@ CUresult do_cuOccupancyAvailableDynamicSMemPerBlock(size_t *shared, CUfunction f
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct wire_function_shared message = {f->object.number, (uint32_t)blocks, (uint32_t)threads};
-	struct answer answer;
 	struct wire_function_shared_reply reply;
-	result = CALL_ONCE(c, FUNCTION_SHARED, function_shared, &message, &answer);
+	result = ASK_ONCE(c, FUNCTION_SHARED, function_shared, &message, &reply);
 	if (result != CUDA_SUCCESS)
 		return result;
-	struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
-	if (!wire_function_shared_reply_get(&r, &reply))
-		return CUDA_ERROR_UNKNOWN;
 	*shared = reply.shared < (uint64_t)f->max_dynamic ? reply.shared : (size_t)f->max_dynamic;
 	return CUDA_SUCCESS;
 }
@@ -350,12 +342,7 @@ static CUresult ask_clusters(CUfunction f, const struct launch *l, struct wire_f
 		.cluster_y = l->cluster[1],
 		.cluster_z = l->cluster[2],
 	};
-	struct answer answer;
-	result = CALL_ONCE(c, FUNCTION_CLUSTERS, function_clusters, &message, &answer);
-	if (result != CUDA_SUCCESS)
-		return result;
-	struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
-	return wire_function_clusters_reply_get(&r, reply) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+	return ASK_ONCE(c, FUNCTION_CLUSTERS, function_clusters, &message, reply);
 }
 
 static CUresult clusters_of(int *out, CUfunction function, const CUlaunchConfig *config, bool size) {

@@ -104,19 +104,13 @@ static CUresult ask_link(CUlinkState state, const uint8_t *inputs, size_t size, 
 	*number = client_number(c);
 	result = image_send(c, *number, inputs, size);
 	struct wire_module_link message = {*number, check};
-	struct answer answer;
 	struct wire_module_link_reply reply;
 	if (result == CUDA_SUCCESS)
-		result = CALL(c, MODULE_LINK, module_link, &message, NO_DATA, &answer);
-	if (result == CUDA_SUCCESS) {
-		struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
-		if (!wire_module_link_reply_get(&r, &reply))
-			result = CUDA_ERROR_UNKNOWN;
-		else
-			*made = reply.size;
-	} else if (state->jit.error_room > 0) {
+		result = ASK(c, MODULE_LINK, module_link, &message, NO_DATA, &reply);
+	if (result == CUDA_SUCCESS)
+		*made = reply.size;
+	else if (state->jit.error_room > 0)
 		log = image_log(c, *number);
-	}
 	return jit_answer_load(&state->jit, result, log);
 }
 
@@ -187,13 +181,11 @@ static CUresult fetch(CUlinkState state, uint32_t number, uint64_t size) {
 	for (uint64_t done = 0; done < size && result == CUDA_SUCCESS;) {
 		struct wire_module_fetch message = {number, done};
 		const struct wire_header head = {.data = offset, .length = size - done < WIRE_BOUNCE ? size - done : WIRE_BOUNCE};
-		struct answer answer;
 		struct wire_module_fetch_reply reply;
-		result = CALL(c, MODULE_FETCH, module_fetch, &message, &head, &answer);
+		result = ASK(c, MODULE_FETCH, module_fetch, &message, &head, &reply);
 		if (result != CUDA_SUCCESS)
 			break;
-		struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
-		if (!wire_module_fetch_reply_get(&r, &reply) || reply.size == 0 || reply.size > head.length)
+		if (reply.size == 0 || reply.size > head.length)
 			result = CUDA_ERROR_UNKNOWN;
 		else
 			memcpy(state->image + done, c->arena.at + offset, reply.size);

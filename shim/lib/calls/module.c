@@ -209,14 +209,10 @@ char *image_log(struct client *c, uint32_t number) {
 		return NULL;
 	struct wire_module_log message = {number};
 	const struct wire_header head = {.data = offset, .length = WIRE_BOUNCE};
-	struct answer answer;
 	struct wire_module_log_reply reply;
 	char *log = NULL;
-	if (CALL(c, MODULE_LOG, module_log, &message, &head, &answer) == CUDA_SUCCESS) {
-		struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
-		if (wire_module_log_reply_get(&r, &reply) && reply.size > 0 && reply.size <= WIRE_BOUNCE)
-			log = strndup((const char *)c->arena.at + offset, reply.size);
-	}
+	if (ASK(c, MODULE_LOG, module_log, &message, &head, &reply) == CUDA_SUCCESS && reply.size > 0 && reply.size <= WIRE_BOUNCE)
+		log = strndup((const char *)c->arena.at + offset, reply.size);
 	bounce_give(c, offset);
 	return log;
 }
@@ -462,13 +458,11 @@ CUresult with_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
 static CUresult ask_function(struct client *c, CUfunction f, uint64_t offset) {
 	struct wire_module_function message = {f->module->object.number, f->object.number, {f->name, (uint32_t)strlen(f->name)}};
 	const struct wire_header head = {.data = offset, .length = WIRE_BOUNCE};
-	struct answer answer;
-	CUresult result = CALL(c, MODULE_FUNCTION, module_function, &message, &head, &answer);
+	struct wire_module_function_reply reply;
+	CUresult result = ASK(c, MODULE_FUNCTION, module_function, &message, &head, &reply);
 	if (result != CUDA_SUCCESS)
 		return result;
-	struct wire_module_function_reply reply;
-	struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
-	if (!wire_module_function_reply_get(&r, &reply) || reply.params > WIRE_BOUNCE / 8)
+	if (reply.params > WIRE_BOUNCE / 8)
 		return CUDA_ERROR_UNKNOWN;
 	f->layout = malloc((size_t)reply.params * sizeof *f->layout + 1);
 	if (f->layout == NULL)
@@ -556,16 +550,12 @@ CUresult module_global(CUmodule module, const char *name, CUdeviceptr *address, 
 	if (result != CUDA_SUCCESS)
 		return result;
 	struct wire_module_global message = {module->object.number, {name, (uint32_t)strlen(name)}};
-	struct answer answer;
-	result = CALL(c, MODULE_GLOBAL, module_global, &message, NO_DATA, &answer);
+	struct wire_module_global_reply reply;
+	result = ASK(c, MODULE_GLOBAL, module_global, &message, NO_DATA, &reply);
 	if (result == CUDA_ERROR_NOT_FOUND && module_function(module, name, &function) == CUDA_SUCCESS)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (result != CUDA_SUCCESS)
 		return result;
-	struct wire_module_global_reply reply;
-	struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
-	if (!wire_module_global_reply_get(&r, &reply))
-		return CUDA_ERROR_UNKNOWN;
 	note_variable(c, module, reply.addr, reply.size);
 	if (reply.managed != 0)
 		result = managed_variable(c, module->object.context, reply.addr, reply.size);
@@ -599,16 +589,10 @@ CUresult module_names(CUmodule module, char **names, uint32_t *functions) {
 		return result;
 	struct wire_module_names message = {module->object.number};
 	const struct wire_header head = {.data = offset, .length = WIRE_BOUNCE};
-	struct answer answer;
 	struct wire_module_names_reply reply;
-	result = CALL(c, MODULE_NAMES, module_names, &message, &head, &answer);
-	if (result == CUDA_SUCCESS) {
-		struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
-		if (!wire_module_names_reply_get(&r, &reply))
-			result = CUDA_ERROR_UNKNOWN;
-		else if (reply.total > WIRE_BOUNCE)
-			result = CUDA_ERROR_NOT_SUPPORTED;
-	}
+	result = ASK(c, MODULE_NAMES, module_names, &message, &head, &reply);
+	if (result == CUDA_SUCCESS && reply.total > WIRE_BOUNCE)
+		result = CUDA_ERROR_NOT_SUPPORTED;
 	if (result == CUDA_SUCCESS) {
 		*names = malloc(reply.total + 1);
 		if (*names != NULL) {

@@ -26,12 +26,10 @@ CUresult driver_ask(uint32_t what, const void *about, size_t size, void *answer,
 	if (result != CUDA_SUCCESS)
 		return result;
 	const struct wire_header head = {.data = offset, .length = WIRE_BOUNCE};
-	struct answer got;
-	struct wire_driver_ask_reply reply = {0};
-	result = CALL(c, DRIVER_ASK, driver_ask, &message, &head, &got);
+	struct wire_driver_ask_reply reply;
+	result = ASK(c, DRIVER_ASK, driver_ask, &message, &head, &reply);
 	if (result == CUDA_SUCCESS) {
-		struct wire_reader r = {got.payload, got.payload + got.size, false};
-		if (wire_driver_ask_reply_get(&r, &reply) && reply.size <= WIRE_BOUNCE && reply.size <= room) {
+		if (reply.size <= WIRE_BOUNCE && reply.size <= room) {
 			memcpy(answer, c->arena.at + offset, reply.size);
 			*length = reply.size;
 			answer_keep(c, WIRE_DRIVER_ASK, question, asked, answer, reply.size);

@@ -158,13 +158,11 @@ static CUresult describe_view(struct wire_texture_create *m, const CUDA_RESOURCE
 
 // Has the worker make an object, and keeps what it was made of.
 static CUresult create(const struct target *t, const struct wire_texture_create *message, struct texture *made) {
-	struct answer answer;
 	struct wire_texture_create_reply reply;
-	CUresult result = CALL(t->client, TEXTURE_CREATE, texture_create, message, NO_DATA, &answer);
+	CUresult result = ASK(t->client, TEXTURE_CREATE, texture_create, message, NO_DATA, &reply);
 	if (result != CUDA_SUCCESS)
 		return result;
-	struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
-	if (!wire_texture_create_reply_get(&r, &reply) || reply.handle == 0)
+	if (reply.handle == 0)
 		return CUDA_ERROR_UNKNOWN;
 	made->handle = reply.handle;
 	made->surface = message->surface != 0;

@@ -48,12 +48,8 @@ static CUresult share_out(struct client *c, const struct range *range, struct sh
 	CUresult result = CUDA_SUCCESS;
 	if (s == NULL) {
 		struct wire_mem_share message = {from, to - from};
-		struct answer answer;
 		struct wire_mem_share_reply reply;
-		result = CALL(c, MEM_SHARE, mem_share, &message, NO_DATA, &answer);
-		struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
-		if (result == CUDA_SUCCESS && !wire_mem_share_reply_get(&r, &reply))
-			result = CUDA_ERROR_UNKNOWN;
+		result = ASK(c, MEM_SHARE, mem_share, &message, NO_DATA, &reply);
 		if (result == CUDA_SUCCESS)
 			*out = (struct share){.client = c, .at = from, .size = to - from, .name = {reply.a, reply.b, reply.c, reply.d}};
 	}

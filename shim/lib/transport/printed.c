@@ -8,14 +8,10 @@
 
 // Fetches a piece of text and writes it; false if there is no more, or the worker fails to answer.
 static bool print_piece(struct client *c, uint64_t offset) {
-	struct answer answer;
 	struct wire_print_fetch message = {0};
 	const struct wire_header head = {.data = offset, .length = WIRE_BOUNCE};
 	struct wire_print_fetch_reply reply;
-	if (CALL(c, PRINT_FETCH, print_fetch, &message, &head, &answer) != CUDA_SUCCESS)
-		return false;
-	struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
-	if (!wire_print_fetch_reply_get(&r, &reply) || reply.size > WIRE_BOUNCE || reply.size == 0)
+	if (ASK(c, PRINT_FETCH, print_fetch, &message, &head, &reply) != CUDA_SUCCESS || reply.size > WIRE_BOUNCE || reply.size == 0)
 		return false;
 	FILE *to = reply.complaint != 0 ? stderr : stdout;
 	if (to == stderr)

@@ -14,16 +14,14 @@ static bool polling, last_wanted, last_over;
 
 // Reads a piece of the worker's records; false if there is no more, or the worker fails to answer.
 static bool read_piece(struct client *c, uint64_t offset) {
-	struct answer answer;
 	struct wire_trace_read message = {0};
 	const struct wire_header head = {.data = offset, .length = WIRE_BOUNCE};
 	struct wire_trace_read_reply reply;
 	int64_t before = watch_now();
-	if (CALL(c, TRACE_READ, trace_read, &message, &head, &answer) != CUDA_SUCCESS)
+	if (ASK(c, TRACE_READ, trace_read, &message, &head, &reply) != CUDA_SUCCESS)
 		return false;
 	int64_t after = watch_now();
-	struct wire_reader r = {answer.payload, answer.payload + answer.size, false};
-	if (!wire_trace_read_reply_get(&r, &reply) || reply.size > WIRE_BOUNCE)
+	if (reply.size > WIRE_BOUNCE)
 		return false;
 	watch_keep_clock(c->device, before, after, reply.now);
 	watch_keep(c->device, c->arena.at + offset, reply.size);

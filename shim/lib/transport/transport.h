@@ -292,6 +292,31 @@ void answer_keep(struct client *c, enum wire_op op, const void *question, size_t
 		once_; \
 	})
 
+// ASK is a CALL whose answer has fields, which it reads; a reply that cannot be read is CUDA_ERROR_UNKNOWN. ASK_ONCE is
+// the same for CALL_ONCE.
+#define READ_REPLY(name, asked, answer, reply) \
+	__extension__({ \
+		CUresult read_ = (asked); \
+		struct wire_reader r_ = {(answer)->payload, (answer)->payload + (answer)->size, false}; \
+		if (read_ == CUDA_SUCCESS && !wire_##name##_reply_get(&r_, reply)) \
+			read_ = CUDA_ERROR_UNKNOWN; \
+		read_; \
+	})
+
+#define ASK(client, OP, name, message, head, reply) \
+	__extension__({ \
+		struct answer got_; \
+		got_.size = 0; \
+		READ_REPLY(name, CALL(client, OP, name, message, head, &got_), &got_, reply); \
+	})
+
+#define ASK_ONCE(client, OP, name, message, reply) \
+	__extension__({ \
+		struct answer got_; \
+		got_.size = 0; \
+		READ_REPLY(name, CALL_ONCE(client, OP, name, message, &got_), &got_, reply); \
+	})
+
 #define NO_DATA (&(const struct wire_header){0})
 
 #endif

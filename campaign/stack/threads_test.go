@@ -31,7 +31,7 @@ func TestThreads(t *testing.T) {
 
 // buildShim compiles the library in another way than build.Library does.
 func buildShim(to string, flags ...string) error {
-	sources, err := filepath.Glob("../../shim/*.c")
+	sources, err := filepath.Glob("../../shim/lib/*/*.c")
 	if err != nil {
 		return err
 	}

@@ -34,11 +34,12 @@ var limitKinds = []string{"refused", "real", "partly"}
 type param struct {
 	decl, name string
 	given      bool // it must not be NULL
+	handle     bool // it must be an object of its type
 }
 
 // prepared says whether the body is called behind checks that are made for it.
 func (f *function) prepared() bool {
-	return f.needs != "" || slices.ContainsFunc(f.params, func(p param) bool { return p.given })
+	return f.needs != "" || slices.ContainsFunc(f.params, func(p param) bool { return p.given || p.handle })
 }
 
 // takesStream says whether a parameter is a stream, which the second export
@@ -170,6 +171,7 @@ func parseFunction(line string) (*function, error) {
 	}
 	for _, p := range strings.Split(list, ",") {
 		p, given := strings.CutSuffix(strings.TrimSpace(p), "!")
+		p, handle := strings.CutSuffix(p, "@")
 		if p == "" && list == "" {
 			break
 		}
@@ -180,7 +182,10 @@ func parseFunction(line string) (*function, error) {
 		if at < 0 || at+1 == len(p) {
 			return nil, fmt.Errorf("%s: parameter %q has no name", f.export, p)
 		}
-		f.params = append(f.params, param{decl: p, name: p[at+1:], given: given})
+		if _, known := handles[strings.TrimSpace(p[:at])]; handle && !known {
+			return nil, fmt.Errorf("%s: parameter %q is no handle that can be checked", f.export, p)
+		}
+		f.params = append(f.params, param{decl: p, name: p[at+1:], given: given, handle: handle})
 	}
 	return f, nil
 }

@@ -125,6 +125,21 @@ var needed = map[string]struct{ decl, local, find, argument string }{
 	"target":  {"struct target *t", "struct target target", "target_current(&target)", "&target"},
 }
 
+// handles are the types whose parameters can be checked, with the kind that an object of theirs has, and the answer if
+// a program passes something else.
+var handles = map[string]struct{ kind, answer string }{
+	"CUarray":          {"KIND_ARRAY", "CUDA_ERROR_INVALID_HANDLE"},
+	"CUevent":          {"KIND_EVENT", "CUDA_ERROR_INVALID_HANDLE"},
+	"CUgreenCtx":       {"KIND_GREEN", "CUDA_ERROR_INVALID_CONTEXT"},
+	"CUkernel":         {"KIND_KERNEL", "CUDA_ERROR_INVALID_HANDLE"},
+	"CUlibrary":        {"KIND_LIBRARY", "CUDA_ERROR_INVALID_HANDLE"},
+	"CUlinkState":      {"KIND_LINK", "CUDA_ERROR_INVALID_HANDLE"},
+	"CUmemoryPool":     {"KIND_POOL", "CUDA_ERROR_INVALID_VALUE"},
+	"CUmipmappedArray": {"KIND_MIPMAP", "CUDA_ERROR_INVALID_HANDLE"},
+	"CUmodule":         {"KIND_MODULE", "CUDA_ERROR_INVALID_HANDLE"},
+	"CUstream":         {"KIND_STREAM", "CUDA_ERROR_INVALID_HANDLE"},
+}
+
 // bodyParams are the parameters of a body that is prepared for.
 func (f *function) bodyParams() string {
 	params := f.declParams(true)
@@ -138,7 +153,7 @@ func (f *function) bodyParams() string {
 }
 
 // prepare writes do_NAME of a function whose body is with_NAME: it finds the context or target, refuses
-// NULL, and calls the body.
+// NULL and what is no handle, and calls the body.
 func (f *function) prepare(b *bytes.Buffer) {
 	fmt.Fprintf(b, "CUresult do_%s(%s) {\n", f.export, f.declParams(true))
 	var arguments []string
@@ -155,6 +170,11 @@ func (f *function) prepare(b *bytes.Buffer) {
 	}
 	if len(missing) > 0 {
 		fmt.Fprintf(b, "\tif (%s)\n\t\treturn CUDA_ERROR_INVALID_VALUE;\n", strings.Join(missing, " || "))
+	}
+	for _, p := range f.params {
+		if h := handles[strings.TrimSuffix(p.decl, " "+p.name)]; p.handle {
+			fmt.Fprintf(b, "\tif (!object_is(%s, %s))\n\t\treturn %s;\n", p.name, h.kind, h.answer)
+		}
 	}
 	if f.extraStream() {
 		arguments = append(arguments, "stream")

@@ -32,9 +32,7 @@ void event_release(CUevent event, bool tell) {
 	object_free(event);
 }
 
-CUresult do_cuEventDestroy_v2(CUevent event) {
-	if (!object_is(event, KIND_EVENT))
-		return CUDA_ERROR_INVALID_HANDLE;
+CUresult with_cuEventDestroy_v2(CUevent event) {
 	event_release(event, true);
 	return CUDA_SUCCESS;
 }
@@ -67,9 +65,7 @@ CUresult do_cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int 
 	return flags > CU_EVENT_RECORD_EXTERNAL ? CUDA_ERROR_INVALID_VALUE : record(event, stream, flags == CU_EVENT_RECORD_EXTERNAL);
 }
 
-CUresult do_cuEventQuery(CUevent event) {
-	if (!object_is(event, KIND_EVENT))
-		return CUDA_ERROR_INVALID_HANDLE;
+CUresult with_cuEventQuery(CUevent event) {
 	struct client *c;
 	CUresult result = context_client(event->object.context, &c);
 	if (result == CUDA_SUCCESS)
@@ -90,9 +86,7 @@ CUresult do_cuEventQuery(CUevent event) {
 	return result;
 }
 
-CUresult do_cuEventSynchronize(CUevent event) {
-	if (!object_is(event, KIND_EVENT))
-		return CUDA_ERROR_INVALID_HANDLE;
+CUresult with_cuEventSynchronize(CUevent event) {
 	struct client *c;
 	CUresult result = context_client(event->object.context, &c);
 	if (result == CUDA_SUCCESS)
@@ -161,7 +155,7 @@ CUresult do_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (c != t.client) // an event of another device: the calling thread waits instead of the stream
-		return do_cuEventSynchronize(event);
+		return with_cuEventSynchronize(event);
 	struct wire_stream_wait message = {t.stream, event->object.number};
 	return POST(t.client, STREAM_WAIT, stream_wait, &message, NO_DATA);
 }

@@ -107,35 +107,27 @@ CUresult do_cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc description, C
 }
 
 // Streams that were made for it stay usable.
-CUresult do_cuGreenCtxDestroy(CUgreenCtx green) {
-	if (!object_is(green, KIND_GREEN))
-		return CUDA_ERROR_INVALID_CONTEXT;
+CUresult with_cuGreenCtxDestroy(CUgreenCtx green) {
 	int device = green->object.context->device;
 	object_free(green);
 	return do_cuDevicePrimaryCtxRelease_v2(device);
 }
 
-CUresult do_cuGreenCtxGetId(CUgreenCtx green, unsigned long long *id) {
-	if (!object_is(green, KIND_GREEN))
-		return CUDA_ERROR_INVALID_CONTEXT;
+CUresult with_cuGreenCtxGetId(CUgreenCtx green, unsigned long long *id) {
 	if (id == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	*id = green->id;
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green) {
-	if (!object_is(green, KIND_GREEN))
-		return CUDA_ERROR_INVALID_CONTEXT;
+CUresult with_cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green) {
 	if (context == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	*context = green->object.context;
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuGreenCtxStreamCreate(CUstream *result, CUgreenCtx green, unsigned int flags, int priority) {
-	if (!object_is(green, KIND_GREEN))
-		return CUDA_ERROR_INVALID_CONTEXT;
+CUresult with_cuGreenCtxStreamCreate(CUstream *result, CUgreenCtx green, unsigned int flags, int priority) {
 	if (result == NULL || flags != CU_STREAM_NON_BLOCKING)
 		return CUDA_ERROR_INVALID_VALUE;
 	CUresult r = stream_create(result, green->object.context, flags, priority);
@@ -222,7 +214,7 @@ static CUresult wait_all(CUcontext context, CUgreenCtx green, CUevent event) {
 	if (result != CUDA_SUCCESS || !atomic_load(&event->recorded))
 		return result;
 	if (event->object.context->device != context->device || (event->shared != NULL && !ipc_event_own(event)))
-		return do_cuEventSynchronize(event); // the calling thread waits instead of the streams
+		return with_cuEventSynchronize(event); // the calling thread waits instead of the streams
 	size_t count = 0;
 	uint32_t *list = streams_of(context, green, &count);
 	if (list == NULL)

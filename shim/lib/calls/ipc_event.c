@@ -198,9 +198,7 @@ CUresult ipc_event_wait(CUevent event) {
 
 // --- handles ---------------------------------------------------------------------------------
 
-CUresult do_cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event) {
-	if (!object_is(event, KIND_EVENT))
-		return CUDA_ERROR_INVALID_HANDLE;
+CUresult with_cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event) {
 	if (handle == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (event->shared == NULL || !event->shared->ours)

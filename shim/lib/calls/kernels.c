@@ -1,15 +1,11 @@
 // The calls on kernels of libraries. Layer: calls.
 #include "calls.h"
 
-CUresult do_cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
-	if (!object_is(kernel, KIND_KERNEL))
-		return CUDA_ERROR_INVALID_HANDLE;
+CUresult with_cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
 	return function != NULL ? function_of((CUfunction)kernel, function) : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult do_cuKernelGetLibrary(CUlibrary *library, CUkernel kernel) {
-	if (!object_is(kernel, KIND_KERNEL))
-		return CUDA_ERROR_INVALID_HANDLE;
+CUresult with_cuKernelGetLibrary(CUlibrary *library, CUkernel kernel) {
 	if (library == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	*library = kernel->library;

@@ -166,9 +166,7 @@ CUresult do_cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_op
 	return result;
 }
 
-CUresult do_cuLibraryUnload(CUlibrary library) {
-	if (!object_is(library, KIND_LIBRARY))
-		return CUDA_ERROR_INVALID_HANDLE;
+CUresult with_cuLibraryUnload(CUlibrary library) {
 	for (CUmodule m; (m = take_module(library)) != NULL;)
 		module_release(m, true);
 	free(library->placed);
@@ -236,7 +234,7 @@ CUresult do_cuLibraryGetKernelCount(unsigned int *count, CUlibrary library) {
 	CUresult result = some_context(&context);
 	if (result == CUDA_SUCCESS)
 		result = library_module(library, context, &module);
-	return result == CUDA_SUCCESS ? do_cuModuleGetFunctionCount(count, module) : result;
+	return result == CUDA_SUCCESS ? with_cuModuleGetFunctionCount(count, module) : result;
 }
 
 CUresult do_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int count, CUlibrary library) {

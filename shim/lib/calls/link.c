@@ -224,9 +224,7 @@ CUresult do_cuLinkComplete(CUlinkState state, void **cubin, size_t *size) {
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuLinkDestroy(CUlinkState state) {
-	if (!object_is(state, KIND_LINK))
-		return CUDA_ERROR_INVALID_HANDLE;
+CUresult with_cuLinkDestroy(CUlinkState state) {
 	free(state->image);
 	free(state->inputs);
 	object_free(state);

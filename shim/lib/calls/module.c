@@ -433,9 +433,7 @@ CUresult do_cuModuleLoad(CUmodule *module, const char *path) {
 	return result;
 }
 
-CUresult do_cuModuleUnload(CUmodule module) {
-	if (!object_is(module, KIND_MODULE))
-		return CUDA_ERROR_INVALID_HANDLE;
+CUresult with_cuModuleUnload(CUmodule module) {
 	if (module->library != NULL)
 		return CUDA_ERROR_NOT_PERMITTED;
 	struct client *c;
@@ -533,9 +531,7 @@ CUresult module_function(CUmodule module, const char *name, CUfunction *out) {
 	return result;
 }
 
-CUresult do_cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
-	if (!object_is(module, KIND_MODULE))
-		return CUDA_ERROR_INVALID_HANDLE;
+CUresult with_cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
 	if (function == NULL || name == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	return name[0] != 0 ? module_function(module, name, function) : CUDA_ERROR_INVALID_VALUE;
@@ -568,9 +564,7 @@ CUresult module_global(CUmodule module, const char *name, CUdeviceptr *address, 
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name) {
-	if (!object_is(module, KIND_MODULE))
-		return CUDA_ERROR_INVALID_HANDLE;
+CUresult with_cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name) {
 	CUresult result = module_global(module, name, address, bytes);
 	if (result != CUDA_SUCCESS && bytes != NULL)
 		*bytes = 0;
@@ -609,18 +603,14 @@ CUresult module_names(CUmodule module, char **names, uint32_t *functions) {
 	return result;
 }
 
-CUresult do_cuModuleGetFunctionCount(unsigned int *count, CUmodule module) {
-	if (!object_is(module, KIND_MODULE))
-		return CUDA_ERROR_INVALID_HANDLE;
+CUresult with_cuModuleGetFunctionCount(unsigned int *count, CUmodule module) {
 	if (count == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	*count = module->function_count;
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count, CUmodule module) {
-	if (!object_is(module, KIND_MODULE))
-		return CUDA_ERROR_INVALID_HANDLE;
+CUresult with_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count, CUmodule module) {
 	if (functions == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	char *names;

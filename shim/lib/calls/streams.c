@@ -10,9 +10,7 @@ CUresult with_cuStreamCreateWithPriority(CUcontext context, CUstream *result, un
 
 CUresult with_cuStreamCreate(CUcontext context, CUstream *result, unsigned int flags) { return with_cuStreamCreateWithPriority(context, result, flags, 0); }
 
-CUresult do_cuStreamDestroy_v2(CUstream handle) {
-	if (!object_is(handle, KIND_STREAM))
-		return CUDA_ERROR_INVALID_HANDLE;
+CUresult with_cuStreamDestroy_v2(CUstream handle) {
 	stream_release(handle, true);
 	return CUDA_SUCCESS;
 }

@@ -25,12 +25,24 @@ CUresult do_cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *descri
 	return with_cuArrayCreate_v2(array, descriptor);
 }
 
+CUresult do_cuArrayDestroy(CUarray array) {
+	if (!object_is(array, KIND_ARRAY))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return with_cuArrayDestroy(array);
+}
+
 CUresult do_cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *descriptor, CUarray array) {
 	CUcontext context;
 	CUresult usable = context_need(&context);
 	if (usable != CUDA_SUCCESS)
 		return usable;
 	return with_cuArrayGetDescriptor_v2(context, descriptor, array);
+}
+
+CUresult do_cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green) {
+	if (!object_is(green, KIND_GREEN))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return with_cuCtxFromGreenCtx(context, green);
 }
 
 CUresult do_cuCtxGetCacheConfig(CUfunc_cache *config) {
@@ -175,6 +187,24 @@ CUresult do_cuEventCreate(CUevent *event, unsigned int flags) {
 	return with_cuEventCreate(&target, event, flags);
 }
 
+CUresult do_cuEventDestroy_v2(CUevent event) {
+	if (!object_is(event, KIND_EVENT))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return with_cuEventDestroy_v2(event);
+}
+
+CUresult do_cuEventQuery(CUevent event) {
+	if (!object_is(event, KIND_EVENT))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return with_cuEventQuery(event);
+}
+
+CUresult do_cuEventSynchronize(CUevent event) {
+	if (!object_is(event, KIND_EVENT))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return with_cuEventSynchronize(event);
+}
+
 CUresult do_cuGetErrorName(CUresult error, const char **text) {
 	if (text == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -229,10 +259,58 @@ CUresult do_cuGraphNodeFindInClone(CUgraphNode *node, CUgraphNode original, CUgr
 	return with_cuGraphNodeFindInClone(node, original, clone);
 }
 
+CUresult do_cuGreenCtxDestroy(CUgreenCtx green) {
+	if (!object_is(green, KIND_GREEN))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return with_cuGreenCtxDestroy(green);
+}
+
+CUresult do_cuGreenCtxGetId(CUgreenCtx green, unsigned long long *id) {
+	if (!object_is(green, KIND_GREEN))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return with_cuGreenCtxGetId(green, id);
+}
+
+CUresult do_cuGreenCtxStreamCreate(CUstream *result, CUgreenCtx green, unsigned int flags, int priority) {
+	if (!object_is(green, KIND_GREEN))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return with_cuGreenCtxStreamCreate(result, green, flags, priority);
+}
+
+CUresult do_cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event) {
+	if (!object_is(event, KIND_EVENT))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return with_cuIpcGetEventHandle(handle, event);
+}
+
+CUresult do_cuKernelGetFunction(CUfunction *function, CUkernel kernel) {
+	if (!object_is(kernel, KIND_KERNEL))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return with_cuKernelGetFunction(function, kernel);
+}
+
+CUresult do_cuKernelGetLibrary(CUlibrary *library, CUkernel kernel) {
+	if (!object_is(kernel, KIND_KERNEL))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return with_cuKernelGetLibrary(library, kernel);
+}
+
 CUresult do_cuKernelGetName(const char **name, CUkernel kernel) {
 	if (name == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	return with_cuKernelGetName(name, kernel);
+}
+
+CUresult do_cuLibraryUnload(CUlibrary library) {
+	if (!object_is(library, KIND_LIBRARY))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return with_cuLibraryUnload(library);
+}
+
+CUresult do_cuLinkDestroy(CUlinkState state) {
+	if (!object_is(state, KIND_LINK))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return with_cuLinkDestroy(state);
 }
 
 CUresult do_cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wish, unsigned long long flags) {
@@ -311,6 +389,12 @@ CUresult do_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties
 	return with_cuMemPoolCreate(pool, properties);
 }
 
+CUresult do_cuMemPoolDestroy(CUmemoryPool pool) {
+	if (!object_is(pool, KIND_POOL))
+		return CUDA_ERROR_INVALID_VALUE;
+	return with_cuMemPoolDestroy(pool);
+}
+
 CUresult do_cuMemPoolExportToShareableHandle(void *handle, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags) {
 	if (handle == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -351,6 +435,42 @@ CUresult do_cuMipmappedArrayCreate(CUmipmappedArray *array, const CUDA_ARRAY3D_D
 	return with_cuMipmappedArrayCreate(&target, array, descriptor, levels);
 }
 
+CUresult do_cuMipmappedArrayDestroy(CUmipmappedArray array) {
+	if (!object_is(array, KIND_MIPMAP))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return with_cuMipmappedArrayDestroy(array);
+}
+
+CUresult do_cuMipmappedArrayGetLevel(CUarray *level, CUmipmappedArray array, unsigned int number) {
+	if (!object_is(array, KIND_MIPMAP))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return with_cuMipmappedArrayGetLevel(level, array, number);
+}
+
+CUresult do_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count, CUmodule module) {
+	if (!object_is(module, KIND_MODULE))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return with_cuModuleEnumerateFunctions(functions, count, module);
+}
+
+CUresult do_cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+	if (!object_is(module, KIND_MODULE))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return with_cuModuleGetFunction(function, module, name);
+}
+
+CUresult do_cuModuleGetFunctionCount(unsigned int *count, CUmodule module) {
+	if (!object_is(module, KIND_MODULE))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return with_cuModuleGetFunctionCount(count, module);
+}
+
+CUresult do_cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name) {
+	if (!object_is(module, KIND_MODULE))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return with_cuModuleGetGlobal_v2(address, bytes, module, name);
+}
+
 CUresult do_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
 	if (mode == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -371,6 +491,12 @@ CUresult do_cuModuleLoadFatBinary(CUmodule *module, const void *image) {
 	if (usable != CUDA_SUCCESS)
 		return usable;
 	return with_cuModuleLoadFatBinary(context, module, image);
+}
+
+CUresult do_cuModuleUnload(CUmodule module) {
+	if (!object_is(module, KIND_MODULE))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return with_cuModuleUnload(module);
 }
 
 CUresult do_cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **values, CUdeviceptr address) {
@@ -403,6 +529,12 @@ CUresult do_cuStreamCreateWithPriority(CUstream *result, unsigned int flags, int
 	if (result == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	return with_cuStreamCreateWithPriority(context, result, flags, priority);
+}
+
+CUresult do_cuStreamDestroy_v2(CUstream handle) {
+	if (!object_is(handle, KIND_STREAM))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return with_cuStreamDestroy_v2(handle);
 }
 
 CUresult do_cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status) {

@@ -150,7 +150,7 @@ CUresult task_wait(const struct target *t, CUevent event) {
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (c != t->client) // an event of another device: the calling thread waits instead of the stream
-		return do_cuEventSynchronize(event);
+		return with_cuEventSynchronize(event);
 	struct wire_stream_wait message = {t->stream, event->object.number};
 	return POST(t->client, STREAM_WAIT, stream_wait, &message, NO_DATA);
 }

@@ -118,9 +118,7 @@ void array_release(CUarray array, bool tell) {
 	object_free(array);
 }
 
-CUresult do_cuArrayDestroy(CUarray array) {
-	if (!object_is(array, KIND_ARRAY))
-		return CUDA_ERROR_INVALID_HANDLE;
+CUresult with_cuArrayDestroy(CUarray array) {
 	if (array->mipmap != NULL) // it ends with the mipmap
 		return CUDA_ERROR_INVALID_HANDLE;
 	array_release(array, true);
@@ -216,16 +214,12 @@ void mipmap_release(CUmipmappedArray array, bool tell) {
 	object_free(array);
 }
 
-CUresult do_cuMipmappedArrayDestroy(CUmipmappedArray array) {
-	if (!object_is(array, KIND_MIPMAP))
-		return CUDA_ERROR_INVALID_HANDLE;
+CUresult with_cuMipmappedArrayDestroy(CUmipmappedArray array) {
 	mipmap_release(array, true);
 	return CUDA_SUCCESS;
 }
 
-CUresult do_cuMipmappedArrayGetLevel(CUarray *level, CUmipmappedArray array, unsigned int number) {
-	if (!object_is(array, KIND_MIPMAP))
-		return CUDA_ERROR_INVALID_HANDLE;
+CUresult with_cuMipmappedArrayGetLevel(CUarray *level, CUmipmappedArray array, unsigned int number) {
 	if (level == NULL || number >= array->count)
 		return CUDA_ERROR_INVALID_VALUE;
 	*level = array->levels[number];

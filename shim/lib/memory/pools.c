@@ -62,9 +62,7 @@ CUresult do_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *handle,
 }
 
 // Allocations from the pool stay until they are freed.
-CUresult do_cuMemPoolDestroy(CUmemoryPool pool) {
-	if (!object_is(pool, KIND_POOL))
-		return CUDA_ERROR_INVALID_VALUE;
+CUresult with_cuMemPoolDestroy(CUmemoryPool pool) {
 	CUmemoryPool it = pool;
 	atomic_compare_exchange_strong(&chosen[pool->device], &it, NULL);
 	struct client *c = client_at(pool->device);

@@ -15,7 +15,7 @@ import (
 
 	"muster/internal/screen"
 	"muster/internal/units"
-	"muster/node"
+	"muster/node/ask"
 	"muster/node/nodetable"
 	"muster/report"
 	"muster/wire/status"
@@ -138,7 +138,7 @@ func (r *round) watch(o *NodeOptions, title, socket string, ended <-chan struct{
 	}
 	picture := nodetable.Picture{Least: 0.5}
 	for {
-		s, err := node.Ask(socket)
+		s, err := ask.Status(socket)
 		if err != nil {
 			return err
 		}
@@ -166,7 +166,7 @@ func (r *round) watch(o *NodeOptions, title, socket string, ended <-chan struct{
 // what it says of them.
 func (r *round) lastLook(socket string) error {
 	for {
-		s, err := node.Ask(socket)
+		s, err := ask.Status(socket)
 		if err != nil {
 			return err
 		}

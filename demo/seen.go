@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	headclient "muster/head/client"
-	"muster/node"
+	"muster/node/ask"
 	"muster/wire/api"
 	"muster/wire/status"
 )
@@ -47,7 +47,7 @@ func (d *tour) look() {
 		if m.daemon == nil {
 			continue
 		}
-		if s, err := node.Ask(m.socket); err == nil {
+		if s, err := ask.Status(m.socket); err == nil {
 			d.seen.noteNode(m.name, s)
 		}
 	}

@@ -3,7 +3,6 @@ package node
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,7 +11,17 @@ import (
 	"time"
 
 	"muster/node/fate"
+	"muster/node/grants"
+	"muster/node/held"
+	"muster/node/proc"
+	"muster/node/refusal"
+	"muster/node/settings"
+	"muster/node/socket"
+	"muster/node/statefolder"
+	"muster/node/survival"
+	"muster/node/tally"
 	"muster/node/vgpu"
+	"muster/node/workers"
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -32,39 +41,21 @@ import (
 // that does not come within WorkerTimeout is killed, like one that does not answer
 // pings.
 
-// survival is what outlasts one daemon of a client. Only the loop uses it.
-type survival struct {
-	held      map[string]fileID // identities of the files that its worker holds; nil: the client ends with the daemon
-	standing  *slots            // the file that records where the client stands
-	place     placeFile         // as last written
-	was       placeFile         // as the last daemon had written it
-	unsaved   bool              // its statistics have changed since they were last written
-	told      vgpu.Usage        // what its present worker has reported so far
-	adopting  bool              // a goroutine is receiving its worker (awaited, adoptFrom); keeps a second one from trying
-	unsettled bool              // its worker has come, and has not yet said where it stands
-}
-
-// unsaid is what the daemon has to tell a worker that is away, once it comes.
-type unsaid struct {
-	revoke *control.Revoke
-	watch  bool
-}
-
-// keep notes a message for a worker that is away. Only revocations and watches need to
-// be kept: the worker asks again for whatever it wants, and hears of devices when it has
-// said which it knows.
-func (u *unsaid) keep(m control.ToWorker) {
-	switch m := m.(type) {
-	case control.Revoke:
-		u.revoke = &m
-	case control.Watch:
-		u.watch = m.On
-	}
+// survivor is what outlasts one daemon of a client. Only the loop uses it.
+type survivor struct {
+	held      map[string]proc.FileID // identities of the files that its worker holds; nil: the client ends with the daemon
+	standing  *statefolder.Slots     // the file that records where the client stands
+	place     survival.PlaceFile     // as last written
+	was       survival.PlaceFile     // as the last daemon had written it
+	unsaved   bool                   // its statistics have changed since they were last written
+	told      vgpu.Usage             // what its present worker has reported so far
+	adopting  bool                   // a goroutine is receiving its worker (awaited, adoptFrom); keeps a second one from trying
+	unsettled bool                   // its worker has come, and has not yet said where it stands
 }
 
 // orphanGrace is how long workers look for the next daemon.
 func (d *daemon) orphanGrace() time.Duration {
-	if d.folder == nil {
+	if d.keeper == nil {
 		return 0
 	}
 	return d.cfg.OrphanGrace
@@ -82,8 +73,8 @@ func (d *daemon) address() string {
 
 // attachWith tells a program that it is attached, with the memory that it shares with
 // its worker. If the client is to outlive the daemon, its worker tells the program.
-func (d *daemon) attachWith(c *client, w *workerProcess, attached []byte, held []control.Held) error {
-	if d.folder == nil {
+func (d *daemon) attachWith(c *client, w *workers.Process, attached []byte, held []control.Held) error {
+	if d.keeper == nil {
 		return wire.SendFiles(c.conn, attached, held[0].File, held[1].File)
 	}
 	return d.entrust(c, w, attached, held)
@@ -93,13 +84,13 @@ func (d *daemon) attachWith(c *client, w *workerProcess, attached []byte, held [
 // the program's connection, with what the program is still to be told (nothing if it
 // knows). The order matters: a worker that has the connection outlives the daemon, and
 // the next daemon must find the client's file.
-func (d *daemon) entrust(c *client, w *workerProcess, attached []byte, held []control.Held) error {
-	if d.folder == nil {
+func (d *daemon) entrust(c *client, w *workers.Process, attached []byte, files []control.Held) error {
+	if d.keeper == nil {
 		return nil
 	}
-	program, ids, err := entrustable(c, held)
+	program, ids, err := entrustable(c, files)
 	if err != nil {
-		return refuse(resultSystemNotReady, "%v", err)
+		return refusal.New(refusal.SystemNotReady, "%v", err)
 	}
 	defer program.Close()
 	d.ask(func() {
@@ -107,41 +98,27 @@ func (d *daemon) entrust(c *client, w *workerProcess, attached []byte, held []co
 		err = d.writeDown(c, w)
 	})
 	if err != nil {
-		return refuse(resultSystemNotReady, "the node cannot write the program down (state, in its configuration): %v", err)
+		return refusal.New(refusal.SystemNotReady, "the node cannot write the program down (state, in its configuration): %v", err)
 	}
-	return w.attach(attached, program, held)
+	return w.Attach(attached, program, held.CanOutlive(files))
 }
 
 // entrustable returns a descriptor of a program's connection, and the identities of all
 // files that the worker holds once it has that descriptor too.
-func entrustable(c *client, held []control.Held) (program *os.File, ids map[string]fileID, err error) {
+func entrustable(c *client, files []control.Held) (program *os.File, ids map[string]proc.FileID, err error) {
 	if program, err = wire.CopyOf(c.conn); err != nil {
 		return nil, nil, fmt.Errorf("the node has no descriptor for the program: %w", err)
 	}
-	if ids, err = identifyAll(append(slices.Clone(held), control.Held{Name: "program", File: program})); err != nil {
+	if ids, err = held.Identify(append(slices.Clone(files), control.Held{Name: "program", File: program})); err != nil {
 		program.Close()
 	}
 	return program, ids, err
 }
 
-// legacy is what a replacement worker gets beside the client: the program's connection.
-// It gets that together with the client and not later, so that it outlives the daemon
-// from its first moment, as the worker that it replaces did.
-type legacy struct {
-	attached []byte // what the program is still to be told; nil if it knows
-	program  *os.File
-}
-
-func (l *legacy) close() {
-	if l != nil {
-		l.program.Close()
-	}
-}
-
 // bequeath prepares what the next worker of a client gets; nil if the client ends with
 // the daemon anyway. Only the loop calls it.
-func (d *daemon) bequeath(c *client) (*legacy, error) {
-	if d.folder == nil {
+func (d *daemon) bequeath(c *client) (*workers.Legacy, error) {
+	if d.keeper == nil {
 		return nil, nil
 	}
 	program, ids, err := entrustable(c, c.kept)
@@ -149,7 +126,7 @@ func (d *daemon) bequeath(c *client) (*legacy, error) {
 		return nil, err
 	}
 	c.held = ids
-	return &legacy{c.attached, program}, nil
+	return &workers.Legacy{Attached: c.attached, Program: program}, nil
 }
 
 // --- clients -------------------------------------------------------------------
@@ -158,48 +135,48 @@ func (d *daemon) bequeath(c *client) (*legacy, error) {
 // The order matters: devices and grants must be known to the dispatcher before the
 // clients that are on them, and a device that is to be retired must have its clients
 // before it is drained.
-func (d *daemon) adoptAll(left *inheritance) {
-	n := &left.node
-	d.lastID, d.past, d.waits, d.refused, d.gone = n.Last, n.Past.counters(), n.Waits, n.Refused, n.Ended
+func (d *daemon) adoptAll(left *survival.Left) {
+	n := &left.Node
+	d.lastID, d.tally.Past, d.tally.Waits, d.tally.Refused, d.tally.Gone = n.Last, n.Past, n.Waits, n.Refused, n.Ended
 	if n.Preempted != nil {
-		d.preempted = n.Preempted
+		d.tally.Preempted = n.Preempted
 	}
-	d.before.past, d.before.moves = n.Usage.usage(), n.Moves
-	if left.isAny() {
+	d.tally.Before.Past, d.tally.Before.Moves = n.Usage.Usage(), n.Moves
+	if left.IsAny() {
 		d.settleDevices(left)
 	}
 	d.inheritGrants(n.Grants)
-	for i := range left.heirs {
-		d.adopt(&left.heirs[i])
+	for i := range left.Heirs {
+		d.adopt(&left.Heirs[i])
 	}
-	if left.isAny() {
-		d.retireDevices(left.retired)
-		for _, number := range left.lost {
+	if left.IsAny() {
+		d.retireDevices(left.Retired)
+		for _, number := range left.Lost {
 			d.lookFor(number)
 		}
 	}
-	if len(left.heirs) > 0 {
-		d.log.Info("clients of an earlier daemon are adopted", "clients", len(left.heirs))
+	if len(left.Heirs) > 0 {
+		d.log.Info("clients of an earlier daemon are adopted", "clients", len(left.Heirs))
 	}
-	if d.folder != nil {
+	if d.keeper != nil {
 		d.saveNode()
 	}
 }
 
 // adopt makes a client known that exists already. Limits do not keep it out: they are
 // for newcomers.
-func (d *daemon) adopt(h *heir) {
-	who := account{uid: h.UID, name: h.User}
+func (d *daemon) adopt(h *survival.Heir) {
+	who := settings.Account{UID: h.UID, Name: h.User}
 	c := &client{
-		id: h.Client, peer: peer{user: who, pid: h.Pid, address: h.Address}, limits: d.live().Limits.of(who), latency: h.Latency, mappings: mappings{mapping: h.Mapping}, weight: max(h.Weight, 1), share: h.Portion, memory: h.Memory, memoryBy: h.MemoryBy, shown: h.Shown,
-		program: h.Program, ordinal: h.Ordinal, arena: h.arena(), gone: make(chan struct{}), ring: h.Ring, data: h.Data,
-		since: h.Since.Sub(d.start), worker: h.worker, device: vgpu.AnyDevice, pinned: h.Pinned, peak: h.Peak, lease: uint64(h.Place.Lease),
-		counters: h.Counters.counters(), memoryNow: h.Stats,
-		survival: survival{held: h.Files, standing: h.standing, place: h.Place, was: h.Place, told: h.Told.usage()},
+		id: h.Client, peer: socket.Peer{User: who, PID: h.Pid, Address: h.Address}, limits: d.live().Limits.Of(who), latency: h.Latency, mappings: mappings{mapping: h.Mapping}, weight: max(h.Weight, 1), share: h.Portion, memory: h.Memory, memoryBy: h.MemoryBy, shown: h.Shown,
+		program: h.Program, ordinal: h.Ordinal, arena: h.Arena(), gone: make(chan struct{}), ring: h.Ring, data: h.Data,
+		since: h.Since.Sub(d.start), worker: h.Process, device: vgpu.AnyDevice, pinned: h.Pinned, peak: h.Peak, lease: uint64(h.Place.Lease),
+		counters: h.Counters, memoryNow: h.Stats,
+		survivor: survivor{held: h.Files, standing: h.Standing, place: h.Place, was: h.Place, told: h.Told.Usage()},
 		recovery: recovery{attached: h.Attached, rebuilds: h.Rebuilds},
 	}
-	if g := d.grants[h.Grant]; g != nil && h.Share < len(g.Devices) {
-		c.under = under{g, h.Share}
+	if g := d.grants.Of(h.Grant); g != nil && h.Share < len(g.Devices) {
+		c.under = grants.Under{Granted: g, Share: h.Share}
 	}
 	if h.Guest != nil {
 		c.guest = guestOf(*h.Guest)
@@ -211,13 +188,13 @@ func (d *daemon) adopt(h *heir) {
 		c.wanting, c.wantedAt = true, h.WantedAt.Sub(d.start)
 	}
 	d.missing.Add(1)
-	d.uids.adopt(h.worker.uid)
+	d.pool.Adopt(h.Process)
 	d.clients[c.id] = c
-	d.fates.Join(d.now(), fate.Client(c.id), h.Fate)
-	d.perUser[who.name]++
+	d.sharing.Adopt(d.now(), fate.Client(c.id), h.Fate)
+	d.perUser[who.Name]++
 	d.commitAdopted(c, h.Committed)
 	e := vgpu.Adopt{
-		Client: c.id, User: who.name, Weight: c.weight, Priority: c.priority(), Grant: vgpu.GrantID(c.under.id()), Share: c.under.share, Device: h.Place.Device, Held: h.Place.Held, Lease: h.Place.Lease, Pinned: h.Pinned,
+		Client: c.id, User: who.Name, Weight: c.weight, Priority: c.priority(), Grant: vgpu.GrantID(c.under.Id()), Share: c.under.Share, Device: h.Place.Device, Held: h.Place.Held, Lease: h.Place.Lease, Pinned: h.Pinned,
 		Kernels: h.Kernels, Busy: h.Busy, Waited: h.Waits, Preemptions: h.Preemptions, Moves: h.Moves,
 	}
 	if h.Place.Held {
@@ -227,7 +204,7 @@ func (d *daemon) adopt(h *heir) {
 	}
 	d.step(d.now(), e)
 	go d.awaitWorker(c, c.worker)
-	if h.Grant != c.under.id() {
+	if h.Grant != c.under.Id() {
 		d.end(c, fmt.Sprintf("the node was started again, and grant %s has ended meanwhile", h.Grant), true)
 	}
 	if lacks := d.lacking(c); lacks != "" {
@@ -241,29 +218,29 @@ func (d *daemon) commitAdopted(c *client, bytes uint64) {
 	c.committed = bytes
 	d.committed += bytes
 	if bytes > 0 {
-		d.perOwner[c.peer.user.name] += bytes
+		d.perOwner[c.peer.User.Name] += bytes
 	}
 }
 
 // awaitWorker forgets a client whose worker ends before it has come back. It runs in a
 // goroutine of its own until the worker has exited or the client is gone.
-func (d *daemon) awaitWorker(c *client, w *workerProcess) {
+func (d *daemon) awaitWorker(c *client, w *workers.Process) {
 	select {
-	case <-w.exited:
+	case <-w.Exited:
 	case <-c.gone:
 		return
 	}
 	d.do(func() {
-		if w.away && c.worker == w && d.clients[c.id] == c {
+		if w.IsAway() && c.worker == w && d.clients[c.id] == c {
 			d.missing.Add(-1)
-			d.uids.giveBack(w.uid)
+			d.pool.Forget(w)
 			d.workerEnded(c, w)
 		}
 	})
 }
 
 // isAway says whether a client's worker has not come back yet.
-func (c *client) isAway() bool { return c.worker != nil && c.worker.away }
+func (c *client) isAway() bool { return c.worker != nil && c.worker.IsAway() }
 
 // --- workers that come ---------------------------------------------------------
 
@@ -277,7 +254,7 @@ func (d *daemon) awaited(pid int) (c *client) {
 	}
 	d.ask(func() {
 		for _, each := range d.clients {
-			if each.isAway() && each.worker.pid() == pid && !each.ending && !each.adopting && isRunning(pid, each.worker.start) {
+			if each.isAway() && each.worker.PID() == pid && !each.ending && !each.adopting && each.worker.IsRunning() {
 				each.adopting = true
 				c = each
 			}
@@ -288,15 +265,15 @@ func (d *daemon) awaited(pid int) (c *client) {
 
 // answerAdopt answers processes that ask to be adopted and are not workers that this
 // daemon waits for.
-func (d *daemon) answerAdopt(who peer, _ []byte) (any, error) {
-	return nil, fmt.Errorf("process %d of user %s is no worker that the node waits for", who.pid, who.user.name)
+func (d *daemon) answerAdopt(who socket.Peer, _ []byte) (any, error) {
+	return nil, fmt.Errorf("process %d of user %s is no worker that the node waits for", who.PID, who.User.Name)
 }
 
 // adoptFrom takes back a worker that has come to the socket, and then looks after its
 // program as handle does.
 func (d *daemon) adoptFrom(conn *net.UnixConn, c *client) {
 	_ = conn.SetDeadline(d.opts.Now().Add(setUpTime))
-	back, err := d.receiveWorker(conn, c)
+	back, err := held.Receive(conn, uint64(c.id), c.held)
 	if err != nil {
 		d.log.Warn("a worker that came back was not adopted", "client", c.id, "error", err)
 	}
@@ -313,160 +290,39 @@ func (d *daemon) adoptFrom(conn *net.UnixConn, c *client) {
 	})
 	if !taken {
 		if back != nil {
-			back.close()
+			back.Close()
 		}
 		return
 	}
 	conn.Close()
-	d.accompany(c, back.program, false)
-}
-
-// homecomer is a worker that has come back, with what it brought.
-type homecomer struct {
-	control *control.DaemonEnd
-	shared  *wire.Shared
-	program *net.UnixConn
-	words   *os.File // the reading end of its standard error
-	kept    []control.Held
-}
-
-func (b *homecomer) close() {
-	if b.control != nil {
-		b.control.Close()
-		b.words.Close()
-	}
-	if b.program != nil {
-		b.program.Close()
-	}
-	b.shared.Unmap()
-	closeHeld(b.kept)
-}
-
-// receiveWorker talks to a worker that came, and returns what it brings. If the error is
-// a NotAdopted, the worker has been told so and ends: it need not try again. After any
-// other error it may come again.
-func (d *daemon) receiveWorker(conn *net.UnixConn, c *client) (*homecomer, error) {
-	refuse := func(format string, args ...any) error {
-		refused := &control.NotAdopted{Reason: fmt.Sprintf(format, args...)}
-		_ = control.RefuseAdoption(conn, refused.Reason)
-		return refused
-	}
-	request, err := control.ReadAdoption(conn)
-	switch {
-	case err != nil:
-		return nil, err
-	case vgpu.ClientID(request.Client) != c.id:
-		return nil, refuse("it is the worker of client %d and says that it is that of client %d", c.id, request.Client)
-	case request.Protocol != control.Protocol:
-		return nil, refuse("it is of another version of Muster, whose messages are not understood")
-	}
-	held, err := control.ReceiveHeld(conn)
-	if err != nil {
-		return nil, err
-	}
-	defer closeHeld(held)
-	ids, err := identifyAll(held)
-	if err == nil {
-		err = sameFiles(c.held, ids, len(held))
-	}
-	if err != nil {
-		return nil, refuse("it brings other descriptors than it was given: %v", err)
-	}
-	return takeBack(conn, held)
-}
-
-func closeHeld(held []control.Held) {
-	for _, h := range held {
-		h.File.Close()
-	}
-}
-
-// sameFiles checks that a worker brings exactly the files that it was given.
-func sameFiles(given, brought map[string]fileID, count int) error {
-	if len(brought) != count || count != len(given) {
-		return fmt.Errorf("%d where %d are due", count, len(given))
-	}
-	for name, id := range given {
-		if brought[name] != id {
-			return fmt.Errorf("the %s is another one", name)
-		}
-	}
-	return nil
-}
-
-// takeBack opens what a worker holds, and gives the worker its end of a new control
-// connection.
-func takeBack(conn *net.UnixConn, held []control.Held) (*homecomer, error) {
-	files := map[string]*os.File{}
-	for _, h := range held {
-		files[h.Name] = h.File
-	}
-	b, err := openHeld(files)
-	if err != nil {
-		return nil, err
-	}
-	own, child, err := control.Pair()
-	if err != nil {
-		b.close()
-		return nil, err
-	}
-	defer child.Close()
-	words, errors, err := os.Pipe()
-	if err != nil {
-		own.Close()
-		b.close()
-		return nil, err
-	}
-	defer errors.Close()
-	b.control, b.words = own, words
-	if err := control.Adopt(conn, child, errors); err != nil {
-		b.close()
-		return nil, err
-	}
-	return b, nil
+	d.accompany(c, back.Program, false)
 }
 
 // welcomeBack lets a client go on with its worker, and sends the worker what was kept
 // for it meanwhile. It returns false if the client has ended. Only the loop calls it.
-func (d *daemon) welcomeBack(c *client, back *homecomer) bool {
+func (d *daemon) welcomeBack(c *client, back *held.Brought) bool {
 	w := c.worker
-	if c.ending || !w.away {
+	if c.ending || !w.IsAway() {
 		return false
 	}
-	w.control, w.away = back.control, false
 	d.missing.Add(-1)
-	w.words.serves(uint64(c.id))
-	go func() {
-		_, _ = io.Copy(w.words, back.words)
-		back.words.Close()
-		w.words.close()
-	}()
-	c.conn, c.shared, c.unsettled, c.pulse = back.program, back.shared, true, pulse{}
-	closeHeld(c.kept)
-	c.kept = back.kept
-	w.queue = make(chan parcel, cap(w.queue))
-	go w.sendQueued(w.queue, w.control)
-	said := w.unsaid
-	w.unsaid = unsaid{}
-	if said.watch {
-		w.post(control.Watch{On: true})
-	}
-	if said.revoke != nil {
-		w.post(*said.revoke)
-	}
+	c.conn, c.shared, c.unsettled, c.pulse = back.Program, back.Shared, true, pulse{}
+	held.Close(c.kept)
+	c.kept = back.Kept
+	w.ComeBack(back.Control, back.Words, uint64(c.id))
 	go d.listenAgain(c, w)
-	d.log.Info("a worker has come back", "client", c.id, "user", c.peer.user.name, "pid", c.peer.pid, "worker", w.pid())
+	d.log.Info("a worker has come back", "client", c.id, "user", c.peer.User.Name, "pid", c.peer.PID, "worker", w.PID())
 	return true
 }
 
 // listenAgain receives the messages of an adopted worker until its connection ends. If
 // the worker has not yet said where it stands, it may not have understood that it was
 // adopted: as long as it runs, the daemon waits for it to come again.
-func (d *daemon) listenAgain(c *client, w *workerProcess) {
+func (d *daemon) listenAgain(c *client, w *workers.Process) {
 	d.listenTo(c, w)
 	again := false
 	d.ask(func() {
-		if again = c.unsettled && !c.ending && !w.left.Load() && isRunning(w.pid(), w.start) && !isExiting(w.pid()); again {
+		if again = c.unsettled && !c.ending && !w.IsLeft() && w.IsRunning() && !proc.IsExiting(w.PID()); again {
 			d.sendAway(c)
 		}
 	})
@@ -479,19 +335,16 @@ func (d *daemon) listenAgain(c *client, w *workerProcess) {
 // have missed is reconstructed from the dispatcher: whether it is watched, and whether
 // it has to leave its device.
 func (d *daemon) sendAway(c *client) {
-	w := c.worker
-	w.control.Close()
+	var revoke *control.Revoke
+	v, _ := d.core.Client(c.id)
+	if v.Revoking {
+		revoke = &control.Revoke{Reason: string(vgpu.ForMemory)}
+	}
+	c.worker.GoAway(v.Watched, revoke)
 	c.conn.Close()
 	c.shared.Unmap()
-	w.control, w.away = nil, true
 	d.missing.Add(1)
 	c.conn, c.shared, c.unsettled = nil, nil, false
-	if v, ok := d.core.Client(c.id); ok {
-		w.unsaid.watch = v.Watched
-		if v.Revoking {
-			w.unsaid.revoke = &control.Revoke{Reason: string(vgpu.ForMemory)}
-		}
-	}
 	go d.awaitWorker(c, c.worker)
 }
 
@@ -502,14 +355,14 @@ func (d *daemon) stands(c *client, m control.Standing) {
 	now := d.now()
 	// The kernels that ran after the last daemon had written its counters.
 	if ran := (vgpu.Usage{Kernels: m.Kernels - c.told.Kernels, GPUTime: m.Busy - c.told.GPUTime}); ran != (vgpu.Usage{}) {
-		c.told = plus(c.told, ran)
+		c.told = tally.Plus(c.told, ran)
 		d.step(now, vgpu.Ran{Client: c.id, Kernels: int(ran.Kernels), Busy: ran.GPUTime})
 	}
 	d.commit(c, m.Committed)
 	c.lease = m.Lease
 	if c.hasLost(m) {
 		m.Held, m.Keeps = false, 0
-		c.worker.post(control.Lost{Device: m.Device, Reason: "it was lost when the node was started again"})
+		c.worker.Post(control.Lost{Device: m.Device, Reason: "it was lost when the node was started again"})
 	}
 	if !m.Held {
 		c.device = vgpu.AnyDevice
@@ -521,16 +374,16 @@ func (d *daemon) stands(c *client, m control.Standing) {
 	}
 	d.announceAll(c, m.Devices)
 	d.save(c)
-	d.log.Info("adopted", "client", c.id, "user", c.peer.user.name, "pid", c.peer.pid, "program", c.program, "held", m.Held, "lease", m.Lease)
+	d.log.Info("adopted", "client", c.id, "user", c.peer.User.Name, "pid", c.peer.PID, "program", c.program, "held", m.Held, "lease", m.Lease)
 }
 
 // announceAll tells a worker which devices have changed, given those that it knows.
 func (d *daemon) announceAll(c *client, known []control.DeviceConfig) {
-	for i := range d.stock.Load().entries {
-		e := &d.stock.Load().entries[i]
+	for i := range d.stock.Load().Entries {
+		e := &d.stock.Load().Entries[i]
 		switch {
 		case i >= len(known): // workers list all numbers, including those of devices that are gone
-			c.worker.postDevice(control.AddDevice{Device: i, Config: c.configOf(i, e)}, e.lock)
+			c.worker.PostDevice(control.AddDevice{Device: i, Config: c.configOf(i, e)}, e.Lock)
 		case known[i] != c.configOf(i, e):
 			c.announce(i, e, "the device is not there any more")
 		}

@@ -13,6 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"muster/node/ask"
+	"muster/node/proc"
+	"muster/node/recording"
+	"muster/node/settings"
+	"muster/node/statefolder"
+	"muster/node/survival"
 	"muster/node/vgpu"
 	"muster/wire"
 	"muster/wire/status"
@@ -21,7 +27,7 @@ import (
 // house is a node whose daemons come and go: processes that are killed.
 type house struct {
 	*testing.T
-	cfg         Config
+	cfg         settings.Config
 	worker      string
 	environment []string
 	daemon      *exec.Cmd
@@ -79,21 +85,21 @@ func (h *house) connect() *program {
 }
 
 // file is what is written of a client.
-func (h *house) file(id uint64) (f heir) {
+func (h *house) file(id uint64) (f survival.Heir) {
 	h.Helper()
 	text, err := os.ReadFile(filepath.Join(h.cfg.State, fmt.Sprintf("client-%d.json", id)))
 	if err != nil {
 		h.Fatal(err)
 	}
-	if err := json.Unmarshal(text, &f.clientFile); err != nil {
+	if err := json.Unmarshal(text, &f.ClientFile); err != nil {
 		h.Fatal(err)
 	}
-	standing, err := (&stateFolder{dir: h.cfg.State}).openSlots(fmt.Sprintf("standing-%d", id))
+	standing, err := (&statefolder.Folder{Dir: h.cfg.State}).Slots(fmt.Sprintf("standing-%d", id))
 	if err != nil {
 		h.Fatal(err)
 	}
-	defer standing.close()
-	if err := standing.read(&f.clientState); err != nil {
+	defer standing.Close()
+	if err := standing.Read(&f.ClientState); err != nil {
 		h.Fatal(err)
 	}
 	return f
@@ -182,7 +188,7 @@ func TestProgramEndsWithoutDaemon(t *testing.T) {
 	eventually(t, "it was written", func() bool { return h.file(1).Kernels == 1 })
 	h.kill()
 	p.leave()
-	eventually(t, "the worker has ended", func() bool { return !isRunning(worker.Pid, worker.Start) })
+	eventually(t, "the worker has ended", func() bool { return !proc.IsRunning(worker.Pid, worker.Start) })
 	h.start()
 	h.settled(2)
 	if s := h.status(); s.Devices[0].Free+s.Devices[1].Free == s.Devices[0].Memory+s.Devices[1].Memory {
@@ -207,7 +213,7 @@ func TestNoDaemonComes(t *testing.T) {
 	if err == nil || !closed || reason != want {
 		t.Errorf("got %v, %q\nwant %s", err, reason, want)
 	}
-	eventually(t, "the worker has ended", func() bool { return !isRunning(worker.Pid, worker.Start) })
+	eventually(t, "the worker has ended", func() bool { return !proc.IsRunning(worker.Pid, worker.Start) })
 	h.start()
 	if s := h.status(); len(s.Clients) != 0 || s.Devices[0].Free != s.Devices[0].Memory {
 		t.Errorf("%+v", s)
@@ -228,7 +234,7 @@ func TestHandover(t *testing.T) {
 	}{
 		{"SIGUSR2", func(h *house) error { return h.daemon.Process.Signal(syscall.SIGUSR2) }},
 		{"SIGTERM", func(h *house) error { return h.daemon.Process.Signal(syscall.SIGTERM) }},
-		{"request", func(h *house) error { return Stop(t.Context(), h.cfg.Socket.Address, "handover") }},
+		{"request", func(h *house) error { return ask.Stop(t.Context(), h.cfg.Socket.Address, "handover") }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHouse(t)
@@ -238,11 +244,11 @@ func TestHandover(t *testing.T) {
 			p := h.connect()
 			addVectors(t, p)
 			eventually(t, "it was reported", func() bool { return h.client(1).Kernels == 1 })
-			start, _ := processStart(h.daemon.Process.Pid)
+			start, _ := proc.Start(h.daemon.Process.Pid)
 			if err := c.end(h); err != nil {
 				t.Fatal(err)
 			}
-			if c.name == "request" && isRunning(h.daemon.Process.Pid, start) {
+			if c.name == "request" && proc.IsRunning(h.daemon.Process.Pid, start) {
 				t.Error("Stop has returned, and the daemon still runs")
 			}
 			if err := h.daemon.Wait(); err != nil {
@@ -269,18 +275,18 @@ func TestHandover(t *testing.T) {
 func TestHandoverWithoutState(t *testing.T) {
 	cfg := testConfig()
 	cfg.Handover = true
-	if err := cfg.check(); err == nil || !strings.Contains(err.Error(), "orphan_grace") {
+	if err := cfg.Check(); err == nil || !strings.Contains(err.Error(), "orphan_grace") {
 		t.Error(err)
 	}
 	f := run(t, testConfig())
-	if err := Stop(t.Context(), f.socket, "handover"); err == nil || !strings.Contains(err.Error(), "orphan_grace") {
+	if err := ask.Stop(t.Context(), f.socket, "handover"); err == nil || !strings.Contains(err.Error(), "orphan_grace") {
 		t.Error(err)
 	}
-	if err := Stop(t.Context(), f.socket, "sometime"); err == nil || !strings.Contains(err.Error(), "give grace, now, handover") {
+	if err := ask.Stop(t.Context(), f.socket, "sometime"); err == nil || !strings.Contains(err.Error(), "give grace, now, handover") {
 		t.Error(err)
 	}
 	p := mustConnect(t, f)
-	if err := Stop(t.Context(), f.socket, "now"); err != nil {
+	if err := ask.Stop(t.Context(), f.socket, "now"); err != nil {
 		t.Error(err)
 	}
 	if reason, closed := p.shared.Closed(); !closed || reason != "the node has been shut down" {
@@ -293,7 +299,7 @@ func TestWhoMayStopANode(t *testing.T) {
 	cfg := testConfig()
 	f := run(t, cfg)
 	asUser(t, 4321, func() {
-		if err := Stop(t.Context(), f.socket, "now"); err == nil || !strings.Contains(err.Error(), "only root and user root, whose node it is, may stop it, not 4321") {
+		if err := ask.Stop(t.Context(), f.socket, "now"); err == nil || !strings.Contains(err.Error(), "only root and user root, whose node it is, may stop it, not 4321") {
 			t.Error(err)
 		}
 	})
@@ -359,7 +365,7 @@ func TestAdoptedWithOtherDevices(t *testing.T) {
 	another := big
 	another.Name, another.Memory, another.Index = "Another", 64<<20, 1
 	h.kill()
-	h.cfg.Devices = []Device{small, another}
+	h.cfg.Devices = []settings.Device{small, another}
 	h.start()
 	h.settled(1)
 	eventually(t, "the device that is gone was left, and removed", func() bool {
@@ -391,7 +397,7 @@ func TestAdoptedWithOtherDevices(t *testing.T) {
 	addVectors(t, q)
 	// The old devices come back, in another order.
 	h.kill()
-	h.cfg.Devices = []Device{another, big, small}
+	h.cfg.Devices = []settings.Device{another, big, small}
 	h.start()
 	h.settled(1, 2)
 	addVectors(t, p)
@@ -432,7 +438,7 @@ func TestWorkerDoesNotComeBack(t *testing.T) {
 		t.Skip("takes a few seconds")
 	}
 	h := newHouse(t)
-	h.cfg.WorkerTimeout = MinWorkerTimeout
+	h.cfg.WorkerTimeout = settings.MinWorkerTimeout
 	h.start()
 	p, q := h.connect(), h.connect()
 	addVectors(t, p)
@@ -442,7 +448,7 @@ func TestWorkerDoesNotComeBack(t *testing.T) {
 	stopProcess(t, worker.Pid)
 	h.start()
 	eventually(t, "the other is back", func() bool { return !h.client(2).Away })
-	eventually(t, "the worker was killed", func() bool { return !isRunning(worker.Pid, worker.Start) })
+	eventually(t, "the worker was killed", func() bool { return !proc.IsRunning(worker.Pid, worker.Start) })
 	eventually(t, "its client is forgotten", func() bool { return len(h.status().Clients) == 1 })
 	if _, err := p.conn.Read(make([]byte, 1)); err == nil {
 		t.Error("its program hears something")
@@ -465,7 +471,7 @@ func TestStoppedOrphanIsReplaced(t *testing.T) {
 		t.Skip("takes a few seconds")
 	}
 	h := newHouse(t)
-	h.cfg.WorkerTimeout, h.cfg.Recover = MinWorkerTimeout, true
+	h.cfg.WorkerTimeout, h.cfg.Recover = settings.MinWorkerTimeout, true
 	h.start()
 	p := h.connect()
 	if err := errors.Join(<-p.alloc(64<<20, 4096), p.do(&wire.CopyIn{Dst: p.attached.ArenaBase + 64<<20}, bytes.Repeat([]byte{7}, 4096), false)); err != nil {
@@ -476,7 +482,7 @@ func TestStoppedOrphanIsReplaced(t *testing.T) {
 	h.kill()
 	stopProcess(t, worker.Pid)
 	h.start()
-	eventually(t, "the worker was killed", func() bool { return !isRunning(worker.Pid, worker.Start) })
+	eventually(t, "the worker was killed", func() bool { return !proc.IsRunning(worker.Pid, worker.Start) })
 	addVectors(t, p)
 	got, err := p.fetch(&wire.CopyOut{Src: p.attached.ArenaBase + 64<<20}, 4096)
 	if err != nil || !bytes.Equal(got, bytes.Repeat([]byte{7}, 4096)) {
@@ -574,7 +580,7 @@ func TestWaitingClientIsAdopted(t *testing.T) {
 // The recording of a daemon that adopts clients begins with them, and can be played.
 func TestAdoptionIsRecorded(t *testing.T) {
 	h := newHouse(t)
-	h.cfg.Record = Record{File: filepath.Join(t.TempDir(), "decisions.jsonl"), Limit: 1 << 20}
+	h.cfg.Record = settings.Record{File: filepath.Join(t.TempDir(), "decisions.jsonl"), Limit: 1 << 20}
 	h.start()
 	p := h.connect()
 	addVectors(t, p)
@@ -593,7 +599,7 @@ func TestAdoptionIsRecorded(t *testing.T) {
 		t.Errorf("it begins with %q", lines[:2])
 	}
 	played, err := vgpu.Replay(bytes.NewReader(text))
-	if err != nil || played.Difference != nil || played.End != nodeHasGone {
+	if err != nil || played.Difference != nil || played.End != recording.NodeEnded {
 		t.Errorf("%+v, %v", played, err)
 	}
 }
@@ -606,19 +612,19 @@ func BenchmarkSave(b *testing.B) {
 	p, err := connect(f.socket, hello(), 0)
 	must(b, err)
 	defer p.leave()
-	folder := &stateFolder{dir: cfg.State}
-	standing, err := folder.openSlots(standingName(1))
+	folder := &statefolder.Folder{Dir: cfg.State}
+	standing, err := folder.Slots("standing-1")
 	must(b, err)
-	defer standing.close()
-	var state clientState
-	must(b, standing.read(&state))
+	defer standing.Close()
+	var state survival.ClientState
+	must(b, standing.Read(&state))
 	for b.Loop() {
-		must(b, standing.write(&state))
+		must(b, standing.Write(&state))
 	}
 }
 
 // isProcess says whether a process with a number runs.
 func isProcess(pid int) bool {
-	_, ok := processStart(pid)
+	_, ok := proc.Start(pid)
 	return ok
 }

@@ -15,6 +15,7 @@ import (
 	"muster/device"
 	"muster/device/soft"
 	"muster/node/gateway"
+	"muster/node/settings"
 	"muster/wire"
 	clientside "muster/wire/client"
 	"muster/wire/control"
@@ -172,7 +173,7 @@ func startBenchWith(b *testing.B, warm int, orphan time.Duration) *fixture {
 	cfg := testConfig()
 	cfg.Warm = warm
 	cfg.OrphanGrace, cfg.State = orphan, filepath.Join(b.TempDir(), "state")
-	cfg.Devices = []Device{{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: "Bench", Memory: 512 << 20, Speed: 1, Workers: 1}}}
+	cfg.Devices = []settings.Device{{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: "Bench", Memory: 512 << 20, Speed: 1, Workers: 1}}}
 	opts := testOptions()
 	opts.WorkerCommand = workerCommand("real worker")
 	return runWith(b, cfg, opts)

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"muster/internal/need"
+	"muster/node/ask"
+	"muster/node/settings"
 	"muster/wire"
 	"muster/wire/grant"
 )
@@ -80,7 +82,7 @@ func TestProcessesOfServicesHaveTheGrantOfTheirProgram(t *testing.T) {
 	var claim atomic.Value // what the service says of this process
 	claim.Store("")
 	opts, cfg := testOptions(), testConfig()
-	cfg.Grants = GrantsRequired
+	cfg.Grants = settings.GrantsRequired
 	heard := make(chan Peer, 1)
 	opts.Services = map[string]Service{"chat": {
 		Serve: func(conn *net.UnixConn, who Peer) { heard <- who; _, _ = io.WriteString(conn, "ready") },
@@ -127,10 +129,10 @@ func TestProcessesOfServicesHaveTheGrantOfTheirProgram(t *testing.T) {
 		}
 		p.leave()
 		eventually(t, "the client has gone", func() bool { return len(statusOf(t, f).Clients) == 0 })
-		if n, err := GrantClaimed(f.socket, is, g.User); n != 1 || err != nil {
+		if n, err := ask.GrantClaimed(f.socket, is, g.User); n != 1 || err != nil {
 			t.Errorf("%s: %d devices, %v", is, n, err)
 		}
-		if n, err := GrantClaimed(f.socket, is, "another"); n != 0 || err != nil {
+		if n, err := ask.GrantClaimed(f.socket, is, "another"); n != 0 || err != nil {
 			t.Errorf("%s of another user: %d devices, %v", is, n, err)
 		}
 	}
@@ -151,7 +153,7 @@ func TestProcessesOfServicesHaveTheGrantOfTheirProgram(t *testing.T) {
 		t.Errorf("%s: %v", liar.Grant, err)
 	}
 	program.Close()
-	if _, err := RevokeGrant(f.socket, "7.1.0", "the job has ended"); err != nil {
+	if _, err := ask.RevokeGrant(f.socket, "7.1.0", "the job has ended"); err != nil {
 		t.Fatal(err)
 	}
 	claim.Store(who.Grant)
@@ -167,7 +169,7 @@ func TestWhatCannotBePassedOn(t *testing.T) {
 	f := runWith(t, testConfig(), opts)
 	g := testGrant("g", grant.Device{Device: 0, Memory: 32 << 20})
 	g.User = "another"
-	if _, err := Admit(f.socket, g, g.Devices, g.Limit, time.Time{}); err != nil {
+	if _, err := ask.Admit(f.socket, g, g.Devices, g.Limit, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	_, other := connected(t)

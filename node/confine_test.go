@@ -16,6 +16,7 @@ import (
 	"muster/device"
 	"muster/internal/confine"
 	"muster/internal/need"
+	"muster/node/settings"
 	"muster/node/worker"
 	"muster/wire"
 	"muster/wire/control"
@@ -151,7 +152,7 @@ func TestWorkersAreConfined(t *testing.T) {
 	}
 	for _, driver := range []bool{false, true} {
 		cfg, opts := testConfig(), testOptions()
-		cfg.Confine = ConfineOn
+		cfg.Confine = settings.ConfineOn
 		opts.Needs = func(control.DeviceConfig) confine.Rules { return confine.Rules{Threads: driver, Sockets: driver} }
 		opts.WorkerCommand = workerCommand("prying worker")
 		f := runWith(t, cfg, opts)
@@ -177,19 +178,19 @@ func TestWorkersAreConfined(t *testing.T) {
 func TestStatusSaysWhatConfines(t *testing.T) {
 	has := status.Confined(whatKernelHas(t))
 	for _, c := range []struct {
-		mode   ConfineMode
+		mode   settings.ConfineMode
 		worker string
 		want   status.Confined
 	}{
-		{ConfineAuto, "real worker", has},
-		{ConfineOff, "real worker", status.Confined{}},
-		{ConfineAuto, "worker", status.Confined{NoNewPrivs: true, Landlock: has.Landlock}}, // a stand-in that gives up nothing
+		{settings.ConfineAuto, "real worker", has},
+		{settings.ConfineOff, "real worker", status.Confined{}},
+		{settings.ConfineAuto, "worker", status.Confined{NoNewPrivs: true, Landlock: has.Landlock}}, // a stand-in that gives up nothing
 	} {
 		cfg, opts := testConfig(), testOptions()
 		cfg.Confine, opts.WorkerCommand = c.mode, workerCommand(c.worker)
 		f := runWith(t, cfg, opts)
 		before := has
-		if c.mode == ConfineOff {
+		if c.mode == settings.ConfineOff {
 			before = c.want
 		}
 		if is := statusOf(t, f).Devices[0].Confined; is != before {
@@ -205,59 +206,4 @@ func TestStatusSaysWhatConfines(t *testing.T) {
 			t.Errorf("%s, %s: a worker has %v, not %v", c.mode, c.worker, is, c.want)
 		}
 	}
-}
-
-// A worker that waits for a client while the devices change is replaced: it may not reach the new ones.
-func TestWarmWorkersAreOfNow(t *testing.T) {
-	within := bounds{}
-	p := newPool(workerCommand("worker"), func() bounds { return within }, 0, slog.New(slog.DiscardHandler))
-	defer p.stop()
-	w, err := p.start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.add(w)
-	within.reach.Read = []string{"/srv"} // a device was added
-	other, err := p.take(true)
-	if err != nil || other == w {
-		t.Fatalf("the worker is that of before: %v", err)
-	}
-	<-w.exited
-	p.add(other)
-	if same, err := p.take(true); same != other {
-		t.Errorf("another worker is started, though nothing has changed: %v", err)
-	}
-	other.stop()
-	<-other.exited
-}
-
-// A worker that waits for a client while a file that it reads is replaced, as a list of revoked certificates
-// is, is replaced, too: what confines it knows the former file only.
-func TestWarmWorkersReadTheFilesOfNow(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "list")
-	p := newPool(workerCommand("worker"), func() bounds { return bounds{on: true, reach: confine.Rules{Read: []string{file}}} }, 0, slog.New(slog.DiscardHandler))
-	defer p.stop()
-	waiting, err := p.start() // there is no list yet
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		p.add(waiting)
-		if same, err := p.take(true); same != waiting {
-			t.Fatalf("another worker is started, though nothing has changed: %v", err)
-		}
-		p.add(waiting)
-		next := file + ".next"
-		if err := errors.Join(os.WriteFile(next, nil, 0o600), os.Rename(next, file)); err != nil {
-			t.Fatal(err)
-		}
-		other, err := p.take(true)
-		if err != nil || other == waiting {
-			t.Fatalf("the worker is that of before: %v", err)
-		}
-		<-waiting.exited
-		waiting = other
-	}
-	waiting.stop()
-	<-waiting.exited
 }

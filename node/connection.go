@@ -5,18 +5,23 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"net"
-	"strconv"
-	"strings"
 	"time"
-	"unicode"
 
 	"muster/device"
 	"muster/internal/door"
 	"muster/internal/laps"
+	"muster/node/grants"
+	"muster/node/held"
+	"muster/node/inventory"
+	"muster/node/proc"
+	"muster/node/refusal"
+	"muster/node/settings"
+	"muster/node/shown"
+	"muster/node/socket"
 	"muster/node/vgpu"
+	"muster/node/workers"
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -35,43 +40,13 @@ const maxTurned, maxTurnedEach = 64, 16
 // maxRefusals is how many refusals of clients are logged in a minute.
 const maxRefusals = 20
 
-// The values of CUresult that the daemon refuses with.
-const (
-	resultOutOfMemory    = 2
-	resultNoDevice       = 100
-	resultInvalidDevice  = 101
-	resultNotReady       = 600 // the library tries again
-	resultNotPermitted   = 800
-	resultSystemNotReady = 802
-	resultMismatch       = 803
-)
-
-func refuse(result int32, format string, args ...any) *wire.Refused {
-	return &wire.Refused{Result: result, Reason: fmt.Sprintf(format, args...)}
-}
-
-// refusal is a refusal that another error is the reason for.
-type refusal struct {
-	*wire.Refused
-	cause error
-}
-
-func (r refusal) Unwrap() []error { return []error{r.Refused, r.cause} }
-
-// because is refuse with err as the reason.
-func because(err error, result int32, format string, args ...any) error {
-	return refusal{refuse(result, format, args...), err}
-}
-
-var errShuttingDown = refuse(resultSystemNotReady, "the node is shutting down")
-
 // notNow says why a connection cannot become a client any more: the node hands over, or
 // shuts down.
 func (d *daemon) notNow() *wire.Refused {
 	if d.left.Load() {
-		return errHandingOver
+		return refusal.ErrHandingOver
 	}
-	return errShuttingDown
+	return refusal.ErrShuttingDown
 }
 
 // errMadeRoom ends a connection whose place went to a newer one of its user.
@@ -80,12 +55,12 @@ var errMadeRoom = errors.New("it was closed to make room for others of its user"
 // handle serves one connection to its end. If last is set, the connection has the descriptor
 // that was kept in reserve for when there are no others.
 func (d *daemon) handle(conn *net.UnixConn, last bool) {
-	who, err := peerOf(conn, &d.names)
+	who, err := socket.PeerOf(conn, d.names)
 	if err != nil {
 		d.log.Warn("a connection was dropped", "error", err)
 		return
 	}
-	if c := d.awaited(int(who.pid)); c != nil {
+	if c := d.awaited(int(who.PID)); c != nil {
 		d.adoptFrom(conn, c)
 		return
 	}
@@ -93,9 +68,9 @@ func (d *daemon) handle(conn *net.UnixConn, last bool) {
 		d.handleLast(conn, who)
 		return
 	}
-	if !d.live().allows(who.user, d.own.uid) {
-		d.turnAway(conn, who, refuse(resultNotPermitted,
-			"this node is user %s's, and user %s may not use it: run a node of your own (muster run --private), or have its owner allow you (allow: in its configuration)", d.own.name, who.user.name))
+	if !d.live().MayUse(who.User, d.own.UID) {
+		d.turnAway(conn, who, refusal.New(refusal.NotPermitted,
+			"this node is user %s's, and user %s may not use it: run a node of your own (muster run --private), or have its owner allow you (allow: in its configuration)", d.own.Name, who.User.Name))
 		return
 	}
 	place, refused := d.enter(conn, who)
@@ -112,18 +87,18 @@ func (d *daemon) handle(conn *net.UnixConn, last bool) {
 		}
 		return
 	}
-	c, err := d.setUp(conn, in, who, place)
+	c, err := d.setUp(conn, in, who, place, nil)
 	switch {
 	case errors.As(err, &refused):
 		if d.isGateway(who) { // which logs whom it speaks for
-			d.log.Debug("a client was refused", "user", who.user.name, "pid", who.pid, "reason", refused.Reason)
+			d.log.Debug("a client was refused", "user", who.User.Name, "pid", who.PID, "reason", refused.Reason)
 		} else {
-			d.refusals.Info(d.log, "a client was refused", "user", who.user.name, "pid", who.pid, "reason", refused.Reason)
+			d.refusals.Info(d.log, "a client was refused", "user", who.User.Name, "pid", who.PID, "reason", refused.Reason)
 		}
 		d.turnAway(conn, who, refused)
 		return
 	case err != nil:
-		d.log.Debug("a connection ended", "user", who.user.name, "pid", who.pid, "error", err)
+		d.log.Debug("a connection ended", "user", who.User.Name, "pid", who.PID, "error", err)
 		return
 	}
 	place.Leave() // from here on it counts as a client
@@ -172,9 +147,9 @@ func (d *daemon) greetTime() time.Duration {
 // handleLast answers requests of root and of the node's own user, who may want to know how
 // the node is, and tells all others why they are not served. It does not wait for those
 // others to read that: the next connection may be root's.
-func (d *daemon) handleLast(conn *net.UnixConn, who peer) {
+func (d *daemon) handleLast(conn *net.UnixConn, who socket.Peer) {
 	_ = conn.SetDeadline(d.opts.Now().Add(lastTime))
-	none := refuse(resultSystemNotReady, "the node has no file descriptors left: try again later, or raise its limit (ulimit -n, LimitNOFILE)")
+	none := refusal.New(refusal.SystemNotReady, "the node has no file descriptors left: try again later, or raise its limit (ulimit -n, LimitNOFILE)")
 	if !d.isOwner(who) {
 		_ = wire.WriteRecord(conn, none)
 		return
@@ -188,12 +163,12 @@ func (d *daemon) handleLast(conn *net.UnixConn, who peer) {
 }
 
 // isOwner says whether a peer is root or the user whose node it is.
-func (d *daemon) isOwner(who peer) bool { return who.user.uid == 0 || who.user.uid == d.own.uid }
+func (d *daemon) isOwner(who socket.Peer) bool { return who.User.UID == 0 || who.User.UID == d.own.UID }
 
 // turnAway tells a connection why it is refused. It then reads for a moment, because closing
 // a socket with unread data resets the connection, and the other side would lose the reason.
-func (d *daemon) turnAway(conn *net.UnixConn, who peer, refused *wire.Refused) {
-	place, err := d.turned.Take(who.key(), false, func() { _ = conn.Close() })
+func (d *daemon) turnAway(conn *net.UnixConn, who socket.Peer, refused *wire.Refused) {
+	place, err := d.turned.Take(who.Key(), false, func() { _ = conn.Close() })
 	if err != nil {
 		return
 	}
@@ -204,21 +179,18 @@ func (d *daemon) turnAway(conn *net.UnixConn, who peer, refused *wire.Refused) {
 	}
 }
 
-// key tells users of the machine apart.
-func (p peer) key() string { return strconv.FormatUint(uint64(p.user.uid), 10) }
-
 // enter gives a connection one of its user's places. Connections of the gateway need none:
 // the gateway bounds them itself, for each user of other machines.
-func (d *daemon) enter(conn *net.UnixConn, who peer) (*door.Place, *wire.Refused) {
-	if d.opts.Gateway != 0 && int(who.pid) == d.opts.Gateway {
+func (d *daemon) enter(conn *net.UnixConn, who socket.Peer) (*door.Place, *wire.Refused) {
+	if d.opts.Gateway != 0 && int(who.PID) == d.opts.Gateway {
 		return nil, nil
 	}
-	place, err := d.places.Take(who.key(), d.isOwner(who), func() { _ = conn.Close() })
+	place, err := d.places.Take(who.Key(), d.isOwner(who), func() { _ = conn.Close() })
 	switch {
 	case errors.Is(err, door.ErrClosed):
 		return nil, d.notNow()
 	case err != nil:
-		return nil, refuse(resultSystemNotReady, "user %s has %d connections that are being set up, as many as allowed: try again", who.user.name, d.cfg.Connections.Local)
+		return nil, refusal.New(refusal.SystemNotReady, "user %s has %d connections that are being set up, as many as allowed: try again", who.User.Name, d.cfg.Connections.Local)
 	}
 	return place, nil
 }
@@ -231,12 +203,13 @@ func isRequest(in *bufio.Reader) bool {
 }
 
 // setUp makes a client of a connection: it reads the greeting, shows the program its
-// devices, waits until the program asks for one (attach), and then gives it a worker.
-func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.Place) (*client, error) {
+// devices, waits until the program asks for one (attach), and then gives it a worker. A worker that opens
+// a device which it was lent comes with that loan; all others with nil.
+func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who socket.Peer, place *door.Place, lent *loan) (*client, error) {
 	var hello wire.Hello
 	if err := wire.ReadAs(in, &hello); err != nil {
 		if isSpoken(err) {
-			return nil, refuse(resultMismatch, "this is a Muster node, and what came first is no greeting that it knows: %v", err)
+			return nil, refusal.New(refusal.Mismatch, "this is a Muster node, and what came first is no greeting that it knows: %v", err)
 		}
 		return nil, err
 	}
@@ -246,16 +219,16 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 	if d.closing.Load() {
 		return nil, d.notNow()
 	}
-	caller := who.user.uid
-	g, err := d.identify(&who, &hello)
+	caller := who.User.UID
+	g, err := d.identify(&who, &hello, lent)
 	if err != nil {
 		return nil, err
 	}
-	limits := d.live().Limits.of(who.user)
-	offered, err := d.offers(&hello, limits, g, who.loan)
-	if errors.Is(err, errNoDevices) {
+	limits := d.live().Limits.Of(who.User)
+	offered, err := d.offers(&hello, limits, g, lent)
+	if errors.Is(err, refusal.ErrNoDevices) {
 		if err = d.awaitDevice(); err == nil {
-			offered, err = d.offers(&hello, limits, g, who.loan)
+			offered, err = d.offers(&hello, limits, g, lent)
 		}
 	}
 	if err != nil {
@@ -264,7 +237,7 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 	if hello.Guest == wire.GuestAsks {
 		d.tellLoads(offered, who, hello.Program)
 	}
-	if err := offered.send(conn); err != nil {
+	if err := offered.Send(conn); err != nil {
 		return nil, err
 	}
 	// A program may do much else before it uses a device, so there is no deadline here.
@@ -280,7 +253,7 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 	var attach wire.Attach
 	if err := wire.ReadAs(in, &attach); err != nil {
 		if isSpoken(err) {
-			return nil, refuse(resultMismatch, "the greeting was not followed by a request for a device: %v", err)
+			return nil, refusal.New(refusal.Mismatch, "the greeting was not followed by a request for a device: %v", err)
 		}
 		return nil, err
 	}
@@ -288,12 +261,12 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 		return nil, errMadeRoom
 	}
 	switch {
-	case int64(attach.Device) >= int64(len(offered.devices)):
-		return nil, refuse(resultInvalidDevice, "there is no device %d: the node shows %d", attach.Device, len(offered.devices))
-	case attach.Place >= maxDevices:
-		return nil, refuse(resultInvalidDevice, "a program has no device %d: it has at most %d", attach.Place, maxDevices)
+	case int64(attach.Device) >= int64(len(offered.Devices)):
+		return nil, refusal.New(refusal.InvalidDevice, "there is no device %d: the node shows %d", attach.Device, len(offered.Devices))
+	case attach.Place >= settings.MaxDevices:
+		return nil, refusal.New(refusal.InvalidDevice, "a program has no device %d: it has at most %d", attach.Place, settings.MaxDevices)
 	}
-	arena, err := arenaFor(&hello, &attach, offered.memory[attach.Device])
+	arena, err := shown.ArenaFor(&hello, &attach, offered.Memory[attach.Device])
 	if err != nil {
 		return nil, err
 	}
@@ -301,7 +274,7 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 	if err != nil {
 		return nil, err
 	}
-	share, err := d.shareOf(hello.Share, who, limits)
+	share, err := d.sharing.ShareOf(hello.Share, who.User.UID, limits.Share)
 	if err != nil {
 		return nil, err
 	}
@@ -312,50 +285,37 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who peer, place *door.P
 	if hello.Guest != 0 { // its own node maps its launches
 		mapper = ""
 	}
-	memory := offered.memory[attach.Device]
+	memory := offered.Memory[attach.Device]
 	c := &client{
-		mappings: mappings{mapping: mapper, explain: int(min(hello.Explain, maxExplained)), shownMany: len(offered.devices) > 1},
-		peer:     who, limits: limits, memory: memory, memoryBy: d.memoryBy(hello.Memory, memory, limits), program: printable(hello.Program), ordinal: int(attach.Place),
-		under: under{granted: g}, shown: leastOf(offered.infos[attach.Device]), arena: arena, conn: conn, gone: make(chan struct{}),
+		mappings: mappings{mapping: mapper, explain: int(min(hello.Explain, maxExplained)), shownMany: len(offered.Devices) > 1},
+		peer:     who, limits: limits, memory: memory, memoryBy: d.memoryBy(hello.Memory, memory, limits), program: settings.Printable(hello.Program), ordinal: int(attach.Place),
+		under: grants.Under{Granted: g}, shown: shown.LeastOf(offered.Infos[attach.Device]), arena: arena, conn: conn, gone: make(chan struct{}),
 		device: vgpu.AnyDevice, pinned: vgpu.AnyDevice, latency: latency, weight: weightOf(hello.Weight, limits), share: share,
 	}
 	if g != nil {
-		if c.under.share, c.memoryBy = int(attach.Device), memoryOfShare; memory == hello.Memory {
+		if c.under.Share, c.memoryBy = int(attach.Device), memoryOfShare; memory == hello.Memory {
 			c.memoryBy = memoryWithinShare
 		}
 	}
 	if hello.Guest != 0 {
-		c.guest = guestOf(offered.numbers[attach.Device])
+		c.guest = guestOf(offered.Numbers[attach.Device])
 	}
-	if who.loan != nil {
-		c.carry(who.loan)
+	if lent != nil {
+		c.carry(lent)
 	}
-	if hello.Pid != 0 && (caller == d.own.uid || g != nil && ownerOf(hello.Pid) == caller) {
-		c.peer.pid = int32(hello.Pid) // a process of the node's own user, or of the job, speaks for the program
+	if owner, is := proc.OwnerOf(hello.Pid); hello.Pid != 0 && (caller == d.own.UID || g != nil && is && owner == caller) {
+		c.peer.PID = int32(hello.Pid) // a process of the node's own user, or of the job, speaks for the program
 	}
 	return c, d.attach(c)
 }
 
-// send tells a program what it can use.
-func (o *offer) send(conn *net.UnixConn) error {
-	var out bytes.Buffer
-	_ = wire.WriteRecord(&out, &wire.Welcome{Version: wire.Version, Driver: o.driver(), Devices: uint32(len(o.devices))})
-	for i := range o.devices {
-		if err := wire.WriteRecord(&out, &o.devices[i]); err != nil {
-			return err
-		}
-	}
-	_, err := conn.Write(out.Bytes())
-	return err
-}
-
 // stranger is the account of a user of another machine. That machine's root is not root
 // here, and is kept apart from this machine's users by its name.
-func (d *daemon) stranger(name string) account {
+func (d *daemon) stranger(name string) settings.Account {
 	if name == d.names.Of(0) {
 		name = "remote:" + name
 	}
-	return account{uid: nobody, name: printable(name)}
+	return settings.Account{UID: settings.Nobody, Name: settings.Printable(name)}
 }
 
 // isSpoken says whether an error means that the other side said something wrong, rather than
@@ -368,28 +328,13 @@ func isSpoken(err error) bool {
 func checkHello(h *wire.Hello) error {
 	switch {
 	case h.Magic != wire.Magic:
-		return refuse(resultMismatch, "this is a Muster node, and the greeting is not Muster's")
+		return refusal.New(refusal.Mismatch, "this is a Muster node, and the greeting is not Muster's")
 	case h.Version != wire.Version:
-		return refuse(resultMismatch, "the program's library speaks version %d of Muster's protocol and the node version %d: use the library that came with the node", h.Version, wire.Version)
+		return refusal.New(refusal.Mismatch, "the program's library speaks version %d of Muster's protocol and the node version %d: use the library that came with the node", h.Version, wire.Version)
 	case h.Schema != wire.Schema:
-		return refuse(resultMismatch, "the program's library and the node are from different builds of Muster: use the library that came with the node")
+		return refusal.New(refusal.Mismatch, "the program's library and the node are from different builds of Muster: use the library that came with the node")
 	}
 	return nil
-}
-
-// printable keeps control characters in what a program says of itself away from terminals.
-func printable(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, text)
-	const most = 200
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most])
-	}
-	return text
 }
 
 // visibleCount is how many devices a program sees: as many as it asks for, or as the node
@@ -401,21 +346,21 @@ func (d *daemon) visibleCount(infos []device.Info, asked int) int {
 	if visible := d.live().Visible; visible > 0 {
 		return visible
 	}
-	if d.stock.Load().onlyBorrows() {
+	if d.stock.Load().OnlyBorrows() {
 		return 1
 	}
 	return len(infos)
 }
 
 // worldOf is how much device memory a client sees.
-func (d *daemon) worldOf(infos []device.Info, wish uint64, limits UserLimits) uint64 {
+func (d *daemon) worldOf(infos []device.Info, wish uint64, limits settings.UserLimits) uint64 {
 	memory := wish
 	if memory == 0 {
 		for _, info := range infos {
 			memory = max(memory, info.Memory-info.ContextCost)
 		}
 	}
-	memory = min(memory, d.live().Swap.Size, maxArena/4)
+	memory = min(memory, d.live().Swap.Size, settings.MaxArena/4)
 	if limits.Memory > 0 {
 		memory = min(memory, limits.Memory)
 	}
@@ -434,8 +379,8 @@ func (d *daemon) attach(c *client) error {
 	var refused *wire.Refused
 	switch {
 	case err == nil:
-	case d.folder != nil && canOutlive(given.files) && !errors.As(err, &refused):
-		given.worker.kill() // the client is rebuilt, and its next worker tells the program
+	case d.keeper != nil && held.CanOutlive(given.files) && !errors.As(err, &refused):
+		given.worker.Kill() // the client is rebuilt, and its next worker tells the program
 		return nil
 	default:
 		d.detach(c)
@@ -451,14 +396,14 @@ func (d *daemon) detach(c *client) {
 
 // provision is what a client is given.
 type provision struct {
-	worker *workerProcess
-	stock  *inventory     // the devices that the worker was told of
-	files  []control.Held // the ring, the data arena, and those that outlive the worker (keptNames)
+	worker *workers.Process
+	stock  *inventory.Inventory // the devices that the worker was told of
+	files  []control.Held       // the ring, the data arena, and those that outlive the worker (keptNames)
 
 	attached []byte // what its program is to be told; nil if it knows
 }
 
-func (p *provision) close() { closeHeld(p.files) }
+func (p *provision) close() { held.Close(p.files) }
 
 // provide makes a client known, and gives it its memory and a worker. The caller must close
 // what is returned once the program has been given its part. If tells is set, the program
@@ -474,18 +419,17 @@ func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
 			if with != nil {
 				// The context is gone before its memory is given to others. The user number, if the
 				// worker has got one, went back where that was lent.
-				with.worker.kill()
-				<-with.worker.exited
-				with.worker.control.Close()
+				with.Worker.Kill()
+				with.Worker.AwaitExit()
 			}
 			given.close()
 			d.detach(c)
 		}
 	}()
 	if with != nil {
-		given.files = with.files
-	} else if given.files, err = createShared(); err != nil {
-		return nil, refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
+		given.files = with.Files
+	} else if given.files, err = held.Shared(); err != nil {
+		return nil, refusal.New(refusal.OutOfMemory, "there is no shared memory for the client: %v", err)
 	}
 	took.End("memory")
 	ring, arena := given.files[0].File, given.files[1].File
@@ -493,7 +437,7 @@ func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
 	serve := d.serveOf(c)
 	serve.Identity = c.ring
 	if serve.Recover = d.live().Recover && !c.guest.is; serve.Recover { // a guest's own node rebuilds its client
-		more, err := d.makeKept(c)
+		more, err := held.Make(c.arena.Size, d.cfg.Swap.Dir, d.cfg.HasCUDA())
 		if err != nil {
 			return nil, err
 		}
@@ -502,7 +446,7 @@ func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
 	took.End("kept")
 	shared, err := wire.Map(ring, nil)
 	if err != nil {
-		return nil, refuse(resultOutOfMemory, "there is no shared memory for the client: %v", err)
+		return nil, refusal.New(refusal.OutOfMemory, "there is no shared memory for the client: %v", err)
 	}
 	if given.worker, given.stock, err = d.employWith(c, serve, given.files, nil, with); err != nil {
 		shared.Unmap()
@@ -513,21 +457,12 @@ func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
 		given.attached = attachedRecord(c, given.stock)
 	}
 	if err = d.introduce(c, shared, given, serve.Recover); err != nil {
-		d.dismiss(given.worker)
+		d.pool.Dismiss(given.worker)
 		shared.Unmap()
 	}
 	took.End("introduction")
 	d.log.Debug("a program has its worker", "client", c.id, "spare", with != nil, "took", took)
 	return given, err
-}
-
-// createShared makes the memory that a client shares with its program.
-func createShared() ([]control.Held, error) {
-	ring, arena, err := wire.Create(wire.DefaultGeometry)
-	if err != nil {
-		return nil, err
-	}
-	return []control.Held{{Name: "ring", File: ring}, {Name: "arena", File: arena}}, nil
 }
 
 // introduce gives a client the worker that was found for it. If the client is to outlive the
@@ -536,8 +471,8 @@ func (d *daemon) introduce(c *client, shared *wire.Shared, given *provision, out
 	var copies []control.Held
 	if outlives {
 		var err error
-		if copies, err = copyHeld(given.files); err != nil {
-			return refuse(resultSystemNotReady, "%v", err)
+		if copies, err = held.Copy(given.files); err != nil {
+			return refusal.New(refusal.SystemNotReady, "%v", err)
 		}
 	}
 	assigned := false
@@ -546,17 +481,17 @@ func (d *daemon) introduce(c *client, shared *wire.Shared, given *provision, out
 			c.kept, c.attached = copies, given.attached
 		}
 	}) || !assigned {
-		closeHeld(copies)
+		held.Close(copies)
 		return d.notNow()
 	}
 	return nil
 }
 
 // attachedRecord is what a program is told together with its memory.
-func attachedRecord(c *client, stock *inventory) []byte {
+func attachedRecord(c *client, stock *inventory.Inventory) []byte {
 	var out bytes.Buffer
 	_ = wire.WriteRecord(&out, &wire.Attached{
-		ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, Warp: uint32(stock.entries[0].info.Limits.Warp), Client: uint64(c.id),
+		ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, Warp: uint32(stock.Entries[0].Info.Limits.Warp), Client: uint64(c.id),
 	})
 	return out.Bytes()
 }

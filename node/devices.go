@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"muster/device"
-	"muster/model"
-	"muster/node/offload"
+	"muster/node/ask"
+	"muster/node/inventory"
+	"muster/node/settings"
+	"muster/node/shown"
 	"muster/node/vgpu"
 	"muster/wire/control"
 )
@@ -38,7 +39,7 @@ type leaving struct {
 
 // coming is a device that is to be added once another one at the same place has gone.
 type coming struct {
-	Device
+	settings.Device
 	info device.Info
 }
 
@@ -48,19 +49,19 @@ type coming struct {
 const takenOut = "the device was taken out of the node"
 
 // announce tells a worker how a device is now; why is the reason if it has gone.
-func (c *client) announce(number int, e *stocked, why string) {
-	if !e.here {
-		c.worker.post(control.Lost{Device: number, Reason: why})
+func (c *client) announce(number int, e *inventory.Device, why string) {
+	if !e.Here {
+		c.worker.Post(control.Lost{Device: number, Reason: why})
 		return
 	}
-	c.worker.postDevice(control.AddDevice{Device: number, Config: c.configOf(number, e)}, e.lock)
+	c.worker.PostDevice(control.AddDevice{Device: number, Config: c.configOf(number, e)}, e.Lock)
 }
 
 // configOf is what a client's worker is told of a device. Devices that the client cannot have, as those
 // outside its grant, or other than a guest's one device, are shown as gone: the worker need not open
 // them.
-func (c *client) configOf(number int, e *stocked) control.DeviceConfig {
-	config := e.config()
+func (c *client) configOf(number int, e *inventory.Device) control.DeviceConfig {
+	config := e.Config()
 	only, confined := c.confined()
 	config.Gone = config.Gone || confined && only != number && !c.maySpread(number)
 	return config
@@ -69,24 +70,24 @@ func (c *client) configOf(number int, e *stocked) control.DeviceConfig {
 // maySpread says whether a device is one of the client's grant, and the client's launches are mapped:
 // then it may be lent that beside its own.
 func (c *client) maySpread(number int) bool {
-	return c.mapping != "" && c.under.granted != nil && slices.ContainsFunc(c.under.Devices, func(s grantedDevice) bool { return s.Device == number })
+	return c.mapping != "" && c.under.Granted != nil && slices.ContainsFunc(c.under.Devices, func(s ask.GrantedDevice) bool { return s.Device == number })
 }
 
 // configs are what a client's worker is told of all devices.
-func (c *client) configs(stock *inventory) []control.DeviceConfig {
-	list := make([]control.DeviceConfig, len(stock.entries))
-	for i := range stock.entries {
-		list[i] = c.configOf(i, &stock.entries[i])
+func (c *client) configs(stock *inventory.Inventory) []control.DeviceConfig {
+	list := make([]control.DeviceConfig, len(stock.Entries))
+	for i := range stock.Entries {
+		list[i] = c.configOf(i, &stock.Entries[i])
 	}
 	return list
 }
 
 // catchUp tells a worker what has changed since the inventory that it was started with.
-func (d *daemon) catchUp(c *client, told *inventory) {
+func (d *daemon) catchUp(c *client, told *inventory.Inventory) {
 	now := d.stock.Load()
-	for i := range now.entries {
-		if i >= len(told.entries) || told.entries[i].change != now.entries[i].change {
-			c.announce(i, &now.entries[i], takenOut)
+	for i := range now.Entries {
+		if i >= len(told.Entries) || told.Entries[i].Change != now.Entries[i].Change {
+			c.announce(i, &now.Entries[i], takenOut)
 		}
 	}
 	d.renewBound(c, d.bounds())
@@ -94,9 +95,9 @@ func (d *daemon) catchUp(c *client, told *inventory) {
 
 // setEntry replaces an entry of the inventory, and tells all workers; why is the reason if the
 // device has gone.
-func (d *daemon) setEntry(number int, e stocked, why string) {
-	e.change++
-	d.stock.Store(d.stock.Load().with(number, e))
+func (d *daemon) setEntry(number int, e inventory.Device, why string) {
+	e.Change++
+	d.stock.Store(d.stock.Load().With(number, e))
 	d.saveNode() // the next daemon must know by which numbers workers know devices
 	now := d.bounds()
 	for _, c := range d.clients {
@@ -113,31 +114,12 @@ func (d *daemon) setEntry(number int, e stocked, why string) {
 // there is nothing.
 func (d *daemon) lacking(c *client) string {
 	only, confined := c.confined()
-	for i, e := range d.stock.Load().entries {
+	for i, e := range d.stock.Load().Entries {
 		if confined && only != i {
 			continue
 		}
-		if why := cannotDo(e.info, c.shown); e.here && why != "" {
-			return fmt.Sprintf("%s %s", e.info.Name, why)
-		}
-	}
-	return ""
-}
-
-// cannotDo says which of the attributes that a program was shown a device cannot offer; "" if
-// it has all.
-func cannotDo(info device.Info, shown map[int]int) string {
-	arch := shown[attrComputeMajor]*10 + shown[attrComputeMinor]
-	if has := info.Compute.Major*10 + info.Compute.Minor; has < arch {
-		return fmt.Sprintf("has compute capability %d.%d, and programs were told %d.%d", has/10, has%10, arch/10, arch%10)
-	}
-	for _, number := range slices.Sorted(maps.Keys(shown)) {
-		value, has := shown[number], info.Attributes[number]
-		switch {
-		case number == attrComputeMajor || number == attrComputeMinor:
-		case slices.Contains(speeds, number): // a slower device does the same
-		case slices.Contains(larger, number) && has > value, !slices.Contains(larger, number) && has < value:
-			return fmt.Sprintf("has %d for CUDA's device attribute %d, and programs were told %d", has, number, value)
+		if why := shown.CannotDo(e.Info, c.shown); e.Here && why != "" {
+			return fmt.Sprintf("%s %s", e.Info.Name, why)
 		}
 	}
 	return ""
@@ -169,23 +151,23 @@ func (d *daemon) drainDevice(id vgpu.DeviceID) error {
 	if err := d.tellCore(vgpu.Drain{Device: id}); err != nil {
 		return err
 	}
-	d.log.Info("a device is drained", "device", int(id), "name", d.nameOf(id))
+	d.log.Info("a device is drained", "device", int(id), "name", d.stock.Load().NameOf(id))
 	return nil
 }
 
 // resumeDevice has a device that was drained, or was to be removed, take clients again.
 func (d *daemon) resumeDevice(id vgpu.DeviceID) error {
-	e := d.stock.Load().entries[id]
-	if err := errors.Join(d.refusal(vgpu.Resume{Device: id}), d.fitsPrograms(e.info)); err != nil {
+	e := d.stock.Load().Entries[id]
+	if err := errors.Join(d.refusal(vgpu.Resume{Device: id}), d.fitsPrograms(e.Info)); err != nil {
 		return err
 	}
 	delete(d.changes.leaving, id)
-	if !e.here { // workers were told that it is gone
-		e.here = true
+	if !e.Here { // workers were told that it is gone
+		e.Here = true
 		d.setEntry(int(id), e, "")
 	}
 	d.step(d.now(), vgpu.Resume{Device: id})
-	d.log.Info("a device takes programs again", "device", int(id), "name", d.nameOf(id))
+	d.log.Info("a device takes programs again", "device", int(id), "name", d.stock.Load().NameOf(id))
 	return nil
 }
 
@@ -193,7 +175,7 @@ func (d *daemon) resumeDevice(id vgpu.DeviceID) error {
 func (d *daemon) removeDevice(id vgpu.DeviceID, force bool) error {
 	switch state := d.deviceState(id); {
 	case state == vgpu.DeviceRemoved:
-		return fmt.Errorf("%s has been removed already", d.callDevice(id))
+		return fmt.Errorf("%s has been removed already", d.stock.Load().Call(id))
 	case state == vgpu.DeviceUp:
 		if err := d.tellCore(vgpu.Drain{Device: id}); err != nil {
 			return err
@@ -203,7 +185,7 @@ func (d *daemon) removeDevice(id vgpu.DeviceID, force bool) error {
 	if l == nil {
 		l = &leaving{}
 		d.changes.leaving[id] = l
-		d.log.Info("a device is drained, to be removed", "device", int(id), "name", d.nameOf(id))
+		d.log.Info("a device is drained, to be removed", "device", int(id), "name", d.stock.Load().NameOf(id))
 	}
 	l.force = l.force || force
 	d.tendDevices()
@@ -212,12 +194,12 @@ func (d *daemon) removeDevice(id vgpu.DeviceID, force bool) error {
 
 // lose notes that a device is gone, with everything that was on it.
 func (d *daemon) lose(id vgpu.DeviceID, why string) {
-	e := d.stock.Load().entries[id]
-	if !e.here {
+	e := d.stock.Load().Entries[id]
+	if !e.Here {
 		return
 	}
-	d.log.Error("a device is lost", "device", int(id), "name", e.info.Name, "reason", why)
-	e.here = false
+	d.log.Error("a device is lost", "device", int(id), "name", e.Info.Name, "reason", why)
+	e.Here = false
 	d.setEntry(int(id), e, why)
 	d.step(d.now(), vgpu.Lost{Device: id})
 }
@@ -237,7 +219,7 @@ func (d *daemon) tendDevices() {
 	waiting := d.changes.coming
 	d.changes.coming = nil
 	for _, c := range waiting {
-		if d.samePlace(c.Device) >= 0 {
+		if d.stock.Load().SamePlace(c.Device, d.deviceState) >= 0 {
 			d.changes.coming = append(d.changes.coming, c)
 			continue
 		}
@@ -252,14 +234,14 @@ func (d *daemon) tendLeaving(id vgpu.DeviceID, l *leaving) {
 	if state != vgpu.DeviceDrained && state != vgpu.DeviceLost {
 		return
 	}
-	if e := d.stock.Load().entries[id]; e.here { // clients that counted on its memory ask again, for less
-		e.here = false
+	if e := d.stock.Load().Entries[id]; e.Here { // clients that counted on its memory ask again, for less
+		e.Here = false
 		d.setEntry(int(id), e, takenOut)
 	}
 	if who := d.dependOn(id); len(who) > 0 && !l.force {
 		if !l.said {
 			l.said = true
-			d.log.Warn("a device is not removed yet: programs wait for it that can use no other; add one that they can use, or remove it with --force", "device", int(id), "name", d.nameOf(id), "clients", who)
+			d.log.Warn("a device is not removed yet: programs wait for it that can use no other; add one that they can use, or remove it with --force", "device", int(id), "name", d.stock.Load().NameOf(id), "clients", who)
 		}
 		return
 	}
@@ -268,14 +250,14 @@ func (d *daemon) tendLeaving(id vgpu.DeviceID, l *leaving) {
 		d.log.Error("a device cannot be removed", "device", int(id), "error", err)
 		return
 	}
-	d.log.Info("a device was removed", "device", int(id), "name", d.nameOf(id))
+	d.log.Info("a device was removed", "device", int(id), "name", d.stock.Load().NameOf(id))
 }
 
 // dependOn lists the clients that can run on no other device than this one, which takes none.
 func (d *daemon) dependOn(id vgpu.DeviceID) []vgpu.ClientID {
 	var who []vgpu.ClientID
 	view := d.core.View()
-	room := view.Devices[id].Memory - d.stock.Load().entries[id].info.ContextCost
+	room := view.Devices[id].Memory - d.stock.Load().Entries[id].Info.ContextCost
 	for _, v := range view.Clients {
 		c := d.clients[v.ID]
 		switch {
@@ -295,48 +277,43 @@ const anyNumber vgpu.DeviceID = -1
 
 // addDevice adds a device to the node, under a free number. The caller has opened it, and info
 // is what it says of itself.
-func (d *daemon) addDevice(c Device, info device.Info, at vgpu.DeviceID, byHand bool) (vgpu.DeviceID, error) {
-	return d.addStocked(stocked{Device: c, info: info, here: true, byHand: byHand}, dispatched(info, d.live().VGPUs), at)
-}
-
-// addBorrowed is addDevice for another node's device, with as many slots as its ticket has.
-func (d *daemon) addBorrowed(c Device, info device.Info, t offload.Ticket) (vgpu.DeviceID, error) {
-	return d.addStocked(stocked{Device: c, info: info, here: true, byHand: true, ticket: string(t.ID)}, dispatched(info, t.Slots), anyNumber)
+func (d *daemon) addDevice(c settings.Device, info device.Info, at vgpu.DeviceID, byHand bool) (vgpu.DeviceID, error) {
+	return d.addStocked(inventory.Device{Device: c, Info: info, Here: true, ByHand: byHand}, inventory.Dispatched(info, d.live().VGPUs), at)
 }
 
 // addStocked puts a device into the inventory, and tells workers first and then the
 // dispatcher.
-func (d *daemon) addStocked(e stocked, is vgpu.Device, at vgpu.DeviceID) (vgpu.DeviceID, error) {
-	c, info := e.Device, e.info
-	if same := d.samePlace(c); same >= 0 {
-		return 0, fmt.Errorf("it is there already: %s", d.callDevice(same))
+func (d *daemon) addStocked(e inventory.Device, is vgpu.Device, at vgpu.DeviceID) (vgpu.DeviceID, error) {
+	c, info := e.Device, e.Info
+	if same := d.stock.Load().SamePlace(c, d.deviceState); same >= 0 {
+		return 0, fmt.Errorf("it is there already: %s", d.stock.Load().Call(same))
 	}
 	if other := d.namesake(c); other >= 0 {
-		return 0, fmt.Errorf("%s has that name already: give this one a name of its own, or leave the name out", d.callDevice(other))
+		return 0, fmt.Errorf("%s has that name already: give this one a name of its own, or leave the name out", d.stock.Load().Call(other))
 	}
 	if err := d.fitsPrograms(info); err != nil {
 		return 0, err
 	}
 	stock := d.stock.Load()
-	number, err := stock.numberFor(info.Name, int(at), func(i int) vgpu.DeviceState { return d.deviceState(vgpu.DeviceID(i)) })
+	number, err := stock.NumberFor(info.Name, int(at), d.deviceState)
 	if err != nil {
 		return 0, err
 	}
 	var event vgpu.Event = vgpu.Added{Device: is}
-	if number < len(stock.entries) {
+	if number < len(stock.Entries) {
 		event = vgpu.Returned{Device: vgpu.DeviceID(number), Is: is}
-		e.lock, e.change = stock.entries[number].lock, stock.entries[number].change
+		e.Lock, e.Change = stock.Entries[number].Lock, stock.Entries[number].Change
 	}
 	if err := d.refusal(event); err != nil {
 		return 0, err
 	}
-	if e.lock == nil {
-		if e.lock, err = d.folder.deviceLock(number); err != nil {
+	if e.Lock == nil {
+		if e.Lock, err = d.keeper.DeviceLock(number); err != nil {
 			return 0, err
 		}
 	}
 	delete(d.changes.leaving, vgpu.DeviceID(number))
-	e.Index = stock.indexFor(c)
+	e.Index = stock.IndexFor(c)
 	d.setEntry(number, e, "")
 	d.step(d.now(), event)
 	d.log.Info("a device was added", "device", number, "name", info.Name, "memory", info.Memory, "speed", info.Speed)
@@ -349,32 +326,17 @@ func (d *daemon) fitsPrograms(info device.Info) error {
 		if _, confined := d.clients[id].confined(); confined { // it is put on its own device only
 			continue
 		}
-		if why := cannotDo(info, d.clients[id].shown); why != "" {
+		if why := shown.CannotDo(info, d.clients[id].shown); why != "" {
 			return fmt.Errorf("%s %s: it can be added when the programs have ended that run now (client %d is one)", info.Name, why, id)
 		}
 	}
 	return nil
 }
 
-// samePlace finds the device that is the same piece of hardware as c; -1 if there is none.
-// There may be any number of software devices, and of tickets for one device.
-func (d *daemon) samePlace(c Device) vgpu.DeviceID {
-	if c.Lender.Ticket != "" {
-		return -1
-	}
-	for i, e := range d.stock.Load().entries {
-		state := d.deviceState(vgpu.DeviceID(i))
-		if c.Kind != "soft" && e.Kind == c.Kind && e.Index == c.Index && e.Lender.Address == c.Lender.Address && state != vgpu.DeviceRemoved && state != vgpu.DeviceLost {
-			return vgpu.DeviceID(i)
-		}
-	}
-	return -1
-}
-
 // namesake finds the device that was given the same name as c; -1 if there is none. Devices
 // that were removed or lost, or are about to be removed, do not count.
-func (d *daemon) namesake(c Device) vgpu.DeviceID {
-	for i, e := range d.stock.Load().entries {
+func (d *daemon) namesake(c settings.Device) vgpu.DeviceID {
+	for i, e := range d.stock.Load().Entries {
 		id := vgpu.DeviceID(i)
 		state := d.deviceState(id)
 		if c.IsNamed() && e.IsNamed() && e.Name == c.Name && d.changes.leaving[id] == nil && state != vgpu.DeviceRemoved && state != vgpu.DeviceLost {
@@ -384,69 +346,45 @@ func (d *daemon) namesake(c Device) vgpu.DeviceID {
 	return -1
 }
 
-// indexFor gives a software device an index of its own; others have the driver's.
-func (v *inventory) indexFor(c Device) int {
-	if c.Kind != "soft" {
-		return c.Index
-	}
-	taken := map[int]bool{}
-	for _, e := range v.entries {
-		taken[e.Index] = taken[e.Index] || e.here && e.Kind == c.Kind
-	}
-	for i := 0; ; i++ {
-		if !taken[i] {
-			return i
-		}
-	}
-}
-
 // --- names ---------------------------------------------------------------------
 
-func (d *daemon) nameOf(id vgpu.DeviceID) string { return d.stock.Load().entries[id].info.Name }
-
-// callDevice names a device for people.
-func (d *daemon) callDevice(id vgpu.DeviceID) string {
-	return fmt.Sprintf("device #%d (%s)", int(id), d.nameOf(id))
+// stockUp finds out what the devices of the configuration are.
+func (d *daemon) stockUp() ([]vgpu.Device, error) {
+	made := &inventory.Inventory{}
+	var devices []vgpu.Device
+	for i, c := range d.cfg.Devices {
+		info, err := inventory.Examine(c, d.opts.Open)
+		if err != nil {
+			return nil, fmt.Errorf("device %d (%s): %w", i, strings.TrimSpace(c.Kind+" "+c.Name), err)
+		}
+		made.Entries = append(made.Entries, inventory.Device{Device: c, Info: info, Here: true})
+		devices = append(devices, inventory.Dispatched(info, d.cfg.VGPUs))
+	}
+	d.stock.Store(made)
+	return devices, nil
 }
 
-// findDevice finds a device by its name, as #N or, if none has that for a name, by its
-// number alone: a shell takes # for a comment. Of several with one name, those that were
-// removed do not count if another is there.
-func (d *daemon) findDevice(word string) (vgpu.DeviceID, error) {
-	entries := d.stock.Load().entries
-	if digits, ok := strings.CutPrefix(word, "#"); ok {
-		n, err := strconv.Atoi(digits)
-		if err != nil || n < 0 || n >= len(entries) {
-			return 0, fmt.Errorf("there is no device %s: give one of #0 to #%d", word, len(entries)-1)
+// makeLocks makes a lock for each device.
+func (d *daemon) makeLocks() error {
+	entries := d.stock.Load().Entries
+	for i := range entries {
+		lock, err := d.keeper.DeviceLock(i)
+		if err != nil {
+			d.closeLocks()
+			return err
 		}
-		return vgpu.DeviceID(n), nil
+		entries[i].Lock = lock
 	}
-	var found, gone []vgpu.DeviceID
-	var names []string
-	for i, e := range entries {
-		names = append(names, e.info.Name)
-		switch {
-		case e.info.Name != word:
-		case d.deviceState(vgpu.DeviceID(i)) == vgpu.DeviceRemoved:
-			gone = append(gone, vgpu.DeviceID(i))
-		default:
-			found = append(found, vgpu.DeviceID(i))
+	return nil
+}
+
+func (d *daemon) closeLocks() {
+	for _, e := range d.stock.Load().Entries {
+		if e.Lock != nil {
+			e.Lock.Close()
 		}
 	}
-	if len(found) == 0 {
-		found = gone
+	if d.precedence != nil {
+		d.precedence.Close()
 	}
-	switch {
-	case len(found) == 1:
-		return found[0], nil
-	case len(found) > 1:
-		return 0, fmt.Errorf("%d devices are named %q: say which by its number, as #%d", len(found), word, int(found[0]))
-	}
-	if n, err := strconv.Atoi(word); err == nil && n >= 0 && n < len(entries) {
-		return vgpu.DeviceID(n), nil
-	}
-	if near := model.Nearest(word, names); near != "" {
-		return 0, fmt.Errorf("there is no device %q: did you mean %q?", word, near)
-	}
-	return 0, fmt.Errorf("there is no device %q: muster device list names those there are", word)
 }

@@ -18,7 +18,12 @@ import (
 	"muster/device"
 	"muster/internal/door"
 	"muster/internal/need"
-	"muster/node/vgpu"
+	"muster/node/ask"
+	"muster/node/settings"
+	"muster/node/shown"
+	"muster/node/socket"
+	"muster/node/survival"
+	"muster/node/workers"
 	"muster/wire"
 	"muster/wire/control"
 	"muster/wire/status"
@@ -76,7 +81,7 @@ func (a *adding) end(t *testing.T) {
 }
 
 // realNode is a node with real workers, on which programs stay where they are.
-func realNode(t *testing.T, change func(*Config)) *fixture {
+func realNode(t *testing.T, change func(*settings.Config)) *fixture {
 	t.Helper()
 	cfg := testConfig()
 	cfg.Migrate = false
@@ -104,8 +109,8 @@ func isState(t *testing.T, f *fixture, number int, state string) func() bool {
 }
 
 // softDevice describes a device that can be added.
-func softDevice(name string) Device {
-	return Device{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: name, Memory: 64 << 20, Speed: 1, Workers: 1}}
+func softDevice(name string) settings.Device {
+	return settings.Device{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: name, Memory: 64 << 20, Speed: 1, Workers: 1}}
 }
 
 // A device that is drained empties while programs run; they go on elsewhere, and none
@@ -118,7 +123,7 @@ func TestDrainedDeviceEmpties(t *testing.T) {
 		all = append(all, startAdding(t, mustConnect(t, f), image))
 	}
 	for _, device := range []string{"Big", "Small", "#0"} {
-		drained := changes(t)(DrainDevice(f.socket, device))
+		drained := changes(t)(ask.DrainDevice(f.socket, device))
 		eventually(t, device+" is drained", isState(t, f, *drained.Number, "drained"))
 		for _, a := range all {
 			a.goesOn(t)
@@ -132,7 +137,7 @@ func TestDrainedDeviceEmpties(t *testing.T) {
 				t.Errorf("client %d is on %s, which is drained", c.ID, device)
 			}
 		}
-		if up := changes(t)(ResumeDevice(f.socket, device)); up.Device.State != "up" {
+		if up := changes(t)(ask.ResumeDevice(f.socket, device)); up.Device.State != "up" {
 			t.Errorf("%s is %s after it was resumed", device, up.Device.State)
 		}
 	}
@@ -160,7 +165,7 @@ func TestEverythingIsDrained(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, device := range []string{"Big", "Small"} {
-		changes(t)(DrainDevice(f.socket, device))
+		changes(t)(ask.DrainDevice(f.socket, device))
 		eventually(t, device+" is drained", isState(t, f, i, "drained"))
 	}
 	late, err := connect(f.socket, hello(), 0) // programs may come meanwhile
@@ -186,7 +191,7 @@ func TestEverythingIsDrained(t *testing.T) {
 		t.Fatal("a program did not wait:", err)
 	default:
 	}
-	changes(t)(ResumeDevice(f.socket, "Small"))
+	changes(t)(ask.ResumeDevice(f.socket, "Small"))
 	for range 3 {
 		within(t, "the programs go on", func() error { return <-done })
 	}
@@ -197,13 +202,13 @@ func TestEverythingIsDrained(t *testing.T) {
 
 // A device that comes is used at once by a program that runs on the only other one.
 func TestDeviceIsAddedWhileAProgramRuns(t *testing.T) {
-	f := realNode(t, func(c *Config) { c.Devices = c.Devices[1:] })
+	f := realNode(t, func(c *settings.Config) { c.Devices = c.Devices[1:] })
 	a := startAdding(t, mustConnect(t, f), vecadd(t))
-	added := changes(t)(AddDevice(f.socket, softDevice("new")))
+	added := changes(t)(ask.AddDevice(f.socket, softDevice("new")))
 	if *added.Number != 1 || added.Device.State != "up" || added.Device.Memory != 64<<20 {
 		t.Errorf("added as #%d: %+v", *added.Number, added.Device)
 	}
-	changes(t)(DrainDevice(f.socket, "Small"))
+	changes(t)(ask.DrainDevice(f.socket, "Small"))
 	eventually(t, "the old one is empty", isState(t, f, 0, "drained"))
 	a.goesOn(t)
 	if s := statusOf(t, f); s.Devices[1].BusyTime == 0 {
@@ -219,11 +224,11 @@ func TestDeviceIsAddedWhileAProgramRuns(t *testing.T) {
 // a device that comes.
 func TestDeviceIsAddedForAWorkerOfAUser(t *testing.T) {
 	_, alice := needUsers(t)
-	f := realNode(t, func(c *Config) { c.Swap.Dir = t.TempDir(); c.Devices = c.Devices[:1] })
+	f := realNode(t, func(c *settings.Config) { c.Swap.Dir = t.TempDir(); c.Devices = c.Devices[:1] })
 	p := startAdder(t, f, alice)
 	p.add()
-	changes(t)(AddDevice(f.socket, softDevice("new")))
-	changes(t)(DrainDevice(f.socket, "Big"))
+	changes(t)(ask.AddDevice(f.socket, softDevice("new")))
+	changes(t)(ask.DrainDevice(f.socket, "Big"))
 	eventually(t, "the old one is empty", isState(t, f, 0, "drained"))
 	p.add()
 	if s := statusOf(t, f); len(s.Clients) != 1 || s.Clients[0].Device == nil || *s.Clients[0].Device != 1 {
@@ -240,7 +245,7 @@ func TestDevicesComeBack(t *testing.T) {
 	if err := before.add(image); err != nil {
 		t.Fatal(err)
 	}
-	changes(t)(RemoveDevice(f.socket, "Big", false))
+	changes(t)(ask.RemoveDevice(f.socket, "Big", false))
 	eventually(t, "it is removed", isState(t, f, 0, "removed"))
 	meanwhile := mustConnect(t, f)
 	if meanwhile.welcome.Devices != 1 {
@@ -251,10 +256,10 @@ func TestDevicesComeBack(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if back := changes(t)(ResumeDevice(f.socket, "Big")); *back.Number != 0 || back.Device.State != "up" || back.Device.Memory != 256<<20 {
+	if back := changes(t)(ask.ResumeDevice(f.socket, "Big")); *back.Number != 0 || back.Device.State != "up" || back.Device.Memory != 256<<20 {
 		t.Errorf("back as #%d: %+v", *back.Number, back.Device)
 	}
-	changes(t)(RemoveDevice(f.socket, "Small", false))
+	changes(t)(ask.RemoveDevice(f.socket, "Small", false))
 	eventually(t, "the other one is removed", isState(t, f, 1, "removed"))
 	after := mustConnect(t, f)
 	for _, p := range []*program{before, meanwhile, after} {
@@ -264,10 +269,10 @@ func TestDevicesComeBack(t *testing.T) {
 	}
 	other := softDevice("Small")
 	other.Memory = 32 << 20
-	if back := changes(t)(AddDevice(f.socket, other)); *back.Number != 1 || back.Device.Memory != 32<<20 {
+	if back := changes(t)(ask.AddDevice(f.socket, other)); *back.Number != 1 || back.Device.Memory != 32<<20 {
 		t.Errorf("another one came as #%d: %+v", *back.Number, back.Device)
 	}
-	changes(t)(DrainDevice(f.socket, "Big"))
+	changes(t)(ask.DrainDevice(f.socket, "Big"))
 	eventually(t, "the first one is empty", isState(t, f, 0, "drained"))
 	for _, p := range []*program{before, meanwhile, after} {
 		if err := p.add(image); err != nil {
@@ -285,12 +290,12 @@ func TestLargeProgramGoesOnWithLess(t *testing.T) {
 	if err := errors.Join(p.do(&wire.MemAlloc{Addr: p.attached.ArenaBase + 64<<20, Size: 192 << 20}, nil, true), p.add(image)); err != nil {
 		t.Fatal(err)
 	}
-	changes(t)(DrainDevice(f.socket, "Big"))
+	changes(t)(ask.DrainDevice(f.socket, "Big"))
 	eventually(t, "it is empty", isState(t, f, 0, "drained"))
 	done := make(chan error, 1)
 	go func() { done <- p.add(image) }()
 	eventually(t, "the program waits for it", func() bool { return statusOf(t, f).Clients[0].Parked })
-	changes(t)(RemoveDevice(f.socket, "Big", false))
+	changes(t)(ask.RemoveDevice(f.socket, "Big", false))
 	within(t, "the program goes on", func() error { return <-done })
 	eventually(t, "it is removed", isState(t, f, 0, "removed"))
 }
@@ -302,35 +307,35 @@ func TestRemovalWaitsForThoseWhoDepend(t *testing.T) {
 	if result, err := p.Call(&wire.MemAlloc{Size: 200 << 20}, nil); result != 0 || err != nil {
 		t.Fatal(result, err)
 	}
-	changes(t)(DrainDevice(f.socket, "Big"))
+	changes(t)(ask.DrainDevice(f.socket, "Big"))
 	answer := make(chan int32, 1)
 	go func() {
 		result, _ := p.Call(&wire.Synchronise{}, nil)
 		answer <- result
 	}()
 	eventually(t, "the program waits", func() bool { return statusOf(t, f).Clients[0].Parked })
-	removing := changes(t)(RemoveDevice(f.socket, "Big", false))
+	removing := changes(t)(ask.RemoveDevice(f.socket, "Big", false))
 	if removing.Device.State != "drained" || !removing.Device.Removing {
 		t.Errorf("%+v", removing.Device)
 	}
 	// Resumed, it is as if nothing had been.
-	changes(t)(ResumeDevice(f.socket, "Big"))
+	changes(t)(ask.ResumeDevice(f.socket, "Big"))
 	if result := <-answer; result != 0 {
 		t.Errorf("the program got %d", result)
 	}
 	if err := p.Post(&wire.SyncPoint{}); err != nil { // it lets go
 		t.Fatal(err)
 	}
-	changes(t)(RemoveDevice(f.socket, "Big", false))
+	changes(t)(ask.RemoveDevice(f.socket, "Big", false))
 	eventually(t, "it is removed: nobody waits for it", isState(t, f, 0, "removed"))
-	changes(t)(ResumeDevice(f.socket, "Big"))
-	changes(t)(DrainDevice(f.socket, "Big"))
+	changes(t)(ask.ResumeDevice(f.socket, "Big"))
+	changes(t)(ask.DrainDevice(f.socket, "Big"))
 	go func() {
 		result, _ := p.Call(&wire.Synchronise{}, nil)
 		answer <- result
 	}()
 	eventually(t, "the program waits again", func() bool { return statusOf(t, f).Clients[0].Parked })
-	if forced := changes(t)(RemoveDevice(f.socket, "Big", true)); forced.Device.State != "removed" {
+	if forced := changes(t)(ask.RemoveDevice(f.socket, "Big", true)); forced.Device.State != "removed" {
 		t.Errorf("%+v", forced.Device)
 	}
 	if result := <-answer; result != 1 { // what the tests' worker says when it is denied
@@ -343,7 +348,7 @@ func TestMoveByHand(t *testing.T) {
 	f := realNode(t, nil)
 	a := startAdding(t, mustConnect(t, f), vecadd(t))
 	for i, to := range []string{"Small", "#0", "Small"} {
-		moved := changes(t)(MoveClient(f.socket, 1, to))
+		moved := changes(t)(ask.MoveClient(f.socket, 1, to))
 		if moved.Client == nil || moved.Client.ID != 1 {
 			t.Fatalf("%+v", moved)
 		}
@@ -353,11 +358,11 @@ func TestMoveByHand(t *testing.T) {
 		})
 		a.goesOn(t)
 	}
-	changes(t)(DrainDevice(f.socket, "Big"))
+	changes(t)(ask.DrainDevice(f.socket, "Big"))
 	for device, want := range map[string]string{
 		"Big": `device "Big" is drained: resume it first`, "Bag": `there is no device "Bag": did you mean "Big"?`, "#2": "there is no device #2: give one of #0 to #1",
 	} {
-		if _, err := MoveClient(f.socket, 1, device); err == nil || !strings.HasSuffix(err.Error(), want) {
+		if _, err := ask.MoveClient(f.socket, 1, device); err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%s: %v\nwant %s", device, err, want)
 		}
 	}
@@ -370,13 +375,13 @@ func TestEndByHand(t *testing.T) {
 	p := mustConnect(t, f)
 	a := startAdding(t, p, vecadd(t))
 	a.goesOn(t)
-	if _, err := EndClient(f.socket, 7, ""); err == nil || !strings.Contains(err.Error(), "there is no client 7: muster ps lists those there are") {
+	if _, err := ask.EndClient(f.socket, 7, ""); err == nil || !strings.Contains(err.Error(), "there is no client 7: muster ps lists those there are") {
 		t.Errorf("a client that is not there: %v", err)
 	}
-	if _, err := EndClient(f.socket, 1, "one\ntwo"); err == nil || !strings.Contains(err.Error(), "the reason must be one line") {
+	if _, err := ask.EndClient(f.socket, 1, "one\ntwo"); err == nil || !strings.Contains(err.Error(), "the reason must be one line") {
 		t.Errorf("a reason of two lines: %v", err)
 	}
-	ended := changes(t)(EndClient(f.socket, 1, "the demo needs the GPU"))
+	ended := changes(t)(ask.EndClient(f.socket, 1, "the demo needs the GPU"))
 	if ended.Client == nil || ended.Client.ID != 1 {
 		t.Fatalf("%+v", ended)
 	}
@@ -415,11 +420,11 @@ func TestProgramsComeWhileDevicesDo(t *testing.T) {
 		})
 	}
 	for i := range need.Rounds(6, 20) {
-		changes(t)(AddDevice(f.socket, softDevice("new")))
-		changes(t)(DrainDevice(f.socket, []string{"Big", "Small"}[i%2]))
+		changes(t)(ask.AddDevice(f.socket, softDevice("new")))
+		changes(t)(ask.DrainDevice(f.socket, []string{"Big", "Small"}[i%2]))
 		eventually(t, "the old one is empty", isState(t, f, i%2, "drained"))
-		changes(t)(ResumeDevice(f.socket, []string{"Big", "Small"}[i%2]))
-		changes(t)(RemoveDevice(f.socket, "new", false))
+		changes(t)(ask.ResumeDevice(f.socket, []string{"Big", "Small"}[i%2]))
+		changes(t)(ask.RemoveDevice(f.socket, "new", false))
 		eventually(t, "the new one is removed", isState(t, f, 2, "removed"))
 	}
 	stop.Store(true)
@@ -472,11 +477,11 @@ func TestRequestsAreStrict(t *testing.T) {
 		{`{"request":"device-drain","device":"#2"}`, `there is no device #2: give one of #0 to #1`},
 		{`{"request":"device-drain","device":"#-1"}`, `there is no device #-1: give one of #0 to #1`},
 		{`{"request":"device-drain","device":"#99999999999999999999"}`, `there is no device #99999999999999999999: give one of #0 to #1`},
-		{`{"request":"device-drain","device":7}`, `the request cannot be read: cannot unmarshal number into Go struct field deviceRequest.device of type string`},
+		{`{"request":"device-drain","device":7}`, `the request cannot be read: cannot unmarshal number into Go struct field DeviceRequest.device of type string`},
 		{`{"request":"device-drain","device":"Big","force":true}`, `device-drain cannot be forced`},
 		{`{"request":"device-drain","device":"Big","now":true}`, `the request cannot be read: unknown field "now"`},
 		{`{"request":"move","client":1,"device":"Big"}`, `there is no client 1: muster ps lists those there are`},
-		{`{"request":"move","client":-1,"device":"Big"}`, `the request cannot be read: cannot unmarshal number -1 into Go struct field moveRequest.client of type vgpu.ClientID`},
+		{`{"request":"move","client":-1,"device":"Big"}`, `the request cannot be read: cannot unmarshal number -1 into Go struct field MoveRequest.client of type vgpu.ClientID`},
 		{`{"request":"device-add"}`, `there are no devices of kind "": only soft, cuda and remote`},
 		{`{"request":"device-add","add":{"kind":"hard"}}`, `there are no devices of kind "hard": only soft, cuda and remote`},
 		{`{"request":"device-add","add":{"kind":"soft"}}`, `"" is no name for a device: give 1 to 200 characters that can be printed`},
@@ -491,8 +496,8 @@ func TestRequestsAreStrict(t *testing.T) {
 		{`{"request":"device-add","add":{"kind":"soft","name":"a","memory":67108864,"speed":1,"workers":1},"reserve":18446744073709551615}`,
 			`the device cannot be opened: of its memory of 64 MiB nothing is left for programs: give it a smaller reserve`},
 		{`{"request":"device-add","add":{"kind":"soft","name":"Broken","memory":67108864,"speed":1,"workers":1}}`, `the device cannot be opened: it is on fire`},
-		{"{" + strings.Repeat(" ", maxRequest) + `"request":"status"}`, noRequest},
-		{`{"request":"` + strings.Repeat("x", 2*maxRequest) + `"}`, noRequest},
+		{"{" + strings.Repeat(" ", ask.MaxRequest) + `"request":"status"}`, noRequest},
+		{`{"request":"` + strings.Repeat("x", 2*ask.MaxRequest) + `"}`, noRequest},
 	} {
 		got := say(t, f.socket, []byte(c.request+"\n"))
 		want, _ := json.Marshal(map[string]string{"error": c.want})
@@ -541,7 +546,7 @@ func TestRequestWithoutEnd(t *testing.T) {
 func TestOthersMayNotChangeDevices(t *testing.T) {
 	_, alice := needUsers(t)
 	bob := alice + 1
-	f := realNode(t, func(c *Config) { c.Swap.Dir = t.TempDir() })
+	f := realNode(t, func(c *settings.Config) { c.Swap.Dir = t.TempDir() })
 	startAdder(t, f, alice).add()
 	startAdder(t, f, bob).add()
 	asks := func(uid uint32, request string) string {
@@ -600,30 +605,30 @@ func TestManyDevicesAreAdded(t *testing.T) {
 	p := mustConnect(t, f)
 	added := 0
 	for i := range 300 {
-		if _, err := AddDevice(f.socket, softDevice(fmt.Sprint("d", i))); err == nil {
+		if _, err := ask.AddDevice(f.socket, softDevice(fmt.Sprint("d", i))); err == nil {
 			added++
 		} else if !strings.HasSuffix(err.Error(), "the node has 16 devices, as many as it may: remove one first (muster device remove)") {
 			t.Fatal(i, err)
 		}
 	}
-	if added != maxDevices-2 {
+	if added != settings.MaxDevices-2 {
 		t.Errorf("%d devices were added", added)
 	}
 	for i := range 300 {
-		number := fmt.Sprintf("#%d", i%maxDevices)
-		if removed := changes(t)(RemoveDevice(f.socket, number, false)); removed.Device.State != "removed" {
+		number := fmt.Sprintf("#%d", i%settings.MaxDevices)
+		if removed := changes(t)(ask.RemoveDevice(f.socket, number, false)); removed.Device.State != "removed" {
 			t.Fatalf("%+v", removed.Device)
 		}
-		if got := changes(t)(AddDevice(f.socket, softDevice(fmt.Sprint("e", i)))); *got.Number != i%maxDevices {
+		if got := changes(t)(ask.AddDevice(f.socket, softDevice(fmt.Sprint("e", i)))); *got.Number != i%settings.MaxDevices {
 			t.Fatalf("the %dth is device #%d", i, *got.Number)
 		}
 	}
 	s := statusOf(t, f)
-	if len(s.Devices) != maxDevices {
+	if len(s.Devices) != settings.MaxDevices {
 		t.Errorf("the node has %d devices", len(s.Devices))
 	}
 	p.synchronise(t)
-	if late := mustConnect(t, f); late.welcome.Devices != maxDevices {
+	if late := mustConnect(t, f); late.welcome.Devices != settings.MaxDevices {
 		t.Errorf("a program sees %d devices", late.welcome.Devices)
 	}
 }
@@ -641,13 +646,13 @@ func TestLesserDeviceWaitsForPrograms(t *testing.T) {
 	}
 	f := runWith(t, cfg, opts)
 	p := mustConnect(t, f)
-	_, err := AddDevice(f.socket, softDevice("Old"))
+	_, err := ask.AddDevice(f.socket, softDevice("Old"))
 	if err == nil || !strings.Contains(err.Error(), "Old has compute capability 3.5, and programs were told ") || !strings.Contains(err.Error(), "(client 1 is one)") {
 		t.Errorf("%v", err)
 	}
 	p.leave()
 	eventually(t, "the program has gone", func() bool { return len(statusOf(t, f).Clients) == 0 })
-	changes(t)(AddDevice(f.socket, softDevice("Old")))
+	changes(t)(ask.AddDevice(f.socket, softDevice("Old")))
 	mustConnect(t, f).synchronise(t) // it is told what the least can do
 }
 
@@ -661,65 +666,20 @@ func (d oldDevice) Info() device.Info {
 }
 
 func TestWhatDevicesCannotDo(t *testing.T) {
-	info := device.Info{Compute: device.Compute{Major: 8, Minor: 0}, Attributes: map[int]int{1: 1024, attrTextureAlignment: 512}}
+	info := device.Info{Compute: device.Compute{Major: 8, Minor: 0}, Attributes: map[int]int{1: 1024, shown.AttrTextureAlignment: 512}}
 	for _, c := range []struct {
 		shown map[int]int
 		want  string
 	}{
 		{nil, ""},
-		{map[int]int{attrComputeMajor: 7, attrComputeMinor: 5, 1: 1024, attrTextureAlignment: 512}, ""},
-		{map[int]int{attrComputeMajor: 8, attrComputeMinor: 0, 1: 512, attrTextureAlignment: 1024}, ""},
-		{map[int]int{attrComputeMajor: 8, attrComputeMinor: 6}, "has compute capability 8.0, and programs were told 8.6"},
+		{map[int]int{shown.AttrComputeMajor: 7, shown.AttrComputeMinor: 5, 1: 1024, shown.AttrTextureAlignment: 512}, ""},
+		{map[int]int{shown.AttrComputeMajor: 8, shown.AttrComputeMinor: 0, 1: 512, shown.AttrTextureAlignment: 1024}, ""},
+		{map[int]int{shown.AttrComputeMajor: 8, shown.AttrComputeMinor: 6}, "has compute capability 8.0, and programs were told 8.6"},
 		{map[int]int{1: 2048}, "has 1024 for CUDA's device attribute 1, and programs were told 2048"},
-		{map[int]int{attrTextureAlignment: 256}, "has 512 for CUDA's device attribute 14, and programs were told 256"},
+		{map[int]int{shown.AttrTextureAlignment: 256}, "has 512 for CUDA's device attribute 14, and programs were told 256"},
 	} {
-		if got := cannotDo(info, c.shown); got != c.want {
+		if got := shown.CannotDo(info, c.shown); got != c.want {
 			t.Errorf("%v: %q, want %q", c.shown, got, c.want)
-		}
-	}
-}
-
-func TestNumbersOfDevices(t *testing.T) {
-	const up, lost, removed = vgpu.DeviceUp, vgpu.DeviceLost, vgpu.DeviceRemoved
-	stock := func(names string) *inventory {
-		v := &inventory{}
-		for _, name := range strings.Fields(names) {
-			v.entries = append(v.entries, stocked{info: device.Info{Name: name}})
-		}
-		return v
-	}
-	full := strings.Repeat("x ", maxDevices-2) + "y z"
-	all := func(n int, is vgpu.DeviceState) []vgpu.DeviceState {
-		list := make([]vgpu.DeviceState, n)
-		for i := range list {
-			list[i] = is
-		}
-		return list
-	}
-	for _, c := range []struct {
-		names  string
-		states []vgpu.DeviceState
-		name   string
-		wish   int
-		want   int
-		refuse string
-	}{
-		{"a b", []vgpu.DeviceState{up, up}, "c", -1, 2, ""},
-		{"a b", []vgpu.DeviceState{up, up}, "a", -1, 2, ""},
-		{"a b", []vgpu.DeviceState{up, removed}, "b", -1, 1, ""},
-		{"a b", []vgpu.DeviceState{up, lost}, "b", -1, 1, ""},
-		{"a b", []vgpu.DeviceState{up, removed}, "c", -1, 2, ""},
-		{"a a", []vgpu.DeviceState{removed, removed}, "a", 1, 1, ""},
-		{"a b", []vgpu.DeviceState{up, removed}, "a", 0, 0, "device #0 is there"},
-		{full, all(maxDevices, up), "c", -1, 0, "the node has 16 devices, as many as it may: remove one first (muster device remove)"},
-		{full, append(all(maxDevices-1, up), removed), "c", -1, maxDevices - 1, ""},
-		{full, append(all(maxDevices-2, up), removed, lost), "z", -1, maxDevices - 1, ""},
-		{full, append(all(maxDevices-1, up), lost), "c", -1, 0,
-			"all numbers of devices are taken, some by devices that are lost: remove one of those first (muster device remove)"},
-	} {
-		got, err := stock(c.names).numberFor(c.name, c.wish, func(i int) vgpu.DeviceState { return c.states[i] })
-		if c.refuse == "" && (err != nil || got != c.want) || c.refuse != "" && (err == nil || err.Error() != c.refuse) {
-			t.Errorf("%s %v, %s (wish %d): %d, %v", c.names, c.states, c.name, c.wish, got, err)
 		}
 	}
 }
@@ -738,7 +698,7 @@ func TestLocksAreNotKeptOpen(t *testing.T) {
 	}
 	before := count()
 	p := mustConnect(t, f)
-	changes(t)(AddDevice(f.socket, softDevice("new")))
+	changes(t)(ask.AddDevice(f.socket, softDevice("new")))
 	addVectors(t, p)
 	if n := count() - before; n != 1 {
 		t.Errorf("%d more locks are open, after one device was added", n)
@@ -749,7 +709,7 @@ func TestLocksAreNotKeptOpen(t *testing.T) {
 func TestLostDeviceComesBack(t *testing.T) {
 	d := begun(t, testConfig(), testOptions())
 	d.ask(func() { d.lose(1, "it fell off the bus"); d.lose(1, "again") })
-	me := peer{user: d.own}
+	me := socket.Peer{User: d.own}
 	says := func(request string) string {
 		reply, err := d.handleRequest([]byte(request), me)
 		return fmt.Sprint(toJSON(t, reply), err)
@@ -757,7 +717,7 @@ func TestLostDeviceComesBack(t *testing.T) {
 	if got := says(`{"request":"device-drain","device":"Small"}`); !strings.HasSuffix(got, `device "Small" is lost: add it again when it is back`) {
 		t.Error(got)
 	}
-	if infos := d.stock.Load().infos(); len(infos) != 1 || infos[0].Name != "Big" {
+	if infos := d.stock.Load().Infos(); len(infos) != 1 || infos[0].Name != "Big" {
 		t.Errorf("%d devices are there", len(infos))
 	}
 	if got := says(`{"request":"device-resume","device":"Small"}`); !strings.Contains(got, `"state": "up"`) || !strings.Contains(got, `"number": 1`) {
@@ -792,18 +752,18 @@ func FuzzRequests(f *testing.F) {
 	}
 	d, err := newDaemon(testConfig(), opts)
 	if err == nil {
-		err = d.equip(&inheritance{})
+		err = d.equip(&survival.Left{})
 	}
 	if err != nil {
 		f.Fatal(err)
 	}
-	d.pool, d.socket = &pool{command: []string{"/bin/true"}}, &door.Listener{}
+	d.pool, d.socket = workers.NewPool([]string{"/bin/true"}, d.bounds, 0, nil, d.log), &door.Listener{}
 	go d.loop()
 	f.Cleanup(func() { d.do(d.drain); <-d.ended; d.closeLocks() })
 	f.Fuzz(func(t *testing.T, line string, owner bool) {
-		who := peer{user: account{uid: d.own.uid + 1, name: "ben"}}
+		who := socket.Peer{User: settings.Account{UID: d.own.UID + 1, Name: "ben"}}
 		if owner {
-			who.user = d.own
+			who.User = d.own
 		}
 		raw, _, err := readRequest(strings.NewReader(line))
 		if err != nil {
@@ -827,7 +787,7 @@ func FuzzRequests(f *testing.F) {
 }
 
 // begun is a daemon whose loop runs, without a socket.
-func begun(t *testing.T, cfg Config, opts Options) *daemon {
+func begun(t *testing.T, cfg settings.Config, opts Options) *daemon {
 	t.Helper()
 	d, err := newDaemon(cfg, opts)
 	if err == nil {
@@ -840,8 +800,8 @@ func begun(t *testing.T, cfg Config, opts Options) *daemon {
 	t.Cleanup(func() {
 		d.do(d.drain)
 		<-d.ended
-		d.stopSpares()
-		d.pool.stop()
+		d.spares.Stop()
+		d.pool.Stop()
 		d.closeLocks()
 	})
 	return d

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,8 +16,13 @@ import (
 	"muster/device/fault"
 	"muster/internal/need"
 	"muster/node/fate"
+	"muster/node/inventory"
+	"muster/node/mps"
+	"muster/node/proc"
+	"muster/node/settings"
 	"muster/node/vgpu"
 	"muster/node/worker"
+	"muster/node/workers"
 	"muster/wire"
 	"muster/wire/control"
 	"muster/wire/status"
@@ -56,7 +60,7 @@ fi
 func fakeMPS(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, mpsControl), []byte(controlProgram), 0o700); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, mps.Program), []byte(controlProgram), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
@@ -73,15 +77,12 @@ func newFated(t *testing.T, rules ...string) *house {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		s := mpsService{dir: filepath.Join(dir, "state", mpsFolder)}
-		if s.find(); s.pid != 0 { // of a node that was killed with the test
-			_ = syscall.Kill(s.pid, syscall.SIGKILL)
-		}
+		mps.KillLeft(filepath.Join(dir, "state", mps.Folder)) // of a node that was killed with the test
 		os.RemoveAll(dir)
 	})
 	rules = append(rules, "any:shared="+filepath.Join(dir, "fate")+":fail=illegal-address")
 	h.cfg.State = filepath.Join(dir, "state")
-	h.cfg.Recover, h.cfg.MPS, h.cfg.VGPUs = true, MPSOn, 8
+	h.cfg.Recover, h.cfg.MPS, h.cfg.VGPUs = true, settings.MPSOn, 8
 	h.worker, h.environment = "fated worker", []string{"MUSTER_TEST_RULES=" + strings.Join(rules, ",")}
 	return h
 }
@@ -261,14 +262,16 @@ func TestFaultWithoutRecovery(t *testing.T) {
 func TestAFaultThatIsToldEndsSpares(t *testing.T) {
 	now := time.Now()
 	d := &daemon{log: slog.New(slog.DiscardHandler), start: now}
-	d.opts.Now, d.fates = func() time.Time { return now }, fate.NewBook()
-	shared := &spare{id: 7, terms: spareTerms{mps: control.MPS{Shared: true}}, stop: make(chan struct{})}
-	apart := &spare{id: 8, stop: make(chan struct{})}
-	d.spares.all = map[vgpu.ClientID]*spare{7: shared, 8: apart}
-	d.fates.Join(0, 1, fate.Shared)
+	d.opts.Now, d.sharing = func() time.Time { return now }, mps.At("").Share("")
+	d.spares = d.newSpares()
+	d.stock.Store(&inventory.Inventory{})
+	d.settings.Store(&settings.Config{})
+	d.spares.Tend(1, false, d.stock.Load())
+	rests, _ := d.spares.Next(1, &inventory.Inventory{Entries: []inventory.Device{{Here: true}}})
+	d.sharing.Adopt(0, 1, fate.Shared)
 	d.faultTold(&client{id: 1}, 0)
-	if !shared.ending || apart.ending {
-		t.Errorf("the one that shares ends: %v, the other: %v", shared.ending, apart.ending)
+	if looks, _ := d.spares.Next(1, &inventory.Inventory{Entries: []inventory.Device{{Here: true}}}); looks >= rests {
+		t.Error("spares are not looked after")
 	}
 }
 
@@ -317,7 +320,7 @@ func TestControlDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = h.daemon.Wait()
-	if _, there := processStart(last); there {
+	if _, there := proc.Start(last); there {
 		t.Error("it outlives a node that has ended")
 	}
 	if _, err := os.Stat(h.cfg.State); err == nil {
@@ -330,20 +333,21 @@ func TestControlDaemon(t *testing.T) {
 func TestLaterFaultsAreTold(t *testing.T) {
 	now := time.Now()
 	d := &daemon{log: slog.New(slog.DiscardHandler), start: now}
-	d.opts.Now, d.fates, d.clients = func() time.Time { return now }, fate.NewBook(), map[vgpu.ClientID]*client{}
+	d.opts.Now, d.sharing, d.clients = func() time.Time { return now }, mps.At("").Share(""), map[vgpu.ClientID]*client{}
 	for id := range vgpu.ClientID(4) {
-		d.clients[id] = &client{id: id, worker: &workerProcess{ready: true, queue: make(chan parcel, 4)}}
-		d.fates.Join(0, fate.Client(id), fate.Shared)
+		d.clients[id] = &client{id: id, worker: workers.Fake(0, 0)}
+		d.sharing.Adopt(0, fate.Client(id), fate.Shared)
 	}
 	last := d.clients[3].worker
+	d.spares = d.newSpares()
 	d.sharedFault(d.clients[0], 0, "a fault")
 	d.sharedFault(d.clients[1], 0, "the same")
-	if n := len(last.queue); n != 1 {
+	if n := len(last.Posted()); n != 1 {
 		t.Errorf("a fault that two saw was told %d times", n)
 	}
 	now = now.Add(time.Hour)
 	d.sharedFault(d.clients[2], 1, "another")
-	if n := len(last.queue); n != 2 {
+	if n := len(last.Posted()); n != 1 {
 		t.Errorf("two faults were told %d times", n)
 	}
 }
@@ -352,95 +356,15 @@ func TestLaterFaultsAreTold(t *testing.T) {
 func TestSitesMPS(t *testing.T) {
 	fakeMPS(t)
 	site := t.TempDir()
-	if err := os.WriteFile(filepath.Join(site, mpsControl+".pid"), fmt.Appendln(nil, os.Getpid()), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(site, mps.Program+".pid"), fmt.Appendln(nil, os.Getpid()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv(device.MPSVariable, site)
 	cfg := testConfig()
-	cfg.MPS, cfg.OrphanGrace = MPSAuto, 0
+	cfg.MPS, cfg.OrphanGrace = settings.MPSAuto, 0
 	f := run(t, cfg)
 	if m := statusOf(t, f).MPS; m == nil || !m.Up || !m.Site || m.Folder != site {
 		t.Errorf("%+v", m)
-	}
-}
-
-// Anybody may make the folder in which a site's service would be. What is there counts only if
-// it is root's or the node's user's, and a pipe there keeps no node waiting.
-func TestStrangersMPS(t *testing.T) {
-	const stranger = 54321
-	number := fmt.Appendln(nil, os.Getpid())
-	for name, put := range map[string]func(t *testing.T, folder, file string) error{
-		"a folder": func(t *testing.T, folder, file string) error {
-			needRoot(t)
-			return errors.Join(os.WriteFile(file, number, 0o644), os.Chown(folder, stranger, stranger))
-		},
-		"a file": func(t *testing.T, folder, file string) error {
-			needRoot(t)
-			return errors.Join(os.WriteFile(file, number, 0o644), os.Chown(file, stranger, stranger))
-		},
-		"a link": func(t *testing.T, folder, file string) error {
-			return errors.Join(os.WriteFile(file+".other", number, 0o644), os.Symlink(file+".other", file))
-		},
-		"a link to the folder": func(t *testing.T, folder, file string) error {
-			needRoot(t)
-			real := t.TempDir()
-			return errors.Join(os.WriteFile(filepath.Join(real, mpsControl+".pid"), number, 0o644), os.Remove(folder), os.Symlink(real, folder), os.Lchown(folder, stranger, stranger))
-		},
-		"a pipe": func(t *testing.T, folder, file string) error {
-			if err := syscall.Mkfifo(file, 0o644); err != nil {
-				return err
-			}
-			f, err := os.OpenFile(file, os.O_RDWR, 0) // so that its reader waits for what comes
-			if err == nil {
-				t.Cleanup(func() { f.Close() })
-			}
-			return err
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			folder := filepath.Join(t.TempDir(), "nvidia-mps")
-			if err := errors.Join(os.Mkdir(folder, 0o755), put(t, folder, filepath.Join(folder, mpsControl+".pid"))); err != nil {
-				t.Fatal(err)
-			}
-			t.Setenv(device.MPSVariable, folder)
-			if _, running := sitesMPS(); running {
-				t.Error("it is taken for the site's")
-			}
-		})
-	}
-}
-
-// With mps: off, workers are kept from a service also that begins after the node did.
-func TestOffIsOffForLaterMPS(t *testing.T) {
-	t.Setenv(device.MPSVariable, t.TempDir())
-	d := &daemon{cfg: Config{MPS: MPSOff, Devices: []Device{{DeviceConfig: control.DeviceConfig{Kind: "cuda"}}}}, log: slog.New(slog.DiscardHandler)}
-	if err := d.openMPS(); err != nil || d.mps.nowhere() == "" || d.mps.folder() != "" {
-		t.Errorf("%v: workers look for it at %q", err, d.mps.nowhere())
-	}
-}
-
-// Of a long log only the end is read.
-func TestLastWords(t *testing.T) {
-	s := mpsService{dir: t.TempDir()}
-	path := filepath.Join(s.logDir(), "control.log")
-	err := errors.Join(os.Mkdir(s.logDir(), 0o700), os.WriteFile(path, nil, 0o600), os.Truncate(path, 64<<20))
-	f, opened := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
-	if err = errors.Join(err, opened); err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if _, err := fmt.Fprintln(f, "\nno GPU any more"); err != nil {
-		t.Fatal(err)
-	}
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	said := s.lastWords()
-	runtime.ReadMemStats(&after)
-	if !strings.HasSuffix(said, "\nno GPU any more") {
-		t.Errorf("it said %q", said)
-	}
-	if took := after.TotalAlloc - before.TotalAlloc; took > 1<<20 {
-		t.Errorf("that took %d bytes", took)
 	}
 }
 
@@ -454,13 +378,15 @@ func needRoot(t *testing.T) {
 // Where MPS cannot be had, on says why and auto goes on without.
 func TestNoMPS(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(t *testing.T, cfg *Config)
+		change func(t *testing.T, cfg *settings.Config)
 		want   string
 	}{
-		"no program": {func(t *testing.T, cfg *Config) { t.Setenv("PATH", "/nonexistent") }, "nvidia-cuda-mps-control is not there"},
-		"it ends":    {func(t *testing.T, cfg *Config) { t.Setenv("MUSTER_TEST_MPS_FAILS", "1") }, "ended at once: no GPU can be shared here"},
-		"no state":   {func(t *testing.T, cfg *Config) { cfg.OrphanGrace = 0 }, "give it an orphan_grace above 0"},
-		"too long":   {func(t *testing.T, cfg *Config) { cfg.State = filepath.Join(t.TempDir(), strings.Repeat("x", 100)) }, "give the node a shorter state folder"},
+		"no program": {func(t *testing.T, cfg *settings.Config) { t.Setenv("PATH", "/nonexistent") }, "nvidia-cuda-mps-control is not there"},
+		"it ends":    {func(t *testing.T, cfg *settings.Config) { t.Setenv("MUSTER_TEST_MPS_FAILS", "1") }, "ended at once: no GPU can be shared here"},
+		"no state":   {func(t *testing.T, cfg *settings.Config) { cfg.OrphanGrace = 0 }, "give it an orphan_grace above 0"},
+		"too long": {func(t *testing.T, cfg *settings.Config) {
+			cfg.State = filepath.Join(t.TempDir(), strings.Repeat("x", 100))
+		}, "give the node a shorter state folder"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fakeMPS(t)
@@ -470,51 +396,16 @@ func TestNoMPS(t *testing.T) {
 			}
 			t.Cleanup(func() { os.RemoveAll(dir) })
 			cfg := testConfig()
-			cfg.OrphanGrace, cfg.State, cfg.MPS = time.Minute, filepath.Join(dir, "state"), MPSOn
+			cfg.OrphanGrace, cfg.State, cfg.MPS = time.Minute, filepath.Join(dir, "state"), settings.MPSOn
 			c.change(t, &cfg)
 			if err := Run(t.Context(), cfg, testOptions()); err == nil || !strings.HasPrefix(err.Error(), "mps: on: ") || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("on says %v", err)
 			}
-			cfg.MPS = MPSAuto
+			cfg.MPS = settings.MPSAuto
 			f := run(t, cfg)
 			if m := statusOf(t, f).MPS; m != nil { // there is no GPU that one would expect it for
 				t.Errorf("auto: %+v", m)
 			}
 		})
-	}
-}
-
-func TestShares(t *testing.T) {
-	mine := &daemon{mps: &mpsService{pipe: "/pipe"}, own: account{0, "root"}}
-	without := &daemon{mps: &mpsService{}}
-	root := peer{user: account{0, "root"}}
-	for _, c := range []struct {
-		d       *daemon
-		asked   uint32
-		limit   int
-		want    int
-		refused string
-	}{
-		{mine, 0, 0, 0, ""}, {mine, 25, 0, 25, ""}, {mine, 0, 50, 50, ""}, {mine, 25, 50, 25, ""}, {mine, 75, 50, 50, ""},
-		{mine, 101, 0, 0, "give 1% to 100%"}, {without, 25, 0, 0, "ask the administrator for mps: on"}, {without, 0, 50, 50, ""},
-	} {
-		got, err := c.d.shareOf(c.asked, root, UserLimits{Share: c.limit})
-		if got != c.want || (err == nil) != (c.refused == "") || err != nil && !strings.Contains(err.Error(), c.refused) {
-			t.Errorf("asked for %d of %d: %d, %v", c.asked, c.limit, got, err)
-		}
-	}
-	if os.Geteuid() == 0 {
-		if _, err := mine.shareOf(25, peer{user: account{1000, "alice"}}, UserLimits{}); err == nil || !strings.Contains(err.Error(), "serves programs of user root only") {
-			t.Errorf("another user: %v", err)
-		}
-	}
-}
-
-// Few workers have as many queues of the device as without MPS; many share what there is.
-func TestQueuesForWorkers(t *testing.T) {
-	for vgpus, want := range map[int]int{1: 8, 4: 8, 8: 8, 12: 6, 20: 4, 44: 2, 1000: 2} {
-		if got := queuesFor(vgpus); got != want {
-			t.Errorf("%d queues for each of %d workers, want %d", got, vgpus, want)
-		}
 	}
 }

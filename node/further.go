@@ -1,13 +1,23 @@
 package node
 
 import (
+	"bufio"
 	"fmt"
 	"maps"
 	"net"
+	"os"
 	"slices"
+	"syscall"
 	"time"
 
+	"muster/device"
 	"muster/mapping"
+	"muster/node/ask"
+	"muster/node/grants"
+	"muster/node/refusal"
+	"muster/node/settings"
+	"muster/node/shown"
+	"muster/node/tally"
 	"muster/node/vgpu"
 	"muster/wire/control"
 	"muster/wire/status"
@@ -38,11 +48,11 @@ type mappings struct {
 	mapping string // the mapper; "" for none
 	explain int    // how many decisions are told to the program's user
 	loans   map[vgpu.DeviceID]*loan
-	ran     map[vgpu.DeviceID]ranOn // kernels that ran on further devices
-	home    vgpu.DeviceID           // the device of the last lease
+	ran     map[vgpu.DeviceID]tally.RanOn // kernels that ran on further devices
+	home    vgpu.DeviceID                 // the device of the last lease
 	homes   map[vgpu.DeviceID]vgpu.Usage
 
-	uses       uses          // what it has used lately
+	uses       tally.Uses    // what it has used lately
 	besideAt   time.Duration // when it was last told what others do on its devices; 0: never
 	besideSome bool          // it was told that they do something
 
@@ -57,7 +67,7 @@ func (c *client) ranHome(used vgpu.Usage) {
 	if c.homes == nil {
 		c.homes = map[vgpu.DeviceID]vgpu.Usage{}
 	}
-	c.homes[c.home] = plus(c.homes[c.home], used)
+	c.homes[c.home] = tally.Plus(c.homes[c.home], used)
 }
 
 // ranStatus is what ran on each device, home or further, in the order of devices.
@@ -67,7 +77,7 @@ func (c *client) ranStatus() (all []status.RanOn) {
 		if sums == nil {
 			sums = map[vgpu.DeviceID]vgpu.Usage{}
 		}
-		sums[id] = plus(sums[id], ran.Usage)
+		sums[id] = tally.Plus(sums[id], ran.Usage)
 	}
 	for _, id := range slices.Sorted(maps.Keys(sums)) {
 		if used := sums[id]; used.Kernels > 0 {
@@ -77,36 +87,24 @@ func (c *client) ranStatus() (all []status.RanOn) {
 	return all
 }
 
-// ranOn is what ran on a further device.
-type ranOn struct {
-	vgpu.Usage
-	moved uint64 // bytes that were copied to the device for it
-}
-
-func (r ranOn) plus(m control.RanFurther) ranOn {
-	r.Usage = plus(r.Usage, vgpu.Usage{Kernels: uint64(m.Kernels), GPUTime: m.Busy})
-	r.moved = min(r.moved+min(m.Moved, maxCount), maxCount)
-	return r
-}
-
 // mapperOf is the mapper of a program: the one that it asks for, or the node's.
 func (d *daemon) mapperOf(asked string) (string, error) {
 	spec := asked
 	if spec == "" {
 		return d.nodeMapper(), nil
 	}
-	if spec == MappingOff {
+	if spec == settings.MappingOff {
 		return "", nil
 	}
 	if err := mapping.Check(spec); err != nil {
-		return "", refuse(resultNotPermitted, "%v (muster run --mapping, or MUSTER_MAPPING)", err)
+		return "", refusal.New(refusal.NotPermitted, "%v (muster run --mapping, or MUSTER_MAPPING)", err)
 	}
 	return spec, nil
 }
 
 // nodeMapper is the mapper of programs that ask for none; "" for none.
 func (d *daemon) nodeMapper() string {
-	if spec := d.live().Mapping; spec != MappingOff {
+	if spec := d.live().Mapping; spec != settings.MappingOff {
 		return spec
 	}
 	return ""
@@ -121,7 +119,7 @@ func (d *daemon) wantsFurther(c *client, m control.WantFurther) {
 	}
 	share, may := d.canLend(c, id, m.Memory)
 	if !may {
-		c.worker.post(control.DenyFurther{Device: m.Device})
+		c.worker.Post(control.DenyFurther{Device: m.Device})
 		return
 	}
 	d.lastID++
@@ -130,7 +128,7 @@ func (d *daemon) wantsFurther(c *client, m control.WantFurther) {
 		c.loans = map[vgpu.DeviceID]*loan{}
 	}
 	c.loans[id], d.loans[l.id] = l, l
-	d.step(d.now(), vgpu.Attach{Client: l.id, User: c.peer.user.name, Weight: c.weight, Grant: vgpu.GrantID(c.under.id()), Share: share, Further: true})
+	d.step(d.now(), vgpu.Attach{Client: l.id, User: c.peer.User.Name, Weight: c.weight, Grant: vgpu.GrantID(c.under.Id()), Share: share, Further: true})
 	d.step(d.now(), vgpu.Want{Client: l.id, Need: m.Memory, Pinned: id})
 }
 
@@ -142,15 +140,15 @@ func (d *daemon) canLend(c *client, id vgpu.DeviceID, memory uint64) (share int,
 	if !ok || c.device == id || v.State != vgpu.DeviceUp {
 		return 0, false
 	}
-	if g := c.under.granted; g != nil {
-		share = slices.IndexFunc(g.Devices, func(s grantedDevice) bool { return s.Device == int(id) })
-		able := cannotDo(d.stock.Load().entries[id].info, c.shown) == ""
-		return share, share >= 0 && able && d.grantEnded(c.under) == "" && d.core.RoomInGrant(vgpu.GrantID(g.ID), share, memory)
+	if g := c.under.Granted; g != nil {
+		share = slices.IndexFunc(g.Devices, func(s ask.GrantedDevice) bool { return s.Device == int(id) })
+		able := shown.CannotDo(d.stock.Load().Entries[id].Info, c.shown) == ""
+		return share, share >= 0 && able && d.grants.Ended(c.under) == "" && d.core.RoomInGrant(vgpu.GrantID(g.ID), share, memory)
 	}
 	if v.Reserved || v.Granted > 0 {
 		return 0, false
 	}
-	cost := d.stock.Load().entries[id].info.ContextCost
+	cost := d.stock.Load().Entries[id].Info.ContextCost
 	return 0, d.core.Waiting() == 0 && v.Used+v.Promised < v.Slots && memory <= v.Free && cost <= v.Free-memory
 }
 
@@ -167,26 +165,26 @@ func (d *daemon) performLoan(l *loan, e vgpu.Effect) {
 		way, err := d.wayTo(l, first)
 		if err != nil {
 			d.log.Warn("a further device cannot be lent", "client", l.client.id, "device", int(l.device), "error", err)
-			w.post(control.DenyFurther{Device: int(l.device)})
+			w.Post(control.DenyFurther{Device: int(l.device)})
 			d.dropLoan(l)
 			return
 		}
-		w.post(control.GrantFurther{Device: int(l.device), Memory: e.Memory, Loan: uint64(l.id)}, way...)
+		w.Post(control.GrantFurther{Device: int(l.device), Memory: e.Memory, Loan: uint64(l.id)}, way...)
 		l.client.besideAt = 0 // it must know what others do there before it sends its first kernel
 		d.tellBeside(l.client)
 	case vgpu.Revoke:
-		w.post(control.RevokeFurther{Device: int(l.device), Loan: uint64(l.id), Reason: string(e.Reason)})
+		w.Post(control.RevokeFurther{Device: int(l.device), Loan: uint64(l.id), Reason: string(e.Reason)})
 	case vgpu.Watch:
 		if e.On { // a loan leaves whenever another client needs its place
 			d.afterwards = append(d.afterwards, vgpu.SyncPoint{Client: l.id})
 		}
 	case vgpu.Deny:
-		w.post(control.DenyFurther{Device: int(l.device)})
+		w.Post(control.DenyFurther{Device: int(l.device)})
 		if !l.granted {
 			d.dropLoan(l)
 		}
 	case vgpu.Gone:
-		w.post(control.Lost{Device: int(l.device), Reason: "the device is lost"})
+		w.Post(control.Lost{Device: int(l.device), Reason: "the device is lost"})
 		d.dropLoan(l)
 	}
 }
@@ -234,12 +232,12 @@ func (d *daemon) stepAfterwards() {
 func (d *daemon) ranFurther(c *client, m control.RanFurther) {
 	id := vgpu.DeviceID(m.Device)
 	if c.ran == nil {
-		c.ran = map[vgpu.DeviceID]ranOn{}
+		c.ran = map[vgpu.DeviceID]tally.RanOn{}
 	}
 	l := c.loans[id]
-	c.ran[id] = c.ran[id].plus(m)
+	c.ran[id] = c.ran[id].Plus(m)
 	if l == nil || l.carrier == nil { // else they are also those of the client that carries it
-		d.mapped[id] = d.mapped[id].plus(m)
+		d.tally.Mapped[id] = d.tally.Mapped[id].Plus(m)
 	}
 	if l != nil && uint64(l.id) == m.Loan {
 		l.ran = l.ran || m.Kernels > 0
@@ -264,7 +262,7 @@ func (c *client) furtherStatus() []status.Further {
 	for _, id := range devices {
 		ran, lent := c.ran[id], c.loans[id]
 		all = append(all, status.Further{
-			Device: int(id), Lent: lent != nil && lent.granted, Kernels: ran.Kernels, BusyTime: ran.GPUTime.Seconds(), Moved: ran.moved,
+			Device: int(id), Lent: lent != nil && lent.granted, Kernels: ran.Kernels, BusyTime: ran.GPUTime.Seconds(), Moved: ran.Moved,
 		})
 	}
 	return all
@@ -273,17 +271,17 @@ func (c *client) furtherStatus() []status.Further {
 // further is what ran on all further devices of a client.
 func (c *client) further() (sum vgpu.Usage) {
 	for _, ran := range c.ran {
-		sum = plus(sum, ran.Usage)
+		sum = tally.Plus(sum, ran.Usage)
 	}
 	return sum
 }
 
 // crediblyFurther refuses a worker that speaks of further devices it cannot have.
 func (c *client) crediblyFurther(device int, kernels int, busy time.Duration) error {
-	if c.mapping == "" || device >= maxDevices*maxDevices {
+	if c.mapping == "" || device >= settings.MaxDevices*settings.MaxDevices {
 		return fmt.Errorf("it speaks of device %d beside its own, and its launches are not mapped", device)
 	}
-	if int64(kernels) > maxCount || int64(busy) > maxCount {
+	if int64(kernels) > tally.MaxCount || int64(busy) > tally.MaxCount {
 		return fmt.Errorf("it ran %d kernels in %v", kernels, busy)
 	}
 	return nil
@@ -292,13 +290,171 @@ func (c *client) crediblyFurther(device int, kernels int, busy time.Duration) er
 // maxExplained is the most decisions that are told to a program's user.
 const maxExplained = 1000
 
-// MappingOff is the setting that has no launch mapped.
-const MappingOff = "off"
+// Contexts of NVIDIA's driver that are in one process share a set of addresses (device.Info.OneArena), and
+// a client has its memory at the same addresses on every device. So the further devices of a client
+// whose launches are mapped cannot all be in its worker: the node lends each of them to itself. The
+// worker gets a connection to this daemon with the loan. It is a guest there, as another node's worker
+// would be (device/remote), and the guest's worker has the context. The two workers share memory; the
+// daemon sees no data.
+//
+// To the dispatcher the loan is a client of its own until the guest comes, and the guest from then on.
+// The guest never leaves the device with its memory: when the dispatcher wants it to, the client that
+// it works for gives the loan back, as it does with any, and the guest ends. So its memory needs no
+// room in the swap area.
 
-// CheckMapping says what is wrong with a setting of how launches are mapped.
-func CheckMapping(spec string) error {
-	if spec == MappingOff {
-		return nil
+// wayTo is the worker's end of the connection by which it opens a device that it was just lent, if that
+// device needs one.
+func (d *daemon) wayTo(l *loan, first bool) ([]*os.File, error) {
+	if !first || !d.stock.Load().Entries[l.device].Info.OneArena {
+		return nil, nil
 	}
-	return mapping.Check(spec)
+	ends, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("a connection to another worker: %w", err)
+	}
+	own, other := os.NewFile(uintptr(ends[0]), "loan"), os.NewFile(uintptr(ends[1]), "loan")
+	defer own.Close()
+	conn, err := net.FileConn(own)
+	if err != nil {
+		other.Close()
+		return nil, fmt.Errorf("a connection to another worker: %w", err)
+	}
+	l.way = conn.(*net.UnixConn)
+	d.handlers.Go(func() { d.handleLoan(l.way, l) })
+	return []*os.File{other}, nil
+}
+
+// handleLoan serves the connection by which a worker opens a device that it was lent. There is no limit
+// of time: the worker opens it when the first kernel is to run there.
+func (d *daemon) handleLoan(conn *net.UnixConn, l *loan) {
+	defer conn.Close()
+	who, in := l.client.peer, bufio.NewReader(conn)
+	c, err := d.setUp(conn, in, who, nil, l)
+	if err != nil {
+		d.log.Debug("a further device was not opened", "client", l.client.id, "device", int(l.device), "error", err)
+		d.turnAway(conn, who, refusal.New(refusal.SystemNotReady, "%v", err))
+		return
+	}
+	d.accompany(c, conn, in.Buffered() > 0)
+}
+
+// closeWays closes the connections by which a client's worker has not opened further devices yet.
+func (c *client) closeWays() {
+	for _, l := range c.loans {
+		if l.way != nil && l.carrier == nil {
+			_ = l.way.Close()
+		}
+	}
+}
+
+// offersLoan is what the worker that was lent a device is shown: that device.
+func (d *daemon) offersLoan(l *loan) *shown.Offer {
+	o, info := &shown.Offer{}, d.stock.Load().Entries[l.device].Info
+	memory := info.Memory - info.ContextCost
+	if g := l.client.under.Granted; g != nil {
+		memory = min(memory, grants.ShareOf(g.Devices[l.share], info))
+	}
+	o.Numbers = []int{int(l.device)}
+	o.Add([]device.Info{info}, memory, shown.Lent(d.cfg.Name, info, int(l.device), memory))
+	return o
+}
+
+// carry makes a client the one by which a loan is used.
+func (c *client) carry(l *loan) {
+	c.guest, c.carries = guestOf(int(l.device)), l
+	c.program = settings.Printable(fmt.Sprintf("device %d for client %d: %s", l.device, l.client.id, l.client.program))
+	c.weight, c.latency = l.client.weight, l.client.latency
+	if c.under.Granted != nil {
+		c.under.Share = l.share
+	}
+}
+
+// carriesFor says whether a client is there for another one's loan.
+func (c *client) carriesFor(other *client) bool { return c.carries != nil && c.carries.client == other }
+
+// carried gives a loan's place with the dispatcher to the client that carries it, which is about to be
+// attached.
+func (d *daemon) carried(c *client) {
+	if l := c.carries; l != nil {
+		l.carrier = c
+		d.step(c.since, vgpu.Detach{Client: l.id})
+	}
+}
+
+// needs is how much memory a client needs at a time that asks for some. One that carries a loan gets all
+// that was lent at once. When the device is wanted back, it cannot get more, and the client that it works
+// for waits until the kernels there have ended, which may need it.
+func (c *client) needs(memory uint64) uint64 {
+	if c.carries == nil {
+		return memory
+	}
+	return max(memory, c.carries.memory)
+}
+
+// carriesInVain ends a client that carries a loan and would have to wait for the device, which another
+// one got meanwhile, or which is drained: the worker that opens the device would wait with it, and
+// could not give the loan back.
+func (d *daemon) carriesInVain(c *client) {
+	if v, _ := d.core.Client(c.id); c.carries != nil && v.State != vgpu.Assigned {
+		d.end(c, "the device is not free any more", false)
+	}
+}
+
+// growsInVain tells a client that carries a loan, and may need more memory, that it gets none, because the
+// device is wanted back. A Revoke would tell others that, but it goes to the client that it works for.
+func (d *daemon) growsInVain(c *client) {
+	if v, _ := d.core.Client(c.id); c.carries != nil && v.Revoking {
+		c.worker.Post(control.Deny{Lease: c.lease, Reason: string(vgpu.NoRoom)})
+	}
+}
+
+// growLoan gives a client more memory of a device that it was lent, if there is some.
+func (d *daemon) growLoan(l *loan, memory uint64) {
+	if l.carrier == nil {
+		d.step(d.now(), vgpu.Grow{Client: l.id, Need: memory})
+		return
+	}
+	v, _ := d.core.Device(l.device)
+	more := memory - min(memory, l.memory)
+	room := more <= v.Free
+	if g := l.client.under.Granted; g != nil {
+		room = d.core.GrowsInGrant(vgpu.GrantID(g.ID), l.share, more)
+	}
+	if room {
+		d.step(d.now(), vgpu.Grow{Client: l.carrier.id, Need: memory})
+		has, _ := d.core.Client(l.carrier.id)
+		room = has.State == vgpu.Assigned && has.Memory >= memory // else it is to leave
+	}
+	if !room {
+		l.client.worker.Post(control.DenyFurther{Device: int(l.device)})
+		return
+	}
+	l.memory = max(l.memory, memory)
+	l.client.worker.Post(control.GrantFurther{Device: int(l.device), Memory: l.memory, Loan: uint64(l.id)})
+}
+
+// recalls passes on what the dispatcher wants of the client that carries a loan, if that concerns the
+// loan: it goes back as soon as another client needs its place.
+func (d *daemon) recalls(l *loan, e vgpu.Effect) bool {
+	w := l.client.worker
+	known := w != nil && d.loans[l.id] == l
+	switch e.Kind {
+	case vgpu.Watch:
+		if e.On && known {
+			w.Post(control.RevokeFurther{Device: int(l.device), Loan: uint64(l.id), Reason: "another client needs it"})
+		}
+		return true
+	case vgpu.Revoke:
+		d.growsInVain(l.carrier)
+		if known {
+			w.Post(control.RevokeFurther{Device: int(l.device), Loan: uint64(l.id), Reason: string(e.Reason)})
+		}
+		return true
+	case vgpu.Gone:
+		if known {
+			w.Post(control.Lost{Device: int(l.device), Reason: "the device is lost"})
+			d.dropLoan(l)
+		}
+	}
+	return false
 }

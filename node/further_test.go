@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"muster/node/ask"
 	"muster/wire/grant"
 	"muster/wire/status"
 )
@@ -141,7 +142,7 @@ func TestFurtherDevicesUnderGrants(t *testing.T) {
 	want(a, 1, 100<<20) // more than its share
 	want(a, 1, 1<<20)
 	eventually(t, "device 1 is lent", func() bool { return slices.Equal(lent(0), []int{1}) })
-	if known, err := Grants(f.socket); err != nil || known.Grants[0].Devices[0].Clients != 1 || known.Grants[0].Devices[1].Clients != 1 {
+	if known, err := ask.Grants(f.socket); err != nil || known.Grants[0].Devices[0].Clients != 1 || known.Grants[0].Devices[1].Clients != 1 {
 		t.Errorf("a program that uses both devices is not counted on both: %+v, %v", known, err)
 	}
 
@@ -161,7 +162,7 @@ func TestFurtherDevicesUnderGrants(t *testing.T) {
 		t.Errorf("a program without the grant is lent %v", all)
 	}
 
-	if _, err := LimitGrant(f.socket, "job", 1); err != nil {
+	if _, err := ask.LimitGrant(f.socket, "job", 1); err != nil {
 		t.Fatal(err)
 	}
 	a.says(t, `{"kind":"released_further","message":{"device":1,"loan":2}}`) // as it was asked to

@@ -1,13 +1,26 @@
 package node
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net"
 	"slices"
+	"strings"
 	"time"
 
 	"muster/device"
+	"muster/internal/strictjson"
 	"muster/internal/units"
+	"muster/node/ask"
+	"muster/node/grants"
+	"muster/node/proc"
+	"muster/node/refusal"
+	"muster/node/settings"
+	"muster/node/shown"
+	"muster/node/socket"
 	"muster/node/vgpu"
 	"muster/wire"
 	"muster/wire/grant"
@@ -28,120 +41,21 @@ import (
 // The daemon's state folder has the grants, so that the next daemon knows them before it
 // adopts clients that are under them. A daemon that ends for good forgets them.
 
-// GrantMode says whether programs need a grant.
-type GrantMode uint8
-
-const (
-	GrantsOptional GrantMode = iota // programs without one are served too, with what is not granted
-	GrantsRequired                  // programs without one are refused, so that none bypasses the scheduler
-)
-
-var grantModes = [...]string{"optional", "required"}
-
-func (m GrantMode) String() string { return grantModes[m] }
-
-// ParseGrantMode reads the name that String gives.
-func ParseGrantMode(name string) (GrantMode, error) {
-	at := slices.Index(grantModes[:], name)
-	if at < 0 {
-		return 0, fmt.Errorf("grants can be optional or required, not %q", name)
-	}
-	return GrantMode(at), nil
-}
-
-// maxGrants is how many a node keeps at a time.
-const maxGrants = 1024
-
-// granted is a grant as the node knows it. Only Limit ever changes, and only the loop reads
-// and writes it; the rest may be read anywhere.
-type granted struct {
-	ID      string          `json:"id"`
-	User    string          `json:"user"`
-	Hash    grant.Hash      `json:"hash"`
-	Devices []grantedDevice `json:"devices"`
-	Limit   int             `json:"limit"`
-	Expires time.Time       `json:"expires,omitzero"` // it ends then; the zero time: never
-}
-
-// grantedDevice is what a grant has of one device.
-type grantedDevice struct {
-	Device int    `json:"device"`           // its number
-	Memory uint64 `json:"memory,omitempty"` // bytes, contexts included; 0: all of it
-}
-
-func (g *granted) check() error {
-	for what, name := range map[string]string{"grant's id": g.ID, "user": g.User} {
-		if err := grant.CheckName(what, name); err != nil {
-			return err
-		}
-	}
-	if n := len(g.Devices); n == 0 || n > maxDevices {
-		return fmt.Errorf("a grant of %d devices: give 1 to %d", n, maxDevices)
-	}
-	if g.Hash == (grant.Hash{}) {
-		return fmt.Errorf("the hash of the grant's credential is missing")
-	}
-	return grant.CheckLimit(g.Limit, len(g.Devices))
-}
-
-func (g *granted) admit() vgpu.Admit {
-	e := vgpu.Admit{Grant: vgpu.GrantID(g.ID), Limit: g.Limit}
-	for _, d := range g.Devices {
-		e.Shares = append(e.Shares, vgpu.Share{Device: vgpu.DeviceID(d.Device), Memory: d.Memory})
-	}
-	return e
-}
-
-// same says whether two grants are one, apart from their limits.
-func (g *granted) same(o *granted) bool {
-	return g.ID == o.ID && g.User == o.User && g.Hash == o.Hash && g.Expires.Equal(o.Expires) && slices.Equal(g.Devices, o.Devices)
-}
-
-// under is the grant that a client has, and which of the grant's devices it is on.
-type under struct {
-	*granted     // nil: none
-	share    int // the place of the client's device among the grant's
-}
-
-// id is the grant's; "" without one.
-func (u under) id() string {
-	if u.granted == nil {
-		return ""
-	}
-	return u.ID
-}
-
-// memory is the share of the device that the client may use; 0 for all of it.
-func (u under) memory() uint64 {
-	if u.granted == nil {
-		return 0
-	}
-	return u.Devices[u.share].Memory
-}
-
-// number is that of the only device that the client may use; -1 for any.
-func (u under) number() int {
-	if u.granted == nil {
-		return -1
-	}
-	return u.Devices[u.share].Device
-}
-
 // --- programs ------------------------------------------------------------------
 
 // identify finds out whose program a greeting comes from, and under which grant it is.
 // Processes of the node's own user (the gateway) may speak for users of other machines.
-func (d *daemon) identify(who *peer, hello *wire.Hello) (*granted, error) {
-	if who.loan != nil {
-		return who.loan.client.under.granted, nil
+func (d *daemon) identify(who *socket.Peer, hello *wire.Hello, lent *loan) (*grants.Granted, error) {
+	if lent != nil {
+		return lent.client.under.Granted, nil
 	}
 	name, address, speaks := wire.SpokenFor(hello.Token)
-	speaks = speaks && who.user.uid == d.own.uid
+	speaks = speaks && who.User.UID == d.own.UID
 	if speaks {
-		who.address = printable(address)
+		who.Address = settings.Printable(address)
 	}
 	if speaks && name != "" {
-		who.user = d.stranger(name)
+		who.User = d.stranger(name)
 	}
 	if hello.Grant == "" && !speaks {
 		if g, err := d.byClaim(who); g != nil || err != nil {
@@ -149,111 +63,78 @@ func (d *daemon) identify(who *peer, hello *wire.Hello) (*granted, error) {
 		}
 	}
 	if hello.Grant == "" {
-		if d.live().Grants == GrantsRequired && hello.Guest != 0 {
-			return nil, refuse(resultNotPermitted, "this node serves programs with a grant only (grants: required), and lends its devices to no other node: leave it out of devices and peers there, or ask its administrator")
+		if d.live().Grants == settings.GrantsRequired && hello.Guest != 0 {
+			return nil, refusal.New(refusal.NotPermitted, "this node serves programs with a grant only (grants: required), and lends its devices to no other node: leave it out of devices and peers there, or ask its administrator")
 		}
-		if d.live().Grants == GrantsRequired {
-			return nil, refuse(resultNotPermitted, "this node serves only programs that were granted its devices (grants: required): submit the program as a job, or have the administrator make a grant (muster grant)")
+		if d.live().Grants == settings.GrantsRequired {
+			return nil, refusal.New(refusal.NotPermitted, "this node serves only programs that were granted its devices (grants: required): submit the program as a job, or have the administrator make a grant (muster grant)")
 		}
 		return nil, nil
 	}
-	var g *granted
+	var g *grants.Granted
 	var borrower string
 	hash := grant.Credential(hello.Grant).Hash()
 	d.ask(func() {
 		d.expireGrants()
-		g = d.findHash(hash)
-		borrower = d.borrowerWith(hash)
+		g = d.grants.Find(hash)
+		borrower = d.lending.Borrower(hash)
 	})
 	switch {
 	case g == nil && borrower != "" && speaks && name == "" && hello.Guest != 0:
-		who.user = d.stranger(borrowerPrefix + borrower)
+		who.User = d.stranger(borrowerPrefix + borrower)
 	case g == nil:
-		return nil, refuse(resultNotPermitted, "the node knows no grant with this credential: it has ended or was revoked, or is not for this node")
-	case speaks && name != "" && name != g.User, !speaks && who.user.name != g.User:
-		return nil, refuse(resultNotPermitted, "grant %s is user %s's, and user %s may not use it", g.ID, g.User, who.user.name)
+		return nil, refusal.New(refusal.NotPermitted, "the node knows no grant with this credential: it has ended or was revoked, or is not for this node")
+	case speaks && name != "" && name != g.User, !speaks && who.User.Name != g.User:
+		return nil, refusal.New(refusal.NotPermitted, "grant %s is user %s's, and user %s may not use it", g.ID, g.User, who.User.Name)
 	case speaks:
-		who.user = d.stranger(g.User)
+		who.User = d.stranger(g.User)
 	}
 	return g, nil
 }
 
-// offer is what a program is shown.
-type offer struct {
-	infos   [][]device.Info // for each device, the real ones that may be behind it
-	numbers []int           // the devices' numbers, for guests only
-	memory  []uint64        // that the program sees on each
-	devices []wire.Device
-}
-
-// driver is the version of CUDA that programs are told.
-func (o *offer) driver() uint32 { return driverVersion(slices.Concat(o.infos...)) }
-
 // offers says what a program is shown. Without a grant that is as many devices as the node
 // shows, each of which may be any real one; under a grant it is the granted ones. Guests
 // are shown the node's own.
-func (d *daemon) offers(hello *wire.Hello, limits UserLimits, g *granted, l *loan) (*offer, error) {
+func (d *daemon) offers(hello *wire.Hello, limits settings.UserLimits, g *grants.Granted, l *loan) (*shown.Offer, error) {
 	if l != nil {
 		return d.offersLoan(l), nil
 	}
-	stock, o, wish, gpus := d.stock.Load(), &offer{}, hello.Memory, int(min(hello.Gpus, maxDevices))
+	stock, o, wish, gpus := d.stock.Load(), &shown.Offer{}, hello.Memory, int(min(hello.Gpus, settings.MaxDevices))
 	if hello.Guest != 0 {
 		return d.offersGuests(stock, wish, limits, g)
 	}
 	if g == nil {
-		infos := stock.infos()
+		infos := stock.Infos()
 		if len(infos) == 0 {
-			return nil, errNoDevices
+			return nil, refusal.ErrNoDevices
 		}
 		memory := d.worldOf(infos, wish, limits)
 		for i := range d.visibleCount(infos, gpus) {
-			o.add(infos, memory, visible(d.cfg.Name, infos, i, i, memory))
+			o.Add(infos, memory, shown.Visible(d.cfg.Name, infos, i, i, memory))
 		}
 		return o, nil
 	}
 	for i, share := range g.Devices {
-		infos := []device.Info{stock.entries[share.Device].info}
-		memory := min(d.worldOf(infos, wish, limits), shareOf(share, infos[0]))
-		o.add(infos, memory, visible(d.cfg.Name, infos, share.Device, i, memory))
+		infos := []device.Info{stock.Entries[share.Device].Info}
+		memory := min(d.worldOf(infos, wish, limits), grants.ShareOf(share, infos[0]))
+		o.Add(infos, memory, shown.Visible(d.cfg.Name, infos, share.Device, i, memory))
 	}
 	return o, nil
-}
-
-func (o *offer) add(infos []device.Info, memory uint64, shown wire.Device) {
-	o.infos, o.memory, o.devices = append(o.infos, infos), append(o.memory, memory), append(o.devices, shown)
-}
-
-// shareOf is how many bytes all clients of a grant may allocate on a device together. The
-// share includes one context, so that a device's memory can be granted to the last byte.
-func shareOf(share grantedDevice, info device.Info) uint64 {
-	if share.Memory == 0 {
-		return info.Memory - info.ContextCost
-	}
-	return share.Memory - min(share.Memory, info.ContextCost)
-}
-
-// grantEnded says why a client cannot be under its grant; "" if it can. Only the loop calls
-// it.
-func (d *daemon) grantEnded(u under) string {
-	if u.granted == nil || d.grants[u.ID] == u.granted {
-		return ""
-	}
-	return fmt.Sprintf("grant %s has ended", u.ID)
 }
 
 // shareFull says why a client cannot have want bytes, given what the other clients of its
 // grant have on its device; "" if it can.
 func (d *daemon) shareFull(c *client, want uint64) string {
-	if c.under.granted == nil {
+	if c.under.Granted == nil {
 		return ""
 	}
 	others := uint64(0)
 	for _, o := range d.clients {
-		if o != c && o.under.granted == c.under.granted && o.under.share == c.under.share {
+		if o != c && o.under.Granted == c.under.Granted && o.under.Share == c.under.Share {
 			others += o.committed
 		}
 	}
-	all := shareOf(c.under.Devices[c.under.share], d.stock.Load().entries[c.under.number()].info)
+	all := grants.ShareOf(c.under.Devices[c.under.Share], d.stock.Load().Entries[c.under.Number()].Info)
 	if others == 0 || want <= all && others <= all-want { // a client that is alone is bounded by the memory that it sees
 		return ""
 	}
@@ -263,153 +144,86 @@ func (d *daemon) shareFull(c *client, want uint64) string {
 
 // --- the book ------------------------------------------------------------------
 
-func (d *daemon) findHash(hash grant.Hash) *granted {
-	for _, g := range d.grants {
-		if g.Hash == hash {
-			return g
-		}
-	}
-	return nil
-}
-
 // admitGrant makes a grant known. If it is known already and has not changed, only its
 // limit is set: the admitting side may not know whether an earlier attempt succeeded.
-func (d *daemon) admitGrant(g *granted) error {
-	if err := g.check(); err != nil {
+func (d *daemon) admitGrant(g *grants.Granted) error {
+	isNew, err := d.grants.Admit(g, d.opts.Now(), d.tellCore)
+	if err != nil {
 		return err
 	}
-	if known := d.grants[g.ID]; known != nil {
-		if !known.same(g) {
-			return fmt.Errorf("grant %s is known already, and was another one: revoke it first", g.ID)
-		}
+	if !isNew {
 		return d.limitGrant(g.ID, g.Limit)
 	}
-	switch {
-	case d.findHash(g.Hash) != nil:
-		return fmt.Errorf("grant %s has the credential of another grant: each needs its own", g.ID)
-	case len(d.grants) >= maxGrants:
-		return fmt.Errorf("the node has %d grants, as many as it may: revoke some first", len(d.grants))
-	case !g.Expires.IsZero() && !g.Expires.After(d.opts.Now()):
-		return fmt.Errorf("grant %s has expired already, at %s", g.ID, g.Expires.Format(time.RFC3339))
-	}
-	if err := d.tellCore(g.admit()); err != nil {
-		return err
-	}
-	d.grants[g.ID] = g
 	d.saveNode()
 	d.log.Info("a grant was admitted", "grant", g.ID, "user", g.User, "devices", len(g.Devices), "limit", g.Limit)
 	return nil
 }
 
 func (d *daemon) limitGrant(id string, limit int) error {
-	g := d.grants[id]
-	if g == nil {
-		return unknownGrant(id)
+	changed, err := d.grants.Limit(id, limit, d.tellCore)
+	if changed {
+		d.saveNode()
+		d.log.Info("a grant has another limit", "grant", id, "limit", limit)
 	}
-	if g.Limit == limit {
-		return nil
-	}
-	if err := grant.CheckLimit(limit, len(g.Devices)); err != nil {
-		return err
-	}
-	if err := d.tellCore(vgpu.Restrict{Grant: vgpu.GrantID(id), Limit: limit}); err != nil {
-		return err
-	}
-	g.Limit = limit
-	d.saveNode()
-	d.log.Info("a grant has another limit", "grant", id, "limit", limit)
-	return nil
+	return err
 }
 
 // revokeGrant ends a grant, and its clients.
 func (d *daemon) revokeGrant(id, reason string) error {
-	g := d.grants[id]
-	if g == nil {
-		return unknownGrant(id)
+	g, err := d.grants.Revoke(id)
+	if err != nil {
+		return err
 	}
-	delete(d.grants, id)
 	d.saveNode()
 	d.step(d.now(), vgpu.Withdraw{Grant: vgpu.GrantID(id)})
 	d.log.Info("a grant has ended", "grant", id, "user", g.User, "reason", reason)
 	for _, number := range slices.Sorted(maps.Keys(d.clients)) {
-		if c := d.clients[number]; c != nil && c.under.granted == g {
+		if c := d.clients[number]; c != nil && c.under.Granted == g {
 			d.end(c, reason, false)
 		}
 	}
 	return nil
 }
 
-func unknownGrant(id string) error {
-	return fmt.Errorf("there is no grant %q: muster grant list names those there are", printable(id))
-}
-
 // nextExpiry is when the first grant ends by itself, if any does.
 func (d *daemon) nextExpiry() (at time.Duration, any bool) {
-	for _, g := range d.grants {
-		if ends := g.Expires.Sub(d.start); !g.Expires.IsZero() && (!any || ends < at) {
-			at, any = ends, true
-		}
-	}
-	return at, any
+	ends, any := d.grants.Next()
+	return ends.Sub(d.start), any
 }
 
 // expireGrants ends the grants whose time is over.
 func (d *daemon) expireGrants() {
-	if at, any := d.nextExpiry(); !any || d.now() < at {
-		return
-	}
-	for _, id := range slices.Sorted(maps.Keys(d.grants)) {
-		if g := d.grants[id]; !g.Expires.IsZero() && !g.Expires.After(d.opts.Now()) {
-			_ = d.revokeGrant(id, fmt.Sprintf("the time of grant %s is over", id))
-		}
+	for _, id := range d.grants.Due(d.opts.Now()) {
+		_ = d.revokeGrant(id, fmt.Sprintf("the time of grant %s is over", id))
 	}
 }
 
 // inheritGrants makes the grants of an earlier daemon known. If one cannot be kept, the
 // clients under it end.
-func (d *daemon) inheritGrants(left []granted) {
+func (d *daemon) inheritGrants(left []grants.Granted) {
 	for i := range left {
-		g := &left[i]
-		err := g.check()
-		if err == nil {
-			err = d.tellCore(g.admit())
+		if err := d.grants.Inherit(&left[i], d.tellCore); err != nil {
+			d.log.Error("a grant of an earlier daemon cannot be kept", "grant", left[i].ID, "error", err)
 		}
-		if err != nil {
-			d.log.Error("a grant of an earlier daemon cannot be kept", "grant", g.ID, "error", err)
-			continue
-		}
-		d.grants[g.ID] = g
 	}
 }
 
 // --- requests ------------------------------------------------------------------
 
 // mayGrant refuses users who may not decide who uses the node.
-func (d *daemon) mayGrant(who peer) error {
+func (d *daemon) mayGrant(who socket.Peer) error {
 	if d.mayChangeDevices(who) != nil && !(d.opts.Agent && d.isOwner(who)) {
-		return fmt.Errorf("only root and user %s, whose node it is, may do that with its grants, not %s", d.own.name, who.user.name)
+		return fmt.Errorf("only root and user %s, whose node it is, may do that with its grants, not %s", d.own.Name, who.User.Name)
 	}
 	return nil
 }
 
-// admitRequest is a grant as it is told to the node that owns the devices. Its limit
-// is for those devices alone.
-type admitRequest struct {
-	Request string          `json:"request"`
-	ID      string          `json:"id"`
-	User    string          `json:"user"`
-	Hash    grant.Hash      `json:"hash"`
-	Devices []grantedDevice `json:"devices"`
-	Limit   *int            `json:"limit"`             // 0 has a meaning of its own
-	Expires int64           `json:"expires,omitempty"` // in seconds since 1970; 0: never
-}
-
-func (d *daemon) answerGrantAdmit(who peer, line []byte) (any, error) {
-	var r admitRequest
+func (d *daemon) answerGrantAdmit(who socket.Peer, line []byte) (any, error) {
+	var r ask.AdmitRequest
 	if err := strictly(line, &r); err != nil {
 		return nil, err
 	}
-	g := &granted{ID: r.ID, User: r.User, Hash: r.Hash, Devices: r.Devices, Limit: grant.AllDevices}
+	g := &grants.Granted{ID: r.ID, User: r.User, Hash: r.Hash, Devices: r.Devices, Limit: grant.AllDevices}
 	if r.Limit == nil {
 		return nil, fmt.Errorf("the limit is missing: give %d for all devices", grant.AllDevices)
 	}
@@ -420,28 +234,20 @@ func (d *daemon) answerGrantAdmit(who peer, line []byte) (any, error) {
 	return d.aboutGrant(who, r.ID, func() error { return d.admitGrant(g) })
 }
 
-// grantRequest names a grant.
-type grantRequest struct {
-	Request string `json:"request"`
-	ID      string `json:"id"`
-	Limit   *int   `json:"limit,omitempty"`
-	Reason  string `json:"reason,omitempty"`
-}
-
-func (d *daemon) answerGrantRevoke(who peer, line []byte) (any, error) {
-	var r grantRequest
+func (d *daemon) answerGrantRevoke(who socket.Peer, line []byte) (any, error) {
+	var r ask.GrantRequest
 	if err := strictly(line, &r); err != nil {
 		return nil, err
 	}
-	reason := fmt.Sprintf("grant %s was revoked", printable(r.ID))
+	reason := fmt.Sprintf("grant %s was revoked", settings.Printable(r.ID))
 	if r.Reason != "" {
-		reason += ": " + printable(r.Reason)
+		reason += ": " + settings.Printable(r.Reason)
 	}
 	return d.aboutGrant(who, "", func() error { return d.revokeGrant(r.ID, reason) })
 }
 
-func (d *daemon) answerGrantLimit(who peer, line []byte) (any, error) {
-	var r grantRequest
+func (d *daemon) answerGrantLimit(who socket.Peer, line []byte) (any, error) {
+	var r ask.GrantRequest
 	if err := strictly(line, &r); err != nil {
 		return nil, err
 	}
@@ -451,16 +257,8 @@ func (d *daemon) answerGrantLimit(who peer, line []byte) (any, error) {
 	return d.aboutGrant(who, r.ID, func() error { return d.limitGrant(r.ID, *r.Limit) })
 }
 
-// grantsRequest asks for one grant, or for all. With a claim it asks for the one that this means here.
-type grantsRequest struct {
-	Request string `json:"request"`
-	ID      string `json:"id"`
-	Claim   string `json:"claim,omitempty"`
-	User    string `json:"user,omitempty"` // whose claim
-}
-
-func (d *daemon) answerGrants(who peer, line []byte) (any, error) {
-	var r grantsRequest
+func (d *daemon) answerGrants(who socket.Peer, line []byte) (any, error) {
+	var r ask.GrantsRequest
 	if err := strictly(line, &r); err != nil {
 		return nil, err
 	}
@@ -472,11 +270,11 @@ func (d *daemon) answerGrants(who peer, line []byte) (any, error) {
 		return nil, err
 	}
 	if !d.isOwner(who) { // the daemon's own process asks, which is the gateway's, too
-		return nil, fmt.Errorf("only root and user %s, whose node it is, may ask what a claim means, not %s", d.own.name, who.user.name)
+		return nil, fmt.Errorf("only root and user %s, whose node it is, may ask what a claim means, not %s", d.own.Name, who.User.Name)
 	}
 	return d.listGrants(func() ([]string, error) {
 		d.expireGrants()
-		if g := d.claimed(claim, r.User); g != nil {
+		if g := d.grants.Claimed(claim, r.User); g != nil {
 			return []string{g.ID}, nil
 		}
 		return nil, nil
@@ -484,7 +282,7 @@ func (d *daemon) answerGrants(who peer, line []byte) (any, error) {
 }
 
 // aboutGrant has the loop run do, and answers with one grant, or with all if id is "".
-func (d *daemon) aboutGrant(who peer, id string, do func() error) (any, error) {
+func (d *daemon) aboutGrant(who socket.Peer, id string, do func() error) (any, error) {
 	if err := d.mayGrant(who); err != nil {
 		return nil, err
 	}
@@ -492,7 +290,7 @@ func (d *daemon) aboutGrant(who peer, id string, do func() error) (any, error) {
 		if err := do(); err != nil || id != "" {
 			return []string{id}, err
 		}
-		return slices.Sorted(maps.Keys(d.grants)), nil
+		return d.grants.Ids(), nil
 	})
 }
 
@@ -502,7 +300,7 @@ func (d *daemon) listGrants(which func() ([]string, error)) (any, error) {
 	err := d.inLoop(func() error {
 		ids, err := which()
 		for _, id := range ids {
-			if g := d.grants[id]; g != nil && err == nil {
+			if g := d.grants.Of(id); g != nil && err == nil {
 				answer.Grants = append(answer.Grants, d.grantStatus(g))
 			}
 		}
@@ -512,17 +310,17 @@ func (d *daemon) listGrants(which func() ([]string, error)) (any, error) {
 }
 
 // grantStatus is a grant for people, without anything secret.
-func (d *daemon) grantStatus(g *granted) status.Grant {
+func (d *daemon) grantStatus(g *grants.Granted) status.Grant {
 	s := status.Grant{ID: g.ID, User: g.User, Limit: g.Limit, Devices: []status.GrantedDevice{}}
 	if !g.Expires.IsZero() {
 		s.Expires = g.Expires.Unix()
 	}
 	for i, share := range g.Devices {
-		is := status.GrantedDevice{Device: share.Device, Name: d.nameOf(vgpu.DeviceID(share.Device)), Memory: share.Memory}
+		is := status.GrantedDevice{Device: share.Device, Name: d.stock.Load().NameOf(vgpu.DeviceID(share.Device)), Memory: share.Memory}
 		for _, c := range d.clients {
 			switch {
-			case c.under.granted != g:
-			case c.under.share == i:
+			case c.under.Granted != g:
+			case c.under.Share == i:
 				is.Clients++
 				is.Allocated += c.memoryNow.Allocated
 			case c.loans[vgpu.DeviceID(share.Device)] != nil: // its launches are mapped there too
@@ -532,4 +330,165 @@ func (d *daemon) grantStatus(g *granted) status.Grant {
 		s.Devices = append(s.Devices, is)
 	}
 	return s
+}
+
+// Services start processes for programs (elements). Such a process is under the grant of the program
+// that it belongs to, on this node and on others: its service says so (Service.Grant), since the
+// process itself has no credential to show. A program comes to a service under a grant if the process
+// that serves its job passes its connection on, and shows the credential.
+
+// serviceRequest begins a conversation with a service, or passes on a job's program that asks the
+// node anything else.
+type serviceRequest struct {
+	Request string `json:"request"`
+	// Under a grant these are its name and its credential. The program's own connection comes then, as
+	// a descriptor, after the daemon has answered {}.
+	ID    string           `json:"id,omitempty"`
+	Grant grant.Credential `json:"grant,omitempty"`
+	// Line is what the program asked, if it is more than the request's name.
+	Line string `json:"line,omitempty"`
+}
+
+// unknownGrantPrefix begins the name of a grant in a claim if the node does not know the grant: no
+// grant of a job's parts is called so (grant.Claim.SameJob).
+const unknownGrantPrefix = "unknown:"
+
+// passedTime is how long a connection may take to pass another on.
+const passedTime = setUpTime
+
+// takePassed receives the connection of a program that another process passes on, which has shown
+// the credential of the program's grant. It returns who the program is, and under which grant. A
+// grant that this node does not know may have devices on other nodes; here the program has none.
+//
+// A process may pass on only what its own user has connected: anybody's programs connect to sockets
+// of others, who would then act for them.
+func (d *daemon) takePassed(conn *net.UnixConn, passer settings.Account, r *serviceRequest) (passed *net.UnixConn, who socket.Peer, claim grant.Claim, err error) {
+	claim = grant.Claim{ID: r.ID, Hash: r.Grant.Hash()}
+	if err := grant.CheckName("grant's id", r.ID); err != nil {
+		return nil, who, claim, err
+	}
+	_ = conn.SetDeadline(d.opts.Now().Add(passedTime))
+	if _, err := conn.Write([]byte("{}\n")); err != nil {
+		return nil, who, claim, err
+	}
+	if passed, err = receiveConnection(conn); err != nil {
+		return nil, who, claim, fmt.Errorf("the program's connection did not come: %w", err)
+	}
+	if who, err = socket.PeerOf(passed, d.names); err == nil {
+		err = d.mayPass(passer, who.User, &claim)
+	}
+	if err != nil {
+		_ = passed.Close()
+		return nil, who, claim, err
+	}
+	_ = conn.Close()
+	return passed, who, claim, nil
+}
+
+// mayPass checks whether a user's process may pass on what another's has connected, under a grant,
+// whose name it completes.
+func (d *daemon) mayPass(passer, program settings.Account, claim *grant.Claim) error {
+	var g *grants.Granted
+	d.ask(func() { d.expireGrants(); g = d.grants.Find(claim.Hash) })
+	switch {
+	case passer.UID != program.UID && passer.UID != 0 && passer.UID != d.own.UID:
+		return fmt.Errorf("user %s may not pass on what user %s has connected", passer.Name, program.Name)
+	case !d.live().MayUse(program, d.own.UID):
+		return fmt.Errorf("user %s may not use this node", program.Name)
+	case g != nil && g.User != program.Name:
+		return fmt.Errorf("grant %s is user %s's, and user %s may not use it", g.ID, g.User, program.Name)
+	case g != nil:
+		claim.ID = g.ID
+	default: // nobody has vouched for the name, so it stands for no part of a job
+		claim.ID = unknownGrantPrefix + claim.ID
+	}
+	return nil
+}
+
+// passedOn reads a request that a job's relay passes on; others show no credential.
+func passedOn(line []byte) (*serviceRequest, bool) {
+	var r serviceRequest
+	return &r, strictjson.Decode(line, &r) == nil && r.Grant != ""
+}
+
+// maxPasses is how many times a request may be passed on: by the relay of a job, and by those of the
+// jobs within which it runs. What is answered after a pass has those before it on its stack, so a user
+// who passed on for ever would end the daemon.
+const maxPasses = 8
+
+// answerPassed answers a request that a job's relay passes on, as if the job's program had connected
+// to the node itself: the program has its user's rights, and nothing of the relay's.
+func (d *daemon) answerPassed(passes int, conn *net.UnixConn, from socket.Peer, r *serviceRequest) error {
+	switch {
+	case d.isGateway(from):
+		return errElsewhere
+	case passes > maxPasses:
+		return fmt.Errorf("the request was passed on %d times, as often as may be: run fewer jobs within each other", maxPasses)
+	}
+	passed, who, _, err := d.takePassed(conn, from.User, r)
+	if err != nil {
+		return err
+	}
+	defer passed.Close()
+	line := cmp.Or(r.Line, fmt.Sprintf("{%q:%q}", "request", r.Request))
+	d.answerAfter(passes, passed, io.MultiReader(strings.NewReader(line), passed), who)
+	return nil
+}
+
+// isGateway says that a connection is of the node's gateway, which speaks for other machines.
+func (d *daemon) isGateway(who socket.Peer) bool {
+	return d.opts.Gateway != 0 && int(who.PID) == d.opts.Gateway
+}
+
+var errElsewhere = errors.New("programs of other machines cannot have that")
+
+// receiveConnection receives one connection to this node's kind of socket.
+func receiveConnection(conn *net.UnixConn) (*net.UnixConn, error) {
+	_, files, err := wire.ReceiveFiles(conn, make([]byte, 1))
+	if err != nil {
+		return nil, err
+	}
+	defer proc.CloseAll(files)
+	if len(files) != 1 {
+		return nil, fmt.Errorf("%d descriptors came", len(files))
+	}
+	made, err := net.FileConn(files[0])
+	if err != nil {
+		return nil, err
+	}
+	passed, ok := made.(*net.UnixConn)
+	if !ok {
+		made.Close()
+		return nil, fmt.Errorf("what came is no connection of a program")
+	}
+	return passed, nil
+}
+
+// claimOf is the claim of a process that a service has started; nil if it has none.
+func (d *daemon) claimOf(pid int) (*grant.Claim, error) {
+	for _, s := range d.opts.Services {
+		if s.Grant == nil {
+			continue
+		}
+		if text := s.Grant(pid); text != "" {
+			c, err := grant.ParseClaim(text)
+			return &c, err
+		}
+	}
+	return nil, nil
+}
+
+// byClaim finds the grant of a process that a service has started; nil if the service's program has
+// none. If its program has one, the process does not do without.
+func (d *daemon) byClaim(who *socket.Peer) (*grants.Granted, error) {
+	c, err := d.claimOf(int(who.PID))
+	if c == nil || err != nil {
+		return nil, err
+	}
+	var g *grants.Granted
+	d.ask(func() { d.expireGrants(); g = d.grants.Claimed(*c, who.User.Name) })
+	if g == nil {
+		return nil, refusal.New(refusal.NotPermitted, "the process belongs to a program under grant %s, and the node knows no such grant: it has ended or was revoked, or has no devices here", settings.Printable(c.ID))
+	}
+	return g, nil
 }

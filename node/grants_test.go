@@ -11,6 +11,10 @@ import (
 	"time"
 
 	"muster/internal/whois"
+	"muster/node/ask"
+	"muster/node/refusal"
+	"muster/node/settings"
+	"muster/node/shown"
 	"muster/wire"
 	"muster/wire/grant"
 	"muster/wire/status"
@@ -18,7 +22,7 @@ import (
 
 // testGrant is a grant for this user's programs.
 func testGrant(id string, devices ...grant.Device) *grant.Grant {
-	var names whois.Names
+	names := new(whois.Names)
 	for i := range devices {
 		devices[i].Node = "test"
 	}
@@ -27,7 +31,7 @@ func testGrant(id string, devices ...grant.Device) *grant.Grant {
 
 func mustAdmit(t *testing.T, f *fixture, g *grant.Grant) {
 	t.Helper()
-	if _, err := Admit(f.socket, g, g.Devices, g.Limit, time.Time{}); err != nil {
+	if _, err := ask.Admit(f.socket, g, g.Devices, g.Limit, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -59,7 +63,7 @@ func TestWhatProgramsUnderGrantsSee(t *testing.T) {
 	if len(p.devices) != 2 || p.devices[0].Name != "Small" || p.devices[0].Memory != 128<<20 || p.devices[1].Name != "Big" || p.devices[1].Memory != 64<<20 {
 		t.Errorf("%+v", p.devices)
 	}
-	if p.attached.Memory != 64<<20 || p.attached.ArenaBase != arenaOf(1, 1).Base {
+	if p.attached.Memory != 64<<20 || p.attached.ArenaBase != shown.ArenaOf(1, 1).Base {
 		t.Errorf("%+v", p.attached)
 	}
 	p.synchronise(t)
@@ -93,13 +97,13 @@ func TestGrantRequests(t *testing.T) {
 		{"bad limit", `{"request":"grant-limit","id":"g","limit":2}`, "a limit of 2"},
 	} {
 		var reply json.RawMessage
-		err := request(f.socket, json.RawMessage(c.request), &reply, 4*time.Minute)
+		err := ask.Request(f.socket, json.RawMessage(c.request), &reply, 4*time.Minute)
 		if err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), `"`, `\"`), strings.ReplaceAll(strings.ReplaceAll(c.want, `\"`, `"`), `"`, `\"`)) {
 			t.Errorf("%s: %s, %v", c.name, reply, err)
 		}
 	}
 	var all json.RawMessage
-	if err := request(f.socket, map[string]string{"request": "grants"}, &all, 4*time.Minute); err != nil || strings.Contains(string(all), g.Secret.Hash().String()) || strings.Contains(string(all), string(g.Secret)) {
+	if err := ask.Request(f.socket, map[string]string{"request": "grants"}, &all, 4*time.Minute); err != nil || strings.Contains(string(all), g.Secret.Hash().String()) || strings.Contains(string(all), string(g.Secret)) {
 		t.Errorf("%s, %v", all, err)
 	}
 }
@@ -107,7 +111,7 @@ func TestGrantRequests(t *testing.T) {
 // A credential is good for the user of the grant alone, and only while there is the grant.
 func TestGrantCredentials(t *testing.T) {
 	cfg := testConfig()
-	cfg.Grants = GrantsRequired
+	cfg.Grants = settings.GrantsRequired
 	f := run(t, cfg)
 	own, other := testGrant("own", grant.Device{Device: 0}), testGrant("other", grant.Device{Device: 1})
 	other.User = "somebody"
@@ -117,7 +121,7 @@ func TestGrantCredentials(t *testing.T) {
 		t.Helper()
 		_, err := connect(f.socket, h, 0)
 		var why *wire.Refused
-		if !errors.As(err, &why) || why.Result != resultNotPermitted || !strings.Contains(why.Reason, want) {
+		if !errors.As(err, &why) || why.Result != refusal.NotPermitted || !strings.Contains(why.Reason, want) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -128,7 +132,7 @@ func TestGrantCredentials(t *testing.T) {
 	}
 	refused("none", hello(), "grants: required")
 	var reply json.RawMessage
-	if err := request(f.socket, orderRequest{Request: reviveRequest, Program: "p", Memory: 1 << 20}, &reply, 4*time.Minute); err == nil || !strings.Contains(err.Error(), "grants: required") {
+	if err := ask.Request(f.socket, ask.OrderRequest{Request: ask.ReviveRequest, Program: "p", Memory: 1 << 20}, &reply, 4*time.Minute); err == nil || !strings.Contains(err.Error(), "grants: required") {
 		t.Errorf("a program that is restored: %s, %v", reply, err)
 	}
 	refused("made up", with(grant.NewCredential(), ""), "knows no grant")
@@ -141,7 +145,7 @@ func TestGrantCredentials(t *testing.T) {
 	}
 	p.leave()
 	waiting := mustConnectUnder(t, f, own, 0)
-	if _, err := RevokeGrant(f.socket, "own", "enough"); err != nil {
+	if _, err := ask.RevokeGrant(f.socket, "own", "enough"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the program is told", func() bool {
@@ -158,7 +162,7 @@ func TestGrantsExpire(t *testing.T) {
 	opts.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	f := runWith(t, testConfig(), opts)
 	g := testGrant("g", grant.Device{Device: 0})
-	if _, err := Admit(f.socket, g, g.Devices, g.Limit, time.Now().Add(time.Hour)); err != nil {
+	if _, err := ask.Admit(f.socket, g, g.Devices, g.Limit, time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	p := mustConnectUnder(t, f, g, 0)
@@ -186,7 +190,7 @@ func TestGrantsWithoutClientsOutliveTheDaemon(t *testing.T) {
 	_ = daemon.Wait()
 	cfg.Devices[0], cfg.Devices[1] = cfg.Devices[1], cfg.Devices[0]
 	process(t, "daemon", socket, "MUSTER_TEST_CONFIG="+toJSON(t, cfg), "MUSTER_TEST_WORKER=worker")
-	known, err := Grants(socket)
+	known, err := ask.Grants(socket)
 	want := status.GrantedDevice{Device: 1, Name: "Small", Memory: 32 << 20}
 	if err != nil || len(known.Grants) != 1 || known.Grants[0].Devices[0] != want {
 		t.Fatalf("%+v, %v", known, err)
@@ -201,10 +205,10 @@ func TestGrantsOfAnAgentBesideTheGateway(t *testing.T) {
 		opts.Gateway, opts.Agent = os.Getpid(), agent
 		f := runWith(t, testConfig(), opts)
 		g := testGrant("g", grant.Device{Device: 0})
-		if _, err := Admit(f.socket, g, g.Devices, g.Limit, time.Time{}); (err == nil) != agent {
+		if _, err := ask.Admit(f.socket, g, g.Devices, g.Limit, time.Time{}); (err == nil) != agent {
 			t.Errorf("agent %v: %v", agent, err)
 		}
-		if _, err := DrainDevice(f.socket, "#0"); err == nil {
+		if _, err := ask.DrainDevice(f.socket, "#0"); err == nil {
 			t.Errorf("agent %v: it changes devices", agent)
 		}
 	}

@@ -1,9 +1,20 @@
 package node
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
 	"muster/device"
+	"muster/node/grants"
+	"muster/node/inventory"
+	"muster/node/refusal"
+	"muster/node/settings"
+	"muster/node/shown"
+	"muster/node/tally"
 	"muster/node/vgpu"
-	"muster/wire"
+	"muster/wire/status"
 )
 
 // A guest is another node that uses a device of this one as its own (device/remote). It is a
@@ -49,7 +60,7 @@ func (c *client) confined() (number int, is bool) {
 	if c.guest.is {
 		return c.guest.number, true
 	}
-	return c.under.number(), c.under.granted != nil
+	return c.under.Number(), c.under.Granted != nil
 }
 
 // keepsOff says whether a client may never use a device.
@@ -58,75 +69,103 @@ func (c *client) keepsOff(number int) bool {
 	return confined && only != number
 }
 
-// lends says whether guests may have a device. Devices that this node borrows are not its to
-// lend.
-func (e *stocked) lends() bool { return e.here && e.Kind != KindRemote }
-
 // offersGuests is what a guest is shown: the node's own devices, or those of its grant.
-func (d *daemon) offersGuests(stock *inventory, wish uint64, limits UserLimits, g *granted) (*offer, error) {
-	o := &offer{}
+func (d *daemon) offersGuests(stock *inventory.Inventory, wish uint64, limits settings.UserLimits, g *grants.Granted) (*shown.Offer, error) {
+	o := &shown.Offer{}
 	add := func(number int, most uint64) {
-		e := &stock.entries[number]
-		if !e.lends() {
+		e := &stock.Entries[number]
+		if !e.Lends() {
 			return
 		}
-		infos := []device.Info{e.info}
+		infos := []device.Info{e.Info}
 		memory := min(d.worldOf(infos, wish, limits), most)
-		o.numbers = append(o.numbers, number)
-		o.add(infos, memory, lent(d.cfg.Name, e.info, number, memory))
+		o.Numbers = append(o.Numbers, number)
+		o.Add(infos, memory, shown.Lent(d.cfg.Name, e.Info, number, memory))
 	}
 	if g == nil {
-		for number := range stock.entries {
-			add(number, stock.entries[number].info.Memory)
+		for number := range stock.Entries {
+			add(number, stock.Entries[number].Info.Memory)
 		}
 	} else {
 		for _, share := range g.Devices {
-			add(share.Device, shareOf(share, stock.entries[share.Device].info))
+			add(share.Device, grants.ShareOf(share, stock.Entries[share.Device].Info))
 		}
-		if len(o.devices) != len(g.Devices) { // all or none: a guest numbers them by their places in the grant
-			return nil, refuse(resultNoDevice, "grant %s has devices that the node cannot lend: they are gone, or are another node's", g.ID)
+		if len(o.Devices) != len(g.Devices) { // all or none: a guest numbers them by their places in the grant
+			return nil, refusal.New(refusal.NoDevice, "grant %s has devices that the node cannot lend: they are gone, or are another node's", g.ID)
 		}
 	}
-	if len(o.devices) == 0 {
-		return nil, refuse(resultNoDevice, "the node has no devices of its own that it could lend")
+	if len(o.Devices) == 0 {
+		return nil, refusal.New(refusal.NoDevice, "the node has no devices of its own that it could lend")
 	}
 	return o, nil
 }
 
-// lent describes a device to a guest: all of its CUDA attributes, and what CUDA has no
-// attribute for.
-func lent(node string, info device.Info, number int, memory uint64) wire.Device {
-	shown := visible(node, []device.Info{info}, number, number, memory)
-	a := map[int]int{}
-	for attribute, value := range info.Attributes {
-		a[attribute] = value
-	}
-	const most = 1<<31 - 1
-	a[wire.LentContext] = int(min(info.ContextCost>>10, most))
-	a[wire.LentLocal] = int(min(info.Limits.Local>>10, most))
-	a[wire.LentSpeed] = int(min(info.Speed*1e6, most))
-	a[wire.LentBandwidth] = int(min(info.CopyBandwidth>>10, most))
-	a[wire.LentRegisters] = info.Limits.Registers
-	a[wire.LentConstant] = int(min(info.Limits.Constant, most))
-	if info.CallsAlone {
-		a[wire.LentCallsAlone] = 1
-	}
-	shown.Attributes = attributePairs(a)
-	return shown
+// What other nodes have borrowed of this one, and what they did with it: by tickets, and as guests
+// without a ticket, where an administrator gave their node a device of this one
+// (docs/lent-devices.md).
+
+// lentTo is another node, and the device of this one that it uses.
+type lentTo struct {
+	node   string
+	device int
 }
 
-// arenaFor is where a client's device addresses lie. A guest says where: anywhere in the
-// range in which clients of a node have theirs.
-func arenaFor(hello *wire.Hello, attach *wire.Attach, memory uint64) (device.Arena, error) {
-	a := device.Arena{Base: attach.ArenaBase, Size: attach.ArenaSize}
-	all := device.Arena{Base: arenaBase, Size: maxDevices * maxArena}
-	switch {
-	case a == device.Arena{}:
-		return arenaOf(int(attach.Place), memory), nil
-	case hello.Guest == 0:
-		return a, refuse(resultMismatch, "a program does not choose its device addresses")
-	case a.Size == 0 || a.Size > maxArena || (a.Base|a.Size)%deviceGranule != 0 || !all.Contains(a.Base, a.Size):
-		return a, refuse(resultInvalidDevice, "device addresses from %#x on, %d bytes: they must be whole pieces of 2 MiB between %#x and %#x, of 1 TiB at most", a.Base, a.Size, all.Base, all.Base+all.Size)
+// lentPast is what guests that have gone did.
+type lentPast struct{ kernels, in, out uint64 }
+
+// maxLentPast bounds how many pairs of node and device are remembered, since a user can come under
+// any number of node names.
+const maxLentPast = 1024
+
+// borrowerPrefix begins the names of users that are nodes with a ticket.
+const borrowerPrefix = "node:"
+
+// lentTo says whose guest a client is.
+func (c *client) lentTo() lentTo {
+	return lentTo{strings.TrimPrefix(c.peer.User.Name, borrowerPrefix), c.guest.number}
+}
+
+// guestLeaves remembers what a guest did that is leaving.
+func (d *daemon) guestLeaves(c *client, kernels uint64) {
+	to := c.lentTo()
+	was, known := d.lentBefore[to]
+	if !known && len(d.lentBefore) >= maxLentPast {
+		return
 	}
-	return a, nil
+	d.lentBefore[to] = was.plus(c, kernels)
+}
+
+// plus adds what a guest did.
+func (p lentPast) plus(c *client, kernels uint64) lentPast {
+	return lentPast{tally.Sum(p.kernels, kernels), tally.Sum(p.in, c.counters.CopiedIn), tally.Sum(p.out, c.counters.CopiedOut)}
+}
+
+// pictureLent says what other nodes have of this one, and what was done for them, in the order of their names.
+func (d *daemon) pictureLent(s *status.Node) {
+	now := map[lentTo]status.Lent{}
+	done := maps.Clone(d.lentBefore)
+	for _, t := range d.lending.Lent() {
+		to := lentTo{string(t.To), d.stock.Load().ShownAs(t.Device)}
+		l := now[to]
+		l.Slots, l.Recalled = l.Slots+t.Slots, l.Recalled || t.Recalled
+		now[to], done[to] = l, done[to]
+	}
+	for _, c := range d.clients {
+		if !c.isGuest() || c.carries != nil {
+			continue
+		}
+		v, _ := d.core.Client(c.id)
+		to := c.lentTo()
+		l, was := now[to], done[to]
+		l.Clients++
+		now[to], done[to] = l, was.plus(c, v.Kernels)
+	}
+	for _, to := range slices.SortedFunc(maps.Keys(done), func(a, b lentTo) int { return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.device, b.device)) }) {
+		was := done[to]
+		s.Served = append(s.Served, status.Served{Node: to.node, Device: to.device, Kernels: was.kernels, CopiedIn: was.in, CopiedOut: was.out})
+		if l, is := now[to]; is {
+			l.Node, l.Device = to.node, to.device
+			s.Lent = append(s.Lent, l)
+		}
+	}
 }

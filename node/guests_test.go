@@ -5,13 +5,19 @@ import (
 	"testing"
 
 	"muster/device"
+	"muster/node/ask"
+	"muster/node/grants"
+	"muster/node/inventory"
+	"muster/node/refusal"
+	"muster/node/settings"
+	"muster/node/shown"
 	"muster/wire"
 	"muster/wire/control"
 )
 
 // A guest says where its addresses lie, within bounds; programs do not.
 func TestGuestsChooseTheirAddresses(t *testing.T) {
-	const chunk = deviceGranule
+	const chunk = settings.DeviceGranule
 	for _, c := range []struct {
 		guest      uint32
 		base, size uint64
@@ -19,21 +25,21 @@ func TestGuestsChooseTheirAddresses(t *testing.T) {
 	}{
 		{0, 0, 0, true},
 		{1, 0, 0, true},
-		{1, arenaBase, chunk, true},
-		{1, arenaBase + 15*maxArena, maxArena, true},
-		{0, arenaBase, chunk, false},
-		{1, arenaBase, 0, false},
-		{1, arenaBase, chunk + 1, false},
-		{1, arenaBase + 1, chunk, false},
-		{1, arenaBase - chunk, 2 * chunk, false},
+		{1, settings.ArenaBase, chunk, true},
+		{1, settings.ArenaBase + 15*settings.MaxArena, settings.MaxArena, true},
+		{0, settings.ArenaBase, chunk, false},
+		{1, settings.ArenaBase, 0, false},
+		{1, settings.ArenaBase, chunk + 1, false},
+		{1, settings.ArenaBase + 1, chunk, false},
+		{1, settings.ArenaBase - chunk, 2 * chunk, false},
 		{1, 0, chunk, false},
-		{1, arenaBase, 2 * maxArena, false},
-		{1, arenaBase + (maxDevices-1)*maxArena, maxArena + chunk, false},
-		{1, arenaBase + maxDevices*maxArena, chunk, false},
+		{1, settings.ArenaBase, 2 * settings.MaxArena, false},
+		{1, settings.ArenaBase + (settings.MaxDevices-1)*settings.MaxArena, settings.MaxArena + chunk, false},
+		{1, settings.ArenaBase + settings.MaxDevices*settings.MaxArena, chunk, false},
 		{1, 1<<64 - chunk, chunk, false},
 		{1, 1<<64 - chunk, 2 * chunk, false},
 	} {
-		a, err := arenaFor(&wire.Hello{Guest: c.guest}, &wire.Attach{ArenaBase: c.base, ArenaSize: c.size}, 1<<30)
+		a, err := shown.ArenaFor(&wire.Hello{Guest: c.guest}, &wire.Attach{ArenaBase: c.base, ArenaSize: c.size}, 1<<30)
 		if (err == nil) != c.ok {
 			t.Errorf("%+v: %v", c, err)
 		}
@@ -47,31 +53,31 @@ func TestGuestsChooseTheirAddresses(t *testing.T) {
 // nobody's work goes round in circles.
 func TestGuestsAreNotPassedOn(t *testing.T) {
 	info := func(name string) device.Info {
-		return device.Info{Name: name, Memory: 64 << 20, ContextCost: 1 << 20, Granularity: deviceGranule, Speed: 0.5, Attributes: map[int]int{10: 32, 999: 7}}
+		return device.Info{Name: name, Memory: 64 << 20, ContextCost: 1 << 20, Granularity: settings.DeviceGranule, Speed: 0.5, Attributes: map[int]int{10: 32, 999: 7}}
 	}
-	entry := func(name, kind string, here bool) stocked {
-		return stocked{Device: Device{DeviceConfig: control.DeviceConfig{Kind: kind, Name: name}}, info: info(name), here: here}
+	entry := func(name, kind string, here bool) inventory.Device {
+		return inventory.Device{Device: settings.Device{DeviceConfig: control.DeviceConfig{Kind: kind, Name: name}}, Info: info(name), Here: here}
 	}
-	stock := &inventory{entries: []stocked{entry("a", "soft", true), entry("b", KindRemote, true), entry("c", "soft", false), entry("d", "soft", true)}}
+	stock := &inventory.Inventory{Entries: []inventory.Device{entry("a", "soft", true), entry("b", settings.KindRemote, true), entry("c", "soft", false), entry("d", "soft", true)}}
 	d := &daemon{}
 	d.cfg.Name = "lender"
-	cfg := Default()
+	cfg := settings.Default()
 	cfg.Swap.Size = 1 << 40
 	d.settings.Store(&cfg)
-	o, err := d.offersGuests(stock, 0, UserLimits{Memory: 32 << 20}, nil)
+	o, err := d.offersGuests(stock, 0, settings.UserLimits{Memory: 32 << 20}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(o.devices) != 2 || o.devices[0].Name != "a" || o.devices[1].Name != "d" || o.numbers[1] != 3 || o.memory[0] != 32<<20 {
-		t.Errorf("guests are shown %+v, %v, %v", o.devices, o.numbers, o.memory)
+	if len(o.Devices) != 2 || o.Devices[0].Name != "a" || o.Devices[1].Name != "d" || o.Numbers[1] != 3 || o.Memory[0] != 32<<20 {
+		t.Errorf("guests are shown %+v, %v, %v", o.Devices, o.Numbers, o.Memory)
 	}
-	only := &inventory{entries: []stocked{entry("b", KindRemote, true)}}
+	only := &inventory.Inventory{Entries: []inventory.Device{entry("b", settings.KindRemote, true)}}
 	var refused *wire.Refused
-	if _, err := d.offersGuests(only, 0, UserLimits{}, nil); !errors.As(err, &refused) || refused.Result != resultNoDevice {
+	if _, err := d.offersGuests(only, 0, settings.UserLimits{}, nil); !errors.As(err, &refused) || refused.Result != refusal.NoDevice {
 		t.Errorf("a node with nothing of its own: %v", err)
 	}
-	g := &granted{ID: "j", Devices: []grantedDevice{{Device: 1}}}
-	if _, err := d.offersGuests(stock, 0, UserLimits{}, g); !errors.As(err, &refused) {
+	g := &grants.Granted{ID: "j", Devices: []ask.GrantedDevice{{Device: 1}}}
+	if _, err := d.offersGuests(stock, 0, settings.UserLimits{}, g); !errors.As(err, &refused) {
 		t.Errorf("a grant of what is not the node's: %v", err)
 	}
 	c := &client{guest: guestOf(3)}

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"muster/node/ask"
+	"muster/node/refusal"
+	"muster/node/socket"
 	"muster/wire/status"
 )
 
@@ -13,34 +16,23 @@ import (
 // differences: it writes down all that it knows, tells programs that are being set up to
 // come again, and releases its socket first, so that the next daemon can start at once.
 
-// How a daemon may be asked to end.
-const (
-	stopGracefully = "grace"
-	stopNow        = "now"
-	stopToHandOver = "handover"
-)
-
-// errHandingOver is what programs are told that connect during a handover. The library
-// tries again.
-var errHandingOver = refuse(resultNotReady, "the node is being started again: try again")
-
 // awaitEnd waits until the daemon is to end, and says whether it is to hand over.
 func (d *daemon) awaitEnd(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
-		return d.cfg.Handover && d.folder != nil && !d.isKilled()
+		return d.cfg.Handover && d.keeper != nil && !d.isKilled()
 	case <-d.kills:
 		return false
 	case <-d.opts.Handover:
 	case how := <-d.stopBy:
-		if how != stopToHandOver {
+		if how != ask.StopToHandOver {
 			return false
 		}
 	}
-	if d.folder == nil {
+	if d.keeper == nil {
 		d.log.Warn("the node keeps no state that another could take over (orphan_grace): it shuts down")
 	}
-	return d.folder != nil
+	return d.keeper != nil
 }
 
 func (d *daemon) isKilled() bool {
@@ -116,7 +108,7 @@ func (c *client) isBetween() bool {
 	if c.ending {
 		return false
 	}
-	return c.between || c.kept != nil && c.worker != nil && (c.why != "" || !isRunning(c.worker.pid(), c.worker.start))
+	return c.between || c.kept != nil && c.worker != nil && (c.why != "" || !c.worker.IsRunning())
 }
 
 // leaveAll writes down what is known of clients and forgets them. Clients that are still
@@ -125,14 +117,13 @@ func (d *daemon) leaveAll() {
 	d.saveNode()
 	for _, c := range d.clients {
 		if !c.isKept() {
-			d.end(c, errHandingOver.Reason, true)
+			d.end(c, refusal.ErrHandingOver.Reason, true)
 			continue
 		}
 		d.save(c)
 		c.closeWays()
-		c.standing.close()
-		c.worker.left.Store(true)
-		c.worker.leave()
+		c.standing.Close()
+		c.worker.Leave()
 		if c.shared != nil {
 			c.shared.Unmap()
 		}
@@ -144,55 +135,45 @@ func (d *daemon) leaveAll() {
 	}
 }
 
-// leave closes the connection to a worker without telling it to end.
-func (w *workerProcess) leave() {
-	if !w.away {
-		w.control.Close()
-	}
-}
-
 // closeFolder removes the state folder, unless the daemon leaves clients to the next
 // one.
 func (d *daemon) closeFolder() {
-	if d.left.Load() {
-		d.folder.leave()
+	if d.keeper == nil {
 		return
 	}
-	if err := d.folder.remove(); err != nil {
+	if d.left.Load() {
+		d.keeper.Leave()
+		return
+	}
+	if err := d.keeper.Remove(); err != nil {
 		d.log.Error("the node's state cannot be removed", "error", err)
 	}
 }
 
 // --- the request ---------------------------------------------------------------
 
-// stopRequest asks the daemon to end.
-type stopRequest struct {
-	Request string `json:"request"`
-	How     string `json:"how"`
-}
-
-func (d *daemon) answerStop(who peer, line []byte) (any, error) {
+func (d *daemon) answerStop(who socket.Peer, line []byte) (any, error) {
 	if err := d.mayChangeDevices(who); err != nil {
-		return nil, fmt.Errorf("only root and user %s, whose node it is, may stop it, not %s", d.own.name, who.user.name)
+		return nil, fmt.Errorf("only root and user %s, whose node it is, may stop it, not %s", d.own.Name, who.User.Name)
 	}
-	var r stopRequest
+	var r ask.StopRequest
 	if err := strictly(line, &r); err != nil {
 		return nil, err
 	}
 	switch r.How {
-	case stopGracefully, stopNow:
-	case stopToHandOver:
-		if d.folder == nil {
+	case ask.StopGracefully, ask.StopNow:
+	case ask.StopToHandOver:
+		if d.keeper == nil {
 			return nil, fmt.Errorf("the node keeps no state that another could take over: give it an orphan_grace above 0")
 		}
 	default:
-		return nil, fmt.Errorf("how is %q: give %s", r.How, strings.Join([]string{stopGracefully, stopNow, stopToHandOver}, ", "))
+		return nil, fmt.Errorf("how is %q: give %s", r.How, strings.Join([]string{ask.StopGracefully, ask.StopNow, ask.StopToHandOver}, ", "))
 	}
 	var answer status.Node
 	if !d.ask(func() { answer = d.picture() }) {
-		return nil, errShuttingDown
+		return nil, refusal.ErrShuttingDown
 	}
-	if r.How == stopNow {
+	if r.How == ask.StopNow {
 		d.kill()
 	}
 	select {

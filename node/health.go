@@ -1,17 +1,25 @@
 package node
 
 import (
+	"bytes"
 	"cmp"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"muster/internal/door"
+	"muster/node/proc"
+	"muster/node/refusal"
 	"muster/node/vgpu"
 	"muster/wire/status"
 )
@@ -48,7 +56,7 @@ func (d *daemon) problems() []status.Problem {
 	var workers []servingWorker
 	running := d.ask(func() {
 		if d.draining {
-			add("node", errShuttingDown)
+			add("node", refusal.ErrShuttingDown)
 		}
 		for i, v := range d.core.View().Devices {
 			if v.State == vgpu.DeviceLost {
@@ -56,12 +64,12 @@ func (d *daemon) problems() []status.Problem {
 			}
 		}
 		promised, workers = d.promised(), d.servingWorkers()
-		if d.books.trouble != nil {
-			add("state", fmt.Errorf("it cannot be written, so programs may not survive the daemon: %w", d.books.trouble))
+		if trouble := d.keeper.Unwritten(); trouble != nil {
+			add("state", fmt.Errorf("it cannot be written, so programs may not survive the daemon: %w", trouble))
 		}
 	})
 	if !running {
-		return []status.Problem{{Part: "node", What: errShuttingDown.Reason}}
+		return []status.Problem{{Part: "node", What: refusal.ErrShuttingDown.Reason}}
 	}
 	add("socket", cannotAccept(d.socket))
 	if d.web != nil {
@@ -70,7 +78,7 @@ func (d *daemon) problems() []status.Problem {
 	for _, c := range d.opts.Checks {
 		add(c.Part, c.Trouble())
 	}
-	add("workers", d.pool.trouble())
+	add("workers", d.pool.Trouble())
 	return append(list, d.examined.problemsOf(d.opts.Now(), d.cfg.Swap.Dir, promised, workers)...)
 }
 
@@ -151,7 +159,7 @@ func (d *daemon) servingWorkers() []servingWorker {
 	var list []servingWorker
 	for _, c := range d.clients {
 		if c.worker != nil && !c.ending {
-			list = append(list, servingWorker{c.id, c.worker.pid(), c.missed})
+			list = append(list, servingWorker{c.id, c.worker.PID(), c.missed})
 		}
 	}
 	slices.SortFunc(list, func(a, b servingWorker) int { return cmp.Compare(a.client, b.client) })
@@ -163,11 +171,155 @@ func silentOf(workers []servingWorker) []string {
 	var silent []string
 	for _, w := range workers {
 		switch {
-		case isStopped(w.pid):
+		case proc.IsStopped(w.pid):
 			silent = append(silent, fmt.Sprintf("client %d's (process %d) is stopped", w.client, w.pid))
 		case w.missed > 1:
 			silent = append(silent, fmt.Sprintf("client %d's (process %d) has missed %d pings", w.client, w.pid, w.missed))
 		}
 	}
 	return silent
+}
+
+// A node takes a GPU's memory for its own, less the reserve. It cannot know of processes that use
+// the GPU without it, such as programs that reach the driver directly, or another node: what those
+// hold, workers are refused by the driver, in the middle of a program. So a node that starts looks
+// what each GPU has free, and warns its administrator.
+
+// lookForNeighbours looks for memory of NVIDIA GPUs that processes hold which are not the node's.
+// It returns at once: a context takes a while to open, and programs need not wait for that.
+func (d *daemon) lookForNeighbours() {
+	for i, e := range d.stock.Load().Entries {
+		if e.Kind != "cuda" || !e.Here { // other devices are this node's alone
+			continue
+		}
+		go func() {
+			found, err := d.pool.Probe(e.DeviceConfig, e.Lock)
+			if err != nil {
+				return // if it is gone, the first worker that needs it says so
+			}
+			d.do(func() {
+				view := d.core.View()
+				if i >= len(view.Devices) {
+					return
+				}
+				own := view.Devices[i].Memory - min(view.Devices[i].Memory, view.Devices[i].Free) + e.Info.ContextCost
+				if held := heldByOthers(found.Total, found.Free, own); held > e.Reserve+found.Total/neighbourly {
+					d.log.Warn("other processes hold memory of a device which this node takes for its own: programs may be refused memory there; end those processes, or leave them their part (reserve)",
+						"device", i, "name", e.Info.Name, "held_bytes", held, "reserve_bytes", e.Reserve)
+				}
+			})
+		}()
+	}
+}
+
+// neighbourly is the part of a device's memory, as 1/n, that others may hold without a warning:
+// what the driver takes for itself is not known exactly.
+const neighbourly = 16
+
+// heldByOthers is how much of a device's memory is neither free nor the node's own.
+func heldByOthers(total, free, own uint64) uint64 {
+	used := total - min(total, free)
+	return used - min(used, own)
+}
+
+// webServer serves metrics and health.
+type webServer struct {
+	server   *http.Server
+	listener *door.Listener
+	places   *door.Places
+	ended    atomic.Pointer[error] // why the server has ended; nil while it runs
+}
+
+// How many connections the server for metrics and health has at a time.
+const maxWeb, maxWebEach = 128, 32
+
+// lastKey is the key, in a request's context, of whether its connection has the last
+// descriptor.
+type lastKey struct{}
+
+// serveHTTP starts the server for metrics and health, if one is wanted.
+func (d *daemon) serveHTTP() (*webServer, error) {
+	if d.cfg.HTTP == "" {
+		return nil, nil
+	}
+	l, err := net.Listen("tcp", d.cfg.HTTP)
+	if err != nil {
+		return nil, fmt.Errorf("the port for metrics and health (http, --http) cannot be opened: %w", door.PortTrouble(d.cfg.HTTP, err))
+	}
+	w := &webServer{listener: door.Listen(l.(*net.TCPListener), true), places: door.NewPlaces(maxWebEach, maxWeb)}
+	w.listener.Notice = d.notice("those who ask for metrics")
+	w.server = &http.Server{
+		Handler: d.handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, lastKey{}, c.(*door.Conn).Last)
+		},
+	}
+	go func() {
+		err := w.server.Serve(door.Bounded(w.listener, w.places))
+		w.ended.Store(&err)
+	}()
+	d.log.Info("metrics and health are served", "address", "http://"+l.Addr().String())
+	return w, nil
+}
+
+func (w *webServer) close() { w.server.Close() }
+
+// trouble says why the server answers no requests; nil if it does.
+func (w *webServer) trouble() error {
+	if ended := w.ended.Load(); ended != nil {
+		return fmt.Errorf("metrics are no longer served: %w", *ended)
+	}
+	return cannotAccept(w.listener)
+}
+
+// handler answers requests for metrics and health.
+func (d *daemon) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		problems := d.problems()
+		var b bytes.Buffer
+		for _, p := range problems {
+			fmt.Fprintln(&b, p)
+		}
+		if len(problems) == 0 {
+			b.WriteString("ok\n")
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.WriteHeader(healthStatus(problems))
+		_, _ = w.Write(b.Bytes())
+	})
+	mux.HandleFunc("GET /healthz.json", func(w http.ResponseWriter, _ *http.Request) {
+		problems := d.problems()
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(healthStatus(problems))
+		_ = json.NewEncoder(w).Encode(status.Health{Node: d.cfg.Name, Healthy: len(problems) == 0, Problems: problems})
+	})
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		problems := d.problems()
+		var b bytes.Buffer
+		if !d.ask(func() { d.writeMetrics(&b, problems) }) {
+			http.Error(w, refusal.ErrShuttingDown.Reason, http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		_, _ = w.Write(b.Bytes())
+	})
+	return shortly(mux)
+}
+
+// shortly closes a connection that has the last descriptor after its first answer.
+func shortly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if last, _ := r.Context().Value(lastKey{}).(bool); last {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func healthStatus(problems []status.Problem) int {
+	if len(problems) > 0 {
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusOK
 }

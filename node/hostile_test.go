@@ -15,79 +15,11 @@ import (
 	"testing"
 
 	"muster/internal/ports"
+	"muster/node/ask"
+	"muster/node/refusal"
 	"muster/wire"
 	"muster/wire/status"
 )
-
-// Whoever answers, it is told as a sentence.
-func TestAskUnderstandsRefusals(t *testing.T) {
-	record := func(reason string) []byte {
-		var b strings.Builder
-		if err := wire.WriteRecord(&b, &wire.Refused{Result: 802, Reason: reason}); err != nil {
-			t.Fatal(err)
-		}
-		return []byte(b.String())
-	}
-	likeJSON := strings.Repeat("x", '{'-8) // so long that the record begins as a document does
-	for _, c := range []struct {
-		name   string
-		answer []byte
-		want   string
-	}{
-		{"a record", record("there is no room"), "refuses: there is no room"},
-		{"a record that begins as a document", record(likeJSON), "refuses: " + likeJSON},
-		{"a document", []byte(`{"error":"the node is shutting down"}` + "\n"), "refuses: the node is shutting down"},
-		{"nothing", nil, "closed the connection without an answer: it may just be ending, or have no room; try again"},
-		{"noise", []byte("HTTP/1.1 400 Bad Request\r\n\r\n"), "does not answer as a node does: invalid character 'H' looking for beginning of value"},
-	} {
-		for _, atOnce := range []bool{true, false} {
-			socket := freshSocket()
-			l, err := net.Listen("unix", socket)
-			if err != nil {
-				t.Fatal(err)
-			}
-			go func() {
-				conn, err := l.Accept()
-				if err != nil {
-					return
-				}
-				defer conn.Close()
-				if !atOnce {
-					_, _ = conn.Read(make([]byte, 100))
-				}
-				_, _ = conn.Write(c.answer)
-			}()
-			_, err = Ask(socket)
-			if want := "the node at " + socket + " " + c.want; err == nil || err.Error() != want {
-				t.Errorf("%s: got %v\nwant %s", c.name, err, want)
-			}
-			l.Close()
-		}
-	}
-}
-
-// A node that is not root's serves its user and root, and whom it was told to.
-func TestWhoMayUseANode(t *testing.T) {
-	ann, bob := account{1001, "ann"}, account{1002, "bob"}
-	root := account{0, "root"}
-	for _, c := range []struct {
-		allow []string
-		own   uint32
-		user  account
-		may   bool
-	}{
-		{nil, 0, ann, true}, {nil, 0, root, true},
-		{nil, 1001, ann, true}, {nil, 1001, root, true}, {nil, 1001, bob, false},
-		{[]string{}, 0, ann, false}, {[]string{}, 0, root, true}, {[]string{}, 1001, ann, true},
-		{[]string{"any"}, 1001, bob, true}, {[]string{"bob"}, 1001, bob, true}, {[]string{"1002"}, 1001, bob, true},
-		{[]string{"eve", "10020"}, 1001, bob, false}, {[]string{"bob"}, 0, ann, false},
-	} {
-		cfg := Config{Allow: c.allow}
-		if got := cfg.allows(c.user, c.own); got != c.may {
-			t.Errorf("allow %v, node of %d: user %s may: %v", c.allow, c.own, c.user.name, got)
-		}
-	}
-}
 
 // Strangers are refused at the socket, whatever they want, and however many
 // they are.
@@ -105,11 +37,11 @@ func TestStrangersAreRefused(t *testing.T) {
 	})
 	asUser(t, 4322, func() {
 		var refused *wire.Refused
-		if _, err := connect(f.socket, hello(), 0); !errors.As(err, &refused) || refused.Result != resultNotPermitted ||
+		if _, err := connect(f.socket, hello(), 0); !errors.As(err, &refused) || refused.Result != refusal.NotPermitted ||
 			!strings.HasPrefix(refused.Reason, "this node is user root's, and user 4322 may not use it: run a node of your own") {
 			t.Errorf("a program of a stranger: %v", err)
 		}
-		if _, err := Ask(f.socket); err == nil || !strings.Contains(err.Error(), "user 4322 may not use it") {
+		if _, err := ask.Status(f.socket); err == nil || !strings.Contains(err.Error(), "user 4322 may not use it") {
 			t.Errorf("a request of a stranger: %v", err)
 		}
 		before := openFiles(t)
@@ -377,47 +309,6 @@ func TestManyWebConnections(t *testing.T) {
 		t.Error(status, text)
 	}
 	eventually(t, "few are kept", func() bool { return openFiles(t)-before-many < maxWebEach+20 })
-}
-
-// The socket is where nobody else can put one, is for whom it is to be from the
-// beginning, and takes the place of nothing but a socket.
-func TestSocketFolder(t *testing.T) {
-	dir := t.TempDir()
-	try := func(path string) error {
-		cfg := testConfig()
-		cfg.Socket.Address = path
-		return Run(t.Context(), cfg, testOptions())
-	}
-	open := filepath.Join(dir, "open")
-	if err := errors.Join(os.Mkdir(open, 0o777), os.Chmod(open, 0o777)); err != nil {
-		t.Fatal(err)
-	}
-	if err := try(open + "/socket"); err == nil || !strings.Contains(err.Error(), "everybody can write to "+open) {
-		t.Error(err)
-	}
-	file := filepath.Join(dir, "precious")
-	if err := os.WriteFile(file, []byte("words"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := try(file); err == nil || !strings.Contains(err.Error(), file+" is a file, which is left alone") {
-		t.Error(err)
-	}
-	if text, err := os.ReadFile(file); err != nil || string(text) != "words" {
-		t.Errorf("%q, %v", text, err)
-	}
-	for mode, allow := range map[os.FileMode][]string{0o600: {}, 0o666: {"any"}} {
-		cfg := testConfig()
-		cfg.Allow, cfg.Socket.Address = allow, filepath.Join(dir, "socket")
-		f := run(t, cfg)
-		if info, err := os.Stat(cfg.Socket.Address); err != nil || info.Mode().Perm() != mode {
-			t.Error(info.Mode(), err)
-		}
-		f.stop()
-		if err := <-f.done; err != nil {
-			t.Error(err)
-		}
-		f.done <- nil
-	}
 }
 
 // Users whom the node refuses, again and again, do not fill the disk that has its log.

@@ -4,6 +4,10 @@ import (
 	"fmt"
 	"testing"
 
+	"muster/node/ask"
+	"muster/node/grants"
+	"muster/node/settings"
+	"muster/node/survival"
 	"muster/wire/control"
 )
 
@@ -11,15 +15,15 @@ import (
 // names: the job would be given what nobody granted it.
 func TestNumbersThatAreGrantedAreNotGivenAgain(t *testing.T) {
 	cfg := testConfig()
-	cfg.Devices = []Device{softDevice("new")}
-	heritage := func(numbers int) *inheritance {
-		left := &inheritance{}
-		for i := range maxDevices {
-			left.node.Devices = append(left.node.Devices, deviceFile{Config: control.DeviceConfig{Kind: "soft", Name: fmt.Sprint("old", i)}})
+	cfg.Devices = []settings.Device{softDevice("new")}
+	heritage := func(numbers int) *survival.Left {
+		left := &survival.Left{}
+		for i := range settings.MaxDevices {
+			left.Node.Devices = append(left.Node.Devices, survival.DeviceFile{Config: control.DeviceConfig{Kind: "soft", Name: fmt.Sprint("old", i)}})
 		}
-		left.node.Grants = make([]granted, 1)
+		left.Node.Grants = make([]grants.Granted, 1)
 		for i := range numbers {
-			left.node.Grants[0].Devices = append(left.node.Grants[0].Devices, grantedDevice{Device: i})
+			left.Node.Grants[0].Devices = append(left.Node.Grants[0].Devices, ask.GrantedDevice{Device: i})
 		}
 		return left
 	}
@@ -27,12 +31,12 @@ func TestNumbersThatAreGrantedAreNotGivenAgain(t *testing.T) {
 	if _, err := d.stockAsBefore(heritage(3)); err != nil {
 		t.Fatal(err)
 	}
-	for i, e := range d.stock.Load().entries {
-		if e.here != (i == 3) {
+	for i, e := range d.stock.Load().Entries {
+		if e.Here != (i == 3) {
 			t.Errorf("device %d is %+v", i, e.Device)
 		}
 	}
-	if _, err := d.stockAsBefore(heritage(maxDevices)); err == nil {
+	if _, err := d.stockAsBefore(heritage(settings.MaxDevices)); err == nil {
 		t.Error("all numbers are granted, and one is given to another device")
 	}
 }

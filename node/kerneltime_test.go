@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/node/grants"
+	"muster/node/settings"
 	"muster/wire"
 	"muster/wire/status"
 )
@@ -24,7 +26,7 @@ func TestKernelTime(t *testing.T) {
 
 func testKernelTime(t *testing.T, ownProcess bool) {
 	cfg := testConfig()
-	cfg.KernelTime.Batch = KernelTime(100 * time.Millisecond)
+	cfg.KernelTime.Batch = settings.KernelTime(100 * time.Millisecond)
 	for i := range cfg.Devices {
 		cfg.Devices[i].OwnProcess = ownProcess
 	}
@@ -64,8 +66,8 @@ func testKernelTime(t *testing.T, ownProcess bool) {
 func TestKernelTimeOf(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		class   KernelTimes
-		user    KernelTime
+		class   settings.KernelTimes
+		user    settings.KernelTime
 		head    string
 		granted bool
 		latency bool
@@ -73,18 +75,18 @@ func TestKernelTimeOf(t *testing.T) {
 		by      string
 	}{
 		{name: "nothing is said"},
-		{name: "class", class: KernelTimes{Batch: 5, Latency: 7}, want: 5, by: "class batch"},
-		{name: "another class", class: KernelTimes{Batch: 5, Latency: 7}, latency: true, want: 7, by: "class latency"},
-		{name: "user", class: KernelTimes{Batch: 5}, user: 9, want: 9, by: "under limits"},
-		{name: "user without a limit", class: KernelTimes{Batch: 5}, user: NoKernelTime},
+		{name: "class", class: settings.KernelTimes{Batch: 5, Latency: 7}, want: 5, by: "class batch"},
+		{name: "another class", class: settings.KernelTimes{Batch: 5, Latency: 7}, latency: true, want: 7, by: "class latency"},
+		{name: "user", class: settings.KernelTimes{Batch: 5}, user: 9, want: 9, by: "under limits"},
+		{name: "user without a limit", class: settings.KernelTimes{Batch: 5}, user: settings.NoKernelTime},
 		{name: "cluster", head: "h", want: time.Hour, by: "granted to jobs"},
 		{name: "grant", granted: true, want: time.Hour, by: "granted to jobs"},
-		{name: "cluster without a limit", head: "h", class: KernelTimes{Batch: NoKernelTime}},
+		{name: "cluster without a limit", head: "h", class: settings.KernelTimes{Batch: settings.NoKernelTime}},
 	} {
-		d, p := &daemon{}, &client{latency: c.latency, limits: UserLimits{KernelTime: c.user}}
-		d.settings.Store(&Config{KernelTime: c.class, Head: Head{Address: c.head}})
+		d, p := &daemon{}, &client{latency: c.latency, limits: settings.UserLimits{KernelTime: c.user}}
+		d.settings.Store(&settings.Config{KernelTime: c.class, Head: settings.Head{Address: c.head}})
 		if c.granted {
-			p.under.granted = &granted{}
+			p.under.Granted = &grants.Granted{}
 		}
 		if got, by := d.kernelTimeOf(p); got != c.want || !strings.Contains(by, c.by) {
 			t.Errorf("%s: %v, %s", c.name, got, by)

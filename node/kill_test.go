@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 
+	"muster/node/ask"
+	"muster/node/settings"
 	"muster/wire"
 )
 
@@ -40,7 +42,7 @@ func testKill(t *testing.T) {
 			s := statusOf(t, f)
 			return len(s.Clients) == 0 && s.Devices[0].Free == s.Devices[0].Memory
 		})
-		eventually(t, "only warm workers are left", func() bool { return len(childrenOf(daemon.Process.Pid)) <= Default().Warm })
+		eventually(t, "only warm workers are left", func() bool { return len(childrenOf(daemon.Process.Pid)) <= settings.Default().Warm })
 		for _, pid := range childrenOf(daemon.Process.Pid) {
 			if files := sharedMemory(pid); len(files) > 0 {
 				t.Errorf("a warm worker has %v", files)
@@ -100,7 +102,7 @@ func testKill(t *testing.T) {
 			}
 			return true
 		})
-		if _, err := Ask(socket); !errors.Is(err, ErrNoNode) {
+		if _, err := ask.Status(socket); !errors.Is(err, ask.ErrNoNode) {
 			t.Error(err)
 		}
 		process(t, "daemon", socket) // at the same place, at once

@@ -14,6 +14,10 @@ import (
 	"time"
 
 	"muster/internal/need"
+	"muster/node/ask"
+	"muster/node/proc"
+	"muster/node/settings"
+	"muster/node/statefolder"
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -186,14 +190,14 @@ func TestLyingWorkers(t *testing.T) {
 			t.Parallel()
 			h := newHouse(t)
 			if c.reason == neverCame {
-				h.cfg.WorkerTimeout = MinWorkerTimeout
+				h.cfg.WorkerTimeout = settings.MinWorkerTimeout
 			}
 			h.worker, h.environment = "lying worker", []string{"MUSTER_TEST_LIE=" + c.lie}
 			h.start()
 			p, honest := h.connect(), h.connect()
 			worker := h.file(1).Worker
 			h.restart()
-			eventually(t, "the liar is dead", func() bool { return !isRunning(worker.Pid, worker.Start) })
+			eventually(t, "the liar is dead", func() bool { return !proc.IsRunning(worker.Pid, worker.Start) })
 			eventually(t, "only the other client is left", func() bool {
 				s := h.status()
 				return len(s.Clients) == 1 && s.Clients[0].ID == 2 && !s.Clients[0].Away
@@ -257,7 +261,7 @@ func TestAnotherProcessOfThatNumber(t *testing.T) {
 	f := h.file(1)
 	h.kill()
 	f.Worker.Start++
-	text, err := json.Marshal(f.clientFile)
+	text, err := json.Marshal(f.ClientFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,7 +330,7 @@ func TestStaleState(t *testing.T) {
 	}
 	dead := f
 	dead.Client, dead.Worker.Pid = 7, 1<<22+1 // more than any process has
-	text, err := json.Marshal(dead.clientFile)
+	text, err := json.Marshal(dead.ClientFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,14 +343,14 @@ func TestStaleState(t *testing.T) {
 	put("standing-12", string(standing)) // of nobody
 	lost := f
 	lost.Client = 6
-	if text, err = json.Marshal(lost.clientFile); err != nil {
+	if text, err = json.Marshal(lost.ClientFile); err != nil {
 		t.Fatal(err)
 	}
 	put("client-6.json", string(text)) // where it stands is damaged
 	put("standing-6", strings.Repeat("x", len(standing)))
 	other := dead
 	other.Client, other.Worker, other.Boot = 8, f.Worker, "another"
-	if text, err = json.Marshal(other.clientFile); err != nil {
+	if text, err = json.Marshal(other.ClientFile); err != nil {
 		t.Fatal(err)
 	}
 	put("client-8.json", string(text))
@@ -394,7 +398,7 @@ func TestStaleState(t *testing.T) {
 
 // The folder is the node's alone.
 func TestStateFolder(t *testing.T) {
-	start := func(change func(*Config)) error {
+	start := func(change func(*settings.Config)) error {
 		cfg := testConfig()
 		cfg.OrphanGrace, cfg.State = time.Minute, filepath.Join(t.TempDir(), "state")
 		change(&cfg)
@@ -414,13 +418,13 @@ func TestStateFolder(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name   string
-		change func(*Config)
+		change func(*settings.Config)
 		want   string
 	}{
-		{"made", func(c *Config) {}, ""},
-		{"others may use it", func(c *Config) { c.State = open }, "others may use " + open + ": chmod 0700 " + open},
-		{"a file", func(c *Config) { c.State = file }, "the node's state cannot be kept (state, --state): "},
-		{"no state is wanted", func(c *Config) { c.State, c.OrphanGrace = file, 0 }, ""},
+		{"made", func(c *settings.Config) {}, ""},
+		{"others may use it", func(c *settings.Config) { c.State = open }, "others may use " + open + ": chmod 0700 " + open},
+		{"a file", func(c *settings.Config) { c.State = file }, "the node's state cannot be kept (state, --state): "},
+		{"no state is wanted", func(c *settings.Config) { c.State, c.OrphanGrace = file, 0 }, ""},
 	} {
 		err := start(c.change)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
@@ -430,7 +434,7 @@ func TestStateFolder(t *testing.T) {
 	for socket, want := range map[string]string{
 		"@muster": "@muster", "@a.b/c": "@a%2Eb+c", "/run/muster.sock": "+run+muster%2Esock", "@..": "@%2E%2E", "@\xff+": "@%FF%2B",
 	} {
-		if got := stateKey(socket); got != want {
+		if got := statefolder.Key(socket); got != want {
 			t.Errorf("%q: %q, want %q", socket, got, want)
 		}
 	}
@@ -439,11 +443,11 @@ func TestStateFolder(t *testing.T) {
 // A node whose usual folder cannot be made works without.
 func TestUsualStateFolder(t *testing.T) {
 	socket := freshSocket()
-	folder := filepath.Join(stateParent(), stateKey(socket))
+	folder := filepath.Join(statefolder.Parent(), statefolder.Key(socket))
 	cfg := testConfig()
 	cfg.OrphanGrace, cfg.Socket.Address = time.Minute, socket
 	f := run(t, cfg)
-	if info, err := os.Stat(folder); err != nil || info.Mode().Perm() != 0o700 || !Restarting(socket) {
+	if info, err := os.Stat(folder); err != nil || info.Mode().Perm() != 0o700 || !statefolder.Restarting(socket) {
 		t.Errorf("%v, %v", info, err)
 	}
 	mustConnect(t, f).synchronise(t)
@@ -452,7 +456,7 @@ func TestUsualStateFolder(t *testing.T) {
 		t.Error(err)
 	}
 	f.done <- nil
-	if _, err := os.Stat(folder); err == nil || Restarting(socket) {
+	if _, err := os.Stat(folder); err == nil || statefolder.Restarting(socket) {
 		t.Error("it is left")
 	}
 }
@@ -461,36 +465,36 @@ func TestUsualStateFolder(t *testing.T) {
 // for one that has been gone for long.
 func TestNobodyWaitsForADeadNode(t *testing.T) {
 	socket := freshSocket()
-	parent := stateParent()
-	if err := makeParent(parent); err != nil {
+	parent := statefolder.Parent()
+	if err := statefolder.MakeParent(parent); err != nil {
 		need.Missing(t, need.System, "there is no usual place for a state here:", err)
 	}
-	f, err := openState("", socket)
+	f, err := statefolder.Open("", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = os.Remove(f.dir)
+		_ = os.Remove(f.Dir)
 		_ = os.Remove(parent) // unless another node has its state there
 	})
-	f.leave() // as a daemon does that was killed
-	if !Restarting(socket) {
+	f.Leave() // as a daemon does that was killed
+	if !statefolder.Restarting(socket) {
 		t.Error("nobody waits for a node that was killed just now")
 	}
-	long := time.Now().Add(-2 * deadTime)
-	if err := os.Chtimes(f.dir, long, long); err != nil {
+	long := time.Now().Add(-2 * statefolder.DeadTime)
+	if err := os.Chtimes(f.Dir, long, long); err != nil {
 		t.Fatal(err)
 	}
 	var said strings.Builder
-	if err := AwaitServing(t.Context(), &said, socket, 0); !errors.Is(err, ErrNoNode) || said.Len() > 0 {
+	if err := ask.AwaitServing(t.Context(), &said, socket, 0); !errors.Is(err, ask.ErrNoNode) || said.Len() > 0 {
 		t.Errorf("for a node that has been gone for long: %v, and it says %q", err, said.String())
 	}
-	f, err = openState("", socket)
+	f, err = statefolder.Open("", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.leave()
-	for end := time.Now().Add(2 * time.Minute); !Restarting(socket); time.Sleep(time.Millisecond) {
+	defer f.Leave()
+	for end := time.Now().Add(2 * time.Minute); !statefolder.Restarting(socket); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the next node does not touch the folder")
 		}

@@ -82,17 +82,17 @@ func (d *daemon) nextAlarm() (at time.Duration, ok bool) {
 	if ends, some := d.nextExpiry(); some && (!ok || ends < at) {
 		at, ok = ends, true
 	}
-	if back, some := d.nextReturn(); some && (!ok || back < at) {
+	if back, some := d.sharing.Next(); some && (!ok || back < at) {
 		at, ok = back, true
 	}
-	if look, some := d.nextBorrowing(); some && (!ok || look < at) {
+	if look, some := d.lending.Next(); some && (!ok || look < at) {
 		at, ok = look, true
 	}
-	if look, some := d.nextSpares(); some && (!ok || look < at) {
+	if look, some := d.spares.Next(d.live().Spare, d.stock.Load()); some && (!ok || look < at) {
 		at, ok = look, true
 	}
-	if d.books.dirty && (!ok || d.books.due < at) {
-		at, ok = d.books.due, true
+	if due, some := d.keeper.Next(); some && (!ok || due < at) {
+		at, ok = due, true
 	}
 	return at, ok
 }
@@ -115,7 +115,7 @@ func (d *daemon) checkWorkers() {
 		}
 		if !alive && c.isAway() && d.rescue(c) {
 			c.why = "its worker did not come to the node that was started again"
-			c.worker.kill()
+			c.worker.Kill()
 			continue
 		}
 		if !alive && c.isAway() {
@@ -126,6 +126,6 @@ func (d *daemon) checkWorkers() {
 			d.endWorker(c, fmt.Sprintf("its worker has not answered for %v and was killed: it had been stopped, or hung", d.live().WorkerTimeout))
 			continue
 		}
-		c.worker.post(control.Ping{Number: ping})
+		c.worker.Post(control.Ping{Number: ping})
 	}
 }

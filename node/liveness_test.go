@@ -6,7 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"muster/node/inventory"
+	"muster/node/lending"
+	"muster/node/proc"
+	"muster/node/settings"
 	"muster/node/vgpu"
+	"muster/node/workers"
 	"muster/wire/control"
 )
 
@@ -110,10 +115,10 @@ func TestTimeoutIsKept(t *testing.T) {
 func TestRescuedClientStays(t *testing.T) {
 	now := time.Now()
 	d := &daemon{log: slog.New(slog.DiscardHandler), start: now}
-	d.heart = newHeartbeat(time.Second)
+	d.heart, d.lenders = newHeartbeat(time.Second), lending.NewLenders(d.do, nil, d.now, maxMissed)
 	d.opts.Now = func() time.Time { return now }
-	d.stock.Store(&inventory{})
-	d.settings.Store(&Config{WorkerTimeout: time.Second})
+	d.stock.Store(&inventory.Inventory{})
+	d.settings.Store(&settings.Config{WorkerTimeout: time.Second})
 	process := exec.Command("sleep", "1000")
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
@@ -122,7 +127,8 @@ func TestRescuedClientStays(t *testing.T) {
 		_ = process.Process.Kill()
 		_ = process.Wait()
 	}()
-	c := &client{id: 1, worker: &workerProcess{process: process.Process, number: process.Process.Pid, away: true}}
+	start, _ := proc.Start(process.Process.Pid)
+	c := &client{id: 1, worker: workers.Find(process.Process.Pid, start, 0, d.log)}
 	c.kept, c.why = []control.Held{}, "its worker did not come" // as rescue leaves it
 	d.clients, d.perUser = map[vgpu.ClientID]*client{1: c}, map[string]int{}
 	for range 3 * maxMissed {

@@ -8,43 +8,26 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/node/inventory"
+	"muster/node/lending"
+	"muster/node/settings"
 	"muster/node/vgpu"
+	"muster/node/workers"
 	"muster/wire"
 	"muster/wire/borrow"
 	"muster/wire/control"
 )
-
-// A client that has work on a device all the time counts as one, however rarely it reports; one that
-// has stopped counts less and less.
-func TestRecentUse(t *testing.T) {
-	for _, every := range []time.Duration{10 * time.Millisecond, 250 * time.Millisecond, time.Second} {
-		var r recent
-		for now := every; now <= 5*time.Second; now += every {
-			r = r.add(now, 2, every)
-		}
-		if r.busy < 0.9 || r.busy > 1 {
-			t.Errorf("busy all the time, reported every %v: %v", every, r.busy)
-		}
-		if later := r.faded(r.at + time.Second).busy; later < 0.3 || later > 0.4 {
-			t.Errorf("a second after that: %v", later)
-		}
-	}
-	r := recent{}.add(time.Second, 1, time.Hour) // nobody has been busy for longer than since the last report
-	if r.busy > 1 {
-		t.Errorf("%+v", r)
-	}
-}
 
 // Of a mapped client, busy time at home is that of all its devices: home counts only if something ran,
 // or is, there.
 func TestRecentUseOfMappedClients(t *testing.T) {
 	c := &client{mappings: mappings{mapping: "ag", home: 1}}
 	c.used(1, time.Second, 0, 0, time.Second)
-	if c.uses[1].busy != 0 {
+	if c.uses[1].Busy != 0 {
 		t.Errorf("%+v", c.uses[1])
 	}
 	c.used(1, 2*time.Second, 0, 1, 0) // a long kernel
-	if c.uses[1].busy < 0.9 {
+	if c.uses[1].Busy < 0.9 {
 		t.Errorf("%+v", c.uses[1])
 	}
 	c.used(-1, time.Second, 1, 1, time.Second) // no device
@@ -72,12 +55,13 @@ func (lentDevice) Load() (int, time.Duration) { return 1500, 3 * time.Millisecon
 func TestLoadsOfLentDevices(t *testing.T) {
 	now := time.Unix(100, 0)
 	d := &daemon{start: now, opts: Options{Now: func() time.Time { return now }}}
-	d.stock.Store(&inventory{entries: []stocked{{}, {Device: Device{DeviceConfig: control.DeviceConfig{Kind: KindRemote, Index: 4}}, here: true}}})
+	d.stock.Store(&inventory.Inventory{Entries: []inventory.Device{{}, {Device: settings.Device{DeviceConfig: control.DeviceConfig{Kind: settings.KindRemote, Index: 4}}, Here: true}}})
+	d.lenders = lending.NewLenders(d.do, nil, d.now, maxMissed)
 	if said, _ := d.lenderSaid(1); said != (borrow.Load{}) {
 		t.Errorf("nobody has said anything: %+v", said)
 	}
-	d.heardLoad(0, struct{ device.Device }{}) // of another kind
-	d.heardLoad(1, lentDevice{})
+	d.lenders.Heard(0, 0, struct{ device.Device }{}) // of another kind
+	d.lenders.Heard(1, 4, lentDevice{})
 	now = now.Add(time.Second)
 	if said, age := d.lenderSaid(1); said.Calls != 1500 || said.Each != 3*time.Millisecond || age != time.Second {
 		t.Errorf("%+v, %v ago", said, age)
@@ -128,7 +112,7 @@ func TestQueuesOfEndedWorkers(t *testing.T) {
 	const lives = 1
 	stranger := os.Getpid() // a process, but no worker
 	d := &daemon{precedence: f, state: state{clients: map[vgpu.ClientID]*client{
-		1: {worker: &workerProcess{number: lives}}, 2: {},
+		1: {worker: workers.Fake(lives, 0)}, 2: {},
 	}}}
 	kept := page.Queue(0, lives)
 	kept.Add(3)

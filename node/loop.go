@@ -6,15 +6,20 @@ import (
 	"fmt"
 	"log/slog"
 	"math/bits"
-	"net"
 	"time"
 
-	"muster/device"
 	"muster/node/fate"
+	"muster/node/grants"
+	"muster/node/held"
+	"muster/node/inventory"
+	"muster/node/lending"
+	"muster/node/refusal"
+	"muster/node/spares"
+	"muster/node/tally"
 	"muster/node/vgpu"
+	"muster/node/workers"
 	"muster/wire"
 	"muster/wire/control"
-	"muster/wire/status"
 )
 
 // state is what the loop owns. No other goroutine may read or write it, except in a
@@ -25,107 +30,30 @@ type state struct {
 	changes    deviceChanges
 	probing    map[int]chan struct{} // devices that are being probed; closed when the outcome is known
 	clients    map[vgpu.ClientID]*client
-	grants     map[string]*granted // by id
+	grants     *grants.Book
 	lastID     vgpu.ClientID
 	perUser    map[string]int // clients that have not ended
 	committed  uint64
 	perOwner   map[string]uint64 // committed bytes of each user
 	draining   bool
-	parkedLook time.Duration // when tellParked last looked
-	before     before        // what earlier daemons of the node counted
-	books      bookkeeping   // of the state folder
-	traced     int           // clients whose programs are traced
-	borrowing  *borrowing    // nil: the node neither borrows nor lends
+	parkedLook time.Duration    // when tellParked last looked
+	traced     int              // clients whose programs are traced
+	lending    *lending.Lending // nil: the node neither borrows nor lends
+	lenders    *lending.Lenders
 
-	spares     spares
+	spares     *spares.Spares
 	loans      map[vgpu.ClientID]*loan // of further devices, by their numbers
-	greetings  map[vgpu.DeviceID]*greeting
-	greeted    map[vgpu.DeviceID]lenderLoad // what lenders of devices of the configuration said when they were greeted
-	lentBefore map[lentTo]lentPast          // what guests did that have left
-	mapped     map[vgpu.DeviceID]ranOn      // what ran on devices as further ones, for all clients
-	afterwards []vgpu.Event                 // events that effects led to; the dispatcher is told when these have been performed
-	stepping   bool                         // effects are being performed
+	lentBefore map[lentTo]lentPast     // what guests did that have left
+	afterwards []vgpu.Event            // events that effects led to; the dispatcher is told when these have been performed
+	stepping   bool                    // effects are being performed
 
-	fates        *fate.Book // of clients that MPS serves
-	sharedFaults uint64     // faults that several of them saw
-
-	past      counters // of clients that have gone
-	waits     status.Waits
-	gone      []status.Client           // the last clients that have gone
-	users     map[string]status.UserUse // what clients that have gone did, by user, since this daemon started
-	preempted map[vgpu.Reason]uint64    // how often clients had to leave their device, by reason
-	refused   uint64
 }
 
 func newState(core *vgpu.Core, workerTimeout time.Duration) state {
 	return state{
-		fates: fate.NewBook(), core: core, heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, loans: map[vgpu.ClientID]*loan{}, greetings: map[vgpu.DeviceID]*greeting{}, mapped: map[vgpu.DeviceID]ranOn{}, lentBefore: map[lentTo]lentPast{}, grants: map[string]*granted{}, perUser: map[string]int{}, perOwner: map[string]uint64{},
-		spares:    spares{all: map[vgpu.ClientID]*spare{}, rests: map[vgpu.DeviceID]time.Duration{}, pause: map[vgpu.DeviceID]time.Duration{}},
-		preempted: map[vgpu.Reason]uint64{}, changes: deviceChanges{leaving: map[vgpu.DeviceID]*leaving{}}, probing: map[int]chan struct{}{},
+		core: core, heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, loans: map[vgpu.ClientID]*loan{}, lentBefore: map[lentTo]lentPast{}, grants: grants.NewBook(), perUser: map[string]int{}, perOwner: map[string]uint64{},
+		changes: deviceChanges{leaving: map[vgpu.DeviceID]*leaving{}}, probing: map[int]chan struct{}{},
 	}
-}
-
-// client is one program's virtual device. The fields above the line are set before the
-// client has a worker; after that only the loop changes them (limits at a reload, conn
-// when a worker comes back). Those below it are the loop's from the beginning.
-type client struct {
-	id       vgpu.ClientID
-	peer     peer
-	under    under // its grant
-	guest    guest // another node, which has a device of this one
-	carries  *loan // a further device of another client, which is used by way of this one; nil: none
-	limits   UserLimits
-	latency  bool // its class: latency, not batch
-	weight   int  // in fair shares, and in turns on a device
-	share    int  // percent of a device's multiprocessors, where MPS is in force; 0 for all
-	memory   uint64
-	fault    string      // why what it ran ended the last time before its time; "": it did not
-	memoryBy string      // what limits memory, in words for the program's user
-	shown    map[int]int // attributes that its program was told, which each device it is given must have
-	program  string
-	ordinal  int
-	arena    device.Arena
-	conn     *net.UnixConn
-	gone     chan struct{} // closed when the client is forgotten
-	ring     string        // the names of the files that it shares with its program
-	data     string
-
-	// ---
-	since     time.Duration
-	worker    *workerProcess // nil until it has one
-	spare     *spare         // what its worker was, until the client wants a device; nil if nothing
-	shared    *wire.Shared   // the ring only, to tell the program why the client is ended
-	ending    bool
-	refused   bool // it was never attached; its connection stays open to tell the program why
-	committed uint64
-	device    vgpu.DeviceID // where it has its lease; AnyDevice if nowhere
-	pinned    vgpu.DeviceID // the only device that it can use, as its last Want said; AnyDevice if any will do
-	peak      uint64        // the most that it was seen to have allocated
-	lease     uint64        // the number of its last grant
-	wantedAt  time.Duration // while it waits for a device
-	wanting   bool
-	counters  counters
-	memoryNow control.Stats // allocated, resident, swapped
-	order     *order        // that is under way; nil if none is
-	pulse                   // of its worker
-	// seenParked says that it was parked when the daemon last looked, toldParked that its
-	// user has been told.
-	seenParked, toldParked bool
-	survival
-	recovery
-	tracing
-	mappings
-}
-
-// counters only grow. Kernels and their time are counted by the dispatcher.
-type counters struct {
-	grants, preemptions, swaps           uint64
-	copiedIn, copiedOut, swapIn, swapOut uint64
-	waited                               time.Duration
-	denials, failures, clients           uint64
-	links                                links
-	turns                                uint64 // like moving, only of clients that have gone: the dispatcher counts those of the others
-	moving, held                         time.Duration
 }
 
 // do has the loop run f later, and does not wait for that. It returns false if the loop
@@ -173,15 +101,15 @@ func (d *daemon) loop() {
 		select {
 		case f := <-d.events:
 			f()
-			d.tendSpares()
+			d.spares.Tend(d.live().Spare, d.draining, d.stock.Load())
 		case <-alarm.C:
 			d.step(d.now(), vgpu.Tick{})
 			d.checkWorkers()
 			d.tellParked()
 			d.expireGrants()
 			d.returnCleared()
-			d.tendBorrowing()
-			d.tendSpares()
+			d.lending.Tend()
+			d.spares.Tend(d.live().Spare, d.draining, d.stock.Load())
 			d.saveDue()
 		}
 	}
@@ -194,23 +122,24 @@ func (d *daemon) loop() {
 // wait in afterwards.
 func (d *daemon) step(now time.Duration, e vgpu.Event) {
 	effects := d.core.Step(now, e)
-	d.recording.add(vgpu.Entry{Now: now, Event: e, Effects: effects})
+	d.recording.Add(vgpu.Entry{Now: now, Event: e, Effects: effects})
 	d.count(effects)
-	d.saveChanged(e, effects)
+	d.saveChanged(now, e, effects)
 	nested := d.stepping
 	d.stepping = true
 	d.perform(effects)
 	d.stepping = nested
 	d.tellTraced()
 	d.tendDevices()
-	if d.borrowing != nil {
-		d.borrowing.dirty = true
-	}
+	d.lending.Touch()
 	d.stepAfterwards()
 }
 
 // drain lets no more clients in.
-func (d *daemon) drain() { d.draining, d.spares.look = true, 0 }
+func (d *daemon) drain() {
+	d.draining = true
+	d.spares.Look()
+}
 
 // endAll ends all clients.
 func (d *daemon) endAll(reason string, kill bool) {
@@ -224,27 +153,27 @@ func (d *daemon) admit(c *client) error {
 	var refused *wire.Refused
 	limits := &d.live().Limits
 	most := limits.Clients
-	if c.peer.user.uid == 0 {
-		most += limits.reserve()
+	if c.peer.User.UID == 0 {
+		most += limits.Reserve()
 	}
 	asked := d.ask(func() {
-		name := c.peer.user.name
+		name := c.peer.User.Name
 		switch {
 		case d.draining:
 			refused = d.notNow()
 		case len(d.clients) >= most:
-			refused = refuse(resultNotPermitted, "the node serves %d clients, as many as it may: try again later", len(d.clients))
+			refused = refusal.New(refusal.NotPermitted, "the node serves %d clients, as many as it may: try again later", len(d.clients))
 		case c.carries != nil && d.loans[c.carries.id] != c.carries:
-			refused = refuse(resultNotReady, "the device is not lent any more")
+			refused = refusal.New(refusal.NotReady, "the device is not lent any more")
 		case c.limits.Clients > 0 && d.perUser[name] >= c.limits.Clients && c.carries == nil:
-			refused = refuse(resultNotPermitted, "%s", userHasAll(name, d.perUser[name]))
-		case d.grantEnded(c.under) != "":
-			refused = refuse(resultNotPermitted, "%s", d.grantEnded(c.under))
+			refused = refusal.New(refusal.NotPermitted, "%s", userHasAll(name, d.perUser[name]))
+		case d.grants.Ended(c.under) != "":
+			refused = refusal.New(refusal.NotPermitted, "%s", d.grants.Ended(c.under))
 		case d.lacking(c) != "":
-			refused = refuse(resultSystemNotReady, "the node's devices have changed since the program looked at them (%s): start it again", d.lacking(c))
+			refused = refusal.New(refusal.SystemNotReady, "the node's devices have changed since the program looked at them (%s): start it again", d.lacking(c))
 		}
 		if refused != nil {
-			d.refused++
+			d.tally.Refused++
 			return
 		}
 		d.lastID++
@@ -253,10 +182,10 @@ func (d *daemon) admit(c *client) error {
 		if c.carries == nil {
 			d.perUser[name]++
 		}
-		d.joinFates(c)
+		d.sharing.Join(d.now(), fate.Client(c.id), c.peer.User.UID)
 		d.carried(c)
-		d.step(c.since, vgpu.Attach{Client: c.id, User: c.peer.user.name, Weight: c.weight, Priority: c.priority(), Grant: vgpu.GrantID(c.under.id()), Share: c.under.share, Further: c.carries != nil})
-		d.log.Info("attached", "client", c.id, "user", c.peer.user.name, "pid", c.peer.pid, "program", c.program, "device", c.ordinal, "memory", c.memory)
+		d.step(c.since, vgpu.Attach{Client: c.id, User: c.peer.User.Name, Weight: c.weight, Priority: c.priority(), Grant: vgpu.GrantID(c.under.Id()), Share: c.under.Share, Further: c.carries != nil})
+		d.log.Info("attached", "client", c.id, "user", c.peer.User.Name, "pid", c.peer.PID, "program", c.program, "device", c.ordinal, "memory", c.memory)
 	})
 	if !asked {
 		return d.notNow()
@@ -269,13 +198,13 @@ func (d *daemon) admit(c *client) error {
 
 // assign gives a client its worker, which has answered its first ping, and listens to it.
 // It returns false if the client has ended meanwhile. Only the loop calls it.
-func (d *daemon) assign(c *client, w *workerProcess, shared *wire.Shared, told *inventory) bool {
+func (d *daemon) assign(c *client, w *workers.Process, shared *wire.Shared, told *inventory.Inventory) bool {
 	if c.ending {
 		return false
 	}
 	c.worker, c.shared = w, shared
 	d.catchUp(c, told)
-	c.pinged, c.ponged = firstPing, firstPing
+	c.pinged, c.ponged = workers.FirstPing, workers.FirstPing
 	go func() {
 		d.listenTo(c, w)
 		d.finish(c, w)
@@ -285,18 +214,18 @@ func (d *daemon) assign(c *client, w *workerProcess, shared *wire.Shared, told *
 
 // finish ends a worker whose connection has ended, and forgets its client, or has it
 // rebuilt.
-func (d *daemon) finish(c *client, w *workerProcess) {
-	if w.left.Load() {
+func (d *daemon) finish(c *client, w *workers.Process) {
+	if w.IsLeft() {
 		return
 	}
-	d.dismiss(w)
+	d.pool.Dismiss(w)
 	d.do(func() { d.workerEnded(c, w) })
 }
 
 // listenTo hands what a worker says to the loop until the connection ends.
-func (d *daemon) listenTo(c *client, w *workerProcess) {
+func (d *daemon) listenTo(c *client, w *workers.Process) {
 	for {
-		m, err := w.receive()
+		m, err := w.Receive()
 		if errors.Is(err, control.ErrRefused) {
 			d.do(func() { d.end(c, "its worker is broken: "+err.Error(), true) })
 		}
@@ -314,13 +243,13 @@ func (d *daemon) listenTo(c *client, w *workerProcess) {
 // then the worker may use the device.
 func (d *daemon) end(c *client, reason string, kill bool) {
 	if kill && c.worker != nil {
-		c.worker.kill()
+		c.worker.Kill()
 	}
 	if c.ending {
 		return
 	}
 	c.ending = true
-	name := c.peer.user.name
+	name := c.peer.User.Name
 	if c.carries == nil {
 		d.perUser[name]--
 	}
@@ -334,7 +263,7 @@ func (d *daemon) end(c *client, reason string, kill bool) {
 		d.forget(c)
 		return
 	}
-	c.worker.stop()
+	c.worker.Stop()
 }
 
 // tell lets a program know why it is ended: in the log, and in the ring's memory, where
@@ -344,7 +273,7 @@ func (d *daemon) tell(c *client, reason string) {
 	if d.draining { // no cause for a warning: it may have ended by itself just now
 		level = slog.LevelInfo
 	}
-	d.log.Log(context.Background(), level, "a client is ended", "client", c.id, "user", c.peer.user.name, "reason", reason)
+	d.log.Log(context.Background(), level, "a client is ended", "client", c.id, "user", c.peer.User.Name, "reason", reason)
 	if c.shared != nil {
 		c.shared.Close(reason)
 	}
@@ -361,29 +290,26 @@ func (d *daemon) forget(c *client) {
 		d.end(c, c.whyNoWorker(), false)
 	}
 	delete(d.clients, c.id)
-	d.fates.Leave(fate.Client(c.id))
+	d.sharing.Leave(fate.Client(c.id))
 	d.untrace(c)
 	d.forgetFile(c)
 	d.dropLoans(c)
 	d.leaveSpare(c)
 	used := d.remember(c)
-	d.countUser(d.gone[len(d.gone)-1])
 	if c.isGuest() && c.carries == nil {
 		d.guestLeaves(c, used.Kernels)
 	}
 	d.step(d.now(), vgpu.Detach{Client: c.id})
 	d.commit(c, 0)
-	d.past.add(c.counters)
-	d.past.clients++
 	if c.shared != nil {
 		c.shared.Unmap()
 	}
 	if !c.refused && c.conn != nil {
 		hangUp(c.conn)
 	}
-	closeHeld(c.kept)
+	held.Close(c.kept)
 	close(c.gone)
-	d.log.Info("detached", "client", c.id, "user", c.peer.user.name, "kernels", used.Kernels, "gpu_time", used.GPUTime.String(), "after", (d.now() - c.since).String())
+	d.log.Info("detached", "client", c.id, "user", c.peer.User.Name, "kernels", used.Kernels, "gpu_time", used.GPUTime.String(), "after", (d.now() - c.since).String())
 }
 
 // lastWords notes why a client that is ending has failed, and says whether a message counts all the same:
@@ -404,10 +330,10 @@ func (d *daemon) lastWords(c *client, said control.ToDaemon) bool {
 
 // failed notes that a fault has ended what a client ran.
 func (d *daemon) failed(c *client, reason string) {
-	c.counters.failures++
+	c.counters.Failures++
 	c.fault = reason
-	if n := c.counters.failures; n <= 10 || bits.OnesCount64(n) == 1 { // a program may fault in a loop
-		d.log.Info("a fault ended what ran", "client", c.id, "user", c.peer.user.name, "reason", reason, "faults", n)
+	if n := c.counters.Failures; n <= 10 || bits.OnesCount64(n) == 1 { // a program may fault in a loop
+		d.log.Info("a fault ended what ran", "client", c.id, "user", c.peer.User.Name, "reason", reason, "faults", n)
 	}
 }
 
@@ -424,7 +350,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 	}
 	now := d.now()
 	c.unsaved = true
-	d.touch()
+	d.keeper.Touch(now)
 	switch m := said.(type) {
 	case control.Standing:
 		d.stands(c, m)
@@ -463,7 +389,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 	case control.SyncPoint:
 		d.step(now, vgpu.SyncPoint{Client: c.id})
 	case control.Ran:
-		c.told = plus(c.told, vgpu.Usage{Kernels: uint64(m.Kernels), GPUTime: m.Busy})
+		c.told = tally.Plus(c.told, vgpu.Usage{Kernels: uint64(m.Kernels), GPUTime: m.Busy})
 		c.ranHome(vgpu.Usage{Kernels: uint64(m.Kernels), GPUTime: m.Busy})
 		c.used(c.home, now, m.Kernels, m.Queued, m.Busy)
 		d.step(now, vgpu.Ran{Client: c.id, Kernels: m.Kernels, Busy: m.Busy})
@@ -481,7 +407,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		if granted {
 			d.save(c)
 		}
-		c.worker.post(control.Committed{Bytes: m.Bytes, Granted: granted, Reason: why})
+		c.worker.Post(control.Committed{Bytes: m.Bytes, Granted: granted, Reason: why})
 	case control.Report:
 		c.report(m.Stats)
 	case control.CannotServe:
@@ -500,11 +426,11 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		if m.Shared {
 			d.sharedFault(c, m.Device, m.Reason)
 		}
-		c.worker.kill() // the worker waits to be killed: if it exited by itself and this daemon died before reading the message, the client would be lost
+		c.worker.Kill() // the worker waits to be killed: if it exited by itself and this daemon died before reading the message, the client would be lost
 	case control.Rebuilt:
-		d.log.Info("a client is what it was before its worker ended", "client", c.id, "user", c.peer.user.name, "after", (now - c.lostAt).String())
+		d.log.Info("a client is what it was before its worker ended", "client", c.id, "user", c.peer.User.Name, "after", (now - c.lostAt).String())
 		c.tries = 0
-		d.fates.Proven(now, fate.Client(c.id))
+		d.sharing.Proven(now, fate.Client(c.id))
 	case control.Ended:
 		if c.over { // the first reason counts: a worker that ends has several threads that may say why
 			return
@@ -529,7 +455,7 @@ func (d *daemon) commit(c *client, want uint64) (granted bool, why string) {
 	if c.carries != nil { // its memory goes back to its owner's worker, which has room for it
 		return true, ""
 	}
-	name, swap := c.peer.user.name, d.live().Swap.Size
+	name, swap := c.peer.User.Name, d.live().Swap.Size
 	if want > c.committed {
 		others, ofUser := d.committed-c.committed, d.perOwner[name]-c.committed
 		switch {
@@ -560,27 +486,27 @@ func (d *daemon) count(effects []vgpu.Effect) {
 		switch e.Kind {
 		case vgpu.Grant:
 			if c.device == vgpu.AnyDevice {
-				c.counters.grants++
+				c.counters.Grants++
 			}
 			if c.wanting {
 				waited := d.now() - c.wantedAt
 				c.wanting = false
-				c.counters.waited += waited
-				d.waits.Observe(waited)
+				c.counters.Waited += waited
+				d.tally.Waits.Observe(waited)
 			}
 			c.device, c.lease = e.Device, uint64(e.Lease)
 			c.home = e.Device
 		case vgpu.Revoke:
 			if c.device != vgpu.AnyDevice { // else it has no lease, and only keeps memory there
 				if e.Reason != vgpu.ForMove && e.Reason != vgpu.ForDrain {
-					c.counters.preemptions++
+					c.counters.Preemptions++
 				}
-				d.preempted[e.Reason]++
+				d.tally.Preempted[e.Reason]++
 			}
 		case vgpu.Gone:
 			c.device = vgpu.AnyDevice
 		case vgpu.Deny:
-			c.counters.denials++
+			c.counters.Denials++
 		}
 	}
 }
@@ -592,8 +518,8 @@ func (d *daemon) perform(effects []vgpu.Effect) {
 			d.performLoan(l, e)
 			continue
 		}
-		if s := d.spares.all[e.Client]; s != nil {
-			d.performSpare(s, e)
+		if s := d.spares.Of(e.Client); s != nil {
+			d.spares.Perform(s, e)
 			continue
 		}
 		c := d.clients[e.Client]
@@ -603,21 +529,21 @@ func (d *daemon) perform(effects []vgpu.Effect) {
 		d.log.Debug(e.Kind.String(), "client", e.Client, "effect", e.String())
 		switch e.Kind {
 		case vgpu.Grant:
-			c.worker.post(control.Grant{Lease: uint64(e.Lease), Device: int(e.Device), Memory: e.Memory, Coming: e.Coming})
+			c.worker.Post(control.Grant{Lease: uint64(e.Lease), Device: int(e.Device), Memory: e.Memory, Coming: e.Coming})
 		case vgpu.Revoke:
-			c.worker.post(control.Revoke{Reason: string(e.Reason), Keep: e.Keep, Step: e.Step})
+			c.worker.Post(control.Revoke{Reason: string(e.Reason), Keep: e.Keep, Step: e.Step})
 			c.pinged++
-			c.worker.post(control.Ping{Number: c.pinged})
+			c.worker.Post(control.Ping{Number: c.pinged})
 		case vgpu.Gone:
-			c.worker.post(control.Lost{Device: int(e.Device), Reason: "the device is lost"})
+			c.worker.Post(control.Lost{Device: int(e.Device), Reason: "the device is lost"})
 		case vgpu.Watch:
-			c.worker.post(control.Watch{On: e.On})
+			c.worker.Post(control.Watch{On: e.On})
 		case vgpu.Deny:
 			m := control.Deny{Reason: string(e.Reason)}
 			if c.device != vgpu.AnyDevice {
 				m.Lease = c.lease
 			}
-			c.worker.post(m)
+			c.worker.Post(m)
 		}
 	}
 }

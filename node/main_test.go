@@ -21,6 +21,9 @@ import (
 	"muster/device/soft"
 	"muster/internal/await"
 	"muster/internal/confine"
+	"muster/node/ask"
+	"muster/node/refusal"
+	"muster/node/settings"
 	"muster/wire"
 	"muster/wire/control"
 	"muster/wire/status"
@@ -144,7 +147,7 @@ func testWorker() error {
 			}
 			_ = conn.Send(control.Commit{Bytes: allocated + m.Size})
 			if !<-committed {
-				shared.Reply(h.Slot, resultOutOfMemory, nil)
+				shared.Reply(h.Slot, refusal.OutOfMemory, nil)
 				continue
 			}
 			allocated += m.Size
@@ -205,14 +208,14 @@ func freshSocket() string {
 	return fmt.Sprintf("@muster-test-%d-%d", os.Getpid(), sockets.Add(1))
 }
 
-func testConfig() Config {
-	cfg := Default()
+func testConfig() settings.Config {
+	cfg := settings.Default()
 	cfg.Name = "test"
 	cfg.Socket.Address = freshSocket()
 	cfg.Swap.Size = 1 << 30
 	cfg.Grace = 5 * time.Second
 	cfg.OrphanGrace, cfg.Recover = 0, false // whoever wants clients to live on says so
-	cfg.Devices = []Device{
+	cfg.Devices = []settings.Device{
 		{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: "Big", Memory: 256 << 20, Speed: 1, Workers: 1}},
 		{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: "Small", Memory: 128 << 20, Speed: 0.5, Workers: 1, Index: 1}},
 	}
@@ -244,9 +247,9 @@ func testOptions() Options {
 }
 
 // run starts a daemon and ends it with the test.
-func run(t *testing.T, cfg Config) *fixture { return runWith(t, cfg, testOptions()) }
+func run(t *testing.T, cfg settings.Config) *fixture { return runWith(t, cfg, testOptions()) }
 
-func runWith(t testing.TB, cfg Config, opts Options) *fixture {
+func runWith(t testing.TB, cfg settings.Config, opts Options) *fixture {
 	t.Helper()
 	ready := make(chan struct{})
 	f := &fixture{socket: cfg.Socket.Address, kill: make(chan struct{}), done: make(chan error, 1)}
@@ -370,7 +373,7 @@ func (p *program) synchronise(t *testing.T) {
 // statusOf asks a daemon as the commands do.
 func statusOf(t testing.TB, f *fixture) status.Node {
 	t.Helper()
-	s, err := Ask(f.socket)
+	s, err := ask.Status(f.socket)
 	if err != nil {
 		t.Fatal(err)
 	}

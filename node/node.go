@@ -1,7 +1,30 @@
+// Package node is the daemon of a machine with GPUs: it accepts programs, checks and
+// limits them, gives each a worker process, and performs what the dispatcher in node/vgpu
+// decides.
+//
+// One goroutine, the loop (loop.go), owns the dispatcher and all that is known of
+// clients. No lock protects that state: every other goroutine reaches it by handing the
+// loop a function, with do (does not wait) or ask (waits until it has run). A function
+// that the loop runs must therefore never wait, least of all with ask for the loop
+// itself. The daemon opens no contexts and sees none of the programs' data: those go
+// through memory that program and worker share. It knows no job policy.
+//
+// Devices come and go (devices.go). The devices that the node has now are an immutable
+// value, the inventory, which the loop replaces and any goroutine may read; so is the
+// configuration, which can be read again (reload.go, live). The requests that people and
+// commands make on the socket are in requests.go.
+//
+// A new connection must say within Connections.Greet what it wants. It is either a
+// request, which is answered at once, or a program's greeting; the daemon then waits
+// until that program uses a device. Until the connection belongs to a client it occupies
+// one of its user's places, and the daemon may close it to make room for a newer one of
+// the same user. Connections that only wait are closed first, since their programs
+// connect again when they need to.
 package node
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -13,7 +36,16 @@ import (
 	"muster/internal/confine"
 	"muster/internal/door"
 	"muster/internal/whois"
+	"muster/node/inventory"
+	"muster/node/lending"
+	"muster/node/mps"
+	"muster/node/recording"
+	"muster/node/settings"
+	"muster/node/socket"
+	"muster/node/survival"
+	"muster/node/tally"
 	"muster/node/vgpu"
+	"muster/node/workers"
 	"muster/wire/control"
 	"muster/wire/status"
 )
@@ -36,7 +68,7 @@ type Options struct {
 	// Handover, when closed, ends the daemon and leaves its clients to the next.
 	Handover <-chan struct{}
 	// Load reads the configuration again, whenever Reload says so; nil: it never changes.
-	Load   func() (Config, error)
+	Load   func() (settings.Config, error)
 	Reload <-chan struct{}
 	// Version is this program's, for recordings.
 	Version string
@@ -92,15 +124,14 @@ type Peer struct {
 
 // daemon is a running node.
 type daemon struct {
-	cfg      Config // as at the start; read only settings from it that cannot change
+	cfg      settings.Config // as at the start; read only settings from it that cannot change
 	opts     Options
 	log      *slog.Logger
-	stock    atomic.Pointer[inventory] // the present devices; only the loop stores
-	settings atomic.Pointer[Config]    // see live
-	pool     *pool
-	uids     *uids
-	names    whois.Names
-	own      account // whose node it is
+	stock    atomic.Pointer[inventory.Inventory] // the present devices; only the loop stores
+	settings atomic.Pointer[settings.Config]     // see live
+	pool     *workers.Pool
+	names    *whois.Names
+	own      settings.Account // whose node it is
 	start    time.Time
 
 	// events are functions that the loop runs, one after the other; the loop closes ended when it
@@ -109,16 +140,17 @@ type daemon struct {
 	ended  chan struct{}
 	state  // the loop's
 
-	recording *recording // nil if nothing is recorded
+	tally     tally.Book           // the loop's
+	recording *recording.Recording // nil if nothing is recorded
 
-	mps         *mpsService
-	confinement confinement
+	sharing     *mps.Sharing
+	confinement *workers.Confinement
 
-	folder  *stateFolder  // nil: nothing outlives the daemon
-	missing atomic.Int32  // how many workers of an earlier daemon have not come back yet
-	left    atomic.Bool   // the clients are left to the next daemon
-	stopBy  chan string   // how a request wants the daemon to end
-	kills   chan struct{} // closed when the daemon is to end at once
+	keeper  *survival.Keeper // nil: nothing outlives the daemon
+	missing atomic.Int32     // how many workers of an earlier daemon have not come back yet
+	left    atomic.Bool      // the clients are left to the next daemon
+	stopBy  chan string      // how a request wants the daemon to end
+	kills   chan struct{}    // closed when the daemon is to end at once
 	killed  sync.Once
 
 	places   *door.Places // of connections without a client, by user
@@ -137,12 +169,12 @@ type daemon struct {
 // Run runs the daemon until ctx ends and all clients have gone, for which it
 // waits at most cfg.Grace, or until Kill. Nothing of it is left when it returns,
 // unless it has handed over.
-func Run(ctx context.Context, cfg Config, opts Options) error {
+func Run(ctx context.Context, cfg settings.Config, opts Options) error {
 	d, err := newDaemon(cfg, opts)
 	if err != nil {
 		return err
 	}
-	listener, err := listen(cfg.Socket, d.mode(), d.log)
+	listener, err := socket.Listen(cfg.Socket, d.mode(), d.log)
 	if err != nil {
 		return err
 	}
@@ -158,10 +190,10 @@ func Run(ctx context.Context, cfg Config, opts Options) error {
 	defer d.closeLocks()
 	defer d.closeFolder()
 	defer d.closeMPS()
-	defer d.recording.close()
+	defer d.recording.Close()
 	go d.loop()
 	d.handlers.Go(d.listenToReloads)
-	d.askPeers()
+	d.lending.Begin()
 	accepted := make(chan struct{})
 	go func() {
 		defer close(accepted)
@@ -183,8 +215,8 @@ func Run(ctx context.Context, cfg Config, opts Options) error {
 	<-accepted
 	d.places.Close()
 	d.turned.Close()
-	d.stopSpares()
-	d.pool.stop()
+	d.spares.Stop()
+	d.pool.Stop()
 	for _, s := range opts.Services {
 		s.Stop()
 	}
@@ -204,9 +236,13 @@ func (d *daemon) begin() error {
 		return err
 	}
 	left, err := d.inherit()
-	d.left.Store(len(left.heirs) > 0) // if this fails, they are left for the next daemon
+	d.left.Store(len(left.Heirs) > 0) // if this fails, they are left for the next daemon
 	if err == nil {
 		err = d.openMPS()
+	}
+	var numbers *workers.Uids
+	if err == nil {
+		numbers, err = workers.NewUIDs(d.cfg.WorkerUIDs, d.log)
 	}
 	if err == nil {
 		err = d.equip(&left)
@@ -218,20 +254,22 @@ func (d *daemon) begin() error {
 		d.closeLocks()
 		return err
 	}
-	if err := d.record(); err != nil {
+	if d.recording, err = recording.Start(d.cfg.Record, vgpu.Header{
+		Muster: d.opts.Version, Node: d.cfg.Name, Started: d.start.UTC().Format(time.RFC3339Nano), Config: d.core.Config(),
+	}, d.log); err != nil {
 		d.closeLocks()
-		return err
+		return fmt.Errorf("recording: %w", err)
 	}
 	if d.web, err = d.serveHTTP(); err != nil {
-		d.recording.close()
+		d.recording.Close()
 		d.closeLocks()
 		return err
 	}
 	d.openPrecedence(&left)
-	d.pool = newPool(d.opts.WorkerCommand, d.bounds, d.cfg.Warm, d.log)
+	d.pool = workers.NewPool(d.opts.WorkerCommand, d.bounds, d.cfg.Warm, numbers, d.log)
 	d.adoptAll(&left)
 	d.left.Store(false)
-	if len(left.heirs) == 0 { // else their workers hold memory, and some may have to be found first
+	if len(left.Heirs) == 0 { // else their workers hold memory, and some may have to be found first
 		d.lookForNeighbours()
 	}
 	return nil
@@ -243,7 +281,7 @@ func (d *daemon) mode() os.FileMode {
 	switch {
 	case d.cfg.Socket.Mode != 0:
 		return os.FileMode(d.cfg.Socket.Mode)
-	case allow == nil && d.own.uid != 0 || allow != nil && len(allow) == 0:
+	case allow == nil && d.own.UID != 0 || allow != nil && len(allow) == 0:
 		return 0o600
 	}
 	return 0o666
@@ -261,11 +299,11 @@ func (d *daemon) notice(of string) func(error) {
 }
 
 // newDaemon makes a daemon that has no devices yet.
-func newDaemon(cfg Config, opts Options) (*daemon, error) {
-	if err := cfg.check(); err != nil {
+func newDaemon(cfg settings.Config, opts Options) (*daemon, error) {
+	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	warning, err := cfg.Swap.look()
+	warning, err := cfg.Swap.Look()
 	if err != nil {
 		return nil, err
 	}
@@ -274,6 +312,7 @@ func newDaemon(cfg Config, opts Options) (*daemon, error) {
 	}
 	d := &daemon{
 		cfg: cfg, opts: opts, log: opts.Log, start: opts.Now(),
+		names: new(whois.Names), tally: tally.NewBook(),
 		events: make(chan func(), 256), ended: make(chan struct{}),
 		places: door.NewPlaces(cfg.Connections.Local, 4*cfg.Connections.Local),
 		turned: door.NewPlaces(maxTurnedEach, maxTurned), refusals: door.Sparing{Most: maxRefusals},
@@ -281,14 +320,15 @@ func newDaemon(cfg Config, opts Options) (*daemon, error) {
 	}
 	d.settings.Store(&cfg)
 	uid := uint32(os.Getuid())
-	d.own = account{uid, d.names.Of(uid)}
+	d.own = settings.Account{UID: uid, Name: d.names.Of(uid)}
+	d.sharing = mps.At("").Share(d.own.Name) // until the service is opened
 	return d, nil
 }
 
 // equip gives the daemon its devices and its dispatcher.
-func (d *daemon) equip(left *inheritance) error {
+func (d *daemon) equip(left *survival.Left) error {
 	stockUp := d.stockUp
-	if left.isAny() {
+	if left.IsAny() {
 		stockUp = func() ([]vgpu.Device, error) { return d.stockAsBefore(left) }
 	}
 	devices, err := stockUp()
@@ -296,20 +336,17 @@ func (d *daemon) equip(left *inheritance) error {
 		return err
 	}
 	d.warnOfStrangers()
-	if d.uids, err = newUIDs(d.cfg.WorkerUIDs); err != nil {
-		return err
-	}
-	if os.Geteuid() == 0 && d.uids.all == (UIDRange{}) {
-		d.log.Warn("this container has no user numbers for workers: users can stop and kill their own workers, and remote users each other's; name some that it has with worker_uids")
-	}
-	core, err := vgpu.New(d.cfg.dispatcher(devices, d.names.Of))
+	core, err := vgpu.New(d.cfg.Dispatcher(devices, d.names.Of))
 	if err != nil {
 		return err
 	}
-	counted := d.before
 	d.state = newState(core, d.cfg.WorkerTimeout)
-	d.before = counted
-	if d.borrowing, err = newBorrowing(&d.cfg); err != nil {
+	d.spares = d.newSpares()
+	d.lenders = lending.NewLenders(d.do, d.opts.Open, d.now, maxMissed)
+	d.lending, err = lending.New(&d.cfg, loopOf{d}, lendingNode{d}, lending.Options{
+		Dial: d.opts.DialPeer, Peers: d.opts.Peers, Authority: d.opts.Authority, Revoked: d.opts.Revoked, Log: d.log,
+	})
+	if err != nil {
 		return err
 	}
 	return d.makeLocks()

@@ -19,6 +19,9 @@ import (
 	"testing"
 	"time"
 
+	"muster/node/ask"
+	"muster/node/refusal"
+	"muster/node/settings"
 	"muster/wire"
 	"muster/wire/status"
 )
@@ -102,7 +105,7 @@ func TestWhatProgramsSee(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	cfg := testConfig()
 	cfg.Limits.Clients = 3
-	cfg.Limits.Default = UserLimits{Clients: 2, Memory: 100 << 20}
+	cfg.Limits.Default = settings.UserLimits{Clients: 2, Memory: 100 << 20}
 	f := run(t, cfg)
 	for _, c := range []struct {
 		name   string
@@ -111,11 +114,11 @@ func TestRefusals(t *testing.T) {
 		result int32
 		reason string
 	}{
-		{"magic", func(h *wire.Hello) { h.Magic++ }, 0, resultMismatch, "the greeting is not Muster's"},
-		{"version", func(h *wire.Hello) { h.Version = 99 }, 0, resultMismatch, fmt.Sprintf("speaks version 99 of Muster's protocol and the node version %d", wire.Version)},
-		{"schema", func(h *wire.Hello) { h.Schema++ }, 0, resultMismatch, "from different builds of Muster"},
-		{"device", func(*wire.Hello) {}, 2, resultInvalidDevice, "there is no device 2: the node shows 2"},
-		{"last device of all", func(*wire.Hello) {}, 1<<32 - 1, resultInvalidDevice, "there is no device 4294967295"},
+		{"magic", func(h *wire.Hello) { h.Magic++ }, 0, refusal.Mismatch, "the greeting is not Muster's"},
+		{"version", func(h *wire.Hello) { h.Version = 99 }, 0, refusal.Mismatch, fmt.Sprintf("speaks version 99 of Muster's protocol and the node version %d", wire.Version)},
+		{"schema", func(h *wire.Hello) { h.Schema++ }, 0, refusal.Mismatch, "from different builds of Muster"},
+		{"device", func(*wire.Hello) {}, 2, refusal.InvalidDevice, "there is no device 2: the node shows 2"},
+		{"last device of all", func(*wire.Hello) {}, 1<<32 - 1, refusal.InvalidDevice, "there is no device 4294967295"},
 	} {
 		h := hello()
 		c.hello(h)
@@ -144,7 +147,7 @@ func TestRefusals(t *testing.T) {
 	if r := alloc(first, 60<<20); r != 0 {
 		t.Error(r)
 	}
-	if r := alloc(second, 41<<20); r != resultOutOfMemory {
+	if r := alloc(second, 41<<20); r != refusal.OutOfMemory {
 		t.Error(r)
 	}
 	if r := alloc(second, 40<<20); r != 0 {
@@ -404,7 +407,7 @@ func TestGracefulShutdownWaits(t *testing.T) {
 		t.Error(err)
 	}
 	f.done <- nil
-	if _, err := Ask(f.socket); !errors.Is(err, ErrNoNode) {
+	if _, err := ask.Status(f.socket); !errors.Is(err, ask.ErrNoNode) {
 		t.Error(err)
 	}
 }
@@ -497,7 +500,7 @@ func TestSocketFile(t *testing.T) {
 	}
 	syscall.Close(fd)
 	cfg := testConfig()
-	cfg.Socket = Socket{Address: path, Mode: 0o600}
+	cfg.Socket = settings.Socket{Address: path, Mode: 0o600}
 	f := run(t, cfg)
 	mustConnect(t, f).leave()
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
@@ -518,22 +521,22 @@ func TestSocketFile(t *testing.T) {
 
 func TestBadConfigurations(t *testing.T) {
 	for _, c := range []struct {
-		change func(*Config)
+		change func(*settings.Config)
 		want   string
 	}{
-		{func(c *Config) { c.Devices = nil }, "the node has no devices"},
-		{func(c *Config) { c.VGPUs = 0 }, "0 virtual GPUs on a device"},
-		{func(c *Config) { c.Swap.Size = 0 }, "the swap area has no size"},
-		{func(c *Config) { c.Warm = -1 }, "must not be negative"},
-		{func(c *Config) { c.WorkerTimeout = -1 }, "must not be negative"},
-		{func(c *Config) { c.WorkerTimeout = time.Millisecond }, "a worker_timeout of 1ms would kill workers that are only busy: give 1s or more, or 0 for none"},
-		{func(c *Config) { c.WorkerUIDs = UIDRange{1, 70000} }, "worker_uids 1-70000: 65534 belongs to nobody"},
-		{func(c *Config) { c.Socket.Address = "" }, "the node has no socket"},
-		{func(c *Config) { c.Devices[0].Memory = 3 }, "device 0 (soft Big): profile Big: memory of 3 bytes"},
-		{func(c *Config) { c.Devices[1].Reserve = 127 << 20 }, "nothing is left for programs"},
-		{func(c *Config) { c.HTTP = "nowhere:nothing" }, "the port for metrics and health (http, --http) cannot be opened"},
-		{func(c *Config) { c.Socket.Address = "/no/such/folder/socket" }, "opening the socket"},
-		{func(c *Config) { c.Devices = make([]Device, 17) }, "at most 16 devices"},
+		{func(c *settings.Config) { c.Devices = nil }, "the node has no devices"},
+		{func(c *settings.Config) { c.VGPUs = 0 }, "0 virtual GPUs on a device"},
+		{func(c *settings.Config) { c.Swap.Size = 0 }, "the swap area has no size"},
+		{func(c *settings.Config) { c.Warm = -1 }, "must not be negative"},
+		{func(c *settings.Config) { c.WorkerTimeout = -1 }, "must not be negative"},
+		{func(c *settings.Config) { c.WorkerTimeout = time.Millisecond }, "a worker_timeout of 1ms would kill workers that are only busy: give 1s or more, or 0 for none"},
+		{func(c *settings.Config) { c.WorkerUIDs = settings.UIDRange{First: 1, Last: 70000} }, "worker_uids 1-70000: 65534 belongs to nobody"},
+		{func(c *settings.Config) { c.Socket.Address = "" }, "the node has no socket"},
+		{func(c *settings.Config) { c.Devices[0].Memory = 3 }, "device 0 (soft Big): profile Big: memory of 3 bytes"},
+		{func(c *settings.Config) { c.Devices[1].Reserve = 127 << 20 }, "nothing is left for programs"},
+		{func(c *settings.Config) { c.HTTP = "nowhere:nothing" }, "the port for metrics and health (http, --http) cannot be opened"},
+		{func(c *settings.Config) { c.Socket.Address = "/no/such/folder/socket" }, "opening the socket"},
+		{func(c *settings.Config) { c.Devices = make([]settings.Device, 17) }, "at most 16 devices"},
 	} {
 		cfg := testConfig()
 		c.change(&cfg)

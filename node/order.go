@@ -11,7 +11,14 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/node/ask"
+	"muster/node/proc"
+	"muster/node/refusal"
+	"muster/node/settings"
+	"muster/node/shown"
+	"muster/node/socket"
 	"muster/node/vgpu"
+	"muster/node/workers"
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -43,63 +50,22 @@ import (
 // An order ends with the worker that has it. If the client goes on in another worker,
 // or with another daemon, the requester must give the order again.
 
-const (
-	checkpointRequest = "checkpoint"
-	restoreRequest    = "restore"
-	reviveRequest     = "revive"
-	saveRequest       = "save"
-	goRequest         = "go"
-)
-
 // orders are the requests that begin a conversation.
-var orders = map[string]func(d *daemon, t *talk, r orderRequest) (bytes uint64, err error){
-	checkpointRequest: (*daemon).checkpointClient,
-	restoreRequest:    (*daemon).restoreClient,
-	reviveRequest:     (*daemon).revive,
-}
-
-// orderRequest is what an order says.
-type orderRequest struct {
-	Request string `json:"request"`
-	Client  uint64 `json:"client,omitempty"`
-	Hold    bool   `json:"hold,omitempty"`
-
-	// Of revive: what the client was.
-	UID       uint32 `json:"uid,omitempty"`
-	Pid       int32  `json:"pid,omitempty"`
-	Program   string `json:"program,omitempty"`
-	Virtual   int    `json:"virtual_device,omitempty"`
-	Memory    uint64 `json:"memory,omitempty"`
-	ArenaSize uint64 `json:"arena_size,omitempty"`
-
-	Shown map[int]int `json:"shown,omitempty"` // attributes of the devices that its program was shown
-}
-
-// orderReply is what is answered.
-type orderReply struct {
-	Error string `json:"error,omitempty"`
-	Send  string `json:"send,omitempty"`
-	Held  bool   `json:"held,omitempty"`
-	Bytes uint64 `json:"bytes,omitempty"`
-	// Of a client that is held or revived: how the system knows its connection, on the
-	// daemon's side, and the memory that it shares.
-	Client uint64 `json:"client,omitempty"`
-	Socket uint64 `json:"socket,omitempty"`
-	Ring   string `json:"ring,omitempty"`
-	Arena  string `json:"arena,omitempty"`
-
-	Shown map[int]int `json:"shown,omitempty"`
+var orders = map[string]func(d *daemon, t *talk, r ask.OrderRequest) (bytes uint64, err error){
+	ask.CheckpointRequest: (*daemon).checkpointClient,
+	ask.RestoreRequest:    (*daemon).restoreClient,
+	ask.ReviveRequest:     (*daemon).revive,
 }
 
 // talk is the daemon's side of a conversation about an order.
 type talk struct {
 	conn *net.UnixConn
 	in   io.Reader
-	who  peer
+	who  socket.Peer
 }
 
 // say sends an answer. A nil error means that it was sent, not that it was read.
-func (t *talk) say(r orderReply, files ...*os.File) error {
+func (t *talk) say(r ask.OrderReply, files ...*os.File) error {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return err
@@ -109,8 +75,8 @@ func (t *talk) say(r orderReply, files ...*os.File) error {
 
 // hear waits for the next line.
 func (t *talk) hear() (request string, err error) {
-	var line orderRequest
-	d := json.NewDecoder(io.LimitReader(t.in, maxRequest))
+	var line ask.OrderRequest
+	d := json.NewDecoder(io.LimitReader(t.in, ask.MaxRequest))
 	if err := d.Decode(&line); err != nil {
 		return "", err
 	}
@@ -121,7 +87,7 @@ func (t *talk) hear() (request string, err error) {
 // file asks for the file. It must be a regular one, since reading or writing anything
 // else could make the worker wait.
 func (t *talk) file(within time.Time) (*os.File, error) {
-	if err := t.say(orderReply{Send: "file"}); err != nil {
+	if err := t.say(ask.OrderReply{Send: "file"}); err != nil {
 		return nil, err
 	}
 	_ = t.conn.SetReadDeadline(within)
@@ -174,7 +140,7 @@ func (t *talk) onHangUp(f func()) (stop func(within time.Time)) {
 
 // order is an order that a client's worker has.
 type order struct {
-	worker  *workerProcess
+	worker  *workers.Process
 	answers chan control.ToDaemon
 	due     int  // answers that the worker owes; the loop's
 	givenUp bool // whoever asked for it has hung up; the loop's
@@ -190,21 +156,21 @@ func (o *order) answered(m control.ToDaemon) {
 // one can be given at once.
 func (d *daemon) takeOrder(t *talk, kind string, text []byte) {
 	_ = t.conn.SetDeadline(time.Time{})
-	var r orderRequest
-	var reply orderReply
+	var r ask.OrderRequest
+	var reply ask.OrderReply
 	err := strictly(text, &r)
 	if err == nil {
 		reply.Bytes, err = orders[kind](d, t, r)
 	}
 	if err != nil {
-		reply = orderReply{Error: err.Error()}
+		reply = ask.OrderReply{Error: err.Error()}
 	}
 	_ = t.say(reply) // a requester that has gone needs no answer
 }
 
 // beginOrder finds a client that a user may give orders to. Until endOrder it takes no
 // other order.
-func (d *daemon) beginOrder(who peer, id uint64) (c *client, o *order, err error) {
+func (d *daemon) beginOrder(who socket.Peer, id uint64) (c *client, o *order, err error) {
 	err = d.inLoop(func() error {
 		if c, err = d.clientFor(who, vgpu.ClientID(id)); err != nil {
 			return err
@@ -242,17 +208,17 @@ func (d *daemon) command(c *client, o *order, m control.ToWorker, files ...*os.F
 			return c.workerLost()
 		}
 		o.due++
-		c.worker.post(m, files...)
+		c.worker.Post(m, files...)
 		return nil
 	})
 	if err != nil {
-		closeFiles(files)
+		proc.CloseAll(files)
 		return nil, err
 	}
 	select {
 	case answer := <-o.answers:
 		return answer, nil
-	case <-o.worker.exited:
+	case <-o.worker.Exited:
 		return nil, c.workerLost()
 	case <-d.ended:
 		return nil, d.notNow()
@@ -268,12 +234,12 @@ func (c *client) workerLost() error {
 func (d *daemon) proceed(c *client, o *order) {
 	d.do(func() {
 		if !c.ending && c.worker == o.worker {
-			c.worker.post(control.Proceed{})
+			c.worker.Post(control.Proceed{})
 		}
 	})
 }
 
-func (d *daemon) checkpointClient(t *talk, r orderRequest) (bytes uint64, err error) {
+func (d *daemon) checkpointClient(t *talk, r ask.OrderRequest) (bytes uint64, err error) {
 	c, o, err := d.beginOrder(t.who, r.Client)
 	if err != nil {
 		return 0, err
@@ -288,7 +254,7 @@ func (d *daemon) checkpointClient(t *talk, r orderRequest) (bytes uint64, err er
 		d.do(func() { o.givenUp = true })
 		d.proceed(c, o)
 	})
-	d.log.Info("a client is saved", "client", c.id, "by", t.who.user.name, "with its program", r.Hold)
+	d.log.Info("a client is saved", "client", c.id, "by", t.who.User.Name, "with its program", r.Hold)
 	answer, err := d.checkpointed(d.command(c, o, control.Checkpoint{Hold: r.Hold}, file))
 	stay(within)
 	if err == nil && answer.Held {
@@ -314,7 +280,7 @@ func (d *daemon) checkpointed(said control.ToDaemon, err error) (control.Checkpo
 // hold keeps a client stopped until the requester sends save. If the requester says
 // anything else, or hangs up, the client goes on.
 func (d *daemon) hold(t *talk, c *client, o *order, bytes uint64) (uint64, error) {
-	reply := orderReply{Held: true, Bytes: bytes, Client: uint64(c.id), Socket: inode(c.conn), Ring: c.ring, Arena: c.data, Shown: c.shown}
+	reply := ask.OrderReply{Held: true, Bytes: bytes, Client: uint64(c.id), Socket: inode(c.conn), Ring: c.ring, Arena: c.data, Shown: c.shown}
 	stop := d.watch(t.conn, c)
 	defer stop()
 	err := t.say(reply)
@@ -322,7 +288,7 @@ func (d *daemon) hold(t *talk, c *client, o *order, bytes uint64) (uint64, error
 	if err == nil {
 		request, err = t.hear()
 	}
-	if err != nil || request != saveRequest {
+	if err != nil || request != ask.SaveRequest {
 		d.proceed(c, o)
 		return 0, fmt.Errorf("the checkpoint of client %d was given up", c.id)
 	}
@@ -344,7 +310,7 @@ func (d *daemon) watch(conn *net.UnixConn, c *client) (stop func()) {
 	return func() { close(done) }
 }
 
-func (d *daemon) restoreClient(t *talk, r orderRequest) (bytes uint64, err error) {
+func (d *daemon) restoreClient(t *talk, r ask.OrderRequest) (bytes uint64, err error) {
 	c, o, err := d.beginOrder(t.who, r.Client)
 	if err != nil {
 		return 0, err
@@ -356,7 +322,7 @@ func (d *daemon) restoreClient(t *talk, r orderRequest) (bytes uint64, err error
 	}
 	answer, err := d.restored(d.command(c, o, control.Restore{}, file))
 	if err == nil {
-		d.log.Info("a client was restored", "client", c.id, "by", t.who.user.name, "bytes", answer.Bytes)
+		d.log.Info("a client was restored", "client", c.id, "by", t.who.User.Name, "bytes", answer.Bytes)
 	}
 	return answer.Bytes, err
 }
@@ -382,7 +348,7 @@ const maxVirtual = 64
 
 // revive makes a client from a file, for a program that the requester is about to
 // restore.
-func (d *daemon) revive(t *talk, r orderRequest) (uint64, error) {
+func (d *daemon) revive(t *talk, r ask.OrderRequest) (uint64, error) {
 	c, err := d.revivable(t, r)
 	if err != nil {
 		return 0, err
@@ -419,45 +385,45 @@ func (d *daemon) revive(t *talk, r orderRequest) (uint64, error) {
 }
 
 // revivable makes the client that a request describes, if the user may have it.
-func (d *daemon) revivable(t *talk, r orderRequest) (*client, error) {
+func (d *daemon) revivable(t *talk, r ask.OrderRequest) (*client, error) {
 	who := t.who
-	if d.live().Grants == GrantsRequired { // the file does not record a grant
+	if d.live().Grants == settings.GrantsRequired { // the file does not record a grant
 		return nil, errors.New("this node serves only programs that were granted its devices (grants: required), and a program that is restored has no grant: restore it on another node")
 	}
-	if r.UID != who.user.uid {
-		if !d.isOwner(who) || r.UID == nobody {
+	if r.UID != who.User.UID {
+		if !d.isOwner(who) || r.UID == settings.Nobody {
 			return nil, fmt.Errorf("the program is user %s's: only that user, the node's owner and root can restore it", d.names.Of(r.UID))
 		}
-		who.user = account{r.UID, d.names.Of(r.UID)}
+		who.User = settings.Account{UID: r.UID, Name: d.names.Of(r.UID)}
 	}
-	limits := d.live().Limits.of(who.user)
-	infos := d.stock.Load().infos()
+	limits := d.live().Limits.Of(who.User)
+	infos := d.stock.Load().Infos()
 	switch {
 	case len(infos) == 0:
-		return nil, errNoDevices
-	case !d.live().allows(who.user, d.own.uid):
-		return nil, fmt.Errorf("user %s may not use this node: have its owner allow that (allow: in its configuration)", who.user.name)
+		return nil, refusal.ErrNoDevices
+	case !d.live().MayUse(who.User, d.own.UID):
+		return nil, fmt.Errorf("user %s may not use this node: have its owner allow that (allow: in its configuration)", who.User.Name)
 	case r.Virtual < 0 || r.Virtual >= maxVirtual:
 		return nil, fmt.Errorf("virtual device %d: a program sees at most %d", r.Virtual, maxVirtual)
-	case r.ArenaSize < minArena || r.ArenaSize > maxArena || r.ArenaSize&(r.ArenaSize-1) != 0:
+	case r.ArenaSize < settings.MinArena || r.ArenaSize > settings.MaxArena || r.ArenaSize&(r.ArenaSize-1) != 0:
 		return nil, fmt.Errorf("an address range of %d bytes: no node gives that", r.ArenaSize)
 	}
 	if r.Shown == nil {
-		r.Shown = leastOf(infos)
+		r.Shown = shown.LeastOf(infos)
 	}
 	memory := d.worldOf(infos, r.Memory, limits)
-	who.pid = r.Pid
-	arena := arenaOf(r.Virtual, memory)
+	who.PID = r.Pid
+	arena := shown.ArenaOf(r.Virtual, memory)
 	return &client{
-		peer: who, limits: limits, memory: memory, memoryBy: d.memoryBy(r.Memory, memory, limits), program: printable(r.Program), ordinal: r.Virtual,
+		peer: who, limits: limits, memory: memory, memoryBy: d.memoryBy(r.Memory, memory, limits), program: settings.Printable(r.Program), ordinal: r.Virtual,
 		shown: r.Shown, arena: device.Arena{Base: arena.Base, Size: r.ArenaSize}, gone: make(chan struct{}), device: vgpu.AnyDevice, pinned: vgpu.AnyDevice,
-		latency: limits.Class == ClassLatency, weight: weightOf(0, limits), share: limits.Share, mappings: mappings{mapping: d.nodeMapper()},
+		latency: limits.Class == settings.ClassLatency, weight: weightOf(0, limits), share: limits.Share, mappings: mappings{mapping: d.nodeMapper()},
 	}, nil
 }
 
 // refill gives a new client's worker the file.
-func (d *daemon) refill(t *talk, c *client, w *workerProcess, file *os.File) (uint64, error) {
-	_, o, err := d.beginOrder(peer{user: d.own}, uint64(c.id))
+func (d *daemon) refill(t *talk, c *client, w *workers.Process, file *os.File) (uint64, error) {
+	_, o, err := d.beginOrder(socket.Peer{User: d.own}, uint64(c.id))
 	if err == nil && o.worker != w {
 		d.endOrder(c)
 		err = c.workerLost()
@@ -469,7 +435,7 @@ func (d *daemon) refill(t *talk, c *client, w *workerProcess, file *os.File) (ui
 	defer d.endOrder(c)
 	answer, err := d.restored(d.command(c, o, control.Restore{Whole: true}, file))
 	if err == nil {
-		d.log.Info("a client was revived", "client", c.id, "by", t.who.user.name, "user", c.peer.user.name, "bytes", answer.Bytes)
+		d.log.Info("a client was revived", "client", c.id, "by", t.who.User.Name, "user", c.peer.User.Name, "bytes", answer.Bytes)
 	}
 	return answer.Bytes, err
 }
@@ -480,12 +446,12 @@ func (d *daemon) refill(t *talk, c *client, w *workerProcess, file *os.File) (ui
 func (d *daemon) sendProgram(t *talk, c *client, given *provision, connection *os.File) error {
 	stop := d.watch(t.conn, c)
 	defer stop()
-	reply := orderReply{Client: uint64(c.id), Ring: c.ring, Arena: c.data}
+	reply := ask.OrderReply{Client: uint64(c.id), Ring: c.ring, Arena: c.data}
 	if err := t.say(reply, connection, given.files[0].File, given.files[1].File); err != nil {
 		return err
 	}
 	request, err := t.hear()
-	if err != nil || request != goRequest {
+	if err != nil || request != ask.GoRequest {
 		return errors.New("the program was not restored")
 	}
 	if err := d.entrust(c, given.worker, nil, given.files); err != nil {
@@ -495,7 +461,7 @@ func (d *daemon) sendProgram(t *talk, c *client, given *provision, connection *o
 		if c.ending || c.worker != given.worker {
 			return c.workerLost()
 		}
-		c.worker.post(control.Proceed{})
+		c.worker.Post(control.Proceed{})
 		return nil
 	})
 }

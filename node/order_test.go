@@ -15,7 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"muster/node/ask"
 	"muster/node/checkpoint"
+	"muster/node/settings"
 	"muster/wire"
 )
 
@@ -103,7 +105,7 @@ func scratch(t *testing.T) *os.File {
 func save(t *testing.T, f *fixture, client uint64) *os.File {
 	t.Helper()
 	file := scratch(t)
-	n, err := Checkpoint(t.Context(), f.socket, client, file)
+	n, err := ask.Checkpoint(t.Context(), f.socket, client, file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +129,7 @@ func TestCheckpointOfARunningProgram(t *testing.T) {
 		other.step()
 	}
 	p.expect(100)
-	if _, err := Restore(f.socket, p.id(), file); err != nil {
+	if _, err := ask.Restore(f.socket, p.id(), file); err != nil {
 		t.Fatal(err)
 	}
 	at, err := p.value()
@@ -141,10 +143,10 @@ func TestCheckpointOfARunningProgram(t *testing.T) {
 	if r, err := p.Call(&wire.Synchronise{}, nil); r != 700 || err != nil {
 		t.Fatal(r, err)
 	}
-	if _, err := Checkpoint(t.Context(), f.socket, p.id(), scratch(t)); err == nil || !strings.Contains(err.Error(), "a fault has ended") {
+	if _, err := ask.Checkpoint(t.Context(), f.socket, p.id(), scratch(t)); err == nil || !strings.Contains(err.Error(), "a fault has ended") {
 		t.Error(err)
 	}
-	if _, err := Restore(f.socket, p.id(), file); err != nil {
+	if _, err := ask.Restore(f.socket, p.id(), file); err != nil {
 		t.Fatal(err)
 	}
 	for range 10 {
@@ -152,7 +154,7 @@ func TestCheckpointOfARunningProgram(t *testing.T) {
 	}
 	p.expect(at + 10)
 	other.expect(50)
-	if _, err := Restore(f.socket, other.id(), file); err == nil || !strings.Contains(err.Error(), "another run of a program") {
+	if _, err := ask.Restore(f.socket, other.id(), file); err == nil || !strings.Contains(err.Error(), "another run of a program") {
 		t.Error(err)
 	}
 	other.expect(50)
@@ -181,7 +183,7 @@ func TestDamagedCheckpointsAreRefused(t *testing.T) {
 		if _, err := file.Write(c.change(bytes.Clone(good))); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Restore(f.socket, p.id(), file); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := ask.Restore(f.socket, p.id(), file); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v\nwant %s", err, c.want)
 		}
 		p.expect(float32(i + 2))
@@ -196,16 +198,16 @@ func TestOthersCannotSaveAClient(t *testing.T) {
 	file := save(t, f, p.id())
 	const want = "client 1 is user root's: only that user, user root, whose node it is, and root may do that"
 	asUser(t, int(alice), func() {
-		if _, err := Checkpoint(t.Context(), f.socket, p.id(), file); err == nil || err.Error() != want {
+		if _, err := ask.Checkpoint(t.Context(), f.socket, p.id(), file); err == nil || err.Error() != want {
 			t.Error(err)
 		}
-		if _, err := Restore(f.socket, p.id(), file); err == nil || err.Error() != want {
+		if _, err := ask.Restore(f.socket, p.id(), file); err == nil || err.Error() != want {
 			t.Error(err)
 		}
-		if _, err := Hold(f.socket, p.id(), file); err == nil || err.Error() != want {
+		if _, err := ask.Hold(f.socket, p.id(), file); err == nil || err.Error() != want {
 			t.Error(err)
 		}
-		if _, err := Revive(f.socket, checkpoint.Client{UID: 0, Name: "mine"}, minArena, file); err == nil || !strings.Contains(err.Error(), "the program is user root's") {
+		if _, err := ask.Revive(f.socket, checkpoint.Client{UID: 0, Name: "mine"}, settings.MinArena, file); err == nil || !strings.Contains(err.Error(), "the program is user root's") {
 			t.Error(err)
 		}
 	})
@@ -219,7 +221,7 @@ func TestOthersCannotSaveAClient(t *testing.T) {
 	}
 	save(t, f, theirs) // root may
 	asUser(t, int(alice), func() {
-		if _, err := Checkpoint(t.Context(), f.socket, theirs, file); err != nil {
+		if _, err := ask.Checkpoint(t.Context(), f.socket, theirs, file); err != nil {
 			t.Error("a user's own client:", err)
 		}
 	})
@@ -238,10 +240,10 @@ func TestWrongOrders(t *testing.T) {
 	}
 	defer pipe.Close()
 	defer end.Close()
-	if _, err := Checkpoint(t.Context(), f.socket, 99, scratch(t)); err == nil || err.Error() != "there is no client 99: muster ps lists those there are" {
+	if _, err := ask.Checkpoint(t.Context(), f.socket, 99, scratch(t)); err == nil || err.Error() != "there is no client 99: muster ps lists those there are" {
 		t.Error(err)
 	}
-	if _, err := Checkpoint(t.Context(), f.socket, p.id(), end); err == nil || !strings.Contains(err.Error(), "no other kind will do") {
+	if _, err := ask.Checkpoint(t.Context(), f.socket, p.id(), end); err == nil || !strings.Contains(err.Error(), "no other kind will do") {
 		t.Error(err)
 	}
 	readOnly, err := os.Open(scratch(t).Name())
@@ -249,7 +251,7 @@ func TestWrongOrders(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer readOnly.Close()
-	if _, err := Checkpoint(t.Context(), f.socket, p.id(), readOnly); err == nil || !strings.Contains(err.Error(), "bad file descriptor") {
+	if _, err := ask.Checkpoint(t.Context(), f.socket, p.id(), readOnly); err == nil || !strings.Contains(err.Error(), "bad file descriptor") {
 		t.Error(err)
 	}
 	for _, c := range []struct {
@@ -281,7 +283,7 @@ func TestWrongOrders(t *testing.T) {
 		}
 		conn.Close()
 	}
-	eventually(t, "the client can be saved again", func() bool { _, err := Checkpoint(t.Context(), f.socket, p.id(), scratch(t)); return err == nil })
+	eventually(t, "the client can be saved again", func() bool { _, err := ask.Checkpoint(t.Context(), f.socket, p.id(), scratch(t)); return err == nil })
 	if n := len(statusOf(t, f).Clients); n != 1 {
 		t.Errorf("there are %d clients", n)
 	}
@@ -329,14 +331,14 @@ func TestHeldClient(t *testing.T) {
 	p := startGrowing(t, f)
 	p.step()
 	p.expect(1)
-	held, err := Hold(f.socket, p.id(), scratch(t))
+	held, err := ask.Hold(f.socket, p.id(), scratch(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(held.Ring, "muster-ring-") || !strings.HasPrefix(held.Arena, "muster-arena-") || held.Socket == 0 {
 		t.Errorf("%+v", held)
 	}
-	if _, err := Checkpoint(t.Context(), f.socket, p.id(), scratch(t)); err == nil || !strings.Contains(err.Error(), "is being saved or restored already") {
+	if _, err := ask.Checkpoint(t.Context(), f.socket, p.id(), scratch(t)); err == nil || !strings.Contains(err.Error(), "is being saved or restored already") {
 		t.Error(err)
 	}
 	p.step()
@@ -352,9 +354,9 @@ func TestHeldClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.expect(2)
-	eventually(t, "it can be saved", func() bool { _, err := Checkpoint(t.Context(), f.socket, p.id(), scratch(t)); return err == nil })
+	eventually(t, "it can be saved", func() bool { _, err := ask.Checkpoint(t.Context(), f.socket, p.id(), scratch(t)); return err == nil })
 
-	held, err = Hold(f.socket, p.id(), scratch(t))
+	held, err = ask.Hold(f.socket, p.id(), scratch(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,7 +372,7 @@ func TestHeldClient(t *testing.T) {
 func TestWorkerIsKilledWhileHeld(t *testing.T) {
 	f := realFixture(t)
 	p := startGrowing(t, f)
-	held, err := Hold(f.socket, p.id(), scratch(t))
+	held, err := ask.Hold(f.socket, p.id(), scratch(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +398,7 @@ func TestProgramGoesOnWithAnotherNode(t *testing.T) {
 		p.step()
 	}
 	file := scratch(t)
-	held, err := Hold(before.socket, p.id(), file)
+	held, err := ask.Hold(before.socket, p.id(), file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -423,7 +425,7 @@ func TestProgramGoesOnWithAnotherNode(t *testing.T) {
 	opts.WorkerCommand = workerCommand("real worker")
 	after := runWith(t, cfg, opts)
 	was := checkpoint.Client{UID: uint32(os.Getuid()), Pid: os.Getpid(), Name: "test program", Memory: p.attached.Memory}
-	revived, err := Revive(after.socket, was, p.attached.ArenaSize, file)
+	revived, err := ask.Revive(after.socket, was, p.attached.ArenaSize, file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -459,7 +461,7 @@ func TestRevivedWithoutAProgram(t *testing.T) {
 	f := realFixture(t)
 	p := startGrowing(t, f)
 	file := scratch(t)
-	held, err := Hold(f.socket, p.id(), file)
+	held, err := ask.Hold(f.socket, p.id(), file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -468,7 +470,7 @@ func TestRevivedWithoutAProgram(t *testing.T) {
 	}
 	held.Close()
 	was := checkpoint.Client{UID: uint32(os.Getuid()), Memory: p.attached.Memory}
-	revived, err := Revive(f.socket, was, p.attached.ArenaSize, file)
+	revived, err := ask.Revive(f.socket, was, p.attached.ArenaSize, file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -477,7 +479,7 @@ func TestRevivedWithoutAProgram(t *testing.T) {
 	}
 	revived.Close()
 	eventually(t, "the client is gone", func() bool { return len(statusOf(t, f).Clients) == 1 })
-	if _, err := Revive(f.socket, was, p.attached.ArenaSize, save(t, f, p.id())); err == nil || !strings.Contains(err.Error(), "of a client alone") {
+	if _, err := ask.Revive(f.socket, was, p.attached.ArenaSize, save(t, f, p.id())); err == nil || !strings.Contains(err.Error(), "of a client alone") {
 		t.Error(err)
 	}
 	eventually(t, "the client is gone", func() bool { return len(statusOf(t, f).Clients) == 1 })
@@ -527,12 +529,12 @@ func TestCheckpointsAndKilledWorkers(t *testing.T) {
 	killWorker(t, f)
 	p.expect(5)
 	file := scratch(t)
-	if err := retried(t, func() error { _, err := Checkpoint(t.Context(), f.socket, p.id(), file); return err }); err != nil {
+	if err := retried(t, func() error { _, err := ask.Checkpoint(t.Context(), f.socket, p.id(), file); return err }); err != nil {
 		t.Fatal(err)
 	}
 	p.step()
 	p.expect(6)
-	if _, err := Restore(f.socket, p.id(), file); err != nil {
+	if _, err := ask.Restore(f.socket, p.id(), file); err != nil {
 		t.Fatal(err)
 	}
 	killWorker(t, f)
@@ -548,7 +550,7 @@ func TestHeldClientOutlivesItsWorker(t *testing.T) {
 	f := keepingFixture(t)
 	p := startGrowing(t, f)
 	p.step()
-	held, err := Hold(f.socket, p.id(), scratch(t))
+	held, err := ask.Hold(f.socket, p.id(), scratch(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -566,7 +568,7 @@ func TestHeldClientOutlivesItsWorker(t *testing.T) {
 func (p *growing) revive(socket string, file *os.File) {
 	p.t.Helper()
 	was := checkpoint.Client{UID: uint32(os.Getuid()), Pid: os.Getpid(), Name: "test program", Memory: p.attached.Memory}
-	revived, err := Revive(socket, was, p.attached.ArenaSize, file)
+	revived, err := ask.Revive(socket, was, p.attached.ArenaSize, file)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -594,7 +596,7 @@ func TestRevivedClientOutlivesItsWorker(t *testing.T) {
 		p.step()
 	}
 	file := scratch(t)
-	held, err := Hold(f.socket, p.id(), file)
+	held, err := ask.Hold(f.socket, p.id(), file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -623,7 +625,7 @@ func TestCheckpointsAndKilledDaemons(t *testing.T) {
 	for range 5 {
 		p.step()
 	}
-	held, err := Hold(socket, p.id(), scratch(t))
+	held, err := ask.Hold(socket, p.id(), scratch(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -635,11 +637,11 @@ func TestCheckpointsAndKilledDaemons(t *testing.T) {
 	held.Close()
 	p.expect(6)
 	h.settled(p.id())
-	if err := retried(t, func() error { _, err := Checkpoint(t.Context(), socket, p.id(), scratch(t)); return err }); err != nil {
+	if err := retried(t, func() error { _, err := ask.Checkpoint(t.Context(), socket, p.id(), scratch(t)); return err }); err != nil {
 		t.Fatal(err)
 	}
 	file := scratch(t)
-	if held, err = Hold(socket, p.id(), file); err != nil {
+	if held, err = ask.Hold(socket, p.id(), file); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(held.Ring, "muster-ring-") || held.Socket == 0 || len(held.Shown) == 0 {
@@ -657,12 +659,12 @@ func TestCheckpointsAndKilledDaemons(t *testing.T) {
 	p.expect(8)
 	h.settled(p.id())
 	file = scratch(t)
-	if err := retried(t, func() error { _, err := Checkpoint(t.Context(), socket, p.id(), file); return err }); err != nil {
+	if err := retried(t, func() error { _, err := ask.Checkpoint(t.Context(), socket, p.id(), file); return err }); err != nil {
 		t.Fatal(err)
 	}
 	p.step()
 	p.expect(9)
-	if _, err := Restore(socket, p.id(), file); err != nil {
+	if _, err := ask.Restore(socket, p.id(), file); err != nil {
 		t.Fatal(err)
 	}
 	p.expect(8)
@@ -689,11 +691,11 @@ func TestTwoAnswersAtOnce(t *testing.T) {
 	if _, err := far.Write([]byte(`{"held":true,"bytes":7}` + "\n" + `{"error":"client 3 has ended"}` + "\n")); err != nil {
 		t.Fatal(err)
 	}
-	c := &conversation{conn: near, socket: "@test"}
-	if reply, _, err := c.answer(); err != nil || !reply.Held || reply.Bytes != 7 {
+	c := &ask.Conversation{Conn: near, Socket: "@test"}
+	if reply, _, err := c.Answer(); err != nil || !reply.Held || reply.Bytes != 7 {
 		t.Error(reply, err)
 	}
-	if _, _, err := c.answer(); err == nil || err.Error() != "client 3 has ended" {
+	if _, _, err := c.Answer(); err == nil || err.Error() != "client 3 has ended" {
 		t.Error(err)
 	}
 }
@@ -738,7 +740,7 @@ func TestCheckpointGivenUp(t *testing.T) {
 	saved := make(chan error)
 	go func() {
 		for { // the order below may be a moment earlier
-			_, err := Checkpoint(ctx, f.socket, p.attached.Client, nothing)
+			_, err := ask.Checkpoint(ctx, f.socket, p.attached.Client, nothing)
 			if err == nil || !strings.Contains(err.Error(), "already") {
 				saved <- err
 				return
@@ -746,11 +748,11 @@ func TestCheckpointGivenUp(t *testing.T) {
 		}
 	}()
 	order := func() error {
-		_, err := Checkpoint(t.Context(), f.socket, p.attached.Client, scratch(t))
+		_, err := ask.Checkpoint(t.Context(), f.socket, p.attached.Client, scratch(t))
 		return err
 	}
 	eventually(t, "the checkpoint has begun", func() bool {
-		_, err := Restore(f.socket, p.attached.Client, nothing)
+		_, err := ask.Restore(f.socket, p.attached.Client, nothing)
 		return strings.Contains(err.Error(), "is being saved or restored already")
 	})
 	giveUp()
@@ -784,7 +786,7 @@ func TestCheckpointGivenUpUnderACall(t *testing.T) {
 	eventually(t, "it was given up", func() bool {
 		ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer stop()
-		_, err := Checkpoint(ctx, f.socket, p.attached.Client, scratch(t))
+		_, err := ask.Checkpoint(ctx, f.socket, p.attached.Client, scratch(t))
 		return err != nil && strings.Contains(err.Error(), "that an interrupted checkpoint waited for")
 	})
 }

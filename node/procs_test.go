@@ -3,20 +3,26 @@ package node
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"muster/internal/need"
+	"muster/node/refusal"
+	"muster/node/settings"
+	"muster/node/workers"
 	"muster/wire"
 )
 
@@ -350,7 +356,7 @@ func stopWithMemory(t *testing.T, p *program) {
 
 // needUsers returns the range of numbers for workers here, and the first of two
 // users that, as far as this test knows, are nobody.
-func needUsers(t *testing.T) (workers UIDRange, first uint32) {
+func needUsers(t *testing.T) (all settings.UIDRange, first uint32) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		need.Missing(t, need.Root, "only a node that runs as root gives its workers to users")
@@ -359,13 +365,13 @@ func needUsers(t *testing.T) (workers UIDRange, first uint32) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	workers, err = chooseUIDs(UIDRange{}, string(text))
+	all, err = workers.ChooseUIDs(settings.UIDRange{}, string(text))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, first := range []uint32{3_000_001, 59_001} {
-		if (UIDRange{first, first + 1}).isMapped(string(text)) && workers != (UIDRange{}) {
-			return workers, first
+		if workers.IsMapped(settings.UIDRange{First: first, Last: first + 1}, string(text)) && all != (settings.UIDRange{}) {
+			return all, first
 		}
 	}
 	need.Missing(t, need.Root, "this container (user namespace) has too few users: see /proc/self/uid_map")
@@ -460,7 +466,7 @@ func TestUsersCannotReachTheirWorkers(t *testing.T) {
 			t.Fatalf("user %d has workers %v", uid, workers)
 		}
 		users := usersOf(t, workers[0])
-		if own := users[0]; users != [4]uint32{own, uid, own, uid} || !numbers.has(own) || seen[own] {
+		if own := users[0]; users != [4]uint32{own, uid, own, uid} || !numbers.Has(own) || seen[own] {
 			t.Errorf("the worker of user %d has users %v", uid, users)
 		}
 		seen[users[0]] = true
@@ -503,7 +509,7 @@ func TestRemoteUsersCannotReachEachOther(t *testing.T) {
 	}
 	ann, ben := usersOf(t, workers[0]), usersOf(t, workers[1])
 	for _, users := range [][4]uint32{ann, ben} {
-		if own := users[0]; users != [4]uint32{own, own, own, own} || !numbers.has(own) {
+		if own := users[0]; users != [4]uint32{own, own, own, own} || !numbers.Has(own) {
 			t.Errorf("a remote user's worker has users %v", users)
 		}
 	}
@@ -548,7 +554,7 @@ func TestDyingWorkersAreReplaced(t *testing.T) {
 	_, err := connect(f.socket, hello(), 0)
 	var refused *wire.Refused
 	want := "no worker can serve the program: of 3 that were tried each ended before it was ready, the last so: exit status 1: dying worker: this one dies young"
-	if !errors.As(err, &refused) || refused.Result != resultSystemNotReady || refused.Reason != want {
+	if !errors.As(err, &refused) || refused.Result != refusal.SystemNotReady || refused.Reason != want {
 		t.Errorf("got %v\nwant %s", err, want)
 	}
 	eventually(t, "nothing is left", func() bool { return len(statusOf(t, f).Clients) == 0 })
@@ -589,7 +595,7 @@ func TestWarmWorkersAreStopped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if waited := time.Since(start); waited > startTime/2 {
+	if waited := time.Since(start); waited > workers.StartTime/2 {
 		t.Errorf("it took %v", waited)
 	}
 	p.synchronise(t)
@@ -605,7 +611,7 @@ func TestWhyNoWorker(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		command []string
-		change  func(*Config)
+		change  func(*settings.Config)
 		want    string
 	}{
 		{"no such program", []string{"/no/such/program"}, nil, "starting a worker: fork/exec /no/such/program: no such file or directory"},
@@ -613,7 +619,7 @@ func TestWhyNoWorker(t *testing.T) {
 		{"ends at once", []string{"/bin/true"}, nil, "each ended before it was ready, the last so: it ended by itself"},
 		{"a library is missing", shell("echo it needs libnothing.so >&2; exit 127"), nil, "the last so: exit status 127: it needs libnothing.so"},
 		{"no memory", shell(`ulimit -v 3000000; exec "$@"`, workerCommand("real worker")...), nil, "is there a limit, ulimit -v?"},
-		{"the swap folder went", workerCommand("real worker"), func(c *Config) { c.Swap.Dir = gone },
+		{"the swap folder went", workerCommand("real worker"), func(c *settings.Config) { c.Swap.Dir = gone },
 			"no worker can serve the program: making the swap file: open " + gone},
 		{"no device", with(workerCommand("real worker"), "MUSTER_TEST_BROKEN=1"), nil,
 			"no worker can serve the program: opening device Big: it is on fire\nopening device Small: it is on fire"},
@@ -705,3 +711,73 @@ func rings(t *testing.T) int {
 	}
 	return strings.Count(string(maps), "muster-ring")
 }
+
+// However much a worker writes, its panic is in the log, and not much more.
+func TestLastWordsOfWorkers(t *testing.T) {
+	var log logbook
+	opts := testOptions()
+	opts.Log = log.logger()
+	f := runWith(t, testConfig(), opts)
+	mustConnect(t, f) // another is number 1
+	p := mustConnect(t, f)
+	if err := p.Post(&wire.StreamDestroy{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := p.Call(&wire.Synchronise{}, nil)
+	var closed *wire.ClosedError
+	if !errors.As(err, &closed) || closed.Reason != "its worker has ended: exit status 2: panic: the worker's last words" {
+		t.Error(err)
+	}
+	size, kept, panics, trace := 0, false, false, false
+	for _, e := range log.entries(t) {
+		if e.Text == "" && e.Msg != "a worker wrote more than is kept" {
+			continue
+		}
+		if e.Client != p.attached.Client {
+			t.Errorf("%+v", e)
+		}
+		size += len(e.Text)
+		kept = kept || e.Bytes > 1_000_000
+		panics = panics || e.Text == "panic: the worker's last words"
+		trace = trace || panics && strings.HasPrefix(e.Text, "goroutine ")
+	}
+	if size > (64+16)<<10 || !kept || !panics || !trace {
+		t.Errorf("the log has %d bytes of it; how much is left out: %v; the panic: %v; where it was: %v", size, kept, panics, trace)
+	}
+}
+
+// logbook is a log that may be read while it is written.
+type logbook struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logbook) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// entry is a line of the log, as far as these tests look.
+type entry struct {
+	Msg    string `json:"msg"`
+	Client uint64 `json:"client"`
+	Text   string `json:"text"`
+	Bytes  int    `json:"bytes"`
+}
+
+func (l *logbook) entries(t *testing.T) (all []entry) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range bytes.Lines(l.text.Bytes()) {
+		var e entry
+		if err := json.Unmarshal(line, &e); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+func (l *logbook) logger() *slog.Logger { return slog.New(slog.NewJSONHandler(l, nil)) }

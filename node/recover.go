@@ -3,18 +3,18 @@ package node
 import (
 	"errors"
 	"fmt"
-	"os"
-	"slices"
 	"syscall"
 	"time"
 
 	"muster/device"
+	"muster/node/held"
+	"muster/node/inventory"
+	"muster/node/proc"
+	"muster/node/refusal"
+	"muster/node/spares"
 	"muster/node/vgpu"
-	"muster/node/worker"
-	"muster/wire"
+	"muster/node/workers"
 	"muster/wire/control"
-
-	"golang.org/x/sys/unix"
 )
 
 // A client outlives its worker. The ring, the data arena, the host copies of its memory
@@ -63,87 +63,13 @@ func (p *pace) rest(now time.Duration) time.Duration {
 	return max(0, p.due-now-restless*restTime)
 }
 
-// keptNames are the descriptors that are kept for recovery beside those of the ring and
-// the arena, in the order in which workers get them.
-var keptNames = []string{"host0", "host1", "journal"}
-
-// makeKept makes the files that a client needs to outlive its worker.
-func (d *daemon) makeKept(c *client) ([]control.Held, error) {
-	var kept []control.Held
-	for _, name := range keptNames {
-		create := worker.CreateJournal
-		if name != "journal" {
-			create = func() (*os.File, error) { return worker.CreateHostFile(c.arena.Size, d.cfg.Swap.Dir, d.cfg.hasCUDA()) }
-		}
-		made, err := create()
-		if err != nil {
-			closeHeld(kept)
-			return nil, refuse(resultSystemNotReady, "no worker can serve the program: %v", err)
-		}
-		kept = append(kept, control.Held{Name: name, File: made})
-	}
-	return kept, nil
-}
-
-// copyHeld duplicates descriptors. The caller owns the copies.
-func copyHeld(held []control.Held) ([]control.Held, error) {
-	var copies []control.Held
-	for _, h := range held {
-		fd, err := dup(h.File)
-		if err != nil {
-			closeHeld(copies)
-			return nil, fmt.Errorf("the descriptor of the %s: %w", h.Name, err)
-		}
-		copies = append(copies, control.Held{Name: h.Name, File: os.NewFile(fd, h.Name)})
-	}
-	return copies, nil
-}
-
-func dup(f *os.File) (copied uintptr, err error) {
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	failed := raw.Control(func(fd uintptr) {
-		var number int
-		number, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
-		copied = uintptr(number)
-	})
-	return copied, errors.Join(failed, err)
-}
-
-// filesOf lists files in the order in which workers get them.
-func filesOf(held []control.Held) []*os.File {
-	files := make([]*os.File, len(held))
-	for i, h := range held {
-		files[i] = h.File
-	}
-	return files
-}
-
-// canOutlive says whether the files are all that a client needs to outlive its worker.
-func canOutlive(held []control.Held) bool {
-	return slices.EqualFunc(held, append([]string{"ring", "arena"}, keptNames...), func(h control.Held, name string) bool { return h.Name == name })
-}
-
-// keptOf selects the files that a client needs to outlive its worker.
-func keptOf(files map[string]*os.File) []control.Held {
-	var kept []control.Held
-	for _, name := range append([]string{"ring", "arena"}, keptNames...) {
-		if f := files[name]; f != nil {
-			kept = append(kept, control.Held{Name: name, File: f})
-		}
-	}
-	return kept
-}
-
 // serveOf is what a client's worker is told, apart from the devices.
 func (d *daemon) serveOf(c *client) control.Serve {
 	limit, by := d.kernelTimeOf(c)
 	return control.Serve{
 		KernelTime: limit, KernelTimeBy: by,
 		Node: d.address(), OrphanGrace: d.orphanGrace(), Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, MemoryBy: c.memoryBy,
-		SwapDir: d.cfg.Swap.Dir, Defer: d.live().Defer, Share: c.under.memory(), Pace: d.paceOf(c), Guest: c.guest.is,
+		SwapDir: d.cfg.Swap.Dir, Defer: d.live().Defer, Share: c.under.Memory(), Pace: d.paceOf(c), Guest: c.guest.is,
 		Mapping: c.mapping, Explain: c.explain,
 	}
 }
@@ -151,22 +77,22 @@ func (d *daemon) serveOf(c *client) control.Serve {
 // employWith finds a worker for a client, and gives it the files and the present
 // devices. It returns the inventory that the worker knows, so that assign can tell it
 // what has changed since.
-func (d *daemon) employWith(c *client, serve control.Serve, kept []control.Held, left *legacy, with *spare) (*workerProcess, *inventory, error) {
+func (d *daemon) employWith(c *client, serve control.Serve, kept []control.Held, left *workers.Legacy, with *spares.Spare) (*workers.Process, *inventory.Inventory, error) {
 	stock := d.stock.Load()
 	serve.Devices = c.configs(stock)
-	locks, err := stock.openLocks()
+	locks, err := stock.OpenLocks()
 	if err != nil {
-		return nil, nil, because(err, resultSystemNotReady, "no worker can serve the program: %v", err)
+		return nil, nil, refusal.Because(err, refusal.SystemNotReady, "no worker can serve the program: %v", err)
 	}
-	defer closeFiles(locks)
-	files := append(filesOf(kept), locks...)
+	defer proc.CloseAll(locks)
+	files := append(held.Files(kept), locks...)
 	if serve.Pace != nil {
 		// A copy, since the daemon closes its own when it ends, which may be now.
-		shared, err := copyHeld([]control.Held{{Name: "memory in which workers claim devices", File: d.precedence}})
+		shared, err := held.Copy([]control.Held{{Name: "memory in which workers claim devices", File: d.precedence}})
 		if err != nil {
-			return nil, nil, because(err, resultSystemNotReady, "no worker can serve the program: %v", err)
+			return nil, nil, refusal.Because(err, refusal.SystemNotReady, "no worker can serve the program: %v", err)
 		}
-		defer closeHeld(shared)
+		defer held.Close(shared)
 		files = append(files, shared[0].File)
 	}
 	w, err := d.employ(c, serve, files, left, with)
@@ -175,7 +101,7 @@ func (d *daemon) employWith(c *client, serve control.Serve, kept []control.Held,
 
 // workerEnded notes that a client has no worker any more, and has the client rebuilt or
 // forgotten. Only the loop calls it.
-func (d *daemon) workerEnded(c *client, w *workerProcess) {
+func (d *daemon) workerEnded(c *client, w *workers.Process) {
 	defer d.sweepQueues()
 	if d.clients[c.id] == c && c.worker == w && d.mayRebuild(c) {
 		d.rebuild(c)
@@ -197,7 +123,7 @@ func (d *daemon) endWorker(c *client, reason string) {
 		return
 	}
 	c.why = reason
-	c.worker.kill()
+	c.worker.Kill()
 }
 
 // rebuild gives a client another worker. The dispatcher hears at once that the client
@@ -210,7 +136,7 @@ func (d *daemon) rebuild(c *client) {
 		c.lostAt = d.now()
 	}
 	c.rebuilds++
-	d.log.Warn("a client is rebuilt in another worker", "client", c.id, "user", c.peer.user.name, "reason", why, "try", c.tries)
+	d.log.Warn("a client is rebuilt in another worker", "client", c.id, "user", c.peer.User.Name, "reason", why, "try", c.tries)
 	c.suspects, c.blames = nil, 0
 	if suspects == nil {
 		d.excuse(c, blamed)
@@ -253,8 +179,8 @@ func (d *daemon) rebuild(c *client) {
 // excuse takes back a try that failed because a device was lost: that is not the
 // client's fault, however often it happens. The device is counted from 1.
 func (d *daemon) excuse(c *client, blamed int) {
-	entries := d.stock.Load().entries
-	if blamed >= 1 && blamed <= len(entries) && !entries[blamed-1].here && c.tries > 0 {
+	entries := d.stock.Load().Entries
+	if blamed >= 1 && blamed <= len(entries) && !entries[blamed-1].Here && c.tries > 0 {
 		c.tries--
 	}
 }
@@ -263,7 +189,7 @@ func (d *daemon) excuse(c *client, blamed int) {
 func (c *client) whyNoWorker() string {
 	why := c.why
 	if why == "" {
-		why = "its worker has ended: " + c.worker.ending()
+		why = "its worker has ended: " + c.worker.Ending()
 	}
 	if c.tries >= maxRebuilds {
 		why += fmt.Sprintf(" (it was rebuilt in another %d times and came no further: start the program again)", c.tries)
@@ -289,7 +215,7 @@ func (d *daemon) reemployAfter(rest time.Duration, c *client, serve control.Serv
 		if try == patience || !isShortage(err) {
 			return err
 		}
-		d.log.Warn("a client waits for another worker, for which something is lacking", "client", c.id, "user", c.peer.user.name, "error", err)
+		d.log.Warn("a client waits for another worker, for which something is lacking", "client", c.id, "user", c.peer.User.Name, "error", err)
 		rest = restTime
 	}
 }
@@ -307,18 +233,18 @@ func isShortage(err error) bool {
 // reemploy finds another worker for a client, and lets it go on.
 func (d *daemon) reemploy(c *client, serve control.Serve) error {
 	var kept []control.Held
-	var left *legacy
+	var left *workers.Legacy
 	var err error
 	d.ask(func() {
 		if d.clients[c.id] != c { // it has ended
 			return
 		}
-		if kept, err = copyHeld(c.kept); err == nil {
+		if kept, err = held.Copy(c.kept); err == nil {
 			left, err = d.bequeath(c)
 		}
 	})
-	defer closeHeld(kept)
-	defer left.close()
+	defer held.Close(kept)
+	defer left.Close()
 	if err != nil || kept == nil {
 		return err
 	}
@@ -328,7 +254,7 @@ func (d *daemon) reemploy(c *client, serve control.Serve) error {
 	}
 	assigned := false
 	if !d.ask(func() { assigned = d.clients[c.id] == c && d.assign(c, w, c.shared, stock) }) || !assigned {
-		d.dismiss(w) // the client has ended
+		d.pool.Dismiss(w) // the client has ended
 	}
 	return nil
 }
@@ -336,32 +262,31 @@ func (d *daemon) reemploy(c *client, serve control.Serve) error {
 // --- devices that may be gone ----------------------------------------------------
 
 const (
-	probeTime = 10 * time.Second // for a device to answer
-	lookAgain = 5 * time.Second  // at devices that are lost
+	lookAgain = 5 * time.Second // at devices that are lost
 )
 
 // suspect has a device probed that a worker says is gone. If the probe fails, all
 // clients lose the device. Only the loop calls it.
 func (d *daemon) suspect(number int, why string) {
 	stock := d.stock.Load()
-	if number < 0 || number >= len(stock.entries) || !stock.entries[number].here || d.probing[number] != nil {
+	if number < 0 || number >= len(stock.Entries) || !stock.Entries[number].Here || d.probing[number] != nil {
 		return
 	}
 	known := make(chan struct{})
 	d.probing[number] = known
-	e := stock.entries[number]
+	e := stock.Entries[number]
 	go func() {
-		_, err := d.probe(e)
+		_, err := d.pool.Probe(e.DeviceConfig, e.Lock)
 		d.do(func() {
 			defer close(known)
 			delete(d.probing, number)
-			now := d.stock.Load().entries[number]
+			now := d.stock.Load().Entries[number]
 			switch {
-			case errors.Is(err, errNotTried):
-				d.log.Warn("a worker says that a device is gone, which cannot be tried", "device", number, "name", e.info.Name, "reason", why, "error", err)
+			case errors.Is(err, workers.ErrNotTried):
+				d.log.Warn("a worker says that a device is gone, which cannot be tried", "device", number, "name", e.Info.Name, "reason", why, "error", err)
 			case err == nil:
-				d.log.Warn("a worker says that a device is gone, which is there for others", "device", number, "name", e.info.Name, "reason", why)
-			case now.here && now.change == e.change:
+				d.log.Warn("a worker says that a device is gone, which is there for others", "device", number, "name", e.Info.Name, "reason", why)
+			case now.Here && now.Change == e.Change:
 				d.lose(vgpu.DeviceID(number), fmt.Sprintf("%s; tried again: %v", why, err))
 				d.lookFor(number)
 			}
@@ -371,69 +296,55 @@ func (d *daemon) suspect(number int, why string) {
 
 // lookFor probes a lost device every lookAgain, until it is back or has been replaced.
 func (d *daemon) lookFor(number int) {
-	e := d.stock.Load().entries[number]
-	if e.ticket != "" {
+	e := d.stock.Load().Entries[number]
+	if e.Ticket != "" {
 		return // its ticket has ended: what is borrowed next is another device
 	}
 	time.AfterFunc(lookAgain, func() {
-		if e.here || d.closing.Load() {
+		if e.Here || d.closing.Load() {
 			return
 		}
-		_, err := d.probe(e)
+		_, err := d.pool.Probe(e.DeviceConfig, e.Lock)
 		var info device.Info
 		if err == nil { // if it was missing when the daemon started, nothing is known of it yet
-			info, err = d.examine(e.Device)
+			info, err = inventory.Examine(e.Device, d.opts.Open)
 		}
 		d.do(func() {
-			now := d.stock.Load().entries[number]
+			now := d.stock.Load().Entries[number]
 			switch {
-			case now.here || now.change != e.change: // it was resumed or replaced meanwhile
+			case now.Here || now.Change != e.Change: // it was resumed or replaced meanwhile
 			case err != nil:
 				d.lookFor(number)
 			default:
-				d.log.Info("a device that was lost is there again", "device", number, "name", e.info.Name)
-				now.here, now.info = true, info
+				d.log.Info("a device that was lost is there again", "device", number, "name", e.Info.Name)
+				now.Here, now.Info = true, info
 				d.setEntry(number, now, "")
-				d.step(d.now(), vgpu.Returned{Device: vgpu.DeviceID(number), Is: dispatched(now.info, d.live().VGPUs)})
+				d.step(d.now(), vgpu.Returned{Device: vgpu.DeviceID(number), Is: inventory.Dispatched(now.Info, d.live().VGPUs)})
 			}
 		})
 	})
 }
 
-// errNotTried says that a device could not be probed, which proves neither that it is
-// gone nor that it is there.
-var errNotTried = errors.New("it could not be tried")
-
-// probe tries a device in a process of its own, since a call of a driver may never
-// return. That process is killed after probeTime, and not even its end is waited for.
-func (d *daemon) probe(e stocked) (found control.Probed, err error) {
-	w, err := d.pool.start()
+// rescue takes over what a worker holds that does not come. It returns false if that is
+// not possible, or not enough to rebuild the client: then the client ends with the
+// worker.
+func (d *daemon) rescue(c *client) bool {
+	files, err := held.Take(c.worker, c.held)
 	if err != nil {
-		return found, errors.Join(errNotTried, err)
+		d.log.Warn("what a worker holds that does not come cannot be had: its client ends", "client", c.id, "error", err)
+		return false
 	}
-	defer func() { go d.dismiss(w) }()
-	lock, err := wire.OpenLock(e.lock)
+	defer held.Close(files)
+	b, err := held.Open(files)
 	if err != nil {
-		return found, errors.Join(errNotTried, err)
+		d.log.Warn("what a worker holds that does not come is of no use: its client ends", "client", c.id, "error", err)
+		return false
 	}
-	defer lock.Close()
-	late := time.AfterFunc(probeTime, w.kill)
-	defer late.Stop()
-	config := e.DeviceConfig
-	config.Gone = false
-	if err := w.control.Send(control.Probe{Device: config}, lock); err != nil {
-		return found, errors.Join(errNotTried, err)
+	if b.Kept == nil {
+		b.Close()
+		return false
 	}
-	for {
-		said, err := w.control.Receive()
-		if err != nil {
-			return found, errors.New("it does not answer")
-		}
-		switch m := said.(type) {
-		case control.CannotServe:
-			return found, errors.New(m.Reason)
-		case control.Probed:
-			return m, nil
-		}
-	}
+	c.conn, c.shared, c.kept = b.Program, b.Shared, b.Kept
+	d.handlers.Go(func() { d.accompany(c, b.Program, false) })
+	return true
 }

@@ -19,7 +19,11 @@ import (
 
 	"muster/device"
 	"muster/internal/seeds"
+	"muster/node/inventory"
+	"muster/node/proc"
+	"muster/node/settings"
 	"muster/node/worker"
+	"muster/node/workers"
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -167,7 +171,7 @@ func TestProgramsOutliveTheirWorkers(t *testing.T) {
 // A worker that is stopped is killed after a time, and its client goes on in another.
 func TestStoppedWorkerIsReplaced(t *testing.T) {
 	cfg, opts := testConfig(), testOptions()
-	cfg.Recover, cfg.WorkerTimeout = true, MinWorkerTimeout
+	cfg.Recover, cfg.WorkerTimeout = true, settings.MinWorkerTimeout
 	opts.WorkerCommand = workerCommand("real worker")
 	f := runWith(t, cfg, opts)
 	p := mustConnect(t, f)
@@ -284,18 +288,18 @@ func TestHandoverBetweenWorkers(t *testing.T) {
 // A client whose worker the daemon has just killed is between two workers, though that
 // one has not ended yet: a daemon that hands over waits for the next.
 func TestBetweenWorkers(t *testing.T) {
-	start, ok := processStart(os.Getpid())
+	start, ok := proc.Start(os.Getpid())
 	if !ok {
 		t.Fatal("this process is not there")
 	}
-	running := &workerProcess{number: os.Getpid(), start: start}
+	running := workers.Fake(os.Getpid(), start)
 	for name, c := range map[string]struct {
 		client
 		want bool
 	}{
 		"served":           {client{worker: running}, false},
 		"killed":           {client{worker: running, recovery: recovery{why: "it has not answered"}}, true},
-		"ended":            {client{worker: &workerProcess{number: os.Getpid(), start: start + 1}}, true},
+		"ended":            {client{worker: workers.Fake(os.Getpid(), start+1)}, true},
 		"without a worker": {client{recovery: recovery{between: true}}, true},
 		"about to end":     {client{ending: true, recovery: recovery{between: true}}, false},
 	} {
@@ -614,19 +618,11 @@ func TestRebuiltThoughOthersHaveItsRoom(t *testing.T) {
 	}
 }
 
-// A lost device does not come back because no process can be started to try it.
-func TestDeviceThatCannotBeTried(t *testing.T) {
-	d := &daemon{pool: &pool{command: []string{"/nonexistent/muster"}, bounds: func() bounds { return bounds{} }}}
-	if _, err := d.probe(stocked{}); !errors.Is(err, errNotTried) {
-		t.Errorf("it was tried: %v", err)
-	}
-}
-
 // A client is not given up because devices are lost under it: only what may be its own
 // doing counts.
 func TestLostDevicesDoNotCount(t *testing.T) {
 	d := &daemon{}
-	d.stock.Store(&inventory{entries: []stocked{{here: true}, {here: false}}})
+	d.stock.Store(&inventory.Inventory{Entries: []inventory.Device{{Here: true}, {Here: false}}})
 	for _, c := range []struct{ blamed, want int }{
 		{0, 3}, // it blames nobody
 		{1, 3}, // the device is there for others

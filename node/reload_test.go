@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -14,7 +13,12 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/node/ask"
+	"muster/node/refusal"
+	"muster/node/settings"
+	"muster/node/survival"
 	"muster/node/vgpu"
+	"muster/node/workers"
 	"muster/wire"
 	"muster/wire/control"
 	"muster/wire/status"
@@ -28,12 +32,12 @@ type reloading struct {
 	reload chan struct{}
 
 	mu  sync.Mutex
-	cfg Config
+	cfg settings.Config
 	err error
 }
 
 // withReload starts a node with the tests' workers, or with real ones.
-func withReload(t *testing.T, worker string, change func(*Config)) *reloading {
+func withReload(t *testing.T, worker string, change func(*settings.Config)) *reloading {
 	t.Helper()
 	r := &reloading{t: t, log: &logbook{}, reload: make(chan struct{}), cfg: testConfig()}
 	r.cfg.Migrate = false
@@ -43,7 +47,7 @@ func withReload(t *testing.T, worker string, change func(*Config)) *reloading {
 	opts := testOptions()
 	opts.WorkerCommand = workerCommand(worker)
 	opts.Log, opts.Reload = r.log.logger(), r.reload
-	opts.Load = func() (Config, error) {
+	opts.Load = func() (settings.Config, error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return r.cfg, r.err
@@ -60,7 +64,7 @@ func withReload(t *testing.T, worker string, change func(*Config)) *reloading {
 
 // again has the node read a configuration that was changed, and returns what its log
 // says of it: what was changed, what takes a restart, or what is wrong.
-func (r *reloading) again(change func(*Config), broken error) (changed, restart, wrong string) {
+func (r *reloading) again(change func(*settings.Config), broken error) (changed, restart, wrong string) {
 	r.t.Helper()
 	r.mu.Lock()
 	r.cfg.Devices, r.err = slices.Clone(r.cfg.Devices), broken
@@ -115,7 +119,7 @@ func (r *reloading) lines() (all []map[string]string) {
 // A file that says what it said before changes nothing, and a broken one neither.
 func TestReloadThatChangesNothing(t *testing.T) {
 	r := withReload(t, "worker", nil)
-	changes(t)(AddDevice(r.socket, softDevice("by hand")))
+	changes(t)(ask.AddDevice(r.socket, softDevice("by hand")))
 	mustConnect(t, r.fixture).synchronise(t)
 	var before status.Node
 	eventually(t, "its worker's report has come", func() bool {
@@ -124,19 +128,19 @@ func TestReloadThatChangesNothing(t *testing.T) {
 	})
 	for _, c := range []struct {
 		name   string
-		change func(*Config)
+		change func(*settings.Config)
 		broken error
 		wrong  string
 	}{
 		{"as it was", nil, nil, ""},
 		{"no YAML", nil, errors.New("node.yaml:1:1: not valid YAML"), "node.yaml:1:1: not valid YAML"},
-		{"no devices", func(c *Config) { c.Devices = nil }, nil, "the node has no devices, serves no cluster and borrows of no peers: add some to its configuration"},
-		{"a device that cannot be opened", func(c *Config) {
+		{"no devices", func(c *settings.Config) { c.Devices = nil }, nil, "the node has no devices, serves no cluster and borrows of no peers: add some to its configuration"},
+		{"a device that cannot be opened", func(c *settings.Config) {
 			c.Devices, c.Limits.Clients = append(testConfig().Devices, softDevice("Broken")), 1
 		}, nil, "device soft Broken: it is on fire"},
-		{"no virtual GPUs", func(c *Config) { c.Devices, c.VGPUs = testConfig().Devices, 0 }, nil, "0 virtual GPUs on a device: give 1 or more"},
-		{"no swap folder", func(c *Config) { c.VGPUs, c.Swap.Dir = 4, filepath.Join(t.TempDir(), "gone") }, nil, "there is no such folder: make it, or name another"},
-		{"as it was again", func(c *Config) { c.Swap.Dir, c.Limits.Clients = "", Default().Limits.Clients }, nil, ""},
+		{"no virtual GPUs", func(c *settings.Config) { c.Devices, c.VGPUs = testConfig().Devices, 0 }, nil, "0 virtual GPUs on a device: give 1 or more"},
+		{"no swap folder", func(c *settings.Config) { c.VGPUs, c.Swap.Dir = 4, filepath.Join(t.TempDir(), "gone") }, nil, "there is no such folder: make it, or name another"},
+		{"as it was again", func(c *settings.Config) { c.Swap.Dir, c.Limits.Clients = "", settings.Default().Limits.Clients }, nil, ""},
 	} {
 		changed, restart, wrong := r.again(c.change, c.broken)
 		if changed != "" || restart != "" || !strings.Contains(wrong, c.wrong) || (wrong == "") != (c.wrong == "") {
@@ -157,9 +161,9 @@ func TestReloadThatChangesNothing(t *testing.T) {
 func TestReloadOfDevices(t *testing.T) {
 	r := withReload(t, "real worker", nil)
 	a := startAdding(t, mustConnect(t, r.fixture), vecadd(t))
-	changes(t)(AddDevice(r.socket, softDevice("by hand")))
+	changes(t)(ask.AddDevice(r.socket, softDevice("by hand")))
 	// The first goes, a third one comes; the second has another place in the list now.
-	changed, restart, wrong := r.again(func(c *Config) { c.Devices = []Device{c.Devices[1], softDevice("New")} }, nil)
+	changed, restart, wrong := r.again(func(c *settings.Config) { c.Devices = []settings.Device{c.Devices[1], softDevice("New")} }, nil)
 	if changed != "devices" || restart != "" || wrong != "" {
 		t.Errorf("changed %q, needs a restart %q, wrong %q", changed, restart, wrong)
 	}
@@ -173,16 +177,16 @@ func TestReloadOfDevices(t *testing.T) {
 	}
 	a.goesOn(t)
 	// What came by hand is written into the file; what is in it went by hand.
-	changes(t)(RemoveDevice(r.socket, "New", false))
+	changes(t)(ask.RemoveDevice(r.socket, "New", false))
 	eventually(t, "it went by hand", isState(t, r.fixture, 3, "removed"))
-	if changed, _, wrong = r.again(func(c *Config) { c.Devices = append(c.Devices, softDevice("by hand")) }, nil); changed != "devices" || wrong != "" {
+	if changed, _, wrong = r.again(func(c *settings.Config) { c.Devices = append(c.Devices, softDevice("by hand")) }, nil); changed != "devices" || wrong != "" {
 		t.Errorf("changed %q, wrong %q", changed, wrong)
 	}
 	if s := statusOf(t, r.fixture); len(s.Devices) != 4 || s.Devices[3].State != "removed" || s.Devices[2].State != "up" {
 		t.Errorf("%+v", s.Devices)
 	}
 	// From now on it is the file's.
-	if changed, _, wrong = r.again(func(c *Config) { c.Devices = c.Devices[:1] }, nil); changed != "devices" || wrong != "" {
+	if changed, _, wrong = r.again(func(c *settings.Config) { c.Devices = c.Devices[:1] }, nil); changed != "devices" || wrong != "" {
 		t.Errorf("changed %q, wrong %q", changed, wrong)
 	}
 	eventually(t, "it is removed with the file", isState(t, r.fixture, 2, "removed"))
@@ -193,7 +197,7 @@ func TestReloadOfDevices(t *testing.T) {
 // Limits, users, policy and moves change at once; what cannot is named.
 func TestReloadOfSettings(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
-	r := withReload(t, "worker", func(c *Config) { c.Socket.Address, c.Allow = path, []string{} })
+	r := withReload(t, "worker", func(c *settings.Config) { c.Socket.Address, c.Allow = path, []string{} })
 	mode := func() os.FileMode {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -213,9 +217,9 @@ func TestReloadOfSettings(t *testing.T) {
 		return result
 	}
 	user := statusOf(t, r.fixture).Clients[0].User
-	changed, restart, wrong := r.again(func(c *Config) {
-		c.Allow, c.Policy, c.MaxIdle, c.Migrate, c.Grace, c.Warm, c.VGPUs = []string{AllowAny}, vgpu.SJF, time.Second, true, time.Second, 0, 2
-		c.Limits.Users = map[string]UserLimits{user: {Clients: 1, Memory: 16 << 20, VGPUs: 1}}
+	changed, restart, wrong := r.again(func(c *settings.Config) {
+		c.Allow, c.Policy, c.MaxIdle, c.Migrate, c.Grace, c.Warm, c.VGPUs = []string{settings.AllowAny}, vgpu.SJF, time.Second, true, time.Second, 0, 2
+		c.Limits.Users = map[string]settings.UserLimits{user: {Clients: 1, Memory: 16 << 20, VGPUs: 1}}
 		c.Name, c.HTTP, c.Remote.Token, c.Connections.Local, c.Swap.Size = "other", "127.0.0.1:1", "SECRET", 3, 2<<30
 	}, nil)
 	if want := "allow, vgpus, policy, max_idle, migrate, swap.size, limits, warm, grace"; changed != want || wrong != "" {
@@ -234,17 +238,17 @@ func TestReloadOfSettings(t *testing.T) {
 		t.Errorf("%+v, mode %o", s, mode())
 	}
 	// A client that is there has its user's limits, and another of that user may not come.
-	if result := alloc(32 << 20); result != resultOutOfMemory {
+	if result := alloc(32 << 20); result != refusal.OutOfMemory {
 		t.Errorf("an allocation beyond the new limit: %d", result)
 	}
 	var refused *wire.Refused
 	if _, err := connect(r.socket, hello(), 0); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "as many as limits.clients allows") {
 		t.Errorf("a second program: %v", err)
 	}
-	if added := changes(t)(AddDevice(r.socket, softDevice("new"))); added.Device.Slots != 2 {
+	if added := changes(t)(ask.AddDevice(r.socket, softDevice("new"))); added.Device.Slots != 2 {
 		t.Errorf("a new device has %d virtual GPUs", added.Device.Slots)
 	}
-	r.again(func(c *Config) { c.Limits.Users = nil }, nil)
+	r.again(func(c *settings.Config) { c.Limits.Users = nil }, nil)
 	if result := alloc(32 << 20); result != 0 {
 		t.Errorf("an allocation without a limit: %d", result)
 	}
@@ -253,17 +257,17 @@ func TestReloadOfSettings(t *testing.T) {
 // What the dispatcher is told when settings change is recorded, and can be played again.
 func TestReloadIsRecorded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "decisions.jsonl")
-	r := withReload(t, "worker", func(c *Config) { c.Record = Record{File: file, Limit: 1 << 20} })
+	r := withReload(t, "worker", func(c *settings.Config) { c.Record = settings.Record{File: file, Limit: 1 << 20} })
 	mustConnect(t, r.fixture).synchronise(t)
-	r.again(func(c *Config) {
+	r.again(func(c *settings.Config) {
 		c.Policy, c.Migrate = vgpu.Credit, true
-		c.Limits.Users = map[string]UserLimits{"ann": {VGPUs: 2}, "ben": {}}
+		c.Limits.Users = map[string]settings.UserLimits{"ann": {VGPUs: 2}, "ben": {}}
 	}, nil)
-	r.again(func(c *Config) {
-		c.Limits.Users = map[string]UserLimits{"ben": {}}
+	r.again(func(c *settings.Config) {
+		c.Limits.Users = map[string]settings.UserLimits{"ben": {}}
 		c.Devices = append(c.Devices, softDevice("new"))
 	}, nil)
-	changes(t)(DrainDevice(r.socket, "Big"))
+	changes(t)(ask.DrainDevice(r.socket, "Big"))
 	close(r.kill)
 	if err := <-r.done; err != nil {
 		t.Fatal(err)
@@ -289,90 +293,32 @@ func TestReloadIsRecorded(t *testing.T) {
 	}
 }
 
-func TestAddedDevices(t *testing.T) {
-	a, b := softDevice("a"), softDevice("b")
-	a1 := a
-	a1.Index = 1
-	gpu := func(index int) Device { return Device{DeviceConfig: control.DeviceConfig{Kind: "cuda", Index: index}} }
-	for _, c := range []struct{ was, is, want []Device }{
-		{nil, nil, nil},
-		{[]Device{a}, []Device{a1}, nil},
-		{[]Device{a}, []Device{b, a1}, []Device{b}},
-		{[]Device{a}, []Device{a, a1}, []Device{a1}},
-		{[]Device{a, a1}, []Device{a}, nil},
-		{[]Device{gpu(0)}, []Device{gpu(1), gpu(0)}, []Device{gpu(1)}},
-		{[]Device{gpu(0)}, []Device{{DeviceConfig: gpu(0).DeviceConfig, Reserve: 1}}, []Device{{DeviceConfig: gpu(0).DeviceConfig, Reserve: 1}}},
-	} {
-		if got := added(c.was, c.is); !slices.Equal(got, c.want) {
-			t.Errorf("%v -> %v: %v", c.was, c.is, got)
-		}
-	}
-}
-
-// Every setting is among those that a reload looks at.
-func TestReloadKnowsEverySetting(t *testing.T) {
-	typ := reflect.TypeOf(Config{})
-	for i := range typ.NumField() {
-		a, b := Default(), Default()
-		alter(reflect.ValueOf(&b).Elem().Field(i))
-		if len(changedSettings(&a, &b)) == 0 {
-			t.Errorf("a reload does not see that %s has changed: name it in changedSettings, and in fixed if it takes a restart", typ.Field(i).Name)
-		}
-	}
-}
-
-// alter makes a value another one.
-func alter(v reflect.Value) {
-	switch v.Kind() {
-	case reflect.Struct:
-		for i := range v.NumField() {
-			alter(v.Field(i))
-		}
-	case reflect.Slice:
-		v.Set(reflect.MakeSlice(v.Type(), v.Len()+1, v.Len()+1))
-	case reflect.Map:
-		v.Set(reflect.MakeMap(v.Type()))
-		v.SetMapIndex(reflect.Zero(v.Type().Key()), reflect.Zero(v.Type().Elem()))
-	case reflect.String:
-		v.SetString(v.String() + "x")
-	case reflect.Bool:
-		v.SetBool(!v.Bool())
-	case reflect.Int, reflect.Int64:
-		v.SetInt(v.Int() + 1)
-	case reflect.Uint8, reflect.Uint32, reflect.Uint64:
-		v.SetUint(v.Uint() + 1)
-	case reflect.Float64:
-		v.SetFloat(v.Float() + 1)
-	default:
-		panic(v.Kind())
-	}
-}
-
 // A device that is described anew twice, while it empties, comes as it was described
 // last: two descriptions of one piece of hardware are never there at a time.
 func TestReloadOfADeviceThatEmpties(t *testing.T) {
-	gpu := func(reserve uint64) Device {
-		return Device{DeviceConfig: control.DeviceConfig{Kind: "cuda"}, Reserve: reserve}
+	gpu := func(reserve uint64) settings.Device {
+		return settings.Device{DeviceConfig: control.DeviceConfig{Kind: "cuda"}, Reserve: reserve}
 	}
 	opts := testOptions()
 	opts.Open = func(c control.DeviceConfig) (device.Device, error) {
 		return openSoft(control.DeviceConfig{Name: "gpu", Memory: 64 << 20, Speed: 1, Workers: 1})
 	}
 	cfg := testConfig()
-	cfg.Devices = []Device{gpu(0)}
+	cfg.Devices = []settings.Device{gpu(0)}
 	d, err := newDaemon(cfg, opts)
 	if err == nil {
-		err = d.equip(&inheritance{})
+		err = d.equip(&survival.Left{})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.closeLocks()
-	d.pool = &pool{more: make(chan struct{}, 1)}
+	d.pool = workers.NewPool([]string{"/bin/sh", "-c", "cat <&3"}, d.bounds, 0, nil, d.log)
+	defer d.pool.Stop()
 	describe := func(reserve uint64) {
 		next := cfg
-		next.Devices = []Device{gpu(reserve)}
-		add, err := d.examineAll(added(d.live().Devices, next.Devices))
+		next.Devices = []settings.Device{gpu(reserve)}
+		add, err := d.examineAll(settings.AddedDevices(d.live().Devices, next.Devices))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -386,8 +332,8 @@ func TestReloadOfADeviceThatEmpties(t *testing.T) {
 		t.Errorf("%d devices are to come, and the old one is %v", n, d.deviceState(0))
 	}
 	d.step(0, vgpu.Detach{Client: 1})
-	is := d.stock.Load().entries
-	if len(is) != 1 || !is[0].here || is[0].Reserve != 4<<20 || is[0].info.Memory != 60<<20 || d.deviceState(0) != vgpu.DeviceUp || len(d.changes.coming) != 0 {
+	is := d.stock.Load().Entries
+	if len(is) != 1 || !is[0].Here || is[0].Reserve != 4<<20 || is[0].Info.Memory != 60<<20 || d.deviceState(0) != vgpu.DeviceUp || len(d.changes.coming) != 0 {
 		t.Errorf("%+v, %v", is, d.deviceState(0))
 	}
 }

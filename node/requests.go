@@ -14,18 +14,23 @@ import (
 
 	"muster/internal/strictjson"
 	"muster/model"
+	"muster/node/ask"
+	"muster/node/inventory"
+	"muster/node/refusal"
+	"muster/node/settings"
+	"muster/node/shown"
+	"muster/node/socket"
 	"muster/node/vgpu"
-	"muster/wire/control"
 	"muster/wire/status"
 )
 
 // requests are what can be asked of the node with one line of JSON. A handler reads the
 // line's fields with strictly, and returns the document that is the answer.
 // Conversations of more than one line are in orders.
-var requests map[string]func(d *daemon, who peer, line []byte) (any, error)
+var requests map[string]func(d *daemon, who socket.Peer, line []byte) (any, error)
 
 func init() { // not an initializer: handlers refer to this map in their errors
-	requests = map[string]func(d *daemon, who peer, line []byte) (any, error){
+	requests = map[string]func(d *daemon, who socket.Peer, line []byte) (any, error){
 		"status":        (*daemon).answerStatus,
 		"monitor":       (*daemon).answerMonitor,
 		"move":          (*daemon).answerMove,
@@ -44,20 +49,13 @@ func init() { // not an initializer: handlers refer to this map in their errors
 	}
 }
 
-// maxRequest is how long a request may be.
-const maxRequest = 4096
-
-// requestTime is how long a request may take once it was read: opening a device may have
-// to wake it up.
-const requestTime = time.Minute
-
 // answer answers a request, or begins a conversation.
-func (d *daemon) answer(conn *net.UnixConn, in io.Reader, who peer) {
+func (d *daemon) answer(conn *net.UnixConn, in io.Reader, who socket.Peer) {
 	d.answerAfter(0, conn, in, who)
 }
 
 // answerAfter is answer for a request that was passed on so many times.
-func (d *daemon) answerAfter(passes int, conn *net.UnixConn, in io.Reader, who peer) {
+func (d *daemon) answerAfter(passes int, conn *net.UnixConn, in io.Reader, who socket.Peer) {
 	var reply any
 	line, in, err := readRequest(in)
 	if err == nil {
@@ -77,14 +75,14 @@ func (d *daemon) answerAfter(passes int, conn *net.UnixConn, in io.Reader, who p
 			d.takeOrder(&talk{conn: conn, in: in, who: who}, kind, line)
 			return
 		default:
-			_ = conn.SetDeadline(d.opts.Now().Add(requestTime))
+			_ = conn.SetDeadline(d.opts.Now().Add(ask.RequestTime))
 			reply, err = d.handleRequest(line, who)
 		}
 	}
 	if err != nil {
 		reply = map[string]string{"error": err.Error()}
 	}
-	if text, ok := reply.(lines); ok {
+	if text, ok := reply.(shown.Lines); ok {
 		_, _ = conn.Write(text)
 		return
 	}
@@ -93,7 +91,7 @@ func (d *daemon) answerAfter(passes int, conn *net.UnixConn, in io.Reader, who p
 
 // converse has a service hold a conversation. It refuses that while the node closes, and to programs
 // of other machines.
-func (d *daemon) converse(conn *net.UnixConn, who peer, line []byte, serve func(*net.UnixConn, Peer)) error {
+func (d *daemon) converse(conn *net.UnixConn, who socket.Peer, line []byte, serve func(*net.UnixConn, Peer)) error {
 	var r serviceRequest
 	switch {
 	case d.closing.Load():
@@ -105,16 +103,16 @@ func (d *daemon) converse(conn *net.UnixConn, who peer, line []byte, serve func(
 		return err
 	}
 	if r.Grant != "" {
-		passed, program, claim, err := d.takePassed(conn, who.user, &r)
+		passed, program, claim, err := d.takePassed(conn, who.User, &r)
 		if err != nil {
 			return err
 		}
 		defer passed.Close()
-		serve(passed, Peer{UID: program.user.uid, Name: program.user.name, Grant: claim.String()})
+		serve(passed, Peer{UID: program.User.UID, Name: program.User.Name, Grant: claim.String()})
 		return nil
 	}
 	_ = conn.SetDeadline(time.Time{})
-	serve(conn, Peer{UID: who.user.uid, Name: who.user.name})
+	serve(conn, Peer{UID: who.User.UID, Name: who.User.Name})
 	return nil
 }
 
@@ -124,7 +122,7 @@ var errNoRequest = errors.New("a request is one JSON object, as {\"request\":\"s
 // readRequest reads one JSON object of at most maxRequest bytes. What follows it is in
 // rest.
 func readRequest(in io.Reader) (line json.RawMessage, rest io.Reader, err error) {
-	dec := json.NewDecoder(io.LimitReader(in, maxRequest))
+	dec := json.NewDecoder(io.LimitReader(in, ask.MaxRequest))
 	if err := dec.Decode(&line); err != nil || line[0] != '{' {
 		return nil, in, errNoRequest
 	}
@@ -142,7 +140,7 @@ func requestOf(line []byte) (string, error) {
 	return head.Request, nil
 }
 
-func (d *daemon) handleRequest(line []byte, who peer) (any, error) {
+func (d *daemon) handleRequest(line []byte, who socket.Peer) (any, error) {
 	name, err := requestOf(line)
 	if err != nil {
 		return nil, err
@@ -171,7 +169,7 @@ func strictly(line []byte, into any) error {
 	return nil
 }
 
-func (d *daemon) answerStatus(_ peer, line []byte) (any, error) {
+func (d *daemon) answerStatus(_ socket.Peer, line []byte) (any, error) {
 	var r struct {
 		Request string `json:"request"`
 	}
@@ -180,7 +178,7 @@ func (d *daemon) answerStatus(_ peer, line []byte) (any, error) {
 	}
 	s, ok := d.status()
 	if !ok {
-		return nil, errShuttingDown
+		return nil, refusal.ErrShuttingDown
 	}
 	return s, nil
 }
@@ -188,10 +186,10 @@ func (d *daemon) answerStatus(_ peer, line []byte) (any, error) {
 // inLoop has the loop run f, and returns its error; errShuttingDown if the node is
 // ending.
 func (d *daemon) inLoop(f func() error) error {
-	err := error(errShuttingDown)
+	err := error(refusal.ErrShuttingDown)
 	d.ask(func() {
 		if err = nil; d.draining {
-			err = errShuttingDown
+			err = refusal.ErrShuttingDown
 			return
 		}
 		err = f()
@@ -202,29 +200,22 @@ func (d *daemon) inLoop(f func() error) error {
 // mayChangeDevices refuses users who may not change what devices the node has. The
 // gateway runs as the node's user but speaks for users of other machines, who may not
 // either.
-func (d *daemon) mayChangeDevices(who peer) error {
-	if !d.isOwner(who) || d.opts.Gateway != 0 && int(who.pid) == d.opts.Gateway {
-		return fmt.Errorf("only root and user %s, whose node it is, may change its devices, not %s", d.own.name, who.user.name)
+func (d *daemon) mayChangeDevices(who socket.Peer) error {
+	if !d.isOwner(who) || d.opts.Gateway != 0 && int(who.PID) == d.opts.Gateway {
+		return fmt.Errorf("only root and user %s, whose node it is, may change its devices, not %s", d.own.Name, who.User.Name)
 	}
 	return nil
 }
 
 // --- devices -------------------------------------------------------------------
 
-// deviceRequest names a device.
-type deviceRequest struct {
-	Request string `json:"request"`
-	Device  string `json:"device"`          // its name, or #N
-	Force   bool   `json:"force,omitempty"` // remove it even if programs can use no other
-}
-
 // onDevice reads a request about a device, and finds it. The loop calls do with it; the
 // answer is the device as it is then.
-func (d *daemon) onDevice(who peer, line []byte, mayForce bool, do func(id vgpu.DeviceID, force bool) error) (any, error) {
+func (d *daemon) onDevice(who socket.Peer, line []byte, mayForce bool, do func(id vgpu.DeviceID, force bool) error) (any, error) {
 	if err := d.mayChangeDevices(who); err != nil {
 		return nil, err
 	}
-	var r deviceRequest
+	var r ask.DeviceRequest
 	if err := strictly(line, &r); err != nil {
 		return nil, err
 	}
@@ -233,7 +224,7 @@ func (d *daemon) onDevice(who peer, line []byte, mayForce bool, do func(id vgpu.
 	}
 	var changed status.Changed
 	err := d.inLoop(func() error {
-		id, err := d.findDevice(r.Device)
+		id, err := d.stock.Load().Find(r.Device, d.deviceState)
 		if err == nil {
 			err = do(id, r.Force)
 		}
@@ -252,23 +243,23 @@ func (d *daemon) changedDevice(id vgpu.DeviceID) status.Changed {
 	return status.Changed{Number: &number, Device: &is}
 }
 
-func (d *daemon) answerDrain(who peer, line []byte) (any, error) {
+func (d *daemon) answerDrain(who socket.Peer, line []byte) (any, error) {
 	return d.onDevice(who, line, false, func(id vgpu.DeviceID, _ bool) error { return d.drainDevice(id) })
 }
 
-func (d *daemon) answerRemove(who peer, line []byte) (any, error) {
+func (d *daemon) answerRemove(who socket.Peer, line []byte) (any, error) {
 	return d.onDevice(who, line, true, d.removeDevice)
 }
 
 // answerResume has a device take programs again: one that is drained, or one that was
 // lost or removed and can be opened now. Opening takes a while, so that is done outside
 // the loop.
-func (d *daemon) answerResume(who peer, line []byte) (any, error) {
-	var again *stocked
+func (d *daemon) answerResume(who socket.Peer, line []byte) (any, error) {
+	var again *inventory.Device
 	number := anyNumber
 	reply, err := d.onDevice(who, line, false, func(id vgpu.DeviceID, _ bool) error {
 		if state := d.deviceState(id); state == vgpu.DeviceLost || state == vgpu.DeviceRemoved {
-			number, again = id, &d.stock.Load().entries[id]
+			number, again = id, &d.stock.Load().Entries[id]
 			return nil
 		}
 		return d.resumeDevice(id)
@@ -276,36 +267,29 @@ func (d *daemon) answerResume(who peer, line []byte) (any, error) {
 	if err != nil || again == nil {
 		return reply, err
 	}
-	return d.openAndAdd(again.Device, number, again.byHand)
+	return d.openAndAdd(again.Device, number, again.ByHand)
 }
 
-// addRequest describes a device to add.
-type addRequest struct {
-	Request string               `json:"request"`
-	Add     control.DeviceConfig `json:"add"`
-	Reserve uint64               `json:"reserve,omitempty"`
-}
-
-func (d *daemon) answerAdd(who peer, line []byte) (any, error) {
+func (d *daemon) answerAdd(who socket.Peer, line []byte) (any, error) {
 	if err := d.mayChangeDevices(who); err != nil {
 		return nil, err
 	}
-	var r addRequest
+	var r ask.AddRequest
 	if err := strictly(line, &r); err != nil {
 		return nil, err
 	}
 	if r.Add.Gone {
 		return nil, errors.New("a device that is gone cannot be added")
 	}
-	return d.openAndAdd(Device{DeviceConfig: r.Add, Reserve: r.Reserve}, anyNumber, true)
+	return d.openAndAdd(settings.Device{DeviceConfig: r.Add, Reserve: r.Reserve}, anyNumber, true)
 }
 
 // openAndAdd opens a device, which may take a while, and adds it.
-func (d *daemon) openAndAdd(c Device, number vgpu.DeviceID, byHand bool) (any, error) {
-	if err := checkDevice(c); err != nil {
+func (d *daemon) openAndAdd(c settings.Device, number vgpu.DeviceID, byHand bool) (any, error) {
+	if err := settings.CheckDevice(c); err != nil {
 		return nil, err
 	}
-	info, err := d.examine(c)
+	info, err := inventory.Examine(c, d.opts.Open)
 	if err != nil {
 		return nil, fmt.Errorf("the device cannot be opened: %w", err)
 	}
@@ -322,15 +306,8 @@ func (d *daemon) openAndAdd(c Device, number vgpu.DeviceID, byHand bool) (any, e
 
 // --- moves ---------------------------------------------------------------------
 
-// moveRequest says where a client is to run.
-type moveRequest struct {
-	Request string        `json:"request"`
-	Client  vgpu.ClientID `json:"client"`
-	Device  string        `json:"device"`
-}
-
-func (d *daemon) answerMove(who peer, line []byte) (any, error) {
-	var r moveRequest
+func (d *daemon) answerMove(who socket.Peer, line []byte) (any, error) {
+	var r ask.MoveRequest
 	if err := strictly(line, &r); err != nil {
 		return nil, err
 	}
@@ -340,14 +317,14 @@ func (d *daemon) answerMove(who peer, line []byte) (any, error) {
 		if err != nil {
 			return err
 		}
-		id, err := d.findDevice(r.Device)
+		id, err := d.stock.Load().Find(r.Device, d.deviceState)
 		if err != nil {
 			return err
 		}
 		if err := d.tellCore(vgpu.Move{Client: c.id, Device: id}); err != nil {
 			return err
 		}
-		d.log.Info("a client is moved by hand", "client", c.id, "device", int(id), "by", who.user.name)
+		d.log.Info("a client is moved by hand", "client", c.id, "device", int(id), "by", who.User.Name)
 		changed = d.changedDevice(id)
 		is := d.clientNow(c)
 		changed.Client = &is
@@ -356,18 +333,11 @@ func (d *daemon) answerMove(who peer, line []byte) (any, error) {
 	return changed, err
 }
 
-// endRequest names a client to end.
-type endRequest struct {
-	Request string        `json:"request"`
-	Client  vgpu.ClientID `json:"client"`
-	Reason  string        `json:"reason,omitempty"`
-}
-
 // maxReason is how long the reason may be that a program's user is told.
 const maxReason = 256
 
-func (d *daemon) answerEnd(who peer, line []byte) (any, error) {
-	var r endRequest
+func (d *daemon) answerEnd(who socket.Peer, line []byte) (any, error) {
+	var r ask.EndRequest
 	if err := strictly(line, &r); err != nil {
 		return nil, err
 	}
@@ -382,7 +352,7 @@ func (d *daemon) answerEnd(who peer, line []byte) (any, error) {
 		}
 		is := d.clientNow(c)
 		changed.Client = &is
-		why := "user " + who.user.name + " ended it (muster kill)"
+		why := "user " + who.User.Name + " ended it (muster kill)"
 		if r.Reason != "" {
 			why += ": " + r.Reason
 		}
@@ -395,14 +365,36 @@ func (d *daemon) answerEnd(who peer, line []byte) (any, error) {
 // clientFor finds a client that a user may act on: his own, or any client for root and
 // the node's owner. Users of other machines have no number here, so they can act on
 // none.
-func (d *daemon) clientFor(who peer, id vgpu.ClientID) (*client, error) {
+func (d *daemon) clientFor(who socket.Peer, id vgpu.ClientID) (*client, error) {
 	c := d.clients[id]
 	switch {
 	case c == nil || c.ending:
 		return nil, fmt.Errorf("there is no client %d: muster ps lists those there are", id)
 	case d.mayChangeDevices(who) == nil:
-	case who.user.uid != c.peer.user.uid || who.user.uid == nobody || d.isOwner(who):
-		return nil, fmt.Errorf("client %d is user %s's: only that user, user %s, whose node it is, and root may do that", id, c.peer.user.name, d.own.name)
+	case who.User.UID != c.peer.User.UID || who.User.UID == settings.Nobody || d.isOwner(who):
+		return nil, fmt.Errorf("client %d is user %s's: only that user, user %s, whose node it is, and root may do that", id, c.peer.User.Name, d.own.Name)
 	}
 	return c, nil
+}
+
+// answerMonitor describes the devices as a program that the asking user starts would
+// see them, and the clients that use them.
+func (d *daemon) answerMonitor(who socket.Peer, line []byte) (any, error) {
+	var r struct {
+		Request string `json:"request"`
+		Memory  uint64 `json:"memory"` // what the asker's programs are to see; 0: all
+	}
+	if err := strictly(line, &r); err != nil {
+		return nil, err
+	}
+	infos := d.stock.Load().Infos()
+	if len(infos) == 0 {
+		return nil, refusal.ErrNoDevices
+	}
+	s, ok := d.status()
+	if !ok {
+		return nil, refusal.ErrShuttingDown
+	}
+	memory := d.worldOf(infos, r.Memory, d.live().Limits.Of(who.User))
+	return shown.Monitored(d.cfg.Name, infos, d.visibleCount(infos, 0), memory, s), nil
 }

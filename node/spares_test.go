@@ -16,6 +16,13 @@ import (
 
 	"muster/device"
 	"muster/device/soft"
+	"muster/node/ask"
+	"muster/node/held"
+	"muster/node/settings"
+	"muster/node/shown"
+	"muster/node/socket"
+	"muster/node/spares"
+	"muster/node/survival"
 	"muster/node/vgpu"
 	"muster/node/worker"
 	"muster/wire"
@@ -88,7 +95,7 @@ func costlyWorker() error {
 }
 
 // spareNode is a node with one device, and a spare there.
-func spareNode(t *testing.T, change func(*Config)) (f *fixture, notes string) {
+func spareNode(t *testing.T, change func(*settings.Config)) (f *fixture, notes string) {
 	t.Helper()
 	notes = t.TempDir() + "/notes"
 	cfg := testConfig()
@@ -144,7 +151,7 @@ func TestASpareServesTheNextProgram(t *testing.T) {
 
 // spareDaemon is such a node without a socket, whose loop the test can ask. Contexts that were
 // prepared are closed when the function that it returns is called.
-func spareDaemon(t *testing.T, change func(*Config)) (d *daemon, notes string, letDiscard func()) {
+func spareDaemon(t *testing.T, change func(*settings.Config)) (d *daemon, notes string, letDiscard func()) {
 	t.Helper()
 	dir := t.TempDir()
 	t.Setenv(device.MPSVariable, dir) // no service is there, whatever the machine runs
@@ -174,14 +181,15 @@ func spareDaemon(t *testing.T, change func(*Config)) (d *daemon, notes string, l
 }
 
 // onlySpare waits until a worker waits with a context, and keeps the node from starting others.
-func onlySpare(t *testing.T, d *daemon) (s *spare) {
+func onlySpare(t *testing.T, d *daemon) (s *spares.Spare) {
 	t.Helper()
 	d.do(func() {}) // the loop looks for what is missing after an event
 	eventually(t, "a worker waits with a context", func() bool {
 		d.ask(func() {
-			for _, only := range d.spares.all {
-				if only.worker != nil {
-					s, d.spares.rests[0] = only, d.now()+time.Hour
+			for only := range d.spares.All() {
+				if only.Worker != nil {
+					s = only
+					d.spares.Rest(0, d.now()+time.Hour)
 				}
 			}
 		})
@@ -233,7 +241,7 @@ func freeOn(d *daemon) (free uint64) {
 // admitted is a client that has no worker yet, and ends with the test.
 func admitted(t *testing.T, d *daemon) *client {
 	t.Helper()
-	c := &client{peer: peer{user: d.own}, weight: 1, arena: arenaOf(0, 0), device: vgpu.AnyDevice, pinned: vgpu.AnyDevice, gone: make(chan struct{})}
+	c := &client{peer: socket.Peer{User: d.own}, weight: 1, arena: shown.ArenaOf(0, 0), device: vgpu.AnyDevice, pinned: vgpu.AnyDevice, gone: make(chan struct{})}
 	if err := d.admit(c); err != nil {
 		t.Fatal(err)
 	}
@@ -258,13 +266,13 @@ func TestAContextCountsUntilItIsClosed(t *testing.T) {
 	image := vecadd(t)
 	for name, revoked := range map[string]bool{"it has to wait": false, "others need the memory": true} {
 		t.Run(name, func(t *testing.T) {
-			d, notes, letDiscard := spareDaemon(t, func(c *Config) { c.VGPUs, c.MaxIdle, c.Quantum = 1, 0, 0 })
+			d, notes, letDiscard := spareDaemon(t, func(c *settings.Config) { c.VGPUs, c.MaxIdle, c.Quantum = 1, 0, 0 })
 			s := onlySpare(t, d)
 			first, second := joins(t, d), joins(t, d)
 			var c *client
-			w := s.worker
-			d.ask(func() { c = s.client })
-			if c == nil || uint64(c.id) != first.attached.Client {
+			w := s.Worker
+			d.ask(func() { c = d.clients[vgpu.ClientID(first.attached.Client)] })
+			if c == nil || c.spare != s {
 				t.Fatalf("the spare has %+v", c)
 			}
 			addVectors(t, second) // it has the only slot now
@@ -284,7 +292,7 @@ func TestAContextCountsUntilItIsClosed(t *testing.T) {
 			} else {
 				go func() { waits <- first.add(image) }()
 			}
-			eventually(t, "the context is being closed", func() bool { return slices.Contains(noted(t, notes), fmt.Sprint("discarding ", w.pid())) })
+			eventually(t, "the context is being closed", func() bool { return slices.Contains(noted(t, notes), fmt.Sprint("discarding ", w.PID())) })
 			if revoked { // what the client wants has crossed the order to its worker
 				d.ask(func() { d.message(c, control.Want{Pinned: -1}) })
 				close(waits)
@@ -320,31 +328,31 @@ func TestASpareDiesWhileItIsTaken(t *testing.T) {
 	d, _, _ := spareDaemon(t, nil)
 	s := onlySpare(t, d)
 	c := admitted(t, d)
-	dead := s.worker
+	dead := s.Worker
 	release, blocked := make(chan struct{}), make(chan struct{})
 	d.do(func() { close(blocked); <-release })
 	<-blocked
-	found := make(chan *spare, 1)
+	found := make(chan *spares.Spare, 1)
 	go func() { found <- d.takeSpare(c) }()
 	eventually(t, "a client asks", func() bool { return len(d.events) == 1 })
-	dead.kill()
-	<-dead.exited
+	dead.Kill()
+	<-dead.Exited
 	eventually(t, "the end is to be told", func() bool { return len(d.events) == 2 })
 	close(release)
 	if got := <-found; got != s {
 		t.Fatalf("it was given %+v", got)
 	}
-	defer closeHeld(s.files)
-	for _, f := range s.files {
+	defer held.Close(s.Files)
+	for _, f := range s.Files {
 		if _, err := f.File.Stat(); err != nil {
 			t.Error(err)
 		}
 	}
-	w, _, err := d.employWith(c, d.serveOf(c), s.files, nil, s)
+	w, _, err := d.employWith(c, d.serveOf(c), s.Files, nil, s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.dismiss(w)
+	d.pool.Dismiss(w)
 	if now := freeOn(d); now != 256<<20 {
 		t.Errorf("%d bytes are free", now)
 	}
@@ -358,14 +366,14 @@ func TestASpareThatIsTurnedDown(t *testing.T) {
 	if got := d.takeSpare(c); got != s {
 		t.Fatalf("it was given %+v", got)
 	}
-	defer closeHeld(s.files)
-	s.terms.restarts++
-	w, _, err := d.employWith(c, d.serveOf(c), s.files, nil, s)
+	defer held.Close(s.Files)
+	s.Terms.Restarts++
+	w, _, err := d.employWith(c, d.serveOf(c), s.Files, nil, s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.dismiss(w)
-	if w == s.worker {
+	defer d.pool.Dismiss(w)
+	if w == s.Worker {
 		t.Error("the spare serves the client")
 	}
 	if now := freeOn(d); now != 256<<20 {
@@ -377,16 +385,16 @@ func TestASpareThatIsTurnedDown(t *testing.T) {
 func TestASpareOfARefusedClient(t *testing.T) {
 	d, _, _ := spareDaemon(t, nil)
 	s := onlySpare(t, d)
-	w := s.worker
-	for _, f := range s.files {
+	w := s.Worker
+	for _, f := range s.Files {
 		f.File.Close() // so that they cannot be mapped
 	}
-	c := &client{peer: peer{user: d.own}, weight: 1, arena: arenaOf(0, 0), device: vgpu.AnyDevice, pinned: vgpu.AnyDevice, gone: make(chan struct{})}
+	c := &client{peer: socket.Peer{User: d.own}, weight: 1, arena: shown.ArenaOf(0, 0), device: vgpu.AnyDevice, pinned: vgpu.AnyDevice, gone: make(chan struct{})}
 	if _, err := d.provide(c, true); err == nil {
 		t.Fatal("it was set up")
 	}
 	select {
-	case <-w.exited:
+	case <-w.Exited:
 	default:
 		t.Error("the process is there still")
 	}
@@ -404,33 +412,16 @@ func TestADrainingNodeRests(t *testing.T) {
 	opts.Now = func() time.Time { return now }
 	d, err := newDaemon(cfg, opts)
 	if err == nil {
-		err = d.equip(&inheritance{})
+		err = d.equip(&survival.Left{})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.closeLocks()
 	d.drain()
-	d.tendSpares()
+	d.spares.Tend(cfg.Spare, d.draining, d.stock.Load())
 	if at, ok := d.nextAlarm(); ok && at <= d.now() {
 		t.Errorf("the loop wakes at %v, and it is %v", at, d.now())
-	}
-}
-
-// Spares that die soon, one after the other, are started ever less often.
-func TestSparesThatDieAreNotStartedAtOnce(t *testing.T) {
-	now := time.Now()
-	d := &daemon{start: now}
-	d.opts.Now, d.spares.pause = func() time.Time { return now }, map[vgpu.DeviceID]time.Duration{}
-	s := &spare{began: now}
-	for i, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
-		if got := d.pauseAfter(s); got != want*time.Second {
-			t.Errorf("after %d that died: %v", i+1, got)
-		}
-	}
-	now = now.Add(longestPause)
-	if got := d.pauseAfter(s); got != retryTime {
-		t.Errorf("after one that waited long: %v", got)
 	}
 }
 
@@ -444,8 +435,8 @@ func TestAPreparedWorkerIsAsAFreshOne(t *testing.T) {
 	}
 	for _, user := range users {
 		var pictures [2]map[string]string
-		for i, spares := range []Spares{1, SparesOff} {
-			f, notes := spareNode(t, func(c *Config) { c.Spare, c.Warm = spares, 0 })
+		for i, spares := range []settings.Spares{1, settings.SparesOff} {
+			f, notes := spareNode(t, func(c *settings.Config) { c.Spare, c.Warm = spares, 0 })
 			if spares > 0 {
 				awaitSpare(t, f)
 			}
@@ -561,7 +552,7 @@ func TestNoSpareIsLeft(t *testing.T) {
 	if _, err := fmt.Sscanf(noted(t, notes)[0], "prepared %d", &pid); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := DrainDevice(f.socket, "#0"); err != nil {
+	if _, err := ask.DrainDevice(f.socket, "#0"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the device is drained", func() bool { return statusOf(t, f).Devices[0].State == "drained" })
@@ -580,59 +571,5 @@ func TestNoSpareIsLeft(t *testing.T) {
 	g.done <- nil // for the fixture
 	if syscall.Kill(pid, 0) != syscall.ESRCH {
 		t.Error("the spare outlives its node")
-	}
-}
-
-// Spares are for programs like those that come: two in a row with other terms change them.
-func TestSparesLearnTheirTerms(t *testing.T) {
-	a, b := spareTerms{batch: true}, spareTerms{mps: control.MPS{Pipe: "p", Share: 50}, hasMPS: true}
-	d := &daemon{state: state{spares: spares{all: map[vgpu.ClientID]*spare{1: {}}, terms: a}}}
-	for i, c := range []struct{ comes, then spareTerms }{{b, a}, {a, a}, {b, a}, {b, b}, {b, b}, {a, b}, {a, a}} {
-		if d.learnTerms(c.comes); d.spares.terms != c.then {
-			t.Errorf("after %d programs: %+v", i+1, d.spares.terms)
-		}
-	}
-}
-
-func TestParseSpares(t *testing.T) {
-	for text, want := range map[string]Spares{"auto": SparesAuto, "off": SparesOff, "0": SparesOff, "3": 3} {
-		if got, err := ParseSpares(text); err != nil || got != want {
-			t.Errorf("%s: %v, %v", text, got, err)
-		}
-	}
-	for _, text := range []string{"", "-1", "65", "on", "1.5"} {
-		if got, err := ParseSpares(text); err == nil {
-			t.Errorf("%q is %v", text, got)
-		}
-	}
-}
-
-// Where programs come in groups, as many are expected again, for a while and up to a limit.
-func TestGroupsOfProgramsAreExpectedAgain(t *testing.T) {
-	var none *demand
-	if n := none.size(0); n != 1 {
-		t.Errorf("%d are expected where none came", n)
-	}
-	c := &demand{}
-	for _, step := range []struct {
-		at    time.Duration
-		comes int
-		want  int
-	}{
-		{0, 1, 1},
-		{10 * time.Second, 3, 3},
-		{20 * time.Second, 1, 3}, // one alone does not mean that no group comes any more
-		{30 * time.Second, 2, 3},
-		{10*time.Second + groupStays, 0, 3},
-		{11*time.Second + groupStays, 0, 1},
-		{12*time.Second + groupStays, 2, 2},
-		{20*time.Second + groupStays, 9, groupMost},
-	} {
-		for range step.comes {
-			c.note(step.at)
-		}
-		if n := c.size(step.at); n != step.want {
-			t.Errorf("at %v %d are expected, not %d", step.at, n, step.want)
-		}
 	}
 }

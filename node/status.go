@@ -1,10 +1,15 @@
 package node
 
 import (
+	"cmp"
+	"io"
 	"os"
+	"slices"
 	"time"
 
 	"muster/node/fate"
+	"muster/node/settings"
+	"muster/node/tally"
 	"muster/node/vgpu"
 	"muster/wire/control"
 	"muster/wire/status"
@@ -27,12 +32,11 @@ func (d *daemon) pictureOf(view vgpu.View) status.Node {
 		Node: d.cfg.Name, Pid: os.Getpid(), Up: now.Seconds(), Policy: d.live().Policy.String(),
 		SwapSize: d.live().Swap.Size, Committed: d.committed, Draining: d.draining,
 		Devices: make([]status.Device, len(view.Devices)), Clients: make([]status.Client, 0, len(view.Clients)),
-		Ended: append([]status.Client{}, d.gone...),
+		Ended: append([]status.Client{}, d.tally.Gone...),
 	}
-	if s.MPS = d.mps.status(); s.MPS != nil {
-		s.MPS.Faults = d.sharedFaults
-	}
-	d.picturePeers(&s)
+	s.MPS = d.sharing.Status()
+	d.pictureLent(&s)
+	d.lending.Status(&s)
 	if d.opts.Parcels != nil {
 		exchanged := d.opts.Parcels()
 		s.Parcels = &exchanged
@@ -46,20 +50,20 @@ func (d *daemon) pictureOf(view vgpu.View) status.Node {
 			service.Status(&s)
 		}
 	}
-	all := d.past.links
+	all := d.tally.Past.Links
 	for _, c := range d.clients {
-		all = all.plus(c.counters.links)
+		all = all.Plus(c.counters.Links)
 	}
 	s.Links = d.linkStatus(all)
 	stock := d.stock.Load()
 	for i, v := range view.Devices {
-		e := &stock.entries[i]
+		e := &stock.Entries[i]
 		s.Devices[i] = status.Device{
 			Number: i, Name: v.Name, Kind: e.Kind, State: v.State.String(), Removing: d.changes.leaving[v.ID] != nil,
-			Speed: e.info.Speed, Memory: v.Memory, Free: v.Free, Spares: d.waitingSpares(v.ID),
-			Slots: v.Slots, Assigned: v.Used, BusyTime: plus(v.Usage, d.before.of(i)).GPUTime.Seconds(), Lost: v.State == vgpu.DeviceLost,
-			Lender: d.lenderOf(e), Borrowed: e.ticket != "", Confined: d.confinedOn(v.ID),
-			MappedKernels: d.mapped[v.ID].Kernels, MappedIn: d.mapped[v.ID].moved,
+			Speed: e.Info.Speed, Memory: v.Memory, Free: v.Free, Spares: d.spares.Waiting(v.ID),
+			Slots: v.Slots, Assigned: v.Used, BusyTime: tally.Plus(v.Usage, d.tally.Before.Of(i)).GPUTime.Seconds(), Lost: v.State == vgpu.DeviceLost,
+			Lender: d.lending.Lender(e.Lender.Address), Borrowed: e.Ticket != "", Confined: d.confinedOn(v.ID),
+			MappedKernels: d.tally.Mapped[v.ID].Kernels, MappedIn: d.tally.Mapped[v.ID].Moved,
 		}
 	}
 	var cut map[uint64]time.Duration
@@ -75,12 +79,12 @@ func (d *daemon) pictureOf(view vgpu.View) status.Node {
 			s.Devices[v.Device].Busy++
 		}
 		about := c.status(v, now)
-		about.Links = d.linkStatus(c.counters.links)
+		about.Links = d.linkStatus(c.counters.Links)
 		if left, is := cut[about.ID]; is {
 			about.Cut, about.CutLeft = true, left.Seconds()
 		}
 		if s.MPS != nil {
-			about.MPS = string(d.fates.State(fate.Client(c.id)))
+			about.MPS = string(d.sharing.State(fate.Client(c.id)))
 		}
 		if about.MPS == string(fate.Shared) {
 			about.Share = c.share
@@ -99,23 +103,23 @@ func (d *daemon) clientNow(c *client) status.Client {
 func (c *client) status(v vgpu.ClientView, now time.Duration) status.Client {
 	s := status.Client{
 		Fault: c.fault,
-		ID:    uint64(c.id), Pid: c.peer.pid, Address: c.peer.address, User: c.peer.user.name, Program: c.program, Grant: c.under.id(), Guest: c.isGuest(), Virtual: c.ordinal,
+		ID:    uint64(c.id), Pid: c.peer.PID, Address: c.peer.Address, User: c.peer.User.Name, Program: c.program, Grant: c.under.Id(), Guest: c.isGuest(), Virtual: c.ordinal,
 		State: v.State.String(), Busy: v.Busy, Limit: c.memory,
 		Allocated: c.memoryNow.Allocated, Peak: c.peak, Resident: c.memoryNow.Resident, Swapped: c.memoryNow.Swapped,
 		Kernels: v.Kernels, BusyTime: v.GPUTime.Seconds(),
-		Waits: c.counters.grants, WaitTime: c.counters.waited.Seconds(), Preemptions: c.counters.preemptions, Rebuilds: c.rebuilds,
-		Swaps: c.counters.swaps, SwapIn: c.counters.swapIn, SwapOut: c.counters.swapOut,
+		Waits: c.counters.Grants, WaitTime: c.counters.Waited.Seconds(), Preemptions: c.counters.Preemptions, Rebuilds: c.rebuilds,
+		Swaps: c.counters.Swaps, SwapIn: c.counters.SwapIn, SwapOut: c.counters.SwapOut,
 		Moves: movesOf(v.Moves), Parked: v.Parked, Away: c.isAway() || c.unsettled,
-		CopiedIn: c.counters.copiedIn, CopiedOut: c.counters.copiedOut, Since: (now - c.since).Seconds(),
+		CopiedIn: c.counters.CopiedIn, CopiedOut: c.counters.CopiedOut, Since: (now - c.since).Seconds(),
 	}
 	s.Class, s.Weight, s.Priority = c.class(), c.weight, c.limits.Priority
 	s.Turns, s.Turn, s.TurnUsed = uint64(v.Turns), v.Turn.Seconds(), v.TurnUsed.Seconds()
-	s.LongestWait, s.MoveTime, s.HeldTime = v.Longest.Seconds(), v.Moving.Seconds(), c.counters.held.Seconds()
+	s.LongestWait, s.MoveTime, s.HeldTime = v.Longest.Seconds(), v.Moving.Seconds(), c.counters.Held.Seconds()
 	s.Mapping, s.Further, s.Ran = c.mapping, c.furtherStatus(), c.ranStatus()
 	further := c.further()
-	s.Kernels, s.BusyTime = sum(s.Kernels, further.Kernels), s.BusyTime+further.GPUTime.Seconds()
+	s.Kernels, s.BusyTime = tally.Sum(s.Kernels, further.Kernels), s.BusyTime+further.GPUTime.Seconds()
 	if c.worker != nil {
-		s.Worker = c.worker.pid()
+		s.Worker = c.worker.PID()
 	}
 	if v.State == vgpu.Assigned {
 		device := int(v.Device)
@@ -134,20 +138,14 @@ func movesOf(m vgpu.Moves) status.Moves {
 	return status.Moves{Auto: uint64(m.Auto), ByHand: uint64(m.ByHand), Drain: uint64(m.Drain)}
 }
 
-// maxEnded is how many clients are remembered after their end.
-const maxEnded = 64
-
 // remember keeps the last picture of a client, and returns what it used.
 func (d *daemon) remember(c *client) vgpu.Usage {
 	v, _ := d.core.Client(c.id)
 	s := c.status(vgpu.ClientView{Device: vgpu.AnyDevice, Usage: v.Usage, Moves: v.Moves, Turns: v.Turns, Longest: v.Longest, Moving: v.Moving}, d.now())
-	c.counters.turns, c.counters.moving = uint64(v.Turns), v.Moving
+	c.counters.Turns, c.counters.Moving = uint64(v.Turns), v.Moving
 	s.State, s.Worker = "ended", 0
-	if len(d.gone) == maxEnded {
-		d.gone = d.gone[1:]
-	}
-	s.Links = d.linkStatus(c.counters.links)
-	d.gone = append(d.gone, s)
+	s.Links = d.linkStatus(c.counters.Links)
+	d.tally.Leave(s, c.counters)
 	return v.Usage
 }
 
@@ -156,24 +154,65 @@ func (c *client) report(s control.Stats) {
 	c.memoryNow = s
 	c.peak = max(c.peak, s.Allocated)
 	n := &c.counters
-	n.swaps, n.swapIn, n.swapOut = max(n.swaps, s.Swaps), max(n.swapIn, s.SwapIn), max(n.swapOut, s.SwapOut)
-	n.copiedIn, n.copiedOut = max(n.copiedIn, s.CopiedIn), max(n.copiedOut, s.CopiedOut)
-	n.held = max(n.held, s.Held)
-	n.links = n.links.most(s.Links)
+	n.Swaps, n.SwapIn, n.SwapOut = max(n.Swaps, s.Swaps), max(n.SwapIn, s.SwapIn), max(n.SwapOut, s.SwapOut)
+	n.CopiedIn, n.CopiedOut = max(n.CopiedIn, s.CopiedIn), max(n.CopiedOut, s.CopiedOut)
+	n.Held = max(n.Held, s.Held)
+	n.Links = n.Links.Most(s.Links)
 }
 
-func (a *counters) add(b counters) {
-	a.grants += b.grants
-	a.turns = sum(a.turns, b.turns)
-	a.moving = time.Duration(sum(uint64(a.moving), uint64(b.moving)))
-	a.held = time.Duration(sum(uint64(a.held), uint64(b.held)))
-	a.swaps = sum(a.swaps, b.swaps)
-	a.copiedIn = sum(a.copiedIn, b.copiedIn)
-	a.copiedOut = sum(a.copiedOut, b.copiedOut)
-	a.swapIn = sum(a.swapIn, b.swapIn)
-	a.swapOut = sum(a.swapOut, b.swapOut)
-	a.denials += b.denials
-	a.failures += b.failures
-	a.clients += b.clients
-	a.links = a.links.plus(b.links)
+// linkStatus names the ends of links. A device of another node counts under that node's name and
+// the number that it has there, so that borrowing it again continues the same link.
+func (d *daemon) linkStatus(all tally.Links) []status.Link {
+	var named []status.Link
+	for _, l := range all {
+		next := status.Link{From: d.endOf(l.From), To: d.endOf(l.To)}
+		at := slices.IndexFunc(named, func(k status.Link) bool { return k.From == next.From && k.To == next.To })
+		if at < 0 {
+			at = len(named)
+			named = append(named, next)
+		}
+		named[at].Bytes += l.Bytes
+	}
+	slices.SortFunc(named, func(a, b status.Link) int { return cmp.Or(a.From.Compare(b.From), a.To.Compare(b.To)) })
+	return named
+}
+
+// endOf is one end of a link.
+func (d *daemon) endOf(number int) status.End {
+	entries := d.stock.Load().Entries
+	if number < 0 || number >= len(entries) {
+		return status.End{Node: d.cfg.Name, Device: control.OnHost}
+	}
+	if e := &entries[number]; e.Kind == settings.KindRemote {
+		return status.End{Node: d.lending.Lender(e.Lender.Address), Device: e.Index}
+	}
+	return status.End{Node: d.cfg.Name, Device: number}
+}
+
+// writeMetrics writes the text format that Prometheus reads.
+func (d *daemon) writeMetrics(w io.Writer, problems []status.Problem) {
+	view, total := d.core.View(), d.tally.Past
+	for _, c := range d.clients {
+		total.Add(c.counters)
+	}
+	used, moves := tally.Plus(view.Total(), d.tally.Before.Past), movesOf(tally.PlusMoves(view.PastMoves, d.tally.Before.Moves))
+	for _, c := range view.Clients {
+		moves = moves.Plus(movesOf(c.Moves))
+		total.Turns, total.Moving = total.Turns+uint64(c.Turns), total.Moving+c.Moving
+	}
+	m := status.Metrics{
+		Node: d.pictureOf(view), Clients: total.Clients + uint64(len(d.clients)), Refused: d.tally.Refused,
+		Kernels: used.Kernels, BusyTime: used.GPUTime.Seconds(), Grants: total.Grants, Denials: total.Denials, Faults: total.Failures,
+		Turns: total.Turns, MoveTime: total.Moving.Seconds(), HeldTime: total.Held.Seconds(),
+		Swaps: total.Swaps, SwapIn: total.SwapIn, SwapOut: total.SwapOut, CopiedIn: total.CopiedIn, CopiedOut: total.CopiedOut,
+		Moves: moves, Preemptions: map[string]uint64{}, Users: d.tally.Users, Waits: d.tally.Waits, Problems: len(problems), Connections: d.places.Taken(),
+	}
+	for state := vgpu.Unqueued; state <= vgpu.Failed; state++ {
+		m.States = append(m.States, state.String())
+	}
+	for _, why := range []vgpu.Reason{vgpu.ForCredit, vgpu.ForIdle, vgpu.ForMemory, vgpu.ForSync, vgpu.ForMove, vgpu.ForDrain, vgpu.ForGrant, vgpu.ForLimit, vgpu.ForQuantum, vgpu.ForRoom} {
+		m.Preemptions[string(why)] = d.tally.Preempted[why]
+	}
+	m.WriteText(w)
+	status.WriteBuild(w)
 }

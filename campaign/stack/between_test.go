@@ -20,7 +20,7 @@ import (
 	"time"
 
 	"muster/internal/build"
-	"muster/node"
+	"muster/node/ask"
 	"muster/wire/status"
 )
 
@@ -104,7 +104,7 @@ func (b *between) serve(conn net.Conn) {
 
 // clients are those of a process that have a device.
 func (b *between) clients(pid int32) ([]status.Client, error) {
-	s, err := ask(b.socket)
+	s, err := nodeStatus(b.socket)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (b *between) move(pid int32, wait bool) error {
 	}
 	for _, c := range mine {
 		from := *c.Device
-		_, err := node.MoveClient(b.socket, c.ID, fmt.Sprintf("#%d", 1-from))
+		_, err := ask.MoveClient(b.socket, c.ID, fmt.Sprintf("#%d", 1-from))
 		if err != nil && strings.Contains(err.Error(), "already") {
 			continue // an earlier move has just ended
 		}

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"muster/node"
+	"muster/node/ask"
 	"muster/node/gateway"
 	"muster/wire/grant"
 	"muster/wire/status"
@@ -438,7 +438,7 @@ func TestLenderFails(t *testing.T) {
 // known is what the near node knows of grants.
 func (c *grantCluster) known() *status.Grants {
 	c.Helper()
-	known, err := node.Grants(c.near.socket)
+	known, err := ask.Grants(c.near.socket)
 	if err != nil {
 		c.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"muster/internal/need"
-	"muster/node"
+	"muster/node/ask"
 	"muster/wire"
 	"muster/wire/client"
 )
@@ -299,7 +299,7 @@ func TestPrivateNodeIsPrivate(t *testing.T) {
 	p.says(".\n")
 	_, socket, _ := strings.Cut(p.output.String(), "socket ")
 	socket, _, _ = strings.Cut(socket, ".\n")
-	if _, err := node.Ask(socket); err != nil { // its own user
+	if _, err := ask.Status(socket); err != nil { // its own user
 		t.Fatal(err)
 	}
 	asUser(t, 4321, func() {
@@ -311,7 +311,7 @@ func TestPrivateNodeIsPrivate(t *testing.T) {
 		if !errors.As(err, &refused) || refused.Result != 800 || !strings.Contains(refused.Reason, "user 4321 may not use it") {
 			t.Errorf("a stranger was told %v", err)
 		}
-		if _, err := node.Ask(socket); err == nil || !strings.Contains(err.Error(), "user 4321 may not use it") {
+		if _, err := ask.Status(socket); err == nil || !strings.Contains(err.Error(), "user 4321 may not use it") {
 			t.Errorf("a stranger who asks was told %v", err)
 		}
 	})

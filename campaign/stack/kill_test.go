@@ -16,7 +16,7 @@ import (
 	"testing"
 
 	"muster/internal/need"
-	"muster/node"
+	"muster/node/ask"
 	"muster/wire"
 	"muster/wire/client"
 )
@@ -411,7 +411,7 @@ func TestDaemonKilled(t *testing.T) {
 	if files, _ := filepath.Glob(swap + "/*"); len(files) > 0 {
 		t.Errorf("swap files are left: %v", files)
 	}
-	if _, err := node.Ask(n.socket); err == nil {
+	if _, err := ask.Status(n.socket); err == nil {
 		t.Error("somebody answers")
 	}
 

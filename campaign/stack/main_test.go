@@ -24,7 +24,7 @@ import (
 
 	"muster/internal/build"
 	"muster/internal/need"
-	"muster/node"
+	"muster/node/ask"
 	"muster/wire/status"
 
 	"golang.org/x/sys/unix"
@@ -377,11 +377,11 @@ func (n *theNode) logged(message, attribute string) string {
 	return ""
 }
 
-// ask asks a node for its status. On a slow machine a busy daemon may take longer to answer than
+// nodeStatus asks a node for its status. On a slow machine a busy daemon may take longer to answer than
 // users wait, and is asked again.
-func ask(socket string) (*status.Node, error) {
+func nodeStatus(socket string) (*status.Node, error) {
 	for end := time.Now().Add(patience); ; {
-		s, err := node.Ask(socket)
+		s, err := ask.Status(socket)
 		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Now().After(end) {
 			return s, err
 		}
@@ -391,7 +391,7 @@ func ask(socket string) (*status.Node, error) {
 // status asks the node for its status.
 func (n *theNode) status() *status.Node {
 	n.Helper()
-	s, err := ask(n.socket)
+	s, err := nodeStatus(n.socket)
 	if err != nil {
 		n.Fatal(err)
 	}

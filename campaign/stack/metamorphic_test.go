@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"muster/node"
+	"muster/node/ask"
 	"muster/wire/status"
 )
 
@@ -325,8 +325,8 @@ func (s *storm) drain() bool {
 	for _, i := range s.r.Perm(len(s.devices))[:1+s.r.IntN(len(s.devices))] {
 		device := s.devices[i]
 		s.note("  %s", device)
-		s.changed(node.DrainDevice(s.socket, device))
-		s.undo = append(s.undo, func() { s.changed(node.ResumeDevice(s.socket, device)) })
+		s.changed(ask.DrainDevice(s.socket, device))
+		s.undo = append(s.undo, func() { s.changed(ask.ResumeDevice(s.socket, device)) })
 	}
 	return true
 }
@@ -348,7 +348,7 @@ func (s *storm) loseDevice() bool {
 	s.touch(s.trigger("gone", device))
 	s.undo = append(s.undo, func() {
 		s.remove(s.trigger("gone", device))
-		s.changed(node.ResumeDevice(s.socket, device)) // the node would find out by itself, but later
+		s.changed(ask.ResumeDevice(s.socket, device)) // the node would find out by itself, but later
 	})
 	return true
 }
@@ -365,7 +365,7 @@ func (s *storm) loseCall() bool {
 		s.remove(s.trigger(call, device)) // possibly no program has met it
 		for _, d := range s.status().Devices {
 			if d.Lost {
-				s.changed(node.ResumeDevice(s.socket, d.Name))
+				s.changed(ask.ResumeDevice(s.socket, d.Name))
 			}
 		}
 	})

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"muster/internal/need"
-	"muster/node"
+	"muster/node/ask"
 	"muster/node/gateway"
 	"muster/slurm/emulate"
 	"muster/slurm/emulate/emulatetest"
@@ -249,7 +249,7 @@ func (c *slurmCluster) free() {
 
 func (c *slurmCluster) grantsOf(name string) []status.Grant {
 	c.Helper()
-	g, err := node.Grants(c.lenders[name].socket)
+	g, err := ask.Grants(c.lenders[name].socket)
 	if err != nil {
 		c.Fatal(err)
 	}

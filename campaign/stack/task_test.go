@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"muster/agent"
-	"muster/node"
+	"muster/node/ask"
 	wire "muster/wire/agent"
 	"muster/wire/grant"
 )
@@ -22,17 +22,17 @@ import (
 type book struct{ socket string }
 
 func (b book) Admit(l grant.Loan) error {
-	_, err := node.AdmitLoan(b.socket, l, time.Time{})
+	_, err := ask.AdmitLoan(b.socket, l, time.Time{})
 	return err
 }
 
 func (b book) Revoke(id string) error {
-	_, err := node.RevokeGrant(b.socket, id, "the job has ended")
+	_, err := ask.RevokeGrant(b.socket, id, "the job has ended")
 	return err
 }
 
 func (b book) Limit(id string, limit int) error {
-	_, err := node.LimitGrant(b.socket, id, limit)
+	_, err := ask.LimitGrant(b.socket, id, limit)
 	return err
 }
 
@@ -52,7 +52,7 @@ func agentOf(t *testing.T, n *theNode) net.Conn {
 		Node: "near", Spool: filepath.Join(t.TempDir(), "spool"), Cores: 1, Socket: n.socket, Grants: book{n.socket}, Supervisor: []string{made("muster"), "task"}, Cgroup: "none",
 		Dial: dial, DialStream: func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) },
 		Devices: func(context.Context) ([]wire.Device, error) {
-			s, err := ask(n.socket)
+			s, err := nodeStatus(n.socket)
 			if err != nil {
 				return nil, err
 			}
@@ -146,7 +146,7 @@ func TestTaskOfAUser(t *testing.T) {
 		t.Errorf("%q, not %q; %+v %v", text, want, *r.End, err)
 	}
 	n.eventually("the grant is revoked", func() bool {
-		s, err := node.Grants(n.socket)
+		s, err := ask.Grants(n.socket)
 		return err == nil && len(s.Grants) == 0
 	})
 	n.idle()

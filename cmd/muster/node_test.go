@@ -15,13 +15,14 @@ import (
 	"muster/node"
 	"muster/node/devices"
 	"muster/node/nodefile"
+	"muster/node/settings"
 	"muster/wire/control"
 )
 
 // The page about nodes shows what the commands print of this one.
 func TestNodePageShowsRealOutput(t *testing.T) {
 	t.Chdir("../..")
-	cfg := node.Default()
+	cfg := settings.Default()
 	cfg.Name = "n1"
 	cfg.Socket.Address = fmt.Sprintf("@muster-docs-%d", os.Getpid())
 	cfg.Swap.Size = 1 << 30
@@ -61,14 +62,14 @@ func TestNodePageShowsRealOutput(t *testing.T) {
 func TestConfigurationInHelp(t *testing.T) {
 	_, text, _ := strings.Cut(programs.NodeHelp, "where there are some):\n")
 	text, _, _ = strings.Cut(text, "\nThe socket is")
-	cfg := node.Default()
+	cfg := settings.Default()
 	if err := nodefile.Read([]byte(text), "help", &cfg); err != nil {
 		t.Errorf("%v in\n%s", err, text)
 	}
 	if len(cfg.Devices) != 5 || len(cfg.Offload.Peers) != 2 || cfg.Remote.Token != "SECRET" || cfg.Limits.Users["alice"].Weight != 2 {
 		t.Errorf("%+v", cfg)
 	}
-	cfg = node.Default()
+	cfg = settings.Default()
 	if err := nodefile.ReadFile("../../dist/node.yaml", &cfg); err != nil {
 		t.Error(err)
 	}

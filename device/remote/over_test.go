@@ -10,7 +10,7 @@ import (
 	"muster/device"
 	"muster/device/devicetest"
 	"muster/internal/need"
-	"muster/node"
+	"muster/node/settings"
 )
 
 // beside is a device in another process of this machine. Each of its contexts has a connection of its own,
@@ -50,7 +50,7 @@ func (l *lender) beside(t testing.TB) *beside {
 }
 
 // alone leaves a lender one device: with a loan the daemon shows that alone.
-func alone(c *node.Config) { c.Devices = c.Devices[:1] }
+func alone(c *settings.Config) { c.Devices = c.Devices[:1] }
 
 // A device in another process of this machine is one as all others are.
 func TestConformanceBeside(t *testing.T) {

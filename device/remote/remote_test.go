@@ -15,6 +15,7 @@ import (
 	"muster/device/soft"
 	"muster/node"
 	"muster/node/gateway"
+	"muster/node/settings"
 	"muster/node/worker"
 	"muster/wire"
 	"muster/wire/client"
@@ -61,20 +62,20 @@ type lender struct {
 }
 
 // newLender starts a real daemon with two software GPUs, and a gateway.
-func newLender(t testing.TB, change func(*node.Config)) *lender {
+func newLender(t testing.TB, change func(*settings.Config)) *lender {
 	t.Helper()
 	return lenderBehind(t, change, gateway.Config{Token: token, Plain: true})
 }
 
 // lenderBehind starts a real daemon with two software GPUs, and a gateway that lets guests in as it
 // is configured.
-func lenderBehind(t testing.TB, change func(*node.Config), door gateway.Config) *lender {
+func lenderBehind(t testing.TB, change func(*settings.Config), door gateway.Config) *lender {
 	t.Helper()
-	cfg := node.Default()
+	cfg := settings.Default()
 	cfg.Name, cfg.Socket.Address = "lender", fmt.Sprintf("@muster-remote-test-%d-%d", time.Now().UnixNano(), sockets.Add(1))
 	cfg.Swap.Size, cfg.Grace = 1<<36, time.Second
 	for i := range 2 {
-		cfg.Devices = append(cfg.Devices, node.Device{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: fmt.Sprint("GPU ", i), Memory: 256 << 20, Speed: 1, Workers: 2, Index: i}})
+		cfg.Devices = append(cfg.Devices, settings.Device{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: fmt.Sprint("GPU ", i), Memory: 256 << 20, Speed: 1, Workers: 2, Index: i}})
 	}
 	if change != nil {
 		change(&cfg)

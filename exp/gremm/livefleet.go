@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"muster/exp/bench"
-	"muster/node"
+	"muster/node/ask"
 	"muster/node/gateway"
 	"muster/wire/client"
 	"muster/wire/grant"
@@ -168,7 +168,7 @@ func (f *fleet) startNodes(ctx context.Context) (addresses []string, authority s
 	}
 	for _, socket := range f.sockets {
 		for {
-			if _, err := node.Ask(socket); err == nil {
+			if _, err := ask.Status(socket); err == nil {
 				break
 			}
 			if err := errors.Join(f.Lost(), bench.Pause(ctx, 10*time.Millisecond)); err != nil {
@@ -202,7 +202,7 @@ func (f *fleet) admit(addresses []string, authority string) error {
 			}
 			g.Devices = append(g.Devices, d)
 		}
-		if _, err := node.Admit(f.sockets[own], &g, g.On(nodeName(own)), grant.AllDevices, time.Time{}); err != nil {
+		if _, err := ask.Admit(f.sockets[own], &g, g.On(nodeName(own)), grant.AllDevices, time.Time{}); err != nil {
 			return err
 		}
 		text, err := g.Encode()

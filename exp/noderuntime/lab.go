@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"muster/exp/bench"
-	"muster/node"
+	"muster/node/ask"
 	"muster/node/gateway"
 	"muster/wire/status"
 )
@@ -216,7 +216,7 @@ func (n *theNode) environment() []string {
 // waitFor polls the node's status until the condition holds.
 func (n *theNode) waitFor(ctx context.Context, is func(*status.Node) bool) (*status.Node, error) {
 	for {
-		s, err := node.Ask(n.socket)
+		s, err := ask.Status(n.socket)
 		if err != nil || is(s) {
 			return s, err
 		}

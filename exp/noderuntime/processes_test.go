@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"muster/node"
+	"muster/node/ask"
 	"muster/wire/status"
 )
 
@@ -140,7 +140,7 @@ func TestBatch(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- openInBatch(ctx, c, all, over) }()
 		for {
-			s, err := node.Ask(c[0].socket)
+			s, err := ask.Status(c[0].socket)
 			if err != nil {
 				return err
 			}
@@ -229,7 +229,7 @@ func TestInterrupted(t *testing.T) {
 	if _, err := l.run(setting{devices: fast.devices(c2050), vgpus: 2}, []job{endless, endless}, stop); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if _, err := node.Ask(socket); !errors.Is(err, node.ErrNoNode) {
+	if _, err := ask.Status(socket); !errors.Is(err, ask.ErrNoNode) {
 		t.Errorf("the node is still there: %v", err)
 	}
 	for _, pid := range pids {

@@ -16,7 +16,7 @@ import (
 	"muster/exp"
 	"muster/exp/bench"
 	"muster/exp/live"
-	"muster/node"
+	"muster/node/ask"
 )
 
 // Section 2.1, measured: programs at one end of a link use the software GPU of a node at the other
@@ -280,7 +280,7 @@ func (r *remote) start(ctx context.Context) (err error) {
 			"--worker-timeout", "0s", "--grace", "1s", "--swap", "1GiB", "--log-level", "error", "--text-log")
 	})
 	for err == nil {
-		if _, asked := node.Ask(socket); asked == nil {
+		if _, asked := ask.Status(socket); asked == nil {
 			return nil
 		}
 		if err = r.Lost(); err == nil {

@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"muster/agent"
-	"muster/node"
+	"muster/node/ask"
+	"muster/node/settings"
 	wire "muster/wire/agent"
 	"muster/wire/dial"
 	"muster/wire/grant"
@@ -21,7 +22,7 @@ import (
 // serveAgent runs the agent of a node beside its daemon, from when that is ready. When
 // the agent cannot go on it calls failed, and end says why. What it has started goes on
 // without it.
-func serveAgent(cfg node.Config, peers func([]string), log *slog.Logger, ready <-chan struct{}, failed func()) (end func() error, err error) {
+func serveAgent(cfg settings.Config, peers func([]string), log *slog.Logger, ready <-chan struct{}, failed func()) (end func() error, err error) {
 	to, err := headOf(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("the head (--head): %w", err)
@@ -35,9 +36,9 @@ func serveAgent(cfg node.Config, peers func([]string), log *slog.Logger, ready <
 		Socket: socket, Gateway: gateway, Grants: grantBook{socket}, Peers: peers, Log: log,
 		Dial:       func(ctx context.Context) (net.Conn, error) { return dial.DialAgent(ctx, to) },
 		DialStream: func(ctx context.Context, stream string) (net.Conn, error) { return dial.DialStream(ctx, to, stream) },
-		Status:     func(context.Context) (*status.Node, error) { return node.Ask(socket) },
+		Status:     func(context.Context) (*status.Node, error) { return ask.Status(socket) },
 		Devices: func(context.Context) ([]wire.Device, error) {
-			s, err := node.Ask(socket)
+			s, err := ask.Status(socket)
 			if err != nil {
 				return nil, err
 			}
@@ -80,7 +81,7 @@ func latestPeers() (<-chan []string, func([]string)) {
 }
 
 // headOf is where a node's head is, and what the node shows it.
-func headOf(cfg node.Config) (dial.Config, error) {
+func headOf(cfg settings.Config) (dial.Config, error) {
 	to := dial.Config{Head: cfg.Head.Address}
 	network, _, err := dial.Address(to.Head)
 	if err != nil || network == "unix" {
@@ -95,7 +96,7 @@ func headOf(cfg node.Config) (dial.Config, error) {
 }
 
 // gatewayOf is where other nodes reach this one; "" if they do not.
-func gatewayOf(cfg node.Config) string {
+func gatewayOf(cfg settings.Config) string {
 	if cfg.Head.Gateway != "" || cfg.Remote.Listen == "" {
 		return cfg.Head.Gateway
 	}
@@ -115,19 +116,19 @@ type grantBook struct{ socket string }
 var _ agent.Grants = grantBook{}
 
 func (n grantBook) Admit(loan grant.Loan) error {
-	_, err := node.AdmitLoan(n.socket, loan, time.Time{})
-	if errors.Is(err, node.ErrNoNode) {
+	_, err := ask.AdmitLoan(n.socket, loan, time.Time{})
+	if errors.Is(err, ask.ErrNoNode) {
 		return fmt.Errorf("%w: %w", agent.ErrAway, err)
 	}
 	return err
 }
 
 func (n grantBook) Revoke(id string) error {
-	_, err := node.RevokeGrant(n.socket, id, "the job has ended")
+	_, err := ask.RevokeGrant(n.socket, id, "the job has ended")
 	if err == nil {
 		return nil
 	}
-	known, asked := node.Grants(n.socket)
+	known, asked := ask.Grants(n.socket)
 	if asked != nil || slices.ContainsFunc(known.Grants, func(g status.Grant) bool { return g.ID == id }) {
 		return err
 	}
@@ -135,6 +136,6 @@ func (n grantBook) Revoke(id string) error {
 }
 
 func (n grantBook) Limit(id string, limit int) error {
-	_, err := node.LimitGrant(n.socket, id, limit)
+	_, err := ask.LimitGrant(n.socket, id, limit)
 	return err
 }

@@ -22,6 +22,7 @@ import (
 	"muster/ivm/proto"
 	"muster/node"
 	"muster/node/devices"
+	"muster/node/settings"
 	"muster/wire/control"
 	"muster/wire/status"
 	"muster/wire/trust"
@@ -29,7 +30,7 @@ import (
 
 // Complete puts into a configuration what only the machine knows: its name, how much memory programs
 // may be swapped to, and its devices. note says which devices were chosen without being asked for.
-func Complete(cfg *node.Config) (note string, err error) {
+func Complete(cfg *settings.Config) (note string, err error) {
 	if cfg.Name == "" {
 		if cfg.Name, err = os.Hostname(); err != nil {
 			return "", fmt.Errorf("asking for the host's name (give --name): %w", err)
@@ -47,7 +48,7 @@ func Complete(cfg *node.Config) (note string, err error) {
 }
 
 // inCluster says whether programs of this node find GPUs on others.
-func inCluster(cfg *node.Config) bool {
+func inCluster(cfg *settings.Config) bool {
 	return cfg.Head.Address != "" || len(cfg.Offload.Peers) > 0 || cfg.Offload.Head
 }
 
@@ -62,13 +63,13 @@ type Options struct {
 	Version string
 	// Kill, Handover, Reload and Load are those of node.Options.
 	Kill, Handover, Reload <-chan struct{}
-	Load                   func() (node.Config, error)
+	Load                   func() (settings.Config, error)
 	// Ready is called when programs can connect; may be nil.
 	Ready func()
 }
 
 // Run runs a node until the context is done. The configuration must be complete (see Complete).
-func Run(ctx context.Context, cfg node.Config, o Options) (err error) {
+func Run(ctx context.Context, cfg settings.Config, o Options) (err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ready := make(chan struct{})
@@ -152,7 +153,7 @@ func Run(ctx context.Context, cfg node.Config, o Options) (err error) {
 
 // listCheck asks whether the list of revoked certificates can be used: the one of the gateway's TLS,
 // or else, in a node that has no gateway, the one beside the authority.
-func listCheck(cfg node.Config, own *tls.Config) (node.Check, error) {
+func listCheck(cfg settings.Config, own *tls.Config) (node.Check, error) {
 	if own == nil && cfg.Remote.CA != "" {
 		var err error
 		if own, err = trust.Believe(cfg.Remote.CA); err != nil {

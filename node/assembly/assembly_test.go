@@ -16,9 +16,10 @@ import (
 
 	"muster/internal/machine"
 	"muster/ivm/proto"
-	"muster/node"
+	"muster/node/ask"
 	"muster/node/gateway"
 	"muster/node/nodefile"
+	"muster/node/settings"
 	"muster/wire/borrow"
 	"muster/wire/client"
 	"muster/wire/status"
@@ -33,8 +34,8 @@ func TestComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := node.Default()
-	cfg.Devices = []node.Device{}
+	cfg := settings.Default()
+	cfg.Devices = []settings.Device{}
 	if _, err := Complete(&cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +61,7 @@ func TestGatewayOf(t *testing.T) {
 		{"", "10.0.0.7:9421", "10.0.0.7:9421"},
 		{"", "gpu1:9421", "gpu1:9421"},
 	} {
-		cfg := node.Config{Name: "n1"}
+		cfg := settings.Config{Name: "n1"}
 		cfg.Head.Gateway, cfg.Remote.Listen = c.told, c.listen
 		if got := gatewayOf(cfg); got != c.want {
 			t.Errorf("%+v: %q", c, got)
@@ -70,7 +71,7 @@ func TestGatewayOf(t *testing.T) {
 
 // A port that the system chose is the one that other nodes are told.
 func TestAddressHasTheRealPort(t *testing.T) {
-	cfg := node.Config{Name: "n1"}
+	cfg := settings.Config{Name: "n1"}
 	cfg.Remote.Listen = ":0"
 	e := &elements{cfg: cfg}
 	if got := e.address(); got != "" {
@@ -121,25 +122,25 @@ func TestMissingCertificates(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(user, "user.pem"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ofUser := RemoteIn(user, node.Remote{})
+	ofUser := RemoteIn(user, settings.Remote{})
 	for _, c := range []struct {
 		name, want string
 		err        func() error
 	}{
-		{"a gateway without any", "tls.cert", func() error { _, err := nodeTLS(node.Remote{}); return err }},
+		{"a gateway without any", "tls.cert", func() error { _, err := nodeTLS(settings.Remote{}); return err }},
 		{"a gateway with a user's folder", "is a user's folder", func() error { _, err := nodeTLS(ofUser); return err }},
-		{"a plain gateway", "", func() error { _, err := nodeTLS(node.Remote{Plain: true}); return err }},
-		{"a plain gateway with half of them", "tls.key", func() error { _, err := nodeTLS(node.Remote{Plain: true, Cert: "x"}); return err }},
+		{"a plain gateway", "", func() error { _, err := nodeTLS(settings.Remote{Plain: true}); return err }},
+		{"a plain gateway with half of them", "tls.key", func() error { _, err := nodeTLS(settings.Remote{Plain: true, Cert: "x"}); return err }},
 		{"peers", "tls.ca", func() error {
-			_, _, err := peerDialler(node.Config{Offload: node.Offload{Peers: []string{"a:1"}}})
+			_, _, err := peerDialler(settings.Config{Offload: settings.Offload{Peers: []string{"a:1"}}})
 			return err
 		}},
 		{"peers that are not used", "", func() error {
-			_, _, err := peerDialler(node.Config{Offload: node.Offload{Peers: []string{"a:1"}, Mode: node.OffloadOff}})
+			_, _, err := peerDialler(settings.Config{Offload: settings.Offload{Peers: []string{"a:1"}, Mode: settings.OffloadOff}})
 			return err
 		}},
-		{"a head elsewhere", "--tls-dir", func() error { _, err := headOf(node.Config{Head: node.Head{Address: "h"}}); return err }},
-		{"a head here", "", func() error { _, err := headOf(node.Config{Head: node.Head{Address: "unix:@h"}}); return err }},
+		{"a head elsewhere", "--tls-dir", func() error { _, err := headOf(settings.Config{Head: settings.Head{Address: "h"}}); return err }},
+		{"a head here", "", func() error { _, err := headOf(settings.Config{Head: settings.Head{Address: "unix:@h"}}); return err }},
 	} {
 		err := c.err()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -190,11 +191,11 @@ func TestNodesDialNodes(t *testing.T) {
 		}
 		return path
 	}
-	own := RemoteIn(folder(authority.Node([]string{"a"}, 1)), node.Remote{})
+	own := RemoteIn(folder(authority.Node([]string{"a"}, 1)), settings.Remote{})
 	good := answering(t, folder(authority.Node([]string{"b", "127.0.0.1"}, 1)), "node")
 	bad := answering(t, folder(authority.Node([]string{"c", "127.0.0.1"}, 1)), "node")
 	head := answering(t, folder(authority.Head([]string{"h", "127.0.0.1"}, 1)), "head")
-	peers, _, err := peerDialler(node.Config{Remote: own, Offload: node.Offload{Peers: []string{"b:1"}}})
+	peers, _, err := peerDialler(settings.Config{Remote: own, Offload: settings.Offload{Peers: []string{"b:1"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +227,7 @@ func TestNodesDialNodes(t *testing.T) {
 
 // Users of other nodes have elements here only where the administrator lets them.
 func TestAccount(t *testing.T) {
-	e := &elements{cfg: node.Config{Name: "n1"}}
+	e := &elements{cfg: settings.Config{Name: "n1"}}
 	refused := func(name, want string) {
 		t.Helper()
 		if _, err := e.account(name); err == nil || !strings.Contains(err.Error(), want) {
@@ -249,7 +250,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := node.Default()
+	cfg := settings.Default()
 	cfg.Name, cfg.Warm = "n1", 0
 	cfg.Socket.Address = fmt.Sprintf("@muster-assembly-%d", os.Getpid())
 	cfg.State = filepath.Join(t.TempDir(), "state")
@@ -259,7 +260,7 @@ func TestRun(t *testing.T) {
 	if cfg.Devices, err = nodefile.Devices("soft:memory=256M"); err != nil {
 		t.Fatal(err)
 	}
-	cfg.Remote = RemoteIn(folder, node.Remote{Listen: "127.0.0.1:0"})
+	cfg.Remote = RemoteIn(folder, settings.Remote{Listen: "127.0.0.1:0"})
 	if _, err := Complete(&cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -274,12 +275,12 @@ func TestRun(t *testing.T) {
 	case err := <-done:
 		t.Fatal(err)
 	}
-	s, err := node.Ask(cfg.Socket.Address)
+	s, err := ask.Status(cfg.Socket.Address)
 	if err != nil || s.Node != "n1" || len(s.Devices) != 1 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	mustTellOfList(t, authority, folder, func() string {
-		s, err := node.Ask(cfg.Socket.Address)
+		s, err := ask.Status(cfg.Socket.Address)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -289,7 +290,7 @@ func TestRun(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if _, err := node.Ask(cfg.Socket.Address); err == nil {
+	if _, err := ask.Status(cfg.Socket.Address); err == nil {
 		t.Error("the node still answers")
 	}
 }
@@ -331,8 +332,8 @@ func TestListOfANodeThatOnlyConnects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := node.Default()
-	cfg.Remote = RemoteIn(folder, node.Remote{})
+	cfg := settings.Default()
+	cfg.Remote = RemoteIn(folder, settings.Remote{})
 	check, err := listCheck(cfg, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -347,8 +348,8 @@ func TestListOfANodeThatOnlyConnects(t *testing.T) {
 
 // A part that cannot be had ends the start, with the reason.
 func TestRunRefuses(t *testing.T) {
-	cfg := node.Default()
-	cfg.Name, cfg.Devices = "n1", []node.Device{}
+	cfg := settings.Default()
+	cfg.Name, cfg.Devices = "n1", []settings.Device{}
 	cfg.Remote.Listen = "127.0.0.1:0"
 	if err := Run(t.Context(), cfg, Options{Log: quiet}); err == nil || !strings.Contains(err.Error(), "programs on other machines cannot be served") {
 		t.Error(err)

@@ -16,13 +16,15 @@ import (
 	"muster/ivm/daemon"
 	"muster/ivm/proto"
 	"muster/node"
+	"muster/node/ask"
 	"muster/node/nodefile"
+	"muster/node/settings"
 	"muster/wire/status"
 )
 
 // elements is the node's part of programs with elements (IVM).
 type elements struct {
-	cfg       node.Config
+	cfg       settings.Config
 	part      *daemon.Service
 	listening net.Addr // the gateway is; nil if there is none
 	log       *slog.Logger
@@ -30,7 +32,7 @@ type elements struct {
 
 // newElements makes the node's part of programs with elements. Without a certificate they have
 // this node only.
-func newElements(cfg node.Config, log *slog.Logger) (*elements, error) {
+func newElements(cfg settings.Config, log *slog.Logger) (*elements, error) {
 	e := &elements{cfg: cfg, log: log}
 	memory, err := machine.Memory()
 	if err != nil {
@@ -91,13 +93,13 @@ func (e *elements) address() string {
 // processors, and the devices that the program sees.
 func (e *elements) info(user, grant string) (cores, gpus int) {
 	if grant != "" {
-		gpus, err := node.GrantClaimed(e.cfg.Socket.Address, grant, user)
+		gpus, err := ask.GrantClaimed(e.cfg.Socket.Address, grant, user)
 		if err != nil {
 			e.log.Warn("the node does not say what a program's grant means here: it has no GPUs for the program", "user", user, "error", err)
 		}
 		return machine.CPUs(), gpus
 	}
-	s, err := node.Ask(e.cfg.Socket.Address)
+	s, err := ask.Status(e.cfg.Socket.Address)
 	if err != nil {
 		return machine.CPUs(), 0
 	}

@@ -16,22 +16,22 @@ import (
 
 	"muster/internal/door"
 	"muster/internal/wholefile"
-	"muster/node"
 	"muster/node/gateway"
+	"muster/node/settings"
 	"muster/wire/borrow"
 	"muster/wire/client"
 	"muster/wire/trust"
 )
 
 // RemoteIn returns where the files are in a folder that muster cert made for the node.
-func RemoteIn(dir string, r node.Remote) node.Remote {
+func RemoteIn(dir string, r settings.Remote) settings.Remote {
 	r.Cert, r.Key, r.CA = filepath.Join(dir, gateway.FileNode), filepath.Join(dir, gateway.FileNodeKey), filepath.Join(dir, client.FileCA)
 	return r
 }
 
 // openGateway opens the port for programs on other machines, which come in through
 // the daemon's socket once the gateway serves.
-func openGateway(cfg node.Config, elements *elements, peers *peerBook, log *slog.Logger) (*gateway.Gateway, error) {
+func openGateway(cfg settings.Config, elements *elements, peers *peerBook, log *slog.Logger) (*gateway.Gateway, error) {
 	r, limits := cfg.Remote, cfg.Connections
 	config, err := nodeTLS(r)
 	if err != nil {
@@ -43,7 +43,7 @@ func openGateway(cfg node.Config, elements *elements, peers *peerBook, log *slog
 	}
 	elements.listening = listener.Addr()
 	g, err := gateway.New(listener.(*net.TCPListener), gateway.Config{
-		Socket: cfg.Socket.Address, TLS: config, Token: r.Token, Plain: r.Plain, Grants: cfg.Grants == node.GrantsRequired, Log: log,
+		Socket: cfg.Socket.Address, TLS: config, Token: r.Token, Plain: r.Plain, Grants: cfg.Grants == settings.GrantsRequired, Log: log,
 		Nodes: elements.peers(), Peer: peers.find,
 		Limits: gateway.Limits{
 			Unknown: limits.Unknown, All: limits.Remote, User: limits.User,
@@ -155,7 +155,7 @@ func (b *peerBook) placesOf(ctx context.Context, host string) []string {
 }
 
 // nodeTLS is what a node has for TLS; nil if it has nothing, and needs nothing.
-func nodeTLS(r node.Remote) (*tls.Config, error) {
+func nodeTLS(r settings.Remote) (*tls.Config, error) {
 	if r.Cert == "" || r.Key == "" {
 		if r.Plain && r.Cert+r.Key+r.CA == "" {
 			return nil, nil
@@ -174,9 +174,9 @@ func nodeTLS(r node.Remote) (*tls.Config, error) {
 
 // peerDialler is how a node connects to the gateways of others, to which it shows its certificate;
 // nil if it borrows from none.
-func peerDialler(cfg node.Config) (dial func(context.Context, string) (net.Conn, error), authority string, err error) {
+func peerDialler(cfg settings.Config) (dial func(context.Context, string) (net.Conn, error), authority string, err error) {
 	r := cfg.Remote
-	if len(cfg.Offload.Peers) == 0 && !cfg.Offload.Head || cfg.Offload.Mode == node.OffloadOff {
+	if len(cfg.Offload.Peers) == 0 && !cfg.Offload.Head || cfg.Offload.Mode == settings.OffloadOff {
 		return nil, "", nil
 	}
 	if r.Cert == "" || r.Key == "" || r.CA == "" {
@@ -190,7 +190,7 @@ func peerDialler(cfg node.Config) (dial func(context.Context, string) (net.Conn,
 }
 
 // nodeDialler is how a node connects to the gateways of other nodes, for what only nodes may have.
-func nodeDialler(r node.Remote, protocol string) (func(context.Context, string) (net.Conn, error), error) {
+func nodeDialler(r settings.Remote, protocol string) (func(context.Context, string) (net.Conn, error), error) {
 	own, err := nodeTLS(r)
 	if err != nil {
 		return nil, err

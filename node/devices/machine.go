@@ -7,14 +7,14 @@ import (
 	"muster/device/cuda"
 	"muster/internal/machine"
 	"muster/internal/units"
-	"muster/node"
 	"muster/node/nodefile"
+	"muster/node/settings"
 )
 
 // Complete puts in what only the machine knows: which devices there are if none was named, all that
 // the driver has where cuda:all was, and how many processors a software GPU uses. note says what was
 // chosen without being asked for.
-func Complete(named []node.Device, inCluster bool) (devices []node.Device, note string, err error) {
+func Complete(named []settings.Device, inCluster bool) (devices []settings.Device, note string, err error) {
 	return complete(named, inCluster, func() (int, error) {
 		all, err := cuda.Devices(cuda.Options{})
 		return len(all), err
@@ -22,7 +22,7 @@ func Complete(named []node.Device, inCluster bool) (devices []node.Device, note 
 }
 
 // complete is Complete; gpus counts what the driver has, and fails with cuda.ErrNoDriver without one.
-func complete(named []node.Device, inCluster bool, gpus func() (int, error)) (devices []node.Device, note string, err error) {
+func complete(named []settings.Device, inCluster bool, gpus func() (int, error)) (devices []settings.Device, note string, err error) {
 	if named == nil {
 		named, note, err = byDefault(inCluster, gpus)
 		if err != nil {
@@ -51,7 +51,7 @@ func complete(named []node.Device, inCluster bool, gpus func() (int, error)) (de
 
 // byDefault is what the machine has: its GPUs, or a software one. In a cluster, where jobs of all users
 // would be given it, a software GPU must be named.
-func byDefault(inCluster bool, gpus func() (int, error)) ([]node.Device, string, error) {
+func byDefault(inCluster bool, gpus func() (int, error)) ([]settings.Device, string, error) {
 	n, err := gpus()
 	if err == nil {
 		devices, err := nodefile.Devices("cuda:all")
@@ -61,7 +61,7 @@ func byDefault(inCluster bool, gpus func() (int, error)) ([]node.Device, string,
 		return nil, "", err
 	}
 	if inCluster {
-		return []node.Device{}, "no GPU was found and no devices are named: programs here use GPUs of other nodes (--devices soft:memory=1G gives this one a software GPU)", nil
+		return []settings.Device{}, "no GPU was found and no devices are named: programs here use GPUs of other nodes (--devices soft:memory=1G gives this one a software GPU)", nil
 	}
 	memory, err := machine.Memory()
 	if err != nil {

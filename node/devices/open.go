@@ -21,7 +21,7 @@ import (
 	"muster/device/soft"
 	"muster/internal/confine"
 	"muster/internal/wholefile"
-	"muster/node"
+	"muster/node/settings"
 	"muster/node/worker"
 	"muster/ptx/simt"
 	"muster/wire"
@@ -50,7 +50,7 @@ func Needs(c control.DeviceConfig) (r confine.Rules) {
 	switch c.Kind {
 	case "cuda":
 		r.Devices, r.Write, r.Threads, r.Sockets = cuda.Files(), append(r.Write, cuda.Folders()...), true, true
-	case node.KindRemote:
+	case settings.KindRemote:
 		r.Read, r.Connect = []string{c.Lender.TLS, c.Lender.Token, c.Lender.Revoked}, true
 	}
 	return r
@@ -87,7 +87,7 @@ func openSound(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 			return nil, fmt.Errorf("there is no CUDA device %d: the driver has %d", c.Index, len(all))
 		}
 		return all[c.Index], nil
-	case node.KindRemote:
+	case settings.KindRemote:
 		return openRemote(c)
 	case control.KindLent:
 		return openLent(c, lock)

@@ -14,6 +14,8 @@ import (
 	"muster/device"
 	"muster/device/soft"
 	"muster/node"
+	"muster/node/ask"
+	"muster/node/settings"
 	"muster/node/worker"
 	"muster/wire"
 	"muster/wire/client"
@@ -54,12 +56,12 @@ func profile(c control.DeviceConfig) soft.Profile {
 }
 
 // startNode starts a real daemon with a software GPU.
-func startNode(t *testing.T, limits node.Limits) (socket string) {
+func startNode(t *testing.T, limits settings.Limits) (socket string) {
 	t.Helper()
-	cfg := node.Default()
+	cfg := settings.Default()
 	cfg.Limits = limits
 	cfg.Name, cfg.Socket.Address, cfg.Swap.Size, cfg.Grace = "test", newSocket(), 1<<36, time.Second
-	cfg.Devices = []node.Device{{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: "GPU", Memory: 64 << 20, Speed: 1, Workers: 1}}}
+	cfg.Devices = []settings.Device{{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: "GPU", Memory: 64 << 20, Speed: 1, Workers: 1}}}
 	ready := make(chan struct{})
 	opts := node.Options{
 		Open:          func(c control.DeviceConfig) (device.Device, error) { return soft.New(profile(c), soft.Options{}) },
@@ -81,8 +83,8 @@ func startNode(t *testing.T, limits node.Limits) (socket string) {
 
 // The daemon knows users by the names in their certificates.
 func TestUsersHaveNames(t *testing.T) {
-	limits := node.Default().Limits
-	limits.Users = map[string]node.UserLimits{"ada": {Clients: 1}}
+	limits := settings.Default().Limits
+	limits.Users = map[string]settings.UserLimits{"ada": {Clients: 1}}
 	socket := startNode(t, limits)
 	w := &world{dir: certificates(t), socket: newSocket()}
 	w.connect(t, socket, nil)
@@ -91,7 +93,7 @@ func TestUsersHaveNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	status, err := node.Ask(socket)
+	status, err := ask.Status(socket)
 	if err != nil || len(status.Clients) != 1 || status.Clients[0].User != "ada" || !strings.HasPrefix(status.Clients[0].Address, "127.0.0.1:") {
 		t.Errorf("%+v, %v", status, err)
 	}
@@ -105,14 +107,14 @@ func TestUsersHaveNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer local.Close()
-	if status, err = node.Ask(socket); err != nil || len(status.Clients) != 2 || status.Clients[1].Address != "" {
+	if status, err = ask.Status(socket); err != nil || len(status.Clients) != 2 || status.Clients[1].Address != "" {
 		t.Errorf("%+v, %v", status, err)
 	}
 }
 
 // The same as with the test's worker, with the real one.
 func TestRemoteIsLikeTheRingOfARealNode(t *testing.T) {
-	socket := startNode(t, node.Default().Limits)
+	socket := startNode(t, settings.Default().Limits)
 	w := &world{dir: certificates(t), socket: newSocket()}
 	w.connect(t, socket, nil)
 	sameResults(t, socket, w.socket, 3)
@@ -121,7 +123,7 @@ func TestRemoteIsLikeTheRingOfARealNode(t *testing.T) {
 // A kernel's way from a program here to a device there, and its results back.
 func TestKernelRunsElsewhere(t *testing.T) {
 	w := &world{dir: certificates(t), socket: newSocket()}
-	w.connect(t, startNode(t, node.Default().Limits), nil)
+	w.connect(t, startNode(t, settings.Default().Limits), nil)
 	s, err := client.Attach(w.socket, client.Hello("test", 0), 0)
 	if err != nil {
 		t.Fatal(err)

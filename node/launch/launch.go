@@ -21,7 +21,7 @@ import (
 	"muster/internal/misuse"
 	"muster/internal/passthrough"
 	"muster/internal/units"
-	"muster/node"
+	"muster/node/settings"
 )
 
 // Find finds a program as a shell does.
@@ -99,13 +99,13 @@ func (w *Wishes) Environment(base []string, libraries string) ([]string, error) 
 		set("MUSTER_MEMORY", strconv.FormatInt(size, 10))
 	}
 	if w.Class != "" {
-		if w.Class != string(node.ClassLatency) && w.Class != string(node.ClassBatch) {
+		if w.Class != string(settings.ClassLatency) && w.Class != string(settings.ClassBatch) {
 			return nil, misuse.Errorf("--class %s: use latency or batch", w.Class)
 		}
 		set("MUSTER_CLASS", w.Class)
 	}
 	if w.Mapping != "" {
-		if err := node.CheckMapping(w.Mapping); err != nil {
+		if err := settings.CheckMapping(w.Mapping); err != nil {
 			return nil, misuse.Errorf("--mapping: %v", err)
 		}
 		set("MUSTER_MAPPING", w.Mapping)
@@ -122,7 +122,7 @@ func (w *Wishes) Environment(base []string, libraries string) ([]string, error) 
 		}
 	}
 	if w.Share != "" {
-		percent, err := node.ParseShare(w.Share)
+		percent, err := settings.ParseShare(w.Share)
 		if err != nil {
 			return nil, misuse.Errorf("--share %v", err)
 		}

@@ -14,7 +14,7 @@ import (
 	"syscall"
 
 	"muster/internal/misuse"
-	"muster/node"
+	"muster/node/ask"
 	"muster/node/nodefile"
 	"muster/node/nodetable"
 	"muster/wire/client"
@@ -64,7 +64,7 @@ func PrivateNode(tell io.Writer, more ...string) (socket string, stop func(), er
 	if err != nil {
 		return "", nil, err
 	}
-	started, err := node.Ask(socket)
+	started, err := ask.Status(socket)
 	if err != nil {
 		stop()
 		return "", nil, err

@@ -19,7 +19,7 @@ import (
 	"muster/internal/units"
 	"muster/internal/wholefile"
 	"muster/model/strictyaml"
-	"muster/node"
+	"muster/node/settings"
 	"muster/node/vgpu"
 	"muster/wire/control"
 )
@@ -33,7 +33,7 @@ const AllCUDA = -1
 
 // ReadFile reads the file into a configuration. Settings that the file does not name keep
 // their values.
-func ReadFile(path string, into *node.Config) error {
+func ReadFile(path string, into *settings.Config) error {
 	text, err := fileLimit.ReadFile(path)
 	if err != nil {
 		return err
@@ -42,7 +42,7 @@ func ReadFile(path string, into *node.Config) error {
 }
 
 // Read reads a configuration. The name stands for the file in errors.
-func Read(text []byte, name string, into *node.Config) error {
+func Read(text []byte, name string, into *settings.Config) error {
 	d := &decoder{File: strictyaml.File{
 		Name: name, What: "a node's configuration", Empty: "say what the node has, as devices: [{soft: {memory: 1GiB}}], or do without a file",
 	}}
@@ -51,7 +51,7 @@ func Read(text []byte, name string, into *node.Config) error {
 
 type decoder struct{ strictyaml.File }
 
-func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
+func (d *decoder) document(root strictyaml.Node, c *settings.Config) error {
 	_, err := d.Fields(root, d.What,
 		strictyaml.Key("name", d.Identifier("name", &c.Name)),
 		strictyaml.Key("socket", func(n strictyaml.Node) error { return d.socket(n, &c.Socket) }),
@@ -63,8 +63,8 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 		strictyaml.Key("max_idle", strictyaml.Value(&d.File, "max_idle", &c.MaxIdle, parseShort)),
 		strictyaml.Key("quantum", strictyaml.Value(&d.File, "quantum", &c.Quantum, Quantum)),
 		strictyaml.Key("kernel_time", func(n strictyaml.Node) error { return d.kernelTimes(n, &c.KernelTime) }),
-		strictyaml.Key("mps", strictyaml.Value(&d.File, "mps", &c.MPS, node.ParseMPS)),
-		strictyaml.Key("confine", strictyaml.Value(&d.File, "confine", &c.Confine, node.ParseConfine)),
+		strictyaml.Key("mps", strictyaml.Value(&d.File, "mps", &c.MPS, settings.ParseMPS)),
+		strictyaml.Key("confine", strictyaml.Value(&d.File, "confine", &c.Confine, settings.ParseConfine)),
 		strictyaml.Key("latency", func(n strictyaml.Node) error { return d.latency(n, &c.Latency) }),
 		strictyaml.Key("migrate", strictyaml.Value(&d.File, "migrate", &c.Migrate, Migrate)),
 		strictyaml.Key("mapping", strictyaml.Value(&d.File, "mapping", &c.Mapping, Mapping)),
@@ -75,9 +75,9 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 		strictyaml.Key("defer", d.Bool("defer", &c.Defer)),
 		strictyaml.Key("recover", strictyaml.Value(&d.File, "recover", &c.Recover, OnOff)),
 		strictyaml.Key("limits", func(n strictyaml.Node) error { return d.limits(n, &c.Limits) }),
-		strictyaml.Key("grants", strictyaml.Value(&d.File, "grants", &c.Grants, node.ParseGrantMode)),
+		strictyaml.Key("grants", strictyaml.Value(&d.File, "grants", &c.Grants, settings.ParseGrantMode)),
 		strictyaml.Key("warm", d.Count("warm", 0, 256, &c.Warm)),
-		strictyaml.Key("spare", strictyaml.Value(&d.File, "spare", &c.Spare, node.ParseSpares)),
+		strictyaml.Key("spare", strictyaml.Value(&d.File, "spare", &c.Spare, settings.ParseSpares)),
 		strictyaml.Key("worker_timeout", strictyaml.Value(&d.File, "worker_timeout", &c.WorkerTimeout, parseTimeout)),
 		strictyaml.Key("worker_uids", strictyaml.Value(&d.File, "worker_uids", &c.WorkerUIDs, parseUIDs)),
 		strictyaml.Key("grace", strictyaml.Value(&d.File, "grace", &c.Grace, parseShort)),
@@ -108,7 +108,7 @@ func (d *decoder) document(root strictyaml.Node, c *node.Config) error {
 }
 
 // head reads an address, or {address, spool, gateway, cores, memory}.
-func (d *decoder) head(n strictyaml.Node, h *node.Head) error {
+func (d *decoder) head(n strictyaml.Node, h *settings.Head) error {
 	if !strictyaml.IsMapping(n) {
 		return d.Text("head", &h.Address)(n)
 	}
@@ -126,7 +126,7 @@ func (d *decoder) head(n strictyaml.Node, h *node.Head) error {
 }
 
 // peers reads a list of nodes, or head.
-func (d *decoder) peers(n strictyaml.Node, o *node.Offload) error {
+func (d *decoder) peers(n strictyaml.Node, o *settings.Offload) error {
 	o.Peers, o.Head = nil, false
 	items, ok := strictyaml.Items(n)
 	if !ok {
@@ -185,8 +185,8 @@ func Peer(text string) (string, error) {
 }
 
 // offload reads auto, borrow, lend or off, or {mode, above, keep}.
-func (d *decoder) offload(n strictyaml.Node, o *node.Offload) error {
-	mode := strictyaml.Value(&d.File, "offload", &o.Mode, node.ParseOffload)
+func (d *decoder) offload(n strictyaml.Node, o *settings.Offload) error {
+	mode := strictyaml.Value(&d.File, "offload", &o.Mode, settings.ParseOffload)
 	if !strictyaml.IsMapping(n) {
 		return mode(n)
 	}
@@ -210,7 +210,7 @@ func OnOff(text string) (bool, error) {
 // maxConnections is more than a process can have descriptors.
 const maxConnections = 1 << 20
 
-func (d *decoder) connections(n strictyaml.Node, c *node.Connections) error {
+func (d *decoder) connections(n strictyaml.Node, c *settings.Connections) error {
 	_, err := d.Fields(n, "connections",
 		strictyaml.Key("local", d.Count("local", 1, maxConnections, &c.Local)),
 		strictyaml.Key("unknown", d.Count("unknown", 1, maxConnections, &c.Unknown)),
@@ -234,7 +234,7 @@ func parseSome(s string) (time.Duration, error) {
 }
 
 // allow reads any, own, or a list of users.
-func (d *decoder) allow(n strictyaml.Node, c *node.Config) error {
+func (d *decoder) allow(n strictyaml.Node, c *settings.Config) error {
 	items, isList := strictyaml.Items(n)
 	if !isList {
 		w, err := d.Scalar(n, "allow")
@@ -276,7 +276,7 @@ func checkUser(name string) error {
 func Allow(text string) ([]string, error) {
 	switch text {
 	case "any":
-		return []string{node.AllowAny}, nil
+		return []string{settings.AllowAny}, nil
 	case "own":
 		return []string{}, nil
 	}
@@ -320,8 +320,8 @@ func parseShort(s string) (time.Duration, error) {
 // parseTimeout reads how long a worker may be silent.
 func parseTimeout(s string) (time.Duration, error) {
 	t, err := parseShort(s)
-	if err == nil && t > 0 && t < node.MinWorkerTimeout {
-		return 0, fmt.Errorf("%v would kill workers that are only busy: give %v or more, or 0 for none", t, node.MinWorkerTimeout)
+	if err == nil && t > 0 && t < settings.MinWorkerTimeout {
+		return 0, fmt.Errorf("%v would kill workers that are only busy: give %v or more, or 0 for none", t, settings.MinWorkerTimeout)
 	}
 	return t, err
 }
@@ -329,14 +329,14 @@ func parseTimeout(s string) (time.Duration, error) {
 var parseAddress = strictyaml.ListenAddress("9420")
 
 // parseUIDs reads a range of user numbers.
-func parseUIDs(s string) (node.UIDRange, error) {
+func parseUIDs(s string) (settings.UIDRange, error) {
 	first, last, _ := strings.Cut(s, "-")
 	from, errFrom := strconv.ParseUint(first, 10, 32)
 	to, errTo := strconv.ParseUint(last, 10, 32)
 	if errFrom != nil || errTo != nil || from == 0 || from > to {
-		return node.UIDRange{}, fmt.Errorf("must be a range of user numbers that nobody has, as 1879048192-2147483647, not %q", s)
+		return settings.UIDRange{}, fmt.Errorf("must be a range of user numbers that nobody has, as 1879048192-2147483647, not %q", s)
 	}
-	return node.UIDRange{First: uint32(from), Last: uint32(to)}, nil
+	return settings.UIDRange{First: uint32(from), Last: uint32(to)}, nil
 }
 
 func (d *decoder) bytes(what string, into *uint64) func(strictyaml.Node) error {
@@ -351,7 +351,7 @@ func (d *decoder) bytes(what string, into *uint64) func(strictyaml.Node) error {
 }
 
 // socket reads an address, or {path, mode, group}.
-func (d *decoder) socket(n strictyaml.Node, s *node.Socket) error {
+func (d *decoder) socket(n strictyaml.Node, s *settings.Socket) error {
 	if !strictyaml.IsMapping(n) {
 		return d.Text("socket", &s.Address)(n)
 	}
@@ -369,10 +369,10 @@ func (d *decoder) socket(n strictyaml.Node, s *node.Socket) error {
 	return err
 }
 
-func (d *decoder) devices(n strictyaml.Node, c *node.Config) error {
+func (d *decoder) devices(n strictyaml.Node, c *settings.Config) error {
 	items, ok := strictyaml.Items(n)
 	if word := ""; !ok && !strictyaml.IsMapping(n) && d.Text("devices", &word)(n) == nil && word == noDevices {
-		c.Devices = []node.Device{}
+		c.Devices = []settings.Device{}
 		return nil
 	}
 	if !ok {
@@ -394,8 +394,8 @@ func (d *decoder) devices(n strictyaml.Node, c *node.Config) error {
 }
 
 // device reads one entry, which may stand for several devices.
-func (d *decoder) device(n strictyaml.Node, c *node.Config) error {
-	var found []node.Device
+func (d *decoder) device(n strictyaml.Node, c *settings.Config) error {
+	var found []settings.Device
 	var reserve uint64
 	var faults string
 	count := 1
@@ -442,13 +442,13 @@ func (d *decoder) device(n strictyaml.Node, c *node.Config) error {
 
 // checkNames refuses devices of an entry that were given a name which another one has:
 // names are how people say which device they mean.
-func checkNames(found []node.Device, count int, before []node.Device) error {
+func checkNames(found []settings.Device, count int, before []settings.Device) error {
 	for _, one := range found {
 		switch {
 		case !one.IsNamed():
 		case count > 1:
 			return fmt.Errorf("%d devices would be named %q: give each an entry and a name of its own, or leave the name out", count, one.Name)
-		case slices.ContainsFunc(before, func(other node.Device) bool { return other.IsNamed() && other.Name == one.Name }):
+		case slices.ContainsFunc(before, func(other settings.Device) bool { return other.IsNamed() && other.Name == one.Name }):
 			return fmt.Errorf("another device is named %q already: give this one a name of its own, or leave the name out", one.Name)
 		}
 	}
@@ -465,7 +465,7 @@ func parseFaults(s string) (string, error) {
 }
 
 // number gives a software device an index, to tell it from others that are described alike.
-func number(one node.Device, before []node.Device) node.Device {
+func number(one settings.Device, before []settings.Device) settings.Device {
 	if one.Kind == "soft" {
 		one.Index = 0
 		for _, other := range before {
@@ -477,7 +477,7 @@ func number(one node.Device, before []node.Device) node.Device {
 	return one
 }
 
-func (d *decoder) soft(n strictyaml.Node) (node.Device, error) {
+func (d *decoder) soft(n strictyaml.Node) (settings.Device, error) {
 	one := softDevice()
 	var memory, bandwidth int64
 	given, err := d.Fields(n, "soft",
@@ -507,8 +507,8 @@ func parseEngine(s string) (string, error) {
 
 // softDevice is a software GPU with default settings. The caller sets Workers, to the
 // number of the machine's processors.
-func softDevice() node.Device {
-	return node.Device{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: node.UnnamedDevice, Speed: 1}}
+func softDevice() settings.Device {
+	return settings.Device{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: settings.UnnamedDevice, Speed: 1}}
 }
 
 func isRate(x float64) bool { return x >= 1e3 && x <= 1e15 }
@@ -530,7 +530,7 @@ func parseMemory(s string) (int64, error) {
 	return n, nil
 }
 
-func (d *decoder) cuda(n strictyaml.Node) ([]node.Device, error) {
+func (d *decoder) cuda(n strictyaml.Node) ([]settings.Device, error) {
 	items, isList := strictyaml.Items(n)
 	if !isList {
 		w, err := d.Scalar(n, "cuda")
@@ -538,11 +538,11 @@ func (d *decoder) cuda(n strictyaml.Node) ([]node.Device, error) {
 			return nil, err
 		}
 		if w.Text == "all" {
-			return []node.Device{cudaDevice(AllCUDA)}, nil
+			return []settings.Device{cudaDevice(AllCUDA)}, nil
 		}
 		items = []strictyaml.Node{n}
 	}
-	var all []node.Device
+	var all []settings.Device
 	for _, item := range items {
 		var index int
 		if err := d.Count("a CUDA device", 0, math.MaxInt32, &index)(item); err != nil {
@@ -556,11 +556,11 @@ func (d *decoder) cuda(n strictyaml.Node) ([]node.Device, error) {
 	return all, nil
 }
 
-func cudaDevice(index int) node.Device {
-	return node.Device{DeviceConfig: control.DeviceConfig{Kind: "cuda", Index: index}}
+func cudaDevice(index int) settings.Device {
+	return settings.Device{DeviceConfig: control.DeviceConfig{Kind: "cuda", Index: index}}
 }
 
-func (d *decoder) limits(n strictyaml.Node, l *node.Limits) error {
+func (d *decoder) limits(n strictyaml.Node, l *settings.Limits) error {
 	_, err := d.Fields(n, "limits",
 		strictyaml.Key("clients", d.Count("clients", 1, 1<<20, &l.Clients)),
 		strictyaml.Key("default", func(n strictyaml.Node) error { return d.userLimits(n, "default", &l.Default) }),
@@ -569,12 +569,12 @@ func (d *decoder) limits(n strictyaml.Node, l *node.Limits) error {
 			if err != nil {
 				return err
 			}
-			l.Users = map[string]node.UserLimits{}
+			l.Users = map[string]settings.UserLimits{}
 			for _, e := range entries {
 				if err := strictyaml.CheckName(e.Key.Text); err != nil {
 					return d.Errorf(e.Key.Place, "the name of a user %v", err)
 				}
-				var u node.UserLimits
+				var u settings.UserLimits
 				if err := d.userLimits(e.Value, "user "+e.Key.Text, &u); err != nil {
 					return err
 				}
@@ -586,7 +586,7 @@ func (d *decoder) limits(n strictyaml.Node, l *node.Limits) error {
 	return err
 }
 
-func (d *decoder) userLimits(n strictyaml.Node, what string, u *node.UserLimits) error {
+func (d *decoder) userLimits(n strictyaml.Node, what string, u *settings.UserLimits) error {
 	_, err := d.Fields(n, what,
 		strictyaml.Key("clients", d.Count("clients", 1, 1<<20, &u.Clients)),
 		strictyaml.Key("memory", d.bytes("memory", &u.Memory)),
@@ -594,37 +594,37 @@ func (d *decoder) userLimits(n strictyaml.Node, what string, u *node.UserLimits)
 		strictyaml.Key("weight", d.Count("weight", 1, 1000, &u.Weight)),
 		strictyaml.Key("priority", d.Count("priority", 0, 100, &u.Priority)),
 		strictyaml.Key("class", strictyaml.Value(&d.File, "class", &u.Class, parseClass)),
-		strictyaml.Key("share", strictyaml.Value(&d.File, "share", &u.Share, node.ParseShare)),
-		strictyaml.Key("kernel_time", strictyaml.Value(&d.File, "kernel_time", &u.KernelTime, node.ParseKernelTime)),
+		strictyaml.Key("share", strictyaml.Value(&d.File, "share", &u.Share, settings.ParseShare)),
+		strictyaml.Key("kernel_time", strictyaml.Value(&d.File, "kernel_time", &u.KernelTime, settings.ParseKernelTime)),
 	)
 	return err
 }
 
 // parseClass reads which class a user's programs may have.
-func parseClass(s string) (node.Class, error) {
-	switch c := node.Class(s); c {
-	case node.ClassAny, node.ClassBatch, node.ClassLatency:
+func parseClass(s string) (settings.Class, error) {
+	switch c := settings.Class(s); c {
+	case settings.ClassAny, settings.ClassBatch, settings.ClassLatency:
 		return c, nil
 	}
 	return "", fmt.Errorf("must be any, batch or latency, not %q", s)
 }
 
 // kernelTimes reads a limit for programs of both classes, or {batch, latency}.
-func (d *decoder) kernelTimes(n strictyaml.Node, t *node.KernelTimes) error {
+func (d *decoder) kernelTimes(n strictyaml.Node, t *settings.KernelTimes) error {
 	if !strictyaml.IsMapping(n) {
-		err := strictyaml.Value(&d.File, "kernel_time", &t.Batch, node.ParseKernelTime)(n)
+		err := strictyaml.Value(&d.File, "kernel_time", &t.Batch, settings.ParseKernelTime)(n)
 		t.Latency = t.Batch
 		return err
 	}
 	_, err := d.Fields(n, "kernel_time",
-		strictyaml.Key("batch", strictyaml.Value(&d.File, "batch", &t.Batch, node.ParseKernelTime)),
-		strictyaml.Key("latency", strictyaml.Value(&d.File, "latency", &t.Latency, node.ParseKernelTime)),
+		strictyaml.Key("batch", strictyaml.Value(&d.File, "batch", &t.Batch, settings.ParseKernelTime)),
+		strictyaml.Key("latency", strictyaml.Value(&d.File, "latency", &t.Latency, settings.ParseKernelTime)),
 	)
 	return err
 }
 
 // latency reads what programs of class latency may do to others.
-func (d *decoder) latency(n strictyaml.Node, l *node.Latency) error {
+func (d *decoder) latency(n strictyaml.Node, l *settings.Latency) error {
 	_, err := d.Fields(n, "latency",
 		strictyaml.Key("share", d.Number("share", "from 0 to 0.99", func(x float64) bool { return x >= 0 && x <= 0.99 }, &l.Share)),
 		strictyaml.Key("window", strictyaml.Value(&d.File, "window", &l.Window, parseWindow)),
@@ -660,11 +660,11 @@ const noDevices = "none"
 // Devices reads the short form: soft:memory=256M,speed=0.5;soft:memory=1G,count=2;cuda:all.
 //
 // none is an empty list, and not nil: the node of a cluster may have no devices.
-func Devices(text string) ([]node.Device, error) {
+func Devices(text string) ([]settings.Device, error) {
 	if text == noDevices {
-		return []node.Device{}, nil
+		return []settings.Device{}, nil
 	}
-	var all []node.Device
+	var all []settings.Device
 	for _, part := range strings.Split(text, ";") {
 		found, err := deviceWord(strings.TrimSpace(part))
 		if err != nil {
@@ -683,18 +683,18 @@ func Devices(text string) ([]node.Device, error) {
 	return all, nil
 }
 
-func deviceWord(text string) ([]node.Device, error) {
+func deviceWord(text string) ([]settings.Device, error) {
 	kind, rest, _ := strings.Cut(text, ":")
 	switch kind {
 	case "soft":
 		return softWord(rest)
-	case node.KindRemote:
+	case settings.KindRemote:
 		return remoteWord(rest)
 	case "cuda":
 		if rest == "all" || rest == "" {
-			return []node.Device{cudaDevice(AllCUDA)}, nil
+			return []settings.Device{cudaDevice(AllCUDA)}, nil
 		}
-		var all []node.Device
+		var all []settings.Device
 		for _, word := range strings.Split(rest, ",") {
 			index, err := strconv.Atoi(word)
 			if err != nil || index < 0 {
@@ -707,7 +707,7 @@ func deviceWord(text string) ([]node.Device, error) {
 	return nil, fmt.Errorf("write soft:memory=256M,speed=0.5, or cuda:all, or remote:HOST:PORT,tls=FOLDER")
 }
 
-func softWord(text string) ([]node.Device, error) {
+func softWord(text string) ([]settings.Device, error) {
 	one, count := softDevice(), 1
 	for _, setting := range strings.Split(text, ",") {
 		key, value, ok := strings.Cut(setting, "=")
@@ -759,7 +759,7 @@ func softWord(text string) ([]node.Device, error) {
 	if one.Memory == 0 {
 		return nil, fmt.Errorf("it has no memory: write soft:memory=256M")
 	}
-	return slices.Repeat([]node.Device{one}, count), nil
+	return slices.Repeat([]settings.Device{one}, count), nil
 }
 
 func parseCount(s string, most int) (int, error) {
@@ -778,7 +778,7 @@ func into(to *uint64, text string, parse func(string) (int64, error)) error {
 
 // Mapping reads the name of a mapper, or off.
 func Mapping(s string) (string, error) {
-	if err := node.CheckMapping(s); err != nil {
+	if err := settings.CheckMapping(s); err != nil {
 		return "", err
 	}
 	return s, nil

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"muster/model/strictyaml"
-	"muster/node"
+	"muster/node/settings"
 	"muster/node/vgpu"
 	"muster/wire/control"
 )
@@ -67,32 +67,32 @@ connections: {local: 100, unknown: 32, remote: 300, user: 30, greet: 5s, idle: 1
 `
 
 func TestRead(t *testing.T) {
-	cfg := node.Default()
+	cfg := settings.Default()
 	if err := Read([]byte(everything), "f", &cfg); err != nil {
 		t.Fatal(err)
 	}
 	slow := control.DeviceConfig{Kind: "soft", Name: "Slow one", Memory: 512 << 20, Speed: 0.5, Rate: 2e8, CopyBandwidth: 2e9, Workers: 4}
-	first := control.DeviceConfig{Kind: "soft", Name: node.UnnamedDevice, Memory: 2 << 20, Speed: 1, Index: 1}
+	first := control.DeviceConfig{Kind: "soft", Name: settings.UnnamedDevice, Memory: 2 << 20, Speed: 1, Index: 1}
 	second := first
 	second.Index = 2
-	want := node.Config{
-		Name: "node7", Socket: node.Socket{Address: "/run/muster.sock", Mode: 0o660, Group: "gpu"}, Allow: []string{"alice", "1001"},
-		Devices: []node.Device{
+	want := settings.Config{
+		Name: "node7", Socket: settings.Socket{Address: "/run/muster.sock", Mode: 0o660, Group: "gpu"}, Allow: []string{"alice", "1001"},
+		Devices: []settings.Device{
 			{DeviceConfig: control.DeviceConfig{Kind: "cuda", Index: 0}, Reserve: 1 << 30},
 			{DeviceConfig: control.DeviceConfig{Kind: "cuda", Index: 2}, Reserve: 1 << 30},
 			{DeviceConfig: slow}, {DeviceConfig: first}, {DeviceConfig: second},
 			{DeviceConfig: control.DeviceConfig{Kind: "cuda", Index: AllCUDA}},
 		},
-		VGPUs: 8, Visible: 2, Policy: vgpu.Credit, MaxIdle: 25 * time.Millisecond, Quantum: 500 * time.Millisecond, KernelTime: node.KernelTimes{Batch: node.KernelTime(time.Hour), Latency: node.NoKernelTime}, Latency: node.Latency{Share: 0.5, Window: 100 * time.Microsecond}, MPS: node.MPSOn, Confine: node.ConfineOn, Spare: 3,
-		Swap: node.Swap{Size: 32 << 30, Dir: "/var/tmp/muster"}, Defer: true, Recover: true,
-		Limits: node.Limits{Clients: 100, Default: node.UserLimits{Clients: 16, Memory: 32 << 30, VGPUs: 4, Weight: 1},
-			Users: map[string]node.UserLimits{"alice": {Memory: 64 << 30, Weight: 2, Priority: 3, Class: node.ClassLatency, Share: 50, KernelTime: node.KernelTime(5 * time.Minute)}, "1001": {Clients: 1}}},
-		Grants: node.GrantsRequired, Warm: 0, WorkerTimeout: time.Minute, WorkerUIDs: node.UIDRange{First: 70000, Last: 79999}, Grace: 2 * time.Minute,
+		VGPUs: 8, Visible: 2, Policy: vgpu.Credit, MaxIdle: 25 * time.Millisecond, Quantum: 500 * time.Millisecond, KernelTime: settings.KernelTimes{Batch: settings.KernelTime(time.Hour), Latency: settings.NoKernelTime}, Latency: settings.Latency{Share: 0.5, Window: 100 * time.Microsecond}, MPS: settings.MPSOn, Confine: settings.ConfineOn, Spare: 3,
+		Swap: settings.Swap{Size: 32 << 30, Dir: "/var/tmp/muster"}, Defer: true, Recover: true,
+		Limits: settings.Limits{Clients: 100, Default: settings.UserLimits{Clients: 16, Memory: 32 << 30, VGPUs: 4, Weight: 1},
+			Users: map[string]settings.UserLimits{"alice": {Memory: 64 << 30, Weight: 2, Priority: 3, Class: settings.ClassLatency, Share: 50, KernelTime: settings.KernelTime(5 * time.Minute)}, "1001": {Clients: 1}}},
+		Grants: settings.GrantsRequired, Warm: 0, WorkerTimeout: time.Minute, WorkerUIDs: settings.UIDRange{First: 70000, Last: 79999}, Grace: 2 * time.Minute,
 		OrphanGrace: 90 * time.Second, State: "/run/muster/state", Handover: true, HTTP: "127.0.0.1:9420",
-		Offload:     node.Offload{Peers: []string{"n2:9421", "n3:19421", "10.0.0.7:9421", "[fe80::1]:9421"}, Mode: node.OffloadBorrow, Above: 3, Keep: 1},
-		Record:      node.Record{File: "decisions.jsonl", Limit: 64 << 20},
-		Remote:      node.Remote{Listen: ":9421", Cert: "node.pem", Key: "node.key", CA: "ca.pem", Token: "SECRET", IVM: true, IVMRoot: true},
-		Connections: node.Connections{Local: 100, Unknown: 32, Remote: 300, User: 30, Greet: 5 * time.Second, Idle: time.Minute, Silence: 30 * time.Second, Resume: 2 * time.Minute},
+		Offload:     settings.Offload{Peers: []string{"n2:9421", "n3:19421", "10.0.0.7:9421", "[fe80::1]:9421"}, Mode: settings.OffloadBorrow, Above: 3, Keep: 1},
+		Record:      settings.Record{File: "decisions.jsonl", Limit: 64 << 20},
+		Remote:      settings.Remote{Listen: ":9421", Cert: "node.pem", Key: "node.key", CA: "ca.pem", Token: "SECRET", IVM: true, IVMRoot: true},
+		Connections: settings.Connections{Local: 100, Unknown: 32, Remote: 300, User: 30, Greet: 5 * time.Second, Idle: time.Minute, Silence: 30 * time.Second, Resume: 2 * time.Minute},
 	}
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("got\n%+v, want\n%+v", cfg, want)
@@ -100,11 +100,11 @@ func TestRead(t *testing.T) {
 }
 
 func TestReadLeavesTheRest(t *testing.T) {
-	cfg := node.Default()
+	cfg := settings.Default()
 	if err := Read([]byte("vgpus: 2\nmax_idle: 0\n"), "f", &cfg); err != nil {
 		t.Fatal(err)
 	}
-	want := node.Default()
+	want := settings.Default()
 	want.VGPUs, want.MaxIdle = 2, 0
 	if !reflect.DeepEqual(cfg, want) {
 		t.Errorf("%+v", cfg)
@@ -113,7 +113,7 @@ func TestReadLeavesTheRest(t *testing.T) {
 
 // Rules by which devices fail are for tests, in either form.
 func TestFaults(t *testing.T) {
-	cfg := node.Default()
+	cfg := settings.Default()
 	if err := Read([]byte("devices: [{cuda: 1, faults: /run/rules}, {soft: {memory: 2MiB}, count: 2, faults: /run/soft}]\n"), "f", &cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestAllow(t *testing.T) {
 		if got, err := Allow(text); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
-		var cfg node.Config
+		var cfg settings.Config
 		if text == "any" || text == "own" {
 			if err := Read([]byte("allow: "+text+"\n"), "f", &cfg); err != nil || !reflect.DeepEqual(cfg.Allow, want) {
 				t.Errorf("%s: %v, %v", text, cfg.Allow, err)
@@ -208,12 +208,12 @@ func TestReadErrors(t *testing.T) {
 		{"size", "swap: {size: big}\n", `f:1:14: size: size "big": write it as 4GiB`},
 		{"two documents", "warm: 1\n---\nwarm: 2\n", "f:3:1: a second document: write a node's configuration into a file of its own"},
 	} {
-		cfg := node.Default()
+		cfg := settings.Default()
 		err := Read([]byte(c.text), "f", &cfg)
 		if err == nil || !strings.HasPrefix(err.Error(), "f:") || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v\nwant %s", c.name, err, c.want)
 		}
-		if !reflect.DeepEqual(cfg, node.Default()) {
+		if !reflect.DeepEqual(cfg, settings.Default()) {
 			t.Errorf("%s: a bad file changed the configuration: %+v", c.name, cfg)
 		}
 	}
@@ -221,7 +221,7 @@ func TestReadErrors(t *testing.T) {
 
 func TestReadFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "node.yaml")
-	cfg := node.Default()
+	cfg := settings.Default()
 	if err := ReadFile(path, &cfg); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
@@ -300,14 +300,14 @@ func manyUsers(n int) []byte {
 }
 
 func TestManyUsers(t *testing.T) {
-	cfg := node.Default()
+	cfg := settings.Default()
 	if err := Read(manyUsers(100_000), "f", &cfg); err != nil || len(cfg.Limits.Users) != 100_000 {
 		t.Error(len(cfg.Limits.Users), err)
 	}
 }
 
 func TestReadFileRefusesWhatIsNone(t *testing.T) {
-	cfg := node.Default()
+	cfg := settings.Default()
 	folder := t.TempDir()
 	for path, want := range map[string]string{"/dev/zero": "/dev/zero is a device: name a file", folder: folder + " is a folder: name a file in it"} {
 		if err := ReadFile(path, &cfg); err == nil || err.Error() != want {
@@ -322,7 +322,7 @@ func BenchmarkRead(b *testing.B) {
 		b.Run(fmt.Sprint(n, "-users"), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				cfg := node.Default()
+				cfg := settings.Default()
 				if err := Read(text, "f", &cfg); err != nil {
 					b.Fatal(err)
 				}
@@ -335,7 +335,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(everything))
 	f.Add([]byte("devices: [{soft: {memory: 2MiB}}]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		cfg := node.Default()
+		cfg := settings.Default()
 		err := Read(text, "f", &cfg)
 		var at *strictyaml.Error
 		if err != nil && !errors.As(err, &at) {

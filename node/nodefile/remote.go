@@ -10,12 +10,12 @@ import (
 	"strings"
 
 	"muster/model/strictyaml"
-	"muster/node"
+	"muster/node/settings"
 	"muster/wire/control"
 )
 
 // remote reads a device that another node lends.
-func (d *decoder) remote(n strictyaml.Node) (node.Device, error) {
+func (d *decoder) remote(n strictyaml.Node) (settings.Device, error) {
 	one := remoteDevice("")
 	given, err := d.Fields(n, "remote",
 		strictyaml.Key("address", strictyaml.Value(&d.File, "address", &one.Lender.Address, parseLender)),
@@ -37,8 +37,8 @@ func (d *decoder) remote(n strictyaml.Node) (node.Device, error) {
 }
 
 // remoteDevice is a device of another node, with default settings.
-func remoteDevice(address string) node.Device {
-	return node.Device{DeviceConfig: control.DeviceConfig{Kind: node.KindRemote, Lender: control.Lender{Address: address}}}
+func remoteDevice(address string) settings.Device {
+	return settings.Device{DeviceConfig: control.DeviceConfig{Kind: settings.KindRemote, Lender: control.Lender{Address: address}}}
 }
 
 // parseLender reads where another node is.
@@ -72,7 +72,7 @@ func checkWay(l control.Lender) error {
 }
 
 // remoteWord reads the short form: HOST:PORT,device=1,tls=FOLDER.
-func remoteWord(text string) ([]node.Device, error) {
+func remoteWord(text string) ([]settings.Device, error) {
 	address, rest, more := strings.Cut(text, ",")
 	if _, err := parseLender(address); err != nil {
 		return nil, fmt.Errorf("the address %w: write remote:HOST:PORT,tls=FOLDER", err)
@@ -85,10 +85,10 @@ func remoteWord(text string) ([]node.Device, error) {
 			return nil, err
 		}
 	}
-	return []node.Device{one}, checkWay(one.Lender)
+	return []settings.Device{one}, checkWay(one.Lender)
 }
 
-func remoteSetting(one *node.Device, setting string) (err error) {
+func remoteSetting(one *settings.Device, setting string) (err error) {
 	key, value, _ := strings.Cut(setting, "=")
 	switch key {
 	case "device":

@@ -4,19 +4,19 @@ import (
 	"strings"
 	"testing"
 
-	"muster/node"
+	"muster/node/settings"
 	"muster/wire/control"
 )
 
 func TestRemoteDevices(t *testing.T) {
-	want := func(name string, index int, l control.Lender) node.Device {
-		return node.Device{DeviceConfig: control.DeviceConfig{Kind: node.KindRemote, Name: name, Index: index, Lender: l}}
+	want := func(name string, index int, l control.Lender) settings.Device {
+		return settings.Device{DeviceConfig: control.DeviceConfig{Kind: settings.KindRemote, Name: name, Index: index, Lender: l}}
 	}
 	tls := control.Lender{Address: "gpu1:9421", TLS: "/etc/muster"}
 	plain := control.Lender{Address: "[::1]:9421", Token: "/etc/token", Plain: true}
 	for _, c := range []struct {
 		short, long string
-		want        node.Device
+		want        settings.Device
 	}{
 		{"remote:gpu1:9421,tls=/etc/muster", "{address: gpu1:9421, tls: /etc/muster}", want("", 0, tls)},
 		{"remote:gpu1:9421,device=3,tls=/etc/muster,name=far", "{address: gpu1:9421, device: 3, tls: /etc/muster, name: far}", want("far", 3, tls)},
@@ -26,7 +26,7 @@ func TestRemoteDevices(t *testing.T) {
 		if err != nil || len(short) != 1 || short[0] != c.want {
 			t.Errorf("%s: %+v, %v", c.short, short, err)
 		}
-		var long node.Config
+		var long settings.Config
 		err = Read([]byte("devices: [{remote: "+c.long+"}]\n"), "f", &long)
 		if err != nil || len(long.Devices) != 1 || long.Devices[0] != c.want {
 			t.Errorf("%s: %+v, %v", c.long, long.Devices, err)
@@ -54,7 +54,7 @@ func TestRemoteDevices(t *testing.T) {
 		"{remote: {address: gpu1:9421, tls: /a}, count: 2}":  "only software GPUs have a count",
 		"{remote: {address: gpu1:9421, tls: /a}, cuda: all}": "a device is one of soft, cuda and remote",
 	} {
-		if err := Read([]byte("devices: ["+text+"]\n"), "f", &node.Config{}); err == nil || !strings.Contains(err.Error(), says) {
+		if err := Read([]byte("devices: ["+text+"]\n"), "f", &settings.Config{}); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

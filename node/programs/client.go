@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"muster/internal/passthrough"
-	"muster/node"
+	"muster/node/ask"
 	"muster/node/checkpoint"
 	"muster/wire/status"
 )
@@ -44,7 +44,7 @@ func SaveClient(ctx context.Context, socket string, id uint64, dir string) (*Sav
 
 // saveInto has the node write a client into a folder.
 func saveInto(ctx context.Context, draft *checkpoint.Draft, socket string, id uint64) (uint64, error) {
-	s, err := node.Ask(socket)
+	s, err := ask.Status(socket)
 	if err != nil {
 		return 0, err
 	}
@@ -61,7 +61,7 @@ func saveInto(ctx context.Context, draft *checkpoint.Draft, socket string, id ui
 	defer file.Close()
 	saved.File = filepath.Base(file.Name())
 	draft.Manifest.Clients = []checkpoint.Client{saved}
-	return node.Checkpoint(ctx, socket, id, file)
+	return ask.Checkpoint(ctx, socket, id, file)
 }
 
 // RestoreClient puts what a folder has of a client back into a client of the node, whose program must
@@ -75,7 +75,7 @@ func RestoreClient(socket string, id uint64, dir string, was checkpoint.Client) 
 	if id == 0 {
 		id = was.Client
 	}
-	bytes, err := node.Restore(socket, id, file)
+	bytes, err := ask.Restore(socket, id, file)
 	if err != nil {
 		return nil, explain(socket, dir, id, err)
 	}
@@ -85,7 +85,7 @@ func RestoreClient(socket string, id uint64, dir string, was checkpoint.Client) 
 // explain says what to do about a client's checkpoint that cannot be restored because its program is
 // not there any more.
 func explain(socket, dir string, id uint64, err error) error {
-	s, unknown := node.Ask(socket)
+	s, unknown := ask.Status(socket)
 	if unknown != nil || slices.ContainsFunc(s.Clients, func(c status.Client) bool { return c.ID == id }) {
 		return err
 	}
@@ -95,8 +95,8 @@ func explain(socket, dir string, id uint64, err error) error {
 
 // ClientGone says whether a node no longer has the client, or is itself gone.
 func ClientGone(socket string, id uint64) bool {
-	s, err := node.Ask(socket)
-	return errors.Is(err, node.ErrNoNode) || err == nil && !slices.ContainsFunc(s.Clients, func(c status.Client) bool { return c.ID == id && c.State != "ending" })
+	s, err := ask.Status(socket)
+	return errors.Is(err, ask.ErrNoNode) || err == nil && !slices.ContainsFunc(s.Clients, func(c status.Client) bool { return c.ID == id && c.State != "ending" })
 }
 
 // Await waits for the end of a process that was restored, passes signals on to it, and reaps other

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"muster/node"
+	"muster/node/ask"
 	"muster/node/launch"
 	"muster/wire/status"
 
@@ -106,7 +106,7 @@ func servedHere(pids []int, clients []status.Client, socket string) error {
 		}
 		// The variable may be stale: a restored program may have been started with
 		// another socket. So that node is asked.
-		if s, err := node.Ask(named); err == nil && hasClient(s.Clients, pid) {
+		if s, err := ask.Status(named); err == nil && hasClient(s.Clients, pid) {
 			return fmt.Errorf("process %d has its device from the node at %s: give --socket %s", pid, named, named)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"muster/node"
+	"muster/node/ask"
 	"muster/node/checkpoint"
 )
 
@@ -90,7 +90,7 @@ func numbersAreFree(ctx context.Context, pids []int) error {
 type restoring struct {
 	Restoring
 	manifest *checkpoint.Manifest
-	clients  []*node.Revived
+	clients  []*ask.Revived
 	closed   []*os.File
 }
 
@@ -143,7 +143,7 @@ func (p *restoring) restore(ctx context.Context) error {
 }
 
 // revive has the node make a client of a file.
-func (p *restoring) revive(c checkpoint.Client) (*node.Revived, error) {
+func (p *restoring) revive(c checkpoint.Client) (*ask.Revived, error) {
 	f, err := os.Open(filepath.Join(p.Dir, c.File))
 	if err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func (p *restoring) revive(c checkpoint.Client) (*node.Revived, error) {
 	if err != nil {
 		return nil, err
 	}
-	return node.Revive(p.Socket, c, about.ArenaSize, f)
+	return ask.Revive(p.Socket, c, about.ArenaSize, f)
 }
 
 // handed are descriptors for CRIU, with what each replaces in its images.

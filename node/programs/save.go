@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"muster/node"
+	"muster/node/ask"
 	"muster/node/checkpoint"
 	"muster/wire/status"
 )
@@ -75,7 +75,7 @@ type heldClient struct {
 	status.Client
 	uid  uint32
 	file *os.File
-	held *node.Held
+	held *ask.Held
 }
 
 // letGo lets all clients go on that are still held.
@@ -131,8 +131,8 @@ func (p *saving) save(ctx context.Context) error {
 // clientsOf returns the clients of processes, by their numbers. A process of another
 // machine may have the same number: connections sorts these clients out.
 func (p *saving) clientsOf(pids []int) ([]status.Client, error) {
-	s, err := node.Ask(p.Socket)
-	if errors.Is(err, node.ErrNoNode) {
+	s, err := ask.Status(p.Socket)
+	if errors.Is(err, ask.ErrNoNode) {
 		return nil, nil // the program may have a private node among its own processes
 	}
 	if err != nil {
@@ -163,13 +163,13 @@ func (p *saving) hold(ctx context.Context, running []status.Client) error {
 	}
 	type outcome struct {
 		client *heldClient
-		held   *node.Held
+		held   *ask.Held
 		err    error
 	}
 	outcomes := make(chan outcome, len(p.clients))
 	for _, c := range p.clients {
 		go func() {
-			held, err := node.Hold(p.Socket, c.ID, c.file)
+			held, err := ask.Hold(p.Socket, c.ID, c.file)
 			outcomes <- outcome{c, held, err}
 		}()
 	}
@@ -221,8 +221,8 @@ func ownerOf(pid int) (uint32, error) {
 // clients, and returns all of its sockets whose other end is the node's. Clients that it
 // finds not to be the program's are let go.
 func (p *saving) connections(all []int) ([]uint64, error) {
-	s, err := node.Ask(p.Socket)
-	if errors.Is(err, node.ErrNoNode) {
+	s, err := ask.Status(p.Socket)
+	if errors.Is(err, ask.ErrNoNode) {
 		return nil, nil // there is no node, and so no clients
 	}
 	if err != nil {

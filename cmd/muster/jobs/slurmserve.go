@@ -10,13 +10,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"muster/cmd/muster/cli"
-	"muster/node"
 	"muster/node/launch"
+	"muster/node/settings"
 	"muster/slurm"
 	"muster/slurm/step"
+
+	"github.com/spf13/cobra"
 )
 
 // serveFlags are those of muster slurm serve.
@@ -47,7 +47,7 @@ the plug-in reads, then "ready". It ends when its standard input does.`,
 	}
 	c.Flags().StringVar(&f.step.Grant, "grant", "", "the `file` with the job's grant, or a folder with one for each node")
 	c.Flags().StringVar(&f.step.Node, "node", "", "the `name` of this node in Slurm")
-	c.Flags().StringVar(&f.step.Socket, "socket", node.DefaultSocket, "the `address` of this node's daemon; %n is the node's name")
+	c.Flags().StringVar(&f.step.Socket, "socket", settings.DefaultSocket, "the `address` of this node's daemon; %n is the node's name")
 	c.Flags().DurationVar(&f.step.Wait, "wait", 10*time.Second, "how long to wait for a grant that is not there yet, and for its nodes, a `time`")
 	return c
 }

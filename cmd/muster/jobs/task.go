@@ -7,14 +7,14 @@ import (
 	"net"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"muster/agent"
 	"muster/cmd/muster/cli"
-	"muster/node"
 	"muster/node/launch"
+	"muster/node/settings"
 	"muster/wire/client"
 	"muster/wire/grant"
+
+	"github.com/spf13/cobra"
 )
 
 // NewTask is what the agent of a node starts for each task.
@@ -43,7 +43,7 @@ func serveTask(g *grant.Grant, local string, uid int, log *slog.Logger) (*agent.
 		return nil, err
 	}
 	if local == "" {
-		local = node.DefaultSocket
+		local = settings.DefaultSocket
 	}
 	// A unique name. The peer's user is checked besides.
 	socket := "@muster-task-" + rand.Text()

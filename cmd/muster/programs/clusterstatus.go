@@ -3,13 +3,13 @@ package programs
 import (
 	"context"
 
-	"github.com/spf13/cobra"
-
 	"muster/cmd/muster/cli"
-	"muster/node"
+	"muster/node/ask"
 	"muster/node/nodetable"
 	"muster/node/programs"
 	"muster/wire/status"
+
+	"github.com/spf13/cobra"
 )
 
 // whereFlags say whose status is wanted: that of a node on this machine, of a node of
@@ -44,7 +44,7 @@ func (f *whereFlags) check() error {
 // named.
 func (f *whereFlags) one(ctx context.Context) (*status.Node, error) {
 	if f.node == "" {
-		s, err := node.Ask(socketOf(f.socket))
+		s, err := ask.Status(socketOf(f.socket))
 		if err == nil {
 			programs.AddArguments(s)
 		}

@@ -5,16 +5,16 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/spf13/cobra"
-
 	"muster/cmd/muster/cli"
 	"muster/internal/screen"
 	"muster/internal/units"
-	"muster/node"
+	"muster/node/ask"
 	"muster/node/devices"
 	"muster/node/nodefile"
 	"muster/node/nodetable"
 	"muster/wire/status"
+
+	"github.com/spf13/cobra"
 )
 
 const deviceHelp = `Say which devices a node has, while programs run on it. Only root and the user whose
@@ -56,7 +56,7 @@ func newDeviceList() *cobra.Command {
 their numbers are kept, and muster device resume brings them back.`,
 		Example: "  muster device list\n  muster device list --json",
 		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := node.Ask(socketOf(f.socket))
+			s, err := ask.Status(socketOf(f.socket))
 			if err != nil {
 				return err
 			}
@@ -90,7 +90,7 @@ the device as it is: it empties all the same.`,
 		Args:              cli.OneArgument("a device, by its name or as #0"),
 		ValidArgsFunction: completeDevice(&f.socket),
 		RunE: func(c *cobra.Command, args []string) error {
-			changed, err := node.DrainDevice(socketOf(f.socket), args[0])
+			changed, err := ask.DrainDevice(socketOf(f.socket), args[0])
 			return f.finish(c, changed, err, "drained")
 		},
 	}
@@ -110,7 +110,7 @@ removed, or one that was lost or removed and is back. Programs that wait for it 
 		Args:              cli.OneArgument("a device, by its name or as #0"),
 		ValidArgsFunction: completeDevice(&f.socket),
 		RunE: func(c *cobra.Command, args []string) error {
-			changed, err := node.ResumeDevice(socketOf(f.socket), args[0])
+			changed, err := ask.ResumeDevice(socketOf(f.socket), args[0])
 			return f.finish(c, changed, err, "")
 		},
 	}
@@ -135,7 +135,7 @@ another one in its place.`,
 		Args:              cli.OneArgument("a device, by its name or as #0"),
 		ValidArgsFunction: completeDevice(&f.socket),
 		RunE: func(c *cobra.Command, args []string) error {
-			changed, err := node.RemoveDevice(socketOf(f.socket), args[0], f.force)
+			changed, err := ask.RemoveDevice(socketOf(f.socket), args[0], f.force)
 			return f.finish(c, changed, err, "removed")
 		},
 	}
@@ -186,7 +186,7 @@ func (f *deviceFlags) add(c *cobra.Command, text string) error {
 	}
 	changed := []status.Changed{}
 	for _, d := range all {
-		one, err := node.AddDevice(socketOf(f.socket), d)
+		one, err := ask.AddDevice(socketOf(f.socket), d)
 		if err != nil {
 			return err
 		}
@@ -206,7 +206,7 @@ func (f *deviceFlags) add(c *cobra.Command, text string) error {
 // finish waits until a device is in a state, if one is given, and says how it is.
 func (f *deviceFlags) finish(c *cobra.Command, changed *status.Changed, err error, state string) error {
 	if err == nil && state != "" && !f.noWait {
-		err = node.AwaitDevice(c.ErrOrStderr(), socketOf(f.socket), changed, state)
+		err = ask.AwaitDevice(c.ErrOrStderr(), socketOf(f.socket), changed, state)
 	}
 	if err != nil {
 		return err
@@ -245,7 +245,7 @@ client's user, the user whose node it is and root may do that.`,
 			if err != nil {
 				return err
 			}
-			changed, err := node.MoveClient(socketOf(f.socket), id, args[1])
+			changed, err := ask.MoveClient(socketOf(f.socket), id, args[1])
 			if err != nil {
 				return err
 			}
@@ -298,7 +298,7 @@ root may do that. To end a job, use muster cancel.`,
 				ids = append(ids, id)
 			}
 			for _, id := range ids {
-				changed, err := node.EndClient(socketOf(f.socket), id, reason)
+				changed, err := ask.EndClient(socketOf(f.socket), id, reason)
 				if err != nil {
 					return err
 				}
@@ -336,7 +336,7 @@ func completeMove(socket *string) func(*cobra.Command, []string, string) ([]stri
 		var words []string
 		switch len(args) {
 		case 0:
-			if s, err := node.Ask(socketOf(*socket)); err == nil {
+			if s, err := ask.Status(socketOf(*socket)); err == nil {
 				for _, c := range s.Clients {
 					words = append(words, fmt.Sprintf("%d\t%s of %s", c.ID, c.Program, c.User))
 				}
@@ -351,7 +351,7 @@ func completeMove(socket *string) func(*cobra.Command, []string, string) ([]stri
 // deviceNames are the words for devices: names, and numbers where a name stands for
 // several.
 func deviceNames(socket string) []string {
-	s, err := node.Ask(socketOf(socket))
+	s, err := ask.Status(socketOf(socket))
 	if err != nil {
 		return nil
 	}

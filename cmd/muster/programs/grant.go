@@ -14,17 +14,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"muster/cmd/muster/cli"
 	"muster/internal/passthrough"
-	"muster/node"
+	"muster/node/ask"
 	"muster/node/launch"
 	"muster/node/nodetable"
 	"muster/wire/client"
 	"muster/wire/grant"
 	"muster/wire/status"
 	"muster/wire/trust"
+
+	"github.com/spf13/cobra"
 )
 
 const grantHelp = `Give a job GPUs, wherever they are. A grant is a file that names devices of nodes, each
@@ -191,7 +191,7 @@ go on elsewhere, or wait. A grant that is known already is only given its limit.
 func (f *grantFlags) admit(c *cobra.Command, g *grant.Grant) error {
 	name := f.name
 	if name == "" {
-		s, err := node.Ask(socketOf(f.socket))
+		s, err := ask.Status(socketOf(f.socket))
 		if err != nil {
 			return err
 		}
@@ -209,7 +209,7 @@ func (f *grantFlags) admit(c *cobra.Command, g *grant.Grant) error {
 	if f.expires > 0 {
 		expires = time.Now().Add(f.expires)
 	}
-	answer, err := node.Admit(socketOf(f.socket), g, devices, limit, expires)
+	answer, err := ask.Admit(socketOf(f.socket), g, devices, limit, expires)
 	return f.print(c, answer, err)
 }
 
@@ -233,7 +233,7 @@ their memory, and wait. What was granted is free for others meanwhile.`,
 			if err != nil {
 				return cli.UsageErrorf("%q is no number of devices", args[1])
 			}
-			answer, err := node.LimitGrant(socketOf(f.socket), args[0], limit)
+			answer, err := ask.LimitGrant(socketOf(f.socket), args[0], limit)
 			return f.print(c, answer, err)
 		},
 	}
@@ -251,7 +251,7 @@ why; the grant's secret is refused from then on.`,
 		Example: "  muster grant revoke 17.1.0 --reason 'the job has ended'",
 		Args:    cli.OneArgument("the grant's id"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			_, err := node.RevokeGrant(socketOf(f.socket), args[0], f.reason)
+			_, err := ask.RevokeGrant(socketOf(f.socket), args[0], f.reason)
 			return err
 		},
 	}
@@ -268,7 +268,7 @@ func newGrantList() *cobra.Command {
 		Long:    `List the grants that a node knows, with the programs that use them. Secrets are not shown: the node does not have them.`,
 		Example: "  muster grant list\n  muster grant list --json",
 		RunE: func(c *cobra.Command, _ []string) error {
-			answer, err := node.Grants(socketOf(f.socket))
+			answer, err := ask.Grants(socketOf(f.socket))
 			return f.print(c, answer, err)
 		},
 	}

@@ -9,15 +9,15 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"muster/cmd/muster/cli"
 	"muster/internal/service"
 	"muster/internal/units"
-	"muster/node"
 	"muster/node/assembly"
 	"muster/node/nodefile"
+	"muster/node/settings"
 	"muster/node/vgpu"
+
+	"github.com/spf13/cobra"
 )
 
 const NodeHelp = `Serve this machine's GPUs to programs: run it in the foreground or as a service.
@@ -169,7 +169,7 @@ func NewNode() *cobra.Command {
 	flags := c.Flags()
 	flags.StringVar(&f.config, "config", "", "read the configuration from this `file`; flags win")
 	flags.StringVar(&f.name, "name", "", "the node's `name` (default: the host's)")
-	flags.StringVar(&f.socket, "socket", node.DefaultSocket, "where programs connect: a `path`, or @NAME without a file (or else as the file says, or $MUSTER_SOCKET)")
+	flags.StringVar(&f.socket, "socket", settings.DefaultSocket, "where programs connect: a `path`, or @NAME without a file (or else as the file says, or $MUSTER_SOCKET)")
 	flags.StringVar(&f.allow, "allow", "", "`users` of this machine who may use the node: any, own, or as alice,bob (default: any if it runs as root, else own)")
 	flags.StringVar(&f.devices, "devices", "", "the devices, as 'soft:memory=256M,speed=0.5;soft:memory=1G,count=2' or cuda:all or remote:HOST:PORT,tls=FOLDER, or none in a cluster or with --peers")
 	flags.IntVar(&f.vgpus, "vgpus", vgpu.DefaultSlots, "programs that a device serves at a time")
@@ -178,11 +178,11 @@ func NewNode() *cobra.Command {
 	flags.DurationVar(&f.maxIdle, "max-idle", vgpu.DefaultMaxIdle, "so long idle, a program makes room for those that wait; 0: never")
 	flags.StringVar(&f.quantum, "quantum", vgpu.DefaultQuantum.String(), "so long, on average, a busy program keeps what others wait for; off: while it is busy")
 	flags.StringVar(&f.kernelTime, "kernel-time", "", "how long one kernel may run, as 30s, or none (default: none; 1h on a node of a cluster)")
-	flags.StringVar(&f.mps, "mps", string(node.MPSAuto), "auto: programs run on a GPU at the same time, by NVIDIA's MPS, where it can be had; on: or the node does not start; off: they do not")
-	flags.StringVar(&f.confine, "confine", string(node.ConfineAuto), "auto: workers reach only what they need of the machine, as far as the kernel can; on: in whole, or the node does not start; off: they reach what their user does")
+	flags.StringVar(&f.mps, "mps", string(settings.MPSAuto), "auto: programs run on a GPU at the same time, by NVIDIA's MPS, where it can be had; on: or the node does not start; off: they do not")
+	flags.StringVar(&f.confine, "confine", string(settings.ConfineAuto), "auto: workers reach only what they need of the machine, as far as the kernel can; on: in whole, or the node does not start; off: they reach what their user does")
 	flags.StringVar(&f.migrate, "migrate", "auto", "auto: programs move to idle devices that are faster; off: they do not")
 	cli.CompleteFlag(c, "policy", cli.CompleteOne(cli.NodePolicies))
-	flags.StringVar(&f.mapping, "mapping", node.MappingOff, "`mapper` that decides for each launch which device runs it, as ag or probe (docs/mapping.md); off: a program's kernels run on one device")
+	flags.StringVar(&f.mapping, "mapping", settings.MappingOff, "`mapper` that decides for each launch which device runs it, as ag or probe (docs/mapping.md); off: a program's kernels run on one device")
 	cli.CompleteFlag(c, "mapping", cli.CompleteOne(cli.Mappers))
 	flags.StringVar(&f.swap, "swap", "", "`size` of the swap area for programs' memory (default: half of the machine's)")
 	flags.StringVar(&f.swapDir, "swap-dir", "", "`folder` for the swap area (default: memory)")
@@ -190,7 +190,7 @@ func NewNode() *cobra.Command {
 	flags.BoolVar(&f.deferCopies, "defer", false, "keep copies on the host until a kernel needs them")
 	flags.StringVar(&f.grants, "grants", "optional", "required: serve only programs of jobs that were granted devices (muster grant); optional: others too")
 	flags.IntVar(&f.warm, "warm", 2, "worker processes that wait for programs")
-	flags.StringVar(&f.spare, "spare", node.SparesAuto.String(), "worker processes that wait with a context open, on each device: a number, off, or auto for one on each NVIDIA GPU with much memory")
+	flags.StringVar(&f.spare, "spare", settings.SparesAuto.String(), "worker processes that wait with a context open, on each device: a number, off, or auto for one on each NVIDIA GPU with much memory")
 	flags.DurationVar(&f.workerTimeout, "worker-timeout", 10*time.Second, "so long without an answer, a worker is killed; 0: never")
 	flags.DurationVar(&f.grace, "grace", 30*time.Second, "how long a shutdown waits for programs")
 	flags.DurationVar(&f.orphanGrace, "orphan-grace", 2*time.Minute, "how long programs go on without the daemon, until it is started again; 0: they end with it")
@@ -201,7 +201,7 @@ func NewNode() *cobra.Command {
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the certificates for --listen, as muster cert makes them")
 	flags.BoolVar(&f.plain, "plain", false, "whoever knows the token may come without TLS: for trusted networks, and for measuring")
 	flags.StringVar(&f.peers, "peers", "", "borrow virtual GPUs of these `nodes` for programs that wait, as n2,n3:9421; head: those of which the cluster's head tells")
-	flags.StringVar(&f.offload, "offload", node.OffloadBoth.String(), "auto: borrow of peers, and lend to other nodes; borrow or lend: only that; off: neither")
+	flags.StringVar(&f.offload, "offload", settings.OffloadBoth.String(), "auto: borrow of peers, and lend to other nodes; borrow or lend: only that; off: neither")
 	flags.BoolVar(&f.ivm, "ivm", false, "start elements of programs that began on other nodes of the same authority")
 	flags.BoolVar(&f.ivmRoot, "ivm-root", false, "with --ivm: also those of root, who is root here then")
 	flags.StringVar(&f.head, "head", "", "run what the head of a cluster wants, at this `HOST[:PORT]` or unix:ADDRESS")
@@ -216,8 +216,8 @@ func NewNode() *cobra.Command {
 }
 
 // load makes the configuration of file, flags and machine.
-func (f *nodeFlags) load(c *cobra.Command) (node.Config, string, error) {
-	cfg := node.Default()
+func (f *nodeFlags) load(c *cobra.Command) (settings.Config, string, error) {
+	cfg := settings.Default()
 	cfg.Socket.Address = socketOf("") // the file and the flag win
 
 	if f.child { // nobody will take its place
@@ -236,14 +236,14 @@ func (f *nodeFlags) load(c *cobra.Command) (node.Config, string, error) {
 }
 
 // override takes over the flags that were given.
-func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
+func (f *nodeFlags) override(c *cobra.Command, cfg *settings.Config) error {
 	given := c.Flags().Changed
 	for _, t := range []struct {
 		flag string
 		set  func() error
 	}{
 		{"name", func() error { cfg.Name = f.name; return nil }},
-		{"socket", func() error { cfg.Socket = node.Socket{Address: f.socket}; return nil }},
+		{"socket", func() error { cfg.Socket = settings.Socket{Address: f.socket}; return nil }},
 		{"allow", func() (err error) { cfg.Allow, err = nodefile.Allow(f.allow); return err }},
 		{"devices", func() (err error) { cfg.Devices, err = nodefile.Devices(f.devices); return err }},
 		{"vgpus", func() error { cfg.VGPUs = f.vgpus; return nil }},
@@ -252,12 +252,12 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"max-idle", func() error { cfg.MaxIdle = f.maxIdle; return nil }},
 		{"quantum", func() (err error) { cfg.Quantum, err = nodefile.Quantum(f.quantum); return err }},
 		{"kernel-time", func() (err error) {
-			cfg.KernelTime.Batch, err = node.ParseKernelTime(f.kernelTime)
+			cfg.KernelTime.Batch, err = settings.ParseKernelTime(f.kernelTime)
 			cfg.KernelTime.Latency = cfg.KernelTime.Batch
 			return err
 		}},
-		{"mps", func() (err error) { cfg.MPS, err = node.ParseMPS(f.mps); return err }},
-		{"confine", func() (err error) { cfg.Confine, err = node.ParseConfine(f.confine); return err }},
+		{"mps", func() (err error) { cfg.MPS, err = settings.ParseMPS(f.mps); return err }},
+		{"confine", func() (err error) { cfg.Confine, err = settings.ParseConfine(f.confine); return err }},
 		{"migrate", func() (err error) { cfg.Migrate, err = nodefile.Migrate(f.migrate); return err }},
 		{"mapping", func() (err error) { cfg.Mapping, err = nodefile.Mapping(f.mapping); return err }},
 		{"swap", func() error {
@@ -268,9 +268,9 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"swap-dir", func() error { cfg.Swap.Dir = f.swapDir; return nil }},
 		{"defer", func() error { cfg.Defer = f.deferCopies; return nil }},
 		{"recover", func() (err error) { cfg.Recover, err = nodefile.OnOff(f.recover); return err }},
-		{"grants", func() (err error) { cfg.Grants, err = node.ParseGrantMode(f.grants); return err }},
+		{"grants", func() (err error) { cfg.Grants, err = settings.ParseGrantMode(f.grants); return err }},
 		{"warm", func() error { cfg.Warm = f.warm; return nil }},
-		{"spare", func() (err error) { cfg.Spare, err = node.ParseSpares(f.spare); return err }},
+		{"spare", func() (err error) { cfg.Spare, err = settings.ParseSpares(f.spare); return err }},
 		{"worker-timeout", func() error { cfg.WorkerTimeout = f.workerTimeout; return nil }},
 		{"grace", func() error { cfg.Grace = f.grace; return nil }},
 		{"orphan-grace", func() error { cfg.OrphanGrace = f.orphanGrace; return nil }},
@@ -280,7 +280,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 		{"listen", func() error { cfg.Remote.Listen = f.listen; return nil }},
 		{"plain", func() error { cfg.Remote.Plain = f.plain; return nil }},
 		{"peers", func() (err error) { cfg.Offload.Peers, cfg.Offload.Head, err = nodefile.Peers(f.peers); return err }},
-		{"offload", func() (err error) { cfg.Offload.Mode, err = node.ParseOffload(f.offload); return err }},
+		{"offload", func() (err error) { cfg.Offload.Mode, err = settings.ParseOffload(f.offload); return err }},
 		{"ivm", func() error { cfg.Remote.IVM = f.ivm; return nil }},
 		{"ivm-root", func() error { cfg.Remote.IVMRoot = f.ivmRoot; return nil }},
 		{"head", func() error { cfg.Head.Address = f.head; return nil }},
@@ -303,7 +303,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *node.Config) error {
 }
 
 // serve runs the daemon until a signal.
-func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) error {
+func (f *nodeFlags) serve(c *cobra.Command, cfg settings.Config, note string) error {
 	log, err := f.logger(c.ErrOrStderr())
 	if err != nil {
 		return err
@@ -324,7 +324,7 @@ func (f *nodeFlags) serve(c *cobra.Command, cfg node.Config, note string) error 
 	opts := assembly.Options{
 		Log: log, WorkerCommand: []string{self, "worker"}, ConfigFile: f.config, Version: cli.ReadVersion().String(),
 		Kill: told.Kill, Handover: told.Handover, Reload: told.Reload,
-		Load: func() (node.Config, error) {
+		Load: func() (settings.Config, error) {
 			again, _, err := f.load(c)
 			return again, err
 		},

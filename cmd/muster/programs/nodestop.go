@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"muster/cmd/muster/cli"
-	"muster/node"
+	"muster/node/ask"
+
+	"github.com/spf13/cobra"
 )
 
 const stopHelp = `End a node, and wait for that. Only root and the user whose node it is may do so.
@@ -40,7 +40,7 @@ func newNodeStop() *cobra.Command {
 			}
 			ctx, cancel := context.WithTimeout(c.Context(), wait)
 			defer cancel()
-			err := node.Stop(ctx, socketOf(socket), how)
+			err := ask.Stop(ctx, socketOf(socket), how)
 			if errors.Is(err, context.DeadlineExceeded) {
 				return fmt.Errorf("after %v the node has not ended: it still waits for its programs (--now ends them)", wait)
 			}

@@ -1,12 +1,12 @@
 package programs
 
 import (
-	"github.com/spf13/cobra"
-
 	"muster/cmd/muster/cli"
 	"muster/internal/screen"
-	"muster/node"
+	"muster/node/ask"
 	"muster/node/nodetable"
+
+	"github.com/spf13/cobra"
 )
 
 func NewPeers() *cobra.Command {
@@ -29,7 +29,7 @@ muster ps shows on which node each program is.`,
 		Example: "  muster peers\n  muster peers --json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := node.Ask(socketOf(socket))
+			s, err := ask.Status(socketOf(socket))
 			if err != nil {
 				return err
 			}

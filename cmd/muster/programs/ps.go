@@ -5,15 +5,16 @@ import (
 	"io"
 	"slices"
 
-	"github.com/spf13/cobra"
-
 	"muster/cmd/muster/cli"
 	headclient "muster/head/client"
 	"muster/internal/screen"
-	"muster/node"
+	"muster/node/ask"
 	"muster/node/nodetable"
+	"muster/node/settings"
 	"muster/wire/api"
 	"muster/wire/status"
+
+	"github.com/spf13/cobra"
 )
 
 func NewDevices() *cobra.Command {
@@ -47,7 +48,7 @@ out.` + cli.AskHelp,
 				}
 				return printClusterDevices(c, &head, name, asJSON)
 			}
-			s, err := node.Ask(socketOf(socket))
+			s, err := ask.Status(socketOf(socket))
 			if err != nil {
 				return err
 			}
@@ -84,7 +85,7 @@ func printProblems(w io.Writer, s *status.Node) {
 }
 
 func nodeFlag(c *cobra.Command, socket *string) {
-	c.Flags().StringVar(socket, "socket", "", "the node's socket (default: "+node.DefaultSocket+", or $MUSTER_SOCKET)")
+	c.Flags().StringVar(socket, "socket", "", "the node's socket (default: "+settings.DefaultSocket+", or $MUSTER_SOCKET)")
 }
 
 // printClusterDevices lists the devices of all nodes, or of one.

@@ -11,15 +11,16 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"muster/cmd/muster/cli"
 	headclient "muster/head/client"
 	"muster/internal/passthrough"
-	"muster/node"
+	"muster/node/ask"
 	"muster/node/launch"
 	"muster/node/nodefile"
 	"muster/node/nodetable"
+	"muster/node/settings"
+
+	"github.com/spf13/cobra"
 )
 
 const runHelp = `Run a program whose CUDA calls are served by Muster. The program is not changed:
@@ -119,7 +120,7 @@ func namesProgram(_ *cobra.Command, args []string) error {
 func (f *runFlags) add(c *cobra.Command) {
 	flags := c.Flags()
 	flags.SetInterspersed(false) // the program's flags are its own
-	flags.StringVar(&f.socket, "socket", "", "the node's socket (default: "+node.DefaultSocket+", or $MUSTER_SOCKET)")
+	flags.StringVar(&f.socket, "socket", "", "the node's socket (default: "+settings.DefaultSocket+", or $MUSTER_SOCKET)")
 	flags.StringVar(&f.elsewhere.Node, "node", "", "use the node at this `HOST:PORT` of another machine (default port: "+nodefile.GatewayPort+")")
 	flags.StringVar(&f.elsewhere.TLSDir, "tls-dir", "", "`folder` with the certificates for --node")
 	flags.BoolVar(&f.elsewhere.Plain, "plain", false, "use --node without TLS, over a trusted network, where the node allows it too (plain: true)")
@@ -193,7 +194,7 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 	case err == nil:
 		f.tellSharing(c, socket)
 		return cli.Execute(c, path, args, environment, socket)
-	case isNamed(f.socket) || f.wait > 0 || !errors.Is(err, node.ErrNoNode):
+	case isNamed(f.socket) || f.wait > 0 || !errors.Is(err, ask.ErrNoNode):
 		return err
 	}
 	return runPrivately(c, path, args, environment)
@@ -201,9 +202,9 @@ func (f *runFlags) run(c *cobra.Command, args []string) error {
 
 // findNode makes sure that a node serves programs at a socket, and says what to do if none does.
 func (f *runFlags) findNode(c *cobra.Command, socket string) error {
-	err := node.AwaitServing(c.Context(), c.ErrOrStderr(), socket, f.wait)
+	err := ask.AwaitServing(c.Context(), c.ErrOrStderr(), socket, f.wait)
 	switch {
-	case !errors.Is(err, node.ErrDraining):
+	case !errors.Is(err, ask.ErrDraining):
 		return err
 	case f.wait > 0:
 		return fmt.Errorf("%w: wait longer, or use --private", err)
@@ -221,7 +222,7 @@ func (f *runFlags) tellSharing(c *cobra.Command, socket string) {
 		fmt.Fprintf(c.ErrOrStderr(), "muster: the number of devices that --gpus or MUSTER_GPUS asks for is ignored: the program sees its job's (%s)\n", os.Getenv("RCUDA_DEVICE_COUNT"))
 		return
 	}
-	s, err := node.Ask(socket)
+	s, err := ask.Status(socket)
 	if err != nil {
 		return // the program will hear of it
 	}
@@ -247,7 +248,7 @@ func socketOf(flag string) string {
 	if socket := os.Getenv("MUSTER_SOCKET"); socket != "" {
 		return socket
 	}
-	return node.DefaultSocket
+	return settings.DefaultSocket
 }
 
 // isNamed says whether the user named a node, by the flag or in the environment: then

@@ -12,7 +12,7 @@
 
 enum { PATIENCE = 10, DEAD_TIME = 120, LOOK_EVERY = 50 * 1000 * 1000 }; // seconds, seconds, nanoseconds
 
-// The name of the folder where the node of this socket keeps its state; node/statefolder.go
+// The name of the folder where the node of this socket keeps its state; node/statefolder
 // computes the same. False if the socket's path is relative, or the name too long.
 static bool state_key(const char *socket, char *key, size_t size) {
 	if (socket[0] != '@' && socket[0] != '/')
@@ -33,7 +33,7 @@ static bool state_key(const char *socket, char *key, size_t size) {
 	return true;
 }
 
-// Whether the folder exists and a daemon has touched it lately; node/statefolder.go decides the same.
+// Whether the folder exists and a daemon has touched it lately; node/statefolder decides the same.
 static bool is_fresh_folder(const char *parent, const char *key) {
 	char path[1024];
 	struct stat info;

@@ -1,0 +1,157 @@
+package node
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"muster/device"
+	"muster/node/grants"
+	"muster/node/settings"
+	"muster/node/socket"
+	"muster/node/spares"
+	"muster/node/tally"
+	"muster/node/vgpu"
+	"muster/node/workers"
+	"muster/wire"
+	"muster/wire/control"
+)
+
+// credible checks what a worker says against what the daemon knows: every claim of a
+// worker passes here before it changes a counter or reaches the dispatcher. A worker
+// that speaks of something it was never given is refused; counts beyond any plausible
+// value are cut. Negative ones do not get here: the connection refuses them.
+func (c *client) credible(said control.ToDaemon) (control.ToDaemon, error) {
+	if _, pong := said.(control.Pong); c.unsettled && !pong {
+		standing, ok := said.(control.Standing)
+		if !ok {
+			return nil, fmt.Errorf("it begins with %s, and not with where it stands", said.Kind())
+		}
+		return standing, c.mayStand(standing)
+	}
+	switch m := said.(type) {
+	case control.Standing:
+		return nil, fmt.Errorf("it says where it stands, and was not adopted")
+	case control.Released:
+		if c.lease == 0 {
+			return nil, fmt.Errorf("it releases a device and never had one")
+		}
+		return m, c.granted(m.Lease)
+	case control.Failed:
+		return m, c.granted(m.Lease)
+	case control.Began:
+		return m, c.granted(m.Lease)
+	case control.Freed:
+		return m, c.granted(m.Lease)
+	case control.WantFurther:
+		return m, c.crediblyFurther(m.Device, 0, 0)
+	case control.ReleasedFurther:
+		return m, c.crediblyFurther(m.Device, 0, 0)
+	case control.RanFurther:
+		return m, c.crediblyFurther(m.Device, m.Kernels, m.Busy)
+	case control.Report:
+		s := &m.Stats
+		for _, n := range []*uint64{&s.Allocated, &s.Resident, &s.Swapped, &s.CopiedIn, &s.CopiedOut, &s.SwapIn, &s.SwapOut, &s.Swaps, &s.Messages} {
+			*n = min(*n, tally.MaxCount)
+		}
+		s.Held = min(s.Held, tally.MaxCount)
+		return m, tally.CrediblyLinked(s.Links)
+	case control.Checkpointed, control.Restored:
+		if !c.owes() {
+			return nil, fmt.Errorf("it speaks of a checkpoint that nobody ordered")
+		}
+	case control.Pong:
+		if m.Number == 0 || m.Number <= c.ponged || m.Number > c.pinged {
+			return nil, fmt.Errorf("it answers ping %d, after %d of %d", m.Number, c.ponged, c.pinged)
+		}
+	}
+	return said, nil
+}
+
+// maxBeside is how much of the swap area a client may have beside its memory, which is
+// in whole chunks: more than most programs' modules take.
+const maxBeside = 256 << 20
+
+// mayStand refuses a standing that cannot follow from what the client was granted: a
+// worker may be behind what the last daemon wrote down, but never ahead of it.
+func (c *client) mayStand(s control.Standing) error {
+	switch {
+	case s.Lease > c.lease:
+		return c.granted(s.Lease)
+	case s.Held && !c.hasLost(s) && (!c.was.Held || s.Lease != c.lease || s.Device != int(c.was.Device) || s.Memory > c.was.Memory):
+		return fmt.Errorf("it holds lease %d of device %d with %d bytes, and was granted lease %d of device %d with %d", s.Lease, s.Device, s.Memory, c.was.Lease, c.was.Device, c.was.Memory)
+	case s.Committed > max(c.committed, 2*c.memory+maxBeside):
+		// A client that was just rebuilt may have had more at its base than it has now,
+		// but never more than it may have.
+		return fmt.Errorf("it has %d bytes of the swap area, and was granted %d", s.Committed, c.committed)
+	case s.Kernels < c.told.Kernels || s.Busy < c.told.GPUTime || s.Kernels > tally.MaxCount || s.Busy > tally.MaxCount:
+		return fmt.Errorf("it ran %d kernels in %v, and has told of %d in %v", s.Kernels, s.Busy, c.told.Kernels, c.told.GPUTime)
+	}
+	return nil
+}
+
+// hasLost says whether a client stands on a device that was lost while its worker had no
+// daemon to tell it.
+func (c *client) hasLost(s control.Standing) bool {
+	return s.Held && !c.was.Held && s.Lease > 0 && s.Lease == c.lease
+}
+
+// granted refuses the number of a lease that the client has not had yet.
+func (c *client) granted(lease uint64) error {
+	if lease > c.lease {
+		return fmt.Errorf("it speaks of lease %d, and the last that it was granted is %d", lease, c.lease)
+	}
+	return nil
+}
+
+// client is one program's virtual device. The fields above the line are set before the
+// client has a worker; after that only the loop changes them (limits at a reload, conn
+// when a worker comes back). Those below it are the loop's from the beginning.
+type client struct {
+	id       vgpu.ClientID
+	peer     socket.Peer
+	under    grants.Under // its grant
+	guest    guest        // another node, which has a device of this one
+	carries  *loan        // a further device of another client, which is used by way of this one; nil: none
+	limits   settings.UserLimits
+	latency  bool // its class: latency, not batch
+	weight   int  // in fair shares, and in turns on a device
+	share    int  // percent of a device's multiprocessors, where MPS is in force; 0 for all
+	memory   uint64
+	fault    string      // why what it ran ended the last time before its time; "": it did not
+	memoryBy string      // what limits memory, in words for the program's user
+	shown    map[int]int // attributes that its program was told, which each device it is given must have
+	program  string
+	ordinal  int
+	arena    device.Arena
+	conn     *net.UnixConn
+	gone     chan struct{} // closed when the client is forgotten
+	ring     string        // the names of the files that it shares with its program
+	data     string
+
+	// ---
+	since     time.Duration
+	worker    *workers.Process // nil until it has one
+	spare     *spares.Spare    // what its worker was, until the client wants a device; nil if nothing
+	shared    *wire.Shared     // the ring only, to tell the program why the client is ended
+	ending    bool
+	refused   bool // it was never attached; its connection stays open to tell the program why
+	committed uint64
+	device    vgpu.DeviceID // where it has its lease; AnyDevice if nowhere
+	pinned    vgpu.DeviceID // the only device that it can use, as its last Want said; AnyDevice if any will do
+	peak      uint64        // the most that it was seen to have allocated
+	lease     uint64        // the number of its last grant
+	wantedAt  time.Duration // while it waits for a device
+	wanting   bool
+	counters  tally.Counters
+	memoryNow control.Stats // allocated, resident, swapped
+	order     *order        // that is under way; nil if none is
+	pulse                   // of its worker
+	// seenParked says that it was parked when the daemon last looked, toldParked that its
+	// user has been told.
+	seenParked, toldParked bool
+	survivor
+	recovery
+	tracing
+	mappings
+}

@@ -1,0 +1,234 @@
+package grants
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"muster/device"
+	"muster/node/ask"
+	"muster/node/settings"
+	"muster/node/vgpu"
+	"muster/wire/grant"
+)
+
+// maxGrants is how many a node keeps at a time.
+const maxGrants = 1024
+
+// Granted is a grant as the node knows it. Only Limit ever changes, and only the loop reads
+// and writes it; the rest may be read anywhere.
+type Granted struct {
+	ID      string              `json:"id"`
+	User    string              `json:"user"`
+	Hash    grant.Hash          `json:"hash"`
+	Devices []ask.GrantedDevice `json:"devices"`
+	Limit   int                 `json:"limit"`
+	Expires time.Time           `json:"expires,omitzero"` // it ends then; the zero time: never
+}
+
+func (g *Granted) check() error {
+	for what, name := range map[string]string{"grant's id": g.ID, "user": g.User} {
+		if err := grant.CheckName(what, name); err != nil {
+			return err
+		}
+	}
+	if n := len(g.Devices); n == 0 || n > settings.MaxDevices {
+		return fmt.Errorf("a grant of %d devices: give 1 to %d", n, settings.MaxDevices)
+	}
+	if g.Hash == (grant.Hash{}) {
+		return fmt.Errorf("the hash of the grant's credential is missing")
+	}
+	return grant.CheckLimit(g.Limit, len(g.Devices))
+}
+
+func (g *Granted) admit() vgpu.Admit {
+	e := vgpu.Admit{Grant: vgpu.GrantID(g.ID), Limit: g.Limit}
+	for _, d := range g.Devices {
+		e.Shares = append(e.Shares, vgpu.Share{Device: vgpu.DeviceID(d.Device), Memory: d.Memory})
+	}
+	return e
+}
+
+// same says whether two grants are one, apart from their limits.
+func (g *Granted) same(o *Granted) bool {
+	return g.ID == o.ID && g.User == o.User && g.Hash == o.Hash && g.Expires.Equal(o.Expires) && slices.Equal(g.Devices, o.Devices)
+}
+
+// Under is the grant that a client has, and which of the grant's devices it is on.
+type Under struct {
+	*Granted     // nil: none
+	Share    int // the place of the client's device among the grant's
+}
+
+// Id is the grant's; "" without one.
+func (u Under) Id() string {
+	if u.Granted == nil {
+		return ""
+	}
+	return u.ID
+}
+
+// Memory is the share of the device that the client may use; 0 for all of it.
+func (u Under) Memory() uint64 {
+	if u.Granted == nil {
+		return 0
+	}
+	return u.Devices[u.Share].Memory
+}
+
+// Number is that of the only device that the client may use; -1 for any.
+func (u Under) Number() int {
+	if u.Granted == nil {
+		return -1
+	}
+	return u.Devices[u.Share].Device
+}
+
+// ShareOf is how many bytes all clients of a grant may allocate on a device together. The
+// share includes one context, so that a device's memory can be granted to the last byte.
+func ShareOf(share ask.GrantedDevice, info device.Info) uint64 {
+	if share.Memory == 0 {
+		return info.Memory - info.ContextCost
+	}
+	return share.Memory - min(share.Memory, info.ContextCost)
+}
+
+func Unknown(id string) error {
+	return fmt.Errorf("there is no grant %q: muster grant list names those there are", settings.Printable(id))
+}
+
+// Book is the grants that a node knows, by their names. Only the loop uses it.
+type Book struct {
+	byID map[string]*Granted
+}
+
+func NewBook() *Book { return &Book{byID: map[string]*Granted{}} }
+
+// Of is the grant with a name; nil if there is none.
+func (b *Book) Of(id string) *Granted { return b.byID[id] }
+
+// Ids are the names of all grants, in order.
+func (b *Book) Ids() []string { return slices.Sorted(maps.Keys(b.byID)) }
+
+// Find is the grant with a credential; nil if there is none.
+func (b *Book) Find(hash grant.Hash) *Granted {
+	for _, g := range b.byID {
+		if g.Hash == hash {
+			return g
+		}
+	}
+	return nil
+}
+
+// Claimed is the grant that a claim of a user's means on this node: the same one, or the part of the same
+// job that has devices here. nil if there is none.
+func (b *Book) Claimed(c grant.Claim, user string) *Granted {
+	if g := b.Find(c.Hash); g != nil && g.User == user {
+		return g
+	}
+	for _, id := range b.Ids() {
+		if g := b.byID[id]; g.User == user && c.SameJob(id) {
+			return g
+		}
+	}
+	return nil
+}
+
+// Ended says why a client cannot be under its grant; "" if it can.
+func (b *Book) Ended(u Under) string {
+	if u.Granted == nil || b.byID[u.ID] == u.Granted {
+		return ""
+	}
+	return fmt.Sprintf("grant %s has ended", u.ID)
+}
+
+// Admit makes a grant known, unless the dispatcher refuses it (tell). One that is known already and has not
+// changed is not new, and keeps its limit.
+func (b *Book) Admit(g *Granted, now time.Time, tell func(vgpu.Event) error) (isNew bool, err error) {
+	if err := g.check(); err != nil {
+		return false, err
+	}
+	if known := b.byID[g.ID]; known != nil {
+		if !known.same(g) {
+			return false, fmt.Errorf("grant %s is known already, and was another one: revoke it first", g.ID)
+		}
+		return false, nil
+	}
+	switch {
+	case b.Find(g.Hash) != nil:
+		return false, fmt.Errorf("grant %s has the credential of another grant: each needs its own", g.ID)
+	case len(b.byID) >= maxGrants:
+		return false, fmt.Errorf("the node has %d grants, as many as it may: revoke some first", len(b.byID))
+	case !g.Expires.IsZero() && !g.Expires.After(now):
+		return false, fmt.Errorf("grant %s has expired already, at %s", g.ID, g.Expires.Format(time.RFC3339))
+	}
+	return true, b.enter(g, tell)
+}
+
+// enter makes a grant known, unless the dispatcher refuses it.
+func (b *Book) enter(g *Granted, tell func(vgpu.Event) error) error {
+	if err := tell(g.admit()); err != nil {
+		return err
+	}
+	b.byID[g.ID] = g
+	return nil
+}
+
+// Inherit is enter for a grant of an earlier daemon.
+func (b *Book) Inherit(g *Granted, tell func(vgpu.Event) error) error {
+	if err := g.check(); err != nil {
+		return err
+	}
+	return b.enter(g, tell)
+}
+
+// Limit says how many of its devices a grant may use at a time, and whether that is a change.
+func (b *Book) Limit(id string, limit int, tell func(vgpu.Event) error) (changed bool, err error) {
+	g := b.byID[id]
+	if g == nil {
+		return false, Unknown(id)
+	}
+	if g.Limit == limit {
+		return false, nil
+	}
+	if err := grant.CheckLimit(limit, len(g.Devices)); err != nil {
+		return false, err
+	}
+	if err := tell(vgpu.Restrict{Grant: vgpu.GrantID(id), Limit: limit}); err != nil {
+		return false, err
+	}
+	g.Limit = limit
+	return true, nil
+}
+
+// Revoke forgets a grant, and returns it.
+func (b *Book) Revoke(id string) (*Granted, error) {
+	g := b.byID[id]
+	if g == nil {
+		return nil, Unknown(id)
+	}
+	delete(b.byID, id)
+	return g, nil
+}
+
+// Next is when the first grant ends by itself, if any does.
+func (b *Book) Next() (at time.Time, any bool) {
+	for _, g := range b.byID {
+		if !g.Expires.IsZero() && (!any || g.Expires.Before(at)) {
+			at, any = g.Expires, true
+		}
+	}
+	return at, any
+}
+
+// Due are the grants whose time is over, in order.
+func (b *Book) Due(now time.Time) (ids []string) {
+	if at, any := b.Next(); !any || at.After(now) {
+		return nil
+	}
+	return slices.DeleteFunc(b.Ids(), func(id string) bool {
+		g := b.byID[id]
+		return g.Expires.IsZero() || g.Expires.After(now)
+	})
+}

@@ -1,0 +1,271 @@
+package node
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/device"
+	"muster/node/inventory"
+	"muster/node/lending"
+	"muster/node/offload"
+	"muster/node/refusal"
+	"muster/node/settings"
+	"muster/node/socket"
+	"muster/node/vgpu"
+	"muster/wire/borrow"
+)
+
+// How the node borrows devices and lends its own: what node/lending needs of it, and what it makes of
+// that.
+
+// loopOf is the loop as components see it.
+type loopOf struct{ *daemon }
+
+func (l loopOf) Do(f func()) bool       { return l.do(f) }
+func (l loopOf) Ask(f func()) bool      { return l.ask(f) }
+func (l loopOf) Ended() <-chan struct{} { return l.ended }
+func (l loopOf) Now() time.Duration     { return l.now() }
+func (l loopOf) Go(f func())            { l.handlers.Go(f) }
+
+// lendingNode is the node as lending sees it.
+type lendingNode struct{ *daemon }
+
+func (n lendingNode) Closed() bool { return n.draining }
+
+func (n lendingNode) Open(c settings.Device) (device.Info, error) {
+	return inventory.Examine(c, n.opts.Open)
+}
+
+// Add gives a borrowed device as many slots as its ticket has.
+func (n lendingNode) Add(c settings.Device, info device.Info, t offload.Ticket) (vgpu.DeviceID, error) {
+	return n.addStocked(inventory.Device{Device: c, Info: info, Here: true, ByHand: true, Ticket: string(t.ID)}, inventory.Dispatched(info, t.Slots), anyNumber)
+}
+
+func (n lendingNode) Remove(id vgpu.DeviceID) error { return n.removeDevice(id, false) }
+
+func (n lendingNode) State(id vgpu.DeviceID) vgpu.DeviceState { return n.deviceState(id) }
+
+// Look says how the node is. Clients under a grant or pinned to a device of the node's own count as
+// waiting, but not as pending.
+func (n lendingNode) Look() lending.Look {
+	d, view := n.daemon, n.core.View()
+	is := lending.Look{Local: offload.Local{Closed: d.draining, Devices: d.ownDevices(&view)}}
+	for i := range view.Clients {
+		v := &view.Clients[i]
+		c := d.clients[v.ID]
+		if c == nil || c.ending || c.isGuest() {
+			continue
+		}
+		waits := v.State == vgpu.Ready
+		if waits {
+			is.Waiting++
+		}
+		if c.under.Granted != nil || c.pinned != vgpu.AnyDevice && !d.stock.Load().IsBorrowed(c.pinned) {
+			continue
+		}
+		if is.Clients++; waits {
+			is.Pending++
+		}
+	}
+	is.Wishes = d.wishes(&view)
+	for _, v := range view.Devices {
+		is.Used = append(is.Used, v.Used+v.Promised)
+	}
+	return is
+}
+
+// Loads is what others than a node's own programs do on the devices that are lent to it.
+func (n lendingNode) Loads(node string, lent []int) (all []borrow.Load) {
+	for _, number := range lent {
+		if slices.ContainsFunc(all, func(l borrow.Load) bool { return l.Device == number }) || len(all) == borrow.MaxLoads {
+			continue
+		}
+		calls, each := n.loadOf(vgpu.DeviceID(n.stock.Load().ShownAs(number)), func(c *client) bool { return !c.isGuest() || c.lentTo().node != node })
+		if calls > 0 {
+			all = append(all, borrow.Load{Device: number, Calls: calls, Each: each})
+		}
+	}
+	slices.SortFunc(all, func(a, b borrow.Load) int { return cmp.Compare(a.Device, b.Device) })
+	return all
+}
+
+// checkLenders greets the lenders of devices that are used, and gives up those that are silent.
+func (d *daemon) checkLenders(fair bool) {
+	d.lenders.Check(fair, d.stock.Load, func(id vgpu.DeviceID) bool {
+		v, ok := d.core.Device(id)
+		return ok && v.Used > 0
+	}, func(id vgpu.DeviceID) { d.loseSilent(id, lending.Silence(d.live().WorkerTimeout)) })
+}
+
+// answerPeer answers another node that wants to borrow. The gateway has authenticated it.
+func (d *daemon) answerPeer(who socket.Peer, line []byte) (any, error) {
+	var r struct {
+		Request  string          `json:"request"`
+		Question borrow.Question `json:"question"`
+	}
+	if err := strictly(line, &r); err != nil {
+		return nil, err
+	}
+	if !d.isGateway(who) {
+		return nil, fmt.Errorf("only the node's gateway asks for other nodes")
+	}
+	var reply borrow.Answer
+	err := d.inLoop(func() error {
+		switch {
+		case d.cfg.Grants == settings.GrantsRequired && r.Question.Node != d.cfg.Name:
+			return fmt.Errorf("node %s serves programs with a grant only (grants: required), and lends nothing to others: its devices are for the cluster's head to give", d.cfg.Name)
+		case d.lending == nil:
+			return fmt.Errorf("node %s lends nothing (offload: off)", d.cfg.Name)
+		}
+		reply = d.lending.Lend(r.Question)
+		return nil
+	})
+	return reply, err
+}
+
+// --- programs on a node without devices ------------------------------------------
+
+// awaitDevice waits until a device has been borrowed for a program on a node that has none of its
+// own, or says why there is none.
+func (d *daemon) awaitDevice() error {
+	deadline := time.NewTimer(lending.Patience)
+	defer deadline.Stop()
+	err := d.awaitBorrowed(deadline.C, nil)
+	if errors.Is(err, lending.ErrTooLong) {
+		return refusal.New(refusal.NoDevice, "this node has no devices of its own, and its peers lent it none within %v (%s): try again later, or name more peers (peers: in its configuration)", lending.Patience, d.lending.WhyNone())
+	}
+	return err
+}
+
+// awaitAnother waits for a device for a client whose borrowed device is lost, on a node that has no
+// other: without any device a worker cannot find out what the program's modules hold.
+func (d *daemon) awaitAnother(c *client) {
+	_ = d.awaitBorrowed(nil, c.gone)
+}
+
+// awaitBorrowed waits until the node has a device, own or borrowed. It gives up when late fires or gone is
+// closed.
+func (d *daemon) awaitBorrowed(late <-chan time.Time, gone <-chan struct{}) error {
+	has := func() bool { return len(d.stock.Load().Infos()) > 0 }
+	if has() {
+		return nil
+	}
+	if !d.cfg.Offload.Borrows() {
+		return refusal.ErrNoDevices
+	}
+	switch err := d.lending.Await(has, late, gone); {
+	case errors.Is(err, lending.ErrEnded):
+		return d.notNow()
+	case errors.Is(err, lending.ErrGone):
+		return refusal.ErrNoDevices
+	default:
+		return err
+	}
+}
+
+// --- what programs and guests make of it ------------------------------------------
+
+// together is one program on one device.
+type together struct {
+	pid    int32
+	device vgpu.DeviceID
+}
+
+// wishes is how many more devices programs would use if they could have them to themselves. A
+// program that was shown several devices, two of which are the same one now, would use another. A
+// program whose launches are mapped would use one more while it launches kernels and has sent some
+// to each device that it was lent: so it gets them one after the other, and no more than it makes
+// use of.
+func (d *daemon) wishes(view *vgpu.View) (wishes int) {
+	met := map[together]bool{}
+	for i := range view.Clients {
+		v := &view.Clients[i]
+		c := d.clients[v.ID]
+		if c == nil || c.ending || c.isGuest() || c.under.Granted != nil || v.State != vgpu.Assigned {
+			continue
+		}
+		if at := (together{c.peer.PID, v.Device}); c.shownMany && c.pinned == vgpu.AnyDevice {
+			if met[at] {
+				wishes++
+			}
+			met[at] = true
+		}
+		if kernels := v.Kernels + c.further().Kernels; kernels != c.kernels {
+			c.kernels, c.launched = kernels, d.now()
+		}
+		if c.wishesFurther(d.now()) {
+			wishes++
+		}
+	}
+	return wishes
+}
+
+// stillLaunches is how long after its last observed launch a client still counts as launching.
+const stillLaunches = 2 * time.Second
+
+// maxFurther is how many devices a mapped client may have beside its own before the node borrows no
+// more for it.
+const maxFurther = 15
+
+// wishesFurther says whether a mapped client would use another device.
+func (c *client) wishesFurther(now time.Duration) bool {
+	if c.mapping == "" || c.mapping == "st" || c.kernels == 0 || now-c.launched > stillLaunches || len(c.loans) >= maxFurther {
+		return false
+	}
+	for _, l := range c.loans {
+		if !l.ran {
+			return false
+		}
+	}
+	return true
+}
+
+// ownDevices lists the node's own devices that take programs.
+func (d *daemon) ownDevices(view *vgpu.View) []offload.Device {
+	var list []offload.Device
+	at := map[vgpu.DeviceID]int{}
+	shown := 0 // guests number devices by their place among those that they are shown
+	for i, v := range view.Devices {
+		e := &d.stock.Load().Entries[i]
+		if !e.Here || e.Kind == settings.KindRemote {
+			continue
+		}
+		if shown++; v.State == vgpu.DeviceUp {
+			at[v.ID] = len(list)
+			list = append(list, offload.Device{Number: shown - 1, Slots: v.Slots, Used: v.Used + v.Promised, Speed: e.Info.Speed})
+		}
+	}
+	for _, v := range view.Clients {
+		c := d.clients[v.ID]
+		if i, own := at[v.Device]; own && v.State == vgpu.Assigned && c != nil && c.isGuest() {
+			list[i].Used--
+			list[i].Guests++
+		}
+	}
+	return list
+}
+
+// isGuest says whether a client is another node's. Guests do not count as reasons to borrow: work
+// is never passed on twice.
+func (c *client) isGuest() bool { return c.guest.is }
+
+// loseSilent takes away a device whose lender is silent. The workers that use it may be waiting for
+// an answer of the lender, and would not read a message: they are killed, and their clients
+// rebuilt.
+func (d *daemon) loseSilent(id vgpu.DeviceID, why string) {
+	var there []*client
+	for _, c := range d.clients {
+		if c.worker != nil && !c.ending && (c.device == id || c.loans[id] != nil) {
+			there = append(there, c)
+		}
+	}
+	d.lose(id, why)
+	d.lookFor(int(id))
+	for _, c := range there {
+		c.why, c.blames = fmt.Sprintf("device %d is gone: %s", id, why), int(id)+1
+		c.worker.Kill()
+	}
+}

@@ -1,0 +1,213 @@
+package lending
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"muster/device"
+	"muster/node/inventory"
+	"muster/node/offload"
+	"muster/node/settings"
+	"muster/node/vgpu"
+	"muster/wire/borrow"
+	"muster/wire/control"
+)
+
+// theLoop runs functions at once, one after the other.
+type theLoop struct {
+	mu    sync.Mutex
+	ended chan struct{}
+	since time.Time
+	all   sync.WaitGroup
+}
+
+func (l *theLoop) Do(f func()) bool {
+	select {
+	case <-l.ended:
+		return false
+	default:
+		go l.Ask(f)
+		return true
+	}
+}
+
+func (l *theLoop) Ask(f func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
+	return true
+}
+
+func (l *theLoop) Ended() <-chan struct{} { return l.ended }
+func (l *theLoop) Now() time.Duration     { return time.Since(l.since) }
+func (l *theLoop) Go(f func())            { l.all.Go(f) }
+
+// theNode has a program that waits, and no device of its own.
+type theNode struct {
+	has     []vgpu.DeviceState
+	added   chan settings.Device
+	removed []vgpu.DeviceID
+}
+
+func (n *theNode) Closed() bool { return false }
+
+func (n *theNode) Look() Look {
+	return Look{Local: offload.Local{Waiting: 1, Pending: 1, Clients: 1}, Used: make([]int, len(n.has))}
+}
+
+func (n *theNode) Open(settings.Device) (device.Info, error) { return device.Info{}, nil }
+
+func (n *theNode) Add(c settings.Device, _ device.Info, _ offload.Ticket) (vgpu.DeviceID, error) {
+	n.has = append(n.has, vgpu.DeviceUp)
+	n.added <- c
+	return vgpu.DeviceID(len(n.has) - 1), nil
+}
+
+func (n *theNode) Remove(id vgpu.DeviceID) error {
+	n.removed = append(n.removed, id)
+	return nil
+}
+
+func (n *theNode) State(id vgpu.DeviceID) vgpu.DeviceState { return n.has[id] }
+func (n *theNode) Loads(string, []int) []borrow.Load       { return nil }
+
+// lender answers each question with a ticket for its only device, if the asker has none yet.
+func lender(conn net.Conn) {
+	defer conn.Close()
+	for in := bufio.NewReader(conn); ; {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		q, err := borrow.ReadQuestion(line)
+		if err != nil {
+			return
+		}
+		a := borrow.Answer{Version: borrow.Version, Node: "lender", Slots: 1, Free: 1}
+		if a.Free = 1 - len(q.Holds); q.Slots > 0 && len(q.Holds) == 0 {
+			a.Free, a.Ticket = 0, &borrow.Ticket{ID: "ticket-of-the-lender", Device: 3, Slots: 1, Speed: 1}
+		}
+		answer, err := borrow.Encode(a)
+		if err != nil {
+			return
+		}
+		if _, err := conn.Write(answer); err != nil {
+			return
+		}
+	}
+}
+
+// A program waits on a node without devices: one is borrowed, and is another lender's no more when it is lost.
+func TestBorrowing(t *testing.T) {
+	loop, node := &theLoop{ended: make(chan struct{}), since: time.Now()}, &theNode{added: make(chan settings.Device, 1)}
+	cfg := settings.Config{Name: "borrower", Offload: settings.Offload{Peers: []string{"there:7433"}, Mode: settings.OffloadBorrow}}
+	l, err := New(&cfg, loop, node, Options{Log: slog.New(slog.DiscardHandler), Dial: func(context.Context, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		go lender(far)
+		return near, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Begin()
+	defer func() { close(loop.ended); loop.all.Wait() }()
+	has := func() (is bool) {
+		loop.Ask(func() { is = len(node.has) > 0 })
+		return is
+	}
+	if err := l.Await(has, time.After(4*time.Minute), nil); err != nil {
+		t.Fatal(err, l.WhyNone())
+	}
+	if c := <-node.added; c.Kind != settings.KindRemote || c.Index != 3 || c.Lender.Address != "there:7433" || c.Lender.Ticket != "ticket-of-the-lender" {
+		t.Errorf("%+v was added", c)
+	}
+	loop.Ask(func() {
+		if name := l.Lender("there:7433"); name != "lender" {
+			t.Errorf("the lender is %q", name)
+		}
+		node.has[0] = vgpu.DeviceLost
+		l.look()
+		if !slices.Equal(node.removed, []vgpu.DeviceID{0}) || len(l.held) != 0 {
+			t.Errorf("a lost device is kept: %v, %v", node.removed, l.held)
+		}
+	})
+}
+
+// Who waits for a device gives up in time.
+func TestAwaitGivesUp(t *testing.T) {
+	loop := &theLoop{ended: make(chan struct{}), since: time.Now()}
+	cfg := settings.Config{Offload: settings.Offload{Head: true, Mode: settings.OffloadBorrow}}
+	l, err := New(&cfg, loop, &theNode{}, Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	never, closed := func() bool { return false }, make(chan struct{})
+	close(closed)
+	late := make(chan time.Time, 1)
+	late <- time.Now()
+	if err := l.Await(never, late, nil); err != ErrTooLong {
+		t.Error(err)
+	}
+	if err := l.Await(never, nil, closed); err != ErrGone {
+		t.Error(err)
+	}
+	close(loop.ended)
+	if err := l.Await(never, nil, nil); err != ErrEnded {
+		t.Error(err)
+	}
+	if l.comers != 0 {
+		t.Errorf("%d still wait", l.comers)
+	}
+}
+
+// A node that neither borrows nor lends asks nobody.
+func TestNoLending(t *testing.T) {
+	l, err := New(&settings.Config{}, nil, nil, Options{})
+	if l != nil || err != nil {
+		t.Fatal(l, err)
+	}
+	l.Touch()
+	l.Tend()
+	if _, ok := l.Next(); ok || l.Lent() != nil || l.Lender("x") != "x" {
+		t.Error("it has something to do")
+	}
+}
+
+// A lender is given up after some fair intervals of silence, and not if it refuses.
+func TestSilentLenders(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		err  error
+		lost int
+	}{{"silent", context.DeadlineExceeded, 1}, {"refuses", errors.New("no"), 0}} {
+		pending := make(chan func(), 1)
+		l := NewLenders(func(f func()) bool { pending <- f; return true }, func(control.DeviceConfig) (device.Device, error) { return nil, c.err }, nil, 3)
+		stock := &inventory.Inventory{Entries: []inventory.Device{{Device: settings.Device{DeviceConfig: control.DeviceConfig{Kind: settings.KindRemote}}, Here: true}}}
+		lost := 0
+		check := func(fair bool) {
+			l.Check(fair, func() *inventory.Inventory { return stock }, func(vgpu.DeviceID) bool { return true }, func(vgpu.DeviceID) { lost++ })
+		}
+		for range 4 {
+			check(false) // the machine slept
+			(<-pending)()
+		}
+		for range 3 {
+			check(true)
+			select {
+			case f := <-pending:
+				f()
+			case <-time.After(time.Millisecond):
+			}
+		}
+		if lost != c.lost {
+			t.Errorf("%s: lost %d times", c.name, lost)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package node
+
+import (
+	"fmt"
+	"time"
+
+	"muster/internal/units"
+	"muster/node/proc"
+	"muster/node/refusal"
+	"muster/node/settings"
+	"muster/node/socket"
+	"muster/node/survival"
+	"muster/wire"
+	"muster/wire/control"
+)
+
+// classOf says whether a program is of class latency: the class that it asked for, if its
+// user may have it. For a user about whom the configuration says nothing, the default is
+// batch only, except that root and the node's own user may choose: programs of class latency
+// keep all others waiting.
+func (d *daemon) classOf(asked string, who socket.Peer, limits settings.UserLimits) (latency bool, err error) {
+	may := limits.Class
+	if may == "" {
+		may = settings.ClassBatch
+		if d.isOwner(who) {
+			may = settings.ClassAny
+		}
+	}
+	switch {
+	case asked != "" && asked != string(settings.ClassLatency) && asked != string(settings.ClassBatch):
+		return false, refusal.New(refusal.NotPermitted, "there is no class %q: use latency or batch (muster run --class, or MUSTER_CLASS)", settings.Printable(asked))
+	case asked == string(settings.ClassLatency) && may == settings.ClassBatch:
+		return false, refusal.New(refusal.NotPermitted, "programs of user %s may not be of class latency on this node: leave --class (or MUSTER_CLASS) out, or ask the administrator for class: any in limits.users", who.User.Name)
+	case asked == "":
+		return may == settings.ClassLatency, nil
+	}
+	return asked == string(settings.ClassLatency), nil
+}
+
+// weightOf is a program's weight: what it asked for, but no more than its user has.
+func weightOf(asked uint32, limits settings.UserLimits) int {
+	most := max(limits.Weight, 1)
+	if asked == 0 {
+		return most
+	}
+	return min(int(asked), most)
+}
+
+// priority is the client's priority with the dispatcher. The user's priority decides first;
+// among equals, class latency goes before class batch. Doubling leaves room for that one bit.
+func (c *client) priority() int {
+	p := 2 * c.limits.Priority
+	if c.latency {
+		p++
+	}
+	return p
+}
+
+// class is the name of the client's class.
+func (c *client) class() string {
+	if c.latency {
+		return string(settings.ClassLatency)
+	}
+	return string(settings.ClassBatch)
+}
+
+// paceOf is what a client's worker is told about how its kernels make way for others'.
+func (d *daemon) paceOf(c *client) *control.Pace {
+	if d.precedence == nil {
+		return nil
+	}
+	l := d.live().Latency
+	return &control.Pace{Latency: c.latency, Share: l.Share, Window: l.Window, Quantum: d.live().Quantum}
+}
+
+// openPrecedence makes the shared memory in which workers claim devices, or finds that of an
+// earlier daemon through a worker that has it open: so programs from before and after the
+// restart make way for each other. Without that memory all programs are served as if they
+// were of one class.
+func (d *daemon) openPrecedence(left *survival.Left) {
+	for i := range left.Heirs {
+		if f := proc.FindFile(left.Heirs[i].Worker.Pid, left.Node.Precedence); f != nil {
+			if wire.HoldsPrecedence(f) {
+				d.precedence = f
+				return
+			}
+			f.Close() // of an earlier version: its programs and the new ones do not make way for each other
+			break
+		}
+	}
+	f, err := wire.CreatePrecedence()
+	if err != nil {
+		d.log.Warn("programs of class latency are served as others are", "error", err)
+		return
+	}
+	d.precedence = f
+}
+
+// What users are told when a limit is reached: which limit it is, how large it is, and
+// what raises it.
+
+// memoryBy says what limits a program's device memory; wish is what the program asked
+// for.
+func (d *daemon) memoryBy(wish, memory uint64, limits settings.UserLimits) string {
+	switch memory {
+	case limits.Memory:
+		return "no program of this user may have more: ask the administrator to raise the user's memory under limits in the node's configuration"
+	case d.live().Swap.Size:
+		return "that is all of the node's swap area: ask the administrator to raise swap.size in the node's configuration (muster node --swap)"
+	case wish:
+		return "give it more with muster run --memory (MUSTER_RUN_MEMORY), more than the device has if need be"
+	case settings.MaxArena / 4:
+		return "no program can see more"
+	}
+	return "give it more with muster run --memory, more than the device has if need be"
+}
+
+// kernelTimeOf is how long a kernel of a client may hold a device, 0 for no limit, and what to tell its
+// user of that.
+func (d *daemon) kernelTimeOf(c *client) (limit time.Duration, by string) {
+	cfg := d.live()
+	class, most := "batch", cfg.KernelTime.Batch
+	if c.latency {
+		class, most = "latency", cfg.KernelTime.Latency
+	}
+	by = fmt.Sprintf("the kernel_time of programs of class %s in the node's configuration", class)
+	switch {
+	case c.limits.KernelTime != 0:
+		most, by = c.limits.KernelTime, "the user's kernel_time under limits in the node's configuration"
+	case most == 0 && (cfg.Head.Address != "" || c.under.Granted != nil):
+		most, by = settings.GrantedKernelTime, "the kernel_time of nodes whose devices are granted to jobs"
+	}
+	return max(time.Duration(most), 0), "which is " + by + ": launch shorter kernels, or ask the administrator to raise it"
+}
+
+// memoryOfShare says what limits the device memory of a program under a grant.
+const memoryOfShare = "that is the job's share of the device: ask for a larger one when you submit the job"
+
+// memoryWithinShare is for a program that asked for less than its share.
+const memoryWithinShare = "give it more with muster run --memory (MUSTER_RUN_MEMORY), up to the job's share of the device"
+
+// userHasAll says that a user has as many programs on the node as limits allow.
+func userHasAll(user string, programs int) string {
+	count := fmt.Sprintf("%d programs of user %s use", programs, user)
+	if programs == 1 {
+		count = fmt.Sprintf("1 program of user %s uses", user)
+	}
+	return count + " this node already, as many as limits.clients allows: wait for one to end, or ask the administrator to raise it"
+}
+
+// swapFull says that the swap area has no room; others is what other clients have.
+func (d *daemon) swapFull(others uint64) string {
+	return fmt.Sprintf("the node's swap area is full (%s, of which other programs have %s): wait for other programs to end, or ask the administrator to raise swap.size in the node's configuration (muster node --swap)",
+		units.BriefSize(d.live().Swap.Size), units.BriefSize(others))
+}
+
+// userFull says that a user's programs have as much memory as they may; others is
+// what those beside the client have.
+func (d *daemon) userFull(c *client, others uint64) string {
+	return fmt.Sprintf("user %s has no more memory on this node (%s, of which the user's other programs have %s): end another program, or ask the administrator to raise the user's memory under limits in the node's configuration",
+		c.peer.User.Name, units.BriefSize(c.limits.Memory), units.BriefSize(others))
+}

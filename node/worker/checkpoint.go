@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"muster/internal/mailbox"
 	"muster/node/checkpoint"
 	"muster/node/clientcore"
 	"muster/node/journal"
@@ -124,8 +125,8 @@ func (w *worker) awaitWork() error {
 	look := time.NewTimer(w.core.Patience())
 	defer look.Stop()
 	select {
-	case <-w.inbox.news:
-	case <-w.notices.news:
+	case <-w.inbox.News():
+	case <-w.notices.News():
 	case <-look.C:
 	case <-w.ctx.Done():
 		return errDaemonEnded
@@ -274,11 +275,23 @@ func (w *worker) standBy() error {
 			return w.disown()
 		}
 		select {
-		case <-w.inbox.news:
+		case <-w.inbox.News():
 		case <-w.ctx.Done():
 			return errDaemonEnded
 		}
 	}
+}
+
+// pick takes the oldest message of type M from the inbox.
+func pick[M control.ToWorker](b *mailbox.Box[control.ToWorker]) (m M, ok bool) {
+	found, ok := b.Pick(func(m control.ToWorker) bool {
+		_, wanted := m.(M)
+		return wanted
+	})
+	if ok {
+		m = found.(M)
+	}
+	return m, ok
 }
 
 // proceed lets a held client go on, after completing its checkpoint if asked to. A checkpoint that was

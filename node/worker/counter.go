@@ -274,7 +274,7 @@ func (w *worker) loseInterest(conn *net.UnixConn, answered <-chan struct{}) {
 		case <-w.ctx.Done():
 			return
 		case <-looks.C:
-			if w.inbox.waits() && time.Since(began) > urgentTime {
+			if w.inbox.Len() > 0 && time.Since(began) > urgentTime {
 				return
 			}
 		}

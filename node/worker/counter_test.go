@@ -11,12 +11,13 @@ import (
 	"testing"
 
 	"muster/device"
+	"muster/internal/mailbox"
 	"muster/node/clientcore"
 	"muster/wire/control"
 )
 
 func asker(t *testing.T, owner string) *worker {
-	return &worker{counter: counter{owner: owner}, inbox: newInbox(), ctx: t.Context()}
+	return &worker{counter: counter{owner: owner}, inbox: mailbox.New(replaces), ctx: t.Context()}
 }
 
 // someFile is one that can be offered.
@@ -84,7 +85,7 @@ func TestCounterThatNeverAnswers(t *testing.T) {
 	}
 	defer l.Close()
 	w := asker(t, "1000")
-	w.inbox.put(control.Revoke{})
+	w.inbox.Put(control.Revoke{})
 	_, err = w.fetch(clientcore.Name{name[0], name[1]})
 	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("it waited to the end: %v", err)

@@ -228,7 +228,7 @@ func (w *worker) readyAhead() bool {
 			return w.ctx.Err() == nil && freeHere() >= free/roomLeft && syscall.Madvise(piece, unix.MADV_POPULATE_WRITE) == nil
 		})
 		w.readying.Store(false)
-		w.inbox.put(readied{})
+		w.inbox.Put(readied{})
 		w.consumer.Wake()
 	})
 	return true

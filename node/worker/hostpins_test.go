@@ -218,7 +218,7 @@ func TestLeavingIsPostponed(t *testing.T) {
 			c.daemon.mu.Lock()
 			c.daemon.revoking = true
 			c.daemon.mu.Unlock()
-			w.inbox.put(control.Revoke{Reason: "quantum"}) // it has arrived
+			w.inbox.Put(control.Revoke{Reason: "quantum"}) // it has arrived
 			v.round(2)
 			if n := said[control.Released](c); n != 0 {
 				t.Fatalf("it has left %d times before the pages were made", n)
@@ -228,7 +228,7 @@ func TestLeavingIsPostponed(t *testing.T) {
 				v.round(3)
 			}
 			w.others.Go(func() { // they are made; the worker waits for who says so before it unmaps the ring
-				w.inbox.put(readied{})
+				w.inbox.Put(readied{})
 				w.consumer.Wake()
 			})
 			hear[control.Released](c, 1)

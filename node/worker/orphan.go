@@ -203,7 +203,7 @@ func (w *worker) outlive() (why string) {
 		switch {
 		case err == nil && w.line.join(next):
 			w.control = next
-			w.inbox.put(nextDaemon{end: next})
+			w.inbox.Put(nextDaemon{end: next})
 			w.consumer.Wake()
 			return ""
 		case err == nil:
@@ -241,7 +241,7 @@ func (w *worker) askForAnother(m control.Rebuild) {
 		case !open:
 			said = false
 		}
-		news, heard := w.inbox.take()
+		news, heard := w.inbox.Take()
 		if next, ok := news.(nextDaemon); ok {
 			w.line.begin(next.end)
 			s := w.core.Standing()
@@ -252,7 +252,7 @@ func (w *worker) askForAnother(m control.Rebuild) {
 			continue
 		}
 		select {
-		case <-w.inbox.news:
+		case <-w.inbox.News():
 		case <-late.C:
 			return
 		case <-w.ctx.Done(): // no daemon has come

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"muster/internal/mailbox"
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -32,7 +33,7 @@ func TestOwnEndIsNotTheDaemons(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer shared.Unmap()
-	w := &worker{control: end, line: line{current: end, open: true}, inbox: newInbox(), shared: shared, consumer: wire.NewConsumer(shared), exit: func() {}}
+	w := &worker{control: end, line: line{current: end, open: true}, inbox: mailbox.New(replaces), shared: shared, consumer: wire.NewConsumer(shared), exit: func() {}}
 	w.ctx, w.stop = context.WithCancel(t.Context())
 	defer w.stop()
 	w.line.close()

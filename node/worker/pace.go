@@ -196,7 +196,7 @@ func (w *worker) giveWay(number int) {
 	p := w.pace
 	now := p.page.Now()
 	p.refill(now)
-	for began := now; p.budget > 0 && !w.inbox.waits() && p.page.Claimed(number, now); {
+	for began := now; p.budget > 0 && w.inbox.Len() == 0 && p.page.Claimed(number, now); {
 		p.page.Await(number, min(longestHold, p.budget))
 		then := now
 		now = p.page.Now()
@@ -334,7 +334,7 @@ func (w *worker) groupEnds(oldest group) (over bool, err error) {
 		}
 		waited := time.Since(began)
 		switch {
-		case w.inbox.waits() || w.hosts.outstanding() > 0 || p.watched && p.nearlyOver(oldest, began.Add(waited)):
+		case w.inbox.Len() > 0 || w.hosts.outstanding() > 0 || p.watched && p.nearlyOver(oldest, began.Add(waited)):
 			return false, nil
 		case waited > longestPace:
 			p.freeAt = time.Now().Add(letAlone)

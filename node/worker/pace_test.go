@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/internal/mailbox"
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
@@ -224,7 +225,7 @@ func TestWindow(t *testing.T) {
 	} {
 		var made []*fakeEvent
 		g := &gpu{context: fakeContext{made: &made}}
-		w := &worker{inbox: newInbox(), pace: &pacer{kernel: c.kernel}}
+		w := &worker{inbox: mailbox.New(replaces), pace: &pacer{kernel: c.kernel}}
 		p := w.pace
 		most := 0
 		for range 40 * c.size {
@@ -262,7 +263,7 @@ func (s ownStream) Record(e device.Event) error {
 
 // A program goes from one of its devices to another before an event is behind its launches.
 func TestGroupsOfTwoDevices(t *testing.T) {
-	w := &worker{inbox: newInbox(), pace: &pacer{}}
+	w := &worker{inbox: mailbox.New(replaces), pace: &pacer{}}
 	var made [2][]*fakeEvent
 	var gpus [2]*gpu
 	for i := range gpus {
@@ -291,16 +292,16 @@ func TestGroupsOfTwoDevices(t *testing.T) {
 func TestWindowGivesUp(t *testing.T) {
 	var made []*fakeEvent
 	g := &gpu{context: fakeContext{made: &made}}
-	w := &worker{inbox: newInbox(), pace: &pacer{window: time.Millisecond, kernel: time.Second}}
+	w := &worker{inbox: mailbox.New(replaces), pace: &pacer{window: time.Millisecond, kernel: time.Second}}
 	if err := w.afterLaunch(g, fakeStream{}); err != nil {
 		t.Fatal(err)
 	}
 	made[0].looks = 1 << 60
-	w.inbox.put(control.Revoke{})
+	w.inbox.Put(control.Revoke{})
 	if err := w.keepWindow(fakeStream{}); err != nil || len(w.pace.groups) != 1 {
 		t.Errorf("it did not listen: %v, %d groups", err, len(w.pace.groups))
 	}
-	w.inbox.take()
+	w.inbox.Take()
 	made[0].err = errors.New("a fault")
 	if err := w.keepWindow(fakeStream{}); err == nil || len(w.pace.groups) != 0 {
 		t.Errorf("the fault was not told: %v, %d groups", err, len(w.pace.groups))
@@ -337,7 +338,7 @@ func (e *claimingEvent) Done() (bool, error) {
 func TestClaimComesWhileWindowIsFull(t *testing.T) {
 	_, page := claims(t)
 	claim := page.Claim(0, os.Getpid())
-	w := &worker{inbox: newInbox(), pace: &pacer{Pace: *batch(0.5), page: page, kernel: time.Second}}
+	w := &worker{inbox: mailbox.New(replaces), pace: &pacer{Pace: *batch(0.5), page: page, kernel: time.Second}}
 	p := w.pace
 	for p.held == 0 { // on a busy machine the claim may be over before the launch is due
 		claim.Hold()

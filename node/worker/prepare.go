@@ -108,7 +108,7 @@ func (w *worker) used(place vmm.Place) {
 	p.ending = true
 	w.others.Go(func() {
 		discard()
-		w.inbox.put(discarded{})
+		w.inbox.Put(discarded{})
 		w.consumer.Wake()
 	})
 }

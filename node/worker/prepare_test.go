@@ -7,6 +7,7 @@ import (
 
 	"muster/device"
 	"muster/device/soft"
+	"muster/internal/mailbox"
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -75,8 +76,8 @@ func TestHeldClientHasNoPreparedContext(t *testing.T) {
 func TestThePreparedContextGoesWithTheDaemon(t *testing.T) {
 	d := newWaitingDevice()
 	close(d.gate)
-	w := &worker{inbox: newInbox(), prepared: &prepared{device: d}}
-	w.inbox.put(abandoned{})
+	w := &worker{inbox: mailbox.New(replaces), prepared: &prepared{device: d}}
+	w.inbox.Put(abandoned{})
 	if err := w.standBy(); err != nil {
 		t.Fatal(err)
 	}

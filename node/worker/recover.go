@@ -804,7 +804,7 @@ func (w *worker) commitAgain(m control.Commit) {
 	switch {
 	case m.Bytes <= w.core.Committed: // it gives room back
 	case m.Bytes <= w.serve.Committed || w.replay.silent:
-		w.inbox.put(control.Committed{Bytes: m.Bytes, Granted: true})
+		w.inbox.Put(control.Committed{Bytes: m.Bytes, Granted: true})
 	default: // this request was not answered before, so the daemon is asked
 		w.say(m)
 	}

@@ -42,7 +42,7 @@ func (w *worker) block(f func() error) error {
 		default:
 		}
 		asleep.Store(looks >= shortWait)
-		if n, ok := w.notices.take(); ok { // the sender wakes the consumer, which ends readAhead
+		if n, ok := w.notices.Take(); ok { // the sender wakes the consumer, which ends readAhead
 			err = w.noticedMeanwhile(n)
 		} else if looks < shortWait { // most calls return within that
 			runtime.Gosched()
@@ -194,7 +194,7 @@ func (w *worker) call(on device.Stream, cookie uint64) error {
 	done := w.hosts.begin(cookie)
 	handed := w.replay.wasHanded(cookie) // the previous worker gave it to the program, which is running it
 	tell := func() {
-		w.notices.put(notice{cookie: cookie})
+		w.notices.Put(notice{cookie: cookie})
 		w.consumer.Wake()
 	}
 	await := func() {
@@ -352,7 +352,7 @@ func (w *worker) soon(all ...done) (bool, error) {
 		if first == len(all) {
 			return true, nil
 		}
-		if w.consumer.Pending() || w.core.Queued() || w.hosts.outstanding() > 0 || w.inbox.waits() {
+		if w.consumer.Pending() || w.core.Queued() || w.hosts.outstanding() > 0 || w.inbox.Len() > 0 {
 			return false, nil
 		}
 		if !watched {
@@ -582,8 +582,8 @@ func (w *worker) reply(slot int, r clientcore.Result, payload []byte) {
 
 // notice tells the loop of a fault.
 func (w *worker) notice(n notice) {
-	if w.notices.waiting() < manyNotices { // otherwise the loop will find the fault by itself
-		w.notices.put(n)
+	if w.notices.Len() < manyNotices { // otherwise the loop will find the fault by itself
+		w.notices.Put(n)
 	}
 	w.consumer.Wake()
 }

@@ -34,7 +34,7 @@ func (w *worker) awaitWord(on device.Stream, o *clientcore.Op) error {
 			return err
 		}
 		return on.Call(func() {
-			w.notices.put(notice{cookie: step.Cookie, word: true})
+			w.notices.Put(notice{cookie: step.Cookie, word: true})
 			w.consumer.Wake()
 		})
 	})

@@ -19,6 +19,7 @@ import (
 	"muster/internal/confine"
 	"muster/internal/laps"
 	"muster/internal/machine"
+	"muster/internal/mailbox"
 	"muster/node/clientcore"
 	"muster/node/journal"
 	"muster/vmm"
@@ -38,10 +39,10 @@ const chunk = 2 << 20
 // daemon needs.
 type worker struct {
 	log     *slog.Logger
-	control *control.WorkerEnd // to the current daemon; only receive reads from it and replaces it
-	line    line               // the same connection, for sending
-	inbox   *inbox             // the daemon's messages that the loop has not handled
-	notices *notices           // from other goroutines of this process
+	control *control.WorkerEnd             // to the current daemon; only receive reads from it and replaces it
+	line    line                           // the same connection, for sending
+	inbox   *mailbox.Box[control.ToWorker] // the daemon's messages that the loop has not handled; receive, which puts them there, must not block: it also answers pings
+	notices *mailbox.Box[notice]           // from other goroutines of this process, which must not block either: a driver has one thread for the host functions of all streams
 	open    Open
 	exit    func() // ends the process
 
@@ -129,6 +130,26 @@ type notice struct {
 	word   bool   // not a function: the stream's wait for a word (AwaitWord) is over
 	world  uint64
 	err    error
+}
+
+// manyNotices is from how many on faults are not told of: the loop will find them by itself.
+const manyNotices = 16
+
+// replaces says whether a message of the daemon says all that the one before it says, and takes its
+// place in the inbox. The daemon sends a Watch each time another client begins or stops waiting for the
+// device, which may be often, and without this the inbox would grow while the loop is busy. So it is with
+// Grants of the same lease: the last one has all that the others had, and more comes to the device at
+// once. All other messages are answers to the worker, or rare.
+func replaces(m, before control.ToWorker) bool {
+	switch m := m.(type) {
+	case control.Watch:
+		_, watch := before.(control.Watch)
+		return watch
+	case control.Grant:
+		grant, ok := before.(control.Grant)
+		return ok && grant.Lease == m.Lease
+	}
+	return false
 }
 
 // Main serves the client that the daemon names on the control connection. It returns when the
@@ -260,7 +281,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	}
 	w := &worker{
 		prepared: ready,
-		log:      log, control: conn, line: line{current: conn, open: true}, inbox: newInbox(), notices: newNotices(), open: open,
+		log:      log, control: conn, line: line{current: conn, open: true}, inbox: mailbox.New(replaces), notices: mailbox.New[notice](nil), open: open,
 		serve: serve, caller: program, files: files[:2], locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
 		shared: shared, consumer: wire.NewConsumer(shared), gpus: map[vmm.Place]*gpu{}, began: time.Now(),
 	}
@@ -408,7 +429,7 @@ func (w *worker) receive() {
 			return // the worker closed the connection itself, and has said why
 		}
 		if err != nil {
-			w.inbox.put(abandoned{})
+			w.inbox.Put(abandoned{})
 			why := w.outlive()
 			if why == "" {
 				continue
@@ -423,7 +444,7 @@ func (w *worker) receive() {
 			_ = w.control.Send(control.Pong{Number: ping.Number})
 			continue
 		}
-		w.inbox.put(m)
+		w.inbox.Put(m)
 		w.consumer.Wake()
 	}
 }
@@ -513,7 +534,7 @@ func (w *worker) step() error {
 		return fmt.Errorf("%w: %w", errProgram, err)
 	}
 	e := w.latestEntry
-	if w.inbox.waits() || w.notices.waiting() > 0 { // a fault counts before every message that the program sent after it was told
+	if w.inbox.Len() > 0 || w.notices.Len() > 0 { // a fault counts before every message that the program sent after it was told
 		body = bytes.Clone(body)
 		if err := w.hear(); err != nil {
 			return err
@@ -632,13 +653,13 @@ func (w *worker) hear() error {
 			}
 			continue
 		}
-		if m, ok := w.inbox.take(); ok {
+		if m, ok := w.inbox.Take(); ok {
 			if err := w.told(m); err != nil {
 				return err
 			}
 			continue
 		}
-		n, ok := w.notices.take()
+		n, ok := w.notices.Take()
 		if !ok {
 			return nil
 		}
@@ -650,19 +671,19 @@ func (w *worker) hear() error {
 
 // await waits for one event while the core can go on only with an answer of the daemon.
 func (w *worker) await() error {
-	if m, ok := w.inbox.take(); ok {
+	if m, ok := w.inbox.Take(); ok {
 		return w.told(m)
 	}
-	if n, ok := w.notices.take(); ok {
+	if n, ok := w.notices.Take(); ok {
 		return w.noticed(n)
 	}
 	if w.core.AwaitsFunctions() {
 		return w.awaitFunctions()
 	}
 	select {
-	case <-w.inbox.news:
+	case <-w.inbox.News():
 		return nil
-	case <-w.notices.news:
+	case <-w.notices.News():
 		return nil
 	case <-w.ctx.Done():
 		return errDaemonEnded

@@ -128,15 +128,14 @@ func (a *Activity) message(c *Core) {
 
 // part reports a part of a long phase.
 func (a *Activity) part(c *Core) {
-	if !a.Busy {
+	if !a.Busy || c.Now-a.Since <= reportEvery {
 		return
 	}
-	if phase := c.Now - a.Since; phase > reportEvery {
-		a.Ran += phase
-		a.Spent += phase
-		a.Since += phase
-		a.tell(c)
+	p := c.Passage()
+	for _, m := range p.Tell(c.Now) {
+		c.say(m)
 	}
+	c.Passed(&p)
 }
 
 // Passing says that time passes while an operation is performed that may wait for kernels, so that
@@ -149,6 +148,63 @@ func (c *Core) Passing(now Time) []Op {
 		return nil
 	})
 	return ops
+}
+
+// Passage is the GPU time that the daemon has not been told of, as a value: an executor that is about to
+// wait for kernels, and will not call the core meanwhile, takes it along (Core.Passage). Whoever notices
+// that time passes tells the daemon of it (Tell). After the wait, the core hears what was told (Passed).
+type Passage struct {
+	busy        bool
+	since, told Time
+	spent       time.Duration // told of since the executor began to wait
+	home        control.Ran
+	further     []control.RanFurther
+}
+
+// Passage returns what the daemon has not been told of.
+func (c *Core) Passage() Passage {
+	a := &c.Activity
+	p := Passage{busy: a.Busy, since: a.Since, told: a.Told, home: control.Ran{Kernels: a.Kernels, Busy: a.Ran, Queued: c.mapping.queuedAt(c.Lease.Device)}}
+	for i := range c.Further {
+		if f := &c.Further[i]; f.Number > 0 {
+			p.further = append(p.further, c.ranFurther(f))
+		}
+	}
+	return p
+}
+
+// Tell returns what the daemon is to be told now, if a phase with kernels is long enough for that. It does
+// not use the core, so it may be called in another goroutine than the core's.
+func (p *Passage) Tell(now Time) (said []control.ToDaemon) {
+	phase := now - p.since
+	if !p.busy || phase <= reportEvery {
+		return nil
+	}
+	p.since, p.told, p.spent = now, now, p.spent+phase
+	p.home.Busy += phase
+	said = append(said, p.home)
+	p.home = control.Ran{Queued: p.home.Queued}
+	for i, f := range p.further {
+		if news(f) {
+			said = append(said, f)
+		}
+		p.further[i] = control.RanFurther{Device: f.Device, Loan: f.Loan, Queued: f.Queued}
+	}
+	return said
+}
+
+// Passed says what the daemon was told while the executor waited.
+func (c *Core) Passed(p *Passage) {
+	if p.spent == 0 {
+		return
+	}
+	c.Now = max(c.Now, p.told)
+	a := &c.Activity
+	a.Since, a.Told, a.Kernels, a.Ran = p.since, p.told, 0, 0
+	a.Spent += p.spent
+	for i := range c.Further {
+		c.Further[i].told()
+	}
 }
 
 // Last reports the GPU time that was not reported yet: no work is running, and the client ends. Its

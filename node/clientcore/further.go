@@ -178,12 +178,24 @@ func (c *Core) giveUpAll() {
 
 // tellFurther tells the daemon which kernels ran on a further device.
 func (c *Core) tellFurther(f *Further) {
-	queued := c.mapping.queuedAt(f.Device)
-	if f.Number > 0 && (f.Kernels > 0 || f.Ran > 0 || f.Moved > 0 || queued > 0) {
-		c.say(control.RanFurther{Device: f.Device, Loan: f.Number, Kernels: f.Kernels, Busy: f.Ran, Moved: f.Moved, Queued: queued})
+	if ran := c.ranFurther(f); f.Number > 0 && news(ran) {
+		c.say(ran)
 	}
-	f.Kernels, f.Ran, f.Moved = 0, 0, 0
+	f.told()
 }
+
+// ranFurther is what the daemon has not been told of a further device.
+func (c *Core) ranFurther(f *Further) control.RanFurther {
+	return control.RanFurther{Device: f.Device, Loan: f.Number, Kernels: f.Kernels, Busy: f.Ran, Moved: f.Moved, Queued: c.mapping.queuedAt(f.Device)}
+}
+
+// news says whether there is anything to tell.
+func news(r control.RanFurther) bool {
+	return r.Kernels > 0 || r.Busy > 0 || r.Moved > 0 || r.Queued > 0
+}
+
+// told notes that the daemon was told everything.
+func (f *Further) told() { f.Kernels, f.Ran, f.Moved = 0, 0, 0 }
 
 // forgetFurther drops what the core knows about a further context that no longer exists. All work
 // there has ended.

@@ -10,12 +10,12 @@ import (
 // passing reports GPU time to the daemon while the loop waits for kernels, for example when it
 // makes a base. So the node's statistics grow while kernels run, and not only when they have ended.
 //
-// While waits is set the loop is blocked and does not touch the core; the timer's goroutine may use
-// it then, under mu. The loop clears waits under mu before it goes on, so the two never use the
-// core at once.
+// The loop takes along what the core would report (clientcore.Passage), for the timer's goroutine to
+// report meanwhile, and hands it back when it goes on: only the loop calls the core.
 type passing struct {
 	mu    sync.Mutex
-	waits bool // the loop is blocked, and the timer may use the core
+	waits bool // the loop is blocked
+	takes clientcore.Passage
 	timer *time.Timer
 }
 
@@ -29,7 +29,7 @@ func (w *worker) blockLong(f func() error) error {
 	}
 	p := &w.passing
 	p.mu.Lock()
-	p.waits = true
+	p.waits, p.takes = true, w.core.Passage()
 	if p.timer == nil {
 		p.timer = time.AfterFunc(tellPassing, w.passed)
 	} else {
@@ -41,6 +41,7 @@ func (w *worker) blockLong(f func() error) error {
 	p.waits = false
 	p.timer.Stop()
 	p.mu.Unlock()
+	w.core.Passed(&p.takes)
 	return err
 }
 
@@ -52,7 +53,9 @@ func (w *worker) passed() {
 	if !p.waits {
 		return
 	}
-	w.sayAll(w.core.Passing(w.now()))
+	for _, m := range p.takes.Tell(w.now()) {
+		w.line.say(m)
+	}
 	p.timer.Reset(tellPassing)
 }
 

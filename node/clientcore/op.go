@@ -93,25 +93,106 @@ const (
 	// Of Replace: they concern the client that replaces this one.
 	MakeRoom // room for its allocations, in addition to the present ones
 	Refill   // Plan, then the host copies of its memory
-	kinds
+	Kinds    // how many there are
 )
 
-var kindNames = [kinds]string{
-	"reply", "reply-after", "write", "status", "tell", "say", "watch-waits", "refused", "commit", "host-in", "host-out", "host-copy", "host-fill", "reserve", "give-back", "map-host", "unmap-host", "close-shared",
-	"copy-in", "copy-out", "copy", "fill", "launch", "run-graph", "after", "record", "wait", "call", "write-word", "await-word", "settle", "drain", "leave-stream", "close-event",
-	"unload", "set-limit", "drop-texture", "drop-graph", "close", "abandon", "host-return", "host-drop", "query", "query-event", "elapsed", "printed", "occupancy", "shared-for", "clusters", "ask", "go-on", "finish", "inspect", "open", "load", "describe", "link", "make-textures", "move", "leave", "backup", "make-shared", "share", "open-shared",
-	"make-room", "refill",
+// kind says of a kind of operation what scripts and logs call it, whether the core waits for its outcome,
+// and what of an operation they show besides its place; nil: nothing.
+type kind struct {
+	name string
+	asks bool
+	show func(o *Op, put putter)
+}
+
+type putter = func(format string, args ...any)
+
+// kinds is the table of all of them. What an executor does is in its own (node/worker/operations.go).
+var kinds = [Kinds]kind{
+	Reply:      {name: "reply", show: showReply},
+	ReplyAfter: {name: "reply-after", show: showReplyAfter},
+	Write:      {name: "write", show: func(o *Op, put putter) { put("%d bytes at %d", len(o.Data), o.Out.Offset) }},
+	SetStatus:  {name: "status", show: showStatus},
+	Tell:       {name: "tell", show: func(o *Op, put putter) { put("%q", o.Text) }},
+
+	Say:        {name: "say", show: func(o *Op, put putter) { put("%s %+v", o.Message.Kind(), o.Message) }},
+	WatchWaits: {name: "watch-waits", show: func(o *Op, put putter) { put("%v", o.On) }},
+
+	Refused: {name: "refused", show: func(o *Op, put putter) { put("%d", o.Result) }},
+	Commit:  {name: "commit"},
+
+	HostIn:   {name: "host-in", show: showTo},
+	HostOut:  {name: "host-out", show: func(o *Op, put putter) { put("%v to %d", o.From, o.Out.Offset) }},
+	HostCopy: {name: "host-copy", show: func(o *Op, put putter) { put("%v to %v", o.From, o.To) }},
+	HostFill: {name: "host-fill", show: showTo},
+	Reserve:  {name: "reserve", show: showRoom},
+	GiveBack: {name: "give-back", show: showRoom},
+
+	MapHost:     {name: "map-host", show: showRange},
+	UnmapHost:   {name: "unmap-host", show: showRange},
+	CloseShared: {name: "close-shared", show: showRange},
+
+	CopyIn:      {name: "copy-in", show: showStreamTo},
+	CopyOut:     {name: "copy-out", show: func(o *Op, put putter) { put("stream %d %v to %d", o.Stream, o.From, o.Out.Offset) }},
+	Copy:        {name: "copy", show: func(o *Op, put putter) { put("stream %d %v to %v", o.Stream, o.From, o.To) }},
+	Fill:        {name: "fill", show: showStreamTo},
+	Launch:      {name: "launch", show: showLaunch},
+	RunGraph:    {name: "run-graph", show: func(o *Op, put putter) { put("stream %d graph %d, %d nodes", o.Stream, o.Graph, len(o.Run.Nodes)) }},
+	After:       {name: "after", show: showAfter},
+	Record:      {name: "record", show: showStreamEvent},
+	Wait:        {name: "wait", show: showStreamEvent},
+	Call:        {name: "call", show: func(o *Op, put putter) { put("stream %d cookie %d", o.Stream, o.Cookie) }},
+	WriteWord:   {name: "write-word", show: func(o *Op, put putter) { put("stream %d %v value %d", o.Stream, o.Range, o.Word.Value) }},
+	AwaitWord:   {name: "await-word", show: showAwaitWord},
+	Settle:      {name: "settle", show: showStream},
+	Drain:       {name: "drain"},
+	LeaveStream: {name: "leave-stream", show: showStream},
+	CloseEvent:  {name: "close-event", show: showEvent},
+	Unload:      {name: "unload", show: showModule},
+	SetLimit:    {name: "set-limit", show: func(o *Op, put putter) { put("%v", o.Limits) }},
+	DropTexture: {name: "drop-texture", show: showTextures},
+	DropGraph:   {name: "drop-graph", show: func(o *Op, put putter) { put("graph %d", o.Graph) }},
+	Close:       {name: "close"},
+	Abandon:     {name: "abandon"},
+	HostReturn:  {name: "host-return", show: func(o *Op, put putter) { put("cookie %d", o.Cookie) }},
+	HostDrop:    {name: "host-drop"},
+
+	Query:      {name: "query", show: asked(func(o *Op, put putter) { put("streams %v", o.Streams) })},
+	QueryEvent: {name: "query-event", show: asked(showEvent)},
+	Elapsed:    {name: "elapsed", show: asked(func(o *Op, put putter) { put("from %v to %v", o.Start, o.End) })},
+	Printed:    {name: "printed", show: asked(func(*Op, putter) {})},
+	Occupancy:  {name: "occupancy", show: asked(showOccupancy)},
+	SharedFor:  {name: "shared-for", show: asked(showSharedFor)},
+	Clusters:   {name: "clusters", show: asked(showClusters)},
+	Ask:        {name: "ask", show: asked(func(o *Op, put putter) { put("question %d, %d bytes", o.What, len(o.Params)) })},
+
+	GoOn:         {name: "go-on", asks: true},
+	Finish:       {name: "finish", asks: true},
+	Inspect:      {name: "inspect", asks: true, show: showImage},
+	Open:         {name: "open", asks: true, show: showOpen},
+	Load:         {name: "load", asks: true, show: showModule},
+	Describe:     {name: "describe", asks: true, show: func(o *Op, put putter) { put("%s of module %d", o.Name, o.Module) }},
+	Link:         {name: "link", asks: true, show: showImage},
+	MakeTextures: {name: "make-textures", asks: true, show: showTextures},
+	Move:         {name: "move", asks: true, show: showPlan},
+	Leave:        {name: "leave", asks: true, show: showPlan},
+	Backup:       {name: "backup", asks: true, show: showPlan},
+	MakeShared:   {name: "make-shared", asks: true, show: showRange},
+	Share:        {name: "share", asks: true, show: showShare},
+	OpenShared:   {name: "open-shared", asks: true, show: showRange},
+
+	MakeRoom: {name: "make-room", asks: true},
+	Refill:   {name: "refill", asks: true, show: showPlan},
 }
 
 func (k Kind) String() string {
-	if k < kinds {
-		return kindNames[k]
+	if k < Kinds {
+		return kinds[k].name
 	}
 	return fmt.Sprintf("operation %d", uint8(k))
 }
 
 // Asks says whether the core waits for the operation's outcome.
-func (k Kind) Asks() bool { return k >= GoOn && k < kinds }
+func (k Kind) Asks() bool { return k < Kinds && kinds[k].asks }
 
 // Op is an operation for the executor. Fields that its kind does not name are zero.
 type Op struct {
@@ -281,139 +362,136 @@ func (o *Op) String() string {
 	if o.Place != vmm.Host {
 		put("%v", o.Place)
 	}
-	switch o.Kind {
-	case Reply, ReplyAfter, Query, QueryEvent, Elapsed, Printed, Occupancy, SharedFor, Clusters, Ask:
-		put("slot %d", o.Slot)
-	}
-	switch o.Kind {
-	case Reply:
-		put("result %d", o.Result)
-		if len(o.Payload) > 0 {
-			put("%x", o.Payload)
-		}
-	case ReplyAfter:
-		switch {
-		case o.All:
-			put("all")
-		case o.OfEvent:
-			put("event %d", o.Event)
-		default:
-			put("stream %d", o.Stream)
-		}
-		put("result %d", o.Result)
-	case Write:
-		put("%d bytes at %d", len(o.Data), o.Out.Offset)
-	case SetStatus:
-		put("%d", o.Result)
-		if o.Text != "" {
-			put("%q", o.Text)
-		}
-	case Tell:
-		put("%q", o.Text)
-	case Say:
-		put("%s %+v", o.Message.Kind(), o.Message)
-	case WatchWaits:
-		put("%v", o.On)
-	case MapHost, UnmapHost, CloseShared, MakeShared, OpenShared:
-		put("%v", o.Range)
-	case Reserve, GiveBack:
-		if o.All {
-			put("all")
-		} else {
-			put("%v", o.Range)
-		}
-	case HostIn, HostFill:
-		put("%v", o.To)
-	case HostOut:
-		put("%v to %d", o.From, o.Out.Offset)
-	case HostCopy:
-		put("%v to %v", o.From, o.To)
-	case CopyIn, Fill:
-		put("stream %d %v", o.Stream, o.To)
-	case CopyOut:
-		put("stream %d %v to %d", o.Stream, o.From, o.Out.Offset)
-	case Copy:
-		put("stream %d %v to %v", o.Stream, o.From, o.To)
-	case Launch:
-		put("stream %d function %d (%s) of module %d, %v blocks of %v", o.Stream, o.Function, o.Name, o.Module, o.How.Grid, o.How.Block)
-	case RunGraph:
-		put("stream %d graph %d, %d nodes", o.Stream, o.Graph, len(o.Run.Nodes))
-	case DropGraph:
-		put("graph %d", o.Graph)
-	case After:
-		put("stream %d after %d", o.Stream, o.Other)
-		if o.Origin != vmm.Host {
-			put("at %v", o.Origin)
-		}
-	case Record, Wait:
-		put("stream %d event %d", o.Stream, o.Event)
-		if o.Origin != vmm.Host {
-			put("at %v", o.Origin)
-		}
-	case Call:
-		put("stream %d cookie %d", o.Stream, o.Cookie)
-	case WriteWord:
-		put("stream %d %v value %d", o.Stream, o.Range, o.Word.Value)
-	case AwaitWord:
-		put("stream %d %v value %d compare %d cookie %d", o.Stream, o.Range, o.Word.Value, o.Word.Compare, o.Cookie)
-	case HostReturn:
-		put("cookie %d", o.Cookie)
-	case Settle, LeaveStream:
-		put("stream %d", o.Stream)
-	case Query:
-		put("streams %v", o.Streams)
-	case QueryEvent, CloseEvent:
-		put("event %d", o.Event)
-	case Elapsed:
-		put("from %v to %v", o.Start, o.End)
-	case Occupancy:
-		put("function %d (%s) of module %d, %d threads, %d bytes", o.Function, o.Name, o.Module, o.Threads, o.Shared)
-	case Unload, Load:
-		put("module %d", o.Module)
-	case Describe:
-		put("%s of module %d", o.Name, o.Module)
-	case Inspect, Link:
-		put("%d bytes", len(o.Image))
-	case SetLimit:
-		put("%v", o.Limits)
-	case MakeTextures, DropTexture:
-		for _, t := range o.Textures {
-			put("handle %d", t.Handle)
-		}
-	case Ask:
-		put("question %d, %d bytes", o.What, len(o.Params))
-	case SharedFor:
-		put("function %d (%s) of module %d, %d blocks of %d threads", o.Function, o.Name, o.Module, o.Blocks, o.Threads)
-	case Clusters:
-		put("function %d (%s) of module %d, %v blocks of %v threads in clusters of %v", o.Function, o.Name, o.Module, o.How.Grid, o.How.Block, o.How.Cluster)
-	case Open:
-		for _, m := range o.Modules {
-			verb := "with"
-			if m.Unload {
-				verb = "without"
-			}
-			put("%s module %d", verb, m.Module)
-		}
-	case Refused:
-		put("%d", o.Result)
-	case Share:
-		put("%v", o.Range)
-		for _, step := range o.Plan {
-			put("[%v]", step)
-		}
-	case Move, Leave, Backup, Refill:
-		if o.Shut {
-			put("for good")
-		}
-		if o.Part {
-			put("in part")
-		}
-		for _, step := range o.Plan {
-			put("[%v]", step)
-		}
-		if len(o.Events) > 0 {
-			put("events %v", o.Events)
-		}
+	if o.Kind < Kinds && kinds[o.Kind].show != nil {
+		kinds[o.Kind].show(o, put)
 	}
 	return b.String()
+}
+
+// asked is show for a question, which names the slot of its answer first.
+func asked(show func(o *Op, put putter)) func(o *Op, put putter) {
+	return func(o *Op, put putter) {
+		put("slot %d", o.Slot)
+		show(o, put)
+	}
+}
+
+func showReply(o *Op, put putter) {
+	put("slot %d", o.Slot)
+	put("result %d", o.Result)
+	if len(o.Payload) > 0 {
+		put("%x", o.Payload)
+	}
+}
+
+func showReplyAfter(o *Op, put putter) {
+	put("slot %d", o.Slot)
+	switch {
+	case o.All:
+		put("all")
+	case o.OfEvent:
+		put("event %d", o.Event)
+	default:
+		put("stream %d", o.Stream)
+	}
+	put("result %d", o.Result)
+}
+
+func showStatus(o *Op, put putter) {
+	put("%d", o.Result)
+	if o.Text != "" {
+		put("%q", o.Text)
+	}
+}
+
+func showTo(o *Op, put putter)       { put("%v", o.To) }
+func showRange(o *Op, put putter)    { put("%v", o.Range) }
+func showStream(o *Op, put putter)   { put("stream %d", o.Stream) }
+func showStreamTo(o *Op, put putter) { put("stream %d %v", o.Stream, o.To) }
+func showEvent(o *Op, put putter)    { put("event %d", o.Event) }
+func showModule(o *Op, put putter)   { put("module %d", o.Module) }
+func showImage(o *Op, put putter)    { put("%d bytes", len(o.Image)) }
+
+func showRoom(o *Op, put putter) {
+	if o.All {
+		put("all")
+	} else {
+		put("%v", o.Range)
+	}
+}
+
+func showLaunch(o *Op, put putter) {
+	put("stream %d function %d (%s) of module %d, %v blocks of %v", o.Stream, o.Function, o.Name, o.Module, o.How.Grid, o.How.Block)
+}
+
+func showAfter(o *Op, put putter) {
+	put("stream %d after %d", o.Stream, o.Other)
+	showOrigin(o, put)
+}
+
+func showStreamEvent(o *Op, put putter) {
+	put("stream %d event %d", o.Stream, o.Event)
+	showOrigin(o, put)
+}
+
+func showOrigin(o *Op, put putter) {
+	if o.Origin != vmm.Host {
+		put("at %v", o.Origin)
+	}
+}
+
+func showAwaitWord(o *Op, put putter) {
+	put("stream %d %v value %d compare %d cookie %d", o.Stream, o.Range, o.Word.Value, o.Word.Compare, o.Cookie)
+}
+
+func showTextures(o *Op, put putter) {
+	for _, t := range o.Textures {
+		put("handle %d", t.Handle)
+	}
+}
+
+func showOccupancy(o *Op, put putter) {
+	put("function %d (%s) of module %d, %d threads, %d bytes", o.Function, o.Name, o.Module, o.Threads, o.Shared)
+}
+
+func showSharedFor(o *Op, put putter) {
+	put("function %d (%s) of module %d, %d blocks of %d threads", o.Function, o.Name, o.Module, o.Blocks, o.Threads)
+}
+
+func showClusters(o *Op, put putter) {
+	put("function %d (%s) of module %d, %v blocks of %v threads in clusters of %v", o.Function, o.Name, o.Module, o.How.Grid, o.How.Block, o.How.Cluster)
+}
+
+func showOpen(o *Op, put putter) {
+	for _, m := range o.Modules {
+		verb := "with"
+		if m.Unload {
+			verb = "without"
+		}
+		put("%s module %d", verb, m.Module)
+	}
+}
+
+func showShare(o *Op, put putter) {
+	put("%v", o.Range)
+	showSteps(o, put)
+}
+
+func showPlan(o *Op, put putter) {
+	if o.Shut {
+		put("for good")
+	}
+	if o.Part {
+		put("in part")
+	}
+	showSteps(o, put)
+	if len(o.Events) > 0 {
+		put("events %v", o.Events)
+	}
+}
+
+func showSteps(o *Op, put putter) {
+	for _, step := range o.Plan {
+		put("[%v]", step)
+	}
 }

@@ -11,7 +11,6 @@ import (
 	"muster/internal/mailbox"
 	"muster/node/checkpoint"
 	"muster/node/clientcore"
-	"muster/node/journal"
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
@@ -149,7 +148,7 @@ func (w *worker) checkpoint(file *os.File, hold bool) error {
 	if err := w.settleStaging(); err != nil {
 		return err
 	}
-	if err := w.perform(w.core.Detach(w.now())); err != nil {
+	if err := w.handle(w.core.Detach(w.now())); err != nil {
 		return err
 	}
 	if p := w.prepared; p != nil && !p.gone { // while it is held, the daemon could not get it back
@@ -316,9 +315,9 @@ func (w *worker) proceed(m control.Proceed) error {
 	if w.core.Parked == nil {
 		return nil
 	}
-	w.entry, w.header, w.hasData = journal.Entry{}, w.core.Parked.Message.Header, false
-	w.stage = w.staging.take(w.header.Release)
-	return w.perform(w.core.Unpark(w.now()))
+	h := w.core.Parked.Message.Header
+	w.current = message{header: h, stage: w.staging.take(h.Release)}
+	return w.handle(w.core.Unpark(w.now()))
 }
 
 // --- restoring ---------------------------------------------------------------------
@@ -343,7 +342,7 @@ func (w *worker) restore(file *os.File, whole bool) error {
 		return nil
 	}
 	w.orders.incoming = in
-	return w.perform(w.core.Replace(w.now(), in.by, whole))
+	return w.handle(w.core.Replace(w.now(), in.by, whole))
 }
 
 // read checks a whole file, and that this worker's client can become the one in it.
@@ -420,7 +419,7 @@ func (w *worker) fits(saved *checkpoint.File, whole bool) error {
 
 // makeRoom reserves room for the memory of the incoming client, in addition to that of the present
 // one: until the new one is complete the present one must be able to go on.
-func (w *worker) makeRoom() error {
+func (w *worker) makeRoom(*clientcore.Op) error {
 	all := w.orders.incoming.by.Allocations()
 	for i, r := range all {
 		err := w.reserve(r)
@@ -436,9 +435,9 @@ func (w *worker) makeRoom() error {
 }
 
 // refill fills the host copies from the file. The core is the new client already.
-func (w *worker) refill(plan vmm.Plan) error {
+func (w *worker) refill(o *clientcore.Op) error {
 	in := w.orders.incoming
-	in.lost = w.fill(in, plan)
+	in.lost = w.fill(in, o.Plan)
 	if in.lost != nil && w.canRebuild() {
 		w.say(control.Restored{Error: in.lost.Error()})
 		return fmt.Errorf("%w: %w", errAsBefore, in.lost)
@@ -531,7 +530,7 @@ func (w *worker) takeOver(a checkpoint.About) {
 		w.shared.Asked(h)
 	}
 	for _, h := range w.core.Backlogged() {
-		w.backlog = append(w.backlog, queued{header: h})
+		w.backlog = append(w.backlog, message{header: h, hasData: h.Release != 0})
 	}
 	for slot, seq := range a.Shared.Asked {
 		w.shared.Asked(wire.Header{Slot: slot, Seq: seq})

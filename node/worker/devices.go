@@ -32,7 +32,7 @@ func (w *worker) addDevice(d comingDevice) error {
 		w.serve.Devices = slices.Clone(w.serve.Devices)
 		w.serve.Devices[d.Device], w.locks[d.Device], w.devices[d.Device] = d.Config, d.lock, nil
 	}
-	return w.perform(w.core.AddDevice(w.now(), d.Device, w.openDevice(d.Device)))
+	return w.handle(w.core.AddDevice(w.now(), d.Device, w.openDevice(d.Device)))
 }
 
 // comingLoan is the daemon's message that a further device is lent, with the connection by which it is

@@ -34,22 +34,22 @@ type echo struct {
 
 // copyInEchoed is copyIn for what the device writes to the journal itself; false if it cannot, and
 // nothing has been done.
-func (w *worker) copyInEchoed(g *gpu, on device.Stream, o *clientcore.Op) (done bool, err error) {
+func (w *worker) copyInEchoed(m *message, g *gpu, on device.Stream, o *clientcore.Op) (done bool, err error) {
 	size := uint64(len(o.Data))
 	by, ok := on.(device.Echoer)
-	if !ok || size < echoWorth || size > maxAttached || !o.To.Dense() || !w.header.Op.TakesData() || w.journal == nil || w.hasData || w.replay.has() || w.hosts.outstanding() > 0 {
+	if !ok || size < echoWorth || size > maxAttached || !o.To.Dense() || !m.header.Op.TakesData() || w.journal == nil || m.hasData || w.replay.has() || w.hosts.outstanding() > 0 {
 		return false, nil
 	}
 	if w.echoable += size; w.echoable < echoAfter || w.echoless {
 		return false, nil
 	}
-	if err := w.pinProgram(g, w.header.Data, size); err != nil {
+	if err := w.pinProgram(g, m.header.Data, size); err != nil {
 		return true, err
 	}
 	if ready, err := w.pinJournal(g, size); !ready || err != nil {
 		return err != nil, err
 	}
-	space := w.journal.Reserve(w.entry, size)
+	space := w.journal.Reserve(m.entry, size)
 	if space == nil {
 		return false, nil
 	}
@@ -62,10 +62,9 @@ func (w *worker) copyInEchoed(g *gpu, on device.Stream, o *clientcore.Op) (done 
 	if err != nil {
 		return true, err
 	}
-	e := &echo{space, o.Data, w.stage}
-	if w.stage != nil {
-		w.staging.lend(w.stage, g)
-		w.stage = nil
+	e := &echo{space, o.Data, m.stage.taken()}
+	if e.stage != nil {
+		w.staging.lend(e.stage, g)
 	}
 	g.mu.Lock()
 	if g.echoes == nil {

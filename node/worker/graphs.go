@@ -13,7 +13,7 @@ type built struct {
 
 // runGraph launches a graph as a whole. Where the device cannot, it submits the graph's nodes one
 // after the other to the stream.
-func (w *worker) runGraph(o *clientcore.Op) error {
+func (w *worker) runGraph(m *message, o *clientcore.Op) error {
 	g, err := w.at(o.Place)
 	if err != nil {
 		return err
@@ -29,7 +29,7 @@ func (w *worker) runGraph(o *clientcore.Op) error {
 		graph = w.graph(g, o)
 	}
 	if graph == nil {
-		return w.runNodes(o)
+		return w.runNodes(m, o)
 	}
 	if g.overseen {
 		if err := w.oversee(g, on, o.Run.Kernels, "of a graph"); err != nil {
@@ -100,11 +100,11 @@ func (w *worker) makeGraph(g *gpu, run *clientcore.Run, before device.Graph) (de
 }
 
 // runNodes submits the nodes of a graph in the order of the list, which their dependencies allow.
-func (w *worker) runNodes(o *clientcore.Op) error {
+func (w *worker) runNodes(m *message, o *clientcore.Op) error {
 	for i := range o.Run.Nodes {
 		node := o.Run.Nodes[i].Op
 		node.Place, node.Stream = o.Place, o.Stream
-		if err := w.do(&node); err != nil {
+		if err := operations[node.Kind].do(w, m, &node); err != nil {
 			return err
 		}
 	}

@@ -37,7 +37,7 @@ type trapped struct {
 // the kernel goes on. Nothing else runs on its device meanwhile: other kernels there would stop
 // with it, and if bringing memory had to wait for a kernel on another device that waits for one of
 // those, none would ever end.
-func (w *worker) guardedLaunch(g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
+func (w *worker) guardedLaunch(m *message, g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
 	if err := w.drain(g); err != nil {
 		return err
 	}
@@ -54,15 +54,7 @@ func (w *worker) guardedLaunch(g *gpu, f device.Function, on device.Stream, o *c
 		r := <-goes
 		return device.Arena{Base: r.Addr, Size: r.Size}, r.Size > 0
 	}}
-	here := g.here(o)
-	give := func() error { return w.tracedLaunch(g, f, on, here) }
-	err := error(nil)
-	if o.Ticket != 0 {
-		err = w.timedLaunch(g, on, o, give)
-	} else {
-		err = give()
-	}
-	if err != nil {
+	if err := w.measuredLaunch(m, g, f, on, g.here(o)); err != nil {
 		return err
 	}
 	ended := make(chan struct{})

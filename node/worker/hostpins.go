@@ -267,7 +267,7 @@ func (w *worker) postpones(m control.Revoke) bool {
 // leaves hands the core a revocation. One that was postponed is void then.
 func (w *worker) leaves(m control.Revoke) error {
 	w.revoked = nil
-	return w.perform(w.core.Control(w.now(), m))
+	return w.handle(w.core.Control(w.now(), m))
 }
 
 // leaveNow hands the core a revocation that was postponed.

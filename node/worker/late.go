@@ -5,7 +5,6 @@ import (
 
 	"muster/device"
 	"muster/node/clientcore"
-	"muster/node/journal"
 	"muster/wire"
 )
 
@@ -15,11 +14,10 @@ import (
 // refused launch at its next call that has an answer, and before the loop handles such a call it
 // asks the device which launches were refused.
 type lateLaunch struct {
-	gpu    *gpu
-	by     device.Launcher
-	number uint64
-	entry  journal.Entry
-	header wire.Header
+	gpu     *gpu
+	by      device.Launcher
+	number  uint64
+	message message
 }
 
 // mostLate bounds the late launches: the loop keeps an entry for each.
@@ -32,7 +30,7 @@ const mostLate = 1024
 // is unproven, and not if a timeline or a ticket needs the time of this very launch. The last
 // argument of LaunchLater says whether another launch follows in the ring; a single launch is made
 // at once, since handing it to the other thread takes longer.
-func (w *worker) give(g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
+func (w *worker) give(m *message, g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
 	if w.hosts.outstanding() > 0 {
 		how := o.How
 		return w.block(func() error { return on.Launch(f, how) })
@@ -43,7 +41,7 @@ func (w *worker) give(g *gpu, f device.Function, on device.Stream, o *clientcore
 	}
 	number, late, err := later.LaunchLater(f, o.How, w.consumer.Follows(wire.OpLaunch))
 	if late {
-		w.late = append(w.late, lateLaunch{g, later, number, w.entry, w.header})
+		w.late = append(w.late, lateLaunch{g, later, number, *m})
 	}
 	return err
 }
@@ -81,23 +79,21 @@ func (w *worker) settleLaunches() error {
 	return nil
 }
 
-// refusedLate reports the refused launches of a list to the core. It performs operations on behalf
-// of earlier messages, so it saves and restores the keeper's current entry and header.
+// refusedLate reports the refused launches of a list to the core.
 func (w *worker) refusedLate(list []lateLaunch, refused []device.Refusal) error {
-	entry, header, hasData := w.entry, w.header, w.hasData
-	defer func() { w.entry, w.header, w.hasData = entry, header, hasData }()
 	for _, r := range refused {
 		var fault *device.Fault
 		// A fault is not the refusal of one launch: it concerns the whole context.
 		if errors.As(r.Err, &fault) || errors.Is(r.Err, device.ErrClosed) {
 			return w.found(w.sticky.current(), r.Err)
 		}
-		for _, l := range list {
+		for i := range list {
+			l := &list[i]
 			if l.number != r.Number {
 				continue
 			}
-			w.entry, w.header, w.hasData = l.entry, l.header, false
-			if err := w.perform(w.core.RefusedLate(w.now(), l.header, r.Err)); err != nil {
+			ops, err := w.core.RefusedLate(w.now(), l.message.header, r.Err)
+			if err := w.perform(&l.message, ops, err); err != nil {
 				return err
 			}
 		}

@@ -17,21 +17,24 @@ import (
 const maxLinkOptions = 64
 
 // link links several images into one.
-func (w *worker) link(o *clientcore.Op) (image []byte, err error) {
+func (w *worker) link(_ *message, o *clientcore.Op) clientcore.Outcome {
 	g, err := w.at(o.Place)
 	if err != nil {
-		return nil, err
+		return clientcore.Outcome{Err: err}
 	}
 	l, err := decodeLink(o.Image)
 	if err != nil {
-		return nil, err
+		return clientcore.Outcome{Err: err}
 	}
 	l.Check = o.On
-	err = w.block(func() (err error) {
+	var image []byte
+	if err = w.block(func() (err error) {
 		image, err = g.context.Link(l)
 		return err
-	})
-	return image, err
+	}); err != nil {
+		return clientcore.Outcome{Err: err}
+	}
+	return clientcore.Outcome{Image: image}
 }
 
 // decodeLink decodes what the library sent. Data of inputs are slices of image.

@@ -30,8 +30,10 @@ func TestAnswersComeBehindCopies(t *testing.T) {
 	defer shared.Unmap()
 	h := wire.Header{Slot: 3}
 	for name, answer := range map[string]func(w *worker) error{
-		"a plain answer":     func(w *worker) error { return w.do(&clientcore.Op{Kind: clientcore.Reply, Slot: h.Slot}) },
-		"a time that passed": func(w *worker) error { return w.elapsed(nil, &clientcore.Op{Slot: h.Slot}) },
+		"a plain answer": func(w *worker) error {
+			return w.replyNow(&message{}, &clientcore.Op{Kind: clientcore.Reply, Slot: h.Slot})
+		},
+		"a time that passed": func(w *worker) error { return w.elapsed(&message{}, nil, &clientcore.Op{Slot: h.Slot}) },
 	} {
 		h.Seq++
 		shared.Asked(h)

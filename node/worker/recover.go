@@ -28,16 +28,12 @@ import (
 type keeper struct {
 	journal *journal.Journal // nil: the client ends with its worker
 
-	entry    journal.Entry // of the message that is being handled
-	header   wire.Header   // of that message
-	hasData  bool          // the log has that message's data
-	backlog  []queued      // messages read ahead, to be handled later
-	kept     []retained    // staging memory that the log relies on, not yet given back
-	keeping  uint64        // bytes in kept
-	keptLong bool          // it is to be given back: by a base, or once the log has the data
-	left     bool          // the client has left its device since the last base
-	due      bool          // a base must be made before the next message
-	pause    pause         // since when nothing came
+	kept     []retained // staging memory that the log relies on, not yet given back
+	keeping  uint64     // bytes in kept
+	keptLong bool       // it is to be given back: by a base, or once the log has the data
+	left     bool       // the client has left its device since the last base
+	due      bool       // a base must be made before the next message
+	pause    pause      // since when nothing came
 
 	spent   time.Duration // GPU time of the client at the last base
 	rate    float64       // bytes per second at which a base copies from the device, measured
@@ -49,12 +45,6 @@ type keeper struct {
 	echoless bool   // it refused to
 
 	unproven bool // work launched by the replay has not ended yet
-}
-
-// queued is the journal entry of a message that was read ahead.
-type queued struct {
-	entry  journal.Entry
-	header wire.Header
 }
 
 // retained is staging memory that must stay until the next base, because it holds the only copy of
@@ -122,7 +112,7 @@ func (w *worker) exposeAt(level slog.Level, why error) {
 
 // tellPlaced logs where a module's variables are, before the program can learn their addresses. A
 // replay must put them at the same addresses.
-func (w *worker) tellPlaced(p clientcore.Placed) {
+func (w *worker) tellPlaced(m *message, p clientcore.Placed) {
 	if w.journal == nil || !w.journal.Valid() {
 		return
 	}
@@ -131,26 +121,25 @@ func (w *worker) tellPlaced(p clientcore.Placed) {
 		w.expose(fmt.Errorf("where a module is: %w", err))
 		return
 	}
-	w.journal.Tell(w.entry, about)
+	w.journal.Tell(m.entry, about)
 }
 
 // keep makes sure that the data of the current message survive until the next base: it writes them
 // to the log, or keeps the staging memory that holds them.
-func (w *worker) keep(o *clientcore.Op) {
-	if w.journal == nil || !w.header.Op.TakesData() || w.hasData || w.replay.has() {
+func (w *worker) keep(m *message, o *clientcore.Op) {
+	if w.journal == nil || !m.header.Op.TakesData() || m.hasData || w.replay.has() {
 		return
 	}
-	if w.stage != nil && o.Kind == clientcore.HostIn && w.core.Dirty() == 0 && w.core.Blobs() < len(o.Data) {
+	if m.stage.isOpen() && w.core.Dirty() == 0 && w.core.Blobs() < len(o.Data) {
 		// This operation copies the data to the host copies, which are in memory files and survive;
 		// only a base that says so is missing. With nothing to copy from a device a base is cheap,
 		// cheaper than to log the data, so the staging memory is kept and one base is made for
 		// several messages.
-		w.kept = append(w.kept, retained{w.entry, o.Data, w.stage})
+		w.kept = append(w.kept, retained{m.entry, o.Data, m.stage.taken()})
 		w.keeping += uint64(len(o.Data))
-		w.stage = nil
 		return
 	}
-	w.attachData(w.entry, o.Data, w.stage != nil)
+	w.attachData(m.entry, o.Data, m.stage.isOpen())
 }
 
 // pause is for how long the program has sent nothing.
@@ -183,21 +172,21 @@ func (w *worker) isTight(used uint64) bool {
 
 // keepAside is keep in a goroutine, while the device reads the same data. The caller must call kept
 // before it gives the data back.
-func (w *worker) keepAside(o *clientcore.Op) (kept func()) {
-	if w.journal == nil || !w.header.Op.TakesData() || w.hasData || w.replay.has() {
+func (w *worker) keepAside(m *message, o *clientcore.Op) (kept func()) {
+	if w.journal == nil || !m.header.Op.TakesData() || m.hasData || w.replay.has() {
 		return func() {}
 	}
-	return w.attachAside(o.Data)
+	return w.attachAside(m, o.Data)
 }
 
 // attachAside is attachData for the current message, in a goroutine if that is worth it.
-func (w *worker) attachAside(data []byte) (kept func()) {
+func (w *worker) attachAside(m *message, data []byte) (kept func()) {
 	if len(data) >= aside && len(data) <= maxAttached {
-		if fill := w.journal.Reserve(w.entry, uint64(len(data))); fill != nil {
+		if fill := w.journal.Reserve(m.entry, uint64(len(data))); fill != nil {
 			return together.Aside(func() { fill.Fill(data) })
 		}
 	}
-	w.attachData(w.entry, data, w.stage != nil)
+	w.attachData(m.entry, data, m.stage.isOpen())
 	return func() {}
 }
 
@@ -220,7 +209,7 @@ var errLogFull = errors.New("it sent more than its journal holds while one of it
 // stream reads it. If the stream is idle, that is now, and until the program can hear of the end of
 // the copy, for which it must ask the loop, it leaves the memory alone. Otherwise a function in the
 // stream copies the data to the log at that point.
-func (w *worker) attachLater(on device.Stream, data []byte) (kept func(), err error) {
+func (w *worker) attachLater(m *message, on device.Stream, data []byte) (kept func(), err error) {
 	kept = func() {}
 	if w.journal == nil || w.replay.has() {
 		return kept, nil
@@ -228,13 +217,13 @@ func (w *worker) attachLater(on device.Stream, data []byte) (kept func(), err er
 	if done, err := on.Done(); err != nil {
 		return kept, err
 	} else if done {
-		return w.attachAside(data), nil
+		return w.attachAside(m, data), nil
 	}
 	if len(data) > maxAttached {
 		w.due = true
 		return kept, nil
 	}
-	fill := w.journal.Reserve(w.entry, uint64(len(data)))
+	fill := w.journal.Reserve(m.entry, uint64(len(data)))
 	if fill == nil {
 		w.due = true
 		return kept, nil
@@ -244,35 +233,35 @@ func (w *worker) attachLater(on device.Stream, data []byte) (kept func(), err er
 
 // given marks that the program has its bytes. Messages with an answer need no mark: the answer says
 // it.
-func (w *worker) given() {
-	if w.journal != nil && w.header.Slot < 0 {
-		w.journal.Mark(w.entry, journal.Done)
+func (w *worker) given(m *message) {
+	if w.journal != nil && m.header.Slot < 0 {
+		w.journal.Mark(m.entry, journal.Done)
 	}
 }
 
 // givenLater is given, once the stream has done what it was given.
-func (w *worker) givenLater(on device.Stream) error {
-	if w.journal == nil || w.header.Slot >= 0 {
+func (w *worker) givenLater(m *message, on device.Stream) error {
+	if w.journal == nil || m.header.Slot >= 0 {
 		return nil
 	}
 	if done, err := on.Done(); done || err != nil {
-		w.given()
+		w.given(m)
 		return err
 	}
-	e := w.entry
+	e := m.entry
 	return w.block(func() error { return notify(on, func() { w.journal.Mark(e, journal.Done) }) })
 }
 
 // refused logs that the current message was refused. During a replay, a message that was carried
 // out the first time must not be refused now: the program relies on its effect.
-func (w *worker) refused(r clientcore.Result) error {
+func (w *worker) refused(m *message, o *clientcore.Op) error {
 	if w.journal == nil {
 		return nil
 	}
-	if m := w.replay.current(); m != nil && m.Marks&journal.Refused == 0 && (w.replay.silent || w.replay.passed) {
-		return fmt.Errorf("%w: %v was done before and is refused now, with result %d: %s", errNotSame, w.header.Op, r, w.replay.untold)
+	if was := w.replay.current(); was != nil && was.Marks&journal.Refused == 0 && (w.replay.silent || w.replay.passed) {
+		return fmt.Errorf("%w: %v was done before and is refused now, with result %d: %s", errNotSame, m.header.Op, o.Result, w.replay.untold)
 	}
-	w.journal.Refuse(w.entry, r)
+	w.journal.Refuse(m.entry, o.Result)
 	return nil
 }
 
@@ -356,9 +345,10 @@ func (w *worker) fold() error {
 		return err
 	}
 	dirty, start := w.core.Dirty(), time.Now()
-	if err := w.perform(w.core.Fold(w.now())); err != nil {
+	if err := w.handle(w.core.Fold(w.now())); err != nil {
 		return err
 	}
+	w.current.entry = journal.Entry{} // the log begins with the base
 	if took := time.Since(start); dirty >= 16*chunk {
 		w.rate = (w.rate + float64(dirty)/took.Seconds()) / 2
 	}
@@ -407,7 +397,8 @@ const (
 // The host copies have two sides. Only after the journal has the base may the side that the
 // previous base used be given up (host.commit); if the base does not fit, the client cannot be
 // rebuilt and the old side has no use either (host.abandon).
-func (w *worker) commit(b *clientcore.Base) error {
+func (w *worker) commit(_ *message, o *clientcore.Op) error {
+	b := o.Base
 	w.replies.Wait()
 	s := surroundings{Asked: map[int]uint32{}, Now: w.now(), At: time.Now(), World: w.sticky.current(), Identity: w.serve.Identity, Traced: w.timeline != nil}
 	s.Position, s.Seq = w.consumer.Position()
@@ -435,7 +426,6 @@ func (w *worker) commit(b *clientcore.Base) error {
 	if w.unproven { // a base is made when nothing is in flight
 		w.prove()
 	}
-	w.entry = journal.Entry{}
 	w.due, w.left = false, false
 	w.spent = w.core.Spent()
 	w.release()
@@ -498,23 +488,25 @@ func (r *replay) noteReturned(h wire.Header, body []byte) {
 
 // drops says whether a replay must skip an operation, because the program already has the answer or
 // the data that it would deliver.
-func (w *worker) drops(o *clientcore.Op) bool {
-	r := w.replay
-	if r == nil {
-		return false
-	}
-	switch o.Kind {
-	case clientcore.Tell: // not if this worker is the first to refuse the message: then the user hears why
-		r.untold = o.Text
-		return r.silent || r.message != nil && r.message.Marks&journal.Refused != 0
-	case clientcore.Reply:
-		return r.silent && o.Slot == r.sent.Slot && o.Cookie == 0
-	case clientcore.Write, clientcore.Printed, clientcore.Occupancy, clientcore.SharedFor, clientcore.Clusters, clientcore.Ask:
-		return r.silent
-	case clientcore.CopyOut, clientcore.HostOut:
-		return r.silent || r.message != nil && r.message.Marks&journal.Done != 0
-	}
-	return false
+func (r *replay) drops(o *clientcore.Op) bool {
+	dropped := operations[o.Kind].dropped
+	return dropped != nil && dropped(r, o)
+}
+
+// wasTold drops a reason, unless this worker is the first to refuse the message: then the user hears why.
+func wasTold(r *replay, o *clientcore.Op) bool {
+	r.untold = o.Text
+	return r.silent || r.message != nil && r.message.Marks&journal.Refused != 0
+}
+
+func wasReplied(r *replay, o *clientcore.Op) bool {
+	return r.silent && o.Slot == r.sent.Slot && o.Cookie == 0
+}
+
+func wasAnswered(r *replay, _ *clientcore.Op) bool { return r.silent }
+
+func wasGiven(r *replay, _ *clientcore.Op) bool {
+	return r.silent || r.message != nil && r.message.Marks&journal.Done != 0
 }
 
 // waitAgain replaces an operation that told the program that work had ended. The program does not
@@ -603,9 +595,9 @@ func (w *worker) waitForMoments(moments ...clientcore.Moment) error {
 }
 
 // saw logs that the program is being told that work has ended, before it is told.
-func (w *worker) saw() {
+func (w *worker) saw(m *message) {
 	if w.journal != nil {
-		w.journal.Mark(w.entry, journal.Done)
+		w.journal.Mark(m.entry, journal.Done)
 	}
 }
 
@@ -773,10 +765,8 @@ func (w *worker) replayAll() error {
 	}
 	w.core.KeepHome(false)
 	w.core.Expect(0) // in case a damaged journal has announced more
-	if w.replay = nil; w.stage != nil {
-		w.staging.free(w.stage)
-		w.stage = nil
-	}
+	w.replay = nil
+	w.staging.free(w.current.stage.taken())
 	w.sticky.speak(w.shared.Status())
 	w.say(control.Commit{Bytes: w.core.Committed})
 	w.rebuilt = rebuilt{start, time.Now(), len(r.messages)}
@@ -837,7 +827,7 @@ func (w *worker) again(m *journal.Message) error {
 	}
 	r := w.replay
 	r.message, r.sent, r.silent = m, h, r.answered[h.Seq]
-	w.entry, w.header, w.hasData = m.Entry, h, false
+	w.current = message{header: h, entry: m.Entry}
 	if !r.silent && h.Op != wire.OpHostNext { // HostNext was registered by waitForFunctions, and its slot may be in use again
 		w.shared.Asked(h)
 	}
@@ -856,21 +846,21 @@ func (w *worker) again(m *journal.Message) error {
 	case h.Op == wire.OpHostFunction && r.hasReturned(body): // no stream waits for it
 		return nil
 	case m.Marks&journal.Refused != 0 && h.Op != wire.OpModuleData && h.Op != wire.OpModuleLoad && h.Op != wire.OpGraphLaunch: // these may have been done in part
-		return w.perform(w.core.RefuseAgain(w.now(), h, m.Result))
+		return w.handle(w.core.RefuseAgain(w.now(), h, m.Result))
 	}
-	message := clientcore.Message{Header: h, Body: bytes.Clone(body), Owned: true}
+	again := clientcore.Message{Header: h, Body: bytes.Clone(body), Owned: true}
 	switch {
 	case m.Data != nil:
-		message.Data = m.Data
+		again.Data = m.Data
 		w.staging.free(w.staging.take(h.Release))
 	case h.Op.TakesData():
-		if message.Data, err = w.pinned(h); err != nil {
+		if again.Data, err = w.pinned(h); err != nil {
 			return errors.Join(err, clientcore.ErrProtocol)
 		}
-		message.Pinned = h.Release == 0
-		w.stage = w.staging.take(h.Release)
+		again.Pinned = h.Release == 0
+		w.current.stage = w.staging.take(h.Release) // only now: what was heard would have ended with it
 	}
-	return w.perform(w.core.Message(w.now(), message))
+	return w.handle(w.core.Message(w.now(), again))
 }
 
 // errRebuild says that this worker cannot go on, but another one can take its place.
@@ -910,7 +900,7 @@ func (w *worker) lostDevice(m control.Lost) error {
 			quiet, err := g.quiet()
 			ended = quiet && err == nil
 		}
-		return w.perform(w.core.Lost(w.now(), m, ended))
+		return w.handle(w.core.Lost(w.now(), m, ended))
 	}
 	return fmt.Errorf("%w: device %d is gone: %s", errRebuild, m.Device, m.Reason)
 }

@@ -21,25 +21,24 @@ type common struct {
 var errNotShared = fmt.Errorf("memory that several programs have: %w", device.ErrNotSupported)
 
 // makeShared has a device create memory for several clients, and offers its file to their workers.
-func (w *worker) makeShared(o *clientcore.Op) (clientcore.Name, error) {
+func (w *worker) makeShared(_ *message, o *clientcore.Op) (outcome clientcore.Outcome) {
 	g, err := w.at(o.Place)
 	if err != nil {
-		return clientcore.Name{}, err
+		return clientcore.Outcome{Err: err}
 	}
 	maker, ok := g.context.(device.Sharer)
 	if !ok {
-		return clientcore.Name{}, errNotShared
+		return clientcore.Outcome{Err: errNotShared}
 	}
 	w.counter.dropUnused()
 	file, err := maker.NewShared(o.Range.Size)
 	if err != nil {
-		return clientcore.Name{}, err
+		return clientcore.Outcome{Err: err}
 	}
-	name, err := w.counter.offer(file)
-	if err != nil {
+	if outcome.Name, outcome.Err = w.counter.offer(file); outcome.Err != nil {
 		file.Close()
 	}
-	return name, err
+	return outcome
 }
 
 // share replaces memory of the client by shared memory with the same contents. From now on the

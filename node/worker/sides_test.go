@@ -479,7 +479,7 @@ func TestCopiesThatOverlap(t *testing.T) {
 				return clientcore.Area{Addr: testBase + uint64(at), Pitch: uint64(c.n), Width: uint64(c.n), Height: 1}
 			}
 			w := &worker{host: k.hostMemory}
-			if err := w.onHost(&clientcore.Op{Kind: clientcore.HostCopy, To: area(c.to), From: area(c.from)}); err != nil {
+			if err := w.hostCopy(&message{}, &clientcore.Op{To: area(c.to), From: area(c.from)}); err != nil {
 				t.Fatal(err)
 			}
 			copy(k.data[c.to:c.to+c.n], k.data[c.from:c.from+c.n])

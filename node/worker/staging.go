@@ -17,6 +17,20 @@ type stage struct {
 	position uint64
 	lent     *gpu // the context that reads the bytes; nil if none does
 	done     bool
+	handed   bool // the message has handed it on; only the loop uses this
+}
+
+// isOpen says whether a message has staging memory, and has not handed it on: it is given back with the
+// end of the message.
+func (st *stage) isOpen() bool { return st != nil && !st.handed }
+
+// taken hands the staging memory of a message on to the caller, who gives it back.
+func (st *stage) taken() *stage {
+	if !st.isOpen() {
+		return nil
+	}
+	st.handed = true
+	return st
 }
 
 // take registers a message's staging memory; nil if it has none. Messages must be registered in the

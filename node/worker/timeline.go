@@ -82,7 +82,7 @@ func (w *worker) beginTimeline() {
 		return
 	}
 	w.say(control.Traced{})
-	t := &recorder{ctx: w.ctx, block: w.block, seq: func() uint32 { return w.header.Seq }, clocks: map[*gpu]*deviceClock{}, known: map[uint32]bool{}}
+	t := &recorder{ctx: w.ctx, block: w.block, seq: func() uint32 { return w.current.header.Seq }, clocks: map[*gpu]*deviceClock{}, known: map[uint32]bool{}}
 	now := time.Now()
 	for i, d := range w.serve.Devices {
 		t.add(timeline.Record{Kind: timeline.Device, Last: uint32(i)}, d.Name, now, now)
@@ -121,23 +121,22 @@ func (t *recorder) addAt(r timeline.Record, name string, begin, end int64) {
 	t.records = r.Append(t.records)
 }
 
+// bytes is how many bytes an operation is about.
+func (r recorded) bytes(o *clientcore.Op) uint64 {
+	area := o.To
+	if r.from {
+		area = o.From
+	}
+	return area.Width * area.Height
+}
+
 // submit submits work to a device, and has the device report when it ran.
 func (t *recorder) submit(g *gpu, on device.Stream, o *clientcore.Op, give func() error) error {
-	r := timeline.Record{Row: o.Stream, First: t.seq(), Last: uint32(g.place.Index())}
-	switch o.Kind {
-	case clientcore.Launch:
-		r.Kind = timeline.Kernel
-	case clientcore.CopyIn:
-		r.Kind, r.Bytes = timeline.CopyIn, o.To.Width*o.To.Height
-	case clientcore.CopyOut:
-		r.Kind, r.Bytes = timeline.CopyOut, o.From.Width*o.From.Height
-	case clientcore.Copy:
-		r.Kind, r.Bytes = timeline.CopyWithin, o.To.Width*o.To.Height
-	case clientcore.Fill:
-		r.Kind, r.Bytes = timeline.Fill, o.To.Width*o.To.Height
-	default:
+	how := operations[o.Kind].recorded
+	if how.kind == 0 {
 		return give()
 	}
+	r := timeline.Record{Kind: how.kind, Row: o.Stream, Bytes: how.bytes(o), First: t.seq(), Last: uint32(g.place.Index())}
 	name := o.Name
 	timer, ok := on.(device.Timer)
 	if !ok {
@@ -171,18 +170,10 @@ func (t *recorder) onHost(o *clientcore.Op) func() {
 	if t == nil {
 		return nothing
 	}
-	area, name := o.To, "copy in, kept on the host"
-	switch o.Kind {
-	case clientcore.HostOut:
-		area, name = o.From, "copy out, from the host's copy"
-	case clientcore.HostFill:
-		name = "fill of the host's copy"
-	case clientcore.HostCopy:
-		name = "copy within the host's copy"
-	}
-	begin, bytes := time.Now(), area.Width*area.Height
+	how := operations[o.Kind].recorded
+	begin, bytes := time.Now(), how.bytes(o)
 	return func() {
-		t.add(timeline.Record{Kind: timeline.OnHost, Bytes: bytes, First: t.seq(), Last: timeline.NoDevice}, name, begin, time.Now())
+		t.add(timeline.Record{Kind: how.kind, Bytes: bytes, First: t.seq(), Last: timeline.NoDevice}, how.name, begin, time.Now())
 	}
 }
 

@@ -105,12 +105,10 @@ func (w *worker) putBack(h wire.Header, body []byte) error {
 			m.Data, m.Pinned = data, true
 		}
 	}
-	if w.journal != nil {
-		if m.Data != nil && !m.Pinned {
-			w.attachData(w.latestEntry, m.Data, true)
-		}
-		w.backlog = append(w.backlog, queued{w.latestEntry, h})
+	if w.journal != nil && m.Data != nil && !m.Pinned {
+		w.attachData(w.latestEntry, m.Data, true)
 	}
+	w.backlog = append(w.backlog, message{header: h, entry: w.latestEntry, hasData: h.Release != 0})
 	w.staging.free(w.staging.take(h.Release))
 	m.Header.Release = 0
 	return w.core.Later(m)
@@ -231,7 +229,7 @@ func (w *worker) call(on device.Stream, cookie uint64) error {
 
 // replyAfter answers a call once a stream, all streams, or an event has completed what was
 // submitted so far.
-func (w *worker) replyAfter(o *clientcore.Op) error {
+func (w *worker) replyAfter(m *message, o *clientcore.Op) error {
 	g, err := w.at(o.Place)
 	if err != nil {
 		return err
@@ -256,7 +254,7 @@ func (w *worker) replyAfter(o *clientcore.Op) error {
 		w.answer(o)
 		return nil
 	}
-	if w.header.Op.GivesData() {
+	if m.header.Op.GivesData() {
 		return w.laterOut(g, on, o)
 	}
 	wait, err := w.mark(g, on)

@@ -10,7 +10,7 @@ import (
 var errNoWords = fmt.Errorf("words in memory that streams write and wait for: %w", device.ErrNotSupported)
 
 // writeWord makes a stream write a word.
-func (w *worker) writeWord(on device.Stream, o *clientcore.Op) error {
+func (w *worker) writeWord(_ *message, _ *gpu, on device.Stream, o *clientcore.Op) error {
 	words, ok := on.(device.Words)
 	if !ok {
 		return errNoWords
@@ -22,7 +22,7 @@ func (w *worker) writeWord(on device.Stream, o *clientcore.Op) error {
 // awaitWord makes a stream wait for a word, and tells the core when the wait is over. Later work
 // may be what writes the word, so the wait counts as an outstanding host function, and the loop
 // reads ahead.
-func (w *worker) awaitWord(on device.Stream, o *clientcore.Op) error {
+func (w *worker) awaitWord(_ *message, _ *gpu, on device.Stream, o *clientcore.Op) error {
 	words, ok := on.(device.Words)
 	if !ok {
 		return errNoWords

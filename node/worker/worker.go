@@ -69,10 +69,11 @@ type worker struct {
 	keeper
 	latestEntry journal.Entry // of the message that the consumer read last
 
-	began  time.Time
-	stage  *stage   // staging memory of the current message; nil if it has none or has handed it on
-	faults []notice // faults reported while an operation was being performed; hear handles them
-	orders orders
+	began   time.Time
+	current message   // that the loop has given the core last; the core may be waiting with it
+	backlog []message // those that the core has queued, in the same order
+	faults  []notice  // faults reported while an operation was being performed; hear handles them
+	orders  orders
 
 	between func()      // called between two events, in tests only
 	dies    func() bool // in tests only: whether to simulate the death of the process here
@@ -570,13 +571,10 @@ func (w *worker) next() error {
 	if err := w.settleLaunches(); err != nil {
 		return err
 	}
-	if w.journal != nil && len(w.backlog) > 0 {
-		// The backlog has the journal entries of the core's queue, in the same order.
-		w.entry, w.header = w.backlog[0].entry, w.backlog[0].header
-		w.hasData = w.header.Release != 0
-		w.backlog = w.backlog[1:]
+	if len(w.backlog) > 0 {
+		w.current, w.backlog = w.backlog[0], w.backlog[1:]
 	}
-	return w.perform(w.core.Next(w.now()))
+	return w.handle(w.core.Next(w.now()))
 }
 
 // take hands a message from the ring to the core.
@@ -593,7 +591,6 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 			return err
 		}
 	}
-	w.entry, w.header, w.hasData = e, h, false
 	m := clientcore.Message{Header: h, Body: body}
 	if h.Op.TakesData() || h.Op.GivesData() {
 		data, err := w.shared.Data(h.Data, h.Length)
@@ -604,15 +601,14 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 			m.Data, m.Pinned = data, h.Release == 0
 		}
 		if h.Op == wire.OpModuleData && w.journal != nil {
-			w.attachData(w.entry, data, h.Release != 0)
+			w.attachData(e, data, h.Release != 0)
 		}
 	}
 	if err := w.noteEnd(w.over); err != nil {
 		return err
 	}
 	w.over = false
-	w.entry, w.header, w.hasData = e, h, false // noteEnd may have performed an operation of another message
-	w.stage = w.staging.take(h.Release)        // only now: perform would have given it back after noteEnd's operations
+	w.current = message{header: h, entry: e, stage: w.staging.take(h.Release)}
 	w.tellEnds()
 	if w.serve.Mapping != "" && h.Op == wire.OpLaunch {
 		w.tellQueues()
@@ -621,7 +617,7 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 	if w.core.Timed(h.Op) {
 		now = w.now()
 	}
-	return w.perform(w.core.Message(now, m))
+	return w.handle(w.core.Message(now, m))
 }
 
 // noteEnd tells the core that all work has ended, if so and if the core does not know. Quiet says
@@ -638,7 +634,7 @@ func (w *worker) noteEnd(quiet bool) error {
 	if !quiet || err != nil {
 		return nil // the next operation on the device will report the error
 	}
-	return w.perform(w.core.Ended(w.now(), at), nil)
+	return w.handle(w.core.Ended(w.now(), at), nil)
 }
 
 // hear handles everything that the daemon and other goroutines have reported, without waiting.
@@ -705,7 +701,7 @@ func (w *worker) awaitFunctions() error {
 // noticed handles a notice between two operations.
 func (w *worker) noticed(n notice) error {
 	if n.word {
-		return w.perform(w.core.Met(w.now(), n.cookie))
+		return w.handle(w.core.Met(w.now(), n.cookie))
 	}
 	return w.noticedMeanwhile(n)
 }
@@ -756,14 +752,14 @@ func (w *worker) told(m control.ToWorker) error {
 		if m.Lease != w.core.Lease.Number {
 			w.revoked = nil // it was of the lease before, which the client has given back by itself
 		}
-		return w.perform(w.core.Control(w.now(), m))
+		return w.handle(w.core.Control(w.now(), m))
 	case control.Deny, control.Committed, control.GrantFurther, control.DenyFurther, control.RevokeFurther, control.Beside:
-		return w.perform(w.core.Control(w.now(), m))
+		return w.handle(w.core.Control(w.now(), m))
 	case comingDevice:
 		return w.addDevice(m)
 	case comingLoan:
 		w.keepWay(m.Device, m.way)
-		return w.perform(w.core.Control(w.now(), m.GrantFurther))
+		return w.handle(w.core.Control(w.now(), m.GrantFurther))
 	case control.Parked:
 		w.teller.tell(m.Reason)
 		return nil
@@ -774,10 +770,10 @@ func (w *worker) told(m control.ToWorker) error {
 		if err != nil {
 			return w.found(w.sticky.current(), err)
 		}
-		return w.perform(w.core.Watch(w.now(), m.On, quiet, w.consumer.Pending()))
+		return w.handle(w.core.Watch(w.now(), m.On, quiet, w.consumer.Pending()))
 	case nextDaemon:
 		w.line.begin(m.end)
-		if err := w.perform(w.core.Adopted(w.now())); err != nil {
+		if err := w.handle(w.core.Adopted(w.now())); err != nil {
 			return err
 		}
 		if w.timeline != nil {
@@ -796,7 +792,7 @@ func (w *worker) observe() error {
 	}
 	w.pace.look(quiet)
 	w.tellEnds()
-	return w.perform(w.core.Observe(w.now(), quiet, clientcore.Time(w.done.Load())))
+	return w.handle(w.core.Observe(w.now(), quiet, clientcore.Time(w.done.Load())))
 }
 
 // found tells the core of a fault, or returns an error if the client should be rebuilt instead.
@@ -804,7 +800,7 @@ func (w *worker) found(world uint64, err error) error {
 	if gone := w.gone(err); gone != nil {
 		return gone
 	}
-	return w.perform(w.core.Found(w.now(), world, err))
+	return w.handle(w.core.Found(w.now(), world, err))
 }
 
 // say sends a message to the daemon.

@@ -1,0 +1,630 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+
+	"muster/device"
+	"muster/internal/laps"
+	"muster/node/clientcore"
+	"muster/vmm"
+	"muster/wire"
+	"muster/wire/control"
+	"muster/wire/timeline"
+)
+
+const success clientcore.Result = 0
+
+// perform is how an operation is carried out that has no outcome but failure, on behalf of a message.
+type perform func(w *worker, m *message, o *clientcore.Op) error
+
+// operation is what the worker does for a kind of operation.
+type operation struct {
+	do  perform
+	ask func(w *worker, m *message, o *clientcore.Op) clientcore.Outcome // instead, for one whose outcome the core waits for
+	// dropped says whether a replay leaves the operation out, because the program already has the answer
+	// or the data that it would deliver; nil: it never does.
+	dropped  func(r *replay, o *clientcore.Op) bool
+	recorded recorded // how it appears in a timeline
+}
+
+// recorded is how operations of a kind appear in a timeline: as what (0: not at all), with the size of
+// From or else of To, and with a name if they have none.
+type recorded struct {
+	kind timeline.Kind
+	from bool
+	name string
+}
+
+// operations is the table of all kinds. What they are called is in clientcore's.
+var operations [clientcore.Kinds]operation
+
+func init() { // not where it is declared, since some of them carry out others
+	operations = [clientcore.Kinds]operation{
+		clientcore.Reply:      {do: (*worker).replyNow, dropped: wasReplied},
+		clientcore.ReplyAfter: {do: (*worker).replyAfter},
+		clientcore.Write:      {do: (*worker).write, dropped: wasAnswered},
+		clientcore.SetStatus:  {do: (*worker).setStatus},
+		clientcore.Tell:       {do: (*worker).tell, dropped: wasTold},
+
+		clientcore.Say:        {do: (*worker).sayIt},
+		clientcore.WatchWaits: {do: (*worker).watchWaits},
+
+		clientcore.Refused: {do: (*worker).refused},
+		clientcore.Commit:  {do: (*worker).commit},
+
+		clientcore.HostIn:   {do: onHost((*worker).hostIn), recorded: recorded{timeline.OnHost, false, "copy in, kept on the host"}},
+		clientcore.HostOut:  {do: onHost((*worker).hostOut), dropped: wasGiven, recorded: recorded{timeline.OnHost, true, "copy out, from the host's copy"}},
+		clientcore.HostCopy: {do: onHost((*worker).hostCopy), recorded: recorded{timeline.OnHost, false, "copy within the host's copy"}},
+		clientcore.HostFill: {do: onHost((*worker).hostFill), recorded: recorded{timeline.OnHost, false, "fill of the host's copy"}},
+		clientcore.Reserve:  {do: func(w *worker, _ *message, o *clientcore.Op) error { return w.reserve(o.Range) }},
+		clientcore.GiveBack: {do: (*worker).giveBack},
+
+		clientcore.MapHost:     {do: func(w *worker, _ *message, o *clientcore.Op) error { return w.mapHost(o) }},
+		clientcore.UnmapHost:   {do: always(func(w *worker, o *clientcore.Op) { w.unmapHost(o.Range.Addr) })},
+		clientcore.CloseShared: {do: always((*worker).closeShared)},
+
+		clientcore.CopyIn:      {do: onStream((*worker).copyIn), recorded: recorded{kind: timeline.CopyIn}},
+		clientcore.CopyOut:     {do: onStream((*worker).copyOut), dropped: wasGiven, recorded: recorded{kind: timeline.CopyOut, from: true}},
+		clientcore.Copy:        {do: submitted((*gpu).copy), recorded: recorded{kind: timeline.CopyWithin}},
+		clientcore.Fill:        {do: submitted((*gpu).fill), recorded: recorded{kind: timeline.Fill}},
+		clientcore.Launch:      {do: (*worker).launch, recorded: recorded{kind: timeline.Kernel}},
+		clientcore.RunGraph:    {do: (*worker).runGraph},
+		clientcore.After:       {do: onStream((*worker).after)},
+		clientcore.Record:      {do: submitted((*gpu).record)},
+		clientcore.Wait:        {do: onStream((*worker).waitForEvent)},
+		clientcore.Call:        {do: onStream((*worker).callFunction)},
+		clientcore.WriteWord:   {do: onStream((*worker).writeWord)},
+		clientcore.AwaitWord:   {do: onStream((*worker).awaitWord)},
+		clientcore.Settle:      {do: onStream((*worker).settleStream)},
+		clientcore.Drain:       {do: onGPU(func(w *worker, _ *message, g *gpu, _ *clientcore.Op) error { return w.drain(g) })},
+		clientcore.LeaveStream: {do: onGPU((*worker).leaveStream)},
+		clientcore.CloseEvent:  {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.closeEvent(o.Event) })},
+		clientcore.Unload:      {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.unload(o.Module) })},
+		clientcore.SetLimit:    {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.setLimits(o.Limits) })},
+		clientcore.DropTexture: {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.dropTextures(o.Textures) })},
+		clientcore.DropGraph:   {do: inContext(func(g *gpu, o *clientcore.Op) error { g.dropGraph(o.Graph); return nil })},
+		clientcore.Close:       {do: always(func(w *worker, o *clientcore.Op) { w.closeGPU(o.Place) })},
+		clientcore.Abandon:     {do: always(func(w *worker, o *clientcore.Op) { w.abandonGPU(o.Place) })},
+		clientcore.HostReturn:  {do: always(func(w *worker, o *clientcore.Op) { w.hosts.returned(o.Cookie) })},
+		clientcore.HostDrop:    {do: always(func(w *worker, _ *clientcore.Op) { w.hosts.drop() })},
+
+		clientcore.Query:      {do: onGPU((*worker).query)},
+		clientcore.QueryEvent: {do: onGPU((*worker).queryEvent)},
+		clientcore.Elapsed:    {do: onGPU((*worker).elapsed)},
+		clientcore.Printed:    {do: func(w *worker, m *message, o *clientcore.Op) error { return w.printFetch(m.entry, o.Slot, o.Out) }, dropped: wasAnswered},
+		clientcore.Occupancy:  {do: askFunction(occupancy), dropped: wasAnswered},
+		clientcore.SharedFor:  {do: askFunction(sharedFor), dropped: wasAnswered},
+		clientcore.Clusters:   {do: askFunction(clusters), dropped: wasAnswered},
+		clientcore.Ask:        {do: onGPU((*worker).askDriver), dropped: wasAnswered},
+
+		clientcore.GoOn:         {ask: func(*worker, *message, *clientcore.Op) clientcore.Outcome { return clientcore.Outcome{} }},
+		clientcore.Finish:       {ask: (*worker).finish},
+		clientcore.Inspect:      {ask: (*worker).inspect},
+		clientcore.Open:         {ask: (*worker).openTimed},
+		clientcore.Load:         {ask: (*worker).load},
+		clientcore.Describe:     {ask: (*worker).describe},
+		clientcore.Link:         {ask: (*worker).link},
+		clientcore.MakeTextures: {ask: (*worker).makeTextures},
+		clientcore.Move:         {ask: (*worker).moveAsked},
+		clientcore.Leave:        {ask: (*worker).leave},
+		clientcore.Backup:       {ask: (*worker).leave},
+		clientcore.MakeShared:   {ask: (*worker).makeShared},
+		clientcore.Share:        {ask: fails((*worker).share)},
+		clientcore.OpenShared:   {ask: fails((*worker).openShared)},
+		clientcore.MakeRoom:     {ask: fails((*worker).makeRoom)},
+		clientcore.Refill:       {ask: fails((*worker).refill)},
+	}
+}
+
+// onGPU is how an operation is carried out that needs the context at its place.
+func onGPU(do func(w *worker, m *message, g *gpu, o *clientcore.Op) error) perform {
+	return func(w *worker, m *message, o *clientcore.Op) error {
+		g, err := w.at(o.Place)
+		if err != nil {
+			return err
+		}
+		return do(w, m, g, o)
+	}
+}
+
+// inContext is onGPU for what needs nothing else.
+func inContext(do func(g *gpu, o *clientcore.Op) error) perform {
+	return onGPU(func(_ *worker, _ *message, g *gpu, o *clientcore.Op) error { return do(g, o) })
+}
+
+// onStream is how work is submitted to the stream of an operation.
+func onStream(do func(w *worker, m *message, g *gpu, on device.Stream, o *clientcore.Op) error) perform {
+	return onGPU(func(w *worker, m *message, g *gpu, o *clientcore.Op) error {
+		on, err := g.stream(o.Stream)
+		if err != nil {
+			return err
+		}
+		here := g.here(o)
+		if w.timeline != nil {
+			return w.timeline.submit(g, on, here, func() error { return do(w, m, g, on, here) })
+		}
+		return do(w, m, g, on, here)
+	})
+}
+
+// submitted is onStream for work that needs nothing but the stream.
+func submitted(do func(g *gpu, on device.Stream, o *clientcore.Op) error) perform {
+	return onStream(func(w *worker, _ *message, g *gpu, on device.Stream, o *clientcore.Op) error {
+		step := *o // do may run in another goroutine while the loop reads ahead, so it gets a copy
+		return w.block(func() error { return do(g, on, &step) })
+	})
+}
+
+// always is how an operation is carried out that never fails.
+func always(do func(w *worker, o *clientcore.Op)) perform {
+	return func(w *worker, _ *message, o *clientcore.Op) error {
+		do(w, o)
+		return nil
+	}
+}
+
+// fails is how an operation that asks is carried out if its only outcome is that it may fail.
+func fails(do func(w *worker, o *clientcore.Op) error) func(*worker, *message, *clientcore.Op) clientcore.Outcome {
+	return func(w *worker, _ *message, o *clientcore.Op) clientcore.Outcome {
+		return clientcore.Outcome{Err: do(w, o)}
+	}
+}
+
+// --- to the program and the daemon --------------------------------------------------
+
+func (w *worker) replyNow(_ *message, o *clientcore.Op) error {
+	w.outsFirst() // the answer may say that work has ended
+	w.handed(o)
+	w.reply(o.Slot, o.Result, o.Payload)
+	return nil
+}
+
+func (w *worker) write(_ *message, o *clientcore.Op) error {
+	out, err := w.shared.Data(o.Out.Offset, o.Out.Length)
+	if err != nil {
+		return errors.Join(err, clientcore.ErrProtocol)
+	}
+	copy(out, o.Data)
+	return nil
+}
+
+func (w *worker) setStatus(_ *message, o *clientcore.Op) error {
+	if o.Result == success {
+		w.sticky.clear()
+	} else {
+		w.sticky.set(w.sticky.current(), o.Result, o.Text)
+	}
+	return nil
+}
+
+func (w *worker) tell(_ *message, o *clientcore.Op) error {
+	w.teller.tell(o.Text)
+	return nil
+}
+
+func (w *worker) sayIt(_ *message, o *clientcore.Op) error {
+	if m, ok := o.Message.(control.Commit); ok && w.replay != nil {
+		w.commitAgain(m)
+	} else {
+		w.say(o.Message)
+	}
+	return nil
+}
+
+func (w *worker) watchWaits(_ *message, o *clientcore.Op) error {
+	w.watched.Store(o.On)
+	if o.On {
+		w.readyAhead()
+	}
+	return nil
+}
+
+// reserve makes sure that an allocation has room in the swap area. The first refusal is logged, so
+// that the administrator hears of it too.
+func (w *worker) reserve(allocation vmm.Range) error {
+	err := w.host.reserve(allocation)
+	if err != nil && !w.host.warned {
+		w.host.warned = true
+		w.log.Warn("an allocation was refused", "error", err)
+	}
+	return err
+}
+
+// giveBack returns room in the swap file.
+func (w *worker) giveBack(_ *message, o *clientcore.Op) error {
+	if o.All {
+		w.host.releaseAll()
+	} else {
+		w.host.release(o.Range)
+	}
+	return nil
+}
+
+// --- on devices -------------------------------------------------------------------
+
+// at returns the open context of a place.
+func (w *worker) at(p vmm.Place) (*gpu, error) {
+	if w.latest != nil && w.latest.place == p {
+		return w.latest, nil
+	}
+	g := w.gpus[p]
+	if g == nil {
+		return nil, fmt.Errorf("there is no context on %v", p)
+	}
+	w.latest = g
+	return g, nil
+}
+
+// launch launches a kernel.
+func (w *worker) launch(m *message, o *clientcore.Op) error {
+	if w.explains > 0 {
+		w.explain()
+	}
+	g, err := w.at(o.Place)
+	if err != nil {
+		return err
+	}
+	f, err := g.function(o)
+	if err != nil {
+		return err
+	}
+	on, err := g.stream(o.Stream)
+	if err != nil {
+		return err
+	}
+	if o.Guard != nil {
+		if o.Guard.Traps {
+			return w.guardedLaunch(m, g, f, on, o)
+		}
+		o.How.Guard = w.watching(o.Guard)
+	}
+	here := g.here(o)
+	if o.Ticket == 0 && w.timeline == nil {
+		return w.submitLaunch(m, g, f, on, here)
+	}
+	return w.measuredLaunch(m, g, f, on, here)
+}
+
+// measuredLaunch launches a kernel, and has its time reported to the core or recorded in the timeline.
+func (w *worker) measuredLaunch(m *message, g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
+	give := func() error { return w.submitLaunch(m, g, f, on, o) }
+	if w.timeline != nil {
+		untraced := give
+		give = func() error { return w.timeline.submit(g, on, o, untraced) }
+	}
+	if o.Ticket != 0 {
+		return w.timedLaunch(g, on, o, give)
+	}
+	return give()
+}
+
+// here returns an operation with the addresses that variables have in this context.
+func (g *gpu) here(o *clientcore.Op) *clientcore.Op {
+	if g.shifts == nil {
+		return o
+	}
+	return g.shifts.shifted(o)
+}
+
+// submitLaunch launches a kernel, after giving way to other clients if it must.
+func (w *worker) submitLaunch(m *message, g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
+	if g.overseen {
+		if err := w.oversee(g, on, 1, f.Info().Name); err != nil {
+			return err
+		}
+	}
+	if w.pace == nil {
+		return w.give(m, g, f, on, o)
+	}
+	if err := w.beforeLaunch(g, on); err != nil {
+		return err
+	}
+	if err := w.give(m, g, f, on, o); err != nil {
+		return err
+	}
+	return w.afterLaunch(g, on)
+}
+
+// copy copies within the context.
+func (g *gpu) copy(on device.Stream, o *clientcore.Op) error {
+	if o.To.Dense() && o.From.Dense() {
+		return on.Copy(o.To.Addr, o.From.Addr, o.To.Width*o.To.Height)
+	}
+	for i := range o.To.Height {
+		if err := on.Copy(o.To.Addr+i*o.To.Pitch, o.From.Addr+i*o.From.Pitch, o.To.Width); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *gpu) fill(on device.Stream, o *clientcore.Op) error {
+	return o.To.Rows(func(addr, _, size uint64) error {
+		return on.Fill(addr, o.Value, o.Width, size/uint64(o.Width))
+	})
+}
+
+func (g *gpu) record(on device.Stream, o *clientcore.Op) error {
+	e, err := g.event(o.Event)
+	if err != nil {
+		return err
+	}
+	return on.Record(e.Event)
+}
+
+// waitForEvent makes a stream wait for an event.
+func (w *worker) waitForEvent(_ *message, g *gpu, on device.Stream, o *clientcore.Op) error {
+	if o.Origin != vmm.Host {
+		return w.waitForEventAcross(g, on, o)
+	}
+	return w.block(func() error {
+		e, err := g.event(o.Event)
+		if err != nil {
+			return err
+		}
+		return on.Wait(e.Event)
+	})
+}
+
+// callFunction makes a stream call a host function of the program.
+func (w *worker) callFunction(_ *message, _ *gpu, on device.Stream, o *clientcore.Op) error {
+	if o.Once {
+		w.exposeByUse("a graph of its has conditions, and is under way") // the log has the work of the conditions, but not its order
+		w.due = true                                                     // make a base as soon as it is over
+	}
+	return w.call(on, o.Cookie)
+}
+
+func (w *worker) leaveStream(_ *message, g *gpu, o *clientcore.Op) error {
+	w.pace.leaves(g.streams[o.Stream])
+	return g.leaveStream(o.Stream)
+}
+
+// settle waits until a stream has done what it was given.
+func (w *worker) settle(on device.Stream) error {
+	if done, err := on.Done(); done || err != nil {
+		return err
+	}
+	return w.blockLong(func() error { return on.Synchronise(w.ctx) })
+}
+
+// settleStream waits until the stream of an operation has done what it was given.
+func (w *worker) settleStream(_ *message, _ *gpu, on device.Stream, _ *clientcore.Op) error {
+	return w.settle(on)
+}
+
+// after makes a stream wait for what another stream of the context was given so far.
+func (w *worker) after(_ *message, g *gpu, on device.Stream, o *clientcore.Op) error {
+	if o.Origin != vmm.Host {
+		return w.afterAcross(g, on, o)
+	}
+	first, err := g.stream(o.Other)
+	if err != nil {
+		return err
+	}
+	return w.block(func() error {
+		if err := first.Record(g.scratch); err != nil {
+			return err
+		}
+		return on.Wait(g.scratch)
+	})
+}
+
+// --- questions to the device --------------------------------------------------------
+
+func (w *worker) query(m *message, g *gpu, o *clientcore.Op) error {
+	if over, err := w.waitAgain(g, o); over {
+		return err
+	}
+	for i, id := range o.Streams {
+		g, err := w.placeOf(g, o, i)
+		if err != nil {
+			return err
+		}
+		on, err := g.stream(id)
+		if err != nil {
+			return err
+		}
+		if err := ready(on.Done()); err != nil {
+			return err
+		}
+	}
+	return w.answerQuery(m, o)
+}
+
+func (w *worker) queryEvent(m *message, g *gpu, o *clientcore.Op) error {
+	if over, err := w.waitAgain(g, o); over {
+		return err
+	}
+	e, err := g.event(o.Event)
+	if err != nil {
+		return err
+	}
+	if err := ready(e.Done()); err != nil {
+		return err
+	}
+	return w.answerQuery(m, o)
+}
+
+// answerQuery tells the program that the work it asked about has ended.
+func (w *worker) answerQuery(m *message, o *clientcore.Op) error {
+	w.outsFirst()
+	w.sawEnd()
+	w.saw(m)
+	w.tellResult(o.Slot, success)
+	return nil
+}
+
+func ready(done bool, err error) error {
+	if err == nil && !done {
+		return device.ErrNotReady
+	}
+	return err
+}
+
+func (w *worker) elapsed(m *message, g *gpu, o *clientcore.Op) error {
+	if over, err := w.waitAgain(g, o); over {
+		return err
+	}
+	elapsed, err := w.elapsedBetween(o.Start, o.End)
+	if err == nil {
+		w.outsFirst()
+		w.saw(m)
+		w.shared.Reply(o.Slot, success, clientcore.ElapsedReply(elapsed))
+	}
+	return err
+}
+
+// askFunction answers a question about a kernel.
+func askFunction[R interface{ Append([]byte) []byte }](about func(f device.Function, o *clientcore.Op) (R, error)) perform {
+	return onGPU(func(w *worker, _ *message, g *gpu, o *clientcore.Op) error {
+		f, err := g.function(o)
+		if err != nil {
+			return err
+		}
+		reply, err := about(f, o)
+		if err == nil {
+			w.shared.Reply(o.Slot, success, reply.Append(nil))
+		}
+		return err
+	})
+}
+
+func occupancy(f device.Function, o *clientcore.Op) (*wire.FunctionOccupancyReply, error) {
+	blocks, err := f.Occupancy(o.Threads, o.Shared)
+	return &wire.FunctionOccupancyReply{Blocks: uint32(blocks)}, err
+}
+
+func sharedFor(f device.Function, o *clientcore.Op) (*wire.FunctionSharedReply, error) {
+	shared, err := f.SharedFor(o.Blocks, o.Threads)
+	return &wire.FunctionSharedReply{Shared: shared}, err
+}
+
+func clusters(f device.Function, o *clientcore.Op) (*wire.FunctionClustersReply, error) {
+	clusters, blocks, err := f.Clusters(o.How)
+	return &wire.FunctionClustersReply{Clusters: uint32(clusters), Blocks: uint32(blocks)}, err
+}
+
+// askDriver answers a question that only the device's driver can answer.
+func (w *worker) askDriver(_ *message, g *gpu, o *clientcore.Op) error {
+	asker, ok := g.context.(device.Asker)
+	if !ok {
+		return fmt.Errorf("a question to NVIDIA's driver: %w", device.ErrNotSupported)
+	}
+	out, err := w.shared.Data(o.Out.Offset, o.Out.Length)
+	if err != nil {
+		return errors.Join(err, clientcore.ErrProtocol)
+	}
+	answer, err := asker.Ask(o.What, o.Params)
+	if err == nil && len(answer) > len(out) {
+		err = fmt.Errorf("an answer of %d bytes, with room for %d: %w", len(answer), len(out), device.ErrInvalidValue)
+	}
+	if err == nil {
+		w.shared.Reply(o.Slot, success, (&wire.DriverAskReply{Size: uint32(copy(out, answer))}).Append(nil))
+	}
+	return err
+}
+
+// --- operations that ask ------------------------------------------------------------
+
+// timed runs f and notes how long it took.
+func (w *worker) timed(outcome *clientcore.Outcome, f func() error) error {
+	began := w.now()
+	err := f()
+	outcome.Took = w.now() - began
+	return err
+}
+
+// finish waits until all work has ended, however it ends.
+func (w *worker) finish(*message, *clientcore.Op) clientcore.Outcome {
+	err := w.drainAll()
+	if w.gone(err) == nil {
+		w.outcome(w.sticky.current(), err) // so that calls that wait fail
+	}
+	return clientcore.Outcome{Err: err}
+}
+
+func (w *worker) openTimed(_ *message, o *clientcore.Op) (outcome clientcore.Outcome) {
+	defer w.timeline.span(timeline.Open, o.Place)()
+	outcome.Err = w.timed(&outcome, func() error { return w.openGPU(o) })
+	return outcome
+}
+
+func (w *worker) load(m *message, o *clientcore.Op) (outcome clientcore.Outcome) {
+	defer w.timeline.span(timeline.Load, o.Place)()
+	g, err := w.at(o.Place)
+	if err != nil {
+		return clientcore.Outcome{Err: err}
+	}
+	took := laps.Begin()
+	var globals []device.Global
+	var functions []device.FunctionInfo
+	err = w.block(func() (err error) { // the driver may wait for kernels
+		globals, functions, err = g.load(o)
+		return err
+	})
+	if errors.Is(err, errEnded) {
+		return clientcore.Outcome{Err: err} // it is being loaded still
+	}
+	outcome = clientcore.Outcome{Globals: globals, Functions: functions, Err: err}
+	took.End("driver")
+	w.log.Debug("a module is loaded", "bytes", len(o.Image), "took", took)
+	w.shifted = w.shifted || g.shifts != nil
+	if err == nil && o.Globals == nil {
+		w.tellPlaced(m, clientcore.Placed{Module: o.Module, Globals: outcome.Globals})
+	}
+	return outcome
+}
+
+func (w *worker) describe(_ *message, o *clientcore.Op) (outcome clientcore.Outcome) {
+	g, err := w.at(o.Place)
+	if err == nil {
+		var info device.FunctionInfo
+		err = w.block(func() (err error) {
+			info, err = g.describe(o.Module, o.Name)
+			return err
+		})
+		if err == nil {
+			outcome.Functions = []device.FunctionInfo{info}
+		}
+	}
+	outcome.Err = err
+	return outcome
+}
+
+func (w *worker) makeTextures(_ *message, o *clientcore.Op) (outcome clientcore.Outcome) {
+	g, err := w.at(o.Place)
+	if err == nil {
+		var handle uint64
+		err = w.block(func() (err error) {
+			handle, err = g.makeTextures(o.Textures)
+			return err
+		})
+		if err == nil {
+			outcome.Handle = handle
+		}
+	}
+	outcome.Err = err
+	return outcome
+}
+
+// inspect returns what an image contains, if a device can tell before it is loaded.
+func (w *worker) inspect(_ *message, o *clientcore.Op) (outcome clientcore.Outcome) {
+	for i := range w.devices {
+		d, wrong := w.device(i)
+		if wrong != nil {
+			continue
+		}
+		in, ok := d.(device.Inspector)
+		if !ok {
+			continue
+		}
+		// A larger device may have room for the image.
+		if outcome.Info, outcome.Err = in.Inspect(o.Image); !errors.Is(outcome.Err, device.ErrOutOfMemory) {
+			outcome.Known = true
+			return outcome
+		}
+	}
+	return outcome
+}

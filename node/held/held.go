@@ -13,6 +13,7 @@ import (
 	"muster/node/proc"
 	"muster/node/refusal"
 	"muster/node/worker"
+	"muster/node/worker/hostcopy"
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -237,7 +238,7 @@ func Make(arena uint64, dir string, cuda bool) ([]control.Held, error) {
 	for _, name := range keptNames {
 		create := worker.CreateJournal
 		if name != "journal" {
-			create = func() (*os.File, error) { return worker.CreateHostFile(arena, dir, cuda) }
+			create = func() (*os.File, error) { return hostcopy.CreateFile(arena, dir, cuda) }
 		}
 		made, err := create()
 		if err != nil {

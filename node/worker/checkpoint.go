@@ -199,7 +199,7 @@ func (w *worker) writeClient(d *draft, held bool) (uint64, error) {
 	d.Allocations(all)
 	for _, r := range overlaps(all, w.core.Held()) {
 		for at := range chunks(r) {
-			_ = w.host.each(at, func(addr uint64, piece []byte) error {
+			_ = w.host.Each(at, func(addr uint64, piece []byte) error {
 				d.Piece(checkpoint.Memory, addr, piece)
 				return nil
 			})
@@ -427,7 +427,7 @@ func (w *worker) makeRoom(*clientcore.Op) error {
 			continue
 		}
 		for _, r := range all[:i] {
-			w.host.release(r)
+			w.host.Release(r)
 		}
 		return err
 	}
@@ -454,12 +454,12 @@ func (w *worker) fill(in *incoming, plan vmm.Plan) error {
 		return err
 	}
 	for _, r := range w.core.Held() {
-		w.zero(r)
+		w.host.Zero(r)
 	}
 	err := in.saved.Each(checkpoint.Memory, func(addr uint64, data []byte) error {
 		r := vmm.Range{Addr: addr, Size: uint64(len(data))}
-		w.touch(r, false)
-		return w.host.each(r, func(at uint64, piece []byte) error {
+		w.host.Touch(r, false)
+		return w.host.Each(r, func(at uint64, piece []byte) error {
 			copy(piece, data[at-addr:])
 			return nil
 		})
@@ -517,7 +517,7 @@ func (w *worker) rebase() error {
 		return w.fold()
 	}
 	w.exposeByUse("it was restored, and more is waited for")
-	w.host.abandon()
+	w.host.Abandon()
 	return nil
 }
 
@@ -583,17 +583,4 @@ func overlaps(a, b []vmm.Range) []vmm.Range {
 		}
 	}
 	return both
-}
-
-// zero sets whole chunks to zero. Their room must be reserved.
-func (w *worker) zero(r vmm.Range) {
-	w.host.discard(r)
-	w.touch(r, true)
-	if w.host.dir == "" {
-		return
-	}
-	_ = w.host.each(r, func(_ uint64, piece []byte) error {
-		clear(piece)
-		return nil
-	})
 }

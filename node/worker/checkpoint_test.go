@@ -15,6 +15,7 @@ import (
 
 	"muster/device/soft"
 	"muster/node/checkpoint"
+	"muster/node/worker/hostcopy/hostcopytest"
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
@@ -491,8 +492,8 @@ func mutate(text []byte, chance *rand.Rand) []byte {
 // A disk that is full is no harm to the client: neither that of the checkpoint nor
 // that of the swap area.
 func TestFullDiskOfCheckpoints(t *testing.T) {
-	disk := smallDisk(t, mib)
-	swap := smallDisk(t, 16*mib)
+	disk := hostcopytest.SmallDisk(t, mib)
+	swap := hostcopytest.SmallDisk(t, 16*mib)
 	c := newClient(t, options{identity: "me", swapDir: swap})
 	path := filepath.Join(t.TempDir(), "file")
 	v := newVectors(c, 300_000)
@@ -506,7 +507,7 @@ func TestFullDiskOfCheckpoints(t *testing.T) {
 		c.post(&wire.MemFree{Addr: addr})
 	}
 	c.must(&wire.Synchronise{}, nil)
-	empty := fill(t, swap)
+	empty := hostcopytest.Fill(t, swap)
 	if answer := c.restore(path); !strings.Contains(answer.Error, "the disk of the swap area") {
 		t.Errorf("%+v", answer)
 	}

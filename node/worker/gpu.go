@@ -12,6 +12,7 @@ import (
 	"muster/device"
 	"muster/internal/laps"
 	"muster/node/clientcore"
+	"muster/node/worker/hostcopy"
 	"muster/vmm"
 	"muster/wire"
 )
@@ -35,7 +36,7 @@ type gpu struct {
 	shifts   shifts          // of all modules; nil if all variables are at the addresses the program knows
 	pinned   map[uint64]bool // granules of the program's memory that are pinned here
 	graphs   map[uint32]*built
-	hostPins hostPins // host copies that are pinned here
+	hostPins *hostcopy.Pins // host copies that are pinned here
 
 	journalPins map[uint64]journalPin // memory of the journal that is pinned here, by offset
 
@@ -150,6 +151,7 @@ func (w *worker) openContext(o *clientcore.Op) error {
 	took.End("contents")
 	w.log.Debug("a context is open", "device", o.Place.Index(), "took", took)
 	w.gpus[o.Place] = g
+	g.hostPins = w.host.NewPins(g.context.Pin, w.log)
 	if c, ok := g.context.(device.Checking); ok && c.Checks() {
 		w.checking = true
 	}
@@ -298,6 +300,7 @@ func (w *worker) drop(p vmm.Place) *gpu {
 	g := w.gpus[p]
 	w.timeline.leaves(g)
 	if g != nil {
+		g.hostPins.Drop()
 		g.openGates()
 		g.leaveQueue()
 		if g.overseen {

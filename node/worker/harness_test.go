@@ -20,6 +20,7 @@ import (
 	"muster/device/soft"
 	"muster/internal/together"
 	"muster/node/clientcore"
+	"muster/node/worker/hostcopy"
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -166,7 +167,7 @@ func holdFiles(t testing.TB, serve control.Serve) []*os.File {
 	t.Helper()
 	var files []*os.File
 	for range 2 {
-		f, err := CreateHostFile(serve.ArenaSize, serve.SwapDir, false)
+		f, err := hostcopy.CreateFile(serve.ArenaSize, serve.SwapDir, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -316,7 +317,7 @@ func (w *worker) abort() {
 	w.others.Wait()
 	w.pace.close()
 	w.journal.Unmap()
-	w.host.close()
+	w.host.Close()
 	w.shared.Unmap()
 }
 

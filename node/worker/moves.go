@@ -8,6 +8,7 @@ import (
 
 	"muster/device"
 	"muster/node/clientcore"
+	"muster/node/worker/hostcopy"
 	"muster/vmm"
 )
 
@@ -74,7 +75,7 @@ func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 		w.once = w.now() - ready
 	}
 	legs := legs{since: w.now()}
-	if out, in := plan.Bytes(vmm.CopyOut), plan.Bytes(vmm.CopyIn); out+in >= hostPinWorth {
+	if out, in := plan.Bytes(vmm.CopyOut), plan.Bytes(vmm.CopyIn); out+in >= hostcopy.PinWorth {
 		defer func(began clientcore.Time) {
 			w.log.Debug("memory was moved", "out", out, "in", in, "pages", (began - ready).String(), "took", (w.now() - began).String())
 		}(legs.since)
@@ -243,11 +244,11 @@ func (l *legs) ended(p vmm.Place, now clientcore.Time) {
 func (w *worker) moveStep(step vmm.Step) error {
 	r := step.Range
 	if step.Op == vmm.Discard {
-		w.host.discard(r)
+		w.host.Discard(r)
 		return nil
 	}
 	if step.Op == vmm.Fill && step.Device == vmm.Host {
-		return w.host.fill(r, step.Word)
+		return w.host.FillWord(r, step.Word)
 	}
 	g, err := w.at(step.Device)
 	if err != nil {

@@ -223,9 +223,9 @@ func (w *worker) watchWaits(_ *message, o *clientcore.Op) error {
 // reserve makes sure that an allocation has room in the swap area. The first refusal is logged, so
 // that the administrator hears of it too.
 func (w *worker) reserve(allocation vmm.Range) error {
-	err := w.host.reserve(allocation)
-	if err != nil && !w.host.warned {
-		w.host.warned = true
+	err := w.host.Reserve(allocation)
+	if err != nil && !w.warnedOfRoom {
+		w.warnedOfRoom = true
 		w.log.Warn("an allocation was refused", "error", err)
 	}
 	return err
@@ -234,9 +234,9 @@ func (w *worker) reserve(allocation vmm.Range) error {
 // giveBack returns room in the swap file.
 func (w *worker) giveBack(_ *message, o *clientcore.Op) error {
 	if o.All {
-		w.host.releaseAll()
+		w.host.ReleaseAll()
 	} else {
-		w.host.release(o.Range)
+		w.host.Release(o.Range)
 	}
 	return nil
 }

@@ -325,7 +325,7 @@ func (w *worker) timeToFold() bool {
 		return true
 	}
 	spent := w.core.Spent() - w.spent
-	if (w.left || len(w.host.moved) > maxMoved) && w.core.Dirty() == 0 {
+	if (w.left || w.host.Moved() > maxMoved) && w.core.Dirty() == 0 {
 		return true
 	}
 	if j.Valid() && spent < minSpent {
@@ -411,13 +411,13 @@ func (w *worker) commit(_ *message, o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
-	err = w.journal.Commit(append([][]byte{about, w.host.which, printed, b.Client}, b.Blobs...)...)
+	err = w.journal.Commit(append([][]byte{about, w.host.Sides(), printed, b.Client}, b.Blobs...)...)
 	if err != nil {
 		w.expose(err)
-		w.host.abandon()
+		w.host.Abandon()
 		w.retry = time.Now().Add(retryFold)
 	} else {
-		w.host.commit()
+		w.host.Commit()
 		w.exposed = false
 		if w.left { // and will leave again: prepare pages for that
 			w.readyAhead()
@@ -618,7 +618,7 @@ func (w *worker) resume() error {
 	if err != nil {
 		return err
 	}
-	if err := w.host.resume(sections[ofSides], core.Held(), core.Allocations()); err != nil {
+	if err := w.host.Resume(sections[ofSides], core.Held(), core.Allocations()); err != nil {
 		return err
 	}
 	w.core = core

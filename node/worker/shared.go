@@ -68,7 +68,7 @@ func (w *worker) share(o *clientcore.Op) error {
 		return err
 	}
 	for _, r := range o.Ranges {
-		if err := w.host.each(r, func(addr uint64, piece []byte) error { return g.mover.CopyIn(addr, piece) }); err != nil {
+		if err := w.host.Each(r, func(addr uint64, piece []byte) error { return g.mover.CopyIn(addr, piece) }); err != nil {
 			return err
 		}
 	}
@@ -77,7 +77,7 @@ func (w *worker) share(o *clientcore.Op) error {
 	}
 	if o.On {
 		for _, r := range o.Ranges {
-			w.host.release(r)
+			w.host.Release(r)
 		}
 	}
 	return w.move(slices.DeleteFunc(slices.Clone(o.Plan), func(s vmm.Step) bool { return !discards(s) }), false)

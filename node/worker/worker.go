@@ -22,6 +22,7 @@ import (
 	"muster/internal/mailbox"
 	"muster/node/clientcore"
 	"muster/node/journal"
+	"muster/node/worker/hostcopy"
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
@@ -32,7 +33,7 @@ import (
 type Open func(c control.DeviceConfig, lock *os.File) (device.Device, error)
 
 // chunk is the unit of memory that moves between places.
-const chunk = 2 << 20
+const chunk = hostcopy.Chunk
 
 // worker serves one client. The loop (run) owns its fields, except for atomics, values with a lock
 // of their own, and the fields that the goroutine of receive owns: control, and what the next
@@ -84,18 +85,19 @@ type worker struct {
 	waiting atomic.Int32   // calls that a goroutine will answer
 	replies sync.WaitGroup // the goroutines that answer them; a base waits for all of them
 
-	host    *hostMemory
-	reached map[uint64]*reached // the program's memory that kernels reach, by address
-	commons map[uint64]*common  // memory shared with other clients, by its address here
-	counter counter
-	gpus    map[vmm.Place]*gpu
-	latest  *gpu // the context that at returned last; a cache
-	late    []lateLaunch
-	hosts   hosts
-	outs    outs
-	copying copying
-	spread  spread
-	buried  int64 // page time at which queues of dead workers were last looked for
+	host         *hostcopy.Memory
+	warnedOfRoom bool                // the log already says that the disk is full
+	reached      map[uint64]*reached // the program's memory that kernels reach, by address
+	commons      map[uint64]*common  // memory shared with other clients, by its address here
+	counter      counter
+	gpus         map[vmm.Place]*gpu
+	latest       *gpu // the context that at returned last; a cache
+	late         []lateLaunch
+	hosts        hosts
+	outs         outs
+	copying      copying
+	spread       spread
+	buried       int64 // page time at which queues of dead workers were last looked for
 	// explains is the number of launches for which the program's user is still to be told the
 	// reason for the choice of device.
 	explains int
@@ -303,14 +305,14 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	w.sticky.found, w.sticky.tell, w.sticky.status = w.untold.note, w.teller.tell, shared.SetStatus
 	arena := vmm.Range{Addr: serve.ArenaBase, Size: serve.ArenaSize}
 	if held == nil {
-		w.host, err = newHostMemory(arena, serve.SwapDir, nil)
+		w.host, err = hostcopy.New(arena, serve.SwapDir, nil)
 	} else {
-		w.host, err = newHostMemory(arena, serve.SwapDir, held[:2])
+		w.host, err = hostcopy.New(arena, serve.SwapDir, held[:2])
 	}
 	if err != nil {
 		return nil, err
 	}
-	w.host.giving = w.unpinHost
+	w.host.GivesUp = w.expose
 	if held != nil {
 		w.rate = firstRate
 		if w.journal, err = journal.Map(held[2]); err != nil {
@@ -467,7 +469,7 @@ func (w *worker) close() {
 	if w.journal != nil {
 		w.journal.Unmap()
 	}
-	w.host.close()
+	w.host.Close()
 	w.shared.Unmap()
 	w.letGo()
 	w.orders.close()

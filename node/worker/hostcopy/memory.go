@@ -1,4 +1,8 @@
-package worker
+// Package hostcopy holds the host copies of a client's memory, which are its swap area: what the client
+// has in its arena and on no device, or what a device is to be given back. It knows chunks, files and
+// pages, and of devices only that they may pin pages (Pins). It does not know what a client is, when
+// memory moves, or what a base holds besides it.
+package hostcopy
 
 import (
 	"errors"
@@ -14,8 +18,12 @@ import (
 	"muster/wire"
 )
 
-// hostMemory holds the host copies of a client's memory, which are its swap area: a mapping as
-// large as the client's arena, in memory or in a file. Only the loop uses it.
+// Chunk is the unit of memory that moves between places.
+const Chunk = 2 << 20
+
+const chunk = Chunk
+
+// Memory is the host copies of a client's memory: a mapping as large as the client's arena, in memory or in a file. Only the loop uses it.
 //
 // In memory, pages take room when they are first written, and when there is none the kernel kills a
 // process. In a file, writing to a page that the disk has no room for would kill this process
@@ -27,23 +35,26 @@ import (
 // belongs to the client's base and is not overwritten: the next write to the chunk goes to the
 // other side (copy-on-write by chunk, see touch), and the next commit gives up the former side. So
 // a worker can die at any time: the base's version of every chunk is intact.
-type hostMemory struct {
+type Memory struct {
 	base   uint64
 	sides  []*side
-	chunks []hostChunk
+	chunks []chunkState
 	which  []byte // a bit per chunk: its side; saved with the base
 	now    uint32 // number of commits
 	moved  []int  // chunks that have changed sides since the last commit
 	spare  int    // number of chunks with spare set
 
-	dir    string // folder of the files; "": in memory
-	warned bool   // the log already says that the disk is full
+	dir string // folder of the files; "": in memory
+
+	// GivesUp is called when there is no room to keep the base's version of something that is about to be
+	// written, and the base is given up. It may be nil.
+	GivesUp func(why error)
+
+	pins []*Pins // of the contexts that are open
 
 	// maySpare is how many chunks may keep pages that are not in use.
 	maySpare func() int
-	// giving is called before pages of a side are given back: a device that has them pinned would
-	// go on reading and writing pages that belong to nobody. It may be nil.
-	giving func(on uint8, r row)
+	giving   func(on uint8, r row) // called before pages are given back, in tests only
 }
 
 // side is one mapping.
@@ -52,8 +63,8 @@ type side struct {
 	file  *os.File // nil for anonymous memory of this process
 }
 
-// hostChunk is one chunk of host memory.
-type hostChunk struct {
+// chunkState is one chunk of host memory.
+type chunkState struct {
 	written uint32 // the value of now when the chunk was last given its side
 	users   uint32 // allocations in the chunk; counted only in a file
 	used    bool   // it holds something
@@ -74,15 +85,15 @@ func spareHere() int {
 	return max(leastSpare, int(freeHere()/spareShare/chunk))
 }
 
-// newHostMemory maps host copies for the addresses of an arena: in memory, in a nameless file in
+// New maps host copies for the addresses of an arena: in memory, in a nameless file in
 // dir, or, if there are held files, in these.
-func newHostMemory(arena vmm.Range, dir string, held []*os.File) (*hostMemory, error) {
-	h := &hostMemory{base: arena.Addr, dir: dir, chunks: make([]hostChunk, arena.Size/chunk), which: make([]byte, (arena.Size/chunk+7)/8), now: 1, maySpare: spareHere}
+func New(arena vmm.Range, dir string, held []*os.File) (*Memory, error) {
+	h := &Memory{base: arena.Addr, dir: dir, chunks: make([]chunkState, arena.Size/chunk), which: make([]byte, (arena.Size/chunk+7)/8), now: 1, maySpare: spareHere}
 	files := held
 	if len(held) == 0 {
 		files = []*os.File{nil}
 		if dir != "" {
-			f, err := CreateHostFile(arena.Size, dir, false)
+			f, err := CreateFile(arena.Size, dir, false)
 			if err != nil {
 				return nil, err
 			}
@@ -92,7 +103,7 @@ func newHostMemory(arena vmm.Range, dir string, held []*os.File) (*hostMemory, e
 	for _, f := range files {
 		s, err := mapSide(f, arena.Size)
 		if err != nil {
-			h.close()
+			h.Close()
 			return nil, err
 		}
 		h.sides = append(h.sides, s)
@@ -100,11 +111,11 @@ func newHostMemory(arena vmm.Range, dir string, held []*os.File) (*hostMemory, e
 	return h, nil
 }
 
-// CreateHostFile creates a file for the host copies of an arena, in a folder, or in memory if dir
+// CreateFile creates a file for the host copies of an arena, in a folder, or in memory if dir
 // is "". If huge is set, a file in memory has huge pages where this process may have such a file.
 // They save most of the time that pinning takes, but CRIU cannot save a process that has one open:
 // only nodes that pin pages, which CRIU cannot save anyway, set it.
-func CreateHostFile(size uint64, dir string, huge bool) (*os.File, error) {
+func CreateFile(size uint64, dir string, huge bool) (*os.File, error) {
 	if dir == "" {
 		if huge {
 			if f, err := hugeFile(size); err == nil { // else this process may not mount, or the system is old
@@ -168,13 +179,13 @@ func unlinkedFile(dir string) (*os.File, error) {
 }
 
 // side returns the side that a chunk is on.
-func (h *hostMemory) side(i int) uint8 { return h.which[i/8] >> (i % 8) & 1 }
+func (h *Memory) side(i int) uint8 { return h.which[i/8] >> (i % 8) & 1 }
 
 // flip moves a chunk to its other side.
-func (h *hostMemory) flip(i int) { h.which[i/8] ^= 1 << (i % 8) }
+func (h *Memory) flip(i int) { h.which[i/8] ^= 1 << (i % 8) }
 
-// each calls f for consecutive pieces of a range, each of which lies on one side.
-func (h *hostMemory) each(r vmm.Range, f func(addr uint64, piece []byte) error) error {
+// Each calls f for consecutive pieces of a range, each of which lies on one side.
+func (h *Memory) Each(r vmm.Range, f func(addr uint64, piece []byte) error) error {
 	for r.Size > 0 {
 		first, last := h.span(r)
 		end := first + 1
@@ -191,13 +202,13 @@ func (h *hostMemory) each(r vmm.Range, f func(addr uint64, piece []byte) error) 
 }
 
 // bytes returns the memory of a run of chunks.
-func (h *hostMemory) bytes(r run) []byte {
+func (h *Memory) bytes(r run) []byte {
 	return h.sides[r.on].bytes[r.offset() : r.offset()+r.size() : r.offset()+r.size()]
 }
 
 // lacking returns the memory that would be written if all chunks of some ranges were, as far as it
 // is not known to have pages, in pieces; and its size. It follows the rules of touch.
-func (h *hostMemory) lacking(ranges []vmm.Range) (pieces [][]byte, bytes uint64) {
+func (h *Memory) lacking(ranges []vmm.Range) (pieces [][]byte, bytes uint64) {
 	var rows runs
 	for _, r := range ranges {
 		first, last := h.span(r)
@@ -216,28 +227,28 @@ func (h *hostMemory) lacking(ranges []vmm.Range) (pieces [][]byte, bytes uint64)
 	for _, r := range rows {
 		memory := h.bytes(r)
 		h.expect(memory)
-		pieces = append(pieces, slices.Collect(slices.Chunk(memory, hostPinMost*chunk))...)
+		pieces = append(pieces, slices.Collect(slices.Chunk(memory, pinMost*chunk))...)
 		bytes += uint64(len(memory))
 	}
 	return pieces, bytes
 }
 
 // span returns the first and the last chunk of a range.
-func (h *hostMemory) span(r vmm.Range) (first, last int) {
+func (h *Memory) span(r vmm.Range) (first, last int) {
 	return int((r.Addr - h.base) / chunk), int((r.Addr - h.base + r.Size - 1) / chunk)
 }
 
-// read copies a range to a slice.
-func (h *hostMemory) read(to []byte, addr uint64) {
-	_ = h.each(vmm.Range{Addr: addr, Size: uint64(len(to))}, func(at uint64, piece []byte) error {
+// Read copies a range to a slice.
+func (h *Memory) Read(to []byte, addr uint64) {
+	_ = h.Each(vmm.Range{Addr: addr, Size: uint64(len(to))}, func(at uint64, piece []byte) error {
 		together.Copy(to[at-addr:], piece)
 		return nil
 	})
 }
 
-// fill writes a word throughout a range that was touched.
-func (h *hostMemory) fill(r vmm.Range, word uint32) error {
-	return h.each(r, func(_ uint64, piece []byte) error {
+// FillWord writes a word throughout a range that was touched.
+func (h *Memory) FillWord(r vmm.Range, word uint32) error {
+	return h.Each(r, func(_ uint64, piece []byte) error {
 		parts := slices.Collect(slices.Chunk(piece, chunk))
 		together.Do(len(parts), func(i int) { fillBytes(parts[i], word, 4) })
 		return nil
@@ -248,11 +259,26 @@ func (h *hostMemory) fill(r vmm.Range, word uint32) error {
 // cannot be preserved.
 var errBase = errors.New("no room for another copy")
 
+// Touch prepares a range to be written: it keeps the base's version of the chunks. If all is set, the
+// caller will write the whole range, so chunks that lie in it completely are not copied. If there is no
+// room for that, the base is given up.
+func (h *Memory) Touch(r vmm.Range, all bool) {
+	err := h.touch(r, all)
+	if err == nil {
+		return
+	}
+	if h.GivesUp != nil {
+		h.GivesUp(err)
+	}
+	h.Abandon()
+	_ = h.touch(r, all)
+}
+
 // touch prepares a range to be written: chunks that belong to the base change sides. If all is set,
 // the caller will write the whole range, so chunks that lie in it completely are not copied. After
 // errBase the chunks before the failing one are ready and the rest is not; the caller can give the
 // base up (abandon) and try again.
-func (h *hostMemory) touch(r vmm.Range, all bool) error {
+func (h *Memory) touch(r vmm.Range, all bool) error {
 	first, last := h.span(r)
 	for i := first; i <= last; i++ {
 		c := &h.chunks[i]
@@ -268,7 +294,7 @@ func (h *hostMemory) touch(r vmm.Range, all bool) error {
 }
 
 // leave moves a chunk to its other side, with its contents if keep is set.
-func (h *hostMemory) leave(i int, keep bool) error {
+func (h *Memory) leave(i int, keep bool) error {
 	c, from := &h.chunks[i], h.side(i)
 	to := 1 - from
 	if h.dir != "" && c.room&(1<<to) == 0 {
@@ -287,9 +313,9 @@ func (h *hostMemory) leave(i int, keep bool) error {
 	return nil
 }
 
-// commit makes the present contents of all chunks the base. The sides that chunks have left are
+// Commit makes the present contents of all chunks the base. The sides that chunks have left are
 // given up, but their pages are kept as spare up to a limit.
-func (h *hostMemory) commit() {
+func (h *Memory) Commit() {
 	h.now++
 	var gone runs
 	most := leastSpare
@@ -317,16 +343,16 @@ func (h *hostMemory) commit() {
 	h.moved = h.moved[:0]
 }
 
-// abandon gives the base up: chunks may be overwritten where they are.
-func (h *hostMemory) abandon() {
-	h.commit()
+// Abandon gives the base up: chunks may be overwritten where they are.
+func (h *Memory) Abandon() {
+	h.Commit()
 	for i := range h.chunks {
 		h.chunks[i].written = h.now
 	}
 }
 
 // empty gives the pages of runs back.
-func (h *hostMemory) empty(all runs) {
+func (h *Memory) empty(all runs) {
 	for _, r := range all {
 		_ = h.punch(r.on, r.row) // what cannot be given back stays until the file is closed
 		for i := r.first; i < r.first+r.count; i++ {
@@ -335,11 +361,11 @@ func (h *hostMemory) empty(all runs) {
 	}
 }
 
-// resume continues with the files of a previous worker. Which says the side of each chunk, held are
+// Resume continues with the files of a previous worker. Which says the side of each chunk, held are
 // the chunks with contents. Room for allocations without contents may have been given back and
 // taken by another client since; then the error is device.ErrOutOfMemory. Pages of the sides that
 // are not in use are given back.
-func (h *hostMemory) resume(which []byte, held, allocations []vmm.Range) error {
+func (h *Memory) Resume(which []byte, held, allocations []vmm.Range) error {
 	if len(which) != len(h.which) {
 		return fmt.Errorf("%d bytes of sides, where %d are needed", len(which), len(h.which))
 	}
@@ -374,7 +400,7 @@ func (h *hostMemory) resume(which []byte, held, allocations []vmm.Range) error {
 }
 
 // reserveAgain makes sure that all allocations have room.
-func (h *hostMemory) reserveAgain() error {
+func (h *Memory) reserveAgain() error {
 	var wanted runs
 	for i := range h.chunks {
 		if c := &h.chunks[i]; c.users > 0 && c.room == 0 {
@@ -390,15 +416,15 @@ func (h *hostMemory) reserveAgain() error {
 }
 
 // expect says that all of a piece will be written, so that huge pages save time and waste nothing.
-func (h *hostMemory) expect(piece []byte) {
+func (h *Memory) expect(piece []byte) {
 	if h.dir == "" {
 		_ = syscall.Madvise(piece, syscall.MADV_HUGEPAGE) // best effort
 	}
 }
 
-// reserve reserves room for an allocation. If the disk is full it changes nothing, and returns
+// Reserve reserves room for an allocation. If the disk is full it changes nothing, and returns
 // device.ErrOutOfMemory.
-func (h *hostMemory) reserve(allocation vmm.Range) error {
+func (h *Memory) Reserve(allocation vmm.Range) error {
 	if h.dir == "" {
 		return nil
 	}
@@ -424,9 +450,9 @@ func (h *hostMemory) reserve(allocation vmm.Range) error {
 	return nil
 }
 
-// release gives back the room of an allocation, except for chunks that other allocations use or
+// Release gives back the room of an allocation, except for chunks that other allocations use or
 // that belong to the base.
-func (h *hostMemory) release(allocation vmm.Range) {
+func (h *Memory) Release(allocation vmm.Range) {
 	if h.dir == "" {
 		return
 	}
@@ -440,8 +466,8 @@ func (h *hostMemory) release(allocation vmm.Range) {
 	h.empty(gone)
 }
 
-// releaseAll gives back the room of all allocations.
-func (h *hostMemory) releaseAll() {
+// ReleaseAll gives back the room of all allocations.
+func (h *Memory) ReleaseAll() {
 	var gone runs
 	for i := range h.chunks {
 		if c := &h.chunks[i]; c.users > 0 {
@@ -452,9 +478,9 @@ func (h *hostMemory) releaseAll() {
 	h.empty(gone)
 }
 
-// discard says that the contents of whole chunks are not needed any more. In a file their room
+// Discard says that the contents of whole chunks are not needed any more. In a file their room
 // stays reserved until release: it was promised to the client.
-func (h *hostMemory) discard(r vmm.Range) {
+func (h *Memory) Discard(r vmm.Range) {
 	if h.dir != "" {
 		return
 	}
@@ -469,7 +495,7 @@ func (h *hostMemory) discard(r vmm.Range) {
 // drop says that the present contents of a chunk are not needed, and adds the pages that can be
 // given back to gone. The base's version stays until the next commit: the chunk changes sides
 // instead.
-func (h *hostMemory) drop(i int, gone *runs) {
+func (h *Memory) drop(i int, gone *runs) {
 	c := &h.chunks[i]
 	switch {
 	case c.used && c.written != h.now && len(h.sides) == 2:
@@ -484,14 +510,24 @@ func (h *hostMemory) drop(i int, gone *runs) {
 }
 
 // unspare notes that the spare pages of a chunk are in use again, or given back.
-func (h *hostMemory) unspare(c *hostChunk) {
+func (h *Memory) unspare(c *chunkState) {
 	if c.spare {
 		c.spare = false
 		h.spare--
 	}
 }
 
-func (h *hostMemory) close() {
+// Sides says for each chunk, in a bit, which side it is on. A base has it.
+func (h *Memory) Sides() []byte { return h.which }
+
+// Moved is how many chunks are there twice: once for the base.
+func (h *Memory) Moved() int { return len(h.moved) }
+
+// InFile says whether the host copies are in a file on disk, in which room is reserved.
+func (h *Memory) InFile() bool { return h.dir != "" }
+
+// Close unmaps everything.
+func (h *Memory) Close() {
 	for _, s := range h.sides {
 		_ = wire.UnmapAt(s.bytes)
 		if s.file != nil {
@@ -504,7 +540,7 @@ func (h *hostMemory) close() {
 const maxPiece = 256 << 20
 
 // allocate reserves room for a run of chunks on a side, and notes it in room.
-func (h *hostMemory) allocate(on uint8, row row) error {
+func (h *Memory) allocate(on uint8, row row) error {
 	for at, end := row.offset(), row.offset()+row.size(); at < end; at += maxPiece {
 		size := min(end-at, maxPiece)
 		fd := int(h.sides[on].file.Fd())
@@ -523,7 +559,7 @@ func (h *hostMemory) allocate(on uint8, row row) error {
 }
 
 // write reserves room by writing zeros, for file systems without fallocate.
-func (h *hostMemory) write(on uint8, at, size int64) error {
+func (h *Memory) write(on uint8, at, size int64) error {
 	zeros := make([]byte, chunk)
 	for end := at + size; at < end; at += chunk {
 		if _, err := h.sides[on].file.WriteAt(zeros, at); err != nil {
@@ -533,11 +569,15 @@ func (h *hostMemory) write(on uint8, at, size int64) error {
 	return nil
 }
 
-// punch gives the room of chunks on a side back. It is the only place that does, and calls giving
-// first. A file system that cannot punch holes keeps the room for later allocations in the same
+// punch gives the room of chunks on a side back. It is the only place that does, and unpins
+// them first. A file system that cannot punch holes keeps the room for later allocations in the same
 // place.
-func (h *hostMemory) punch(on uint8, row row) error {
+func (h *Memory) punch(on uint8, row row) error {
 	on %= uint8(len(h.sides))
+	// A device that has them pinned would go on reading and writing pages that belong to nobody.
+	for _, p := range h.pins {
+		p.unpin(on, row)
+	}
 	if h.giving != nil {
 		h.giving(on, row)
 	}
@@ -567,7 +607,7 @@ func uninterrupted(call func() error) error {
 }
 
 // full returns the error for a disk without room, with how much it has.
-func (h *hostMemory) full(wanted uint64, err error) error {
+func (h *Memory) full(wanted uint64, err error) error {
 	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
 		return &noRoom{fmt.Sprintf("no room for %s can be reserved in the swap area %s: %v", units.BriefSize(wanted), h.dir, err)}
 	}

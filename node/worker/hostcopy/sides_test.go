@@ -1,4 +1,4 @@
-package worker
+package hostcopy
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"muster/internal/need"
 	"muster/internal/seeds"
 	"muster/node/clientcore"
+	"muster/node/worker/hostcopy/hostcopytest"
 	"muster/vmm"
 )
 
@@ -26,7 +27,7 @@ const sideChunks = 6
 
 // keptHost is host memory with two sides, and what a base of it would say.
 type keptHost struct {
-	*hostMemory
+	*Memory
 	t     testing.TB
 	files []*os.File
 
@@ -53,7 +54,7 @@ func keepHost(t testing.TB, dir string) *keptHost {
 	t.Helper()
 	k := &keptHost{t: t, data: make([]byte, sideChunks*chunk), held: make([]bool, sideChunks), allocations: map[int]int{}}
 	for range 2 {
-		f, err := CreateHostFile(sideChunks*chunk, dir, true)
+		f, err := CreateFile(sideChunks*chunk, dir, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +62,7 @@ func keepHost(t testing.TB, dir string) *keptHost {
 	}
 	k.open(dir)
 	t.Cleanup(func() {
-		k.hostMemory.close()
+		k.Memory.Close()
 		closeFiles(k.files)
 	})
 	return k
@@ -69,11 +70,11 @@ func keepHost(t testing.TB, dir string) *keptHost {
 
 func (k *keptHost) open(dir string) {
 	k.t.Helper()
-	h, err := newHostMemory(chunkRange(0, sideChunks), dir, duplicates(k.t, k.files))
+	h, err := New(chunkRange(0, sideChunks), dir, duplicates(k.t, k.files))
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	k.hostMemory = h
+	k.Memory = h
 }
 
 // stripes is pattern, for many bytes.
@@ -93,19 +94,19 @@ func (k *keptHost) put(at int, data []byte, all bool) {
 		if !errors.Is(err, errBase) {
 			k.t.Fatal(err)
 		}
-		k.abandon()
+		k.Abandon()
 		k.base = nil
 		if err := k.touch(r, all); err != nil {
 			k.t.Fatalf("without a base there is no room: %v", err)
 		}
 	}
-	_ = k.each(r, func(addr uint64, piece []byte) error {
+	_ = k.Each(r, func(addr uint64, piece []byte) error {
 		copy(piece, data[addr-r.Addr:])
 		return nil
 	})
 	for i := at / chunk; i <= (at+len(data)-1)/chunk; i++ {
 		if !k.held[i] { // it may hold anything beside that
-			k.read(k.data[i*chunk:(i+1)*chunk], testBase+uint64(i)*chunk)
+			k.Read(k.data[i*chunk:(i+1)*chunk], testBase+uint64(i)*chunk)
 		}
 		k.held[i] = true
 	}
@@ -114,7 +115,7 @@ func (k *keptHost) put(at int, data []byte, all bool) {
 
 // commit makes a base.
 func (k *keptHost) commit() {
-	k.hostMemory.commit()
+	k.Memory.Commit()
 	k.base = &hostBase{bytes.Clone(k.data), slices.Clone(k.held), map[int]int{}, bytes.Clone(k.which)}
 	for first, count := range k.allocations {
 		k.base.allocations[first] = count
@@ -123,7 +124,7 @@ func (k *keptHost) commit() {
 
 // alloc reserves chunks; false if there is no room.
 func (k *keptHost) alloc(first, count int) bool {
-	if err := k.reserve(chunkRange(first, count)); err != nil {
+	if err := k.Reserve(chunkRange(first, count)); err != nil {
 		return false
 	}
 	k.allocations[first] = count
@@ -134,8 +135,8 @@ func (k *keptHost) alloc(first, count int) bool {
 func (k *keptHost) free(first int) {
 	count := k.allocations[first]
 	delete(k.allocations, first)
-	k.release(chunkRange(first, count))
-	k.discard(chunkRange(first, count))
+	k.Release(chunkRange(first, count))
+	k.Discard(chunkRange(first, count))
 	clear(k.held[first : first+count])
 }
 
@@ -143,7 +144,7 @@ func (k *keptHost) free(first int) {
 func (k *keptHost) die() {
 	k.t.Helper()
 	dir := k.dir
-	k.close()
+	k.Close()
 	k.open(dir)
 	var held, allocations []vmm.Range
 	for i, is := range k.base.held {
@@ -156,7 +157,7 @@ func (k *keptHost) die() {
 		allocations = append(allocations, chunkRange(first, count))
 		k.allocations[first] = count
 	}
-	if err := k.resume(k.base.which, held, allocations); err != nil {
+	if err := k.Resume(k.base.which, held, allocations); err != nil {
 		k.t.Fatal(err)
 	}
 	copy(k.data, k.base.data)
@@ -171,7 +172,7 @@ func (k *keptHost) check(what string) {
 	for i := range sideChunks {
 		if k.held[i] {
 			want := k.data[i*chunk : (i+1)*chunk]
-			if k.read(got, testBase+uint64(i)*chunk); !bytes.Equal(got, want) {
+			if k.Read(got, testBase+uint64(i)*chunk); !bytes.Equal(got, want) {
 				k.t.Fatalf("%s: chunk %d is not what was written: %s", what, i, difference(got, want))
 			}
 		}
@@ -336,7 +337,7 @@ func TestAbandonedBase(t *testing.T) {
 		k.put(0, stripes(4*chunk, 1), true)
 		k.commit()
 		k.put(chunk, stripes(chunk, 2), true)
-		k.abandon()
+		k.Abandon()
 		k.base = nil
 		k.check("abandoned")
 		k.put(0, stripes(4*chunk, 3), false)
@@ -374,17 +375,17 @@ func TestSparePages(t *testing.T) {
 	want("the next base", 3)
 	k.put(0, stripes(chunk, 3), true)
 	want("one is used again", 2)
-	k.discard(chunkRange(1, 1))
+	k.Discard(chunkRange(1, 1))
 	k.held[1] = false
 	want("one is dropped", 1)
 	k.commit()
 	want("another base", 2)
-	k.abandon()
+	k.Abandon()
 	k.base = nil
-	k.discard(chunkRange(0, 3))
+	k.Discard(chunkRange(0, 3))
 	clear(k.held)
 	want("abandoned, and all dropped", 0)
-	k.hostMemory.spare, k.maySpare = leastSpare, func() int { return leastSpare } // of others
+	k.Memory.spare, k.maySpare = leastSpare, func() int { return leastSpare } // of others
 	k.put(0, stripes(chunk, 4), true)
 	k.commit()
 	k.put(0, stripes(chunk, 5), true)
@@ -392,13 +393,13 @@ func TestSparePages(t *testing.T) {
 	if k.chunks[0].spare || k.hasPages(1-k.side(0), 0) {
 		t.Error("more is spare than may be")
 	}
-	k.hostMemory.spare = 0
+	k.Memory.spare = 0
 }
 
 // The disk is full in the middle of a write: what has no room on its other side ends
 // the base, and the write goes on in place.
 func TestDiskIsFullForTheOtherSide(t *testing.T) {
-	dir := smallDisk(t, 5*chunk)
+	dir := hostcopytest.SmallDisk(t, 5*chunk)
 	k := keepHost(t, dir)
 	k.alloc(0, 3)
 	k.put(0, stripes(3*chunk, 1), true)
@@ -412,10 +413,10 @@ func TestDiskIsFullForTheOtherSide(t *testing.T) {
 		t.Errorf("chunks %v have left their side", k.moved)
 	}
 	k.check("full") // the base is there, and what the client has
-	k.abandon()
+	k.Abandon()
 	k.base = nil
 	k.check("abandoned")
-	if n := used(t, dir); n != 3*chunk {
+	if n := hostcopytest.Used(t, dir); n != 3*chunk {
 		t.Errorf("%d bytes are taken by three chunks", n)
 	}
 	k.put(0, stripes(3*chunk, 2), false)
@@ -445,7 +446,7 @@ func TestDiskIsFullForTheOtherSide(t *testing.T) {
 // A worker that goes on from a base has the room that the base's allocations had,
 // though it was given back since, and though others have taken it: or it says so.
 func TestRoomOfTheBaseIsTakenAgain(t *testing.T) {
-	dir := smallDisk(t, 4*chunk)
+	dir := hostcopytest.SmallDisk(t, 4*chunk)
 	k := keepHost(t, dir)
 	k.alloc(0, 2) // never written before the base
 	k.commit()
@@ -456,10 +457,10 @@ func TestRoomOfTheBaseIsTakenAgain(t *testing.T) {
 	k.put(0, stripes(2*chunk, 2), true)
 	k.check("as before")
 	k.free(0)
-	defer fill(t, dir)()
-	k.close()
+	defer hostcopytest.Fill(t, dir)()
+	k.Close()
 	k.open(dir)
-	if err := k.resume(k.base.which, nil, []vmm.Range{chunkRange(0, 2)}); !errors.Is(err, device.ErrOutOfMemory) {
+	if err := k.Resume(k.base.which, nil, []vmm.Range{chunkRange(0, 2)}); !errors.Is(err, device.ErrOutOfMemory) {
 		t.Errorf("goes on where there is no room: %v", err)
 	}
 }
@@ -478,8 +479,7 @@ func TestCopiesThatOverlap(t *testing.T) {
 			area := func(at int) clientcore.Area {
 				return clientcore.Area{Addr: testBase + uint64(at), Pitch: uint64(c.n), Width: uint64(c.n), Height: 1}
 			}
-			w := &worker{host: k.hostMemory}
-			if err := w.hostCopy(&message{}, &clientcore.Op{To: area(c.to), From: area(c.from)}); err != nil {
+			if err := k.Copy(area(c.to), area(c.from)); err != nil {
 				t.Fatal(err)
 			}
 			copy(k.data[c.to:c.to+c.n], k.data[c.from:c.from+c.n])
@@ -491,10 +491,10 @@ func TestCopiesThatOverlap(t *testing.T) {
 // Sides of another size are refused.
 func TestResumeRefuses(t *testing.T) {
 	k := keepHost(t, "")
-	if err := k.resume(make([]byte, 2), nil, nil); err == nil {
+	if err := k.Resume(make([]byte, 2), nil, nil); err == nil {
 		t.Error("sides of 16 chunks where there are 6")
 	}
-	if _, err := newHostMemory(chunkRange(0, sideChunks+1), "", duplicates(t, k.files)); err == nil {
+	if _, err := New(chunkRange(0, sideChunks+1), "", duplicates(t, k.files)); err == nil {
 		t.Error("files of 6 chunks where there are 7")
 	}
 }
@@ -514,7 +514,7 @@ func TestSidesAtRandom(t *testing.T) {
 		}
 	}
 	everywhere(t, test)
-	t.Run("a small disk", func(t *testing.T) { test(t, smallDisk(t, (sideChunks+2)*chunk)) })
+	t.Run("a small disk", func(t *testing.T) { test(t, hostcopytest.SmallDisk(t, (sideChunks+2)*chunk)) })
 }
 
 // random does something.
@@ -559,7 +559,7 @@ func (k *keptHost) random(r *rand.Rand) string {
 		k.commit()
 		return "commit"
 	case n < 93:
-		k.abandon()
+		k.Abandon()
 		k.base = nil
 		return "abandon"
 	case k.base != nil && k.dir == "" || k.base != nil && k.fits():

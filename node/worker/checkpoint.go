@@ -101,7 +101,7 @@ func (w *worker) obey() (bool, error) {
 			return false, nil
 		}
 		if quiet, err := w.quiet(); err != nil {
-			return true, w.found(w.sticky.current(), err)
+			return true, w.found(w.told.Sticky.Current(), err)
 		} else if !quiet {
 			return true, w.awaitWork()
 		}
@@ -244,7 +244,7 @@ func (w *worker) sharedState() *checkpoint.Shared {
 	for _, slot := range w.core.WaitingSlots() {
 		state.Asked[slot] = w.shared.Asks(slot)
 	}
-	state.Printed, state.Turns, _ = w.printed.all()
+	state.Printed, state.Turns, _ = w.told.Printed.All()
 	return state
 }
 
@@ -536,21 +536,14 @@ func (w *worker) takeOver(a checkpoint.About) {
 		w.shared.Asked(wire.Header{Slot: slot, Seq: seq})
 	}
 	w.began = time.Now().Add(-w.core.Now)
-	w.sticky.know(w.core.World, w.core.Result())
+	w.told.Sticky.Know(w.core.World, w.core.Result())
 	turns := a.Shared.Turns
 	if len(turns) == 0 { // files of earlier versions have no complaints
 		turns = []int{len(a.Shared.Printed)}
 	}
-	if err := w.printed.resume(a.Shared.Printed, turns, false); err != nil {
+	if err := w.told.Printed.Resume(a.Shared.Printed, turns, false); err != nil {
 		w.log.Warn("what kernels had printed is lost", "reason", err)
 	}
-}
-
-// know sets a world and its result without telling the program, which knows them.
-func (t *sticky) know(world uint64, result clientcore.Result) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.world, t.result = world, result
 }
 
 // --- ranges ------------------------------------------------------------------------

@@ -119,7 +119,7 @@ func (w *worker) openContext(o *clientcore.Op) error {
 	g.overseen = w.serve.KernelTime > 0 && !d.Info().StopsKernels
 	arena := device.Arena{Base: w.serve.ArenaBase, Size: w.serve.ArenaSize}
 	if g.context, err = d.Open(device.Config{
-		Arena: arena, Print: w.print, Complain: w.complain, Kernels: w.kernelLimit(),
+		Arena: arena, Print: w.told.Printed.Print, Complain: w.told.Printed.Complain, Kernels: w.kernelLimit(),
 		Touches: w.serve.Mapping != "" || w.serve.Guest, // the mapper of a guest may ask
 	}); err != nil {
 		return w.lender(o.Place, w.unserved(err))

@@ -279,11 +279,7 @@ func (c *client) worker(resume bool) *worker {
 		s.dies = o.killed
 	}
 	if o.told != nil {
-		tell := s.teller.notify
-		s.teller.notify = func(text string) bool {
-			o.told(s)
-			return tell(text)
-		}
+		s.told.Overhear(func() { o.told(s) })
 	}
 	if o.employed != nil {
 		o.employed(s)

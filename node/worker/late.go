@@ -85,7 +85,7 @@ func (w *worker) refusedLate(list []lateLaunch, refused []device.Refusal) error 
 		var fault *device.Fault
 		// A fault is not the refusal of one launch: it concerns the whole context.
 		if errors.As(r.Err, &fault) || errors.Is(r.Err, device.ErrClosed) {
-			return w.found(w.sticky.current(), r.Err)
+			return w.found(w.told.Sticky.Current(), r.Err)
 		}
 		for i := range list {
 			l := &list[i]

@@ -7,6 +7,7 @@ import (
 	"muster/device"
 	"muster/internal/laps"
 	"muster/node/clientcore"
+	"muster/node/journal"
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
@@ -191,15 +192,15 @@ func (w *worker) write(_ *message, o *clientcore.Op) error {
 
 func (w *worker) setStatus(_ *message, o *clientcore.Op) error {
 	if o.Result == success {
-		w.sticky.clear()
+		w.told.Sticky.Clear()
 	} else {
-		w.sticky.set(w.sticky.current(), o.Result, o.Text)
+		w.told.Sticky.Set(w.told.Sticky.Current(), o.Result, o.Text)
 	}
 	return nil
 }
 
 func (w *worker) tell(_ *message, o *clientcore.Op) error {
-	w.teller.tell(o.Text)
+	w.told.Teller.Tell(o.Text)
 	return nil
 }
 
@@ -526,6 +527,23 @@ func (w *worker) askDriver(_ *message, g *gpu, o *clientcore.Op) error {
 	return err
 }
 
+// printFetch gives the program as much text of one kind as fits. The journal learns how much before
+// the program does, so that a replay does not deliver it again.
+func (w *worker) printFetch(e journal.Entry, slot int, room clientcore.Span) error {
+	out, err := w.shared.Data(room.Offset, room.Length)
+	if err != nil {
+		return errors.Join(err, clientcore.ErrProtocol)
+	}
+	reply := w.told.Printed.Fetch(out, func(n int) {
+		if w.journal != nil {
+			w.journal.Give(e, uint32(n))
+		}
+		w.mayDie()
+	})
+	w.shared.Reply(slot, success, reply.Append(nil))
+	return nil
+}
+
 // --- operations that ask ------------------------------------------------------------
 
 // timed runs f and notes how long it took.
@@ -540,7 +558,7 @@ func (w *worker) timed(outcome *clientcore.Outcome, f func() error) error {
 func (w *worker) finish(*message, *clientcore.Op) clientcore.Outcome {
 	err := w.drainAll()
 	if w.gone(err) == nil {
-		w.outcome(w.sticky.current(), err) // so that calls that wait fail
+		w.outcome(w.told.Sticky.Current(), err) // so that calls that wait fail
 	}
 	return clientcore.Outcome{Err: err}
 }

@@ -400,13 +400,13 @@ const (
 func (w *worker) commit(_ *message, o *clientcore.Op) error {
 	b := o.Base
 	w.replies.Wait()
-	s := surroundings{Asked: map[int]uint32{}, Now: w.now(), At: time.Now(), World: w.sticky.current(), Identity: w.serve.Identity, Traced: w.timeline != nil}
+	s := surroundings{Asked: map[int]uint32{}, Now: w.now(), At: time.Now(), World: w.told.Sticky.Current(), Identity: w.serve.Identity, Traced: w.timeline != nil}
 	s.Position, s.Seq = w.consumer.Position()
 	for _, slot := range w.core.WaitingSlots() {
 		s.Asked[slot] = w.shared.Asks(slot)
 	}
 	var printed []byte
-	printed, s.Turns, s.Dropped = w.printed.all()
+	printed, s.Turns, s.Dropped = w.told.Printed.All()
 	about, err := json.Marshal(s)
 	if err != nil {
 		return err
@@ -629,8 +629,8 @@ func (w *worker) resume() error {
 	if core.Faulted != nil {
 		why = core.Faulted.Text
 	}
-	w.sticky.resume(s.World, core.Result(), why)
-	if err := w.printed.resume(sections[ofPrinted], s.Turns, s.Dropped); err != nil {
+	w.told.Sticky.Resume(s.World, core.Result(), why)
+	if err := w.told.Printed.Resume(sections[ofPrinted], s.Turns, s.Dropped); err != nil {
 		return err
 	}
 	for slot, seq := range s.Asked {
@@ -728,9 +728,7 @@ func (w *worker) readJournal(s surroundings) error {
 			r.behind = i
 		}
 	}
-	read := min(fetched, uint64(w.printed.size))
-	w.printed.cut(int(read))
-	w.printed.skip = fetched - read
+	w.told.Printed.WasRead(fetched)
 	w.consumer.Resume(position, seq)
 	w.core.Expect(facts)
 	w.replay = r
@@ -767,7 +765,7 @@ func (w *worker) replayAll() error {
 	w.core.Expect(0) // in case a damaged journal has announced more
 	w.replay = nil
 	w.staging.free(w.current.stage.taken())
-	w.sticky.speak(w.shared.Status())
+	w.told.Sticky.Speak(w.shared.Status())
 	w.say(control.Commit{Bytes: w.core.Committed})
 	w.rebuilt = rebuilt{start, time.Now(), len(r.messages)}
 	w.timeline.rebuilt(w.rebuilt)

@@ -61,7 +61,7 @@ func (w *worker) waitAcross(g *gpu, on device.Stream, from *gpu, e device.Event)
 	}
 	t := &gate{open: make(chan struct{})}
 	g.keepGate(t)
-	world := w.sticky.current()
+	world := w.told.Sticky.Current()
 	w.others.Go(func() {
 		err := e.Synchronise(w.ctx)
 		from.giveBack(e)
@@ -171,7 +171,7 @@ func (g *gpu) relay() (device.Stream, error) {
 // that it depended on may still make it fail.
 func (w *worker) verdict(r clientcore.Result) clientcore.Result {
 	if w.spread.crossed.Load() {
-		if sticky := w.sticky.of(w.sticky.current()); sticky != success {
+		if sticky := w.told.Sticky.Of(w.told.Sticky.Current()); sticky != success {
 			return sticky
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"muster/device"
 	"muster/device/soft"
 	"muster/internal/seeds"
+	"muster/node/worker/told"
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -193,7 +194,7 @@ func TestFaultsEndWithTheirWorld(t *testing.T) {
 // whoever comes upon it first.
 func TestReasonsComeBeforeResults(t *testing.T) {
 	c := newClient(t, options{})
-	for i := range toldAtOnce {
+	for i := range told.AtOnce {
 		c.arenaAt = 0
 		v := newVectors(c, 1000)
 		v.round(i)

@@ -538,7 +538,7 @@ func (w *worker) laterThen(o *clientcore.Op, wait func() error, then func()) err
 	if w.waiting.Add(1) > wire.Slots {
 		return fmt.Errorf("more than %d calls wait for their answers: %w", wire.Slots, clientcore.ErrProtocol)
 	}
-	world, slot, pending := w.sticky.current(), o.Slot, o.Result
+	world, slot, pending := w.told.Sticky.Current(), o.Slot, o.Result
 	claimed := w.claimedSoFar()
 	w.replies.Add(1)
 	w.others.Go(func() {
@@ -573,7 +573,7 @@ func (w *worker) laterThen(o *clientcore.Op, wait func() error, then func()) err
 // reply answers a call. Before an error the user is told the reason.
 func (w *worker) reply(slot int, r clientcore.Result, payload []byte) {
 	if r != success {
-		w.sticky.explain(w.shared.Status())
+		w.told.Sticky.Explain(w.shared.Status())
 	}
 	w.shared.Reply(slot, r, payload)
 }
@@ -593,146 +593,12 @@ func (w *worker) outcome(world uint64, err error) clientcore.Result {
 	var fault *device.Fault
 	switch {
 	case errors.As(err, &fault):
-		if w.sticky.set(world, clientcore.ResultOf(err), err.Error()) {
+		if w.told.Sticky.Set(world, clientcore.ResultOf(err), err.Error()) {
 			w.notice(notice{world: world, err: err})
 		}
 		return clientcore.ResultOf(err)
 	case ended(err): // with all of its work, or because of a fault
-		return w.sticky.of(world)
+		return w.told.Sticky.Of(world)
 	}
 	return clientcore.ResultOf(err)
-}
-
-// sticky is the result of every call after a fault, until the program resets the device. Goroutines
-// beside the loop may find a fault before the core knows of it, so it has a lock of its own. The
-// program sees a copy of the result in shared memory; if it overwrites that copy it harms only
-// itself.
-type sticky struct {
-	found  func(why string)               // the daemon is to be told
-	tell   func(why string)               // to tell the program's user
-	status func(result clientcore.Result) // to tell the program
-
-	mu     sync.Mutex
-	world  uint64 // the number of resets, as the core counts them: a fault of an earlier world is over
-	result clientcore.Result
-	why    string
-	before clientcore.Result // the result of the world before
-	silent bool              // the client is being rebuilt: the program is told afterwards
-	told   bool              // the user was told the reason during the rebuild
-}
-
-// untold is why a client has failed while the daemon does not know. The loop says control.Failed when
-// the device is free, which may take a while; if the worker must end before that, it says the reason first.
-type untold struct {
-	mu   sync.Mutex // held while something is said: the process may end as soon as it is unlocked
-	why  string
-	over bool // it was said with the worker's end
-}
-
-func (u *untold) note(why string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.why = why
-}
-
-// failed calls say, which tells the daemon, unless the daemon knows from the worker's last words.
-func (u *untold) failed(say func()) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if !u.over {
-		u.why = ""
-		say()
-	}
-}
-
-// atEnd calls say with the reason if the daemon does not know it.
-func (u *untold) atEnd(say func(why string)) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.why != "" && !u.over {
-		u.over = true
-		say(u.why)
-	}
-}
-
-func (t *sticky) current() uint64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.world
-}
-
-// of returns the result of a world, for calls that began to wait in it.
-func (t *sticky) of(world uint64) clientcore.Result {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if world != t.world {
-		return t.before
-	}
-	return t.result
-}
-
-// set makes a result the answer to every call, unless the device was reset since. It says whether
-// it was not. Only the first fault of a world counts.
-func (t *sticky) set(world uint64, r clientcore.Result, why string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if world != t.world {
-		return false
-	}
-	if t.result == success { // the first fault counts
-		t.result, t.why = r, why
-		t.found(why) // first: a program that is told may end at once, and takes its worker along
-		t.say()
-	}
-	return true
-}
-
-// say tells the user the reason and then the program the result, in this order: a program that sees
-// the result looks for the reason. The caller must hold the lock.
-func (t *sticky) say() {
-	if t.silent {
-		return
-	}
-	if t.result != success && !t.told && !clientcore.SaidByKernel(t.result) {
-		t.tell(t.why)
-	}
-	t.told = false
-	t.status(t.result)
-}
-
-// explain tells the user why a call is being answered with an error during a rebuild, unless the
-// previous worker has: the program may exit when it gets the answer. The status in shared memory is
-// set at the end of the rebuild (speak). Known is the status that the program sees now.
-func (t *sticky) explain(known clientcore.Result) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.silent && !t.told && t.result != success && t.result != known && !clientcore.SaidByKernel(t.result) {
-		t.told = true
-		t.tell(t.why)
-	}
-}
-
-// resume continues with the state of a previous worker, and tells nobody until speak.
-func (t *sticky) resume(world uint64, r clientcore.Result, why string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.world, t.result, t.why, t.silent = world, r, why, true
-}
-
-// speak ends the silence of a rebuild, and tells the program the result unless it knows.
-func (t *sticky) speak(known clientcore.Result) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.silent = false; t.result != known {
-		t.say()
-	}
-}
-
-// clear begins a new world, after a reset.
-func (t *sticky) clear() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.world++
-	t.before, t.result, t.why, t.told = t.result, success, "", false
-	t.say()
 }

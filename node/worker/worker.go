@@ -23,6 +23,7 @@ import (
 	"muster/node/clientcore"
 	"muster/node/journal"
 	"muster/node/worker/hostcopy"
+	"muster/node/worker/told"
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
@@ -101,12 +102,9 @@ type worker struct {
 	// explains is the number of launches for which the program's user is still to be told the
 	// reason for the choice of device.
 	explains int
-	printed  printed
 	checking bool // some open device checks the memory accesses of kernels
 	staging  *staging
-	sticky   sticky
-	untold   untold
-	teller   teller
+	told     *told.Told
 	passing  passing
 	pace     *pacer // nil: this client never makes way for others
 	overseer overseer
@@ -301,8 +299,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.staging = &staging{release: w.consumer.Release}
-	w.teller = teller{notify: shared.Notify, now: w.now, log: w.log}
-	w.sticky.found, w.sticky.tell, w.sticky.status = w.untold.note, w.teller.tell, shared.SetStatus
+	w.told = told.New(shared, w.now, w.log)
 	arena := vmm.Range{Addr: serve.ArenaBase, Size: serve.ArenaSize}
 	if held == nil {
 		w.host, err = hostcopy.New(arena, serve.SwapDir, nil)
@@ -426,7 +423,7 @@ func (w *worker) receive() {
 			continue
 		}
 		if err != nil && w.dismissed {
-			w.untold.atEnd(func(why string) { w.line.say(control.Ended{Reason: why, Fault: true}) })
+			w.told.Untold.AtEnd(func(why string) { w.line.say(control.Ended{Reason: why, Fault: true}) })
 		}
 		if err != nil && (w.ctx.Err() != nil || !w.line.cut()) {
 			return // the worker closed the connection itself, and has said why
@@ -652,7 +649,7 @@ func (w *worker) hear() error {
 			continue
 		}
 		if m, ok := w.inbox.Take(); ok {
-			if err := w.told(m); err != nil {
+			if err := w.heard(m); err != nil {
 				return err
 			}
 			continue
@@ -670,7 +667,7 @@ func (w *worker) hear() error {
 // await waits for one event while the core can go on only with an answer of the daemon.
 func (w *worker) await() error {
 	if m, ok := w.inbox.Take(); ok {
-		return w.told(m)
+		return w.heard(m)
 	}
 	if n, ok := w.notices.Take(); ok {
 		return w.noticed(n)
@@ -719,8 +716,8 @@ func (w *worker) noticedMeanwhile(n notice) error {
 	return nil
 }
 
-// told handles one message of the daemon.
-func (w *worker) told(m control.ToWorker) error {
+// heard handles one message of the daemon.
+func (w *worker) heard(m control.ToWorker) error {
 	w.timeline.told(m)
 	if err := w.settleLaunches(); err != nil {
 		return err
@@ -763,14 +760,14 @@ func (w *worker) told(m control.ToWorker) error {
 		w.keepWay(m.Device, m.way)
 		return w.handle(w.core.Control(w.now(), m.GrantFurther))
 	case control.Parked:
-		w.teller.tell(m.Reason)
+		w.told.Teller.Tell(m.Reason)
 		return nil
 	case control.Renew:
 		return w.renew(m)
 	case control.Watch:
 		quiet, err := w.quiet()
 		if err != nil {
-			return w.found(w.sticky.current(), err)
+			return w.found(w.told.Sticky.Current(), err)
 		}
 		return w.handle(w.core.Watch(w.now(), m.On, quiet, w.consumer.Pending()))
 	case nextDaemon:
@@ -790,7 +787,7 @@ func (w *worker) told(m control.ToWorker) error {
 func (w *worker) observe() error {
 	quiet, err := w.quiet()
 	if err != nil {
-		return w.found(w.sticky.current(), err)
+		return w.found(w.told.Sticky.Current(), err)
 	}
 	w.pace.look(quiet)
 	w.tellEnds()
@@ -809,7 +806,7 @@ func (w *worker) found(world uint64, err error) error {
 func (w *worker) say(m control.ToDaemon) {
 	w.timeline.said(m)
 	if _, ok := m.(control.Failed); ok {
-		w.untold.failed(func() { w.line.say(m) })
+		w.told.Untold.Failed(func() { w.line.say(m) })
 		return
 	}
 	w.line.say(w.completed(m))
@@ -840,7 +837,7 @@ func (w *worker) end(err error) error {
 	w.sayAll(w.core.Last(w.now()))
 	w.say(control.Report{Stats: w.core.Stats()})
 	last := control.Ended{Reason: reason}
-	w.untold.atEnd(func(why string) { last = control.Ended{Reason: why, Fault: true} }) // the program ended before the loop heard of its fault
+	w.told.Untold.AtEnd(func(why string) { last = control.Ended{Reason: why, Fault: true} }) // the program ended before the loop heard of its fault
 	w.say(last)
 	if errors.Is(err, errEnded) {
 		return nil

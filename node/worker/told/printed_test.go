@@ -1,4 +1,4 @@
-package worker
+package told
 
 import (
 	"strings"
@@ -14,14 +14,14 @@ func TestPrintedInOrder(t *testing.T) {
 	}{{"one ", false}, {"two ", false}, {"three ", true}, {"four ", true}, {"five ", false}}
 	for _, room := range []int{1, 3, 100} {
 		for saved := range 2 {
-			p := &printed{}
+			p := &Printed{}
 			for _, s := range said {
 				p.add([]byte(s.text), s.complain)
 			}
 			if saved == 1 {
-				text, turns, dropped := p.all()
-				p = &printed{}
-				if err := p.resume(text, turns, dropped); err != nil {
+				text, turns, dropped := p.All()
+				p = &Printed{}
+				if err := p.Resume(text, turns, dropped); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -45,7 +45,7 @@ func TestPrintedInOrder(t *testing.T) {
 
 // What a worker that died has handed out is not handed out again, of both kinds.
 func TestPrintedBefore(t *testing.T) {
-	p := &printed{skip: 7}
+	p := &Printed{skip: 7}
 	p.add([]byte("12345"), false)
 	p.add([]byte("678"), true)
 	buffer := make([]byte, 10)
@@ -59,7 +59,7 @@ func TestPrintedBefore(t *testing.T) {
 
 // What is too much is dropped, and said once until all was fetched.
 func TestPrintedTooMuch(t *testing.T) {
-	p := &printed{}
+	p := &Printed{}
 	for range 3 {
 		p.add(make([]byte, maxPrinted-1), false)
 	}
@@ -77,7 +77,7 @@ func TestPrintedTooMuch(t *testing.T) {
 
 func TestPrintedIsChecked(t *testing.T) {
 	for _, turns := range [][]int{nil, {3}, {5}, {-1, 5}, {2, 1}} {
-		if err := new(printed).resume([]byte("four"), turns, false); err == nil {
+		if err := new(Printed).Resume([]byte("four"), turns, false); err == nil {
 			t.Errorf("%v was taken", turns)
 		}
 	}

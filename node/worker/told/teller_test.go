@@ -1,4 +1,4 @@
-package worker
+package told
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ func TestTellerDoesNotFlood(t *testing.T) {
 	var lines []string
 	var now clientcore.Time
 	full := false
-	told := &teller{
+	told := &Teller{
 		notify: func(text string) bool {
 			if !full {
 				lines = append(lines, text)
@@ -35,20 +35,20 @@ func TestTellerDoesNotFlood(t *testing.T) {
 	}
 	for i := range 1000 {
 		now += time.Millisecond
-		told.tell(fmt.Sprint("fault ", i+1))
+		told.Tell(fmt.Sprint("fault ", i+1))
 	}
 	expect("fault 1", "fault 2", "fault 3", "fault 4", "fault 5", "fault 6", "fault 7", "fault 8", "fault 9", "fault 10 (if more follow, one each 10s is shown)")
 	now += toldEach
-	told.tell("fault 1001")
-	told.tell("fault 1002")
+	told.Tell("fault 1001")
+	told.Tell("fault 1002")
 	expect("fault 1001 (and 990 more since the last)")
 	now += tellerRests
-	told.tell("later")
-	told.tell("at once")
+	told.Tell("later")
+	told.Tell("at once")
 	expect("later (and 1 more since the last)", "at once")
 	full = true
-	told.tell("lost")
+	told.Tell("lost")
 	full = false
-	told.tell("next")
+	told.Tell("next")
 	expect("next (and 1 more since the last)")
 }

@@ -1,4 +1,4 @@
-package worker
+package told
 
 import (
 	"fmt"
@@ -9,10 +9,10 @@ import (
 	"muster/node/clientcore"
 )
 
-// teller tells the program's user reasons, in lines that the library prints. A program that fails
-// again and again must not flood its terminal: the first toldAtOnce lines are shown at once, later
+// Teller tells the program's user reasons, in lines that the library prints. A program that fails
+// again and again must not flood its terminal: the first AtOnce lines are shown at once, later
 // ones every toldEach. Any goroutine may use it.
-type teller struct {
+type Teller struct {
 	notify func(text string) bool // false: no room
 	now    func() clientcore.Time
 	log    *slog.Logger
@@ -24,13 +24,13 @@ type teller struct {
 }
 
 const (
-	toldAtOnce  = 10
-	toldEach    = 10 * time.Second // interval after the first toldAtOnce
+	AtOnce      = 10
+	toldEach    = 10 * time.Second // interval after the first AtOnce
 	tellerRests = time.Minute      // after a pause this long the count starts again
 )
 
-// tell shows a line, unless there were too many. It never blocks.
-func (t *teller) tell(text string) {
+// Tell shows a line, unless there were too many. It never blocks.
+func (t *Teller) Tell(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
@@ -38,7 +38,7 @@ func (t *teller) tell(text string) {
 	if t.told > 0 && pause >= tellerRests {
 		t.told = 0
 	}
-	if t.told >= toldAtOnce && pause < toldEach {
+	if t.told >= AtOnce && pause < toldEach {
 		t.dropped++
 		return
 	}
@@ -46,7 +46,7 @@ func (t *teller) tell(text string) {
 	switch {
 	case t.dropped > 0:
 		line += fmt.Sprintf(" (and %d more since the last)", t.dropped)
-	case t.told+1 == toldAtOnce:
+	case t.told+1 == AtOnce:
 		line += fmt.Sprintf(" (if more follow, one each %v is shown)", toldEach)
 	}
 	if !t.notify(line) {

@@ -1,17 +1,17 @@
-package worker
+package told
 
 import (
 	"errors"
 	"sync"
 
-	"muster/node/clientcore"
-	"muster/node/journal"
 	"muster/wire"
 )
 
-// printed is the output of kernels that the program has not fetched: from printf, and from failed
+// Printed is the output of kernels that the program has not fetched: from printf, and from failed
 // assertions. Devices add to it, the loop takes from it.
-type printed struct {
+type Printed struct {
+	announce func(some bool) // tells the program whether there is text
+
 	mu      sync.Mutex
 	pieces  []saying // in the order of printing; neighbours are of different kinds
 	size    int      // total length of pieces
@@ -31,7 +31,7 @@ const maxPrinted = 1 << 20
 const droppedNote = "muster: more was printed than is kept between two synchronising calls\n"
 
 // add adds text if there is room. It returns false if nothing was added.
-func (p *printed) add(text []byte, complain bool) bool {
+func (p *Printed) add(text []byte, complain bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	seen := min(p.skip, uint64(len(text))) // the program has read that already
@@ -56,7 +56,7 @@ func (p *printed) add(text []byte, complain bool) bool {
 }
 
 // take moves text of one kind from the beginning into out. The caller must hold the lock.
-func (p *printed) take(out []byte) (n int, complain bool) {
+func (p *Printed) take(out []byte) (n int, complain bool) {
 	if len(p.pieces) == 0 {
 		return 0, false
 	}
@@ -67,7 +67,7 @@ func (p *printed) take(out []byte) (n int, complain bool) {
 }
 
 // cut drops the first n bytes. The caller must hold the lock.
-func (p *printed) cut(n int) {
+func (p *Printed) cut(n int) {
 	p.size -= n
 	for n > 0 {
 		first := &p.pieces[0]
@@ -83,9 +83,9 @@ func (p *printed) cut(n int) {
 	}
 }
 
-// all returns a copy of the text, and the length of each turn: turns alternate between standard
+// All returns a copy of the text, and the length of each turn: turns alternate between standard
 // output (even index) and standard error, so some may be 0.
-func (p *printed) all() (text []byte, turns []int, dropped bool) {
+func (p *Printed) All() (text []byte, turns []int, dropped bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, piece := range p.pieces {
@@ -98,8 +98,8 @@ func (p *printed) all() (text []byte, turns []int, dropped bool) {
 	return text, turns, p.dropped
 }
 
-// resume starts with what all returned in another worker.
-func (p *printed) resume(text []byte, turns []int, dropped bool) error {
+// Resume starts with what All returned in another worker.
+func (p *Printed) Resume(text []byte, turns []int, dropped bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pieces, p.size, p.dropped = nil, len(text), dropped
@@ -118,44 +118,44 @@ func (p *printed) resume(text []byte, turns []int, dropped bool) error {
 	return nil
 }
 
-// print takes the output of a kernel's printf. It never blocks: the device calls it.
-func (w *worker) print(text []byte) {
-	if w.printed.add(text, false) {
-		w.shared.SetPrint(true)
+// WasRead drops text that the program has read from another worker, and what will be printed again of it.
+func (p *Printed) WasRead(bytes uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	here := min(bytes, uint64(p.size))
+	p.cut(int(here))
+	p.skip = bytes - here
+}
+
+// Print takes the output of a kernel's printf. It never blocks: the device calls it.
+func (p *Printed) Print(text []byte) {
+	if p.add(text, false) {
+		p.announce(true)
 	}
 }
 
-// complain takes the message of a failed assertion. It never blocks.
-func (w *worker) complain(text []byte) {
-	if w.printed.add(text, true) {
-		w.shared.SetPrint(true)
+// Complain takes the message of a failed assertion. It never blocks.
+func (p *Printed) Complain(text []byte) {
+	if p.add(text, true) {
+		p.announce(true)
 	}
 }
 
-// printFetch gives the program as much text of one kind as fits. The journal learns how much before
-// the program does, so that a replay does not deliver it again.
-func (w *worker) printFetch(e journal.Entry, slot int, room clientcore.Span) error {
-	out, err := w.shared.Data(room.Offset, room.Length)
-	if err != nil {
-		return errors.Join(err, clientcore.ErrProtocol)
-	}
-	p := &w.printed
+// Fetch moves as much text of one kind as fits to out. Before is called with how much that is, before
+// anybody can know.
+func (p *Printed) Fetch(out []byte, before func(n int)) (reply wire.PrintFetchReply) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n, complain := p.take(out)
-	if w.journal != nil {
-		w.journal.Give(e, uint32(n))
-	}
-	w.mayDie()
-	reply := wire.PrintFetchReply{Size: uint32(n)}
+	before(n)
+	reply.Size = uint32(n)
 	if complain {
 		reply.Complaint = 1
 	}
 	if p.size > 0 {
 		reply.More = 1
 	} else {
-		w.shared.SetPrint(false)
+		p.announce(false)
 	}
-	w.shared.Reply(slot, success, reply.Append(nil))
-	return nil
+	return reply
 }

@@ -309,9 +309,7 @@ func (w *worker) drop(p vmm.Place) *gpu {
 	}
 	delete(w.gpus, p)
 	w.latest = nil
-	if w.pace != nil {
-		w.pace.forget()
-	}
+	w.pace.Forget()
 	return g
 }
 

@@ -37,7 +37,7 @@ func (w *worker) runGraph(m *message, o *clientcore.Op) error {
 		}
 	}
 	if w.pace != nil {
-		if err := w.beforeLaunch(g, on); err != nil {
+		if err := w.makeWay(g, on); err != nil {
 			return err
 		}
 	}
@@ -45,7 +45,7 @@ func (w *worker) runGraph(m *message, o *clientcore.Op) error {
 		return err
 	}
 	if w.pace != nil {
-		return w.afterLaunch(g, on)
+		return w.pace.After(g, on)
 	}
 	return nil
 }

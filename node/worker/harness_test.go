@@ -311,7 +311,7 @@ func (w *worker) abort() {
 		w.closeGPU(place)
 	}
 	w.others.Wait()
-	w.pace.close()
+	w.pace.Close()
 	w.journal.Unmap()
 	w.host.Close()
 	w.shared.Unmap()

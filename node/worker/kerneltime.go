@@ -107,7 +107,7 @@ func (w *worker) oversee(g *gpu, on device.Stream, count int, kernel string) err
 	if full == nil {
 		return nil
 	}
-	e, err := g.spare()
+	e, err := g.Spare()
 	if err == nil {
 		err = w.block(func() error { return on.Record(e) })
 	}
@@ -117,7 +117,7 @@ func (w *worker) oversee(g *gpu, on device.Stream, count int, kernel string) err
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !slices.Contains(o.flights.groups, full) { // it has ended meanwhile
-		g.giveBack(e)
+		g.GiveBack(e)
 		return nil
 	}
 	full.mark = e
@@ -176,7 +176,7 @@ func (w *worker) askEnds(groups []*flying, marks []interface{ Done() (bool, erro
 	for _, group := range ended {
 		o.flights.end(w.now(), group)
 		if group.mark != nil {
-			group.gpu.giveBack(group.mark)
+			group.gpu.GiveBack(group.mark)
 		}
 	}
 	o.asking = nil

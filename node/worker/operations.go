@@ -318,13 +318,18 @@ func (w *worker) submitLaunch(m *message, g *gpu, f device.Function, on device.S
 	if w.pace == nil {
 		return w.give(m, g, f, on, o)
 	}
-	if err := w.beforeLaunch(g, on); err != nil {
+	if err := w.makeWay(g, on); err != nil {
 		return err
 	}
 	if err := w.give(m, g, f, on, o); err != nil {
 		return err
 	}
-	return w.afterLaunch(g, on)
+	return w.pace.After(g, on)
+}
+
+// makeWay makes the client give way to others before a launch, if it has to.
+func (w *worker) makeWay(g *gpu, on device.Stream) error {
+	return w.pace.Before(g.place.Index(), on, w.core.Activity.Watching, w.hosts.outstanding() > 0)
 }
 
 // copy copies within the context.
@@ -378,7 +383,7 @@ func (w *worker) callFunction(_ *message, _ *gpu, on device.Stream, o *clientcor
 }
 
 func (w *worker) leaveStream(_ *message, g *gpu, o *clientcore.Op) error {
-	w.pace.leaves(g.streams[o.Stream])
+	w.pace.Leaves(g.streams[o.Stream])
 	return g.leaveStream(o.Stream)
 }
 

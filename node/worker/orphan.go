@@ -173,7 +173,7 @@ func (w *worker) completed(m control.ToDaemon) control.ToDaemon {
 		return standing
 	}
 	if report, ok := m.(control.Report); ok && w.pace != nil {
-		report.Stats.Held = w.pace.held
+		report.Stats.Held = w.pace.Held()
 		return report
 	}
 	return m

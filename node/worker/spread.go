@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -9,7 +8,6 @@ import (
 	"muster/device"
 	"muster/node/clientcore"
 	"muster/vmm"
-	"muster/wire"
 )
 
 // A client whose work is on several devices at once needs order between a stream on one device and
@@ -46,7 +44,7 @@ func (t *gate) opened() { t.once.Do(func() { close(t.open) }) }
 // It takes over the event, and returns it to that context's spare events once it has happened.
 func (w *worker) waitAcross(g *gpu, on device.Stream, from *gpu, e device.Event) error {
 	if done, err := e.Done(); done || err != nil {
-		from.giveBack(e)
+		from.GiveBack(e)
 		return err
 	}
 	w.spread.crossed.Store(true)
@@ -56,7 +54,7 @@ func (w *worker) waitAcross(g *gpu, on device.Stream, from *gpu, e device.Event)
 		// waits instead: what the event waits for was submitted before, and needs nothing from the loop
 		// but what block handles meanwhile.
 		err := w.block(func() error { return e.Synchronise(w.ctx) })
-		from.giveBack(e)
+		from.GiveBack(e)
 		return err
 	}
 	t := &gate{open: make(chan struct{})}
@@ -64,7 +62,7 @@ func (w *worker) waitAcross(g *gpu, on device.Stream, from *gpu, e device.Event)
 	world := w.told.Sticky.Current()
 	w.others.Go(func() {
 		err := e.Synchronise(w.ctx)
-		from.giveBack(e)
+		from.GiveBack(e)
 		switch {
 		case err == nil, w.ctx.Err() != nil:
 		case w.gone(err) != nil:
@@ -143,7 +141,7 @@ func (w *worker) waitForEventAcross(g *gpu, on device.Stream, o *clientcore.Op) 
 }
 
 func (w *worker) recordAcross(g *gpu, on device.Stream, from *gpu, first device.Stream) error {
-	e, err := from.spare()
+	e, err := from.Spare()
 	if err != nil {
 		return err
 	}
@@ -212,9 +210,6 @@ func (w *worker) timedLaunch(g *gpu, on device.Stream, o *clientcore.Op, give fu
 	return err
 }
 
-// self is this process; asking for it takes longer than looking at a queue.
-var self = os.Getpid()
-
 // enqueue lets the mappers of other programs know that there is one launch more on a device.
 func (w *worker) enqueue(g *gpu) {
 	if w.pace == nil {
@@ -223,7 +218,7 @@ func (w *worker) enqueue(g *gpu) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.queue == nil && !g.queueless {
-		g.queue = w.pace.page.Queue(g.place.Index(), self)
+		g.queue = w.pace.Queue(g.place.Index())
 		g.queueless = g.queue == nil
 	}
 	g.queue.Add(1)
@@ -242,25 +237,6 @@ func (g *gpu) leaveQueue() {
 	defer g.mu.Unlock()
 	g.queue.Leave()
 	g.queue, g.queueless = nil, true
-}
-
-// buryEvery is how often a worker looks for queues of workers that were killed.
-const buryEvery = time.Second
-
-// tellQueues tells the core what other mapped programs have on its devices now.
-func (w *worker) tellQueues() {
-	if w.pace == nil {
-		return
-	}
-	if now := w.pace.page.Now(); now-w.buried > int64(buryEvery) {
-		w.buried = now
-		w.pace.page.BuryQueues()
-	}
-	for _, device := range w.core.MappedTo() {
-		if device < wire.MaxPrecedence {
-			w.core.Queues(device, w.pace.page.QueuedBy(device, self))
-		}
-	}
 }
 
 // since is how long a kernel ran that was submitted at begin and ends now, assuming that the

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/internal/spin"
 	"muster/node/clientcore"
 	"muster/wire"
 )
@@ -41,10 +42,10 @@ func (w *worker) block(f func() error) error {
 			return err
 		default:
 		}
-		asleep.Store(looks >= shortWait)
+		asleep.Store(looks >= spin.Few)
 		if n, ok := w.notices.Take(); ok { // the sender wakes the consumer, which ends readAhead
 			err = w.noticedMeanwhile(n)
-		} else if looks < shortWait { // most calls return within that
+		} else if looks < spin.Few { // most calls return within that
 			runtime.Gosched()
 		} else if len(done) == 0 { // f has not ended, or will see asleep
 			w.sayAll(w.core.Passing(w.now()))
@@ -56,11 +57,8 @@ func (w *worker) block(f func() error) error {
 	}
 }
 
-// block polls shortWait times, then waits for messages, longWait at a time.
-const (
-	shortWait = 32
-	longWait  = 100 * time.Millisecond
-)
+// longWait is how long block waits for a message at a time, once it has looked spin.Few times.
+const longWait = 100 * time.Millisecond
 
 // readAhead waits for messages and takes them from the ring. Those about host functions are handled
 // at once; all others are queued in the core.
@@ -327,7 +325,7 @@ type done interface{ Done() (bool, error) }
 // rest of it.
 func (w *worker) soon(all ...done) (bool, error) {
 	var start time.Time
-	moment := aWatch + w.copying.takes()
+	moment := spin.Watch + w.copying.takes()
 	w.copying = 0
 	for first := 0; ; {
 		watched := true
@@ -335,7 +333,7 @@ func (w *worker) soon(all ...done) (bool, error) {
 			var over bool
 			var err error
 			if d, ok := all[first].(device.Watcher); ok {
-				over, err = d.DoneWithin(aLook)
+				over, err = d.DoneWithin(spin.Look)
 			} else {
 				over, err = all[first].Done()
 				watched = false
@@ -354,7 +352,7 @@ func (w *worker) soon(all ...done) (bool, error) {
 			return false, nil
 		}
 		if !watched {
-			moment = aMoment
+			moment = spin.Moment
 			runtime.Gosched() // the device may be in this process, and needs the processor
 		}
 		if start.IsZero() {
@@ -364,15 +362,6 @@ func (w *worker) soon(all ...done) (bool, error) {
 		}
 	}
 }
-
-// How long soon waits. A device in this process (aMoment) needs the processor that soon would
-// occupy. Another device (aWatch) works by itself, and waking up later costs more than polling.
-// Each poll of such a device takes aLook, and ends with a yield.
-const (
-	aMoment = 20 * time.Microsecond
-	aWatch  = time.Millisecond
-	aLook   = 4 * time.Microsecond
-)
 
 // copying is how many bytes the loop has submitted to be copied between device and host since it
 // last waited. How long that takes is known, and short: soon looks for as long.
@@ -407,7 +396,7 @@ type out struct {
 
 // laterOut is later for a copy to the program.
 func (w *worker) laterOut(g *gpu, on device.Stream, o *clientcore.Op) error {
-	e, err := g.spare()
+	e, err := g.Spare()
 	if err != nil {
 		return err
 	}
@@ -433,7 +422,7 @@ func (w *worker) outTold(g *gpu, one *out) {
 	w.outs.some.Add(-1)
 	w.outs.mu.Unlock()
 	close(one.told)
-	g.giveBack(one.mark)
+	g.GiveBack(one.mark)
 }
 
 // outsFirst waits until all copies that have ended are answered.
@@ -461,13 +450,30 @@ func (w *worker) outsFirst() {
 func (w *worker) answer(o *clientcore.Op) {
 	w.outsFirst()
 	w.sawEnd()
-	if w.pace.isLatency() {
-		w.endClaims()
-	}
+	w.endClaims()
 	w.tellResult(o.Slot, o.Result)
 	if w.watched.Load() {
 		w.consumer.Wake()
 	}
+}
+
+// endClaims ends the claims of a latency-class program before one of its calls is answered, if nothing is in
+// flight. If something is, the loop looks again later (observe).
+func (w *worker) endClaims() {
+	if !w.pace.IsLatency() {
+		return
+	}
+	if quiet, err := w.quiet(); quiet && err == nil {
+		w.pace.Waited()
+	}
+}
+
+// streams is how many streams may have work.
+func (w *worker) streams() (n int) {
+	for _, g := range w.gpus {
+		n += len(g.streams) + len(g.leaving)
+	}
+	return n
 }
 
 // tellResult answers a call that waited for the device or asked it. It says nothing if the client
@@ -489,7 +495,7 @@ func (w *worker) sawEnd() {
 // mark returns a function that waits for what a stream was given so far, and for nothing later. It
 // records an event, since Synchronise on the stream would also wait for later work.
 func (w *worker) mark(g *gpu, on device.Stream) (wait func() error, err error) {
-	e, err := g.spare()
+	e, err := g.Spare()
 	if err != nil {
 		return nil, err
 	}
@@ -498,13 +504,13 @@ func (w *worker) mark(g *gpu, on device.Stream) (wait func() error, err error) {
 	}
 	return func() error {
 		err := e.Synchronise(w.ctx)
-		g.giveBack(e)
+		g.GiveBack(e)
 		return err
 	}, nil
 }
 
-// spare returns an unused event.
-func (g *gpu) spare() (device.Event, error) {
+// Spare returns an unused event.
+func (g *gpu) Spare() (device.Event, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if n := len(g.free); n > 0 {
@@ -515,8 +521,8 @@ func (g *gpu) spare() (device.Event, error) {
 	return g.context.NewEvent()
 }
 
-// giveBack makes an event available to spare again.
-func (g *gpu) giveBack(e device.Event) {
+// GiveBack makes an event available to Spare again.
+func (g *gpu) GiveBack(e device.Event) {
 	g.mu.Lock()
 	g.free = append(g.free, e)
 	g.mu.Unlock()
@@ -539,7 +545,7 @@ func (w *worker) laterThen(o *clientcore.Op, wait func() error, then func()) err
 		return fmt.Errorf("more than %d calls wait for their answers: %w", wire.Slots, clientcore.ErrProtocol)
 	}
 	world, slot, pending := w.told.Sticky.Current(), o.Slot, o.Result
-	claimed := w.claimedSoFar()
+	claimed := w.pace.Claimed(w.streams)
 	w.replies.Add(1)
 	w.others.Go(func() {
 		defer w.replies.Done()
@@ -547,7 +553,9 @@ func (w *worker) laterThen(o *clientcore.Op, wait func() error, then func()) err
 		err := wait()
 		w.done.Store(int64(w.now()))
 		w.waiting.Add(-1)
-		claimed.end()
+		if !claimed.End() {
+			w.consumer.Wake() // the loop looks
+		}
 		if ended(err) && w.ctx.Err() != nil {
 			return // the outcome is unknown; the program is told that the service has ended
 		}

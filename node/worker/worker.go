@@ -23,6 +23,7 @@ import (
 	"muster/node/clientcore"
 	"muster/node/journal"
 	"muster/node/worker/hostcopy"
+	"muster/node/worker/pace"
 	"muster/node/worker/told"
 	"muster/vmm"
 	"muster/wire"
@@ -98,7 +99,6 @@ type worker struct {
 	outs         outs
 	copying      copying
 	spread       spread
-	buried       int64 // page time at which queues of dead workers were last looked for
 	// explains is the number of launches for which the program's user is still to be told the
 	// reason for the choice of device.
 	explains int
@@ -106,7 +106,7 @@ type worker struct {
 	staging  *staging
 	told     *told.Told
 	passing  passing
-	pace     *pacer // nil: this client never makes way for others
+	pace     *pace.Pacer // nil: this client never makes way for others
 	overseer overseer
 
 	timeline   *recorder // nil: no timeline was asked for
@@ -286,11 +286,11 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		serve: serve, caller: program, files: files[:2], locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
 		shared: shared, consumer: wire.NewConsumer(shared), gpus: map[vmm.Place]*gpu{}, began: time.Now(),
 	}
-	if w.pace, err = newPacer(serve.Pace, page); err != nil {
+	if w.pace, err = pace.New(serve.Pace, page, func() bool { return w.inbox.Len() > 0 }); err != nil {
 		return nil, err
 	}
-	if w.pace.isLatency() {
-		w.consumer.Linger = nextRequest
+	if w.pace.IsLatency() {
+		w.consumer.Linger = pace.NextRequest
 	}
 	w.counter.owner, w.explains = serve.Owner, serve.Explain
 	w.owner, w.complainTo = os.Geteuid(), func(f *os.File) { f.Close() }
@@ -461,7 +461,7 @@ func (w *worker) close() {
 		w.closeGPU(place)
 	}
 	w.others.Wait()
-	w.pace.close()
+	w.pace.Close()
 	w.counter.close()
 	if w.journal != nil {
 		w.journal.Unmap()
@@ -609,8 +609,8 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 	w.over = false
 	w.current = message{header: h, entry: e, stage: w.staging.take(h.Release)}
 	w.tellEnds()
-	if w.serve.Mapping != "" && h.Op == wire.OpLaunch {
-		w.tellQueues()
+	if w.serve.Mapping != "" && w.pace != nil && h.Op == wire.OpLaunch {
+		w.pace.TellQueues(w.core.MappedTo(), w.core.Queues)
 	}
 	var now clientcore.Time
 	if w.core.Timed(h.Op) {
@@ -789,7 +789,7 @@ func (w *worker) observe() error {
 	if err != nil {
 		return w.found(w.told.Sticky.Current(), err)
 	}
-	w.pace.look(quiet)
+	w.pace.Look(quiet)
 	w.tellEnds()
 	return w.handle(w.core.Observe(w.now(), quiet, clientcore.Time(w.done.Load())))
 }

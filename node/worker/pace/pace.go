@@ -1,4 +1,7 @@
-package worker
+// Package pace makes the kernels of a client give way to those of others on its device. It knows the page
+// that the workers of a node share (wire.Precedence), and of its client only when it launches and in which
+// stream. It does not know who is whose neighbour, nor why: classes are the daemon's decision.
+package pace
 
 import (
 	"os"
@@ -7,11 +10,12 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/internal/spin"
 	"muster/wire"
 	"muster/wire/control"
 )
 
-// pacer makes the kernels of a client give way to those of others.
+// Pacer makes the kernels of a client give way to those of others.
 //
 // The worker of a latency-class program claims its device in a page of memory that all workers
 // share (wire.Precedence), from the first launch until the program's work has ended. Workers of
@@ -32,8 +36,9 @@ import (
 //
 // The loop owns the fields, except claims, used and launched, which goroutines that answer calls
 // use too.
-type pacer struct {
+type Pacer struct {
 	control.Pace
+	heard  func() bool
 	page   *wire.Precedence
 	file   *os.File                                       // of the page; kept open for the next daemon
 	claims [wire.MaxPrecedence]atomic.Pointer[wire.Claim] // of a latency-class program, by device
@@ -49,26 +54,34 @@ type pacer struct {
 	groups  []group       // launches in flight, oldest first
 	open    int           // launches since the last group, with no event behind them
 	stream  device.Stream // the stream of the open launches
-	gpu     *gpu          // the context of that stream
+	events  Events        // of the context of that stream
 	kernel  time.Duration // duration of a kernel, smoothed
 	spread  time.Duration // by how much durations differ from kernel, smoothed
 	ended   time.Time     // when the last group was seen to end
 	watched bool          // the device is polled for the end of groups (device.Watcher)
 	freeAt  time.Time     // no limit until then, since kernels may wait for each other
+
+	buried int64 // page time at which queues of dead workers were last looked for
+}
+
+// Events are the spare events of a context.
+type Events interface {
+	Spare() (device.Event, error)
+	GiveBack(device.Event)
 }
 
 // group is a run of launches in one stream, and the event recorded behind them.
 type group struct {
-	gpu   *gpu
+	from  Events
 	event device.Event
 	count int
 	given time.Time
 }
 
 const (
-	// nextRequest is how long the worker of a latency-class program spins for the next message
+	// NextRequest is how long the worker of a latency-class program spins for the next message
 	// before it sleeps: waking up takes as long as many a request.
-	nextRequest = 5 * time.Millisecond
+	NextRequest = 5 * time.Millisecond
 	// budgetSpan is the time over which the fraction Share is kept.
 	budgetSpan = 100 * time.Millisecond
 	// stillLaunching is how long after a launch the program is assumed to launch more.
@@ -92,8 +105,9 @@ const (
 	maxGroup = 256
 )
 
-// newPacer maps the page that the workers share; nil if the daemon sent none.
-func newPacer(p *control.Pace, file *os.File) (*pacer, error) {
+// New maps the page that the workers share; nil if the daemon sent none. Heard says whether the daemon has
+// sent something: that may be a revocation, and ends every wait.
+func New(p *control.Pace, file *os.File, heard func() bool) (*Pacer, error) {
 	if p == nil {
 		return nil, nil
 	}
@@ -101,11 +115,11 @@ func newPacer(p *control.Pace, file *os.File) (*pacer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pacer{Pace: *p, page: page, file: file, budget: time.Duration(p.Share * float64(budgetSpan)), asOf: page.Now()}, nil
+	return &Pacer{Pace: *p, heard: heard, page: page, file: file, budget: time.Duration(p.Share * float64(budgetSpan)), asOf: page.Now()}, nil
 }
 
-// close gives up all claims.
-func (p *pacer) close() {
+// Close gives up all claims.
+func (p *Pacer) Close() {
 	if p == nil {
 		return
 	}
@@ -115,7 +129,7 @@ func (p *pacer) close() {
 }
 
 // each calls f for all claims. Any goroutine may call it.
-func (p *pacer) each(f func(*wire.Claim)) {
+func (p *Pacer) each(f func(*wire.Claim)) {
 	for i := range p.claims {
 		if c := p.claims[i].Load(); c != nil {
 			f(c)
@@ -123,10 +137,11 @@ func (p *pacer) each(f func(*wire.Claim)) {
 	}
 }
 
-// beforeLaunch makes the client give way to others, if it must. Where no latency-class program is
-// around and no client waits, it costs two reads.
-func (w *worker) beforeLaunch(g *gpu, on device.Stream) error {
-	p, number := w.pace, g.place.Index()
+// Before makes the client give way to others before it launches on a device, if it must. Where no
+// latency-class program is around and no client waits, it costs two reads. Watched says that another client
+// waits for the device; free, that what is in flight may wait for a host function of the program, which the
+// caller must then serve, so that it must not wait here.
+func (p *Pacer) Before(number int, on device.Stream, watched, free bool) error {
 	if number >= wire.MaxPrecedence {
 		return nil
 	}
@@ -135,31 +150,31 @@ func (w *worker) beforeLaunch(g *gpu, on device.Stream) error {
 		return nil
 	}
 	about := p.page.About(number)
-	if !about && !w.core.Activity.Watching {
+	if !about && !watched {
 		if p.window != 0 {
-			p.forget()
+			p.Forget()
 		}
 		return nil
 	}
 	p.window = 0
 	if about = about && p.page.StillAbout(number, p.page.Now()); about {
 		p.window = p.Window
-	} else if w.core.Activity.Watching {
+	} else if watched {
 		p.window = p.Quantum / yieldParts
 	}
-	if p.window == 0 || w.hosts.outstanding() > 0 { // what is in flight may wait for a host function, which the loop must then serve
-		p.forget()
-	} else if err := w.keepWindow(on); err != nil {
+	if p.window == 0 || free {
+		p.Forget()
+	} else if err := p.keepWindow(on); err != nil {
 		return err
 	}
 	if about { // last, because a claim may have come while the window was full
-		w.giveWay(number)
+		p.giveWay(number)
 	}
 	return nil
 }
 
 // claim says that a latency-class program has work on a device.
-func (p *pacer) claim(number int) {
+func (p *Pacer) claim(number int) {
 	p.used.Add(1)
 	c := p.claims[number].Load()
 	if c == nil {
@@ -171,15 +186,15 @@ func (p *pacer) claim(number int) {
 	p.launched.Store(c.Hold())
 }
 
-// isLatency says whether the worker claims devices for its client.
-func (p *pacer) isLatency() bool { return p != nil && p.Latency }
+// IsLatency says whether the worker claims devices for its client.
+func (p *Pacer) IsLatency() bool { return p != nil && p.Latency }
 
-// look renews the claims of a program while its work goes on, and ends them when it is over. A
+// Look renews the claims of a program while its work goes on, and ends them when it is over. A
 // program that launches without waiting may launch again at once, so the claims stay for
 // stillLaunching.
-func (p *pacer) look(quiet bool) {
+func (p *Pacer) Look(quiet bool) {
 	switch {
-	case !p.isLatency():
+	case !p.IsLatency():
 	case quiet && p.page.Now()-p.launched.Load() > int64(stillLaunching):
 		p.each((*wire.Claim).End)
 	case !quiet:
@@ -187,16 +202,15 @@ func (p *pacer) look(quiet bool) {
 	}
 }
 
-// waited ends the claims: the program has waited for all of its work.
-func (p *pacer) waited() { p.each((*wire.Claim).End) }
+// Waited ends the claims: the program has waited for all of its work.
+func (p *Pacer) Waited() { p.each((*wire.Claim).End) }
 
 // giveWay holds the client back while others claim its device, as long as the budget lasts. It
 // returns early if the daemon has sent something: that may be a revocation.
-func (w *worker) giveWay(number int) {
-	p := w.pace
+func (p *Pacer) giveWay(number int) {
 	now := p.page.Now()
 	p.refill(now)
-	for began := now; p.budget > 0 && w.inbox.Len() == 0 && p.page.Claimed(number, now); {
+	for began := now; p.budget > 0 && !p.heard() && p.page.Claimed(number, now); {
 		p.page.Await(number, min(longestHold, p.budget))
 		then := now
 		now = p.page.Now()
@@ -209,7 +223,7 @@ func (w *worker) giveWay(number int) {
 }
 
 // refill adds the budget for the time that has passed.
-func (p *pacer) refill(now int64) {
+func (p *Pacer) refill(now int64) {
 	more := time.Duration(p.Share * float64(now-p.asOf))
 	p.budget = min(p.budget+more, time.Duration(p.Share*float64(budgetSpan)))
 	p.asOf = now
@@ -218,26 +232,25 @@ func (p *pacer) refill(now int64) {
 // spend subtracts the time that the client was held back. It counts at most budgetSpan: a worker
 // that was stopped meanwhile did not wait for others all that time, and must not be exempt from
 // waiting for long in return.
-func (p *pacer) spend(waited time.Duration) {
+func (p *Pacer) spend(waited time.Duration) {
 	waited = min(waited, budgetSpan)
 	p.budget -= waited
 	p.held += waited
 }
 
 // keepWindow waits until the work in flight leaves room for another launch.
-func (w *worker) keepWindow(on device.Stream) error {
-	p := w.pace
+func (p *Pacer) keepWindow(on device.Stream) error {
 	if time.Now().Before(p.freeAt) {
-		p.forget()
+		p.Forget()
 		return nil
 	}
 	if p.open > 0 && (p.open >= p.groupSize() || p.stream != on) {
-		if err := w.closeGroup(); err != nil {
+		if err := p.closeGroup(); err != nil {
 			return err
 		}
 	}
 	for len(p.groups) >= p.allowed() && p.open == 0 {
-		over, err := w.groupEnds(p.groups[0])
+		over, err := p.groupEnds(p.groups[0])
 		if err != nil || !over {
 			return err
 		}
@@ -247,19 +260,19 @@ func (w *worker) keepWindow(on device.Stream) error {
 
 // nearlyOver says whether the only group in flight ends within ahead, as far as the kernels before
 // it tell.
-func (p *pacer) nearlyOver(g group, now time.Time) bool {
+func (p *Pacer) nearlyOver(g group, now time.Time) bool {
 	left := later(g.given, p.ended).Add(time.Duration(g.count) * p.kernel).Sub(now)
 	return len(p.groups) == 1 && p.isSteady() && left < ahead
 }
 
 // isSteady says whether kernels take about the same time each, so that the end of one can be
 // predicted.
-func (p *pacer) isSteady() bool { return p.kernel > 0 && p.spread < p.kernel/8 }
+func (p *Pacer) isSteady() bool { return p.kernel > 0 && p.spread < p.kernel/8 }
 
 // allowed is how many groups may be in flight: two, so that the device has work while the next
 // group is submitted; one if a single kernel takes half a window or more, or if the loop polls for
 // the predicted end of the group (groupEnds).
-func (p *pacer) allowed() int {
+func (p *Pacer) allowed() int {
 	if p.kernel >= p.window/2 || p.watched && p.isSteady() && p.window/2 <= longestSpin {
 		return 1
 	}
@@ -267,37 +280,35 @@ func (p *pacer) allowed() int {
 }
 
 // groupSize is how many launches take half a window.
-func (p *pacer) groupSize() int {
+func (p *Pacer) groupSize() int {
 	if p.kernel <= 0 {
 		return 1
 	}
 	return int(min(max(p.window/2/p.kernel, 1), maxGroup))
 }
 
-// afterLaunch counts a launch.
-func (w *worker) afterLaunch(g *gpu, on device.Stream) error {
-	p := w.pace
+// After counts a launch, in a stream of the context that has the events.
+func (p *Pacer) After(events Events, on device.Stream) error {
 	if p.window == 0 {
 		return nil
 	}
 	p.open++
-	p.stream, p.gpu = on, g
+	p.stream, p.events = on, events
 	if p.open >= p.groupSize() {
-		return w.closeGroup()
+		return p.closeGroup()
 	}
 	return nil
 }
 
 // closeGroup records an event behind the open launches, in their stream. Their context may be
 // another than that of the next launch.
-func (w *worker) closeGroup() error {
-	p := w.pace
-	e, err := p.gpu.spare()
+func (p *Pacer) closeGroup() error {
+	e, err := p.events.Spare()
 	if err == nil {
 		err = p.stream.Record(e)
 	}
 	if err == nil {
-		p.groups = append(p.groups, group{p.gpu, e, p.open, time.Now()})
+		p.groups = append(p.groups, group{p.events, e, p.open, time.Now()})
 		_, p.watched = e.(device.Watcher)
 	}
 	p.noneOpen()
@@ -305,11 +316,11 @@ func (w *worker) closeGroup() error {
 }
 
 // noneOpen notes that no launch is without an event behind it.
-func (p *pacer) noneOpen() { p.open, p.stream, p.gpu = 0, nil, nil }
+func (p *Pacer) noneOpen() { p.open, p.stream, p.events = 0, nil, nil }
 
-// leaves notes that the program has destroyed a stream: no event can be recorded behind its
+// Leaves notes that the program has destroyed a stream: no event can be recorded behind its
 // launches any more.
-func (p *pacer) leaves(on device.Stream) {
+func (p *Pacer) Leaves(on device.Stream) {
 	if p != nil && p.stream == on {
 		p.noneOpen()
 	}
@@ -318,29 +329,28 @@ func (p *pacer) leaves(on device.Stream) {
 // groupEnds waits for the oldest group. It returns false, which lets the next launch through, if
 // the group is nearly over, if the daemon has sent something, or if the group takes so long that it
 // may wait for a later launch.
-func (w *worker) groupEnds(oldest group) (over bool, err error) {
-	p := w.pace
+func (p *Pacer) groupEnds(oldest group) (over bool, err error) {
 	began, patience := time.Now(), min(p.window, longestSpin)
 	ended := oldest.event.Done
 	if d, ok := oldest.event.(device.Watcher); ok { // the device works by itself, and polling takes nothing from it
-		ended, patience = func() (bool, error) { return d.DoneWithin(aLook) }, longestSpin
+		ended, patience = func() (bool, error) { return d.DoneWithin(spin.Look) }, longestSpin
 	}
 	for looks := 0; ; looks++ {
 		if done, err := ended(); err != nil {
-			p.forget()
+			p.Forget()
 			return false, err
 		} else if done {
 			break
 		}
 		waited := time.Since(began)
 		switch {
-		case w.inbox.Len() > 0 || w.hosts.outstanding() > 0 || p.watched && p.nearlyOver(oldest, began.Add(waited)):
+		case p.heard() || p.watched && p.nearlyOver(oldest, began.Add(waited)):
 			return false, nil
 		case waited > longestPace:
 			p.freeAt = time.Now().Add(letAlone)
-			p.forget()
+			p.Forget()
 			return false, nil
-		case waited < patience || looks < shortWait:
+		case waited < patience || looks < spin.Few:
 			runtime.Gosched() // the device may be in this process, and needs its turn to run
 		default:
 			time.Sleep(min(waited/8, time.Millisecond))
@@ -357,7 +367,7 @@ func (w *worker) groupEnds(oldest group) (over bool, err error) {
 	p.spread = (3*p.spread + (took - p.kernel).Abs()) / 4
 	p.kernel, p.ended = (3*p.kernel+took)/4, now
 	p.groups = p.groups[1:]
-	oldest.gpu.giveBack(oldest.event)
+	oldest.from.GiveBack(oldest.event)
 	return true, nil
 }
 
@@ -368,50 +378,82 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// forget stops limiting what is in flight, and returns the events.
-func (p *pacer) forget() {
+// Forget stops limiting what is in flight, and returns the events.
+func (p *Pacer) Forget() {
+	if p == nil {
+		return
+	}
 	for _, g := range p.groups {
-		g.gpu.giveBack(g.event)
+		g.from.GiveBack(g.event)
 	}
 	p.groups, p.window = nil, 0
 	p.noneOpen()
 }
 
-// endClaims ends the claims of a program before one of its calls is answered, if nothing is in
-// flight. If something is, the loop looks again later (look).
-func (w *worker) endClaims() {
-	if quiet, err := w.quiet(); quiet && err == nil {
-		w.pace.waited()
+// Held is how long the client was held back in all.
+func (p *Pacer) Held() time.Duration {
+	if p == nil {
+		return 0
 	}
+	return p.held
 }
 
-// claimed is what a latency-class program had launched when one of its calls began to wait.
-type claimed struct {
-	w     *worker
+// Claimed is what a latency-class program had launched when one of its calls began to wait.
+type Claimed struct {
+	by    *Pacer
 	used  uint64
 	alone bool // all of it in one stream, so that all has ended when the wait ends
 }
 
-// claimedSoFar returns what was launched so far, for a goroutine that waits for it.
-func (w *worker) claimedSoFar() claimed {
-	if !w.pace.isLatency() {
-		return claimed{}
+// Claimed returns what was launched so far, for a goroutine that waits for it. Streams counts those that
+// may have work.
+func (p *Pacer) Claimed(streams func() int) Claimed {
+	if !p.IsLatency() {
+		return Claimed{}
 	}
-	streams := 0
-	for _, g := range w.gpus {
-		streams += len(g.streams) + len(g.leaving)
-	}
-	return claimed{w, w.pace.used.Load(), streams == 1}
+	return Claimed{p, p.used.Load(), streams() == 1}
 }
 
-// end ends the claims if all work was waited for and nothing was launched meanwhile. Otherwise it
-// wakes the loop, which looks.
-func (c claimed) end() {
+// End ends the claims if all work was waited for and nothing was launched meanwhile. Otherwise it returns
+// false, and the caller looks later.
+func (c Claimed) End() bool {
 	switch {
-	case c.w == nil:
-	case c.alone && c.w.pace.used.Load() == c.used:
-		c.w.pace.waited()
+	case c.by == nil:
+	case c.alone && c.by.used.Load() == c.used:
+		c.by.Waited()
 	default:
-		c.w.consumer.Wake()
+		return false
+	}
+	return true
+}
+
+// self is this process; asking for it takes longer than looking at a queue.
+var self = os.Getpid()
+
+// Queue is where launches on a device are counted for the mappers of other programs; nil if there is no place
+// left, or nobody who looks.
+func (p *Pacer) Queue(device int) *wire.Queue {
+	if p == nil {
+		return nil
+	}
+	return p.page.Queue(device, self)
+}
+
+// buryEvery is how often a worker looks for queues of workers that were killed.
+const buryEvery = time.Second
+
+// TellQueues tells what other mapped programs have on devices now.
+func (p *Pacer) TellQueues(devices []int, tell func(device, queued int)) {
+	if p == nil {
+		return
+	}
+	if now := p.page.Now(); now-p.buried > int64(buryEvery) {
+		p.buried = now
+		p.page.BuryQueues()
+	}
+	for _, device := range devices {
+		if device < wire.MaxPrecedence {
+			tell(device, p.page.QueuedBy(device, self))
+		}
 	}
 }

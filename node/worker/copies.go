@@ -12,7 +12,7 @@ import (
 func onHost(do func(w *worker, m *message, o *clientcore.Op) error) perform {
 	return func(w *worker, m *message, o *clientcore.Op) error {
 		if w.timeline != nil {
-			defer w.timeline.onHost(o)()
+			defer w.timeline.OnHost(operations[o.Kind].recorded, o)()
 		}
 		return do(w, m, o)
 	}

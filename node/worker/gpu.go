@@ -55,6 +55,15 @@ type gpu struct {
 	lastEnd   time.Time // of the last kernel that since measured
 }
 
+// Device is the number of the context's device.
+func (g *gpu) Device() int { return g.place.Index() }
+
+// NewEvent makes an event.
+func (g *gpu) NewEvent() (device.Event, error) { return g.context.NewEvent() }
+
+// Idle is a stream that has no work but while memory moves.
+func (g *gpu) Idle() device.Stream { return g.mover }
+
 // event is an event of the client. Goroutines may wait for it while the program destroys it, so the
 // last of them closes it.
 type event struct {
@@ -298,13 +307,13 @@ func (w *worker) abandonGPU(p vmm.Place) {
 // first: Close waits for the streams that wait there.
 func (w *worker) drop(p vmm.Place) *gpu {
 	g := w.gpus[p]
-	w.timeline.leaves(g)
 	if g != nil {
+		w.timeline.Leaves(g)
 		g.hostPins.Drop()
 		g.openGates()
 		g.leaveQueue()
 		if g.overseen {
-			w.overseer.leaves(g)
+			w.overseer.Leaves(g)
 		}
 	}
 	delete(w.gpus, p)

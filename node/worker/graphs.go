@@ -32,7 +32,7 @@ func (w *worker) runGraph(m *message, o *clientcore.Op) error {
 		return w.runNodes(m, o)
 	}
 	if g.overseen {
-		if err := w.oversee(g, on, o.Run.Kernels, "of a graph"); err != nil {
+		if err := w.overseer.Oversee(g, on, o.Run.Kernels, "of a graph"); err != nil {
 			return err
 		}
 	}

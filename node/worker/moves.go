@@ -55,7 +55,7 @@ func (w *worker) moveAsked(_ *message, o *clientcore.Op) (outcome clientcore.Out
 // time. A copy from the host may need what another device is copying to it, so at the first one all
 // copies to the host are waited for.
 func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
-	defer w.timeline.moved(plan)()
+	defer w.timeline.Moved(plan)()
 	brings := now || (w.serve.Guest || w.hosts.outstanding() > 0) && onlyBrings(plan)
 	drained, err := w.movers(plan)
 	for i := 0; i < len(drained) && err == nil && !brings; i++ {
@@ -274,7 +274,7 @@ const slowPages = 10 * time.Millisecond
 // leave moves everything off a device (Leave), or copies it to the host and keeps it (Backup).
 func (w *worker) leave(_ *message, o *clientcore.Op) (outcome clientcore.Outcome) {
 	if o.Kind == clientcore.Backup {
-		defer w.timeline.keeps()()
+		defer w.timeline.Keeps()()
 	}
 	g, err := w.at(o.Place)
 	if err == nil && o.Kind == clientcore.Backup {

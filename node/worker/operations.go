@@ -8,6 +8,7 @@ import (
 	"muster/internal/laps"
 	"muster/node/clientcore"
 	"muster/node/journal"
+	"muster/node/worker/trace"
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
@@ -26,15 +27,7 @@ type operation struct {
 	// dropped says whether a replay leaves the operation out, because the program already has the answer
 	// or the data that it would deliver; nil: it never does.
 	dropped  func(r *replay, o *clientcore.Op) bool
-	recorded recorded // how it appears in a timeline
-}
-
-// recorded is how operations of a kind appear in a timeline: as what (0: not at all), with the size of
-// From or else of To, and with a name if they have none.
-type recorded struct {
-	kind timeline.Kind
-	from bool
-	name string
+	recorded trace.Row // how it appears in a timeline
 }
 
 // operations is the table of all kinds. What they are called is in clientcore's.
@@ -54,10 +47,10 @@ func init() { // not where it is declared, since some of them carry out others
 		clientcore.Refused: {do: (*worker).refused},
 		clientcore.Commit:  {do: (*worker).commit},
 
-		clientcore.HostIn:   {do: onHost((*worker).hostIn), recorded: recorded{timeline.OnHost, false, "copy in, kept on the host"}},
-		clientcore.HostOut:  {do: onHost((*worker).hostOut), dropped: wasGiven, recorded: recorded{timeline.OnHost, true, "copy out, from the host's copy"}},
-		clientcore.HostCopy: {do: onHost((*worker).hostCopy), recorded: recorded{timeline.OnHost, false, "copy within the host's copy"}},
-		clientcore.HostFill: {do: onHost((*worker).hostFill), recorded: recorded{timeline.OnHost, false, "fill of the host's copy"}},
+		clientcore.HostIn:   {do: onHost((*worker).hostIn), recorded: trace.Row{Kind: timeline.OnHost, Name: "copy in, kept on the host"}},
+		clientcore.HostOut:  {do: onHost((*worker).hostOut), dropped: wasGiven, recorded: trace.Row{Kind: timeline.OnHost, From: true, Name: "copy out, from the host's copy"}},
+		clientcore.HostCopy: {do: onHost((*worker).hostCopy), recorded: trace.Row{Kind: timeline.OnHost, Name: "copy within the host's copy"}},
+		clientcore.HostFill: {do: onHost((*worker).hostFill), recorded: trace.Row{Kind: timeline.OnHost, Name: "fill of the host's copy"}},
 		clientcore.Reserve:  {do: func(w *worker, _ *message, o *clientcore.Op) error { return w.reserve(o.Range) }},
 		clientcore.GiveBack: {do: (*worker).giveBack},
 
@@ -65,11 +58,11 @@ func init() { // not where it is declared, since some of them carry out others
 		clientcore.UnmapHost:   {do: always(func(w *worker, o *clientcore.Op) { w.unmapHost(o.Range.Addr) })},
 		clientcore.CloseShared: {do: always((*worker).closeShared)},
 
-		clientcore.CopyIn:      {do: onStream((*worker).copyIn), recorded: recorded{kind: timeline.CopyIn}},
-		clientcore.CopyOut:     {do: onStream((*worker).copyOut), dropped: wasGiven, recorded: recorded{kind: timeline.CopyOut, from: true}},
-		clientcore.Copy:        {do: submitted((*gpu).copy), recorded: recorded{kind: timeline.CopyWithin}},
-		clientcore.Fill:        {do: submitted((*gpu).fill), recorded: recorded{kind: timeline.Fill}},
-		clientcore.Launch:      {do: (*worker).launch, recorded: recorded{kind: timeline.Kernel}},
+		clientcore.CopyIn:      {do: onStream((*worker).copyIn), recorded: trace.Row{Kind: timeline.CopyIn}},
+		clientcore.CopyOut:     {do: onStream((*worker).copyOut), dropped: wasGiven, recorded: trace.Row{Kind: timeline.CopyOut, From: true}},
+		clientcore.Copy:        {do: submitted((*gpu).copy), recorded: trace.Row{Kind: timeline.CopyWithin}},
+		clientcore.Fill:        {do: submitted((*gpu).fill), recorded: trace.Row{Kind: timeline.Fill}},
+		clientcore.Launch:      {do: (*worker).launch, recorded: trace.Row{Kind: timeline.Kernel}},
 		clientcore.RunGraph:    {do: (*worker).runGraph},
 		clientcore.After:       {do: onStream((*worker).after)},
 		clientcore.Record:      {do: submitted((*gpu).record)},
@@ -143,7 +136,7 @@ func onStream(do func(w *worker, m *message, g *gpu, on device.Stream, o *client
 		}
 		here := g.here(o)
 		if w.timeline != nil {
-			return w.timeline.submit(g, on, here, func() error { return do(w, m, g, on, here) })
+			return w.timeline.Submit(g, on, operations[o.Kind].recorded, here, func() error { return do(w, m, g, on, here) })
 		}
 		return do(w, m, g, on, here)
 	})
@@ -292,7 +285,7 @@ func (w *worker) measuredLaunch(m *message, g *gpu, f device.Function, on device
 	give := func() error { return w.submitLaunch(m, g, f, on, o) }
 	if w.timeline != nil {
 		untraced := give
-		give = func() error { return w.timeline.submit(g, on, o, untraced) }
+		give = func() error { return w.timeline.Submit(g, on, operations[o.Kind].recorded, o, untraced) }
 	}
 	if o.Ticket != 0 {
 		return w.timedLaunch(g, on, o, give)
@@ -311,7 +304,7 @@ func (g *gpu) here(o *clientcore.Op) *clientcore.Op {
 // submitLaunch launches a kernel, after giving way to other clients if it must.
 func (w *worker) submitLaunch(m *message, g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
 	if g.overseen {
-		if err := w.oversee(g, on, 1, f.Info().Name); err != nil {
+		if err := w.overseer.Oversee(g, on, 1, f.Info().Name); err != nil {
 			return err
 		}
 	}
@@ -549,6 +542,31 @@ func (w *worker) printFetch(e journal.Entry, slot int, room clientcore.Span) err
 	return nil
 }
 
+// traceRead answers the library with what was recorded since it last asked.
+func (w *worker) traceRead(h wire.Header, body []byte) error {
+	out, err := w.shared.Data(h.Data, h.Length)
+	if err == nil {
+		err = (&wire.TraceRead{}).Decode(body)
+	}
+	if err != nil {
+		return errors.Join(err, clientcore.ErrProtocol)
+	}
+	w.beginTimeline()
+	reply := w.timeline.Read(out, w.neighbours.Take(timeline.Now()))
+	w.shared.Reply(h.Slot, success, reply.Append(nil))
+	return nil
+}
+
+// beginTimeline starts recording, unless it has started.
+func (w *worker) beginTimeline() {
+	if w.timeline != nil {
+		return
+	}
+	w.say(control.Traced{})
+	w.timeline = trace.New(w.ctx, w.block, func() uint32 { return w.current.header.Seq }, w.serve.Devices)
+	w.timeline.Rebuilt(w.rebuilt)
+}
+
 // --- operations that ask ------------------------------------------------------------
 
 // timed runs f and notes how long it took.
@@ -569,13 +587,13 @@ func (w *worker) finish(*message, *clientcore.Op) clientcore.Outcome {
 }
 
 func (w *worker) openTimed(_ *message, o *clientcore.Op) (outcome clientcore.Outcome) {
-	defer w.timeline.span(timeline.Open, o.Place)()
+	defer w.timeline.Span(timeline.Open, o.Place)()
 	outcome.Err = w.timed(&outcome, func() error { return w.openGPU(o) })
 	return outcome
 }
 
 func (w *worker) load(m *message, o *clientcore.Op) (outcome clientcore.Outcome) {
-	defer w.timeline.span(timeline.Load, o.Place)()
+	defer w.timeline.Span(timeline.Load, o.Place)()
 	g, err := w.at(o.Place)
 	if err != nil {
 		return clientcore.Outcome{Err: err}

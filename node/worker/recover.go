@@ -14,6 +14,7 @@ import (
 	"muster/internal/together"
 	"muster/node/clientcore"
 	"muster/node/journal"
+	"muster/node/worker/trace"
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
@@ -767,8 +768,8 @@ func (w *worker) replayAll() error {
 	w.staging.free(w.current.stage.taken())
 	w.told.Sticky.Speak(w.shared.Status())
 	w.say(control.Commit{Bytes: w.core.Committed})
-	w.rebuilt = rebuilt{start, time.Now(), len(r.messages)}
-	w.timeline.rebuilt(w.rebuilt)
+	w.rebuilt = trace.Rebuilt{Begin: start, End: time.Now(), Messages: len(r.messages)}
+	w.timeline.Rebuilt(w.rebuilt)
 	w.log.Info("the client is rebuilt", "messages", len(r.messages), "after", time.Since(start).String())
 	w.unproven = true
 	return nil

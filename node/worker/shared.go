@@ -30,12 +30,12 @@ func (w *worker) makeShared(_ *message, o *clientcore.Op) (outcome clientcore.Ou
 	if !ok {
 		return clientcore.Outcome{Err: errNotShared}
 	}
-	w.counter.dropUnused()
+	w.counter.DropUnused()
 	file, err := maker.NewShared(o.Range.Size)
 	if err != nil {
 		return clientcore.Outcome{Err: err}
 	}
-	if outcome.Name, outcome.Err = w.counter.offer(file); outcome.Err != nil {
+	if outcome.Name, outcome.Err = w.counter.Offer(file); outcome.Err != nil {
 		file.Close()
 	}
 	return outcome
@@ -60,7 +60,7 @@ func (w *worker) share(o *clientcore.Op) error {
 	if err := w.move(slices.DeleteFunc(slices.Clone(o.Plan), discards), false); err != nil {
 		return err
 	}
-	file := w.counter.take(o.Share)
+	file := w.counter.Take(o.Share)
 	if file == nil {
 		return errors.New("memory that was to be shared is gone")
 	}
@@ -85,10 +85,10 @@ func (w *worker) share(o *clientcore.Op) error {
 
 // openShared maps memory that another client shares at an address.
 func (w *worker) openShared(o *clientcore.Op) error {
-	file := w.counter.take(o.Share) // it may be this client's own
+	file := w.counter.Take(o.Share) // it may be this client's own
 	if file == nil {
 		var err error
-		if file, err = w.fetch(o.Share); err != nil {
+		if file, err = w.counter.Fetch(o.Share); err != nil {
 			w.log.Debug("memory of another client", "error", err)
 			return fmt.Errorf("no program of this user on this node shares that memory any more: %w", device.ErrInvalidValue)
 		}
@@ -97,7 +97,7 @@ func (w *worker) openShared(o *clientcore.Op) error {
 	err := w.mapCommon(c)
 	if err != nil {
 		w.unmapCommon(c)
-		w.counter.put(o.Share, file)
+		w.counter.Put(o.Share, file)
 	}
 	return err
 }
@@ -156,5 +156,5 @@ func (w *worker) closeShared(o *clientcore.Op) {
 		return
 	}
 	w.unmapCommon(c)
-	w.counter.put(c.name, c.file)
+	w.counter.Put(c.name, c.file)
 }

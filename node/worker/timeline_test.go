@@ -191,26 +191,6 @@ func TestTimelineOutlivesTheWorker(t *testing.T) {
 	noOverlap(t, seen.of(timeline.Kernel))
 }
 
-// A program that does not read its records costs a bounded amount of memory.
-func TestRecordsAreBounded(t *testing.T) {
-	r := &recorder{known: map[uint32]bool{}}
-	now := time.Now()
-	for range maxRecorded/timeline.Size + 100 {
-		r.add(timeline.Record{Kind: timeline.Kernel}, "k", now, now)
-	}
-	if len(r.records) > maxRecorded+timeline.Size || r.lost != 101 { // the name took a place
-		t.Errorf("%d bytes, %d lost", len(r.records), r.lost)
-	}
-	var n neighbours
-	for i := range uint64(3 * maxHeld) {
-		n.note(control.Neighbour{Client: i, On: true})
-		n.note(control.Neighbour{Client: i, On: i%2 == 0, At: int64(time.Hour)})
-	}
-	if len(n.held) > maxHeld || len(n.past) > maxPast {
-		t.Errorf("%d others, %d spans", len(n.held), len(n.past))
-	}
-}
-
 // Others have names if they are the same user's, as the daemon decides.
 func TestOthers(t *testing.T) {
 	c := newClient(t, options{})

@@ -23,8 +23,11 @@ import (
 	"muster/node/clientcore"
 	"muster/node/journal"
 	"muster/node/worker/hostcopy"
+	"muster/node/worker/kernellimit"
 	"muster/node/worker/pace"
+	"muster/node/worker/sharing"
 	"muster/node/worker/told"
+	"muster/node/worker/trace"
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
@@ -91,7 +94,7 @@ type worker struct {
 	warnedOfRoom bool                // the log already says that the disk is full
 	reached      map[uint64]*reached // the program's memory that kernels reach, by address
 	commons      map[uint64]*common  // memory shared with other clients, by its address here
-	counter      counter
+	counter      *sharing.Counter
 	gpus         map[vmm.Place]*gpu
 	latest       *gpu // the context that at returned last; a cache
 	late         []lateLaunch
@@ -107,12 +110,12 @@ type worker struct {
 	told     *told.Told
 	passing  passing
 	pace     *pace.Pacer // nil: this client never makes way for others
-	overseer overseer
+	overseer *kernellimit.Overseer
 
-	timeline   *recorder // nil: no timeline was asked for
-	neighbours neighbours
+	timeline   *trace.Recorder // nil: no timeline was asked for
+	neighbours trace.Neighbours
 	wasTraced  bool // the previous worker had a recorder
-	rebuilt    rebuilt
+	rebuilt    trace.Rebuilt
 
 	over    bool // all work had ended when the last call was answered
 	watched atomic.Bool
@@ -292,12 +295,17 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	if w.pace.IsLatency() {
 		w.consumer.Linger = pace.NextRequest
 	}
-	w.counter.owner, w.explains = serve.Owner, serve.Explain
+	w.explains = serve.Explain
 	w.owner, w.complainTo = os.Geteuid(), func(f *os.File) { f.Close() }
 	if serve.OrphanGrace > 0 {
 		w.held = []control.Held{{Name: "ring", File: files[0]}, {Name: "arena", File: files[1]}}
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
+	heard := func() bool { return w.inbox.Len() > 0 }
+	w.overseer = kernellimit.New(serve.KernelTime, kernellimit.Means{
+		Context: w.ctx, Go: w.others.Go, Now: w.now, Block: w.block, Waits: func() bool { return w.hosts.outstanding() > 0 }, TooLong: w.overtime,
+	})
+	w.counter = sharing.New(w.ctx, serve.Owner, heard)
 	w.staging = &staging{release: w.consumer.Release}
 	w.told = told.New(shared, w.now, w.log)
 	arena := vmm.Range{Addr: serve.ArenaBase, Size: serve.ArenaSize}
@@ -419,7 +427,7 @@ func (w *worker) receive() {
 			w.dismissed = true
 			continue
 		case control.Neighbour: // noted here, not queued: many may come while the loop is busy
-			w.neighbours.note(said)
+			w.neighbours.Note(said)
 			continue
 		}
 		if err != nil && w.dismissed {
@@ -462,7 +470,7 @@ func (w *worker) close() {
 	}
 	w.others.Wait()
 	w.pace.Close()
-	w.counter.close()
+	w.counter.Close()
 	if w.journal != nil {
 		w.journal.Unmap()
 	}
@@ -718,7 +726,7 @@ func (w *worker) noticedMeanwhile(n notice) error {
 
 // heard handles one message of the daemon.
 func (w *worker) heard(m control.ToWorker) error {
-	w.timeline.told(m)
+	w.timeline.Told(m)
 	if err := w.settleLaunches(); err != nil {
 		return err
 	}
@@ -804,7 +812,7 @@ func (w *worker) found(world uint64, err error) error {
 
 // say sends a message to the daemon.
 func (w *worker) say(m control.ToDaemon) {
-	w.timeline.said(m)
+	w.timeline.Said(m)
 	if _, ok := m.(control.Failed); ok {
 		w.told.Untold.Failed(func() { w.line.say(m) })
 		return
@@ -875,4 +883,22 @@ func (w *worker) onDeviceNumber() int {
 		return place.Index()
 	}
 	return -1
+}
+
+// kernelLimit is how long a kernel may hold a device.
+func (w *worker) kernelLimit() device.KernelLimit {
+	return device.KernelLimit{Time: w.serve.KernelTime, By: w.serve.KernelTimeBy}
+}
+
+// overtime ends the client: its kernel holds a device for longer than it may. The loop may be waiting for
+// that very kernel, so this happens beside it.
+func (w *worker) overtime(kernel string) {
+	fault := w.kernelLimit().Fault(kernel)
+	w.log.Warn("a kernel ran for longer than it may, and cannot be stopped: its worker ends", "reason", fault.Error())
+	w.say(control.Ended{Reason: fault.Error(), Fault: true}) // first: a program that ends at once takes its worker along
+	w.shared.SetStatus(clientcore.ResultOf(fault))
+	w.shared.Close(fault.Error())
+	w.stop()
+	w.consumer.Stop()
+	w.exit()
 }

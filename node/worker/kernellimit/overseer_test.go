@@ -1,4 +1,4 @@
-package worker
+package kernellimit
 
 import (
 	"math/rand/v2"

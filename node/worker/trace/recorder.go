@@ -1,4 +1,7 @@
-package worker
+// Package trace records what a worker does for a client whose program is traced, for the program's library
+// to read (wire/timeline). It knows when work ran on devices, when memory moved and what was waited for. It
+// does not know what the work is for, and decides nothing.
+package trace
 
 import (
 	"context"
@@ -15,19 +18,19 @@ import (
 	"muster/wire/timeline"
 )
 
-// recorder records what is done for a client whose program is traced: when its work ran on devices,
+// Recorder records what is done for a client whose program is traced: when its work ran on devices,
 // when its memory moved, and what it waited for. The program's library reads the records with
 // trace_read; the first such message creates the recorder. A nil recorder records nothing, and
 // costs the loop the test of one pointer.
 //
 // The loop calls all methods; only add and addAt may be called by other goroutines too.
-type recorder struct {
+type Recorder struct {
 	block   func(func() error) error // the worker's block
 	ctx     context.Context          // the worker's
 	seq     func() uint32            // the number of the current message
 	keeping bool                     // a move now only copies memory for a rebuild
 	wanted  time.Time                // when a device was asked for; zero: none is
-	clocks  map[*gpu]*deviceClock
+	clocks  map[Context]*deviceClock
 
 	mu      sync.Mutex
 	records []byte
@@ -42,68 +45,68 @@ const maxRecorded = 1 << 16 * timeline.Size
 // maxNames bounds the names that are recorded; the library keeps fewer.
 const maxNames = 1 << 14
 
-// rebuilt is when a client was rebuilt in this worker, and from how many messages.
-type rebuilt struct {
-	begin, end time.Time
-	messages   int
+// Context is a context on a device, as far as the recorder needs it.
+type Context interface {
+	Device() int // its number
+	NewEvent() (device.Event, error)
+	Idle() device.Stream // a stream that is idle between moves
 }
 
-// traceRead answers the library with what was recorded since it last asked.
-func (w *worker) traceRead(h wire.Header, body []byte) error {
-	out, err := w.shared.Data(h.Data, h.Length)
-	if err == nil {
-		err = (&wire.TraceRead{}).Decode(body)
+// Row is how operations of a kind appear: as what (0: not at all), with the size of From or else of To, and
+// with a name if they have none.
+type Row struct {
+	Kind timeline.Kind
+	From bool
+	Name string
+}
+
+// New makes the recorder of a client with these devices. Seq returns the number of the message that is being
+// handled; block runs what may have to wait for the program.
+func New(ctx context.Context, block func(func() error) error, seq func() uint32, devices []control.DeviceConfig) *Recorder {
+	t := &Recorder{ctx: ctx, block: block, seq: seq, clocks: map[Context]*deviceClock{}, known: map[uint32]bool{}}
+	now := time.Now()
+	for i, d := range devices {
+		t.add(timeline.Record{Kind: timeline.Device, Last: uint32(i)}, d.Name, now, now)
 	}
-	if err != nil {
-		return errors.Join(err, clientcore.ErrProtocol)
-	}
-	w.beginTimeline()
-	t := w.timeline
+	return t
+}
+
+// Read moves records to out. Others are the times at which other clients held devices.
+func (t *Recorder) Read(out []byte, others []Past) wire.TraceReadReply {
 	for _, clock := range t.clocks {
 		clock.harvest(t)
 	}
-	t.others(w.neighbours.take(timeline.Now()))
+	t.others(others)
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	n := copy(out[:len(out)/timeline.Size*timeline.Size], t.records)
 	t.records = append(t.records[:0], t.records[n:]...)
-	reply := wire.TraceReadReply{Size: uint32(n), Lost: t.lost}
+	reply := wire.TraceReadReply{Size: uint32(n), Lost: t.lost, Now: uint64(timeline.Now())}
 	if len(t.records) > 0 {
 		reply.More = 1
 	}
-	t.mu.Unlock()
-	reply.Now = uint64(timeline.Now())
-	w.shared.Reply(h.Slot, success, reply.Append(nil))
-	return nil
+	return reply
 }
 
-// beginTimeline starts recording, unless it has started.
-func (w *worker) beginTimeline() {
-	if w.timeline != nil {
-		return
-	}
-	w.say(control.Traced{})
-	t := &recorder{ctx: w.ctx, block: w.block, seq: func() uint32 { return w.current.header.Seq }, clocks: map[*gpu]*deviceClock{}, known: map[uint32]bool{}}
-	now := time.Now()
-	for i, d := range w.serve.Devices {
-		t.add(timeline.Record{Kind: timeline.Device, Last: uint32(i)}, d.Name, now, now)
-	}
-	w.timeline = t
-	t.rebuilt(w.rebuilt)
+// Rebuilt is when a client was rebuilt in this worker, and from how many messages.
+type Rebuilt struct {
+	Begin, End time.Time
+	Messages   int
 }
 
-// rebuilt records that the client was rebuilt in this worker, if it was.
-func (t *recorder) rebuilt(r rebuilt) {
-	if t != nil && !r.end.IsZero() {
-		t.add(timeline.Record{Kind: timeline.Rebuild, Last: timeline.NoDevice}, fmt.Sprintf("rebuilt from %d messages", r.messages), r.begin, r.end)
+// Rebuilt records that the client was rebuilt in this worker, if it was.
+func (t *Recorder) Rebuilt(r Rebuilt) {
+	if t != nil && !r.End.IsZero() {
+		t.add(timeline.Record{Kind: timeline.Rebuild, Last: timeline.NoDevice}, fmt.Sprintf("rebuilt from %d messages", r.Messages), r.Begin, r.End)
 	}
 }
 
 // add records a span.
-func (t *recorder) add(r timeline.Record, name string, begin, end time.Time) {
+func (t *Recorder) add(r timeline.Record, name string, begin, end time.Time) {
 	t.addAt(r, name, timeline.At(begin), timeline.At(end))
 }
 
-func (t *recorder) addAt(r timeline.Record, name string, begin, end int64) {
+func (t *Recorder) addAt(r timeline.Record, name string, begin, end int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.records) >= maxRecorded {
@@ -122,21 +125,20 @@ func (t *recorder) addAt(r timeline.Record, name string, begin, end int64) {
 }
 
 // bytes is how many bytes an operation is about.
-func (r recorded) bytes(o *clientcore.Op) uint64 {
+func (r Row) bytes(o *clientcore.Op) uint64 {
 	area := o.To
-	if r.from {
+	if r.From {
 		area = o.From
 	}
 	return area.Width * area.Height
 }
 
-// submit submits work to a device, and has the device report when it ran.
-func (t *recorder) submit(g *gpu, on device.Stream, o *clientcore.Op, give func() error) error {
-	how := operations[o.Kind].recorded
-	if how.kind == 0 {
+// Submit submits work to a device, and has the device report when it ran.
+func (t *Recorder) Submit(g Context, on device.Stream, how Row, o *clientcore.Op, give func() error) error {
+	if how.Kind == 0 {
 		return give()
 	}
-	r := timeline.Record{Kind: how.kind, Row: o.Stream, Bytes: how.bytes(o), First: t.seq(), Last: uint32(g.place.Index())}
+	r := timeline.Record{Kind: how.Kind, Row: o.Stream, Bytes: how.bytes(o), First: t.seq(), Last: uint32(g.Device())}
 	name := o.Name
 	timer, ok := on.(device.Timer)
 	if !ok {
@@ -154,8 +156,8 @@ func (t *recorder) submit(g *gpu, on device.Stream, o *clientcore.Op, give func(
 
 func nothing() {}
 
-// span records an operation that lasts from now until the returned function is called.
-func (t *recorder) span(kind timeline.Kind, at vmm.Place) func() {
+// Span records an operation that lasts from now until the returned function is called.
+func (t *Recorder) Span(kind timeline.Kind, at vmm.Place) func() {
 	if t == nil {
 		return nothing
 	}
@@ -165,20 +167,19 @@ func (t *recorder) span(kind timeline.Kind, at vmm.Place) func() {
 	}
 }
 
-// onHost is span for work on the host copies.
-func (t *recorder) onHost(o *clientcore.Op) func() {
+// OnHost is Span for work on the host copies.
+func (t *Recorder) OnHost(how Row, o *clientcore.Op) func() {
 	if t == nil {
 		return nothing
 	}
-	how := operations[o.Kind].recorded
 	begin, bytes := time.Now(), how.bytes(o)
 	return func() {
-		t.add(timeline.Record{Kind: how.kind, Bytes: bytes, First: t.seq(), Last: timeline.NoDevice}, how.name, begin, time.Now())
+		t.add(timeline.Record{Kind: how.Kind, Bytes: bytes, First: t.seq(), Last: timeline.NoDevice}, how.Name, begin, time.Now())
 	}
 }
 
-// moved is span for a move of the client's memory.
-func (t *recorder) moved(plan vmm.Plan) func() {
+// Moved is Span for a move of the client's memory.
+func (t *Recorder) Moved(plan vmm.Plan) func() {
 	if t == nil {
 		return nothing
 	}
@@ -233,8 +234,8 @@ type carried struct {
 	bytes uint64
 }
 
-// keeps marks moves as copies for a rebuild, until the returned function is called.
-func (t *recorder) keeps() func() {
+// Keeps marks moves as copies for a rebuild, until the returned function is called.
+func (t *Recorder) Keeps() func() {
 	if t == nil {
 		return nothing
 	}
@@ -242,8 +243,8 @@ func (t *recorder) keeps() func() {
 	return func() { t.keeping = false }
 }
 
-// said records when the daemon is asked for a device.
-func (t *recorder) said(m control.ToDaemon) {
+// Said records when the daemon is asked for a device.
+func (t *Recorder) Said(m control.ToDaemon) {
 	if t == nil {
 		return
 	}
@@ -252,8 +253,8 @@ func (t *recorder) said(m control.ToDaemon) {
 	}
 }
 
-// told records the wait for a device when the daemon grants one.
-func (t *recorder) told(m control.ToWorker) {
+// Told records the wait for a device when the daemon grants one.
+func (t *Recorder) Told(m control.ToWorker) {
 	if t == nil {
 		return
 	}
@@ -263,12 +264,12 @@ func (t *recorder) told(m control.ToWorker) {
 	}
 }
 
-// neighbours are the other clients that hold devices, and those that held them, while this client's
+// Neighbours are the other clients that hold devices, and those that held them, while this client's
 // program is traced. The goroutine of receive writes it, the loop reads it.
-type neighbours struct {
+type Neighbours struct {
 	mu   sync.Mutex
 	held map[holder]control.Neighbour
-	past []past // bounded: the oldest are dropped
+	past []Past // bounded: the oldest are dropped
 }
 
 // holder is another client that holds a device.
@@ -277,8 +278,8 @@ type holder struct {
 	client uint64
 }
 
-// past is a time during which another client held a device.
-type past struct {
+// Past is a time during which another client held a device.
+type Past struct {
 	who   control.Neighbour
 	until int64
 }
@@ -290,8 +291,8 @@ const (
 	otherEvery = int64(100 * time.Millisecond)
 )
 
-// note handles the daemon's report that a client got or left a device.
-func (n *neighbours) note(m control.Neighbour) {
+// Note handles the daemon's report that a client got or left a device.
+func (n *Neighbours) Note(m control.Neighbour) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	at := holder{m.Device, m.Client}
@@ -307,15 +308,15 @@ func (n *neighbours) note(m control.Neighbour) {
 	}
 }
 
-func (n *neighbours) end(who control.Neighbour, until int64) {
+func (n *Neighbours) end(who control.Neighbour, until int64) {
 	if len(n.past) == maxPast {
 		n.past = n.past[1:]
 	}
-	n.past = append(n.past, past{who, until})
+	n.past = append(n.past, Past{who, until})
 }
 
-// take returns the times during which others held devices since the last call.
-func (n *neighbours) take(now int64) []past {
+// Take returns the times during which others held devices since the last call.
+func (n *Neighbours) Take(now int64) []Past {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for at, who := range n.held {
@@ -331,7 +332,7 @@ func (n *neighbours) take(now int64) []past {
 }
 
 // others records when other clients held devices.
-func (t *recorder) others(all []past) {
+func (t *Recorder) others(all []Past) {
 	for _, p := range all {
 		name := "another user's program"
 		if p.who.Who != "" {
@@ -368,7 +369,7 @@ const (
 )
 
 // between submits work between two events.
-func (t *recorder) between(g *gpu, on device.Stream, r timeline.Record, name string, give func() error) error {
+func (t *Recorder) between(g Context, on device.Stream, r timeline.Record, name string, give func() error) error {
 	clock := t.clocks[g]
 	if clock == nil {
 		clock = t.newDeviceClock(g)
@@ -398,7 +399,7 @@ func (t *recorder) between(g *gpu, on device.Stream, r timeline.Record, name str
 	return nil
 }
 
-func (t *recorder) miss() {
+func (t *Recorder) miss() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lost++
@@ -406,14 +407,14 @@ func (t *recorder) miss() {
 
 // newDeviceClock records an event on an idle stream and takes the middle between the times before
 // and after as its time. If that fails, nothing is recorded for the device.
-func (t *recorder) newDeviceClock(g *gpu) *deviceClock {
+func (t *Recorder) newDeviceClock(g Context) *deviceClock {
 	c := &deviceClock{}
-	origin, err := g.context.NewEvent()
+	origin, err := g.NewEvent()
 	if err != nil {
 		return c
 	}
 	before := timeline.Now()
-	if g.mover.Record(origin) != nil {
+	if g.Idle().Record(origin) != nil {
 		return c
 	}
 	if t.block(func() error { return origin.Synchronise(t.ctx) }) != nil {
@@ -424,10 +425,10 @@ func (t *recorder) newDeviceClock(g *gpu) *deviceClock {
 }
 
 // mark records an event in a stream. It may block while the stream waits for a host function.
-func (t *recorder) mark(c *deviceClock, g *gpu, on device.Stream) (e device.Event, err error) {
+func (t *Recorder) mark(c *deviceClock, g Context, on device.Stream) (e device.Event, err error) {
 	if n := len(c.spare); n > 0 {
 		e, c.spare = c.spare[n-1], c.spare[:n-1]
-	} else if e, err = g.context.NewEvent(); err != nil {
+	} else if e, err = g.NewEvent(); err != nil {
 		return nil, err
 	}
 	return e, t.block(func() error { return on.Record(e) })
@@ -435,7 +436,7 @@ func (t *recorder) mark(c *deviceClock, g *gpu, on device.Stream) (e device.Even
 
 // harvest records the work that has ended. After an error of the context the rest is counted as
 // lost.
-func (c *deviceClock) harvest(t *recorder) {
+func (c *deviceClock) harvest(t *Recorder) {
 	busy := map[uint32]bool{} // streams with work that has not ended: later work has not either
 	left := c.pending[:0]
 	for _, p := range c.pending {
@@ -455,7 +456,7 @@ func (c *deviceClock) harvest(t *recorder) {
 }
 
 // note records work that has ended; false if the device does not tell when it ran.
-func (c *deviceClock) note(t *recorder, p unseen) bool {
+func (c *deviceClock) note(t *Recorder, p unseen) bool {
 	begin, err := p.begin.Since(c.origin)
 	if err != nil {
 		return false
@@ -475,8 +476,8 @@ func (c *deviceClock) note(t *recorder, p unseen) bool {
 	return true
 }
 
-// leaves records what is known of a context that the caller is about to close.
-func (t *recorder) leaves(g *gpu) {
+// Leaves records what is known of a context that the caller is about to close.
+func (t *Recorder) Leaves(g Context) {
 	if t == nil || t.clocks[g] == nil {
 		return
 	}

@@ -1,6 +1,10 @@
-package worker
+// Package sharing is where the workers of a user's programs give each other the files of memory that their
+// clients share. It knows names, files and who may ask; what the memory is for, and how it is mapped, it
+// does not know.
+package sharing
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -18,12 +22,14 @@ import (
 	"muster/node/clientcore"
 )
 
-// counter is where the workers of other clients get the files of memory that this client shares. It
+// Counter is where the workers of other clients get the files of memory that this client shares. It
 // is a socket in the abstract namespace, so it ends with this process and needs no daemon. A worker
 // that asks must run as the same user of the machine, serve the same user of the node, and know the
 // memory's secret.
-type counter struct {
-	owner string // the client's user on the node; "": on another machine
+type Counter struct {
+	ctx   context.Context // the worker's
+	heard func() bool     // the daemon has sent something, so that the worker is not to wait for long
+	owner string          // the client's user on the node; "": on another machine
 	serve sync.WaitGroup
 
 	mu       sync.Mutex
@@ -47,6 +53,11 @@ const (
 	mostAsking  = 64               // at a time
 )
 
+// New makes a counter for a user of the node. Heard says whether the daemon has sent something to the worker.
+func New(ctx context.Context, owner string, heard func() bool) *Counter {
+	return &Counter{ctx: ctx, owner: owner, heard: heard}
+}
+
 var errAfar = fmt.Errorf("programs of other machines share no memory: copy it, or run the program on the node's own machine: %w", device.ErrNotSupported)
 
 func counterName(socket [2]uint64) string {
@@ -59,9 +70,9 @@ func randomWords() (w [2]uint64, err error) {
 	return [2]uint64{binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:])}, err
 }
 
-// offer gives a file a name, under which other workers can ask for it once it is in use (take).
-// dropUnused closes it if it never is.
-func (c *counter) offer(f *os.File) (clientcore.Name, error) {
+// Offer gives a file a name, under which other workers can ask for it once it is in use (take).
+// DropUnused closes it if it never is.
+func (c *Counter) Offer(f *os.File) (clientcore.Name, error) {
 	if c.owner == "" {
 		return clientcore.Name{}, errAfar
 	}
@@ -88,9 +99,9 @@ func (c *counter) offer(f *os.File) (clientcore.Name, error) {
 	return name, nil
 }
 
-// dropUnused closes files that were offered and never taken: the operation they were made for has
+// DropUnused closes files that were offered and never taken: the operation they were made for has
 // failed.
-func (c *counter) dropUnused() {
+func (c *Counter) DropUnused() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, o := range c.files {
@@ -101,8 +112,8 @@ func (c *counter) dropUnused() {
 	}
 }
 
-// take returns the file that the client has under a name, for one more use; nil if it has none.
-func (c *counter) take(name clientcore.Name) *os.File {
+// Take returns the file that the client has under a name, for one more use; nil if it has none.
+func (c *Counter) Take(name clientcore.Name) *os.File {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o := c.files[name]
@@ -114,7 +125,7 @@ func (c *counter) take(name clientcore.Name) *os.File {
 }
 
 // keep registers a file that came from another client.
-func (c *counter) keep(name clientcore.Name, f *os.File) {
+func (c *Counter) keep(name clientcore.Name, f *os.File) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.files == nil {
@@ -123,8 +134,8 @@ func (c *counter) keep(name clientcore.Name, f *os.File) {
 	c.files[name] = &offered{file: f, uses: 1}
 }
 
-// put ends one use of a file. The last one closes it, and other workers cannot get it any more.
-func (c *counter) put(name clientcore.Name, f *os.File) {
+// Put ends one use of a file. The last one closes it, and other workers cannot get it any more.
+func (c *Counter) Put(name clientcore.Name, f *os.File) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o := c.files[name]
@@ -137,9 +148,9 @@ func (c *counter) put(name clientcore.Name, f *os.File) {
 	}
 }
 
-// close ends the counter and closes all files. It also closes connections, so that a peer that says
+// Close ends the counter and closes all files. It also closes connections, so that a peer that says
 // nothing does not keep this process alive.
-func (c *counter) close() {
+func (c *Counter) Close() {
 	c.mu.Lock()
 	c.ended = true
 	if c.listener != nil {
@@ -156,7 +167,7 @@ func (c *counter) close() {
 	c.serve.Wait()
 }
 
-func (c *counter) answerAll(l *net.UnixListener) {
+func (c *Counter) answerAll(l *net.UnixListener) {
 	for {
 		conn, err := l.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
@@ -180,7 +191,7 @@ func (c *counter) answerAll(l *net.UnixListener) {
 
 // begin registers a connection. Workers ask as soon as they have connected, so when there are too
 // many silent connections the oldest is closed.
-func (c *counter) begin(conn *net.UnixConn) bool {
+func (c *Counter) begin(conn *net.UnixConn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended {
@@ -194,7 +205,7 @@ func (c *counter) begin(conn *net.UnixConn) bool {
 	return true
 }
 
-func (c *counter) finish(conn *net.UnixConn) {
+func (c *Counter) finish(conn *net.UnixConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.asking = slices.DeleteFunc(c.asking, func(other *net.UnixConn) bool { return other == conn })
@@ -202,7 +213,7 @@ func (c *counter) finish(conn *net.UnixConn) {
 }
 
 // answer gives a file to a worker that may have it. Any other peer gets no answer.
-func (c *counter) answer(conn *net.UnixConn) {
+func (c *Counter) answer(conn *net.UnixConn) {
 	var question [18]byte
 	if _, err := io.ReadFull(conn, question[:]); err != nil {
 		return
@@ -221,8 +232,8 @@ func (c *counter) answer(conn *net.UnixConn) {
 	c.mu.Unlock()
 }
 
-// fetch gets the file of memory that another client shares, from that client's worker.
-func (w *worker) fetch(name clientcore.Name) (*os.File, error) {
+// Fetch gets the file of memory that another client shares, from that client's worker.
+func (c *Counter) Fetch(name clientcore.Name) (*os.File, error) {
 	began := time.Now()
 	conn, err := dialCounter(name, began)
 	if err != nil {
@@ -231,19 +242,19 @@ func (w *worker) fetch(name clientcore.Name) (*os.File, error) {
 	_ = conn.SetDeadline(began.Add(counterTime))
 	answered := make(chan struct{})
 	defer close(answered)
-	go w.loseInterest(conn, answered)
+	go c.loseInterest(conn, answered)
 	if peer, err := whois.Of(conn); err != nil || int(peer.Uid) != os.Geteuid() {
 		return nil, errors.New("another user answers there")
 	}
 	question := binary.LittleEndian.AppendUint64(nil, name[2])
 	question = binary.LittleEndian.AppendUint64(question, name[3])
-	question = binary.LittleEndian.AppendUint16(question, uint16(len(w.counter.owner)))
-	if _, err := conn.Write(append(question, w.counter.owner...)); err != nil {
+	question = binary.LittleEndian.AppendUint16(question, uint16(len(c.owner)))
+	if _, err := conn.Write(append(question, c.owner...)); err != nil {
 		return nil, err
 	}
 	f, err := receiveFile(conn)
 	if err == nil {
-		w.counter.keep(name, f)
+		c.keep(name, f)
 	}
 	return f, err
 }
@@ -263,7 +274,7 @@ func dialCounter(name clientcore.Name, began time.Time) (*net.UnixConn, error) {
 // loseInterest closes the connection when the daemon has sent something, or this worker ends. The
 // peer may be a program that never answers, and meanwhile the loop would not hear the daemon
 // although other clients wait for the device.
-func (w *worker) loseInterest(conn *net.UnixConn, answered <-chan struct{}) {
+func (c *Counter) loseInterest(conn *net.UnixConn, answered <-chan struct{}) {
 	defer conn.Close()
 	looks := time.NewTicker(10 * time.Millisecond)
 	defer looks.Stop()
@@ -271,10 +282,10 @@ func (w *worker) loseInterest(conn *net.UnixConn, answered <-chan struct{}) {
 		select {
 		case <-answered:
 			return
-		case <-w.ctx.Done():
+		case <-c.ctx.Done():
 			return
 		case <-looks.C:
-			if w.inbox.Len() > 0 && time.Since(began) > urgentTime {
+			if c.heard() && time.Since(began) > urgentTime {
 				return
 			}
 		}

@@ -1,13 +1,15 @@
-package worker
+// Package kernellimit finds kernels that hold a device for longer than they may, from the host. It knows
+// launches as groups in streams and the events behind them. It does not know whose kernels they are, nor what
+// happens to one that is found.
+package kernellimit
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"time"
 
 	"muster/device"
-	"muster/node/clientcore"
-	"muster/wire/control"
 )
 
 // Kernels may have a limit on how long each holds a device (control.Serve.KernelTime). A device that can
@@ -16,16 +18,34 @@ import (
 // there without the process, so the program is told the result, the daemon the reason, and the process
 // ends.
 
-func (w *worker) kernelLimit() device.KernelLimit {
-	return device.KernelLimit{Time: w.serve.KernelTime, By: w.serve.KernelTimeBy}
-}
+// Overseer watches the launches on devices that cannot stop kernels.
+type Overseer struct {
+	Means
+	limit time.Duration
 
-// overseer watches the launches on devices that cannot stop kernels.
-type overseer struct {
 	mu      sync.Mutex
 	flights flights
 	watches bool          // the goroutine that decides runs
 	asking  chan struct{} // closed when the devices that are being asked have answered; nil: none is asked
+}
+
+// Means are what the overseer needs of its worker.
+type Means struct {
+	Context context.Context          // of the worker
+	Go      func(func())             // runs a goroutine that the worker waits for at its end
+	Now     func() time.Duration     // the worker's clock
+	Block   func(func() error) error // runs what may have to wait for the program
+	Waits   func() bool              // kernels may be waiting for the program
+	TooLong func(kernel string)      // is called, beside the loop, with a kernel that has run for too long
+}
+
+// New makes an overseer of kernels with a limit.
+func New(limit time.Duration, by Means) *Overseer { return &Overseer{Means: by, limit: limit} }
+
+// Events are the spare events of a context.
+type Events interface {
+	Spare() (device.Event, error)
+	GiveBack(device.Event)
 }
 
 // flights are launches that have not ended, in groups, in the order in which they were submitted.
@@ -33,7 +53,7 @@ type flights struct{ groups []*flying }
 
 // flying is a group of launches in one stream.
 type flying struct {
-	gpu    *gpu
+	from   Events // of its context
 	on     device.Stream
 	kernel string // the last of them
 	count  int
@@ -48,7 +68,7 @@ const mostFlying = 8
 
 // join adds launches to the open group of their stream, or begins one. It returns a group that no more
 // join, and that needs an event behind it before anything else is submitted; nil if none is.
-func (f *flights) join(now time.Duration, g *gpu, on device.Stream, count int, kernel string) (full *flying) {
+func (f *flights) join(now time.Duration, g Events, on device.Stream, count int, kernel string) (full *flying) {
 	for i, group := range slices.Backward(f.groups) {
 		if group.on != on || group.mark != nil {
 			continue
@@ -61,7 +81,7 @@ func (f *flights) join(now time.Duration, g *gpu, on device.Stream, count int, k
 		full = group
 		break
 	}
-	f.groups = append(f.groups, &flying{gpu: g, on: on, kernel: kernel, count: count, since: now})
+	f.groups = append(f.groups, &flying{from: g, on: on, kernel: kernel, count: count, since: now})
 	return full
 }
 
@@ -94,14 +114,13 @@ func (f *flights) over(now, limit time.Duration) *flying {
 	return f.groups[0]
 }
 
-// oversee notes launches that the caller is about to submit.
-func (w *worker) oversee(g *gpu, on device.Stream, count int, kernel string) error {
-	o := &w.overseer
+// Oversee notes launches that the caller is about to submit.
+func (o *Overseer) Oversee(g Events, on device.Stream, count int, kernel string) error {
 	o.mu.Lock()
-	full := o.flights.join(w.now(), g, on, max(count, 1), kernel)
+	full := o.flights.join(o.Now(), g, on, max(count, 1), kernel)
 	if !o.watches {
 		o.watches = true
-		w.others.Go(w.watchKernels)
+		o.Go(o.watch)
 	}
 	o.mu.Unlock()
 	if full == nil {
@@ -109,7 +128,7 @@ func (w *worker) oversee(g *gpu, on device.Stream, count int, kernel string) err
 	}
 	e, err := g.Spare()
 	if err == nil {
-		err = w.block(func() error { return on.Record(e) })
+		err = o.Block(func() error { return on.Record(e) })
 	}
 	if err != nil {
 		return err
@@ -124,16 +143,14 @@ func (w *worker) oversee(g *gpu, on device.Stream, count int, kernel string) err
 	return nil
 }
 
-// watchKernels decides whether a kernel has run for too long. It asks the devices in another goroutine:
+// watch decides whether a kernel has run for too long. It asks the devices in another goroutine:
 // a driver may not answer while the loop waits there for room in a queue, and then nothing has ended.
-func (w *worker) watchKernels() {
-	limit := w.serve.KernelTime
-	look := time.NewTicker(min(max(limit/16, time.Millisecond), time.Second))
+func (o *Overseer) watch() {
+	look := time.NewTicker(min(max(o.limit/16, time.Millisecond), time.Second))
 	defer look.Stop()
-	o := &w.overseer
 	for {
 		select {
-		case <-w.ctx.Done():
+		case <-o.Context.Done():
 			return
 		case <-look.C:
 		}
@@ -147,15 +164,15 @@ func (w *worker) watchKernels() {
 					marks[i] = group.mark
 				}
 			}
-			w.others.Go(func() { w.askEnds(groups, marks, asking) })
+			o.Go(func() { o.askEnds(groups, marks, asking) })
 		}
-		if w.hosts.outstanding() > 0 {
-			o.flights.wait(w.now())
+		if o.Waits() {
+			o.flights.wait(o.Now())
 		}
-		over := o.flights.over(w.now(), limit)
+		over := o.flights.over(o.Now(), o.limit)
 		o.mu.Unlock()
 		if over != nil {
-			w.overtime(over.kernel)
+			o.TooLong(over.kernel)
 			return
 		}
 	}
@@ -163,33 +180,32 @@ func (w *worker) watchKernels() {
 
 // askEnds asks devices which groups have ended. A context that has faulted has ended all of them; the
 // loop finds the fault.
-func (w *worker) askEnds(groups []*flying, marks []interface{ Done() (bool, error) }, asking chan struct{}) {
+func (o *Overseer) askEnds(groups []*flying, marks []interface{ Done() (bool, error) }, asking chan struct{}) {
 	var ended []*flying
 	for i, group := range groups {
 		if done, err := marks[i].Done(); done || err != nil {
 			ended = append(ended, group)
 		}
 	}
-	o := &w.overseer
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, group := range ended {
-		o.flights.end(w.now(), group)
+		o.flights.end(o.Now(), group)
 		if group.mark != nil {
-			group.gpu.GiveBack(group.mark)
+			group.from.GiveBack(group.mark)
 		}
 	}
 	o.asking = nil
 	close(asking)
 }
 
-// leaves forgets the launches of a context that is about to be closed. No event of it is asked then.
-func (o *overseer) leaves(g *gpu) {
+// Leaves forgets the launches of a context that is about to be closed. No event of it is asked then.
+func (o *Overseer) Leaves(g Events) {
 	for {
 		o.mu.Lock()
 		asking := o.asking
 		if asking == nil {
-			o.flights.groups = slices.DeleteFunc(o.flights.groups, func(f *flying) bool { return f.gpu == g })
+			o.flights.groups = slices.DeleteFunc(o.flights.groups, func(f *flying) bool { return f.from == g })
 		}
 		o.mu.Unlock()
 		if asking == nil {
@@ -197,17 +213,4 @@ func (o *overseer) leaves(g *gpu) {
 		}
 		<-asking
 	}
-}
-
-// overtime ends the client: its kernel holds a device for longer than it may. The loop may be waiting for
-// that very kernel, so this happens beside it.
-func (w *worker) overtime(kernel string) {
-	fault := w.kernelLimit().Fault(kernel)
-	w.log.Warn("a kernel ran for longer than it may, and cannot be stopped: its worker ends", "reason", fault.Error())
-	w.say(control.Ended{Reason: fault.Error(), Fault: true}) // first: a program that ends at once takes its worker along
-	w.shared.SetStatus(clientcore.ResultOf(fault))
-	w.shared.Close(fault.Error())
-	w.stop()
-	w.consumer.Stop()
-	w.exit()
 }

@@ -1,4 +1,4 @@
-package worker
+package sharing
 
 import (
 	"errors"
@@ -11,13 +11,11 @@ import (
 	"testing"
 
 	"muster/device"
-	"muster/internal/mailbox"
 	"muster/node/clientcore"
-	"muster/wire/control"
 )
 
-func asker(t *testing.T, owner string) *worker {
-	return &worker{counter: counter{owner: owner}, inbox: mailbox.New(replaces), ctx: t.Context()}
+func asker(t *testing.T, owner string) *Counter {
+	return New(t.Context(), owner, func() bool { return false })
 }
 
 // someFile is one that can be offered.
@@ -41,12 +39,12 @@ func connect(t *testing.T, name clientcore.Name) net.Conn {
 // Those who connect and say nothing, or half of a question, keep neither a worker from
 // ending nor others from asking, and there are never many of them.
 func TestCounterAndSilentPeers(t *testing.T) {
-	giver := counter{owner: "1000"}
-	name, err := giver.offer(someFile(t))
+	giver := Counter{owner: "1000"}
+	name, err := giver.Offer(someFile(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	giver.take(name)
+	giver.Take(name)
 	oldest := connect(t, name)
 	var last net.Conn
 	for i := range 2 * mostAsking {
@@ -59,11 +57,11 @@ func TestCounterAndSilentPeers(t *testing.T) {
 		t.Errorf("the first of too many: %v", err)
 	}
 	w := asker(t, "1000")
-	defer w.counter.close()
-	if _, err := w.fetch(name); err != nil {
+	defer w.Close()
+	if _, err := w.Fetch(name); err != nil {
 		t.Errorf("one who asks: %v", err)
 	}
-	giver.close()
+	giver.Close()
 	if n := len(giver.asking); n != 0 {
 		t.Errorf("%d are still answered", n)
 	}
@@ -85,8 +83,8 @@ func TestCounterThatNeverAnswers(t *testing.T) {
 	}
 	defer l.Close()
 	w := asker(t, "1000")
-	w.inbox.Put(control.Revoke{})
-	_, err = w.fetch(clientcore.Name{name[0], name[1]})
+	w.heard = func() bool { return true }
+	_, err = w.Fetch(clientcore.Name{name[0], name[1]})
 	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("it waited to the end: %v", err)
 	}
@@ -128,20 +126,20 @@ func TestCounterAnswerWithTwoDescriptors(t *testing.T) {
 
 // What was offered and never taken is gone when the next is.
 func TestCounterDropsWhatNobodyTook(t *testing.T) {
-	giver := counter{owner: "1000"}
-	defer giver.close()
+	giver := Counter{owner: "1000"}
+	defer giver.Close()
 	var files [2]*os.File
 	for i := range files {
 		files[i] = someFile(t)
-		name, err := giver.offer(files[i])
+		name, err := giver.Offer(files[i])
 		if err != nil {
 			t.Fatal(err)
 		}
 		if i == 1 {
-			giver.take(name)
+			giver.Take(name)
 		}
 	}
-	giver.dropUnused()
+	giver.DropUnused()
 	if _, err := files[0].Stat(); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("a file that nobody took: %v", err)
 	}
@@ -161,17 +159,17 @@ func TestCounter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	giver := counter{owner: "1000"}
-	defer giver.close()
-	asks := func(owner string) *worker { return asker(t, owner) }
-	name, err := giver.offer(f)
+	giver := Counter{owner: "1000"}
+	defer giver.Close()
+	asks := func(owner string) *Counter { return asker(t, owner) }
+	name, err := giver.Offer(f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := asks("1000").fetch(name); err == nil {
+	if _, err := asks("1000").Fetch(name); err == nil {
 		t.Error("it was given before the client had it")
 	}
-	if giver.take(name) != f || giver.take(name) != f {
+	if giver.Take(name) != f || giver.Take(name) != f {
 		t.Fatal("the client does not get its own file")
 	}
 	other := name
@@ -182,7 +180,7 @@ func TestCounter(t *testing.T) {
 		owner string
 		name  [4]uint64
 	}{{"1001", name}, {"", name}, {"10000", name}, {"1000", other}, {"1000", nobody}} {
-		if _, err := asks(tt.owner).fetch(tt.name); err == nil {
+		if _, err := asks(tt.owner).Fetch(tt.name); err == nil {
 			t.Errorf("user %q got %v", tt.owner, tt.name)
 		}
 	}
@@ -190,8 +188,8 @@ func TestCounter(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			w := asks("1000")
-			defer w.counter.close()
-			got, err := w.fetch(name)
+			defer w.Close()
+			got, err := w.Fetch(name)
 			if err != nil {
 				t.Error(err)
 				return
@@ -200,21 +198,21 @@ func TestCounter(t *testing.T) {
 			if n, err := got.ReadAt(b, 0); n != 8 || string(b) != "contents" {
 				t.Errorf("the file has %q: %v", b[:n], err)
 			}
-			if w.counter.take(name) != got {
+			if w.Take(name) != got {
 				t.Error("it is not found a second time")
 			}
 		})
 	}
 	all.Wait()
-	giver.put(name, f)
-	if _, err := asks("1000").fetch(name); err != nil {
+	giver.Put(name, f)
+	if _, err := asks("1000").Fetch(name); err != nil {
 		t.Errorf("the client still has it: %v", err)
 	}
-	giver.put(name, f)
-	if _, err := asks("1000").fetch(name); err == nil {
+	giver.Put(name, f)
+	if _, err := asks("1000").Fetch(name); err == nil {
 		t.Error("it was given after the client had closed it")
 	}
-	if _, err := (&counter{}).offer(f); !errors.Is(err, device.ErrNotSupported) {
+	if _, err := (&Counter{}).Offer(f); !errors.Is(err, device.ErrNotSupported) {
 		t.Errorf("a program of another machine: %v", err)
 	}
 }

@@ -229,10 +229,10 @@ func (w *worker) settleReplies() {
 // settleStaging gives back staging memory that was kept for the journal: after a restore nobody
 // would give it back to the program.
 func (w *worker) settleStaging() error {
-	if len(w.kept) == 0 {
+	if !w.keeper.Holds() {
 		return nil
 	}
-	w.keptLong = true
+	w.keeper.LetGo()
 	return w.maybeFold()
 }
 
@@ -316,7 +316,7 @@ func (w *worker) proceed(m control.Proceed) error {
 		return nil
 	}
 	h := w.core.Parked.Message.Header
-	w.current = message{header: h, stage: w.staging.take(h.Release)}
+	w.current = message{Header: h, Stage: w.staging.Take(h.Release)}
 	return w.handle(w.core.Unpark(w.now()))
 }
 
@@ -438,7 +438,7 @@ func (w *worker) makeRoom(*clientcore.Op) error {
 func (w *worker) refill(o *clientcore.Op) error {
 	in := w.orders.incoming
 	in.lost = w.fill(in, o.Plan)
-	if in.lost != nil && w.canRebuild() {
+	if in.lost != nil && w.keeper.Valid() {
 		w.say(control.Restored{Error: in.lost.Error()})
 		return fmt.Errorf("%w: %w", errAsBefore, in.lost)
 	}
@@ -467,9 +467,7 @@ func (w *worker) fill(in *incoming, plan vmm.Plan) error {
 	if err != nil || !in.whole {
 		return err
 	}
-	if w.journal != nil { // from here on its messages are not those of the ring
-		w.journal.Invalidate()
-	}
+	w.keeper.Replaced() // from here on its messages are not those of the ring
 	for i, kind := range []checkpoint.Kind{checkpoint.Ring, checkpoint.Data} {
 		err := in.saved.Each(kind, func(offset uint64, data []byte) error {
 			_, err := w.files[i].WriteAt(data, int64(offset))
@@ -510,13 +508,13 @@ func (w *worker) restored(in *incoming, refused error) error {
 
 // rebase makes a base of a restored client: the journal is about what the client was before.
 func (w *worker) rebase() error {
-	if w.journal == nil {
+	if w.keeper == nil {
 		return nil
 	}
 	if w.core.CanFold() {
 		return w.fold()
 	}
-	w.exposeByUse("it was restored, and more is waited for")
+	w.keeper.ExposeByUse("it was restored, and more is waited for")
 	w.host.Abandon()
 	return nil
 }
@@ -530,7 +528,7 @@ func (w *worker) takeOver(a checkpoint.About) {
 		w.shared.Asked(h)
 	}
 	for _, h := range w.core.Backlogged() {
-		w.backlog = append(w.backlog, message{header: h, hasData: h.Release != 0})
+		w.backlog = append(w.backlog, message{Header: h, HasData: h.Release != 0})
 	}
 	for slot, seq := range a.Shared.Asked {
 		w.shared.Asked(wire.Header{Slot: slot, Seq: seq})

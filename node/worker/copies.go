@@ -22,7 +22,7 @@ func (w *worker) hostIn(m *message, o *clientcore.Op) error {
 	if err := w.host.TouchArea(o.To, o.To.Dense()); err != nil {
 		return err
 	}
-	w.keep(m, o)
+	w.keeper.Keep(m, o.Data, w.core)
 	return w.host.CopyIn(o.To, o.Data)
 }
 
@@ -41,7 +41,7 @@ func (w *worker) hostOut(m *message, o *clientcore.Op) error {
 		return errors.Join(err, clientcore.ErrProtocol)
 	}
 	err = w.host.CopyOut(out, o.From)
-	w.given(m)
+	w.keeper.Given(m)
 	return err
 }
 
@@ -51,26 +51,26 @@ func (w *worker) copyIn(m *message, g *gpu, on device.Stream, o *clientcore.Op) 
 	}
 	to, data := o.To, o.Data
 	kept := func() {}
-	if m.header.Release != 0 {
-		kept = w.keepAside(m, o)
-	} else if m.header.Op.TakesData() {
+	if m.Header.Release != 0 {
+		kept = w.keeper.Aside(m, o.Data)
+	} else if m.Header.Op.TakesData() {
 		var err error
 		if kept, err = w.attachLater(m, on, data); err != nil {
 			return err
 		}
 	}
-	if o.Staged && m.stage.isOpen() && w.hosts.outstanding() > 0 {
+	if o.Staged && m.Stage.IsOpen() && w.hosts.outstanding() > 0 {
 		// The program may be waiting for this memory before it reports that its host function has
 		// returned, and the copy may be waiting for that function. A copy of the data breaks the
 		// cycle.
 		data = bytes.Clone(data)
 		kept()
 		kept = func() {}
-		w.staging.free(m.stage.taken())
+		w.staging.Free(m.Stage.Taken())
 	}
 	submit := on.CopyIn
-	if m.header.Op.TakesData() {
-		if err := w.pinProgram(g, m.header.Data, uint64(len(data))); err != nil {
+	if m.Header.Op.TakesData() {
+		if err := w.pinProgram(g, m.Header.Data, uint64(len(data))); err != nil {
 			kept()
 			return err
 		}
@@ -82,15 +82,15 @@ func (w *worker) copyIn(m *message, g *gpu, on device.Stream, o *clientcore.Op) 
 	})
 	kept()
 	w.copying += copying(len(data))
-	if err != nil || !m.stage.isOpen() {
+	if err != nil || !m.Stage.IsOpen() {
 		return err
 	}
 	if done, err := on.Done(); done || err != nil {
 		return err // perform frees the staging memory
 	}
-	lent := m.stage.taken() // freed when the copy has ended, or with the context
-	w.staging.lend(lent, g)
-	return w.block(func() error { return notify(on, func() { w.staging.free(lent) }) })
+	lent := m.Stage.Taken() // freed when the copy has ended, or with the context
+	w.staging.Lend(lent, g)
+	return w.block(func() error { return notify(on, func() { w.staging.Free(lent) }) })
 }
 
 // notify has f called when a stream has done what it was given. Later work need not wait for f, but
@@ -119,4 +119,38 @@ func (w *worker) copyOut(m *message, g *gpu, on device.Stream, o *clientcore.Op)
 		err = w.givenLater(m, on)
 	}
 	return err
+}
+
+// attachLater is Keeper.Aside for the program's own memory. The program may write to it until the
+// stream reads it. If the stream is idle, that is now, and until the program can hear of the end of
+// the copy, for which it must ask the loop, it leaves the memory alone. Otherwise a function in the
+// stream copies the data to the log at that point.
+func (w *worker) attachLater(m *message, on device.Stream, data []byte) (kept func(), err error) {
+	kept = func() {}
+	if !w.keeper.Wants(m) {
+		return kept, nil
+	}
+	if done, err := on.Done(); err != nil {
+		return kept, err
+	} else if done {
+		return w.keeper.Aside(m, data), nil
+	}
+	fill := w.keeper.Later(m, uint64(len(data)))
+	if fill == nil {
+		return kept, nil
+	}
+	return kept, w.block(func() error { return on.Call(func() { fill.Fill(data) }) })
+}
+
+// givenLater marks that the program has its bytes, once the stream has done what it was given.
+func (w *worker) givenLater(m *message, on device.Stream) error {
+	if !w.keeper.Marks(m) {
+		return nil
+	}
+	if done, err := on.Done(); done || err != nil {
+		w.keeper.Given(m)
+		return err
+	}
+	kept := *m
+	return w.block(func() error { return notify(on, func() { w.keeper.Given(&kept) }) })
 }

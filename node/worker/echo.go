@@ -8,6 +8,8 @@ import (
 	"muster/internal/together"
 	"muster/node/clientcore"
 	"muster/node/journal"
+	"muster/node/worker/keeper"
+	"muster/node/worker/staging"
 )
 
 // Large data that the program copies to a device must be in the journal, too, before the program may
@@ -29,7 +31,7 @@ const (
 type echo struct {
 	space *journal.Space
 	data  []byte
-	stage *stage // that has the data; nil if they are in the program's own memory
+	stage *staging.Stage // that has the data; nil if they are in the program's own memory
 }
 
 // copyInEchoed is copyIn for what the device writes to the journal itself; false if it cannot, and
@@ -37,19 +39,19 @@ type echo struct {
 func (w *worker) copyInEchoed(m *message, g *gpu, on device.Stream, o *clientcore.Op) (done bool, err error) {
 	size := uint64(len(o.Data))
 	by, ok := on.(device.Echoer)
-	if !ok || size < echoWorth || size > maxAttached || !o.To.Dense() || !m.header.Op.TakesData() || w.journal == nil || m.hasData || w.replay.has() || w.hosts.outstanding() > 0 {
+	if !ok || size < echoWorth || size > keeper.MaxAttached || !o.To.Dense() || !w.keeper.Wants(m) || w.hosts.outstanding() > 0 {
 		return false, nil
 	}
 	if w.echoable += size; w.echoable < echoAfter || w.echoless {
 		return false, nil
 	}
-	if err := w.pinProgram(g, m.header.Data, size); err != nil {
+	if err := w.pinProgram(g, m.Header.Data, size); err != nil {
 		return true, err
 	}
 	if ready, err := w.pinJournal(g, size); !ready || err != nil {
 		return err != nil, err
 	}
-	space := w.journal.Reserve(m.entry, size)
+	space := w.keeper.Journal().Reserve(m.Entry, size)
 	if space == nil {
 		return false, nil
 	}
@@ -62,9 +64,9 @@ func (w *worker) copyInEchoed(m *message, g *gpu, on device.Stream, o *clientcor
 	if err != nil {
 		return true, err
 	}
-	e := &echo{space, o.Data, m.stage.taken()}
+	e := &echo{space, o.Data, m.Stage.Taken()}
 	if e.stage != nil {
-		w.staging.lend(e.stage, g)
+		w.staging.Lend(e.stage, g)
 	}
 	g.mu.Lock()
 	if g.echoes == nil {
@@ -83,7 +85,7 @@ func (w *worker) echoed(g *gpu, e *echo) {
 	g.mu.Unlock()
 	if pending {
 		e.space.Count()
-		w.staging.free(e.stage)
+		w.staging.Free(e.stage)
 	}
 }
 
@@ -99,7 +101,7 @@ func (w *worker) returned(g *gpu) {
 			e.space.Fill(e.data)
 		}
 	}
-	w.staging.returned(g)
+	w.staging.Returned(g)
 }
 
 // journalPin is a granule of the journal that a context has pinned.
@@ -111,7 +113,7 @@ type journalPin struct {
 // pinJournal pins the memory to which data of the current message would be written; false if that
 // cannot be done now.
 func (w *worker) pinJournal(g *gpu, size uint64) (ready bool, err error) {
-	for _, part := range w.journal.Ahead(size, echoGranule) {
+	for _, part := range w.keeper.Journal().Ahead(size, echoGranule) {
 		p, known := g.journalPins[part.At]
 		if !known {
 			if idle, err := g.idle(); !idle || err != nil { // pinning may wait for kernels
@@ -169,7 +171,7 @@ func (w *worker) giveSpare() error {
 			return err
 		}
 	}
-	w.journal.GiveSpare()
+	w.keeper.Journal().GiveSpare()
 	return nil
 }
 

@@ -92,7 +92,7 @@ func (w *worker) refusedLate(list []lateLaunch, refused []device.Refusal) error 
 			if l.number != r.Number {
 				continue
 			}
-			ops, err := w.core.RefusedLate(w.now(), l.message.header, r.Err)
+			ops, err := w.core.RefusedLate(w.now(), l.message.Header, r.Err)
 			if err := w.perform(&l.message, ops, err); err != nil {
 				return err
 			}

@@ -77,7 +77,7 @@ func (w *worker) mapHost(o *clientcore.Op) error {
 	r := &reached{host: part, unmap: map[*gpu]func() error{}}
 	if wire.AddressOf(part) != o.Range.Addr {
 		if r.host, err = wire.MapAt(w.files[1], o.Out.Offset, o.Out.Length, o.Range.Addr); err != nil {
-			if errors.Is(err, syscall.EEXIST) && w.serve.Tries < mostTaken && w.canRebuild() {
+			if errors.Is(err, syscall.EEXIST) && w.serve.Tries < mostTaken && w.keeper.Valid() {
 				return fmt.Errorf("%w (%v)", errTaken, err)
 			}
 			// The library has another address to try, so the user is not told.
@@ -95,7 +95,7 @@ func (w *worker) mapHost(o *clientcore.Op) error {
 			return err
 		}
 	}
-	w.exposeByUse("its kernels reach memory of the program's")
+	w.keeper.ExposeByUse("its kernels reach memory of the program's")
 	return nil
 }
 

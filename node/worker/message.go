@@ -4,18 +4,11 @@ import (
 	"errors"
 
 	"muster/node/clientcore"
-	"muster/node/journal"
-	"muster/wire"
+	"muster/node/worker/keeper"
 )
 
-// message is a message of the client to whoever performs operations on its behalf. It does not change
-// while they do; who gives its staging memory back is noted with that memory (stage).
-type message struct {
-	header  wire.Header
-	entry   journal.Entry // in the log; of no meaning if the client is not kept
-	hasData bool          // the log has the message's data already
-	stage   *stage        // staging memory with its data; nil: none
-}
+// message is a message of the client on whose behalf operations are performed.
+type message = keeper.Message
 
 // perform carries out the operations that the core decided on, on behalf of a message: the one that it
 // was given last, if an event caused them. If one fails, or is a question, it hands the outcome to the
@@ -34,8 +27,8 @@ func (w *worker) perform(m *message, ops []clientcore.Op, err error) error {
 		}
 		ops, err = w.core.Outcome(w.now(), last, outcome)
 	}
-	if m.stage.isOpen() && !w.core.Waits() { // else the core will handle the message again
-		w.staging.free(m.stage.taken())
+	if m.Stage.IsOpen() && !w.core.Waits() { // else the core will handle the message again
+		w.staging.Free(m.Stage.Taken())
 	}
 	return err
 }

@@ -299,7 +299,9 @@ func (w *worker) leave(_ *message, o *clientcore.Op) (outcome clientcore.Outcome
 		return clientcore.Outcome{Err: err}
 	}
 	defer func() { outcome.Took = w.now() - began }()
-	w.left = w.left || o.Kind == clientcore.Leave && len(o.Plan) > 0
+	if o.Kind == clientcore.Leave && len(o.Plan) > 0 {
+		w.keeper.Left()
+	}
 	outcome.Times = w.times(g, o, w.now())
 	if o.Shut || o.Kind == clientcore.Backup {
 		outcome.Saved, outcome.Err = g.save(w.ctx, o.Modules)

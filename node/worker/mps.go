@@ -69,7 +69,7 @@ func (w *worker) unserved(err error) error {
 // lack it. The next worker repeats what came after the last base, as after any end.
 func (w *worker) renew(m control.Renew) error {
 	switch {
-	case !w.canRebuild():
+	case !w.keeper.Valid():
 		w.log.Info("the client stays in its worker: it cannot be rebuilt for now", "reason", m.Reason)
 		return nil
 	case m.Device >= 0 && w.gpus[vmm.Device(m.Device)] == nil:

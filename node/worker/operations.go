@@ -86,7 +86,7 @@ func init() { // not where it is declared, since some of them carry out others
 		clientcore.Query:      {do: onGPU((*worker).query)},
 		clientcore.QueryEvent: {do: onGPU((*worker).queryEvent)},
 		clientcore.Elapsed:    {do: onGPU((*worker).elapsed)},
-		clientcore.Printed:    {do: func(w *worker, m *message, o *clientcore.Op) error { return w.printFetch(m.entry, o.Slot, o.Out) }, dropped: wasAnswered},
+		clientcore.Printed:    {do: func(w *worker, m *message, o *clientcore.Op) error { return w.printFetch(m.Entry, o.Slot, o.Out) }, dropped: wasAnswered},
 		clientcore.Occupancy:  {do: askFunction(occupancy), dropped: wasAnswered},
 		clientcore.SharedFor:  {do: askFunction(sharedFor), dropped: wasAnswered},
 		clientcore.Clusters:   {do: askFunction(clusters), dropped: wasAnswered},
@@ -169,7 +169,9 @@ func fails(do func(w *worker, o *clientcore.Op) error) func(*worker, *message, *
 
 func (w *worker) replyNow(_ *message, o *clientcore.Op) error {
 	w.outsFirst() // the answer may say that work has ended
-	w.handed(o)
+	if o.Cookie != 0 {
+		w.keeper.Handed(o.Cookie, o.Slot, w.shared.Asks(o.Slot))
+	}
 	w.reply(o.Slot, o.Result, o.Payload)
 	return nil
 }
@@ -369,8 +371,8 @@ func (w *worker) waitForEvent(_ *message, g *gpu, on device.Stream, o *clientcor
 // callFunction makes a stream call a host function of the program.
 func (w *worker) callFunction(_ *message, _ *gpu, on device.Stream, o *clientcore.Op) error {
 	if o.Once {
-		w.exposeByUse("a graph of its has conditions, and is under way") // the log has the work of the conditions, but not its order
-		w.due = true                                                     // make a base as soon as it is over
+		w.keeper.ExposeByUse("a graph of its has conditions, and is under way") // the log has the work of the conditions, but not its order
+		w.keeper.Owe()                                                          // make a base as soon as it is over
 	}
 	return w.call(on, o.Cookie)
 }
@@ -450,7 +452,7 @@ func (w *worker) queryEvent(m *message, g *gpu, o *clientcore.Op) error {
 func (w *worker) answerQuery(m *message, o *clientcore.Op) error {
 	w.outsFirst()
 	w.sawEnd()
-	w.saw(m)
+	w.keeper.Saw(m)
 	w.tellResult(o.Slot, success)
 	return nil
 }
@@ -469,7 +471,7 @@ func (w *worker) elapsed(m *message, g *gpu, o *clientcore.Op) error {
 	elapsed, err := w.elapsedBetween(o.Start, o.End)
 	if err == nil {
 		w.outsFirst()
-		w.saw(m)
+		w.keeper.Saw(m)
 		w.shared.Reply(o.Slot, success, clientcore.ElapsedReply(elapsed))
 	}
 	return err
@@ -533,9 +535,7 @@ func (w *worker) printFetch(e journal.Entry, slot int, room clientcore.Span) err
 		return errors.Join(err, clientcore.ErrProtocol)
 	}
 	reply := w.told.Printed.Fetch(out, func(n int) {
-		if w.journal != nil {
-			w.journal.Give(e, uint32(n))
-		}
+		w.keeper.Gives(e, n)
 		w.mayDie()
 	})
 	w.shared.Reply(slot, success, reply.Append(nil))
@@ -563,7 +563,7 @@ func (w *worker) beginTimeline() {
 		return
 	}
 	w.say(control.Traced{})
-	w.timeline = trace.New(w.ctx, w.block, func() uint32 { return w.current.header.Seq }, w.serve.Devices)
+	w.timeline = trace.New(w.ctx, w.block, func() uint32 { return w.current.Header.Seq }, w.serve.Devices)
 	w.timeline.Rebuilt(w.rebuilt)
 }
 
@@ -613,7 +613,7 @@ func (w *worker) load(m *message, o *clientcore.Op) (outcome clientcore.Outcome)
 	w.log.Debug("a module is loaded", "bytes", len(o.Image), "took", took)
 	w.shifted = w.shifted || g.shifts != nil
 	if err == nil && o.Globals == nil {
-		w.tellPlaced(m, clientcore.Placed{Module: o.Module, Globals: outcome.Globals})
+		w.keeper.TellPlaced(m, clientcore.Placed{Module: o.Module, Globals: outcome.Globals})
 	}
 	return outcome
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"muster/device"
+	"muster/node/worker/keeper"
 	"muster/wire"
 )
 
@@ -21,7 +22,7 @@ func (k *trigger) pull() bool { return k.CompareAndSwap(true, false) }
 func (c *client) fold() {
 	c.t.Helper()
 	data := make([]byte, mib)
-	for i := range shortLog/mib + 1 { // of an image each: a large one is copied whenever it grows
+	for i := range keeper.ShortLog/mib + 1 { // of an image each: a large one is copied whenever it grows
 		if err := c.p.SendData(wire.Header{Op: wire.OpModuleData, Slot: -1}, (&wire.ModuleData{Module: uint32(1000 + i)}).Append(nil), data); err != nil {
 			c.t.Fatal(err)
 		}

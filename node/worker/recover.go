@@ -6,12 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"time"
 
 	"muster/device"
-	"muster/internal/together"
 	"muster/node/clientcore"
 	"muster/node/journal"
 	"muster/node/worker/trace"
@@ -20,324 +18,30 @@ import (
 	"muster/wire/control"
 )
 
-// keeper keeps what another worker needs to rebuild the client if this one dies. That is the
-// journal, a memory file that outlives this process. It holds a base, which is the client's whole
-// state at one moment, and a log of all messages since. Each message is in the log before the ring
-// gives its room back, so at any instruction at which this process may be killed, a message is in
-// the ring, in the log or in the base. To rebuild, a worker restores the base and handles the log
-// again. Without a journal the keeper does nothing.
-type keeper struct {
-	journal *journal.Journal // nil: the client ends with its worker
-
-	kept     []retained // staging memory that the log relies on, not yet given back
-	keeping  uint64     // bytes in kept
-	keptLong bool       // it is to be given back: by a base, or once the log has the data
-	left     bool       // the client has left its device since the last base
-	due      bool       // a base must be made before the next message
-	pause    pause      // since when nothing came
-
-	spent   time.Duration // GPU time of the client at the last base
-	rate    float64       // bytes per second at which a base copies from the device, measured
-	exposed bool          // the log file already says that the client cannot be rebuilt
-	retry   time.Time     // after a base that did not fit: when to try again
-	replay  *replay       // what the previous worker had handled; nil once it is replayed
-
-	echoable uint64 // bytes of copies that a device can write to the journal itself
-	echoless bool   // it refused to
-
-	unproven bool // work launched by the replay has not ended yet
-}
-
-// retained is staging memory that must stay until the next base, because it holds the only copy of
-// the data of a log entry.
-type retained struct {
-	entry journal.Entry
-	data  []byte
-	stage *stage
-}
-
-const (
-	// foldShare bounds the cost of bases: kernels must have run for foldShare times what a base
-	// costs before one is made for their sake, so bases take at most 1/25 of the time.
-	foldShare = 25
-	// minSpent is the least GPU time between two bases that nothing else makes necessary.
-	minSpent = 50 * time.Millisecond
-	// firstRate is the assumed speed of copying from a device until one was measured.
-	firstRate = 2 << 30
-	// foldCost is the fixed cost of a base.
-	foldCost = 200 * time.Microsecond
-	// retryFold is the pause after a base that did not fit, before the next attempt.
-	retryFold = time.Second
-	// maxMoved is how many chunks may be on the host twice (once for the base) where a base is
-	// cheap.
-	maxMoved = (64 << 20) / chunk
-	// keepTime is how long staging memory is kept while no message comes.
-	keepTime = 500 * time.Microsecond
-	// maxAttached is the most that the data of one message may take in the log.
-	maxAttached = journal.LogLimit / 4
-	// shortLog is the length of the log, in bytes, that is never worth a base.
-	shortLog = 48 << 20
-	// logWorth bounds the cost of bases that empty the log: it may grow, while the machine has
-	// memory, to logWorth times what a base would copy from devices.
-	logWorth = 8
-	// aside is the size from which a goroutine writes data to the journal while the device reads
-	// them.
-	aside = 256 << 10
-)
-
-// record appends a message to the log. The consumer calls it before the ring gives the message's
-// room back.
-func (w *worker) record(position uint64, message []byte) {
-	w.latestEntry = w.journal.Append(position, message)
-}
-
-// expose marks the client as one that cannot be rebuilt for now, for lack of room that the
-// administrator can provide.
-func (w *worker) expose(why error) { w.exposeAt(slog.LevelWarn, why) }
-
-// exposeByUse marks the client as one that cannot be rebuilt because of what its program uses. This
-// is logged as information, not as a warning: nothing is wrong, and a user who runs a private node
-// sees its warnings on the terminal.
-func (w *worker) exposeByUse(why string) { w.exposeAt(slog.LevelInfo, errors.New(why)) }
-
-func (w *worker) exposeAt(level slog.Level, why error) {
-	if w.journal == nil || !w.journal.Valid() {
-		return
-	}
-	w.journal.Invalidate()
-	if !w.exposed {
-		w.exposed = true
-		w.log.Log(context.Background(), level, "the client cannot be rebuilt for now if its worker dies", "reason", why)
-	}
-}
-
-// tellPlaced logs where a module's variables are, before the program can learn their addresses. A
-// replay must put them at the same addresses.
-func (w *worker) tellPlaced(m *message, p clientcore.Placed) {
-	if w.journal == nil || !w.journal.Valid() {
-		return
-	}
-	about, err := json.Marshal(p)
-	if err != nil {
-		w.expose(fmt.Errorf("where a module is: %w", err))
-		return
-	}
-	w.journal.Tell(m.entry, about)
-}
-
-// keep makes sure that the data of the current message survive until the next base: it writes them
-// to the log, or keeps the staging memory that holds them.
-func (w *worker) keep(m *message, o *clientcore.Op) {
-	if w.journal == nil || !m.header.Op.TakesData() || m.hasData || w.replay.has() {
-		return
-	}
-	if m.stage.isOpen() && w.core.Dirty() == 0 && w.core.Blobs() < len(o.Data) {
-		// This operation copies the data to the host copies, which are in memory files and survive;
-		// only a base that says so is missing. With nothing to copy from a device a base is cheap,
-		// cheaper than to log the data, so the staging memory is kept and one base is made for
-		// several messages.
-		w.kept = append(w.kept, retained{m.entry, o.Data, m.stage.taken()})
-		w.keeping += uint64(len(o.Data))
-		return
-	}
-	w.attachData(m.entry, o.Data, m.stage.isOpen())
-}
-
-// pause is for how long the program has sent nothing.
-type pause struct {
-	position uint64 // of the ring
-	since    time.Time
-	over     bool // lasts has said so
-}
-
-// spareTime is how long a program sends nothing before memory that its next base will need is given back.
-const spareTime = 10 * time.Second
-
-// lasts says, once in each pause of the program, that it has lasted for spareTime.
-func (p *pause) lasts(position uint64, now time.Time) bool {
-	if p.since.IsZero() || position != p.position {
-		*p = pause{position: position, since: now}
-	}
-	if p.over || now.Sub(p.since) < spareTime {
-		return false
-	}
-	p.over = true
-	return true
-}
-
-// isTight says whether the log is so long that a base is made to empty it. The rest of the log is
-// left for messages that are read ahead, during which no base can be made.
-func (w *worker) isTight(used uint64) bool {
-	return used > shortLog && (used > logWorth*w.core.Dirty() || used > w.journal.Affordable()/4*3)
-}
-
-// keepAside is keep in a goroutine, while the device reads the same data. The caller must call kept
-// before it gives the data back.
-func (w *worker) keepAside(m *message, o *clientcore.Op) (kept func()) {
-	if w.journal == nil || !m.header.Op.TakesData() || m.hasData || w.replay.has() {
-		return func() {}
-	}
-	return w.attachAside(m, o.Data)
-}
-
-// attachAside is attachData for the current message, in a goroutine if that is worth it.
-func (w *worker) attachAside(m *message, data []byte) (kept func()) {
-	if len(data) >= aside && len(data) <= maxAttached {
-		if fill := w.journal.Reserve(m.entry, uint64(len(data))); fill != nil {
-			return together.Aside(func() { fill.Fill(data) })
-		}
-	}
-	w.attachData(m.entry, data, m.stage.isOpen())
-	return func() {}
-}
-
-// attachData writes data to the log. Data that do not fit make a base due; if their memory is given
-// back to the program before a base can be made, the client cannot be rebuilt until the next one.
-func (w *worker) attachData(e journal.Entry, data []byte, givenBack bool) {
-	if len(data) <= maxAttached && w.journal.Attach(e, data) {
-		return
-	}
-	if givenBack { // a later base is too late
-		w.expose(errLogFull)
-		return
-	}
-	w.due = true
-}
-
-var errLogFull = errors.New("it sent more than its journal holds while one of its own functions was waited for")
-
-// attachLater is attachAside for the program's own memory. The program may write to it until the
-// stream reads it. If the stream is idle, that is now, and until the program can hear of the end of
-// the copy, for which it must ask the loop, it leaves the memory alone. Otherwise a function in the
-// stream copies the data to the log at that point.
-func (w *worker) attachLater(m *message, on device.Stream, data []byte) (kept func(), err error) {
-	kept = func() {}
-	if w.journal == nil || w.replay.has() {
-		return kept, nil
-	}
-	if done, err := on.Done(); err != nil {
-		return kept, err
-	} else if done {
-		return w.attachAside(m, data), nil
-	}
-	if len(data) > maxAttached {
-		w.due = true
-		return kept, nil
-	}
-	fill := w.journal.Reserve(m.entry, uint64(len(data)))
-	if fill == nil {
-		w.due = true
-		return kept, nil
-	}
-	return kept, w.block(func() error { return on.Call(func() { fill.Fill(data) }) })
-}
-
-// given marks that the program has its bytes. Messages with an answer need no mark: the answer says
-// it.
-func (w *worker) given(m *message) {
-	if w.journal != nil && m.header.Slot < 0 {
-		w.journal.Mark(m.entry, journal.Done)
-	}
-}
-
-// givenLater is given, once the stream has done what it was given.
-func (w *worker) givenLater(m *message, on device.Stream) error {
-	if w.journal == nil || m.header.Slot >= 0 {
-		return nil
-	}
-	if done, err := on.Done(); done || err != nil {
-		w.given(m)
-		return err
-	}
-	e := m.entry
-	return w.block(func() error { return notify(on, func() { w.journal.Mark(e, journal.Done) }) })
-}
-
-// refused logs that the current message was refused. During a replay, a message that was carried
-// out the first time must not be refused now: the program relies on its effect.
-func (w *worker) refused(m *message, o *clientcore.Op) error {
-	if w.journal == nil {
-		return nil
-	}
-	if was := w.replay.current(); was != nil && was.Marks&journal.Refused == 0 && (w.replay.silent || w.replay.passed) {
-		return fmt.Errorf("%w: %v was done before and is refused now, with result %d: %s", errNotSame, m.header.Op, o.Result, w.replay.untold)
-	}
-	w.journal.Refuse(m.entry, o.Result)
-	return nil
-}
-
-// errNotSame says that the client could not be brought back to its former state.
-var errNotSame = fmt.Errorf("the client could not be rebuilt: %w", errEnded)
-
-// handed logs that the program is given a host function to call, before it is given. A later worker
-// must not have it called twice.
-func (w *worker) handed(o *clientcore.Op) {
-	if w.journal != nil && o.Cookie != 0 {
-		w.journal.Note(journal.Note{Cookie: o.Cookie, Slot: o.Slot, Seq: w.shared.Asks(o.Slot)})
-	}
-}
-
-// release gives kept staging memory back.
-func (w *worker) release() {
-	for _, r := range w.kept {
-		w.staging.free(r.stage)
-	}
-	w.kept, w.keeping, w.keptLong = w.kept[:0], 0, false
-}
-
 // maybeFold makes a base if one is due.
 func (w *worker) maybeFold() error {
-	if w.journal == nil || w.replay != nil {
-		return nil
-	}
-	if !w.due && !w.keptLong && w.keeping <= w.shared.Geometry().Staging/2 && !w.timeToFold() {
+	if w.replay != nil || !w.keeper.IsDue(w.core, w.shared.Geometry().Staging, uint64(w.host.Moved())*chunk) {
 		return nil
 	}
 	if !w.core.CanFold() {
-		w.cannotFold()
+		w.keeper.CannotFold()
 		return nil
 	}
 	return w.fold()
 }
 
-// cannotFold logs the data that were kept for the next base, since no base can be made now
-// (Core.CanFold: say, a host function is running). If the log has no room either, the client cannot
-// be rebuilt.
-func (w *worker) cannotFold() {
-	for _, r := range w.kept {
-		w.attachData(r.entry, r.data, true)
+// refused logs that a message was refused. During a replay, a message that was carried
+// out the first time must not be refused now: the program relies on its effect.
+func (w *worker) refused(m *message, o *clientcore.Op) error {
+	if was := w.replay.current(); was != nil && was.Marks&journal.Refused == 0 && (w.replay.silent || w.replay.passed) {
+		return fmt.Errorf("%w: %v was done before and is refused now, with result %d: %s", errNotSame, m.Header.Op, o.Result, w.replay.untold)
 	}
-	w.release()
-	if w.due {
-		w.due = false
-		w.expose(errLogFull)
-	}
+	w.keeper.Refused(m, o.Result)
+	return nil
 }
 
-// timeToFold says whether to make a base: the log is long, or host copies exist twice without need,
-// or kernels have run long enough to pay for it. A client that cannot be rebuilt gets a base as
-// soon as possible.
-func (w *worker) timeToFold() bool {
-	j := w.journal
-	switch used := j.Used(); {
-	case j.Valid() && used == 0:
-		return false
-	case w.isTight(used):
-		return true
-	}
-	spent := w.core.Spent() - w.spent
-	if (w.left || w.host.Moved() > maxMoved) && w.core.Dirty() == 0 {
-		return true
-	}
-	if j.Valid() && spent < minSpent {
-		return false
-	}
-	cost := foldCost + time.Duration(float64(w.core.Dirty()+uint64(w.core.Blobs()))/w.rate*float64(time.Second))
-	if !j.Valid() {
-		return w.core.CanFold() && time.Now().After(w.retry)
-	}
-	return spent > foldShare*cost
-}
+// errNotSame says that the client could not be brought back to its former state.
+var errNotSame = fmt.Errorf("the client could not be rebuilt: %w", errEnded)
 
 // fold makes a base, and measures the speed of copying from the device. Late launches are settled
 // first: a base must not include a launch that may still be refused.
@@ -349,10 +53,8 @@ func (w *worker) fold() error {
 	if err := w.handle(w.core.Fold(w.now())); err != nil {
 		return err
 	}
-	w.current.entry = journal.Entry{} // the log begins with the base
-	if took := time.Since(start); dirty >= 16*chunk {
-		w.rate = (w.rate + float64(dirty)/took.Seconds()) / 2
-	}
+	w.current.Entry = journal.Entry{} // the log begins with the base
+	w.keeper.Took(dirty, time.Since(start))
 	return nil
 }
 
@@ -362,7 +64,7 @@ func (w *worker) firstFold() error {
 	if err := w.fold(); err != nil {
 		return err
 	}
-	if w.journal.Fresh() {
+	if w.keeper.Journal().Fresh() {
 		return errors.New("the journal does not hold the client's first base")
 	}
 	w.unproven = w.serve.Resume
@@ -412,24 +114,19 @@ func (w *worker) commit(_ *message, o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
-	err = w.journal.Commit(append([][]byte{about, w.host.Sides(), printed, b.Client}, b.Blobs...)...)
+	err = w.keeper.Commit(append([][]byte{about, w.host.Sides(), printed, b.Client}, b.Blobs...)...)
 	if err != nil {
-		w.expose(err)
 		w.host.Abandon()
-		w.retry = time.Now().Add(retryFold)
 	} else {
 		w.host.Commit()
-		w.exposed = false
-		if w.left { // and will leave again: prepare pages for that
+		if w.keeper.HasLeft() { // and will leave again: prepare pages for that
 			w.readyAhead()
 		}
 	}
 	if w.unproven { // a base is made when nothing is in flight
 		w.prove()
 	}
-	w.due, w.left = false, false
-	w.spent = w.core.Spent()
-	w.release()
+	w.keeper.Committed(w.core)
 	return nil
 }
 
@@ -449,9 +146,6 @@ type replay struct {
 	passed  bool             // a later message was answered, so this one was handled, and not refused if it has no mark
 	sent    wire.Header
 }
-
-// has says whether the journal has the data of the message that is being handled.
-func (r *replay) has() bool { return r != nil && r.message != nil && r.message.Data != nil }
 
 // comes tells the core where modules were placed while a message was handled the first time.
 func (r *replay) comes(c *clientcore.Core, e journal.Entry) {
@@ -595,16 +289,9 @@ func (w *worker) waitForMoments(moments ...clientcore.Moment) error {
 	return nil
 }
 
-// saw logs that the program is being told that work has ended, before it is told.
-func (w *worker) saw(m *message) {
-	if w.journal != nil {
-		w.journal.Mark(m.entry, journal.Done)
-	}
-}
-
 // resume restores the client from the base in the journal, and reads the log.
 func (w *worker) resume() error {
-	sections, err := w.journal.Base()
+	sections, err := w.keeper.Journal().Base()
 	if err != nil {
 		return err
 	}
@@ -623,7 +310,7 @@ func (w *worker) resume() error {
 		return err
 	}
 	w.core = core
-	w.spent = core.Spent()
+	w.keeper.Resumed(core)
 	w.began = time.Now().Add(-s.Now - time.Since(s.At))
 	w.serve.Identity, w.wasTraced = s.Identity, s.Traced
 	why := ""
@@ -645,7 +332,7 @@ func (w *worker) resume() error {
 
 // resumeWith is resume, with the devices that the node has now.
 func (w *worker) resumeWith(devices []clientcore.Device) error {
-	if w.journal == nil {
+	if w.keeper == nil {
 		return errors.New("there is nothing to resume from: the client was not kept")
 	}
 	if err := w.resume(); err != nil {
@@ -666,7 +353,7 @@ func (w *worker) readJournal(s surroundings) error {
 	position, seq := s.Position, s.Seq
 	latest := map[int]wire.Header{}
 	var notes []*journal.Note
-	for record, err := range w.journal.Log() {
+	for record, err := range w.keeper.Journal().Log() {
 		if err != nil {
 			return err
 		}
@@ -765,7 +452,7 @@ func (w *worker) replayAll() error {
 	w.core.KeepHome(false)
 	w.core.Expect(0) // in case a damaged journal has announced more
 	w.replay = nil
-	w.staging.free(w.current.stage.taken())
+	w.staging.Free(w.current.Stage.Taken())
 	w.told.Sticky.Speak(w.shared.Status())
 	w.say(control.Commit{Bytes: w.core.Committed})
 	w.rebuilt = trace.Rebuilt{Begin: start, End: time.Now(), Messages: len(r.messages)}
@@ -826,7 +513,7 @@ func (w *worker) again(m *journal.Message) error {
 	}
 	r := w.replay
 	r.message, r.sent, r.silent = m, h, r.answered[h.Seq]
-	w.current = message{header: h, entry: m.Entry}
+	w.current = message{Header: h, Entry: m.Entry, HasData: m.Data != nil}
 	if !r.silent && h.Op != wire.OpHostNext { // HostNext was registered by waitForFunctions, and its slot may be in use again
 		w.shared.Asked(h)
 	}
@@ -851,13 +538,13 @@ func (w *worker) again(m *journal.Message) error {
 	switch {
 	case m.Data != nil:
 		again.Data = m.Data
-		w.staging.free(w.staging.take(h.Release))
+		w.staging.Free(w.staging.Take(h.Release))
 	case h.Op.TakesData():
 		if again.Data, err = w.pinned(h); err != nil {
 			return errors.Join(err, clientcore.ErrProtocol)
 		}
 		again.Pinned = h.Release == 0
-		w.current.stage = w.staging.take(h.Release) // only now: what was heard would have ended with it
+		w.current.Stage = w.staging.Take(h.Release) // only now: what was heard would have ended with it
 	}
 	return w.handle(w.core.Message(w.now(), again))
 }
@@ -874,7 +561,7 @@ var errKilled = errors.New("killed")
 func (w *worker) gone(err error) error {
 	var fault *device.Fault
 	switch {
-	case w.journal == nil || !errors.As(err, &fault) || !w.canRebuild():
+	case !w.keeper.Valid() || !errors.As(err, &fault):
 		return nil
 	case fault.Kind == device.Timeout: // nobody else's
 		return nil
@@ -886,14 +573,11 @@ func (w *worker) gone(err error) error {
 	return nil
 }
 
-// canRebuild says whether another worker can take over the client.
-func (w *worker) canRebuild() bool { return w.journal != nil && w.journal.Valid() }
-
 // lostDevice handles the loss of a device. It returns an error, so that another worker takes over,
 // if the client has a context there.
 func (w *worker) lostDevice(m control.Lost) error {
 	g := w.gpus[vmm.Device(m.Device)]
-	if g == nil || !w.canRebuild() {
+	if g == nil || !w.keeper.Valid() {
 		ended := g == nil
 		if g != nil {
 			quiet, err := g.quiet()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"testing"
-	"time"
 
 	"muster/wire"
 )
@@ -36,24 +35,6 @@ func TestOverlappingCopiesOfKeptClients(t *testing.T) {
 					}
 				}
 			})
-		}
-	}
-}
-
-// A program that sends nothing for long is noticed once, and again after it has gone on.
-func TestPausesOfAProgram(t *testing.T) {
-	var p pause
-	start := time.Now()
-	for i, c := range []struct {
-		position uint64
-		after    time.Duration
-		want     bool
-	}{
-		{8, 0, false}, {8, spareTime - 1, false}, {8, spareTime, true}, {8, 5 * spareTime, false},
-		{16, 6 * spareTime, false}, {24, 8 * spareTime, false}, {24, 9 * spareTime, true}, {24, 10 * spareTime, false},
-	} {
-		if got := p.lasts(c.position, start.Add(c.after)); got != c.want {
-			t.Errorf("look %d: %v", i, got)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func (w *worker) share(o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
-	w.exposeByUse("it shares memory with other programs")
+	w.keeper.ExposeByUse("it shares memory with other programs")
 	discards := func(s vmm.Step) bool { return s.Op == vmm.Discard }
 	if err := w.move(slices.DeleteFunc(slices.Clone(o.Plan), discards), false); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (w *worker) mapCommon(c *common) error {
 			return err
 		}
 	}
-	w.exposeByUse("it shares memory with other programs")
+	w.keeper.ExposeByUse("it shares memory with other programs")
 	return nil
 }
 

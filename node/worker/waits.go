@@ -74,7 +74,7 @@ func (w *worker) readAhead(patience time.Duration) error {
 		case h.Op == wire.OpTraceRead:
 			err = w.traceRead(h, body)
 		case h.Op == wire.OpPrintFetch && w.replay == nil: // asked before each function is called
-			err = w.printFetch(w.latestEntry, h.Slot, clientcore.Span{Offset: h.Data, Length: h.Length})
+			err = w.printFetch(w.keeper.Latest(), h.Slot, clientcore.Span{Offset: h.Data, Length: h.Length})
 		case clientcore.Urgent(h.Op):
 			w.replay.noteReturned(h, body)
 			err = w.aside(w.core.UrgentMessage(clientcore.Message{Header: h, Body: body}))
@@ -103,11 +103,11 @@ func (w *worker) putBack(h wire.Header, body []byte) error {
 			m.Data, m.Pinned = data, true
 		}
 	}
-	if w.journal != nil && m.Data != nil && !m.Pinned {
-		w.attachData(w.latestEntry, m.Data, true)
+	if m.Data != nil && !m.Pinned {
+		w.keeper.Attach(w.keeper.Latest(), m.Data, true)
 	}
-	w.backlog = append(w.backlog, message{header: h, entry: w.latestEntry, hasData: h.Release != 0})
-	w.staging.free(w.staging.take(h.Release))
+	w.backlog = append(w.backlog, message{Header: h, Entry: w.keeper.Latest(), HasData: h.Release != 0})
+	w.staging.Free(w.staging.Take(h.Release))
 	m.Header.Release = 0
 	return w.core.Later(m)
 }
@@ -252,7 +252,7 @@ func (w *worker) replyAfter(m *message, o *clientcore.Op) error {
 		w.answer(o)
 		return nil
 	}
-	if m.header.Op.GivesData() {
+	if m.Header.Op.GivesData() {
 		return w.laterOut(g, on, o)
 	}
 	wait, err := w.mark(g, on)

@@ -23,9 +23,11 @@ import (
 	"muster/node/clientcore"
 	"muster/node/journal"
 	"muster/node/worker/hostcopy"
+	"muster/node/worker/keeper"
 	"muster/node/worker/kernellimit"
 	"muster/node/worker/pace"
 	"muster/node/worker/sharing"
+	"muster/node/worker/staging"
 	"muster/node/worker/told"
 	"muster/node/worker/trace"
 	"muster/vmm"
@@ -71,9 +73,12 @@ type worker struct {
 	dismissed  bool           // the daemon has ended the client, so no next daemon will want it
 	complainTo func(*os.File)
 
-	core *clientcore.Core
-	keeper
-	latestEntry journal.Entry // of the message that the consumer read last
+	core     *clientcore.Core
+	keeper   *keeper.Keeper // nil: the client ends with its worker
+	replay   *replay        // what the previous worker had handled; nil once it is replayed
+	unproven bool           // work launched by the replay has not ended yet
+	echoable uint64         // bytes of copies that a device can write to the journal itself
+	echoless bool           // it refused to
 
 	began   time.Time
 	current message   // that the loop has given the core last; the core may be waiting with it
@@ -106,7 +111,7 @@ type worker struct {
 	// reason for the choice of device.
 	explains int
 	checking bool // some open device checks the memory accesses of kernels
-	staging  *staging
+	staging  *staging.Staging
 	told     *told.Told
 	passing  passing
 	pace     *pace.Pacer // nil: this client never makes way for others
@@ -306,7 +311,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		Context: w.ctx, Go: w.others.Go, Now: w.now, Block: w.block, Waits: func() bool { return w.hosts.outstanding() > 0 }, TooLong: w.overtime,
 	})
 	w.counter = sharing.New(w.ctx, serve.Owner, heard)
-	w.staging = &staging{release: w.consumer.Release}
+	w.staging = staging.New(w.consumer.Release)
 	w.told = told.New(shared, w.now, w.log)
 	arena := vmm.Range{Addr: serve.ArenaBase, Size: serve.ArenaSize}
 	if held == nil {
@@ -317,19 +322,20 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	if err != nil {
 		return nil, err
 	}
-	w.host.GivesUp = w.expose
 	if held != nil {
-		w.rate = firstRate
-		if w.journal, err = journal.Map(held[2]); err != nil {
+		j, err := journal.Map(held[2])
+		if err != nil {
 			return nil, err
 		}
-		w.journal.Giving = w.unpinJournal
+		j.Giving = w.unpinJournal
+		w.keeper = keeper.New(j, w.staging, w.log)
+		w.host.GivesUp = w.keeper.Expose
 		w.hold("host0", copyOf(held[0]))
 		w.hold("host1", copyOf(held[1]))
 		w.hold("journal", held[2])
-		w.consumer.Keep = w.record
+		w.consumer.Keep = w.keeper.Record
 	}
-	if serve.Resume && (w.journal == nil || !w.journal.Fresh()) { // a fresh journal means that no message was read from the ring: start as new
+	if serve.Resume && (w.keeper == nil || !w.keeper.Journal().Fresh()) { // a fresh journal means that no message was read from the ring: start as new
 		return w, w.resumeWith(w.openDevices())
 	}
 	w.core, err = clientcore.New(clientcore.Config{
@@ -399,7 +405,7 @@ func (w *worker) prepare() error {
 	switch {
 	case w.replay != nil:
 		return w.replayAll()
-	case w.journal != nil:
+	case w.keeper != nil:
 		return w.firstFold()
 	}
 	return nil
@@ -471,8 +477,8 @@ func (w *worker) close() {
 	w.others.Wait()
 	w.pace.Close()
 	w.counter.Close()
-	if w.journal != nil {
-		w.journal.Unmap()
+	if w.keeper != nil {
+		w.keeper.Journal().Unmap()
 	}
 	w.host.Close()
 	w.shared.Unmap()
@@ -509,10 +515,8 @@ func (w *worker) step() error {
 	if w.unproven {
 		w.prove()
 	}
-	if w.journal != nil {
-		if err := w.maybeFold(); err != nil {
-			return err
-		}
+	if err := w.maybeFold(); err != nil {
+		return err
 	}
 	if len(w.late) >= mostLate {
 		if err := w.settleLaunches(); err != nil {
@@ -526,10 +530,8 @@ func (w *worker) step() error {
 		if err := w.noteEnd(true); err != nil {
 			return err
 		}
-		if w.journal != nil { // so is a base that is due with the kernels that have just ended
-			if err := w.maybeFold(); err != nil {
-				return err
-			}
+		if err := w.maybeFold(); err != nil { // so is a base that is due with the kernels that have just ended
+			return err
 		}
 	}
 	h, body, err := w.consumer.Next(w.patience())
@@ -541,7 +543,7 @@ func (w *worker) step() error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", errProgram, err)
 	}
-	e := w.latestEntry
+	e := w.keeper.Latest()
 	if w.inbox.Len() > 0 || w.notices.Len() > 0 { // a fault counts before every message that the program sent after it was told
 		body = bytes.Clone(body)
 		if err := w.hear(); err != nil {
@@ -556,8 +558,8 @@ func (w *worker) nothingCame() error {
 	if err := w.settleLaunches(); err != nil {
 		return err
 	}
-	w.keptLong = len(w.kept) > 0 // the program may be waiting for this staging memory
-	if position, _ := w.consumer.Position(); w.journal != nil && w.pause.lasts(position, time.Now()) {
+	w.keeper.LetGo() // the program may be waiting for this staging memory
+	if position, _ := w.consumer.Position(); w.keeper.Rests(position, time.Now()) {
 		if err := w.giveSpare(); err != nil {
 			return err
 		}
@@ -567,8 +569,8 @@ func (w *worker) nothingCame() error {
 
 // patience is how long step waits for a message before it does periodic work.
 func (w *worker) patience() time.Duration {
-	if len(w.kept) > 0 {
-		return min(w.core.Patience(), keepTime)
+	if w.keeper.Holds() {
+		return min(w.core.Patience(), keeper.KeepTime)
 	}
 	return w.core.Patience()
 }
@@ -607,15 +609,15 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 		if h.Op.TakesData() {
 			m.Data, m.Pinned = data, h.Release == 0
 		}
-		if h.Op == wire.OpModuleData && w.journal != nil {
-			w.attachData(e, data, h.Release != 0)
+		if h.Op == wire.OpModuleData {
+			w.keeper.Attach(e, data, h.Release != 0)
 		}
 	}
 	if err := w.noteEnd(w.over); err != nil {
 		return err
 	}
 	w.over = false
-	w.current = message{header: h, entry: e, stage: w.staging.take(h.Release)}
+	w.current = message{Header: h, Entry: e, Stage: w.staging.Take(h.Release)}
 	w.tellEnds()
 	if w.serve.Mapping != "" && w.pace != nil && h.Op == wire.OpLaunch {
 		w.pace.TellQueues(w.core.MappedTo(), w.core.Queues)
@@ -856,7 +858,7 @@ func (w *worker) end(err error) error {
 // mayRebuild says whether another worker can take over the client after this error. It cannot if
 // the client is meant to end, or if the program caused the error by breaking the protocol.
 func (w *worker) mayRebuild(err error) bool {
-	return w.canRebuild() && !errors.Is(err, errEnded) && !errors.Is(err, clientcore.ErrProtocol) && !errors.Is(err, errProgram)
+	return w.keeper.Valid() && !errors.Is(err, errEnded) && !errors.Is(err, clientcore.ErrProtocol) && !errors.Is(err, errProgram)
 }
 
 // lostNumber is the device whose loss ended this worker. Where the client has several contexts each

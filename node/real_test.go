@@ -12,6 +12,7 @@ import (
 	"muster/device"
 	"muster/device/soft"
 	"muster/node/worker"
+	"muster/node/worker/turnlock"
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -22,11 +23,11 @@ func realWorker() error {
 		if os.Getenv("MUSTER_TEST_BROKEN") != "" {
 			return nil, errors.New("it is on fire")
 		}
-		turns, err := worker.NewTurns(lock)
+		turn, err := turnlock.New(lock)
 		if err != nil {
 			return nil, err
 		}
-		return soft.New(soft.Profile{Name: c.Name, Memory: c.Memory, Speed: c.Speed, Workers: c.Workers, OwnProcess: c.OwnProcess}, soft.Options{Turns: turns})
+		return soft.New(soft.Profile{Name: c.Name, Memory: c.Memory, Speed: c.Speed, Workers: c.Workers, OwnProcess: c.OwnProcess}, soft.Options{Turns: turn})
 	}
 	return worker.Main(os.NewFile(3, "control"), open, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 }

@@ -25,6 +25,7 @@ import (
 	"muster/node/survival"
 	"muster/node/vgpu"
 	"muster/node/worker"
+	"muster/node/worker/turnlock"
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -84,11 +85,11 @@ func openCostly(c control.DeviceConfig) (device.Device, error) {
 // costlyWorker is the real worker on such devices.
 func costlyWorker() error {
 	open := func(c control.DeviceConfig, lock *os.File) (device.Device, error) {
-		turns, err := worker.NewTurns(lock)
+		turn, err := turnlock.New(lock)
 		if err != nil {
 			return nil, err
 		}
-		d, err := soft.New(soft.Profile{Name: c.Name, Memory: c.Memory, Speed: c.Speed, Workers: c.Workers}, soft.Options{Turns: turns})
+		d, err := soft.New(soft.Profile{Name: c.Name, Memory: c.Memory, Speed: c.Speed, Workers: c.Workers}, soft.Options{Turns: turn})
 		return costly{d}, err
 	}
 	return worker.Main(os.NewFile(3, "control"), open, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))

@@ -17,6 +17,7 @@ import (
 	"muster/node/gateway"
 	"muster/node/settings"
 	"muster/node/worker"
+	"muster/node/worker/turnlock"
 	"muster/wire"
 	"muster/wire/client"
 	"muster/wire/control"
@@ -30,11 +31,11 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	open := func(c control.DeviceConfig, lock *os.File) (device.Device, error) {
-		turns, err := worker.NewTurns(lock)
+		turn, err := turnlock.New(lock)
 		if err != nil {
 			return nil, err
 		}
-		return soft.New(profile(c), soft.Options{Turns: turns, UUID: [16]byte{1}})
+		return soft.New(profile(c), soft.Options{Turns: turn, UUID: [16]byte{1}})
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if err := worker.Main(os.NewFile(3, "control"), open, log); err != nil {

@@ -22,7 +22,7 @@ import (
 	"muster/internal/confine"
 	"muster/internal/wholefile"
 	"muster/node/settings"
-	"muster/node/worker"
+	"muster/node/worker/turnlock"
 	"muster/ptx/simt"
 	"muster/wire"
 	"muster/wire/client"
@@ -181,11 +181,11 @@ func openSoft(c control.DeviceConfig, lock *os.File) (device.Device, error) {
 		o.Clock = soft.SystemClock()
 	}
 	if lock != nil {
-		turns, err := worker.NewTurns(lock)
+		turn, err := turnlock.New(lock)
 		if err != nil {
 			return nil, err
 		}
-		o.Turns = turns
+		o.Turns = turn
 	}
 	p := soft.Profile{Name: c.Name, Memory: c.Memory, Speed: c.Speed, Rate: c.Rate, CopyBandwidth: c.CopyBandwidth, Workers: c.Workers, OwnProcess: c.OwnProcess}
 	if c.Engine != "" {

@@ -17,6 +17,7 @@ import (
 	"muster/node/ask"
 	"muster/node/settings"
 	"muster/node/worker"
+	"muster/node/worker/turnlock"
 	"muster/wire"
 	"muster/wire/client"
 	"muster/wire/control"
@@ -41,11 +42,11 @@ var processes = map[string]func(args []string) error{"worker": runWorker, "daemo
 
 func runWorker([]string) error {
 	open := func(c control.DeviceConfig, lock *os.File) (device.Device, error) {
-		turns, err := worker.NewTurns(lock)
+		turn, err := turnlock.New(lock)
 		if err != nil {
 			return nil, err
 		}
-		return soft.New(profile(c), soft.Options{Turns: turns})
+		return soft.New(profile(c), soft.Options{Turns: turn})
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	return worker.Main(os.NewFile(3, "control"), open, log)

@@ -13,6 +13,7 @@ import (
 	"muster/internal/laps"
 	"muster/node/clientcore"
 	"muster/node/worker/hostcopy"
+	"muster/node/worker/shifts"
 	"muster/vmm"
 	"muster/wire"
 )
@@ -33,7 +34,7 @@ type gpu struct {
 	leaving  []device.Stream         // destroyed by the program, with work still in flight
 	events   map[uint32]*event
 	modules  map[uint64]*loaded
-	shifts   shifts          // of all modules; nil if all variables are at the addresses the program knows
+	shifts   shifts.Shifts   // of all modules; nil if all variables are at the addresses the program knows
 	pinned   map[uint64]bool // granules of the program's memory that are pinned here
 	graphs   map[uint32]*built
 	hostPins *hostcopy.Pins // host copies that are pinned here
@@ -76,7 +77,7 @@ type event struct {
 type loaded struct {
 	module    device.Module
 	functions map[uint32]device.Function
-	shifts    shifts
+	shifts    shifts.Shifts
 }
 
 // setLimits sets the limits that the program asked for, if the device has such limits.
@@ -211,7 +212,7 @@ func (g *gpu) load(o *clientcore.Op) ([]device.Global, []device.FunctionInfo, er
 	if o.Globals != nil { // a place chosen before; the program may know it
 		return o.Globals, functions, g.shift(o.Module, o.Globals)
 	}
-	return m.Globals(), functions, g.shifts.apart(m.Globals())
+	return m.Globals(), functions, g.shifts.Apart(m.Globals())
 }
 
 func (g *gpu) unload(number uint64) error {
@@ -263,7 +264,7 @@ func (g *gpu) save(ctx context.Context, modules []clientcore.Loaded) (map[uint64
 		saved := make([][]byte, len(m.Globals))
 		for i, v := range m.Globals {
 			saved[i] = make([]byte, v.Size)
-			if err := g.mover.CopyOut(saved[i], g.shifts.of(v.Address)); err != nil {
+			if err := g.mover.CopyOut(saved[i], g.shifts.Of(v.Address)); err != nil {
 				return nil, err
 			}
 		}
@@ -274,7 +275,7 @@ func (g *gpu) save(ctx context.Context, modules []clientcore.Loaded) (map[uint64
 	}
 	for number, saved := range contents {
 		for i := range saved {
-			saved[i] = g.modules[number].shifts.known(saved[i])
+			saved[i] = g.modules[number].shifts.Known(saved[i])
 		}
 	}
 	return contents, nil
@@ -514,4 +515,123 @@ func (g *gpu) quiet() (bool, error) {
 // is no fault of the work that was waited for.
 func ended(err error) bool {
 	return errors.Is(err, device.ErrClosed) || errors.Is(err, context.Canceled)
+}
+
+// replay loads and unloads modules in the order in which the previous context did, and puts the
+// contents of their variables back. In another process than before (anew) variables may be at other
+// addresses than the program knows: see shifts.
+func (g *gpu) replay(ctx context.Context, modules []clientcore.Loaded, anew bool) error {
+	for _, m := range modules {
+		if m.Unload {
+			if err := g.unload(m.Module); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := g.loadAgain(m, anew); err != nil {
+			return fmt.Errorf("loading the program's modules: %w", err)
+		}
+	}
+	for _, m := range modules {
+		if g.modules[m.Module] == nil || m.Unload {
+			continue
+		}
+		if err := g.restore(ctx, m); err != nil {
+			return err
+		}
+	}
+	return g.mover.Synchronise(ctx)
+}
+
+// loadAgain loads a module whose variables' addresses the program may know.
+func (g *gpu) loadAgain(m clientcore.Loaded, anew bool) error {
+	made, err := g.loader(m.Globals)(m.Image)
+	if err != nil {
+		return err
+	}
+	g.modules[m.Module] = &loaded{module: made, functions: map[uint32]device.Function{}}
+	if !anew {
+		return clientcore.SamePlaces(m.Globals, made.Globals())
+	}
+	return g.shift(m.Module, m.Globals)
+}
+
+// shift notes which variables of a module are not at the addresses the program knows. It fails if
+// an old address now belongs to another module's variable: such an address would be ambiguous.
+func (g *gpu) shift(module uint64, known []device.Global) error {
+	m := g.modules[module]
+	moved, err := shifts.Between(known, m.module.Globals())
+	if err != nil || len(moved) == 0 {
+		return err
+	}
+	m.shifts = moved
+	g.addUpShifts()
+	for _, other := range g.modules {
+		if other.shifts == nil {
+			if err := g.shifts.Apart(other.module.Globals()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// addUpShifts collects the shifts of all modules.
+func (g *gpu) addUpShifts() {
+	g.shifts = nil
+	for _, m := range g.modules {
+		g.shifts = append(g.shifts, m.shifts...)
+	}
+	g.shifts.Sort()
+}
+
+// restore puts the contents of variables back. A word in them may be a pointer to another variable
+// that the image itself initialised. The driver has set that word to the other variable's present
+// address when it loaded the module; such words keep the driver's value (repoint).
+func (g *gpu) restore(ctx context.Context, m clientcore.Loaded) error {
+	moved := g.modules[m.Module].shifts
+	for i, contents := range m.Saved {
+		at := moved.Of(m.Globals[i].Address)
+		if moved.PointedTo(contents) {
+			fresh := make([]byte, len(contents))
+			if err := g.mover.CopyOut(fresh, at); err != nil {
+				return err
+			}
+			if err := g.mover.Synchronise(ctx); err != nil {
+				return err
+			}
+			contents = moved.Repoint(contents, fresh)
+		}
+		if err := g.mover.CopyIn(at, contents); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeTextures creates textures in the context, and returns the handle of the last one.
+func (g *gpu) makeTextures(all []clientcore.Textured) (handle uint64, err error) {
+	on, ok := g.context.(device.Texturer)
+	if !ok {
+		return 0, fmt.Errorf("textures: %w", device.ErrNotSupported)
+	}
+	for i, t := range all {
+		if handle, err = on.NewTexture(t.Texture, t.Handle); err != nil {
+			return 0, errors.Join(err, g.dropTextures(all[:i])) // the core relies on all or none
+		}
+	}
+	return handle, nil
+}
+
+func (g *gpu) dropTextures(all []clientcore.Textured) error {
+	on, ok := g.context.(device.Texturer)
+	if !ok {
+		return fmt.Errorf("textures: %w", device.ErrNotSupported)
+	}
+	for _, t := range all {
+		if err := on.DropTexture(t.Handle, t.Texture.Surface); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"muster/internal/laps"
 	"muster/node/clientcore"
 	"muster/node/journal"
+	"muster/node/worker/told"
 	"muster/node/worker/trace"
 	"muster/vmm"
 	"muster/wire"
@@ -282,6 +283,18 @@ func (w *worker) launch(m *message, o *clientcore.Op) error {
 	return w.measuredLaunch(m, g, f, on, here)
 }
 
+// explain tells the program's user to which device the current launch goes, and why.
+func (w *worker) explain() {
+	d, ok := w.core.Decided()
+	if !ok {
+		return
+	}
+	w.explains--
+	for _, line := range told.Explained(&d) {
+		w.shared.Notify(line)
+	}
+}
+
 // measuredLaunch launches a kernel, and has its time reported to the core or recorded in the timeline.
 func (w *worker) measuredLaunch(m *message, g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
 	give := func() error { return w.submitLaunch(m, g, f, on, o) }
@@ -300,7 +313,7 @@ func (g *gpu) here(o *clientcore.Op) *clientcore.Op {
 	if g.shifts == nil {
 		return o
 	}
-	return g.shifts.shifted(o)
+	return g.shifts.Shifted(o)
 }
 
 // submitLaunch launches a kernel, after giving way to other clients if it must.

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"muster/device"
+	"muster/node/worker/ownprocess"
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
@@ -32,7 +33,7 @@ type prepared struct {
 // prepare opens a device, and makes a context there if the device can do that in advance. The files
 // are those that come with Prepare.
 func prepare(m control.Prepare, files []*os.File, open Open, log *slog.Logger) (*prepared, error) {
-	useMPS(m.MPS, m.Pace)
+	ownprocess.UseMPS(m.MPS, m.Pace)
 	lock, ring, arena := files[0], files[1], files[2]
 	d, err := open(m.Device, lock)
 	if err != nil {

@@ -25,6 +25,7 @@ import (
 	"muster/node/worker/hostcopy"
 	"muster/node/worker/keeper"
 	"muster/node/worker/kernellimit"
+	"muster/node/worker/ownprocess"
 	"muster/node/worker/pace"
 	"muster/node/worker/sharing"
 	"muster/node/worker/staging"
@@ -170,9 +171,9 @@ func Main(connection *os.File, open Open, log *slog.Logger) error {
 	// and a worker that is stopped at that moment gets SIGHUP. The worker must survive both
 	// (orphan.go).
 	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
-	confines, err := readConfine()
+	confines, err := ownprocess.ReadConfine()
 	if err == nil {
-		err = confines.files()
+		err = confines.Files()
 	}
 	if err != nil {
 		return err
@@ -212,7 +213,7 @@ func Main(connection *os.File, open Open, log *slog.Logger) error {
 		return fmt.Errorf("the daemon began with %q and %d descriptors", first.Kind(), len(files))
 	}
 	if ready == nil {
-		useMPS(serve.MPS, serve.Pace)
+		ownprocess.UseMPS(serve.MPS, serve.Pace)
 	}
 	w, err := newWorker(conn, serve, files, ready.opens(open), ready, log.With("client", serve.Client))
 	if err != nil {
@@ -252,6 +253,24 @@ func (w *worker) anyDevice() error {
 		return nil
 	}
 	return all
+}
+
+// become makes this process run as the client's user, once all devices are open.
+func (w *worker) become(u *control.User) error {
+	if u == nil || os.Geteuid() != 0 {
+		return nil
+	}
+	for i, d := range w.serve.Devices {
+		if d.Gone {
+			continue
+		}
+		// A borrowed device that cannot be reached now may come back: it must not keep the client
+		// from the others.
+		if _, err := w.device(i); err != nil && d.Lender == (control.Lender{}) {
+			return err
+		}
+	}
+	return ownprocess.Become(u)
 }
 
 // cannotServe tells the daemon why this worker will not serve the client.

@@ -12,7 +12,7 @@ import (
 
 	"muster/internal/confine"
 	"muster/node/settings"
-	"muster/node/worker"
+	"muster/node/worker/ownprocess"
 	"muster/wire/status"
 )
 
@@ -112,7 +112,7 @@ func (b Bounds) start(cmd *exec.Cmd) error {
 	if !b.on {
 		return startApart(cmd)
 	}
-	cmd.Env = append(os.Environ(), worker.ConfineVariable+"="+worker.Confine{Rules: b.reach, By: b.by}.String())
+	cmd.Env = append(os.Environ(), ownprocess.ConfineVariable+"="+ownprocess.Confine{Rules: b.reach, By: b.by}.String())
 	by := b.by
 	if b.reach.Threads {
 		by.Landlock = 0 // the worker confines itself

@@ -1,4 +1,6 @@
-package worker
+// Package ownprocess makes a process a worker's: confined to what it may reach, running as its client's user, and
+// with the environment that the driver reads. It knows nothing of what the worker then does.
+package ownprocess
 
 import (
 	"encoding/json"
@@ -24,7 +26,8 @@ func (c Confine) String() string {
 	return string(text)
 }
 
-func readConfine() (c Confine, err error) {
+// ReadConfine reads ConfineVariable.
+func ReadConfine() (c Confine, err error) {
 	text := os.Getenv(ConfineVariable)
 	if text == "" {
 		return c, nil
@@ -35,9 +38,9 @@ func readConfine() (c Confine, err error) {
 	return c, nil
 }
 
-// files confines this worker to the files that its rules name, if the daemon could not: the worker is
+// Files confines this worker to the files that its rules name, if the daemon could not: the worker is
 // executed anew then.
-func (c Confine) files() error {
+func (c Confine) Files() error {
 	if !c.Rules.Threads || c.By.Landlock == 0 {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package worker
+package ownprocess
 
 import (
 	"os"
@@ -33,7 +33,7 @@ func TestEnvironmentUnderMPS(t *testing.T) {
 			t.Setenv(priority, "0")
 			for given, want := range map[string]string{"3": "3", "": one.queues} {
 				t.Setenv(queues, given)
-				useMPS(one.mps, one.pace)
+				UseMPS(one.mps, one.pace)
 				if got := os.Getenv(queues); got != want {
 					t.Errorf("%s was %q and is %q, want %q", queues, given, got, want)
 				}

@@ -1,4 +1,5 @@
-package worker
+// Package turnlock has worker processes that share a software device run kernels one at a time.
+package turnlock
 
 import (
 	"fmt"
@@ -24,10 +25,10 @@ type Turns struct {
 
 var _ sync.Locker = (*Turns)(nil)
 
-// NewTurns makes a lock of an open file. The locks are open-file-description locks (F_OFD_SETLKW),
+// New makes a lock of an open file. The locks are open-file-description locks (F_OFD_SETLKW),
 // so each process needs an open file of its own, as the daemon gives it (wire.OpenLock): two
 // processes that share one by inheritance do not exclude each other.
-func NewTurns(own *os.File) (*Turns, error) {
+func New(own *os.File) (*Turns, error) {
 	if _, err := own.Stat(); err != nil {
 		return nil, fmt.Errorf("a device's lock: %w", err)
 	}

@@ -1,4 +1,4 @@
-package worker
+package told
 
 import (
 	"fmt"
@@ -10,20 +10,8 @@ import (
 	"muster/node/clientcore"
 )
 
-// explain tells the program's user to which device the current launch goes, and why.
-func (w *worker) explain() {
-	d, ok := w.core.Decided()
-	if !ok {
-		return
-	}
-	w.explains--
-	for _, line := range explained(&d) {
-		w.shared.Notify(line)
-	}
-}
-
-// explained describes a decision in lines of text.
-func explained(d *clientcore.Decision) []string {
+// Explained describes the choice of a device in lines of text.
+func Explained(d *clientcore.Decision) []string {
 	line := fmt.Sprintf("kernel %s: device %d", d.Kernel, d.Device)
 	if d.Why != "" {
 		return []string{line + ", where the program's memory is: " + d.Why}

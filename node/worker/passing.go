@@ -54,7 +54,7 @@ func (w *worker) passed() {
 		return
 	}
 	for _, m := range p.takes.Tell(w.now()) {
-		w.line.say(m)
+		w.line.Say(m)
 	}
 	p.timer.Reset(tellPassing)
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
 	"slices"
@@ -25,6 +24,7 @@ import (
 	"muster/node/worker/hostcopy"
 	"muster/node/worker/keeper"
 	"muster/node/worker/kernellimit"
+	"muster/node/worker/line"
 	"muster/node/worker/ownprocess"
 	"muster/node/worker/pace"
 	"muster/node/worker/sharing"
@@ -48,8 +48,7 @@ const chunk = hostcopy.Chunk
 // daemon needs.
 type worker struct {
 	log     *slog.Logger
-	control *control.WorkerEnd             // to the current daemon; only receive reads from it and replaces it
-	line    line                           // the same connection, for sending
+	line    *line.Line                     // to the daemon
 	inbox   *mailbox.Box[control.ToWorker] // the daemon's messages that the loop has not handled; receive, which puts them there, must not block: it also answers pings
 	notices *mailbox.Box[notice]           // from other goroutines of this process, which must not block either: a driver has one thread for the host functions of all streams
 	open    Open
@@ -66,13 +65,6 @@ type worker struct {
 	caller   *os.File         // the program's connection, if the daemon sent it with Serve
 	shared   *wire.Shared
 	consumer *wire.Consumer
-
-	// What the next daemon needs if this one dies (orphan.go).
-	owner      int            // the user that the daemon runs as
-	held       []control.Held // descriptors to hand to the next daemon
-	program    *net.UnixConn  // the program's connection; nil until it is attached
-	dismissed  bool           // the daemon has ended the client, so no next daemon will want it
-	complainTo func(*os.File)
 
 	core     *clientcore.Core
 	keeper   *keeper.Keeper // nil: the client ends with its worker
@@ -169,7 +161,7 @@ func replaces(m, before control.ToWorker) bool {
 func Main(connection *os.File, open Open, log *slog.Logger) error {
 	// Standard error is a pipe to the daemon. When the daemon dies, writing to it raises SIGPIPE,
 	// and a worker that is stopped at that moment gets SIGHUP. The worker must survive both
-	// (orphan.go).
+	// (package line).
 	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
 	confines, err := ownprocess.ReadConfine()
 	if err == nil {
@@ -220,7 +212,8 @@ func Main(connection *os.File, open Open, log *slog.Logger) error {
 		return cannotServe(conn, err)
 	}
 	took.End("worker")
-	w.exit, w.complainTo = func() { os.Exit(0) }, complainAt
+	w.exit = func() { os.Exit(0) }
+	w.line.ComplainAt()
 	defer w.close()
 	err = w.anyDevice()
 	if err == nil {
@@ -309,7 +302,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	}
 	w := &worker{
 		prepared: ready,
-		log:      log, control: conn, line: line{current: conn, open: true}, inbox: mailbox.New(replaces), notices: mailbox.New[notice](nil), open: open,
+		log:      log, inbox: mailbox.New(replaces), notices: mailbox.New[notice](nil), open: open,
 		serve: serve, caller: program, files: files[:2], locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
 		shared: shared, consumer: wire.NewConsumer(shared), gpus: map[vmm.Place]*gpu{}, began: time.Now(),
 	}
@@ -320,11 +313,8 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		w.consumer.Linger = pace.NextRequest
 	}
 	w.explains = serve.Explain
-	w.owner, w.complainTo = os.Geteuid(), func(f *os.File) { f.Close() }
-	if serve.OrphanGrace > 0 {
-		w.held = []control.Held{{Name: "ring", File: files[0]}, {Name: "arena", File: files[1]}}
-	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
+	w.line = line.New(w.ctx, conn, line.Terms{Client: serve.Client, Node: serve.Node, Grace: serve.OrphanGrace}, files[0], files[1], w.log)
 	heard := func() bool { return w.inbox.Len() > 0 }
 	w.overseer = kernellimit.New(serve.KernelTime, kernellimit.Means{
 		Context: w.ctx, Go: w.others.Go, Now: w.now, Block: w.block, Waits: func() bool { return w.hosts.outstanding() > 0 }, TooLong: w.overtime,
@@ -349,9 +339,9 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		j.Giving = w.unpinJournal
 		w.keeper = keeper.New(j, w.staging, w.log)
 		w.host.GivesUp = w.keeper.Expose
-		w.hold("host0", copyOf(held[0]))
-		w.hold("host1", copyOf(held[1]))
-		w.hold("journal", held[2])
+		w.line.Hold("host0", copyOf(held[0]))
+		w.line.Hold("host1", copyOf(held[1]))
+		w.line.Hold("journal", held[2])
 		w.consumer.Keep = w.keeper.Record
 	}
 	if serve.Resume && (w.keeper == nil || !w.keeper.Journal().Fresh()) { // a fresh journal means that no message was read from the ring: start as new
@@ -398,7 +388,7 @@ var errEnded = errors.New("the session has ended")
 // errProgram says that the program broke the protocol. The client is not rebuilt.
 var errProgram = errors.New("the program sent what it must not")
 
-var errDaemonEnded = fmt.Errorf("%s: %w", daemonEnded, errEnded)
+var errDaemonEnded = fmt.Errorf("%s: %w", line.DaemonEnded, errEnded)
 
 // run is the loop: it handles events until an error ends the service.
 func (w *worker) run() error {
@@ -431,11 +421,11 @@ func (w *worker) prepare() error {
 }
 
 // receive takes messages from the daemon and puts them into the inbox. When the daemon dies it
-// waits for the next one (outlive); if none comes, the client cannot go on, and the process ends.
+// waits for the next one (Outlive); if none comes, the client cannot go on, and the process ends.
 // It runs beside the loop because it must answer pings while the loop waits for a kernel.
 func (w *worker) receive() {
 	for {
-		m, files, err := w.control.Receive()
+		m, files, err := w.line.Receive()
 		switch said := m.(type) {
 		case control.AddDevice: // its lock comes with it, and no other descriptor
 			m = comingDevice{said, files[0]}
@@ -449,22 +439,24 @@ func (w *worker) receive() {
 			w.attach(said, files[0])
 			continue
 		case control.End:
-			w.dismissed = true
+			w.line.Dismiss()
 			continue
 		case control.Neighbour: // noted here, not queued: many may come while the loop is busy
 			w.neighbours.Note(said)
 			continue
 		}
-		if err != nil && w.dismissed {
-			w.told.Untold.AtEnd(func(why string) { w.line.say(control.Ended{Reason: why, Fault: true}) })
+		if err != nil && w.line.Dismissed() {
+			w.told.Untold.AtEnd(func(why string) { w.line.Say(control.Ended{Reason: why, Fault: true}) })
 		}
-		if err != nil && (w.ctx.Err() != nil || !w.line.cut()) {
+		if err != nil && (w.ctx.Err() != nil || !w.line.Cut()) {
 			return // the worker closed the connection itself, and has said why
 		}
 		if err != nil {
 			w.inbox.Put(abandoned{})
-			why := w.outlive()
-			if why == "" {
+			next, why := w.line.Outlive()
+			if next != nil {
+				w.inbox.Put(nextDaemon{end: next})
+				w.consumer.Wake()
 				continue
 			}
 			w.shared.Close(why)
@@ -474,7 +466,7 @@ func (w *worker) receive() {
 			return
 		}
 		if ping, ok := m.(control.Ping); ok { // answered here, so that a busy loop does not look dead
-			_ = w.control.Send(control.Pong{Number: ping.Number})
+			w.line.Answer(ping)
 			continue
 		}
 		w.inbox.Put(m)
@@ -487,7 +479,7 @@ func (w *worker) receive() {
 // kills this process. Memory is unmapped only after all goroutines have ended, since they still
 // write to it.
 func (w *worker) close() {
-	w.line.close()
+	w.line.Close()
 	w.stop()
 	w.hosts.drop()
 	for place := range w.gpus {
@@ -501,12 +493,84 @@ func (w *worker) close() {
 	}
 	w.host.Close()
 	w.shared.Unmap()
-	w.letGo()
+	w.line.LetGo()
 	w.orders.close()
 	for _, f := range w.files {
 		f.Close()
 	}
 }
+
+// attach takes the program's connection.
+func (w *worker) attach(m control.Hold, connection *os.File) {
+	w.line.Attach(m, connection, w.serve.Resume && w.shared.Used())
+}
+
+// nextDaemon tells the loop that a daemon has adopted the worker. It goes through the inbox, behind
+// everything that the last daemon sent.
+type nextDaemon struct {
+	control.Hold
+	end *control.WorkerEnd
+}
+
+// noteLost notes that a device is lost, for the standing.
+func (w *worker) noteLost(m control.ToWorker) {
+	if lost, ok := m.(control.Lost); ok && lost.Device < len(w.serve.Devices) {
+		w.serve.Devices = slices.Clone(w.serve.Devices)
+		w.serve.Devices[lost.Device].Gone = true
+	}
+}
+
+// completed adds to a message what the core does not know.
+func (w *worker) completed(m control.ToDaemon) control.ToDaemon {
+	if standing, ok := m.(control.Standing); ok {
+		standing.Devices = w.serve.Devices
+		return standing
+	}
+	if report, ok := m.(control.Report); ok && w.pace != nil {
+		report.Stats.Held = w.pace.Held()
+		return report
+	}
+	return m
+}
+
+// askForAnother tells the daemon that the client needs another worker, and waits to be killed. It
+// must not exit before the daemon knows: until then only this process has the client's memory
+// files. If the daemon dies meanwhile, the next one gets the standing first, as it expects, and
+// then the same request.
+func (w *worker) askForAnother(m control.Rebuild) {
+	late := time.NewTimer(w.serve.OrphanGrace + killTime)
+	defer late.Stop()
+	said := false
+	for {
+		switch open := w.line.IsOpen(); {
+		case open && !said:
+			w.say(m)
+			said = true
+		case !open:
+			said = false
+		}
+		news, heard := w.inbox.Take()
+		if next, ok := news.(nextDaemon); ok {
+			w.line.Begin(next.end)
+			s := w.core.Standing()
+			w.say(control.Standing{Lease: s.Lease, Failed: true, Committed: s.Committed}) // what the client had on a device is lost
+			said = false
+		}
+		if heard {
+			continue
+		}
+		select {
+		case <-w.inbox.News():
+		case <-late.C:
+			return
+		case <-w.ctx.Done(): // no daemon has come
+			return
+		}
+	}
+}
+
+// killTime is the longest that a daemon takes to kill a worker that has asked for another.
+const killTime = 10 * time.Second
 
 // step handles one event: a message of the client, messages of the daemon, or a timeout.
 //
@@ -800,7 +864,7 @@ func (w *worker) heard(m control.ToWorker) error {
 		}
 		return w.handle(w.core.Watch(w.now(), m.On, quiet, w.consumer.Pending()))
 	case nextDaemon:
-		w.line.begin(m.end)
+		w.line.Begin(m.end)
 		if err := w.handle(w.core.Adopted(w.now())); err != nil {
 			return err
 		}
@@ -835,10 +899,10 @@ func (w *worker) found(world uint64, err error) error {
 func (w *worker) say(m control.ToDaemon) {
 	w.timeline.Said(m)
 	if _, ok := m.(control.Failed); ok {
-		w.told.Untold.Failed(func() { w.line.say(m) })
+		w.told.Untold.Failed(func() { w.line.Say(m) })
 		return
 	}
-	w.line.say(w.completed(m))
+	w.line.Say(w.completed(m))
 }
 
 // end ends the service after an error. If another worker can take over, only the daemon is told and

@@ -96,7 +96,7 @@ demo: build examples ## a cluster of three nodes on this machine: CUDA and MPI j
 # Packages that start goroutines, or are used by many at a time: make race runs their quick tests under
 # the race detector, for which all of muster is compiled once more, and which makes everything five to ten
 # times as slow. internal/archtest finds packages that are missing here; make soak runs the others.
-RACED := node/worker node node/lending node/mps node/recording node/spares node/statefolder node/survival node/workers node/gateway head/daemon device/soft wire/client device/remote device/cuda agent slurm/driver slurm/lenders ivm ivm/daemon wire wire/lanes node/journal node/programs node/launch head/client wire/dial wire/sessions head/store internal/door internal/delay internal/parallel internal/recordfile internal/confine internal/service internal/together internal/screen
+RACED := node/worker node/worker/kernellimit node/worker/line node/worker/sharing internal/mailbox node node/lending node/mps node/recording node/spares node/statefolder node/survival node/workers node/gateway head/daemon device/soft wire/client device/remote device/cuda agent slurm/driver slurm/lenders ivm ivm/daemon wire wire/lanes node/journal node/programs node/launch head/client wire/dial wire/sessions head/store internal/door internal/delay internal/parallel internal/recordfile internal/confine internal/service internal/together internal/screen
 
 # The packages whose tests take longest begin first, so that none of them is left over at the end.
 LONGEST := ./campaign/stack ./ptx/simt ./node/worker ./shim/shimtest ./node ./campaign/chaos/... ./head/daemon ./cmd/muster ./exp/aucsched ./node/gateway ./exp/gremm ./slurm/...

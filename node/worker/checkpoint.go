@@ -100,7 +100,7 @@ func (w *worker) obey() (bool, error) {
 		if !w.core.CanDetach() {
 			return false, nil
 		}
-		if quiet, err := w.quiet(); err != nil {
+		if quiet, err := w.contexts.quiet(); err != nil {
 			return true, w.found(w.told.Sticky.Current(), err)
 		} else if !quiet {
 			return true, w.awaitWork()

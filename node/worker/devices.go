@@ -104,7 +104,7 @@ func (w *worker) tellAllocations() {
 	for _, r := range w.core.Allocations() {
 		allocated = append(allocated, device.Arena{Base: r.Addr, Size: r.Size})
 	}
-	for _, g := range w.gpus {
+	for _, g := range w.contexts.open {
 		if c, ok := g.context.(device.Checking); ok && c.Checks() {
 			c.Know(allocated)
 		}

@@ -144,7 +144,7 @@ func (w *worker) pinJournal(g *gpu, size uint64) (ready bool, err error) {
 
 // unpinJournal unpins parts of the journal in all contexts, before their pages are given back.
 func (w *worker) unpinJournal(from, to uint64) {
-	for _, g := range w.gpus {
+	for _, g := range w.contexts.open {
 		for at, p := range g.journalPins {
 			if at >= to || at+uint64(len(p.granule.Memory)) <= from {
 				continue
@@ -163,7 +163,7 @@ func (w *worker) unpinJournal(from, to uint64) {
 // giveSpare gives back memory that the journal only keeps for later, unless that has to wait for
 // kernels.
 func (w *worker) giveSpare() error {
-	for _, g := range w.gpus {
+	for _, g := range w.contexts.open {
 		if len(g.journalPins) == 0 {
 			continue
 		}

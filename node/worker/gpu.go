@@ -160,7 +160,7 @@ func (w *worker) openContext(o *clientcore.Op) error {
 	}
 	took.End("contents")
 	w.log.Debug("a context is open", "device", o.Place.Index(), "took", took)
-	w.gpus[o.Place] = g
+	w.contexts.add(g)
 	g.hostPins = w.host.NewPins(g.context.Pin, w.log)
 	if c, ok := g.context.(device.Checking); ok && c.Checks() {
 		w.checking = true
@@ -307,7 +307,7 @@ func (w *worker) abandonGPU(p vmm.Place) {
 // drop removes a context from the worker and returns it; nil if there is none. It opens the gates
 // first: Close waits for the streams that wait there.
 func (w *worker) drop(p vmm.Place) *gpu {
-	g := w.gpus[p]
+	g := w.contexts.remove(p)
 	if g != nil {
 		w.timeline.Leaves(g)
 		g.hostPins.Drop()
@@ -317,8 +317,6 @@ func (w *worker) drop(p vmm.Place) *gpu {
 			w.overseer.Leaves(g)
 		}
 	}
-	delete(w.gpus, p)
-	w.latest = nil
 	w.pace.Forget()
 	return g
 }
@@ -429,76 +427,9 @@ func (g *gpu) when(m clientcore.Moment) (clientcore.Time, error) {
 	return g.opened + since, err
 }
 
-// elapsedBetween returns the time between two moments. The device measures it if both events are in
-// one context; otherwise it is the difference of two times on the worker's clock.
-func (w *worker) elapsedBetween(start, end clientcore.Moment) (clientcore.Time, error) {
-	if start.Pending && end.Pending && start.Place == end.Place {
-		g, err := w.at(start.Place)
-		if err != nil {
-			return 0, err
-		}
-		from, err := g.event(start.Event)
-		if err != nil {
-			return 0, err
-		}
-		to, err := g.event(end.Event)
-		if err != nil {
-			return 0, err
-		}
-		return to.Since(from.Event)
-	}
-	from, err := w.when(start)
-	if err != nil {
-		return 0, err
-	}
-	to, err := w.when(end)
-	return to - from, err
-}
-
-// when returns the time of a moment in any context.
-func (w *worker) when(m clientcore.Moment) (clientcore.Time, error) {
-	if !m.Pending {
-		return m.At, nil
-	}
-	g, err := w.at(m.Place)
-	if err != nil {
-		return 0, err
-	}
-	return g.when(m)
-}
-
-// times returns when the events of an operation happened, so that their times outlive the context.
-// All work must have ended. An event that cannot be asked counts as now.
-func (w *worker) times(g *gpu, o *clientcore.Op, now clientcore.Time) []clientcore.Time {
-	all := make([]clientcore.Time, len(o.Events))
-	for i, id := range o.Events {
-		g, err := w.placeOf(g, o, i)
-		if err != nil {
-			all[i] = now
-			continue
-		}
-		at, err := g.when(clientcore.Moment{Event: id, Pending: true})
-		if err != nil {
-			at = now
-		}
-		all[i] = at
-	}
-	return all
-}
-
 // drain waits until all work in the context has ended.
 func (w *worker) drain(g *gpu) error {
 	return w.blockLong(func() error { return g.context.Synchronise(w.ctx) })
-}
-
-// quiet says whether no work is in flight on any device.
-func (w *worker) quiet() (bool, error) {
-	for _, g := range w.gpus {
-		if quiet, err := g.quiet(); !quiet || err != nil {
-			return false, err
-		}
-	}
-	return true, nil
 }
 
 func (g *gpu) quiet() (bool, error) {

@@ -14,7 +14,7 @@ type built struct {
 // runGraph launches a graph as a whole. Where the device cannot, it submits the graph's nodes one
 // after the other to the stream.
 func (w *worker) runGraph(m *message, o *clientcore.Op) error {
-	g, err := w.at(o.Place)
+	g, err := w.contexts.at(o.Place)
 	if err != nil {
 		return err
 	}

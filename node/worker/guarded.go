@@ -92,7 +92,7 @@ func (w *worker) bring(g *gpu, k clientcore.Kernel, addr uint64) (vmm.Range, err
 		default:
 			continue
 		}
-		from, err := w.at(source)
+		from, err := w.contexts.at(source)
 		if err == nil {
 			err = w.drain(from)
 		}

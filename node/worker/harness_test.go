@@ -307,7 +307,7 @@ func live(w *worker) (err error) {
 func (w *worker) abort() {
 	w.stop()
 	w.line.Close()
-	for place := range w.gpus {
+	for place := range w.contexts.open {
 		w.closeGPU(place)
 	}
 	w.others.Wait()

@@ -52,7 +52,7 @@ func (w *worker) settleLaunches() error {
 	for len(w.late) > 0 {
 		g := w.late[0].gpu
 		var rest, of []lateLaunch
-		if len(w.gpus) > 1 {
+		if len(w.contexts.open) > 1 {
 			for _, l := range w.late {
 				if l.gpu == g {
 					of = append(of, l)
@@ -64,7 +64,7 @@ func (w *worker) settleLaunches() error {
 			of = w.late
 		}
 		var refused []device.Refusal
-		if w.gpus[g.place] == g { // otherwise the context is closed, and its launches ended with it
+		if w.contexts.has(g) { // otherwise the context is closed, and its launches ended with it
 			refused = of[0].by.Refused()
 		}
 		if len(refused) == 0 && rest == nil {

@@ -18,7 +18,7 @@ const maxLinkOptions = 64
 
 // link links several images into one.
 func (w *worker) link(_ *message, o *clientcore.Op) clientcore.Outcome {
-	g, err := w.at(o.Place)
+	g, err := w.contexts.at(o.Place)
 	if err != nil {
 		return clientcore.Outcome{Err: err}
 	}

@@ -89,7 +89,7 @@ func (w *worker) mapHost(o *clientcore.Op) error {
 		w.reached = map[uint64]*reached{}
 	}
 	w.reached[o.Range.Addr] = r
-	for _, g := range w.gpus {
+	for _, g := range w.contexts.open {
 		if err := w.mapFor(g, r); err != nil {
 			w.unmapHost(o.Range.Addr)
 			return err
@@ -143,7 +143,7 @@ func (w *worker) unmapHost(addr uint64) {
 	}
 	delete(w.reached, addr)
 	for g, unmap := range r.unmap {
-		if w.gpus[g.place] != g {
+		if !w.contexts.has(g) {
 			continue // closed, and the mapping with it
 		}
 		if err := unmap(); err != nil {

@@ -86,7 +86,7 @@ func (w *worker) moveTimed(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
 		plan = plan[len(steps):]
 		for _, step := range steps {
 			if step.Op == vmm.CopyOut {
-				out[w.gpus[step.Device]] = true
+				out[w.contexts.open[step.Device]] = true
 			}
 		}
 		if step.Op == vmm.CopyIn && len(out) > 0 { // one device may read what another has just written
@@ -145,7 +145,7 @@ func (w *worker) movers(plan vmm.Plan) (all []*gpu, err error) {
 			if slices.ContainsFunc(all, func(g *gpu) bool { return g.place == p }) {
 				continue
 			}
-			g, err := w.at(p)
+			g, err := w.contexts.at(p)
 			if err != nil {
 				return nil, err
 			}
@@ -159,11 +159,11 @@ func (w *worker) movers(plan vmm.Plan) (all []*gpu, err error) {
 // devices turn out not to copy to each other, the bytes pass through a buffer; the directory does not
 // know of it.
 func (w *worker) copyAcross(step vmm.Step) error {
-	g, err := w.at(step.Device)
+	g, err := w.contexts.at(step.Device)
 	if err != nil {
 		return err
 	}
-	from, err := w.at(step.From)
+	from, err := w.contexts.at(step.From)
 	if err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (w *worker) moveStep(step vmm.Step) error {
 	if step.Op == vmm.Fill && step.Device == vmm.Host {
 		return w.host.FillWord(r, step.Word)
 	}
-	g, err := w.at(step.Device)
+	g, err := w.contexts.at(step.Device)
 	if err != nil {
 		return err
 	}
@@ -276,7 +276,7 @@ func (w *worker) leave(_ *message, o *clientcore.Op) (outcome clientcore.Outcome
 	if o.Kind == clientcore.Backup {
 		defer w.timeline.Keeps()()
 	}
-	g, err := w.at(o.Place)
+	g, err := w.contexts.at(o.Place)
 	if err == nil && o.Kind == clientcore.Backup {
 		err = w.drainAll()
 	} else if err == nil {
@@ -302,7 +302,7 @@ func (w *worker) leave(_ *message, o *clientcore.Op) (outcome clientcore.Outcome
 	if o.Kind == clientcore.Leave && len(o.Plan) > 0 {
 		w.keeper.Left()
 	}
-	outcome.Times = w.times(g, o, w.now())
+	outcome.Times = w.contexts.times(g, o, w.now())
 	if o.Shut || o.Kind == clientcore.Backup {
 		outcome.Saved, outcome.Err = g.save(w.ctx, o.Modules)
 	}

@@ -41,7 +41,7 @@ func (w *worker) renew(m control.Renew) error {
 	case !w.keeper.Valid():
 		w.log.Info("the client stays in its worker: it cannot be rebuilt for now", "reason", m.Reason)
 		return nil
-	case m.Device >= 0 && w.gpus[vmm.Device(m.Device)] == nil:
+	case m.Device >= 0 && w.contexts.open[vmm.Device(m.Device)] == nil:
 		return nil
 	case m.Device >= 0:
 		return fmt.Errorf("%w: %s", errShared, m.Reason)

@@ -115,7 +115,7 @@ func init() { // not where it is declared, since some of them carry out others
 // onGPU is how an operation is carried out that needs the context at its place.
 func onGPU(do func(w *worker, m *message, g *gpu, o *clientcore.Op) error) perform {
 	return func(w *worker, m *message, o *clientcore.Op) error {
-		g, err := w.at(o.Place)
+		g, err := w.contexts.at(o.Place)
 		if err != nil {
 			return err
 		}
@@ -240,25 +240,12 @@ func (w *worker) giveBack(_ *message, o *clientcore.Op) error {
 
 // --- on devices -------------------------------------------------------------------
 
-// at returns the open context of a place.
-func (w *worker) at(p vmm.Place) (*gpu, error) {
-	if w.latest != nil && w.latest.place == p {
-		return w.latest, nil
-	}
-	g := w.gpus[p]
-	if g == nil {
-		return nil, fmt.Errorf("there is no context on %v", p)
-	}
-	w.latest = g
-	return g, nil
-}
-
 // launch launches a kernel.
 func (w *worker) launch(m *message, o *clientcore.Op) error {
 	if w.explains > 0 {
 		w.explain()
 	}
-	g, err := w.at(o.Place)
+	g, err := w.contexts.at(o.Place)
 	if err != nil {
 		return err
 	}
@@ -432,7 +419,7 @@ func (w *worker) query(m *message, g *gpu, o *clientcore.Op) error {
 		return err
 	}
 	for i, id := range o.Streams {
-		g, err := w.placeOf(g, o, i)
+		g, err := w.contexts.of(g, o, i)
 		if err != nil {
 			return err
 		}
@@ -481,7 +468,7 @@ func (w *worker) elapsed(m *message, g *gpu, o *clientcore.Op) error {
 	if over, err := w.waitAgain(g, o); over {
 		return err
 	}
-	elapsed, err := w.elapsedBetween(o.Start, o.End)
+	elapsed, err := w.contexts.elapsedBetween(o.Start, o.End)
 	if err == nil {
 		w.outsFirst()
 		w.keeper.Saw(m)
@@ -607,7 +594,7 @@ func (w *worker) openTimed(_ *message, o *clientcore.Op) (outcome clientcore.Out
 
 func (w *worker) load(m *message, o *clientcore.Op) (outcome clientcore.Outcome) {
 	defer w.timeline.Span(timeline.Load, o.Place)()
-	g, err := w.at(o.Place)
+	g, err := w.contexts.at(o.Place)
 	if err != nil {
 		return clientcore.Outcome{Err: err}
 	}
@@ -632,7 +619,7 @@ func (w *worker) load(m *message, o *clientcore.Op) (outcome clientcore.Outcome)
 }
 
 func (w *worker) describe(_ *message, o *clientcore.Op) (outcome clientcore.Outcome) {
-	g, err := w.at(o.Place)
+	g, err := w.contexts.at(o.Place)
 	if err == nil {
 		var info device.FunctionInfo
 		err = w.block(func() (err error) {
@@ -648,7 +635,7 @@ func (w *worker) describe(_ *message, o *clientcore.Op) (outcome clientcore.Outc
 }
 
 func (w *worker) makeTextures(_ *message, o *clientcore.Op) (outcome clientcore.Outcome) {
-	g, err := w.at(o.Place)
+	g, err := w.contexts.at(o.Place)
 	if err == nil {
 		var handle uint64
 		err = w.block(func() (err error) {

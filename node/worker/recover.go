@@ -232,7 +232,7 @@ func (w *worker) waitAgain(g *gpu, o *clientcore.Op) (over bool, err error) {
 			return true, nil
 		}
 		for i, id := range o.Streams {
-			g, err := w.placeOf(g, o, i)
+			g, err := w.contexts.of(g, o, i)
 			var on device.Stream
 			if err == nil {
 				on, err = g.stream(id)
@@ -274,7 +274,7 @@ func (w *worker) waitForMoments(moments ...clientcore.Moment) error {
 		if !m.Pending {
 			continue
 		}
-		g, err := w.at(m.Place)
+		g, err := w.contexts.at(m.Place)
 		if err != nil {
 			return err
 		}
@@ -466,7 +466,7 @@ func (w *worker) replayAll() error {
 // launched has ended too. It must not say so earlier: a kernel that kills its worker does so each
 // time.
 func (w *worker) prove() {
-	if quiet, err := w.quiet(); quiet || err != nil {
+	if quiet, err := w.contexts.quiet(); quiet || err != nil {
 		w.unproven = false
 		w.say(control.Rebuilt{})
 	}
@@ -576,7 +576,7 @@ func (w *worker) gone(err error) error {
 // lostDevice handles the loss of a device. It returns an error, so that another worker takes over,
 // if the client has a context there.
 func (w *worker) lostDevice(m control.Lost) error {
-	g := w.gpus[vmm.Device(m.Device)]
+	g := w.contexts.open[vmm.Device(m.Device)]
 	if g == nil || !w.keeper.Valid() {
 		ended := g == nil
 		if g != nil {

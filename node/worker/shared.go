@@ -22,7 +22,7 @@ var errNotShared = fmt.Errorf("memory that several programs have: %w", device.Er
 
 // makeShared has a device create memory for several clients, and offers its file to their workers.
 func (w *worker) makeShared(_ *message, o *clientcore.Op) (outcome clientcore.Outcome) {
-	g, err := w.at(o.Place)
+	g, err := w.contexts.at(o.Place)
 	if err != nil {
 		return clientcore.Outcome{Err: err}
 	}
@@ -48,7 +48,7 @@ func (w *worker) makeShared(_ *message, o *clientcore.Op) (outcome clientcore.Ou
 // the host and frees the addresses; and the discards last, when the contents have been copied to
 // the shared memory.
 func (w *worker) share(o *clientcore.Op) error {
-	g, err := w.at(o.Place)
+	g, err := w.contexts.at(o.Place)
 	if err == nil {
 		err = w.drain(g)
 	}
@@ -109,7 +109,7 @@ func (w *worker) mapCommon(c *common) error {
 		w.commons = map[uint64]*common{}
 	}
 	w.commons[c.at.Addr] = c
-	for _, g := range w.gpus {
+	for _, g := range w.contexts.open {
 		if err := g.mapCommon(c); err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (w *worker) mapCommons(g *gpu) error {
 
 func (w *worker) unmapCommon(c *common) {
 	delete(w.commons, c.at.Addr)
-	for _, g := range w.gpus {
+	for _, g := range w.contexts.open {
 		if err := g.context.Unmap(c.at.Addr, c.at.Size); err != nil {
 			w.log.Debug("taking away shared memory", "error", err)
 		}

@@ -7,7 +7,6 @@ import (
 
 	"muster/device"
 	"muster/node/clientcore"
-	"muster/vmm"
 )
 
 // A client whose work is on several devices at once needs order between a stream on one device and
@@ -104,7 +103,7 @@ func (g *gpu) openGates() {
 
 // afterAcross makes a stream wait for what a stream of another context was given so far.
 func (w *worker) afterAcross(g *gpu, on device.Stream, o *clientcore.Op) error {
-	from, err := w.at(o.Origin)
+	from, err := w.contexts.at(o.Origin)
 	if err != nil {
 		return err
 	}
@@ -119,7 +118,7 @@ func (w *worker) afterAcross(g *gpu, on device.Stream, o *clientcore.Op) error {
 // program may record the event again, so the goroutine must not wait for the event itself: an idle
 // stream of that context waits for it, and waitAcross waits for an event behind that.
 func (w *worker) waitForEventAcross(g *gpu, on device.Stream, o *clientcore.Op) error {
-	from, err := w.at(o.Origin)
+	from, err := w.contexts.at(o.Origin)
 	if err != nil {
 		return err
 	}
@@ -174,14 +173,6 @@ func (w *worker) verdict(r clientcore.Result) clientcore.Result {
 		}
 	}
 	return r
-}
-
-// placeOf returns the context of the i-th stream or event of an operation.
-func (w *worker) placeOf(g *gpu, o *clientcore.Op, i int) (*gpu, error) {
-	if o.At == nil {
-		return g, nil
-	}
-	return w.at(o.At[i])
 }
 
 // timedLaunch launches a kernel, and reports to the core how long it ran.
@@ -287,21 +278,10 @@ func (w *worker) tellEnds() {
 
 // drainAll waits until all work has ended, in every context of the client.
 func (w *worker) drainAll() error {
-	for _, i := range w.placesInOrder() {
-		if err := w.drain(w.gpus[i]); err != nil {
+	for _, i := range w.contexts.placesInOrder() {
+		if err := w.drain(w.contexts.open[i]); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// placesInOrder returns the places where the client has a context, by device number.
-func (w *worker) placesInOrder() []vmm.Place {
-	var all []vmm.Place
-	for i := range w.serve.Devices {
-		if p := vmm.Device(i); w.gpus[p] != nil {
-			all = append(all, p)
-		}
-	}
-	return all
 }

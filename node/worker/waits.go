@@ -228,7 +228,7 @@ func (w *worker) call(on device.Stream, cookie uint64) error {
 // replyAfter answers a call once a stream, all streams, or an event has completed what was
 // submitted so far.
 func (w *worker) replyAfter(m *message, o *clientcore.Op) error {
-	g, err := w.at(o.Place)
+	g, err := w.contexts.at(o.Place)
 	if err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func (w *worker) replyAfter(m *message, o *clientcore.Op) error {
 	if over, err := w.soon(on); err != nil {
 		return err
 	} else if over {
-		w.over = len(w.gpus) == 1 && len(g.streams) == 1 && len(g.leaving) == 0
+		w.over = len(w.contexts.open) == 1 && len(g.streams) == 1 && len(g.leaving) == 0
 		w.answer(o)
 		return nil
 	}
@@ -265,7 +265,7 @@ func (w *worker) replyAfter(m *message, o *clientcore.Op) error {
 func (w *worker) replyAfterAll(o *clientcore.Op) error {
 	var all []done
 	var owners []*gpu // the contexts of those
-	for _, g := range w.gpus {
+	for _, g := range w.contexts.open {
 		if _, err := g.left(); err != nil {
 			return err
 		}
@@ -282,7 +282,7 @@ func (w *worker) replyAfterAll(o *clientcore.Op) error {
 	if over, err := w.soon(all...); err != nil {
 		return err
 	} else if over {
-		w.over = len(w.gpus) == 1
+		w.over = len(w.contexts.open) == 1
 		w.answer(o)
 		return nil
 	}
@@ -463,17 +463,9 @@ func (w *worker) endClaims() {
 	if !w.pace.IsLatency() {
 		return
 	}
-	if quiet, err := w.quiet(); quiet && err == nil {
+	if quiet, err := w.contexts.quiet(); quiet && err == nil {
 		w.pace.Waited()
 	}
-}
-
-// streams is how many streams may have work.
-func (w *worker) streams() (n int) {
-	for _, g := range w.gpus {
-		n += len(g.streams) + len(g.leaving)
-	}
-	return n
 }
 
 // tellResult answers a call that waited for the device or asked it. It says nothing if the client
@@ -545,7 +537,7 @@ func (w *worker) laterThen(o *clientcore.Op, wait func() error, then func()) err
 		return fmt.Errorf("more than %d calls wait for their answers: %w", wire.Slots, clientcore.ErrProtocol)
 	}
 	world, slot, pending := w.told.Sticky.Current(), o.Slot, o.Result
-	claimed := w.pace.Claimed(w.streams)
+	claimed := w.pace.Claimed(w.contexts.streams)
 	w.replies.Add(1)
 	w.others.Go(func() {
 		defer w.replies.Done()

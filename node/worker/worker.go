@@ -93,8 +93,7 @@ type worker struct {
 	reached      map[uint64]*reached // the program's memory that kernels reach, by address
 	commons      map[uint64]*common  // memory shared with other clients, by its address here
 	counter      *sharing.Counter
-	gpus         map[vmm.Place]*gpu
-	latest       *gpu // the context that at returned last; a cache
+	contexts     contexts
 	late         []lateLaunch
 	hosts        hosts
 	outs         outs
@@ -304,7 +303,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		prepared: ready,
 		log:      log, inbox: mailbox.New(replaces), notices: mailbox.New[notice](nil), open: open,
 		serve: serve, caller: program, files: files[:2], locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
-		shared: shared, consumer: wire.NewConsumer(shared), gpus: map[vmm.Place]*gpu{}, began: time.Now(),
+		shared: shared, consumer: wire.NewConsumer(shared), contexts: contexts{open: map[vmm.Place]*gpu{}}, began: time.Now(),
 	}
 	if w.pace, err = pace.New(serve.Pace, page, func() bool { return w.inbox.Len() > 0 }); err != nil {
 		return nil, err
@@ -482,7 +481,7 @@ func (w *worker) close() {
 	w.line.Close()
 	w.stop()
 	w.hosts.drop()
-	for place := range w.gpus {
+	for place := range w.contexts.open {
 		w.closeGPU(place)
 	}
 	w.others.Wait()
@@ -721,7 +720,7 @@ func (w *worker) noteEnd(quiet bool) error {
 	}
 	var err error
 	if !quiet {
-		quiet, err = w.quiet()
+		quiet, err = w.contexts.quiet()
 	}
 	if !quiet || err != nil {
 		return nil // the next operation on the device will report the error
@@ -858,7 +857,7 @@ func (w *worker) heard(m control.ToWorker) error {
 	case control.Renew:
 		return w.renew(m)
 	case control.Watch:
-		quiet, err := w.quiet()
+		quiet, err := w.contexts.quiet()
 		if err != nil {
 			return w.found(w.told.Sticky.Current(), err)
 		}
@@ -878,7 +877,7 @@ func (w *worker) heard(m control.ToWorker) error {
 
 // observe tells the core, while no message comes, whether the devices are idle.
 func (w *worker) observe() error {
-	quiet, err := w.quiet()
+	quiet, err := w.contexts.quiet()
 	if err != nil {
 		return w.found(w.told.Sticky.Current(), err)
 	}
@@ -947,10 +946,10 @@ func (w *worker) mayRebuild(err error) bool {
 // lostNumber is the device whose loss ended this worker. Where the client has several contexts each
 // one is asked; if none reports a loss, it is onDeviceNumber.
 func (w *worker) lostNumber() int {
-	if len(w.gpus) > 1 {
-		for _, p := range w.placesInOrder() {
+	if len(w.contexts.open) > 1 {
+		for _, p := range w.contexts.placesInOrder() {
 			var fault *device.Fault
-			if _, err := w.gpus[p].mover.Done(); errors.As(err, &fault) && fault.Kind == device.DeviceLost {
+			if _, err := w.contexts.open[p].mover.Done(); errors.As(err, &fault) && fault.Kind == device.DeviceLost {
 				return p.Index()
 			}
 		}
@@ -964,7 +963,7 @@ func (w *worker) onDeviceNumber() int {
 	if w.core.Lease.Held {
 		return w.core.Lease.Device
 	}
-	for place := range w.gpus {
+	for place := range w.contexts.open {
 		return place.Index()
 	}
 	return -1

@@ -12,7 +12,7 @@
 // the method says otherwise.
 //
 // Beside the interfaces that every backend implements (Device, Context, Stream, Event,
-// Module, Function) there are optional ones, such as Preempter. Callers find them by type
+// Module, Function) there are optional ones, such as Placer. Callers find them by type
 // assertion and must have another way where a backend lacks them.
 package device
 

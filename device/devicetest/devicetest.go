@@ -85,7 +85,6 @@ func Run(t *testing.T, open func(t *testing.T) device.Device, o Options) {
 		{"words", wordTests},
 		{"graphs", graphTests},
 		{"shared memory", sharedTests},
-		{"preemption", preemptionTests},
 		{"programs", programTests},
 		{"textures", textureTests},
 	} {

@@ -133,16 +133,11 @@ func (p *program) step(n int) {
 // disturb does what a runtime does without the program's knowledge.
 func (p *program) disturb() {
 	p.Helper()
-	preempter, can := p.Context.(device.Preempter)
 	switch {
 	case p.r.IntN(3) == 0:
 		i := p.r.IntN(len(p.streams))
 		p.ok(p.streams[i].Close())
 		p.streams[i] = p.newStream()
-	case can && p.r.IntN(2) == 0:
-		p.ok(preempter.Suspend())
-		p.swap(p.r.IntN(buffers))
-		p.ok(preempter.Resume())
 	default:
 		p.ok(p.Synchronise(p.ctx))
 		p.swap(p.r.IntN(buffers))

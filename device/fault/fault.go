@@ -75,13 +75,8 @@ type placer struct {
 
 // LoadAt counts as a load for the rules.
 func (p *placer) LoadAt(c device.Context, image []byte, globals []device.Global) (device.Module, error) {
-	var own *faultyContext
-	switch c := c.(type) {
-	case *faultyContext:
-		own = c
-	case *preemptible:
-		own = c.faultyContext
-	default:
+	own, ok := c.(*faultyContext)
+	if !ok {
 		return nil, fmt.Errorf("the context is of another device: %w", device.ErrInvalidValue)
 	}
 	return own.load(func() (device.Module, error) { return p.inner.LoadAt(own.Context, image, globals) })
@@ -147,9 +142,6 @@ func (d *Device) Open(c device.Config) (device.Context, error) {
 	}
 	x := &faultyContext{Context: inner, dev: d, fate: fateOf(d.rules)}
 	x.lost, x.lose = context.WithCancel(context.Background())
-	if p, ok := inner.(device.Preempter); ok {
-		return &preemptible{faultyContext: x, inner: p}, nil
-	}
 	return x, nil
 }
 
@@ -528,55 +520,4 @@ func (m *module) Unload() error {
 		return err
 	}
 	return m.c.saw(m.Module.Unload())
-}
-
-// preemptible is a context with faults that can be preempted.
-type preemptible struct {
-	*faultyContext
-	inner device.Preempter
-}
-
-var _ device.Preempter = (*preemptible)(nil)
-
-func (p *preemptible) Suspend() error {
-	if err := p.check(); err != nil {
-		return err
-	}
-	return p.saw(p.inner.Suspend())
-}
-
-func (p *preemptible) Resume() error {
-	if err := p.check(); err != nil {
-		return err
-	}
-	return p.saw(p.inner.Resume())
-}
-
-// Stopped returns the stopped kernels, with inner streams replaced by the wrappers that the
-// caller has.
-func (p *preemptible) Stopped() ([]device.StoppedKernel, error) {
-	if err := p.check(); err != nil {
-		return nil, err
-	}
-	stopped, err := p.inner.Stopped()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i := range stopped {
-		for _, s := range p.streams {
-			if s.Stream == stopped[i].Stream {
-				stopped[i].Stream = s
-			}
-		}
-	}
-	return stopped, p.saw(err)
-}
-
-func (p *preemptible) Restore(to device.Stream, state []byte) error {
-	if err := p.check(); err != nil {
-		return err
-	}
-	if own, ok := to.(*stream); ok {
-		to = own.Stream
-	}
-	return p.saw(p.inner.Restore(to, state))
 }

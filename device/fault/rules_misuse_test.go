@@ -69,17 +69,3 @@ func TestLossEndsWaits(t *testing.T) {
 		}
 	}
 }
-
-// Stopped returns the caller's stream also if it was closed with a kernel on it.
-func TestStoppedOnClosedStream(t *testing.T) {
-	w := wrap(t, "")
-	w.spinning()
-	w.ok(w.stream.Close())
-	p := w.ctx.(device.Preempter)
-	w.ok(p.Suspend())
-	stopped, err := p.Stopped()
-	w.ok(err)
-	if len(stopped) != 1 || stopped[0].Stream != w.stream {
-		t.Errorf("stopped: %+v", stopped)
-	}
-}

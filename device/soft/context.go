@@ -34,18 +34,17 @@ type Context struct {
 	// loads cannot choose the same. It is taken before mu.
 	loading sync.Mutex
 
-	mu        sync.Mutex // guards all fields below, except allocated
-	changed   sync.Cond  // of the conditions above, with mu as its lock
-	streams   []*stream  // all that are open or still have work
-	modules   []*module
-	suspended bool
-	pauses    int            // calls of still that want no stream to be busy
-	err       error          // why the context has ended, or nil
-	ended     chan struct{}  // closed when err is set
-	serving   sync.WaitGroup // goroutines that do the work of streams
-	closed    bool
-	released  chan struct{} // closed when Close has given everything back
-	closeErr  error         // readable once released is closed
+	mu       sync.Mutex // guards all fields below, except allocated
+	changed  sync.Cond  // of the conditions above, with mu as its lock
+	streams  []*stream  // all that are open or still have work
+	modules  []*module
+	pauses   int            // calls of still that want no stream to be busy
+	err      error          // why the context has ended, or nil
+	ended    chan struct{}  // closed when err is set
+	serving  sync.WaitGroup // goroutines that do the work of streams
+	closed   bool
+	released chan struct{} // closed when Close has given everything back
+	closeErr error         // readable once released is closed
 
 	heap *simt.Heap // of kernels that call malloc; nil if the arena has no room for it
 
@@ -55,8 +54,7 @@ type Context struct {
 }
 
 var (
-	_ device.Context   = (*Context)(nil)
-	_ device.Preempter = (*Context)(nil)
+	_ device.Context = (*Context)(nil)
 
 	_ device.Asker      = (*Context)(nil)
 	_ device.HostMapper = (*Context)(nil)

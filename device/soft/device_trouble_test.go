@@ -251,15 +251,6 @@ func TestCloseLeavesNothing(t *testing.T) {
 			return m.Unload()
 		})
 		do(func() error {
-			if err := c.Suspend(); err != nil {
-				return err
-			}
-			if _, err := c.Stopped(); err != nil {
-				return err
-			}
-			return c.Resume()
-		})
-		do(func() error {
 			if err := c.Map(base+2*granule, granule); err != nil {
 				return err
 			}

@@ -2,7 +2,6 @@ package soft
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"strings"
 	"testing"
@@ -87,47 +86,6 @@ func heapContext(t *testing.T, d *Device, heap []byte) (*Context, device.Functio
 		t.Errorf("it is not known that the kernel allocates memory: %+v", chain.Info())
 	}
 	return c, chain, unchain
-}
-
-// A kernel that allocates memory is stopped, saved and finished in another context. Only memory is
-// copied there; a kernel in the new context finds all allocations.
-func TestStoppedKernelKeepsItsHeap(t *testing.T) {
-	const threads, rounds = 64, 500
-	d := newDevice(t, testProfile(), Options{})
-	c, chain, _ := heapContext(t, d, nil)
-	one, block := device.Dim{X: 1, Y: 1, Z: 1}, device.Dim{X: threads, Y: 1, Z: 1}
-	s := newStream(t, c)
-	must(t, s.Launch(chain, device.Launch{Grid: one, Block: block, Params: append(words64(base), rounds&0xff, rounds>>8, 0, 0)}))
-	at := c.mem.arena.at.Heap(device.DefaultHeap)
-	for moves := 0; ; moves++ {
-		must(t, c.Suspend())
-		all, err := c.Stopped()
-		must(t, err)
-		if len(all) == 0 {
-			must(t, c.Resume())
-			break
-		}
-		heap, _ := c.mem.bytes(at.Base, at.Size)
-		other, _, _ := heapContext(t, d, heap)
-		s = newStream(t, other)
-		must(t, other.Restore(s, all[0].State))
-		must(t, c.Close())
-		c = other
-	}
-	must(t, s.Synchronise(context.Background()))
-	m, err := c.Load([]byte(heapWork)) // another module uses the same heap
-	must(t, err)
-	unchain, err := m.Function("unchain")
-	must(t, err)
-	must(t, s.Launch(unchain, device.Launch{Grid: one, Block: block, Params: words64(base)}))
-	back := make([]byte, 8*threads)
-	must(t, s.CopyOut(back, base))
-	must(t, s.Synchronise(context.Background()))
-	for i := range threads {
-		if n := binary.LittleEndian.Uint64(back[8*i:]); n != rounds {
-			t.Fatalf("thread %d has freed %d blocks, want %d", i, n, rounds)
-		}
-	}
 }
 
 // Without memory for its heap a kernel is refused, and so is one whose heap does not fit

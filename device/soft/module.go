@@ -3,7 +3,6 @@ package soft
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
@@ -20,10 +19,9 @@ import (
 // module is a loaded image.
 type module struct {
 	c       *Context
-	hash    [sha256.Size]byte // of its PTX text
-	target  int               // 70 for sm_70
-	program *simt.Program     // nil once it is unloaded; guarded by the context's lock
-	at      span              // addresses of its variables; empty if it has none
+	target  int           // 70 for sm_70
+	program *simt.Program // nil once it is unloaded; guarded by the context's lock
+	at      span          // addresses of its variables; empty if it has none
 	globals []device.Global
 	index   int // in Context.modules, so that Unload need not search
 }
@@ -87,7 +85,7 @@ func parseImage(image []byte) (*module, *ptx.Module, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", unreadable(text), err)
 	}
-	return &module{hash: sha256.Sum256([]byte(text)), target: targetOf(tree)}, tree, nil
+	return &module{target: targetOf(tree)}, tree, nil
 }
 
 // newestPTX is the newest PTX version that the CUDA release modelled here accepts.

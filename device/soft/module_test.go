@@ -1,9 +1,6 @@
 package soft
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"reflect"
@@ -94,22 +91,6 @@ func TestVariablesTooLarge(t *testing.T) {
 	if free := d.budget.free(); free != d.info.Memory {
 		t.Errorf("%d of %d bytes free", free, d.info.Memory)
 	}
-}
-
-// Restore refuses bytes that are not a state, with a right checksum or a wrong one.
-func FuzzReadState(f *testing.F) {
-	f.Add([]byte(stateMagic))
-	f.Add(append([]byte(stateMagic), make([]byte, 200)...))
-	f.Fuzz(func(t *testing.T, body []byte) {
-		sum := sha256.Sum256(body)
-		signed := append(bytes.Clone(body), sum[:]...)
-		for _, text := range [][]byte{body, signed} {
-			s, err := readState(text)
-			if err == nil && len(stateMagic)+binary.Size(s.stateHead)+len(s.name)+len(s.engine)+len(sum) != len(text) {
-				t.Errorf("%d bytes of name and %d of state out of %d", len(s.name), len(s.engine), len(text))
-			}
-		}
-	})
 }
 
 // Inspect, without a context, tells the same of an image as loading it.

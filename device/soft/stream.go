@@ -22,7 +22,6 @@ type stream struct {
 
 	serving bool // a goroutine (serve, or the caller in copyNow) does the stream's work
 	busy    bool // that goroutine may touch device memory now; see Context
-	held    bool // by Suspend
 	closed  bool
 	current work // the work that serving does; nil between two
 
@@ -213,9 +212,6 @@ func (s *stream) next() work {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s.current = nil
-	for c.err == nil && s.held {
-		c.changed.Wait()
-	}
 	if c.err != nil || s.head == len(s.queue) {
 		s.queue, s.head, s.serving = nil, 0, false
 		if s.closed {
@@ -240,9 +236,9 @@ func (s *stream) leaveContext() {
 	s.c.streams = slices.DeleteFunc(s.c.streams, func(o *stream) bool { return o == s })
 }
 
-// mustWait says whether Suspend or still forbids the stream to touch memory now. The caller must
+// mustWait says whether still forbids the stream to touch memory now. The caller must
 // hold c.mu.
-func (s *stream) mustWait() bool { return s.held || s.c.pauses > 0 }
+func (s *stream) mustWait() bool { return s.c.pauses > 0 }
 
 // ready waits until the stream may touch memory. The caller must hold c.mu.
 func (s *stream) ready() error {
@@ -316,7 +312,7 @@ func (t *transfer) do(s *stream) error {
 	return err
 }
 
-// pieces does a transfer in pieces, so that Suspend and still can stop the stream between two.
+// pieces does a transfer in pieces, so that still can stop the stream between two.
 func (t *transfer) pieces(s *stream) error {
 	for from := uint64(0); from < t.size; from += copyPiece {
 		to := min(from+copyPiece, t.size)
@@ -629,7 +625,7 @@ func (k *kernel) do(s *stream) error {
 
 // slice waits for a turn on the device and runs a part of the kernel. Locks and turns are taken in
 // this order: first the stream must be ready, then the turn among this process's kernels, then the one
-// among processes. ready comes first so that a held stream does not occupy the turn. Suspend or still
+// among processes. ready comes first so that a stream that waits does not occupy the turn. still
 // may come between ready and tryEnter; the slice then does nothing and do tries again.
 func (k *kernel) slice(s *stream) (done bool, err error) {
 	c, d := s.c, s.c.dev

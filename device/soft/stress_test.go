@@ -31,8 +31,7 @@ const add = `.version 6.4
 }
 `
 
-// Streams work while other goroutines map and unmap memory, load and unload modules,
-// and suspend and resume the whole context.
+// Streams work while other goroutines map and unmap memory, load and unload modules.
 func TestEverythingAtOnce(t *testing.T) {
 	const users, rounds, threads = 4, 30, 96
 	c := openContext(t, newDevice(t, testProfile(), Options{}))
@@ -58,7 +57,6 @@ func TestEverythingAtOnce(t *testing.T) {
 			}
 		})
 	}
-	disturb(func() error { return errors.Join(c.Suspend(), c.Resume()) })
 	disturb(func() error { return errors.Join(c.Map(base+40*granule, granule), c.Unmap(base+40*granule, granule)) })
 	disturb(func() error {
 		other, err := c.Load([]byte(add))

@@ -85,7 +85,7 @@ func (w *wordWait) do(s *stream) error {
 	}
 }
 
-// look reads the word. The stream is busy only meanwhile, so a wait does not block Suspend or still.
+// look reads the word. The stream is busy only meanwhile, so a wait does not block still.
 func (w *wordWait) look(s *stream) (uint64, error) {
 	if err := s.enter(); err != nil {
 		return 0, err

@@ -191,8 +191,10 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if r.ranking, err = newRanking(&cfg); err != nil {
 		return nil, fmt.Errorf("%w", err)
 	}
-	if err := state.SetWindows(cfg.Windows); err != nil {
-		return nil, fmt.Errorf("%w", err)
+	if len(cfg.Windows) > 0 { // a history has what was told
+		if err := state.SetWindows(cfg.Windows); err != nil {
+			return nil, fmt.Errorf("%w", err)
+		}
 	}
 	r.wake = policy.Never
 	r.network = newNetwork(r)

@@ -445,7 +445,7 @@ func missing(kinds map[string]reflect.Type, sender, receiver uses, names string)
 }
 
 func TestEveryKindHasASenderAndAReceiver(t *testing.T) {
-	daemon, worker := usesOf(t, "../../node"), usesOf(t, "../../node/worker", "../../node/clientcore") // which decides what a worker says
+	daemon, worker := usesOf(t, "../../node", "../../node/spares", "../../node/workers", "../../node/lending"), usesOf(t, "../../node/worker", "../../node/clientcore") // which decides what a worker says
 	for _, b := range append(missing(kindsToWorker, daemon, worker, "node -> node/worker"), missing(kindsToDaemon, worker, daemon, "node/worker -> node")...) {
 		t.Error(b)
 	}

@@ -13,7 +13,7 @@
 // message was sent since the last question: the client is then where it was. After every
 // other question the client is put on a device, with all that it has; after the others it
 // has none when the call begins.
-#include "../../shim.h"
+#include "../../lib/entry/export.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ static bool may_wait(void) {
 	bool may = !host_calling();
 	for (int i = 0; i < device_count && may; i++) {
 		struct client *c = client_at(i);
-		may = c == NULL || atomic_load(&c->host_pending) == 0;
+		may = c == NULL || !host_pending(c);
 	}
 	return may;
 }
@@ -92,9 +92,9 @@ static uint64_t sent(void) {
 		struct client *c = client_at(i);
 		if (c == NULL)
 			continue;
-		pthread_mutex_lock(&c->send_lock);
-		sum += c->tail;
-		pthread_mutex_unlock(&c->send_lock);
+		pthread_mutex_lock(&c->ring.lock);
+		sum += c->ring.tail;
+		pthread_mutex_unlock(&c->ring.lock);
 	}
 	return sum;
 }

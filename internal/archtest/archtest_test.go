@@ -2,6 +2,7 @@ package archtest
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -233,6 +234,27 @@ func TestArchitectureOpensWithTheMap(t *testing.T) {
 	drawn, _, _ := strings.Cut(rest, "```\n")
 	if drawn != strings.TrimLeft(theFloors, "\n") || strings.Contains(before, "\n## ") {
 		t.Errorf("docs/architecture.md does not open with the map: its first block is\n%s\nwant%s", drawn, theFloors)
+	}
+}
+
+// The ways through the code name functions that are where they say.
+func TestWaysNameFunctions(t *testing.T) {
+	text, err := os.ReadFile("../../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "## Two ways through the code\n")
+	section, _, _ := strings.Cut(rest, "\n## ")
+	named := 0
+	for _, step := range regexp.MustCompile(`(?m)^(\S+\.(?:go|c)) +(\w+) `).FindAllStringSubmatch(section, -1) {
+		source, err := os.ReadFile("../../" + step[1])
+		if err != nil || !regexp.MustCompile(`(?m)^\S.*\b`+step[2]+`\b\)?\(`).Match(source) {
+			t.Errorf("docs/architecture.md: there is no function %s in %s: %v", step[2], step[1], err)
+		}
+		named++
+	}
+	if named < 20 {
+		t.Errorf("%d functions are named: is the section still there?", named)
 	}
 }
 

@@ -16,7 +16,7 @@ func profileOf(unit float64) profile {
 	for _, a := range profiled {
 		p.Unit[a.name] = map[string]float64{}
 		for _, h := range kinds() {
-			p.Unit[a.name][h.cards[0].name] = unit / h.cards[0].power()
+			p.Unit[a.name][h.cards[0].Name] = unit / h.cards[0].Power()
 		}
 	}
 	return p
@@ -119,7 +119,7 @@ func TestSaved(t *testing.T) {
 		"nothing was measured":    func(m *measured) { m.Figures = nil },
 		"no figure":               func(m *measured) { m.Figures = []string{"4-9"} },
 		"measured 0 times":        func(m *measured) { delete(m.Outcomes, mixKey(&highEnd, &batch)) },
-		"nothing for a GTX 460":   func(m *measured) { delete(m.Profile.Unit["NW"], gtx460.name) },
+		"nothing for a GTX 460":   func(m *measured) { delete(m.Profile.Unit["NW"], bench.GTX460.Name) },
 		"fig4_2_mm_8_0_0: ":       func(m *measured) { m.Outcomes["fig4_2_mm_8_0_0"][1].Seconds = 0 },
 		"has 0 jobs, not 1":       func(m *measured) { m.Outcomes["fig4_2_mm_8_0_0"][1].Jobs = nil },
 		"a start of -1 s and 0.0": func(m *measured) { m.Profile.Start = -1 },
@@ -153,12 +153,12 @@ func TestAloneByHand(t *testing.T) {
 	}
 	got := p.alone(&j, hosts, a)
 	// Two units a process in a round: 4 on each GTX 480, 2 on the others.
-	round := 2*2*1000/link + max(4*0.1/gtx480.power(), 2*0.1)
+	round := 2*2*1000/link + max(4*0.1/gtx480.Power(), 2*0.1)
 	want := 0.1 + 6*0.01 + 2*round
 	if math.Abs(got.Time.Seconds()-want) > 1e-6 {
 		t.Errorf("%v, want %v s", got.Time, want)
 	}
-	for i, load := range []float64{2 * 4 * 0.1 / gtx480.power(), 2 * 4 * 0.1 / gtx480.power(), 2 * 2 * 0.1 / k40c.power(), 2 * 2 * 0.1} {
+	for i, load := range []float64{2 * 4 * 0.1 / gtx480.Power(), 2 * 4 * 0.1 / gtx480.Power(), 2 * 2 * 0.1 / bench.K40c.Power(), 2 * 2 * 0.1} {
 		if math.Abs(got.Load[i]-load/want) > 1e-6 {
 			t.Errorf("load %d is %v, want %v", i, got.Load[i], load/want)
 		}
@@ -177,7 +177,7 @@ func TestAloneByHand(t *testing.T) {
 	j.processes = 2
 	j.app = &app{"MM", "pairs", 16, 1, 2, 1000, false}
 	near := p.alone(&j, slots, &model.Allocation{Parts: []model.Part{{Node: 0, Cores: 1, GPUs: 1}, {Node: 3, Cores: 1, GPUs: 1}}})
-	if slots[3].name != "node1-1" || math.Abs(near.Time.Seconds()-(0.12+0.1/gtx480.power())) > 1e-6 {
+	if slots[3].name != "node1-1" || math.Abs(near.Time.Seconds()-(0.12+0.1/gtx480.Power())) > 1e-6 {
 		t.Errorf("%s: %v", slots[3].name, near.Time)
 	}
 }

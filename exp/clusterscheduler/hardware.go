@@ -2,33 +2,19 @@ package clusterscheduler
 
 import (
 	"fmt"
-	"strings"
 
+	"muster/exp/bench"
 	"muster/model"
 )
 
-// card is a GPU of the paper, as Tables 4-3 and 4-4 describe it.
-type card struct {
-	name  string
-	cores int
-	clock float64 // GHz; the table lacks that of the GTX 480, so it is from the card's specification
-}
+type card = bench.Card
 
-var (
-	gtx480     = card{"GTX 480", 15 * 32, 1.40}
-	k40c       = card{"Tesla K40c", 15 * 192, 0.876}
-	c2075      = card{"Tesla C2075", 14 * 32, 1.147}
-	c2070      = card{"Tesla C2070", 14 * 32, 1.147}
-	k20c       = card{"Tesla K20c", 13 * 192, 0.706}
-	c2050      = card{"Tesla C2050", 14 * 32, 1.147}
-	quadro2000 = card{"Quadro 2000", 192, 1.2}
-	gtx460     = card{"GTX 460", 336, 1.4}
-)
+// gtx480 has the clock of its specification: Table 4-3 has none, and the recorded measurements were made with it, not
+// with that of Table 5-2.
+var gtx480 = bench.GTX480.As("GTX 480", 1.40)
 
-// power is the speed of a card relative to the C2050.
-func (c card) power() float64 {
-	return float64(c.cores) * c.clock / (float64(c2050.cores) * c2050.clock)
-}
+// cards are all kinds of cards of Tables 4-3 and 4-4.
+var cards = []card{gtx480, bench.K40c, bench.C2075, bench.C2070, bench.K20c, bench.C2050, bench.Quadro2000, bench.GTX460}
 
 // machine is a node of the paper's clusters.
 type machine struct {
@@ -48,8 +34,8 @@ type cluster struct {
 
 var highEnd = cluster{"highend", "high-end cluster", []machine{
 	{"node1", []card{gtx480, gtx480, gtx480, gtx480}},
-	{"node2", []card{k40c, c2075, c2070}},
-	{"node3", []card{k20c, c2050}},
+	{"node2", []card{bench.K40c, bench.C2075, bench.C2070}},
+	{"node3", []card{bench.K20c, bench.C2050}},
 }, [3][]int{{4, 3, 2}, {4, 8, 4}, {8, 4, 4}}, 2}
 
 // commodity: the text gives no weights for this cluster. Ours are by the number of GPUs, by their
@@ -61,9 +47,9 @@ var commodity = cluster{"commodity", "commodity cluster", workstations(5, 3),
 func workstations(one, two int) []machine {
 	var list []machine
 	for i := range one + two {
-		c := quadro2000
+		c := bench.Quadro2000
 		if i >= one {
-			c = gtx460
+			c = bench.GTX460
 		}
 		list = append(list, machine{fmt.Sprintf("node%d", i+1), []card{c}})
 	}
@@ -125,7 +111,7 @@ func (c *cluster) slots() []host {
 // kinds are hosts for the profile, with one GPU each: one for each kind of card of both clusters.
 func kinds() []host {
 	var list []host
-	for _, c := range []card{gtx480, k40c, c2075, c2070, k20c, c2050, quadro2000, gtx460} {
+	for _, c := range cards {
 		list = append(list, host{machine{"profile" + fmt.Sprint(len(list)+1), []card{c}}, 1})
 	}
 	return list
@@ -143,13 +129,9 @@ const (
 )
 
 // devices is the option --devices of a node with software GPUs that stand in for the machine's
-// cards. Only the ratios of their speeds matter.
+// cards.
 func (m *machine) devices() string {
-	var list []string
-	for i, k := range m.cards {
-		list = append(list, fmt.Sprintf("soft:name=%s #%d,memory=%d,speed=%.6f,rate=%.0f,workers=1", k.name, i, deviceMemory, k.power()/8, rate*k.power()))
-	}
-	return strings.Join(list, ";")
+	return bench.Devices(m.cards, rate, 8, card.Power, func(card) string { return fmt.Sprintf("memory=%d", deviceMemory) })
 }
 
 // simulated is the cluster as the simulator's model.
@@ -159,11 +141,11 @@ func simulated(hosts []host) *model.Cluster {
 	for _, h := range hosts {
 		n := model.Node{Name: h.name, Cores: h.cores, Memory: nodeMemory, Link: model.Link{Bandwidth: link}}
 		for _, k := range h.cards {
-			t, known := types[k.name]
+			t, known := types[k.Name]
 			if !known {
 				t = len(m.GPUTypes)
-				types[k.name] = t
-				m.GPUTypes = append(m.GPUTypes, model.GPUType{Name: k.name, Memory: deviceMemory, Speed: k.power()})
+				types[k.Name] = t
+				m.GPUTypes = append(m.GPUTypes, model.GPUType{Name: k.Name, Memory: deviceMemory, Speed: k.Power()})
 			}
 			n.GPUs = append(n.GPUs, t)
 		}

@@ -58,7 +58,7 @@ func (s *setting) key() string {
 	for _, h := range s.hosts {
 		text += fmt.Sprintf(" %s/%d", h.name, h.cores)
 		for _, c := range h.cards {
-			text += "+" + c.name
+			text += "+" + c.Name
 		}
 	}
 	return text
@@ -205,7 +205,7 @@ func (l *lab) profileOne(p *profile, a *app, hosts []host) error {
 		if err != nil {
 			return err
 		}
-		card, each := hosts[k].cards[0].name, took/float64(max(1, a.rounds)*a.units)/a.automatonWork()
+		card, each := hosts[k].cards[0].Name, took/float64(max(1, a.rounds)*a.units)/a.automatonWork()
 		if before, known := p.Unit[a.name][card]; !known || each < before {
 			p.Unit[a.name][card] = each
 		}

@@ -63,9 +63,9 @@ func scaledRows(m *measured) []exp.Row {
 		one("profile_start_s", "s", m.Profile.Start).Noting("of a job, besides its work: not scaled"),
 		one("profile_each_starts_s", "s", m.Profile.EachStarts).Noting("of each process of a job"),
 	}
-	for _, c := range []card{gtx480, k40c, c2075, c2070, k20c, c2050, quadro2000, gtx460} {
-		rows = append(rows, one("scale_"+slug(c.name)+"_speed", "of a C2050", c.power()).Noting("cores x clock; a unit of MM, NW and ADFA takes %s, %s and %s s", report.Number(m.Profile.unit(&mm, c.name)),
-			report.Number(m.Profile.unit(&nw, c.name)), report.Number(m.Profile.unit(&adfa, c.name))))
+	for _, c := range cards {
+		rows = append(rows, one("scale_"+slug(c.Name)+"_speed", "of a C2050", c.Power()).Noting("cores x clock; a unit of MM, NW and ADFA takes %s, %s and %s s", report.Number(m.Profile.unit(&mm, c.Name)),
+			report.Number(m.Profile.unit(&nw, c.Name)), report.Number(m.Profile.unit(&adfa, c.Name))))
 	}
 	return rows
 }

@@ -74,7 +74,7 @@ func (p *profile) alone(j *job, hosts []host, a *model.Allocation) sim.Alone {
 			far += int(a.Parts[i].Cores)
 		}
 		for _, d := range shareOut(a, i) {
-			took := float64(d.processes) * each * p.unit(j.app, hosts[d.node].cards[d.device].name)
+			took := float64(d.processes) * each * p.unit(j.app, hosts[d.node].cards[d.device].Name)
 			at := used{node: d.node, device: d.device}
 			busy[at] += took
 			slowest = max(slowest, busy[at])

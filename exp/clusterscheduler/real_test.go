@@ -19,7 +19,7 @@ var (
 )
 
 // tinyCluster has two nodes, with two GPUs and one.
-var tinyCluster = cluster{"tiny", "tiny cluster", []machine{{"node1", []card{gtx480, gtx480}}, {"node2", []card{k20c}}}, [3][]int{{2, 1}, {2, 4}, {4, 2}}, 2}
+var tinyCluster = cluster{"tiny", "tiny cluster", []machine{{"node1", []card{gtx480, gtx480}}, {"node2", []card{bench.K20c}}}, [3][]int{{2, 1}, {2, 4}, {4, 2}}, 2}
 
 // Real runs in small: a head, nodes and jobs of all three programs, whose processes check their
 // results, on the slots of a batch system and under each policy that shares GPUs. The simulator
@@ -28,7 +28,7 @@ func TestRealClusters(t *testing.T) {
 	l := workshop(t)
 	flat := profile{Unit: map[string]map[string]float64{}, Start: 0.1}
 	for _, a := range profiled {
-		flat.Unit[a.name] = map[string]float64{gtx480.name: 0.01, k20c.name: 0.01}
+		flat.Unit[a.name] = map[string]float64{gtx480.Name: 0.01, bench.K20c.Name: 0.01}
 	}
 	for _, s := range schemes {
 		list := []job{{app: &tinyPairs, processes: 2}, {app: &tinyADFA, processes: 3}, {app: &tinyAlign, processes: 2}}

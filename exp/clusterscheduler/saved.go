@@ -34,8 +34,8 @@ func (m *measured) check() error {
 	}
 	for _, a := range profiled {
 		for _, h := range kinds() {
-			if !good(m.Profile.Unit[a.name][h.cards[0].name]) {
-				return fmt.Errorf("the profile of %s has nothing for a %s", a.name, h.cards[0].name)
+			if !good(m.Profile.Unit[a.name][h.cards[0].Name]) {
+				return fmt.Errorf("the profile of %s has nothing for a %s", a.name, h.cards[0].Name)
 			}
 		}
 	}

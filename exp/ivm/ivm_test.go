@@ -59,7 +59,7 @@ func TestModel(t *testing.T) {
 		t.Errorf("one portion a GPU takes %v s", p)
 	}
 	// By hand: with 49 portions a C2050 has three, which take 27/49 of what one of nine takes, and a GTX 480 four.
-	if s := ideal(49); math.Abs(s-49.0/9/4*gtx480.speed()) > 1e-9 {
+	if s := ideal(49); math.Abs(s-49.0/9/4*bench.GTX480.Power()) > 1e-9 {
 		t.Errorf("49 portions are %.4f times as fast as 9", s)
 	}
 	if p := predicted(m, a, 10_000); math.Abs(10/p/bound()-1) > 0.01 {

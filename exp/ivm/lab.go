@@ -65,7 +65,7 @@ var (
 type part struct {
 	name  string
 	host  int
-	cards []card
+	cards []bench.Card
 }
 
 func (s setting) parts() []part {

@@ -68,7 +68,7 @@ func (f *drawnFigure) dealt(known map[string]alone, programs []program) float64 
 	most, kernels, copies := 0.0, make([]float64, len(f.cards)), make([]float64, len(f.cards))
 	for i, p := range programs {
 		c := i % len(f.cards)
-		kernels[c] += known[p.name].Kernel / f.cards[c].power()
+		kernels[c] += known[p.name].Kernel / power(f.cards[c])
 		copies[c] += known[p.name].Copy
 		most = max(most, kernels[c], copies[c])
 	}

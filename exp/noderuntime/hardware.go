@@ -2,29 +2,24 @@ package noderuntime
 
 import (
 	"fmt"
-	"strings"
 	"time"
+
+	"muster/exp/bench"
 )
 
-// card is a GPU of the paper.
-type card struct {
-	name   string
-	cores  int
-	clock  float64 // GHz; the text gives only the C2050's, the others are from the cards' specifications
-	memory float64 // GiB
-}
+type card = bench.Card
 
+// The chapter's text gives the clock of the C2050, rounded; the others are from the cards' specifications. They are not
+// those of the tables of later chapters, because the recorded measurements were made with these.
 var (
-	c2050      = card{"C2050", 14 * 32, 1.15, 3}
-	c1060      = card{"C1060", 30 * 8, 1.30, 4}
-	quadro2000 = card{"Quadro 2000", 4 * 48, 1.25, 1}
-	gtx480     = card{"GTX 480", 15 * 32, 1.40, 1}
+	c2050      = bench.C2050.As("C2050", 1.15)
+	c1060      = bench.C1060
+	quadro2000 = bench.Quadro2000.As("Quadro 2000", 1.25)
+	gtx480     = bench.GTX480.As("GTX 480", 1.40)
 )
 
-// power is the speed of a card relative to the C2050.
-func (c card) power() float64 {
-	return float64(c.cores) * c.clock / (float64(c2050.cores) * c2050.clock)
-}
+// power is the speed of a card relative to the chapter's C2050.
+func power(c card) float64 { return c.Over(c2050) }
 
 // pcie is the bandwidth of PCI Express 2.0 with 16 lanes that programs reach, in bytes per second.
 const pcie = 5e9
@@ -58,19 +53,14 @@ const granule = 2 << 20 // of device memory
 
 // bytes is the scaled memory of a card, in whole granules.
 func (s scale) bytes(c card) uint64 {
-	return max(2, uint64(c.memory*(1<<30)*s.memory/granule)) * granule
+	return max(2, uint64(c.Memory*(1<<30)*s.memory/granule)) * granule
 }
 
-func (s scale) rateOf(c card) float64 { return s.rate * c.power() }
+func (s scale) rateOf(c card) float64 { return s.rate * power(c) }
 
-// devices is the option --devices of a node with software GPUs that stand in for cards. Only the
-// ratios of their speeds matter.
+// devices is the option --devices of a node with software GPUs that stand in for cards.
 func (s scale) devices(cards ...card) string {
-	var list []string
-	for i, c := range cards {
-		list = append(list, fmt.Sprintf("soft:name=%s #%d,memory=%d,speed=%.6f,rate=%.0f,copy_bandwidth=%.0f,workers=1", c.name, i, s.bytes(c), c.power()/2, s.rateOf(c), s.copies))
-	}
-	return strings.Join(list, ";")
+	return bench.Devices(cards, s.rate, 2, power, func(c card) string { return fmt.Sprintf("memory=%d,copy_bandwidth=%.0f", s.bytes(c), s.copies) })
 }
 
 // duration converts a time of the paper to the scaled time.

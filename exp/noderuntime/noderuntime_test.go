@@ -205,8 +205,8 @@ func TestScaleFlag(t *testing.T) {
 // The devices have the paper's proportions.
 func TestProportions(t *testing.T) {
 	for c, want := range map[card]float64{c1060: 0.606, quadro2000: 0.466, gtx480: 1.304} {
-		if math.Abs(c.power()-want) > 0.001 {
-			t.Errorf("%s : C2050 = %v", c.name, c.power())
+		if math.Abs(power(c)-want) > 0.001 {
+			t.Errorf("%s : C2050 = %v", c.Name, power(c))
 		}
 	}
 	for _, s := range []scale{short, long, moved} {
@@ -217,12 +217,12 @@ func TestProportions(t *testing.T) {
 	// Two large programs fit on a GPU, three do not. Each takes three units of memory.
 	for _, c := range []card{c2050, c1060} {
 		if m := long.bytes(c); 6*granule > m || 9*granule <= m {
-			t.Errorf("%s: %d bytes", c.name, m)
+			t.Errorf("%s: %d bytes", c.Name, m)
 		}
 	}
 	// As many small products as share a GPU fit on the smallest.
 	if m := moved.bytes(quadro2000); shared*granule > m {
-		t.Errorf("%s: %d bytes", quadro2000.name, m)
+		t.Errorf("%s: %d bytes", quadro2000.Name, m)
 	}
 }
 
@@ -252,7 +252,7 @@ func TestDealt(t *testing.T) {
 		list []program
 		want float64
 	}{
-		{&overhead, []program{a, a}, 2}, {&overhead, []program{a, b}, 3.5}, {&sharing, []program{a, a, a}, 1 / c1060.power()}, {&sharing, []program{a, a, b, a}, 3},
+		{&overhead, []program{a, a}, 2}, {&overhead, []program{a, b}, 3.5}, {&sharing, []program{a, a, a}, 1 / power(c1060)}, {&sharing, []program{a, a, b, a}, 3},
 	} {
 		if got := c.f.dealt(known, c.list); math.Abs(got-c.want) > 1e-9 {
 			t.Errorf("%v on %d GPUs: %v, want %v", c.list, len(c.f.cards), got, c.want)

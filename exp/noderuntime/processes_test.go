@@ -93,9 +93,10 @@ func TestMigration(t *testing.T) {
 	s.rate = 1e9
 	jobs := slices.Repeat([]job{matmulSmall.of()}, 4)
 	for _, migrate := range []bool{false, true} {
-		slow := card{"slow", c2050.cores / 2, c2050.clock, c2050.memory}
+		slow := c2050.As("slow", c2050.Clock)
+		slow.Cores /= 2
 		if migrate { // so slow that the fast one is idle first on any machine
-			slow.cores = c2050.cores / 40
+			slow.Cores = c2050.Cores / 40
 		}
 		out, err := l.run(setting{devices: s.devices(c2050, slow), vgpus: 2, migrate: migrate}, jobs, openAtOnce)
 		if err != nil || (out.Moves > 0) != migrate {

@@ -58,10 +58,10 @@ func fixed(v float64) func(*measured) float64 { return func(*measured) float64 {
 func programsScaled(prefix string, s scale, cards []card) []scaling {
 	var list []scaling
 	for _, c := range cards {
-		key := prefix + "_" + strings.ToLower(strings.ReplaceAll(c.name, " ", ""))
+		key := prefix + "_" + strings.ToLower(strings.ReplaceAll(c.Name, " ", ""))
 		list = append(list,
-			scaling{metric: key + "_memory_mib", unit: "MiB", paper: 1024 * c.memory, ours: fixed(float64(s.bytes(c) >> 20))},
-			scaling{metric: key + "_speed", unit: "of a C2050", paper: c.power(), ours: fixed(c.power()),
+			scaling{metric: key + "_memory_mib", unit: "MiB", paper: 1024 * c.Memory, ours: fixed(float64(s.bytes(c) >> 20))},
+			scaling{metric: key + "_speed", unit: "of a C2050", paper: power(c), ours: fixed(power(c)),
 				note: fmt.Sprintf("cores x clock; here %.0f million operations a second", s.rateOf(c)/1e6)})
 	}
 	return append(list, scaling{metric: prefix + "_copies_gbs", unit: "GB/s", paper: pcie / 1e9, ours: fixed(s.copies / 1e9), note: "PCI Express 2.0, as the paper's GPUs have it; in proportion to memory and time"})

@@ -126,6 +126,11 @@ func (o Options) Wants(figure string) bool {
 	return len(o.Figures) == 0 || slices.Contains(o.Figures, figure)
 }
 
+// ChosenFigures lists the parts that the user asked for, in the order of all.
+func (o Options) ChosenFigures(all []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !o.Wants(name) })
+}
+
 // Result is what an experiment found.
 type Result struct {
 	Name string `json:"name"`

@@ -89,9 +89,21 @@ func PatienceOf(o exp.Options, unlessSet time.Duration) (time.Duration, error) {
 	return Patience(text)
 }
 
+// Timing is the time that a measurement took. Outcomes embed it.
+type Timing struct {
+	Seconds float64 `json:"seconds"`
+	// Late is the machine's mean wake-up delay meanwhile, in seconds: how busy it was.
+	Late float64 `json:"late"`
+}
+
+func (t Timing) timing() Timing { return t }
+
+// timed is an outcome that embeds Timing.
+type timed interface{ timing() Timing }
+
 // Record holds the measurements of an experiment, each made once per seed. Experiments embed it in
 // the value that they store in a file.
-type Record[Outcome any] struct {
+type Record[Outcome timed] struct {
 	Version int      `json:"version"`
 	Machine string   `json:"machine"` // in a few words
 	Figures []string `json:"figures"`
@@ -102,12 +114,12 @@ type Record[Outcome any] struct {
 }
 
 // NewRecord makes a record of this machine, without outcomes.
-func NewRecord[Outcome any](version int, seeds []uint64) Record[Outcome] {
+func NewRecord[Outcome timed](version int, seeds []uint64) Record[Outcome] {
 	return Record[Outcome]{Version: version, Machine: Machine(), Seeds: seeds, Outcomes: map[string][]Outcome{}}
 }
 
-// CheckVersion says whether a record has the expected version and at least one outcome.
-func (r *Record[Outcome]) CheckVersion(version int) error {
+// checkVersion says whether a record has the expected version and at least one outcome.
+func (r *Record[Outcome]) checkVersion(version int) error {
 	switch {
 	case r.Version != version:
 		return fmt.Errorf("version %d: this program reads version %d", r.Version, version)
@@ -140,15 +152,6 @@ func (r *Record[Outcome]) Measure(keys []string, progress func(done, total int64
 type Need struct {
 	Figure string
 	Keys   []string
-}
-
-// Needs lists what each figure needs, in the order of the figures.
-func Needs[Figure any](figures []Figure, name func(*Figure) string, keys func(*Figure) []string) []Need {
-	var list []Need
-	for i := range figures {
-		list = append(list, Need{name(&figures[i]), keys(&figures[i])})
-	}
-	return list
 }
 
 // Keep drops the incomplete part of an interrupted record and describes it in Missing. It drops
@@ -200,25 +203,44 @@ func (r *Record[Outcome]) Values(key string, of func(*Outcome) float64) []float6
 	return exp.Values(r.Outcomes[key], of)
 }
 
-// Caveats are notes on measurements that are missing because of an interrupt, and on a machine that
+// Seconds are the times of a measurement, one per seed.
+func (r *Record[Outcome]) Seconds(key string) []float64 {
+	return r.Values(key, func(o *Outcome) float64 { return (*o).timing().Seconds })
+}
+
+// Median is the median time of a measurement.
+func (r *Record[Outcome]) Median(key string) float64 { return exp.Median(r.Seconds(key)) }
+
+// Ratios divides the times of two measurements, run by run.
+func (r *Record[Outcome]) Ratios(key, over string) []float64 {
+	return exp.Ratios(r.Seconds(key), r.Seconds(over))
+}
+
+// Ratio is the median of Ratios.
+func (r *Record[Outcome]) Ratio(key, over string) float64 { return exp.Median(r.Ratios(key, over)) }
+
+// caveats are notes on measurements that are missing because of an interrupt, and on a machine that
 // was busy with other work: one whose mean wake-up delay exceeded tooLate.
-func (r *Record[Outcome]) Caveats(late func(*Outcome) float64, tooLate float64) []string {
+func (r *Record[Outcome]) caveats(tooLate float64) []string {
 	var list []string
+	if tooLate == 0 {
+		return nil
+	}
 	if r.Missing != "" {
 		list = append(list, "Interrupted: this is a part of it. Missing: "+r.Missing+".")
 	}
-	if busy := r.Disturbed(func(o *Outcome) bool { return late(o) > tooLate }); busy > 0 {
+	if busy := r.Disturbed(tooLate); busy > 0 {
 		list = append(list, fmt.Sprintf("The machine was busy: during %.0f %% of the runs it woke sleepers more than %.1f ms late on average. Measure again when nothing else runs.", 100*busy, 1e3*tooLate))
 	}
 	return list
 }
 
-// Disturbed is the fraction of all runs that were disturbed.
-func (r *Record[Outcome]) Disturbed(disturbed func(*Outcome) bool) float64 {
+// Disturbed is the fraction of all runs during which the machine woke sleepers more than tooLate seconds late.
+func (r *Record[Outcome]) Disturbed(tooLate float64) float64 {
 	count, n := 0, 0
 	for _, list := range r.Outcomes {
 		for i := range list {
-			if n++; disturbed(&list[i]) {
+			if n++; list[i].timing().Late > tooLate {
 				count++
 			}
 		}

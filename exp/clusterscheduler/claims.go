@@ -42,7 +42,7 @@ func (m *measured) best(a *app, nodes int) float64 {
 	least := math.Inf(1)
 	for _, counts := range mappings {
 		if nodesIn(counts) == nodes {
-			least = min(least, m.median(mappingKey(a, counts)))
+			least = min(least, m.Median(mappingKey(a, counts)))
 		}
 	}
 	return least
@@ -79,7 +79,7 @@ func mappingClaims() []claim {
 					var all []float64
 					for _, counts := range mappings {
 						if nodesIn(counts) == nodes {
-							all = append(all, m.median(mappingKey(a, counts)))
+							all = append(all, m.Median(mappingKey(a, counts)))
 						}
 					}
 					most = max(most, slices.Max(all)/slices.Min(all))
@@ -91,7 +91,7 @@ func mappingClaims() []claim {
 			if !m.Has(mappingKey(&mm, mappings[0])) {
 				return exp.Unknown, ""
 			}
-			key := func(a *app) float64 { return m.median(mappingKey(a, []int{8, 0, 0})) }
+			key := func(a *app) float64 { return m.Median(mappingKey(a, []int{8, 0, 0})) }
 			return exp.Holds(key(&adfaMiddle) > 2*max(key(&mm), key(&nw))), fmt.Sprintf("%.2f, %.2f and %.2f s on node 1", key(&mm), key(&nw), key(&adfaMiddle))
 		}},
 	}
@@ -105,7 +105,7 @@ func boundClaims() []claim {
 				if !m.Has(boundKey(c, a, 1)) {
 					return exp.Unknown, ""
 				}
-				two, three := m.ratios(boundKey(c, a, 2), boundKey(c, a, 1)), m.ratios(boundKey(c, a, 3), boundKey(c, a, 1))
+				two, three := m.Ratios(boundKey(c, a, 2), boundKey(c, a, 1)), m.Ratios(boundKey(c, a, 3), boundKey(c, a, 1))
 				return min(exp.AboveOne(two), exp.AboveOne(three)), fmt.Sprintf("%s and %s times as long with 2 and 3 nodes", plusMinus(two), plusMinus(three))
 			}})
 		}
@@ -114,7 +114,7 @@ func boundClaims() []claim {
 		if !m.Has(boundKey(c, &adfaSmall, 1)) {
 			return 0, 0, false
 		}
-		return m.ratio(boundKey(c, &adfaSmall, 2), boundKey(c, &adfaSmall, 1)), m.ratio(boundKey(c, &adfaSmall, 3), boundKey(c, &adfaSmall, 1)), true
+		return exp.Mean(m.Ratios(boundKey(c, &adfaSmall, 2), boundKey(c, &adfaSmall, 1))), exp.Mean(m.Ratios(boundKey(c, &adfaSmall, 3), boundKey(c, &adfaSmall, 1))), true
 	}
 	return append(list,
 		claim{ID: "4_3_commodity_adfa", Where: "Fig. 4-3", Says: "on the commodity cluster ADFA is not significantly affected by the number of nodes a job", Judge: func(m *measured) (exp.Verdict, string) {
@@ -140,12 +140,12 @@ func weightClaims() []claim {
 				return exp.Unknown, ""
 			}
 			before, after := weightKey(c, a, 0), weightKey(c, a, set)
-			gains := m.ratios(before, after)
+			gains := m.Ratios(before, after)
 			because := plusMinus(gains) + " times the throughput of WG1"
 			if better {
 				return exp.AboveOne(gains), because
 			}
-			return exp.AboveOne(m.ratios(after, before)), because
+			return exp.AboveOne(m.Ratios(after, before)), because
 		}}
 	}
 	var list []claim
@@ -239,12 +239,12 @@ const partErrors = "Prediction: what the simulator says, over what was measured,
 
 // errorRows compare the simulator with the measurements: for each workload, and in total for each
 // figure.
-func errorRows(m *measured, chosen []figure) []exp.Row {
+func errorRows(m *measured) []exp.Row {
 	var rows, sums []exp.Row
-	for _, f := range chosen {
+	for _, f := range study().Chosen(m) {
 		var all, fewer []float64
-		for _, w := range f.plan() {
-			measured, predicted := m.median(w.key), m.predicted[w.key].Seconds
+		for _, w := range f.Plan(m) {
+			measured, predicted := m.Median(w.key), m.predicted[w.key].Seconds
 			e := 100 * (predicted/measured - 1)
 			all, fewer = append(all, e), append(fewer, math.Abs(e))
 			rows = append(rows, exp.Over(partErrors, "error_"+w.key, "%", []float64{e}).Noting("measured %.2f s, predicted %.2f s%s", measured, predicted, samePlaces(m, w.key)))
@@ -256,7 +256,7 @@ func errorRows(m *measured, chosen []figure) []exp.Row {
 	return append(sums, rows...)
 }
 
-func figureKey(f figure) string { return "fig" + f.name[:1] + "_" + f.name[2:] }
+func figureKey(f figure) string { return "fig" + f.Name[:1] + "_" + f.Name[2:] }
 
 // samePlaces says how many jobs ran on the same nodes in the simulator as in the first measured
 // run.

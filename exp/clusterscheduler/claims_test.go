@@ -17,11 +17,11 @@ const recorded = "testdata/measured.json"
 
 func recordedResult(t *testing.T) (*measured, *exp.Result) {
 	t.Helper()
-	m, err := frame().Load(recorded)
+	m, err := study().Frame().Load(recorded)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := result(m)
+	r, err := study().Result(m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,10 +63,10 @@ func TestClaims(t *testing.T) {
 // machine that was quiet for most of them.
 func TestRecordedMeasurements(t *testing.T) {
 	m, _ := recordedResult(t)
-	if len(m.Seeds) < 3 || len(m.Figures) != len(figures()) || m.Missing != "" {
+	if len(m.Seeds) < 3 || len(m.Figures) != len(study().Figures()) || m.Missing != "" {
 		t.Errorf("%d runs of %d figures, missing %q", len(m.Seeds), len(m.Figures), m.Missing)
 	}
-	if busy := m.Disturbed(func(o *outcome) bool { return o.Late > tooLate }); busy > 0.2 {
+	if busy := m.Disturbed(tooLate); busy > 0.2 {
 		t.Errorf("%.0f %% of the runs were disturbed", 100*busy)
 	}
 }

@@ -26,11 +26,11 @@ func profileOf(unit float64) profile {
 // second. All jobs take that time.
 func made(seconds func(key string) float64) *measured {
 	m := newMeasured([]uint64{1, 2})
-	m.Figures, m.Profile = figureNames(), profileOf(0.01)
-	for _, f := range figures() {
-		for _, w := range f.plan() {
+	m.Figures, m.Profile = study().FigureNames(), profileOf(0.01)
+	for _, f := range study().Figures() {
+		for _, w := range f.Plan(m) {
 			for run := 1; run <= 2; run++ {
-				o := outcome{Seconds: float64(run) * seconds(w.key)}
+				o := outcome{Timing: bench.Timing{Seconds: float64(run) * seconds(w.key)}}
 				for i := range w.jobs {
 					o.Jobs = append(o.Jobs, jobOutcome{w.jobs[i].app.name, w.jobs[i].processes, 0, o.Seconds, "1x1"})
 				}
@@ -55,14 +55,14 @@ func TestShown(t *testing.T) {
 		}
 		return 2
 	})
-	r, err := result(m)
+	r, err := study().Result(m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	page := exptest.Page(t, r)
-	for _, f := range figures() {
-		if !strings.Contains(page, f.part) {
-			t.Errorf("%s is not on the page", f.part)
+	for _, f := range study().Figures() {
+		if !strings.Contains(page, f.Part) {
+			t.Errorf("%s is not on the page", f.Part)
 		}
 	}
 	for metric, want := range map[string]float64{
@@ -91,14 +91,15 @@ func TestKeep(t *testing.T) {
 			m.Outcomes[key] = list[:1]
 		}
 	}
-	if !m.Keep(needs(figures())) || len(m.Figures) != 3 || len(m.Seeds) != 1 || m.Missing != "figures 4-5; the last 1 seed" {
+	if !study().Keep(m) || len(m.Figures) != 3 || len(m.Seeds) != 1 || m.Missing != "figures 4-5; the last 1 seed" {
 		t.Errorf("%v, %v, %q", m.Figures, m.Seeds, m.Missing)
 	}
-	if err := m.check(); err != nil {
+	if err := study().Frame().Check(m); err != nil {
 		t.Error(err)
 	}
 	none := newMeasured([]uint64{1})
-	if none.Keep(needs(figures())) {
+	none.Figures = study().FigureNames()
+	if study().Keep(none) {
 		t.Error("nothing was measured, and it is kept")
 	}
 }
@@ -110,7 +111,7 @@ func TestSaved(t *testing.T) {
 	if err := bench.Save(path, m); err != nil {
 		t.Fatal(err)
 	}
-	again, err := frame().Load(path)
+	again, err := study().Frame().Load(path)
 	if err != nil || len(again.Outcomes) != len(m.Outcomes) {
 		t.Fatal(err)
 	}
@@ -129,12 +130,12 @@ func TestSaved(t *testing.T) {
 		if err := bench.Save(path, m); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := frame().Load(path); err == nil || !strings.Contains(err.Error(), what) {
+		if _, err := study().Frame().Load(path); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	for _, text := range []string{"", "{}", `{"version":1,"more":2}`, `{"version":1} {}`} {
-		if _, err := frame().Decode([]byte(text)); err == nil {
+		if _, err := study().Frame().Decode([]byte(text)); err == nil {
 			t.Errorf("%q was read", text)
 		}
 	}

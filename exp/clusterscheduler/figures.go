@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"muster/exp"
+	"muster/exp/bench"
 	"muster/internal/units"
 	"muster/report"
 )
@@ -115,7 +116,7 @@ func nodesIn(counts []int) int {
 // planMappings controls the mapping by the nodes' cores: each node has as many cores as it is to
 // have processes, so a job with all cores is spread over the nodes as intended. The job shares all
 // GPUs of these nodes.
-func planMappings() []workload {
+func planMappings(*measured) []workload {
 	var list []workload
 	for _, counts := range mappings {
 		gpus := 0
@@ -132,8 +133,8 @@ func planMappings() []workload {
 	return list
 }
 
-func showMappings(m *measured) shown {
-	var s shown
+func showMappings(m *measured) bench.Shown {
+	var s bench.Shown
 	b := &report.Bars{Title: partMapping, YLabel: "seconds", Note: "The paper's values are not in its text, only their direction."}
 	for _, counts := range mappings {
 		b.Groups = append(b.Groups, mappingLabel(counts))
@@ -142,16 +143,16 @@ func showMappings(m *measured) shown {
 		var values [][]float64
 		for _, counts := range mappings {
 			key := mappingKey(a, counts)
-			values = append(values, m.seconds(key))
-			s.rows = append(s.rows, m.timeRow(partMapping, key))
+			values = append(values, m.Seconds(key))
+			s.Rows = append(s.Rows, m.timeRow(partMapping, key))
 		}
 		b.Series = append(b.Series, exp.MeanBars(a.name, values))
 	}
-	s.pictures = []report.Section{b}
+	s.Pictures = []report.Section{b}
 	return s
 }
 
-var mappingFigure = figure{"4-2", partMapping, planMappings, showMappings}
+var mappingFigure = figure{Name: "4-2", Part: partMapping, Plan: planMappings, Show: showMappings}
 
 // Figs. 4-3 and 4-4 run six jobs of each program with 4 to 8 processes.
 
@@ -176,7 +177,7 @@ func boundKey(c *cluster, a *app, bound int) string {
 	return fmt.Sprintf("fig4_3_%s_%s_%dnodes", c.key, strings.ToLower(a.name), bound)
 }
 
-func planBounds() []workload {
+func planBounds(*measured) []workload {
 	var list []workload
 	for _, c := range clusters {
 		for _, bound := range bounds {
@@ -188,8 +189,8 @@ func planBounds() []workload {
 	return list
 }
 
-func showBounds(m *measured) shown {
-	var s shown
+func showBounds(m *measured) bench.Shown {
+	var s bench.Shown
 	for _, c := range clusters {
 		b := &report.Bars{Title: partBound + ", " + c.name, YLabel: "time over that with 1 node", Note: "The paper's values are not in its text, only their direction."}
 		for _, a := range sixApps {
@@ -199,21 +200,21 @@ func showBounds(m *measured) shown {
 			var values [][]float64
 			for _, a := range sixApps {
 				key := boundKey(c, a, bound)
-				ratios := m.ratios(key, boundKey(c, a, 1))
+				ratios := m.Ratios(key, boundKey(c, a, 1))
 				values = append(values, ratios)
-				s.rows = append(s.rows, m.timeRow(partBound, key))
+				s.Rows = append(s.Rows, m.timeRow(partBound, key))
 				if bound > 1 {
-					s.rows = append(s.rows, exp.Over(partBound, key+"_over_1node", "x 1 node", ratios).Noting("above 1: one node is faster"))
+					s.Rows = append(s.Rows, exp.Over(partBound, key+"_over_1node", "x 1 node", ratios).Noting("above 1: one node is faster"))
 				}
 			}
 			b.Series = append(b.Series, exp.MeanBars(units.Plural(bound, "node"), values))
 		}
-		s.pictures = append(s.pictures, b)
+		s.Pictures = append(s.Pictures, b)
 	}
 	return s
 }
 
-var boundFigure = figure{"4-3", partBound, planBounds, showBounds}
+var boundFigure = figure{Name: "4-3", Part: partBound, Plan: planBounds, Show: showBounds}
 
 const partWeights = "Fig. 4-4: weights of nodes"
 
@@ -221,7 +222,7 @@ func weightKey(c *cluster, a *app, set int) string {
 	return fmt.Sprintf("fig4_4_%s_%s_wg%d", c.key, strings.ToLower(a.name), set+1)
 }
 
-func planWeights() []workload {
+func planWeights(*measured) []workload {
 	var list []workload
 	for _, c := range clusters {
 		for set := range c.weights {
@@ -233,8 +234,8 @@ func planWeights() []workload {
 	return list
 }
 
-func showWeights(m *measured) shown {
-	var s shown
+func showWeights(m *measured) bench.Shown {
+	var s bench.Shown
 	for _, c := range clusters {
 		b := &report.Bars{Title: partWeights + ", " + c.name, YLabel: "throughput over that of WG1", Note: "The paper's values are not in its text, only their direction."}
 		for _, a := range sixApps {
@@ -244,23 +245,23 @@ func showWeights(m *measured) shown {
 			var values [][]float64
 			for _, a := range sixApps {
 				key := weightKey(c, a, set)
-				gains := m.ratios(weightKey(c, a, 0), key)
+				gains := m.Ratios(weightKey(c, a, 0), key)
 				values = append(values, gains)
-				s.rows = append(s.rows, m.timeRow(partWeights, key))
+				s.Rows = append(s.Rows, m.timeRow(partWeights, key))
 				if set > 0 {
-					s.rows = append(s.rows, exp.Over(partWeights, key+"_over_wg1", "x WG1", gains).Noting("throughput; weights %s", weightsText(weights)))
+					s.Rows = append(s.Rows, exp.Over(partWeights, key+"_over_wg1", "x WG1", gains).Noting("throughput; weights %s", weightsText(weights)))
 				}
 			}
 			b.Series = append(b.Series, exp.MeanBars(fmt.Sprintf("WG%d (%s)", set+1, weightsText(weights)), values))
 		}
-		s.pictures = append(s.pictures, b)
+		s.Pictures = append(s.Pictures, b)
 	}
 	return s
 }
 
-var weightFigure = figure{"4-4", partWeights, planWeights, showWeights}
+var weightFigure = figure{Name: "4-4", Part: partWeights, Plan: planWeights, Show: showWeights}
 
 // timeRow is the measured time of a workload, with the simulator's prediction in the note.
 func (m *measured) timeRow(part, key string) exp.Row {
-	return exp.Over(part, key+"_s", "s", m.seconds(key)).Noting("the simulator says %.2f s", m.predicted[key].Seconds)
+	return exp.Over(part, key+"_s", "s", m.Seconds(key)).Noting("the simulator says %.2f s", m.predicted[key].Seconds)
 }

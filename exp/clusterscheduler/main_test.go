@@ -13,7 +13,7 @@ func workshop(t *testing.T) *lab {
 	t.Helper()
 	l := &lab{ctx: t.Context(), tools: benchtest.Tools(t, programs...), m: newMeasured([]uint64{1})}
 	t.Cleanup(func() {
-		if err := l.close(); err != nil {
+		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
 	})

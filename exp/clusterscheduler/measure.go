@@ -16,11 +16,8 @@ import (
 
 // outcome is one run of a workload, measured or predicted.
 type outcome struct {
-	// Seconds until the last job had ended.
-	Seconds float64 `json:"seconds"`
-	// Late is the machine's mean wake-up delay during the run, in seconds: how busy it was.
-	Late float64      `json:"late,omitempty"`
-	Jobs []jobOutcome `json:"jobs"`
+	bench.Timing              // until the last job had ended
+	Jobs         []jobOutcome `json:"jobs"`
 }
 
 // jobOutcome is the result of one job.
@@ -41,6 +38,9 @@ type workload struct {
 	setting setting
 	jobs    []job
 }
+
+// Key implements bench.Keyed.
+func (w workload) Key() string { return w.key }
 
 // lab makes the measurements.
 type lab struct {
@@ -69,7 +69,7 @@ func (l *lab) cluster(s setting) (*living, error) {
 	if l.up != nil && l.upAs == s.key() {
 		return l.up, nil
 	}
-	if err := l.close(); err != nil {
+	if err := l.Close(); err != nil {
 		return nil, err
 	}
 	up, err := startCluster(l.ctx, l.tools, s)
@@ -79,7 +79,7 @@ func (l *lab) cluster(s setting) (*living, error) {
 	l.up, l.upAs = up, s.key()
 	// The first job on a cluster takes longer than all others, so it is not measured.
 	if _, err := up.run(l.ctx, 1, []job{{&warmUp, 1, []string{"--gres=gpu:1"}}}); err != nil {
-		return nil, errors.Join(l.ctx.Err(), err, l.close())
+		return nil, errors.Join(l.ctx.Err(), err, l.Close())
 	}
 	return up, nil
 }
@@ -87,8 +87,8 @@ func (l *lab) cluster(s setting) (*living, error) {
 // warmUp is a short program.
 var warmUp = app{"MM", "pairs", 16, 1, 1, 0, false}
 
-// close stops the running cluster.
-func (l *lab) close() error {
+// Close stops the running cluster.
+func (l *lab) Close() error {
 	if l.up == nil {
 		return nil
 	}
@@ -104,8 +104,8 @@ const (
 	idleLate        = 0.0004
 )
 
-// run runs a workload once.
-func (l *lab) run(w *workload, seed uint64) (outcome, error) {
+// Make runs a workload once.
+func (l *lab) Make(w *workload, seed uint64) (outcome, error) {
 	up, err := l.cluster(w.setting)
 	if err != nil {
 		return outcome{}, err
@@ -124,7 +124,7 @@ func (l *lab) run(w *workload, seed uint64) (outcome, error) {
 		}
 		return outcome{}, errors.Join(l.ctx.Err(), err)
 	}
-	out := outcome{Late: late}
+	out := outcome{Timing: bench.Timing{Late: late}}
 	first := ended[0].Submit
 	for i := range ended {
 		e := &ended[i]
@@ -160,9 +160,6 @@ const profileTries = 3
 // profile measures the time of a unit of work on each kind of card, alone, and the fixed cost of a
 // job.
 func (l *lab) profile() error {
-	if l.m.Profile.Unit != nil {
-		return nil
-	}
 	hosts := kinds()
 	found := profile{Unit: map[string]map[string]float64{}, Start: math.Inf(1)}
 	for range profileTries {
@@ -222,7 +219,7 @@ func (l *lab) profileStarts(p *profile) error {
 	w := workload{"starts", setting{"fcfs", commodity.slots()}, []job{j}}
 	least := math.Inf(1)
 	for range profileTries {
-		out, err := l.run(&w, 1)
+		out, err := l.Make(&w, 1)
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"muster/exp"
+	"muster/exp/bench"
 	"muster/report"
 )
 
@@ -26,7 +27,7 @@ func dedicatedKey(c *cluster, app string) string {
 	return fmt.Sprintf("fig4_5_%s_dedicated_%s", c.key, strings.ToLower(app))
 }
 
-func planMix() []workload {
+func planMix(*measured) []workload {
 	var list []workload
 	for _, c := range clusters {
 		for _, j := range []job{{app: &mm, processes: 4}, {app: &nw, processes: 4}, {app: &adfa, processes: 8}} {
@@ -56,7 +57,7 @@ func quality(o *outcome, long bool, dedicated func(app string) float64) float64 
 // qualities are the qualities of service of a scheme, one per seed.
 func (m *measured) qualities(c *cluster, s *scheme, long bool) []float64 {
 	return exp.Values(m.Outcomes[mixKey(c, s)], func(o *outcome) float64 {
-		return quality(o, long, func(app string) float64 { return m.median(dedicatedKey(c, app)) })
+		return quality(o, long, func(app string) float64 { return m.Median(dedicatedKey(c, app)) })
 	})
 }
 
@@ -68,7 +69,7 @@ func (m *measured) predictedQuality(c *cluster, s *scheme, long bool) float64 {
 
 // throughputs are the throughputs of a scheme relative to batch, one per seed.
 func (m *measured) throughputs(c *cluster, s *scheme) []float64 {
-	return m.ratios(mixKey(c, &batch), mixKey(c, s))
+	return m.Ratios(mixKey(c, &batch), mixKey(c, s))
 }
 
 func (m *measured) predictedThroughput(c *cluster, s *scheme) float64 {
@@ -80,26 +81,26 @@ var lengths = []struct {
 	long      bool
 }{{"long", "long-running", true}, {"short", "short-running", false}}
 
-func showMix(m *measured) shown {
-	var s shown
+func showMix(m *measured) bench.Shown {
+	var s bench.Shown
 	for _, c := range clusters {
 		throughput := &report.Bars{Title: "Throughput over batch, " + c.name, YLabel: "times that of batch"}
 		service := &report.Bars{Title: "Quality of service, " + c.name, YLabel: "time over that on a cluster of one's own", Note: "1 is best."}
 		var ours, theirs, simulated report.BarSeries
 		var values [2][][]float64
 		for _, j := range []*app{&mm, &nw, &adfa} {
-			s.rows = append(s.rows, m.timeRow(partMix, dedicatedKey(c, j.name)))
+			s.Rows = append(s.Rows, m.timeRow(partMix, dedicatedKey(c, j.name)))
 		}
 		for _, how := range schemes {
 			key := mixKey(c, how)
-			s.rows = append(s.rows, m.timeRow(partMix, key))
+			s.Rows = append(s.Rows, m.timeRow(partMix, key))
 			all := m.throughputs(c, how)
 			if how != &batch {
 				r := exp.Over(partMix, key+"_throughput", "x batch", all).Noting("the simulator says %.2f", m.predictedThroughput(c, how))
 				if paper, known := how.paper[c.key]; known {
 					r = r.Against(paper)
 				}
-				s.rows = append(s.rows, r)
+				s.Rows = append(s.Rows, r)
 			}
 			throughput.Groups, service.Groups = append(throughput.Groups, how.name), append(service.Groups, how.name)
 			one := exp.MeanBars("", [][]float64{all})
@@ -109,7 +110,7 @@ func showMix(m *measured) shown {
 			for i, l := range lengths {
 				q := m.qualities(c, how, l.long)
 				values[i] = append(values[i], q)
-				s.rows = append(s.rows, exp.Over(partMix, key+"_qos_"+l.key, "x dedicated", q).Noting("the simulator says %.2f; 1 is best", m.predictedQuality(c, how, l.long)))
+				s.Rows = append(s.Rows, exp.Over(partMix, key+"_qos_"+l.key, "x dedicated", q).Noting("the simulator says %.2f; 1 is best", m.predictedQuality(c, how, l.long)))
 			}
 		}
 		ours.Name, theirs.Name, simulated.Name = "ours", "the paper's, where its text has it", "the simulator's"
@@ -118,9 +119,9 @@ func showMix(m *measured) shown {
 		for i, l := range lengths {
 			service.Series = append(service.Series, exp.MeanBars(l.name, values[i]))
 		}
-		s.pictures = append(s.pictures, throughput, service)
+		s.Pictures = append(s.Pictures, throughput, service)
 	}
 	return s
 }
 
-var mixFigure = figure{"4-5", partMix, planMix, showMix}
+var mixFigure = figure{Name: "4-5", Part: partMix, Plan: planMix, Show: showMix}

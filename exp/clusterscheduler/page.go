@@ -13,7 +13,7 @@ const lead = "Policies of a cluster scheduler that knows nodes whose GPUs are sh
 
 // notes describe the method, the differences from the paper, and their reasons.
 func notes(m *measured) []string {
-	list := []string{
+	return []string{
 		fmt.Sprintf("Measured, not simulated: %s on %s, means with 95 %% intervals over runs. Each workload has a head (muster head) and nodes (muster node) of its own, all on this machine; jobs are submitted to the head, and its policy decides. "+
 			"Times are the head's: from the submission of the first job to the end of the last, starts of processes included.", units.Plural(len(m.Seeds), "run"), m.Machine),
 		"GPUs have a rate: a kernel takes as long as its operations at that rate, whatever the machine does meanwhile, and programs on one GPU take turns of about 2 ms. The rates are cores x clock of Tables 4-3 and 4-4, and so low that all GPUs " +
@@ -29,13 +29,6 @@ func notes(m *measured) []string {
 			"sum of the parts of their time in which they need it, and ports are shared fairly (docs/policies.md).",
 		"Where the paper has a picture only, its numbers are not in the text, and the column is empty. Fig. 4-2: the mappings are ours. Fig. 4-4: the weights of the commodity cluster are ours; Fig. 4-5 uses 8:4:4 and, on the commodity cluster, 1:2.",
 	}
-	list = append(list, m.Caveats(func(o *outcome) float64 { return o.Late }, tooLate)...)
-	for _, r := range claimRows(m) {
-		if r.Ours < 1 {
-			list = append(list, r.Note)
-		}
-	}
-	return list
 }
 
 // tooLate is the mean wake-up delay, in seconds, of a machine that is busy with other work. The

@@ -33,7 +33,7 @@ func TestRealClusters(t *testing.T) {
 	for _, s := range schemes {
 		list := []job{{app: &tinyPairs, processes: 2}, {app: &tinyADFA, processes: 3}, {app: &tinyAlign, processes: 2}}
 		w := workload{s.key, s.setting(&tinyCluster), s.jobs(list...)}
-		out, err := l.run(&w, 7)
+		out, err := l.Make(&w, 7)
 		if err != nil {
 			t.Fatalf("%s: %v", s.name, err)
 		}
@@ -62,13 +62,13 @@ func TestFailure(t *testing.T) {
 	l := workshop(t)
 	wrong := app{"MM", "pairs", 17, 1, 4, 1, false} // no multiple of 16
 	w := workload{"wrong", setting{"fcfs", tinyCluster.mapped([]int{1, 0})}, []job{{&wrong, 1, []string{"--gres=gpu:1"}}}}
-	if _, err := l.run(&w, 1); err == nil || !strings.Contains(err.Error(), "MM[1] ended as FAILED") || !strings.Contains(err.Error(), "--size must be a multiple of 16") {
+	if _, err := l.Make(&w, 1); err == nil || !strings.Contains(err.Error(), "MM[1] ended as FAILED") || !strings.Contains(err.Error(), "--size must be a multiple of 16") {
 		t.Error(err)
 	}
 	if l.up != nil {
 		t.Error("the cluster is still there")
 	}
-	if _, err := l.run(&workload{"none", setting{"no-such-policy", tinyCluster.whole()}, nil}, 1); err == nil || !strings.Contains(err.Error(), "no-such-policy") {
+	if _, err := l.Make(&workload{"none", setting{"no-such-policy", tinyCluster.whole()}, nil}, 1); err == nil || !strings.Contains(err.Error(), "no-such-policy") {
 		t.Error(err)
 	}
 }
@@ -89,7 +89,7 @@ func TestInterrupted(t *testing.T) {
 		}
 		cancel()
 	}()
-	if _, err := l.run(&w, 1); !errors.Is(err, context.Canceled) {
+	if _, err := l.Make(&w, 1); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(up.dir); !errors.Is(err, os.ErrNotExist) {

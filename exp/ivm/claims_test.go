@@ -14,7 +14,7 @@ const recorded = "testdata/measured.json"
 
 func recordedRuns(t *testing.T) *measured {
 	t.Helper()
-	m, err := frame().Load(recorded)
+	m, err := study().Frame().Load(recorded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,10 +51,14 @@ func TestClaims(t *testing.T) {
 // The record has all figures, and makes a result that can be shown.
 func TestTheRecordIsComplete(t *testing.T) {
 	m := recordedRuns(t)
-	if len(m.Figures) != len(figures()) || m.Missing != "" {
+	if len(m.Figures) != len(study().Figures()) || m.Missing != "" {
 		t.Errorf("figures %v, missing %q", m.Figures, m.Missing)
 	}
-	if err := result(m).Check(); err != nil {
+	r, err := study().Result(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Check(); err != nil {
 		t.Error(err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"muster/exp"
+	"muster/exp/bench"
 	"muster/report"
 )
 
@@ -72,8 +73,8 @@ func (a *app) runGuided(key string, size int) measurement {
 
 const partSpawning = "Fig. 5-5: NBODY, DMM and NW with DS-LB, and with our own balancer, beside MPI"
 
-var spawningFigure = figure{name: "5-5", part: partSpawning,
-	plan: func() []measurement {
+var spawningFigure = figure{Name: "5-5", Part: partSpawning,
+	Plan: func(*measured) []measurement {
 		var plan []measurement
 		for _, a := range apps {
 			for _, n := range counts {
@@ -83,18 +84,18 @@ var spawningFigure = figure{name: "5-5", part: partSpawning,
 		}
 		return plan
 	},
-	show: func(m *measured) shown {
-		var s shown
+	Show: func(m *measured) bench.Shown {
+		var s bench.Shown
 		for _, a := range apps {
-			s.rows = append(s.rows, a.speedRows(m)...)
-			s.pictures = append(s.pictures, a.speedPicture(m), a.loadPicture(m))
+			s.Rows = append(s.Rows, a.speedRows(m)...)
+			s.Pictures = append(s.Pictures, a.speedPicture(m), a.loadPicture(m))
 		}
 		return s
 	},
 }
 
 func (a *app) speedRows(m *measured) []exp.Row {
-	rows := []exp.Row{exp.OverMedian(partSpawning, a.key+"_baseline_s", "s", m.seconds(a.base())).Noting("%s with %d processes of MPI: the baseline", a.name, smallest)}
+	rows := []exp.Row{exp.OverMedian(partSpawning, a.key+"_baseline_s", "s", m.Seconds(a.base())).Noting("%s with %d processes of MPI: the baseline", a.name, smallest)}
 	for _, n := range counts[1:] {
 		rows = append(rows, exp.OverMedian(partSpawning, a.key+"_mpi_speedup_"+fmt.Sprint(n), "x", m.speedups(a.mpi(n), a.base())).Noting("%d processes", n))
 	}
@@ -169,20 +170,20 @@ const partSmall = "Section 5.5.4: small inputs, where creating elements costs mo
 // smallKey is the key of a run with a small input; way is mpi, spawn or guided.
 func (a *app) smallKey(way string) string { return "small_" + a.key + "_" + way }
 
-var smallFigure = figure{name: "small", part: partSmall,
-	plan: func() []measurement {
+var smallFigure = figure{Name: "small", Part: partSmall,
+	Plan: func(*measured) []measurement {
 		var plan []measurement
 		for _, a := range apps {
 			plan = append(plan, a.runMPI(a.smallKey("mpi"), a.small, smallest), a.runSpawn(a.smallKey("spawn"), a.small, a.paperBestAt), a.runGuided(a.smallKey("guided"), a.small))
 		}
 		return plan
 	},
-	show: func(m *measured) shown {
-		var s shown
+	Show: func(m *measured) bench.Shown {
+		var s bench.Shown
 		for _, a := range apps {
 			base := a.smallKey("mpi")
-			s.rows = append(s.rows,
-				exp.OverMedian(partSmall, base+"_s", "s", m.seconds(base)).Noting("%s with %d processes of MPI", a.name, smallest),
+			s.Rows = append(s.Rows,
+				exp.OverMedian(partSmall, base+"_s", "s", m.Seconds(base)).Noting("%s with %d processes of MPI", a.name, smallest),
 				exp.OverMedian(partSmall, "small_"+a.key+"_dslb_speedup", "x", m.speedups(a.smallKey("spawn"), base)).Against(a.paperSmallSpeed).Noting("%d elements", a.paperBestAt),
 				exp.OverMedian(partSmall, "small_"+a.key+"_guided_speedup", "x", m.speedups(a.smallKey("guided"), base)).Noting("ours, one element a GPU"))
 		}

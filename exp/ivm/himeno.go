@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"muster/exp"
+	"muster/exp/bench"
 	"muster/report"
 )
 
@@ -28,8 +29,8 @@ func gridKey(z int, way string) string { return fmt.Sprintf("himeno_%d_%s", z, w
 
 const partMonitoring = "Fig. 5-6: HIMENO with OM-LB, and with our own balancer, beside MPI"
 
-var monitoringFigure = figure{name: "5-6", part: partMonitoring,
-	plan: func() []measurement {
+var monitoringFigure = figure{Name: "5-6", Part: partMonitoring,
+	Plan: func(*measured) []measurement {
 		var plan []measurement
 		for _, z := range grids {
 			args := []string{"--size", fmt.Sprint(z / planeScale), "--width", fmt.Sprint(planeWidth), "--repeat", fmt.Sprint(iterations)}
@@ -41,8 +42,8 @@ var monitoringFigure = figure{name: "5-6", part: partMonitoring,
 		}
 		return plan
 	},
-	show: func(m *measured) shown {
-		var s shown
+	Show: func(m *measured) bench.Shown {
+		var s bench.Shown
 		for _, z := range grids {
 			base, om, ours := gridKey(z, byMPI), gridKey(z, byMonitor), gridKey(z, byWeighing)
 			r := exp.OverMedian(partMonitoring, om+"_speedup", "x", m.speedups(om, base)).Noting("elements on the hosts in the end: %s", onHosts(m.Outcomes[om][0].Hosts))
@@ -52,11 +53,11 @@ var monitoringFigure = figure{name: "5-6", part: partMonitoring,
 			case grids[len(grids)-1]:
 				r = r.Against(paperMostGain)
 			}
-			s.rows = append(s.rows, exp.OverMedian(partMonitoring, base+"_s", "s", m.seconds(base)).Noting("%d planes with %d processes of MPI", z/planeScale, smallest), r,
+			s.Rows = append(s.Rows, exp.OverMedian(partMonitoring, base+"_s", "s", m.Seconds(base)).Noting("%d planes with %d processes of MPI", z/planeScale, smallest), r,
 				exp.OverMedian(partMonitoring, ours+"_speedup", "x", m.speedups(ours, base)).Noting("ours, one element a GPU; at most %.2f is possible", bound()))
 		}
-		s.rows = append(s.rows, deviationRows(m)...)
-		s.pictures = []report.Section{himenoPicture(m), deviationPicture(m)}
+		s.Rows = append(s.Rows, deviationRows(m)...)
+		s.Pictures = []report.Section{himenoPicture(m), deviationPicture(m)}
 		return s
 	},
 }
@@ -84,7 +85,7 @@ func himenoPicture(m *measured) report.Section {
 	for _, z := range grids {
 		b.Groups = append(b.Groups, fmt.Sprint(z))
 		for i, way := range []string{byMPI, byMonitor, byWeighing} {
-			points[i] = append(points[i], m.seconds(gridKey(z, way)))
+			points[i] = append(points[i], m.Seconds(gridKey(z, way)))
 		}
 	}
 	om := exp.MedianBars("OM-LB", points[1])

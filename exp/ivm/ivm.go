@@ -12,7 +12,6 @@ import (
 	"muster/exp"
 	"muster/exp/bench"
 	"muster/internal/misuse"
-	"muster/report"
 )
 
 // Experiment is the whole experiment.
@@ -21,11 +20,11 @@ var Experiment = exp.Experiment{
 	Title:   title,
 	Summary: "elements on nine unequal GPUs of three nodes that share memory and balance their load, beside MPI, measured on software GPUs",
 	Runs:    1,
-	Figures: figureNames(),
+	Figures: study().FigureNames(),
 	Flags: append([]exp.Flag{
 		{Name: "scale", Summary: "how many of the paper's seconds take one here (default 70; its NBODY takes more than 700)"},
 	}, bench.Flags("", "2m")...),
-	Run: frame().Run,
+	Run: study().Run,
 }
 
 const (
@@ -33,12 +32,20 @@ const (
 	title = "IVM: elements that share memory and balance their load, on software GPUs"
 )
 
-// figure is a part of the paper's evaluation.
-type figure struct {
-	name, part string
-	plan       func() []measurement
-	show       func(m *measured) shown
+// study says what is measured, and how it is kept and shown.
+func study() *bench.Study[measured, outcome, measurement] {
+	return &bench.Study[measured, outcome, measurement]{
+		Name: name, Title: title, Lead: lead, Version: savedVersion,
+		Figures: func() []figure { return []figure{spawningFigure, monitoringFigure, smallFigure, trafficFigure} },
+		Record:  func(m *measured) *bench.Record[outcome] { return &m.Record },
+		Begin:   begin, Check: (*measured).check, Good: (*outcome).good, Fits: (*measurement).fits,
+		Notes: notes, TooLate: tooLate, Claims: claimRows,
+		Parts: []bench.Part[measured]{{Title: partModel, Rows: modelRows}, {Title: partAims, Rows: aimRows}, {Title: exp.ClaimsPart, Rows: claimRows}, {Title: partScale, Rows: scaledRows}},
+	}
 }
+
+// figure is a part of the paper's evaluation.
+type figure = bench.Figure[measured, measurement]
 
 // measurement is one program run.
 type measurement struct {
@@ -46,19 +53,8 @@ type measurement struct {
 	command
 }
 
-// shown is the output of a figure.
-type shown struct {
-	rows     []exp.Row
-	pictures []report.Section
-}
-
-func figures() []figure {
-	return []figure{spawningFigure, monitoringFigure, smallFigure, trafficFigure}
-}
-
-func figureNames() []string { return exp.Names(figures(), figureName) }
-
-func figureName(f *figure) string { return f.name }
+// Key implements bench.Keyed.
+func (m measurement) Key() string { return m.key }
 
 // lab makes the measurements.
 type lab struct {
@@ -80,74 +76,27 @@ const (
 	rate = 6e5
 )
 
-// frame says how the measurements are made, checked and shown. It is a function and not a variable,
-// because the check refers to the figures, which are part of Experiment.
-func frame() bench.Frame[measured] {
-	return bench.Frame[measured]{
-		Measure: measure, Check: (*measured).check,
-		Result:  func(m *measured) (*exp.Result, error) { return result(m), nil },
-		Partial: func(m *measured) string { return m.Missing },
-	}
-}
-
-// prepare reads the flags and finds the tools, before anything is measured.
-func prepare(ctx context.Context, o exp.Options) (*lab, error) {
-	l := &lab{ctx: ctx, m: newMeasured(o.Seeds(1)), up: map[setting]*living{}}
+// begin reads the flags and finds the tools, before anything is measured.
+func begin(ctx context.Context, o exp.Options) (*measured, bench.Lab[outcome, measurement], error) {
+	m := newMeasured(o.Seeds(1))
+	l := &lab{ctx: ctx, m: m, up: map[setting]*living{}}
+	m.Figures = o.ChosenFigures(study().FigureNames())
 	var err error
 	if text, given := o.Flags["scale"]; given {
-		if l.m.Scale, err = strconv.Atoi(text); err != nil || l.m.Scale < 1 || l.m.Scale > maxScale {
-			return nil, misuse.Errorf("--scale %s: give a number from 1 to %d", text, maxScale)
+		if m.Scale, err = strconv.Atoi(text); err != nil || m.Scale < 1 || m.Scale > maxScale {
+			return nil, nil, misuse.Errorf("--scale %s: give a number from 1 to %d", text, maxScale)
 		}
 	}
 	if l.patience, err = bench.PatienceOf(o, defaultPatience); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if l.tools, err = bench.FindTools(o.Flags["programs"], programs()...); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if l.mpiexec, err = exec.LookPath("mpiexec"); err != nil {
-		return nil, errors.New("there is no mpiexec, which starts what IVM is compared with: install an MPI (Debian: apt-get install mpich libmpich-dev) and run make examples")
+		return nil, nil, errors.New("there is no mpiexec, which starts what IVM is compared with: install an MPI (Debian: apt-get install mpich libmpich-dev) and run make examples")
 	}
-	return l, nil
-}
-
-// measure makes all measurements of the figures that the user asked for. If it is interrupted, it
-// keeps the complete figures, and Missing names the others.
-func measure(ctx context.Context, o exp.Options) (*measured, error) {
-	l, err := prepare(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	chosen := exp.Wanted(o, figures(), figureName)
-	l.m.Figures = exp.Names(chosen, figureName)
-	err = l.measureAll(planOf(chosen), o.Progress)
-	for _, c := range l.up {
-		c.stop()
-	}
-	if err != nil && ctx.Err() != nil && l.m.Keep(needs(chosen)) {
-		err = nil
-	}
-	return l.m, err
-}
-
-// needs lists the measurements of each figure.
-func needs(chosen []figure) []bench.Need {
-	return bench.Needs(chosen, figureName, func(f *figure) []string { return exp.Names(f.plan(), keyOf) })
-}
-
-func keyOf(m *measurement) string { return m.key }
-
-// planOf lists the measurements that the figures need, each once.
-func planOf(chosen []figure) []measurement {
-	var plan []measurement
-	for _, f := range chosen {
-		for _, one := range f.plan() {
-			if !slices.ContainsFunc(plan, func(m measurement) bool { return m.key == one.key }) {
-				plan = append(plan, one)
-			}
-		}
-	}
-	return plan
+	return m, l, nil
 }
 
 // cluster returns a running cluster with a setting, and starts one if there is none. A new cluster
@@ -170,34 +119,25 @@ func (l *lab) cluster(s setting) (*living, error) {
 	return c, err
 }
 
-func (l *lab) measureAll(plan []measurement, progress func(done, total int64)) error {
-	return l.m.Measure(exp.Names(plan, keyOf), progress, func(i int, seed uint64) (outcome, error) {
-		up, err := l.cluster(plan[i].on)
-		if err != nil {
-			return outcome{}, err
-		}
-		c := plan[i].command
-		c.args = append(slices.Clone(c.args), "--seed", fmt.Sprint(seed))
-		out, _, err := bench.Quietly(&l.patience, tooLate, func() (outcome, float64, error) {
-			out, err := up.run(l.ctx, c)
-			return out, out.Late, err
-		})
-		return out, err
+// Make runs a program, and again if the machine was busy.
+func (l *lab) Make(one *measurement, seed uint64) (outcome, error) {
+	up, err := l.cluster(one.on)
+	if err != nil {
+		return outcome{}, err
+	}
+	c := one.command
+	c.args = append(slices.Clone(c.args), "--seed", fmt.Sprint(seed))
+	out, _, err := bench.Quietly(&l.patience, tooLate, func() (outcome, float64, error) {
+		out, err := up.run(l.ctx, c)
+		return out, out.Late, err
 	})
+	return out, err
 }
 
-// result makes rows, notes and the page.
-func result(m *measured) *exp.Result {
-	r := exp.NewReport(name, title, lead, notes(m), "")
-	for _, f := range figures() {
-		if slices.Contains(m.Figures, f.name) {
-			s := f.show(m)
-			r.ShowOnPage(f.part, s.rows, s.pictures...)
-		}
+// Close stops all clusters.
+func (l *lab) Close() error {
+	for _, c := range l.up {
+		c.stop()
 	}
-	r.ShowOnPage(partModel, modelRows(m))
-	r.ShowOnPage(partAims, aimRows(m))
-	r.ShowOnPage(exp.ClaimsPart, claimRows(m))
-	r.ShowOnPage(partScale, scaledRows(m))
-	return &r.Result
+	return nil
 }

@@ -27,7 +27,7 @@ func TestSpeedsAreThoseOfTable52(t *testing.T) {
 func TestParseReadsWhatProgramsPrint(t *testing.T) {
 	began := time.Unix(1000, 0)
 	got, err := parse("work hard\nfinished 1002.5\nwork 1 2 3\nhosts 3 4 2\nelements 9\ncreated 0.25\ndeviations 0.5 0.1\nnbody: 2 steps of 100 bodies right\n", began)
-	want := outcome{Seconds: 2.5, Work: []int64{1, 2, 3}, Hosts: []int64{3, 4, 2}, Elements: 9, Created: 0.25, Deviations: []float64{0.5, 0.1}}
+	want := outcome{Timing: bench.Timing{Seconds: 2.5}, Work: []int64{1, 2, 3}, Hosts: []int64{3, 4, 2}, Elements: 9, Created: 0.25, Deviations: []float64{0.5, 0.1}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -54,7 +54,7 @@ func TestProcessesOfMPIAreDealtOutToTheGPUs(t *testing.T) {
 func TestModel(t *testing.T) {
 	a := apps[0]
 	m := newMeasured([]uint64{1})
-	m.Outcomes[a.spawn(smallest)] = []outcome{{Seconds: 10}}
+	m.Outcomes[a.spawn(smallest)] = []outcome{{Timing: bench.Timing{Seconds: 10}}}
 	if p := predicted(m, a, smallest); math.Abs(p-10) > 1e-9 {
 		t.Errorf("one portion a GPU takes %v s", p)
 	}
@@ -65,7 +65,7 @@ func TestModel(t *testing.T) {
 	if p := predicted(m, a, 10_000); math.Abs(10/p/bound()-1) > 0.01 {
 		t.Errorf("10,000 portions are %.3f times as fast, and %.3f is possible", 10/p, bound())
 	}
-	m.Outcomes[a.spawn(smallest)] = []outcome{{Seconds: 10, Created: 1}}
+	m.Outcomes[a.spawn(smallest)] = []outcome{{Timing: bench.Timing{Seconds: 10}, Created: 1}}
 	if predicted(m, a, 64) < predicted(m, a, 25) {
 		t.Error("many portions must lose where creating an element takes a second")
 	}
@@ -85,7 +85,7 @@ func TestOnlyWhatWasSavedIsLoaded(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := frame().Load(path); err == nil {
+		if _, err := study().Frame().Load(path); err == nil {
 			t.Errorf("%s: it was loaded", name)
 		}
 	}
@@ -95,13 +95,13 @@ func TestOnlyWhatWasSavedIsLoaded(t *testing.T) {
 func TestAnInterruptKeepsWhatIsComplete(t *testing.T) {
 	m := newMeasured([]uint64{1, 2})
 	m.Figures = []string{"small", "5-6"}
-	for _, one := range smallFigure.plan() {
-		m.Outcomes[one.key] = []outcome{{Seconds: 1, Work: []int64{1, 1, 1}}}
+	for _, one := range smallFigure.Plan(m) {
+		m.Outcomes[one.key] = []outcome{{Timing: bench.Timing{Seconds: 1}, Work: []int64{1, 1, 1}}}
 	}
-	if !m.Keep(needs([]figure{smallFigure, monitoringFigure})) || len(m.Figures) != 1 || len(m.Seeds) != 1 || !strings.Contains(m.Missing, "5-6") {
+	if !study().Keep(m) || len(m.Figures) != 1 || len(m.Seeds) != 1 || !strings.Contains(m.Missing, "5-6") {
 		t.Errorf("%v, seeds %v, missing %q", m.Figures, m.Seeds, m.Missing)
 	}
-	if err := result(m).Check(); err != nil {
+	if r, err := study().Result(m); err != nil || r.Check() != nil {
 		t.Error(err)
 	}
 }

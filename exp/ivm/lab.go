@@ -20,10 +20,7 @@ import (
 
 // outcome is one run of a program.
 type outcome struct {
-	// Seconds from the start of the command until the first element, or process, had all results.
-	Seconds float64 `json:"seconds"`
-	// Late is the machine's mean wake-up delay during the run, in seconds: how busy it was.
-	Late float64 `json:"late"`
+	bench.Timing // from the start of the command until the first element, or process, had all results
 	// Work is the number of items that each host computed, Elements the number of elements, and
 	// Hosts how many were on each host. Created is the mean time in seconds from the request for an
 	// element until it was ready to compute. Programs with MPI report none of these.

@@ -13,7 +13,7 @@ const partModel = "The cost model: what a schedule in virtual time says of the s
 // each portion costs its part of the work and the creation of an element. Both costs are taken from
 // the run with one element per GPU, whose time is that of the slowest GPU.
 func predicted(m *measured, a *app, n int) float64 {
-	first, created := exp.Median(m.seconds(a.spawn(smallest))), m.created(a.spawn(smallest))
+	first, created := exp.Median(m.Seconds(a.spawn(smallest))), m.created(a.spawn(smallest))
 	return schedule(n, (first-created)*smallest, created)
 }
 
@@ -49,7 +49,7 @@ func modelRows(m *measured) []exp.Row {
 			continue
 		}
 		for _, n := range counts[1:] {
-			p, is := predicted(m, a, n), exp.Median(m.seconds(a.spawn(n)))
+			p, is := predicted(m, a, n), exp.Median(m.Seconds(a.spawn(n)))
 			rows = append(rows, exp.Over(partModel, fmt.Sprintf("%s_model_error_%d", a.key, n), "%", []float64{100 * (p/is - 1)}).Noting("predicted %.2f s, measured %.2f s; an element took %.3f s to create", p, is, m.created(a.spawn(n))))
 		}
 	}

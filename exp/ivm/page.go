@@ -16,7 +16,7 @@ const tooLate = 0.002
 
 // notes describe the method, the differences from the paper, and their reasons.
 func notes(m *measured) []string {
-	list := []string{
+	return []string{
 		fmt.Sprintf("Measured: %s on %s, medians over runs. Three nodes (muster node --ivm), all on this machine, with 3, 4 and 2 GPUs, TLS between them. Times are from the start of the command until the first element, or process, has all results: "+
 			"starting muster run or mpiexec, all processes and their contexts on GPUs included, checking the results not.", units.Plural(len(m.Seeds), "run"), m.Machine),
 		fmt.Sprintf("GPUs have a rate: a kernel takes as long as its operations at that rate, and the rest of the time is slept. So nine GPUs are at work at once although there are two processors; what is not scaled is all between kernels: starts of processes, copies, messages. "+
@@ -30,13 +30,6 @@ func notes(m *measured) []string {
 		"Ours is one element a GPU that takes pieces by its measured speed (docs/ivm.md); for HIMENO, whose elements keep their planes, it divides the planes by the speeds that were measured, again where that saves more than a tenth.",
 		fmt.Sprintf("Traffic is what the daemons of Host-II and Host-III read and write, less the same for matrices of hardly anything; the matrices are on Host-I. For it they are %d x %d, and the GPUs %d times as fast.", trafficSize, trafficSize, trafficFast),
 	}
-	list = append(list, m.Caveats(func(o *outcome) float64 { return o.Late }, tooLate)...)
-	for _, r := range claimRows(m) {
-		if r.Ours < 1 {
-			list = append(list, r.Note)
-		}
-	}
-	return list
 }
 
 const partScale = "What was scaled"

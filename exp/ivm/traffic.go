@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"muster/exp"
+	"muster/exp/bench"
 )
 
 const partTraffic = "Section 5.5.2: what DMM moves between nodes"
@@ -23,8 +24,8 @@ const (
 // tiny.
 func trafficKey(what string, tiles int) string { return fmt.Sprintf("dmm_traffic_%s_%d", what, tiles) }
 
-var trafficFigure = figure{name: "traffic", part: partTraffic,
-	plan: func() []measurement {
+var trafficFigure = figure{Name: "traffic", Part: partTraffic,
+	Plan: func(*measured) []measurement {
 		var plan []measurement
 		add := func(what string, size, n int, more ...string) {
 			one := appOf("dmm").runSpawn(trafficKey(what, n), size, n, more...)
@@ -38,17 +39,17 @@ var trafficFigure = figure{name: "traffic", part: partTraffic,
 		}
 		return plan
 	},
-	show: func(m *measured) shown {
-		var s shown
+	Show: func(m *measured) bench.Shown {
+		var s bench.Shown
 		for _, n := range trafficCounts {
-			s.rows = append(s.rows,
+			s.Rows = append(s.Rows,
 				exp.OverMedian(partTraffic, trafficKey("subset_mb", n), "MB", megabytes(m.moved("subset", n))).Noting("%d elements map the rows and columns that they need, and a node keeps them", n),
 				exp.OverMedian(partTraffic, trafficKey("whole_mb", n), "MB", megabytes(m.moved("whole", n))).Noting("%d elements map both matrices whole, and a node keeps them", n),
 				exp.OverMedian(partTraffic, trafficKey("apart_mb", n), "MB", megabytes(apart(m, n))).Noting("computed: what %d elements, where they were, would move if nodes kept nothing", n),
 				exp.OverMedian(partTraffic, trafficKey("saved", n), "%", saved(m, n)).Noting("subset against apart: keeping what others of the node have mapped"))
 		}
-		s.rows[3] = s.rows[3].Against(paperSavedLeast)
-		s.rows[len(s.rows)-1] = s.rows[len(s.rows)-1].Against(paperSavedMost)
+		s.Rows[3] = s.Rows[3].Against(paperSavedLeast)
+		s.Rows[len(s.Rows)-1] = s.Rows[len(s.Rows)-1].Against(paperSavedMost)
 		return s
 	},
 }

@@ -51,16 +51,13 @@ func claimRows(m *measured) []exp.Row {
 	return rows
 }
 
-// middle is the median time of a measurement.
-func (m *measured) middle(key string) float64 { return exp.Median(m.seconds(key)) }
-
 // compare is a claim on the ratio of two measurements.
 func compare(id, figure, says, a, b string, holds func(ratio float64) bool) claim {
 	return claim{id, figure, says, func(m *measured) (bool, bool, string) {
 		if !m.Has(a, b) {
 			return false, false, ""
 		}
-		ratio := exp.Median(m.ratios(a, b))
+		ratio := exp.Median(m.Ratios(a, b))
 		return holds(ratio), true, fmt.Sprintf("%.2f of the time", ratio)
 	}}
 }
@@ -90,7 +87,7 @@ func singleClaims() []claim {
 			if !m.Has(sharing.name(8, 4), sharing.own(8)) {
 				return false, false, ""
 			}
-			ratio := exp.Median(m.ratios(sharing.name(8, 4), sharing.own(8)))
+			ratio := exp.Median(m.Ratios(sharing.name(8, 4), sharing.own(8)))
 			return ratio < 1, true, fmt.Sprintf("%.2f of the GPUs' own time, which bare CUDA cannot have less than", ratio)
 		}},
 		{"3_9_serial_grows_linearly", "3-9", "without sharing the time grows linearly with the CPU fraction", func(m *measured) (bool, bool, string) {
@@ -98,16 +95,16 @@ func singleClaims() []claim {
 			if !m.Has(a, b, c) {
 				return false, false, ""
 			}
-			middle, between := m.middle(b), (m.middle(a)+m.middle(c))/2
-			return math.Abs(middle/between-1) < 2*nearly && m.middle(c) > 1.5*m.middle(a), true,
-				fmt.Sprintf("%.2f, %.2f, %.2f s for fractions of 0, 1, 2", m.middle(a), middle, m.middle(c))
+			middle, between := m.Median(b), (m.Median(a)+m.Median(c))/2
+			return math.Abs(middle/between-1) < 2*nearly && m.Median(c) > 1.5*m.Median(a), true,
+				fmt.Sprintf("%.2f, %.2f, %.2f s for fractions of 0, 1, 2", m.Median(a), middle, m.Median(c))
 		}},
 		{"3_9_sharing_constant", "3-9", "with sharing the time is constant", func(m *measured) (bool, bool, string) {
 			a, b, c := swapping.name(0, shared), swapping.name(100, shared), swapping.name(200, shared)
 			if !m.Has(a, b, c) {
 				return false, false, ""
 			}
-			return m.middle(c) < (1+2*nearly)*m.middle(a), true, fmt.Sprintf("%.2f, %.2f, %.2f s for fractions of 0, 1, 2", m.middle(a), m.middle(b), m.middle(c))
+			return m.Median(c) < (1+2*nearly)*m.Median(a), true, fmt.Sprintf("%.2f, %.2f, %.2f s for fractions of 0, 1, 2", m.Median(a), m.Median(b), m.Median(c))
 		}},
 		compare("3_9_sharing_gains", "3-9", "with much CPU work sharing is faster, in spite of swapping", swapping.name(200, shared), swapping.name(200, serial), below(1)),
 		{"3_9_swaps", "3-9", "sharing swaps, and one program after the other does not", func(m *measured) (bool, bool, string) {
@@ -122,7 +119,7 @@ func singleClaims() []claim {
 			if !m.Has(a, b) {
 				return false, false, ""
 			}
-			little, much := exp.Median(m.ratios(a, mix.name(75, serial))), exp.Median(m.ratios(b, mix.name(25, serial)))
+			little, much := exp.Median(m.Ratios(a, mix.name(75, serial))), exp.Median(m.Ratios(b, mix.name(25, serial)))
 			return much < little, true, fmt.Sprintf("%.2f of the time with a quarter of MM-L, %.2f with three", little, much)
 		}},
 		compare("3_10_slower_at_75", "3-10", "with a quarter of MM-L sharing is slower", mix.name(75, shared), mix.name(75, serial), above(1)),
@@ -130,7 +127,7 @@ func singleClaims() []claim {
 }
 
 func migrationClaims() []claim {
-	gain := func(m *measured, p migrationPoint) float64 { return exp.Median(m.ratios(p.name(true), p.name(false))) }
+	gain := func(m *measured, p migrationPoint) float64 { return exp.Median(m.Ratios(p.name(true), p.name(false))) }
 	pair := func(id, says string, a, b migrationPoint, holds func(a, b float64) bool) claim {
 		return claim{id, "3-11", says, func(m *measured) (bool, bool, string) {
 			if !m.Has(a.name(true), b.name(true)) {
@@ -249,7 +246,7 @@ func interClaims() []claim {
 			for _, f := range interParts(interNumber(i), p) {
 				at := &f.points[three]
 				if strings.Contains(f.key, fmt.Sprintf("_cpu%d_%s", cpu, phases[0].key)) && m.Has(f.name(at, fourWay)) {
-					values = append(values, m.ratios(f.name(at, fourWay), f.name(at, preemptiveTwoWay)))
+					values = append(values, m.Ratios(f.name(at, fourWay), f.name(at, preemptiveTwoWay)))
 				}
 			}
 		}
@@ -294,7 +291,7 @@ func constant(id string, f *parallelFigure, little, much *point) claim {
 		if !m.Has(a, b) {
 			return false, false, ""
 		}
-		ratio := m.middle(b) / m.middle(a)
+		ratio := m.Median(b) / m.Median(a)
 		return math.Abs(ratio-1) < nearly, true, fmt.Sprintf("%.2f times as long at %s as at %s", ratio, much.label, little.label)
 	}}
 }

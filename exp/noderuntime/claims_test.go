@@ -20,11 +20,11 @@ const (
 // loadRecorded is both together.
 func loadRecorded(t *testing.T) *measured {
 	t.Helper()
-	m, err := frame().Load(recorded)
+	m, err := study().Frame().Load(recorded)
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := frame().Load(recordedCluster)
+	two, err := study().Frame().Load(recordedCluster)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestRecordedMeasurements(t *testing.T) {
 	if len(m.Seeds) < 3 || len(m.Figures) != len(figures()) || m.Scale != defaultScale {
 		t.Errorf("%d runs of %d figures at scale %d", len(m.Seeds), len(m.Figures), m.Scale)
 	}
-	if busy := m.busy(); busy > 0.2 {
+	if busy := m.Disturbed(tooLate); busy > 0.2 {
 		t.Errorf("%.0f %% of the measurements were disturbed", 100*busy)
 	}
 }

@@ -48,7 +48,7 @@ func parallelClaims() []claim {
 			var words []string
 			for _, processes := range clusterProcesses {
 				if batch := parallelName(processes, batchScheme); m.Has(batch, parallelName(processes, how)) {
-					v := exp.Median(m.ratios(batch, parallelName(processes, how)))
+					v := exp.Median(m.Ratios(batch, parallelName(processes, how)))
 					values, words = append(values, v), append(words, fmt.Sprintf("%.2f times as fast with %d processes", v, processes))
 				}
 			}
@@ -67,7 +67,7 @@ func parallelClaims() []claim {
 			if !m.Has(a, b) {
 				return false, false, ""
 			}
-			return !possible(most, batchScheme), true, fmt.Sprintf("8 programs of %d processes on 7 GPUs: %.2f s with 4-way sharing, %.2f s with preemptive 2-way sharing", most, m.middle(a), m.middle(b))
+			return !possible(most, batchScheme), true, fmt.Sprintf("8 programs of %d processes on 7 GPUs: %.2f s with 4-way sharing, %.2f s with preemptive 2-way sharing", most, m.Median(a), m.Median(b))
 		}},
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"muster/exp"
+	"muster/exp/bench"
 	"muster/internal/units"
 	"muster/report"
 )
@@ -42,9 +43,9 @@ func (f *splitFigure) name(jobs int, how way) string {
 	return fmt.Sprintf("%s_%djobs_%s", f.key, jobs, how.key)
 }
 
-func (f *splitFigure) plan(all bool) []measurement {
+func (f *splitFigure) plan(m *measured) []measurement {
 	counts := f.some
-	if all {
+	if m.All {
 		counts = f.counts
 	}
 	var list []measurement
@@ -76,7 +77,7 @@ func (f *splitFigure) settings(how way) []setting {
 
 // speedups are the speed-ups of one way over another, run by run.
 func (f *splitFigure) speedups(m *measured, jobs int, how, over way) []float64 {
-	return m.ratios(f.name(jobs, over), f.name(jobs, how))
+	return m.Ratios(f.name(jobs, over), f.name(jobs, how))
 }
 
 // measured lists the numbers of jobs that were run.
@@ -99,8 +100,8 @@ func (f *splitFigure) most(m *measured, how, over way) float64 {
 	return most(all)
 }
 
-func (f *splitFigure) show(m *measured) shown {
-	var s shown
+func (f *splitFigure) show(m *measured) bench.Shown {
+	var s bench.Shown
 	b := &report.Bars{Title: f.part, YLabel: "seconds until all are done", Note: f.note + " The paper's values are not in its text, only the largest gains."}
 	points := make([][][]float64, len(ways))
 	var guests [][]float64
@@ -108,14 +109,14 @@ func (f *splitFigure) show(m *measured) shown {
 		b.Groups = append(b.Groups, units.Plural(count, "program"))
 		for i, how := range ways {
 			key := f.name(count, how)
-			points[i] = append(points[i], m.seconds(key))
-			s.rows = append(s.rows, exp.OverMedian(f.part, key+"_s", "s", m.seconds(key)))
+			points[i] = append(points[i], m.Seconds(key))
+			s.Rows = append(s.Rows, exp.OverMedian(f.part, key+"_s", "s", m.Seconds(key)))
 			if how.offload {
 				guests = append(guests, m.guests(key))
-				s.rows = append(s.rows, exp.OverMedian(f.part, key+"_guests", "programs", m.guests(key)).Noting("served by the other node, for a while or for good"))
+				s.Rows = append(s.Rows, exp.OverMedian(f.part, key+"_guests", "programs", m.guests(key)).Noting("served by the other node, for a while or for good"))
 			}
 			if i > 0 {
-				s.rows = append(s.rows, exp.OverMedian(f.part, key+"_speedup", "x "+ways[i-1].key, f.speedups(m, count, how, ways[i-1])).Noting("over %s", ways[i-1].name))
+				s.Rows = append(s.Rows, exp.OverMedian(f.part, key+"_speedup", "x "+ways[i-1].key, f.speedups(m, count, how, ways[i-1])).Noting("over %s", ways[i-1].name))
 			}
 		}
 	}
@@ -127,7 +128,7 @@ func (f *splitFigure) show(m *measured) shown {
 		}
 		b.Series = append(b.Series, one)
 	}
-	s.pictures = []report.Section{b}
+	s.Pictures = []report.Section{b}
 	return s
 }
 
@@ -145,7 +146,7 @@ var clusterShort = splitFigure{
 	},
 }
 
-var clusterShortFigure = figure{name: "3-12", part: clusterShort.part, scaled: shortScaled, plan: clusterShort.plan, show: clusterShort.show}
+var clusterShortFigure = describe("3-12", clusterShort.part, shortScaled, clusterShort.plan, clusterShort.show)
 
 // clusterLong is Fig. 3-13: 25 % BS-L and 75 % MM-L, with CPU phases as long as the GPU phases, as
 // in Fig. 3-10.
@@ -161,7 +162,7 @@ var clusterLong = splitFigure{
 	},
 }
 
-var clusterLongFigure = figure{name: "3-13", part: clusterLong.part, scaled: longScaled, plan: clusterLong.plan, show: clusterLong.show}
+var clusterLongFigure = describe("3-13", clusterLong.part, longScaled, clusterLong.plan, clusterLong.show)
 
 // parallelCards are the GPUs of Fig. 3-21, whose programs have processes on both nodes. Node 1 has
 // four GTX 480. Node 2 has a C2070, a C2075 and a C2050, which have equal cores and clocks.
@@ -199,7 +200,7 @@ func possible(processes int, how scheme) bool {
 	return !how.batch || on[0] <= len(parallelCards[0]) && on[1] <= len(parallelCards[1])
 }
 
-func planParallel(bool) []measurement {
+func planParallel(*measured) []measurement {
 	var list []measurement
 	for _, processes := range clusterProcesses {
 		for _, how := range clusterSchemes {
@@ -235,8 +236,8 @@ func (l *lab) runOverNodes(how scheme, processes int) (outcome, error) {
 	return l.runCluster(settings, jobs, openInOrder)
 }
 
-func showParallel(m *measured) shown {
-	var s shown
+func showParallel(m *measured) bench.Shown {
+	var s bench.Shown
 	b := &report.Bars{Title: partParallel, YLabel: "seconds until all are done", Note: "Eight programs, scatter-gather. Batch scheduling cannot run eight processes on seven GPUs. The paper's values are not in its text, only the gains."}
 	for _, processes := range clusterProcesses {
 		b.Groups = append(b.Groups, units.Plural(processes, "process"))
@@ -248,14 +249,14 @@ func showParallel(m *measured) shown {
 			if !m.Has(key) {
 				continue // only the last can be missing: batch scheduling with the most processes
 			}
-			points = append(points, m.seconds(key))
-			s.rows = append(s.rows, exp.OverMedian(partParallel, key+"_s", "s", m.seconds(key)))
+			points = append(points, m.Seconds(key))
+			s.Rows = append(s.Rows, exp.OverMedian(partParallel, key+"_s", "s", m.Seconds(key)))
 			if batch := parallelName(processes, batchScheme); !how.batch && m.Has(batch) {
 				low, high := 1.25, 1.30
 				if how.preempts {
 					low, high = 1.40, 1.45
 				}
-				s.rows = append(s.rows, exp.OverMedian(partParallel, key+"_speedup", "x batch", m.ratios(batch, key)).AgainstRange(low, high))
+				s.Rows = append(s.Rows, exp.OverMedian(partParallel, key+"_speedup", "x batch", m.Ratios(batch, key)).AgainstRange(low, high))
 			}
 		}
 		one := exp.MedianBars(how.name, points)
@@ -264,8 +265,8 @@ func showParallel(m *measured) shown {
 		}
 		b.Series = append(b.Series, one)
 	}
-	s.pictures = []report.Section{b}
+	s.Pictures = []report.Section{b}
 	return s
 }
 
-var parallelClusterFigure = figure{name: "3-21", part: partParallel, mpi: true, scaled: parallelScaled, plan: planParallel, show: showParallel}
+var parallelClusterFigure = figure{Figure: describe("3-21", partParallel, nil, planParallel, showParallel).Figure, mpi: true, scaled: parallelScaled}

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"muster/exp"
+	"muster/exp/bench"
 	"muster/internal/units"
 	"muster/report"
 )
@@ -51,9 +52,9 @@ func migrationPoints(all bool) []migrationPoint {
 	return list
 }
 
-func planMigration(all bool) []measurement {
+func planMigration(m *measured) []measurement {
 	var list []measurement
-	for _, p := range migrationPoints(all) {
+	for _, p := range migrationPoints(m.All) {
 		for _, moves := range []bool{false, true} {
 			list = append(list, measurement{p.name(moves), func(l *lab, _ *rand.Rand) (outcome, error) {
 				known, err := l.alone(moved, matmulSmall)
@@ -71,8 +72,8 @@ func planMigration(all bool) []measurement {
 	return list
 }
 
-func showMigration(m *measured) shown {
-	var s shown
+func showMigration(m *measured) bench.Shown {
+	var s bench.Shown
 	b := &report.Bars{Title: partMigration, YLabel: "seconds until all are done", Note: "On each bar the number of migrations. The paper's values are not in its text, only their direction."}
 	var stay, migrate, none, moves [][]float64
 	for _, p := range migrationPoints(true) {
@@ -81,17 +82,17 @@ func showMigration(m *measured) shown {
 			continue
 		}
 		b.Groups = append(b.Groups, p.label())
-		stay, migrate = append(stay, m.seconds(without)), append(migrate, m.seconds(with))
+		stay, migrate = append(stay, m.Seconds(without)), append(migrate, m.Seconds(with))
 		none, moves = append(none, m.moves(without)), append(moves, m.moves(with))
-		s.rows = append(s.rows,
-			exp.OverMedian(partMigration, without+"_s", "s", m.seconds(without)),
-			exp.OverMedian(partMigration, with+"_s", "s", m.seconds(with)),
-			exp.OverMedian(partMigration, with+"_over_stay", "x staying", m.ratios(with, without)).Noting("below 1: migration is faster"),
+		s.Rows = append(s.Rows,
+			exp.OverMedian(partMigration, without+"_s", "s", m.Seconds(without)),
+			exp.OverMedian(partMigration, with+"_s", "s", m.Seconds(with)),
+			exp.OverMedian(partMigration, with+"_over_stay", "x staying", m.Ratios(with, without)).Noting("below 1: migration is faster"),
 			exp.OverMedian(partMigration, with+"_moves", "migrations", m.moves(with)))
 	}
 	b.Series = []report.BarSeries{marked(exp.MedianBars("programs stay", stay), none), marked(exp.MedianBars("programs migrate", migrate), moves)}
-	s.pictures = []report.Section{b}
+	s.Pictures = []report.Section{b}
 	return s
 }
 
-var migrationFigure = figure{name: "3-11", part: partMigration, scaled: migrationScaled, plan: planMigration, show: showMigration}
+var migrationFigure = describe("3-11", partMigration, migrationScaled, planMigration, showMigration)

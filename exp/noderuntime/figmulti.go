@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"muster/exp"
+	"muster/exp/bench"
 	"muster/report"
 )
 
@@ -65,11 +66,11 @@ func (f *parallelFigure) number() string {
 	return strings.ReplaceAll(strings.TrimPrefix(f.key, "fig"), "_", "-")
 }
 
-func (f *parallelFigure) plan(all bool) []measurement {
+func (f *parallelFigure) plan(m *measured) []measurement {
 	var list []measurement
 	for i := range f.points {
 		p := &f.points[i]
-		if !all && !p.some {
+		if !m.All && !p.some {
 			continue
 		}
 		for _, how := range f.schemes {
@@ -81,13 +82,13 @@ func (f *parallelFigure) plan(all bool) []measurement {
 
 // speedups are the speed-ups of a scheme over batch scheduling, run by run.
 func (f *parallelFigure) speedups(m *measured, p *point, how scheme) []float64 {
-	return m.ratios(f.name(p, batchScheme), f.name(p, how))
+	return m.Ratios(f.name(p, batchScheme), f.name(p, how))
 }
 
 // inIdle is an upper bound for the speed-up over batch scheduling as measured: its time divided by
 // the GPUs' own time, run by run.
 func (f *parallelFigure) inIdle(m *measured, p *point) []float64 {
-	all := m.seconds(f.name(p, batchScheme))
+	all := m.Seconds(f.name(p, batchScheme))
 	for i := range all {
 		all[i] /= p.work(m)
 	}
@@ -104,8 +105,8 @@ func (f *parallelFigure) measured(m *measured) []*point {
 	return list
 }
 
-func (f *parallelFigure) show(m *measured) shown {
-	var s shown
+func (f *parallelFigure) show(m *measured) bench.Shown {
+	var s bench.Shown
 	list := f.measured(m)
 	if len(list) == 0 {
 		return s
@@ -117,7 +118,7 @@ func (f *parallelFigure) show(m *measured) shown {
 		idle := exp.Median(f.inIdle(m, p))
 		bound.Values = append(bound.Values, idle)
 		for _, how := range f.schemes[1:] {
-			s.rows = append(s.rows, exp.OverMedian(f.part, f.name(p, how)+"_speedup", "x batch", f.speedups(m, p, how)).
+			s.Rows = append(s.Rows, exp.OverMedian(f.part, f.name(p, how)+"_speedup", "x batch", f.speedups(m, p, how)).
 				Noting("at most %.2f, by all that batch scheduling left idle; its phases alone leave %.2f", idle, p.inPhases()))
 		}
 	}
@@ -129,7 +130,7 @@ func (f *parallelFigure) show(m *measured) shown {
 		}
 		b.Series = append(b.Series, exp.MedianBars(how.name, values))
 	}
-	s.pictures = append(s.pictures, b)
+	s.Pictures = append(s.Pictures, b)
 	return s
 }
 
@@ -260,10 +261,10 @@ func intraPart(number string, p pattern) string {
 func intraFigure(number string, p pattern) figure {
 	parts := intraParts(number, p)
 	f := joined(number, intraPart(number, p), laterScaled, parts)
-	show := f.show
-	f.show = func(m *measured) shown {
+	show := f.Show
+	f.Show = func(m *measured) bench.Shown {
 		s := show(m)
-		s.rows = append(s.rows, exp.OverMedian(f.part, parts[0].key[:len("fig3_15")]+"_most_speedup", "x batch", []float64{most(gains(m, parts, preemptiveTwoWay, batchScheme))}).
+		s.Rows = append(s.Rows, exp.OverMedian(f.Part, parts[0].key[:len("fig3_15")]+"_most_speedup", "x batch", []float64{most(gains(m, parts, preemptiveTwoWay, batchScheme))}).
 			Against(paperIntra[p]).Noting("preemptive 2-way sharing over batch scheduling, the best of all points"))
 		return s
 	}
@@ -272,24 +273,22 @@ func intraFigure(number string, p pattern) figure {
 
 // joined is a figure that consists of several pictures.
 func joined(number, part string, scaled []scaling, parts []*parallelFigure) figure {
-	return figure{
-		name: number, part: part, mpi: true, scaled: scaled, parts: parts,
-		plan: func(all bool) []measurement {
-			var list []measurement
-			for _, f := range parts {
-				list = append(list, f.plan(all)...)
-			}
-			return list
-		},
-		show: func(m *measured) shown {
-			var s shown
-			for _, f := range parts {
-				one := f.show(m)
-				s.rows, s.pictures = append(s.rows, one.rows...), append(s.pictures, one.pictures...)
-			}
-			return s
-		},
-	}
+	f := describe(number, part, scaled, func(m *measured) []measurement {
+		var list []measurement
+		for _, f := range parts {
+			list = append(list, f.plan(m)...)
+		}
+		return list
+	}, func(m *measured) bench.Shown {
+		var s bench.Shown
+		for _, f := range parts {
+			one := f.show(m)
+			s.Rows, s.Pictures = append(s.Rows, one.Rows...), append(s.Pictures, one.Pictures...)
+		}
+		return s
+	})
+	f.mpi, f.parts = true, parts
+	return f
 }
 
 // gains are the speed-ups of one scheme over another at all measured points.
@@ -297,7 +296,7 @@ func gains(m *measured, parts []*parallelFigure, how, over scheme) [][]float64 {
 	var all [][]float64
 	for _, f := range parts {
 		for _, p := range f.measured(m) {
-			all = append(all, m.ratios(f.name(p, over), f.name(p, how)))
+			all = append(all, m.Ratios(f.name(p, over), f.name(p, how)))
 		}
 	}
 	return all

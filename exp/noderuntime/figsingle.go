@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"muster/exp"
+	"muster/exp/bench"
 	"muster/internal/units"
 	"muster/report"
 )
@@ -37,16 +38,16 @@ func (f *drawnFigure) name(jobs, vgpus int) string {
 // own is the key of the GPUs' own time for a number of programs.
 func (f *drawnFigure) own(jobs int) string { return fmt.Sprintf("%s_%djobs_gpu", f.key, jobs) }
 
-func (f *drawnFigure) plan(all bool) []measurement {
+func (f *drawnFigure) plan(m *measured) []measurement {
 	counts := f.some
-	if all {
+	if m.All {
 		counts = f.counts
 	}
 	var list []measurement
 	for _, jobs := range counts {
 		list = append(list, measurement{f.own(jobs), func(l *lab, dice *rand.Rand) (outcome, error) {
 			known, err := l.alone(short, shortPrograms...)
-			return outcome{Seconds: f.dealt(known, draw(dice, jobs))}, err
+			return outcome{Timing: bench.Timing{Seconds: f.dealt(known, draw(dice, jobs))}}, err
 		}})
 		for _, v := range vgpuCounts {
 			list = append(list, measurement{f.name(jobs, v), func(l *lab, dice *rand.Rand) (outcome, error) {
@@ -85,9 +86,9 @@ func (f *drawnFigure) bars(m *measured, note string) *report.Bars {
 			continue
 		}
 		b.Groups = append(b.Groups, units.Plural(jobs, "program"))
-		own = append(own, m.seconds(f.own(jobs)))
+		own = append(own, m.Seconds(f.own(jobs)))
 		for i, v := range vgpuCounts {
-			shared[i] = append(shared[i], m.seconds(f.name(jobs, v)))
+			shared[i] = append(shared[i], m.Seconds(f.name(jobs, v)))
 		}
 	}
 	b.Series = []report.BarSeries{exp.MedianBars("the GPUs' own time, computed", own)}
@@ -103,12 +104,12 @@ func (f *drawnFigure) bars(m *measured, note string) *report.Bars {
 func (f *drawnFigure) over(m *measured, a, b func(jobs int) string) []float64 {
 	var above, below []float64
 	for _, jobs := range f.counts {
-		for i, seconds := range m.seconds(a(jobs)) {
+		for i, seconds := range m.Seconds(a(jobs)) {
 			if i == len(above) {
 				above, below = append(above, 0), append(below, 0)
 			}
 			above[i] += seconds
-			below[i] += m.seconds(b(jobs))[i]
+			below[i] += m.Seconds(b(jobs))[i]
 		}
 	}
 	for i := range above {
@@ -123,7 +124,7 @@ func (f *drawnFigure) overheads(m *measured) [][]float64 {
 	for _, v := range vgpuCounts {
 		for _, jobs := range f.counts {
 			if key := f.name(jobs, v); m.Has(key) && (jobs > 1 || v == 1) { // a single program uses at most one vGPU
-				all = append(all, m.ratios(key, f.own(jobs)))
+				all = append(all, m.Ratios(key, f.own(jobs)))
 			}
 		}
 	}
@@ -140,48 +141,48 @@ var overhead = drawnFigure{
 	counts: []int{1, 2, 3, 4, 5, 6, 7, 8}, some: []int{1, 4, 8},
 }
 
-var overheadFigure = figure{name: "3-7", part: overhead.part, scaled: shortScaled, plan: overhead.plan, show: func(m *measured) shown {
-	var s shown
+var overheadFigure = describe("3-7", overhead.part, shortScaled, overhead.plan, func(m *measured) bench.Shown {
+	var s bench.Shown
 	for _, v := range vgpuCounts {
 		for _, jobs := range overhead.counts {
 			if key := overhead.name(jobs, v); m.Has(key) {
-				s.rows = append(s.rows, exp.OverMedian(overhead.part, key+"_over_gpu", "x GPU time", m.ratios(key, overhead.own(jobs))))
+				s.Rows = append(s.Rows, exp.OverMedian(overhead.part, key+"_over_gpu", "x GPU time", m.Ratios(key, overhead.own(jobs))))
 			}
 		}
 	}
 	for _, v := range vgpuCounts {
-		s.rows = append(s.rows, exp.OverMedian(overhead.part, fmt.Sprintf("fig3_7_all_%dvgpus_over_gpu", v), "x GPU time", overhead.over(m, overhead.with(v), overhead.own)).
+		s.Rows = append(s.Rows, exp.OverMedian(overhead.part, fmt.Sprintf("fig3_7_all_%dvgpus_over_gpu", v), "x GPU time", overhead.over(m, overhead.with(v), overhead.own)).
 			Noting("the times of all numbers of programs together, which vary less"))
 	}
-	s.rows = append(s.rows, exp.OverMedian(overhead.part, "fig3_7_worst_overhead_pct", "%", []float64{100 * (most(overhead.overheads(m)) - 1)}).Against(10).
+	s.Rows = append(s.Rows, exp.OverMedian(overhead.part, "fig3_7_worst_overhead_pct", "%", []float64{100 * (most(overhead.overheads(m)) - 1)}).Against(10).
 		Noting("the paper: about 10 %% of the execution time, over bare CUDA; ours is over kernels and copies alone, with which no driver can do"))
-	s.pictures = append(s.pictures, overhead.bars(m, "Short programs, drawn at random; the same ones for all bars of a group. The paper's values are not in its text."))
+	s.Pictures = append(s.Pictures, overhead.bars(m, "Short programs, drawn at random; the same ones for all bars of a group. The paper's values are not in its text."))
 	return s
-}}
+})
 
 var sharing = drawnFigure{
 	key: "fig3_8", part: "Fig. 3-8: sharing, three GPUs", cards: []card{c2050, c2050, c1060},
 	counts: []int{8, 16, 24, 32, 40, 48}, some: []int{8, 48},
 }
 
-var sharingFigure = figure{name: "3-8", part: sharing.part, scaled: shortScaled, plan: sharing.plan, show: func(m *measured) shown {
-	var s shown
+var sharingFigure = describe("3-8", sharing.part, shortScaled, sharing.plan, func(m *measured) bench.Shown {
+	var s bench.Shown
 	for _, jobs := range sharing.counts {
 		for _, v := range vgpuCounts {
 			key := sharing.name(jobs, v)
 			if !m.Has(key) {
 				continue
 			}
-			s.rows = append(s.rows, exp.OverMedian(sharing.part, key+"_over_dealt", "x dealt", m.ratios(key, sharing.own(jobs))).
+			s.Rows = append(s.Rows, exp.OverMedian(sharing.part, key+"_over_dealt", "x dealt", m.Ratios(key, sharing.own(jobs))).
 				Noting("over programs that are dealt to the GPUs in turn and cost kernels and copies alone; the paper: with 4 vGPUs some gain over bare CUDA"))
 			if v > 1 {
-				s.rows = append(s.rows, exp.OverMedian(sharing.part, key+"_over_1vgpu", "x 1 vGPU", m.ratios(key, sharing.name(jobs, 1))))
+				s.Rows = append(s.Rows, exp.OverMedian(sharing.part, key+"_over_1vgpu", "x 1 vGPU", m.Ratios(key, sharing.name(jobs, 1))))
 			}
 		}
 	}
-	s.pictures = append(s.pictures, sharing.bars(m, "The GPUs' own time is of programs that are dealt to them in turn. Bare CUDA could not serve more than eight."))
+	s.Pictures = append(s.Pictures, sharing.bars(m, "The GPUs' own time is of programs that are dealt to them in turn. Bare CUDA could not serve more than eight."))
 	return s
-}}
+})
 
 // manyLong is the number of long programs in Figs. 3-9 and 3-10.
 const manyLong = 36
@@ -226,9 +227,9 @@ func (f *longFigure) name(point, vgpus int) string {
 // serial and shared are the numbers of vGPUs that are compared.
 const serial, shared = 1, 4
 
-func (f *longFigure) plan(all bool) []measurement {
+func (f *longFigure) plan(m *measured) []measurement {
 	points := f.some
-	if all {
+	if m.All {
 		points = f.points
 	}
 	var list []measurement
@@ -240,8 +241,8 @@ func (f *longFigure) plan(all bool) []measurement {
 	return list
 }
 
-func (f *longFigure) show(m *measured, note func(point int) string) shown {
-	var s shown
+func (f *longFigure) show(m *measured, note func(point int) string) bench.Shown {
+	var s bench.Shown
 	b := &report.Bars{Title: f.part, YLabel: "seconds until all are done", Note: "On each bar its swap operations. The paper's values are not in its text, only their direction."}
 	var alone, together, still, moved [][]float64
 	for _, p := range f.points {
@@ -250,17 +251,17 @@ func (f *longFigure) show(m *measured, note func(point int) string) shown {
 			continue
 		}
 		b.Groups = append(b.Groups, f.label(p))
-		alone, together = append(alone, m.seconds(one)), append(together, m.seconds(four))
+		alone, together = append(alone, m.Seconds(one)), append(together, m.Seconds(four))
 		still, moved = append(still, m.swaps(one)), append(moved, m.swaps(four))
-		s.rows = append(s.rows,
-			exp.OverMedian(f.part, one+"_s", "s", m.seconds(one)),
-			exp.OverMedian(f.part, four+"_s", "s", m.seconds(four)),
-			exp.OverMedian(f.part, four+"_over_serial", "x 1 vGPU", m.ratios(four, one)).Noting("%s", note(p)),
+		s.Rows = append(s.Rows,
+			exp.OverMedian(f.part, one+"_s", "s", m.Seconds(one)),
+			exp.OverMedian(f.part, four+"_s", "s", m.Seconds(four)),
+			exp.OverMedian(f.part, four+"_over_serial", "x 1 vGPU", m.Ratios(four, one)).Noting("%s", note(p)),
 			exp.OverMedian(f.part, one+"_swaps", "swaps", m.swaps(one)),
 			exp.OverMedian(f.part, four+"_swaps", "swaps", m.swaps(four)))
 	}
 	b.Series = []report.BarSeries{marked(exp.MedianBars("1 vGPU, one after the other", alone), still), marked(exp.MedianBars("4 vGPUs, sharing", together), moved)}
-	s.pictures = []report.Section{b}
+	s.Pictures = []report.Section{b}
 	return s
 }
 
@@ -273,22 +274,22 @@ var swapping = longFigure{
 	},
 }
 
-var swappingFigure = figure{name: "3-9", part: swapping.part, scaled: longScaled, plan: swapping.plan, show: func(m *measured) shown {
+var swappingFigure = describe("3-9", swapping.part, longScaled, swapping.plan, func(m *measured) bench.Shown {
 	s := swapping.show(m, func(int) string { return "below 1: sharing is faster" })
 	for _, f := range []struct {
 		vgpus int
 		what  string
 	}{{serial, "serial"}, {shared, "sharing"}} {
-		growth := exp.OverMedian(swapping.part, "fig3_9_growth_"+f.what, "x CPU 0", m.ratios(swapping.name(200, f.vgpus), swapping.name(0, f.vgpus)))
+		growth := exp.OverMedian(swapping.part, "fig3_9_growth_"+f.what, "x CPU 0", m.Ratios(swapping.name(200, f.vgpus), swapping.name(0, f.vgpus)))
 		if f.vgpus == shared {
 			growth = growth.Against(1).Noting("time with a CPU fraction of 2 over that with 0; the paper: kept constant")
 		} else {
 			growth = growth.Noting("time with a CPU fraction of 2 over that with 0; the paper: grows linearly")
 		}
-		s.rows = append(s.rows, growth)
+		s.Rows = append(s.Rows, growth)
 	}
 	return s
-}}
+})
 
 var mix = longFigure{
 	key: "fig3_10", part: "Fig. 3-10: 36 programs, BS-L and MM-L", metric: "bsl",
@@ -299,11 +300,11 @@ var mix = longFigure{
 	},
 }
 
-var mixFigure = figure{name: "3-10", part: mix.part, scaled: longScaled, plan: mix.plan, show: func(m *measured) shown {
+var mixFigure = describe("3-10", mix.part, longScaled, mix.plan, func(m *measured) bench.Shown {
 	return mix.show(m, func(point int) string {
 		if point == 75 {
 			return "the paper: above 1, sharing is slower here"
 		}
 		return "the paper: the gain grows with the share of MM-L"
 	})
-}}
+})

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster/exp/bench"
 	"muster/wire/status"
 )
 
@@ -249,12 +250,11 @@ func together(n int, f func(i int) error) error {
 
 // outcome is one measurement.
 type outcome struct {
-	Seconds float64 `json:"seconds"` // until the last program had its results
-	disturbance
-	Swaps       uint64 `json:"swaps,omitempty"`
-	Preemptions uint64 `json:"preemptions,omitempty"`
-	Moves       uint64 `json:"moves,omitempty"`
-	Guests      uint64 `json:"guests,omitempty"` // programs served by another node, temporarily or to the end
+	bench.Timing        // until the last program had its results
+	Swaps        uint64 `json:"swaps,omitempty"`
+	Preemptions  uint64 `json:"preemptions,omitempty"`
+	Moves        uint64 `json:"moves,omitempty"`
+	Guests       uint64 `json:"guests,omitempty"` // programs served by another node, temporarily or to the end
 }
 
 // count adds the nodes' counters for the jobs to out. It waits until the last client has left.
@@ -325,11 +325,11 @@ func (l *lab) runCluster(settings []setting, jobs []job, open opener) (outcome, 
 		if err != nil {
 			return errors.Join(l.ctx.Err(), err)
 		}
-		if err := l.awaitQuiet(); err != nil {
+		if l.patience, err = bench.AwaitQuiet(l.ctx, l.patience, tooLate); err != nil {
 			abandonAll(all)
 			return err
 		}
-		if out.Seconds, out.disturbance, err = c.measure(ctx, cancel, all, open, func(*visitor) error { return nil }); err != nil {
+		if out.Seconds, out.Late, err = c.measure(ctx, cancel, all, open, func(*visitor) error { return nil }); err != nil {
 			return errors.Join(l.ctx.Err(), err)
 		}
 		return c.count(ctx, all, &out)
@@ -339,8 +339,8 @@ func (l *lab) runCluster(settings []setting, jobs []job, open opener) (outcome, 
 
 // measure opens the gates and waits until all jobs are done. If one fails, it calls cancel to end
 // the others, which may be waiting for it. last is called for each process before it may exit.
-func (c cluster) measure(ctx context.Context, cancel func(), all []*running, open opener, last func(*visitor) error) (took float64, by disturbance, err error) {
-	machine := watchMachine()
+func (c cluster) measure(ctx context.Context, cancel func(), all []*running, open opener, last func(*visitor) error) (took, late float64, err error) {
+	machine := bench.Watch()
 	over, opened := make(chan int, len(all)), make(chan error, 1)
 	start, done := time.Now(), make([]time.Time, len(all))
 	go func() {
@@ -358,11 +358,11 @@ func (c cluster) measure(ctx context.Context, cancel func(), all []*running, ope
 		over <- i
 		return nil
 	})
-	by = machine()
+	late = machine()
 	if err = errors.Join(<-opened, err); err != nil {
 		abandonAll(all)
-		return 0, by, err
+		return 0, late, err
 	}
 	took = slices.MaxFunc(done, time.Time.Compare).Sub(start).Seconds()
-	return took, by, together(len(all), func(i int) error { return all[i].end() })
+	return took, late, together(len(all), func(i int) error { return all[i].end() })
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"muster/exp/bench"
 	"muster/wire/status"
 )
 
@@ -128,7 +129,7 @@ func (l *lab) profileAdditions() error {
 	err := withNode(l.tools, setting{devices: multi.devices(gtx480), vgpus: 1}, func(n *theNode) error {
 		for range 3 {
 			for _, kernels := range []int{few, many} {
-				one, err := quietly(l, func() (alone, disturbance, error) { return l.time(n, additions(kernels), multi) })
+				one, _, err := bench.Quietly(&l.patience, tooLate, func() (alone, float64, error) { return l.time(n, additions(kernels), multi) })
 				if err != nil {
 					return err
 				}

@@ -23,11 +23,11 @@ var Experiment = exp.Experiment{
 	Title:   title,
 	Summary: "sharing GPUs of a node: overhead, swapping, migration and preemption, measured on software GPUs",
 	Runs:    runsMade,
-	Figures: figureNames(),
+	Figures: study().FigureNames(),
 	Flags: append([]exp.Flag{
 		{Name: "scale", Summary: "make one of so many of the paper's iterations of programs of several processes, 1 for all of them (default 20)"},
 	}, bench.Flags("", "2m")...),
-	Run: frame().Run,
+	Run: study().Run,
 }
 
 const (
@@ -39,19 +39,15 @@ const (
 
 // figure is one of the paper's figures.
 type figure struct {
-	name, part string
-	mpi        bool // its programs need MPI
-	scaled     []scaling
-	parts      []*parallelFigure // of those that need MPI
-	// plan lists the measurements: all points of the paper's, or a reduced set.
-	plan func(all bool) []measurement
-	show func(m *measured) shown
+	bench.Figure[measured, measurement]
+	mpi    bool // its programs need MPI
+	scaled []scaling
+	parts  []*parallelFigure // of those that need MPI
 }
 
-// shown is the output of a figure.
-type shown struct {
-	rows     []exp.Row
-	pictures []report.Section
+// describe makes a figure: of its measurements, all points of the paper's, or a reduced set.
+func describe(name, part string, scaled []scaling, plan func(*measured) []measurement, show func(*measured) bench.Shown) figure {
+	return figure{Figure: bench.Figure[measured, measurement]{Name: name, Part: part, Plan: plan, Show: show}, scaled: scaled}
 }
 
 // measurement is one run of some programs under one setting.
@@ -61,6 +57,9 @@ type measurement struct {
 	// programs.
 	make func(l *lab, dice *rand.Rand) (outcome, error)
 }
+
+// Key implements bench.Keyed.
+func (m measurement) Key() string { return m.key }
 
 // figures in the paper's order.
 func figures() []figure {
@@ -74,10 +73,6 @@ func figures() []figure {
 	return append(list, parallelClusterFigure)
 }
 
-func figureNames() []string { return exp.Names(figures(), figureName) }
-
-func figureName(f *figure) string { return f.name }
-
 // lab makes the measurements.
 type lab struct {
 	ctx      context.Context
@@ -88,119 +83,75 @@ type lab struct {
 
 const maxScale = 1000
 
-// frame says how the measurements are made, checked and shown. It is a function and not a variable,
-// because the check refers to the figures, which are part of Experiment.
-func frame() bench.Frame[measured] {
-	return bench.Frame[measured]{
-		Measure: measure, Check: (*measured).check,
-		Result:  func(m *measured) (*exp.Result, error) { return result(m), nil },
-		Partial: func(m *measured) string { return m.Missing },
+// study says what is measured, and how it is kept and shown.
+func study() *bench.Study[measured, outcome, measurement] {
+	return &bench.Study[measured, outcome, measurement]{
+		Name: name, Title: title, Lead: lead, Version: savedVersion,
+		Figures: func() (list []bench.Figure[measured, measurement]) {
+			for _, f := range figures() {
+				list = append(list, f.Figure)
+			}
+			return list
+		},
+		Record: func(m *measured) *bench.Record[outcome] { return &m.Record },
+		Begin:  begin, Check: (*measured).check, Good: func(*outcome) bool { return true },
+		Notes: notes, Claims: claimRows,
+		Parts: []bench.Part[measured]{{Title: partInterAll, Rows: interAll}, {Title: partClaims, Rows: claimRows}, {Title: partScale, Rows: scaledRows}},
 	}
 }
 
-// prepare reads the flags and finds the tools, before anything is measured.
-func prepare(ctx context.Context, o exp.Options) (*lab, error) {
+// begin reads the flags, finds the tools, and chooses the figures, before anything is measured.
+func begin(ctx context.Context, o exp.Options) (*measured, bench.Lab[outcome, measurement], error) {
 	m := newMeasured(o.Seeds(runsMade))
 	m.All = len(o.Figures) > 0
 	l := &lab{ctx: ctx, m: m}
 	var err error
 	if text, given := o.Flags["scale"]; given {
 		if m.Scale, err = strconv.Atoi(text); err != nil || m.Scale < 1 || m.Scale > maxScale {
-			return nil, misuse.Errorf("--scale %s: give a number from 1, for all of the paper's iterations, to %d", text, maxScale)
+			return nil, nil, misuse.Errorf("--scale %s: give a number from 1, for all of the paper's iterations, to %d", text, maxScale)
 		}
 	}
 	if l.patience, err = bench.PatienceOf(o, defaultPatience); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	l.tools, err = findTools(o.Flags["programs"])
-	return l, err
+	if l.tools, err = findTools(o.Flags["programs"]); err != nil {
+		return nil, nil, err
+	}
+	return m, l, l.choose(o)
 }
 
-// measure makes all measurements of the figures that the user asked for. If it is interrupted, it
-// keeps the complete figures, and Missing names the others.
-func measure(ctx context.Context, o exp.Options) (*measured, error) {
-	l, err := prepare(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	chosen, err := l.choose(o)
-	if err != nil {
-		return nil, err
-	}
-	err = l.measureAll(chosen, o.Progress)
-	if err != nil && ctx.Err() != nil && l.m.Keep(l.m.needs(chosen)) {
-		err = nil
-	}
-	return l.m, err
-}
-
-// needs lists the measurements of each figure.
-func (m *measured) needs(chosen []figure) []bench.Need {
-	return bench.Needs(chosen, figureName, func(f *figure) []string { return exp.Names(f.plan(m.All), keyOf) })
-}
-
-func keyOf(m *measurement) string { return m.key }
-
-// choose lists the figures that the user asked for and that can be measured on this machine.
-func (l *lab) choose(o exp.Options) ([]figure, error) {
-	var chosen []figure
+// choose selects the figures that the user asked for and that can be measured on this machine.
+func (l *lab) choose(o exp.Options) error {
 	var left []string
 	for _, f := range figures() {
 		switch {
-		case !o.Wants(f.name):
+		case !o.Wants(f.Name):
 		case f.mpi && l.tools.mpiexec == "":
-			left = append(left, f.name)
+			left = append(left, f.Name)
 		default:
-			chosen = append(chosen, f)
-			l.m.Figures = append(l.m.Figures, f.name)
+			l.m.Figures = append(l.m.Figures, f.Name)
 		}
 	}
 	if len(left) > 0 {
 		l.m.LeftOut = fmt.Sprintf("figures %s are left out: %s", strings.Join(left, ", "), noMPI)
 	}
-	if len(chosen) == 0 {
-		return nil, errors.New(l.m.LeftOut)
+	if len(l.m.Figures) == 0 {
+		return errors.New(l.m.LeftOut)
 	}
-	return chosen, nil
+	return nil
 }
 
-// measureAll makes each measurement of the figures once per seed.
-func (l *lab) measureAll(chosen []figure, progress func(done, total int64)) error {
-	var plan []measurement
-	for _, f := range chosen {
-		plan = append(plan, f.plan(l.m.All)...)
-	}
-	return l.m.Measure(exp.Names(plan, keyOf), progress, func(i int, seed uint64) (outcome, error) {
-		return quietly(l, func() (outcome, disturbance, error) {
-			out, err := plan[i].make(l, rand.New(rand.NewPCG(seed, 0)))
-			return out, out.disturbance, err
-		})
+// Make makes a measurement, and again if the machine was busy.
+func (l *lab) Make(one *measurement, seed uint64) (outcome, error) {
+	out, _, err := bench.Quietly(&l.patience, tooLate, func() (outcome, float64, error) {
+		out, err := one.make(l, rand.New(rand.NewPCG(seed, 0)))
+		return out, out.Late, err
 	})
+	return out, err
 }
 
-// result makes rows, notes and the page.
-func result(m *measured) *exp.Result {
-	var chosen []figure
-	for _, f := range figures() {
-		if slices.Contains(m.Figures, f.name) {
-			chosen = append(chosen, f)
-		}
-	}
-	r := exp.NewReport(name, title, lead, notes(m), "")
-	for _, f := range chosen {
-		s := f.show(m)
-		r.ShowOnPage(f.part, s.rows, s.pictures...)
-	}
-	r.ShowOnPage(partInterAll, interAll(m))
-	r.ShowOnPage(partClaims, claimRows(m))
-	r.ShowOnPage(partScale, scaledRows(m, chosen))
-	return &r.Result
-}
-
-// seconds are the times of a measurement.
-func (m *measured) seconds(key string) []float64 {
-	return m.Values(key, func(o *outcome) float64 { return o.Seconds })
-}
+// Close implements bench.Lab: every measurement stops its own nodes.
+func (l *lab) Close() error { return nil }
 
 func (m *measured) swaps(key string) []float64 {
 	return m.Values(key, func(o *outcome) float64 { return float64(o.Swaps) })
@@ -212,11 +163,6 @@ func (m *measured) moves(key string) []float64 {
 
 func (m *measured) guests(key string) []float64 {
 	return m.Values(key, func(o *outcome) float64 { return float64(o.Guests) })
-}
-
-// ratios divides the times of two measurements, run by run.
-func (m *measured) ratios(key, over string) []float64 {
-	return exp.Ratios(m.seconds(key), m.seconds(over))
 }
 
 // most is the largest of several medians. It does not compare single runs, because the largest of

@@ -2,10 +2,8 @@ package noderuntime
 
 import (
 	"context"
-	"errors"
 	"io"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -20,18 +18,27 @@ import (
 // the second.
 func made(all bool, seconds func(key string) float64) *measured {
 	m := newMeasured([]uint64{1, 2})
-	m.Machine, m.Figures, m.All, m.Addition = "made up", figureNames(), all, 0.001
+	m.Machine, m.Figures, m.All, m.Addition = "made up", study().FigureNames(), all, 0.001
 	for _, p := range append(slices.Clone(shortPrograms), matmulLarge, optionsLarge, matmulSmall) {
 		m.Alone[p.name] = alone{Seconds: 0.2, Kernel: 0.15, Copy: 0.01, Kernels: uint64(p.calls)}
 	}
 	for _, f := range figures() {
-		for _, one := range f.plan(all) {
+		for _, one := range f.Plan(m) {
 			for run := 1; run <= 2; run++ {
-				m.Outcomes[one.key] = append(m.Outcomes[one.key], outcome{Seconds: float64(run) * seconds(one.key)})
+				m.Outcomes[one.key] = append(m.Outcomes[one.key], outcome{Timing: bench.Timing{Seconds: float64(run) * seconds(one.key)}})
 			}
 		}
 	}
 	return m
+}
+
+func shownOf(t *testing.T, m *measured) *exp.Result {
+	t.Helper()
+	r, err := study().Result(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 // With made-up times, every figure has rows and a picture, ratios are not inverted, and the scaling
@@ -52,11 +59,11 @@ func TestShown(t *testing.T) {
 		for i := range m.Outcomes["fig3_11_12jobs_cpu100_migrate"] {
 			m.Outcomes["fig3_11_12jobs_cpu100_migrate"][i].Moves = 7
 		}
-		r := result(m)
+		r := shownOf(t, m)
 		page := exptest.Page(t, r)
 		for _, f := range figures() {
-			if !strings.Contains(page, f.part) {
-				t.Errorf("%s is not on the page", f.part)
+			if !strings.Contains(page, f.Part) {
+				t.Errorf("%s is not on the page", f.Part)
 			}
 		}
 		for metric, want := range map[string]float64{
@@ -100,19 +107,19 @@ func TestShown(t *testing.T) {
 func TestPlans(t *testing.T) {
 	keys := map[string]bool{}
 	for _, f := range figures() {
-		some, all := f.plan(false), f.plan(true)
+		some, all := f.Plan(&measured{}), f.Plan(&measured{All: true})
 		if len(some) == 0 || len(some) > len(all) {
-			t.Errorf("%s: %d measurements of %d", f.name, len(some), len(all))
+			t.Errorf("%s: %d measurements of %d", f.Name, len(some), len(all))
 		}
-		prefix := "fig" + strings.ReplaceAll(f.name, "-", "_")
+		prefix := "fig" + strings.ReplaceAll(f.Name, "-", "_")
 		for _, one := range all {
 			if keys[one.key] || !strings.HasPrefix(one.key, prefix) {
-				t.Errorf("figure %s: key %s", f.name, one.key)
+				t.Errorf("figure %s: key %s", f.Name, one.key)
 			}
 			keys[one.key] = true
 		}
 	}
-	if len(figures()) != 15 || !slices.Equal(Experiment.Figures, figureNames()) {
+	if len(figures()) != 15 || !slices.Equal(Experiment.Figures, study().FigureNames()) {
 		t.Error(Experiment.Figures)
 	}
 }
@@ -120,66 +127,21 @@ func TestPlans(t *testing.T) {
 // Without MPI its figures are left out, and if nothing else is wanted that is an error.
 func TestWithoutMPI(t *testing.T) {
 	l := &lab{ctx: t.Context(), m: &measured{}}
-	if _, err := l.choose(exp.Options{Figures: []string{"3-14", "3-20"}}); err == nil || !strings.Contains(err.Error(), "3-14, 3-20 are left out") || !strings.Contains(err.Error(), "apt-get install mpich") {
+	if err := l.choose(exp.Options{Figures: []string{"3-14", "3-20"}}); err == nil || !strings.Contains(err.Error(), "3-14, 3-20 are left out") || !strings.Contains(err.Error(), "apt-get install mpich") {
 		t.Error(err)
 	}
 	m := made(false, func(string) float64 { return 1 })
 	m.LeftOut = l.m.LeftOut
-	if !slices.Contains(result(m).Notes, l.m.LeftOut) {
+	if !slices.Contains(shownOf(t, m).Notes, l.m.LeftOut) {
 		t.Error("it is not said")
 	}
 }
 
-// An interrupt keeps what is complete: the seeds before it or, during the first, the
-// figures before it; and says what is missing.
-func TestInterruptedMeasurements(t *testing.T) {
-	for _, c := range []struct {
-		seeds, measured int // the interrupt comes after measured of 4 measurements per seed
-		figures         []string
-		kept            int // seeds
-		missing         string
-	}{
-		{3, 1, nil, 0, ""},
-		{3, 2, []string{"one"}, 1, "figures two; the last 2 seeds"},
-		{1, 3, []string{"one"}, 1, "figures two"},
-		{3, 4, []string{"one", "two"}, 1, "the last 2 seeds"},
-		{3, 11, []string{"one", "two"}, 2, "the last 1 seed"},
-	} {
-		ctx, cancel := context.WithCancel(t.Context())
-		made := 0
-		make := func(*lab, *rand.Rand) (outcome, error) {
-			if made == c.measured {
-				cancel()
-				return outcome{}, ctx.Err()
-			}
-			made++
-			return outcome{Seconds: 1}, nil
-		}
-		plan := func(figure string) func(bool) []measurement {
-			return func(bool) []measurement { return []measurement{{figure + "_a", make}, {figure + "_b", make}} }
-		}
-		chosen := []figure{{name: "one", plan: plan("one")}, {name: "two", plan: plan("two")}}
-		l := &lab{ctx: ctx, m: newMeasured([]uint64{1, 2, 3}[:c.seeds])}
-		if err := l.measureAll(chosen, nil); !errors.Is(err, context.Canceled) {
-			t.Fatal(err)
-		}
-		if left := l.m.Keep(l.m.needs(chosen)); left != (c.figures != nil) {
-			t.Errorf("%+v: left %v", c, left)
-		} else if !left {
-			continue
-		}
-		if !slices.Equal(l.m.Figures, c.figures) || len(l.m.Seeds) != c.kept || l.m.Missing != c.missing || len(l.m.Outcomes) != 2*len(c.figures) {
-			t.Errorf("%+v: %+v", c, l.m)
-		}
-		for key, list := range l.m.Outcomes {
-			if len(list) != c.kept {
-				t.Errorf("%+v: %d of %s", c, len(list), key)
-			}
-		}
-	}
+// What is missing is said.
+func TestMissingFigures(t *testing.T) {
 	m := made(false, func(string) float64 { return 1 })
 	m.Missing = "figures 3-20"
-	if notes := strings.Join(result(m).Notes, "\n"); !strings.Contains(notes, "Missing: figures 3-20.") {
+	if notes := strings.Join(shownOf(t, m).Notes, "\n"); !strings.Contains(notes, "Missing: figures 3-20.") {
 		t.Error(notes)
 	}
 }
@@ -301,35 +263,35 @@ func TestSaved(t *testing.T) {
 		t.Fatal(err)
 	}
 	var before, after strings.Builder
-	if err := result(m).Page.WriteHTML(&before); err != nil {
+	if err := shownOf(t, m).Page.WriteHTML(&before); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Page.WriteHTML(&after); err != nil || after.String() != before.String() {
 		t.Errorf("the pages differ: %v", err)
 	}
 	for name, spoil := range map[string]func(*measured){
-		"version 2":      func(m *measured) { m.Version = 2 },
-		"scale 0":        func(m *measured) { m.Scale = 0 },
-		"nothing":        func(m *measured) { m.Seeds = nil },
-		"no figure":      func(m *measured) { m.Figures = []string{"3-99"} },
-		"with 2 seeds":   func(m *measured) { m.Outcomes["fig3_7_1jobs_gpu"] = m.Outcomes["fig3_7_1jobs_gpu"][:1] },
-		"Seconds:0":      func(m *measured) { m.Outcomes["fig3_7_1jobs_gpu"][0].Seconds = 0 },
-		"program SC":     func(m *measured) { m.Alone["SC"] = alone{} },
-		"without fig3_9": func(m *measured) { delete(m.Outcomes, swapping.name(0, serial)) },
-		"an addition":    func(m *measured) { m.Addition = -1 },
-		"without the":    func(m *measured) { m.Addition = 0 },
+		"version 2":    func(m *measured) { m.Version = 2 },
+		"scale 0":      func(m *measured) { m.Scale = 0 },
+		"nothing":      func(m *measured) { m.Seeds = nil },
+		"no figure":    func(m *measured) { m.Figures = []string{"3-99"} },
+		"with 2 seeds": func(m *measured) { m.Outcomes["fig3_7_1jobs_gpu"] = m.Outcomes["fig3_7_1jobs_gpu"][:1] },
+		"Seconds:0":    func(m *measured) { m.Outcomes["fig3_7_1jobs_gpu"][0].Seconds = 0 },
+		"program SC":   func(m *measured) { m.Alone["SC"] = alone{} },
+		"fig3_9_cpu0_1vgpus was measured 0 times": func(m *measured) { delete(m.Outcomes, swapping.name(0, serial)) },
+		"an addition": func(m *measured) { m.Addition = -1 },
+		"without the": func(m *measured) { m.Addition = 0 },
 	} {
 		m := made(false, func(string) float64 { return 1 })
 		spoil(m)
 		if err := bench.Save(path, m); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := frame().Load(path); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := study().Frame().Load(path); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, text := range []string{"", "{}", "[]", `{"version":1,"surprise":1}`, `{"version":1} {}`} {
-		if _, err := frame().Decode([]byte(text)); err == nil {
+		if _, err := study().Frame().Decode([]byte(text)); err == nil {
 			t.Errorf("%q is taken", text)
 		}
 	}
@@ -340,11 +302,11 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"version":1,"machine":"m","figures":["3-9"],"all":false,"scale":20,"seeds":[1],"alone":{},"addition":0,"outcomes":{}}`))
 	f.Add([]byte(`{"version":1,"figures":["3-7"],"scale":1,"seeds":[1],"outcomes":{"fig3_7_1jobs_gpu":[{"seconds":1e-320}]}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		m, err := frame().Decode(text)
+		m, err := study().Frame().Decode(text)
 		if err != nil {
 			return
 		}
-		r := result(m)
+		r := shownOf(t, m)
 		if err := r.Check(); err != nil {
 			t.Fatal(err)
 		}

@@ -38,21 +38,11 @@ func notes(m *measured) []string {
 	}
 	list = append(list, fmt.Sprintf("The machine was watched: a measurement during which it woke sleepers more than %.1f ms late was made again, while there was patience (--patience). Of several tries "+
 		"the one counts that was disturbed least.", 1e3*tooLate))
-	if busy := m.busy(); busy > 0 {
+	if busy := m.Disturbed(tooLate); busy > 0 {
 		list = append(list, fmt.Sprintf("The machine was busy: %.0f %% of the measurements were disturbed nevertheless. Measure again when nothing else runs, or with more patience.", 100*busy))
 	}
 	if !m.All {
 		list = append(list, "All figures at once measure some points of each; --figure NAME measures all points of a figure, with the long GPU phases too.")
 	}
-	for _, r := range claimRows(m) {
-		if r.Ours == 0 {
-			list = append(list, r.Note)
-		}
-	}
 	return list
-}
-
-// busy is the fraction of the measurements that were disturbed.
-func (m *measured) busy() float64 {
-	return m.Disturbed(func(o *outcome) bool { return !o.quiet() })
 }

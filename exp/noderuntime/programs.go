@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"muster/exp/bench"
 	"muster/wire/status"
 )
 
@@ -87,7 +88,7 @@ func (l *lab) alone(s scale, programs ...program) (map[string]alone, error) {
 		for _, p := range missing {
 			best := alone{Seconds: math.Inf(1), Kernel: math.Inf(1)}
 			for range 3 {
-				a, err := quietly(l, func() (alone, disturbance, error) { return l.time(n, p.of(), s) })
+				a, _, err := bench.Quietly(&l.patience, tooLate, func() (alone, float64, error) { return l.time(n, p.of(), s) })
 				if err != nil {
 					return err
 				}
@@ -101,25 +102,25 @@ func (l *lab) alone(s scale, programs ...program) (map[string]alone, error) {
 }
 
 // time runs a job on a node that has no other programs.
-func (l *lab) time(n *theNode, j job, s scale) (alone, disturbance, error) {
+func (l *lab) time(n *theNode, j job, s scale) (alone, float64, error) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	defer cancel()
 	all, err := cluster{n}.startAll(ctx, []job{j})
 	if err != nil {
-		return alone{}, disturbance{}, errors.Join(l.ctx.Err(), err)
+		return alone{}, 0, errors.Join(l.ctx.Err(), err)
 	}
-	if err := l.awaitQuiet(); err != nil {
+	if l.patience, err = bench.AwaitQuiet(l.ctx, l.patience, tooLate); err != nil {
 		abandonAll(all)
-		return alone{}, disturbance{}, err
+		return alone{}, 0, err
 	}
 	var a alone
-	took, by, err := cluster{n}.measure(ctx, cancel, all, openAtOnce, func(v *visitor) error {
+	took, late, err := cluster{n}.measure(ctx, cancel, all, openAtOnce, func(v *visitor) error {
 		c, err := n.reported(ctx, v)
 		a.Kernels, a.Kernel, a.Copy = v.kernels, c.BusyTime, float64(v.copied)/s.copies
 		return err
 	})
 	a.Seconds = took
-	return a, by, errors.Join(l.ctx.Err(), err)
+	return a, late, errors.Join(l.ctx.Err(), err)
 }
 
 // reported waits until the node has counted all kernels of a process. It must be called before the

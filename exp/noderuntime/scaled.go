@@ -2,6 +2,7 @@ package noderuntime
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"muster/exp"
@@ -21,14 +22,14 @@ const partScale = "What was scaled"
 // defaultScale is the divisor of the paper's numbers of iterations.
 const defaultScale = 20
 
-// scaledRows list what is smaller than in the paper in the given figures.
-func scaledRows(m *measured, chosen []figure) []exp.Row {
+// scaledRows list what is smaller than in the paper in the figures that were measured.
+func scaledRows(m *measured) []exp.Row {
 	var rows []exp.Row
 	seen := map[string]bool{}
-	for _, f := range chosen {
+	for _, f := range figures() {
 		for _, s := range f.scaled {
 			ours := s.ours(m)
-			if seen[s.metric] || ours == 0 { // 0: not measured
+			if !slices.Contains(m.Figures, f.Name) || seen[s.metric] || ours == 0 { // 0: not measured
 				continue
 			}
 			seen[s.metric] = true

@@ -3,25 +3,14 @@ package exp
 import "muster/report"
 
 // Holds is the verdict of a statement without an amount.
-func Holds(yes bool) Verdict {
-	if yes {
-		return Confirmed
-	}
-	return Refuted
-}
+func Holds(yes bool) Verdict { return Graded(yes, yes) }
 
 // AboveOne judges the claim that a ratio is above 1, for which the paper's text gives no number.
 // The claim is confirmed if the whole confidence interval of the mean is above 1. If only the mean
 // is, the direction alone holds.
 func AboveOne(ratios []float64) Verdict {
 	i := report.IntervalOf(ratios)
-	switch {
-	case i.Mean <= 1:
-		return Refuted
-	case len(ratios) > 1 && i.Mean-i.Half <= 1:
-		return Direction
-	}
-	return Confirmed
+	return Graded(i.Mean > 1, len(ratios) == 1 || i.Mean-i.Half > 1)
 }
 
 // nearly is the tolerance of Amount: a gain counts as equal to the paper's if it is at most this
@@ -31,13 +20,7 @@ const nearly = 0.1
 // Amount judges a gain, as a ratio, against the paper's. A gain above 1 has the paper's direction;
 // one within the tolerance of the paper's number confirms it.
 func Amount(ours, paper float64) Verdict {
-	switch {
-	case ours <= 1:
-		return Refuted
-	case ours >= (1-nearly)*paper && ours <= (1+2*nearly)*paper:
-		return Confirmed
-	}
-	return Direction
+	return Graded(ours > 1, ours >= (1-nearly)*paper && ours <= (1+2*nearly)*paper)
 }
 
 // ClaimsPart is the part that the rows of verdicts belong to.
@@ -57,20 +40,41 @@ func (v Verdict) Told(id, where, says, because string) Row {
 	return v.Row(id).Noting("%s%s: %s (%s)", where, v, says, because)
 }
 
+// Measurements can say which of them there are, by their keys.
+type Measurements interface{ Has(keys ...string) bool }
+
 // Claim is a statement of a paper, with the function that judges it by the measurements.
-type Claim[Measured any] struct {
+type Claim[Measured Measurements] struct {
 	ID, Where, Says string
+	// Needs are the keys of the measurements without which nothing can be said.
+	Needs []string
 	// Judge gives a verdict and the numbers behind it.
 	Judge func(Measured) (Verdict, string)
 	// Cause explains why our result differs from the paper's, as far as we know.
 	Cause string
 }
 
+// Verdict judges the claim. It is Unknown if a measurement that it needs is missing.
+func (c *Claim[Measured]) Verdict(m Measured) (Verdict, string) {
+	if !m.Has(c.Needs...) {
+		return Unknown, ""
+	}
+	return c.Judge(m)
+}
+
+// About lists claims of one place of the paper that need the same measurements.
+func About[Measured Measurements](where string, needs []string, claims ...Claim[Measured]) []Claim[Measured] {
+	for i := range claims {
+		claims[i].Where, claims[i].Needs = where, needs
+	}
+	return claims
+}
+
 // ClaimRows are the verdicts on the claims that the measurements can decide.
-func ClaimRows[Measured any](claims []Claim[Measured], m Measured) []Row {
+func ClaimRows[Measured Measurements](claims []Claim[Measured], m Measured) []Row {
 	var rows []Row
 	for _, c := range claims {
-		v, because := c.Judge(m)
+		v, because := c.Verdict(m)
 		if v == Unknown {
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"muster/exp"
 	"muster/internal/units"
@@ -37,24 +38,21 @@ func claims() []claim {
 // claimRows are the verdicts.
 func claimRows(m *measured) []exp.Row { return exp.ClaimRows(claims(), m) }
 
-// best is the shortest median time of a program over all mappings to the given number of nodes.
-func (m *measured) best(a *app, nodes int) float64 {
-	least := math.Inf(1)
+// onNodes are the median times of a program over all mappings to the given number of nodes.
+func (m *measured) onNodes(a *app, nodes int) []float64 {
+	var all []float64
 	for _, counts := range mappings {
 		if nodesIn(counts) == nodes {
-			least = min(least, m.Median(mappingKey(a, counts)))
+			all = append(all, m.Median(mappingKey(a, counts)))
 		}
 	}
-	return least
+	return all
 }
 
 func mappingClaims() []claim {
 	scales := func(id, says string, a *app, more bool) claim {
-		return claim{ID: id, Where: "Fig. 4-2", Says: says, Judge: func(m *measured) (exp.Verdict, string) {
-			if !m.Has(mappingKey(a, mappings[0])) {
-				return exp.Unknown, ""
-			}
-			one, two, three := m.best(a, 1), m.best(a, 2), m.best(a, 3)
+		return claim{ID: id, Says: says, Judge: func(m *measured) (exp.Verdict, string) {
+			one, two, three := slices.Min(m.onNodes(a, 1)), slices.Min(m.onNodes(a, 2)), slices.Min(m.onNodes(a, 3))
 			because := fmt.Sprintf("%.2f, %.2f and %.2f s at best on 1, 2 and 3 nodes", one, two, three)
 			switch {
 			case !more:
@@ -65,99 +63,68 @@ func mappingClaims() []claim {
 			return exp.Holds(three < two && two < one), because
 		}}
 	}
-	return []claim{
+	return exp.About("Fig. 4-2", []string{mappingKey(&mm, mappings[0])},
 		scales("4_2_mm_one_node", "MM is communication-intensive: it fails to scale to several nodes", &mm, false),
 		scales("4_2_nw_one_node", "NW is communication-intensive: it fails to scale to several nodes", &nw, false),
 		scales("4_2_adfa_scales", "ADFA is compute-intensive: it is faster on more nodes", &adfaMiddle, true),
-		{ID: "4_2_assignment_matters", Where: "Fig. 4-2", Says: "with the same number of nodes it matters which node has how many processes", Judge: func(m *measured) (exp.Verdict, string) {
-			if !m.Has(mappingKey(&mm, mappings[0])) {
-				return exp.Unknown, ""
-			}
+		claim{ID: "4_2_assignment_matters", Says: "with the same number of nodes it matters which node has how many processes", Judge: func(m *measured) (exp.Verdict, string) {
 			most := 0.0
 			for _, a := range mappingApps {
 				for nodes := 1; nodes <= 3; nodes++ {
-					var all []float64
-					for _, counts := range mappings {
-						if nodesIn(counts) == nodes {
-							all = append(all, m.Median(mappingKey(a, counts)))
-						}
-					}
+					all := m.onNodes(a, nodes)
 					most = max(most, slices.Max(all)/slices.Min(all))
 				}
 			}
 			return exp.Holds(most > 1+2*nearly), fmt.Sprintf("up to %.1f times as long", most)
 		}},
-		{ID: "4_2_adfa_long", Where: "Fig. 4-2", Says: "MM and NW are short-running, ADFA is long-running", Judge: func(m *measured) (exp.Verdict, string) {
-			if !m.Has(mappingKey(&mm, mappings[0])) {
-				return exp.Unknown, ""
-			}
+		claim{ID: "4_2_adfa_long", Says: "MM and NW are short-running, ADFA is long-running", Judge: func(m *measured) (exp.Verdict, string) {
 			key := func(a *app) float64 { return m.Median(mappingKey(a, []int{8, 0, 0})) }
 			return exp.Holds(key(&adfaMiddle) > 2*max(key(&mm), key(&nw))), fmt.Sprintf("%.2f, %.2f and %.2f s on node 1", key(&mm), key(&nw), key(&adfaMiddle))
-		}},
-	}
+		}})
 }
 
 func boundClaims() []claim {
 	var list []claim
+	// on is a claim about the times with 2 and 3 nodes over those with 1.
+	on := func(c *cluster, a *app, id, says string, judge func(two, three []float64) exp.Verdict, text func([]float64) string) {
+		list = append(list, exp.About("Fig. 4-3", []string{boundKey(c, a, 1)}, claim{ID: "4_3_" + c.key + "_" + id, Says: "on the " + c.name + " " + says, Judge: func(m *measured) (exp.Verdict, string) {
+			two, three := m.Ratios(boundKey(c, a, 2), boundKey(c, a, 1)), m.Ratios(boundKey(c, a, 3), boundKey(c, a, 1))
+			return judge(two, three), fmt.Sprintf("%s and %s times as long with 2 and 3 nodes", text(two), text(three))
+		}})...)
+	}
 	for _, c := range clusters {
 		for _, a := range []*app{&mm, &nw} {
-			list = append(list, claim{ID: fmt.Sprintf("4_3_%s_%s", c.key, a.program), Where: "Fig. 4-3", Says: fmt.Sprintf("on the %s %s is best on a single node", c.name, a.name), Judge: func(m *measured) (exp.Verdict, string) {
-				if !m.Has(boundKey(c, a, 1)) {
-					return exp.Unknown, ""
-				}
-				two, three := m.Ratios(boundKey(c, a, 2), boundKey(c, a, 1)), m.Ratios(boundKey(c, a, 3), boundKey(c, a, 1))
-				return min(exp.AboveOne(two), exp.AboveOne(three)), fmt.Sprintf("%s and %s times as long with 2 and 3 nodes", plusMinus(two), plusMinus(three))
-			}})
+			on(c, a, a.program, a.name+" is best on a single node", func(two, three []float64) exp.Verdict { return min(exp.AboveOne(two), exp.AboveOne(three)) }, plusMinus)
 		}
 	}
-	adfaRatios := func(m *measured, c *cluster) (two, three float64, known bool) {
-		if !m.Has(boundKey(c, &adfaSmall, 1)) {
-			return 0, 0, false
-		}
-		return exp.Mean(m.Ratios(boundKey(c, &adfaSmall, 2), boundKey(c, &adfaSmall, 1))), exp.Mean(m.Ratios(boundKey(c, &adfaSmall, 3), boundKey(c, &adfaSmall, 1))), true
-	}
-	return append(list,
-		claim{ID: "4_3_commodity_adfa", Where: "Fig. 4-3", Says: "on the commodity cluster ADFA is not significantly affected by the number of nodes a job", Judge: func(m *measured) (exp.Verdict, string) {
-			two, three, known := adfaRatios(m, &commodity)
-			if !known {
-				return exp.Unknown, ""
-			}
-			return exp.Holds(math.Max(math.Abs(two-1), math.Abs(three-1)) < 2*nearly), fmt.Sprintf("%.2f and %.2f times as long with 2 and 3 nodes", two, three)
-		}},
-		claim{ID: "4_3_highend_adfa", Where: "Fig. 4-3", Says: "on the high-end cluster ADFA turns out communication-intensive: more nodes do not make it faster", Judge: func(m *measured) (exp.Verdict, string) {
-			two, three, known := adfaRatios(m, &highEnd)
-			if !known {
-				return exp.Unknown, ""
-			}
-			return exp.Holds(min(two, three) > 1-nearly), fmt.Sprintf("%.2f and %.2f times as long with 2 and 3 nodes", two, three)
-		}})
+	mean := func(ratios []float64) string { return fmt.Sprintf("%.2f", exp.Mean(ratios)) }
+	on(&commodity, &adfaSmall, "adfa", "ADFA is not significantly affected by the number of nodes a job", func(two, three []float64) exp.Verdict {
+		return exp.Holds(math.Max(math.Abs(exp.Mean(two)-1), math.Abs(exp.Mean(three)-1)) < 2*nearly)
+	}, mean)
+	on(&highEnd, &adfaSmall, "adfa", "ADFA turns out communication-intensive: more nodes do not make it faster", func(two, three []float64) exp.Verdict {
+		return exp.Holds(min(exp.Mean(two), exp.Mean(three)) > 1-nearly)
+	}, mean)
+	return list
 }
 
 func weightClaims() []claim {
-	compare := func(id, says string, c *cluster, a *app, set int, better bool) claim {
-		return claim{ID: id, Where: "Fig. 4-4", Says: says, Judge: func(m *measured) (exp.Verdict, string) {
-			if !m.Has(weightKey(c, a, 0)) {
-				return exp.Unknown, ""
-			}
-			before, after := weightKey(c, a, 0), weightKey(c, a, set)
+	var list []claim
+	compare := func(set int, a *app, better bool, says string) {
+		before, after := weightKey(&highEnd, a, 0), weightKey(&highEnd, a, set)
+		list = append(list, exp.About("Fig. 4-4", []string{before}, claim{ID: fmt.Sprintf("4_4_wg%d_%s", set+1, a.program), Says: says + " for " + a.name, Judge: func(m *measured) (exp.Verdict, string) {
 			gains := m.Ratios(before, after)
 			because := plusMinus(gains) + " times the throughput of WG1"
 			if better {
 				return exp.AboveOne(gains), because
 			}
 			return exp.AboveOne(m.Ratios(after, before)), because
-		}}
+		}})...)
 	}
-	var list []claim
+	compare(1, &mm, true, "WG2 (4:8:4) is better than WG1 (4:3:2)")
+	compare(1, &nw, false, "WG2 (4:8:4) is not better than WG1 (4:3:2)")
+	compare(1, &adfaSmall, true, "WG2 (4:8:4) is better than WG1 (4:3:2)")
 	for _, a := range sixApps {
-		says := "WG2 (4:8:4) is better than WG1 (4:3:2) for " + a.name
-		if a == &nw {
-			says = "WG2 (4:8:4) is not better than WG1 (4:3:2) for NW"
-		}
-		list = append(list, compare("4_4_wg2_"+a.program, says, &highEnd, a, 1, a != &nw))
-	}
-	for _, a := range sixApps {
-		list = append(list, compare("4_4_wg3_"+a.program, "WG3 (8:4:4) is better than WG1 for "+a.name, &highEnd, a, 2, true))
+		compare(2, a, true, "WG3 (8:4:4) is better than WG1")
 	}
 	return list
 }
@@ -166,14 +133,11 @@ func mixClaims() []claim {
 	var list []claim
 	for _, c := range clusters {
 		for _, s := range []*scheme{&near, &quick} {
-			list = append(list, claim{ID: fmt.Sprintf("4_5_%s_%s", c.key, s.key), Where: "Fig. 4-5", Says: fmt.Sprintf("on the %s %s has %.4g times the throughput of batch", c.name, s.name, s.paper[c.key]),
+			list = append(list, exp.About("Fig. 4-5", []string{mixKey(c, s)}, claim{ID: fmt.Sprintf("4_5_%s_%s", c.key, s.key), Says: fmt.Sprintf("on the %s %s has %.4g times the throughput of batch", c.name, s.name, s.paper[c.key]),
 				Judge: func(m *measured) (exp.Verdict, string) {
-					if !m.Has(mixKey(c, s)) {
-						return exp.Unknown, ""
-					}
 					all := m.throughputs(c, s)
 					return exp.Amount(exp.Mean(all), s.paper[c.key]), plusMinus(all) + " times"
-				}})
+				}})...)
 		}
 	}
 	for _, c := range clusters {
@@ -188,32 +152,19 @@ func serviceClaims(c *cluster) []claim {
 		return exp.Mean(m.qualities(c, s, long))
 	}
 	gap := func(m *measured, s *scheme) float64 { return math.Abs(of(m, s, false) - of(m, s, true)) }
-	both := func(m *measured, s *scheme) string {
-		return fmt.Sprintf("%s: long %.2f, short %.2f", s.name, of(m, s, true), of(m, s, false))
-	}
-	judged := func(yes func(m *measured) bool, shown ...*scheme) func(m *measured) (exp.Verdict, string) {
-		return func(m *measured) (exp.Verdict, string) {
-			if !m.Has(mixKey(c, &batch)) {
-				return exp.Unknown, ""
+	on := func(id, says string, yes func(m *measured) bool, shown ...*scheme) claim {
+		return claim{ID: "4_5_" + c.key + "_" + id, Says: "on the " + c.name + " " + says, Judge: func(m *measured) (exp.Verdict, string) {
+			var text []string
+			for _, s := range shown {
+				text = append(text, fmt.Sprintf("%s: long %.2f, short %.2f", s.name, of(m, s, true), of(m, s, false)))
 			}
-			text := ""
-			for i, s := range shown {
-				if i > 0 {
-					text += "; "
-				}
-				text += both(m, s)
-			}
-			return exp.Holds(yes(m)), text
-		}
+			return exp.Holds(yes(m)), strings.Join(text, "; ")
+		}}
 	}
-	return []claim{
-		{ID: "4_5_" + c.key + "_batch_unfair", Where: "Fig. 4-5", Says: fmt.Sprintf("on the %s batch serves long jobs well and penalises short ones", c.name),
-			Judge: judged(func(m *measured) bool { return of(m, &batch, false) > (1+nearly)*of(m, &batch, true) }, &batch)},
-		{ID: "4_5_" + c.key + "_colocation_short", Where: "Fig. 4-5", Says: fmt.Sprintf("on the %s co-location improves the quality of service of short jobs", c.name),
-			Judge: judged(func(m *measured) bool { return of(m, &near, false) < of(m, &batch, false) }, &batch, &near)},
-		{ID: "4_5_" + c.key + "_latency_fairer", Where: "Fig. 4-5", Says: fmt.Sprintf("on the %s latency reduction reduces the difference between long and short jobs further", c.name),
-			Judge: judged(func(m *measured) bool { return gap(m, &quick) < gap(m, &near) }, &near, &quick)},
-	}
+	return exp.About("Fig. 4-5", []string{mixKey(c, &batch)},
+		on("batch_unfair", "batch serves long jobs well and penalises short ones", func(m *measured) bool { return of(m, &batch, false) > (1+nearly)*of(m, &batch, true) }, &batch),
+		on("colocation_short", "co-location improves the quality of service of short jobs", func(m *measured) bool { return of(m, &near, false) < of(m, &batch, false) }, &batch, &near),
+		on("latency_fairer", "latency reduction reduces the difference between long and short jobs further", func(m *measured) bool { return gap(m, &quick) < gap(m, &near) }, &near, &quick))
 }
 
 // causes explain why our results differ from the paper's, as far as we know.

@@ -37,7 +37,7 @@ func TestClaims(t *testing.T) {
 	}
 	lines := 0
 	for _, c := range claims() {
-		v, because := c.Judge(m)
+		v, because := c.Verdict(m)
 		if v == exp.Unknown {
 			t.Errorf("%s: the recorded measurements do not tell", c.ID)
 			continue

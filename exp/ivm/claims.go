@@ -47,59 +47,42 @@ func (a *app) bestAt(m *measured) (int, float64) {
 }
 
 func (a *app) claims() []claim {
-	known := func(judge func(m *measured) (exp.Verdict, string)) func(m *measured) (exp.Verdict, string) {
-		return func(m *measured) (exp.Verdict, string) {
-			if !m.Has(a.base(), a.spawn(smallest)) {
-				return exp.Unknown, ""
-			}
-			return judge(m)
-		}
-	}
-	parity := claim{ID: a.key + "_parity", Where: "Fig. 5-5", Says: a.name + " with one element a GPU is as fast as MPI", Judge: known(func(m *measured) (exp.Verdict, string) {
+	parity := claim{ID: a.key + "_parity", Says: a.name + " with one element a GPU is as fast as MPI", Judge: func(m *measured) (exp.Verdict, string) {
 		s := m.speedup(a.spawn(smallest), a.base())
 		return exp.Holds(math.Abs(s-1) <= nearly), fmt.Sprintf("%.2f times as fast", s)
-	})}
+	}}
 	if a.key == "nw" {
-		parity = claim{ID: "nw_parity", Where: "Fig. 5-5", Says: "NW with one element a GPU is slightly slower than MPI", Judge: known(func(m *measured) (exp.Verdict, string) {
+		parity = claim{ID: "nw_parity", Says: "NW with one element a GPU is slightly slower than MPI", Judge: func(m *measured) (exp.Verdict, string) {
 			s := m.speedup(a.spawn(smallest), a.base())
 			return exp.Holds(s < 1 && s > 0.8), fmt.Sprintf("%.2f times as fast", s)
-		})}
+		}}
 	}
-	return []claim{parity,
-		{ID: a.key + "_mpi_degrades", Where: "Fig. 5-5", Says: a.name + " with MPI is slower with more processes than GPUs", Judge: known(func(m *measured) (exp.Verdict, string) {
-			slower := 0
-			for _, n := range counts[1:] {
+	return exp.About("Fig. 5-5", []string{a.base(), a.spawn(smallest)}, parity,
+		claim{ID: a.key + "_mpi_degrades", Says: a.name + " with MPI is slower with more processes than GPUs", Judge: func(m *measured) (exp.Verdict, string) {
+			slower, more := 0, counts[1:]
+			for _, n := range more {
 				if m.speedup(a.mpi(n), a.base()) < 1 {
 					slower++
 				}
 			}
-			because := fmt.Sprintf("with %d of %d numbers; %.2f times as fast with 64", slower, len(counts)-1, m.speedup(a.mpi(64), a.base()))
-			if slower > 0 && slower < len(counts)-1 {
-				return exp.Direction, because
-			}
-			return exp.Holds(slower > 0), because
-		})},
-		{ID: a.key + "_best", Where: "Fig. 5-5", Says: fmt.Sprintf("%s with DS-LB is up to %.2f times as fast as MPI", a.name, a.paperBest), Judge: known(func(m *measured) (exp.Verdict, string) {
+			return exp.Graded(slower > 0, slower == len(more)), fmt.Sprintf("with %d of %d numbers; %.2f times as fast with 64", slower, len(more), m.speedup(a.mpi(64), a.base()))
+		}},
+		claim{ID: a.key + "_best", Says: fmt.Sprintf("%s with DS-LB is up to %.2f times as fast as MPI", a.name, a.paperBest), Judge: func(m *measured) (exp.Verdict, string) {
 			_, best := a.bestAt(m)
 			return exp.Amount(best, a.paperBest), fmt.Sprintf("%.2f times; at most %.2f is possible", best, bound())
-		})},
-		{ID: a.key + "_best_at", Where: "Fig. 5-5", Says: fmt.Sprintf("%s is fastest with %d elements, and slower with more", a.name, a.paperBestAt), Judge: known(func(m *measured) (exp.Verdict, string) {
+		}},
+		claim{ID: a.key + "_best_at", Says: fmt.Sprintf("%s is fastest with %d elements, and slower with more", a.name, a.paperBestAt), Judge: func(m *measured) (exp.Verdict, string) {
 			at, _ := a.bestAt(m)
-			because := fmt.Sprintf("fastest with %d", at)
-			if at > smallest && at < counts[len(counts)-1] && at != a.paperBestAt {
-				return exp.Direction, because
-			}
-			return exp.Holds(at == a.paperBestAt), because
-		})},
-		{ID: a.key + "_load", Where: "Fig. 5-5", Says: fmt.Sprintf("%s does most of %s", hostNames[a.paperHost], a.name), Judge: known(func(m *measured) (exp.Verdict, string) {
+			return exp.Graded(at > smallest && at < counts[len(counts)-1], at == a.paperBestAt), fmt.Sprintf("fastest with %d", at)
+		}},
+		claim{ID: a.key + "_load", Says: fmt.Sprintf("%s does most of %s", hostNames[a.paperHost], a.name), Judge: func(m *measured) (exp.Verdict, string) {
 			shares := a.shares(m, a.spawn(a.paperBestAt))
 			return exp.Holds(slices.Max(shares) == shares[a.paperHost]), a.load(m, a.spawn(a.paperBestAt))
-		})},
-		{ID: a.key + "_steady", Where: "Fig. 5-5", Says: "the load of the hosts is steadier with many elements for " + a.name, Judge: known(func(m *measured) (exp.Verdict, string) {
+		}},
+		claim{ID: a.key + "_steady", Says: "the load of the hosts is steadier with many elements for " + a.name, Judge: func(m *measured) (exp.Verdict, string) {
 			few, many := a.change(m, 9, 16), a.change(m, 49, 64)
 			return exp.Holds(many < few), fmt.Sprintf("a host's share changes by %.1f points at most from 9 to 16, by %.1f from 49 to 64", 100*few, 100*many)
-		})},
-	}
+		}})
 }
 
 // change is the largest change of a host's share from one number of elements to another.
@@ -112,75 +95,46 @@ func (a *app) change(m *measured, from, to int) float64 {
 }
 
 func trafficClaims() []claim {
-	return []claim{{ID: "dmm_traffic", Where: "5.5.2", Says: "what a node keeps saves DMM 33 % of the traffic with 4 x 4 tiles, and 65 % with 8 x 8", Judge: func(m *measured) (exp.Verdict, string) {
-		if !m.Has(trafficKey("subset", trafficCounts[0])) {
-			return exp.Unknown, ""
-		}
-		few, many := exp.Median(saved(m, trafficCounts[0])), exp.Median(saved(m, trafficCounts[len(trafficCounts)-1]))
-		because := fmt.Sprintf("%.0f %% and %.0f %%", few, many)
-		switch {
-		case few <= 0 || many <= few:
-			return exp.Refuted, because
-		case math.Abs(few-paperSavedLeast) > 10 || math.Abs(many-paperSavedMost) > 10:
-			return exp.Direction, because
-		}
-		return exp.Confirmed, because
-	}}}
+	return exp.About("5.5.2", []string{trafficKey("subset", trafficCounts[0])},
+		claim{ID: "dmm_traffic", Says: "what a node keeps saves DMM 33 % of the traffic with 4 x 4 tiles, and 65 % with 8 x 8", Judge: func(m *measured) (exp.Verdict, string) {
+			few, many := exp.Median(saved(m, trafficCounts[0])), exp.Median(saved(m, trafficCounts[len(trafficCounts)-1]))
+			near := math.Abs(few-paperSavedLeast) <= 10 && math.Abs(many-paperSavedMost) <= 10
+			return exp.Graded(few > 0 && many > few, near), fmt.Sprintf("%.0f %% and %.0f %%", few, many)
+		}})
 }
 
 func himenoClaims() []claim {
-	smallestGrid, largest := grids[0], grids[len(grids)-1]
-	known := func(judge func(m *measured) (exp.Verdict, string)) func(m *measured) (exp.Verdict, string) {
-		return func(m *measured) (exp.Verdict, string) {
-			if !m.Has(gridKey(largest, byMonitor)) {
-				return exp.Unknown, ""
-			}
-			return judge(m)
-		}
-	}
+	smallestGrid, largest := grids[0], gridKey(grids[len(grids)-1], byMonitor)
 	gain := func(m *measured, z int) float64 { return m.speedup(gridKey(z, byMonitor), gridKey(z, byMPI)) }
-	return []claim{
-		{ID: "himeno_gain", Where: "Fig. 5-6", Says: "HIMENO with OM-LB is up to 1.34 times as fast as MPI", Judge: known(func(m *measured) (exp.Verdict, string) {
+	return exp.About("Fig. 5-6", []string{largest},
+		claim{ID: "himeno_gain", Says: "HIMENO with OM-LB is up to 1.34 times as fast as MPI", Judge: func(m *measured) (exp.Verdict, string) {
 			best := 0.0
 			for _, z := range grids {
 				best = max(best, gain(m, z))
 			}
 			return exp.Amount(best, paperMostGain), fmt.Sprintf("%.2f times", best)
-		})},
-		{ID: "himeno_gain_grows", Where: "Fig. 5-6", Says: "it gains less on small grids, 1.00 on the smallest", Judge: known(func(m *measured) (exp.Verdict, string) {
-			a, b := gain(m, smallestGrid), gain(m, largest)
-			because := fmt.Sprintf("%.2f on the smallest, %.2f on the largest", a, b)
-			if a < b && math.Abs(a-paperLeastGain) > 0.1 {
-				return exp.Direction, because
-			}
-			return exp.Holds(a < b), because
-		})},
-		{ID: "himeno_hosts", Where: "Fig. 5-6", Says: "OM-LB creates more elements on Host-I and Host-III, which have faster GPUs", Judge: known(func(m *measured) (exp.Verdict, string) {
+		}},
+		claim{ID: "himeno_gain_grows", Says: "it gains less on small grids, 1.00 on the smallest", Judge: func(m *measured) (exp.Verdict, string) {
+			a, b := gain(m, smallestGrid), gain(m, grids[len(grids)-1])
+			return exp.Graded(a < b, math.Abs(a-paperLeastGain) <= 0.1), fmt.Sprintf("%.2f on the smallest, %.2f on the largest", a, b)
+		}},
+		claim{ID: "himeno_hosts", Says: "OM-LB creates more elements on Host-I and Host-III, which have faster GPUs", Judge: func(m *measured) (exp.Verdict, string) {
 			var on [3]float64
 			for h := range on {
-				on[h] = exp.Median(m.Values(gridKey(largest, byMonitor), func(o *outcome) float64 { return float64(o.Hosts[h]) })) / float64(len(hosts[h]))
+				on[h] = exp.Median(m.Values(largest, func(o *outcome) float64 { return float64(o.Hosts[h]) })) / float64(len(hosts[h]))
 			}
 			return exp.Holds(min(on[0], on[2]) > on[1]), fmt.Sprintf("%.1f, %.1f and %.1f a GPU", on[0], on[1], on[2])
-		})},
-		{ID: "himeno_deviation", Where: "Fig. 5-6", Says: "the elements' times differ much in the first iterations, and less later", Judge: known(func(m *measured) (exp.Verdict, string) {
-			key := gridKey(largest, byMonitor)
-			a, b := m.deviation(key, 0), m.deviation(key, iterations-1)
+		}},
+		claim{ID: "himeno_deviation", Says: "the elements' times differ much in the first iterations, and less later", Judge: func(m *measured) (exp.Verdict, string) {
+			a, b := m.deviation(largest, 0), m.deviation(largest, iterations-1)
 			return exp.Holds(b < a), fmt.Sprintf("standard deviation %.2f of the mean in the first, %.2f in the last", a, b)
-		})},
-	}
+		}})
 }
 
 func (a *app) smallClaim() claim {
-	return claim{ID: "small_" + a.key, Where: "5.5.4", Says: fmt.Sprintf("DS-LB makes small %s slower than MPI, %.2f times as fast", a.name, a.paperSmallSpeed), Judge: func(m *measured) (exp.Verdict, string) {
-		if !m.Has(a.smallKey("spawn")) {
-			return exp.Unknown, ""
-		}
+	return claim{ID: "small_" + a.key, Where: "5.5.4", Says: fmt.Sprintf("DS-LB makes small %s slower than MPI, %.2f times as fast", a.name, a.paperSmallSpeed), Needs: []string{a.smallKey("spawn")}, Judge: func(m *measured) (exp.Verdict, string) {
 		s := m.speedup(a.smallKey("spawn"), a.smallKey("mpi"))
-		because := fmt.Sprintf("%.2f times", s)
-		if s < 1 && math.Abs(s-a.paperSmallSpeed) > 0.15 {
-			return exp.Direction, because
-		}
-		return exp.Holds(s < 1), because
+		return exp.Graded(s < 1, math.Abs(s-a.paperSmallSpeed) <= 0.15), fmt.Sprintf("%.2f times", s)
 	}}
 }
 

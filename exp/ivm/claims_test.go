@@ -31,7 +31,7 @@ func TestClaims(t *testing.T) {
 	}
 	plain := strings.Join(strings.Fields(string(docs)), " ") // lines may end anywhere
 	for _, c := range claims() {
-		v, because := c.Judge(m)
+		v, because := c.Verdict(m)
 		if v == exp.Unknown {
 			t.Errorf("%s: the recorded measurements do not tell", c.ID)
 			continue

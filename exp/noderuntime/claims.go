@@ -9,14 +9,42 @@ import (
 	"muster/exp"
 )
 
-// claim is a statement of the paper, or one of ours about its figures. The measurements confirm or
-// refute it, or cannot decide.
-type claim struct {
-	id, figure string
-	says       string
-	// holds gives the verdict and the numbers behind it. known is false if the measurements are
-	// missing.
-	holds func(m *measured) (holds, known bool, because string)
+// claim is a statement of the paper, or one of ours about its figures.
+type claim = exp.Claim[*measured]
+
+// say makes a claim that holds or does not, whatever the amount.
+func say(id, figure, says string, needs []string, holds func(m *measured) (bool, string)) claim {
+	return claim{ID: id, Where: figure, Says: says, Needs: needs, Judge: func(m *measured) (exp.Verdict, string) {
+		yes, because := holds(m)
+		return exp.Holds(yes), because
+	}}
+}
+
+// largest is a claim about the largest of several medians. If there is none, nothing is known.
+func largest(id, figure, says string, of func(m *measured) [][]float64, holds func(float64) bool, because func(float64) string) claim {
+	return claim{ID: id, Where: figure, Says: says, Judge: func(m *measured) (exp.Verdict, string) {
+		all := of(m)
+		if len(all) == 0 {
+			return exp.Unknown, ""
+		}
+		return exp.Holds(holds(most(all))), because(most(all))
+	}}
+}
+
+// least is a claim that all of several medians are above a limit.
+func least(id, figure, says string, limit float64, of func(m *measured) (values []float64, words []string)) claim {
+	return claim{ID: id, Where: figure, Says: says, Judge: func(m *measured) (exp.Verdict, string) {
+		values, words := of(m)
+		if len(values) == 0 {
+			return exp.Unknown, ""
+		}
+		return exp.Holds(slices.Min(values) > limit), strings.Join(words, ", ")
+	}}
+}
+
+// times writes a speed-up.
+func times(format string) func(float64) string {
+	return func(v float64) string { return fmt.Sprintf(format, v) }
 }
 
 const partClaims = "Statements: 1 holds, 0 is refuted"
@@ -27,128 +55,98 @@ const nearly = 0.05
 
 // claims in the order of the figures.
 func claims() []claim {
-	var list []claim
-	for _, some := range [][]claim{singleClaims(), migrationClaims(), splitClaims(), preliminaryClaims(), intraClaims(), interClaims(), parallelClaims(), boundClaims()} {
-		list = append(list, some...)
-	}
-	return list
+	return slices.Concat(singleClaims(), migrationClaims(), splitClaims(), preliminaryClaims(), intraClaims(), interClaims(), parallelClaims(), boundClaims())
 }
 
 // claimRows are the verdicts: 1 for confirmed, 0 for refuted.
 func claimRows(m *measured) []exp.Row {
 	var rows []exp.Row
 	for _, c := range claims() {
-		holds, known, because := c.holds(m)
-		if !known {
+		verdict, because := c.Verdict(m)
+		if verdict == exp.Unknown {
 			continue
 		}
-		value, verdict := 0.0, "refuted"
-		if holds {
-			value, verdict = 1, "holds"
-		}
-		rows = append(rows, exp.Over(partClaims, "claim_"+c.id, "holds", []float64{value}).Against(1).Noting("Fig. %s, %s: %s (%s)", c.figure, verdict, c.says, because))
+		r := verdict.Row(c.ID)
+		r.Part, r.Unit = partClaims, "holds"
+		rows = append(rows, r.Noting("Fig. %s, %s: %s (%s)", c.Where, word(verdict), c.Says, because))
 	}
 	return rows
 }
 
+// word is a verdict as this experiment says it: its statements have no amounts.
+func word(v exp.Verdict) string {
+	if v == exp.Confirmed {
+		return "holds"
+	}
+	return v.String()
+}
+
 // compare is a claim on the ratio of two measurements.
 func compare(id, figure, says, a, b string, holds func(ratio float64) bool) claim {
-	return claim{id, figure, says, func(m *measured) (bool, bool, string) {
-		if !m.Has(a, b) {
-			return false, false, ""
-		}
-		ratio := exp.Median(m.Ratios(a, b))
-		return holds(ratio), true, fmt.Sprintf("%.2f of the time", ratio)
-	}}
+	return say(id, figure, says, []string{a, b}, func(m *measured) (bool, string) {
+		return holds(m.Ratio(a, b)), fmt.Sprintf("%.2f of the time", m.Ratio(a, b))
+	})
 }
 
 func above(limit float64) func(float64) bool { return func(v float64) bool { return v > limit } }
 func below(limit float64) func(float64) bool { return func(v float64) bool { return v < limit } }
 
 func singleClaims() []claim {
+	a, b, c := swapping.name(0, serial), swapping.name(100, serial), swapping.name(200, serial)
+	d, e, f := swapping.name(0, shared), swapping.name(100, shared), swapping.name(200, shared)
+	little, much := mix.name(75, shared), mix.name(25, shared)
 	return []claim{
-		{"3_7_worst_overhead", "3-7", "in the worst case the overhead is about 10 %", func(m *measured) (bool, bool, string) {
-			all := overhead.overheads(m)
-			if len(all) == 0 {
-				return false, false, ""
-			}
-			return most(all) < 1.1+nearly, true, fmt.Sprintf("%.0f %% over the GPU's own time", 100*(most(all)-1))
-		}},
-		{"3_7_more_vgpus_cost_less", "3-7", "the time approaches that of bare CUDA as virtual GPUs increase", func(m *measured) (bool, bool, string) {
-			if !m.Has(overhead.own(8)) {
-				return false, false, ""
-			}
+		largest("3_7_worst_overhead", "3-7", "in the worst case the overhead is about 10 %", overhead.overheads, below(1.1+nearly),
+			func(v float64) string { return fmt.Sprintf("%.0f %% over the GPU's own time", 100*(v-1)) }),
+		say("3_7_more_vgpus_cost_less", "3-7", "the time approaches that of bare CUDA as virtual GPUs increase", []string{overhead.own(8)}, func(m *measured) (bool, string) {
 			one, eight := exp.Median(overhead.over(m, overhead.with(1), overhead.own)), exp.Median(overhead.over(m, overhead.with(8), overhead.own))
-			return eight < one, true, fmt.Sprintf("%.2f times the GPU's own time with 1, %.2f with 8", one, eight)
-		}},
+			return eight < one, fmt.Sprintf("%.2f times the GPU's own time with 1, %.2f with 8", one, eight)
+		}),
 		compare("3_8_sharing_gains", "3-8", "with many programs, four virtual GPUs are faster than one", sharing.name(48, 4), sharing.name(48, 1), below(1)),
 		compare("3_8_no_gain_beyond_four", "3-8", "eight virtual GPUs bring no significant gain over four", sharing.name(48, 8), sharing.name(48, 4), above(1-nearly)),
-		{"3_8_balanced", "3-8", "with four virtual GPUs eight programs are faster than bare CUDA's, since they are spread by load", func(m *measured) (bool, bool, string) {
-			if !m.Has(sharing.name(8, 4), sharing.own(8)) {
-				return false, false, ""
-			}
-			ratio := exp.Median(m.Ratios(sharing.name(8, 4), sharing.own(8)))
-			return ratio < 1, true, fmt.Sprintf("%.2f of the GPUs' own time, which bare CUDA cannot have less than", ratio)
-		}},
-		{"3_9_serial_grows_linearly", "3-9", "without sharing the time grows linearly with the CPU fraction", func(m *measured) (bool, bool, string) {
-			a, b, c := swapping.name(0, serial), swapping.name(100, serial), swapping.name(200, serial)
-			if !m.Has(a, b, c) {
-				return false, false, ""
-			}
+		say("3_8_balanced", "3-8", "with four virtual GPUs eight programs are faster than bare CUDA's, since they are spread by load", []string{sharing.name(8, 4), sharing.own(8)}, func(m *measured) (bool, string) {
+			ratio := m.Ratio(sharing.name(8, 4), sharing.own(8))
+			return ratio < 1, fmt.Sprintf("%.2f of the GPUs' own time, which bare CUDA cannot have less than", ratio)
+		}),
+		say("3_9_serial_grows_linearly", "3-9", "without sharing the time grows linearly with the CPU fraction", []string{a, b, c}, func(m *measured) (bool, string) {
 			middle, between := m.Median(b), (m.Median(a)+m.Median(c))/2
-			return math.Abs(middle/between-1) < 2*nearly && m.Median(c) > 1.5*m.Median(a), true,
+			return math.Abs(middle/between-1) < 2*nearly && m.Median(c) > 1.5*m.Median(a),
 				fmt.Sprintf("%.2f, %.2f, %.2f s for fractions of 0, 1, 2", m.Median(a), middle, m.Median(c))
-		}},
-		{"3_9_sharing_constant", "3-9", "with sharing the time is constant", func(m *measured) (bool, bool, string) {
-			a, b, c := swapping.name(0, shared), swapping.name(100, shared), swapping.name(200, shared)
-			if !m.Has(a, b, c) {
-				return false, false, ""
-			}
-			return m.Median(c) < (1+2*nearly)*m.Median(a), true, fmt.Sprintf("%.2f, %.2f, %.2f s for fractions of 0, 1, 2", m.Median(a), m.Median(b), m.Median(c))
-		}},
-		compare("3_9_sharing_gains", "3-9", "with much CPU work sharing is faster, in spite of swapping", swapping.name(200, shared), swapping.name(200, serial), below(1)),
-		{"3_9_swaps", "3-9", "sharing swaps, and one program after the other does not", func(m *measured) (bool, bool, string) {
-			one, four := swapping.name(200, serial), swapping.name(200, shared)
-			if !m.Has(one, four) {
-				return false, false, ""
-			}
-			return exp.Median(m.swaps(one)) == 0 && exp.Median(m.swaps(four)) > 0, true, fmt.Sprintf("%v and %v swaps", exp.Median(m.swaps(four)), exp.Median(m.swaps(one)))
-		}},
-		{"3_10_gain_grows", "3-10", "the gain of sharing grows with the share of MM-L", func(m *measured) (bool, bool, string) {
-			a, b := mix.name(75, shared), mix.name(25, shared)
-			if !m.Has(a, b) {
-				return false, false, ""
-			}
-			little, much := exp.Median(m.Ratios(a, mix.name(75, serial))), exp.Median(m.Ratios(b, mix.name(25, serial)))
-			return much < little, true, fmt.Sprintf("%.2f of the time with a quarter of MM-L, %.2f with three", little, much)
-		}},
-		compare("3_10_slower_at_75", "3-10", "with a quarter of MM-L sharing is slower", mix.name(75, shared), mix.name(75, serial), above(1)),
+		}),
+		say("3_9_sharing_constant", "3-9", "with sharing the time is constant", []string{d, e, f}, func(m *measured) (bool, string) {
+			return m.Median(f) < (1+2*nearly)*m.Median(d), fmt.Sprintf("%.2f, %.2f, %.2f s for fractions of 0, 1, 2", m.Median(d), m.Median(e), m.Median(f))
+		}),
+		compare("3_9_sharing_gains", "3-9", "with much CPU work sharing is faster, in spite of swapping", f, c, below(1)),
+		say("3_9_swaps", "3-9", "sharing swaps, and one program after the other does not", []string{c, f}, func(m *measured) (bool, string) {
+			one, four := exp.Median(m.swaps(c)), exp.Median(m.swaps(f))
+			return one == 0 && four > 0, fmt.Sprintf("%v and %v swaps", four, one)
+		}),
+		say("3_10_gain_grows", "3-10", "the gain of sharing grows with the share of MM-L", []string{little, much}, func(m *measured) (bool, string) {
+			few, many := m.Ratio(little, mix.name(75, serial)), m.Ratio(much, mix.name(25, serial))
+			return many < few, fmt.Sprintf("%.2f of the time with a quarter of MM-L, %.2f with three", few, many)
+		}),
+		compare("3_10_slower_at_75", "3-10", "with a quarter of MM-L sharing is slower", little, mix.name(75, serial), above(1)),
 	}
 }
 
 func migrationClaims() []claim {
-	gain := func(m *measured, p migrationPoint) float64 { return exp.Median(m.Ratios(p.name(true), p.name(false))) }
-	pair := func(id, says string, a, b migrationPoint, holds func(a, b float64) bool) claim {
-		return claim{id, "3-11", says, func(m *measured) (bool, bool, string) {
-			if !m.Has(a.name(true), b.name(true)) {
-				return false, false, ""
-			}
-			return holds(gain(m, a), gain(m, b)), true, fmt.Sprintf("%.2f of the time with %s, %.2f with %s", gain(m, a), a.label(), gain(m, b), b.label())
-		}}
+	// less is a claim that jobs gain more at one point than at another.
+	less := func(id, says string, a, b migrationPoint) claim {
+		return say(id, "3-11", says, []string{a.name(true), b.name(true)}, func(m *measured) (bool, string) {
+			one, other := m.Ratio(a.name(true), a.name(false)), m.Ratio(b.name(true), b.name(false))
+			return one < other, fmt.Sprintf("%.2f of the time with %s, %.2f with %s", one, a.label(), other, b.label())
+		})
 	}
 	few, many := migrationPoint{6, 100}, migrationPoint{24, 100}
 	busy, alternating := migrationPoint{12, 0}, migrationPoint{12, 100}
 	return []claim{
 		compare("3_11_migration_gains", "3-11", "migration makes an unbalanced node faster", alternating.name(true), alternating.name(false), below(1)),
-		pair("3_11_few_gain_more", "few jobs gain more than many", few, many, func(a, b float64) bool { return a < b }),
-		pair("3_11_alternating_gain_more", "jobs with CPU phases gain more than those without", alternating, busy, func(a, b float64) bool { return a < b }),
-		{"3_11_many_move_less", "3-11", "of many jobs fewer migrate than of few, since those that wait go to the fast GPUs", func(m *measured) (bool, bool, string) {
-			if !m.Has(few.name(true), many.name(true)) {
-				return false, false, ""
-			}
+		less("3_11_few_gain_more", "few jobs gain more than many", few, many),
+		less("3_11_alternating_gain_more", "jobs with CPU phases gain more than those without", alternating, busy),
+		say("3_11_many_move_less", "3-11", "of many jobs fewer migrate than of few, since those that wait go to the fast GPUs", []string{few.name(true), many.name(true)}, func(m *measured) (bool, string) {
 			a, b := exp.Median(m.moves(few.name(true)))/float64(few.jobs), exp.Median(m.moves(many.name(true)))/float64(many.jobs)
-			return b < a, true, fmt.Sprintf("%.2f migrations a job with %d jobs, %.2f with %d", a, few.jobs, b, many.jobs)
-		}},
+			return b < a, fmt.Sprintf("%.2f migrations a job with %d jobs, %.2f with %d", a, few.jobs, b, many.jobs)
+		}),
 	}
 }
 
@@ -159,20 +157,14 @@ func preliminaryClaims() []claim {
 	balanced, uneven := &b.points[0], &b.points[len(b.points)-1]
 	return []claim{
 		constant("3_14a_batch_constant", a, mild, strong),
-		speedupAbove("3_14a_sharing_gains", "n-way sharing is faster than batch scheduling where one process is slower", a, strong, fourWay, 1),
+		speedup("3_14a_sharing_gains", "n-way sharing is faster than batch scheduling where one process is slower", a, strong, fourWay, above(1)),
 		grows("3_14a_sharing_gain_grows", "and its gain grows with the imbalance", a, mild, strong, fourWay),
 		outperforms("3_14a_preemption_outperforms", a, strong),
 		best("3_14a_preemptive_2way_best", a, strong),
 		grows("3_14a_gain_grows", "its gain grows with the imbalance", a, mild, strong, preemptiveTwoWay),
 		constant("3_14b_batch_constant", b, balanced, uneven),
-		speedupAbove("3_14b_4way_gains", "4-way sharing is faster than batch scheduling if the workload is uneven enough", b, uneven, fourWay, 1),
-		{"3_14b_2way_does_not_gain", b.number(), "and 2-way sharing is not", func(m *measured) (bool, bool, string) {
-			if !m.Has(b.name(uneven, batchScheme)) {
-				return false, false, ""
-			}
-			v := exp.Median(b.speedups(m, uneven, twoWay))
-			return v < 1+nearly, true, fmt.Sprintf("%.2f times as fast", v)
-		}},
+		speedup("3_14b_4way_gains", "4-way sharing is faster than batch scheduling if the workload is uneven enough", b, uneven, fourWay, above(1)),
+		speedup("3_14b_2way_does_not_gain", "and 2-way sharing is not", b, uneven, twoWay, below(1+nearly)),
 		outperforms("3_14b_preemption_outperforms", b, uneven),
 		best("3_14b_preemptive_2way_best", b, uneven),
 		grows("3_14b_gain_grows", "its gain grows with the imbalance", b, balanced, uneven, preemptiveTwoWay),
@@ -182,54 +174,49 @@ func preliminaryClaims() []claim {
 // intraClaims are the claims about Figs. 3-15 to 3-17.
 func intraClaims() []claim {
 	var list []claim
-	var all []*parallelFigure
+	var all, worst []*parallelFigure
 	for i, p := range later {
 		number, parts := intraNumber(i), intraParts(intraNumber(i), p)
 		all = append(all, parts...)
 		list = append(list, upTo("3_"+number[2:]+"_speedup", number, "", paperIntra[p], parts, batchScheme))
 	}
+	for _, f := range all {
+		if strings.Contains(f.key, "_worst_") {
+			worst = append(worst, f)
+		}
+	}
 	const together = "3-15 to 3-17"
 	return append(list,
-		claim{"3_15_broadcast_gains_less", together, "programs that broadcast gain less than others", func(m *measured) (bool, bool, string) {
+		claim{ID: "3_15_broadcast_gains_less", Where: together, Says: "programs that broadcast gain less than others", Judge: func(m *measured) (exp.Verdict, string) {
 			var values []float64
 			for i, p := range later {
 				gained := gains(m, intraParts(intraNumber(i), p), preemptiveTwoWay, batchScheme)
 				if len(gained) == 0 {
-					return false, false, ""
+					return exp.Unknown, ""
 				}
 				values = append(values, most(gained))
 			}
-			return values[0] < min(values[1], values[2]), true, fmt.Sprintf("%.2f, %.2f, %.2f with broadcast, scatter-gather, barrier", values[0], values[1], values[2])
+			return exp.Holds(values[0] < min(values[1], values[2])), fmt.Sprintf("%.2f, %.2f, %.2f with broadcast, scatter-gather, barrier", values[0], values[1], values[2])
 		}},
-		claim{"3_15_17_better_almost_everywhere", together, "preemptive 2-way sharing is faster than 4-way sharing in almost every case", func(m *measured) (bool, bool, string) {
+		claim{ID: "3_15_17_better_almost_everywhere", Where: together, Says: "preemptive 2-way sharing is faster than 4-way sharing in almost every case", Judge: func(m *measured) (exp.Verdict, string) {
 			faster, points := 0, gains(m, all, preemptiveTwoWay, fourWay)
 			for _, ratios := range points {
 				if exp.Median(ratios) > 1 {
 					faster++
 				}
 			}
-			return 10*faster >= 9*len(points), len(points) > 0, fmt.Sprintf("at %d of %d points", faster, len(points))
-		}},
-		claim{"3_15_17_4way_fails_worst", together, "4-way sharing hardly gains where one process is faster than the other three", func(m *measured) (bool, bool, string) {
-			var worst []*parallelFigure
-			for _, f := range all {
-				if strings.Contains(f.key, "_worst_") {
-					worst = append(worst, f)
-				}
+			if len(points) == 0 {
+				return exp.Unknown, ""
 			}
-			gained := gains(m, worst, fourWay, batchScheme)
-			if len(gained) == 0 {
-				return false, false, ""
-			}
-			return most(gained) < 1+2*nearly, true, fmt.Sprintf("%.2f at most", most(gained))
+			return exp.Holds(10*faster >= 9*len(points)), fmt.Sprintf("at %d of %d points", faster, len(points))
 		}},
-		claim{"3_15_4way_suffices", intraNumber(0), "with broadcasts 4-way sharing hides the communication well enough", func(m *measured) (bool, bool, string) {
-			gained := gains(m, intraParts(intraNumber(0), broadcast), preemptiveTwoWay, fourWay)
-			if len(gained) == 0 {
-				return false, false, ""
-			}
-			return most(gained) < 1+2*nearly, true, fmt.Sprintf("preemptive 2-way sharing is %.2f times as fast at most", most(gained))
-		}},
+		largest("3_15_17_4way_fails_worst", together, "4-way sharing hardly gains where one process is faster than the other three",
+			func(m *measured) [][]float64 { return gains(m, worst, fourWay, batchScheme) }, below(1+2*nearly), times("%.2f at most")),
+		largest("3_15_4way_suffices", intraNumber(0), "with broadcasts 4-way sharing hides the communication well enough",
+			func(m *measured) [][]float64 {
+				return gains(m, intraParts(intraNumber(0), broadcast), preemptiveTwoWay, fourWay)
+			},
+			below(1+2*nearly), times("preemptive 2-way sharing is %.2f times as fast at most")),
 	)
 }
 
@@ -255,93 +242,69 @@ func interClaims() []claim {
 	return []claim{
 		upTo("3_18_20_over_batch", together, "between programs, ", 3.5, allInter(), batchScheme),
 		upTo("3_18_20_over_4way", together, "between programs, ", 2.1, allInter(), fourWay),
-		{"3_18_balanced_not_worth_it", interNumber(0), "with broadcasts and a balanced workload preemption is not worth its cost", func(m *measured) (bool, bool, string) {
-			gained := over(m, 0, 0, broadcast)
-			if len(gained) == 0 {
-				return false, false, ""
-			}
-			return most(gained) < 1+nearly, true, fmt.Sprintf("%.2f times as fast as 4-way sharing", most(gained))
-		}},
-		{"3_18_20_cpu_lowers_gain", together, "with longer CPU phases preemption gains less over 4-way sharing", func(m *measured) (bool, bool, string) {
+		largest("3_18_balanced_not_worth_it", interNumber(0), "with broadcasts and a balanced workload preemption is not worth its cost",
+			func(m *measured) [][]float64 { return over(m, 0, 0, broadcast) }, below(1+nearly), times("%.2f times as fast as 4-way sharing")),
+		{ID: "3_18_20_cpu_lowers_gain", Where: together, Says: "with longer CPU phases preemption gains less over 4-way sharing", Judge: func(m *measured) (exp.Verdict, string) {
 			none, long := over(m, 0, jobsOfWorkload, later...), over(m, 100, jobsOfWorkload, later...)
 			if len(none) < len(later) || len(long) < len(later) {
-				return false, false, ""
+				return exp.Unknown, ""
 			}
 			a, b := exp.Median(medians(none)), exp.Median(medians(long))
-			return b < a, true, fmt.Sprintf("%.2f with CPU phases of 0 %%, %.2f with 100 %%, medians of the patterns", a, b)
+			return exp.Holds(b < a), fmt.Sprintf("%.2f with CPU phases of 0 %%, %.2f with 100 %%, medians of the patterns", a, b)
 		}},
 	}
 }
 
 // upTo is a claim about the largest speed-up of preemptive 2-way sharing over a scheme.
 func upTo(id, figure, where string, want float64, parts []*parallelFigure, over scheme) claim {
-	return claim{id, figure, fmt.Sprintf("%spreemptive 2-way sharing is up to %.1f times as fast as %s", where, want, over.name), func(m *measured) (bool, bool, string) {
-		all := gains(m, parts, preemptiveTwoWay, over)
-		if len(all) == 0 {
-			return false, false, ""
-		}
-		return most(all) > want*(1-nearly), true, fmt.Sprintf("%.2f times", most(all))
-	}}
+	return largest(id, figure, fmt.Sprintf("%spreemptive 2-way sharing is up to %.1f times as fast as %s", where, want, over.name),
+		func(m *measured) [][]float64 { return gains(m, parts, preemptiveTwoWay, over) }, above(want*(1-nearly)), times("%.2f times"))
 }
 
 // constant claims that the imbalance does not change the time of batch scheduling.
 func constant(id string, f *parallelFigure, little, much *point) claim {
-	return claim{id, f.number(), "batch scheduling takes as long whatever the imbalance", func(m *measured) (bool, bool, string) {
-		a, b := f.name(little, batchScheme), f.name(much, batchScheme)
-		if !m.Has(a, b) {
-			return false, false, ""
-		}
+	a, b := f.name(little, batchScheme), f.name(much, batchScheme)
+	return say(id, f.number(), "batch scheduling takes as long whatever the imbalance", []string{a, b}, func(m *measured) (bool, string) {
 		ratio := m.Median(b) / m.Median(a)
-		return math.Abs(ratio-1) < nearly, true, fmt.Sprintf("%.2f times as long at %s as at %s", ratio, much.label, little.label)
-	}}
+		return math.Abs(ratio-1) < nearly, fmt.Sprintf("%.2f times as long at %s as at %s", ratio, much.label, little.label)
+	})
 }
 
 // outperforms claims that preemptive sharing is faster than n-way sharing.
 func outperforms(id string, f *parallelFigure, p *point) claim {
-	return claim{id, f.number(), "preemptive sharing is faster than n-way sharing", func(m *measured) (bool, bool, string) {
-		if !m.Has(f.name(p, preemptive)) {
-			return false, false, ""
-		}
-		two, four, v := exp.Median(f.speedups(m, p, twoWay)), exp.Median(f.speedups(m, p, fourWay)), exp.Median(f.speedups(m, p, preemptive))
-		return v > max(two, four), true, fmt.Sprintf("%.2f times as fast as batch scheduling; 2-way %.2f, 4-way %.2f", v, two, four)
-	}}
+	return say(id, f.number(), "preemptive sharing is faster than n-way sharing", []string{f.name(p, preemptive)}, func(m *measured) (bool, string) {
+		two, four, v := f.speedup(m, p, twoWay), f.speedup(m, p, fourWay), f.speedup(m, p, preemptive)
+		return v > max(two, four), fmt.Sprintf("%.2f times as fast as batch scheduling; 2-way %.2f, 4-way %.2f", v, two, four)
+	})
 }
 
-func speedupAbove(id, says string, f *parallelFigure, p *point, how scheme, limit float64) claim {
-	return claim{id, f.number(), says, func(m *measured) (bool, bool, string) {
-		if !m.Has(f.name(p, how)) {
-			return false, false, ""
-		}
-		v := exp.Median(f.speedups(m, p, how))
-		return v > limit, true, fmt.Sprintf("%.2f times as fast", v)
-	}}
+// speedup is a claim about the speed-up of a scheme over batch scheduling.
+func speedup(id, says string, f *parallelFigure, p *point, how scheme, holds func(float64) bool) claim {
+	return say(id, f.number(), says, []string{f.name(p, how), f.name(p, batchScheme)}, func(m *measured) (bool, string) {
+		v := f.speedup(m, p, how)
+		return holds(v), fmt.Sprintf("%.2f times as fast", v)
+	})
 }
 
 // best claims that no scheme is faster than preemptive 2-way sharing, except by less than nearly.
 func best(id string, f *parallelFigure, p *point) claim {
-	return claim{id, f.number(), "preemptive 2-way sharing is the fastest of all", func(m *measured) (bool, bool, string) {
-		if !m.Has(f.name(p, batchScheme)) {
-			return false, false, ""
-		}
-		ours, others, text := exp.Median(f.speedups(m, p, preemptiveTwoWay)), 0.0, ""
+	return say(id, f.number(), "preemptive 2-way sharing is the fastest of all", []string{f.name(p, batchScheme)}, func(m *measured) (bool, string) {
+		ours, others, text := f.speedup(m, p, preemptiveTwoWay), 0.0, ""
 		for _, how := range f.schemes[1 : len(f.schemes)-1] {
-			v := exp.Median(f.speedups(m, p, how))
+			v := f.speedup(m, p, how)
 			others = max(others, v)
 			text += fmt.Sprintf("%.2f, ", v)
 		}
-		return ours >= others*(1-nearly), true, text + fmt.Sprintf("%.2f with 2-way, 4-way, preemptive, preemptive 2-way", ours)
-	}}
+		return ours >= others*(1-nearly), text + fmt.Sprintf("%.2f with 2-way, 4-way, preemptive, preemptive 2-way", ours)
+	})
 }
 
 // grows claims that a scheme gains more with more imbalance.
 func grows(id, says string, f *parallelFigure, little, much *point, how scheme) claim {
-	return claim{id, f.number(), says, func(m *measured) (bool, bool, string) {
-		if !m.Has(f.name(little, batchScheme), f.name(much, batchScheme)) {
-			return false, false, ""
-		}
-		a, b := exp.Median(f.speedups(m, little, how)), exp.Median(f.speedups(m, much, how))
-		return b > a, true, fmt.Sprintf("%.2f at %s, %.2f at %s", a, little.label, b, much.label)
-	}}
+	return say(id, f.number(), says, []string{f.name(little, batchScheme), f.name(much, batchScheme)}, func(m *measured) (bool, string) {
+		a, b := f.speedup(m, little, how), f.speedup(m, much, how)
+		return b > a, fmt.Sprintf("%.2f at %s, %.2f at %s", a, little.label, b, much.label)
+	})
 }
 
 // excess compares all our speed-ups with their bounds. It returns how many there are and how many
@@ -352,7 +315,7 @@ func excess(m *measured, bound func(*parallelFigure, *point) float64) (all, abov
 		for _, part := range f.parts {
 			for _, p := range part.measured(m) {
 				for _, how := range part.schemes[1:] {
-					over := exp.Median(part.speedups(m, p, how))/bound(part, p) - 1
+					over := part.speedup(m, p, how)/bound(part, p) - 1
 					if all++; over > 0 {
 						above++
 					}
@@ -371,13 +334,16 @@ func excess(m *measured, bound func(*parallelFigure, *point) float64) (all, abov
 // computed from the time of kernels, which varies by less than nearly.
 func boundClaims() []claim {
 	bounded := func(id, says string, limit float64, bound func(m *measured, f *parallelFigure, p *point) float64) claim {
-		return claim{id, "3-14 to 3-20", says, func(m *measured) (bool, bool, string) {
+		return claim{ID: id, Where: "3-14 to 3-20", Says: says, Judge: func(m *measured) (exp.Verdict, string) {
 			all, above, most, where := excess(m, func(f *parallelFigure, p *point) float64 { return bound(m, f, p) })
+			if all == 0 {
+				return exp.Unknown, ""
+			}
 			text := fmt.Sprintf("%d of %d are above, by %.0f %% at most (%s)", above, all, 100*most, where)
 			if above == 0 {
 				text = fmt.Sprintf("none of %d; the nearest is %.0f %% below (%s)", all, -100*most, where)
 			}
-			return most <= limit, all > 0, text
+			return exp.Holds(most <= limit), text
 		}}
 	}
 	return []claim{

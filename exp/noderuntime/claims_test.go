@@ -43,16 +43,16 @@ func TestClaims(t *testing.T) {
 	}
 	lines := 0
 	for _, c := range claims() {
-		holds, known, because := c.holds(m)
-		if !known {
-			t.Errorf("%s: the recorded measurements do not tell", c.id)
+		v, because := c.Verdict(m)
+		if v == exp.Unknown {
+			t.Errorf("%s: the recorded measurements do not tell", c.ID)
 			continue
 		}
 		verdict := "**refuted**"
-		if holds {
+		if v == exp.Confirmed {
 			verdict = "holds"
 		}
-		line := fmt.Sprintf("| %s | %s | %s | %s |\n", c.figure, c.says, verdict, because)
+		line := fmt.Sprintf("| %s | %s | %s | %s |\n", c.Where, c.Says, verdict, because)
 		if lines++; !strings.Contains(string(docs), line) {
 			t.Errorf("docs/papers.md does not have the line\n%s", line)
 		}

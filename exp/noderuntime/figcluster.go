@@ -91,13 +91,13 @@ func (f *splitFigure) measured(m *measured) []int {
 	return list
 }
 
-// most is the largest speed-up of one way over another.
-func (f *splitFigure) most(m *measured, how, over way) float64 {
+// gains are the speed-ups of one way over another for all measured numbers of jobs.
+func (f *splitFigure) gains(m *measured, how, over way) [][]float64 {
 	var all [][]float64
 	for _, count := range f.measured(m) {
 		all = append(all, f.speedups(m, count, how, over))
 	}
-	return most(all)
+	return all
 }
 
 func (f *splitFigure) show(m *measured) bench.Shown {

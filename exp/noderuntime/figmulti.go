@@ -85,6 +85,11 @@ func (f *parallelFigure) speedups(m *measured, p *point, how scheme) []float64 {
 	return m.Ratios(f.name(p, batchScheme), f.name(p, how))
 }
 
+// speedup is the median of speedups.
+func (f *parallelFigure) speedup(m *measured, p *point, how scheme) float64 {
+	return exp.Median(f.speedups(m, p, how))
+}
+
 // inIdle is an upper bound for the speed-up over batch scheduling as measured: its time divided by
 // the GPUs' own time, run by run.
 func (f *parallelFigure) inIdle(m *measured, p *point) []float64 {

@@ -98,20 +98,3 @@ func OverMedian(part, metric, unit string, values []float64) Row {
 	r.Ours, r.HalfWidth = Median(values), nil
 	return r
 }
-
-// MedianBars makes one series of bars, with the least and the most of all runs; each bar is a median.
-func MedianBars(label string, points [][]float64) report.BarSeries {
-	return bars(label, points, Median)
-}
-
-// MeanBars is MedianBars with means.
-func MeanBars(label string, points [][]float64) report.BarSeries { return bars(label, points, Mean) }
-
-func bars(label string, points [][]float64, middle func([]float64) float64) report.BarSeries {
-	s := report.BarSeries{Name: label}
-	for _, values := range points {
-		s.Values = append(s.Values, middle(values))
-		s.Lo, s.Hi = append(s.Lo, slices.Min(values)), append(s.Hi, slices.Max(values))
-	}
-	return s
-}

@@ -188,11 +188,11 @@ func showBound(p *plan) shown {
 			key := "bound_" + m.name + "_" + v.name
 			s.rows = append(s.rows,
 				exp.Over(boundTitle, key+"_runtime_h", "h", exp.Values(found, func(n *numbers) float64 { return n.runtime })).Noting("no schedule is shorter"),
-				exp.Over(boundTitle, key+"_utilization_pct", "%", exp.Values(found, func(n *numbers) float64 { return n.utilization })).Noting("no schedule uses more"))
+				exp.Over(boundTitle, key+"_utilization_pct", "%", exp.Values(found, utilization)).Noting("no schedule uses more"))
 			if remote := p.Found[withRemote.on(m.name, v.name)]; remote != nil {
 				mean := meanOf(remote)
 				cells = append(cells, fmt.Sprintf("%.1f", mean.utilization))
-				s.rows = append(s.rows, exp.Over(boundTitle, key+"_remote_utilization_pct", "%", exp.Values(remote, func(n *numbers) float64 { return n.utilization })).
+				s.rows = append(s.rows, exp.Over(boundTitle, key+"_remote_utilization_pct", "%", exp.Values(remote, utilization)).
 					Noting("no schedule uses more, even where GPUs may be anywhere"))
 			} else {
 				cells = append(cells, "-")
@@ -200,16 +200,14 @@ func showBound(p *plan) shown {
 			bars.Groups = append(bars.Groups, v.name)
 			bars.Series[0].Values = append(bars.Series[0].Values, best.utilization)
 			for i, who := range []contender{bySlurm, byAuction, byMosaic} {
-				b := &bars.Series[i+1]
 				runs := p.Found[who.on(m.name, v.name)]
+				use := exp.Values(runs, utilization)
+				exp.AddBar(&bars.Series[i+1], use)
 				if runs == nil {
 					cells = append(cells, "-")
-					b.Values, b.Lo, b.Hi = append(b.Values, nothing), append(b.Lo, nothing), append(b.Hi, nothing)
 					continue
 				}
-				row := exp.Over("", "", "", exp.Values(runs, func(n *numbers) float64 { return n.utilization }))
-				cells = append(cells, fmt.Sprintf("%.1f", row.Ours))
-				b.Values, b.Lo, b.Hi = append(b.Values, row.Ours), append(b.Lo, row.Low), append(b.Hi, row.High)
+				cells = append(cells, fmt.Sprintf("%.1f", exp.Mean(use)))
 				s.rows = append(s.rows, exp.Over(boundTitle, key+"_"+who.name+"_of_best_pct", "%", reached(found, runs)).
 					Noting("the shortest run time possible over that of %s: what is missing to 100 is all that anybody could gain", who.name))
 			}

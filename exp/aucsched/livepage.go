@@ -79,7 +79,7 @@ func (l *liveLab) columnRows() ([]exp.Row, *report.Table, *report.Bars) {
 			}
 			t.Rows = append(t.Rows, cells)
 			bars.Groups = append(bars.Groups, v+" "+m.name)
-			paper := nothing
+			paper := exp.Nothing
 			if inTable && l.nodes == liveNodes {
 				paper = theirs.utilization
 			}

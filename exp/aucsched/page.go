@@ -2,13 +2,9 @@ package aucsched
 
 import (
 	"fmt"
-	"math"
 
 	"muster/internal/units"
 )
-
-// nothing marks a missing number.
-var nothing = math.NaN()
 
 const lead = "The paper's numbers beside Muster's, on generated jobs. AUCSCHED looks at a window of jobs, lets each bid for several sets of nodes, and lets an " +
 	"integer program choose the winners; SLURM/BF is Slurm's own backfill. The authors emulated both in real time, for a month; here they decide in virtual time."

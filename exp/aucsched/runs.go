@@ -49,13 +49,15 @@ type column struct {
 
 // columns of the tables, in their order.
 var columns = []column{
-	{"utilization_pct", "util, %", "%", func(n *numbers) float64 { return n.utilization }, 0, nil, false},
+	{"utilization_pct", "util, %", "%", utilization, 0, nil, false},
 	{"runtime_h", "runtime, h", "h", func(n *numbers) float64 { return n.runtime }, 2, nil, true},
 	{"wait_h", "wait, h", "h", func(n *numbers) float64 { return n.wait }, 2, func(n *numbers) float64 { return n.waitSTD }, true},
 	{"fragmentation", "fragm.", "blocks", func(n *numbers) float64 { return n.fragmentation }, 2, func(n *numbers) float64 { return n.fragmentationSTD }, true},
 	{"slowdown", "slowdown", "", func(n *numbers) float64 { return n.slowdown }, 2, nil, true},
 	{"spread", "spread", "", func(n *numbers) float64 { return n.spread }, 2, func(n *numbers) float64 { return n.spreadSTD }, true},
 }
+
+func utilization(n *numbers) float64 { return n.utilization }
 
 // scenario is a configuration that is run once for each instance of a workload.
 type scenario struct {

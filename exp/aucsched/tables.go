@@ -198,18 +198,14 @@ func (b *utilizationBars) add(version, method string, theirs *numbers, ours []nu
 	if n := len(b.bars.Groups); n == 0 || b.bars.Groups[n-1] != version {
 		b.bars.Groups = append(b.bars.Groups, version)
 		for i := range b.bars.Series {
-			s := &b.bars.Series[i]
-			s.Values = append(s.Values, nothing)
-			if !s.Reference {
-				s.Lo, s.Hi = append(s.Lo, nothing), append(s.Hi, nothing)
-			}
+			exp.AddBar(&b.bars.Series[i], nil)
 		}
 	}
 	first, last := 0, len(b.bars.Groups)-1
 	if method == slurmMethod {
 		first = 2
 	}
-	row := exp.Over("", "", "", exp.Values(ours, func(n *numbers) float64 { return n.utilization }))
+	row := exp.Over("", "", "", exp.Values(ours, utilization))
 	b.bars.Series[first].Values[last] = theirs.utilization
 	s := &b.bars.Series[first+1]
 	s.Values[last], s.Lo[last], s.Hi[last] = row.Ours, row.Low, row.High

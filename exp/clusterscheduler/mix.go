@@ -103,8 +103,7 @@ func showMix(m *measured) bench.Shown {
 				s.Rows = append(s.Rows, r)
 			}
 			throughput.Groups, service.Groups = append(throughput.Groups, how.name), append(service.Groups, how.name)
-			one := exp.MeanBars("", [][]float64{all})
-			ours.Values, ours.Lo, ours.Hi = append(ours.Values, one.Values...), append(ours.Lo, one.Lo...), append(ours.Hi, one.Hi...)
+			exp.AddBar(&ours, all)
 			simulated.Values = append(simulated.Values, m.predictedThroughput(c, how))
 			theirs.Values = append(theirs.Values, how.published(c))
 			for i, l := range lengths {

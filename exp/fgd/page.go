@@ -37,6 +37,8 @@ func drawn() []contender {
 	})
 }
 
+func wastedBy(c *course) float64 { return 100 - allocated(c) }
+
 // wasted compares the workloads.
 func wasted(scenes []*scene) *report.Bars {
 	b := &report.Bars{Title: "GPUs not allocated when 130 % have been asked for", YLabel: "% of GPUs"}
@@ -46,8 +48,7 @@ func wasted(scenes []*scene) *report.Bars {
 	for _, k := range drawn() {
 		bar := report.BarSeries{Name: k.name}
 		for _, s := range scenes {
-			row := exp.Over("", "", "", s.of(k.name, func(c *course) float64 { return 100 - allocated(c) }))
-			bar.Values, bar.Lo, bar.Hi = append(bar.Values, row.Ours), append(bar.Lo, row.Low), append(bar.Hi, row.High)
+			exp.AddBar(&bar, s.of(k.name, wastedBy))
 		}
 		b.Series = append(b.Series, bar)
 	}
@@ -67,9 +68,8 @@ func (s *scene) beside() *report.Bars {
 			continue
 		}
 		b.Groups = append(b.Groups, k.name)
-		row := exp.Over("", "", "", s.of(k.name, func(c *course) float64 { return 100 - allocated(c) }))
 		theirs.Values = append(theirs.Values, 100-paper.allocated)
-		ours.Values, ours.Lo, ours.Hi = append(ours.Values, row.Ours), append(ours.Lo, row.Low), append(ours.Hi, row.High)
+		exp.AddBar(ours, s.of(k.name, wastedBy))
 	}
 	return b
 }

@@ -30,7 +30,7 @@ func (s *scene) of(contender string, value func(*course) float64) []float64 {
 
 // mean is a number's mean over the seeds.
 func (s *scene) mean(contender string, value func(*course) float64) float64 {
-	return exp.Over("", "", "", s.of(contender, value)).Ours
+	return exp.Mean(s.of(contender, value))
 }
 
 func allocated(c *course) float64  { return final(&c.allocated) }

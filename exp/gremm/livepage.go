@@ -108,7 +108,7 @@ func (m *liveMeasured) bars(c *liveColumn) *report.Bars {
 	for _, p := range ofPaper {
 		ours, outlines := report.BarSeries{Name: p.name}, report.BarSeries{Name: p.name + ", predicted", Reference: true}
 		for _, w := range mixes {
-			real, predicted := nothing, nothing
+			real, predicted := exp.Nothing, exp.Nothing
 			if runs := pick(m.Runs, w, p.mapper); len(runs) > 0 {
 				real, predicted = c.means(runs)
 			}

@@ -2,15 +2,11 @@ package gremm
 
 import (
 	"fmt"
-	"math"
 	"strings"
 
 	"muster/exp"
 	"muster/report"
 )
-
-// nothing marks a missing number.
-var nothing = math.NaN()
 
 // sweep is a figure of the paper, or one of ours: lines over a quantity that varies.
 type sweep struct {
@@ -204,9 +200,9 @@ func (sw *sweep) bars(caption, note string, m measured, series [][]exp.Row) repo
 func ends(r exp.Row) (mean, lo, hi float64) {
 	switch {
 	case r.Metric == "":
-		return nothing, nothing, nothing
+		return exp.Nothing, exp.Nothing, exp.Nothing
 	case r.HalfWidth == nil:
-		return r.Ours, nothing, nothing
+		return r.Ours, exp.Nothing, exp.Nothing
 	}
 	return r.Ours, r.Ours - *r.HalfWidth, r.Ours + *r.HalfWidth
 }

@@ -246,10 +246,10 @@ func showParallel(m *measured) bench.Shown {
 		var points [][]float64
 		for _, processes := range clusterProcesses {
 			key := parallelName(processes, how)
-			if !m.Has(key) {
-				continue // only the last can be missing: batch scheduling with the most processes
-			}
 			points = append(points, m.Seconds(key))
+			if !m.Has(key) {
+				continue
+			}
 			s.Rows = append(s.Rows, exp.OverMedian(partParallel, key+"_s", "s", m.Seconds(key)))
 			if batch := parallelName(processes, batchScheme); !how.batch && m.Has(batch) {
 				low, high := 1.25, 1.30
@@ -259,11 +259,7 @@ func showParallel(m *measured) bench.Shown {
 				s.Rows = append(s.Rows, exp.OverMedian(partParallel, key+"_speedup", "x batch", m.Ratios(batch, key)).AgainstRange(low, high))
 			}
 		}
-		one := exp.MedianBars(how.name, points)
-		for len(one.Values) < len(b.Groups) {
-			one.Values, one.Lo, one.Hi = append(one.Values, nothing), append(one.Lo, nothing), append(one.Hi, nothing)
-		}
-		b.Series = append(b.Series, one)
+		b.Series = append(b.Series, exp.MedianBars(how.name, points))
 	}
 	s.Pictures = []report.Section{b}
 	return s

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -176,9 +175,6 @@ func medians(lists [][]float64) []float64 {
 	}
 	return all
 }
-
-// nothing marks a bar that is not drawn.
-var nothing = math.NaN()
 
 // marked writes a number on each bar of a series.
 func marked(s report.BarSeries, points [][]float64) report.BarSeries {

@@ -10,9 +10,6 @@ import (
 	"muster/sim/simpage"
 )
 
-// nothing marks a missing number.
-var nothing = math.NaN()
-
 // Tables II to IV: what the jobs are.
 
 var workloadsPart = part{
@@ -191,8 +188,8 @@ func (l *lab) showWorkload(s *shown, bars bothBars, set setting, h int) (lines [
 		time := exp.Over(figuresTitle, key+"_time_s", "s", exp.Values(found, seconds)).Noting("%s", w.meaning)
 		rate := exp.Over(figuresTitle, key+"_jobs_per_min", "jobs/min", exp.Values(found, perMinute))
 		s.rows = append(s.rows, time, rate)
-		addBar(&bars.times.Series[i], time)
-		addBar(&bars.rates.Series[i], rate)
+		exp.AddBar(&bars.times.Series[i], exp.Values(found, seconds))
+		exp.AddBar(&bars.rates.Series[i], exp.Values(found, perMinute))
 		cells := []string{figureOf(set), set.title, group, w.name, report.Number(math.Round(time.Ours)), fmt.Sprintf("%.2f", rate.Ours)}
 		if i == 0 {
 			lines = append(lines, append(cells, "-", "-"))
@@ -224,10 +221,6 @@ func (l *lab) kept(all, few way) []exp.Row {
 		row = row.Against(100).Noting("the paper: kept, whether there are 4, 6 or 8 GPUs")
 	}
 	return []exp.Row{row}
-}
-
-func addBar(s *report.BarSeries, row exp.Row) {
-	s.Values, s.Lo, s.Hi = append(s.Values, row.Ours), append(s.Lo, row.Low), append(s.Hi, row.High)
 }
 
 func percent(values []float64) []float64 {
@@ -313,7 +306,7 @@ func (l *lab) shareBars() []report.Section {
 			}
 			series := report.BarSeries{Name: r.name}
 			for g := range line.percent {
-				addBar(&series, exp.Over("", "", "", exp.Values(found, func(o *outcome) float64 { return o.allocated[g] })))
+				exp.AddBar(&series, exp.Values(found, func(o *outcome) float64 { return o.allocated[g] }))
 			}
 			bars.Series = append(bars.Series, series)
 		}

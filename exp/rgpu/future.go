@@ -107,16 +107,13 @@ func showSelect(l *lab) shown {
 				cells := []string{clusterTitle(cluster), fmt.Sprint(set.gpus), fmt.Sprintf("%d hours", h), report.Number(math.Round(exp.Mean(exp.Values(base, seconds))))}
 				for i, how := range selections {
 					found := l.Found[selecting(how, cluster, set, h)]
+					exp.AddBar(&bars.Series[i], exp.Values(found, seconds))
 					if found == nil {
-						b := &bars.Series[i]
-						b.Values, b.Lo, b.Hi = append(b.Values, nothing), append(b.Lo, nothing), append(b.Hi, nothing)
 						cells = append(cells, "-")
 						continue
 					}
 					key := fmt.Sprintf("select_%s%s_%dh_%s", clusterKey(cluster), set.name, h, how)
-					time := exp.Over(selectTitle, key+"_time_s", "s", exp.Values(found, seconds)).Noting("on %s", clusterTitle(cluster))
-					addBar(&bars.Series[i], time)
-					s.rows = append(s.rows, time)
+					s.rows = append(s.rows, exp.Over(selectTitle, key+"_time_s", "s", exp.Values(found, seconds)).Noting("on %s", clusterTitle(cluster)))
 					if i > 0 {
 						cells = append(cells, fmt.Sprintf("%+.1f", exp.Mean(gains(base, found, seconds))))
 						s.rows = append(s.rows, exp.Over(selectTitle, key+"_gain_pct", "%", gains(base, found, seconds)).
@@ -211,12 +208,13 @@ func showBurst(l *lab) shown {
 				continue
 			}
 			key := fmt.Sprintf("burst_%dh_%s", h, mode)
-			at, late := exp.Over(burstTitle, key+"_time_s", "s", exp.Values(burst, seconds)), exp.Over(burstTitle, key+"_delayed_time_s", "s", exp.Values(slow, seconds))
-			s.rows = append(s.rows, at, late,
+			s.rows = append(s.rows,
+				exp.Over(burstTitle, key+"_time_s", "s", exp.Values(burst, seconds)),
+				exp.Over(burstTitle, key+"_delayed_time_s", "s", exp.Values(slow, seconds)),
 				exp.Over(burstTitle, key+"_change_pct", "%", negated(gains(slow, burst, seconds))).Noting("above 0 the burst hurts"))
 			bars.Groups = append(bars.Groups, fmt.Sprintf("%s, %d h", mode, h))
-			addBar(&bars.Series[0], at)
-			addBar(&bars.Series[1], late)
+			exp.AddBar(&bars.Series[0], exp.Values(burst, seconds))
+			exp.AddBar(&bars.Series[1], exp.Values(slow, seconds))
 		}
 	}
 	if len(bars.Groups) > 0 {
@@ -288,15 +286,16 @@ func showIntensity(l *lab) shown {
 			for _, h := range workloads {
 				a, b := l.Found[of(cuda, h)], l.Found[of(rcuda, h)]
 				if a == nil || b == nil {
-					series.Values, series.Lo, series.Hi = append(series.Values, nothing), append(series.Lo, nothing), append(series.Hi, nothing)
+					exp.AddBar(&series, nil)
 					continue
 				}
-				row := exp.Over(intensityTitle, fmt.Sprintf("guess_%s_%s_%dh_speedup", name, set.name, h), "x", ratios(a, b, seconds)).Noting("%s", meaning)
+				faster := ratios(a, b, seconds)
+				row := exp.Over(intensityTitle, fmt.Sprintf("guess_%s_%s_%dh_speedup", name, set.name, h), "x", faster).Noting("%s", meaning)
 				if set == onFour {
 					row = row.Against(2)
 				}
 				s.rows = append(s.rows, row)
-				addBar(&series, row)
+				exp.AddBar(&series, faster)
 			}
 			bars.Series = append(bars.Series, series)
 		}

@@ -65,13 +65,8 @@ func (c *congestedRuns) bars() *report.Bars {
 	b := &report.Bars{
 		Title: "Time until all jobs are finished, R queue against G queue", YLabel: "%",
 		Note:   "The mean over the seeds, with the least and the most. The paper says 15 to 30 % sooner.",
-		Series: []report.BarSeries{{Name: "Muster"}},
-	}
-	s := &b.Series[0]
-	for i, sh := range shapes {
-		row := exp.Over("", "", "", c.changes[i])
-		b.Groups = append(b.Groups, sh.name)
-		s.Values, s.Lo, s.Hi = append(s.Values, row.Ours), append(s.Lo, row.Low), append(s.Hi, row.High)
+		Series: []report.BarSeries{exp.MeanBars("Muster", c.changes)},
+		Groups: exp.Names(shapes, func(s *shape) string { return s.name }),
 	}
 	return b
 }

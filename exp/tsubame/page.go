@@ -61,7 +61,7 @@ func (l *lab) page(r *exp.Result, c *congestedRuns, y, whole *yearRuns, v *varia
 
 // mean is a number's mean over the seeds.
 func (y *yearRuns) mean(of func(*oneYear) float64) float64 {
-	return exp.Over("", "", "", exp.Values(y.years, of)).Ours
+	return exp.Mean(exp.Values(y.years, of))
 }
 
 func (y *yearRuns) bars() *report.Bars {
@@ -74,8 +74,7 @@ func (y *yearRuns) bars() *report.Bars {
 	}
 	s := &b.Series[1]
 	for _, m := range measures[:3] {
-		row := exp.Over("", "", "", y.each(m.of))
-		s.Values, s.Lo, s.Hi = append(s.Values, row.Ours), append(s.Lo, row.Low), append(s.Hi, row.High)
+		exp.AddBar(s, y.each(m.of))
 	}
 	return b
 }
@@ -110,10 +109,8 @@ func (y *yearRuns) gainChart(with string) *report.Chart {
 	paper := report.Series{Name: "paper", Points: true}
 	ours := report.Series{Name: "Muster, " + with, Points: true}
 	for i, n := range sizes {
-		row := exp.Over("", "", "", exp.Values(y.years, func(o *oneYear) float64 { return o.gains[i].life.mean }))
 		paper.X, paper.Y = append(paper.X, float64(n)), append(paper.Y, table3[i].life)
-		ours.X, ours.Y = append(ours.X, float64(n)), append(ours.Y, row.Ours)
-		ours.Lo, ours.Hi = append(ours.Lo, row.Low), append(ours.Hi, row.High)
+		exp.AddPoint(&ours, float64(n), exp.Values(y.years, func(o *oneYear) float64 { return o.gains[i].life.mean }))
 	}
 	return &report.Chart{
 		Title: "Table 3: life time gained by the R queue on fewer nodes, against the G queue on 480", XLabel: "nodes of the R queue",
@@ -130,14 +127,12 @@ func (y *yearRuns) waitChart() *report.Chart {
 	for _, queue := range []string{gQueue, rQueue} {
 		s := report.Series{Name: queue, Points: true}
 		for i, n := range sizes {
-			row := exp.Over("", "", "", exp.Values(y.years, func(o *oneYear) float64 {
+			exp.AddPoint(&s, float64(n), exp.Values(y.years, func(o *oneYear) float64 {
 				if queue == gQueue {
 					return o.g[i].Wait.Mean
 				}
 				return o.r[i].Wait.Mean
 			}))
-			s.X, s.Y = append(s.X, float64(n)), append(s.Y, row.Ours)
-			s.Lo, s.Hi = append(s.Lo, row.Low), append(s.Hi, row.High)
 		}
 		c.Series = append(c.Series, s)
 	}

@@ -123,11 +123,10 @@ func (v *variantRuns) table(y, whole *yearRuns) *report.Table {
 		t.Rows = append(t.Rows, cells)
 	}
 	add("the paper's log", func(i int) float64 { return measures[i].paper })
-	mean := func(values []float64) float64 { return exp.Over("", "", "", values).Ours }
-	add("half of the jobs ask for all that a node has (the default)", func(i int) float64 { return mean(y.each(measures[i].of)) })
-	add(whole75.meaning, func(i int) float64 { return mean(whole.each(measures[i].of)) })
+	add("half of the jobs ask for all that a node has (the default)", func(i int) float64 { return exp.Mean(y.each(measures[i].of)) })
+	add(whole75.meaning, func(i int) float64 { return exp.Mean(whole.each(measures[i].of)) })
 	for k, one := range variants {
-		add(one.meaning, func(i int) float64 { return mean(exp.Values(v.of[k], measures[i].of)) })
+		add(one.meaning, func(i int) float64 { return exp.Mean(exp.Values(v.of[k], measures[i].of)) })
 	}
 	return t
 }

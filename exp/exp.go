@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"muster/internal/misuse"
@@ -124,6 +125,34 @@ func (o Options) Without(other string, flags []Flag) error {
 // Wants says whether the user asked for a part.
 func (o Options) Wants(figure string) bool {
 	return len(o.Figures) == 0 || slices.Contains(o.Figures, figure)
+}
+
+// Number reads a number from a flag into at, if the user gave the flag.
+func (o Options) Number(name string, least, most float64, at *float64) error {
+	text, given := o.Flags[name]
+	if !given {
+		return nil
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(n >= least && n <= most) {
+		return misuse.Errorf("--%s %s: give a number from %v to %v", name, text, least, most)
+	}
+	*at = n
+	return nil
+}
+
+// Whole is Number for whole numbers.
+func (o Options) Whole(name string, least, most int, at *int) error {
+	text, given := o.Flags[name]
+	if !given {
+		return nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < least || n > most {
+		return misuse.Errorf("--%s %s: give a number from %d to %d", name, text, least, most)
+	}
+	*at = n
+	return nil
 }
 
 // ChosenFigures lists the parts that the user asked for, in the order of all.

@@ -11,7 +11,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"muster/exp"
@@ -116,10 +115,8 @@ func (p *plan) onMachine(name string) bool {
 }
 
 func newPlan(o exp.Options) (*plan, []part, error) {
-	if hours, given := o.Flags["hours"]; given {
-		if h, err := strconv.ParseFloat(hours, 64); err != nil || !(h >= leastHours && h <= mostHours) {
-			return nil, nil, misuse.Errorf("--hours %s: give a number from %v to %v", hours, leastHours, mostHours)
-		}
+	if err := o.Number("hours", leastHours, mostHours, new(float64)); err != nil {
+		return nil, nil, err
 	}
 	l, err := newLab(o)
 	if err != nil {

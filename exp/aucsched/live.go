@@ -1,15 +1,15 @@
 package aucsched
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"time"
 
 	"muster/exp"
-	"muster/exp/bench"
 	"muster/exp/live"
 	"muster/internal/misuse"
 	"muster/model"
@@ -84,7 +84,6 @@ type trial struct{ version, method string }
 // cost of starting a job.
 type measured struct {
 	real, plain, charged numbers
-	jobs                 int
 	out                  *live.Outcome
 }
 
@@ -109,7 +108,7 @@ type liveLab struct {
 
 func newLiveLab(o exp.Options) (*liveLab, error) {
 	l := &liveLab{options: o, hours: liveHours, speed: liveSpeed, nodes: liveNodes, versions: []string{"II.1"},
-		start: map[bool]time.Duration{}, found: map[trial][]measured{}, release: release.Newest()}
+		start: map[bool]time.Duration{}, found: map[trial][]measured{}}
 	if o.Flags["full"] != "" {
 		l.hours, l.speed, l.versions = 4, 1, versionNames()
 	}
@@ -120,27 +119,10 @@ func newLiveLab(o exp.Options) (*liveLab, error) {
 		}
 		l.versions = o.Chosen("versions", versionNames())
 	}
-	for name, at := range map[string]*float64{"hours": &l.hours, "speed": &l.speed} {
-		if text, given := o.Flags[name]; given {
-			n, err := strconv.ParseFloat(text, 64)
-			if err != nil || !(n >= leastHours && n <= mostHours) {
-				return nil, misuse.Errorf("--%s %s: give a number from %v to %v", name, text, leastHours, mostHours)
-			}
-			*at = n
-		}
-	}
-	if text, given := o.Flags["nodes"]; given {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 8 || n > 1024 {
-			return nil, misuse.Errorf("--nodes %s: give a number from 8 to 1024", text)
-		}
-		l.nodes = n
-	}
-	if text, given := o.Flags["slurm"]; given {
-		var err error
-		if l.release, err = release.Of(text); err != nil {
-			return nil, misuse.Errorf("--slurm %s: %v", text, err)
-		}
+	var err error
+	l.release, err = live.ReleaseOf(o)
+	if err := cmp.Or(o.Number("hours", leastHours, mostHours, &l.hours), o.Number("speed", leastHours, mostHours, &l.speed), o.Whole("nodes", 8, 1024, &l.nodes), err); err != nil {
+		return nil, err
 	}
 	l.seeds, l.methods = o.Seeds(1), liveMethods(l.speed)
 	l.cluster = machineOf(l.nodes)
@@ -245,13 +227,8 @@ func (l *liveLab) one(ctx context.Context, m method, jobs []model.Job, progress 
 		return measured{}, err
 	}
 	l.slurm = out.Version
-	found := measured{jobs: len(jobs), out: out}
-	r := &sim.Result{Cluster: l.cluster, Jobs: jobs, Outcomes: make([]sim.Outcome, len(jobs))}
-	for i, j := range out.Jobs {
-		r.Outcomes[i] = sim.Outcome{Start: j.Start, End: j.End, State: sim.Finished}
-		r.Outcomes[i].On(len(j.Nodes), func(k int) int32 { return j.Nodes[k] })
-	}
-	if found.real, err = l.numbers(r); err != nil {
+	found := measured{out: out}
+	if found.real, err = l.numbers(&sim.Result{Cluster: l.cluster, Jobs: jobs, Outcomes: out.Outcomes()}); err != nil {
 		return found, err
 	}
 	if found.plain, err = l.predict(ctx, m, jobs, 0); err != nil {
@@ -318,10 +295,7 @@ func (l *liveLab) predict(ctx context.Context, m method, jobs []model.Job, start
 		return numbers{}, err
 	}
 	r.Jobs = jobs // a job's own run time excludes the start
-	for i := range r.Outcomes {
-		r.Outcomes[i].Start += start / 2
-		r.Outcomes[i].End -= start - start/2
-	}
+	live.WithoutStart(r.Outcomes, start)
 	return l.numbers(r)
 }
 
@@ -364,15 +338,13 @@ func (l *liveLab) profile(ctx context.Context, driven bool) error {
 	return nil
 }
 
-// machineNote describes the machine, and says whether other load disturbed the runs.
-func (l *liveLab) machineNote() string {
-	worst := 0.0
-	for _, list := range l.found {
-		for i := range list {
-			worst = max(worst, list[i].out.Load)
-		}
+// outcomes are those of some runs.
+func outcomes(list []measured) []*live.Outcome {
+	var out []*live.Outcome
+	for i := range list {
+		out = append(out, list[i].out)
 	}
-	return "Measured on " + bench.Machine() + ", all daemons and jobs of the cluster on it." + live.BusyNote(worst)
+	return out
 }
 
 func (l *liveLab) notes() []string {
@@ -386,6 +358,6 @@ func (l *liveLab) notes() []string {
 		fmt.Sprintf("Workloads of %g hours, the paper's are of 4: utilisation, fragmentation and spread can be compared, runtime, wait and slowdown only at 4.", l.hours),
 		"Muster's driver gives a job that asks for cores alone (-n) one node if it has enough, and else cores wherever they are free, but with Slurm 24.11 as few nodes as can hold it: that release does not say whether a job asked for nodes. Such jobs are a third of workload V " +
 			"and none of II. The simulator has the same limits for them here.",
-		l.machineNote(),
+		live.MeasuredNote("daemons and jobs", outcomes(slices.Concat(slices.Collect(maps.Values(l.found))...))),
 	}
 }

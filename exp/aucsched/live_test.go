@@ -73,7 +73,7 @@ func TestLiveInterrupted(t *testing.T) {
 // fake is a run with these columns.
 func fake(utilization, wait, fragmentation, slowdown, spread float64) measured {
 	n := numbers{utilization: utilization, runtime: 1, wait: wait, fragmentation: fragmentation, slowdown: slowdown, spread: spread}
-	return measured{real: n, plain: n, charged: n, jobs: 10, out: &live.Outcome{}}
+	return measured{real: n, plain: n, charged: n, out: &live.Outcome{Jobs: make([]live.Ended, 10)}}
 }
 
 // Statements are judged by the runs and by the paper's own rows.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"muster/exp"
+	"muster/exp/live"
 	"muster/report"
 )
 
@@ -37,12 +38,34 @@ func (l *liveLab) comparable(c *column) bool {
 	return l.nodes == liveNodes && (!grows || l.hours == 4)
 }
 
-func reals(list []measured) []numbers {
+// each calls f for every trial that was measured, in order.
+func (l *liveLab) each(f func(t trial, m method, found []measured)) {
+	for _, v := range l.versions {
+		for _, m := range l.methods {
+			if found := l.found[trial{v, m.name}]; found != nil {
+				f(trial{v, m.name}, m, found)
+			}
+		}
+	}
+}
+
+// pick lists the measured numbers of runs, or one of their predictions.
+func pick(list []measured, of func(*measured) *numbers) []numbers {
 	var out []numbers
 	for i := range list {
-		out = append(out, list[i].real)
+		out = append(out, *of(&list[i]))
 	}
 	return out
+}
+
+func reals(list []measured) []numbers {
+	return pick(list, func(m *measured) *numbers { return &m.real })
+}
+func plains(list []measured) []numbers {
+	return pick(list, func(m *measured) *numbers { return &m.plain })
+}
+func chargeds(list []measured) []numbers {
+	return pick(list, func(m *measured) *numbers { return &m.charged })
 }
 
 // columnRows are the measured columns.
@@ -58,82 +81,52 @@ func (l *liveLab) columnRows() ([]exp.Row, *report.Table, *report.Bars) {
 	}
 	bars := &report.Bars{Title: "Utilisation", YLabel: "%", Note: "Outlines: the paper. Predicted: the simulator, with what a start takes.",
 		Series: []report.BarSeries{{Name: "measured"}, {Name: "predicted"}, {Name: "paper", Reference: true}}}
-	for _, v := range l.versions {
-		for _, m := range l.methods {
-			found := l.found[trial{v, m.name}]
-			if found == nil {
-				continue
+	l.each(func(of trial, m method, found []measured) {
+		v := of.version
+		theirs, inTable := inPaper("5", v, m.paper)
+		mean, charged := meanOf(reals(found)), meanOf(chargeds(found))
+		cells := []string{v, fmt.Sprint(len(found[0].out.Jobs)), m.title}
+		for _, c := range columns {
+			row := exp.Over(livePart, fmt.Sprintf("live_%s_%s_%s", v, m.name, c.metric), c.unit, exp.Values(reals(found), c.of)).
+				Noting("the simulator: %s", c.text(&charged))
+			cell := fmt.Sprintf("%s {%s}", c.text(&mean), c.text(&charged))
+			if inTable && l.comparable(&c) {
+				row = row.Against(c.of(&theirs.numbers))
+				cell += " (" + c.text(&theirs.numbers) + ")"
 			}
-			theirs, inTable := inPaper("5", v, m.paper)
-			mean, charged := meanOf(reals(found)), meanOf(chargeds(found))
-			cells := []string{v, fmt.Sprint(found[0].jobs), m.title}
-			for _, c := range columns {
-				row := exp.Over(livePart, fmt.Sprintf("live_%s_%s_%s", v, m.name, c.metric), c.unit, exp.Values(reals(found), c.of)).
-					Noting("the simulator: %s", c.text(&charged))
-				cell := fmt.Sprintf("%s {%s}", c.text(&mean), c.text(&charged))
-				if inTable && l.comparable(&c) {
-					row = row.Against(c.of(&theirs.numbers))
-					cell += " (" + c.text(&theirs.numbers) + ")"
-				}
-				rows, cells = append(rows, row), append(cells, cell)
-			}
-			t.Rows = append(t.Rows, cells)
-			bars.Groups = append(bars.Groups, v+" "+m.name)
-			paper := exp.Nothing
-			if inTable && l.nodes == liveNodes {
-				paper = theirs.utilization
-			}
-			for i, value := range []float64{mean.utilization, charged.utilization, paper} {
-				bars.Series[i].Values = append(bars.Series[i].Values, value)
-			}
+			rows, cells = append(rows, row), append(cells, cell)
 		}
-	}
+		t.Rows = append(t.Rows, cells)
+		bars.Groups = append(bars.Groups, v+" "+m.name)
+		paper := exp.Nothing
+		if inTable && l.nodes == liveNodes {
+			paper = theirs.utilization
+		}
+		for i, value := range []float64{mean.utilization, charged.utilization, paper} {
+			bars.Series[i].Values = append(bars.Series[i].Values, value)
+		}
+	})
 	return rows, t, bars
-}
-
-func chargeds(list []measured) []numbers {
-	var out []numbers
-	for i := range list {
-		out = append(out, list[i].charged)
-	}
-	return out
-}
-
-func plains(list []measured) []numbers {
-	var out []numbers
-	for i := range list {
-		out = append(out, list[i].plain)
-	}
-	return out
 }
 
 // errorsOf are the errors of a prediction in per cent, one per seed.
 func errorsOf(c *column, real, predicted []numbers) []float64 {
-	var list []float64
-	for i := range real {
-		if was := c.of(&real[i]); was != 0 {
-			list = append(list, 100*(c.of(&predicted[i])/was-1))
-		}
-	}
-	return list
+	return live.Errors(exp.Values(real, c.of), exp.Values(predicted, c.of))
 }
 
 // errorRows are the simulator's errors, without and with the cost of a start.
 func (l *liveLab) errorRows() []exp.Row {
 	var rows []exp.Row
-	for _, v := range l.versions {
-		for _, m := range l.methods {
-			found := l.found[trial{v, m.name}]
-			for _, c := range columns {
-				if with := errorsOf(&c, reals(found), chargeds(found)); len(with) > 0 {
-					key := fmt.Sprintf("%s_%s_%s", v, m.name, c.metric)
-					rows = append(rows,
-						exp.Over(errorsPart, "error_"+key, "%", with).Noting("with what a start takes"),
-						exp.Over(errorsPart, "error_without_start_"+key, "%", errorsOf(&c, reals(found), plains(found))).Noting("as if starting took no time"))
-				}
+	l.each(func(t trial, m method, found []measured) {
+		for _, c := range columns {
+			if with := errorsOf(&c, reals(found), chargeds(found)); len(with) > 0 {
+				key := fmt.Sprintf("%s_%s_%s", t.version, m.name, c.metric)
+				rows = append(rows,
+					exp.Over(errorsPart, "error_"+key, "%", with).Noting("with what a start takes"),
+					exp.Over(errorsPart, "error_without_start_"+key, "%", errorsOf(&c, reals(found), plains(found))).Noting("as if starting took no time"))
 			}
 		}
-	}
+	})
 	return rows
 }
 
@@ -145,46 +138,31 @@ func (l *liveLab) errorTable() *report.Table {
 		name, _, _ := strings.Cut(c.title, ",")
 		t.Columns = append(t.Columns, report.Column{Name: name, Right: true})
 	}
-	for _, v := range l.versions {
-		for _, m := range l.methods {
-			found := l.found[trial{v, m.name}]
-			if found == nil {
-				continue
-			}
-			cells := []string{v, m.title}
-			for _, c := range columns {
-				cells = append(cells, fmt.Sprintf("%+.1f (%+.1f)", exp.Mean(errorsOf(&c, reals(found), chargeds(found))), exp.Mean(errorsOf(&c, reals(found), plains(found)))))
-			}
-			t.Rows = append(t.Rows, cells)
+	l.each(func(of trial, m method, found []measured) {
+		cells := []string{of.version, m.title}
+		for _, c := range columns {
+			cells = append(cells, fmt.Sprintf("%+.1f (%+.1f)", exp.Mean(errorsOf(&c, reals(found), chargeds(found))), exp.Mean(errorsOf(&c, reals(found), plains(found)))))
 		}
-	}
+		t.Rows = append(t.Rows, cells)
+	})
 	return t
 }
 
-// loadRows are on what scheduling cost the machine, and how exactly it was done.
+// costs of scheduling, and how exactly it was done.
+var costs = []live.Cost{
+	{Metric: "slurmctld_ms_job", Unit: "ms", Of: live.ControllerPerJob, Note: "processor time of slurmctld a job, from the first start to the last end"},
+	{Metric: "slurmrestd_ms_job", Unit: "ms", Of: live.RESTPerJob, Note: "of slurmrestd"},
+	{Metric: "driver_ms_job", Unit: "ms", Of: live.DriverPerJob, Note: "of the driver and its policy"},
+	{Metric: "latency_s", Unit: "s", Of: live.Latency, Note: "median, from the answer to a placement to the job's first command"},
+	{Metric: "wrong_nodes", Unit: "jobs", Of: live.Wrong, Note: "started on other nodes than they were placed on"},
+	{Metric: "recalled", Unit: "jobs", Of: live.Recalled, Note: "Slurm did not start them where they were placed, and they were placed again"},
+}
+
 func (l *liveLab) loadRows() []exp.Row {
 	var rows []exp.Row
-	for _, v := range l.versions {
-		for _, m := range l.methods {
-			found := l.found[trial{v, m.name}]
-			if found == nil {
-				continue
-			}
-			key := func(what string) string { return fmt.Sprintf("%s_%s_%s", what, v, m.name) }
-			add := func(metric, unit string, of func(*measured) float64, note string) {
-				rows = append(rows, exp.Over(loadPart, key(metric), unit, exp.Values(found, of)).Noting("%s", note))
-			}
-			add("slurmctld_ms_job", "ms", func(f *measured) float64 { return 1e3 * f.out.Controller.Seconds() / float64(f.jobs) }, "processor time of slurmctld a job, from the first start to the last end")
-			if m.policy == "" {
-				continue
-			}
-			add("slurmrestd_ms_job", "ms", func(f *measured) float64 { return 1e3 * f.out.REST.Seconds() / float64(f.jobs) }, "of slurmrestd")
-			add("driver_ms_job", "ms", func(f *measured) float64 { return 1e3 * f.out.Driver.Seconds() / float64(f.jobs) }, "of the driver and its policy")
-			add("latency_s", "s", func(f *measured) float64 { return f.out.MedianLatency().Seconds() }, "median, from the answer to a placement to the job's first command")
-			add("wrong_nodes", "jobs", func(f *measured) float64 { return float64(f.out.Counts.Wrong) }, "started on other nodes than they were placed on")
-			add("recalled", "jobs", func(f *measured) float64 { return float64(f.out.Counts.Recalled) }, "Slurm did not start them where they were placed, and they were placed again")
-		}
-	}
+	l.each(func(t trial, m method, found []measured) {
+		rows = append(rows, live.CostRows(loadPart, t.version+"_"+m.name, m.policy != "", outcomes(found), costs)...)
+	})
 	return rows
 }
 

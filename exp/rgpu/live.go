@@ -1,6 +1,7 @@
 package rgpu
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -113,45 +114,20 @@ type liveLab struct {
 }
 
 func newLiveLab(o exp.Options) (*liveLab, error) {
-	l := &liveLab{options: o, speed: 40, jobs: 18, burst: 200, meme: 0.25, hours: workloads[:1], gpus: []int{8, 6, 4}, seeds: o.Seeds(1), release: release.Newest(),
+	l := &liveLab{options: o, speed: 40, jobs: 18, burst: 200, meme: 0.25, hours: workloads[:1], gpus: []int{8, 6, 4}, seeds: o.Seeds(1),
 		start: map[bool]time.Duration{}, alone: map[alone]time.Duration{}, found: map[liveTrial][]liveFound{}, bursts: map[bool]*burstFound{}}
 	if o.Flags["full"] != "" {
 		l.speed, l.jobs, l.burst, l.hours = 1, 0, 2000, workloads
 	}
-	var err error
-	number := func(name string, least, most float64, at func(float64)) {
-		text, given := o.Flags[name]
-		if !given || err != nil {
-			return
-		}
-		n, wrong := strconv.ParseFloat(text, 64)
-		if wrong != nil || !(n >= least && n <= most) {
-			err = misuse.Errorf("--%s %s: give a number from %v to %v", name, text, least, most)
-			return
-		}
-		at(n)
-	}
-	number("speed", 0.1, 100, func(n float64) { l.speed = n })
-	number("jobs", 4, 327, func(n float64) { l.jobs = int(n) })
-	number("burst", 0, 10_000, func(n float64) { l.burst = int(n) })
-	number("meme", 1, 100, func(n float64) { l.meme = n / 100 })
-	if err != nil {
+	meme := 100 * l.meme
+	if err := cmp.Or(o.Number("speed", 0.1, 100, &l.speed), o.Whole("jobs", 4, 327, &l.jobs), o.Whole("burst", 0, 10_000, &l.burst), o.Number("meme", 1, 100, &meme)); err != nil {
 		return nil, err
 	}
-	if text, given := o.Flags["gpus"]; given {
-		l.gpus = nil
-		for _, word := range o.Chosen("gpus", []string{"8", "6", "4"}) {
-			n, err := strconv.Atoi(word)
-			if err != nil {
-				return nil, misuse.Errorf("--gpus %s: %v", text, err)
-			}
-			l.gpus = append(l.gpus, n)
-		}
-	}
-	if text, given := o.Flags["slurm"]; given {
-		if l.release, err = release.Of(text); err != nil {
-			return nil, misuse.Errorf("--slurm %s: %v", text, err)
-		}
+	l.meme = meme / 100
+	l.gpus = slices.DeleteFunc(l.gpus, func(n int) bool { return !slices.Contains(o.Chosen("gpus", []string{"8", "6", "4"}), strconv.Itoa(n)) })
+	var err error
+	if l.release, err = live.ReleaseOf(o); err != nil {
+		return nil, err
 	}
 	l.paper, err = clusterfile.Preset("rgpu")
 	return l, err
@@ -392,21 +368,11 @@ func (l *liveLab) one(ctx context.Context, m liveMode, t liveTrial, jobs []liveJ
 	if err != nil {
 		return found, err
 	}
-	found.real = l.numbers(cluster, jobs, outcomes(out), func(i int) *model.Allocation {
+	found.real = l.numbers(cluster, jobs, out.Outcomes(), func(i int) *model.Allocation {
 		return allocation(&jobs[i], &out.Jobs[i], t.gpus)
 	})
 	found.predicted, err = l.predict(ctx, m, cluster, jobs)
 	return found, err
-}
-
-// outcomes converts measured jobs to the simulator's type, so that numbers can treat both alike.
-func outcomes(out *live.Outcome) []sim.Outcome {
-	list := make([]sim.Outcome, len(out.Jobs))
-	for i, j := range out.Jobs {
-		list[i] = sim.Outcome{Start: j.Start, End: j.End, State: sim.Finished}
-		list[i].On(len(j.Nodes), func(k int) int32 { return j.Nodes[k] })
-	}
-	return list
 }
 
 // allocation is what a job used: GPUs of its own nodes, or those that the driver lent to it.
@@ -501,11 +467,8 @@ func (l *liveLab) predict(ctx context.Context, m liveMode, c *model.Cluster, job
 		if r.Outcomes[i].State != sim.Finished {
 			return liveNumbers{}, fmt.Errorf("job %s is %v in the simulator: %s", r.Jobs[i].ID, r.Outcomes[i].State, r.Reasons[i])
 		}
-		// Measured times go from a job's first command to its last, so the start's cost is taken
-		// off again, half at each end.
-		r.Outcomes[i].Start += start / 2
-		r.Outcomes[i].End -= start - start/2
 	}
+	live.WithoutStart(r.Outcomes, start)
 	return l.numbers(c, jobs, r.Outcomes, func(i int) *model.Allocation { return had[i] }), nil
 }
 

@@ -153,7 +153,7 @@ func TestLiveNumbers(t *testing.T) {
 		{Start: 0, End: 10 * time.Second, Nodes: []int32{0}},
 		{Start: 10 * time.Second, End: 20 * time.Second, Nodes: []int32{5}, Borrows: []slurm.Borrow{{Device: words.Device{Node: "n1"}, Memory: 1 << 30}}},
 	}}
-	n := l.numbers(c, jobs, outcomes(out), func(i int) *model.Allocation { return allocation(&jobs[i], &out.Jobs[i], 4) })
+	n := l.numbers(c, jobs, out.Outcomes(), func(i int) *model.Allocation { return allocation(&jobs[i], &out.Jobs[i], 4) })
 	near := func(what string, got, want float64) {
 		t.Helper()
 		if math.Abs(got-want) > 1e-9 {

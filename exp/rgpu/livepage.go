@@ -2,10 +2,11 @@ package rgpu
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"muster/exp"
-	"muster/exp/bench"
 	"muster/exp/live"
 	"muster/report"
 )
@@ -139,8 +140,9 @@ func (l *liveLab) bars() *report.Bars {
 		Series: []report.BarSeries{{Name: "measured"}, {Name: "predicted"}}}
 	l.each(func(t liveTrial, _ liveMode, found []liveFound) {
 		b.Groups = append(b.Groups, fmt.Sprintf("%d h, %d GPUs, %s", t.hours, t.gpus, t.mode))
-		b.Series[0].Values = append(b.Series[0].Values, exp.Mean(exp.Values(found, func(f *liveFound) float64 { return f.real.seconds })))
-		b.Series[1].Values = append(b.Series[1].Values, exp.Mean(exp.Values(found, func(f *liveFound) float64 { return f.predicted.seconds })))
+		time := liveColumns[0].of
+		b.Series[0].Values = append(b.Series[0].Values, exp.Mean(exp.Values(found, realOf(time))))
+		b.Series[1].Values = append(b.Series[1].Values, exp.Mean(exp.Values(found, predictedOf(time))))
 	})
 	return b
 }
@@ -150,13 +152,7 @@ func (l *liveLab) errorRows() []exp.Row {
 	var rows []exp.Row
 	l.each(func(t liveTrial, _ liveMode, found []liveFound) {
 		for _, c := range liveColumns {
-			var list []float64
-			for i := range found {
-				if was := c.of(&found[i].real); was != 0 {
-					list = append(list, 100*(c.of(&found[i].predicted)/was-1))
-				}
-			}
-			if len(list) > 0 {
+			if list := live.Errors(exp.Values(found, realOf(c.of)), exp.Values(found, predictedOf(c.of))); len(list) > 0 {
 				rows = append(rows, exp.Over(liveErrors, "error_"+t.key()+"_"+c.metric, "%", list))
 			}
 		}
@@ -247,22 +243,28 @@ func (l *liveLab) burstRows() []exp.Row {
 	return rows
 }
 
-// loadRows are the costs of scheduling.
+// costs of scheduling.
+var costs = []live.Cost{
+	{Metric: "slurmctld_ms_job", Unit: "ms", Of: live.ControllerPerJob, Note: "processor time of slurmctld a job"},
+	{Metric: "latency_s", Unit: "s", Of: live.Latency, Note: "median, from the answer to a placement to the job's first command, its GPUs included"},
+	{Metric: "wrong_nodes", Unit: "jobs", Of: live.Wrong, Note: "on other nodes than they were placed on"},
+}
+
 func (l *liveLab) loadRows() []exp.Row {
 	var rows []exp.Row
 	l.each(func(t liveTrial, m liveMode, found []liveFound) {
-		add := func(metric, unit string, of func(*liveFound) float64, note string) {
-			rows = append(rows, exp.Over(liveScheduled, metric+"_"+t.key(), unit, exp.Values(found, of)).Noting("%s", note))
-		}
-		jobs := func(f *liveFound) float64 { return float64(len(f.out.Jobs)) }
-		add("slurmctld_ms_job", "ms", func(f *liveFound) float64 { return 1e3 * f.out.Controller.Seconds() / jobs(f) }, "processor time of slurmctld a job")
-		if m.policy == "" {
-			return
-		}
-		add("latency_s", "s", func(f *liveFound) float64 { return f.out.MedianLatency().Seconds() }, "median, from the answer to a placement to the job's first command, its GPUs included")
-		add("wrong_nodes", "jobs", func(f *liveFound) float64 { return float64(f.out.Counts.Wrong) }, "on other nodes than they were placed on")
+		rows = append(rows, live.CostRows(liveScheduled, t.key(), m.policy != "", outcomes(found), costs)...)
 	})
 	return rows
+}
+
+// outcomes are those of some runs.
+func outcomes(list []liveFound) []*live.Outcome {
+	var out []*live.Outcome
+	for i := range list {
+		out = append(out, list[i].out)
+	}
+	return out
 }
 
 func (l *liveLab) notes() []string {
@@ -273,7 +275,7 @@ func (l *liveLab) notes() []string {
 			"%.0f %% (--meme; docs/papers.md has why there are three readings). Jobs take Table I's times on GPUs that nobody shares. All processes of a job are started on its first node; they use the GPUs of all its nodes.", gpuProgram, 100*l.meme),
 		fmt.Sprintf("Time runs %g times faster than in the paper, and times are given in the paper's. What Slurm, the plug-in and CUDA take does not shrink with it. From the end of a job to the first command of the next one on its node: %.2f s with Slurm's scheduler, %.2f s "+
 			"with Muster's driver and plug-in. The simulator is told that, and what each application took alone, on GPUs of its nodes and on borrowed ones (Table I in this time): %s.", l.speed, l.start[false].Seconds(), l.start[true].Seconds(), l.aloneWords()),
-		"Measured on " + bench.Machine() + ", all daemons, GPUs and jobs of the cluster on it." + l.busyNote(),
+		live.MeasuredNote("daemons, GPUs and jobs", outcomes(slices.Concat(slices.Collect(maps.Values(l.found))...))),
 	}
 	if l.jobs > 0 {
 		list = append(list, fmt.Sprintf("About %d jobs in the proportions of Table II; the paper had 71, 168 and 327. --full runs as many, at the paper's speed.", l.jobs))
@@ -288,15 +290,4 @@ func (l *liveLab) aloneWords() string {
 		list = append(list, fmt.Sprintf("%s %.2f and %.2f s (%.2f)", applications[app].name, l.alone[alone{app, false}].Seconds(), l.alone[alone{app, true}].Seconds(), l.job(app).own.Seconds()))
 	}
 	return strings.Join(list, ", ")
-}
-
-// busyNote says whether other load on the machine disturbed the runs.
-func (l *liveLab) busyNote() string {
-	worst := 0.0
-	for _, list := range l.found {
-		for i := range list {
-			worst = max(worst, list[i].out.Load)
-		}
-	}
-	return live.BusyNote(worst)
 }

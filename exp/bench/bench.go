@@ -77,6 +77,11 @@ func WithoutSettings(environment []string) []string {
 	})
 }
 
+// Environment is that of daemons and programs: the user's own without any settings of Muster, and with more variables.
+func (t *Tools) Environment(more ...string) []string {
+	return append(append(WithoutSettings(os.Environ()), "MUSTER_LIB="+t.Lib), more...)
+}
+
 // Machine describes this machine, as far as it matters for measured times.
 func Machine() string {
 	text := units.Plural(runtime.NumCPU(), "processor")

@@ -2,13 +2,17 @@ package bench
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
+	"time"
+
+	"muster/node/ask"
 )
 
 // Daemons are the heads and nodes that an experiment has started, each a process of this
@@ -31,7 +35,7 @@ type daemon struct {
 // daemon's standard input.
 func (l *Daemons) Launch(name string, words ...string) error {
 	d := &daemon{name: name, cmd: exec.Command(l.Tools.Muster, words...), exited: make(chan struct{})}
-	d.cmd.Env = append(WithoutSettings(os.Environ()), "MUSTER_LIB="+l.Tools.Lib)
+	d.cmd.Env = l.Tools.Environment()
 	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	var err error
@@ -49,6 +53,32 @@ func (l *Daemons) Launch(name string, words ...string) error {
 	return nil
 }
 
+// LaunchNode starts a node with the given options, which prevail over those that all nodes of experiments have. A node
+// has no spare workers and no recovery copies, since their cost would distort what is measured, and no worker time-out,
+// since a busy machine may delay a worker, and killing that would end the experiment.
+func (l *Daemons) LaunchNode(name, socket string, words ...string) error {
+	return l.Launch(name, append([]string{"node", "--child", "--socket", socket, "--recover", "off", "--warm", "0", "--migrate", "off",
+		"--worker-timeout", "0s", "--grace", "1s", "--swap", "4GiB", "--log-level", "warn", "--text-log"}, words...)...)
+}
+
+// AwaitNodes waits until the nodes with these sockets answer.
+func (l *Daemons) AwaitNodes(ctx context.Context, sockets ...string) error {
+	for _, socket := range sockets {
+		for {
+			if _, err := ask.Status(socket); err == nil {
+				break
+			}
+			if err := l.Lost(); err != nil {
+				return fmt.Errorf("a node did not come up: %w", err)
+			}
+			if err := Pause(ctx, 10*time.Millisecond); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // Lost names a daemon that has ended although nothing stopped it; nil if all are running.
 func (l *Daemons) Lost() error {
 	for _, d := range l.list {
@@ -61,23 +91,27 @@ func (l *Daemons) Lost() error {
 	return nil
 }
 
-// Stop ends all daemons, the one started last first.
-func (l *Daemons) Stop() {
+// Stop ends all daemons, the one started last first. It returns an error for those that ended with a failure.
+func (l *Daemons) Stop() (failed error) {
 	for _, d := range slices.Backward(l.list) {
 		_ = d.cmd.Process.Signal(syscall.SIGINT)
 		_ = d.life.Close()
 	}
 	for _, d := range l.list {
 		<-d.exited
+		if !d.cmd.ProcessState.Success() {
+			failed = errors.Join(failed, fmt.Errorf("%s ended with %v", d.name, d.cmd.ProcessState))
+		}
 	}
+	return failed
 }
 
 // Logs is what the daemons wrote to their logs. They must have ended.
 func (l *Daemons) Logs() string {
 	var all strings.Builder
 	for _, d := range l.list {
-		if d.log.Len() > 0 {
-			fmt.Fprintf(&all, "%s: %s\n", d.name, strings.TrimSpace(d.log.String()))
+		if text := strings.TrimSpace(strings.TrimPrefix(d.log.String(), "ready\n")); text != "" {
+			fmt.Fprintf(&all, "%s: %s\n", d.name, text)
 		}
 	}
 	return strings.TrimSpace(all.String())

@@ -100,16 +100,13 @@ func (l *living) launchNode(h *host, head string) error {
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return err
 	}
-	// No spare workers and no recovery copies: their cost is not scaled and would distort the
-	// measurements. No worker time-out, because a busy machine may delay a worker.
-	return l.Launch(h.name, "node", "--config", file, "--child", "--name", h.name, "--socket", head+"-"+h.name, "--state", filepath.Join(l.dir, h.name+".state"), "--devices", h.devices(),
-		"--vgpus", "32", "--recover", "off", "--warm", "0", "--migrate", "off", "--worker-timeout", "0s", "--grace", "1s", "--swap", "4GiB", "--log-level", "warn", "--text-log")
+	return l.LaunchNode(h.name, head+"-"+h.name, "--config", file, "--name", h.name, "--state", filepath.Join(l.dir, h.name+".state"), "--devices", h.devices(), "--vgpus", "32")
 }
 
 // stop ends the nodes, then the head, and removes their files. Tasks outlive their node: while one
 // ends, it writes to the folder.
 func (l *living) stop() {
-	l.Stop()
+	_ = l.Stop()
 	for try := 0; os.RemoveAll(l.dir) != nil && try < 100; try++ {
 		time.Sleep(50 * time.Millisecond)
 	}

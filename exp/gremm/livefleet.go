@@ -157,24 +157,15 @@ func (f *fleet) startNodes(ctx context.Context) (addresses []string, authority s
 		socket := filepath.Join(f.folder, nodeName(n))
 		addresses, f.sockets = append(addresses, address), append(f.sockets, socket)
 		err = e.Do(func() error {
-			// No spare workers and no recovery copies: their cost would distort the measurements.
-			return f.Launch(nodeName(n), "node", "--child", "--allow", "own", "--name", nodeName(n), "--socket", socket, "--state", socket+".state", "--listen", address, "--tls-dir", certificates,
-				"--devices", strings.Join(slices.Repeat([]string{fmt.Sprintf("soft:memory=%d,rate=%d,workers=1", liveMemory, liveRate)}, liveNodes/len(f.star.Ends)), ";"), "--vgpus", "64", "--recover", "off", "--warm", "0", "--migrate", "off",
-				"--worker-timeout", "0s", "--grace", "1s", "--swap", "4GiB", "--log-level", "error", "--text-log")
+			return f.LaunchNode(nodeName(n), socket, "--allow", "own", "--name", nodeName(n), "--state", socket+".state", "--listen", address, "--tls-dir", certificates,
+				"--devices", strings.Join(slices.Repeat([]string{fmt.Sprintf("soft:memory=%d,rate=%d,workers=1", liveMemory, liveRate)}, liveNodes/len(f.star.Ends)), ";"), "--vgpus", "64", "--log-level", "error")
 		})
 		if err != nil {
 			return nil, "", err
 		}
 	}
-	for _, socket := range f.sockets {
-		for {
-			if _, err := ask.Status(socket); err == nil {
-				break
-			}
-			if err := errors.Join(f.Lost(), bench.Pause(ctx, 10*time.Millisecond)); err != nil {
-				return nil, "", err
-			}
-		}
+	if err := f.AwaitNodes(ctx, f.sockets...); err != nil {
+		return nil, "", err
 	}
 	text, err := os.ReadFile(filepath.Join(f.folder, client.FileCA))
 	return addresses, string(text), err
@@ -227,7 +218,7 @@ func (f *fleet) startPuppet(ctx context.Context, n int, words []string, devices 
 	}
 	words = append(append([]string{"run", "--socket", f.sockets[n]}, words...), "--", filepath.Join(f.Tools.Programs, liveProgram), "--devices", fmt.Sprint(devices), "--size", fmt.Sprint(liveBytes), "--gate", path, "--seed", fmt.Sprint(p.number))
 	p.cmd = exec.CommandContext(ctx, f.Tools.Muster, words...)
-	p.cmd.Env = append(bench.WithoutSettings(os.Environ()), "MUSTER_LIB="+f.Tools.Lib)
+	p.cmd.Env = f.Tools.Environment()
 	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
 	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
 	p.cmd.WaitDelay = 5 * time.Second
@@ -335,6 +326,6 @@ func (f *fleet) stop() {
 	for _, p := range f.puppets {
 		<-p.ended
 	}
-	f.Stop()
+	_ = f.Stop()
 	_ = os.RemoveAll(f.folder)
 }

@@ -130,11 +130,8 @@ func (l *living) start(ctx context.Context, rate float64) error {
 		}
 		socket := fmt.Sprintf("@muster-%s-%s", name, rand.Text()[:8])
 		l.sockets, l.addresses = append(l.sockets, socket), append(l.addresses, address)
-		// No recovery copies, because their cost is not scaled, and no worker time-out, because a
-		// busy machine may delay a worker.
-		if err := l.Launch(n.name, "node", "--child", "--allow", "own", "--name", strings.ToLower(n.name), "--socket", socket, "--state", filepath.Join(l.dir, n.name),
-			"--listen", address, "--tls-dir", certificate, "--ivm", "--ivm-root", "--devices", devices(n.cards, rate), "--vgpus", vgpus, "--warm", warm, "--recover", "off", "--migrate", "off",
-			"--worker-timeout", "0s", "--grace", "1s", "--swap", "4GiB", "--log-level", "warn", "--text-log"); err != nil {
+		if err := l.LaunchNode(n.name, socket, "--allow", "own", "--name", strings.ToLower(n.name), "--state", filepath.Join(l.dir, n.name), "--listen", address, "--tls-dir", certificate,
+			"--ivm", "--ivm-root", "--devices", devices(n.cards, rate), "--vgpus", vgpus, "--warm", warm); err != nil {
 			return err
 		}
 	}
@@ -166,7 +163,7 @@ func (l *living) await(ctx context.Context) error {
 }
 
 func (l *living) stop() {
-	l.Stop()
+	_ = l.Stop()
 	_ = os.RemoveAll(l.dir)
 }
 
@@ -219,7 +216,7 @@ func (l *living) run(ctx context.Context, c command) (outcome, error) {
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // mpiexec then ends its processes
 	cmd.WaitDelay = 5 * time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Env = append(bench.WithoutSettings(os.Environ()), "MUSTER_LIB="+l.Tools.Lib, "LD_LIBRARY_PATH="+l.Tools.Lib)
+	cmd.Env = l.Tools.Environment("LD_LIBRARY_PATH=" + l.Tools.Lib)
 	before, machine, began := l.traffic(), bench.Watch(), time.Now()
 	text, err := cmd.CombinedOutput()
 	late := machine()

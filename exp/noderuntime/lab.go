@@ -1,8 +1,6 @@
 package noderuntime
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -10,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"muster/exp/bench"
@@ -64,19 +61,13 @@ type network struct {
 	peers                      []string
 }
 
-func (s setting) arguments(socket string) []string {
+// options are those of the node. A limit to swap is only that: what is written uses memory.
+func (s setting) options() []string {
 	migrate := "off"
 	if s.migrate {
 		migrate = "auto"
 	}
-	words := []string{
-		"node", "--child", "--allow", "own", "--socket", socket, "--devices", s.devices, "--vgpus", fmt.Sprint(s.vgpus), "--max-idle", s.maxIdle.String(), "--migrate", migrate,
-		"--recover", "off", // the cost of recovery copies is not scaled
-		// No spare workers: starting them would take time from the measured ones.
-		"--warm", "0", "--grace", "5s", "--swap", "64GiB", // a limit: only what is written uses memory
-		"--worker-timeout", "0s", // a busy machine may delay a worker; killing it would end the experiment
-		"--log-level", "warn", "--text-log",
-	}
+	words := []string{"--allow", "own", "--devices", s.devices, "--vgpus", fmt.Sprint(s.vgpus), "--max-idle", s.maxIdle.String(), "--migrate", migrate, "--grace", "5s", "--swap", "64GiB"}
 	if s.offload {
 		words = append(words, "--name", s.network.name, "--listen", s.listen, "--tls-dir", s.certificates, "--peers", strings.Join(s.peers, ","))
 	}
@@ -115,47 +106,9 @@ func connect(settings []setting, folder string) error {
 type theNode struct {
 	tools  tools
 	socket string
-	cmd    *exec.Cmd
-	life   interface{ Close() error }
-	log    bytes.Buffer // to be read when it has ended
 }
 
 var nodes atomic.Int64
-
-// startNode starts a node. It ends when its standard input is closed, and so also when this process
-// is killed.
-func startNode(t tools, s setting) (*theNode, error) {
-	n := &theNode{tools: t, socket: fmt.Sprintf("@muster-%s-%d-%d", name, os.Getpid(), nodes.Add(1))}
-	n.cmd = exec.Command(t.Muster, s.arguments(n.socket)...)
-	n.cmd.Env, n.cmd.Stderr = bench.WithoutSettings(os.Environ()), &n.log
-	n.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal must reach only this process
-	life, err := n.cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	n.life = life
-	ready, err := n.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := n.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting a node: %w", err)
-	}
-	if line, _ := bufio.NewReader(ready).ReadString('\n'); line != "ready\n" {
-		_ = n.stop()
-		return nil, fmt.Errorf("the node did not come up: muster %s\n%s", strings.Join(n.cmd.Args[1:], " "), n.log.String())
-	}
-	return n, nil
-}
-
-// stop ends the node, and returns what it logged as an error.
-func (n *theNode) stop() error {
-	_ = n.life.Close()
-	if err := n.cmd.Wait(); err != nil {
-		return fmt.Errorf("the node ended with %w\n%s", err, n.log.String())
-	}
-	return nil
-}
 
 // cluster is a list of nodes. Most experiments have one.
 type cluster []*theNode
@@ -178,30 +131,30 @@ func withCluster(t tools, settings []setting, f func(cluster) error) error {
 			return err
 		}
 	}
-	for _, s := range settings {
-		n, err := startNode(t, s)
-		if err != nil {
-			_ = c.stop()
-			return err
-		}
-		c = append(c, n)
-	}
-	if err := f(c); err != nil {
-		// Return f's error, with the nodes' logs, and not the errors of stopping them.
-		ended := c.stop()
-		for _, n := range c {
-			if n.log.Len() > 0 && ended == nil {
-				err = fmt.Errorf("%w\nthe node's log:\n%s", err, n.log.String())
+	started := bench.Daemons{Tools: t.Tools}
+	err := func() error {
+		for i, s := range settings {
+			n := &theNode{t, fmt.Sprintf("@muster-%s-%d-%d", name, os.Getpid(), nodes.Add(1))}
+			c = append(c, n)
+			if err := started.LaunchNode(fmt.Sprintf("node %d", i+1), n.socket, s.options()...); err != nil {
+				return err
 			}
 		}
-		return err
+		for _, n := range c {
+			if err := started.AwaitNodes(context.Background(), n.socket); err != nil {
+				return err
+			}
+		}
+		return f(c)
+	}()
+	ended := started.Stop()
+	if err == nil {
+		err = ended
 	}
-	return c.stop()
-}
-
-// stop ends the nodes.
-func (c cluster) stop() error {
-	return together(len(c), func(i int) error { return c[i].stop() })
+	if logs := started.Logs(); err != nil && logs != "" {
+		err = fmt.Errorf("%w\nthe node's log:\n%s", err, logs)
+	}
+	return err
 }
 
 // environment makes a program load Muster's libcuda.so.1 and connect to the node.
@@ -210,7 +163,7 @@ func (n *theNode) environment() []string {
 	if before := os.Getenv("LD_LIBRARY_PATH"); before != "" {
 		lib += ":" + before
 	}
-	return append(bench.WithoutSettings(os.Environ()), "LD_LIBRARY_PATH="+lib, "MUSTER_SOCKET="+n.socket)
+	return n.tools.Environment("LD_LIBRARY_PATH="+lib, "MUSTER_SOCKET="+n.socket)
 }
 
 // waitFor polls the node's status until the condition holds.

@@ -76,10 +76,8 @@ func (g *gpus) start(ctx context.Context, folder string, nodes []string) error {
 		if err != nil {
 			return err
 		}
-		// No spare workers and no recovery copies: their cost would distort the measurements.
-		if err := g.Launch(name, "node", "--child", "--name", name, "--socket", g.socket(name), "--state", filepath.Join(folder, name+".state"), "--head", agents, "--spool", filepath.Join(folder, name+".spool"),
-			"--devices", fmt.Sprintf("soft:name=K20,memory=%d,rate=%d,workers=1", int64(gpuMemory), gpuRate), "--listen", port, "--tls-dir", certificates,
-			"--vgpus", "64", "--recover", "off", "--warm", "0", "--migrate", "off", "--worker-timeout", "0s", "--grace", "1s", "--swap", "4GiB", "--log-level", "warn", "--text-log"); err != nil {
+		if err := g.LaunchNode(name, g.socket(name), "--name", name, "--state", filepath.Join(folder, name+".state"), "--head", agents, "--spool", filepath.Join(folder, name+".spool"),
+			"--devices", fmt.Sprintf("soft:name=K20,memory=%d,rate=%d,workers=1", int64(gpuMemory), gpuRate), "--listen", port, "--tls-dir", certificates, "--vgpus", "64"); err != nil {
 			return err
 		}
 	}
@@ -89,7 +87,7 @@ func (g *gpus) start(ctx context.Context, folder string, nodes []string) error {
 func (g *gpus) socket(node string) string { return g.prefix + node }
 
 func (g *gpus) stop() {
-	g.Stop()
+	_ = g.Stop()
 	if g.lending != nil {
 		g.lending.Nodes.Close()
 	}

@@ -16,7 +16,6 @@ import (
 	"muster/exp"
 	"muster/exp/bench"
 	"muster/exp/live"
-	"muster/node/ask"
 )
 
 // Section 2.1, measured: programs at one end of a link use the software GPU of a node at the other
@@ -274,24 +273,17 @@ func (r *remote) start(ctx context.Context) (err error) {
 		return err
 	}
 	err = r.network.Far.Do(func() error {
-		// No spare workers and no recovery copies: their cost would distort the measurements.
-		return r.Launch("the node on the "+r.name, "node", "--child", "--config", config, "--allow", "own", "--socket", socket, "--state", filepath.Join(r.folder, "state"),
-			"--devices", fmt.Sprintf("soft:memory=%d,rate=%d,workers=1", gpuMemory, gpuRate), "--vgpus", "4", "--recover", "off", "--warm", "0", "--migrate", "off",
-			"--worker-timeout", "0s", "--grace", "1s", "--swap", "1GiB", "--log-level", "error", "--text-log")
+		return r.LaunchNode("the node on the "+r.name, socket, "--config", config, "--allow", "own", "--state", filepath.Join(r.folder, "state"),
+			"--devices", fmt.Sprintf("soft:memory=%d,rate=%d,workers=1", gpuMemory, gpuRate), "--vgpus", "4", "--swap", "1GiB", "--log-level", "error")
 	})
-	for err == nil {
-		if _, asked := ask.Status(socket); asked == nil {
-			return nil
-		}
-		if err = r.Lost(); err == nil {
-			err = bench.Pause(ctx, 10*time.Millisecond)
-		}
+	if err != nil {
+		return err
 	}
-	return err
+	return r.AwaitNodes(ctx, socket)
 }
 
 func (r *remote) stop() {
-	r.Stop()
+	_ = r.Stop()
 	_ = os.RemoveAll(r.folder)
 }
 
@@ -305,7 +297,7 @@ func (r *remote) program(ctx context.Context, users int, name string, arguments 
 	defer traffic.Stop()
 	words := append([]string{"run", "--node", r.address, "--plain", "--", filepath.Join(r.Tools.Programs, name)}, arguments...)
 	cmd := exec.CommandContext(ctx, r.Tools.Muster, words...)
-	cmd.Env = append(bench.WithoutSettings(os.Environ()), "MUSTER_LIB="+r.Tools.Lib, "MUSTER_TOKEN="+liveToken)
+	cmd.Env = r.Tools.Environment("MUSTER_TOKEN=" + liveToken)
 	var said, complained bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &complained
 	if err := r.network.Near.Do(cmd.Start); err != nil {

@@ -15,7 +15,6 @@ import (
 
 	"muster/exp"
 	"muster/internal/misuse"
-	"muster/report"
 )
 
 // Experiment is the whole experiment, simulated and live.
@@ -83,25 +82,18 @@ func versionOf(name string) version {
 }
 
 // part is a part of the experiment that the user can ask for alone.
-type part struct {
-	name string
-	// wants lists the scenarios that the part needs.
-	wants func(*plan) []scenario
-	// show makes the rows and pictures of the part.
-	show func(*plan) shown
-}
+type part = exp.Part[*plan, scenario]
 
-// shown is the output of a part.
-type shown struct {
-	title    string
-	rows     []exp.Row
-	tables   []*report.Table // for people, in place of the rows
-	pictures []report.Section
+// simulation says what is shown beside the parts.
+var simulation = exp.Simulation[*plan, scenario]{
+	Name: name, Title: title, Lead: lead, Missing: describeMissing,
+	Notes: func(p *plan, _ []part) []string { return p.notes() },
+	Extra: exp.Extra[*plan]{Of: beyondPart.Name, Says: "the pictures of nodes over time", Heading: "Nodes over time", Draw: drawNodes},
 }
 
 var parts = []part{claimsPart, tablesPart, beyondPart, boundPart, tradeoffPart, remotePart, alternativesPart, ipschedPart, guessesPart, estimatesPart}
 
-func partName(p *part) string { return p.name }
+func partName(p *part) string { return p.Name }
 
 // plan is what the user asked for, with the lab that runs it.
 type plan struct {
@@ -130,7 +122,7 @@ func newPlan(o exp.Options) (*plan, []part, error) {
 		}
 	}
 	if _, given := o.Flags["table"]; given && len(o.Figures) == 0 {
-		o.Figures = []string{claimsPart.name, tablesPart.name}
+		o.Figures = []string{claimsPart.Name, tablesPart.Name}
 	}
 	return p, exp.Wanted(o, parts, partName), nil
 }
@@ -148,49 +140,18 @@ func (p *plan) make(ctx context.Context, wanted []part) (*exp.Result, error) {
 	if err := p.wantAll(wanted); err != nil {
 		return nil, err
 	}
-	missing, err := p.run(ctx)
-	if err != nil {
-		return nil, err
-	}
-	partial := describeMissing(missing)
-	var gantts []report.Section
-	if partial == "" && slices.ContainsFunc(wanted, func(one part) bool { return one.name == beyondPart.name }) {
-		if gantts, err = p.gantts(ctx); err != nil {
-			if ctx.Err() == nil {
-				return nil, err
-			}
-			partial = "the pictures of nodes over time" // the only thing that is missing
-		}
-	}
-	return p.result(wanted, gantts, partial).Found(ctx)
+	return simulation.Make(ctx, p, wanted)
 }
 
 // wantAll registers the scenarios that the parts need.
 func (p *plan) wantAll(wanted []part) error {
 	for _, one := range wanted {
-		p.Want(one.wants(p)...)
+		p.Want(one.Wants(p)...)
 	}
 	if len(p.Wanted) == 0 {
 		return misuse.Errorf("nothing to do: tables 5, 6 and 7 are of the machines S, M and L, and table 8 is of L; choose a table and a machine that belong together")
 	}
 	return nil
-}
-
-// result makes rows, notes and the page of what was found.
-func (p *plan) result(wanted []part, gantts []report.Section, partial string) *exp.Report {
-	r := exp.NewReport(name, title, lead, p.notes(), partial)
-	for _, one := range wanted {
-		s := one.show(p)
-		if r.Begin(s.title, s.rows) {
-			r.AddTables(s.tables...)
-			r.Add(s.pictures...)
-		}
-	}
-	if gantts != nil {
-		r.Add(report.Heading("Nodes over time"))
-		r.Add(gantts...)
-	}
-	return r
 }
 
 // describeMissing names the scenarios that were not run, in groups.

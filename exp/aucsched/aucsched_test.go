@@ -171,7 +171,7 @@ func TestEveryChoiceCanBeShown(t *testing.T) {
 	for _, machine := range append(subsets(machineNames()), "") {
 		for _, figure := range figures {
 			some := tables
-			if len(figure) == 1 && figure[0] != tablesPart.name {
+			if len(figure) == 1 && figure[0] != tablesPart.Name {
 				some = tables[:1] // it shows none of them, or all that there are
 			}
 			for _, table := range some {
@@ -182,7 +182,7 @@ func TestEveryChoiceCanBeShown(t *testing.T) {
 					t.Fatal(err)
 				}
 				if p.wantAll(wanted) != nil {
-					tablesOnly := !slices.ContainsFunc(wanted, func(one part) bool { return one.name != tablesPart.name && one.name != claimsPart.name })
+					tablesOnly := !slices.ContainsFunc(wanted, func(one part) bool { return one.Name != tablesPart.Name && one.Name != claimsPart.Name })
 					if !tablesOnly || machine == "" || table == "" {
 						t.Errorf("%v %v: nothing to do", flags, figure)
 					}
@@ -191,7 +191,7 @@ func TestEveryChoiceCanBeShown(t *testing.T) {
 				for _, s := range p.Wanted {
 					p.Found[s] = []numbers{{theoretical: 1, utilization: 50, runtime: 2}}
 				}
-				if err := p.result(wanted, nil, "").Check(); err != nil {
+				if err := simulation.Report(p, wanted, nil, "").Check(); err != nil {
 					t.Errorf("%v %v: %v", flags, figure, err)
 				}
 			}

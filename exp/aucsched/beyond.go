@@ -71,18 +71,18 @@ func (p *plan) sideBySide(partTitle, prefix string, list ...contender) (rows []e
 // Beyond both: our own policy, in the same columns.
 
 var beyondPart = part{
-	name:  "beyond",
-	wants: func(p *plan) []scenario { return p.onHard(bySlurm, byAuction, byMosaic) },
-	show:  showBeyond,
+	Name:  "beyond",
+	Wants: func(p *plan) []scenario { return p.onHard(bySlurm, byAuction, byMosaic) },
+	Show:  showBeyond,
 }
 
 const beyondTitle = "Beyond both: the policy mosaic on workload V"
 
-func showBeyond(p *plan) shown {
-	s := shown{title: beyondTitle}
+func showBeyond(p *plan) exp.Shown {
+	s := exp.Shown{Title: beyondTitle}
 	rows, table := p.sideBySide(beyondTitle, "beyond", bySlurm, byAuction, byMosaic)
-	s.rows = rows
-	s.tables = []*report.Table{table}
+	s.Rows = rows
+	s.Tables = []*report.Table{table}
 	wins := &report.Table{
 		Title:   "In how many of the six columns mosaic is no worse than the other",
 		Columns: []report.Column{{Name: "machine"}, {Name: "workload"}, {Name: "than the auction", Right: true}, {Name: "than slurm", Right: true}, {Name: "than both", Right: true}, {Name: "worse in"}},
@@ -107,11 +107,11 @@ func showBeyond(p *plan) shown {
 				worse = ", none"
 			}
 			wins.Rows = append(wins.Rows, []string{m.name, v, fmt.Sprint(count(one)), fmt.Sprint(count(two)), fmt.Sprint(both), worse[2:]})
-			s.rows = append(s.rows, exp.Over(beyondTitle, fmt.Sprintf("beyond_%s_%s_columns_no_worse_than_both", m.name, v), "of 6", []float64{float64(both)}))
+			s.Rows = append(s.Rows, exp.Over(beyondTitle, fmt.Sprintf("beyond_%s_%s_columns_no_worse_than_both", m.name, v), "of 6", []float64{float64(both)}))
 		}
 	}
 	if len(wins.Rows) > 0 {
-		s.tables = append(s.tables, wins)
+		s.Tables = append(s.Tables, wins)
 	}
 	return s
 }
@@ -142,8 +142,8 @@ func count(list []bool) (n int) {
 // The bound: no schedule does better.
 
 var boundPart = part{
-	name: "bound",
-	wants: func(p *plan) []scenario {
+	Name: "bound",
+	Wants: func(p *plan) []scenario {
 		var list []scenario
 		for _, m := range p.machines {
 			for _, v := range versions {
@@ -152,7 +152,7 @@ var boundPart = part{
 		}
 		return append(list, p.onHard(withRemote, bySlurm, byAuction, byMosaic)...)
 	},
-	show: showBound,
+	Show: showBound,
 }
 
 // withRemote is the bound if GPUs may be on any node.
@@ -160,8 +160,8 @@ var withRemote = contender{"at most with remote GPUs", boundPolicy, remoteJobs}
 
 const boundTitle = "The best possible: a proven bound on the run time of each instance"
 
-func showBound(p *plan) shown {
-	s := shown{title: boundTitle}
+func showBound(p *plan) exp.Shown {
+	s := exp.Shown{Title: boundTitle}
 	t := &report.Table{
 		Title: boundTitle,
 		Columns: []report.Column{
@@ -186,13 +186,13 @@ func showBound(p *plan) shown {
 			best := meanOf(found)
 			cells := []string{m.name, v.name, fmt.Sprintf("%.2f", best.theoretical), fmt.Sprintf("%.2f", best.runtime), fmt.Sprintf("%.1f", best.utilization)}
 			key := "bound_" + m.name + "_" + v.name
-			s.rows = append(s.rows,
+			s.Rows = append(s.Rows,
 				exp.Over(boundTitle, key+"_runtime_h", "h", exp.Values(found, func(n *numbers) float64 { return n.runtime })).Noting("no schedule is shorter"),
 				exp.Over(boundTitle, key+"_utilization_pct", "%", exp.Values(found, utilization)).Noting("no schedule uses more"))
 			if remote := p.Found[withRemote.on(m.name, v.name)]; remote != nil {
 				mean := meanOf(remote)
 				cells = append(cells, fmt.Sprintf("%.1f", mean.utilization))
-				s.rows = append(s.rows, exp.Over(boundTitle, key+"_remote_utilization_pct", "%", exp.Values(remote, utilization)).
+				s.Rows = append(s.Rows, exp.Over(boundTitle, key+"_remote_utilization_pct", "%", exp.Values(remote, utilization)).
 					Noting("no schedule uses more, even where GPUs may be anywhere"))
 			} else {
 				cells = append(cells, "-")
@@ -208,16 +208,16 @@ func showBound(p *plan) shown {
 					continue
 				}
 				cells = append(cells, fmt.Sprintf("%.1f", exp.Mean(use)))
-				s.rows = append(s.rows, exp.Over(boundTitle, key+"_"+who.name+"_of_best_pct", "%", reached(found, runs)).
+				s.Rows = append(s.Rows, exp.Over(boundTitle, key+"_"+who.name+"_of_best_pct", "%", reached(found, runs)).
 					Noting("the shortest run time possible over that of %s: what is missing to 100 is all that anybody could gain", who.name))
 			}
 			t.Rows = append(t.Rows, cells)
 		}
 		if len(bars.Groups) > 0 {
-			s.pictures = append(s.pictures, bars)
+			s.Pictures = append(s.Pictures, bars)
 		}
 	}
-	s.tables = []*report.Table{t}
+	s.Tables = []*report.Table{t}
 	return s
 }
 

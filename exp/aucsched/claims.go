@@ -10,7 +10,7 @@ import (
 
 // Statements of the paper's section 6.2 and abstract, judged by our runs.
 
-var claimsPart = part{name: "claims", wants: wantTables, show: showClaims}
+var claimsPart = part{Name: "claims", Wants: wantTables, Show: showClaims}
 
 const claimsTitle = "What the paper says in section 6.2"
 
@@ -272,8 +272,8 @@ func (v *verdictOf) paperText() string {
 	return v.text(v.paper)
 }
 
-func showClaims(p *plan) shown {
-	s := shown{title: claimsTitle}
+func showClaims(p *plan) exp.Shown {
+	s := exp.Shown{Title: claimsTitle}
 	t := &report.Table{
 		Title:   claimsTitle,
 		Columns: []report.Column{{Name: "the paper says"}, {Name: "in its tables", Right: true}, {Name: "ours", Right: true}, {Name: "verdict"}},
@@ -294,9 +294,9 @@ func showClaims(p *plan) shown {
 		if v.verdict != exp.Confirmed && v.cause != "" {
 			row.Note += ". " + v.cause
 		}
-		s.rows = append(s.rows, row)
+		s.Rows = append(s.Rows, row)
 	}
-	s.tables = []*report.Table{t}
+	s.Tables = []*report.Table{t}
 	return s
 }
 

@@ -31,7 +31,7 @@ var small = sync.OnceValues(func() (*plan, error) {
 		}
 	}
 	p.Want(bySlurm.on("S", "II.1"), byAuction.on("S", "II.1"), contiguousOnly.on("S", "V.1"))
-	missing, err := p.run(context.Background())
+	missing, err := p.Simulate(context.Background())
 	if err == nil && missing != nil {
 		err = fmt.Errorf("missing: %v", missing)
 	}

@@ -15,8 +15,8 @@ const (
 	maxBlocks                  = 20_000
 )
 
-// gantts draw the nodes over time under the three policies.
-func (p *plan) gantts(ctx context.Context) ([]report.Section, error) {
+// drawNodes draws the nodes over time under the three policies.
+func drawNodes(ctx context.Context, p *plan) ([]report.Section, error) {
 	cluster := p.clusters[ganttMachine]
 	var (
 		runs     []sim.RunOf

@@ -160,7 +160,7 @@ func TestRecordIsOfToday(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Want(bySlurm.on("S", "V.2"), byAuction.on("S", "V.2"))
-	if missing, err := p.run(t.Context()); err != nil || missing != nil {
+	if missing, err := p.Simulate(t.Context()); err != nil || missing != nil {
 		t.Fatal(err, missing)
 	}
 	for _, ln := range p.lines() {

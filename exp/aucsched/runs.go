@@ -106,8 +106,8 @@ func newLab(o exp.Options) (*lab, error) {
 	return l, nil
 }
 
-// run runs all registered scenarios, and returns those that are missing because the context ended.
-func (l *lab) run(ctx context.Context) (missing []scenario, err error) {
+// Simulate runs all registered scenarios, and returns those that are missing because the context ended.
+func (l *lab) Simulate(ctx context.Context) (missing []scenario, err error) {
 	weight := func(s scenario) int64 { return int64(len(l.clusters[s.machine].Nodes)) }
 	return l.Run(ctx, l.options, l.seeds, weight, l.one)
 }

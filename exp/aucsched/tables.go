@@ -32,7 +32,7 @@ var extras = []extra{
 	{"-contigonlybids", "auction:bids_per_job=5:slurm_bids=off:classes=AB", hard[:2], "5 bids a job, for neighbouring nodes only"},
 }
 
-var tablesPart = part{name: "tables", wants: wantTables, show: showTables}
+var tablesPart = part{Name: "tables", Wants: wantTables, Show: showTables}
 
 // line is a line of one of the tables, with the scenario that we run for it.
 type line struct {
@@ -88,8 +88,8 @@ func shortMethod(method string) string {
 	return "slurm"
 }
 
-func showTables(p *plan) shown {
-	s := shown{title: "The paper's tables"}
+func showTables(p *plan) exp.Shown {
+	s := exp.Shown{Title: "The paper's tables"}
 	for _, table := range []string{"5", "6", "7", "8"} {
 		t := &report.Table{
 			Title:   tableTitles[table] + ": ours, and the paper's in brackets",
@@ -109,15 +109,15 @@ func showTables(p *plan) shown {
 			if !ok {
 				panic(fmt.Sprintf("aucsched: the paper has no %s %s in table %s", ln.version, ln.method, table))
 			}
-			s.rows = append(s.rows, ln.rows(ours, &theirs.numbers)...)
+			s.Rows = append(s.Rows, ln.rows(ours, &theirs.numbers)...)
 			t.Rows = append(t.Rows, ln.cells(ours, &theirs.numbers))
 			bars.add(ln.version, ln.method, &theirs.numbers, ours)
 		}
 		if len(t.Rows) == 0 {
 			continue
 		}
-		s.tables = append(s.tables, t)
-		s.pictures = append(s.pictures, bars.bars)
+		s.Tables = append(s.Tables, t)
+		s.Pictures = append(s.Pictures, bars.bars)
 	}
 	return s
 }

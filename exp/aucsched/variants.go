@@ -25,7 +25,7 @@ func mosaicAt(knob string) contender {
 	return contender{"mosaic at " + knob, "mosaic:balance=" + knob, ""}
 }
 
-var tradeoffPart = part{name: "tradeoff", wants: wantTradeoff, show: showTradeoff}
+var tradeoffPart = part{Name: "tradeoff", Wants: wantTradeoff, Show: showTradeoff}
 
 // tradeoffMachine is the smallest of the machines that the user asked for. One is enough to show
 // the trade-off.
@@ -49,10 +49,10 @@ func knobContenders() []contender {
 	return list
 }
 
-func showTradeoff(p *plan) shown {
+func showTradeoff(p *plan) exp.Shown {
 	m := p.tradeoffMachine()
 	title := "The trade-off: the knob of mosaic, on Machine-" + m
-	s := shown{title: title}
+	s := exp.Shown{Title: title}
 	t := &report.Table{Title: title, Columns: []report.Column{{Name: "workload"}, {Name: "method"}}}
 	for _, c := range columns {
 		t.Columns = append(t.Columns, report.Column{Name: c.title, Right: true})
@@ -72,17 +72,17 @@ func showTradeoff(p *plan) shown {
 			}
 			for _, col := range columns {
 				cells = append(cells, col.text(&mean))
-				s.rows = append(s.rows, exp.Over(title, metricName("tradeoff", m, v, c.name, col.metric), col.unit, exp.Values(found, col.of)))
+				s.Rows = append(s.Rows, exp.Over(title, metricName("tradeoff", m, v, c.name, col.metric), col.unit, exp.Values(found, col.of)))
 			}
 			t.Rows = append(t.Rows, cells)
 		}
 		if len(list) > 0 {
-			s.pictures = append(s.pictures,
+			s.Pictures = append(s.Pictures,
 				tradeoffChart(v, "wait", "wait, h", list, func(n *numbers) float64 { return n.wait }),
 				tradeoffChart(v, "slowdown", "slowdown", list, func(n *numbers) float64 { return n.slowdown }))
 		}
 	}
-	s.tables = []*report.Table{t}
+	s.Tables = []*report.Table{t}
 	return s
 }
 
@@ -139,11 +139,11 @@ var inMetrics = strings.NewReplacer(" ", "_", ",", "")
 // user asked for.
 func onOne(name, title string, list ...contender) part {
 	return part{
-		name:  name,
-		wants: func(p *plan) []scenario { return p.smallest().onHard(list...) },
-		show: func(p *plan) shown {
+		Name:  name,
+		Wants: func(p *plan) []scenario { return p.smallest().onHard(list...) },
+		Show: func(p *plan) exp.Shown {
 			rows, table := p.smallest().sideBySide(title, name, list...)
-			return shown{title: title, rows: rows, tables: []*report.Table{table}}
+			return exp.Shown{Title: title, Rows: rows, Tables: []*report.Table{table}}
 		},
 	}
 }
@@ -165,11 +165,11 @@ var (
 
 // remotePart shows the gain of decoupling GPUs from nodes on the same workloads, on all machines.
 var remotePart = part{
-	name:  "remote",
-	wants: func(p *plan) []scenario { return p.onHard(bySlurm, rgpuRemote, byMosaic, mosaicRemote) },
-	show: func(p *plan) shown {
+	Name:  "remote",
+	Wants: func(p *plan) []scenario { return p.onHard(bySlurm, rgpuRemote, byMosaic, mosaicRemote) },
+	Show: func(p *plan) exp.Shown {
 		rows, table := p.sideBySide(remoteTitle, "remote", bySlurm, rgpuRemote, byMosaic, mosaicRemote)
-		return shown{title: remoteTitle, rows: rows, tables: []*report.Table{table}}
+		return exp.Shown{Title: remoteTitle, Rows: rows, Tables: []*report.Table{table}}
 	},
 }
 

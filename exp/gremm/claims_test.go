@@ -138,7 +138,7 @@ func claimsOf(t *testing.T, runs, seconds int, wanted func(*lab) []scenario) *la
 		t.Fatal(err)
 	}
 	l.Want(wanted(l)...)
-	if missing, err := l.run(t.Context()); err != nil || missing != nil {
+	if missing, err := l.Simulate(t.Context()); err != nil || missing != nil {
 		t.Fatalf("%v, missing %v", err, missing)
 	}
 	return l

@@ -210,7 +210,7 @@ func tellKernels(l *lab, s *shown) {
 		cells := []string{client, report.Number(paperKernels[client])}
 		for _, span := range []time.Duration{paperSpan, spanOfCountedKernels} {
 			m := finished(client, span.Seconds())
-			row := exp.Over(s.title, metric("fig3_text_W3_ST", m.key), m.unit, exp.Values(found, m.of)).Against(paperKernels[client])
+			row := exp.Over(s.Title, metric("fig3_text_W3_ST", m.key), m.unit, exp.Values(found, m.of)).Against(paperKernels[client])
 			if span == paperSpan {
 				row = row.Noting("the span that the paper names; its numbers are those of 750 s")
 			}
@@ -219,7 +219,7 @@ func tellKernels(l *lab, s *shown) {
 		}
 		t.Rows = append(t.Rows, cells)
 	}
-	s.tables = append([]*report.Table{t}, s.tables...)
+	s.Tables = append([]*report.Table{t}, s.Tables...)
 	for _, p := range dynamic {
 		s.claim("3", fmt.Sprintf("with the dynamic policies the overall utilisation is improved (here %s on W3)", p.name),
 			metric("claim_fig3_W3", p.name, "over_st_points"), "points", l.gains(l.plain("W3", p.mapper), l.plain("W3", static.mapper), utilisation), exp.Above(0))
@@ -257,7 +257,7 @@ var balancePart = part{
 func tellBalance(l *lab, s *shown) {
 	half := l.plain("W4", splits[1].mapper)
 	if found := l.Found[half]; found != nil {
-		s.told = append(s.told, exp.Over(s.title, "fig4_text_split_half_utilisation_pct", "%", exp.Values(found, utilisation.of)).
+		s.told = append(s.told, exp.Over(s.Title, "fig4_text_split_half_utilisation_pct", "%", exp.Values(found, utilisation.of)).
 			Against(paperSplit).Noting("1/2 of client H's processes use client L's GPUs"))
 	}
 	var charts []report.Section
@@ -269,7 +269,7 @@ func tellBalance(l *lab, s *shown) {
 			charts = append(charts, chart)
 		}
 	}
-	s.pictures = append(charts, s.pictures...)
+	s.Pictures = append(charts, s.Pictures...)
 
 	for _, other := range []policy{splits[0], splits[2]} {
 		s.claim("4", other.name+" is less efficient than 1/2", metric("claim_fig4_half_over", other.name, "points"), "points",
@@ -349,8 +349,8 @@ func tellIntensity(l *lab, s *shown) {
 		}
 		best[group[0]] = points
 		key := group[0] + "_to_" + group[4]
-		inPoints := exp.Over(s.title, metric("fig5", key, "most_gained_points"), "points", points).Noting("the most that a dynamic policy gains over ST on one of these workloads")
-		asPart := exp.Over(s.title, metric("fig5", key, "most_gained_relative_pct"), "%", relative).Noting("the same, of ST's utilisation")
+		inPoints := exp.Over(s.Title, metric("fig5", key, "most_gained_points"), "points", points).Noting("the most that a dynamic policy gains over ST on one of these workloads")
+		asPart := exp.Over(s.Title, metric("fig5", key, "most_gained_relative_pct"), "%", relative).Noting("the same, of ST's utilisation")
 		if group[0] == lighter[0] {
 			inPoints, asPart = inPoints.Against(paperGain), asPart.Against(paperGain)
 		}
@@ -693,7 +693,7 @@ func tellStale(l *lab, s *shown) {
 		for i, v := range more {
 			lost[i] += v / float64(len(mixes))
 		}
-		s.told = append(s.told, exp.Over(s.title, metric("fig9", w, "all_false_positive_over_all_false_negative_points"), "points", more))
+		s.told = append(s.told, exp.Over(s.Title, metric("fig9", w, "all_false_positive_over_all_false_negative_points"), "points", more))
 	}
 	s.claim("9", "AR is more sensitive to false negatives than to false positives (what is lost more when all busy GPUs seem idle than when all idle ones seem busy, mean of W1 to W5)",
 		"claim_fig9_false_negatives_cost_more_points", "points", lost, exp.Above(0))

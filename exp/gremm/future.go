@@ -55,7 +55,7 @@ func (l *lab) reusing(reuse, ratio float64, mapper string) scenario {
 // gain adds a row for the gain of a variant.
 func (s *shown) gain(metric, unit string, values []float64, note string) {
 	if values != nil {
-		s.told = append(s.told, exp.Over(s.title, metric, unit, values).Noting("%s", note))
+		s.told = append(s.told, exp.Over(s.Title, metric, unit, values).Noting("%s", note))
 	}
 }
 

@@ -56,12 +56,10 @@ type part struct {
 
 // shown is the output of a part.
 type shown struct {
-	title string
-	// rows come from sweeps, which have their own tables. told are all other rows.
-	rows, told []exp.Row
-	claims     []claim
-	tables     []*report.Table
-	pictures   []report.Section
+	exp.Shown
+	// told are rows that no sweep has in a table of its own.
+	told   []exp.Row
+	claims []claim
 }
 
 var parts = []part{
@@ -79,23 +77,30 @@ func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
 	return l.make(ctx)
 }
 
+// simulation says what is shown beside the parts.
+var simulation = exp.Simulation[*lab, scenario]{Name: name, Title: title, Lead: lead, Missing: describeMissing, Notes: (*lab).notes, Summary: summarize}
+
+type simulated = exp.Part[*lab, scenario]
+
 // make runs what the selected parts need, and shows the results.
 func (l *lab) make(ctx context.Context) (*exp.Result, error) {
-	chosen := l.chosen()
-	missing, err := l.run(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return l.result(chosen, describeMissing(missing)).Found(ctx)
+	return simulation.Make(ctx, l, l.chosen())
 }
 
-// chosen lists the parts that the user asked for, and registers the scenarios that they need.
-func (l *lab) chosen() []part {
-	list := exp.Wanted(l.options, parts, partName)
-	for _, p := range list {
-		for _, s := range p.sweeps(l.of(p)) {
-			l.Want(s.scenarios()...)
-		}
+// chosen lists the parts that the user asked for.
+func (l *lab) chosen() []simulated {
+	var list []simulated
+	for _, p := range exp.Wanted(l.options, parts, partName) {
+		list = append(list, simulated{Name: p.name, Wants: p.wants, Show: func(l *lab) exp.Shown { return l.show(p).Shown }})
+	}
+	return list
+}
+
+// wants lists the scenarios that the part needs.
+func (p part) wants(l *lab) []scenario {
+	var list []scenario
+	for _, s := range p.sweeps(l.of(p)) {
+		list = append(list, s.scenarios()...)
 	}
 	return list
 }
@@ -113,45 +118,30 @@ func (l *lab) of(p part) *lab {
 // show makes rows, tables and pictures of a part.
 func (l *lab) show(p part) shown {
 	l = l.of(p)
-	s := shown{title: p.title}
+	s := shown{Shown: exp.Shown{Title: p.title, PicturesFirst: true}}
 	for _, one := range p.sweeps(l) {
 		l.showSweep(&s, one)
 	}
 	if p.tell != nil {
 		p.tell(l, &s)
 	}
-	s.rows = append(s.rows, s.told...)
+	s.Rows, s.Listed, s.Told = append(s.Rows, s.told...), s.told, s.told
 	for _, c := range s.claims {
-		s.rows = append(s.rows, c.row)
+		s.Rows = append(s.Rows, c.row)
 	}
 	return s
 }
 
-// result makes rows, notes and the page of what was found.
-func (l *lab) result(chosen []part, partial string) *exp.Report {
-	r := exp.NewReport(name, title, lead, l.notes(chosen), partial)
-	var all []shown
+// summarize adds the statements of all parts, with their verdicts.
+func summarize(r *exp.Report, l *lab, _ []simulated) {
 	var claims []claim
-	for _, p := range chosen {
-		if s := l.show(p); len(s.rows) > 0 {
-			all, claims = append(all, s), append(claims, s.claims...)
-		}
+	for _, p := range exp.Wanted(l.options, parts, partName) {
+		claims = append(claims, l.show(p).claims...)
 	}
 	if len(claims) > 0 {
-		t := claimsTable(claims)
 		r.Add(report.Heading("What the paper says, and whether it comes out"))
-		r.AddTables(t)
+		r.AddTables(claimsTable(claims))
 	}
-	for _, s := range all {
-		r.Begin(s.title, s.rows)
-		r.Add(s.pictures...)
-		r.AddTables(s.tables...)
-		if len(s.told) > 0 {
-			r.Tables = append(r.Tables, exp.Table(s.told, s.title))
-			r.Add(exp.TableWithNotes(s.told, s.title))
-		}
-	}
-	return r
 }
 
 // describeMissing names the scenarios that were not run; of a long list, the first and the number

@@ -131,7 +131,9 @@ func TestEveryPartAlone(t *testing.T) {
 func TestRunsAreShared(t *testing.T) {
 	count := func(figures ...string) int {
 		l := standIn(t, exp.Options{Seed: 1, Runs: 1, Figures: figures})
-		l.chosen()
+		for _, p := range l.chosen() {
+			l.Want(p.Wants(l)...)
+		}
 		return len(l.Wanted)
 	}
 	if one, two, both := count("2"), count("3"), count("2", "3"); both != one || two == 0 {
@@ -282,12 +284,12 @@ func TestMargin(t *testing.T) {
 		key: "key", title: "Title", axis: "x", labels: []string{"1", "2"}, xs: []float64{1, 2}, shows: []measured{utilisation},
 		lines: []line{{"A", func(i int) scenario { return []scenario{a, {}}[i] }}}, over: &line{"B", func(int) scenario { return b }},
 	}
-	s := shown{title: "part"}
+	s := shown{Shown: exp.Shown{Title: "part"}}
 	l.showSweep(&s, sw)
-	if len(s.rows) != 1 || s.rows[0].Metric != "key_1_a_utilisation_points_more" || s.rows[0].Ours != 3 || *s.rows[0].HalfWidth != 0 || s.rows[0].Unit != "points" {
-		t.Errorf("%+v", s.rows)
+	if len(s.Rows) != 1 || s.Rows[0].Metric != "key_1_a_utilisation_points_more" || s.Rows[0].Ours != 3 || *s.Rows[0].HalfWidth != 0 || s.Rows[0].Unit != "points" {
+		t.Errorf("%+v", s.Rows)
 	}
-	if len(s.pictures) != 1 || len(s.tables) != 1 || len(s.tables[0].Rows) != 1 || s.tables[0].Rows[0][1] != "3.0 ±0.0" {
-		t.Errorf("%+v", s.tables)
+	if len(s.Pictures) != 1 || len(s.Tables) != 1 || len(s.Tables[0].Rows) != 1 || s.Tables[0].Rows[0][1] != "3.0 ±0.0" {
+		t.Errorf("%+v", s.Tables)
 	}
 }

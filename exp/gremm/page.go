@@ -3,6 +3,7 @@ package gremm
 import (
 	"fmt"
 
+	"muster/exp"
 	"muster/internal/units"
 )
 
@@ -25,7 +26,7 @@ const (
 )
 
 // notes describe the method, the differences from the paper, and their reasons.
-func (l *lab) notes(chosen []part) []string {
+func (l *lab) notes([]simulated) []string {
 	list := []string{
 		fmt.Sprintf("Generated, as in the paper: section 5.3 says how. %s, from %d to %d; all mappers see the same traces. Numbers with ± are 95 %% confidence intervals of the mean over the seeds "+
 			"(Student's t); differences are taken seed by seed. 24 nodes of 12 cores and 3 GPUs, ports of 100 KB/ms (GbE) or 1000 KB/ms (IB), k = 10, unless said otherwise.",
@@ -39,7 +40,7 @@ func (l *lab) notes(chosen []part) []string {
 		fmt.Sprintf("Clusters of more than %d nodes are simulated for a shorter time, so that there are as many kernels as with %d nodes, and for at least a minute; our own parts on %d nodes for a quarter of the time.",
 			paperNodes, paperNodes, paperNodes),
 	}
-	for _, p := range chosen {
+	for _, p := range exp.Wanted(l.options, parts, partName) {
 		if p.about != "" {
 			list = append(list, p.about)
 		}

@@ -147,19 +147,19 @@ func tellReadings(l *lab, s *shown) {
 			split.latency = 0
 		}
 		if found := l.Found[split]; found != nil {
-			s.told = append(s.told, exp.Over(s.title, metric("readings_split_half", n.name, "utilisation_pct"), "%", exp.Values(found, utilisation.of)).
+			s.told = append(s.told, exp.Over(s.Title, metric("readings_split_half", n.name, "utilisation_pct"), "%", exp.Values(found, utilisation.of)).
 				Against(paperSplit).Noting("the paper has GbE; so it seems that with a static split its devices hardly wait for data"))
 		}
 	}
 	if found := l.Found[l.sent("W4", splits[half].mapper, true)]; found != nil {
-		s.told = append(s.told, exp.Over(s.title, "readings_split_half_sent_ahead_utilisation_pct", "%", exp.Values(found, utilisation.of)).
+		s.told = append(s.told, exp.Over(s.Title, "readings_split_half_sent_ahead_utilisation_pct", "%", exp.Values(found, utilisation.of)).
 			Against(paperSplit).Noting("on GbE, as in the paper, with data sent before a call joins the queue"))
 	}
 	l.claimSentAhead(s, splits[half])
 	last := ratios[len(ratios)-1]
 	for _, p := range []policy{{"AG, plus one", "ag:reading=plus"}, {"AR as the equations give it", "ar:bounds=none"}} {
 		if gains := l.gains(l.moving(last, p.mapper, networks[0]), l.moving(last, static.mapper, networks[0]), utilisation); gains != nil {
-			s.told = append(s.told, exp.Over(s.title, metric("readings", p.name, "over_st_at_10000_points"), "points", gains).Noting("the paper: AG and AR can be as good as ST at extreme ratios"))
+			s.told = append(s.told, exp.Over(s.Title, metric("readings", p.name, "over_st_at_10000_points"), "points", gains).Noting("the paper: AG and AR can be as good as ST at extreme ratios"))
 		}
 	}
 }

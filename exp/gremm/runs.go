@@ -166,8 +166,8 @@ func (l *lab) large(workload, mapper string, nodes int) scenario {
 
 const leastLarge = 60 * time.Second
 
-// run runs all registered scenarios, and returns those that are missing because the context ended.
-func (l *lab) run(ctx context.Context) (missing []scenario, err error) {
+// Simulate runs all registered scenarios, and returns those that are missing because the context ended.
+func (l *lab) Simulate(ctx context.Context) (missing []scenario, err error) {
 	weight := func(s scenario) int64 { return int64(s.nodes) * int64(s.span/time.Second) }
 	return l.Run(ctx, l.options, l.seeds, weight, l.one)
 }

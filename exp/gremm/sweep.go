@@ -145,9 +145,9 @@ func (l *lab) showOne(s *shown, sw *sweep, m measured) {
 				continue
 			}
 			some = true
-			row := exp.Over(s.title, metric(sw.key, label, line.name, told.key), told.unit, values)
+			row := exp.Over(s.Title, metric(sw.key, label, line.name, told.key), told.unit, values)
 			series[k] = append(series[k], row)
-			s.rows = append(s.rows, row)
+			s.Rows = append(s.Rows, row)
 			cells = append(cells, cell(row, told.digits))
 		}
 		if some {
@@ -158,15 +158,15 @@ func (l *lab) showOne(s *shown, sw *sweep, m measured) {
 	if !any {
 		return
 	}
-	s.tables = append(s.tables, t)
+	s.Tables = append(s.Tables, t)
 	note := "Bars of error: 95 % confidence of the mean over the seeds."
 	if sw.note != "" {
 		note = sw.note + " " + note
 	}
 	if sw.xs != nil {
-		s.pictures = append(s.pictures, sw.chart(caption, note, told, series))
+		s.Pictures = append(s.Pictures, sw.chart(caption, note, told, series))
 	} else {
-		s.pictures = append(s.pictures, sw.bars(caption, note, told, series))
+		s.Pictures = append(s.Pictures, sw.bars(caption, note, told, series))
 	}
 }
 
@@ -245,7 +245,7 @@ func (s *shown) claim(figure, says, metric, unit string, values []float64, judge
 	if values == nil {
 		return
 	}
-	row := exp.Over(s.title, metric, unit, values)
+	row := exp.Over(s.Title, metric, unit, values)
 	c := claim{figure: figure, says: says, row: row, verdict: judge(row)}
 	c.row.Note = "the paper: " + says + ": " + c.verdict.String()
 	s.claims = append(s.claims, c)

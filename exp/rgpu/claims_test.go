@@ -17,7 +17,7 @@ func claims(t *testing.T, wanted ...scenario) *lab {
 		t.Fatal(err)
 	}
 	l.Want(wanted...)
-	if missing, err := l.run(t.Context()); err != nil || missing != nil {
+	if missing, err := l.Simulate(t.Context()); err != nil || missing != nil {
 		t.Fatalf("%v, missing %v", err, missing)
 	}
 	return l

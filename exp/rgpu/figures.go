@@ -13,21 +13,21 @@ import (
 // Tables II to IV: what the jobs are.
 
 var workloadsPart = part{
-	name: "workloads",
-	wants: func() []scenario {
+	Name: "workloads",
+	Wants: func(*lab) []scenario {
 		var list []scenario
 		for _, h := range workloads {
 			list = append(list, with(rcuda, onEight, h))
 		}
 		return list
 	},
-	show: showWorkloads,
+	Show: showWorkloads,
 }
 
 const workloadsTitle = "Table II: what the workloads are made of"
 
-func showWorkloads(l *lab) shown {
-	s := shown{title: workloadsTitle, tables: []*report.Table{
+func showWorkloads(l *lab) exp.Shown {
+	s := exp.Shown{Title: workloadsTitle, Tables: []*report.Table{
 		launchTable("Table III: options for the most performance of each job, as parsed", table3),
 		launchTable("Table IV: options for the most throughput, as parsed", append(table4[:len(table4):len(table4)],
 			launch{"LAMMPS on 4 GPUs", "", lammpsOnFour})),
@@ -38,10 +38,10 @@ func showWorkloads(l *lab) shown {
 			continue
 		}
 		for i, a := range applications {
-			s.rows = append(s.rows, exp.Over(workloadsTitle, fmt.Sprintf("table2_%dh_%s", h, a.name), "jobs",
+			s.Rows = append(s.Rows, exp.Over(workloadsTitle, fmt.Sprintf("table2_%dh_%s", h, a.name), "jobs",
 				exp.Values(found, func(o *outcome) float64 { return float64(o.counts[i]) })).Against(float64(table2[h][i])))
 		}
-		s.rows = append(s.rows, exp.Over(workloadsTitle, fmt.Sprintf("table2_%dh_total", h), "jobs", exp.Values(found, func(o *outcome) float64 {
+		s.Rows = append(s.Rows, exp.Over(workloadsTitle, fmt.Sprintf("table2_%dh_total", h), "jobs", exp.Values(found, func(o *outcome) float64 {
 			sum := 0
 			for _, n := range o.counts {
 				sum += n
@@ -49,7 +49,7 @@ func showWorkloads(l *lab) shown {
 			return float64(sum)
 		})).Against(float64(table2Totals[h])))
 	}
-	return s
+	return listed(s)
 }
 
 // launchTable shows how Muster parses the paper's options.
@@ -72,7 +72,7 @@ func launchTable(title string, list []launch) *report.Table {
 
 // Figs. 2 and 3: execution time and throughput.
 
-var figuresPart = part{name: "figures", wants: wantFigures, show: showFigures}
+var figuresPart = part{Name: "figures", Wants: wantFigures, Show: showFigures}
 
 const figuresTitle = "Figs. 2 and 3: execution time and throughput"
 
@@ -97,7 +97,7 @@ func ways(set setting, h int) []way {
 	return list
 }
 
-func wantFigures() []scenario {
+func wantFigures(*lab) []scenario {
 	var list []scenario
 	for _, s := range settings {
 		for _, h := range workloads {
@@ -137,8 +137,8 @@ func newBothBars(set setting) bothBars {
 	return bothBars{of("execution time", "s"), of("throughput", "jobs/min")}
 }
 
-func showFigures(l *lab) shown {
-	s := shown{title: figuresTitle, told: true}
+func showFigures(l *lab) exp.Shown {
+	s := exp.Shown{Title: figuresTitle}
 	t := &report.Table{
 		Title:   figuresTitle,
 		Columns: []report.Column{{Name: "figure"}, {Name: "setting"}, {Name: "workload"}, {Name: "GPUs used by"}, {Name: "time, s", Right: true}, {Name: "jobs/min", Right: true}, {Name: "speed-up", Right: true}, {Name: "(paper)", Right: true}},
@@ -150,7 +150,7 @@ func showFigures(l *lab) shown {
 			t.Rows = append(t.Rows, l.showWorkload(&s, bars, set, h)...)
 		}
 		if len(bars.times.Groups) > 0 {
-			s.pictures = append(s.pictures, bars.times, bars.rates)
+			s.Pictures = append(s.Pictures, bars.times, bars.rates)
 		}
 	}
 	var claims []exp.Row
@@ -161,19 +161,19 @@ func showFigures(l *lab) shown {
 		}
 	}
 	claims = append(claims, twelveRows(l)...)
-	s.rows = append(s.rows, claims...)
-	s.tables = []*report.Table{t}
+	s.Rows = append(s.Rows, claims...)
+	s.Tables = []*report.Table{t}
 	if len(claims) > 0 {
 		table := exp.Table(claims, figuresTitle)
 		table.Title = "Throughput on 4 GPUs, of that on 8; and twelve MCUDA-MEME on four nodes"
-		s.tables = append(s.tables, table)
+		s.Tables = append(s.Tables, table)
 	}
-	return s
+	return told(s)
 }
 
 // showWorkload adds one group of bars and its rows, if all of its scenarios were run, and returns
 // its lines of the table for people.
-func (l *lab) showWorkload(s *shown, bars bothBars, set setting, h int) (lines [][]string) {
+func (l *lab) showWorkload(s *exp.Shown, bars bothBars, set setting, h int) (lines [][]string) {
 	list := ways(set, h)
 	for _, w := range list {
 		if l.Found[w.scenario] == nil {
@@ -187,7 +187,7 @@ func (l *lab) showWorkload(s *shown, bars bothBars, set setting, h int) (lines [
 		found, key := l.Found[w.scenario], fmt.Sprintf("%s_%dh_%s", set.name, h, w.key)
 		time := exp.Over(figuresTitle, key+"_time_s", "s", exp.Values(found, seconds)).Noting("%s", w.meaning)
 		rate := exp.Over(figuresTitle, key+"_jobs_per_min", "jobs/min", exp.Values(found, perMinute))
-		s.rows = append(s.rows, time, rate)
+		s.Rows = append(s.Rows, time, rate)
 		exp.AddBar(&bars.times.Series[i], exp.Values(found, seconds))
 		exp.AddBar(&bars.rates.Series[i], exp.Values(found, perMinute))
 		cells := []string{figureOf(set), set.title, group, w.name, report.Number(math.Round(time.Ours)), fmt.Sprintf("%.2f", rate.Ours)}
@@ -204,7 +204,7 @@ func (l *lab) showWorkload(s *shown, bars bothBars, set setting, h int) (lines [
 			speedup, paper = speedup.Against(1).Noting("the paper: a similar behaviour; %s", w.meaning), "about 1"
 		}
 		cells = append(cells, fmt.Sprintf("%.2f", speedup.Ours), paper)
-		s.rows = append(s.rows, speedup)
+		s.Rows = append(s.Rows, speedup)
 		lines = append(lines, cells)
 	}
 	return lines
@@ -233,8 +233,8 @@ func percent(values []float64) []float64 {
 // Table V: the time for which each GPU was allocated.
 
 var sharesPart = part{
-	name: "table-v",
-	wants: func() []scenario {
+	Name: "table-v",
+	Wants: func(*lab) []scenario {
 		var list []scenario
 		for _, line := range table5 {
 			for _, r := range readings {
@@ -243,13 +243,13 @@ var sharesPart = part{
 		}
 		return list
 	},
-	show: showShares,
+	Show: showShares,
 }
 
 const sharesTitle = "Table V: part of the time for which each GPU was allocated"
 
-func showShares(l *lab) shown {
-	s := shown{title: sharesTitle, told: true}
+func showShares(l *lab) exp.Shown {
+	s := exp.Shown{Title: sharesTitle}
 	for _, r := range readings {
 		t := &report.Table{Title: sharesTitle + ", in %: ours, and the paper's in brackets", Note: r.meaning + ".", Columns: []report.Column{{Name: "setting"}, {Name: "workload"}}}
 		for g := range 8 {
@@ -265,7 +265,7 @@ func showShares(l *lab) shown {
 			for g, theirs := range line.percent {
 				row := exp.Over(sharesTitle, fmt.Sprintf("table5_%s_%dh_gpu%d%s_pct", line.setting.name, line.hours, g, r.key), "%",
 					exp.Values(found, func(o *outcome) float64 { return o.allocated[g] })).Against(theirs)
-				s.rows = append(s.rows, row)
+				s.Rows = append(s.Rows, row)
 				cells = append(cells, fmt.Sprintf("%.1f (%.1f)", row.Ours, theirs))
 				apart[line.setting.launch] = append(apart[line.setting.launch], math.Abs(row.Ours-theirs))
 			}
@@ -277,17 +277,17 @@ func showShares(l *lab) shown {
 		if len(t.Rows) == 0 {
 			continue
 		}
-		s.tables = append(s.tables, t)
+		s.Tables = append(s.Tables, t)
 		for _, launch := range []string{maxPerformance.launch, onEight.launch} {
 			if values := apart[launch]; len(values) > 0 {
 				row := exp.Over(sharesTitle, "table5_"+launch+r.key+"_mean_difference_pct", "points", []float64{exp.Mean(values)})
 				t.Note += fmt.Sprintf(" Mean difference to the paper's with the options for %s: %.1f points.", launch, row.Ours)
-				s.rows = append(s.rows, row.Noting("mean difference to the paper's, over all GPUs and workloads; %s", r.meaning))
+				s.Rows = append(s.Rows, row.Noting("mean difference to the paper's, over all GPUs and workloads; %s", r.meaning))
 			}
 		}
 	}
-	s.pictures = l.shareBars()
-	return s
+	s.Pictures = l.shareBars()
+	return told(s)
 }
 
 // shareBars show Table V on 8 and on 4 GPUs.

@@ -57,14 +57,14 @@ func selecting(how, cluster string, s setting, hours int) scenario {
 	return out
 }
 
-var selectPart = part{name: "select", wants: wantSelect, show: showSelect}
+var selectPart = part{Name: "select", Wants: wantSelect, Show: showSelect}
 
 const selectTitle = "Beyond the paper: GPUs chosen by compute intensity, speed and distance too"
 
 // selectSettings: with fewer GPUs a bad choice costs more.
 var selectSettings = []setting{onEight, onFour}
 
-func wantSelect() []scenario {
+func wantSelect(*lab) []scenario {
 	var list []scenario
 	for _, cluster := range clusters {
 		for _, set := range selectSettings {
@@ -78,8 +78,8 @@ func wantSelect() []scenario {
 	return list
 }
 
-func showSelect(l *lab) shown {
-	s := shown{title: selectTitle, told: true}
+func showSelect(l *lab) exp.Shown {
+	s := exp.Shown{Title: selectTitle}
 	t := &report.Table{
 		Title:   selectTitle,
 		Columns: []report.Column{{Name: "cluster"}, {Name: "GPUs", Right: true}, {Name: "workload"}, {Name: selections[0] + ", s", Right: true}},
@@ -88,7 +88,7 @@ func showSelect(l *lab) shown {
 	for _, how := range selections[1:] {
 		t.Columns = append(t.Columns, report.Column{Name: how + ", %", Right: true})
 	}
-	s.tables = []*report.Table{t}
+	s.Tables = []*report.Table{t}
 	for _, cluster := range clusters {
 		bars := &report.Bars{Title: "Execution time on " + clusterTitle(cluster), YLabel: "s", Note: "Lines: the least and the most of the seeds."}
 		if cluster == twoSwitches || cluster == bothVaried {
@@ -113,10 +113,10 @@ func showSelect(l *lab) shown {
 						continue
 					}
 					key := fmt.Sprintf("select_%s%s_%dh_%s", clusterKey(cluster), set.name, h, how)
-					s.rows = append(s.rows, exp.Over(selectTitle, key+"_time_s", "s", exp.Values(found, seconds)).Noting("on %s", clusterTitle(cluster)))
+					s.Rows = append(s.Rows, exp.Over(selectTitle, key+"_time_s", "s", exp.Values(found, seconds)).Noting("on %s", clusterTitle(cluster)))
 					if i > 0 {
 						cells = append(cells, fmt.Sprintf("%+.1f", exp.Mean(gains(base, found, seconds))))
-						s.rows = append(s.rows, exp.Over(selectTitle, key+"_gain_pct", "%", gains(base, found, seconds)).
+						s.Rows = append(s.Rows, exp.Over(selectTitle, key+"_gain_pct", "%", gains(base, found, seconds)).
 							Noting("less execution time than with memory alone, on %s", clusterTitle(cluster)),
 							exp.Over(selectTitle, key+"_run_gain_pct", "%", gains(base, found, func(o *outcome) float64 { return o.run })).
 								Noting("less mean run time of a job"))
@@ -126,10 +126,10 @@ func showSelect(l *lab) shown {
 			}
 		}
 		if len(bars.Groups) > 0 {
-			s.pictures = append(s.pictures, bars)
+			s.Pictures = append(s.Pictures, bars)
 		}
 	}
-	return s
+	return told(s)
 }
 
 // waitingCosts says by how much select=all lengthens the makespan, and why; "" if it was not run or
@@ -171,7 +171,7 @@ func gains(base, other []outcome, of func(*outcome) float64) []float64 {
 
 // The burst: all jobs are submitted at once, which overflowed the authors' controller.
 
-var burstPart = part{name: "burst", wants: wantBurst, show: showBurst}
+var burstPart = part{Name: "burst", Wants: wantBurst, Show: showBurst}
 
 const burstTitle = "All jobs at once, against submissions that are delayed as the authors had to"
 
@@ -186,7 +186,7 @@ func inABurst(mode string, hours int) (burst, slow scenario) {
 	return burst, slow
 }
 
-func wantBurst() []scenario {
+func wantBurst(*lab) []scenario {
 	var list []scenario
 	for _, h := range workloads {
 		for _, mode := range []string{cuda, rcuda} {
@@ -197,8 +197,8 @@ func wantBurst() []scenario {
 	return list
 }
 
-func showBurst(l *lab) shown {
-	s := shown{title: burstTitle}
+func showBurst(l *lab) exp.Shown {
+	s := exp.Shown{Title: burstTitle}
 	bars := &report.Bars{Title: "Execution time on 8 GPUs", YLabel: "s", Series: []report.BarSeries{{Name: "all at once"}, {Name: "delayed"}}}
 	for _, mode := range []string{cuda, rcuda} {
 		for _, h := range workloads {
@@ -208,7 +208,7 @@ func showBurst(l *lab) shown {
 				continue
 			}
 			key := fmt.Sprintf("burst_%dh_%s", h, mode)
-			s.rows = append(s.rows,
+			s.Rows = append(s.Rows,
 				exp.Over(burstTitle, key+"_time_s", "s", exp.Values(burst, seconds)),
 				exp.Over(burstTitle, key+"_delayed_time_s", "s", exp.Values(slow, seconds)),
 				exp.Over(burstTitle, key+"_change_pct", "%", negated(gains(slow, burst, seconds))).Noting("above 0 the burst hurts"))
@@ -218,9 +218,9 @@ func showBurst(l *lab) shown {
 		}
 	}
 	if len(bars.Groups) > 0 {
-		s.pictures = append(s.pictures, bars)
+		s.Pictures = append(s.Pictures, bars)
 	}
-	return s
+	return listed(s)
 }
 
 func negated(values []float64) []float64 {
@@ -245,7 +245,7 @@ var guesses = []guess{
 	{"estimates", "estimates=2", "users ask for twice the time that their jobs take"},
 }
 
-var intensityPart = part{name: "intensity", wants: wantIntensity, show: showIntensity}
+var intensityPart = part{Name: "intensity", Wants: wantIntensity, Show: showIntensity}
 
 const intensityTitle = "What the paper does not say about its applications"
 
@@ -262,7 +262,7 @@ func costly(mode string, s setting, hours int) scenario {
 	return out
 }
 
-func wantIntensity() []scenario {
+func wantIntensity(*lab) []scenario {
 	var list []scenario
 	for _, set := range []setting{onEight, onFour} {
 		for _, h := range workloads {
@@ -277,8 +277,8 @@ func wantIntensity() []scenario {
 	return list
 }
 
-func showIntensity(l *lab) shown {
-	s := shown{title: intensityTitle}
+func showIntensity(l *lab) exp.Shown {
+	s := exp.Shown{Title: intensityTitle}
 	for _, set := range []setting{onEight, onFour} {
 		bars := &report.Bars{Title: set.title + ": how many times faster rCUDA is than CUDA", YLabel: "x", Note: "Lines: the least and the most of the seeds."}
 		add := func(name, meaning string, of func(mode string, h int) scenario) {
@@ -294,7 +294,7 @@ func showIntensity(l *lab) shown {
 				if set == onFour {
 					row = row.Against(2)
 				}
-				s.rows = append(s.rows, row)
+				s.Rows = append(s.Rows, row)
 				exp.AddBar(&series, faster)
 			}
 			bars.Series = append(bars.Series, series)
@@ -307,7 +307,7 @@ func showIntensity(l *lab) shown {
 		}
 		add("traffic", fmt.Sprintf("jobs move %d MiB/s in %d transfers a second to and from their GPUs", bytesPerSecond>>20, transfersPerSecond),
 			func(mode string, h int) scenario { return costly(mode, set, h) })
-		s.pictures = append(s.pictures, bars)
+		s.Pictures = append(s.Pictures, bars)
 	}
-	return s
+	return listed(s)
 }

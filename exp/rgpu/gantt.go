@@ -10,9 +10,9 @@ import (
 	"muster/sim/simpage"
 )
 
-// gantts draw the GPUs over time: the smallest workload on the fewest GPUs, in
+// drawGPUs draws the GPUs over time: the smallest workload on the fewest GPUs, in
 // both modes.
-func (l *lab) gantts(ctx context.Context) ([]report.Section, error) {
+func drawGPUs(ctx context.Context, l *lab) ([]report.Section, error) {
 	var list []report.Section
 	for _, mode := range []string{cuda, rcuda} {
 		s := with(mode, onFour, workloads[0])

@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"muster/exp"
-	"muster/report"
 )
 
 // Experiment is the whole experiment, simulated and live.
@@ -35,28 +34,18 @@ const (
 )
 
 // part is a part of the experiment that the user can ask for alone.
-type part struct {
-	name string
-	// wants lists the scenarios that the part needs.
-	wants func() []scenario
-	// show makes the rows and pictures of the part.
-	show func(*lab) shown
-}
+type part = exp.Part[*lab, scenario]
 
-// shown is the output of a part.
-type shown struct {
-	title    string
-	rows     []exp.Row
-	tables   []*report.Table // for people
-	pictures []report.Section
-	// told says that the tables contain all that the rows do, because there are too many rows to
-	// read.
-	told bool
+// simulation says what is shown beside the parts.
+var simulation = exp.Simulation[*lab, scenario]{
+	Name: name, Title: title, Lead: lead, Missing: describeMissing,
+	Notes: func(l *lab, _ []part) []string { return l.notes() },
+	Extra: exp.Extra[*lab]{Of: figuresPart.Name, Says: "the pictures of the GPUs over time", Draw: drawGPUs},
 }
 
 var parts = []part{workloadsPart, figuresPart, sharesPart, selectPart, burstPart, intensityPart}
 
-func partName(p *part) string { return p.name }
+func partName(p *part) string { return p.Name }
 
 func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
 	l, err := newLab(o)
@@ -68,52 +57,19 @@ func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
 
 // make runs what the selected parts need, and shows the results.
 func (l *lab) make(ctx context.Context) (*exp.Result, error) {
-	chosen := l.chosen()
-	missing, err := l.run(ctx)
-	if err != nil {
-		return nil, err
-	}
-	partial := describeMissing(missing)
-	var gantts []report.Section
-	if partial == "" && l.options.Wants(figuresPart.name) {
-		if gantts, err = l.gantts(ctx); err != nil {
-			if ctx.Err() == nil {
-				return nil, err
-			}
-			partial = "the pictures of the GPUs over time" // the only thing that is missing
-		}
-	}
-	return l.result(chosen, gantts, partial).Found(ctx)
+	return simulation.Make(ctx, l, exp.Wanted(l.options, parts, partName))
 }
 
-// chosen lists the parts that the user asked for, and registers the scenarios that they need.
-func (l *lab) chosen() []part {
-	list := exp.Wanted(l.options, parts, partName)
-	for _, p := range list {
-		l.Want(p.wants()...)
-	}
-	return list
+// listed is the output of a part whose rows the page and the terminal list, too.
+func listed(s exp.Shown) exp.Shown {
+	s.Listed, s.Told = s.Rows, s.Rows
+	return s
 }
 
-// result makes rows, notes and the page of what was found.
-func (l *lab) result(chosen []part, gantts []report.Section, partial string) *exp.Report {
-	r := exp.NewReport(name, title, lead, l.notes(), partial)
-	for _, p := range chosen {
-		s := p.show(l)
-		if !r.Begin(s.title, s.rows) {
-			continue
-		}
-		r.AddTables(s.tables...)
-		r.Add(s.pictures...)
-		if p.name == figuresPart.name {
-			r.Add(gantts...)
-		}
-		if !s.told {
-			r.Tables = append(r.Tables, exp.Table(s.rows, s.title))
-		}
-		r.Add(exp.TableWithNotes(s.rows, s.title))
-	}
-	return r
+// told is the output of a part whose tables have all that the rows have, because there are too many rows to read.
+func told(s exp.Shown) exp.Shown {
+	s.Listed = s.Rows
+	return s
 }
 
 func describeMissing(missing []scenario) string {

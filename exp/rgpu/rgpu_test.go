@@ -49,15 +49,18 @@ func TestEveryChoiceCanBeShown(t *testing.T) {
 		var names []string
 		for i, p := range parts {
 			if set>>i&1 == 1 {
-				names = append(names, p.name)
+				names = append(names, p.Name)
 			}
 		}
 		l := standIn(t, exp.Options{Seed: 1, Runs: 1, Figures: names})
-		chosen := l.chosen()
+		chosen := exp.Wanted(l.options, parts, partName)
+		for _, p := range chosen {
+			l.Want(p.Wants(l)...)
+		}
 		for _, s := range l.Wanted {
 			l.Found[s] = []outcome{{seconds: 1, perMinute: 1, wait: 1, run: 1, allocated: make([]float64, 8), counts: make([]int, len(applications))}}
 		}
-		if err := l.result(chosen, nil, "").Check(); err != nil {
+		if err := simulation.Report(l, chosen, nil, "").Check(); err != nil {
 			t.Errorf("%v: %v", names, err)
 		}
 	}
@@ -70,7 +73,7 @@ func TestInterruptedPictures(t *testing.T) {
 	l := standIn(t, exp.Options{Seed: 1, Runs: 1, Workers: 1, Figures: []string{"figures"}})
 	ended := 0
 	l.policies = func(string) (policy.Policy, error) {
-		if ended++; ended > len(wantFigures()) { // those of the pictures
+		if ended++; ended > len(wantFigures(l)) { // those of the pictures
 			cancel()
 		}
 		return catalog.New("easy")

@@ -102,8 +102,8 @@ func newLab(o exp.Options) (*lab, error) {
 	return &lab{options: o, seeds: o.Seeds(seedsTried), paper: c, policies: catalog.New}, nil
 }
 
-// run runs all registered scenarios, and returns those that are missing because the context ended.
-func (l *lab) run(ctx context.Context) (missing []scenario, err error) {
+// Simulate runs all registered scenarios, and returns those that are missing because the context ended.
+func (l *lab) Simulate(ctx context.Context) (missing []scenario, err error) {
 	weight := func(s scenario) int64 { return int64(s.hours) }
 	return l.Run(ctx, l.options, l.seeds, weight, func(ctx context.Context, s scenario, seed uint64) (outcome, error) {
 		r, seen, err := l.one(ctx, s, seed)

@@ -217,6 +217,11 @@ func Over(part, metric, unit string, values []float64) Row {
 	return r
 }
 
+// Single is the row of a metric that has one value, whatever the number of seeds.
+func Single(part, metric, unit string, value float64) Row {
+	return Over(part, metric, unit, []float64{value})
+}
+
 // Against sets the paper's number beside ours.
 func (r Row) Against(paper float64) Row {
 	r.Paper = &paper

@@ -107,7 +107,7 @@ func showBeyond(p *plan) exp.Shown {
 				worse = ", none"
 			}
 			wins.Rows = append(wins.Rows, []string{m.name, v, fmt.Sprint(count(one)), fmt.Sprint(count(two)), fmt.Sprint(both), worse[2:]})
-			s.Rows = append(s.Rows, exp.Over(beyondTitle, fmt.Sprintf("beyond_%s_%s_columns_no_worse_than_both", m.name, v), "of 6", []float64{float64(both)}))
+			s.Rows = append(s.Rows, exp.Single(beyondTitle, fmt.Sprintf("beyond_%s_%s_columns_no_worse_than_both", m.name, v), "of 6", float64(both)))
 		}
 	}
 	if len(wins.Rows) > 0 {

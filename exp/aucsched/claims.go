@@ -126,27 +126,11 @@ func always(j exp.Judge) func(int) exp.Judge { return func(int) exp.Judge { retu
 // amount requires a number with the sign of enough. One at least as far from zero as enough
 // confirms the statement; a smaller one has the direction.
 func amount(enough float64) func(int) exp.Judge {
-	return always(func(r exp.Row) exp.Verdict {
-		switch ours := r.Ours / enough; {
-		case ours >= 1:
-			return exp.Confirmed
-		case ours > 0:
-			return exp.Direction
-		}
-		return exp.Refuted
-	})
+	return always(func(r exp.Row) exp.Verdict { return exp.Graded(r.Ours/enough > 0, r.Ours/enough >= 1) })
 }
 
 // highUtilisation judges "around 90 %": 85 % confirm it, and 80 % have the direction.
-var highUtilisation = always(func(r exp.Row) exp.Verdict {
-	switch {
-	case r.Ours >= 85:
-		return exp.Confirmed
-	case r.Ours >= 80:
-		return exp.Direction
-	}
-	return exp.Refuted
-})
+var highUtilisation = always(func(r exp.Row) exp.Verdict { return exp.Graded(r.Ours >= 80, r.Ours >= 85) })
 
 // statements in the paper's order.
 func statements() []statement {
@@ -239,7 +223,7 @@ func judged(ours, paper []pair) []verdictOf {
 		if v.ours != v.ours { // NaN is a mean over no rows: only some of them were run
 			continue
 		}
-		v.verdict = s.judge(len(x))(exp.Over("", "", "", []float64{v.ours}))
+		v.verdict = s.judge(len(x))(exp.Single("", "", "", v.ours))
 		v.cause = causes[s.id]
 		list = append(list, v)
 	}
@@ -286,7 +270,7 @@ func showClaims(p *plan) exp.Shown {
 		if unit == "rows" {
 			unit = fmt.Sprintf("of %d", v.rows)
 		}
-		row := exp.Over(claimsTitle, "claim_"+v.id, unit, []float64{v.ours})
+		row := exp.Single(claimsTitle, "claim_"+v.id, unit, v.ours)
 		if !v.beyond {
 			row = row.Against(v.paper)
 		}

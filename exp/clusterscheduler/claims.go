@@ -198,11 +198,11 @@ func errorRows(m *measured) []exp.Row {
 			measured, predicted := m.Median(w.key), m.predicted[w.key].Seconds
 			e := 100 * (predicted/measured - 1)
 			all, fewer = append(all, e), append(fewer, math.Abs(e))
-			rows = append(rows, exp.Over(partErrors, "error_"+w.key, "%", []float64{e}).Noting("measured %.2f s, predicted %.2f s%s", measured, predicted, samePlaces(m, w.key)))
+			rows = append(rows, exp.Single(partErrors, "error_"+w.key, "%", e).Noting("measured %.2f s, predicted %.2f s%s", measured, predicted, samePlaces(m, w.key)))
 		}
 		sums = append(sums,
-			exp.Over(partErrors, "error_"+figureKey(f)+"_mean", "%", []float64{exp.Mean(all)}).Noting("mean of %d workloads, from %.0f %% to %.0f %%", len(all), slices.Min(all), slices.Max(all)),
-			exp.Over(partErrors, "error_"+figureKey(f)+"_mean_size", "%", []float64{exp.Mean(fewer)}).Noting("mean of the sizes, whatever the sign"))
+			exp.Single(partErrors, "error_"+figureKey(f)+"_mean", "%", exp.Mean(all)).Noting("mean of %d workloads, from %.0f %% to %.0f %%", len(all), slices.Min(all), slices.Max(all)),
+			exp.Single(partErrors, "error_"+figureKey(f)+"_mean_size", "%", exp.Mean(fewer)).Noting("mean of the sizes, whatever the sign"))
 	}
 	return append(sums, rows...)
 }

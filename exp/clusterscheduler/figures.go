@@ -169,7 +169,62 @@ func six(a *app) []job {
 	return list
 }
 
-const partBound = "Fig. 4-3: co-location with 1, 2 and 3 nodes a job"
+// variation is a figure of six jobs of each program under several variants of co-location, on both clusters. The first
+// variant is that with which the others are compared.
+type variation struct {
+	name, part, label string
+	variants          func(c *cluster) []variant
+	key               func(c *cluster, a *app, i int) string
+	// over is the name of the comparison in metrics, and unit and note are those of its rows. inverse compares
+	// throughputs, not times.
+	over, unit string
+	note       func(c *cluster, i int) string
+	inverse    bool
+}
+
+// variant is a policy, with its name in pictures.
+type variant struct{ name, policy string }
+
+func (v *variation) plan(*measured) []workload {
+	var list []workload
+	for _, c := range clusters {
+		for i, one := range v.variants(c) {
+			for _, a := range sixApps {
+				list = append(list, workload{v.key(c, a, i), setting{one.policy, c.whole()}, six(a)})
+			}
+		}
+	}
+	return list
+}
+
+func (v *variation) show(m *measured) bench.Shown {
+	var s bench.Shown
+	for _, c := range clusters {
+		b := &report.Bars{Title: v.part + ", " + c.name, YLabel: v.label, Note: "The paper's values are not in its text, only their direction.", Groups: exp.Names(sixApps, func(a **app) string { return (*a).name })}
+		for i, one := range v.variants(c) {
+			var values [][]float64
+			for _, a := range sixApps {
+				key, base := v.key(c, a, i), v.key(c, a, 0)
+				ratios := m.Ratios(key, base)
+				if v.inverse {
+					ratios = m.Ratios(base, key)
+				}
+				values = append(values, ratios)
+				s.Rows = append(s.Rows, m.timeRow(v.part, key))
+				if i > 0 {
+					s.Rows = append(s.Rows, exp.Over(v.part, key+"_over_"+v.over, v.unit, ratios).Noting("%s", v.note(c, i)))
+				}
+			}
+			b.Series = append(b.Series, exp.MeanBars(one.name, values))
+		}
+		s.Pictures = append(s.Pictures, b)
+	}
+	return s
+}
+
+func (v *variation) figure() figure {
+	return figure{Name: v.name, Part: v.part, Plan: v.plan, Show: v.show}
+}
 
 var bounds = []int{1, 2, 3}
 
@@ -177,89 +232,33 @@ func boundKey(c *cluster, a *app, bound int) string {
 	return fmt.Sprintf("fig4_3_%s_%s_%dnodes", c.key, strings.ToLower(a.name), bound)
 }
 
-func planBounds(*measured) []workload {
-	var list []workload
-	for _, c := range clusters {
+var boundFigure = (&variation{
+	name: "4-3", part: "Fig. 4-3: co-location with 1, 2 and 3 nodes a job", label: "time over that with 1 node",
+	variants: func(c *cluster) (list []variant) {
 		for _, bound := range bounds {
-			for _, a := range sixApps {
-				list = append(list, workload{boundKey(c, a, bound), setting{bounded(bound, c.weights[0]), c.whole()}, six(a)})
-			}
+			list = append(list, variant{units.Plural(bound, "node"), bounded(bound, c.weights[0])})
 		}
-	}
-	return list
-}
-
-func showBounds(m *measured) bench.Shown {
-	var s bench.Shown
-	for _, c := range clusters {
-		b := &report.Bars{Title: partBound + ", " + c.name, YLabel: "time over that with 1 node", Note: "The paper's values are not in its text, only their direction."}
-		for _, a := range sixApps {
-			b.Groups = append(b.Groups, a.name)
-		}
-		for _, bound := range bounds {
-			var values [][]float64
-			for _, a := range sixApps {
-				key := boundKey(c, a, bound)
-				ratios := m.Ratios(key, boundKey(c, a, 1))
-				values = append(values, ratios)
-				s.Rows = append(s.Rows, m.timeRow(partBound, key))
-				if bound > 1 {
-					s.Rows = append(s.Rows, exp.Over(partBound, key+"_over_1node", "x 1 node", ratios).Noting("above 1: one node is faster"))
-				}
-			}
-			b.Series = append(b.Series, exp.MeanBars(units.Plural(bound, "node"), values))
-		}
-		s.Pictures = append(s.Pictures, b)
-	}
-	return s
-}
-
-var boundFigure = figure{Name: "4-3", Part: partBound, Plan: planBounds, Show: showBounds}
-
-const partWeights = "Fig. 4-4: weights of nodes"
+		return list
+	},
+	key:  func(c *cluster, a *app, i int) string { return boundKey(c, a, bounds[i]) },
+	over: "1node", unit: "x 1 node", note: func(*cluster, int) string { return "above 1: one node is faster" },
+}).figure()
 
 func weightKey(c *cluster, a *app, set int) string {
 	return fmt.Sprintf("fig4_4_%s_%s_wg%d", c.key, strings.ToLower(a.name), set+1)
 }
 
-func planWeights(*measured) []workload {
-	var list []workload
-	for _, c := range clusters {
-		for set := range c.weights {
-			for _, a := range sixApps {
-				list = append(list, workload{weightKey(c, a, set), setting{colocation(c.weights[set]), c.whole()}, six(a)})
-			}
-		}
-	}
-	return list
-}
-
-func showWeights(m *measured) bench.Shown {
-	var s bench.Shown
-	for _, c := range clusters {
-		b := &report.Bars{Title: partWeights + ", " + c.name, YLabel: "throughput over that of WG1", Note: "The paper's values are not in its text, only their direction."}
-		for _, a := range sixApps {
-			b.Groups = append(b.Groups, a.name)
-		}
+var weightFigure = (&variation{
+	name: "4-4", part: "Fig. 4-4: weights of nodes", label: "throughput over that of WG1", inverse: true,
+	variants: func(c *cluster) (list []variant) {
 		for set, weights := range c.weights {
-			var values [][]float64
-			for _, a := range sixApps {
-				key := weightKey(c, a, set)
-				gains := m.Ratios(weightKey(c, a, 0), key)
-				values = append(values, gains)
-				s.Rows = append(s.Rows, m.timeRow(partWeights, key))
-				if set > 0 {
-					s.Rows = append(s.Rows, exp.Over(partWeights, key+"_over_wg1", "x WG1", gains).Noting("throughput; weights %s", weightsText(weights)))
-				}
-			}
-			b.Series = append(b.Series, exp.MeanBars(fmt.Sprintf("WG%d (%s)", set+1, weightsText(weights)), values))
+			list = append(list, variant{fmt.Sprintf("WG%d (%s)", set+1, weightsText(weights)), colocation(weights)})
 		}
-		s.Pictures = append(s.Pictures, b)
-	}
-	return s
-}
-
-var weightFigure = figure{Name: "4-4", Part: partWeights, Plan: planWeights, Show: showWeights}
+		return list
+	},
+	key:  weightKey,
+	over: "wg1", unit: "x WG1", note: func(c *cluster, i int) string { return "throughput; weights " + weightsText(c.weights[i]) },
+}).figure()
 
 // timeRow is the measured time of a workload, with the simulator's prediction in the note.
 func (m *measured) timeRow(part, key string) exp.Row {

@@ -39,9 +39,7 @@ const partScale = "What was scaled, and the profile"
 
 // scaledRows list what is smaller than in the paper, and the profile given to the simulator.
 func scaledRows(m *measured) []exp.Row {
-	one := func(metric, unit string, value float64) exp.Row {
-		return exp.Over(partScale, metric, unit, []float64{value})
-	}
+	one := func(metric, unit string, value float64) exp.Row { return exp.Single(partScale, metric, unit, value) }
 	rows := []exp.Row{
 		one("scale_link_mb_s", "MB/s", link/1e6).Against(125).Noting("between nodes: Gigabit Ethernet"),
 		one("scale_mm_rows", "rows", float64(mm.size)).Against(1600).Noting("of a matrix"),

@@ -75,7 +75,7 @@ func (s *scene) rows() []exp.Row {
 		metric := strings.ReplaceAll(s.name+"_"+name+"_more_gpus", "-", "_")
 		rows = append(rows, exp.Over(s.part(), metric, "GPUs", gain).Noting("more in use at the end than with fgd, GPUs in their nodes"))
 	}
-	return append(rows, exp.Over(s.part(), s.name+"_densest_pct", "% of GPUs", []float64{s.densest}).
+	return append(rows, exp.Single(s.part(), s.name+"_densest_pct", "% of GPUs", s.densest).
 		Noting("no policy gets fuller while it refuses no pod: all pods of the trace, packed as densely as the linear program allows; "+
 			"when whole GPUs are refused, small pods can still fill gaps"))
 }

@@ -358,10 +358,8 @@ func tellIntensity(l *lab, s *shown) {
 	}
 	s.claim("5", "up to 26 % improvement in the lighter group (the most gained there, in points; as much to within 3 confirms it)", "claim_fig5_lighter_points", "points",
 		best[lighter[0]], func(r exp.Row) exp.Verdict {
-			if v := exp.Above(0)(r); v != exp.Confirmed || math.Abs(r.Ours-paperGain) > 3 {
-				return min(v, exp.Direction)
-			}
-			return exp.Confirmed
+			v := exp.Above(0)(r)
+			return exp.Graded(v != exp.Refuted, v == exp.Confirmed && math.Abs(r.Ours-paperGain) <= 3)
 		})
 	s.claim("5", "in the heavier group the improvement is limited (the best there less the best of the lighter group)", "claim_fig5_heavier_less_lighter_points", "points",
 		minus(best[heavier[0]], best[lighter[0]]), exp.Below(0))

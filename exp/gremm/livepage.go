@@ -132,7 +132,7 @@ func (m *liveMeasured) errorRows() []exp.Row {
 			runs       []liveRun
 		}{{"", "", m.Runs}, {"_quieter", ", of the half that was disturbed least", quieter(m.Runs)}} {
 			within, worst := good(of.runs, c)
-			rows = append(rows, exp.Over(partLiveError, "live_good_"+c.key+of.key, fmt.Sprintf("of %d", len(of.runs)), []float64{float64(within)}).
+			rows = append(rows, exp.Single(partLiveError, "live_good_"+c.key+of.key, fmt.Sprintf("of %d", len(of.runs)), float64(within)).
 				Noting("runs whose prediction of the %s is within %.0f %%%s; the worst is %.1f %% off", c.title, 100*goodPrediction, of.which, 100*worst))
 		}
 	}
@@ -180,7 +180,7 @@ func (m *liveMeasured) claimRows() []exp.Row {
 // setupRows are the measured costs of calls.
 func (m *liveMeasured) setupRows() []exp.Row {
 	single := func(key, unit string, value float64, note string) exp.Row {
-		return exp.Over(partLiveSetup, "live_"+key, unit, []float64{value}).Noting("%s", note)
+		return exp.Single(partLiveSetup, "live_"+key, unit, value).Noting("%s", note)
 	}
 	return []exp.Row{
 		single("call_ms", "ms", 1e3*m.Profile.Start, "what a call on the own node takes besides its turns; it is part of the kernel's time"),

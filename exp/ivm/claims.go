@@ -200,9 +200,5 @@ func aimRows(m *measured) []exp.Row {
 }
 
 func over(values []float64, by float64) []float64 {
-	all := make([]float64, len(values))
-	for i, v := range values {
-		all[i] = v / by
-	}
-	return all
+	return exp.Values(values, func(v *float64) float64 { return *v / by })
 }

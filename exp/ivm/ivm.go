@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"os/exec"
 	"slices"
-	"strconv"
 	"time"
 
 	"muster/exp"
 	"muster/exp/bench"
-	"muster/internal/misuse"
 )
 
 // Experiment is the whole experiment.
@@ -82,10 +80,8 @@ func begin(ctx context.Context, o exp.Options) (*measured, bench.Lab[outcome, me
 	l := &lab{ctx: ctx, m: m, up: map[setting]*living{}}
 	m.Figures = o.ChosenFigures(study().FigureNames())
 	var err error
-	if text, given := o.Flags["scale"]; given {
-		if m.Scale, err = strconv.Atoi(text); err != nil || m.Scale < 1 || m.Scale > maxScale {
-			return nil, nil, misuse.Errorf("--scale %s: give a number from 1 to %d", text, maxScale)
-		}
+	if err := o.Whole("scale", 1, maxScale, &m.Scale); err != nil {
+		return nil, nil, err
 	}
 	if l.patience, err = bench.PatienceOf(o, defaultPatience); err != nil {
 		return nil, nil, err

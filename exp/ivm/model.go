@@ -42,7 +42,7 @@ func (m *measured) created(key string) float64 {
 func modelRows(m *measured) []exp.Row {
 	var rows []exp.Row
 	for _, n := range counts[1:] {
-		rows = append(rows, exp.Over(partModel, fmt.Sprintf("model_speedup_%d", n), "x", []float64{ideal(n)}).Noting("DS-LB with %d portions if creating elements cost nothing", n))
+		rows = append(rows, exp.Single(partModel, fmt.Sprintf("model_speedup_%d", n), "x", ideal(n)).Noting("DS-LB with %d portions if creating elements cost nothing", n))
 	}
 	for _, a := range apps {
 		if !m.Has(a.spawn(smallest)) {
@@ -50,7 +50,7 @@ func modelRows(m *measured) []exp.Row {
 		}
 		for _, n := range counts[1:] {
 			p, is := predicted(m, a, n), exp.Median(m.Seconds(a.spawn(n)))
-			rows = append(rows, exp.Over(partModel, fmt.Sprintf("%s_model_error_%d", a.key, n), "%", []float64{100 * (p/is - 1)}).Noting("predicted %.2f s, measured %.2f s; an element took %.3f s to create", p, is, m.created(a.spawn(n))))
+			rows = append(rows, exp.Single(partModel, fmt.Sprintf("%s_model_error_%d", a.key, n), "%", 100*(p/is-1)).Noting("predicted %.2f s, measured %.2f s; an element took %.3f s to create", p, is, m.created(a.spawn(n))))
 		}
 	}
 	return rows

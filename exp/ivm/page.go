@@ -36,9 +36,7 @@ const partScale = "What was scaled"
 
 // scaledRows list what is smaller than in the paper.
 func scaledRows(m *measured) []exp.Row {
-	one := func(metric, unit string, value float64) exp.Row {
-		return exp.Over(partScale, metric, unit, []float64{value})
-	}
+	one := func(metric, unit string, value float64) exp.Row { return exp.Single(partScale, metric, unit, value) }
 	rows := []exp.Row{
 		one("scale_time", "s a second", float64(m.Scale)).Against(1).Noting("the paper's seconds that take one here"),
 		one("scale_rate", "operations/s", rate*float64(m.Scale)/defaultScale).Noting("of a C2050"),

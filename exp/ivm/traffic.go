@@ -84,11 +84,7 @@ func remote(o *outcome) float64 {
 }
 
 func megabytes(bytes []float64) []float64 {
-	all := make([]float64, len(bytes))
-	for i, b := range bytes {
-		all[i] = b / 1e6
-	}
-	return all
+	return exp.Values(bytes, func(b *float64) float64 { return *b / 1e6 })
 }
 
 // apart is the traffic if each remote element fetched its rows and columns by itself. Results move

@@ -33,7 +33,7 @@ func scaledRows(m *measured) []exp.Row {
 				continue
 			}
 			seen[s.metric] = true
-			r := exp.Over(partScale, s.metric, s.unit, []float64{ours}).Against(s.paper)
+			r := exp.Single(partScale, s.metric, s.unit, ours).Against(s.paper)
 			if s.paperHigh > 0 {
 				r = r.AgainstRange(s.paper, s.paperHigh)
 			}

@@ -230,7 +230,7 @@ func (l *liveLab) burstRows() []exp.Row {
 			key, who = "burst_muster_", "Slurm with Muster's driver, each job with a share of a GPU"
 		}
 		one := func(metric, unit string, v float64, note string) {
-			rows = append(rows, exp.Over(liveBurst, key+metric, unit, []float64{v}).Noting("%s: %s", who, note))
+			rows = append(rows, exp.Single(liveBurst, key+metric, unit, v).Noting("%s: %s", who, note))
 		}
 		one("submitted_per_s", "jobs/s", float64(b.jobs-b.refused)/b.submit.Seconds(), fmt.Sprintf("%d jobs, %d sbatch at a time", b.jobs, burstWide))
 		one("refused", "jobs", float64(b.refused), "submissions that sbatch gave up")

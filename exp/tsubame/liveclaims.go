@@ -19,13 +19,8 @@ type liveClaim struct {
 // within confirms a value at most near from number; one at most far from it has the direction.
 func within(number, near, far float64) exp.Judge {
 	return func(r exp.Row) exp.Verdict {
-		switch off := math.Abs(r.Ours - number); {
-		case off <= near:
-			return exp.Confirmed
-		case off <= far:
-			return exp.Direction
-		}
-		return exp.Refuted
+		off := math.Abs(r.Ours - number)
+		return exp.Graded(off <= far, off <= near)
 	}
 }
 
@@ -46,15 +41,7 @@ func liveClaims() []liveClaim {
 	}
 	return []liveClaim{
 		{"model_fits", "the time of a copy beside traffic is what the model predicts (R2 0.986; confirmed from 0.986, direction from 0.9)", fit(func(f *fitted) float64 { return f.r2 }, readings[0]),
-			func(r exp.Row) exp.Verdict {
-				switch {
-				case r.Ours >= paperFit:
-					return exp.Confirmed
-				case r.Ours >= 0.9:
-					return exp.Direction
-				}
-				return exp.Refuted
-			}, "R2"},
+			func(r exp.Row) exp.Verdict { return exp.Graded(r.Ours >= 0.9, r.Ours >= paperFit) }, "R2"},
 		{"divided_by_n", "the bandwidth is divided by the number of others, not by one more (R2 of n less R2 of n + 1)", func(m *liveMeasured) float64 {
 			return fit(func(f *fitted) float64 { return f.r2 }, readings[1])(m) - fit(func(f *fitted) float64 { return f.r2 }, readings[0])(m)
 		}, exp.AtLeast(0), "R2"},

@@ -106,7 +106,7 @@ func (m *liveMeasured) copyRows() ([]exp.Row, *report.Table, *report.Chart) {
 func (m *liveMeasured) modelRows() []exp.Row {
 	var rows []exp.Row
 	single := func(key, unit string, value float64) exp.Row {
-		return exp.Over(partModel, "model_"+key, unit, []float64{value})
+		return exp.Single(partModel, "model_"+key, unit, value)
 	}
 	for _, network := range m.networks() {
 		at := m.Idle[network]

@@ -3,6 +3,7 @@ package gremm
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"muster/exp"
@@ -154,17 +155,25 @@ func (l *lab) improved(p policy) []float64 {
 
 // mostOver is the largest gain of a policy over ST on any of the workloads, seed by seed.
 func (l *lab) mostOver(p policy, workloads []string) []float64 {
-	var most []float64
+	var all [][]float64
 	for _, w := range workloads {
-		gains := l.gains(l.plain(w, p.mapper), l.plain(w, static.mapper), utilisation)
-		if most == nil {
-			most = gains
+		all = append(all, l.gains(l.plain(w, p.mapper), l.plain(w, static.mapper), utilisation))
+	}
+	return fold(math.Max, all...)
+}
+
+// fold combines numbers seed by seed; nil if some of them were not run.
+func fold(combine func(a, b float64) float64, lists ...[]float64) []float64 {
+	out := slices.Clone(lists[0])
+	for _, list := range lists {
+		if list == nil {
+			return nil
 		}
-		for i, g := range gains {
-			most[i] = max(most[i], g)
+		for i, v := range list {
+			out[i] = combine(out[i], v)
 		}
 	}
-	return most
+	return out
 }
 
 // plus adds numbers seed by seed; nil counts as zeros.
@@ -368,20 +377,15 @@ func tellIntensity(l *lab, s *shown) {
 // mostGained is the largest gain of a dynamic policy over ST on any of the workloads, seed by seed:
 // in percentage points, and relative to ST's utilisation.
 func (l *lab) mostGained(workloads []string) (points, relative []float64) {
-	points, relative = make([]float64, len(l.seeds)), make([]float64, len(l.seeds))
+	none := make([]float64, len(l.seeds))
+	inPoints, asPart := [][]float64{none}, [][]float64{none}
 	for _, w := range workloads {
 		for _, p := range dynamic {
 			a, b := l.plain(w, p.mapper), l.plain(w, static.mapper)
-			x, y := l.gains(a, b, utilisation), l.relative(a, b, utilisation)
-			if x == nil {
-				return nil, nil
-			}
-			for i := range x {
-				points[i], relative[i] = max(points[i], x[i]), max(relative[i], y[i])
-			}
+			inPoints, asPart = append(inPoints, l.gains(a, b, utilisation)), append(asPart, l.relative(a, b, utilisation))
 		}
 	}
-	return points, relative
+	return fold(math.Max, inPoints...), fold(math.Max, asPart...)
 }
 
 // Fig. 6: data, and the network.
@@ -390,11 +394,7 @@ func (l *lab) mostGained(workloads []string) (points, relative []float64) {
 var ratios = []float64{1, 3, 10, 30, 100, 300, 1000, 3000, 10_000}
 
 func ratioLabels() []string {
-	var list []string
-	for _, r := range ratios {
-		list = append(list, report.Number(r))
-	}
-	return list
+	return exp.Names(ratios, func(r *float64) string { return report.Number(*r) })
 }
 
 // moving is W4 with the given amount of data for each ms of a kernel.
@@ -439,20 +439,11 @@ var networkPart = part{
 
 // leastOver is the smallest margin of a policy over ST at any ratio, seed by seed.
 func (l *lab) leastOver(p policy, n network) []float64 {
-	var least []float64
+	var all [][]float64
 	for _, ratio := range ratios {
-		gains := l.gains(l.moving(ratio, p.mapper, n), l.moving(ratio, static.mapper, n), utilisation)
-		if gains == nil {
-			return nil
-		}
-		if least == nil {
-			least = gains
-		}
-		for i, g := range gains {
-			least[i] = min(least[i], g)
-		}
+		all = append(all, l.gains(l.moving(ratio, p.mapper, n), l.moving(ratio, static.mapper, n), utilisation))
 	}
-	return least
+	return fold(math.Min, all...)
 }
 
 // Fig. 7: weights that do not adapt.
@@ -491,41 +482,22 @@ var weightsPart = part{
 // shortfall is the largest amount, over all ratios, by which a policy is below the best of AR and
 // the fixed weights.
 func (l *lab) shortfall(p policy) []float64 {
-	short := make([]float64, len(l.seeds))
+	var all [][]float64
 	for _, ratio := range ratios {
-		own := l.Found[l.moving(ratio, p.mapper, networks[0])]
-		if own == nil {
-			return nil
-		}
 		for _, other := range append([]policy{randomised}, fixed...) {
-			gains := l.gains(l.moving(ratio, other.mapper, networks[0]), l.moving(ratio, p.mapper, networks[0]), utilisation)
-			if gains == nil {
-				return nil
-			}
-			for i, g := range gains {
-				short[i] = max(short[i], g)
-			}
+			all = append(all, l.gains(l.moving(ratio, other.mapper, networks[0]), l.moving(ratio, p.mapper, networks[0]), utilisation))
 		}
 	}
-	return short
+	return fold(math.Max, all...)
 }
 
 // bestFixed is the smallest shortfall of any of the fixed weights.
 func (l *lab) bestFixed() []float64 {
-	var best []float64
+	var all [][]float64
 	for _, p := range fixed {
-		short := l.shortfall(p)
-		switch {
-		case short == nil:
-			return nil
-		case best == nil:
-			best = short
-		}
-		for i, v := range short {
-			best[i] = min(best[i], v)
-		}
+		all = append(all, l.shortfall(p))
 	}
-	return best
+	return fold(math.Min, all...)
 }
 
 // Fig. 8: more GPUs, and more nodes.
@@ -537,11 +509,13 @@ var (
 	ages = []time.Duration{0, 100 * time.Millisecond, time.Second, 10 * time.Second}
 )
 
-func counts(list []int) (labels []string, xs []float64) {
-	for _, n := range list {
-		labels, xs = append(labels, fmt.Sprint(n)), append(xs, float64(n))
-	}
-	return labels, xs
+func counts(list []int) (words []string, xs []float64) {
+	return labels(list), exp.Values(list, func(n *int) float64 { return float64(*n) })
+}
+
+// labels are values in words.
+func labels[V any](list []V) []string {
+	return exp.Names(list, func(v *V) string { return fmt.Sprint(*v) })
 }
 
 func (l *lab) withGPUs(n int, mapper string) scenario {
@@ -639,10 +613,6 @@ func (l *lab) wrong(workload string, positive, negative float64) scenario {
 var stalePart = part{
 	name: "9", title: "Fig. 9: when what is known of other nodes is wrong",
 	sweeps: func(l *lab) []sweep {
-		labels := make([]string, len(wrongs))
-		for i, r := range wrongs {
-			labels[i] = fmt.Sprint(r)
-		}
 		positive, negative := stale("fig9_false_positive", "Fig. 9, AR, false positives", "part of the idle GPUs that seem busy"), stale("fig9_false_negative", "Fig. 9, AR, false negatives", "part of the busy GPUs that seem idle")
 		for _, w := range mixes {
 			positive.lines = append(positive.lines, line{w, func(i int) scenario { return l.wrong(w, wrongs[i], 0) }})
@@ -650,14 +620,12 @@ var stalePart = part{
 		}
 		list := []sweep{positive, negative}
 		for k := range list {
-			list[k].labels, list[k].xs, list[k].note = labels, wrongs, paperNote
+			list[k].labels, list[k].xs, list[k].note = labels(wrongs), wrongs, paperNote
 			list[k].baseline(l)
 		}
 		for _, p := range adaptive {
 			aged := stale("fig9_delay_"+p.mapper, "Status that is old, "+p.name, "age of the status")
-			for _, age := range ages {
-				aged.labels = append(aged.labels, age.String())
-			}
+			aged.labels = labels(ages)
 			for _, w := range withBoth {
 				aged.lines = append(aged.lines, line{w, func(i int) scenario { return old(ages[i], l.plain(w, p.mapper)) }})
 			}

@@ -27,9 +27,7 @@ var localityPart = part{
 				shows: []measured{utilisation, moved, remoteShare},
 				lines: over(list, func(mapper string, i int) scenario { return l.reusing(reuses[i], ratio, mapper) }),
 			}
-			for _, r := range reuses {
-				sw.labels = append(sw.labels, fmt.Sprint(r))
-			}
+			sw.labels = labels(reuses)
 			sweeps = append(sweeps, sw)
 		}
 		return sweeps
@@ -76,10 +74,10 @@ var grouped = []policy{
 var groupsPart = part{
 	name: "groups", title: "Beyond the paper: groups of nodes", ours: true,
 	sweeps: func(l *lab) []sweep {
-		labels, xs := counts(manyNodes)
+		words, xs := counts(manyNodes)
 		sweepOf := func(age time.Duration, list []policy) sweep {
 			return sweep{
-				key: metric("groups_status", age.String()), title: "Groups of nodes, W4, " + known(age), axis: "nodes", labels: labels, xs: xs, logX: true,
+				key: metric("groups_status", age.String()), title: "Groups of nodes, W4, " + known(age), axis: "nodes", labels: words, xs: xs, logX: true,
 				note:  "Kernels stay within their group. Mixed: nodes of a group lie far apart, so that applications mix; neighbours are mostly of one application.",
 				lines: over(list, func(mapper string, i int) scenario { return old(age, l.large("W4", mapper, manyNodes[i])) }), shows: []measured{utilisation},
 			}
@@ -178,14 +176,12 @@ var choicesPart = part{
 			note:  "AG looks at all devices; the others at those of the own node and a few more. Probe: two others, idle ones first, and estimates by kernel.",
 			lines: over(list, func(mapper string, i int) scenario { return old(ages[i], l.plain("W4", mapper)) }),
 		}
-		for _, age := range ages {
-			small.labels = append(small.labels, age.String())
-		}
+		small.labels = labels(ages)
 		all := []sweep{small}
-		labels, xs := counts(manyNodes)
+		words, xs := counts(manyNodes)
 		for _, age := range []time.Duration{0, time.Second} {
 			all = append(all, sweep{
-				key: metric("choices_status", age.String()), title: "A few devices, W4, " + known(age), axis: "nodes", labels: labels, xs: xs, logX: true, shows: []measured{utilisation},
+				key: metric("choices_status", age.String()), title: "A few devices, W4, " + known(age), axis: "nodes", labels: words, xs: xs, logX: true, shows: []measured{utilisation},
 				lines: over(append([]policy{greedy}, few...), func(mapper string, i int) scenario { return old(age, l.large("W4", mapper, manyNodes[i])) }),
 			})
 		}
@@ -243,11 +239,11 @@ var barriersPart = part{
 var scalePart = part{
 	name: "scale", title: "Beyond the paper: thousands of nodes", ours: true,
 	sweeps: func(l *lab) []sweep {
-		labels, xs := counts(hugeNodes)
+		words, xs := counts(hugeNodes)
 		var list []sweep
 		for _, age := range []time.Duration{0, 100 * time.Millisecond} {
 			list = append(list, sweep{
-				key: metric("scale_status", age.String()), title: "Thousands of nodes, W4, " + known(age), axis: "nodes", labels: labels, xs: xs, logX: true,
+				key: metric("scale_status", age.String()), title: "Thousands of nodes, W4, " + known(age), axis: "nodes", labels: words, xs: xs, logX: true,
 				note:  "Mappers whose decisions cost the same on any number of nodes. The more nodes, the shorter the time that is simulated.",
 				lines: over([]policy{static, few[0], probing, grouped[0], grouped[2]}, func(mapper string, i int) scenario { return old(age, l.large("W4", mapper, hugeNodes[i])) }),
 				shows: []measured{utilisation, waiting},

@@ -47,9 +47,7 @@ var readingsPart = part{
 // holding: does a device stay occupied until the results of its kernel have arrived?
 func (l *lab) holding() sweep {
 	sw := sweep{key: "readings_hold", title: "How long a device is held, W4", axis: ratioAxis, shows: []measured{utilisation}}
-	for _, r := range someRatios {
-		sw.labels = append(sw.labels, fmt.Sprint(r))
-	}
+	sw.labels = labels(someRatios)
 	for _, p := range dynamic {
 		for _, hold := range []bool{false, true} {
 			until := ", until the kernel ends"
@@ -90,9 +88,7 @@ func (l *lab) sent(workload, mapper string, ahead bool) scenario {
 // calling: the latency of a remote call, which the paper models without giving its value.
 func (l *lab) calling() sweep {
 	sw := sweep{key: "readings_latency", title: "Latency of a remote call, W4", axis: "latency", shows: []measured{utilisation}}
-	for _, d := range latencies {
-		sw.labels = append(sw.labels, d.String())
-	}
+	sw.labels = labels(latencies)
 	sw.lines = over(dynamic, func(mapper string, i int) scenario {
 		s := l.plain("W4", mapper)
 		s.latency = latencies[i]
@@ -104,9 +100,7 @@ func (l *lab) calling() sweep {
 // remembering: the number of kernels in a device's running mean, k; the paper uses 10.
 func (l *lab) remembering() sweep {
 	sw := sweep{key: "readings_window", title: "Kernels that a device's mean is of (k), W4", axis: "k", shows: []measured{utilisation}}
-	for _, k := range windows {
-		sw.labels = append(sw.labels, fmt.Sprint(k))
-	}
+	sw.labels = labels(windows)
 	sw.lines = over(adaptive, func(mapper string, i int) scenario {
 		s := l.plain("W4", mapper)
 		if s.window = windows[i]; s.window == 10 {
@@ -132,9 +126,7 @@ func (l *lab) freely() sweep {
 			return s
 		}),
 	}
-	for _, n := range all {
-		sw.labels = append(sw.labels, n.name)
-	}
+	sw.labels = exp.Names(all, func(n *network) string { return n.name })
 	return sw
 }
 

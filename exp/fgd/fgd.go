@@ -10,6 +10,7 @@ package fgd
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"muster/exp"
 	"muster/model"
@@ -84,21 +85,18 @@ type scene struct {
 	courses [][]*course
 }
 
-func newScene(c *model.Cluster, workloadName string, seeds int) (*scene, error) {
+func newScene(c *model.Cluster, workloadName string) (*scene, error) {
 	pods, err := loadPods(workloadName)
 	if err != nil {
 		return nil, err
 	}
-	s := &scene{name: workloadName, cluster: c, pods: pods, courses: make([][]*course, len(contenders))}
+	s := &scene{name: workloadName, cluster: c, pods: pods}
 	var census packing.Census
 	for i := range pods {
 		census.Add(&pods[i])
 	}
 	s.target = census.Target(c)
 	s.densest = 100 * census.Densest(clusterfile.OpenbGPUMemory)
-	for i := range s.courses {
-		s.courses[i] = make([]*course, seeds)
-	}
 	return s, nil
 }
 
@@ -120,6 +118,14 @@ func run(ctx context.Context, o exp.Options) (*exp.Result, error) {
 	return runOn(ctx, o, cluster)
 }
 
+// trial is a contender on a workload.
+type trial struct {
+	workload  string
+	contender int // its index
+}
+
+func (t trial) String() string { return contenders[t.contender].name + " on " + t.workload }
+
 // runOn makes all runs on a cluster.
 func runOn(ctx context.Context, o exp.Options, cluster *model.Cluster) (*exp.Result, error) {
 	seeds := o.Seeds(seedsTried)
@@ -127,55 +133,43 @@ func runOn(ctx context.Context, o exp.Options, cluster *model.Cluster) (*exp.Res
 		seeds[i] += seedsFrom
 	}
 	var scenes []*scene
-	var tasks []exp.Task
-	for _, w := range workloads {
-		if !o.Wants(w) {
-			continue
-		}
-		s, err := newScene(cluster, w, len(seeds))
+	var trials exp.Trials[trial, *course]
+	for _, w := range o.ChosenFigures(workloads) {
+		s, err := newScene(cluster, w)
 		if err != nil {
 			return nil, err
 		}
 		scenes = append(scenes, s)
-		for i, k := range contenders {
-			for j, seed := range seeds {
-				tasks = append(tasks, exp.Task{Weight: 1, Do: func(ctx context.Context) (err error) {
-					s.courses[i][j], err = s.run(ctx, k, seed)
-					return err
-				}})
-			}
+		for i := range contenders {
+			trials.Want(trial{w, i})
 		}
 	}
-	done, err := o.Each(ctx, tasks)
+	missing, err := trials.Run(ctx, o, seeds, func(trial) int64 { return 1 }, func(ctx context.Context, t trial, seed uint64) (*course, error) {
+		at := slices.IndexFunc(scenes, func(s *scene) bool { return s.name == t.workload })
+		return scenes[at].run(ctx, contenders[t.contender], seed)
+	})
 	if err != nil {
 		return nil, err
 	}
-	// Leave out workloads that are incomplete.
-	whole, each := 0, len(contenders)*len(seeds)
-	for whole < len(scenes) && all(done[whole*each:(whole+1)*each]) {
-		whole++
-	}
-	if whole == 0 {
-		return nil, ctx.Err()
-	}
+	// Leave out workloads that are incomplete, and those behind them.
+	whole := slices.IndexFunc(scenes, func(s *scene) bool {
+		return slices.ContainsFunc(missing, func(t trial) bool { return t.workload == s.name })
+	})
 	r := &exp.Result{Name: name}
-	if whole < len(scenes) {
+	switch {
+	case whole == 0:
+		return nil, ctx.Err()
+	case whole > 0:
 		r.Partial = fmt.Sprintf("only the workloads up to %s are through", scenes[whole-1].name)
+		scenes = scenes[:whole]
 	}
-	scenes = scenes[:whole]
 	for _, s := range scenes {
+		for i := range contenders {
+			s.courses = append(s.courses, trials.Found[trial{s.name, i}])
+		}
 		r.Rows = append(r.Rows, s.rows()...)
 	}
 	r.Notes = notes(scenes, seeds)
 	r.Page = page(r, scenes)
 	return r, nil
-}
-
-func all(done []bool) bool {
-	for _, d := range done {
-		if !d {
-			return false
-		}
-	}
-	return true
 }

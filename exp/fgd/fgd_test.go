@@ -112,7 +112,7 @@ func TestSample(t *testing.T) {
 // What the gauge adds up pod by pod is what one finds by counting at the end.
 func TestGauge(t *testing.T) {
 	c := thinned(t, 40)
-	s, err := newScene(c, "gpuspec10", 1)
+	s, err := newScene(c, "gpuspec10")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func TestOrderOfPolicies(t *testing.T) {
 // The numbers of one small run: they change only with the rules or the random numbers.
 func TestGolden(t *testing.T) {
 	c := thinned(t, 40)
-	s, err := newScene(c, "default", 1)
+	s, err := newScene(c, "default")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ var golden = map[string][3]float64{ // allocated, fragmented, pods refused
 
 // Until a policy refuses a pod, no packing is denser than the bound.
 func TestDensestIsABound(t *testing.T) {
-	s, err := newScene(thinned(t, 40), "default", 1)
+	s, err := newScene(thinned(t, 40), "default")
 	if err != nil {
 		t.Fatal(err)
 	}

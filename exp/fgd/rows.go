@@ -2,6 +2,7 @@ package fgd
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"muster/exp"
@@ -14,18 +15,9 @@ func (s *scene) part() string {
 }
 
 // of extracts a number from each run of a contender.
-func (s *scene) of(contender string, value func(*course) float64) []float64 {
-	for i, k := range contenders {
-		if k.name != contender {
-			continue
-		}
-		out := make([]float64, len(s.courses[i]))
-		for j, c := range s.courses[i] {
-			out[j] = value(c)
-		}
-		return out
-	}
-	panic("fgd: there is no contender " + contender)
+func (s *scene) of(name string, value func(*course) float64) []float64 {
+	i := slices.IndexFunc(contenders, func(k contender) bool { return k.name == name })
+	return exp.Values(s.courses[i], func(c **course) float64 { return value(*c) })
 }
 
 // mean is a number's mean over the seeds.

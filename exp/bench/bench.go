@@ -1,6 +1,7 @@
 // Package bench holds what experiments share that start Muster and programs on this machine and
-// measure them: finding the executables, describing the machine, and detecting load from other
-// processes. It knows no experiment.
+// measure them: the Study that such an experiment is, finding the executables, starting nodes that
+// stand in for the papers' GPUs, networks with a bandwidth, describing the machine, and detecting
+// load from other processes. It knows no experiment.
 package bench
 
 import (

@@ -30,11 +30,7 @@ func bounded(nodes int, weights []int) string {
 }
 
 func weightsText(weights []int) string {
-	var words []string
-	for _, w := range weights {
-		words = append(words, strconv.Itoa(w))
-	}
-	return strings.Join(words, "/")
+	return strings.Join(exp.Names(weights, func(w *int) string { return strconv.Itoa(*w) }), "/")
 }
 
 var (

@@ -2,6 +2,7 @@ package clusterscheduler
 
 import (
 	"fmt"
+	"strings"
 
 	"muster/exp"
 	"muster/internal/units"
@@ -61,15 +62,5 @@ func scaledRows(m *measured) []exp.Row {
 	return rows
 }
 
-func slug(name string) string {
-	out := []byte{}
-	for _, b := range []byte(name) {
-		switch {
-		case b >= 'A' && b <= 'Z':
-			out = append(out, b+'a'-'A')
-		case b != ' ':
-			out = append(out, b)
-		}
-	}
-	return string(out)
-}
+// slug is a card's name in metrics.
+func slug(name string) string { return strings.ToLower(strings.ReplaceAll(name, " ", "")) }

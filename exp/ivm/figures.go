@@ -3,6 +3,7 @@ package ivm
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"muster/exp"
 	"muster/exp/bench"
@@ -125,14 +126,11 @@ func (a *app) shares(m *measured, key string) []float64 {
 }
 
 func (a *app) load(m *measured, key string) string {
-	text := ""
+	var words []string
 	for h, s := range a.shares(m, key) {
-		if h > 0 {
-			text += ", "
-		}
-		text += fmt.Sprintf("%s %.0f %%", hostNames[h], 100*s)
+		words = append(words, fmt.Sprintf("%s %.0f %%", hostNames[h], 100*s))
 	}
-	return text
+	return strings.Join(words, ", ")
 }
 
 func (a *app) speedPicture(m *measured) report.Section {

@@ -3,6 +3,7 @@ package ivm
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"muster/exp"
 	"muster/exp/bench"
@@ -69,14 +70,7 @@ const (
 )
 
 func onHosts(n []int64) string {
-	text := ""
-	for i, v := range n {
-		if i > 0 {
-			text += ":"
-		}
-		text += fmt.Sprint(v)
-	}
-	return text
+	return strings.Join(exp.Names(n, func(v *int64) string { return fmt.Sprint(*v) }), ":")
 }
 
 func himenoPicture(m *measured) report.Section {

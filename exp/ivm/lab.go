@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster/exp"
 	"muster/exp/bench"
 	"muster/node/gateway"
 )
@@ -188,11 +189,7 @@ func (l *living) words(c command) []string {
 
 // gpusOf lists the number of GPUs of each node, as an option of the programs.
 func gpusOf(nodes []part) string {
-	var words []string
-	for _, n := range nodes {
-		words = append(words, fmt.Sprint(len(n.cards)))
-	}
-	return strings.Join(words, ",")
+	return strings.Join(exp.Names(nodes, func(n *part) string { return fmt.Sprint(len(n.cards)) }), ",")
 }
 
 // byHost adds up numbers of nodes to numbers of hosts.

@@ -7,6 +7,9 @@
 // Unless Setup.AtOnce is set, no job can start before all are submitted. With Slurm's own scheduler
 // the partition is down until then; with Muster's policy the jobs are held, as Muster's jobs always
 // are, until the driver starts.
+//
+// What all such experiments say of their runs is here, too: what scheduling cost, by how much the
+// simulator is off, and whether the machine was busy.
 package live
 
 import (

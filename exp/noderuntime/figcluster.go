@@ -44,12 +44,8 @@ func (f *splitFigure) name(jobs int, how way) string {
 }
 
 func (f *splitFigure) plan(m *measured) []measurement {
-	counts := f.some
-	if m.All {
-		counts = f.counts
-	}
 	var list []measurement
-	for _, count := range counts {
+	for _, count := range m.chosen(f.some, f.counts) {
 		for _, how := range ways {
 			list = append(list, measurement{f.name(count, how), func(l *lab, dice *rand.Rand) (outcome, error) {
 				jobs, err := f.jobs(l, dice, count)

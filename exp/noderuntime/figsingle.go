@@ -39,12 +39,8 @@ func (f *drawnFigure) name(jobs, vgpus int) string {
 func (f *drawnFigure) own(jobs int) string { return fmt.Sprintf("%s_%djobs_gpu", f.key, jobs) }
 
 func (f *drawnFigure) plan(m *measured) []measurement {
-	counts := f.some
-	if m.All {
-		counts = f.counts
-	}
 	var list []measurement
-	for _, jobs := range counts {
+	for _, jobs := range m.chosen(f.some, f.counts) {
 		list = append(list, measurement{f.own(jobs), func(l *lab, dice *rand.Rand) (outcome, error) {
 			known, err := l.alone(short, shortPrograms...)
 			return outcome{Timing: bench.Timing{Seconds: f.dealt(known, draw(dice, jobs))}}, err
@@ -228,12 +224,8 @@ func (f *longFigure) name(point, vgpus int) string {
 const serial, shared = 1, 4
 
 func (f *longFigure) plan(m *measured) []measurement {
-	points := f.some
-	if m.All {
-		points = f.points
-	}
 	var list []measurement
-	for _, p := range points {
+	for _, p := range m.chosen(f.some, f.points) {
 		for _, v := range []int{serial, shared} {
 			list = append(list, f.make(f.name(p, v), v, p))
 		}

@@ -169,11 +169,7 @@ func (m *measured) guests(key string) []float64 {
 func most(lists [][]float64) float64 { return slices.Max(medians(lists)) }
 
 func medians(lists [][]float64) []float64 {
-	var all []float64
-	for _, list := range lists {
-		all = append(all, exp.Median(list))
-	}
-	return all
+	return exp.Values(lists, func(list *[]float64) float64 { return exp.Median(*list) })
 }
 
 // marked writes a number on each bar of a series.

@@ -24,6 +24,14 @@ func newMeasured(seeds []uint64) *measured {
 	return &measured{Record: bench.NewRecord[outcome](savedVersion, seeds), Scale: defaultScale, Alone: map[string]alone{}}
 }
 
+// chosen are the points of a figure that are measured: some, or all.
+func (m *measured) chosen(some, all []int) []int {
+	if m.All {
+		return all
+	}
+	return some
+}
+
 // check validates what was read from a file, beside the measurements.
 func (m *measured) check() error {
 	good := func(v float64) bool { return v > 1e-9 && v < 1e9 } // so that ratios are finite; NaN fails both comparisons

@@ -249,11 +249,7 @@ func measure(r *sim.Result, seen *devices) (outcome, error) {
 
 // ratios divides a number of two scenarios, seed by seed.
 func ratios(a, b []outcome, of func(*outcome) float64) []float64 {
-	out := make([]float64, len(a))
-	for i := range a {
-		out[i] = of(&a[i]) / of(&b[i])
-	}
-	return out
+	return exp.Ratios(exp.Values(a, of), exp.Values(b, of))
 }
 
 func seconds(o *outcome) float64   { return o.seconds }

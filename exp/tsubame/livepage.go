@@ -188,9 +188,5 @@ func (m *liveMeasured) appRows() ([]exp.Row, *report.Bars) {
 }
 
 func scaled(values []float64, by float64) []float64 {
-	out := slices.Clone(values)
-	for i := range out {
-		out[i] *= by
-	}
-	return out
+	return exp.Values(values, func(v *float64) float64 { return *v * by })
 }

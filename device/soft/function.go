@@ -7,6 +7,7 @@ import (
 	"muster/device"
 	"muster/device/kernelmemory"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 // function is a kernel of a module. It has no pointer into the program, so that Unload frees the
@@ -91,12 +92,12 @@ func (f *function) Clusters(l device.Launch) (clusters, blocks int, err error) {
 	}
 	if size == (device.Dim{}) {
 		if l.LargeCluster {
-			return 0, simt.MaxCluster, nil
+			return 0, shape.MaxCluster, nil
 		}
 		return 0, portableCluster, nil
 	}
-	if n := size.Count(); n == 0 || n > simt.MaxCluster {
-		return 0, 0, fmt.Errorf("clusters of %d blocks: from 1 to %d: %w", n, simt.MaxCluster, device.ErrInvalidValue)
+	if n := size.Count(); n == 0 || n > shape.MaxCluster {
+		return 0, 0, fmt.Errorf("clusters of %d blocks: from 1 to %d: %w", n, shape.MaxCluster, device.ErrInvalidValue)
 	}
 	if f.resident(l.Block.Count(), l.Shared) == 0 {
 		return 0, 0, nil
@@ -166,7 +167,7 @@ func (f *function) start(k *simt.Kernel, launch simt.Launch, l device.Launch, gu
 	if err := c.hasHeap(k, launch.Heap); err != nil {
 		return nil, err
 	}
-	launch.Grid, launch.Block, launch.Cluster, launch.Cooperative = simt.Dim(l.Grid), simt.Dim(l.Block), simt.Dim(l.Cluster), l.Cooperative
+	launch.Grid, launch.Block, launch.Cluster, launch.Cooperative = shape.Dim(l.Grid), shape.Dim(l.Block), shape.Dim(l.Cluster), l.Cooperative
 	launch.Shared, launch.Stack, launch.Params = int(l.Shared), int(alignUp(l.Stack, 16)), l.Params
 	if guarded != nil {
 		launch.Memory = guarded

@@ -10,6 +10,7 @@ import (
 
 	"muster/device"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 // Profile says which GPU a software device models.
@@ -84,14 +85,14 @@ var compute = device.Compute{Major: 9, Minor: 0}
 
 // The limits are those of GPUs of that capability.
 var limits = device.Limits{
-	Warp:                 simt.WarpSize,
-	Threads:              simt.MaxThreads,
-	Block:                device.Dim{X: simt.MaxBlockX, Y: simt.MaxBlockY, Z: simt.MaxBlockZ},
-	Grid:                 device.Dim{X: simt.MaxGridX, Y: simt.MaxGridY, Z: simt.MaxGridZ},
-	SharedBlock:          simt.MaxShared,
+	Warp:                 shape.WarpSize,
+	Threads:              shape.MaxThreads,
+	Block:                device.Dim{X: shape.MaxBlockX, Y: shape.MaxBlockY, Z: shape.MaxBlockZ},
+	Grid:                 device.Dim{X: shape.MaxGridX, Y: shape.MaxGridY, Z: shape.MaxGridZ},
+	SharedBlock:          shape.MaxShared,
 	SharedMultiprocessor: 228 << 10,
 	SharedReserved:       1 << 10,
-	Local:                simt.MaxLocal,
+	Local:                shape.MaxLocal,
 	Registers:            64 << 10,
 	ThreadsResident:      2048,
 	BlocksResident:       32,

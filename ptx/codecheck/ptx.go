@@ -16,6 +16,7 @@ import (
 	"muster/ptx/codefile"
 	"muster/ptx/fatbin"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 	"muster/report"
 )
 
@@ -146,7 +147,7 @@ func checkKernel(f *ptx.Function, k *simt.Kernel, errs ptx.Errors) PTXKernel {
 		return found
 	}
 	found.Registers, found.Shared, found.Local, found.MaxThreads, found.Stack = k.Registers, k.Shared, k.Local, k.MaxBlock, k.Recursive
-	if r := k.Required; r != (simt.Dim{}) {
+	if r := k.Required; r != (shape.Dim{}) {
 		found.Block = &[3]uint32{r.X, r.Y, r.Z}
 	}
 	return found

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 // newChecker makes a checker that knows all buffers and variables, and calls found with each defect.
@@ -68,7 +69,7 @@ type deedDocument struct {
 
 // setDefects adds the defects that a checker has found.
 func (doc *Document) setDefects(found []*simt.Defect) {
-	three := func(d simt.Dim) [3]uint32 { return [3]uint32{d.X, d.Y, d.Z} }
+	three := func(d shape.Dim) [3]uint32 { return [3]uint32{d.X, d.Y, d.Z} }
 	deed := func(d *simt.Deed) deedDocument {
 		return deedDocument{d.What, three(d.Block), three(d.Thread), d.Line, d.Source, d.Instruction}
 	}

@@ -7,7 +7,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/number"
-	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 // Document is what muster ptx run --json prints.
@@ -52,7 +52,7 @@ type bufferDocument struct {
 // document makes the JSON document of a run without what the user may leave out.
 func (run *Run) document() Document {
 	r, stats := run.kernel, run.execution.Stats()
-	three := func(d simt.Dim) [3]uint32 { return [3]uint32{d.X, d.Y, d.Z} }
+	three := func(d shape.Dim) [3]uint32 { return [3]uint32{d.X, d.Y, d.Z} }
 	doc := Document{
 		Kernel: r.function.Name, Grid: three(r.Launch.Grid), Block: three(r.Launch.Block), Shared: r.Launch.Shared, Workers: r.Launch.Workers,
 		Instructions: stats.Instructions, LaneOps: stats.LaneOps, Seconds: run.seconds, Printed: run.printed.String(), Buffers: []bufferDocument{},

@@ -6,6 +6,7 @@ import (
 
 	"muster/internal/misuse"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 // LaunchWords say how to run a kernel, in the words of the flags of muster ptx run.
@@ -56,21 +57,21 @@ func (w *LaunchWords) Launch() (simt.Launch, error) {
 }
 
 // parseDim reads X[,Y[,Z]].
-func parseDim(flag, what, text string) (simt.Dim, error) {
+func parseDim(flag, what, text string) (shape.Dim, error) {
 	if text == "" {
-		return simt.Dim{}, misuse.Errorf("say how many %s: %s X, X,Y or X,Y,Z", what, flag)
+		return shape.Dim{}, misuse.Errorf("say how many %s: %s X, X,Y or X,Y,Z", what, flag)
 	}
 	sides := strings.Split(text, ",")
 	d := [3]uint32{1, 1, 1}
 	if len(sides) > len(d) {
-		return simt.Dim{}, misuse.Errorf("%s %s: there are three dimensions at most", flag, text)
+		return shape.Dim{}, misuse.Errorf("%s %s: there are three dimensions at most", flag, text)
 	}
 	for i, side := range sides {
 		n, err := strconv.ParseUint(strings.TrimSpace(side), 10, 32)
 		if err != nil || n == 0 {
-			return simt.Dim{}, misuse.Errorf("%s %s: %q is no number from 1 on; write X, X,Y or X,Y,Z", flag, text, side)
+			return shape.Dim{}, misuse.Errorf("%s %s: %q is no number from 1 on; write X, X,Y or X,Y,Z", flag, text, side)
 		}
 		d[i] = uint32(n)
 	}
-	return simt.Dim{X: d[0], Y: d[1], Z: d[2]}, nil
+	return shape.Dim{X: d[0], Y: d[1], Z: d[2]}, nil
 }

@@ -14,6 +14,7 @@ import (
 	"muster/ptx"
 	"muster/ptx/number"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 func TestPlainName(t *testing.T) {
@@ -172,7 +173,7 @@ func TestInterrupt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one := simt.Dim{X: 1, Y: 1, Z: 1}
+	one := shape.Dim{X: 1, Y: 1, Z: 1}
 	x, err := program.Kernel("endless").Start(simt.Launch{Grid: one, Block: one, Memory: space})
 	if err != nil {
 		t.Fatal(err)

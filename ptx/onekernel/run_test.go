@@ -10,13 +10,14 @@ import (
 
 	"muster/internal/misuse"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 	"muster/report"
 )
 
 func TestLaunchWords(t *testing.T) {
 	good := LaunchWords{Grid: "4, 2", Block: "32", Engine: "auto", Workers: 1}
 	l, err := good.Launch()
-	if err != nil || l.Grid != (simt.Dim{X: 4, Y: 2, Z: 1}) || l.Block != (simt.Dim{X: 32, Y: 1, Z: 1}) || l.Profile != nil {
+	if err != nil || l.Grid != (shape.Dim{X: 4, Y: 2, Z: 1}) || l.Block != (shape.Dim{X: 32, Y: 1, Z: 1}) || l.Profile != nil {
 		t.Errorf("got %+v, %v", l, err)
 	}
 	wanted := good
@@ -68,7 +69,7 @@ func runDouble(t *testing.T, threads, argument string, w Watch) (run *Run, out, 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { k.Release() })
-	words := LaunchWords{Grid: "1", Block: threads, Engine: "auto", Workers: 1, Stack: simt.DefaultStack}
+	words := LaunchWords{Grid: "1", Block: threads, Engine: "auto", Workers: 1, Stack: shape.DefaultStack}
 	if k.Launch, err = words.Launch(); err != nil {
 		t.Fatal(err)
 	}

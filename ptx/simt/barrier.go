@@ -3,6 +3,8 @@ package simt
 import (
 	"fmt"
 	"math/bits"
+
+	"muster/ptx/simt/shape"
 )
 
 // barriers is how many barriers a block has. One more, clusterBarrier, is that of
@@ -137,13 +139,13 @@ func (t *team) arrive(g *gang, in *inst, lanes mask, number uint32) {
 		bar.arrived += m.count()
 		if in.b >= 0 {
 			bar.expected = int(g.r32.lane(in.b, m.first()))
-			if bar.expected%g.warp != 0 || bar.expected == 0 || bar.expected > MaxThreads {
-				g.fault(in, m.first(), IllegalCall, 0, fmt.Sprintf("the threads of a barrier must be a multiple of the warp size, up to %d", MaxThreads))
+			if bar.expected%g.warp != 0 || bar.expected == 0 || bar.expected > shape.MaxThreads {
+				g.fault(in, m.first(), IllegalCall, 0, fmt.Sprintf("the threads of a barrier must be a multiple of the warp size, up to %d", shape.MaxThreads))
 			}
 			// Expected threads are counted in whole warps, so the missing threads
 			// of the block's last warp arrive with its last thread.
 			if threads := int(t.x.launch.Block.Count()); int(g.threadOf[m.end()-1]) == threads-1 {
-				absent := round(threads, WarpSize) - threads
+				absent := round(threads, shape.WarpSize) - threads
 				bar.arrived += absent
 				if in.mode == barAnd {
 					bar.holds += absent

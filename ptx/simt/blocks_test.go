@@ -8,6 +8,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 // Each case is what threads do between reading in[i] at %at and writing %d, or %v for 64 bits, to out[i]:
@@ -68,7 +69,7 @@ func TestLaterBlocks(t *testing.T) {
 				for i := range uint32(blocks * threads) {
 					binary.LittleEndian.PutUint32(memory.bytes[4*i:], 1000+i)
 				}
-				x, err := program.Kernel("run").Start(simt.Launch{Grid: simt.Dim{X: blocks, Y: 1, Z: 1}, Block: simt.Dim{X: threads, Y: 1, Z: 1},
+				x, err := program.Kernel("run").Start(simt.Launch{Grid: shape.Dim{X: blocks, Y: 1, Z: 1}, Block: shape.Dim{X: threads, Y: 1, Z: 1},
 					Memory: memory, Engine: engine, Width: width, Params: pack(benchBase, benchBase+uint64(4*blocks*threads))})
 				if err != nil {
 					t.Fatal(err)

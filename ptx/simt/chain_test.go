@@ -12,6 +12,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 // chainSource adds to a word of each block's own: what its shared memory held at its
@@ -72,14 +73,14 @@ func TestBlocksInARow(t *testing.T) {
 	}
 	const seed = 29
 	rng := rand.New(rand.NewPCG(seed, 0))
-	for _, grid := range []simt.Dim{{X: 1, Y: 1, Z: 1}, {X: 700, Y: 1, Z: 1}, {X: 5, Y: 7, Z: 1}, {X: 3, Y: 4, Z: 9}, {X: 1, Y: 1, Z: 50}} {
+	for _, grid := range []shape.Dim{{X: 1, Y: 1, Z: 1}, {X: 700, Y: 1, Z: 1}, {X: 5, Y: 7, Z: 1}, {X: 3, Y: 4, Z: 9}, {X: 1, Y: 1, Z: 50}} {
 		for _, threads := range []uint32{96, 250, 256, 512} {
 			run := func(engine simt.Engine, workers int, stops bool) ([]byte, simt.Stats) {
 				memory := &benchMemory{make([]byte, 4*grid.Count()*uint64(threads))}
 				for i := range memory.bytes {
 					memory.bytes[i] = 0xee
 				}
-				launch := simt.Launch{Grid: grid, Block: simt.Dim{X: threads, Y: 1, Z: 1}, Memory: memory, Engine: engine, Workers: workers,
+				launch := simt.Launch{Grid: grid, Block: shape.Dim{X: threads, Y: 1, Z: 1}, Memory: memory, Engine: engine, Workers: workers,
 					Params: pack(benchBase, grid.X, grid.X*grid.Y)}
 				x, err := program.Kernel("run").Start(launch)
 				if err != nil {
@@ -161,7 +162,7 @@ func TestBuffersOfTheNextLaunch(t *testing.T) {
 		params := pack(base(rng.IntN(6)), base(rng.IntN(6)), base(rng.IntN(6)), int32(count))
 		var faults [2]error
 		for e, engine := range []simt.Engine{simt.Interpret, simt.Compile} {
-			x, err := programs[e].Kernel("vecadd").Start(simt.Launch{Grid: simt.Dim{X: 6, Y: 1, Z: 1}, Block: simt.Dim{X: 128, Y: 1, Z: 1}, Memory: memories[e], Engine: engine, Params: params})
+			x, err := programs[e].Kernel("vecadd").Start(simt.Launch{Grid: shape.Dim{X: 6, Y: 1, Z: 1}, Block: shape.Dim{X: 128, Y: 1, Z: 1}, Memory: memories[e], Engine: engine, Params: params})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"muster/ptx"
+	"muster/ptx/simt/shape"
 )
 
 // Checking kernels. A Checker examines every memory access of a kernel's threads
@@ -89,7 +90,7 @@ func (k DefectKind) String() string { return defectNames[k] }
 
 // Deed is one thread's access to memory.
 type Deed struct {
-	Block, Thread Dim
+	Block, Thread shape.Dim
 	What          string // "read", "write" or "atomic"
 	Line          int    // of the PTX
 	Instruction   string

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"muster/ptx"
+	"muster/ptx/simt/shape"
 	"muster/ptx/simt/tensormap"
 )
 
@@ -255,7 +256,7 @@ func (l *launchCheck) teamBegins(t *team) {
 	if t.check == nil || t.check[0].launch != l {
 		t.check = make([]*blockCheck, len(t.live))
 		for b := range t.check {
-			t.check[b] = &blockCheck{launch: l, warps: (int(l.x.launch.Block.Count()) + WarpSize - 1) / WarpSize, shared: make([]*page, (l.x.sharedBytes()+pageBytes-1)/pageBytes)}
+			t.check[b] = &blockCheck{launch: l, warps: (int(l.x.launch.Block.Count()) + shape.WarpSize - 1) / shape.WarpSize, shared: make([]*page, (l.x.sharedBytes()+pageBytes-1)/pageBytes)}
 		}
 	}
 	for b := range t.check {
@@ -310,7 +311,7 @@ func (l *launchCheck) eachActiveWarp(g *gang, f func(b *blockCheck, w int)) {
 	for base := g.lo &^ (g.warp - 1); base < g.hi; base += g.warp {
 		if m := g.warpBits(&g.mask, base); m != 0 {
 			lane := base + bits.TrailingZeros32(m)
-			f(g.team.check[g.blockOf[lane]], int(g.threadOf[lane])/WarpSize)
+			f(g.team.check[g.blockOf[lane]], int(g.threadOf[lane])/shape.WarpSize)
 		}
 	}
 }
@@ -335,7 +336,7 @@ func (l *launchCheck) synchronises(g *gang, in *inst) {
 				lane := base + bits.TrailingZeros32(m)
 				number := g.r32.lane(in.a, lane)
 				if number < barriers {
-					g.team.check[g.blockOf[lane]].arrive(int(g.threadOf[lane])/WarpSize, number, in.mode != barArrive)
+					g.team.check[g.blockOf[lane]].arrive(int(g.threadOf[lane])/shape.WarpSize, number, in.mode != barArrive)
 				}
 				if g.r32.form[in.a].uniform() {
 					break // the other lanes of the warp arrive at the same barrier
@@ -432,7 +433,7 @@ func (v *glance) tile(f *fragmentAccess) {
 	v.g.fragmentAddresses(v.in, &addr, &stride)
 	for lane := range v.l.lanes(v.g) {
 		for r := range f.registers {
-			for _, n := range f.register(r, lane%WarpSize) {
+			for _, n := range f.register(r, lane%shape.WarpSize) {
 				space, at := v.in.space, addr[lane]+f.offset(int(n), stride[lane])*v.site.bytes
 				if space == ptx.NoSpace {
 					space, at = window(at)
@@ -588,9 +589,9 @@ func (v *glance) word(lane int, addr uint64) bool {
 func (v *glance) me(b *blockCheck, lane int) record {
 	thread := int(v.g.threadOf[lane])
 	if v.engine != 0 {
-		thread = v.engine*WarpSize + thread/WarpSize
+		thread = v.engine*shape.WarpSize + thread/shape.WarpSize
 	}
-	return record(b.id)<<blockShift | record(b.clock[thread/WarpSize])<<clockShift | record(thread)<<threadShift | v.number
+	return record(b.id)<<blockShift | record(b.clock[thread/shape.WarpSize])<<clockShift | record(thread)<<threadShift | v.number
 }
 
 // one examines the access of one lane.
@@ -1076,7 +1077,7 @@ func (v *glance) conflict(lane int, space ptx.Space, addr uint64, me, earlier re
 	}
 	v.l.add(defectKey{kind: Race, space: space, deed: v.site.text, other: other.text}, func() *Defect {
 		d := v.deed(lane)
-		o := Deed{Block: split(v.l.id(earlier.block()).number, v.l.x.launch.Grid), Thread: split(uint64(threadOf(earlier)), v.l.x.launch.Block), What: "read"}
+		o := Deed{Block: shape.Split(v.l.id(earlier.block()).number, v.l.x.launch.Grid), Thread: shape.Split(uint64(threadOf(earlier)), v.l.x.launch.Block), What: "read"}
 		if wrote {
 			o.What = "write"
 		}
@@ -1092,7 +1093,7 @@ func why(d, o *Deed, copied bool) string {
 		return "nothing orders them: a bulk copy is over when a thread has waited for its mbarrier or its group"
 	case d.Block != o.Block:
 		return "blocks run in any order: use atomics, or two kernels"
-	case d.Thread.Y == o.Thread.Y && d.Thread.Z == o.Thread.Z && d.Thread.X/WarpSize == o.Thread.X/WarpSize:
+	case d.Thread.Y == o.Thread.Y && d.Thread.Z == o.Thread.Z && d.Thread.X/shape.WarpSize == o.Thread.X/shape.WarpSize:
 		return "nothing orders them: no barrier and no __syncwarp() is between"
 	}
 	return "nothing orders them: no barrier is between"

@@ -1,6 +1,9 @@
 package simt
 
-import "muster/ptx"
+import (
+	"muster/ptx"
+	"muster/ptx/simt/shape"
+)
 
 // Asynchronous instructions under a checker, in launches without clusters.
 //
@@ -25,10 +28,10 @@ const (
 // threadOf returns the thread of a record; for a copy engine, the first thread of the warp
 // that started the copy.
 func threadOf(r record) int {
-	if t := r.thread(); t < MaxThreads {
+	if t := r.thread(); t < shape.MaxThreads {
 		return t
 	}
-	return r.thread() % WarpSize * WarpSize
+	return r.thread() % shape.WarpSize * shape.WarpSize
 }
 
 func (s *site) isAsync() bool { return s.touch >= touchMbarrier && s.touch < touchOther }
@@ -128,7 +131,7 @@ func sharedPlace(space ptx.Space, addr uint64) (uint64, bool) {
 
 // ofLane returns the state of a lane's block, and the lane's warp in it.
 func (l *launchCheck) ofLane(g *gang, lane int) (*blockCheck, int) {
-	return g.team.check[g.blockOf[lane]], int(g.threadOf[lane]) / WarpSize
+	return g.team.check[g.blockOf[lane]], int(g.threadOf[lane]) / shape.WarpSize
 }
 
 // changesMbarrier records what an instruction did to an mbarrier, or what a test of it found.
@@ -257,7 +260,7 @@ func (v *glance) bytes(lane int, space ptx.Space, addr, n uint64) {
 	} else if space == ptx.NoSpace {
 		space, addr = window(addr)
 	}
-	n = min(n, MaxShared) // one side is shared memory: with more the instruction faults
+	n = min(n, shape.MaxShared) // one side is shared memory: with more the instruction faults
 	whole := v.site
 	for n > 0 {
 		part := *whole
@@ -276,7 +279,7 @@ func (v *glance) product() {
 	g.eachWarp(func(base int, active uint32) {
 		lane := base + trailing(uint64(active))
 		if in.a >= 0 {
-			first := int(g.threadOf[base]) / WarpSize % warpgroup * k.a.rows
+			first := int(g.threadOf[base]) / shape.WarpSize % warpgroup * k.a.rows
 			v.matrix(lane, matrixDescriptor(g.r64.lane(in.a, lane)), k.A.Bits()/8, first, k.a.rows, k.a.cols, k.byColumnsA)
 		}
 		v.matrix(lane, matrixDescriptor(g.r64.lane(in.b, lane)), k.B.Bits()/8, 0, k.N, k.K, k.byColumnsB)

@@ -1,5 +1,7 @@
 package simt
 
+import "muster/ptx/simt/shape"
+
 // The order of accesses, by vector clocks. Each warp of a block has a clock, which it
 // advances whenever it synchronises, and a vector, seen: all that warp v did while its
 // clock was below seen[v] happened before what this warp does now. At a barrier the
@@ -18,7 +20,7 @@ package simt
 // have happened before.
 type know [maxWarps + engines]uint16
 
-const maxWarps = MaxThreads / WarpSize
+const maxWarps = shape.MaxThreads / shape.WarpSize
 
 func (k *know) join(o *know, warps int) {
 	for i, v := range o[:warps] {

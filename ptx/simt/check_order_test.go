@@ -1,6 +1,10 @@
 package simt
 
-import "testing"
+import (
+	"testing"
+
+	"muster/ptx/simt/shape"
+)
 
 // A warp that has observed a publication stays ordered after it, however much the same block
 // publishes later; a warp that has observed none is not.
@@ -11,7 +15,7 @@ func TestPublicationsAreNotForgotten(t *testing.T) {
 	writer.begin(0)
 	reader.begin(1)
 	at := func(w int) record {
-		return record(writer.id)<<blockShift | record(writer.clock[w])<<clockShift | record(w*WarpSize)<<threadShift
+		return record(writer.id)<<blockShift | record(writer.clock[w])<<clockShift | record(w*shape.WarpSize)<<threadShift
 	}
 	var written, observed []record
 	for i := range 3 * maxPublications {

@@ -1,6 +1,10 @@
 package simt
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"muster/ptx/simt/shape"
+)
 
 // Shadow memory: what a checker knows about each byte, in pages of 4 KiB. One bit per
 // byte says whether it was written. Three records say which threads used a word of 4
@@ -133,6 +137,6 @@ const (
 
 func (r record) block() uint32 { return uint32(r >> blockShift) }
 func (r record) thread() int   { return int(r >> threadShift & maxWho) }
-func (r record) warp() int     { return r.thread() / WarpSize }
+func (r record) warp() int     { return r.thread() / shape.WarpSize }
 func (r record) clock() uint16 { return uint16(r >> clockShift) }
 func (r record) site() int     { return int(r & maxSites) }

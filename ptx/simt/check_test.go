@@ -13,6 +13,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 // The checker finds no defects in the corpus, and does not change results.
@@ -21,7 +22,7 @@ func TestCorpusChecked(t *testing.T) { runCorpus(t, options{checked: true, small
 // defect is a kernel of testdata/defects: what is wrong with it, and where.
 type defect struct {
 	name, text, find  string
-	grid, block       simt.Dim
+	grid, block       shape.Dim
 	dynamic, written  bool
 	line, earlierLine int
 }
@@ -33,7 +34,7 @@ func readDefect(t *testing.T, path string) defect {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := defect{name: strings.TrimSuffix(filepath.Base(path), ".ptx"), text: string(text), grid: simt.Dim{X: 1, Y: 1, Z: 1}, block: simt.Dim{X: 1, Y: 1, Z: 1}}
+	d := defect{name: strings.TrimSuffix(filepath.Base(path), ".ptx"), text: string(text), grid: shape.Dim{X: 1, Y: 1, Z: 1}, block: shape.Dim{X: 1, Y: 1, Z: 1}}
 	lines := bufio.NewScanner(strings.NewReader(d.text))
 	for n := 1; lines.Scan(); n++ {
 		line := lines.Text()
@@ -181,7 +182,7 @@ func TestClusterBarrierChecked(t *testing.T) {
 			}
 			races := 0
 			checker := simt.NewChecker(simt.Checks{Race: true}, 0, func(*simt.Defect) { races++ })
-			x, err := program.Kernel("k").Start(simt.Launch{Grid: simt.Dim{X: 1, Y: 1, Z: 1}, Block: simt.Dim{X: 64, Y: 1, Z: 1}, Memory: &defectMemory{make([]byte, 4096)}, Check: checker})
+			x, err := program.Kernel("k").Start(simt.Launch{Grid: shape.Dim{X: 1, Y: 1, Z: 1}, Block: shape.Dim{X: 64, Y: 1, Z: 1}, Memory: &defectMemory{make([]byte, 4096)}, Check: checker})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -216,7 +217,7 @@ func TestResumedKernelsChecked(t *testing.T) {
 		var found []*simt.Defect
 		launch := func() simt.Launch {
 			checker := simt.NewChecker(simt.Checks{Race: true, Init: true}, 0, func(d *simt.Defect) { found = append(found, d) })
-			return simt.Launch{Grid: simt.Dim{X: 2, Y: 1, Z: 1}, Block: simt.Dim{X: 64, Y: 1, Z: 1}, Memory: &defectMemory{make([]byte, 4096)}, Check: checker, Width: 32}
+			return simt.Launch{Grid: shape.Dim{X: 2, Y: 1, Z: 1}, Block: shape.Dim{X: 64, Y: 1, Z: 1}, Memory: &defectMemory{make([]byte, 4096)}, Check: checker, Width: 32}
 		}
 		x, err := program.Kernel("k").Start(launch())
 		if err != nil {
@@ -264,7 +265,7 @@ func TestEndlessBulkChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	checker := simt.NewChecker(simt.Checks{Race: true, Init: true, Memory: true}, 0, func(*simt.Defect) {})
-	x, err := program.Kernel("k").Start(simt.Launch{Grid: simt.Dim{X: 1, Y: 1, Z: 1}, Block: simt.Dim{X: 32, Y: 1, Z: 1}, Memory: &defectMemory{make([]byte, 4096)}, Check: checker})
+	x, err := program.Kernel("k").Start(simt.Launch{Grid: shape.Dim{X: 1, Y: 1, Z: 1}, Block: shape.Dim{X: 32, Y: 1, Z: 1}, Memory: &defectMemory{make([]byte, 4096)}, Check: checker})
 	if err != nil {
 		t.Fatal(err)
 	}

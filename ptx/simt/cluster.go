@@ -1,6 +1,9 @@
 package simt
 
-import "muster/ptx"
+import (
+	"muster/ptx"
+	"muster/ptx/simt/shape"
+)
 
 // Clusters: blocks that see each other's shared memory. The blocks of a cluster are
 // always in one team, one behind the other in the order of their ranks, so that a lane
@@ -32,11 +35,11 @@ func (g *gang) sharedOf(lane int, addr uint64) (view, uint64) {
 // clusterSpecial returns the value of a special register that depends on the cluster: the
 // position of a block in its cluster, of the cluster in the grid, or the size of either.
 // Without a cluster size in the launch every block is a cluster of its own.
-func (g *gang) clusterSpecial(s source, block Dim) uint32 {
+func (g *gang) clusterSpecial(s source, block shape.Dim) uint32 {
 	x := g.team.x
 	c := x.launch.Cluster
-	if c == (Dim{}) {
-		c = Dim{1, 1, 1}
+	if c == (shape.Dim{}) {
+		c = shape.Dim{X: 1, Y: 1, Z: 1}
 	}
 	n := x.clusters()
 	switch s {
@@ -109,7 +112,7 @@ func runBlockRank[T regval](g *gang, in *inst) {
 // runExplicitCluster sets predicate d if the launch or the kernel gives a cluster size.
 func runExplicitCluster(g *gang, in *inst) {
 	var m mask
-	if g.team.x.launch.Cluster != (Dim{}) {
+	if g.team.x.launch.Cluster != (shape.Dim{}) {
 		m = g.mask
 	}
 	g.setPredicate(in.d, m)

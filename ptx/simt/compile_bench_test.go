@@ -7,6 +7,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt/native"
+	"muster/ptx/simt/shape"
 )
 
 // nowhere is a memory in which nothing is mapped.
@@ -30,7 +31,7 @@ func BenchmarkCompile(b *testing.B) {
 		b.Fatal(err)
 	}
 	k := program.Kernels()[0]
-	x, err := k.Start(Launch{Grid: Dim{16, 1, 1}, Block: Dim{16, 1, 1}, Params: make([]byte, k.ParamSize), Memory: nowhere{}})
+	x, err := k.Start(Launch{Grid: shape.Dim{X: 16, Y: 1, Z: 1}, Block: shape.Dim{X: 16, Y: 1, Z: 1}, Params: make([]byte, k.ParamSize), Memory: nowhere{}})
 	if err != nil {
 		b.Fatal(err)
 	}

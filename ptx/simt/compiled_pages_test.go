@@ -11,6 +11,7 @@ import (
 	"muster/ptx"
 	"muster/ptx/simt"
 	"muster/ptx/simt/native"
+	"muster/ptx/simt/shape"
 )
 
 // No page of this process can be written and run, with compiled code in some that can
@@ -31,7 +32,7 @@ func TestCompiledPagesAreNotWritable(t *testing.T) {
 	}
 	before := executable(t)
 	x, err := program.Kernel("k").Start(simt.Launch{
-		Grid: simt.Dim{X: 1, Y: 1, Z: 1}, Block: simt.Dim{X: 64, Y: 1, Z: 1}, Engine: simt.Compile,
+		Grid: shape.Dim{X: 1, Y: 1, Z: 1}, Block: shape.Dim{X: 64, Y: 1, Z: 1}, Engine: simt.Compile,
 		Memory: &defectMemory{make([]byte, 4096)}, Params: pack(defectBase),
 	})
 	if err != nil {
@@ -113,7 +114,7 @@ func TestFaultInCompiledCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	x, err := program.Kernel("torn").Start(simt.Launch{
-		Grid: simt.Dim{X: blocks, Y: 1, Z: 1}, Block: simt.Dim{X: 256, Y: 1, Z: 1}, Engine: simt.Compile,
+		Grid: shape.Dim{X: blocks, Y: 1, Z: 1}, Block: shape.Dim{X: 256, Y: 1, Z: 1}, Engine: simt.Compile,
 		Memory: &benchMemory{memory}, Params: pack(uint64(benchBase)),
 	})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 // vecadd loads that kernel of the corpus.
@@ -36,7 +37,7 @@ func runOn(t *testing.T, kernel *simt.Kernel, engine simt.Engine, blocks int, a,
 	t.Helper()
 	x, err := kernel.Start(simt.Launch{
 		Engine: engine, Memory: &benchMemory{make([]byte, 1<<16)},
-		Grid: simt.Dim{X: uint32(blocks), Y: 1, Z: 1}, Block: simt.Dim{X: 96, Y: 1, Z: 1},
+		Grid: shape.Dim{X: uint32(blocks), Y: 1, Z: 1}, Block: shape.Dim{X: 96, Y: 1, Z: 1},
 		Params: pack(a, b, c, int32(n)),
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"muster/ptx"
+	"muster/ptx/simt/shape"
 )
 
 // class is the kind of a register.
@@ -165,11 +166,11 @@ func (g *gang) special(s source, lane int) uint32 {
 	inWarp := uint32(lane % g.warp)
 	switch s {
 	case tidX:
-		return split(thread, x.launch.Block).X
+		return shape.Split(thread, x.launch.Block).X
 	case tidY:
-		return split(thread, x.launch.Block).Y
+		return shape.Split(thread, x.launch.Block).Y
 	case tidZ:
-		return split(thread, x.launch.Block).Z
+		return shape.Split(thread, x.launch.Block).Z
 	case ntidX:
 		return x.launch.Block.X
 	case ntidY:
@@ -177,11 +178,11 @@ func (g *gang) special(s source, lane int) uint32 {
 	case ntidZ:
 		return x.launch.Block.Z
 	case ctaidX:
-		return split(g.team.blocks[g.blockOf[lane]], x.launch.Grid).X
+		return shape.Split(g.team.blocks[g.blockOf[lane]], x.launch.Grid).X
 	case ctaidY:
-		return split(g.team.blocks[g.blockOf[lane]], x.launch.Grid).Y
+		return shape.Split(g.team.blocks[g.blockOf[lane]], x.launch.Grid).Y
 	case ctaidZ:
-		return split(g.team.blocks[g.blockOf[lane]], x.launch.Grid).Z
+		return shape.Split(g.team.blocks[g.blockOf[lane]], x.launch.Grid).Z
 	case nctaidX:
 		return x.launch.Grid.X
 	case nctaidY:
@@ -195,9 +196,9 @@ func (g *gang) special(s source, lane int) uint32 {
 	case laneID:
 		return inWarp
 	case warpID:
-		return uint32(thread / WarpSize)
+		return uint32(thread / shape.WarpSize)
 	case nwarpID:
-		return uint32((x.launch.Block.Count() + WarpSize - 1) / WarpSize)
+		return uint32((x.launch.Block.Count() + shape.WarpSize - 1) / shape.WarpSize)
 	case laneMaskEq:
 		return 1 << inWarp
 	case laneMaskLt:
@@ -213,10 +214,10 @@ func (g *gang) special(s source, lane int) uint32 {
 	case totalShared:
 		return uint32(sharedBytes(x.kernel.Shared, x.launch.Shared)) // without the guards of a checked launch
 	case warpSize:
-		return WarpSize
+		return shape.WarpSize
 	}
 	if s >= clusterCtaX && s <= clustersZ {
-		return g.clusterSpecial(s, split(g.team.blocks[g.blockOf[lane]], x.launch.Grid))
+		return g.clusterSpecial(s, shape.Split(g.team.blocks[g.blockOf[lane]], x.launch.Grid))
 	}
 	panic("simt: unknown special register")
 }

@@ -18,6 +18,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 const kernelFolder = "../testdata/kernels"
@@ -161,24 +162,24 @@ func variable[T number](g *gpu, name string) array[T] {
 	return array[T]{}
 }
 
-// shape is how a kernel is launched.
-type shape struct {
-	grid, block simt.Dim
+// extent is how a kernel is launched.
+type extent struct {
+	grid, block shape.Dim
 	shared      int
 	cooperative bool
 }
 
-func line(grid, block int) shape { return plane(grid, 1, block, 1) }
+func line(grid, block int) extent { return plane(grid, 1, block, 1) }
 
-func plane(gridX, gridY, blockX, blockY int) shape {
-	return shape{
-		grid:  simt.Dim{X: uint32(gridX), Y: uint32(gridY), Z: 1},
-		block: simt.Dim{X: uint32(blockX), Y: uint32(blockY), Z: 1},
+func plane(gridX, gridY, blockX, blockY int) extent {
+	return extent{
+		grid:  shape.Dim{X: uint32(gridX), Y: uint32(gridY), Z: 1},
+		block: shape.Dim{X: uint32(blockX), Y: uint32(blockY), Z: 1},
 	}
 }
 
 // launch runs a kernel to its end and fails the test if it does not get there.
-func (g *gpu) launch(s shape, kernel string, args ...any) {
+func (g *gpu) launch(s extent, kernel string, args ...any) {
 	g.Helper()
 	if err := g.try(s, kernel, args...); err != nil {
 		g.Fatalf("%s with grid %v, block %v: %v", kernel, s.grid, s.block, err)
@@ -186,7 +187,7 @@ func (g *gpu) launch(s shape, kernel string, args ...any) {
 }
 
 // try runs a kernel and returns how it ended.
-func (g *gpu) try(s shape, kernel string, args ...any) error {
+func (g *gpu) try(s extent, kernel string, args ...any) error {
 	k := g.program.Kernel(kernel)
 	if k == nil {
 		return fmt.Errorf("the module has no kernel %s", kernel)
@@ -361,7 +362,7 @@ func (g *gpu) times(limit int) int {
 }
 
 // cover returns a random launch with at least n threads, in one dimension.
-func (g *gpu) cover(n int) shape {
+func (g *gpu) cover(n int) extent {
 	block := g.block(1024)
 	for block*48 < n {
 		block *= 2
@@ -387,7 +388,7 @@ func (g *gpu) warps(limit int) int {
 }
 
 // stride returns a random launch for a kernel that strides over its elements.
-func (g *gpu) stride() shape { return line(g.times(6), g.block(1024)) }
+func (g *gpu) stride() extent { return line(g.times(6), g.block(1024)) }
 
 // random returns n random values.
 func random[T any](n int, value func() T) []T {

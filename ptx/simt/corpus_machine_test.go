@@ -7,7 +7,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 // eachWarp runs a function for every warp of a slice.
@@ -18,7 +18,7 @@ func eachWarp[T any](in []T, f func(warp []T, first int)) {
 }
 
 // wholeWarps returns a random launch of whole warps and its number of threads.
-func (g *gpu) wholeWarps() (shape, int) {
+func (g *gpu) wholeWarps() (extent, int) {
 	s := line(g.times(5), g.warps(512))
 	return s, int(s.grid.X * s.block.X)
 }
@@ -430,7 +430,7 @@ var machine = []entry{
 	}},
 	{"memory", "grid_3d", func(g *gpu) {
 		side := func(limit uint32) uint32 { return 1 + g.rng.Uint32N(limit) }
-		s := shape{grid: simt.Dim{X: side(4), Y: side(3), Z: side(3)}, block: simt.Dim{X: side(9), Y: side(6), Z: side(5)}}
+		s := extent{grid: shape.Dim{X: side(4), Y: side(3), Z: side(3)}, block: shape.Dim{X: side(9), Y: side(6), Z: side(5)}}
 		var want []int32
 		for b := range uint32(s.grid.Count()) {
 			for t := range uint32(s.block.Count()) {

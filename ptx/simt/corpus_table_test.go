@@ -11,6 +11,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 // corpus is every program over the kernels in testdata.
@@ -94,7 +95,7 @@ func eachVariant(t *testing.T, file string, f func(g *gpu)) {
 
 // wantFault fails unless an error is a fault of a kind in a kernel, in the
 // thread with a global index in one dimension.
-func wantFault(g *gpu, err error, kind simt.FaultKind, kernel string, s shape, index uint32) *simt.Fault {
+func wantFault(g *gpu, err error, kind simt.FaultKind, kernel string, s extent, index uint32) *simt.Fault {
 	g.Helper()
 	var fault *simt.Fault
 	if !errors.As(err, &fault) {
@@ -103,7 +104,7 @@ func wantFault(g *gpu, err error, kind simt.FaultKind, kernel string, s shape, i
 	if fault.Kind != kind || fault.Kernel != kernel {
 		g.Fatalf("fault %v, want %v in %s", fault, kind, kernel)
 	}
-	block, thread := simt.Dim{X: index / s.block.X}, simt.Dim{X: index % s.block.X}
+	block, thread := shape.Dim{X: index / s.block.X}, shape.Dim{X: index % s.block.X}
 	if fault.Block != block || fault.Thread != thread {
 		g.Fatalf("fault in block %v, thread %v, want block %v, thread %v: %v", fault.Block, fault.Thread, block, thread, fault)
 	}

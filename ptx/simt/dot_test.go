@@ -11,6 +11,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 // halfOf returns the bits of a small multiple of 1/64 as an f16, which has all of them.
@@ -70,7 +71,7 @@ func TestDot(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := v.launch
-			l.Grid, l.Block, l.Shared, l.Memory = simt.Dim{X: n / 64, Y: m / 64, Z: 1}, simt.Dim{X: 128, Y: 1, Z: 1}, 16<<10, memory
+			l.Grid, l.Block, l.Shared, l.Memory = shape.Dim{X: n / 64, Y: m / 64, Z: 1}, shape.Dim{X: 128, Y: 1, Z: 1}, 16<<10, memory
 			for _, p := range []uint64{inAddress, inAddress + 2*m*k, outAddress, m | n<<32, k} {
 				l.Params = binary.LittleEndian.AppendUint64(l.Params, p)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 // benchMemory is one large stretch of memory.
@@ -68,14 +69,14 @@ func engineWork(b *testing.B, w benchmarkWork) (*benchMemory, []benchLaunch) {
 		m := newBenchMemory(b, 12*n)
 		copy(floatsAt(m, 0, n), fractions(n))
 		copy(floatsAt(m, 4*n, n), fractions(n))
-		return m, []benchLaunch{{"vecadd", simt.Launch{Grid: simt.Dim{X: uint32(n / 256), Y: 1, Z: 1}, Block: simt.Dim{X: 256, Y: 1, Z: 1},
+		return m, []benchLaunch{{"vecadd", simt.Launch{Grid: shape.Dim{X: uint32(n / 256), Y: 1, Z: 1}, Block: shape.Dim{X: 256, Y: 1, Z: 1},
 			Params: pack(at(0), at(4*n), at(8*n), int32(n))}}}
 	case "matmul":
 		size := 4 * n * n
 		m := newBenchMemory(b, 3*size)
 		copy(floatsAt(m, 0, n*n), fractions(n*n))
 		copy(floatsAt(m, size, n*n), fractions(n*n))
-		return m, []benchLaunch{{"matmul_tiled", simt.Launch{Grid: simt.Dim{X: uint32(n / 16), Y: uint32(n / 16), Z: 1}, Block: simt.Dim{X: 16, Y: 16, Z: 1},
+		return m, []benchLaunch{{"matmul_tiled", simt.Launch{Grid: shape.Dim{X: uint32(n / 16), Y: uint32(n / 16), Z: 1}, Block: shape.Dim{X: 16, Y: 16, Z: 1},
 			Params: pack(at(0), at(size), at(2*size), int32(n), int32(n), int32(n))}}}
 	case "nbody":
 		m := newBenchMemory(b, 28*n)
@@ -85,7 +86,7 @@ func engineWork(b *testing.B, w benchmarkWork) (*benchMemory, []benchLaunch) {
 			}
 			floatsAt(m, 0, 4*n)[i] = f
 		}
-		return m, []benchLaunch{{"nbody_accelerate", simt.Launch{Grid: simt.Dim{X: uint32(n / 128), Y: 1, Z: 1}, Block: simt.Dim{X: 128, Y: 1, Z: 1},
+		return m, []benchLaunch{{"nbody_accelerate", simt.Launch{Grid: shape.Dim{X: uint32(n / 128), Y: 1, Z: 1}, Block: shape.Dim{X: 128, Y: 1, Z: 1},
 			Params: pack(at(0), at(16*n), int32(n), float32(0.01))}}}
 	case "needleman":
 		width, tiles := n+1, n/16
@@ -100,15 +101,15 @@ func engineWork(b *testing.B, w benchmarkWork) (*benchMemory, []benchLaunch) {
 		for diagonal := 0; diagonal < 2*tiles-1; diagonal++ {
 			first := max(0, diagonal-tiles+1)
 			launches = append(launches, benchLaunch{"needleman_diagonal", simt.Launch{
-				Grid:   simt.Dim{X: uint32(min(diagonal, tiles-1) - first + 1), Y: 1, Z: 1},
-				Block:  simt.Dim{X: 16, Y: 1, Z: 1},
+				Grid:   shape.Dim{X: uint32(min(diagonal, tiles-1) - first + 1), Y: 1, Z: 1},
+				Block:  shape.Dim{X: 16, Y: 1, Z: 1},
 				Params: pack(at(0), at(size), int32(width), int32(10), int32(diagonal), int32(first))}})
 		}
 		return m, launches
 	case "reduce":
 		m := newBenchMemory(b, 4*n+4*(n/256))
 		copy(floatsAt(m, 0, n), fractions(n))
-		return m, []benchLaunch{{"reduce_shared", simt.Launch{Grid: simt.Dim{X: uint32(n / 256), Y: 1, Z: 1}, Block: simt.Dim{X: 256, Y: 1, Z: 1},
+		return m, []benchLaunch{{"reduce_shared", simt.Launch{Grid: shape.Dim{X: uint32(n / 256), Y: 1, Z: 1}, Block: shape.Dim{X: 256, Y: 1, Z: 1},
 			Params: pack(at(0), at(4*n), int32(n))}}}
 	}
 	b.Fatalf("no work named %s", w.name)
@@ -218,7 +219,7 @@ func BenchmarkLaunch(b *testing.B) {
 	for _, blocks := range []uint32{1, 1024} {
 		b.Run(fmt.Sprintf("blocks=%d", blocks), func(b *testing.B) {
 			for b.Loop() {
-				x, err := program.Kernel("nothing").Start(simt.Launch{Grid: simt.Dim{X: blocks, Y: 1, Z: 1}, Block: simt.Dim{X: 256, Y: 1, Z: 1}, Memory: memory})
+				x, err := program.Kernel("nothing").Start(simt.Launch{Grid: shape.Dim{X: blocks, Y: 1, Z: 1}, Block: shape.Dim{X: 256, Y: 1, Z: 1}, Memory: memory})
 				if err != nil {
 					b.Fatal(err)
 				}

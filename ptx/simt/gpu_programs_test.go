@@ -12,6 +12,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 // Random programs end on the engine as they did on a GPU, whatever the width of
@@ -208,8 +209,8 @@ func (p gpuProgram) run(t *testing.T, launch simt.Launch, run runner) ([]byte, e
 	c := instructionCase{in: p.in, outSize: p.Size, memory: &testMemory{globals: loaded.globals}}
 	c.kernel = loaded.Kernel("run")
 	out := c.fill(t, loaded.Program)
-	launch.Grid = simt.Dim{X: p.Grid[0], Y: p.Grid[1], Z: p.Grid[2]}
-	launch.Block = simt.Dim{X: p.Block[0], Y: p.Block[1], Z: p.Block[2]}
+	launch.Grid = shape.Dim{X: p.Grid[0], Y: p.Grid[1], Z: p.Grid[2]}
+	launch.Block = shape.Dim{X: p.Block[0], Y: p.Block[1], Z: p.Block[2]}
 	launch.Params, launch.Memory = c.parameters(), c.memory
 	for i, m := range p.Maps {
 		at := m.At + inAddress

@@ -13,6 +13,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 //go:embed testdata/heap/heap.ptx
@@ -66,7 +67,7 @@ func (w *heapWorld) launch(grid, block int, args ...any) simt.Launch {
 			params = binary.LittleEndian.AppendUint32(params, a)
 		}
 	}
-	return simt.Launch{Grid: simt.Dim{X: uint32(grid), Y: 1, Z: 1}, Block: simt.Dim{X: uint32(block), Y: 1, Z: 1}, Params: params, Memory: w, Heap: w.heap}
+	return simt.Launch{Grid: shape.Dim{X: uint32(grid), Y: 1, Z: 1}, Block: shape.Dim{X: uint32(block), Y: 1, Z: 1}, Params: params, Memory: w, Heap: w.heap}
 }
 
 func (w *heapWorld) run(t *testing.T, kernel string, l simt.Launch) error {

@@ -16,6 +16,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 // The files in testdata/instructions and testdata/refused carry what they need
@@ -101,7 +102,7 @@ func TestRefused(t *testing.T) {
 
 type instructionCase struct {
 	name, source string
-	grid, block  simt.Dim
+	grid, block  shape.Dim
 	shared       int
 	in, params   []byte
 	want         []wanted
@@ -227,8 +228,8 @@ func (c *instructionCase) readLaunch(value string) error {
 		v, _ := strconv.ParseUint(m[i], 10, 32)
 		return uint32(v)
 	}
-	c.grid = simt.Dim{X: number(1, 1), Y: number(2, 1), Z: number(3, 1)}
-	c.block = simt.Dim{X: number(4, 1), Y: number(5, 1), Z: number(6, 1)}
+	c.grid = shape.Dim{X: number(1, 1), Y: number(2, 1), Z: number(3, 1)}
+	c.block = shape.Dim{X: number(4, 1), Y: number(5, 1), Z: number(6, 1)}
 	c.shared = int(number(7, 0))
 	return nil
 }

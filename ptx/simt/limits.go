@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"muster/ptx"
+	"muster/ptx/simt/shape"
 )
 
 // This file refuses kernels that no launch could run: what they ask for is
@@ -11,9 +12,9 @@ import (
 
 // blockLimit says which blocks a kernel accepts.
 type blockLimit struct {
-	most     int // threads
-	required Dim // the only one, if not zero
-	cluster  Dim // of blocks: the only one, if not zero
+	most     int       // threads
+	required shape.Dim // the only one, if not zero
+	cluster  shape.Dim // of blocks: the only one, if not zero
 }
 
 // blockSize reads .maxntid, .reqntid and .reqnctapercluster.
@@ -26,8 +27,8 @@ func (l *lowering) blockSize(f *ptx.Function) {
 		case "reqntid":
 			required = d
 		case "reqnctapercluster":
-			if l.threads.cluster = l.sides(d); l.threads.cluster.Count() > MaxCluster {
-				l.fail(d.Pos, ".reqnctapercluster %v: a cluster has at most %d blocks", l.threads.cluster, MaxCluster)
+			if l.threads.cluster = l.sides(d); l.threads.cluster.Count() > shape.MaxCluster {
+				l.fail(d.Pos, ".reqnctapercluster %v: a cluster has at most %d blocks", l.threads.cluster, shape.MaxCluster)
 			}
 		}
 	}
@@ -35,7 +36,7 @@ func (l *lowering) blockSize(f *ptx.Function) {
 		l.threads.most = 1
 		d := l.sides(most)
 		for _, side := range []uint32{d.X, d.Y, d.Z} {
-			l.threads.most = int(min(uint64(l.threads.most)*uint64(side), MaxThreads))
+			l.threads.most = int(min(uint64(l.threads.most)*uint64(side), shape.MaxThreads))
 		}
 	}
 	if required == nil {
@@ -46,8 +47,8 @@ func (l *lowering) blockSize(f *ptx.Function) {
 		return
 	}
 	d := l.sides(required)
-	if d.X > MaxBlockX || d.Y > MaxBlockY || d.Z > MaxBlockZ || d.Count() > MaxThreads {
-		l.fail(required.Pos, ".reqntid %v: no block can be so large: at most %d by %d by %d threads and %d in all", d, MaxBlockX, MaxBlockY, MaxBlockZ, MaxThreads)
+	if d.X > shape.MaxBlockX || d.Y > shape.MaxBlockY || d.Z > shape.MaxBlockZ || d.Count() > shape.MaxThreads {
+		l.fail(required.Pos, ".reqntid %v: no block can be so large: at most %d by %d by %d threads and %d in all", d, shape.MaxBlockX, shape.MaxBlockY, shape.MaxBlockZ, shape.MaxThreads)
 		return
 	}
 	l.threads.most, l.threads.required = int(d.Count()), d
@@ -55,8 +56,8 @@ func (l *lowering) blockSize(f *ptx.Function) {
 
 // sides returns the sides of a block that a directive names; those it leaves
 // out are 1.
-func (l *lowering) sides(directive *ptx.Directive) Dim {
-	d := Dim{1, 1, 1}
+func (l *lowering) sides(directive *ptx.Directive) shape.Dim {
+	d := shape.Dim{X: 1, Y: 1, Z: 1}
 	sides := []*uint32{&d.X, &d.Y, &d.Z}
 	if len(directive.Values) > len(sides) {
 		l.fail(directive.Pos, ".%s has %d sizes: a block has three", directive.Name, len(directive.Values))
@@ -83,10 +84,10 @@ func (p *Program) checkSizes() {
 		if u.anyShared {
 			u.sharedBytes = layoutShared(p.closure(u, walks.begin()), 0, map[*ptx.Variable]int{})
 		}
-		if u.sharedBytes > MaxShared {
-			u.fail(p, "kernel %s has %d bytes of shared memory a block: at most %d", u.f.Name, u.sharedBytes, MaxShared)
-		} else if u.depth > MaxLocal {
-			u.fail(p, "kernel %s takes %d bytes of local memory a thread: at most %d", u.f.Name, u.depth, MaxLocal)
+		if u.sharedBytes > shape.MaxShared {
+			u.fail(p, "kernel %s has %d bytes of shared memory a block: at most %d", u.f.Name, u.sharedBytes, shape.MaxShared)
+		} else if u.depth > shape.MaxLocal {
+			u.fail(p, "kernel %s takes %d bytes of local memory a thread: at most %d", u.f.Name, u.depth, shape.MaxLocal)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 // fuzzSeeds are the small kernels, those that must be refused, and the
@@ -132,7 +133,7 @@ func runInWays(t *testing.T, program *simt.Program, memory *testMemory, regions 
 	copy(params, (&instructionCase{kernel: k}).parameters())
 	blocks := []uint32{1, 2, 7, 16, 17, 32, 40, 64, 96, 256, 300, 1024}
 	launch := simt.Launch{
-		Grid: simt.Dim{X: 1 + uint32(how>>4&7), Y: 1, Z: 1}, Block: simt.Dim{X: blocks[int(how&15)%len(blocks)], Y: 1, Z: 1},
+		Grid: shape.Dim{X: 1 + uint32(how>>4&7), Y: 1, Z: 1}, Block: shape.Dim{X: blocks[int(how&15)%len(blocks)], Y: 1, Z: 1},
 		Params: params, Memory: memory, Width: 256 >> (how >> 7 & 3), Stack: 1024,
 	}
 	const budget = 2000

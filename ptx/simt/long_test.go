@@ -8,6 +8,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 // longHead begins a kernel that has many long instructions in one basic block.
@@ -74,7 +75,7 @@ func startLong(t *testing.T, round string, launch simt.Launch) (*simt.Kernel, *s
 	c.kernel = program.Kernel("run")
 	out := c.fill(t, program)
 	c.memory.add(t, heapAddress, 1<<16)
-	launch.Grid, launch.Block = simt.Dim{X: 1, Y: 1, Z: 1}, simt.Dim{X: 1, Y: 1, Z: 1}
+	launch.Grid, launch.Block = shape.Dim{X: 1, Y: 1, Z: 1}, shape.Dim{X: 1, Y: 1, Z: 1}
 	launch.Params, launch.Memory, launch.Heap = c.parameters(), c.memory, simt.NewHeap(heapAddress, 1<<16)
 	x, err := c.kernel.Start(launch)
 	if err != nil {

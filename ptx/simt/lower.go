@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"muster/ptx"
+	"muster/ptx/simt/shape"
 )
 
 // Lowering turns a function into a list of instructions over virtual registers.
@@ -193,7 +194,7 @@ func lowerUnit(p *Program, u *unit, room *[]op) (*section, ptx.Errors) {
 		regs:     map[registerKey]reg{},
 		widened:  map[reg]reg{},
 		fn:       &lowFunction{f: u.f, places: map[*ptx.Variable]int{}},
-		threads:  blockLimit{most: MaxThreads},
+		threads:  blockLimit{most: shape.MaxThreads},
 	}
 	if u.f.Entry {
 		l.blockSize(u.f)

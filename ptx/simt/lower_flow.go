@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"muster/ptx"
+	"muster/ptx/simt/shape"
 )
 
 // placeOf returns a label's place before the labels are resolved: the index of its
@@ -451,7 +452,7 @@ func (l *lowering) redux(in *ptx.Instruction) {
 
 // wholeWarp emits an instruction that waits for all lanes of a warp.
 func (l *lowering) wholeWarp(o op) {
-	o.setE(l.literal(bits32, 1<<WarpSize-1))
+	o.setE(l.literal(bits32, 1<<shape.WarpSize-1))
 	o.flow = flowWarp
 	l.emit(o)
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"muster/ptx"
+	"muster/ptx/simt/shape"
 	"muster/ptx/simt/tensor"
 )
 
@@ -240,7 +241,7 @@ func kept(kinds *sync.Map, p tensor.Product, build func() *matrixProduct) *matri
 // left is the fragment of A, and of sums in f16, of which two share a register.
 func left(f tensor.Format, rows, cols int) *fragment {
 	each := max(1, 32/f.Bits())
-	return newFragment(f, rows, cols, rows*cols/(WarpSize*each), false, func(r, lane, e int) (int, int) {
+	return newFragment(f, rows, cols, rows*cols/(shape.WarpSize*each), false, func(r, lane, e int) (int, int) {
 		below := 0
 		if rows == 16 {
 			r, below = r/2, r%2*8
@@ -252,7 +253,7 @@ func left(f tensor.Format, rows, cols int) *fragment {
 // right is the fragment of B, whose elements are numbered column by column.
 func right(f tensor.Format, rows, cols int) *fragment {
 	each := max(1, 32/f.Bits())
-	return newFragment(f, rows, cols, rows*cols/(WarpSize*each), true, func(r, lane, e int) (int, int) {
+	return newFragment(f, rows, cols, rows*cols/(shape.WarpSize*each), true, func(r, lane, e int) (int, int) {
 		return r*4*each + lane%4*each + e, lane / 4
 	})
 }
@@ -262,7 +263,7 @@ func sums(f tensor.Format, rows, cols int) *fragment {
 	if f == tensor.F16 {
 		return left(f, rows, cols)
 	}
-	return newFragment(f, rows, cols, rows*cols/WarpSize, false, func(r, lane, _ int) (int, int) {
+	return newFragment(f, rows, cols, rows*cols/shape.WarpSize, false, func(r, lane, _ int) (int, int) {
 		return lane/4 + r/2*8, lane%4*2 + r%2
 	})
 }
@@ -307,7 +308,7 @@ func (l *lowering) wmma(in *ptx.Instruction) {
 
 func tile(f tensor.Format, rows, cols int, byColumns bool) *fragment {
 	each := max(1, 32/f.Bits())
-	return tileOf(f, rows, cols, rows*cols/(WarpSize*each), byColumns)
+	return tileOf(f, rows, cols, rows*cols/(shape.WarpSize*each), byColumns)
 }
 
 // factorTile is the fragment of A or B. Those of f16 have eight registers, whatever their size.
@@ -444,7 +445,7 @@ func (l *lowering) groupProduct(in *ptx.Instruction) {
 	}
 	d, a, b := in.Types[0], in.Types[1], in.Types[2]
 	l.productTypes(d, a, b, d)
-	p := tensor.Product{M: WarpSize / 2, A: tensorFormats[a], B: tensorFormats[b], C: tensorFormats[d], D: tensorFormats[d], K: groupShapes[a], Saturate: in.Has("satfinite")}
+	p := tensor.Product{M: shape.WarpSize / 2, A: tensorFormats[a], B: tensorFormats[b], C: tensorFormats[d], D: tensorFormats[d], K: groupShapes[a], Saturate: in.Has("satfinite")}
 	p.Short = a == ptx.E4M3 || a == ptx.E5M2
 	sparse, depth, kinds := in.Has("sp"), p.K, &groupKinds // of A, depth columns are stored
 	if sparse {

@@ -3,6 +3,7 @@ package simt
 import (
 	"math/bits"
 
+	"muster/ptx/simt/shape"
 	"muster/ptx/simt/tensor"
 )
 
@@ -134,7 +135,7 @@ type fragment struct {
 
 // register returns the elements that a register of a lane holds.
 func (f *fragment) register(r, lane int) []int16 {
-	return f.place[(r*WarpSize+lane)*f.each:][:f.each]
+	return f.place[(r*shape.WarpSize+lane)*f.each:][:f.each]
 }
 
 // newFragment makes a fragment; at returns row and column of element e in register
@@ -142,7 +143,7 @@ func (f *fragment) register(r, lane int) []int16 {
 func newFragment(format tensor.Format, rows, cols, registers int, byColumns bool, at func(r, lane, e int) (row, col int)) *fragment {
 	f := &fragment{format: format, rows: rows, cols: cols, byColumns: byColumns, registers: registers, each: max(1, 32/format.Bits())}
 	for r := range registers {
-		for lane := range WarpSize {
+		for lane := range shape.WarpSize {
 			for e := range f.each {
 				row, col := at(r, lane, e)
 				n := row*cols + col
@@ -305,7 +306,7 @@ func runSparseProduct(g *gang, in *inst) {
 // gather reads a matrix from the registers of a warp. The elements of missing
 // threads are 0.
 func gather[T regval](r *file[T], f *fragment, slots []int32, base int, active uint32, to []uint64) {
-	if active != 1<<WarpSize-1 {
+	if active != 1<<shape.WarpSize-1 {
 		clear(to)
 	}
 	width := f.format.Bits()

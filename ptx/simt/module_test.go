@@ -11,6 +11,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 // Loading costs in proportion to a module, in time and in memory: four times
@@ -79,7 +80,7 @@ func runKernels(t *testing.T, program *simt.Program, functions int, numbers []in
 }
 
 func chainLaunch(memory *testMemory) simt.Launch {
-	return simt.Launch{Grid: simt.Dim{X: 1, Y: 1, Z: 1}, Block: simt.Dim{X: 64, Y: 1, Z: 1}, Memory: memory, Params: binary.LittleEndian.AppendUint64(nil, outAddress)}
+	return simt.Launch{Grid: shape.Dim{X: 1, Y: 1, Z: 1}, Block: shape.Dim{X: 64, Y: 1, Z: 1}, Memory: memory, Params: binary.LittleEndian.AppendUint64(nil, outAddress)}
 }
 
 // chainRight says whether a kernel of a shared chain left what it should.

@@ -16,6 +16,7 @@ import (
 	"muster/ptx"
 	"muster/ptx/simt"
 	"muster/ptx/simt/native"
+	"muster/ptx/simt/shape"
 )
 
 // launchRandom runs a random program and returns the execution, which has ended.
@@ -34,7 +35,7 @@ func launchRandom(t *testing.T, seed uint64, launch simt.Launch) *simt.Execution
 	}
 	c.kernel = program.Kernel("run")
 	c.fill(t, program)
-	launch.Grid, launch.Block = simt.Dim{X: p.Grid[0], Y: p.Grid[1], Z: p.Grid[2]}, simt.Dim{X: p.Block[0], Y: p.Block[1], Z: p.Block[2]}
+	launch.Grid, launch.Block = shape.Dim{X: p.Grid[0], Y: p.Grid[1], Z: p.Grid[2]}, shape.Dim{X: p.Block[0], Y: p.Block[1], Z: p.Block[2]}
 	launch.Params, launch.Memory = c.parameters(), c.memory
 	x, err := c.kernel.Start(launch)
 	if err != nil {
@@ -96,7 +97,7 @@ again:
 	for _, engine := range []simt.Engine{simt.Interpret, simt.Compile} {
 		profile := &simt.Profile{}
 		x, err := program.Kernel("k").Start(simt.Launch{
-			Grid: simt.Dim{X: 1, Y: 1, Z: 1}, Block: simt.Dim{X: 64, Y: 1, Z: 1}, Memory: &benchMemory{make([]byte, 16)}, Engine: engine, Profile: profile,
+			Grid: shape.Dim{X: 1, Y: 1, Z: 1}, Block: shape.Dim{X: 64, Y: 1, Z: 1}, Memory: &benchMemory{make([]byte, 16)}, Engine: engine, Profile: profile,
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/reach"
+	"muster/ptx/simt/shape"
 )
 
 // Program is a module, ready to run, with its variables at fixed addresses. Many
@@ -52,14 +53,14 @@ type Kernel struct {
 	Name      string
 	Params    []Param // without hidden ones, which are zeros unless the caller gives all ParamSize bytes itself
 	ParamSize int
-	Shared    int  // static bytes a block
-	Local     int  // bytes a thread, frames of called functions included where their depth is known
-	Registers int  // of 32 bits, a thread, along the calls that need most
-	MaxBlock  int  // threads of the largest block that the kernel accepts
-	Required  Dim  // the only block that it accepts (.reqntid); zero if there are others
-	Cluster   Dim  // the only cluster that it accepts (.reqnctapercluster); zero if there are others
-	Recursive bool // calls without a known depth: Launch.Stack bounds them
-	Heap      bool // may call malloc or free: Launch.Heap must be set
+	Shared    int       // static bytes a block
+	Local     int       // bytes a thread, frames of called functions included where their depth is known
+	Registers int       // of 32 bits, a thread, along the calls that need most
+	MaxBlock  int       // threads of the largest block that the kernel accepts
+	Required  shape.Dim // the only block that it accepts (.reqntid); zero if there are others
+	Cluster   shape.Dim // the only cluster that it accepts (.reqnctapercluster); zero if there are others
+	Recursive bool      // calls without a known depth: Launch.Stack bounds them
+	Heap      bool      // may call malloc or free: Launch.Heap must be set
 
 	program *Program
 	unit    *unit

@@ -3,6 +3,9 @@ package simt_test
 import (
 	"bytes"
 	"compress/gzip"
+
+	"muster/ptx/simt/shape"
+
 	_ "embed"
 	"encoding/binary"
 	"encoding/json"
@@ -69,9 +72,9 @@ func compareEngines(t *testing.T, seed uint64, count int) {
 		p.in = words
 		p.CRC32 = p.results(t, p.Name, simt.Launch{Engine: simt.Interpret}, runToEnd)
 		rng := rand.New(rand.NewPCG(seed+n, 3))
-		width := simt.WarpSize * rng.IntN(9) // 0 is the usual one
+		width := shape.WarpSize * rng.IntN(9) // 0 is the usual one
 		p.check(t, fmt.Sprintf("%s, compiled, width %d", p.Name, width), simt.Launch{Engine: simt.Compile, Width: width}, runToEnd)
-		width = simt.WarpSize * rng.IntN(9)
+		width = shape.WarpSize * rng.IntN(9)
 		p.check(t, fmt.Sprintf("%s, carried, width %d", p.Name, width), simt.Launch{Engine: simt.Compile, Width: width}, runCarried(rng))
 		if t.Failed() {
 			t.Fatalf("program %d of %d:\n%s", n, count, p.Source)

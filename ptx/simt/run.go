@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"muster/ptx/simt/native"
+	"muster/ptx/simt/shape"
 	"muster/ptx/simt/vec"
 )
 
@@ -133,36 +134,36 @@ func (k *Kernel) check(l *Launch) error {
 	switch {
 	case g.Count() == 0 || b.Count() == 0:
 		return fmt.Errorf("a grid of %v blocks of %v threads is empty", g, b)
-	case b.X > MaxBlockX || b.Y > MaxBlockY || b.Z > MaxBlockZ || b.Count() > MaxThreads:
-		return fmt.Errorf("a block of %v threads is too large: at most %d by %d by %d and %d in all", b, MaxBlockX, MaxBlockY, MaxBlockZ, MaxThreads)
-	case k.Required != Dim{} && b != k.Required:
+	case b.X > shape.MaxBlockX || b.Y > shape.MaxBlockY || b.Z > shape.MaxBlockZ || b.Count() > shape.MaxThreads:
+		return fmt.Errorf("a block of %v threads is too large: at most %d by %d by %d and %d in all", b, shape.MaxBlockX, shape.MaxBlockY, shape.MaxBlockZ, shape.MaxThreads)
+	case k.Required != shape.Dim{} && b != k.Required:
 		return fmt.Errorf("a block of %v threads does not fit: the kernel is compiled for %v (.reqntid)", b, k.Required)
 	case b.Count() > uint64(k.MaxBlock):
 		return fmt.Errorf("a block of %v threads is too large: the kernel is compiled for at most %d (.maxntid)", b, k.MaxBlock)
-	case g.X > MaxGridX || g.Y > MaxGridY || g.Z > MaxGridZ:
-		return fmt.Errorf("a grid of %v blocks is too large: at most %d by %d by %d", g, MaxGridX, MaxGridY, MaxGridZ)
-	case l.Cluster != Dim{} && k.Cluster != Dim{} && l.Cluster != k.Cluster:
+	case g.X > shape.MaxGridX || g.Y > shape.MaxGridY || g.Z > shape.MaxGridZ:
+		return fmt.Errorf("a grid of %v blocks is too large: at most %d by %d by %d", g, shape.MaxGridX, shape.MaxGridY, shape.MaxGridZ)
+	case l.Cluster != shape.Dim{} && k.Cluster != shape.Dim{} && l.Cluster != k.Cluster:
 		return fmt.Errorf("a cluster of %v blocks does not fit: the kernel is compiled for %v (.reqnctapercluster)", l.Cluster, k.Cluster)
 	case len(l.Params) != k.ParamSize:
 		return fmt.Errorf("its parameters take %d bytes, not %d", k.ParamSize, len(l.Params))
-	case l.Shared < 0 || l.Shared > MaxShared || round(k.Shared, 16)+l.Shared > MaxShared:
-		return fmt.Errorf("%d bytes of shared memory a block are too many: at most %d", k.Shared+l.Shared, MaxShared)
+	case l.Shared < 0 || l.Shared > shape.MaxShared || round(k.Shared, 16)+l.Shared > shape.MaxShared:
+		return fmt.Errorf("%d bytes of shared memory a block are too many: at most %d", k.Shared+l.Shared, shape.MaxShared)
 	case l.Memory == nil:
 		return errors.New("a launch needs a memory")
 	case k.Heap && (l.Heap == nil || l.Heap.Size < leastHeap || l.Heap.Base%heapUnit != 0 || l.Heap.Base >= GlobalEnd || l.Heap.Size > GlobalEnd-l.Heap.Base):
 		return fmt.Errorf("it calls malloc or free: a launch needs a heap, of %d bytes at least", leastHeap)
 	case l.Workers < 0 || l.Workers > 1024:
 		return fmt.Errorf("%d workers make no sense", l.Workers)
-	case l.Width < 0 || l.Width%WarpSize != 0 || l.Width > maxWidth:
-		return fmt.Errorf("a gang of %d lanes does not exist: multiples of %d up to %d", l.Width, WarpSize, maxWidth)
-	case l.Stack < 0 || l.Stack > MaxLocal || l.Stack%16 != 0 || l.Stack+k.Local > MaxLocal:
-		return fmt.Errorf("a stack of %d bytes makes no sense: a multiple of 16 up to %d", l.Stack, MaxLocal-k.Local)
+	case l.Width < 0 || l.Width%shape.WarpSize != 0 || l.Width > maxWidth:
+		return fmt.Errorf("a gang of %d lanes does not exist: multiples of %d up to %d", l.Width, shape.WarpSize, maxWidth)
+	case l.Stack < 0 || l.Stack > shape.MaxLocal || l.Stack%16 != 0 || l.Stack+k.Local > shape.MaxLocal:
+		return fmt.Errorf("a stack of %d bytes makes no sense: a multiple of 16 up to %d", l.Stack, shape.MaxLocal-k.Local)
 	}
-	if l.Cluster == (Dim{}) {
+	if l.Cluster == (shape.Dim{}) {
 		l.Cluster = k.Cluster
 	}
-	if c := l.Cluster; c != (Dim{}) && (c.Count() == 0 || c.Count() > MaxCluster || g.X%c.X != 0 || g.Y%c.Y != 0 || g.Z%c.Z != 0) {
-		return fmt.Errorf("clusters of %v blocks do not fit into a grid of %v: they have up to %d blocks, and the grid is made of whole ones", c, g, MaxCluster)
+	if c := l.Cluster; c != (shape.Dim{}) && (c.Count() == 0 || c.Count() > shape.MaxCluster || g.X%c.X != 0 || g.Y%c.Y != 0 || g.Z%c.Z != 0) {
+		return fmt.Errorf("clusters of %v blocks do not fit into a grid of %v: they have up to %d blocks, and the grid is made of whole ones", c, g, shape.MaxCluster)
 	}
 	l.Workers = max(l.Workers, 1)
 	if l.Check != nil {
@@ -175,7 +176,7 @@ func (k *Kernel) check(l *Launch) error {
 		l.Engine = autoEngine
 	}
 	if l.Stack == 0 {
-		l.Stack = DefaultStack
+		l.Stack = shape.DefaultStack
 	}
 	return nil
 }
@@ -192,7 +193,7 @@ func (x *Execution) layout() {
 		x.stride *= 2
 	}
 	if threads > chunk {
-		x.stride = (threads + WarpSize - 1) / WarpSize * WarpSize
+		x.stride = (threads + shape.WarpSize - 1) / shape.WarpSize * shape.WarpSize
 	}
 	x.width = x.launch.Width
 	x.perGang = max(1, x.width/x.stride)
@@ -448,18 +449,9 @@ func (g *gang) fault(in *inst, lane int, kind FaultKind, addr uint64, detail str
 }
 
 // position returns the block and the thread that a lane runs.
-func (g *gang) position(lane int) (block, thread Dim) {
+func (g *gang) position(lane int) (block, thread shape.Dim) {
 	t := g.team
-	return split(t.blocks[g.blockOf[lane]], t.x.launch.Grid), split(uint64(g.threadOf[lane]), t.x.launch.Block)
-}
-
-// split returns the position of the n-th element of a box, x first.
-func split(n uint64, size Dim) Dim {
-	if n < uint64(size.X) {
-		return Dim{X: uint32(n)}
-	}
-	x, y := uint64(size.X), uint64(size.Y)
-	return Dim{uint32(n % x), uint32(n / x % y), uint32(n / x / y)}
+	return shape.Split(t.blocks[g.blockOf[lane]], t.x.launch.Grid), shape.Split(uint64(g.threadOf[lane]), t.x.launch.Block)
 }
 
 // sharedBytes returns the shared memory of a block: static, then dynamic.
@@ -477,7 +469,7 @@ func round(n, to int) int { return (n + to - 1) / to * to }
 // mould is everything that the gangs of a team depend on, apart from constants: a
 // team serves another launch of the same image if the moulds are equal.
 type mould struct {
-	block, cluster          Dim
+	block, cluster          shape.Dim
 	width, stride, perGang  int
 	sharedBytes, localBytes int
 }
@@ -582,7 +574,7 @@ func (x *Execution) newTeam() *team {
 	}
 	for b := range x.perGang {
 		for first := 0; first < threads; first += x.width {
-			t.gangs = append(t.gangs, t.newGang(round(min(x.width, threads-first), WarpSize), b, first))
+			t.gangs = append(t.gangs, t.newGang(round(min(x.width, threads-first), shape.WarpSize), b, first))
 		}
 	}
 	return t
@@ -594,7 +586,7 @@ func (x *Execution) oneGang() bool { return x.perGang*x.stride <= x.width }
 // newGang makes a gang; first is its first thread of a block.
 func (t *team) newGang(width, b, first int) *gang {
 	x, m := t.x, t.x.image
-	g := &gang{team: t, width: width, chunks: width / chunk, warp: min(x.stride, WarpSize)}
+	g := &gang{team: t, width: width, chunks: width / chunk, warp: min(x.stride, shape.WarpSize)}
 	g.r32 = newFile(m.n32, width, vec.Expand[uint32], vec.Compress[uint32], vec.Blend[uint32])
 	g.r64 = newFile(m.n64, width, vec.Expand[uint64], vec.Compress[uint64], vec.Blend[uint64])
 	g.p = make([]mask, m.np)
@@ -679,7 +671,7 @@ func (t *team) begin(number uint64) {
 func (x *Execution) blockAt(n uint64) uint64 {
 	l := &x.launch
 	if x.cluster > 1 {
-		first, within := split(n/uint64(x.cluster), x.clusters()), split(n%uint64(x.cluster), l.Cluster)
+		first, within := shape.Split(n/uint64(x.cluster), x.clusters()), shape.Split(n%uint64(x.cluster), l.Cluster)
 		at := func(c, size, r uint32) uint64 { return uint64(c)*uint64(size) + uint64(r) }
 		z := at(first.Z, l.Cluster.Z, within.Z)
 		y := at(first.Y, l.Cluster.Y, within.Y) + z*uint64(l.Grid.Y)
@@ -692,12 +684,12 @@ func (x *Execution) blockAt(n uint64) uint64 {
 }
 
 // clusters returns the size of the grid in clusters.
-func (x *Execution) clusters() Dim {
+func (x *Execution) clusters() shape.Dim {
 	g, c := x.launch.Grid, x.launch.Cluster
 	if x.cluster == 1 {
 		return g
 	}
-	return Dim{g.X / c.X, g.Y / c.Y, g.Z / c.Z}
+	return shape.Dim{X: g.X / c.X, Y: g.Y / c.Y, Z: g.Z / c.Z}
 }
 
 // forget sets registers to zero that a block may read before it writes them, so

@@ -11,6 +11,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 // outWords is how many words of output the kernels of these tests have.
@@ -56,7 +57,7 @@ func start(t *testing.T, source string, grid, block int, l simt.Launch) (*simt.E
 	}
 	out := memory.add(t, outAddress, 4*outWords)
 	memory.add(t, globalAddress, align(memory.globals, 16))
-	l.Grid, l.Block = simt.Dim{X: uint32(grid), Y: 1, Z: 1}, simt.Dim{X: uint32(block), Y: 1, Z: 1}
+	l.Grid, l.Block = shape.Dim{X: uint32(grid), Y: 1, Z: 1}, shape.Dim{X: uint32(block), Y: 1, Z: 1}
 	l.Memory = memory
 	l.Params = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, inAddress), outAddress)
 	x, err := program.Kernel("run").Start(l)
@@ -414,7 +415,7 @@ func runPrintf(t *testing.T, format, args []byte, threads uint32) ([]string, err
 	copy(memory.add(t, outAddress, align(len(args)+1, 16)), args)
 	var printed []string
 	x, err := program.Kernel("run").Start(simt.Launch{
-		Grid: simt.Dim{X: 1, Y: 1, Z: 1}, Block: simt.Dim{X: threads, Y: 1, Z: 1}, Memory: memory,
+		Grid: shape.Dim{X: 1, Y: 1, Z: 1}, Block: shape.Dim{X: threads, Y: 1, Z: 1}, Memory: memory,
 		Params: binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, inAddress), outAddress),
 		Print:  func(text []byte) { printed = append(printed, string(text)) },
 	})

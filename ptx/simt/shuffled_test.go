@@ -11,6 +11,7 @@ import (
 	"muster/internal/need"
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 // The programs of this file see their thread's number twice: as the special
@@ -404,7 +405,7 @@ func shuffledRun(t *testing.T, source string, grid, block int, shuffled bool, se
 		flag = 1
 	}
 	l.Params = binary.LittleEndian.AppendUint32(params, flag)
-	l.Grid, l.Block, l.Memory = simt.Dim{X: uint32(grid), Y: 1, Z: 1}, simt.Dim{X: uint32(block), Y: 1, Z: 1}, memory
+	l.Grid, l.Block, l.Memory = shape.Dim{X: uint32(grid), Y: 1, Z: 1}, shape.Dim{X: uint32(block), Y: 1, Z: 1}, memory
 	err = runInSlices(t, program.Kernels()[0], l, 1<<22, slice, false)
 	return bytes.Clone(out), err
 }

@@ -13,44 +13,8 @@ import (
 	"fmt"
 
 	"muster/ptx"
+	"muster/ptx/simt/shape"
 )
-
-// WarpSize is the number of threads that vote, shuffle and match together.
-const WarpSize = 32
-
-// The limits of a launch, those of current GPUs.
-const (
-	MaxThreads   = 1024 // of a block
-	MaxBlockX    = 1024
-	MaxBlockY    = 1024
-	MaxBlockZ    = 64
-	MaxCluster   = 16 // blocks
-	MaxGridX     = 1<<31 - 1
-	MaxGridY     = 65535
-	MaxGridZ     = 65535
-	MaxShared    = 227 << 10 // bytes a block, static and dynamic
-	MaxLocal     = 512 << 10 // bytes a thread, the stack of calls included
-	DefaultStack = 16 << 10  // bytes a thread for the frames of called functions
-)
-
-// Windows in the generic address space: what lies below GlobalEnd is global
-// memory (and constants); each window of 4 GiB above it holds one state space.
-const (
-	GlobalEnd    = uint64(1) << 48
-	sharedWindow = GlobalEnd
-	localWindow  = GlobalEnd + 1<<32
-	paramWindow  = GlobalEnd + 2<<32
-	codeWindow   = GlobalEnd + 3<<32
-)
-
-// Dim is a size or a position in three dimensions.
-type Dim struct{ X, Y, Z uint32 }
-
-// Count returns X*Y*Z.
-func (d Dim) Count() uint64 { return uint64(d.X) * uint64(d.Y) * uint64(d.Z) }
-
-// String returns (x,y,z).
-func (d Dim) String() string { return fmt.Sprintf("(%d,%d,%d)", d.X, d.Y, d.Z) }
 
 // Memory is the global memory that a kernel may reach. The owner may map more
 // while a kernel runs. It must not unmap anything before Run has returned: gangs
@@ -70,10 +34,10 @@ type Region struct {
 
 // Launch says how to run a kernel.
 type Launch struct {
-	Grid, Block Dim
-	Cluster     Dim    // blocks that see each other's shared memory; zero: as the kernel was compiled
-	Shared      int    // bytes of dynamic shared memory a block
-	Params      []byte // as laid out by Kernel.Params
+	Grid, Block shape.Dim
+	Cluster     shape.Dim // blocks that see each other's shared memory; zero: as the kernel was compiled
+	Shared      int       // bytes of dynamic shared memory a block
+	Params      []byte    // as laid out by Kernel.Params
 	Memory      Memory
 	Textures    Textures // nil if there are none
 	Heap        *Heap    // for kernels that call malloc; the caller maps its memory, with zeros in the first 64 bytes
@@ -144,8 +108,8 @@ const (
 type Fault struct {
 	Kind    FaultKind
 	Kernel  string
-	Block   Dim
-	Thread  Dim
+	Block   shape.Dim
+	Thread  shape.Dim
 	Address uint64 // of the first two kinds, as the thread used it
 	Pos     ptx.Pos
 	Line    string // the instruction

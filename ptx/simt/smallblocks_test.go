@@ -11,6 +11,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 // wavefrontProgram draws a kernel of the kind that aligns sequences: the threads of a block
@@ -139,7 +140,7 @@ func compareSmallBlocks(t *testing.T, seed uint64, count int) {
 				for i := range input {
 					memory.bytes[i] = byte(i * 7)
 				}
-				x, err := program.Kernel("run").Start(simt.Launch{Grid: simt.Dim{X: blocks, Y: 1, Z: 1}, Block: simt.Dim{X: threads, Y: 1, Z: 1},
+				x, err := program.Kernel("run").Start(simt.Launch{Grid: shape.Dim{X: blocks, Y: 1, Z: 1}, Block: shape.Dim{X: threads, Y: 1, Z: 1},
 					Memory: memory, Engine: engine, Workers: workers, Params: pack(benchBase, benchBase+uint64(input))})
 				if err != nil {
 					t.Fatal(err)

@@ -48,23 +48,6 @@ func (g *gang) place(in *inst, lane int, addr uint64) (v view, at uint64, local 
 	return view{}, addr, false
 }
 
-// window returns the state space of a generic address, and the address in that
-// space; NoSpace if it is in none.
-func window(addr uint64) (ptx.Space, uint64) {
-	if addr < GlobalEnd {
-		return ptx.GlobalSpace, addr
-	}
-	switch addr >> 32 {
-	case sharedWindow >> 32:
-		return ptx.SharedSpace, addr & (1<<32 - 1)
-	case localWindow >> 32:
-		return ptx.LocalSpace, addr & (1<<32 - 1)
-	case paramWindow >> 32:
-		return ptx.ParamSpace, addr & (1<<32 - 1)
-	}
-	return ptx.NoSpace, addr
-}
-
 // checkWritable stops a kernel that writes to its parameters.
 func (g *gang) checkWritable(in *inst, lane int, v view, addr uint64) {
 	if v.ptr == g.team.x.params.ptr {

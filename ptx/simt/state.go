@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"muster/ptx/simt/shape"
 )
 
 // The state of a stopped execution as bytes: what was launched, then every
@@ -30,7 +32,7 @@ func (x *Execution) Save() ([]byte, error) {
 	kernel := x.kernel.sum()
 	e.bytes = append(e.bytes, kernel[:]...)
 	l := &x.launch
-	for _, d := range []Dim{l.Grid, l.Block, l.Cluster} {
+	for _, d := range []shape.Dim{l.Grid, l.Block, l.Cluster} {
 		e.u32(d.X)
 		e.u32(d.Y)
 		e.u32(d.Z)
@@ -86,9 +88,9 @@ func (k *Kernel) resume(l Launch, state []byte) (*Execution, error) {
 	if kernel := k.sum(); string(d.take(len(kernel))) != string(kernel[:]) {
 		return nil, errors.New("the state is that of another kernel, or of another version of it")
 	}
-	l.Grid = Dim{d.u32(), d.u32(), d.u32()}
-	l.Block = Dim{d.u32(), d.u32(), d.u32()}
-	l.Cluster = Dim{d.u32(), d.u32(), d.u32()}
+	l.Grid = shape.Dim{X: d.u32(), Y: d.u32(), Z: d.u32()}
+	l.Block = shape.Dim{X: d.u32(), Y: d.u32(), Z: d.u32()}
+	l.Cluster = shape.Dim{X: d.u32(), Y: d.u32(), Z: d.u32()}
 	l.Shared, l.Width, l.Stack = int(d.u32()), int(d.u32()), int(d.u32())
 	l.Cooperative = d.bool()
 	perGang, next := int(d.u32()), d.u64()
@@ -321,13 +323,13 @@ func (d *decoder) team(t *team) {
 	t.at, t.idle, t.yields = d.number(len(t.gangs)), d.number(len(t.gangs)), d.number(len(t.gangs)+1)
 	for b := range t.blocks {
 		t.blocks[b] = d.u64()
-		t.live[b] = d.number(MaxThreads + 1)
+		t.live[b] = d.number(shape.MaxThreads + 1)
 		if t.blocks[b] >= t.x.blocks {
 			d.fail("the state contradicts itself")
 			t.blocks[b] = 0
 		}
 		for i := range t.bars[b] {
-			t.bars[b][i] = barrier{d.number(MaxThreads + 1), d.number(MaxThreads + 1), d.number(MaxThreads + 1)}
+			t.bars[b][i] = barrier{d.number(shape.MaxThreads + 1), d.number(shape.MaxThreads + 1), d.number(shape.MaxThreads + 1)}
 		}
 	}
 	t.arrivals = true

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"muster/ptx"
+	"muster/ptx/simt/shape"
 	"muster/ptx/simt/tensormap"
 )
 
@@ -240,7 +241,7 @@ func (g *gang) boxOf(in *inst, lane int) box {
 	switch {
 	case b.shared%boxAlignment != 0:
 		g.fault(in, lane, MisalignedAddress, b.shared, "boxes are aligned to 128 bytes in shared memory")
-	case b.bytes() > MaxShared: // also what bounds the loops over rows, if a kernel made the map up
+	case b.bytes() > shape.MaxShared: // also what bounds the loops over rows, if a kernel made the map up
 		g.fault(in, lane, IllegalAddress, b.shared, fmt.Sprintf("a box of %d bytes does not fit into shared memory", b.bytes()))
 	}
 	coordinates := k.coordinates()

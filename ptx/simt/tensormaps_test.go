@@ -12,6 +12,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 	"muster/ptx/simt/tensormap"
 )
 
@@ -442,7 +443,7 @@ func runTensorKernel(t *testing.T, c *instructionCase, source string, m *gpuMap,
 	}
 	c.kernel = program.Kernel("run")
 	out := c.fill(t, program)
-	launch.Grid, launch.Params, launch.Memory = simt.Dim{X: 1, Y: 1, Z: 1}, c.parameters(), c.memory
+	launch.Grid, launch.Params, launch.Memory = shape.Dim{X: 1, Y: 1, Z: 1}, c.parameters(), c.memory
 	if launch.Block.X == 0 {
 		launch.Block = launch.Grid
 	}
@@ -574,7 +575,7 @@ func TestTensorMapOfNvcc(t *testing.T) {
 		params := binary.LittleEndian.AppendUint64(encoded[:], inAddress+4*width*height)
 		params = binary.LittleEndian.AppendUint64(params, outAddress)
 		x, err := kernel.Start(simt.Launch{
-			Grid: simt.Dim{X: width / tile, Y: rows / tile, Z: 1}, Block: simt.Dim{X: 128, Y: 1, Z: 1}, Params: params, Memory: c.memory, Engine: engine,
+			Grid: shape.Dim{X: width / tile, Y: rows / tile, Z: 1}, Block: shape.Dim{X: 128, Y: 1, Z: 1}, Params: params, Memory: c.memory, Engine: engine,
 		})
 		if err == nil {
 			err = runToEnd(kernel, x, c.memory)

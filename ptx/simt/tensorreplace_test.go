@@ -11,6 +11,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 	"muster/ptx/simt/tensormap"
 )
 
@@ -144,7 +145,7 @@ func TestReplaceTensorMap(t *testing.T) {
 			if launch.Engine == simt.Auto {
 				launch.Check, found = tensorChecker()
 			}
-			launch.Block = simt.Dim{X: 32, Y: 1, Z: 1}
+			launch.Block = shape.Dim{X: 32, Y: 1, Z: 1}
 			c := instructionCase{in: data, outSize: room, memory: &testMemory{}}
 			out := runTensorKernel(t, &c, source, nil, nil, launch)
 			for _, d := range *found {
@@ -174,7 +175,7 @@ func TestTensorMapRaces(t *testing.T) {
 		source := replaceHead + body + "\n\tret;\n}\n"
 		checker, found := tensorChecker()
 		c := instructionCase{in: make([]byte, 1<<12), outSize: 1 << 12, memory: &testMemory{}}
-		runTensorKernel(t, &c, source, nil, nil, simt.Launch{Check: checker, Block: simt.Dim{X: 64, Y: 1, Z: 1}})
+		runTensorKernel(t, &c, source, nil, nil, simt.Launch{Check: checker, Block: shape.Dim{X: 64, Y: 1, Z: 1}})
 		if len(*found) == 0 {
 			t.Errorf("nothing was found in\n%s", body)
 		}
@@ -192,7 +193,7 @@ func TestReplaceTensorMapFaults(t *testing.T) {
 	} {
 		source := replaceHead + c.body + "\n\tret;\n}\n"
 		k := instructionCase{in: make([]byte, 128), outSize: 1 << 12, memory: &testMemory{}, faults: c.faults}
-		runTensorKernel(t, &k, source, nil, nil, simt.Launch{Block: simt.Dim{X: 32, Y: 1, Z: 1}})
+		runTensorKernel(t, &k, source, nil, nil, simt.Launch{Block: shape.Dim{X: 32, Y: 1, Z: 1}})
 	}
 }
 

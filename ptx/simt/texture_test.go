@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"muster/ptx/simt"
+	"muster/ptx/simt/shape"
 )
 
 const (
@@ -56,7 +57,7 @@ func runTextures(t *testing.T, instruction string, texture *simt.Texture, conten
 	out := memory.add(t, resultAt, 16*len(operands))
 	kernel := loadText(t, textureKernel(instruction)).Kernel("k")
 	x, err := kernel.Start(simt.Launch{
-		Grid: simt.Dim{X: uint32(len(operands)), Y: 1, Z: 1}, Block: simt.Dim{X: 1, Y: 1, Z: 1},
+		Grid: shape.Dim{X: uint32(len(operands)), Y: 1, Z: 1}, Block: shape.Dim{X: 1, Y: 1, Z: 1},
 		Params: binary.LittleEndian.AppendUint64(nil, 7), Memory: memory, Textures: textureTable{7: texture},
 	})
 	if err != nil {

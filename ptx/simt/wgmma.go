@@ -2,6 +2,7 @@ package simt
 
 import (
 	"muster/ptx"
+	"muster/ptx/simt/shape"
 	"muster/ptx/simt/tensor"
 )
 
@@ -93,7 +94,7 @@ func runGroupProduct(g *gang, in *inst) {
 			gather(r, k.a, s[:k.a.registers], base, active, a)
 			s = s[k.a.registers:]
 		} else {
-			first := int(g.threadOf[base]) / WarpSize % warpgroup * k.a.rows
+			first := int(g.threadOf[base]) / shape.WarpSize % warpgroup * k.a.rows
 			g.readMatrix(in, lane, matrixDescriptor(g.r64.lane(in.a, lane)), k.A, first, k.a.rows, k.a.cols, k.byColumnsA, a)
 		}
 		g.readMatrix(in, lane, matrixDescriptor(g.r64.lane(in.b, lane)), k.B, 0, k.N, k.K, k.byColumnsB, b)

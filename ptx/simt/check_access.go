@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"muster/ptx"
+	"muster/ptx/simt/matrix"
 	"muster/ptx/simt/shape"
 	"muster/ptx/simt/tensormap"
 )
@@ -135,7 +136,7 @@ func siteOf(in *inst) site {
 	case touchMatrix, touchRows:
 		s.bytes, s.size = 2*matrixSide, 2*matrixSide
 	case touchLoadTile, touchStoreTile:
-		s.bytes = uint64(in.k.(*fragmentAccess).format.Bits() / 8)
+		s.bytes = uint64(in.k.(*matrix.Access).Format.Bits() / 8)
 		s.size = s.bytes
 		if s.bytes == 0 { // several elements share a byte
 			s.touch = touchOther
@@ -398,7 +399,7 @@ func (l *launchCheck) follow(g *gang, in *inst, number int) {
 	case touchLoadTile, touchStoreTile:
 		reads := s.touch == touchLoadTile
 		v := glance{l: l, g: g, in: in, number: record(number), site: s, reads: reads, writes: !reads}
-		v.tile(in.k.(*fragmentAccess))
+		v.tile(in.k.(*matrix.Access))
 	case touchTensorMap:
 		v := glance{l: l, g: g, in: in, number: record(number), site: s}
 		v.maps()
@@ -428,13 +429,13 @@ func (v *glance) maps() {
 
 // tile examines the elements that the lanes of a warp move between their registers
 // and a matrix in memory.
-func (v *glance) tile(f *fragmentAccess) {
+func (v *glance) tile(f *matrix.Access) {
 	var addr, stride [maxWidth]uint64
 	v.g.fragmentAddresses(v.in, &addr, &stride)
 	for lane := range v.l.lanes(v.g) {
-		for r := range f.registers {
-			for _, n := range f.register(r, lane%shape.WarpSize) {
-				space, at := v.in.space, addr[lane]+f.offset(int(n), stride[lane])*v.site.bytes
+		for r := range f.Registers {
+			for _, n := range f.Register(r, lane%shape.WarpSize) {
+				space, at := v.in.space, addr[lane]+f.Offset(int(n), stride[lane])*v.site.bytes
 				if space == ptx.NoSpace {
 					space, at = window(at)
 				}

@@ -2,6 +2,7 @@ package simt
 
 import (
 	"muster/ptx"
+	"muster/ptx/simt/matrix"
 	"muster/ptx/simt/shape"
 )
 
@@ -274,28 +275,28 @@ func (v *glance) bytes(lane int, space ptx.Space, addr, n uint64) {
 
 // product examines the matrices in shared memory that warps multiply.
 func (v *glance) product() {
-	g, in, k := v.g, v.in, v.in.k.(*groupProduct)
+	g, in, k := v.g, v.in, v.in.k.(*matrix.GroupProduct)
 	v.reads = true
 	g.eachWarp(func(base int, active uint32) {
 		lane := base + trailing(uint64(active))
 		if in.a >= 0 {
-			first := int(g.threadOf[base]) / shape.WarpSize % warpgroup * k.a.rows
-			v.matrix(lane, matrixDescriptor(g.r64.lane(in.a, lane)), k.A.Bits()/8, first, k.a.rows, k.a.cols, k.byColumnsA)
+			first := int(g.threadOf[base]) / shape.WarpSize % warpgroup * k.Left.Rows
+			v.matrix(lane, matrix.Descriptor(g.r64.lane(in.a, lane)), k.A.Bits()/8, first, k.Left.Rows, k.Left.Cols, k.ByColumnsA)
 		}
-		v.matrix(lane, matrixDescriptor(g.r64.lane(in.b, lane)), k.B.Bits()/8, 0, k.N, k.K, k.byColumnsB)
+		v.matrix(lane, matrix.Descriptor(g.r64.lane(in.b, lane)), k.B.Bits()/8, 0, k.N, k.K, k.ByColumnsB)
 	})
 }
 
 // matrix examines lines of a matrix. Consecutive elements in the same word of four bytes are examined
 // once.
-func (v *glance) matrix(lane int, d matrixDescriptor, size, first, lines, length int, across bool) {
+func (v *glance) matrix(lane int, d matrix.Descriptor, size, first, lines, length int, across bool) {
 	last := ^uint64(0)
 	for i := range lines * length {
 		outer, inner := i/length, i%length
 		if across {
 			outer, inner = i%lines, i/lines
 		}
-		if at := d.address(uint64(first+outer), uint64(inner), uint64(size), across) &^ 3; at != last {
+		if at := d.Address(uint64(first+outer), uint64(inner), uint64(size), across) &^ 3; at != last {
 			v.lane(lane, ptx.SharedSpace, at)
 			last = at
 		}

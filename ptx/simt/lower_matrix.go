@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"muster/ptx"
+	"muster/ptx/simt/matrix"
 	"muster/ptx/simt/shape"
 	"muster/ptx/simt/tensor"
 )
@@ -162,7 +162,7 @@ func (l *lowering) product(in *ptx.Instruction, d, a, b, c ptx.Type, shapes map[
 // mma lowers mma: a product of matrices that a warp holds.
 func (l *lowering) mma(in *ptx.Instruction) {
 	if in.Has("sp") || in.Has("sp::ordered_metadata") {
-		l.sparse(in)
+		l.sparseProduct(in)
 		return
 	}
 	l.only(in, append([]string{"sync", "aligned", "row", "col", "satfinite", "xor", "and", "popc", "rn"}, strings.Fields(productShapes[in.Type(1)])...)...)
@@ -171,9 +171,7 @@ func (l *lowering) mma(in *ptx.Instruction) {
 	}
 	l.wants(in, 4)
 	p := l.product(in, in.Types[0], in.Types[1], in.Types[2], in.Types[3], productShapes)
-	l.multiply(in, kept(&productKinds, p, func() *matrixProduct {
-		return &matrixProduct{p, left(p.A, p.M, p.K), right(p.B, p.K, p.N), sums(p.C, p.M, p.N), sums(p.D, p.M, p.N)}
-	}))
+	l.multiply(in, matrix.Dense(p))
 }
 
 // sparseShapes are the sizes of mma.sp, by the type of A.
@@ -181,105 +179,50 @@ var sparseShapes = map[ptx.Type]string{
 	ptx.F16: "m16n8k16 m16n8k32", ptx.BF16: "m16n8k16 m16n8k32", ptx.TF32: "m16n8k8 m16n8k16", ptx.S8: "m16n8k32 m16n8k64", ptx.U8: "m16n8k32 m16n8k64", ptx.S4: "m16n8k64 m16n8k128", ptx.U4: "m16n8k64 m16n8k128", ptx.E4M3: "m16n8k64", ptx.E5M2: "m16n8k64",
 }
 
-// sparse lowers mma.sp: a product with a matrix of which half the elements of every
+// sparseProduct lowers mma.sp: a product with a matrix of which half the elements of every
 // row are left out.
-func (l *lowering) sparse(in *ptx.Instruction) {
+func (l *lowering) sparseProduct(in *ptx.Instruction) {
 	l.only(in, append([]string{"sp", "sp::ordered_metadata", "sync", "aligned", "row", "col", "satfinite"}, strings.Fields(sparseShapes[in.Type(1)])...)...)
 	if len(in.Types) != 4 || !in.Has("sync") || !in.Has("aligned") || !in.Has("row") || !in.Has("col") || sparseShapes[in.Types[1]] == "" {
 		l.refuse("this form is not supported")
 	}
 	l.wants(in, 6)
 	p := l.product(in, in.Types[0], in.Types[1], in.Types[2], in.Types[3], sparseShapes)
-	k := &sparseProduct{matrixProduct: kept(&sparseKinds, p, func() *matrixProduct {
-		return &matrixProduct{p, left(p.A, p.M, p.K/2), right(p.B, p.K, p.N), sums(p.C, p.M, p.N), sums(p.D, p.M, p.N)}
-	})}
-	k.places = l.places(&p, &in.Operands[5])
+	k := &matrix.SparseProduct{WarpProduct: matrix.Sparse(p), Places: l.places(&p, &in.Operands[5])}
 	o := newOp(runSparseProduct)
 	o.k = k
-	for i, f := range []*fragment{k.a, k.b, k.c} {
-		l.read(&o, &in.Operands[i+1], f.registers, ptx.B32)
+	for i, f := range []*matrix.Fragment{k.Left, k.Right, k.Sum} {
+		l.read(&o, &in.Operands[i+1], f.Registers, ptx.B32)
 	}
 	o.addSource(l.src(&in.Operands[4], ptx.B32))
-	l.written(&o, &in.Operands[0], k.d.registers, ptx.B32)
+	l.written(&o, &in.Operands[0], k.Result.Registers, ptx.B32)
 	l.wholeWarp(o)
 }
 
 // places returns which threads hold the places of the elements of a sparse matrix; o is
 // the selector.
-func (l *lowering) places(p *tensor.Product, o *ptx.Operand) sparsePlaces {
-	k := sparsePlaces{format: p.A, rows: p.M, cols: p.K}
+func (l *lowering) places(p *tensor.Product, o *ptx.Operand) matrix.Places {
+	k := matrix.Places{Format: p.A, Rows: p.M, Cols: p.K}
 	selector, ok := o.Literal.Int()
-	if o.Kind != ptx.ImmediateOperand || !ok || selector < 0 || int(selector) >= k.selectors() {
+	if o.Kind != ptx.ImmediateOperand || !ok || selector < 0 || int(selector) >= k.Selectors() {
 		l.refuse("operand %s is not supported here", o)
 	}
-	k.selector = int(selector)
+	k.Selector = int(selector)
 	return k
 }
 
-// productKinds cache the products of all programs, with their fragments: a kernel
-// has many instructions of one kind, and there are few kinds.
-var (
-	productKinds sync.Map // of tensor.Product
-	tileKinds    sync.Map // the same of wmma
-	groupKinds   sync.Map // and of wgmma
-	sparseKinds  sync.Map // and of mma.sp
-	halfKinds    sync.Map // and of wgmma.sp
-)
-
-func kept(kinds *sync.Map, p tensor.Product, build func() *matrixProduct) *matrixProduct {
-	if k, ok := kinds.Load(p); ok {
-		return k.(*matrixProduct)
-	}
-	k, _ := kinds.LoadOrStore(p, build())
-	return k.(*matrixProduct)
-}
-
-// The fragments of mma. A group of four lanes holds a row of A, C and D, and a
-// column of B. Further registers hold the row eight below, then the columns to the
-// right of these.
-
-// left is the fragment of A, and of sums in f16, of which two share a register.
-func left(f tensor.Format, rows, cols int) *fragment {
-	each := max(1, 32/f.Bits())
-	return newFragment(f, rows, cols, rows*cols/(shape.WarpSize*each), false, func(r, lane, e int) (int, int) {
-		below := 0
-		if rows == 16 {
-			r, below = r/2, r%2*8
-		}
-		return lane/4 + below, r*4*each + lane%4*each + e
-	})
-}
-
-// right is the fragment of B, whose elements are numbered column by column.
-func right(f tensor.Format, rows, cols int) *fragment {
-	each := max(1, 32/f.Bits())
-	return newFragment(f, rows, cols, rows*cols/(shape.WarpSize*each), true, func(r, lane, e int) (int, int) {
-		return r*4*each + lane%4*each + e, lane / 4
-	})
-}
-
-// sums is the fragment of C and D.
-func sums(f tensor.Format, rows, cols int) *fragment {
-	if f == tensor.F16 {
-		return left(f, rows, cols)
-	}
-	return newFragment(f, rows, cols, rows*cols/shape.WarpSize, false, func(r, lane, _ int) (int, int) {
-		return lane/4 + r/2*8, lane%4*2 + r%2
-	})
-}
-
 // multiply emits a product with the operands d, a, b and c.
-func (l *lowering) multiply(in *ptx.Instruction, k *matrixProduct) {
+func (l *lowering) multiply(in *ptx.Instruction, k *matrix.WarpProduct) {
 	o := newOp(runProduct[uint32])
 	o.k = k
 	t := ptx.B32
 	if k.A == tensor.F64 {
 		o.run, t = runProduct[uint64], ptx.B64
 	}
-	for i, f := range []*fragment{k.a, k.b, k.c} {
-		l.read(&o, &in.Operands[i+1], f.registers, t)
+	for i, f := range []*matrix.Fragment{k.Left, k.Right, k.Sum} {
+		l.read(&o, &in.Operands[i+1], f.Registers, t)
 	}
-	l.written(&o, &in.Operands[0], k.d.registers, t)
+	l.written(&o, &in.Operands[0], k.Result.Registers, t)
 	l.wholeWarp(o)
 }
 
@@ -306,30 +249,6 @@ func (l *lowering) wmma(in *ptx.Instruction) {
 	}
 }
 
-func tile(f tensor.Format, rows, cols int, byColumns bool) *fragment {
-	each := max(1, 32/f.Bits())
-	return tileOf(f, rows, cols, rows*cols/(shape.WarpSize*each), byColumns)
-}
-
-// factorTile is the fragment of A or B. Those of f16 have eight registers, whatever their size.
-func factorTile(f tensor.Format, rows, cols int, byColumns bool) *fragment {
-	if f == tensor.F16 {
-		return tileOf(f, rows, cols, 8, byColumns)
-	}
-	return tile(f, rows, cols, byColumns)
-}
-
-func tileOf(f tensor.Format, rows, cols, registers int, byColumns bool) *fragment {
-	each := max(1, 32/f.Bits())
-	return newFragment(f, rows, cols, registers, byColumns, func(r, lane, e int) (int, int) {
-		n := ((lane*registers+r)*each + e) % (rows * cols)
-		if byColumns {
-			return n % rows, n / rows
-		}
-		return n / cols, n % cols
-	})
-}
-
 func (l *lowering) multiplyTiles(in *ptx.Instruction) {
 	types := in.Types
 	if len(types) == 2 {
@@ -345,9 +264,7 @@ func (l *lowering) multiplyTiles(in *ptx.Instruction) {
 	}
 	p := l.product(in, types[0], types[1], types[2], types[3], tileShapes)
 	p.Tile = true
-	l.multiply(in, kept(&tileKinds, p, func() *matrixProduct {
-		return &matrixProduct{p, factorTile(p.A, p.M, p.K, false), factorTile(p.B, p.K, p.N, true), tile(p.C, p.M, p.N, false), tile(p.D, p.M, p.N, false)}
-	}))
+	l.multiply(in, matrix.Tiled(p))
 }
 
 // moveTile lowers wmma.load and wmma.store.
@@ -372,25 +289,25 @@ func (l *lowering) moveTile(in *ptx.Instruction, which string) {
 	l.only(in, append([]string{"load", "store", "a", "b", "c", "d", "sync", "aligned", "row", "col", "shared", "shared::cta", "global"}, strings.Fields(known)...)...)
 	m, n, k := l.shape(in, known)
 	f := tensorFormats[t]
-	access := &fragmentAccess{byColumns: l.one(in, map[string]uint8{"row": 0, "col": 1}) == 1}
+	access := &matrix.Access{ByColumns: l.one(in, map[string]uint8{"row": 0, "col": 1}) == 1}
 	switch which {
 	case "a":
-		access.fragment = factorTile(f, m, k, false)
+		access.Fragment = matrix.FactorTile(f, m, k, false)
 	case "b":
-		access.fragment = factorTile(f, k, n, true)
+		access.Fragment = matrix.FactorTile(f, k, n, true)
 	default:
-		access.fragment = tile(f, m, n, false)
+		access.Fragment = matrix.Tile(f, m, n, false)
 	}
-	if f.Bits() < 8 && access.byColumns != (which == "b") {
+	if f.Bits() < 8 && access.ByColumns != (which == "b") {
 		l.refuse("matrices of .%v lie row by row, as B column by column", t)
 	}
 	if n := len(in.Operands); n != 2 && n != 3 {
 		l.refuse("%d operands are not supported", n)
 	}
 	o := newOp(nil)
-	o.k, o.x, o.space = access, int32(access.cols), in.Space()
-	if access.byColumns {
-		o.x = int32(access.rows)
+	o.k, o.x, o.space = access, int32(access.Cols), in.Space()
+	if access.ByColumns {
+		o.x = int32(access.Rows)
 	}
 	rt := ptx.B32
 	if t == ptx.F64 {
@@ -403,13 +320,13 @@ func (l *lowering) moveTile(in *ptx.Instruction, which string) {
 		if t == ptx.F64 {
 			o.run = runStoreFragment[uint64]
 		}
-		l.read(&o, &in.Operands[1], access.registers, rt)
+		l.read(&o, &in.Operands[1], access.Registers, rt)
 	} else {
 		o.run, o.touch = runLoadFragment[uint32], touchLoadTile
 		if t == ptx.F64 {
 			o.run = runLoadFragment[uint64]
 		}
-		l.written(&o, &in.Operands[0], access.registers, rt)
+		l.written(&o, &in.Operands[0], access.Registers, rt)
 	}
 	if len(in.Operands) == 3 {
 		o.setB(l.src(&in.Operands[2], ptx.U32))
@@ -447,9 +364,9 @@ func (l *lowering) groupProduct(in *ptx.Instruction) {
 	l.productTypes(d, a, b, d)
 	p := tensor.Product{M: shape.WarpSize / 2, A: tensorFormats[a], B: tensorFormats[b], C: tensorFormats[d], D: tensorFormats[d], K: groupShapes[a], Saturate: in.Has("satfinite")}
 	p.Short = a == ptx.E4M3 || a == ptx.E5M2
-	sparse, depth, kinds := in.Has("sp"), p.K, &groupKinds // of A, depth columns are stored
+	sparse, depth := in.Has("sp"), p.K // of A, depth columns are stored
 	if sparse {
-		p.K, kinds = 2*p.K, &halfKinds
+		p.K = 2 * p.K
 	}
 	shape := ""
 	for n := 8; n <= 256; n += 8 {
@@ -461,21 +378,18 @@ func (l *lowering) groupProduct(in *ptx.Instruction) {
 		l.refuse("this size is not supported with these types")
 	}
 	l.only(in, "mma_async", "sp", "sync", "aligned", "satfinite", shape)
-	k := &groupProduct{matrixProduct: *kept(kinds, p, func() *matrixProduct {
-		c := wideSums(p.C, p.N)
-		return &matrixProduct{p, left(p.A, p.M, depth), &fragment{format: p.B, rows: p.K, cols: p.N, byColumns: true}, c, c}
-	})}
+	k := &matrix.GroupProduct{WarpProduct: *matrix.Group(p, depth)}
 	ops := in.Operands
 	inMemory := len(ops) > 1 && ops[1].Kind != ptx.VectorOperand
 	flags := []*bool{}
 	if p.A.Float() {
-		flags = append(flags, &k.negateA, &k.negateB)
+		flags = append(flags, &k.NegateA, &k.NegateB)
 	}
 	if transposable := a == ptx.F16 || a == ptx.BF16; transposable {
 		if inMemory {
-			flags = append(flags, &k.byColumnsA)
+			flags = append(flags, &k.ByColumnsA)
 		}
-		flags = append(flags, &k.byColumnsB)
+		flags = append(flags, &k.ByColumnsB)
 	}
 	first := 4 // of the flags
 	if sparse {
@@ -487,12 +401,12 @@ func (l *lowering) groupProduct(in *ptx.Instruction) {
 	if inMemory {
 		o.setA(l.src(&ops[1], ptx.B64))
 	} else {
-		l.read(&o, &ops[1], k.a.registers, ptx.B32)
+		l.read(&o, &ops[1], k.Left.Registers, ptx.B32)
 	}
 	o.setB(l.src(&ops[2], ptx.B64))
 	if sparse {
 		places := l.places(&p, &ops[4])
-		k.places = &places
+		k.Places = &places
 	}
 	adds, not := l.pred(&ops[first-1])
 	o.setC(adds)
@@ -506,20 +420,10 @@ func (l *lowering) groupProduct(in *ptx.Instruction) {
 		}
 		*flag = v == -1 || !scale && v == 1
 	}
-	l.read(&o, &ops[0], k.c.registers, ptx.B32)
+	l.read(&o, &ops[0], k.Sum.Registers, ptx.B32)
 	if sparse {
 		o.addSource(l.src(&ops[3], ptx.B32))
 	}
-	l.written(&o, &ops[0], k.d.registers, ptx.B32)
+	l.written(&o, &ops[0], k.Result.Registers, ptx.B32)
 	l.wholeWarp(o)
-}
-
-// wideSums is the fragment of the 16 rows of C and D that a warp of wgmma holds:
-// fragments of mma, side by side.
-func wideSums(f tensor.Format, cols int) *fragment {
-	part := sums(f, 16, 8)
-	return newFragment(f, 16, cols, part.registers*cols/8, false, func(r, lane, e int) (int, int) {
-		n := int(part.register(r%part.registers, lane)[e])
-		return n / 8, n%8 + r/part.registers*8
-	})
 }

@@ -3,6 +3,7 @@ package simt
 import (
 	"math/bits"
 
+	"muster/ptx/simt/matrix"
 	"muster/ptx/simt/shape"
 	"muster/ptx/simt/tensor"
 )
@@ -120,49 +121,6 @@ func runLoadMatrix(g *gang, in *inst) {
 	})
 }
 
-// fragment says how the lanes of a warp hold a matrix: place has, for each
-// register, each lane and each element in the register (the lowest bits first),
-// the number of that element in the matrix. Several places may hold the same
-// element.
-type fragment struct {
-	format     tensor.Format
-	rows, cols int
-	byColumns  bool // elements are numbered column by column, else row by row
-	registers  int
-	each       int // elements of a register
-	place      []int16
-}
-
-// register returns the elements that a register of a lane holds.
-func (f *fragment) register(r, lane int) []int16 {
-	return f.place[(r*shape.WarpSize+lane)*f.each:][:f.each]
-}
-
-// newFragment makes a fragment; at returns row and column of element e in register
-// r of a lane.
-func newFragment(format tensor.Format, rows, cols, registers int, byColumns bool, at func(r, lane, e int) (row, col int)) *fragment {
-	f := &fragment{format: format, rows: rows, cols: cols, byColumns: byColumns, registers: registers, each: max(1, 32/format.Bits())}
-	for r := range registers {
-		for lane := range shape.WarpSize {
-			for e := range f.each {
-				row, col := at(r, lane, e)
-				n := row*cols + col
-				if byColumns {
-					n = col*rows + row
-				}
-				f.place = append(f.place, int16(n))
-			}
-		}
-	}
-	return f
-}
-
-// matrixProduct is what mma and wmma.mma do.
-type matrixProduct struct {
-	tensor.Product
-	a, b, c, d *fragment
-}
-
 // matrices is scratch of a gang: the elements of the matrices of the instruction
 // that runs, and the unit that multiplies.
 type matrices struct {
@@ -171,16 +129,16 @@ type matrices struct {
 }
 
 // of returns room for the elements of a matrix.
-func (m *matrices) of(i int, f *fragment) []uint64 {
-	if n := f.rows * f.cols; len(m.room[i]) < n {
+func (m *matrices) of(i int, f *matrix.Fragment) []uint64 {
+	if n := f.Rows * f.Cols; len(m.room[i]) < n {
 		m.room[i] = make([]uint64, n)
 	}
-	return m.room[i][:f.rows*f.cols]
+	return m.room[i][:f.Rows*f.Cols]
 }
 
 // runProduct: list: d; sources: those of a, b and c, one behind the other.
 func runProduct[T regval](g *gang, in *inst) {
-	k := in.k.(*matrixProduct)
+	k := in.k.(*matrix.WarpProduct)
 	r := fileOf[T](g)
 	for _, slot := range in.sources {
 		r.expand(slot)
@@ -191,93 +149,22 @@ func runProduct[T regval](g *gang, in *inst) {
 		}
 	}
 	m := &g.matrices
-	a, b, c := m.of(0, k.a), m.of(1, k.b), m.of(2, k.c)
+	a, b, c := m.of(0, k.Left), m.of(1, k.Right), m.of(2, k.Sum)
 	g.eachWarp(func(base int, active uint32) {
 		s := in.sources
-		gather(r, k.a, s[:k.a.registers], base, active, a)
-		s = s[k.a.registers:]
-		gather(r, k.b, s[:k.b.registers], base, active, b)
-		gather(r, k.c, s[k.b.registers:], base, active, c)
+		gather(r, k.Left, s[:k.Left.Registers], base, active, a)
+		s = s[k.Left.Registers:]
+		gather(r, k.Right, s[:k.Right.Registers], base, active, b)
+		gather(r, k.Sum, s[k.Right.Registers:], base, active, c)
 		m.unit.Multiply(&k.Product, c, c, a, b)
-		scatter(r, k.d, in.list, base, active, c)
+		scatter(r, k.Result, in.list, base, active, c)
 	})
-}
-
-// sparseProduct is what mma.sp does.
-type sparseProduct struct {
-	*matrixProduct
-	places sparsePlaces
-}
-
-// sparsePlaces says where a warp holds the places of the elements of a sparse matrix. Of
-// every four elements of a row that lie side by side only half are in registers. Four
-// bits say which: the place of the first in the low two bits, that of the second in the
-// high two. An element of TF32 counts as two halves there, and two elements of four bits,
-// which are there or left out together, as one.
-type sparsePlaces struct {
-	format     tensor.Format
-	rows, cols int // cols with what is left out
-	selector   int // which threads of every four hold these bits
-}
-
-// unit returns how many elements a place of two bits stands for, and how many places an
-// element has.
-func (s *sparsePlaces) unit() (elements, places int) {
-	switch s.format.Bits() {
-	case 32:
-		return 1, 2
-	case 4:
-		return 2, 1
-	}
-	return 1, 1
-}
-
-// selectors returns how many sets of threads can hold the bits of a whole matrix.
-func (s *sparsePlaces) selectors() int { return 4 / s.holders() }
-
-// holders returns how many threads of every four hold the bits of two rows.
-func (s *sparsePlaces) holders() int { return s.rows * s.nibbles() * 4 / (8 * 32) }
-
-// nibbles returns how many times four bits a row has.
-func (s *sparsePlaces) nibbles() int {
-	elements, places := s.unit()
-	return s.cols * places / elements / 4
-}
-
-// holder returns which lane of a warp holds four bits of a row, and where in its
-// register: that is how NVIDIA's GPUs want them.
-func (s *sparsePlaces) holder(row, nibble int) (lane, shift int) {
-	below, lane := row/8, row%8*4+s.selector*s.holders()
-	switch {
-	case s.format.Bits() > 8: // a register has four for each of the two rows, then the next thread goes on
-		return lane + nibble/4, below*16 + nibble%4*4
-	default: // a register has eight of one row
-		return lane + below + nibble/8*2, nibble % 8 * 4
-	}
-}
-
-// picks finds out, of every element that is there, row by row, its place in its row.
-// bits are the registers of the warp's lanes that hold the places.
-func (s *sparsePlaces) picks(bits []uint32, to []int) {
-	elements, places := s.unit()
-	for i := range to {
-		row, column := i/(s.cols/2), i%(s.cols/2)
-		if places == 2 {
-			lane, shift := s.holder(row, column)
-			to[i] = 2*column + int(bits[lane]>>shift&2)/2
-			continue
-		}
-		place := column / elements
-		lane, shift := s.holder(row, place/2)
-		at := place/2*4 + int(bits[lane]>>(shift+place%2*2)&3)
-		to[i] = at*elements + column%elements
-	}
 }
 
 // runSparseProduct: list: d; sources: those of a, b and c, one behind the other, then
 // the register that says where the elements of a are.
 func runSparseProduct(g *gang, in *inst) {
-	k := in.k.(*sparseProduct)
+	k := in.k.(*matrix.SparseProduct)
 	r := &g.r32
 	for _, slot := range in.sources {
 		r.expand(slot)
@@ -288,35 +175,35 @@ func runSparseProduct(g *gang, in *inst) {
 		}
 	}
 	m := &g.matrices
-	a, b, c := m.of(0, k.a), m.of(1, k.b), m.of(2, k.c)
+	a, b, c := m.of(0, k.Left), m.of(1, k.Right), m.of(2, k.Sum)
 	picks := make([]int, len(a))
 	g.eachWarp(func(base int, active uint32) {
 		s := in.sources
-		gather(r, k.a, s[:k.a.registers], base, active, a)
-		s = s[k.a.registers:]
-		gather(r, k.b, s[:k.b.registers], base, active, b)
-		s = s[k.b.registers:]
-		gather(r, k.c, s[:k.c.registers], base, active, c)
-		k.places.picks(r.values[s[k.c.registers]][base:], picks)
+		gather(r, k.Left, s[:k.Left.Registers], base, active, a)
+		s = s[k.Left.Registers:]
+		gather(r, k.Right, s[:k.Right.Registers], base, active, b)
+		s = s[k.Right.Registers:]
+		gather(r, k.Sum, s[:k.Sum.Registers], base, active, c)
+		k.Places.Picks(r.values[s[k.Sum.Registers]][base:], picks)
 		m.unit.MultiplySparse(&k.Product, c, c, a, b, picks)
-		scatter(r, k.d, in.list, base, active, c)
+		scatter(r, k.Result, in.list, base, active, c)
 	})
 }
 
 // gather reads a matrix from the registers of a warp. The elements of missing
 // threads are 0.
-func gather[T regval](r *file[T], f *fragment, slots []int32, base int, active uint32, to []uint64) {
+func gather[T regval](r *file[T], f *matrix.Fragment, slots []int32, base int, active uint32, to []uint64) {
 	if active != 1<<shape.WarpSize-1 {
 		clear(to)
 	}
-	width := f.format.Bits()
+	width := f.Format.Bits()
 	low := uint64(1)<<width - 1 // for 64 bits the shift gives 0, and 0 - 1 is all ones
 	for i, slot := range slots {
 		v := r.values[slot]
 		for rest := active; rest != 0; rest &= rest - 1 {
 			lane := bits.TrailingZeros32(rest)
 			x := uint64(v[base+lane])
-			for _, n := range f.register(i, lane) {
+			for _, n := range f.Register(i, lane) {
 				to[n] = x & low
 				x >>= width
 			}
@@ -325,8 +212,8 @@ func gather[T regval](r *file[T], f *fragment, slots []int32, base int, active u
 }
 
 // scatter writes a matrix to the registers of a warp.
-func scatter[T regval](r *file[T], f *fragment, slots []int32, base int, active uint32, from []uint64) {
-	width := f.format.Bits()
+func scatter[T regval](r *file[T], f *matrix.Fragment, slots []int32, base int, active uint32, from []uint64) {
+	width := f.Format.Bits()
 	for i, slot := range slots {
 		if slot < 0 {
 			continue
@@ -335,7 +222,7 @@ func scatter[T regval](r *file[T], f *fragment, slots []int32, base int, active 
 		for rest := active; rest != 0; rest &= rest - 1 {
 			lane := bits.TrailingZeros32(rest)
 			x := uint64(0)
-			for e, n := range f.register(i, lane) {
+			for e, n := range f.Register(i, lane) {
 				x |= from[n] << (e * width)
 			}
 			v[base+lane] = T(x)
@@ -343,29 +230,10 @@ func scatter[T regval](r *file[T], f *fragment, slots []int32, base int, active 
 	}
 }
 
-// fragmentAccess is how wmma.load and wmma.store move a fragment.
-type fragmentAccess struct {
-	*fragment
-	byColumns bool // in memory
-}
-
-// offset returns where element n lies in memory, counted in elements; stride is
-// the distance from one row, or column, to the next.
-func (f *fragmentAccess) offset(n int, stride uint64) uint64 {
-	row, col := n/f.cols, n%f.cols
-	if f.fragment.byColumns {
-		row, col = n%f.rows, n/f.rows
-	}
-	if f.byColumns {
-		row, col = col, row
-	}
-	return uint64(row)*stride + uint64(col)
-}
-
 // runLoadFragment: list: registers; a + imm: address; b: register with the distance
 // of rows in elements, or -1 if the distance is x.
 func runLoadFragment[T regval](g *gang, in *inst) {
-	f := in.k.(*fragmentAccess)
+	f := in.k.(*matrix.Access)
 	r := fileOf[T](g)
 	var addr, stride [maxWidth]uint64
 	g.fragmentAddresses(in, &addr, &stride)
@@ -378,8 +246,8 @@ func runLoadFragment[T regval](g *gang, in *inst) {
 			for ; active != 0; active &= active - 1 {
 				lane := bits.TrailingZeros32(active)
 				x := uint64(0)
-				for e, n := range f.register(i, lane) {
-					x |= g.loadElement(in, base+lane, addr[base+lane], f.offset(int(n), stride[base+lane]), f.format.Bits()) << (e * f.format.Bits())
+				for e, n := range f.Register(i, lane) {
+					x |= g.loadElement(in, base+lane, addr[base+lane], f.Offset(int(n), stride[base+lane]), f.Format.Bits()) << (e * f.Format.Bits())
 				}
 				if d != nil {
 					d[base+lane] = T(x)
@@ -391,7 +259,7 @@ func runLoadFragment[T regval](g *gang, in *inst) {
 
 // runStoreFragment: sources: registers; a and b are those of runLoadFragment.
 func runStoreFragment[T regval](g *gang, in *inst) {
-	f := in.k.(*fragmentAccess)
+	f := in.k.(*matrix.Access)
 	r := fileOf[T](g)
 	var addr, stride [maxWidth]uint64
 	g.fragmentAddresses(in, &addr, &stride)
@@ -401,8 +269,8 @@ func runStoreFragment[T regval](g *gang, in *inst) {
 			for ; active != 0; active &= active - 1 {
 				lane := bits.TrailingZeros32(active)
 				x := uint64(v[base+lane])
-				for e, n := range f.register(i, lane) {
-					g.storeElement(in, base+lane, addr[base+lane], f.offset(int(n), stride[base+lane]), f.format.Bits(), x>>(e*f.format.Bits()))
+				for e, n := range f.Register(i, lane) {
+					g.storeElement(in, base+lane, addr[base+lane], f.Offset(int(n), stride[base+lane]), f.Format.Bits(), x>>(e*f.Format.Bits()))
 				}
 			}
 		})

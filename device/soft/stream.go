@@ -11,6 +11,7 @@ import (
 
 	"muster/device"
 	"muster/ptx/simt"
+	"muster/ptx/simt/program"
 )
 
 // stream is a queue of work. While it has work, one goroutine serves it; the goroutine ends with
@@ -467,7 +468,7 @@ func (s *stream) Fill(dst uint64, value uint32, width int, count uint64) error {
 }
 
 // maxAddress is the end of the addresses that kernels know as global memory.
-const maxAddress = simt.GlobalEnd
+const maxAddress = program.GlobalEnd
 
 // mark is work without effect: its channel tells waiters that the work before it has ended.
 type mark struct {

@@ -16,6 +16,7 @@ import (
 	"muster/ptx/codefile"
 	"muster/ptx/fatbin"
 	"muster/ptx/simt"
+	"muster/ptx/simt/program"
 	"muster/ptx/simt/shape"
 	"muster/report"
 )
@@ -107,7 +108,7 @@ func checkImage(image *codefile.Image) Image {
 		found.Target = strings.Join(tree.Targets, ",")
 	}
 	found.Version = fmt.Sprintf("%d.%d", tree.Version.Major, tree.Version.Minor)
-	findings, err := simt.Check(image.Name, tree)
+	findings, err := program.Check(image.Name, tree)
 	if err != nil {
 		found.Errors = errorChecks(err)
 		return found

@@ -1,9 +1,9 @@
 package onekernel
 
-import "muster/ptx/simt"
+import "muster/ptx/simt/program"
 
 // lowered returns the kernel's code as the software GPU runs it.
-func (r *Kernel) lowered() *simt.Lowered { return r.program.Kernel(r.function.Name).Lowered() }
+func (r *Kernel) lowered() *program.Lowered { return r.program.Kernel(r.function.Name).Lowered() }
 
 // loweredDocument is lowered code in a Document.
 type loweredDocument struct {
@@ -42,7 +42,7 @@ type loweredInstruction struct {
 }
 
 // setLowered adds lowered code.
-func (doc *Document) setLowered(l *simt.Lowered) {
+func (doc *Document) setLowered(l *program.Lowered) {
 	d := &loweredDocument{Slots: []loweredSlots{}, Constants: []loweredConstant{}}
 	for _, s := range l.Slots {
 		d.Slots = append(d.Slots, loweredSlots(s))

@@ -7,6 +7,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/program"
 	"muster/report"
 )
 
@@ -39,7 +40,7 @@ func (m *memory) add(what string, size, alignment uint64) (simt.Region, error) {
 	alignment = max(alignment, 256)
 	base := (m.next + alignment - 1) / alignment * alignment
 	rounded := max(16, (size+15)/16*16)
-	if size > maxRegion || base+rounded+memoryGap > simt.GlobalEnd {
+	if size > maxRegion || base+rounded+memoryGap > program.GlobalEnd {
 		return simt.Region{}, fmt.Errorf("%s: %d bytes are too many", what, size)
 	}
 	// Go's collector and race detector ignore memory from mmap: races in kernels

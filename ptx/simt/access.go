@@ -1,6 +1,9 @@
 package simt
 
-import "muster/ptx"
+import (
+	"muster/ptx"
+	"muster/ptx/simt/program"
+)
 
 // This file finds out how the lanes of a gang address memory in one instruction: in
 // equal steps, or each lane by itself. The functions in memory_unsafe.go then read and
@@ -32,29 +35,29 @@ type access struct {
 }
 
 func (g *gang) access(in *inst) *access {
-	if in.sync {
+	if in.Sync {
 		g.sync = true
 	}
 	a := &g.reach
-	a.g, a.in, a.imm, a.space = g, in, uint64(in.imm), in.space
+	a.g, a.in, a.imm, a.space = g, in, uint64(in.Imm), in.Space
 	a.regular, a.linear, a.periodic, a.bases, a.shift, a.memory = false, false, false, nil, 0, view{}
-	if g.r64.regular(in.a) {
-		f := &g.r64.form[in.a]
+	if g.r64.regular(in.A) {
+		f := &g.r64.form[in.A]
 		a.regular, a.linear = true, f.bits&linear != 0
 		a.step, a.base = f.stride, f.base
 		a.periodic = f.bits&periodic != 0
 		if f.bits&scalar == 0 {
-			a.bases = g.r64.chunks(in.a)
+			a.bases = g.r64.chunks(in.A)
 		}
 	} else {
-		a.lanes = g.r64.expand(in.a)
+		a.lanes = g.r64.expand(in.A)
 	}
 	addr := a.at(g.first)
 	if a.space == ptx.NoSpace {
 		// Most generic accesses of a gang are to one space. Lanes with another space
 		// are out of the bounds of the view, and fall back to loadLane or storeLane.
 		var within uint64
-		a.space, within = window(addr)
+		a.space, within = program.Window(addr)
 		a.shift = addr - within
 	}
 	a.even = a.regular && a.step+1<<40 < 1<<41
@@ -75,14 +78,14 @@ func (g *gang) access(in *inst) *access {
 
 // keep copies the addresses if the load may overwrite the register that holds them.
 func (a *access) keep() {
-	for _, slot := range a.in.list {
-		if slot != a.in.a {
+	for _, slot := range a.in.List {
+		if slot != a.in.A {
 			continue
 		}
 		a.chunks()
 		if a.regular {
 			a.bases = append([]uint64(nil), a.bases...)
-		} else if len(a.in.list) > 1 {
+		} else if len(a.in.List) > 1 {
 			a.lanes = append([]uint64(nil), a.lanes...)
 		}
 		return
@@ -105,7 +108,7 @@ func (a *access) at(lane int) uint64 {
 // chunks computes the bases of a regular access if they are missing.
 func (a *access) chunks() {
 	if a.regular && a.bases == nil {
-		a.bases = a.g.r64.chunks(a.in.a)
+		a.bases = a.g.r64.chunks(a.in.A)
 	}
 }
 
@@ -116,11 +119,11 @@ func (g *gang) complete() bool { return g.count == g.width }
 // Generic addresses of local memory do not: each lane has its own. Linear and
 // periodic accesses have one address, whose space is known.
 func (a *access) oneSpace() bool {
-	if a.in.space != ptx.NoSpace || a.linear || a.periodic {
+	if a.in.Space != ptx.NoSpace || a.linear || a.periodic {
 		return true
 	}
 	for _, base := range a.bases {
-		if space, _ := window(base + a.imm); space != a.space {
+		if space, _ := program.Window(base + a.imm); space != a.space {
 			return false
 		}
 	}
@@ -215,16 +218,16 @@ func runLoad[T memval, D regval](g *gang, in *inst) {
 		loadBroadcast[T, D](g, in, a)
 		return
 	}
-	if len(in.list) == 1 {
-		if a.periodic && a.memory.ptr != nil && g.complete() && loadTile[T, D](a, in.list[0]) {
+	if len(in.List) == 1 {
+		if a.periodic && a.memory.ptr != nil && g.complete() && loadTile[T, D](a, in.List[0]) {
 			return
 		}
-		loadElement[T, D](g, in, a, fileOf[D](g).partial(g, in, in.list[0]), sizeOf[T]())
+		loadElement[T, D](g, in, a, fileOf[D](g).partial(g, in, in.List[0]), sizeOf[T]())
 		return
 	}
 	size := sizeOf[T]()
-	align := size * uint64(len(in.list))
-	for e, slot := range in.list {
+	align := size * uint64(len(in.List))
+	for e, slot := range in.List {
 		if e == 0 {
 			g.checkAligned(in, a, align)
 		}
@@ -238,13 +241,13 @@ func runLoad[T memval, D regval](g *gang, in *inst) {
 func runStore[T memval, D regval](g *gang, in *inst) {
 	a := g.access(in)
 	size := sizeOf[T]()
-	if len(in.list) > 1 {
-		g.checkAligned(in, a, size*uint64(len(in.list)))
+	if len(in.List) > 1 {
+		g.checkAligned(in, a, size*uint64(len(in.List)))
 	}
 	if a.space == ptx.ParamSpace {
 		g.checkWritable(in, g.first, a.memory, a.at(g.first))
 	}
-	for _, slot := range in.list {
+	for _, slot := range in.List {
 		s := fileOf[D](g).expand(slot)
 		if a.space == ptx.LocalSpace {
 			storeLocal[T](g, in, a, s, size)
@@ -259,12 +262,12 @@ func runStore[T memval, D regval](g *gang, in *inst) {
 // of a chunk have the same address.
 func loadBroadcast[T memval, D regval](g *gang, in *inst, a *access) {
 	size := sizeOf[T]()
-	if len(in.list) > 1 {
-		g.checkAligned(in, a, size*uint64(len(in.list)))
+	if len(in.List) > 1 {
+		g.checkAligned(in, a, size*uint64(len(in.List)))
 	}
 	if g.team.x.stride < chunk && a.space == ptx.SharedSpace {
 		// Lanes of a chunk are of several blocks.
-		for _, slot := range in.list {
+		for _, slot := range in.List {
 			if slot >= 0 {
 				loadElement[T](g, in, a, fileOf[D](g).partial(g, in, slot), size)
 			}
@@ -274,7 +277,7 @@ func loadBroadcast[T memval, D regval](g *gang, in *inst, a *access) {
 	}
 	r := fileOf[D](g)
 	one := a.linear && (a.space != ptx.SharedSpace || g.team.x.perGang == 1)
-	for _, slot := range in.list {
+	for _, slot := range in.List {
 		if slot >= 0 {
 			if one {
 				lane := g.first

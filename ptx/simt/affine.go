@@ -1,6 +1,10 @@
 package simt
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"muster/ptx/simt/program"
+)
 
 // This file computes with linear, periodic and compressed registers: each
 // function finds base and stride of the result from those of the sources. It
@@ -18,57 +22,57 @@ import "math/bits"
 const last = chunk - 1
 
 func regularAdd[T regval](r *file[T], in *inst) bool {
-	a, b := &r.form[in.a], &r.form[in.b]
+	a, b := &r.form[in.A], &r.form[in.B]
 	stride := a.stride + b.stride
 	if common := a.bits & b.bits & scalar; common != 0 {
-		r.setScalar(in.d, common, a.base+b.base, stride)
+		r.setScalar(in.D, common, a.base+b.base, stride)
 		return true
 	}
-	x, y := r.chunks(in.a), r.chunks(in.b)
-	for i, d := 0, r.bases[in.d]; i < len(d); i++ {
+	x, y := r.chunks(in.A), r.chunks(in.B)
+	for i, d := 0, r.bases[in.D]; i < len(d); i++ {
 		d[i] = x[i] + y[i]
 	}
-	r.setCompressed(in.d, stride)
+	r.setCompressed(in.D, stride)
 	return true
 }
 
 func regularSub[T regval](r *file[T], in *inst) bool {
-	a, b := &r.form[in.a], &r.form[in.b]
+	a, b := &r.form[in.A], &r.form[in.B]
 	stride := a.stride - b.stride
 	if common := a.bits & b.bits & scalar; common != 0 {
-		r.setScalar(in.d, common, a.base-b.base, stride)
+		r.setScalar(in.D, common, a.base-b.base, stride)
 		return true
 	}
-	x, y := r.chunks(in.a), r.chunks(in.b)
-	for i, d := 0, r.bases[in.d]; i < len(d); i++ {
+	x, y := r.chunks(in.A), r.chunks(in.B)
+	for i, d := 0, r.bases[in.D]; i < len(d); i++ {
 		d[i] = x[i] - y[i]
 	}
-	r.setCompressed(in.d, stride)
+	r.setCompressed(in.D, stride)
 	return true
 }
 
 // regularMinus computes less - a: the negative of a if less is 0, its complement
 // if less is -1.
 func regularMinus[T regval](r *file[T], in *inst, less T) bool {
-	a := &r.form[in.a]
+	a := &r.form[in.A]
 	if a.bits&scalar != 0 {
-		r.setScalar(in.d, a.bits, less-a.base, -a.stride)
+		r.setScalar(in.D, a.bits, less-a.base, -a.stride)
 		return true
 	}
 	stride := -a.stride
-	x := r.chunks(in.a)
-	for i, d := 0, r.bases[in.d]; i < len(d); i++ {
+	x := r.chunks(in.A)
+	for i, d := 0, r.bases[in.D]; i < len(d); i++ {
 		d[i] = less - x[i]
 	}
-	r.setCompressed(in.d, stride)
+	r.setCompressed(in.D, stride)
 	return true
 }
 
 // regularMul multiplies if one factor is uniform, or if both have stride 0 along
 // each chunk. A product of two strides would grow with the square of the lane.
 func regularMul[T regval](r *file[T], in *inst) bool {
-	a, b := r.form[in.a], r.form[in.b]
-	x, y := in.a, in.b
+	a, b := r.form[in.A], r.form[in.B]
+	x, y := in.A, in.B
 	if !b.uniform() {
 		a, b, x, y = b, a, y, x
 	}
@@ -77,21 +81,21 @@ func regularMul[T regval](r *file[T], in *inst) bool {
 			return false
 		}
 		p, q := r.chunks(x), r.chunks(y)
-		for i, d := 0, r.bases[in.d]; i < len(d); i++ {
+		for i, d := 0, r.bases[in.D]; i < len(d); i++ {
 			d[i] = p[i] * q[i]
 		}
-		r.setCompressed(in.d, 0)
+		r.setCompressed(in.D, 0)
 		return true
 	}
 	if a.bits&scalar != 0 {
-		r.setScalar(in.d, a.bits, a.base*b.base, a.stride*b.base)
+		r.setScalar(in.D, a.bits, a.base*b.base, a.stride*b.base)
 		return true
 	}
 	p := r.chunks(x)
-	for i, d := 0, r.bases[in.d]; i < len(d); i++ {
+	for i, d := 0, r.bases[in.D]; i < len(d); i++ {
 		d[i] = p[i] * b.base
 	}
-	r.setCompressed(in.d, a.stride*b.base)
+	r.setCompressed(in.D, a.stride*b.base)
 	return true
 }
 
@@ -99,8 +103,8 @@ func regularMul[T regval](r *file[T], in *inst) bool {
 // the product overwrites c: then c must be scalar, so that its copied form is
 // enough to add it.
 func regularMad[T regval](r *file[T], in *inst) bool {
-	c, z := r.form[in.c], in.c
-	if z == in.d {
+	c, z := r.form[in.C], in.C
+	if z == in.D {
 		if c.bits&scalar == 0 {
 			return false
 		}
@@ -109,12 +113,12 @@ func regularMad[T regval](r *file[T], in *inst) bool {
 	if !regularMul(r, in) {
 		return false
 	}
-	d := &r.form[in.d]
+	d := &r.form[in.D]
 	if common := d.bits & c.bits & scalar; common != 0 {
-		r.setScalar(in.d, common, d.base+c.base, d.stride+c.stride)
+		r.setScalar(in.D, common, d.base+c.base, d.stride+c.stride)
 		return true
 	}
-	sum := r.chunks(in.d)
+	sum := r.chunks(in.D)
 	if z < 0 {
 		step := chunk * c.stride
 		if c.bits&periodic != 0 {
@@ -128,27 +132,27 @@ func regularMad[T regval](r *file[T], in *inst) bool {
 			sum[i] += v
 		}
 	}
-	r.setCompressed(in.d, d.stride+c.stride)
+	r.setCompressed(in.D, d.stride+c.stride)
 	return true
 }
 
 // shiftLeft shifts by a uniform count. A shift left is a product, so the form
 // stays. A Go shift by the width or more gives 0, as PTX wants.
 func shiftLeft[T regval](g *gang, r *file[T], in *inst) bool {
-	b := &g.r32.form[in.b]
+	b := &g.r32.form[in.B]
 	if !b.uniform() {
 		return false
 	}
-	a, by := r.form[in.a], b.base
+	a, by := r.form[in.A], b.base
 	if a.bits&scalar != 0 {
-		r.setScalar(in.d, a.bits, a.base<<by, a.stride<<by)
+		r.setScalar(in.D, a.bits, a.base<<by, a.stride<<by)
 		return true
 	}
-	x := r.chunks(in.a)
-	for i, d := 0, r.bases[in.d]; i < len(d); i++ {
+	x := r.chunks(in.A)
+	for i, d := 0, r.bases[in.D]; i < len(d); i++ {
 		d[i] = x[i] << by
 	}
-	r.setCompressed(in.d, a.stride<<by)
+	r.setCompressed(in.D, a.stride<<by)
 	return true
 }
 
@@ -158,7 +162,7 @@ func shiftLeft[T regval](g *gang, r *file[T], in *inst) bool {
 // and equal quotients of the first and the last lane are those of all between.
 func shiftRight(g *gang, in *inst) bool {
 	r := &g.r32
-	a, b := r.form[in.a], &r.form[in.b]
+	a, b := r.form[in.A], &r.form[in.B]
 	if !b.uniform() || a.stride == 0 || int32(a.stride) < 0 {
 		return false
 	}
@@ -167,19 +171,19 @@ func shiftRight(g *gang, in *inst) bool {
 		if end := uint64(a.base) + last*uint64(a.stride); end >= 1<<31 || a.base>>by != uint32(end)>>by {
 			return false
 		}
-		r.setUniform(in.d, a.base>>by)
+		r.setUniform(in.D, a.base>>by)
 		return true
 	}
-	x := r.chunks(in.a)
+	x := r.chunks(in.A)
 	for _, base := range x {
 		if end := uint64(base) + last*uint64(a.stride); end >= 1<<31 || base>>by != uint32(end)>>by {
 			return false
 		}
 	}
-	for i, d := 0, r.bases[in.d]; i < len(d); i++ {
+	for i, d := 0, r.bases[in.D]; i < len(d); i++ {
 		d[i] = x[i] >> by
 	}
-	r.setCompressed(in.d, 0)
+	r.setCompressed(in.D, 0)
 	return true
 }
 
@@ -188,7 +192,7 @@ func shiftRight(g *gang, in *inst) bool {
 // mask subtracts the same number from every lane of the chunk, and the stride stays.
 func bitAnd(g *gang, in *inst) bool {
 	r := &g.r32
-	x, m := in.a, in.b
+	x, m := in.A, in.B
 	if !r.form[m].uniform() {
 		x, m = m, x
 	}
@@ -200,7 +204,7 @@ func bitAnd(g *gang, in *inst) bool {
 		if uint64(a.base)&^uint64(low) != (uint64(a.base)+last*uint64(a.stride))&^uint64(low) {
 			return false
 		}
-		r.setScalar(in.d, periodic, a.base&low, a.stride)
+		r.setScalar(in.D, periodic, a.base&low, a.stride)
 		return true
 	}
 	c := r.chunks(x)
@@ -209,10 +213,10 @@ func bitAnd(g *gang, in *inst) bool {
 			return false
 		}
 	}
-	for i, d := 0, r.bases[in.d]; i < len(d); i++ {
+	for i, d := 0, r.bases[in.D]; i < len(d); i++ {
 		d[i] = c[i] & low
 	}
-	r.setCompressed(in.d, a.stride)
+	r.setCompressed(in.D, a.stride)
 	return true
 }
 
@@ -221,7 +225,7 @@ func bitAnd(g *gang, in *inst) bool {
 // there. Then x|y is x+y, and has the stride of x.
 func bitOr(g *gang, in *inst) bool {
 	r := &g.r32
-	x, y := in.a, in.b
+	x, y := in.A, in.B
 	if r.form[y].stride != 0 {
 		x, y = y, x
 	}
@@ -236,10 +240,10 @@ func bitOr(g *gang, in *inst) bool {
 			return false
 		}
 	}
-	for i, d := 0, r.bases[in.d]; i < len(d); i++ {
+	for i, d := 0, r.bases[in.D]; i < len(d); i++ {
 		d[i] = p[i] | q[i]
 	}
-	r.setCompressed(in.d, a.stride)
+	r.setCompressed(in.D, a.stride)
 	return true
 }
 
@@ -273,7 +277,7 @@ func (g *gang) wide(in *inst, slot int32, signed bool) (f form[uint64], bases []
 	if a.uniform() {
 		return form[uint64]{scalar, 0, extend(a.base, signed)}, nil, true
 	}
-	some := !g.full && in.private // only the active lanes count
+	some := !g.full && in.Private // only the active lanes count
 	switch {
 	case a.bits&periodic != 0:
 		first, end := 0, last
@@ -335,10 +339,10 @@ func (g *gang) wideActive(slot int32, signed bool) (bases []uint64, ok bool) {
 // widenRegular converts to 64 bits.
 func widenRegular(signed bool) func(g *gang, in *inst) bool {
 	return func(g *gang, in *inst) bool {
-		f, bases, ok := g.wide(in, in.a, signed)
+		f, bases, ok := g.wide(in, in.A, signed)
 		if ok {
-			copy(g.r64.bases[in.d], bases)
-			g.r64.form[in.d] = f
+			copy(g.r64.bases[in.D], bases)
+			g.r64.form[in.D] = f
 		}
 		return ok
 	}
@@ -347,16 +351,16 @@ func widenRegular(signed bool) func(g *gang, in *inst) bool {
 // narrowRegular truncates to 32 bits. Base and stride modulo 2^32 give the right lanes
 // whatever the upper bits are.
 func narrowRegular(g *gang, in *inst) bool {
-	a := &g.r64.form[in.a]
+	a := &g.r64.form[in.A]
 	if a.bits&scalar != 0 {
-		g.r32.setScalar(in.d, a.bits, uint32(a.base), uint32(a.stride))
+		g.r32.setScalar(in.D, a.bits, uint32(a.base), uint32(a.stride))
 		return true
 	}
-	d := g.r32.bases[in.d]
-	for i, base := range g.r64.chunks(in.a) {
+	d := g.r32.bases[in.D]
+	for i, base := range g.r64.chunks(in.A) {
 		d[i] = uint32(base)
 	}
-	g.r32.setCompressed(in.d, uint32(a.stride))
+	g.r32.setCompressed(in.D, uint32(a.stride))
 	return true
 }
 
@@ -364,7 +368,7 @@ func narrowRegular(g *gang, in *inst) bool {
 // set.
 func mulWide(signed, adds bool) func(g *gang, in *inst) bool {
 	return func(g *gang, in *inst) bool {
-		x, u := in.a, in.b
+		x, u := in.A, in.B
 		if !g.r32.form[u].uniform() {
 			x, u = u, x
 		}
@@ -380,9 +384,9 @@ func mulWide(signed, adds bool) func(g *gang, in *inst) bool {
 		f.stride *= factor
 		r := &g.r64
 		if adds {
-			c := r.form[in.c]
+			c := r.form[in.C]
 			if common := f.bits & c.bits & scalar; common != 0 {
-				r.setScalar(in.d, common, f.base+c.base, f.stride+c.stride)
+				r.setScalar(in.D, common, f.base+c.base, f.stride+c.stride)
 				return true
 			}
 			if f.bits&scalar != 0 { // the product has no bases yet
@@ -391,27 +395,27 @@ func mulWide(signed, adds bool) func(g *gang, in *inst) bool {
 				if f.bits&periodic != 0 {
 					step = 0
 				}
-				for i, v := range r.chunks(in.c) {
+				for i, v := range r.chunks(in.C) {
 					bases[i] = v + f.base + uint64(i)*step
 				}
 			} else {
-				for i, v := range r.chunks(in.c) {
+				for i, v := range r.chunks(in.C) {
 					bases[i] = bases[i]*factor + v
 				}
 			}
-			copy(r.bases[in.d], bases)
-			r.setCompressed(in.d, f.stride+c.stride)
+			copy(r.bases[in.D], bases)
+			r.setCompressed(in.D, f.stride+c.stride)
 			return true
 		}
 		if f.bits&scalar != 0 {
-			r.setScalar(in.d, f.bits, f.base, f.stride)
+			r.setScalar(in.D, f.bits, f.base, f.stride)
 			return true
 		}
 		for i := range bases {
 			bases[i] *= factor
 		}
-		copy(r.bases[in.d], bases)
-		r.form[in.d] = f
+		copy(r.bases[in.D], bases)
+		r.form[in.D] = f
 		return true
 	}
 }
@@ -443,24 +447,14 @@ var affines = map[string]func(*gang, *inst) bool{
 	"mad.wide.s32": mulWide(true, true), "mad.wide.u32": mulWide(false, true),
 }
 
-// Comparisons by order, of numbers with or without a sign.
-const (
-	orderLess = 1 + iota
-	orderLessEqual
-	orderGreater
-	orderGreaterEqual
-	orderKind   = 7
-	orderSigned = 8
-)
-
 // holds says whether a difference satisfies a comparison.
 func holds(order uint8, difference int64) bool {
-	switch order & orderKind {
-	case orderLess:
+	switch order & program.OrderKind {
+	case program.OrderLess:
 		return difference < 0
-	case orderLessEqual:
+	case program.OrderLessEqual:
 		return difference <= 0
-	case orderGreater:
+	case program.OrderGreater:
 		return difference > 0
 	}
 	return difference >= 0
@@ -484,17 +478,17 @@ func number[T regval](base, stride T, steps int, signed bool) (v, step int64, ok
 // linear, so its sign changes at most once: the differences of the first and the
 // last lane, of the gang or of each chunk, say where.
 func compareRegular[T regval](g *gang, r *file[T], in *inst) bool {
-	signed := in.ordered&orderSigned != 0
-	fa, fb := r.form[in.a], r.form[in.b]
+	signed := in.Ordered&program.OrderSigned != 0
+	fa, fb := r.form[in.A], r.form[in.B]
 	if fa.bits&fb.bits&linear != 0 {
 		x, sx, ok1 := number(fa.base, fa.stride, g.width-1, signed)
 		y, sy, ok2 := number(fb.base, fb.stride, g.width-1, signed)
 		if ok1 && ok2 {
-			g.setPredicate(in.d, linearAnswer(in.ordered, x-y, sx-sy, g.width))
+			g.setPredicate(in.D, linearAnswer(in.Ordered, x-y, sx-sy, g.width))
 			return true
 		}
 	}
-	a, b := r.chunks(in.a), r.chunks(in.b)
+	a, b := r.chunks(in.A), r.chunks(in.B)
 	var m mask
 	for c := range a {
 		x, sx, ok1 := number(a[c], fa.stride, last, signed)
@@ -502,16 +496,16 @@ func compareRegular[T regval](g *gang, r *file[T], in *inst) bool {
 		if !ok1 || !ok2 {
 			return false
 		}
-		m[c>>2] |= chunkAnswer(in.ordered, x-y, sx-sy) << (c & 3 * chunk)
+		m[c>>2] |= chunkAnswer(in.Ordered, x-y, sx-sy) << (c & 3 * chunk)
 	}
-	g.setPredicate(in.d, m)
+	g.setPredicate(in.D, m)
 	return true
 }
 
 // comparePeriodic compares the lanes of one chunk and copies the answer to all
 // chunks; false if the sources are not periodic.
 func comparePeriodic[T regval](g *gang, r *file[T], in *inst, k func(d []uint64, a, b []T)) bool {
-	fa, fb := &r.form[in.a], &r.form[in.b]
+	fa, fb := &r.form[in.A], &r.form[in.B]
 	if fa.bits&fb.bits&periodic == 0 {
 		return false
 	}
@@ -526,7 +520,7 @@ func comparePeriodic[T regval](g *gang, r *file[T], in *inst, k func(d []uint64,
 	word := g.bits[0] & (1<<chunk - 1)
 	word |= word << 16
 	word |= word << 32
-	g.setPredicate(in.d, mask{word, word, word, word})
+	g.setPredicate(in.D, mask{word, word, word, word})
 	return true
 }
 
@@ -538,10 +532,10 @@ var allLanes = mask{^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)}
 func linearAnswer(order uint8, first, step int64, width int) mask {
 	// All four comparisons become "is it negative?": d <= 0 is d-1 < 0, and > and
 	// >= are the opposites of <= and <.
-	if kind := order & orderKind; kind == orderLessEqual || kind == orderGreater {
+	if kind := order & program.OrderKind; kind == program.OrderLessEqual || kind == program.OrderGreater {
 		first--
 	}
-	opposite := order&orderKind == orderGreater || order&orderKind == orderGreaterEqual
+	opposite := order&program.OrderKind == program.OrderGreater || order&program.OrderKind == program.OrderGreaterEqual
 	if end := first + step*int64(width-1); (first < 0) == (end < 0) {
 		if first < 0 != opposite {
 			return allLanes

@@ -60,9 +60,9 @@ func arithmetic(kernel any) func(*gang, *inst) {
 }
 
 func runOne[D, A regval, K ~func(d []D, a []A)](g *gang, in *inst) {
-	k := in.k.(K)
+	k := in.K.(K)
 	rd, ra := fileOf[D](g), fileOf[A](g)
-	if fa := &ra.form[in.a]; fa.bits&regular != 0 && g.whole(in) {
+	if fa := &ra.form[in.A]; fa.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
 		}
@@ -70,24 +70,24 @@ func runOne[D, A regval, K ~func(d []D, a []A)](g *gang, in *inst) {
 			if fa.bits&linear != 0 {
 				ra.one[1][0] = fa.base
 				k(rd.one[0], ra.one[1])
-				rd.setUniform(in.d, rd.one[0][0])
+				rd.setUniform(in.D, rd.one[0][0])
 				return
 			}
-			k(rd.bases[in.d], ra.chunks(in.a))
-			rd.setCompressed(in.d, 0)
+			k(rd.bases[in.D], ra.chunks(in.A))
+			rd.setCompressed(in.D, 0)
 			return
 		}
 	}
-	a := ra.expand(in.a)
+	a := ra.expand(in.A)
 	d := rd.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi])
 	rd.commit(g, in)
 }
 
 func runTwo[D, A, B regval, K ~func(d []D, a []A, b []B)](g *gang, in *inst) {
-	k := in.k.(K)
+	k := in.K.(K)
 	rd, ra, rb := fileOf[D](g), fileOf[A](g), fileOf[B](g)
-	if fa, fb := &ra.form[in.a], &rb.form[in.b]; fa.bits&regular != 0 && fb.bits&regular != 0 && g.whole(in) {
+	if fa, fb := &ra.form[in.A], &rb.form[in.B]; fa.bits&regular != 0 && fb.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
 		}
@@ -95,24 +95,24 @@ func runTwo[D, A, B regval, K ~func(d []D, a []A, b []B)](g *gang, in *inst) {
 			if fa.bits&fb.bits&linear != 0 {
 				ra.one[1][0], rb.one[2][0] = fa.base, fb.base
 				k(rd.one[0], ra.one[1], rb.one[2])
-				rd.setUniform(in.d, rd.one[0][0])
+				rd.setUniform(in.D, rd.one[0][0])
 				return
 			}
-			k(rd.bases[in.d], ra.chunks(in.a), rb.chunks(in.b))
-			rd.setCompressed(in.d, 0)
+			k(rd.bases[in.D], ra.chunks(in.A), rb.chunks(in.B))
+			rd.setCompressed(in.D, 0)
 			return
 		}
 	}
-	a, b := ra.expand(in.a), rb.expand(in.b)
+	a, b := ra.expand(in.A), rb.expand(in.B)
 	d := rd.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi])
 	rd.commit(g, in)
 }
 
 func runThree[D, A, B, C regval, K ~func(d []D, a []A, b []B, c []C)](g *gang, in *inst) {
-	k := in.k.(K)
+	k := in.K.(K)
 	rd, ra, rb, rc := fileOf[D](g), fileOf[A](g), fileOf[B](g), fileOf[C](g)
-	fa, fb, fc := &ra.form[in.a], &rb.form[in.b], &rc.form[in.c]
+	fa, fb, fc := &ra.form[in.A], &rb.form[in.B], &rc.form[in.C]
 	if fa.bits&regular != 0 && fb.bits&regular != 0 && fc.bits&regular != 0 && g.whole(in) {
 		if in.affine != nil && in.affine(g, in) {
 			return
@@ -121,15 +121,15 @@ func runThree[D, A, B, C regval, K ~func(d []D, a []A, b []B, c []C)](g *gang, i
 			if fa.bits&fb.bits&fc.bits&linear != 0 {
 				ra.one[1][0], rb.one[2][0], rc.one[3][0] = fa.base, fb.base, fc.base
 				k(rd.one[0], ra.one[1], rb.one[2], rc.one[3])
-				rd.setUniform(in.d, rd.one[0][0])
+				rd.setUniform(in.D, rd.one[0][0])
 				return
 			}
-			k(rd.bases[in.d], ra.chunks(in.a), rb.chunks(in.b), rc.chunks(in.c))
-			rd.setCompressed(in.d, 0)
+			k(rd.bases[in.D], ra.chunks(in.A), rb.chunks(in.B), rc.chunks(in.C))
+			rd.setCompressed(in.D, 0)
 			return
 		}
 	}
-	a, b, c := ra.expand(in.a), rb.expand(in.b), rc.expand(in.c)
+	a, b, c := ra.expand(in.A), rb.expand(in.B), rc.expand(in.C)
 	d := rd.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi], c[g.lo:g.hi])
 	rd.commit(g, in)
@@ -138,57 +138,57 @@ func runThree[D, A, B, C regval, K ~func(d []D, a []A, b []B, c []C)](g *gang, i
 // runFour runs kernels with four sources, of which the first two have one type and
 // the last two another.
 func runFour[D, A, C regval, K ~func(d []D, a, b []A, c, e []C)](g *gang, in *inst) {
-	k := in.k.(K)
+	k := in.K.(K)
 	rd, ra, rc := fileOf[D](g), fileOf[A](g), fileOf[C](g)
-	fa, fb, fc, fe := &ra.form[in.a], &ra.form[in.b], &rc.form[in.c], &rc.form[in.e]
+	fa, fb, fc, fe := &ra.form[in.A], &ra.form[in.B], &rc.form[in.C], &rc.form[in.E]
 	if fa.uniform() && fb.uniform() && fc.uniform() && fe.uniform() && g.whole(in) {
 		ra.one[1][0], ra.one[2][0], rc.one[3][0], rc.one[4][0] = fa.base, fb.base, fc.base, fe.base
 		k(rd.one[0], ra.one[1], ra.one[2], rc.one[3], rc.one[4])
-		rd.setUniform(in.d, rd.one[0][0])
+		rd.setUniform(in.D, rd.one[0][0])
 		return
 	}
-	a, b, c, e := ra.expand(in.a), ra.expand(in.b), rc.expand(in.c), rc.expand(in.e)
+	a, b, c, e := ra.expand(in.A), ra.expand(in.B), rc.expand(in.C), rc.expand(in.E)
 	d := rd.out(g, in)
 	k(d[g.lo:g.hi], a[g.lo:g.hi], b[g.lo:g.hi], c[g.lo:g.hi], e[g.lo:g.hi])
 	rd.commit(g, in)
 }
 
 func runCompare[T regval, K ~func(d []uint64, a, b []T)](g *gang, in *inst) {
-	k := in.k.(K)
+	k := in.K.(K)
 	r := fileOf[T](g)
-	fa, fb := &r.form[in.a], &r.form[in.b]
+	fa, fb := &r.form[in.A], &r.form[in.B]
 	if fa.bits&regular != 0 && fb.bits&regular != 0 {
 		if comparePeriodic(g, r, in, k) {
 			return
 		}
-		if in.ordered != 0 && compareRegular(g, r, in) {
+		if in.Ordered != 0 && compareRegular(g, r, in) {
 			return
 		}
 		if fa.stride|fb.stride == 0 {
-			k(g.bits[:1], r.chunks(in.a), r.chunks(in.b))
-			g.setPredicate(in.d, spread(g.bits[0]))
+			k(g.bits[:1], r.chunks(in.A), r.chunks(in.B))
+			g.setPredicate(in.D, spread(g.bits[0]))
 			return
 		}
 	}
-	a, b := r.expand(in.a), r.expand(in.b)
+	a, b := r.expand(in.A), r.expand(in.B)
 	lo := g.lo &^ 63
 	k(g.bits[lo/64:], a[lo:g.hi], b[lo:g.hi])
-	g.setPredicate(in.d, g.bits)
+	g.setPredicate(in.D, g.bits)
 }
 
 func runTest[T regval, K ~func(d []uint64, a []T)](g *gang, in *inst) {
-	a := fileOf[T](g).expand(in.a)
+	a := fileOf[T](g).expand(in.A)
 	lo := g.lo &^ 63
-	in.k.(K)(g.bits[lo/64:], a[lo:g.hi])
-	g.setPredicate(in.d, g.bits)
+	in.K.(K)(g.bits[lo/64:], a[lo:g.hi])
+	g.setPredicate(in.D, g.bits)
 }
 
 func runCarry[T regval, K ~func(d, a, b, c []T, in, out []uint64)](g *gang, in *inst) {
 	r := fileOf[T](g)
-	a, b, c := r.expand(in.a), r.expand(in.b), r.expand(in.c)
+	a, b, c := r.expand(in.A), r.expand(in.B), r.expand(in.C)
 	d := r.out(g, in)
 	g.bits = g.cc
-	in.k.(K)(d[:g.width], a, b, c, g.cc[:], g.bits[:])
+	in.K.(K)(d[:g.width], a, b, c, g.cc[:], g.bits[:])
 	r.commit(g, in)
 	out, old := g.bits.and(&g.mask), g.cc.without(&g.mask)
 	g.cc = out.or(&old)

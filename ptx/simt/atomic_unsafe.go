@@ -3,10 +3,12 @@ package simt
 import (
 	"sync/atomic"
 	"unsafe"
+
+	"muster/ptx/simt/program"
 )
 
 // atomic does one operation of one lane and returns the old value.
-func (g *gang) atomic(in *inst, lane int, addr, n uint64, op atomicOp, b, c uint64) uint64 {
+func (g *gang) atomic(in *inst, lane int, addr, n uint64, op program.AtomicOp, b, c uint64) uint64 {
 	v, at, local := g.place(in, lane, addr)
 	if local {
 		old := g.readLocal(in, lane, at, n)

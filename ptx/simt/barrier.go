@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"muster/ptx/simt/program"
 	"muster/ptx/simt/shape"
 )
 
@@ -21,47 +22,35 @@ type barrier struct {
 	holds    int // in how many of the arrived threads the predicate of bar.red holds
 }
 
-// The operations of barriers; the operands are a: number, b: threads (or -1),
-// c: predicate (or -1), d: result.
-const (
-	barSync = iota
-	barArrive
-	barPopc
-	barAnd
-	barOr
-	clusterArrive // of the cluster's barrier: it has no operands
-	clusterWait
-)
-
 // barrier makes the running group arrive at a barrier and wait for the threads of
 // its blocks. The lanes wait in groups at the barrier's own place; release lets
 // them continue after it.
 func (g *gang) barrier(in *inst, at int32) (int32, bool) {
 	t := g.team
-	if g.full && len(t.gangs) == 1 && in.mode == barSync && in.b < 0 && len(g.groups) == 1 {
+	if g.full && len(t.gangs) == 1 && in.Mode == program.BarSync && in.B < 0 && len(g.groups) == 1 {
 		if t.check != nil {
 			t.x.check.passes(t)
 		}
 		return at + 1, true // all live threads of the team are in this group
 	}
-	switch in.mode {
-	case clusterArrive:
+	switch in.Mode {
+	case program.ClusterArrive:
 		return g.arriveInCluster(at)
-	case clusterWait:
+	case program.ClusterWait:
 		return g.waitInCluster(at)
 	}
 	// The number may be in a register, and not the same in all lanes.
 	var numbers uint32
 	cur := g.groups[g.cur]
 	for rest := g.mask; !rest.empty(); {
-		number := g.r32.lane(in.a, rest.first())
+		number := g.r32.lane(in.A, rest.first())
 		if number >= barriers {
 			g.fault(in, rest.first(), IllegalCall, 0, "barriers are numbered 0 to 15")
 		}
 		here := g.atNumber(in, rest, number)
 		t.arrive(g, in, here, number)
 		grp := group{pc: at, state: atBar, bar: uint8(number), lanes: here, stamp: cur.stamp}
-		if in.mode == barArrive {
+		if in.Mode == program.BarArrive {
 			grp.pc, grp.state = at+1, ready
 		}
 		if numbers == 0 {
@@ -115,12 +104,12 @@ func (g *gang) waitInCluster(at int32) (int32, bool) {
 
 // atNumber returns the lanes of m that name barrier number.
 func (g *gang) atNumber(in *inst, m mask, number uint32) mask {
-	if g.r32.form[in.a].uniform() {
+	if g.r32.form[in.A].uniform() {
 		return m
 	}
 	var here mask
 	for lane := g.lo; lane < g.hi; lane++ {
-		if m.has(lane) && g.r32.lane(in.a, lane) == number {
+		if m.has(lane) && g.r32.lane(in.A, lane) == number {
 			here.set(lane)
 		}
 	}
@@ -137,24 +126,24 @@ func (t *team) arrive(g *gang, in *inst, lanes mask, number uint32) {
 		}
 		bar := &t.bars[b][number]
 		bar.arrived += m.count()
-		if in.b >= 0 {
-			bar.expected = int(g.r32.lane(in.b, m.first()))
+		if in.B >= 0 {
+			bar.expected = int(g.r32.lane(in.B, m.first()))
 			if bar.expected%g.warp != 0 || bar.expected == 0 || bar.expected > shape.MaxThreads {
 				g.fault(in, m.first(), IllegalCall, 0, fmt.Sprintf("the threads of a barrier must be a multiple of the warp size, up to %d", shape.MaxThreads))
 			}
 			// Expected threads are counted in whole warps, so the missing threads
 			// of the block's last warp arrive with its last thread.
 			if threads := int(t.x.launch.Block.Count()); int(g.threadOf[m.end()-1]) == threads-1 {
-				absent := round(threads, shape.WarpSize) - threads
+				absent := shape.Round(threads, shape.WarpSize) - threads
 				bar.arrived += absent
-				if in.mode == barAnd {
+				if in.Mode == program.BarAnd {
 					bar.holds += absent
 				}
 			}
 		}
-		if in.c >= 0 {
-			p := g.p[in.c]
-			if in.negated {
+		if in.C >= 0 {
+			p := g.p[in.C]
+			if in.Negated {
 				p = m.without(&p)
 			}
 			p = p.and(&m)
@@ -196,7 +185,7 @@ func (t *team) release(number int) {
 				continue
 			}
 			in := &t.x.image.code[grp.pc]
-			if in.mode != barSync {
+			if in.Mode != program.BarSync {
 				for _, b := range done {
 					g.barrierResult(in, m.and(&g.lanesOf[b]), t.bars[b][number])
 				}
@@ -225,20 +214,20 @@ func (g *gang) barrierResult(in *inst, m mask, b barrier) {
 	}
 	saved := g.mask
 	g.setMask(m)
-	switch in.mode {
-	case barPopc:
-		d := g.r32.partial(g, in, in.d)
+	switch in.Mode {
+	case program.BarPopc:
+		d := g.r32.partial(g, in, in.D)
 		for lane := g.lo; lane < g.hi; lane++ {
 			if m.has(lane) {
 				d[lane] = uint32(b.holds)
 			}
 		}
-	case barAnd, barOr:
+	case program.BarAnd, program.BarOr:
 		var all mask
-		if in.mode == barAnd && b.holds == b.arrived || in.mode == barOr && b.holds > 0 {
+		if in.Mode == program.BarAnd && b.holds == b.arrived || in.Mode == program.BarOr && b.holds > 0 {
 			all = m
 		}
-		g.setPredicate(in.d, all)
+		g.setPredicate(in.D, all)
 	}
 	g.setMask(saved)
 }
@@ -279,8 +268,8 @@ func (g *gang) members(in *inst, lane int) mask {
 	base := lane &^ (g.warp - 1)
 	var m mask
 	named := uint64(1<<g.warp - 1)
-	if in.e >= 0 {
-		named &= uint64(g.r32.lane(in.e, lane))
+	if in.E >= 0 {
+		named &= uint64(g.r32.lane(in.E, lane))
 	}
 	m[base>>6] = named << (base & 63)
 	return m.and(&g.live)

@@ -4,19 +4,13 @@ import (
 	"encoding/binary"
 
 	"muster/ptx"
+	"muster/ptx/simt/program"
 )
 
 // Bulk copies: on a GPU a thread hands a copy to the copy engine, which tells an mbarrier
 // when the bytes have arrived. Here the thread's lane copies the bytes itself, before its
 // next instruction, and then tells the mbarrier. A group of copies is therefore complete
 // whenever a thread waits for it, and wait instructions have nothing to do.
-
-// bulkCopy is what cp.async.bulk and cp.reduce.async.bulk do beyond their registers.
-type bulkCopy struct {
-	to, from ptx.Space // NoSpace: generic
-	reduce   atomicOp  // nil: it copies
-	size     uint64    // of an element, if it reduces
-}
 
 // sharedOr returns the state space of the address of an mbarrier. Programs give it as an
 // address of shared memory, which is below 2^32, or as a generic address, which is above
@@ -39,31 +33,31 @@ const bulkUnit = 16
 // the cluster get the bytes and are told, a bit each; without it the own one alone. Source
 // and destination are checked whole before a byte is written.
 func runBulkCopy(g *gang, in *inst) {
-	k := in.k.(*bulkCopy)
+	k := in.K.(*program.BulkCopy)
 	for lane := g.first; lane < g.end; lane++ {
 		if !g.mask.has(lane) {
 			continue
 		}
-		from, to := g.r64.lane(in.a, lane)+uint64(in.imm), g.r64.lane(in.b, lane)
-		n := uint64(g.r32.lane(in.c, lane))
+		from, to := g.r64.lane(in.A, lane)+uint64(in.Imm), g.r64.lane(in.B, lane)
+		n := uint64(g.r32.lane(in.C, lane))
 		if n%bulkUnit != 0 {
 			g.fault(in, lane, MisalignedAddress, from, "the size of a bulk copy is a multiple of 16")
 		}
-		source := g.stretch(in, lane, k.from, from, n)
+		source := g.stretch(in, lane, k.From, from, n)
 		blocks := int32(-1)
-		if len(in.sources) > 0 {
-			blocks = in.sources[0]
+		if len(in.Sources) > 0 {
+			blocks = in.Sources[0]
 		}
 		g.eachTarget(blocks, lane, func(target func(uint64) uint64) {
-			if there := g.stretch(in, lane, k.to, target(to), n); k.reduce == nil {
+			if there := g.stretch(in, lane, k.To, target(to), n); k.Reduce == nil {
 				copy(there, source)
 				g.did(n)
 			} else {
 				g.did(n * reduceWork)
 				g.reduceStretch(in, lane, k, target(to), source)
 			}
-			if in.e >= 0 {
-				g.bytesCame(in, lane, target(g.r64.lane(in.e, lane)), n)
+			if in.E >= 0 {
+				g.bytesCame(in, lane, target(g.r64.lane(in.E, lane)), n)
 			}
 		})
 	}
@@ -88,8 +82,8 @@ func (g *gang) eachTarget(blocks int32, lane int, f func(target func(addr uint64
 func runBulkZero(g *gang, in *inst) {
 	for lane := g.first; lane < g.end; lane++ {
 		if g.mask.has(lane) {
-			n := g.r64.lane(in.b, lane)
-			clear(g.stretch(in, lane, in.space, g.r64.lane(in.a, lane)+uint64(in.imm), n))
+			n := g.r64.lane(in.B, lane)
+			clear(g.stretch(in, lane, in.Space, g.r64.lane(in.A, lane)+uint64(in.Imm), n))
 			g.did(n)
 		}
 	}
@@ -99,31 +93,31 @@ func runBulkZero(g *gang, in *inst) {
 // tells the mbarrier at address b.
 func runStoreAsync[T memval, D regval](g *gang, in *inst) {
 	r := fileOf[D](g)
-	size := uint64(in.size)
+	size := uint64(in.Size)
 	for lane := g.first; lane < g.end; lane++ {
 		if !g.mask.has(lane) {
 			continue
 		}
-		addr := g.r64.lane(in.a, lane) + uint64(in.imm)
-		if whole := size * uint64(len(in.list)); addr%whole != 0 {
+		addr := g.r64.lane(in.A, lane) + uint64(in.Imm)
+		if whole := size * uint64(len(in.List)); addr%whole != 0 {
 			g.fault(in, lane, MisalignedAddress, addr, "")
 		}
-		for i, slot := range in.list {
+		for i, slot := range in.List {
 			storeLane(g, in, lane, addr+uint64(i)*size, T(r.lane(slot, lane)))
 		}
-		g.bytesCame(in, lane, g.r64.lane(in.b, lane), size*uint64(len(in.list)))
+		g.bytesCame(in, lane, g.r64.lane(in.B, lane), size*uint64(len(in.List)))
 	}
 }
 
 // reduceStretch combines the elements in from with those at an address. Each element is
 // one atomic operation, as on a GPU; the stretch as a whole is not atomic.
-func (g *gang) reduceStretch(in *inst, lane int, k *bulkCopy, to uint64, from []byte) {
+func (g *gang) reduceStretch(in *inst, lane int, k *program.BulkCopy, to uint64, from []byte) {
 	at := *in
-	at.space = k.to
-	for i := uint64(0); i < uint64(len(from)); i += k.size {
+	at.Space = k.To
+	for i := uint64(0); i < uint64(len(from)); i += k.Size {
 		var b [8]byte
-		copy(b[:k.size], from[i:])
-		g.atomic(&at, lane, to+i, k.size, k.reduce, binary.LittleEndian.Uint64(b[:]), 0)
+		copy(b[:k.Size], from[i:])
+		g.atomic(&at, lane, to+i, k.Size, k.Reduce, binary.LittleEndian.Uint64(b[:]), 0)
 	}
 }
 
@@ -132,20 +126,20 @@ func (g *gang) reduceStretch(in *inst, lane int, k *bulkCopy, to uint64, from []
 // a lane that reads none needs no valid source.
 func runCopyAsync(g *gang, in *inst) {
 	a := g.access(in)
-	n := uint64(in.size)
+	n := uint64(in.Size)
 	for lane := g.lo; lane < g.hi; lane++ {
 		if !g.mask.has(lane) {
 			continue
 		}
 		read := n
-		if in.c >= 0 {
-			read = min(n, uint64(g.r32.lane(in.c, lane)))
+		if in.C >= 0 {
+			read = min(n, uint64(g.r32.lane(in.C, lane)))
 		}
 		var buffer [16]byte
 		if read > 0 {
 			v, at, _ := g.place(in, lane, a.at(lane))
 			copy(buffer[:read], g.bytesAt(in, lane, v, at, n))
 		}
-		copy(g.bytesAt(in, lane, g.sharedView(lane), g.r64.lane(in.b, lane), n), buffer[:n])
+		copy(g.bytesAt(in, lane, g.sharedView(lane), g.r64.lane(in.B, lane), n), buffer[:n])
 	}
 }

@@ -4,43 +4,19 @@ import (
 	"cmp"
 	"fmt"
 	"math/bits"
-	"path"
 	"slices"
 
 	"muster/ptx"
 	"muster/ptx/simt/matrix"
+	"muster/ptx/simt/program"
 	"muster/ptx/simt/shape"
 	"muster/ptx/simt/tensormap"
-)
-
-// touch says how an instruction accesses memory, or orders accesses, for a checker.
-type touch uint8
-
-const (
-	touchNothing touch = iota
-	touchLoad          // each lane, len(list) elements one after the other
-	touchStore
-	touchAtomic
-	touchCopy   // cp.async
-	touchMatrix // stmatrix: writes rows of 16 bytes
-	touchRows   // ldmatrix: reads rows of 16 bytes
-	touchLoadTile
-	touchStoreTile // wmma: the elements of a fragment
-	touchFence
-	touchTensorMap // tensormap.replace, tensormap.cp_fenceproxy
-	touchMbarrier
-	touchArrive    // cp.async.mbarrier.arrive without .noinc
-	touchBulk      // cp.async.bulk
-	touchBulkZero  // st.bulk
-	touchWaitGroup // cp.async.bulk.wait_group
-	touchProduct   // wgmma: matrices in shared memory
-	touchOther     // accesses memory in a way that the checker does not follow
 )
 
 // site is an instruction that a checker follows.
 type site struct {
 	text    *ptx.Instruction
-	touch   touch
+	touch   program.Touch
 	bytes   uint64 // of an element
 	size    uint64 // of all elements
 	sync    bool   // atomic, volatile or ordered: two such accesses do not race
@@ -79,10 +55,10 @@ func (k *Kernel) checked(m *image) *checkedImage {
 // an instruction with a guard it wraps inner, which runs with the lanes that the guard lets through.
 func (k *Kernel) insertChecks(m *image) *checkedImage {
 	c := &checkedImage{sites: make([]site, 1)}
-	places := map[*ptx.Variable]int{}
-	c.static = layoutShared(k.program.unitsOf(k.unit), sharedGuard, places)
+	places, static := k.StaticShared(sharedGuard)
+	c.static = static
 	if len(places) > 1 {
-		c.image = k.program.assembly(k.unit, sharedGuard, nil).image
+		c.image = linked(k.Assemble(sharedGuard, nil))
 	} else {
 		c.image = m.apart()
 		c.image.code = slices.Clone(m.code)
@@ -90,13 +66,13 @@ func (k *Kernel) insertChecks(m *image) *checkedImage {
 	for i := range c.image.code {
 		in := &c.image.code[i]
 		s := siteOf(in)
-		if s.touch == touchOther {
-			c.unknown = append(c.unknown, in.text)
+		if s.touch == program.TouchOther {
+			c.unknown = append(c.unknown, in.Text)
 		}
 		if s.isAsync() {
-			c.async = append(c.async, in.text)
+			c.async = append(c.async, in.Text)
 		}
-		if s.touch == touchNothing || s.touch == touchOther || len(c.sites) > maxSites {
+		if s.touch == program.TouchNothing || s.touch == program.TouchOther || len(c.sites) > maxSites {
 			continue
 		}
 		number := len(c.sites)
@@ -120,51 +96,51 @@ func (k *Kernel) insertChecks(m *image) *checkedImage {
 
 // siteOf returns what a checker must know of an instruction.
 func siteOf(in *inst) site {
-	s := site{text: in.text, touch: in.touch, sync: in.sync}
-	switch in.touch {
-	case touchLoad, touchStore:
-		s.bytes = uint64(in.text.Type(0).Size())
-		s.size = s.bytes * uint64(len(in.list))
-		if in.space == ptx.ConstSpace || in.text.Space() == ptx.ParamSpace { // only the compiler accesses parameters
-			s.touch = touchNothing
+	s := site{text: in.Text, touch: in.Touch, sync: in.Sync}
+	switch in.Touch {
+	case program.TouchLoad, program.TouchStore:
+		s.bytes = uint64(in.Text.Type(0).Size())
+		s.size = s.bytes * uint64(len(in.List))
+		if in.Space == ptx.ConstSpace || in.Text.Space() == ptx.ParamSpace { // only the compiler accesses parameters
+			s.touch = program.TouchNothing
 		}
-	case touchAtomic:
-		s.bytes, s.size, s.sync, s.returns = uint64(in.size), uint64(in.size), true, in.d >= 0
-		s.blind, s.swaps = in.text.Has("exch"), in.text.Has("cas")
-	case touchCopy:
-		s.bytes, s.size = uint64(in.size), uint64(in.size)
-	case touchMatrix, touchRows:
+	case program.TouchAtomic:
+		s.bytes, s.size, s.sync, s.returns = uint64(in.Size), uint64(in.Size), true, in.D >= 0
+		s.blind, s.swaps = in.Text.Has("exch"), in.Text.Has("cas")
+	case program.TouchCopy:
+		s.bytes, s.size = uint64(in.Size), uint64(in.Size)
+	case program.TouchMatrix, program.TouchRows:
 		s.bytes, s.size = 2*matrixSide, 2*matrixSide
-	case touchLoadTile, touchStoreTile:
-		s.bytes = uint64(in.k.(*matrix.Access).Format.Bits() / 8)
+	case program.TouchLoadTile, program.TouchStoreTile:
+		s.bytes = uint64(in.K.(*matrix.Access).Format.Bits() / 8)
 		s.size = s.bytes
 		if s.bytes == 0 { // several elements share a byte
-			s.touch = touchOther
+			s.touch = program.TouchOther
 		}
-	case touchTensorMap:
+	case program.TouchTensorMap:
 		s.bytes, s.size = bulkUnit, bulkUnit
-	case touchMbarrier:
-		s.bytes, s.size, s.sync = 8, 8, in.mode != mbarrierInit && in.mode != mbarrierInvalidate
-	case touchBulk:
+	case program.TouchMbarrier:
+		s.bytes, s.size, s.sync = 8, 8, in.Mode != program.MbarrierInit && in.Mode != program.MbarrierInvalidate
+	case program.TouchBulk:
 		s.bytes, s.size = bulkUnit, bulkUnit
-		switch k := in.k.(type) {
-		case *bulkCopy:
-			s.sync = k.reduce != nil
-		case *tensorCopy:
-			s.bytes, s.sync = 1, k.reduce != "" // rows of a box begin at any element
+		switch k := in.K.(type) {
+		case *program.BulkCopy:
+			s.sync = k.Reduce != nil
+		case *program.TensorCopy:
+			s.bytes, s.sync = 1, k.Reduce != "" // rows of a box begin at any element
 		}
-	case touchBulkZero:
+	case program.TouchBulkZero:
 		s.bytes, s.size = 8, 8
-	case touchProduct:
+	case program.TouchProduct:
 		s.bytes, s.size = 4, 4
-	case touchNothing:
-		if in.text == nil || in.run == nil {
+	case program.TouchNothing:
+		if in.Text == nil || in.run == nil {
 			break
 		}
-		switch in.text.Opcode {
+		switch in.Text.Opcode {
 		case "ldmatrix", "stmatrix", "wmma", "wgmma", "mbarrier", "st", "multimem", "cp":
-			if in.name == "" && (in.text.Opcode != "cp" || in.text.Has("bulk")) && (in.text.Opcode != "st" || in.text.Has("async")) && !in.text.Has("prefetch") && slices.ContainsFunc(in.text.Operands, isAddress) {
-				s.touch = touchOther
+			if in.Name == "" && (in.Text.Opcode != "cp" || in.Text.Has("bulk")) && (in.Text.Opcode != "st" || in.Text.Has("async")) && !in.Text.Has("prefetch") && slices.ContainsFunc(in.Text.Operands, isAddress) {
+				s.touch = program.TouchOther
 			}
 		}
 	}
@@ -320,26 +296,26 @@ func (l *launchCheck) eachActiveWarp(g *gang, f func(b *blockCheck, w int)) {
 // synchronises records that the running group executes an instruction that makes
 // threads wait for each other.
 func (l *launchCheck) synchronises(g *gang, in *inst) {
-	switch in.flow {
-	case flowWarp, flowWarpWait:
+	switch in.Flow {
+	case program.FlowWarp, program.FlowWarpWait:
 		l.eachActiveWarp(g, (*blockCheck).advance)
-	case flowBarrier:
-		switch in.mode {
-		case clusterArrive: // the barrier may complete before the wait is executed: count as waiting from here on
+	case program.FlowBarrier:
+		switch in.Mode {
+		case program.ClusterArrive: // the barrier may complete before the wait is executed: count as waiting from here on
 			l.eachActiveWarp(g, func(b *blockCheck, w int) { b.arrive(w, clusterBarrier, true) })
 			return
-		case clusterWait:
+		case program.ClusterWait:
 			return
 		}
 		for base := g.lo &^ (g.warp - 1); base < g.hi; base += g.warp {
 			m := g.warpBits(&g.mask, base)
 			for ; m != 0; m &= m - 1 {
 				lane := base + bits.TrailingZeros32(m)
-				number := g.r32.lane(in.a, lane)
+				number := g.r32.lane(in.A, lane)
 				if number < barriers {
-					g.team.check[g.blockOf[lane]].arrive(int(g.threadOf[lane])/shape.WarpSize, number, in.mode != barArrive)
+					g.team.check[g.blockOf[lane]].arrive(int(g.threadOf[lane])/shape.WarpSize, number, in.Mode != program.BarArrive)
 				}
-				if g.r32.form[in.a].uniform() {
+				if g.r32.form[in.A].uniform() {
 					break // the other lanes of the warp arrive at the same barrier
 				}
 			}
@@ -366,14 +342,14 @@ func (l *launchCheck) follow(g *gang, in *inst, number int) {
 		return
 	}
 	switch s.touch {
-	case touchFence:
+	case program.TouchFence:
 		l.eachActiveWarp(g, (*blockCheck).fence)
-	case touchLoad, touchStore, touchAtomic:
-		v := glance{l: l, g: g, in: in, number: record(number), site: s, a: g.access(in), reads: s.touch != touchStore, writes: s.touch != touchLoad}
+	case program.TouchLoad, program.TouchStore, program.TouchAtomic:
+		v := glance{l: l, g: g, in: in, number: record(number), site: s, a: g.access(in), reads: s.touch != program.TouchStore, writes: s.touch != program.TouchLoad}
 		v.all()
 		if s.sync {
 			l.eachActiveWarp(g, func(b *blockCheck, w int) {
-				if v.reads && (s.touch == touchLoad || s.returns) {
+				if v.reads && (s.touch == program.TouchLoad || s.returns) {
 					b.observe(w)
 				}
 				if v.writes {
@@ -381,26 +357,26 @@ func (l *launchCheck) follow(g *gang, in *inst, number int) {
 				}
 			})
 		}
-	case touchCopy:
-		from := glance{l: l, g: g, in: in, number: record(number), site: s, a: g.access(in), reads: true, silent: in.c >= 0}
+	case program.TouchCopy:
+		from := glance{l: l, g: g, in: in, number: record(number), site: s, a: g.access(in), reads: true, silent: in.C >= 0}
 		from.all()
 		to := glance{l: l, g: g, in: in, number: record(number), site: s, writes: true}
 		for lane := range l.lanes(g) {
-			to.lane(lane, ptx.SharedSpace, g.r64.lane(in.b, lane))
+			to.lane(lane, ptx.SharedSpace, g.r64.lane(in.B, lane))
 		}
-	case touchMatrix, touchRows:
-		reads := s.touch == touchRows
+	case program.TouchMatrix, program.TouchRows:
+		reads := s.touch == program.TouchRows
 		v := glance{l: l, g: g, in: in, number: record(number), site: s, a: g.access(in), reads: reads, writes: !reads}
 		for lane := range l.lanes(g) {
-			if lane%g.warp < matrixSide*len(in.list) {
+			if lane%g.warp < matrixSide*len(in.List) {
 				v.one(lane)
 			}
 		}
-	case touchLoadTile, touchStoreTile:
-		reads := s.touch == touchLoadTile
+	case program.TouchLoadTile, program.TouchStoreTile:
+		reads := s.touch == program.TouchLoadTile
 		v := glance{l: l, g: g, in: in, number: record(number), site: s, reads: reads, writes: !reads}
-		v.tile(in.k.(*matrix.Access))
-	case touchTensorMap:
+		v.tile(in.K.(*matrix.Access))
+	case program.TouchTensorMap:
 		v := glance{l: l, g: g, in: in, number: record(number), site: s}
 		v.maps()
 	}
@@ -409,13 +385,13 @@ func (l *launchCheck) follow(g *gang, in *inst, number int) {
 // maps examines the tensor maps that lanes change, or that warps copy.
 func (v *glance) maps() {
 	g, in := v.g, v.in
-	copies := in.text.Has("cp_fenceproxy")
+	copies := in.Text.Has("cp_fenceproxy")
 	visit := func(lane int) {
 		v.reads, v.writes = true, !copies
-		v.bytes(lane, in.space, g.r64.lane(in.a, lane)+uint64(in.imm), tensormap.Size)
+		v.bytes(lane, in.Space, g.r64.lane(in.A, lane)+uint64(in.Imm), tensormap.Size)
 		if copies {
 			v.reads, v.writes = false, true
-			v.bytes(lane, ptx.GlobalSpace, g.r64.lane(in.b, lane), tensormap.Size)
+			v.bytes(lane, ptx.GlobalSpace, g.r64.lane(in.B, lane), tensormap.Size)
 		}
 	}
 	if copies {
@@ -435,9 +411,9 @@ func (v *glance) tile(f *matrix.Access) {
 	for lane := range v.l.lanes(v.g) {
 		for r := range f.Registers {
 			for _, n := range f.Register(r, lane%shape.WarpSize) {
-				space, at := v.in.space, addr[lane]+f.Offset(int(n), stride[lane])*v.site.bytes
+				space, at := v.in.Space, addr[lane]+f.Offset(int(n), stride[lane])*v.site.bytes
 				if space == ptx.NoSpace {
-					space, at = window(at)
+					space, at = program.Window(at)
 				}
 				v.lane(lane, space, at)
 			}
@@ -478,11 +454,11 @@ type glance struct {
 func (v *glance) all() {
 	g, a := v.g, v.a
 	n := v.site.size
-	if a.space == ptx.LocalSpace && v.in.space == ptx.LocalSpace {
+	if a.space == ptx.LocalSpace && v.in.Space == ptx.LocalSpace {
 		v.local()
 		return
 	}
-	if v.in.space != ptx.NoSpace && n >= 4 && g.team.x.perGang == 1 || v.in.space == ptx.GlobalSpace && n >= 4 {
+	if v.in.Space != ptx.NoSpace && n >= 4 && g.team.x.perGang == 1 || v.in.Space == ptx.GlobalSpace && n >= 4 {
 		switch {
 		case a.linear && a.step == n && g.solid():
 			v.row(g.first, g.end, a.at(g.first))
@@ -504,7 +480,7 @@ func (v *glance) all() {
 			return
 		}
 	}
-	if v.in.space == ptx.SharedSpace && n == 4 && v.l.race {
+	if v.in.Space == ptx.SharedSpace && n == 4 && v.l.race {
 		for w, m := range g.mask {
 			for ; m != 0; m &= m - 1 {
 				if lane := w<<6 + bits.TrailingZeros64(m); !v.word(lane, a.at(lane)) {
@@ -544,7 +520,7 @@ func (v *glance) broadcasts() {
 	v.a.chunks()
 	for c := range v.g.chunks {
 		first := c * chunk
-		if v.in.space != ptx.SharedSpace || v.site.size != 4 || !v.l.race || !v.word(first, v.a.at(first)) || !v.word(first+chunk-1, v.a.at(first+chunk-1)) {
+		if v.in.Space != ptx.SharedSpace || v.site.size != 4 || !v.l.race || !v.word(first, v.a.at(first)) || !v.word(first+chunk-1, v.a.at(first+chunk-1)) {
 			v.one(first)
 			v.one(first + chunk - 1)
 		}
@@ -597,9 +573,9 @@ func (v *glance) me(b *blockCheck, lane int) record {
 
 // one examines the access of one lane.
 func (v *glance) one(lane int) {
-	space, addr := v.in.space, v.a.at(lane)
+	space, addr := v.in.Space, v.a.at(lane)
 	if space == ptx.NoSpace {
-		space, addr = window(addr)
+		space, addr = program.Window(addr)
 	}
 	v.lane(lane, space, addr)
 }
@@ -750,7 +726,7 @@ func (v *glance) harmless(earlier record, b *blockCheck, w int) bool {
 	switch {
 	case b.ordered(earlier, w) || v.site.sync && other.sync:
 		return true
-	case v.site.touch == touchLoad && other.swaps || v.site.swaps && other.touch == touchLoad:
+	case v.site.touch == program.TouchLoad && other.swaps || v.site.swaps && other.touch == program.TouchLoad:
 		// CUDA's programming guide shows this loop: a plain read, then a compare-and-swap
 		// that fails if the value read was outdated.
 		return true
@@ -763,7 +739,7 @@ func (v *glance) row(first, end int, addr uint64) {
 	n := v.site.size
 	bytes := uint64(end-first) * n
 	var shadow func(addr uint64) *page
-	space := v.in.space
+	space := v.in.Space
 	switch space {
 	case ptx.SharedSpace:
 		b := v.g.team.check[v.g.blockOf[first]]
@@ -967,14 +943,14 @@ func (v *glance) deed(lane int) Deed {
 // place fills in the instruction of a deed.
 func (l *launchCheck) place(d *Deed, s *site) {
 	switch s.touch {
-	case touchAtomic:
+	case program.TouchAtomic:
 		d.What = "atomic access"
-	case touchMbarrier:
+	case program.TouchMbarrier:
 		d.What = "use of an mbarrier"
-	case touchBulk:
+	case program.TouchBulk:
 		d.What += " of a bulk copy"
 	}
-	d.Line, d.Instruction, d.Source = s.text.Pos.Line, s.text.String(), l.x.kernel.program.sourceOf(s.text)
+	d.Line, d.Instruction, d.Source = s.text.Pos.Line, s.text.String(), l.x.kernel.SourceOf(s.text)
 }
 
 // memory says what an address belongs to.
@@ -1083,7 +1059,7 @@ func (v *glance) conflict(lane int, space ptx.Space, addr uint64, me, earlier re
 			o.What = "write"
 		}
 		v.l.place(&o, other)
-		return &Defect{Kind: Race, Kernel: v.l.x.kernel.Name, Deed: d, Other: &o, Space: space, Address: addr, Size: size, Memory: v.l.memory(space, addr), Why: why(&d, &o, v.site.touch == touchBulk || other.touch == touchBulk)}
+		return &Defect{Kind: Race, Kernel: v.l.x.kernel.Name, Deed: d, Other: &o, Space: space, Address: addr, Size: size, Memory: v.l.memory(space, addr), Why: why(&d, &o, v.site.touch == program.TouchBulk || other.touch == program.TouchBulk)}
 	})
 }
 
@@ -1104,18 +1080,18 @@ func why(d, o *Deed, copied bool) string {
 // does not matter which comes last. If both are lanes of this very instruction, the memory
 // does not have the value yet, so their registers are compared.
 func (v *glance) sameValue(lane int, space ptx.Space, addr uint64, me, earlier record) bool {
-	if v.site.touch != touchStore {
+	if v.site.touch != program.TouchStore {
 		return false
 	}
 	at := v.a.at(lane)
-	if v.in.space == ptx.NoSpace {
-		_, at = window(at)
+	if v.in.Space == ptx.NoSpace {
+		_, at = program.Window(at)
 	}
 	element := int((addr - at) / v.site.bytes)
 	if addr < at { // addr is that of a word, of which the lane writes only a part
 		element = 0
 	}
-	if element >= len(v.in.list) {
+	if element >= len(v.in.List) {
 		return false
 	}
 	value := v.g.register(v.in, element, lane)
@@ -1138,36 +1114,23 @@ func (v *glance) peer(r record) int {
 	return -1
 }
 
-// sourceOf returns the source file and line of an instruction, or "".
-func (p *Program) sourceOf(in *ptx.Instruction) string {
-	if in.Loc == nil || in.Loc.Line == 0 {
-		return ""
-	}
-	for _, item := range p.module.Items {
-		if f, ok := item.(*ptx.File); ok && f.Number == in.Loc.File {
-			return fmt.Sprintf("%s:%d", path.Base(f.Name), in.Loc.Line)
-		}
-	}
-	return ""
-}
-
 // faulted reports an access that ends the kernel with a fault.
 func (l *launchCheck) faulted(g *gang, in *inst, lane int, f *Fault) {
-	if !l.checks.Memory || in.text == nil || f.Kind != IllegalAddress && f.Kind != MisalignedAddress && f.Kind != WriteToReadOnly {
+	if !l.checks.Memory || in.Text == nil || f.Kind != IllegalAddress && f.Kind != MisalignedAddress && f.Kind != WriteToReadOnly {
 		return
 	}
 	kind := OutOfBounds
 	if f.Kind == MisalignedAddress {
 		kind = Misaligned
 	}
-	space := in.space
+	space := in.Space
 	if space == ptx.NoSpace {
-		space, _ = window(f.Address)
+		space, _ = program.Window(f.Address)
 	}
 	s := siteOf(in)
-	l.add(defectKey{kind: kind, space: space, deed: in.text}, func() *Defect {
+	l.add(defectKey{kind: kind, space: space, deed: in.Text}, func() *Defect {
 		d := &Defect{Kind: kind, Kernel: f.Kernel, Deed: Deed{Block: f.Block, Thread: f.Thread, What: "read"}, Space: space, Address: f.Address, Size: int(max(1, s.size)), Why: "the kernel ends here"}
-		if in.touch == touchStore || in.touch == touchMatrix || in.touch == touchStoreTile {
+		if in.Touch == program.TouchStore || in.Touch == program.TouchMatrix || in.Touch == program.TouchStoreTile {
 			d.Deed.What = "write"
 		}
 		l.place(&d.Deed, &s)
@@ -1186,12 +1149,12 @@ func (l *launchCheck) faulted(g *gang, in *inst, lane int, f *Fault) {
 // register returns an element that a lane stores, truncated to the size of the element.
 func (g *gang) register(in *inst, element, lane int) uint64 {
 	var v uint64
-	if in.wide {
-		v = g.r64.lane(in.list[element], lane)
+	if in.Wide {
+		v = g.r64.lane(in.List[element], lane)
 	} else {
-		v = uint64(g.r32.lane(in.list[element], lane))
+		v = uint64(g.r32.lane(in.List[element], lane))
 	}
-	if n := in.text.Type(0).Size(); n < 8 {
+	if n := in.Text.Type(0).Size(); n < 8 {
 		v &= 1<<(8*n) - 1
 	}
 	return v

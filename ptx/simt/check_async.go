@@ -3,6 +3,7 @@ package simt
 import (
 	"muster/ptx"
 	"muster/ptx/simt/matrix"
+	"muster/ptx/simt/program"
 	"muster/ptx/simt/shape"
 )
 
@@ -35,7 +36,9 @@ func threadOf(r record) int {
 	return r.thread() % shape.WarpSize * shape.WarpSize
 }
 
-func (s *site) isAsync() bool { return s.touch >= touchMbarrier && s.touch < touchOther }
+func (s *site) isAsync() bool {
+	return s.touch >= program.TouchMbarrier && s.touch < program.TouchOther
+}
 
 // mbarCheck is the state of an mbarrier: the join of what the warps know that have arrived in the
 // current phase, and of those that arrived in completed phases.
@@ -119,7 +122,7 @@ func (b *blockCheck) beginCopy(e, w int) {
 // another state space.
 func sharedPlace(space ptx.Space, addr uint64) (uint64, bool) {
 	if space == ptx.NoSpace && addr >= 1<<32 {
-		space, addr = window(addr)
+		space, addr = program.Window(addr)
 		if space != ptx.SharedSpace {
 			return 0, false
 		}
@@ -137,21 +140,21 @@ func (l *launchCheck) ofLane(g *gang, lane int) (*blockCheck, int) {
 
 // changesMbarrier records what an instruction did to an mbarrier, or what a test of it found.
 func (l *launchCheck) changesMbarrier(g *gang, in *inst, lane int, addr uint64, old, now mbarrier, over bool) {
-	at, ok := sharedPlace(in.space, addr)
+	at, ok := sharedPlace(in.Space, addr)
 	if !ok || l.x.cluster > 1 {
 		return
 	}
 	b, w := l.ofLane(g, lane)
 	switch {
-	case in.mode == mbarrierInit || in.mode == mbarrierInvalidate:
+	case in.Mode == program.MbarrierInit || in.Mode == program.MbarrierInvalidate:
 		delete(b.mbars, at)
 		return
-	case in.mode == mbarrierTest || in.mode == mbarrierParity:
+	case in.Mode == program.MbarrierTest || in.Mode == program.MbarrierParity:
 		if over {
 			b.knows(w, &b.mbar(at).over)
 		}
 		return
-	case in.mode&mbarrierArrive == mbarrierArrive:
+	case in.Mode&program.MbarrierArrive == program.MbarrierArrive:
 		b.arriveAt(w, at)
 	}
 	if old.phase() != now.phase() {
@@ -179,28 +182,28 @@ func (l *launchCheck) followAsync(g *gang, in *inst, number int, s *site) {
 	for lane := range l.lanes(g) {
 		b, w := l.ofLane(g, lane)
 		switch s.touch {
-		case touchMbarrier:
-			if at, ok := sharedPlace(in.space, g.r64.lane(in.a, lane)+uint64(in.imm)); ok {
-				v.reads, v.writes = s.sync, in.mode != mbarrierTest && in.mode != mbarrierParity
+		case program.TouchMbarrier:
+			if at, ok := sharedPlace(in.Space, g.r64.lane(in.A, lane)+uint64(in.Imm)); ok {
+				v.reads, v.writes = s.sync, in.Mode != program.MbarrierTest && in.Mode != program.MbarrierParity
 				v.lane(lane, ptx.SharedSpace, at)
 			}
-		case touchArrive:
-			if at, ok := sharedPlace(in.space, g.r64.lane(in.a, lane)+uint64(in.imm)); ok {
+		case program.TouchArrive:
+			if at, ok := sharedPlace(in.Space, g.r64.lane(in.A, lane)+uint64(in.Imm)); ok {
 				b.arriveAt(w, at)
 			}
-		case touchWaitGroup:
+		case program.TouchWaitGroup:
 			if last := b.clock[groupEngine]; last > 0 {
 				b.advance(w)
 				b.seen[w][groupEngine] = last + 1
 			}
-		case touchBulkZero:
+		case program.TouchBulkZero:
 			v.writes = true
-			v.bytes(lane, in.space, g.r64.lane(in.a, lane)+uint64(in.imm), g.r64.lane(in.b, lane))
-		case touchBulk:
+			v.bytes(lane, in.Space, g.r64.lane(in.A, lane)+uint64(in.Imm), g.r64.lane(in.B, lane))
+		case program.TouchBulk:
 			v.copies(b, w, lane)
 		}
 	}
-	if s.touch == touchProduct {
+	if s.touch == program.TouchProduct {
 		v.product()
 	}
 }
@@ -209,26 +212,26 @@ func (l *launchCheck) followAsync(g *gang, in *inst, number int, s *site) {
 func (v *glance) copies(b *blockCheck, w, lane int) {
 	in := v.in
 	v.engine = groupEngine
-	if in.e >= 0 {
-		if at, ok := sharedPlace(ptx.NoSpace, v.g.r64.lane(in.e, lane)); ok {
+	if in.E >= 0 {
+		if at, ok := sharedPlace(ptx.NoSpace, v.g.r64.lane(in.E, lane)); ok {
 			v.engine = b.mbar(at).engine
 		}
 	}
 	b.beginCopy(v.engine, w)
-	k, ok := in.k.(*bulkCopy)
+	k, ok := in.K.(*program.BulkCopy)
 	if !ok {
-		v.box(lane, in.k.(*tensorCopy))
+		v.box(lane, in.K.(*program.TensorCopy))
 		return
 	}
-	n := uint64(v.g.r32.lane(in.c, lane))
+	n := uint64(v.g.r32.lane(in.C, lane))
 	v.reads, v.writes = true, false
-	v.bytes(lane, k.from, v.g.r64.lane(in.a, lane)+uint64(in.imm), n)
-	v.reads, v.writes = k.reduce != nil, true
-	v.bytes(lane, k.to, v.g.r64.lane(in.b, lane), n)
+	v.bytes(lane, k.From, v.g.r64.lane(in.A, lane)+uint64(in.Imm), n)
+	v.reads, v.writes = k.Reduce != nil, true
+	v.bytes(lane, k.To, v.g.r64.lane(in.B, lane), n)
 }
 
 // box looks at a copy of a tensor's box, row by row.
-func (v *glance) box(lane int, k *tensorCopy) {
+func (v *glance) box(lane int, k *program.TensorCopy) {
 	box := v.g.boxOf(v.in, lane)
 	shared := func(r boxRow) {
 		for i := uint64(0); i < box.row(); i += bulkUnit {
@@ -237,14 +240,14 @@ func (v *glance) box(lane int, k *tensorCopy) {
 	}
 	for r := range box.rows() {
 		v.reads, v.writes = true, false
-		if !k.toShared {
+		if !k.ToShared {
 			shared(r)
-			v.reads, v.writes = k.reduce != "", true
+			v.reads, v.writes = k.Reduce != "", true
 		}
 		if r.inside > 0 {
 			v.bytes(lane, ptx.GlobalSpace, r.global, r.inside)
 		}
-		if k.toShared {
+		if k.ToShared {
 			v.reads, v.writes = false, true
 			shared(r)
 		}
@@ -259,7 +262,7 @@ func (v *glance) bytes(lane int, space ptx.Space, addr, n uint64) {
 			return
 		}
 	} else if space == ptx.NoSpace {
-		space, addr = window(addr)
+		space, addr = program.Window(addr)
 	}
 	n = min(n, shape.MaxShared) // one side is shared memory: with more the instruction faults
 	whole := v.site
@@ -275,15 +278,15 @@ func (v *glance) bytes(lane int, space ptx.Space, addr, n uint64) {
 
 // product examines the matrices in shared memory that warps multiply.
 func (v *glance) product() {
-	g, in, k := v.g, v.in, v.in.k.(*matrix.GroupProduct)
+	g, in, k := v.g, v.in, v.in.K.(*matrix.GroupProduct)
 	v.reads = true
 	g.eachWarp(func(base int, active uint32) {
 		lane := base + trailing(uint64(active))
-		if in.a >= 0 {
+		if in.A >= 0 {
 			first := int(g.threadOf[base]) / shape.WarpSize % warpgroup * k.Left.Rows
-			v.matrix(lane, matrix.Descriptor(g.r64.lane(in.a, lane)), k.A.Bits()/8, first, k.Left.Rows, k.Left.Cols, k.ByColumnsA)
+			v.matrix(lane, matrix.Descriptor(g.r64.lane(in.A, lane)), k.A.Bits()/8, first, k.Left.Rows, k.Left.Cols, k.ByColumnsA)
 		}
-		v.matrix(lane, matrix.Descriptor(g.r64.lane(in.b, lane)), k.B.Bits()/8, 0, k.N, k.K, k.ByColumnsB)
+		v.matrix(lane, matrix.Descriptor(g.r64.lane(in.B, lane)), k.B.Bits()/8, 0, k.N, k.K, k.ByColumnsB)
 	})
 }
 

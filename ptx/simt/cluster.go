@@ -1,7 +1,7 @@
 package simt
 
 import (
-	"muster/ptx"
+	"muster/ptx/simt/program"
 	"muster/ptx/simt/shape"
 )
 
@@ -35,7 +35,7 @@ func (g *gang) sharedOf(lane int, addr uint64) (view, uint64) {
 // clusterSpecial returns the value of a special register that depends on the cluster: the
 // position of a block in its cluster, of the cluster in the grid, or the size of either.
 // Without a cluster size in the launch every block is a cluster of its own.
-func (g *gang) clusterSpecial(s source, block shape.Dim) uint32 {
+func (g *gang) clusterSpecial(s program.Source, block shape.Dim) uint32 {
 	x := g.team.x
 	c := x.launch.Cluster
 	if c == (shape.Dim{}) {
@@ -43,27 +43,27 @@ func (g *gang) clusterSpecial(s source, block shape.Dim) uint32 {
 	}
 	n := x.clusters()
 	switch s {
-	case clusterCtaX:
+	case program.ClusterCtaX:
 		return block.X % c.X
-	case clusterCtaY:
+	case program.ClusterCtaY:
 		return block.Y % c.Y
-	case clusterCtaZ:
+	case program.ClusterCtaZ:
 		return block.Z % c.Z
-	case clusterIDX:
+	case program.ClusterIDX:
 		return block.X / c.X
-	case clusterIDY:
+	case program.ClusterIDY:
 		return block.Y / c.Y
-	case clusterIDZ:
+	case program.ClusterIDZ:
 		return block.Z / c.Z
-	case clusterSizeX:
+	case program.ClusterSizeX:
 		return c.X
-	case clusterSizeY:
+	case program.ClusterSizeY:
 		return c.Y
-	case clusterSizeZ:
+	case program.ClusterSizeZ:
 		return c.Z
-	case clustersX:
+	case program.ClustersX:
 		return n.X
-	case clustersY:
+	case program.ClustersY:
 		return n.Y
 	}
 	return n.Z
@@ -85,9 +85,9 @@ func runMapAddress[T regval](g *gang, in *inst) {
 		if !g.mask.has(lane) {
 			continue
 		}
-		d[lane] = T(inBlock(uint64(r.lane(in.a, lane)), g.r32.lane(in.b, lane)))
+		d[lane] = T(inBlock(uint64(r.lane(in.A, lane)), g.r32.lane(in.B, lane)))
 	}
-	v := r.partial(g, in, in.d)
+	v := r.partial(g, in, in.D)
 	for lane := g.first; lane < g.end; lane++ {
 		if g.mask.has(lane) {
 			v[lane] = d[lane]
@@ -101,12 +101,12 @@ func runBlockRank[T regval](g *gang, in *inst) {
 	r := fileOf[T](g)
 	var d [maxWidth]uint32
 	for lane := g.first; lane < g.end; lane++ {
-		d[lane] = uint32(r.lane(in.a, lane)) / clusterWindow
+		d[lane] = uint32(r.lane(in.A, lane)) / clusterWindow
 		if d[lane]--; int32(d[lane]) < 0 {
-			d[lane] = g.special(clusterRank, lane)
+			d[lane] = g.special(program.ClusterRank, lane)
 		}
 	}
-	g.writeLanes32(in, in.d, &d)
+	g.writeLanes32(in, in.D, &d)
 }
 
 // runExplicitCluster sets predicate d if the launch or the kernel gives a cluster size.
@@ -115,7 +115,7 @@ func runExplicitCluster(g *gang, in *inst) {
 	if g.team.x.launch.Cluster != (shape.Dim{}) {
 		m = g.mask
 	}
-	g.setPredicate(in.d, m)
+	g.setPredicate(in.D, m)
 }
 
 // together says whether all threads have arrived for which barrier number of block b waits:
@@ -135,47 +135,4 @@ func (t *team) together(b, number int) bool {
 		}
 	}
 	return arrived > 0 && arrived >= want
-}
-
-// mapAddress lowers mapa.
-func (l *lowering) mapAddress(in *ptx.Instruction) {
-	l.only(in, "shared::cluster")
-	l.wants(in, 3)
-	t := in.Type(0)
-	if t != ptx.U32 && t != ptx.U64 {
-		l.refuse("this form is not supported")
-	}
-	run := runMapAddress[uint32]
-	if t == ptx.U64 {
-		run = runMapAddress[uint64]
-	}
-	a, b, d := l.src(&in.Operands[1], t), l.src(&in.Operands[2], ptx.U32), l.dst(&in.Operands[0], t)
-	l.emit(newOp(run, a, b).pureTo(d))
-}
-
-// blockRank lowers getctarank.
-func (l *lowering) blockRank(in *ptx.Instruction) {
-	l.only(in, "shared::cluster")
-	l.wants(in, 2)
-	t := in.Type(0)
-	if t != ptx.U32 && t != ptx.U64 {
-		l.refuse("this form is not supported")
-	}
-	run := runBlockRank[uint32]
-	if t == ptx.U64 {
-		run = runBlockRank[uint64]
-	}
-	a, d := l.src(&in.Operands[1], t), l.dst(&in.Operands[0], ptx.U32)
-	l.emit(newOp(run, a).pureTo(d))
-}
-
-// clusterBarrier lowers barrier.cluster.
-func (l *lowering) clusterBarrier(in *ptx.Instruction) {
-	l.only(in, "cluster", "arrive", "wait", "aligned", "release", "relaxed", "acquire")
-	l.wants(in, 0)
-	mode := l.one(in, map[string]uint8{"arrive": clusterArrive, "wait": clusterWait})
-	o := newFlow(flowBarrier)
-	o.mode = mode
-	o.a = 0 // a checker reads the slot of every barrier
-	l.emit(o)
 }

@@ -38,7 +38,7 @@ func BenchmarkCompile(b *testing.B) {
 	t := x.newTeam()
 	t.begin(0)
 	kernel := t.gangs[0].describe()
-	kernel.Ops = program.describe(k.unit)
+	kernel.Ops = k.describe()
 	before, least := ProcessorSeconds(), math.Inf(1)
 	for b.Loop() {
 		start := ProcessorSeconds()

@@ -10,6 +10,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt/native"
+	"muster/ptx/simt/program"
 )
 
 // This file is the bridge between the interpreter and package native.
@@ -80,8 +81,7 @@ type machine struct {
 	refused atomic.Bool   // the compiler refused the kernel; not tried again
 	work    atomic.Uint64 // basic blocks that were interpreted before there was code
 
-	program *Program
-	unit    *unit
+	of *Kernel
 
 	mu        sync.Mutex        // protects what follows; held during a build, which takes locks of units
 	kernel    *native.Kernel    // what is known; its instructions, as large as the image, are filled in for a build only
@@ -110,10 +110,10 @@ const worthCompiling = 2500
 func (g *gang) look() string {
 	var b strings.Builder
 	m := g.team.x.image
-	for _, list := range [][]constant{m.constants, m.perBlock} {
+	for _, list := range [][]program.Constant{m.Constants, m.PerBlock} {
 		for i := range list {
 			c := &list[i]
-			if c.from == fromLiteral || c.from == fromParam {
+			if c.From == program.FromLiteral || c.From == program.FromParam {
 				continue
 			}
 			k := g.kindOf(c)
@@ -136,11 +136,11 @@ func (g *gang) look() string {
 
 // kindOf returns the kind of a constant, and computes the array (bases or lanes)
 // in which compiled code will look for a constant of that kind.
-func (g *gang) kindOf(c *constant) native.Kind {
-	if c.class == bits64 {
-		return constantKind(&g.r64, c.slot, g.lengthwise())
+func (g *gang) kindOf(c *program.Constant) native.Kind {
+	if c.Class == program.Bits64 {
+		return constantKind(&g.r64, c.Slot, g.lengthwise())
 	}
-	return constantKind(&g.r32, c.slot, g.lengthwise())
+	return constantKind(&g.r32, c.Slot, g.lengthwise())
 }
 
 // lengthwise returns the form that compiled code takes for native.Linear: linear over a gang
@@ -205,7 +205,7 @@ func (ms *machines) find(g *gang) *machine {
 		if ms.byLook == nil {
 			ms.byLook = map[string]*machine{}
 		}
-		m = &machine{program: g.team.x.kernel.program, unit: g.team.x.kernel.unit, kernel: g.describe()}
+		m = &machine{of: g.team.x.kernel, kernel: g.describe()}
 		ms.byLook[key] = m
 	}
 	return m
@@ -230,7 +230,7 @@ func (m *machine) compile() {
 func (m *machine) build() {
 	m.attempts++
 	m.surprises = 0
-	m.kernel.Ops = m.program.describe(m.unit)
+	m.kernel.Ops = m.of.describe()
 	code, err := native.Compile(m.kernel)
 	m.kernel.Ops = nil
 	if err != nil || code.Compiled() == 0 {
@@ -258,11 +258,11 @@ func (m *machine) surprise(note func(k *native.Kernel)) {
 }
 
 // describe returns the instructions of a kernel as the compiler takes them.
-func (p *Program) describe(kernel *unit) []native.Op {
+func (k *Kernel) describe() []native.Op {
 	var ops []native.Op
-	a := p.assembly(kernel, 0, func(o *op) { ops = append(ops, describe(o)) })
+	m := k.Assemble(0, func(o *program.Op) { ops = append(ops, describe(o)) })
 	for i := range ops {
-		ops[i].Target = a.image.code[i].target // that of a direct call is known only now
+		ops[i].Target = m.Code[i].Target // that of a direct call is known only now
 		ops[i].Head = i == 0 || ops[i-1].End == int32(i-1)
 	}
 	return ops
@@ -280,31 +280,33 @@ func (g *gang) describe() *native.Kernel {
 		Chained: x.perGang == 1, Narrow: narrowCode.Load(),
 	}
 	m := x.image
-	for c, r := range m.carried {
+	for c, r := range m.Carried {
 		k.Carried[c] = r
 	}
-	for _, list := range [][]constant{m.constants, m.perBlock} {
+	for _, list := range [][]program.Constant{m.Constants, m.PerBlock} {
 		for i := range list {
 			c := &list[i]
-			k.Constants[refOf(c.class, c.slot)] = native.Constant{Kind: g.kindOf(c), Known: c.from == fromLiteral, Value: c.value}
+			k.Constants[refOf(c.Class, c.Slot)] = native.Constant{Kind: g.kindOf(c), Known: c.From == program.FromLiteral, Value: c.Value}
 		}
 	}
-	for i := range m.perBlock {
-		c := &m.perBlock[i]
-		k.Indices = append(k.Indices, native.Index{Ref: refOf(c.class, c.slot), Dimension: int(c.from) - int(ctaidX)})
-		k.Chained = k.Chained && c.from >= ctaidX && c.from <= ctaidZ
+	for i := range m.PerBlock {
+		c := &m.PerBlock[i]
+		k.Indices = append(k.Indices, native.Index{Ref: refOf(c.Class, c.Slot), Dimension: int(c.From) - int(program.CtaidX)})
+		k.Chained = k.Chained && c.From >= program.CtaidX && c.From <= program.CtaidZ
 	}
 	return k
 }
 
-func refOf(c class, slot int32) native.Ref { return native.Ref{Class: native.Class(c), Slot: slot} }
+func refOf(c program.Class, slot int32) native.Ref {
+	return native.Ref{Class: native.Class(c), Slot: slot}
+}
 
 // describe returns an instruction as the compiler takes it. The name stays empty
 // if the interpreter must run it: then the compiler only looks at what it reads,
 // writes and where it leads.
-func describe(o *op) native.Op {
-	d := native.Op{Guard: o.inst.guard, GuardNot: o.guardNot, Negated: o.negated, Private: o.private, End: o.end, Target: o.target}
-	o.operands(func(c class, id *int32, written bool) {
+func describe(o *program.Op) native.Op {
+	d := native.Op{Guard: o.Inst.Guard, GuardNot: o.GuardNot, Negated: o.Negated, Private: o.Private, End: o.End, Target: o.Target}
+	o.Operands(func(c program.Class, id *int32, written bool) {
 		if written {
 			d.Writes = append(d.Writes, refOf(c, *id))
 		} else {
@@ -313,77 +315,77 @@ func describe(o *op) native.Op {
 	})
 	describeFlow(o, &d)
 	for _, s := range []struct {
-		c  class
+		c  program.Class
 		id int32
-	}{{o.ca, o.a}, {o.cb, o.b}, {o.cc, o.c}, {o.ce, o.e}} {
-		if s.c != none {
+	}{{o.ClassA, o.A}, {o.ClassB, o.B}, {o.ClassC, o.C}, {o.ClassE, o.E}} {
+		if s.c != program.NoClass {
 			d.Sources = append(d.Sources, refOf(s.c, s.id))
 		}
 	}
-	if o.cd != none {
-		d.D = refOf(o.cd, o.d)
+	if o.ClassD != program.NoClass {
+		d.D = refOf(o.ClassD, o.D)
 	}
-	if o.flow != flowNone || o.sync || len(o.sources) > 0 || o.cd2 != none {
+	if o.Flow != program.FlowNone || o.Sync || len(o.Sources) > 0 || o.ClassD2 != program.NoClass {
 		return d
 	}
-	d.Name = o.name
-	d.InvertA, d.InvertB = o.mode&invertA != 0, o.mode&invertB != 0
-	if o.name == "ld" || o.name == "st" {
+	d.Name = o.Name
+	d.InvertA, d.InvertB = o.Mode&program.InvertA != 0, o.Mode&program.InvertB != 0
+	if o.Name == "ld" || o.Name == "st" {
 		describeAccess(o, &d)
 	}
 	return d
 }
 
-func describeAccess(o *op, d *native.Op) {
-	t := o.text.Type(0)
-	d.Size, d.Imm = t.Size(), o.imm
-	d.Signed = t.Signed() && (d.Size != 2 || o.size != 2) // the rule of loadShort
-	switch o.space {
+func describeAccess(o *program.Op, d *native.Op) {
+	t := o.Text.Type(0)
+	d.Size, d.Imm = t.Size(), o.Imm
+	d.Signed = o.Signed()
+	switch o.Space {
 	case ptx.GlobalSpace, ptx.ConstSpace, ptx.NoSpace:
 		d.Space = native.Global
 	case ptx.SharedSpace:
 		d.Space = native.Shared
 	}
-	for _, slot := range o.list {
-		d.Elements = append(d.Elements, refOf(o.cl, slot))
-		if o.name == "st" {
-			d.Sources = append(d.Sources, refOf(o.cl, slot))
+	for _, slot := range o.List {
+		d.Elements = append(d.Elements, refOf(o.ClassList, slot))
+		if o.Name == "st" {
+			d.Sources = append(d.Sources, refOf(o.ClassList, slot))
 		}
 	}
 }
 
-func describeFlow(o *op, d *native.Op) {
-	next := []int32{o.end + 1} // an instruction with a flow is the last of its block
-	switch o.flow {
-	case flowNone:
-	case flowJump:
+func describeFlow(o *program.Op, d *native.Op) {
+	next := []int32{o.End + 1} // an instruction with a flow is the last of its block
+	switch o.Flow {
+	case program.FlowNone:
+	case program.FlowJump:
 		d.Flow = native.FlowJump
-	case flowBranch:
+	case program.FlowBranch:
 		d.Flow = native.FlowBranch
-	case flowExit:
-		if o.inst.guard < 0 {
+	case program.FlowExit:
+		if o.Inst.Guard < 0 {
 			d.Flow = native.FlowExit
 			return
 		}
 		d.Flow, d.Successors = native.FlowOther, next
-	case flowBarrier:
-		if o.mode == barSync && o.cb == none && o.inst.guard < 0 {
+	case program.FlowBarrier:
+		if o.Mode == program.BarSync && o.ClassB == program.NoClass && o.Inst.Guard < 0 {
 			d.Flow = native.FlowBarrier
 			return
 		}
 		fallthrough
 	default:
 		d.Flow = native.FlowOther
-		switch o.flow {
-		case flowTable:
-			d.Successors = append(d.Successors, o.targets...)
-		case flowCall, flowReturn:
+		switch o.Flow {
+		case program.FlowTable:
+			d.Successors = append(d.Successors, o.Targets...)
+		case program.FlowCall, program.FlowReturn:
 			d.Anywhere = true
-		case flowTrap:
+		case program.FlowTrap:
 		default:
 			d.Successors = next
 		}
-		if o.inst.guard >= 0 {
+		if o.Inst.Guard >= 0 {
 			d.Successors = append(d.Successors, next...)
 		}
 	}
@@ -407,7 +409,7 @@ const (
 )
 
 // isHead says whether a basic block begins at an instruction.
-func (m *image) isHead(pc int32) bool { return pc == 0 || m.code[pc-1].end == pc-1 }
+func (m *image) isHead(pc int32) bool { return pc == 0 || m.code[pc-1].End == pc-1 }
 
 // blockAt returns the first instruction of the basic block that holds pc.
 func (m *image) blockAt(pc int32) int32 {
@@ -439,7 +441,7 @@ func (g *gang) traverse(w *worker, pc int32) passage {
 		}
 	}
 	for {
-		end := m.code[pc].end
+		end := m.code[pc].End
 		if head := !paid && first == pc; code != nil && (paid || head) && code.Enters(pc, head) {
 			if !g.conform(code, pc) {
 				code = nil
@@ -468,13 +470,13 @@ func (g *gang) traverse(w *worker, pc int32) passage {
 				continue
 			case native.Exhausted: // the slice at least; is it the budget as well?
 				first = at
-				if n := uint64(m.code[at].end-at) + 1; n > w.budget || w.stop.Load() {
+				if n := uint64(m.code[at].End-at) + 1; n > w.budget || w.stop.Load() {
 					return passage{passStopped, at, 0, 0}
 				}
 				continue
 			}
 			first = m.blockAt(at)
-			end = m.code[pc].end
+			end = m.code[pc].End
 		}
 		if !paid {
 			if !g.pay(w, pc, end) {
@@ -490,14 +492,14 @@ func (g *gang) traverse(w *worker, pc int32) passage {
 		// after it; without code the rest of the block is.
 		for {
 			in := &m.code[pc]
-			if in.long && g.takesBack(w, pc, end) {
+			if in.Long && g.takesBack(w, pc, end) {
 				return passage{passStopped, pc, 0, 0}
 			}
 			if w.spot != nil {
 				w.spot.at(pc)
 			}
 			in.run(g, in)
-			if in.long {
+			if in.Long {
 				g.charge(w)
 			}
 			if code != nil {
@@ -595,7 +597,7 @@ func (g *gang) enter(w *worker, c *native.Code, pc int32, head bool) (native.Rea
 	budget := uint64(0) // after a stop the code returns at the first block that it would charge for
 	if !w.stop.Load() {
 		// At least one whole block: else a block longer than slice would never run.
-		budget = min(w.budget, max(slice, uint64(g.team.x.image.code[pc].end-pc)+1))
+		budget = min(w.budget, max(slice, uint64(g.team.x.image.code[pc].End-pc)+1))
 	}
 	f.Budget = int64(budget)
 	f.Mask = g.mask
@@ -673,8 +675,8 @@ func (g *gang) follow(number uint64) {
 	t := g.team
 	t.number, t.at, t.idle, t.yields = number, 0, 0, 0
 	t.blocks[0], t.live[0] = number, int(t.x.launch.Block.Count())
-	for i := range t.x.image.perBlock {
-		t.x.image.perBlock[i].fill(g)
+	for i := range t.x.image.PerBlock {
+		g.fill(&t.x.image.PerBlock[i])
 	}
 	g.cc = mask{}
 	g.stand(g.lanesOf[0])
@@ -732,7 +734,7 @@ func (g *gang) awaited() mask {
 		return m
 	}
 	for i := range g.groups {
-		if in := &g.team.x.image.code[g.groups[i].pc]; i != g.cur && in.flow == flowExit && in.guard < 0 {
+		if in := &g.team.x.image.code[g.groups[i].pc]; i != g.cur && in.Flow == program.FlowExit && in.Guard < 0 {
 			m = m.without(&g.groups[i].lanes)
 		}
 	}
@@ -744,7 +746,7 @@ func (g *gang) awaited() mask {
 // have that form.
 func (g *gang) conform(c *native.Code, pc int32) bool {
 	alone := g.allLive()
-	carried := &g.team.x.image.carried
+	carried := &g.team.x.image.Carried
 	for _, v := range c.Live(pc) {
 		if v.Idle && alone {
 			continue // no lane reads its old value
@@ -886,8 +888,8 @@ func (g *gang) learn(w *worker, pc int32) {
 // parameter as this one, in this launch or in an earlier one. Programs that launch a
 // kernel often would else interpret each of these instructions once a launch.
 func (m *machine) alike(g *gang, pc int32) []int32 {
-	for _, p := range g.team.x.image.constants {
-		if p.from != fromParam || p.size != 8 || g.r64.form[p.slot].base-g.region.base >= g.region.size {
+	for _, p := range g.team.x.image.Constants {
+		if p.From != program.FromParam || p.Size != 8 || g.r64.form[p.Slot].base-g.region.base >= g.region.size {
 			continue
 		}
 		m.mu.Lock()
@@ -895,10 +897,10 @@ func (m *machine) alike(g *gang, pc int32) []int32 {
 		if m.reached == nil {
 			m.reached = map[int32][]int32{}
 		}
-		list := m.reached[p.slot]
+		list := m.reached[p.Slot]
 		if !slices.Contains(list, pc) {
 			list = append(slices.Clip(list), pc)
-			m.reached[p.slot] = list
+			m.reached[p.Slot] = list
 		}
 		return list
 	}
@@ -915,7 +917,7 @@ func (m *machine) foresee(g *gang, c *native.Code, views []native.View) {
 	for slot, list := range m.reached {
 		at := g.r64.form[slot].base
 		r, ok := g.team.x.memory.Find(at)
-		if !ok || at >= GlobalEnd {
+		if !ok || at >= program.GlobalEnd {
 			continue
 		}
 		whole := viewOf(r.Base, r.Bytes)

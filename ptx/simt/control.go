@@ -3,6 +3,8 @@ package simt
 import (
 	"fmt"
 	"math/bits"
+
+	"muster/ptx/simt/program"
 )
 
 // Divergence: the lanes of a gang stand at one or more places in the code. The
@@ -77,24 +79,24 @@ func (g *gang) advance(w *worker) outcome {
 			p := g.traverse(w, pc)
 			if p.how == passStopped {
 				// The budget does not pay for the whole block: run what it pays for.
-				return g.step(w, p.first, code[p.first].end)
+				return g.step(w, p.first, code[p.first].End)
 			}
 			next, same := p.next, true
 			if p.how == passEnd {
 				in := &code[p.end]
-				if in.long && g.takesBack(w, p.end, p.end) {
+				if in.Long && g.takesBack(w, p.end, p.end) {
 					return g.step(w, p.end, p.end)
 				}
 				if w.spot != nil {
 					w.spot.at(p.end)
 				}
 				next, same = g.finish(in, p.end)
-				if in.long {
+				if in.Long {
 					g.charge(w)
 				}
 				g.learn(w, p.end)
 				// A branch back that only some lanes take is a round of a loop, too.
-				if !same && in.back && g.loops() && g.yields() {
+				if !same && in.Back && g.loops() && g.yields() {
 					g.partial = false
 					return yielded
 				}
@@ -156,7 +158,7 @@ func (g *gang) yields() bool {
 func (g *gang) step(w *worker, pc, end int32) outcome {
 	code := g.team.x.image.code
 	for ; pc < end && w.budget > 0 && !w.stop.Load(); pc++ {
-		if code[pc].long && w.spent {
+		if code[pc].Long && w.spent {
 			break
 		}
 		w.budget--
@@ -167,7 +169,7 @@ func (g *gang) step(w *worker, pc, end int32) outcome {
 			w.spot.single(pc, g.count)
 		}
 		in.run(g, in)
-		if in.long {
+		if in.Long {
 			g.charge(w)
 		}
 	}
@@ -215,7 +217,7 @@ func (g *gang) choose() (outcome, bool) {
 		}
 		g.cur = best
 		pc := g.groups[best].pc
-		waits := g.team.x.image.code[pc].flow == flowWarp
+		waits := g.team.x.image.code[pc].Flow == program.FlowWarp
 		for i := 0; i < len(g.groups); i++ {
 			o := &g.groups[i]
 			if i != g.cur && o.pc == pc && (o.state == ready || waits && o.state == atWarp) {
@@ -272,71 +274,71 @@ func (g *gang) split(m mask, pc int32) {
 // It returns where the group goes on, and true. If the groups have changed it
 // returns false; the groups then have their new places.
 func (g *gang) finish(in *inst, at int32) (next int32, same bool) {
-	if in.guard >= 0 && in.flow > flowBranch {
+	if in.Guard >= 0 && in.Flow > program.FlowBranch {
 		return g.finishGuarded(in, at)
 	}
 	if g.team.check != nil {
 		g.team.x.check.synchronises(g, in)
 	}
-	switch in.flow {
-	case flowNone:
+	switch in.Flow {
+	case program.FlowNone:
 		if in.run != nil {
 			in.run(g, in)
 		}
 		return at + 1, true
-	case flowJump:
-		return in.target, true
-	case flowBranch:
-		p := g.p[in.a]
-		if in.negated {
+	case program.FlowJump:
+		return in.Target, true
+	case program.FlowBranch:
+		p := g.p[in.A]
+		if in.Negated {
 			p = g.mask.without(&p)
 		}
 		p = p.and(&g.mask)
 		switch {
 		case p == g.mask:
-			return in.target, true
+			return in.Target, true
 		case p.empty():
 			return at + 1, true
 		}
 		g.groups[g.cur].pc = at + 1
-		g.split(p, in.target)
+		g.split(p, in.Target)
 		return 0, false
-	case flowTable:
+	case program.FlowTable:
 		return g.scatter(func(lane int) int32 {
-			i := g.r32.lane(in.a, lane)
-			if int(i) >= len(in.targets) {
-				g.fault(in, lane, IllegalCall, 0, fmt.Sprintf("branch %d of a table of %d", i, len(in.targets)))
+			i := g.r32.lane(in.A, lane)
+			if int(i) >= len(in.Targets) {
+				g.fault(in, lane, IllegalCall, 0, fmt.Sprintf("branch %d of a table of %d", i, len(in.Targets)))
 			}
-			return in.targets[i]
+			return in.Targets[i]
 		})
-	case flowCall:
-		entries := g.team.x.image.entries
+	case program.FlowCall:
+		entries := g.team.x.image.Entries
 		return g.scatter(func(lane int) int32 {
-			entry, ok := entries[g.r64.lane(in.a, lane)]
+			entry, ok := entries[g.r64.lane(in.A, lane)]
 			if !ok {
-				g.fault(in, lane, IllegalCall, 0, fmt.Sprintf("%#x is not the address of a function", g.r64.lane(in.a, lane)))
+				g.fault(in, lane, IllegalCall, 0, fmt.Sprintf("%#x is not the address of a function", g.r64.lane(in.A, lane)))
 			}
 			return entry
 		})
-	case flowReturn:
-		if f := &g.r32.form[in.a]; f.uniform() {
+	case program.FlowReturn:
+		if f := &g.r32.form[in.A]; f.uniform() {
 			return g.returnTo(in, g.first, f.base), true
 		}
-		return g.scatter(func(lane int) int32 { return g.returnTo(in, lane, g.r32.lane(in.a, lane)) })
-	case flowExit:
+		return g.scatter(func(lane int) int32 { return g.returnTo(in, lane, g.r32.lane(in.A, lane)) })
+	case program.FlowExit:
 		g.exit(g.mask)
 		return 0, false
-	case flowTrap:
+	case program.FlowTrap:
 		g.fault(in, g.mask.first(), Trapped, 0, "")
-	case flowBarrier:
+	case program.FlowBarrier:
 		return g.barrier(in, at)
-	case flowWarp:
+	case program.FlowWarp:
 		if g.warpsComplete(in) {
 			in.run(g, in)
 			return at + 1, true
 		}
 		return g.parkWarps(in, at, atWarp)
-	case flowWarpWait:
+	case program.FlowWarpWait:
 		if g.warpsComplete(in) {
 			return at + 1, true
 		}
@@ -348,7 +350,7 @@ func (g *gang) finish(in *inst, at int32) (next int32, same bool) {
 // returnTo checks a return address: a recursive function saves it in the thread's
 // frame, where the thread can overwrite it.
 func (g *gang) returnTo(in *inst, lane int, to uint32) int32 {
-	if code := g.team.x.image.code; uint64(to) >= uint64(len(code)) || !code[to].returns {
+	if code := g.team.x.image.code; uint64(to) >= uint64(len(code)) || !code[to].Returns {
 		g.fault(in, lane, IllegalCall, 0, "the return address in the thread's local memory was overwritten")
 	}
 	return int32(to)
@@ -358,8 +360,8 @@ func (g *gang) returnTo(in *inst, lane int, to uint32) int32 {
 // lanes that the guard excludes a group after the instruction, and runs a copy
 // of the instruction without the guard for the others.
 func (g *gang) finishGuarded(in *inst, at int32) (int32, bool) {
-	m := g.p[in.guard]
-	if in.guardNot {
+	m := g.p[in.Guard]
+	if in.GuardNot {
 		m = g.mask.without(&m)
 	}
 	m = m.and(&g.mask)
@@ -371,14 +373,14 @@ func (g *gang) finishGuarded(in *inst, at int32) (int32, bool) {
 		g.split(rest, at+1)
 		g.setMask(m)
 		plain := *in
-		plain.guard = -1
+		plain.Guard = -1
 		if next, same := g.finish(&plain, at); same {
 			g.groups[g.cur].pc = next
 		}
 		return 0, false
 	}
 	plain := *in
-	plain.guard = -1
+	plain.Guard = -1
 	return g.finish(&plain, at)
 }
 

@@ -1,5 +1,7 @@
 package simt
 
+import "muster/ptx/simt/program"
+
 // Calls. Each thread has a stack of frames in its local memory. The register
 // frame holds the address of the running function's frame. The register link
 // holds the return address, which is the index of an instruction. Most threads
@@ -8,9 +10,9 @@ package simt
 // runEnter: d = a + imm, the callee's frame; x: bytes that it needs. It faults if
 // the stack is too small.
 func runEnter(g *gang, in *inst) {
-	if !g.r64.regular(in.a) || !g.r64.form[in.a].uniform() || !g.whole(in) {
-		a := g.r64.expand(in.a)
-		d := g.r64.partial(g, in, in.d)
+	if !g.r64.regular(in.A) || !g.r64.form[in.A].uniform() || !g.whole(in) {
+		a := g.r64.expand(in.A)
+		d := g.r64.partial(g, in, in.D)
 		for lane := g.lo; lane < g.hi; lane++ {
 			if g.mask.has(lane) {
 				d[lane] = g.checkStack(in, lane, a[lane])
@@ -18,12 +20,12 @@ func runEnter(g *gang, in *inst) {
 		}
 		return
 	}
-	g.r64.setUniform(in.d, g.checkStack(in, g.mask.first(), g.r64.form[in.a].base))
+	g.r64.setUniform(in.D, g.checkStack(in, g.mask.first(), g.r64.form[in.A].base))
 }
 
 func (g *gang) checkStack(in *inst, lane int, frame uint64) uint64 {
-	next := frame + uint64(in.imm)
-	if local := g.team.x.localBytes; frame > local || next+uint64(in.x) > local {
+	next := frame + uint64(in.Imm)
+	if local := g.team.x.localBytes; frame > local || next+uint64(in.X) > local {
 		g.fault(in, lane, StackOverflow, 0, "calls go deeper than the stack allows")
 	}
 	return next
@@ -31,15 +33,15 @@ func (g *gang) checkStack(in *inst, lane int, frame uint64) uint64 {
 
 // runLeave: d = a - imm.
 func runLeave(g *gang, in *inst) {
-	if g.r64.regular(in.a) && g.r64.form[in.a].uniform() && g.whole(in) {
-		g.r64.setUniform(in.d, g.r64.form[in.a].base-uint64(in.imm))
+	if g.r64.regular(in.A) && g.r64.form[in.A].uniform() && g.whole(in) {
+		g.r64.setUniform(in.D, g.r64.form[in.A].base-uint64(in.Imm))
 		return
 	}
-	a := g.r64.expand(in.a)
-	d := g.r64.partial(g, in, in.d)
+	a := g.r64.expand(in.A)
+	d := g.r64.partial(g, in, in.D)
 	for lane := g.lo; lane < g.hi; lane++ {
 		if g.mask.has(lane) {
-			d[lane] = a[lane] - uint64(in.imm)
+			d[lane] = a[lane] - uint64(in.Imm)
 		}
 	}
 }
@@ -47,27 +49,27 @@ func runLeave(g *gang, in *inst) {
 // runLink: d = x.
 func runLink(g *gang, in *inst) {
 	if g.whole(in) {
-		g.r32.setUniform(in.d, uint32(in.x))
+		g.r32.setUniform(in.D, uint32(in.X))
 		return
 	}
-	d := g.r32.partial(g, in, in.d)
+	d := g.r32.partial(g, in, in.D)
 	for lane := g.lo; lane < g.hi; lane++ {
 		if g.mask.has(lane) {
-			d[lane] = uint32(in.x)
+			d[lane] = uint32(in.X)
 		}
 	}
 }
 
 // runPass copies an argument from the caller's frame (a + x) to the
 // callee's (a + imm), y bytes.
-func runPass(g *gang, in *inst) { g.pass(in, uint64(in.x), uint64(in.imm)) }
+func runPass(g *gang, in *inst) { g.pass(in, uint64(in.X), uint64(in.Imm)) }
 
 // runPassBack copies a result the other way.
-func runPassBack(g *gang, in *inst) { g.pass(in, uint64(in.imm), uint64(in.x)) }
+func runPassBack(g *gang, in *inst) { g.pass(in, uint64(in.Imm), uint64(in.X)) }
 
 func (g *gang) pass(in *inst, from, to uint64) {
-	if g.full && g.r64.regular(in.a) && g.r64.form[in.a].uniform() {
-		base, n := g.r64.form[in.a].base, uint64(in.y)
+	if g.full && g.r64.regular(in.A) && g.r64.form[in.A].uniform() {
+		base, n := g.r64.form[in.A].base, uint64(in.Y)
 		if local := g.team.x.localBytes; base > local || base+max(from, to)+n > local {
 			g.fault(in, g.mask.first(), StackOverflow, 0, "calls go deeper than the stack allows")
 		}
@@ -79,11 +81,11 @@ func (g *gang) pass(in *inst, from, to uint64) {
 		if !g.mask.has(lane) {
 			continue
 		}
-		base := g.r64.lane(in.a, lane)
-		if local := g.team.x.localBytes; base > local || base+max(from, to)+uint64(in.y) > local {
+		base := g.r64.lane(in.A, lane)
+		if local := g.team.x.localBytes; base > local || base+max(from, to)+uint64(in.Y) > local {
 			g.fault(in, lane, StackOverflow, 0, "calls go deeper than the stack allows")
 		}
-		for i := uint64(0); i < uint64(in.y); i += 4 {
+		for i := uint64(0); i < uint64(in.Y); i += 4 {
 			g.writeLocal(in, lane, base+to+i, 4, g.readLocal(in, lane, base+from+i, 4))
 		}
 	}
@@ -92,51 +94,51 @@ func (g *gang) pass(in *inst, from, to uint64) {
 // runSave stores the registers in list (their classes in k) in the frame at
 // a + x, 8 bytes each.
 func runSave(g *gang, in *inst) {
-	classes, _ := in.k.([]class)
-	for i, slot := range in.list {
-		at := uint64(in.x) + uint64(i)*8
+	classes, _ := in.K.([]program.Class)
+	for i, slot := range in.List {
+		at := uint64(in.X) + uint64(i)*8
 		for lane := g.lo; lane < g.hi; lane++ {
 			if !g.mask.has(lane) {
 				continue
 			}
 			var v uint64
 			switch classes[i] {
-			case bits32:
+			case program.Bits32:
 				v = uint64(g.r32.lane(slot, lane))
-			case bits64:
+			case program.Bits64:
 				v = g.r64.lane(slot, lane)
-			case predicate:
+			case program.Predicate:
 				if g.p[slot].has(lane) {
 					v = 1
 				}
 			}
-			g.writeLocal(in, lane, g.r64.lane(in.a, lane)+at, 8, v)
+			g.writeLocal(in, lane, g.r64.lane(in.A, lane)+at, 8, v)
 		}
 	}
 }
 
 // runRestore loads the registers that runSave stored.
 func runRestore(g *gang, in *inst) {
-	classes, _ := in.k.([]class)
-	for i, slot := range in.list {
-		at := uint64(in.x) + uint64(i)*8
-		read := func(lane int) uint64 { return g.readLocal(in, lane, g.r64.lane(in.a, lane)+at, 8) }
+	classes, _ := in.K.([]program.Class)
+	for i, slot := range in.List {
+		at := uint64(in.X) + uint64(i)*8
+		read := func(lane int) uint64 { return g.readLocal(in, lane, g.r64.lane(in.A, lane)+at, 8) }
 		switch classes[i] {
-		case bits32:
+		case program.Bits32:
 			d := g.r32.partial(g, in, slot)
 			for lane := g.lo; lane < g.hi; lane++ {
 				if g.mask.has(lane) {
 					d[lane] = uint32(read(lane))
 				}
 			}
-		case bits64:
+		case program.Bits64:
 			d := g.r64.partial(g, in, slot)
 			for lane := g.lo; lane < g.hi; lane++ {
 				if g.mask.has(lane) {
 					d[lane] = read(lane)
 				}
 			}
-		case predicate:
+		case program.Predicate:
 			var m mask
 			for lane := g.lo; lane < g.hi; lane++ {
 				if g.mask.has(lane) && read(lane) != 0 {

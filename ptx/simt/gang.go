@@ -247,8 +247,8 @@ func (r *file[T]) setExpanded(slot int32) { r.form[slot] = form[T]{bits: expande
 // a source may be the destination.
 func (r *file[T]) out(g *gang, in *inst) []T {
 	if g.whole(in) {
-		r.setExpanded(in.d)
-		return r.values[in.d]
+		r.setExpanded(in.D)
+		return r.values[in.D]
 	}
 	return r.scratch[0]
 }
@@ -257,8 +257,8 @@ func (r *file[T]) out(g *gang, in *inst) []T {
 // returned the register itself.
 func (r *file[T]) commit(g *gang, in *inst) {
 	if !g.whole(in) {
-		d := r.expand(in.d)
-		r.setExpanded(in.d)
+		d := r.expand(in.D)
+		r.setExpanded(in.D)
 		lo := g.lo &^ 63
 		r.blend(d[lo:g.hi], r.scratch[0][lo:g.hi], g.mask[lo/64:])
 	}
@@ -282,10 +282,10 @@ func (r *file[T]) copy(g *gang, in *inst, from int32) {
 		if f.bits&scalar != 0 {
 			f.bits &= scalar
 		} else {
-			copy(r.bases[in.d], r.bases[from])
+			copy(r.bases[in.D], r.bases[from])
 			f.bits = compressed
 		}
-		r.form[in.d] = f
+		r.form[in.D] = f
 		return
 	}
 	a := r.expand(from)
@@ -358,4 +358,4 @@ func (g *gang) solid() bool { return g.count == g.end-g.first }
 // whole says whether an instruction may write all lanes of its destination,
 // whatever the mask: either all live lanes are in the mask, or the destination is
 // private to the basic block, so that no other lane's value in it is read again.
-func (g *gang) whole(in *inst) bool { return in.private || g.full }
+func (g *gang) whole(in *inst) bool { return in.Private || g.full }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math/bits"
 	"sync"
-
-	"muster/ptx"
 )
 
 // Heap is the memory that kernels allocate from with malloc. Which parts of it are
@@ -176,21 +174,6 @@ func (m *heapMap) release(at uint64) bool {
 	return true
 }
 
-// isHeapFunction says whether a function that a module does not define is one of
-// those that work on the heap.
-func isHeapFunction(name string) bool { return name == "malloc" || name == "free" }
-
-// usesHeap says whether a function calls malloc or free itself.
-func (p *Program) usesHeap(f *ptx.Function) bool {
-	for _, in := range f.Code {
-		c, ok := in.Call()
-		if ok && c.Callee.Kind == ptx.SymbolOperand && isHeapFunction(c.Callee.Name) && p.unitOf[p.module.Function(c.Callee.Name)] == nil {
-			return true
-		}
-	}
-	return false
-}
-
 // onHeap calls do for each active lane, with the heap locked. A fault releases it.
 func (g *gang) onHeap(in *inst, do func(m *heapMap, lane int, frame uint64)) {
 	h := g.team.x.launch.Heap
@@ -208,7 +191,7 @@ func (g *gang) onHeap(in *inst, do func(m *heapMap, lane int, frame uint64)) {
 	for lane := g.lo; lane < g.hi; lane++ {
 		if g.mask.has(lane) {
 			g.did(heapCall)
-			do(&m, lane, g.r64.lane(in.a, lane))
+			do(&m, lane, g.r64.lane(in.A, lane))
 		}
 	}
 	g.did(m.work)
@@ -218,17 +201,17 @@ func (g *gang) onHeap(in *inst, do func(m *heapMap, lane int, frame uint64)) {
 func runMalloc(g *gang, in *inst) {
 	h, check := g.team.x.launch.Heap, g.team.x.check
 	g.onHeap(in, func(m *heapMap, lane int, frame uint64) {
-		size := g.readLocal(in, lane, frame+uint64(in.list[0]), 8)
+		size := g.readLocal(in, lane, frame+uint64(in.List[0]), 8)
 		addr := m.malloc(size)
 		if addr != 0 {
 			addr += h.Base
 			if check != nil {
-				check.allocate(addr, size, fmt.Sprintf("malloc(%d) at line %d", size, in.text.Pos.Line), false)
+				check.allocate(addr, size, fmt.Sprintf("malloc(%d) at line %d", size, in.Text.Pos.Line), false)
 			}
 		}
-		g.writeLocal(in, lane, frame+uint64(in.list[1]), 8, addr)
+		g.writeLocal(in, lane, frame+uint64(in.List[1]), 8, addr)
 		if check != nil {
-			check.writeLocal(g, lane, frame+uint64(in.list[1]), 8)
+			check.writeLocal(g, lane, frame+uint64(in.List[1]), 8)
 		}
 	})
 }
@@ -237,7 +220,7 @@ func runMalloc(g *gang, in *inst) {
 func runFree(g *gang, in *inst) {
 	h, check := g.team.x.launch.Heap, g.team.x.check
 	g.onHeap(in, func(m *heapMap, lane int, frame uint64) {
-		addr := g.readLocal(in, lane, frame+uint64(in.list[0]), 8)
+		addr := g.readLocal(in, lane, frame+uint64(in.List[0]), 8)
 		if addr == 0 {
 			return
 		}

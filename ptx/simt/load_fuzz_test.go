@@ -12,6 +12,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/program"
 	"muster/ptx/simt/shape"
 )
 
@@ -85,7 +86,7 @@ func FuzzLoad(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		findings, err := simt.Check("fuzz.ptx", module)
+		findings, err := program.Check("fuzz.ptx", module)
 		if err != nil {
 			t.Fatalf("what Load takes Check refuses: %v", err)
 		}

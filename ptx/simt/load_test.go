@@ -8,6 +8,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/program"
 )
 
 // Load takes time in proportion to the code: with the square of it, these
@@ -60,12 +61,12 @@ func TestHiddenParameterIsNoArgument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	program, err := simt.Load("hidden.ptx", module, (&testMemory{}).place)
+	loaded, err := simt.Load("hidden.ptx", module, (&testMemory{}).place)
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := program.Kernel("k")
-	if want := []simt.Param{{Offset: 0, Size: 8}, {Offset: 12, Size: 4}}; !slices.Equal(k.Params, want) || k.ParamSize != 192 {
+	k := loaded.Kernel("k")
+	if want := []program.Param{{Offset: 0, Size: 8}, {Offset: 12, Size: 4}}; !slices.Equal(k.Params, want) || k.ParamSize != 192 {
 		t.Errorf("got %v in %d bytes, want %v in 192", k.Params, k.ParamSize, want)
 	}
 }

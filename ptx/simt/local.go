@@ -40,10 +40,10 @@ func (g *gang) writeLocal(in *inst, lane int, addr, n, value uint64) {
 }
 
 func loadLocal[T memval, D regval](g *gang, in *inst, a *access, size uint64) {
-	if len(in.list) > 1 {
-		g.checkAligned(in, a, size*uint64(len(in.list)))
+	if len(in.List) > 1 {
+		g.checkAligned(in, a, size*uint64(len(in.List)))
 	}
-	for e, slot := range in.list {
+	for e, slot := range in.List {
 		if slot < 0 {
 			continue
 		}

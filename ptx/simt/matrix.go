@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"muster/ptx/simt/matrix"
+	"muster/ptx/simt/program"
 	"muster/ptx/simt/shape"
 	"muster/ptx/simt/tensor"
 )
@@ -12,9 +13,6 @@ import (
 // instructions of this file are warp instructions: the lanes of a warp come
 // together before they run. Lanes without a thread (in a block whose last warp
 // is not full) hold zeros, and nothing is stored for them.
-
-// transposed is the mode of stmatrix.trans and ldmatrix.trans.
-const transposed = 1
 
 // A matrix of 8 by 8 halves lies in a register of each lane of a warp: lane 4r+c
 // holds the elements 2c and 2c+1 of row r, the first in its low half.
@@ -35,12 +33,12 @@ func runMoveMatrix(g *gang, in *inst) {
 			for half := range 2 {
 				from, shift := matrixLane(lane%rowLanes*2+half, lane/rowLanes)
 				if from < g.warp { // else that lane does not exist, and PTX leaves the result undefined
-					d[base+lane] |= g.r32.lane(in.a, base+from) >> shift & 0xffff << (16 * half)
+					d[base+lane] |= g.r32.lane(in.A, base+from) >> shift & 0xffff << (16 * half)
 				}
 			}
 		}
 	})
-	g.writeLanes32(in, in.d, &d)
+	g.writeLanes32(in, in.D, &d)
 }
 
 // runStoreMatrix: list: one register for each matrix; lane 8k+r has in a + imm the
@@ -48,13 +46,13 @@ func runMoveMatrix(g *gang, in *inst) {
 // rows. Elements of missing threads are not stored.
 func runStoreMatrix(g *gang, in *inst) {
 	g.eachWarp(func(base int, active uint32) {
-		for k, slot := range in.list {
+		for k, slot := range in.List {
 			for row := range matrixSide {
 				at := k*matrixSide + row
 				if active>>at&1 == 0 {
 					continue
 				}
-				addr := g.r64.lane(in.a, base+at) + uint64(in.imm)
+				addr := g.r64.lane(in.A, base+at) + uint64(in.Imm)
 				if addr%(2*matrixSide) != 0 {
 					g.fault(in, base+at, MisalignedAddress, addr, "")
 				}
@@ -68,7 +66,7 @@ func runStoreMatrix(g *gang, in *inst) {
 func (g *gang) storeRow(in *inst, base int, active uint32, slot int32, row, lane int, addr uint64) {
 	for column := range matrixSide {
 		from, shift := matrixLane(row, column)
-		if in.mode == transposed {
+		if in.Mode == program.Transposed {
 			from, shift = matrixLane(column, row)
 		}
 		if active>>from&1 != 0 {
@@ -83,16 +81,16 @@ func (g *gang) storeRow(in *inst, base int, active uint32, slot int32, row, lane
 // register with the addresses may be among the destinations.
 func runLoadMatrix(g *gang, in *inst) {
 	var rows [4][matrixSide][matrixSide]uint16
-	for _, slot := range in.list {
+	for _, slot := range in.List {
 		if slot >= 0 {
 			g.r32.partial(g, in, slot)
 		}
 	}
 	g.eachWarp(func(base int, active uint32) {
-		for k := range in.list {
+		for k := range in.List {
 			for row := range matrixSide {
 				if at := k*matrixSide + row; active>>at&1 != 0 {
-					addr := g.r64.lane(in.a, base+at) + uint64(in.imm)
+					addr := g.r64.lane(in.A, base+at) + uint64(in.Imm)
 					if addr%(2*matrixSide) != 0 {
 						g.fault(in, base+at, MisalignedAddress, addr, "")
 					}
@@ -107,12 +105,12 @@ func runLoadMatrix(g *gang, in *inst) {
 		for rest := active; rest != 0; rest &= rest - 1 {
 			lane := bits.TrailingZeros32(rest)
 			row, column := lane/rowLanes, lane%rowLanes*2
-			for k, slot := range in.list {
+			for k, slot := range in.List {
 				if slot < 0 {
 					continue
 				}
 				low, high := rows[k][row][column], rows[k][row][column+1]
-				if in.mode == transposed {
+				if in.Mode == program.Transposed {
 					low, high = rows[k][column][row], rows[k][column+1][row]
 				}
 				g.r32.values[slot][base+lane] = uint32(low) | uint32(high)<<16
@@ -138,12 +136,12 @@ func (m *matrices) of(i int, f *matrix.Fragment) []uint64 {
 
 // runProduct: list: d; sources: those of a, b and c, one behind the other.
 func runProduct[T regval](g *gang, in *inst) {
-	k := in.k.(*matrix.WarpProduct)
+	k := in.K.(*matrix.WarpProduct)
 	r := fileOf[T](g)
-	for _, slot := range in.sources {
+	for _, slot := range in.Sources {
 		r.expand(slot)
 	}
-	for _, slot := range in.list {
+	for _, slot := range in.List {
 		if slot >= 0 {
 			r.partial(g, in, slot)
 		}
@@ -151,25 +149,25 @@ func runProduct[T regval](g *gang, in *inst) {
 	m := &g.matrices
 	a, b, c := m.of(0, k.Left), m.of(1, k.Right), m.of(2, k.Sum)
 	g.eachWarp(func(base int, active uint32) {
-		s := in.sources
+		s := in.Sources
 		gather(r, k.Left, s[:k.Left.Registers], base, active, a)
 		s = s[k.Left.Registers:]
 		gather(r, k.Right, s[:k.Right.Registers], base, active, b)
 		gather(r, k.Sum, s[k.Right.Registers:], base, active, c)
 		m.unit.Multiply(&k.Product, c, c, a, b)
-		scatter(r, k.Result, in.list, base, active, c)
+		scatter(r, k.Result, in.List, base, active, c)
 	})
 }
 
 // runSparseProduct: list: d; sources: those of a, b and c, one behind the other, then
 // the register that says where the elements of a are.
 func runSparseProduct(g *gang, in *inst) {
-	k := in.k.(*matrix.SparseProduct)
+	k := in.K.(*matrix.SparseProduct)
 	r := &g.r32
-	for _, slot := range in.sources {
+	for _, slot := range in.Sources {
 		r.expand(slot)
 	}
-	for _, slot := range in.list {
+	for _, slot := range in.List {
 		if slot >= 0 {
 			r.partial(g, in, slot)
 		}
@@ -178,7 +176,7 @@ func runSparseProduct(g *gang, in *inst) {
 	a, b, c := m.of(0, k.Left), m.of(1, k.Right), m.of(2, k.Sum)
 	picks := make([]int, len(a))
 	g.eachWarp(func(base int, active uint32) {
-		s := in.sources
+		s := in.Sources
 		gather(r, k.Left, s[:k.Left.Registers], base, active, a)
 		s = s[k.Left.Registers:]
 		gather(r, k.Right, s[:k.Right.Registers], base, active, b)
@@ -186,7 +184,7 @@ func runSparseProduct(g *gang, in *inst) {
 		gather(r, k.Sum, s[:k.Sum.Registers], base, active, c)
 		k.Places.Picks(r.values[s[k.Sum.Registers]][base:], picks)
 		m.unit.MultiplySparse(&k.Product, c, c, a, b, picks)
-		scatter(r, k.Result, in.list, base, active, c)
+		scatter(r, k.Result, in.List, base, active, c)
 	})
 }
 
@@ -233,11 +231,11 @@ func scatter[T regval](r *file[T], f *matrix.Fragment, slots []int32, base int, 
 // runLoadFragment: list: registers; a + imm: address; b: register with the distance
 // of rows in elements, or -1 if the distance is x.
 func runLoadFragment[T regval](g *gang, in *inst) {
-	f := in.k.(*matrix.Access)
+	f := in.K.(*matrix.Access)
 	r := fileOf[T](g)
 	var addr, stride [maxWidth]uint64
 	g.fragmentAddresses(in, &addr, &stride)
-	for i, slot := range in.list {
+	for i, slot := range in.List {
 		var d []T
 		if slot >= 0 {
 			d = r.partial(g, in, slot)
@@ -259,11 +257,11 @@ func runLoadFragment[T regval](g *gang, in *inst) {
 
 // runStoreFragment: sources: registers; a and b are those of runLoadFragment.
 func runStoreFragment[T regval](g *gang, in *inst) {
-	f := in.k.(*matrix.Access)
+	f := in.K.(*matrix.Access)
 	r := fileOf[T](g)
 	var addr, stride [maxWidth]uint64
 	g.fragmentAddresses(in, &addr, &stride)
-	for i, slot := range in.sources {
+	for i, slot := range in.Sources {
 		v := r.expand(slot)
 		g.eachWarp(func(base int, active uint32) {
 			for ; active != 0; active &= active - 1 {
@@ -282,9 +280,9 @@ func runStoreFragment[T regval](g *gang, in *inst) {
 func (g *gang) fragmentAddresses(in *inst, addr, stride *[maxWidth]uint64) {
 	for lane := g.lo; lane < g.hi; lane++ {
 		if g.mask.has(lane) {
-			addr[lane], stride[lane] = g.r64.lane(in.a, lane)+uint64(in.imm), uint64(in.x)
-			if in.b >= 0 {
-				stride[lane] = uint64(g.r32.lane(in.b, lane))
+			addr[lane], stride[lane] = g.r64.lane(in.A, lane)+uint64(in.Imm), uint64(in.X)
+			if in.B >= 0 {
+				stride[lane] = uint64(g.r32.lane(in.B, lane))
 			}
 		}
 	}

@@ -1,5 +1,7 @@
 package simt
 
+import "muster/ptx/simt/program"
+
 // mbarrier is the object that PTX's mbarrier instructions keep in eight bytes of
 // shared memory. It has no other state, so a saved kernel contains its mbarriers
 // with its shared memory. A phase is over when all its arrivals and all its
@@ -63,23 +65,9 @@ func (b mbarrier) drop(n uint64) (mbarrier, bool) {
 	return newMbarrier(b.phase(), b.count()-n, b.missing(), b.tx()), true
 }
 
-// The operations of mbarrier. mbarrierArrive may be combined with the two flags.
-const (
-	mbarrierInit uint8 = iota
-	mbarrierInvalidate
-	mbarrierExpect
-	mbarrierComplete
-	mbarrierTest   // whether the phase of a state is over
-	mbarrierParity // whether the phase of a parity is over
-	mbarrierPending
-	mbarrierArrive
-	arriveExpecting = 1 << 4 // b is bytes to expect, else the number of arrivals
-	arriveDropping  = 1 << 5
-)
-
 // runMbarrier: a + imm: address; b: number (or -1); c: state (or -1); d: state, answer or number (or -1).
 func runMbarrier(g *gang, in *inst) {
-	if in.mode == mbarrierTest || in.mode == mbarrierParity {
+	if in.Mode == program.MbarrierTest || in.Mode == program.MbarrierParity {
 		g.sync = true // a loop that tests waits for other threads: its rounds cost more
 	}
 	var states [maxWidth]uint64
@@ -88,19 +76,19 @@ func runMbarrier(g *gang, in *inst) {
 		if !g.mask.has(lane) {
 			continue
 		}
-		addr := g.r64.lane(in.a, lane) + uint64(in.imm)
+		addr := g.r64.lane(in.A, lane) + uint64(in.Imm)
 		old := mbarrier(loadLane[uint64](g, in, lane, addr))
 		now := old
 		states[lane] = uint64(old)
 		number := uint64(1)
-		if in.b >= 0 {
-			number = uint64(g.r32.lane(in.b, lane))
+		if in.B >= 0 {
+			number = uint64(g.r32.lane(in.B, lane))
 		}
-		switch in.mode {
-		case mbarrierTest:
-			number = uint64(g.r64.lane(in.c, lane))
+		switch in.Mode {
+		case program.MbarrierTest:
+			number = uint64(g.r64.lane(in.C, lane))
 			fallthrough
-		case mbarrierParity:
+		case program.MbarrierParity:
 			if old.phase() != number&1 {
 				over.set(lane)
 			}
@@ -113,11 +101,11 @@ func runMbarrier(g *gang, in *inst) {
 		}
 	}
 	switch {
-	case in.d < 0:
-	case in.mode == mbarrierTest || in.mode == mbarrierParity:
-		g.setPredicate(in.d, over)
+	case in.D < 0:
+	case in.Mode == program.MbarrierTest || in.Mode == program.MbarrierParity:
+		g.setPredicate(in.D, over)
 	default:
-		d := g.r64.partial(g, in, in.d)
+		d := g.r64.partial(g, in, in.D)
 		for lane := g.first; lane < g.end; lane++ {
 			if g.mask.has(lane) {
 				d[lane] = states[lane]
@@ -131,22 +119,22 @@ func runMbarrier(g *gang, in *inst) {
 func (g *gang) changeMbarrier(in *inst, lane int, addr uint64, b mbarrier, number uint64) mbarrier {
 	wrong := func(what string) { g.fault(in, lane, IllegalCall, addr, what) }
 	ok := true
-	switch in.mode {
-	case mbarrierInit:
+	switch in.Mode {
+	case program.MbarrierInit:
 		if number == 0 || number > maxCount {
 			wrong("an mbarrier has from 1 to 1048575 arrivals")
 		}
 		return newMbarrier(0, number, number, 0)
-	case mbarrierInvalidate:
+	case program.MbarrierInvalidate:
 		return 0
-	case mbarrierExpect, mbarrierComplete:
+	case program.MbarrierExpect, program.MbarrierComplete:
 		bytes := int64(number)
-		if in.mode == mbarrierComplete {
+		if in.Mode == program.MbarrierComplete {
 			bytes = -bytes
 		}
 		return g.expectBytes(in, lane, addr, b, bytes)
 	}
-	if in.mode&arriveExpecting != 0 {
+	if in.Mode&program.ArriveExpecting != 0 {
 		if b, ok = b.expect(int64(number)); !ok {
 			wrong("an mbarrier cannot expect more than 1048575 bytes")
 		}
@@ -155,7 +143,7 @@ func (g *gang) changeMbarrier(in *inst, lane int, addr uint64, b mbarrier, numbe
 	if b, ok = b.arrive(number); !ok {
 		wrong("more threads arrive at the mbarrier than are missing")
 	}
-	if in.mode&arriveDropping != 0 {
+	if in.Mode&program.ArriveDropping != 0 {
 		if b, ok = b.drop(number); !ok {
 			wrong("more threads leave the mbarrier than it has")
 		}
@@ -177,7 +165,7 @@ func (g *gang) expectBytes(in *inst, lane int, addr uint64, b mbarrier, bytes in
 // mbarrier in shared memory expects.
 func (g *gang) bytesCame(in *inst, lane int, addr, bytes uint64) {
 	to := *in
-	to.space = sharedOr(addr)
+	to.Space = sharedOr(addr)
 	b := mbarrier(loadLane[uint64](g, &to, lane, addr))
 	now := g.expectBytes(in, lane, addr, b, -int64(bytes))
 	storeLane(g, &to, lane, addr, uint64(now))
@@ -190,7 +178,7 @@ func (g *gang) bytesCame(in *inst, lane int, addr, bytes uint64) {
 func runPendingCount(g *gang, in *inst) {
 	var d [maxWidth]uint32
 	for lane := g.first; lane < g.end; lane++ {
-		d[lane] = uint32(mbarrier(g.r64.lane(in.a, lane)).missing())
+		d[lane] = uint32(mbarrier(g.r64.lane(in.A, lane)).missing())
 	}
-	g.writeLanes32(in, in.d, &d)
+	g.writeLanes32(in, in.D, &d)
 }

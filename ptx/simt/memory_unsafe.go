@@ -49,7 +49,7 @@ func (g *gang) stretch(in *inst, lane int, space ptx.Space, addr, n uint64) []by
 		g.fault(in, lane, MisalignedAddress, addr, "")
 	}
 	at := *in
-	at.space = space
+	at.Space = space
 	v, _, _ := g.place(&at, lane, addr)
 	g.checkWritable(in, lane, v, addr)
 	return b
@@ -60,7 +60,7 @@ func (g *gang) stretch(in *inst, lane int, space ptx.Space, addr, n uint64) []by
 func (g *gang) wholeStretch(in *inst, lane int, space ptx.Space, addr, n uint64) []byte {
 	b := g.stretch(in, lane, space, addr, n)
 	at := *in
-	at.space = space
+	at.Space = space
 	v, within, _ := g.place(&at, lane, addr)
 	whole := (n + bulkUnit - 1) &^ (bulkUnit - 1)
 	if p := v.span(within, whole); p != nil {
@@ -73,7 +73,7 @@ func (g *gang) wholeStretch(in *inst, lane int, space ptx.Space, addr, n uint64)
 // fault if they are not all in one memory, or in local memory.
 func (g *gang) bytesOf(in *inst, lane int, space ptx.Space, addr, n uint64) []byte {
 	at := *in
-	at.space = space
+	at.Space = space
 	v, within, local := g.place(&at, lane, addr)
 	p := v.span(within, max(n, 1))
 	if local || p == nil {

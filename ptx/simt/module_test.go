@@ -11,6 +11,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/program"
 	"muster/ptx/simt/shape"
 )
 
@@ -249,7 +250,7 @@ func TestUnsupportedInSharedFunctions(t *testing.T) {
 	if _, err = simt.Load("shared.ptx", module, (&testMemory{}).place); err == nil || err.Error() != want {
 		t.Errorf("answered %v, want %s", err, want)
 	}
-	findings, err := simt.Check("shared.ptx", module)
+	findings, err := program.Check("shared.ptx", module)
 	if err != nil {
 		t.Fatal(err)
 	}

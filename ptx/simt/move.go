@@ -2,35 +2,22 @@ package simt
 
 import (
 	"muster/ptx"
+	"muster/ptx/simt/program"
 	"muster/ptx/simt/vec"
 )
 
 // Copies keep a register's form.
 
-func runCopy32(g *gang, in *inst) { g.r32.copy(g, in, in.a) }
-func runCopy64(g *gang, in *inst) { g.r64.copy(g, in, in.a) }
+func runCopy[T regval](g *gang, in *inst) { fileOf[T](g).copy(g, in, in.A) }
 
-// runSelect32: a where predicate c holds, else b.
-func runSelect32(g *gang, in *inst) {
-	p, r := g.selector(in), &g.r32
+// runSelect: a where predicate c holds, else b.
+func runSelect[T regval](g *gang, in *inst) {
+	p, r := g.selector(in), fileOf[T](g)
 	if which, ok := g.decided(in, p); ok {
 		r.copy(g, in, which)
 		return
 	}
-	a, b := r.expand(in.a), r.expand(in.b)
-	d := r.out(g, in)
-	lo := g.lo &^ 63
-	vec.Select(d[lo:g.hi], a[lo:g.hi], b[lo:g.hi], p[lo/64:])
-	r.commit(g, in)
-}
-
-func runSelect64(g *gang, in *inst) {
-	p, r := g.selector(in), &g.r64
-	if which, ok := g.decided(in, p); ok {
-		r.copy(g, in, which)
-		return
-	}
-	a, b := r.expand(in.a), r.expand(in.b)
+	a, b := r.expand(in.A), r.expand(in.B)
 	d := r.out(g, in)
 	lo := g.lo &^ 63
 	vec.Select(d[lo:g.hi], a[lo:g.hi], b[lo:g.hi], p[lo/64:])
@@ -38,8 +25,8 @@ func runSelect64(g *gang, in *inst) {
 }
 
 func (g *gang) selector(in *inst) mask {
-	p := g.p[in.c]
-	if in.negated {
+	p := g.p[in.C]
+	if in.Negated {
 		for i := range p {
 			p[i] = ^p[i]
 		}
@@ -51,29 +38,23 @@ func (g *gang) selector(in *inst) mask {
 func (g *gang) decided(in *inst, p mask) (int32, bool) {
 	switch yes := p.and(&g.mask); {
 	case yes == g.mask:
-		return in.a, true
+		return in.A, true
 	case yes.empty():
-		return in.b, true
+		return in.B, true
 	}
 	return 0, false
 }
 
-// The modes of operations on predicates: what is inverted.
-const (
-	invertA = 1 << iota
-	invertB
-)
-
 func (g *gang) predicates(in *inst) (a, b mask) {
-	a = g.p[in.a]
-	if in.b >= 0 {
-		b = g.p[in.b]
+	a = g.p[in.A]
+	if in.B >= 0 {
+		b = g.p[in.B]
 	}
 	for i := range a {
-		if in.mode&invertA != 0 {
+		if in.Mode&program.InvertA != 0 {
 			a[i] = ^a[i]
 		}
-		if in.mode&invertB != 0 {
+		if in.Mode&program.InvertB != 0 {
 			b[i] = ^b[i]
 		}
 	}
@@ -82,44 +63,44 @@ func (g *gang) predicates(in *inst) (a, b mask) {
 
 func runPredCopy(g *gang, in *inst) {
 	a, _ := g.predicates(in)
-	g.setPredicate(in.d, a)
+	g.setPredicate(in.D, a)
 }
 
 func runPredAnd(g *gang, in *inst) {
 	a, b := g.predicates(in)
-	g.setPredicate(in.d, a.and(&b))
+	g.setPredicate(in.D, a.and(&b))
 }
 
 func runPredOr(g *gang, in *inst) {
 	a, b := g.predicates(in)
-	g.setPredicate(in.d, a.or(&b))
+	g.setPredicate(in.D, a.or(&b))
 }
 
 func runPredXor(g *gang, in *inst) {
 	a, b := g.predicates(in)
 	x, y := a.without(&b), b.without(&a)
-	g.setPredicate(in.d, x.or(&y))
+	g.setPredicate(in.D, x.or(&y))
 }
 
 // runPredConst: all lanes get imm.
 func runPredConst(g *gang, in *inst) {
 	var m mask
-	if in.imm != 0 {
+	if in.Imm != 0 {
 		m = g.mask
 	}
-	g.setPredicate(in.d, m)
+	g.setPredicate(in.D, m)
 }
 
 // runIsSpace: predicate d, a: generic address.
 func runIsSpace(g *gang, in *inst) {
 	var m mask
 	for lane := g.lo; lane < g.hi; lane++ {
-		space, _ := window(g.r64.lane(in.a, lane))
-		if space == in.space || in.space == ptx.ConstSpace && space == ptx.GlobalSpace && g.team.x.kernel.isConstant(g.r64.lane(in.a, lane)) {
+		space, _ := program.Window(g.r64.lane(in.A, lane))
+		if space == in.Space || in.Space == ptx.ConstSpace && space == ptx.GlobalSpace && g.team.x.kernel.IsConstant(g.r64.lane(in.A, lane)) {
 			m.set(lane)
 		}
 	}
-	g.setPredicate(in.d, m)
+	g.setPredicate(in.D, m)
 }
 
 // runClock: a number that grows with every reading; d has 32 or 64 bits.
@@ -127,15 +108,15 @@ func runIsSpace(g *gang, in *inst) {
 func runClock(g *gang, in *inst) {
 	g.sync = true
 	g.ticks++
-	if in.size == 8 {
-		for lane, d := g.lo, g.r64.partial(g, in, in.d); lane < g.hi; lane++ {
+	if in.Size == 8 {
+		for lane, d := g.lo, g.r64.partial(g, in, in.D); lane < g.hi; lane++ {
 			if g.mask.has(lane) {
 				d[lane] = g.ticks
 			}
 		}
 		return
 	}
-	for lane, d := g.lo, g.r32.partial(g, in, in.d); lane < g.hi; lane++ {
+	for lane, d := g.lo, g.r32.partial(g, in, in.D); lane < g.hi; lane++ {
 		if g.mask.has(lane) {
 			d[lane] = uint32(g.ticks)
 		}

@@ -5,61 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
-
-	"muster/ptx"
 )
-
-// builtin lowers calls of the functions that the driver provides.
-func (l *lowering) builtin(c ptx.Call) {
-	places := func(n int, args []ptx.Operand) []int32 {
-		if len(args) != n {
-			l.refuse("%s takes %d arguments", c.Callee.Name, n)
-		}
-		at := make([]int32, n)
-		for i := range args {
-			v, ok := args[i].Symbol.(*ptx.Variable)
-			if !ok || v.Space != ptx.ParamSpace || l.kernelParam(v) {
-				l.refuse("argument %s is not a .param variable", &args[i])
-			}
-			at[i] = int32(l.fn.place(v))
-		}
-		return at
-	}
-	words := func(args []ptx.Operand) []int32 { // one, of 64 bits
-		at := places(1, args)
-		if args[0].Symbol.(*ptx.Variable).Size() != 8 {
-			l.refuse("%s takes and returns 64 bits", c.Callee.Name)
-		}
-		return at
-	}
-	base := l.frame
-	if l.fn.f.Entry {
-		base = l.literal(bits64, 0)
-	}
-	switch c.Callee.Name {
-	case "vprintf":
-		o := newOp(runPrintf, base)
-		o.long = true
-		o.list = append(places(2, c.Args), places(1, c.Returns)...)
-		l.emit(o)
-	case "__assertfail":
-		o := newOp(runAssertFail, base)
-		o.list = places(5, c.Args)
-		l.emit(o)
-	case "malloc":
-		o := newOp(runMalloc, base)
-		o.long = true
-		o.list = append(words(c.Args), words(c.Returns)...)
-		l.emit(o)
-	case "free":
-		o := newOp(runFree, base)
-		o.long = true
-		o.list = words(c.Args)
-		l.emit(o)
-	default:
-		l.refuse("function %s is not defined in this module", c.Callee.Name)
-	}
-}
 
 // runPrintf: a: frame; list: places of format, arguments and result in it. The
 // result is the number of arguments, as on a GPU.
@@ -68,12 +14,12 @@ func runPrintf(g *gang, in *inst) {
 		if !g.mask.has(lane) {
 			continue
 		}
-		frame := g.r64.lane(in.a, lane)
-		format := g.text(in, lane, g.readLocal(in, lane, frame+uint64(in.list[0]), 8))
-		args := g.readLocal(in, lane, frame+uint64(in.list[1]), 8)
+		frame := g.r64.lane(in.A, lane)
+		format := g.text(in, lane, g.readLocal(in, lane, frame+uint64(in.List[0]), 8))
+		args := g.readLocal(in, lane, frame+uint64(in.List[1]), 8)
 		out, n := g.format(in, lane, format, args)
 		g.did(16 * uint64(len(format)+len(out)))
-		g.writeLocal(in, lane, frame+uint64(in.list[2]), 4, uint64(n))
+		g.writeLocal(in, lane, frame+uint64(in.List[2]), 4, uint64(n))
 		if print := g.team.x.launch.Print; print != nil {
 			g.team.x.print.Lock()
 			print([]byte(out))
@@ -110,11 +56,11 @@ type assertion struct {
 }
 
 func (g *gang) assertion(in *inst, lane int) assertion {
-	frame := g.r64.lane(in.a, lane)
+	frame := g.r64.lane(in.A, lane)
 	text := func(i int) string {
-		return g.text(in, lane, g.readLocal(in, lane, frame+uint64(in.list[i]), 8))
+		return g.text(in, lane, g.readLocal(in, lane, frame+uint64(in.List[i]), 8))
 	}
-	return assertion{message: text(0), file: text(1), function: text(3), line: g.readLocal(in, lane, frame+uint64(in.list[2]), 4)}
+	return assertion{message: text(0), file: text(1), function: text(3), line: g.readLocal(in, lane, frame+uint64(in.List[2]), 4)}
 }
 
 // maxText bounds strings in a kernel's memory, and what one printf writes, but

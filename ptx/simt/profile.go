@@ -109,7 +109,7 @@ func (p *Profile) Lines() []ProfileLine {
 	index := map[*ptx.Instruction]int{}
 	of := make([]int, len(code))
 	for pc := range code {
-		text := code[pc].text
+		text := code[pc].Text
 		if text == nil { // what the engine added, as at the begin of a function, belongs to what follows
 			of[pc] = max(0, len(lines)-1)
 			continue
@@ -131,7 +131,7 @@ func (p *Profile) Lines() []ProfileLine {
 			lines[of[pc]].LaneOps += c.Lanes
 		}
 		for first, c := range p.spots[i].counts {
-			for pc := first; c.Times > 0 && pc <= int(code[first].end); pc++ {
+			for pc := first; c.Times > 0 && pc <= int(code[first].End); pc++ {
 				lines[of[pc]].Instructions += c.Times
 				lines[of[pc]].LaneOps += c.Lanes
 			}
@@ -154,7 +154,7 @@ func (p *Profile) Lines() []ProfileLine {
 
 // sectionEnd returns the instruction behind a section of compiled code.
 func (p *Profile) sectionEnd(first int32) int32 {
-	end := p.x.image.code[first].end + 1
+	end := p.x.image.code[first].End + 1
 	for _, m := range p.x.image.machines.all() {
 		if c := m.code.Load(); c != nil {
 			for pc := first + 1; pc < end; pc++ {
@@ -197,8 +197,8 @@ func (x *Execution) Listings() []Listing {
 		l := Listing{Instructions: len(code), Compiled: c.Compiled()}
 		for _, n := range c.Listing() {
 			line := ListingLine{Offset: n.Offset, Bytes: n.Bytes, Text: n.Text, Role: n.Role}
-			if n.Op >= 0 && int(n.Op) < len(code) && code[n.Op].text != nil {
-				line.Pos, line.For = code[n.Op].text.Pos, code[n.Op].text.String()
+			if n.Op >= 0 && int(n.Op) < len(code) && code[n.Op].Text != nil {
+				line.Pos, line.For = code[n.Op].Text.Pos, code[n.Op].Text.String()
 			}
 			l.Lines = append(l.Lines, line)
 		}
@@ -225,8 +225,5 @@ func (ms *machines) all() []*machine {
 
 // apart returns the image with machines of its own.
 func (m *image) apart() *image {
-	return &image{
-		code: m.code, entries: m.entries, constants: m.constants, perBlock: m.perBlock,
-		n32: m.n32, n64: m.n64, np: m.np, carried: m.carried,
-	}
+	return &image{code: m.code, Layout: m.Layout}
 }

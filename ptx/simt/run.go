@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"muster/ptx/simt/native"
+	"muster/ptx/simt/program"
 	"muster/ptx/simt/shape"
 	"muster/ptx/simt/vec"
 )
@@ -146,11 +147,11 @@ func (k *Kernel) check(l *Launch) error {
 		return fmt.Errorf("a cluster of %v blocks does not fit: the kernel is compiled for %v (.reqnctapercluster)", l.Cluster, k.Cluster)
 	case len(l.Params) != k.ParamSize:
 		return fmt.Errorf("its parameters take %d bytes, not %d", k.ParamSize, len(l.Params))
-	case l.Shared < 0 || l.Shared > shape.MaxShared || round(k.Shared, 16)+l.Shared > shape.MaxShared:
+	case l.Shared < 0 || l.Shared > shape.MaxShared || shape.Round(k.Shared, 16)+l.Shared > shape.MaxShared:
 		return fmt.Errorf("%d bytes of shared memory a block are too many: at most %d", k.Shared+l.Shared, shape.MaxShared)
 	case l.Memory == nil:
 		return errors.New("a launch needs a memory")
-	case k.Heap && (l.Heap == nil || l.Heap.Size < leastHeap || l.Heap.Base%heapUnit != 0 || l.Heap.Base >= GlobalEnd || l.Heap.Size > GlobalEnd-l.Heap.Base):
+	case k.Heap && (l.Heap == nil || l.Heap.Size < leastHeap || l.Heap.Base%heapUnit != 0 || l.Heap.Base >= program.GlobalEnd || l.Heap.Size > program.GlobalEnd-l.Heap.Base):
 		return fmt.Errorf("it calls malloc or free: a launch needs a heap, of %d bytes at least", leastHeap)
 	case l.Workers < 0 || l.Workers > 1024:
 		return fmt.Errorf("%d workers make no sense", l.Workers)
@@ -438,8 +439,8 @@ func (t *team) deadlock() {
 func (g *gang) fault(in *inst, lane int, kind FaultKind, addr uint64, detail string) {
 	t := g.team
 	f := &Fault{Kind: kind, Kernel: t.x.kernel.Name, Address: addr, Detail: detail}
-	if in.text != nil {
-		f.Pos, f.Line = in.text.Pos, in.text.String()
+	if in.Text != nil {
+		f.Pos, f.Line = in.Text.Pos, in.Text.String()
 	}
 	f.Block, f.Thread = g.position(lane)
 	if t.x.check != nil {
@@ -461,10 +462,8 @@ func sharedBytes(static, dynamic int) int {
 	if dynamic == 0 {
 		return static
 	}
-	return round(static, 16) + dynamic
+	return shape.Round(static, 16) + dynamic
 }
-
-func round(n, to int) int { return (n + to - 1) / to * to }
 
 // mould is everything that the gangs of a team depend on, apart from constants: a
 // team serves another launch of the same image if the moulds are equal.
@@ -522,9 +521,9 @@ func (p *Program) reuse(x *Execution) *team {
 	}
 	t.x = x
 	for _, g := range t.gangs {
-		for _, c := range x.image.constants {
-			if c.from == fromParam || c.from.ofGrid() {
-				c.fill(g)
+		for _, c := range x.image.Constants {
+			if c.From == program.FromParam || c.From.OfGrid() {
+				g.fill(&c)
 			}
 		}
 	}
@@ -562,19 +561,19 @@ func (p *Program) dropTeams(m *image) {
 func (x *Execution) newTeam() *team {
 	t := &team{x: x, mould: x.mould(), live: make([]int, x.perGang), bars: make([][barriers + 1]barrier, x.perGang), blocks: make([]uint64, x.perGang)}
 	size := x.sharedBytes()
-	each := round(size, 16)
+	each := shape.Round(size, 16)
 	t.bytes = aligned(each * x.perGang)
 	for b := range x.perGang {
 		t.shared = append(t.shared, viewOf(0, t.bytes[b*each:][:size]))
 	}
 	threads := int(x.launch.Block.Count())
 	if x.oneGang() {
-		t.gangs = append(t.gangs, t.newGang(round(x.perGang*x.stride, chunk), 0, 0))
+		t.gangs = append(t.gangs, t.newGang(shape.Round(x.perGang*x.stride, chunk), 0, 0))
 		return t
 	}
 	for b := range x.perGang {
 		for first := 0; first < threads; first += x.width {
-			t.gangs = append(t.gangs, t.newGang(round(min(x.width, threads-first), shape.WarpSize), b, first))
+			t.gangs = append(t.gangs, t.newGang(shape.Round(min(x.width, threads-first), shape.WarpSize), b, first))
 		}
 	}
 	return t
@@ -587,9 +586,9 @@ func (x *Execution) oneGang() bool { return x.perGang*x.stride <= x.width }
 func (t *team) newGang(width, b, first int) *gang {
 	x, m := t.x, t.x.image
 	g := &gang{team: t, width: width, chunks: width / chunk, warp: min(x.stride, shape.WarpSize)}
-	g.r32 = newFile(m.n32, width, vec.Expand[uint32], vec.Compress[uint32], vec.Blend[uint32])
-	g.r64 = newFile(m.n64, width, vec.Expand[uint64], vec.Compress[uint64], vec.Blend[uint64])
-	g.p = make([]mask, m.np)
+	g.r32 = newFile(m.Count32, width, vec.Expand[uint32], vec.Compress[uint32], vec.Blend[uint32])
+	g.r64 = newFile(m.Count64, width, vec.Expand[uint64], vec.Compress[uint64], vec.Blend[uint64])
+	g.p = make([]mask, m.CountPredicates)
 	g.local = make([]uint32, int(x.localBytes+3)/4*width)
 	g.blockOf, g.threadOf = make([]int32, width), make([]int32, width)
 	g.lanesOf = make([]mask, x.perGang)
@@ -607,8 +606,8 @@ func (t *team) newGang(width, b, first int) *gang {
 			g.lanesOf[block].set(l)
 		}
 	}
-	for _, c := range m.constants {
-		c.fill(g)
+	for _, c := range m.Constants {
+		g.fill(&c)
 	}
 	return g
 }
@@ -653,8 +652,8 @@ func (t *team) begin(number uint64) {
 				live = live.or(&g.lanesOf[b])
 			}
 		}
-		for i := range t.x.image.perBlock {
-			t.x.image.perBlock[i].fill(g)
+		for i := range t.x.image.PerBlock {
+			g.fill(&t.x.image.PerBlock[i])
 		}
 		g.equip()
 		g.stand(live)
@@ -696,13 +695,13 @@ func (x *Execution) clusters() shape.Dim {
 // that no block sees values of another.
 func (g *gang) forget() {
 	m := g.team.x.image
-	for i := m.carried[bits32][0]; i < m.carried[bits32][1]; i++ {
+	for i := m.Carried[program.Bits32][0]; i < m.Carried[program.Bits32][1]; i++ {
 		g.r32.setUniform(i, 0)
 	}
-	for i := m.carried[bits64][0]; i < m.carried[bits64][1]; i++ {
+	for i := m.Carried[program.Bits64][0]; i < m.Carried[program.Bits64][1]; i++ {
 		g.r64.setUniform(i, 0)
 	}
-	clear(g.p[:m.carried[predicate][1]])
+	clear(g.p[:m.Carried[program.Predicate][1]])
 	g.cc = mask{}
 }
 

@@ -72,18 +72,6 @@ type Launch struct {
 	Order func(n uint64) uint64
 }
 
-// Param is a parameter of a kernel: where it lies in Launch.Params.
-type Param struct{ Offset, Size int }
-
-// Global is a variable of a module that lies in global memory, constants
-// included.
-type Global struct {
-	Name     string
-	Address  uint64
-	Data     []byte // initial bytes, addresses filled in
-	Constant bool
-}
-
 // ErrStopped is what Run returns when Stop ended it, or RunFor when a worker's
 // budget was used up.
 var ErrStopped = errors.New("kernel stopped before its end")

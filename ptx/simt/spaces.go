@@ -1,6 +1,9 @@
 package simt
 
-import "muster/ptx"
+import (
+	"muster/ptx"
+	"muster/ptx/simt/program"
+)
 
 // This file resolves addresses: to which state space an address belongs, and which
 // stretch of memory a lane reaches with it.
@@ -13,7 +16,7 @@ func (g *gang) globalView(addr uint64) (view, bool) {
 		return g.region, true
 	}
 	r, ok := g.team.x.memory.Find(addr)
-	if !ok || addr >= GlobalEnd {
+	if !ok || addr >= program.GlobalEnd {
 		return view{}, false
 	}
 	g.region = viewOf(r.Base, r.Bytes)
@@ -28,9 +31,9 @@ func (g *gang) sharedView(lane int) view { return g.team.shared[g.blockOf[lane]]
 // Local memory is interleaved and has no view; local says that the address is one
 // of it.
 func (g *gang) place(in *inst, lane int, addr uint64) (v view, at uint64, local bool) {
-	space := in.space
+	space := in.Space
 	if space == ptx.NoSpace {
-		space, addr = window(addr)
+		space, addr = program.Window(addr)
 	}
 	switch space {
 	case ptx.SharedSpace:

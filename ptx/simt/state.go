@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"muster/ptx/simt/program"
 	"muster/ptx/simt/shape"
 )
 
@@ -29,7 +30,7 @@ func (x *Execution) Save() ([]byte, error) {
 	e := &encoder{}
 	e.bytes = append(e.bytes, stateMagic...)
 	e.u32(stateVersion)
-	kernel := x.kernel.sum()
+	kernel := x.kernel.Sum()
 	e.bytes = append(e.bytes, kernel[:]...)
 	l := &x.launch
 	for _, d := range []shape.Dim{l.Grid, l.Block, l.Cluster} {
@@ -85,7 +86,7 @@ func (k *Kernel) resume(l Launch, state []byte) (*Execution, error) {
 	if v := d.u32(); v != stateVersion {
 		return nil, fmt.Errorf("version %d of the state is not understood, only %d", v, stateVersion)
 	}
-	if kernel := k.sum(); string(d.take(len(kernel))) != string(kernel[:]) {
+	if kernel := k.Sum(); string(d.take(len(kernel))) != string(kernel[:]) {
 		return nil, errors.New("the state is that of another kernel, or of another version of it")
 	}
 	l.Grid = shape.Dim{X: d.u32(), Y: d.u32(), Z: d.u32()}
@@ -196,8 +197,8 @@ func (e *encoder) gang(g *gang) {
 		e.mask(&g.p[i])
 	}
 	fixed := g.team.x.image.fixed()
-	encodeFile(e, &g.r32, bits32, fixed)
-	encodeFile(e, &g.r64, bits64, fixed)
+	encodeFile(e, &g.r32, program.Bits32, fixed)
+	encodeFile(e, &g.r64, program.Bits64, fixed)
 	used := len(g.local) // without the zeros at the end, which a new gang has anyway
 	for used > 0 && g.local[used-1] == 0 {
 		used--
@@ -210,9 +211,9 @@ func (e *encoder) gang(g *gang) {
 
 // encodeFile writes the registers of a width, each in one of its valid forms.
 // Constants are left out: the launch fills them in again.
-func encodeFile[T regval](e *encoder, r *file[T], c class, fixed map[reg]bool) {
+func encodeFile[T regval](e *encoder, r *file[T], c program.Class, fixed map[slot]bool) {
 	for i, f := range r.form {
-		if fixed[reg{c, int32(i)}] {
+		if fixed[slot{c, int32(i)}] {
 			continue
 		}
 		if f.bits&tiled != 0 {
@@ -248,12 +249,18 @@ func encodeValue[T regval](e *encoder, v T) {
 	}
 }
 
+// slot names a register.
+type slot struct {
+	class  program.Class
+	number int32
+}
+
 // fixed returns the slots of constants.
-func (m *image) fixed() map[reg]bool {
-	fixed := map[reg]bool{}
-	for _, list := range [][]constant{m.constants, m.perBlock} {
+func (m *image) fixed() map[slot]bool {
+	fixed := map[slot]bool{}
+	for _, list := range [][]program.Constant{m.Constants, m.PerBlock} {
 		for _, c := range list {
-			fixed[reg{c.class, c.slot}] = true
+			fixed[slot{c.Class, c.Slot}] = true
 		}
 	}
 	return fixed
@@ -341,8 +348,8 @@ func (d *decoder) team(t *team) {
 
 func (d *decoder) gang(g *gang) {
 	m := g.team.x.image
-	for _, c := range m.perBlock {
-		c.fill(g)
+	for _, c := range m.PerBlock {
+		g.fill(&c)
 	}
 	var all mask
 	for i := range g.lanesOf {
@@ -367,8 +374,8 @@ func (d *decoder) gang(g *gang) {
 		state := d.u32()
 		grp.state, grp.bar = groupState(state&0xff), uint8(state>>8)
 		grp.lanes, grp.stamp = inside(d.mask()), d.u64()
-		waits := map[groupState]flow{atBar: flowBarrier, atWarp: flowWarp, atWarpBar: flowWarpWait}[grp.state]
-		if grp.state > atWarpBar || grp.bar > clusterBarrier || grp.lanes.empty() || grp.state != ready && m.code[grp.pc].flow != waits {
+		waits := map[groupState]program.Flow{atBar: program.FlowBarrier, atWarp: program.FlowWarp, atWarpBar: program.FlowWarpWait}[grp.state]
+		if grp.state > atWarpBar || grp.bar > clusterBarrier || grp.lanes.empty() || grp.state != ready && m.code[grp.pc].Flow != waits {
 			d.fail("the state contradicts itself")
 		}
 		g.groups = append(g.groups, grp)
@@ -380,8 +387,8 @@ func (d *decoder) gang(g *gang) {
 		g.p[i] = d.mask()
 	}
 	fixed := m.fixed()
-	decodeFile(d, &g.r32, bits32, fixed)
-	decodeFile(d, &g.r64, bits64, fixed)
+	decodeFile(d, &g.r32, program.Bits32, fixed)
+	decodeFile(d, &g.r64, program.Bits64, fixed)
 	used := d.number(len(g.local) + 1)
 	for i := range used {
 		g.local[i] = d.u32()
@@ -389,9 +396,9 @@ func (d *decoder) gang(g *gang) {
 }
 
 // decodeFile reads what encodeFile wrote.
-func decodeFile[T regval](d *decoder, r *file[T], c class, fixed map[reg]bool) {
+func decodeFile[T regval](d *decoder, r *file[T], c program.Class, fixed map[slot]bool) {
 	for i := range r.form {
-		if fixed[reg{c, int32(i)}] {
+		if fixed[slot{c, int32(i)}] {
 			continue
 		}
 		f := form[T]{uint8(d.number(64)), decodeValue[T](d), decodeValue[T](d)}

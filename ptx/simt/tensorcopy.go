@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"muster/ptx"
+	"muster/ptx/simt/program"
 	"muster/ptx/simt/shape"
 	"muster/ptx/simt/tensormap"
 )
@@ -24,31 +25,10 @@ import (
 // one pixel. With gather4 and scatter4 the box has four rows of a matrix, each of which the
 // instruction names.
 
-// tensorCopy is what cp.async.bulk.tensor and cp.reduce.async.bulk.tensor do beyond their
-// registers.
-type tensorCopy struct {
-	rank     int
-	toShared bool
-	reduce   string // the operation; the map has the type. "": it copies
-	mode     copyMode
-}
-
-// copyMode says which elements of a tensor a copy takes.
-type copyMode uint8
-
-const (
-	copyTile copyMode = iota
-	copyIm2col
-	copyRows // four rows of a matrix
-)
-
-// namedRows is how many rows an instruction names in copyRows.
-const namedRows = 4
-
 // box is a box of a tensor at its place, or what takes its place in other modes.
 type box struct {
 	tensormap.Map
-	mode    copyMode
+	mode    program.CopyMode
 	corner  [tensormap.MaxRank]int64 // the element that it begins with; in copyRows the first column, then the rows
 	offsets [tensormap.MaxRank]int64 // that are added to the places of pixels in copyIm2col
 	shared  uint64                   // where it begins in shared memory
@@ -97,10 +77,10 @@ func (b *box) pitch() uint64 {
 func (b *box) bytes() uint64 {
 	n := b.row()
 	switch b.mode {
-	case copyIm2col:
+	case program.CopyIm2col:
 		return n * uint64(b.Pixels)
-	case copyRows:
-		return n * namedRows
+	case program.CopyRows:
+		return n * program.NamedRows
 	}
 	for i := 1; i < b.Rank; i++ {
 		n *= b.count(i)
@@ -126,11 +106,11 @@ func (b *box) rows() iter.Seq[boxRow] {
 // places goes through the places in the tensor at which the rows of a box begin.
 func (b *box) places() iter.Seq[*[tensormap.MaxRank]int64] {
 	switch b.mode {
-	case copyIm2col:
+	case program.CopyIm2col:
 		return b.pixels
-	case copyRows:
+	case program.CopyRows:
 		return func(yield func(*[tensormap.MaxRank]int64) bool) {
-			for _, row := range b.corner[1 : 1+namedRows] {
+			for _, row := range b.corner[1 : 1+program.NamedRows] {
 				if !yield(&[tensormap.MaxRank]int64{b.corner[0], row}) {
 					return
 				}
@@ -209,18 +189,10 @@ func (b *box) swizzled(addr uint64) uint64 {
 	return addr ^ addr>>7&(b.Swizzle.Span()/16-1)<<4
 }
 
-// coordinates returns how many coordinates an instruction has.
-func (k *tensorCopy) coordinates() int {
-	if k.mode == copyRows {
-		return 1 + namedRows
-	}
-	return k.rank
-}
-
 // boxOf reads the tensor map at address a + imm of a lane, and where the box begins.
 func (g *gang) boxOf(in *inst, lane int) box {
-	k := in.k.(*tensorCopy)
-	addr := g.r64.lane(in.a, lane) + uint64(in.imm)
+	k := in.K.(*program.TensorCopy)
+	addr := g.r64.lane(in.A, lane) + uint64(in.Imm)
 	if addr%tensormap.Alignment != 0 {
 		g.fault(in, lane, MisalignedAddress, addr, "tensor maps are aligned to 64 bytes")
 	}
@@ -228,30 +200,30 @@ func (g *gang) boxOf(in *inst, lane int) box {
 	switch {
 	case err != nil:
 		g.fault(in, lane, IllegalInstruction, addr, err.Error())
-	case m.Rank != k.rank:
+	case m.Rank != k.Rank:
 		g.fault(in, lane, IllegalInstruction, addr, fmt.Sprintf("the tensor map is that of a tensor of %d dimensions", m.Rank))
 	case m.Interleave != 0:
 		g.fault(in, lane, IllegalInstruction, addr, "interleaved tensors are not supported")
-	case m.Im2col != (k.mode == copyIm2col):
+	case m.Im2col != (k.Mode == program.CopyIm2col):
 		g.fault(in, lane, IllegalInstruction, addr, fmt.Sprintf("the tensor map is for %s mode", map[bool]string{true: "im2col", false: "tile"}[m.Im2col]))
-	case k.mode == copyRows && m.Box[1] != 1:
+	case k.Mode == program.CopyRows && m.Box[1] != 1:
 		g.fault(in, lane, IllegalInstruction, addr, fmt.Sprintf("the box of the tensor map has %d rows: gather4 and scatter4 want 1", m.Box[1]))
 	}
-	b := box{Map: m, mode: k.mode, shared: g.r64.lane(in.b, lane)}
+	b := box{Map: m, mode: k.Mode, shared: g.r64.lane(in.B, lane)}
 	switch {
 	case b.shared%boxAlignment != 0:
 		g.fault(in, lane, MisalignedAddress, b.shared, "boxes are aligned to 128 bytes in shared memory")
 	case b.bytes() > shape.MaxShared: // also what bounds the loops over rows, if a kernel made the map up
 		g.fault(in, lane, IllegalAddress, b.shared, fmt.Sprintf("a box of %d bytes does not fit into shared memory", b.bytes()))
 	}
-	coordinates := k.coordinates()
-	for i, slot := range in.sources[:coordinates] {
+	coordinates := k.Coordinates()
+	for i, slot := range in.Sources[:coordinates] {
 		b.corner[i] = int64(int32(g.r32.lane(slot, lane)))
 	}
-	for i, slot := range in.sources[coordinates:] {
+	for i, slot := range in.Sources[coordinates:] {
 		b.offsets[1+i] = int64(uint16(g.r32.lane(slot, lane)))
 	}
-	if problem := b.misplaced(k.toShared); problem != "" {
+	if problem := b.misplaced(k.ToShared); problem != "" {
 		g.fault(in, lane, IllegalInstruction, addr, problem)
 	}
 	return b
@@ -265,10 +237,10 @@ func (b *box) misplaced(toShared bool) string {
 	}
 	for i := range b.Rank {
 		c := b.corner[i]
-		if c < 0 && !toShared && b.mode != copyRows {
+		if c < 0 && !toShared && b.mode != program.CopyRows {
 			return fmt.Sprintf("coordinate %d in dimension %d is negative, which only loads may have", c, i)
 		}
-		if i > 0 && i < b.Rank-1 && b.mode == copyIm2col {
+		if i > 0 && i < b.Rank-1 && b.mode == program.CopyIm2col {
 			if begin, end := b.Bounds(i); c < begin || c >= end {
 				return fmt.Sprintf("coordinate %d in dimension %d is not within the bounding box, from %d to %d", c, i, begin, end-1)
 			}
@@ -282,19 +254,19 @@ func (b *box) misplaced(toShared bool) string {
 // and the offsets of a load in im2col mode; e: address of the mbarrier that is told (or -1); c: the blocks of the cluster, a bit each, that get the
 // box and whose mbarriers are told (or -1: the own one alone).
 func runTensorCopy(g *gang, in *inst) {
-	k := in.k.(*tensorCopy)
+	k := in.K.(*program.TensorCopy)
 	for lane := g.first; lane < g.end; lane++ {
 		if !g.mask.has(lane) {
 			continue
 		}
 		b := g.boxOf(in, lane)
 		switch {
-		case !k.toShared && k.reduce == "":
+		case !k.ToShared && k.Reduce == "":
 			g.did(b.bytes())
 			g.storeBox(in, lane, &b)
-		case !k.toShared:
+		case !k.ToShared:
 			g.did(b.bytes() * reduceWork)
-			g.reduceBox(in, lane, &b, k.reduce)
+			g.reduceBox(in, lane, &b, k.Reduce)
 		default:
 			g.loadBox(in, lane, &b)
 		}
@@ -310,16 +282,16 @@ func (g *gang) loadBox(in *inst, lane int, b *box) {
 			n := copy(row[r.before:], g.bytesOf(in, lane, ptx.GlobalSpace, r.global, r.inside))
 			b.convert(row[r.before:][:n])
 		}
-		g.eachTarget(in.c, lane, func(target func(uint64) uint64) {
+		g.eachTarget(in.C, lane, func(target func(uint64) uint64) {
 			g.did(b.row())
 			for i := uint64(0); i < b.row(); i += bulkUnit {
 				copy(g.bytesOf(in, lane, ptx.SharedSpace, target(b.swizzled(r.shared+i)), bulkUnit), row[i:])
 			}
 		})
 	}
-	if in.e >= 0 {
-		g.eachTarget(in.c, lane, func(target func(uint64) uint64) {
-			g.bytesCame(in, lane, target(g.r64.lane(in.e, lane)), b.bytes())
+	if in.E >= 0 {
+		g.eachTarget(in.C, lane, func(target func(uint64) uint64) {
+			g.bytesCame(in, lane, target(g.r64.lane(in.E, lane)), b.bytes())
 		})
 	}
 }
@@ -385,7 +357,7 @@ func (g *gang) reduceBox(in *inst, lane int, b *box, operation string) {
 		g.fault(in, lane, IllegalInstruction, b.Address, fmt.Sprintf("operation .%s is not supported with the type of the tensor", operation))
 	}
 	at := *in
-	at.space = ptx.GlobalSpace
+	at.Space = ptx.GlobalSpace
 	var room [maxRow]byte
 	size := b.Type.Bytes()
 	for r := range b.rows() {
@@ -405,7 +377,7 @@ func (g *gang) reduceBox(in *inst, lane int, b *box, operation string) {
 
 // tensorReduction returns an operation on the elements of a tensor, if GPUs have it for
 // their type.
-func tensorReduction(operation string, t tensormap.Type) (atomicOp, bool) {
+func tensorReduction(operation string, t tensormap.Type) (program.AtomicOp, bool) {
 	r := tensorReductions[t]
 	name := r.name
 	switch operation {
@@ -415,7 +387,7 @@ func tensorReduction(operation string, t tensormap.Type) (atomicOp, bool) {
 	if !slices.Contains(strings.Fields(r.operations), operation) {
 		return nil, false
 	}
-	op, ok := atomicOps[operation+"."+name]
+	op, ok := program.AtomicOps[operation+"."+name]
 	return op, ok
 }
 
@@ -432,26 +404,20 @@ var tensorReductions = map[tensormap.Type]struct{ name, operations string }{
 	tensormap.F32FTZ: {"ftz.f32", "add"}, tensormap.TF32: {"f32", "add"}, tensormap.TF32FTZ: {"ftz.f32", "add"},
 }
 
-// mapPart is what tensormap.replace replaces.
-type mapPart struct {
-	field   tensormap.Field
-	element int
-}
-
 // runReplaceMap replaces a part of the tensor map at address a + imm by b.
 func runReplaceMap(g *gang, in *inst) {
-	k := in.k.(*mapPart)
+	k := in.K.(*program.MapPart)
 	for lane := g.first; lane < g.end; lane++ {
 		if !g.mask.has(lane) {
 			continue
 		}
 		value := uint64(0)
-		if k.field == tensormap.FieldAddress || k.field == tensormap.FieldStride {
-			value = g.r64.lane(in.b, lane)
+		if k.Field == tensormap.FieldAddress || k.Field == tensormap.FieldStride {
+			value = g.r64.lane(in.B, lane)
 		} else {
-			value = uint64(g.r32.lane(in.b, lane))
+			value = uint64(g.r32.lane(in.B, lane))
 		}
-		k.field.Set(g.mapAt(in, lane, in.space, g.r64.lane(in.a, lane)+uint64(in.imm)), k.element, value)
+		k.Field.Set(g.mapAt(in, lane, in.Space, g.r64.lane(in.A, lane)+uint64(in.Imm)), k.Element, value)
 	}
 }
 
@@ -468,7 +434,7 @@ func (g *gang) mapAt(in *inst, lane int, space ptx.Space, addr uint64) *[tensorm
 func runCopyMap(g *gang, in *inst) {
 	g.eachWarp(func(base int, active uint32) {
 		lane := base + trailing(uint64(active))
-		from := g.mapAt(in, lane, in.space, g.r64.lane(in.a, lane)+uint64(in.imm))
-		*g.mapAt(in, lane, ptx.GlobalSpace, g.r64.lane(in.b, lane)) = *from
+		from := g.mapAt(in, lane, in.Space, g.r64.lane(in.A, lane)+uint64(in.Imm))
+		*g.mapAt(in, lane, ptx.GlobalSpace, g.r64.lane(in.B, lane)) = *from
 	})
 }

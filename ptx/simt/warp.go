@@ -1,35 +1,9 @@
 package simt
 
-import "math/bits"
+import (
+	"math/bits"
 
-// The modes of warp instructions.
-const (
-	shflUp = iota
-	shflDown
-	shflBfly
-	shflIdx
-
-	voteAll
-	voteAny
-	voteUni
-	voteBallot
-
-	reduxAdd
-	reduxMinSigned
-	reduxMinUnsigned
-	reduxMaxSigned
-	reduxMaxUnsigned
-	reduxAnd
-	reduxOr
-	reduxXor
-)
-
-// The modes of redux of floats: reduxMin or reduxMax, with any of the flags.
-const (
-	reduxMin = iota
-	reduxMax
-	reduxAbs = 1 << iota
-	reduxNaN
+	"muster/ptx/simt/program"
 )
 
 // warpBits returns the bits of m for the warp that begins at lane base.
@@ -49,14 +23,14 @@ func (g *gang) eachWarp(f func(base int, active uint32)) {
 // runShuffle: d, d2 (predicate or -1), a, b: lane, c: clamp and segment.
 func runShuffle(g *gang, in *inst) {
 	// The source may be the destination.
-	copy(g.r32.scratch[1], g.r32.expand(in.a))
-	src, by, clamp := g.r32.scratch[1], g.r32.expand(in.b), g.r32.expand(in.c)
-	d := g.r32.partial(g, in, in.d)
+	copy(g.r32.scratch[1], g.r32.expand(in.A))
+	src, by, clamp := g.r32.scratch[1], g.r32.expand(in.B), g.r32.expand(in.C)
+	d := g.r32.partial(g, in, in.D)
 	var valid mask
 	g.eachWarp(func(base int, active uint32) {
 		for ; active != 0; active &= active - 1 {
 			lane := bits.TrailingZeros32(active)
-			j, ok := shuffleSource(in.mode, lane, by[base+lane], clamp[base+lane])
+			j, ok := shuffleSource(in.Mode, lane, by[base+lane], clamp[base+lane])
 			if ok {
 				valid.set(base + lane)
 			}
@@ -66,8 +40,8 @@ func runShuffle(g *gang, in *inst) {
 			d[base+lane] = src[base+j]
 		}
 	})
-	if in.d2 >= 0 {
-		g.setPredicate(in.d2, valid)
+	if in.D2 >= 0 {
+		g.setPredicate(in.D2, valid)
 	}
 }
 
@@ -82,16 +56,16 @@ func shuffleSource(mode uint8, lane int, b, c uint32) (int, bool) {
 	var j int
 	var ok bool
 	switch mode {
-	case shflUp:
+	case program.ShflUp:
 		j = lane - by
 		ok = j >= limit
-	case shflDown:
+	case program.ShflDown:
 		j = lane + by
 		ok = j <= limit
-	case shflBfly:
+	case program.ShflBfly:
 		j = lane ^ by
 		ok = j <= limit
-	case shflIdx:
+	case program.ShflIdx:
 		j = low | by&^segment
 		ok = j <= limit
 	}
@@ -103,16 +77,16 @@ func shuffleSource(mode uint8, lane int, b, c uint32) (int, bool) {
 
 // named returns the active lanes of a warp that a lane's mask names.
 func (g *gang) named(in *inst, base int, active uint32, lane int) uint32 {
-	if in.e < 0 {
+	if in.E < 0 {
 		return active
 	}
-	return active & g.r32.lane(in.e, base+lane)
+	return active & g.r32.lane(in.E, base+lane)
 }
 
 // runVote: d, a: predicate, e: mask or -1.
 func runVote(g *gang, in *inst) {
-	p := g.p[in.a]
-	if in.negated {
+	p := g.p[in.A]
+	if in.Negated {
 		p = g.mask.without(&p)
 	}
 	var d [maxWidth]uint32
@@ -124,14 +98,14 @@ func runVote(g *gang, in *inst) {
 			who := g.named(in, base, active, lane)
 			yes := holds & who
 			var r bool
-			switch in.mode {
-			case voteAll:
+			switch in.Mode {
+			case program.VoteAll:
 				r = yes == who
-			case voteAny:
+			case program.VoteAny:
 				r = yes != 0
-			case voteUni:
+			case program.VoteUni:
 				r = yes == who || yes == 0
-			case voteBallot:
+			case program.VoteBallot:
 				d[base+lane] = yes
 			}
 			if r {
@@ -139,20 +113,20 @@ func runVote(g *gang, in *inst) {
 			}
 		}
 	})
-	if in.mode == voteBallot {
-		g.writeLanes32(in, in.d, &d)
+	if in.Mode == program.VoteBallot {
+		g.writeLanes32(in, in.D, &d)
 	} else {
-		g.setPredicate(in.d, result)
+		g.setPredicate(in.D, result)
 	}
 }
 
 // runMatch: d, d2: predicate of match.all or -1, a (32 or 64 bits), e: mask.
 func runMatch(g *gang, in *inst) {
 	value := func(lane int) uint64 {
-		if in.size == 8 {
-			return g.r64.lane(in.a, lane)
+		if in.Size == 8 {
+			return g.r64.lane(in.A, lane)
 		}
-		return uint64(g.r32.lane(in.a, lane))
+		return uint64(g.r32.lane(in.A, lane))
 	}
 	var d [maxWidth]uint32
 	var all mask
@@ -167,7 +141,7 @@ func runMatch(g *gang, in *inst) {
 					same |= 1 << l
 				}
 			}
-			if in.d2 < 0 {
+			if in.D2 < 0 {
 				d[base+lane] = same
 			} else if same == who {
 				d[base+lane] = who
@@ -175,9 +149,9 @@ func runMatch(g *gang, in *inst) {
 			}
 		}
 	})
-	g.writeLanes32(in, in.d, &d)
-	if in.d2 >= 0 {
-		g.setPredicate(in.d2, all)
+	g.writeLanes32(in, in.D, &d)
+	if in.D2 >= 0 {
+		g.setPredicate(in.D2, all)
 	}
 }
 
@@ -200,34 +174,34 @@ func runRedux(g *gang, in *inst) {
 			who := g.named(in, base, active, lane)
 			var r uint32
 			for first := true; who != 0; who &= who - 1 {
-				v := g.r32.lane(in.a, base+bits.TrailingZeros32(who))
+				v := g.r32.lane(in.A, base+bits.TrailingZeros32(who))
 				if first {
 					r, first = v, false
 					continue
 				}
-				r = combine(in.mode, r, v)
+				r = combine(in.Mode, r, v)
 			}
 			d[base+lane] = r
 		}
 	})
-	g.writeLanes32(in, in.d, &d)
+	g.writeLanes32(in, in.D, &d)
 }
 
 func combine(mode uint8, r, v uint32) uint32 {
 	switch mode {
-	case reduxAdd:
+	case program.ReduxAdd:
 		return r + v
-	case reduxMinSigned:
+	case program.ReduxMinSigned:
 		return uint32(min(int32(r), int32(v)))
-	case reduxMinUnsigned:
+	case program.ReduxMinUnsigned:
 		return min(r, v)
-	case reduxMaxSigned:
+	case program.ReduxMaxSigned:
 		return uint32(max(int32(r), int32(v)))
-	case reduxMaxUnsigned:
+	case program.ReduxMaxUnsigned:
 		return max(r, v)
-	case reduxAnd:
+	case program.ReduxAnd:
 		return r & v
-	case reduxOr:
+	case program.ReduxOr:
 		return r | v
 	}
 	return r ^ v
@@ -241,7 +215,7 @@ func runActiveMask(g *gang, in *inst) {
 			d[base+bits.TrailingZeros32(rest)] = active
 		}
 	})
-	g.writeLanes32(in, in.d, &d)
+	g.writeLanes32(in, in.D, &d)
 }
 
 // runElect: d (or -1), d2: predicate, e: mask. The lowest lane is elected.
@@ -258,10 +232,10 @@ func runElect(g *gang, in *inst) {
 			}
 		}
 	})
-	if in.d >= 0 {
-		g.writeLanes32(in, in.d, &d)
+	if in.D >= 0 {
+		g.writeLanes32(in, in.D, &d)
 	}
-	g.setPredicate(in.d2, leader)
+	g.setPredicate(in.D2, leader)
 }
 
 // runReduxFloat: d, a, e: mask.
@@ -272,25 +246,25 @@ func runReduxFloat(g *gang, in *inst) {
 			lane := bits.TrailingZeros32(rest)
 			r := uint32(quietNaN)
 			for who := g.named(in, base, active, lane); who != 0; who &= who - 1 {
-				v := g.r32.lane(in.a, base+bits.TrailingZeros32(who))
+				v := g.r32.lane(in.A, base+bits.TrailingZeros32(who))
 				if v&^signBit > infinity {
-					if in.mode&reduxNaN != 0 {
+					if in.Mode&program.ReduxNaN != 0 {
 						r = quietNaN
 						break
 					}
 					continue
 				}
-				if in.mode&reduxAbs != 0 {
+				if in.Mode&program.ReduxAbs != 0 {
 					v &^= signBit
 				}
-				if r == quietNaN || before(v, r) == (in.mode&reduxMax == reduxMin) {
+				if r == quietNaN || before(v, r) == (in.Mode&program.ReduxMax == program.ReduxMin) {
 					r = v
 				}
 			}
 			d[base+lane] = r
 		}
 	})
-	g.writeLanes32(in, in.d, &d)
+	g.writeLanes32(in, in.D, &d)
 }
 
 // The bits of an f32.

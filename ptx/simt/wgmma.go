@@ -18,12 +18,12 @@ const warpgroup = 4
 // register that says where the elements of a are; a: descriptor of A (or -1), b: that of
 // B, c: a predicate, whether d is added to.
 func runGroupProduct(g *gang, in *inst) {
-	k := in.k.(*matrix.GroupProduct)
+	k := in.K.(*matrix.GroupProduct)
 	r := &g.r32
-	for _, slot := range in.sources {
+	for _, slot := range in.Sources {
 		r.expand(slot)
 	}
-	for _, slot := range in.list {
+	for _, slot := range in.List {
 		if slot >= 0 {
 			r.partial(g, in, slot)
 		}
@@ -32,23 +32,23 @@ func runGroupProduct(g *gang, in *inst) {
 	if k.Places != nil {
 		picks = make([]int, k.Left.Rows*k.Left.Cols)
 	}
-	adds := g.p[in.c]
-	if in.negated {
+	adds := g.p[in.C]
+	if in.Negated {
 		adds = g.mask.without(&adds)
 	}
 	m := &g.matrices
 	a, b, c := m.of(0, k.Left), m.of(1, k.Right), m.of(2, k.Sum)
 	g.eachWarp(func(base int, active uint32) {
-		s := in.sources
+		s := in.Sources
 		lane := base + trailing(uint64(active))
-		if in.a < 0 {
+		if in.A < 0 {
 			gather(r, k.Left, s[:k.Left.Registers], base, active, a)
 			s = s[k.Left.Registers:]
 		} else {
 			first := int(g.threadOf[base]) / shape.WarpSize % warpgroup * k.Left.Rows
-			g.readMatrix(in, lane, matrix.Descriptor(g.r64.lane(in.a, lane)), k.A, first, k.Left.Rows, k.Left.Cols, k.ByColumnsA, a)
+			g.readMatrix(in, lane, matrix.Descriptor(g.r64.lane(in.A, lane)), k.A, first, k.Left.Rows, k.Left.Cols, k.ByColumnsA, a)
 		}
-		g.readMatrix(in, lane, matrix.Descriptor(g.r64.lane(in.b, lane)), k.B, 0, k.N, k.K, k.ByColumnsB, b)
+		g.readMatrix(in, lane, matrix.Descriptor(g.r64.lane(in.B, lane)), k.B, 0, k.N, k.K, k.ByColumnsB, b)
 		negate(a, k.A, k.NegateA)
 		negate(b, k.B, k.NegateB)
 		if adds.has(lane) {
@@ -62,14 +62,14 @@ func runGroupProduct(g *gang, in *inst) {
 		} else {
 			m.unit.Multiply(&k.Product, c, c, a, b)
 		}
-		scatter(r, k.Result, in.list, base, active, c)
+		scatter(r, k.Result, in.List, base, active, c)
 	})
 }
 
 // readMatrix reads lines of a matrix along K from shared memory.
 func (g *gang) readMatrix(in *inst, lane int, d matrix.Descriptor, f tensor.Format, first, lines, length int, across bool, to []uint64) {
 	at := *in
-	at.space = ptx.SharedSpace
+	at.Space = ptx.SharedSpace
 	size := uint64(f.Bits() / 8)
 	for i := range lines {
 		for j := range length {

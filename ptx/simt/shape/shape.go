@@ -39,3 +39,6 @@ func Split(n uint64, size Dim) Dim {
 	x, y := uint64(size.X), uint64(size.Y)
 	return Dim{X: uint32(n % x), Y: uint32(n / x % y), Z: uint32(n / x / y)}
 }
+
+// Round returns n rounded up to a multiple.
+func Round(n, to int) int { return (n + to - 1) / to * to }

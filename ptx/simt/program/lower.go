@@ -1,4 +1,4 @@
-package simt
+package program
 
 import (
 	"fmt"
@@ -19,34 +19,34 @@ import (
 
 // reg is a virtual register.
 type reg struct {
-	class class
+	class Class
 	id    int32
 }
 
 var noReg = reg{id: -1}
 
-// op is an instruction whose operands are virtual registers, later slots. The inst has
+// Op is an instruction whose operands are virtual registers, later slots. The Inst has
 // their numbers alone, since the functions that run it know the classes. While it is
 // lowered, passes over all operands must know them, too: each number has its class
 // beside it. newOp, newFlow and the methods below set both together.
-type op struct {
-	inst
-	cd, cd2, ca, cb, cc, ce class // classes of the operands; none if not used
-	cl                      class // class of the list
-	cs                      class // class of the sources
-	lists                   []reg // of instructions that save registers: registers of all classes
-	listWritten             bool
-	pure                    bool // writes d and does nothing else: dropped if no instruction reads d
-	copies                  bool // d = a, nothing else
-	head                    bool // begins a basic block
-	links                   bool // x is the place of an instruction, which moves with the code
-	calls                   bool // a jump to another function, whose target image.go fills in
+type Op struct {
+	Inst
+	ClassD, ClassD2, ClassA, ClassB, ClassC, ClassE Class // classes of the operands; none if not used
+	ClassList                                       Class // class of the list
+	cs                                              Class // class of the sources
+	lists                                           []reg // of instructions that save registers: registers of all classes
+	listWritten                                     bool
+	pure                                            bool // writes d and does nothing else: dropped if no instruction reads d
+	copies                                          bool // d = a, nothing else
+	head                                            bool // begins a basic block
+	links                                           bool // x is the place of an instruction, which moves with the code
+	calls                                           bool // a jump to another function, whose target image.go fills in
 }
 
-// newOp returns an instruction that run executes, with the sources a, b, c and e in
+// newOp returns an instruction that does something, with the sources a, b, c and e in
 // this order. Operands that it does not have are -1.
-func newOp(run func(*gang, *inst), sources ...reg) op {
-	o := op{inst: inst{run: run, d: -1, d2: -1, a: -1, b: -1, c: -1, e: -1}}
+func newOp(do Operation, sources ...reg) Op {
+	o := Op{Inst: Inst{Do: do, D: -1, D2: -1, A: -1, B: -1, C: -1, E: -1}}
 	for i, r := range sources {
 		switch i {
 		case 0:
@@ -64,60 +64,60 @@ func newOp(run func(*gang, *inst), sources ...reg) op {
 
 // newFlow returns an instruction that ends its basic block, with the sources a, b, c
 // and e.
-func newFlow(f flow, sources ...reg) op {
-	o := newOp(nil, sources...)
-	o.flow = f
+func newFlow(f Flow, sources ...reg) Op {
+	o := newOp(NoOperation, sources...)
+	o.Flow = f
 	return o
 }
 
-func (o *op) setA(r reg)  { o.a, o.ca = r.id, r.class }
-func (o *op) setB(r reg)  { o.b, o.cb = r.id, r.class }
-func (o *op) setC(r reg)  { o.c, o.cc = r.id, r.class }
-func (o *op) setE(r reg)  { o.e, o.ce = r.id, r.class }
-func (o *op) setD(r reg)  { o.d, o.cd = r.id, r.class }
-func (o *op) setD2(r reg) { o.d2, o.cd2 = r.id, r.class }
+func (o *Op) setA(r reg)  { o.A, o.ClassA = r.id, r.class }
+func (o *Op) setB(r reg)  { o.B, o.ClassB = r.id, r.class }
+func (o *Op) setC(r reg)  { o.C, o.ClassC = r.id, r.class }
+func (o *Op) setE(r reg)  { o.E, o.ClassE = r.id, r.class }
+func (o *Op) setD(r reg)  { o.D, o.ClassD = r.id, r.class }
+func (o *Op) setD2(r reg) { o.D2, o.ClassD2 = r.id, r.class }
 
 // to returns the instruction with the destination d.
-func (o op) to(d reg) op {
+func (o Op) to(d reg) Op {
 	o.setD(d)
 	return o
 }
 
 // pureTo is to for an instruction that does nothing else than write d.
-func (o op) pureTo(d reg) op {
+func (o Op) pureTo(d reg) Op {
 	o.pure = true
 	return o.to(d)
 }
 
 // named sets the name by which package native knows the instruction.
-func (o op) named(name string) op {
-	o.name = name
+func (o Op) named(name string) Op {
+	o.Name = name
 	return o
 }
 
 // setAddress makes base plus offset the address of an access.
-func (o *op) setAddress(base reg, offset int64) {
+func (o *Op) setAddress(base reg, offset int64) {
 	o.setA(base)
-	o.imm = offset
+	o.Imm = offset
 }
 
 // addElement appends a register to the list; noReg stands for an element that the
 // program does not want. All registers of a list have one class.
-func (o *op) addElement(r reg) {
-	o.list = append(o.list, r.id)
+func (o *Op) addElement(r reg) {
+	o.List = append(o.List, r.id)
 	if r != noReg {
-		o.cl = r.class
+		o.ClassList = r.class
 	}
 }
 
 // addSource appends a register to the sources, which all have one class.
-func (o *op) addSource(r reg) {
-	o.sources, o.cs = append(o.sources, r.id), r.class
+func (o *Op) addSource(r reg) {
+	o.Sources, o.cs = append(o.Sources, r.id), r.class
 }
 
 // destination returns d with its class, and source returns a with its class.
-func (o *op) destination() reg { return reg{o.cd, o.d} }
-func (o *op) source() reg      { return reg{o.ca, o.a} }
+func (o *Op) destination() reg { return reg{o.ClassD, o.D} }
+func (o *Op) source() reg      { return reg{o.ClassA, o.A} }
 
 // lowFunction is a function while it is lowered.
 type lowFunction struct {
@@ -144,10 +144,10 @@ type lowering struct {
 	unit    *unit
 	errs    ptx.Errors
 
-	ops       []op
+	ops       []Op
 	count     slotCount  // virtual registers
-	constants []constant // with virtual registers as slots
-	known     map[constant]reg
+	constants []Constant // with virtual registers as slots
+	known     map[Constant]reg
 	shared    []*ptx.Variable // static variables that its instructions name
 	isShared  map[*ptx.Variable]bool
 	threads   blockLimit // of a kernel's block
@@ -186,10 +186,10 @@ func (l *lowering) wants(in *ptx.Instruction, n int) {
 // lowerUnit lowers a function, or returns what is not supported in it. It builds
 // the list in room, which grows and may be reused for the next function: the section
 // has its own copy.
-func lowerUnit(p *Program, u *unit, room *[]op) (*section, ptx.Errors) {
+func lowerUnit(p *Program, u *unit, room *[]Op) (*section, ptx.Errors) {
 	l := &lowering{
 		program: p, module: p.module, unit: u, ops: (*room)[:0],
-		known:    map[constant]reg{},
+		known:    map[Constant]reg{},
 		isShared: map[*ptx.Variable]bool{},
 		regs:     map[registerKey]reg{},
 		widened:  map[reg]reg{},
@@ -199,7 +199,7 @@ func lowerUnit(p *Program, u *unit, room *[]op) (*section, ptx.Errors) {
 	if u.f.Entry {
 		l.blockSize(u.f)
 	}
-	l.frame, l.link = l.fresh(bits64), l.fresh(bits32)
+	l.frame, l.link = l.fresh(Bits64), l.fresh(Bits32)
 	l.function(l.fn)
 	*room = l.ops
 	if len(l.errs) > 0 {
@@ -209,29 +209,29 @@ func lowerUnit(p *Program, u *unit, room *[]op) (*section, ptx.Errors) {
 	return l.assign(), nil
 }
 
-func (l *lowering) fresh(c class) reg {
+func (l *lowering) fresh(c Class) reg {
 	l.count[c]++
 	return reg{c, l.count[c] - 1}
 }
 
 // constant returns the register that holds a constant; equal ones share it.
-func (l *lowering) constant(c constant) reg {
-	c.slot = 0
+func (l *lowering) constant(c Constant) reg {
+	c.Slot = 0
 	if r, ok := l.known[c]; ok {
 		return r
 	}
-	r := l.fresh(c.class)
+	r := l.fresh(c.Class)
 	l.known[c] = r
-	c.slot = r.id
+	c.Slot = r.id
 	l.constants = append(l.constants, c)
 	return r
 }
 
-func (l *lowering) literal(c class, v uint64) reg {
-	if c == bits32 {
+func (l *lowering) literal(c Class, v uint64) reg {
+	if c == Bits32 {
 		v = uint64(uint32(v))
 	}
-	return l.constant(constant{class: c, value: v})
+	return l.constant(Constant{Class: c, Value: v})
 }
 
 // place assigns a variable its offset in the function's frame.
@@ -239,9 +239,9 @@ func (fn *lowFunction) place(v *ptx.Variable) int {
 	if at, ok := fn.places[v]; ok {
 		return at
 	}
-	at := round(fn.frame, max(4, v.Alignment()))
+	at := shape.Round(fn.frame, max(4, v.Alignment()))
 	fn.places[v] = at
-	fn.frame = at + round(v.Size(), 4)
+	fn.frame = at + shape.Round(v.Size(), 4)
 	return at
 }
 
@@ -250,7 +250,7 @@ func (l *lowering) function(fn *lowFunction) {
 	l.guard = noReg
 	f := fn.f
 	if !f.Entry {
-		fn.link = l.fresh(bits32)
+		fn.link = l.fresh(Bits32)
 		// The frame begins with results and parameters, which the caller reads and writes.
 		for _, v := range append(slices.Clone(f.Returns), f.Params...) {
 			if v.Space == ptx.RegSpace || v.Register != nil {
@@ -258,7 +258,7 @@ func (l *lowering) function(fn *lowFunction) {
 			}
 			fn.place(v)
 		}
-		l.emit(newOp(runCopy32, l.link).named("mov.b32").pureTo(fn.link))
+		l.emit(newOp(OpCopy, l.link).named("mov.b32").pureTo(fn.link))
 	}
 	fn.start = make([]int32, len(f.Code)+1)
 	labelled := make([]bool, len(f.Code)+1)
@@ -284,14 +284,14 @@ func (l *lowering) function(fn *lowFunction) {
 	l.ops[0].head = true
 	for i := range l.ops {
 		o := &l.ops[i]
-		switch o.flow {
-		case flowJump, flowBranch:
-			if o.target < 0 {
-				o.target = fn.start[-o.target-1]
+		switch o.Flow {
+		case FlowJump, FlowBranch:
+			if o.Target < 0 {
+				o.Target = fn.start[-o.Target-1]
 			}
-		case flowTable:
-			for j, t := range o.targets {
-				o.targets[j] = fn.start[-t-1]
+		case FlowTable:
+			for j, t := range o.Targets {
+				o.Targets[j] = fn.start[-t-1]
 			}
 		}
 	}
@@ -334,7 +334,7 @@ func (l *lowering) instruction(in *ptx.Instruction) {
 func (l *lowering) keepGuard(destinations *ptx.Operand) {
 	for i := range destinations.Elements {
 		if destinations.Elements[i].Register == l.text.Guard.Register {
-			guard, copied := l.guard, l.fresh(predicate)
+			guard, copied := l.guard, l.fresh(Predicate)
 			l.guard = noReg
 			l.copyTo(copied, guard)
 			l.guard = copied
@@ -346,25 +346,22 @@ func (l *lowering) keepGuard(destinations *ptx.Operand) {
 // emit appends an instruction, under the guard of the PTX instruction that is being
 // lowered, and returns its index. If the instruction overwrites the source of an extended
 // address, it forgets the extension.
-func (l *lowering) emit(o op) int32 {
-	o.text = l.text
-	o.long = o.long || o.touch == touchBulk || o.touch == touchBulkZero
-	o.inst.guard = -1
-	if l.guard.id >= 0 && o.flow != flowBranch {
-		o.inst.guard, o.guardNot = l.guard.id, l.guardNot
-		if o.flow == flowNone {
-			o.inner, o.run = o.run, guarded
+func (l *lowering) emit(o Op) int32 {
+	o.Text = l.text
+	o.Long = o.Long || o.Touch == TouchBulk || o.Touch == TouchBulkZero
+	o.Inst.Guard = -1
+	if l.guard.id >= 0 && o.Flow != FlowBranch {
+		o.Inst.Guard, o.GuardNot = l.guard.id, l.guardNot
+	}
+	if o.ClassD == Bits32 {
+		delete(l.widened, reg{Bits32, o.D})
+	}
+	if o.ClassList == Bits32 && o.listWritten {
+		for _, id := range o.List {
+			delete(l.widened, reg{Bits32, id})
 		}
 	}
-	if o.cd == bits32 {
-		delete(l.widened, reg{bits32, o.d})
-	}
-	if o.cl == bits32 && o.listWritten {
-		for _, id := range o.list {
-			delete(l.widened, reg{bits32, id})
-		}
-	}
-	if o.flow != flowNone {
+	if o.Flow != FlowNone {
 		clear(l.widened)
 	}
 	l.ops = append(l.ops, o)
@@ -381,23 +378,23 @@ func (l *lowering) register(r *ptx.Register, component string) reg {
 		return v
 	}
 	v := l.fresh(classOf(r.Type))
-	if v.class == none {
+	if v.class == NoClass {
 		l.refuse("registers of type .%v are not supported", r.Type)
 	}
 	l.regs[key] = v
 	return v
 }
 
-func classOf(t ptx.Type) class {
+func classOf(t ptx.Type) Class {
 	switch {
 	case t == ptx.Pred:
-		return predicate
+		return Predicate
 	case t.Bits() == 64:
-		return bits64
+		return Bits64
 	case t.Bits() <= 32 && t != ptx.NoType:
-		return bits32
+		return Bits32
 	}
-	return none
+	return NoClass
 }
 
 // src returns the register that holds an operand of a type.
@@ -409,12 +406,12 @@ func (l *lowering) src(o *ptx.Operand, t ptx.Type) reg {
 		if o.Negated {
 			l.refuse("%s cannot be negated here", o.Name)
 		}
-		if r.class != want || want != predicate && o.Register.Type.Bits() < t.Bits() {
+		if r.class != want || want != Predicate && o.Register.Type.Bits() < t.Bits() {
 			l.refuse("operand %s is a register of type .%v where .%v is wanted", o, o.Register.Type, t)
 		}
 		return r
 	case ptx.ImmediateOperand:
-		if want == predicate {
+		if want == Predicate {
 			break
 		}
 		v, err := o.Literal.Encode(t)
@@ -440,7 +437,7 @@ func (l *lowering) dst(o *ptx.Operand, t ptx.Type) reg {
 		l.refuse("%s cannot be a destination", o)
 	}
 	r := l.register(o.Register, o.Component)
-	if r.class != classOf(t) || r.class != predicate && o.Register.Type.Bits() < t.Bits() {
+	if r.class != classOf(t) || r.class != Predicate && o.Register.Type.Bits() < t.Bits() {
 		l.refuse("destination %s is a register of type .%v where .%v is wanted", o, o.Register.Type, t)
 	}
 	return r
@@ -449,15 +446,15 @@ func (l *lowering) dst(o *ptx.Operand, t ptx.Type) reg {
 // pred returns a predicate operand and whether it is negated.
 func (l *lowering) pred(o *ptx.Operand) (reg, bool) {
 	if o.Kind == ptx.SpecialOperand && o.Name == "%is_explicit_cluster" {
-		r := l.fresh(predicate)
-		l.emit(newOp(runExplicitCluster).pureTo(r))
+		r := l.fresh(Predicate)
+		l.emit(newOp(OpExplicitCluster).pureTo(r))
 		return r, false
 	}
 	if o.Kind == ptx.ImmediateOperand {
 		v, _ := o.Literal.Int()
-		r := l.fresh(predicate)
-		constant := newOp(runPredConst).pureTo(r)
-		constant.imm = v
+		r := l.fresh(Predicate)
+		constant := newOp(OpPredConst).pureTo(r)
+		constant.Imm = v
 		l.emit(constant)
 		return r, false
 	}
@@ -467,23 +464,23 @@ func (l *lowering) pred(o *ptx.Operand) (reg, bool) {
 	return l.register(o.Register, o.Component), o.Negated
 }
 
-var specials = map[string]source{
-	"%tid.x": tidX, "%tid.y": tidY, "%tid.z": tidZ, "%ntid.x": ntidX, "%ntid.y": ntidY, "%ntid.z": ntidZ,
-	"%ctaid.x": ctaidX, "%ctaid.y": ctaidY, "%ctaid.z": ctaidZ, "%nctaid.x": nctaidX, "%nctaid.y": nctaidY, "%nctaid.z": nctaidZ,
-	"%laneid": laneID, "%warpid": warpID, "%nwarpid": nwarpID,
-	"%lanemask_eq": laneMaskEq, "%lanemask_le": laneMaskLe, "%lanemask_lt": laneMaskLt, "%lanemask_ge": laneMaskGe, "%lanemask_gt": laneMaskGt,
-	"%clusterid.x": clusterIDX, "%clusterid.y": clusterIDY, "%clusterid.z": clusterIDZ, "%nclusterid.x": clustersX, "%nclusterid.y": clustersY, "%nclusterid.z": clustersZ,
-	"%cluster_ctaid.x": clusterCtaX, "%cluster_ctaid.y": clusterCtaY, "%cluster_ctaid.z": clusterCtaZ, "%cluster_ctarank": clusterRank,
-	"%cluster_nctaid.x": clusterSizeX, "%cluster_nctaid.y": clusterSizeY, "%cluster_nctaid.z": clusterSizeZ, "%cluster_nctarank": clusterSize,
-	"%dynamic_smem_size": dynamicShared, "%total_smem_size": totalShared, "WARP_SZ": warpSize,
+var specials = map[string]Source{
+	"%tid.x": TidX, "%tid.y": TidY, "%tid.z": TidZ, "%ntid.x": NtidX, "%ntid.y": NtidY, "%ntid.z": NtidZ,
+	"%ctaid.x": CtaidX, "%ctaid.y": CtaidY, "%ctaid.z": CtaidZ, "%nctaid.x": NctaidX, "%nctaid.y": NctaidY, "%nctaid.z": NctaidZ,
+	"%laneid": LaneID, "%warpid": WarpID, "%nwarpid": NwarpID,
+	"%lanemask_eq": LaneMaskEq, "%lanemask_le": LaneMaskLe, "%lanemask_lt": LaneMaskLt, "%lanemask_ge": LaneMaskGe, "%lanemask_gt": LaneMaskGt,
+	"%clusterid.x": ClusterIDX, "%clusterid.y": ClusterIDY, "%clusterid.z": ClusterIDZ, "%nclusterid.x": ClustersX, "%nclusterid.y": ClustersY, "%nclusterid.z": ClustersZ,
+	"%cluster_ctaid.x": ClusterCtaX, "%cluster_ctaid.y": ClusterCtaY, "%cluster_ctaid.z": ClusterCtaZ, "%cluster_ctarank": ClusterRank,
+	"%cluster_nctaid.x": ClusterSizeX, "%cluster_nctaid.y": ClusterSizeY, "%cluster_nctaid.z": ClusterSizeZ, "%cluster_nctarank": ClusterSize,
+	"%dynamic_smem_size": DynamicShared, "%total_smem_size": TotalShared, "WARP_SZ": WarpWidth,
 }
 
 // zeroSpecials are special registers that read as 0, with their width: there is one
 // multiprocessor, one grid, and no environment.
-var zeroSpecials = map[string]class{
-	"%tid.w": bits32, "%ctaid.w": bits32, "%smid": bits32, "%gridid": bits64, "%reserved_smem_offset_begin": bits32,
-	"%reserved_smem_offset_end": bits32, "%reserved_smem_offset_cap": bits32,
-	"%cluster_ctaid.w": bits32, "%clusterid.w": bits32,
+var zeroSpecials = map[string]Class{
+	"%tid.w": Bits32, "%ctaid.w": Bits32, "%smid": Bits32, "%gridid": Bits64, "%reserved_smem_offset_begin": Bits32,
+	"%reserved_smem_offset_end": Bits32, "%reserved_smem_offset_cap": Bits32,
+	"%cluster_ctaid.w": Bits32, "%clusterid.w": Bits32,
 }
 
 // oneSpecials read as 1.
@@ -491,46 +488,46 @@ var oneSpecials = []string{
 	"%nsmid", "%ntid.w", "%nctaid.w", "%cluster_nctaid.w", "%nclusterid.w",
 }
 
-var clocks = map[string]class{
-	"%clock": bits32, "%clock_hi": bits32, "%clock64": bits64,
-	"%globaltimer": bits64, "%globaltimer_lo": bits32, "%globaltimer_hi": bits32,
+var clocks = map[string]Class{
+	"%clock": Bits32, "%clock_hi": Bits32, "%clock64": Bits64,
+	"%globaltimer": Bits64, "%globaltimer_lo": Bits32, "%globaltimer_hi": Bits32,
 }
 
 // special returns the register for a special register of the text. Clocks change, so an
 // instruction reads them, without the guard; the others are filled in before the first
 // instruction, like constants.
-func (l *lowering) special(o *ptx.Operand, want class) reg {
+func (l *lowering) special(o *ptx.Operand, want Class) reg {
 	name := o.Name
 	if o.Component != "" {
 		name += "." + o.Component
 	}
 	var r reg
 	switch c := clocks[name]; {
-	case c != none:
+	case c != NoClass:
 		r = l.fresh(c)
-		clock := newOp(runClock).to(r)
-		if clock.size = 4; c == bits64 {
-			clock.size = 8
+		clock := newOp(OpClock).to(r)
+		if clock.Size = 4; c == Bits64 {
+			clock.Size = 8
 		}
 		saved := l.guard
 		l.guard = noReg
 		l.emit(clock)
 		l.guard = saved
-	case zeroSpecials[name] != none:
+	case zeroSpecials[name] != NoClass:
 		r = l.literal(zeroSpecials[name], 0)
-		if want == bits32 {
-			r = l.literal(bits32, 0) // %gridid may be read as 32 bits
+		if want == Bits32 {
+			r = l.literal(Bits32, 0) // %gridid may be read as 32 bits
 		}
 	case slices.Contains(oneSpecials, name):
-		r = l.literal(bits32, 1)
+		r = l.literal(Bits32, 1)
 	case len(name) > 7 && name[:7] == "%envreg":
-		r = l.literal(bits32, 0)
+		r = l.literal(Bits32, 0)
 	default:
 		from, ok := specials[name]
 		if !ok {
 			l.refuse("special register %s is not supported", name)
 		}
-		r = l.constant(constant{class: bits32, from: from})
+		r = l.constant(Constant{Class: Bits32, From: from})
 	}
 	if r.class != want {
 		l.refuse("special register %s does not have the width of the instruction", name)
@@ -540,8 +537,8 @@ func (l *lowering) special(o *ptx.Operand, want class) reg {
 
 // symbol returns the register that holds the address of a variable or of a
 // function, in its own state space.
-func (l *lowering) symbol(o *ptx.Operand, want class) reg {
-	if want != bits32 && want != bits64 {
+func (l *lowering) symbol(o *ptx.Operand, want Class) reg {
+	if want != Bits32 && want != Bits64 {
 		l.refuse("%s is an address", o.Name)
 	}
 	v, _ := o.Symbol.(*ptx.Variable)
@@ -561,16 +558,16 @@ func (l *lowering) symbol(o *ptx.Operand, want class) reg {
 		return l.literal(want, uint64(at))
 	}
 	if v.Open() {
-		return l.constant(constant{class: want, from: dynamicAddress, value: uint64(at)})
+		return l.constant(Constant{Class: want, From: DynamicAddress, Value: uint64(at)})
 	}
 	if v.Space == ptx.SharedSpace {
-		return l.constant(constant{class: want, from: staticAddress, of: l.staticShared(v), value: uint64(at)})
+		return l.constant(Constant{Class: want, From: staticAddress, of: l.staticShared(v), Value: uint64(at)})
 	}
 	// A place in the frame of a function.
-	sum := l.fresh(bits64)
-	l.do("add.b64", sum, base, l.literal(bits64, uint64(at)))
-	if want == bits32 {
-		narrow := l.fresh(bits32)
+	sum := l.fresh(Bits64)
+	l.do("add.b64", sum, base, l.literal(Bits64, uint64(at)))
+	if want == Bits32 {
+		narrow := l.fresh(Bits32)
 		l.do("cvt.u32.u64", narrow, sum)
 		return narrow
 	}
@@ -593,9 +590,9 @@ func (l *lowering) variable(v *ptx.Variable) (base reg, at int64) {
 		return noReg, int64(a)
 	case ptx.SharedSpace:
 		if v.Open() { // dynamic shared memory: all such variables begin at the same address
-			return l.constant(constant{class: bits64, from: dynamicAddress}), 0
+			return l.constant(Constant{Class: Bits64, From: DynamicAddress}), 0
 		}
-		return l.constant(constant{class: bits64, from: staticAddress, of: l.staticShared(v)}), 0
+		return l.constant(Constant{Class: Bits64, From: staticAddress, of: l.staticShared(v)}), 0
 	case ptx.LocalSpace:
 		if v.Function == nil {
 			l.refuse("variable %s: local memory outside functions is not supported", v.Name)

@@ -1,4 +1,4 @@
-package simt
+package program
 
 import (
 	"slices"
@@ -46,10 +46,10 @@ func (l *lowering) address(o *ptx.Operand) (base reg, offset int64) {
 	switch {
 	case o.Register != nil:
 		base = l.register(o.Register, o.Component)
-		if base.class == bits32 {
+		if base.class == Bits32 {
 			base = l.widen(base)
 		}
-		if base.class != bits64 {
+		if base.class != Bits64 {
 			l.refuse("%s cannot hold an address", o.Name)
 		}
 		return base, o.Offset
@@ -60,11 +60,11 @@ func (l *lowering) address(o *ptx.Operand) (base reg, offset int64) {
 		}
 		base, at := l.variable(v)
 		if base == noReg {
-			base = l.literal(bits64, 0)
+			base = l.literal(Bits64, 0)
 		}
 		return base, at + o.Offset
 	}
-	return l.literal(bits64, 0), o.Offset
+	return l.literal(Bits64, 0), o.Offset
 }
 
 // widen extends a 32-bit address to 64 bits, once in each basic block. It extends
@@ -75,7 +75,7 @@ func (l *lowering) widen(r reg) reg {
 	}
 	saved := l.guard
 	l.guard = noReg // later instructions with other guards may use the result
-	w := l.fresh(bits64)
+	w := l.fresh(Bits64)
 	l.do("cvt.s64.s32", w, r)
 	l.guard = saved
 	l.widened[r] = w
@@ -134,10 +134,10 @@ func (l *lowering) load(in *ptx.Instruction) {
 	}
 	base, offset := l.address(from)
 	// All elements have one class; a sink takes that of the others.
-	c := none
+	c := NoClass
 	for i := range d {
 		if d[i].Kind == ptx.RegisterOperand {
-			if r := l.register(d[i].Register, d[i].Component); c != none && c != r.class {
+			if r := l.register(d[i].Register, d[i].Component); c != NoClass && c != r.class {
 				l.refuse("destinations of different width")
 			} else {
 				c = r.class
@@ -152,10 +152,10 @@ func (l *lowering) load(in *ptx.Instruction) {
 			l.refuse("%s cannot be a destination", &d[i])
 		}
 	}
-	o := newOp(loads[memoryKey{t, c}]).named("ld")
-	o.space, o.sync, o.touch, o.wide, o.listWritten = space, sync, touchLoad, c == bits64, true
+	o := newOp(OpLoad).named("ld")
+	o.Space, o.Sync, o.Touch, o.Wide, o.listWritten = space, sync, TouchLoad, c == Bits64, true
 	o.setAddress(base, offset)
-	if o.run == nil {
+	if !moves(t, c) {
 		l.refuse("loads of type .%v into such registers are not supported", t)
 	}
 	var cut []reg
@@ -169,13 +169,13 @@ func (l *lowering) load(in *ptx.Instruction) {
 			cut = append(cut, r)
 		}
 		if d[i].Register.Type.Bits() == 16 {
-			o.size = 2
+			o.Size = 2
 		}
 		o.addElement(r)
 	}
 	l.emit(o)
 	for _, r := range cut {
-		l.do("and.b32", r, r, l.literal(bits32, 0xffff))
+		l.do("and.b32", r, r, l.literal(Bits32, 0xffff))
 	}
 	if fence {
 		l.fence(in)
@@ -193,15 +193,15 @@ func (l *lowering) loadParam(d []ptx.Operand, t ptx.Type, at int) {
 		}
 		r := l.register(d[i].Register, d[i].Component)
 		off := at + i*t.Size()
-		if r.class != bits32 && r.class != bits64 || d[i].Register.Type.Bits() < t.Bits() || classOf(t) == none {
+		if r.class != Bits32 && r.class != Bits64 || d[i].Register.Type.Bits() < t.Bits() || classOf(t) == NoClass {
 			l.refuse("loads of type .%v into %s are not supported", t, &d[i])
 		}
 		if off < 0 || off > l.fn.f.ParamSize-t.Size() {
 			l.refuse("outside the parameters")
 		}
-		c := l.constant(constant{class: r.class, from: fromParam, size: uint8(t.Size()), sign: t.Signed(), value: uint64(off)})
+		c := l.constant(Constant{Class: r.class, From: FromParam, Size: uint8(t.Size()), Sign: t.Signed(), Value: uint64(off)})
 		if t.Signed() && d[i].Register.Type.Bits() == 16 {
-			l.do("and.b32", r, c, l.literal(bits32, 0xffff))
+			l.do("and.b32", r, c, l.literal(Bits32, 0xffff))
 			continue
 		}
 		l.copyTo(r, c)
@@ -239,9 +239,9 @@ func (l *lowering) store(in *ptx.Instruction) {
 			c = l.register(s[i].Register, s[i].Component).class
 		}
 	}
-	o := newOp(stores[memoryKey{t, c}]).named("st")
-	o.space, o.sync, o.touch, o.wide = space, sync, touchStore, c == bits64
-	if o.run == nil {
+	o := newOp(OpStore).named("st")
+	o.Space, o.Sync, o.Touch, o.Wide = space, sync, TouchStore, c == Bits64
+	if !moves(t, c) {
 		l.refuse("stores of type .%v from such registers are not supported", t)
 	}
 	for i := range s {
@@ -256,7 +256,7 @@ func (l *lowering) store(in *ptx.Instruction) {
 			if t.Bits() < 16 {
 				et = ptx.B16
 			}
-			if c == bits64 && t.Bits() < 64 {
+			if c == Bits64 && t.Bits() < 64 {
 				et = ptx.B64
 			}
 			r = l.src(&s[i], et)
@@ -273,39 +273,15 @@ func (l *lowering) store(in *ptx.Instruction) {
 	l.emit(o)
 }
 
-type memoryKey struct {
-	t ptx.Type
-	c class
+// inMemory are the types that a load or store moves.
+var inMemory = []ptx.Type{
+	ptx.U8, ptx.B8, ptx.S8, ptx.U16, ptx.B16, ptx.F16, ptx.BF16, ptx.S16, ptx.U32, ptx.B32, ptx.F32, ptx.F16X2, ptx.BF16X2, ptx.S32,
+	ptx.U64, ptx.S64, ptx.B64, ptx.F64,
 }
 
-var (
-	loads  = map[memoryKey]func(*gang, *inst){}
-	stores = map[memoryKey]func(*gang, *inst){}
-)
-
-func init() {
-	u8, s8 := []ptx.Type{ptx.U8, ptx.B8}, []ptx.Type{ptx.S8}
-	u16, s16 := []ptx.Type{ptx.U16, ptx.B16, ptx.F16, ptx.BF16}, []ptx.Type{ptx.S16}
-	u32, s32 := []ptx.Type{ptx.U32, ptx.B32, ptx.F32, ptx.F16X2, ptx.BF16X2}, []ptx.Type{ptx.S32}
-	u64 := []ptx.Type{ptx.U64, ptx.S64, ptx.B64, ptx.F64}
-	add := func(types []ptx.Type, c class, load, store func(*gang, *inst)) {
-		for _, t := range types {
-			loads[memoryKey{t, c}], stores[memoryKey{t, c}] = load, store
-		}
-	}
-	add(u8, bits32, runLoad[uint8, uint32], runStore[uint8, uint32])
-	add(s8, bits32, runLoad[int8, uint32], runStore[uint8, uint32])
-	add(u16, bits32, runLoad[uint16, uint32], runStore[uint16, uint32])
-	add(s16, bits32, loadShort, runStore[uint16, uint32])
-	add(u32, bits32, runLoad[uint32, uint32], runStore[uint32, uint32])
-	add(s32, bits32, runLoad[uint32, uint32], runStore[uint32, uint32])
-	add(u8, bits64, runLoad[uint8, uint64], runStore[uint8, uint64])
-	add(s8, bits64, runLoad[int8, uint64], runStore[uint8, uint64])
-	add(u16, bits64, runLoad[uint16, uint64], runStore[uint16, uint64])
-	add(s16, bits64, runLoad[int16, uint64], runStore[uint16, uint64])
-	add(u32, bits64, runLoad[uint32, uint64], runStore[uint32, uint64])
-	add(s32, bits64, runLoad[int32, uint64], runStore[uint32, uint64])
-	add(u64, bits64, runLoad[uint64, uint64], runStore[uint64, uint64])
+// moves says whether a register of a class can take what has a type in memory.
+func moves(t ptx.Type, c Class) bool {
+	return slices.Contains(inMemory, t) && (c == Bits64 || c == Bits32 && t.Bits() <= 32)
 }
 
 // atom lowers atom and red.
@@ -335,10 +311,10 @@ func (l *lowering) atom(in *ptx.Instruction) {
 	if len(in.Types) != 1 {
 		l.refuse("one type is wanted")
 	}
-	k, ok := atomicOps[operation+"."+t.String()]
+	k, ok := AtomicOps[operation+"."+t.String()]
 	if !ok && (t == ptx.B16 || t == ptx.B32 || t == ptx.B64 || t == ptx.U32 || t == ptx.S32 || t == ptx.U64 || t == ptx.S64) {
 		// exch, cas, and, or and xor do not care about signs.
-		k, ok = atomicOps[operation+".b"+t.String()[1:]]
+		k, ok = AtomicOps[operation+".b"+t.String()[1:]]
 	}
 	if !ok {
 		l.refuse("this operation is not supported")
@@ -348,11 +324,11 @@ func (l *lowering) atom(in *ptx.Instruction) {
 	if space != ptx.NoSpace && space != ptx.GlobalSpace && space != ptx.SharedSpace {
 		l.refuse("state space .%v is not supported", space)
 	}
-	o := newOp(runAtomic)
-	o.k, o.touch, o.size, o.space = k, touchAtomic, uint8(t.Size()), space
+	o := newOp(OpAtomic)
+	o.K, o.Touch, o.Size, o.Space = k, TouchAtomic, uint8(t.Size()), space
 	if t == ptx.F32 && space != ptx.SharedSpace {
 		// GPUs flush subnormal numbers to zero where they add to global memory, and there alone.
-		o.mode = flushGlobal
+		o.Mode = FlushGlobal
 	}
 	if in.Vector() > 1 {
 		l.atomVector(in, &o, operation, t, fence)
@@ -387,7 +363,7 @@ func (l *lowering) atom(in *ptx.Instruction) {
 
 // atomVector lowers atom and red of vectors: each element is an atomic operation of its own,
 // as PTX has it, in global memory. one has what they share.
-func (l *lowering) atomVector(in *ptx.Instruction, one *op, operation string, t ptx.Type, fence bool) {
+func (l *lowering) atomVector(in *ptx.Instruction, one *Op, operation string, t ptx.Type, fence bool) {
 	ops, n := in.Operands, in.Vector()
 	var results []ptx.Operand
 	if in.Opcode == "atom" {
@@ -395,7 +371,7 @@ func (l *lowering) atomVector(in *ptx.Instruction, one *op, operation string, t 
 		results, ops = l.elements(&ops[0]), ops[1:]
 	}
 	size := n * t.Size()
-	if len(ops) != 2 || one.space == ptx.SharedSpace || !t.Float() || t.Bits() > 32 || size > 16 || operation != "add" && t == ptx.F32 || t != ptx.F32 && !in.Has("noftz") {
+	if len(ops) != 2 || one.Space == ptx.SharedSpace || !t.Float() || t.Bits() > 32 || size > 16 || operation != "add" && t == ptx.F32 || t != ptx.F32 && !in.Has("noftz") {
 		l.refuse("this form is not supported")
 	}
 	values := l.elements(&ops[1])
@@ -405,17 +381,17 @@ func (l *lowering) atomVector(in *ptx.Instruction, one *op, operation string, t 
 	// A result may have the place of a value that is still to come.
 	sources := make([]reg, n)
 	for i := range values {
-		sources[i] = l.fresh(bits32)
+		sources[i] = l.fresh(Bits32)
 		l.copyTo(sources[i], l.src(&values[i], t))
 	}
 	base, offset := l.address(&ops[0])
-	at := l.fresh(bits64)
+	at := l.fresh(Bits64)
 	l.copyTo(at, base)
 	if fence {
 		l.fence(in)
 	}
-	check := newOp(runAligned)
-	check.space, check.size = one.space, uint8(size)
+	check := newOp(OpAligned)
+	check.Space, check.Size = one.Space, uint8(size)
 	check.setAddress(at, offset)
 	l.emit(check)
 	for i, value := range sources {
@@ -435,12 +411,12 @@ func (l *lowering) reduceAsync(in *ptx.Instruction) {
 	l.only(in, append([]string{"async", "relaxed", "cluster", "shared::cluster", "mbarrier::complete_tx::bytes"}, reductions...)...)
 	l.wants(in, 3)
 	t := in.Type(0)
-	k, ok := atomicOps[l.reductionName(in)+"."+t.String()]
+	k, ok := AtomicOps[l.reductionName(in)+"."+t.String()]
 	if !ok || len(in.Types) != 1 || t.Float() || t.Bits() == 64 && !in.Has("add") || !in.Has("mbarrier::complete_tx::bytes") {
 		l.refuse("this form is not supported")
 	}
-	o := newOp(runReduceAsync)
-	o.k, o.space, o.size = k, ptx.SharedSpace, uint8(t.Size())
+	o := newOp(OpReduceAsync)
+	o.K, o.Space, o.Size = k, ptx.SharedSpace, uint8(t.Size())
 	o.setB(l.place(&in.Operands[2]))
 	o.setC(l.src(&in.Operands[1], t))
 	o.setAddress(l.address(&in.Operands[0]))
@@ -448,8 +424,8 @@ func (l *lowering) reduceAsync(in *ptx.Instruction) {
 }
 
 func (l *lowering) fence(*ptx.Instruction) {
-	o := newOp(runFence)
-	o.touch = touchFence
+	o := newOp(OpFence)
+	o.Touch = TouchFence
 	l.emit(o)
 }
 
@@ -459,14 +435,14 @@ func (l *lowering) isSpace(in *ptx.Instruction) {
 		l.refuse("this form is not supported")
 	}
 	d, a := l.dst(&in.Operands[0], ptx.Pred), l.src(&in.Operands[1], ptx.U64)
-	o := newOp(runIsSpace, a).pureTo(d)
-	o.space = space
+	o := newOp(OpIsSpace, a).pureTo(d)
+	o.Space = space
 	l.emit(o)
 }
 
-func (l *lowering) sleep(in *ptx.Instruction) { l.emit(newOp(runSleep)) }
+func (l *lowering) sleep(in *ptx.Instruction) { l.emit(newOp(OpSleep)) }
 
-func (l *lowering) hint(in *ptx.Instruction) { l.emit(newOp(runNothing)) }
+func (l *lowering) hint(in *ptx.Instruction) { l.emit(newOp(OpNothing)) }
 
 // copyAsync lowers cp.async between global and shared memory: the copy is done
 // at once, so groups of copies are always complete.
@@ -483,7 +459,7 @@ func (l *lowering) copyAsync(in *ptx.Instruction) {
 		l.refuse("this instruction is not supported")
 	}
 	if m[1] == "commit_group" || m[1] == "wait_group" || m[1] == "wait_all" {
-		l.emit(newOp(runNothing))
+		l.emit(newOp(OpNothing))
 		return
 	}
 	cacheHint := false
@@ -514,8 +490,8 @@ func (l *lowering) copyAsync(in *ptx.Instruction) {
 		l.refuse("with .cg the size must be 16")
 	}
 	to := l.place(&ops[0])
-	o := newOp(runCopyAsync)
-	o.touch, o.size, o.space = touchCopy, uint8(size), ptx.GlobalSpace
+	o := newOp(OpCopyAsync)
+	o.Touch, o.Size, o.Space = TouchCopy, uint8(size), ptx.GlobalSpace
 	o.setAddress(l.address(&ops[1]))
 	o.setB(to)
 	if len(ops) == 4 {
@@ -531,8 +507,8 @@ func (l *lowering) copiedBytes(o *ptx.Operand, size uint64) reg {
 		return l.src(o, ptx.U32)
 	}
 	p, not := l.pred(o)
-	n := l.fresh(bits32)
-	l.choose(n, l.literal(bits32, 0), l.literal(bits32, size), p, not)
+	n := l.fresh(Bits32)
+	l.choose(n, l.literal(Bits32, 0), l.literal(Bits32, size), p, not)
 	return n
 }
 
@@ -551,15 +527,5 @@ func (l *lowering) createPolicy(in *ptx.Instruction) {
 	if n := len(in.Operands); n < 1 || n > most[in.Modifiers[0]] {
 		l.refuse("%d operands are not supported", n)
 	}
-	l.copyTo(l.dst(&in.Operands[0], ptx.B64), l.literal(bits64, 0))
-}
-
-// loadShort is runLoad of s16. A 32-bit register gets the sign extended; a 16-bit
-// one has zeros above its bits. in.size is 2 for the latter.
-func loadShort(g *gang, in *inst) {
-	if in.size == 2 {
-		runLoad[uint16, uint32](g, in)
-		return
-	}
-	runLoad[int16, uint32](g, in)
+	l.copyTo(l.dst(&in.Operands[0], ptx.B64), l.literal(Bits64, 0))
 }

@@ -1,4 +1,4 @@
-package simt
+package program
 
 import (
 	"slices"
@@ -13,8 +13,8 @@ func (l *lowering) place(o *ptx.Operand) reg {
 	if offset == 0 {
 		return base
 	}
-	sum := l.fresh(bits64)
-	l.do("add.b64", sum, base, l.literal(bits64, uint64(offset)))
+	sum := l.fresh(Bits64)
+	l.do("add.b64", sum, base, l.literal(Bits64, uint64(offset)))
 	return sum
 }
 
@@ -37,8 +37,8 @@ func (l *lowering) mbarrier(in *ptx.Instruction) {
 	if in.Type(0) != ptx.B64 || len(in.Types) != 1 {
 		l.refuse("this form is not supported")
 	}
-	o := newOp(runMbarrier)
-	o.touch, o.space = touchMbarrier, in.Space()
+	o := newOp(OpMbarrier)
+	o.Touch, o.Space = TouchMbarrier, in.Space()
 	ops := in.Operands
 	number := func(at int) {
 		if at < len(ops) {
@@ -49,15 +49,15 @@ func (l *lowering) mbarrier(in *ptx.Instruction) {
 	switch what {
 	case "init":
 		l.wants(in, 2)
-		o.mode = mbarrierInit
+		o.Mode = MbarrierInit
 		number(1)
 	case "inval":
 		l.wants(in, 1)
-		o.mode = mbarrierInvalidate
+		o.Mode = MbarrierInvalidate
 	case "expect_tx", "complete_tx":
 		l.wants(in, 2)
-		if o.mode = mbarrierExpect; what == "complete_tx" {
-			o.mode = mbarrierComplete
+		if o.Mode = MbarrierExpect; what == "complete_tx" {
+			o.Mode = MbarrierComplete
 		}
 		number(1)
 	case "arrive", "arrive_drop":
@@ -69,7 +69,7 @@ func (l *lowering) mbarrier(in *ptx.Instruction) {
 	case "pending_count":
 		l.wants(in, 2)
 		d, a := l.dst(&ops[0], ptx.U32), l.src(&ops[1], ptx.B64)
-		l.emit(newOp(runPendingCount, a).pureTo(d))
+		l.emit(newOp(OpPendingCount, a).pureTo(d))
 		return
 	default:
 		l.refuse("this form is not supported")
@@ -80,10 +80,10 @@ func (l *lowering) mbarrier(in *ptx.Instruction) {
 
 // lowerArrival reads the result and the flags of an arrival; it returns which
 // operand is the address.
-func (l *lowering) lowerArrival(in *ptx.Instruction, o *op, drop bool) int {
-	o.mode = mbarrierArrive
+func (l *lowering) lowerArrival(in *ptx.Instruction, o *Op, drop bool) int {
+	o.Mode = MbarrierArrive
 	if drop {
-		o.mode |= arriveDropping
+		o.Mode |= ArriveDropping
 	}
 	ops, at := in.Operands, 0
 	if len(ops) > 0 && ops[0].Kind != ptx.AddressOperand {
@@ -94,7 +94,7 @@ func (l *lowering) lowerArrival(in *ptx.Instruction, o *op, drop bool) int {
 	}
 	least, most := at+1, at+2
 	if in.Has("expect_tx") {
-		o.mode |= arriveExpecting
+		o.Mode |= ArriveExpecting
 		least++
 	}
 	if in.Has("noComplete") {
@@ -108,7 +108,7 @@ func (l *lowering) lowerArrival(in *ptx.Instruction, o *op, drop bool) int {
 
 // lowerWait reads the result and the phase of a wait. try_wait may suspend the
 // thread for a time on a GPU; here it answers at once, as test_wait does.
-func (l *lowering) lowerWait(in *ptx.Instruction, o *op, mayTakeTime bool) {
+func (l *lowering) lowerWait(in *ptx.Instruction, o *Op, mayTakeTime bool) {
 	ops := in.Operands
 	if n := len(ops); n != 3 && !(mayTakeTime && n == 4) {
 		l.refuse("%d operands are not supported", n)
@@ -118,11 +118,11 @@ func (l *lowering) lowerWait(in *ptx.Instruction, o *op, mayTakeTime bool) {
 	}
 	o.setD(l.dst(&ops[0], ptx.Pred))
 	if in.Has("parity") {
-		o.mode = mbarrierParity
+		o.Mode = MbarrierParity
 		o.setB(l.src(&ops[2], ptx.U32))
 		return
 	}
-	o.mode = mbarrierTest
+	o.Mode = MbarrierTest
 	o.setC(l.src(&ops[2], ptx.B64))
 }
 
@@ -137,14 +137,14 @@ func (l *lowering) copyArrives(in *ptx.Instruction) {
 	}
 	base, offset := l.address(&in.Operands[0])
 	if !in.Has("noinc") {
-		o := newOp(runNothing)
-		o.touch, o.space = touchArrive, in.Space()
+		o := newOp(OpNothing)
+		o.Touch, o.Space = TouchArrive, in.Space()
 		o.setAddress(base, offset)
 		l.emit(o)
 		return
 	}
-	o := newOp(runMbarrier)
-	o.touch, o.mode, o.space = touchMbarrier, mbarrierArrive, in.Space()
+	o := newOp(OpMbarrier)
+	o.Touch, o.Mode, o.Space = TouchMbarrier, MbarrierArrive, in.Space()
 	o.setAddress(base, offset)
 	l.emit(o)
 }
@@ -157,14 +157,14 @@ func (l *lowering) copyBulk(in *ptx.Instruction) {
 	}
 	if in.Has("commit_group") || in.Has("wait_group") || in.Has("prefetch") {
 		l.only(in, "async", "bulk", "commit_group", "wait_group", "read", "prefetch", "L2", "global", "L2::cache_hint")
-		o := newOp(runNothing)
+		o := newOp(OpNothing)
 		if in.Has("wait_group") {
-			o.touch = touchWaitGroup
+			o.Touch = TouchWaitGroup
 		}
 		l.emit(o)
 		return
 	}
-	k := &bulkCopy{}
+	k := &BulkCopy{}
 	var spaces []ptx.Space
 	for _, m := range in.Modifiers {
 		if s := ptx.SpaceOf(m); s != ptx.NoSpace {
@@ -177,7 +177,7 @@ func (l *lowering) copyBulk(in *ptx.Instruction) {
 	if len(spaces) != 2 || spaces[0] == spaces[1] && spaces[0] == ptx.GlobalSpace || toBarrier == in.Has("bulk_group") || toBarrier != (spaces[0] == ptx.SharedSpace) {
 		l.refuse("this form is not supported")
 	}
-	k.to, k.from = spaces[0], spaces[1]
+	k.To, k.From = spaces[0], spaces[1]
 	if in.Has("reduce") {
 		l.reduction(in, k)
 	} else if len(in.Types) > 0 {
@@ -190,8 +190,8 @@ func (l *lowering) copyBulk(in *ptx.Instruction) {
 	multicast := l.multicasts(in, want, toBarrier)
 	ops := in.Operands
 	to, size := l.place(&ops[0]), l.src(&ops[2], ptx.U32)
-	o := newOp(runBulkCopy)
-	o.touch, o.k = touchBulk, k
+	o := newOp(OpBulkCopy)
+	o.Touch, o.K = TouchBulk, k
 	o.setAddress(l.address(&ops[1]))
 	o.setB(to)
 	o.setC(size)
@@ -226,22 +226,22 @@ func (l *lowering) multicasts(in *ptx.Instruction, want int, toBarrier bool) reg
 var reductions = []string{"add", "min", "max", "inc", "dec", "and", "or", "xor"}
 
 // copyModes are the modes of copies of tensors.
-var copyModes = map[string]copyMode{
-	"tile": copyTile, "im2col": copyIm2col, "im2col_no_offs": copyIm2col, "tile::gather4": copyRows, "tile::scatter4": copyRows,
+var copyModes = map[string]CopyMode{
+	"tile": copyTile, "im2col": CopyIm2col, "im2col_no_offs": CopyIm2col, "tile::gather4": CopyRows, "tile::scatter4": CopyRows,
 }
 
 // copyTensor lowers cp.async.bulk.tensor, its prefetch, and cp.reduce.async.bulk.tensor.
 func (l *lowering) copyTensor(in *ptx.Instruction) {
 	words := []string{"async", "bulk", "tensor", "1d", "2d", "3d", "4d", "5d", "global", "tile", "L2::cache_hint"}
 	toShared, prefetch := in.Has("mbarrier::complete_tx::bytes"), in.Has("prefetch")
-	k := &tensorCopy{rank: int(l.one(in, map[string]uint8{"1d": 1, "2d": 2, "3d": 3, "4d": 4, "5d": 5})), toShared: toShared}
+	k := &TensorCopy{Rank: int(l.one(in, map[string]uint8{"1d": 1, "2d": 2, "3d": 3, "4d": 4, "5d": 5})), ToShared: toShared}
 	for _, m := range in.Modifiers {
 		if mode, ok := copyModes[m]; ok {
-			k.mode = mode
+			k.Mode = mode
 		}
 	}
-	if k.mode == copyIm2col && k.rank < 3 || k.mode == copyRows && k.rank != 2 {
-		l.refuse("this mode is not for tensors of %d dimensions", k.rank)
+	if k.Mode == CopyIm2col && k.Rank < 3 || k.Mode == CopyRows && k.Rank != 2 {
+		l.refuse("this mode is not for tensors of %d dimensions", k.Rank)
 	}
 	if toShared || prefetch {
 		words = append(words, "im2col", "tile::gather4")
@@ -250,7 +250,7 @@ func (l *lowering) copyTensor(in *ptx.Instruction) {
 	}
 	if prefetch {
 		l.only(in, append(words, "prefetch", "L2")...)
-		l.emit(newOp(runNothing))
+		l.emit(newOp(OpNothing))
 		return
 	}
 	if toShared {
@@ -260,7 +260,7 @@ func (l *lowering) copyTensor(in *ptx.Instruction) {
 	}
 	if in.Has("reduce") {
 		words = append(append(words, "reduce"), reductions...)
-		if k.reduce = l.reductionName(in); toShared || k.mode == copyRows {
+		if k.Reduce = l.reductionName(in); toShared || k.Mode == CopyRows {
 			l.refuse("this form is not supported")
 		}
 	}
@@ -269,7 +269,7 @@ func (l *lowering) copyTensor(in *ptx.Instruction) {
 	if toShared {
 		want, tensor, shared = 3, 1, 0
 	}
-	offsets := toShared && k.mode == copyIm2col
+	offsets := toShared && k.Mode == CopyIm2col
 	if offsets {
 		want++
 	}
@@ -281,11 +281,11 @@ func (l *lowering) copyTensor(in *ptx.Instruction) {
 	if at.Kind != ptx.AddressOperand || len(at.Elements) != 1 {
 		l.refuse("the address of a tensor map and coordinates are wanted")
 	}
-	o := newOp(runTensorCopy)
-	o.touch, o.k = touchBulk, k
-	l.sources(&o, &at.Elements[0], k.coordinates(), ptx.S32, "coordinates")
+	o := newOp(OpTensorCopy)
+	o.Touch, o.K = TouchBulk, k
+	l.sources(&o, &at.Elements[0], k.Coordinates(), ptx.S32, "coordinates")
 	if offsets {
-		l.sources(&o, &in.Operands[3], k.rank-2, ptx.U16, "offsets")
+		l.sources(&o, &in.Operands[3], k.Rank-2, ptx.U16, "offsets")
 	}
 	o.setB(l.place(&in.Operands[shared]))
 	if toShared {
@@ -299,7 +299,7 @@ func (l *lowering) copyTensor(in *ptx.Instruction) {
 }
 
 // sources adds the elements of a vector to the registers that an instruction reads.
-func (l *lowering) sources(o *op, v *ptx.Operand, want int, t ptx.Type, what string) {
+func (l *lowering) sources(o *Op, v *ptx.Operand, want int, t ptx.Type, what string) {
 	all := l.elements(v)
 	if len(all) != want {
 		l.refuse("%d %s where %d are wanted", len(all), what, want)
@@ -322,34 +322,34 @@ func (l *lowering) tensorMap(in *ptx.Instruction) {
 		l.copyMap(in)
 		return
 	}
-	k := &mapPart{}
+	k := &MapPart{}
 	words, found := []string{"replace", "tile", "global", "shared::cta", "b1024"}, 0
 	for _, m := range in.Modifiers {
 		if f, ok := mapFields[m]; ok {
-			k.field = f
+			k.Field = f
 			words, found = append(words, m), found+1
 		}
 	}
 	l.only(in, words...)
 	t := ptx.B32
-	if k.field == tensormap.FieldAddress || k.field == tensormap.FieldStride {
+	if k.Field == tensormap.FieldAddress || k.Field == tensormap.FieldStride {
 		t = ptx.B64
 	}
 	if found != 1 || !in.Has("replace") || !in.Has("tile") || !in.Has("b1024") || len(in.Types) != 1 || in.Type(0) != t {
 		l.refuse("this form is not supported")
 	}
 	value := 1
-	if n := k.field.Elements(); n > 1 {
+	if n := k.Field.Elements(); n > 1 {
 		l.wants(in, 3)
-		k.element = int(l.constantBelow(&in.Operands[1], uint64(n)))
+		k.Element = int(l.constantBelow(&in.Operands[1], uint64(n)))
 		value = 2
 	}
 	l.wants(in, value+1)
-	if n := k.field.Values(); n > 0 {
+	if n := k.Field.Values(); n > 0 {
 		l.constantBelow(&in.Operands[value], n)
 	}
-	o := newOp(runReplaceMap)
-	o.touch, o.space, o.k = touchTensorMap, in.Space(), k
+	o := newOp(OpReplaceMap)
+	o.Touch, o.Space, o.K = TouchTensorMap, in.Space(), k
 	o.setB(l.src(&in.Operands[value], t))
 	o.setAddress(l.address(&in.Operands[0]))
 	l.emit(o)
@@ -375,8 +375,8 @@ func (l *lowering) copyMap(in *ptx.Instruction) {
 	if n := l.constantBelow(&in.Operands[2], tensormap.Size+1); n != tensormap.Size {
 		l.refuse("%d bytes are not a tensor map, which has %d", n, tensormap.Size)
 	}
-	o := newOp(runCopyMap)
-	o.touch, o.space = touchTensorMap, ptx.SharedSpace
+	o := newOp(OpCopyMap)
+	o.Touch, o.Space = TouchTensorMap, ptx.SharedSpace
 	o.setB(l.place(&in.Operands[0]))
 	o.setAddress(l.address(&in.Operands[1]))
 	l.wholeWarp(o)
@@ -395,13 +395,13 @@ func (l *lowering) reductionName(in *ptx.Instruction) string {
 }
 
 // reduction finds the operation of cp.reduce.async.bulk.
-func (l *lowering) reduction(in *ptx.Instruction, k *bulkCopy) {
+func (l *lowering) reduction(in *ptx.Instruction, k *BulkCopy) {
 	t := in.Type(0)
-	op, ok := atomicOps[l.reductionName(in)+"."+t.String()]
+	op, ok := AtomicOps[l.reductionName(in)+"."+t.String()]
 	if !ok || len(in.Types) != 1 {
 		l.refuse("this operation is not supported")
 	}
-	k.reduce, k.size = op, uint64(t.Size())
+	k.Reduce, k.Size = op, uint64(t.Size())
 }
 
 // storeBulk lowers st.bulk, which writes zeros.
@@ -413,8 +413,8 @@ func (l *lowering) storeBulk(in *ptx.Instruction) {
 		l.refuse("only zeros can be stored")
 	}
 	size := l.src(&in.Operands[1], ptx.U64)
-	o := newOp(runBulkZero)
-	o.touch, o.space = touchBulkZero, in.Space()
+	o := newOp(OpBulkZero)
+	o.Touch, o.Space = TouchBulkZero, in.Space()
 	o.setAddress(l.address(&in.Operands[0]))
 	o.setB(size)
 	l.emit(o)
@@ -428,11 +428,8 @@ func (l *lowering) storeAsync(in *ptx.Instruction) {
 	if !in.Has("mbarrier::complete_tx::bytes") || len(in.Types) != 1 || t.Bits() != 32 && t.Bits() != 64 {
 		l.refuse("this form is not supported")
 	}
-	o := newOp(runStoreAsync[uint32, uint32])
-	o.space, o.size = ptx.SharedSpace, uint8(t.Size())
-	if t.Bits() == 64 {
-		o.run = runStoreAsync[uint64, uint64]
-	}
+	o := newOp(OpStoreAsync)
+	o.Space, o.Size, o.Wide = ptx.SharedSpace, uint8(t.Size()), t.Bits() == 64
 	values := l.elements(&in.Operands[1])
 	if len(values) != in.Vector() {
 		l.refuse("%d values where %d are wanted", len(values), in.Vector())

@@ -1,4 +1,11 @@
-package simt
+// Package program turns the functions of a PTX module into instructions over slots of
+// registers, and puts the code of a kernel together.
+//
+// It knows the instructions of PTX, what each does (Operation), which registers, numbers and
+// data it needs (Inst), and what is not supported. It does not know how an instruction is run: no
+// gang, no lane, no memory. Whoever runs a program has a function for each operation. The same
+// module always gives the same code.
+package program
 
 import (
 	"cmp"
@@ -6,26 +13,24 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"sort"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"muster/ptx"
 	"muster/ptx/reach"
 	"muster/ptx/simt/shape"
 )
 
-// Program is a module, ready to run, with its variables at fixed addresses. Many
-// executions may use it at the same time: only caches in it change, under locks.
-// It reads the module's tree as long as it is used, since code is made at the
-// first launch of a kernel.
+// Program is a module with its variables at fixed addresses. Many goroutines may use it
+// at the same time: only the code of functions is kept in it, under locks. It reads the
+// module's tree as long as it is used, since code is made when an image is asked for.
 type Program struct {
 	file      string
 	module    *ptx.Module
 	kernels   []*Kernel
-	byName    map[string]*Kernel
 	globals   []Global
 	constants []Global // those of globals, by address
 	addresses map[*ptx.Variable]uint64
@@ -36,16 +41,9 @@ type Program struct {
 	anyone  *unit // the callee of indirect calls, which stands for all functions; see findUnits
 	largest int   // bytes of the largest frame of a function
 
-	digest func() [sha256.Size]byte // of the module
+	instructions int // of all functions that kernels reach, each once
 
-	// mu protects what follows. It is the innermost lock: a goroutine may hold
-	// the locks of a kernel and of a unit when it takes mu, never the reverse.
-	mu         sync.Mutex
-	prepared   []*Kernel // kernels that have images, in the order in which keepImage examines them
-	imageBytes int       // of all images
-	imageRoom  int       // the limit of imageBytes
-	teams      []*team   // of launches that have ended, the oldest first; see keep
-	teamBytes  int       // of all these
+	digest func() [sha256.Size]byte // of the module
 }
 
 // Kernel is a kernel of a program.
@@ -64,10 +62,6 @@ type Kernel struct {
 
 	program *Program
 	unit    *unit
-
-	preparing sync.Mutex            // held while a launch makes the image, so that only one does
-	image     atomic.Pointer[image] // nil before the first launch, and after keepImage has dropped it
-	used      atomic.Bool           // launched since keepImage last examined it
 }
 
 // Finding says what a kernel uses that is not supported; Errors is empty if it
@@ -80,17 +74,16 @@ type Finding struct {
 // Kernels returns the kernels in the order of the module.
 func (p *Program) Kernels() []*Kernel { return p.kernels }
 
-// Kernel returns the kernel with a name, or nil.
-func (p *Program) Kernel(name string) *Kernel { return p.byName[name] }
+// Instructions returns how many instructions the functions have that kernels reach, each counted once.
+func (p *Program) Instructions() int { return p.instructions }
 
 // Globals returns the variables that must be in memory before a kernel runs.
 func (p *Program) Globals() []Global { return p.globals }
 
 // Load prepares a module to run. It calls place once for each variable in global
 // or constant memory, in the order of the module, to learn where it lies. Load
-// refuses everything that is not supported; a launch never does. The code of a
-// kernel is made when it is first launched, so the caller must not change the
-// module any more. If the text is to blame, the error is a ptx.Errors with at
+// refuses everything that is not supported; Assemble never does. The code of a
+// kernel is made then, so the caller must not change the module any more. If the text is to blame, the error is a ptx.Errors with at
 // most maxErrors errors.
 func Load(name string, m *ptx.Module, place func(v *ptx.Variable) (uint64, error)) (*Program, error) {
 	p, err := link(name, m, place)
@@ -121,34 +114,29 @@ func (p *Program) examine() {
 	p.findUnits()
 	groups := p.groups()
 	findRecursion(groups)
-	var room []op
-	instructions := 0
+	var room []Op
 	for _, u := range p.reached() {
 		s, errs := lowerUnit(p, u, &room)
 		if u.errs = errs; len(errs) > 0 {
 			continue
 		}
 		u.frame, u.shared, u.carried, u.private, u.block = s.frame, s.shared, s.carried, s.private, s.block
-		instructions += len(s.ops)
+		p.instructions += len(s.ops)
 		if !u.f.Entry {
 			p.largest = max(p.largest, u.frame)
 		}
 	}
-	p.imageRoom = max(minImageRoom, 2*instructions*instBytes) // enough for all images if kernels share no functions
 	p.sumUp(groups)
 	p.checkSizes()
 }
 
 // makeKernels describes the kernels.
 func (p *Program) makeKernels() {
-	p.byName = map[string]*Kernel{}
 	for _, u := range p.units {
 		if u == p.anyone || !u.f.Entry {
 			continue
 		}
-		k := p.newKernel(u)
-		p.kernels = append(p.kernels, k)
-		p.byName[k.Name] = k
+		p.kernels = append(p.kernels, p.newKernel(u))
 	}
 }
 
@@ -177,9 +165,9 @@ func (p *Program) newKernel(u *unit) *Kernel {
 // Uses tells what memory the kernel uses, as far as its code says so.
 func (k *Kernel) Uses() reach.Memory { return reach.Of(k.unit.f) }
 
-// sum identifies the kernel among the kernels of all modules: a saved state
+// Sum identifies the kernel among the kernels of all modules: a saved state
 // resumes only on the kernel with the same sum.
-func (k *Kernel) sum() [sha256.Size]byte {
+func (k *Kernel) Sum() [sha256.Size]byte {
 	module := k.program.digest()
 	return sha256.Sum256(append(module[:], k.Name...))
 }
@@ -312,9 +300,22 @@ func (p *Program) address(m *ptx.Module, s ptx.Symbol) (uint64, error) {
 	return 0, errors.New(s.SymbolName() + " is not defined in this module")
 }
 
-// isConstant says whether an address is in a constant variable.
-func (k *Kernel) isConstant(addr uint64) bool {
+// IsConstant says whether an address is in a constant variable.
+func (k *Kernel) IsConstant(addr uint64) bool {
 	all := k.program.constants
 	i := sort.Search(len(all), func(i int) bool { return all[i].Address > addr }) - 1
 	return i >= 0 && addr-all[i].Address < uint64(len(all[i].Data))
+}
+
+// SourceOf returns the source file and line of an instruction, or "".
+func (k *Kernel) SourceOf(in *ptx.Instruction) string {
+	if in.Loc == nil || in.Loc.Line == 0 {
+		return ""
+	}
+	for _, item := range k.program.module.Items {
+		if f, ok := item.(*ptx.File); ok && f.Number == in.Loc.File {
+			return fmt.Sprintf("%s:%d", path.Base(f.Name), in.Loc.Line)
+		}
+	}
+	return ""
 }

@@ -1,4 +1,4 @@
-package simt
+package program
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ func (l *lowering) moveMatrix(in *ptx.Instruction) {
 	}
 	l.wants(in, 2)
 	a, d := l.src(&in.Operands[1], ptx.B32), l.dst(&in.Operands[0], ptx.B32)
-	l.wholeWarp(newOp(runMoveMatrix, a).to(d))
+	l.wholeWarp(newOp(OpMoveMatrix, a).to(d))
 }
 
 // storeMatrix lowers stmatrix of one, two or four matrices of 8 by 8 halves.
@@ -34,10 +34,10 @@ func (l *lowering) storeMatrix(in *ptx.Instruction) {
 	if len(values) != count {
 		l.refuse("%d values where %d are wanted", len(values), count)
 	}
-	o := newOp(runStoreMatrix)
-	o.touch, o.space = touchMatrix, in.Space()
+	o := newOp(OpStoreMatrix)
+	o.Touch, o.Space = TouchMatrix, in.Space()
 	if in.Has("trans") {
-		o.mode = transposed
+		o.Mode = Transposed
 	}
 	for i := range values {
 		o.addElement(l.src(&values[i], ptx.B32))
@@ -54,10 +54,10 @@ func (l *lowering) loadMatrix(in *ptx.Instruction) {
 		l.refuse("this form is not supported")
 	}
 	l.wants(in, 2)
-	o := newOp(runLoadMatrix)
-	o.touch, o.space = touchRows, in.Space()
+	o := newOp(OpLoadMatrix)
+	o.Touch, o.Space = TouchRows, in.Space()
 	if in.Has("trans") {
-		o.mode = transposed
+		o.Mode = Transposed
 	}
 	l.written(&o, &in.Operands[0], count, ptx.B32)
 	o.setAddress(l.address(&in.Operands[1]))
@@ -65,7 +65,7 @@ func (l *lowering) loadMatrix(in *ptx.Instruction) {
 }
 
 // written makes the registers of a vector the list that an instruction writes.
-func (l *lowering) written(o *op, v *ptx.Operand, want int, t ptx.Type) {
+func (l *lowering) written(o *Op, v *ptx.Operand, want int, t ptx.Type) {
 	all := l.elements(v)
 	if len(all) != want {
 		l.refuse("%d destinations where %d are wanted", len(all), want)
@@ -81,7 +81,7 @@ func (l *lowering) written(o *op, v *ptx.Operand, want int, t ptx.Type) {
 }
 
 // read adds the registers of a vector to those that an instruction reads.
-func (l *lowering) read(o *op, v *ptx.Operand, want int, t ptx.Type) {
+func (l *lowering) read(o *Op, v *ptx.Operand, want int, t ptx.Type) {
 	all := l.elements(v)
 	if len(all) != want {
 		l.refuse("%d values where %d are wanted", len(all), want)
@@ -189,8 +189,8 @@ func (l *lowering) sparseProduct(in *ptx.Instruction) {
 	l.wants(in, 6)
 	p := l.product(in, in.Types[0], in.Types[1], in.Types[2], in.Types[3], sparseShapes)
 	k := &matrix.SparseProduct{WarpProduct: matrix.Sparse(p), Places: l.places(&p, &in.Operands[5])}
-	o := newOp(runSparseProduct)
-	o.k = k
+	o := newOp(OpSparseProduct)
+	o.K = k
 	for i, f := range []*matrix.Fragment{k.Left, k.Right, k.Sum} {
 		l.read(&o, &in.Operands[i+1], f.Registers, ptx.B32)
 	}
@@ -213,11 +213,11 @@ func (l *lowering) places(p *tensor.Product, o *ptx.Operand) matrix.Places {
 
 // multiply emits a product with the operands d, a, b and c.
 func (l *lowering) multiply(in *ptx.Instruction, k *matrix.WarpProduct) {
-	o := newOp(runProduct[uint32])
-	o.k = k
+	o := newOp(OpProduct)
+	o.K = k
 	t := ptx.B32
 	if k.A == tensor.F64 {
-		o.run, t = runProduct[uint64], ptx.B64
+		o.Wide, t = true, ptx.B64
 	}
 	for i, f := range []*matrix.Fragment{k.Left, k.Right, k.Sum} {
 		l.read(&o, &in.Operands[i+1], f.Registers, t)
@@ -304,28 +304,21 @@ func (l *lowering) moveTile(in *ptx.Instruction, which string) {
 	if n := len(in.Operands); n != 2 && n != 3 {
 		l.refuse("%d operands are not supported", n)
 	}
-	o := newOp(nil)
-	o.k, o.x, o.space = access, int32(access.Cols), in.Space()
+	o := newOp(OpLoadFragment)
+	o.K, o.X, o.Space, o.Touch = access, int32(access.Cols), in.Space(), TouchLoadTile
 	if access.ByColumns {
-		o.x = int32(access.Rows)
+		o.X = int32(access.Rows)
 	}
 	rt := ptx.B32
 	if t == ptx.F64 {
-		rt = ptx.B64
+		o.Wide, rt = true, ptx.B64
 	}
 	at := &in.Operands[1]
 	if which == "d" {
 		at = &in.Operands[0]
-		o.run, o.touch = runStoreFragment[uint32], touchStoreTile
-		if t == ptx.F64 {
-			o.run = runStoreFragment[uint64]
-		}
+		o.Do, o.Touch = OpStoreFragment, TouchStoreTile
 		l.read(&o, &in.Operands[1], access.Registers, rt)
 	} else {
-		o.run, o.touch = runLoadFragment[uint32], touchLoadTile
-		if t == ptx.F64 {
-			o.run = runLoadFragment[uint64]
-		}
 		l.written(&o, &in.Operands[0], access.Registers, rt)
 	}
 	if len(in.Operands) == 3 {
@@ -348,7 +341,7 @@ func (l *lowering) wgmma(in *ptx.Instruction) {
 	switch in.Modifiers[0] {
 	case "fence", "commit_group", "wait_group":
 		l.only(in, "fence", "commit_group", "wait_group", "sync", "aligned")
-		l.emit(newOp(runNothing))
+		l.emit(newOp(OpNothing))
 	case "mma_async":
 		l.groupProduct(in)
 	default:
@@ -396,8 +389,8 @@ func (l *lowering) groupProduct(in *ptx.Instruction) {
 		first = 6
 	}
 	l.wants(in, first+len(flags))
-	o := newOp(runGroupProduct)
-	o.touch, o.k = touchProduct, k
+	o := newOp(OpGroupProduct)
+	o.Touch, o.K = TouchProduct, k
 	if inMemory {
 		o.setA(l.src(&ops[1], ptx.B64))
 	} else {
@@ -410,7 +403,7 @@ func (l *lowering) groupProduct(in *ptx.Instruction) {
 	}
 	adds, not := l.pred(&ops[first-1])
 	o.setC(adds)
-	o.negated = not
+	o.Negated = not
 	for i, flag := range flags {
 		at := &ops[first+i]
 		v, ok := at.Literal.Int()

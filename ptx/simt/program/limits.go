@@ -1,4 +1,4 @@
-package simt
+package program
 
 import (
 	"fmt"

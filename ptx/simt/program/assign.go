@@ -1,4 +1,4 @@
-package simt
+package program
 
 import (
 	"slices"
@@ -10,51 +10,51 @@ import (
 // groups of lanes change only between blocks, an instruction may write all its
 // lanes whatever the mask, and other private registers may share its slot.
 
-// operands calls f for every register that an instruction reads, then for every
+// Operands calls f for every register that an instruction reads, then for every
 // one that it writes; f may replace the register.
-func (o *op) operands(f func(c class, id *int32, written bool)) {
-	if o.ca != none {
-		f(o.ca, &o.a, false)
+func (o *Op) Operands(f func(c Class, id *int32, written bool)) {
+	if o.ClassA != NoClass {
+		f(o.ClassA, &o.A, false)
 	}
-	if o.cb != none {
-		f(o.cb, &o.b, false)
+	if o.ClassB != NoClass {
+		f(o.ClassB, &o.B, false)
 	}
-	if o.cc != none {
-		f(o.cc, &o.c, false)
+	if o.ClassC != NoClass {
+		f(o.ClassC, &o.C, false)
 	}
-	if o.ce != none {
-		f(o.ce, &o.e, false)
+	if o.ClassE != NoClass {
+		f(o.ClassE, &o.E, false)
 	}
-	if o.inst.guard >= 0 {
-		f(predicate, &o.inst.guard, false)
+	if o.Inst.Guard >= 0 {
+		f(Predicate, &o.Inst.Guard, false)
 	}
-	for i := range o.sources {
-		f(o.cs, &o.sources[i], false)
+	for i := range o.Sources {
+		f(o.cs, &o.Sources[i], false)
 	}
-	if o.cl != none {
-		for i := range o.list {
-			if o.list[i] >= 0 {
-				f(o.cl, &o.list[i], o.listWritten)
+	if o.ClassList != NoClass {
+		for i := range o.List {
+			if o.List[i] >= 0 {
+				f(o.ClassList, &o.List[i], o.listWritten)
 			}
 		}
 	}
 	for i := range o.lists {
 		f(o.lists[i].class, &o.lists[i].id, o.listWritten)
 	}
-	if o.cd != none {
-		f(o.cd, &o.d, true)
+	if o.ClassD != NoClass {
+		f(o.ClassD, &o.D, true)
 	}
-	if o.cd2 != none {
-		f(o.cd2, &o.d2, true)
+	if o.ClassD2 != NoClass {
+		f(o.ClassD2, &o.D2, true)
 	}
 }
 
 // conditional says whether an instruction has a guard, so that its destination
 // keeps the old value in some lanes: a write under a guard is a read as well.
-func (o *op) conditional() bool { return o.inst.guard >= 0 }
+func (o *Op) conditional() bool { return o.Inst.Guard >= 0 }
 
 // table has an entry for each virtual register.
-type table[T any] [predicate + 1][]T
+type table[T any] [Predicate + 1][]T
 
 func newTable[T any](count slotCount) (t table[T]) {
 	for c, n := range count {
@@ -91,14 +91,14 @@ func (l *lowering) propagate() {
 	constants := newTable[int32](l.count) // the register of the constant, plus one
 	copies := newTable[copied](l.count)
 	for i := range l.ops {
-		l.ops[i].operands(func(c class, id *int32, written bool) {
+		l.ops[i].Operands(func(c Class, id *int32, written bool) {
 			if written {
 				*writes.at(reg{c, *id})++
 			}
 		})
 	}
 	for _, c := range l.constants {
-		*constants.at(reg{c.class, c.slot}) = c.slot + 1
+		*constants.at(reg{c.Class, c.Slot}) = c.Slot + 1
 	}
 	block := int32(0)
 	known := func(r reg) *copied {
@@ -115,7 +115,7 @@ func (l *lowering) propagate() {
 			if o.head {
 				block++
 			}
-			o.operands(func(c class, id *int32, written bool) {
+			o.Operands(func(c Class, id *int32, written bool) {
 				r := reg{c, *id}
 				if written {
 					return
@@ -126,7 +126,7 @@ func (l *lowering) propagate() {
 					*id = known(r).of.id
 				}
 			})
-			o.operands(func(c class, id *int32, written bool) {
+			o.Operands(func(c Class, id *int32, written bool) {
 				if !written {
 					return
 				}
@@ -140,7 +140,7 @@ func (l *lowering) propagate() {
 				}
 				k.to = k.to[:0]
 			})
-			if o.flow != flowNone {
+			if o.Flow != FlowNone {
 				block++
 			}
 			if !o.copies || o.conditional() {
@@ -167,7 +167,7 @@ func (l *lowering) drop() {
 	before := make([]int32, len(l.ops)) // the list's next: the one before it, plus one
 	for i := range l.ops {
 		o := &l.ops[i]
-		o.operands(func(c class, id *int32, written bool) {
+		o.Operands(func(c Class, id *int32, written bool) {
 			if !written {
 				*uses.at(reg{c, *id})++
 			}
@@ -186,7 +186,7 @@ func (l *lowering) drop() {
 	for len(unused) > 0 {
 		o := &l.ops[unused[len(unused)-1]]
 		unused = unused[:len(unused)-1]
-		o.operands(func(c class, id *int32, written bool) {
+		o.Operands(func(c Class, id *int32, written bool) {
 			r := reg{c, *id}
 			if written {
 				return
@@ -197,28 +197,28 @@ func (l *lowering) drop() {
 				}
 			}
 		})
-		*o = op{inst: inst{guard: -1, text: o.text}, head: o.head}
+		*o = Op{Inst: Inst{Guard: -1, Text: o.Text}, head: o.head}
 	}
 }
 
 // dropped says whether an instruction has nothing to run.
-func (o *op) dropped() bool { return o.run == nil && o.flow == flowNone }
+func (o *Op) dropped() bool { return o.Do == NoOperation && o.Flow == FlowNone }
 
 // blocks marks where basic blocks begin.
 func (l *lowering) blocks() {
 	for i := range l.ops {
 		o := &l.ops[i]
-		switch o.flow {
-		case flowJump, flowBranch:
-			l.ops[o.target].head = true
-		case flowTable:
-			for _, t := range o.targets {
+		switch o.Flow {
+		case FlowJump, FlowBranch:
+			l.ops[o.Target].head = true
+		case FlowTable:
+			for _, t := range o.Targets {
 				l.ops[t].head = true
 			}
-		case flowWarp, flowWarpWait:
+		case FlowWarp, FlowWarpWait:
 			o.head = true // lanes that wait here are merged with those that come
 		}
-		if o.flow != flowNone && i+1 < len(l.ops) {
+		if o.Flow != FlowNone && i+1 < len(l.ops) {
 			l.ops[i+1].head = true
 		}
 	}
@@ -231,7 +231,7 @@ func (l *lowering) slots(s *section) {
 	a := &assignment{slot: newTable[int32](l.count), carried: newTable[bool](l.count), final: newTable[int32](l.count)}
 	for i := range l.constants {
 		c := &l.constants[i]
-		c.slot = a.give(reg{c.class, c.slot})
+		c.Slot = a.give(reg{c.Class, c.Slot})
 	}
 	s.constants = l.constants
 	s.constantCount = a.next
@@ -239,7 +239,7 @@ func (l *lowering) slots(s *section) {
 	s.common = a.next
 	l.exposed(a)
 	for i := range l.ops {
-		l.ops[i].operands(func(c class, id *int32, _ bool) {
+		l.ops[i].Operands(func(c Class, id *int32, _ bool) {
 			if r := (reg{c, *id}); *a.carried.at(r) && *a.slot.at(r) == 0 {
 				a.give(r)
 			}
@@ -267,7 +267,7 @@ type assignment struct {
 	slot    table[int32] // plus one; 0 for a register that has none, or none in this block
 	carried table[bool]
 	final   table[int32]           // where a private register is used last, by index into ops
-	pool    [predicate + 1][]int32 // slots of private registers that are free
+	pool    [Predicate + 1][]int32 // slots of private registers that are free
 }
 
 func (a *assignment) give(r reg) int32 {
@@ -287,7 +287,7 @@ func (l *lowering) exposed(a *assignment) {
 		if o.head {
 			block++
 		}
-		o.operands(func(c class, id *int32, isWrite bool) {
+		o.Operands(func(c Class, id *int32, isWrite bool) {
 			r := reg{c, *id}
 			switch {
 			case isWrite && !o.conditional():
@@ -305,7 +305,7 @@ func (l *lowering) exposed(a *assignment) {
 func (l *lowering) block(a *assignment, first, end int) {
 	isPrivate := func(r reg) bool { return !*a.carried.at(r) && (*a.slot.at(r) == 0 || *a.final.at(r) > 0) }
 	for i := first; i < end; i++ {
-		l.ops[i].operands(func(c class, id *int32, _ bool) {
+		l.ops[i].Operands(func(c Class, id *int32, _ bool) {
 			if r := (reg{c, *id}); isPrivate(r) {
 				*a.final.at(r) = int32(i) + 1
 			}
@@ -315,7 +315,7 @@ func (l *lowering) block(a *assignment, first, end int) {
 		o := &l.ops[i]
 		own, others := false, false // destinations
 		var ended []reg
-		o.operands(func(c class, id *int32, written bool) {
+		o.Operands(func(c Class, id *int32, written bool) {
 			r := reg{c, *id}
 			s := a.slot.at(r)
 			if !isPrivate(r) {
@@ -337,7 +337,7 @@ func (l *lowering) block(a *assignment, first, end int) {
 				ended = append(ended, r)
 			}
 		})
-		o.private = own && !others && !o.conditional()
+		o.Private = own && !others && !o.conditional()
 		for _, r := range ended {
 			a.pool[r.class] = append(a.pool[r.class], *a.slot.at(r)-1)
 			*a.slot.at(r) = 0
@@ -357,7 +357,7 @@ func (l *lowering) finish(s *section) {
 		}
 	}
 	place[len(l.ops)] = n
-	s.ops = make([]op, 0, n)
+	s.ops = make([]Op, 0, n)
 	heads := make([]bool, n+1)
 	for i := range l.ops {
 		o := &l.ops[i]
@@ -367,17 +367,17 @@ func (l *lowering) finish(s *section) {
 		}
 		switch {
 		case o.calls:
-		case o.flow == flowJump, o.flow == flowBranch:
-			o.target = place[o.target]
-			o.back = o.target <= place[i]
-		case o.flow == flowTable:
-			for j := range o.targets {
-				o.targets[j] = place[o.targets[j]]
-				o.back = o.back || o.targets[j] <= place[i]
+		case o.Flow == FlowJump, o.Flow == FlowBranch:
+			o.Target = place[o.Target]
+			o.Back = o.Target <= place[i]
+		case o.Flow == FlowTable:
+			for j := range o.Targets {
+				o.Targets[j] = place[o.Targets[j]]
+				o.Back = o.Back || o.Targets[j] <= place[i]
 			}
 		}
 		if o.links {
-			o.x = place[o.x]
+			o.X = place[o.X]
 		}
 		s.ops = append(s.ops, *o)
 	}
@@ -386,24 +386,24 @@ func (l *lowering) finish(s *section) {
 	}
 	end := n - 1
 	for i := end; i >= 0; i-- {
-		if s.ops[i].flow != flowNone || heads[i+1] {
+		if s.ops[i].Flow != FlowNone || heads[i+1] {
 			end = i
 		}
-		s.ops[i].end = end
+		s.ops[i].End = end
 	}
 }
 
 // liveness returns, for places in a function, the registers that are live there:
 // whose value some instruction from there on reads before it is overwritten. It
 // walks all blocks backwards until nothing changes.
-func liveness(ops []op, places map[int32]bool) map[int32][]reg {
+func liveness(ops []Op, places map[int32]bool) map[int32][]reg {
 	f := &liveRegisters{ops: ops, number: map[reg]int{}, blockOf: make([]int32, len(ops))}
 	for i := range ops {
-		if i == 0 || ops[i].head || ops[i-1].flow != flowNone {
+		if i == 0 || ops[i].head || ops[i-1].Flow != FlowNone {
 			f.begins = append(f.begins, i)
 		}
 		f.blockOf[i] = int32(len(f.begins) - 1)
-		ops[i].operands(func(c class, id *int32, _ bool) {
+		ops[i].Operands(func(c Class, id *int32, _ bool) {
 			r := reg{c, *id}
 			if _, known := f.number[r]; !known {
 				f.number[r] = len(f.all)
@@ -412,7 +412,9 @@ func liveness(ops []op, places map[int32]bool) map[int32][]reg {
 		})
 	}
 	words := (len(f.all) + 63) / 64
-	f.needed = slab[uint64](len(f.begins), words, words)
+	for range f.begins {
+		f.needed = append(f.needed, make([]uint64, words))
+	}
 	for changed := true; changed; {
 		changed = false
 		for b := len(f.begins) - 1; b >= 0; b-- {
@@ -441,7 +443,7 @@ func liveness(ops []op, places map[int32]bool) map[int32][]reg {
 
 // liveRegisters is the state of the liveness analysis of a function.
 type liveRegisters struct {
-	ops     []op
+	ops     []Op
 	all     []reg
 	number  map[reg]int
 	begins  []int      // of basic blocks
@@ -459,12 +461,12 @@ func (f *liveRegisters) walk(b int, at func(place int32, live []uint64)) []uint6
 	live := f.behind(end - 1)
 	for i := end - 1; i >= f.begins[b]; i-- {
 		o := &f.ops[i]
-		o.operands(func(c class, id *int32, written bool) {
+		o.Operands(func(c Class, id *int32, written bool) {
 			if n := f.number[reg{c, *id}]; written && !o.conditional() {
 				live[n>>6] &^= 1 << (n & 63)
 			}
 		})
-		o.operands(func(c class, id *int32, written bool) {
+		o.Operands(func(c Class, id *int32, written bool) {
 			if n := f.number[reg{c, *id}]; !written || o.conditional() {
 				live[n>>6] |= 1 << (n & 63)
 			}
@@ -486,24 +488,24 @@ func (f *liveRegisters) behind(i int) []uint64 {
 		}
 	}
 	o, next := &f.ops[i], int32(i)+1
-	switch o.flow {
-	case flowJump:
+	switch o.Flow {
+	case FlowJump:
 		if o.calls { // the callee returns to after the jump and has its own registers
 			merge(next)
 		} else {
-			merge(o.target)
+			merge(o.Target)
 		}
-	case flowBranch:
-		merge(o.target)
+	case FlowBranch:
+		merge(o.Target)
 		merge(next)
-	case flowTable:
-		for _, t := range o.targets {
+	case FlowTable:
+		for _, t := range o.Targets {
 			merge(t)
 		}
 		if o.conditional() {
 			merge(next)
 		}
-	case flowReturn, flowExit, flowTrap:
+	case FlowReturn, FlowExit, FlowTrap:
 		if o.conditional() {
 			merge(next)
 		}

@@ -1,4 +1,4 @@
-package simt
+package program
 
 import (
 	"slices"
@@ -52,10 +52,10 @@ func (l *lowering) do(name string, d reg, sources ...reg) {
 			l.refuse("not supported with these operands")
 		}
 	}
-	o := newOp(arithmetic(k), sources...).named(name).pureTo(d)
-	o.k, o.affine = k, affines[name]
-	if d.class == predicate {
-		o.ordered = orderOf(name)
+	o := newOp(OpArithmetic, sources...).named(name).pureTo(d)
+	o.K = k
+	if d.class == Predicate {
+		o.Ordered = orderOf(name)
 	}
 	l.emit(o)
 }
@@ -63,10 +63,10 @@ func (l *lowering) do(name string, d reg, sources ...reg) {
 // orderOf returns how a comparison of integers orders them; 0 for others.
 func orderOf(name string) uint8 {
 	f := strings.Split(name, ".")
-	kind := map[string]uint8{"lt": orderLess, "le": orderLessEqual, "gt": orderGreater, "ge": orderGreaterEqual}[f[1]]
+	kind := map[string]uint8{"lt": OrderLess, "le": OrderLessEqual, "gt": OrderGreater, "ge": OrderGreaterEqual}[f[1]]
 	switch f[len(f)-1] {
 	case "s32", "s64":
-		kind |= orderSigned
+		kind |= OrderSigned
 	case "u32", "u64":
 	default:
 		return 0
@@ -75,51 +75,51 @@ func orderOf(name string) uint8 {
 }
 
 // shapes returns the classes of a kernel's operands, destination first.
-func shapes(k any) []class {
-	const s, w, p = bits32, bits64, predicate
+func shapes(k any) []Class {
+	const s, w, p = Bits32, Bits64, Predicate
 	switch k.(type) {
 	case vec.Unary32:
-		return []class{s, s}
+		return []Class{s, s}
 	case vec.Binary32:
-		return []class{s, s, s}
+		return []Class{s, s, s}
 	case vec.Ternary32:
-		return []class{s, s, s, s}
+		return []Class{s, s, s, s}
 	case vec.Quad32:
-		return []class{s, s, s, s, s}
+		return []Class{s, s, s, s, s}
 	case vec.Unary64:
-		return []class{w, w}
+		return []Class{w, w}
 	case vec.Binary64:
-		return []class{w, w, w}
+		return []Class{w, w, w}
 	case vec.Ternary64:
-		return []class{w, w, w, w}
+		return []Class{w, w, w, w}
 	case vec.Widen:
-		return []class{w, s}
+		return []Class{w, s}
 	case vec.Narrow:
-		return []class{s, w}
+		return []Class{s, w}
 	case vec.WidenBinary:
-		return []class{w, s, s}
+		return []Class{w, s, s}
 	case vec.WidenAdd:
-		return []class{w, s, s, w}
+		return []Class{w, s, s, w}
 	case vec.Shift64:
-		return []class{w, w, s}
+		return []Class{w, w, s}
 	case vec.Extract64:
-		return []class{w, w, s, s}
+		return []Class{w, w, s, s}
 	case vec.Insert64:
-		return []class{w, w, w, s, s}
+		return []Class{w, w, w, s, s}
 	case vec.Choose64:
-		return []class{w, w, w, s}
+		return []Class{w, w, w, s}
 	case vec.Compare32:
-		return []class{p, s, s}
+		return []Class{p, s, s}
 	case vec.Compare64:
-		return []class{p, w, w}
+		return []Class{p, w, w}
 	case vec.Test32:
-		return []class{p, s}
+		return []Class{p, s}
 	case vec.Test64:
-		return []class{p, w}
+		return []Class{p, w}
 	case vec.Carry32:
-		return []class{s, s, s, s}
+		return []Class{s, s, s, s}
 	case vec.Carry64:
-		return []class{w, w, w, w}
+		return []Class{w, w, w, w}
 	}
 	return nil
 }
@@ -262,7 +262,7 @@ func (l *lowering) arithmetic(in *ptx.Instruction) {
 	dt := t
 	if classOf(t) != want[0] {
 		dt = ptx.U32
-		if want[0] == bits64 {
+		if want[0] == Bits64 {
 			dt = ptx.U64
 		}
 	}
@@ -273,8 +273,8 @@ func (l *lowering) arithmetic(in *ptx.Instruction) {
 	}
 	d := l.dst(&ops[0], dt)
 	if carry {
-		o := newOp(arithmetic(k), sources...).to(d) // it also writes the carry, so it is not pure
-		o.k = k
+		o := newOp(OpArithmetic, sources...).to(d) // it also writes the carry, so it is not pure
+		o.K = k
 		l.emit(o)
 		return
 	}
@@ -292,21 +292,21 @@ func (l *lowering) pairs(in *ptx.Instruction) {
 	var halves [2][]reg
 	for i := range sources {
 		a := l.src(&in.Operands[i+1], ptx.B64)
-		low, high, shifted := l.fresh(bits32), l.fresh(bits32), l.fresh(bits64)
+		low, high, shifted := l.fresh(Bits32), l.fresh(Bits32), l.fresh(Bits64)
 		l.do("cvt.u32.u64", low, a)
-		l.do("shr.u64", shifted, a, l.literal(bits32, 32))
+		l.do("shr.u64", shifted, a, l.literal(Bits32, 32))
 		l.do("cvt.u32.u64", high, shifted)
 		halves[0], halves[1] = append(halves[0], low), append(halves[1], high)
 	}
 	var wide [2]reg
 	for i := range wide {
-		result := l.fresh(bits32)
-		wide[i] = l.fresh(bits64)
+		result := l.fresh(Bits32)
+		wide[i] = l.fresh(Bits64)
 		l.do(name, result, halves[i]...)
 		l.do("cvt.u64.u32", wide[i], result)
 	}
-	upper := l.fresh(bits64)
-	l.do("shl.b64", upper, wide[1], l.literal(bits32, 32))
+	upper := l.fresh(Bits64)
+	l.do("shl.b64", upper, wide[1], l.literal(Bits32, 32))
 	l.do("or.b64", l.dst(&in.Operands[0], ptx.B64), wide[0], upper)
 }
 
@@ -333,9 +333,9 @@ func (l *lowering) lop3(in *ptx.Instruction) {
 		sources[i] = l.src(&in.Operands[i+1], ptx.B32)
 	}
 	q, notQ := l.pred(&in.Operands[5])
-	result, some := l.fresh(bits32), l.fresh(predicate)
+	result, some := l.fresh(Bits32), l.fresh(Predicate)
 	l.do("lop3.b32", result, sources...)
-	l.do("setp.ne.b32", some, result, l.literal(bits32, 0))
+	l.do("setp.ne.b32", some, result, l.literal(Bits32, 0))
 	l.combine(l.dst(&pair.Elements[1], ptx.Pred), some, false, how, q, notQ)
 	if d := &pair.Elements[0]; d.Kind != ptx.SinkOperand {
 		l.copyTo(l.dst(d, ptx.B32), result)
@@ -359,12 +359,12 @@ func (l *lowering) extreme(in *ptx.Instruction) {
 	for i := range sources {
 		sources[i] = l.src(&in.Operands[i+1], ptx.F32)
 		if in.Has("abs") {
-			a := l.fresh(bits32)
+			a := l.fresh(Bits32)
 			l.do("abs.f32", a, sources[i])
 			sources[i] = a
 		}
 	}
-	two := l.fresh(bits32)
+	two := l.fresh(Bits32)
 	l.do(name+".f32", two, sources[0], sources[1])
 	l.do(name+".f32", l.dst(&in.Operands[0], ptx.F32), two, sources[2])
 }
@@ -390,7 +390,7 @@ func (l *lowering) multicast(*ptx.Instruction) {
 }
 
 // operandType returns the type that source i of an instruction has.
-func operandType(in *ptx.Instruction, t ptx.Type, want []class, i int) ptx.Type {
+func operandType(in *ptx.Instruction, t ptx.Type, want []Class, i int) ptx.Type {
 	switch in.Opcode {
 	case "shl", "shr":
 		if i == 2 {
@@ -401,7 +401,7 @@ func operandType(in *ptx.Instruction, t ptx.Type, want []class, i int) ptx.Type 
 			return in.Type(1)
 		}
 	case "bfe", "bfi":
-		if want[i] == bits32 && i >= len(want)-2 {
+		if want[i] == Bits32 && i >= len(want)-2 {
 			return ptx.U32
 		}
 	case "dp4a", "dp2a":
@@ -416,7 +416,7 @@ func operandType(in *ptx.Instruction, t ptx.Type, want []class, i int) ptx.Type 
 	if classOf(t) == want[i] {
 		return t
 	}
-	if want[i] == bits64 {
+	if want[i] == Bits64 {
 		if t.Signed() {
 			return ptx.S64
 		}
@@ -425,10 +425,12 @@ func operandType(in *ptx.Instruction, t ptx.Type, want []class, i int) ptx.Type 
 	return ptx.U32
 }
 
+// onPredicates are the operations on predicates.
+var onPredicates = map[string]Operation{"and": OpPredAnd, "or": OpPredOr, "xor": OpPredXor, "not": OpPredCopy}
+
 // predicateLogic lowers and, or, xor and not of predicates.
 func (l *lowering) predicateLogic(in *ptx.Instruction) {
-	runs := map[string]func(*gang, *inst){"and": runPredAnd, "or": runPredOr, "xor": runPredXor, "not": runPredCopy}
-	run, ok := runs[in.Opcode]
+	do, ok := onPredicates[in.Opcode]
 	if !ok {
 		l.refuse("not supported on predicates")
 	}
@@ -439,14 +441,14 @@ func (l *lowering) predicateLogic(in *ptx.Instruction) {
 	}
 	d := l.dst(&in.Operands[0], ptx.Pred)
 	a, inverted := l.pred(&in.Operands[1])
-	o := newOp(run, a).named(in.Opcode + ".pred").pureTo(d)
+	o := newOp(do, a).named(in.Opcode + ".pred").pureTo(d)
 	if inverted != (in.Opcode == "not") {
-		o.mode |= invertA
+		o.Mode |= InvertA
 	}
 	if in.Opcode != "not" {
 		b, inverted := l.pred(&in.Operands[2])
 		if inverted {
-			o.mode |= invertB
+			o.Mode |= InvertB
 		}
 		o.setB(b)
 	}
@@ -455,24 +457,21 @@ func (l *lowering) predicateLogic(in *ptx.Instruction) {
 
 // copyTo emits d = a.
 func (l *lowering) copyTo(d, a reg) {
-	run := runCopy32
-	switch d.class {
-	case bits64:
-		run = runCopy64
-	case predicate:
+	if d.class == Predicate {
 		l.copyPredicate(d, a, false)
 		return
 	}
-	o := newOp(run, a).named(suffix("mov.b", d)).pureTo(d)
+	o := newOp(OpCopy, a).named(suffix("mov.b", d)).pureTo(d)
+	o.Wide = d.class == Bits64
 	o.copies = true
 	l.emit(o)
 }
 
 // copyPredicate emits d = a for predicates, or d = not a.
 func (l *lowering) copyPredicate(d, a reg, invert bool) {
-	o := newOp(runPredCopy, a).named("mov.pred").pureTo(d)
+	o := newOp(OpPredCopy, a).named("mov.pred").pureTo(d)
 	if invert {
-		o.mode = invertA
+		o.Mode = InvertA
 	}
 	l.emit(o)
 }
@@ -492,7 +491,7 @@ func (l *lowering) mov(in *ptx.Instruction) {
 	case t == ptx.Pred:
 		a, inverted := l.pred(s)
 		l.copyPredicate(l.dst(d, t), a, inverted)
-	case classOf(t) == none:
+	case classOf(t) == NoClass:
 		l.refuse("type .%v is not supported", t)
 	case s.Kind == ptx.VectorOperand:
 		l.pack(l.dst(d, t), s.Elements, t)
@@ -533,18 +532,18 @@ func (l *lowering) pack(d reg, elements []ptx.Operand, t ptx.Type) {
 	sum := noReg
 	for i := range elements {
 		r := l.src(&elements[i], part)
-		if d.class == bits64 {
-			w := l.fresh(bits64)
+		if d.class == Bits64 {
+			w := l.fresh(Bits64)
 			l.do("cvt.u64.u"+map[int]string{8: "8", 16: "16", 32: "32"}[width], w, r)
 			r = w
 		} else if width < 32 {
-			w := l.fresh(bits32)
-			l.do("and.b32", w, r, l.literal(bits32, 1<<width-1))
+			w := l.fresh(Bits32)
+			l.do("and.b32", w, r, l.literal(Bits32, 1<<width-1))
 			r = w
 		}
 		if i > 0 {
 			shifted := l.fresh(d.class)
-			l.do(suffix("shl.b", d), shifted, r, l.literal(bits32, uint64(i*width)))
+			l.do(suffix("shl.b", d), shifted, r, l.literal(Bits32, uint64(i*width)))
 			r = shifted
 		}
 		if sum != noReg {
@@ -558,7 +557,7 @@ func (l *lowering) pack(d reg, elements []ptx.Operand, t ptx.Type) {
 }
 
 func suffix(name string, r reg) string {
-	if r.class == bits64 {
+	if r.class == Bits64 {
 		return name + "64"
 	}
 	return name + "32"
@@ -582,19 +581,19 @@ func (l *lowering) unpack(elements []ptx.Operand, a reg, t ptx.Type) {
 		if i > 0 {
 			r = l.fresh(a.class)
 			name := "shr.u32"
-			if a.class == bits64 {
+			if a.class == Bits64 {
 				name = "shr.u64"
 			}
-			l.do(name, r, a, l.literal(bits32, uint64(i*width)))
+			l.do(name, r, a, l.literal(Bits32, uint64(i*width)))
 		}
-		if a.class == bits64 {
-			n := l.fresh(bits32)
+		if a.class == Bits64 {
+			n := l.fresh(Bits32)
 			l.do("cvt.u32.u64", n, r)
 			r = n
 		}
 		if width < 32 {
-			n := l.fresh(bits32)
-			l.do("and.b32", n, r, l.literal(bits32, 1<<width-1))
+			n := l.fresh(Bits32)
+			l.do("and.b32", n, r, l.literal(Bits32, 1<<width-1))
 			r = n
 		}
 		parts[i] = r
@@ -635,9 +634,9 @@ func (l *lowering) cvta(in *ptx.Instruction) {
 	case by == 0:
 		l.copyTo(d, a)
 	case to:
-		l.do("sub.b64", d, a, l.literal(bits64, by))
+		l.do("sub.b64", d, a, l.literal(Bits64, by))
 	default:
-		l.do("add.b64", d, a, l.literal(bits64, by))
+		l.do("add.b64", d, a, l.literal(Bits64, by))
 	}
 }
 
@@ -675,8 +674,8 @@ func (l *lowering) cvt(in *ptx.Instruction) {
 	var sources []reg
 	for i := 1; i < len(want); i++ {
 		o := &in.Operands[i]
-		if o.Kind == ptx.RegisterOperand && l.register(o.Register, o.Component).class == bits64 && want[i] == bits32 {
-			low := l.fresh(bits32)
+		if o.Kind == ptx.RegisterOperand && l.register(o.Register, o.Component).class == Bits64 && want[i] == Bits32 {
+			low := l.fresh(Bits32)
 			l.do("cvt.u32.u64", low, l.register(o.Register, o.Component))
 			sources = append(sources, low)
 			continue
@@ -709,10 +708,10 @@ func (l *lowering) cvt(in *ptx.Instruction) {
 	switch {
 	case result == dr:
 	case dr.class == want[0]:
-		l.do("and.b32", dr, result, l.literal(bits32, 0xffff))
-	case dr.class == bits64 && dt.Signed():
+		l.do("and.b32", dr, result, l.literal(Bits32, 0xffff))
+	case dr.class == Bits64 && dt.Signed():
 		l.do("cvt.s64.s32", dr, result)
-	case dr.class == bits64:
+	case dr.class == Bits64:
 		l.do("cvt.u64.u32", dr, result)
 	default:
 		l.refuse("destination %s has fewer bits than .%v", d, dt)
@@ -793,13 +792,12 @@ func (l *lowering) combine(d, p reg, invert bool, how string, c reg, notC bool) 
 		l.copyPredicate(d, p, invert)
 		return
 	}
-	runs := map[string]func(*gang, *inst){"and": runPredAnd, "or": runPredOr, "xor": runPredXor}
-	o := newOp(runs[how], p, c).named(how + ".pred").pureTo(d)
+	o := newOp(onPredicates[how], p, c).named(how + ".pred").pureTo(d)
 	if invert {
-		o.mode |= invertA
+		o.Mode |= InvertA
 	}
 	if notC {
-		o.mode |= invertB
+		o.Mode |= InvertB
 	}
 	l.emit(o)
 }
@@ -829,9 +827,9 @@ func (l *lowering) setp(in *ptx.Instruction) {
 		l.compare(l.dst(d, ptx.Pred), cmp, ftz, t, a, b)
 		return
 	}
-	p := l.fresh(predicate)
+	p := l.fresh(Predicate)
 	l.compare(p, cmp, ftz, t, a, b)
-	first, second := l.fresh(predicate), l.fresh(predicate)
+	first, second := l.fresh(Predicate), l.fresh(Predicate)
 	l.combine(first, p, false, how, c, notC)
 	if q != nil {
 		l.combine(second, p, true, how, c, notC)
@@ -854,9 +852,9 @@ func (l *lowering) setpPairs(in *ptx.Instruction, cmp, how string, ftz bool, d, 
 	var results [2]reg
 	for i := range results {
 		x, y := l.half(a, i), l.half(b, i)
-		p := l.fresh(predicate)
+		p := l.fresh(Predicate)
 		l.compare(p, cmp, ftz, half, x, y)
-		results[i] = l.fresh(predicate)
+		results[i] = l.fresh(Predicate)
 		l.combine(results[i], p, false, how, c, notC)
 	}
 	l.copyTo(l.dst(d, ptx.Pred), results[0])
@@ -865,11 +863,11 @@ func (l *lowering) setpPairs(in *ptx.Instruction, cmp, how string, ftz bool, d, 
 
 // half returns one half of a pair.
 func (l *lowering) half(a reg, i int) reg {
-	r := l.fresh(bits32)
+	r := l.fresh(Bits32)
 	if i == 0 {
-		l.do("and.b32", r, a, l.literal(bits32, 0xffff))
+		l.do("and.b32", r, a, l.literal(Bits32, 0xffff))
 	} else {
-		l.do("shr.u32", r, a, l.literal(bits32, 16))
+		l.do("shr.u32", r, a, l.literal(Bits32, 16))
 	}
 	return r
 }
@@ -896,14 +894,14 @@ func (l *lowering) set(in *ptx.Instruction) {
 		}
 		c, notC = l.pred(&in.Operands[3])
 	}
-	p := l.fresh(predicate)
+	p := l.fresh(Predicate)
 	l.compare(p, cmp, ftz, t, l.src(&in.Operands[1], t), l.src(&in.Operands[2], t))
 	if how != "" {
-		both := l.fresh(predicate)
+		both := l.fresh(Predicate)
 		l.combine(both, p, false, how, c, notC)
 		p = both
 	}
-	l.choose(l.dst(&in.Operands[0], dt), l.literal(bits32, yes), l.literal(bits32, 0), p, false)
+	l.choose(l.dst(&in.Operands[0], dt), l.literal(Bits32, yes), l.literal(Bits32, 0), p, false)
 }
 
 // setPairs compares two pairs of halves and writes a pair of numbers.
@@ -917,28 +915,24 @@ func (l *lowering) setPairs(in *ptx.Instruction, cmp, how string, ftz bool) {
 	a, b := l.src(&in.Operands[1], t), l.src(&in.Operands[2], t)
 	var halves [2]reg
 	for i := range halves {
-		p := l.fresh(predicate)
+		p := l.fresh(Predicate)
 		l.compare(p, cmp, ftz, half, l.half(a, i), l.half(b, i))
-		halves[i] = l.fresh(bits32)
-		l.choose(halves[i], l.literal(bits32, yes<<(16*i)), l.literal(bits32, 0), p, false)
+		halves[i] = l.fresh(Bits32)
+		l.choose(halves[i], l.literal(Bits32, yes<<(16*i)), l.literal(Bits32, 0), p, false)
 	}
 	l.do("or.b32", l.dst(&in.Operands[0], dt), halves[0], halves[1])
 }
 
 // choose emits d = p ? a : b.
 func (l *lowering) choose(d, a, b, p reg, not bool) {
-	run := runSelect32
-	if d.class == bits64 {
-		run = runSelect64
-	}
-	o := newOp(run, a, b, p).named(suffix("selp.b", d)).pureTo(d)
-	o.negated = not
+	o := newOp(OpSelect, a, b, p).named(suffix("selp.b", d)).pureTo(d)
+	o.Negated, o.Wide = not, d.class == Bits64
 	l.emit(o)
 }
 
 func (l *lowering) selp(in *ptx.Instruction) {
 	t := in.Type(0)
-	if len(in.Modifiers) != 1 || len(in.Operands) != 4 || classOf(t) == none || t == ptx.Pred {
+	if len(in.Modifiers) != 1 || len(in.Operands) != 4 || classOf(t) == NoClass || t == ptx.Pred {
 		l.refuse("this form is not supported")
 	}
 	p, not := l.pred(&in.Operands[3])

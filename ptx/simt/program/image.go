@@ -1,17 +1,17 @@
-package simt
+package program
 
 import (
 	"slices"
-	"sync"
 
 	"muster/ptx"
+	"muster/ptx/simt/shape"
 )
 
-// Code is made when a kernel is first launched: modules have thousands of
+// Code is made when a caller asks for the image of a kernel: modules have thousands of
 // kernels, of which programs launch a few. A section is the code of one function
 // by itself. An image is a kernel's section followed by those of all functions
 // that it may call. Sections of functions are kept for kernels that are launched
-// later; images are kept while there is room for them.
+// later; whoever asked for an image keeps it.
 //
 // Lowering is deterministic: an image that was dropped and made again has the
 // same code, so a saved state stays valid.
@@ -22,13 +22,13 @@ import (
 // the link, slots that carry values between basic blocks, private slots.
 type section struct {
 	unit   *unit
-	ops    []op
+	ops    []Op
 	calls  []call
 	frame  int // bytes
 	shared []*ptx.Variable
 	block  blockLimit // of a kernel
 
-	constants           []constant
+	constants           []Constant
 	constantCount       slotCount
 	frameSlot, linkSlot int32
 	common              slotCount // constants, frame and link
@@ -41,27 +41,32 @@ type call struct {
 	callee      *unit // nil: an indirect call
 }
 
-// image is a kernel's code, ready to run. Apart from machines and checkedCode, which
-// have locks of their own, it does not change.
-type image struct {
-	code      []inst           // begins with the kernel's own
-	entries   map[uint64]int32 // address of a function -> its code
-	constants []constant
-	perBlock  []constant
-	n32, n64  int // slots
-	np        int
-	carried   [predicate + 1][2]int32 // slots that carry values between basic blocks: first, and behind the last
-
-	machines machines
-
-	checkedOnce sync.Once
-	checkedCode *checkedImage // the same code with calls of a checker, made at the first checked launch
+// Image is a kernel's code with that of all functions that it may call.
+type Image struct {
+	Code []Inst // begins with the kernel's own
+	Layout
 }
 
-// instBytes is about what an instruction of an image takes.
-const instBytes = 200
+// Layout is what holds of the code of an image as a whole.
+type Layout struct {
+	Entries          map[uint64]int32 // address of a function -> its code
+	Constants        []Constant       // that are the same in all blocks of a launch
+	PerBlock         []Constant
+	Count32, Count64 int // slots
+	CountPredicates  int
+	Carried          [Predicate + 1][2]int32 // slots that carry values between basic blocks: first, and behind the last
+}
 
-func (m *image) size() int { return len(m.code) * instBytes }
+// isHead says whether a basic block begins at an instruction.
+func (m *Image) isHead(pc int32) bool { return pc == 0 || m.Code[pc-1].End == pc-1 }
+
+// blockAt returns the first instruction of the basic block that holds pc.
+func (m *Image) blockAt(pc int32) int32 {
+	for !m.isHead(pc) {
+		pc--
+	}
+	return pc
+}
 
 // section returns a function's section. Load has lowered the function before, so
 // lowering cannot fail here.
@@ -78,9 +83,9 @@ func (p *Program) section(u *unit) *section {
 }
 
 func (p *Program) lowerAgain(u *unit) *section {
-	s, errs := lowerUnit(p, u, new([]op))
+	s, errs := lowerUnit(p, u, new([]Op))
 	if len(errs) > 0 {
-		panic("simt: " + errs.Error())
+		panic("program: " + errs.Error())
 	}
 	return s
 }
@@ -88,29 +93,38 @@ func (p *Program) lowerAgain(u *unit) *section {
 // assembly is an image while it is put together.
 type assembly struct {
 	program  *Program
-	image    *image
+	image    *Image
 	sections []*section
 	begin    map[*unit]int32 // of sections in the code
 	shared   map[*ptx.Variable]int
-	slots    map[constant]int32
+	slots    map[Constant]int32
 	next     slotCount
 	frame    int32 // slots
 	link     int32
-	each     func(*op) // see assembly; may be nil
+	each     func(*Op) // see assembly; may be nil
 }
 
-// assemble makes the image of a kernel.
-func (p *Program) assemble(kernel *unit) *image { return p.assembly(kernel, 0, nil).image }
+// Assemble makes the code of a kernel. It calls each, unless that is nil, for every
+// instruction, in order, with the classes of operands, which the image no longer has,
+// and with slots and places of the image. Only the target of a direct call is missing
+// there: the image has it. Between static variables in shared memory guard bytes stay free.
+func (k *Kernel) Assemble(guard int, each func(*Op)) *Image {
+	return k.program.assembly(k.unit, guard, each).image
+}
 
-// assembly is assemble for a caller that needs the classes of operands, which the image
-// no longer has: the compiler and the printer of lowered code. It calls each for every instruction, in order, with slots and places
-// of the image. Only the target of a direct call is missing there: the image has it. guard is how many
-// bytes are left free between static variables in shared memory.
-func (p *Program) assembly(kernel *unit, guard int, each func(*op)) *assembly {
+// StaticShared returns the places of a kernel's static variables in shared memory, with
+// guard bytes between them, and how many bytes they take together.
+func (k *Kernel) StaticShared(guard int) (places map[*ptx.Variable]int, size int) {
+	places = map[*ptx.Variable]int{}
+	size = layoutShared(k.program.unitsOf(k.unit), guard, places)
+	return places, size
+}
+
+func (p *Program) assembly(kernel *unit, guard int, each func(*Op)) *assembly {
 	units := p.unitsOf(kernel)
 	a := &assembly{
-		program: p, image: &image{entries: map[uint64]int32{}}, each: each,
-		begin: map[*unit]int32{}, shared: map[*ptx.Variable]int{}, slots: map[constant]int32{},
+		program: p, image: &Image{Layout: Layout{Entries: map[uint64]int32{}}}, each: each,
+		begin: map[*unit]int32{}, shared: map[*ptx.Variable]int{}, slots: map[Constant]int32{},
 	}
 	size := int32(0)
 	for _, u := range units {
@@ -118,12 +132,12 @@ func (p *Program) assembly(kernel *unit, guard int, each func(*op)) *assembly {
 		a.sections = append(a.sections, s)
 		a.begin[u] = size
 		if at, ok := p.functions[u.f]; ok {
-			a.image.entries[at] = size
+			a.image.Entries[at] = size
 		}
 		size += int32(len(s.ops))
 	}
 	layoutShared(units, guard, a.shared)
-	a.image.code = make([]inst, 0, size)
+	a.image.Code = make([]Inst, 0, size)
 	a.place()
 	return a
 }
@@ -149,7 +163,7 @@ func layoutShared(units []*unit, guard int, places map[*ptx.Variable]int) int {
 				if len(places) > 0 {
 					size += guard
 				}
-				places[v] = round(size, v.Alignment())
+				places[v] = shape.Round(size, v.Alignment())
 				size = places[v] + v.Size()
 			}
 		}
@@ -168,9 +182,9 @@ func (a *assembly) place() {
 	}
 	constants := a.next
 	if len(a.sections[0].calls) > 0 {
-		a.frame, a.link = a.next[bits64], a.next[bits32]
-		a.next[bits64]++
-		a.next[bits32]++
+		a.frame, a.link = a.next[Bits64], a.next[Bits32]
+		a.next[Bits64]++
+		a.next[Bits32]++
 	}
 	for i, s := range a.sections {
 		maps[i].frame(s, a.frame, a.link)
@@ -187,9 +201,9 @@ func (a *assembly) place() {
 		}
 	}
 	for c := range a.next {
-		m.carried[c] = [2]int32{constants[c], a.next[c]}
+		m.Carried[c] = [2]int32{constants[c], a.next[c]}
 	}
-	m.n32, m.n64, m.np = int(a.next[bits32]+private[bits32]), int(a.next[bits64]+private[bits64]), int(a.next[predicate]+private[predicate])
+	m.Count32, m.Count64, m.CountPredicates = int(a.next[Bits32]+private[Bits32]), int(a.next[Bits64]+private[Bits64]), int(a.next[Predicate]+private[Predicate])
 	for i, s := range a.sections {
 		a.append(s, &maps[i])
 	}
@@ -197,7 +211,7 @@ func (a *assembly) place() {
 
 // slotMap maps the slots of a section to those of an image.
 type slotMap struct {
-	common           [predicate + 1][]int32
+	common           [Predicate + 1][]int32
 	carried, private slotCount // what to add to the section's number
 }
 
@@ -208,27 +222,27 @@ func (a *assembly) constants(s *section) (m slotMap) {
 		m.common[c] = make([]int32, n)
 	}
 	for _, c := range s.constants {
-		own := c.slot
-		c.slot = 0
-		if c.from == staticAddress {
-			c = constant{class: c.class, value: c.value + uint64(a.shared[c.of])}
-			if c.class == bits32 {
-				c.value = uint64(uint32(c.value))
+		own := c.Slot
+		c.Slot = 0
+		if c.From == staticAddress {
+			c = Constant{Class: c.Class, Value: c.Value + uint64(a.shared[c.of])}
+			if c.Class == Bits32 {
+				c.Value = uint64(uint32(c.Value))
 			}
 		}
 		slot, ok := a.slots[c]
 		if !ok {
-			slot = a.next[c.class]
-			a.next[c.class]++
+			slot = a.next[c.Class]
+			a.next[c.Class]++
 			a.slots[c] = slot
-			c.slot = slot
-			if c.perBlock() {
-				a.image.perBlock = append(a.image.perBlock, c)
+			c.Slot = slot
+			if c.PerBlock() {
+				a.image.PerBlock = append(a.image.PerBlock, c)
 			} else {
-				a.image.constants = append(a.image.constants, c)
+				a.image.Constants = append(a.image.Constants, c)
 			}
 		}
-		m.common[c.class][own] = slot
+		m.common[c.Class][own] = slot
 	}
 	return m
 }
@@ -237,14 +251,14 @@ func (a *assembly) constants(s *section) (m slotMap) {
 // all sections of an image use the same two. A kernel without calls has none, and
 // no instruction of it uses what is mapped here.
 func (m *slotMap) frame(s *section, frame, link int32) {
-	m.common[bits64][s.frameSlot], m.common[bits32][s.linkSlot] = frame, link
+	m.common[Bits64][s.frameSlot], m.common[Bits32][s.linkSlot] = frame, link
 }
 
 // append adds a section's instructions to the image, with slots and places of the
 // image.
 func (a *assembly) append(s *section, m *slotMap) {
-	begin := int32(len(a.image.code))
-	relocate := func(c class, id *int32, _ bool) {
+	begin := int32(len(a.image.Code))
+	relocate := func(c Class, id *int32, _ bool) {
 		switch n := *id; {
 		case n < s.common[c]:
 			*id = m.common[c][n]
@@ -254,92 +268,48 @@ func (a *assembly) append(s *section, m *slotMap) {
 			*id += m.private[c]
 		}
 	}
-	var o op
+	var o Op
 	for i := range s.ops {
 		o = s.ops[i] // a copy: other kernels use the section, too
-		o.list, o.lists, o.targets = slices.Clone(o.list), slices.Clone(o.lists), slices.Clone(o.targets)
-		o.sources = slices.Clone(o.sources)
-		o.operands(relocate)
+		o.List, o.lists, o.Targets = slices.Clone(o.List), slices.Clone(o.lists), slices.Clone(o.Targets)
+		o.Sources = slices.Clone(o.Sources)
+		o.Operands(relocate)
 		o.saveList()
 		if o.links {
-			o.x += begin
+			o.X += begin
 		}
-		o.end += begin
-		o.target += begin
-		for j := range o.targets {
-			o.targets[j] += begin
+		o.End += begin
+		o.Target += begin
+		for j := range o.Targets {
+			o.Targets[j] += begin
 		}
-		a.image.code = append(a.image.code, o.inst)
+		a.image.Code = append(a.image.Code, o.Inst)
 		if a.each != nil {
 			a.each(&o)
 		}
 	}
 	for _, c := range s.calls {
-		enter, jump := &a.image.code[begin+c.enter], &a.image.code[begin+c.jump]
+		enter, jump := &a.image.Code[begin+c.enter], &a.image.Code[begin+c.jump]
 		if c.callee == nil {
-			enter.x = int32(a.program.largest)
+			enter.X = int32(a.program.largest)
 			continue
 		}
-		enter.x = int32(c.callee.frame) // runEnter checks that the stack has room for it
-		jump.target = a.begin[c.callee]
-		jump.back = jump.target <= begin+c.jump
+		enter.X = int32(c.callee.frame) // OpEnter checks that the stack has room for it
+		jump.Target = a.begin[c.callee]
+		jump.Back = jump.Target <= begin+c.jump
 	}
 }
 
 // saveList turns the registers of several classes into the list, and the classes,
-// that runSave and runRestore take.
-func (o *op) saveList() {
+// that OpSave and OpRestore take.
+func (o *Op) saveList() {
 	if len(o.lists) == 0 {
 		return
 	}
-	classes := make([]class, len(o.lists))
-	o.list = make([]int32, len(o.lists))
+	classes := make([]Class, len(o.lists))
+	o.List = make([]int32, len(o.lists))
 	for i, r := range o.lists {
-		classes[i], o.list[i] = r.class, r.id
+		classes[i], o.List[i] = r.class, r.id
 	}
-	o.k = classes
-}
-
-// prepare returns the kernel's image, and makes it if there is none. A launch that
-// finds another one making it waits. keepImage may drop the image at any time;
-// executions that use it keep it alive.
-func (k *Kernel) prepare() *image {
-	k.used.Store(true)
-	if m := k.image.Load(); m != nil {
-		return m
-	}
-	k.preparing.Lock()
-	defer k.preparing.Unlock()
-	if m := k.image.Load(); m != nil {
-		return m
-	}
-	m := k.program.assemble(k.unit)
-	k.image.Store(m)
-	k.program.keepImage(k, m)
-	return m
-}
-
-// minImageRoom is how many bytes of images a program keeps at least.
-const minImageRoom = 64 << 20
-
-// keepImage counts a new image. If the images take too much room it drops some by
-// the second-chance rule: it goes round the kernels, spares each that was launched
-// since its last visit, and drops the image of each that was not. After two rounds
-// it stops: then only the new image may be left.
-func (p *Program) keepImage(k *Kernel, m *image) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.prepared = append(p.prepared, k)
-	p.imageBytes += m.size()
-	for n := 2 * len(p.prepared); n > 0 && p.imageBytes > p.imageRoom; n-- {
-		old := p.prepared[0]
-		p.prepared = p.prepared[1:]
-		if old == k || old.used.Swap(false) {
-			p.prepared = append(p.prepared, old)
-			continue
-		}
-		m := old.image.Swap(nil)
-		p.imageBytes -= m.size()
-		p.dropTeams(m)
-	}
+	o.K = classes
 }

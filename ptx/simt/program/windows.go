@@ -1,4 +1,4 @@
-package simt
+package program
 
 import "muster/ptx"
 
@@ -12,9 +12,9 @@ const (
 	codeWindow   = GlobalEnd + 3<<32
 )
 
-// window returns the state space of a generic address, and the address in that
+// Window returns the state space of a generic address, and the address in that
 // space; NoSpace if it is in none.
-func window(addr uint64) (ptx.Space, uint64) {
+func Window(addr uint64) (ptx.Space, uint64) {
 	if addr < GlobalEnd {
 		return ptx.GlobalSpace, addr
 	}

@@ -1,4 +1,4 @@
-package simt
+package program
 
 import (
 	"sync"
@@ -40,10 +40,10 @@ type unit struct {
 }
 
 // slotCount counts slots by class.
-type slotCount [predicate + 1]int32
+type slotCount [Predicate + 1]int32
 
 // registers returns how many registers of 32 bits the slots stand for.
-func (n slotCount) registers() int { return int(n[bits32] + 2*n[bits64]) }
+func (n slotCount) registers() int { return int(n[Bits32] + 2*n[Bits64]) }
 
 // findUnits finds the functions of a module and the calls between them. An
 // indirect call may reach any function: it counts as a call of the last unit,
@@ -292,4 +292,19 @@ func (p *Program) reached() []*unit {
 		}
 	}
 	return all
+}
+
+// isHeapFunction says whether a function that a module does not define is one of
+// those that work on the heap.
+func isHeapFunction(name string) bool { return name == "malloc" || name == "free" }
+
+// usesHeap says whether a function calls malloc or free itself.
+func (p *Program) usesHeap(f *ptx.Function) bool {
+	for _, in := range f.Code {
+		c, ok := in.Call()
+		if ok && c.Callee.Kind == ptx.SymbolOperand && isHeapFunction(c.Callee.Name) && p.unitOf[p.module.Function(c.Callee.Name)] == nil {
+			return true
+		}
+	}
+	return false
 }

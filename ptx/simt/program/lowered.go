@@ -1,9 +1,7 @@
-package simt
+package program
 
 import (
 	"fmt"
-	"reflect"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,13 +58,14 @@ type LoweredInstruction struct {
 
 // Lowered returns the kernel's code. It assembles the code anew: what a launch keeps
 // has no classes of registers any more.
-func (k *Kernel) Lowered() *Lowered {
-	var ops []op
-	a := k.program.assembly(k.unit, 0, func(o *op) { ops = append(ops, *o) })
+// affine says whether there is a rule for a lane kernel on registers that are linear over the lanes.
+func (k *Kernel) Lowered(affine func(name string) bool) *Lowered {
+	var ops []Op
+	a := k.program.assembly(k.unit, 0, func(o *Op) { ops = append(ops, *o) })
 	for i := range ops {
-		ops[i].inst = a.image.code[i] // with the targets of calls
+		ops[i].Inst = a.image.Code[i] // with the targets of calls
 	}
-	p := &loweredPrinter{assembly: a, ops: ops, blockAt: map[int32]int{}}
+	p := &loweredPrinter{assembly: a, ops: ops, affine: affine, blockAt: map[int32]int{}}
 	for i := range ops {
 		if a.image.isHead(int32(i)) {
 			p.blockAt[int32(i)] = len(p.blockAt)
@@ -78,16 +77,17 @@ func (k *Kernel) Lowered() *Lowered {
 // loweredPrinter makes the printable form of an assembled kernel.
 type loweredPrinter struct {
 	*assembly
-	ops     []op
+	ops     []Op
+	affine  func(name string) bool
 	blockAt map[int32]int // the number of the block that begins at an instruction
 }
 
 // slotPrefix begins the names of slots, by class.
-var slotPrefix = [...]string{bits32: "r", bits64: "rd", predicate: "p"}
+var slotPrefix = [...]string{Bits32: "r", Bits64: "rd", Predicate: "p"}
 
 // slotName names a slot; "_" stands for an operand that the instruction does not have.
-func slotName(c class, slot int32) string {
-	if c == none || slot < 0 {
+func slotName(c Class, slot int32) string {
+	if c == NoClass || slot < 0 {
 		return "_"
 	}
 	return slotPrefix[c] + strconv.Itoa(int(slot))
@@ -96,55 +96,55 @@ func slotName(c class, slot int32) string {
 func (p *loweredPrinter) slots() []LoweredSlots {
 	m := p.image
 	var all []LoweredSlots
-	for c, n := range [...]int{bits32: m.n32, bits64: m.n64, predicate: m.np} {
+	for c, n := range [...]int{Bits32: m.Count32, Bits64: m.Count64, Predicate: m.CountPredicates} {
 		if n == 0 {
 			continue
 		}
-		first, behind := int(m.carried[c][0]), int(m.carried[c][1])
+		first, behind := int(m.Carried[c][0]), int(m.Carried[c][1])
 		all = append(all, LoweredSlots{Class: slotPrefix[c], Constants: first, Carried: behind - first, Private: n - behind})
 	}
 	return all
 }
 
 func (p *loweredPrinter) constants() []LoweredConstant {
-	list := slices.Concat(p.image.constants, p.image.perBlock)
-	slices.SortFunc(list, func(a, b constant) int {
-		if a.class != b.class {
-			return int(a.class) - int(b.class)
+	list := slices.Concat(p.image.Constants, p.image.PerBlock)
+	slices.SortFunc(list, func(a, b Constant) int {
+		if a.Class != b.Class {
+			return int(a.Class) - int(b.Class)
 		}
-		return int(a.slot - b.slot)
+		return int(a.Slot - b.Slot)
 	})
 	all := make([]LoweredConstant, len(list))
 	for i := range list {
-		all[i] = LoweredConstant{slotName(list[i].class, list[i].slot), list[i].String()}
+		all[i] = LoweredConstant{slotName(list[i].Class, list[i].Slot), list[i].String()}
 	}
 	return all
 }
 
 // String says what the constant is: a number, a parameter, an address or a special
 // register.
-func (c *constant) String() string {
-	switch c.from {
-	case fromLiteral:
-		if c.value < 10 {
-			return strconv.FormatUint(c.value, 10)
+func (c *Constant) String() string {
+	switch c.From {
+	case FromLiteral:
+		if c.Value < 10 {
+			return strconv.FormatUint(c.Value, 10)
 		}
-		return fmt.Sprintf("%#x", c.value)
-	case fromParam:
+		return fmt.Sprintf("%#x", c.Value)
+	case FromParam:
 		sign := ""
-		if c.sign {
+		if c.Sign {
 			sign = ", signed"
 		}
-		return fmt.Sprintf("parameter at %d, %d bytes%s", c.value, c.size, sign)
-	case dynamicAddress:
-		return fmt.Sprintf("dynamic shared memory + %d", c.value)
+		return fmt.Sprintf("parameter at %d, %d bytes%s", c.Value, c.Size, sign)
+	case DynamicAddress:
+		return fmt.Sprintf("dynamic shared memory + %d", c.Value)
 	}
 	for name, from := range specials {
-		if from == c.from {
+		if from == c.From {
 			return name
 		}
 	}
-	return fmt.Sprintf("source %d", c.from)
+	return fmt.Sprintf("source %d", c.From)
 }
 
 func (p *loweredPrinter) blocks() []LoweredBlock {
@@ -161,13 +161,13 @@ func (p *loweredPrinter) blocks() []LoweredBlock {
 		o := &p.ops[i]
 		at := int32(i)
 		n := p.blockAt[p.image.blockAt(at)]
-		line := LoweredInstruction{At: i, Text: p.text(o), Private: o.private, Affine: o.affine != nil}
-		if o.text != nil {
-			line.Pos, line.For = o.text.Pos, o.text.String()
+		line := LoweredInstruction{At: i, Text: p.text(o), Private: o.Private, Affine: p.affine(o.Name)}
+		if o.Text != nil {
+			line.Pos, line.For = o.Text.Pos, o.Text.String()
 		}
 		blocks[n].Instructions = append(blocks[n].Instructions, line)
-		blocks[n].Returned = blocks[n].Returned || o.returns
-		if o.end == at {
+		blocks[n].Returned = blocks[n].Returned || o.Returns
+		if o.End == at {
 			for _, next := range o.successors(at) {
 				if to := &blocks[p.blockAt[next]]; !slices.Contains(to.From, n) {
 					to.From = append(to.From, n)
@@ -181,19 +181,19 @@ func (p *loweredPrinter) blocks() []LoweredBlock {
 // successors returns where the lanes of a group may be after the last instruction of a
 // block, which stands at index at. Calls and returns lead out of the function, and are
 // left out.
-func (o *op) successors(at int32) []int32 {
+func (o *Op) successors(at int32) []int32 {
 	var to []int32
 	behind := o.conditional()
-	switch o.flow {
-	case flowJump:
+	switch o.Flow {
+	case FlowJump:
 		if !o.calls {
-			to = append(to, o.target)
+			to = append(to, o.Target)
 		}
-	case flowBranch:
-		to, behind = append(to, o.target), true
-	case flowTable:
-		to = append(to, o.targets...)
-	case flowCall, flowReturn, flowExit, flowTrap:
+	case FlowBranch:
+		to, behind = append(to, o.Target), true
+	case FlowTable:
+		to = append(to, o.Targets...)
+	case FlowCall, FlowReturn, FlowExit, FlowTrap:
 	default:
 		behind = true
 	}
@@ -206,28 +206,22 @@ func (o *op) successors(at int32) []int32 {
 // flowNames are the names of instructions that end a basic block and have no function
 // to run.
 var flowNames = [...]string{
-	flowJump: "jump", flowBranch: "branch", flowTable: "table", flowCall: "call", flowReturn: "return",
-	flowExit: "exit", flowTrap: "trap", flowBarrier: "barrier", flowWarpWait: "warpWait",
+	FlowJump: "jump", FlowBranch: "branch", FlowTable: "table", FlowCall: "call", FlowReturn: "return",
+	FlowExit: "exit", FlowTrap: "trap", FlowBarrier: "barrier", FlowWarpWait: "warpWait",
 }
 
 // engineName returns the name of an instruction: that of its lane kernel or of the
-// access, or else that of the Go function that runs it, without "run".
-func (o *op) engineName() string {
-	run := o.run
-	if o.inner != nil {
-		run = o.inner
-	}
+// access, or else that of its operation.
+func (o *Op) engineName() string {
 	switch {
-	case (o.name == "ld" || o.name == "st") && o.text != nil:
-		return o.name + spaceSuffix(o.space) + "." + o.text.Type(0).String()
-	case o.name != "":
-		return o.name
-	case run == nil:
-		return flowNames[o.flow]
+	case (o.Name == "ld" || o.Name == "st") && o.Text != nil:
+		return o.Name + spaceSuffix(o.Space) + "." + o.Text.Type(0).String()
+	case o.Name != "":
+		return o.Name
+	case o.Do == NoOperation:
+		return flowNames[o.Flow]
 	}
-	name, _, _ := strings.Cut(runtime.FuncForPC(reflect.ValueOf(run).Pointer()).Name(), "[")
-	name = strings.TrimPrefix(name[strings.LastIndexByte(name, '.')+1:], "run")
-	return strings.ToLower(name[:1]) + name[1:] + spaceSuffix(o.space)
+	return operationNames[o.Do] + spaceSuffix(o.Space)
 }
 
 func spaceSuffix(s ptx.Space) string {
@@ -238,14 +232,14 @@ func spaceSuffix(s ptx.Space) string {
 }
 
 // text writes an instruction: destinations, name, sources, and what else it holds.
-func (p *loweredPrinter) text(o *op) string {
+func (p *loweredPrinter) text(o *Op) string {
 	var b strings.Builder
 	if o.conditional() {
 		not := ""
-		if o.guardNot {
+		if o.GuardNot {
 			not = "!"
 		}
-		fmt.Fprintf(&b, "@%s%s ", not, slotName(predicate, o.inst.guard))
+		fmt.Fprintf(&b, "@%s%s ", not, slotName(Predicate, o.Inst.Guard))
 	}
 	if d := o.destinations(); len(d) > 0 {
 		b.WriteString(strings.Join(d, ", ") + " = ")
@@ -259,7 +253,7 @@ func (p *loweredPrinter) text(o *op) string {
 }
 
 // registerList writes the registers of a list in braces, or a single one without.
-func registerList(c class, list []int32) string {
+func registerList(c Class, list []int32) string {
 	names := make([]string, len(list))
 	for i, slot := range list {
 		names[i] = slotName(c, slot)
@@ -271,7 +265,7 @@ func registerList(c class, list []int32) string {
 }
 
 // saved writes the registers, of several classes, that a recursive call saves.
-func (o *op) saved() string {
+func (o *Op) saved() string {
 	names := make([]string, len(o.lists))
 	for i, r := range o.lists {
 		names[i] = slotName(r.class, r.id)
@@ -279,70 +273,70 @@ func (o *op) saved() string {
 	return "{" + strings.Join(names, ", ") + "}"
 }
 
-func (o *op) destinations() []string {
+func (o *Op) destinations() []string {
 	var all []string
-	if o.cl != none && o.listWritten {
-		all = append(all, registerList(o.cl, o.list))
+	if o.ClassList != NoClass && o.listWritten {
+		all = append(all, registerList(o.ClassList, o.List))
 	}
 	if len(o.lists) > 0 && o.listWritten {
 		all = append(all, o.saved())
 	}
-	if o.cd != none || o.cd2 != none {
-		all = append(all, slotName(o.cd, o.d))
+	if o.ClassD != NoClass || o.ClassD2 != NoClass {
+		all = append(all, slotName(o.ClassD, o.D))
 	}
-	if o.cd2 != none {
-		all = append(all, slotName(o.cd2, o.d2))
+	if o.ClassD2 != NoClass {
+		all = append(all, slotName(o.ClassD2, o.D2))
 	}
 	return all
 }
 
 // readOperands writes the sources a, b, c and e in order, "_" for one that is missing
 // before another, then the lists.
-func (o *op) readOperands() []string {
+func (o *Op) readOperands() []string {
 	sources := []struct {
-		c    class
+		c    Class
 		slot int32
-	}{{o.ca, o.a}, {o.cb, o.b}, {o.cc, o.c}, {o.ce, o.e}}
+	}{{o.ClassA, o.A}, {o.ClassB, o.B}, {o.ClassC, o.C}, {o.ClassE, o.E}}
 	if o.waitsForLanes() {
 		sources = sources[:3] // rest writes the mask
 	}
-	for len(sources) > 0 && sources[len(sources)-1].c == none {
+	for len(sources) > 0 && sources[len(sources)-1].c == NoClass {
 		sources = sources[:len(sources)-1]
 	}
 	var all []string
 	for i, s := range sources {
 		name := slotName(s.c, s.slot)
-		inverted := s.c == predicate && (o.negated || i == 0 && o.mode&invertA != 0 && o.onPredicates() || i == 1 && o.mode&invertB != 0 && o.onPredicates())
+		inverted := s.c == Predicate && (o.Negated || i == 0 && o.Mode&InvertA != 0 && o.onPredicates() || i == 1 && o.Mode&InvertB != 0 && o.onPredicates())
 		switch {
 		case inverted:
 			name = "!" + name
 		case i == 0 && o.addresses():
-			name = fmt.Sprintf("[%s%s]", name, offsetSuffix(o.imm))
+			name = fmt.Sprintf("[%s%s]", name, offsetSuffix(o.Imm))
 		}
 		all = append(all, name)
 	}
-	if o.cl != none && !o.listWritten {
-		all = append(all, registerList(o.cl, o.list))
+	if o.ClassList != NoClass && !o.listWritten {
+		all = append(all, registerList(o.ClassList, o.List))
 	}
 	if len(o.lists) > 0 && !o.listWritten {
 		all = append(all, o.saved())
 	}
-	if len(o.sources) > 0 {
-		all = append(all, registerList(o.cs, o.sources))
+	if len(o.Sources) > 0 {
+		all = append(all, registerList(o.cs, o.Sources))
 	}
 	return all
 }
 
 // addresses says whether operand a is an address to which imm is added.
-func (o *op) addresses() bool {
-	return o.ca == bits64 && !o.pure && (o.touch != touchNothing || o.space != ptx.NoSpace)
+func (o *Op) addresses() bool {
+	return o.ClassA == Bits64 && !o.pure && (o.Touch != TouchNothing || o.Space != ptx.NoSpace)
 }
 
 // onPredicates says whether the mode says which sources are inverted.
-func (o *op) onPredicates() bool { return strings.HasSuffix(o.name, ".pred") }
+func (o *Op) onPredicates() bool { return strings.HasSuffix(o.Name, ".pred") }
 
 // waitsForLanes says whether e is a mask of lanes that the instruction waits for.
-func (o *op) waitsForLanes() bool { return o.flow == flowWarp || o.flow == flowWarpWait }
+func (o *Op) waitsForLanes() bool { return o.Flow == FlowWarp || o.Flow == FlowWarpWait }
 
 func offsetSuffix(n int64) string {
 	if n == 0 {
@@ -352,44 +346,44 @@ func offsetSuffix(n int64) string {
 }
 
 // rest writes where an instruction leads, and those of its numbers that are not zero.
-func (p *loweredPrinter) rest(b *strings.Builder, o *op) {
-	switch o.flow {
-	case flowJump, flowBranch:
-		fmt.Fprintf(b, " -> B%d", p.blockAt[o.target])
-	case flowTable:
-		for i, t := range o.targets {
+func (p *loweredPrinter) rest(b *strings.Builder, o *Op) {
+	switch o.Flow {
+	case FlowJump, FlowBranch:
+		fmt.Fprintf(b, " -> B%d", p.blockAt[o.Target])
+	case FlowTable:
+		for i, t := range o.Targets {
 			fmt.Fprintf(b, "%s B%d", [...]string{" ->", ","}[min(i, 1)], p.blockAt[t])
 		}
 	}
 	switch {
-	case o.flow == flowNone, o.flow == flowReturn, o.flow == flowExit, o.flow == flowTrap, o.flow == flowCall:
+	case o.Flow == FlowNone, o.Flow == FlowReturn, o.Flow == FlowExit, o.Flow == FlowTrap, o.Flow == FlowCall:
 	case o.calls:
 		b.WriteString(" (call)")
-	case o.back:
+	case o.Back:
 		b.WriteString(" (back)")
 	}
 	if o.waitsForLanes() {
-		fmt.Fprintf(b, " lanes=%s", slotName(o.ce, o.e))
+		fmt.Fprintf(b, " lanes=%s", slotName(o.ClassE, o.E))
 	}
 	if o.links {
-		fmt.Fprintf(b, " B%d", p.blockAt[o.x])
+		fmt.Fprintf(b, " B%d", p.blockAt[o.X])
 	}
-	if o.cl == none && len(o.lists) == 0 && len(o.list) > 0 {
-		fmt.Fprintf(b, " places=%d", o.list)
+	if o.ClassList == NoClass && len(o.lists) == 0 && len(o.List) > 0 {
+		fmt.Fprintf(b, " places=%d", o.List)
 	}
-	if o.mode != 0 && !o.onPredicates() {
-		fmt.Fprintf(b, " mode=%d", o.mode)
+	if o.Mode != 0 && !o.onPredicates() {
+		fmt.Fprintf(b, " mode=%d", o.Mode)
 	}
 	for _, n := range []struct {
 		name  string
 		value int64
 		shown bool
-	}{{"size", int64(o.size), true}, {"imm", o.imm, !o.addresses()}, {"x", int64(o.x), !o.links}, {"y", int64(o.y), true}} {
+	}{{"size", int64(o.Size), true}, {"imm", o.Imm, !o.addresses()}, {"x", int64(o.X), !o.links}, {"y", int64(o.Y), true}} {
 		if n.shown && n.value != 0 {
 			fmt.Fprintf(b, " %s=%d", n.name, n.value)
 		}
 	}
-	if o.sync {
+	if o.Sync {
 		b.WriteString(" sync")
 	}
 }

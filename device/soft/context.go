@@ -10,6 +10,7 @@ import (
 
 	"muster/device"
 	"muster/ptx/simt"
+	"muster/ptx/simt/heap"
 )
 
 // Context is one client's part of a software device.
@@ -46,7 +47,7 @@ type Context struct {
 	released chan struct{} // closed when Close has given everything back
 	closeErr error         // readable once released is closed
 
-	heap *simt.Heap // of kernels that call malloc; nil if the arena has no room for it
+	heap *heap.Heap // of kernels that call malloc; nil if the arena has no room for it
 
 	// allocated is what the checker knows. Only Know uses it, and the contract allows one call of
 	// Know at a time.
@@ -87,12 +88,12 @@ func newContext(d *Device, m *memory, config device.Config) *Context {
 }
 
 // heapOf returns a heap of the given size; nil if the arena is too small for it.
-func heapOf(m *memory, size uint64) *simt.Heap {
+func heapOf(m *memory, size uint64) *heap.Heap {
 	at := m.arena.at.Heap(size)
 	if at.Size == 0 {
 		return nil
 	}
-	return simt.NewHeap(at.Base, at.Size)
+	return heap.New(at.Base, at.Size)
 }
 
 // SetLimit sets the size of the heap. The other limits mean nothing to a software device.

@@ -7,6 +7,7 @@ import (
 	"muster/device"
 	"muster/device/kernelmemory"
 	"muster/ptx/simt"
+	"muster/ptx/simt/heap"
 	"muster/ptx/simt/shape"
 )
 
@@ -185,7 +186,7 @@ func (f *function) start(k *simt.Kernel, launch simt.Launch, l device.Launch, gu
 }
 
 // hasHeap returns an error if the kernel calls malloc or free and its heap is not mapped.
-func (c *Context) hasHeap(k *simt.Kernel, heap *simt.Heap) error {
+func (c *Context) hasHeap(k *simt.Kernel, heap *heap.Heap) error {
 	if !k.Heap {
 		return nil
 	}

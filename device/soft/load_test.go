@@ -96,8 +96,8 @@ func TestLoadingGrowsWithTheModule(t *testing.T) {
 	}
 }
 
-// heap returns what is in use after a collection.
-func heap() int64 {
+// inUse returns what is in use after a collection.
+func inUse() int64 {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -128,11 +128,11 @@ func TestUnloadedModulesAreForgotten(t *testing.T) {
 		infos, modules, functions = append(infos, info), append(modules, m), append(functions, all)
 	}
 	cycle()
-	before := heap()
+	before := inUse()
 	for range cycles {
 		cycle()
 	}
-	if each := (heap() - before) / cycles; each > most {
+	if each := (inUse() - before) / cycles; each > most {
 		t.Errorf("an image of %d bytes leaves %d bytes a cycle, at most %d", len(image), each, most)
 	}
 	runtime.KeepAlive(infos)

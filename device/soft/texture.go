@@ -6,17 +6,17 @@ import (
 	"math"
 
 	"muster/device"
-	"muster/ptx/simt"
+	"muster/ptx/simt/texture"
 )
 
 var _ device.Texturer = (*Context)(nil)
 
 // textures are the texture and surface objects of a context, by their handles. A table that
 // kernels can see is never modified: changes store a modified copy.
-type textures map[uint64]*simt.Texture
+type textures map[uint64]*texture.Texture
 
 // Texture returns the object with a handle, for running kernels; nil if there is none.
-func (c *Context) Texture(handle uint64) *simt.Texture {
+func (c *Context) Texture(handle uint64) *texture.Texture {
 	if all := c.textures.Load(); all != nil {
 		return (*all)[handle]
 	}
@@ -73,16 +73,16 @@ func (c *Context) changedTextures() textures {
 	return textures{}
 }
 
-var formats = map[uint32]simt.Format{
-	0x01: simt.U8, 0x02: simt.U16, 0x03: simt.U32, 0x08: simt.S8, 0x09: simt.S16, 0x0a: simt.S32, 0x10: simt.F16, 0x20: simt.F32,
+var formats = map[uint32]texture.Format{
+	0x01: texture.U8, 0x02: texture.U16, 0x03: texture.U32, 0x08: texture.S8, 0x09: texture.S16, 0x0a: texture.S32, 0x10: texture.F16, 0x20: texture.F32,
 }
 
 // viewFormats are the formats of views in the order of their numbers, from 1 on, each with
 // one, two and four channels.
-var viewFormats = [...]simt.Format{simt.U8, simt.S8, simt.U16, simt.S16, simt.U32, simt.S32, simt.F16, simt.F32}
+var viewFormats = [...]texture.Format{texture.U8, texture.S8, texture.U16, texture.S16, texture.U32, texture.S32, texture.F16, texture.F32}
 
 // textureOf translates a texture of the contract into the engine's.
-func textureOf(t *device.Texture) (*simt.Texture, error) {
+func textureOf(t *device.Texture) (*texture.Texture, error) {
 	if err := t.Check(); err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func textureOf(t *device.Texture) (*simt.Texture, error) {
 	if s.Flags&device.TextureSeamless != 0 {
 		return nil, fmt.Errorf("a cube map that is filtered across its edges: %w", device.ErrNotSupported)
 	}
-	made := &simt.Texture{
+	made := &texture.Texture{
 		Surface: t.Surface, Format: formats[t.Format], Channels: int(t.Channels),
 		Layered: t.Flags&device.ArrayLayered != 0, Cube: t.Flags&device.ArrayCube != 0, Buffer: t.Resource == device.LinearResource,
 		Smooth: s.Filter == 1, MipSmooth: s.MipFilter == 1,
@@ -98,7 +98,7 @@ func textureOf(t *device.Texture) (*simt.Texture, error) {
 		Bias: math.Float32frombits(s.Bias), Min: math.Float32frombits(s.Min), Max: math.Float32frombits(s.Max),
 	}
 	for i, mode := range s.Address {
-		made.Address[i] = simt.AddressMode(mode)
+		made.Address[i] = texture.AddressMode(mode)
 	}
 	for i, b := range s.Border {
 		made.Border[i] = math.Float32frombits(b)
@@ -110,22 +110,22 @@ func textureOf(t *device.Texture) (*simt.Texture, error) {
 	return made, nil
 }
 
-func levelsOf(t *device.Texture) []simt.TextureLevel {
+func levelsOf(t *device.Texture) []texture.Level {
 	element := device.ElementSize(t.Format, t.Channels)
 	switch t.Resource {
 	case device.LinearResource:
-		return []simt.TextureLevel{{At: t.Address, Width: int(t.Size / element), Height: 1, Depth: 1}}
+		return []texture.Level{{At: t.Address, Width: int(t.Size / element), Height: 1, Depth: 1}}
 	case device.PitchResource:
-		return []simt.TextureLevel{{At: t.Address, Width: int(t.Width), Height: int(max(1, t.Height)), Depth: 1, Pitch: t.Pitch}}
+		return []texture.Level{{At: t.Address, Width: int(t.Width), Height: int(max(1, t.Height)), Depth: 1, Pitch: t.Pitch}}
 	}
 	all, _ := t.ArrayLevels()
 	if t.Resource == device.ArrayResource {
 		all = all[t.Level : t.Level+1]
 	}
-	var levels []simt.TextureLevel
+	var levels []texture.Level
 	for _, l := range all {
 		pitch := l.Width * element
-		levels = append(levels, simt.TextureLevel{
+		levels = append(levels, texture.Level{
 			At: t.Address + l.Offset, Width: int(l.Width), Height: int(l.Height), Depth: int(l.Depth), Pitch: pitch, Slice: pitch * l.Height,
 		})
 	}
@@ -134,7 +134,7 @@ func levelsOf(t *device.Texture) []simt.TextureLevel {
 
 // narrow applies the view of t: another format of the same element size, and a range of levels and
 // layers.
-func narrow(made *simt.Texture, t *device.Texture) error {
+func narrow(made *texture.Texture, t *device.Texture) error {
 	v := t.View
 	if v.Format != 0 {
 		n := v.Format - 1

@@ -16,6 +16,7 @@ import (
 	"muster/ptx"
 	"muster/ptx/codefile"
 	"muster/ptx/simt"
+	"muster/ptx/simt/heap"
 )
 
 // Open reads a file, or the standard input that it is handed if the path is -, and loads a kernel of it.
@@ -185,7 +186,7 @@ func (r *Kernel) Prepare(args []*Argument) error {
 		if err != nil {
 			return err
 		}
-		r.Launch.Heap = simt.NewHeap(region.Base, r.Heap)
+		r.Launch.Heap = heap.New(region.Base, r.Heap)
 	}
 	return nil
 }

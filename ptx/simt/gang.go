@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"muster/ptx/simt/native"
+	"muster/ptx/simt/texture"
 )
 
 // chunk is the number of lanes that a compressed register describes with one
@@ -321,24 +322,24 @@ type gang struct {
 	count  int  // of its lanes
 	lo, hi int  // first and end, rounded to multiples of chunk
 
-	spin      int      // cost of the loops of the running group since it last gave way; see loops
-	rounds    int      // how often a group has given way to another since the gang yielded
-	worked    uint64   // what the running long instruction has done; see did
-	sync      bool     // an instruction of this round of a loop has synchronised with memory
-	favour    int      // basic blocks that the favoured group, which is the running one, may still run
-	stamp     uint64   // counts the times that a group gave way
-	ticks     uint64   // of clock registers
-	partial   bool     // the running group was stopped inside a basic block
-	region    view     // the stretch of global memory that was used last
-	reach     access   // of the memory instruction at hand
-	texels    []texel  // of the texture instruction at hand
-	matrices  matrices // of the matrix instruction at hand
-	localInit []uint8  // for a checker: which bytes of a word of local were written
-	local     []uint32 // interleaved: word w of lane l at w*width+l
-	blockOf   []int32  // lane -> block within the team
-	lanesOf   []mask   // block within the team -> lanes
-	threadOf  []int32  // lane -> thread within its block; a lane without a thread has a number beyond the last
-	warp      int      // lanes of a warp: a power of two up to 32
+	spin      int             // cost of the loops of the running group since it last gave way; see loops
+	rounds    int             // how often a group has given way to another since the gang yielded
+	worked    uint64          // what the running long instruction has done; see did
+	sync      bool            // an instruction of this round of a loop has synchronised with memory
+	favour    int             // basic blocks that the favoured group, which is the running one, may still run
+	stamp     uint64          // counts the times that a group gave way
+	ticks     uint64          // of clock registers
+	partial   bool            // the running group was stopped inside a basic block
+	region    view            // the stretch of global memory that was used last
+	reach     access          // of the memory instruction at hand
+	texels    []texture.Texel // of the texture instruction at hand
+	matrices  matrices        // of the matrix instruction at hand
+	localInit []uint8         // for a checker: which bytes of a word of local were written
+	local     []uint32        // interleaved: word w of lane l at w*width+l
+	blockOf   []int32         // lane -> block within the team
+	lanesOf   []mask          // block within the team -> lanes
+	threadOf  []int32         // lane -> thread within its block; a lane without a thread has a number beyond the last
+	warp      int             // lanes of a warp: a power of two up to 32
 
 	machine *machine      // owns the compiled code for gangs like this one; nil if the gang is only interpreted
 	frame   *native.Frame // of compiled code

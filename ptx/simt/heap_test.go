@@ -2,6 +2,9 @@ package simt_test
 
 import (
 	"cmp"
+
+	"muster/ptx/simt/heap"
+
 	_ "embed"
 	"encoding/binary"
 	"errors"
@@ -23,7 +26,7 @@ var heapSource string
 type heapWorld struct {
 	*testMemory
 	program          *simt.Program
-	heap             *simt.Heap
+	heap             *heap.Heap
 	heapBytes        []byte
 	kept, wrong, all []byte
 }
@@ -37,7 +40,7 @@ const (
 
 func newHeapWorld(t *testing.T, size, threads int) *heapWorld {
 	t.Helper()
-	w := &heapWorld{testMemory: &testMemory{}, heap: simt.NewHeap(heapAddress, uint64(size))}
+	w := &heapWorld{testMemory: &testMemory{}, heap: heap.New(heapAddress, uint64(size))}
 	module, err := ptx.Parse("heap.ptx", heapSource)
 	if err != nil {
 		t.Fatal(err)
@@ -133,14 +136,14 @@ func (w *heapWorld) isEmpty(t *testing.T) {
 // and frees, and at the end all of the heap is free.
 func TestHeapOfManyThreads(t *testing.T) {
 	const grid, block = 5, 96
-	for _, heap := range []int{1 << 20, 200_016} { // the second one runs full
+	for _, size := range []int{1 << 20, 200_016} { // the second one runs full
 		for name, l := range map[string]simt.Launch{
 			"interpreted": {Engine: simt.Interpret, Width: 64}, "compiled": {Engine: simt.Compile}, "workers": {Engine: simt.Compile, Workers: 4},
 			"stopped": {Engine: simt.Compile, Workers: 2},
 		} {
-			t.Run(fmt.Sprintf("%s in %d bytes", name, heap), func(t *testing.T) {
-				w := newHeapWorld(t, heap, grid*block)
-				rng := rand.New(rand.NewPCG(uint64(heap), 7))
+			t.Run(fmt.Sprintf("%s in %d bytes", name, size), func(t *testing.T) {
+				w := newHeapWorld(t, size, grid*block)
+				rng := rand.New(rand.NewPCG(uint64(size), 7))
 				for round := range uint32(3) {
 					how := w.launch(grid, block, keptAddress, wrongAddress, wrongAddress+4, uint32(40), round)
 					how.Engine, how.Width, how.Workers = l.Engine, l.Width, l.Workers
@@ -158,7 +161,7 @@ func TestHeapOfManyThreads(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						w.heap = simt.NewHeap(heapAddress, uint64(heap)) // as in another process
+						w.heap = heap.New(heapAddress, uint64(size)) // as in another process
 						how.Engine, how.Heap = otherEngine(how.Engine), w.heap
 						if x, err = kernel.Resume(how, state); err != nil {
 							t.Fatal(err)
@@ -172,8 +175,8 @@ func TestHeapOfManyThreads(t *testing.T) {
 						t.Fatalf("only %d blocks are in use", len(addresses))
 					}
 				}
-				if full := binary.LittleEndian.Uint32(w.wrong[4:]); (full > 0) != (heap < 1<<20) {
-					t.Errorf("malloc has returned 0 for %d times in a heap of %d bytes", full, heap)
+				if full := binary.LittleEndian.Uint32(w.wrong[4:]); (full > 0) != (size < 1<<20) {
+					t.Errorf("malloc has returned 0 for %d times in a heap of %d bytes", full, size)
 				}
 				if err := w.run(t, "clear", w.launch(grid, block, keptAddress, wrongAddress)); err != nil {
 					t.Fatal(err)

@@ -125,8 +125,8 @@ func loadText(t testing.TB, source string) *simt.Program {
 	return program
 }
 
-// heap returns what is in use after a collection.
-func heap() uint64 {
+// inUse returns what is in use after a collection.
+func inUse() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -151,12 +151,12 @@ func BenchmarkLoad(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			source := c.text()
-			before := heap()
+			before := inUse()
 			var program *simt.Program
 			for b.Loop() {
 				program = loadText(b, source)
 			}
-			b.ReportMetric(float64(heap()-before)/1e6, "MB-kept")
+			b.ReportMetric(float64(inUse()-before)/1e6, "MB-kept")
 			b.SetBytes(int64(len(source)))
 			runtime.KeepAlive(program)
 		})

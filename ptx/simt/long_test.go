@@ -8,6 +8,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/heap"
 	"muster/ptx/simt/shape"
 )
 
@@ -76,7 +77,7 @@ func startLong(t *testing.T, round string, launch simt.Launch) (*simt.Kernel, *s
 	out := c.fill(t, program)
 	c.memory.add(t, heapAddress, 1<<16)
 	launch.Grid, launch.Block = shape.Dim{X: 1, Y: 1, Z: 1}, shape.Dim{X: 1, Y: 1, Z: 1}
-	launch.Params, launch.Memory, launch.Heap = c.parameters(), c.memory, simt.NewHeap(heapAddress, 1<<16)
+	launch.Params, launch.Memory, launch.Heap = c.parameters(), c.memory, heap.New(heapAddress, 1<<16)
 	x, err := c.kernel.Start(launch)
 	if err != nil {
 		t.Fatal(err)

@@ -110,7 +110,7 @@ func TestLaunchedKernelsTakeBoundedMemory(t *testing.T) {
 		t.Skip("launches 700 kernels of 400 functions each")
 	}
 	const kernels, functions = 350, 400
-	before := heap()
+	before := inUse()
 	program := loadText(t, sharedChain(kernels, functions))
 	memory := &testMemory{}
 	out := memory.add(t, outAddress, 4*outWords)
@@ -126,7 +126,7 @@ func TestLaunchedKernelsTakeBoundedMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	runKernels(t, program, functions, numbers(kernels))
-	if kept := int64(heap()) - int64(before); kept > 150<<20 {
+	if kept := int64(inUse()) - int64(before); kept > 150<<20 {
 		t.Errorf("%d kernels with %d functions keep %d bytes", kernels, functions, kept)
 	}
 	runKernels(t, program, functions, numbers(kernels))

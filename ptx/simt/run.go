@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"muster/ptx/simt/heap"
 	"muster/ptx/simt/native"
 	"muster/ptx/simt/program"
 	"muster/ptx/simt/shape"
@@ -151,8 +152,8 @@ func (k *Kernel) check(l *Launch) error {
 		return fmt.Errorf("%d bytes of shared memory a block are too many: at most %d", k.Shared+l.Shared, shape.MaxShared)
 	case l.Memory == nil:
 		return errors.New("a launch needs a memory")
-	case k.Heap && (l.Heap == nil || l.Heap.Size < leastHeap || l.Heap.Base%heapUnit != 0 || l.Heap.Base >= program.GlobalEnd || l.Heap.Size > program.GlobalEnd-l.Heap.Base):
-		return fmt.Errorf("it calls malloc or free: a launch needs a heap, of %d bytes at least", leastHeap)
+	case k.Heap && (l.Heap == nil || l.Heap.Size < heap.LeastSize || l.Heap.Base%heap.Unit != 0 || l.Heap.Base >= program.GlobalEnd || l.Heap.Size > program.GlobalEnd-l.Heap.Base):
+		return fmt.Errorf("it calls malloc or free: a launch needs a heap, of %d bytes at least", heap.LeastSize)
 	case l.Workers < 0 || l.Workers > 1024:
 		return fmt.Errorf("%d workers make no sense", l.Workers)
 	case l.Width < 0 || l.Width%shape.WarpSize != 0 || l.Width > maxWidth:

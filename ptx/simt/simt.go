@@ -13,7 +13,9 @@ import (
 	"fmt"
 
 	"muster/ptx"
+	"muster/ptx/simt/heap"
 	"muster/ptx/simt/shape"
+	"muster/ptx/simt/texture"
 )
 
 // Memory is the global memory that a kernel may reach. The owner may map more
@@ -32,6 +34,13 @@ type Region struct {
 	Bytes []byte
 }
 
+// Textures is what a launch knows of textures and surfaces.
+type Textures interface {
+	// Texture returns the texture or surface of a handle; nil if there is none. It is
+	// called by several goroutines at a time.
+	Texture(handle uint64) *texture.Texture
+}
+
 // Launch says how to run a kernel.
 type Launch struct {
 	Grid, Block shape.Dim
@@ -39,8 +48,8 @@ type Launch struct {
 	Shared      int       // bytes of dynamic shared memory a block
 	Params      []byte    // as laid out by Kernel.Params
 	Memory      Memory
-	Textures    Textures // nil if there are none
-	Heap        *Heap    // for kernels that call malloc; the caller maps its memory, with zeros in the first 64 bytes
+	Textures    Textures   // nil if there are none
+	Heap        *heap.Heap // for kernels that call malloc; the caller maps its memory, with zeros in the first 64 bytes
 
 	// Print receives what device printf writes, one call of Print for each call
 	// of printf. Calls are serialised. If Print is nil, the text is dropped.

@@ -11,6 +11,7 @@ import (
 
 	"muster/ptx/simt"
 	"muster/ptx/simt/shape"
+	"muster/ptx/simt/texture"
 )
 
 const (
@@ -19,9 +20,9 @@ const (
 	resultAt   = 0x3000_0000
 )
 
-type textureTable map[uint64]*simt.Texture
+type textureTable map[uint64]*texture.Texture
 
-func (t textureTable) Texture(handle uint64) *simt.Texture { return t[handle] }
+func (t textureTable) Texture(handle uint64) *texture.Texture { return t[handle] }
 
 // textureKernel runs an instruction in each thread, with words of its own as operands:
 // %a0 to %a7 are words from argumentAt on, and %v0 to %v3 go to resultAt.
@@ -44,7 +45,7 @@ func textureKernel(instruction string) string {
 }
 
 // runTextures runs an instruction on a texture for each of some operands.
-func runTextures(t *testing.T, instruction string, texture *simt.Texture, contents []byte, operands [][8]uint32) ([][4]uint32, []byte, error) {
+func runTextures(t *testing.T, instruction string, texture *texture.Texture, contents []byte, operands [][8]uint32) ([][4]uint32, []byte, error) {
 	t.Helper()
 	memory := &testMemory{}
 	copy(memory.add(t, textureAt, (len(contents)+15)&^15), contents)
@@ -96,7 +97,7 @@ func floats(r *rand.Rand, n int) []byte {
 type plain struct {
 	size       []int
 	value      func(at []int) float64
-	mode       simt.AddressMode
+	mode       texture.AddressMode
 	normalised bool
 	border     float64
 }
@@ -106,21 +107,21 @@ func (p plain) at(at []int) float64 {
 	for d, i := range at {
 		n := p.size[d]
 		switch p.mode {
-		case simt.Clamp:
+		case texture.Clamp:
 			i = max(0, min(i, n-1))
-		case simt.Wrap:
+		case texture.Wrap:
 			for i < 0 {
 				i += n
 			}
 			i %= n
-		case simt.Mirror: // element -1 is 0 again, n is n-1
+		case texture.Mirror: // element -1 is 0 again, n is n-1
 			for i < 0 {
 				i += 2 * n
 			}
 			if i %= 2 * n; i >= n {
 				i = 2*n - 1 - i
 			}
-		case simt.Border:
+		case texture.Border:
 			if i < 0 || i >= n {
 				return p.border
 			}
@@ -173,10 +174,10 @@ func TestTexturesAreReadAsTheGuideSays(t *testing.T) {
 			count *= n
 		}
 		contents := floats(r, count)
-		for mode := simt.Wrap; mode <= simt.Border; mode++ {
+		for mode := texture.Wrap; mode <= texture.Border; mode++ {
 			for variant := range 4 {
 				smooth, normalised := variant&1 != 0, variant&2 != 0
-				if !normalised && (mode == simt.Wrap || mode == simt.Mirror) {
+				if !normalised && (mode == texture.Wrap || mode == texture.Mirror) {
 					continue // there is nothing to wrap around
 				}
 				p := plain{size: size, mode: mode, normalised: normalised, border: 2.5, value: func(at []int) float64 {
@@ -186,16 +187,16 @@ func TestTexturesAreReadAsTheGuideSays(t *testing.T) {
 					}
 					return float64(math.Float32frombits(binary.LittleEndian.Uint32(contents[4*n:])))
 				}}
-				level := simt.TextureLevel{At: textureAt, Width: 9, Height: 1, Depth: 1, Pitch: 36, Slice: 36 * 6}
+				level := texture.Level{At: textureAt, Width: 9, Height: 1, Depth: 1, Pitch: 36, Slice: 36 * 6}
 				if dims > 1 {
 					level.Height = 6
 				}
 				if dims > 2 {
 					level.Depth = 5
 				}
-				texture := &simt.Texture{
-					Levels: []simt.TextureLevel{level}, Format: simt.F32, Channels: 1, Smooth: smooth, Normalised: normalised,
-					Address: [3]simt.AddressMode{mode, mode, mode}, Border: [4]float32{2.5, 2.5, 2.5, 2.5},
+				texture := &texture.Texture{
+					Levels: []texture.Level{level}, Format: texture.F32, Channels: 1, Smooth: smooth, Normalised: normalised,
+					Address: [3]texture.AddressMode{mode, mode, mode}, Border: [4]float32{2.5, 2.5, 2.5, 2.5},
 				}
 				var operands [][8]uint32
 				var places [][]float32
@@ -227,32 +228,32 @@ func TestTexturesAreReadAsTheGuideSays(t *testing.T) {
 
 // Elements are read as what they are, or as fractions of the largest.
 func TestTexelsAreConverted(t *testing.T) {
-	one := func(f simt.Format, channels int, integers bool) *simt.Texture {
-		return &simt.Texture{Levels: []simt.TextureLevel{{At: textureAt, Width: 1, Height: 1, Depth: 1, Pitch: 16, Slice: 16}}, Format: f, Channels: channels, Integers: integers}
+	one := func(f texture.Format, channels int, integers bool) *texture.Texture {
+		return &texture.Texture{Levels: []texture.Level{{At: textureAt, Width: 1, Height: 1, Depth: 1, Pitch: 16, Slice: 16}}, Format: f, Channels: channels, Integers: integers}
 	}
 	bits := math.Float32bits
 	for _, tt := range []struct {
 		name    string
-		texture *simt.Texture
+		texture *texture.Texture
 		bytes   []byte
 		want    [4]uint32
 	}{
-		{"u8 as fractions", one(simt.U8, 4, false), []byte{0, 255, 51, 128}, [4]uint32{0, bits(1), bits(0.2), bits(128.0 / 255)}},
-		{"u8", one(simt.U8, 4, true), []byte{0, 255, 51, 128}, [4]uint32{0, 255, 51, 128}},
-		{"s8 as fractions", one(simt.S8, 4, false), []byte{0x80, 0x81, 127, 0}, [4]uint32{bits(-1), bits(-1), bits(1), 0}},
-		{"s8", one(simt.S8, 2, true), []byte{0x80, 127}, [4]uint32{0xffffff80, 127, 0, 1}},
-		{"u16 as fractions", one(simt.U16, 2, false), []byte{0xff, 0xff, 0x33, 0x33}, [4]uint32{bits(1), bits(0.2), 0, bits(1)}},
-		{"s16 as fractions", one(simt.S16, 2, false), []byte{0x00, 0x80, 0xff, 0x7f}, [4]uint32{bits(-1), bits(1), 0, bits(1)}},
-		{"s16", one(simt.S16, 1, true), []byte{0xfe, 0xff}, [4]uint32{0xfffffffe, 0, 0, 1}},
-		{"u32", one(simt.U32, 1, false), []byte{1, 2, 3, 4}, [4]uint32{0x04030201, 0, 0, 1}},
-		{"f16", one(simt.F16, 4, false), []byte{0x00, 0x3c, 0x00, 0xc0, 0x01, 0x00, 0x00, 0x7c}, [4]uint32{bits(1), bits(-2), bits(1.0 / (1 << 24)), bits(float32(math.Inf(1)))}},
+		{"u8 as fractions", one(texture.U8, 4, false), []byte{0, 255, 51, 128}, [4]uint32{0, bits(1), bits(0.2), bits(128.0 / 255)}},
+		{"u8", one(texture.U8, 4, true), []byte{0, 255, 51, 128}, [4]uint32{0, 255, 51, 128}},
+		{"s8 as fractions", one(texture.S8, 4, false), []byte{0x80, 0x81, 127, 0}, [4]uint32{bits(-1), bits(-1), bits(1), 0}},
+		{"s8", one(texture.S8, 2, true), []byte{0x80, 127}, [4]uint32{0xffffff80, 127, 0, 1}},
+		{"u16 as fractions", one(texture.U16, 2, false), []byte{0xff, 0xff, 0x33, 0x33}, [4]uint32{bits(1), bits(0.2), 0, bits(1)}},
+		{"s16 as fractions", one(texture.S16, 2, false), []byte{0x00, 0x80, 0xff, 0x7f}, [4]uint32{bits(-1), bits(1), 0, bits(1)}},
+		{"s16", one(texture.S16, 1, true), []byte{0xfe, 0xff}, [4]uint32{0xfffffffe, 0, 0, 1}},
+		{"u32", one(texture.U32, 1, false), []byte{1, 2, 3, 4}, [4]uint32{0x04030201, 0, 0, 1}},
+		{"f16", one(texture.F16, 4, false), []byte{0x00, 0x3c, 0x00, 0xc0, 0x01, 0x00, 0x00, 0x7c}, [4]uint32{bits(1), bits(-2), bits(1.0 / (1 << 24)), bits(float32(math.Inf(1)))}},
 	} {
 		results, _, err := runTextures(t, "tex.1d.v4.u32.s32 {%v0, %v1, %v2, %v3}, [%h, {%a0}]", tt.texture, tt.bytes, [][8]uint32{{}})
 		if err != nil || results[0] != tt.want {
 			t.Errorf("%s: %x, %v, want %x", tt.name, results[0], err, tt.want)
 		}
 	}
-	srgb := one(simt.U8, 4, false)
+	srgb := one(texture.U8, 4, false)
 	srgb.SRGB = true
 	results, _, err := runTextures(t, "tex.1d.v4.f32.f32 {%v0, %v1, %v2, %v3}, [%h, {%a0}]", srgb, []byte{255, 188, 0, 188}, [][8]uint32{{}})
 	if g, a := math.Float32frombits(results[0][1]), math.Float32frombits(results[0][3]); err != nil || results[0][0] != bits(1) || math.Abs(float64(g)-0.5029) > 1e-3 || math.Abs(float64(a)-188.0/255) > 1e-6 {
@@ -261,14 +262,14 @@ func TestTexelsAreConverted(t *testing.T) {
 }
 
 // numbered is a texture of u32 whose elements are their places, in order.
-func numbered(width, height, depth int) (*simt.Texture, []byte) {
+func numbered(width, height, depth int) (*texture.Texture, []byte) {
 	var b []byte
 	for i := range width * height * depth {
 		b = binary.LittleEndian.AppendUint32(b, uint32(i))
 	}
-	return &simt.Texture{
-		Levels: []simt.TextureLevel{{At: textureAt, Width: width, Height: height, Depth: depth, Pitch: uint64(4 * width), Slice: uint64(4 * width * height)}},
-		Format: simt.U32, Channels: 1, Integers: true, Address: [3]simt.AddressMode{simt.Clamp, simt.Clamp, simt.Clamp},
+	return &texture.Texture{
+		Levels: []texture.Level{{At: textureAt, Width: width, Height: height, Depth: depth, Pitch: uint64(4 * width), Slice: uint64(4 * width * height)}},
+		Format: texture.U32, Channels: 1, Integers: true, Address: [3]texture.AddressMode{texture.Clamp, texture.Clamp, texture.Clamp},
 	}, b
 }
 
@@ -282,10 +283,10 @@ func TestTextureForms(t *testing.T) {
 	buffer.Buffer = true
 	mipmap, levels := numbered(4, 4, 1)
 	mipmap.Normalised, mipmap.Max = true, 10
-	mipmap.Levels = append(mipmap.Levels, simt.TextureLevel{At: textureAt + 16, Width: 2, Height: 2, Depth: 1, Pitch: 8, Slice: 16},
-		simt.TextureLevel{At: textureAt + 60, Width: 1, Height: 1, Depth: 1, Pitch: 4, Slice: 4})
-	smooth := &simt.Texture{Levels: []simt.TextureLevel{{At: textureAt, Width: 2, Height: 1, Depth: 1, Pitch: 8}, {At: textureAt + 8, Width: 1, Height: 1, Depth: 1, Pitch: 4}},
-		Format: simt.F32, Channels: 1, Normalised: true, MipSmooth: true, Max: 1, Address: layered.Address}
+	mipmap.Levels = append(mipmap.Levels, texture.Level{At: textureAt + 16, Width: 2, Height: 2, Depth: 1, Pitch: 8, Slice: 16},
+		texture.Level{At: textureAt + 60, Width: 1, Height: 1, Depth: 1, Pitch: 4, Slice: 4})
+	smooth := &texture.Texture{Levels: []texture.Level{{At: textureAt, Width: 2, Height: 1, Depth: 1, Pitch: 8}, {At: textureAt + 8, Width: 1, Height: 1, Depth: 1, Pitch: 4}},
+		Format: texture.F32, Channels: 1, Normalised: true, MipSmooth: true, Max: 1, Address: layered.Address}
 	ramp := []byte{0, 0, 0, 0, 0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x40} // 0, 1; 4
 	f := func(layer uint32, x ...float32) [8]uint32 {
 		w := floatWords(append([]float32{0}, x...)...)
@@ -295,7 +296,7 @@ func TestTextureForms(t *testing.T) {
 	const all = "{%v0, %v1, %v2, %v3}"
 	for _, tt := range []struct {
 		name, instruction string
-		texture           *simt.Texture
+		texture           *texture.Texture
 		contents          []byte
 		operands          [8]uint32
 		want              uint32
@@ -338,7 +339,7 @@ func TestTextureForms(t *testing.T) {
 }
 
 func TestSurfaces(t *testing.T) {
-	surface := func() (*simt.Texture, []byte) {
+	surface := func() (*texture.Texture, []byte) {
 		s, b := numbered(4, 3, 2)
 		s.Surface = true
 		return s, b
@@ -392,7 +393,7 @@ func TestSurfaces(t *testing.T) {
 
 // A handle that is none stops the kernel, and says so.
 func TestNoSuchTexture(t *testing.T) {
-	_, _, err := runTextures(t, "add.u64 %h, %h, 1; tex.1d.v4.u32.s32 {%v0, %v1, %v2, %v3}, [%h, {%a0}]", &simt.Texture{}, make([]byte, 16), [][8]uint32{{}})
+	_, _, err := runTextures(t, "add.u64 %h, %h, 1; tex.1d.v4.u32.s32 {%v0, %v1, %v2, %v3}, [%h, {%a0}]", &texture.Texture{}, make([]byte, 16), [][8]uint32{{}})
 	if err == nil || !strings.Contains(err.Error(), "no texture or surface object has this handle") {
 		t.Errorf("got %v", err)
 	}

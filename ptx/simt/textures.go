@@ -4,12 +4,13 @@ import (
 	"math"
 
 	"muster/ptx/simt/program"
+	"muster/ptx/simt/texture"
 )
 
 // texture returns the texture of a lane's handle, or stops the kernel.
-func (g *gang) texture(in *inst, lane int, surface bool) *Texture {
+func (g *gang) texture(in *inst, lane int, surface bool) *texture.Texture {
 	handle := g.r64.lane(in.A, lane)
-	var t *Texture
+	var t *texture.Texture
 	if from := g.team.x.launch.Textures; from != nil {
 		t = from.Texture(handle)
 	}
@@ -26,7 +27,7 @@ func (g *gang) texture(in *inst, lane int, surface bool) *Texture {
 
 // eachTexel calls read for all active lanes and writes what it returns to the list's
 // registers. A source may be a destination, so it writes after all lanes have read.
-func (g *gang) eachTexel(in *inst, read func(lane int) texel) {
+func (g *gang) eachTexel(in *inst, read func(lane int) texture.Texel) {
 	values := g.texels[:g.width]
 	for lane := g.lo; lane < g.hi; lane++ {
 		if g.mask.has(lane) {
@@ -50,31 +51,31 @@ func runTexture(g *gang, in *inst) {
 	x := in.K.(*program.TextureOp)
 	g.needTexels()
 	var lane int
-	s := sampler{dims: x.Dims, read: func(addr uint64, n int) []byte { return g.globalBytes(in, lane, addr, uint64(n)) }}
-	g.eachTexel(in, func(at int) texel {
+	s := texture.Sampler{Dims: x.Dims, Read: func(addr uint64, n int) []byte { return g.globalBytes(in, lane, addr, uint64(n)) }}
+	g.eachTexel(in, func(at int) texture.Texel {
 		lane = at
-		s.t = g.texture(in, lane, false)
+		s.T = g.texture(in, lane, false)
 		return readTexture(x, &s, func(i int) uint32 { return g.r32.lane(in.Sources[i], lane) })
 	})
 }
 
 // readTexture reads a texture with the operands of an instruction.
-func readTexture(x *program.TextureOp, s *sampler, operand func(i int) uint32) texel {
+func readTexture(x *program.TextureOp, s *texture.Sampler, operand func(i int) uint32) texture.Texel {
 	next := 0
 	take := func() uint32 { next++; return operand(next - 1) }
 	number := func() float32 { return math.Float32frombits(take()) }
-	t := s.t
-	s.layer = 0
+	t := s.T
+	s.Layer = 0
 	if x.Layered {
-		s.layer = int(take())
+		s.Layer = int(take())
 	}
 	var place [3]float32
 	var at [3]int64
 	switch {
 	case x.Cube:
 		vx, vy, vz := number(), number(), number()
-		n, u, v := face(vx, vy, vz)
-		s.layer = s.layer*6 + n
+		n, u, v := texture.Face(vx, vy, vz)
+		s.Layer = s.Layer*6 + n
 		place = [3]float32{u, v}
 	case x.Integer:
 		for d := range x.Dims {
@@ -86,9 +87,9 @@ func readTexture(x *program.TextureOp, s *sampler, operand func(i int) uint32) t
 		}
 	}
 	layers := t.Levels[0].Depth
-	s.layer = min(max(s.layer, 0), layers-1)
+	s.Layer = min(max(s.Layer, 0), layers-1)
 	if x.Channel >= 0 {
-		return s.gather(&t.Levels[0], place, x.Channel)
+		return s.Gather(&t.Levels[0], place, x.Channel)
 	}
 	lod := float32(0)
 	switch {
@@ -104,13 +105,13 @@ func readTexture(x *program.TextureOp, s *sampler, operand func(i int) uint32) t
 		for d := range x.Dims {
 			dy[d] = number()
 		}
-		lod = s.lodOf(dx, dy)
+		lod = s.LodOf(dx, dy)
 	}
-	return s.mipmapped(lod, func(l *TextureLevel) texel {
+	return s.Mipmapped(lod, func(l *texture.Level) texture.Texel {
 		if x.Integer {
-			return s.fetch(l, at)
+			return s.Fetch(l, at)
 		}
-		return s.sample(l, place)
+		return s.Sample(l, place)
 	})
 }
 
@@ -157,48 +158,20 @@ func (g *gang) surfacePlace(in *inst, lane int) (addr uint64, ok bool) {
 func runTextureQuery(g *gang, in *inst) {
 	x := in.K.(*program.TextureOp)
 	g.needTexels()
-	g.eachTexel(in, func(lane int) texel {
+	g.eachTexel(in, func(lane int) texture.Texel {
 		t := g.texture(in, lane, in.Text.Opcode == "suq")
 		level := 0
 		if len(in.Sources) > 0 {
 			level = min(int(g.r32.lane(in.Sources[0], lane)), len(t.Levels)-1)
 		}
-		return texel{uint32(t.answer(x.Query, &t.Levels[level]))}
+		return texture.Texel{uint32(t.Answer(x.Query, &t.Levels[level]))}
 	})
-}
-
-func (t *Texture) answer(query string, l *TextureLevel) int {
-	switch query {
-	case "width":
-		return l.Width
-	case "height":
-		return l.Height
-	case "depth":
-		if t.Layered || t.Cube {
-			return 1
-		}
-		return l.Depth
-	case "array_size":
-		switch {
-		case t.Cube:
-			return l.Depth / 6
-		case t.Layered:
-			return l.Depth
-		}
-		return 0
-	case "num_mipmap_levels":
-		return len(t.Levels)
-	}
-	if t.Normalised {
-		return 1
-	}
-	return 0
 }
 
 // needTexels makes room for what the lanes of a gang read before they write.
 func (g *gang) needTexels() {
 	if len(g.texels) < g.width {
-		g.texels = make([]texel, g.width)
+		g.texels = make([]texture.Texel, g.width)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"muster/internal/wholefile"
 	"muster/ptx/onekernel"
 	"muster/ptx/simt"
+	"muster/ptx/simt/heap"
 	"muster/ptx/simt/shape"
 	"muster/report"
 )
@@ -82,7 +83,7 @@ func newPtxRun() *cobra.Command {
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print one JSON document")
 	c.Flags().BoolVar(&f.launch.Cooperative, "cooperative", false, "run all blocks at the same time: they may wait for each other")
 	c.Flags().IntVar(&f.launch.Stack, "stack", shape.DefaultStack, "`bytes` a thread has for recursive and indirect calls, a multiple of 16")
-	c.Flags().Uint64Var(&f.heap, "heap", simt.DefaultHeap, "`bytes` of memory that the kernel can allocate with malloc")
+	c.Flags().Uint64Var(&f.heap, "heap", heap.DefaultSize, "`bytes` of memory that the kernel can allocate with malloc")
 	c.Flags().StringVar(&f.launch.Engine, "engine", simt.Auto.String(), "what runs the kernel: interpret, compile, or auto for both; `name`")
 	c.Flags().BoolVar(&f.launch.Profile, "profile", false, "say which lines of the PTX took the time (docs/debugging.md)")
 	c.Flags().BoolVar(&f.lowered, "lowered", false, "print what the software GPU made of the PTX: its own instructions, registers and blocks (docs/debugging.md)")

@@ -1,25 +1,20 @@
-package simt
+// Package texture reads textures by coordinates: which elements, what lies beyond the edges, and
+// filters between them. It knows no instruction and no lane; memory is what Sampler.Read finds.
+package texture
 
 import (
 	"encoding/binary"
 	"math"
 )
 
-// Textures is what a launch knows of textures and surfaces.
-type Textures interface {
-	// Texture returns the texture or surface of a handle; nil if there is none. It is
-	// called by several goroutines at a time.
-	Texture(handle uint64) *Texture
-}
-
 // Texture is memory that kernels read by coordinates, or a surface, which they read and
 // write. Its elements lie in global memory, in rows.
 type Texture struct {
 	Surface  bool
-	Levels   []TextureLevel // of a mipmap; one if it is none
-	Layered  bool           // slices are layers
-	Cube     bool           // layers are faces, six a cube
-	Buffer   bool           // one row that nothing is outside of but zeros
+	Levels   []Level // of a mipmap; one if it is none
+	Layered  bool    // slices are layers
+	Cube     bool    // layers are faces, six a cube
+	Buffer   bool    // one row that nothing is outside of but zeros
 	Format   Format
 	Channels int
 
@@ -34,8 +29,8 @@ type Texture struct {
 	Border     [4]float32
 }
 
-// TextureLevel is one size of a texture. Sizes are in elements and at least 1.
-type TextureLevel struct {
+// Level is one size of a texture. Sizes are in elements and at least 1.
+type Level struct {
 	At                   uint64
 	Width, Height, Depth int
 	Pitch, Slice         uint64 // bytes from row to row and from slice to slice
@@ -80,12 +75,12 @@ func (t *Texture) fractions() bool {
 // floats says whether elements are read as floats, so that filters can be applied.
 func (t *Texture) floats() bool { return t.fractions() || t.Format == F16 || t.Format == F32 }
 
-// texel is an element as it is read: bits of floats or integers.
-type texel [4]uint32
+// Texel is an element as it is read: bits of floats or integers.
+type Texel [4]uint32
 
 // decode makes a texel of the bytes of an element. Channels that it has not are 0, and
 // the last one is 1, as is usual for colours.
-func (t *Texture) decode(b []byte) (v texel) {
+func (t *Texture) decode(b []byte) (v Texel) {
 	v[3] = 1
 	if t.floats() {
 		v[3] = math.Float32bits(1)
@@ -192,41 +187,41 @@ func floor(x float64) int64 {
 	return int64(math.Floor(min(x, far)))
 }
 
-// sampler reads a texture for one lane.
-type sampler struct {
-	t     *Texture
-	read  func(addr uint64, n int) []byte
-	dims  int // that are addressed: 1 to 3
-	layer int
+// Sampler reads a texture for one lane.
+type Sampler struct {
+	T     *Texture
+	Read  func(addr uint64, n int) []byte
+	Dims  int // that are addressed: 1 to 3
+	Layer int
 }
 
-// fetch reads the element at a place, after the rules for what is outside.
-func (s *sampler) fetch(l *TextureLevel, at [3]int64) texel {
-	t := s.t
+// Fetch reads the element at a place, after the rules for what is outside.
+func (s *Sampler) Fetch(l *Level, at [3]int64) Texel {
+	t := s.T
 	size := [3]int{l.Width, l.Height, l.Depth}
 	var in [3]int
 	if t.Buffer && (at[0] < 0 || at[0] >= int64(l.Width)) {
-		return texel{}
+		return Texel{}
 	}
-	for d := range s.dims {
+	for d := range s.Dims {
 		var ok bool
 		if in[d], ok = mapped(t.mode(d), at[d], size[d]); !ok {
 			return s.border()
 		}
 	}
 	if t.Layered || t.Cube {
-		in[2] = s.layer
+		in[2] = s.Layer
 	}
 	n := t.Element()
-	return t.decode(s.read(l.At+uint64(in[2])*l.Slice+uint64(in[1])*l.Pitch+uint64(in[0]*n), n))
+	return t.decode(s.Read(l.At+uint64(in[2])*l.Slice+uint64(in[1])*l.Pitch+uint64(in[0]*n), n))
 }
 
-func (s *sampler) border() (v texel) {
+func (s *Sampler) border() (v Texel) {
 	for c := range v {
-		if s.t.floats() {
-			v[c] = math.Float32bits(s.t.Border[c])
+		if s.T.floats() {
+			v[c] = math.Float32bits(s.T.Border[c])
 		} else {
-			v[c] = uint32(int64(s.t.Border[c]))
+			v[c] = uint32(int64(s.T.Border[c]))
 		}
 	}
 	return v
@@ -235,25 +230,25 @@ func (s *sampler) border() (v texel) {
 // weight is a fraction as filters use it: 1.8 bits, fixed point.
 func weight(x float64) float64 { return math.Floor(x*256+0.5) / 256 }
 
-// sample reads a level at coordinates, with the filter of the texture.
-func (s *sampler) sample(l *TextureLevel, x [3]float32) texel {
+// Sample reads a level at coordinates, with the filter of the texture.
+func (s *Sampler) Sample(l *Level, x [3]float32) Texel {
 	place := s.scaled(l, x)
 	var at [3]int64
-	if !s.t.Smooth || !s.t.floats() || s.t.Buffer {
-		for d := range s.dims {
+	if !s.T.Smooth || !s.T.floats() || s.T.Buffer {
+		for d := range s.Dims {
 			at[d] = floor(place[d])
 		}
-		return s.fetch(l, at)
+		return s.Fetch(l, at)
 	}
 	var part [3]float64
-	for d := range s.dims {
+	for d := range s.Dims {
 		at[d] = floor(place[d] - 0.5)
 		part[d] = weight(place[d] - 0.5 - math.Floor(place[d]-0.5))
 	}
 	var sum [4]float64
-	for corner := range 1 << s.dims {
+	for corner := range 1 << s.Dims {
 		w, to := 1.0, at
-		for d := range s.dims {
+		for d := range s.Dims {
 			if corner>>d&1 != 0 {
 				w *= part[d]
 				to[d]++
@@ -264,7 +259,7 @@ func (s *sampler) sample(l *TextureLevel, x [3]float32) texel {
 		if w == 0 { // what it has there does not count, be it infinite
 			continue
 		}
-		v := s.fetch(l, to)
+		v := s.Fetch(l, to)
 		for c := range sum {
 			sum[c] += w * float64(math.Float32frombits(v[c]))
 		}
@@ -272,7 +267,7 @@ func (s *sampler) sample(l *TextureLevel, x [3]float32) texel {
 	return floatTexel(sum)
 }
 
-func floatTexel(sum [4]float64) (v texel) {
+func floatTexel(sum [4]float64) (v Texel) {
 	for c := range sum {
 		v[c] = math.Float32bits(float32(sum[c]))
 	}
@@ -280,30 +275,30 @@ func floatTexel(sum [4]float64) (v texel) {
 }
 
 // scaled returns coordinates in elements.
-func (s *sampler) scaled(l *TextureLevel, x [3]float32) (place [3]float64) {
+func (s *Sampler) scaled(l *Level, x [3]float32) (place [3]float64) {
 	size := [3]int{l.Width, l.Height, l.Depth}
-	for d := range s.dims {
+	for d := range s.Dims {
 		place[d] = float64(x[d])
-		if s.t.Normalised {
+		if s.T.Normalised {
 			place[d] *= float64(size[d])
 		}
 	}
 	return place
 }
 
-// gather reads one channel of the four elements that a filter would use.
-func (s *sampler) gather(l *TextureLevel, x [3]float32, channel int) (v texel) {
+// Gather reads one channel of the four elements that a filter would use.
+func (s *Sampler) Gather(l *Level, x [3]float32, channel int) (v Texel) {
 	place := s.scaled(l, x)
 	i, j := floor(place[0]-0.5), floor(place[1]-0.5)
 	for k, at := range [4][3]int64{{i, j + 1}, {i + 1, j + 1}, {i + 1, j}, {i, j}} {
-		v[k] = s.fetch(l, at)[channel]
+		v[k] = s.Fetch(l, at)[channel]
 	}
 	return v
 }
 
-// mipmapped reads the level, or between the two levels, that lod says.
-func (s *sampler) mipmapped(lod float32, read func(l *TextureLevel) texel) texel {
-	t := s.t
+// Mipmapped reads the level, or between the two levels, that lod says.
+func (s *Sampler) Mipmapped(lod float32, read func(l *Level) Texel) Texel {
+	t := s.T
 	last := len(t.Levels) - 1
 	if last == 0 {
 		return read(&t.Levels[0])
@@ -329,11 +324,11 @@ func (s *sampler) mipmapped(lod float32, read func(l *TextureLevel) texel) texel
 	return floatTexel(sum)
 }
 
-// lodOf is the level at which steps of the coordinates, in elements of the largest
+// LodOf is the level at which steps of the coordinates, in elements of the largest
 // level, are one element long.
-func (s *sampler) lodOf(dx, dy [3]float32) float32 {
+func (s *Sampler) LodOf(dx, dy [3]float32) float32 {
 	length := func(d [3]float32) (sum float64) {
-		for _, x := range s.scaled(&s.t.Levels[0], d) {
+		for _, x := range s.scaled(&s.T.Levels[0], d) {
 			sum += x * x
 		}
 		return math.Sqrt(sum)
@@ -341,8 +336,8 @@ func (s *sampler) lodOf(dx, dy [3]float32) float32 {
 	return float32(math.Log2(max(length(dx), length(dy))))
 }
 
-// face turns a direction into a face of a cube and coordinates there.
-func face(x, y, z float32) (n int, s, t float32) {
+// Face turns a direction into a face of a cube and coordinates there.
+func Face(x, y, z float32) (n int, s, t float32) {
 	abs := func(f float32) float32 { return float32(math.Abs(float64(f))) }
 	var m float32
 	switch ax, ay, az := abs(x), abs(y), abs(z); {
@@ -363,4 +358,32 @@ func face(x, y, z float32) (n int, s, t float32) {
 		}
 	}
 	return n, (s/m + 1) / 2, (t/m + 1) / 2
+}
+
+func (t *Texture) Answer(query string, l *Level) int {
+	switch query {
+	case "width":
+		return l.Width
+	case "height":
+		return l.Height
+	case "depth":
+		if t.Layered || t.Cube {
+			return 1
+		}
+		return l.Depth
+	case "array_size":
+		switch {
+		case t.Cube:
+			return l.Depth / 6
+		case t.Layered:
+			return l.Depth
+		}
+		return 0
+	case "num_mipmap_levels":
+		return len(t.Levels)
+	}
+	if t.Normalised {
+		return 1
+	}
+	return 0
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"muster/device"
-	"muster/ptx/simt"
+	"muster/ptx/simt/memcheck"
 )
 
 var _ device.Checking = (*Context)(nil)
@@ -50,7 +50,7 @@ func (c *Context) written(addr, size uint64) {
 }
 
 // report shows a defect to the program, through Config.Complain, and to Options.Found.
-func (c *Context) report(d *simt.Defect) {
+func (c *Context) report(d *memcheck.Defect) {
 	var text strings.Builder
 	for line := range strings.Lines(d.String()) {
 		fmt.Fprintf(&text, "muster check: %s\n", strings.TrimSuffix(line, "\n"))

@@ -11,6 +11,7 @@ import (
 	"muster/device"
 	"muster/ptx/simt"
 	"muster/ptx/simt/heap"
+	"muster/ptx/simt/memcheck"
 )
 
 // Context is one client's part of a software device.
@@ -25,7 +26,7 @@ type Context struct {
 	dev             *Device
 	mem             *memory
 	print, complain func(text []byte) // serialised by newContext; nil drops the text
-	checker         *simt.Checker     // nil if nothing is checked
+	checker         *memcheck.Checker // nil if nothing is checked
 	limit           device.KernelLimit
 	// textures is read by running kernels without a lock. NewTexture and DropTexture replace the
 	// whole table, under mu.
@@ -82,7 +83,7 @@ func newContext(d *Device, m *memory, config device.Config) *Context {
 	c.print, c.complain = alone(config.Print), alone(config.Complain)
 	c.heap = heapOf(m, device.DefaultHeap)
 	if d.profile.Check.Any() {
-		c.checker = simt.NewChecker(d.profile.Check, 0, c.report)
+		c.checker = memcheck.New(d.profile.Check, 0, c.report)
 	}
 	return c
 }

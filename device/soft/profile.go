@@ -10,6 +10,7 @@ import (
 
 	"muster/device"
 	"muster/ptx/simt"
+	"muster/ptx/simt/memcheck"
 	"muster/ptx/simt/shape"
 )
 
@@ -37,7 +38,7 @@ type Profile struct {
 	OwnProcess bool
 	// Check selects the defects that kernels are checked for. If there are any, the
 	// interpreter runs all kernels.
-	Check simt.Checks
+	Check memcheck.Checks
 }
 
 // granule is the granularity of mappings, the same as on current GPUs.

@@ -66,7 +66,7 @@ device/cuda, device/remote, device/fault know no ptx/simt
 device, device/* know no policy except device/devicetest
 ptx know no ptx/*
 ptx/simt/* know no ptx/simt # the engine puts its parts together
-ptx/simt/* know no ptx except ptx/simt/program # numbers and machine code
+ptx/simt/* know no ptx except ptx/simt/program, ptx/simt/memcheck # numbers and machine code
 ptx/simt/program know no ptx/simt/native # what is to be done, not how
 ptx/onekernel, ptx/codecheck, ptx/codefile know no device
 

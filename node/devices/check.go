@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"muster/ptx/onekernel"
-	"muster/ptx/simt"
+	"muster/ptx/simt/memcheck"
 )
 
 // checkVariable tells a node's workers what to check kernels on software GPUs for, and
@@ -21,17 +21,17 @@ const (
 
 // CheckEnvironment is what a node's environment must have so that its software GPUs check kernels and
 // append what they find to a file, which must exist and belong to the user.
-func CheckEnvironment(checks simt.Checks, reports string) map[string]string {
+func CheckEnvironment(checks memcheck.Checks, reports string) map[string]string {
 	return map[string]string{checkVariable: checks.String(), checkReportVariable: reports}
 }
 
 // checksWanted reads what CheckEnvironment has set: found is told what the device finds.
-func checksWanted(getenv func(string) string) (checks simt.Checks, found func(report string), err error) {
+func checksWanted(getenv func(string) string) (checks memcheck.Checks, found func(report string), err error) {
 	list := getenv(checkVariable)
 	if list == "" {
 		return checks, nil, nil
 	}
-	if checks, err = simt.ParseChecks(list); err != nil {
+	if checks, err = memcheck.Parse(list); err != nil {
 		return checks, nil, fmt.Errorf("$%s: %w", checkVariable, err)
 	}
 	path := getenv(checkReportVariable)

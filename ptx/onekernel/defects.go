@@ -5,13 +5,13 @@ import (
 	"io"
 	"strings"
 
-	"muster/ptx/simt"
+	"muster/ptx/simt/memcheck"
 	"muster/ptx/simt/shape"
 )
 
 // newChecker makes a checker that knows all buffers and variables, and calls found with each defect.
-func (r *Kernel) newChecker(checks simt.Checks, found func(*simt.Defect)) *simt.Checker {
-	checker := simt.NewChecker(checks, 0, found)
+func (r *Kernel) newChecker(checks memcheck.Checks, found func(*memcheck.Defect)) *memcheck.Checker {
+	checker := memcheck.New(checks, 0, found)
 	for i := range r.memory.regions {
 		g := &r.memory.regions[i]
 		checker.Allocate(g.Base, g.size, g.what, !r.isOut(g))
@@ -33,14 +33,14 @@ func (r *Kernel) isOut(g *region) bool {
 const CheckPrefix = "muster check: "
 
 // writeDefect writes a report, with the prefix on each line.
-func writeDefect(w io.Writer, d *simt.Defect) {
+func writeDefect(w io.Writer, d *memcheck.Defect) {
 	for line := range strings.Lines(d.String()) {
 		fmt.Fprintf(w, "%s%s\n", CheckPrefix, strings.TrimSuffix(line, "\n"))
 	}
 }
 
 // writeSummary writes how many defects were found.
-func writeSummary(w io.Writer, c *simt.Checker) {
+func writeSummary(w io.Writer, c *memcheck.Checker) {
 	for _, line := range c.Summary() {
 		fmt.Fprintf(w, "%s%s\n", CheckPrefix, line)
 	}
@@ -68,9 +68,9 @@ type deedDocument struct {
 }
 
 // setDefects adds the defects that a checker has found.
-func (doc *Document) setDefects(found []*simt.Defect) {
+func (doc *Document) setDefects(found []*memcheck.Defect) {
 	three := func(d shape.Dim) [3]uint32 { return [3]uint32{d.X, d.Y, d.Z} }
-	deed := func(d *simt.Deed) deedDocument {
+	deed := func(d *memcheck.Deed) deedDocument {
 		return deedDocument{d.What, three(d.Block), three(d.Thread), d.Line, d.Source, d.Instruction}
 	}
 	for _, d := range found {

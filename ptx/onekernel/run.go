@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"muster/ptx/simt"
+	"muster/ptx/simt/memcheck"
 	"muster/report"
 )
 
@@ -19,7 +20,7 @@ type Watch struct {
 	// Gather keeps what the kernel prints, and the defects, for the document instead.
 	Gather bool
 	// Checks are the defects to look for.
-	Checks simt.Checks
+	Checks memcheck.Checks
 	// Bar shows on Told how far the kernel is. Run removes it before it writes anything else there.
 	Bar *report.Progress
 	// WriteFile makes the files for the buffers that the user wants in files.
@@ -30,12 +31,12 @@ type Watch struct {
 type Run struct {
 	kernel    *Kernel
 	execution *simt.Execution
-	checker   *simt.Checker // nil if nothing was checked
+	checker   *memcheck.Checker // nil if nothing was checked
 	seconds   float64
 	printed   strings.Builder
 	fault     *simt.Fault
 	failed    bool // the kernel faulted, or a file cannot be written
-	defects   []*simt.Defect
+	defects   []*memcheck.Defect
 }
 
 // Run runs a prepared kernel to its end, or until the context is cancelled, and writes the files that
@@ -53,7 +54,7 @@ func (r *Kernel) Run(ctx context.Context, w Watch) (*Run, error) {
 		out.Write(text) // its error is told by Flush
 	}
 	if w.Checks.Any() {
-		run.checker = r.newChecker(w.Checks, func(d *simt.Defect) {
+		run.checker = r.newChecker(w.Checks, func(d *memcheck.Defect) {
 			run.defects = append(run.defects, d)
 			if !w.Gather {
 				w.Bar.Done()

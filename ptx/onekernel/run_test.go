@@ -10,6 +10,7 @@ import (
 
 	"muster/internal/misuse"
 	"muster/ptx/simt"
+	"muster/ptx/simt/memcheck"
 	"muster/ptx/simt/shape"
 	"muster/report"
 )
@@ -134,7 +135,7 @@ func TestRunWhoseFileCannotBeWritten(t *testing.T) {
 // Defects are written as they are found, or gathered for the document.
 func TestRunWithChecks(t *testing.T) {
 	for _, gather := range []bool{false, true} {
-		run, _, told, err := runDouble(t, "4", "out:u32[4]", Watch{Checks: simt.Checks{Init: true}, Gather: gather})
+		run, _, told, err := runDouble(t, "4", "out:u32[4]", Watch{Checks: memcheck.Checks{Init: true}, Gather: gather})
 		if err != nil || !run.Defective() {
 			t.Fatalf("got %v, defective: %t", err, run.Defective())
 		}

@@ -8,12 +8,8 @@ import (
 	"muster/ptx/simt/shape"
 )
 
-// barriers is how many barriers a block has. One more, clusterBarrier, is that of
-// its cluster.
-const (
-	barriers       = 16
-	clusterBarrier = barriers
-)
+// clusterBarrier is the number of the barrier that a block shares with its cluster.
+const clusterBarrier = shape.MaxBarriers
 
 // barrier is the state of one barrier of a block.
 type barrier struct {
@@ -44,7 +40,7 @@ func (g *gang) barrier(in *inst, at int32) (int32, bool) {
 	cur := g.groups[g.cur]
 	for rest := g.mask; !rest.empty(); {
 		number := g.r32.lane(in.A, rest.first())
-		if number >= barriers {
+		if number >= shape.MaxBarriers {
 			g.fault(in, rest.first(), IllegalCall, 0, "barriers are numbered 0 to 15")
 		}
 		here := g.atNumber(in, rest, number)
@@ -202,7 +198,7 @@ func (t *team) release(number int) {
 	for _, b := range done {
 		t.bars[b][number] = barrier{}
 		if t.check != nil {
-			t.check[b].pass(number)
+			t.check[b].Pass(number)
 		}
 	}
 }
@@ -243,7 +239,7 @@ func (t *team) leave(g *gang, m mask) {
 	if !t.arrivals {
 		return
 	}
-	for n := range barriers + 1 {
+	for n := range shape.MaxBarriers + 1 {
 		for b := range t.live {
 			if t.bars[b][n].arrived > 0 {
 				t.release(n)

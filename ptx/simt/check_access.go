@@ -8,10 +8,15 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt/matrix"
+	"muster/ptx/simt/memcheck"
 	"muster/ptx/simt/program"
 	"muster/ptx/simt/shape"
 	"muster/ptx/simt/tensormap"
 )
+
+// A launch with a checker runs a copy of the kernel's code in which each instruction that accesses
+// memory first calls the checker. A launch without one runs the unchanged code. One worker runs a
+// checked launch, in the interpreter.
 
 // site is an instruction that a checker follows.
 type site struct {
@@ -72,7 +77,7 @@ func (k *Kernel) insertChecks(m *image) *checkedImage {
 		if s.isAsync() {
 			c.async = append(c.async, in.Text)
 		}
-		if s.touch == program.TouchNothing || s.touch == program.TouchOther || len(c.sites) > maxSites {
+		if s.touch == program.TouchNothing || s.touch == program.TouchOther || len(c.sites) > memcheck.MaxSites {
 			continue
 		}
 		number := len(c.sites)
@@ -151,97 +156,58 @@ func isAddress(o ptx.Operand) bool { return o.Kind == ptx.AddressOperand }
 
 // launchCheck is a checker's view of one launch.
 type launchCheck struct {
-	*Checker
-	x     *Execution
-	code  *checkedImage
-	race  bool      // check for races; false once there are no numbers left for blocks
-	first uint32    // number of the launch's first block; see blockID
-	most  int       // how many numbers it may use
-	floor record    // records of this launch are not below it
-	ids   []blockID // the numbers in use, from first on
-	now   uint32    // number of publications so far: the time of the next observation
+	*memcheck.Checker
+	x    *Execution
+	code *checkedImage
+	race bool // check for races; false once there are no numbers left for blocks
+	memcheck.Launch
+	floor memcheck.Record // records of this launch are not below it
 
 	sharedBytes uint64    // of a block
 	inside      [2]uint64 // the variable in shared memory that was used last: begin and end
 	unknown     bool      // an instruction that is not followed may write shared memory
 }
 
-func (c *Checker) begin(x *Execution, code *checkedImage) *launchCheck {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	l := &launchCheck{Checker: c, x: x, code: code, race: c.checks.Race}
-	const spare = 1024 // further numbers, for blocks whose clocks overflow
-	l.most = int(min(x.launch.Grid.Count(), maxBlockIDs-spare-1)) + spare
-	if int(c.nextID)+l.most > maxBlockIDs {
-		c.forgetUses()
-		c.nextID = 1
-	}
-	l.first = c.nextID
-	c.nextID += uint32(l.most)
-	l.floor = record(l.first) << blockShift
+func beginCheck(c *memcheck.Checker, x *Execution, code *checkedImage) *launchCheck {
+	c.Lock()
+	defer c.Unlock()
+	l := &launchCheck{Checker: c, x: x, code: code, race: c.Checks.Race}
+	l.Launch = c.NewLaunch(x.launch.Grid.Count(), func(blocks int) {
+		if l.race {
+			l.Note("kernel %s: blocks after the first %d were not checked for races", x.kernel.Name, blocks)
+		}
+		l.race = false
+	})
+	l.floor = memcheck.Record(l.Lowest) << memcheck.BlockShift
 	l.sharedBytes = uint64(x.sharedBytes())
 	unknown := code.unknown
 	if x.cluster > 1 {
 		unknown = append(slices.Clone(unknown), code.async...)
 	}
 	for _, in := range unknown {
-		c.note("kernel %s: what %s does to memory is not followed (line %d): reads of shared memory are not checked for initialisation", x.kernel.Name, in.Name(), in.Pos.Line)
+		c.Note("kernel %s: what %s does to memory is not followed (line %d): reads of shared memory are not checked for initialisation", x.kernel.Name, in.Name(), in.Pos.Line)
 		l.unknown = true
 	}
-	if len(code.sites) > maxSites {
-		c.note("kernel %s has more than %d instructions that reach memory: the others are not checked", x.kernel.Name, maxSites)
+	if len(code.sites) > memcheck.MaxSites {
+		c.Note("kernel %s has more than %d instructions that reach memory: the others are not checked", x.kernel.Name, memcheck.MaxSites)
 	}
 	return l
 }
 
-// newID assigns a number, for records, to a block.
-func (l *launchCheck) newID(number uint64) uint32 {
-	if len(l.ids) == l.most {
-		if l.race {
-			l.note("kernel %s: blocks after the first %d were not checked for races", l.x.kernel.Name, l.most)
-		}
-		l.race = false
-		return l.first + uint32(l.most) - 1
-	}
-	l.ids = append(l.ids, blockID{number: number})
-	return l.first + uint32(len(l.ids)) - 1
-}
-
-// id returns the block that a number stands for; nil if the number is not of this
-// launch.
-func (l *launchCheck) id(n uint32) *blockID {
-	if i := n - l.first; i < uint32(len(l.ids)) {
-		return &l.ids[i]
-	}
-	return nil
-}
-
-// forgetUses drops all records, so that numbers of blocks can start again.
-func (c *Checker) forgetUses() {
-	for _, a := range c.areas {
-		for _, p := range a.pages {
-			if p != nil && p.uses != nil {
-				c.room += p.uses.bytes()
-				p.uses = nil
-			}
-		}
-	}
-}
-
 // teamBegins resets the state of a team's blocks, when the team begins to run new ones.
 func (l *launchCheck) teamBegins(t *team) {
-	if t.check == nil || t.check[0].launch != l {
-		t.check = make([]*blockCheck, len(t.live))
+	if t.check == nil || t.check[0].Launch != &l.Launch {
+		t.check = make([]*memcheck.Block, len(t.live))
 		for b := range t.check {
-			t.check[b] = &blockCheck{launch: l, warps: (int(l.x.launch.Block.Count()) + shape.WarpSize - 1) / shape.WarpSize, shared: make([]*page, (l.x.sharedBytes()+pageBytes-1)/pageBytes)}
+			t.check[b] = &memcheck.Block{Launch: &l.Launch, Warps: (int(l.x.launch.Block.Count()) + shape.WarpSize - 1) / shape.WarpSize, Shared: make([]*memcheck.Page, (l.x.sharedBytes()+memcheck.PageBytes-1)/memcheck.PageBytes)}
 		}
 	}
 	for b := range t.check {
 		if t.live[b] > 0 {
-			t.check[b].begin(t.blocks[b])
+			t.check[b].Begin(t.blocks[b])
 		}
 	}
-	if l.checks.Init {
+	if l.Checks.Init {
 		for _, g := range t.gangs {
 			if len(g.local) == 0 {
 				continue
@@ -266,13 +232,13 @@ func (l *launchCheck) teamResumes(t *team) {
 			}
 			// The state tells how many threads wait here, not which: as if all did, so that none is
 			// blamed for what the barrier orders.
-			for w := range b.warps {
-				b.arrive(w, uint32(n), true)
+			for w := range b.Warps {
+				b.Arrive(w, uint32(n), true)
 			}
 		}
-		for i := range b.shared {
-			b.shared[i] = &page{}
-			b.shared[i].write(0, pageBytes)
+		for i := range b.Shared {
+			b.Shared[i] = &memcheck.Page{}
+			b.Shared[i].Write(0, memcheck.PageBytes)
 		}
 	}
 	for _, g := range t.gangs {
@@ -284,7 +250,7 @@ func (l *launchCheck) teamResumes(t *team) {
 
 // eachActiveWarp calls f for every warp of the running group, in the order of
 // lanes, with its block.
-func (l *launchCheck) eachActiveWarp(g *gang, f func(b *blockCheck, w int)) {
+func (l *launchCheck) eachActiveWarp(g *gang, f func(b *memcheck.Block, w int)) {
 	for base := g.lo &^ (g.warp - 1); base < g.hi; base += g.warp {
 		if m := g.warpBits(&g.mask, base); m != 0 {
 			lane := base + bits.TrailingZeros32(m)
@@ -298,11 +264,11 @@ func (l *launchCheck) eachActiveWarp(g *gang, f func(b *blockCheck, w int)) {
 func (l *launchCheck) synchronises(g *gang, in *inst) {
 	switch in.Flow {
 	case program.FlowWarp, program.FlowWarpWait:
-		l.eachActiveWarp(g, (*blockCheck).advance)
+		l.eachActiveWarp(g, (*memcheck.Block).Advance)
 	case program.FlowBarrier:
 		switch in.Mode {
 		case program.ClusterArrive: // the barrier may complete before the wait is executed: count as waiting from here on
-			l.eachActiveWarp(g, func(b *blockCheck, w int) { b.arrive(w, clusterBarrier, true) })
+			l.eachActiveWarp(g, func(b *memcheck.Block, w int) { b.Arrive(w, clusterBarrier, true) })
 			return
 		case program.ClusterWait:
 			return
@@ -312,8 +278,8 @@ func (l *launchCheck) synchronises(g *gang, in *inst) {
 			for ; m != 0; m &= m - 1 {
 				lane := base + bits.TrailingZeros32(m)
 				number := g.r32.lane(in.A, lane)
-				if number < barriers {
-					g.team.check[g.blockOf[lane]].arrive(int(g.threadOf[lane])/shape.WarpSize, number, in.Mode != program.BarArrive)
+				if number < shape.MaxBarriers {
+					g.team.check[g.blockOf[lane]].Arrive(int(g.threadOf[lane])/shape.WarpSize, number, in.Mode != program.BarArrive)
 				}
 				if g.r32.form[in.A].uniform() {
 					break // the other lanes of the warp arrive at the same barrier
@@ -326,8 +292,8 @@ func (l *launchCheck) synchronises(g *gang, in *inst) {
 // passes records that all threads of a team continue from the barriers at which they wait.
 func (l *launchCheck) passes(t *team) {
 	for b := range t.check {
-		for n := range barriers {
-			t.check[b].pass(n)
+		for n := range shape.MaxBarriers {
+			t.check[b].Pass(n)
 		}
 	}
 }
@@ -343,30 +309,30 @@ func (l *launchCheck) follow(g *gang, in *inst, number int) {
 	}
 	switch s.touch {
 	case program.TouchFence:
-		l.eachActiveWarp(g, (*blockCheck).fence)
+		l.eachActiveWarp(g, (*memcheck.Block).Fence)
 	case program.TouchLoad, program.TouchStore, program.TouchAtomic:
-		v := glance{l: l, g: g, in: in, number: record(number), site: s, a: g.access(in), reads: s.touch != program.TouchStore, writes: s.touch != program.TouchLoad}
+		v := glance{l: l, g: g, in: in, number: memcheck.Record(number), site: s, a: g.access(in), reads: s.touch != program.TouchStore, writes: s.touch != program.TouchLoad}
 		v.all()
 		if s.sync {
-			l.eachActiveWarp(g, func(b *blockCheck, w int) {
+			l.eachActiveWarp(g, func(b *memcheck.Block, w int) {
 				if v.reads && (s.touch == program.TouchLoad || s.returns) {
-					b.observe(w)
+					b.Observe(w)
 				}
 				if v.writes {
-					b.publish(w)
+					b.Publish(w)
 				}
 			})
 		}
 	case program.TouchCopy:
-		from := glance{l: l, g: g, in: in, number: record(number), site: s, a: g.access(in), reads: true, silent: in.C >= 0}
+		from := glance{l: l, g: g, in: in, number: memcheck.Record(number), site: s, a: g.access(in), reads: true, silent: in.C >= 0}
 		from.all()
-		to := glance{l: l, g: g, in: in, number: record(number), site: s, writes: true}
+		to := glance{l: l, g: g, in: in, number: memcheck.Record(number), site: s, writes: true}
 		for lane := range l.lanes(g) {
 			to.lane(lane, ptx.SharedSpace, g.r64.lane(in.B, lane))
 		}
 	case program.TouchMatrix, program.TouchRows:
 		reads := s.touch == program.TouchRows
-		v := glance{l: l, g: g, in: in, number: record(number), site: s, a: g.access(in), reads: reads, writes: !reads}
+		v := glance{l: l, g: g, in: in, number: memcheck.Record(number), site: s, a: g.access(in), reads: reads, writes: !reads}
 		for lane := range l.lanes(g) {
 			if lane%g.warp < matrixSide*len(in.List) {
 				v.one(lane)
@@ -374,10 +340,10 @@ func (l *launchCheck) follow(g *gang, in *inst, number int) {
 		}
 	case program.TouchLoadTile, program.TouchStoreTile:
 		reads := s.touch == program.TouchLoadTile
-		v := glance{l: l, g: g, in: in, number: record(number), site: s, reads: reads, writes: !reads}
+		v := glance{l: l, g: g, in: in, number: memcheck.Record(number), site: s, reads: reads, writes: !reads}
 		v.tile(in.K.(*matrix.Access))
 	case program.TouchTensorMap:
-		v := glance{l: l, g: g, in: in, number: record(number), site: s}
+		v := glance{l: l, g: g, in: in, number: memcheck.Record(number), site: s}
 		v.maps()
 	}
 }
@@ -439,7 +405,7 @@ type glance struct {
 	l      *launchCheck
 	g      *gang
 	in     *inst
-	number record
+	number memcheck.Record
 	site   *site
 	a      *access
 	reads  bool
@@ -534,12 +500,12 @@ func (v *glance) word(lane int, addr uint64) bool {
 	if addr+4 > v.l.sharedBytes || addr%4 != 0 || !v.l.inVariable(addr, 4) {
 		return false
 	}
-	p := b.shared[addr/pageBytes]
-	if p == nil || p.uses == nil || p.uses.shift != 2 {
+	p := b.Shared[addr/memcheck.PageBytes]
+	if p == nil || p.Uses == nil || p.Uses.Shift != 2 {
 		return false
 	}
-	if v.l.checks.Init && !p.full {
-		bits, shift := &p.init[addr%pageBytes/64], addr%64
+	if v.l.Checks.Init && !p.Full {
+		bits, shift := &p.Init[addr%memcheck.PageBytes/64], addr%64
 		if v.reads && *bits>>shift&15 != 15 {
 			return false
 		}
@@ -547,15 +513,15 @@ func (v *glance) word(lane int, addr uint64) bool {
 			*bits |= 15 << shift
 		}
 	}
-	u, i := p.uses, addr%pageBytes/4
-	me, floor := v.me(b, lane), b.settled
-	w, r := u.write[i], u.read[i]
+	u, i := p.Uses, addr%memcheck.PageBytes/4
+	me, floor := v.me(b, lane), b.Settled
+	w, r := u.Write[i], u.Read[i]
 	switch {
 	case v.writes && w < floor && r < floor:
-		u.write[i] = me
+		u.Write[i] = me
 	case !v.writes && w < floor && r < floor:
-		u.read[i], u.reread[i] = me, 0
-	case !v.writes && w < floor && (u.reread[i]^me)&(blockMask|clockMask) == 0:
+		u.Read[i], u.Reread[i] = me, 0
+	case !v.writes && w < floor && (u.Reread[i]^me)&(memcheck.BlockMask|memcheck.ClockMask) == 0:
 	default:
 		v.use(b, me, floor, lane, ptx.SharedSpace, addr, u, int(i))
 	}
@@ -563,12 +529,12 @@ func (v *glance) word(lane int, addr uint64) bool {
 }
 
 // me returns the record of a lane's access now.
-func (v *glance) me(b *blockCheck, lane int) record {
+func (v *glance) me(b *memcheck.Block, lane int) memcheck.Record {
 	thread := int(v.g.threadOf[lane])
 	if v.engine != 0 {
 		thread = v.engine*shape.WarpSize + thread/shape.WarpSize
 	}
-	return record(b.id)<<blockShift | record(b.clock[thread/shape.WarpSize])<<clockShift | record(thread)<<threadShift | v.number
+	return memcheck.Record(b.ID)<<memcheck.BlockShift | memcheck.Record(b.Clock[thread/shape.WarpSize])<<memcheck.ClockShift | memcheck.Record(thread)<<memcheck.ThreadShift | v.number
 }
 
 // one examines the access of one lane.
@@ -603,68 +569,60 @@ func (v *glance) lane(lane int, space ptx.Space, addr uint64) {
 				v.outsideShared(lane, addr)
 				return
 			}
-			v.stretch(b, lane, space, addr, b.sharedPage(addr), b.sharedPage(addr+n-1))
+			v.stretch(b, lane, space, addr, b.SharedPage(addr), b.SharedPage(addr+n-1))
 		}
 	case ptx.GlobalSpace:
-		a := v.l.find(addr)
-		if a == nil || addr-a.base+n > a.size {
+		a := v.l.Find(addr)
+		if a == nil || addr-a.Base+n > a.Size {
 			v.outside(lane, addr)
 			return
 		}
-		v.stretch(v.g.team.check[v.g.blockOf[lane]], lane, space, addr, v.l.page(a, addr), v.l.page(a, addr+n-1))
+		v.stretch(v.g.team.check[v.g.blockOf[lane]], lane, space, addr, v.l.Page(a, addr), v.l.Page(a, addr+n-1))
 	}
-}
-
-func (b *blockCheck) sharedPage(addr uint64) *page {
-	slot := &b.shared[addr/pageBytes]
-	if *slot == nil {
-		*slot = &page{}
-	}
-	return *slot
 }
 
 // stretch examines the bytes that a lane accesses, which lie in one page or in two.
-func (v *glance) stretch(b *blockCheck, lane int, space ptx.Space, addr uint64, p, q *page) {
+func (v *glance) stretch(b *memcheck.Block, lane int, space ptx.Space, addr uint64, p, q *memcheck.Page) {
 	n := int(v.site.size)
-	from := int(addr % pageBytes)
+	from := int(addr % memcheck.PageBytes)
 	if p != q {
-		v.part(b, lane, space, addr, p, from, pageBytes-from)
-		v.part(b, lane, space, addr+pageBytes-uint64(from), q, 0, n-(pageBytes-from))
+		v.part(b, lane, space, addr, p, from, memcheck.PageBytes-from)
+		v.part(b, lane, space, addr+memcheck.PageBytes-uint64(from), q, 0, n-(memcheck.PageBytes-from))
 		return
 	}
 	v.part(b, lane, space, addr, p, from, n)
 }
 
 // part examines the bytes that a lane accesses in one page.
-func (v *glance) part(b *blockCheck, lane int, space ptx.Space, addr uint64, p *page, from, n int) {
-	if v.l.checks.Init && !p.full {
+func (v *glance) part(b *memcheck.Block, lane int, space ptx.Space, addr uint64, p *memcheck.Page, from, n int) {
+	if v.l.Checks.Init && !p.Full {
 		v.initPart(lane, space, addr, p, from, n)
 	}
 	if !v.l.race {
 		return
 	}
-	u := v.l.usesOf(p, space, n < 4 || from%4 != 0)
+	u := v.l.UsesOf(p, space == ptx.SharedSpace, n < 4 || from%4 != 0, v.l.floor, v.l.x.kernel.Name)
 	if u == nil {
 		return
 	}
 	me, floor := v.me(b, lane), v.floor(b, space)
-	for i, end := from>>u.shift, (from+n-1)>>u.shift; i <= end; i++ {
-		v.use(b, me, floor, lane, space, addr&^(pageBytes-1)|uint64(i)<<u.shift, u, i)
+	for i, end := from>>u.Shift, (from+n-1)>>u.Shift; i <= end; i++ {
+		v.use(b, me, floor, lane, space, addr&^(memcheck.PageBytes-1)|uint64(i)<<u.Shift, u, i)
 	}
-	p.used = me | ^blockMask
+	p.Used = me | ^memcheck.BlockMask
 }
 
-func (v *glance) initPart(lane int, space ptx.Space, addr uint64, p *page, from, n int) {
+func (v *glance) initPart(lane int, space ptx.Space, addr uint64, p *memcheck.Page, from, n int) {
 	if v.reads {
-		if at := p.unwritten(from, n); at >= 0 {
+		if at := p.Unwritten(from, n); at >= 0 {
 			v.uninitialised(lane, space, addr+uint64(at-from))
-			p.write(from, n) // report these bytes only once
+			p.Write(from, n) // report these bytes only once
 		}
 	}
 	if v.writes {
-		p.write(from, n)
-		if from+n == pageBytes {
-			p.settle()
+		p.Write(from, n)
+		if from+n == memcheck.PageBytes {
+			p.Settle()
 		}
 	}
 }
@@ -672,9 +630,9 @@ func (v *glance) initPart(lane int, space ptx.Space, addr uint64, p *page, from,
 // floor returns a lower bound of the records that matter for an access: those
 // below are from earlier launches or other blocks of the same shared memory, or
 // all threads that can reach the memory are ordered after them.
-func (v *glance) floor(b *blockCheck, space ptx.Space) record {
+func (v *glance) floor(b *memcheck.Block, space ptx.Space) memcheck.Record {
 	if space == ptx.SharedSpace {
-		return b.settled
+		return b.Settled
 	}
 	return v.l.floor
 }
@@ -682,49 +640,49 @@ func (v *glance) floor(b *blockCheck, space ptx.Space) record {
 // use compares a lane's access to a word, or a byte, with the last writer and, if it writes, with the
 // readers; then it records the access. A record of the same thread never conflicts. A write
 // clears the readers: the next access is compared with the write.
-func (v *glance) use(b *blockCheck, me, floor record, lane int, space ptx.Space, addr uint64, u *uses, i int) {
-	if last := u.write[i]; last >= floor && (last^me)&whoMask != 0 && !v.harmless(last, b, me.warp()) {
-		v.conflict(lane, space, addr, me, last, true, int(1)<<u.shift)
+func (v *glance) use(b *memcheck.Block, me, floor memcheck.Record, lane int, space ptx.Space, addr uint64, u *memcheck.Uses, i int) {
+	if last := u.Write[i]; last >= floor && (last^me)&memcheck.WhoMask != 0 && !v.harmless(last, b, me.Warp()) {
+		v.conflict(lane, space, addr, me, last, true, int(1)<<u.Shift)
 	}
-	first, second := u.read[i], u.reread[i]
+	first, second := u.Read[i], u.Reread[i]
 	if v.writes {
-		if first >= floor && (first^me)&whoMask != 0 && !v.harmless(first, b, me.warp()) {
-			v.conflict(lane, space, addr, me, first, false, int(1)<<u.shift)
-		} else if second >= floor && (second^me)&whoMask != 0 && !v.harmless(second, b, me.warp()) {
-			v.conflict(lane, space, addr, me, second, false, int(1)<<u.shift)
+		if first >= floor && (first^me)&memcheck.WhoMask != 0 && !v.harmless(first, b, me.Warp()) {
+			v.conflict(lane, space, addr, me, first, false, int(1)<<u.Shift)
+		} else if second >= floor && (second^me)&memcheck.WhoMask != 0 && !v.harmless(second, b, me.Warp()) {
+			v.conflict(lane, space, addr, me, second, false, int(1)<<u.Shift)
 		}
-		if last := u.write[i]; !v.site.sync || (last^me)&(whoMask|clockMask) != 0 || v.l.code.sites[last.site()].sync {
-			u.write[i] = me // else keep this thread's plain write: it can race where its atomic cannot
+		if last := u.Write[i]; !v.site.sync || (last^me)&(memcheck.WhoMask|memcheck.ClockMask) != 0 || v.l.code.sites[last.Site()].sync {
+			u.Write[i] = me // else keep this thread's plain write: it can race where its atomic cannot
 		}
 		if first >= floor {
-			u.read[i], u.reread[i] = 0, 0
+			u.Read[i], u.Reread[i] = 0, 0
 		}
 		return
 	}
 	switch {
 	case first < floor:
-		u.read[i], u.reread[i] = me, 0
-	case (first^me)&whoMask == 0:
-		u.read[i] = me
-	case (second^me)&(blockMask|clockMask) == 0:
+		u.Read[i], u.Reread[i] = me, 0
+	case (first^me)&memcheck.WhoMask == 0:
+		u.Read[i] = me
+	case (second^me)&(memcheck.BlockMask|memcheck.ClockMask) == 0:
 		// A second reader of this block was recorded at the same clock, that is, just now. It
 		// stands for this one too.
-	case b.ordered(first, me.warp()):
-		u.read[i] = me
-		if (second^me)&whoMask == 0 {
-			u.reread[i] = 0
+	case b.Ordered(first, me.Warp()):
+		u.Read[i] = me
+		if (second^me)&memcheck.WhoMask == 0 {
+			u.Reread[i] = 0
 		}
 	default:
-		u.reread[i] = me
+		u.Reread[i] = me
 	}
 }
 
 // harmless says whether an access does not race with an earlier one by another thread, one
 // of the two being a write.
-func (v *glance) harmless(earlier record, b *blockCheck, w int) bool {
-	other := &v.l.code.sites[earlier.site()]
+func (v *glance) harmless(earlier memcheck.Record, b *memcheck.Block, w int) bool {
+	other := &v.l.code.sites[earlier.Site()]
 	switch {
-	case b.ordered(earlier, w) || v.site.sync && other.sync:
+	case b.Ordered(earlier, w) || v.site.sync && other.sync:
 		return true
 	case v.site.touch == program.TouchLoad && other.swaps || v.site.swaps && other.touch == program.TouchLoad:
 		// CUDA's programming guide shows this loop: a plain read, then a compare-and-swap
@@ -738,19 +696,19 @@ func (v *glance) harmless(earlier record, b *blockCheck, w int) bool {
 func (v *glance) row(first, end int, addr uint64) {
 	n := v.site.size
 	bytes := uint64(end-first) * n
-	var shadow func(addr uint64) *page
+	var shadow func(addr uint64) *memcheck.Page
 	space := v.in.Space
 	switch space {
 	case ptx.SharedSpace:
 		b := v.g.team.check[v.g.blockOf[first]]
 		size := v.l.sharedBytes
 		if addr < size && size-addr >= bytes && addr&(v.site.bytes-1) == 0 && v.l.inVariable(addr, bytes) {
-			shadow = b.sharedPage
+			shadow = b.SharedPage
 		}
 	case ptx.GlobalSpace:
-		a := v.l.find(addr)
-		if a != nil && addr-a.base+bytes <= a.size && addr&(v.site.bytes-1) == 0 {
-			shadow = func(addr uint64) *page { return v.l.page(a, addr) }
+		a := v.l.Find(addr)
+		if a != nil && addr-a.Base+bytes <= a.Size && addr&(v.site.bytes-1) == 0 {
+			shadow = func(addr uint64) *memcheck.Page { return v.l.Page(a, addr) }
 		}
 	}
 	if shadow == nil || addr%n != 0 || addr%4 != 0 {
@@ -760,49 +718,49 @@ func (v *glance) row(first, end int, addr uint64) {
 		return
 	}
 	for first < end {
-		p, from := shadow(addr), int(addr%pageBytes)
-		lanes := min(end-first, (pageBytes-from)/int(n))
+		p, from := shadow(addr), int(addr%memcheck.PageBytes)
+		lanes := min(end-first, (memcheck.PageBytes-from)/int(n))
 		v.rowInPage(first, first+lanes, space, addr, p, from)
 		first += lanes
 		addr += uint64(lanes) * n
 	}
 }
 
-func (v *glance) rowInPage(first, end int, space ptx.Space, addr uint64, p *page, from int) {
+func (v *glance) rowInPage(first, end int, space ptx.Space, addr uint64, p *memcheck.Page, from int) {
 	n := int(v.site.size)
-	if v.l.checks.Init && !p.full {
-		if v.reads && p.unwritten(from, (end-first)*n) >= 0 {
+	if v.l.Checks.Init && !p.Full {
+		if v.reads && p.Unwritten(from, (end-first)*n) >= 0 {
 			for lane := first; lane < end; lane++ {
-				if at := p.unwritten(from+(lane-first)*n, n); at >= 0 {
-					v.uninitialised(lane, space, addr&^(pageBytes-1)+uint64(at))
+				if at := p.Unwritten(from+(lane-first)*n, n); at >= 0 {
+					v.uninitialised(lane, space, addr&^(memcheck.PageBytes-1)+uint64(at))
 				}
 			}
-			p.write(from, (end-first)*n)
+			p.Write(from, (end-first)*n)
 		}
 		if v.writes {
-			p.write(from, (end-first)*n)
+			p.Write(from, (end-first)*n)
 		}
 	}
 	if !v.l.race {
 		return
 	}
-	u := v.l.usesOf(p, space, false)
+	u := v.l.UsesOf(p, space == ptx.SharedSpace, false, v.l.floor, v.l.x.kernel.Name)
 	if u == nil {
 		return
 	}
-	p.used = record(v.g.team.check[v.g.blockOf[end-1]].id)<<blockShift | ^blockMask
-	if n == 4 && u.shift == 2 {
+	p.Used = memcheck.Record(v.g.team.check[v.g.blockOf[end-1]].ID)<<memcheck.BlockShift | ^memcheck.BlockMask
+	if n == 4 && u.Shift == 2 {
 		v.rowOfWords(first, end, space, addr, u, from/4)
 		return
 	}
-	entries := n >> u.shift
-	i := from >> u.shift
-	page := addr &^ (pageBytes - 1)
+	entries := n >> u.Shift
+	i := from >> u.Shift
+	page := addr &^ (memcheck.PageBytes - 1)
 	for lane := first; lane < end; lane++ {
 		b := v.g.team.check[v.g.blockOf[lane]]
 		me, floor := v.me(b, lane), v.floor(b, space)
 		for range entries {
-			v.use(b, me, floor, lane, space, page|uint64(i)<<u.shift, u, i)
+			v.use(b, me, floor, lane, space, page|uint64(i)<<u.Shift, u, i)
 			i++
 		}
 	}
@@ -810,9 +768,9 @@ func (v *glance) rowInPage(first, end int, space ptx.Space, addr uint64, p *page
 
 // rowOfWords examines lanes that access one word each, from the i-th word of a page on. Threads of a warp
 // have consecutive numbers, so the record of the next lane is that of this one plus 1<<threadShift.
-func (v *glance) rowOfWords(first, end int, space ptx.Space, addr uint64, u *uses, i int) {
+func (v *glance) rowOfWords(first, end int, space ptx.Space, addr uint64, u *memcheck.Uses, i int) {
 	n := end - first
-	write, read, reread := u.write[i:i+n], u.read[i:i+n], u.reread[i:i+n]
+	write, read, reread := u.Write[i:i+n], u.Read[i:i+n], u.Reread[i:i+n]
 	for first < end { // a warp of a block at a time
 		b := v.g.team.check[v.g.blockOf[first]]
 		me, floor := v.me(b, first), v.floor(b, space)
@@ -824,73 +782,17 @@ func (v *glance) rowOfWords(first, end int, space ptx.Space, addr uint64, u *use
 				write[j] = me
 			case !v.writes && w < floor && r < floor:
 				read[j], reread[j] = me, 0
-			case !v.writes && w < floor && (reread[j]^me)&(blockMask|clockMask) == 0:
+			case !v.writes && w < floor && (reread[j]^me)&(memcheck.BlockMask|memcheck.ClockMask) == 0:
 			default:
 				v.use(b, me, floor, first+j, space, addr+4*uint64(j), u, i+j)
 			}
-			me += 1 << threadShift
+			me += 1 << memcheck.ThreadShift
 		}
 		first += k
 		i += k
 		addr += 4 * uint64(k)
 		write, read, reread = write[k:], read[k:], reread[k:]
 	}
-}
-
-// usesOf returns the records of a page, with an entry for each byte if bytewise; nil if there is
-// no shadow memory for them.
-func (l *launchCheck) usesOf(p *page, space ptx.Space, bytewise bool) *uses {
-	u := p.uses
-	if u == nil {
-		shift := uint(2)
-		if bytewise {
-			shift = 0
-		}
-		if space != ptx.SharedSpace && !l.makeRoom(3*8*pageBytes>>shift) {
-			return nil
-		}
-		p.uses = newUses(shift)
-		return p.uses
-	}
-	if bytewise && u.shift != 0 {
-		if space != ptx.SharedSpace && !l.makeRoom(3*8*(pageBytes-pageWords)) {
-			return nil
-		}
-		p.uses = u.split()
-		return p.uses
-	}
-	return u
-}
-
-// makeRoom reserves n bytes of shadow memory. If need be it frees the records of pages that
-// this launch has not used. It returns false if there is not enough.
-func (l *launchCheck) makeRoom(n int) bool {
-	if l.room < n && !l.reclaim() {
-		return false
-	}
-	if l.room < n {
-		l.note("kernel %s: there was no shadow memory left to check all of its memory for races", l.x.kernel.Name)
-		return false
-	}
-	l.room -= n
-	return true
-}
-
-// reclaim frees the records of earlier launches; false if there were none.
-func (l *launchCheck) reclaim() bool {
-	before := l.room
-	for _, a := range l.areas {
-		for _, p := range a.pages {
-			if p != nil && p.uses != nil && p.used < l.floor {
-				l.room += p.uses.bytes()
-				p.uses = nil
-			}
-		}
-	}
-	if l.room == before {
-		l.note("kernel %s: there was no shadow memory left to check all of its memory for races", l.x.kernel.Name)
-	}
-	return l.room > before
 }
 
 // localLane examines an access to a thread's local memory. No other thread can reach that, so it
@@ -930,9 +832,9 @@ func (l *launchCheck) writeLocal(g *gang, lane int, addr, n uint64) {
 }
 
 // deed describes an access of a lane.
-func (v *glance) deed(lane int) Deed {
+func (v *glance) deed(lane int) memcheck.Deed {
 	block, thread := v.g.position(lane)
-	d := Deed{Block: block, Thread: thread, What: "read"}
+	d := memcheck.Deed{Block: block, Thread: thread, What: "read"}
 	if v.writes {
 		d.What = "write"
 	}
@@ -941,7 +843,7 @@ func (v *glance) deed(lane int) Deed {
 }
 
 // place fills in the instruction of a deed.
-func (l *launchCheck) place(d *Deed, s *site) {
+func (l *launchCheck) place(d *memcheck.Deed, s *site) {
 	switch s.touch {
 	case program.TouchAtomic:
 		d.What = "atomic access"
@@ -957,11 +859,11 @@ func (l *launchCheck) place(d *Deed, s *site) {
 func (l *launchCheck) memory(space ptx.Space, addr uint64) string {
 	switch space {
 	case ptx.GlobalSpace:
-		return l.describe(addr)
+		return l.Describe(addr)
 	case ptx.SharedSpace:
 		for _, s := range l.code.variables {
 			if addr-uint64(s.at) < uint64(s.size) {
-				return fmt.Sprintf("byte %d of %s (%s)", addr-uint64(s.at), s.name, counted(s.size, "byte"))
+				return fmt.Sprintf("byte %d of %s (%s)", addr-uint64(s.at), s.name, memcheck.Counted(s.size, "byte"))
 			}
 		}
 		if addr >= l.dynamicAt() {
@@ -973,39 +875,39 @@ func (l *launchCheck) memory(space ptx.Space, addr uint64) string {
 		behind := addr - uint64(before.at+before.size)
 		if after < len(l.code.variables) && uint64(l.code.variables[after].at)-addr < behind {
 			next := l.code.variables[after]
-			return fmt.Sprintf("%s before %s (%s)", counted(next.at-int(addr), "byte"), next.name, counted(next.size, "byte"))
+			return fmt.Sprintf("%s before %s (%s)", memcheck.Counted(next.at-int(addr), "byte"), next.name, memcheck.Counted(next.size, "byte"))
 		}
-		return fmt.Sprintf("%s behind the end of %s (%s)", counted(int(behind), "byte"), before.name, counted(before.size, "byte"))
+		return fmt.Sprintf("%s behind the end of %s (%s)", memcheck.Counted(int(behind), "byte"), before.name, memcheck.Counted(before.size, "byte"))
 	}
 	return ""
 }
 
 func (v *glance) uninitialised(lane int, space ptx.Space, addr uint64) {
-	if !v.l.checks.Init || v.silent || v.site.blind || space == ptx.SharedSpace && v.l.unknown {
+	if !v.l.Checks.Init || v.silent || v.site.blind || space == ptx.SharedSpace && v.l.unknown {
 		return
 	}
-	v.l.add(defectKey{kind: Uninitialised, space: space, deed: v.site.text}, func() *Defect {
+	v.l.Add(memcheck.DefectKey{Kind: memcheck.Uninitialised, Space: space, Deed: v.site.text}, func() *memcheck.Defect {
 		d := v.deed(lane)
 		d.What = "read"
-		return &Defect{Kind: Uninitialised, Kernel: v.l.x.kernel.Name, Deed: d, Space: space, Address: addr, Size: int(v.site.bytes), Memory: v.l.memory(space, addr)}
+		return &memcheck.Defect{Kind: memcheck.Uninitialised, Kernel: v.l.x.kernel.Name, Deed: d, Space: space, Address: addr, Size: int(v.site.bytes), Memory: v.l.memory(space, addr)}
 	})
 }
 
 // outside reports an access to mapped memory that is in no allocation. If the memory is not
 // mapped, the instruction itself will fault (see faulted).
 func (v *glance) outside(lane int, addr uint64) {
-	if !v.l.checks.Memory || v.silent {
+	if !v.l.Checks.Memory || v.silent {
 		return
 	}
-	if _, mapped := v.g.globalView(addr); !mapped || !v.l.near(addr) {
+	if _, mapped := v.g.globalView(addr); !mapped || !v.l.Near(addr) {
 		return
 	}
-	v.l.add(defectKey{kind: OutOfBounds, space: ptx.GlobalSpace, deed: v.site.text}, func() *Defect {
+	v.l.Add(memcheck.DefectKey{Kind: memcheck.OutOfBounds, Space: ptx.GlobalSpace, Deed: v.site.text}, func() *memcheck.Defect {
 		at := addr
-		if a := v.l.find(addr); a != nil { // it begins inside an area and ends beyond it
-			at = a.base + a.size
+		if a := v.l.Find(addr); a != nil { // it begins inside an area and ends beyond it
+			at = a.Base + a.Size
 		}
-		return &Defect{Kind: OutOfBounds, Kernel: v.l.x.kernel.Name, Deed: v.deed(lane), Space: ptx.GlobalSpace, Address: addr, Size: int(v.site.size), Memory: v.l.describe(at)}
+		return &memcheck.Defect{Kind: memcheck.OutOfBounds, Kernel: v.l.x.kernel.Name, Deed: v.deed(lane), Space: ptx.GlobalSpace, Address: addr, Size: int(v.site.size), Memory: v.l.Describe(at)}
 	})
 }
 
@@ -1032,39 +934,39 @@ func (l *launchCheck) inVariable(addr, n uint64) bool {
 
 // outsideShared reports an access to shared memory between variables.
 func (v *glance) outsideShared(lane int, addr uint64) {
-	if !v.l.checks.Memory || v.silent {
+	if !v.l.Checks.Memory || v.silent {
 		return
 	}
-	v.l.add(defectKey{kind: OutOfBounds, space: ptx.SharedSpace, deed: v.site.text}, func() *Defect {
+	v.l.Add(memcheck.DefectKey{Kind: memcheck.OutOfBounds, Space: ptx.SharedSpace, Deed: v.site.text}, func() *memcheck.Defect {
 		at := addr
 		for _, s := range v.l.code.variables { // it begins in a variable and ends beyond it
 			if addr-uint64(s.at) < uint64(s.size) {
 				at = uint64(s.at + s.size)
 			}
 		}
-		return &Defect{Kind: OutOfBounds, Kernel: v.l.x.kernel.Name, Deed: v.deed(lane), Space: ptx.SharedSpace, Address: addr, Size: int(v.site.size), Memory: v.l.memory(ptx.SharedSpace, at)}
+		return &memcheck.Defect{Kind: memcheck.OutOfBounds, Kernel: v.l.x.kernel.Name, Deed: v.deed(lane), Space: ptx.SharedSpace, Address: addr, Size: int(v.site.size), Memory: v.l.memory(ptx.SharedSpace, at)}
 	})
 }
 
 // conflict reports a race with an earlier access, unless both write the same value.
-func (v *glance) conflict(lane int, space ptx.Space, addr uint64, me, earlier record, wrote bool, size int) {
-	other := &v.l.code.sites[earlier.site()]
+func (v *glance) conflict(lane int, space ptx.Space, addr uint64, me, earlier memcheck.Record, wrote bool, size int) {
+	other := &v.l.code.sites[earlier.Site()]
 	if v.writes && wrote && v.sameValue(lane, space, addr, me, earlier) {
 		return
 	}
-	v.l.add(defectKey{kind: Race, space: space, deed: v.site.text, other: other.text}, func() *Defect {
+	v.l.Add(memcheck.DefectKey{Kind: memcheck.Race, Space: space, Deed: v.site.text, Other: other.text}, func() *memcheck.Defect {
 		d := v.deed(lane)
-		o := Deed{Block: shape.Split(v.l.id(earlier.block()).number, v.l.x.launch.Grid), Thread: shape.Split(uint64(threadOf(earlier)), v.l.x.launch.Block), What: "read"}
+		o := memcheck.Deed{Block: shape.Split(v.l.ID(earlier.Block()).Number, v.l.x.launch.Grid), Thread: shape.Split(uint64(memcheck.ThreadOf(earlier)), v.l.x.launch.Block), What: "read"}
 		if wrote {
 			o.What = "write"
 		}
 		v.l.place(&o, other)
-		return &Defect{Kind: Race, Kernel: v.l.x.kernel.Name, Deed: d, Other: &o, Space: space, Address: addr, Size: size, Memory: v.l.memory(space, addr), Why: why(&d, &o, v.site.touch == program.TouchBulk || other.touch == program.TouchBulk)}
+		return &memcheck.Defect{Kind: memcheck.Race, Kernel: v.l.x.kernel.Name, Deed: d, Other: &o, Space: space, Address: addr, Size: size, Memory: v.l.memory(space, addr), Why: why(&d, &o, v.site.touch == program.TouchBulk || other.touch == program.TouchBulk)}
 	})
 }
 
 // why says what would order two accesses.
-func why(d, o *Deed, copied bool) string {
+func why(d, o *memcheck.Deed, copied bool) string {
 	switch {
 	case d.Block == o.Block && copied:
 		return "nothing orders them: a bulk copy is over when a thread has waited for its mbarrier or its group"
@@ -1079,7 +981,7 @@ func why(d, o *Deed, copied bool) string {
 // sameValue says whether a store writes the value that the earlier write has left, so that it
 // does not matter which comes last. If both are lanes of this very instruction, the memory
 // does not have the value yet, so their registers are compared.
-func (v *glance) sameValue(lane int, space ptx.Space, addr uint64, me, earlier record) bool {
+func (v *glance) sameValue(lane int, space ptx.Space, addr uint64, me, earlier memcheck.Record) bool {
 	if v.site.touch != program.TouchStore {
 		return false
 	}
@@ -1095,7 +997,7 @@ func (v *glance) sameValue(lane int, space ptx.Space, addr uint64, me, earlier r
 		return false
 	}
 	value := v.g.register(v.in, element, lane)
-	if me&^whoMask == earlier&^whoMask { // the same instruction, and maybe the same execution of it
+	if me&^memcheck.WhoMask == earlier&^memcheck.WhoMask { // the same instruction, and maybe the same execution of it
 		if peer := v.peer(earlier); peer >= 0 && v.a.at(peer) == v.a.at(lane) {
 			return v.g.register(v.in, element, peer) == value
 		}
@@ -1105,9 +1007,9 @@ func (v *glance) sameValue(lane int, space ptx.Space, addr uint64, me, earlier r
 }
 
 // peer returns the lane of the running group that made the access in a record, or -1.
-func (v *glance) peer(r record) int {
+func (v *glance) peer(r memcheck.Record) int {
 	for other := range v.l.lanes(v.g) {
-		if b := v.g.team.check[v.g.blockOf[other]]; b.id == r.block() && int(v.g.threadOf[other]) == r.thread() {
+		if b := v.g.team.check[v.g.blockOf[other]]; b.ID == r.Block() && int(v.g.threadOf[other]) == r.Thread() {
 			return other
 		}
 	}
@@ -1116,31 +1018,31 @@ func (v *glance) peer(r record) int {
 
 // faulted reports an access that ends the kernel with a fault.
 func (l *launchCheck) faulted(g *gang, in *inst, lane int, f *Fault) {
-	if !l.checks.Memory || in.Text == nil || f.Kind != IllegalAddress && f.Kind != MisalignedAddress && f.Kind != WriteToReadOnly {
+	if !l.Checks.Memory || in.Text == nil || f.Kind != IllegalAddress && f.Kind != MisalignedAddress && f.Kind != WriteToReadOnly {
 		return
 	}
-	kind := OutOfBounds
+	kind := memcheck.OutOfBounds
 	if f.Kind == MisalignedAddress {
-		kind = Misaligned
+		kind = memcheck.Misaligned
 	}
 	space := in.Space
 	if space == ptx.NoSpace {
 		space, _ = program.Window(f.Address)
 	}
 	s := siteOf(in)
-	l.add(defectKey{kind: kind, space: space, deed: in.Text}, func() *Defect {
-		d := &Defect{Kind: kind, Kernel: f.Kernel, Deed: Deed{Block: f.Block, Thread: f.Thread, What: "read"}, Space: space, Address: f.Address, Size: int(max(1, s.size)), Why: "the kernel ends here"}
+	l.Add(memcheck.DefectKey{Kind: kind, Space: space, Deed: in.Text}, func() *memcheck.Defect {
+		d := &memcheck.Defect{Kind: kind, Kernel: f.Kernel, Deed: memcheck.Deed{Block: f.Block, Thread: f.Thread, What: "read"}, Space: space, Address: f.Address, Size: int(max(1, s.size)), Why: "the kernel ends here"}
 		if in.Touch == program.TouchStore || in.Touch == program.TouchMatrix || in.Touch == program.TouchStoreTile {
 			d.Deed.What = "write"
 		}
 		l.place(&d.Deed, &s)
 		switch space {
 		case ptx.GlobalSpace:
-			d.Memory = l.describe(f.Address)
+			d.Memory = l.Describe(f.Address)
 		case ptx.SharedSpace:
-			d.Memory = fmt.Sprintf("the block has %s", counted(l.x.sharedBytes(), "byte"))
+			d.Memory = fmt.Sprintf("the block has %s", memcheck.Counted(l.x.sharedBytes(), "byte"))
 		case ptx.LocalSpace:
-			d.Memory = fmt.Sprintf("the thread has %s", counted(int(l.x.localBytes), "byte"))
+			d.Memory = fmt.Sprintf("the thread has %s", memcheck.Counted(int(l.x.localBytes), "byte"))
 		}
 		return d
 	})

@@ -3,6 +3,7 @@ package simt
 import (
 	"muster/ptx"
 	"muster/ptx/simt/matrix"
+	"muster/ptx/simt/memcheck"
 	"muster/ptx/simt/program"
 	"muster/ptx/simt/shape"
 )
@@ -20,102 +21,8 @@ import (
 // the warps that arrived for it. Products of matrices (wgmma) count as reads by their warps
 // at the time at which they are issued.
 
-// engines is how many copy engines a block has. In records their threads have numbers after
-// those of warps: WarpSize for each engine, one for each warp that starts copies.
-const (
-	engines     = 8
-	groupEngine = maxWarps
-)
-
-// threadOf returns the thread of a record; for a copy engine, the first thread of the warp
-// that started the copy.
-func threadOf(r record) int {
-	if t := r.thread(); t < shape.MaxThreads {
-		return t
-	}
-	return r.thread() % shape.WarpSize * shape.WarpSize
-}
-
 func (s *site) isAsync() bool {
 	return s.touch >= program.TouchMbarrier && s.touch < program.TouchOther
-}
-
-// mbarCheck is the state of an mbarrier: the join of what the warps know that have arrived in the
-// current phase, and of those that arrived in completed phases.
-type mbarCheck struct {
-	engine        int // the copy engine of its copies
-	arrived, over barCheck
-}
-
-// mbar returns the state of an mbarrier, and makes it at its first use.
-func (b *blockCheck) mbar(addr uint64) *mbarCheck {
-	m := b.mbars[addr]
-	if m == nil {
-		if b.mbars == nil {
-			b.mbars = map[uint64]*mbarCheck{}
-		}
-		m = &mbarCheck{engine: groupEngine + 1 + len(b.mbars)%(engines-1)}
-		b.mbars[addr] = m
-	}
-	return m
-}
-
-// adds joins what a warp, or another barCheck, knows into c.
-func (c *barCheck) adds(behind, fenced *know, observed uint32, warps int) {
-	c.behind.join(behind, warps)
-	c.fenced.join(fenced, warps)
-	c.observed = max(c.observed, observed)
-}
-
-// phase records that a phase of an mbarrier is complete.
-func (m *mbarCheck) phase(warps int) {
-	m.over.adds(&m.arrived.behind, &m.arrived.fenced, m.arrived.observed, warps)
-	m.arrived = barCheck{}
-}
-
-// unfinished returns the lowest clock of copies that some warp is not ordered after.
-func (b *blockCheck) unfinished() uint16 {
-	least := uint16(maxClock)
-	for e := maxWarps; e < maxWarps+engines; e++ {
-		for w := range b.warps {
-			if b.clock[e] > 0 && b.seen[w][e] <= b.clock[e] {
-				least = min(least, b.seen[w][e])
-			}
-		}
-	}
-	return least
-}
-
-// arriveAt records that a warp arrives at an mbarrier.
-func (b *blockCheck) arriveAt(w int, addr uint64) {
-	b.advance(w)
-	m := b.mbar(addr)
-	m.arrived.adds(&b.seen[w], &b.fenced[w], b.observed[w], b.warps)
-	m.arrived.behind[w] = b.clock[w]
-}
-
-// knows makes a warp take over what is joined in c.
-func (b *blockCheck) knows(w int, c *barCheck) {
-	b.advance(w)
-	b.seen[w].join(&c.behind, b.warps)
-	b.fenced[w].join(&c.fenced, b.warps)
-	b.observed[w] = max(b.observed[w], c.observed)
-}
-
-// beginCopy advances the clock of an engine for a copy that a warp starts, and orders the copy behind
-// what the warp is ordered after.
-func (b *blockCheck) beginCopy(e, w int) {
-	b.advance(w)
-	if max(b.clock[e], b.clock[w]) >= maxClock-1 {
-		b.renew()
-	}
-	b.clock[e] = max(b.clock[e], b.clock[w]) + 1
-	b.seen[e].join(&b.seen[w], b.warps)
-	b.seen[e][w] = b.clock[w]
-	b.observed[e] = max(b.observed[e], b.observed[w])
-	if b.mbars == nil {
-		b.mbars = map[uint64]*mbarCheck{} // not nil, so that settle considers the engines
-	}
 }
 
 // sharedPlace returns the offset of an address in its block's shared memory; false if the address is in
@@ -134,7 +41,7 @@ func sharedPlace(space ptx.Space, addr uint64) (uint64, bool) {
 }
 
 // ofLane returns the state of a lane's block, and the lane's warp in it.
-func (l *launchCheck) ofLane(g *gang, lane int) (*blockCheck, int) {
+func (l *launchCheck) ofLane(g *gang, lane int) (*memcheck.Block, int) {
 	return g.team.check[g.blockOf[lane]], int(g.threadOf[lane]) / shape.WarpSize
 }
 
@@ -147,18 +54,18 @@ func (l *launchCheck) changesMbarrier(g *gang, in *inst, lane int, addr uint64, 
 	b, w := l.ofLane(g, lane)
 	switch {
 	case in.Mode == program.MbarrierInit || in.Mode == program.MbarrierInvalidate:
-		delete(b.mbars, at)
+		delete(b.Mbars, at)
 		return
 	case in.Mode == program.MbarrierTest || in.Mode == program.MbarrierParity:
 		if over {
-			b.knows(w, &b.mbar(at).over)
+			b.Knows(w, &b.Mbar(at).Over)
 		}
 		return
 	case in.Mode&program.MbarrierArrive == program.MbarrierArrive:
-		b.arriveAt(w, at)
+		b.ArriveAt(w, at)
 	}
 	if old.phase() != now.phase() {
-		b.mbar(at).phase(b.warps)
+		b.Mbar(at).Phase(b.Warps)
 	}
 }
 
@@ -169,16 +76,16 @@ func (l *launchCheck) endsCopy(g *gang, lane int, addr uint64, old, now mbarrier
 		return
 	}
 	b, _ := l.ofLane(g, lane)
-	m := b.mbar(at)
-	m.arrived.behind[m.engine] = b.clock[m.engine] + 1
+	m := b.Mbar(at)
+	m.Arrived.Behind[m.Engine] = b.Clock[m.Engine] + 1
 	if old.phase() != now.phase() {
-		m.phase(b.warps)
+		m.Phase(b.Warps)
 	}
 }
 
 // followAsync is follow for asynchronous instructions.
 func (l *launchCheck) followAsync(g *gang, in *inst, number int, s *site) {
-	v := glance{l: l, g: g, in: in, number: record(number), site: s}
+	v := glance{l: l, g: g, in: in, number: memcheck.Record(number), site: s}
 	for lane := range l.lanes(g) {
 		b, w := l.ofLane(g, lane)
 		switch s.touch {
@@ -189,12 +96,12 @@ func (l *launchCheck) followAsync(g *gang, in *inst, number int, s *site) {
 			}
 		case program.TouchArrive:
 			if at, ok := sharedPlace(in.Space, g.r64.lane(in.A, lane)+uint64(in.Imm)); ok {
-				b.arriveAt(w, at)
+				b.ArriveAt(w, at)
 			}
 		case program.TouchWaitGroup:
-			if last := b.clock[groupEngine]; last > 0 {
-				b.advance(w)
-				b.seen[w][groupEngine] = last + 1
+			if last := b.Clock[memcheck.GroupEngine]; last > 0 {
+				b.Advance(w)
+				b.Seen[w][memcheck.GroupEngine] = last + 1
 			}
 		case program.TouchBulkZero:
 			v.writes = true
@@ -209,15 +116,15 @@ func (l *launchCheck) followAsync(g *gang, in *inst, number int, s *site) {
 }
 
 // copies examines a bulk copy that a lane starts.
-func (v *glance) copies(b *blockCheck, w, lane int) {
+func (v *glance) copies(b *memcheck.Block, w, lane int) {
 	in := v.in
-	v.engine = groupEngine
+	v.engine = memcheck.GroupEngine
 	if in.E >= 0 {
 		if at, ok := sharedPlace(ptx.NoSpace, v.g.r64.lane(in.E, lane)); ok {
-			v.engine = b.mbar(at).engine
+			v.engine = b.Mbar(at).Engine
 		}
 	}
-	b.beginCopy(v.engine, w)
+	b.BeginCopy(v.engine, w)
 	k, ok := in.K.(*program.BulkCopy)
 	if !ok {
 		v.box(lane, in.K.(*program.TensorCopy))
@@ -268,7 +175,7 @@ func (v *glance) bytes(lane int, space ptx.Space, addr, n uint64) {
 	whole := v.site
 	for n > 0 {
 		part := *whole
-		part.size = min(n, pageBytes-addr%pageBytes)
+		part.size = min(n, memcheck.PageBytes-addr%memcheck.PageBytes)
 		v.site = &part
 		v.lane(lane, space, addr)
 		addr, n = addr+part.size, n-part.size

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"muster/ptx/simt"
+	"muster/ptx/simt/memcheck"
 )
 
 // The checker finds no defects in kernels that use mbarriers, bulk copies and
@@ -19,7 +20,7 @@ func TestAsyncChecked(t *testing.T) {
 		}
 		count++
 		for _, width := range []int{32, 256} {
-			checker := simt.NewChecker(simt.Checks{Race: true, Init: true}, 0, func(d *simt.Defect) { t.Errorf("%s: %v", c.name, d) })
+			checker := memcheck.New(memcheck.Checks{Race: true, Init: true}, 0, func(d *memcheck.Defect) { t.Errorf("%s: %v", c.name, d) })
 			checker.Allocate(inAddress, 1<<20, "in", true)
 			checker.Allocate(outAddress, 1<<20, "out", true)
 			c.run(t, "checked", simt.Launch{Check: checker, Width: width}, func(x *simt.Execution) (*simt.Execution, error) {

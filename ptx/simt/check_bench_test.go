@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"muster/ptx/simt"
+	"muster/ptx/simt/memcheck"
 )
 
 // BenchmarkCheck runs the corpus's kernels on one worker, in the interpreter,
@@ -18,9 +19,9 @@ func BenchmarkCheck(b *testing.B) {
 
 func benchmarkCheck(b *testing.B, w benchmarkWork) {
 	program, memory, launches := loadWork(b, w)
-	checker := simt.NewChecker(simt.Checks{Race: true, Init: true, Memory: true}, 0, func(d *simt.Defect) { b.Error(d) })
+	checker := memcheck.New(memcheck.Checks{Race: true, Init: true, Memory: true}, 0, func(d *memcheck.Defect) { b.Error(d) })
 	checker.Allocate(benchBase, uint64(len(memory.bytes)), "memory", true)
-	run := func(c *simt.Checker) float64 {
+	run := func(c *memcheck.Checker) float64 {
 		before := simt.ProcessorSeconds()
 		launchAll(b, program, launches, simt.Launch{Memory: memory, Engine: simt.Interpret, Check: c})
 		return simt.ProcessorSeconds() - before

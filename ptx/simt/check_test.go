@@ -13,6 +13,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/memcheck"
 	"muster/ptx/simt/shape"
 )
 
@@ -78,7 +79,7 @@ func (m *defectMemory) Find(addr uint64) (simt.Region, bool) {
 }
 
 // check runs the kernel and returns the defects that were found.
-func (d *defect) check(t *testing.T, checks simt.Checks, width int) []*simt.Defect {
+func (d *defect) check(t *testing.T, checks memcheck.Checks, width int) []*memcheck.Defect {
 	t.Helper()
 	module, err := ptx.Parse(d.name+".ptx", d.text)
 	if err != nil {
@@ -88,8 +89,8 @@ func (d *defect) check(t *testing.T, checks simt.Checks, width int) []*simt.Defe
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found []*simt.Defect
-	checker := simt.NewChecker(checks, 0, func(d *simt.Defect) { found = append(found, d) })
+	var found []*memcheck.Defect
+	checker := memcheck.New(checks, 0, func(d *memcheck.Defect) { found = append(found, d) })
 	checker.Allocate(defectBase+bufferAt, bufferSize, "buffer", d.written)
 	checker.Allocate(defectBase+bufferAt+bufferSize+16, 64, "the next buffer", true)
 	l := simt.Launch{
@@ -118,14 +119,14 @@ func TestSeededDefects(t *testing.T) {
 	if err != nil || len(files) < 50 {
 		t.Fatalf("%d kernels with defects, %v", len(files), err)
 	}
-	kinds := map[string]simt.DefectKind{"race": simt.Race, "init": simt.Uninitialised, "memory": simt.OutOfBounds, "misaligned": simt.Misaligned}
+	kinds := map[string]memcheck.DefectKind{"race": memcheck.Race, "init": memcheck.Uninitialised, "memory": memcheck.OutOfBounds, "misaligned": memcheck.Misaligned}
 	for _, file := range files {
 		d := readDefect(t, file)
 		t.Run(d.name, func(t *testing.T) {
-			checks := simt.Checks{Race: true, Init: true, Memory: true}
+			checks := memcheck.Checks{Race: true, Init: true, Memory: true}
 			for _, width := range []int{256, 32} {
 				found := d.check(t, checks, width)
-				i := slices.IndexFunc(found, func(f *simt.Defect) bool { return d.is(f, kinds[d.find]) })
+				i := slices.IndexFunc(found, func(f *memcheck.Defect) bool { return d.is(f, kinds[d.find]) })
 				if i < 0 {
 					t.Errorf("width %d: %s at lines %d and %d is not found, but %v", width, d.find, d.line, d.earlierLine, found)
 					continue
@@ -135,7 +136,7 @@ func TestSeededDefects(t *testing.T) {
 					t.Errorf("the source line is missing: %v", f)
 				}
 				for _, f := range found {
-					if f.Kind != kinds[d.find] && (f.Kind != simt.Uninitialised || f.Deed.Line != d.line) {
+					if f.Kind != kinds[d.find] && (f.Kind != memcheck.Uninitialised || f.Deed.Line != d.line) {
 						t.Errorf("width %d: there is no such defect: %v", width, f)
 					}
 				}
@@ -146,7 +147,7 @@ func TestSeededDefects(t *testing.T) {
 
 // is says whether a report is that of the seeded defect. The two accesses of a race may be
 // reported in either order.
-func (d *defect) is(f *simt.Defect, kind simt.DefectKind) bool {
+func (d *defect) is(f *memcheck.Defect, kind memcheck.DefectKind) bool {
 	if f.Kind != kind {
 		return false
 	}
@@ -181,7 +182,7 @@ func TestClusterBarrierChecked(t *testing.T) {
 				t.Fatal(err)
 			}
 			races := 0
-			checker := simt.NewChecker(simt.Checks{Race: true}, 0, func(*simt.Defect) { races++ })
+			checker := memcheck.New(memcheck.Checks{Race: true}, 0, func(*memcheck.Defect) { races++ })
 			x, err := program.Kernel("k").Start(simt.Launch{Grid: shape.Dim{X: 1, Y: 1, Z: 1}, Block: shape.Dim{X: 64, Y: 1, Z: 1}, Memory: &defectMemory{make([]byte, 4096)}, Check: checker})
 			if err != nil {
 				t.Fatal(err)
@@ -214,9 +215,9 @@ func TestResumedKernelsChecked(t *testing.T) {
 	}
 	stops := 0
 	for after := uint64(1); ; after++ {
-		var found []*simt.Defect
+		var found []*memcheck.Defect
 		launch := func() simt.Launch {
-			checker := simt.NewChecker(simt.Checks{Race: true, Init: true}, 0, func(d *simt.Defect) { found = append(found, d) })
+			checker := memcheck.New(memcheck.Checks{Race: true, Init: true}, 0, func(d *memcheck.Defect) { found = append(found, d) })
 			return simt.Launch{Grid: shape.Dim{X: 2, Y: 1, Z: 1}, Block: shape.Dim{X: 64, Y: 1, Z: 1}, Memory: &defectMemory{make([]byte, 4096)}, Check: checker, Width: 32}
 		}
 		x, err := program.Kernel("k").Start(launch())
@@ -264,7 +265,7 @@ func TestEndlessBulkChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checker := simt.NewChecker(simt.Checks{Race: true, Init: true, Memory: true}, 0, func(*simt.Defect) {})
+	checker := memcheck.New(memcheck.Checks{Race: true, Init: true, Memory: true}, 0, func(*memcheck.Defect) {})
 	x, err := program.Kernel("k").Start(simt.Launch{Grid: shape.Dim{X: 1, Y: 1, Z: 1}, Block: shape.Dim{X: 32, Y: 1, Z: 1}, Memory: &defectMemory{make([]byte, 4096)}, Check: checker})
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/memcheck"
 	"muster/ptx/simt/shape"
 )
 
@@ -64,7 +65,7 @@ type gpu struct {
 	chooser  *rand.Rand // for what the options leave open, apart from the data
 	printed  []string
 	launched map[string]bool
-	checker  *simt.Checker // nil if nobody looks
+	checker  *memcheck.Checker // nil if nobody looks
 }
 
 // image is a loaded corpus file.
@@ -140,7 +141,7 @@ func newGPU(t *testing.T, file, variant, label string, seed uint64, o options) *
 		g.memory.reserve(size)
 	}
 	if o.checked {
-		g.checker = simt.NewChecker(simt.Checks{Race: true, Init: true, Memory: true}, 0, func(d *simt.Defect) { t.Errorf("a defect where there is none: %v", d) })
+		g.checker = memcheck.New(memcheck.Checks{Race: true, Init: true, Memory: true}, 0, func(d *memcheck.Defect) { t.Errorf("a defect where there is none: %v", d) })
 	}
 	for _, v := range im.program.Globals() {
 		copy(g.memory.at(v.Address, len(v.Data)), v.Data)

@@ -40,7 +40,7 @@ func runMalloc(g *gang, in *inst) {
 		if addr != 0 {
 			addr += h.Base
 			if check != nil {
-				check.allocate(addr, size, fmt.Sprintf("malloc(%d) at line %d", size, in.Text.Pos.Line), false)
+				check.AddArea(addr, size, fmt.Sprintf("malloc(%d) at line %d", size, in.Text.Pos.Line), false)
 			}
 		}
 		g.writeLocal(in, lane, frame+uint64(in.List[1]), 8, addr)
@@ -62,7 +62,7 @@ func runFree(g *gang, in *inst) {
 			g.fault(in, lane, IllegalAddress, addr, "free is given what malloc has not returned, or what is free already")
 		}
 		if check != nil {
-			check.retire(addr)
+			check.RetireArea(addr)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"muster/ptx/simt/heap"
+	"muster/ptx/simt/memcheck"
 
 	_ "embed"
 	"encoding/binary"
@@ -364,16 +365,16 @@ func TestHeapChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, want := range []struct {
-		kind simt.DefectKind
+		kind memcheck.DefectKind
 		line int
-	}{{simt.Uninitialised, 15}, {simt.OutOfBounds, 20}, {simt.OutOfBounds, 25}} {
+	}{{memcheck.Uninitialised, 15}, {memcheck.OutOfBounds, 20}, {memcheck.OutOfBounds, 25}} {
 		w := newHeapWorld(t, 1<<20, 64)
 		if w.program, err = simt.Load("defects.ptx", module, w.place); err != nil {
 			t.Fatal(err)
 		}
-		var found []*simt.Defect
+		var found []*memcheck.Defect
 		l := w.launch(1, 2, uint64(what))
-		l.Check = simt.NewChecker(simt.Checks{Race: true, Init: true, Memory: true}, 0, func(d *simt.Defect) { found = append(found, d) })
+		l.Check = memcheck.New(memcheck.Checks{Race: true, Init: true, Memory: true}, 0, func(d *memcheck.Defect) { found = append(found, d) })
 		l.Check.Allocate(heapAddress, w.heap.Size, "heap", false)
 		if err := w.run(t, "run", l); err != nil {
 			t.Fatal(err)
@@ -384,7 +385,7 @@ func TestHeapChecked(t *testing.T) {
 	}
 	w := newHeapWorld(t, 1<<20, 128)
 	l := w.launch(2, 64, keptAddress, wrongAddress, wrongAddress+4, uint32(40), uint32(1))
-	l.Check = simt.NewChecker(simt.Checks{Race: true, Init: true, Memory: true}, 0, func(d *simt.Defect) { t.Error(d) })
+	l.Check = memcheck.New(memcheck.Checks{Race: true, Init: true, Memory: true}, 0, func(d *memcheck.Defect) { t.Error(d) })
 	l.Check.Allocate(heapAddress, w.heap.Size, "heap", false)
 	l.Check.Allocate(keptAddress, uint64(len(w.kept)), "kept", true)
 	l.Check.Allocate(wrongAddress, uint64(len(w.wrong)), "wrong", true)

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"muster/ptx/simt/heap"
+	"muster/ptx/simt/memcheck"
 	"muster/ptx/simt/native"
 	"muster/ptx/simt/program"
 	"muster/ptx/simt/shape"
@@ -81,14 +82,14 @@ type team struct {
 	yields int      // how many gangs have yielded since the team did
 	blocks []uint64 // numbers in the grid
 	live   []int    // threads that have not exited, for each block
-	bars   [][barriers + 1]barrier
+	bars   [][shape.MaxBarriers + 1]barrier
 	// arrivals says that a thread has arrived at one of bars, so that begin must
 	// clear them and leave must look at them.
 	arrivals bool
 	passing  []int // scratch of release
 	shared   []view
-	bytes    []byte        // the shared memory of all its blocks
-	check    []*blockCheck // of its blocks; nil without a checker
+	bytes    []byte            // the shared memory of all its blocks
+	check    []*memcheck.Block // of its blocks; nil without a checker
 	mould    mould
 }
 
@@ -108,7 +109,7 @@ func (k *Kernel) Start(l Launch) (*Execution, error) {
 		if x.static = code.static; x.static > 0 && l.Shared > 0 {
 			x.static += sharedGuard
 		}
-		x.image, x.check = code.image, l.Check.begin(x, code)
+		x.image, x.check = code.image, beginCheck(l.Check, x, code)
 	}
 	if l.Profile != nil || l.List {
 		x.image = x.image.apart()
@@ -228,8 +229,8 @@ func (x *Execution) RunFor(n uint64) error {
 		return x.fault
 	}
 	if x.check != nil {
-		x.check.mu.Lock()
-		defer x.check.mu.Unlock()
+		x.check.Lock()
+		defer x.check.Unlock()
 	}
 	var wg sync.WaitGroup
 	faults := make([]error, len(x.workers))
@@ -560,7 +561,7 @@ func (p *Program) dropTeams(m *image) {
 // newTeam makes the gangs of a team and fills in what is the same for all
 // teams of the launch.
 func (x *Execution) newTeam() *team {
-	t := &team{x: x, mould: x.mould(), live: make([]int, x.perGang), bars: make([][barriers + 1]barrier, x.perGang), blocks: make([]uint64, x.perGang)}
+	t := &team{x: x, mould: x.mould(), live: make([]int, x.perGang), bars: make([][shape.MaxBarriers + 1]barrier, x.perGang), blocks: make([]uint64, x.perGang)}
 	size := x.sharedBytes()
 	each := shape.Round(size, 16)
 	t.bytes = aligned(each * x.perGang)

@@ -14,6 +14,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt/heap"
+	"muster/ptx/simt/memcheck"
 	"muster/ptx/simt/shape"
 	"muster/ptx/simt/texture"
 )
@@ -75,7 +76,7 @@ type Launch struct {
 	List bool
 	// Check, if set, examines every memory access. One worker then runs the
 	// kernel, in the interpreter.
-	Check *Checker
+	Check *memcheck.Checker
 	// Order, if set, returns which block runs n-th; without it the blocks run in
 	// order. The results of a correct kernel do not depend on it.
 	Order func(n uint64) uint64

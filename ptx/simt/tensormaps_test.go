@@ -12,6 +12,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/memcheck"
 	"muster/ptx/simt/shape"
 	"muster/ptx/simt/tensormap"
 )
@@ -310,9 +311,9 @@ func join[T any](format string, all []T) string {
 }
 
 // tensorChecker returns a checker and what it finds. All memory is taken as written.
-func tensorChecker() (*simt.Checker, *[]*simt.Defect) {
-	found := new([]*simt.Defect)
-	checker := simt.NewChecker(simt.Checks{Race: true}, 0, func(d *simt.Defect) { *found = append(*found, d) })
+func tensorChecker() (*memcheck.Checker, *[]*memcheck.Defect) {
+	found := new([]*memcheck.Defect)
+	checker := memcheck.New(memcheck.Checks{Race: true}, 0, func(d *memcheck.Defect) { *found = append(*found, d) })
 	checker.Allocate(inAddress, 1<<20, "in", true)
 	checker.Allocate(outAddress, 1<<20, "out", true)
 	return checker, found

@@ -11,6 +11,7 @@ import (
 
 	"muster/ptx"
 	"muster/ptx/simt"
+	"muster/ptx/simt/memcheck"
 	"muster/ptx/simt/shape"
 	"muster/ptx/simt/tensormap"
 )
@@ -141,7 +142,7 @@ func TestReplaceTensorMap(t *testing.T) {
 		source := replaceHead + text + fmt.Sprintf(replaceTail, elements*int(m.Type.Bytes()), len(m.Sizes), join("%d", b.corner))
 		want := m.encode(t, inAddress)
 		for _, launch := range []simt.Launch{{Engine: simt.Interpret}, {Engine: simt.Compile}, {}} {
-			found := new([]*simt.Defect)
+			found := new([]*memcheck.Defect)
 			if launch.Engine == simt.Auto {
 				launch.Check, found = tensorChecker()
 			}

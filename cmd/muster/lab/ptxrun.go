@@ -13,6 +13,7 @@ import (
 	"muster/ptx/onekernel"
 	"muster/ptx/simt"
 	"muster/ptx/simt/heap"
+	"muster/ptx/simt/memcheck"
 	"muster/ptx/simt/shape"
 	"muster/report"
 )
@@ -153,11 +154,11 @@ func (f *ptxRunFlags) execute(c *cobra.Command, k *onekernel.Kernel) error {
 }
 
 // checks reads what --check asks for.
-func (f *ptxRunFlags) checks() (simt.Checks, error) {
+func (f *ptxRunFlags) checks() (memcheck.Checks, error) {
 	if f.check == "" {
-		return simt.Checks{}, nil
+		return memcheck.Checks{}, nil
 	}
-	checks, err := simt.ParseChecks(f.check)
+	checks, err := memcheck.Parse(f.check)
 	if err != nil {
 		return checks, cli.UsageErrorf("--check: %v", err)
 	}

@@ -11,14 +11,14 @@ import (
 	"muster/cmd/muster/cli"
 	"muster/node/devices"
 	"muster/ptx/onekernel"
-	"muster/ptx/simt"
+	"muster/ptx/simt/memcheck"
 	"muster/report"
 )
 
 // runChecked runs the program on a node of its own whose software GPU checks kernels, says
 // at the end what was found, and exits as the program did, or with --error-exitcode.
 func (f *runFlags) runChecked(c *cobra.Command, path string, args, environment []string) error {
-	checks, err := simt.ParseChecks(f.check)
+	checks, err := memcheck.Parse(f.check)
 	switch {
 	case err != nil:
 		return cli.UsageErrorf("--check: %v", err)

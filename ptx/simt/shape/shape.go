@@ -14,6 +14,7 @@ const (
 	MaxBlockY    = 1024
 	MaxBlockZ    = 64
 	MaxCluster   = 16 // blocks
+	MaxBarriers  = 16 // of a block, beside that of its cluster
 	MaxGridX     = 1<<31 - 1
 	MaxGridY     = 65535
 	MaxGridZ     = 65535

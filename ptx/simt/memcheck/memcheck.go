@@ -1,4 +1,13 @@
-package simt
+// Package memcheck finds defects that do not stop a kernel: races (two threads use the same
+// bytes, at least one writes, and nothing orders the two), reads of bytes that were
+// never written, and accesses outside every allocation.
+//
+// It knows which memory was allocated and written and which threads used each word of it last
+// (shadow.go), and in which order threads access memory (order.go, copies.go). It does not know
+// how instructions reach memory: whoever runs kernels looks at that, and says what it sees. Only
+// one goroutine may do so at a time, with the checker locked: so the checker sees accesses one
+// after the other, in one possible order.
+package memcheck
 
 import (
 	"fmt"
@@ -10,20 +19,6 @@ import (
 	"muster/ptx"
 	"muster/ptx/simt/shape"
 )
-
-// Checking kernels. A Checker examines every memory access of a kernel's threads
-// and reports defects that do not stop the kernel: races (two threads use the same
-// bytes, at least one writes, and nothing orders the two), reads of bytes that were
-// never written, and accesses outside every allocation.
-//
-// What it knows of memory is in shadow pages (check_shadow.go), what it knows of the
-// order of threads in vector clocks (check_order.go). A launch with a Checker runs a
-// copy of the kernel's code in which each instruction that accesses memory first calls
-// the checker (check_access.go). A launch without one runs the unchanged code.
-//
-// One worker runs such a launch, in the interpreter, and Checker.mu is held meanwhile.
-// So the checker sees accesses one after the other, in one possible order, and needs no
-// other locks.
 
 // Checks selects the defects to look for.
 type Checks struct {
@@ -56,7 +51,7 @@ func (c *Checks) byName() []namedCheck {
 }
 
 // ParseChecks reads names separated by commas; "all" selects all checks.
-func ParseChecks(list string) (Checks, error) {
+func Parse(list string) (Checks, error) {
 	var c Checks
 	for name := range strings.SplitSeq(list, ",") {
 		found := false
@@ -122,7 +117,7 @@ type Defect struct {
 // String returns the report of a defect, which has several lines.
 func (d *Defect) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%v in kernel %s: %s at %s %#x", d.Kind, d.Kernel, counted(d.Size, "byte"), spaceName(d.Space), d.Address)
+	fmt.Fprintf(&b, "%v in kernel %s: %s at %s %#x", d.Kind, d.Kernel, Counted(d.Size, "byte"), spaceName(d.Space), d.Address)
 	if d.Memory != "" {
 		b.WriteString(", " + d.Memory)
 	}
@@ -139,7 +134,7 @@ func (d *Defect) String() string {
 // SpaceName returns "global", "shared" or "local".
 func (d *Defect) SpaceName() string { return spaceName(d.Space) }
 
-func counted(n int, what string) string {
+func Counted(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
@@ -160,7 +155,7 @@ func spaceName(s ptx.Space) string {
 // allocated and written from one launch to the next. Several goroutines may call its
 // methods.
 type Checker struct {
-	checks Checks
+	Checks Checks
 	report func(*Defect)
 
 	mu     sync.Mutex        // held while a kernel runs; guards all fields below
@@ -168,18 +163,18 @@ type Checker struct {
 	last   *area             // the area that find returned last, or nil
 	room   int               // bytes of shadow memory that may still be allocated
 	nextID uint32            // the next number for a block; see blockID
-	seen   map[defectKey]int // how often each defect occurred
-	keys   []defectKey       // in the order in which they were found
-	first  map[defectKey]string
+	seen   map[DefectKey]int // how often each defect occurred
+	keys   []DefectKey       // in the order in which they were found
+	first  map[DefectKey]string
 	notes  []string // what was not checked, for Summary
 }
 
-// defectKey identifies a defect: the same instruction, or pair of instructions, counts once.
-type defectKey struct {
-	kind   DefectKind
-	space  ptx.Space
-	deed   *ptx.Instruction
-	other  *ptx.Instruction
+// DefectKey identifies a defect: the same instruction, or pair of instructions, counts once.
+type DefectKey struct {
+	Kind   DefectKind
+	Space  ptx.Space
+	Deed   *ptx.Instruction
+	Other  *ptx.Instruction
 	detail string
 }
 
@@ -193,18 +188,24 @@ const maxReports = 100
 // NewChecker makes a checker. It calls report with each defect when it is first found. If
 // the same instruction, or the same two instructions of a race, repeat the defect, that is
 // only counted. shadow bounds the memory that the checker takes; DefaultShadow if 0.
-func NewChecker(c Checks, shadow int, report func(*Defect)) *Checker {
+func New(c Checks, shadow int, report func(*Defect)) *Checker {
 	if shadow == 0 {
 		shadow = DefaultShadow
 	}
-	return &Checker{checks: c, report: report, room: shadow, nextID: 1, seen: map[defectKey]int{}, first: map[defectKey]string{}}
+	return &Checker{Checks: c, report: report, room: shadow, nextID: 1, seen: map[DefectKey]int{}, first: map[DefectKey]string{}}
 }
+
+// Lock keeps other goroutines out while a kernel runs that the checker examines.
+func (c *Checker) Lock() { c.mu.Lock() }
+
+// Unlock ends what Lock began.
+func (c *Checker) Unlock() { c.mu.Unlock() }
 
 // area is one allocation in global memory.
 type area struct {
-	base, size uint64
+	Base, Size uint64
 	name       string
-	pages      []*page // shadow pages; nil for those that no access has touched
+	pages      []*Page // shadow pages; nil for those that no access has touched
 	written    bool    // pages that no access has touched count as written
 	freed      bool    // a kernel has freed it: it is kept only to name it in reports
 }
@@ -215,15 +216,15 @@ type area struct {
 func (c *Checker) Allocate(addr, size uint64, name string, written bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.allocate(addr, size, name, written)
+	c.AddArea(addr, size, name, written)
 }
 
 // allocate is Allocate for callers that hold c.mu.
-func (c *Checker) allocate(addr, size uint64, name string, written bool) {
+func (c *Checker) AddArea(addr, size uint64, name string, written bool) {
 	c.free(addr, max(1, size))
-	i := sort.Search(len(c.areas), func(i int) bool { return c.areas[i].base > addr })
-	pages := (addr+size+pageBytes-1)/pageBytes - addr/pageBytes
-	c.areas = slices.Insert(c.areas, i, &area{base: addr, size: size, name: name, written: written, pages: make([]*page, pages)})
+	i := sort.Search(len(c.areas), func(i int) bool { return c.areas[i].Base > addr })
+	pages := (addr+size+PageBytes-1)/PageBytes - addr/PageBytes
+	c.areas = slices.Insert(c.areas, i, &area{Base: addr, Size: size, name: name, written: written, pages: make([]*Page, pages)})
 }
 
 // Free tells the checker that the allocation that contains addr is gone.
@@ -235,8 +236,8 @@ func (c *Checker) Free(addr uint64) {
 
 // retire tells the checker that a kernel has freed the memory at an address. The area remains, so
 // that the report of a later use can say that the memory was freed.
-func (c *Checker) retire(addr uint64) {
-	a := c.find(addr)
+func (c *Checker) RetireArea(addr uint64) {
+	a := c.Find(addr)
 	if a == nil {
 		return
 	}
@@ -252,7 +253,7 @@ func (c *Checker) retire(addr uint64) {
 func (c *Checker) free(addr, size uint64) {
 	c.last = nil
 	c.areas = slices.DeleteFunc(c.areas, func(a *area) bool {
-		if a.base+max(1, a.size) <= addr || a.base >= addr+size {
+		if a.Base+max(1, a.Size) <= addr || a.Base >= addr+size {
 			return false
 		}
 		for _, p := range a.pages {
@@ -264,7 +265,7 @@ func (c *Checker) free(addr, size uint64) {
 
 // Written tells the checker that memory was written, but not by a kernel: by a copy or a fill.
 func (c *Checker) Written(addr, size uint64) {
-	if !c.checks.Init || size == 0 {
+	if !c.Checks.Init || size == 0 {
 		return
 	}
 	c.mu.Lock()
@@ -273,91 +274,91 @@ func (c *Checker) Written(addr, size uint64) {
 		if a.freed {
 			continue
 		}
-		from, to := max(addr, a.base), min(addr+size, a.base+a.size)
+		from, to := max(addr, a.Base), min(addr+size, a.Base+a.Size)
 		for from < to {
-			end := min(to, (from/pageBytes+1)*pageBytes)
-			slot := &a.pages[from/pageBytes-a.base/pageBytes]
+			end := min(to, (from/PageBytes+1)*PageBytes)
+			slot := &a.pages[from/PageBytes-a.Base/PageBytes]
 			if *slot == nil && !a.written {
 				*slot = c.newPage(a)
 			}
 			if *slot != nil {
-				(*slot).write(int(from%pageBytes), int(end-from))
+				(*slot).Write(int(from%PageBytes), int(end-from))
 			}
 			from = end
 		}
 	}
 }
 
-// find returns the area that contains an address, or nil. Consecutive accesses mostly hit the same area,
+// Find returns the area that contains an address, or nil. Consecutive accesses mostly hit the same area,
 // which last remembers.
-func (c *Checker) find(addr uint64) *area {
-	if a := c.last; a != nil && addr-a.base < a.size {
+func (c *Checker) Find(addr uint64) *area {
+	if a := c.last; a != nil && addr-a.Base < a.Size {
 		return a
 	}
-	i := sort.Search(len(c.areas), func(i int) bool { return c.areas[i].base > addr }) - 1
-	if i < 0 || addr-c.areas[i].base >= c.areas[i].size || c.areas[i].freed {
+	i := sort.Search(len(c.areas), func(i int) bool { return c.areas[i].Base > addr }) - 1
+	if i < 0 || addr-c.areas[i].Base >= c.areas[i].Size || c.areas[i].freed {
 		return nil
 	}
 	c.last = c.areas[i]
 	return c.last
 }
 
-// page returns the shadow page of an address in an area.
-func (c *Checker) page(a *area, addr uint64) *page {
-	slot := &a.pages[addr/pageBytes-a.base/pageBytes]
+// Page returns the shadow page of an address in an area.
+func (c *Checker) Page(a *area, addr uint64) *Page {
+	slot := &a.pages[addr/PageBytes-a.Base/PageBytes]
 	if *slot == nil {
 		*slot = c.newPage(a)
 	}
 	return *slot
 }
 
-func (c *Checker) newPage(a *area) *page {
-	p := &page{}
+func (c *Checker) newPage(a *area) *Page {
+	p := &Page{}
 	c.room -= p.bytes()
 	if a.written {
-		p.write(0, pageBytes)
+		p.Write(0, PageBytes)
 	}
 	return p
 }
 
-// near says whether an address is so close to an area that the thread probably meant that
+// Near says whether an address is so close to an area that the thread probably meant that
 // area. An access far from all areas is not reported: it may hit valid memory that the
 // checker was not told of.
-func (c *Checker) near(addr uint64) bool {
+func (c *Checker) Near(addr uint64) bool {
 	const most = 2 << 20
-	i := sort.Search(len(c.areas), func(i int) bool { return c.areas[i].base > addr })
-	return i > 0 && addr-c.areas[i-1].base-c.areas[i-1].size < most || i > 0 && addr-c.areas[i-1].base < c.areas[i-1].size ||
-		i < len(c.areas) && c.areas[i].base-addr <= most
+	i := sort.Search(len(c.areas), func(i int) bool { return c.areas[i].Base > addr })
+	return i > 0 && addr-c.areas[i-1].Base-c.areas[i-1].Size < most || i > 0 && addr-c.areas[i-1].Base < c.areas[i-1].Size ||
+		i < len(c.areas) && c.areas[i].Base-addr <= most
 }
 
-// describe says which area an address of global memory belongs to, or is near.
-func (c *Checker) describe(addr uint64) string {
-	if a := c.find(addr); a != nil {
-		return fmt.Sprintf("byte %d of %s", addr-a.base, a.name)
+// Describe says which area an address of global memory belongs to, or is near.
+func (c *Checker) Describe(addr uint64) string {
+	if a := c.Find(addr); a != nil {
+		return fmt.Sprintf("byte %d of %s", addr-a.Base, a.name)
 	}
-	i := sort.Search(len(c.areas), func(i int) bool { return c.areas[i].base > addr }) - 1
+	i := sort.Search(len(c.areas), func(i int) bool { return c.areas[i].Base > addr }) - 1
 	const near = 1 << 20
-	if i >= 0 && addr-c.areas[i].base < c.areas[i].size {
-		return fmt.Sprintf("byte %d of %s", addr-c.areas[i].base, c.areas[i].name)
+	if i >= 0 && addr-c.areas[i].Base < c.areas[i].Size {
+		return fmt.Sprintf("byte %d of %s", addr-c.areas[i].Base, c.areas[i].name)
 	}
 	behind, before := uint64(near), uint64(near) // the end of one area, and the begin of the next
 	if i >= 0 {
-		behind = min(near, addr-c.areas[i].base-c.areas[i].size)
+		behind = min(near, addr-c.areas[i].Base-c.areas[i].Size)
 	}
 	if i+1 < len(c.areas) {
-		before = min(near, c.areas[i+1].base-addr)
+		before = min(near, c.areas[i+1].Base-addr)
 	}
 	switch {
 	case before < behind:
-		return fmt.Sprintf("%s before %s", counted(int(before), "byte"), c.areas[i+1].name)
+		return fmt.Sprintf("%s before %s", Counted(int(before), "byte"), c.areas[i+1].name)
 	case behind < near:
-		return fmt.Sprintf("%s behind the end of %s", counted(int(behind), "byte"), c.areas[i].name)
+		return fmt.Sprintf("%s behind the end of %s", Counted(int(behind), "byte"), c.areas[i].name)
 	}
 	return "near no allocation"
 }
 
-// add counts a defect and reports it if it is new.
-func (c *Checker) add(key defectKey, make func() *Defect) {
+// Add counts a defect and reports it if it is new.
+func (c *Checker) Add(key DefectKey, make func() *Defect) {
 	c.seen[key]++
 	if c.seen[key] > 1 {
 		return
@@ -373,8 +374,8 @@ func (c *Checker) add(key defectKey, make func() *Defect) {
 	}
 }
 
-// note records a remark about what was not checked, once.
-func (c *Checker) note(format string, args ...any) {
+// Note records a remark about what was not checked, once.
+func (c *Checker) Note(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if !slices.Contains(c.notes, text) {
 		c.notes = append(c.notes, text)
@@ -393,9 +394,9 @@ func (c *Checker) Found() int {
 func (c *Checker) Summary() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	head := fmt.Sprintf("%s (%v)", counted(len(c.keys), "defect"), c.checks)
+	head := fmt.Sprintf("%s (%v)", Counted(len(c.keys), "defect"), c.Checks)
 	if len(c.keys) == 0 {
-		head = fmt.Sprintf("no defects (%v)", c.checks)
+		head = fmt.Sprintf("no defects (%v)", c.Checks)
 	}
 	lines := []string{head}
 	for i, key := range c.keys {
@@ -403,7 +404,90 @@ func (c *Checker) Summary() []string {
 			lines = append(lines, fmt.Sprintf("  and %d more that were not reported", len(c.keys)-maxReports))
 			break
 		}
-		lines = append(lines, fmt.Sprintf("  %s: %s", c.first[key], counted(c.seen[key], "time")))
+		lines = append(lines, fmt.Sprintf("  %s: %s", c.first[key], Counted(c.seen[key], "time")))
 	}
 	return append(lines, c.notes...)
+}
+
+// UsesOf returns the records of a page, with an entry for each byte if bytewise; nil if there is
+// no shadow memory for them. Those of shared memory do not count. A launch, of a kernel, has records
+// from floor on.
+func (c *Checker) UsesOf(p *Page, shared, bytewise bool, floor Record, kernel string) *Uses {
+	u := p.Uses
+	if u == nil {
+		shift := uint(2)
+		if bytewise {
+			shift = 0
+		}
+		if !shared && !c.makeRoom(3*8*PageBytes>>shift, floor, kernel) {
+			return nil
+		}
+		p.Uses = newUses(shift)
+		return p.Uses
+	}
+	if bytewise && u.Shift != 0 {
+		if !shared && !c.makeRoom(3*8*(PageBytes-pageWords), floor, kernel) {
+			return nil
+		}
+		p.Uses = u.split()
+		return p.Uses
+	}
+	return u
+}
+
+// makeRoom reserves n bytes of shadow memory. If need be it frees the records of pages that
+// this launch has not used. It returns false if there is not enough.
+func (c *Checker) makeRoom(n int, floor Record, kernel string) bool {
+	if c.room < n && !c.reclaim(floor, kernel) {
+		return false
+	}
+	if c.room < n {
+		c.Note("kernel %s: there was no shadow memory left to check all of its memory for races", kernel)
+		return false
+	}
+	c.room -= n
+	return true
+}
+
+// reclaim frees the records of earlier launches; false if there were none.
+func (c *Checker) reclaim(floor Record, kernel string) bool {
+	before := c.room
+	for _, a := range c.areas {
+		for _, p := range a.pages {
+			if p != nil && p.Uses != nil && p.Used < floor {
+				c.room += p.Uses.bytes()
+				p.Uses = nil
+			}
+		}
+	}
+	if c.room == before {
+		c.Note("kernel %s: there was no shadow memory left to check all of its memory for races", kernel)
+	}
+	return c.room > before
+}
+
+// forgetUses drops all records, so that numbers of blocks can start again.
+func (c *Checker) forgetUses() {
+	for _, a := range c.areas {
+		for _, p := range a.pages {
+			if p != nil && p.Uses != nil {
+				c.room += p.Uses.bytes()
+				p.Uses = nil
+			}
+		}
+	}
+}
+
+// NewLaunch numbers the blocks of a launch, of which there are so many. exhausted is called when there
+// are no numbers left: further blocks then share the last one.
+func (c *Checker) NewLaunch(blocks uint64, exhausted func(blocks int)) Launch {
+	const spare = 1024 // further numbers, for blocks whose clocks overflow
+	n := Launch{most: int(min(blocks, maxBlockIDs-spare-1)) + spare, exhausted: exhausted}
+	if int(c.nextID)+n.most > maxBlockIDs {
+		c.forgetUses()
+		c.nextID = 1
+	}
+	n.Lowest = c.nextID
+	c.nextID += uint32(n.most)
+	return n
 }

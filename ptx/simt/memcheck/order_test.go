@@ -1,4 +1,4 @@
-package simt
+package memcheck
 
 import (
 	"testing"
@@ -9,25 +9,25 @@ import (
 // A warp that has observed a publication stays ordered after it, however much the same block
 // publishes later; a warp that has observed none is not.
 func TestPublicationsAreNotForgotten(t *testing.T) {
-	launch := &launchCheck{first: 1, most: 8}
-	writer := &blockCheck{launch: launch, warps: 2}
-	reader := &blockCheck{launch: launch, warps: 2}
-	writer.begin(0)
-	reader.begin(1)
-	at := func(w int) record {
-		return record(writer.id)<<blockShift | record(writer.clock[w])<<clockShift | record(w*shape.WarpSize)<<threadShift
+	launch := &Launch{Lowest: 1, most: 8}
+	writer := &Block{Launch: launch, Warps: 2}
+	reader := &Block{Launch: launch, Warps: 2}
+	writer.Begin(0)
+	reader.Begin(1)
+	at := func(w int) Record {
+		return Record(writer.ID)<<BlockShift | Record(writer.Clock[w])<<ClockShift | Record(w*shape.WarpSize)<<ThreadShift
 	}
-	var written, observed []record
+	var written, observed []Record
 	for i := range 3 * maxPublications {
 		written = append(written, at(i%2))
-		writer.fence(i % 2)
-		writer.publish(i % 2)
+		writer.Fence(i % 2)
+		writer.Publish(i % 2)
 		if i == 0 || i == maxPublications/2 || i == 2*maxPublications {
-			reader.observe(0)
+			reader.Observe(0)
 			observed = written
 		}
 		for n, r := range observed {
-			if !reader.ordered(r, 0) {
+			if !reader.Ordered(r, 0) {
 				t.Fatalf("after %d publications the reader is not ordered after access %d, which was published before it observed", i+1, n)
 			}
 		}
@@ -35,7 +35,7 @@ func TestPublicationsAreNotForgotten(t *testing.T) {
 	if len(launch.ids[0].published) > maxPublications {
 		t.Errorf("%d publications are kept", len(launch.ids[0].published))
 	}
-	if last := written[len(written)-1]; reader.ordered(last, 0) || reader.ordered(written[0], 1) {
+	if last := written[len(written)-1]; reader.Ordered(last, 0) || reader.Ordered(written[0], 1) {
 		t.Error("the reader is ordered after what it has not observed")
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"muster/ptx"
 	"muster/ptx/simt"
 	"muster/ptx/simt/native"
+	"muster/ptx/simt/native/asm"
 	"muster/ptx/simt/shape"
 )
 
@@ -168,7 +169,7 @@ func TestListing(t *testing.T) {
 				theirs[int(at)] = m[2]
 			}
 			for _, x := range l.Lines {
-				if strings.HasSuffix(x.Text, native.ByAVX2) {
+				if strings.HasSuffix(x.Text, asm.ByAVX2) {
 					continue
 				}
 				ours, _, _ := strings.Cut(x.Text, " ")

@@ -6,22 +6,24 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+
+	"muster/ptx/simt/native/asm"
 )
 
 // The general registers while compiled code runs. rax, rdx and rdi are scratch; rsp
 // and rbp are never touched.
 const (
-	regFrame    = rbx
-	regLane     = rcx // the round's first lane, times 4
-	regChunk    = rsi // the round's first chunk
-	regValues32 = r8
-	regValues64 = r9
-	regBases32  = r10
-	regBases64  = r11
-	regForms32  = r12
-	regForms64  = r13
-	regPreds    = r14
-	regWait     = r15 // the last of the frame's Waits
+	regFrame    = asm.RBX
+	regLane     = asm.RCX // the round's first lane, times 4
+	regChunk    = asm.RSI // the round's first chunk
+	regValues32 = asm.R8
+	regValues64 = asm.R9
+	regBases32  = asm.R10
+	regBases64  = asm.R11
+	regForms32  = asm.R12
+	regForms64  = asm.R13
+	regPreds    = asm.R14
+	regWait     = asm.R15 // the last of the frame's Waits
 )
 
 // The first 27 vector registers hold the kernel's values. zmmNaN has the canonical
@@ -44,18 +46,18 @@ const (
 
 // compiler turns a kernel into code.
 type compiler struct {
-	assembler
+	asm.Assembler
 	analysis
 	code          *Code
-	heads         []label // by the first instruction of a basic block
-	exits         map[exit]*label
-	order         []exit  // the keys of exits, in the order in which the code asked for them
-	entries       []entry // where the caller may enter
-	arrivals      []label // where jumps from other basic blocks come to a block
-	merge, remask label   // routines
-	turn          label   // the routine that begins the next block
-	chained       bool    // the code begins the next block itself
-	first         int32   // begin of the current basic block
+	heads         []asm.Label // by the first instruction of a basic block
+	exits         map[exit]*asm.Label
+	order         []exit      // the keys of exits, in the order in which the code asked for them
+	entries       []entry     // where the caller may enter
+	arrivals      []asm.Label // where jumps from other basic blocks come to a block
+	merge, remask asm.Label   // routines
+	turn          asm.Label   // the routine that begins the next block
+	chained       bool        // the code begins the next block itself
+	first         int32       // begin of the current basic block
 	section
 	registers
 }
@@ -71,7 +73,7 @@ type exit struct {
 type entry struct {
 	pc   int32
 	head bool
-	to   *label
+	to   *asm.Label
 }
 
 // maxOps is how many instructions a compiled kernel may have.
@@ -98,48 +100,49 @@ func Compile(k *Kernel) (code *Code, err error) {
 	if len(k.Ops) > maxOps {
 		return nil, errors.New("the kernel is too large to be compiled")
 	}
-	c := &compiler{analysis: analysis{Kernel: k}, heads: make([]label, len(k.Ops)), arrivals: make([]label, len(k.Ops)), exits: map[exit]*label{}}
-	c.assembler.code = make([]byte, 0, 256*len(k.Ops))
+	c := &compiler{analysis: analysis{Kernel: k}, heads: make([]asm.Label, len(k.Ops)), arrivals: make([]asm.Label, len(k.Ops)), exits: map[exit]*asm.Label{}}
+	c.Assembler.Code = make([]byte, 0, 256*len(k.Ops))
 	c.code = &Code{
 		heads: fill(len(k.Ops), -1), sections: fill(len(k.Ops), -1), views: fill(len(k.Ops), -1), live: make([][]Value, len(k.Ops)+1), full: make([]bool, len(k.Ops)), left: make([]bool, len(k.Ops)),
 	}
-	c.wanted, c.narrow = k.Listed, k.Narrow || !supported.wide
+	c.Wanted, c.Narrow = k.Listed, k.Narrow || !supported.wide
+	c.Room = asm.At(regFrame, offNarrow)
 	c.begin()
 	c.registers.uses = newTable[uses](&c.slots)
 	c.section.seen = newTable[uint8](&c.slots)
 	c.findNeeded()
 	c.findKinds()
 	c.findLoops()
-	c.purpose(-1, "lanes that waited join")
+	c.Purpose(-1, "lanes that waited join")
 	c.routines()
 	c.chained = k.Chained && c.startsFresh()
 	if c.chained {
-		c.purpose(-1, "the next block begins")
+		c.Purpose(-1, "the next block begins")
 		c.beginTurn()
 	}
 	c.walk(c.instruction)
 	for i := 0; i < len(c.order); i++ {
-		if c.wanted {
-			c.purpose(c.order[i].at, "return: "+c.order[i].reason.String())
+		if c.Wanted {
+			c.Purpose(c.order[i].at, "return: "+c.order[i].reason.String())
 		}
 		c.leave(c.order[i])
 	}
 	for _, e := range c.entries {
-		c.purpose(e.pc, "entry")
+		c.Purpose(e.pc, "entry")
 		if e.head {
 			c.code.heads[e.pc] = c.enter(e.to)
 		} else {
 			c.code.sections[e.pc] = c.enter(e.to)
 		}
 	}
-	end := len(c.assembler.code)
-	bytes := c.finish()
+	end := len(c.Assembler.Code)
+	bytes := c.Finish()
 	text, err := newText(bytes)
 	if err != nil {
 		return nil, err
 	}
 	c.code.text = text
-	c.code.listing = c.notes.listing(bytes, end)
+	c.code.listing = c.Listing(bytes, end)
 	return c.code, nil
 }
 
@@ -153,46 +156,46 @@ func fill(n int, v int32) []int32 {
 
 // exit returns the label of the code that returns with a reason; leave emits that
 // code, once for all jumps to it.
-func (c *compiler) exit(e exit) *label {
+func (c *compiler) exit(e exit) *asm.Label {
 	if l := c.exits[e]; l != nil {
 		return l
 	}
-	c.exits[e] = &label{}
+	c.exits[e] = &asm.Label{}
 	c.order = append(c.order, e)
 	return c.exits[e]
 }
 
 func (c *compiler) leave(e exit) {
-	c.bind(c.exits[e])
+	c.Bind(c.exits[e])
 	if e.undo > 0 {
-		c.immediate(true, 0, at(regFrame, offBudget), e.undo)
+		c.Immediate(true, 0, asm.At(regFrame, offBudget), e.undo)
 	}
 	c.store32(offAt, uint32(e.at))
 	c.store32(offReason, uint32(e.reason))
-	c.legacy(true, opSub, regWait, inReg(regFrame))
-	c.legacy(true, opStore, regWait, at(regFrame, offTop))
-	c.plain("ret", 0xc3)
+	c.Legacy(true, asm.OpSub, regWait, asm.InReg(regFrame))
+	c.Legacy(true, asm.OpStore, regWait, asm.At(regFrame, offTop))
+	c.Plain("ret", 0xc3)
 }
 
 func (c *compiler) store32(offset int, v uint32) {
-	c.legacy(false, []byte{0xc7}, 0, at(regFrame, offset), binary.LittleEndian.AppendUint32(nil, v)...)
+	c.Legacy(false, []byte{0xc7}, 0, asm.At(regFrame, offset), binary.LittleEndian.AppendUint32(nil, v)...)
 }
 
 // head returns the label of a basic block.
-func (c *compiler) head(pc int32) *label { return &c.heads[pc] }
+func (c *compiler) head(pc int32) *asm.Label { return &c.heads[pc] }
 
 // enter emits an entry: it loads the fixed registers from the frame and jumps to a
 // label. No lanes wait at first.
-func (c *compiler) enter(l *label) int32 {
-	offset := int32(len(c.assembler.code))
+func (c *compiler) enter(l *asm.Label) int32 {
+	offset := int32(len(c.Assembler.Code))
 	for _, r := range [...][2]int{
 		{regValues32, offValues32}, {regValues64, offValues64}, {regBases32, offBases32}, {regBases64, offBases64},
 		{regForms32, offForms32}, {regForms64, offForms64}, {regPreds, offPredicates},
 	} {
-		c.legacy(true, opMov, r[0], at(regFrame, r[1]))
+		c.Legacy(true, asm.OpMov, r[0], asm.At(regFrame, r[1]))
 	}
-	c.legacy(true, opLea, regWait, at(regFrame, offWaits))
-	c.jump(l)
+	c.Legacy(true, asm.OpLea, regWait, asm.At(regFrame, offWaits))
+	c.Jump(l)
 	return offset
 }
 
@@ -207,13 +210,13 @@ func (c *compiler) instruction(s *step) {
 	case s.Flow != FlowNone:
 		c.flush(s.index)
 		c.code.live[s.index] = c.values(s.index, true)
-		c.purpose(s.index, "")
+		c.Purpose(s.index, "")
 		c.terminator(s)
 	case !c.can(s):
 		c.flush(s.index)
-		c.purpose(s.index, "left to the interpreter")
+		c.Purpose(s.index, "left to the interpreter")
 		c.code.left[s.index] = true
-		c.jump(c.exit(exit{reason: Interpret, at: s.index}))
+		c.Jump(c.exit(exit{reason: Interpret, at: s.index}))
 		c.code.live[s.index] = c.values(s.index, true)
 		if s.index < s.End {
 			c.open(s.index+1, false)
@@ -234,25 +237,25 @@ func (c *compiler) instruction(s *step) {
 // its own for those that are missing. Then it charges the budget for the block.
 func (c *compiler) beginBlock(pc int32) {
 	c.first = pc
-	c.purpose(pc, "begin of a block")
+	c.Purpose(pc, "begin of a block")
 	c.arrive(pc)
-	c.bind(c.head(pc))
+	c.Bind(c.head(pc))
 	c.entries = append(c.entries, entry{pc, true, c.head(pc)})
 	n := c.Ops[pc].End - pc + 1
 	if c.needsFull(pc) {
 		c.code.full[pc] = true
-		c.immediate(true, 7, at(regFrame, offFull), 0)
-		c.jumpIf(ccEqual, c.exit(exit{reason: Partial, at: pc}))
+		c.Immediate(true, 7, asm.At(regFrame, offFull), 0)
+		c.JumpIf(asm.Equal, c.exit(exit{reason: Partial, at: pc}))
 	}
-	c.immediate(true, 5, at(regFrame, offBudget), n)
-	c.jumpIf(ccLess, c.exit(exit{reason: Exhausted, at: pc, undo: n}))
-	c.legacy(true, []byte{0x69}, rax, at(regFrame, offLanes), binary.LittleEndian.AppendUint32(nil, uint32(n))...) // imul
-	c.legacy(true, []byte{0x01}, rax, at(regFrame, offLaneOps))                                                    // add
+	c.Immediate(true, 5, asm.At(regFrame, offBudget), n)
+	c.JumpIf(asm.Less, c.exit(exit{reason: Exhausted, at: pc, undo: n}))
+	c.Legacy(true, []byte{0x69}, asm.RAX, asm.At(regFrame, offLanes), binary.LittleEndian.AppendUint32(nil, uint32(n))...) // imul
+	c.Legacy(true, []byte{0x01}, asm.RAX, asm.At(regFrame, offLaneOps))                                                    // add
 	if c.Counted {
-		c.legacy(true, opMov, rax, at(regFrame, offCounts))
-		c.immediate(true, 0, at(rax, int(pc)*countBytes), 1)
-		c.legacy(true, opMov, rdi, at(regFrame, offLanes))
-		c.legacy(true, []byte{0x01}, rdi, at(rax, int(pc)*countBytes+countBytes/2))
+		c.Legacy(true, asm.OpMov, asm.RAX, asm.At(regFrame, offCounts))
+		c.Immediate(true, 0, asm.At(asm.RAX, int(pc)*countBytes), 1)
+		c.Legacy(true, asm.OpMov, asm.RDI, asm.At(regFrame, offLanes))
+		c.Legacy(true, []byte{0x01}, asm.RDI, asm.At(asm.RAX, int(pc)*countBytes+countBytes/2))
 	}
 	c.open(pc, true)
 }
@@ -280,60 +283,50 @@ func (c *compiler) terminator(s *step) {
 		c.branch(s, finish)
 	case FlowBarrier:
 		// If all live threads of the team are in Mask, no thread has to wait.
-		c.immediate(true, 7, at(regFrame, offBarriers), 0)
-		c.jumpIf(ccEqual, finish)
-		c.immediate(true, 7, at(regFrame, offFull), 0)
-		c.jumpIf(ccEqual, finish)
-		c.immediate(false, 7, at(regWait, 0), -1)
-		c.jumpIf(ccNotEqual, finish)
+		c.Immediate(true, 7, asm.At(regFrame, offBarriers), 0)
+		c.JumpIf(asm.Equal, finish)
+		c.Immediate(true, 7, asm.At(regFrame, offFull), 0)
+		c.JumpIf(asm.Equal, finish)
+		c.Immediate(false, 7, asm.At(regWait, 0), -1)
+		c.JumpIf(asm.NotEqual, finish)
 		c.goTo(s.index + 1)
 	case FlowExit:
 		if c.chained {
 			c.takeTurn(finish)
 			return
 		}
-		c.jump(finish)
+		c.Jump(finish)
 	default:
-		c.jump(finish)
+		c.Jump(finish)
 	}
 }
-
-// The instructions on masks of a gang.
-var (
-	vmovdqu      = coding{2, 1, 0, 0x6f}
-	vmovdquStore = coding{2, 1, 0, 0x7f}
-	vpand        = coding{1, 1, 0, 0xdb}
-	vpandn       = coding{1, 1, 0, 0xdf}
-	vpor         = coding{1, 1, 0, 0xeb}
-	vptest       = coding{1, 2, 0, 0x17}
-)
 
 // branch emits a branch. If lanes part, those that go further down in the code wait
 // there for the others, as the interpreter would have it. If the target is a
 // barrier, the lanes that go there wait wherever it lies: they cannot pass it before
 // the others come.
-func (c *compiler) branch(s *step, finish *label) {
-	c.vex(vmovdqu, true, 0, 0, at(regPreds, int(s.Op.Sources[0].Slot)*32))
+func (c *compiler) branch(s *step, finish *asm.Label) {
+	c.VEX(asm.Vmovdqu, true, 0, 0, asm.At(regPreds, int(s.Op.Sources[0].Slot)*32))
 	// Carry is set if the predicate holds in all lanes of the mask, zero if in none.
-	c.vex(vptest, true, 0, 0, at(regFrame, offMask))
-	taken, passed := uint8(ccBelow), uint8(ccEqual)
+	c.VEX(asm.Vptest, true, 0, 0, asm.At(regFrame, offMask))
+	taken, passed := uint8(asm.Below), uint8(asm.Equal)
 	if s.Negated {
 		taken, passed = passed, taken
 	}
-	var goes, stays label
-	c.jumpIf(taken, &goes)
-	c.jumpIf(passed, &stays)
+	var goes, stays asm.Label
+	c.JumpIf(taken, &goes)
+	c.JumpIf(passed, &stays)
 	parked := c.Ops[s.Target].Flow == FlowBarrier
 	if s.Target > s.index || parked {
 		c.part(s.Target, !s.Negated, parked, finish)
-		c.jump(&stays)
+		c.Jump(&stays)
 	} else {
 		c.part(s.index+1, s.Negated, false, finish)
-		c.jump(&goes)
+		c.Jump(&goes)
 	}
-	c.bind(&goes)
+	c.Bind(&goes)
 	c.goTo(s.Target)
-	c.bind(&stays)
+	c.Bind(&stays)
 	c.goTo(s.index + 1)
 }
 
@@ -341,84 +334,84 @@ func (c *compiler) branch(s *step, finish *label) {
 // at a basic block: it pushes a Wait, or adds the lanes to the last one if that is
 // at the same place. It goes to finish, before anything has changed, if the stack
 // is full or if the place lies beyond the bound; the caller then splits the group.
-func (c *compiler) part(wait int32, holds, parked bool, finish *label) {
-	var same, done label
-	c.vex(vmovdqu, true, 1, 0, at(regFrame, offMask))
-	waiting, running := vpand, vpandn
+func (c *compiler) part(wait int32, holds, parked bool, finish *asm.Label) {
+	var same, done asm.Label
+	c.VEX(asm.Vmovdqu, true, 1, 0, asm.At(regFrame, offMask))
+	waiting, running := asm.Vpand, asm.Vpandn
 	if !holds {
 		waiting, running = running, waiting
 	}
-	c.vex(waiting, true, 2, 0, inReg(1))
-	c.vex(running, true, 3, 0, inReg(1))
-	c.immediate(false, 7, at(regWait, 0), wait)
-	c.jumpIf(ccEqual, &same)
-	c.legacy(false, opMov, rax, at(regWait, waitBound))
+	c.VEX(waiting, true, 2, 0, asm.InReg(1))
+	c.VEX(running, true, 3, 0, asm.InReg(1))
+	c.Immediate(false, 7, asm.At(regWait, 0), wait)
+	c.JumpIf(asm.Equal, &same)
+	c.Legacy(false, asm.OpMov, asm.RAX, asm.At(regWait, waitBound))
 	if !parked {
-		c.immediate(false, 7, inReg(rax), wait)
-		c.jumpIf(ccLess, finish)
-		c.set(rax, uint64(wait))
+		c.Immediate(false, 7, asm.InReg(asm.RAX), wait)
+		c.JumpIf(asm.Less, finish)
+		c.Set(asm.RAX, uint64(wait))
 	}
-	c.legacy(true, opLea, rdx, at(regFrame, offWaits+maxWaits*waitBytes))
-	c.legacy(true, opCmp, regWait, inReg(rdx))
-	c.jumpIf(ccAboveEqual, finish)
-	c.immediate(true, 0, inReg(regWait), int32(waitBytes))
-	c.set(rdx, uint64(wait))
-	c.legacy(false, opStore, rdx, at(regWait, 0))
-	c.legacy(false, opStore, rax, at(regWait, waitBound))
-	c.jump(&done)
-	c.bind(&same)
-	c.vex(vpor, true, 2, 2, at(regWait, waitMask))
-	c.bind(&done)
-	c.vex(vmovdquStore, true, 2, 0, at(regWait, waitMask))
-	c.vex(vmovdquStore, true, 3, 0, at(regFrame, offMask))
-	c.legacy(true, opMov, rax, at(regFrame, offSplitLimit))
-	c.legacy(true, opStore, rax, at(regFrame, offSpinLimit))
+	c.Legacy(true, asm.OpLea, asm.RDX, asm.At(regFrame, offWaits+maxWaits*waitBytes))
+	c.Legacy(true, asm.OpCmp, regWait, asm.InReg(asm.RDX))
+	c.JumpIf(asm.AboveEqual, finish)
+	c.Immediate(true, 0, asm.InReg(regWait), int32(waitBytes))
+	c.Set(asm.RDX, uint64(wait))
+	c.Legacy(false, asm.OpStore, asm.RDX, asm.At(regWait, 0))
+	c.Legacy(false, asm.OpStore, asm.RAX, asm.At(regWait, waitBound))
+	c.Jump(&done)
+	c.Bind(&same)
+	c.VEX(asm.Vpor, true, 2, 2, asm.At(regWait, waitMask))
+	c.Bind(&done)
+	c.VEX(asm.VmovdquStore, true, 2, 0, asm.At(regWait, waitMask))
+	c.VEX(asm.VmovdquStore, true, 3, 0, asm.At(regFrame, offMask))
+	c.Legacy(true, asm.OpMov, asm.RAX, asm.At(regFrame, offSplitLimit))
+	c.Legacy(true, asm.OpStore, asm.RAX, asm.At(regFrame, offSpinLimit))
 	c.call(&c.remask)
 }
 
 // call emits a jump to a routine that returns by rdx: compiled code has no stack.
-func (c *compiler) call(routine *label) {
-	var back label
-	if c.wanted {
-		c.note(len(c.assembler.code), "lea rdx,", true)
+func (c *compiler) call(routine *asm.Label) {
+	var back asm.Label
+	if c.Wanted {
+		c.Note(len(c.Assembler.Code), "lea rdx,", true)
 	}
-	c.bytes(0x48, 0x8d, 0x15) // lea rdx, [rip + ...]
-	c.distance(&back)
-	c.jump(routine)
-	c.bind(&back)
+	c.Bytes(0x48, 0x8d, 0x15) // lea rdx, [rip + ...]
+	c.Distance(&back)
+	c.Jump(routine)
+	c.Bind(&back)
 }
 
 // routines emits what compiled code calls. merge takes the last Wait off the stack
 // and adds its lanes to the running ones. remask, into which merge falls, computes
 // from Mask what depends on it: ActiveChunks, Full and Lanes.
 func (c *compiler) routines() {
-	c.bind(&c.merge)
-	c.vex(vmovdqu, true, 1, 0, at(regFrame, offMask))
-	c.vex(vpor, true, 1, 1, at(regWait, waitMask))
-	c.vex(vmovdquStore, true, 1, 0, at(regFrame, offMask))
-	c.immediate(true, 5, inReg(regWait), int32(waitBytes))
-	c.immediate(false, 7, at(regWait, 0), -1)
-	c.jumpIf(ccNotEqual, &c.remask)
-	c.legacy(true, opMov, rax, at(regFrame, offWholeLimit))
-	c.legacy(true, opStore, rax, at(regFrame, offSpinLimit))
-	c.bind(&c.remask)
-	c.vex(vmovdqu, true, 0, 0, at(regFrame, offMask))
-	c.evex(coding{1, 2, 1, 0x26}, ymm, 5, 0, inReg(0), masked{}) // vptestmw: chunks that have lanes
-	c.vex(coding{0, 1, 0, 0x93}, false, rax, 0, inReg(5))        // kmovw
-	c.legacy(true, opStore, rax, at(regFrame, offActiveChunks))
+	c.Bind(&c.merge)
+	c.VEX(asm.Vmovdqu, true, 1, 0, asm.At(regFrame, offMask))
+	c.VEX(asm.Vpor, true, 1, 1, asm.At(regWait, waitMask))
+	c.VEX(asm.VmovdquStore, true, 1, 0, asm.At(regFrame, offMask))
+	c.Immediate(true, 5, asm.InReg(regWait), int32(waitBytes))
+	c.Immediate(false, 7, asm.At(regWait, 0), -1)
+	c.JumpIf(asm.NotEqual, &c.remask)
+	c.Legacy(true, asm.OpMov, asm.RAX, asm.At(regFrame, offWholeLimit))
+	c.Legacy(true, asm.OpStore, asm.RAX, asm.At(regFrame, offSpinLimit))
+	c.Bind(&c.remask)
+	c.VEX(asm.Vmovdqu, true, 0, 0, asm.At(regFrame, offMask))
+	c.EVEX(asm.Vptestmw, asm.YMM, 5, 0, asm.InReg(0), asm.Masked{}) // vptestmw: chunks that have lanes
+	c.VEX(asm.KmovwToR, false, asm.RAX, 0, asm.InReg(5))
+	c.Legacy(true, asm.OpStore, asm.RAX, asm.At(regFrame, offActiveChunks))
 	c.activeLanes()
-	c.set(rax, 0)
-	c.vex(vptest, true, 0, 0, at(regFrame, offLive))
-	c.plain("setb al", 0x0f, 0x92, 0xc0)
-	c.legacy(true, opStore, rax, at(regFrame, offFull))
-	c.set(rax, 0)
+	c.Set(asm.RAX, 0)
+	c.VEX(asm.Vptest, true, 0, 0, asm.At(regFrame, offLive))
+	c.Plain("setb al", 0x0f, 0x92, 0xc0)
+	c.Legacy(true, asm.OpStore, asm.RAX, asm.At(regFrame, offFull))
+	c.Set(asm.RAX, 0)
 	for word := range 4 {
-		c.bytes(0xf3) // popcnt
-		c.legacy(true, []byte{0x0f, 0xb8}, rdi, at(regFrame, offMask+8*word))
-		c.legacy(true, opAdd, rax, inReg(rdi))
+		c.Bytes(0xf3) // popcnt
+		c.Legacy(true, []byte{0x0f, 0xb8}, asm.RDI, asm.At(regFrame, offMask+8*word))
+		c.Legacy(true, asm.OpAdd, asm.RAX, asm.InReg(asm.RDI))
 	}
-	c.legacy(true, opStore, rax, at(regFrame, offLanes))
-	c.plain("jmp rdx", 0xff, 0xe2)
+	c.Legacy(true, asm.OpStore, asm.RAX, asm.At(regFrame, offLanes))
+	c.Plain("jmp rdx", 0xff, 0xe2)
 }
 
 // activeLanes computes FirstLane and LastLane: from Mask if the gang has several blocks, else
@@ -427,61 +420,61 @@ func (c *compiler) activeLanes() {
 	bsf, bsr := []byte{0x0f, 0xbc}, []byte{0x0f, 0xbd}
 	if c.Several {
 		// The lanes of all chunks together: 256 bits, of which 16 are left.
-		c.legacy(true, opMov, rax, at(regFrame, offMask))
+		c.Legacy(true, asm.OpMov, asm.RAX, asm.At(regFrame, offMask))
 		for word := 1; word < 4; word++ {
-			c.legacy(true, opOr, rax, at(regFrame, offMask+8*word))
+			c.Legacy(true, asm.OpOr, asm.RAX, asm.At(regFrame, offMask+8*word))
 		}
 		for _, by := range [...]uint8{32, 16} {
-			c.legacy(true, opMov, rcx, inReg(rax))
-			c.shift(true, 5, rcx, by)
-			c.legacy(true, opOr, rax, inReg(rcx))
+			c.Legacy(true, asm.OpMov, asm.RCX, asm.InReg(asm.RAX))
+			c.Shift(true, 5, asm.RCX, by)
+			c.Legacy(true, asm.OpOr, asm.RAX, asm.InReg(asm.RCX))
 		}
-		c.legacy(false, opZx16, rax, inReg(rax))
-		c.legacy(false, bsf, rcx, inReg(rax))
-		c.legacy(false, bsr, rsi, inReg(rax))
+		c.Legacy(false, asm.OpZx16, asm.RAX, asm.InReg(asm.RAX))
+		c.Legacy(false, bsf, asm.RCX, asm.InReg(asm.RAX))
+		c.Legacy(false, bsr, asm.RSI, asm.InReg(asm.RAX))
 	} else {
-		c.legacy(true, bsf, rcx, inReg(rax))
-		c.legacy(true, bsr, rsi, inReg(rax))
-		c.shift(true, 4, rcx, 4)
-		c.shift(true, 4, rsi, 4)
-		c.immediate(true, 0, inReg(rsi), 15)
+		c.Legacy(true, bsf, asm.RCX, asm.InReg(asm.RAX))
+		c.Legacy(true, bsr, asm.RSI, asm.InReg(asm.RAX))
+		c.Shift(true, 4, asm.RCX, 4)
+		c.Shift(true, 4, asm.RSI, 4)
+		c.Immediate(true, 0, asm.InReg(asm.RSI), 15)
 	}
-	c.legacy(true, opStore, rcx, at(regFrame, offFirstLane))
-	c.legacy(true, opStore, rsi, at(regFrame, offLastLane))
+	c.Legacy(true, asm.OpStore, asm.RCX, asm.At(regFrame, offFirstLane))
+	c.Legacy(true, asm.OpStore, asm.RSI, asm.At(regFrame, offLastLane))
 }
 
 // goTo emits the way to another basic block. A jump back counts a round of a loop,
 // and returns if the limit is reached.
 func (c *compiler) goTo(next int32) {
 	if int(next) >= len(c.Ops) {
-		c.jump(c.exit(exit{reason: Next, at: next}))
+		c.Jump(c.exit(exit{reason: Next, at: next}))
 		return
 	}
 	if next <= c.first {
-		c.legacy(true, opMov, rax, at(regFrame, offSpin))
-		c.immediate(true, 0, inReg(rax), 1)
-		c.legacy(true, opCmp, rax, at(regFrame, offSpinLimit))
-		c.jumpIf(ccGreater, c.exit(exit{reason: Loop, at: next}))
-		c.legacy(true, opStore, rax, at(regFrame, offSpin))
+		c.Legacy(true, asm.OpMov, asm.RAX, asm.At(regFrame, offSpin))
+		c.Immediate(true, 0, asm.InReg(asm.RAX), 1)
+		c.Legacy(true, asm.OpCmp, asm.RAX, asm.At(regFrame, offSpinLimit))
+		c.JumpIf(asm.Greater, c.exit(exit{reason: Loop, at: next}))
+		c.Legacy(true, asm.OpStore, asm.RAX, asm.At(regFrame, offSpin))
 	}
-	c.jump(c.arrival(next))
+	c.Jump(c.arrival(next))
 }
 
 // arrival returns the label to which other basic blocks jump to come to this one.
-func (c *compiler) arrival(pc int32) *label { return &c.arrivals[pc] }
+func (c *compiler) arrival(pc int32) *asm.Label { return &c.arrivals[pc] }
 
 // arrive emits what happens between two basic blocks: lanes that wait at the second
 // one join, and the code returns if another group has its turn (Bound).
 func (c *compiler) arrive(pc int32) {
-	var joined label
-	c.bind(c.arrival(pc))
-	c.immediate(false, 7, at(regWait, 0), pc)
-	c.jumpIf(ccNotEqual, &joined)
+	var joined asm.Label
+	c.Bind(c.arrival(pc))
+	c.Immediate(false, 7, asm.At(regWait, 0), pc)
+	c.JumpIf(asm.NotEqual, &joined)
 	c.call(&c.merge)
-	c.jump(c.arrival(pc)) // there may be more
-	c.bind(&joined)
-	c.immediate(false, 7, at(regWait, waitBound), pc)
-	c.jumpIf(ccLessEqual, c.exit(exit{reason: Next, at: pc}))
+	c.Jump(c.arrival(pc)) // there may be more
+	c.Bind(&joined)
+	c.Immediate(false, 7, asm.At(regWait, waitBound), pc)
+	c.JumpIf(asm.LessEqual, c.exit(exit{reason: Next, at: pc}))
 }
 
 // section is the instructions of a basic block that are emitted together. First
@@ -617,12 +610,12 @@ func (c *compiler) flush(pc int32) {
 	if sec.start < 0 {
 		return
 	}
-	here := &label{}
-	c.bind(here)
+	here := &asm.Label{}
+	c.Bind(here)
 	if c.Counted {
-		c.purpose(sec.start, "where it is")
-		c.legacy(true, opMov, rax, at(regFrame, offPlace))
-		c.legacy(false, []byte{0xc7}, 0, at(rax, 0), binary.LittleEndian.AppendUint32(nil, uint32(sec.start)|InCode)...)
+		c.Purpose(sec.start, "where it is")
+		c.Legacy(true, asm.OpMov, asm.RAX, asm.At(regFrame, offPlace))
+		c.Legacy(false, []byte{0xc7}, 0, asm.At(asm.RAX, 0), binary.LittleEndian.AppendUint32(nil, uint32(sec.start)|InCode)...)
 	}
 	c.code.live[sec.start] = sec.before
 	c.code.compiled += len(sec.vector)
@@ -632,7 +625,7 @@ func (c *compiler) flush(pc int32) {
 			c.code.compiled++
 			role = "once for all lanes"
 		}
-		c.purpose(s.index, role)
+		c.Purpose(s.index, role)
 		c.prepare(s)
 	}
 	if len(sec.vector) > 0 {

@@ -3,6 +3,8 @@ package native
 import (
 	"sync/atomic"
 	"unsafe"
+
+	"muster/ptx/simt/native/asm"
 )
 
 // View is a stretch of global memory as compiled code checks it.
@@ -87,15 +89,11 @@ type Frame struct {
 	Reason Reason
 	pc     uintptr // where to enter
 
-	virtual [34][64]byte // scratch of code for AVX2, as masks and saved are
-	masks   [8]uint64
-	saved   [2]uint64
+	narrow asm.Room // of code for AVX2
 }
 
 const (
-	offVirtual      = int(unsafe.Offsetof(Frame{}.virtual))
-	offMasks        = int(unsafe.Offsetof(Frame{}.masks))
-	offSaved        = int(unsafe.Offsetof(Frame{}.saved))
+	offNarrow       = int(unsafe.Offsetof(Frame{}.narrow))
 	offValues32     = int(unsafe.Offsetof(Frame{}.Values32))
 	offValues64     = int(unsafe.Offsetof(Frame{}.Values64))
 	offBases32      = int(unsafe.Offsetof(Frame{}.Bases32))

@@ -5,6 +5,8 @@ package native
 import (
 	"encoding/binary"
 	"math/bits"
+
+	"muster/ptx/simt/native/asm"
 )
 
 // Loads and stores. The code before the loop checks bounds and alignment of all
@@ -16,16 +18,16 @@ import (
 // to add to an address to get its offset in the view, and rax the largest offset at
 // which span bytes fit. It fails if the view is shorter than span.
 func (c *compiler) bounds(s *step, more int64, span int64) {
-	c.set(rdi, uint64(s.Imm+more))
+	c.Set(asm.RDI, uint64(s.Imm+more))
 	if s.Space == Global {
 		c.view(s)
-		c.legacy(true, opSub, rdi, at(rdx, 0))
-		c.legacy(true, opMov, rax, at(rdx, 8))
+		c.Legacy(true, asm.OpSub, asm.RDI, asm.At(asm.RDX, 0))
+		c.Legacy(true, asm.OpMov, asm.RAX, asm.At(asm.RDX, 8))
 	} else {
-		c.legacy(true, opMov, rax, at(regFrame, offSharedSize))
+		c.Legacy(true, asm.OpMov, asm.RAX, asm.At(regFrame, offSharedSize))
 	}
-	c.immediate(true, 5, inReg(rax), int32(span))
-	c.jumpIf(ccBelow, c.failed())
+	c.Immediate(true, 5, asm.InReg(asm.RAX), int32(span))
+	c.JumpIf(asm.Below, c.failed())
 }
 
 // view gets the address of an access's view into rdx.
@@ -36,9 +38,9 @@ func (c *compiler) view(s *step) {
 		c.code.count++
 		c.code.views[s.index] = v
 	}
-	c.legacy(true, opMov, rdx, at(regFrame, offViews))
+	c.Legacy(true, asm.OpMov, asm.RDX, asm.At(regFrame, offViews))
 	if v > 0 {
-		c.immediate(true, 0, inReg(rdx), v*int32(viewBytes))
+		c.Immediate(true, 0, asm.InReg(asm.RDX), v*int32(viewBytes))
 	}
 }
 
@@ -52,12 +54,12 @@ func (c *compiler) checkMemory(s *step) {
 	switch k.Form {
 	case Uniform:
 		c.bounds(s, 0, n)
-		c.legacy(true, opAdd, rdi, home(r))
-		c.legacy(true, opCmp, rdi, inReg(rax))
-		c.jumpIf(ccAbove, c.failed())
+		c.Legacy(true, asm.OpAdd, asm.RDI, home(r))
+		c.Legacy(true, asm.OpCmp, asm.RDI, asm.InReg(asm.RAX))
+		c.JumpIf(asm.Above, c.failed())
 		if n > 1 {
-			c.legacy(false, []byte{0xf7}, 0, inReg(rdi), binary.LittleEndian.AppendUint32(nil, uint32(n-1))...) // test
-			c.jumpIf(ccNotEqual, c.failed())
+			c.Legacy(false, []byte{0xf7}, 0, asm.InReg(asm.RDI), binary.LittleEndian.AppendUint32(nil, uint32(n-1))...) // test
+			c.JumpIf(asm.NotEqual, c.failed())
 		}
 	case Linear:
 		c.checkEnds(s)
@@ -76,24 +78,24 @@ func (c *compiler) checkMemory(s *step) {
 func (c *compiler) checkEnds(s *step) {
 	r, k, n := s.Op.Sources[0], s.sources[0], s.bytesOf()
 	c.bounds(s, 0, n)
-	c.legacy(true, opAdd, rdi, home(r))
+	c.Legacy(true, asm.OpAdd, asm.RDI, home(r))
 	for i, lane := range [...]int{offFirstLane, offLastLane} {
-		end := [...]int{rcx, rsi}[i]
+		end := [...]int{asm.RCX, asm.RSI}[i]
 		c.timesStride(true, end, lane, k)
-		c.legacy(true, opAdd, end, inReg(rdi))
-		c.legacy(true, opCmp, end, inReg(rax))
-		c.jumpIf(ccAbove, c.failed())
+		c.Legacy(true, asm.OpAdd, end, asm.InReg(asm.RDI))
+		c.Legacy(true, asm.OpCmp, end, asm.InReg(asm.RAX))
+		c.JumpIf(asm.Above, c.failed())
 	}
 	if n > 1 { // strides are multiples of n
-		c.legacy(false, []byte{0xf7}, 0, inReg(rdi), binary.LittleEndian.AppendUint32(nil, uint32(n-1))...) // test
-		c.jumpIf(ccNotEqual, c.failed())
+		c.Legacy(false, []byte{0xf7}, 0, asm.InReg(asm.RDI), binary.LittleEndian.AppendUint32(nil, uint32(n-1))...) // test
+		c.JumpIf(asm.NotEqual, c.failed())
 	}
 	if s.Space == Global {
-		c.legacy(true, opAdd, rdi, at(rdx, 16))
+		c.Legacy(true, asm.OpAdd, asm.RDI, asm.At(asm.RDX, 16))
 	} else {
-		c.legacy(true, opAdd, rdi, at(regFrame, offShared))
+		c.Legacy(true, asm.OpAdd, asm.RDI, asm.At(regFrame, offShared))
 	}
-	c.legacy(true, opStore, rdi, at(regFrame, offPointers+8*s.pointer))
+	c.Legacy(true, asm.OpStore, asm.RDI, asm.At(regFrame, offPointers+8*s.pointer))
 }
 
 // checkChunks compares the offsets of all active chunks. It stores where their first lanes
@@ -102,79 +104,79 @@ func (c *compiler) checkChunks(s *step) {
 	r, k, n := s.Op.Sources[0], s.sources[0], s.bytesOf()
 	least := min(0, 15*k.Stride) // from a chunk's first lane to the one with the least address
 	c.bounds(s, least, max(k.Stride, -k.Stride)*15+n)
-	c.evex(fromGPR64, zmm, zmmT0, 0, inReg(rax), masked{})
-	c.evex(fromGPR64, zmm, zmmT1, 0, inReg(rdi), masked{})
+	c.EVEX(asm.FromGPR64, asm.ZMM, zmmT0, 0, asm.InReg(asm.RAX), asm.Masked{})
+	c.EVEX(asm.FromGPR64, asm.ZMM, zmmT1, 0, asm.InReg(asm.RDI), asm.Masked{})
 	for half := range 2 {
-		c.evex(vpaddq, zmm, zmmT2, zmmT1, bases(r, half), masked{})
-		c.evex(vpcmpuq, zmm, 4+half, zmmT2, inReg(zmmT0), masked{}, 6)
-		c.evex(vptestmq, zmm, 6+half, zmmT2, c.word64(uint64(n-1)), masked{})
+		c.EVEX(asm.Vpaddq, asm.ZMM, zmmT2, zmmT1, bases(r, half), asm.Masked{})
+		c.EVEX(asm.Vpcmpuq, asm.ZMM, 4+half, zmmT2, asm.InReg(zmmT0), asm.Masked{}, 6)
+		c.EVEX(asm.Vptestmq, asm.ZMM, 6+half, zmmT2, c.Word64(uint64(n-1)), asm.Masked{})
 	}
-	c.vex(coding{1, 1, 0, 0x4b}, true, 4, 5, inReg(4)) // kunpckbw
-	c.vex(coding{1, 1, 0, 0x4b}, true, 6, 7, inReg(6))
-	c.vex(coding{0, 1, 0, 0x45}, true, 4, 4, inReg(6))    // korw
-	c.vex(coding{0, 1, 0, 0x93}, false, rax, 0, inReg(4)) // kmovw
-	c.legacy(true, opAnd, rax, at(regFrame, offActiveChunks))
-	c.jumpIf(ccNotEqual, c.failed())
+	c.VEX(asm.Kunpckbw, true, 4, 5, asm.InReg(4))
+	c.VEX(asm.Kunpckbw, true, 6, 7, asm.InReg(6))
+	c.VEX(asm.Korw, true, 4, 4, asm.InReg(6))
+	c.VEX(asm.KmovwToR, false, asm.RAX, 0, asm.InReg(4))
+	c.Legacy(true, asm.OpAnd, asm.RAX, asm.At(regFrame, offActiveChunks))
+	c.JumpIf(asm.NotEqual, c.failed())
 	if least != 0 {
-		c.immediate(true, 5, inReg(rdi), int32(least))
+		c.Immediate(true, 5, asm.InReg(asm.RDI), int32(least))
 	}
 	if s.Space == Global {
-		c.legacy(true, opAdd, rdi, at(rdx, 16))
+		c.Legacy(true, asm.OpAdd, asm.RDI, asm.At(asm.RDX, 16))
 	} else {
-		c.legacy(true, opAdd, rdi, at(regFrame, offShared))
+		c.Legacy(true, asm.OpAdd, asm.RDI, asm.At(regFrame, offShared))
 	}
-	c.evex(fromGPR64, zmm, zmmT1, 0, inReg(rdi), masked{})
+	c.EVEX(asm.FromGPR64, asm.ZMM, zmmT1, 0, asm.InReg(asm.RDI), asm.Masked{})
 	for half := range 2 {
-		c.evex(vpaddq, zmm, zmmT2, zmmT1, bases(r, half), masked{})
+		c.EVEX(asm.Vpaddq, asm.ZMM, zmmT2, zmmT1, bases(r, half), asm.Masked{})
 		if s.Space == Shared {
-			c.evex(vpaddq, zmm, zmmT2, zmmT2, at(regFrame, offSharedOffset+64*half), masked{})
+			c.EVEX(asm.Vpaddq, asm.ZMM, zmmT2, zmmT2, asm.At(regFrame, offSharedOffset+64*half), asm.Masked{})
 		}
-		c.evex(vstore64, zmm, zmmT2, 0, at(regFrame, offChunkPtrs+(8*s.pointer*ChunkPitch)+64*half), masked{})
+		c.EVEX(asm.Vstore64, asm.ZMM, zmmT2, 0, asm.At(regFrame, offChunkPtrs+(8*s.pointer*ChunkPitch)+64*half), asm.Masked{})
 	}
 }
 
 // checkLanes compares the offsets of all active lanes, also of those without the guard: the guard
 // may be computed by the loop behind the check, so the check must not rely on it.
 func (c *compiler) checkLanes(s *step, r Ref, n int64) {
-	c.evex(fromGPR64, zmm, zmmT0, 0, inReg(rax), masked{})
-	c.evex(fromGPR64, zmm, zmmT1, 0, inReg(rdi), masked{})
-	c.vex(coding{0, 1, 0, 0x47}, true, 4, 4, inReg(4)) // kxorw: nothing failed yet
+	c.EVEX(asm.FromGPR64, asm.ZMM, zmmT0, 0, asm.InReg(asm.RAX), asm.Masked{})
+	c.EVEX(asm.FromGPR64, asm.ZMM, zmmT1, 0, asm.InReg(asm.RDI), asm.Masked{})
+	c.VEX(asm.Kxorw, true, 4, 4, asm.InReg(4)) // kxorw: nothing failed yet
 	c.rounds(func() {
 		c.guardMask(s)
 		for part := range 4 {
 			k := c.quarter(kMask, part)
-			c.evex(vpaddq, zmm, zmmT2, zmmT1, lanes(r, part), masked{})
-			c.evex(vpcmpuq, zmm, 5, zmmT2, inReg(zmmT0), masked{k: k}, 6)
-			c.evex(vptestmq, zmm, 6, zmmT2, c.word64(uint64(n-1)), masked{k: k})
-			c.vex(coding{0, 1, 0, 0x45}, true, 4, 4, inReg(5))
-			c.vex(coding{0, 1, 0, 0x45}, true, 4, 4, inReg(6))
+			c.EVEX(asm.Vpaddq, asm.ZMM, zmmT2, zmmT1, lanes(r, part), asm.Masked{})
+			c.EVEX(asm.Vpcmpuq, asm.ZMM, 5, zmmT2, asm.InReg(zmmT0), asm.Masked{K: k}, 6)
+			c.EVEX(asm.Vptestmq, asm.ZMM, 6, zmmT2, c.Word64(uint64(n-1)), asm.Masked{K: k})
+			c.VEX(asm.Korw, true, 4, 4, asm.InReg(5))
+			c.VEX(asm.Korw, true, 4, 4, asm.InReg(6))
 		}
 	})
-	c.vex(coding{0, 1, 0, 0x98}, false, 4, 0, inReg(4)) // kortestw
-	c.jumpIf(ccNotEqual, c.failed())
+	c.VEX(asm.Kortestw, false, 4, 0, asm.InReg(4))
+	c.JumpIf(asm.NotEqual, c.failed())
 }
 
 // loadUniform loads, once, the values that all lanes read from one place.
 func (c *compiler) loadUniform(s *step) {
 	// rdi has the offset and rdx the view, from checkMemory.
 	if s.Space == Global {
-		c.legacy(true, opAdd, rdi, at(rdx, 16))
+		c.Legacy(true, asm.OpAdd, asm.RDI, asm.At(asm.RDX, 16))
 	} else {
-		c.legacy(true, opAdd, rdi, at(regFrame, offShared))
+		c.Legacy(true, asm.OpAdd, asm.RDI, asm.At(regFrame, offShared))
 	}
 	for e, r := range s.Elements {
-		from := at(rdi, e*s.Size)
+		from := asm.At(asm.RDI, e*s.Size)
 		switch {
 		case s.Size == 1 && s.Signed:
-			c.legacy(false, opSx8, rax, from)
+			c.Legacy(false, asm.OpSx8, asm.RAX, from)
 		case s.Size == 1:
-			c.legacy(false, opZx8, rax, from)
+			c.Legacy(false, asm.OpZx8, asm.RAX, from)
 		case s.Size == 2 && s.Signed:
-			c.legacy(false, opSx16, rax, from)
+			c.Legacy(false, asm.OpSx16, asm.RAX, from)
 		case s.Size == 2:
-			c.legacy(false, opZx16, rax, from)
+			c.Legacy(false, asm.OpZx16, asm.RAX, from)
 		default:
-			c.legacy(s.Size == 8, opMov, rax, from)
+			c.Legacy(s.Size == 8, asm.OpMov, asm.RAX, from)
 		}
 		k := Kind{Form: Uniform}
 		if c.isCarried(r) {
@@ -228,24 +230,24 @@ func (c *compiler) pointers(s *step) {
 		c.prefetch(s)
 		return
 	case Chunked:
-		c.legacy(true, opMov, rax, indexed(regFrame, regChunk, 3, offChunkPtrs+8*s.pointer*ChunkPitch))
-		c.legacy(true, opMov, rdi, indexed(regFrame, regChunk, 3, offChunkPtrs+8*s.pointer*ChunkPitch+8))
+		c.Legacy(true, asm.OpMov, asm.RAX, asm.Indexed(regFrame, regChunk, 3, offChunkPtrs+8*s.pointer*ChunkPitch))
+		c.Legacy(true, asm.OpMov, asm.RDI, asm.Indexed(regFrame, regChunk, 3, offChunkPtrs+8*s.pointer*ChunkPitch+8))
 		return
 	}
 	if s.Space == Global {
 		c.view(s)
-		c.legacy(true, opMov, rax, at(rdx, 16))
-		c.legacy(true, opSub, rax, at(rdx, 0))
-		c.legacy(true, opMov, rdi, inReg(rax))
+		c.Legacy(true, asm.OpMov, asm.RAX, asm.At(asm.RDX, 16))
+		c.Legacy(true, asm.OpSub, asm.RAX, asm.At(asm.RDX, 0))
+		c.Legacy(true, asm.OpMov, asm.RDI, asm.InReg(asm.RAX))
 	} else {
-		c.legacy(true, opMov, rax, at(regFrame, offShared))
-		c.legacy(true, opMov, rdi, inReg(rax))
-		c.legacy(true, opAdd, rax, indexed(regFrame, regChunk, 3, offSharedOffset))
-		c.legacy(true, opAdd, rdi, indexed(regFrame, regChunk, 3, offSharedOffset+8))
+		c.Legacy(true, asm.OpMov, asm.RAX, asm.At(regFrame, offShared))
+		c.Legacy(true, asm.OpMov, asm.RDI, asm.InReg(asm.RAX))
+		c.Legacy(true, asm.OpAdd, asm.RAX, asm.Indexed(regFrame, regChunk, 3, offSharedOffset))
+		c.Legacy(true, asm.OpAdd, asm.RDI, asm.Indexed(regFrame, regChunk, 3, offSharedOffset+8))
 	}
 	if s.sources[0].Form == Uniform {
-		c.legacy(true, opAdd, rax, home(r))
-		c.legacy(true, opAdd, rdi, home(r))
+		c.Legacy(true, asm.OpAdd, asm.RAX, home(r))
+		c.Legacy(true, asm.OpAdd, asm.RDI, home(r))
 	}
 }
 
@@ -253,21 +255,21 @@ func (c *compiler) pointers(s *step) {
 // without Imm, which checkEnds has included in the pointer. If the gang has several blocks,
 // rdi gets that of the round's second chunk.
 func (c *compiler) linearPointer(s *step) {
-	c.legacy(true, opMov, rax, at(regFrame, offPointers+8*s.pointer))
+	c.Legacy(true, asm.OpMov, asm.RAX, asm.At(regFrame, offPointers+8*s.pointer))
 	if c.Several {
-		c.legacy(true, opMov, rdi, inReg(rax))
+		c.Legacy(true, asm.OpMov, asm.RDI, asm.InReg(asm.RAX))
 		if s.Space == Shared {
-			c.legacy(true, opAdd, rax, indexed(regFrame, regChunk, 3, offSharedOffset))
-			c.legacy(true, opAdd, rdi, indexed(regFrame, regChunk, 3, offSharedOffset+8))
+			c.Legacy(true, asm.OpAdd, asm.RAX, asm.Indexed(regFrame, regChunk, 3, offSharedOffset))
+			c.Legacy(true, asm.OpAdd, asm.RDI, asm.Indexed(regFrame, regChunk, 3, offSharedOffset+8))
 		}
 		return
 	}
 	if scale := bits.TrailingZeros64(uint64(s.sources[0].Stride)) - 2; scale >= 0 && scale <= 3 && s.sources[0].Stride == 4<<scale {
-		c.legacy(true, opLea, rax, indexed(rax, regLane, uint8(scale), 0))
+		c.Legacy(true, asm.OpLea, asm.RAX, asm.Indexed(asm.RAX, regLane, uint8(scale), 0))
 		return
 	}
-	c.legacy(true, []byte{0x69}, rdi, inReg(regChunk), binary.LittleEndian.AppendUint32(nil, uint32(16*s.sources[0].Stride))...) // imul
-	c.legacy(true, opAdd, rax, inReg(rdi))
+	c.Legacy(true, []byte{0x69}, asm.RDI, asm.InReg(regChunk), binary.LittleEndian.AppendUint32(nil, uint32(16*s.sources[0].Stride))...) // imul
+	c.Legacy(true, asm.OpAdd, asm.RAX, asm.InReg(asm.RDI))
 }
 
 // prefetch asks for what the same lanes of the worker's next block will load, if blocks
@@ -278,22 +280,22 @@ func (c *compiler) prefetch(s *step) {
 	if !c.chained || s.Name != "ld" || s.Space != Global || s.sources[0].Stride != n || n < 4 || c.inLoop[s.index] {
 		return
 	}
-	c.timesStride(true, rdi, offAhead, s.sources[0])
+	c.timesStride(true, asm.RDI, offAhead, s.sources[0])
 	for line := range int(n) / 2 {
-		c.legacy(false, []byte{0x0f, 0x18}, 1, indexed(rax, rdi, 0, line*64)) // prefetcht0
+		c.Legacy(false, []byte{0x0f, 0x18}, 1, asm.Indexed(asm.RAX, asm.RDI, 0, line*64)) // prefetcht0
 	}
 }
 
 // strides is the constant vector of 16 lane numbers times a stride.
-func (c *compiler) strides(stride int64) place { return c.stridesFrom(0, stride) }
+func (c *compiler) strides(stride int64) asm.Place { return c.stridesFrom(0, stride) }
 
 // stridesFrom is strides of the lanes from a first one on.
-func (c *compiler) stridesFrom(first int, stride int64) place {
+func (c *compiler) stridesFrom(first int, stride int64) asm.Place {
 	b := make([]byte, 0, 64)
 	for l := range int64(16) {
 		b = binary.LittleEndian.AppendUint32(b, uint32((int64(first)+l)*stride))
 	}
-	return c.constant(b)
+	return c.Constant(b)
 }
 
 // chunkBase returns the register in which pointers has put the address of a part's
@@ -304,35 +306,35 @@ func (c *compiler) chunkBase(s *step, part, parts, element int) (base, offset in
 	case !s.hasPointer():
 		offset += int(s.Imm)
 	case form == Linear && part >= parts/2 && !c.Several:
-		return rax, offset + int(16*s.sources[0].Stride)
+		return asm.RAX, offset + int(16*s.sources[0].Stride)
 	}
 	if part < parts/2 {
-		return rax, offset
+		return asm.RAX, offset
 	}
-	return rdi, offset
+	return asm.RDI, offset
 }
 
 // wholeOrHalf emits a gather or scatter at a linear address: of whole chunks, or of their lower
 // or upper 8 lanes, which takes half the time, where all active lanes of the gang are among
 // these. That is known only of a gang with several blocks, and AVX2 goes by 8 lanes anyway.
 func (c *compiler) wholeOrHalf(s *step, whole, lower, upper func()) {
-	if !c.Several || c.narrow || s.sources[0].Form != Linear {
+	if !c.Several || c.Narrow || s.sources[0].Form != Linear {
 		whole()
 		return
 	}
-	var low, high, done label
-	c.immediate(true, 7, at(regFrame, offLastLane), 8)
-	c.jumpIf(ccBelow, &low)
-	c.immediate(true, 7, at(regFrame, offFirstLane), 8)
-	c.jumpIf(ccAboveEqual, &high)
+	var low, high, done asm.Label
+	c.Immediate(true, 7, asm.At(regFrame, offLastLane), 8)
+	c.JumpIf(asm.Below, &low)
+	c.Immediate(true, 7, asm.At(regFrame, offFirstLane), 8)
+	c.JumpIf(asm.AboveEqual, &high)
 	whole()
-	c.jump(&done)
-	c.bind(&low)
+	c.Jump(&done)
+	c.Bind(&low)
 	lower()
-	c.jump(&done)
-	c.bind(&high)
+	c.Jump(&done)
+	c.Bind(&high)
 	upper()
-	c.bind(&done)
+	c.Bind(&done)
 }
 
 // loadVector emits a load in the loop.
@@ -367,8 +369,8 @@ func (c *compiler) load32(s *step, d, addresses []int, guard uint8, element int)
 			// The check has found all active addresses within a block's shared memory, so
 			// their lower halves say all. A gather of 16 lanes takes the time of one of 8.
 			c.lowerHalves(zmmT1, addresses[2*part:])
-			c.vex(coding{0, 1, 0, 0x90}, false, 7, 0, inReg(int(c.half(guard, part))))
-			c.evex(coding{1, 2, 0, 0x90}, zmm, reg, 0, vectorIndexed(base, zmmT1, 0, offset), masked{k: 7})
+			c.VEX(asm.Kmovw, false, 7, 0, asm.InReg(int(c.half(guard, part))))
+			c.EVEX(asm.Vpgatherdd, asm.ZMM, reg, 0, asm.VectorIndexed(base, zmmT1, 0, offset), asm.Masked{K: 7})
 		case k.Form == Vector:
 			for half := range 2 {
 				m := c.quarter(guard, part*2+half)
@@ -376,36 +378,36 @@ func (c *compiler) load32(s *step, d, addresses []int, guard uint8, element int)
 				if half == 1 {
 					to = zmmT0
 				}
-				c.vex(coding{0, 1, 0, 0x90}, false, 7, 0, inReg(int(m))) // kmovw: the gather clears it
-				c.evex(coding{1, 2, 0, 0x91}, zmm, to, 0, vectorIndexed(base, addresses[part*2+half], 0, offset), masked{k: 7})
+				c.VEX(asm.Kmovw, false, 7, 0, asm.InReg(int(m))) // kmovw: the gather clears it
+				c.EVEX(asm.Vpgatherqd, asm.ZMM, to, 0, asm.VectorIndexed(base, addresses[part*2+half], 0, offset), asm.Masked{K: 7})
 			}
-			c.evex(coding{1, 3, 1, 0x3a}, zmm, reg, reg, inReg(zmmT0), masked{}, 1) // vinserti64x4
+			c.EVEX(asm.Vinserti64x4, asm.ZMM, reg, reg, asm.InReg(zmmT0), asm.Masked{}, 1)
 		case k.Form == Uniform || k.Stride == 0:
-			c.evex(vpbroadcastd, zmm, reg, 0, at(base, offset), masked{c.half(guard, part), true})
+			c.EVEX(asm.Vpbroadcastd, asm.ZMM, reg, 0, asm.At(base, offset), asm.Masked{K: c.half(guard, part), Zero: true})
 		case s.Size < 4:
-			op := coding{1, 2, 0, 0x31} // vpmovzxbd
+			op := asm.Vpmovzxbd
 			if s.Size == 2 {
-				op.op = 0x33
+				op.Op = 0x33
 			}
 			if s.Signed {
-				op.op -= 0x10
+				op.Op -= 0x10
 			}
-			c.evex(op, zmm, reg, 0, at(base, offset), masked{c.half(guard, part), true})
+			c.EVEX(op, asm.ZMM, reg, 0, asm.At(base, offset), asm.Masked{K: c.half(guard, part), Zero: true})
 		case k.Stride == 4:
-			c.evex(vload32, zmm, reg, 0, at(base, offset), masked{c.half(guard, part), true})
+			c.EVEX(asm.Vload32, asm.ZMM, reg, 0, asm.At(base, offset), asm.Masked{K: c.half(guard, part), Zero: true})
 		default:
 			gather := func(length uint8, to, first int, mask uint8) {
-				c.evex(vload32, zmm, zmmT0, 0, c.stridesFrom(first, k.Stride), masked{})
-				c.vex(coding{0, 1, 0, 0x90}, false, 7, 0, inReg(int(mask)))
-				c.evex(coding{1, 2, 0, 0x90}, length, to, 0, vectorIndexed(base, zmmT0, 0, offset), masked{k: 7})
+				c.EVEX(asm.Vload32, asm.ZMM, zmmT0, 0, c.stridesFrom(first, k.Stride), asm.Masked{})
+				c.VEX(asm.Kmovw, false, 7, 0, asm.InReg(int(mask)))
+				c.EVEX(asm.Vpgatherdd, length, to, 0, asm.VectorIndexed(base, zmmT0, 0, offset), asm.Masked{K: 7})
 			}
 			c.wholeOrHalf(s, func() {
-				gather(zmm, reg, 0, c.half(guard, part))
+				gather(asm.ZMM, reg, 0, c.half(guard, part))
 			}, func() {
-				gather(ymm, reg, 0, c.half(guard, part))
+				gather(asm.YMM, reg, 0, c.half(guard, part))
 			}, func() {
-				gather(ymm, zmmT1, 8, c.quarter(guard, 2*part+1))
-				c.evex(coding{1, 3, 1, 0x3a}, zmm, reg, reg, inReg(zmmT1), masked{}, 1) // vinserti64x4
+				gather(asm.YMM, zmmT1, 8, c.quarter(guard, 2*part+1))
+				c.EVEX(asm.Vinserti64x4, asm.ZMM, reg, reg, asm.InReg(zmmT1), asm.Masked{}, 1)
 			})
 		}
 	}
@@ -418,16 +420,16 @@ func (c *compiler) load64(s *step, d, addresses []int, guard uint8, element int)
 		m := c.quarter(guard, part)
 		switch {
 		case k.Form == Vector:
-			c.vex(coding{0, 1, 0, 0x90}, false, 7, 0, inReg(int(m)))
-			c.evex(coding{1, 2, 1, 0x91}, zmm, reg, 0, vectorIndexed(base, addresses[part], 0, offset), masked{k: 7})
+			c.VEX(asm.Kmovw, false, 7, 0, asm.InReg(int(m)))
+			c.EVEX(asm.Vpgatherqq, asm.ZMM, reg, 0, asm.VectorIndexed(base, addresses[part], 0, offset), asm.Masked{K: 7})
 		case k.Form == Uniform || k.Stride == 0:
-			c.evex(vpbroadcastq, zmm, reg, 0, at(base, offset), masked{m, true})
+			c.EVEX(asm.Vpbroadcastq, asm.ZMM, reg, 0, asm.At(base, offset), asm.Masked{K: m, Zero: true})
 		case k.Stride == 8:
-			c.evex(vload64, zmm, reg, 0, at(base, offset+part%2*64), masked{m, true})
+			c.EVEX(asm.Vload64, asm.ZMM, reg, 0, asm.At(base, offset+part%2*64), asm.Masked{K: m, Zero: true})
 		default:
-			c.evex(vload32, zmm, zmmT0, 0, c.strides(k.Stride), masked{})
-			c.vex(coding{0, 1, 0, 0x90}, false, 7, 0, inReg(int(m)))
-			c.evex(coding{1, 2, 1, 0x90}, zmm, reg, 0, vectorIndexed(base, zmmT0, 0, offset+part%2*8*int(k.Stride)), masked{k: 7})
+			c.EVEX(asm.Vload32, asm.ZMM, zmmT0, 0, c.strides(k.Stride), asm.Masked{})
+			c.VEX(asm.Kmovw, false, 7, 0, asm.InReg(int(m)))
+			c.EVEX(asm.Vpgatherdq, asm.ZMM, reg, 0, asm.VectorIndexed(base, zmmT0, 0, offset+part%2*8*int(k.Stride)), asm.Masked{K: 7})
 		}
 	}
 }
@@ -463,32 +465,32 @@ func (c *compiler) storeOf32(s *step, v, addresses []int, guard uint8, element i
 				from := reg
 				if half == 1 {
 					from = zmmT0
-					c.evex(coding{1, 3, 1, 0x3b}, zmm, reg, 0, inReg(from), masked{}, 1) // vextracti64x4
+					c.EVEX(asm.Vextracti64x4, asm.ZMM, reg, 0, asm.InReg(from), asm.Masked{}, 1)
 				}
-				c.vex(coding{0, 1, 0, 0x90}, false, 7, 0, inReg(int(c.quarter(guard, part*2+half))))
-				c.evex(coding{1, 2, 0, 0xa1}, zmm, from, 0, vectorIndexed(base, addresses[part*2+half], 0, offset), masked{k: 7})
+				c.VEX(asm.Kmovw, false, 7, 0, asm.InReg(int(c.quarter(guard, part*2+half))))
+				c.EVEX(asm.Vpscatterqd, asm.ZMM, from, 0, asm.VectorIndexed(base, addresses[part*2+half], 0, offset), asm.Masked{K: 7})
 			}
 		case s.Size < 4:
-			op := coding{2, 2, 0, 0x31} // vpmovdb
+			op := asm.Vpmovdb
 			if s.Size == 2 {
-				op.op = 0x33
+				op.Op = 0x33
 			}
-			c.evex(op, zmm, reg, 0, at(base, offset), masked{k: c.half(guard, part)})
+			c.EVEX(op, asm.ZMM, reg, 0, asm.At(base, offset), asm.Masked{K: c.half(guard, part)})
 		case k.Form != Vector && k.Stride == 4:
-			c.evex(vstore32, zmm, reg, 0, at(base, offset), masked{k: c.half(guard, part)})
+			c.EVEX(asm.Vstore32, asm.ZMM, reg, 0, asm.At(base, offset), asm.Masked{K: c.half(guard, part)})
 		default: // also if all lanes store to one place: a scatter writes in order, so the last lane wins
 			scatter := func(length uint8, from, first int, mask uint8) {
-				c.evex(vload32, zmm, zmmT0, 0, c.stridesFrom(first, k.Stride), masked{})
-				c.vex(coding{0, 1, 0, 0x90}, false, 7, 0, inReg(int(mask)))
-				c.evex(coding{1, 2, 0, 0xa0}, length, from, 0, vectorIndexed(base, zmmT0, 0, offset), masked{k: 7})
+				c.EVEX(asm.Vload32, asm.ZMM, zmmT0, 0, c.stridesFrom(first, k.Stride), asm.Masked{})
+				c.VEX(asm.Kmovw, false, 7, 0, asm.InReg(int(mask)))
+				c.EVEX(asm.Vpscatterdd, length, from, 0, asm.VectorIndexed(base, zmmT0, 0, offset), asm.Masked{K: 7})
 			}
 			c.wholeOrHalf(s, func() {
-				scatter(zmm, reg, 0, c.half(guard, part))
+				scatter(asm.ZMM, reg, 0, c.half(guard, part))
 			}, func() {
-				scatter(ymm, reg, 0, c.half(guard, part))
+				scatter(asm.YMM, reg, 0, c.half(guard, part))
 			}, func() {
-				c.evex(coding{1, 3, 1, 0x3b}, zmm, reg, 0, inReg(zmmT1), masked{}, 1) // vextracti64x4
-				scatter(ymm, zmmT1, 8, c.quarter(guard, 2*part+1))
+				c.EVEX(asm.Vextracti64x4, asm.ZMM, reg, 0, asm.InReg(zmmT1), asm.Masked{}, 1)
+				scatter(asm.YMM, zmmT1, 8, c.quarter(guard, 2*part+1))
 			})
 		}
 	}
@@ -501,14 +503,14 @@ func (c *compiler) store64(s *step, v, addresses []int, guard uint8, element int
 		m := c.quarter(guard, part)
 		switch {
 		case k.Form == Vector:
-			c.vex(coding{0, 1, 0, 0x90}, false, 7, 0, inReg(int(m)))
-			c.evex(coding{1, 2, 1, 0xa1}, zmm, reg, 0, vectorIndexed(base, addresses[part], 0, offset), masked{k: 7})
+			c.VEX(asm.Kmovw, false, 7, 0, asm.InReg(int(m)))
+			c.EVEX(asm.Vpscatterqq, asm.ZMM, reg, 0, asm.VectorIndexed(base, addresses[part], 0, offset), asm.Masked{K: 7})
 		case k.Form != Vector && k.Stride == 8:
-			c.evex(vstore64, zmm, reg, 0, at(base, offset+part%2*64), masked{k: m})
+			c.EVEX(asm.Vstore64, asm.ZMM, reg, 0, asm.At(base, offset+part%2*64), asm.Masked{K: m})
 		default:
-			c.evex(vload32, zmm, zmmT0, 0, c.strides(k.Stride), masked{})
-			c.vex(coding{0, 1, 0, 0x90}, false, 7, 0, inReg(int(m)))
-			c.evex(coding{1, 2, 1, 0xa0}, zmm, reg, 0, vectorIndexed(base, zmmT0, 0, offset+part%2*8*int(k.Stride)), masked{k: 7})
+			c.EVEX(asm.Vload32, asm.ZMM, zmmT0, 0, c.strides(k.Stride), asm.Masked{})
+			c.VEX(asm.Kmovw, false, 7, 0, asm.InReg(int(m)))
+			c.EVEX(asm.Vpscatterdq, asm.ZMM, reg, 0, asm.VectorIndexed(base, zmmT0, 0, offset+part%2*8*int(k.Stride)), asm.Masked{K: 7})
 		}
 	}
 }

@@ -42,6 +42,8 @@
 // compared with the bounds in Frame before it is used.
 package native
 
+import "muster/ptx/simt/native/asm"
+
 // Class is the class of a register.
 type Class uint8
 
@@ -179,25 +181,12 @@ type Code struct {
 	full     []bool    // basic blocks that need all live lanes, by their first instruction
 	compiled int       // instructions that run in compiled code
 	left     []bool    // instructions that are left to the interpreter
-	listing  []Line
+	listing  []asm.Line
 }
-
-// Line is an instruction of the machine code, for people.
-type Line struct {
-	Offset int
-	Bytes  []byte
-	Text   string // as an assembler would write it, more or less
-	Op     int32  // the instruction of the kernel that it is for; -1 if it is for none
-	Role   string // what it does beside computing the result of Op
-}
-
-// ByAVX2 ends the Text of an instruction that the processor has not: Bytes are those of
-// AVX2 that do it.
-const ByAVX2 = "  (by AVX2)"
 
 // Listing returns the machine code in the order in which it lies in memory, if the
 // kernel was compiled to be listed.
-func (c *Code) Listing() []Line { return c.listing }
+func (c *Code) Listing() []asm.Line { return c.listing }
 
 // Live returns the registers that are live at an instruction where code begins or
 // ends, with the kinds that they have there.

@@ -5,6 +5,8 @@ package native
 import (
 	"encoding/binary"
 	"slices"
+
+	"muster/ptx/simt/native/asm"
 )
 
 // The vector registers within a section's loop. The 32 lanes of a round take two of
@@ -70,12 +72,12 @@ func (c *compiler) loop(steps []*step, behind int32) {
 	for i, s := range steps {
 		s.anyNaN = c.hidesNaN(steps, i)
 	}
-	c.evex(vpbroadcastd, zmm, zmmNaN, 0, unbroadcast(c.word32(0x7fffffff)), masked{})
-	c.purpose(steps[0].index, "loop over warps")
+	c.EVEX(asm.Vpbroadcastd, asm.ZMM, zmmNaN, 0, unbroadcast(c.Word32(0x7fffffff)), asm.Masked{})
+	c.Purpose(steps[0].index, "loop over warps")
 	c.rounds(func() {
 		for i, s := range steps {
 			c.at = i
-			c.purpose(s.index, "")
+			c.Purpose(s.index, "")
 			vectorOp(s)(c, s)
 			c.release(s.Reads)
 			c.release(s.Writes)
@@ -86,27 +88,27 @@ func (c *compiler) loop(steps []*step, behind int32) {
 // rounds emits a loop over the warps of a gang that have active lanes. The body finds
 // the mask of the 32 lanes in k1, and that of the upper 16 in k2.
 func (c *compiler) rounds(body func()) {
-	var top, next label
-	c.legacy(false, opXor, regLane, inReg(regLane))
-	c.legacy(false, opXor, regChunk, inReg(regChunk))
-	c.bind(&top)
-	c.legacy(false, opMov, rax, indexed(regFrame, regChunk, 1, offMask))
-	c.legacy(false, []byte{0x85}, rax, inReg(rax)) // test
-	c.jumpIf(ccEqual, &next)
-	c.vex(coding{3, 1, 0, 0x92}, false, kMask, 0, inReg(rax)) // kmovd
+	var top, next asm.Label
+	c.Legacy(false, asm.OpXor, regLane, asm.InReg(regLane))
+	c.Legacy(false, asm.OpXor, regChunk, asm.InReg(regChunk))
+	c.Bind(&top)
+	c.Legacy(false, asm.OpMov, asm.RAX, asm.Indexed(regFrame, regChunk, 1, offMask))
+	c.Legacy(false, []byte{0x85}, asm.RAX, asm.InReg(asm.RAX)) // test
+	c.JumpIf(asm.Equal, &next)
+	c.VEX(asm.KmovdFromR, false, kMask, 0, asm.InReg(asm.RAX))
 	c.shiftMask(kHigh, kMask, 16)
-	op, role := c.op, c.role
+	op, role := c.Op, c.Role
 	body()
-	c.purpose(op, role)
-	c.bind(&next)
-	c.immediate(true, 0, inReg(regLane), 128)
-	c.immediate(true, 0, inReg(regChunk), 2)
-	c.legacy(true, opCmp, regChunk, at(regFrame, offChunks))
-	c.jumpIf(ccBelow, &top)
+	c.Purpose(op, role)
+	c.Bind(&next)
+	c.Immediate(true, 0, asm.InReg(regLane), 128)
+	c.Immediate(true, 0, asm.InReg(regChunk), 2)
+	c.Legacy(true, asm.OpCmp, regChunk, asm.At(regFrame, offChunks))
+	c.JumpIf(asm.Below, &top)
 }
 
 func (c *compiler) shiftMask(to, from, by uint8) {
-	c.vex(coding{1, 3, 0, 0x31}, false, int(to), 0, inReg(int(from)), by) // kshiftrd
+	c.VEX(asm.Kshiftrd, false, int(to), 0, asm.InReg(int(from)), by)
 }
 
 // half returns a mask register with the bits of 16 lanes, given that of 32.
@@ -139,7 +141,7 @@ func (c *compiler) partMask(k uint8, class Class, part int) uint8 {
 }
 
 // predicate returns where a round's bits of a predicate lie.
-func predicate(slot int32) place { return indexed(regPreds, regChunk, 1, int(slot)*32) }
+func predicate(slot int32) asm.Place { return asm.Indexed(regPreds, regChunk, 1, int(slot)*32) }
 
 // guardMask returns the mask register of the lanes in which an instruction
 // runs.
@@ -147,21 +149,21 @@ func (c *compiler) guardMask(s *step) uint8 {
 	if s.Guard < 0 {
 		return kMask
 	}
-	c.vex(coding{1, 1, 1, 0x90}, false, 3, 0, predicate(s.Guard)) // kmovd
-	op := coding{1, 1, 1, 0x41}                                   // kandd
+	c.VEX(asm.Kmovd, false, 3, 0, predicate(s.Guard))
+	op := asm.Kandd
 	if s.GuardNot {
-		op.op = 0x42 // kandnd
+		op.Op = 0x42 // kandnd
 	}
-	c.vex(op, true, 3, 3, inReg(kMask))
+	c.VEX(op, true, 3, 3, asm.InReg(kMask))
 	return 3
 }
 
 // lanes returns where a part of a round's lanes lies in the gang's arrays.
-func lanes(r Ref, part int) place {
+func lanes(r Ref, part int) asm.Place {
 	if r.Class == Bits64 {
-		return indexed(regValues64, regLane, 1, int(r.Slot)*Pitch*8+part*64)
+		return asm.Indexed(regValues64, regLane, 1, int(r.Slot)*Pitch*8+part*64)
 	}
-	return indexed(regValues32, regLane, 0, int(r.Slot)*Pitch*4+part*64)
+	return asm.Indexed(regValues32, regLane, 0, int(r.Slot)*Pitch*4+part*64)
 }
 
 func parts(class Class) int {
@@ -171,8 +173,8 @@ func parts(class Class) int {
 	return 2
 }
 
-func unbroadcast(p place) place {
-	p.bcast = false
+func unbroadcast(p asm.Place) asm.Place {
+	p.Bcast = false
 	return p
 }
 
@@ -258,12 +260,12 @@ func (c *compiler) drop(h *held) {
 
 // spill stores a value's active lanes at its place.
 func (c *compiler) spill(h *held) {
-	op := vstore32
+	op := asm.Vstore32
 	if h.ref.Class == Bits64 {
-		op = vstore64
+		op = asm.Vstore64
 	}
 	for part, r := range h.regs {
-		c.evex(op, zmm, r, 0, lanes(h.ref, part), masked{k: c.partMask(kMask, h.ref.Class, part)})
+		c.EVEX(op, asm.ZMM, r, 0, lanes(h.ref, part), asm.Masked{K: c.partMask(kMask, h.ref.Class, part)})
 	}
 	h.dirty = false
 }
@@ -287,22 +289,22 @@ func (c *compiler) get(r Ref, k Kind) []int {
 	h := &held{ref: r, last: c.at}
 	h.regs = c.allocate(parts(r.Class))
 	c.of(r).held = h
-	load, one := vload32, vpbroadcastd
+	load, one := asm.Vload32, asm.Vpbroadcastd
 	if r.Class == Bits64 {
-		load, one = vload64, vpbroadcastq
+		load, one = asm.Vload64, asm.Vpbroadcastq
 	}
 	for part, reg := range h.regs {
 		switch k.Form {
 		case Uniform:
 			if part == 0 {
-				c.evex(one, zmm, reg, 0, home(r), masked{})
+				c.EVEX(one, asm.ZMM, reg, 0, home(r), asm.Masked{})
 			} else {
-				c.evex(vload64, zmm, reg, 0, inReg(h.regs[0]), masked{})
+				c.EVEX(asm.Vload64, asm.ZMM, reg, 0, asm.InReg(h.regs[0]), asm.Masked{})
 			}
 		case Linear, Chunked:
 			c.expand(r, k, part, reg)
 		default:
-			c.evex(load, zmm, reg, 0, lanes(r, part), masked{})
+			c.EVEX(load, asm.ZMM, reg, 0, lanes(r, part), asm.Masked{})
 		}
 	}
 	return h.regs
@@ -312,53 +314,53 @@ func (c *compiler) get(r Ref, k Kind) []int {
 func (c *compiler) expand(r Ref, k Kind, part, reg int) {
 	if k.Form == Linear && c.Several { // all chunks alike
 		if r.Class == Bits32 {
-			c.evex(vpbroadcastd, zmm, reg, 0, home(r), masked{})
-			c.evex(vpaddd, zmm, reg, reg, c.strides(k.Stride), masked{})
+			c.EVEX(asm.Vpbroadcastd, asm.ZMM, reg, 0, home(r), asm.Masked{})
+			c.EVEX(asm.Vpaddd, asm.ZMM, reg, reg, c.strides(k.Stride), asm.Masked{})
 		} else {
-			c.evex(vpbroadcastq, zmm, reg, 0, home(r), masked{})
-			c.evex(vpaddq, zmm, reg, reg, c.strides64(k.Stride, part%2), masked{})
+			c.EVEX(asm.Vpbroadcastq, asm.ZMM, reg, 0, home(r), asm.Masked{})
+			c.EVEX(asm.Vpaddq, asm.ZMM, reg, reg, c.strides64(k.Stride, part%2), asm.Masked{})
 		}
 		return
 	}
 	if k.Form == Linear {
-		c.legacy(true, []byte{0x69}, rdx, inReg(regChunk), binary.LittleEndian.AppendUint32(nil, uint32(16*k.Stride))...) // imul
-		c.legacy(r.Class == Bits64, opAdd, rdx, home(r))
+		c.Legacy(true, []byte{0x69}, asm.RDX, asm.InReg(regChunk), binary.LittleEndian.AppendUint32(nil, uint32(16*k.Stride))...) // imul
+		c.Legacy(r.Class == Bits64, asm.OpAdd, asm.RDX, home(r))
 		if r.Class == Bits32 {
-			c.evex(fromGPR32, zmm, reg, 0, inReg(rdx), masked{})
-			c.evex(vpaddd, zmm, reg, reg, c.stridesFrom(16*part, k.Stride), masked{})
+			c.EVEX(asm.FromGPR32, asm.ZMM, reg, 0, asm.InReg(asm.RDX), asm.Masked{})
+			c.EVEX(asm.Vpaddd, asm.ZMM, reg, reg, c.stridesFrom(16*part, k.Stride), asm.Masked{})
 		} else {
-			c.evex(fromGPR64, zmm, reg, 0, inReg(rdx), masked{})
-			c.evex(vpaddq, zmm, reg, reg, c.strides64(k.Stride, part), masked{})
+			c.EVEX(asm.FromGPR64, asm.ZMM, reg, 0, asm.InReg(asm.RDX), asm.Masked{})
+			c.EVEX(asm.Vpaddq, asm.ZMM, reg, reg, c.strides64(k.Stride, part), asm.Masked{})
 		}
 		return
 	}
 	if r.Class == Bits32 {
-		c.evex(vpbroadcastd, zmm, reg, 0, indexed(regBases32, regChunk, 2, int(r.Slot)*ChunkPitch*4+part*4), masked{})
+		c.EVEX(asm.Vpbroadcastd, asm.ZMM, reg, 0, asm.Indexed(regBases32, regChunk, 2, int(r.Slot)*ChunkPitch*4+part*4), asm.Masked{})
 		if k.Stride != 0 {
-			c.evex(vpaddd, zmm, reg, reg, c.strides(k.Stride), masked{})
+			c.EVEX(asm.Vpaddd, asm.ZMM, reg, reg, c.strides(k.Stride), asm.Masked{})
 		}
 		return
 	}
-	c.evex(vpbroadcastq, zmm, reg, 0, indexed(regBases64, regChunk, 3, int(r.Slot)*ChunkPitch*8+part/2*8), masked{})
+	c.EVEX(asm.Vpbroadcastq, asm.ZMM, reg, 0, asm.Indexed(regBases64, regChunk, 3, int(r.Slot)*ChunkPitch*8+part/2*8), asm.Masked{})
 	if k.Stride != 0 {
-		c.evex(vpaddq, zmm, reg, reg, c.strides64(k.Stride, part%2), masked{})
+		c.EVEX(asm.Vpaddq, asm.ZMM, reg, reg, c.strides64(k.Stride, part%2), asm.Masked{})
 	}
 }
 
 // operand returns a part of a source as the last operand of an instruction: in a
 // register, or in memory if loading it into a register would not pay.
-func (c *compiler) operand(r Ref, k Kind, part int) place {
+func (c *compiler) operand(r Ref, k Kind, part int) asm.Place {
 	if c.of(r).held == nil {
 		switch {
 		case k.Form == Uniform:
 			p := home(r)
-			p.bcast = true
+			p.Bcast = true
 			return p
 		case k.Form == Vector && c.nextUse(r) < 0:
 			return lanes(r, part)
 		}
 	}
-	return inReg(c.get(r, k)[part])
+	return asm.InReg(c.get(r, k)[part])
 }
 
 // fresh returns vector registers for a destination.
@@ -371,12 +373,12 @@ func (c *compiler) settle(s *step, r Ref, d []int) {
 	if s.Guard >= 0 {
 		old := c.get(r, s.old)
 		guard := c.guardMask(s)
-		blend := coding{1, 2, 0, 0x64} // vpblendmd
+		blend := asm.Vpblendmd
 		if r.Class == Bits64 {
-			blend.w = 1
+			blend.W = 1
 		}
 		for part, reg := range d {
-			c.evex(blend, zmm, reg, old[part], inReg(reg), masked{k: c.partMask(guard, r.Class, part)})
+			c.EVEX(blend, asm.ZMM, reg, old[part], asm.InReg(reg), asm.Masked{K: c.partMask(guard, r.Class, part)})
 		}
 	}
 	if h := c.of(r).held; h != nil {

@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"slices"
 	"strings"
+
+	"muster/ptx/simt/native/asm"
 )
 
 // What comes before a section's loop: instructions on uniform values, in general
@@ -14,25 +16,25 @@ import (
 
 // home returns where the value of a uniform register lies: the base field of its
 // form, the last of 12 or 24 bytes (compiled_unsafe.go of package simt checks that).
-func home(r Ref) place {
+func home(r Ref) asm.Place {
 	if r.Class == Bits64 {
-		return at(regForms64, int(r.Slot)*24+16)
+		return asm.At(regForms64, int(r.Slot)*24+16)
 	}
-	return at(regForms32, int(r.Slot)*12+8)
+	return asm.At(regForms32, int(r.Slot)*12+8)
 }
 
 // bases returns where the bases of chunks lie; part 1 is the second half of
 // those of 64 bits.
-func bases(r Ref, part int) place {
+func bases(r Ref, part int) asm.Place {
 	if r.Class == Bits64 {
-		return at(regBases64, int(r.Slot)*ChunkPitch*8+part*64)
+		return asm.At(regBases64, int(r.Slot)*ChunkPitch*8+part*64)
 	}
-	return at(regBases32, int(r.Slot)*ChunkPitch*4)
+	return asm.At(regBases32, int(r.Slot)*ChunkPitch*4)
 }
 
 // failed is the label to which a failed check jumps: the interpreter runs the
 // section again from its first instruction.
-func (c *compiler) failed() *label { return c.exit(exit{reason: Interpret, at: c.section.start}) }
+func (c *compiler) failed() *asm.Label { return c.exit(exit{reason: Interpret, at: c.section.start}) }
 
 // prepare emits what an instruction needs before the loop.
 func (c *compiler) prepare(s *step) {
@@ -73,7 +75,7 @@ func (c *compiler) inChunks(s *step) *step {
 	for i, k := range s.sources {
 		if k.Form == Linear {
 			r := s.Op.Sources[i]
-			c.legacy(r.Class == Bits64, opMov, rax, home(r))
+			c.Legacy(r.Class == Bits64, asm.OpMov, asm.RAX, home(r))
 			chunked.sources[i].Form = Chunked
 			c.setUniform(r, chunked.sources[i])
 		}
@@ -85,28 +87,28 @@ func (c *compiler) inChunks(s *step) *step {
 // linear, else as that of the first chunk, from which those of the others follow.
 func (c *compiler) setUniform(r Ref, k Kind) {
 	if k.Form != Chunked {
-		c.legacy(r.Class == Bits64, opStore, rax, home(r))
+		c.Legacy(r.Class == Bits64, asm.OpStore, asm.RAX, home(r))
 		return
 	}
 	if c.Several {
 		k.Stride = 0 // that from chunk to chunk: what is linear is the same in all
 	}
 	if r.Class == Bits32 {
-		c.evex(fromGPR32, zmm, zmmT0, 0, inReg(rax), masked{})
+		c.EVEX(asm.FromGPR32, asm.ZMM, zmmT0, 0, asm.InReg(asm.RAX), asm.Masked{})
 		if k.Stride != 0 {
-			c.evex(vpaddd, zmm, zmmT0, zmmT0, c.strides(16*k.Stride), masked{})
+			c.EVEX(asm.Vpaddd, asm.ZMM, zmmT0, zmmT0, c.strides(16*k.Stride), asm.Masked{})
 		}
-		c.evex(vstore32, zmm, zmmT0, 0, bases(r, 0), masked{})
+		c.EVEX(asm.Vstore32, asm.ZMM, zmmT0, 0, bases(r, 0), asm.Masked{})
 		return
 	}
-	c.evex(fromGPR64, zmm, zmmT0, 0, inReg(rax), masked{})
+	c.EVEX(asm.FromGPR64, asm.ZMM, zmmT0, 0, asm.InReg(asm.RAX), asm.Masked{})
 	for half := range 2 {
 		from := zmmT0
 		if k.Stride != 0 {
 			from = zmmT1
-			c.evex(vpaddq, zmm, from, zmmT0, c.strides64(16*k.Stride, half), masked{})
+			c.EVEX(asm.Vpaddq, asm.ZMM, from, zmmT0, c.strides64(16*k.Stride, half), asm.Masked{})
 		}
-		c.evex(vstore64, zmm, from, 0, bases(r, half), masked{})
+		c.EVEX(asm.Vstore64, asm.ZMM, from, 0, bases(r, half), asm.Masked{})
 	}
 }
 
@@ -120,38 +122,38 @@ var uniformOps map[string]func(*compiler, *step)
 func init() {
 	uniformOps = map[string]func(*compiler, *step){
 		"mov.b32": uniformBinary(nil), "mov.b64": uniformBinary(nil),
-		"add.b32": uniformBinary(opAdd), "add.b64": uniformBinary(opAdd), "sub.b32": uniformBinary(opSub), "sub.b64": uniformBinary(opSub),
-		"and.b32": uniformBinary(opAnd), "and.b64": uniformBinary(opAnd), "or.b32": uniformBinary(opOr), "or.b64": uniformBinary(opOr),
-		"xor.b32": uniformBinary(opXor), "xor.b64": uniformBinary(opXor), "mul.lo.b32": uniformBinary(opMul), "mul.lo.b64": uniformBinary(opMul),
+		"add.b32": uniformBinary(asm.OpAdd), "add.b64": uniformBinary(asm.OpAdd), "sub.b32": uniformBinary(asm.OpSub), "sub.b64": uniformBinary(asm.OpSub),
+		"and.b32": uniformBinary(asm.OpAnd), "and.b64": uniformBinary(asm.OpAnd), "or.b32": uniformBinary(asm.OpOr), "or.b64": uniformBinary(asm.OpOr),
+		"xor.b32": uniformBinary(asm.OpXor), "xor.b64": uniformBinary(asm.OpXor), "mul.lo.b32": uniformBinary(asm.OpMul), "mul.lo.b64": uniformBinary(asm.OpMul),
 		"mad.lo.b32": uniformMad, "mad.lo.b64": uniformMad, "neg.s32": uniformNegate, "neg.s64": uniformNegate,
 		"shl.b32": uniformShift(4), "shl.b64": uniformShift(4), "shr.u32": uniformShift(5), "shr.u64": uniformShift(5),
 		"shr.s32": uniformShift(7), "shr.s64": uniformShift(7),
-		"cvt.s64.s32": uniformExtend(opMovsx), "cvt.u64.s32": uniformExtend(opMovsx), "cvt.u64.u32": uniformExtend(opMov), "cvt.s64.u32": uniformExtend(opMov),
+		"cvt.s64.s32": uniformExtend(asm.OpMovsx), "cvt.u64.s32": uniformExtend(asm.OpMovsx), "cvt.u64.u32": uniformExtend(asm.OpMov), "cvt.s64.u32": uniformExtend(asm.OpMov),
 		"cvt.u32.u64": uniformNarrow, "cvt.s32.s64": uniformNarrow, "cvt.u32.s64": uniformNarrow, "cvt.s32.u64": uniformNarrow,
-		"mul.wide.s32": uniformWide(opMovsx), "mul.wide.u32": uniformWide(opMov), "mad.wide.s32": uniformWide(opMovsx), "mad.wide.u32": uniformWide(opMov),
+		"mul.wide.s32": uniformWide(asm.OpMovsx), "mul.wide.u32": uniformWide(asm.OpMov), "mad.wide.s32": uniformWide(asm.OpMovsx), "mad.wide.u32": uniformWide(asm.OpMov),
 	}
 }
 
 func uniformBinary(opcode []byte) func(*compiler, *step) {
 	return func(c *compiler, s *step) {
-		c.legacy(s.wide(), opMov, rax, home(s.Op.Sources[0]))
+		c.Legacy(s.wide(), asm.OpMov, asm.RAX, home(s.Op.Sources[0]))
 		if opcode != nil {
-			c.legacy(s.wide(), opcode, rax, home(s.Op.Sources[1]))
+			c.Legacy(s.wide(), opcode, asm.RAX, home(s.Op.Sources[1]))
 		}
 		c.setUniform(s.D, s.kind)
 	}
 }
 
 func uniformMad(c *compiler, s *step) {
-	c.legacy(s.wide(), opMov, rax, home(s.Op.Sources[0]))
-	c.legacy(s.wide(), opMul, rax, home(s.Op.Sources[1]))
-	c.legacy(s.wide(), opAdd, rax, home(s.Op.Sources[2]))
+	c.Legacy(s.wide(), asm.OpMov, asm.RAX, home(s.Op.Sources[0]))
+	c.Legacy(s.wide(), asm.OpMul, asm.RAX, home(s.Op.Sources[1]))
+	c.Legacy(s.wide(), asm.OpAdd, asm.RAX, home(s.Op.Sources[2]))
 	c.setUniform(s.D, s.kind)
 }
 
 func uniformNegate(c *compiler, s *step) {
-	c.legacy(s.wide(), opMov, rax, home(s.Op.Sources[0]))
-	c.legacy(s.wide(), []byte{0xf7}, 3, inReg(rax)) // neg
+	c.Legacy(s.wide(), asm.OpMov, asm.RAX, home(s.Op.Sources[0]))
+	c.Legacy(s.wide(), []byte{0xf7}, 3, asm.InReg(asm.RAX)) // neg
 	c.setUniform(s.D, s.kind)
 }
 
@@ -164,14 +166,14 @@ func uniformShift(which int) func(*compiler, *step) {
 			width = 64
 		}
 		by := uint64(uint32(c.given.at(s.Op.Sources[1]).Value))
-		c.legacy(s.wide(), opMov, rax, home(s.Op.Sources[0]))
+		c.Legacy(s.wide(), asm.OpMov, asm.RAX, home(s.Op.Sources[0]))
 		switch {
 		case by < width:
-			c.shift(s.wide(), which, rax, uint8(by))
+			c.Shift(s.wide(), which, asm.RAX, uint8(by))
 		case which == 7:
-			c.shift(s.wide(), which, rax, uint8(width-1))
+			c.Shift(s.wide(), which, asm.RAX, uint8(width-1))
 		default:
-			c.set(rax, 0)
+			c.Set(asm.RAX, 0)
 		}
 		c.setUniform(s.D, s.kind)
 	}
@@ -179,7 +181,7 @@ func uniformShift(which int) func(*compiler, *step) {
 
 func uniformExtend(opcode []byte) func(*compiler, *step) {
 	return func(c *compiler, s *step) {
-		c.extend(opcode, rax, s, 0)
+		c.extend(opcode, asm.RAX, s, 0)
 		c.setUniform(s.D, s.kind)
 	}
 }
@@ -189,18 +191,18 @@ func uniformExtend(opcode []byte) func(*compiler, *step) {
 // active lane to the last; the base is then the one that gives these lanes their
 // values.
 func (c *compiler) extend(opcode []byte, to int, s *step, source int) {
-	signed := &opcode[0] == &opMovsx[0]
+	signed := &opcode[0] == &asm.OpMovsx[0]
 	r, k := s.Op.Sources[source], s.sources[source]
 	if k.Form != Linear {
-		c.legacy(signed, opcode, to, home(r))
+		c.Legacy(signed, opcode, to, home(r))
 		return
 	}
-	c.ends(r, k, rcx, rdi)
-	c.legacy(false, opCmp, rdi, inReg(rcx))
-	c.jumpIf(descends(k, signed), c.failed())
-	c.legacy(signed, opcode, to, inReg(rcx))
-	c.timesStride(true, rcx, offFirstLane, k)
-	c.legacy(true, opSub, to, inReg(rcx))
+	c.ends(r, k, asm.RCX, asm.RDI)
+	c.Legacy(false, asm.OpCmp, asm.RDI, asm.InReg(asm.RCX))
+	c.JumpIf(descends(k, signed), c.failed())
+	c.Legacy(signed, opcode, to, asm.InReg(asm.RCX))
+	c.timesStride(true, asm.RCX, offFirstLane, k)
+	c.Legacy(true, asm.OpSub, to, asm.InReg(asm.RCX))
 }
 
 // ends gets the values of a linear 32-bit register in the first and in the last active
@@ -208,13 +210,13 @@ func (c *compiler) extend(opcode []byte, to int, s *step, source int) {
 func (c *compiler) ends(r Ref, k Kind, first, last int) {
 	c.timesStride(false, first, offFirstLane, k)
 	c.timesStride(false, last, offLastLane, k)
-	c.legacy(false, opAdd, first, home(r))
-	c.legacy(false, opAdd, last, home(r))
+	c.Legacy(false, asm.OpAdd, first, home(r))
+	c.Legacy(false, asm.OpAdd, last, home(r))
 }
 
 // timesStride gets the lane at an offset of the frame, times a stride.
 func (c *compiler) timesStride(wide bool, to, lane int, k Kind) {
-	c.legacy(wide, []byte{0x69}, to, at(regFrame, lane), binary.LittleEndian.AppendUint32(nil, uint32(k.Stride))...) // imul
+	c.Legacy(wide, []byte{0x69}, to, asm.At(regFrame, lane), binary.LittleEndian.AppendUint32(nil, uint32(k.Stride))...) // imul
 }
 
 // descends is the condition under which the last lane, compared with the first, shows
@@ -222,27 +224,27 @@ func (c *compiler) timesStride(wide bool, to, lane int, k Kind) {
 func descends(k Kind, signed bool) uint8 {
 	switch {
 	case signed && k.Stride > 0:
-		return ccLess
+		return asm.Less
 	case signed:
-		return ccGreater
+		return asm.Greater
 	case k.Stride > 0:
-		return ccBelow
+		return asm.Below
 	}
-	return ccAbove
+	return asm.Above
 }
 
 func uniformNarrow(c *compiler, s *step) {
-	c.legacy(false, opMov, rax, home(s.Op.Sources[0]))
+	c.Legacy(false, asm.OpMov, asm.RAX, home(s.Op.Sources[0]))
 	c.setUniform(s.D, s.kind)
 }
 
 func uniformWide(opcode []byte) func(*compiler, *step) {
 	return func(c *compiler, s *step) {
-		c.extend(opcode, rax, s, 0)
-		c.extend(opcode, rdx, s, 1)
-		c.legacy(true, opMul, rax, inReg(rdx))
+		c.extend(opcode, asm.RAX, s, 0)
+		c.extend(opcode, asm.RDX, s, 1)
+		c.Legacy(true, asm.OpMul, asm.RAX, asm.InReg(asm.RDX))
 		if len(s.Op.Sources) == 3 {
-			c.legacy(true, opAdd, rax, home(s.Op.Sources[2]))
+			c.Legacy(true, asm.OpAdd, asm.RAX, home(s.Op.Sources[2]))
 		}
 		c.setUniform(s.D, s.kind)
 	}
@@ -280,13 +282,13 @@ func comparesRegular(s *step) bool {
 func conditionCode(cmp string, signed bool) uint8 {
 	switch cmp {
 	case "eq":
-		return ccEqual
+		return asm.Equal
 	case "ne":
-		return ccNotEqual
+		return asm.NotEqual
 	}
-	cc := [...]uint8{ccBelow, ccBelowEqual, ccAbove, ccAboveEqual}
+	cc := [...]uint8{asm.Below, asm.BelowEqual, asm.Above, asm.AboveEqual}
 	if signed {
-		cc = [...]uint8{ccLess, ccLessEqual, ccGreater, ccGreaterEqual}
+		cc = [...]uint8{asm.Less, asm.LessEqual, asm.Greater, asm.GreaterEqual}
 	}
 	return cc[slices.Index([]string{"lt", "le", "gt", "ge"}, cmp)]
 }
@@ -296,27 +298,27 @@ func (c *compiler) compareUniform(s *step) {
 	cmp, signed, bits, _ := condition(s.Name)
 	wide := bits == "64"
 	cc := conditionCode(cmp, signed)
-	c.legacy(wide, opMov, rdx, home(s.Op.Sources[0]))
-	c.set(rax, 0)
-	c.legacy(wide, opCmp, rdx, home(s.Op.Sources[1]))
-	c.plain("set"+conditions[cc]+" al", 0x0f, 0x90|cc, 0xc0)
-	c.legacy(true, []byte{0xf7}, 3, inReg(rax)) // neg
+	c.Legacy(wide, asm.OpMov, asm.RDX, home(s.Op.Sources[0]))
+	c.Set(asm.RAX, 0)
+	c.Legacy(wide, asm.OpCmp, asm.RDX, home(s.Op.Sources[1]))
+	c.Plain("set"+asm.Conditions[cc]+" al", 0x0f, 0x90|cc, 0xc0)
+	c.Legacy(true, []byte{0xf7}, 3, asm.InReg(asm.RAX)) // neg
 	c.setAll(s)
 }
 
 // setAll gives all lanes of a predicate the answers in rax, which are those of 64 lanes and
 // hold for all others, too: 0 or -1, or those of one chunk repeated.
 func (c *compiler) setAll(s *step) {
-	c.evex(coding{1, 2, 1, 0x7c}, ymm, zmmT0, 0, inReg(rax), masked{}) // vpbroadcastq
-	p := at(regPreds, int(s.D.Slot)*32)
+	c.EVEX(asm.FromGPR64, asm.YMM, zmmT0, 0, asm.InReg(asm.RAX), asm.Masked{}) // vpbroadcastq
+	p := asm.At(regPreds, int(s.D.Slot)*32)
 	if !s.Private {
-		c.evex(coding{2, 1, 1, 0x6f}, ymm, zmmT1, 0, at(regFrame, offMask), masked{})
+		c.EVEX(asm.Vload64, asm.YMM, zmmT1, 0, asm.At(regFrame, offMask), asm.Masked{})
 		// Lanes outside the mask keep their bits.
-		c.evex(coding{1, 3, 1, 0x25}, ymm, zmmT1, zmmT0, p, masked{}, 0xca) // vpternlogq: mask ? answer : old
-		c.evex(coding{2, 1, 1, 0x7f}, ymm, zmmT1, 0, p, masked{})
+		c.EVEX(asm.Vpternlogq, asm.YMM, zmmT1, zmmT0, p, asm.Masked{}, 0xca) // vpternlogq: mask ? answer : old
+		c.EVEX(asm.Vstore64, asm.YMM, zmmT1, 0, p, asm.Masked{})
 		return
 	}
-	c.evex(coding{2, 1, 1, 0x7f}, ymm, zmmT0, 0, p, masked{})
+	c.EVEX(asm.Vstore64, asm.YMM, zmmT0, 0, p, asm.Masked{})
 }
 
 // compareLinear compares uniform and linear registers, as compareChunked does, but by
@@ -329,47 +331,47 @@ func (c *compiler) compareLinear(s *step) {
 		c.comparePart(s, op, how, 0)
 		if bits == "64" {
 			c.comparePart(s, op, how, 1)
-			c.vex(coding{1, 1, 0, 0x4b}, true, 4, 5, inReg(4)) // kunpckbw
+			c.VEX(asm.Kunpckbw, true, 4, 5, asm.InReg(4))
 		}
-		c.vex(coding{0, 1, 0, 0x93}, false, rax, 0, inReg(4)) // kmovw
-		c.set(rdx, 0x0001000100010001)
-		c.legacy(true, opMul, rax, inReg(rdx))
+		c.VEX(asm.KmovwToR, false, asm.RAX, 0, asm.InReg(4))
+		c.Set(asm.RDX, 0x0001000100010001)
+		c.Legacy(true, asm.OpMul, asm.RAX, asm.InReg(asm.RDX))
 		c.setAll(s)
 		return
 	}
-	var mixed, done label
+	var mixed, done asm.Label
 	if bits == "32" && cmp != "eq" && cmp != "ne" {
-		first, last := [...]int{rax, rdx}, [...]int{rcx, rsi}
+		first, last := [...]int{asm.RAX, asm.RDX}, [...]int{asm.RCX, asm.RSI}
 		for i, r := range s.Op.Sources {
 			k := s.sources[i]
 			if k.Form == Uniform {
-				c.legacy(false, opMov, first[i], home(r))
+				c.Legacy(false, asm.OpMov, first[i], home(r))
 				last[i] = first[i]
 				continue
 			}
 			c.ends(r, k, first[i], last[i])
-			c.legacy(false, opCmp, last[i], inReg(first[i]))
-			c.jumpIf(descends(k, signed), &mixed)
+			c.Legacy(false, asm.OpCmp, last[i], asm.InReg(first[i]))
+			c.JumpIf(descends(k, signed), &mixed)
 		}
 		cc := conditionCode(cmp, signed)
-		var some label
-		c.legacy(false, opCmp, first[0], inReg(first[1]))
-		c.jumpIf(cc, &some)
-		c.legacy(false, opCmp, last[0], inReg(last[1]))
-		c.jumpIf(cc, &mixed)
-		c.set(rax, 0)
+		var some asm.Label
+		c.Legacy(false, asm.OpCmp, first[0], asm.InReg(first[1]))
+		c.JumpIf(cc, &some)
+		c.Legacy(false, asm.OpCmp, last[0], asm.InReg(last[1]))
+		c.JumpIf(cc, &mixed)
+		c.Set(asm.RAX, 0)
 		c.setAll(s)
-		c.jump(&done)
-		c.bind(&some)
-		c.legacy(false, opCmp, last[0], inReg(last[1]))
-		c.jumpIf(cc^1, &mixed)                                              // the opposite
-		c.legacy(true, []byte{0xc7}, 0, inReg(rax), 0xff, 0xff, 0xff, 0xff) // mov rax, -1
+		c.Jump(&done)
+		c.Bind(&some)
+		c.Legacy(false, asm.OpCmp, last[0], asm.InReg(last[1]))
+		c.JumpIf(cc^1, &mixed)                                                      // the opposite
+		c.Legacy(true, []byte{0xc7}, 0, asm.InReg(asm.RAX), 0xff, 0xff, 0xff, 0xff) // mov rax, -1
 		c.setAll(s)
-		c.jump(&done)
-		c.bind(&mixed)
+		c.Jump(&done)
+		c.Bind(&mixed)
 	}
 	c.rounds(func() { c.compareLanes(s, op, how) })
-	c.bind(&done)
+	c.Bind(&done)
 }
 
 // compareChunked compares chunked registers. For an order of 32-bit numbers it first
@@ -380,54 +382,54 @@ func (c *compiler) compareLinear(s *step) {
 func (c *compiler) compareChunked(s *step) {
 	cmp, _, bits, _ := condition(s.Name)
 	op, how, _ := comparison(s.Name)
-	var mixed, none, done label
+	var mixed, none, done asm.Label
 	if bits == "32" && cmp != "eq" && cmp != "ne" {
 		for i, r := range s.Op.Sources {
 			first, last := zmmT0+i, zmmT2+i
 			c.chunkLoad(first, r, s.sources[i], 0)
 			stride := s.sources[i].Stride
 			if stride == 0 {
-				c.evex(vload64, zmm, last, 0, inReg(first), masked{})
+				c.EVEX(asm.Vload64, asm.ZMM, last, 0, asm.InReg(first), asm.Masked{})
 				continue
 			}
-			c.evex(vpaddd, zmm, last, first, c.word32(uint32(15*stride)), masked{})
+			c.EVEX(asm.Vpaddd, asm.ZMM, last, first, c.Word32(uint32(15*stride)), asm.Masked{})
 			wrong := byte(1)
 			if stride < 0 {
 				wrong = 6
 			}
-			c.evex(op, zmm, 5, last, inReg(first), masked{}, wrong)
-			c.vex(coding{0, 1, 0, 0x93}, false, rax, 0, inReg(5)) // kmovw
-			c.legacy(true, opAnd, rax, at(regFrame, offActiveChunks))
-			c.jumpIf(ccNotEqual, &mixed)
+			c.EVEX(op, asm.ZMM, 5, last, asm.InReg(first), asm.Masked{}, wrong)
+			c.VEX(asm.KmovwToR, false, asm.RAX, 0, asm.InReg(5))
+			c.Legacy(true, asm.OpAnd, asm.RAX, asm.At(regFrame, offActiveChunks))
+			c.JumpIf(asm.NotEqual, &mixed)
 		}
-		c.evex(op, zmm, 5, zmmT0, inReg(zmmT1), masked{}, how)
-		c.evex(op, zmm, 6, zmmT2, inReg(zmmT3), masked{}, how)
-		c.legacy(true, opMov, rdi, at(regFrame, offActiveChunks))
-		c.vex(coding{0, 1, 0, 0x45}, true, 7, 5, inReg(6)) // korw
-		c.vex(coding{0, 1, 0, 0x93}, false, rax, 0, inReg(7))
-		c.legacy(false, []byte{0x85}, rdi, inReg(rax)) // test
-		c.jumpIf(ccEqual, &none)
-		c.vex(coding{0, 1, 0, 0x41}, true, 7, 5, inReg(6)) // kandw
-		c.vex(coding{0, 1, 0, 0x93}, false, rax, 0, inReg(7))
-		c.legacy(false, opAnd, rax, inReg(rdi))
-		c.legacy(false, opCmp, rax, inReg(rdi))
-		c.jumpIf(ccNotEqual, &mixed)
-		c.legacy(true, []byte{0xc7}, 0, inReg(rax), 0xff, 0xff, 0xff, 0xff) // mov rax, -1
+		c.EVEX(op, asm.ZMM, 5, zmmT0, asm.InReg(zmmT1), asm.Masked{}, how)
+		c.EVEX(op, asm.ZMM, 6, zmmT2, asm.InReg(zmmT3), asm.Masked{}, how)
+		c.Legacy(true, asm.OpMov, asm.RDI, asm.At(regFrame, offActiveChunks))
+		c.VEX(asm.Korw, true, 7, 5, asm.InReg(6))
+		c.VEX(asm.KmovwToR, false, asm.RAX, 0, asm.InReg(7))
+		c.Legacy(false, []byte{0x85}, asm.RDI, asm.InReg(asm.RAX)) // test
+		c.JumpIf(asm.Equal, &none)
+		c.VEX(asm.Kandw, true, 7, 5, asm.InReg(6))
+		c.VEX(asm.KmovwToR, false, asm.RAX, 0, asm.InReg(7))
+		c.Legacy(false, asm.OpAnd, asm.RAX, asm.InReg(asm.RDI))
+		c.Legacy(false, asm.OpCmp, asm.RAX, asm.InReg(asm.RDI))
+		c.JumpIf(asm.NotEqual, &mixed)
+		c.Legacy(true, []byte{0xc7}, 0, asm.InReg(asm.RAX), 0xff, 0xff, 0xff, 0xff) // mov rax, -1
 		c.setAll(s)
-		c.jump(&done)
-		c.bind(&none)
-		c.set(rax, 0)
+		c.Jump(&done)
+		c.Bind(&none)
+		c.Set(asm.RAX, 0)
 		c.setAll(s)
-		c.jump(&done)
-		c.bind(&mixed)
+		c.Jump(&done)
+		c.Bind(&mixed)
 	}
 	c.rounds(func() { c.compareLanes(s, op, how) })
-	c.bind(&done)
+	c.Bind(&done)
 }
 
 // compareLanes compares the lanes of a round, in scratch registers only: it runs
 // outside the section's loop, where no value is held in registers.
-func (c *compiler) compareLanes(s *step, op coding, how byte) {
+func (c *compiler) compareLanes(s *step, op asm.Coding, how byte) {
 	class := s.Op.Sources[0].Class
 	for part := range parts(class) {
 		c.comparePart(s, op, how, part)
@@ -437,56 +439,28 @@ func (c *compiler) compareLanes(s *step, op coding, how byte) {
 }
 
 // comparePart compares a part of a round's lanes; the answers are in k4 for part 0, and so on.
-func (c *compiler) comparePart(s *step, op coding, how byte, part int) {
+func (c *compiler) comparePart(s *step, op asm.Coding, how byte, part int) {
 	for i, r := range s.Op.Sources {
 		k := s.sources[i]
 		if k.Form != Uniform {
 			c.expand(r, k, part, zmmT0+i)
 			continue
 		}
-		one := vpbroadcastd
+		one := asm.Vpbroadcastd
 		if r.Class == Bits64 {
-			one = vpbroadcastq
+			one = asm.Vpbroadcastq
 		}
-		c.evex(one, zmm, zmmT0+i, 0, home(r), masked{})
+		c.EVEX(one, asm.ZMM, zmmT0+i, 0, home(r), asm.Masked{})
 	}
-	c.evex(op, zmm, 4+part, zmmT0, inReg(zmmT1), masked{}, how)
+	c.EVEX(op, asm.ZMM, 4+part, zmmT0, asm.InReg(zmmT1), asm.Masked{}, how)
 }
-
-// The common vector instructions.
-var (
-	vpaddd       = coding{1, 1, 0, 0xfe}
-	vpaddq       = coding{1, 1, 1, 0xd4}
-	vpsubd       = coding{1, 1, 0, 0xfa}
-	vpsubq       = coding{1, 1, 1, 0xfb}
-	vpmulld      = coding{1, 2, 0, 0x40}
-	vpmullq      = coding{1, 2, 1, 0x40}
-	vload32      = coding{2, 1, 0, 0x6f}
-	vload64      = coding{2, 1, 1, 0x6f}
-	vstore32     = coding{2, 1, 0, 0x7f}
-	vstore64     = coding{2, 1, 1, 0x7f}
-	vpmovsxdq    = coding{1, 2, 0, 0x25}
-	vpmovzxdq    = coding{1, 2, 0, 0x35}
-	vpmovqd      = coding{2, 2, 0, 0x35}
-	vpbroadcastd = coding{1, 2, 0, 0x58}
-	vpbroadcastq = coding{1, 2, 1, 0x59}
-	fromGPR32    = coding{1, 2, 0, 0x7c}
-	fromGPR64    = coding{1, 2, 1, 0x7c}
-	vpsllvd      = coding{1, 2, 0, 0x47}
-	vpsllvq      = coding{1, 2, 1, 0x47}
-	vpcmpd       = coding{1, 3, 0, 0x1f}
-	vpcmpud      = coding{1, 3, 0, 0x1e}
-	vpcmpq       = coding{1, 3, 1, 0x1f}
-	vpcmpuq      = coding{1, 3, 1, 0x1e}
-	vptestmq     = coding{1, 2, 1, 0x27}
-)
 
 // spread is a uniform or chunked register as an operand of an instruction on
 // the bases of all chunks.
-func (c *compiler) spread(r Ref, k Kind, part int) place {
+func (c *compiler) spread(r Ref, k Kind, part int) asm.Place {
 	if k.Form == Uniform {
 		p := home(r)
-		p.bcast = true
+		p.Bcast = true
 		return p
 	}
 	return bases(r, part)
@@ -495,16 +469,16 @@ func (c *compiler) spread(r Ref, k Kind, part int) place {
 // chunkLoad gets the bases of a source into a vector register.
 func (c *compiler) chunkLoad(reg int, r Ref, k Kind, part int) {
 	p := c.spread(r, k, part)
-	load, one := vload32, vpbroadcastd
+	load, one := asm.Vload32, asm.Vpbroadcastd
 	if r.Class == Bits64 {
-		load, one = vload64, vpbroadcastq
+		load, one = asm.Vload64, asm.Vpbroadcastq
 	}
-	if p.bcast {
-		p.bcast = false
-		c.evex(one, zmm, reg, 0, p, masked{})
+	if p.Bcast {
+		p.Bcast = false
+		c.EVEX(one, asm.ZMM, reg, 0, p, asm.Masked{})
 		return
 	}
-	c.evex(load, zmm, reg, 0, p, masked{})
+	c.EVEX(load, asm.ZMM, reg, 0, p, asm.Masked{})
 }
 
 // chunkedOp computes the bases of all chunks at once.
@@ -512,9 +486,9 @@ func (c *compiler) chunkedOp(s *step) {
 	if s.widens() {
 		c.checkSteady(s)
 	}
-	parts, add, sub, mul := 1, vpaddd, vpsubd, vpmulld
+	parts, add, sub, mul := 1, asm.Vpaddd, asm.Vpsubd, asm.Vpmulld
 	if s.wide() {
-		parts, add, sub, mul = 2, vpaddq, vpsubq, vpmullq
+		parts, add, sub, mul = 2, asm.Vpaddq, asm.Vpsubq, asm.Vpmullq
 	}
 	src, k := s.Op.Sources, s.sources
 	// All parts are read before any is written: the destination may be a source.
@@ -526,91 +500,91 @@ func (c *compiler) chunkedOp(s *step) {
 		case "cvt.u32.u64", "cvt.s32.s64", "cvt.u32.s64", "cvt.s32.u64":
 			for half := range 2 {
 				c.chunkLoad(zmmT1, src[0], k[0], half)
-				c.evex(vpmovqd, zmm, zmmT1, 0, inReg(zmmT2+half), masked{})
+				c.EVEX(asm.Vpmovqd, asm.ZMM, zmmT1, 0, asm.InReg(zmmT2+half), asm.Masked{})
 			}
-			c.evex(coding{1, 3, 1, 0x3a}, zmm, d, zmmT2, inReg(zmmT3), masked{}, 1) // vinserti64x4
+			c.EVEX(asm.Vinserti64x4, asm.ZMM, d, zmmT2, asm.InReg(zmmT3), asm.Masked{}, 1)
 		case "cvt.s64.s32", "cvt.u64.s32", "cvt.u64.u32", "cvt.s64.u32":
 			c.chunkWiden(d, src[0], k[0], part, strings.HasSuffix(s.Name, "s32"))
 		case "add.b32", "add.b64":
 			c.chunkLoad(d, src[0], k[0], part)
-			c.evex(add, zmm, d, d, c.spread(src[1], k[1], part), masked{})
+			c.EVEX(add, asm.ZMM, d, d, c.spread(src[1], k[1], part), asm.Masked{})
 		case "sub.b32", "sub.b64":
 			c.chunkLoad(d, src[0], k[0], part)
-			c.evex(sub, zmm, d, d, c.spread(src[1], k[1], part), masked{})
+			c.EVEX(sub, asm.ZMM, d, d, c.spread(src[1], k[1], part), asm.Masked{})
 		case "neg.s32", "neg.s64":
-			c.evex(coding{1, 1, 0, 0xef}, zmm, d, d, inReg(d), masked{}) // vpxord
-			c.evex(sub, zmm, d, d, c.spread(src[0], k[0], part), masked{})
+			c.EVEX(asm.Vpxord, asm.ZMM, d, d, asm.InReg(d), asm.Masked{})
+			c.EVEX(sub, asm.ZMM, d, d, c.spread(src[0], k[0], part), asm.Masked{})
 		case "shl.b32", "shl.b64":
 			by, _ := c.literal(s, 1)
 			c.chunkLoad(d, src[0], k[0], part)
 			if s.wide() {
-				c.evex(vpsllvq, zmm, d, d, c.word64(uint64(by)), masked{})
+				c.EVEX(asm.Vpsllvq, asm.ZMM, d, d, c.Word64(uint64(by)), asm.Masked{})
 			} else {
-				c.evex(vpsllvd, zmm, d, d, c.word32(uint32(by)), masked{})
+				c.EVEX(asm.Vpsllvd, asm.ZMM, d, d, c.Word32(uint32(by)), asm.Masked{})
 			}
 		case "mul.lo.b32", "mul.lo.b64", "mad.lo.b32", "mad.lo.b64":
 			c.chunkLoad(d, src[0], k[0], part)
-			c.evex(mul, zmm, d, d, c.spread(src[1], k[1], part), masked{})
+			c.EVEX(mul, asm.ZMM, d, d, c.spread(src[1], k[1], part), asm.Masked{})
 			if len(src) == 3 {
-				c.evex(add, zmm, d, d, c.spread(src[2], k[2], part), masked{})
+				c.EVEX(add, asm.ZMM, d, d, c.spread(src[2], k[2], part), asm.Masked{})
 			}
 		default: // mul.wide and mad.wide
 			signed := strings.HasSuffix(s.Name, "s32")
 			c.chunkWiden(d, src[0], k[0], part, signed)
 			c.chunkWiden(zmmT2, src[1], k[1], part, signed)
-			c.evex(vpmullq, zmm, d, d, inReg(zmmT2), masked{})
+			c.EVEX(asm.Vpmullq, asm.ZMM, d, d, asm.InReg(zmmT2), asm.Masked{})
 			if len(src) == 3 {
-				c.evex(vpaddq, zmm, d, d, c.spread(src[2], k[2], part), masked{})
+				c.EVEX(asm.Vpaddq, asm.ZMM, d, d, c.spread(src[2], k[2], part), asm.Masked{})
 			}
 		}
 	}
 	for part := range parts {
-		store := vstore32
+		store := asm.Vstore32
 		if s.wide() {
-			store = vstore64
+			store = asm.Vstore64
 		}
-		c.evex(store, zmm, zmmT0+part, 0, bases(s.D, part), masked{})
+		c.EVEX(store, asm.ZMM, zmmT0+part, 0, bases(s.D, part), asm.Masked{})
 	}
 }
 
 // chunkWiden gets half of the bases of a 32-bit source as 64 bits.
 func (c *compiler) chunkWiden(reg int, r Ref, k Kind, part int, signed bool) {
-	op := vpmovzxdq
+	op := asm.Vpmovzxdq
 	if signed {
-		op = vpmovsxdq
+		op = asm.Vpmovsxdq
 	}
 	if k.Form == Uniform {
-		c.evex(vpbroadcastd, zmm, zmmT3, 0, home(r), masked{})
-		c.evex(op, zmm, reg, 0, inReg(zmmT3), masked{})
+		c.EVEX(asm.Vpbroadcastd, asm.ZMM, zmmT3, 0, home(r), asm.Masked{})
+		c.EVEX(op, asm.ZMM, reg, 0, asm.InReg(zmmT3), asm.Masked{})
 		return
 	}
 	p := bases(r, 0)
-	p.disp += int32(part) * 32
-	c.evex(op, zmm, reg, 0, p, masked{})
+	p.Disp += int32(part) * 32
+	c.EVEX(op, asm.ZMM, reg, 0, p, asm.Masked{})
 }
 
 // checkSteady emits the check that no active chunk of a source wraps around, as a
 // signed or unsigned number. Strides are small enough that a wrap shows in the order
 // of the first and the last lane.
 func (c *compiler) checkSteady(s *step) {
-	compare := vpcmpud
+	compare := asm.Vpcmpud
 	if strings.HasSuffix(s.Name, "s32") {
-		compare = vpcmpd
+		compare = asm.Vpcmpd
 	}
 	for i, r := range s.Op.Sources {
 		k := s.sources[i]
 		if r.Class != Bits32 || k.Stride == 0 {
 			continue
 		}
-		c.evex(vload32, zmm, zmmT0, 0, bases(r, 0), masked{})
-		c.evex(vpaddd, zmm, zmmT1, zmmT0, c.word32(uint32(15*k.Stride)), masked{})
+		c.EVEX(asm.Vload32, asm.ZMM, zmmT0, 0, bases(r, 0), asm.Masked{})
+		c.EVEX(asm.Vpaddd, asm.ZMM, zmmT1, zmmT0, c.Word32(uint32(15*k.Stride)), asm.Masked{})
 		wrong := byte(1) // the last lane is less than the first
 		if k.Stride < 0 {
 			wrong = 6
 		}
-		c.evex(compare, zmm, 5, zmmT1, inReg(zmmT0), masked{}, wrong)
-		c.vex(coding{3, 1, 0, 0x93}, false, rax, 0, inReg(5)) // kmovd
-		c.legacy(true, opAnd, rax, at(regFrame, offActiveChunks))
-		c.jumpIf(ccNotEqual, c.failed())
+		c.EVEX(compare, asm.ZMM, 5, zmmT1, asm.InReg(zmmT0), asm.Masked{}, wrong)
+		c.VEX(asm.KmovdToR, false, asm.RAX, 0, asm.InReg(5))
+		c.Legacy(true, asm.OpAnd, asm.RAX, asm.At(regFrame, offActiveChunks))
+		c.JumpIf(asm.NotEqual, c.failed())
 	}
 }

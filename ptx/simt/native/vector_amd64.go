@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"slices"
 	"strings"
+
+	"muster/ptx/simt/native/asm"
 )
 
 // The instructions as a section's loop does them, 32 lanes at a time.
@@ -41,12 +43,12 @@ func (c *compiler) can(s *step) bool {
 }
 
 // strides64 is strides of half a chunk in 64 bits.
-func (c *compiler) strides64(stride int64, half int) place {
+func (c *compiler) strides64(stride int64, half int) asm.Place {
 	b := make([]byte, 0, 64)
 	for l := range int64(8) {
 		b = binary.LittleEndian.AppendUint64(b, uint64((int64(half)*8+l)*stride))
 	}
-	return c.constant(b)
+	return c.Constant(b)
 }
 
 var vectorOps map[string]func(*compiler, *step)
@@ -54,55 +56,55 @@ var vectorOps map[string]func(*compiler, *step)
 func init() {
 	both := true
 	vectorOps = map[string]func(*compiler, *step){
-		"add.b32": binaryOp(vpaddd, both), "add.b64": binaryOp(vpaddq, both),
-		"sub.b32": binaryOp(vpsubd, false), "sub.b64": binaryOp(vpsubq, false),
-		"mul.lo.b32": binaryOp(vpmulld, both), "mul.lo.b64": binaryOp(vpmullq, both),
-		"and.b32": binaryOp(coding{1, 1, 0, 0xdb}, both), "and.b64": binaryOp(coding{1, 1, 1, 0xdb}, both),
-		"or.b32": binaryOp(coding{1, 1, 0, 0xeb}, both), "or.b64": binaryOp(coding{1, 1, 1, 0xeb}, both),
-		"xor.b32": binaryOp(coding{1, 1, 0, 0xef}, both), "xor.b64": binaryOp(coding{1, 1, 1, 0xef}, both),
-		"min.s32": binaryOp(coding{1, 2, 0, 0x39}, both), "max.s32": binaryOp(coding{1, 2, 0, 0x3d}, both),
-		"min.u32": binaryOp(coding{1, 2, 0, 0x3b}, both), "max.u32": binaryOp(coding{1, 2, 0, 0x3f}, both),
-		"min.s64": binaryOp(coding{1, 2, 1, 0x39}, both), "max.s64": binaryOp(coding{1, 2, 1, 0x3d}, both),
-		"min.u64": binaryOp(coding{1, 2, 1, 0x3b}, both), "max.u64": binaryOp(coding{1, 2, 1, 0x3f}, both),
-		"shl.b32": binaryOp(vpsllvd, false), "shr.u32": binaryOp(coding{1, 2, 0, 0x45}, false), "shr.s32": binaryOp(coding{1, 2, 0, 0x46}, false),
-		"shl.b64": shift64(vpsllvq), "shr.u64": shift64(coding{1, 2, 1, 0x45}), "shr.s64": shift64(coding{1, 2, 1, 0x46}),
-		"mad.lo.b32": madOp(vpmulld, vpaddd), "mad.lo.b64": madOp(vpmullq, vpaddq),
-		"not.b32": constantOp(coding{1, 1, 0, 0xef}, 1<<32-1), "not.b64": constantOp(coding{1, 1, 1, 0xef}, 1<<64-1),
-		"neg.s32": negate(vpsubd), "neg.s64": negate(vpsubq),
+		"add.b32": binaryOp(asm.Vpaddd, both), "add.b64": binaryOp(asm.Vpaddq, both),
+		"sub.b32": binaryOp(asm.Vpsubd, false), "sub.b64": binaryOp(asm.Vpsubq, false),
+		"mul.lo.b32": binaryOp(asm.Vpmulld, both), "mul.lo.b64": binaryOp(asm.Vpmullq, both),
+		"and.b32": binaryOp(asm.Vpandd, both), "and.b64": binaryOp(asm.Vpandq, both),
+		"or.b32": binaryOp(asm.Vpord, both), "or.b64": binaryOp(asm.Vporq, both),
+		"xor.b32": binaryOp(asm.Vpxord, both), "xor.b64": binaryOp(asm.Vpxorq, both),
+		"min.s32": binaryOp(asm.Vpminsd, both), "max.s32": binaryOp(asm.Vpmaxsd, both),
+		"min.u32": binaryOp(asm.Vpminud, both), "max.u32": binaryOp(asm.Vpmaxud, both),
+		"min.s64": binaryOp(asm.Vpminsq, both), "max.s64": binaryOp(asm.Vpmaxsq, both),
+		"min.u64": binaryOp(asm.Vpminuq, both), "max.u64": binaryOp(asm.Vpmaxuq, both),
+		"shl.b32": binaryOp(asm.Vpsllvd, false), "shr.u32": binaryOp(asm.Vpsrlvd, false), "shr.s32": binaryOp(asm.Vpsravd, false),
+		"shl.b64": shift64(asm.Vpsllvq), "shr.u64": shift64(asm.Vpsrlvq), "shr.s64": shift64(asm.Vpsravq),
+		"mad.lo.b32": madOp(asm.Vpmulld, asm.Vpaddd), "mad.lo.b64": madOp(asm.Vpmullq, asm.Vpaddq),
+		"not.b32": constantOp(asm.Vpxord, 1<<32-1), "not.b64": constantOp(asm.Vpxorq, 1<<64-1),
+		"neg.s32": negate(asm.Vpsubd), "neg.s64": negate(asm.Vpsubq),
 		"mov.b32": moveOp, "mov.b64": moveOp,
 		"selp.b32": selectOp, "selp.b64": selectOp,
-		"cvt.s64.s32": widenOp(vpmovsxdq), "cvt.u64.s32": widenOp(vpmovsxdq), "cvt.u64.u32": widenOp(vpmovzxdq), "cvt.s64.u32": widenOp(vpmovzxdq),
+		"cvt.s64.s32": widenOp(asm.Vpmovsxdq), "cvt.u64.s32": widenOp(asm.Vpmovsxdq), "cvt.u64.u32": widenOp(asm.Vpmovzxdq), "cvt.s64.u32": widenOp(asm.Vpmovzxdq),
 		"cvt.u32.u64": narrowOp, "cvt.s32.s64": narrowOp, "cvt.u32.s64": narrowOp, "cvt.s32.u64": narrowOp,
-		"mul.wide.s32": wideOp(vpmovsxdq, coding{1, 2, 1, 0x28}), "mul.wide.u32": wideOp(vpmovzxdq, coding{1, 1, 1, 0xf4}),
-		"mad.wide.s32": wideOp(vpmovsxdq, coding{1, 2, 1, 0x28}), "mad.wide.u32": wideOp(vpmovzxdq, coding{1, 1, 1, 0xf4}),
+		"mul.wide.s32": wideOp(asm.Vpmovsxdq, asm.Vpmuldq), "mul.wide.u32": wideOp(asm.Vpmovzxdq, asm.Vpmuludq),
+		"mad.wide.s32": wideOp(asm.Vpmovsxdq, asm.Vpmuldq), "mad.wide.u32": wideOp(asm.Vpmovzxdq, asm.Vpmuludq),
 		"and.pred": predicateOp, "or.pred": predicateOp, "xor.pred": predicateOp, "mov.pred": predicateOp, "not.pred": predicateOp,
 
-		"add.rn.f32": float32Op(coding{0, 1, 0, 0x58}, both), "sub.rn.f32": float32Op(coding{0, 1, 0, 0x5c}, false),
-		"mul.rn.f32": float32Op(coding{0, 1, 0, 0x59}, both), "div.rn.f32": float32Op(coding{0, 1, 0, 0x5e}, false),
-		"div.full.f32": float32Op(coding{0, 1, 0, 0x5e}, false),
+		"add.rn.f32": float32Op(asm.Vaddps, both), "sub.rn.f32": float32Op(asm.Vsubps, false),
+		"mul.rn.f32": float32Op(asm.Vmulps, both), "div.rn.f32": float32Op(asm.Vdivps, false),
+		"div.full.f32": float32Op(asm.Vdivps, false),
 		"fma.rn.f32":   fma32, "sqrt.rn.f32": sqrt32, "sqrt.approx.f32": sqrt32, "rcp.rn.f32": reciprocal32, "rcp.approx.f32": reciprocal32, "rsqrt.approx.f32": rsqrt32,
-		"neg.f32": constantOp(coding{1, 1, 0, 0xef}, 1<<31), "abs.f32": constantOp(coding{1, 1, 0, 0xdb}, 1<<31-1),
-		"neg.f64": constantOp(coding{1, 1, 1, 0xef}, 1<<63), "abs.f64": constantOp(coding{1, 1, 1, 0xdb}, 1<<63-1),
-		"min.f32": extreme32(0x11, coding{1, 1, 0, 0xeb}), "max.f32": extreme32(0x1e, coding{1, 1, 0, 0xdb}),
-		"add.rn.ftz.f32": flushing(coding{0, 1, 0, 0x58}), "sub.rn.ftz.f32": flushing(coding{0, 1, 0, 0x5c}),
-		"mul.rn.ftz.f32": flushing(coding{0, 1, 0, 0x59}), "div.rn.ftz.f32": flushing(coding{0, 1, 0, 0x5e}), "div.full.ftz.f32": flushing(coding{0, 1, 0, 0x5e}),
-		"fma.rn.ftz.f32": flushing(coding{1, 2, 0, 0xa8}), "fma.rn.f64": fma64,
-		"add.rn.f64": binaryOp(coding{1, 1, 1, 0x58}, false), "sub.rn.f64": binaryOp(coding{1, 1, 1, 0x5c}, false),
-		"mul.rn.f64": binaryOp(coding{1, 1, 1, 0x59}, false), "div.rn.f64": binaryOp(coding{1, 1, 1, 0x5e}, false),
-		"cvt.rn.f32.s32": convert32(coding{0, 1, 0, 0x5b}), "cvt.rn.f32.u32": convert32(coding{3, 1, 0, 0x7a}),
+		"neg.f32": constantOp(asm.Vpxord, 1<<31), "abs.f32": constantOp(asm.Vpandd, 1<<31-1),
+		"neg.f64": constantOp(asm.Vpxorq, 1<<63), "abs.f64": constantOp(asm.Vpandq, 1<<63-1),
+		"min.f32": extreme32(0x11, asm.Vpord), "max.f32": extreme32(0x1e, asm.Vpandd),
+		"add.rn.ftz.f32": flushing(asm.Vaddps), "sub.rn.ftz.f32": flushing(asm.Vsubps),
+		"mul.rn.ftz.f32": flushing(asm.Vmulps), "div.rn.ftz.f32": flushing(asm.Vdivps), "div.full.ftz.f32": flushing(asm.Vdivps),
+		"fma.rn.ftz.f32": flushing(asm.Vfmadd213ps), "fma.rn.f64": fma64,
+		"add.rn.f64": binaryOp(asm.Vaddpd, false), "sub.rn.f64": binaryOp(asm.Vsubpd, false),
+		"mul.rn.f64": binaryOp(asm.Vmulpd, false), "div.rn.f64": binaryOp(asm.Vdivpd, false),
+		"cvt.rn.f32.s32": convert32(asm.Vcvtdq2ps), "cvt.rn.f32.u32": convert32(asm.Vcvtudq2ps),
 	}
 }
 
 // binaryOp is one instruction of the processor; with swap the sources may
 // change places.
-func binaryOp(op coding, swap bool) func(*compiler, *step) {
+func binaryOp(op asm.Coding, swap bool) func(*compiler, *step) {
 	return func(c *compiler, s *step) {
 		d := c.twoSources(op, swap, s)
 		c.settle(s, s.D, d)
 	}
 }
 
-func (c *compiler) twoSources(op coding, swap bool, s *step) []int {
+func (c *compiler) twoSources(op asm.Coding, swap bool, s *step) []int {
 	x, y := 0, 1
 	if swap && s.sources[0].Form == Uniform {
 		x, y = 1, 0
@@ -110,13 +112,13 @@ func (c *compiler) twoSources(op coding, swap bool, s *step) []int {
 	a := c.get(s.Op.Sources[x], s.sources[x])
 	d := c.fresh(s.D)
 	for part := range d {
-		c.evex(op, zmm, d[part], a[part], c.operand(s.Op.Sources[y], s.sources[y], part), masked{})
+		c.EVEX(op, asm.ZMM, d[part], a[part], c.operand(s.Op.Sources[y], s.sources[y], part), asm.Masked{})
 	}
 	return d
 }
 
 // float32Op is binaryOp with the one NaN that f32 arithmetic gives.
-func float32Op(op coding, swap bool) func(*compiler, *step) {
+func float32Op(op asm.Coding, swap bool) func(*compiler, *step) {
 	return func(c *compiler, s *step) {
 		d := c.twoSources(op, swap, s)
 		c.canonical(s, d)
@@ -156,8 +158,8 @@ func (c *compiler) canonical(s *step, d []int) {
 		return
 	}
 	for _, reg := range d {
-		c.evex(coding{0, 1, 0, 0xc2}, zmm, 5, reg, inReg(reg), masked{}, 3) // vcmpunordps
-		c.evex(coding{1, 1, 0, 0x6f}, zmm, reg, 0, inReg(zmmNaN), masked{k: 5})
+		c.EVEX(asm.Vcmpps, asm.ZMM, 5, reg, asm.InReg(reg), asm.Masked{}, 3) // vcmpunordps
+		c.EVEX(asm.Vmovdqa32, asm.ZMM, reg, 0, asm.InReg(zmmNaN), asm.Masked{K: 5})
 	}
 }
 
@@ -172,8 +174,8 @@ func fma32(c *compiler, s *step) {
 	a, sum := c.get(src[x], s.sources[x]), c.get(src[2], s.sources[2])
 	d := c.fresh(s.D)
 	for part, reg := range d {
-		c.evex(vload64, zmm, reg, 0, inReg(sum[part]), masked{})
-		c.evex(coding{1, 2, 0, 0xb8}, zmm, reg, a[part], c.operand(src[y], s.sources[y], part), masked{})
+		c.EVEX(asm.Vload64, asm.ZMM, reg, 0, asm.InReg(sum[part]), asm.Masked{})
+		c.EVEX(asm.Vfmadd231ps, asm.ZMM, reg, a[part], c.operand(src[y], s.sources[y], part), asm.Masked{})
 	}
 	c.canonical(s, d)
 	c.settle(s, s.D, d)
@@ -187,20 +189,20 @@ func fma64(c *compiler, s *step) {
 	a, b := c.get(src[0], s.sources[0]), c.get(src[1], s.sources[1])
 	d := c.fresh(s.D)
 	for part, reg := range d {
-		c.evex(vload64, zmm, reg, 0, inReg(b[part]), masked{})
-		c.evex(coding{1, 2, 1, 0xa8}, zmm, reg, a[part], c.operand(src[2], s.sources[2], part), masked{}) // vfmadd213pd
+		c.EVEX(asm.Vload64, asm.ZMM, reg, 0, asm.InReg(b[part]), asm.Masked{})
+		c.EVEX(asm.Vfmadd213pd, asm.ZMM, reg, a[part], c.operand(src[2], s.sources[2], part), asm.Masked{})
 	}
 	c.settle(s, s.D, d)
 }
 
 // flushSmall makes subnormal numbers in a register zeros of the same sign.
 func (c *compiler) flushSmall(reg int) {
-	c.evex(coding{2, 2, 0, 0x27}, zmm, 5, reg, c.word32(0x7f800000), masked{})  // vptestnmd
-	c.evex(coding{1, 1, 0, 0xdb}, zmm, reg, reg, c.word32(1<<31), masked{k: 5}) // vpandd
+	c.EVEX(asm.Vptestnmd, asm.ZMM, 5, reg, c.Word32(0x7f800000), asm.Masked{})
+	c.EVEX(asm.Vpandd, asm.ZMM, reg, reg, c.Word32(1<<31), asm.Masked{K: 5})
 }
 
 // flushing is arithmetic with .ftz: subnormal sources and results are zeros.
-func flushing(op coding) func(*compiler, *step) {
+func flushing(op asm.Coding) func(*compiler, *step) {
 	return func(c *compiler, s *step) {
 		var from [3][]int
 		for i, r := range s.Op.Sources {
@@ -209,14 +211,14 @@ func flushing(op coding) func(*compiler, *step) {
 		d := c.fresh(s.D)
 		for part, reg := range d {
 			for i := range s.Op.Sources {
-				c.evex(vload64, zmm, zmmT0+i, 0, inReg(from[i][part]), masked{})
+				c.EVEX(asm.Vload64, asm.ZMM, zmmT0+i, 0, asm.InReg(from[i][part]), asm.Masked{})
 				c.flushSmall(zmmT0 + i)
 			}
 			if len(s.Op.Sources) == 3 {
-				c.evex(op, zmm, zmmT0, zmmT1, inReg(zmmT2), masked{}) // vfmadd213ps
-				c.evex(vload64, zmm, reg, 0, inReg(zmmT0), masked{})
+				c.EVEX(op, asm.ZMM, zmmT0, zmmT1, asm.InReg(zmmT2), asm.Masked{}) // vfmadd213ps
+				c.EVEX(asm.Vload64, asm.ZMM, reg, 0, asm.InReg(zmmT0), asm.Masked{})
 			} else {
-				c.evex(op, zmm, reg, zmmT0, inReg(zmmT1), masked{})
+				c.EVEX(op, asm.ZMM, reg, zmmT0, asm.InReg(zmmT1), asm.Masked{})
 			}
 		}
 		c.canonical(s, d)
@@ -229,19 +231,19 @@ func flushing(op coding) func(*compiler, *step) {
 
 // extreme32 is the minimum or maximum: the number if one source is a NaN, and
 // of two zeros the one with, or without, a sign.
-func extreme32(better byte, equal coding) func(*compiler, *step) {
+func extreme32(better byte, equal asm.Coding) func(*compiler, *step) {
 	return func(c *compiler, s *step) {
 		x, y := c.get(s.Op.Sources[0], s.sources[0]), c.get(s.Op.Sources[1], s.sources[1])
 		d := c.fresh(s.D)
-		compare := coding{0, 1, 0, 0xc2}
+		compare := asm.Vcmpps
 		for part, reg := range d {
 			a, b := x[part], y[part]
-			c.evex(compare, zmm, 5, a, inReg(b), masked{}, better)
-			c.evex(coding{1, 2, 0, 0x64}, zmm, reg, b, inReg(a), masked{k: 5}) // vpblendmd
-			c.evex(compare, zmm, 5, a, inReg(b), masked{}, 0)
-			c.evex(equal, zmm, reg, a, inReg(b), masked{k: 5})
-			c.evex(compare, zmm, 5, b, inReg(b), masked{}, 3)
-			c.evex(coding{1, 1, 0, 0x6f}, zmm, reg, 0, inReg(a), masked{k: 5})
+			c.EVEX(compare, asm.ZMM, 5, a, asm.InReg(b), asm.Masked{}, better)
+			c.EVEX(asm.Vpblendmd, asm.ZMM, reg, b, asm.InReg(a), asm.Masked{K: 5})
+			c.EVEX(compare, asm.ZMM, 5, a, asm.InReg(b), asm.Masked{}, 0)
+			c.EVEX(equal, asm.ZMM, reg, a, asm.InReg(b), asm.Masked{K: 5})
+			c.EVEX(compare, asm.ZMM, 5, b, asm.InReg(b), asm.Masked{}, 3)
+			c.EVEX(asm.Vmovdqa32, asm.ZMM, reg, 0, asm.InReg(a), asm.Masked{K: 5})
 		}
 		c.canonical(s, d)
 		c.settle(s, s.D, d)
@@ -251,7 +253,7 @@ func extreme32(better byte, equal coding) func(*compiler, *step) {
 func sqrt32(c *compiler, s *step) {
 	d := c.fresh(s.D)
 	for part, reg := range d {
-		c.evex(coding{0, 1, 0, 0x51}, zmm, reg, 0, c.operand(s.Op.Sources[0], s.sources[0], part), masked{})
+		c.EVEX(asm.Vsqrtps, asm.ZMM, reg, 0, c.operand(s.Op.Sources[0], s.sources[0], part), asm.Masked{})
 	}
 	c.canonical(s, d)
 	c.settle(s, s.D, d)
@@ -259,9 +261,9 @@ func sqrt32(c *compiler, s *step) {
 
 func reciprocal32(c *compiler, s *step) {
 	d := c.fresh(s.D)
-	c.evex(vpbroadcastd, zmm, zmmT0, 0, unbroadcast(c.word32(0x3f800000)), masked{})
+	c.EVEX(asm.Vpbroadcastd, asm.ZMM, zmmT0, 0, unbroadcast(c.Word32(0x3f800000)), asm.Masked{})
 	for part, reg := range d {
-		c.evex(coding{0, 1, 0, 0x5e}, zmm, reg, zmmT0, c.operand(s.Op.Sources[0], s.sources[0], part), masked{})
+		c.EVEX(asm.Vdivps, asm.ZMM, reg, zmmT0, c.operand(s.Op.Sources[0], s.sources[0], part), asm.Masked{})
 	}
 	c.canonical(s, d)
 	c.settle(s, s.D, d)
@@ -270,57 +272,57 @@ func reciprocal32(c *compiler, s *step) {
 // rsqrt32 is a division by a square root, as the lane kernel does it.
 func rsqrt32(c *compiler, s *step) {
 	d := c.fresh(s.D)
-	c.evex(vpbroadcastd, zmm, zmmT0, 0, unbroadcast(c.word32(0x3f800000)), masked{})
+	c.EVEX(asm.Vpbroadcastd, asm.ZMM, zmmT0, 0, unbroadcast(c.Word32(0x3f800000)), asm.Masked{})
 	for part, reg := range d {
-		c.evex(coding{0, 1, 0, 0x51}, zmm, reg, 0, c.operand(s.Op.Sources[0], s.sources[0], part), masked{})
-		c.evex(coding{0, 1, 0, 0x5e}, zmm, reg, zmmT0, inReg(reg), masked{})
+		c.EVEX(asm.Vsqrtps, asm.ZMM, reg, 0, c.operand(s.Op.Sources[0], s.sources[0], part), asm.Masked{})
+		c.EVEX(asm.Vdivps, asm.ZMM, reg, zmmT0, asm.InReg(reg), asm.Masked{})
 	}
 	c.canonical(s, d)
 	c.settle(s, s.D, d)
 }
 
-func convert32(op coding) func(*compiler, *step) {
+func convert32(op asm.Coding) func(*compiler, *step) {
 	return func(c *compiler, s *step) {
 		d := c.fresh(s.D)
 		for part, reg := range d {
-			c.evex(op, zmm, reg, 0, c.operand(s.Op.Sources[0], s.sources[0], part), masked{})
+			c.EVEX(op, asm.ZMM, reg, 0, c.operand(s.Op.Sources[0], s.sources[0], part), asm.Masked{})
 		}
 		c.settle(s, s.D, d)
 	}
 }
 
-func madOp(mul, add coding) func(*compiler, *step) {
+func madOp(mul, add asm.Coding) func(*compiler, *step) {
 	return func(c *compiler, s *step) {
 		d := c.twoSources(mul, true, s)
 		for part, reg := range d {
-			c.evex(add, zmm, reg, reg, c.operand(s.Op.Sources[2], s.sources[2], part), masked{})
+			c.EVEX(add, asm.ZMM, reg, reg, c.operand(s.Op.Sources[2], s.sources[2], part), asm.Masked{})
 		}
 		c.settle(s, s.D, d)
 	}
 }
 
 // constantOp combines a source with a constant.
-func constantOp(op coding, v uint64) func(*compiler, *step) {
+func constantOp(op asm.Coding, v uint64) func(*compiler, *step) {
 	return func(c *compiler, s *step) {
-		k := c.word32(uint32(v))
+		k := c.Word32(uint32(v))
 		if s.D.Class == Bits64 {
-			k = c.word64(v)
+			k = c.Word64(v)
 		}
 		a := c.get(s.Op.Sources[0], s.sources[0])
 		d := c.fresh(s.D)
 		for part, reg := range d {
-			c.evex(op, zmm, reg, a[part], k, masked{})
+			c.EVEX(op, asm.ZMM, reg, a[part], k, asm.Masked{})
 		}
 		c.settle(s, s.D, d)
 	}
 }
 
-func negate(sub coding) func(*compiler, *step) {
+func negate(sub asm.Coding) func(*compiler, *step) {
 	return func(c *compiler, s *step) {
-		c.evex(coding{1, 1, 0, 0xef}, zmm, zmmT0, zmmT0, inReg(zmmT0), masked{})
+		c.EVEX(asm.Vpxord, asm.ZMM, zmmT0, zmmT0, asm.InReg(zmmT0), asm.Masked{})
 		d := c.fresh(s.D)
 		for part, reg := range d {
-			c.evex(sub, zmm, reg, zmmT0, c.operand(s.Op.Sources[0], s.sources[0], part), masked{})
+			c.EVEX(sub, asm.ZMM, reg, zmmT0, c.operand(s.Op.Sources[0], s.sources[0], part), asm.Masked{})
 		}
 		c.settle(s, s.D, d)
 	}
@@ -330,7 +332,7 @@ func moveOp(c *compiler, s *step) {
 	a := c.get(s.Op.Sources[0], s.sources[0])
 	d := c.fresh(s.D)
 	for part, reg := range d {
-		c.evex(vload64, zmm, reg, 0, inReg(a[part]), masked{})
+		c.EVEX(asm.Vload64, asm.ZMM, reg, 0, asm.InReg(a[part]), asm.Masked{})
 	}
 	c.settle(s, s.D, d)
 }
@@ -343,34 +345,34 @@ func selectOp(c *compiler, s *step) {
 	}
 	yes, no := c.get(s.Op.Sources[x], s.sources[x]), c.get(s.Op.Sources[y], s.sources[y])
 	d := c.fresh(s.D)
-	c.vex(coding{1, 1, 1, 0x90}, false, 4, 0, predicate(s.Op.Sources[2].Slot))
-	blend := coding{1, 2, 0, 0x64}
+	c.VEX(asm.Kmovd, false, 4, 0, predicate(s.Op.Sources[2].Slot))
+	blend := asm.Vpblendmd
 	if s.D.Class == Bits64 {
-		blend.w = 1
+		blend.W = 1
 	}
 	for part, reg := range d {
-		c.evex(blend, zmm, reg, no[part], inReg(yes[part]), masked{k: c.partMask(4, s.D.Class, part)})
+		c.EVEX(blend, asm.ZMM, reg, no[part], asm.InReg(yes[part]), asm.Masked{K: c.partMask(4, s.D.Class, part)})
 	}
 	c.settle(s, s.D, d)
 }
 
 // widen gets a quarter of a 32-bit source as 64 bits.
-func (c *compiler) widen(op coding, reg int, r Ref, k Kind, part int) {
+func (c *compiler) widen(op asm.Coding, reg int, r Ref, k Kind, part int) {
 	if c.of(r).held == nil && k.Form == Vector && c.nextUse(r) < 0 {
 		p := lanes(r, 0)
-		p.disp += int32(part) * 32
-		c.evex(op, zmm, reg, 0, p, masked{})
+		p.Disp += int32(part) * 32
+		c.EVEX(op, asm.ZMM, reg, 0, p, asm.Masked{})
 		return
 	}
 	from := c.get(r, k)[part/2]
 	if part%2 == 1 {
-		c.evex(coding{1, 3, 1, 0x3b}, zmm, from, 0, inReg(zmmT3), masked{}, 1) // vextracti64x4
+		c.EVEX(asm.Vextracti64x4, asm.ZMM, from, 0, asm.InReg(zmmT3), asm.Masked{}, 1)
 		from = zmmT3
 	}
-	c.evex(op, zmm, reg, 0, inReg(from), masked{})
+	c.EVEX(op, asm.ZMM, reg, 0, asm.InReg(from), asm.Masked{})
 }
 
-func widenOp(op coding) func(*compiler, *step) {
+func widenOp(op asm.Coding) func(*compiler, *step) {
 	return func(c *compiler, s *step) {
 		d := c.fresh(s.D)
 		for part, reg := range d {
@@ -391,21 +393,21 @@ func narrowOp(c *compiler, s *step) {
 
 // lowerHalves gets the lower halves of 16 values, which are in two registers.
 func (c *compiler) lowerHalves(to int, from []int) {
-	c.evex(vpmovqd, zmm, from[0], 0, inReg(to), masked{})
-	c.evex(vpmovqd, zmm, from[1], 0, inReg(zmmT0), masked{})
-	c.evex(coding{1, 3, 1, 0x3a}, zmm, to, to, inReg(zmmT0), masked{}, 1) // vinserti64x4
+	c.EVEX(asm.Vpmovqd, asm.ZMM, from[0], 0, asm.InReg(to), asm.Masked{})
+	c.EVEX(asm.Vpmovqd, asm.ZMM, from[1], 0, asm.InReg(zmmT0), asm.Masked{})
+	c.EVEX(asm.Vinserti64x4, asm.ZMM, to, to, asm.InReg(zmmT0), asm.Masked{}, 1)
 }
 
 // wideOp multiplies to 64 bits.
-func wideOp(extend, mul coding) func(*compiler, *step) {
+func wideOp(extend, mul asm.Coding) func(*compiler, *step) {
 	return func(c *compiler, s *step) {
 		d := c.fresh(s.D)
 		for part, reg := range d {
 			c.widen(extend, reg, s.Op.Sources[0], s.sources[0], part)
 			c.widen(extend, zmmT1, s.Op.Sources[1], s.sources[1], part)
-			c.evex(mul, zmm, reg, reg, inReg(zmmT1), masked{})
+			c.EVEX(mul, asm.ZMM, reg, reg, asm.InReg(zmmT1), asm.Masked{})
 			if len(s.Op.Sources) == 3 {
-				c.evex(vpaddq, zmm, reg, reg, c.operand(s.Op.Sources[2], s.sources[2], part), masked{})
+				c.EVEX(asm.Vpaddq, asm.ZMM, reg, reg, c.operand(s.Op.Sources[2], s.sources[2], part), asm.Masked{})
 			}
 		}
 		c.settle(s, s.D, d)
@@ -413,27 +415,27 @@ func wideOp(extend, mul coding) func(*compiler, *step) {
 }
 
 // shift64 shifts by a count of 32 bits.
-func shift64(op coding) func(*compiler, *step) {
+func shift64(op asm.Coding) func(*compiler, *step) {
 	return func(c *compiler, s *step) {
 		a := c.get(s.Op.Sources[0], s.sources[0])
 		d := c.fresh(s.D)
 		for part, reg := range d {
-			c.widen(vpmovzxdq, zmmT1, s.Op.Sources[1], s.sources[1], part)
-			c.evex(op, zmm, reg, a[part], inReg(zmmT1), masked{})
+			c.widen(asm.Vpmovzxdq, zmmT1, s.Op.Sources[1], s.sources[1], part)
+			c.EVEX(op, asm.ZMM, reg, a[part], asm.InReg(zmmT1), asm.Masked{})
 		}
 		c.settle(s, s.D, d)
 	}
 }
 
 // comparison returns how a comparison is encoded and its predicate.
-func comparison(name string) (op coding, how byte, ok bool) {
+func comparison(name string) (op asm.Coding, how byte, ok bool) {
 	if cmp, signed, bits, isInt := condition(name); isInt {
-		op = vpcmpud
+		op = asm.Vpcmpud
 		if signed {
-			op = vpcmpd
+			op = asm.Vpcmpd
 		}
 		if bits == "64" {
-			op.w = 1
+			op.W = 1
 		}
 		how, ok = integerOrders[cmp]
 		return op, how, ok
@@ -443,9 +445,9 @@ func comparison(name string) (op coding, how byte, ok bool) {
 	case "s16", "u16", "b16":
 		return comparison("setp." + cmp + "." + t[:1] + "32")
 	case "f32":
-		op = coding{0, 1, 0, 0xc2}
+		op = asm.Vcmpps
 	case "f64":
-		op = coding{1, 1, 1, 0xc2}
+		op = asm.Vcmppd
 	default:
 		return op, 0, false
 	}
@@ -471,19 +473,19 @@ func (c *compiler) compareVector(s *step) {
 		return
 	}
 	for part := range a {
-		c.evex(op, zmm, 4+part%4, a[part], c.operand(r[1], s.sources[1], part), masked{}, how)
+		c.EVEX(op, asm.ZMM, 4+part%4, a[part], c.operand(r[1], s.sources[1], part), asm.Masked{}, how)
 	}
 	c.gatherBits(r[0].Class)
 	c.setPredicate(s)
 }
 
 // compareHalves compares the lower 16 bits: it shifts them up, which keeps the order.
-func (c *compiler) compareHalves(s *step, op coding, how byte) {
+func (c *compiler) compareHalves(s *step, op asm.Coding, how byte) {
 	for part := range 2 {
 		for i, r := range s.Op.Sources {
-			c.evex(vpsllvd, zmm, zmmT0+i, c.get(r, s.sources[i])[part], c.word32(16), masked{})
+			c.EVEX(asm.Vpsllvd, asm.ZMM, zmmT0+i, c.get(r, s.sources[i])[part], c.Word32(16), asm.Masked{})
 		}
-		c.evex(op, zmm, 4+part, zmmT0, inReg(zmmT1), masked{}, how)
+		c.EVEX(op, asm.ZMM, 4+part, zmmT0, asm.InReg(zmmT1), asm.Masked{}, how)
 	}
 	c.gatherBits(Bits32)
 	c.setPredicate(s)
@@ -492,41 +494,41 @@ func (c *compiler) compareHalves(s *step, op coding, how byte) {
 // gatherBits gets the answers of a round's parts, in k4 to k7, into eax.
 func (c *compiler) gatherBits(class Class) {
 	if class == Bits64 {
-		c.vex(coding{1, 1, 0, 0x4b}, true, 4, 5, inReg(4)) // kunpckbw
-		c.vex(coding{1, 1, 0, 0x4b}, true, 5, 7, inReg(6))
+		c.VEX(asm.Kunpckbw, true, 4, 5, asm.InReg(4))
+		c.VEX(asm.Kunpckbw, true, 5, 7, asm.InReg(6))
 	}
-	c.vex(coding{0, 1, 0, 0x4b}, true, 4, 5, inReg(4))    // kunpckwd
-	c.vex(coding{3, 1, 0, 0x93}, false, rax, 0, inReg(4)) // kmovd
+	c.VEX(asm.Kunpckwd, true, 4, 5, asm.InReg(4))
+	c.VEX(asm.KmovdToR, false, asm.RAX, 0, asm.InReg(4))
 }
 
 // setPredicate stores a round's bits of a predicate, which are in eax.
 func (c *compiler) setPredicate(s *step) {
 	p := predicate(s.D.Slot)
 	if s.Private {
-		c.legacy(false, opStore, rax, p)
+		c.Legacy(false, asm.OpStore, asm.RAX, p)
 		return
 	}
-	c.vex(coding{3, 1, 0, 0x93}, false, rdx, 0, inReg(int(c.guardMask(s))))
-	c.legacy(false, opMov, rdi, p)
-	c.legacy(false, opXor, rax, inReg(rdi))
-	c.legacy(false, opAnd, rax, inReg(rdx))
-	c.legacy(false, opXor, rax, inReg(rdi))
-	c.legacy(false, opStore, rax, p)
+	c.VEX(asm.KmovdToR, false, asm.RDX, 0, asm.InReg(int(c.guardMask(s))))
+	c.Legacy(false, asm.OpMov, asm.RDI, p)
+	c.Legacy(false, asm.OpXor, asm.RAX, asm.InReg(asm.RDI))
+	c.Legacy(false, asm.OpAnd, asm.RAX, asm.InReg(asm.RDX))
+	c.Legacy(false, asm.OpXor, asm.RAX, asm.InReg(asm.RDI))
+	c.Legacy(false, asm.OpStore, asm.RAX, p)
 }
 
 // predicateOp combines predicates.
 func predicateOp(c *compiler, s *step) {
 	invert := func(reg int, yes bool) {
 		if yes {
-			c.legacy(false, []byte{0xf7}, 2, inReg(reg)) // not
+			c.Legacy(false, []byte{0xf7}, 2, asm.InReg(reg)) // not
 		}
 	}
-	c.legacy(false, opMov, rax, predicate(s.Op.Sources[0].Slot))
-	invert(rax, s.InvertA)
+	c.Legacy(false, asm.OpMov, asm.RAX, predicate(s.Op.Sources[0].Slot))
+	invert(asm.RAX, s.InvertA)
 	if len(s.Op.Sources) == 2 {
-		c.legacy(false, opMov, rdx, predicate(s.Op.Sources[1].Slot))
-		invert(rdx, s.InvertB)
-		c.legacy(false, map[string][]byte{"and.pred": opAnd, "or.pred": opOr, "xor.pred": opXor}[s.Name], rax, inReg(rdx))
+		c.Legacy(false, asm.OpMov, asm.RDX, predicate(s.Op.Sources[1].Slot))
+		invert(asm.RDX, s.InvertB)
+		c.Legacy(false, map[string][]byte{"and.pred": asm.OpAnd, "or.pred": asm.OpOr, "xor.pred": asm.OpXor}[s.Name], asm.RAX, asm.InReg(asm.RDX))
 	}
 	c.setPredicate(s)
 }

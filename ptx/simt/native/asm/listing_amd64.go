@@ -1,6 +1,6 @@
 //go:build linux && amd64
 
-package native
+package asm
 
 import (
 	"encoding/binary"
@@ -23,29 +23,29 @@ type noted struct {
 
 // notes is what the assembler keeps for a listing. The zero value keeps nothing.
 type notes struct {
-	wanted bool
-	op     int32
-	role   string
+	Wanted bool
+	Op     int32
+	Role   string
 	list   []noted
 }
 
-// purpose says what the instructions that follow are for.
-func (n *notes) purpose(op int32, role string) { n.op, n.role = op, role }
+// Purpose says what the instructions that follow are for.
+func (n *notes) Purpose(op int32, role string) { n.Op, n.Role = op, role }
 
-// note records an instruction that begins at a place.
-func (n *notes) note(at int, text string, target bool) {
-	n.list = append(n.list, noted{at, n.op, n.role, text, target})
+// Note records an instruction that begins at a place.
+func (n *notes) Note(at int, text string, target bool) {
+	n.list = append(n.list, noted{at, n.Op, n.Role, text, target})
 }
 
 // byOthers says of the last instruction that several others do it.
 func (n *notes) byOthers() {
-	if n.wanted {
+	if n.Wanted {
 		n.list[len(n.list)-1].text += ByAVX2
 	}
 }
 
-// listing returns the noted instructions with their bytes.
-func (n *notes) listing(code []byte, end int) []Line {
+// Listing returns the noted instructions with their bytes.
+func (n *notes) Listing(code []byte, end int) []Line {
 	lines := make([]Line, 0, len(n.list))
 	for i, x := range n.list {
 		next := end
@@ -67,35 +67,35 @@ func (n *notes) listing(code []byte, end int) []Line {
 type mnemonic struct{ name, operands string }
 
 // vectorNames are the instructions with an EVEX prefix that the compiler emits.
-var vectorNames = map[coding]mnemonic{
-	vpaddd: {"vpaddd", ""}, vpaddq: {"vpaddq", ""}, vpsubd: {"vpsubd", ""}, vpsubq: {"vpsubq", ""}, vpmulld: {"vpmulld", ""}, vpmullq: {"vpmullq", ""},
-	vload32: {"vmovdqu32", "v-v"}, vload64: {"vmovdqu64", "v-v"}, vstore32: {"vmovdqu32", "v-d"}, vstore64: {"vmovdqu64", "v-d"},
-	vpmovsxdq: {"vpmovsxdq", "v-v"}, vpmovzxdq: {"vpmovzxdq", "v-v"}, vpmovqd: {"vpmovqd", "v-d"}, {2, 2, 0, 0x31}: {"vpmovdb", "v-d"}, {2, 2, 0, 0x33}: {"vpmovdw", "v-d"},
-	{1, 2, 0, 0x21}: {"vpmovsxbd", "v-v"}, {1, 2, 0, 0x23}: {"vpmovsxwd", "v-v"}, {1, 2, 0, 0x31}: {"vpmovzxbd", "v-v"}, {1, 2, 0, 0x33}: {"vpmovzxwd", "v-v"},
-	vpbroadcastd: {"vpbroadcastd", "v-v"}, vpbroadcastq: {"vpbroadcastq", "v-v"}, {1, 2, 0, 0x7c}: {"vpbroadcastd", "v-r"}, fromGPR64: {"vpbroadcastq", "v-r"},
-	vpsllvd: {"vpsllvd", ""}, vpsllvq: {"vpsllvq", ""}, {1, 2, 0, 0x45}: {"vpsrlvd", ""}, {1, 2, 1, 0x45}: {"vpsrlvq", ""}, {1, 2, 0, 0x46}: {"vpsravd", ""}, {1, 2, 1, 0x46}: {"vpsravq", ""},
-	vpcmpd: {"vpcmpd", "kvv"}, vpcmpud: {"vpcmpud", "kvv"}, vpcmpq: {"vpcmpq", "kvv"}, vpcmpuq: {"vpcmpuq", "kvv"}, {0, 1, 0, 0xc2}: {"vcmpps", "kvv"}, {1, 1, 1, 0xc2}: {"vcmppd", "kvv"},
-	vptestmq: {"vptestmq", "kvv"}, {1, 2, 1, 0x26}: {"vptestmw", "kvv"}, {2, 2, 0, 0x27}: {"vptestnmd", "kvv"},
-	{1, 1, 0, 0xdb}: {"vpandd", ""}, {1, 1, 1, 0xdb}: {"vpandq", ""}, {1, 1, 0, 0xeb}: {"vpord", ""}, {1, 1, 1, 0xeb}: {"vporq", ""}, {1, 1, 0, 0xef}: {"vpxord", ""}, {1, 1, 1, 0xef}: {"vpxorq", ""},
-	{1, 2, 0, 0x39}: {"vpminsd", ""}, {1, 2, 0, 0x3b}: {"vpminud", ""}, {1, 2, 0, 0x3d}: {"vpmaxsd", ""}, {1, 2, 0, 0x3f}: {"vpmaxud", ""},
-	{1, 2, 1, 0x39}: {"vpminsq", ""}, {1, 2, 1, 0x3b}: {"vpminuq", ""}, {1, 2, 1, 0x3d}: {"vpmaxsq", ""}, {1, 2, 1, 0x3f}: {"vpmaxuq", ""},
-	{1, 2, 1, 0x28}: {"vpmuldq", ""}, {1, 1, 1, 0xf4}: {"vpmuludq", ""}, {1, 3, 1, 0x25}: {"vpternlogq", ""},
-	{0, 1, 0, 0x58}: {"vaddps", ""}, {0, 1, 0, 0x5c}: {"vsubps", ""}, {0, 1, 0, 0x59}: {"vmulps", ""}, {0, 1, 0, 0x5e}: {"vdivps", ""}, {0, 1, 0, 0x51}: {"vsqrtps", "v-v"},
-	{1, 1, 1, 0x58}: {"vaddpd", ""}, {1, 1, 1, 0x5c}: {"vsubpd", ""}, {1, 1, 1, 0x59}: {"vmulpd", ""}, {1, 1, 1, 0x5e}: {"vdivpd", ""},
-	{1, 2, 0, 0xa8}: {"vfmadd213ps", ""}, {1, 2, 0, 0xb8}: {"vfmadd231ps", ""}, {1, 2, 1, 0xa8}: {"vfmadd213pd", ""},
-	{0, 1, 0, 0x5b}: {"vcvtdq2ps", "v-v"}, {3, 1, 0, 0x7a}: {"vcvtudq2ps", "v-v"}, {1, 1, 0, 0x6f}: {"vmovdqa32", "v-v"},
-	{1, 2, 0, 0x64}: {"vpblendmd", ""}, {1, 2, 1, 0x64}: {"vpblendmq", ""}, {1, 3, 1, 0x3a}: {"vinserti64x4", ""}, {1, 3, 1, 0x3b}: {"vextracti64x4", "v-d"},
-	{1, 2, 0, 0x90}: {"vpgatherdd", "v-v"}, {1, 2, 1, 0x90}: {"vpgatherdq", "v-v"}, {1, 2, 0, 0x91}: {"vpgatherqd", "v-v"}, {1, 2, 1, 0x91}: {"vpgatherqq", "v-v"},
-	{1, 2, 0, 0xa0}: {"vpscatterdd", "v-d"}, {1, 2, 1, 0xa0}: {"vpscatterdq", "v-d"}, {1, 2, 0, 0xa1}: {"vpscatterqd", "v-d"}, {1, 2, 1, 0xa1}: {"vpscatterqq", "v-d"},
+var vectorNames = map[Coding]mnemonic{
+	Vpaddd: {"vpaddd", ""}, Vpaddq: {"vpaddq", ""}, Vpsubd: {"vpsubd", ""}, Vpsubq: {"vpsubq", ""}, Vpmulld: {"vpmulld", ""}, Vpmullq: {"vpmullq", ""},
+	Vload32: {"vmovdqu32", "v-v"}, Vload64: {"vmovdqu64", "v-v"}, Vstore32: {"vmovdqu32", "v-d"}, Vstore64: {"vmovdqu64", "v-d"},
+	Vpmovsxdq: {"vpmovsxdq", "v-v"}, Vpmovzxdq: {"vpmovzxdq", "v-v"}, Vpmovqd: {"vpmovqd", "v-d"}, Vpmovdb: {"vpmovdb", "v-d"}, {2, 2, 0, 0x33}: {"vpmovdw", "v-d"},
+	{1, 2, 0, 0x21}: {"vpmovsxbd", "v-v"}, {1, 2, 0, 0x23}: {"vpmovsxwd", "v-v"}, Vpmovzxbd: {"vpmovzxbd", "v-v"}, {1, 2, 0, 0x33}: {"vpmovzxwd", "v-v"},
+	Vpbroadcastd: {"vpbroadcastd", "v-v"}, Vpbroadcastq: {"vpbroadcastq", "v-v"}, {1, 2, 0, 0x7c}: {"vpbroadcastd", "v-r"}, FromGPR64: {"vpbroadcastq", "v-r"},
+	Vpsllvd: {"vpsllvd", ""}, Vpsllvq: {"vpsllvq", ""}, Vpsrlvd: {"vpsrlvd", ""}, Vpsrlvq: {"vpsrlvq", ""}, Vpsravd: {"vpsravd", ""}, Vpsravq: {"vpsravq", ""},
+	Vpcmpd: {"vpcmpd", "kvv"}, Vpcmpud: {"vpcmpud", "kvv"}, vpcmpq: {"vpcmpq", "kvv"}, Vpcmpuq: {"vpcmpuq", "kvv"}, Vcmpps: {"vcmpps", "kvv"}, Vcmppd: {"vcmppd", "kvv"},
+	Vptestmq: {"vptestmq", "kvv"}, Vptestmw: {"vptestmw", "kvv"}, Vptestnmd: {"vptestnmd", "kvv"},
+	Vpandd: {"vpandd", ""}, Vpandq: {"vpandq", ""}, Vpord: {"vpord", ""}, Vporq: {"vporq", ""}, Vpxord: {"vpxord", ""}, Vpxorq: {"vpxorq", ""},
+	Vpminsd: {"vpminsd", ""}, Vpminud: {"vpminud", ""}, Vpmaxsd: {"vpmaxsd", ""}, Vpmaxud: {"vpmaxud", ""},
+	Vpminsq: {"vpminsq", ""}, Vpminuq: {"vpminuq", ""}, Vpmaxsq: {"vpmaxsq", ""}, Vpmaxuq: {"vpmaxuq", ""},
+	Vpmuldq: {"vpmuldq", ""}, Vpmuludq: {"vpmuludq", ""}, Vpternlogq: {"vpternlogq", ""},
+	Vaddps: {"vaddps", ""}, Vsubps: {"vsubps", ""}, Vmulps: {"vmulps", ""}, Vdivps: {"vdivps", ""}, Vsqrtps: {"vsqrtps", "v-v"},
+	Vaddpd: {"vaddpd", ""}, Vsubpd: {"vsubpd", ""}, Vmulpd: {"vmulpd", ""}, Vdivpd: {"vdivpd", ""},
+	Vfmadd213ps: {"vfmadd213ps", ""}, Vfmadd231ps: {"vfmadd231ps", ""}, Vfmadd213pd: {"vfmadd213pd", ""},
+	Vcvtdq2ps: {"vcvtdq2ps", "v-v"}, Vcvtudq2ps: {"vcvtudq2ps", "v-v"}, Vmovdqa32: {"vmovdqa32", "v-v"},
+	Vpblendmd: {"vpblendmd", ""}, {1, 2, 1, 0x64}: {"vpblendmq", ""}, Vinserti64x4: {"vinserti64x4", ""}, Vextracti64x4: {"vextracti64x4", "v-d"},
+	Vpgatherdd: {"vpgatherdd", "v-v"}, Vpgatherdq: {"vpgatherdq", "v-v"}, Vpgatherqd: {"vpgatherqd", "v-v"}, Vpgatherqq: {"vpgatherqq", "v-v"},
+	Vpscatterdd: {"vpscatterdd", "v-d"}, Vpscatterdq: {"vpscatterdq", "v-d"}, Vpscatterqd: {"vpscatterqd", "v-d"}, Vpscatterqq: {"vpscatterqq", "v-d"},
 }
 
 // shortNames are those with a VEX prefix: on masks, and on 256 bits.
-var shortNames = map[coding]mnemonic{
-	vmovdqu: {"vmovdqu", "v-v"}, vmovdquStore: {"vmovdqu", "v-d"}, vpand: {"vpand", ""}, vpandn: {"vpandn", ""}, vpor: {"vpor", ""}, vptest: {"vptest", "v-v"},
-	{0, 1, 0, 0x90}: {"kmovw", "k-k"}, {1, 1, 1, 0x90}: {"kmovd", "k-k"}, {3, 1, 0, 0x92}: {"kmovd", "k-r"}, {0, 1, 0, 0x93}: {"kmovw", "r-k"}, {3, 1, 0, 0x93}: {"kmovd", "r-k"},
-	{0, 1, 0, 0x41}: {"kandw", "kkk"}, {1, 1, 1, 0x41}: {"kandd", "kkk"}, {1, 1, 1, 0x42}: {"kandnd", "kkk"}, {0, 1, 0, 0x45}: {"korw", "kkk"}, {0, 1, 0, 0x47}: {"kxorw", "kkk"},
+var shortNames = map[Coding]mnemonic{
+	Vmovdqu: {"vmovdqu", "v-v"}, VmovdquStore: {"vmovdqu", "v-d"}, Vpand: {"vpand", ""}, Vpandn: {"vpandn", ""}, Vpor: {"vpor", ""}, Vptest: {"vptest", "v-v"},
+	Kmovw: {"kmovw", "k-k"}, Kmovd: {"kmovd", "k-k"}, KmovdFromR: {"kmovd", "k-r"}, KmovwToR: {"kmovw", "r-k"}, KmovdToR: {"kmovd", "r-k"},
+	Kandw: {"kandw", "kkk"}, Kandd: {"kandd", "kkk"}, {1, 1, 1, 0x42}: {"kandnd", "kkk"}, Korw: {"korw", "kkk"}, Kxorw: {"kxorw", "kkk"},
 	{0, 1, 0, 0x42}: {"kandnw", "kkk"}, {0, 1, 0, 0x46}: {"kxnorw", "kkk"},
-	{1, 1, 0, 0x4b}: {"kunpckbw", "kkk"}, {0, 1, 0, 0x4b}: {"kunpckwd", "kkk"}, {0, 1, 0, 0x98}: {"kortestw", "k-k"}, {1, 3, 0, 0x31}: {"kshiftrd", "k-k"},
+	Kunpckbw: {"kunpckbw", "kkk"}, Kunpckwd: {"kunpckwd", "kkk"}, Kortestw: {"kortestw", "k-k"}, Kshiftrd: {"kshiftrd", "k-k"},
 }
 
 // generalNames are the instructions on general registers, by their opcode. Where
@@ -113,12 +113,12 @@ var grouped = map[string]bool{"\x81": true, "\x83": true, "\x0f\x18": true, "\xc
 var (
 	names64    = strings.Fields("rax rcx rdx rbx rsp rbp rsi rdi r8 r9 r10 r11 r12 r13 r14 r15")
 	names32    = strings.Fields("eax ecx edx ebx esp ebp esi edi r8d r9d r10d r11d r12d r13d r14d r15d")
-	conditions = strings.Fields("o no b ae e ne be a s ns p np l ge le g")
+	Conditions = strings.Fields("o no b ae e ne be a s ns p np l ge le g")
 	lengths    = [...]string{"xmm", "ymm", "zmm"}
 )
 
 // noteGeneral notes an instruction on general registers.
-func (a *assembler) noteGeneral(at int, wide bool, opcode []byte, reg int, p place, imm []byte) {
+func (a *Assembler) noteGeneral(at int, wide bool, opcode []byte, reg int, p Place, imm []byte) {
 	names := names32
 	if wide {
 		names = names64
@@ -149,14 +149,14 @@ func (a *assembler) noteGeneral(at int, wide bool, opcode []byte, reg int, p pla
 	if key == "\x83" { // the processor extends this byte with its sign
 		constant = []string{fmt.Sprint(int8(imm[0]))}
 	}
-	a.note(at, name+" "+strings.Join(append(operands, constant...), ", "), false)
+	a.Note(at, name+" "+strings.Join(append(operands, constant...), ", "), false)
 }
 
 // noteVector notes an instruction on vectors or masks.
-func (a *assembler) noteVector(at int, known map[coding]mnemonic, c coding, length uint8, reg, second int, p place, m masked, imm []byte) {
+func (a *Assembler) noteVector(at int, known map[Coding]mnemonic, c Coding, length uint8, reg, second int, p Place, m Masked, imm []byte) {
 	x, ok := known[c]
 	if !ok {
-		x = mnemonic{fmt.Sprintf("(%d.%d.%d.%02x)", c.pp, c.mm, c.w, c.op), ""}
+		x = mnemonic{fmt.Sprintf("(%d.%d.%d.%02x)", c.pp, c.mm, c.W, c.Op), ""}
 	}
 	if x.operands == "" {
 		x.operands = "vvv"
@@ -166,7 +166,7 @@ func (a *assembler) noteVector(at int, known map[coding]mnemonic, c coding, leng
 		case 'k':
 			return fmt.Sprintf("k%d", n)
 		case 'r':
-			if c.w == 1 {
+			if c.W == 1 {
 				return names64[n]
 			}
 			return names32[n]
@@ -180,8 +180,8 @@ func (a *assembler) noteVector(at int, known map[coding]mnemonic, c coding, leng
 	}
 	if p.memory {
 		text := p.text(nil, lengths[length])
-		if p.bcast {
-			text += fmt.Sprintf("{1to%d}", 16>>c.w)
+		if p.Bcast {
+			text += fmt.Sprintf("{1to%d}", 16>>c.W)
 		}
 		operands = append(operands, text)
 	} else {
@@ -190,13 +190,13 @@ func (a *assembler) noteVector(at int, known map[coding]mnemonic, c coding, leng
 	if last == 'd' { // the last one is the destination, not the first
 		operands[0], operands[len(operands)-1] = operands[len(operands)-1], operands[0]
 	}
-	if m.k != 0 {
-		operands[0] += fmt.Sprintf("{k%d}", m.k)
+	if m.K != 0 {
+		operands[0] += fmt.Sprintf("{k%d}", m.K)
 	}
-	if m.zero {
+	if m.Zero {
 		operands[0] += "{z}"
 	}
-	a.note(at, x.name+" "+strings.Join(append(operands, constantText(imm)...), ", "), false)
+	a.Note(at, x.name+" "+strings.Join(append(operands, constantText(imm)...), ", "), false)
 }
 
 // constantText writes the constant behind an instruction, if there is one: four bytes are a number
@@ -213,7 +213,7 @@ func constantText(imm []byte) []string {
 
 // text writes an operand; names are those of general registers, length that of vectors,
 // which an index may be.
-func (p *place) text(names []string, length string) string {
+func (p *Place) text(names []string, length string) string {
 	if !p.memory {
 		return names[p.reg]
 	}
@@ -230,8 +230,8 @@ func (p *place) text(names []string, length string) string {
 			}
 			s += fmt.Sprintf("+%s*%d", index, 1<<(p.scale&3))
 		}
-		if p.disp != 0 {
-			s += fmt.Sprintf("%+#x", p.disp)
+		if p.Disp != 0 {
+			s += fmt.Sprintf("%+#x", p.Disp)
 		}
 	}
 	return s + "]"

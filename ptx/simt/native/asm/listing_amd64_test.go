@@ -1,6 +1,6 @@
 //go:build linux && amd64
 
-package native
+package asm
 
 import (
 	"fmt"
@@ -14,19 +14,19 @@ import (
 // no register does.
 func TestListedConstants(t *testing.T) {
 	const add, and, cmp, shl, rax, r15 = 0, 4, 7, 4, 0, 15
-	a := &assembler{}
-	a.wanted = true
+	a := &Assembler{}
+	a.Wanted = true
 	for _, wide := range []bool{false, true} {
 		for _, v := range []int32{-1, -128, 127, 128, 255, -129, -65536} {
-			a.immediate(wide, cmp, at(r15, 0), v)
+			a.Immediate(wide, cmp, At(r15, 0), v)
 		}
-		a.immediate(wide, add, inReg(rax), -8)
-		a.immediate(wide, and, inReg(rax), -16)
-		a.shift(wide, shl, rax, 31)
+		a.Immediate(wide, add, InReg(rax), -8)
+		a.Immediate(wide, and, InReg(rax), -16)
+		a.Shift(wide, shl, rax, 31)
 	}
-	a.shift(true, shl, rax, 63)
+	a.Shift(true, shl, rax, 63)
 	var got []string
-	for _, l := range a.listing(a.code, len(a.code)) {
+	for _, l := range a.Listing(a.Code, len(a.Code)) {
 		got = append(got, fmt.Sprintf("%x %s", l.Bytes, l.Text))
 	}
 	want := []string{

@@ -219,9 +219,6 @@ func runLoad[T memval, D regval](g *gang, in *inst) {
 		return
 	}
 	if len(in.List) == 1 {
-		if a.periodic && a.memory.ptr != nil && g.complete() && loadTile[T, D](a, in.List[0]) {
-			return
-		}
 		loadElement[T, D](g, in, a, fileOf[D](g).partial(g, in, in.List[0]), sizeOf[T]())
 		return
 	}

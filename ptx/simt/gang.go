@@ -102,8 +102,7 @@ const (
 	compressed
 	linear
 	periodic
-	tiled     // each chunk repeats one tile of values
-	irregular // expanded, and found to have no regular form: regular need not look again
+	irregular = 1 << 5 // expanded, and found to have no regular form: regular need not look again; saved states have this number
 
 	scalar  = linear | periodic
 	regular = compressed | scalar
@@ -123,7 +122,6 @@ func (f *form[T]) uniform() bool { return f.bits&scalar != 0 && f.stride == 0 }
 type file[T regval] struct {
 	values   [][]T // expanded, by slot
 	bases    [][]T // compressed
-	tiles    [][]T // tiled
 	form     []form[T]
 	scratch  [3][]T
 	one      [5][]T // scratch of one lane
@@ -134,7 +132,7 @@ type file[T regval] struct {
 
 func newFile[T regval](slots, width int, expand func(d, base []T, stride T), compress func(base, a []T) (T, bool), blend func(d, s []T, mask []uint64)) file[T] {
 	r := file[T]{
-		values: slab[T](slots, width, maxWidth), bases: slab[T](slots, width/chunk, maxWidth/chunk), tiles: slab[T](slots, chunk, chunk), form: make([]form[T], slots),
+		values: slab[T](slots, width, maxWidth), bases: slab[T](slots, width/chunk, maxWidth/chunk), form: make([]form[T], slots),
 		widen: expand, compress: compress, blend: blend,
 	}
 	for i := range r.form {
@@ -153,14 +151,7 @@ func newFile[T regval](slots, width int, expand func(d, base []T, stride T), com
 func (r *file[T]) expand(slot int32) []T {
 	v := r.values[slot]
 	if f := &r.form[slot]; f.bits&expanded == 0 {
-		if f.bits&regular != 0 {
-			r.widen(v, r.chunks(slot), f.stride)
-		} else {
-			tile := r.tiles[slot]
-			for c := 0; c < len(v); c += chunk {
-				copy(v[c:c+chunk], tile)
-			}
-		}
+		r.widen(v, r.chunks(slot), f.stride)
 		f.bits |= expanded
 	}
 	return v
@@ -219,8 +210,6 @@ func (r *file[T]) lane(slot int32, lane int) T {
 		return f.base + f.stride*T(lane%chunk)
 	case f.bits&compressed != 0:
 		return r.bases[slot][lane/chunk] + f.stride*T(lane%chunk)
-	case f.bits&tiled != 0:
-		return r.tiles[slot][lane%chunk]
 	}
 	return r.values[slot][lane]
 }

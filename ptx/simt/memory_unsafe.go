@@ -206,30 +206,6 @@ func loadBases[T memval, D regval](g *gang, in *inst, a *access, d []D, size uin
 	}
 }
 
-// loadTile reads 16 values that are the same for every chunk, and makes the register
-// tiled; false if not all of them are in bounds.
-func loadTile[T memval, D regval](a *access, slot int32) bool {
-	size := sizeOf[T]()
-	if a.memory.size < size || !a.even {
-		return false
-	}
-	off := a.base + a.imm - a.memory.base
-	if limit := a.memory.size - size; off > limit || off+last*a.step > limit || (off|a.step)&(size-1) != 0 {
-		return false
-	}
-	r := fileOf[D](a.g)
-	p := unsafe.Add(a.memory.ptr, off)
-	if a.step == size && unsafe.Sizeof(T(0)) == unsafe.Sizeof(D(0)) {
-		move[D](unsafe.Pointer(&r.tiles[slot][0]), p)
-	} else {
-		for l := range r.tiles[slot] {
-			r.tiles[slot][l] = D(*(*T)(unsafe.Add(p, uint64(l)*a.step)))
-		}
-	}
-	r.form[slot] = form[D]{bits: tiled}
-	return true
-}
-
 // loadElement reads one value for each active lane into d. It tries, in this order:
 // one copy for all lanes, one copy for each chunk, the same places in several shared
 // memories, equal steps chunk by chunk, and lane by lane.

@@ -216,10 +216,6 @@ func encodeFile[T regval](e *encoder, r *file[T], c program.Class, fixed map[slo
 		if fixed[slot{c, int32(i)}] {
 			continue
 		}
-		if f.bits&tiled != 0 {
-			r.expand(int32(i))
-			f.bits = expanded
-		}
 		e.u32(uint32(f.bits))
 		encodeValue(e, f.stride)
 		encodeValue(e, f.base)

@@ -626,7 +626,7 @@ func (g *gang) enter(w *worker, c *native.Code, pc int32, head bool) (native.Rea
 		f.SplitLimit, f.WholeLimit = -1, -1
 	}
 	f.Spin, f.SpinLimit = int64(g.spin), f.WholeLimit
-	f.Lanes, f.LaneOps = uint64(g.count), 0
+	f.Count, f.LaneOps = uint64(g.count), 0
 	f.Waits[0] = native.Wait{At: -1, Bound: g.bound()}
 	f.Views = g.viewsOf(w, c)
 	if w.spot != nil {

@@ -20,7 +20,7 @@ const (
 // newFrame makes the frame of a gang: where its registers and the shared memories
 // of its blocks lie. None of them moves while the gang exists.
 func (g *gang) newFrame() *native.Frame {
-	f := &native.Frame{Chunks: uint64(g.chunks+1) &^ 1}
+	f := &native.Frame{Lanes: native.Lanes{Chunks: uint64(g.chunks+1) &^ 1}}
 	f.Values32, f.Bases32, f.Forms32 = arrays(&g.r32)
 	f.Values64, f.Bases64, f.Forms64 = arrays(&g.r64)
 	f.Predicates = unsafe.Pointer(unsafe.SliceData(g.p))

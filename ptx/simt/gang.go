@@ -5,6 +5,7 @@ import (
 
 	"muster/ptx/simt/native"
 	"muster/ptx/simt/texture"
+	"muster/ptx/simt/vec"
 )
 
 // chunk is the number of lanes that a compressed register describes with one
@@ -120,20 +121,16 @@ func (f *form[T]) uniform() bool { return f.bits&scalar != 0 && f.stride == 0 }
 
 // file is all registers of a width.
 type file[T regval] struct {
-	values   [][]T // expanded, by slot
-	bases    [][]T // compressed
-	form     []form[T]
-	scratch  [3][]T
-	one      [5][]T // scratch of one lane
-	widen    func(d, base []T, stride T)
-	compress func(base, a []T) (T, bool)
-	blend    func(d, s []T, mask []uint64)
+	values  [][]T // expanded, by slot
+	bases   [][]T // compressed
+	form    []form[T]
+	scratch [3][]T
+	one     [5][]T // scratch of one lane
 }
 
-func newFile[T regval](slots, width int, expand func(d, base []T, stride T), compress func(base, a []T) (T, bool), blend func(d, s []T, mask []uint64)) file[T] {
+func newFile[T regval](slots, width int) file[T] {
 	r := file[T]{
 		values: slab[T](slots, width, maxWidth), bases: slab[T](slots, width/chunk, maxWidth/chunk), form: make([]form[T], slots),
-		widen: expand, compress: compress, blend: blend,
 	}
 	for i := range r.form {
 		r.form[i].bits = scalar
@@ -151,7 +148,7 @@ func newFile[T regval](slots, width int, expand func(d, base []T, stride T), com
 func (r *file[T]) expand(slot int32) []T {
 	v := r.values[slot]
 	if f := &r.form[slot]; f.bits&expanded == 0 {
-		r.widen(v, r.chunks(slot), f.stride)
+		vec.Expand(v, r.chunks(slot), f.stride)
 		f.bits |= expanded
 	}
 	return v
@@ -183,7 +180,7 @@ func (r *file[T]) regular(slot int32) bool {
 		return f.bits&regular != 0
 	}
 	c := r.bases[slot]
-	stride, ok := r.compress(c, r.expand(slot))
+	stride, ok := vec.Compress(c, r.expand(slot))
 	if !ok {
 		f.bits |= irregular
 		return false
@@ -250,7 +247,7 @@ func (r *file[T]) commit(g *gang, in *inst) {
 		d := r.expand(in.D)
 		r.setExpanded(in.D)
 		lo := g.lo &^ 63
-		r.blend(d[lo:g.hi], r.scratch[0][lo:g.hi], g.mask[lo/64:])
+		vec.Blend(d[lo:g.hi], r.scratch[0][lo:g.hi], g.mask[lo/64:])
 	}
 }
 
@@ -288,50 +285,75 @@ func (r *file[T]) copy(g *gang, in *inst, from int32) {
 // lanes are all or some threads of one block, or the threads of several small
 // blocks.
 type gang struct {
-	team   *team
-	width  int // lanes, a multiple of chunk
-	chunks int
+	team *team
+	places
+	registers
+	schedule
+	running
+	scratch
+	compiled
 
-	r32  file[uint32]
-	r64  file[uint64]
-	p    []mask
-	cc   mask // the carry flag of add.cc and similar instructions; after sub.cc a bit says that nothing was borrowed
-	bits mask // scratch of kernels that write bits
+	local     []uint32 // local memory, interleaved: word w of lane l at w*width+l
+	localInit []uint8  // for a checker: which bytes of a word of local were written
+}
 
-	arrived mask // lanes that have arrived at the barrier of their cluster, which others have not reached yet
+// places says which thread each lane runs. It does not change while the gang exists.
+type places struct {
+	width    int // lanes, a multiple of chunk
+	chunks   int
+	warp     int     // lanes of a warp: a power of two up to 32
+	blockOf  []int32 // lane -> block within the team
+	lanesOf  []mask  // block within the team -> lanes
+	threadOf []int32 // lane -> thread within its block; a lane without a thread has a number beyond the last
+}
+
+// registers are those of all lanes.
+type registers struct {
+	r32 file[uint32]
+	r64 file[uint64]
+	p   []mask
+	cc  mask // the carry flag of add.cc and similar instructions; after sub.cc a bit says that nothing was borrowed
+}
+
+// schedule says where the lanes stand, and which group runs when.
+type schedule struct {
 	live    mask // lanes that have a thread which has not exited
+	arrived mask // lanes that have arrived at the barrier of their cluster, which others have not reached yet
 	groups  []group
-	cur     int // index of the group that runs
+	cur     int    // index of the group that runs
+	spin    int    // cost of the loops of the running group since it last gave way; see loops
+	rounds  int    // how often a group has given way to another since the gang yielded
+	sync    bool   // an instruction of this round of a loop has synchronised with memory
+	favour  int    // basic blocks that the favoured group, which is the running one, may still run
+	stamp   uint64 // counts the times that a group gave way
+	ticks   uint64 // of clock registers
+	partial bool   // the running group was stopped inside a basic block
+}
 
-	// What follows from the lanes of the running group; setMask computes it:
+// running is what follows from the lanes of the running group; setMask computes it.
+type running struct {
 	mask   mask
 	full   bool // the group has all live lanes
 	first  int  // lane of the mask
 	end    int  // behind its last lane
 	count  int  // of its lanes
 	lo, hi int  // first and end, rounded to multiples of chunk
+}
 
-	spin      int             // cost of the loops of the running group since it last gave way; see loops
-	rounds    int             // how often a group has given way to another since the gang yielded
-	worked    uint64          // what the running long instruction has done; see did
-	sync      bool            // an instruction of this round of a loop has synchronised with memory
-	favour    int             // basic blocks that the favoured group, which is the running one, may still run
-	stamp     uint64          // counts the times that a group gave way
-	ticks     uint64          // of clock registers
-	partial   bool            // the running group was stopped inside a basic block
-	region    view            // the stretch of global memory that was used last
-	reach     access          // of the memory instruction at hand
-	texels    []texture.Texel // of the texture instruction at hand
-	matrices  matrices        // of the matrix instruction at hand
-	localInit []uint8         // for a checker: which bytes of a word of local were written
-	local     []uint32        // interleaved: word w of lane l at w*width+l
-	blockOf   []int32         // lane -> block within the team
-	lanesOf   []mask          // block within the team -> lanes
-	threadOf  []int32         // lane -> thread within its block; a lane without a thread has a number beyond the last
-	warp      int             // lanes of a warp: a power of two up to 32
+// scratch is what instructions use while they run.
+type scratch struct {
+	bits     mask            // of kernels that write bits
+	worked   uint64          // what the running long instruction has done; see did
+	region   view            // the stretch of global memory that was used last
+	reach    access          // of the memory instruction at hand
+	texels   []texture.Texel // of the texture instruction at hand
+	matrices matrices        // of the matrix instruction at hand
+}
 
-	machine *machine      // owns the compiled code for gangs like this one; nil if the gang is only interpreted
-	frame   *native.Frame // of compiled code
+// compiled is what the gang has of compiled code.
+type compiled struct {
+	machine *machine      // owns the code for gangs like this one; nil if the gang is only interpreted
+	frame   *native.Frame // of the code
 }
 
 func (g *gang) setMask(m mask) {

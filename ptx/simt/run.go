@@ -13,7 +13,6 @@ import (
 	"muster/ptx/simt/native"
 	"muster/ptx/simt/program"
 	"muster/ptx/simt/shape"
-	"muster/ptx/simt/vec"
 )
 
 // Execution is a launched kernel.
@@ -587,9 +586,9 @@ func (x *Execution) oneGang() bool { return x.perGang*x.stride <= x.width }
 // newGang makes a gang; first is its first thread of a block.
 func (t *team) newGang(width, b, first int) *gang {
 	x, m := t.x, t.x.image
-	g := &gang{team: t, width: width, chunks: width / chunk, warp: min(x.stride, shape.WarpSize)}
-	g.r32 = newFile(m.Count32, width, vec.Expand[uint32], vec.Compress[uint32], vec.Blend[uint32])
-	g.r64 = newFile(m.Count64, width, vec.Expand[uint64], vec.Compress[uint64], vec.Blend[uint64])
+	g := &gang{team: t, places: places{width: width, chunks: width / chunk, warp: min(x.stride, shape.WarpSize)}}
+	g.r32 = newFile[uint32](m.Count32, width)
+	g.r64 = newFile[uint64](m.Count64, width)
 	g.p = make([]mask, m.CountPredicates)
 	g.local = make([]uint32, int(x.localBytes+3)/4*width)
 	g.blockOf, g.threadOf = make([]int32, width), make([]int32, width)

@@ -46,50 +46,80 @@ const InCode = 1 << 31
 // Frame is what compiled code works on. The caller fills it in before each Run. The
 // offsets of its fields are part of the code. Only the gang's worker uses it.
 type Frame struct {
+	Registers
+	Lanes
+	Loops
+	Blocks
+	Observed
+	Memory
+
+	At     uint32
+	Reason Reason
+	pc     uintptr // where to enter
+
+	narrow asm.Room // of code for AVX2
+}
+
+// Registers are where those of the gang lie.
+type Registers struct {
 	Values32, Values64 unsafe.Pointer // a value a lane; Pitch of them a register
 	Bases32, Bases64   unsafe.Pointer // a value a chunk; ChunkPitch of them a register
 	Forms32, Forms64   unsafe.Pointer // a structure a register, of which base is the last field
 	Predicates         unsafe.Pointer // 32 bytes a register
-	Views              *View
-	Shared             unsafe.Pointer
-	SharedSize         uint64                          // of a block
-	Mask               [4]uint64                       // lanes that run
-	ActiveChunks       uint64                          // chunks with such lanes, a bit each
-	FirstLane          uint64                          // the first lane of the first of them, and the last lane of the last one;
-	LastLane           uint64                          // in a gang with several blocks, the first and the last place in a chunk at which any lane runs
-	Pointers           [maxPointers]uint64             // scratch of the code: where lane 0 of an access at a linear address reaches,
-	ChunkPointers      [maxPointers][ChunkPitch]uint64 // and where lane 0 of each chunk does, of one at a chunked address
-	SharedOffset       [ChunkPitch]uint64              // of each chunk's block from Shared
-	Chunks             uint64                          // of the gang, rounded up to an even number
-	Budget             int64                           // instructions that may still run
-	Spin, SpinLimit    int64                           // rounds of loops so far; the code returns when they exceed the limit
-	WholeLimit         int64                           // SpinLimit while no lanes wait
-	SplitLimit         int64                           // while some do
-	Live               [4]uint64                       // lanes that a basic block which needs all lanes needs
-	Full               uint64                          // not zero if Mask has all of them
-	Barriers           uint64                          // not zero if no other group or gang of the team can be missing at a barrier
-	Lanes, LaneOps     uint64                          // lanes of Mask; instructions times lanes so far
-	Top                uint64                          // where the last of Waits lies, from the begin of the frame
-	Waits              [maxWaits + 1]Wait
-	// What code needs to begin the next block when all threads of one have ended.
+}
+
+// Memory is what the code may reach, and where accesses of the running section reach.
+type Memory struct {
+	Views         *View
+	Shared        unsafe.Pointer
+	SharedSize    uint64                          // of a block
+	SharedOffset  [ChunkPitch]uint64              // of each chunk's block from Shared
+	Pointers      [maxPointers]uint64             // scratch of the code: where lane 0 of an access at a linear address reaches,
+	ChunkPointers [maxPointers][ChunkPitch]uint64 // and where lane 0 of each chunk does, of one at a chunked address
+}
+
+// Lanes are those that run, and those that wait for them.
+type Lanes struct {
+	Mask         [4]uint64 // lanes that run
+	ActiveChunks uint64    // chunks with such lanes, a bit each
+	FirstLane    uint64    // the first lane of the first of them, and the last lane of the last one;
+	LastLane     uint64    // in a gang with several blocks, the first and the last place in a chunk at which any lane runs
+	Chunks       uint64    // of the gang, rounded up to an even number
+	Live         [4]uint64 // lanes that a basic block which needs all lanes needs
+	Full         uint64    // not zero if Mask has all of them
+	Count        uint64    // lanes of Mask
+	Barriers     uint64    // not zero if no other group or gang of the team can be missing at a barrier
+	Top          uint64    // where the last of Waits lies, from the begin of the frame
+	Waits        [maxWaits + 1]Wait
+}
+
+// Loops bounds how long the code runs before it returns.
+type Loops struct {
+	Budget          int64  // instructions that may still run
+	LaneOps         uint64 // instructions times lanes so far
+	Spin, SpinLimit int64  // rounds of loops so far; the code returns when they exceed the limit
+	WholeLimit      int64  // SpinLimit while no lanes wait
+	SplitLimit      int64  // while some do
+}
+
+// Blocks is what code needs to begin the next block when all threads of one have ended.
+type Blocks struct {
 	Turns        *atomic.Uint64 // the next number of a block, for all workers; nil if the caller must begin blocks
 	LastTurn     uint64         // numbers at and above it are of no block
 	Alone        uint64         // not zero if there is one worker only
 	Turn         uint64         // the number of the block that runs
 	GridX, GridY uint64
 	SharedWords  uint64    // of the block's shared memory, to be cleared
-	TurnMask     [4]uint64 // Mask, ActiveChunks and Lanes at the begin of a block
+	TurnMask     [4]uint64 // Mask, ActiveChunks and Count at the begin of a block
 	TurnChunks   uint64
 	TurnLanes    uint64
 	Ahead        uint64 // how many threads of the grid lie between a block of this worker and its next one
+}
 
-	Counts *Count  // of code that is Counted: one for each instruction of the kernel
-	Place  *uint32 // of such code: gets the first instruction of each section that begins, with InCode
-	At     uint32
-	Reason Reason
-	pc     uintptr // where to enter
-
-	narrow asm.Room // of code for AVX2
+// Observed is what code that is Counted writes for a profile.
+type Observed struct {
+	Counts *Count  // one for each instruction of the kernel
+	Place  *uint32 // gets the first instruction of each section that begins, with InCode
 }
 
 const (
@@ -120,7 +150,7 @@ const (
 	offSplitLimit   = int(unsafe.Offsetof(Frame{}.SplitLimit))
 	offLive         = int(unsafe.Offsetof(Frame{}.Live))
 	offBarriers     = int(unsafe.Offsetof(Frame{}.Barriers))
-	offLanes        = int(unsafe.Offsetof(Frame{}.Lanes))
+	offLanes        = int(unsafe.Offsetof(Frame{}.Count))
 	offLaneOps      = int(unsafe.Offsetof(Frame{}.LaneOps))
 	offTop          = int(unsafe.Offsetof(Frame{}.Top))
 	offWaits        = int(unsafe.Offsetof(Frame{}.Waits))

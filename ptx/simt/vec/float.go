@@ -86,74 +86,11 @@ func floats64(a []uint64) []float64 { return *(*[]float64)(unsafe.Pointer(&a)) }
 // The adapters below make kernels of functions on one lane, for operations
 // that are too rare to be worth a loop of their own.
 
-func eachUnary32(f func(a uint32) uint32) Unary32 {
-	return func(d, a []uint32) {
-		a = a[:len(d)]
-		for i := range d {
-			d[i] = f(a[i])
-		}
-	}
-}
-
-func eachBinary32(f func(a, b uint32) uint32) Binary32 {
-	return func(d, a, b []uint32) {
-		a, b = a[:len(d)], b[:len(d)]
-		for i := range d {
-			d[i] = f(a[i], b[i])
-		}
-	}
-}
-
-func eachTernary32(f func(a, b, c uint32) uint32) Ternary32 {
-	return func(d, a, b, c []uint32) {
-		a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
-		for i := range d {
-			d[i] = f(a[i], b[i], c[i])
-		}
-	}
-}
-
-func eachUnary64(f func(a uint64) uint64) Unary64 {
-	return func(d, a []uint64) {
-		a = a[:len(d)]
-		for i := range d {
-			d[i] = f(a[i])
-		}
-	}
-}
-
-func eachBinary64(f func(a, b uint64) uint64) Binary64 {
-	return func(d, a, b []uint64) {
-		a, b = a[:len(d)], b[:len(d)]
-		for i := range d {
-			d[i] = f(a[i], b[i])
-		}
-	}
-}
-
-func eachTernary64(f func(a, b, c uint64) uint64) Ternary64 {
-	return func(d, a, b, c []uint64) {
-		a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
-		for i := range d {
-			d[i] = f(a[i], b[i], c[i])
-		}
-	}
-}
-
-func eachWiden(f func(a uint32) uint64) Widen {
-	return func(d []uint64, a []uint32) {
-		a = a[:len(d)]
-		for i := range d {
-			d[i] = f(a[i])
-		}
-	}
-}
-
-func eachNarrow(f func(a uint64) uint32) Narrow {
-	return func(d []uint32, a []uint64) {
-		a = a[:len(d)]
-		for i := range d {
-			d[i] = f(a[i])
-		}
-	}
-}
+func eachUnary32(f func(a uint32) uint32) Unary32           { return each1(f) }
+func eachBinary32(f func(a, b uint32) uint32) Binary32      { return each2(f) }
+func eachTernary32(f func(a, b, c uint32) uint32) Ternary32 { return each3(f) }
+func eachUnary64(f func(a uint64) uint64) Unary64           { return each1(f) }
+func eachBinary64(f func(a, b uint64) uint64) Binary64      { return each2(f) }
+func eachTernary64(f func(a, b, c uint64) uint64) Ternary64 { return each3(f) }
+func eachWiden(f func(a uint32) uint64) Widen               { return each1(f) }
+func eachNarrow(f func(a uint64) uint32) Narrow             { return each1(f) }

@@ -32,10 +32,10 @@ func init() {
 		"rcp.rn.ftz.f32":  Unary32(rcpFtzF32),
 		"sqrt.rn.ftz.f32": Unary32(sqrtFtzF32),
 
-		"slct.b32.f32":     Ternary32(slctF32),
-		"slct.ftz.b32.f32": Ternary32(slctFtzF32),
-		"slct.b64.f32":     Choose64(slct64F32),
-		"slct.ftz.b64.f32": Choose64(slct64FtzF32),
+		"slct.b32.f32":     Ternary32(slct[uint32]),
+		"slct.ftz.b32.f32": Ternary32(slctFtz[uint32]),
+		"slct.b64.f32":     Choose64(slct[uint64]),
+		"slct.ftz.b64.f32": Choose64(slctFtz[uint64]),
 	})
 }
 
@@ -316,7 +316,7 @@ func sqrtFtzF32(d, a []uint32) {
 }
 
 // slct takes a where c is not negative; -0 is not, a NaN counts as negative.
-func slctF32(d, a, b, c []uint32) {
+func slct[L lane](d, a, b []L, c []uint32) {
 	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
 	for i := range d {
 		x := b[i]
@@ -327,29 +327,7 @@ func slctF32(d, a, b, c []uint32) {
 	}
 }
 
-func slctFtzF32(d, a, b, c []uint32) {
-	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
-	for i := range d {
-		x := b[i]
-		if math.Float32frombits(flush32(c[i])) >= 0 {
-			x = a[i]
-		}
-		d[i] = x
-	}
-}
-
-func slct64F32(d, a, b []uint64, c []uint32) {
-	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
-	for i := range d {
-		x := b[i]
-		if math.Float32frombits(c[i]) >= 0 {
-			x = a[i]
-		}
-		d[i] = x
-	}
-}
-
-func slct64FtzF32(d, a, b []uint64, c []uint32) {
+func slctFtz[L lane](d, a, b []L, c []uint32) {
 	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
 	for i := range d {
 		x := b[i]

@@ -284,6 +284,10 @@ func (r *file[T]) copy(g *gang, in *inst, from int32) {
 // gang is a set of lanes that run in lock-step, with their registers. The
 // lanes are all or some threads of one block, or the threads of several small
 // blocks.
+//
+// Its many methods are of four kinds: what single instructions do (beside the functions that
+// functionOf names), how lanes reach memory (spaces.go, memory_unsafe.go), which group runs when
+// (control.go, barrier.go), and the way into compiled code and back (compiled.go).
 type gang struct {
 	team *team
 	places

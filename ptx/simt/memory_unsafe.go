@@ -2,9 +2,11 @@ package simt
 
 import (
 	"math/bits"
+	"sync/atomic"
 	"unsafe"
 
 	"muster/ptx"
+	"muster/ptx/simt/program"
 )
 
 // All of the engine's unsafe code is in files named *_unsafe.go. Kernels reach
@@ -385,4 +387,81 @@ func storeElement[T memval, D regval](g *gang, in *inst, a *access, s []D, size 
 			*(*T)(unsafe.Add(v.ptr, off)) = T(src[l])
 		}
 	}
+}
+
+// globalBytes returns n bytes of global memory, or stops the kernel with a fault.
+func (g *gang) globalBytes(in *inst, lane int, addr, n uint64) []byte {
+	v, _ := g.globalView(addr)
+	p := v.span(addr, n)
+	if p == nil {
+		g.fault(in, lane, IllegalAddress, addr, "memory of a texture or surface")
+	}
+	return unsafe.Slice((*byte)(p), n)
+}
+
+// atomic does one operation of one lane and returns the old value.
+func (g *gang) atomic(in *inst, lane int, addr, n uint64, op program.AtomicOp, b, c uint64) uint64 {
+	v, at, local := g.place(in, lane, addr)
+	if local {
+		old := g.readLocal(in, lane, at, n)
+		g.writeLocal(in, lane, at, n, op(old, b, c))
+		return old
+	}
+	p := g.pointer(in, lane, v, at, n)
+	g.checkWritable(in, lane, v, at)
+	switch n {
+	case 8:
+		w := (*uint64)(p)
+		for {
+			old := atomic.LoadUint64(w)
+			if atomic.CompareAndSwapUint64(w, old, op(old, b, c)) {
+				return old
+			}
+		}
+	case 4:
+		w := (*uint32)(p)
+		for {
+			old := atomic.LoadUint32(w)
+			if atomic.CompareAndSwapUint32(w, old, uint32(op(uint64(old), b, c))) {
+				return uint64(old)
+			}
+		}
+	}
+	// Two bytes: change them in the word that holds them. Regions begin at
+	// multiples of 16 and are that long, so the word is in bounds.
+	shift := at & 2 * 8
+	w := (*uint32)(unsafe.Add(p, -int(at&2)))
+	for {
+		old := atomic.LoadUint32(w)
+		was := uint64(old >> shift & 0xffff)
+		word := old&^(0xffff<<shift) | uint32(op(was, b, c)&0xffff)<<shift
+		if atomic.CompareAndSwapUint32(w, old, word) {
+			return was
+		}
+	}
+}
+
+// peek reads n bytes of shared or global memory for a checker; false if they are not mapped or the
+// address is not a multiple of n.
+func (g *gang) peek(lane int, space ptx.Space, addr, n uint64) (uint64, bool) {
+	v := g.sharedView(lane)
+	if space == ptx.GlobalSpace {
+		found := false
+		if v, found = g.globalView(addr); !found {
+			return 0, false
+		}
+	}
+	p := v.span(addr, n)
+	if p == nil || addr%n != 0 {
+		return 0, false
+	}
+	switch n {
+	case 1:
+		return uint64(*(*uint8)(p)), true
+	case 2:
+		return uint64(*(*uint16)(p)), true
+	case 4:
+		return uint64(*(*uint32)(p)), true
+	}
+	return *(*uint64)(p), true
 }

@@ -138,6 +138,9 @@ type callSite struct {
 	callee                      *unit // nil: indirect
 }
 
+// lowering is a function of the text while it becomes instructions. It has a method for each family
+// of instructions, which lowerers finds by the name of the instruction; they share the methods of this
+// file: operands to registers, constants, addresses of variables, emit, refuse.
 type lowering struct {
 	program *Program
 	module  *ptx.Module

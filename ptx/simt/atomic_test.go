@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"strings"
 	"testing"
 
 	"muster/ptx/simt"
@@ -76,16 +75,5 @@ func TestAtomicSumsFlushInGlobalMemory(t *testing.T) {
 		if fmt.Sprint(got) != "[0 0 9]" {
 			t.Errorf("got %v, want 0, 0 and 9", got)
 		}
-	}
-}
-
-// Forms that PTX does not have are refused.
-func TestAtomicFormsOfPTXOnly(t *testing.T) {
-	for _, form := range strings.Split(`red.global.min.v2.f32 [%d0], {%f0, %f1}
-red.shared.add.v2.f32 [%d0], {%f0, %f1}
-red.global.add.v8.f32 [%d0], {%f0, %f1, %f2, %f3, %f0, %f1, %f2, %f3}
-red.global.add.v2.u32 [%d0], {%r0, %r1}
-red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.min.u64 [%d0], %d1, [%d2]`, "\n") {
-		checkRefused(t, form)
 	}
 }

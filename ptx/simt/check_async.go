@@ -6,6 +6,7 @@ import (
 	"muster/ptx/simt/memcheck"
 	"muster/ptx/simt/program"
 	"muster/ptx/simt/shape"
+	"muster/ptx/simt/tensorbox"
 )
 
 // Asynchronous instructions under a checker, in launches without clusters.
@@ -140,19 +141,19 @@ func (v *glance) copies(b *memcheck.Block, w, lane int) {
 // box looks at a copy of a tensor's box, row by row.
 func (v *glance) box(lane int, k *program.TensorCopy) {
 	box := v.g.boxOf(v.in, lane)
-	shared := func(r boxRow) {
-		for i := uint64(0); i < box.row(); i += bulkUnit {
-			v.bytes(lane, ptx.SharedSpace, box.swizzled(r.shared+i), bulkUnit)
+	shared := func(r tensorbox.Row) {
+		for i := uint64(0); i < box.Row(); i += bulkUnit {
+			v.bytes(lane, ptx.SharedSpace, box.Swizzled(r.Shared+i), bulkUnit)
 		}
 	}
-	for r := range box.rows() {
+	for r := range box.Rows() {
 		v.reads, v.writes = true, false
 		if !k.ToShared {
 			shared(r)
 			v.reads, v.writes = k.Reduce != "", true
 		}
-		if r.inside > 0 {
-			v.bytes(lane, ptx.GlobalSpace, r.global, r.inside)
+		if r.Inside > 0 {
+			v.bytes(lane, ptx.GlobalSpace, r.Global, r.Inside)
 		}
 		if k.ToShared {
 			v.reads, v.writes = false, true

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"muster/ptx"
+	"muster/ptx/simt/tensorbox"
 	"muster/ptx/simt/tensormap"
 )
 
@@ -226,8 +227,8 @@ func (l *lowering) multicasts(in *ptx.Instruction, want int, toBarrier bool) reg
 var reductions = []string{"add", "min", "max", "inc", "dec", "and", "or", "xor"}
 
 // copyModes are the modes of copies of tensors.
-var copyModes = map[string]CopyMode{
-	"tile": copyTile, "im2col": CopyIm2col, "im2col_no_offs": CopyIm2col, "tile::gather4": CopyRows, "tile::scatter4": CopyRows,
+var copyModes = map[string]tensorbox.Mode{
+	"tile": tensorbox.Tile, "im2col": tensorbox.Im2col, "im2col_no_offs": tensorbox.Im2col, "tile::gather4": tensorbox.Rows, "tile::scatter4": tensorbox.Rows,
 }
 
 // copyTensor lowers cp.async.bulk.tensor, its prefetch, and cp.reduce.async.bulk.tensor.
@@ -240,7 +241,7 @@ func (l *lowering) copyTensor(in *ptx.Instruction) {
 			k.Mode = mode
 		}
 	}
-	if k.Mode == CopyIm2col && k.Rank < 3 || k.Mode == CopyRows && k.Rank != 2 {
+	if k.Mode == tensorbox.Im2col && k.Rank < 3 || k.Mode == tensorbox.Rows && k.Rank != 2 {
 		l.refuse("this mode is not for tensors of %d dimensions", k.Rank)
 	}
 	if toShared || prefetch {
@@ -260,7 +261,7 @@ func (l *lowering) copyTensor(in *ptx.Instruction) {
 	}
 	if in.Has("reduce") {
 		words = append(append(words, "reduce"), reductions...)
-		if k.Reduce = l.reductionName(in); toShared || k.Mode == CopyRows {
+		if k.Reduce = l.reductionName(in); toShared || k.Mode == tensorbox.Rows {
 			l.refuse("this form is not supported")
 		}
 	}
@@ -269,7 +270,7 @@ func (l *lowering) copyTensor(in *ptx.Instruction) {
 	if toShared {
 		want, tensor, shared = 3, 1, 0
 	}
-	offsets := toShared && k.Mode == CopyIm2col
+	offsets := toShared && k.Mode == tensorbox.Im2col
 	if offsets {
 		want++
 	}

@@ -2,6 +2,7 @@ package program
 
 import (
 	"muster/ptx"
+	"muster/ptx/simt/tensorbox"
 	"muster/ptx/simt/tensormap"
 )
 
@@ -100,28 +101,16 @@ type TensorCopy struct {
 	Rank     int
 	ToShared bool
 	Reduce   string // the operation; the map has the type. "": it copies
-	Mode     CopyMode
+	Mode     tensorbox.Mode
 }
-
-// CopyMode says which elements of a tensor a copy takes.
-type CopyMode uint8
-
-const (
-	copyTile CopyMode = iota
-	CopyIm2col
-	CopyRows // four rows of a matrix
-)
 
 // Coordinates returns how many coordinates an instruction has.
 func (k *TensorCopy) Coordinates() int {
-	if k.Mode == CopyRows {
-		return 1 + NamedRows
+	if k.Mode == tensorbox.Rows {
+		return 1 + tensorbox.NamedRows
 	}
 	return k.Rank
 }
-
-// NamedRows is how many rows an instruction names in copyRows.
-const NamedRows = 4
 
 // MapPart is what tensormap.replace replaces.
 type MapPart struct {

@@ -1,4 +1,4 @@
-package simt_test
+package program_test
 
 import (
 	"errors"
@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"muster/ptx"
-	"muster/ptx/simt"
+	"muster/ptx/simt/program"
 )
 
 // unsupportedForms are what PTX has and the engine does not, by the word that
@@ -44,7 +44,7 @@ var unsupportedForms = map[string][]string{
 // What PTX has and the engine does not is refused by name and line, and the
 // documentation lists it.
 func TestUnsupportedFormsAreListed(t *testing.T) {
-	docs, err := os.ReadFile("../../docs/software-gpu.md")
+	docs, err := os.ReadFile("../../../docs/software-gpu.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,10 +69,21 @@ func checkRefused(t *testing.T, form string) {
 		t.Errorf("%s: %v", form, err)
 		return
 	}
-	_, err = simt.Load("form.ptx", module, (&testMemory{}).place)
+	_, err = program.Load("form.ptx", module, nil)
 	name, _, _ := strings.Cut(form, " ")
 	var errs ptx.Errors
 	if !errors.As(err, &errs) || len(errs) != 1 || errs[0].Line != 7 || !strings.HasPrefix(errs[0].Msg, name+": ") {
 		t.Errorf("%s: got %v, want an error at line 7 that names it", form, err)
+	}
+}
+
+// Forms that PTX does not have are refused.
+func TestAtomicFormsOfPTXOnly(t *testing.T) {
+	for _, form := range strings.Split(`red.global.min.v2.f32 [%d0], {%f0, %f1}
+red.shared.add.v2.f32 [%d0], {%f0, %f1}
+red.global.add.v8.f32 [%d0], {%f0, %f1, %f2, %f3, %f0, %f1, %f2, %f3}
+red.global.add.v2.u32 [%d0], {%r0, %r1}
+red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.min.u64 [%d0], %d1, [%d2]`, "\n") {
+		checkRefused(t, form)
 	}
 }

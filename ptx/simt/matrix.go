@@ -136,45 +136,27 @@ func (m *matrices) of(i int, f *matrix.Fragment) []uint64 {
 
 // runProduct: list: d; sources: those of a, b and c, one behind the other.
 func runProduct[T regval](g *gang, in *inst) {
-	k := in.K.(*matrix.WarpProduct)
-	r := fileOf[T](g)
-	for _, slot := range in.Sources {
-		r.expand(slot)
-	}
-	for _, slot := range in.List {
-		if slot >= 0 {
-			r.partial(g, in, slot)
-		}
-	}
-	m := &g.matrices
-	a, b, c := m.of(0, k.Left), m.of(1, k.Right), m.of(2, k.Sum)
-	g.eachWarp(func(base int, active uint32) {
-		s := in.Sources
-		gather(r, k.Left, s[:k.Left.Registers], base, active, a)
-		s = s[k.Left.Registers:]
-		gather(r, k.Right, s[:k.Right.Registers], base, active, b)
-		gather(r, k.Sum, s[k.Right.Registers:], base, active, c)
-		m.unit.Multiply(&k.Product, c, c, a, b)
-		scatter(r, k.Result, in.List, base, active, c)
-	})
+	multiply[T](g, in, in.K.(*matrix.WarpProduct), nil)
 }
 
-// runSparseProduct: list: d; sources: those of a, b and c, one behind the other, then
-// the register that says where the elements of a are.
+// runSparseProduct is runProduct with one more source: the register that says where the
+// elements of a are.
 func runSparseProduct(g *gang, in *inst) {
 	k := in.K.(*matrix.SparseProduct)
-	r := &g.r32
-	for _, slot := range in.Sources {
-		r.expand(slot)
-	}
-	for _, slot := range in.List {
-		if slot >= 0 {
-			r.partial(g, in, slot)
-		}
-	}
+	multiply[uint32](g, in, k.WarpProduct, &k.Places)
+}
+
+// multiply does a product whose matrices the warps hold in registers. places is nil if all
+// elements of a are there.
+func multiply[T regval](g *gang, in *inst, k *matrix.WarpProduct, places *matrix.Places) {
+	r := fileOf[T](g)
+	prepareProduct(g, in, r)
 	m := &g.matrices
 	a, b, c := m.of(0, k.Left), m.of(1, k.Right), m.of(2, k.Sum)
-	picks := make([]int, len(a))
+	var picks []int
+	if places != nil {
+		picks = make([]int, len(a))
+	}
 	g.eachWarp(func(base int, active uint32) {
 		s := in.Sources
 		gather(r, k.Left, s[:k.Left.Registers], base, active, a)
@@ -182,10 +164,26 @@ func runSparseProduct(g *gang, in *inst) {
 		gather(r, k.Right, s[:k.Right.Registers], base, active, b)
 		s = s[k.Right.Registers:]
 		gather(r, k.Sum, s[:k.Sum.Registers], base, active, c)
-		k.Places.Picks(r.values[s[k.Sum.Registers]][base:], picks)
-		m.unit.MultiplySparse(&k.Product, c, c, a, b, picks)
+		if places == nil {
+			m.unit.Multiply(&k.Product, c, c, a, b)
+		} else {
+			places.Picks(g.r32.values[s[k.Sum.Registers]][base:], picks)
+			m.unit.MultiplySparse(&k.Product, c, c, a, b, picks)
+		}
 		scatter(r, k.Result, in.List, base, active, c)
 	})
+}
+
+// prepareProduct gives the registers of a product a value a lane.
+func prepareProduct[T regval](g *gang, in *inst, r *file[T]) {
+	for _, slot := range in.Sources {
+		r.expand(slot)
+	}
+	for _, slot := range in.List {
+		if slot >= 0 {
+			r.partial(g, in, slot)
+		}
+	}
 }
 
 // gather reads a matrix from the registers of a warp. The elements of missing

@@ -20,14 +20,7 @@ const warpgroup = 4
 func runGroupProduct(g *gang, in *inst) {
 	k := in.K.(*matrix.GroupProduct)
 	r := &g.r32
-	for _, slot := range in.Sources {
-		r.expand(slot)
-	}
-	for _, slot := range in.List {
-		if slot >= 0 {
-			r.partial(g, in, slot)
-		}
-	}
+	prepareProduct(g, in, r)
 	var picks []int
 	if k.Places != nil {
 		picks = make([]int, k.Left.Rows*k.Left.Cols)

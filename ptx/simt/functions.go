@@ -6,10 +6,10 @@ import (
 
 // inst is an instruction of a program with the functions of the engine that run it.
 type inst struct {
-	program.Inst
-	run    func(*gang, *inst)      // nil for those that end a basic block
-	inner  func(*gang, *inst)      // what run does under the guard, if there is one
+	run    func(*gang, *inst)      // nil for those that end a basic block; first, since it is needed first
 	affine func(*gang, *inst) bool // computes on regular registers; see affine.go
+	inner  func(*gang, *inst)      // what run does under the guard, if there is one
+	program.Inst
 }
 
 // guarded runs an instruction in the lanes in which its guard holds.

@@ -126,10 +126,17 @@ type file[T regval] struct {
 	form    []form[T]
 	scratch [3][]T
 	one     [5][]T // scratch of one lane
+
+	// Those of package vec for this width. Called directly, as generic functions of generic methods,
+	// they make products of matrices in the interpreter 6 % slower.
+	widen    func(d, base []T, stride T)
+	compress func(base, a []T) (T, bool)
+	blend    func(d, s []T, mask []uint64)
 }
 
 func newFile[T regval](slots, width int) file[T] {
 	r := file[T]{
+		widen: vec.Expand[T], compress: vec.Compress[T], blend: vec.Blend[T],
 		values: slab[T](slots, width, maxWidth), bases: slab[T](slots, width/chunk, maxWidth/chunk), form: make([]form[T], slots),
 	}
 	for i := range r.form {
@@ -148,7 +155,7 @@ func newFile[T regval](slots, width int) file[T] {
 func (r *file[T]) expand(slot int32) []T {
 	v := r.values[slot]
 	if f := &r.form[slot]; f.bits&expanded == 0 {
-		vec.Expand(v, r.chunks(slot), f.stride)
+		r.widen(v, r.chunks(slot), f.stride)
 		f.bits |= expanded
 	}
 	return v
@@ -180,7 +187,7 @@ func (r *file[T]) regular(slot int32) bool {
 		return f.bits&regular != 0
 	}
 	c := r.bases[slot]
-	stride, ok := vec.Compress(c, r.expand(slot))
+	stride, ok := r.compress(c, r.expand(slot))
 	if !ok {
 		f.bits |= irregular
 		return false
@@ -247,7 +254,7 @@ func (r *file[T]) commit(g *gang, in *inst) {
 		d := r.expand(in.D)
 		r.setExpanded(in.D)
 		lo := g.lo &^ 63
-		vec.Blend(d[lo:g.hi], r.scratch[0][lo:g.hi], g.mask[lo/64:])
+		r.blend(d[lo:g.hi], r.scratch[0][lo:g.hi], g.mask[lo/64:])
 	}
 }
 

@@ -6,9 +6,7 @@ import "muster/ptx"
 // parameters and special registers are slots as well, filled before the
 // first instruction, so that no instruction cares what kind its operands are.
 type Inst struct {
-	Do    Operation
-	K     any    // what it does beyond its registers: a lane kernel, of a shape of package vec, or one of operands.go
-	Name  string // by which package native knows it: that of the lane kernel, "ld", "st" and so on
+	K     any // what it does beyond its registers: a lane kernel, of a shape of package vec, or one of operands.go
 	D, D2 int32
 	A, B  int32
 	C, E  int32
@@ -19,6 +17,7 @@ type Inst struct {
 	Sources []int32
 
 	Ordered uint8 // which order a comparison of integers tests; 0: none
+	Do      Operation
 	Space   ptx.Space
 	Private bool // the destination is private to the basic block: its lanes outside the mask are never read
 	Size    uint8
@@ -39,6 +38,7 @@ type Inst struct {
 	Targets []int32
 	Back    bool // a target is at or before it: a loop
 
+	Name string           // by which package native knows it: that of the lane kernel, "ld", "st" and so on
 	Text *ptx.Instruction // what it comes from
 }
 

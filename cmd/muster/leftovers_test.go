@@ -93,6 +93,9 @@ until "$@" >/dev/null 2>&1; do sleep 0.02; done
 			return scriptSetup(env)
 		}})
 	})
+	if work == "" {
+		return // -run left the script out: all supervisors of the machine would look like its own
+	}
 	if left := supervisors(work); len(left) > 0 {
 		t.Errorf("processes %v are left", left)
 		endSupervisors(work)

@@ -115,7 +115,7 @@ func (c *Core) why(j *job, ask bool) (word, sentence string) {
 		return "AssocGrpLimit", u.full(u.waiting[0].need, c.limits(j.user)) + ": it starts when some of this user's jobs have ended"
 	}
 	if j.impossible != "" && len(c.byName) == 0 {
-		return "Resources", "no node has come yet: an administrator starts muster agent on each"
+		return "Resources", "no node has come yet: an administrator starts muster node --head on each"
 	}
 	if j.impossible != "" {
 		return "Resources", j.impossible

@@ -39,7 +39,7 @@ type loan struct {
 	memory  uint64 // how much of it the worker may use
 	granted bool
 	ran     bool          // a kernel has run there
-	way     *net.UnixConn // to the worker, if it opens the device in another one; nil: it does not (apart.go)
+	way     *net.UnixConn // to the worker, if it opens the device in another one; nil: it does not
 	carrier *client       // the other worker's client, which stands for it with the dispatcher; nil: none yet
 }
 

@@ -1,4 +1,4 @@
 // Package mps runs NVIDIA's Multi-Process Service for a node's workers, or finds the one that the
-// site runs. It says how a worker uses the service. It knows nothing of clients: who may share a GPU,
-// and what becomes of those that saw a fault, is decided elsewhere (node/fate).
+// site runs. Service runs it, and says how a worker uses it; Sharing says who is served by it, and
+// keeps the book of package fate about those that saw a fault. It knows no worker and no program.
 package mps

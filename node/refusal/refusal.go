@@ -1,5 +1,5 @@
 // Package refusal is what programs are told that are not served, with the value of CUresult that
-// their library returns.
+// their library returns. It knows nothing of why they are not served.
 package refusal
 
 import (

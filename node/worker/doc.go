@@ -26,5 +26,5 @@
 //
 // The comment of node/clientcore says what happens on grant, revocation, loss and fault. This
 // package knows no policy and no device backend, and of the daemon its messages alone and, if it is
-// lost, the socket at which the next one is found (orphan.go).
+// lost, the socket at which the next one is found (package line).
 package worker

@@ -1,4 +1,5 @@
-// Package turnlock has worker processes that share a software device run kernels one at a time.
+// Package turnlock has worker processes that share a software device run kernels one at a time: by locks
+// on a file, which end with the process. It knows neither devices nor kernels.
 package turnlock
 
 import (

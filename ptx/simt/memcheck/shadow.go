@@ -113,7 +113,7 @@ func (p *Page) forget() { p.Init, p.Full = [PageBytes / 64]uint64{}, false }
 
 // Record says who used a word, when, and with which instruction: the number of the
 // block (22 bits, the highest), the clock of its warp (16), the thread (11) and the
-// instruction's site (15). Threads from MaxThreads on are copy engines (check_async.go).
+// instruction's site (15). Threads from MaxThreads on are copy engines (check_async.go of package simt).
 //
 // The order of the fields makes comparisons cheap. Numbers of blocks grow from launch to
 // launch, so all records of earlier launches are below those of this one. Within a block

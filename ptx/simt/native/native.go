@@ -30,7 +30,7 @@
 //
 // There is one compiler. It counts with the registers of AVX-512. For a processor that
 // has AVX2 alone the assembler does each such instruction by several others
-// (narrow_amd64.go).
+// (asm/narrow_amd64.go).
 //
 // # What holds of the machine code
 //

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"time"
 
+	"muster/head"
+	"muster/wire/agent"
 	"muster/wire/trust"
 )
 
@@ -86,11 +88,10 @@ func (s *sessions) endRevoked() {
 }
 
 // end ends the session of a node, and tells it why. What the node says from then on does not count,
-// and it has lastWords to take what was sent.
+// and it has a moment to take what was sent.
 func (s *session) end(revoked *trust.Revoked) {
 	s.log.Warn("a node's session is ended", "node", s.node, "session", s.id, "reason", revoked)
 	s.revoked.Store(revoked)
 	s.refusals.note(s.who.holder(s.node), refusal{names: []string{s.node}, reason: revoked.Error(), at: s.clock()})
-	s.refuse(revoked.Error())
-	time.AfterFunc(lastWords, s.Close)
+	s.End(head.Send{Session: s.id, Message: agent.Refused{Reason: revoked.Error()}})
 }

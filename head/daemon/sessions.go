@@ -270,12 +270,6 @@ func (s *session) complete(m *head.Send) (agent.ToAgent, error) {
 	return start, nil
 }
 
-// refuse is the last that an agent is told.
-func (s *session) refuse(reason string) {
-	s.Put(head.Send{Session: s.id, Message: agent.Refused{Reason: reason}})
-	s.HangUp()
-}
-
 // pinger pings agents to which nothing was sent for a while. Each ping is answered, so neither side
 // takes the other for silent.
 func (d *daemon) pinger(ctx context.Context) {

@@ -359,8 +359,9 @@ func (w *worker) waitForEvent(_ *message, g *gpu, on device.Stream, o *clientcor
 	if o.Origin != vmm.Host {
 		return w.waitForEventAcross(g, on, o)
 	}
+	id := o.Event // the function may run on when the loop has given up, and the core uses o again
 	return w.block(func() error {
-		e, err := g.event(o.Event)
+		e, err := g.event(id)
 		if err != nil {
 			return err
 		}

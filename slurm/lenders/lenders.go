@@ -480,8 +480,7 @@ func (s *session) ping() {
 			var revoked *trust.Revoked
 			if errors.As(trust.StillGood(s.cfg.TLS, s.shown), &revoked) {
 				s.cfg.Log.Warn("a node's session is ended", "node", s.node.Name, "reason", revoked)
-				s.Put(agent.Refused{Reason: revoked.Error()})
-				s.HangUp()
+				s.End(agent.Refused{Reason: revoked.Error()})
 				return
 			}
 			s.Put(agent.Ping{})

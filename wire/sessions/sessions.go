@@ -49,8 +49,9 @@ func Greeting(conn net.Conn, within time.Duration, leader string, may func(node 
 	return hello, may(hello.Node)
 }
 
-// Refuse tells an agent that has no session why it gets none.
+// Refuse tells an agent that has no session why it gets none. It does not wait for one that does not read.
 func Refuse(conn net.Conn, reason string) {
+	_ = conn.SetWriteDeadline(time.Now().Add(lastWords))
 	if text, err := agent.Encode(nil, agent.Refused{Reason: reason}); err == nil {
 		_, _ = conn.Write(text)
 	}
@@ -143,6 +144,17 @@ func (s *Session[M]) HangUp() {
 		s.closing = true
 		s.wakeWriter()
 	}
+}
+
+// lastWords is how long an agent may take to read why its session ends.
+const lastWords = 2 * time.Second
+
+// End puts a last message and hangs up, at the latest after lastWords: an agent that reads slowly must not
+// keep what was taken from it.
+func (s *Session[M]) End(last M) {
+	s.Put(last)
+	s.HangUp()
+	time.AfterFunc(lastWords, s.Close)
 }
 
 // Close closes the connection now.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/await"
 	"muster/wire/agent"
 )
 
@@ -114,6 +115,30 @@ func TestUnsteady(t *testing.T) {
 	}
 	if _, err := far.Write([]byte{0}); err == nil {
 		t.Error("the connection goes on")
+	}
+}
+
+// Neither an agent that is told why its session ends, nor one that gets none, keeps its connection by not
+// reading.
+func TestEndedSessionsDoNotWaitForTheirAgents(t *testing.T) {
+	for what, end := range map[string]func(near net.Conn){
+		"End": func(near net.Conn) {
+			s := New(near, Leader[string]{Silence: time.Hour, Now: func() time.Duration { return 0 }, Log: slog.New(slog.DiscardHandler),
+				Encode: func(text []byte, m string) ([]byte, error) { return append(text, m...), nil }})
+			s.Put("much that waits")
+			s.End("refused")
+			if s.Put("more") {
+				t.Error("it is still written to")
+			}
+			await.Until(t, "the connection is closed", func() bool { return near.SetReadDeadline(time.Time{}) != nil })
+		},
+		"Refuse": func(near net.Conn) { Refuse(near, "no") },
+	} {
+		t.Run(what, func(t *testing.T) {
+			near, far := net.Pipe() // nobody reads
+			defer far.Close()
+			end(near)
+		})
 	}
 }
 

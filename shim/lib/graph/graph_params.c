@@ -426,17 +426,14 @@ static CUresult add_alloc(CUgraphNode *node, CUgraph graph, const CUgraphNode *d
 	return finish(result, n, node);
 }
 
-// A graph may free its memory in one node only, and not if the program has freed it itself.
 CUresult free_set(CUgraphNode n, uint64_t graph, CUdeviceptr address) {
 	struct graph_memory *m = graph_memory_at(address);
 	if (m == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
-	bool own = m->graph == graph;
-	if (own && (m->freed_in_graph || m->freed_outside)) {
+	if (m->graph == graph && !graph_memory_free_once(m)) {
 		graph_memory_release(m);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
-	m->freed_in_graph |= own;
 	n->memory = m;
 	return CUDA_SUCCESS;
 }

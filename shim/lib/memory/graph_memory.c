@@ -106,6 +106,15 @@ void graph_memory_release(struct graph_memory *m) {
 	give_back(unused);
 }
 
+// A graph may free its memory in one node only, and not if the program has freed it itself.
+bool graph_memory_free_once(struct graph_memory *m) {
+	pthread_mutex_lock(&memory_lock);
+	bool first = !m->freed_in_graph && !m->freed_outside;
+	m->freed_in_graph |= first;
+	pthread_mutex_unlock(&memory_lock);
+	return first;
+}
+
 bool graph_memory_is_live(struct graph_memory *m) {
 	pthread_mutex_lock(&memory_lock);
 	bool live = m->live;

@@ -89,6 +89,7 @@ void graph_memory_release(struct graph_memory *m);
 // graph_memory_is_live: a launch must not allocate it again. graph_memory_live notes what a launch
 // did.
 bool graph_memory_is_live(struct graph_memory *m);
+bool graph_memory_free_once(struct graph_memory *m); // false if it was freed before, by a node of its graph or by the program
 void graph_memory_live(struct graph_memory *m, bool live);
 
 // Frees memory of a graph for cuMemFree and cuMemFreeAsync; false if the address is not such memory.

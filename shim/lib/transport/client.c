@@ -419,6 +419,8 @@ static struct {
 static unsigned part_count;
 
 size_t client_register(size_t size, void (*begin)(void *part)) {
+	if (part_count == MAX_PARTS)
+		abort(); // a part more than there is room for: raise MAX_PARTS
 	size_t at = parts_size;
 	parts[part_count].at = at;
 	parts[part_count++].begin = begin;

@@ -174,7 +174,7 @@ func TestEndWhileDataAreDue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, testGeometry, func(c *Config) {
-				c.LaneFrom, c.Limits.Silence, c.Limits.Keep = 3000, 400*time.Millisecond, time.Hour
+				c.LaneFrom, c.Limits.Silence, c.Limits.Keep = 3000, 4*time.Second, time.Hour
 			})
 			s := attachTo(t, w.socket)
 			defer s.Close()

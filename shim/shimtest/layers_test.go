@@ -17,7 +17,7 @@ import (
 const layers = `
 basis      say object names ranges readable restart md2 wide
 transport  watch clients notices ring answers printed timeline client
-work       context captures stream host pool shares memory pinned faults mapped transfer managed
+core       context captures stream host pool shares memory pinned faults mapped transfer managed
 memory     graph_memory copy array ipc virtual pools allocations host_memory advice batch
 calls      streams ipc_event events values device condition_text module library launch kernels link tensor texture contexts green
 graph      user_object graph_condition graph graph_query graph_params graph_plan graph_post graph_whole graph_exec capture
@@ -181,8 +181,8 @@ func TestCallsPointDown(t *testing.T) {
 			if ours && place[to] > place[from] && !together[[2]string{from, to}] {
 				t.Errorf("%s uses %s of %s, which is above it: move one of them, or register a function (shim/lib/README.md)", from, s, to)
 			}
-			if body := strings.HasPrefix(s, "do_cu") || strings.HasPrefix(s, "with_cu"); ours && body && strings.HasPrefix(to, "work/") {
-				t.Errorf("%s is a body in %s: they belong above work", s, to)
+			if body := strings.HasPrefix(s, "do_cu") || strings.HasPrefix(s, "with_cu"); ours && body && strings.HasPrefix(to, "core/") {
+				t.Errorf("%s is a body in %s: they belong above core", s, to)
 			}
 		}
 	}

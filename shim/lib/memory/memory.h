@@ -2,7 +2,7 @@
 #ifndef MUSTER_MEMORY_H
 #define MUSTER_MEMORY_H
 
-#include "../work/work.h"
+#include "../core/core.h"
 #include "api_gen.h"
 
 // --- copy.c -------------------------------------------------------------------------

@@ -4,7 +4,7 @@
 // it. The client's host thread (serve) asks with HOST_NEXT which cookie is due, runs that function,
 // and sends HOST_DONE, which lets the stream go on. After a fault the worker answers no more; then
 // the host thread fails all functions that were submitted before (end_failed).
-#include "work.h"
+#include "core.h"
 
 #include <signal.h>
 #include <stdlib.h>

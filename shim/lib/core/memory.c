@@ -2,7 +2,7 @@
 // the first quarter for large ones, and what follows for addresses that programs reserve (virtual.c).
 // An address is taken from the tree before the worker hears of it, and given back after the worker
 // has heard of its end, so two allocations never share one.
-#include "work.h"
+#include "core.h"
 
 #include <stdlib.h>
 

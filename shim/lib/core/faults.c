@@ -1,6 +1,6 @@
 // The handler of SIGSEGV: the program touched memory that the library keeps from it for a while. Layer: work.
 // Whose memory it is serves the fault (mapped.c, managed.c); the others are the program's own.
-#include "work.h"
+#include "core.h"
 
 #include <errno.h>
 #include <signal.h>

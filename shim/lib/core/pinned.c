@@ -1,7 +1,7 @@
 // Pinned host memory: the part of the data arena behind staging and bounce buffers, which the worker
 // reaches, too. Layer: work. Kernels reach it once mapped.c has told the worker. Registered
 // memory is only noted here; mapped.c replaces its pages when a kernel may need them.
-#include "work.h"
+#include "core.h"
 
 static pthread_mutex_t registered_lock = PTHREAD_MUTEX_INITIALIZER; // protects registered
 static struct ranges registered;

@@ -1,6 +1,6 @@
 // Contexts: those that programs make, the primary one of each device, and which of them
 // is current in a thread. Layer: work. All contexts of a device share its client.
-#include "work.h"
+#include "core.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 // Streams and events, and where a stream's work goes. Layer: work.
-#include "work.h"
+#include "core.h"
 
 #include <stdlib.h>
 

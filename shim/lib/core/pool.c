@@ -1,5 +1,5 @@
 // Pools: names for a device's memory, with accounts and settings of their own. Layer: work.
-#include "work.h"
+#include "core.h"
 
 static struct CUmemPoolHandle_st pools[MAX_DEVICES]; // the default pool of each device
 

@@ -1,7 +1,7 @@
 // Data in and out of a client's memory. Layer: work. Data go to the device inside the message if they are
 // small, otherwise through staging memory, or straight from pinned memory. Data come from it through
 // bounce buffers, or straight into pinned memory.
-#include "work.h"
+#include "core.h"
 
 #define INLINE ((size_t)16 << 10)
 

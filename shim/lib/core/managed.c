@@ -10,7 +10,7 @@
 // The pages belong to a memory file that this library has mapped a second time. It fills and reads
 // a chunk through that mapping while the program's pages are still protected, so the program
 // never sees a chunk half copied.
-#include "work.h"
+#include "core.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -1,6 +1,6 @@
 // The chunks of device memory that other programs have, too. Layer: work. ipc.c makes the shares; here they are
 // kept, and end with their last allocation.
-#include "work.h"
+#include "core.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 // Which streams are captured, and what is not permitted meanwhile. Layer: work. The graphs that captures make are
 // made above (graph/capture.c), which registers itself as the recorder.
-#include "work.h"
+#include "core.h"
 
 #include <stdlib.h>
 

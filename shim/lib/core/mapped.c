@@ -4,7 +4,7 @@
 // worker is told of a range when a kernel may need it. Registered memory is the program's own: when
 // a kernel may need it, its pages are replaced by pages of the data arena, at the same address, and
 // they become private again when the program unregisters the memory.
-#include "work.h"
+#include "core.h"
 
 #include <errno.h>
 #include <inttypes.h>

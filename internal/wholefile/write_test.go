@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
 	"muster/internal/need"
+
+	"golang.org/x/sys/unix"
 )
 
 // A file is written whole, or what was there stays and nothing is left beside it.
@@ -117,5 +120,31 @@ func TestReplace(t *testing.T) {
 	}
 	if Replace(filepath.Join(path, "beside"), nil, 0o600) == nil {
 		t.Error("a file in a file")
+	}
+}
+
+// A file that cannot be replaced for lack of room is as it was, and nothing is left beside it.
+func TestReplaceOnAFullDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(path, []byte("before"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &was); err != nil {
+		t.Fatal(err)
+	}
+	signal.Ignore(unix.SIGXFSZ)
+	defer signal.Reset(unix.SIGXFSZ)
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 4096, Max: was.Max}); err != nil {
+		t.Fatal(err)
+	}
+	err := Replace(path, make([]byte, 1<<20), 0o600)
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &was); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := os.ReadFile(path)
+	left, _ := os.ReadDir(filepath.Dir(path))
+	if err == nil || string(text) != "before" || len(left) != 1 {
+		t.Errorf("%v; it has %.20q, and there are %v", err, text, left)
 	}
 }

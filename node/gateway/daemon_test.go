@@ -142,6 +142,8 @@ func (d *testDaemon) serve(conn *net.UnixConn) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.serving--
+	w.mu.Lock() // a test may have answered the program by finds; the race detector does not see that the program ended after that
+	defer w.mu.Unlock()
 	shared.Unmap()
 	return nil
 }

@@ -35,14 +35,26 @@ SHIM_LDFLAGS := -shared -pthread -Wl,-soname,libcuda.so.1 -Wl,-z,defs -Wl,-z,nod
 
 # The sources in C are compiled side by side, also where make itself was not told to.
 PROCESSORS := $(shell nproc 2>/dev/null || echo 2)
-SHIM_OBJECTS := $(patsubst %.c,bin/obj/%.o,$(wildcard shim/lib/*/*.c))
+SHIM_OBJECTS := $(patsubst %.c,bin/obj/%.o,$(sort $(wildcard shim/lib/*/*.c) shim/lib/entry/api_gen.c))
 NVML_OBJECTS := $(patsubst %.c,bin/obj/%.o,$(wildcard nvml/*.c))
 
-bin/obj/%.o: %.c $(wildcard shim/*.h shim/lib/*/*.h shim/include/*.h nvml/*.h)
+# What follows in C from the descriptions of the driver's interface and of the messages is made, and not kept.
+GENERATED := shim/include/cuda.h shim/lib/memory/api_gen.h shim/lib/entry/api_gen.c shim/lib/transport/wire_gen.h
+
+.PHONY: generated
+generated: $(GENERATED)
+
+shim/include/cuda.h shim/lib/memory/api_gen.h shim/lib/entry/api_gen.c &: shim/api.txt shim/errors.txt shim/types.h $(wildcard shim/gen/*.go)
+	$(Q)$(GO) generate ./shim/gen
+
+shim/lib/transport/wire_gen.h: wire/messages.txt $(wildcard wire/gen/*.go)
+	$(Q)$(GO) generate ./wire
+
+bin/obj/%.o: %.c $(wildcard shim/*.h shim/lib/*/*.h shim/include/*.h nvml/*.h) | $(GENERATED)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(SHIM_CFLAGS) $(CFLAGS) -c -o $@ $<
 
-bin/lib/libcuda.so.1: $(wildcard shim/*.h shim/lib/*/*.c shim/lib/*/*.h shim/include/*.h)
+bin/lib/libcuda.so.1: $(wildcard shim/*.h shim/lib/*/*.c shim/lib/*/*.h shim/include/*.h) $(GENERATED)
 	@echo "  build $@"; mkdir -p bin/lib
 	$(Q)$(MAKE) -j$(PROCESSORS) $(SHIM_OBJECTS)
 	$(Q)$(CC) $(SHIM_LDFLAGS) -o $@ $(SHIM_OBJECTS)
@@ -128,7 +140,7 @@ test: lint browser valgrind referee criu build tryexamples ## everything that mu
 race: build ## the quick tests of what has threads, under the race detector
 	@$(TESTRUN) "the quick ones, with the race detector" GORACE=atexit_sleep_ms=10 $(GOTEST) -race -short $(JOBS) $(RACED:%=./%)
 
-lint: ## format, vet and the import rules
+lint: generated ## format, vet and the import rules
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then \
 		echo "run gofmt -w on:" >&2; echo "$$unformatted" >&2; exit 1; \
 	fi
@@ -216,4 +228,4 @@ soak: ## 10,000 faults against running nodes, 1,000 and 10,000 with content agai
 	go test ./campaign/world -run TestWorld -v -timeout 24h -first $(or $(SEED),1) -hours 200 -seeds 5000
 
 clean: ## remove what make made
-	rm -rf bin
+	rm -rf bin $(GENERATED)

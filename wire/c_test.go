@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"muster/internal/build"
 	"muster/internal/need"
 )
 
@@ -18,6 +19,9 @@ func runC(t *testing.T, main string) []string {
 	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {
 		need.Missing(t, need.Compiler, "no gcc")
+	}
+	if err := build.Generated(".."); err != nil {
+		t.Fatal(err)
 	}
 	shim, err := filepath.Abs("../shim/lib/transport")
 	if err != nil {
@@ -30,8 +34,8 @@ func runC(t *testing.T, main string) []string {
 	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	build := exec.Command("gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-fsanitize=undefined,address", "-I", shim, "-o", program, source)
-	if out, err := build.CombinedOutput(); err != nil {
+	compile := exec.Command("gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-fsanitize=undefined,address", "-I", shim, "-o", program, source)
+	if out, err := compile.CombinedOutput(); err != nil {
 		t.Fatalf("the C side does not compile: %v\n%s", err, out)
 	}
 	out, err := exec.Command(program).CombinedOutput()

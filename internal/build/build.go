@@ -45,6 +45,15 @@ func Program(root, to string) error {
 	return run("go", "build", "-buildvcs=false", "-o", to, filepath.Join(root, "cmd/muster"))
 }
 
+// Generated makes the C sources that are generated, which everything in C that uses CUDA includes. They
+// are there if Bin is.
+func Generated(root string) error {
+	if Bin() != "" {
+		return nil
+	}
+	return run("make", "-C", root, "--no-print-directory", "generated")
+}
+
 // Library builds the library that programs load, or copies it from Bin.
 func Library(root, to string) error {
 	if Bin() != "" {
@@ -57,6 +66,9 @@ func Library(root, to string) error {
 // linked to the objects in Bin, if there is one.
 func ChangedLibrary(root, to string, args ...string) error {
 	parts, err := Objects(root)
+	if err == nil {
+		err = Generated(root)
+	}
 	if err == nil && len(parts) == 0 {
 		parts, err = filepath.Glob(filepath.Join(root, "shim/lib/*/*.c"))
 	}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"muster/internal/build"
 )
 
 // compile makes a program of C and returns its path.
@@ -39,6 +41,9 @@ func TestBalancersInCInVirtualTime(t *testing.T) {
 func TestNBodyGuidedInVirtualTime(t *testing.T) {
 	folder := t.TempDir()
 	if err := os.WriteFile(filepath.Join(folder, "nbody.ptx"), nil, 0o600); err != nil { // its elements are on CPUs
+		t.Fatal(err)
+	}
+	if err := build.Generated("../.."); err != nil {
 		t.Fatal(err)
 	}
 	modelled := []string{"-Dclock_gettime=model_clock", "-ffp-contract=off", "-I../../examples/cuda", "-I../../shim/include"}

@@ -14,6 +14,9 @@ func TestFilesAreUpToDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range files {
+		if ext := filepath.Ext(name); ext == ".c" || ext == ".h" {
+			continue // make makes them
+		}
 		got, err := os.ReadFile(filepath.Join("..", name))
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("shim/%s is not what api.txt says: run `go generate ./shim/gen`", name)

@@ -1,7 +1,8 @@
 // Command gen makes the parts of the shim that follow from its description of
 // CUDA's driver interface: cuda.h, the exported functions, the table of
 // cuGetProcAddress, and what is said of each function in docs/compatibility.md and
-// by `muster check`. It knows what functions look like, and not what they do.
+// by `muster check`. What is in C is made by `make`, and not kept. It knows what
+// functions look like, and not what they do.
 package main
 
 //go:generate go run . ..
@@ -10,6 +11,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"muster/internal/wholefile"
 )
 
 func main() {
@@ -23,7 +26,7 @@ func main() {
 		os.Exit(1)
 	}
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+		if err := wholefile.Replace(filepath.Join(dir, name), text, 0o644); err != nil { // somebody may be compiling
 			fmt.Fprintln(os.Stderr, "shim/gen:", err)
 			os.Exit(1)
 		}

@@ -44,6 +44,10 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(scratch)
+		if err := chaosbuild.Generated("../.."); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 		return m.Run()
 	}())
 }

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"os"
+
+	"muster/internal/wholefile"
 )
 
 func main() {
@@ -35,10 +37,10 @@ func run(in, goFile, cFile string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(goFile, goText, 0o644); err != nil {
+	if err := wholefile.Replace(goFile, goText, 0o644); err != nil {
 		return err
 	}
-	return os.WriteFile(cFile, d.cSide(), 0o644)
+	return wholefile.Replace(cFile, d.cSide(), 0o644) // somebody may be compiling
 }
 
 // hash distinguishes two descriptions by what travels. What a side does with a message, such as

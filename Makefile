@@ -56,13 +56,13 @@ bin/obj/%.o: %.c $(wildcard shim/*.h shim/lib/*/*.h shim/include/*.h nvml/*.h) |
 
 bin/lib/libcuda.so.1: $(wildcard shim/*.h shim/lib/*/*.c shim/lib/*/*.h shim/include/*.h) $(GENERATED)
 	@echo "  build $@"; mkdir -p bin/lib
-	$(Q)$(MAKE) -j$(PROCESSORS) $(SHIM_OBJECTS)
+	$(Q)$(MAKE) $(if $(Q),-s) -j$(PROCESSORS) $(SHIM_OBJECTS)
 	$(Q)$(CC) $(SHIM_LDFLAGS) -o $@ $(SHIM_OBJECTS)
 	$(Q)ln -sf libcuda.so.1 bin/lib/libcuda.so
 
 bin/lib/libnvidia-ml.so.1: $(wildcard nvml/*.c nvml/*.h) shim/nodesocket.h
 	@echo "  build $@"; mkdir -p bin/lib
-	$(Q)$(MAKE) -j$(PROCESSORS) $(NVML_OBJECTS)
+	$(Q)$(MAKE) $(if $(Q),-s) -j$(PROCESSORS) $(NVML_OBJECTS)
 	$(Q)$(CC) -shared -pthread -Wl,-soname,libnvidia-ml.so.1 -Wl,-z,defs -o $@ $(NVML_OBJECTS)
 
 bin/lib/libmuster-mpi.so: shim/mpi/collectives.c

@@ -205,8 +205,6 @@ CUresult do_cuGraphExecGetFlags(CUgraphExec exec, cuuint64_t *flags) {
 	return CUDA_SUCCESS;
 }
 
-// --- what tasks do -------------------------------------------------------------------------
-
 // --- launches ------------------------------------------------------------------------------------
 
 // Memory that a launch allocates must not be live, and memory of other graphs that it frees must be.
@@ -310,7 +308,7 @@ static CUresult launch_elsewhere(CUgraphExec x, const struct target *t) {
 	exec_idle(x);
 	result = x->plan.conditional ? conditions_assign(x->graph, &own) : CUDA_SUCCESS;
 	if (result == CUDA_SUCCESS)
-		result = plan_post(&x->plan, &own);
+		result = plan_post(&x->plan, &own, NULL);
 	CUresult waited = target_wait(&own);
 	stream_release(stream, true);
 	x->launched = false; // it has ended
@@ -337,7 +335,7 @@ static CUresult launch_locked(CUgraphExec x, const struct target *t) {
 		if (result == CUDA_SUCCESS && x->plan.conditional)
 			result = conditions_assign(x->graph, t);
 		if (result == CUDA_SUCCESS)
-			result = whole_may_be(&x->plan) ? whole_post(&x->whole, &x->plan, t) : plan_post(&x->plan, t);
+			result = whole_may_be(&x->plan) ? whole_post(&x->whole, &x->plan, t) : plan_post(&x->plan, t, NULL);
 		if (result == CUDA_SUCCESS)
 			result = note_last(x, t);
 	}

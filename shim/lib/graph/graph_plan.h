@@ -5,6 +5,7 @@
 #include "graph.h"
 
 #define NO_TASK UINT32_MAX
+#define MOST_STEPS ((size_t)16 << 20)  // wire.MaxSteps: bytes of all graphs of a client
 
 // How a copy is done.
 enum copying {
@@ -88,6 +89,12 @@ struct plan {
 	bool ready; // has its streams, events and buffers
 };
 
+// A definition while it is made: messages, one behind the other.
+struct steps {
+	uint8_t *bytes;
+	size_t size, room, count;
+};
+
 // The worker's definition of a plan that is launched by one message.
 struct whole {
 	struct client *client; // NULL: nothing
@@ -108,8 +115,9 @@ bool plan_adopt(struct plan *plan, struct plan *later);
 // Records an event, or waits for one, in a stream of a launch; graph_post.c.
 CUresult task_record(const struct target *t, CUevent event);
 CUresult task_wait(const struct target *t, CUevent event);
-// Posts all messages of a plan; graph_post.c.
-CUresult plan_post(struct plan *plan, const struct target *first);
+// Posts all messages of a plan, or adds them to the steps of a definition: then an error says that the plan
+// cannot be launched by one message; graph_post.c.
+CUresult plan_post(struct plan *plan, const struct target *first, struct steps *steps);
 // Launches a plan by one message if possible, otherwise with plan_post; graph_whole.c.
 bool whole_may_be(const struct plan *plan);
 CUresult whole_post(struct whole *whole, struct plan *plan, const struct target *first);

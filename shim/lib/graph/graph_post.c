@@ -1,5 +1,43 @@
-// Posting a plan task by task: what each task does. Layer: graph.
+// What each task of a plan does, in messages: they are posted task by task, or become the steps of a
+// definition, for the plans of which graph_whole.c says so. Layer: graph.
 #include "graph_plan.h"
+
+#include <stdlib.h>
+
+static uint8_t *step_add(struct steps *s, enum wire_op op, size_t body) {
+	const uint32_t head[2] = {(uint32_t)op, (uint32_t)body};
+	size_t wanted = s->size + sizeof head + body;
+	if (wanted > MOST_STEPS)
+		return NULL;
+	if (wanted > s->room) {
+		size_t more = 2 * wanted;
+		uint8_t *grown = realloc(s->bytes, more);
+		if (grown == NULL)
+			return NULL;
+		s->bytes = grown;
+		s->room = more;
+	}
+	uint8_t *at = s->bytes + s->size;
+	memcpy(at, head, sizeof head);
+	s->size = wanted;
+	s->count++;
+	return at + sizeof head;
+}
+
+// SEND posts a message in a target's stream, or adds it to steps if there are any.
+#define SEND(t, steps, OP, name, message) \
+	__extension__({ \
+		const struct wire_##name *sent_ = (message); \
+		CUresult result_ = CUDA_ERROR_OUT_OF_MEMORY; \
+		uint8_t *to_; \
+		if ((steps) == NULL) { \
+			result_ = POST((t)->client, OP, name, sent_, NO_DATA); \
+		} else if ((to_ = step_add(steps, WIRE_##OP, wire_##name##_size(sent_))) != NULL) { \
+			wire_##name##_put(to_, sent_); \
+			result_ = CUDA_SUCCESS; \
+		} \
+		result_; \
+	})
 
 // Has a function of the library called when the stream gets there. If this thread is the host thread
 // itself, posting the body of a conditional node, submitting would deadlock: the host thread runs one
@@ -51,15 +89,15 @@ static void copy_on_host(void *data) {
 			memmove((uint8_t *)(uintptr_t)c->to.at + z * c->to.slice + y * c->to.pitch, (const uint8_t *)(uintptr_t)c->from.at + z * c->from.slice + y * c->from.pitch, c->width);
 }
 
-static CUresult do_within(const struct target *t, const struct copy_plan *c) {
+static CUresult do_within(const struct target *t, struct steps *steps, const struct copy_plan *c) {
 	CUresult result = CUDA_SUCCESS;
 	if (c->height * c->depth == 1) {
 		struct wire_copy_within message = {c->to.at, c->from.at, c->width, t->stream};
-		return POST(t->client, COPY_WITHIN, copy_within, &message, NO_DATA);
+		return SEND(t, steps, COPY_WITHIN, copy_within, &message);
 	}
 	for (size_t z = 0; z < c->depth && result == CUDA_SUCCESS; z++) {
 		struct wire_copy_within_2d message = {c->to.at + z * c->to.slice, c->to.pitch, c->from.at + z * c->from.slice, c->from.pitch, c->width, c->height, t->stream};
-		result = POST(t->client, COPY_WITHIN_2D, copy_within_2d, &message, NO_DATA);
+		result = SEND(t, steps, COPY_WITHIN_2D, copy_within_2d, &message);
 	}
 	return result;
 }
@@ -75,15 +113,17 @@ CUresult copy_give_device(const struct copy_plan *c) {
 	return result;
 }
 
-static CUresult do_copy(const struct target *t, struct copy_plan *c) {
-	CUresult result = copy_give_device(c);
+static CUresult do_copy(const struct target *t, struct steps *steps, struct copy_plan *c) {
+	if (steps != NULL && c->how != COPY_NOTHING && c->how != COPY_WITHIN)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	CUresult result = steps == NULL ? copy_give_device(c) : CUDA_SUCCESS;
 	if (result != CUDA_SUCCESS)
 		return result;
 	switch (c->how) {
 	case COPY_NOTHING:
 		return CUDA_SUCCESS;
 	case COPY_WITHIN:
-		return do_within(t, c);
+		return do_within(t, steps, c);
 	case COPY_PINNED:
 		if (c->to.device)
 			return copy_in(t->client, t->stream, c->to.at, (const void *)(uintptr_t)c->from.at, c->width, false);
@@ -119,15 +159,15 @@ CUresult fill_give_device(const struct target *t, const CUDA_MEMSET_NODE_PARAMS 
 	return managed_touch(p->dst, (p->height - 1) * pitch + row, true);
 }
 
-static CUresult do_fill(const struct target *t, CUDA_MEMSET_NODE_PARAMS *p) {
-	CUresult result = fill_give_device(t, p);
+static CUresult do_fill(const struct target *t, struct steps *steps, CUDA_MEMSET_NODE_PARAMS *p) {
+	CUresult result = steps == NULL ? fill_give_device(t, p) : CUDA_SUCCESS;
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (memory_owner(t->client, p->dst, 1) == NULL)
-		return call(t, fill_on_host, p);
+		return steps == NULL ? call(t, fill_on_host, p) : CUDA_ERROR_NOT_SUPPORTED;
 	const size_t pitch = p->height > 1 ? p->pitch : p->width * p->elementSize;
 	struct wire_fill message = {p->dst, pitch, p->value, p->elementSize, p->width, p->height, t->stream};
-	return POST(t->client, FILL, fill, &message, NO_DATA);
+	return SEND(t, steps, FILL, fill, &message);
 }
 
 CUresult task_record(const struct target *t, CUevent event) {
@@ -155,7 +195,11 @@ CUresult task_wait(const struct target *t, CUevent event) {
 	return POST(t->client, STREAM_WAIT, stream_wait, &message, NO_DATA);
 }
 
-static CUresult do_kernel(const struct target *t, const struct kernel_node *k) {
+static CUresult do_kernel(const struct target *t, struct steps *steps, const struct kernel_node *k) {
+	if (steps != NULL) {
+		struct wire_launch message = launch_message(t->stream, k->function, &k->launch, k->bytes);
+		return SEND(t, steps, LAUNCH, launch, &message);
+	}
 	if (!object_is(k->function, KIND_FUNCTION) || k->function->object.number != k->number)
 		return CUDA_ERROR_INVALID_HANDLE;
 	return launch_post(t, k->function, &k->launch, k->bytes);
@@ -195,7 +239,7 @@ static CUresult run(const struct branches *b) {
 			return CUDA_SUCCESS;
 		if (!plan_lives(body))
 			return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-		result = plan_post(body, &t);
+		result = plan_post(body, &t, NULL);
 		CUresult waited = target_wait(&t);
 		if (result == CUDA_SUCCESS)
 			result = waited;
@@ -213,17 +257,25 @@ static void conditional_run(void *data) {
 		client_defer(b->node->conditional.condition->client, result);
 }
 
-static CUresult do_node(const struct target *t, struct task *task) {
+// Whether a node of a type needs nothing of the program while it runs.
+static bool may_be_steps(CUgraphNodeType type) {
+	return type == CU_GRAPH_NODE_TYPE_KERNEL || type == CU_GRAPH_NODE_TYPE_MEMCPY || type == CU_GRAPH_NODE_TYPE_MEMSET || type == CU_GRAPH_NODE_TYPE_EMPTY ||
+	       type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || type == CU_GRAPH_NODE_TYPE_MEM_FREE;
+}
+
+static CUresult do_node(const struct target *t, struct steps *steps, struct task *task) {
 	CUgraphNode n = task->node;
 	if (n == NULL || n->disabled)
 		return CUDA_SUCCESS;
+	if (steps != NULL && !may_be_steps(n->type))
+		return CUDA_ERROR_NOT_SUPPORTED;
 	switch (n->type) {
 	case CU_GRAPH_NODE_TYPE_KERNEL:
-		return do_kernel(t, &n->kernel);
+		return do_kernel(t, steps, &n->kernel);
 	case CU_GRAPH_NODE_TYPE_MEMCPY:
-		return do_copy(t, task->copy);
+		return do_copy(t, steps, task->copy);
 	case CU_GRAPH_NODE_TYPE_MEMSET:
-		return do_fill(t, &n->fill.params);
+		return do_fill(t, steps, &n->fill.params);
 	case CU_GRAPH_NODE_TYPE_HOST:
 		return host_submit(t, n->host.fn, n->host.userData);
 	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
@@ -244,28 +296,43 @@ static struct target lane_target(const struct plan *p, uint32_t lane, const stru
 	return lane == 0 ? *first : (struct target){.context = l->context, .client = l->client, .stream = l->stream->object.number, .handle = l->stream};
 }
 
-static CUresult wait_for_tasks(const struct plan *p, const struct target *t, uint32_t first, uint32_t count) {
+// The plan's own events, which are recorded before they are waited for.
+static CUresult record(const struct target *t, struct steps *steps, CUevent event) {
+	if (steps == NULL)
+		return task_record(t, event);
+	struct wire_event_record message = {event->object.number, t->stream};
+	return SEND(t, steps, EVENT_RECORD, event_record, &message);
+}
+
+static CUresult wait_for(const struct target *t, struct steps *steps, CUevent event) {
+	if (steps == NULL)
+		return task_wait(t, event);
+	struct wire_stream_wait message = {t->stream, event->object.number};
+	return SEND(t, steps, STREAM_WAIT, stream_wait, &message);
+}
+
+static CUresult wait_for_tasks(const struct plan *p, const struct target *t, struct steps *steps, uint32_t first, uint32_t count) {
 	CUresult result = CUDA_SUCCESS;
 	for (uint32_t i = 0; i < count && result == CUDA_SUCCESS; i++)
-		result = task_wait(t, p->tasks[p->waits[first + i]].event);
+		result = wait_for(t, steps, p->tasks[p->waits[first + i]].event);
 	return result;
 }
 
-CUresult plan_post(struct plan *p, const struct target *first) {
-	CUresult result = p->begin != NULL ? task_record(first, p->begin) : CUDA_SUCCESS;
+CUresult plan_post(struct plan *p, const struct target *first, struct steps *steps) {
+	CUresult result = p->begin != NULL ? record(first, steps, p->begin) : CUDA_SUCCESS;
 	for (uint32_t l = 1; l < p->lane_count && result == CUDA_SUCCESS; l++)
 		if (p->lanes[l].begins) {
 			struct target t = lane_target(p, l, first);
-			result = task_wait(&t, p->begin);
+			result = wait_for(&t, steps, p->begin);
 		}
 	for (size_t i = 0; i < p->count && result == CUDA_SUCCESS; i++) {
 		struct task *task = &p->tasks[i];
 		struct target t = lane_target(p, task->lane, first);
-		result = wait_for_tasks(p, &t, task->first_wait, task->waits);
+		result = wait_for_tasks(p, &t, steps, task->first_wait, task->waits);
 		if (result == CUDA_SUCCESS)
-			result = do_node(&t, task);
+			result = do_node(&t, steps, task);
 		if (result == CUDA_SUCCESS && task->recorded)
-			result = task_record(&t, task->event);
+			result = record(&t, steps, task->event);
 	}
-	return result == CUDA_SUCCESS ? wait_for_tasks(p, first, p->first_join, p->joins) : result;
+	return result == CUDA_SUCCESS ? wait_for_tasks(p, first, steps, p->first_join, p->joins) : result;
 }

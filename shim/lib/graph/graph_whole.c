@@ -9,125 +9,16 @@
 #include <stdlib.h>
 
 #define LAUNCH_STREAM UINT32_MAX       // wire.LaunchStream
-#define MOST_STEPS ((size_t)16 << 20)  // wire.MaxSteps: bytes of all graphs of a client
 #define PIECE ((size_t)32 << 10)       // of a definition, in one message
 
-struct steps {
-	uint8_t *bytes;
-	size_t size, room, count;
-};
-
-static uint8_t *add_step(struct steps *s, enum wire_op op, size_t body) {
-	const uint32_t head[2] = {(uint32_t)op, (uint32_t)body};
-	size_t wanted = s->size + sizeof head + body;
-	if (wanted > MOST_STEPS)
-		return NULL;
-	if (wanted > s->room) {
-		size_t more = 2 * wanted;
-		uint8_t *grown = realloc(s->bytes, more);
-		if (grown == NULL)
-			return NULL;
-		s->bytes = grown;
-		s->room = more;
-	}
-	uint8_t *at = s->bytes + s->size;
-	memcpy(at, head, sizeof head);
-	s->size = wanted;
-	s->count++;
-	return at + sizeof head;
-}
-
-// STEP adds a message; false if there is no room for it.
-#define STEP(steps, OP, name, message) \
-	__extension__({ \
-		const struct wire_##name *m_ = (message); \
-		uint8_t *at_ = add_step(steps, WIRE_##OP, wire_##name##_size(m_)); \
-		if (at_ != NULL) \
-			wire_##name##_put(at_, m_); \
-		at_ != NULL; \
-	})
-
-static uint32_t stream_of(const struct plan *p, uint32_t lane) { return lane == 0 ? LAUNCH_STREAM : p->lanes[lane].stream->object.number; }
-
-static bool add_record(struct steps *s, uint32_t stream, CUevent event) {
-	struct wire_event_record message = {event->object.number, stream};
-	return STEP(s, EVENT_RECORD, event_record, &message);
-}
-
-static bool add_wait(struct steps *s, uint32_t stream, CUevent event) {
-	struct wire_stream_wait message = {stream, event->object.number};
-	return STEP(s, STREAM_WAIT, stream_wait, &message);
-}
-
-static bool add_waits(struct steps *s, const struct plan *p, uint32_t stream, uint32_t first, uint32_t count) {
-	bool fits = true;
-	for (uint32_t i = 0; i < count && fits; i++)
-		fits = add_wait(s, stream, p->tasks[p->waits[first + i]].event);
-	return fits;
-}
-
-static bool add_copy(struct steps *s, uint32_t stream, const struct copy_plan *c) {
-	if (c->how == COPY_NOTHING)
-		return true;
-	if (c->how != COPY_WITHIN)
-		return false;
-	if (c->height * c->depth == 1) {
-		struct wire_copy_within message = {c->to.at, c->from.at, c->width, stream};
-		return STEP(s, COPY_WITHIN, copy_within, &message);
-	}
-	bool fits = true;
-	for (size_t z = 0; z < c->depth && fits; z++) {
-		struct wire_copy_within_2d message = {c->to.at + z * c->to.slice, c->to.pitch, c->from.at + z * c->from.slice, c->from.pitch, c->width, c->height, stream};
-		fits = STEP(s, COPY_WITHIN_2D, copy_within_2d, &message);
-	}
-	return fits;
-}
-
-static bool add_fill(struct steps *s, uint32_t stream, struct client *client, const CUDA_MEMSET_NODE_PARAMS *p) {
-	if (memory_owner(client, p->dst, 1) == NULL)
-		return false;
-	const size_t pitch = p->height > 1 ? p->pitch : p->width * p->elementSize;
-	struct wire_fill message = {p->dst, pitch, p->value, p->elementSize, p->width, p->height, stream};
-	return STEP(s, FILL, fill, &message);
-}
-
-static bool add_node(struct steps *s, uint32_t stream, struct client *client, const struct task *task) {
-	CUgraphNode n = task->node;
-	if (n == NULL || n->disabled)
-		return true;
-	switch (n->type) {
-	case CU_GRAPH_NODE_TYPE_KERNEL: {
-		struct wire_launch message = launch_message(stream, n->kernel.function, &n->kernel.launch, n->kernel.bytes);
-		return STEP(s, LAUNCH, launch, &message);
-	}
-	case CU_GRAPH_NODE_TYPE_MEMCPY:
-		return add_copy(s, stream, task->copy);
-	case CU_GRAPH_NODE_TYPE_MEMSET:
-		return add_fill(s, stream, client, &n->fill.params);
-	case CU_GRAPH_NODE_TYPE_EMPTY:
-	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
-	case CU_GRAPH_NODE_TYPE_MEM_FREE:
-		return true;
-	default:
-		return false;
-	}
-}
-
-// The same as plan_post, as steps; false if the plan cannot be launched by one message.
-static bool add_plan(struct steps *s, const struct plan *p, struct client *client) {
+static bool is_of(const struct plan *p, const struct client *client) {
 	for (size_t l = 0; l < p->lane_count; l++)
 		if (p->lanes[l].client != client)
 			return false;
-	bool fits = p->begin == NULL || add_record(s, LAUNCH_STREAM, p->begin);
-	for (uint32_t l = 1; l < p->lane_count && fits; l++)
-		fits = !p->lanes[l].begins || add_wait(s, stream_of(p, l), p->begin);
-	for (size_t i = 0; i < p->count && fits; i++) {
-		const struct task *task = &p->tasks[i];
-		uint32_t stream = stream_of(p, task->lane);
-		fits = (task->client == NULL || task->client == client) && add_waits(s, p, stream, task->first_wait, task->waits) && add_node(s, stream, client, task) &&
-		       (!task->recorded || add_record(s, stream, task->event));
-	}
-	return fits && add_waits(s, p, LAUNCH_STREAM, p->first_join, p->joins);
+	for (size_t i = 0; i < p->count; i++)
+		if (p->tasks[i].client != NULL && p->tasks[i].client != client)
+			return false;
+	return true;
 }
 
 static CUresult send_steps(struct client *c, uint32_t number, const struct steps *s) {
@@ -159,10 +50,13 @@ static bool take_bytes(struct client *c, size_t bytes) {
 	return false;
 }
 
-static void define(struct whole *w, const struct plan *p, struct client *c) {
+static void define(struct whole *w, struct plan *p, const struct target *t) {
+	struct client *c = t->client;
 	struct steps s = {0};
+	struct target launched = *t;
+	launched.stream = LAUNCH_STREAM;
 	w->tried = true;
-	bool fits = add_plan(&s, p, c) && s.count > 1;
+	bool fits = is_of(p, c) && plan_post(p, &launched, &s) == CUDA_SUCCESS && s.count > 1;
 	if (!fits || !take_bytes(c, s.size)) {
 		free(s.bytes);
 		whole_forget(w);
@@ -224,16 +118,16 @@ bool whole_may_be(const struct plan *p) {
 CUresult whole_post(struct whole *w, struct plan *p, const struct target *t) {
 	uint64_t stacks = 0;
 	if (w->tried && !w->usable)
-		return plan_post(p, t);
+		return plan_post(p, t, NULL);
 	CUresult result = prepare(p, t, &stacks);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (!w->tried || w->stacks != stacks) {
 		w->stacks = stacks;
-		define(w, p, t->client);
+		define(w, p, t);
 	}
 	if (!w->usable)
-		return plan_post(p, t);
+		return plan_post(p, t, NULL);
 	struct wire_graph_launch message = {w->number, t->stream};
 	bool held = false;
 	result = managed_begin(t->client, t->stream, &held);

@@ -61,32 +61,22 @@ func divApprox32(a, b uint32) uint32 {
 }
 
 func divApproxF32(d, a, b []uint32) {
-	a, b = a[:len(d)], b[:len(d)]
-	for i := range d {
-		d[i] = divApprox32(a[i], b[i])
-	}
+	loop2(d, a, b, func(a, b uint32) uint32 { return divApprox32(a, b) })
 }
 
 func divApproxFtzF32(d, a, b []uint32) {
-	a, b = a[:len(d)], b[:len(d)]
-	for i := range d {
-		d[i] = flush32(divApprox32(flush32(a[i]), flush32(b[i])))
-	}
+	loop2(d, a, b, func(a, b uint32) uint32 { return flush32(divApprox32(flush32(a), flush32(b))) })
 }
 
 // The root and the quotient are each rounded to f32.
 func rsqrtF32(d, a []uint32) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = canon32(1 / float32(math.Sqrt(float64(math.Float32frombits(a[i])))))
-	}
+	loop1(d, a, func(a uint32) uint32 { return canon32(1 / float32(math.Sqrt(float64(math.Float32frombits(a))))) })
 }
 
 func rsqrtFtzF32(d, a []uint32) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = canon32(1 / float32(math.Sqrt(float64(math.Float32frombits(flush32(a[i]))))))
-	}
+	loop1(d, a, func(a uint32) uint32 {
+		return canon32(1 / float32(math.Sqrt(float64(math.Float32frombits(flush32(a))))))
+	})
 }
 
 func rsqrtF64(d, a []uint64) {
@@ -170,17 +160,11 @@ func exp2(x float32) uint32 {
 }
 
 func ex2F32(d, a []uint32) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = exp2(math.Float32frombits(a[i]))
-	}
+	loop1(d, a, func(a uint32) uint32 { return exp2(math.Float32frombits(a)) })
 }
 
 func ex2FtzF32(d, a []uint32) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = flush32(exp2(math.Float32frombits(flush32(a[i]))))
-	}
+	loop1(d, a, func(a uint32) uint32 { return flush32(exp2(math.Float32frombits(flush32(a)))) })
 }
 
 // The logarithm of m * 2^e is e plus that of m, with m from the root of a half

@@ -28,31 +28,19 @@ var cvtLoops = map[string]any{
 func init() { define(cvtLoops) }
 
 func f32FromS32(d, a []uint32) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = math.Float32bits(float32(int32(a[i])))
-	}
+	loop1(d, a, func(a uint32) uint32 { return math.Float32bits(float32(int32(a))) })
 }
 
 func f32FromU32(d, a []uint32) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = math.Float32bits(float32(int64(a[i])))
-	}
+	loop1(d, a, func(a uint32) uint32 { return math.Float32bits(float32(int64(a))) })
 }
 
 func f64FromS32(d []uint64, a []uint32) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = math.Float64bits(float64(int32(a[i])))
-	}
+	loop1(d, a, func(a uint32) uint64 { return math.Float64bits(float64(int32(a))) })
 }
 
 func f64FromU32(d []uint64, a []uint32) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = math.Float64bits(float64(int64(a[i])))
-	}
+	loop1(d, a, func(a uint32) uint64 { return math.Float64bits(float64(int64(a))) })
 }
 
 // Floats that an integer has no room for become its nearest value. A NaN
@@ -125,43 +113,25 @@ func u32FromF64(d []uint32, a []uint64) {
 
 // A NaN keeps its sign and the bits after it, and becomes quiet.
 func f64FromF32(d []uint64, a []uint32) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = math.Float64bits(float64(math.Float32frombits(a[i])))
-	}
+	loop1(d, a, func(a uint32) uint64 { return math.Float64bits(float64(math.Float32frombits(a))) })
 }
 
 func f32FromF64(d []uint32, a []uint64) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = canon32(float32(math.Float64frombits(a[i])))
-	}
+	loop1(d, a, func(a uint64) uint32 { return canon32(float32(math.Float64frombits(a))) })
 }
 
 func f32FromF16(d, a []uint32) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = math.Float32bits(halfValue(a[i]))
-	}
+	loop1(d, a, func(a uint32) uint32 { return math.Float32bits(halfValue(a)) })
 }
 
 func f32FromBF16(d, a []uint32) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = math.Float32bits(brainValue(a[i]))
-	}
+	loop1(d, a, func(a uint32) uint32 { return math.Float32bits(brainValue(a)) })
 }
 
 func f16FromF32(d, a []uint32) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = halfBits(math.Float32frombits(a[i]))
-	}
+	loop1(d, a, func(a uint32) uint32 { return halfBits(math.Float32frombits(a)) })
 }
 
 func bf16FromF32(d, a []uint32) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = brainBits(math.Float32frombits(a[i]))
-	}
+	loop1(d, a, func(a uint32) uint32 { return brainBits(math.Float32frombits(a)) })
 }

@@ -1,7 +1,5 @@
 package vec
 
-import "math"
-
 // The comparisons of floats. Five have loops of their own: eq, ne, lt and le,
 // which are false for a NaN, and num, that neither operand is one. The others
 // are these with the operands exchanged, or their opposites, as "not less" is
@@ -60,156 +58,57 @@ func complement(d []uint64, lanes int) {
 }
 
 func equalFloats[F float32 | float64](d []uint64, a, b []F) {
-	for w := 0; len(a) > 0; w++ {
-		n := min(64, len(a))
-		x, y := a[:n], b[:n]
-		var bits uint64
-		for i := range x {
-			var bit uint64
-			if x[i] == y[i] {
-				bit = 1
-			}
-			bits |= bit << (i & 63)
-		}
-		d[w] = bits
-		a, b = a[n:], b[n:]
-	}
+	compare(d, a, b, func(a, b []F) uint64 {
+		return which(a, b, func(x, y F) bool { return x == y })
+	})
 }
 
 func unequalFloats[F float32 | float64](d []uint64, a, b []F) {
-	for w := 0; len(a) > 0; w++ {
-		n := min(64, len(a))
-		x, y := a[:n], b[:n]
-		var bits uint64
-		for i := range x {
-			var bit uint64
-			if x[i] < y[i] || x[i] > y[i] {
-				bit = 1
-			}
-			bits |= bit << (i & 63)
-		}
-		d[w] = bits
-		a, b = a[n:], b[n:]
-	}
+	compare(d, a, b, func(a, b []F) uint64 {
+		return which(a, b, func(x, y F) bool { return x < y || x > y })
+	})
 }
 
 func lessFloats[F float32 | float64](d []uint64, a, b []F) {
-	for w := 0; len(a) > 0; w++ {
-		n := min(64, len(a))
-		x, y := a[:n], b[:n]
-		var bits uint64
-		for i := range x {
-			var bit uint64
-			if x[i] < y[i] {
-				bit = 1
-			}
-			bits |= bit << (i & 63)
-		}
-		d[w] = bits
-		a, b = a[n:], b[n:]
-	}
+	compare(d, a, b, func(a, b []F) uint64 {
+		return which(a, b, func(x, y F) bool { return x < y })
+	})
 }
 
 func lessOrEqualFloats[F float32 | float64](d []uint64, a, b []F) {
-	for w := 0; len(a) > 0; w++ {
-		n := min(64, len(a))
-		x, y := a[:n], b[:n]
-		var bits uint64
-		for i := range x {
-			var bit uint64
-			if x[i] <= y[i] {
-				bit = 1
-			}
-			bits |= bit << (i & 63)
-		}
-		d[w] = bits
-		a, b = a[n:], b[n:]
-	}
+	compare(d, a, b, func(a, b []F) uint64 {
+		return which(a, b, func(x, y F) bool { return x <= y })
+	})
 }
 
 func numbers[F float32 | float64](d []uint64, a, b []F) {
-	for w := 0; len(a) > 0; w++ {
-		n := min(64, len(a))
-		x, y := a[:n], b[:n]
-		var bits uint64
-		for i := range x {
-			var bit uint64
-			if x[i] == x[i] && y[i] == y[i] {
-				bit = 1
-			}
-			bits |= bit << (i & 63)
-		}
-		d[w] = bits
-		a, b = a[n:], b[n:]
-	}
+	compare(d, a, b, func(a, b []F) uint64 {
+		return which(a, b, func(x, y F) bool { return x == x && y == y })
+	})
 }
 
 func numF32(d []uint64, a, b []uint32) { numbers(d, floats32(a), floats32(b)) }
 
 func eqFtzF32(d []uint64, a, b []uint32) {
-	for w := 0; len(a) > 0; w++ {
-		n := min(64, len(a))
-		x, y := a[:n], b[:n]
-		var bits uint64
-		for i := range x {
-			var bit uint64
-			if math.Float32frombits(flush32(x[i])) == math.Float32frombits(flush32(y[i])) {
-				bit = 1
-			}
-			bits |= bit << (i & 63)
-		}
-		d[w] = bits
-		a, b = a[n:], b[n:]
-	}
+	compare(d, floats32(a), floats32(b), func(a, b []float32) uint64 {
+		return which(a, b, func(x, y float32) bool { return flushFloat(x) == flushFloat(y) })
+	})
 }
 
 func neFtzF32(d []uint64, a, b []uint32) {
-	for w := 0; len(a) > 0; w++ {
-		n := min(64, len(a))
-		x, y := a[:n], b[:n]
-		var bits uint64
-		for i := range x {
-			var bit uint64
-			if f, g := math.Float32frombits(flush32(x[i])), math.Float32frombits(flush32(y[i])); f < g || f > g {
-				bit = 1
-			}
-			bits |= bit << (i & 63)
-		}
-		d[w] = bits
-		a, b = a[n:], b[n:]
-	}
+	compare(d, floats32(a), floats32(b), func(a, b []float32) uint64 {
+		return which(a, b, func(x, y float32) bool { return flushFloat(x) < flushFloat(y) || flushFloat(x) > flushFloat(y) })
+	})
 }
 
 func ltFtzF32(d []uint64, a, b []uint32) {
-	for w := 0; len(a) > 0; w++ {
-		n := min(64, len(a))
-		x, y := a[:n], b[:n]
-		var bits uint64
-		for i := range x {
-			var bit uint64
-			if math.Float32frombits(flush32(x[i])) < math.Float32frombits(flush32(y[i])) {
-				bit = 1
-			}
-			bits |= bit << (i & 63)
-		}
-		d[w] = bits
-		a, b = a[n:], b[n:]
-	}
+	compare(d, floats32(a), floats32(b), func(a, b []float32) uint64 {
+		return which(a, b, func(x, y float32) bool { return flushFloat(x) < flushFloat(y) })
+	})
 }
 
 func leFtzF32(d []uint64, a, b []uint32) {
-	for w := 0; len(a) > 0; w++ {
-		n := min(64, len(a))
-		x, y := a[:n], b[:n]
-		var bits uint64
-		for i := range x {
-			var bit uint64
-			if math.Float32frombits(flush32(x[i])) <= math.Float32frombits(flush32(y[i])) {
-				bit = 1
-			}
-			bits |= bit << (i & 63)
-		}
-		d[w] = bits
-		a, b = a[n:], b[n:]
-	}
+	compare(d, floats32(a), floats32(b), func(a, b []float32) uint64 {
+		return which(a, b, func(x, y float32) bool { return flushFloat(x) <= flushFloat(y) })
+	})
 }

@@ -75,52 +75,36 @@ func mulF32(d, a, b []uint32) {
 }
 
 func divF32(d, a, b []uint32) {
-	x, y := floats32(a)[:len(d)], floats32(b)[:len(d)]
-	for i := range d {
-		d[i] = canon32(x[i] / y[i])
-	}
+	loop2(d, floats32(a), floats32(b), func(x, y float32) uint32 { return canon32(x / y) })
 }
 
 // The product of two float32 is exact in float64, and so the sum is the first
 // rounding; where rounding it again could go wrong, the sum is rounded to odd.
 func fmaF32(d, a, b, c []uint32) {
-	x, y, z := floats32(a)[:len(d)], floats32(b)[:len(d)], floats32(c)[:len(d)]
-	for i := range d {
-		p := float64(x[i]) * float64(y[i])
-		s := p + float64(z[i])
+	loop3(d, floats32(a), floats32(b), floats32(c), func(x, y, z float32) uint32 {
+		p := float64(x) * float64(y)
+		s := p + float64(z)
 		if doubtful32(s) {
-			s = oddSum(p, float64(z[i]))
+			s = oddSum(p, float64(z))
 		}
-		d[i] = canon32(float32(s))
-	}
+		return canon32(float32(s))
+	})
 }
 
 func addFtzF32(d, a, b []uint32) {
-	x, y := floats32(a)[:len(d)], floats32(b)[:len(d)]
-	for i := range d {
-		d[i] = flush32(canon32(flushFloat(x[i]) + flushFloat(y[i])))
-	}
+	loop2(d, floats32(a), floats32(b), func(x, y float32) uint32 { return flush32(canon32(flushFloat(x) + flushFloat(y))) })
 }
 
 func subFtzF32(d, a, b []uint32) {
-	x, y := floats32(a)[:len(d)], floats32(b)[:len(d)]
-	for i := range d {
-		d[i] = flush32(canon32(flushFloat(x[i]) - flushFloat(y[i])))
-	}
+	loop2(d, floats32(a), floats32(b), func(x, y float32) uint32 { return flush32(canon32(flushFloat(x) - flushFloat(y))) })
 }
 
 func mulFtzF32(d, a, b []uint32) {
-	x, y := floats32(a)[:len(d)], floats32(b)[:len(d)]
-	for i := range d {
-		d[i] = flush32(canon32(flushFloat(x[i]) * flushFloat(y[i])))
-	}
+	loop2(d, floats32(a), floats32(b), func(x, y float32) uint32 { return flush32(canon32(flushFloat(x) * flushFloat(y))) })
 }
 
 func divFtzF32(d, a, b []uint32) {
-	x, y := floats32(a)[:len(d)], floats32(b)[:len(d)]
-	for i := range d {
-		d[i] = flush32(canon32(flushFloat(x[i]) / flushFloat(y[i])))
-	}
+	loop2(d, floats32(a), floats32(b), func(x, y float32) uint32 { return flush32(canon32(flushFloat(x) / flushFloat(y))) })
 }
 
 func fmaFtzF32(d, a, b, c []uint32) {
@@ -183,32 +167,16 @@ func oddSum(p, c float64) float64 {
 	return math.Float64frombits(bits - 1)
 }
 
-func minF32(d, a, b []uint32) {
-	a, b = a[:len(d)], b[:len(d)]
-	for i := range d {
-		d[i] = min32(a[i], b[i])
-	}
-}
+func minF32(d, a, b []uint32) { loop2(d, a, b, func(a, b uint32) uint32 { return min32(a, b) }) }
 
-func maxF32(d, a, b []uint32) {
-	a, b = a[:len(d)], b[:len(d)]
-	for i := range d {
-		d[i] = max32(a[i], b[i])
-	}
-}
+func maxF32(d, a, b []uint32) { loop2(d, a, b, func(a, b uint32) uint32 { return max32(a, b) }) }
 
 func minFtzF32(d, a, b []uint32) {
-	a, b = a[:len(d)], b[:len(d)]
-	for i := range d {
-		d[i] = min32(flush32(a[i]), flush32(b[i]))
-	}
+	loop2(d, a, b, func(a, b uint32) uint32 { return min32(flush32(a), flush32(b)) })
 }
 
 func maxFtzF32(d, a, b []uint32) {
-	a, b = a[:len(d)], b[:len(d)]
-	for i := range d {
-		d[i] = max32(flush32(a[i]), flush32(b[i]))
-	}
+	loop2(d, a, b, func(a, b uint32) uint32 { return max32(flush32(a), flush32(b)) })
 }
 
 // min32 takes the operand that is a number, and -0 before +0.
@@ -249,91 +217,54 @@ func number32(a, b uint32) uint32 {
 	return nan32
 }
 
-func negF32(d, a []uint32) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = a[i] ^ sign32
-	}
-}
+func negF32(d, a []uint32) { loop1(d, a, func(a uint32) uint32 { return a ^ sign32 }) }
 
-func absF32(d, a []uint32) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = a[i] &^ sign32
-	}
-}
+func absF32(d, a []uint32) { loop1(d, a, func(a uint32) uint32 { return a &^ sign32 }) }
 
-func negFtzF32(d, a []uint32) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = flush32(a[i]) ^ sign32
-	}
-}
+func negFtzF32(d, a []uint32) { loop1(d, a, func(a uint32) uint32 { return flush32(a) ^ sign32 }) }
 
-func absFtzF32(d, a []uint32) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = flush32(a[i]) &^ sign32
-	}
-}
+func absFtzF32(d, a []uint32) { loop1(d, a, func(a uint32) uint32 { return flush32(a) &^ sign32 }) }
 
 // copysignF32 gives b the sign of a, which is the order PTX has them in.
 func copysignF32(d, a, b []uint32) {
-	a, b = a[:len(d)], b[:len(d)]
-	for i := range d {
-		d[i] = b[i]&^sign32 | a[i]&sign32
-	}
+	loop2(d, a, b, func(a, b uint32) uint32 { return b&^sign32 | a&sign32 })
 }
 
 func rcpF32(d, a []uint32) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = canon32(1 / math.Float32frombits(a[i]))
-	}
+	loop1(d, a, func(a uint32) uint32 { return canon32(1 / math.Float32frombits(a)) })
 }
 
 func rcpFtzF32(d, a []uint32) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = flush32(canon32(1 / math.Float32frombits(flush32(a[i]))))
-	}
+	loop1(d, a, func(a uint32) uint32 { return flush32(canon32(1 / math.Float32frombits(flush32(a)))) })
 }
 
 // A float32 square root by way of float64 is rounded rightly, as float64 has
 // more than twice the bits; the compiler makes one instruction of it.
 func sqrtF32(d, a []uint32) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = canon32(float32(math.Sqrt(float64(math.Float32frombits(a[i])))))
-	}
+	loop1(d, a, func(a uint32) uint32 { return canon32(float32(math.Sqrt(float64(math.Float32frombits(a))))) })
 }
 
 func sqrtFtzF32(d, a []uint32) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = canon32(float32(math.Sqrt(float64(math.Float32frombits(flush32(a[i]))))))
-	}
+	loop1(d, a, func(a uint32) uint32 { return canon32(float32(math.Sqrt(float64(math.Float32frombits(flush32(a)))))) })
 }
 
 // slct takes a where c is not negative; -0 is not, a NaN counts as negative.
 func slct[L lane](d, a, b []L, c []uint32) {
-	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
-	for i := range d {
-		x := b[i]
-		if math.Float32frombits(c[i]) >= 0 {
-			x = a[i]
+	loop3(d, a, b, c, func(a, b L, c uint32) L {
+		x := b
+		if math.Float32frombits(c) >= 0 {
+			x = a
 		}
-		d[i] = x
-	}
+		return x
+	})
 }
 
 func slctFtz[L lane](d, a, b []L, c []uint32) {
-	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
-	for i := range d {
-		x := b[i]
-		if math.Float32frombits(flush32(c[i])) >= 0 {
-			x = a[i]
+	loop3(d, a, b, c, func(a, b L, c uint32) L {
+		x := b
+		if math.Float32frombits(flush32(c)) >= 0 {
+			x = a
 		}
-		d[i] = x
-	}
+		return x
+	})
 }

@@ -129,26 +129,13 @@ func number64(a, b uint64) uint64 {
 	return a | quiet64
 }
 
-func negF64(d, a []uint64) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = a[i] ^ sign64
-	}
-}
+func negF64(d, a []uint64) { loop1(d, a, func(a uint64) uint64 { return a ^ sign64 }) }
 
-func absF64(d, a []uint64) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = a[i] &^ sign64
-	}
-}
+func absF64(d, a []uint64) { loop1(d, a, func(a uint64) uint64 { return a &^ sign64 }) }
 
 // copysignF64 gives b the sign of a, which is the order PTX has them in.
 func copysignF64(d, a, b []uint64) {
-	a, b = a[:len(d)], b[:len(d)]
-	for i := range d {
-		d[i] = b[i]&^sign64 | a[i]&sign64
-	}
+	loop2(d, a, b, func(a, b uint64) uint64 { return b&^sign64 | a&sign64 })
 }
 
 func rcpF64(d, a []uint64) {

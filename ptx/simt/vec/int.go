@@ -110,76 +110,36 @@ func init() {
 	})
 }
 
-// each1 makes a kernel of an operation on one lane, for what is rarely run:
-// the call costs more than most operations do.
+// each1 makes a kernel of an operation on one lane, for what is rarely run: it is called for each.
 func each1[D, A lane](f func(A) D) func(d []D, a []A) {
-	return func(d []D, a []A) {
-		a = a[:len(d)]
-		for i := range d {
-			d[i] = f(a[i])
-		}
-	}
+	return func(d []D, a []A) { loop1(d, a, f) }
 }
 
 func each2[D, A, B lane](f func(A, B) D) func(d []D, a []A, b []B) {
-	return func(d []D, a []A, b []B) {
-		a, b = a[:len(d)], b[:len(d)]
-		for i := range d {
-			d[i] = f(a[i], b[i])
-		}
-	}
+	return func(d []D, a []A, b []B) { loop2(d, a, b, f) }
 }
 
 func each3[D, A, B, C lane](f func(A, B, C) D) func(d []D, a []A, b []B, c []C) {
-	return func(d []D, a []A, b []B, c []C) {
-		a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
-		for i := range d {
-			d[i] = f(a[i], b[i], c[i])
-		}
-	}
+	return func(d []D, a []A, b []B, c []C) { loop3(d, a, b, c, f) }
 }
 
-func add[L lane, V unsigned](d, a, b []L) {
-	a, b = a[:len(d)], b[:len(d)]
-	for i := range d {
-		d[i] = L(V(a[i]) + V(b[i]))
-	}
-}
+func add[L lane, V unsigned](d, a, b []L) { loop2(d, a, b, func(a, b L) L { return L(V(a) + V(b)) }) }
 
-func sub[L lane, V unsigned](d, a, b []L) {
-	a, b = a[:len(d)], b[:len(d)]
-	for i := range d {
-		d[i] = L(V(a[i]) - V(b[i]))
-	}
-}
+func sub[L lane, V unsigned](d, a, b []L) { loop2(d, a, b, func(a, b L) L { return L(V(a) - V(b)) }) }
 
-func mulLo[L lane, V unsigned](d, a, b []L) {
-	a, b = a[:len(d)], b[:len(d)]
-	for i := range d {
-		d[i] = L(V(a[i]) * V(b[i]))
-	}
-}
+func mulLo[L lane, V unsigned](d, a, b []L) { loop2(d, a, b, func(a, b L) L { return L(V(a) * V(b)) }) }
 
 func madLo[L lane, V unsigned](d, a, b, c []L) {
-	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
-	for i := range d {
-		d[i] = L(V(a[i])*V(b[i]) + V(c[i]))
-	}
+	loop3(d, a, b, c, func(a, b, c L) L { return L(V(a)*V(b) + V(c)) })
 }
 
 // mulWide multiplies values of type T into the type W, twice as wide.
 func mulWide[D, A lane, T, W integer](d []D, a, b []A) {
-	a, b = a[:len(d)], b[:len(d)]
-	for i := range d {
-		d[i] = D(W(T(a[i])) * W(T(b[i])))
-	}
+	loop2(d, a, b, func(a, b A) D { return D(W(T(a)) * W(T(b))) })
 }
 
 func madWide[D, A lane, T, W integer](d []D, a, b []A, c []D) {
-	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
-	for i := range d {
-		d[i] = D(W(T(a[i]))*W(T(b[i]))) + c[i]
-	}
+	loop3(d, a, b, c, func(a, b A, c D) D { return D(W(T(a))*W(T(b))) + c })
 }
 
 func mulHi16[T int16 | uint16, W int32 | uint32](a, b uint32) uint32 {
@@ -191,17 +151,13 @@ func madHi16[T int16 | uint16, W int32 | uint32](a, b, c uint32) uint32 {
 }
 
 func mulHi32[T int32 | uint32, W int64 | uint64](d, a, b []uint32) {
-	a, b = a[:len(d)], b[:len(d)]
-	for i := range d {
-		d[i] = uint32(W(T(a[i])) * W(T(b[i])) >> 32)
-	}
+	loop2(d, a, b, func(a, b uint32) uint32 { return uint32(W(T(a)) * W(T(b)) >> 32) })
 }
 
 func madHi32[T int32 | uint32, W int64 | uint64](d, a, b, c []uint32) {
-	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
-	for i := range d {
-		d[i] = uint32(W(T(a[i]))*W(T(b[i]))>>32) + c[i]
-	}
+	loop3(d, a, b, c, func(a, b, c uint32) uint32 {
+		return uint32(W(T(a))*W(T(b))>>32) + c
+	})
 }
 
 func highU64(a, b uint64) uint64 {
@@ -216,32 +172,16 @@ func highS64(a, b uint64) uint64 {
 	return hi - uint64(int64(a)>>63)&b - uint64(int64(b)>>63)&a
 }
 
-func mulHiU64(d, a, b []uint64) {
-	a, b = a[:len(d)], b[:len(d)]
-	for i := range d {
-		d[i] = highU64(a[i], b[i])
-	}
-}
+func mulHiU64(d, a, b []uint64) { loop2(d, a, b, func(a, b uint64) uint64 { return highU64(a, b) }) }
 
-func mulHiS64(d, a, b []uint64) {
-	a, b = a[:len(d)], b[:len(d)]
-	for i := range d {
-		d[i] = highS64(a[i], b[i])
-	}
-}
+func mulHiS64(d, a, b []uint64) { loop2(d, a, b, func(a, b uint64) uint64 { return highS64(a, b) }) }
 
 func madHiU64(d, a, b, c []uint64) {
-	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
-	for i := range d {
-		d[i] = highU64(a[i], b[i]) + c[i]
-	}
+	loop3(d, a, b, c, func(a, b, c uint64) uint64 { return highU64(a, b) + c })
 }
 
 func madHiS64(d, a, b, c []uint64) {
-	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
-	for i := range d {
-		d[i] = highS64(a[i], b[i]) + c[i]
-	}
+	loop3(d, a, b, c, func(a, b, c uint64) uint64 { return highS64(a, b) + c })
 }
 
 // div gives all ones for a division by zero, as GPUs do. The smallest value
@@ -270,55 +210,46 @@ func rem[L lane, V unsigned, T integer](d, a, b []L) {
 }
 
 func minimum[L lane, V unsigned, T integer](d, a, b []L) {
-	a, b = a[:len(d)], b[:len(d)]
-	for i := range d {
-		x, y := T(a[i]), T(b[i])
+	loop2(d, a, b, func(a, b L) L {
+		x, y := T(a), T(b)
 		if y < x {
 			x = y
 		}
-		d[i] = L(V(x))
-	}
+		return L(V(x))
+	})
 }
 
 func maximum[L lane, V unsigned, T integer](d, a, b []L) {
-	a, b = a[:len(d)], b[:len(d)]
-	for i := range d {
-		x, y := T(a[i]), T(b[i])
+	loop2(d, a, b, func(a, b L) L {
+		x, y := T(a), T(b)
 		if y > x {
 			x = y
 		}
-		d[i] = L(V(x))
-	}
+		return L(V(x))
+	})
 }
 
 func sad[L lane, V unsigned, T integer](d, a, b, c []L) {
-	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
-	for i := range d {
-		x, y := T(a[i]), T(b[i])
+	loop3(d, a, b, c, func(a, b, c L) L {
+		x, y := T(a), T(b)
 		if x < y {
 			x, y = y, x
 		}
-		d[i] = L(V(c[i]) + V(x) - V(y))
-	}
+		return L(V(c) + V(x) - V(y))
+	})
 }
 
-func neg[L lane, V unsigned](d, a []L) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = L(-V(a[i]))
-	}
-}
+func neg[L lane, V unsigned](d, a []L) { loop1(d, a, func(a L) L { return L(-V(a)) }) }
 
 // abs leaves the smallest value as it is.
 func abs[L lane, V unsigned, T signed](d, a []L) {
-	a = a[:len(d)]
-	for i := range d {
-		x := T(a[i])
+	loop1(d, a, func(a L) L {
+		x := T(a)
 		if x < 0 {
 			x = -x
 		}
-		d[i] = L(V(x))
-	}
+		return L(V(x))
+	})
 }
 
 // clampS32 limits a sum to the range of 32 bits with sign.

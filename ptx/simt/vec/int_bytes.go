@@ -59,10 +59,7 @@ func pick(a, b, selector uint32) uint32 {
 }
 
 func permute(d, a, b, c []uint32) {
-	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
-	for i := range d {
-		d[i] = pick(a[i], b[i], c[i])
-	}
+	loop3(d, a, b, c, func(a, b, c uint32) uint32 { return pick(a, b, c) })
 }
 
 // permuteBy makes the modes of prmt that take one of four selectors.
@@ -76,33 +73,30 @@ func permuteBy(selectors [4]uint32) Ternary32 {
 }
 
 func dp4a[A, B int8 | uint8](d, a, b, c []uint32) {
-	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
-	for i := range d {
-		x, y := a[i], b[i]
+	loop3(d, a, b, c, func(a, b, c uint32) uint32 {
+		x, y := a, b
 		sum := int32(A(x)) * int32(B(y))
 		sum += int32(A(x>>8)) * int32(B(y>>8))
 		sum += int32(A(x>>16)) * int32(B(y>>16))
 		sum += int32(A(x>>24)) * int32(B(y>>24))
-		d[i] = c[i] + uint32(sum)
-	}
+		return c + uint32(sum)
+	})
 }
 
 // dp2aLow multiplies the halves of a with the two lower bytes of b.
 func dp2aLow[A int16 | uint16, B int8 | uint8](d, a, b, c []uint32) {
-	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
-	for i := range d {
-		x, y := a[i], b[i]
-		d[i] = c[i] + uint32(int32(A(x))*int32(B(y))) + uint32(int32(A(x>>16))*int32(B(y>>8)))
-	}
+	loop3(d, a, b, c, func(a, b, c uint32) uint32 {
+		x, y := a, b
+		return c + uint32(int32(A(x))*int32(B(y))) + uint32(int32(A(x>>16))*int32(B(y>>8)))
+	})
 }
 
 // dp2aHigh multiplies the halves of a with the two upper bytes of b.
 func dp2aHigh[A int16 | uint16, B int8 | uint8](d, a, b, c []uint32) {
-	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
-	for i := range d {
-		x, y := a[i], b[i]>>16
-		d[i] = c[i] + uint32(int32(A(x))*int32(B(y))) + uint32(int32(A(x>>16))*int32(B(y>>8)))
-	}
+	loop3(d, a, b, c, func(a, b, c uint32) uint32 {
+		x, y := a, b>>16
+		return c + uint32(int32(A(x))*int32(B(y))) + uint32(int32(A(x>>16))*int32(B(y>>8)))
+	})
 }
 
 func pack(low, high uint32) uint32 { return high<<16 | low&0xffff }

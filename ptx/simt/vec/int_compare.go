@@ -42,70 +42,26 @@ func swapped64(compare Compare64) Compare64 {
 	return func(d []uint64, a, b []uint64) { compare(d, b, a) }
 }
 
-// The comparisons fill a word of bits from its last lane down, so that the
-// first lane ends up lowest with shifts by one only. Bits past the last lane
-// are zero.
-
 func equal[L lane, V unsigned](d []uint64, a, b []L) {
-	b = b[:len(a)]
-	for w := 0; len(a) > 0; w++ {
-		n := min(64, len(a))
-		x, y := a[:n], b[:n]
-		var bits uint64
-		for i := n - 1; i >= 0; i-- {
-			bits <<= 1
-			if V(x[i]) == V(y[i]) {
-				bits |= 1
-			}
-		}
-		d[w], a, b = bits, a[n:], b[n:]
-	}
+	compare(d, a, b, func(a, b []L) uint64 {
+		return which(a, b, func(x, y L) bool { return V(x) == V(y) })
+	})
 }
 
 func unequal[L lane, V unsigned](d []uint64, a, b []L) {
-	b = b[:len(a)]
-	for w := 0; len(a) > 0; w++ {
-		n := min(64, len(a))
-		x, y := a[:n], b[:n]
-		var bits uint64
-		for i := n - 1; i >= 0; i-- {
-			bits <<= 1
-			if V(x[i]) != V(y[i]) {
-				bits |= 1
-			}
-		}
-		d[w], a, b = bits, a[n:], b[n:]
-	}
+	compare(d, a, b, func(a, b []L) uint64 {
+		return which(a, b, func(x, y L) bool { return V(x) != V(y) })
+	})
 }
 
 func less[L lane, T integer](d []uint64, a, b []L) {
-	b = b[:len(a)]
-	for w := 0; len(a) > 0; w++ {
-		n := min(64, len(a))
-		x, y := a[:n], b[:n]
-		var bits uint64
-		for i := n - 1; i >= 0; i-- {
-			bits <<= 1
-			if T(x[i]) < T(y[i]) {
-				bits |= 1
-			}
-		}
-		d[w], a, b = bits, a[n:], b[n:]
-	}
+	compare(d, a, b, func(a, b []L) uint64 {
+		return which(a, b, func(x, y L) bool { return T(x) < T(y) })
+	})
 }
 
 func lessOrEqual[L lane, T integer](d []uint64, a, b []L) {
-	b = b[:len(a)]
-	for w := 0; len(a) > 0; w++ {
-		n := min(64, len(a))
-		x, y := a[:n], b[:n]
-		var bits uint64
-		for i := n - 1; i >= 0; i-- {
-			bits <<= 1
-			if T(x[i]) <= T(y[i]) {
-				bits |= 1
-			}
-		}
-		d[w], a, b = bits, a[n:], b[n:]
-	}
+	compare(d, a, b, func(a, b []L) uint64 {
+		return which(a, b, func(x, y L) bool { return T(x) <= T(y) })
+	})
 }

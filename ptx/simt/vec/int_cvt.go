@@ -48,12 +48,7 @@ func conversionShape(kernel any) any {
 
 // convert makes values of type R from those of type T. The result fills its
 // lane according to its sign.
-func convert[D, A lane, R, T integer](d []D, a []A) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = D(R(T(a[i])))
-	}
-}
+func convert[D, A lane, R, T integer](d []D, a []A) { loop1(d, a, func(a A) D { return D(R(T(a))) }) }
 
 // saturate is convert for one lane, with the nearest value there is in place
 // of one that R does not have.

@@ -69,43 +69,22 @@ func init() {
 	})
 }
 
-func and[L lane](d, a, b []L) {
-	a, b = a[:len(d)], b[:len(d)]
-	for i := range d {
-		d[i] = a[i] & b[i]
-	}
-}
+func and[L lane](d, a, b []L) { loop2(d, a, b, func(a, b L) L { return a & b }) }
 
-func or[L lane](d, a, b []L) {
-	a, b = a[:len(d)], b[:len(d)]
-	for i := range d {
-		d[i] = a[i] | b[i]
-	}
-}
+func or[L lane](d, a, b []L) { loop2(d, a, b, func(a, b L) L { return a | b }) }
 
-func xor[L lane](d, a, b []L) {
-	a, b = a[:len(d)], b[:len(d)]
-	for i := range d {
-		d[i] = a[i] ^ b[i]
-	}
-}
+func xor[L lane](d, a, b []L) { loop2(d, a, b, func(a, b L) L { return a ^ b }) }
 
-func not[L lane, V unsigned](d, a []L) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = L(^V(a[i]))
-	}
-}
+func not[L lane, V unsigned](d, a []L) { loop1(d, a, func(a L) L { return L(^V(a)) }) }
 
 func cnot[L lane, V unsigned](d, a []L) {
-	a = a[:len(d)]
-	for i := range d {
+	loop1(d, a, func(a L) L {
 		var r L
-		if V(a[i]) == 0 {
+		if V(a) == 0 {
 			r = 1
 		}
-		d[i] = r
-	}
+		return r
+	})
 }
 
 // lop3 looks each bit of the result up in a table of eight, by the bits of a,
@@ -136,79 +115,55 @@ func lop3(d, a, b, c, e []uint32) {
 // shl and shr need no clamp of the count: a Go shift by more than the width
 // gives what PTX wants.
 func shl[L lane, V unsigned](d, a []L, b []uint32) {
-	a, b = a[:len(d)], b[:len(d)]
-	for i := range d {
-		d[i] = L(V(a[i]) << b[i])
-	}
+	loop2(d, a, b, func(a L, b uint32) L { return L(V(a) << b) })
 }
 
 func shr[L lane, V unsigned, T integer](d, a []L, b []uint32) {
-	a, b = a[:len(d)], b[:len(d)]
-	for i := range d {
-		d[i] = L(V(T(a[i]) >> b[i]))
-	}
+	loop2(d, a, b, func(a L, b uint32) L { return L(V(T(a) >> b)) })
 }
 
 // The funnel shifts move the 64 bits of b above a.
 
 func funnelLeftWrap(d, a, b, c []uint32) {
-	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
-	for i := range d {
-		both := uint64(b[i])<<32 | uint64(a[i])
-		d[i] = uint32(both << (c[i] & 31) >> 32)
-	}
+	loop3(d, a, b, c, func(a, b, c uint32) uint32 {
+		both := uint64(b)<<32 | uint64(a)
+		return uint32(both << (c & 31) >> 32)
+	})
 }
 
 func funnelRightWrap(d, a, b, c []uint32) {
-	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
-	for i := range d {
-		both := uint64(b[i])<<32 | uint64(a[i])
-		d[i] = uint32(both >> (c[i] & 31))
-	}
+	loop3(d, a, b, c, func(a, b, c uint32) uint32 {
+		both := uint64(b)<<32 | uint64(a)
+		return uint32(both >> (c & 31))
+	})
 }
 
 func funnelLeftClamp(d, a, b, c []uint32) {
-	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
-	for i := range d {
-		both := uint64(b[i])<<32 | uint64(a[i])
-		d[i] = uint32(both << min(c[i], 32) >> 32)
-	}
+	loop3(d, a, b, c, func(a, b, c uint32) uint32 {
+		both := uint64(b)<<32 | uint64(a)
+		return uint32(both << min(c, 32) >> 32)
+	})
 }
 
 func funnelRightClamp(d, a, b, c []uint32) {
-	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
-	for i := range d {
-		both := uint64(b[i])<<32 | uint64(a[i])
-		d[i] = uint32(both >> min(c[i], 32))
-	}
+	loop3(d, a, b, c, func(a, b, c uint32) uint32 {
+		both := uint64(b)<<32 | uint64(a)
+		return uint32(both >> min(c, 32))
+	})
 }
 
-func popc32(d, a []uint32) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = uint32(bits.OnesCount32(a[i]))
-	}
-}
+func popc32(d, a []uint32) { loop1(d, a, func(a uint32) uint32 { return uint32(bits.OnesCount32(a)) }) }
 
 func popc64(d []uint32, a []uint64) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = uint32(bits.OnesCount64(a[i]))
-	}
+	loop1(d, a, func(a uint64) uint32 { return uint32(bits.OnesCount64(a)) })
 }
 
 func clz32(d, a []uint32) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = uint32(bits.LeadingZeros32(a[i]))
-	}
+	loop1(d, a, func(a uint32) uint32 { return uint32(bits.LeadingZeros32(a)) })
 }
 
 func clz64(d []uint32, a []uint64) {
-	a = a[:len(d)]
-	for i := range d {
-		d[i] = uint32(bits.LeadingZeros64(a[i]))
-	}
+	loop1(d, a, func(a uint64) uint32 { return uint32(bits.LeadingZeros64(a)) })
 }
 
 // bfind finds the highest bit that is not the sign; without any it gives all
@@ -248,24 +203,22 @@ func extract[L lane, T integer](d, a []L, b, c []uint32) {
 // insert puts the lowest e bits of a into b, from position c up; what reaches
 // beyond the top is lost.
 func insert[L lane](d, a, b []L, c, e []uint32) {
-	a, b, c, e = a[:len(d)], b[:len(d)], c[:len(d)], e[:len(d)]
-	for i := range d {
-		pos, length := c[i]&0xff, e[i]&0xff
+	loop4(d, a, b, c, e, func(a, b L, c, e uint32) L {
+		pos, length := c&0xff, e&0xff
 		field := (L(1)<<length - 1) << pos
-		d[i] = b[i]&^field | a[i]<<pos&field
-	}
+		return b&^field | a<<pos&field
+	})
 }
 
 // choose takes a where c is not negative, else b.
 func choose[L lane](d, a, b []L, c []uint32) {
-	a, b, c = a[:len(d)], b[:len(d)], c[:len(d)]
-	for i := range d {
-		x := b[i]
-		if int32(c[i]) >= 0 {
-			x = a[i]
+	loop3(d, a, b, c, func(a, b L, c uint32) L {
+		x := b
+		if int32(c) >= 0 {
+			x = a
 		}
-		d[i] = x
-	}
+		return x
+	})
 }
 
 // maskClamp returns ones from a position on. Bits beyond the last one are cut off.

@@ -138,6 +138,7 @@ func (s *State) Expect(jobs int) { s.jobs.expect(jobs) }
 
 // View is the state as a policy sees it during one step. Its embedded placer
 // holds the working copy of the cluster, which Plan.Start changes.
+// Its many methods are the questions that a policy may ask, one each; none changes anything but the view itself.
 type View struct {
 	state *State
 	*placer

@@ -19,6 +19,8 @@ const (
 // token reads as the end of the file, so that all loops and recursions stop without
 // checking for errors. The loop over statements (body) or items (readModule) then calls
 // resume and skips to the next statement or item.
+// Its many methods are one a form of PTX (parse.go, parse_body.go), of a
+// constant (constant.go) or of a name (scope.go).
 type parser struct {
 	file   string
 	scan   scanner

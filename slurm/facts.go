@@ -40,6 +40,7 @@ type LentGPU struct {
 }
 
 // Job is a job as Slurm knows it. Times are counted from 1970; 0 is unknown.
+// It has a field for each fact that is used.
 type Job struct {
 	ID        uint64
 	Name      string

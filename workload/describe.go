@@ -11,6 +11,7 @@ import (
 )
 
 // Summary describes a workload in numbers. Times are in seconds.
+// It has a field for each number.
 type Summary struct {
 	Name  string    `json:"name"`
 	Start time.Time `json:"start,omitzero"`

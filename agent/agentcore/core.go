@@ -85,6 +85,7 @@ type task struct {
 }
 
 // Core is what an agent knows.
+// Its many methods are one a message of the head and one an event of the node.
 type Core struct {
 	cfg     Config
 	now     time.Duration

@@ -8,6 +8,7 @@ import (
 
 // Ended is a job that has ended, or tasks of an array that ended together: what users were last shown
 // of it. Instants are in seconds since 1970, and spans in seconds.
+// It has a field for each thing that is told.
 type Ended struct {
 	ID         uint64        `json:"job"`
 	ArrayJob   uint64        `json:"array_job,omitempty"`

@@ -14,6 +14,7 @@ import (
 )
 
 // Job is a job that has not ended.
+// It has a field for each thing that a head must know again.
 type Job struct {
 	Job      uint64        `json:"job"`
 	Array    uint64        `json:"array,omitempty"`

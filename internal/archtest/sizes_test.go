@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +16,8 @@ import (
 var mostOf = map[string]int{"methods": 40, "fields": 25, "files": 25}
 
 // stillLarge is what has more, and how much: it may only shrink. What shrinks below the limit leaves the
-// list. Documents and messages have as many fields as there is to say.
+// list, and so does a type whose comment says what its many methods or fields are: one a call of an interface,
+// say, or one a thing that a document tells.
 const stillLarge = `
 32 files ptx/simt
 32 files node/clientcore
@@ -24,61 +26,32 @@ const stillLarge = `
 269 methods node/daemon
 218 methods node/worker/worker
 218 methods head/Core
-144 methods ptx/simt/program/lowering
 129 methods node/vgpu/Core
-115 methods ptx/simt/gang
 107 methods slurm/Core
-95 methods ptx/simt/native/compiler
-91 methods policy/View
-85 methods ptx/parser
-77 methods policy/mccs/Library
 72 methods campaign/chaos/episode
 71 methods policy/State
 70 methods vmm/Space
 64 methods device/cuda/gpuContext
-58 methods ptx/simt/native/asm/Assembler
 55 methods device/cuda/stream
 53 methods device/remote/Context
-50 methods policy/script/library
-47 methods agent/agentcore/Core
 45 methods node/worker/gpu
-43 methods node/offload/Core
 43 methods internal/door/Resumable
-42 methods policy/winner/tree
-41 methods model/strictyaml/parser
 41 methods device/remote/stream
 63 fields node/worker/worker
 56 fields node/clientcore/Op
-51 fields wire/status/Client
-48 fields slurm/engine/jobDocument
-48 fields slurm/Job
 46 fields head/Core
-44 fields sim/simpage/jsonRun
-43 fields wire/api/Job
 43 fields node/vgpu/client
 43 fields node/client
-43 fields head/record/Ended
-41 fields cmd/muster/programs/nodeFlags
 38 fields internal/door/Resumable
-37 fields wire/TextureCreate
-35 fields head/record/Job
 35 fields device/cuda/gpuContext
-34 fields node/settings/Config
 34 fields node/clientcore/State
 34 fields agent/supervisor
 33 fields slurm/job
-33 fields ptx/simt/program/Inst
 33 fields policy/mccs/Library
 32 fields campaign/chaos/episode
 31 fields node/daemon
 29 fields slurm/Core
-28 fields workload/Summary
-28 fields node/vgpu/ClientView
-28 fields node/survival/ClientFile
-27 fields wire/control/Serve
-27 fields policy/winner/tree
 27 fields node/worker/gpu
-27 fields model/slurmopt/given
 26 fields head/daemon/daemon
 26 fields device/remote/Context
 `
@@ -97,26 +70,32 @@ func TestNothingGrowsBeyondWhatAReaderHolds(t *testing.T) {
 		}
 		allowed[kind+" "+name] = n
 	}
-	is := map[string]int{}
+	is, explained := map[string]int{}, map[string]bool{}
 	for _, p := range packages {
-		measure(p, is)
+		measure(p, is, explained)
 	}
 	for _, what := range slices.Sorted(maps.Keys(is)) {
 		kind, _, _ := strings.Cut(what, " ")
 		most := max(mostOf[kind], allowed[what])
-		if is[what] > most {
-			t.Errorf("%d %s: at most %d: give a part of it a type or a package of its own", is[what], what, most)
+		if is[what] > most && !explained[what] {
+			t.Errorf("%d %s: at most %d: give a part of it a type or a package of its own, or say in its comment what they are (\"Its many methods are ...\")", is[what], what, most)
 		}
 	}
 	for _, what := range slices.Sorted(maps.Keys(allowed)) {
-		if kind, _, _ := strings.Cut(what, " "); is[what] <= mostOf[kind] {
+		if kind, _, _ := strings.Cut(what, " "); is[what] <= mostOf[kind] || explained[what] {
 			t.Errorf("%d %s: take it out of the list of what is still large", is[what], what)
 		}
 	}
 }
 
-// measure counts the methods and fields of a package's types, and its files.
-func measure(p sourcePackage, is map[string]int) {
+var explains = map[string]*regexp.Regexp{
+	"methods": regexp.MustCompile(`many methods (and fields )?are|a method for each`),
+	"fields":  regexp.MustCompile(`many (methods and )?fields are|a field for each|is described in messages\.txt`),
+}
+
+// measure counts the methods and fields of a package's types, and its files, and finds the comments that
+// explain them.
+func measure(p sourcePackage, is map[string]int, explained map[string]bool) {
 	for _, f := range p.files {
 		if f.test {
 			continue
@@ -131,6 +110,9 @@ func measure(p sourcePackage, is map[string]int) {
 			case *ast.GenDecl:
 				for _, s := range d.Specs {
 					if named, ok := s.(*ast.TypeSpec); ok {
+						for kind, words := range explains {
+							explained[kind+" "+path.Join(p.path, named.Name.Name)] = words.MatchString(d.Doc.Text() + named.Doc.Text())
+						}
 						if fields, ok := named.Type.(*ast.StructType); ok {
 							for _, f := range fields.Fields.List {
 								is["fields "+path.Join(p.path, named.Name.Name)] += max(1, len(f.Names))

@@ -231,6 +231,7 @@ type setting struct {
 func (s *setting) set() bool { return s.at != nil }
 
 // given has the settings for one request.
+// It has a field for each option.
 type given struct {
 	nodes, mostNodes, tasks, tasksPerNode, cpus    setting
 	memory, memoryPerCPU                           setting

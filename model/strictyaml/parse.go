@@ -39,6 +39,8 @@ type node struct {
 func (n *node) place() Place { return Place{int(n.line), int(n.column)} }
 
 // parser is the state of parsing a text.
+// Its many methods are one a form of YAML, each of which reads
+// on from where the last one ended.
 type parser struct {
 	file  *File
 	text  string

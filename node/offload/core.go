@@ -7,6 +7,7 @@ import (
 )
 
 // Core is what a node knows of others, as a value that events change.
+// Its many methods are what it is told, one each, and the reasons of one decision, one each.
 type Core struct {
 	cfg   Config
 	now   Time

@@ -13,6 +13,7 @@ import (
 )
 
 // Config says what the node has and how programs share it.
+// It has a field for each setting.
 type Config struct {
 	Name   string // in the status document
 	Socket Socket

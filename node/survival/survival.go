@@ -35,6 +35,7 @@ const (
 const StateVersion = 1
 
 // ClientFile says who a client is.
+// It has a field for each thing that the next daemon must know.
 type ClientFile struct {
 	Version int           `json:"version"`
 	Boot    string        `json:"boot"` // of the machine, see bootID

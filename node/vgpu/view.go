@@ -30,6 +30,7 @@ func (v View) Total() Usage {
 }
 
 // ClientView is one client.
+// It has a field for each thing that is shown of one.
 type ClientView struct {
 	ID          ClientID
 	User        string

@@ -54,6 +54,7 @@ const maxReports = 100
 
 // Library is the scheduling library: the calls are its methods. It is of one Program
 // and one policy.State.
+// Its many methods are the calls of the paper, one each (calls.go, jobcalls.go, describe.go).
 type Library struct {
 	// UnassignedJobQueue is for jobs that wait, AssignedJobQueue for those that run.
 	UnassignedJobQueue, AssignedJobQueue *Queue

@@ -15,6 +15,7 @@ import (
 // library is the way of scripts that are written with the calls of the fourth paper: they
 // define init(), which registers functions for events, and main(), which is called after
 // the events of each step.
+// Its many methods are those calls, one each.
 type library struct {
 	in  *interp
 	lib *mccs.Library

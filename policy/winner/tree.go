@@ -15,6 +15,7 @@ import (
 // elimination of bids (fix) are computed in integers, and winners are checked
 // by room.holds. The limits of nodes and work may end it early; left then keeps
 // the bound valid.
+// Its many methods and fields are steps of that one search: tree.go has the order, cuts.go the cuts.
 type tree struct {
 	t    *part
 	rows rowStore // all rows made for this part, in exact integers

@@ -16,6 +16,7 @@ type (
 		Why       []jsonWhy       `json:"why,omitempty"`
 		Explained []jsonExplained `json:"explained,omitempty"`
 	}
+	// jsonRun is one run; it has a field for each figure.
 	jsonRun struct {
 		Policy          string  `json:"policy"`
 		Seed            uint64  `json:"seed"`

@@ -129,6 +129,7 @@ func (n *signed) UnmarshalJSON(b []byte) error {
 }
 
 // jobDocument is a job as REST describes it, in all versions.
+// It has a field for each of Slurm's that is read.
 type jobDocument struct {
 	ID           uint64  `json:"job_id"`
 	Name         text    `json:"name"`

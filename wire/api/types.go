@@ -72,6 +72,7 @@ type Jobs struct {
 }
 
 // Job is one job. What does not apply is left out.
+// It has a field for each thing that is told of one.
 type Job struct {
 	ID uint64 `json:"job"`
 	// ArrayJob and ArrayTask are of one task of an array.

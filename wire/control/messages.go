@@ -30,6 +30,7 @@ type message interface {
 // Serve is the first message: it assigns the worker its client. The descriptors of the ring, of the
 // data arena and of one lock for each device come with it. The locks are open file descriptions of
 // this worker alone.
+// It has a field for each thing that a worker must know of its client.
 type Serve struct {
 	// Client is the client's number on this node.
 	Client uint64 `json:"client"`

@@ -321,6 +321,7 @@ func DevicesOf(s *Node, all bool) Devices {
 }
 
 // Client is one client.
+// It has a field for each thing that is shown of one.
 type Client struct {
 	ID      uint64 `json:"client"`
 	Pid     int32  `json:"pid"`

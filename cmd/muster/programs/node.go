@@ -128,6 +128,7 @@ data. At its limit the log says so, and the node goes on without recording. An
 earlier recording of that name is replaced; no other file is.`
 
 // nodeFlags are the flags of muster node.
+// It has a field for each flag.
 type nodeFlags struct {
 	config                              string
 	name, socket, devices, policy       string

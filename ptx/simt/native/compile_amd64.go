@@ -45,6 +45,9 @@ const (
 )
 
 // compiler turns a kernel into code.
+// Its many methods are one a kind of instruction, by file: of lanes (vector, with the registers in
+// registers), of a value that is the same or linear in all lanes (uniform), of memory, and of the flow
+// between blocks (compile, chain). All emit into one code and share its registers.
 type compiler struct {
 	asm.Assembler
 	analysis

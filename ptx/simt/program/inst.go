@@ -5,6 +5,8 @@ import "muster/ptx"
 // Inst is one instruction of a program. Registers are slots; constants,
 // parameters and special registers are slots as well, filled before the
 // first instruction, so that no instruction cares what kind its operands are.
+// It has a field for each thing that some kind of instruction says: one struct for all
+// kinds, so that a program is one slice.
 type Inst struct {
 	K     any // what it does beyond its registers: a lane kernel, of a shape of package vec, or one of operands.go
 	D, D2 int32

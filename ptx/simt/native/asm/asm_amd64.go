@@ -62,6 +62,8 @@ type Label struct {
 	waits []int // places of 32-bit distances
 }
 
+// Its many methods are one a form of instruction that compiled kernels need, over two that encode
+// (VEX, EVEX).
 type Assembler struct {
 	notes
 	Narrow bool  // for a processor without AVX-512; see narrow_amd64.go

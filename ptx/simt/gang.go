@@ -293,7 +293,7 @@ func (r *file[T]) copy(g *gang, in *inst, from int32) {
 // blocks.
 //
 // Its many methods are of four kinds: what single instructions do (beside the functions that
-// functionOf names), how lanes reach memory (spaces.go, memory_unsafe.go), which group runs when
+// functionOf names), how lanes reach memory (access.go, memory_unsafe.go), which group runs when
 // (control.go, barrier.go), and the way into compiled code and back (compiled.go).
 type gang struct {
 	team *team

@@ -44,7 +44,7 @@ GENERATED := shim/include/cuda.h shim/lib/memory/api_gen.h shim/lib/entry/api_ge
 .PHONY: generated
 generated: $(GENERATED)
 
-shim/include/cuda.h shim/lib/memory/api_gen.h shim/lib/entry/api_gen.c &: shim/api.txt shim/errors.txt shim/types.h $(wildcard shim/gen/*.go)
+shim/include/cuda.h shim/lib/memory/api_gen.h shim/lib/entry/api_gen.c &: shim/functions/api.txt shim/functions/parse.go shim/errors.txt shim/types.h $(wildcard shim/gen/*.go)
 	$(Q)$(GO) generate ./shim/gen
 
 shim/lib/transport/wire_gen.h: wire/messages.txt $(wildcard wire/gen/*.go)

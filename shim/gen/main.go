@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 
 	"muster/internal/wholefile"
+	"muster/shim/functions"
 )
 
 func main() {
@@ -35,11 +36,10 @@ func main() {
 
 // generate returns the files to be, by their paths below dir.
 func generate(dir string) (map[string][]byte, error) {
-	api, err := os.ReadFile(filepath.Join(dir, "api.txt"))
-	if err != nil {
-		return nil, err
+	entries, err := functions.Parse(functions.API)
+	if err == nil {
+		err = checkHandles(entries)
 	}
-	functions, err := parseFunctions(string(api))
 	if err != nil {
 		return nil, fmt.Errorf("api.txt: %w", err)
 	}
@@ -56,11 +56,10 @@ func generate(dir string) (map[string][]byte, error) {
 		return nil, err
 	}
 	return map[string][]byte{
-		"include/cuda.h":             publicHeader(functions, results, types),
-		"lib/memory/api_gen.h":       bodiesHeader(functions),
-		"lib/entry/api_gen.c":        exports(functions, results),
-		"functions/functions_gen.go": goTable(functions),
-		"../docs/compatibility.md":   page(functions),
+		"include/cuda.h":           publicHeader(entries, results, types),
+		"lib/memory/api_gen.h":     bodiesHeader(entries),
+		"lib/entry/api_gen.c":      exports(entries, results),
+		"../docs/compatibility.md": page(entries),
 
 		"../device/curesult/curesult_gen.go": goResults(results),
 	}, nil

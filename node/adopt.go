@@ -93,7 +93,7 @@ func (d *daemon) entrust(c *client, w *workers.Process, attached []byte, files [
 		return refusal.New(refusal.SystemNotReady, "%v", err)
 	}
 	defer program.Close()
-	d.ask(func() {
+	d.loop.Ask(func() {
 		c.held = ids
 		err = d.writeDown(c, w)
 	})
@@ -137,7 +137,8 @@ func (d *daemon) bequeath(c *client) (*workers.Legacy, error) {
 // before it is drained.
 func (d *daemon) adoptAll(left *survival.Left) {
 	n := &left.Node
-	d.lastID, d.tally.Past, d.tally.Waits, d.tally.Refused, d.tally.Gone = n.Last, n.Past, n.Waits, n.Refused, n.Ended
+	d.core.Continue(n.Last)
+	d.tally.Past, d.tally.Waits, d.tally.Refused, d.tally.Gone = n.Past, n.Waits, n.Refused, n.Ended
 	if n.Preempted != nil {
 		d.tally.Preempted = n.Preempted
 	}
@@ -168,9 +169,9 @@ func (d *daemon) adoptAll(left *survival.Left) {
 func (d *daemon) adopt(h *survival.Heir) {
 	who := settings.Account{UID: h.UID, Name: h.User}
 	c := &client{
-		id: h.Client, peer: socket.Peer{User: who, PID: h.Pid, Address: h.Address}, limits: d.live().Limits.Of(who), latency: h.Latency, mappings: mappings{mapping: h.Mapping}, weight: max(h.Weight, 1), share: h.Portion, memory: h.Memory, memoryBy: h.MemoryBy, shown: h.Shown,
+		id: h.Client, peer: socket.Peer{User: who, PID: h.Pid, Address: h.Address}, limits: d.settings.Load().Limits.Of(who), latency: h.Latency, mappings: mappings{mapping: h.Mapping}, weight: max(h.Weight, 1), share: h.Portion, memory: h.Memory, memoryBy: h.MemoryBy, shown: h.Shown,
 		program: h.Program, ordinal: h.Ordinal, arena: h.Arena(), gone: make(chan struct{}), ring: h.Ring, data: h.Data,
-		since: h.Since.Sub(d.start), worker: h.Process, device: vgpu.AnyDevice, pinned: h.Pinned, peak: h.Peak, lease: uint64(h.Place.Lease),
+		since: h.Since.Sub(d.loop.Start()), worker: h.Process, device: vgpu.AnyDevice, pinned: h.Pinned, peak: h.Peak, lease: uint64(h.Place.Lease),
 		counters: h.Counters, memoryNow: h.Stats,
 		survivor: survivor{held: h.Files, standing: h.Standing, place: h.Place, was: h.Place, told: h.Told.Usage()},
 		recovery: recovery{attached: h.Attached, rebuilds: h.Rebuilds},
@@ -185,12 +186,12 @@ func (d *daemon) adopt(h *survival.Heir) {
 		c.device, c.home = h.Place.Device, h.Place.Device
 	}
 	if !h.WantedAt.IsZero() {
-		c.wanting, c.wantedAt = true, h.WantedAt.Sub(d.start)
+		c.wanting, c.wantedAt = true, h.WantedAt.Sub(d.loop.Start())
 	}
 	d.missing.Add(1)
 	d.pool.Adopt(h.Process)
 	d.clients[c.id] = c
-	d.sharing.Adopt(d.now(), fate.Client(c.id), h.Fate)
+	d.sharing.Adopt(d.loop.Now(), fate.Client(c.id), h.Fate)
 	d.perUser[who.Name]++
 	d.commitAdopted(c, h.Committed)
 	e := vgpu.Adopt{
@@ -202,7 +203,7 @@ func (d *daemon) adopt(h *survival.Heir) {
 	} else {
 		e.Kept = h.Place.Memory
 	}
-	d.step(d.now(), e)
+	d.core.Step(e)
 	go d.awaitWorker(c, c.worker)
 	if h.Grant != c.under.Id() {
 		d.end(c, fmt.Sprintf("the node was started again, and grant %s has ended meanwhile", h.Grant), true)
@@ -230,7 +231,7 @@ func (d *daemon) awaitWorker(c *client, w *workers.Process) {
 	case <-c.gone:
 		return
 	}
-	d.do(func() {
+	d.loop.Do(func() {
 		if w.IsAway() && c.worker == w && d.clients[c.id] == c {
 			d.missing.Add(-1)
 			d.pool.Forget(w)
@@ -252,7 +253,7 @@ func (d *daemon) awaited(pid int) (c *client) {
 	if d.missing.Load() == 0 {
 		return nil
 	}
-	d.ask(func() {
+	d.loop.Ask(func() {
 		for _, each := range d.clients {
 			if each.isAway() && each.worker.PID() == pid && !each.ending && !each.adopting && each.worker.IsRunning() {
 				each.adopting = true
@@ -278,7 +279,7 @@ func (d *daemon) adoptFrom(conn *net.UnixConn, c *client) {
 		d.log.Warn("a worker that came back was not adopted", "client", c.id, "error", err)
 	}
 	taken := false
-	d.ask(func() {
+	d.loop.Ask(func() {
 		c.adopting = false
 		var refused *control.NotAdopted
 		switch {
@@ -321,7 +322,7 @@ func (d *daemon) welcomeBack(c *client, back *held.Brought) bool {
 func (d *daemon) listenAgain(c *client, w *workers.Process) {
 	d.listenTo(c, w)
 	again := false
-	d.ask(func() {
+	d.loop.Ask(func() {
 		if again = c.unsettled && !c.ending && !w.IsLeft() && w.IsRunning() && !proc.IsExiting(w.PID()); again {
 			d.sendAway(c)
 		}
@@ -352,11 +353,10 @@ func (d *daemon) sendAway(c *client) {
 // already checked against what is known of the client.
 func (d *daemon) stands(c *client, m control.Standing) {
 	c.unsettled = false
-	now := d.now()
 	// The kernels that ran after the last daemon had written its counters.
 	if ran := (vgpu.Usage{Kernels: m.Kernels - c.told.Kernels, GPUTime: m.Busy - c.told.GPUTime}); ran != (vgpu.Usage{}) {
 		c.told = tally.Plus(c.told, ran)
-		d.step(now, vgpu.Ran{Client: c.id, Kernels: int(ran.Kernels), Busy: ran.GPUTime})
+		d.core.Step(vgpu.Ran{Client: c.id, Kernels: int(ran.Kernels), Busy: ran.GPUTime})
 	}
 	d.commit(c, m.Committed)
 	c.lease = m.Lease
@@ -367,9 +367,9 @@ func (d *daemon) stands(c *client, m control.Standing) {
 	if !m.Held {
 		c.device = vgpu.AnyDevice
 		if m.Failed {
-			d.step(now, vgpu.Faulted{Client: c.id})
+			d.core.Step(vgpu.Faulted{Client: c.id})
 		} else {
-			d.step(now, vgpu.Released{Client: c.id, Keeps: m.Keeps})
+			d.core.Step(vgpu.Released{Client: c.id, Keeps: m.Keeps})
 		}
 	}
 	d.announceAll(c, m.Devices)

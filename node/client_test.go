@@ -135,7 +135,7 @@ func TestWhatWorkersAreTold(t *testing.T) {
 	defer d.closeLocks()
 	c := &client{id: 1, device: vgpu.AnyDevice, worker: workers.Fake(0, 0)}
 	d.clients[c.id] = c
-	d.perform([]vgpu.Effect{
+	d.Perform([]vgpu.Effect{
 		{Kind: vgpu.Grant, Client: 1, Device: 1, Memory: 5, Lease: 7}, {Kind: vgpu.Watch, Client: 1, On: true},
 		{Kind: vgpu.Revoke, Client: 1, Device: 1, Reason: vgpu.ForIdle}, {Kind: vgpu.Gone, Client: 1, Device: 1},
 		{Kind: vgpu.Deny, Client: 1, Reason: vgpu.NoDevice}, {Kind: vgpu.Watch, Client: 99},
@@ -157,7 +157,7 @@ func TestWhatWorkersAreTold(t *testing.T) {
 		t.Error("the answer to the ping was not noted")
 	}
 	c.device, c.lease = 1, 7
-	d.perform([]vgpu.Effect{{Kind: vgpu.Deny, Client: 1, Reason: vgpu.NoRoom}})
+	d.Perform([]vgpu.Effect{{Kind: vgpu.Deny, Client: 1, Reason: vgpu.NoRoom}})
 	if got := c.worker.Posted()[0]; got != (control.Deny{Lease: 7, Reason: "no room"}) {
 		t.Errorf("a client that may not grow is told %+v", got)
 	}

@@ -68,7 +68,7 @@ func (d *daemon) handle(conn *net.UnixConn, last bool) {
 		d.handleLast(conn, who)
 		return
 	}
-	if !d.live().MayUse(who.User, d.own.UID) {
+	if !d.settings.Load().MayUse(who.User, d.own.UID) {
 		d.turnAway(conn, who, refusal.New(refusal.NotPermitted,
 			"this node is user %s's, and user %s may not use it: run a node of your own (muster run --private), or have its owner allow you (allow: in its configuration)", d.own.Name, who.User.Name))
 		return
@@ -118,7 +118,7 @@ func (d *daemon) accompany(c *client, conn *net.UnixConn, said bool) {
 		reason = "it sent what it must not, on its socket"
 	}
 	present := true
-	d.ask(func() {
+	d.loop.Ask(func() {
 		if present = c.conn == conn; present {
 			d.end(c, reason, false)
 		}
@@ -224,7 +224,7 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who socket.Peer, place 
 	if err != nil {
 		return nil, err
 	}
-	limits := d.live().Limits.Of(who.User)
+	limits := d.settings.Load().Limits.Of(who.User)
 	offered, err := d.offers(&hello, limits, g, lent)
 	if errors.Is(err, refusal.ErrNoDevices) {
 		if err = d.awaitDevice(); err == nil {
@@ -343,7 +343,7 @@ func (d *daemon) visibleCount(infos []device.Info, asked int) int {
 	if asked > 0 {
 		return asked
 	}
-	if visible := d.live().Visible; visible > 0 {
+	if visible := d.settings.Load().Visible; visible > 0 {
 		return visible
 	}
 	if d.stock.Load().OnlyBorrows() {
@@ -360,7 +360,7 @@ func (d *daemon) worldOf(infos []device.Info, wish uint64, limits settings.UserL
 			memory = max(memory, info.Memory-info.ContextCost)
 		}
 	}
-	memory = min(memory, d.live().Swap.Size, settings.MaxArena/4)
+	memory = min(memory, d.settings.Load().Swap.Size, settings.MaxArena/4)
 	if limits.Memory > 0 {
 		memory = min(memory, limits.Memory)
 	}
@@ -391,7 +391,7 @@ func (d *daemon) attach(c *client) error {
 // detach ends a client before its program knew of it. The connection stays open, so that the
 // program can be told why.
 func (d *daemon) detach(c *client) {
-	d.do(func() { c.refused = true; d.end(c, "", false) })
+	d.loop.Do(func() { c.refused = true; d.end(c, "", false) })
 }
 
 // provision is what a client is given.
@@ -436,7 +436,7 @@ func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
 	c.ring, c.data = ring.Name(), arena.Name()
 	serve := d.serveOf(c)
 	serve.Identity = c.ring
-	if serve.Recover = d.live().Recover && !c.guest.is; serve.Recover { // a guest's own node rebuilds its client
+	if serve.Recover = d.settings.Load().Recover && !c.guest.is; serve.Recover { // a guest's own node rebuilds its client
 		more, err := held.Make(c.arena.Size, d.cfg.Swap.Dir, d.cfg.HasCUDA())
 		if err != nil {
 			return nil, err
@@ -476,7 +476,7 @@ func (d *daemon) introduce(c *client, shared *wire.Shared, given *provision, out
 		}
 	}
 	assigned := false
-	if !d.ask(func() {
+	if !d.loop.Ask(func() {
 		if assigned = d.assign(c, given.worker, shared, given.stock); assigned {
 			c.kept, c.attached = copies, given.attached
 		}

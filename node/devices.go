@@ -127,28 +127,9 @@ func (d *daemon) lacking(c *client) string {
 
 // --- drain, resume, remove -----------------------------------------------------
 
-// deviceState is the state of a device, as the dispatcher knows it.
-func (d *daemon) deviceState(id vgpu.DeviceID) vgpu.DeviceState {
-	return d.core.View().Devices[id].State
-}
-
-// refusal says why the dispatcher will not do what a person asks for.
-func (d *daemon) refusal(e vgpu.Event) error {
-	return d.core.Refuses(e)
-}
-
-// tellCore tells the dispatcher what a person asks for, unless it refuses.
-func (d *daemon) tellCore(e vgpu.Event) error {
-	err := d.refusal(e)
-	if err == nil {
-		d.step(d.now(), e)
-	}
-	return err
-}
-
 // drainDevice has a device take no more clients.
 func (d *daemon) drainDevice(id vgpu.DeviceID) error {
-	if err := d.tellCore(vgpu.Drain{Device: id}); err != nil {
+	if err := d.core.Tell(vgpu.Drain{Device: id}); err != nil {
 		return err
 	}
 	d.log.Info("a device is drained", "device", int(id), "name", d.stock.Load().NameOf(id))
@@ -158,7 +139,7 @@ func (d *daemon) drainDevice(id vgpu.DeviceID) error {
 // resumeDevice has a device that was drained, or was to be removed, take clients again.
 func (d *daemon) resumeDevice(id vgpu.DeviceID) error {
 	e := d.stock.Load().Entries[id]
-	if err := errors.Join(d.refusal(vgpu.Resume{Device: id}), d.fitsPrograms(e.Info)); err != nil {
+	if err := errors.Join(d.core.Refuses(vgpu.Resume{Device: id}), d.fitsPrograms(e.Info)); err != nil {
 		return err
 	}
 	delete(d.changes.leaving, id)
@@ -166,18 +147,18 @@ func (d *daemon) resumeDevice(id vgpu.DeviceID) error {
 		e.Here = true
 		d.setEntry(int(id), e, "")
 	}
-	d.step(d.now(), vgpu.Resume{Device: id})
+	d.core.Step(vgpu.Resume{Device: id})
 	d.log.Info("a device takes programs again", "device", int(id), "name", d.stock.Load().NameOf(id))
 	return nil
 }
 
 // removeDevice has a device removed when it is empty and no client waits for it.
 func (d *daemon) removeDevice(id vgpu.DeviceID, force bool) error {
-	switch state := d.deviceState(id); {
+	switch state := d.core.State(id); {
 	case state == vgpu.DeviceRemoved:
 		return fmt.Errorf("%s has been removed already", d.stock.Load().Call(id))
 	case state == vgpu.DeviceUp:
-		if err := d.tellCore(vgpu.Drain{Device: id}); err != nil {
+		if err := d.core.Tell(vgpu.Drain{Device: id}); err != nil {
 			return err
 		}
 	}
@@ -201,7 +182,7 @@ func (d *daemon) lose(id vgpu.DeviceID, why string) {
 	d.log.Error("a device is lost", "device", int(id), "name", e.Info.Name, "reason", why)
 	e.Here = false
 	d.setEntry(int(id), e, why)
-	d.step(d.now(), vgpu.Lost{Device: id})
+	d.core.Step(vgpu.Lost{Device: id})
 }
 
 // tendDevices continues what is under way: it removes devices that no client needs any more,
@@ -219,7 +200,7 @@ func (d *daemon) tendDevices() {
 	waiting := d.changes.coming
 	d.changes.coming = nil
 	for _, c := range waiting {
-		if d.stock.Load().SamePlace(c.Device, d.deviceState) >= 0 {
+		if d.stock.Load().SamePlace(c.Device, d.core.State) >= 0 {
 			d.changes.coming = append(d.changes.coming, c)
 			continue
 		}
@@ -230,7 +211,7 @@ func (d *daemon) tendDevices() {
 }
 
 func (d *daemon) tendLeaving(id vgpu.DeviceID, l *leaving) {
-	state := d.deviceState(id)
+	state := d.core.State(id)
 	if state != vgpu.DeviceDrained && state != vgpu.DeviceLost {
 		return
 	}
@@ -246,7 +227,7 @@ func (d *daemon) tendLeaving(id vgpu.DeviceID, l *leaving) {
 		return
 	}
 	delete(d.changes.leaving, id)
-	if err := d.tellCore(vgpu.Remove{Device: id}); err != nil {
+	if err := d.core.Tell(vgpu.Remove{Device: id}); err != nil {
 		d.log.Error("a device cannot be removed", "device", int(id), "error", err)
 		return
 	}
@@ -278,14 +259,14 @@ const anyNumber vgpu.DeviceID = -1
 // addDevice adds a device to the node, under a free number. The caller has opened it, and info
 // is what it says of itself.
 func (d *daemon) addDevice(c settings.Device, info device.Info, at vgpu.DeviceID, byHand bool) (vgpu.DeviceID, error) {
-	return d.addStocked(inventory.Device{Device: c, Info: info, Here: true, ByHand: byHand}, inventory.Dispatched(info, d.live().VGPUs), at)
+	return d.addStocked(inventory.Device{Device: c, Info: info, Here: true, ByHand: byHand}, inventory.Dispatched(info, d.settings.Load().VGPUs), at)
 }
 
 // addStocked puts a device into the inventory, and tells workers first and then the
 // dispatcher.
 func (d *daemon) addStocked(e inventory.Device, is vgpu.Device, at vgpu.DeviceID) (vgpu.DeviceID, error) {
 	c, info := e.Device, e.Info
-	if same := d.stock.Load().SamePlace(c, d.deviceState); same >= 0 {
+	if same := d.stock.Load().SamePlace(c, d.core.State); same >= 0 {
 		return 0, fmt.Errorf("it is there already: %s", d.stock.Load().Call(same))
 	}
 	if other := d.namesake(c); other >= 0 {
@@ -295,7 +276,7 @@ func (d *daemon) addStocked(e inventory.Device, is vgpu.Device, at vgpu.DeviceID
 		return 0, err
 	}
 	stock := d.stock.Load()
-	number, err := stock.NumberFor(info.Name, int(at), d.deviceState)
+	number, err := stock.NumberFor(info.Name, int(at), d.core.State)
 	if err != nil {
 		return 0, err
 	}
@@ -304,7 +285,7 @@ func (d *daemon) addStocked(e inventory.Device, is vgpu.Device, at vgpu.DeviceID
 		event = vgpu.Returned{Device: vgpu.DeviceID(number), Is: is}
 		e.Lock, e.Change = stock.Entries[number].Lock, stock.Entries[number].Change
 	}
-	if err := d.refusal(event); err != nil {
+	if err := d.core.Refuses(event); err != nil {
 		return 0, err
 	}
 	if e.Lock == nil {
@@ -315,7 +296,7 @@ func (d *daemon) addStocked(e inventory.Device, is vgpu.Device, at vgpu.DeviceID
 	delete(d.changes.leaving, vgpu.DeviceID(number))
 	e.Index = stock.IndexFor(c)
 	d.setEntry(number, e, "")
-	d.step(d.now(), event)
+	d.core.Step(event)
 	d.log.Info("a device was added", "device", number, "name", info.Name, "memory", info.Memory, "speed", info.Speed)
 	return vgpu.DeviceID(number), nil
 }
@@ -338,7 +319,7 @@ func (d *daemon) fitsPrograms(info device.Info) error {
 func (d *daemon) namesake(c settings.Device) vgpu.DeviceID {
 	for i, e := range d.stock.Load().Entries {
 		id := vgpu.DeviceID(i)
-		state := d.deviceState(id)
+		state := d.core.State(id)
 		if c.IsNamed() && e.IsNamed() && e.Name == c.Name && d.changes.leaving[id] == nil && state != vgpu.DeviceRemoved && state != vgpu.DeviceLost {
 			return id
 		}

@@ -5,6 +5,8 @@ import (
 	"os"
 
 	"muster/internal/confine"
+	"muster/node/dispatch"
+	"muster/node/loop"
 	"muster/node/refusal"
 	"muster/node/settings"
 	"muster/node/shown"
@@ -35,7 +37,7 @@ func (d *daemon) employ(c *client, serve control.Serve, files []*os.File, left *
 		}
 		if err = d.pool.Lend(w, &c.peer.User, &serve); err == nil {
 			if left != nil { // a failure to write is reported, but no reason to end the client
-				d.ask(func() { _ = d.writeDown(c, w) })
+				d.loop.Ask(func() { _ = d.writeDown(c, w) })
 			}
 			err = w.Begin(serve, files, left, c.gone)
 		}
@@ -43,7 +45,7 @@ func (d *daemon) employ(c *client, serve control.Serve, files []*os.File, left *
 			return w, nil
 		}
 		d.pool.Dismiss(w)
-		d.ask(func() { d.leaveSpare(c) })
+		d.loop.Ask(func() { d.leaveSpare(c) })
 		if d.refusedByMPS(c, &serve, err) {
 			continue
 		}
@@ -66,7 +68,7 @@ func (d *daemon) anyWorker(c *client, serve *control.Serve, with *spares.Spare, 
 		return with.Worker, nil
 	default:
 		d.pool.Dismiss(with.Worker)
-		d.ask(func() { d.leaveSpare(c) })
+		d.loop.Ask(func() { d.leaveSpare(c) })
 	}
 	return d.pool.Take(try == 1)
 }
@@ -125,34 +127,15 @@ func (d *daemon) confinedOn(id vgpu.DeviceID) status.Confined {
 
 // What the node does for its spares (node/spares), and with them.
 
-// spareHost is the loop as spares see it.
-type spareHost struct{ loopOf }
-
-func (h spareHost) Device(id vgpu.DeviceID) vgpu.DeviceView {
-	v, _ := h.core.Device(id)
-	return v
-}
-
-func (h spareHost) Waiting() int { return h.core.Waiting() }
-
-func (h spareHost) NewNumber() vgpu.ClientID {
-	h.lastID++
-	return h.lastID
-}
-
-func (h spareHost) Step(e vgpu.Event) { h.step(h.now(), e) }
-
-func (h spareHost) Afterwards(e vgpu.Event) {
-	h.afterwards = append(h.afterwards, e)
-	h.stepAfterwards()
-}
-
 // newSpares has none yet.
 func (d *daemon) newSpares() *spares.Spares {
 	start := func(is *workers.Prepared, m control.Prepare, lock *os.File, files []*os.File, on workers.Waiting) {
 		d.pool.Prepare(is, m, lock, files, on)
 	}
-	return spares.New(spareHost{loopOf{d}}, start, d.own.Name, d.ownTerms, d.log)
+	return spares.New(struct {
+		*loop.Loop
+		*dispatch.Dispatcher
+	}{d.loop, d.core}, start, d.own.Name, d.ownTerms, d.log)
 }
 
 // termsOf are the terms of a client that uses MPS and makes way so.
@@ -163,7 +146,7 @@ func (d *daemon) termsOf(m *control.MPS, p *control.Pace) spares.Terms {
 // ownTerms are those of a program of the node's own user that asks for nothing special.
 func (d *daemon) ownTerms() spares.Terms {
 	who := socket.Peer{User: d.own}
-	limits := d.live().Limits.Of(d.own)
+	limits := d.settings.Load().Limits.Of(d.own)
 	latency, _ := d.classOf("", who, limits)
 	use := d.sharing.Used(d.sharing.MayShare(who.User.UID), limits.Share)
 	return d.termsOf(use, d.paceOf(&client{latency: latency}))
@@ -173,11 +156,11 @@ func (d *daemon) ownTerms() spares.Terms {
 // put it now; nil if there is none. If the client is put elsewhere later, its worker gives the
 // context back. The caller owns the spare's files.
 func (d *daemon) takeSpare(c *client) (found *spares.Spare) {
-	if d.live().Spare == settings.SparesOff {
+	if d.settings.Load().Spare == settings.SparesOff {
 		return nil
 	}
 	terms := d.termsOf(d.mpsOf(c), d.paceOf(c))
-	d.ask(func() {
+	d.loop.Ask(func() {
 		at, stock := d.core.Likely(c.id), d.stock.Load()
 		var config control.DeviceConfig
 		if at != vgpu.AnyDevice && c.arena.Base == shown.ArenaOf(0, 0).Base { // else its context would be elsewhere

@@ -18,7 +18,7 @@ import (
 // asks the loop, so the loop must not call it.
 func (d *daemon) mpsOf(c *client) (use *control.MPS) {
 	if use = d.sharing.Used(false, 0); use != nil {
-		d.ask(func() { use = d.sharing.Serve(d.now(), fate.Client(c.id), c.share) })
+		d.loop.Ask(func() { use = d.sharing.Serve(d.loop.Now(), fate.Client(c.id), c.share) })
 	}
 	return use
 }
@@ -30,7 +30,7 @@ func (d *daemon) refusedByMPS(c *client, serve *control.Serve, why error) bool {
 		return false
 	}
 	d.log.Warn("a worker cannot begin under MPS: another is started without", "client", c.id, "error", why)
-	return d.ask(func() { d.sharing.Refused(d.now(), fate.Client(c.id)) })
+	return d.loop.Ask(func() { d.sharing.Refused(d.loop.Now(), fate.Client(c.id)) })
 }
 
 // renewTime is how long a client that was told to renew itself after a fault (renewOthers) may
@@ -42,7 +42,7 @@ const renewTime = 10 * time.Second
 // sharedFault takes a worker's report that a fault has ended what its client had on a device,
 // where the fault may be another client's.
 func (d *daemon) sharedFault(c *client, device int, why string) {
-	if !d.sharing.Fault(d.now(), fate.Client(c.id), d.now() < c.renewing) { // or this client was told of it, and so were the others
+	if !d.sharing.Fault(d.loop.Now(), fate.Client(c.id), d.loop.Now() < c.renewing) { // or this client was told of it, and so were the others
 		return
 	}
 	d.log.Warn("a fault has ended what programs ran that share a GPU under MPS: each goes on by itself, and the one that faults again has caused it", "device", device, "seen by", c.id, "reason", why)
@@ -58,7 +58,7 @@ func (d *daemon) renewOthers(c *client, device int) {
 		if other == c || other.ending || other.worker == nil || !other.worker.Ready || d.sharing.State(fate.Client(other.id)) != fate.Shared || device < 0 {
 			continue
 		}
-		other.renewing = d.now() + renewTime
+		other.renewing = d.loop.Now() + renewTime
 		other.worker.Post(control.Renew{Device: device, Reason: "a fault of another client has ended what ran there"})
 	}
 }
@@ -79,7 +79,7 @@ func (d *daemon) faultTold(c *client, device vgpu.DeviceID) {
 
 // returnCleared lets clients that did not cause a fault share their GPU again.
 func (d *daemon) returnCleared() {
-	for _, id := range d.sharing.Due(d.now()) {
+	for _, id := range d.sharing.Due(d.loop.Now()) {
 		c := d.clients[vgpu.ClientID(id)]
 		if c == nil || c.order != nil || c.worker == nil || c.between || c.isAway() || !d.mayRebuild(c) {
 			continue

@@ -17,6 +17,7 @@ import (
 	"muster/internal/need"
 	"muster/node/fate"
 	"muster/node/inventory"
+	"muster/node/loop"
 	"muster/node/mps"
 	"muster/node/proc"
 	"muster/node/settings"
@@ -261,8 +262,8 @@ func TestFaultWithoutRecovery(t *testing.T) {
 // A program is told of a fault under MPS: spares that share it have broken contexts, and end.
 func TestAFaultThatIsToldEndsSpares(t *testing.T) {
 	now := time.Now()
-	d := &daemon{log: slog.New(slog.DiscardHandler), start: now}
-	d.opts.Now, d.sharing = func() time.Time { return now }, mps.At("").Share("")
+	d := &daemon{log: slog.New(slog.DiscardHandler), loop: loop.New(func() time.Time { return now })}
+	d.sharing = mps.At("").Share("")
 	d.spares = d.newSpares()
 	d.stock.Store(&inventory.Inventory{})
 	d.settings.Store(&settings.Config{})
@@ -332,8 +333,8 @@ func TestControlDaemon(t *testing.T) {
 // others hear of that, too.
 func TestLaterFaultsAreTold(t *testing.T) {
 	now := time.Now()
-	d := &daemon{log: slog.New(slog.DiscardHandler), start: now}
-	d.opts.Now, d.sharing, d.clients = func() time.Time { return now }, mps.At("").Share(""), map[vgpu.ClientID]*client{}
+	d := &daemon{log: slog.New(slog.DiscardHandler), loop: loop.New(func() time.Time { return now })}
+	d.sharing, d.clients = mps.At("").Share(""), map[vgpu.ClientID]*client{}
 	for id := range vgpu.ClientID(4) {
 		d.clients[id] = &client{id: id, worker: workers.Fake(0, 0)}
 		d.sharing.Adopt(0, fate.Client(id), fate.Shared)

@@ -104,7 +104,7 @@ func (d *daemon) mapperOf(asked string) (string, error) {
 
 // nodeMapper is the mapper of programs that ask for none; "" for none.
 func (d *daemon) nodeMapper() string {
-	if spec := d.live().Mapping; spec != settings.MappingOff {
+	if spec := d.settings.Load().Mapping; spec != settings.MappingOff {
 		return spec
 	}
 	return ""
@@ -122,14 +122,13 @@ func (d *daemon) wantsFurther(c *client, m control.WantFurther) {
 		c.worker.Post(control.DenyFurther{Device: m.Device})
 		return
 	}
-	d.lastID++
-	l := &loan{id: d.lastID, client: c, device: id, share: share}
+	l := &loan{id: d.core.NewNumber(), client: c, device: id, share: share}
 	if c.loans == nil {
 		c.loans = map[vgpu.DeviceID]*loan{}
 	}
 	c.loans[id], d.loans[l.id] = l, l
-	d.step(d.now(), vgpu.Attach{Client: l.id, User: c.peer.User.Name, Weight: c.weight, Grant: vgpu.GrantID(c.under.Id()), Share: share, Further: true})
-	d.step(d.now(), vgpu.Want{Client: l.id, Need: m.Memory, Pinned: id})
+	d.core.Step(vgpu.Attach{Client: l.id, User: c.peer.User.Name, Weight: c.weight, Grant: vgpu.GrantID(c.under.Id()), Share: share, Further: true})
+	d.core.Step(vgpu.Want{Client: l.id, Need: m.Memory, Pinned: id})
 }
 
 // canLend says whether a client may have a further device now: it has room, and no client waits. A
@@ -176,7 +175,7 @@ func (d *daemon) performLoan(l *loan, e vgpu.Effect) {
 		w.Post(control.RevokeFurther{Device: int(l.device), Loan: uint64(l.id), Reason: string(e.Reason)})
 	case vgpu.Watch:
 		if e.On { // a loan leaves whenever another client needs its place
-			d.afterwards = append(d.afterwards, vgpu.SyncPoint{Client: l.id})
+			d.core.Afterwards(vgpu.SyncPoint{Client: l.id})
 		}
 	case vgpu.Deny:
 		w.Post(control.DenyFurther{Device: int(l.device)})
@@ -193,39 +192,32 @@ func (d *daemon) performLoan(l *loan, e vgpu.Effect) {
 func (d *daemon) releasedFurther(c *client, m control.ReleasedFurther) {
 	if l := c.loans[vgpu.DeviceID(m.Device)]; l != nil && uint64(l.id) == m.Loan {
 		d.dropLoan(l)
-		d.stepAfterwards()
 	}
 }
 
-// dropLoan ends a loan. The dispatcher must not be stepped while its effects are being performed,
-// so it hears of this afterwards.
-func (d *daemon) dropLoan(l *loan) {
+// dropLoan ends a loan.
+func (d *daemon) dropLoan(l *loan) { d.core.Afterwards(d.unlend(l)...) }
+
+// unlend forgets a loan, and returns what the dispatcher must hear of that.
+func (d *daemon) unlend(l *loan) []vgpu.Event {
 	delete(l.client.loans, l.device)
 	delete(d.loans, l.id)
 	if l.way != nil && l.carrier == nil {
 		_ = l.way.Close() // nobody will come
 	}
 	if l.carrier == nil {
-		d.afterwards = append(d.afterwards, vgpu.Detach{Client: l.id})
+		return []vgpu.Event{vgpu.Detach{Client: l.id}}
 	}
+	return nil
 }
 
 // dropLoans ends all loans of a client whose worker is gone.
 func (d *daemon) dropLoans(c *client) {
+	var left []vgpu.Event
 	for _, id := range slices.Sorted(maps.Keys(c.loans)) {
-		d.dropLoan(c.loans[id])
+		left = append(left, d.unlend(c.loans[id])...)
 	}
-	d.stepAfterwards()
-}
-
-// stepAfterwards steps the dispatcher with the events that its own effects led to, unless effects
-// are still being performed: then the step that performs them does this at its end.
-func (d *daemon) stepAfterwards() {
-	for len(d.afterwards) > 0 && !d.stepping {
-		e := d.afterwards[0]
-		d.afterwards = d.afterwards[1:]
-		d.step(d.now(), e)
-	}
+	d.core.Afterwards(left...)
 }
 
 // ranFurther counts what ran on a further device.
@@ -243,9 +235,9 @@ func (d *daemon) ranFurther(c *client, m control.RanFurther) {
 		l.ran = l.ran || m.Kernels > 0
 	}
 	if l != nil && uint64(l.id) == m.Loan && l.carrier == nil {
-		d.step(d.now(), vgpu.Ran{Client: l.id, Kernels: m.Kernels, Busy: m.Busy})
+		d.core.Step(vgpu.Ran{Client: l.id, Kernels: m.Kernels, Busy: m.Busy})
 	}
-	c.used(id, d.now(), m.Kernels, m.Queued, m.Busy)
+	c.used(id, d.loop.Now(), m.Kernels, m.Queued, m.Busy)
 	d.tellBeside(c)
 }
 
@@ -320,7 +312,7 @@ func (d *daemon) wayTo(l *loan, first bool) ([]*os.File, error) {
 		return nil, fmt.Errorf("a connection to another worker: %w", err)
 	}
 	l.way = conn.(*net.UnixConn)
-	d.handlers.Go(func() { d.handleLoan(l.way, l) })
+	d.loop.Go(func() { d.handleLoan(l.way, l) })
 	return []*os.File{other}, nil
 }
 
@@ -377,7 +369,7 @@ func (c *client) carriesFor(other *client) bool { return c.carries != nil && c.c
 func (d *daemon) carried(c *client) {
 	if l := c.carries; l != nil {
 		l.carrier = c
-		d.step(c.since, vgpu.Detach{Client: l.id})
+		d.core.Step(vgpu.Detach{Client: l.id})
 	}
 }
 
@@ -411,7 +403,7 @@ func (d *daemon) growsInVain(c *client) {
 // growLoan gives a client more memory of a device that it was lent, if there is some.
 func (d *daemon) growLoan(l *loan, memory uint64) {
 	if l.carrier == nil {
-		d.step(d.now(), vgpu.Grow{Client: l.id, Need: memory})
+		d.core.Step(vgpu.Grow{Client: l.id, Need: memory})
 		return
 	}
 	v, _ := d.core.Device(l.device)
@@ -421,7 +413,7 @@ func (d *daemon) growLoan(l *loan, memory uint64) {
 		room = d.core.GrowsInGrant(vgpu.GrantID(g.ID), l.share, more)
 	}
 	if room {
-		d.step(d.now(), vgpu.Grow{Client: l.carrier.id, Need: memory})
+		d.core.Step(vgpu.Grow{Client: l.carrier.id, Need: memory})
 		has, _ := d.core.Client(l.carrier.id)
 		room = has.State == vgpu.Assigned && has.Memory >= memory // else it is to leave
 	}

@@ -63,10 +63,10 @@ func (d *daemon) identify(who *socket.Peer, hello *wire.Hello, lent *loan) (*gra
 		}
 	}
 	if hello.Grant == "" {
-		if d.live().Grants == settings.GrantsRequired && hello.Guest != 0 {
+		if d.settings.Load().Grants == settings.GrantsRequired && hello.Guest != 0 {
 			return nil, refusal.New(refusal.NotPermitted, "this node serves programs with a grant only (grants: required), and lends its devices to no other node: leave it out of devices and peers there, or ask its administrator")
 		}
-		if d.live().Grants == settings.GrantsRequired {
+		if d.settings.Load().Grants == settings.GrantsRequired {
 			return nil, refusal.New(refusal.NotPermitted, "this node serves only programs that were granted its devices (grants: required): submit the program as a job, or have the administrator make a grant (muster grant)")
 		}
 		return nil, nil
@@ -74,7 +74,7 @@ func (d *daemon) identify(who *socket.Peer, hello *wire.Hello, lent *loan) (*gra
 	var g *grants.Granted
 	var borrower string
 	hash := grant.Credential(hello.Grant).Hash()
-	d.ask(func() {
+	d.loop.Ask(func() {
 		d.expireGrants()
 		g = d.grants.Find(hash)
 		borrower = d.lending.Borrower(hash)
@@ -147,7 +147,7 @@ func (d *daemon) shareFull(c *client, want uint64) string {
 // admitGrant makes a grant known. If it is known already and has not changed, only its
 // limit is set: the admitting side may not know whether an earlier attempt succeeded.
 func (d *daemon) admitGrant(g *grants.Granted) error {
-	isNew, err := d.grants.Admit(g, d.opts.Now(), d.tellCore)
+	isNew, err := d.grants.Admit(g, d.opts.Now(), d.core.Tell)
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (d *daemon) admitGrant(g *grants.Granted) error {
 }
 
 func (d *daemon) limitGrant(id string, limit int) error {
-	changed, err := d.grants.Limit(id, limit, d.tellCore)
+	changed, err := d.grants.Limit(id, limit, d.core.Tell)
 	if changed {
 		d.saveNode()
 		d.log.Info("a grant has another limit", "grant", id, "limit", limit)
@@ -175,7 +175,7 @@ func (d *daemon) revokeGrant(id, reason string) error {
 		return err
 	}
 	d.saveNode()
-	d.step(d.now(), vgpu.Withdraw{Grant: vgpu.GrantID(id)})
+	d.core.Step(vgpu.Withdraw{Grant: vgpu.GrantID(id)})
 	d.log.Info("a grant has ended", "grant", id, "user", g.User, "reason", reason)
 	for _, number := range slices.Sorted(maps.Keys(d.clients)) {
 		if c := d.clients[number]; c != nil && c.under.Granted == g {
@@ -188,7 +188,7 @@ func (d *daemon) revokeGrant(id, reason string) error {
 // nextExpiry is when the first grant ends by itself, if any does.
 func (d *daemon) nextExpiry() (at time.Duration, any bool) {
 	ends, any := d.grants.Next()
-	return ends.Sub(d.start), any
+	return ends.Sub(d.loop.Start()), any
 }
 
 // expireGrants ends the grants whose time is over.
@@ -202,7 +202,7 @@ func (d *daemon) expireGrants() {
 // clients under it end.
 func (d *daemon) inheritGrants(left []grants.Granted) {
 	for i := range left {
-		if err := d.grants.Inherit(&left[i], d.tellCore); err != nil {
+		if err := d.grants.Inherit(&left[i], d.core.Tell); err != nil {
 			d.log.Error("a grant of an earlier daemon cannot be kept", "grant", left[i].ID, "error", err)
 		}
 	}
@@ -297,7 +297,7 @@ func (d *daemon) aboutGrant(who socket.Peer, id string, do func() error) (any, e
 // listGrants answers with those grants that which names. The loop calls which.
 func (d *daemon) listGrants(which func() ([]string, error)) (any, error) {
 	answer := status.Grants{Node: d.cfg.Name, Grants: []status.Grant{}}
-	err := d.inLoop(func() error {
+	err := d.loop.Try(func() error {
 		ids, err := which()
 		for _, id := range ids {
 			if g := d.grants.Of(id); g != nil && err == nil {
@@ -389,11 +389,11 @@ func (d *daemon) takePassed(conn *net.UnixConn, passer settings.Account, r *serv
 // whose name it completes.
 func (d *daemon) mayPass(passer, program settings.Account, claim *grant.Claim) error {
 	var g *grants.Granted
-	d.ask(func() { d.expireGrants(); g = d.grants.Find(claim.Hash) })
+	d.loop.Ask(func() { d.expireGrants(); g = d.grants.Find(claim.Hash) })
 	switch {
 	case passer.UID != program.UID && passer.UID != 0 && passer.UID != d.own.UID:
 		return fmt.Errorf("user %s may not pass on what user %s has connected", passer.Name, program.Name)
-	case !d.live().MayUse(program, d.own.UID):
+	case !d.settings.Load().MayUse(program, d.own.UID):
 		return fmt.Errorf("user %s may not use this node", program.Name)
 	case g != nil && g.User != program.Name:
 		return fmt.Errorf("grant %s is user %s's, and user %s may not use it", g.ID, g.User, program.Name)
@@ -486,7 +486,7 @@ func (d *daemon) byClaim(who *socket.Peer) (*grants.Granted, error) {
 		return nil, err
 	}
 	var g *grants.Granted
-	d.ask(func() { d.expireGrants(); g = d.grants.Claimed(*c, who.User.Name) })
+	d.loop.Ask(func() { d.expireGrants(); g = d.grants.Claimed(*c, who.User.Name) })
 	if g == nil {
 		return nil, refusal.New(refusal.NotPermitted, "the process belongs to a program under grant %s, and the node knows no such grant: it has ended or was revoked, or has no devices here", settings.Printable(c.ID))
 	}

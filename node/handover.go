@@ -51,7 +51,7 @@ func (d *daemon) listenToKill() {
 	select {
 	case <-d.opts.Kill:
 		d.kill()
-	case <-d.ended:
+	case <-d.loop.Ended():
 	}
 }
 
@@ -65,7 +65,7 @@ func (d *daemon) handOver() {
 	d.socket.Close()
 	d.places.CloseWaiting()
 	d.leaveServed()
-	<-d.ended
+	<-d.loop.Ended()
 }
 
 // rebuiltTime is how long a daemon that hands over waits for clients that have no worker
@@ -80,7 +80,7 @@ func (d *daemon) leaveServed() {
 	defer look.Stop()
 	for patient := true; ; {
 		left := true
-		d.ask(func() {
+		d.loop.Ask(func() {
 			for _, c := range d.clients {
 				left = left && !(patient && c.isBetween())
 			}
@@ -170,7 +170,7 @@ func (d *daemon) answerStop(who socket.Peer, line []byte) (any, error) {
 		return nil, fmt.Errorf("how is %q: give %s", r.How, strings.Join([]string{ask.StopGracefully, ask.StopNow, ask.StopToHandOver}, ", "))
 	}
 	var answer status.Node
-	if !d.ask(func() { answer = d.picture() }) {
+	if !d.loop.Ask(func() { answer = d.picture() }) {
 		return nil, refusal.ErrShuttingDown
 	}
 	if r.How == ask.StopNow {

@@ -54,8 +54,8 @@ func (d *daemon) problems() []status.Problem {
 	}
 	var promised uint64
 	var workers []servingWorker
-	running := d.ask(func() {
-		if d.draining {
+	running := d.loop.Ask(func() {
+		if d.loop.Draining() {
 			add("node", refusal.ErrShuttingDown)
 		}
 		for i, v := range d.core.View().Devices {
@@ -197,7 +197,7 @@ func (d *daemon) lookForNeighbours() {
 			if err != nil {
 				return // if it is gone, the first worker that needs it says so
 			}
-			d.do(func() {
+			d.loop.Do(func() {
 				view := d.core.View()
 				if i >= len(view.Devices) {
 					return
@@ -297,7 +297,7 @@ func (d *daemon) handler() http.Handler {
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		problems := d.problems()
 		var b bytes.Buffer
-		if !d.ask(func() { d.writeMetrics(&b, problems) }) {
+		if !d.loop.Ask(func() { d.writeMetrics(&b, problems) }) {
 			http.Error(w, refusal.ErrShuttingDown.Reason, http.StatusServiceUnavailable)
 			return
 		}

@@ -146,10 +146,10 @@ func (d *daemon) settleDevices(left *survival.Left) {
 		switch {
 		case e.Here:
 		case used[id] || slices.Contains(left.Lost, i):
-			d.step(d.now(), vgpu.Lost{Device: id})
+			d.core.Step(vgpu.Lost{Device: id})
 		default:
-			d.step(d.now(), vgpu.Drain{Device: id})
-			d.step(d.now(), vgpu.Remove{Device: id})
+			d.core.Step(vgpu.Drain{Device: id})
+			d.core.Step(vgpu.Remove{Device: id})
 		}
 	}
 }

@@ -21,19 +21,8 @@ import (
 // How the node borrows devices and lends its own: what node/lending needs of it, and what it makes of
 // that.
 
-// loopOf is the loop as components see it.
-type loopOf struct{ *daemon }
-
-func (l loopOf) Do(f func()) bool       { return l.do(f) }
-func (l loopOf) Ask(f func()) bool      { return l.ask(f) }
-func (l loopOf) Ended() <-chan struct{} { return l.ended }
-func (l loopOf) Now() time.Duration     { return l.now() }
-func (l loopOf) Go(f func())            { l.handlers.Go(f) }
-
 // lendingNode is the node as lending sees it.
 type lendingNode struct{ *daemon }
-
-func (n lendingNode) Closed() bool { return n.draining }
 
 func (n lendingNode) Open(c settings.Device) (device.Info, error) {
 	return inventory.Examine(c, n.opts.Open)
@@ -46,13 +35,13 @@ func (n lendingNode) Add(c settings.Device, info device.Info, t offload.Ticket) 
 
 func (n lendingNode) Remove(id vgpu.DeviceID) error { return n.removeDevice(id, false) }
 
-func (n lendingNode) State(id vgpu.DeviceID) vgpu.DeviceState { return n.deviceState(id) }
+func (n lendingNode) State(id vgpu.DeviceID) vgpu.DeviceState { return n.core.State(id) }
 
 // Look says how the node is. Clients under a grant or pinned to a device of the node's own count as
 // waiting, but not as pending.
 func (n lendingNode) Look() lending.Look {
 	d, view := n.daemon, n.core.View()
-	is := lending.Look{Local: offload.Local{Closed: d.draining, Devices: d.ownDevices(&view)}}
+	is := lending.Look{Local: offload.Local{Closed: d.loop.Draining(), Devices: d.ownDevices(&view)}}
 	for i := range view.Clients {
 		v := &view.Clients[i]
 		c := d.clients[v.ID]
@@ -97,7 +86,7 @@ func (d *daemon) checkLenders(fair bool) {
 	d.lenders.Check(fair, d.stock.Load, func(id vgpu.DeviceID) bool {
 		v, ok := d.core.Device(id)
 		return ok && v.Used > 0
-	}, func(id vgpu.DeviceID) { d.loseSilent(id, lending.Silence(d.live().WorkerTimeout)) })
+	}, func(id vgpu.DeviceID) { d.loseSilent(id, lending.Silence(d.settings.Load().WorkerTimeout)) })
 }
 
 // answerPeer answers another node that wants to borrow. The gateway has authenticated it.
@@ -113,7 +102,7 @@ func (d *daemon) answerPeer(who socket.Peer, line []byte) (any, error) {
 		return nil, fmt.Errorf("only the node's gateway asks for other nodes")
 	}
 	var reply borrow.Answer
-	err := d.inLoop(func() error {
+	err := d.loop.Try(func() error {
 		switch {
 		case d.cfg.Grants == settings.GrantsRequired && r.Question.Node != d.cfg.Name:
 			return fmt.Errorf("node %s serves programs with a grant only (grants: required), and lends nothing to others: its devices are for the cluster's head to give", d.cfg.Name)
@@ -194,9 +183,9 @@ func (d *daemon) wishes(view *vgpu.View) (wishes int) {
 			met[at] = true
 		}
 		if kernels := v.Kernels + c.further().Kernels; kernels != c.kernels {
-			c.kernels, c.launched = kernels, d.now()
+			c.kernels, c.launched = kernels, d.loop.Now()
 		}
-		if c.wishesFurther(d.now()) {
+		if c.wishesFurther(d.loop.Now()) {
 			wishes++
 		}
 	}

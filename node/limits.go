@@ -69,8 +69,8 @@ func (d *daemon) paceOf(c *client) *control.Pace {
 	if d.precedence == nil {
 		return nil
 	}
-	l := d.live().Latency
-	return &control.Pace{Latency: c.latency, Share: l.Share, Window: l.Window, Quantum: d.live().Quantum}
+	l := d.settings.Load().Latency
+	return &control.Pace{Latency: c.latency, Share: l.Share, Window: l.Window, Quantum: d.settings.Load().Quantum}
 }
 
 // openPrecedence makes the shared memory in which workers claim devices, or finds that of an
@@ -105,7 +105,7 @@ func (d *daemon) memoryBy(wish, memory uint64, limits settings.UserLimits) strin
 	switch memory {
 	case limits.Memory:
 		return "no program of this user may have more: ask the administrator to raise the user's memory under limits in the node's configuration"
-	case d.live().Swap.Size:
+	case d.settings.Load().Swap.Size:
 		return "that is all of the node's swap area: ask the administrator to raise swap.size in the node's configuration (muster node --swap)"
 	case wish:
 		return "give it more with muster run --memory (MUSTER_RUN_MEMORY), more than the device has if need be"
@@ -118,7 +118,7 @@ func (d *daemon) memoryBy(wish, memory uint64, limits settings.UserLimits) strin
 // kernelTimeOf is how long a kernel of a client may hold a device, 0 for no limit, and what to tell its
 // user of that.
 func (d *daemon) kernelTimeOf(c *client) (limit time.Duration, by string) {
-	cfg := d.live()
+	cfg := d.settings.Load()
 	class, most := "batch", cfg.KernelTime.Batch
 	if c.latency {
 		class, most = "latency", cfg.KernelTime.Latency
@@ -151,7 +151,7 @@ func userHasAll(user string, programs int) string {
 // swapFull says that the swap area has no room; others is what other clients have.
 func (d *daemon) swapFull(others uint64) string {
 	return fmt.Sprintf("the node's swap area is full (%s, of which other programs have %s): wait for other programs to end, or ask the administrator to raise swap.size in the node's configuration (muster node --swap)",
-		units.BriefSize(d.live().Swap.Size), units.BriefSize(others))
+		units.BriefSize(d.settings.Load().Swap.Size), units.BriefSize(others))
 }
 
 // userFull says that a user's programs have as much memory as they may; others is

@@ -70,37 +70,16 @@ func (p *pulse) beat(fair bool) (ping uint64, alive bool) {
 	return p.pinged, p.missed < maxMissed
 }
 
-// nextAlarm is when the loop must look at the clock again.
-func (d *daemon) nextAlarm() (at time.Duration, ok bool) {
-	at, ok = d.core.Next()
-	if beat, beats := d.heart.next(); beats && len(d.clients) > 0 && (!ok || beat < at) {
-		at, ok = beat, true
-	}
-	if look, parked := d.nextParked(); parked && (!ok || look < at) {
-		at, ok = look, true
-	}
-	if ends, some := d.nextExpiry(); some && (!ok || ends < at) {
-		at, ok = ends, true
-	}
-	if back, some := d.sharing.Next(); some && (!ok || back < at) {
-		at, ok = back, true
-	}
-	if look, some := d.lending.Next(); some && (!ok || look < at) {
-		at, ok = look, true
-	}
-	if look, some := d.spares.Next(d.live().Spare, d.stock.Load()); some && (!ok || look < at) {
-		at, ok = look, true
-	}
-	if due, some := d.keeper.Next(); some && (!ok || due < at) {
-		at, ok = due, true
-	}
-	return at, ok
+// nextBeat is when workers are pinged, if there are any.
+func (d *daemon) nextBeat() (at time.Duration, ok bool) {
+	at, ok = d.heart.next()
+	return at, ok && len(d.clients) > 0
 }
 
 // checkWorkers pings the workers that have a client, if it is time, and kills
 // those that have not answered for too long.
 func (d *daemon) checkWorkers() {
-	due, fair := d.heart.tick(d.now())
+	due, fair := d.heart.tick(d.loop.Now())
 	if !due {
 		return
 	}
@@ -119,11 +98,11 @@ func (d *daemon) checkWorkers() {
 			continue
 		}
 		if !alive && c.isAway() {
-			d.end(c, fmt.Sprintf("its worker has not come to the node within %v after the node was started again, and was killed: it had been stopped, or hung", d.live().WorkerTimeout), true)
+			d.end(c, fmt.Sprintf("its worker has not come to the node within %v after the node was started again, and was killed: it had been stopped, or hung", d.settings.Load().WorkerTimeout), true)
 			continue
 		}
 		if !alive {
-			d.endWorker(c, fmt.Sprintf("its worker has not answered for %v and was killed: it had been stopped, or hung", d.live().WorkerTimeout))
+			d.endWorker(c, fmt.Sprintf("its worker has not answered for %v and was killed: it had been stopped, or hung", d.settings.Load().WorkerTimeout))
 			continue
 		}
 		c.worker.Post(control.Ping{Number: ping})

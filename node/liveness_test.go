@@ -8,6 +8,7 @@ import (
 
 	"muster/node/inventory"
 	"muster/node/lending"
+	"muster/node/loop"
 	"muster/node/proc"
 	"muster/node/settings"
 	"muster/node/vgpu"
@@ -114,9 +115,8 @@ func TestTimeoutIsKept(t *testing.T) {
 // gone only after more intervals: that does not end the client.
 func TestRescuedClientStays(t *testing.T) {
 	now := time.Now()
-	d := &daemon{log: slog.New(slog.DiscardHandler), start: now}
-	d.heart, d.lenders = newHeartbeat(time.Second), lending.NewLenders(d.do, nil, d.now, maxMissed)
-	d.opts.Now = func() time.Time { return now }
+	d := &daemon{log: slog.New(slog.DiscardHandler), loop: loop.New(func() time.Time { return now })}
+	d.heart, d.lenders = newHeartbeat(time.Second), lending.NewLenders(d.loop.Do, nil, d.loop.Now, maxMissed)
 	d.stock.Store(&inventory.Inventory{})
 	d.settings.Store(&settings.Config{WorkerTimeout: time.Second})
 	process := exec.Command("sleep", "1000")

@@ -50,7 +50,7 @@ func (c *client) used(id vgpu.DeviceID, now time.Duration, kernels, queued int, 
 // loadOf is how busy a device is with the clients that count: how many had work there, in
 // thousandths, and how long their kernels take.
 func (d *daemon) loadOf(id vgpu.DeviceID, counts func(*client) bool) (calls int, each time.Duration) {
-	now := d.now()
+	now := d.loop.Now()
 	var sum tally.Recent
 	for _, c := range d.clients {
 		if r, ok := c.uses[id]; ok && !c.ending && counts(c) {
@@ -71,7 +71,7 @@ const tellBesideEvery = 50 * time.Millisecond
 // tellBeside tells a client whose launches are mapped what others do on its devices, unless it was
 // told just now.
 func (d *daemon) tellBeside(c *client) {
-	now := d.now()
+	now := d.loop.Now()
 	if c.mapping == "" || c.worker == nil || c.ending || c.besideAt > 0 && now-c.besideAt < tellBesideEvery {
 		return
 	}
@@ -155,7 +155,7 @@ func (d *daemon) lenderSaid(id vgpu.DeviceID) (borrow.Load, time.Duration) {
 	}
 	for _, l := range said.Loads {
 		if l.Device == e.Index {
-			return l, d.now() - said.At
+			return l, d.loop.Now() - said.At
 		}
 	}
 	return borrow.Load{}, 0
@@ -164,7 +164,7 @@ func (d *daemon) lenderSaid(id vgpu.DeviceID) (borrow.Load, time.Duration) {
 // tellLoads adds to what a guest is shown how busy the devices are with others than its own node's
 // programs, which are those of the same user that come from a node of the same name.
 func (d *daemon) tellLoads(o *shown.Offer, who socket.Peer, program string) {
-	d.ask(func() {
+	d.loop.Ask(func() {
 		for i, number := range o.Numbers {
 			calls, each := d.loadOf(vgpu.DeviceID(number), func(c *client) bool {
 				return !c.isGuest() || c.peer.User.Name != who.User.Name || c.program != program

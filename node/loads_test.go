@@ -10,6 +10,7 @@ import (
 	"muster/device"
 	"muster/node/inventory"
 	"muster/node/lending"
+	"muster/node/loop"
 	"muster/node/settings"
 	"muster/node/vgpu"
 	"muster/node/workers"
@@ -54,9 +55,9 @@ func (lentDevice) Load() (int, time.Duration) { return 1500, 3 * time.Millisecon
 // What the lender of a device of the configuration said when it was greeted counts, and gets older.
 func TestLoadsOfLentDevices(t *testing.T) {
 	now := time.Unix(100, 0)
-	d := &daemon{start: now, opts: Options{Now: func() time.Time { return now }}}
+	d := &daemon{loop: loop.New(func() time.Time { return now })}
 	d.stock.Store(&inventory.Inventory{Entries: []inventory.Device{{}, {Device: settings.Device{DeviceConfig: control.DeviceConfig{Kind: settings.KindRemote, Index: 4}}, Here: true}}})
-	d.lenders = lending.NewLenders(d.do, nil, d.now, maxMissed)
+	d.lenders = lending.NewLenders(d.loop.Do, nil, d.loop.Now, maxMissed)
 	if said, _ := d.lenderSaid(1); said != (borrow.Load{}) {
 		t.Errorf("nobody has said anything: %+v", said)
 	}

@@ -8,11 +8,13 @@ import (
 	"math/bits"
 	"time"
 
+	"muster/node/dispatch"
 	"muster/node/fate"
 	"muster/node/grants"
 	"muster/node/held"
 	"muster/node/inventory"
 	"muster/node/lending"
+	"muster/node/loop"
 	"muster/node/refusal"
 	"muster/node/spares"
 	"muster/node/tally"
@@ -23,15 +25,14 @@ import (
 )
 
 // state is what the loop owns. No other goroutine may read or write it, except in a
-// function that it hands to the loop (do, ask).
+// function that it hands to the loop (Do, Ask).
 type state struct {
-	core       *vgpu.Core
+	core       *dispatch.Dispatcher
 	heart      heartbeat // of the workers
 	changes    deviceChanges
 	probing    map[int]chan struct{} // devices that are being probed; closed when the outcome is known
 	clients    map[vgpu.ClientID]*client
 	grants     *grants.Book
-	lastID     vgpu.ClientID
 	perUser    map[string]int // clients that have not ended
 	committed  uint64
 	perOwner   map[string]uint64 // committed bytes of each user
@@ -44,100 +45,51 @@ type state struct {
 	spares     *spares.Spares
 	loans      map[vgpu.ClientID]*loan // of further devices, by their numbers
 	lentBefore map[lentTo]lentPast     // what guests did that have left
-	afterwards []vgpu.Event            // events that effects led to; the dispatcher is told when these have been performed
-	stepping   bool                    // effects are being performed
-
 }
 
-func newState(core *vgpu.Core, workerTimeout time.Duration) state {
+func newState(core *dispatch.Dispatcher, workerTimeout time.Duration) state {
 	return state{
 		core: core, heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, loans: map[vgpu.ClientID]*loan{}, lentBefore: map[lentTo]lentPast{}, grants: grants.NewBook(), perUser: map[string]int{}, perOwner: map[string]uint64{},
 		changes: deviceChanges{leaving: map[vgpu.DeviceID]*leaving{}}, probing: map[int]chan struct{}{},
 	}
 }
 
-// do has the loop run f later, and does not wait for that. It returns false if the loop
-// has ended. The loop itself must not call it: the channel may be full, and nobody else
-// empties it.
-func (d *daemon) do(f func()) bool {
-	select {
-	case d.events <- f:
-		return true
-	case <-d.ended:
-		return false
+// run runs the loop. What happens comes from the goroutines that serve connections, workers and devices.
+func (d *daemon) run() {
+	tend := func() { d.spares.Tend(d.settings.Load().Spare, d.loop.Draining(), d.stock.Load()) }
+	d.loop.Run(func() bool { return len(d.clients) == 0 }, d.alarms(tend), tend)
+}
+
+// alarms are what the loop does when it is time.
+func (d *daemon) alarms(tendSpares func()) []loop.Alarm {
+	return []loop.Alarm{
+		{Next: d.core.Next, Ring: func() { d.core.Step(vgpu.Tick{}) }},
+		{Next: d.nextBeat, Ring: d.checkWorkers},
+		{Next: d.nextParked, Ring: d.tellParked},
+		{Next: d.nextExpiry, Ring: d.expireGrants},
+		{Next: d.sharing.Next, Ring: d.returnCleared},
+		{Next: d.lending.Next, Ring: d.lending.Tend},
+		{Next: func() (time.Duration, bool) { return d.spares.Next(d.settings.Load().Spare, d.stock.Load()) }, Ring: tendSpares},
+		{Next: d.keeper.Next, Ring: d.saveDue},
 	}
 }
 
-// ask has the loop run f, and waits until it has. It returns false if the loop ended
-// first; f may have run all the same. The loop must not call it, since it would wait for
-// itself.
-func (d *daemon) ask(f func()) bool {
-	done := make(chan struct{})
-	if !d.do(func() { f(); close(done) }) {
-		return false
-	}
-	select {
-	case <-done:
-		return true
-	case <-d.ended:
-		return false
-	}
-}
-
-func (d *daemon) now() time.Duration { return d.opts.Now().Sub(d.start) }
-
-// loop runs events until the node drains and no client is left. Nothing that it runs may
-// wait, for a disk aside: while it does, no client is granted a device.
-func (d *daemon) loop() {
-	defer close(d.ended)
-	alarm := time.NewTimer(time.Hour)
-	defer alarm.Stop()
-	for !d.draining || len(d.clients) > 0 {
-		if at, ok := d.nextAlarm(); ok {
-			alarm.Reset(max(0, at-d.now()))
-		} else {
-			alarm.Reset(time.Hour)
-		}
-		select {
-		case f := <-d.events:
-			f()
-			d.spares.Tend(d.live().Spare, d.draining, d.stock.Load())
-		case <-alarm.C:
-			d.step(d.now(), vgpu.Tick{})
-			d.checkWorkers()
-			d.tellParked()
-			d.expireGrants()
-			d.returnCleared()
-			d.lending.Tend()
-			d.spares.Tend(d.live().Spare, d.draining, d.stock.Load())
-			d.saveDue()
-		}
-	}
-}
-
-// step tells the dispatcher what happened, and performs what it decides. The order
-// matters: decisions are counted and written down before any worker hears of them, so
-// that a daemon that is killed in between leaves no worker with a lease that the files do
-// not know. While effects are performed, stepping is set and events that they lead to
-// wait in afterwards.
-func (d *daemon) step(now time.Duration, e vgpu.Event) {
-	effects := d.core.Step(now, e)
-	d.recording.Add(vgpu.Entry{Now: now, Event: e, Effects: effects})
+// Decided counts what the dispatcher decided, and writes it down.
+func (d *daemon) Decided(now time.Duration, e vgpu.Event, effects []vgpu.Effect) {
 	d.count(effects)
 	d.saveChanged(now, e, effects)
-	nested := d.stepping
-	d.stepping = true
-	d.perform(effects)
-	d.stepping = nested
+}
+
+// Performed continues what waits for the dispatcher.
+func (d *daemon) Performed() {
 	d.tellTraced()
 	d.tendDevices()
 	d.lending.Touch()
-	d.stepAfterwards()
 }
 
 // drain lets no more clients in.
 func (d *daemon) drain() {
-	d.draining = true
+	d.loop.Drain()
 	d.spares.Look()
 }
 
@@ -151,15 +103,15 @@ func (d *daemon) endAll(reason string, kill bool) {
 // admit makes a client known, within the limits.
 func (d *daemon) admit(c *client) error {
 	var refused *wire.Refused
-	limits := &d.live().Limits
+	limits := &d.settings.Load().Limits
 	most := limits.Clients
 	if c.peer.User.UID == 0 {
 		most += limits.Reserve()
 	}
-	asked := d.ask(func() {
+	asked := d.loop.Ask(func() {
 		name := c.peer.User.Name
 		switch {
-		case d.draining:
+		case d.loop.Draining():
 			refused = d.notNow()
 		case len(d.clients) >= most:
 			refused = refusal.New(refusal.NotPermitted, "the node serves %d clients, as many as it may: try again later", len(d.clients))
@@ -176,15 +128,14 @@ func (d *daemon) admit(c *client) error {
 			d.tally.Refused++
 			return
 		}
-		d.lastID++
-		c.id, c.since = d.lastID, d.now()
+		c.id, c.since = d.core.NewNumber(), d.loop.Now()
 		d.clients[c.id] = c
 		if c.carries == nil {
 			d.perUser[name]++
 		}
-		d.sharing.Join(d.now(), fate.Client(c.id), c.peer.User.UID)
+		d.sharing.Join(d.loop.Now(), fate.Client(c.id), c.peer.User.UID)
 		d.carried(c)
-		d.step(c.since, vgpu.Attach{Client: c.id, User: c.peer.User.Name, Weight: c.weight, Priority: c.priority(), Grant: vgpu.GrantID(c.under.Id()), Share: c.under.Share, Further: c.carries != nil})
+		d.core.Step(vgpu.Attach{Client: c.id, User: c.peer.User.Name, Weight: c.weight, Priority: c.priority(), Grant: vgpu.GrantID(c.under.Id()), Share: c.under.Share, Further: c.carries != nil})
 		d.log.Info("attached", "client", c.id, "user", c.peer.User.Name, "pid", c.peer.PID, "program", c.program, "device", c.ordinal, "memory", c.memory)
 	})
 	if !asked {
@@ -219,7 +170,7 @@ func (d *daemon) finish(c *client, w *workers.Process) {
 		return
 	}
 	d.pool.Dismiss(w)
-	d.do(func() { d.workerEnded(c, w) })
+	d.loop.Do(func() { d.workerEnded(c, w) })
 }
 
 // listenTo hands what a worker says to the loop until the connection ends.
@@ -227,12 +178,12 @@ func (d *daemon) listenTo(c *client, w *workers.Process) {
 	for {
 		m, err := w.Receive()
 		if errors.Is(err, control.ErrRefused) {
-			d.do(func() { d.end(c, "its worker is broken: "+err.Error(), true) })
+			d.loop.Do(func() { d.end(c, "its worker is broken: "+err.Error(), true) })
 		}
 		if err != nil {
 			return
 		}
-		if !d.do(func() { d.message(c, m) }) {
+		if !d.loop.Do(func() { d.message(c, m) }) {
 			return
 		}
 	}
@@ -270,7 +221,7 @@ func (d *daemon) end(c *client, reason string, kill bool) {
 // the library looks.
 func (d *daemon) tell(c *client, reason string) {
 	level := slog.LevelWarn
-	if d.draining { // no cause for a warning: it may have ended by itself just now
+	if d.loop.Draining() { // no cause for a warning: it may have ended by itself just now
 		level = slog.LevelInfo
 	}
 	d.log.Log(context.Background(), level, "a client is ended", "client", c.id, "user", c.peer.User.Name, "reason", reason)
@@ -299,7 +250,7 @@ func (d *daemon) forget(c *client) {
 	if c.isGuest() && c.carries == nil {
 		d.guestLeaves(c, used.Kernels)
 	}
-	d.step(d.now(), vgpu.Detach{Client: c.id})
+	d.core.Step(vgpu.Detach{Client: c.id})
 	d.commit(c, 0)
 	if c.shared != nil {
 		c.shared.Unmap()
@@ -309,7 +260,7 @@ func (d *daemon) forget(c *client) {
 	}
 	held.Close(c.kept)
 	close(c.gone)
-	d.log.Info("detached", "client", c.id, "user", c.peer.User.Name, "kernels", used.Kernels, "gpu_time", used.GPUTime.String(), "after", (d.now() - c.since).String())
+	d.log.Info("detached", "client", c.id, "user", c.peer.User.Name, "kernels", used.Kernels, "gpu_time", used.GPUTime.String(), "after", (d.loop.Now() - c.since).String())
 }
 
 // lastWords notes why a client that is ending has failed, and says whether a message counts all the same:
@@ -348,7 +299,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		d.end(c, "its worker is broken: "+err.Error(), true)
 		return
 	}
-	now := d.now()
+	now := d.loop.Now()
 	c.unsaved = true
 	d.keeper.Touch(now)
 	switch m := said.(type) {
@@ -360,39 +311,39 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		}
 		c.pinned = c.guest.pins(vgpu.DeviceID(m.Pinned))
 		d.spareUsed(c, func() {
-			d.step(now, vgpu.Want{Client: c.id, Need: c.needs(m.Memory), Estimate: m.Estimate, Pinned: c.pinned})
+			d.core.Step(vgpu.Want{Client: c.id, Need: c.needs(m.Memory), Estimate: m.Estimate, Pinned: c.pinned})
 			d.carriesInVain(c)
 		})
 	case control.Forgone:
 		d.leaveSpare(c)
 	case control.Grow:
-		d.step(now, vgpu.Grow{Client: c.id, Need: m.Memory})
+		d.core.Step(vgpu.Grow{Client: c.id, Need: m.Memory})
 		d.growsInVain(c)
 	case control.Released:
 		if m.Lease < c.lease { // the worker sent it before it received a newer grant
 			return
 		}
 		c.device = vgpu.AnyDevice
-		d.step(now, vgpu.Released{Client: c.id, Keeps: m.Keeps, Took: m.Took})
+		d.core.Step(vgpu.Released{Client: c.id, Keeps: m.Keeps, Took: m.Took})
 	case control.Began:
 		if m.Lease == c.lease { // else the worker sent it before it heard that the lease is lost
-			d.step(now, vgpu.Began{Client: c.id, Took: m.Took})
+			d.core.Step(vgpu.Began{Client: c.id, Took: m.Took})
 		}
 	case control.Freed:
 		if m.Lease == c.lease {
-			d.step(now, vgpu.Freed{Client: c.id, Left: m.Left})
+			d.core.Step(vgpu.Freed{Client: c.id, Left: m.Left})
 		}
 	case control.Busy:
-		d.step(now, vgpu.Busy{Client: c.id})
+		d.core.Step(vgpu.Busy{Client: c.id})
 	case control.Idle:
-		d.step(now, vgpu.Idle{Client: c.id, For: m.For})
+		d.core.Step(vgpu.Idle{Client: c.id, For: m.For})
 	case control.SyncPoint:
-		d.step(now, vgpu.SyncPoint{Client: c.id})
+		d.core.Step(vgpu.SyncPoint{Client: c.id})
 	case control.Ran:
 		c.told = tally.Plus(c.told, vgpu.Usage{Kernels: uint64(m.Kernels), GPUTime: m.Busy})
 		c.ranHome(vgpu.Usage{Kernels: uint64(m.Kernels), GPUTime: m.Busy})
 		c.used(c.home, now, m.Kernels, m.Queued, m.Busy)
-		d.step(now, vgpu.Ran{Client: c.id, Kernels: m.Kernels, Busy: m.Busy})
+		d.core.Step(vgpu.Ran{Client: c.id, Kernels: m.Kernels, Busy: m.Busy})
 		d.tellBeside(c)
 	case control.Failed:
 		if m.Lease < c.lease {
@@ -401,7 +352,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		d.faultTold(c, c.device)
 		c.device = vgpu.AnyDevice
 		d.failed(c, m.Reason)
-		d.step(now, vgpu.Faulted{Client: c.id})
+		d.core.Step(vgpu.Faulted{Client: c.id})
 	case control.Commit:
 		granted, why := d.commit(c, m.Bytes)
 		if granted {
@@ -455,7 +406,7 @@ func (d *daemon) commit(c *client, want uint64) (granted bool, why string) {
 	if c.carries != nil { // its memory goes back to its owner's worker, which has room for it
 		return true, ""
 	}
-	name, swap := c.peer.User.Name, d.live().Swap.Size
+	name, swap := c.peer.User.Name, d.settings.Load().Swap.Size
 	if want > c.committed {
 		others, ofUser := d.committed-c.committed, d.perOwner[name]-c.committed
 		switch {
@@ -489,7 +440,7 @@ func (d *daemon) count(effects []vgpu.Effect) {
 				c.counters.Grants++
 			}
 			if c.wanting {
-				waited := d.now() - c.wantedAt
+				waited := d.loop.Now() - c.wantedAt
 				c.wanting = false
 				c.counters.Waited += waited
 				d.tally.Waits.Observe(waited)
@@ -511,8 +462,8 @@ func (d *daemon) count(effects []vgpu.Effect) {
 	}
 }
 
-// perform carries out what the dispatcher decided. It never waits.
-func (d *daemon) perform(effects []vgpu.Effect) {
+// Perform carries out what the dispatcher decided. It never waits.
+func (d *daemon) Perform(effects []vgpu.Effect) {
 	for _, e := range effects {
 		if l := d.loans[e.Client]; l != nil {
 			d.performLoan(l, e)

@@ -2,10 +2,10 @@
 // limits them, gives each a worker process, and performs what the dispatcher in node/vgpu
 // decides.
 //
-// One goroutine, the loop (loop.go), owns the dispatcher and all that is known of
+// One goroutine, the loop (loop.go, package loop), owns the dispatcher and all that is known of
 // clients. No lock protects that state: every other goroutine reaches it by handing the
-// loop a function, with do (does not wait) or ask (waits until it has run). A function
-// that the loop runs must therefore never wait, least of all with ask for the loop
+// loop a function, with Do (does not wait) or Ask (waits until it has run). A function
+// that the loop runs must therefore never wait, least of all with Ask for the loop
 // itself. The daemon opens no contexts and sees none of the programs' data: those go
 // through memory that program and worker share. It knows no job policy.
 //
@@ -36,8 +36,10 @@ import (
 	"muster/internal/confine"
 	"muster/internal/door"
 	"muster/internal/whois"
+	"muster/node/dispatch"
 	"muster/node/inventory"
 	"muster/node/lending"
+	"muster/node/loop"
 	"muster/node/mps"
 	"muster/node/recording"
 	"muster/node/settings"
@@ -132,13 +134,8 @@ type daemon struct {
 	pool     *workers.Pool
 	names    *whois.Names
 	own      settings.Account // whose node it is
-	start    time.Time
-
-	// events are functions that the loop runs, one after the other; the loop closes ended when it
-	// returns.
-	events chan func()
-	ended  chan struct{}
-	state  // the loop's
+	loop     *loop.Loop
+	state    // the loop's
 
 	tally     tally.Book           // the loop's
 	recording *recording.Recording // nil if nothing is recorded
@@ -156,8 +153,7 @@ type daemon struct {
 	places   *door.Places // of connections without a client, by user
 	turned   *door.Places // of connections that are being told why they are refused
 	refusals door.Sparing // what is logged of them
-	handlers sync.WaitGroup
-	closing  atomic.Bool // no connection becomes a client any more
+	closing  atomic.Bool  // no connection becomes a client any more
 
 	socket *door.Listener
 	web    *webServer // nil if there is none
@@ -191,8 +187,8 @@ func Run(ctx context.Context, cfg settings.Config, opts Options) error {
 	defer d.closeFolder()
 	defer d.closeMPS()
 	defer d.recording.Close()
-	go d.loop()
-	d.handlers.Go(d.listenToReloads)
+	go d.run()
+	d.loop.Go(d.listenToReloads)
 	d.lending.Begin()
 	accepted := make(chan struct{})
 	go func() {
@@ -220,7 +216,7 @@ func Run(ctx context.Context, cfg settings.Config, opts Options) error {
 	for _, s := range opts.Services {
 		s.Stop()
 	}
-	d.handlers.Wait()
+	d.loop.Wait()
 	if d.web != nil {
 		d.web.close()
 	}
@@ -255,7 +251,7 @@ func (d *daemon) begin() error {
 		return err
 	}
 	if d.recording, err = recording.Start(d.cfg.Record, vgpu.Header{
-		Muster: d.opts.Version, Node: d.cfg.Name, Started: d.start.UTC().Format(time.RFC3339Nano), Config: d.core.Config(),
+		Muster: d.opts.Version, Node: d.cfg.Name, Started: d.loop.Start().UTC().Format(time.RFC3339Nano), Config: d.core.Config(),
 	}, d.log); err != nil {
 		d.closeLocks()
 		return fmt.Errorf("recording: %w", err)
@@ -265,6 +261,7 @@ func (d *daemon) begin() error {
 		d.closeLocks()
 		return err
 	}
+	d.core.Record(d.recording)
 	d.openPrecedence(&left)
 	d.pool = workers.NewPool(d.opts.WorkerCommand, d.bounds, d.cfg.Warm, numbers, d.log)
 	d.adoptAll(&left)
@@ -277,7 +274,7 @@ func (d *daemon) begin() error {
 
 // mode is the file mode of the socket.
 func (d *daemon) mode() os.FileMode {
-	allow := d.live().Allow
+	allow := d.settings.Load().Allow
 	switch {
 	case d.cfg.Socket.Mode != 0:
 		return os.FileMode(d.cfg.Socket.Mode)
@@ -311,9 +308,8 @@ func newDaemon(cfg settings.Config, opts Options) (*daemon, error) {
 		opts.Log.Warn(warning)
 	}
 	d := &daemon{
-		cfg: cfg, opts: opts, log: opts.Log, start: opts.Now(),
+		cfg: cfg, opts: opts, log: opts.Log, loop: loop.New(opts.Now),
 		names: new(whois.Names), tally: tally.NewBook(),
-		events: make(chan func(), 256), ended: make(chan struct{}),
 		places: door.NewPlaces(cfg.Connections.Local, 4*cfg.Connections.Local),
 		turned: door.NewPlaces(maxTurnedEach, maxTurned), refusals: door.Sparing{Most: maxRefusals},
 		stopBy: make(chan string, 1), kills: make(chan struct{}),
@@ -340,10 +336,10 @@ func (d *daemon) equip(left *survival.Left) error {
 	if err != nil {
 		return err
 	}
-	d.state = newState(core, d.cfg.WorkerTimeout)
+	d.state = newState(dispatch.New(core, d.loop, d), d.cfg.WorkerTimeout)
 	d.spares = d.newSpares()
-	d.lenders = lending.NewLenders(d.do, d.opts.Open, d.now, maxMissed)
-	d.lending, err = lending.New(&d.cfg, loopOf{d}, lendingNode{d}, lending.Options{
+	d.lenders = lending.NewLenders(d.loop.Do, d.opts.Open, d.loop.Now, maxMissed)
+	d.lending, err = lending.New(&d.cfg, d.loop, lendingNode{d}, lending.Options{
 		Dial: d.opts.DialPeer, Peers: d.opts.Peers, Authority: d.opts.Authority, Revoked: d.opts.Revoked, Log: d.log,
 	})
 	if err != nil {
@@ -360,37 +356,35 @@ func (d *daemon) accept() {
 			return
 		}
 		conn := accepted.(*door.Conn)
-		d.handlers.Add(1)
-		go func() {
-			defer d.handlers.Done()
+		d.loop.Go(func() {
 			defer conn.Close()
 			d.handle(conn.Conn.(*net.UnixConn), conn.Last)
-		}()
+		})
 	}
 }
 
 // drainClients lets no more clients in and waits until all have gone. It ends the remaining ones
 // after Config.Grace, or at once when the daemon is killed.
 func (d *daemon) drainClients() {
-	patience := d.live().Grace
+	patience := d.settings.Load().Grace
 	d.log.Info("the node is shutting down", "grace", patience.String())
 	d.closing.Store(true)
 	d.places.CloseWaiting() // their programs connect again, and are told then
-	d.do(func() { d.drain() })
+	d.loop.Do(d.drain)
 	grace := time.NewTimer(patience)
 	defer grace.Stop()
 	const reason = "the node has been shut down"
 	select {
-	case <-d.ended:
+	case <-d.loop.Ended():
 	case <-grace.C:
-		d.do(func() { d.endAll(reason, false) })
+		d.loop.Do(func() { d.endAll(reason, false) })
 	case <-d.kills:
-		d.do(func() { d.endAll(reason, true) })
+		d.loop.Do(func() { d.endAll(reason, true) })
 	}
 	select {
-	case <-d.ended:
+	case <-d.loop.Ended():
 	case <-d.kills:
-		d.do(func() { d.endAll(reason, true) })
-		<-d.ended
+		d.loop.Do(func() { d.endAll(reason, true) })
+		<-d.loop.Ended()
 	}
 }

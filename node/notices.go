@@ -26,7 +26,7 @@ func (d *daemon) nextParked() (at time.Duration, any bool) {
 // tellParked tells the users of programs that were parked at two looks in a row, once each
 // time that they are parked.
 func (d *daemon) tellParked() {
-	now := d.now()
+	now := d.loop.Now()
 	if at, any := d.nextParked(); !any || now < at {
 		return
 	}

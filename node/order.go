@@ -171,7 +171,7 @@ func (d *daemon) takeOrder(t *talk, kind string, text []byte) {
 // beginOrder finds a client that a user may give orders to. Until endOrder it takes no
 // other order.
 func (d *daemon) beginOrder(who socket.Peer, id uint64) (c *client, o *order, err error) {
-	err = d.inLoop(func() error {
+	err = d.loop.Try(func() error {
 		if c, err = d.clientFor(who, vgpu.ClientID(id)); err != nil {
 			return err
 		}
@@ -191,7 +191,7 @@ func (d *daemon) beginOrder(who socket.Peer, id uint64) (c *client, o *order, er
 }
 
 func (d *daemon) endOrder(c *client) {
-	d.do(func() { c.order = nil })
+	d.loop.Do(func() { c.order = nil })
 }
 
 // owes says whether a client's worker has an order that it has not answered.
@@ -200,7 +200,7 @@ func (c *client) owes() bool { return c.order != nil && c.order.worker == c.work
 // command has the worker do something, and waits for its answer. The files are closed
 // in any case.
 func (d *daemon) command(c *client, o *order, m control.ToWorker, files ...*os.File) (control.ToDaemon, error) {
-	err := d.inLoop(func() error {
+	err := d.loop.Try(func() error {
 		switch {
 		case c.ending:
 			return fmt.Errorf("client %d has ended", c.id)
@@ -220,7 +220,7 @@ func (d *daemon) command(c *client, o *order, m control.ToWorker, files ...*os.F
 		return answer, nil
 	case <-o.worker.Exited:
 		return nil, c.workerLost()
-	case <-d.ended:
+	case <-d.loop.Ended():
 		return nil, d.notNow()
 	}
 }
@@ -232,7 +232,7 @@ func (c *client) workerLost() error {
 
 // proceed lets a held client go on.
 func (d *daemon) proceed(c *client, o *order) {
-	d.do(func() {
+	d.loop.Do(func() {
 		if !c.ending && c.worker == o.worker {
 			c.worker.Post(control.Proceed{})
 		}
@@ -251,7 +251,7 @@ func (d *daemon) checkpointClient(t *talk, r ask.OrderRequest) (bytes uint64, er
 		return 0, err
 	}
 	stay := t.onHangUp(func() {
-		d.do(func() { o.givenUp = true })
+		d.loop.Do(func() { o.givenUp = true })
 		d.proceed(c, o)
 	})
 	d.log.Info("a client is saved", "client", c.id, "by", t.who.User.Name, "with its program", r.Hold)
@@ -376,18 +376,18 @@ func (d *daemon) revive(t *talk, r ask.OrderRequest) (uint64, error) {
 		err = d.sendProgram(t, c, given, theirs)
 	}
 	if err != nil {
-		d.do(func() { d.end(c, "it was not restored", false) })
+		d.loop.Do(func() { d.end(c, "it was not restored", false) })
 		<-c.gone
 		return 0, err
 	}
-	d.handlers.Go(func() { d.accompany(c, own, false) })
+	d.loop.Go(func() { d.accompany(c, own, false) })
 	return bytes, nil
 }
 
 // revivable makes the client that a request describes, if the user may have it.
 func (d *daemon) revivable(t *talk, r ask.OrderRequest) (*client, error) {
 	who := t.who
-	if d.live().Grants == settings.GrantsRequired { // the file does not record a grant
+	if d.settings.Load().Grants == settings.GrantsRequired { // the file does not record a grant
 		return nil, errors.New("this node serves only programs that were granted its devices (grants: required), and a program that is restored has no grant: restore it on another node")
 	}
 	if r.UID != who.User.UID {
@@ -396,12 +396,12 @@ func (d *daemon) revivable(t *talk, r ask.OrderRequest) (*client, error) {
 		}
 		who.User = settings.Account{UID: r.UID, Name: d.names.Of(r.UID)}
 	}
-	limits := d.live().Limits.Of(who.User)
+	limits := d.settings.Load().Limits.Of(who.User)
 	infos := d.stock.Load().Infos()
 	switch {
 	case len(infos) == 0:
 		return nil, refusal.ErrNoDevices
-	case !d.live().MayUse(who.User, d.own.UID):
+	case !d.settings.Load().MayUse(who.User, d.own.UID):
 		return nil, fmt.Errorf("user %s may not use this node: have its owner allow that (allow: in its configuration)", who.User.Name)
 	case r.Virtual < 0 || r.Virtual >= maxVirtual:
 		return nil, fmt.Errorf("virtual device %d: a program sees at most %d", r.Virtual, maxVirtual)
@@ -457,7 +457,7 @@ func (d *daemon) sendProgram(t *talk, c *client, given *provision, connection *o
 	if err := d.entrust(c, given.worker, nil, given.files); err != nil {
 		return err
 	}
-	return d.inLoop(func() error {
+	return d.loop.Try(func() error {
 		if c.ending || c.worker != given.worker {
 			return c.workerLost()
 		}

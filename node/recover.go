@@ -69,7 +69,7 @@ func (d *daemon) serveOf(c *client) control.Serve {
 	return control.Serve{
 		KernelTime: limit, KernelTimeBy: by,
 		Node: d.address(), OrphanGrace: d.orphanGrace(), Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, MemoryBy: c.memoryBy,
-		SwapDir: d.cfg.Swap.Dir, Defer: d.live().Defer, Share: c.under.Memory(), Pace: d.paceOf(c), Guest: c.guest.is,
+		SwapDir: d.cfg.Swap.Dir, Defer: d.settings.Load().Defer, Share: c.under.Memory(), Pace: d.paceOf(c), Guest: c.guest.is,
 		Mapping: c.mapping, Explain: c.explain,
 	}
 }
@@ -133,7 +133,7 @@ func (d *daemon) endWorker(c *client, reason string) {
 func (d *daemon) rebuild(c *client) {
 	why, suspects, blamed := c.whyNoWorker(), c.suspects, c.blames
 	if c.tries++; c.tries == 1 {
-		c.lostAt = d.now()
+		c.lostAt = d.loop.Now()
 	}
 	c.rebuilds++
 	d.log.Warn("a client is rebuilt in another worker", "client", c.id, "user", c.peer.User.Name, "reason", why, "try", c.tries)
@@ -145,19 +145,19 @@ func (d *daemon) rebuild(c *client) {
 	c.told, c.unsettled, c.renewing = vgpu.Usage{}, false, 0
 	d.dropLoans(c)
 	d.leaveSpare(c)
-	d.step(d.now(), vgpu.Faulted{Client: c.id})
+	d.core.Step(vgpu.Faulted{Client: c.id})
 	serve := d.serveOf(c)
 	serve.Recover, serve.Resume, serve.Tries, serve.Lease, serve.Committed = true, true, c.tries, c.lease, c.committed
 	c.between = true
-	number, rest := c.rebuilds, c.pace.rest(d.now())
+	number, rest := c.rebuilds, c.pace.rest(d.loop.Now())
 	go func() {
 		if suspects != nil { // wait for the probe's outcome, or the client might get the same dead device again
 			select {
 			case <-suspects:
 			case <-c.gone:
-			case <-d.ended:
+			case <-d.loop.Ended():
 			}
-			d.ask(func() {
+			d.loop.Ask(func() {
 				if d.clients[c.id] == c && c.rebuilds == number {
 					d.excuse(c, blamed)
 				}
@@ -165,7 +165,7 @@ func (d *daemon) rebuild(c *client) {
 		}
 		d.awaitAnother(c)
 		err := d.reemployAfter(rest, c, serve)
-		d.do(func() {
+		d.loop.Do(func() {
 			if d.clients[c.id] != c || c.rebuilds != number {
 				return // another worker has followed this one
 			}
@@ -235,7 +235,7 @@ func (d *daemon) reemploy(c *client, serve control.Serve) error {
 	var kept []control.Held
 	var left *workers.Legacy
 	var err error
-	d.ask(func() {
+	d.loop.Ask(func() {
 		if d.clients[c.id] != c { // it has ended
 			return
 		}
@@ -253,7 +253,7 @@ func (d *daemon) reemploy(c *client, serve control.Serve) error {
 		return err
 	}
 	assigned := false
-	if !d.ask(func() { assigned = d.clients[c.id] == c && d.assign(c, w, c.shared, stock) }) || !assigned {
+	if !d.loop.Ask(func() { assigned = d.clients[c.id] == c && d.assign(c, w, c.shared, stock) }) || !assigned {
 		d.pool.Dismiss(w) // the client has ended
 	}
 	return nil
@@ -277,7 +277,7 @@ func (d *daemon) suspect(number int, why string) {
 	e := stock.Entries[number]
 	go func() {
 		_, err := d.pool.Probe(e.DeviceConfig, e.Lock)
-		d.do(func() {
+		d.loop.Do(func() {
 			defer close(known)
 			delete(d.probing, number)
 			now := d.stock.Load().Entries[number]
@@ -309,7 +309,7 @@ func (d *daemon) lookFor(number int) {
 		if err == nil { // if it was missing when the daemon started, nothing is known of it yet
 			info, err = inventory.Examine(e.Device, d.opts.Open)
 		}
-		d.do(func() {
+		d.loop.Do(func() {
 			now := d.stock.Load().Entries[number]
 			switch {
 			case now.Here || now.Change != e.Change: // it was resumed or replaced meanwhile
@@ -319,7 +319,7 @@ func (d *daemon) lookFor(number int) {
 				d.log.Info("a device that was lost is there again", "device", number, "name", e.Info.Name)
 				now.Here, now.Info = true, info
 				d.setEntry(number, now, "")
-				d.step(d.now(), vgpu.Returned{Device: vgpu.DeviceID(number), Is: inventory.Dispatched(now.Info, d.live().VGPUs)})
+				d.core.Step(vgpu.Returned{Device: vgpu.DeviceID(number), Is: inventory.Dispatched(now.Info, d.settings.Load().VGPUs)})
 			}
 		})
 	})
@@ -345,6 +345,6 @@ func (d *daemon) rescue(c *client) bool {
 		return false
 	}
 	c.conn, c.shared, c.kept = b.Program, b.Shared, b.Kept
-	d.handlers.Go(func() { d.accompany(c, b.Program, false) })
+	d.loop.Go(func() { d.accompany(c, b.Program, false) })
 	return true
 }

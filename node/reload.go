@@ -25,7 +25,7 @@ func (d *daemon) listenToReloads() {
 		select {
 		case <-d.opts.Reload:
 			d.reload()
-		case <-d.ended:
+		case <-d.loop.Ended():
 			return
 		}
 	}
@@ -42,13 +42,13 @@ func (d *daemon) reload() {
 	}
 	var add []coming
 	if err == nil {
-		add, err = d.examineAll(settings.AddedDevices(d.live().Devices, next.Devices))
+		add, err = d.examineAll(settings.AddedDevices(d.settings.Load().Devices, next.Devices))
 	}
 	if err != nil {
 		d.log.Error("the configuration was read again and is not used: everything stays as it was", "error", err)
 		return
 	}
-	_ = d.inLoop(func() error {
+	_ = d.loop.Try(func() error {
 		d.apply(next, add)
 		return nil
 	})
@@ -61,7 +61,7 @@ func (d *daemon) check(next *settings.Config) error {
 		return err
 	}
 	warning, err := next.Swap.Look()
-	if warning != "" && next.Swap != d.live().Swap {
+	if warning != "" && next.Swap != d.settings.Load().Swap {
 		d.log.Warn(warning)
 	}
 	return err
@@ -86,7 +86,7 @@ func (d *daemon) examineAll(list []settings.Device) ([]coming, error) {
 // apply makes a checked configuration the present one, as far as that is possible at run
 // time. The devices that it adds have been opened.
 func (d *daemon) apply(next settings.Config, add []coming) {
-	was := d.live()
+	was := d.settings.Load()
 	kept := settings.KeepFixed(was, next)
 	changed := settings.Changed(was, &kept)
 	d.settings.Store(&kept)
@@ -113,7 +113,7 @@ func (d *daemon) apply(next settings.Config, add []coming) {
 func (d *daemon) configure(was, is *settings.Config) {
 	before, after := was.Dispatcher(nil, d.names.Of), is.Dispatcher(nil, d.names.Of)
 	if e := settingsOf(&after); e != settingsOf(&before) {
-		d.step(d.now(), e)
+		d.core.Step(e)
 	}
 	users := maps.Clone(before.SlotLimits)
 	maps.Copy(users, after.SlotLimits)
@@ -121,7 +121,7 @@ func (d *daemon) configure(was, is *settings.Config) {
 		old, had := before.SlotLimits[user]
 		slots, own := after.SlotLimits[user]
 		if old != slots || had != own {
-			d.step(d.now(), vgpu.Limit{User: user, Own: own, Slots: slots})
+			d.core.Step(vgpu.Limit{User: user, Own: own, Slots: slots})
 		}
 	}
 }
@@ -190,7 +190,7 @@ const mostStrangers = 100
 // be those of users of other machines.
 func (d *daemon) warnOfStrangers() {
 	looked := 0
-	allowed, limited := d.live().Strangers(func(name string) bool {
+	allowed, limited := d.settings.Load().Strangers(func(name string) bool {
 		if looked++; looked > mostStrangers {
 			return true
 		}
@@ -204,7 +204,3 @@ func (d *daemon) warnOfStrangers() {
 		d.log.Info("limits.users names a user that this machine does not have: that is right if it is a user of another machine", "user", name)
 	}
 }
-
-// live is the configuration as it is now. Settings that can change at run time must be
-// read here; the others are the same as in d.cfg. The caller must not change it.
-func (d *daemon) live() *settings.Config { return d.settings.Load() }

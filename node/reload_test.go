@@ -318,22 +318,22 @@ func TestReloadOfADeviceThatEmpties(t *testing.T) {
 	describe := func(reserve uint64) {
 		next := cfg
 		next.Devices = []settings.Device{gpu(reserve)}
-		add, err := d.examineAll(settings.AddedDevices(d.live().Devices, next.Devices))
+		add, err := d.examineAll(settings.AddedDevices(d.settings.Load().Devices, next.Devices))
 		if err != nil {
 			t.Fatal(err)
 		}
 		d.apply(next, add)
 	}
-	d.step(0, vgpu.Attach{Client: 1, User: "ann"})
-	d.step(0, vgpu.Want{Client: 1, Need: 1, Pinned: vgpu.AnyDevice})
+	d.core.Step(vgpu.Attach{Client: 1, User: "ann"})
+	d.core.Step(vgpu.Want{Client: 1, Need: 1, Pinned: vgpu.AnyDevice})
 	describe(2 << 20)
 	describe(4 << 20)
-	if n := len(d.changes.coming); n != 1 || d.deviceState(0) != vgpu.DeviceDraining {
-		t.Errorf("%d devices are to come, and the old one is %v", n, d.deviceState(0))
+	if n := len(d.changes.coming); n != 1 || d.core.State(0) != vgpu.DeviceDraining {
+		t.Errorf("%d devices are to come, and the old one is %v", n, d.core.State(0))
 	}
-	d.step(0, vgpu.Detach{Client: 1})
+	d.core.Step(vgpu.Detach{Client: 1})
 	is := d.stock.Load().Entries
-	if len(is) != 1 || !is[0].Here || is[0].Reserve != 4<<20 || is[0].Info.Memory != 60<<20 || d.deviceState(0) != vgpu.DeviceUp || len(d.changes.coming) != 0 {
-		t.Errorf("%+v, %v", is, d.deviceState(0))
+	if len(is) != 1 || !is[0].Here || is[0].Reserve != 4<<20 || is[0].Info.Memory != 60<<20 || d.core.State(0) != vgpu.DeviceUp || len(d.changes.coming) != 0 {
+		t.Errorf("%+v, %v", is, d.core.State(0))
 	}
 }

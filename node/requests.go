@@ -183,20 +183,6 @@ func (d *daemon) answerStatus(_ socket.Peer, line []byte) (any, error) {
 	return s, nil
 }
 
-// inLoop has the loop run f, and returns its error; errShuttingDown if the node is
-// ending.
-func (d *daemon) inLoop(f func() error) error {
-	err := error(refusal.ErrShuttingDown)
-	d.ask(func() {
-		if err = nil; d.draining {
-			err = refusal.ErrShuttingDown
-			return
-		}
-		err = f()
-	})
-	return err
-}
-
 // mayChangeDevices refuses users who may not change what devices the node has. The
 // gateway runs as the node's user but speaks for users of other machines, who may not
 // either.
@@ -223,8 +209,8 @@ func (d *daemon) onDevice(who socket.Peer, line []byte, mayForce bool, do func(i
 		return nil, fmt.Errorf("%s cannot be forced", r.Request)
 	}
 	var changed status.Changed
-	err := d.inLoop(func() error {
-		id, err := d.stock.Load().Find(r.Device, d.deviceState)
+	err := d.loop.Try(func() error {
+		id, err := d.stock.Load().Find(r.Device, d.core.State)
 		if err == nil {
 			err = do(id, r.Force)
 		}
@@ -258,7 +244,7 @@ func (d *daemon) answerResume(who socket.Peer, line []byte) (any, error) {
 	var again *inventory.Device
 	number := anyNumber
 	reply, err := d.onDevice(who, line, false, func(id vgpu.DeviceID, _ bool) error {
-		if state := d.deviceState(id); state == vgpu.DeviceLost || state == vgpu.DeviceRemoved {
+		if state := d.core.State(id); state == vgpu.DeviceLost || state == vgpu.DeviceRemoved {
 			number, again = id, &d.stock.Load().Entries[id]
 			return nil
 		}
@@ -294,7 +280,7 @@ func (d *daemon) openAndAdd(c settings.Device, number vgpu.DeviceID, byHand bool
 		return nil, fmt.Errorf("the device cannot be opened: %w", err)
 	}
 	var changed status.Changed
-	err = d.inLoop(func() error {
+	err = d.loop.Try(func() error {
 		id, err := d.addDevice(c, info, number, byHand)
 		if err == nil {
 			changed = d.changedDevice(id)
@@ -312,16 +298,16 @@ func (d *daemon) answerMove(who socket.Peer, line []byte) (any, error) {
 		return nil, err
 	}
 	var changed status.Changed
-	err := d.inLoop(func() error {
+	err := d.loop.Try(func() error {
 		c, err := d.clientFor(who, r.Client)
 		if err != nil {
 			return err
 		}
-		id, err := d.stock.Load().Find(r.Device, d.deviceState)
+		id, err := d.stock.Load().Find(r.Device, d.core.State)
 		if err != nil {
 			return err
 		}
-		if err := d.tellCore(vgpu.Move{Client: c.id, Device: id}); err != nil {
+		if err := d.core.Tell(vgpu.Move{Client: c.id, Device: id}); err != nil {
 			return err
 		}
 		d.log.Info("a client is moved by hand", "client", c.id, "device", int(id), "by", who.User.Name)
@@ -345,7 +331,7 @@ func (d *daemon) answerEnd(who socket.Peer, line []byte) (any, error) {
 		return nil, fmt.Errorf("the reason must be one line of at most %d bytes", maxReason)
 	}
 	var changed status.Changed
-	err := d.inLoop(func() error {
+	err := d.loop.Try(func() error {
 		c, err := d.clientFor(who, r.Client)
 		if err != nil {
 			return err
@@ -395,6 +381,6 @@ func (d *daemon) answerMonitor(who socket.Peer, line []byte) (any, error) {
 	if !ok {
 		return nil, refusal.ErrShuttingDown
 	}
-	memory := d.worldOf(infos, r.Memory, d.live().Limits.Of(who.User))
+	memory := d.worldOf(infos, r.Memory, d.settings.Load().Limits.Of(who.User))
 	return shown.Monitored(d.cfg.Name, infos, d.visibleCount(infos, 0), memory, s), nil
 }

@@ -18,6 +18,7 @@ import (
 	"muster/device/soft"
 	"muster/node/ask"
 	"muster/node/held"
+	"muster/node/loop"
 	"muster/node/settings"
 	"muster/node/shown"
 	"muster/node/socket"
@@ -184,13 +185,13 @@ func spareDaemon(t *testing.T, change func(*settings.Config)) (d *daemon, notes 
 // onlySpare waits until a worker waits with a context, and keeps the node from starting others.
 func onlySpare(t *testing.T, d *daemon) (s *spares.Spare) {
 	t.Helper()
-	d.do(func() {}) // the loop looks for what is missing after an event
+	d.loop.Do(func() {}) // the loop looks for what is missing after an event
 	eventually(t, "a worker waits with a context", func() bool {
-		d.ask(func() {
+		d.loop.Ask(func() {
 			for only := range d.spares.All() {
 				if only.Worker != nil {
 					s = only
-					d.spares.Rest(0, d.now()+time.Hour)
+					d.spares.Rest(0, d.loop.Now()+time.Hour)
 				}
 			}
 		})
@@ -232,7 +233,7 @@ func joins(t *testing.T, d *daemon) *program {
 
 // freeOn is what the dispatcher may give of the device.
 func freeOn(d *daemon) (free uint64) {
-	d.ask(func() {
+	d.loop.Ask(func() {
 		v, _ := d.core.Device(0)
 		free = v.Free
 	})
@@ -272,7 +273,7 @@ func TestAContextCountsUntilItIsClosed(t *testing.T) {
 			first, second := joins(t, d), joins(t, d)
 			var c *client
 			w := s.Worker
-			d.ask(func() { c = d.clients[vgpu.ClientID(first.attached.Client)] })
+			d.loop.Ask(func() { c = d.clients[vgpu.ClientID(first.attached.Client)] })
 			if c == nil || c.spare != s {
 				t.Fatalf("the spare has %+v", c)
 			}
@@ -295,7 +296,7 @@ func TestAContextCountsUntilItIsClosed(t *testing.T) {
 			}
 			eventually(t, "the context is being closed", func() bool { return slices.Contains(noted(t, notes), fmt.Sprint("discarding ", w.PID())) })
 			if revoked { // what the client wants has crossed the order to its worker
-				d.ask(func() { d.message(c, control.Want{Pinned: -1}) })
+				d.loop.Ask(func() { d.message(c, control.Want{Pinned: -1}) })
 				close(waits)
 			} else {
 				if now := freeOn(d); now != free {
@@ -304,7 +305,7 @@ func TestAContextCountsUntilItIsClosed(t *testing.T) {
 				go grow()
 			}
 			eventually(t, "the other waits for the memory", func() (is bool) {
-				d.ask(func() {
+				d.loop.Ask(func() {
 					v, _ := d.core.Client(vgpu.ClientID(second.attached.Client))
 					is = v.Growing
 				})
@@ -331,14 +332,14 @@ func TestASpareDiesWhileItIsTaken(t *testing.T) {
 	c := admitted(t, d)
 	dead := s.Worker
 	release, blocked := make(chan struct{}), make(chan struct{})
-	d.do(func() { close(blocked); <-release })
+	d.loop.Do(func() { close(blocked); <-release })
 	<-blocked
 	found := make(chan *spares.Spare, 1)
 	go func() { found <- d.takeSpare(c) }()
-	eventually(t, "a client asks", func() bool { return len(d.events) == 1 })
+	eventually(t, "a client asks", func() bool { return d.loop.Waiting() == 1 })
 	dead.Kill()
 	<-dead.Exited
-	eventually(t, "the end is to be told", func() bool { return len(d.events) == 2 })
+	eventually(t, "the end is to be told", func() bool { return d.loop.Waiting() == 2 })
 	close(release)
 	if got := <-found; got != s {
 		t.Fatalf("it was given %+v", got)
@@ -420,9 +421,9 @@ func TestADrainingNodeRests(t *testing.T) {
 	}
 	defer d.closeLocks()
 	d.drain()
-	d.spares.Tend(cfg.Spare, d.draining, d.stock.Load())
-	if at, ok := d.nextAlarm(); ok && at <= d.now() {
-		t.Errorf("the loop wakes at %v, and it is %v", at, d.now())
+	d.spares.Tend(cfg.Spare, d.loop.Draining(), d.stock.Load())
+	if at, ok := loop.First(d.alarms(nil)); ok && at <= d.loop.Now() {
+		t.Errorf("the loop wakes at %v, and it is %v", at, d.loop.Now())
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 
 // saveDue writes statistics if it is time.
 func (d *daemon) saveDue() {
-	if !d.keeper.TakeDue(d.now()) {
+	if !d.keeper.TakeDue(d.loop.Now()) {
 		return
 	}
 	d.saveNode()
@@ -30,7 +30,7 @@ func (d *daemon) saveDue() {
 			continue
 		}
 		if count++; count > survival.MostSaved {
-			d.keeper.Again(d.now())
+			d.keeper.Again(d.loop.Now())
 			return
 		}
 		d.save(c)
@@ -73,7 +73,7 @@ func (d *daemon) forgetFile(c *client) {
 		c.standing.Close()
 		c.standing = nil
 		d.keeper.Forget(c.id)
-		d.keeper.Touch(d.now())
+		d.keeper.Touch(d.loop.Now())
 	}
 }
 
@@ -119,7 +119,7 @@ func (d *daemon) fileOf(c *client, w *workers.Process) survival.ClientFile {
 	return survival.ClientFile{
 		Version: survival.StateVersion, Boot: proc.Boot(), Client: c.id,
 		UID: c.peer.User.UID, User: c.peer.User.Name, Pid: c.peer.PID, Address: c.peer.Address, Program: c.program, Grant: c.under.Id(), Share: c.under.Share, Ordinal: c.ordinal, Guest: c.guest.file(),
-		Weight: c.weight, Latency: c.latency, Mapping: c.mapping, Fate: d.sharing.State(fate.Client(c.id)), Portion: c.share, Memory: c.memory, MemoryBy: c.memoryBy, Shown: c.shown, ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Since: d.start.Add(c.since), Ring: c.ring, Data: c.data,
+		Weight: c.weight, Latency: c.latency, Mapping: c.mapping, Fate: d.sharing.State(fate.Client(c.id)), Portion: c.share, Memory: c.memory, MemoryBy: c.memoryBy, Shown: c.shown, ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Since: d.loop.Start().Add(c.since), Ring: c.ring, Data: c.data,
 		Worker: survival.WorkerFile{Pid: w.PID(), Start: w.Started, UID: w.UID}, Files: c.held, Attached: c.attached,
 	}
 }
@@ -132,7 +132,7 @@ func (d *daemon) stateOf(c *client) survival.ClientState {
 		Rebuilds: c.rebuilds, Counters: c.counters, Peak: c.peak, Stats: c.memoryNow,
 	}
 	if c.wanting {
-		s.WantedAt = d.start.Add(c.wantedAt)
+		s.WantedAt = d.loop.Start().Add(c.wantedAt)
 	}
 	return s.WithoutLinks()
 }
@@ -140,14 +140,14 @@ func (d *daemon) stateOf(c *client) survival.ClientState {
 func (d *daemon) nodeFile() survival.NodeStateFile {
 	view := d.core.View()
 	f := survival.NodeStateFile{
-		Version: survival.StateVersion, Boot: proc.Boot(), Last: d.lastID, Past: d.tally.Past, Usage: tally.UsageOf(tally.Plus(d.tally.Before.Past, view.Past)), Moves: tally.PlusMoves(d.tally.Before.Moves, view.PastMoves),
+		Version: survival.StateVersion, Boot: proc.Boot(), Last: d.core.Last(), Past: d.tally.Past, Usage: tally.UsageOf(tally.Plus(d.tally.Before.Past, view.Past)), Moves: tally.PlusMoves(d.tally.Before.Moves, view.PastMoves),
 		Waits: d.tally.Waits, Preempted: d.tally.Preempted, Refused: d.tally.Refused, Ended: d.tally.Gone,
 	}
 	if d.precedence != nil {
 		f.Precedence, _ = proc.Identify(d.precedence) // without it the next daemon makes another
 	}
 	for i, e := range d.stock.Load().Entries {
-		is := survival.DeviceFile{Config: e.DeviceConfig, Reserve: e.Reserve, Here: e.Here, Is: inventory.Dispatched(e.Info, d.live().VGPUs), Usage: tally.UsageOf(d.tally.Before.Of(i))}
+		is := survival.DeviceFile{Config: e.DeviceConfig, Reserve: e.Reserve, Here: e.Here, Is: inventory.Dispatched(e.Info, d.settings.Load().VGPUs), Usage: tally.UsageOf(d.tally.Before.Of(i))}
 		if i < len(view.Devices) { // else the device is new, and the dispatcher is told of it next
 			is.Usage = tally.UsageOf(tally.Plus(d.tally.Before.Of(i), view.Devices[i].Usage))
 		}

@@ -19,7 +19,7 @@ import (
 func (d *daemon) status() (status.Node, bool) {
 	var s status.Node
 	problems := d.problems()
-	ok := d.ask(func() { s = d.picture() })
+	ok := d.loop.Ask(func() { s = d.picture() })
 	s.Problems = problems
 	return s, ok
 }
@@ -27,10 +27,10 @@ func (d *daemon) status() (status.Node, bool) {
 func (d *daemon) picture() status.Node { return d.pictureOf(d.core.View()) }
 
 func (d *daemon) pictureOf(view vgpu.View) status.Node {
-	now := d.now()
+	now := d.loop.Now()
 	s := status.Node{
-		Node: d.cfg.Name, Pid: os.Getpid(), Up: now.Seconds(), Policy: d.live().Policy.String(),
-		SwapSize: d.live().Swap.Size, Committed: d.committed, Draining: d.draining,
+		Node: d.cfg.Name, Pid: os.Getpid(), Up: now.Seconds(), Policy: d.settings.Load().Policy.String(),
+		SwapSize: d.settings.Load().Swap.Size, Committed: d.committed, Draining: d.loop.Draining(),
 		Devices: make([]status.Device, len(view.Devices)), Clients: make([]status.Client, 0, len(view.Clients)),
 		Ended: append([]status.Client{}, d.tally.Gone...),
 	}
@@ -97,7 +97,7 @@ func (d *daemon) pictureOf(view vgpu.View) status.Node {
 // clientNow is the picture of one client.
 func (d *daemon) clientNow(c *client) status.Client {
 	v, _ := d.core.Client(c.id)
-	return c.status(v, d.now())
+	return c.status(v, d.loop.Now())
 }
 
 func (c *client) status(v vgpu.ClientView, now time.Duration) status.Client {
@@ -141,7 +141,7 @@ func movesOf(m vgpu.Moves) status.Moves {
 // remember keeps the last picture of a client, and returns what it used.
 func (d *daemon) remember(c *client) vgpu.Usage {
 	v, _ := d.core.Client(c.id)
-	s := c.status(vgpu.ClientView{Device: vgpu.AnyDevice, Usage: v.Usage, Moves: v.Moves, Turns: v.Turns, Longest: v.Longest, Moving: v.Moving}, d.now())
+	s := c.status(vgpu.ClientView{Device: vgpu.AnyDevice, Usage: v.Usage, Moves: v.Moves, Turns: v.Turns, Longest: v.Longest, Moving: v.Moving}, d.loop.Now())
 	c.counters.Turns, c.counters.Moving = uint64(v.Turns), v.Moving
 	s.State, s.Worker = "ended", 0
 	s.Links = d.linkStatus(c.counters.Links)

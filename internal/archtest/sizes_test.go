@@ -22,7 +22,7 @@ const stillLarge = `
 32 files node/clientcore
 30 files device/cuda
 325 methods node/clientcore/Core
-269 methods node/daemon
+263 methods node/daemon
 218 methods node/worker/worker
 218 methods head/Core
 129 methods node/vgpu/Core
@@ -48,7 +48,7 @@ const stillLarge = `
 33 fields slurm/job
 33 fields policy/mccs/Library
 32 fields campaign/chaos/episode
-31 fields node/daemon
+28 fields node/daemon
 29 fields slurm/Core
 27 fields node/worker/gpu
 26 fields head/daemon/daemon

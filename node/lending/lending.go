@@ -34,13 +34,13 @@ type Loop interface {
 	Ask(f func()) bool
 	Ended() <-chan struct{}
 	Now() time.Duration
-	Go(f func()) // in a goroutine for whose end the daemon waits
+	Draining() bool // the node takes no programs any more
+	Go(f func())    // in a goroutine for whose end the daemon waits
 }
 
 // Node is the node that borrows and lends. Open is called outside of the loop, the others by it.
 type Node interface {
 	Look() Look
-	Closed() bool // it takes no programs any more
 	Open(settings.Device) (device.Info, error)
 	// Add makes a borrowed device the node's, and Remove takes it away when no client needs it any more.
 	Add(settings.Device, device.Info, offload.Ticket) (vgpu.DeviceID, error)
@@ -222,7 +222,7 @@ func (l *Lending) use(e offload.Use) {
 func (l *Lending) opened(of offload.Ticket, c settings.Device, info device.Info, err error) {
 	t := l.held[of.ID]
 	var id vgpu.DeviceID
-	if err == nil && (t.left || l.node.Closed()) {
+	if err == nil && (t.left || l.loop.Draining()) {
 		err = errors.New("it is not needed any more")
 	}
 	if err == nil {

@@ -48,6 +48,7 @@ func (l *theLoop) Ask(f func()) bool {
 func (l *theLoop) Ended() <-chan struct{} { return l.ended }
 func (l *theLoop) Now() time.Duration     { return time.Since(l.since) }
 func (l *theLoop) Go(f func())            { l.all.Go(f) }
+func (l *theLoop) Draining() bool         { return false }
 
 // theNode has a program that waits, and no device of its own.
 type theNode struct {
@@ -55,8 +56,6 @@ type theNode struct {
 	added   chan settings.Device
 	removed []vgpu.DeviceID
 }
-
-func (n *theNode) Closed() bool { return false }
 
 func (n *theNode) Look() Look {
 	return Look{Local: offload.Local{Waiting: 1, Pending: 1, Clients: 1}, Used: make([]int, len(n.has))}

@@ -63,7 +63,7 @@ func newPeerLink(id offload.PeerID) *peerLink {
 // peersAre takes the head's list of nodes, in addition to those of the configuration. A peer that
 // is no longer listed is still asked for as long as the node holds one of its tickets.
 func (l *Lending) peersAre(gateways []string) {
-	if l.node.Closed() {
+	if l.loop.Draining() {
 		return
 	}
 	var ids []offload.PeerID

@@ -92,11 +92,11 @@ type Host interface {
 	Do(f func()) bool
 	Ask(f func()) bool
 	Now() time.Duration
-	Device(vgpu.DeviceID) vgpu.DeviceView
+	Device(vgpu.DeviceID) (vgpu.DeviceView, bool)
 	Waiting() int             // clients that wait for a device
 	NewNumber() vgpu.ClientID // for one more client of the dispatcher's
 	Step(vgpu.Event)          // tells the dispatcher
-	Afterwards(vgpu.Event)    // the same, once the dispatcher's effects have been performed
+	Afterwards(...vgpu.Event) // the same, once the dispatcher's effects have been performed
 }
 
 // Spare is a worker that waits with a context, or had one when its client got it.
@@ -254,7 +254,7 @@ func (p *Spares) Next(n settings.Spares, stock *inventory.Inventory) (at time.Du
 // start starts a spare on a device, if there is room: then no client waits, and a good part of
 // the memory is free.
 func (p *Spares) start(id vgpu.DeviceID, e *inventory.Device) bool {
-	v := p.host.Device(id)
+	v, _ := p.host.Device(id)
 	cost := e.Info.ContextCost
 	if p.host.Now() < p.rests[id] || p.host.Waiting() > 0 || v.State != vgpu.DeviceUp || v.Reserved || v.Free < cost+v.Memory/spareFree {
 		return false

@@ -23,15 +23,15 @@ type host struct {
 	told    []vgpu.Event
 }
 
-func (h *host) Do(f func()) bool         { f(); return true }
-func (h *host) Ask(f func()) bool        { f(); return true }
-func (h *host) Now() time.Duration       { return h.now }
-func (h *host) Waiting() int             { return h.waiting }
-func (h *host) NewNumber() vgpu.ClientID { h.last++; return h.last }
-func (h *host) Step(e vgpu.Event)        { h.told = append(h.told, e) }
-func (h *host) Afterwards(e vgpu.Event)  { h.told = append(h.told, e) }
-func (h *host) Device(vgpu.DeviceID) vgpu.DeviceView {
-	return vgpu.DeviceView{Memory: 1 << 30, Free: 1 << 30, State: vgpu.DeviceUp}
+func (h *host) Do(f func()) bool           { f(); return true }
+func (h *host) Ask(f func()) bool          { f(); return true }
+func (h *host) Now() time.Duration         { return h.now }
+func (h *host) Waiting() int               { return h.waiting }
+func (h *host) NewNumber() vgpu.ClientID   { h.last++; return h.last }
+func (h *host) Step(e vgpu.Event)          { h.told = append(h.told, e) }
+func (h *host) Afterwards(e ...vgpu.Event) { h.told = append(h.told, e...) }
+func (h *host) Device(vgpu.DeviceID) (vgpu.DeviceView, bool) {
+	return vgpu.DeviceView{Memory: 1 << 30, Free: 1 << 30, State: vgpu.DeviceUp}, true
 }
 
 // node is spares of which each waits as soon as it is started.

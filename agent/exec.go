@@ -89,7 +89,7 @@ func closeAll(files []*os.File) {
 func (c *command) begin(e *wire.Exec, std [3]*os.File) error {
 	s := c.s
 	switch {
-	case !s.begun || s.over || s.stopping != nil:
+	case !s.begun || s.kill.over || s.stopping != nil:
 		return errors.New("the task has not begun, or is ending")
 	case s.suspended:
 		return errors.New("the task is suspended")

@@ -64,27 +64,85 @@ type supervisor struct {
 	ranks    []*child
 	holds    bool // it starts no processes of its own, and only serves commands
 	begun    bool
-	over     bool // all processes are to be killed now
 
 	suspended bool
 	cores     []int
-	left      time.Duration // what was left of the time limit at since
-	since     time.Time
-	limit     *time.Timer
+	limit     clock
+	stopping  *wire.Stop // why the task is stopped; nil if it is not
+	kill      deadline
+	outcome   outcome
+	saved     string // the list of processes that was last written
 
-	stopping *wire.Stop // why the task is stopped; nil if it is not
-	killAt   time.Time
-	killer   *time.Timer
+	execs sync.WaitGroup // commands whose outcome has not been sent yet
+}
 
+// clock is that of the time limit, which does not run while a task is suspended.
+type clock struct {
+	left  time.Duration // what was left of the limit at since
+	since time.Time
+	timer *time.Timer
+}
+
+// start has over called when the time is up.
+func (c *clock) start(over func()) {
+	c.since = time.Now()
+	c.timer = time.AfterFunc(c.left, over)
+}
+
+func (c *clock) stop() {
+	if c.timer != nil && c.timer.Stop() {
+		c.left = max(0, c.left-time.Since(c.since))
+	}
+}
+
+// deadline is when the processes of a task that is stopped are killed.
+type deadline struct {
+	over  bool // all processes are to be killed now
+	at    time.Time
+	timer *time.Timer
+}
+
+// sooner brings the deadline forward, or sets it; over is called then, if there is time left. It returns
+// false if the deadline is earlier already.
+func (d *deadline) sooner(left time.Duration, over func()) bool {
+	at := time.Now().Add(left)
+	if !d.at.IsZero() && !at.Before(d.at) {
+		return false
+	}
+	if d.at = at; d.timer != nil {
+		d.timer.Stop()
+	}
+	if left > 0 {
+		d.timer = time.AfterFunc(left, over)
+	}
+	return true
+}
+
+// outcome is what will be said of a task when it has ended.
+type outcome struct {
 	began  time.Time
 	exit   int // exit and signal are those of the process that failed first
 	signal syscall.Signal
 	reason string
 	cpu    time.Duration
 	peak   int64
-	saved  string // the list of processes that was last written
+}
 
-	execs sync.WaitGroup // commands whose outcome has not been sent yet
+// used counts what a process used that has ended.
+func (o *outcome) used(u *syscall.Rusage) {
+	o.cpu += time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	o.peak = max(o.peak, u.Maxrss<<10)
+}
+
+// failed notes how a process failed, if it is the first.
+func (o *outcome) failed(status syscall.WaitStatus) {
+	switch {
+	case o.exit != 0 || o.signal != 0:
+	case status.Signaled():
+		o.signal = status.Signal()
+	default:
+		o.exit = status.ExitStatus()
+	}
 }
 
 // child is a process that the supervisor started.
@@ -148,7 +206,7 @@ func supervise(dir string, tools Tools) error {
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(neverKilled), 0) // only root may
 	s := &supervisor{
 		dir: dir, f: f, spec: &f.start.Spec, tools: tools, log: tools.Log.With("task", id), inbox: make(chan func(), 64), starts: make(chan *startRequest),
-		signals: make(chan os.Signal, 8), conns: map[*control]bool{}, children: map[int]*child{}, cores: f.Cores, left: f.start.Spec.Time,
+		signals: make(chan os.Signal, 8), conns: map[*control]bool{}, children: map[int]*child{}, cores: f.Cores, limit: clock{left: f.start.Spec.Time},
 	}
 	// SIGHUP and SIGINT are caught and do nothing. They are not ignored, because the job
 	// would inherit that.
@@ -252,7 +310,7 @@ func (s *supervisor) signalled(sig os.Signal) {
 // isOver says whether the task is over, so that all that is left is to be killed.
 func (s *supervisor) isOver() bool {
 	switch {
-	case s.over:
+	case s.kill.over:
 		return true
 	case s.holds || !s.begun:
 		return s.stopping != nil && len(s.children) == 0
@@ -285,7 +343,7 @@ func (s *supervisor) begin() (err error) {
 		return fmt.Errorf("%w: that the task begins: %w", errSpool, err)
 	}
 	// From here on the task counts as begun, and no other supervisor may start it.
-	s.begun, s.began = true, time.Now()
+	s.begun, s.outcome.began = true, time.Now()
 	s.startClock()
 	s.tellAll()
 	s.holds = s.spec.Processes == 0 || (s.spec.Script != "" && s.f.start.Task.Part != 0)
@@ -522,8 +580,8 @@ func (s *supervisor) entered(rank int, f *failure) {
 	case f != nil && f.Exit == 0:
 		s.stop(wire.Stop{Cause: wire.NotBegun, Reason: f.Reason})
 		return
-	case f != nil && s.reason == "":
-		s.reason = f.Reason
+	case f != nil && s.outcome.reason == "":
+		s.outcome.reason = f.Reason
 	}
 	if rank == 0 {
 		if err := writeOpened(s.dir); err != nil {
@@ -556,8 +614,7 @@ func (s *supervisor) reap() bool {
 		case pid == 0:
 			return true
 		}
-		s.cpu += time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-		s.peak = max(s.peak, usage.Maxrss<<10)
+		s.outcome.used(&usage)
 		if c := s.children[pid]; c != nil {
 			c.exited, c.exitedAt, c.status = true, time.Now(), status
 			s.settle(c)
@@ -573,13 +630,8 @@ func (s *supervisor) settle(c *child) {
 	}
 	delete(s.children, c.pid)
 	close(c.gone)
-	failed := c.status.Signaled() || c.status.ExitStatus() != 0
-	if c.rank >= 0 && failed && s.exit == 0 && s.signal == 0 {
-		if c.status.Signaled() {
-			s.signal = c.status.Signal()
-		} else {
-			s.exit = c.status.ExitStatus()
-		}
+	if c.rank >= 0 {
+		s.outcome.failed(c.status)
 	}
 }
 
@@ -624,8 +676,8 @@ func (s *supervisor) look() {
 	if limit > 0 && sum > limit { // resident counts shared pages several times, so count more exactly
 		sum = proportional(list)
 	}
-	s.peak = max(s.peak, sum)
-	if limit > 0 && sum > limit && !s.over {
+	s.outcome.peak = max(s.outcome.peak, sum)
+	if limit > 0 && sum > limit && !s.kill.over {
 		s.stop(wire.Stop{Cause: wire.NoMemory, Reason: fmt.Sprintf("the task had %d MiB of memory, and %d MiB is its limit", sum>>20, limit>>20)})
 	}
 }
@@ -652,19 +704,13 @@ func (s *supervisor) stop(m wire.Stop) {
 	if first {
 		s.stopping = &m
 	}
-	kill := time.Now().Add(m.Grace)
-	if !first && !kill.Before(s.killAt) {
+	if !s.kill.sooner(m.Grace, func() { s.inbox <- func() { s.kill.over = true } }) {
 		return
-	}
-	s.killAt = kill
-	if s.killer != nil {
-		s.killer.Stop()
 	}
 	if m.Grace <= 0 {
-		s.over = true
+		s.kill.over = true
 		return
 	}
-	s.killer = time.AfterFunc(m.Grace, func() { s.inbox <- func() { s.over = true } })
 	if first {
 		s.signalAll(syscall.SIGTERM)
 		if s.suspended {
@@ -679,7 +725,7 @@ func (s *supervisor) suspend() {
 		return
 	}
 	s.suspended = true
-	s.stopClock()
+	s.limit.stop()
 	if s.cg == nil || s.cg.freeze(true) != nil {
 		s.stopMembers()
 	} else {
@@ -743,25 +789,18 @@ func (s *supervisor) moveMembers() {
 	}
 }
 
-// startClock starts the clock of the time limit, which does not run while a task is
-// suspended.
+// startClock starts the clock of the time limit, if there is one.
 func (s *supervisor) startClock() {
-	s.since = time.Now()
-	if s.spec.Time > 0 {
-		s.limit = time.AfterFunc(s.left, func() {
-			s.inbox <- func() {
-				if !s.suspended {
-					s.stop(wire.Stop{Cause: wire.TimedOut, Reason: fmt.Sprintf("the time limit of %v was reached", s.spec.Time), Grace: s.spec.Grace})
-				}
+	if s.spec.Time <= 0 {
+		return
+	}
+	s.limit.start(func() {
+		s.inbox <- func() {
+			if !s.suspended {
+				s.stop(wire.Stop{Cause: wire.TimedOut, Reason: fmt.Sprintf("the time limit of %v was reached", s.spec.Time), Grace: s.spec.Grace})
 			}
-		})
-	}
-}
-
-func (s *supervisor) stopClock() {
-	if s.limit != nil && s.limit.Stop() {
-		s.left = max(0, s.left-time.Since(s.since))
-	}
+		}
+	})
 }
 
 // ---- the end ----
@@ -770,7 +809,7 @@ func (s *supervisor) stopClock() {
 // started, even a daemonized one, becomes a child of the supervisor in the end, since it
 // is a subreaper.
 func (s *supervisor) killAll() {
-	s.over = true
+	s.kill.over = true
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		s.reap()
 		if s.cg != nil {
@@ -868,9 +907,10 @@ func (s *supervisor) hearAll() {
 const goneAfter = 3 * time.Second
 
 func (s *supervisor) ending() wire.End {
-	end := wire.End{Cause: wire.Exited, Exit: s.exit, Signal: int(s.signal), Reason: s.reason, Ended: sinceEpoch(time.Now()), CPU: s.cpu, Memory: s.peak}
+	o := s.outcome
+	end := wire.End{Cause: wire.Exited, Exit: o.exit, Signal: int(o.signal), Reason: o.reason, Ended: sinceEpoch(time.Now()), CPU: o.cpu, Memory: o.peak}
 	if s.begun {
-		end.Began = sinceEpoch(s.began)
+		end.Began = sinceEpoch(o.began)
 	}
 	if s.cg != nil {
 		end.CPU, end.Memory = max(end.CPU, s.cg.cpu()), max(end.Memory, s.cg.peak())

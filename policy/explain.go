@@ -234,30 +234,19 @@ func Clock(t time.Duration) string { return units.FormatDuration(t.Round(time.Se
 
 // SetClock makes the sentences of Why write instants with name, for a caller whose users know times
 // by the calendar. name returns "" for an instant that cannot be relied on.
-func (s *State) SetClock(name func(t time.Duration) string) { s.clock = name }
+func (s *State) SetClock(name func(t time.Duration) string) { s.windows.clock = name }
 
 // SetNames makes the sentences of Why write the nodes of a request with name, for a caller whose users
 // know them by other names. name returns "" for nodes that need not be mentioned.
 func (s *State) SetNames(name func(nodes []string) string) { s.shapes.names = name }
 
-// clockOf formats an instant as the users of this state know it.
-func (s *State) clockOf(t time.Duration) string {
-	if s.clock == nil {
-		return Clock(t)
-	}
-	if name := s.clock(t); name != "" {
-		return name
-	}
-	return "a time that is not known"
-}
-
 // Clock formats an instant for the sentences of Why.
-func (v *View) Clock(t time.Duration) string { return v.state.clockOf(t) }
+func (v *View) Clock(t time.Duration) string { return v.state.windows.clockOf(t) }
 
 // Reserved is the end of a sentence of Why: the latest time at which a job will start. That time is
 // unknown if jobs without a time limit are ahead of it.
 func (v *View) Reserved(at time.Duration) string {
-	if v.state.clock != nil && v.state.clock(at) == "" {
+	if v.state.windows.clock != nil && v.state.windows.clock(at) == "" {
 		return "; when it can start is not known, as jobs without a time limit are before it"
 	}
 	return fmt.Sprintf("; reserved for %s at the latest", v.Clock(at))

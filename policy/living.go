@@ -226,7 +226,7 @@ func (s *State) SetPolicy(p Policy) {
 			s.lookAgainAt(sh, true)
 		}
 	}
-	s.queue, s.ends = ordered{}, ordered{}
+	s.queue, s.ends, s.inOrder = ordered{}, ordered{}, s.traits.Ends
 	s.jobs.each(func(id JobID, e *jobEntry) {
 		if s.traits.Alternatives && e.others == nil {
 			e.others = s.entryOf(e.job, true).others

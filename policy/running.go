@@ -52,7 +52,7 @@ func (s *State) release(id JobID, e *jobEntry) {
 	s.ledger.giveMemory(a)
 	s.view.fresh = false
 	s.view.giveMemory(a)
-	s.keep(a, -1)
+	s.keep(a, -1, len(s.cluster.Nodes))
 	s.changed()
 	s.dropSlot(e)
 }
@@ -73,7 +73,7 @@ func (ev Requeued) apply(s *State) Answer {
 	e.status = waiting
 	s.queue.insert(s.place(id))
 	s.view.arrived = append(s.view.arrived, id)
-	s.joined(id, e.job)
+	s.windows.joined(id, e.job)
 	return Answer{}
 }
 
@@ -90,7 +90,7 @@ func (ev Suspended) apply(s *State) Answer {
 	still := withoutMemory(&sl.alloc)
 	s.ledger.give(still)
 	s.view.give(still)
-	s.keep(&sl.alloc, 1)
+	s.keep(&sl.alloc, 1, len(s.cluster.Nodes))
 	s.unlistEnd(id, sl)
 	sl.left = max(0, sl.expectedEnd-s.view.now)
 	e.status, e.stopping = suspended, false
@@ -128,21 +128,11 @@ func (ev Resumed) apply(s *State) Answer {
 // runAgain notes that a suspended job holds everything it needs again.
 func (s *State) runAgain(id JobID, e *jobEntry) {
 	sl := &s.slots[e.slot]
-	s.keep(&sl.alloc, -1)
+	s.keep(&sl.alloc, -1, len(s.cluster.Nodes))
 	sl.expectedEnd = model.After(s.view.now, sl.left)
 	s.listEnd(id, sl)
 	e.stopping = false
 	s.view.changes++
-}
-
-// keep adds to (sign 1) or subtracts from (sign -1) the memory that suspended jobs keep.
-func (s *State) keep(a *model.Allocation, sign int64) {
-	if s.kept == nil {
-		s.kept = make([]int64, len(s.cluster.Nodes))
-	}
-	for i := range a.Parts {
-		s.kept[a.Parts[i].Node] += sign * a.Parts[i].Memory
-	}
 }
 
 // withoutMemory is what a suspended job gives back.

@@ -3,7 +3,6 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 	"slices"
 	"time"
 
@@ -76,16 +75,9 @@ func (e *jobEntry) as(alternative int) *Shape {
 	return nil
 }
 
-type slot struct {
-	alloc       model.Allocation
-	started     time.Duration
-	expectedEnd time.Duration
-	left        time.Duration // what remains of a suspended job's estimate
-	alternative int
-}
-
 // State is one cluster, its queue and its running jobs. It is not safe for
-// concurrent use: the driver calls it from one goroutine.
+// concurrent use: the driver calls it from one goroutine. Its many methods are one an event (events.go),
+// one a question that a driver may ask, and what events have in common.
 type State struct {
 	cluster *model.Cluster // a copy, since nodes may join
 	traits  Traits
@@ -93,27 +85,19 @@ type State struct {
 
 	shapes shapes
 	jobs   jobTable
-	slots  []slot
-	vacant []int32
 	queue  ordered
-	ends   ordered
-	ranked bool // some job has had a rank
-	turned bool // some job has had a turn
-	// windowing says that there are reservations of nodes (windows) that jobs
-	// must respect.
-	windowing bool
-	windows   windows
-	clock     func(time.Duration) string // see SetClock
-	seen      JobID                      // jobs with lower IDs had been submitted when the policy last had a step
+	holdings
+	windows windows
+	ranked  bool  // some job has had a rank
+	turned  bool  // some job has had a turn
+	seen    JobID // jobs with lower IDs had been submitted when the policy last had a step
 
 	ledger ledger
-	kept   []int64 // by node: the memory that suspended jobs keep; nil while there are none
-	grown  bool    // nodes or devices were added: settle must examine the shapes again
-	anew   bool    // SetPolicy has set a policy that has not had a step yet
+	grown  bool // nodes or devices were added: settle must examine the shapes again
+	anew   bool // SetPolicy has set a policy that has not had a step yet
 	view   View
 	idle   *View // an idle copy of the cluster, to recognize impossible jobs
 	plan   Plan
-	grants grantStore
 
 	recorder func(Event, Answer) // see SetRecorder
 }
@@ -124,6 +108,7 @@ func NewState(c *model.Cluster, p Policy) *State {
 	own.Nodes, own.GPUTypes = slices.Clone(c.Nodes), slices.Clone(c.GPUTypes)
 	c = &own
 	s := &State{cluster: c, policy: p, traits: p.Traits(), ledger: newLedger(c)}
+	s.inOrder = s.traits.Ends
 	s.shapes = newShapes(c)
 	s.view = View{state: s, placer: newPlacer(newPool(c))}
 	s.idle = &View{state: s, placer: newPlacer(newPool(c))}
@@ -175,7 +160,7 @@ func (ev Submitted) apply(s *State) Answer {
 	s.turned = s.turned || j.Turn != 0
 	s.queue.insert(s.place(id))
 	s.view.arrived = append(s.view.arrived, id)
-	s.joined(id, j)
+	s.windows.joined(id, j)
 	return Answer{Job: id}
 }
 
@@ -311,8 +296,8 @@ func (ev Stepped) apply(s *State) Answer {
 	} else {
 		s.policy.Step(&s.view, p)
 	}
-	if s.windowing {
-		p.Wake = min(p.Wake, s.wakeForWindows(now))
+	if s.windows.on && s.Waiting() > 0 {
+		p.Wake = min(p.Wake, s.windows.wake(now))
 	}
 	for _, id := range s.view.left {
 		if s.jobs.at(id).status == ended {
@@ -357,7 +342,7 @@ func (s *State) checkStart(e *jobEntry, st *Start) error {
 			return err
 		}
 	}
-	if err := s.checkLenders(e, st.Alloc); err != nil {
+	if err := s.windows.checkLenders(e, st.Alloc, s.cluster); err != nil {
 		return err
 	}
 	return s.ledger.check(e, e.as(st.Alternative), st.Alloc, s.cluster)
@@ -378,35 +363,6 @@ func (s *State) free(id JobID) {
 func (s *State) gaveBack() {
 	s.view.epoch++
 	s.view.freed = true
-}
-
-func (s *State) listEnd(id JobID, sl *slot) {
-	if s.traits.Ends {
-		s.ends.insert(orderedEntry{key: int64(sl.expectedEnd), id: id})
-	}
-}
-
-func (s *State) unlistEnd(id JobID, sl *slot) {
-	if s.traits.Ends {
-		s.ends.remove(orderedEntry{key: int64(sl.expectedEnd), id: id})
-	}
-}
-
-func (s *State) dropSlot(e *jobEntry) {
-	sl := &s.slots[e.slot]
-	s.grants.giveBack(&sl.alloc)
-	s.vacant = append(s.vacant, e.slot)
-	e.slot = -1
-}
-
-func (s *State) newSlot() int32 {
-	if n := len(s.vacant); n > 0 {
-		i := s.vacant[n-1]
-		s.vacant = s.vacant[:n-1]
-		return i
-	}
-	s.slots = append(s.slots, slot{})
-	return int32(len(s.slots) - 1)
 }
 
 // Why says why a waiting job waits.
@@ -658,17 +614,6 @@ func (p *Plan) StartAs(id JobID, alternative int, a *model.Allocation, why Reaso
 	return true
 }
 
-// hold gives a job a slot with a copy of what it holds from started on.
-func (s *State) hold(id JobID, e *jobEntry, alternative int, a *model.Allocation, started time.Duration) *slot {
-	e.slot = s.newSlot()
-	sl := &s.slots[e.slot]
-	sl.alloc.Parts, sl.alloc.Grants = recycle(&s.grants.parts, a.Parts), recycle(&s.grants.grants, a.Grants)
-	sl.started, sl.alternative = started, alternative
-	sl.expectedEnd = model.After(started, e.job.As(alternative).Estimate())
-	s.listEnd(id, sl)
-	return sl
-}
-
 // View is the state that the plan was made for.
 func (p *Plan) View() *View { return &p.state.view }
 
@@ -687,43 +632,4 @@ func (p *pool) sane(a *model.Allocation) bool {
 		}
 	}
 	return true
-}
-
-// grantStore recycles the memory of allocations. Free slices are kept by the
-// logarithm of their capacity.
-type grantStore struct {
-	parts  [32][][]model.Part
-	grants [32][][]model.Grant
-}
-
-func (g *grantStore) giveBack(a *model.Allocation) {
-	discard(&g.parts, a.Parts)
-	discard(&g.grants, a.Grants)
-	*a = model.Allocation{}
-}
-
-func sizeClass(n int) int {
-	return bits.Len(uint(n - 1))
-}
-
-func recycle[T any](free *[32][][]T, from []T) []T {
-	if len(from) == 0 {
-		return nil
-	}
-	c := sizeClass(len(from))
-	var to []T
-	if l := len(free[c]); l > 0 {
-		to = free[c][l-1][:0]
-		free[c] = free[c][:l-1]
-	} else {
-		to = make([]T, 0, 1<<c)
-	}
-	return append(to, from...)
-}
-
-func discard[T any](free *[32][][]T, s []T) {
-	if cap(s) > 0 {
-		c := sizeClass(cap(s))
-		free[c] = append(free[c], s)
-	}
 }

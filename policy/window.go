@@ -32,7 +32,10 @@ const MaxWindows = 64
 
 // windows is the list of windows, and what is derived from it.
 type windows struct {
-	list []Window
+	// on says that there are windows that jobs must respect, or jobs that wait for some.
+	on    bool
+	list  []Window
+	clock func(time.Duration) string // see State.SetClock
 	// next is when the nodes of some waiting job change by time alone.
 	next  time.Duration
 	fresh []JobID // jobs that joined the queue and were not examined yet
@@ -72,7 +75,7 @@ func (ev WindowsSet) apply(s *State) Answer {
 	}
 	s.windows.list, s.windows.names = slices.Clone(list), map[uint64][]string{}
 	s.windows.next = 0
-	s.windowing = true
+	s.windows.on = true
 	return Answer{}
 }
 
@@ -87,7 +90,7 @@ func (w *Window) mayUse(j *model.Job) bool {
 // keepToWindows updates the waiting jobs whose nodes may have changed: all of them if the time next
 // has come, otherwise those that have just joined.
 func (s *State) keepToWindows(now time.Duration) {
-	if !s.windowing {
+	if !s.windows.on {
 		return
 	}
 	w := &s.windows
@@ -106,33 +109,7 @@ func (s *State) keepToWindows(now time.Duration) {
 		}
 	}
 	w.fresh = w.fresh[:0]
-	s.windowing = len(w.list) > 0 || w.held > 0
-}
-
-// joined notes a job that has joined the queue, for the next step to examine.
-func (s *State) joined(id JobID, j *model.Job) {
-	if j.Reservation != "" {
-		s.windowing = true
-	}
-	if s.windowing {
-		s.windows.fresh = append(s.windows.fresh, id)
-	}
-}
-
-// wakeForWindows is the next instant at which a window begins or ends; Never while no job waits.
-func (s *State) wakeForWindows(now time.Duration) time.Duration {
-	at := Never
-	if s.queue.n+s.windows.held == 0 {
-		return at
-	}
-	for _, w := range s.windows.list {
-		for _, t := range [...]time.Duration{w.From, w.Until} {
-			if t > now {
-				at = min(at, t)
-			}
-		}
-	}
-	return at
+	s.windows.on = len(w.list) > 0 || w.held > 0
 }
 
 // reconsider gives a waiting job the nodes that it may use now.
@@ -141,7 +118,7 @@ func (s *State) reconsider(id JobID, e *jobEntry, now time.Duration) {
 	if e.window != nil {
 		base = e.window.base
 	}
-	want := s.windowedOf(base, now)
+	want := s.windows.restrict(base, now)
 	switch {
 	case want == nil && e.window == nil:
 		return
@@ -151,12 +128,12 @@ func (s *State) reconsider(id JobID, e *jobEntry, now time.Duration) {
 	s.leaveQueue(id, e)
 	e.job, e.window = base, want
 	if want != nil && want.held == "" {
-		e.job = s.limited(base, want)
+		e.job = s.windows.limited(base, want, s.cluster)
 	}
 	fresh := s.entryOf(e.job, s.traits.Alternatives)
 	e.shape, e.others = fresh.shape, fresh.others
 	if want != nil && want.held == "" && e.impossible() != nil {
-		want.held = s.tooFew(want.blocked)
+		want.held = s.windows.tooFew(want.blocked)
 		// It is examined again when the set of windows that block it changes.
 	}
 	if want != nil && want.held != "" {
@@ -192,10 +169,52 @@ func (v *View) Reshaped() []JobID { return v.reshaped }
 // held says that a window keeps a waiting job out of the queue.
 func (e *jobEntry) held() bool { return e.window != nil && e.window.held != "" }
 
-// windowedOf is how the windows change a job now; nil if they do not. It lowers windows.next to the
-// time at which the answer changes.
-func (s *State) windowedOf(j *model.Job, now time.Duration) *windowed {
-	w := &s.windows
+func intersection(names []string, has func(string) bool) []string {
+	var out []string
+	for _, name := range names {
+		if has(name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// clockOf formats an instant as the users of this state know it.
+func (w *windows) clockOf(t time.Duration) string {
+	if w.clock == nil {
+		return Clock(t)
+	}
+	if name := w.clock(t); name != "" {
+		return name
+	}
+	return "a time that is not known"
+}
+
+// joined notes a job that has joined the queue, for the next step to examine.
+func (w *windows) joined(id JobID, j *model.Job) {
+	if j.Reservation != "" {
+		w.on = true
+	}
+	if w.on {
+		w.fresh = append(w.fresh, id)
+	}
+}
+
+// wake is the next instant at which a window begins or ends; Never if none does.
+func (w *windows) wake(now time.Duration) time.Duration {
+	at := Never
+	for _, x := range w.list {
+		for _, t := range [...]time.Duration{x.From, x.Until} {
+			if t > now {
+				at = min(at, t)
+			}
+		}
+	}
+	return at
+}
+
+// restrict says how the windows change a job now; nil if they do not. It lowers next to the time at which the answer changes.
+func (w *windows) restrict(j *model.Job, now time.Duration) *windowed {
 	out := &windowed{base: j, inside: -1}
 	longest := j.Estimate()
 	for i := range j.Alternatives {
@@ -218,7 +237,7 @@ func (s *State) windowedOf(j *model.Job, now time.Duration) *windowed {
 		}
 	}
 	if j.Reservation != "" {
-		out.held = s.outside(out.inside, j, now, end)
+		out.held = w.outside(out.inside, j, now, end)
 	}
 	if out.blocked == 0 && out.inside < 0 && out.held == "" {
 		return nil
@@ -228,48 +247,48 @@ func (s *State) windowedOf(j *model.Job, now time.Duration) *windowed {
 
 // tooFew explains why a job must wait that has too few nodes without those of the windows in
 // blocked. It names the window that begins first.
-func (s *State) tooFew(blocked uint64) string {
+func (w *windows) tooFew(blocked uint64) string {
 	first := -1
-	for i := range s.windows.list {
-		if blocked&(1<<i) != 0 && (first < 0 || s.windows.list[i].From < s.windows.list[first].From) {
+	for i := range w.list {
+		if blocked&(1<<i) != 0 && (first < 0 || w.list[i].From < w.list[first].From) {
 			first = i
 		}
 	}
 	if first < 0 {
 		return "the nodes that it may use are too few"
 	}
-	x := &s.windows.list[first]
-	return fmt.Sprintf("by its time limit it would run into %s, from %s to %s, and too few nodes are left without it", x.Name, s.clockOf(x.From), s.clockOf(x.Until))
+	x := &w.list[first]
+	return fmt.Sprintf("by its time limit it would run into %s, from %s to %s, and too few nodes are left without it", x.Name, w.clockOf(x.From), w.clockOf(x.Until))
 }
 
 // outside says why a job that named a window cannot run in it now.
-func (s *State) outside(i int, j *model.Job, now, end time.Duration) string {
+func (w *windows) outside(i int, j *model.Job, now, end time.Duration) string {
 	if i < 0 {
 		return fmt.Sprintf("there is no reservation %q", j.Reservation)
 	}
-	x := &s.windows.list[i]
+	x := &w.list[i]
 	switch {
 	case !x.mayUse(j) && j.Group == "":
 		return fmt.Sprintf("user %s may not use reservation %s", j.User, x.Name)
 	case !x.mayUse(j):
 		return fmt.Sprintf("user %s and account %s may not use reservation %s", j.User, j.Group, x.Name)
 	case now < x.From:
-		return fmt.Sprintf("reservation %s begins at %s", x.Name, s.clockOf(x.From))
+		return fmt.Sprintf("reservation %s begins at %s", x.Name, w.clockOf(x.From))
 	case end > x.Until:
-		return fmt.Sprintf("reservation %s ends at %s, before the job's estimate", x.Name, s.clockOf(x.Until))
+		return fmt.Sprintf("reservation %s ends at %s, before the job's estimate", x.Name, w.clockOf(x.Until))
 	}
 	return ""
 }
 
 // limited is a copy of the job with the nodes that it may use as its node list.
-func (s *State) limited(j *model.Job, w *windowed) *model.Job {
-	names := s.namesWithout(w.blocked)
-	if w.inside >= 0 {
-		inside := s.windows.list[w.inside].Nodes
-		names = intersection(names, func(name string) bool {
-			n, _ := s.shapes.node(name)
-			return slices.Contains(inside, n)
-		})
+func (w *windows) limited(j *model.Job, by *windowed, c *model.Cluster) *model.Job {
+	names := w.namesWithout(by.blocked, c)
+	if by.inside >= 0 {
+		inside := map[string]bool{}
+		for _, n := range w.list[by.inside].Nodes {
+			inside[c.Nodes[n].Name] = true
+		}
+		names = intersection(names, func(name string) bool { return inside[name] })
 	}
 	out := *j
 	limit := func(r *model.Request) {
@@ -290,49 +309,39 @@ func (s *State) limited(j *model.Job, w *windowed) *model.Job {
 	return &out
 }
 
-func intersection(names []string, has func(string) bool) []string {
-	var out []string
-	for _, name := range names {
-		if has(name) {
-			out = append(out, name)
-		}
-	}
-	return out
-}
-
 // namesWithout lists the nodes that are in none of a set of windows.
-func (s *State) namesWithout(blocked uint64) []string {
-	if list, ok := s.windows.names[blocked]; ok {
+func (w *windows) namesWithout(blocked uint64, c *model.Cluster) []string {
+	if list, ok := w.names[blocked]; ok {
 		return list
 	}
-	in := make([]bool, len(s.cluster.Nodes))
-	for i, w := range s.windows.list {
+	in := make([]bool, len(c.Nodes))
+	for i, x := range w.list {
 		if blocked>>i&1 != 0 {
-			for _, n := range w.Nodes {
+			for _, n := range x.Nodes {
 				in[n] = true
 			}
 		}
 	}
 	var list []string
-	for n := range s.cluster.Nodes {
+	for n := range c.Nodes {
 		if !in[n] {
-			list = append(list, s.cluster.Nodes[n].Name)
+			list = append(list, c.Nodes[n].Name)
 		}
 	}
-	s.windows.names[blocked] = list
+	w.names[blocked] = list
 	return list
 }
 
 // checkLenders refuses borrowed devices of nodes that windows keep the job away from: its node list
 // restricts only where its processes run.
-func (s *State) checkLenders(e *jobEntry, a *model.Allocation) error {
+func (w *windows) checkLenders(e *jobEntry, a *model.Allocation, c *model.Cluster) error {
 	if e.window == nil {
 		return nil
 	}
 	for _, g := range a.Grants {
-		for i, w := range s.windows.list {
-			if e.window.blocked>>i&1 != 0 && slices.Contains(w.Nodes, g.Node) {
-				return fmt.Errorf("job %s: node %s is kept for reservation %s", e.job.ID, s.cluster.Nodes[g.Node].Name, w.Name)
+		for i, x := range w.list {
+			if e.window.blocked>>i&1 != 0 && slices.Contains(x.Nodes, g.Node) {
+				return fmt.Errorf("job %s: node %s is kept for reservation %s", e.job.ID, c.Nodes[g.Node].Name, x.Name)
 			}
 		}
 	}

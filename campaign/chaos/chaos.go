@@ -87,7 +87,7 @@ func Run(o Options) (*Report, error) {
 		if o.Only != 0 && o.Only != number {
 			continue
 		}
-		e := &episode{o: &o, number: number, faults: share, spec: drawNode(o.Seed, number, o.Kinds, canMount), dir: filepath.Join(o.Dir, fmt.Sprintf("episode-%d", number))}
+		e := newEpisode(&o, number, share, drawNode(o.Seed, number, o.Kinds, canMount), filepath.Join(o.Dir, fmt.Sprintf("episode-%d", number)))
 		if err := e.runIn(); err != nil {
 			return nil, fmt.Errorf("episode %d: %w", number, err)
 		}
@@ -156,7 +156,7 @@ func (e *episode) runIn() error {
 		return err
 	}
 	if len(e.violations) > 0 || e.o.Keep {
-		return os.WriteFile(filepath.Join(e.dir, "history"), []byte(e.account()), 0o644)
+		return os.WriteFile(filepath.Join(e.dir, "history"), []byte(e.text()), 0o644)
 	}
 	return os.RemoveAll(e.dir)
 }
@@ -176,7 +176,7 @@ func (r *Report) add(e *episode) {
 		for i := range e.node.starts {
 			logs += fmt.Sprintf("--- the daemon's log, start %d\n%s", i+1, tail(e.node.logFile(i+1), 40))
 		}
-		r.Violations = append(r.Violations, Violation{e.number, e.violations, e.dir, e.o.again(e.number), e.account(), logs})
+		r.Violations = append(r.Violations, Violation{e.number, e.violations, e.dir, e.o.again(e.number), e.text(), logs})
 	}
 }
 

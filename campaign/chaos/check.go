@@ -2,10 +2,8 @@ package chaos
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -83,7 +81,7 @@ func (e *episode) checkLeaks() {
 		}
 		return left
 	})
-	report("files are left", e.leftFiles)
+	report("files are left", func() []string { return e.leftFiles(e.node.socket) })
 	for _, line := range e.node.trouble() {
 		e.violate("%s", line)
 	}
@@ -105,32 +103,6 @@ func (e *episode) strays() []string {
 		}
 	}
 	return left
-}
-
-func (e *episode) swapFiles() []string {
-	if e.swapDir == "" {
-		return nil
-	}
-	files, _ := filepath.Glob(e.swapDir + "/*")
-	return files
-}
-
-// leftFiles are files that a stopped node must not leave.
-func (e *episode) leftFiles() []string {
-	files, _ := filepath.Glob(filepath.Join(e.dir, "tmp") + "/*")
-	memory, _ := filepath.Glob("/dev/shm/*muster*")
-	return slices.Concat(files, memory, e.stateFolders(), e.swapFiles())
-}
-
-// stateFolders are the folders in which daemons leave state for the next one, by the name of their
-// socket.
-func (e *episode) stateFolders() []string {
-	var found []string
-	for _, parent := range []string{"/run/muster", fmt.Sprintf("/tmp/muster-%d", os.Getuid()), filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "muster")} {
-		some, _ := filepath.Glob(filepath.Join(parent, e.node.socket))
-		found = append(found, some...)
-	}
-	return found
 }
 
 // replay replays the recorded decisions of the last daemon.

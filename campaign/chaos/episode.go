@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -22,42 +20,40 @@ const (
 	homeTime  = time.Minute            // without a victim for this long, a fault is skipped
 )
 
-// episode is one node with its programs and its share of the faults.
+// episode is one node with its programs and its share of the faults. Its many methods are one a kind of
+// fault, for the greater part (inject has the list).
 type episode struct {
-	o      *Options
+	*grounds
+	*account
+	cast
+	effects
+
 	number int
-	faults int // number of its faults
-	spec   nodeSpec
+	faults int           // number of its faults
+	stall  time.Duration // without progress for this long, the next fault is injected anyway
+	node   *daemon
+	before vitals.Vitals // of the daemon, before the first fault
 
-	dir, rules, swapDir string // swapDir is "" if the swap area is in memory
-	mounted             bool
-	mark                string
-	stall               time.Duration // without progress for this long, the next fault is injected anyway
-	node                *daemon
-	before              vitals.Vitals // of the daemon, before the first fault
-
-	programs  []*program // programs that have not been judged
 	launched  int
-	processes map[int]*process // as last seen, by PID
-	last      map[int]int      // number of the program that a worker last served, by the worker's PID
-	spent     map[int]bool     // workers that were killed or stopped, by PID
-	dying     int              // PID of the worker that was killed last
-	armed     map[string]fault // failures by rule that no program has met yet, by trigger file
-	unclaimed []excuse         // excuses of programs that are not known
-	undos     []undo
 	lost      int       // number of lost devices, by the node's status
 	lostUntil time.Time // when a device that was taken away returned
 	away      bool      // some workers have not reconnected to the restarted daemon yet
-	ambient   []excuse  // excuses of lasting faults, for programs that start meanwhile
 	kept      []net.Conn
+	result    Result
+}
 
-	kernels  map[uint64]uint64 // by client
-	progress uint64            // total number of kernels
-	history  []string
-	began    time.Time
-
-	result     Result
-	violations []string
+// newEpisode makes an episode, which prepare gives its folders and files.
+func newEpisode(o *Options, number, faults int, spec nodeSpec, dir string) *episode {
+	g := &grounds{o: o, spec: spec, dir: dir, rules: filepath.Join(dir, "rules"), mark: fmt.Sprintf("%d-%d", os.Getpid(), number)}
+	a := &account{kernels: map[uint64]uint64{}}
+	return &episode{
+		number: number, faults: faults,
+		grounds: g,
+		account: a,
+		cast:    cast{in: g, processes: map[int]*process{}, last: map[int]int{}, spent: map[int]bool{}},
+		effects: effects{account: a, armed: map[string]fault{}},
+		result:  Result{Faults: map[Kind]int{}, Ends: map[string]int{}},
+	}
 }
 
 // run plays the episode, and leaves nothing but its folder. An error says that the episode could
@@ -92,25 +88,7 @@ func (e *episode) live() error {
 
 // prepare makes the folders and files.
 func (e *episode) prepare() error {
-	e.rules, e.mark = filepath.Join(e.dir, "rules"), fmt.Sprintf("%d-%d", os.Getpid(), e.number)
-	e.processes, e.last, e.spent = map[int]*process{}, map[int]int{}, map[int]bool{}
-	e.armed, e.kernels = map[string]fault{}, map[uint64]uint64{}
-	e.result = Result{Faults: map[Kind]int{}, Ends: map[string]int{}}
-	for _, dir := range []string{filepath.Join(e.rules, "now"), filepath.Join(e.dir, "tmp")} {
-		if err := os.MkdirAll(dir, 0o777); err != nil {
-			return err
-		}
-	}
-	// Workers rename files there, as whichever user they run.
-	if err := os.Chmod(filepath.Join(e.rules, "now"), 0o777); err != nil {
-		return err
-	}
-	for _, d := range e.spec.devices {
-		if err := os.WriteFile(filepath.Join(e.rules, d.name), []byte(ruleFile(e.rules, d.name)), 0o644); err != nil {
-			return err
-		}
-	}
-	if err := e.prepareSwap(); err != nil {
+	if err := e.grounds.make(); err != nil {
 		return err
 	}
 	record := ""
@@ -119,67 +97,6 @@ func (e *episode) prepare() error {
 	}
 	e.node = &daemon{muster: e.o.Muster, dir: e.dir, socket: "@muster-chaos-" + e.mark, config: filepath.Join(e.dir, "node.yaml"), environ: e.environ()}
 	return os.WriteFile(e.node.config, []byte(e.spec.file(e.node.socket, e.rules, e.swapDir, record, e.settings()...)), 0o644)
-}
-
-// settings are the node's settings that depend on the expectation.
-func (e *episode) settings() []string {
-	var settings []string
-	if e.spec.remote {
-		at := e.o.certificates("node-*")
-		settings = append(settings, "listen: 127.0.0.1:0", fmt.Sprintf("tls: {cert: %[1]s/node.pem, key: %[1]s/node-key.pem, ca: %[1]s/ca.pem}", at))
-	}
-	if slices.Contains(e.o.Kinds, SabotageDescriptor) { // the daemon is to keep silent connections until they are found
-		settings = append(settings, "connections: {greet: 1h}")
-	}
-	if e.o.Expect == Fail {
-		return append(settings, "recover: off", "orphan_grace: 0")
-	}
-	return append(settings, "recover: on", "orphan_grace: 1m")
-}
-
-func (e *episode) prepareSwap() error {
-	if e.spec.swap == "memory" {
-		return nil
-	}
-	e.swapDir = filepath.Join(e.dir, "swap")
-	if err := os.Mkdir(e.swapDir, 0o755); err != nil {
-		return err
-	}
-	if e.spec.swap != "disk" {
-		return nil
-	}
-	if err := mountDisk(e.swapDir, (swapSize+16)<<20); err != nil {
-		return fmt.Errorf("a small disk for the swap area: %w", err)
-	}
-	e.mounted = true
-	return nil
-}
-
-func mountDisk(dir string, size int) error {
-	return syscall.Mount("muster-chaos", dir, "tmpfs", 0, fmt.Sprintf("size=%d,mode=755", size))
-}
-
-// environ is the environment of all processes of the episode.
-func (e *episode) environ() []string {
-	return append(os.Environ(), markVariable+"="+e.mark, "TMPDIR="+filepath.Join(e.dir, "tmp"), "MUSTER_SOCKET=@muster-chaos-nowhere")
-}
-
-func (e *episode) shell(line string) *exec.Cmd {
-	cmd := exec.Command("/bin/sh", "-c", line)
-	cmd.Env = e.environ()
-	return cmd
-}
-
-// note adds an event to the history.
-func (e *episode) note(format string, args ...any) {
-	e.history = append(e.history, fmt.Sprintf("%8.3f s, %d kernels: %s", time.Since(e.began).Seconds(), e.progress, fmt.Sprintf(format, args...)))
-}
-
-// violate records a violation.
-func (e *episode) violate(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	e.note("VIOLATION: %s", text)
-	e.violations = append(e.violations, text)
 }
 
 // warmUp runs one short program, so that the node has everything that it keeps after its first use,
@@ -331,39 +248,6 @@ func (e *episode) observe() {
 	}
 }
 
-// look finds the processes, and records which program each worker serves.
-func (e *episode) look() {
-	e.processes = look(e.mark, e.processes)
-	for pid, w := range e.processes {
-		if w.role != isWorker {
-			continue
-		}
-		if number := owner(w, e.processes); number != 0 {
-			e.last[pid] = number
-		}
-	}
-}
-
-// servedBy is the program that a worker served when it was last seen; nil if unknown.
-func (e *episode) servedBy(pid int) *program {
-	for _, p := range e.programs {
-		if p.number == e.last[pid] {
-			return p
-		}
-	}
-	return nil
-}
-
-// allIn says whether all running programs are clients of the node.
-func (e *episode) allIn(s *status.Node) bool {
-	for _, p := range e.running() {
-		if !p.paused && !p.remote && !slices.ContainsFunc(s.Clients, func(c status.Client) bool { return int(c.Pid) == p.cmd.Process.Pid }) {
-			return false
-		}
-	}
-	return true
-}
-
 // reap judges the programs that have ended, and reports those that do not end.
 func (e *episode) reap() {
 	over := slices.DeleteFunc(slices.Clone(e.programs), func(p *program) bool { return !p.ended() })
@@ -403,22 +287,6 @@ func (e *episode) hangs(p *program) {
 	_ = e.node.cmd.Process.Signal(syscall.SIGQUIT)
 }
 
-// undoDue undoes the faults that are due, or all.
-func (e *episode) undoDue(all bool) error {
-	var err error
-	e.undos = slices.DeleteFunc(e.undos, func(u undo) bool {
-		if !all && e.progress < u.at && time.Now().Before(u.deadline) {
-			return false
-		}
-		e.note("%s", u.what)
-		if wrong := u.do(); wrong != nil {
-			err = errors.Join(err, fmt.Errorf("%s: %w", u.what, wrong))
-		}
-		return true
-	})
-	return err
-}
-
 // clear ends everything that is left, and unmounts the disk.
 func (e *episode) clear() error {
 	for _, c := range e.kept {
@@ -437,14 +305,5 @@ func (e *episode) clear() error {
 	for pid := range look(e.mark, nil) {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	for _, folder := range e.stateFolders() {
-		_ = os.RemoveAll(folder)
-	}
-	if !e.mounted {
-		return nil
-	}
-	return syscall.Unmount(e.swapDir, syscall.MNT_DETACH)
+	return e.grounds.clear(e.node.socket)
 }
-
-// account is the history as text.
-func (e *episode) account() string { return strings.Join(e.history, "\n") + "\n" }

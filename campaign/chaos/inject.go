@@ -19,14 +19,6 @@ import (
 // errNobody says that there is no victim for this kind of fault at present.
 var errNobody = errors.New("there is nobody to hurt")
 
-// undo ends a temporary fault.
-type undo struct {
-	what     string
-	at       uint64    // total number of kernels at which it is due
-	deadline time.Time // when it is due even without progress
-	do       func() error
-}
-
 // The maximum duration of faults without progress.
 const (
 	pauseTime = 300 * time.Millisecond // well below workerTimeout
@@ -47,60 +39,6 @@ func (e *episode) inject(f fault) error {
 		SabotageProcess: e.sabotageProcess, SabotageFile: e.sabotageFile, SabotageDescriptor: e.sabotageDescriptor,
 	}
 	return does[f.kind](f)
-}
-
-// later schedules the undoing of a fault.
-func (e *episode) later(f fault, most time.Duration, what string, do func() error) {
-	e.undos = append(e.undos, undo{fmt.Sprintf("%v: %s", f, what), e.progress + f.length, time.Now().Add(most), do})
-}
-
-// isUndone says whether no fault of these kinds is still in effect.
-func (e *episode) isUndone(kinds ...Kind) bool {
-	return !slices.ContainsFunc(e.undos, func(u undo) bool {
-		return slices.ContainsFunc(kinds, func(k Kind) bool { return strings.Contains(u.what, ": "+string(k)+": ") })
-	})
-}
-
-// running are the programs that can be victims, in the order of their starts.
-func (e *episode) running() []*program {
-	return slices.DeleteFunc(slices.Clone(e.programs), func(p *program) bool { return p.ended() || p.killed != "" })
-}
-
-// served are the workers that can be victims, with their programs, ordered by program and PID.
-func (e *episode) served() []service {
-	e.look()
-	var all []service
-	for _, w := range e.processes {
-		if w.role != isWorker || e.spent[w.pid] {
-			continue
-		}
-		number := owner(w, e.processes)
-		for _, p := range e.running() {
-			if p.number == number && p.hurt < maxHurt {
-				all = append(all, service{w, p})
-			}
-		}
-		// The worker of a remote program can be a victim if programs are expected to survive that.
-		if number == 0 && len(w.shared) > 0 && e.spec.remote && e.o.Expect == Survive {
-			all = append(all, service{w, &program{}})
-		}
-	}
-	slices.SortFunc(all, func(a, b service) int {
-		if a.program.number != b.program.number {
-			return a.program.number - b.program.number
-		}
-		return a.worker.pid - b.worker.pid
-	})
-	return all
-}
-
-// maxHurt is how often a program may lose its worker or device without progress in between. A node
-// gives up a client that it has rebuilt five times without progress.
-const maxHurt = 2
-
-type service struct {
-	worker  *process
-	program *program
 }
 
 func (e *episode) victim(f fault) (service, error) {
@@ -164,14 +102,6 @@ func signal(pid int, s syscall.Signal) error {
 		return err
 	}
 	return errNobody
-}
-
-func (e *episode) client(f fault) (*program, error) {
-	all := slices.DeleteFunc(e.running(), func(p *program) bool { return p.paused })
-	if len(all) == 0 {
-		return nil, errNobody
-	}
-	return all[pick(f.choice, len(all))], nil
 }
 
 func (e *episode) killClient(f fault) error {
@@ -333,11 +263,6 @@ func (e *episode) pauseDaemon(f fault) error {
 	return e.node.cmd.Process.Signal(syscall.SIGSTOP)
 }
 
-// device is the device that the fault chooses.
-func (e *episode) device(f fault) string {
-	return e.spec.devices[pick(f.device, len(e.spec.devices))].name
-}
-
 // failOnce makes the next call of a kind on the device fail.
 func (e *episode) failOnce(f fault) error {
 	file := trigger(e.rules, e.device(f), f.kind)
@@ -394,24 +319,6 @@ func (e *episode) collect() {
 			e.note("%v has hit process %d", f, pid)
 		}
 	}
-}
-
-// claim judges a program. If it is wrong without an excuse, claim tries the excuses that no program
-// has taken.
-func (e *episode) claim(p *program) (outcome, error) {
-	how, err := p.judge()
-	for i, x := range e.unclaimed {
-		if err == nil {
-			break
-		}
-		p.excuses = append(p.excuses, x)
-		if how, err = p.judge(); err == nil {
-			e.unclaimed = slices.Delete(e.unclaimed, i, i+1)
-			break
-		}
-		p.excuses = p.excuses[:len(p.excuses)-1]
-	}
-	return how, err
 }
 
 // endsWorkers says whether a failure by rule ends the worker that meets it, so that the node
@@ -585,10 +492,6 @@ func (e *episode) surround(x excuse) {
 	for _, p := range e.running() {
 		p.excuses = append(p.excuses, x)
 	}
-}
-
-func (e *episode) calm(f fault) {
-	e.ambient = slices.DeleteFunc(e.ambient, func(x excuse) bool { return x.fault == f.String() })
 }
 
 // --- sabotage ------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -35,21 +34,11 @@ type Resumable struct {
 	settings Resuming
 	idle     Idle
 
-	// The writer's. The open segment begins at current.sealed; fill is where its bytes end.
-	current *block
-	fill    int
-
-	wmu     gate     // held while a link is written to; protects the next four
-	blocks  []*block // not all of whose bytes were consumed; the last is current
-	spare   *block
-	at, off int       // what is to be written to the link next, in blocks
+	wmu     gate      // held while a link is written to; protects kept but for the open segment, and allowed
+	kept              // the writer's
 	allowed time.Time // when the link's deadline for writing was set
 
-	rmu  gate // held while a link is read; protects the next four
-	in   *bufio.Reader
-	from net.Conn // what in reads
-	left int      // bytes of the segment that were not read
-	head [segmentHead]byte
+	incoming
 
 	wanted       atomic.Int32 // Read waits for pump to stop
 	heard, spoke atomic.Bool  // since the last tick
@@ -57,23 +46,37 @@ type Resumable struct {
 	done         chan struct{}
 	parting      sync.WaitGroup // what Close has left to do
 
-	mu       sync.Mutex
-	change   *sync.Cond
-	link     net.Conn      // nil while there is none
-	muted    bool          // it cannot be written to
-	lost     chan struct{} // closed when link is given up
-	links    int           // how many there were
-	err      error         // why it has ended
-	until    time.Time     // while it waits for a link that the other side dials: for how long
-	hurried  bool          // no further link
-	once     bool          // the other side does not dial again
-	starved  bool          // the writer waits for room
-	written  uint64        // bytes in sealed segments
-	taken    uint64        // of these, consumed by the other side
-	arrived  uint64        // bytes that links have brought
-	consumed uint64        // of these, by Read
-	told     uint64        // of these, that the other side was told of
-	pending  []byte        // the others
+	mu      sync.Mutex
+	change  *sync.Cond
+	link    net.Conn      // nil while there is none
+	muted   bool          // it cannot be written to
+	lost    chan struct{} // closed when link is given up
+	links   int           // how many there were
+	err     error         // why it has ended
+	until   time.Time     // while it waits for a link that the other side dials: for how long
+	hurried bool          // no further link
+	once    bool          // the other side does not dial again
+	starved bool          // the writer waits for room
+	counts
+	pending []byte // bytes that have arrived and were not consumed
+}
+
+// incoming is what is read from a link.
+type incoming struct {
+	rmu  gate // held while a link is read; protects the others
+	in   *bufio.Reader
+	from net.Conn // what in reads
+	left int      // bytes of the segment that were not read
+	head [segmentHead]byte
+}
+
+// counts are numbers of bytes since the connection began.
+type counts struct {
+	written  uint64 // in sealed segments
+	taken    uint64 // of these, consumed by the other side
+	arrived  uint64 // that links have brought
+	consumed uint64 // of these, by Read
+	told     uint64 // of these, that the other side was told of
 }
 
 // Resuming says when a link is dead, and what follows.
@@ -137,31 +140,23 @@ func (g gate) tryLock() bool {
 	}
 }
 
-// block is memory for segments. Bytes before sealed do not change.
-type block struct {
-	bytes  [blockSize]byte
-	sealed int
-	end    uint64 // of the stream, behind what is sealed
-}
-
 // NewResumable continues a connection that both sides have set up. Early is what was read from it
 // already.
 func NewResumable(link net.Conn, early []byte, idle Idle, settings Resuming) *Resumable {
 	r := &Resumable{
-		settings: settings, idle: idle, current: &block{}, fill: segmentHead, link: link, lost: make(chan struct{}), links: 1,
-		wmu: make(gate, 1), rmu: make(gate, 1), from: link, in: bufio.NewReaderSize(link, 4<<10), kick: make(chan struct{}, 1), done: make(chan struct{}),
+		settings: settings, idle: idle, kept: newKept(), link: link, lost: make(chan struct{}), links: 1,
+		wmu: make(gate, 1), incoming: incoming{rmu: make(gate, 1), from: link, in: bufio.NewReaderSize(link, 4<<10)}, kick: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	if len(early) > 0 {
 		r.in.Reset(io.MultiReader(bytes.NewReader(bytes.Clone(early)), link))
 	}
 	r.change = sync.NewCond(&r.mu)
-	r.blocks = []*block{r.current}
 	WhileIdle(link, idle)
 	go r.keep()
 	return r
 }
 
-func (r *Resumable) mayRedial() bool { return r.settings.Redial != nil && r.settings.Window > 0 }
+func (s Resuming) mayRedial() bool { return s.Redial != nil && s.Window > 0 }
 
 // Kept is how many bytes are kept to be sent again, or to be read, and whether there is no link.
 func (r *Resumable) Kept() (bytes uint64, cut bool) {
@@ -181,9 +176,6 @@ func (r *Resumable) Err() error {
 func (r *Resumable) Done() <-chan struct{} { return r.done }
 
 // --- writing -------------------------------------------------------------------
-
-// AvailableBuffer is an empty buffer with room, to append to and to pass to Write at once.
-func (r *Resumable) AvailableBuffer() []byte { return r.current.bytes[r.fill:r.fill] }
 
 // Write takes bytes, which Flush sends. It waits while as many are kept as may be. It holds no lock
 // while it reads b, which may be memory without a page.
@@ -226,28 +218,22 @@ func (r *Resumable) nextBlock() error {
 	if err := r.send(); err != nil {
 		return err
 	}
-	r.reclaim()
-	for len(r.blocks) >= mostBlocks {
-		end := r.blocks[0].end
+	for end := uint64(0); ; end = r.blocks[0].end {
 		r.wmu.unlock()
-		err := r.awaitTaken(end)
+		taken, err := r.awaitTaken(end)
 		r.wmu.lock()
 		if err != nil {
 			return err
 		}
-		r.reclaim()
+		if r.reclaim(taken); len(r.blocks) < mostBlocks {
+			r.open()
+			return nil
+		}
 	}
-	if r.current, r.spare = r.spare, nil; r.current == nil {
-		r.current = &block{}
-	}
-	r.current.sealed, r.current.end = 0, 0
-	r.fill = segmentHead
-	r.blocks = append(r.blocks, r.current)
-	return nil
 }
 
-// awaitTaken waits until the other side has consumed so many bytes.
-func (r *Resumable) awaitTaken(end uint64) error {
+// awaitTaken waits until the other side has consumed so many bytes. It returns how many it has.
+func (r *Resumable) awaitTaken(end uint64) (taken uint64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for r.err == nil && r.taken < end {
@@ -256,7 +242,7 @@ func (r *Resumable) awaitTaken(end uint64) error {
 		r.change.Wait()
 	}
 	r.starved = false
-	return r.err
+	return r.taken, r.err
 }
 
 // seal makes a segment of what was written. The caller holds wmu.
@@ -271,33 +257,6 @@ func (r *Resumable) seal() {
 	r.written += uint64(n)
 	r.current.sealed, r.current.end = r.fill, r.written
 	r.mu.Unlock()
-}
-
-func putSegment(b []byte, length int, kind uint32, offset, consumed uint64) {
-	le := binary.LittleEndian
-	le.PutUint32(b, uint32(length))
-	le.PutUint32(b[4:], kind)
-	le.PutUint64(b[8:], offset)
-	le.PutUint64(b[16:], consumed)
-}
-
-// reclaim takes back blocks that were consumed. The caller holds wmu, so that none of them is being
-// written to a link.
-func (r *Resumable) reclaim() {
-	r.mu.Lock()
-	taken := r.taken
-	r.mu.Unlock()
-	n := 0
-	for n < len(r.blocks) && r.blocks[n].end <= taken && r.blocks[n].sealed > 0 {
-		n++
-	}
-	if n > 0 && r.spare == nil {
-		r.spare = r.blocks[0]
-	}
-	r.blocks = slices.Delete(r.blocks, 0, n)
-	if r.at -= n; r.at < 0 { // all was sent and consumed
-		r.at, r.off = 0, 0
-	}
 }
 
 // send writes sealed segments to the link, if there is one. The caller holds wmu.
@@ -561,7 +520,7 @@ func (r *Resumable) keep() {
 	tick := time.NewTicker(r.settings.Silence / 4)
 	defer tick.Stop()
 	last, seen := time.Now(), 0
-	if !r.mayRedial() {
+	if !r.settings.mayRedial() {
 		r.tell(kindOnce)
 	}
 	for {
@@ -807,21 +766,6 @@ func (r *Resumable) install(link net.Conn, theirs uint64) (lost <-chan struct{},
 	return lost, r.send()
 }
 
-// find returns the first segment with a byte that the other side has not got. The caller holds wmu.
-func (r *Resumable) find(theirs uint64) (at, off int) {
-	for at, b := range r.blocks {
-		for off := 0; off < b.sealed && b.end > theirs; {
-			length, offset := binary.LittleEndian.Uint32(b.bytes[off:]), binary.LittleEndian.Uint64(b.bytes[off+8:])
-			if offset+uint64(length) > theirs {
-				return at, off
-			}
-			off += segmentHead + int(length)
-		}
-	}
-	last := len(r.blocks) - 1
-	return last, r.blocks[last].sealed
-}
-
 // --- the end -------------------------------------------------------------------
 
 // Hurry sets a final deadline for all further writes together. There will be no other link.
@@ -879,7 +823,7 @@ func (r *Resumable) part(link net.Conn, arrived uint64) {
 		}
 		hangUp(link)
 	}
-	if r.mayRedial() {
+	if r.settings.mayRedial() {
 		ctx, cancel := context.WithTimeout(context.Background(), partTime)
 		defer cancel()
 		if link, _, err := r.settings.Redial(ctx, arrived, true); err == nil {

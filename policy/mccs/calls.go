@@ -1,7 +1,6 @@
 package mccs
 
 import (
-	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -53,29 +52,6 @@ const (
 	ByAvailable              // those with the largest weight less assigned processes first
 	ByRoom                   // those that take most processes of the job first
 )
-
-// GetNodeList is the list of nodes: those of the cluster in its order, and those that the
-// program has added, where it has added them. After SortNodes larger weights stand first.
-// The list must not be changed.
-func (l *Library) GetNodeList() []*Node {
-	if l.unsorted && l.sorts {
-		l.sortNodes()
-	}
-	return l.list
-}
-
-// SortNodes keeps the list of nodes in order of their weights, larger ones first, and
-// equal ones as they were.
-func (l *Library) SortNodes() {
-	l.sorts, l.unsorted = true, true
-}
-
-func (l *Library) sortNodes() {
-	l.unsorted = false
-	slices.SortStableFunc(l.list, func(a, b *Node) int {
-		return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(uint32(a.index), uint32(b.index)))
-	})
-}
 
 // SetWeight says how many processes a node should have.
 func (l *Library) SetWeight(n *Node, weight int) error {

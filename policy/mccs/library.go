@@ -64,24 +64,14 @@ type Library struct {
 	ready     bool // Init has been called
 	cleaned   bool
 
-	jobs   map[policy.JobID]*Job
-	nodes  []*Node // as the view numbers them
-	list   []*Node // as GetNodeList lists them
-	byName map[string]*Node
-	// weights that were set, by name, and of the first nodes.
-	weights map[string]int
-	inOrder []int
-	spare   int // how many nodes have less than their weight
-	// unsorted: the list of nodes is to be sorted by weight.
-	unsorted bool
-	sorts    bool
+	jobs map[policy.JobID]*Job
+	nodeTable
 
 	generation uint64
 	round      uint64
 	room       uint64   // grows whenever something may fit that did not; never 0
 	misfits    []uint64 // by shape: the round in which it did not fit
-	minNodes   map[int]int
-	minAt      uint64
+	least      leastNodes
 
 	resumed bool // the last step asked for jobs to be resumed: it may have been refused
 
@@ -90,8 +80,7 @@ type Library struct {
 	// During a step.
 	view    *policy.View
 	plan    *policy.Plan
-	came    map[policy.JobID]bool
-	cameAt  uint64
+	came    arrivals
 	open    []*Job // jobs that were given nodes in this step and not started
 	places  []policy.OnNode
 	ranking ranking
@@ -118,11 +107,11 @@ func (l *Library) Reset() {
 	l.UnassignedJobQueue.empty()
 	l.AssignedJobQueue.empty()
 	l.callbacks = [numEvents]Callback{}
-	l.ready, l.cleaned, l.sorts, l.unsorted = false, false, false, false
-	l.jobs, l.nodes, l.list = map[policy.JobID]*Job{}, nil, nil
-	l.byName, l.weights, l.inOrder, l.spare = map[string]*Node{}, map[string]int{}, nil, 0
+	l.ready, l.cleaned = false, false
+	l.jobs = map[policy.JobID]*Job{}
+	l.nodeTable = nodeTable{byName: map[string]*Node{}, weights: map[string]int{}}
 	l.generation, l.period, l.room = 0, 0, l.room+1
-	l.misfits, l.minNodes, l.minAt = nil, map[int]int{}, 0
+	l.misfits, l.least = nil, leastNodes{of: map[int]int{}}
 	l.open = nil
 }
 
@@ -225,14 +214,19 @@ func (l *Library) hasArrived(id policy.JobID) bool {
 	if len(list) < 16 {
 		return slices.Contains(list, id)
 	}
-	if l.cameAt != l.round {
-		l.cameAt = l.round
-		l.came = make(map[policy.JobID]bool, len(list))
+	if l.came.round != l.round {
+		l.came = arrivals{l.round, make(map[policy.JobID]bool, len(list))}
 		for _, id := range list {
-			l.came[id] = true
+			l.came.jobs[id] = true
 		}
 	}
-	return l.came[id]
+	return l.came.jobs[id]
+}
+
+// arrivals are the jobs that have come in a round.
+type arrivals struct {
+	round uint64
+	jobs  map[policy.JobID]bool
 }
 
 // leave follows the jobs that have ended, were cancelled, or wait again.

@@ -5,25 +5,31 @@ import (
 	"slices"
 )
 
+// leastNodes are answers of MinNodes, by shape, as long as the cluster is the same.
+type leastNodes struct {
+	of map[int]int
+	at uint64 // generation of the view
+}
+
 // MinNodes is the least number of nodes that could hold a job if nothing else ran on
 // those that are up. It is 1 for most, and larger for jobs that no single node can hold.
 func (l *Library) MinNodes(j *Job) int {
 	if n := j.Spec.Request.Nodes; n > 0 {
 		return n
 	}
-	if now := l.view.Generation(); now != l.minAt {
-		l.minAt = now
-		clear(l.minNodes)
+	if now := l.view.Generation(); now != l.least.at {
+		l.least.at = now
+		clear(l.least.of)
 	}
-	if n, known := l.minNodes[j.shape.ID()]; known {
+	if n, known := l.least.of[j.shape.ID()]; known {
 		return n
 	}
-	n := l.leastNodes(j)
-	l.minNodes[j.shape.ID()] = n
+	n := l.countNodes(j)
+	l.least.of[j.shape.ID()] = n
 	return n
 }
 
-func (l *Library) leastNodes(j *Job) int {
+func (l *Library) countNodes(j *Job) int {
 	var rooms []int
 	l.Looked += 4 * len(l.nodes)
 	for _, n := range l.nodes {

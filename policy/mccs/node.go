@@ -2,8 +2,6 @@ package mccs
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 
 	"muster/model"
 	"muster/policy"
@@ -139,48 +137,3 @@ func (l *Library) join(spec *model.Node) {
 	}
 	l.unsorted = true
 }
-
-// weightOf is the weight of a node of the cluster.
-func (l *Library) weightOf(n *Node) int {
-	if w, set := l.weights[n.Name]; set {
-		return w
-	}
-	if int(n.index) < len(l.inOrder) {
-		return l.inOrder[n.index]
-	}
-	return len(n.spec.GPUs)
-}
-
-// SetWeights sets the weights of nodes: "8/4/4" those of the first nodes of the
-// cluster, "a*8/b*4" those of nodes by name. Nodes that are not named weigh as much as they
-// have GPUs. It holds for nodes that join later, too.
-func (l *Library) SetWeights(text string) error {
-	clear(l.weights)
-	l.inOrder = nil
-	for item := range strings.SplitSeq(text, "/") {
-		if item == "" {
-			continue
-		}
-		name, number, named := strings.Cut(item, "*")
-		if !named {
-			number = name
-		}
-		w, err := strconv.Atoi(number)
-		if err != nil || w < 0 || w > maxWeight {
-			return fmt.Errorf("weight %q: write the weights of the first nodes as 8/4/4, or those of some as node1*8/node2*4", item)
-		}
-		if named {
-			l.weights[name] = w
-		} else {
-			l.inOrder = append(l.inOrder, w)
-		}
-	}
-	for _, n := range l.nodes {
-		n.setWeight(l.weightOf(n))
-	}
-	l.unsorted = true
-	return nil
-}
-
-// maxWeight keeps sums of weights far from overflow.
-const maxWeight = 1 << 20

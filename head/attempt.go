@@ -15,7 +15,7 @@ import (
 // was never started has an attempt with the number 0, of which only the end and its reason count.
 type attempt struct {
 	nth        uint32 // counts the job's attempts
-	starts     int64  // Core.starts when it began; 0 if that was before this head started
+	starts     int64  // roster.starts when it began; 0 if that was before this head started
 	start, end time.Duration
 	// blamed is how often a node hung up, and this was the first attempt that it had been told to
 	// start.

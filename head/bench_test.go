@@ -20,7 +20,9 @@ func (l *live) greet(nodes int) {
 		}
 		l.core.Handle(began, head.Greeted{Session: head.Session(i + 1), Hello: hello})
 	}
-	l.settle(began)
+	for l.core.Next() <= began { // before that, the policy decides nothing
+		l.settle(began)
+	}
 }
 
 func (l *live) submit(now time.Duration, user string, options ...string) {

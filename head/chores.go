@@ -41,6 +41,15 @@ const (
 // before it is done, and send another.
 const maxChores = 256
 
+// chores are the requests that are being carried out.
+type chores struct {
+	budget *budget
+	roster *roster
+	byUser map[string][]*chore // in order
+	turns  []string            // users who have some
+	lines  map[uint64][]*chore // by array or job
+}
+
 // chore is a request that is being carried out.
 type chore struct {
 	user   string // who waits in turn
@@ -100,81 +109,66 @@ type restAt struct {
 }
 
 // do carries out a request, or as much of it as belongs to this event.
-func (c *Core) do(ch *chore) {
-	ch.starts, ch.line = c.starts, c.roster.lineOf(ch.ref)
-	if len(c.lines[ch.line]) > 0 || !c.mayBegin(ch) {
+func (cs *chores) do(ch *chore) {
+	ch.starts, ch.line = cs.roster.starts, cs.roster.lineOf(ch.ref)
+	if len(cs.lines[ch.line]) > 0 || !cs.mayBegin(ch) {
 		ch.walk = nil
-	} else if c.slice(ch) {
+	} else if cs.slice(ch) {
 		return
 	}
-	c.lines[ch.line] = append(c.lines[ch.line], ch)
-	if len(c.chores[ch.user]) == 0 {
-		c.turns = append(c.turns, ch.user)
+	cs.lines[ch.line] = append(cs.lines[ch.line], ch)
+	if len(cs.byUser[ch.user]) == 0 {
+		cs.turns = append(cs.turns, ch.user)
 	}
-	c.chores[ch.user] = append(c.chores[ch.user], ch)
+	cs.byUser[ch.user] = append(cs.byUser[ch.user], ch)
 }
 
 // mayBegin says whether a request may begin before others of its user that wait: a large one may not,
 // since a walk that is under way takes memory.
-func (c *Core) mayBegin(ch *chore) bool {
-	a := c.roster.arrayOf(ch.ref.Job)
-	return len(c.chores[ch.user]) == 0 || a == nil || ch.ref.Task >= 0 || a.tasks.Len() <= maxLoad
+func (cs *chores) mayBegin(ch *chore) bool {
+	a := cs.roster.arrayOf(ch.ref.Job)
+	return len(cs.byUser[ch.user]) == 0 || a == nil || ch.ref.Task >= 0 || a.tasks.Len() <= maxLoad
 }
 
 // doSome carries out slices of the requests that wait, a user at a time.
-func (c *Core) doSome() {
-	for blocked := 0; blocked < len(c.turns) && !c.spent(); {
-		user := c.turns[0]
-		c.turns = append(c.turns[:0], c.turns[1:]...)
-		ch := c.chores[user][0]
-		if c.lines[ch.line][0] != ch {
+func (cs *chores) doSome() {
+	for blocked := 0; blocked < len(cs.turns) && !cs.budget.spent(); {
+		user := cs.turns[0]
+		cs.turns = append(cs.turns[:0], cs.turns[1:]...)
+		ch := cs.byUser[user][0]
+		if cs.lines[ch.line][0] != ch {
 			blocked++ // by an earlier request of somebody else
-		} else if blocked = 0; c.slice(ch) {
-			c.done(ch)
+		} else if blocked = 0; cs.slice(ch) {
+			cs.done(ch)
 		}
-		if len(c.chores[user]) > 0 {
-			c.turns = append(c.turns, user)
+		if len(cs.byUser[user]) > 0 {
+			cs.turns = append(cs.turns, user)
 		}
 	}
 }
 
 // done removes a request that has been carried out.
-func (c *Core) done(ch *chore) {
-	if c.chores[ch.user] = c.chores[ch.user][1:]; len(c.chores[ch.user]) == 0 {
-		delete(c.chores, ch.user)
+func (cs *chores) done(ch *chore) {
+	if cs.byUser[ch.user] = cs.byUser[ch.user][1:]; len(cs.byUser[ch.user]) == 0 {
+		delete(cs.byUser, ch.user)
 	}
-	if c.lines[ch.line] = c.lines[ch.line][1:]; len(c.lines[ch.line]) > 0 {
+	if cs.lines[ch.line] = cs.lines[ch.line][1:]; len(cs.lines[ch.line]) > 0 {
 		return
 	}
-	delete(c.lines, ch.line)
-	if a := c.roster.arrays[ch.line]; a != nil {
-		c.hunger(a)
+	delete(cs.lines, ch.line)
+	if a := cs.roster.arrays[ch.line]; a != nil {
+		cs.roster.hunger(a)
 	}
 }
-
-// allow says how much may be done from now on.
-func (c *Core) allow(load int) {
-	c.singly, c.looked = 0, 0
-	c.mayLoad = load
-}
-
-// spent says whether as much has been done as is allowed.
-func (c *Core) spent() bool { return c.loadNow() >= c.mayLoad || c.looked >= maxLooked }
-
-// loadNow is how much the next Take has to write and send.
-func (c *Core) loadNow() int { return c.out.full() }
-
-// Full says whether so much has changed that Take should be called before the next event.
-func (c *Core) Full() bool { return c.loadNow() >= maxLoad }
 
 // slice carries out a request as far as is allowed, and says whether it is done.
-func (c *Core) slice(ch *chore) bool {
+func (cs *chores) slice(ch *chore) bool {
 	var err *Refusal
 	if ch.walk == nil {
-		ch.walk, err = c.walkOf(ch.ref)
+		ch.walk, err = cs.walkOf(ch.ref)
 	}
 	for err == nil {
-		j, over := c.walkOn(ch.walk, ch.passes)
+		j, over := cs.walkOn(ch.walk, ch.passes)
 		if j == nil && !over {
 			return false
 		}
@@ -191,16 +185,16 @@ func (c *Core) slice(ch *chore) bool {
 	if err == nil && ch.found == 0 {
 		err = notThere(ch.ref)
 	}
-	c.looked += perRequest
+	cs.budget.looked += perRequest
 	ch.finish(err)
 	return true
 }
 
 // walkOf begins a walk through the jobs that a reference names.
-func (c *Core) walkOf(ref Ref) (*walk, *Refusal) {
-	a := c.roster.arrayOf(ref.Job)
+func (cs *chores) walkOf(ref Ref) (*walk, *Refusal) {
+	a := cs.roster.arrayOf(ref.Job)
 	if ref.Tasks == "" && (a == nil || ref.Task >= 0) {
-		j, err := c.roster.findOne(ref)
+		j, err := cs.roster.findOne(ref)
 		return &walk{one: j}, err
 	}
 	w := &walk{a: a}
@@ -231,14 +225,14 @@ func (c *Core) walkOf(ref Ref) (*walk, *Refusal) {
 
 // walkOn finds the next job; nil if the walk is over or, without over, the slice. A rest of which only
 // some tasks are named is shown as one of these (stand).
-func (c *Core) walkOn(w *walk, passes []pass) (j *job, over bool) {
+func (cs *chores) walkOn(w *walk, passes []pass) (j *job, over bool) {
 	for ; w.pass < len(passes); w.pass++ {
 		p := passes[w.pass]
 		for {
 			if !w.begun {
 				w.begin(p)
 			}
-			if j, over := c.nextOf(w, p); j != nil || !over {
+			if j, over := cs.nextOf(w, p); j != nil || !over {
 				return j, over
 			}
 			if w.begun = false; p != untilNone || !w.waited {
@@ -271,25 +265,25 @@ func (w *walk) list(p pass) {
 }
 
 // nextOf finds the next job of a pass.
-func (c *Core) nextOf(w *walk, p pass) (j *job, over bool) {
+func (cs *chores) nextOf(w *walk, p pass) (j *job, over bool) {
 	if w.a == nil {
 		j, w.one = w.one, nil
 		return j, true
 	}
 	for {
-		if c.spent() {
+		if cs.budget.spent() {
 			return nil, false
 		}
 		var m *job
 		if p != restsOnly {
-			if m, over = c.nextMember(w); !over && m == nil {
+			if m, over = cs.nextMember(w); !over && m == nil {
 				return nil, false
 			}
 		}
 		if len(w.rests) > 0 && (m == nil || w.rests[0].number <= m.id) {
 			r := w.rests[0].rest
 			w.rests = w.rests[1:]
-			if j := c.partOf(w, r); j != nil {
+			if j := cs.partOf(w, r); j != nil {
 				return j, false
 			}
 			continue
@@ -311,7 +305,7 @@ func (c *Core) nextOf(w *walk, p pass) (j *job, over bool) {
 
 // nextMember finds the next job, from w.place on, that is no rest and named; nil and true if there is
 // none, nil and false if the slice is over.
-func (c *Core) nextMember(w *walk) (j *job, over bool) {
+func (cs *chores) nextMember(w *walk) (j *job, over bool) {
 	all := w.a.members
 	for w.run < len(w.runs) {
 		x := w.runs[w.run]
@@ -319,7 +313,7 @@ func (c *Core) nextMember(w *walk) (j *job, over bool) {
 			w.run++
 			continue
 		}
-		if c.looked++; c.looked > maxLooked {
+		if cs.budget.looked++; cs.budget.looked > maxLooked {
 			return nil, false
 		}
 		number := w.a.id + uint64(w.place)
@@ -352,11 +346,11 @@ func (c *Core) nextMember(w *walk) (j *job, over bool) {
 
 // partOf is a rest, or those of its tasks that are named and have not been visited; nil if there are
 // none. They count as visited.
-func (c *Core) partOf(w *walk, r *job) *job {
+func (cs *chores) partOf(w *walk, r *job) *job {
 	if r.gone || r.rest == nil { // it is a single job by now, or was forgotten
 		return nil
 	}
-	c.looked += 1 + r.size()/perPlaces
+	cs.budget.looked += 1 + r.size()/perPlaces
 	var some indexset.Set
 	r.rest.Each(func(from, to int) {
 		for place := from; place < min(to, len(w.open)); place++ {
@@ -372,17 +366,17 @@ func (c *Core) partOf(w *walk, r *job) *job {
 	case r.size():
 		return r
 	}
-	j := c.roster.stand(r, some.First())
+	j := cs.roster.stand(r, some.First())
 	j.rest = &some
 	return j
 }
 
 // some lists most of the jobs of a walk from a number on, for those who look at them, and says at which
 // number to go on; 0 at the end.
-func (c *Core) some(w *walk, first uint64, most int) (found []*job, next uint64) {
-	looked, mayLoad := c.looked, c.mayLoad
-	c.looked, c.mayLoad = math.MinInt, math.MaxInt
-	defer func() { c.looked, c.mayLoad = looked, mayLoad }()
+func (cs *chores) some(w *walk, first uint64, most int) (found []*job, next uint64) {
+	looked, mayLoad := cs.budget.looked, cs.budget.mayLoad
+	cs.budget.looked, cs.budget.mayLoad = math.MinInt, math.MaxInt
+	defer func() { cs.budget.looked, cs.budget.mayLoad = looked, mayLoad }()
 	w.begin(allJobs)
 	if w.a != nil && first > w.a.id {
 		w.place = int(first - w.a.id)
@@ -394,7 +388,7 @@ func (c *Core) some(w *walk, first uint64, most int) (found []*job, next uint64)
 			number = w.rests[0].number
 		}
 		left := len(w.rests)
-		j, _ := c.walkOn(w, []pass{allJobs})
+		j, _ := cs.walkOn(w, []pass{allJobs})
 		if j == nil {
 			return found, 0
 		}
@@ -406,4 +400,19 @@ func (c *Core) some(w *walk, first uint64, most int) (found []*job, next uint64)
 		}
 		found = append(found, j)
 	}
+}
+
+// doTo does something to a job or all tasks of an array, in its user's turn.
+func (cs *chores) doTo(id uint64, ch *chore) {
+	ch.ref = Ref{Job: id, Task: -1}
+	w, err := cs.walkOf(ch.ref)
+	switch {
+	case err != nil:
+		return
+	case w.a != nil:
+		ch.user = w.a.members[0].user
+	default:
+		ch.user = w.one.user
+	}
+	cs.do(ch)
 }

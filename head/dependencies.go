@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"muster/internal/indexset"
 	"muster/model"
 	"muster/model/slurmopt"
 	"muster/wire/api"
@@ -15,6 +14,19 @@ import (
 // another array (aftercorr): sortOut takes those out of the rest that need not wait any more, or wait
 // in vain. The head keeps a tally of an array's tasks instead of looking at each, and wakes the jobs
 // that wait for an array only when the tally has changed in a way that can decide a dependency (news).
+
+// dependencies is what jobs wait for: who waits for whom, and what is known of how others ended. It
+// decides whether a term has happened, and changes nothing of those who wait.
+type dependencies struct {
+	*present
+	roster *roster
+	waits  waitlist
+	names  names
+	// stored looks up how a job ended that the core has forgotten, or how the tasks of an array ended. It
+	// may be nil.
+	stored func(job uint64) (Past, bool)
+	pasts  map[uint64]Past // its recent answers
+}
 
 // term is one condition of a dependency.
 type term struct {
@@ -86,31 +98,31 @@ func (e *Ends) tallyAt(place int) (n tally) {
 const maxPasts = 64
 
 // past looks up how a forgotten job ended, or which tasks of an array have ended and how.
-func (c *Core) past(job uint64) (Past, bool) {
-	if p, ok := c.pasts[job]; ok {
+func (dep *dependencies) past(job uint64) (Past, bool) {
+	if p, ok := dep.pasts[job]; ok {
 		return p, true
 	}
-	if c.Past == nil {
+	if dep.stored == nil {
 		return Past{}, false
 	}
-	p, ok := c.Past(job)
-	if ok && c.roster.arrays[job] == nil { // an array with live tasks still changes
-		if len(c.pasts) >= maxPasts {
-			clear(c.pasts)
+	p, ok := dep.stored(job)
+	if ok && dep.roster.arrays[job] == nil { // an array with live tasks still changes
+		if len(dep.pasts) >= maxPasts {
+			clear(dep.pasts)
 		}
-		c.pasts[job] = p
+		dep.pasts[job] = p
 	}
 	return p, ok
 }
 
 // readEnds reads how those tasks of an array ended that ended before this head started. That is done
 // when it is first needed, because it reads the store.
-func (c *Core) readEnds(a *array) {
-	if !a.unread || c.Past == nil {
+func (dep *dependencies) readEnds(a *array) {
+	if !a.unread || dep.stored == nil {
 		return
 	}
 	a.unread = false
-	if p, ok := c.Past(a.id); ok && p.Ends != nil {
+	if p, ok := dep.stored(a.id); ok && p.Ends != nil {
 		a.ends.OK, a.ends.Bad, a.ends.Rests = p.Ends.OK, p.Ends.Bad, p.Ends.Rests
 		a.ok, a.bad = a.ends.OK.Len(), a.ends.Bad.Len()
 		a.told = a.news()
@@ -118,8 +130,8 @@ func (c *Core) readEnds(a *array) {
 }
 
 // endsNow is how the tasks of an array ended, all of them.
-func (c *Core) endsNow(a *array) *Ends {
-	c.readEnds(a)
+func (dep *dependencies) endsNow(a *array) *Ends {
+	dep.readEnds(a)
 	if len(a.late.ok) > 0 {
 		a.ends.OK.AddAll(a.late.ok...)
 	}
@@ -130,21 +142,9 @@ func (c *Core) endsNow(a *array) *Ends {
 	return &a.ends
 }
 
-// countPending counts a job as pending (by is 1), or as no longer pending (by is -1). A job that
-// becomes pending again wakes nothing; told is updated so that its next start is news.
-func (c *Core) countPending(j *job, by int) {
-	by *= j.size()
-	c.pending += by
-	if a := c.roster.arrays[j.array]; a != nil {
-		if a.pending += by; by > 0 {
-			a.told = a.news()
-		}
-	}
-}
-
 // mayDepend refuses a job that waits for a job, or for a task of an array, that never was. What has been
 // may be unknown by now.
-func (c *Core) mayDepend(j *job) *Refusal {
+func (dep *dependencies) mayDepend(j *job) *Refusal {
 	d := j.said.Batch.Dependency
 	if d == nil {
 		return nil
@@ -156,59 +156,33 @@ func (c *Core) mayDepend(j *job) *Refusal {
 		if t.Kind == slurmopt.Singleton {
 			continue
 		}
-		if t.Job >= c.next {
+		if t.Job >= dep.roster.next {
 			return none("there is no job %d: muster queue lists those that have not ended", t.Job)
 		}
 		if t.Task < 0 {
 			continue
 		}
-		if tasks, ends := c.endsOf(t.Job); ends != nil {
+		if tasks, ends := dep.endsOf(t.Job); ends != nil {
 			if _, is := tasks.Place(t.Task); !is {
 				return none("job %d has no task %d: its tasks are %.60s", t.Job, t.Task, ends.Tasks)
 			}
-		} else if _, past := c.past(t.Job); past || c.roster.jobs[t.Job] != nil {
+		} else if _, past := dep.past(t.Job); past || dep.roster.jobs[t.Job] != nil {
 			return none("job %d is not an array", t.Job)
 		}
 	}
 	return nil
 }
 
-// depend registers what a new job must wait for.
-func (c *Core) depend(j *job) {
-	d := j.said.Batch.Dependency
-	if d == nil {
-		return
-	}
-	for _, t := range d.Terms {
-		c.dependOn(j, term{t})
-	}
-	c.sortOut(j)
-	c.settle(j)
-}
-
-// correlated counts the terms that let each task of an array wait for another one.
-func correlated(d *slurmopt.Dependency) (n int) {
-	if d == nil {
-		return 0
-	}
-	for _, t := range d.Terms {
-		if t.Kind == slurmopt.AfterCorr && t.Task < 0 {
-			n++
-		}
-	}
-	return n
-}
-
-func (c *Core) dependOn(j *job, t term) {
+func (dep *dependencies) dependOn(j *job, t term) {
 	j.unmet = append(j.unmet, t)
 	if t.Kind == slurmopt.Singleton {
 		return // see nameFree
 	}
-	on, ok := c.awaitedBy(j, t)
+	on, ok := dep.awaitedBy(j, t)
 	if !ok {
 		return // the outcome is final: the term has happened already, or never will
 	}
-	c.waits.add(on, j)
+	dep.waits.add(on, j)
 }
 
 // taskOf is the task of an array that a term names; -1 is all. With aftercorr, a task waits for the
@@ -221,9 +195,9 @@ func (t *term) taskOf(j *job) int64 {
 }
 
 // awaitedBy is the key under which a job waits for a term; false if the term's outcome is final.
-func (c *Core) awaitedBy(j *job, t term) (awaited, bool) {
+func (dep *dependencies) awaitedBy(j *job, t term) (awaited, bool) {
 	task := t.taskOf(j)
-	if a := c.roster.arrays[t.Job]; a != nil {
+	if a := dep.roster.arrays[t.Job]; a != nil {
 		if task < 0 {
 			return awaited{job: t.Job, whole: true}, true
 		}
@@ -231,12 +205,12 @@ func (c *Core) awaitedBy(j *job, t term) (awaited, bool) {
 			return awaited{job: t.Job, each: true}, true
 		}
 		place, ok := a.tasks.Place(task)
-		return awaited{job: t.Job + uint64(place)}, ok && c.watch(a, place)
+		return awaited{job: t.Job + uint64(place)}, ok && dep.watch(a, place)
 	}
-	if a, place := c.roster.arrayWith(t.Job); a != nil {
-		return awaited{job: t.Job}, c.watch(a, place)
+	if a, place := dep.roster.arrayWith(t.Job); a != nil {
+		return awaited{job: t.Job}, dep.watch(a, place)
 	}
-	o := c.roster.jobs[t.Job]
+	o := dep.roster.jobs[t.Job]
 	if o == nil || o.over() {
 		return awaited{}, false
 	}
@@ -244,8 +218,8 @@ func (c *Core) awaitedBy(j *job, t term) (awaited, bool) {
 }
 
 // watch notes that a job waits for the task at a place; false if that has ended.
-func (c *Core) watch(a *array, place int) bool {
-	if o := c.roster.member(a, place); o == nil || o.over() {
+func (dep *dependencies) watch(a *array, place int) bool {
+	if o := dep.roster.member(a, place); o == nil || o.over() {
 		return false
 	}
 	if a.watched == nil {
@@ -255,75 +229,12 @@ func (c *Core) watch(a *array, place int) bool {
 	return true
 }
 
-// sortOut divides a rest if the tasks of other arrays for which its tasks wait (aftercorr) have ended
-// differently.
-func (c *Core) sortOut(r *job) {
-	if r.rest == nil || r.state != api.Pending {
-		return
-	}
-	var groups []indexset.Set
-	for _, t := range r.unmet {
-		if t.Kind != slurmopt.AfterCorr || t.Task >= 0 || t.Job == r.array {
-			continue
-		}
-		tasks, ends := c.endsOf(t.Job)
-		if ends == nil {
-			continue // the same is true for all tasks
-		}
-		if groups == nil {
-			groups = []indexset.Set{*r.rest}
-		}
-		var finer []indexset.Set
-		for i := range groups {
-			finer = append(finer, divide(&groups[i], c.roster.arrays[r.array].tasks, tasks, ends)...)
-		}
-		groups = finer
-	}
-	for i := range groups[min(1, len(groups)):] {
-		c.part(r, &groups[i+1])
-	}
-}
-
-// divide divides the tasks of an array into those whose counterparts in another array have not ended,
-// have completed, and have ended otherwise or do not exist.
-func divide(some *indexset.Set, own, tasks slurmopt.Tasks, ends *Ends) []indexset.Set {
-	var open, met, vain indexset.Set
-	if slices.Equal(own, tasks) { // the usual case need not look at each task
-		vain, open = some.Split(&ends.Bad)
-		met, open = open.Split(&ends.OK)
-		return filled(open, met, vain)
-	}
-	bad, completed := ends.Bad.Ascending(), ends.OK.Ascending()
-	for place := range some.All {
-		at, ok := tasks.Place(int64(own.At(place)))
-		switch {
-		case !ok || bad(at):
-			vain.Add(place)
-		case completed(at):
-			met.Add(place)
-		default:
-			open.Add(place)
-		}
-	}
-	return filled(open, met, vain)
-}
-
-// filled lists the sets that are not empty.
-func filled(all ...indexset.Set) (sets []indexset.Set) {
-	for _, s := range all {
-		if s.Len() > 0 {
-			sets = append(sets, s)
-		}
-	}
-	return sets
-}
-
 // endsOf is the tasks of an array, and how those ended that have; nil if there is no such array.
-func (c *Core) endsOf(id uint64) (slurmopt.Tasks, *Ends) {
-	if a := c.roster.arrayOf(id); a != nil {
-		return a.tasks, c.endsNow(a)
+func (dep *dependencies) endsOf(id uint64) (slurmopt.Tasks, *Ends) {
+	if a := dep.roster.arrayOf(id); a != nil {
+		return a.tasks, dep.endsNow(a)
 	}
-	if p, ok := c.past(id); ok && p.Ends != nil {
+	if p, ok := dep.past(id); ok && p.Ends != nil {
 		return p.Ends.tasks, p.Ends
 	}
 	return nil, nil
@@ -331,7 +242,7 @@ func (c *Core) endsOf(id uint64) (slurmopt.Tasks, *Ends) {
 
 // settle removes the terms of a job's dependency that have been met, and finds out whether the rest
 // can still be met (never).
-func (c *Core) settle(j *job) {
+func (dep *dependencies) settle(j *job) {
 	if len(j.unmet) == 0 {
 		return
 	}
@@ -340,7 +251,7 @@ func (c *Core) settle(j *job) {
 	failed := 0
 	var left []term
 	for _, t := range j.unmet {
-		switch c.outcome(j, t) {
+		switch dep.outcome(j, t) {
 		case happened:
 			met = true
 		case cannot:
@@ -367,9 +278,9 @@ const (
 
 // outcome says whether the condition of a term has happened, has not happened yet, or cannot
 // happen.
-func (c *Core) outcome(j *job, t term) outcome {
+func (dep *dependencies) outcome(j *job, t term) outcome {
 	if t.Kind == slurmopt.Singleton {
-		if j.size() == 1 && c.names.first(key{j.user, j.title()}) == j {
+		if j.size() == 1 && dep.names.first(key{j.user, j.title()}) == j {
 			return happened
 		}
 		return notYet
@@ -377,14 +288,14 @@ func (c *Core) outcome(j *job, t term) outcome {
 	if t.Job == j.id || t.Job == j.array {
 		return cannot // a job cannot wait for itself
 	}
-	n, known := c.tallyOf(j, t)
+	n, known := dep.tallyOf(j, t)
 	switch {
 	case !known:
 		return cannot
 	case t.Kind == slurmopt.After && n.pending > 0:
 		return notYet
 	case t.Kind == slurmopt.After:
-		c.delay(j, t)
+		dep.delay(j, t)
 		return happened
 	case (t.Kind == slurmopt.AfterOK || t.Kind == slurmopt.AfterCorr) && n.bad > 0:
 		return cannot
@@ -398,26 +309,26 @@ func (c *Core) outcome(j *job, t term) outcome {
 
 // tallyOf is the tally of the jobs that a term names; false if the head does not know them. It is
 // looked up in this order: live arrays and those that ended recently, jobs in memory, the store.
-func (c *Core) tallyOf(j *job, t term) (tally, bool) {
+func (dep *dependencies) tallyOf(j *job, t term) (tally, bool) {
 	task := t.taskOf(j)
-	if a := c.roster.arrayOf(t.Job); a != nil {
-		c.readEnds(a)
+	if a := dep.roster.arrayOf(t.Job); a != nil {
+		dep.readEnds(a)
 		if task < 0 {
 			return a.tally, true
 		}
 		if place, ok := a.tasks.Place(task); ok {
-			return c.tallyAt(a, place)
+			return dep.tallyAt(a, place)
 		}
 		return tally{}, false
 	}
 	if task < 0 {
-		if a, place := c.roster.arrayWith(t.Job); a != nil {
-			return c.tallyAt(a, place)
-		} else if o := c.roster.jobs[t.Job]; o != nil {
+		if a, place := dep.roster.arrayWith(t.Job); a != nil {
+			return dep.tallyAt(a, place)
+		} else if o := dep.roster.jobs[t.Job]; o != nil {
 			return o.tally(), true
 		}
 	}
-	p, ok := c.past(t.Job)
+	p, ok := dep.past(t.Job)
 	place := -1
 	switch {
 	case !ok || task >= 0 && p.Ends == nil:
@@ -436,120 +347,12 @@ func (c *Core) tallyOf(j *job, t term) (tally, bool) {
 }
 
 // tallyAt is the tally of one task of an array.
-func (c *Core) tallyAt(a *array, place int) (tally, bool) {
-	if o := c.roster.member(a, place); o != nil {
+func (dep *dependencies) tallyAt(a *array, place int) (tally, bool) {
+	if o := dep.roster.member(a, place); o != nil {
 		return o.tally(), true
 	}
-	n := c.endsNow(a).tallyAt(place)
+	n := dep.endsNow(a).tallyAt(place)
 	return n, n.ok+n.bad > 0
-}
-
-func (j *job) tally() tally {
-	var n tally
-	switch {
-	case j.over():
-		n.end(j.state, 1)
-		return n
-	case j.state == api.Pending:
-		n.pending = 1
-	}
-	n.live = 1
-	return n
-}
-
-// happenedTo wakes the jobs that wait for a job which has started or ended.
-func (c *Core) happenedTo(j *job) {
-	if a := c.roster.arrayOf(j.array); a == nil {
-		c.waits.wake(awaited{job: j.id, whole: true}, -1, true)
-	} else {
-		c.looked += min(j.size(), len(a.watched)) / perPlaces
-		for _, place := range a.watchedOf(j) {
-			c.waits.wake(awaited{job: a.id + uint64(place)}, -1, true)
-		}
-		if j.over() {
-			task := j.task
-			if j.rest != nil {
-				task = -1
-			}
-			c.waits.wake(awaited{job: a.id, each: true}, task, c.roster.arrays[a.id] == nil)
-		}
-		if a.told != a.news() {
-			a.told = a.news()
-			c.waits.wake(awaited{job: j.array, whole: true}, -1, true)
-		}
-	}
-	if j.over() {
-		c.nameFree(j)
-	}
-}
-
-// watchedOf lists the places of a job's tasks for which others wait.
-func (a *array) watchedOf(j *job) (places []int) {
-	if j.rest == nil {
-		if place := int(j.id - a.id); a.watched[place] {
-			places = append(places, place)
-		}
-		return places
-	}
-	if j.size() < len(a.watched) {
-		for place := range j.rest.All {
-			if a.watched[place] {
-				places = append(places, place)
-			}
-		}
-		return places
-	}
-	for place := range a.watched {
-		if j.rest.Has(place) {
-			places = append(places, place)
-		}
-	}
-	slices.Sort(places)
-	return places
-}
-
-// wakeSome lets jobs that were woken look at what they wait for, as many as most.
-func (c *Core) wakeSome(most int) {
-	for most := c.waits.woken + most; len(c.waits.waking) > 0 && c.waits.woken < most; c.waits.woken++ {
-		w := c.waits.next()
-		j := w.job
-		if j.state != api.Pending {
-			continue
-		}
-		c.waits.woken += len(j.unmet) / perTerms
-		switch {
-		case j.rest == nil || !w.on.each && w.on != (awaited{}):
-		case w.task < 0:
-			c.waits.woken += j.size() / perTasks
-			c.sortOut(j)
-		default:
-			place, ok := c.roster.arrays[j.array].tasks.Place(w.task)
-			if !ok || !j.rest.Has(place) || len(j.unmet) == 0 {
-				continue // it is registered still, and waits no more
-			}
-			if j.size() > 1 {
-				one := indexset.Of(place, place+1)
-				c.part(j, &one)
-				continue
-			}
-		}
-		if !c.waken(j) && !w.on.each && w.on != (awaited{}) {
-			c.waits.add(w.on, j)
-		}
-		c.freeFirst(j)
-	}
-}
-
-// waken lets a job look at what it waits for, and says whether it need not wait under that key any
-// more.
-func (c *Core) waken(j *job) bool {
-	c.settle(j)
-	if len(j.unmet) > 0 && !j.never {
-		return false
-	}
-	c.out.show(j)
-	c.advanceJob(j)
-	return true
 }
 
 // ---- singletons: jobs that wait until no earlier job of the user has their name ----
@@ -557,6 +360,8 @@ func (c *Core) waken(j *job) bool {
 // names are the jobs of a user that have the same name, in the order of their numbers; some may have
 // ended.
 type names map[key][]namesake
+
+type key struct{ user, key string }
 
 // namesake is a job that has a name, or an array.
 type namesake struct {
@@ -598,40 +403,93 @@ func (n names) first(k key) *job {
 	return nil
 }
 
-// nameFree settles the next job with the ended job's name, which may have waited for it
-// (singleton).
-func (c *Core) nameFree(ended *job) {
-	next := c.names.first(key{ended.user, ended.title()})
-	if next == nil || next.state != api.Pending || len(next.unmet) == 0 {
-		return
-	}
-	if next.size() > 1 {
-		c.freeFirst(next)
-		return
-	}
-	if c.settle(next); len(next.unmet) == 0 {
-		c.out.show(next)
-		c.advanceJob(next)
-	}
-}
-
-// freeFirst lets the first task of a rest go if it waits only until it is the first of its name.
-func (c *Core) freeFirst(r *job) {
-	alone := slices.ContainsFunc(r.unmet, func(t term) bool { return t.Kind == slurmopt.Singleton })
-	if alone && r.state == api.Pending && r.size() > 1 && c.names.first(key{r.user, r.title()}) == r {
-		c.advanceJob(c.bear(r, r.rest.First()))
-	}
-}
-
 // delay postpones a job to the delay that it asked for (after:JOB+MINUTES) behind the other job's
 // start.
-func (c *Core) delay(j *job, t term) {
+func (dep *dependencies) delay(j *job, t term) {
 	if t.Delay == 0 {
 		return
 	}
-	began := c.now
-	if o := c.roster.jobs[t.Job]; o != nil && o.start > 0 {
+	began := dep.now
+	if o := dep.roster.jobs[t.Job]; o != nil && o.start > 0 {
 		began = o.start
 	}
 	j.notBefore = max(j.notBefore, model.After(began, t.Delay))
+}
+
+// waitAgain registers a job that was part of another with what it waits for. What has happened since
+// the other one looked counts for it, too.
+func (dep *dependencies) waitAgain(j *job) {
+	terms := j.unmet
+	j.unmet = nil
+	for _, t := range terms {
+		dep.dependOn(j, t)
+	}
+	dep.settle(j)
+}
+
+// neverMet says which term of a waiting job's dependency cannot happen any more.
+func (dep *dependencies) neverMet(j *job) string {
+	for _, t := range j.unmet {
+		if dep.outcome(j, t) == cannot {
+			return fmt.Sprintf("it waits for %s, which cannot happen any more: cancel it", t.String())
+		}
+	}
+	return "what it depends on cannot happen any more: cancel it"
+}
+
+// waitlist is the jobs that wait for others, by what they wait for, and those that are to look whether
+// what they wait for has happened: the core lets some of them look at a time.
+type waitlist struct {
+	waiters map[awaited][]*job
+	waking  []wake
+	woken   int // how many have looked, since the last Take
+}
+
+// add has a job wait under a key.
+func (l *waitlist) add(on awaited, j *job) {
+	list := l.waiters[on]
+	if len(list) > 0 && list[len(list)-1] == j {
+		return // another of its terms waits for the same
+	}
+	if len(list) == cap(list) { // before growing, drop jobs that no longer wait
+		list = slices.DeleteFunc(list, func(w *job) bool { return w.state != api.Pending })
+		list = slices.Grow(list, max(1, len(list)))
+	}
+	l.waiters[on] = append(list, j)
+}
+
+// wake has the jobs that wait under a key look at what they wait for; last says that nothing more will
+// happen under it. A rest that is to look at many tasks looks at all of them instead, once; other jobs
+// are to look once, since they leave the key.
+func (l *waitlist) wake(on awaited, task int64, last bool) {
+	for _, w := range l.waiters[on] {
+		one := task
+		if on.each {
+			switch {
+			case w.looks > maxLooks:
+				continue // the look at all tasks is due behind the others
+			case w.looks == maxLooks:
+				one = -1
+			}
+			w.looks++
+		}
+		l.waking = append(l.waking, wake{w, on, one})
+	}
+	if !on.each || last { // rests wait there until the array has ended
+		delete(l.waiters, on)
+	}
+}
+
+// lookAt has a job look at everything that it waits for.
+func (l *waitlist) lookAt(j *job) { l.waking = append(l.waking, wake{job: j, task: -1}) }
+
+// next is the job that looks next.
+func (l *waitlist) next() wake {
+	w := l.waking[0]
+	l.waking[0] = wake{}
+	l.waking = l.waking[1:]
+	if w.on.each {
+		w.job.looks--
+	}
+	return w
 }

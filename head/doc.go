@@ -16,6 +16,13 @@
 // No event takes long, whatever it names: what would is left for later calls in part, and Next says
 // that there is more to do. So the answer to a request may come with a later call: see chore.
 //
+// # Parts
+//
+// The core is made of parts, each of which knows only parts below it: at the bottom what there is (outbox,
+// roster, users, fleet) and what jobs wait for (dependencies); above it the policy (desk), the way to it
+// (queue) and what runs (runner); at the top those who speak (intake and actions for users, agents for
+// nodes) and those who look (views).
+//
 // # Jobs and tasks
 //
 // A job that is started has an attempt, and on each node of its allocation a task (see wire/agent).

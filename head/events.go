@@ -1,6 +1,7 @@
 package head
 
 import (
+	"fmt"
 	"time"
 
 	"muster/policy/priority"
@@ -234,3 +235,16 @@ const (
 	statusTooManyRequests     = 429
 	statusServiceUnavailable  = 503
 )
+
+func refusal(status int, format string, args ...any) *Refusal {
+	return &Refusal{Status: status, Reason: fmt.Sprintf(format, args...)}
+}
+
+// Window is a reservation or a maintenance window: a time in which only the users and accounts
+// listed may use the nodes; if none are listed, none may. Without Nodes, it covers all nodes.
+type Window struct {
+	Name            string
+	From, Until     time.Duration
+	Nodes           []string
+	Users, Accounts []string
+}

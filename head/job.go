@@ -1,6 +1,11 @@
 package head
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -9,7 +14,9 @@ import (
 	"muster/model"
 	"muster/model/slurmopt"
 	"muster/policy"
+	"muster/wire/agent"
 	"muster/wire/api"
+	"muster/wire/grant"
 )
 
 // job is a job that has not ended, or ended less than Config.Keep ago.
@@ -34,8 +41,8 @@ type job struct {
 	requeues uint32
 	limit    int // how many devices the job may use at a time; -1 is all
 
-	dirty bool // the job is in Core.dirty
-	told  bool // the job is in Core.tell
+	dirty bool // the job is in outbox.dirty
+	told  bool // the job is in outbox.tell
 	gone  bool // the core has forgotten it
 }
 
@@ -71,7 +78,7 @@ type queued struct {
 	rings     time.Duration // the latest instant for which there is a timer because the job may begin then
 	unmet     []term        // the terms of its dependency that have not happened yet
 	never     bool          // the dependency cannot be met any more
-	looks     int           // entries of Core.waking that are about single tasks of other arrays
+	looks     int           // entries of waitlist.waking that are about single tasks of other arrays
 	// inArray and inLimit say that the job has passed the gates atArray and atLimit, and is counted
 	// in array.admitted and user.taken.
 	inArray, inLimit bool
@@ -106,7 +113,7 @@ type need struct {
 }
 
 // name is the name of a job for people and for the policy: JOB, or ARRAY_TASK. A rest has that of its
-// first task: see Core.restName.
+// first task: see roster.restName.
 func (j *job) name() string {
 	if j.task < 0 {
 		return strconv.FormatUint(j.id, 10)
@@ -224,4 +231,119 @@ func (o *order) title() string {
 		return o.command[0][strings.LastIndexByte(o.command[0], '/')+1:]
 	}
 	return ""
+}
+
+// numbers appends the numbers of all tasks for which a job stands.
+func (j *job) numbers(to []uint64) []uint64 {
+	if j.rest == nil {
+		return append(to, j.id)
+	}
+	to = slices.Grow(to, j.size())
+	for place := range j.rest.All {
+		to = append(to, j.array+uint64(place))
+	}
+	return to
+}
+
+// setPriority sets a job's priority outright; 0 has the head compute it.
+func (j *job) setPriority(number int64) {
+	j.priority = nil
+	if number != 0 {
+		j.priority = &number
+	}
+}
+
+func (j *job) tally() tally {
+	var n tally
+	switch {
+	case j.over():
+		n.end(j.state, 1)
+		return n
+	case j.state == api.Pending:
+		n.pending = 1
+	}
+	n.live = 1
+	return n
+}
+
+// size is how many tasks a job stands for.
+func (j *job) size() int {
+	if j.rest == nil {
+		return 1
+	}
+	return j.rest.Len()
+}
+
+// like says whether two rests of an array differ in their tasks alone.
+func (j *job) like(o *job) bool {
+	return j.state == api.Pending && j.held == o.held && j.nice == o.nice && equal(j.priority, o.priority) && j.notBefore == o.notBefore &&
+		j.never == o.never && slices.Equal(j.unmet, o.unmet)
+}
+
+// taskName is the agents' name for a part of the job's present attempt.
+func (j *job) taskName(part int) agent.Task {
+	return agent.Task{Job: j.id, Attempt: j.nth, Part: int32(part)}
+}
+
+// credential is the secret of a part in the present attempt. It is derived from the job's secret,
+// so it cannot be guessed, need not be stored, and differs in the next attempt.
+func (j *job) credential(part int) grant.Credential {
+	mac := hmac.New(sha256.New, []byte(j.secret))
+	fmt.Fprint(mac, j.taskName(part))
+	return grant.Credential(base64.RawURLEncoding.EncodeToString(mac.Sum(nil)))
+}
+
+// processes is how many processes a part runs, the rank of the first of them, and how many the job
+// has.
+func (j *job) processes(part int) (here, first, all int) {
+	counts := j.perNode()
+	for i, n := range counts {
+		if i < part {
+			first += n
+		}
+		all += n
+	}
+	return counts[part], first, all
+}
+
+// perNode is how many processes each part of a job runs.
+func (j *job) perNode() []int {
+	parts := j.alloc.Parts
+	all := j.request().Processes
+	counts := make([]int, len(parts))
+	if all <= 0 {
+		for i := range counts {
+			counts[i] = 1
+		}
+		return counts
+	}
+	if j.request().Nodes > 0 {
+		for i := range counts {
+			counts[i] = all / len(parts)
+			if i < all%len(parts) {
+				counts[i]++
+			}
+		}
+	} else {
+		// The job asked for cores, not nodes: each part runs as many processes as fit its cores,
+		// and the last part runs the remainder.
+		each, left := max(1, int32(j.request().Threads())), all
+		for i := range counts {
+			counts[i] = min(left, int(parts[i].Cores/each))
+			left -= counts[i]
+		}
+		counts[len(counts)-1] += left
+	}
+	return counts
+}
+
+// conclude decides how the job ended, and whether it is started anew.
+func (j *job) conclude() (again bool) {
+	may := j.held&heldByAdmin == 0
+	v := j.verdict(j.said.Batch.Requeue, may, may && j.requeues < maxLaunches)
+	j.exit, j.signal, j.reason = v.exit, v.signal, v.reason
+	if !v.again {
+		j.state = v.state
+	}
+	return v.again
 }

@@ -124,10 +124,10 @@ func (l *live) restart(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.core = core
-	l.core.Past = func(job uint64) (head.Past, bool) {
+	l.core.SetPast(func(job uint64) (head.Past, bool) {
 		past, known, _ := head.PastOf(job, func(b head.Bucket, number uint64) []byte { return l.disk[b][string(head.Number(number))] })
 		return past, known
-	}
+	})
 }
 
 // TestEagerRecords: a head continues from the records of one that had a record of each task, in the

@@ -104,3 +104,27 @@ func (o *outbox) send(s Session, m agent.ToAgent, bulk uint64) {
 }
 
 func (o *outbox) hangUp(s Session) { o.effects.HangUps = append(o.effects.HangUps, s) }
+
+// budget is how much may be done until the next Take, so that nobody waits long for the next event.
+type budget struct {
+	out             *outbox
+	mayLoad, looked int // how much may change, and how many jobs this event has looked at
+	singly          int // tasks of rests that this event ended one by one
+}
+
+// allow says how much may be done from now on.
+func (b *budget) allow(load int) {
+	b.singly, b.looked = 0, 0
+	b.mayLoad = load
+}
+
+// spent says whether as much has been done as is allowed.
+func (b *budget) spent() bool { return b.out.full() >= b.mayLoad || b.looked >= maxLooked }
+
+// post queues a message to a node's agent. If the agent is away the message is dropped: compare
+// makes it again when the agent greets.
+func (o *outbox) post(n *node, m agent.ToAgent, bulk uint64) {
+	if n.session != 0 {
+		o.send(n.session, m, bulk)
+	}
+}

@@ -2,13 +2,15 @@ package head
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
 	"muster/internal/indexset"
+	"muster/model"
 	"muster/model/slurmopt"
 	"muster/policy"
-	"muster/policy/priority"
+	"muster/wire/agent"
 	"muster/wire/api"
 )
 
@@ -36,7 +38,7 @@ func rosterOf(t *testing.T) (*roster, *array) {
 			a.list(j)
 		}
 	}
-	return &r, a
+	return r, a
 }
 
 // A job is found by its number, by array and task, and as the task of a rest that has no job of its own.
@@ -147,42 +149,106 @@ func TestOutbox(t *testing.T) {
 	}
 }
 
-// The book hears of each job once, and of nothing that it does not rank; without a book nothing happens.
-func TestRanking(t *testing.T) {
-	var none *ranking
-	none.submitted(1, 0, nil)
-	none.started(1, 0, priority.TRES{})
-	none.stopped(1, 0)
-	none.gone(1, 0)
-	if none.adjust(1, 5, nil) || none.due() != policy.Never || none.knows(1) {
-		t.Error("without a book, a job is ranked")
+// A key is found until it is too old, or until its user has too many later ones.
+func TestKeys(t *testing.T) {
+	ks := keys{&outbox{}, &timers{}, map[string]*userKeys{}}
+	for i := range MaxKeys + 1 {
+		ks.keep("ann", strconv.Itoa(i), keyed{job: uint64(i), at: time.Duration(i)})
 	}
-	cfg := priority.Defaults()
-	r, err := newRanking(cfg, nil)
-	if err != nil {
-		t.Fatal(err)
+	ks.keep("bob", "0", keyed{job: 9})
+	if _, known := ks.of["ann"].find("0"); known || len(ks.timers.all) != 2 {
+		t.Errorf("the oldest is known: %v; %d timers", known, len(ks.timers.all))
 	}
+	if k, known := ks.of["bob"].find("0"); !known || k.job != 9 {
+		t.Errorf("bob's is %+v, %v", k, known)
+	}
+	ks.forgetOld("ann", keepKeys+2)
+	if _, known := ks.of["ann"].find("2"); known || ks.timers.all[len(ks.timers.all)-1].at != keepKeys+3 || len(ks.of["ann"].order) != MaxKeys-2 {
+		t.Errorf("then %v, %+v", known, ks.timers.all)
+	}
+	if _, known := ks.of["eve"].find("0"); known {
+		t.Error("eve has a key")
+	}
+}
+
+// Timers ring by time, and then in the order in which they were set; those of ended jobs give way.
+func TestTimers(t *testing.T) {
+	ts := timers{lives: func(job uint64) bool { return job == 2 }}
+	for i, at := range []time.Duration{5, 3, 3, 7} {
+		ts.set(timer{at: at, job: uint64(i + 1), what: timerKind(i)})
+	}
+	ts.all = slices.Clip(ts.all)
+	ts.set(timer{at: 4, job: 5})
+	var rung []uint64
+	for {
+		x, ok := ts.due(4)
+		if !ok {
+			break
+		}
+		rung = append(rung, x.job)
+	}
+	if !slices.Equal(rung, []uint64{2, 5}) || ts.first() != policy.Never {
+		t.Errorf("%v rang, and %v are left", rung, ts.all)
+	}
+}
+
+// A job may use the nodes that serve its user, that it names and does not exclude, under the policy's
+// names; users are told of them by their own.
+func TestFleet(t *testing.T) {
+	f := newFleet()
+	for i, name := range []string{"a", "b", "c", "b"} {
+		n := &node{name: name, alias: name, number: int32(i), removed: i == 1, devices: []agent.Device{{Name: "H200", Memory: 1 << 30}}}
+		if i == 3 {
+			n.alias, n.user = "b~2", "ann"
+		}
+		f.nodes, f.byName[name], f.aliases[n.alias] = append(f.nodes, n), n, name
+	}
+	j := &job{order: &order{user: "ann", said: &slurmopt.Options{Exclude: []string{"c"}}}}
+	if got := f.mayUse(&model.Request{}, j); !slices.Equal(got, []string{"a", "b~2"}) {
+		t.Errorf("ann may use %v", got)
+	}
+	if j.user = "bob"; !slices.Equal(f.mayUse(&model.Request{NodeList: []string{"b"}}, j), []string{"(one that the job does not exclude)"}) {
+		t.Error("bob may use b")
+	}
+	if f.special = true; f.readable([]string{"a", "b~2"}) != "a,b" || f.readable([]string{"a", "c", "b~2"}) != "" {
+		t.Error("the names are not those that users know")
+	}
+	first, second := f.gpuType(&f.nodes[0].devices[0]), f.gpuType(&agent.Device{Name: "h200", Memory: 2 << 30})
+	if first.Name != "h200" || second.Name != "h200-2gib" || f.gpuType(&agent.Device{Name: "H200", Memory: 1 << 30}) != first {
+		t.Errorf("the types are %+v and %+v", first, second)
+	}
+}
+
+// A term has happened, has not yet or cannot, by what is known of the other: in memory, of its array, or
+// from the store.
+func TestDependencies(t *testing.T) {
+	r, a := rosterOf(t)
 	asked := 0
-	entry := func() priority.Submission { asked++; return priority.Submission{User: "ann"} }
-	r.submitted(1, 0, entry)
-	r.submitted(1, 0, entry)
-	r.submitted(2, 0, entry)
-	r.stopped(3, 0)
-	if asked != 2 || !r.adjust(1, 5, nil) || r.adjust(3, 5, nil) || r.due() == policy.Never {
-		t.Errorf("asked %d times about %v", asked, r.in)
+	d := dependencies{present: &present{}, roster: r, waits: waitlist{waiters: map[awaited][]*job{}}, names: names{}, pasts: map[uint64]Past{}, stored: func(job uint64) (Past, bool) {
+		asked++
+		return Past{State: api.Failed}, job == 90
+	}}
+	a.tally = tally{live: 4, pending: 3}
+	r.jobs[3].state = api.Completed
+	me := &job{id: 100, task: -1, state: api.Pending}
+	for _, tc := range []struct {
+		kind string
+		job  uint64
+		task int64
+		want outcome
+	}{
+		{slurmopt.AfterOK, 1, -1, notYet}, {slurmopt.AfterOK, 2, -1, notYet}, {slurmopt.AfterOK, 2, 11, happened}, {slurmopt.AfterNotOK, 2, 11, cannot},
+		{slurmopt.AfterOK, 90, -1, cannot}, {slurmopt.AfterNotOK, 90, -1, happened}, {slurmopt.AfterAny, 91, -1, cannot}, {slurmopt.AfterAny, 100, -1, cannot},
+	} {
+		if got := d.outcome(me, term{slurmopt.Term{Kind: tc.kind, Job: tc.job, Task: tc.task}}); got != tc.want {
+			t.Errorf("%+v: %d", tc, got)
+		}
 	}
-	r.started(1, time.Second, priority.TRES{})
-	if r.adjust(1, 6, nil) {
-		t.Error("a running job has a place in the queue")
+	if asked != 2 {
+		t.Errorf("the store was asked %d times about two jobs", asked)
 	}
-	r.submitted(1, time.Minute, entry) // requeued
-	r.gone(2, time.Minute)
-	document := r.book.Export()
-	again, err := newRanking(cfg, &document)
-	if err != nil || asked != 2 || !again.knows(1) || again.knows(2) || again.wrote != time.Minute {
-		t.Errorf("from its document: %+v, %v", again, err)
-	}
-	if again.compare(func(uint64) bool { return false }); again.knows(1) || again.book.Waiting() != 0 {
-		t.Error("a job that is not there any more is ranked")
+	d.dependOn(me, term{slurmopt.Term{Kind: slurmopt.AfterOK, Job: 2, Task: 13}})
+	if len(d.waits.waiters[awaited{job: 5}]) != 1 || !a.watched[3] || len(me.unmet) != 1 {
+		t.Errorf("%+v waits under %v", me, d.waits.waiters)
 	}
 }

@@ -1,13 +1,14 @@
 package head
 
 import (
-	"encoding/binary"
+	"io"
 	"slices"
 	"time"
 
 	"muster/head/record"
 	"muster/model"
 	"muster/policy"
+	"muster/policy/history"
 )
 
 // NodeTurn is a change of the policy's state of a node. Was is the state before the change, so that
@@ -18,17 +19,6 @@ type NodeTurn struct {
 	// Was and Is are states as the policy names them; Was is "" for a new node.
 	Was string `json:"was,omitempty"`
 	Is  string `json:"is"`
-}
-
-// logTurn appends the policy's new state of a node to the node log, if it has changed.
-func (c *Core) logTurn(n *node, state policy.NodeState) {
-	is := state.String()
-	if n.usable == is {
-		return
-	}
-	key := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, uint64(c.now)), uint32(n.number))
-	c.out.write(Record{NodeLog, key, encoded(NodeTurn{c.now, n.number, n.usable, is})})
-	n.usable = is
 }
 
 // usableThen is the policy's state of a node when its record was written. Short absences, which
@@ -65,10 +55,22 @@ type Machine struct {
 // Picture returns what the core knows now.
 func (c *Core) Picture(now time.Duration) Picture {
 	c.now = max(c.now, now)
-	of := c.state.Cluster()
+	of := c.desk.state.Cluster()
 	p := Picture{At: c.now, Config: c.cfg, Began: c.began, Cluster: &model.Cluster{Name: of.Name, Nodes: slices.Clone(of.Nodes), GPUTypes: slices.Clone(of.GPUTypes), Remote: of.Remote}}
-	for _, n := range c.nodes {
+	for _, n := range c.fleet.nodes {
 		p.Machines = append(p.Machines, Machine{Name: n.name, User: n.user, Is: n.usable, Gone: n.removed})
 	}
 	return p
+}
+
+// Record writes everything that the policy is told from now on, and what it decides, in the format
+// of package history. The recording begins with a snapshot. The cluster in the header is replaced
+// by the core's. An error of w ends the recording and nothing else: w itself must report it.
+func (c *Core) Record(w io.Writer, h history.Header) { history.Record(w, h, c.desk.state) }
+
+// Snapshot writes a history whose replay makes a state equal to the policy's present one. It
+// returns the present time on the policy's clock.
+func (c *Core) Snapshot(now time.Duration, w io.Writer, h history.Header) (time.Duration, error) {
+	c.now = max(c.now, now)
+	return c.policyTime(c.now), history.Snapshot(w, h, c.desk.state)
 }

@@ -2,9 +2,9 @@ package head
 
 import (
 	"slices"
-	"sort"
 
 	"muster/internal/indexset"
+	"muster/model/slurmopt"
 	"muster/wire/api"
 )
 
@@ -33,96 +33,37 @@ const (
 	maxSingly = 200
 )
 
-// size is how many tasks a job stands for.
-func (j *job) size() int {
-	if j.rest == nil {
-		return 1
-	}
-	return j.rest.Len()
-}
-
-// list adds a job to those of its array, and says how many it has moved.
-func (a *array) list(j *job) (moved int) {
-	at := sort.Search(len(a.members), func(i int) bool { return a.members[i].id >= j.id })
-	a.members = slices.Insert(a.members, at, j)
-	a.skip = min(a.skip, at)
-	if j.rest != nil && !slices.Contains(a.rests, j) {
-		a.rests = append(a.rests, j)
-		a.made++
-	}
-	return len(a.members) - at
-}
-
-// move gives a job of the array another number. Only those between the two move with it.
-func (a *array) move(j *job, number uint64) {
-	at := sort.Search(len(a.members), func(i int) bool { return a.members[i].id >= j.id })
-	for a.members[at] != j { // one that was forgotten may have had the number before
-		at++
-	}
-	to := sort.Search(len(a.members), func(i int) bool { return a.members[i].id >= number })
-	if to > at {
-		to--
-		copy(a.members[at:to], a.members[at+1:])
-	} else {
-		copy(a.members[to+1:at+1], a.members[to:])
-	}
-	j.id, a.members[to] = number, j
-	a.skip = min(a.skip, at, to)
-}
-
-// ahead is a task that waits with the policy, before a rest; nil if none is near.
-func (a *array) ahead(r *job) *job {
-	at := sort.Search(len(a.members), func(i int) bool { return a.members[i].id >= r.id })
-	for i := at - 1; i >= max(0, at-2*maxWindow); i-- {
-		if o := a.members[i]; o.offered && o.number >= 0 {
-			return o
-		}
-	}
-	return nil
-}
-
-// firstLive is the first task that has not ended, or the rest that stands for it.
-func (a *array) firstLive() *job {
-	for a.skip < len(a.members) && a.members[a.skip].over() {
-		a.skip++
-	}
-	if a.skip == len(a.members) {
-		return nil
-	}
-	return a.members[a.skip]
-}
-
 // renumber gives a rest the number of the first of its tasks.
-func (c *Core) renumber(r *job) {
-	a := c.roster.arrayOf(r.array)
+func (q *queue) renumber(r *job) {
+	a := q.roster.arrayOf(r.array)
 	number := a.id + uint64(r.rest.First())
 	if number == r.id {
 		return
 	}
-	if c.roster.jobs[r.id] == r {
-		delete(c.roster.jobs, r.id)
+	if q.roster.jobs[r.id] == r {
+		delete(q.roster.jobs, r.id)
 	}
-	c.out.vacate(r.id)
+	q.out.vacate(r.id)
 	r.task = int64(a.tasks.At(r.rest.First()))
 	a.move(r, number)
-	c.roster.jobs[r.id] = r
+	q.roster.jobs[r.id] = r
 }
 
 // bear makes a task of a rest a job of its own; of the last one, the rest itself. If all tasks of the
 // rest have passed the gates, the job has passed them, too.
-func (c *Core) bear(r *job, place int) *job {
-	a := c.roster.arrayOf(r.array)
+func (q *queue) bear(r *job, place int) *job {
+	a := q.roster.arrayOf(r.array)
 	j := r
 	passed := r.passed == r.size()
 	if r.size() > 1 {
-		j = c.roster.stand(r, place)
+		j = q.roster.stand(r, place)
 		j.of = nil
 		r.rest.Remove(place)
-		c.renumber(r)
-		c.roster.jobs[j.id] = j
-		c.looked += a.list(j) / perMoved
-		c.out.touch(r)
-		c.waitAgain(j)
+		q.renumber(r)
+		q.roster.jobs[j.id] = j
+		q.budget.looked += a.list(j) / perMoved
+		q.out.touch(r)
+		q.deps.waitAgain(j)
 	} else {
 		r.rest = nil
 		a.rests = slices.DeleteFunc(a.rests, func(o *job) bool { return o == r })
@@ -131,13 +72,13 @@ func (c *Core) bear(r *job, place int) *job {
 		r.passed--
 		j.passed, j.inArray, j.inLimit = 0, true, true
 	}
-	c.out.touch(j)
+	q.out.touch(j)
 	return j
 }
 
 // cut makes some tasks of a rest, but not all, a rest of their own.
-func (c *Core) cut(r *job, places *indexset.Set) *job {
-	p := c.roster.stand(r, places.First())
+func (q *queue) cut(r *job, places *indexset.Set) *job {
+	p := q.roster.stand(r, places.First())
 	own := *places
 	p.of, p.rest = nil, &own
 	if p.gate == atArray || p.gate == atLimit { // r is in the list there, and p is not
@@ -146,18 +87,18 @@ func (c *Core) cut(r *job, places *indexset.Set) *job {
 	p.passed = max(0, r.passed-(r.size()-own.Len()))
 	r.passed -= p.passed
 	r.rest.RemoveAll(&own)
-	c.renumber(r)
-	c.roster.jobs[p.id] = p
-	c.looked += c.roster.arrays[r.array].list(p) / perMoved
-	c.waitAgain(p)
-	c.out.touch(r)
-	c.out.touch(p)
+	q.renumber(r)
+	q.roster.jobs[p.id] = p
+	q.budget.looked += q.roster.arrays[r.array].list(p) / perMoved
+	q.deps.waitAgain(p)
+	q.out.touch(r)
+	q.out.touch(p)
 	return p
 }
 
 // own makes a task, or several, that are shown as a job (stand) one, so that it can be changed; nil if
 // the rest has ended since, or lacks some of them, as after a request that names them twice.
-func (c *Core) own(j *job) *job {
+func (q *queue) own(j *job) *job {
 	r := j.of
 	some := indexset.Of(int(j.id-j.array), int(j.id-j.array)+1)
 	if j.rest != nil {
@@ -170,228 +111,106 @@ func (c *Core) own(j *job) *job {
 	}
 	switch {
 	case some.Len() == 1:
-		j = c.bear(r, some.First())
+		j = q.bear(r, some.First())
 	case some.Len() == r.size():
 		j = r
 	default:
-		j = c.cut(r, &some)
+		j = q.cut(r, &some)
 		if r.looks > 0 { // what the rest was yet to look at may be about these tasks
-			c.waits.lookAt(j)
+			q.deps.waits.lookAt(j)
 		}
 	}
 	if j.gate == atArray || j.gate == atLimit { // the rest waits there for all
 		j.gate = atBegin
 	}
-	c.advanceJob(j)
+	q.advanceJob(j)
 	return j
-}
-
-// waitAgain registers a job that was part of another with what it waits for. What has happened since
-// the other one looked counts for it, too.
-func (c *Core) waitAgain(j *job) {
-	terms := j.unmet
-	j.unmet = nil
-	for _, t := range terms {
-		c.dependOn(j, t)
-	}
-	c.settle(j)
 }
 
 // part takes tasks out of a rest, but not all, for which a dependency has been decided. They go to a
 // rest of the same array that is like what they have become, or are a new one.
-func (c *Core) part(r *job, places *indexset.Set) {
-	p := c.roster.stand(r, places.First())
-	c.settle(p)
-	rests := c.roster.arrays[r.array].rests
+func (q *queue) part(r *job, places *indexset.Set) {
+	p := q.roster.stand(r, places.First())
+	q.deps.settle(p)
+	rests := q.roster.arrays[r.array].rests
 	at := slices.IndexFunc(rests, func(o *job) bool { return o != r && o.like(p) })
 	if at < 0 {
-		p = c.cut(r, places)
+		p = q.cut(r, places)
 	} else {
 		p = rests[at]
 		r.rest.RemoveAll(places)
 		p.rest.AddAll(places)
-		c.renumber(r)
-		c.renumber(p)
-		c.out.touch(r)
-		c.out.touch(p)
+		q.renumber(r)
+		q.renumber(p)
+		q.out.touch(r)
+		q.out.touch(p)
 	}
-	c.advanceJob(p)
-}
-
-// like says whether two rests of an array differ in their tasks alone.
-func (j *job) like(o *job) bool {
-	return j.state == api.Pending && j.held == o.held && j.nice == o.nice && equal(j.priority, o.priority) && j.notBefore == o.notBefore &&
-		j.never == o.never && slices.Equal(j.unmet, o.unmet)
+	q.advanceJob(p)
 }
 
 func equal(a, b *int64) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // ---- the gates ----
 
-// pass lets as many tasks of a rest pass the gates of its array and its user as there is room for,
-// and says at which gate the others stand. They count as admitted though they are no jobs yet.
-func (c *Core) pass(r *job) gate {
-	a, u, limits := c.roster.arrays[r.array], c.user(r.user), c.limits(r.user)
-	left := r.size() - r.passed
-	may := left
-	if a.limit > 0 {
-		may = min(may, max(0, a.limit-a.admitted))
-	}
-	fit := 0
-	if len(u.waiting) == 0 || u.waiting[0] == r {
-		fit = u.room(r.need, limits, may)
-	}
-	if r.passed == 0 {
-		r.turn, r.eligible = 0, 0
-		if fit > 0 {
-			c.turn++
-			r.turn, r.eligible = c.turn, c.now
-		}
-	}
-	a.admitted += fit
-	u.take(r.need, fit)
-	if r.passed += fit; r.passed > 0 {
-		c.hunger(a)
-	}
-	switch {
-	case fit == left:
-		return atPolicy
-	case fit < may:
-		if r.gate != atLimit {
-			u.waiting = append(u.waiting, r)
-		}
-		return atLimit
-	}
-	if r.gate != atArray {
-		a.waiting = append(a.waiting, r)
-	}
-	return atArray
-}
-
-// room is how many of most jobs with this need fit into a user's limits.
-func (u *user) room(n need, l Limits, most int) int {
-	if l.Running > 0 {
-		most = min(most, l.Running-u.admitted)
-	}
-	if l.GPUs > 0 && n.gpus > 0 {
-		most = min(most, (l.GPUs-u.taken.gpus)/n.gpus)
-	}
-	if l.Cores > 0 && n.cores > 0 {
-		most = min(most, (l.Cores-u.taken.cores)/n.cores)
-	}
-	if l.Memory > 0 && n.memory > 0 {
-		most = min(most, int((l.Memory-u.taken.memory)/n.memory))
-	}
-	return max(0, most)
-}
-
-// hunger notes that the policy may see more tasks of an array.
-func (c *Core) hunger(a *array) {
-	if !a.hungry {
-		a.hungry = true
-		c.hungry = append(c.hungry, a)
-	}
-}
-
-// refill offers the next tasks of arrays to the policy.
-func (c *Core) refill() {
-	if len(c.hungry) == 0 {
+// sortOut divides a rest if the tasks of other arrays for which its tasks wait (aftercorr) have ended
+// differently.
+func (q *queue) sortOut(r *job) {
+	if r.rest == nil || r.state != api.Pending {
 		return
 	}
-	var whole need
-	for _, n := range c.nodes {
-		if !n.removed {
-			whole.cores += n.cores
-			whole.gpus += len(n.devices)
+	var groups []indexset.Set
+	for _, t := range r.unmet {
+		if t.Kind != slurmopt.AfterCorr || t.Task >= 0 || t.Job == r.array {
+			continue
 		}
+		tasks, ends := q.deps.endsOf(t.Job)
+		if ends == nil {
+			continue // the same is true for all tasks
+		}
+		if groups == nil {
+			groups = []indexset.Set{*r.rest}
+		}
+		var finer []indexset.Set
+		for i := range groups {
+			finer = append(finer, divide(&groups[i], q.roster.arrays[r.array].tasks, tasks, ends)...)
+		}
+		groups = finer
 	}
-	births := maxBirths
-	hungry := c.hungry
-	c.hungry = nil
-	for i, a := range hungry {
-		if births <= 0 {
-			c.hungry = append(c.hungry, hungry[i:]...)
-			break
-		}
-		a.hungry = false
-		births -= c.feed(a, whole, births)
-	}
-	c.stepDue = c.stepDue || len(c.hungry) > 0
-}
-
-// feed offers the next tasks of an array to the policy, one more than the cluster could start at a
-// time, and says how many those were.
-func (c *Core) feed(a *array, whole need, most int) (born int) {
-	if len(c.lines[a.id]) > 0 {
-		return 0 // see done
-	}
-	for {
-		r := a.next()
-		if r == nil {
-			return born
-		}
-		if u := c.user(r.user); a.offered > 0 && (a.offered >= windowOf(r, whole) || u.offered >= maxWindows) {
-			return born
-		}
-		if born >= most {
-			c.hunger(a)
-			return born
-		}
-		born += 1 + len(r.options)/perOptions + c.listed(r)/perNames
-		passed := r.passed
-		j := c.bear(r, r.rest.First())
-		if !j.inArray { // others of the rest wait at a gate
-			j.inArray, j.inLimit = true, true
-			if r.passed = passed - 1; r.passed == 0 {
-				r.turn, r.eligible = 0, 0
-			}
-		}
-		j.gate = atPolicy
-		c.offer(j)
+	for i := range groups[min(1, len(groups)):] {
+		q.part(r, &groups[i+1])
 	}
 }
 
-// listed is how many nodes the policy is told that a job may use; 0 if it may use all.
-func (c *Core) listed(j *job) int {
-	if c.chooses(j) {
-		return len(c.nodes)
+// divide divides the tasks of an array into those whose counterparts in another array have not ended,
+// have completed, and have ended otherwise or do not exist.
+func divide(some *indexset.Set, own, tasks slurmopt.Tasks, ends *Ends) []indexset.Set {
+	var open, met, vain indexset.Set
+	if slices.Equal(own, tasks) { // the usual case need not look at each task
+		vain, open = some.Split(&ends.Bad)
+		met, open = open.Split(&ends.OK)
+		return filled(open, met, vain)
 	}
-	return len(j.said.Request.NodeList)
-}
-
-// next is the rest of an array whose tasks are offered next; nil if none has passed the gates.
-func (a *array) next() *job {
-	var first *job
-	for _, r := range a.rests {
-		if r.passed > 0 && r.state == api.Pending && (first == nil || r.turn < first.turn || r.turn == first.turn && r.id < first.id) {
-			first = r
+	bad, completed := ends.Bad.Ascending(), ends.OK.Ascending()
+	for place := range some.All {
+		at, ok := tasks.Place(int64(own.At(place)))
+		switch {
+		case !ok || bad(at):
+			vain.Add(place)
+		case completed(at):
+			met.Add(place)
+		default:
+			open.Add(place)
 		}
 	}
-	return first
+	return filled(open, met, vain)
 }
 
-// windowOf is how many tasks of a rest the policy should see: one more than could run at a time.
-func windowOf(r *job, whole need) int {
-	most := whole.cores / max(1, r.need.cores)
-	if r.need.gpus > 0 {
-		most = min(most, whole.gpus/r.need.gpus)
+// filled lists the sets that are not empty.
+func filled(all ...indexset.Set) (sets []indexset.Set) {
+	for _, s := range all {
+		if s.Len() > 0 {
+			sets = append(sets, s)
+		}
 	}
-	return min(maxWindow, 1+most)
-}
-
-// count says how many tasks of its array a job makes wait with the policy.
-func (c *Core) count(j *job, offered bool) {
-	if j.array == 0 || j.offered == offered {
-		return
-	}
-	j.offered = offered
-	a, u := c.roster.arrays[j.array], c.user(j.user)
-	if offered {
-		a.offered++
-		u.offered++
-		return
-	}
-	a.offered--
-	u.offered--
-	c.hunger(a)
+	return sets
 }

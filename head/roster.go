@@ -5,6 +5,10 @@ import (
 	"slices"
 	"sort"
 	"time"
+
+	"muster/internal/indexset"
+	"muster/model/slurmopt"
+	"muster/wire/api"
 )
 
 // roster is the jobs in memory: those that have not ended, and for a while those that have. It finds
@@ -19,16 +23,28 @@ type roster struct {
 	arrays map[uint64]*array
 	over   map[uint64]*array // arrays that ended not long ago
 	ended  []endedJob        // in the order of their ends
+	hungry []*array          // arrays of which the policy may see more tasks
+
+	next             uint64 // the number of the next job
+	records          int    // counts the jobs that have not ended, an array as one
+	pending, running int
+	starts           int64 // how many attempts have begun
 }
 
-func newRoster() roster {
-	return roster{jobs: map[uint64]*job{}, arrays: map[uint64]*array{}, over: map[uint64]*array{}}
+func newRoster() *roster {
+	return &roster{next: 1, jobs: map[uint64]*job{}, arrays: map[uint64]*array{}, over: map[uint64]*array{}}
 }
 
 // enlist adds a single job, or an array with its first job.
 func (r *roster) enlist(number uint64) {
 	r.order = append(r.order, number)
 	r.kept++
+}
+
+// lives says whether a job, or a task of an array, has not ended.
+func (r *roster) lives(id uint64) bool {
+	j := r.jobs[id]
+	return r.arrays[id] != nil || j != nil && !j.over()
 }
 
 // arrayOf finds an array with tasks that have not ended, or that ended not long ago.
@@ -236,5 +252,143 @@ func (r *roster) forget(j *job) {
 	r.kept--
 	if len(r.order) > 64 && r.kept < len(r.order)/2 {
 		r.order = slices.DeleteFunc(r.order, func(id uint64) bool { return r.jobs[id] == nil && r.arrayOf(id) == nil })
+	}
+}
+
+// array is an array with tasks that have not ended, or that ended not long ago.
+type array struct {
+	id       uint64
+	tasks    slurmopt.Tasks // the task at place i is job number id+i
+	limit    int            // how many may run at a time; 0 is no limit
+	admitted int            // tasks that have passed the array's gate
+	waiting  []*job
+	members  []*job // its jobs in memory, by number; those that were forgotten may still be listed
+	skip     int    // the members before this one have ended
+	gone     int    // members that were forgotten
+	rests    []*job // the members that stand for several tasks, or for one that has not been offered
+	made     int    // how many of them there have been
+	offered  int    // tasks that wait with the policy
+	hungry   bool   // the array is in roster.hungry
+	apart    int    // tasks that were changed one by one before they started
+
+	tally
+	told    news         // what the jobs that wait for the array were last told
+	watched map[int]bool // places of the tasks for which jobs wait
+	ends    Ends         // how tasks ended, without late; see dependencies.endsNow
+	// late are tasks that have ended since: they are added together, because a set with many runs is
+	// long, and each of very many parts may end in one event.
+	late   struct{ ok, bad []*indexset.Set }
+	unread bool   // ends lacks the tasks that ended before this head started
+	dirty  bool   // the array is in outbox.endings
+	last   uint64 // the number of the job that ended last
+}
+
+// watchedOf lists the places of a job's tasks for which others wait.
+func (a *array) watchedOf(j *job) (places []int) {
+	if j.rest == nil {
+		if place := int(j.id - a.id); a.watched[place] {
+			places = append(places, place)
+		}
+		return places
+	}
+	if j.size() < len(a.watched) {
+		for place := range j.rest.All {
+			if a.watched[place] {
+				places = append(places, place)
+			}
+		}
+		return places
+	}
+	for place := range a.watched {
+		if j.rest.Has(place) {
+			places = append(places, place)
+		}
+	}
+	slices.Sort(places)
+	return places
+}
+
+// list adds a job to those of its array, and says how many it has moved.
+func (a *array) list(j *job) (moved int) {
+	at := sort.Search(len(a.members), func(i int) bool { return a.members[i].id >= j.id })
+	a.members = slices.Insert(a.members, at, j)
+	a.skip = min(a.skip, at)
+	if j.rest != nil && !slices.Contains(a.rests, j) {
+		a.rests = append(a.rests, j)
+		a.made++
+	}
+	return len(a.members) - at
+}
+
+// move gives a job of the array another number. Only those between the two move with it.
+func (a *array) move(j *job, number uint64) {
+	at := sort.Search(len(a.members), func(i int) bool { return a.members[i].id >= j.id })
+	for a.members[at] != j { // one that was forgotten may have had the number before
+		at++
+	}
+	to := sort.Search(len(a.members), func(i int) bool { return a.members[i].id >= number })
+	if to > at {
+		to--
+		copy(a.members[at:to], a.members[at+1:])
+	} else {
+		copy(a.members[to+1:at+1], a.members[to:])
+	}
+	j.id, a.members[to] = number, j
+	a.skip = min(a.skip, at, to)
+}
+
+// ahead is a task that waits with the policy, before a rest; nil if none is near.
+func (a *array) ahead(r *job) *job {
+	at := sort.Search(len(a.members), func(i int) bool { return a.members[i].id >= r.id })
+	for i := at - 1; i >= max(0, at-2*maxWindow); i-- {
+		if o := a.members[i]; o.offered && o.number >= 0 {
+			return o
+		}
+	}
+	return nil
+}
+
+// firstLive is the first task that has not ended, or the rest that stands for it.
+func (a *array) firstLive() *job {
+	for a.skip < len(a.members) && a.members[a.skip].over() {
+		a.skip++
+	}
+	if a.skip == len(a.members) {
+		return nil
+	}
+	return a.members[a.skip]
+}
+
+// next is the rest of an array whose tasks are offered next; nil if none has passed the gates.
+func (a *array) next() *job {
+	var first *job
+	for _, r := range a.rests {
+		if r.passed > 0 && r.state == api.Pending && (first == nil || r.turn < first.turn || r.turn == first.turn && r.id < first.id) {
+			first = r
+		}
+	}
+	return first
+}
+
+// isThere says that there is a job with a number.
+func (r *roster) isThere(number uint64) bool { return r.jobs[number] != nil }
+
+// countPending counts a job as pending (by is 1), or as no longer pending (by is -1). A job that
+// becomes pending again wakes nothing; told is updated so that its next start is news.
+func (r *roster) countPending(j *job, by int) {
+	by *= j.size()
+	r.pending += by
+	if a := r.arrays[j.array]; a != nil {
+		if a.pending += by; by > 0 {
+			a.told = a.news()
+		}
+	}
+}
+
+// hunger notes that the policy may see more tasks of an array.
+func (r *roster) hunger(a *array) {
+	if !a.hungry {
+		a.hungry = true
+		r.hungry = append(r.hungry, a)
 	}
 }

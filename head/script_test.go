@@ -324,7 +324,7 @@ func (p *player) boot() error {
 	if err == nil {
 		p.records = append(p.records, new(bytes.Buffer))
 		p.core.Record(p.records[len(p.records)-1], history.Header{Policy: p.policy})
-		p.core.Past = p.past
+		p.core.SetPast(p.past)
 	}
 	return err
 }

@@ -35,8 +35,9 @@ const (
 
 // timers is a heap, ordered by time.
 type timers struct {
-	all  []timer
-	turn uint64
+	all   []timer
+	turn  uint64
+	lives func(job uint64) bool // a job, or a task of an array, has not ended
 }
 
 func (t *timers) Len() int { return len(t.all) }
@@ -52,24 +53,17 @@ func (t *timers) Pop() any {
 	return last
 }
 
+// set sets a timer. Before there is room for another of a job, it drops those of jobs that have ended:
+// they may be due in years.
 func (t *timers) set(x timer) {
-	t.turn++
-	x.turn = t.turn
-	heap.Push(t, x)
-}
-
-// setTimer sets a timer for a job. Before there is room for more, it drops those of jobs that have
-// ended: they may be due in years.
-func (c *Core) setTimer(x timer) {
-	if t := &c.timers; len(t.all) == cap(t.all) {
-		t.all = slices.DeleteFunc(t.all, func(x timer) bool {
-			j := c.roster.jobs[x.job]
-			return x.job != 0 && c.roster.arrays[x.job] == nil && (j == nil || j.over())
-		})
+	if x.job != 0 && len(t.all) == cap(t.all) {
+		t.all = slices.DeleteFunc(t.all, func(x timer) bool { return x.job != 0 && !t.lives(x.job) })
 		t.all = slices.Grow(t.all, max(1, len(t.all)))
 		heap.Init(t)
 	}
-	c.timers.set(x)
+	t.turn++
+	x.turn = t.turn
+	heap.Push(t, x)
 }
 
 func (t *timers) first() time.Duration {
@@ -85,48 +79,4 @@ func (t *timers) due(now time.Duration) (timer, bool) {
 		return timer{}, false
 	}
 	return heap.Pop(t).(timer), true
-}
-
-// ring does what a timer was set for.
-func (c *Core) ring(t timer) {
-	switch t.what {
-	case ringBegin:
-		c.doTo(t.job, &chore{passes: []pass{allJobs}, visit: func(j *job) bool {
-			if j.gate == atBegin && !j.over() {
-				c.advanceJob(j)
-			}
-			return true
-		}, finish: func(*Refusal) {}})
-	case ringForget:
-		c.forgetEnded()
-	case ringKey:
-		c.forgetKeys(t.user)
-	case ringSignal:
-		if j := c.roster.jobs[t.job]; j != nil && j.nth == t.attempt && j.active() && j.stop == nil {
-			c.signal(j, j.said.Batch.Signal.Number)
-		}
-	case ringDeadline:
-		c.doTo(t.job, c.ending("", Ref{}, c.late))
-	case ringRanking:
-		c.keepBook()
-	case ringNode:
-		if n := t.node; n.session == 0 && !n.down && c.now >= n.since+c.cfg.NodeTimeout {
-			c.giveUp(n)
-		}
-	}
-}
-
-// doTo does something to a job or all tasks of an array, in its user's turn.
-func (c *Core) doTo(id uint64, ch *chore) {
-	ch.ref = Ref{Job: id, Task: -1}
-	w, err := c.walkOf(ch.ref)
-	switch {
-	case err != nil:
-		return
-	case w.a != nil:
-		ch.user = w.a.members[0].user
-	default:
-		ch.user = w.one.user
-	}
-	c.do(ch)
 }

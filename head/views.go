@@ -2,14 +2,27 @@ package head
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"time"
 
+	"muster/head/record"
 	"muster/model"
+	"muster/policy/priority"
 	"muster/wire/agent"
 	"muster/wire/api"
 )
+
+// views is what people and the store are told of jobs and nodes: it changes nothing.
+type views struct {
+	*present
+	roster *roster
+	users  *users
+	fleet  *fleet
+	deps   *dependencies
+	desk   *desk
+}
 
 // Filter chooses jobs; a field that is empty admits all.
 type Filter struct {
@@ -44,7 +57,7 @@ func (c *Core) JobsFrom(now time.Duration, f Filter, first uint64, most int) (jo
 			len(f.States) > 0 && !slices.Contains(f.States, j.state) || f.Node != "" && (!j.active() || !j.isOn(f.Node)) {
 			continue
 		}
-		jobs = append(jobs, c.document(j))
+		jobs = append(jobs, c.views.document(j))
 	}
 	return jobs, 0
 }
@@ -59,15 +72,15 @@ func (c *Core) Job(now time.Duration, ref Ref) ([]api.Job, bool) {
 // begins; 0 if there is none.
 func (c *Core) JobFrom(now time.Duration, ref Ref, first uint64, most int) (jobs []api.Job, next uint64, known bool) {
 	c.now = max(c.now, now)
-	w, err := c.walkOf(ref)
+	w, err := c.chores.walkOf(ref)
 	if err != nil {
 		return nil, 0, false
 	}
-	found, next := c.some(w, first, most)
+	found, next := c.chores.some(w, first, most)
 	jobs = make([]api.Job, len(found))
 	for i, j := range found {
-		jobs[i] = c.document(j)
-		jobs[i].Reason, jobs[i].Why = c.why(j, len(found) <= maxAsked && first == 0 && next == 0)
+		jobs[i] = c.views.document(j)
+		jobs[i].Reason, jobs[i].Why = c.views.why(j, len(found) <= maxAsked && first == 0 && next == 0)
 	}
 	return jobs, next, len(found) > 0 || first > 0
 }
@@ -76,30 +89,30 @@ func (c *Core) JobFrom(now time.Duration, ref Ref, first uint64, most int) (jobs
 const maxAsked = 100
 
 // document is a job as users see it, without the policy's reason for its waiting.
-func (c *Core) document(j *job) api.Job {
+func (v *views) document(j *job) api.Job {
 	r := j.request()
 	d := api.Job{
 		ID: j.id, Name: j.title(), User: j.user, Account: j.said.Account, Partition: j.said.Partition, QOS: j.said.QOS, State: j.state,
 		Options: j.asks, Held: j.held != 0, Submit: seconds(j.submit), Eligible: seconds(j.eligible), Start: seconds(j.start), End: seconds(j.end),
-		TimeLimit: seconds(j.timeLimit(c.cfg.TimeLimit)), Elapsed: seconds(j.elapsed(c.now)), Attempt: j.nth, Requeues: j.requeues,
+		TimeLimit: seconds(j.timeLimit(v.cfg.TimeLimit)), Elapsed: seconds(j.elapsed(v.now)), Attempt: j.nth, Requeues: j.requeues,
 		NumNodes: max(1, r.Nodes), Cores: r.TotalCores(), GPUs: r.TotalGPUs(), Memory: j.need.memory,
 		ExitCode: j.exit, Signal: j.signal, CPUTime: seconds(j.cpu), Peak: j.peak,
-		Directory: j.dir, Command: j.command, Comment: j.said.Batch.Comment, Priority: j.standing(c),
+		Directory: j.dir, Command: j.command, Comment: j.said.Batch.Comment, Priority: v.desk.standing(j),
 	}
 	if j.task >= 0 {
 		task := uint32(j.task)
 		d.ArrayJob, d.ArrayTask = j.array, &task
 	}
 	if j.rest != nil && j.size() > 1 {
-		d.ArrayTask, d.ArrayTasks, d.ArrayCount = nil, c.roster.tasksText(j), j.size()
+		d.ArrayTask, d.ArrayTasks, d.ArrayCount = nil, v.roster.tasksText(j), j.size()
 	}
 	if dep := j.said.Batch.Dependency; dep != nil {
 		d.Dependency = dep.String()
 	}
-	d.Reason, d.Why = c.why(j, false)
+	d.Reason, d.Why = v.why(j, false)
 	first := ""
 	if j.alloc != nil {
-		c.has(j, &d)
+		v.has(j, &d)
 		first = d.Nodes[0]
 	}
 	if d.ArrayTasks == "" {
@@ -109,7 +122,7 @@ func (c *Core) document(j *job) api.Job {
 }
 
 // has adds the allocation that a job has, or had.
-func (c *Core) has(j *job, d *api.Job) {
+func (v *views) has(j *job, d *api.Job) {
 	d.Nodes = j.nodeNames()
 	d.NodeList = model.CompressNodes(d.Nodes)
 	d.NumNodes, d.Cores, d.Memory, d.GPUs, d.GPUShare = len(d.Nodes), 0, 0, 0, 0
@@ -123,7 +136,7 @@ func (c *Core) has(j *job, d *api.Job) {
 		d.Cores += int(p.Cores)
 		d.Memory += p.Memory
 		for _, g := range j.alloc.DevicesOf(i) {
-			n := c.nodes[g.Node]
+			n := v.fleet.nodes[g.Node]
 			share := shareOf(j.alloc, i, g)
 			d.Devices = append(d.Devices, api.Device{For: t.node.name, Node: n.name, Device: int(g.Device), Memory: share, Borrowed: n != t.node})
 			d.GPUs++
@@ -151,35 +164,35 @@ func (c *Core) NodeList(now time.Duration) []api.Node {
 func (c *Core) NodesFrom(now time.Duration, first, most int) (nodes []api.Node, next int) {
 	c.now = max(c.now, now)
 	nodes = []api.Node{}
-	for i := first; i < len(c.nodes); i++ {
+	for i := first; i < len(c.fleet.nodes); i++ {
 		if i-first == most {
 			return nodes, i
 		}
-		if n := c.nodes[i]; !n.removed {
-			nodes = append(nodes, c.nodeDocument(n))
+		if n := c.fleet.nodes[i]; !n.removed {
+			nodes = append(nodes, c.views.nodeDocument(n))
 		}
 	}
 	return nodes, 0
 }
 
-func (c *Core) nodeDocument(n *node) api.Node {
+func (v *views) nodeDocument(n *node) api.Node {
 	d := api.Node{
 		Name: n.name, Reason: cmp.Or(n.reason, n.trouble), Connected: n.connected(), Left: n.left, Since: seconds(n.since), Cores: n.cores, Memory: n.memory,
-		Gateway: n.gateway, User: n.user, Incarnation: n.incarnation, Jobs: c.activeOn(n),
+		Gateway: n.gateway, User: n.user, Incarnation: n.incarnation, Jobs: n.activeJobs(),
 	}
 	for i := range n.devices {
 		g := &n.devices[i]
 		d.Devices = append(d.Devices, api.NodeDevice{Name: g.Name, Memory: g.Memory, Speed: g.Speed, Up: g.Up, Lender: g.Lender})
 	}
 	for _, id := range d.Jobs {
-		c.uses(c.roster.jobs[id], n, &d)
+		v.uses(v.roster.jobs[id], n, &d)
 	}
 	d.State = nodeState(n, &d)
 	return d
 }
 
 // uses adds what a job uses of a node.
-func (c *Core) uses(j *job, n *node, d *api.Node) {
+func (v *views) uses(j *job, n *node, d *api.Node) {
 	for i := range j.alloc.Parts {
 		if p := &j.alloc.Parts[i]; p.Node == n.number && j.tasks[i].end == nil {
 			d.CoresUsed += int(p.Cores)
@@ -218,12 +231,12 @@ func nodeState(n *node, d *api.Node) api.NodeState {
 
 // Info describes the cluster.
 func (c *Core) Info(now time.Duration) api.Cluster {
-	return api.Cluster{Name: c.cfg.Cluster, Policy: c.spec, Now: seconds(now), Nodes: len(c.byName), Pending: c.pending, Running: c.running}
+	return api.Cluster{Name: c.cfg.Cluster, Policy: c.desk.spec, Now: seconds(now), Nodes: len(c.fleet.byName), Pending: c.roster.pending, Running: c.roster.running}
 }
 
 // SessionOf returns the session of a node's agent.
 func (c *Core) SessionOf(name string) (Session, *Refusal) {
-	n := c.byName[name]
+	n := c.fleet.byName[name]
 	switch {
 	case n == nil:
 		return 0, refusal(statusNotFound, "there is no node %.64q", name)
@@ -240,11 +253,11 @@ func (c *Core) TaskOf(ref Ref, node, user string, begun bool) (Session, agent.Ta
 	none := func(status int, format string, args ...any) (Session, agent.Task, *Refusal) {
 		return 0, agent.Task{}, refusal(status, format, args...)
 	}
-	w, err := c.walkOf(ref)
+	w, err := c.chores.walkOf(ref)
 	if err != nil {
 		return 0, agent.Task{}, err
 	}
-	found, _ := c.some(w, 0, 1)
+	found, _ := c.chores.some(w, 0, 1)
 	if len(found) == 0 {
 		return none(statusNotFound, "%s", notThere(ref).Reason)
 	}
@@ -275,3 +288,148 @@ func (c *Core) TaskOf(ref Ref, node, user string, begun bool) (Session, agent.Ta
 	}
 	return none(statusNotFound, "job %s has no node %.64q", j.name(), node)
 }
+
+// Usage lists what users and accounts have used.
+func (c *Core) Usage(now time.Duration) []api.UsageLine {
+	c.now = max(c.now, now)
+	lines := []api.UsageLine{}
+	if c.desk.ranking == nil {
+		return lines
+	}
+	for _, l := range c.desk.ranking.Book.Usage(c.now) {
+		line := api.UsageLine{Account: l.Account, User: l.User, Shares: l.NormShares, Used: l.NormUsage, Raw: l.Usage}
+		if l.User != "" {
+			line.Factor = &l.FairShare
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// Priorities lists the waiting jobs among most jobs from a number on, with their priorities, and the
+// factors of each. It says at which number to go on; 0 at the end.
+func (c *Core) Priorities(first uint64, most int) (lines []api.JobPriority, next uint64) {
+	for j := range c.roster.from(first) {
+		if most--; most < 0 {
+			return lines, j.id
+		}
+		if j.state != api.Pending {
+			continue
+		}
+		line := api.JobPriority{Job: j.id, User: j.user, Account: j.said.Account, Priority: c.desk.standing(j)}
+		if c.desk.ranking != nil {
+			if f, ok := c.desk.ranking.Book.Factors(priority.Key(j.id)); ok {
+				line.Account = f.Account
+				line.Factors = map[string]int64{
+					"age": int64(f.Age.Weighted), "fairshare": int64(f.FairShare.Weighted), "jobsize": int64(f.JobSize.Weighted),
+					"partition": int64(f.Part.Weighted), "qos": int64(f.Class.Weighted), "tres": int64(f.CPU.Weighted + f.Mem.Weighted + f.GPU.Weighted), "nice": f.Nice,
+				}
+			}
+		}
+		lines = append(lines, line)
+	}
+	return lines, 0
+}
+
+// record is what the store must change for a job. What an array runs is deleted with its last task.
+func (v *views) record(j *job) []Record {
+	if !j.over() {
+		return []Record{{Jobs, Number(j.id), encoded(v.jobRecord(j))}}
+	}
+	doc := v.document(j)
+	records := []Record{{Ended, Number(j.id), encoded(record.EndedAs(&doc))}, {Bucket: Jobs, Key: Number(j.id)}}
+	if j.array == 0 || v.roster.arrays[j.array] == nil {
+		records = append(records, Record{Bucket: Bulk, Key: Number(j.bulk())})
+	}
+	return records
+}
+
+func (v *views) jobRecord(j *job) record.Job {
+	r := record.Job{
+		Job: j.id, Array: j.array, Task: j.task, Rest: j.rest, User: j.user, Dir: j.dir, Key: j.key, Secret: j.secret, Options: j.options, Command: j.command,
+		State: string(j.state), Held: uint8(j.held), Priority: j.priority, Nice: j.nice, Submit: j.submit, Eligible: j.eligible, Start: j.start,
+		Attempt: j.nth, Requeues: j.requeues, Limit: j.limit, Never: j.never, NotBefore: j.notBefore,
+		Alternative: j.alternative, Lending: j.lending, Suspend: j.suspend, Asleep: j.asleep, Stop: j.stop.record(), Suspended: j.suspended, SuspendedSince: j.suspendedSince,
+		CPU: j.cpu, Peak: j.peak,
+	}
+	if a := v.roster.arrays[j.array]; a != nil {
+		r.Of = a.tasks.Len()
+	}
+	for _, t := range j.unmet {
+		r.Unmet = append(r.Unmet, record.Term(t.Term))
+	}
+	if j.alloc == nil {
+		return r
+	}
+	for i := range j.alloc.Parts {
+		p, t := &j.alloc.Parts[i], &j.tasks[i]
+		r.Parts = append(r.Parts, record.Part{
+			Node: p.Node, Incarnation: t.incarnation, Cores: p.Cores, Memory: p.Memory, GPUs: p.GPUs, Exclusive: p.Exclusive, State: string(t.state), End: endRecord(t.end),
+		})
+	}
+	for _, g := range j.alloc.Grants {
+		r.Grants = append(r.Grants, record.Grant(g))
+	}
+	return r
+}
+
+func (v *views) nodeRecord(n *node) Record {
+	r := record.Node{
+		Number: n.number, Name: n.name, Incarnation: n.incarnation, User: n.user, Cores: n.cores, Memory: n.memory, Gateway: n.gateway,
+		Down: n.down, Drained: n.drained, Removed: n.removed, Reason: n.reason, Since: n.since,
+	}
+	for _, d := range n.devices {
+		r.Devices = append(r.Devices, record.Device(d))
+	}
+	return Record{Nodes, numberOf(n.number), encoded(r)}
+}
+
+// why says why a waiting job waits: one of Slurm's words, and a sentence. The policy is asked only
+// if ask is true, since its answer may take a look at the whole queue.
+func (v *views) why(j *job, ask bool) (word, sentence string) {
+	switch {
+	case j.state != api.Pending:
+		return "", j.reason
+	case j.held&heldByAdmin != 0:
+		return "JobHeldAdmin", "an administrator holds it, and can let it go with muster release"
+	case j.held != 0:
+		return "JobHeldUser", "its user holds it: muster release lets it go"
+	case j.never:
+		return "DependencyNeverSatisfied", v.deps.neverMet(j)
+	}
+	switch j.gate {
+	case atDependency:
+		return "Dependency", "it waits for other jobs: " + j.said.Batch.Dependency.String()
+	case atBegin:
+		if !j.said.Batch.Begin.Set {
+			return "BeginTime", "it waits until " + v.clock(j.notBefore) + ", as long after another job's start as it asked for"
+		}
+		return "BeginTime", "it was submitted for " + v.clock(v.beginOf(j)) + " (--begin)"
+	case atArray:
+		return "JobArrayTaskLimit", fmt.Sprintf("%d tasks of its array may run at a time, and as many do", v.roster.arrays[j.array].limit)
+	case atLimit:
+		u := v.users.of(j.user)
+		return "AssocGrpLimit", u.full(u.waiting[0].need, v.users.limits(j.user)) + ": it starts when some of this user's jobs have ended"
+	}
+	if j.impossible != "" && len(v.fleet.byName) == 0 {
+		return "Resources", "no node has come yet: an administrator starts muster node --head on each"
+	}
+	if j.impossible != "" {
+		return "Resources", j.impossible
+	}
+	if r := cmp.Or(j.of, j); j.number < 0 && r.rest != nil {
+		if j = v.roster.arrays[r.array].ahead(r); j == nil {
+			return "Resources", ""
+		} // what keeps the task before it waiting keeps it waiting
+	}
+	if j.number < 0 {
+		return "None", ""
+	}
+	if !ask {
+		return "Resources", ""
+	}
+	return "Resources", v.desk.state.Why(j.number)
+}
+
+// seconds converts a span or an instant for documents.
+func seconds(d time.Duration) float64 { return d.Seconds() }

@@ -85,7 +85,7 @@ func (h *headHost) boot() {
 		return
 	}
 	h.core = core
-	h.core.Past = h.past
+	h.core.SetPast(h.past)
 	h.w.trace("head is up")
 	h.flushSoon()
 }

@@ -181,10 +181,10 @@ func (d *daemon) restore() (*head.Core, error) {
 	if err != nil {
 		return nil, fmt.Errorf("going on from what is in %s: %w", d.store.Path(), err)
 	}
-	core.Past = func(job uint64) (head.Past, bool) {
+	core.SetPast(func(job uint64) (head.Past, bool) {
 		past, err := d.store.Past(job)
 		return past, err == nil
-	}
+	})
 	d.log.Info("what was on disk is there again", "file", d.store.Path(), "records", records, "took", d.clock().Sub(d.began).Round(time.Millisecond))
 	return core, nil
 }

@@ -24,7 +24,6 @@ const stillLarge = `
 325 methods node/clientcore/Core
 263 methods node/daemon
 218 methods node/worker/worker
-218 methods head/Core
 129 methods node/vgpu/Core
 107 methods slurm/Core
 70 methods vmm/Space
@@ -35,7 +34,6 @@ const stillLarge = `
 41 methods device/remote/stream
 63 fields node/worker/worker
 56 fields node/clientcore/Op
-46 fields head/Core
 43 fields node/vgpu/client
 43 fields node/client
 35 fields device/cuda/gpuContext

@@ -1,0 +1,476 @@
+package head
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"muster/internal/units"
+	"muster/model"
+	"muster/policy"
+	"muster/wire/agent"
+	"muster/wire/api"
+)
+
+// agents is what is said to the head by those on the nodes: it keeps the fleet as they say it is, and
+// compares what runs there with what should.
+type agents struct {
+	*present
+	out    *outbox
+	roster *roster
+	timers *timers
+	fleet  *fleet
+	desk   *desk
+	runner *runner
+	views  *views
+}
+
+// greeted processes an agent's greeting: what the node has, and which tasks and loans its agent
+// knows. A name belongs to one machine at a time. The machine is recognised by the incarnation,
+// which is that of its spool. The same name with another incarnation is refused while the old one
+// is connected, and afterwards means that the tasks there are lost. A node whose hardware has
+// changed gets a new number with the policy, because the policy's books cannot shrink a node.
+func (a *agents) greeted(s Session, h agent.Hello) {
+	refuse := func(format string, args ...any) {
+		a.out.send(s, agent.Refused{Reason: fmt.Sprintf(format, args...)}, 0)
+		a.out.hangUp(s)
+	}
+	if h.Version != agent.Version {
+		refuse("this head speaks version %d, and the agent version %d: install the same Muster on both", agent.Version, h.Version)
+		return
+	}
+	a.skipNumbers(&h)
+	n := a.fleet.byName[h.Node]
+	if a.fleet.retired[h.Node] >= maxRetired && (n == nil || !n.sameMachine(&h)) {
+		refuse("node %s has come with other cores, memory or devices, or was removed, %d times: find out why, and give it another name", h.Node, maxRetired)
+		return
+	}
+	if n != nil && n.session != 0 && n.incarnation != h.Incarnation {
+		// Either two machines have this name, or one machine has lost its spool and the head has
+		// not noticed yet that the old connection is dead. In the first case the tasks on the
+		// connected machine must not be given up.
+		refuse("node %s is connected already, with another spool: give one of the two another name; if there is one only, its old connection is given up within a minute or so", h.Node)
+		return
+	}
+	if n != nil && n.session != 0 {
+		// The agent has reconnected before the head noticed that the old connection had ended.
+		a.out.hangUp(n.session)
+		delete(a.fleet.sessions, n.session)
+		n.hungUp(a.now, "it connected anew")
+	}
+	if n != nil && n.incarnation != h.Incarnation {
+		a.loseTasks(n, "the node came back without its spool")
+		n.incarnation = h.Incarnation
+	}
+	if n == nil || !n.sameMachine(&h) {
+		var err error
+		if n, err = a.addNode(n, &h); err != nil {
+			refuse("%v", err)
+			return
+		}
+	} else if n.user != h.User {
+		a.desk.offerAgain()
+	}
+	n.session, n.trouble = s, ""
+	n.down = n.down && n.mute
+	n.user, n.gateway = h.User, h.Gateway
+	a.fleet.restricted = restricted{}
+	if n.user != "" {
+		a.fleet.private = true
+		if !a.fleet.special { // once; the policy decides nothing before all jobs know which nodes they may use
+			a.fleet.special = true
+			a.desk.offering = 1
+		}
+	}
+	a.fleet.sessions[s] = n
+	a.out.post(n, agent.Welcome{Cluster: a.cfg.Cluster, Silence: a.cfg.Silence}, 0)
+	a.inventory(n, h.Devices)
+	a.recount(n)
+	a.desk.clusterChanged()
+	a.compare(n, &h)
+	a.touchNode(n)
+}
+
+// maxRetired is how many numbers of one node may be retired. The core keeps them for ever, so a
+// node that lies about what it has must not retire numbers without bound.
+const maxRetired = 1000
+
+// maxSkipped is how many job numbers one greeting may skip, so that a node that lies cannot use
+// them up.
+const maxSkipped = 10_000_000
+
+// skipNumbers skips job numbers that a node remembers and this head does not know. The head was
+// restored from a backup then, and had given those numbers to other jobs before.
+func (a *agents) skipNumbers(h *agent.Hello) {
+	if h.Cluster == a.cfg.Cluster && h.Last >= a.roster.next && h.Last-a.roster.next < maxSkipped {
+		a.roster.next = h.Last + 1
+		a.out.write(metaRecord(a.began, a.roster.next))
+	}
+}
+
+// addNode adds a node to the policy: a new one, or a new number for one whose hardware has changed.
+func (a *agents) addNode(old *node, h *agent.Hello) (*node, error) {
+	n := &node{name: h.Node, incarnation: h.Incarnation, cores: h.Cores, memory: h.Memory, devices: slices.Clone(h.Devices), since: a.now}
+	if old != nil {
+		n.drained, n.reason, n.since, n.mute, n.down = old.drained, old.reason, old.since, old.mute, old.down
+		a.retire(old)
+		a.loseTasks(old, "the node came back with other cores, memory or devices")
+	}
+	if err := a.join(n); err != nil {
+		return nil, err
+	}
+	a.desk.offerAgain()
+	return n, nil
+}
+
+// join gives a node an alias and a number with the policy.
+func (a *agents) join(n *node) error {
+	n.alias = n.name
+	for k := 2; a.fleet.aliases[n.alias] != ""; k++ {
+		n.alias = fmt.Sprintf("%s~%d", n.name, k)
+	}
+	m := model.Node{Name: n.alias, Cores: n.cores, Memory: n.memory}
+	var types []model.GPUType
+	for i := range n.devices {
+		m.GPUs, types = append(m.GPUs, i), append(types, a.fleet.gpuType(&n.devices[i]))
+	}
+	number, err := a.desk.state.AddNode(m, distinct(m.GPUs, types)...)
+	if err != nil {
+		return err
+	}
+	a.fleet.aliases[n.alias] = n.name
+	a.fleet.restricted = restricted{}
+	a.fleet.private = a.fleet.private || n.user != ""
+	a.fleet.special = a.fleet.special || a.fleet.private || n.alias != n.name
+	n.number = number
+	a.fleet.nodes = append(a.fleet.nodes, n)
+	a.fleet.byName[n.name] = n
+	a.desk.retryImpossible()
+	return nil
+}
+
+// retire takes a node's number out of use for ever, and disconnects the agent. Records of running
+// and ended jobs refer to nodes by number, so numbers are never given again.
+func (a *agents) retire(n *node) {
+	n.removed, n.down = true, true
+	a.fleet.restricted = restricted{}
+	a.fleet.retired[n.name]++
+	must(a.desk.state.SetNode(n.number, policy.NodeDown))
+	a.logTurn(n, policy.NodeDown)
+	if a.fleet.byName[n.name] == n {
+		delete(a.fleet.byName, n.name)
+	}
+	if n.session != 0 {
+		delete(a.fleet.sessions, n.session)
+		a.out.hangUp(n.session)
+		n.session = 0
+	}
+	a.out.write(a.views.nodeRecord(n)) // kept: numbers are positions, and Restore needs all of them
+	a.recount(n)
+}
+
+// inventory takes over which of a node's devices are up, and adds devices that are new.
+func (a *agents) inventory(n *node, devices []agent.Device) {
+	n.said = slices.Clone(devices)
+	for i := range devices {
+		d := &devices[i]
+		up := d.Up && !a.fleet.lentWithin(n, d)
+		switch {
+		case i >= len(n.devices):
+			must(a.desk.state.AddDevices(n.number, []int{0}, a.fleet.gpuType(d)))
+			n.devices = append(n.devices, *d)
+		case !sameDevice(&n.devices[i], d):
+			up = false // another device has this number now: the policy must place nothing on it
+		}
+		n.devices[i].Up, n.devices[i].Lender = up, d.Lender
+		must(a.desk.state.SetDevice(n.number, int32(i), up))
+	}
+	for i := len(devices); i < len(n.devices); i++ {
+		n.devices[i].Up = false
+		must(a.desk.state.SetDevice(n.number, int32(i), false))
+	}
+	a.desk.stepDue = true
+	a.desk.retryImpossible()
+}
+
+// recount looks again at devices that a node lends to others of the cluster, after it came or was
+// removed.
+func (a *agents) recount(lender *node) {
+	for _, n := range a.fleet.nodes {
+		if n != lender && !n.removed && slices.ContainsFunc(n.said, func(d agent.Device) bool {
+			return d.Lender != "" && (d.Lender == lender.name || d.Lender == lender.gateway)
+		}) {
+			a.inventory(n, n.said)
+			a.touchNode(n)
+		}
+	}
+}
+
+// setNodeState tells the policy whether it may use a node, and logs the change. A node that is
+// away, takes no tasks for now, or on which tasks of lost attempts still run, is draining: what runs there continues.
+func (a *agents) setNodeState(n *node) {
+	state := policy.NodeUp
+	switch {
+	case n.down || n.removed:
+		state = policy.NodeDown
+	case n.drained || n.trouble != "" || !n.connected() || len(n.stale) > 0:
+		state = policy.NodeDraining
+	}
+	must(a.desk.state.SetNode(n.number, state))
+	a.logTurn(n, state)
+	a.desk.stepDue = true
+}
+
+// compare reconciles what an agent has with what it should have. This replaces all messages that
+// were lost while the agent was away, in both directions.
+func (a *agents) compare(n *node, h *agent.Hello) {
+	known := make(map[agent.Task]bool, len(h.Tasks))
+	for i := range h.Tasks {
+		known[h.Tasks[i].Task] = true
+	}
+	loans := make(map[string]bool, len(h.Loans))
+	for _, id := range h.Loans {
+		loans[id] = true
+	}
+	for _, id := range h.Loans {
+		if !a.runner.isLent(n, id) {
+			a.out.post(n, agent.Unlend{ID: id}, 0)
+		}
+	}
+	// Send what the agent should have and does not, loans first: messages arrive in order, so a
+	// task finds its devices.
+	blame := n.mute
+	for _, id := range n.activeJobs() {
+		j := a.roster.jobs[id]
+		if blame && a.runner.awaits(j, n, known, loans) {
+			blame = false
+			if a.runner.blame(j, n); j.stop != nil {
+				continue
+			}
+		}
+		if j.stop == nil {
+			a.runner.lendAgain(j, n, loans)
+		}
+		for part := 0; part < len(j.tasks); part++ { // taskEnded may requeue the job, which then has no tasks
+			t := &j.tasks[part]
+			if t.node == n && t.end == nil && !known[j.taskName(part)] {
+				a.runner.missing(j, part)
+			}
+		}
+	}
+	// The reports below fill stale again, with what still runs.
+	n.stale = nil
+	for i := range h.Tasks {
+		a.report(n, &h.Tasks[i])
+	}
+	a.setNodeState(n)
+	a.out.post(n, agent.Ping{}, 0) // its answer says that the agent has read all of this
+}
+
+// said processes a message of an agent that has greeted.
+func (a *agents) said(s Session, m agent.ToHead) {
+	n := a.fleet.sessions[s]
+	if n == nil {
+		return // the core has closed this session; the message was still on its way
+	}
+	switch m := m.(type) {
+	case agent.Pong:
+		a.heardAll(n)
+	case agent.Report:
+		a.report(n, &m)
+	case agent.Lent:
+		a.runner.lent(n, m, true)
+	case agent.Inventory:
+		n.trouble = m.Trouble
+		a.setNodeState(n)
+		a.inventory(n, m.Devices)
+		a.touchNode(n)
+	case agent.AskPeers:
+		a.out.post(n, agent.Peers{Gateways: a.fleet.peersOf(n)}, 0)
+	case agent.Hello:
+		a.out.hangUp(s) // an agent greets once
+	}
+}
+
+// heardAll notes that an agent has read all that it was told when it greeted.
+func (a *agents) heardAll(n *node) {
+	if !n.answered {
+		n.answered, n.since = true, a.now
+		a.touchNode(n)
+	}
+	if n.mute {
+		n.mute, n.down = false, false
+		a.setNodeState(n)
+	}
+}
+
+// unsent ends the business of a message that its agent would refuse: what it says cannot be done
+// there, nor anywhere else.
+func (a *agents) unsent(ev Unsent) {
+	n := a.fleet.sessions[ev.Session]
+	if n == nil {
+		return // the message is made again when the agent greets
+	}
+	switch m := ev.Message.(type) {
+	case agent.Start:
+		reason := fmt.Sprintf("it cannot be started on node %s: %s", n.name, ev.Reason)
+		a.report(n, &agent.Report{Task: m.Task, State: agent.Ended, End: &agent.End{Cause: agent.NotBegun, Reason: agent.Reason(reason)}})
+	case agent.Lend:
+		a.runner.lent(n, agent.Lent{ID: m.Loan.ID, Error: ev.Reason}, false)
+	}
+}
+
+// hungUp notes that an agent is away. Its tasks continue, and the policy places nothing new there
+// until the agent is back or the node is given up. One that greets again and again and never answers
+// is away from the first time on.
+func (a *agents) hungUp(s Session, reason string) {
+	n := a.fleet.sessions[s]
+	if n == nil {
+		return
+	}
+	delete(a.fleet.sessions, s)
+	n.hungUp(a.now, reason)
+	a.setNodeState(n)
+	a.timers.set(timer{at: model.After(n.since, a.cfg.NodeTimeout), what: ringNode, node: n})
+	a.touchNode(n)
+}
+
+// giveUp marks a node as down, and its tasks and loans as lost.
+func (a *agents) giveUp(n *node) {
+	n.down = true
+	a.setNodeState(n)
+	a.loseTasks(n, fmt.Sprintf("node %s has not been heard of for %s", n.name, units.FormatDuration(a.cfg.NodeTimeout)))
+	a.touchNode(n)
+}
+
+// loseTasks gives up a node's tasks as lost, and stops jobs that borrowed from the node.
+func (a *agents) loseTasks(n *node, reason string) {
+	for _, id := range n.activeJobs() {
+		j := a.roster.jobs[id]
+		lent := false
+		for i := range j.loans {
+			lent = lent || j.loans[i].node == n
+		}
+		for part := 0; part < len(j.tasks); part++ { // taskEnded may requeue the job, which then has no tasks
+			if t := &j.tasks[part]; t.node == n && t.end == nil {
+				a.runner.taskEnded(j, part, &agent.End{Cause: agent.NodeLost, Reason: reason})
+			}
+		}
+		if lent && j.active() && j.stop == nil {
+			a.runner.stopJob(j, stop{Cause: agent.NodeLost, Reason: "a GPU that it borrowed was lost: " + reason, Outcome: api.NodeFail, Requeue: j.said.Batch.Requeue})
+		}
+	}
+}
+
+// nodeAction performs an administrator's action on nodes.
+func (a *agents) nodeAction(ev Node) {
+	if !a.IsAdmin(ev.User) {
+		a.out.answer(ev.Request, nil, refusal(statusForbidden, "nodes are for administrators, and %s is none", ev.User))
+		return
+	}
+	var nodes []*node
+	for _, name := range ev.Nodes {
+		n := a.fleet.byName[name]
+		if n == nil {
+			a.out.answer(ev.Request, nil, refusal(statusNotFound, "there is no node %.64q", name))
+			return
+		}
+		nodes = append(nodes, n)
+	}
+	if ev.Action == RemoveNode {
+		for _, n := range nodes {
+			if n.session != 0 || len(n.jobs) > 0 {
+				a.out.answer(ev.Request, nil, refusal(statusConflict, "node %s is connected or has jobs: stop it there, and wait until it is down", n.name))
+				return
+			}
+		}
+	}
+	for _, n := range nodes {
+		switch ev.Action {
+		case DrainNode:
+			n.drained, n.reason = true, ev.Reason
+		case ResumeNode:
+			n.drained, n.reason = false, ""
+		case RemoveNode:
+			a.retire(n)
+			continue
+		default:
+			a.out.answer(ev.Request, nil, refusal(statusBadRequest, "%q is nothing that can be done to a node", ev.Action))
+			return
+		}
+		a.setNodeState(n)
+		a.touchNode(n)
+	}
+	a.out.answer(ev.Request, &api.Changed{Jobs: []uint64{}}, nil)
+}
+
+// touchNode queues a node's record for the store and its document for subscribers.
+func (a *agents) touchNode(n *node) {
+	a.out.write(a.views.nodeRecord(n))
+	doc := a.views.nodeDocument(n)
+	a.out.publish(api.Change{Node: &doc})
+}
+
+// logTurn appends the policy's new state of a node to the node log, if it has changed.
+func (a *agents) logTurn(n *node, state policy.NodeState) {
+	is := state.String()
+	if n.usable == is {
+		return
+	}
+	key := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, uint64(a.now)), uint32(n.number))
+	a.out.write(Record{NodeLog, key, encoded(NodeTurn{a.now, n.number, n.usable, is})})
+	n.usable = is
+}
+
+// report processes an agent's report on a task. A task that does not belong to a job's present
+// attempt is stopped and forgotten (staleReport).
+func (a *agents) report(n *node, r *agent.Report) {
+	j := a.roster.jobs[r.Task.Job]
+	part := int(r.Task.Part)
+	if j == nil || !j.active() || r.Task.Attempt != j.nth || part >= len(j.tasks) || j.tasks[part].node != n || j.tasks[part].end != nil {
+		a.staleReport(n, r)
+		return
+	}
+	t := &j.tasks[part]
+	switch r.State {
+	case agent.Ended:
+		a.runner.taskEnded(j, part, r.End)
+		a.out.post(n, agent.Done{Task: r.Task}, 0)
+	case agent.Unknown:
+		// The agent does not have the task. If it was told to stop it, it will not start it later
+		// either.
+		if j.stop != nil {
+			a.runner.taskEnded(j, part, &agent.End{Cause: j.stop.Cause, Reason: j.stop.Reason})
+		} else if t.state == agent.Unknown && !j.lending {
+			a.runner.sendStart(j, part)
+		}
+	default:
+		if t.state != r.State {
+			t.state = r.State
+			a.out.touch(j)
+		}
+		a.runner.steer(j, part)
+		a.runner.whenSuspended(j)
+	}
+}
+
+// staleReport handles a report on a task that the head no longer wants. The node takes nothing new
+// until such tasks have ended, since they still use its cores and GPUs.
+func (a *agents) staleReport(n *node, r *agent.Report) {
+	switch r.State {
+	case agent.Running, agent.Suspended:
+		a.out.post(n, agent.Stop{Task: r.Task, Cause: agent.Stopped, Reason: "the head does not want it any more", Grace: a.cfg.Grace}, 0)
+		if n.stale == nil {
+			n.stale = map[agent.Task]bool{}
+		}
+		if len(n.stale) < agent.MaxTasks { // no honest agent has more
+			n.stale[r.Task] = true
+		}
+	case agent.Ended:
+		a.out.post(n, agent.Done{Task: r.Task}, 0)
+		delete(n.stale, r.Task)
+	default:
+		delete(n.stale, r.Task)
+	}
+	a.setNodeState(n)
+}

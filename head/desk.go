@@ -1,0 +1,351 @@
+package head
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"time"
+
+	"muster/head/ranking"
+	"muster/model"
+	"muster/policy"
+	"muster/policy/priority"
+	"muster/wire/api"
+)
+
+// The head keeps a book of priorities. It tells the book what happens to jobs, and tells the policy
+// the ranks that follow. Without a book, jobs stand in the order in which they came, apart from
+// nice values and what administrators set. The store has the book as one record, written every
+// keepRanking. After a restart, usage since the last write is computed again for jobs that still
+// run; that of jobs that ended meanwhile is lost.
+
+// desk is where the policy is served: it has what the policy was told, and what it is to be told next.
+type desk struct {
+	*present
+	out    *outbox
+	roster *roster
+	timers *timers
+	users  *users
+	fleet  *fleet
+
+	spec     string        // the policy, as the administrator named it
+	weigh    bool          // the policy chooses among the requests of a job
+	state    *policy.State // what the policy knows of the cluster
+	numbered map[policy.JobID]*job
+	ranking  *ranking.Ranking // nil if the policy alone orders the queue
+	turn     int64            // the latest turn that was given
+	// impossible lists waiting jobs that no node could run; jobs that have become possible
+	// or ended may still be listed.
+	impossible []*job
+	retrying   []*job // those of them that may have become possible
+	offering   uint64 // from this job on, those that wait are to be submitted to the policy again; 0 if none are
+	offerAnew  bool   // then all of them once more
+	stepDue    bool
+	wake       time.Duration // when the policy wants its next step
+}
+
+func newDesk(now *present, out *outbox, roster *roster, timers *timers, users *users, fleet *fleet, p policy.Policy, spec string) *desk {
+	state := policy.NewState(&model.Cluster{Name: now.cfg.Cluster}, p)
+	state.SetClock(now.policyClock)
+	state.SetNames(fleet.readable)
+	return &desk{
+		present: now, out: out, roster: roster, timers: timers, users: users, fleet: fleet,
+		spec: spec, weigh: p.Traits().Alternatives, state: state, numbered: map[policy.JobID]*job{}, wake: policy.Never,
+	}
+}
+
+// offerAgain has all waiting jobs for which the policy has a list of nodes submitted to it again, because
+// the nodes that they may use (mayUse), or their names, have changed. The next steps do that.
+func (d *desk) offerAgain() {
+	d.offerAnew = d.offering > 0
+	d.offering = max(d.offering, 1)
+}
+
+// offerSome submits some of these jobs again, and says whether that was all: the policy decides with the
+// old names or with the new ones, not with both. If a node has changed meanwhile, it decides once all the
+// same, so that nodes which change all the time do not keep it from that.
+//
+// Before these come jobs that no node could run (retryImpossible): for them the policy does not wait.
+func (d *desk) offerSome() bool {
+	looked := 0
+	for ; len(d.retrying) > 0 && looked < maxLooked; looked += perImpossible {
+		j := d.retrying[0]
+		d.retrying = d.retrying[1:]
+		j.impossible = ""
+		if j.state == api.Pending && j.gate == atPolicy && j.number < 0 {
+			d.offer(j)
+		}
+	}
+	if d.offering == 0 {
+		return true
+	}
+	for j := range d.roster.from(d.offering) {
+		if looked >= maxLooked {
+			d.offering = j.id
+			return false
+		}
+		if looked++; j.state != api.Pending || j.number < 0 || !d.fleet.chooses(j) {
+			continue
+		}
+		looked += perRequest
+		d.offerAfresh(j)
+	}
+	d.offering = 0
+	if d.offerAnew {
+		d.offerAnew, d.offering = false, 1
+	}
+	return true
+}
+
+// offerAfresh submits a waiting job to the policy again.
+func (d *desk) offerAfresh(j *job) {
+	if j.number >= 0 {
+		must(d.state.Cancel(j.number))
+		delete(d.numbered, j.number)
+		j.number = -1
+	}
+	d.offer(j)
+}
+
+// retryImpossible has the jobs that no node could run offered to the policy again, by the next steps.
+func (d *desk) retryImpossible() {
+	d.retrying = append(d.retrying, d.impossible...)
+	d.impossible = nil
+}
+
+// setRanking makes the book, from the stored document if there is one.
+func (d *desk) setRanking(kept *priority.Document) error {
+	if d.cfg.Priority == nil {
+		return nil
+	}
+	var err error
+	if d.ranking, err = ranking.New(*d.cfg.Priority, kept); err != nil {
+		return err
+	}
+	d.now = max(d.now, d.ranking.Wrote)
+	d.timers.set(timer{at: d.now + keepRanking, what: ringRanking})
+	return nil
+}
+
+// bookSubmitted enters a job that has been offered to the policy.
+func (d *desk) bookSubmitted(j *job) {
+	d.ranking.Submitted(j.id, d.now, func() priority.Submission { return d.entryOf(j) })
+}
+
+// entryOf is what the book needs to know of a job.
+func (d *desk) entryOf(j *job) priority.Submission {
+	r := &j.said.Request
+	return priority.Submission{
+		User: j.user, Account: j.said.Account, QOS: j.said.QOS, Partition: j.said.Partition, At: cmp.Or(j.eligible, d.now),
+		Nodes: int64(r.Nodes), Asks: priority.AsksOf(d.state.Cluster(), r), Nice: j.nice, Admin: j.priority,
+	}
+}
+
+func (d *desk) bookStarted(j *job, at time.Duration) {
+	if d.ranking == nil {
+		return
+	}
+	if !d.ranking.Knows(j.id) {
+		d.bookSubmitted(j)
+	}
+	d.ranking.Started(j.id, at, priority.HoldsOf(d.state.Cluster(), j.alloc))
+}
+
+// mayBook refuses a job that the book would refuse.
+func (d *desk) mayBook(j *job) *Refusal {
+	if d.ranking == nil {
+		return nil
+	}
+	if err := d.ranking.Book.Possible(priority.Key(j.id), d.entryOf(j)); err != nil {
+		return refusal(statusBadRequest, "%v", err)
+	}
+	return nil
+}
+
+// rankAll tells the policy the ranks that have changed.
+func (d *desk) rankAll() {
+	if d.ranking == nil {
+		return
+	}
+	for _, r := range d.ranking.Book.Due(d.now) {
+		if j := d.roster.jobs[uint64(r.Job)]; j != nil && j.number >= 0 && j.state == api.Pending {
+			must(d.state.Rank(j.number, r.Rank))
+			d.stepDue = true
+		}
+	}
+}
+
+// rank brings a waiting job's rank up to date. The book takes nice value and priority, and rankAll
+// hands on what follows; a job that is not in the book is ranked directly.
+func (d *desk) rank(j *job) {
+	if j.number < 0 || j.state != api.Pending {
+		return
+	}
+	if d.ranking.Adjust(j.id, j.nice, j.priority) {
+		return
+	}
+	must(d.state.Rank(j.number, d.standing(j)))
+}
+
+// standing is a job's priority, as users see it. Tasks of an array that the book does not know yet
+// have that of those which wait with the policy.
+func (d *desk) standing(j *job) int64 {
+	if d.ranking != nil {
+		if r := cmp.Or(j.of, j); r.rest != nil && r.passed > 0 {
+			if o := d.roster.arrays[r.array].ahead(r); o != nil {
+				j = o
+			}
+		}
+		if rank, ok := d.ranking.Book.Rank(priority.Key(j.id)); ok {
+			return rank
+		}
+	}
+	if j.priority != nil {
+		return *j.priority
+	}
+	return -j.nice
+}
+
+// keepBook writes the book to the store, and sets the timer for the next time.
+func (d *desk) keepBook() {
+	if d.ranking != nil {
+		d.out.write(Record{Meta, rankingKey, encoded(d.ranking.Book.Export())})
+		d.timers.set(timer{at: d.now + keepRanking, what: ringRanking})
+	}
+}
+
+// clusterChanged tells the book the size of the cluster, and the policy the nodes of the windows.
+func (d *desk) clusterChanged() {
+	if d.ranking != nil {
+		d.ranking.Book.Cluster(int64(len(d.fleet.byName)), priority.WholeOf(d.state.Cluster()))
+	}
+	d.setWindows()
+}
+
+// setWindows tells the policy the windows that are not over, with the numbers of the present nodes.
+func (d *desk) setWindows() {
+	var list []policy.Window
+	for _, w := range d.cfg.Windows {
+		p := policy.Window{Name: w.Name, From: d.policyTime(w.From), Until: d.policyTime(w.Until), Users: w.Users, Accounts: w.Accounts}
+		if w.Until <= d.now || p.From >= p.Until { // over, or beyond the policy's clock
+			continue
+		}
+		for _, n := range d.fleet.nodes {
+			if !n.removed && (len(w.Nodes) == 0 || slices.Contains(w.Nodes, n.name)) {
+				p.Nodes = append(p.Nodes, n.number)
+			}
+		}
+		if len(p.Nodes) > 0 {
+			list = append(list, p)
+		}
+	}
+	if len(list) == 0 && len(d.state.Windows()) == 0 {
+		return
+	}
+	must(d.state.SetWindows(list))
+	d.stepDue = true
+}
+
+// count says how many tasks of its array a job makes wait with the policy.
+func (d *desk) count(j *job, offered bool) {
+	if j.array == 0 || j.offered == offered {
+		return
+	}
+	j.offered = offered
+	a, u := d.roster.arrays[j.array], d.users.of(j.user)
+	if offered {
+		a.offered++
+		u.offered++
+		return
+	}
+	a.offered--
+	u.offered--
+	d.roster.hunger(a)
+}
+
+// possible refuses a job that none of the known nodes could ever run. A cluster without nodes takes
+// every job: nodes will come.
+func (d *desk) possible(j *job) *Refusal {
+	if len(d.fleet.byName) == 0 {
+		return nil
+	}
+	if err := d.state.Possible(d.model(j)); err != nil {
+		return refusal(statusUnprocessableEntity, "it can never run: %v: ask for less, or submit it when more nodes have come (muster nodes lists those that are known)", err)
+	}
+	return nil
+}
+
+// model is the job as the policy sees it.
+func (d *desk) model(j *job) *model.Job {
+	m := &model.Job{ID: j.name(), User: j.user, Submit: d.policyTime(max(j.eligible, j.submit)), Turn: j.turn}
+	j.said.Apply(m)
+	m.Run = aYear
+	m.Logged = &model.Logged{Wait: -1, CPUTime: -1, UsedMemory: -1, Executable: j.title()} // policies may recognise programs by name
+	if m.WallTime == 0 && !j.said.Unlimited {
+		m.WallTime = d.cfg.TimeLimit
+	}
+	if !d.fleet.chooses(j) {
+		return m
+	}
+	of := restricted{said: j.said, user: j.user}
+	if len(j.said.Exclude) == 0 && len(m.Request.NodeList) == 0 && len(m.Alternatives) == 0 {
+		of.said = nil
+	}
+	if !d.fleet.private {
+		of.user = ""
+	}
+	if d.fleet.restricted.lists == nil || d.fleet.restricted.said != of.said || d.fleet.restricted.user != of.user {
+		d.fleet.restricted = of
+		for _, r := range append([]model.Request{m.Request}, m.Alternatives...) {
+			d.fleet.restricted.lists = append(d.fleet.restricted.lists, d.fleet.mayUse(&r, j))
+		}
+	}
+	m.Request.NodeList = d.fleet.restricted.lists[0]
+	m.Alternatives = slices.Clone(m.Alternatives)
+	for i := range m.Alternatives {
+		m.Alternatives[i].NodeList = d.fleet.restricted.lists[i+1]
+	}
+	return m
+}
+
+// offer submits a job to the policy. If no node can run it, the job stays with the head until nodes
+// have changed (retryImpossible).
+func (d *desk) offer(j *job) {
+	if j.turn == 0 {
+		d.turn++
+		j.turn = d.turn
+	}
+	d.count(j, true)
+	id, err := d.state.Submit(d.model(j))
+	if err != nil {
+		if !errors.Is(err, policy.ErrImpossible) {
+			panic("head: " + err.Error()) // Submit has no other error
+		}
+		d.isImpossible(j, err)
+		return
+	}
+	j.impossible = ""
+	j.number = id
+	d.numbered[id] = j
+	d.bookSubmitted(j)
+	d.rank(j)
+	d.stepDue = true
+}
+
+// isImpossible lists a job that no node can run, once.
+func (d *desk) isImpossible(j *job, err error) {
+	if j.impossible == "" {
+		if len(d.impossible) == cap(d.impossible) { // before growing, drop those that have ended
+			d.impossible = slices.DeleteFunc(d.impossible, (*job).over)
+			d.impossible = slices.Grow(d.impossible, max(1, len(d.impossible)))
+		}
+		d.impossible = append(d.impossible, j)
+	}
+	j.impossible = err.Error()
+}
+
+// rankingKey is the key of the book's record.
+var rankingKey = []byte("priority")
+
+// keepRanking is how often the book is written.
+const keepRanking = 5 * time.Minute

@@ -1,0 +1,278 @@
+package head
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"muster/internal/units"
+	"muster/model"
+	"muster/model/slurmopt"
+	"muster/wire/agent"
+)
+
+// fleet is the nodes, and which of them a job may use. It knows what a node has, and nothing of what runs
+// there; the policy's names and numbers for nodes are given here.
+type fleet struct {
+	nodes    []*node // by the policy's number
+	byName   map[string]*node
+	aliases  map[string]string // the names of all nodes by the policy's, including removed ones
+	retired  map[string]int    // by node name, how many of its policy numbers are retired
+	types    map[string]model.GPUType
+	special  bool // some node serves one user alone, or has another name with the policy
+	private  bool // some node serves one user alone
+	sessions map[Session]*node
+	// restricted is what the latest job that may not use all nodes may use.
+	restricted restricted
+}
+
+func newFleet() *fleet {
+	return &fleet{byName: map[string]*node{}, aliases: map[string]string{}, retired: map[string]int{}, types: map[string]model.GPUType{}, sessions: map[Session]*node{}}
+}
+
+// node is a machine whose agent has greeted at least once.
+type node struct {
+	name    string
+	alias   string // the policy's name for it: the policy never sees a name twice
+	number  int32  // the policy's number for it
+	removed bool   // its number is retired; a node of the same name gets another
+
+	incarnation string
+	user        string
+	cores       int
+	memory      int64
+	devices     []agent.Device // Up says whether jobs may have them
+	said        []agent.Device // as the agent said last
+	gateway     string
+
+	session Session // 0 while the agent is away
+	// answered says that the agent has read all that it was told when it greeted in this session.
+	// mute says that an earlier session ended before that, and none has come so far since: such an
+	// agent is as good as away, however often it greets.
+	answered, mute bool
+	since          time.Duration // when its agent answered or, of one that is away or mute, since when it is
+	left           string        // why its last session ended
+	down           bool          // its agent was away for NodeTimeout
+	drained        bool          // by an administrator
+	reason         string
+	trouble        string          // why its agent takes no tasks for now; "" if it does
+	usable         string          // the policy's state of the node that the node log has last
+	jobs           map[uint64]bool // jobs that have a task or a loan here
+	// stale are tasks of lost attempts that still run here. Until they have ended, the policy
+	// places nothing new on the node.
+	stale map[agent.Task]bool
+}
+
+// serves says whether the node's agent can start processes of a user.
+func (n *node) serves(user string) bool { return n.user == "" || n.user == user }
+
+// sameMachine says whether a greeting shows the hardware that the node had; additional devices at
+// the end of the list are allowed.
+func (n *node) sameMachine(h *agent.Hello) bool {
+	if n.cores != h.Cores || !about(n.memory, h.Memory) || len(h.Devices) < len(n.devices) {
+		return false
+	}
+	for i := range n.devices {
+		if !sameDevice(&n.devices[i], &h.Devices[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// about says whether two memory sizes may be those of one machine: they may differ by 5 %, since
+// another kernel or a ballooning host leaves a little more or less.
+func about(a, b int64) bool { return max(a, b)-min(a, b) <= max(a, b)/20 }
+
+func sameDevice(a, b *agent.Device) bool {
+	return a.Name == b.Name && a.Memory == b.Memory && a.Speed == b.Speed
+}
+
+// distinct lists each type once, and rewrites gpus from indexes into types to indexes into that
+// list.
+func distinct(gpus []int, types []model.GPUType) []model.GPUType {
+	var once []model.GPUType
+	for i := range gpus {
+		t := types[gpus[i]]
+		at := slices.Index(once, t)
+		if at < 0 {
+			at = len(once)
+			once = append(once, t)
+		}
+		gpus[i] = at
+	}
+	return once
+}
+
+// gpuType is a device's type, whose name is the word that users write in --gres=gpu:TYPE:1. If
+// devices of one name differ, the second kind has its memory in the word, and later kinds a number.
+func (f *fleet) gpuType(d *agent.Device) model.GPUType {
+	t := model.GPUType{Memory: d.Memory, Speed: d.Speed}
+	word := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r - 'A' + 'a'
+		}
+		return '-'
+	}, d.Name)
+	if word == "" {
+		word = "gpu"
+	}
+	for k := 1; ; k++ {
+		switch t.Name = word; k {
+		case 1:
+		case 2:
+			t.Name += "-" + strings.ToLower(units.FormatSize(d.Memory))
+		default:
+			t.Name += fmt.Sprintf("-%d", k)
+		}
+		if known, ok := f.types[t.Name]; !ok || known == t {
+			f.types[t.Name] = t
+			return t
+		}
+	}
+}
+
+// lentWithin says whether another node of the cluster lends a device. That node has it in its own
+// list: jobs must not be given it twice.
+func (f *fleet) lentWithin(n *node, d *agent.Device) bool {
+	if d.Lender == "" {
+		return false
+	}
+	return slices.ContainsFunc(f.nodes, func(o *node) bool {
+		return o != n && !o.removed && (o.name == d.Lender || o.gateway == d.Lender)
+	})
+}
+
+// connected says whether the node's agent is there and, if it was mute, has answered.
+func (n *node) connected() bool { return n.session != 0 && !n.mute }
+
+// activeJobs lists the jobs that have a task or a loan on the node, by number.
+func (n *node) activeJobs() []uint64 {
+	var ids []uint64
+	for id := range n.jobs {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// peersOf lists the gateways of the nodes from which a node may borrow virtual GPUs: those that
+// follow it in the ring of all nodes. So each node is asked by equally many others.
+func (f *fleet) peersOf(n *node) (gateways []string) {
+	own := slices.Index(f.nodes, n)
+	for i := 1; i < len(f.nodes) && len(gateways) < agent.MaxPeers; i++ {
+		o := f.nodes[(own+i)%len(f.nodes)]
+		if o.session != 0 && !o.removed && !o.drained && o.gateway != "" && o.gateway != n.gateway && !slices.Contains(gateways, o.gateway) {
+			gateways = append(gateways, o.gateway)
+		}
+	}
+	return gateways
+}
+
+func (n *node) hungUp(now time.Duration, reason string) {
+	if n.answered {
+		n.since = now
+	}
+	n.session, n.answered, n.mute, n.left = 0, false, !n.answered, reason
+}
+
+// listed is how many nodes the policy is told that a job may use; 0 if it may use all.
+func (f *fleet) listed(j *job) int {
+	if f.chooses(j) {
+		return len(f.nodes)
+	}
+	return len(j.said.Request.NodeList)
+}
+
+// mayAvoid checks the nodes that a job excludes. They are removed from the job's nodes only when
+// the job is offered to the policy (mayUse), because nodes come and go until then.
+func (f *fleet) mayAvoid(said *slurmopt.Options) error {
+	if len(said.Exclude) == 0 {
+		return nil
+	}
+	var all []string
+	for _, n := range f.nodes {
+		if !n.removed {
+			all = append(all, n.name)
+		}
+	}
+	trial := *said
+	trial.Alternatives = slices.Clone(said.Alternatives)
+	return trial.Avoid(all)
+}
+
+// chooses says whether the policy is told which of the nodes a job may use, in the head's words.
+func (f *fleet) chooses(j *job) bool { return f.special || len(j.said.Exclude) > 0 }
+
+// restricted is the nodes that a job's requests may use (mayUse), for those after it that may use the
+// same: there may be very many nodes, and tasks of an array. It holds as long as no node comes, goes or
+// changes its user.
+type restricted struct {
+	said  *slurmopt.Options // nil if the job leaves the nodes to the head
+	user  string            // "" if that makes no difference
+	lists [][]string
+}
+
+// mayUse limits a request to the nodes that the job does not exclude and whose agents can start
+// the user's processes, under the policy's names. If none is left it names a node that cannot
+// exist, whose name explains itself in the policy's error: an empty list would mean all nodes.
+func (f *fleet) mayUse(r *model.Request, j *job) (names []string) {
+	excluded, named := setOf(j.said.Exclude), setOf(r.NodeList)
+	for _, n := range f.nodes {
+		if n.serves(j.user) && !n.removed && !excluded[n.name] && (len(named) == 0 || named[n.name]) {
+			names = append(names, n.alias)
+		}
+	}
+	if len(names) == 0 {
+		names = []string{"(one that starts processes of " + j.user + ")"}
+		if len(excluded) > 0 {
+			names = []string{"(one that the job does not exclude)"}
+		}
+	}
+	return names
+}
+
+func setOf(names []string) map[string]bool {
+	set := make(map[string]bool, len(names))
+	for _, name := range names {
+		set[name] = true
+	}
+	return set
+}
+
+// readable writes the nodes of a request for users, who know no aliases; "" if they are all that there
+// are, to which mayUse limits a job of a user who named none.
+func (f *fleet) readable(aliases []string) string {
+	if !f.special {
+		return model.CompressNodes(aliases)
+	}
+	listed := setOf(aliases)
+	all := true
+	for _, n := range f.nodes {
+		if !n.removed && !listed[n.alias] {
+			all = false
+		}
+	}
+	if all {
+		return ""
+	}
+	names := slices.Clone(aliases)
+	for i, alias := range names {
+		names[i] = f.aliases[alias]
+		if names[i] == "" {
+			names[i] = alias
+		}
+	}
+	return model.CompressNodes(names)
+}
+
+func (n *node) add(j *job) {
+	if n.jobs == nil {
+		n.jobs = map[uint64]bool{}
+	}
+	n.jobs[j.id] = true
+}

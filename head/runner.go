@@ -1,0 +1,547 @@
+package head
+
+import (
+	"errors"
+	"fmt"
+
+	"muster/model"
+	"muster/policy"
+	"muster/wire/agent"
+	"muster/wire/api"
+	"muster/wire/grant"
+)
+
+// runner starts attempts, steers them, and ends them: it tells agents what to do.
+type runner struct {
+	*present
+	out    *outbox
+	roster *roster
+	timers *timers
+	fleet  *fleet
+	desk   *desk
+	queue  *queue
+}
+
+// signal sends a signal to all tasks of a job that have not ended.
+func (run *runner) signal(j *job, number int) {
+	for part := range j.tasks {
+		if t := &j.tasks[part]; t.end == nil {
+			run.out.post(t.node, agent.Signal{Task: j.taskName(part), Signal: number}, 0)
+		}
+	}
+}
+
+// late ends a job whose deadline has passed.
+func (run *runner) late(j *job) {
+	if j.active() {
+		run.stopJob(j, stop{Cause: agent.TimedOut, Reason: "its deadline has passed", Outcome: api.Timeout})
+		return
+	}
+	run.cancelJob(j, "its deadline has passed")
+}
+
+// setSignal sets the timer for the signal that a job's user wants some time before the time limit.
+// If that instant has passed (the job is restored), no signal is sent, unless it is the start
+// itself.
+func (run *runner) setSignal(j *job) {
+	s, limit := j.said.Batch.Signal, j.timeLimit(run.cfg.TimeLimit)
+	if s == nil || limit == 0 {
+		return
+	}
+	if at := j.start + max(0, limit-s.Before); at > run.now || at == j.start {
+		run.timers.set(timer{at: at, what: ringSignal, job: j.id, attempt: j.nth})
+	}
+}
+
+// cancelJob ends a job that waits, or has a job that runs stopped.
+func (run *runner) cancelJob(j *job, reason string) {
+	if j.active() {
+		if j.stop != nil { // its tasks are being stopped already: make sure that the job is not requeued
+			j.stop.Requeue, j.stop.Outcome, j.stop.Reason = false, api.Cancelled, reason
+			run.out.touch(j)
+			return
+		}
+		run.stopJob(j, stop{Cause: agent.Stopped, Reason: reason, Outcome: api.Cancelled})
+		return
+	}
+	run.queue.cancelWaiting(j, reason)
+}
+
+func (run *runner) suspendJob(j *job) {
+	j.suspend = true
+	run.out.touch(j)
+	run.sendLimits(j)
+	for part := range j.tasks {
+		if j.tasks[part].end == nil {
+			run.steer(j, part)
+		}
+	}
+	run.whenSuspended(j)
+}
+
+// resumeJob resumes a suspended job if the cores and GPUs that it had are free. A job whose tasks
+// have not all been suspended yet still has them.
+func (run *runner) resumeJob(j *job) bool {
+	if j.state == api.Suspended {
+		if err := run.desk.state.Resumed(j.number); err != nil {
+			return false
+		}
+	}
+	run.goOn(j)
+	return true
+}
+
+// goOn resumes the tasks of a job that has its cores and GPUs back.
+func (run *runner) goOn(j *job) {
+	j.awake(run.now)
+	if j.state == api.Suspended {
+		run.desk.bookStarted(j, run.now)
+	}
+	j.state, j.suspend, j.asleep = api.Running, false, false
+	run.out.touch(j)
+	run.sendLimits(j)
+	for part := range j.tasks {
+		if t := &j.tasks[part]; t.end == nil {
+			run.out.post(t.node, agent.Resume{Task: j.taskName(part)}, 0)
+		}
+	}
+}
+
+// sendLimits tells all nodes that lend to a job how many devices it may use.
+func (run *runner) sendLimits(j *job) {
+	for i := range j.loans {
+		run.sendLimit(j, &j.loans[i])
+	}
+}
+
+func (run *runner) sendLimit(j *job, l *loan) {
+	g := run.grantOf(j, int(l.part))
+	run.out.post(l.node, agent.Limit{ID: g.ID, Limit: g.Loan(l.node.name).Limit}, 0)
+}
+
+// awaits says whether a node that greets is still to be told of a loan or a task of a job.
+func (run *runner) awaits(j *job, n *node, known map[agent.Task]bool, loans map[string]bool) bool {
+	if j.stop != nil {
+		return false
+	}
+	for i := range j.loans {
+		if l := &j.loans[i]; l.node == n && !loans[j.taskName(int(l.part)).String()] {
+			return true
+		}
+	}
+	for part := range j.tasks {
+		if t := &j.tasks[part]; t.node == n && t.end == nil && t.state == agent.Unknown && !j.lending && !known[j.taskName(part)] {
+			return true
+		}
+	}
+	return false
+}
+
+// blame notes that a node hung up when it was told to start a job, and ends the attempt if that
+// happens again and again. An agent reads in order, and remembers what it has read: so only the
+// first job that it does not know can be the reason.
+func (run *runner) blame(j *job, n *node) {
+	if j.blamed++; j.blamed >= maxLaunches {
+		run.stopJob(j, stop{
+			Cause: agent.NotBegun, Reason: fmt.Sprintf("node %s hung up again and again when it was told to start it: %s", n.name, n.left),
+			Outcome: api.Failed, Requeue: j.requeues < maxLaunches,
+		})
+	}
+}
+
+// missing handles a task that its agent does not know. A task that the agent has reported before is
+// lost. Any other was never started, or its Start was lost, and is started now.
+func (run *runner) missing(j *job, part int) {
+	t := &j.tasks[part]
+	switch {
+	case t.state != agent.Unknown:
+		run.taskEnded(j, part, &agent.End{Cause: agent.NodeLost, Reason: "the node has forgotten the task"})
+	case j.stop != nil:
+		// A Start may still be on its way from an earlier connection. So the agent must be told
+		// that the task is not wanted, and reports that; only then is the task over.
+		run.sendStop(j, part)
+	case !j.lending:
+		run.sendStart(j, part)
+	}
+}
+
+// preempt stops a running job in favour of another, in the way that the policy chose.
+func (run *runner) preempt(j *job, st policy.Stop) {
+	reason := "preempted"
+	if o := run.desk.numbered[st.For]; o != nil {
+		reason = "preempted by job " + o.name()
+	}
+	switch st.How {
+	case policy.Suspend:
+		run.suspendJob(j)
+	case policy.Requeue:
+		run.stopJob(j, stop{Cause: agent.Stopped, Reason: reason, Requeue: true})
+	default:
+		run.stopJob(j, stop{Cause: agent.Stopped, Reason: reason, Outcome: api.Preempted})
+	}
+}
+
+// maxLaunches is how often a job is started again after its start failed through no fault of its
+// own.
+const maxLaunches = 3
+
+// begin starts an attempt with the allocation that the policy chose. If it borrows devices, its
+// tasks start when all nodes that lend have confirmed (whenLent).
+func (run *runner) begin(j *job, a *model.Allocation, alternative int) {
+	run.roster.starts++
+	j.attempt = attempt{nth: j.nth + 1, starts: run.roster.starts, start: run.now, alloc: cloned(a), alternative: alternative}
+	spread(j.alloc)
+	j.state = api.Running
+	run.roster.countPending(j, -1)
+	run.desk.count(j, false)
+	run.roster.running++
+	j.tasks = make([]task, len(a.Parts))
+	for i := range a.Parts {
+		n := run.fleet.nodes[a.Parts[i].Node]
+		j.tasks[i] = task{node: n, incarnation: n.incarnation, state: agent.Unknown}
+		n.add(j)
+	}
+	run.borrow(j)
+	run.desk.bookStarted(j, run.now)
+	run.setSignal(j)
+	run.out.touch(j)
+	run.queue.happenedTo(j)
+	if !j.lending {
+		run.startTasks(j)
+	}
+}
+
+// borrow lists the nodes that lend devices to the job, and tells them to.
+func (run *runner) borrow(j *job) {
+	run.listLoans(j)
+	for i := range j.loans {
+		l := &j.loans[i]
+		l.node.add(j)
+		if l.node == j.tasks[l.part].node {
+			l.lent = true // no need to wait: messages to a node arrive in order, so it hears of the loan before the task
+		} else {
+			j.lending = true
+		}
+		run.sendLend(j, l)
+	}
+}
+
+// listLoans makes the list of a job's loans from its allocation. A part that uses devices of its
+// own node has a loan from that node too.
+func (run *runner) listLoans(j *job) {
+	j.loans, j.lending = nil, false
+	for part := range j.tasks {
+		seen := map[int32]bool{}
+		for _, d := range j.alloc.DevicesOf(part) {
+			if !seen[d.Node] {
+				seen[d.Node] = true
+				j.loans = append(j.loans, loan{node: run.fleet.nodes[d.Node], part: int32(part)})
+			}
+		}
+	}
+}
+
+func (run *runner) sendLend(j *job, l *loan) {
+	g := run.grantOf(j, int(l.part))
+	run.out.post(l.node, agent.Lend{Loan: g.Loan(l.node.name)}, 0)
+}
+
+// grantOf is the right of a part's processes to use devices; nil if the part has none.
+func (run *runner) grantOf(j *job, part int) *grant.Grant {
+	devices := j.alloc.DevicesOf(part)
+	if len(devices) == 0 {
+		return nil
+	}
+	g := &grant.Grant{ID: j.taskName(part).String(), User: j.user, Secret: j.credential(part), Limit: grant.AllDevices}
+	for _, d := range devices {
+		n := run.fleet.nodes[d.Node]
+		device := grant.Device{Node: n.name, Device: int(d.Device), Memory: uint64(shareOf(j.alloc, part, d))}
+		if n != j.tasks[part].node {
+			device.Address = n.gateway
+			g.Authority = run.cfg.Authority
+		}
+		g.Devices = append(g.Devices, device)
+	}
+	if j.limit >= 0 {
+		g.Limit = min(j.limit, len(g.Devices))
+	}
+	if j.suspend {
+		g.Limit = 0
+	}
+	return g
+}
+
+// lent processes a node's answer to Lend: it serves the devices, or it cannot. again says whether
+// the job may be started anew then.
+func (run *runner) lent(n *node, m agent.Lent, again bool) {
+	for _, id := range n.activeJobs() {
+		j := run.roster.jobs[id]
+		for i := range j.loans {
+			l := &j.loans[i]
+			if l.node != n || j.taskName(int(l.part)).String() != m.ID || j.stop != nil {
+				continue
+			}
+			run.answered(j, l, m.Error, again)
+			return
+		}
+	}
+}
+
+// answered notes that a loan is confirmed, or ends the attempt: the lender has refused, or no
+// program of the job could reach it.
+func (run *runner) answered(j *job, l *loan, refusal string, again bool) {
+	if refusal == "" {
+		refusal = run.unreachable(j, l)
+	}
+	if refusal != "" {
+		run.stopJob(j, stop{Cause: agent.NotBegun, Reason: fmt.Sprintf("node %s cannot lend its GPU: %s", l.node.name, refusal), Outcome: api.Failed, Requeue: again && j.requeues < maxLaunches})
+		return
+	}
+	l.lent = true
+	run.whenLent(j)
+}
+
+// unreachable says why programs on the borrower have no way to the lender; "" if they have one.
+func (run *runner) unreachable(j *job, l *loan) string {
+	switch {
+	case l.node == j.tasks[l.part].node:
+		return ""
+	case l.node.gateway == "":
+		return "other nodes cannot reach it: start it with --listen and --tls-dir"
+	case run.cfg.Authority == "":
+		return "the head has no authority that vouches for it: start the head with --tls-dir"
+	}
+	return ""
+}
+
+// whenLent starts the tasks of a job once all its loans are confirmed.
+func (run *runner) whenLent(j *job) {
+	if !j.lending {
+		return
+	}
+	if !j.allLent() {
+		return
+	}
+	j.lending = false
+	run.out.touch(j)
+	run.startTasks(j)
+}
+
+// lendAgain tells a node that has greeted of the loans that it does not know, and takes those that
+// it knows as confirmed.
+func (run *runner) lendAgain(j *job, n *node, has map[string]bool) {
+	for i := range j.loans {
+		l := &j.loans[i]
+		if l.node != n {
+			continue
+		}
+		if !has[j.taskName(int(l.part)).String()] {
+			run.sendLend(j, l)
+			continue
+		}
+		run.sendLimit(j, l) // the limit may have changed while the agent was away
+		if !l.lent {
+			run.answered(j, l, "", true)
+		}
+		if len(j.loans) == 0 { // the answer has ended the attempt
+			return
+		}
+	}
+}
+
+// isLent says whether the head wants a node to lend something under this name.
+func (run *runner) isLent(n *node, id string) bool {
+	for _, number := range n.activeJobs() {
+		j := run.roster.jobs[number]
+		for i := range j.loans {
+			if l := &j.loans[i]; l.node == n && j.taskName(int(l.part)).String() == id {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (run *runner) startTasks(j *job) {
+	for part := range j.tasks {
+		run.sendStart(j, part)
+	}
+}
+
+func (run *runner) sendStart(j *job, part int) {
+	t := &j.tasks[part]
+	run.out.post(t.node, agent.Start{Task: j.taskName(part), Incarnation: t.incarnation, Spec: run.specOf(j, part), Grant: run.grantOf(j, part)}, j.bulk())
+}
+
+// specOf is what a part runs, without what the bulk record holds.
+func (run *runner) specOf(j *job, part int) agent.Spec {
+	p := &j.alloc.Parts[part]
+	r := j.request()
+	b := &j.said.Batch
+	name := j.tasks[part].node.name
+	s := agent.Spec{
+		Name: j.title(), User: j.user, Account: j.said.Account, Directory: j.dir,
+		Nodes: j.nodeNames(), Cores: int(p.Cores), CoresPerProcess: max(1, r.Threads()), Memory: p.Memory,
+		Time: j.timeLimit(run.cfg.TimeLimit), Grace: run.cfg.Grace,
+		Input: j.file(b.Input, name), Output: j.file(j.output(), name), Error: j.file(b.Error, name), Append: b.Append || len(j.tasks) > 1 || j.nth > 1,
+	}
+	if j.task >= 0 {
+		s.ArrayJob, s.ArrayTask = j.array, uint32(j.task)
+	}
+	s.Processes, s.First, s.All = j.processes(part)
+	s.PerNode = j.perNode()
+	return s
+}
+
+// steer tells an agent which state a task should have, if it has another.
+func (run *runner) steer(j *job, part int) {
+	t := &j.tasks[part]
+	switch {
+	case j.stop != nil:
+		run.sendStop(j, part)
+	case j.suspend && t.state == agent.Running:
+		run.out.post(t.node, agent.Suspend{Task: j.taskName(part)}, 0)
+	case !j.suspend && t.state == agent.Suspended:
+		run.out.post(t.node, agent.Resume{Task: j.taskName(part)}, 0)
+	}
+}
+
+func (run *runner) sendStop(j *job, part int) {
+	run.out.post(j.tasks[part].node, agent.Stop{Task: j.taskName(part), Cause: j.stop.Cause, Reason: agent.Reason(j.stop.Reason), Grace: run.cfg.Grace}, 0)
+}
+
+// stopJob stops all tasks of an active job. The first stop decides the outcome.
+func (run *runner) stopJob(j *job, s stop) {
+	if j.stop != nil || !j.active() {
+		return
+	}
+	j.stop = &s
+	j.state = api.Completing
+	run.out.touch(j)
+	if j.lending { // no Start was sent: there is nothing to wait for
+		j.lending = false
+		for part := range j.tasks {
+			if j.tasks[part].end == nil {
+				j.tasks[part].end = &agent.End{Cause: s.Cause, Reason: s.Reason}
+			}
+		}
+		run.finish(j)
+		return
+	}
+	for part := range j.tasks {
+		if j.tasks[part].end == nil {
+			run.sendStop(j, part)
+		}
+	}
+}
+
+// taskEnded notes that a task has ended or was given up. With the last one the attempt is over.
+func (run *runner) taskEnded(j *job, part int, end *agent.End) {
+	t := &j.tasks[part]
+	t.end, t.state = end, agent.Ended
+	j.cpu += end.CPU
+	j.peak = max(j.peak, end.Memory)
+	run.out.touch(j)
+	if !j.allEnded() {
+		run.partEnded(j, part, end)
+		run.whenSuspended(j)
+		return
+	}
+	run.finish(j)
+}
+
+// partEnded decides what the end of one task means for the tasks that still run.
+func (run *runner) partEnded(j *job, part int, end *agent.End) {
+	switch {
+	case end.Cause == agent.NodeLost:
+		run.stopJob(j, stop{Cause: agent.Abandoned, Reason: end.Reason, Outcome: api.NodeFail, Requeue: j.said.Batch.Requeue})
+	case end.Cause == agent.NotBegun, end.Cause == agent.NotReady:
+		run.stopJob(j, stop{Cause: agent.Abandoned, Reason: end.Reason, Outcome: api.Failed})
+	case end.Cause == agent.TimedOut, end.Cause == agent.NoMemory:
+		run.stopJob(j, stop{Cause: end.Cause, Reason: end.Reason})
+	case part == 0 && j.script():
+		run.stopJob(j, stop{Cause: agent.Stopped, Reason: "its script has ended"})
+	}
+}
+
+// finish ends an attempt all of whose tasks have ended. It concludes first, while j.stop and the
+// ends of the tasks are there, and then frees what the attempt held: the policy may use that from
+// the next step on.
+func (run *runner) finish(j *job) {
+	again := j.conclude()
+	run.release(j)
+	run.roster.running--
+	j.end = run.now
+	j.awake(run.now)
+	if again {
+		run.requeue(j)
+		return
+	}
+	must(run.desk.state.End(j.number))
+	run.desk.stepDue = true
+	run.queue.settleEnded(j)
+}
+
+// release returns what an attempt borrowed, and removes the job from its nodes' lists.
+func (run *runner) release(j *job) {
+	for i := range j.loans {
+		l := &j.loans[i]
+		run.out.post(l.node, agent.Unlend{ID: j.taskName(int(l.part)).String()}, 0)
+		delete(l.node.jobs, j.id)
+	}
+	for i := range j.tasks {
+		delete(j.tasks[i].node.jobs, j.id)
+	}
+	j.loans, j.lending = nil, false
+}
+
+// requeue makes a job wait again. It keeps its places at the gates.
+func (run *runner) requeue(j *job) {
+	j.requeues++
+	j.state = api.Pending
+	j.takeBack()
+	run.roster.countPending(j, 1)
+	run.desk.count(j, true)
+	j.gate = atPolicy
+	err := run.desk.state.Requeue(j.number)
+	switch {
+	case errors.Is(err, policy.ErrImpossible):
+		// Nodes or devices that it needs are gone: it waits until others join.
+		delete(run.desk.numbered, j.number)
+		j.number = -1
+		run.desk.isImpossible(j, err)
+	default:
+		must(err)
+		run.desk.bookSubmitted(j)
+	}
+	if run.fleet.chooses(j) { // the nodes that it may use may have changed since it was submitted to the policy
+		run.desk.offerAfresh(j)
+	}
+	if j.number < 0 {
+		run.desk.ranking.Stopped(j.id, run.now)
+	}
+	run.desk.stepDue = true
+	run.out.touch(j)
+	if j.held != 0 {
+		run.queue.advanceJob(j)
+	}
+	if d := &j.said.Batch.Deadline; d.Set && run.moment(d, j) <= run.now { // its timer rang while the tasks were being stopped
+		run.late(j)
+	}
+}
+
+// whenSuspended notes that all tasks of a job that is to be suspended have stopped. Only then may
+// the policy give its cores and GPUs to others.
+func (run *runner) whenSuspended(j *job) {
+	if !j.suspend || j.state != api.Running || j.stop != nil {
+		return
+	}
+	if !j.allStopped() {
+		return
+	}
+	must(run.desk.state.Suspended(j.number))
+	run.desk.ranking.Stopped(j.id, run.now)
+	j.state, j.asleep, j.suspendedSince = api.Suspended, true, run.now
+	run.desk.stepDue = true
+	run.out.touch(j)
+}

@@ -144,17 +144,14 @@ func (d *daemon) adoptAll(left *survival.Left) {
 	}
 	d.tally.Before.Past, d.tally.Before.Moves = n.Usage.Usage(), n.Moves
 	if left.IsAny() {
-		d.settleDevices(left)
+		d.stock.Settle(left)
 	}
 	d.inheritGrants(n.Grants)
 	for i := range left.Heirs {
 		d.adopt(&left.Heirs[i])
 	}
 	if left.IsAny() {
-		d.retireDevices(left.Retired)
-		for _, number := range left.Lost {
-			d.lookFor(number)
-		}
+		d.stock.Settled(left)
 	}
 	if len(left.Heirs) > 0 {
 		d.log.Info("clients of an earlier daemon are adopted", "clients", len(left.Heirs))

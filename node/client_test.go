@@ -132,7 +132,7 @@ func TestWhatWorkersAreTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.closeLocks()
+	defer d.stock.CloseLocks()
 	c := &client{id: 1, device: vgpu.AnyDevice, worker: workers.Fake(0, 0)}
 	d.clients[c.id] = c
 	d.Perform([]vgpu.Effect{

@@ -708,7 +708,7 @@ func TestLocksAreNotKeptOpen(t *testing.T) {
 // A device that is lost is nobody's any more, and comes back when it can be opened.
 func TestLostDeviceComesBack(t *testing.T) {
 	d := begun(t, testConfig(), testOptions())
-	d.loop.Ask(func() { d.lose(1, "it fell off the bus"); d.lose(1, "again") })
+	d.loop.Ask(func() { d.stock.Lose(1, "it fell off the bus"); d.stock.Lose(1, "again") })
 	me := socket.Peer{User: d.own}
 	says := func(request string) string {
 		reply, err := d.handleRequest([]byte(request), me)
@@ -723,7 +723,7 @@ func TestLostDeviceComesBack(t *testing.T) {
 	if got := says(`{"request":"device-resume","device":"Small"}`); !strings.Contains(got, `"state": "up"`) || !strings.Contains(got, `"number": 1`) {
 		t.Error(got)
 	}
-	d.loop.Ask(func() { d.lose(1, "it fell off the bus") })
+	d.loop.Ask(func() { d.stock.Lose(1, "it fell off the bus") })
 	if got := says(`{"request":"device-remove","device":"Small"}`); !strings.Contains(got, `"state": "removed"`) {
 		t.Error(got)
 	}
@@ -759,7 +759,7 @@ func FuzzRequests(f *testing.F) {
 	}
 	d.pool, d.socket = workers.NewPool([]string{"/bin/true"}, d.bounds, 0, nil, d.log), &door.Listener{}
 	go d.run()
-	f.Cleanup(func() { d.loop.Do(d.drain); <-d.loop.Ended(); d.closeLocks() })
+	f.Cleanup(func() { d.loop.Do(d.drain); <-d.loop.Ended(); d.stock.CloseLocks() })
 	f.Fuzz(func(t *testing.T, line string, owner bool) {
 		who := socket.Peer{User: settings.Account{UID: d.own.UID + 1, Name: "ben"}}
 		if owner {
@@ -802,7 +802,7 @@ func begun(t *testing.T, cfg settings.Config, opts Options) *daemon {
 		<-d.loop.Ended()
 		d.spares.Stop()
 		d.pool.Stop()
-		d.closeLocks()
+		d.stock.CloseLocks()
 	})
 	return d
 }

@@ -21,6 +21,7 @@ import (
 	"muster/node/mps"
 	"muster/node/proc"
 	"muster/node/settings"
+	"muster/node/stock"
 	"muster/node/vgpu"
 	"muster/node/worker"
 	"muster/node/workers"
@@ -265,7 +266,7 @@ func TestAFaultThatIsToldEndsSpares(t *testing.T) {
 	d := &daemon{log: slog.New(slog.DiscardHandler), loop: loop.New(func() time.Time { return now })}
 	d.sharing = mps.At("").Share("")
 	d.spares = d.newSpares()
-	d.stock.Store(&inventory.Inventory{})
+	d.stock = stock.New(&inventory.Inventory{}, nil, nil, nil, stock.Options{})
 	d.settings.Store(&settings.Config{})
 	d.spares.Tend(1, false, d.stock.Load())
 	rests, _ := d.spares.Next(1, &inventory.Inventory{Entries: []inventory.Device{{Here: true}}})

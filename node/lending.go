@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"muster/device"
-	"muster/node/inventory"
 	"muster/node/lending"
 	"muster/node/offload"
 	"muster/node/refusal"
@@ -23,19 +21,6 @@ import (
 
 // lendingNode is the node as lending sees it.
 type lendingNode struct{ *daemon }
-
-func (n lendingNode) Open(c settings.Device) (device.Info, error) {
-	return inventory.Examine(c, n.opts.Open)
-}
-
-// Add gives a borrowed device as many slots as its ticket has.
-func (n lendingNode) Add(c settings.Device, info device.Info, t offload.Ticket) (vgpu.DeviceID, error) {
-	return n.addStocked(inventory.Device{Device: c, Info: info, Here: true, ByHand: true, Ticket: string(t.ID)}, inventory.Dispatched(info, t.Slots), anyNumber)
-}
-
-func (n lendingNode) Remove(id vgpu.DeviceID) error { return n.removeDevice(id, false) }
-
-func (n lendingNode) State(id vgpu.DeviceID) vgpu.DeviceState { return n.core.State(id) }
 
 // Look says how the node is. Clients under a grant or pinned to a device of the node's own count as
 // waiting, but not as pending.
@@ -251,8 +236,7 @@ func (d *daemon) loseSilent(id vgpu.DeviceID, why string) {
 			there = append(there, c)
 		}
 	}
-	d.lose(id, why)
-	d.lookFor(int(id))
+	d.stock.Lose(id, why)
 	for _, c := range there {
 		c.why, c.blames = fmt.Sprintf("device %d is gone: %s", id, why), int(id)+1
 		c.worker.Kill()

@@ -11,6 +11,7 @@ import (
 	"muster/node/loop"
 	"muster/node/proc"
 	"muster/node/settings"
+	"muster/node/stock"
 	"muster/node/vgpu"
 	"muster/node/workers"
 	"muster/wire/control"
@@ -117,7 +118,7 @@ func TestRescuedClientStays(t *testing.T) {
 	now := time.Now()
 	d := &daemon{log: slog.New(slog.DiscardHandler), loop: loop.New(func() time.Time { return now })}
 	d.heart, d.lenders = newHeartbeat(time.Second), lending.NewLenders(d.loop.Do, nil, d.loop.Now, maxMissed)
-	d.stock.Store(&inventory.Inventory{})
+	d.stock = stock.New(&inventory.Inventory{}, nil, nil, nil, stock.Options{})
 	d.settings.Store(&settings.Config{WorkerTimeout: time.Second})
 	process := exec.Command("sleep", "1000")
 	if err := process.Start(); err != nil {

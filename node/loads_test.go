@@ -12,6 +12,7 @@ import (
 	"muster/node/lending"
 	"muster/node/loop"
 	"muster/node/settings"
+	"muster/node/stock"
 	"muster/node/vgpu"
 	"muster/node/workers"
 	"muster/wire"
@@ -56,7 +57,7 @@ func (lentDevice) Load() (int, time.Duration) { return 1500, 3 * time.Millisecon
 func TestLoadsOfLentDevices(t *testing.T) {
 	now := time.Unix(100, 0)
 	d := &daemon{loop: loop.New(func() time.Time { return now })}
-	d.stock.Store(&inventory.Inventory{Entries: []inventory.Device{{}, {Device: settings.Device{DeviceConfig: control.DeviceConfig{Kind: settings.KindRemote, Index: 4}}, Here: true}}})
+	d.stock = stock.New(&inventory.Inventory{Entries: []inventory.Device{{}, {Device: settings.Device{DeviceConfig: control.DeviceConfig{Kind: settings.KindRemote, Index: 4}}, Here: true}}}, nil, nil, nil, stock.Options{})
 	d.lenders = lending.NewLenders(d.loop.Do, nil, d.loop.Now, maxMissed)
 	if said, _ := d.lenderSaid(1); said != (borrow.Load{}) {
 		t.Errorf("nobody has said anything: %+v", said)

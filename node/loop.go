@@ -29,8 +29,6 @@ import (
 type state struct {
 	core       *dispatch.Dispatcher
 	heart      heartbeat // of the workers
-	changes    deviceChanges
-	probing    map[int]chan struct{} // devices that are being probed; closed when the outcome is known
 	clients    map[vgpu.ClientID]*client
 	grants     *grants.Book
 	perUser    map[string]int // clients that have not ended
@@ -50,7 +48,6 @@ type state struct {
 func newState(core *dispatch.Dispatcher, workerTimeout time.Duration) state {
 	return state{
 		core: core, heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, loans: map[vgpu.ClientID]*loan{}, lentBefore: map[lentTo]lentPast{}, grants: grants.NewBook(), perUser: map[string]int{}, perOwner: map[string]uint64{},
-		changes: deviceChanges{leaving: map[vgpu.DeviceID]*leaving{}}, probing: map[int]chan struct{}{},
 	}
 }
 
@@ -83,7 +80,7 @@ func (d *daemon) Decided(now time.Duration, e vgpu.Event, effects []vgpu.Effect)
 // Performed continues what waits for the dispatcher.
 func (d *daemon) Performed() {
 	d.tellTraced()
-	d.tendDevices()
+	d.stock.Tend()
 	d.lending.Touch()
 }
 
@@ -371,8 +368,8 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 	case control.Rebuild:
 		c.why = m.Reason
 		if m.Lost {
-			d.suspect(m.Device, m.Reason)
-			c.suspects, c.blames = d.probing[m.Device], m.Device+1
+			d.stock.Suspect(m.Device, m.Reason)
+			c.suspects, c.blames = d.stock.Suspected(m.Device), m.Device+1
 		}
 		if m.Shared {
 			d.sharedFault(c, m.Device, m.Reason)

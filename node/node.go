@@ -9,9 +9,9 @@
 // itself. The daemon opens no contexts and sees none of the programs' data: those go
 // through memory that program and worker share. It knows no job policy.
 //
-// Devices come and go (devices.go). The devices that the node has now are an immutable
+// Devices come and go (package stock). The devices that the node has now are an immutable
 // value, the inventory, which the loop replaces and any goroutine may read; so is the
-// configuration, which can be read again (reload.go, live). The requests that people and
+// configuration, which can be read again (reload.go). The requests that people and
 // commands make on the socket are in requests.go.
 //
 // A new connection must say within Connections.Greet what it wants. It is either a
@@ -44,6 +44,7 @@ import (
 	"muster/node/recording"
 	"muster/node/settings"
 	"muster/node/socket"
+	"muster/node/stock"
 	"muster/node/survival"
 	"muster/node/tally"
 	"muster/node/vgpu"
@@ -129,8 +130,8 @@ type daemon struct {
 	cfg      settings.Config // as at the start; read only settings from it that cannot change
 	opts     Options
 	log      *slog.Logger
-	stock    atomic.Pointer[inventory.Inventory] // the present devices; only the loop stores
-	settings atomic.Pointer[settings.Config]     // see live
+	stock    *stock.Stock
+	settings atomic.Pointer[settings.Config] // see live
 	pool     *workers.Pool
 	names    *whois.Names
 	own      settings.Account // whose node it is
@@ -183,7 +184,8 @@ func Run(ctx context.Context, cfg settings.Config, opts Options) error {
 		d.closeFolder()
 		return err
 	}
-	defer d.closeLocks()
+	defer d.stock.CloseLocks()
+	defer d.precedence.Close()
 	defer d.closeFolder()
 	defer d.closeMPS()
 	defer d.recording.Close()
@@ -247,27 +249,27 @@ func (d *daemon) begin() error {
 		return err
 	}
 	if err := d.openConfinement(); err != nil {
-		d.closeLocks()
+		d.stock.CloseLocks()
 		return err
 	}
 	if d.recording, err = recording.Start(d.cfg.Record, vgpu.Header{
 		Muster: d.opts.Version, Node: d.cfg.Name, Started: d.loop.Start().UTC().Format(time.RFC3339Nano), Config: d.core.Config(),
 	}, d.log); err != nil {
-		d.closeLocks()
+		d.stock.CloseLocks()
 		return fmt.Errorf("recording: %w", err)
 	}
 	if d.web, err = d.serveHTTP(); err != nil {
 		d.recording.Close()
-		d.closeLocks()
+		d.stock.CloseLocks()
 		return err
 	}
-	d.core.Record(d.recording)
+	d.core.Record(d.recording.Add)
 	d.openPrecedence(&left)
 	d.pool = workers.NewPool(d.opts.WorkerCommand, d.bounds, d.cfg.Warm, numbers, d.log)
 	d.adoptAll(&left)
 	d.left.Store(false)
 	if len(left.Heirs) == 0 { // else their workers hold memory, and some may have to be found first
-		d.lookForNeighbours()
+		d.stock.LookForNeighbours()
 	}
 	return nil
 }
@@ -323,29 +325,42 @@ func newDaemon(cfg settings.Config, opts Options) (*daemon, error) {
 
 // equip gives the daemon its devices and its dispatcher.
 func (d *daemon) equip(left *survival.Left) error {
-	stockUp := d.stockUp
+	var has *inventory.Inventory
+	var err error
 	if left.IsAny() {
-		stockUp = func() ([]vgpu.Device, error) { return d.stockAsBefore(left) }
+		has, d.tally.Before.Devices, err = stock.AsBefore(d.cfg.Devices, left, d.opts.Open, d.log)
+	} else {
+		has, err = stock.Fresh(d.cfg.Devices, d.opts.Open)
 	}
-	devices, err := stockUp()
 	if err != nil {
 		return err
 	}
 	d.warnOfStrangers()
+	var devices []vgpu.Device
+	for _, e := range has.Entries {
+		devices = append(devices, inventory.Dispatched(e.Info, d.cfg.VGPUs))
+	}
 	core, err := vgpu.New(d.cfg.Dispatcher(devices, d.names.Of))
 	if err != nil {
 		return err
 	}
 	d.state = newState(dispatch.New(core, d.loop, d), d.cfg.WorkerTimeout)
+	d.stock = stock.New(has, d.loop, d.core, d, stock.Options{
+		Open: d.opts.Open, Lock: d.keeper.DeviceLock, Slots: func() int { return d.settings.Load().VGPUs }, Closing: d.closing.Load, Log: d.log,
+		Probe: func(c control.DeviceConfig, lock *os.File) (control.Probed, error) { return d.pool.Probe(c, lock) },
+	})
 	d.spares = d.newSpares()
 	d.lenders = lending.NewLenders(d.loop.Do, d.opts.Open, d.loop.Now, maxMissed)
-	d.lending, err = lending.New(&d.cfg, d.loop, lendingNode{d}, lending.Options{
+	d.lending, err = lending.New(&d.cfg, d.loop, lendingNode{d}, struct {
+		*stock.Stock
+		*dispatch.Dispatcher
+	}{d.stock, d.core}, lending.Options{
 		Dial: d.opts.DialPeer, Peers: d.opts.Peers, Authority: d.opts.Authority, Revoked: d.opts.Revoked, Log: d.log,
 	})
 	if err != nil {
 		return err
 	}
-	return d.makeLocks()
+	return d.stock.MakeLocks()
 }
 
 // accept serves connections until the socket is closed.

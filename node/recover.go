@@ -6,7 +6,6 @@ import (
 	"syscall"
 	"time"
 
-	"muster/device"
 	"muster/node/held"
 	"muster/node/inventory"
 	"muster/node/proc"
@@ -257,72 +256,6 @@ func (d *daemon) reemploy(c *client, serve control.Serve) error {
 		d.pool.Dismiss(w) // the client has ended
 	}
 	return nil
-}
-
-// --- devices that may be gone ----------------------------------------------------
-
-const (
-	lookAgain = 5 * time.Second // at devices that are lost
-)
-
-// suspect has a device probed that a worker says is gone. If the probe fails, all
-// clients lose the device. Only the loop calls it.
-func (d *daemon) suspect(number int, why string) {
-	stock := d.stock.Load()
-	if number < 0 || number >= len(stock.Entries) || !stock.Entries[number].Here || d.probing[number] != nil {
-		return
-	}
-	known := make(chan struct{})
-	d.probing[number] = known
-	e := stock.Entries[number]
-	go func() {
-		_, err := d.pool.Probe(e.DeviceConfig, e.Lock)
-		d.loop.Do(func() {
-			defer close(known)
-			delete(d.probing, number)
-			now := d.stock.Load().Entries[number]
-			switch {
-			case errors.Is(err, workers.ErrNotTried):
-				d.log.Warn("a worker says that a device is gone, which cannot be tried", "device", number, "name", e.Info.Name, "reason", why, "error", err)
-			case err == nil:
-				d.log.Warn("a worker says that a device is gone, which is there for others", "device", number, "name", e.Info.Name, "reason", why)
-			case now.Here && now.Change == e.Change:
-				d.lose(vgpu.DeviceID(number), fmt.Sprintf("%s; tried again: %v", why, err))
-				d.lookFor(number)
-			}
-		})
-	}()
-}
-
-// lookFor probes a lost device every lookAgain, until it is back or has been replaced.
-func (d *daemon) lookFor(number int) {
-	e := d.stock.Load().Entries[number]
-	if e.Ticket != "" {
-		return // its ticket has ended: what is borrowed next is another device
-	}
-	time.AfterFunc(lookAgain, func() {
-		if e.Here || d.closing.Load() {
-			return
-		}
-		_, err := d.pool.Probe(e.DeviceConfig, e.Lock)
-		var info device.Info
-		if err == nil { // if it was missing when the daemon started, nothing is known of it yet
-			info, err = inventory.Examine(e.Device, d.opts.Open)
-		}
-		d.loop.Do(func() {
-			now := d.stock.Load().Entries[number]
-			switch {
-			case now.Here || now.Change != e.Change: // it was resumed or replaced meanwhile
-			case err != nil:
-				d.lookFor(number)
-			default:
-				d.log.Info("a device that was lost is there again", "device", number, "name", e.Info.Name)
-				now.Here, now.Info = true, info
-				d.setEntry(number, now, "")
-				d.core.Step(vgpu.Returned{Device: vgpu.DeviceID(number), Is: inventory.Dispatched(now.Info, d.settings.Load().VGPUs)})
-			}
-		})
-	})
 }
 
 // rescue takes over what a worker holds that does not come. It returns false if that is

@@ -22,6 +22,7 @@ import (
 	"muster/node/inventory"
 	"muster/node/proc"
 	"muster/node/settings"
+	"muster/node/stock"
 	"muster/node/worker"
 	"muster/node/workers"
 	"muster/wire"
@@ -622,7 +623,7 @@ func TestRebuiltThoughOthersHaveItsRoom(t *testing.T) {
 // doing counts.
 func TestLostDevicesDoNotCount(t *testing.T) {
 	d := &daemon{}
-	d.stock.Store(&inventory.Inventory{Entries: []inventory.Device{{Here: true}, {Here: false}}})
+	d.stock = stock.New(&inventory.Inventory{Entries: []inventory.Device{{Here: true}, {Here: false}}}, nil, nil, nil, stock.Options{})
 	for _, c := range []struct{ blamed, want int }{
 		{0, 3}, // it blames nobody
 		{1, 3}, // the device is there for others

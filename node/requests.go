@@ -20,6 +20,7 @@ import (
 	"muster/node/settings"
 	"muster/node/shown"
 	"muster/node/socket"
+	"muster/node/stock"
 	"muster/node/vgpu"
 	"muster/wire/status"
 )
@@ -230,11 +231,11 @@ func (d *daemon) changedDevice(id vgpu.DeviceID) status.Changed {
 }
 
 func (d *daemon) answerDrain(who socket.Peer, line []byte) (any, error) {
-	return d.onDevice(who, line, false, func(id vgpu.DeviceID, _ bool) error { return d.drainDevice(id) })
+	return d.onDevice(who, line, false, func(id vgpu.DeviceID, _ bool) error { return d.stock.Drain(id) })
 }
 
 func (d *daemon) answerRemove(who socket.Peer, line []byte) (any, error) {
-	return d.onDevice(who, line, true, d.removeDevice)
+	return d.onDevice(who, line, true, d.stock.Remove)
 }
 
 // answerResume has a device take programs again: one that is drained, or one that was
@@ -242,13 +243,13 @@ func (d *daemon) answerRemove(who socket.Peer, line []byte) (any, error) {
 // the loop.
 func (d *daemon) answerResume(who socket.Peer, line []byte) (any, error) {
 	var again *inventory.Device
-	number := anyNumber
+	number := stock.AnyNumber
 	reply, err := d.onDevice(who, line, false, func(id vgpu.DeviceID, _ bool) error {
 		if state := d.core.State(id); state == vgpu.DeviceLost || state == vgpu.DeviceRemoved {
 			number, again = id, &d.stock.Load().Entries[id]
 			return nil
 		}
-		return d.resumeDevice(id)
+		return d.stock.Resume(id)
 	})
 	if err != nil || again == nil {
 		return reply, err
@@ -267,7 +268,7 @@ func (d *daemon) answerAdd(who socket.Peer, line []byte) (any, error) {
 	if r.Add.Gone {
 		return nil, errors.New("a device that is gone cannot be added")
 	}
-	return d.openAndAdd(settings.Device{DeviceConfig: r.Add, Reserve: r.Reserve}, anyNumber, true)
+	return d.openAndAdd(settings.Device{DeviceConfig: r.Add, Reserve: r.Reserve}, stock.AnyNumber, true)
 }
 
 // openAndAdd opens a device, which may take a while, and adds it.
@@ -275,13 +276,13 @@ func (d *daemon) openAndAdd(c settings.Device, number vgpu.DeviceID, byHand bool
 	if err := settings.CheckDevice(c); err != nil {
 		return nil, err
 	}
-	info, err := inventory.Examine(c, d.opts.Open)
+	info, err := d.stock.Examine(c)
 	if err != nil {
 		return nil, fmt.Errorf("the device cannot be opened: %w", err)
 	}
 	var changed status.Changed
 	err = d.loop.Try(func() error {
-		id, err := d.addDevice(c, info, number, byHand)
+		id, err := d.stock.Add(c, info, number, byHand)
 		if err == nil {
 			changed = d.changedDevice(id)
 		}

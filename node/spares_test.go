@@ -419,7 +419,7 @@ func TestADrainingNodeRests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.closeLocks()
+	defer d.stock.CloseLocks()
 	d.drain()
 	d.spares.Tend(cfg.Spare, d.loop.Draining(), d.stock.Load())
 	if at, ok := loop.First(d.alarms(nil)); ok && at <= d.loop.Now() {

@@ -59,7 +59,7 @@ func (d *daemon) pictureOf(view vgpu.View) status.Node {
 	for i, v := range view.Devices {
 		e := &stock.Entries[i]
 		s.Devices[i] = status.Device{
-			Number: i, Name: v.Name, Kind: e.Kind, State: v.State.String(), Removing: d.changes.leaving[v.ID] != nil,
+			Number: i, Name: v.Name, Kind: e.Kind, State: v.State.String(), Removing: d.stock.IsLeaving(v.ID),
 			Speed: e.Info.Speed, Memory: v.Memory, Free: v.Free, Spares: d.spares.Waiting(v.ID),
 			Slots: v.Slots, Assigned: v.Used, BusyTime: tally.Plus(v.Usage, d.tally.Before.Of(i)).GPUTime.Seconds(), Lost: v.State == vgpu.DeviceLost,
 			Lender: d.lending.Lender(e.Lender.Address), Borrowed: e.Ticket != "", Confined: d.confinedOn(v.ID),

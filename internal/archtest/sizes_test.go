@@ -22,7 +22,7 @@ const stillLarge = `
 32 files node/clientcore
 30 files device/cuda
 325 methods node/clientcore/Core
-263 methods node/daemon
+241 methods node/daemon
 218 methods node/worker/worker
 129 methods node/vgpu/Core
 107 methods slurm/Core

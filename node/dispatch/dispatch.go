@@ -5,7 +5,6 @@ package dispatch
 
 import (
 	"muster/node/loop"
-	"muster/node/recording"
 	"muster/node/vgpu"
 	"time"
 )
@@ -26,7 +25,7 @@ type Dispatcher struct {
 	*vgpu.Core
 	loop       *loop.Loop
 	node       Node
-	recording  *recording.Recording // nil if nothing is recorded
+	record     func(vgpu.Entry)
 	last       vgpu.ClientID
 	waiting    []vgpu.Event // that effects led to
 	performing bool
@@ -34,17 +33,17 @@ type Dispatcher struct {
 
 // New makes the node's dispatcher.
 func New(core *vgpu.Core, loop *loop.Loop, node Node) *Dispatcher {
-	return &Dispatcher{Core: core, loop: loop, node: node}
+	return &Dispatcher{Core: core, loop: loop, node: node, record: func(vgpu.Entry) {}}
 }
 
 // Record has everything recorded from now on.
-func (d *Dispatcher) Record(r *recording.Recording) { d.recording = r }
+func (d *Dispatcher) Record(put func(vgpu.Entry)) { d.record = put }
 
 // Step tells the dispatcher what happened, and performs what it decides.
 func (d *Dispatcher) Step(e vgpu.Event) {
 	now := d.loop.Now()
 	effects := d.Core.Step(now, e)
-	d.recording.Add(vgpu.Entry{Now: now, Event: e, Effects: effects})
+	d.record(vgpu.Entry{Now: now, Event: e, Effects: effects})
 	d.node.Decided(now, e, effects)
 	nested := d.performing
 	d.performing = true

@@ -38,14 +38,19 @@ type Loop interface {
 	Go(f func())    // in a goroutine for whose end the daemon waits
 }
 
-// Node is the node that borrows and lends. Open is called outside of the loop, the others by it.
+// Devices are the node's. Examine is called outside of the loop, the others by it.
+type Devices interface {
+	Examine(settings.Device) (device.Info, error)
+	// Borrow makes a borrowed device the node's, and Remove takes it away when no client needs it any more,
+	// or at once.
+	Borrow(settings.Device, device.Info, offload.Ticket) (vgpu.DeviceID, error)
+	Remove(id vgpu.DeviceID, force bool) error
+	State(vgpu.DeviceID) vgpu.DeviceState
+}
+
+// Node is the node that borrows and lends. The loop asks it.
 type Node interface {
 	Look() Look
-	Open(settings.Device) (device.Info, error)
-	// Add makes a borrowed device the node's, and Remove takes it away when no client needs it any more.
-	Add(settings.Device, device.Info, offload.Ticket) (vgpu.DeviceID, error)
-	Remove(vgpu.DeviceID) error
-	State(vgpu.DeviceID) vgpu.DeviceState
 	// Loads is what others than a node's own programs do on the devices that are lent to it.
 	Loads(node string, lent []int) []borrow.Load
 }
@@ -68,18 +73,19 @@ type Options struct {
 
 // Lending is what a node knows of others. A nil one neither borrows nor lends.
 type Lending struct {
-	name  string
-	seed  uint64
-	cfg   settings.Offload
-	loop  Loop
-	node  Node
-	opts  Options
-	core  *offload.Core
-	links map[offload.PeerID]*peerLink
-	names map[offload.PeerID]string // as the peers call themselves
-	held  map[offload.TicketID]*ticket
-	said  map[offload.PeerID]Said // how busy the devices are that they lend
-	local offload.Local           // as look last told the core
+	name    string
+	seed    uint64
+	cfg     settings.Offload
+	loop    Loop
+	node    Node
+	devices Devices
+	opts    Options
+	core    *offload.Core
+	links   map[offload.PeerID]*peerLink
+	names   map[offload.PeerID]string // as the peers call themselves
+	held    map[offload.TicketID]*ticket
+	said    map[offload.PeerID]Said // how busy the devices are that they lend
+	local   offload.Local           // as look last told the core
 
 	dirty   bool          // something may have changed since looked
 	looked  time.Duration // when look last ran
@@ -108,7 +114,7 @@ const lookEvery = 20 * time.Millisecond
 const Patience = 8 * time.Second
 
 // New makes what the node needs to borrow and lend; nil if it does neither.
-func New(cfg *settings.Config, loop Loop, node Node, opts Options) (*Lending, error) {
+func New(cfg *settings.Config, loop Loop, node Node, devices Devices, opts Options) (*Lending, error) {
 	if !cfg.Offload.Borrows() && !cfg.Lends() {
 		return nil, nil
 	}
@@ -119,7 +125,7 @@ func New(cfg *settings.Config, loop Loop, node Node, opts Options) (*Lending, er
 		return nil, err
 	}
 	l := &Lending{
-		name: cfg.Name, seed: cfg.Seed(), cfg: cfg.Offload, loop: loop, node: node, opts: opts, core: core,
+		name: cfg.Name, seed: cfg.Seed(), cfg: cfg.Offload, loop: loop, node: node, devices: devices, opts: opts, core: core,
 		links: map[offload.PeerID]*peerLink{}, names: map[offload.PeerID]string{}, held: map[offload.TicketID]*ticket{}, said: map[offload.PeerID]Said{}, arrived: make(chan struct{}),
 	}
 	if !cfg.Offload.Borrows() {
@@ -211,7 +217,7 @@ func (l *Lending) use(e offload.Use) {
 	c := settings.Device{DeviceConfig: control.DeviceConfig{Kind: settings.KindRemote, Index: e.Ticket.Device, Lender: to}}
 	l.opts.Log.Info("virtual GPUs are borrowed", "of", string(e.Peer), "device", e.Ticket.Device, "slots", e.Ticket.Slots)
 	l.loop.Go(func() {
-		info, err := l.node.Open(c)
+		info, err := l.devices.Examine(c)
 		info.Speed = e.Ticket.Speed * distance
 		l.loop.Do(func() { l.opened(e.Ticket, c, info, err) })
 	})
@@ -226,7 +232,7 @@ func (l *Lending) opened(of offload.Ticket, c settings.Device, info device.Info,
 		err = errors.New("it is not needed any more")
 	}
 	if err == nil {
-		id, err = l.node.Add(c, info, of)
+		id, err = l.devices.Borrow(c, info, of)
 	}
 	if err != nil {
 		delete(l.held, of.ID)
@@ -251,7 +257,7 @@ func (l *Lending) leave(e offload.Leave) {
 		return
 	}
 	l.opts.Log.Info("virtual GPUs that were borrowed are given back", "of", string(t.peer), "why", e.Why)
-	if err := l.node.Remove(t.device); err != nil {
+	if err := l.devices.Remove(t.device, false); err != nil {
 		l.opts.Log.Error("a borrowed device cannot be removed", "device", int(t.device), "error", err)
 	}
 	l.dirty = true
@@ -263,7 +269,7 @@ func (l *Lending) tendTickets() {
 		if t.device == unopened {
 			continue
 		}
-		switch l.node.State(t.device) {
+		switch l.devices.State(t.device) {
 		case vgpu.DeviceRemoved:
 			delete(l.held, id)
 			l.perform(l.core.Left(l.loop.Now(), id))
@@ -271,7 +277,7 @@ func (l *Lending) tendTickets() {
 			delete(l.held, id)
 			l.opts.Log.Warn("a lender is lost: its programs go on elsewhere", "lender", string(t.peer))
 			l.perform(l.core.Failed(l.loop.Now(), id))
-			_ = l.node.Remove(t.device) // takes effect when no client waits for it
+			_ = l.devices.Remove(t.device, false) // takes effect when no client waits for it
 		}
 	}
 }

@@ -61,15 +61,15 @@ func (n *theNode) Look() Look {
 	return Look{Local: offload.Local{Waiting: 1, Pending: 1, Clients: 1}, Used: make([]int, len(n.has))}
 }
 
-func (n *theNode) Open(settings.Device) (device.Info, error) { return device.Info{}, nil }
+func (n *theNode) Examine(settings.Device) (device.Info, error) { return device.Info{}, nil }
 
-func (n *theNode) Add(c settings.Device, _ device.Info, _ offload.Ticket) (vgpu.DeviceID, error) {
+func (n *theNode) Borrow(c settings.Device, _ device.Info, _ offload.Ticket) (vgpu.DeviceID, error) {
 	n.has = append(n.has, vgpu.DeviceUp)
 	n.added <- c
 	return vgpu.DeviceID(len(n.has) - 1), nil
 }
 
-func (n *theNode) Remove(id vgpu.DeviceID) error {
+func (n *theNode) Remove(id vgpu.DeviceID, _ bool) error {
 	n.removed = append(n.removed, id)
 	return nil
 }
@@ -107,7 +107,7 @@ func lender(conn net.Conn) {
 func TestBorrowing(t *testing.T) {
 	loop, node := &theLoop{ended: make(chan struct{}), since: time.Now()}, &theNode{added: make(chan settings.Device, 1)}
 	cfg := settings.Config{Name: "borrower", Offload: settings.Offload{Peers: []string{"there:7433"}, Mode: settings.OffloadBorrow}}
-	l, err := New(&cfg, loop, node, Options{Log: slog.New(slog.DiscardHandler), Dial: func(context.Context, string) (net.Conn, error) {
+	l, err := New(&cfg, loop, node, node, Options{Log: slog.New(slog.DiscardHandler), Dial: func(context.Context, string) (net.Conn, error) {
 		near, far := net.Pipe()
 		go lender(far)
 		return near, nil
@@ -143,7 +143,7 @@ func TestBorrowing(t *testing.T) {
 func TestAwaitGivesUp(t *testing.T) {
 	loop := &theLoop{ended: make(chan struct{}), since: time.Now()}
 	cfg := settings.Config{Offload: settings.Offload{Head: true, Mode: settings.OffloadBorrow}}
-	l, err := New(&cfg, loop, &theNode{}, Options{Log: slog.New(slog.DiscardHandler)})
+	l, err := New(&cfg, loop, &theNode{}, &theNode{}, Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestAwaitGivesUp(t *testing.T) {
 
 // A node that neither borrows nor lends asks nobody.
 func TestNoLending(t *testing.T) {
-	l, err := New(&settings.Config{}, nil, nil, Options{})
+	l, err := New(&settings.Config{}, nil, nil, nil, Options{})
 	if l != nil || err != nil {
 		t.Fatal(l, err)
 	}

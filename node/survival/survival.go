@@ -199,7 +199,7 @@ type Left struct {
 	Heirs []Heir // the clients whose workers live, by their numbers
 
 	Retired []vgpu.DeviceID // devices that heirs are on and the configuration no longer has
-	Lost    []int           // devices that the configuration has and that cannot be opened
+	Lost    []vgpu.DeviceID // devices that the configuration has and that cannot be opened
 }
 
 // IsAny says whether there is anything that refers to devices by number, so that they
@@ -290,6 +290,15 @@ func (n *NodeStateFile) bury(f *ClientState) {
 	n.Past = past
 	n.Usage = tally.UsageOf(tally.Plus(n.Usage.Usage(), vgpu.Usage{Kernels: f.Kernels, GPUTime: f.Busy}))
 	n.Moves = tally.PlusMoves(n.Moves, f.Moves)
+}
+
+// Used are the numbers of devices that heirs are on.
+func (l *Left) Used() map[int]bool {
+	numbers := map[int]bool{}
+	for i := range l.Heirs {
+		numbers[int(l.Heirs[i].Place.Device)] = true
+	}
+	return numbers
 }
 
 // Granted are the numbers of devices that grants of an earlier daemon name. Another device must not get

@@ -1,9 +1,11 @@
-package node
+package stock
 
 import (
 	"fmt"
+	"log/slog"
 	"testing"
 
+	"muster/device"
 	"muster/node/ask"
 	"muster/node/grants"
 	"muster/node/settings"
@@ -14,8 +16,7 @@ import (
 // A device that is new does not get the number of one that is gone and that a grant of the earlier daemon
 // names: the job would be given what nobody granted it.
 func TestNumbersThatAreGrantedAreNotGivenAgain(t *testing.T) {
-	cfg := testConfig()
-	cfg.Devices = []settings.Device{softDevice("new")}
+	configured := []settings.Device{{DeviceConfig: control.DeviceConfig{Kind: "soft", Name: "new"}}}
 	heritage := func(numbers int) *survival.Left {
 		left := &survival.Left{}
 		for i := range settings.MaxDevices {
@@ -27,16 +28,17 @@ func TestNumbersThatAreGrantedAreNotGivenAgain(t *testing.T) {
 		}
 		return left
 	}
-	d := &daemon{cfg: cfg, opts: testOptions(), log: testOptions().Log}
-	if _, err := d.stockAsBefore(heritage(3)); err != nil {
+	open := func(control.DeviceConfig) (device.Device, error) { return gpu{}, nil }
+	is, _, err := AsBefore(configured, heritage(3), open, slog.New(slog.DiscardHandler))
+	if err != nil {
 		t.Fatal(err)
 	}
-	for i, e := range d.stock.Load().Entries {
+	for i, e := range is.Entries {
 		if e.Here != (i == 3) {
 			t.Errorf("device %d is %+v", i, e.Device)
 		}
 	}
-	if _, err := d.stockAsBefore(heritage(settings.MaxDevices)); err == nil {
+	if _, _, err := AsBefore(configured, heritage(settings.MaxDevices), open, slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("all numbers are granted, and one is given to another device")
 	}
 }

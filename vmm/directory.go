@@ -2,120 +2,185 @@ package vmm
 
 import (
 	"cmp"
-	"fmt"
 	"iter"
 	"math"
 	"slices"
 )
 
-// Prepare is called before a launch on dev. After the plan all chunks of need are mapped there with
-// valid contents, and the client's mapped chunks there are at most capacity bytes; chunks that are
-// not needed give way. ErrCapacity says that need by itself is larger. Each range of need must lie
-// within one allocation.
-func (s *Space) Prepare(dev Place, need []Range, capacity uint64) (Plan, error) {
-	at, ok := s.device(dev)
-	if !ok {
-		return nil, fmt.Errorf("%w: %v is not one of %d devices", ErrInvalid, dev, len(s.config.Devices))
+// directory says where each chunk of a client is. It knows chunks that allocations touch, and none of
+// these allocations.
+type directory struct {
+	// version changes with every change of the state, and serves as the time
+	// of a need.
+	version uint64
+	chunks  int     // number of chunks that allocations touch
+	tallies []tally // by slot
+
+	config Config
+	shift  int // log2 of the chunk's size
+	table  []*page
+	dirty  int                    // chunks that were written, and have no valid copy on the host
+	filled int                    // chunks known as a fill
+	direct [maxDevices + 1]places // by slot: whence it gets copies without the host
+	fresh  few                    // chunks that came into use since the last PrepareAll
+}
+
+// chunk is one entry of the directory.
+type chunk struct {
+	needed uint64 // when Prepare last needed it as part of less than an allocation
+	held   places // that have memory for it
+	valid  places // a subset of held: those whose contents are valid
+	fill   fill   // contents that are valid without any place
+	users  uint32 // allocations that touch it
+}
+
+// fill is the word that a chunk consists of throughout, plus 1; 0 if it is not known to.
+type fill uint64
+
+func fillOf(word uint32) fill { return fill(word) + 1 }
+
+func (f fill) word() uint32 { return uint32(f - 1) }
+
+// written says whether the chunk has contents.
+func (c *chunk) written() bool { return c.valid != 0 || c.fill != 0 }
+
+// ready says whether a kernel on the device may use the chunk.
+func (c *chunk) ready(p slot) bool {
+	return c.held&p.bit() != 0 && (!c.written() || c.valid&p.bit() != 0)
+}
+
+// only says whether the contents would be lost with the place.
+func (c *chunk) only(p slot) bool { return c.valid == p.bit() && c.fill == 0 }
+
+// page is a part of the directory, allocated when it is first used.
+type page [1 << pageShift]chunk
+
+const pageShift = 10
+
+// tally counts the chunks of one place.
+type tally struct {
+	held  int
+	valid int
+	only  int // valid there and nowhere else, nor known as a fill
+	ready int
+}
+
+// few lists chunks by number, as long as they are few. It is a hint: chunks may be missing, and
+// listed ones may no longer be in use.
+type few []int
+
+const fewMost = 1024
+
+func (f *few) add(i int) {
+	if len(*f) < fewMost {
+		*f = append(*f, i)
 	}
-	here, room := &s.tallies[at], s.chunksIn(capacity)
-	if here.held <= room && s.prepared[at].same(s.version, need) {
-		return nil, nil
-	}
-	for _, r := range need {
-		if err := s.Check(r); err != nil {
-			return nil, err
+}
+
+// span is a row of chunks, by their number in the arena.
+type span struct{ first, count int }
+
+// use counts one more allocation in each chunk of a span.
+func (d *directory) use(p span) {
+	for n := p.first >> pageShift; n <= (p.first+p.count-1)>>pageShift; n++ {
+		if d.table[n] == nil {
+			d.table[n] = new(page)
 		}
 	}
-	var moves mover
-	// If every chunk is ready and fits, there is nothing to move, whatever need is.
-	if here.ready < s.chunks || here.held > room {
-		spans := s.spans(need)
-		missing, total := s.missing(at, spans)
-		if total > room {
-			return nil, fmt.Errorf("%w: %d bytes are needed at once on %v and %d may be used", ErrCapacity, s.bytes(total), dev, capacity)
+	for i, c := range d.in(p) {
+		if c.users == 0 {
+			d.chunks++
+			d.fresh.add(i)
 		}
-		s.evict(&moves, at, here.held+missing-room, spans)
-		s.bring(&moves, at, spans)
+		c.users++
 	}
-	s.version++
-	for _, r := range need {
-		s.need(r)
-	}
-	s.prepared[at].keep(s.version, need)
-	return moves.plan(s), nil
+	d.version++
 }
 
-// GivesWay says whether Prepare would take other chunks away from dev. It changes nothing.
-func (s *Space) GivesWay(dev Place, need []Range, capacity uint64) bool {
-	at, ok := s.device(dev)
-	if !ok || slices.ContainsFunc(need, func(r Range) bool { return s.Check(r) != nil }) {
-		return false // Prepare says what is wrong
-	}
-	held, room := s.tallies[at].held, s.chunksIn(capacity)
-	missing, total := s.missing(at, s.spans(need))
-	return total <= room && held+missing > room
-}
-
-// PrepareAll is Prepare for a kernel that may need everything allocated. It costs what changed
-// since the last time, or, if much did, one pass over all chunks; the number of allocations does
-// not matter.
-func (s *Space) PrepareAll(dev Place, capacity uint64) (Plan, error) {
-	at, ok := s.device(dev)
-	if !ok {
-		return nil, fmt.Errorf("%w: %v is not one of %d devices", ErrInvalid, dev, len(s.config.Devices))
-	}
-	if s.chunks > s.chunksIn(capacity) {
-		return nil, fmt.Errorf("%w: %d bytes are needed at once on %v and %d may be used", ErrCapacity, s.Chunked(), dev, capacity)
-	}
+// leave counts one allocation less in each chunk of a span.
+func (d *directory) leave(p span) Plan {
+	d.version++
 	var moves mover
-	here := &s.tallies[at]
-	if here.ready < s.chunks {
-		s.bring(&moves, at, s.unready(at, s.these(s.fresh)))
-	}
-	if here.ready < s.chunks {
-		s.bring(&moves, at, s.unready(at, s.all()))
-	}
-	s.version++
-	s.everything = s.version
-	s.fresh, s.brought = s.brought[:0], s.fresh
-	return moves.plan(s), nil
-}
-
-// Bring makes chunks of need ready on dev, or of everything allocated if need is nil, in the order of
-// their addresses, as long as the client's mapped chunks there are at most capacity bytes. Nothing
-// gives way for them. It is for a client whose kernels may not run yet, because it has not got all
-// the room that it is to get: Prepare or PrepareAll follows.
-func (s *Space) Bring(dev Place, need []Range, capacity uint64) Plan {
-	at, ok := s.device(dev)
-	if !ok || slices.ContainsFunc(need, func(r Range) bool { return s.Check(r) != nil }) {
-		return nil
-	}
-	chunks := s.all()
-	if need != nil {
-		chunks = s.among(s.spans(need))
-	}
-	var moves mover
-	room := s.chunksIn(capacity) - s.tallies[at].held
-	for i, c := range chunks {
-		if c.ready(at) {
+	for n, c := range d.in(p) {
+		c.users--
+		if c.users > 0 {
 			continue
 		}
-		if c.held&at.bit() == 0 {
-			if room <= 0 {
+		for rest := c.held; rest != 0; rest &= rest - 1 {
+			if p := rest.first(); p == hostSlot {
+				moves.add(Discard, hostSlot, n)
+			} else {
+				moves.add(Unmap, p, n)
+			}
+		}
+		d.set(c, 0, 0, 0)
+		c.needed = 0
+		d.chunks--
+	}
+	return moves.plan(d)
+}
+
+func (d *directory) span(r Range) span {
+	first := (r.Addr - d.config.Arena.Addr) >> d.shift
+	last := (r.end() - 1 - d.config.Arena.Addr) >> d.shift
+	return span{int(first), int(last-first) + 1}
+}
+
+func (d *directory) rangeOf(p span) Range {
+	return Range{d.config.Arena.Addr + uint64(p.first)<<d.shift, d.bytes(p.count)}
+}
+
+func (d *directory) bytes(chunks int) uint64 { return uint64(chunks) << d.shift }
+
+// in iterates over the entries of a span; those of pages that were never used are left out.
+func (d *directory) in(p span) iter.Seq2[int, *chunk] {
+	return func(yield func(int, *chunk) bool) {
+		for i := p.first; i < p.first+p.count; i++ {
+			page := d.table[i>>pageShift]
+			if page == nil {
+				i |= 1<<pageShift - 1
 				continue
 			}
-			room--
+			if !yield(i, &page[i&(1<<pageShift-1)]) {
+				return
+			}
 		}
-		s.bringChunk(&moves, at, i, c)
 	}
-	return moves.plan(s)
+}
+
+// all iterates over the entries that allocations touch.
+func (d *directory) all() iter.Seq2[int, *chunk] {
+	return func(yield func(int, *chunk) bool) {
+		for n, page := range d.table {
+			if page == nil {
+				continue
+			}
+			for i := range page {
+				if c := &page[i]; c.users > 0 && !yield(n<<pageShift+i, c) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// these iterates over the listed entries that allocations still touch.
+func (d *directory) these(chunks few) iter.Seq2[int, *chunk] {
+	return func(yield func(int, *chunk) bool) {
+		for _, i := range chunks {
+			c := &d.table[i>>pageShift][i&(1<<pageShift-1)] // it was in use once
+			if c.users > 0 && !yield(i, c) {
+				return
+			}
+		}
+	}
 }
 
 // among iterates over the chunks of spans.
-func (s *Space) among(spans []span) iter.Seq2[int, *chunk] {
+func (d *directory) among(spans []span) iter.Seq2[int, *chunk] {
 	return func(yield func(int, *chunk) bool) {
 		for _, p := range spans {
-			for i, c := range s.in(p) {
+			for i, c := range d.in(p) {
 				if !yield(i, c) {
 					return
 				}
@@ -124,38 +189,65 @@ func (s *Space) among(spans []span) iter.Seq2[int, *chunk] {
 	}
 }
 
-// unready returns those of the chunks that a kernel on dev cannot use yet, as spans.
-func (s *Space) unready(dev slot, chunks iter.Seq2[int, *chunk]) []span {
-	var spans []span
-	for i, c := range chunks {
-		if c.ready(dev) {
-			continue
-		}
-		if n := len(spans) - 1; n >= 0 && spans[n].first+spans[n].count == i {
-			spans[n].count++
-			continue
-		}
-		spans = append(spans, span{i, 1})
+// set is the only writer of held, valid and fill of a chunk, so that the tallies stay right.
+func (d *directory) set(c *chunk, held, valid places, fill fill) {
+	if c.held == held && c.valid == valid && c.fill == fill {
+		return
 	}
-	return spans
+	d.version++
+	d.count(c, -1)
+	c.held, c.valid, c.fill = held, valid, fill
+	d.count(c, +1)
 }
 
-// lastNeed is when an allocation was last needed, by itself or by PrepareAll.
-func (s *Space) lastNeed(a *allocation) uint64 {
-	if a.born < s.everything {
-		return max(a.needed, s.everything)
+func (d *directory) count(c *chunk, by int) {
+	if c.fill != 0 {
+		d.filled += by
+	} else if c.valid != 0 && c.valid&hostSlot.bit() == 0 {
+		d.dirty += by
 	}
-	return a.needed
+	for rest := c.held; rest != 0; rest &= rest - 1 {
+		p := rest.first()
+		t := &d.tallies[p]
+		t.held += by
+		if c.valid&p.bit() != 0 {
+			t.valid += by
+		}
+		if c.only(p) {
+			t.only += by
+		}
+		if c.ready(p) {
+			t.ready += by
+		}
+	}
+}
+
+// device returns the slot of a device; false if the space does not know it.
+func (d *directory) device(p Place) (slot, bool) {
+	for i, known := range d.config.Devices {
+		if known == p {
+			return slot(i + 1), true
+		}
+	}
+	return 0, false
+}
+
+// place is the place of a slot.
+func (d *directory) place(p slot) Place {
+	if p == hostSlot {
+		return Host
+	}
+	return d.config.Devices[p-1]
 }
 
 // chunksIn is how many chunks fit into that many bytes.
-func (s *Space) chunksIn(bytes uint64) int { return int(min(bytes>>s.shift, math.MaxInt32)) }
+func (d *directory) chunksIn(bytes uint64) int { return int(min(bytes>>d.shift, math.MaxInt32)) }
 
 // spans returns the chunks of the ranges, in order and each once.
-func (s *Space) spans(ranges []Range) []span {
+func (d *directory) spans(ranges []Range) []span {
 	spans := make([]span, len(ranges))
 	for i, r := range ranges {
-		spans[i] = s.span(r)
+		spans[i] = d.span(r)
 	}
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.first, b.first) })
 	merged := spans[:0]
@@ -170,10 +262,10 @@ func (s *Space) spans(ranges []Range) []span {
 }
 
 // missing counts the chunks of the spans, and those that dev does not map.
-func (s *Space) missing(dev slot, spans []span) (missing, total int) {
+func (d *directory) missing(dev slot, spans []span) (missing, total int) {
 	for _, p := range spans {
 		total += p.count
-		for _, c := range s.in(p) {
+		for _, c := range d.in(p) {
 			if c.held&dev.bit() == 0 {
 				missing++
 			}
@@ -182,28 +274,32 @@ func (s *Space) missing(dev slot, spans []span) (missing, total int) {
 	return missing, total
 }
 
-// need notes that the range is needed now. For a whole allocation, the usual case, that is one
-// store however large it is; otherwise each chunk is marked.
-func (s *Space) need(r Range) {
-	if a := s.around(r.Addr); a.Range == r {
-		a.needed = s.version
-		return
+// unready returns those of the chunks that a kernel on dev cannot use yet, as spans.
+func (d *directory) unready(dev slot, chunks iter.Seq2[int, *chunk]) []span {
+	var spans []span
+	for i, c := range chunks {
+		if c.ready(dev) {
+			continue
+		}
+		if n := len(spans) - 1; n >= 0 && spans[n].first+spans[n].count == i {
+			spans[n].count++
+			continue
+		}
+		spans = append(spans, span{i, 1})
 	}
-	for _, c := range s.in(s.span(r)) {
-		c.needed = s.version
-	}
+	return spans
 }
 
 // bring makes the chunks ready on dev.
-func (s *Space) bring(moves *mover, dev slot, spans []span) {
+func (d *directory) bring(moves *mover, dev slot, spans []span) {
 	for _, p := range spans {
-		for i, c := range s.in(p) {
-			s.bringChunk(moves, dev, i, c)
+		for i, c := range d.in(p) {
+			d.bringChunk(moves, dev, i, c)
 		}
 	}
 }
 
-func (s *Space) bringChunk(moves *mover, dev slot, i int, c *chunk) {
+func (d *directory) bringChunk(moves *mover, dev slot, i int, c *chunk) {
 	if c.ready(dev) {
 		return
 	}
@@ -212,39 +308,39 @@ func (s *Space) bringChunk(moves *mover, dev slot, i int, c *chunk) {
 	}
 	if c.fill != 0 {
 		moves.addFill(dev, i, c.fill)
-		s.set(c, c.held|dev.bit(), c.valid|dev.bit(), c.fill)
+		d.set(c, c.held|dev.bit(), c.valid|dev.bit(), c.fill)
 		return
 	}
 	if c.valid == 0 {
-		s.set(c, c.held|dev.bit(), 0, 0)
+		d.set(c, c.held|dev.bit(), 0, 0)
 		return
 	}
-	if near := c.valid & s.direct[dev]; near != 0 && c.valid&hostSlot.bit() == 0 {
+	if near := c.valid & d.direct[dev]; near != 0 && c.valid&hostSlot.bit() == 0 {
 		moves.addFrom(CopyAcross, near.first(), dev, i)
-		s.set(c, c.held|dev.bit(), c.valid|dev.bit(), 0)
+		d.set(c, c.held|dev.bit(), c.valid|dev.bit(), 0)
 		return
 	}
-	s.fetch(moves, i, c)
+	d.fetch(moves, i, c)
 	moves.add(CopyIn, dev, i)
-	s.set(c, c.held|dev.bit(), c.valid|dev.bit(), 0)
+	d.set(c, c.held|dev.bit(), c.valid|dev.bit(), 0)
 }
 
 // Direct says which devices copy to each other without the host: those with the same word, which is
 // not empty. What only such a device has then goes straight to another of them, and the host gets no
 // copy. It is no part of the state, and may be said anew at any time.
-func (s *Space) Direct(word func(Place) string) {
-	for i, p := range s.config.Devices {
-		s.direct[i+1] = 0
-		for j, q := range s.config.Devices {
+func (d *directory) Direct(word func(Place) string) {
+	for i, p := range d.config.Devices {
+		d.direct[i+1] = 0
+		for j, q := range d.config.Devices {
 			if i != j && word(p) != "" && word(p) == word(q) {
-				s.direct[i+1] |= slot(j + 1).bit()
+				d.direct[i+1] |= slot(j + 1).bit()
 			}
 		}
 	}
 }
 
 // fetch makes a chunk that was written valid on the host.
-func (s *Space) fetch(moves *mover, i int, c *chunk) {
+func (d *directory) fetch(moves *mover, i int, c *chunk) {
 	if !c.written() || c.valid&hostSlot.bit() != 0 {
 		return
 	}
@@ -253,208 +349,45 @@ func (s *Space) fetch(moves *mover, i int, c *chunk) {
 	} else {
 		moves.add(CopyOut, c.valid.first(), i)
 	}
-	s.set(c, c.held|hostSlot.bit(), c.valid|hostSlot.bit(), c.fill)
+	d.set(c, c.held|hostSlot.bit(), c.valid|hostSlot.bit(), c.fill)
 }
 
-// Evict unmaps at least atLeast bytes on dev, or everything if atLeast is 0. Contents that are
-// valid only there are copied to the host first.
-func (s *Space) Evict(dev Place, atLeast uint64) Plan {
-	at, ok := s.device(dev)
-	if !ok {
-		return nil
-	}
-	count := s.tallies[at].held
-	if atLeast > 0 && atLeast < s.bytes(count) {
-		count = int((atLeast-1)>>s.shift) + 1
-	}
-	var moves mover
-	s.evict(&moves, at, count, nil)
-	return moves.plan(s)
-}
-
-// evict unmaps count chunks on dev that are not among keep, which is sorted by address.
-func (s *Space) evict(moves *mover, dev slot, count int, keep []span) {
-	if count <= 0 {
-		return
-	}
-	for _, v := range s.victims(dev, keep) {
-		v.count = min(v.count, count)
-		for i, c := range s.in(v.span) {
-			if v.dirty {
-				s.fetch(moves, i, c)
-			}
-			moves.add(Unmap, dev, i)
-			s.set(c, c.held&^dev.bit(), c.valid&^dev.bit(), c.fill)
-		}
-		if count -= v.count; count == 0 {
-			return
-		}
-	}
-}
-
-// victim is a run of neighbouring chunks that are equally good to evict.
-type victim struct {
-	span
-	needed uint64
-	dirty  bool
-}
-
-// victims returns the chunks mapped on dev that are not among keep, the best
-// to evict first.
-func (s *Space) victims(dev slot, keep []span) []victim {
-	var list []victim
-	next := s.allocations.first() // the first allocation that may touch the chunk
-	for i, c := range s.all() {
-		for len(keep) > 0 && keep[0].first+keep[0].count <= i {
-			keep = keep[1:]
-		}
-		if c.held&dev.bit() == 0 || len(keep) > 0 && keep[0].first <= i {
-			continue
-		}
-		needed := c.needed
-		r := s.rangeOf(span{i, 1})
-		for next.get().end() <= r.Addr {
-			next = next.next()
-		}
-		for at := next; at.get() != nil && at.get().Addr < r.end(); at = at.next() {
-			needed = max(needed, s.lastNeed(at.get()))
-		}
-		dirty := c.only(dev)
-		if n := len(list) - 1; n >= 0 && list[n].first+list[n].count == i && list[n].needed == needed && list[n].dirty == dirty {
-			list[n].count++
-			continue
-		}
-		list = append(list, victim{span{i, 1}, needed, dirty})
-	}
-	slices.SortFunc(list, func(a, b victim) int {
-		dirtyLast := 0
-		if a.dirty != b.dirty {
-			dirtyLast = 1
-			if b.dirty {
-				dirtyLast = -1
-			}
-		}
-		return cmp.Or(cmp.Compare(a.needed, b.needed), dirtyLast, cmp.Compare(a.first, b.first))
-	})
-	return list
-}
-
-// Launched notes that a kernel was submitted on dev that may change all of used: dev's copy becomes
-// the only valid one. If used is nil, it may change everything mapped there. Chunks that were not
-// prepared, because they are not mapped on dev or its copy is out of date, stay as they are.
-func (s *Space) Launched(dev Place, used []Range) {
-	at, ok := s.device(dev)
-	if !ok {
-		return
-	}
-	here := &s.tallies[at]
-	// If ready equals only, every chunk that a kernel here can write is valid here alone already.
-	if here.ready == here.only || used != nil && s.launched[at].same(s.version, used) {
-		return
-	}
-	if used == nil {
-		for _, c := range s.these(s.brought) {
-			s.written(at, c)
-		}
-		s.brought = s.brought[:0]
-		if here.ready == here.only {
-			return
-		}
-		for _, c := range s.all() {
-			s.written(at, c)
-		}
-		return
-	}
-	for _, r := range used {
-		s.Written(dev, r)
-	}
-	s.launched[at].keep(s.version, used)
-}
-
-// Written notes that a copy or fill wrote r on dev, where it was resident: dev's copy becomes the
-// only valid one.
-func (s *Space) Written(dev Place, r Range) {
-	at, ok := s.device(dev)
-	if !ok || !s.config.Arena.contains(r) {
-		return
-	}
-	for _, c := range s.in(s.span(r)) {
-		s.written(at, c)
-	}
-}
-
-func (s *Space) written(dev slot, c *chunk) {
+func (d *directory) written(dev slot, c *chunk) {
 	if c.ready(dev) {
-		s.set(c, c.held, dev.bit(), 0)
+		d.set(c, c.held, dev.bit(), 0)
 	}
 }
 
-// Fill notes that the client has filled all of r with a word, 4 bytes at addresses that are multiples
-// of 4. Chunks in which nothing else is allocated are then known by that word: no place has their
-// contents, none needs them, and they are written where they are needed. The caller must write the
-// rest, which Edges returns, by HostWrite before.
-func (s *Space) Fill(r Range, word uint32) error {
-	if err := s.Check(r); err != nil {
-		return err
-	}
-	for i, c := range s.in(s.span(r)) {
-		if s.covers(r, i, c) {
-			s.set(c, c.held, 0, fillOf(word))
-		}
-	}
-	return nil
-}
-
-// Edges returns the parts of r, which is allocated, in chunks that hold more of the client's memory
-// than r.
-func (s *Space) Edges(r Range) []Range {
-	var edges []Range
-	for i, c := range s.in(s.span(r)) {
-		if s.covers(r, i, c) {
-			continue
-		}
-		part := s.rangeOf(span{i, 1})
-		from, to := max(r.Addr, part.Addr), min(r.end(), part.end())
-		if n := len(edges) - 1; n >= 0 && edges[n].end() == from {
-			edges[n].Size += to - from
-			continue
-		}
-		edges = append(edges, Range{from, to - from})
-	}
-	return edges
-}
-
-// Filled is Written after a fill of all of r, which was resident on dev, with a word: of chunks in which
-// nothing else is allocated, the word is remembered too. No work that began before the fill may
-// write them after it.
-func (s *Space) Filled(dev Place, r Range, word uint32) {
-	at, ok := s.device(dev)
-	if !ok || s.Check(r) != nil {
-		return
-	}
-	for i, c := range s.in(s.span(r)) {
-		if s.written(at, c); c.valid == at.bit() && s.covers(r, i, c) {
-			s.set(c, c.held, c.valid, fillOf(word))
-		}
-	}
-}
-
-// Resident says whether a kernel on dev may use r as it is: all its chunks are mapped there and, if
-// they were ever written, valid.
-func (s *Space) Resident(dev Place, r Range) bool {
-	at, ok := s.device(dev)
-	if !ok || s.Check(r) != nil {
-		return false
-	}
-	if s.tallies[at].ready == s.chunks {
-		return true
-	}
-	for _, c := range s.in(s.span(r)) {
-		if !c.ready(at) {
+// HostReady says whether HostRead would have nothing to copy from a device.
+func (d *directory) HostReady(r Range) bool {
+	for _, c := range d.in(d.span(r)) {
+		if c.written() && c.fill == 0 && c.valid&hostSlot.bit() == 0 {
 			return false
 		}
 	}
 	return true
+}
+
+// AllResident says whether a kernel on dev may use all allocated memory as it is.
+func (d *directory) AllResident(dev Place) bool {
+	at, ok := d.device(dev)
+	return ok && d.tallies[at].ready == d.chunks
+}
+
+// Dirty is how many bytes have no valid copy on the host and are not known as a fill.
+func (d *directory) Dirty() (bytes uint64) { return d.bytes(d.dirty) }
+
+// Chunked returns the bytes of the chunks that allocations touch: what a device
+// must have room for if everything is to be resident.
+func (d *directory) Chunked() uint64 { return d.bytes(d.chunks) }
+
+// Mapped returns the bytes that are mapped on a device.
+func (d *directory) Mapped(dev Place) uint64 {
+	at, ok := d.device(dev)
+	if !ok {
+		return 0
+	}
+	return d.bytes(d.tallies[at].held)
 }
 
 // Share is how many bytes of given ranges a device has.
@@ -467,17 +400,17 @@ type Share struct {
 // contents of those chunks of ranges that were written, unless they are known as a fill. It also
 // returns how many bytes were written so at all: the difference is what a launch on that device would have to copy. The ranges must be in
 // the order of their addresses; a chunk that two of them share counts once.
-func (s *Space) Shares(ranges []Range, list []Share) (shares []Share, written uint64) {
+func (d *directory) Shares(ranges []Range, list []Share) (shares []Share, written uint64) {
 	var counts [maxDevices + 1]int
 	next, total := 0, 0
 	for _, r := range ranges {
-		p := s.span(r)
+		p := d.span(r)
 		if p.first < next {
 			p.count -= next - p.first
 			p.first = next
 		}
 		next = max(next, p.first+p.count)
-		for _, c := range s.in(p) {
+		for _, c := range d.in(p) {
 			if c.valid == 0 || c.fill != 0 {
 				continue
 			}
@@ -487,62 +420,34 @@ func (s *Space) Shares(ranges []Range, list []Share) (shares []Share, written ui
 			}
 		}
 	}
-	for i := range s.config.Devices {
+	for i := range d.config.Devices {
 		if n := counts[i+1]; n > 0 {
-			list = append(list, Share{s.config.Devices[i], s.bytes(n)})
+			list = append(list, Share{d.config.Devices[i], d.bytes(n)})
 		}
 	}
-	return list, s.bytes(total)
-}
-
-// AllResident says whether a kernel on dev may use all allocated memory as it is.
-func (s *Space) AllResident(dev Place) bool {
-	at, ok := s.device(dev)
-	return ok && s.tallies[at].ready == s.chunks
-}
-
-// HostReady says whether HostRead would have nothing to copy from a device.
-func (s *Space) HostReady(r Range) bool {
-	for _, c := range s.in(s.span(r)) {
-		if c.written() && c.fill == 0 && c.valid&hostSlot.bit() == 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// HostRead makes the chunks of r valid on the host. Devices keep their copies.
-func (s *Space) HostRead(r Range) (Plan, error) {
-	if err := s.Check(r); err != nil {
-		return nil, err
-	}
-	var moves mover
-	for i, c := range s.in(s.span(r)) {
-		s.fetch(&moves, i, c)
-	}
-	return moves.plan(s), nil
+	return list, d.bytes(total)
 }
 
 // Backup makes everything valid on the host, except for what is known as a fill and needs no copy.
 // Devices keep their copies.
-func (s *Space) Backup() Plan {
+func (d *directory) Backup() Plan {
 	var moves mover
-	for i, c := range s.all() {
+	for i, c := range d.all() {
 		if c.fill == 0 {
-			s.fetch(&moves, i, c)
+			d.fetch(&moves, i, c)
 		}
 	}
-	return moves.plan(s)
+	return moves.plan(d)
 }
 
 // Held returns the chunks that have a valid copy on the host.
-func (s *Space) Held() []Range {
+func (d *directory) Held() []Range {
 	var held []Range
-	for i, c := range s.all() {
+	for i, c := range d.all() {
 		if c.valid&hostSlot.bit() == 0 {
 			continue
 		}
-		r := s.rangeOf(span{i, 1})
+		r := d.rangeOf(span{i, 1})
 		if n := len(held) - 1; n >= 0 && held[n].end() == r.Addr {
 			held[n].Size += r.Size
 		} else {
@@ -552,66 +457,57 @@ func (s *Space) Held() []Range {
 	return held
 }
 
-// Dirty is how many bytes have no valid copy on the host and are not known as a fill.
-func (s *Space) Dirty() (bytes uint64) { return s.bytes(s.dirty) }
-
-// HostWrite makes the host the only valid place of r's chunks, because the caller is about to write
-// all of r there. Chunks that hold more of the client's memory than r are made valid on the host
-// first.
-func (s *Space) HostWrite(r Range) (Plan, error) {
-	if err := s.Check(r); err != nil {
-		return nil, err
-	}
-	var moves mover
-	for i, c := range s.in(s.span(r)) {
-		if !s.covers(r, i, c) {
-			s.fetch(&moves, i, c)
-		}
-		s.set(c, c.held|hostSlot.bit(), hostSlot.bit(), 0)
-	}
-	return moves.plan(s), nil
-}
-
-// covers says whether r, which is allocated, is everything allocated in the chunk.
-func (s *Space) covers(r Range, i int, c *chunk) bool {
-	whole := s.rangeOf(span{i, 1})
-	a := s.around(max(r.Addr, whole.Addr))
-	return c.users == 1 && r.Addr <= max(a.Addr, whole.Addr) && r.end() >= min(a.end(), whole.end())
-}
-
 // Trim discards the host's pages whose contents are out of date.
-func (s *Space) Trim() Plan {
-	if s.tallies[hostSlot].held == s.tallies[hostSlot].valid {
+func (d *directory) Trim() Plan {
+	if d.tallies[hostSlot].held == d.tallies[hostSlot].valid {
 		return nil
 	}
 	var moves mover
-	for i, c := range s.all() {
+	for i, c := range d.all() {
 		if c.held&^c.valid&hostSlot.bit() != 0 {
 			moves.add(Discard, hostSlot, i)
-			s.set(c, c.held&^hostSlot.bit(), c.valid, c.fill)
+			d.set(c, c.held&^hostSlot.bit(), c.valid, c.fill)
 		}
 	}
-	return moves.plan(s)
+	return moves.plan(d)
 }
 
 // Lost notes that a device is gone with everything mapped there. It returns the chunks whose only
 // valid copy was lost; they count as never written.
-func (s *Space) Lost(dev Place) []Range {
-	at, ok := s.device(dev)
+func (d *directory) Lost(dev Place) []Range {
+	at, ok := d.device(dev)
 	if !ok {
 		return nil
 	}
 	var lost []Range
-	for i, c := range s.all() {
+	for i, c := range d.all() {
 		if c.only(at) {
-			r := s.rangeOf(span{i, 1})
+			r := d.rangeOf(span{i, 1})
 			if n := len(lost) - 1; n >= 0 && lost[n].end() == r.Addr {
 				lost[n].Size += r.Size
 			} else {
 				lost = append(lost, r)
 			}
 		}
-		s.set(c, c.held&^at.bit(), c.valid&^at.bit(), c.fill)
+		d.set(c, c.held&^at.bit(), c.valid&^at.bit(), c.fill)
 	}
 	return lost
+}
+
+// SharedOn returns the devices that map a chunk of r in which other allocations lie too: these
+// chunks stay mapped when the allocation of r is freed.
+func (d *directory) SharedOn(r Range) (devices []Place) {
+	if r.Size == 0 {
+		return nil
+	}
+	var held places
+	for _, c := range d.in(d.span(r)) {
+		if c.users > 1 {
+			held |= c.held &^ hostSlot.bit()
+		}
+	}
+	for ; held != 0; held &= held - 1 {
+		devices = append(devices, d.config.Devices[held.first()-1])
+	}
+	return devices
 }

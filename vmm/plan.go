@@ -110,14 +110,14 @@ func (m *mover) join(op Op, from, place slot, word uint32, chunk int) {
 
 // plan sorts the moves by operation and joins neighbours. Copies out come before unmapping, and
 // mapping before copies in, so that memory is freed before it is needed and no contents are lost.
-func (m *mover) plan(s *Space) Plan {
+func (m *mover) plan(in *directory) Plan {
 	slices.SortFunc(m.moves, func(a, b move) int {
 		return cmp.Or(cmp.Compare(a.op, b.op), cmp.Compare(a.place, b.place), cmp.Compare(a.from, b.from), cmp.Compare(a.first, b.first))
 	})
 	var plan Plan
 	for _, v := range m.moves {
-		r := s.rangeOf(v.span)
-		step := Step{v.op, s.place(v.place), r, s.place(v.from), v.word}
+		r := in.rangeOf(v.span)
+		step := Step{v.op, in.place(v.place), r, in.place(v.from), v.word}
 		if n := len(plan) - 1; n >= 0 && plan[n].Range.end() == r.Addr {
 			step.Range = plan[n].Range
 			if step == plan[n] {

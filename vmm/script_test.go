@@ -150,7 +150,7 @@ func (w *world) run(words []string) string {
 		r := w.rangeOf(words[1])
 		edges := s.Edges(r)
 		if err = s.Fill(r, uint32(w.number(words[2]))); err == nil && len(edges) > 0 {
-			return fmt.Sprintf("write %v\n%s", edges, directory(s))
+			return fmt.Sprintf("write %v\n%s", edges, picture(s))
 		}
 	case "filled":
 		s.Filled(dev(), w.rangeOf(words[2]), uint32(w.number(words[3])))
@@ -159,7 +159,7 @@ func (w *world) run(words []string) string {
 	case "trim":
 		plan = s.Trim()
 	case "lost":
-		return fmt.Sprintf("lost %v\n%s", s.Lost(dev()), directory(s))
+		return fmt.Sprintf("lost %v\n%s", s.Lost(dev()), picture(s))
 	case "add":
 		err = s.AddDevice(dev())
 	case "usage":
@@ -178,7 +178,7 @@ func (w *world) run(words []string) string {
 	if err != nil {
 		return fmt.Sprintf("error: %v\n", err)
 	}
-	answer := directory(s)
+	answer := picture(s)
 	if len(plan) > 0 {
 		answer = plan.String() + "\n" + answer
 	}
@@ -193,9 +193,9 @@ func (w *world) reach(words []string) string {
 	return fmt.Sprintf("%v\n", w.space.Reachable(params))
 }
 
-// directory shows each allocated chunk: a place that has memory for it by its letter, h or the
+// picture shows each allocated chunk: a place that has memory for it by its letter, h or the
 // device's number, with a star if that is valid; and the word that it is known to be filled with.
-func directory(s *Space) string {
+func picture(s *Space) string {
 	var b strings.Builder
 	b.WriteString("=")
 	for i, c := range s.all() {

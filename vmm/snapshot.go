@@ -107,15 +107,6 @@ func (s *Space) needs() []uint64 {
 	return slices.Compact(times)
 }
 
-// ranks maps each allocation to the number of allocations before it.
-func (s *Space) ranks() map[*allocation]int {
-	ranks := make(map[*allocation]int, s.allocations.len())
-	for at := s.allocations.first(); at.get() != nil; at = at.next() {
-		ranks[at.get()] = len(ranks)
-	}
-	return ranks
-}
-
 // childRanks returns the ranks of the allocations nested in a, ascending.
 func childRanks(a *allocation, ranks map[*allocation]int) []int {
 	var list []int

@@ -59,7 +59,7 @@ func TestSnapshotGolden(t *testing.T) {
 	if err := back.UnmarshalBinary(data); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := directory(&back), directory(s); got != want {
+	if got, want := picture(&back), picture(s); got != want {
 		t.Errorf("got %swant %s", got, want)
 	}
 	if !reflect.DeepEqual(back.Config(), s.Config()) {

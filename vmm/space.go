@@ -3,7 +3,6 @@ package vmm
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"math"
 	"math/bits"
 	"slices"
@@ -125,71 +124,15 @@ func (c Config) check() error {
 
 // Space is the memory of one client.
 type Space struct {
-	config Config
-	shift  int // log2 of the chunk's size
-
-	allocations list
-	allocated   uint64
-	search      uint64 // of Reachable, to know what it has seen
-
-	table   []*page
-	chunks  int                    // number of chunks that allocations touch
-	tallies []tally                // by slot
-	dirty   int                    // chunks that were written, and have no valid copy on the host
-	filled  int                    // chunks known as a fill
-	direct  [maxDevices + 1]places // by slot: whence it gets copies without the host
-
-	// version changes with every change of the state, and serves as the time
-	// of a need.
-	version  uint64
 	prepared []memo // by slot: what Prepare last found in order
 	launched []memo // by slot: where Launched last had nothing to change
+	directory
+	book
 
 	// For PrepareAll, which looks first at the chunks that changed since its last call, and at
 	// all chunks only if the tallies show that more have changed.
 	everything uint64 // version at the last PrepareAll, which needed everything allocated then
-	fresh      few    // chunks that came into use since
 	brought    few    // chunks that the last call found in fresh
-}
-
-// chunk is one entry of the directory.
-type chunk struct {
-	needed uint64 // when Prepare last needed it as part of less than an allocation
-	held   places // that have memory for it
-	valid  places // a subset of held: those whose contents are valid
-	fill   fill   // contents that are valid without any place
-	users  uint32 // allocations that touch it
-}
-
-// fill is the word that a chunk consists of throughout, plus 1; 0 if it is not known to.
-type fill uint64
-
-func fillOf(word uint32) fill { return fill(word) + 1 }
-
-func (f fill) word() uint32 { return uint32(f - 1) }
-
-// written says whether the chunk has contents.
-func (c *chunk) written() bool { return c.valid != 0 || c.fill != 0 }
-
-// ready says whether a kernel on the device may use the chunk.
-func (c *chunk) ready(p slot) bool {
-	return c.held&p.bit() != 0 && (!c.written() || c.valid&p.bit() != 0)
-}
-
-// only says whether the contents would be lost with the place.
-func (c *chunk) only(p slot) bool { return c.valid == p.bit() && c.fill == 0 }
-
-// page is a part of the directory, allocated when it is first used.
-type page [1 << pageShift]chunk
-
-const pageShift = 10
-
-// tally counts the chunks of one place.
-type tally struct {
-	held  int
-	valid int
-	only  int // valid there and nowhere else, nor known as a fill
-	ready int
 }
 
 // New makes an empty space.
@@ -200,10 +143,13 @@ func New(c Config) (*Space, error) {
 	c.Devices = slices.Clone(c.Devices)
 	n := int(c.Arena.Size / c.Chunk)
 	return &Space{
-		config:   c,
-		shift:    bits.TrailingZeros64(c.Chunk),
-		table:    make([]*page, (n+1<<pageShift-1)>>pageShift),
-		tallies:  make([]tally, len(c.Devices)+1),
+		book: book{arena: c.Arena, limit: c.Limit, together: c.Joined},
+		directory: directory{
+			config:  c,
+			shift:   bits.TrailingZeros64(c.Chunk),
+			table:   make([]*page, (n+1<<pageShift-1)>>pageShift),
+			tallies: make([]tally, len(c.Devices)+1),
+		},
 		prepared: make([]memo, len(c.Devices)+1),
 		launched: make([]memo, len(c.Devices)+1),
 	}, nil
@@ -249,128 +195,6 @@ func (m *memo) same(version uint64, ranges []Range) bool {
 	return true
 }
 
-// few lists chunks by number, as long as they are few. It is a hint: chunks may be missing, and
-// listed ones may no longer be in use.
-type few []int
-
-const fewMost = 1024
-
-func (f *few) add(i int) {
-	if len(*f) < fewMost {
-		*f = append(*f, i)
-	}
-}
-
-// span is a row of chunks, by their number in the arena.
-type span struct{ first, count int }
-
-func (s *Space) span(r Range) span {
-	first := (r.Addr - s.config.Arena.Addr) >> s.shift
-	last := (r.end() - 1 - s.config.Arena.Addr) >> s.shift
-	return span{int(first), int(last-first) + 1}
-}
-
-func (s *Space) rangeOf(p span) Range {
-	return Range{s.config.Arena.Addr + uint64(p.first)<<s.shift, s.bytes(p.count)}
-}
-
-func (s *Space) bytes(chunks int) uint64 { return uint64(chunks) << s.shift }
-
-// in iterates over the entries of a span; those of pages that were never used are left out.
-func (s *Space) in(p span) iter.Seq2[int, *chunk] {
-	return func(yield func(int, *chunk) bool) {
-		for i := p.first; i < p.first+p.count; i++ {
-			page := s.table[i>>pageShift]
-			if page == nil {
-				i |= 1<<pageShift - 1
-				continue
-			}
-			if !yield(i, &page[i&(1<<pageShift-1)]) {
-				return
-			}
-		}
-	}
-}
-
-// all iterates over the entries that allocations touch.
-func (s *Space) all() iter.Seq2[int, *chunk] {
-	return func(yield func(int, *chunk) bool) {
-		for n, page := range s.table {
-			if page == nil {
-				continue
-			}
-			for i := range page {
-				if c := &page[i]; c.users > 0 && !yield(n<<pageShift+i, c) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// these iterates over the listed entries that allocations still touch.
-func (s *Space) these(chunks few) iter.Seq2[int, *chunk] {
-	return func(yield func(int, *chunk) bool) {
-		for _, i := range chunks {
-			c := &s.table[i>>pageShift][i&(1<<pageShift-1)] // it was in use once
-			if c.users > 0 && !yield(i, c) {
-				return
-			}
-		}
-	}
-}
-
-// set is the only writer of held, valid and fill of a chunk, so that the tallies stay right.
-func (s *Space) set(c *chunk, held, valid places, fill fill) {
-	if c.held == held && c.valid == valid && c.fill == fill {
-		return
-	}
-	s.version++
-	s.count(c, -1)
-	c.held, c.valid, c.fill = held, valid, fill
-	s.count(c, +1)
-}
-
-func (s *Space) count(c *chunk, by int) {
-	if c.fill != 0 {
-		s.filled += by
-	} else if c.valid != 0 && c.valid&hostSlot.bit() == 0 {
-		s.dirty += by
-	}
-	for rest := c.held; rest != 0; rest &= rest - 1 {
-		p := rest.first()
-		t := &s.tallies[p]
-		t.held += by
-		if c.valid&p.bit() != 0 {
-			t.valid += by
-		}
-		if c.only(p) {
-			t.only += by
-		}
-		if c.ready(p) {
-			t.ready += by
-		}
-	}
-}
-
-// device returns the slot of a device; false if the space does not know it.
-func (s *Space) device(p Place) (slot, bool) {
-	for i, known := range s.config.Devices {
-		if known == p {
-			return slot(i + 1), true
-		}
-	}
-	return 0, false
-}
-
-// place is the place of a slot.
-func (s *Space) place(p slot) Place {
-	if p == hostSlot {
-		return Host
-	}
-	return s.config.Devices[p-1]
-}
-
 // Usage says how much memory is where, in bytes.
 type Usage struct {
 	Allocated uint64   // what the client asked for
@@ -381,19 +205,6 @@ type Usage struct {
 	Swap      uint64   // chunks that have pages on the host, valid or not
 	Resident  []uint64 // chunks mapped, by device as in Config.Devices
 	Dirty     []uint64 // chunks valid on that device only, and not known as a fill
-}
-
-// Chunked returns the bytes of the chunks that allocations touch: what a device
-// must have room for if everything is to be resident.
-func (s *Space) Chunked() uint64 { return s.bytes(s.chunks) }
-
-// Mapped returns the bytes that are mapped on a device.
-func (s *Space) Mapped(dev Place) uint64 {
-	at, ok := s.device(dev)
-	if !ok {
-		return 0
-	}
-	return s.bytes(s.tallies[at].held)
 }
 
 // Usage returns how much memory is where.
@@ -411,4 +222,23 @@ func (s *Space) Usage() Usage {
 		u.Dirty = append(u.Dirty, s.bytes(t.only))
 	}
 	return u
+}
+
+// Alloc adds an allocation at an address that the client chose.
+func (s *Space) Alloc(r Range) error {
+	if err := s.add(r, s.version+1); err != nil {
+		return err
+	}
+	s.use(s.span(r))
+	return nil
+}
+
+// Free removes the allocation that starts at addr. Chunks that no other allocation touches leave
+// every place.
+func (s *Space) Free(addr uint64) (Plan, error) {
+	a, err := s.remove(addr)
+	if err != nil {
+		return nil, err
+	}
+	return s.leave(s.span(a.Range)), nil
 }

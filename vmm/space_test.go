@@ -40,7 +40,7 @@ func TestConfigs(t *testing.T) {
 // The host is no device, and no device is beyond the last.
 func TestPlacesThatAreNoDevices(t *testing.T) {
 	s := exampleSpace(t)
-	before := directory(s)
+	before := picture(s)
 	for _, p := range []Place{Host, Device(2), Device(-2)} {
 		if _, err := s.Prepare(p, nil, 0); !errors.Is(err, ErrInvalid) {
 			t.Errorf("prepare %v: %v", p, err)
@@ -56,7 +56,7 @@ func TestPlacesThatAreNoDevices(t *testing.T) {
 	}
 	s.Written(Device(0), Range{0, math.MaxUint64})
 	s.Launched(Device(0), []Range{{math.MaxUint64, math.MaxUint64}, {0x16000, 1}})
-	if after := directory(s); after != before {
+	if after := picture(s); after != before {
 		t.Errorf("got %swant %s", after, before)
 	}
 }

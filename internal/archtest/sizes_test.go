@@ -26,7 +26,6 @@ const stillLarge = `
 218 methods node/worker/worker
 129 methods node/vgpu/Core
 107 methods slurm/Core
-70 methods vmm/Space
 64 methods device/cuda/gpuContext
 55 methods device/cuda/stream
 53 methods device/remote/Context

@@ -45,7 +45,7 @@ func ParseAlternative(options string) (model.Request, error) {
 
 // readAlternatives parses the alternatives in a job's comment. One that is wrong stays as an empty
 // request, so that the others keep their numbers; the plug-in refuses wrong ones where it can.
-func (c *Core) readAlternatives(j *job) {
+func (rd *reader) readAlternatives(j *job) {
 	j.ors = nil
 	if !j.managed {
 		return
@@ -53,7 +53,7 @@ func (c *Core) readAlternatives(j *job) {
 	for _, options := range j.comment.Request.Or {
 		r, err := ParseAlternative(options)
 		if err != nil {
-			c.note("job %s: its alternative %q is left out: %v", j.Ref, options, err)
+			rd.out.note("job %s: its alternative %q is left out: %v", j.Ref, options, err)
 			r = model.Request{}
 		}
 		j.ors = append(j.ors, r)
@@ -62,10 +62,10 @@ func (c *Core) readAlternatives(j *job) {
 
 // alternatives are the other requests that would do for a job. Their positions must stay those of
 // the comment, so one that is not understood becomes a request that no node can satisfy.
-func (c *Core) alternatives(j *job) []model.Request {
+func (rd *reader) alternatives(j *job) []model.Request {
 	var list []model.Request
 	for i := range j.ors {
-		r, err := c.alternative(j, &j.ors[i])
+		r, err := rd.alternative(j, &j.ors[i])
 		if err != nil || j.ors[i].Cores+j.ors[i].CoresPerNode == 0 {
 			r = model.Request{Nodes: 1, CoresPerNode: 1, NodeList: []string{"nowhere"}}
 		}
@@ -75,7 +75,7 @@ func (c *Core) alternatives(j *job) []model.Request {
 }
 
 // alternative completes an alternative as the core reads Slurm's own fields of a job.
-func (c *Core) alternative(j *job, said *model.Request) (model.Request, error) {
+func (rd *reader) alternative(j *job, said *model.Request) (model.Request, error) {
 	f := j.fact
 	f.MinNodes, f.MaxNodes = said.Nodes, said.Nodes
 	f.Tasks, f.TasksPerNode = max(1, said.Processes), 0
@@ -84,11 +84,11 @@ func (c *Core) alternative(j *job, said *model.Request) (model.Request, error) {
 	f.MemoryPerNode, f.MemoryPerCPU = said.Memory, said.MemoryPerCore
 	f.Exclusive, f.Contiguous = said.Exclusive, said.Contiguous
 	f.Required = strings.Join(said.NodeList, ",")
-	r, err := c.requestOf(&f)
+	r, err := rd.requestOf(&f)
 	if err != nil {
 		return r, err
 	}
-	if r.NodeList, err = c.nodesIn(&f, f.Required, r.Nodes); err != nil {
+	if r.NodeList, err = rd.nodesIn(&f, f.Required, r.Nodes); err != nil {
 		return r, err
 	}
 	r.Processes, r.WallTime = f.Tasks, said.WallTime
@@ -98,7 +98,7 @@ func (c *Core) alternative(j *job, said *model.Request) (model.Request, error) {
 
 // choose makes one of a job's alternatives what the job asks for. withdraw undoes it if the
 // placement fails.
-func (c *Core) choose(j *job, alternative int) *Change {
+func (rd *reader) choose(j *job, alternative int) *Change {
 	r := &j.spec.Alternatives[alternative-1]
 	before := j.comment
 	j.before = &before

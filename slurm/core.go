@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
+	"sort"
 	"strings"
 	"time"
 
@@ -60,239 +60,67 @@ func (c *Config) defaults() {
 	c.Retry = cmp.Or(c.Retry, 30*time.Second)
 }
 
-// Ref names a job as Slurm's commands do: by its number, or its array and task.
-type Ref struct {
-	ID    uint64
-	Array uint64
-	Task  int
-}
-
-func (r Ref) String() string {
-	if r.Array != 0 {
-		return fmt.Sprintf("%d_%d", r.Array, r.Task)
-	}
-	return strconv.FormatUint(r.ID, 10)
-}
-
-// Place asks for a job to be placed on exactly these nodes and released.
-type Place struct {
-	Job   Ref
-	Nodes []string
-	// CPUsPerNode is pinned for each node; otherwise Slurm would divide the processors as it likes.
-	CPUsPerNode int
-	// Comment is the job's new comment.
-	Comment string
-	// Start is how often Slurm had restarted the job; User and UID are its owner.
-	Start int
-	User  string
-	UID   int
-	// As is what the job asks for from now on; nil if that stays as it is.
-	As *Change
-	// Borrows are, for each of Nodes, the GPUs that are lent to the programs there; nil if there
-	// are none.
-	Borrows [][]Borrow
-}
-
-// Borrow is a GPU that is lent to a job.
-type Borrow struct {
-	words.Device
-	// Memory is the share in bytes; 0 is the whole GPU.
-	Memory int64
-}
-
-// Say asks for an action that comes with a new comment.
-type Say struct {
-	Job     Ref
-	Comment string
-}
-
-// Split asks for tasks to be taken out of an array.
-type Split struct {
-	Array uint64
-	Tasks []int
-	// Contiguous is what the array asks for, and so what each task must ask for.
-	Contiguous bool
-}
-
-// Effects are what the driver must do. It must report the fate of each, except Comments, with Told.
-type Effects struct {
-	Places    []Place
-	Recalls   []Ref
-	Handovers []Say
-	Splits    []Split
-	Comments  []Say
-	Stops     []Stop
-	// Resumes let suspended jobs continue, with their new comments.
-	Resumes []Say
-	// Notes are for the log.
-	Notes []string
-}
-
-// Fate is the outcome of a request to Slurm.
-type Fate uint8
-
-// The fates of requests.
-const (
-	Done    Fate = iota
-	Refused      // Slurm did nothing
-	Unknown      // it is not known whether Slurm did it
-)
-
-// phase is the stage of a job of Muster.
-type phase uint8
-
-const (
-	aside     phase = iota // not offered to the policy
-	waiting                // in the policy's queue
-	placing                // a request to place it is in progress, or its outcome is unknown
-	placed                 // Slurm was told, and has not started it yet
-	running                // Slurm has started it
-	recalling              // it is to be held again
-	leaving                // it is being handed to Slurm's scheduler
-	slurms                 // it is Slurm's own
-)
-
-func (p phase) String() string {
-	return [...]string{"aside", "waiting", "placing", "placed", "running", "recalling", "leaving", "slurm's"}[p]
-}
-
-// job is what the core knows of a job that has not ended.
-type job struct {
-	Ref
-	fact    Job
-	phase   phase
-	comment words.Comment
-	managed bool
-	spec    *model.Job
-	number  policy.JobID   // its number in the policy's state, or -1 if it is not there
-	parts   []policy.JobID // the policy's jobs for its uses of single nodes, where one job could not describe them
-	plan    *words.Answer
-	why     string
-	until   time.Duration // it stands aside until then
-	since   time.Duration // when this phase began
-	// told is when the latest request about the job was answered: a listing that was requested
-	// before that may not show the effect, and is ignored. While busy is true, a request has not
-	// been answered.
-	told time.Duration
-	busy bool
-	// said is the comment's sentence, saidAt when it was written.
-	said   string
-	saidAt time.Duration
-	mark   uint64        // the latest listing that contains it
-	uses   []Use         // what the policy's book has for it while it runs
-	grants []model.Grant // GPUs lent to it, while uncrowd enters it again
-	// counted: it is counted in Core.active.
-	counted bool
-	member  bool // it is counted in Core.members
-	tries   int  // how often it was recalled or refused since it last ran
-	// borrower: it asks for GPUs on any node. short: the book lacks some of the GPUs that it has,
-	// because their nodes have not said yet what they lend.
-	borrower, short bool
-	// before is the comment before choose changed what the job asks for; nil if it did not.
-	before *words.Comment
-	ors    []model.Request // its alternatives, as they were written
-	nice   int64           // the nice value that the policy was told
-	ranked bool            // it is in the book of priorities
-	// halting: the policy wants it stopped. asleep: it is suspended, and the policy knows. rousing:
-	// the policy wants it resumed. stopFor is the job in whose favour it was stopped.
-	halting, asleep, rousing bool
-	stopFor                  string
-	spread                   bool // no processors per node are pinned: Slurm takes whatever is free on its nodes
-}
-
-// Counts are the numbers of events so far.
-type Counts struct {
-	Placed     int `json:"placed"`
-	Started    int `json:"started"`
-	Ended      int `json:"ended"`
-	Refused    int `json:"refused"`
-	Unknown    int `json:"unknown"`
-	Recalled   int `json:"recalled"`
-	HandedOver int `json:"handed_over"`
-	// Clashes is how often Slurm gave a job a GPU that was lent to another.
-	Clashes int `json:"gpu_clashes"`
-	// Stopped is the number of jobs that were suspended, requeued or cancelled in favour of others.
-	Stopped int `json:"stopped"`
-	// Wrong is the number of jobs that started on other nodes than they were placed on; Uneven that
-	// of jobs that started on the right nodes with other shares of them.
-	Wrong  int `json:"wrong"`
-	Uneven int `json:"uneven"`
-}
-
-// Core is the driver's state.
-type Core struct {
-	cfg   Config
-	state *policy.State
-
+// present is what all parts go by: the configuration and the time.
+type present struct {
+	cfg        Config
 	now, began time.Duration
-	started    bool
-	settled    bool // a listing was requested late enough to show all requests of the driver before this one
+}
 
-	nodes      []*node
-	byName     map[string]*node
-	strangers  map[string]bool // lenders that Slurm does not know, and that were logged
-	partitions map[string]*partition
-	reserved   []Reservation
-	largest    int // processors of the largest node
-	threads    int
-	leastMem   int64
-
-	book     *priority.Book // nil if Slurm does not rank jobs
-	jobs     map[uint64]*job
+// book is the policy's view of the cluster, and what it is to be asked.
+type book struct {
+	state    *policy.State
 	numbered map[policy.JobID]*job
-	active   map[uint64]int // by array: its tasks in the policy's book
-	members  map[uint64]int // by array: its tasks with a record of their own
-	listing  uint64
+	stepDue  bool
+	wake     time.Duration
+}
 
-	preempts  bool          // the policy resumes suspended jobs by itself
-	asleep    int           // the number of jobs that the policy takes for suspended
-	open      map[int32]int // within one step: nodes of jobs that were placed and have not started (see startsFirst)
+// Core is the driver's state. Each of its parts knows only parts above it in this list.
+type Core struct {
+	*present
+	out    *outbox
+	roster *roster
+	book   *book
+	fleet  *fleet
+	reader *reader
+	*ranks
+	ledger *ledger
+	*lending
+	stopper *stopper
+
+	started   bool
+	settled   bool // a listing was requested late enough to show all requests of the driver before this one
 	uncrowdAt time.Duration
-	stepDue   bool
-	wake      time.Duration
-	effects   Effects
-	counts    Counts
 	asked     uint64 // the job with which Explain continues
-}
-
-type partition struct {
-	Partition
-	names []string
-}
-
-type node struct {
-	Node
-	number  int32
-	crowded bool // a job uses something that the book has no room for
-	noted   bool // that it is crowded was logged
-	gone    bool
-	// book is how many of its GPUs the policy's book has, lends the set of those that are usable.
-	book  int
-	lends uint64
-	odd   bool // its GPUs cannot be entered in the book, and that was logged
 }
 
 // New returns a core that knows nothing of the cluster yet. The policy must serve this core only.
 func New(cfg Config, p policy.Policy) *Core {
 	cfg.defaults()
-	state := policy.NewState(&model.Cluster{Name: cfg.Cluster}, p)
-	c := &Core{cfg: cfg, state: state, byName: map[string]*node{}, strangers: map[string]bool{}, partitions: map[string]*partition{},
-		jobs: map[uint64]*job{}, numbered: map[policy.JobID]*job{}, active: map[uint64]int{}, members: map[uint64]int{}, wake: policy.Never}
-	state.SetClock(func(t time.Duration) string {
-		if t-c.policyTime(c.now) > year/2 {
+	now, out := &present{cfg: cfg}, &outbox{}
+	roster := &roster{jobs: map[uint64]*job{}, active: map[uint64]int{}, members: map[uint64]int{}}
+	book := &book{state: policy.NewState(&model.Cluster{Name: cfg.Cluster}, p), numbered: map[policy.JobID]*job{}, wake: policy.Never}
+	book.state.SetClock(func(t time.Duration) string {
+		if t-now.policyTime(now.now) > year/2 {
 			return ""
 		}
-		return time.Unix(0, int64(t+c.began)).Format("15:04:05")
+		return time.Unix(0, int64(t+now.began)).Format("15:04:05")
 	})
-	c.preempts = preempt.Wraps(p)
-	c.setRanking()
-	return c
+	fleet := &fleet{present: now, out: out, book: book, byName: map[string]*node{}, partitions: map[string]*partition{}}
+	reader := &reader{now, out, fleet}
+	ranks := &ranks{present: now, out: out, roster: roster, book: book, fleet: fleet}
+	ranks.setRanking()
+	ledger := &ledger{present: now, out: out, roster: roster, book: book, fleet: fleet, reader: reader, ranks: ranks}
+	return &Core{
+		present: now, out: out, roster: roster, book: book, fleet: fleet, reader: reader, ranks: ranks, ledger: ledger,
+		lending: &lending{now, out, roster, book, fleet, ledger, map[string]bool{}},
+		stopper: &stopper{now, out, roster, book, ledger, preempt.Wraps(p)},
+	}
 }
 
 // Record writes everything that the policy is told from now on, and what it decides, in the format
 // of package history, for muster sim replay. The recording begins with a snapshot. An error of w
 // ends the recording and nothing else.
-func (c *Core) Record(w io.Writer, h history.Header) { history.Record(w, h, c.state) }
+func (c *Core) Record(w io.Writer, h history.Header) { history.Record(w, h, c.book.state) }
 
 const year = 365 * 24 * time.Hour
 
@@ -305,36 +133,32 @@ func (c *Core) advance(now time.Duration) {
 
 // policyTime converts an instant to the policy's clock, which starts at c.began. It is negative for
 // jobs that started earlier.
-func (c *Core) policyTime(at time.Duration) time.Duration { return at - c.began }
+func (p *present) policyTime(at time.Duration) time.Duration { return at - p.began }
 
 // Take returns the effects collected so far, and forgets them.
 func (c *Core) Take() Effects {
-	e := c.effects
-	c.effects = Effects{}
+	e := c.out.effects
+	c.out.effects = Effects{}
 	return e
 }
 
 // Counts returns the numbers of events so far.
-func (c *Core) Counts() Counts { return c.counts }
+func (c *Core) Counts() Counts { return c.out.counts }
 
 // Next is when a Step is due even if nothing happens.
 func (c *Core) Next() time.Duration {
-	if c.stepDue {
+	if c.book.stepDue {
 		return max(c.now, c.began+c.cfg.Settle)
 	}
-	if c.book != nil && c.book.Waiting() > 0 {
-		return min(c.wake, c.began+c.book.Next())
+	if c.ranks.priorities != nil && c.ranks.priorities.Waiting() > 0 {
+		return min(c.book.wake, c.began+c.ranks.priorities.Next())
 	}
-	return c.wake
-}
-
-func (c *Core) note(format string, args ...any) {
-	c.effects.Notes = append(c.effects.Notes, fmt.Sprintf(format, args...))
+	return c.book.wake
 }
 
 // must panics on an error of a call that cannot fail while the driver's and the policy's books
 // agree.
-func (c *Core) must(err error) {
+func must(err error) {
 	if err != nil {
 		panic("slurm: the policy's book and the driver's disagree: " + err.Error())
 	}
@@ -345,28 +169,28 @@ func (c *Core) must(err error) {
 func (c *Core) Observe(now time.Duration, p *Picture) {
 	c.advance(now)
 	if p.Partitions != nil {
-		clear(c.partitions)
+		clear(c.fleet.partitions)
 		for _, f := range p.Partitions {
-			c.partitions[f.Name] = &partition{f, names(f.Nodes)}
+			c.fleet.partitions[f.Name] = &partition{f, names(f.Nodes)}
 		}
 	}
 	if p.Nodes != nil {
-		c.takeNodes(p.Nodes)
+		c.fleet.takeNodes(p.Nodes)
 	}
 	if c.cfg.Lending && p.Lenders != nil {
-		c.takeLenders(p.Lenders)
+		c.lending.takeLenders(p.Lenders)
 	}
-	c.takeRanking(p)
+	c.ranks.takeRanking(p)
 	if p.Reservations != nil {
-		c.reserved = p.Reservations
-		c.setWindows()
+		c.fleet.reserved = p.Reservations
+		c.fleet.setWindows()
 	}
 	c.settled = c.settled || p.Asked-c.began >= c.cfg.Settle
 	if p.Same {
 		c.lookAgain(p.Asked)
 		return
 	}
-	c.listing++
+	c.roster.listing++
 	var fresh []*job
 	// Jobs that hold nothing go first: after slurmctld was killed it may have forgotten which jobs
 	// it had started, and other jobs may have what the book says is theirs. Suspended jobs come
@@ -381,8 +205,8 @@ func (c *Core) Observe(now time.Duration, p *Picture) {
 			}
 		}
 	}
-	for _, id := range c.sorted(func(j *job) bool { return j.mark != c.listing && !j.busy && p.Asked > j.told }) {
-		c.over(id, c.jobs[id])
+	for _, id := range c.roster.sorted(func(j *job) bool { return j.mark != c.roster.listing && !j.busy && p.Asked > j.told }) {
+		c.over(id, c.roster.jobs[id])
 	}
 	c.uncrowd()
 	c.offerAll(fresh)
@@ -392,8 +216,8 @@ func (c *Core) Observe(now time.Duration, p *Picture) {
 // patience may be over.
 func (c *Core) lookAgain(asked time.Duration) {
 	var fresh []*job
-	for _, id := range c.sorted(func(j *job) bool { return !j.busy && asked > j.told }) {
-		j := c.jobs[id]
+	for _, id := range c.roster.sorted(func(j *job) bool { return !j.busy && asked > j.told }) {
+		j := c.roster.jobs[id]
 		switch j.phase {
 		case aside:
 			fresh = append(fresh, j)
@@ -404,31 +228,19 @@ func (c *Core) lookAgain(asked time.Duration) {
 			}
 		case running:
 			if j.halting || j.rousing {
-				c.standing(j, asked)
+				c.stopper.standing(j, asked)
 			}
 		}
 	}
 	c.offerAll(fresh)
 }
 
-// sorted lists the numbers of some jobs, ascending.
-func (c *Core) sorted(which func(*job) bool) []uint64 {
-	var ids []uint64
-	for id, j := range c.jobs {
-		if which(j) {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	return ids
-}
-
 // take updates what is known of a job with what Slurm says. It returns nil if the job has ended, or
 // if the listing is older than the latest request about the job.
 func (c *Core) take(f *Job, asked time.Duration) *job {
-	j := c.jobs[f.ID]
+	j := c.roster.jobs[f.ID]
 	if j != nil {
-		j.mark = c.listing
+		j.mark = c.roster.listing
 		if j.busy || asked <= j.told {
 			return nil // the listing may be older than what is known
 		}
@@ -440,34 +252,23 @@ func (c *Core) take(f *Job, asked time.Duration) *job {
 		return nil
 	}
 	if j == nil {
-		j = &job{Ref: refOf(f), number: -1, mark: c.listing, since: c.now}
-		c.jobs[f.ID] = j
+		j = &job{Ref: refOf(f), place: place{number: -1}, mark: c.roster.listing, since: c.now}
+		c.roster.jobs[f.ID] = j
 	}
 	j.Ref = refOf(f)
 	c.read(j, f)
 	if !f.pending() {
 		c.runs(j)
-		c.standing(j, asked)
+		c.stopper.standing(j, asked)
 		return j
 	}
 	c.waits(j, asked)
 	return j
 }
 
-func refOf(f *Job) Ref {
-	if f.ArrayJob == 0 || f.several() {
-		return Ref{ID: f.ID}
-	}
-	task := f.ArrayTask
-	if list := f.tasks(1); len(list) == 1 {
-		task = list[0]
-	}
-	return Ref{ID: f.ID, Array: f.ArrayJob, Task: task}
-}
-
 // read takes over Slurm's record of a job, and parses its comments if they have changed.
 func (c *Core) read(j *job, f *Job) {
-	c.member(j, f.ArrayJob, f.ArrayJob != 0 && !f.several())
+	c.roster.member(j, f.ArrayJob, f.ArrayJob != 0 && !f.several())
 	fresh := j.fact.ID == 0 || j.fact.AdminComment != f.AdminComment || j.fact.Comment != f.Comment
 	j.fact = *f
 	if !fresh {
@@ -475,62 +276,19 @@ func (c *Core) read(j *job, f *Job) {
 	}
 	both, err := words.ParseBoth(f.AdminComment, f.Comment)
 	if err != nil {
-		c.note("job %s: %v", j.Ref, err)
+		c.out.note("job %s: %v", j.Ref, err)
 	}
 	j.comment, j.managed = both, both.Request != nil
 	j.said, j.before = j.comment.Why, nil
 	j.borrower = j.borrows()
-	c.readAlternatives(j)
-}
-
-// borrows says whether a job asks for GPUs on any node.
-func (j *job) borrows() bool {
-	return j.managed && (j.comment.Request.GPUs > 0 || strings.Contains(j.fact.TRESPerNode+j.fact.TRESPerJob, "rgpu"))
-}
-
-// enter moves a job to another phase.
-func (c *Core) enter(j *job, p phase) {
-	if j.phase != p {
-		j.phase, j.since = p, c.now
-	}
-}
-
-// withdraw removes a job from the policy's book, undoes choose, and puts the job aside.
-func (c *Core) withdraw(j *job) {
-	if j.number >= 0 {
-		c.unrank(j)
-		if j.phase == waiting {
-			c.must(c.state.Cancel(j.number))
-		} else {
-			c.must(c.state.End(j.number))
-		}
-		delete(c.numbered, j.number)
-		j.number = -1
-		c.stepDue = true
-	}
-	for _, id := range j.parts {
-		c.must(c.state.End(id))
-		delete(c.numbered, id)
-		c.stepDue = true
-	}
-	j.parts = nil
-	c.setAsleep(j, false)
-	j.halting, j.rousing = false, false
-	if j.before != nil {
-		j.comment, j.before = *j.before, nil
-		j.borrower = j.borrows()
-	}
-	c.count(j)
-	if j.phase != aside {
-		c.enter(j, aside)
-	}
+	c.reader.readAlternatives(j)
 }
 
 // ended handles a job that Slurm lists as ended. It may have been too short to be seen running.
 func (c *Core) ended(j *job, f *Job) {
 	if j.managed && j.plan != nil && (j.phase == placing || j.phase == placed || j.phase == recalling) && f.Nodes != "" {
 		c.checkNodes(j, names(f.Nodes))
-		c.enter(j, running)
+		c.ledger.enter(j, running)
 	}
 	c.over(f.ID, j)
 }
@@ -538,23 +296,23 @@ func (c *Core) ended(j *job, f *Job) {
 // over forgets a job that has ended, or that Slurm does not list any more.
 func (c *Core) over(id uint64, j *job) {
 	if j.managed && (j.phase == running || j.phase == placed) {
-		c.counts.Ended++ // a placed job that is gone has run and ended between two listings
+		c.out.counts.Ended++ // a placed job that is gone has run and ended between two listings
 	}
-	c.withdraw(j)
-	c.member(j, j.fact.ArrayJob, false)
-	delete(c.jobs, id)
+	c.ledger.withdraw(j)
+	c.roster.member(j, j.fact.ArrayJob, false)
+	delete(c.roster.jobs, id)
 }
 
 // waits handles a job that is pending in Slurm.
 func (c *Core) waits(j *job, asked time.Duration) {
 	f := &j.fact
 	if j.phase == running {
-		c.withdraw(j) // Slurm has requeued it
+		c.ledger.withdraw(j) // Slurm has requeued it
 	}
 	switch {
 	case !j.managed:
-		c.withdraw(j)
-		c.enter(j, slurms)
+		c.ledger.withdraw(j)
+		c.ledger.enter(j, slurms)
 	case f.several():
 		c.takeApart(j)
 	case !f.Held:
@@ -562,7 +320,7 @@ func (c *Core) waits(j *job, asked time.Duration) {
 	case j.phase == placing && asked <= j.told+c.cfg.Settle:
 		// The outcome of the request is still open.
 	case j.phase == placing, j.phase == placed, j.phase == recalling, j.phase == leaving, j.phase == slurms:
-		c.withdraw(j) // it is held again, or was never released
+		c.ledger.withdraw(j) // it is held again, or was never released
 		j.plan = nil
 	case j.phase == waiting:
 		c.reread(j)
@@ -574,19 +332,19 @@ func (c *Core) released(j *job) {
 	f, answer := &j.fact, j.comment.Answer
 	switch {
 	case answer.For(f.ID, f.Restarts) && j.phase != recalling && j.plan.For(f.ID, f.Restarts) && !j.plan.Same(answer):
-		c.recall(j, "Slurm has forgotten where it was placed last")
+		c.ledger.recall(j, "Slurm has forgotten where it was placed last")
 	case answer.For(f.ID, f.Restarts) && j.phase != recalling:
 		if j.phase != placed {
-			c.findPlaced(j)
+			c.ledger.findPlaced(j)
 		}
 		c.checkPlaced(j)
 	case answer != nil && answer.Job == f.ID:
 		// Slurm has requeued it, pinned to the nodes that it had; or it is to be recalled.
-		c.recall(j, "Slurm has requeued it")
+		c.ledger.recall(j, "Slurm has requeued it")
 	default:
 		// Its user released it, or it was handed over.
-		c.withdraw(j)
-		c.enter(j, slurms)
+		c.ledger.withdraw(j)
+		c.ledger.enter(j, slurms)
 	}
 }
 
@@ -598,47 +356,24 @@ func (c *Core) checkPlaced(j *job) {
 	switch j.fact.Reason {
 	case "", "None", "Resources", "Priority", "Prolog", "Cleaning":
 		if c.now-j.since > c.cfg.Patience {
-			c.recall(j, fmt.Sprintf("Slurm did not start it within %s", units.FormatDuration(c.cfg.Patience)))
+			c.ledger.recall(j, fmt.Sprintf("Slurm did not start it within %s", units.FormatDuration(c.cfg.Patience)))
 		}
 		return
 	}
 	if c.now-j.since < time.Second { // the reason may be from before the placement
 		return
 	}
-	c.recall(j, "Slurm does not start it: "+j.fact.Reason)
+	c.ledger.recall(j, "Slurm does not start it: "+j.fact.Reason)
 	if j.fact.Reason == "DependencyNeverSatisfied" {
 		j.until = max(j.until, c.now+time.Hour)
 	}
-}
-
-// pause is how long a job stands aside: twice as long each time, up to Retry.
-func (c *Core) pause(j *job) time.Duration {
-	j.tries++
-	return min(c.cfg.Retry, time.Second<<min(j.tries, 20))
-}
-
-// recall asks for a job to be held again. The job keeps what it was given until a listing shows it
-// held, since Slurm may start it before.
-func (c *Core) recall(j *job, why string) {
-	if j.phase != recalling {
-		c.counts.Recalled++
-		c.note("job %s is recalled: %s", j.Ref, why)
-	}
-	if j.phase == waiting {
-		c.withdraw(j) // the policy has given it nothing yet
-	}
-	c.enter(j, recalling)
-	c.crowdLenders(j)
-	j.why, j.until = why, c.now+c.pause(j)
-	j.busy = true
-	c.effects.Recalls = append(c.effects.Recalls, j.Ref)
 }
 
 // offerAll offers the jobs that stand aside to the policy, in the order of their numbers.
 func (c *Core) offerAll(list []*job) {
 	slices.SortFunc(list, func(a, b *job) int { return cmp.Compare(a.ID, b.ID) })
 	for _, j := range list {
-		if j.phase == aside && j.managed && !j.busy && c.jobs[j.ID] == j && j.fact.pending() && j.fact.Held && !j.fact.several() {
+		if j.phase == aside && j.managed && !j.busy && c.roster.jobs[j.ID] == j && j.fact.pending() && j.fact.Held && !j.fact.several() {
 			c.offer(j)
 		}
 	}
@@ -647,50 +382,23 @@ func (c *Core) offerAll(list []*job) {
 // gate says why a job must not be offered now; "" if it may.
 func (c *Core) gate(j *job) string {
 	f := &j.fact
-	switch p := c.partitions[f.Partition]; {
+	switch p := c.fleet.partitions[f.Partition]; {
 	case j.comment.Request.Held:
 		return "its user holds it: scontrol release lets it go"
 	case f.Reason == "JobHeldAdmin":
 		return "an administrator holds it: scontrol release lets it go"
-	case f.Dependency != "" && c.dependsOn(f) != "":
-		return "it waits for other jobs: " + c.dependsOn(f)
+	case f.Dependency != "" && c.roster.dependsOn(f) != "":
+		return "it waits for other jobs: " + c.roster.dependsOn(f)
 	case f.Eligible > c.now:
 		return "it must not start before " + time.Unix(0, int64(f.Eligible)).Format("15:04:05")
 	case j.until > c.now:
 		return j.why
 	case p != nil && !p.Up:
 		return "partition " + f.Partition + " is not up"
-	case f.ArrayJob != 0 && f.ArrayLimit > 0 && c.active[f.ArrayJob] >= f.ArrayLimit:
+	case f.ArrayJob != 0 && f.ArrayLimit > 0 && c.roster.active[f.ArrayJob] >= f.ArrayLimit:
 		return fmt.Sprintf("%d tasks of its array may run at a time, and as many do", f.ArrayLimit)
 	}
 	return ""
-}
-
-// member counts the tasks of arrays that have a record of their own.
-func (c *Core) member(j *job, array uint64, is bool) {
-	if is == j.member {
-		return
-	}
-	j.member = is
-	if is {
-		c.members[array]++
-	} else if c.members[array]--; c.members[array] == 0 {
-		delete(c.members, array)
-	}
-}
-
-// count counts the tasks of arrays that are in the policy's book.
-func (c *Core) count(j *job) {
-	in := j.number >= 0 || len(j.parts) > 0
-	if in == j.counted || j.fact.ArrayJob == 0 {
-		return
-	}
-	j.counted = in
-	if in {
-		c.active[j.fact.ArrayJob]++
-	} else if c.active[j.fact.ArrayJob]--; c.active[j.fact.ArrayJob] == 0 {
-		delete(c.active, j.fact.ArrayJob)
-	}
 }
 
 // offer submits a job to the policy, or notes why not.
@@ -698,12 +406,12 @@ func (c *Core) offer(j *job) {
 	if j.why = c.gate(j); j.why != "" {
 		return
 	}
-	spec, err := c.understand(j)
+	spec, err := c.reader.understand(j)
 	if err != nil {
 		c.notOurs(j, err)
 		return
 	}
-	id, err := c.state.Submit(spec)
+	id, err := c.book.state.Submit(spec)
 	if err != nil {
 		j.why = strings.TrimPrefix(err.Error(), policy.ErrImpossible.Error()+": ")
 		if !errors.Is(err, policy.ErrImpossible) {
@@ -713,11 +421,11 @@ func (c *Core) offer(j *job) {
 		return
 	}
 	j.spec, j.number = spec, id
-	c.numbered[id] = j
-	c.count(j)
-	c.rank(j)
-	c.enter(j, waiting)
-	c.stepDue = true
+	c.book.numbered[id] = j
+	c.roster.count(j)
+	c.ranks.rank(j)
+	c.ledger.enter(j, waiting)
+	c.book.stepDue = true
 }
 
 // notOurs handles a job that the core does not understand: it is handed to Slurm's scheduler,
@@ -727,38 +435,38 @@ func (c *Core) notOurs(j *job, err error) {
 		j.why = fmt.Sprintf("it asks for borrowed GPUs, and %v: change it with scontrol update, or cancel it", err)
 		return
 	}
-	if c.mixes(j) {
+	if c.lending.mixes(j) {
 		j.why = fmt.Sprintf("nodes lend GPUs that Slurm knows, too, so Slurm's scheduler cannot have it, and %v: change it with scontrol update, or cancel it", err)
 		return
 	}
 	j.why = fmt.Sprintf("left to Slurm's scheduler: %v", err)
-	c.enter(j, leaving)
+	c.ledger.enter(j, leaving)
 	j.busy = true
 	say := j.comment
 	say.Answer, say.Why = nil, j.why
-	c.counts.HandedOver++
-	c.effects.Handovers = append(c.effects.Handovers, Say{j.Ref, say.String()})
+	c.out.counts.HandedOver++
+	c.out.effects.Handovers = append(c.out.effects.Handovers, Say{j.Ref, say.String()})
 }
 
 // reread withdraws a waiting job that must not be offered any more, or that asks for something else
 // than it did.
 func (c *Core) reread(j *job) {
 	if c.gate(j) == "" || strings.HasPrefix(c.gate(j), "partition") {
-		if spec, err := c.understand(j); err == nil && sameSpec(spec, j.spec) {
-			c.rerank(j)
+		if spec, err := c.reader.understand(j); err == nil && sameSpec(spec, j.spec) {
+			c.ranks.rerank(j)
 			return
 		}
-	} else if j.fact.ArrayJob != 0 && !j.comment.Request.Held && j.fact.Reason != "JobHeldAdmin" && c.dependsOn(&j.fact) == "" {
+	} else if j.fact.ArrayJob != 0 && !j.comment.Request.Held && j.fact.Reason != "JobHeldAdmin" && c.roster.dependsOn(&j.fact) == "" {
 		return // its array's limit is reached because the job itself is counted
 	}
-	c.withdraw(j)
+	c.ledger.withdraw(j)
 }
 
 // takeApart asks for the next tasks of an array to become jobs of their own: few at a time, since
 // each is a record in Slurm.
 func (c *Core) takeApart(j *job) {
 	f := &j.fact
-	c.enter(j, aside)
+	c.ledger.enter(j, aside)
 	if j.busy || c.gate(j) != "" {
 		j.why = c.gate(j)
 		return
@@ -767,7 +475,7 @@ func (c *Core) takeApart(j *job) {
 	if f.ArrayLimit > 0 {
 		n = min(n, f.ArrayLimit)
 	}
-	if n -= c.members[f.ArrayJob]; n <= 0 {
+	if n -= c.roster.members[f.ArrayJob]; n <= 0 {
 		return
 	}
 	// The last task is not taken out: the record that is left becomes that task.
@@ -782,41 +490,41 @@ func (c *Core) takeApart(j *job) {
 		return
 	}
 	j.busy = true
-	c.effects.Splits = append(c.effects.Splits, Split{Array: f.ArrayJob, Tasks: tasks, Contiguous: f.Contiguous})
+	c.out.effects.Splits = append(c.out.effects.Splits, Split{Array: f.ArrayJob, Tasks: tasks, Contiguous: f.Contiguous})
 }
 
 // Told reports the outcome of a request about a job; err says why it was refused. The outcome of a
 // Split is reported for the array.
 func (c *Core) Told(now time.Duration, id uint64, fate Fate, err error) {
 	c.advance(now)
-	j := c.jobs[id]
+	j := c.roster.jobs[id]
 	if j == nil {
 		return
 	}
 	j.busy, j.told = false, c.now
 	switch {
 	case j.halting || j.rousing:
-		c.toldOfStop(j, fate, err)
+		c.stopper.toldOfStop(j, fate, err)
 	case fate == Unknown:
-		c.counts.Unknown++
-		c.note("job %s: %v", j.Ref, err)
+		c.out.counts.Unknown++
+		c.out.note("job %s: %v", j.Ref, err)
 	case fate == Refused && j.phase == placing:
-		c.counts.Refused++
-		c.note("job %s: %v", j.Ref, err)
-		c.withdraw(j)
+		c.out.counts.Refused++
+		c.out.note("job %s: %v", j.Ref, err)
+		c.ledger.withdraw(j)
 		j.plan = nil
-		j.why, j.until = err.Error(), c.now+c.pause(j)
+		j.why, j.until = err.Error(), c.now+c.ledger.pause(j)
 		if !errors.Is(err, ErrNotLent) {
 			j.why = "Slurm refused its placement: " + j.why
 		}
 	case fate == Refused:
-		c.note("job %s: %v", j.Ref, err)
-		j.why, j.until = err.Error(), c.now+c.pause(j)
+		c.out.note("job %s: %v", j.Ref, err)
+		j.why, j.until = err.Error(), c.now+c.ledger.pause(j)
 	case j.phase == placing:
-		c.counts.Placed++
-		c.enter(j, placed)
+		c.out.counts.Placed++
+		c.ledger.enter(j, placed)
 	case j.phase == leaving:
-		c.enter(j, slurms)
+		c.ledger.enter(j, slurms)
 	}
 }
 
@@ -824,57 +532,57 @@ func (c *Core) Told(now time.Duration, id uint64, fate Fate, err error) {
 // now. A new driver first waits for Settle, until it knows what the driver before it has placed.
 func (c *Core) Step(now time.Duration) {
 	c.advance(now)
-	if !c.stepDue && c.now < c.wake && !c.ranksDue() || c.now-c.began < c.cfg.Settle || c.cfg.Lending && !c.settled {
+	if !c.book.stepDue && c.now < c.book.wake && !c.ranks.ranksDue() || c.now-c.began < c.cfg.Settle || c.cfg.Lending && !c.settled {
 		return
 	}
-	c.stepDue = false
-	c.tellRanks()
-	plan := c.state.Step(c.policyTime(c.now))
-	c.wake = policy.Never
+	c.book.stepDue = false
+	c.ranks.tellRanks()
+	plan := c.book.state.Step(c.policyTime(c.now))
+	c.book.wake = policy.Never
 	if plan.Wake != policy.Never && plan.Wake > c.policyTime(c.now) {
-		c.wake = plan.Wake + c.began
+		c.book.wake = plan.Wake + c.began
 	}
-	c.open = nil
+	c.ledger.open = nil
 	for i := range plan.Starts {
 		if st := &plan.Starts[i]; st.Err == nil {
 			c.begin(st)
 		} else {
-			c.stepDue = true
+			c.book.stepDue = true
 		}
 	}
 	for i := range plan.Stops {
-		c.halt(&plan.Stops[i])
+		c.stopper.halt(&plan.Stops[i])
 	}
 	for i := range plan.Resumes {
 		if r := &plan.Resumes[i]; r.Err == nil {
-			c.rouse(c.numbered[r.Job])
+			c.stopper.rouse(c.book.numbered[r.Job])
 		} else {
-			c.stepDue = true
+			c.book.stepDue = true
 		}
 	}
-	c.rouseIdle()
+	c.stopper.rouseIdle()
 }
 
 // begin asks for a job to be placed as the policy decided.
 func (c *Core) begin(st *policy.Start) {
-	j := c.numbered[st.Job]
-	c.unrank(j)
-	a := &words.Answer{Start: j.fact.Restarts, Job: j.ID, Why: st.Reason.Text(c.state.View())}
+	j := c.book.numbered[st.Job]
+	c.ranks.unrank(j)
+	a := &words.Answer{Start: j.fact.Restarts, Job: j.ID, Why: st.Reason.Text(c.book.state.View())}
 	for i := range st.Alloc.Parts {
 		p := &st.Alloc.Parts[i]
-		a.Nodes = append(a.Nodes, c.nodes[p.Node].Name)
+		a.Nodes = append(a.Nodes, c.fleet.nodes[p.Node].Name)
 	}
 	var change *Change
 	if st.Alternative > 0 {
-		change = c.choose(j, st.Alternative)
+		change = c.reader.choose(j, st.Alternative)
 	}
-	if node := c.startsFirst(j, st.Alloc); node != "" {
-		c.enter(j, placing)
-		c.withdraw(j)
+	if node := c.ledger.startsFirst(j, st.Alloc); node != "" {
+		c.ledger.enter(j, placing)
+		c.ledger.withdraw(j)
 		j.why, j.until = fmt.Sprintf("a job that was placed on node %s has not started yet", node), c.now+500*time.Millisecond
 		return
 	}
-	borrows := c.borrowed(j, st.Alloc)
+	borrows := c.lending.borrowed(j, st.Alloc)
 	for _, list := range borrows {
 		for _, b := range list {
 			a.Devices = append(a.Devices, b.Device)
@@ -883,10 +591,10 @@ func (c *Core) begin(st *policy.Start) {
 	if len(a.Devices) > 0 && c.cfg.GrantFolder != "" {
 		a.Grant = fmt.Sprintf("%s/%d.%d", c.cfg.GrantFolder, j.ID, a.Start)
 	}
-	if node := c.clash(j, st.Alloc, borrows); node != "" {
-		c.enter(j, placing)
-		c.withdraw(j)
-		j.why, j.until = fmt.Sprintf("node %s lends some of its GPUs, and Slurm gives out others: which ones a job gets there Slurm alone decides, so it waits until only one of both is so", node), c.now+c.pause(j)
+	if node := c.lending.clash(j, st.Alloc, borrows); node != "" {
+		c.ledger.enter(j, placing)
+		c.ledger.withdraw(j)
+		j.why, j.until = fmt.Sprintf("node %s lends some of its GPUs, and Slurm gives out others: which ones a job gets there Slurm alone decides, so it waits until only one of both is so", node), c.now+c.ledger.pause(j)
 		return
 	}
 	j.plan = a
@@ -895,14 +603,14 @@ func (c *Core) begin(st *policy.Start) {
 	if !say.Request.Placed {
 		say.Request.Placed, say.Request.Was = true, j.fact.Required
 	}
-	c.enter(j, placing)
+	c.ledger.enter(j, placing)
 	j.busy = true
 	place := Place{Job: j.Ref, Nodes: a.Nodes, Comment: say.String(), Start: a.Start, User: j.fact.User, UID: j.fact.UID, As: change, Borrows: borrows}
 	if !st.Alloc.Parts[0].Exclusive && !j.spread {
 		place.CPUsPerNode = int(st.Alloc.Parts[0].Cores)
 	}
-	c.trim(j, st.Alloc)
-	c.effects.Places = append(c.effects.Places, place)
+	c.ledger.trim(j, st.Alloc)
+	c.out.effects.Places = append(c.out.effects.Places, place)
 }
 
 // Explain asks for the reasons why jobs wait to be written into their comments: of at most most
@@ -912,7 +620,7 @@ func (c *Core) Explain(now time.Duration, most int, every time.Duration) {
 	if c.now-c.began < c.cfg.Settle {
 		return // the policy has decided nothing yet
 	}
-	ids := c.sorted(func(j *job) bool {
+	ids := c.roster.sorted(func(j *job) bool {
 		return (j.phase == waiting || j.phase == aside) && j.managed && !j.busy && c.now-j.saidAt >= every
 	})
 	from, _ := slices.BinarySearch(ids, c.asked)
@@ -921,7 +629,7 @@ func (c *Core) Explain(now time.Duration, most int, every time.Duration) {
 			return
 		}
 		most--
-		j := c.jobs[id]
+		j := c.roster.jobs[id]
 		c.asked, j.saidAt = id+1, c.now
 		why := c.Why(j.ID)
 		if why == "" || why == j.said {
@@ -930,18 +638,18 @@ func (c *Core) Explain(now time.Duration, most int, every time.Duration) {
 		j.said = why
 		say := j.comment
 		say.Answer, say.Why = nil, why
-		c.effects.Comments = append(c.effects.Comments, Say{j.Ref, say.String()})
+		c.out.effects.Comments = append(c.out.effects.Comments, Say{j.Ref, say.String()})
 	}
 }
 
 // Why says why a job waits, or why it was placed where it is.
 func (c *Core) Why(id uint64) string {
-	j := c.jobs[id]
+	j := c.roster.jobs[id]
 	switch {
 	case j == nil:
 		return ""
 	case j.phase == waiting:
-		return c.state.Why(j.number)
+		return c.book.state.Why(j.number)
 	case j.phase == aside:
 		return j.why
 	case j.phase == running && j.whyStopped() != "":
@@ -956,4 +664,89 @@ func sameSpec(a, b *model.Job) bool {
 	return a.WallTime == b.WallTime && a.Reservation == b.Reservation && a.Request.Nodes == b.Request.Nodes && a.Request.Cores == b.Request.Cores &&
 		a.Request.CoresPerNode == b.Request.CoresPerNode && a.Request.Memory == b.Request.Memory && a.Request.GPUs == b.Request.GPUs &&
 		a.Request.Exclusive == b.Request.Exclusive && a.Request.Contiguous == b.Request.Contiguous && slices.Equal(a.Request.NodeList, b.Request.NodeList)
+}
+
+// Settled says whether the core knows everything that a driver before this one has asked Slurm for.
+// Until then, nothing that it lent must be taken back.
+func (c *Core) Settled() bool { return c.settled }
+
+// runs handles a job that Slurm has started: the book must have what Slurm says.
+func (c *Core) runs(j *job) {
+	uses := j.fact.Uses
+	if len(uses) == 0 {
+		return // it is ending, or Slurm does not say: the book stays
+	}
+	if j.phase == running && sameUses(uses, j.uses) {
+		return
+	}
+	if j.plan == nil && j.managed && j.comment.Answer.For(j.ID, j.fact.Restarts) {
+		j.plan = j.comment.Answer
+	}
+	if j.phase != running && j.managed && j.plan != nil {
+		var on []string
+		for _, u := range uses {
+			on = append(on, u.Node)
+		}
+		c.checkNodes(j, on)
+	}
+	if j.number >= 0 && j.phase != waiting && c.ledger.asPlanned(j) {
+		j.uses, j.tries = uses, 0
+		c.ledger.enter(j, running)
+		return
+	}
+	grants := c.ledger.grantsOf(j)
+	c.ledger.withdraw(j)
+	j.uses = uses
+	c.ledger.enter(j, running)
+	c.ledger.adopt(j, grants)
+	c.lending.noteClashes(j)
+}
+
+// checkNodes compares where a job has started with where it was placed.
+func (c *Core) checkNodes(j *job, on []string) {
+	c.out.counts.Started++
+	want := slices.Clone(j.plan.Nodes)
+	sort.Strings(on)
+	sort.Strings(want)
+	if !slices.Equal(on, want) {
+		c.out.counts.Wrong++
+		c.out.note("job %s was placed on %v and runs on %v", j.Ref, want, on)
+	}
+}
+
+// uncrowd tries again to enter what did not fit: it withdraws all jobs on crowded nodes and enters
+// them anew, at most once a second.
+func (c *Core) uncrowd() {
+	if c.now < c.uncrowdAt || !slices.ContainsFunc(c.fleet.nodes, func(n *node) bool { return n.crowded }) {
+		return
+	}
+	c.uncrowdAt = c.now + time.Second
+	var there []*job
+	for _, id := range c.roster.sorted(func(j *job) bool { return j.phase == running && c.ledger.onCrowded(j) }) {
+		j := c.roster.jobs[id]
+		grants := c.ledger.grantsOf(j)
+		c.ledger.withdraw(j)
+		c.ledger.enter(j, running)
+		there = append(there, j)
+		j.grants = grants
+	}
+	for _, n := range c.fleet.nodes {
+		if n.crowded {
+			n.crowded = false
+			c.fleet.setNode(n)
+		}
+	}
+	// Suspended jobs first: others may run in their place.
+	slices.SortStableFunc(there, func(a, b *job) int { return cmp.Compare(b.suspended(), a.suspended()) })
+	for _, j := range there {
+		c.ledger.adopt(j, j.grants)
+		j.grants = nil
+		c.stopper.standing(j, c.now)
+	}
+	for _, id := range c.roster.sorted(func(j *job) bool { return j.phase == recalling }) {
+		c.ledger.crowdLenders(c.roster.jobs[id])
+	}
+	for _, n := range c.fleet.nodes {
+		n.noted = n.crowded
+	}
 }

@@ -12,12 +12,12 @@ import (
 
 // dependsOn returns the first dependency of a job that is certainly not satisfied yet; "" if there
 // is none.
-func (c *Core) dependsOn(f *Job) string {
+func (r *roster) dependsOn(f *Job) string {
 	any, some := strings.Contains(f.Dependency, "?"), false
 	open := ""
 	for _, d := range strings.FieldsFunc(f.Dependency, func(r rune) bool { return r == ',' || r == '?' }) {
 		d, _, _ = strings.Cut(d, "(")
-		if c.unmet(d) {
+		if r.unmet(d) {
 			if open == "" {
 				open = d
 			}
@@ -33,7 +33,7 @@ func (c *Core) dependsOn(f *Job) string {
 
 // unmet says whether a dependency such as "afterok:17:18_3" names a job that has not ended, or for
 // after, has not started.
-func (c *Core) unmet(text string) bool {
+func (r *roster) unmet(text string) bool {
 	kind, list, _ := strings.Cut(text, ":")
 	switch kind {
 	case "afterany", "afterok", "afternotok", "after", "afterburstbuffer":
@@ -47,14 +47,14 @@ func (c *Core) unmet(text string) bool {
 		if err != nil {
 			continue
 		}
-		j := c.jobs[id]
+		j := r.jobs[id]
 		switch {
 		case kind == "after":
 			if j != nil && j.fact.pending() {
 				return true
 			}
-		case isTask && task == "*", c.members[id] > 0:
-			if j != nil || c.members[id] > 0 {
+		case isTask && task == "*", r.members[id] > 0:
+			if j != nil || r.members[id] > 0 {
 				return true
 			}
 		case j != nil:

@@ -31,5 +31,11 @@
 // that node until it has. Slurm never gives one core or GPU of its own to two jobs. Borrowed GPUs
 // are only in this book and in the comments, from which a restarted driver rebuilds it.
 //
+// # Parts
+//
+// The core is made of parts, each of which knows only parts below it: what there is (roster, fleet), what
+// jobs ask for (reader) and how they rank (ranks), what they have (ledger), and above it lending and
+// stopper. The core itself moves each job from phase to phase.
+//
 // The package never reads a clock, opens nothing and draws no random numbers.
 package slurm

@@ -12,25 +12,37 @@ import (
 	"muster/slurm/words"
 )
 
+// lending is which GPUs nodes lend, and to whom.
+type lending struct {
+	*present
+	out    *outbox
+	roster *roster
+	book   *book
+	fleet  *fleet
+	ledger *ledger
+
+	strangers map[string]bool // lenders that Slurm does not know, and that were logged
+}
+
 // takeLenders updates which GPUs can be lent. To the policy, the GPUs of a node that does not lend
 // are down, since no node could grant them to a job.
-func (c *Core) takeLenders(list []Lender) {
+func (ln *lending) takeLenders(list []Lender) {
 	lends := map[string][]LentGPU{}
 	for _, l := range list {
 		lends[l.Node] = l.GPUs
-		if c.byName[l.Node] == nil && !c.strangers[l.Node] {
-			c.strangers[l.Node] = true
-			c.note("node %s lends GPUs, and Slurm does not know it: its GPUs are not used; does muster node --name say what Slurm calls the node?", l.Node)
+		if ln.fleet.byName[l.Node] == nil && !ln.strangers[l.Node] {
+			ln.strangers[l.Node] = true
+			ln.out.note("node %s lends GPUs, and Slurm does not know it: its GPUs are not used; does muster node --name say what Slurm calls the node?", l.Node)
 		}
 	}
-	for _, n := range c.nodes {
-		c.setGPUs(n, lends[n.Name])
+	for _, n := range ln.fleet.nodes {
+		ln.setGPUs(n, lends[n.Name])
 	}
 }
 
 // setGPUs takes over the GPUs that a node lends; none if it does not lend. The book never loses
 // GPUs: those that are no longer lent are down.
-func (c *Core) setGPUs(n *node, lent []LentGPU) {
+func (ln *lending) setGPUs(n *node, lent []LentGPU) {
 	if more := len(lent) - n.book; more > 0 {
 		var types []model.GPUType
 		var gpus []int
@@ -39,16 +51,16 @@ func (c *Core) setGPUs(n *node, lent []LentGPU) {
 			types = append(types, model.GPUType{Name: typeName(g), Memory: g.Memory, Speed: g.Speed})
 		}
 		types, gpus = distinct(types, gpus)
-		if err := c.state.AddDevices(n.number, gpus, types...); err != nil {
+		if err := ln.book.state.AddDevices(n.number, gpus, types...); err != nil {
 			if !n.odd {
 				n.odd = true
-				c.note("the GPUs that node %s lends are not used: %v", n.Name, err)
+				ln.out.note("the GPUs that node %s lends are not used: %v", n.Name, err)
 			}
 		} else {
 			n.lends |= (1<<(n.book+more) - 1) &^ (1<<n.book - 1) // AddDevices adds devices that are up
 			n.book += more
-			c.stepDue = true
-			c.reenter(n)
+			ln.book.stepDue = true
+			ln.reenter(n)
 		}
 	}
 	up := uint64(0)
@@ -59,27 +71,27 @@ func (c *Core) setGPUs(n *node, lent []LentGPU) {
 	}
 	for changed := (up ^ n.lends) & (1<<n.book - 1); changed != 0; changed &= changed - 1 {
 		d := bits.TrailingZeros64(changed)
-		c.must(c.state.SetDevice(n.number, int32(d), up>>d&1 != 0))
-		c.stepDue = true
+		must(ln.book.state.SetDevice(n.number, int32(d), up>>d&1 != 0))
+		ln.book.stepDue = true
 	}
 	n.lends = up
 }
 
 // reenter enters jobs into the book again that borrow GPUs of a node, now that its GPUs are known.
 // A driver before this one placed them.
-func (c *Core) reenter(n *node) {
-	for _, id := range c.sorted(func(j *job) bool {
+func (ln *lending) reenter(n *node) {
+	for _, id := range ln.roster.sorted(func(j *job) bool {
 		return j.short && j.plan != nil && slices.ContainsFunc(j.plan.Devices, func(d words.Device) bool { return d.Node == n.Name })
 	}) {
-		j := c.jobs[id]
+		j := ln.roster.jobs[id]
 		switch j.phase {
 		case running:
-			grants := c.grantsOf(j)
-			c.withdraw(j)
-			c.enter(j, running)
-			c.adopt(j, grants)
+			grants := ln.ledger.grantsOf(j)
+			ln.ledger.withdraw(j)
+			ln.ledger.enter(j, running)
+			ln.ledger.adopt(j, grants)
 		case placed:
-			c.findPlaced(j)
+			ln.ledger.findPlaced(j)
 		}
 	}
 }
@@ -107,14 +119,14 @@ func distinct(types []model.GPUType, gpus []int) ([]model.GPUType, []int) {
 
 // borrowed lists the GPUs that are lent to each node of a job that asks for GPUs on any node. GPUs
 // on the job's own nodes are lent like others: Slurm knows of none of them.
-func (c *Core) borrowed(j *job, a *model.Allocation) [][]Borrow {
+func (ln *lending) borrowed(j *job, a *model.Allocation) [][]Borrow {
 	list := lentOf(j, a)
 	if len(list) == 0 {
 		return nil
 	}
 	out := make([][]Borrow, len(a.Parts))
 	for _, g := range list {
-		out[g.For] = append(out[g.For], Borrow{words.Device{Node: c.nodes[g.Node].Name, Device: int(g.Device)}, g.Memory})
+		out[g.For] = append(out[g.For], Borrow{words.Device{Node: ln.fleet.nodes[g.Node].Name, Device: int(g.Device)}, g.Memory})
 	}
 	return out
 }
@@ -142,7 +154,7 @@ func lentOf(j *job, a *model.Allocation) []model.Grant {
 
 // clash names a node on which some GPUs would be lent and others allocated by Slurm; "" if there is
 // none. Slurm chooses which of a node's GPUs a job gets, and might choose one that is lent.
-func (c *Core) clash(j *job, a *model.Allocation, borrows [][]Borrow) string {
+func (ln *lending) clash(j *job, a *model.Allocation, borrows [][]Borrow) string {
 	own, lent := map[string]bool{}, map[string]bool{}
 	for _, list := range borrows {
 		for _, b := range list {
@@ -152,17 +164,17 @@ func (c *Core) clash(j *job, a *model.Allocation, borrows [][]Borrow) string {
 	if borrows == nil {
 		for i := range a.Parts {
 			if a.Parts[i].GPUs != 0 {
-				own[c.nodes[a.Parts[i].Node].Name] = true
+				own[ln.fleet.nodes[a.Parts[i].Node].Name] = true
 			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(lent)) {
-		if n := c.byName[name]; n.GPUs > 1 && c.slurmGivesGPUs(n) {
+		if n := ln.fleet.byName[name]; n.GPUs > 1 && ln.slurmGivesGPUs(n) {
 			return name
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(own)) {
-		if n := c.byName[name]; n.GPUs > 1 && c.isLentFrom(name, j) {
+		if n := ln.fleet.byName[name]; n.GPUs > 1 && ln.isLentFrom(name, j) {
 			return name
 		}
 	}
@@ -171,15 +183,15 @@ func (c *Core) clash(j *job, a *model.Allocation, borrows [][]Borrow) string {
 
 // slurmGivesGPUs says whether a job has GPUs of a node from Slurm, or will have: a job that Muster
 // places, or any other.
-func (c *Core) slurmGivesGPUs(n *node) bool {
-	for _, j := range c.jobs {
+func (ln *lending) slurmGivesGPUs(n *node) bool {
+	for _, j := range ln.roster.jobs {
 		if j.phase == running && slices.ContainsFunc(j.fact.Uses, func(u Use) bool { return u.Node == n.Name && (u.GPUs != 0 || u.Count > 0) }) {
 			return true
 		}
 		if j.borrower || j.number < 0 || j.phase == waiting {
 			continue
 		}
-		for _, p := range c.state.Allocation(j.number).Parts {
+		for _, p := range ln.book.state.Allocation(j.number).Parts {
 			if p.Node == n.number && p.GPUs != 0 {
 				return true
 			}
@@ -189,9 +201,9 @@ func (c *Core) slurmGivesGPUs(n *node) bool {
 }
 
 // isLentFrom says whether a GPU of a node is lent to a job other than but.
-func (c *Core) isLentFrom(node string, but *job) bool {
-	for _, j := range c.jobs {
-		if j == but || c.Borrows(j.ID, j.fact.Restarts) == nil {
+func (ln *lending) isLentFrom(node string, but *job) bool {
+	for _, j := range ln.roster.jobs {
+		if j == but || ln.Borrows(j.ID, j.fact.Restarts) == nil {
 			continue
 		}
 		if slices.ContainsFunc(j.plan.Devices, func(d words.Device) bool { return d.Node == node }) {
@@ -203,16 +215,16 @@ func (c *Core) isLentFrom(node string, but *job) bool {
 
 // mixes says whether a job asks for Slurm's own GPUs while nodes lend some of these. Only the
 // driver can keep them apart, so Slurm's scheduler must not have the job.
-func (c *Core) mixes(j *job) bool {
-	if !c.cfg.Lending || !strings.Contains(j.fact.TRESPerNode+j.fact.TRESPerJob+j.fact.TRESPerTask+j.fact.TRESPerSocket, "gpu") {
+func (ln *lending) mixes(j *job) bool {
+	if !ln.cfg.Lending || !strings.Contains(j.fact.TRESPerNode+j.fact.TRESPerJob+j.fact.TRESPerTask+j.fact.TRESPerSocket, "gpu") {
 		return false
 	}
-	return slices.ContainsFunc(c.nodes, func(n *node) bool { return n.GPUs > 0 && n.lends != 0 })
+	return slices.ContainsFunc(ln.fleet.nodes, func(n *node) bool { return n.GPUs > 0 && n.lends != 0 })
 }
 
 // noteClashes logs that Slurm has given a job a GPU that is lent to another. Only Slurm's scheduler
 // does that: the driver did not place that job.
-func (c *Core) noteClashes(j *job) {
+func (ln *lending) noteClashes(j *job) {
 	gpus := map[string]uint64{}
 	for _, u := range j.fact.Uses {
 		if u.GPUs != 0 {
@@ -222,20 +234,16 @@ func (c *Core) noteClashes(j *job) {
 	if len(gpus) == 0 {
 		return
 	}
-	for _, id := range c.sorted(func(o *job) bool { return o != j && c.Borrows(o.ID, o.fact.Restarts) != nil }) {
-		o := c.jobs[id]
+	for _, id := range ln.roster.sorted(func(o *job) bool { return o != j && ln.Borrows(o.ID, o.fact.Restarts) != nil }) {
+		o := ln.roster.jobs[id]
 		for _, d := range o.plan.Devices {
 			if gpus[d.Node]>>d.Device&1 != 0 {
-				c.counts.Clashes++
-				c.note("Slurm has given job %s GPU %s, which is lent to job %s: let Muster place all jobs that ask for GPUs (muster slurm setup), or take gpu out of Gres= of that node", j.Ref, d, o.Ref)
+				ln.out.counts.Clashes++
+				ln.out.note("Slurm has given job %s GPU %s, which is lent to job %s: let Muster place all jobs that ask for GPUs (muster slurm setup), or take gpu out of Gres= of that node", j.Ref, d, o.Ref)
 			}
 		}
 	}
 }
-
-// Settled says whether the core knows everything that a driver before this one has asked Slurm for.
-// Until then, nothing that it lent must be taken back.
-func (c *Core) Settled() bool { return c.settled }
 
 // ErrNotLent is wrapped by errors of placements for which nodes did not lend their GPUs.
 var ErrNotLent = errors.New("the GPUs that it was to borrow are not lent")
@@ -249,8 +257,8 @@ type Loan struct {
 
 // Borrows is what a job may use of the GPUs lent to it, in one start of the job; nil if that start
 // is over.
-func (c *Core) Borrows(id uint64, start int) *Loan {
-	j := c.jobs[id]
+func (ln *lending) Borrows(id uint64, start int) *Loan {
+	j := ln.roster.jobs[id]
 	if j == nil || !j.plan.For(id, start) {
 		return nil
 	}
@@ -269,12 +277,12 @@ func (c *Core) Borrows(id uint64, start int) *Loan {
 // Lacking lists the loans of placed or started jobs for which has returns false. That happens
 // because a slurmctld that was killed may forget that a job has ended, or that it was held again,
 // and start it where it was placed before. Jobs for which the book has no room are not listed.
-func (c *Core) Lacking(has func(id uint64, start int) bool) []Place {
+func (ln *lending) Lacking(has func(id uint64, start int) bool) []Place {
 	var list []Place
-	for _, id := range c.sorted(func(j *job) bool {
+	for _, id := range ln.roster.sorted(func(j *job) bool {
 		return (j.phase == placed || j.phase == running) && j.number >= 0 && !j.short && len(j.lent()) > 0 && j.plan.For(j.ID, j.fact.Restarts) && !has(j.ID, j.plan.Start)
 	}) {
-		j := c.jobs[id]
+		j := ln.roster.jobs[id]
 		p := Place{Job: j.Ref, Nodes: j.plan.Nodes, Start: j.plan.Start, User: j.fact.User, UID: j.fact.UID, Borrows: make([][]Borrow, len(j.plan.Nodes))}
 		for i, d := range j.plan.Devices {
 			at := j.plan.UserOf(i)

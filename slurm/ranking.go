@@ -17,23 +17,34 @@ type Accounting struct {
 	Shares map[priority.Member]float64
 }
 
+// ranks is the book of priorities.
+type ranks struct {
+	*present
+	out    *outbox
+	roster *roster
+	book   *book
+	fleet  *fleet
+
+	priorities *priority.Book // nil if Slurm does not rank jobs
+}
+
 // setRanking makes the book of priorities, if the site has priorities.
-func (c *Core) setRanking() {
-	if c.cfg.Priority == nil {
+func (rk *ranks) setRanking() {
+	if rk.cfg.Priority == nil {
 		return
 	}
-	book, err := priority.New(*c.cfg.Priority)
-	c.must(err)                                    // ReadSite has validated it
+	book, err := priority.New(*rk.cfg.Priority)
+	must(err)                                      // ReadSite has validated it
 	book.FairShares(map[priority.Member]float64{}) // Slurm's fair share is 0 if no accounts are kept
-	c.book = book
+	rk.priorities = book
 }
 
 // takeRanking updates what ranks depend on beside the jobs.
-func (c *Core) takeRanking(p *Picture) {
-	if c.book == nil {
+func (rk *ranks) takeRanking(p *Picture) {
+	if rk.priorities == nil {
 		return
 	}
-	cfg := c.book.Config()
+	cfg := rk.priorities.Config()
 	if p.Partitions != nil {
 		cfg.Partitions = nil
 		for _, f := range p.Partitions {
@@ -42,50 +53,50 @@ func (c *Core) takeRanking(p *Picture) {
 	}
 	if p.Accounting != nil {
 		cfg.QOS = p.Accounting.QOS
-		c.book.FairShares(p.Accounting.Shares)
-		c.stepDue = true
+		rk.priorities.FairShares(p.Accounting.Shares)
+		rk.book.stepDue = true
 	}
-	if old := c.book.Config(); !slices.Equal(cfg.Partitions, old.Partitions) || !slices.EqualFunc(cfg.QOS, old.QOS, sameQOS) {
-		c.stepDue = true
-		if err := c.book.Configure(cfg, c.policyTime(c.now)); err != nil {
-			c.note("jobs are ranked as before: %v", err)
+	if old := rk.priorities.Config(); !slices.Equal(cfg.Partitions, old.Partitions) || !slices.EqualFunc(cfg.QOS, old.QOS, sameQOS) {
+		rk.book.stepDue = true
+		if err := rk.priorities.Configure(cfg, rk.policyTime(rk.now)); err != nil {
+			rk.out.note("jobs are ranked as before: %v", err)
 		}
 	}
 	if p.Nodes != nil {
-		cluster := c.state.Cluster()
-		c.book.Cluster(int64(len(cluster.Nodes)), priority.WholeOf(cluster))
+		cluster := rk.book.state.Cluster()
+		rk.priorities.Cluster(int64(len(cluster.Nodes)), priority.WholeOf(cluster))
 	}
 }
 
 func sameQOS(a, b priority.QOS) bool { return a.Name == b.Name && a.Priority == b.Priority }
 
 // rank enters a job that was offered to the policy in the book of priorities.
-func (c *Core) rank(j *job) {
+func (rk *ranks) rank(j *job) {
 	f := &j.fact
-	if c.book == nil {
+	if rk.priorities == nil {
 		if f.Nice != 0 || j.nice != 0 {
-			c.must(c.state.Rank(j.number, -f.Nice))
+			must(rk.book.state.Rank(j.number, -f.Nice))
 		}
 		j.nice = f.Nice
 		return
 	}
 	at := f.Submitted
-	if !c.cfg.AgeFromSubmission {
-		at = max(at, min(f.Eligible, c.now))
+	if !rk.cfg.AgeFromSubmission {
+		at = max(at, min(f.Eligible, rk.now))
 	}
-	cluster := c.state.Cluster()
+	cluster := rk.book.state.Cluster()
 	asks := priority.AsksOf(cluster, &j.spec.Request)
-	asks.Cores, asks.Memory = int64(f.CPUs), c.memoryOf(f)
-	s := priority.Submission{User: f.User, Account: f.Account, QOS: f.QOS, Partition: f.Partition, At: c.policyTime(at),
+	asks.Cores, asks.Memory = int64(f.CPUs), rk.memoryOf(f)
+	s := priority.Submission{User: f.User, Account: f.Account, QOS: f.QOS, Partition: f.Partition, At: rk.policyTime(at),
 		Nodes: int64(j.spec.Request.Nodes), Asks: asks, Nice: min(max(f.Nice, -priority.MaxNice), priority.MaxNice)}
 	j.nice = f.Nice
-	c.must(c.book.Submitted(priority.Key(j.ID), s))
+	must(rk.priorities.Submitted(priority.Key(j.ID), s))
 	j.ranked = true
 }
 
 // memoryOf is the memory that a job asks for on all its nodes: their whole memory if it does not
 // say.
-func (c *Core) memoryOf(f *Job) int64 {
+func (rk *ranks) memoryOf(f *Job) int64 {
 	nodes := int64(max(1, f.MinNodes))
 	switch {
 	case f.MemoryPerNode > 0:
@@ -93,45 +104,45 @@ func (c *Core) memoryOf(f *Job) int64 {
 	case f.MemoryPerCPU > 0:
 		return f.MemoryPerCPU * int64(f.CPUs)
 	}
-	return c.leastMem * nodes
+	return rk.fleet.leastMem * nodes
 }
 
 // unrank removes a job that no longer waits from the book of priorities.
-func (c *Core) unrank(j *job) {
+func (rk *ranks) unrank(j *job) {
 	if j.ranked {
 		j.ranked = false
-		c.must(c.book.Gone(priority.Key(j.ID), c.policyTime(c.now)))
+		must(rk.priorities.Gone(priority.Key(j.ID), rk.policyTime(rk.now)))
 	}
 }
 
 // rerank applies a nice value that has changed.
-func (c *Core) rerank(j *job) {
+func (rk *ranks) rerank(j *job) {
 	if j.phase == waiting && j.nice != j.fact.Nice {
-		c.unrank(j)
-		c.rank(j)
-		c.stepDue = true
+		rk.unrank(j)
+		rk.rank(j)
+		rk.book.stepDue = true
 	}
 }
 
 // ranksDue says whether the waiting jobs must be ranked again.
-func (c *Core) ranksDue() bool {
-	return c.book != nil && c.book.Waiting() > 0 && c.policyTime(c.now) >= c.book.Next()
+func (rk *ranks) ranksDue() bool {
+	return rk.priorities != nil && rk.priorities.Waiting() > 0 && rk.policyTime(rk.now) >= rk.priorities.Next()
 }
 
 // tellRanks tells the policy the ranks that have changed.
-func (c *Core) tellRanks() {
-	if c.book == nil {
+func (rk *ranks) tellRanks() {
+	if rk.priorities == nil {
 		return
 	}
-	for _, r := range c.book.Due(c.policyTime(c.now)) {
-		c.must(c.state.Rank(c.jobs[uint64(r.Job)].number, r.Rank))
+	for _, r := range rk.priorities.Due(rk.policyTime(rk.now)) {
+		must(rk.book.state.Rank(rk.roster.jobs[uint64(r.Job)].number, r.Rank))
 	}
 }
 
 // Priority is what Slurm would have given a waiting job; false if Slurm does not rank jobs.
-func (c *Core) Priority(id uint64) (int64, bool) {
-	if c.book == nil {
+func (rk *ranks) Priority(id uint64) (int64, bool) {
+	if rk.priorities == nil {
 		return 0, false
 	}
-	return c.book.Rank(priority.Key(id))
+	return rk.priorities.Rank(priority.Key(id))
 }

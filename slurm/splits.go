@@ -21,13 +21,13 @@ import (
 // spreads says whether a job that asks only for processors may have them on any number of nodes.
 // Some releases do not distinguish it from a job that asks for a minimum number of nodes
 // (TellsOpenNodes).
-func (c *Core) spreads(f *Job, r *model.Request, borrower bool) bool {
+func (rd *reader) spreads(f *Job, r *model.Request, borrower bool) bool {
 	switch {
-	case c.largest == 0, f.CPUs <= c.largest, f.MinNodes > (f.CPUs+c.largest-1)/c.largest, f.MaxNodes != 0 && f.MaxNodes != f.Tasks:
+	case rd.fleet.largest == 0, f.CPUs <= rd.fleet.largest, f.MinNodes > (f.CPUs+rd.fleet.largest-1)/rd.fleet.largest, f.MaxNodes != 0 && f.MaxNodes != f.Tasks:
 		return false
-	case r.Exclusive, r.Contiguous, f.Required != "", f.TasksPerNode > 0, borrower, max(1, f.CPUsPerTask)*f.Tasks != f.CPUs, c.threads > 1:
+	case r.Exclusive, r.Contiguous, f.Required != "", f.TasksPerNode > 0, borrower, max(1, f.CPUsPerTask)*f.Tasks != f.CPUs, rd.fleet.threads > 1:
 		return false
-	case r.GPUs > 0, c.cfg.Memory && f.MemoryPerNode == 0: // memory is allocated by processor
+	case r.GPUs > 0, rd.cfg.Memory && f.MemoryPerNode == 0: // memory is allocated by processor
 		return false
 	}
 	return true
@@ -35,11 +35,11 @@ func (c *Core) spreads(f *Job, r *model.Request, borrower bool) bool {
 
 // greedy sets what each node gives to a job that spreads to what Slurm will take there. A node's
 // room is what the part has already plus what is free.
-func (c *Core) greedy(f *Job, parts []model.Part) bool {
+func (l *ledger) greedy(f *Job, parts []model.Part) bool {
 	slices.SortFunc(parts, func(a, b model.Part) int { return int(a.Node - b.Node) })
 	per, rest := max(1, f.CPUsPerTask), f.CPUs
 	for i := range parts {
-		room := int(parts[i].Cores + c.state.View().FreeCores(parts[i].Node))
+		room := int(parts[i].Cores + l.book.state.View().FreeCores(parts[i].Node))
 		give := min(room, rest-per*(len(parts)-1-i)) / per * per
 		if give < per {
 			return false
@@ -56,18 +56,18 @@ func (c *Core) greedy(f *Job, parts []model.Part) bool {
 
 // startsFirst names a node on which another job must start before this one is placed there; "" if
 // there is none.
-func (c *Core) startsFirst(j *job, a *model.Allocation) string {
+func (l *ledger) startsFirst(j *job, a *model.Allocation) string {
 	const some, spread = 1, 2
-	if c.open == nil {
-		c.open = map[int32]int{}
-		for _, o := range c.jobs {
+	if l.open == nil {
+		l.open = map[int32]int{}
+		for _, o := range l.roster.jobs {
 			if o.number < 0 || o.phase != placing && o.phase != placed {
 				continue
 			}
-			for _, p := range c.state.Allocation(o.number).Parts {
-				c.open[p.Node] |= some
+			for _, p := range l.book.state.Allocation(o.number).Parts {
+				l.open[p.Node] |= some
 				if o.spread {
-					c.open[p.Node] |= spread
+					l.open[p.Node] |= spread
 				}
 			}
 		}
@@ -78,52 +78,52 @@ func (c *Core) startsFirst(j *job, a *model.Allocation) string {
 		mark |= spread
 	}
 	for i := range a.Parts {
-		if is := c.open[a.Parts[i].Node]; is&spread != 0 || is != 0 && j.spread {
-			return c.nodes[a.Parts[i].Node].Name
+		if is := l.open[a.Parts[i].Node]; is&spread != 0 || is != 0 && j.spread {
+			return l.fleet.nodes[a.Parts[i].Node].Name
 		}
 	}
 	for i := range a.Parts {
-		c.open[a.Parts[i].Node] |= mark
+		l.open[a.Parts[i].Node] |= mark
 	}
 	return ""
 }
 
 // trim corrects the book to what Slurm will take of an allocation that was just made for a job.
-func (c *Core) trim(j *job, a *model.Allocation) {
+func (l *ledger) trim(j *job, a *model.Allocation) {
 	parts := slices.Clone(a.Parts)
 	if j.spread {
-		if !c.greedy(&j.fact, parts) {
+		if !l.greedy(&j.fact, parts) {
 			return
 		}
-	} else if !c.split(j, parts) {
+	} else if !l.split(j, parts) {
 		return
 	}
-	grants := c.grantsOf(j)
+	grants := l.grantsOf(j)
 	if j.borrower {
 		for i := range parts {
 			parts[i].GPUs = 0 // they are among the grants
 		}
 	}
 	before := j.number
-	if c.must(c.state.End(before)); !c.adoptWhole(j, parts, grants) {
+	if must(l.book.state.End(before)); !l.adoptWhole(j, parts, grants) {
 		panic("slurm: what Slurm will take of nodes does not fit what is free there")
 	}
-	delete(c.numbered, before)
-	c.stepDue = true
+	delete(l.book.numbered, before)
+	l.book.stepDue = true
 }
 
 // split sets what each node gives to what Slurm will take there. It is false if that is what was
 // pinned, or if it cannot be predicted: the book is then corrected when the job starts.
-func (c *Core) split(j *job, parts []model.Part) bool {
+func (l *ledger) split(j *job, parts []model.Part) bool {
 	f, n := &j.fact, len(parts)
 	switch {
-	case !c.cfg.Balanced, n < 2, parts[0].Exclusive, f.Tasks%n == 0, f.TasksPerNode > 0, j.before != nil:
+	case !l.cfg.Balanced, n < 2, parts[0].Exclusive, f.Tasks%n == 0, f.TasksPerNode > 0, j.before != nil:
 		return false
-	case c.cfg.Memory && f.MemoryPerNode == 0: // memory is allocated by processor
+	case l.cfg.Memory && f.MemoryPerNode == 0: // memory is allocated by processor
 		return false
 	}
 	slices.SortFunc(parts, func(a, b model.Part) int { return int(a.Node - b.Node) })
-	threads, changed := max(1, c.threads), false
+	threads, changed := max(1, l.fleet.threads), false
 	for i := range parts {
 		tasks := f.Tasks / n
 		if i < f.Tasks%n {

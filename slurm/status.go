@@ -45,8 +45,8 @@ type JobStatus struct {
 
 // Status describes the driver's state. It lists at most most jobs, with the reasons why they wait.
 func (c *Core) Status(most int) Status {
-	s := Status{Counts: c.counts, Jobs: []JobStatus{}}
-	for _, n := range c.nodes {
+	s := Status{Counts: c.out.counts, Jobs: []JobStatus{}}
+	for _, n := range c.fleet.nodes {
 		if n.gone {
 			continue
 		}
@@ -59,7 +59,7 @@ func (c *Core) Status(most int) Status {
 			s.Lendable += bits.OnesCount64(n.lends)
 		}
 	}
-	ids := c.sorted(func(j *job) bool {
+	ids := c.roster.sorted(func(j *job) bool {
 		switch {
 		case !j.managed || j.phase == slurms || j.phase == leaving:
 			s.Slurms++
@@ -76,7 +76,7 @@ func (c *Core) Status(most int) Status {
 		return true
 	})
 	for _, id := range ids[:min(most, len(ids))] {
-		s.Jobs = append(s.Jobs, c.jobStatus(c.jobs[id]))
+		s.Jobs = append(s.Jobs, c.jobStatus(c.roster.jobs[id]))
 	}
 	return s
 }
@@ -89,7 +89,7 @@ func (c *Core) jobStatus(j *job) JobStatus {
 	case j.phase == running && j.halting:
 		d.State = "stopping"
 	}
-	d.Priority, _ = c.Priority(j.ID)
+	d.Priority, _ = c.ranks.Priority(j.ID)
 	if j.plan != nil {
 		d.Nodes = slices.Clone(j.plan.Nodes)
 		for _, g := range j.plan.Devices {
@@ -104,9 +104,9 @@ func (c *Core) jobStatus(j *job) JobStatus {
 // are not listed.
 func (c *Core) Held(why string) []Say {
 	var list []Say
-	for _, id := range c.sorted(func(j *job) bool { return j.managed && (j.phase == waiting || j.phase == aside) && j.fact.Held }) {
-		j := c.jobs[id]
-		if r := j.comment.Request; r.GPUs > 0 || r.Held || j.fact.Reason == "JobHeldAdmin" || c.mixes(j) {
+	for _, id := range c.roster.sorted(func(j *job) bool { return j.managed && (j.phase == waiting || j.phase == aside) && j.fact.Held }) {
+		j := c.roster.jobs[id]
+		if r := j.comment.Request; r.GPUs > 0 || r.Held || j.fact.Reason == "JobHeldAdmin" || c.lending.mixes(j) {
 			continue
 		}
 		say := j.comment
@@ -114,4 +114,23 @@ func (c *Core) Held(why string) []Say {
 		list = append(list, Say{j.Ref, say.String()})
 	}
 	return list
+}
+
+// Counts are the numbers of events so far.
+type Counts struct {
+	Placed     int `json:"placed"`
+	Started    int `json:"started"`
+	Ended      int `json:"ended"`
+	Refused    int `json:"refused"`
+	Unknown    int `json:"unknown"`
+	Recalled   int `json:"recalled"`
+	HandedOver int `json:"handed_over"`
+	// Clashes is how often Slurm gave a job a GPU that was lent to another.
+	Clashes int `json:"gpu_clashes"`
+	// Stopped is the number of jobs that were suspended, requeued or cancelled in favour of others.
+	Stopped int `json:"stopped"`
+	// Wrong is the number of jobs that started on other nodes than they were placed on; Uneven that
+	// of jobs that started on the right nodes with other shares of them.
+	Wrong  int `json:"wrong"`
+	Uneven int `json:"uneven"`
 }

@@ -6,17 +6,25 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"muster/model"
 	"muster/wire/grant"
 )
+
+// reader understands what jobs ask for, in terms of the fleet. It changes nothing but a job's own wish.
+type reader struct {
+	*present
+	out   *outbox
+	fleet *fleet
+}
 
 // understand turns Slurm's record of a job into a request, or says what of it the policies have no
 // words for.
 //
 // Each node gives as many processors as the largest share needs: see trim. A job without -N gets as
 // few nodes as can hold it.
-func (c *Core) understand(j *job) (*model.Job, error) {
+func (rd *reader) understand(j *job) (*model.Job, error) {
 	f := &j.fact
 	switch {
 	case f.HetJob != 0:
@@ -28,37 +36,37 @@ func (c *Core) understand(j *job) (*model.Job, error) {
 	case f.TRESPerSocket != "":
 		return nil, errors.New("it asks for GPUs by socket")
 	}
-	r, err := c.requestOf(f)
+	r, err := rd.requestOf(f)
 	if err != nil {
 		return nil, err
 	}
-	if r.NodeList, err = c.nodesFor(j, r.Nodes); err != nil {
+	if r.NodeList, err = rd.nodesFor(j, r.Nodes); err != nil {
 		return nil, err
 	}
-	if err := c.addGPUs(j, &r); err != nil {
+	if err := rd.addGPUs(j, &r); err != nil {
 		return nil, err
 	}
-	if c.spreads(f, &r, j.borrower) {
+	if rd.spreads(f, &r, j.borrower) {
 		r.Nodes, r.CoresPerNode, r.Cores, r.CoresPerProcess = 0, 0, f.CPUs, max(1, f.CPUsPerTask)
 	}
-	spec := &model.Job{ID: j.Ref.String(), User: f.User, Group: f.Account, Queue: f.Partition, QOS: c.class(f), Reservation: f.Reservation,
-		WallTime: c.expected(f), Request: r, Alternatives: c.alternatives(j), Submit: max(0, c.policyTime(f.Submitted))}
+	spec := &model.Job{ID: j.Ref.String(), User: f.User, Group: f.Account, Queue: f.Partition, QOS: rd.class(f), Reservation: f.Reservation,
+		WallTime: rd.expected(f), Request: r, Alternatives: rd.alternatives(j), Submit: max(0, rd.policyTime(f.Submitted))}
 	return spec, spec.Validate()
 }
 
 // class is the name of a job's class, for policies in which classes preempt each other.
-func (c *Core) class(f *Job) string {
-	if c.cfg.ClassByPartition {
+func (rd *reader) class(f *Job) string {
+	if rd.cfg.ClassByPartition {
 		return f.Partition
 	}
 	return f.QOS
 }
 
 // requestOf reads nodes, processors and memory.
-func (c *Core) requestOf(f *Job) (model.Request, error) {
+func (rd *reader) requestOf(f *Job) (model.Request, error) {
 	nodes := max(1, f.MinNodes)
-	if f.CPUs > nodes*c.largest && c.largest > 0 && (f.MaxNodes == 0 || f.MaxNodes > nodes) {
-		nodes = (f.CPUs + c.largest - 1) / c.largest
+	if f.CPUs > nodes*rd.fleet.largest && rd.fleet.largest > 0 && (f.MaxNodes == 0 || f.MaxNodes > nodes) {
+		nodes = (f.CPUs + rd.fleet.largest - 1) / rd.fleet.largest
 	}
 	cpt := max(1, f.CPUsPerTask)
 	cpus := max((f.CPUs+nodes-1)/nodes, f.MinCPUsPerNode)
@@ -66,24 +74,24 @@ func (c *Core) requestOf(f *Job) (model.Request, error) {
 		cpus = max(cpus, (f.Tasks+nodes-1)/nodes*cpt)
 	}
 	cpus = max(cpus, f.TasksPerNode*cpt, 1)
-	if t := max(1, c.threads); cpus%t != 0 {
+	if t := max(1, rd.fleet.threads); cpus%t != 0 {
 		cpus += t - cpus%t // Slurm allocates whole cores
 	}
-	r := model.Request{Nodes: nodes, CoresPerNode: cpus, Contiguous: f.Contiguous, Exclusive: f.Exclusive || c.cfg.WholeNodes}
-	if p := c.partitions[f.Partition]; p != nil && p.Exclusive {
+	r := model.Request{Nodes: nodes, CoresPerNode: cpus, Contiguous: f.Contiguous, Exclusive: f.Exclusive || rd.cfg.WholeNodes}
+	if p := rd.fleet.partitions[f.Partition]; p != nil && p.Exclusive {
 		r.Exclusive = true
 	}
-	if c.cfg.Memory {
+	if rd.cfg.Memory {
 		switch {
 		case f.MemoryPerNode > 0:
 			r.Memory = f.MemoryPerNode
 		case f.MemoryPerCPU > 0:
 			r.Memory = f.MemoryPerCPU * int64(cpus)
 			if r.Exclusive { // Slurm counts all processors of the node
-				r.Memory = max(r.Memory, min(f.MemoryPerCPU*int64(c.largest), c.leastMem))
+				r.Memory = max(r.Memory, min(f.MemoryPerCPU*int64(rd.fleet.largest), rd.fleet.leastMem))
 			}
 		default:
-			r.Memory = c.leastMem // Slurm allocates all memory of the node
+			r.Memory = rd.fleet.leastMem // Slurm allocates all memory of the node
 		}
 	}
 	return r, nil
@@ -91,28 +99,28 @@ func (c *Core) requestOf(f *Job) (model.Request, error) {
 
 // nodesFor are the nodes that a job may use; nil is all. The nodes that a placement wrote into the
 // record are not the user's wish: that is in the comment (Was).
-func (c *Core) nodesFor(j *job, nodes int) ([]string, error) {
+func (rd *reader) nodesFor(j *job, nodes int) ([]string, error) {
 	required := j.fact.Required
 	if j.comment.Request.Placed {
 		required = j.comment.Request.Was
 	}
-	return c.nodesIn(&j.fact, required, nodes)
+	return rd.nodesIn(&j.fact, required, nodes)
 }
 
 // nodesIn are the nodes of a job's partition, or those that it requires, without those that it
 // excludes; nil is all.
-func (c *Core) nodesIn(f *Job, required string, nodes int) ([]string, error) {
+func (rd *reader) nodesIn(f *Job, required string, nodes int) ([]string, error) {
 	var list []string
-	if p := c.partitions[f.Partition]; p != nil {
+	if p := rd.fleet.partitions[f.Partition]; p != nil {
 		if list = p.names; required == "" && f.Excluded == "" {
-			if len(list) >= len(c.byName) {
+			if len(list) >= len(rd.fleet.byName) {
 				return nil, nil
 			}
 			return list, nil
 		}
 		list = slices.Clone(list)
 	} else {
-		for _, n := range c.nodes {
+		for _, n := range rd.fleet.nodes {
 			list = append(list, n.Name)
 		}
 	}
@@ -135,7 +143,7 @@ func (c *Core) nodesIn(f *Job, required string, nodes int) ([]string, error) {
 }
 
 // addGPUs reads the GPUs that a job asks for, on its nodes and on any node.
-func (c *Core) addGPUs(j *job, r *model.Request) error {
+func (rd *reader) addGPUs(j *job, r *model.Request) error {
 	f, w := &j.fact, j.comment.Request
 	perNode, err := gresOf(f.TRESPerNode)
 	if err != nil {
@@ -216,4 +224,15 @@ func gresOf(text string) (gres, error) {
 		}
 	}
 	return g, nil
+}
+
+// expected is how long a job may run.
+func (rd *reader) expected(f *Job) time.Duration {
+	if f.TimeLimit > 0 {
+		return f.TimeLimit
+	}
+	if p := rd.fleet.partitions[f.Partition]; p != nil && p.MaxTime > 0 {
+		return p.MaxTime
+	}
+	return year
 }

@@ -25,7 +25,6 @@ const stillLarge = `
 241 methods node/daemon
 218 methods node/worker/worker
 129 methods node/vgpu/Core
-107 methods slurm/Core
 64 methods device/cuda/gpuContext
 55 methods device/cuda/stream
 53 methods device/remote/Context
@@ -37,9 +36,7 @@ const stillLarge = `
 43 fields node/client
 35 fields device/cuda/gpuContext
 34 fields node/clientcore/State
-33 fields slurm/job
 28 fields node/daemon
-29 fields slurm/Core
 27 fields node/worker/gpu
 26 fields head/daemon/daemon
 26 fields device/remote/Context

@@ -15,7 +15,7 @@ import (
 // answer, and what commands print with --json. Protocols between parts of Muster and what they keep
 // on disk are not among them.
 var documents = []string{
-	"wire/status/status.go", "wire/api", "slurm/status.go", "slurm/core.go", "slurm/view", "cmd/muster", "ptx/codecheck", "ptx/onekernel",
+	"wire/status/status.go", "wire/api", "slurm/status.go", "slurm/view", "cmd/muster", "ptx/codecheck", "ptx/onekernel",
 	"node/nodetable", "model/clusterfile/json.go", "sim/simpage/json.go", "sim/kernelpage/json.go", "workload/describe.go", "node/programs", "exp/text.go",
 }
 

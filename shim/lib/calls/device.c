@@ -49,48 +49,47 @@ CUresult do_cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
 	return CUDA_SUCCESS;
 }
 
-// Attributes that the device may have and this library does not support: memory that host and
-// device use at the same time, and what needs the real driver.
-static bool is_withheld(CUdevice_attribute attribute) {
-	switch ((int)attribute) {
-	case CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED:
-	case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:
-	case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
-	case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
-	case 92: // waiting for and writing words in a stream, in its older forms
-	case 93:
-	case 94:
-	case CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH:
-	case CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES:
-	case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
-	case CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST:
-	case CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED:
-	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
-	case CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED:
-	case CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED:
-	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
-	case 117: // flushing of writes by other devices
-	case 121: // arrays that are mapped later
-	case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
-	case 128: // handles for fabrics
-	case CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS:
-	case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
-		return true;
-	default:
-		return false;
-	}
-}
-
-// Attributes that this library provides on every device.
-static bool is_own(CUdevice_attribute attribute) {
-	return attribute == CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY || attribute == CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY || attribute == CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING || attribute == CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED ||
-	       attribute == CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED || attribute == CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED ||
-	       attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED || attribute == CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS ||
-	       attribute == CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR || attribute == CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED ||
-	       attribute == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED;
-}
-
 #define LAST_ATTRIBUTE 147 // of CUDA 13.0
+
+// What is not as the device has it: NO for what this library does not support (memory that host and device use
+// at the same time, and what needs the real driver), YES for what it provides on every device.
+enum { AS_IT_IS, NO, YES };
+static const uint8_t answers[LAST_ATTRIBUTE + 1] = {
+	[CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED] = NO,
+	[CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS] = NO,
+	[CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS] = NO,
+	[CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM] = NO,
+	[92] = NO, // waiting for and writing words in a stream, in its older forms
+	[93] = NO,
+	[94] = NO,
+	[CU_DEVICE_ATTRIBUTE_COOPERATIVE_MULTI_DEVICE_LAUNCH] = NO,
+	[CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES] = NO,
+	[CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES] = NO,
+	[CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST] = NO,
+	[CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED] = NO,
+	[CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED] = NO,
+	[CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED] = NO,
+	[CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED] = NO,
+	[CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED] = NO,
+	[117] = NO, // flushing of writes by other devices
+	[121] = NO, // arrays that are mapped later
+	[CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED] = NO,
+	[128] = NO, // handles for fabrics
+	[CU_DEVICE_ATTRIBUTE_UNIFIED_FUNCTION_POINTERS] = NO,
+	[CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED] = NO,
+	[CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY] = YES,
+	[CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = YES,
+	[CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING] = YES,
+	[CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED] = YES,
+	[CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED] = YES,
+	[CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED] = YES,
+	[CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED] = YES,
+	[CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS] = YES,
+	[CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR] = YES,
+	[CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED] = YES,
+	[CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED] = YES,
+	[CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES] = YES, // as a set: CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+};
 
 CUresult do_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
 	struct device *d = device_of(device);
@@ -100,10 +99,7 @@ CUresult do_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdev
 		return CUDA_ERROR_INVALID_DEVICE;
 	if ((int)attribute <= 0 || (int)attribute > LAST_ATTRIBUTE)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (is_own(attribute) || attribute == CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES)
-		*value = 1; // as a set of handle types: CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-	else
-		*value = is_withheld(attribute) ? 0 : d->attributes[attribute];
+	*value = answers[attribute] == AS_IT_IS ? d->attributes[attribute] : answers[attribute] == YES;
 	return CUDA_SUCCESS;
 }
 

@@ -2,6 +2,8 @@
 // answer, so the library itself checks everything for which CUDA refuses a launch.
 #include "calls.h"
 
+#include <limits.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 // --- what a function is --------------------------------------------------------------------
@@ -10,60 +12,43 @@ static const int *attributes_of(CUfunction f) { return devices[f->object.context
 
 static bool has_clusters(CUfunction f) { return attributes_of(f)[CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH] != 0; }
 
+// Where an attribute of a function is kept, and which values a program may set, if any.
+static const struct {
+	size_t at;
+	int least, most;
+} attribute_table[CU_FUNC_ATTRIBUTE_MAX] = {
+#define KEPT(field) {offsetof(struct CUfunc_st, field), 0, -1}
+#define SET(field, least, most) {offsetof(struct CUfunc_st, field), least, most}
+	[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK] = KEPT(max_threads),
+	[CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES] = KEPT(shared),
+	[CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES] = KEPT(constant),
+	[CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES] = KEPT(local),
+	[CU_FUNC_ATTRIBUTE_NUM_REGS] = KEPT(registers),
+	[CU_FUNC_ATTRIBUTE_PTX_VERSION] = KEPT(ptx),
+	[CU_FUNC_ATTRIBUTE_BINARY_VERSION] = KEPT(binary),
+	[CU_FUNC_ATTRIBUTE_CACHE_MODE_CA] = {0, 0, -1}, // always 0
+	[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES] = SET(max_dynamic, 0, INT_MAX),
+	[CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT] = SET(carveout, -1, 100),
+	[CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET] = KEPT(cluster_needed),
+	[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH] = SET(cluster[0], 0, INT_MAX),
+	[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT] = SET(cluster[1], 0, INT_MAX),
+	[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH] = SET(cluster[2], 0, INT_MAX),
+	[CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED] = SET(large_cluster, 0, 1),
+	[CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE] = SET(cluster_policy, 0, 2), // a hint
+#undef KEPT
+#undef SET
+};
+
+static int *attribute_at(CUfunction f, CUfunction_attribute attribute) { return (int *)((char *)f + attribute_table[attribute].at); }
+
 CUresult do_cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) {
 	CUfunction f;
 	CUresult result = function_of(function, &f);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (value == NULL)
+	if (value == NULL || (unsigned)attribute >= CU_FUNC_ATTRIBUTE_MAX)
 		return CUDA_ERROR_INVALID_VALUE;
-	switch (attribute) {
-	case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-		*value = f->max_threads;
-		break;
-	case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
-		*value = f->shared;
-		break;
-	case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
-		*value = f->local;
-		break;
-	case CU_FUNC_ATTRIBUTE_NUM_REGS:
-		*value = f->registers;
-		break;
-	case CU_FUNC_ATTRIBUTE_PTX_VERSION:
-		*value = f->ptx;
-		break;
-	case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-		*value = f->binary;
-		break;
-	case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-		*value = f->max_dynamic;
-		break;
-	case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-		*value = f->carveout;
-		break;
-	case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
-		*value = f->constant;
-		break;
-	case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
-		*value = f->cluster_needed;
-		break;
-	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
-	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
-	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
-		*value = f->cluster[attribute - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH];
-		break;
-	case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
-		*value = f->large_cluster;
-		break;
-	case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-		*value = f->cluster_policy;
-		break;
-	default:
-		if ((unsigned)attribute >= CU_FUNC_ATTRIBUTE_MAX)
-			return CUDA_ERROR_INVALID_VALUE;
-		*value = 0;
-	}
+	*value = attribute_table[attribute].at != 0 ? *attribute_at(f, attribute) : 0;
 	return CUDA_SUCCESS;
 }
 
@@ -72,37 +57,14 @@ CUresult do_cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribu
 	CUresult result = function_of(function, &f);
 	if (result != CUDA_SUCCESS)
 		return result;
-	switch (attribute) {
-	case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-		if (value < 0 || (int64_t)value + f->shared > attributes_of(f)[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN])
-			return CUDA_ERROR_INVALID_VALUE;
-		f->max_dynamic = value;
-		return CUDA_SUCCESS;
-	case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-		if (value < -1 || value > 100)
-			return CUDA_ERROR_INVALID_VALUE;
-		f->carveout = value;
-		return CUDA_SUCCESS;
-	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
-	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
-	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
-		if (value < 0 || !has_clusters(f))
-			return CUDA_ERROR_INVALID_VALUE;
-		f->cluster[attribute - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH] = value;
-		return CUDA_SUCCESS;
-	case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
-		if (value < 0 || value > 1)
-			return CUDA_ERROR_INVALID_VALUE;
-		f->large_cluster = value;
-		return CUDA_SUCCESS;
-	case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-		if (value < 0 || value > 2)
-			return CUDA_ERROR_INVALID_VALUE;
-		f->cluster_policy = value; // a hint
-		return CUDA_SUCCESS;
-	default:
+	if ((unsigned)attribute >= CU_FUNC_ATTRIBUTE_MAX || value < attribute_table[attribute].least || value > attribute_table[attribute].most)
 		return CUDA_ERROR_INVALID_VALUE;
-	}
+	if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES && (int64_t)value + f->shared > attributes_of(f)[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN])
+		return CUDA_ERROR_INVALID_VALUE;
+	if (attribute >= CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH && attribute <= CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH && !has_clusters(f))
+		return CUDA_ERROR_INVALID_VALUE;
+	*attribute_at(f, attribute) = value;
+	return CUDA_SUCCESS;
 }
 
 CUresult do_cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config) {

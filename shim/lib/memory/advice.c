@@ -124,31 +124,32 @@ static CUresult range_attribute(void *data, size_t size, CUmem_range_attribute a
 	switch (attribute) {
 	case CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY:
 		*value = m->read_mostly;
-		return CUDA_SUCCESS;
+		break;
 	case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION:
 		*value = device_at(m->preferred);
-		return CUDA_SUCCESS;
+		break;
 	case CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY:
 		list_users(m, value, size / sizeof(int));
-		return CUDA_SUCCESS;
+		break;
 	case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION:
 		*value = device_at(m->prefetched);
-		return CUDA_SUCCESS;
+		break;
 	case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_TYPE:
 		*value = (int)m->preferred.type;
-		return CUDA_SUCCESS;
+		break;
 	case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID:
 		*value = m->preferred.id;
-		return CUDA_SUCCESS;
+		break;
 	case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE:
 		*value = (int)m->prefetched.type;
-		return CUDA_SUCCESS;
+		break;
 	case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID:
 		*value = m->prefetched.id;
-		return CUDA_SUCCESS;
+		break;
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}
+	return CUDA_SUCCESS;
 }
 
 // The answer is collected in a local array under the lock, and copied to data without it: data may

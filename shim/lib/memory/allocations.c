@@ -156,59 +156,62 @@ static CUresult attribute_of(void *value, CUpointer_attribute attribute, CUdevic
 	bool known = device || host;
 	if (!known && !unknown_is_null)
 		return CUDA_ERROR_INVALID_VALUE;
-	CUresult none = unknown_is_null ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	bool there = known;
 	switch (attribute) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
 		*(CUcontext *)value = known ? range.context : NULL;
-		return known ? CUDA_SUCCESS : none;
+		break;
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
 		*(unsigned *)value = device ? CU_MEMORYTYPE_DEVICE : host ? CU_MEMORYTYPE_HOST : 0;
-		return known ? CUDA_SUCCESS : none;
+		break;
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
 		*(CUdeviceptr *)value = device || (host && c != NULL && c->arena.same_address) ? address : 0;
-		return *(CUdeviceptr *)value != 0 ? CUDA_SUCCESS : none;
+		there = *(CUdeviceptr *)value != 0;
+		break;
 	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
 		*(void **)value = host || managed ? (void *)(uintptr_t)address : NULL;
-		return host || managed ? CUDA_SUCCESS : none;
+		there = host || managed;
+		break;
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
 		*(unsigned long long *)value = range.id;
-		return known ? CUDA_SUCCESS : none;
+		break;
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
 		*(unsigned *)value = managed;
-		return known ? CUDA_SUCCESS : none;
+		break;
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
 		*(unsigned *)value = device && !managed && range.mapped == NULL && range.pool == NULL;
-		return known ? CUDA_SUCCESS : none;
+		break;
 	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
 		*(unsigned *)value = 0;
-		return known ? CUDA_SUCCESS : none;
+		break;
 	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
 		*(unsigned *)value = device && (range.flags & RANGE_SYNC) != 0;
-		return known ? CUDA_SUCCESS : none;
+		break;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
 		*(int *)value = known && c != NULL ? c->device : CU_DEVICE_INVALID;
-		return known ? CUDA_SUCCESS : none;
+		break;
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
 		*(CUdeviceptr *)value = range.at;
-		return known ? CUDA_SUCCESS : none;
+		break;
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
 		*(size_t *)value = range.size;
-		return known ? CUDA_SUCCESS : none;
+		break;
 	case CU_POINTER_ATTRIBUTE_MAPPED:
 		*(unsigned *)value = known;
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
 		*(unsigned long long *)value = 0;
-		return known ? CUDA_SUCCESS : none;
+		break;
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
 		*(int *)value = device ? 3 : 0; // reading and writing
-		return known ? CUDA_SUCCESS : none;
+		break;
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
 		*(CUmemoryPool *)value = range.pool;
-		return known ? CUDA_SUCCESS : none;
+		break;
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}
+	return there || unknown_is_null ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult do_cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdeviceptr address) {

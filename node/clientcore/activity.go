@@ -3,6 +3,7 @@ package clientcore
 import (
 	"time"
 
+	"muster/wire"
 	"muster/wire/control"
 )
 
@@ -27,6 +28,24 @@ type Activity struct {
 	Changed  bool // something has happened since
 }
 
+// activity watches the client's work, and tells the daemon of it.
+type activity struct {
+	*turn
+	Activity
+	standing *standing
+	memory   *memory
+	loans    *loans
+	mapped   *mapped
+}
+
+func (a *activity) register(h *handlers) {
+	h[wire.OpSyncPoint] = decoding(a.syncPoint)
+}
+
+func (a *activity) save(to *State) { to.Activity = a.Activity }
+
+func (a *activity) load(from *State) { a.Activity = from.Activity }
+
 const (
 	idleAfter   = time.Millisecond       // how long nothing must happen before the daemon is told
 	reportEvery = 250 * time.Millisecond // how often the daemon gets the statistics
@@ -36,10 +55,9 @@ const (
 
 // Patience is how long the executor may wait for a message before it checks whether work is in
 // flight (Observe).
-func (c *Core) Patience() time.Duration {
-	a := &c.Activity
+func (a *activity) Patience() time.Duration {
 	switch {
-	case a.Watching && !a.Idle && c.Lease.Held:
+	case a.Watching && !a.Idle && a.standing.Lease.Held:
 		return idleAfter
 	case a.Busy:
 		return 5 * time.Millisecond
@@ -50,40 +68,39 @@ func (c *Core) Patience() time.Duration {
 }
 
 // Working says whether kernels may be running, as far as the core knows.
-func (c *Core) Working() bool { return c.Activity.Busy }
+func (a *activity) Working() bool { return a.Busy }
 
 // Unnoticed says whether it would be news to the core that all work had ended at a time.
-func (c *Core) Unnoticed(at Time) bool { return c.Activity.Busy && at > c.Activity.LastAt }
+func (a *activity) Unnoticed(at Time) bool { return a.Busy && at > a.LastAt }
 
 // Ended says that no work is in flight, and that the executor saw the end of the last kernels at a
 // time.
-func (c *Core) Ended(now, at Time) []Op {
-	c.start(now)
-	a := &c.Activity
-	if c.Unnoticed(at) {
+func (a *activity) Ended(now, at Time) []Op {
+	a.start(now)
+	if a.Unnoticed(at) {
 		a.over(at)
-		if c.Now-a.Told > toldEvery {
-			a.tell(c)
+		if a.Now-a.Told > toldEvery {
+			a.tell()
 		}
-		if a.Changed && c.Now-a.Reported > reportEvery { // now, rather than at the next launch
-			a.report(c)
+		if a.Changed && a.Now-a.Reported > reportEvery { // now, rather than at the next launch
+			a.report()
 		}
 	}
-	return c.ops
+	return a.ops
 }
 
 // launched notes a launch. Only those on the lease's device are counted here; a further device
 // counts its own.
-func (a *Activity) launched(c *Core, home bool) {
+func (a *activity) launched(home bool) {
 	if home {
 		a.Kernels++
 	}
 	if !a.Busy {
-		a.Busy, a.Since = true, c.Now
+		a.Busy, a.Since = true, a.Now
 	}
-	a.LastAt = c.Now
-	if c.Now-a.Reported > reportEvery {
-		a.report(c)
+	a.LastAt = a.Now
+	if a.Now-a.Reported > reportEvery {
+		a.report()
 	}
 }
 
@@ -100,51 +117,51 @@ func (a *Activity) over(at Time) {
 }
 
 // tell reports the GPU time to the daemon.
-func (a *Activity) tell(c *Core) {
-	c.say(control.Ran{Kernels: a.Kernels, Busy: a.Ran, Queued: c.mapping.queuedAt(c.Lease.Device)})
-	a.Kernels, a.Ran, a.Told = 0, 0, c.Now
-	for i := range c.Further {
-		c.tellFurther(&c.Further[i])
+func (a *activity) tell() {
+	a.say(control.Ran{Kernels: a.Kernels, Busy: a.Ran, Queued: a.mapped.queuedAt(a.standing.Lease.Device)})
+	a.Kernels, a.Ran, a.Told = 0, 0, a.Now
+	for i := range a.loans.Further {
+		a.loans.tellFurther(&a.loans.Further[i])
 	}
 }
 
 // report sends the statistics to the daemon.
-func (a *Activity) report(c *Core) {
-	a.Reported, a.Changed = c.Now, false
-	c.say(control.Report{Stats: c.Stats()})
+func (a *activity) report() {
+	a.Reported, a.Changed = a.Now, false
+	a.say(control.Report{Stats: a.memory.Stats()})
 }
 
 // message notes that the client has sent a message.
-func (a *Activity) message(c *Core) {
-	a.part(c)
+func (a *activity) message() {
+	a.part()
 	a.Synced = false
 	if a.Idle {
 		a.Idle = false
-		c.say(control.Busy{})
+		a.say(control.Busy{})
 	}
 	a.Quiet = false
 	a.Changed = true
 }
 
 // part reports a part of a long phase.
-func (a *Activity) part(c *Core) {
-	if !a.Busy || c.Now-a.Since <= reportEvery {
+func (a *activity) part() {
+	if !a.Busy || a.Now-a.Since <= reportEvery {
 		return
 	}
-	p := c.Passage()
-	for _, m := range p.Tell(c.Now) {
-		c.say(m)
+	p := a.Passage()
+	for _, m := range p.Tell(a.Now) {
+		a.say(m)
 	}
-	c.Passed(&p)
+	a.Passed(&p)
 }
 
 // Passing says that time passes while an operation is performed that may wait for kernels, so that
 // their GPU time is reported as it passes. It may be called at any time, like UrgentMessage; its
 // operations are only messages to the daemon.
-func (c *Core) Passing(now Time) []Op {
-	ops, _ := c.aside(func() error {
-		c.Now = max(c.Now, now)
-		c.Activity.part(c)
+func (a *activity) Passing(now Time) []Op {
+	ops, _ := a.aside(func() error {
+		a.Now = max(a.Now, now)
+		a.part()
 		return nil
 	})
 	return ops
@@ -162,12 +179,11 @@ type Passage struct {
 }
 
 // Passage returns what the daemon has not been told of.
-func (c *Core) Passage() Passage {
-	a := &c.Activity
-	p := Passage{busy: a.Busy, since: a.Since, told: a.Told, home: control.Ran{Kernels: a.Kernels, Busy: a.Ran, Queued: c.mapping.queuedAt(c.Lease.Device)}}
-	for i := range c.Further {
-		if f := &c.Further[i]; f.Number > 0 {
-			p.further = append(p.further, c.ranFurther(f))
+func (a *activity) Passage() Passage {
+	p := Passage{busy: a.Busy, since: a.Since, told: a.Told, home: control.Ran{Kernels: a.Kernels, Busy: a.Ran, Queued: a.mapped.queuedAt(a.standing.Lease.Device)}}
+	for i := range a.loans.Further {
+		if f := &a.loans.Further[i]; f.Number > 0 {
+			p.further = append(p.further, a.loans.ranFurther(f))
 		}
 	}
 	return p
@@ -194,25 +210,24 @@ func (p *Passage) Tell(now Time) (said []control.ToDaemon) {
 }
 
 // Passed says what the daemon was told while the executor waited.
-func (c *Core) Passed(p *Passage) {
+func (a *activity) Passed(p *Passage) {
 	if p.spent == 0 {
 		return
 	}
-	c.Now = max(c.Now, p.told)
-	a := &c.Activity
+	a.Now = max(a.Now, p.told)
 	a.Since, a.Told, a.Kernels, a.Ran = p.since, p.told, 0, 0
 	a.Spent += p.spent
-	for i := range c.Further {
-		c.Further[i].told()
+	for i := range a.loans.Further {
+		a.loans.Further[i].told()
 	}
 }
 
 // Last reports the GPU time that was not reported yet: no work is running, and the client ends. Its
 // operations are only messages to the daemon.
-func (c *Core) Last(now Time) []Op {
-	ops, _ := c.aside(func() error {
-		c.Now = max(c.Now, now)
-		c.Activity.settle(c, c.Now)
+func (a *activity) Last(now Time) []Op {
+	ops, _ := a.aside(func() error {
+		a.Now = max(a.Now, now)
+		a.settle(a.Now)
 		return nil
 	})
 	return ops
@@ -222,58 +237,57 @@ func (c *Core) Last(now Time) []Op {
 // present state: whether no work is in flight, and whether there are more messages.
 func (c *Core) Watch(now Time, on, quiet, more bool) ([]Op, error) {
 	c.start(now)
-	a := &c.Activity
 	c.emit(Op{Kind: WatchWaits, On: on})
-	a.Watching, a.Idle = on, false
-	more = more || c.Queued()
+	c.activity.Watching, c.activity.Idle = on, false
+	more = more || c.queue.Queued()
 	switch {
-	case !on || !c.Lease.Held:
-	case a.Synced && !more:
-		a.atSyncPoint(c)
-	case !quiet || !a.Quiet || more:
-		a.Quiet = false
+	case !on || !c.standing.Lease.Held:
+	case c.activity.Synced && !more:
+		c.activity.atSyncPoint()
+	case !quiet || !c.activity.Quiet || more:
+		c.activity.Quiet = false
 		c.say(control.Busy{})
 	default:
-		a.idle(c)
+		c.activity.idle()
 	}
 	return c.advance()
 }
 
 // idle tells the daemon that the client is idle, once it has been for idleAfter.
-func (a *Activity) idle(c *Core) {
-	if a.Watching && !a.Idle && c.Lease.Held && c.Now-a.QuietAt >= idleAfter {
+func (a *activity) idle() {
+	if a.Watching && !a.Idle && a.standing.Lease.Held && a.Now-a.QuietAt >= idleAfter {
 		a.Idle = true
-		c.say(control.Idle{For: c.Now - a.QuietAt})
+		a.say(control.Idle{For: a.Now - a.QuietAt})
 	}
 }
 
 // atSyncPoint tells the daemon that the client waits for others. The client's next message ends
 // that.
-func (a *Activity) atSyncPoint(c *Core) {
+func (a *activity) atSyncPoint() {
 	a.Idle, a.Synced = true, true
-	c.say(control.SyncPoint{})
+	a.say(control.SyncPoint{})
 }
 
 // stop notes that no work is running any more.
-func (a *Activity) stop(c *Core) {
-	a.settle(c, c.Now)
+func (a *activity) stop() {
+	a.settle(a.Now)
 	a.Synced = false
-	a.unwatch(c)
+	a.unwatch()
 }
 
 // settle notes that no work has been running since a time, and reports everything that was not
 // reported.
-func (a *Activity) settle(c *Core, at Time) {
+func (a *activity) settle(at Time) {
 	if a.Busy {
 		a.over(at)
-		a.tell(c)
+		a.tell()
 		return
 	}
 	if a.Kernels > 0 {
-		a.tell(c)
+		a.tell()
 	}
-	for i := range c.Further {
-		c.tellFurther(&c.Further[i])
+	for i := range a.loans.Further {
+		a.loans.tellFurther(&a.loans.Further[i])
 	}
 }
 
@@ -281,23 +295,39 @@ func (a *Activity) settle(c *Core, at Time) {
 // is when the executor last saw the end of work (0: never).
 func (c *Core) Observe(now Time, quiet bool, ended Time) ([]Op, error) {
 	c.start(now)
-	a := &c.Activity
 	if !quiet {
-		a.Quiet = false
-		a.part(c)
+		c.activity.Quiet = false
+		c.activity.part()
 		return c.advance()
 	}
 	at := c.Now
-	if ended > a.LastAt {
+	if ended > c.activity.LastAt {
 		at = ended
 	}
-	a.settle(c, at)
-	if !a.Quiet {
-		a.Quiet, a.QuietAt = true, c.Now
+	c.activity.settle(at)
+	if !c.activity.Quiet {
+		c.activity.Quiet, c.activity.QuietAt = true, c.Now
 	}
-	a.idle(c)
-	if a.Changed && c.Now-a.Reported > reportEvery {
-		a.report(c)
+	c.activity.idle()
+	if c.activity.Changed && c.Now-c.activity.Reported > reportEvery {
+		c.activity.report()
 	}
 	return c.advance()
+}
+
+func (a *activity) syncPoint(*Message, *wire.SyncPoint) (bool, error) {
+	if a.standing.Lease.Held {
+		a.atSyncPoint()
+	}
+	return true, nil
+}
+
+// unwatch notes that no daemon wants to know whether the client is idle. A daemon that does sends
+// Watch.
+func (a *activity) unwatch() {
+	a.Idle = false
+	if a.Watching {
+		a.Watching = false
+		a.emit(Op{Kind: WatchWaits})
+	}
 }

@@ -18,7 +18,7 @@ func TestKernelsAvoidOtherPrograms(t *testing.T) {
 		c := spread(t, spec, 2, 1)
 		runs := func() int {
 			_, at := post(t, c, launchOf(0, 0))
-			c.Ran(c.Now, []KernelEnd{{Ticket: c.mapping.ticket, Device: at.Index(), Took: 20e6}})
+			c.Ran(c.Now, []KernelEnd{{Ticket: c.mapped.ticket, Device: at.Index(), Took: 20e6}})
 			return at.Index()
 		}
 		say := func(m control.Beside) {
@@ -66,11 +66,11 @@ func TestNewsOfOthersFade(t *testing.T) {
 		calls int32
 	}{{0, 4}, {halfLife, 2}, {2 * halfLife, 1}, {outOfDate, 0}} {
 		c.Now = from + when.after
-		c.mapping.stale()
+		c.mapped.stale()
 		if err := c.choose(&Function{Module: 1}, 1, []vmm.Range{{Addr: mappedBase, Size: mappedChunk}}); err != nil {
 			t.Fatal(err)
 		}
-		if n := c.mapping.view.Table.Others(1); n != when.calls {
+		if n := c.mapped.view.Table.Others(1); n != when.calls {
 			t.Errorf("after %v %d calls are believed, and not %d", when.after, n, when.calls)
 		}
 	}
@@ -81,7 +81,7 @@ func TestNewsOfOthersFade(t *testing.T) {
 func TestQueuesOfOtherPrograms(t *testing.T) {
 	c := spread(t, "ag", 3, 1)
 	post(t, c, launchOf(0, 0))
-	table := func(device int) int32 { return c.mapping.view.Table.Others(c.mapping.rows[device]) }
+	table := func(device int) int32 { return c.mapped.view.Table.Others(c.mapped.rows[device]) }
 	c.Queues(1, 3)
 	c.Queues(9, 3) // no such device
 	if _, err := c.Control(c.Now+1, control.Beside{Devices: []control.Busyness{{Device: 1, Calls: 2000}, {Device: 2, Calls: 1000}}}); err != nil {
@@ -90,7 +90,7 @@ func TestQueuesOfOtherPrograms(t *testing.T) {
 	if table(0) != 0 || table(1) != 5 || table(2) != 1 {
 		t.Errorf("%d, %d and %d calls of others", table(0), table(1), table(2))
 	}
-	c.mapping.stale()
+	c.mapped.stale()
 	post(t, c, launchOf(0, 0))
 	c.Queues(1, 1)
 	if _, err := c.Control(c.Now+1, control.Beside{}); err != nil {
@@ -114,7 +114,7 @@ func TestAdaptiveRandomWhereAllAreBusy(t *testing.T) {
 			c.Queues(device, 2)
 		}
 		_, p := post(t, c, launchOf(i%4, i%4))
-		c.Ran(c.Now, []KernelEnd{{Ticket: c.mapping.ticket, Device: p.Index(), Took: 50e6}})
+		c.Ran(c.Now, []KernelEnd{{Ticket: c.mapped.ticket, Device: p.Index(), Took: 50e6}})
 		at[p.Index()] = true
 	}
 	if len(at) != 4 {

@@ -5,127 +5,18 @@ import (
 	"fmt"
 
 	"muster/vmm"
-	"muster/wire"
 )
-
-// Checkpoints. A client is saved when it has left its device: Detach makes it leave, and then what
-// Save or SavePoint write, with the host copies, is all of it. Replace puts a saved client in the
-// place of one that is running.
-
-// CanDetach says whether Detach may be called: no host function is running, and the daemon owes no
-// answer to Grow, which Detach would make ambiguous.
-func (c *Core) CanDetach() bool { return c.Outstanding() == 0 && !c.Lease.Growing && c.Parked == nil }
 
 // Detach makes the client leave its device for good, as a revocation for memory does.
 func (c *Core) Detach(now Time) ([]Op, error) {
 	c.start(now)
-	if !c.CanDetach() {
+	if !c.departure.CanDetach() {
 		return nil, errors.New("a client cannot leave its device while functions of the program's are under way, or its lease is to grow")
 	}
-	if len(c.Contexts) > 0 || c.Lease.Held {
-		c.Release = &Release{Answer: c.Lease.Number > 0}
+	if len(c.standing.Contexts) > 0 || c.standing.Lease.Held {
+		c.departure.Release = &Release{Answer: c.standing.Lease.Number > 0}
 	}
 	return c.advance()
-}
-
-// SavePoint writes the client as of the last message that was done, without those that wait: the
-// running client goes on and answers them. The client must have left its device.
-func (c *Core) SavePoint() ([]byte, error) {
-	if !c.Detached() || c.asking {
-		return nil, errors.New("a client cannot be saved while it is on a device")
-	}
-	s := *c
-	if c.Head != nil && c.Head.Made { // part of it was done, and must be undone in the copy
-		data, err := c.Save()
-		if err != nil {
-			return nil, err
-		}
-		copied, err := Restore(data, noPinned)
-		if err != nil {
-			return nil, err
-		}
-		copied.undo(copied.Head)
-		s = *copied
-	}
-	s.Head, s.Parked, s.Backlog, s.Hosts = nil, nil, Backlog{}, Hosts{}
-	s.rest()
-	return s.Save()
-}
-
-func noPinned(wire.Header) ([]byte, error) { return nil, nil }
-
-// rest forgets what the daemon has granted and was asked: the next daemon may be another one.
-func (c *Core) rest() {
-	c.Lease, c.Further, c.Release, c.Committed, c.Asked = Lease{}, nil, nil, 0, Commits{}
-	c.Activity = Activity{Estimate: c.Activity.Estimate}
-}
-
-// Rehomed makes a client of what Save or SavePoint wrote of a detached client, for an executor with
-// other devices. It refuses what does not fit.
-func Rehomed(data []byte, find Pinned, to Config) (*Core, error) {
-	c, err := Restore(data, find)
-	if err != nil {
-		return nil, err
-	}
-	if !c.Detached() || c.Outstanding() > 0 {
-		return nil, fmt.Errorf("%w: it is on a device", ErrSaved)
-	}
-	if err := c.Alone(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrSaved, err)
-	}
-	fresh, err := New(to)
-	if err != nil {
-		return nil, err
-	}
-	if c.config.Arena.Addr != to.Arena.Addr {
-		return nil, fmt.Errorf("its memory lies at %#x, and that of this client at %#x: restore it into a client of the same virtual device", c.config.Arena.Addr, to.Arena.Addr)
-	}
-	if was := c.heap(); c.Heap > 0 && was != heapIn(to.Arena, c.Heap) {
-		return nil, fmt.Errorf("its kernels have allocated memory themselves, at %#x, where this client cannot have a heap: restore it into a client with as much device memory", was.Addr)
-	}
-	space, err := c.space.Rehomed(fresh.space.Config())
-	if err != nil {
-		return nil, fmt.Errorf("its memory does not fit into that of this client (%s in all): %w", sizeOf(to.Limit), err)
-	}
-	if !sameDevices(c.config.Devices, to.Devices) {
-		c.Modules.Home, c.Modules.Pinned = 0, -1 // to be found out again
-	}
-	c.config, c.puts, c.space, c.mapping = to, fresh.puts, space, fresh.mapping
-	c.linkPeers()
-	c.rest()
-	if err := c.check(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrSaved, err)
-	}
-	return c, nil
-}
-
-func sameDevices(a, b []Device) bool {
-	for i := range a {
-		if i >= len(b) || a[i].Name != b[i].Name || a[i].Place != b[i].Place {
-			return false
-		}
-	}
-	return len(a) == len(b)
-}
-
-// Config returns the client's configuration.
-func (c *Core) Config() Config { return c.config }
-
-// Backlogged returns the headers of the queued messages.
-func (c *Core) Backlogged() (all []wire.Header) {
-	for i := range c.Backlog.Messages {
-		all = append(all, c.Backlog.Messages[i].Header)
-	}
-	return all
-}
-
-// Waiting returns the headers of the messages that are not answered yet: the parked one, and those
-// in the queue.
-func (c *Core) Waiting() (all []wire.Header) {
-	if c.Parked != nil {
-		all = append(all, c.Parked.Message.Header)
-	}
-	return append(all, c.Backlogged()...)
 }
 
 // replacement is a client that is to replace this one.
@@ -142,22 +33,16 @@ type replacement struct {
 // and how.
 func (c *Core) Replace(now Time, by *Core, whole bool) ([]Op, error) {
 	c.start(now)
-	c.replaced = nil
-	c.Lease.Denied, c.Asked.Refused = "", ""
-	c.Head = &Head{replacement: &replacement{by: by, whole: whole}}
+	c.queue.replaced = nil
+	c.standing.Lease.Denied, c.room.Asked.Refused = "", ""
+	c.queue.Head = &Head{replacement: &replacement{by: by, whole: whole}}
 	return c.advance()
-}
-
-// Replaced says whether no Replace is in progress, and why the last one was refused. A client whose
-// replacement was refused is as it was before.
-func (c *Core) Replaced() (done bool, refused error) {
-	return c.Head == nil || c.Head.replacement == nil, c.replaced
 }
 
 // Unpark continues with a client that was restored with its program.
 func (c *Core) Unpark(now Time) ([]Op, error) {
 	c.start(now)
-	c.Head, c.Parked = c.Parked, nil
+	c.queue.Head, c.queue.Parked = c.queue.Parked, nil
 	return c.advance()
 }
 
@@ -165,12 +50,12 @@ func (c *Core) Unpark(now Time) ([]Op, error) {
 func (c *Core) replace(r *replacement) bool {
 	ok, err := true, r.err
 	if err == nil {
-		ok, err = c.commit(r.by.onHost())
+		ok, err = c.room.commit(r.by.room.onHost())
 	}
 	switch {
 	case err != nil:
-		c.Head, c.replaced = nil, err
-		c.commitLess(c.onHost())
+		c.queue.Head, c.queue.replaced = nil, err
+		c.room.commitLess(c.room.onHost())
 		return true
 	case !ok:
 		return false
@@ -178,7 +63,7 @@ func (c *Core) replace(r *replacement) bool {
 		c.ask(Op{Kind: MakeRoom})
 		return true
 	}
-	c.Head = nil
+	c.queue.Head = nil
 	plan, err := c.clearAway()
 	if err != nil {
 		c.ended = err
@@ -192,19 +77,19 @@ func (c *Core) replace(r *replacement) bool {
 // clearAway gives up everything the client has on devices and on the host. The plan says what the
 // host may discard.
 func (c *Core) clearAway() (plan vmm.Plan, err error) {
-	c.dropHosts()
-	c.closeContexts()
-	c.allLost()
-	c.giveUpAll()
-	c.closeAllShared()
-	if c.Lease.Held {
-		c.letGo(0)
+	c.hosts.dropHosts()
+	c.departure.closeContexts()
+	c.memory.allLost()
+	c.loans.giveUpAll()
+	c.shared.closeAllShared()
+	if c.standing.Lease.Held {
+		c.departure.letGo(0)
 	}
-	for _, a := range c.space.Allocations() {
+	for _, a := range c.memory.space.Allocations() {
 		if c.config.Reserves {
 			c.emit(Op{Kind: GiveBack, Range: a})
 		}
-		freed, err := c.space.Free(a.Addr)
+		freed, err := c.memory.space.Free(a.Addr)
 		if err != nil {
 			return nil, err
 		}
@@ -216,24 +101,22 @@ func (c *Core) clearAway() (plan vmm.Plan, err error) {
 // become takes over what the other client has. What the daemon and the executor know about this one
 // stays.
 func (c *Core) become(r *replacement) {
-	own := c.State
-	c.space = r.by.space
-	c.linkPeers()
+	by, own := r.by.state(), c.state()
 	if r.whole {
-		c.State, c.stats = r.by.State, r.by.stats
-		c.Parked, c.Head = c.Head, nil
-		own.Activity.Estimate = c.Activity.Estimate
-		c.Lease, c.Further, c.Activity = own.Lease, own.Further, own.Activity
-		c.Committed, c.Asked = own.Committed, own.Asked
-		c.Now = max(c.Now, own.Now)
+		by.Parked, by.Head = by.Head, nil
+		own.Activity.Estimate = by.Activity.Estimate
+		by.Lease, by.Further, by.Activity, by.roomState = own.Lease, own.Further, own.Activity, own.roomState
+		by.Now = max(by.Now, own.Now)
+		c.load(&by)
 		return
 	}
-	c.Modules, c.Streams, c.Events = r.by.Modules, r.by.Streams, r.by.Events
-	c.Graphs, c.Textures, c.Limits, c.Heap = r.by.Graphs, r.by.Textures, r.by.Limits, r.by.Heap // of those modules and that memory
-	c.Failure, c.Sticky, c.Faulted, c.Told = success, success, nil, nil
-	c.World++
+	own.space, own.Heap, own.Limits = by.space, by.Heap, by.Limits
+	own.Modules, own.streamState, own.Graphs, own.Textures = by.Modules, by.streamState, by.Graphs, by.Textures // of those modules and that memory
+	own.verdictState = verdictState{}
+	own.World++
+	c.load(&own)
 	c.emit(Op{Kind: SetStatus})
-	c.commitLess(c.onHost())
+	c.room.commitLess(c.room.onHost())
 }
 
 // refilled notes that the host copies are those of the checkpoint. If they are not, the contents of

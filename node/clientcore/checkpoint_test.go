@@ -96,7 +96,7 @@ func TestPointUndoesHalfAMessage(t *testing.T) {
 		t.Fatal("the load does not wait for a device")
 	}
 	s.play("point")
-	by, err := Rehomed(s.point, noMemory, s.core.config)
+	by, err := Rehomed(s.point, noMemory, s.core.config.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func FuzzReplace(f *testing.F) {
 		s := &script{t: t}
 		s.play("client 1 reserves", "alloc 4M 2M")
 		c := s.core
-		by, err := Rehomed(data, noMemory, c.config)
+		by, err := Rehomed(data, noMemory, c.config.Config)
 		if err != nil {
 			return
 		}

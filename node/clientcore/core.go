@@ -1,12 +1,10 @@
 package clientcore
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
 
-	"muster/device"
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
@@ -24,7 +22,7 @@ type Config struct {
 	Defer bool
 	// Reserves says that host copies need room reserved before they are written.
 	Reserves bool
-	// Guest says that the client is a device of another node (guest.go).
+	// Guest says that the client is a device of another node (asGuest).
 	Guest bool `json:",omitempty"`
 	// Mapping names the mapper (package mapping) that decides on which device each launch runs; ""
 	// and "off": none, and all launches run on the device of the lease.
@@ -48,7 +46,7 @@ type Device struct {
 	Speed float64 `json:",omitempty"`
 	// Graphs says that the device runs graphs by itself (graphs.go).
 	Graphs bool `json:",omitempty"`
-	// Guards says that launches there can be guarded (observed.go).
+	// Guards says that launches there can be guarded (Guarded).
 	Guards bool `json:",omitempty"`
 	// Far says that the device belongs to another node: its kernels cannot access memory of this
 	// machine.
@@ -61,37 +59,43 @@ type Device struct {
 	Peers string `json:",omitempty"`
 }
 
-// Core is one client. Only its methods change it, and only one goroutine may use it at a time.
+// Core is one client. Only its methods change it, and only one goroutine may use it at a time. It consists of
+// parts, each of which has its own state, which it saves, and handles the messages that are about it. What
+// concerns several of them the core itself decides: what goes on first, and what a fault, a reset or the loss of
+// a device leaves of the client.
 type Core struct {
-	config Config
-	puts   bool // all devices have Puts
+	config   setup
+	World    uint64 // the number of resets
+	handlers handlers
+	handled  Message // the message being handled, unless it waits (Head)
 
-	State
-	space *vmm.Space
-	stats control.Stats
+	turn        // the event that is handled, and the operations that it causes
+	verdicts    // what the program is told of failures
+	queue       // messages that wait
+	standing    // the lease and the open contexts
+	departure   // leaves devices
+	arrival     // comes to devices, with what messages need there
+	room        // in the node's swap area
+	activity    // what the daemon is told of the client's work
+	loans       // of further devices
+	*mapped     // which of them each launch gets; nil: all run on the device of the lease
+	memory      // the directory
+	allocations // of memory
+	copies      // of memory, and fills
+	shared      // memory shared with other clients
+	modules     // and the kernels looked up in them
+	launches    // of kernels
+	textures    // and surfaces
+	streams     // and events
+	hosts       // functions of the program
+	waits       // of streams, for host functions and words in memory
+	graphs      // and their launches
+}
 
-	ops     []Op
-	asks    []uint32 // of the last Query, reused
-	asked   Kind     // the kind of the operation that asks, if asking
-	asking  bool
-	handled Message // the message being handled, unless it waits (Head)
-	calling uint64  // the cookie of the host function that the operations are about; 0: none
-	ended   error   // why the client cannot go on
-
-	graphBytes  int // size of all graph definitions
-	reachedStep int // the step at which the current graph launch waits
-
-	replaced error // why the last Replace was refused
-
-	due   map[uint64][]device.Global // where modules that a replay places again must be
-	ahead int                        // how many more modules will be due
-
-	housed bool // a context has been open in this process
-
-	furtherAt []int   // where in Further each device is, counted from 1; 0: it is not
-	placed    int     // how many of Further are in furtherAt
-	mapping   *mapped // nil: all launches run on the device of the lease
-	keepsHome bool    // all launches run there for now (KeepHome)
+// setup is the client's configuration, and what follows from it.
+type setup struct {
+	Config
+	puts bool // all devices have Puts
 }
 
 // Message is a message of the client.
@@ -107,14 +111,42 @@ type Message struct {
 var ErrProtocol = errors.New("not what a program may send")
 
 // New makes an empty client.
-func New(c Config) (*Core, error) {
-	core := &Core{config: c}
-	core.know(c.Devices)
+func New(config Config) (*Core, error) {
+	c := &Core{config: setup{Config: config}}
+	c.know(config.Devices)
 	var err error
-	if core.mapping, err = newMapped(c.Mapping); err != nil {
+	if c.mapped, err = newMapped(c); err != nil {
 		return nil, err
 	}
-	return core, core.begin()
+	c.link()
+	return c, c.begin()
+}
+
+// link tells each part which others it uses.
+func (c *Core) link() {
+	c.verdicts = verdicts{turn: &c.turn}
+	c.queue = queue{}
+	c.standing = standing{turn: &c.turn, config: &c.config}
+	c.departure = departure{turn: &c.turn, config: &c.config, verdicts: &c.verdicts, queue: &c.queue, standing: &c.standing, streams: &c.streams, hosts: &c.hosts, memory: &c.memory, room: &c.room, modules: &c.modules, textures: &c.textures, loans: &c.loans, mapped: c.mapped, activity: &c.activity}
+	c.arrival = arrival{turn: &c.turn, config: &c.config, verdicts: &c.verdicts, queue: &c.queue, standing: &c.standing, hosts: &c.hosts, memory: &c.memory, shared: &c.shared, modules: &c.modules, textures: &c.textures, loans: &c.loans, mapped: c.mapped, activity: &c.activity, departure: &c.departure}
+	c.room = room{turn: &c.turn, queue: &c.queue, memory: &c.memory, shared: &c.shared, modules: &c.modules}
+	c.activity = activity{turn: &c.turn, standing: &c.standing, memory: &c.memory, loans: &c.loans, mapped: c.mapped}
+	c.loans = loans{turn: &c.turn, config: &c.config, standing: &c.standing, mapped: c.mapped}
+	c.memory = memory{turn: &c.turn, config: &c.config, standing: &c.standing}
+	c.allocations = allocations{turn: &c.turn, config: &c.config, verdicts: &c.verdicts, standing: &c.standing, memory: &c.memory, shared: &c.shared, room: &c.room}
+	c.copies = copies{turn: &c.turn, config: &c.config, verdicts: &c.verdicts, standing: &c.standing, streams: &c.streams, hosts: &c.hosts, memory: &c.memory, shared: &c.shared, modules: &c.modules, arrival: &c.arrival}
+	c.shared = shared{turn: &c.turn, config: &c.config, queue: &c.queue, standing: &c.standing, memory: &c.memory, room: &c.room, device: &c.arrival}
+	c.modules = modules{turn: &c.turn, config: &c.config, queue: &c.queue, standing: &c.standing, mapped: c.mapped, room: &c.room, device: &c.arrival, leaving: c.graphs.dropRuns}
+	c.launches = launches{turn: &c.turn, config: &c.config, standing: &c.standing, streams: &c.streams, hosts: &c.hosts, memory: &c.memory, shared: &c.shared, modules: &c.modules, textures: &c.textures, loans: &c.loans, mapped: c.mapped, activity: &c.activity, arrival: &c.arrival, allocations: &c.allocations, watched: map[Kernel]map[uint64]bool{}}
+	c.textures = textures{turn: &c.turn, config: &c.config, queue: &c.queue, standing: &c.standing, memory: &c.memory, shared: &c.shared, modules: &c.modules, device: &c.arrival}
+	c.streams = streams{turn: &c.turn, standing: &c.standing, verdicts: &c.verdicts}
+	c.hosts = hosts{turn: &c.turn, standing: &c.standing, streams: &c.streams}
+	c.waits = waits{turn: &c.turn, standing: &c.standing, streams: &c.streams, hosts: &c.hosts, memory: &c.memory, arrival: &c.arrival, copies: &c.copies}
+	c.graphs = graphs{turn: &c.turn, config: &c.config, queue: &c.queue, standing: &c.standing, streams: &c.streams, hosts: &c.hosts, memory: &c.memory, shared: &c.shared, modules: &c.modules, textures: &c.textures, mapped: c.mapped, activity: &c.activity, arrival: &c.arrival, copies: &c.copies, launches: &c.launches}
+	for _, part := range []interface{ register(h *handlers) }{&c.turn, &c.activity, &c.memory, &c.allocations, &c.copies, &c.shared, &c.modules, &c.launches, &c.textures, &c.streams, &c.hosts, &c.waits, &c.graphs} {
+		part.register(&c.handlers)
+	}
+	c.handlers[wire.OpReset] = decoding(func(m *Message, _ *wire.Reset) (bool, error) { return c.reset(m) })
 }
 
 // reserved is where the addresses begin that programs reserve and back with memory piece by piece:
@@ -135,102 +167,42 @@ func (c *Core) begin() error {
 	if err != nil {
 		return err
 	}
-	c.space = space
-	c.linkPeers()
-	c.Modules, c.Streams, c.Events = newModules(), newStreams(), map[uint32]*Event{}
-	c.Contexts, c.Textures, c.Graphs, c.due = nil, nil, nil, nil
-	c.Failure, c.Sticky, c.Faulted, c.Told = success, success, nil, nil
-	c.graphBytes, c.Heap = 0, 0
-	c.Together = false
+	c.memory.space = space
+	c.memory.linkPeers()
+	c.modules.Modules, c.streams.Streams, c.streams.Events = newModules(), newStreams(), map[uint32]*Event{}
+	c.standing.Contexts, c.textures.Textures, c.graphs.Graphs, c.modules.due = nil, nil, nil, nil
+	c.verdicts.Failure, c.verdicts.Sticky, c.verdicts.Faulted, c.verdicts.Told = success, success, nil, nil
+	c.graphs.graphBytes, c.memory.Heap = 0, 0
+	c.arrival.Together = false
 	return nil
-}
-
-// emit adds an operation.
-func (c *Core) emit(o Op) { c.ops = append(c.ops, o) }
-
-// next adds an operation to be filled in by the caller. It is faster than emit, since an Op is
-// large.
-func (c *Core) next(k Kind) *Op {
-	if len(c.ops) < cap(c.ops) {
-		c.ops = c.ops[:len(c.ops)+1]
-		c.ops[len(c.ops)-1] = Op{}
-	} else {
-		c.ops = append(c.ops, Op{})
-	}
-	o := &c.ops[len(c.ops)-1]
-	o.Kind = k
-	return o
-}
-
-// ask adds an operation whose outcome decides what comes next. It must be the last of the list.
-func (c *Core) ask(o Op) {
-	c.asked, c.asking = o.Kind, true
-	c.ops = append(c.ops, o)
-}
-
-// say sends a message to the daemon.
-func (c *Core) say(m control.ToDaemon) { c.emit(Op{Kind: Say, Message: m}) }
-
-func (c *Core) reply(slot int, r Result, payload []byte) {
-	if slot >= 0 {
-		o := c.next(Reply)
-		o.Slot, o.Result, o.Payload = slot, r, payload
-	}
-}
-
-// Waits says whether a message waits for the daemon. Then only a message of the daemon helps.
-func (c *Core) Waits() bool { return c.Head != nil }
-
-// Queued says whether messages are queued.
-func (c *Core) Queued() bool { return len(c.Backlog.Messages) > 0 }
-
-// Outstanding is how many host functions of the program have not returned.
-func (c *Core) Outstanding() int { return len(c.Hosts.Running) }
-
-// Result is the result of every call since a fault; 0 if there was none.
-func (c *Core) Result() Result { return c.Sticky }
-
-// Stats returns what the client has, and what was done for it.
-func (c *Core) Stats() control.Stats {
-	u := c.space.Usage()
-	stats := c.stats
-	stats.Links = slices.Clone(c.stats.Links)
-	stats.Allocated, stats.Swapped = u.Allocated, u.HostOnly
-	for _, n := range u.Resident {
-		stats.Resident += n
-	}
-	return stats
 }
 
 // Message handles a message of the client. The core keeps nothing of it but what is Owned, or
 // copied.
 func (c *Core) Message(now Time, m Message) ([]Op, error) {
 	c.start(now)
-	c.stats.Messages++
-	c.Activity.message(c)
+	c.memory.stats.Messages++
+	c.activity.message()
 	return c.handle(m)
 }
 
 // Timed says whether the time matters for a message of this kind. If not, any time that is not in
 // the future will do.
 func (c *Core) Timed(op wire.Op) bool {
-	return c.Activity.Busy || c.Outstanding() > 0 || op == wire.OpLaunch || op == wire.OpEventRecord || op == wire.OpGraphLaunch
+	return c.activity.Busy || c.hosts.Outstanding() > 0 || op == wire.OpLaunch || op == wire.OpEventRecord || op == wire.OpGraphLaunch
 }
 
 // Next handles the first message of the queue.
 func (c *Core) Next(now Time) ([]Op, error) {
 	c.start(now)
-	m, ok := c.Backlog.next()
+	m, ok := c.queue.Backlog.next()
 	if !ok {
 		return nil, nil
 	}
-	c.stats.Messages++
-	c.Activity.message(c)
+	c.memory.stats.Messages++
+	c.activity.message()
 	return c.handle(m)
 }
-
-// Later queues a message, which the caller has copied.
-func (c *Core) Later(m Message) error { return c.Backlog.add(m) }
 
 // Urgent says whether messages of this kind are handled at once, whatever waits: they are about
 // host functions.
@@ -250,27 +222,11 @@ func (c *Core) UrgentMessage(m Message) ([]Op, error) {
 	})
 }
 
-// aside collects the operations of f apart from those that are being performed.
-func (c *Core) aside(f func() error) ([]Op, error) {
-	ops := c.ops
-	c.ops = nil
-	err := f()
-	ops, c.ops = c.ops, ops
-	return ops, err
-}
-
-// Reached says that a stream has reached a host function. It may be called at any time, like
-// UrgentMessage.
-func (c *Core) Reached(cookie uint64) []Op {
-	ops, _ := c.aside(func() error { c.reached(cookie); return nil })
-	return ops
-}
-
 // Met says that a stream's wait for a word is over. While an operation is being performed the
 // executor calls Reached instead.
 func (c *Core) Met(now Time, cookie uint64) ([]Op, error) {
 	c.start(now)
-	c.reached(cookie)
+	c.hosts.reached(cookie)
 	return c.advance()
 }
 
@@ -282,21 +238,21 @@ func (c *Core) Control(now Time, m control.ToWorker) ([]Op, error) {
 		if m.Device < 0 || m.Device >= len(c.config.Devices) {
 			return nil, fmt.Errorf("the daemon grants device %d of %d", m.Device, len(c.config.Devices))
 		}
-		c.granted(m)
+		c.departure.granted(m)
 	case control.Deny:
-		c.Lease.denied(m)
+		c.standing.Lease.denied(m)
 	case control.Revoke:
-		c.revoke(m)
+		c.departure.revoke(m)
 	case control.Committed:
-		c.answeredCommit(m)
+		c.room.answeredCommit(m)
 	case control.GrantFurther:
-		c.grantedFurther(m)
+		c.loans.grantedFurther(m)
 	case control.DenyFurther:
-		c.deniedFurther(m)
+		c.loans.deniedFurther(m)
 	case control.RevokeFurther:
-		c.revokeFurther(m)
+		c.loans.revokeFurther(m)
 	case control.Beside:
-		c.mapping.beside(c, m)
+		c.mapped.beside(m)
 	default:
 		return nil, fmt.Errorf("the daemon says %q, which is not understood", m.Kind())
 	}
@@ -307,7 +263,7 @@ func (c *Core) Control(now Time, m control.ToWorker) ([]Op, error) {
 // may be copies to the program's memory, whose bytes would never come.
 func (c *Core) Lost(now Time, m control.Lost, ended bool) ([]Op, error) {
 	c.start(now)
-	c.lost(m.Device, m.Reason, ended || c.Activity.Quiet)
+	c.lost(m.Device, m.Reason, ended || c.activity.Quiet)
 	return c.advance()
 }
 
@@ -361,63 +317,54 @@ func (c *Core) takeBack(failed *Op) {
 		return
 	}
 	if c.calling != 0 { // whichever operation failed, the function will not be called
-		c.notOut(c.calling)
+		c.hosts.notOut(c.calling)
 	}
 	switch failed.Kind {
 	case MapHost:
-		c.unmapped(failed.Range.Addr)
+		c.memory.unmapped(failed.Range.Addr)
 	case Reserve: // nothing has used it, so there is no plan to perform
-		if _, err := c.space.Free(failed.Range.Addr); err != nil {
+		if _, err := c.memory.space.Free(failed.Range.Addr); err != nil {
 			c.ended = err
 		}
-		c.commitLess(c.onHost())
+		c.room.commitLess(c.room.onHost())
 	}
-}
-
-func (c *Core) start(now Time) {
-	c.Now = max(c.Now, now)
-	c.ops = c.ops[:0]
 }
 
 // settleAsk notes the outcome of an operation that asked.
 func (c *Core) settleAsk(asked Kind, o Outcome) {
 	if asked == Finish {
-		c.Head.Finished = true
+		c.queue.Head.Finished = true
 		return
 	}
 	if isFault(o.Err) {
-		c.opening, c.making = nil, nil
+		c.arrival.opening, c.textures.making = nil, nil
 		c.fault(o.Err)
 		return
 	}
-	if !c.Lease.Began && (asked == Open || asked == Move) {
-		c.Lease.Moved += o.Took
+	if !c.standing.Lease.Began && (asked == Open || asked == Move) {
+		c.standing.Lease.Moved += o.Took
 	}
 	switch asked {
 	case GoOn: // the steps of a graph continue
-	case Inspect, MakeShared, OpenShared:
-		c.Head.found = &o
+	case Inspect, Describe, Link, MakeShared, OpenShared:
+		c.queue.Head.found = &o
 	case Open:
-		c.opened(o)
+		c.dropFor(c.arrival.opened(o))
 	case Load:
-		c.loaded(o)
-	case Describe:
-		c.Head.described = &o
-	case Link:
-		c.Head.linked = &o
+		c.modules.loaded(o)
 	case MakeTextures:
-		c.madeTextures(o)
+		c.dropFor(c.textures.madeTextures(o))
 	case Move, Share:
-		c.mapping.moved(c, o.Legs)
+		c.mapped.moved(o.Legs)
 		if o.Err != nil { // the directory cannot undo a step that failed
 			c.ended = fmt.Errorf("moving memory failed: %w", o.Err)
 		}
 	case Leave:
-		c.left(o)
+		c.departure.left(o)
 	case Backup:
 		c.backedUp(o)
 	case MakeRoom:
-		c.Head.replacement.room, c.Head.replacement.err = o.Err == nil, o.Err
+		c.queue.Head.replacement.room, c.queue.Head.replacement.err = o.Err == nil, o.Err
 	case Refill:
 		c.refilled(o.Err)
 	}
@@ -428,15 +375,15 @@ func (c *Core) settleAsk(asked Kind, o Outcome) {
 func (c *Core) advance() ([]Op, error) {
 	for c.ended == nil && !c.asking {
 		switch {
-		case c.Release != nil:
-			c.stepRelease()
-		case c.Lease.Wanted && c.Outstanding() == 0:
-			c.Lease.Wanted = false
-			c.beginRelease(c.Lease.WantedFor, c.Lease.WantedKeep, c.Lease.WantedStep)
-		case len(c.Further) > 0 && c.leavesFurther():
-		case c.Head != nil && !c.retry():
+		case c.departure.Release != nil:
+			c.departure.stepRelease()
+		case c.standing.Lease.Wanted && c.hosts.Outstanding() == 0:
+			c.standing.Lease.Wanted = false
+			c.departure.beginRelease(c.standing.Lease.WantedFor, c.standing.Lease.WantedKeep, c.standing.Lease.WantedStep)
+		case len(c.loans.Further) > 0 && c.departure.leavesFurther():
+		case c.queue.Head != nil && !c.retry():
 			return c.ops, c.ended
-		case c.Head != nil:
+		case c.queue.Head != nil:
 		default:
 			return c.ops, nil
 		}
@@ -447,14 +394,14 @@ func (c *Core) advance() ([]Op, error) {
 // handle handles a message, or keeps it as the head until it can be done.
 func (c *Core) handle(m Message) ([]Op, error) {
 	c.Current = m.Header
-	c.Lease.Denied, c.Asked.Refused = "", "" // they answered an earlier message
-	if c.Sticky != success && !m.Header.Op.AfterFault() {
-		c.reply(m.Header.Slot, c.Sticky, nil)
+	c.standing.Lease.Denied, c.room.Asked.Refused = "", "" // they answered an earlier message
+	if c.verdicts.Sticky != success && !m.Header.Op.AfterFault() {
+		c.reply(m.Header.Slot, c.verdicts.Sticky, nil)
 		return c.ops, nil
 	}
-	c.calling, c.reachedStep = 0, 0
-	if c.mapping != nil {
-		c.mapping.choice = chosen{}
+	c.calling, c.queue.reachedStep = 0, 0
+	if c.mapped != nil {
+		c.mapped.choice = chosen{}
 	}
 	c.handled = m // so that taking its address does not allocate
 	done, err := c.try(&c.handled)
@@ -462,33 +409,25 @@ func (c *Core) handle(m Message) ([]Op, error) {
 		return c.ops, err
 	}
 	if !done {
-		c.Head = &Head{Message: m, Step: c.reachedStep}
-		c.own(&c.Head.Message)
-		if c.Release == nil && !c.Lease.Wanted {
+		c.queue.Head = &Head{Message: m, Step: c.queue.reachedStep}
+		c.queue.Head.Message.own()
+		if c.departure.Release == nil && !c.standing.Lease.Wanted {
 			return c.ops, nil
 		}
 	}
 	return c.advance()
 }
 
-// own copies what belongs to the caller of Message. Data in staging memory stay there: the executor
-// keeps them as long as the message waits.
-func (c *Core) own(m *Message) {
-	if !m.Owned {
-		m.Body = bytes.Clone(m.Body)
-	}
-}
-
 // retry handles the head again from its beginning. It returns false if the head still waits.
 func (c *Core) retry() bool {
-	h := c.Head
+	h := c.queue.Head
 	if h.replacement != nil {
 		return c.replace(h.replacement)
 	}
 	c.Current = h.Message.Header
-	if c.Sticky != success && !h.Message.Header.Op.AfterFault() {
-		c.Head = nil
-		c.reply(h.Message.Header.Slot, c.Sticky, nil)
+	if c.verdicts.Sticky != success && !h.Message.Header.Op.AfterFault() {
+		c.queue.Head = nil
+		c.reply(h.Message.Header.Slot, c.verdicts.Sticky, nil)
 		return true
 	}
 	done, err := c.try(&h.Message)
@@ -497,16 +436,16 @@ func (c *Core) retry() bool {
 		return true
 	}
 	if done {
-		c.Head = nil
-		c.Activity.Quiet = false // what the message has begun is in flight
+		c.queue.Head = nil
+		c.activity.Quiet = false // what the message has begun is in flight
 	}
-	return done || c.Release != nil
+	return done || c.departure.Release != nil
 }
 
 // try handles a message. It returns false if the message must wait, and an error if the client must
 // end.
 func (c *Core) try(m *Message) (done bool, err error) {
-	if !c.placedAgain() {
+	if !c.modules.placedAgain() {
 		return false, nil
 	}
 	done, err = c.dispatch(m)
@@ -516,11 +455,11 @@ func (c *Core) try(m *Message) (done bool, err error) {
 	if errors.Is(err, ErrProtocol) || errors.Is(err, errDecode) {
 		return true, fmt.Errorf("%v: %w", m.Header.Op, err)
 	}
-	if h := c.Head; h != nil {
-		c.Head = nil
-		c.undo(h)
+	if h := c.queue.Head; h != nil {
+		c.queue.Head = nil
+		c.modules.undo(h)
 	}
-	c.refusedLoad(m, err)
+	c.modules.refusedLoad(m, err)
 	c.refuse(err)
 	return true, nil
 }
@@ -531,66 +470,31 @@ func (c *Core) refuse(err error) {
 	slot := c.Current.Slot
 	if isFault(err) {
 		c.fault(err)
-		c.reply(slot, c.Sticky, nil)
+		c.reply(slot, c.verdicts.Sticky, nil)
 		return
 	}
-	c.explain(err)
-	c.refuseWith(resultOf(err))
-}
-
-// refuseWith is refuse with a result, and without an explanation.
-func (c *Core) refuseWith(r Result) {
-	if r != notReady {
-		c.emit(Op{Kind: Refused, Result: r})
-	}
-	if slot := c.Current.Slot; slot >= 0 {
-		c.reply(slot, r, nil)
-		return
-	}
-	if c.Failure == success {
-		c.Failure = r
-	}
-}
-
-// answer answers a call that has succeeded, with the failure of an earlier message without an
-// answer if there was one.
-func (c *Core) answer(slot int) {
-	if slot >= 0 {
-		c.reply(slot, c.takeFailure(), nil)
-	}
-}
-
-func (c *Core) takeFailure() Result {
-	r := c.Failure
-	c.Failure = success
-	return r
+	c.verdicts.explain(err)
+	c.verdicts.refuseWith(resultOf(err))
 }
 
 // fault notes that the client's work has failed for good: everything on its devices is gone, and
 // every later call fails.
 func (c *Core) fault(err error) {
-	if c.Faulted != nil {
+	if c.verdicts.Faulted != nil {
 		return
 	}
-	c.Faulted = failureOf(err)
-	c.Sticky = c.Faulted.Result
-	c.emit(Op{Kind: SetStatus, Result: c.Sticky, Text: c.Faulted.Text})
-	c.dropHosts() // first: closing waits for streams that wait for the program
-	c.closeContexts()
-	c.allLost()
-	c.Activity.stop(c)
-	c.giveUpAll()
-	lease := c.Lease.Number
-	c.Lease = Lease{Number: lease}
-	c.Release = nil
+	c.verdicts.Faulted = failureOf(err)
+	c.verdicts.Sticky = c.verdicts.Faulted.Result
+	c.emit(Op{Kind: SetStatus, Result: c.verdicts.Sticky, Text: c.verdicts.Faulted.Text})
+	c.hosts.dropHosts() // first: closing waits for streams that wait for the program
+	c.departure.closeContexts()
+	c.memory.allLost()
+	c.activity.stop()
+	c.loans.giveUpAll()
+	lease := c.standing.Lease.Number
+	c.standing.Lease = Lease{Number: lease}
+	c.departure.Release = nil
 	c.say(control.Failed{Lease: lease, Reason: err.Error()})
-}
-
-// allLost notes that no device has any of the client's memory.
-func (c *Core) allLost() {
-	for _, d := range c.config.Devices {
-		c.space.Lost(d.Place)
-	}
 }
 
 // lost notes that a device is lost. The client goes on if all work there had ended and nothing there
@@ -601,49 +505,49 @@ func (c *Core) lost(index int, reason string, ended bool) {
 	}
 	d := c.config.Devices[index]
 	c.gone(index)
-	if c.Lease.Held && c.Lease.Device == index { // this also answers a revocation of it
-		c.Activity.stop(c)
-		c.Lease = Lease{Number: c.Lease.Number}
+	if c.standing.Lease.Held && c.standing.Lease.Device == index { // this also answers a revocation of it
+		c.activity.stop()
+		c.standing.Lease = Lease{Number: c.standing.Lease.Number}
 	}
-	gone := c.space.Lost(d.Place)
-	open, further := c.context(d.Place), c.isFurther(d.Place)
-	if f := c.further(index); f != nil {
-		c.giveUp(f)
+	gone := c.memory.space.Lost(d.Place)
+	open, further := c.standing.context(d.Place), c.standing.isFurther(d.Place)
+	if f := c.loans.further(index); f != nil {
+		c.loans.giveUp(f)
 	}
 	if open == nil {
 		return
 	}
-	variables := !further && c.Modules.hasVariables()
+	variables := !further && c.modules.hasVariables()
 	c.emit(Op{Kind: Abandon, Place: d.Place})
-	c.forgetContext(d.Place)
+	c.departure.forgetContext(d.Place)
 	switch {
-	case len(gone) > 0 || variables || c.Outstanding() > 0 || !ended:
+	case len(gone) > 0 || variables || c.hosts.Outstanding() > 0 || !ended:
 		c.fault(lostFault(d.Name, reason))
-	case !further && len(c.Contexts) > 0: // further contexts depend on the one at home
-		c.Release = &Release{}
+	case !further && len(c.standing.Contexts) > 0: // further contexts depend on the one at home
+		c.departure.Release = &Release{}
 	}
 }
 
 // reset replaces the client by an empty world.
 func (c *Core) reset(m *Message) (bool, error) {
-	if x := c.anyContext(); x != nil && (c.Head == nil || !c.Head.Finished) {
+	if x := c.standing.anyContext(); x != nil && (c.queue.Head == nil || !c.queue.Head.Finished) {
 		// Running work may end first, with the host functions it calls.
 		c.ask(Op{Kind: Finish, Place: x.Place})
 		return false, nil
 	}
-	c.dropHosts()
-	c.closeContexts()
-	c.allLost()
-	c.giveUpAll()
-	if c.Lease.Held {
-		c.letGo(0)
+	c.hosts.dropHosts()
+	c.departure.closeContexts()
+	c.memory.allLost()
+	c.loans.giveUpAll()
+	if c.standing.Lease.Held {
+		c.departure.letGo(0)
 	}
 	if c.config.Reserves {
 		c.emit(Op{Kind: GiveBack, All: true})
 	}
 	var plan vmm.Plan
-	for _, a := range c.space.Allocations() {
-		freed, err := c.space.Free(a.Addr)
+	for _, a := range c.memory.space.Allocations() {
+		freed, err := c.memory.space.Free(a.Addr)
 		if err != nil {
 			return true, err
 		}
@@ -652,18 +556,136 @@ func (c *Core) reset(m *Message) (bool, error) {
 	if err := c.begin(); err != nil {
 		return true, err
 	}
-	c.Limits = nil
-	for _, m := range c.Mapped {
+	c.standing.Limits = nil
+	for _, m := range c.memory.Mapped {
 		c.emit(Op{Kind: UnmapHost, Range: m.extent()})
 	}
-	c.Mapped = nil
-	c.closeAllShared()
+	c.memory.Mapped = nil
+	c.shared.closeAllShared()
 	c.World++
 	c.emit(Op{Kind: SetStatus})
-	c.commitLess(0)
+	c.room.commitLess(0)
 	c.reply(m.Header.Slot, success, nil)
 	if len(plan) > 0 {
 		c.ask(Op{Kind: Move, Plan: plan})
 	}
 	return true, nil
+}
+
+func (c *Core) dispatch(m *Message) (bool, error) {
+	if int(m.Header.Op) >= len(c.handlers) || c.handlers[m.Header.Op] == nil {
+		return true, fmt.Errorf("no such message: %w", ErrProtocol)
+	}
+	return c.handlers[m.Header.Op](m)
+}
+
+// Config returns the client's configuration.
+func (c *Core) Config() Config { return c.config.Config }
+
+// AddDevice says that a device was added: the next number, or that of a lost one on which the
+// client has nothing. The executor has opened it.
+func (c *Core) AddDevice(now Time, index int, d Device) ([]Op, error) {
+	c.start(now)
+	d.Place = vmm.Device(index)
+	switch n := len(c.config.Devices); {
+	case index < 0 || index > n:
+		return nil, fmt.Errorf("the daemon adds device %d to %d", index, n)
+	case index < n && (c.standing.context(d.Place) != nil || c.standing.Lease.Held && c.standing.Lease.Device == index):
+		return nil, fmt.Errorf("the daemon adds device %d, which the client uses", index)
+	}
+	devices := slices.Clone(c.config.Devices)
+	if index == len(devices) {
+		if err := c.memory.space.AddDevice(d.Place); err != nil {
+			return nil, err
+		}
+		devices = append(devices, d)
+	}
+	devices[index] = d
+	c.know(devices)
+	return c.advance()
+}
+
+// gone notes that a device has no memory any more, so that no kernel relies on it. A Want that is
+// not answered may have relied on it, and is sent again; a refusal that is on its way may answer
+// the first one (Lease.Stale).
+func (c *Core) gone(index int) {
+	devices := slices.Clone(c.config.Devices)
+	devices[index].Memory = 0
+	c.know(devices)
+	if c.standing.Lease.Wanting && c.queue.Head != nil {
+		c.standing.Lease.Wanting, c.standing.Lease.Stale = false, true
+	}
+}
+
+// know sets the devices.
+func (c *Core) know(devices []Device) {
+	c.config.Devices, c.config.puts = devices, len(devices) > 0
+	for _, d := range devices {
+		c.config.puts = c.config.puts && d.Puts
+	}
+	if c.memory.space != nil {
+		c.memory.linkPeers()
+	}
+}
+
+// Adopted says that another daemon serves the client from now on. The core tells it the client's
+// standing, and asks it again for whatever the last daemon did not answer. The executor must have
+// handed in everything that the last daemon said.
+//
+// Nothing need be remembered to ask again: the message that waits is handled from its beginning,
+// and finds that nothing was asked.
+func (c *Core) Adopted(now Time) ([]Op, error) {
+	c.start(now)
+	c.standing.Lease.Wanting, c.standing.Lease.Growing, c.standing.Lease.Stale, c.standing.Lease.Coming = false, false, false, 0
+	c.room.Asked.Bytes = 0
+	for i := range c.loans.Further { // the next daemon has lent nothing
+		f := &c.loans.Further[i]
+		f.Leaving, f.Former, f.Asked, f.Returned = true, true, false, 0
+	}
+	c.activity.unwatch()
+	c.say(c.departure.Standing())
+	c.activity.report()
+	if c.queue.Head == nil {
+		c.room.commitLess(c.room.onHost())
+	}
+	return c.advance()
+}
+
+// RefuseAgain handles a message that was refused with a result the first time. The cause may be
+// gone now, but the program knows that the message failed, and its user was told why.
+func (c *Core) RefuseAgain(now Time, h wire.Header, r Result) ([]Op, error) {
+	c.start(now)
+	c.Current = h
+	c.verdicts.refuseWith(r)
+	return c.advance()
+}
+
+// Equip tells a rebuilt client which devices exist now: those it knows, under the same numbers, and
+// perhaps more.
+func (c *Core) Equip(devices []Device) error {
+	if len(devices) < len(c.config.Devices) {
+		return fmt.Errorf("the client knows %d devices, and %d are there", len(c.config.Devices), len(devices))
+	}
+	for _, d := range devices[len(c.config.Devices):] {
+		if err := c.memory.space.AddDevice(d.Place); err != nil {
+			return err
+		}
+	}
+	c.know(devices)
+	return nil
+}
+
+// dropFor ends the head if there is a reason why it cannot be done.
+func (c *Core) dropFor(err error) {
+	if err == nil {
+		return
+	}
+	if c.queue.Head != nil {
+		h := c.queue.Head
+		c.queue.Head = nil
+		c.Current = h.Message.Header
+		c.modules.refusedLoad(&h.Message, err)
+		c.modules.undo(h)
+	}
+	c.refuse(err)
 }

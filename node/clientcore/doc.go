@@ -20,6 +20,13 @@
 // An error of an event ends the client: the client broke the protocol, or its memory could not be
 // moved.
 //
+// # Parts
+//
+// Core is made of parts: what the program is told, the lease and the open contexts, memory, modules,
+// streams, and so on. Each has its own state, enters the handlers of the messages that are about it in the
+// core's table (register), and saves itself. Its struct names the other parts that it uses, and none has
+// the Core.
+//
 // # Operations and their outcomes
 //
 // Some operations ask (Kind.Asks): what comes next depends on how they end. Such an operation is
@@ -67,7 +74,7 @@
 //     come, that is a fault; otherwise the client goes on.
 //   - Further devices (Config.Mapping): a mapper decides for each launch on which of the
 //     client's devices it runs. The device of the lease is home; others are lent as long as
-//     no other client needs them (further.go). The directory brings what the kernel uses. A
+//     no other client needs them (loans.go). The directory brings what the kernel uses. A
 //     stream that continues at another place waits there for its work at the former one
 //     (moveStream).
 //   - A device that is added (AddDevice) has the next number, or that of a lost one; the
@@ -81,5 +88,5 @@
 //     out later about the work of an earlier world does not count.
 //
 // Host copies need room in the node's swap area, which the daemon commits: a large client is given
-// some to spare (commit in lease.go), so that not every allocation has to ask.
+// some to spare (room), so that not every allocation has to ask.
 package clientcore

@@ -23,6 +23,45 @@ import (
 // A launch that must wait in the middle, for example for memory, remembers how many of its steps
 // are done (Head.Step). Everything else is in the message and in the definition.
 
+// graphs is the definitions of graphs, and launches them.
+type graphs struct {
+	*turn
+	Graphs   map[uint32]*Graph
+	config   *setup
+	queue    *queue
+	standing *standing
+	streams  *streams
+	hosts    *hosts
+	memory   *memory
+	shared   *shared
+	modules  *modules
+	textures *textures
+	mapped   *mapped
+	activity *activity
+	arrival  *arrival
+	copies   *copies
+	launches *launches
+
+	graphBytes int // size of all definitions
+}
+
+func (gs *graphs) register(h *handlers) {
+	h[wire.OpGraphDefine] = decoding(gs.graphDefine)
+	h[wire.OpGraphLaunch] = decoding(gs.graphLaunch)
+	h[wire.OpGraphDestroy] = decoding(gs.graphDestroy)
+}
+
+func (gs *graphs) save(to *State) { to.Graphs = gs.Graphs }
+
+func (gs *graphs) load(from *State) {
+	gs.Graphs, gs.graphBytes = from.Graphs, 0
+	for _, g := range gs.Graphs {
+		if g != nil { // else it is damaged, which check reports
+			gs.graphBytes += len(g.Steps)
+		}
+	}
+}
+
 // Graph is the definition of a graph.
 type Graph struct {
 	Steps []byte
@@ -63,26 +102,26 @@ const (
 	runsAfter = 1
 )
 
-func (c *Core) graphDefine(_ *Message, d *wire.GraphDefine) (bool, error) {
-	g := c.Graphs[d.Graph]
+func (gs *graphs) graphDefine(_ *Message, d *wire.GraphDefine) (bool, error) {
+	g := gs.Graphs[d.Graph]
 	if g == nil || !g.More {
-		if g == nil && len(c.Graphs) >= maxObjects {
+		if g == nil && len(gs.Graphs) >= maxObjects {
 			return true, tooMany("graphs")
 		}
-		g = c.redefined(d.Graph, g)
+		g = gs.redefined(d.Graph, g)
 	}
-	if len(d.Steps) > wire.MaxSteps-c.graphBytes {
-		c.dropGraph(d.Graph)
-		c.dropRun(d.Graph, g)
+	if len(d.Steps) > wire.MaxSteps-gs.graphBytes {
+		gs.dropGraph(d.Graph)
+		gs.dropRun(d.Graph, g)
 		return true, fmt.Errorf("graphs of more than %d bytes: destroy those not used: %w", wire.MaxSteps, device.ErrOutOfMemory)
 	}
-	if c.Graphs == nil {
-		c.Graphs = map[uint32]*Graph{}
+	if gs.Graphs == nil {
+		gs.Graphs = map[uint32]*Graph{}
 	}
 	g.Steps = append(g.Steps, d.Steps...)
-	c.graphBytes += len(d.Steps)
+	gs.graphBytes += len(d.Steps)
 	g.More = d.More != 0
-	c.Graphs[d.Graph] = g
+	gs.Graphs[d.Graph] = g
 	if err := g.decode(); err != nil {
 		return true, fmt.Errorf("%w: %w", err, ErrProtocol)
 	}
@@ -91,12 +130,12 @@ func (c *Core) graphDefine(_ *Message, d *wire.GraphDefine) (bool, error) {
 
 // redefined returns an empty definition that replaces an earlier one. Devices may update what they
 // have built of that one.
-func (c *Core) redefined(id uint32, before *Graph) *Graph {
+func (gs *graphs) redefined(id uint32, before *Graph) *Graph {
 	if before == nil {
 		return &Graph{}
 	}
-	delete(c.Graphs, id)
-	c.graphBytes -= len(before.Steps)
+	delete(gs.Graphs, id)
+	gs.graphBytes -= len(before.Steps)
 	return &Graph{Launches: before.Launches, Whole: before.Whole}
 }
 
@@ -108,92 +147,83 @@ func (g *Graph) decode() (err error) {
 	return err
 }
 
-func (c *Core) graphDestroy(_ *Message, d *wire.GraphDestroy) (bool, error) {
-	c.dropGraph(d.Graph) // there may be none, after a fault or a reset
+func (gs *graphs) graphDestroy(_ *Message, d *wire.GraphDestroy) (bool, error) {
+	gs.dropGraph(d.Graph) // there may be none, after a fault or a reset
 	return true, nil
 }
 
 // dropGraph forgets a definition, and what devices have built of it.
-func (c *Core) dropGraph(id uint32) {
-	g := c.Graphs[id]
+func (gs *graphs) dropGraph(id uint32) {
+	g := gs.Graphs[id]
 	if g == nil {
 		return
 	}
-	delete(c.Graphs, id)
-	c.graphBytes -= len(g.Steps)
-	c.dropRun(id, g)
+	delete(gs.Graphs, id)
+	gs.graphBytes -= len(g.Steps)
+	gs.dropRun(id, g)
 }
 
-func (c *Core) dropRun(id uint32, g *Graph) {
-	for _, x := range c.Contexts {
+func (gs *graphs) dropRun(id uint32, g *Graph) {
+	for _, x := range gs.standing.Contexts {
 		if g.Whole {
-			c.emit(Op{Kind: DropGraph, Place: x.Place, Graph: id})
+			gs.emit(Op{Kind: DropGraph, Place: x.Place, Graph: id})
 		}
 	}
 	g.run, g.Whole = nil, false
 }
 
 // dropRuns forgets what was built of all graphs, because their kernels may be gone.
-func (c *Core) dropRuns() {
-	for _, id := range slices.Sorted(maps.Keys(c.Graphs)) {
-		g := c.Graphs[id]
-		c.dropRun(id, g)
+func (gs *graphs) dropRuns() {
+	for _, id := range slices.Sorted(maps.Keys(gs.Graphs)) {
+		g := gs.Graphs[id]
+		gs.dropRun(id, g)
 		g.single = false
 	}
 }
 
 // graphLaunch launches a graph in a stream.
-func (c *Core) graphLaunch(m *Message, d *wire.GraphLaunch) (bool, error) {
-	g := c.Graphs[d.Graph]
+func (gs *graphs) graphLaunch(m *Message, d *wire.GraphLaunch) (bool, error) {
+	g := gs.Graphs[d.Graph]
 	if g == nil || g.More {
 		return true, fmt.Errorf("graph %d: %w", d.Graph, errHandle)
 	}
-	st, err := c.Streams.find(d.Stream)
+	st, err := gs.streams.find(d.Stream)
 	if err != nil {
 		return true, err
 	}
 	step := 0
-	if c.Head != nil {
-		step = c.Head.Step
+	if gs.queue.Head != nil {
+		step = gs.queue.Head.Step
 	}
-	if step == 0 && c.runsWhole(g) {
-		c.runGraph(d, st, g)
+	if step == 0 && gs.runsWhole(g) {
+		gs.runGraph(d, st, g)
 		return true, nil
 	}
-	for performed := len(c.ops); step < len(g.steps); step++ {
+	for performed := len(gs.ops); step < len(g.steps); step++ {
 		// An operation that asks must not follow operations that may fail. While everything is on
 		// the device no step asks, so steps can be collected; otherwise those before are performed
 		// first. And a guarded kernel needs the directory as of its own launch.
-		if n := len(c.ops) - performed; n >= mostAtOnce || n > 0 && (c.mapping != nil || !c.isReady()) {
-			c.ask(Op{Kind: GoOn})
-			return c.waitsAt(step), nil
+		if n := len(gs.ops) - performed; n >= mostAtOnce || n > 0 && (gs.mapped != nil || !gs.arrival.isReady()) {
+			gs.ask(Op{Kind: GoOn})
+			return gs.queue.waitsAt(step), nil
 		}
-		done, err := c.step(m, g.steps[step], d.Stream)
+		done, err := gs.step(m, g.steps[step], d.Stream)
 		if err != nil {
 			return true, err
 		}
 		if !done {
-			return c.waitsAt(step), nil
+			return gs.queue.waitsAt(step), nil
 		}
-		if c.mapping != nil {
-			c.mapping.choice = chosen{} // it was for this step
+		if gs.mapped != nil {
+			gs.mapped.choice = chosen{} // it was for this step
 		}
 	}
 	g.Launches++
 	return true, nil
 }
 
-// waitsAt remembers the step at which a launch waits. It returns false, as handlers do then.
-func (c *Core) waitsAt(step int) bool {
-	c.reachedStep = step
-	if c.Head != nil {
-		c.Head.Step = step
-	}
-	return false
-}
-
 // step does one step of a graph.
-func (c *Core) step(m *Message, s wire.Message, stream uint32) (bool, error) {
+func (gs *graphs) step(m *Message, s wire.Message, stream uint32) (bool, error) {
 	in := func(named uint32) uint32 {
 		if named == wire.LaunchStream {
 			return stream
@@ -204,46 +234,46 @@ func (c *Core) step(m *Message, s wire.Message, stream uint32) (bool, error) {
 	case *wire.Launch:
 		l := *d
 		l.Stream = in(d.Stream)
-		return c.launch(m, &l)
+		return gs.launches.launch(m, &l)
 	case *wire.CopyWithin:
 		l := *d
 		l.Stream = in(d.Stream)
-		return c.copyWithinMessage(m, &l)
+		return gs.copies.copyWithinMessage(m, &l)
 	case *wire.CopyWithin2D:
 		l := *d
 		l.Stream = in(d.Stream)
-		return c.copyWithin2D(m, &l)
+		return gs.copies.copyWithin2D(m, &l)
 	case *wire.Fill:
 		l := *d
 		l.Stream = in(d.Stream)
-		return c.fill(m, &l)
+		return gs.copies.fill(m, &l)
 	case *wire.EventRecord:
-		return c.eventRecord(m, &wire.EventRecord{Event: d.Event, Stream: in(d.Stream)})
+		return gs.streams.eventRecord(m, &wire.EventRecord{Event: d.Event, Stream: in(d.Stream)})
 	case *wire.StreamWait:
-		return c.streamWait(m, &wire.StreamWait{Stream: in(d.Stream), Event: d.Event})
+		return gs.streams.streamWait(m, &wire.StreamWait{Stream: in(d.Stream), Event: d.Event})
 	}
 	return true, fmt.Errorf("%v in a graph: %w", s.Op(), ErrProtocol)
 }
 
 // runsWhole says whether a launch is given to the device as a whole.
-func (c *Core) runsWhole(g *Graph) bool {
-	if g.Launches < runsAfter || g.single || c.mapping != nil || len(c.Contexts) != 1 || len(c.Textures) > 0 || c.Outstanding() > 0 ||
-		!c.isReady() || !c.config.Devices[c.Lease.Device].Graphs {
+func (gs *graphs) runsWhole(g *Graph) bool {
+	if g.Launches < runsAfter || g.single || gs.mapped != nil || len(gs.standing.Contexts) != 1 || len(gs.textures.Textures) > 0 || gs.hosts.Outstanding() > 0 ||
+		!gs.arrival.isReady() || !gs.config.Devices[gs.standing.Lease.Device].Graphs {
 		return false
 	}
 	if g.run == nil {
-		if g.run = c.makeRun(g); g.run == nil {
+		if g.run = gs.makeRun(g); g.run == nil {
 			g.single = true
 			return false
 		}
 	}
 	for _, r := range g.run.ranges {
-		if c.space.Check(r) != nil {
+		if gs.memory.space.Check(r) != nil {
 			return false
 		}
 	}
 	for _, n := range g.run.functions {
-		if f := c.Modules.Functions[n]; c.usable(&f) != nil {
+		if f := gs.modules.Functions[n]; gs.modules.usable(&f) != nil {
 			return false
 		}
 	}
@@ -251,32 +281,30 @@ func (c *Core) runsWhole(g *Graph) bool {
 }
 
 // runGraph launches a graph as a whole.
-func (c *Core) runGraph(d *wire.GraphLaunch, st *Stream, g *Graph) {
-	if !c.Lease.Began {
-		c.Lease.begin(c)
-	}
-	at := c.place()
+func (gs *graphs) runGraph(d *wire.GraphLaunch, st *Stream, g *Graph) {
+	gs.standing.begun()
+	at := gs.standing.place()
 	for range g.run.Kernels {
-		c.Activity.launched(c, true)
+		gs.activity.launched(true)
 	}
-	c.give(d.Stream, st, at)
+	gs.streams.give(d.Stream, st, at)
 	if g.run.Kernels > 0 {
-		c.space.Launched(at, nil)
+		gs.memory.space.Launched(at, nil)
 	} else {
 		for _, r := range g.run.ranges {
-			c.written(at, r)
+			gs.memory.written(at, r)
 		}
 	}
-	o := c.next(RunGraph)
+	o := gs.next(RunGraph)
 	o.Place, o.Stream, o.Graph, o.Run = at, d.Stream, d.Graph, g.run
 	g.Whole = true
 }
 
 // makeRun builds a Run from the steps of a graph. It returns nil if that is not possible; the
 // steps, done one by one, then report any error.
-func (c *Core) makeRun(g *Graph) *Run {
+func (gs *graphs) makeRun(g *Graph) *Run {
 	nodes := 0
-	for _, other := range c.Graphs {
+	for _, other := range gs.Graphs {
 		if other.run != nil {
 			nodes += len(other.run.Nodes)
 		}
@@ -284,7 +312,7 @@ func (c *Core) makeRun(g *Graph) *Run {
 	if len(g.steps) > mostNodes-nodes {
 		return nil
 	}
-	b := runBuilder{c: c, run: &Run{}, ends: map[uint32][]int{}, events: map[uint32][]int{}, seen: map[uint32]bool{}}
+	b := runBuilder{graphs: gs, run: &Run{}, ends: map[uint32][]int{}, events: map[uint32][]int{}, seen: map[uint32]bool{}}
 	for _, s := range g.steps {
 		if !b.add(s) {
 			return nil
@@ -298,7 +326,7 @@ func (c *Core) makeRun(g *Graph) *Run {
 
 // runBuilder builds a Run. The next node of a stream depends on the last node of that stream.
 type runBuilder struct {
-	c      *Core
+	*graphs
 	run    *Run
 	ends   map[uint32][]int // nodes that the next node of a stream depends on
 	events map[uint32][]int // nodes that an event stands for
@@ -310,7 +338,7 @@ type runBuilder struct {
 func (b *runBuilder) add(s wire.Message) bool {
 	switch d := s.(type) {
 	case *wire.Launch:
-		f, ok := b.c.Modules.Functions[d.Function]
+		f, ok := b.modules.Functions[d.Function]
 		if !ok || len(d.Params) != f.Info.ParamSize {
 			return false
 		}
@@ -361,7 +389,7 @@ func (b *runBuilder) copies(stream uint32, to, from Area) bool {
 // uses notes that a copy or a fill uses memory, which must be the client's own.
 func (b *runBuilder) uses(a Area) bool {
 	r, err := a.Span()
-	if err != nil || b.c.space.Check(r) != nil || b.c.sharesRange(r) {
+	if err != nil || b.memory.space.Check(r) != nil || b.shared.sharesRange(r) {
 		return false
 	}
 	b.run.ranges = append(b.run.ranges, r)
@@ -403,25 +431,22 @@ func graphBlobs(all map[uint32]*Graph, f func([]byte) []byte) {
 	}
 }
 
-// checkGraphs decodes and checks the definitions of a restored client.
-func (c *Core) checkGraphs() error {
-	c.graphBytes = 0
-	for id, g := range c.Graphs {
+// check decodes and checks the definitions of a restored client.
+func (gs *graphs) check() error {
+	for id, g := range gs.Graphs {
 		if g == nil {
 			return fmt.Errorf("graph %d is nothing", id)
 		}
 		if err := g.decode(); err != nil {
 			return fmt.Errorf("graph %d: %w", id, err)
 		}
-		c.graphBytes += len(g.Steps)
 	}
-	if n := c.graphBytes; n > wire.MaxSteps {
+	if n := gs.graphBytes; n > wire.MaxSteps {
 		return fmt.Errorf("%d bytes of graphs, where %d is the most", n, wire.MaxSteps)
-	}
-	for _, h := range []*Head{c.Head, c.Parked} {
-		if h != nil && h.Step < 0 {
-			return fmt.Errorf("step %d of a graph", h.Step)
-		}
 	}
 	return nil
 }
+
+// Blobs is how many bytes of a base are images, contents of variables and graphs, as far as the
+// core knows.
+func (gs *graphs) Blobs() int { return gs.modules.Kept + gs.modules.Contents + gs.graphBytes }

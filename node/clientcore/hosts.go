@@ -1,9 +1,12 @@
 package clientcore
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
+	"muster/device"
+	"muster/vmm"
 	"muster/wire"
 )
 
@@ -22,79 +25,97 @@ type Hosts struct {
 	AskAt  Time `json:",omitempty"`
 }
 
+// hosts knows which host functions the program has to run, or is running.
+type hosts struct {
+	*turn
+	Hosts
+	standing *standing
+	streams  *streams
+}
+
+func (hs *hosts) register(h *handlers) {
+	h[wire.OpHostNext] = decoding(hs.hostNext)
+	h[wire.OpHostDone] = decoding(hs.hostDone)
+	h[wire.OpHostStop] = decoding(hs.hostStop)
+}
+
+func (hs *hosts) save(to *State) { to.Hosts = hs.Hosts }
+
+func (hs *hosts) load(from *State) { hs.Hosts = from.Hosts }
+
 // returned notes that a function has returned, or that a wait for a word is over.
-func (c *Core) returned(cookie uint64) {
-	c.notOut(cookie)
-	c.emit(Op{Kind: HostReturn, Cookie: cookie})
+func (hs *hosts) returned(cookie uint64) {
+	hs.notOut(cookie)
+	hs.emit(Op{Kind: HostReturn, Cookie: cookie})
 }
 
 // notOut notes that nothing waits for a function any more.
-func (c *Core) notOut(cookie uint64) {
-	t := &c.Hosts
+func (hs *hosts) notOut(cookie uint64) {
+	t := &hs.Hosts
 	delete(t.Words, cookie)
 	delete(t.Running, cookie)
 	t.Queue = slices.DeleteFunc(t.Queue, func(due uint64) bool { return due == cookie })
 	t.WaitBy, t.AskAt = 0, 0
-	c.unhold()
+	hs.unhold()
 }
 
 // unhold notes that no stream waits for a function, if none is out.
-func (c *Core) unhold() {
-	if c.Outstanding() > 0 {
+func (hs *hosts) unhold() {
+	if hs.Outstanding() > 0 {
 		return
 	}
-	for _, st := range c.Streams.ByID {
+	for _, st := range hs.streams.ByID {
 		st.Held = false
 	}
-	for _, e := range c.Events {
+	for _, e := range hs.streams.Events {
 		e.Held = false
 	}
 }
 
 // match gives due cookies to the threads that wait for them.
-func (c *Core) match() {
-	t := &c.Hosts
+func (hs *hosts) match() {
+	t := &hs.Hosts
 	for len(t.Queue) > 0 && len(t.Slots) > 0 {
-		c.reply(t.Slots[0], success, (&wire.HostNextReply{Cookie: t.Queue[0]}).Append(nil))
-		c.ops[len(c.ops)-1].Cookie = t.Queue[0]
+		hs.reply(t.Slots[0], success, (&wire.HostNextReply{Cookie: t.Queue[0]}).Append(nil))
+		hs.ops[len(hs.ops)-1].Cookie = t.Queue[0]
 		t.Queue, t.Slots = t.Queue[1:], t.Slots[1:]
 	}
 }
 
 // reached notes that a stream has reached a host function, or that its wait for a word is over.
-func (c *Core) reached(cookie uint64) {
-	if c.Hosts.Words[cookie] {
-		c.returned(cookie)
+func (hs *hosts) reached(cookie uint64) {
+	if hs.Words[cookie] {
+		hs.returned(cookie)
 		return
 	}
-	if c.Hosts.Running[cookie] { // otherwise it was dropped
-		c.Hosts.Queue = append(c.Hosts.Queue, cookie)
-		c.match()
+	if hs.Running[cookie] { // otherwise it was dropped
+		hs.Queue = append(hs.Queue, cookie)
+		hs.match()
 	}
 }
 
 // dropHosts releases all streams that wait for host functions: the context has failed.
-func (c *Core) dropHosts() {
-	if len(c.Hosts.Running) > 0 {
-		c.emit(Op{Kind: HostDrop})
+func (hs *hosts) dropHosts() {
+	if len(hs.Running) > 0 {
+		hs.emit(Op{Kind: HostDrop})
 	}
-	c.Hosts.Running, c.Hosts.Queue, c.Hosts.Words = nil, nil, nil
-	c.Hosts.WaitBy, c.Hosts.AskAt = 0, 0
-	c.unhold()
+	hs.Running, hs.Queue, hs.Words = nil, nil, nil
+	hs.WaitBy, hs.AskAt = 0, 0
+	hs.unhold()
 }
 
 // once is the flag of a function whose work cannot be repeated in the same order.
 const once = 1
 
-func (c *Core) hostFunction(_ *Message, d *wire.HostFunction) (bool, error) {
+func (w *waits) hostFunction(_ *Message, d *wire.HostFunction) (bool, error) {
 	if d.Cookie == 0 {
 		return true, fmt.Errorf("a function without a cookie: %w", ErrProtocol)
 	}
-	st, err := c.Streams.find(d.Stream)
+	st, err := w.streams.find(d.Stream)
 	if err != nil {
 		return true, err
 	}
-	t := &c.Hosts
+	t := &w.hosts.Hosts
 	if t.Running[d.Cookie] {
 		return true, fmt.Errorf("cookie %d is taken: %w", d.Cookie, ErrProtocol)
 	}
@@ -104,84 +125,178 @@ func (c *Core) hostFunction(_ *Message, d *wire.HostFunction) (bool, error) {
 	// The stream's later work must come after the function, so from here on it has to run on the
 	// device. Work on host copies would happen too early; or everything would have to wait for the
 	// function, which may itself wait for this client, since it may touch managed memory.
-	if !c.isReady() {
-		if ok, err := c.ready(c.needs(nil)); !ok || err != nil {
+	if !w.arrival.isReady() {
+		if ok, err := w.arrival.ready(w.arrival.needs(nil)); !ok || err != nil {
 			return ok, err
 		}
 	}
-	c.give(d.Stream, st, c.place())
+	w.streams.give(d.Stream, st, w.standing.place())
 	if t.Running == nil {
 		t.Running = map[uint64]bool{}
 	}
 	t.Running[d.Cookie], st.Held = true, true
-	c.calling = d.Cookie
-	c.emit(Op{Kind: Call, Place: c.place(), Stream: d.Stream, Cookie: d.Cookie, Once: d.Flags&once != 0})
+	w.calling = d.Cookie
+	w.emit(Op{Kind: Call, Place: w.standing.place(), Stream: d.Stream, Cookie: d.Cookie, Once: d.Flags&once != 0})
 	return true, nil
 }
 
-func (c *Core) hostNext(m *Message, _ *wire.HostNext) (bool, error) {
-	t := &c.Hosts
+func (hs *hosts) hostNext(m *Message, _ *wire.HostNext) (bool, error) {
+	t := &hs.Hosts
 	if len(t.Slots) >= wire.Slots {
 		return true, fmt.Errorf("more than %d calls wait for their answers: %w", wire.Slots, ErrProtocol)
 	}
 	t.Slots = append(t.Slots, m.Header.Slot)
-	c.match()
+	hs.match()
 	return true, nil
 }
 
-func (c *Core) hostDone(_ *Message, d *wire.HostDone) (bool, error) {
-	if c.Hosts.Running[d.Cookie] { // otherwise the context has failed meanwhile
-		c.returned(d.Cookie)
+func (hs *hosts) hostDone(_ *Message, d *wire.HostDone) (bool, error) {
+	if hs.Running[d.Cookie] { // otherwise the context has failed meanwhile
+		hs.returned(d.Cookie)
 	}
 	return true, nil
 }
 
-func (c *Core) hostStop(*Message, *wire.HostStop) (bool, error) {
-	for _, slot := range c.Hosts.Slots {
-		c.reply(slot, success, (&wire.HostNextReply{}).Append(nil))
+func (hs *hosts) hostStop(*Message, *wire.HostStop) (bool, error) {
+	for _, slot := range hs.Slots {
+		hs.reply(slot, success, (&wire.HostNextReply{}).Append(nil))
 	}
-	c.Hosts.Slots = nil
+	hs.Slots = nil
 	return true, nil
 }
 
-// Backlog is the queue of messages that were read ahead, in order.
-type Backlog struct {
-	Messages []Message
-	Bytes    int
+func (hs *hosts) check() error {
+	for i, slot := range hs.Slots {
+		if slot < 0 || slot >= wire.Slots {
+			return fmt.Errorf("the program waits in slot %d", slot)
+		}
+		if slices.Contains(hs.Slots[:i], slot) {
+			return fmt.Errorf("the program waits twice in slot %d", slot)
+		}
+	}
+	if len(hs.Running) > 0 && len(hs.standing.Contexts) == 0 {
+		return errors.New("functions are under way where there is no context")
+	}
+	return nil
 }
 
-// These bound what a program can send while the worker waits for one of its host functions.
-const (
-	maxBacklog      = 1 << 18
-	maxBacklogBytes = 1 << 30
-)
-
-// size is how many bytes of a message are kept, not counting memory of the program that it may
-// name.
-func (m *Message) size() int {
-	if m.Pinned {
-		return len(m.Body)
-	}
-	return len(m.Body) + len(m.Data)
+// waits has streams wait for host functions of the program, and for words in memory.
+type waits struct {
+	*turn
+	standing *standing
+	streams  *streams
+	hosts    *hosts
+	memory   *memory
+	arrival  *arrival
+	copies   *copies
 }
 
-func (b *Backlog) next() (Message, bool) {
-	if len(b.Messages) == 0 {
-		return Message{}, false
-	}
-	m := b.Messages[0]
-	b.Messages[0] = Message{}
-	b.Messages = b.Messages[1:]
-	b.Bytes -= m.size()
-	return m, true
+func (w *waits) register(h *handlers) {
+	h[wire.OpHostFunction] = decoding(w.hostFunction)
+	h[wire.OpStreamWrite] = decoding(w.streamWrite)
+	h[wire.OpStreamAwait] = decoding(w.streamAwait)
 }
 
-func (b *Backlog) add(m Message) error {
-	b.Bytes += m.size()
-	if len(b.Messages) >= maxBacklog || b.Bytes > maxBacklogBytes {
-		return fmt.Errorf("%d messages while a function of the program's was waited for", len(b.Messages)+1)
+// word makes a word usable on the device. It must be valid there and not in the host copies, so
+// that work of other streams sees it in the stream's order. It returns false if the message must
+// wait.
+func (w *waits) word(st *Stream, addr uint64, width uint32) (vmm.Range, bool, error) {
+	r := vmm.Range{Addr: addr, Size: uint64(width)}
+	if width != 4 && width != 8 {
+		return r, true, fmt.Errorf("a word of %d bytes: %w", width, ErrProtocol)
 	}
-	m.Owned = true
-	b.Messages = append(b.Messages, m)
+	if addr%uint64(width) != 0 {
+		return r, true, fmt.Errorf("a word of %d bytes at %#x: %w", width, addr, device.ErrInvalidValue)
+	}
+	if ok, err := w.arrival.together(); !ok || err != nil {
+		return r, ok, err
+	}
+	at, _, err := w.copies.where(st, r)
+	if err != nil || at == later {
+		return r, err != nil, err
+	}
+	if at == onDevice {
+		return r, true, nil
+	}
+	ok, err := w.arrival.ready(w.copies.needed(r))
+	return r, ok, err
+}
+
+func (w *waits) streamWrite(_ *Message, d *wire.StreamWrite) (bool, error) {
+	st, err := w.streams.find(d.Stream)
+	if err != nil {
+		return true, err
+	}
+	r, ok, err := w.word(st, d.Addr, d.Width)
+	if !ok || err != nil {
+		return ok, err
+	}
+	w.streams.give(d.Stream, st, w.standing.place())
+	w.emit(Op{Kind: WriteWord, Place: w.standing.place(), Stream: d.Stream, Range: r, Word: Word{Value: d.Value}})
+	w.memory.written(w.standing.place(), r)
+	return true, nil
+}
+
+// streamAwait makes a stream wait for a word. The wait counts as a host function that has not
+// returned, so the device is not given back: work that the program has not sent yet may write the
+// word.
+func (w *waits) streamAwait(_ *Message, d *wire.StreamAwait) (bool, error) {
+	t := &w.hosts.Hosts
+	if d.Cookie == 0 || t.Running[d.Cookie] {
+		return true, fmt.Errorf("cookie %d of a word is taken: %w", d.Cookie, ErrProtocol)
+	}
+	if d.Compare > uint32(device.NotAll) {
+		return true, fmt.Errorf("a word with comparison %d: %w", d.Compare, ErrProtocol)
+	}
+	st, err := w.streams.find(d.Stream)
+	if err != nil {
+		return true, err
+	}
+	if len(t.Running) >= maxObjects {
+		return true, tooMany("streams that wait")
+	}
+	r, ok, err := w.word(st, d.Addr, d.Width)
+	if !ok || err != nil {
+		return ok, err
+	}
+	w.streams.give(d.Stream, st, w.standing.place())
+	if t.Running == nil {
+		t.Running = map[uint64]bool{}
+	}
+	if t.Words == nil {
+		t.Words = map[uint64]bool{}
+	}
+	t.Running[d.Cookie], t.Words[d.Cookie], st.Held = true, true, true
+	w.calling = d.Cookie
+	w.emit(Op{Kind: AwaitWord, Place: w.standing.place(), Stream: d.Stream, Range: r, Word: Word{d.Value, device.Compare(d.Compare)}, Cookie: d.Cookie})
+	return true, nil
+}
+
+// Outstanding is how many host functions of the program have not returned.
+func (hs *hosts) Outstanding() int { return len(hs.Running) }
+
+// Reached says that a stream has reached a host function. It may be called at any time, like
+// UrgentMessage.
+func (hs *hosts) Reached(cookie uint64) []Op {
+	ops, _ := hs.aside(func() error { hs.reached(cookie); return nil })
+	return ops
+}
+
+// WaitingSlots returns the slots in which the program waits for host functions to call.
+func (hs *hosts) WaitingSlots() []int { return hs.Slots }
+
+// Answered says in which slots the program was given a host function since the base.
+func (hs *hosts) Answered(is func(slot int) bool) { hs.Slots = slices.DeleteFunc(hs.Slots, is) }
+
+// awaitReturn notes that the current message waits for host functions to return. It returns an error
+// when none has for functionPatience.
+func (hs *hosts) awaitReturn() error {
+	t := &hs.Hosts
+	if t.WaitBy == 0 {
+		t.WaitBy = hs.Now + functionPatience
+	}
+	if hs.Now >= t.WaitBy {
+		return errNoneReturns
+	}
 	return nil
 }

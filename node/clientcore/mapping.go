@@ -1,21 +1,25 @@
 package clientcore
 
 import (
-	"encoding/binary"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
 
-	"muster/device"
 	"muster/mapping"
-	"muster/vmm"
+	"muster/wire/control"
 )
 
 // mapped is what the core needs to map launches to devices: a mapper, the table of the client's
 // devices, and the launches that have not ended. It is no part of the client's state: after a
 // restore it is made again.
 type mapped struct {
+	*turn
+	config   *setup
+	standing *standing
+	loans    *loans
+
 	spec   string
 	mapper mapping.Mapper // nil: the devices have changed, so it must be made again
 	home   bool           // the mapper sends nothing elsewhere, so no other device is asked for
@@ -33,17 +37,13 @@ type mapped struct {
 	kernels  map[Kernel]int32
 	rates    map[string]float64 // bytes per second of recent moves, by link
 	refused  map[refusedAt]bool
-	aged     Time                // when far devices were last checked for outdated run times
-	watched  map[Kernel]*watched // kernels that follow pointers
-	others   []others            // what other programs do on the client's devices
-	othersAt Time                // when the table was last told of it
-	queues   []int32             // what other mapped programs have queued now, by device
+	aged     Time     // when far devices were last checked for outdated run times
+	others   []others // what other programs do on the client's devices
+	othersAt Time     // when the table was last told of it
+	queues   []int32  // what other mapped programs have queued now, by device
 
 	choice chosen
 	last   Decision
-
-	shares         []vmm.Share
-	words, written []byte
 }
 
 // flight is a launch that has not ended.
@@ -93,8 +93,9 @@ const (
 	unmeasuredFar = 117 << 20
 )
 
-// newMapped makes the mapper that a setting names; nil for none.
-func newMapped(spec string) (*mapped, error) {
+// newMapped makes the mapper that the configuration names; nil for none.
+func newMapped(c *Core) (*mapped, error) {
+	spec := c.config.Mapping
 	if spec == "" || spec == "off" {
 		return nil, nil
 	}
@@ -105,7 +106,8 @@ func newMapped(spec string) (*mapped, error) {
 	if (name == "ag" || name == "ar") && !strings.Contains(spec, ":locality=") {
 		spec += ":locality=yes" // the directory knows where data are
 	}
-	return &mapped{spec: spec, home: name == "st", chance: rand.New(rand.NewPCG(1, 2)), kernels: map[Kernel]int32{}, rates: map[string]float64{}, refused: map[refusedAt]bool{}, watched: map[Kernel]*watched{}}, nil
+	return &mapped{turn: &c.turn, config: &c.config, standing: &c.standing, loans: &c.loans,
+		spec: spec, home: name == "st", chance: rand.New(rand.NewPCG(1, 2)), kernels: map[Kernel]int32{}, rates: map[string]float64{}, refused: map[refusedAt]bool{}}, nil
 }
 
 // stale notes that the client's devices have changed.
@@ -128,15 +130,15 @@ func (m *mapped) refuses(device int, serial uint64) { m.refused[refusedAt{device
 
 // renew makes the table of the devices that the client may use now. What the former table has
 // learned about launches is forgotten.
-func (m *mapped) renew(c *Core) error {
-	m.devices = append(m.devices[:0], c.Lease.Device)
-	for i := range c.Further {
-		if f := &c.Further[i]; f.lent() {
+func (m *mapped) renew() error {
+	m.devices = append(m.devices[:0], m.standing.Lease.Device)
+	for i := range m.loans.Further {
+		if f := &m.loans.Further[i]; f.lent() {
 			m.devices = append(m.devices, f.Device)
 		}
 	}
 	slices.Sort(m.devices)
-	m.rows = slices.Repeat([]int32{-1}, len(c.config.Devices))
+	m.rows = slices.Repeat([]int32{-1}, len(m.config.Devices))
 	n := len(m.devices)
 	// Each device is a node of its own, and the program is on another: data travel between all of
 	// them.
@@ -147,11 +149,11 @@ func (m *mapped) renew(c *Core) error {
 	for row, device := range m.devices {
 		m.rows[device] = int32(row)
 		m.layout.NodeOf[row], m.layout.First[row] = int32(row), int32(row)
-		m.layout.Speed[row] = c.config.Devices[device].speed()
-		m.layout.Links[row] = m.bandwidth(c.config.Devices[device].Link)
+		m.layout.Speed[row] = m.config.Devices[device].speed()
+		m.layout.Links[row] = m.bandwidth(m.config.Devices[device].Link)
 	}
 	m.layout.First[n], m.layout.First[n+1] = int32(n), int32(n)
-	m.layout.Cores[n] = int32(max(1, c.config.Cores/n)) // the program's node has no device to the mapper: this is cores by device
+	m.layout.Cores[n] = int32(max(1, m.config.Cores/n)) // the program's node has no device to the mapper: this is cores by device
 	mapper, err := mapping.New(m.spec, &m.layout)
 	if err != nil {
 		return err
@@ -161,7 +163,7 @@ func (m *mapped) renew(c *Core) error {
 	table.Estimate = mapping.EstimateOf(mapper)
 	m.view = mapping.View{Table: table, Local: table, Rand: m.chance}
 	m.flights, m.idle = make([][]flight, n), make([]Time, n)
-	m.tellOthers(c.Now)
+	m.tellOthers(m.Now)
 	return nil
 }
 
@@ -178,7 +180,7 @@ func (m *mapped) bandwidth(link string) int64 {
 
 // moved notes how long a move took on each link, smoothed with weight 1/8. If the rate differs by
 // more than a factor of 2 from what the mapper assumes, the table is made again.
-func (m *mapped) moved(c *Core, legs []Leg) {
+func (m *mapped) moved(legs []Leg) {
 	if m == nil {
 		return
 	}
@@ -187,7 +189,7 @@ func (m *mapped) moved(c *Core, legs []Leg) {
 			continue
 		}
 		device := leg.Place.Index()
-		link := c.config.Devices[device].Link
+		link := m.config.Devices[device].Link
 		rate := float64(leg.Bytes) / leg.Took.Seconds()
 		if before := m.rates[link]; before > 0 {
 			rate = before + (rate-before)/8
@@ -203,13 +205,13 @@ func (m *mapped) moved(c *Core, legs []Leg) {
 }
 
 // age forgets the run times on far devices that have been idle for a while.
-func (m *mapped) age(c *Core) {
-	if c.Now-m.aged < outdated/10 {
+func (m *mapped) age() {
+	if m.Now-m.aged < outdated/10 {
 		return
 	}
-	m.aged = c.Now
+	m.aged = m.Now
 	for row, device := range m.devices {
-		if c.config.Devices[device].Far && len(m.flights[row]) == 0 && c.Now-m.idle[row] >= outdated {
+		if m.config.Devices[device].Far && len(m.flights[row]) == 0 && m.Now-m.idle[row] >= outdated {
 			m.view.Table.Forget(int32(row))
 		}
 	}
@@ -220,219 +222,6 @@ func (d *Device) speed() float64 {
 		return d.Speed
 	}
 	return 1
-}
-
-// reach returns the memory that a launch uses, and the part that the kernel may write, sorted by
-// address; false if it may use anything.
-func (c *Core) reach(f *Function, params []byte) (used, written []vmm.Range, known bool) {
-	t := f.Info.Touches
-	if t == nil {
-		return nil, nil, false
-	}
-	m := c.mapping
-	m.words, m.written = m.words[:0], m.written[:0]
-	for i := range t.Accesses {
-		a := &t.Accesses[i]
-		found, null := false, true
-		for _, w := range a.Words {
-			if 8*w+8 > len(params) {
-				return nil, nil, false
-			}
-			word := params[8*w : 8*w+8]
-			addr := binary.LittleEndian.Uint64(word)
-			null = null && addr == 0
-			if r := (vmm.Range{Addr: addr, Size: 1}); c.sharesRange(r) || c.mapsHost(r) {
-				found = true // every context has it
-				continue
-			}
-			if r, ok := c.space.Find(addr); ok {
-				found = true
-				m.uses(addr, a.Writes)
-				// A pointer to the end of an allocation, or one element before its beginning, may lie in
-				// the neighbour. Large allocations have none, small ones mostly share its chunk.
-				if addr == r.Addr {
-					if _, ok := c.space.Find(addr - 1); ok {
-						m.uses(addr-1, a.Writes)
-					}
-				}
-				if end := r.Addr + r.Size; end-addr <= largestElement {
-					if _, ok := c.space.Find(end); ok {
-						m.uses(end, a.Writes)
-					}
-				}
-			}
-		}
-		if !found && !null { // a variable, or an address outside any allocation
-			return nil, nil, false
-		}
-	}
-	used = c.space.Reachable(m.words)
-	if len(m.written) == len(m.words) {
-		return used, used, true
-	}
-	return used, c.space.Reachable(m.written), true
-}
-
-// largestElement is how many bytes an element of an array has at most, for pointers to the one before
-// the first.
-const largestElement = 16
-
-// uses adds the allocation around an address to what a launch uses.
-func (m *mapped) uses(addr uint64, writes bool) {
-	m.words = binary.LittleEndian.AppendUint64(m.words, addr)
-	if writes {
-		m.written = binary.LittleEndian.AppendUint64(m.written, addr)
-	}
-}
-
-// stays returns why a launch must run at home, whatever the mapper would say; "" if it need not.
-func (c *Core) stays(f *Function) string {
-	switch {
-	case c.keepsHome:
-		return "the client is being rebuilt, and could not be with the help of other devices"
-	case c.Together:
-		return "streams of the program wait for words in memory"
-	case c.Outstanding() > 0:
-		return "a function of the program has not returned"
-	case len(c.config.Devices) < 2:
-		return "the node has one device"
-	case !c.puts && c.Modules.Variables > 0:
-		return "the devices cannot put variables where the program knows them"
-	case f.Info.Touches == nil && !f.Info.Follows:
-		return "the kernel may use anything: variables, textures, or what functions do that it calls"
-	case f.Info.Touches == nil && !c.guards(f):
-		return "the kernel follows pointers in memory, and its device cannot guard it, or the program has variables"
-	}
-	return ""
-}
-
-// KeepHome has all launches run on the device of the lease from now on, or ends that. So a client that
-// is rebuilt depends on no other device, which may fail again.
-func (c *Core) KeepHome(on bool) { c.keepsHome = on }
-
-// launching is the result of mapLaunch.
-type launching struct {
-	mapped  bool // the mapper chose at, and everything is there; else the launch runs at home, with all memory
-	waits   bool // the message must wait
-	at      vmm.Place
-	written []vmm.Range // the memory that the kernel may write
-	guard   *Guarded    // if not nil, the kernel may use nothing else; nil if its code tells what it uses
-}
-
-// mapLaunch chooses the device of a launch and has the memory it uses brought there.
-func (c *Core) mapLaunch(f *Function, number uint32, params []byte) (launching, error) {
-	why := c.stays(f)
-	if why != "" {
-		return c.staysHome(f, why), nil
-	}
-	used, written, guard, why := c.uses(f, Kernel{f.Module, number}, params)
-	if why != "" {
-		return c.staysHome(f, why), nil
-	}
-	if ok, err := c.leased(c.needs(params)); !ok || err != nil {
-		return launching{waits: !ok}, err
-	}
-	if x := c.here(); x == nil || !c.allPlaced(x) || len(c.lacksTextures(x)) > 0 {
-		if ok, err := c.ready(need{}); !ok || err != nil {
-			return launching{waits: !ok}, err
-		}
-	}
-	m := c.mapping
-	if !m.home {
-		c.wantFurther(c.bytes(need{all: true}))
-	}
-	if d := m.choice.device; !m.choice.decided || d != c.Lease.Device && !c.further(d).lent() {
-		if err := c.choose(f, number, used); err != nil {
-			return launching{}, err
-		}
-	}
-	at := c.config.Devices[m.choice.device].Place
-	if guard != nil && at == c.place() {
-		return launching{}, nil // at home it has all memory, and the core need not wait for it
-	}
-	if guard != nil && (!c.config.Devices[m.choice.device].Guards || c.room(at) < c.space.Chunked()) {
-		return c.staysHome(f, "the kernel follows pointers in memory, and the other device cannot guard it, or has no room for all memory"), nil
-	}
-	ok, err := c.readyAt(at, f.Module, used)
-	if err != nil && m.choice.device != c.Lease.Device { // it does not fit there
-		m.choice.device = c.Lease.Device
-		if guard != nil {
-			return launching{}, nil
-		}
-		at = c.place()
-		ok, err = c.readyAt(at, f.Module, used)
-	}
-	if guard != nil {
-		guard.Ranges = c.wholeChunks(used)
-	}
-	return launching{mapped: true, waits: !ok, at: at, written: written, guard: guard}, err
-}
-
-// uses returns the memory that a launch uses, the part that the kernel may write, and its guard if
-// that is known only from earlier launches; or why the launch stays at home.
-func (c *Core) uses(f *Function, k Kernel, params []byte) (used, written []vmm.Range, guard *Guarded, why string) {
-	if f.Info.Touches == nil {
-		used, known := c.expected(k, params)
-		if !known {
-			return nil, nil, nil, "nothing is known yet of what the kernel uses, which follows pointers in memory: it is watched"
-		}
-		return used, used, &Guarded{Traps: true, Kernel: k}, ""
-	}
-	used, written, known := c.reach(f, params)
-	if !known {
-		return nil, nil, nil, "a parameter points to a variable, or to no memory of the program"
-	}
-	return used, written, nil, ""
-}
-
-// staysHome notes why a launch runs at home.
-func (c *Core) staysHome(f *Function, why string) launching {
-	c.mapping.last = Decision{Kernel: f.Info.Name, Device: c.Lease.Device, Why: why}
-	return launching{}
-}
-
-// choose asks the mapper.
-func (c *Core) choose(f *Function, number uint32, used []vmm.Range) error {
-	m := c.mapping
-	if m.mapper == nil {
-		if err := m.renew(c); err != nil {
-			return err
-		}
-	}
-	m.choice.decided, m.choice.device = true, c.Lease.Device
-	shares, bytes := c.space.Shares(used, m.shares[:0])
-	m.shares = shares
-	m.call = mapping.Call{
-		Node: int32(len(m.devices)), Kernel: m.kernel(Kernel{f.Module, number}), Home: m.rows[c.Lease.Device],
-		In: int64(bytes), Resident: m.call.Resident[:0],
-	}
-	for _, s := range shares {
-		if row := m.rows[s.Device.Index()]; row >= 0 {
-			m.call.Resident = append(m.call.Resident, mapping.Resident{Device: row, Bytes: int64(s.Bytes)})
-		}
-	}
-	m.last = Decision{Kernel: f.Info.Name, Devices: m.devices}
-	row := int32(0)
-	if len(m.devices) > 1 {
-		m.view.Now = c.Now
-		m.age(c)
-		m.ageOthers(c.Now)
-		if c.config.Explain {
-			m.last.Account = mapping.Explain(m.mapper, &m.call, &m.view)
-			row = m.last.Account.Device
-		} else {
-			row = m.mapper.Map(&m.call, &m.view)
-		}
-		if row == mapping.Anywhere {
-			row = m.free()
-		}
-	}
-	if d := m.devices[row]; !m.refused[refusedAt{d, f.Module}] {
-		m.choice.device = d
-	}
-	m.last.Device = m.choice.device
-	m.last.Moves = bytes - uint64(m.call.ResidentOn(m.rows[m.choice.device]))
-	return nil
 }
 
 // free is the device that takes a call from the queue that all devices share: the one that has been
@@ -473,33 +262,9 @@ func (m *mapped) kernel(n Kernel) int32 {
 	return number
 }
 
-// readyAt makes memory and a module usable at a place. It returns false if the message must wait.
-func (c *Core) readyAt(p vmm.Place, module uint64, used []vmm.Range) (bool, error) {
-	x := c.context(p)
-	if x == nil {
-		c.openFurther(p.Index())
-		return false, nil
-	}
-	if c.isFurther(p) && !x.Has[module] {
-		mod := c.Modules.All[module]
-		c.loading, c.loadingAt = module, x
-		c.ask(Op{Kind: Load, Place: p, Module: module, Image: mod.Image, Globals: append([]device.Global{}, mod.Info.Globals...)})
-		return false, nil
-	}
-	plan, err := c.space.Prepare(p, used, c.room(p))
-	if err != nil || len(plan) == 0 {
-		return true, err
-	}
-	if f := c.further(p.Index()); f != nil {
-		f.Moved += plan.Arrives()
-	}
-	c.move(plan)
-	return false, nil
-}
-
 // took notes that a launch was submitted to its device. It returns the launch's ticket, under which
 // Ran reports its run time.
-func (m *mapped) took(c *Core) uint64 {
+func (m *mapped) took() uint64 {
 	if m.choice.device >= len(m.rows) || m.rows[m.choice.device] < 0 {
 		return 0 // the devices have changed since the decision
 	}
@@ -512,11 +277,11 @@ func (m *mapped) took(c *Core) uint64 {
 	first := len(m.flights[row]) == 0
 	m.flights[row] = append(m.flights[row], flight{m.ticket, call, expected, first})
 	if first {
-		m.view.Table.Begin(row, expected, c.Now)
+		m.view.Table.Begin(row, expected, m.Now)
 	}
-	if f := c.further(m.choice.device); f != nil && f.Number > 0 {
+	if f := m.loans.further(m.choice.device); f != nil && f.Number > 0 {
 		f.Kernels++
-		f.Last, f.Vain = c.Now, 0
+		f.Last, f.Vain = m.Now, 0
 	}
 	return m.ticket
 }
@@ -530,13 +295,12 @@ type KernelEnd struct {
 
 // Ran says that launches have ended. It may be called whenever no operation is being performed, and
 // causes none.
-func (c *Core) Ran(now Time, ended []KernelEnd) {
-	m := c.mapping
+func (m *mapped) Ran(now Time, ended []KernelEnd) {
 	if m == nil {
 		return
 	}
 	for _, e := range ended {
-		if f := c.further(e.Device); f != nil && f.Number > 0 {
+		if f := m.loans.further(e.Device); f != nil && f.Number > 0 {
 			f.Ran += e.Took
 		}
 		if m.mapper == nil || e.Device >= len(m.rows) || m.rows[e.Device] < 0 {
@@ -561,9 +325,145 @@ func (c *Core) Ran(now Time, ended []KernelEnd) {
 
 // Decided returns how the device of the last launch was chosen; false for a client without a
 // mapper.
-func (c *Core) Decided() (Decision, bool) {
-	if c.mapping == nil {
+func (m *mapped) Decided() (Decision, bool) {
+	if m == nil {
 		return Decision{}, false
 	}
-	return c.mapping.last, true
+	return m.last, true
+}
+
+// What other programs do on the client's devices. The client's own launches are counted one by one
+// in the mapper's table. Those of the node's other mapped programs are too: the executor knows how many
+// they have queued now (Queues). Of all others only what the daemon says is known, a few times a
+// second, and of devices of other nodes what their daemons said before that. So it may be old, and
+// counts less the older it is.
+
+// others is what other programs have on a device.
+type others struct {
+	device int
+	calls  int // in thousandths
+	each   time.Duration
+	at     Time // when that was so
+}
+
+// Half of what was said of others counts after halfLife, and nothing after outOfDate. These are the
+// rules for what nodes say of their free virtual GPUs (node/offload), too.
+const (
+	halfLife  = 2 * time.Second
+	outOfDate = 15 * time.Second
+)
+
+// renewOthers is how often the table is told how old knowledge has become.
+const renewOthers = 100 * time.Millisecond
+
+// believed is how many calls of others are assumed to be there at a time.
+func (o *others) believed(now Time) int32 {
+	age := max(0, now-o.at)
+	if age >= outOfDate {
+		return 0
+	}
+	return int32(min(math.Round(float64(o.calls)/1000*math.Exp2(-age.Seconds()/halfLife.Seconds())), maxOthers))
+}
+
+// maxOthers bounds how many calls of others a device may have, whatever is said.
+const maxOthers = 1 << 20
+
+// beside notes what the daemon says of other programs, instead of what it said before.
+func (m *mapped) beside(said control.Beside) {
+	if m == nil {
+		return
+	}
+	before := m.others
+	m.others = nil
+	for _, b := range said.Devices {
+		if b.Device < len(m.config.Devices) {
+			m.others = append(m.others, others{b.Device, b.Calls, b.Each, m.Now - b.Age})
+		}
+	}
+	if m.mapper == nil {
+		return // the next table is told when it is made
+	}
+	for _, o := range before { // those that are not named any more have none
+		m.tellOf(o.device, nil, m.Now)
+	}
+	m.tellOthers(m.Now)
+}
+
+// Queues says how many launches other mapped programs of the node have on a device now. It may be
+// called before each message, and causes no operation.
+func (m *mapped) Queues(device, calls int) {
+	if m == nil || device < 0 || device >= len(m.config.Devices) {
+		return
+	}
+	for len(m.queues) <= device {
+		m.queues = append(m.queues, 0)
+	}
+	if n := int32(min(calls, maxOthers)); m.queues[device] != n {
+		m.queues[device] = n
+		if m.mapper != nil {
+			m.tellOf(device, m.said(device), m.Now)
+		}
+	}
+}
+
+// MappedTo are the devices among which the mapper chooses now.
+func (m *mapped) MappedTo() []int {
+	if m == nil || m.mapper == nil {
+		return nil
+	}
+	return m.devices
+}
+
+// said is what the daemon said of a device; nil if nothing.
+func (m *mapped) said(device int) *others {
+	for i := range m.others {
+		if m.others[i].device == device {
+			return &m.others[i]
+		}
+	}
+	return nil
+}
+
+// tellOf tells the table of others on one device: o is what the daemon said, or nil.
+func (m *mapped) tellOf(device int, o *others, now Time) {
+	if device >= len(m.rows) || m.rows[device] < 0 {
+		return
+	}
+	row, calls, each := m.rows[device], int32(0), time.Duration(0)
+	if o != nil {
+		calls, each = o.believed(now), o.each
+	}
+	if device < len(m.queues) && m.queues[device] > 0 {
+		calls += m.queues[device]
+		each = max(each, m.view.Table.Mean(row)) // as long as the client's own, for want of better
+	}
+	m.view.Table.Beside(row, calls, each)
+}
+
+// tellOthers tells the table what is believed of other programs.
+func (m *mapped) tellOthers(now Time) {
+	m.othersAt = now
+	for i := range m.others {
+		m.tellOf(m.others[i].device, &m.others[i], now)
+	}
+	for device := range m.queues {
+		if m.said(device) == nil {
+			m.tellOf(device, nil, now)
+		}
+	}
+}
+
+// ageOthers tells the table anew when what is known has become older.
+func (m *mapped) ageOthers(now Time) {
+	if len(m.others) > 0 && now-m.othersAt >= renewOthers {
+		m.tellOthers(now)
+	}
+}
+
+// queuedAt is how many launches of the client on a device have not ended.
+func (m *mapped) queuedAt(device int) int {
+	if m == nil || m.mapper == nil || device < 0 || device >= len(m.rows) || m.rows[device] < 0 {
+		return 0
+	}
+	return len(m.flights[m.rows[device]])
 }

@@ -142,7 +142,7 @@ func moveWhatTheyNeed(t *testing.T, spec string, direct bool) {
 			t.Fatalf("%s, launch %d: %d bytes were moved, %d announced and %d needed", spec, n, moved, d.Moves, needed)
 		}
 		valid[out] = map[vmm.Place]bool{at: true}
-		if f := c.mapping.flights[c.mapping.rows[at.Index()]]; len(f) > 3 { // some end
+		if f := c.mapped.flights[c.mapped.rows[at.Index()]]; len(f) > 3 { // some end
 			c.Ran(c.Now, []KernelEnd{{Ticket: f[0].ticket, Device: at.Index(), Took: 1000}})
 		}
 		if r.IntN(40) == 0 { // a device is taken back, and lent anew
@@ -224,7 +224,7 @@ func takeBack(t *testing.T, c *Core, device int) (saved uint64) {
 	}
 	f := c.further(device)
 	f.Number, f.Memory, f.Last, f.NotBy = uint64(device), 1<<30, c.Now, 0
-	c.mapping.stale()
+	c.mapped.stale()
 	return saved
 }
 
@@ -238,17 +238,17 @@ func TestLinksAreMeasured(t *testing.T) {
 		if fast {
 			took /= 10_000
 		}
-		c.mapping.moved(c, []Leg{{Place: vmm.Device(0), Bytes: mappedChunk, Took: 1000}, {Place: vmm.Device(1), Bytes: mappedChunk, Took: took}})
+		c.mapped.moved([]Leg{{Place: vmm.Device(0), Bytes: mappedChunk, Took: 1000}, {Place: vmm.Device(1), Bytes: mappedChunk, Took: took}})
 		post(t, c, launchOf(0, 0)) // what it leaves is at home, for ties go to the first device
 		kernel := Time(20e6)
-		c.Ran(c.Now, []KernelEnd{{Ticket: c.mapping.ticket, Device: 0, Took: kernel}})
+		c.Ran(c.Now, []KernelEnd{{Ticket: c.mapped.ticket, Device: 0, Took: kernel}})
 		for range 3 { // they wait at home for 60 ms
-			c.mapping.took(c)
+			c.mapped.took()
 		}
 		_, at := post(t, c, launchOf(0, 0))
 		if want := map[bool]int{false: 0, true: 1}[fast]; at.Index() != want {
 			d, _ := c.Decided()
-			t.Errorf("with a fast link %v the kernel runs on device %d: %+v, links %v", fast, at.Index(), d, c.mapping.layout.Links)
+			t.Errorf("with a fast link %v the kernel runs on device %d: %+v, links %v", fast, at.Index(), d, c.mapped.layout.Links)
 		}
 	}
 }
@@ -379,11 +379,13 @@ func BenchmarkDecision(b *testing.B) {
 	for _, devices := range []int{72, 10_000} {
 		for _, spec := range []string{"st", "gr", "ag", "ag:group=24", "ar:group=24", "probe"} {
 			b.Run(fmt.Sprint(spec, "/", devices), func(b *testing.B) {
-				m, err := newMapped(spec)
+				c := &Core{config: setup{Config: Config{Mapping: spec}}}
+				m, err := newMapped(c)
 				if err != nil {
 					b.Fatal(err)
 				}
-				c := &Core{mapping: m}
+				c.mapped = m
+				c.link()
 				for i := range devices {
 					c.config.Devices = append(c.config.Devices, Device{Place: vmm.Device(i)})
 					if i > 0 {
@@ -397,7 +399,7 @@ func BenchmarkDecision(b *testing.B) {
 				if err := c.space.Alloc(vmm.Range{Addr: mappedBase, Size: 8 * mappedChunk}); err != nil {
 					b.Fatal(err)
 				}
-				if err := m.renew(c); err != nil {
+				if err := m.renew(); err != nil {
 					b.Fatal(err)
 				}
 				for row := range devices {
@@ -413,7 +415,7 @@ func BenchmarkDecision(b *testing.B) {
 					if err := c.choose(f, 1, used); err != nil {
 						b.Fatal(err)
 					}
-					ended[0] = KernelEnd{Ticket: m.took(c), Device: m.choice.device, Took: 1000}
+					ended[0] = KernelEnd{Ticket: m.took(), Device: m.choice.device, Took: 1000}
 					c.Ran(c.Now, ended)
 				}
 			})

@@ -1,518 +1,262 @@
 package clientcore
 
 import (
-	"bytes"
-	"encoding/binary"
-	"errors"
 	"fmt"
+	"slices"
 
 	"muster/device"
 	"muster/vmm"
 	"muster/wire"
+	"muster/wire/control"
 )
 
-func (c *Core) memAlloc(m *Message, d *wire.MemAlloc) (bool, error) {
-	if d.Addr == 0 {
-		return true, allocation(d.Size, c.noPlace(d.Size))
-	}
-	r := vmm.Range{Addr: d.Addr, Size: d.Size}
-	if is, err := c.allocShared(m, r); is {
-		return true, err
-	}
-	if limit, has := c.config.Limit, c.space.Allocated()+c.sharedLive(); limit > 0 && has > c.space.Allocated() && d.Size > limit-min(limit, has) {
-		return true, allocation(d.Size, c.beyondLimit())
-	}
-	if err := c.space.Alloc(r); err != nil {
-		if errors.Is(err, vmm.ErrLimit) {
-			err = allocation(d.Size, c.beyondLimit())
-		}
-		return true, err
-	}
-	if ok, err := c.commit(c.onHost()); !ok || err != nil {
-		// Nothing has used it yet, so there is no plan to perform. While the daemon is asked for
-		// room the allocation is not the client's.
-		if _, wrong := c.space.Free(d.Addr); wrong != nil {
-			return true, wrong
-		}
-		if err != nil {
-			err = allocation(d.Size, err)
-		}
-		return ok, err
-	}
-	if c.config.Reserves {
-		c.emit(Op{Kind: Reserve, Range: r})
-	}
-	c.reply(m.Header.Slot, success, nil)
-	return true, nil
+// memory is the client's memory: the directory of its copies, and what of the program's own memory its
+// kernels access.
+type memory struct {
+	*turn
+	memoryState
+	config   *setup
+	standing *standing
 }
 
-func (c *Core) memFree(_ *Message, d *wire.MemFree) (bool, error) {
-	if is, err := c.freeShared(d.Addr); is {
-		return true, err
-	}
-	r, _ := c.space.Find(d.Addr)
-	if c.Heap > 0 && r == c.heap() {
-		return true, fmt.Errorf("free of %#x, where the heap of the program's kernels is: %w", d.Addr, device.ErrInvalidValue)
-	}
-	shared := c.space.SharedOn(r)
-	plan, err := c.space.Free(d.Addr)
-	if err != nil {
-		return true, err
-	}
-	if c.config.Reserves {
-		c.emit(Op{Kind: GiveBack, Range: r})
-	}
-	c.commitLess(c.onHost())
-	// Where another allocation keeps a chunk on a device, no plan waits for that device. But the
-	// program may reuse the addresses at once, so running kernels must end first. On a device that
-	// maps nothing of the allocation no kernel can use it.
-	for _, p := range shared {
-		c.next(Drain).Place = p
-	}
-	if len(plan) > 0 {
-		c.ask(Op{Kind: Move, Plan: plan})
-	}
-	return true, nil
+type memoryState struct {
+	Heap   uint64    `json:",omitempty"` // bytes of the heap of kernels that call malloc; 0: there is none yet
+	Mapped []Mapping // memory of the program that kernels access
+
+	space *vmm.Space
+	stats control.Stats
 }
 
-// drainAll waits until all work has ended, in all contexts.
-func (c *Core) drainAll() {
-	for _, x := range c.Contexts {
-		c.next(Drain).Place = x.Place
-	}
+func (mem *memory) register(h *handlers) {
+	h[wire.OpHostMap] = decoding(mem.hostMap)
+	h[wire.OpHostUnmap] = decoding(mem.hostUnmap)
 }
 
-func (c *Core) memNest(_ *Message, d *wire.MemNest) (bool, error) {
-	if len(d.Children)%8 != 0 {
-		return true, fmt.Errorf("mem_nest with %d bytes of addresses: %w", len(d.Children), ErrProtocol)
-	}
-	children := make([]uint64, len(d.Children)/8)
-	for i := range children {
-		children[i] = binary.LittleEndian.Uint64(d.Children[8*i:])
-	}
-	return true, c.space.Nest(d.Parent, children)
-}
+func (mem *memory) save(to *State) { to.memoryState = mem.memoryState }
 
-// target is where an operation on device memory is done.
-type target uint8
-
-const (
-	later target = iota // something must come first
-	onHost
-	onDevice
-)
-
-// where decides where work of a stream on some ranges is done. If a device has all of them, it is
-// done there; otherwise on the host copies. Variables of modules have no host copies, so work on
-// them needs the device.
-func (c *Core) where(st *Stream, ranges ...vmm.Range) (target, *Context, error) {
-	x := c.here()
-	if len(c.Contexts) > 1 {
-		x = c.holder(st, ranges)
-	}
-	variables, resident := false, x != nil
-	var arena []vmm.Range
-	for _, r := range ranges {
-		if r.Addr-c.config.Arena.Addr >= c.config.Arena.Size {
-			if !c.Modules.holds(c.config.Chunk, r.Addr, r.Size) && !c.mapsHost(r) {
-				return later, nil, fmt.Errorf("%d bytes at %#x: no memory of the program's: %w", r.Size, r.Addr, device.ErrInvalidValue)
-			}
-			variables = true
-			continue
-		}
-		if c.sharesRange(r) { // every context has it, and it has no host copies
-			variables = true
-			continue
-		}
-		if err := c.space.Check(r); err != nil {
-			return later, nil, err
-		}
-		if len(ranges) > 1 {
-			arena = append(arena, r)
-		}
-		resident = resident && c.space.Resident(x.Place, r)
-	}
-	if variables { // there is at most one range of the arena then
-		if ok, err := c.ready(need{ranges: arena}); !ok || err != nil {
-			return later, nil, err
-		}
-		return onDevice, c.here(), nil
-	}
-	if resident {
-		return onDevice, x, nil
-	}
-	return onHost, nil, nil
-}
-
-// holder returns the context, of several, that has all of some ranges: the stream's own if it has
-// them, else the first that does, else that of the lease.
-func (c *Core) holder(st *Stream, ranges []vmm.Range) *Context {
-	has := func(x *Context) bool {
-		for _, r := range ranges {
-			if !c.space.Resident(x.Place, r) {
-				return false
-			}
-		}
-		return true
-	}
-	if st.Live {
-		if x := c.context(st.At); x != nil && has(x) {
-			return x
-		}
-	}
-	for _, x := range c.Contexts {
-		if has(x) {
-			return x
-		}
-	}
-	return c.here()
-}
+func (mem *memory) load(from *State) { mem.memoryState = from.memoryState }
 
 // written notes that memory was written on a device.
-func (c *Core) written(p vmm.Place, r vmm.Range) {
-	if c.space.Check(r) == nil {
-		c.space.Written(p, r)
+func (mem *memory) written(p vmm.Place, r vmm.Range) {
+	if mem.space.Check(r) == nil {
+		mem.space.Written(p, r)
 	}
 }
 
 // hostRead makes the host copies of a range valid. It returns false if the message must wait for
 // that.
-func (c *Core) hostRead(r vmm.Range) (bool, error) {
-	plan, err := c.space.HostRead(r)
+func (mem *memory) hostRead(r vmm.Range) (bool, error) {
+	plan, err := mem.space.HostRead(r)
 	if err != nil {
 		return true, err
 	}
 	if len(plan) > 0 {
-		c.move(plan)
+		mem.move(plan)
 		return false, nil
 	}
 	return true, nil
 }
 
 // hostWrite prepares the host copies of an area to be written; r is its span.
-func (c *Core) hostWrite(r vmm.Range, a Area) (bool, error) {
+func (mem *memory) hostWrite(r vmm.Range, a Area) (bool, error) {
 	if !a.Dense() { // the bytes between the rows must be kept
-		if ok, err := c.hostRead(r); !ok || err != nil {
+		if ok, err := mem.hostRead(r); !ok || err != nil {
 			return ok, err
 		}
 	}
-	plan, err := c.space.HostWrite(r)
+	plan, err := mem.space.HostWrite(r)
 	if err != nil {
 		return true, err
 	}
 	if len(plan) > 0 {
-		c.move(plan)
+		mem.move(plan)
 		return false, nil
 	}
 	return true, nil
 }
 
-// settle waits until the earlier work of a stream has ended: it may write or read the program's
-// memory that the caller's copy is about to use.
-func (c *Core) settle(id uint32, st *Stream) {
-	if x := c.here(); x != nil {
-		at := c.at(st, x)
-		c.give(id, st, at)
-		c.emit(Op{Kind: Settle, Place: at, Stream: id})
-	}
+// Mapping is memory of the program, a part of the data arena, that kernels access at the program's
+// address.
+type Mapping struct{ Addr, Offset, Size uint64 }
+
+func (m Mapping) extent() vmm.Range { return vmm.Range{Addr: m.Addr, Size: m.Size} }
+
+// Op returns the operation that gives kernels access.
+func (m Mapping) Op() Op {
+	return Op{Kind: MapHost, Range: m.extent(), Out: Span{m.Offset, m.Size}}
 }
 
-// needed returns what must be on the device for work on some ranges: those. While functions of the
-// program have not returned it is everything, if that fits: no memory can give way before they have.
-func (c *Core) needed(ranges ...vmm.Range) need {
-	if all := c.needs(nil); all.all && c.Outstanding() > 0 {
-		return all
-	}
-	return need{ranges: ranges}
-}
+// mostMapped bounds what a program can make its worker remember.
+const mostMapped = 1 << 16
 
-// behindFunctions is where, for work of a stream that may be waiting for a host function or a word. On
-// the host copies the work would be done too early, and other streams would see it; or it would have
-// to wait for the stream, and if the function waits for an answer to a message behind this one, that
-// would be for ever. So while functions have not returned, the work is done on the device. If there
-// is no room for it there, work that waits for no function is done on the host copies all the same,
-// and other work when the functions have returned.
-func (c *Core) behindFunctions(st *Stream, ranges ...vmm.Range) (target, *Context, error) {
-	at, x, err := c.where(st, ranges...)
-	if err != nil || at != onHost || c.Outstanding() == 0 {
-		return at, x, err
+func (mem *memory) hostMap(m *Message, d *wire.HostMap) (bool, error) {
+	const page = 4096
+	n := Mapping{d.Addr, d.Offset, d.Size}
+	if d.Size == 0 || (d.Addr|d.Offset|d.Size)%page != 0 || d.Addr > 1<<47 || d.Size > 1<<47 || d.Offset > 1<<47 {
+		return true, fmt.Errorf("host_map of %d bytes at %d for %#x: %w", d.Size, d.Offset, d.Addr, ErrProtocol)
 	}
-	free := !c.Streams.held(st)
-	for _, r := range ranges { // a copy from the device waits for all work there
-		free = free && c.space.HostReady(r)
+	if len(mem.Mapped) >= mostMapped {
+		return true, fmt.Errorf("%d pieces of host memory are mapped: unmap some, or map larger ones: %w", mostMapped, device.ErrOutOfMemory)
 	}
-	n := c.needs(nil)
-	switch {
-	case n.all:
-		n.spared = free
-		return c.brought(n)
-	case free: // the program is larger than every device
-		return onHost, nil, nil
+	arena := mem.config.Arena
+	if d.Addr == 0 { // the kernel would map it for a worker that runs as root
+		return true, fmt.Errorf("host memory at address 0: %w", device.ErrInvalidValue)
 	}
-	return later, nil, c.awaitReturn()
-}
-
-// brought has memory brought to the device for work that would else be done on the host copies:
-// onHost if no device can have it, later if the message must wait.
-func (c *Core) brought(n need) (target, *Context, error) {
-	ok, unable := c.ready(n)
-	switch {
-	case errors.Is(unable, errNoneReturns):
-		return later, nil, unable
-	case unable != nil:
-		return onHost, nil, nil
-	case !ok:
-		return later, nil, nil
+	if d.Addr < arena.Addr+arena.Size && arena.Addr < d.Addr+d.Size {
+		return true, fmt.Errorf("host memory at %#x: those are addresses of the device's: %w", d.Addr, device.ErrInvalidValue)
 	}
-	return onDevice, c.here(), nil
-}
-
-// source says where the data of a copy to the device are.
-type source uint8
-
-const (
-	inline source = iota // in the message, or copied
-	staged               // in staging memory, which is given back once they are read
-	pinned               // in the program's memory, which it may change later
-)
-
-func sourceOf(m *Message) source {
-	switch {
-	case m.Pinned:
-		return pinned
-	case m.Header.Release != 0:
-		return staged
+	if slices.ContainsFunc(mem.Mapped, func(o Mapping) bool { return d.Addr < o.Addr+o.Size && o.Addr < d.Addr+d.Size }) {
+		return true, fmt.Errorf("host memory at %#x: something is mapped there: %w", d.Addr, device.ErrInvalidValue)
 	}
-	return inline
-}
-
-// copyIn copies data to device memory.
-func (c *Core) copyIn(stream uint32, to Area, data []byte, from source) (bool, error) {
-	r, err := to.Span()
-	if err != nil {
-		return true, err
-	}
-	if r.Size == 0 {
-		return true, nil
-	}
-	if to.Width*to.Height != uint64(len(data)) {
-		return true, fmt.Errorf("%d bytes for %d rows of %d: %w", len(data), to.Height, to.Width, ErrProtocol)
-	}
-	st, err := c.Streams.find(stream)
-	if err != nil {
-		return true, err
-	}
-	at, x, err := c.behindFunctions(st, r)
-	if err != nil || at == later {
-		return err != nil, err
-	}
-	if at == onHost || c.config.Defer && c.Outstanding() == 0 && c.space.Check(r) == nil {
-		if from == pinned {
-			c.settle(stream, st)
-		}
-		if ok, err := c.hostWrite(r, to); !ok || err != nil {
-			return ok, err
-		}
-		c.stats.CopiedIn += r.Size
-		o := c.next(HostIn)
-		o.To, o.Data = to, data
-		return true, nil
-	}
-	c.stats.CopiedIn += uint64(len(data))
-	c.carried(vmm.Host, x.Place, uint64(len(data)))
-	c.give(stream, st, x.Place)
-	o := c.next(CopyIn)
-	o.Place, o.Stream, o.To, o.Data, o.Staged = x.Place, stream, to, data, from == staged
-	c.written(x.Place, r)
+	mem.Mapped = append(mem.Mapped, n)
+	mem.emit(n.Op())
+	mem.reply(m.Header.Slot, success, nil)
 	return true, nil
 }
 
-func (c *Core) copyInline(m *Message, d *wire.CopyInline) (bool, error) {
-	// The device reads the bytes after the message is gone.
-	return c.copyIn(d.Stream, line(d.Dst, uint64(len(d.Data))), bytes.Clone(d.Data), inline)
-}
-
-func (c *Core) copyInMessage(m *Message, d *wire.CopyIn) (bool, error) {
-	return c.copyIn(d.Stream, line(d.Dst, uint64(len(m.Data))), m.Data, sourceOf(m))
-}
-
-func (c *Core) copyIn2D(m *Message, d *wire.CopyIn2D) (bool, error) {
-	return c.copyIn(d.Stream, Area{d.Dst, d.Pitch, d.Width, d.Height}, m.Data, sourceOf(m))
-}
-
-func (c *Core) copyOutMessage(m *Message, d *wire.CopyOut) (bool, error) {
-	return c.copyOut(m, d.Stream, line(d.Src, m.Header.Length))
-}
-
-func (c *Core) copyOut2D(m *Message, d *wire.CopyOut2D) (bool, error) {
-	return c.copyOut(m, d.Stream, Area{d.Src, d.Pitch, d.Width, d.Height})
-}
-
-// copyOut copies device memory to the data arena. The call is answered when the bytes are there.
-func (c *Core) copyOut(m *Message, stream uint32, from Area) (bool, error) {
-	h := m.Header
-	r, err := from.Span()
-	if err != nil {
-		return true, err
-	}
-	if from.Width*from.Height != h.Length {
-		return true, fmt.Errorf("%d bytes for %d rows of %d: %w", h.Length, from.Height, from.Width, ErrProtocol)
-	}
-	st, err := c.Streams.find(stream)
-	if err != nil {
-		return true, err
-	}
-	if r.Size == 0 {
-		c.answer(h.Slot)
-		return true, nil
-	}
-	at, x, err := c.behindFunctions(st, r)
-	if err != nil || at == later {
-		return err != nil, err
-	}
-	out := Span{h.Data, h.Length}
-	if at == onHost {
-		c.settle(stream, st)
-		if ok, err := c.hostRead(r); !ok || err != nil {
-			return ok, err
+// hostUnmap waits for running work: kernels may use the memory.
+func (mem *memory) hostUnmap(_ *Message, d *wire.HostUnmap) (bool, error) {
+	for _, m := range mem.Mapped {
+		if m.Addr != d.Addr {
+			continue
 		}
-		c.stats.CopiedOut += h.Length
-		c.emit(Op{Kind: HostOut, From: from, Out: out})
-		c.answer(h.Slot)
-		return true, nil
-	}
-	c.stats.CopiedOut += h.Length
-	c.carried(x.Place, vmm.Host, h.Length)
-	c.give(stream, st, x.Place)
-	o := c.next(CopyOut)
-	o.Place, o.Stream, o.From, o.Out = x.Place, stream, from, out
-	if h.Slot >= 0 {
-		c.replyAfter(x.Place, m).Stream = stream
+		mem.standing.drainAll()
+		mem.emit(Op{Kind: UnmapHost, Range: m.extent()})
+		mem.unmapped(d.Addr)
+		break
 	}
 	return true, nil
 }
 
-func (c *Core) copyWithinMessage(_ *Message, d *wire.CopyWithin) (bool, error) {
-	return c.copyWithin(d.Stream, line(d.Dst, d.Size), line(d.Src, d.Size))
+func (mem *memory) unmapped(addr uint64) {
+	mem.Mapped = slices.DeleteFunc(mem.Mapped, func(m Mapping) bool { return m.Addr == addr })
 }
 
-func (c *Core) copyWithin2D(_ *Message, d *wire.CopyWithin2D) (bool, error) {
-	return c.copyWithin(d.Stream, Area{d.Dst, d.DstPitch, d.Width, d.Height}, Area{d.Src, d.SrcPitch, d.Width, d.Height})
+// mapsHost says whether kernels can access a range of the program's memory.
+func (mem *memory) mapsHost(r vmm.Range) bool {
+	return slices.ContainsFunc(mem.Mapped, func(m Mapping) bool {
+		return r.Addr >= m.Addr && r.Size <= m.Size && r.Addr-m.Addr <= m.Size-r.Size
+	})
 }
 
-// copyWithin copies between two areas of the same shape.
-func (c *Core) copyWithin(stream uint32, to, from Area) (bool, error) {
-	dst, err := to.Span()
-	if err != nil {
-		return true, err
+// heapIn is where a heap of a size lies.
+func heapIn(arena vmm.Range, size uint64) vmm.Range {
+	at := device.Arena{Base: arena.Addr, Size: arena.Size}.Heap(size)
+	return vmm.Range{Addr: at.Base, Size: at.Size}
+}
+
+// heapFor is where the heap of a size that the program asked for lies; empty if it cannot be.
+func (s *setup) heapFor(size uint64) vmm.Range { return heapIn(s.Arena, size) }
+
+// heap is where the heap is, if there is one.
+func (mem *memory) heap() vmm.Range { return mem.config.heapFor(mem.Heap) }
+
+// withHeap adds the heap to ranges that are sorted by address: a kernel may have left pointers to it
+// anywhere.
+func (mem *memory) withHeap(ranges []vmm.Range) []vmm.Range {
+	if mem.Heap == 0 {
+		return ranges
 	}
-	src, err := from.Span()
-	if err != nil || dst.Size == 0 {
-		return true, err
-	}
-	st, err := c.Streams.find(stream)
-	if err != nil {
-		return true, err
-	}
-	at, x, err := c.behindFunctions(st, dst, src)
-	if err != nil || at == later {
-		return err != nil, err
-	}
-	if at == onHost {
-		if ok, err := c.hostRead(src); !ok || err != nil {
-			return ok, err
+	h := mem.heap()
+	i, found := slices.BinarySearchFunc(ranges, h, func(r, h vmm.Range) int {
+		switch {
+		case r.Addr+r.Size <= h.Addr:
+			return -1
+		case r.Addr >= h.Addr+h.Size:
+			return 1
 		}
-		if ok, err := c.hostWrite(dst, to); !ok || err != nil {
-			return ok, err
+		return 0
+	})
+	if found {
+		ranges[i] = h // it is one allocation
+		return ranges
+	}
+	return slices.Insert(ranges, i, h)
+}
+
+// check checks that the heap is an allocation.
+func (mem *memory) check() error {
+	if mem.Heap == 0 {
+		return nil
+	}
+	if r, ok := mem.space.Find(mem.heap().Addr); !ok || r != mem.heap() || r.Size != mem.Heap {
+		return fmt.Errorf("a heap of %d bytes that is not there", mem.Heap)
+	}
+	return nil
+}
+
+// beyondLimit is the error of an allocation that the client's own limit does not allow.
+func (mem *memory) beyondLimit() error {
+	has := mem.space.Usage().Allocated
+	text := fmt.Sprintf("the program sees %s of device memory and has allocated %s of it", sizeOf(mem.config.Limit), sizeOf(has))
+	if mem.config.LimitBy != "" {
+		text += ": " + mem.config.LimitBy
+	}
+	return &Failure{Result: outOfMemory, Text: text}
+}
+
+// noPlace is the error of an allocation for which the program's library has found no addresses.
+func (mem *memory) noPlace(bytes uint64) error {
+	if limit := mem.config.Limit; limit > 0 && bytes > limit-mem.space.Usage().Allocated {
+		return mem.beyondLimit()
+	}
+	return &Failure{Result: outOfMemory, Text: "no row of free addresses is so long: the program's other allocations lie between; free some of them"}
+}
+
+// move has memory moved.
+func (mem *memory) move(plan vmm.Plan) {
+	mem.count(plan)
+	mem.ask(Op{Kind: Move, Plan: plan})
+}
+
+// count adds what a plan moves to the statistics.
+func (mem *memory) count(plan vmm.Plan) {
+	mem.stats.SwapIn += plan.Bytes(vmm.CopyIn)
+	mem.stats.SwapOut += plan.Bytes(vmm.CopyOut)
+	for _, l := range plan.Links() {
+		mem.carried(l.From, l.To, l.Bytes)
+	}
+}
+
+// carried counts bytes that go from one place to another.
+func (mem *memory) carried(from, to vmm.Place, bytes uint64) {
+	mem.stats.Links = control.AddLink(mem.stats.Links, control.Link{From: from.Index(), To: to.Index(), Bytes: bytes})
+}
+
+// Stats returns what the client has, and what was done for it.
+func (mem *memory) Stats() control.Stats {
+	u := mem.space.Usage()
+	stats := mem.stats
+	stats.Links = slices.Clone(mem.stats.Links)
+	stats.Allocated, stats.Swapped = u.Allocated, u.HostOnly
+	for _, n := range u.Resident {
+		stats.Resident += n
+	}
+	return stats
+}
+
+// allLost notes that no device has any of the client's memory.
+func (mem *memory) allLost() {
+	for _, d := range mem.config.Devices {
+		mem.space.Lost(d.Place)
+	}
+}
+
+// Dirty is how many bytes of memory have no copy on the host.
+func (mem *memory) Dirty() uint64 { return mem.space.Dirty() }
+
+// Held returns the chunks of which the host has a valid copy, in order.
+func (mem *memory) Held() []vmm.Range { return mem.space.Held() }
+
+// Allocations returns the client's allocations, in order.
+func (mem *memory) Allocations() []vmm.Range { return mem.space.Allocations() }
+
+// linkPeers tells the directory which devices copy to each other without the host.
+func (mem *memory) linkPeers() {
+	mem.space.Direct(func(p vmm.Place) string {
+		if p.Index() >= len(mem.config.Devices) {
+			return ""
 		}
-		c.emit(Op{Kind: HostCopy, To: to, From: from})
-		return true, nil
-	}
-	c.give(stream, st, x.Place)
-	c.emit(Op{Kind: Copy, Place: x.Place, Stream: stream, To: to, From: from})
-	c.written(x.Place, dst)
-	return true, nil
-}
-
-func (c *Core) fill(_ *Message, d *wire.Fill) (bool, error) {
-	to, err := filled(d)
-	if err != nil {
-		return true, err
-	}
-	r, err := to.Span()
-	if err != nil || r.Size == 0 {
-		return true, err
-	}
-	st, err := c.Streams.find(d.Stream)
-	if err != nil {
-		return true, err
-	}
-	at, x, err := c.behindFunctions(st, r)
-	if err != nil || at == later {
-		return err != nil, err
-	}
-	o := Op{Kind: HostFill, Stream: d.Stream, To: to, Value: d.Value, Width: int(d.Width)}
-	if at == onHost && to.Dense() {
-		return c.fillLater(o, r)
-	}
-	if at == onHost {
-		if ok, err := c.hostWrite(r, to); !ok || err != nil {
-			return ok, err
-		}
-		c.emit(o)
-		return true, nil
-	}
-	o.Kind, o.Place = Fill, x.Place
-	c.give(d.Stream, st, x.Place)
-	c.emit(o)
-	if c.written(o.Place, r); to.Dense() && len(c.Contexts) == 1 && c.Streams.last(d.Stream) {
-		c.space.Filled(o.Place, r, o.word())
-	}
-	return true, nil
-}
-
-// fillLater fills memory that is not on a device. Whole chunks are only known to be filled, and are
-// written where they are next needed: on a device that takes less time than copying them there.
-func (c *Core) fillLater(o Op, r vmm.Range) (bool, error) {
-	edges := c.space.Edges(r)
-	for _, e := range edges {
-		if ok, err := c.hostWrite(e, line(e.Addr, e.Size)); !ok || err != nil {
-			return ok, err
-		}
-	}
-	for _, e := range edges {
-		o.To = line(e.Addr, e.Size)
-		c.emit(o)
-	}
-	return true, c.space.Fill(r, o.word())
-}
-
-// word is the word of which a fill consists.
-func (o *Op) word() uint32 {
-	switch o.Width {
-	case 1:
-		return o.Value & 0xff * 0x01010101
-	case 2:
-		return o.Value & 0xffff * 0x00010001
-	}
-	return o.Value
-}
-
-// filled is the area that a fill writes; empty if there is nothing to write.
-func filled(d *wire.Fill) (Area, error) {
-	if d.Width != 1 && d.Width != 2 && d.Width != 4 || d.Count > 1<<48 {
-		return Area{}, fmt.Errorf("fill with %d elements of %d bytes: %w", d.Count, d.Width, ErrProtocol)
-	}
-	to := Area{d.Dst, d.Pitch, d.Count * uint64(d.Width), d.Height}
-	if to.Height == 1 {
-		to.Pitch = to.Width
-	}
-	r, err := to.Span()
-	if err != nil || r.Size == 0 {
-		return Area{}, err
-	}
-	if (d.Dst|to.Pitch)%uint64(d.Width) != 0 {
-		return Area{}, fmt.Errorf("fill at %#x, rows %d bytes apart, with elements of %d bytes: give multiples: %w", d.Dst, to.Pitch, d.Width, device.ErrInvalidValue)
-	}
-	return to, nil
+		return mem.config.Devices[p.Index()].Peers
+	})
 }

@@ -1,10 +1,10 @@
 package clientcore
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"muster/device"
@@ -34,6 +34,46 @@ type Modules struct {
 
 	known known
 }
+
+// modules is what the client has loaded, and looks up in it for its program.
+type modules struct {
+	*turn
+	Modules
+	config   *setup
+	queue    *queue
+	standing *standing
+	mapped   *mapped
+	room     reserve
+	device   access
+	leaving  func() // what was made of modules goes before one of them does
+
+	due       map[uint64][]device.Global // where modules that a replay places again must be
+	ahead     int                        // how many more modules will be due
+	loading   uint64                     // what the operation that asks is about
+	loadingAt *Context                   // a further one; nil: the one at home
+}
+
+func (ms *modules) register(h *handlers) {
+	h[wire.OpModuleData] = decoding(ms.moduleData)
+	h[wire.OpModuleLoad] = decoding(ms.moduleLoad)
+	h[wire.OpModuleUnload] = decoding(ms.moduleUnload)
+	h[wire.OpModuleNames] = decoding(ms.moduleNames)
+	h[wire.OpModuleFunction] = decoding(ms.moduleFunction)
+	h[wire.OpModuleGlobal] = decoding(ms.moduleGlobal)
+	h[wire.OpFunctionOccupancy] = decoding(ms.functionOccupancy)
+	h[wire.OpFunctionShared] = decoding(ms.functionShared)
+	h[wire.OpFunctionClusters] = decoding(ms.functionClusters)
+	h[wire.OpFunctionTouches] = decoding(ms.functionTouches)
+	h[wire.OpDriverAsk] = decoding(ms.driverAsk)
+	h[wire.OpModuleLog] = decoding(ms.moduleLog)
+	h[wire.OpModuleLink] = decoding(ms.moduleLink)
+	h[wire.OpModuleFetch] = decoding(ms.moduleFetch)
+	h[wire.OpModulePlace] = decoding(ms.modulePlace)
+}
+
+func (ms *modules) save(to *State) { to.Modules = ms.Modules }
+
+func (ms *modules) load(from *State) { ms.Modules = from.Modules }
 
 // Entry is a load or an unload.
 type Entry struct {
@@ -78,9 +118,6 @@ func (mod *Module) memory(chunk uint64) uint64 {
 	return (size + chunk - 1) &^ (chunk - 1)
 }
 
-// maxImages bounds the size of all images of a client.
-const maxImages = 4 << 30
-
 // of returns a module by the client's number.
 func (m *Modules) of(id uint32) (*Module, error) {
 	if serial, ok := m.ByID[id]; ok {
@@ -90,9 +127,9 @@ func (m *Modules) of(id uint32) (*Module, error) {
 }
 
 // allPlaced says whether a context has all modules that it accepts.
-func (c *Core) allPlaced(x *Context) bool {
-	for _, serial := range c.Modules.Unplaced {
-		if c.Modules.All[serial].RefusedBy != x.Number && c.mayPlace(serial) {
+func (ms *modules) allPlaced(x *Context) bool {
+	for _, serial := range ms.Unplaced {
+		if ms.All[serial].RefusedBy != x.Number && ms.mayPlace(serial) {
 			return false
 		}
 	}
@@ -133,8 +170,8 @@ func (m *Modules) restored() {
 	m.Contents = 0
 }
 
-// save keeps the contents of variables of modules that are on no device now.
-func (m *Modules) save(contents map[uint64][][]byte) {
+// keep keeps the contents of variables of modules that are on no device now.
+func (m *Modules) keep(contents map[uint64][][]byte) {
 	for serial, saved := range contents {
 		if mod := m.All[serial]; mod != nil {
 			mod.Saved = saved
@@ -170,15 +207,15 @@ func (m *Modules) hasVariables() bool {
 
 // loadNext has the next module loaded that the context has not seen; false if there is none. A
 // module that the context refuses causes an error only when it is used.
-func (c *Core) loadNext(x *Context) bool {
-	for _, serial := range c.Modules.Unplaced {
-		if mod := c.Modules.All[serial]; mod.RefusedBy != x.Number && c.mayPlace(serial) {
-			c.loading = serial
-			globals, again := c.due[serial]
+func (ms *modules) loadNext(x *Context) bool {
+	for _, serial := range ms.Unplaced {
+		if mod := ms.All[serial]; mod.RefusedBy != x.Number && ms.mayPlace(serial) {
+			ms.loading = serial
+			globals, again := ms.due[serial]
 			if !again {
 				globals = mod.Due
 			}
-			c.ask(Op{Kind: Load, Place: x.Place, Module: serial, Image: mod.Image, Globals: globals})
+			ms.ask(Op{Kind: Load, Place: x.Place, Module: serial, Image: mod.Image, Globals: globals})
 			return true
 		}
 	}
@@ -186,25 +223,25 @@ func (c *Core) loadNext(x *Context) bool {
 }
 
 // loaded notes that a context has a module, or has refused it.
-func (c *Core) loaded(o Outcome) {
-	m, serial := &c.Modules, c.loading
+func (ms *modules) loaded(o Outcome) {
+	m, serial := &ms.Modules, ms.loading
 	mod := m.All[serial]
-	if x := c.loadingAt; x != nil {
-		c.loadingAt = nil
-		c.loadedFurther(x, serial, o)
+	if x := ms.loadingAt; x != nil {
+		ms.loadingAt = nil
+		ms.loadedFurther(x, serial, o)
 		return
 	}
 	if o.Err != nil {
 		mod.Refused = failureOf(o.Err)
-		if x := c.here(); x != nil {
+		if x := ms.standing.here(); x != nil {
 			mod.RefusedBy = x.Number
 		}
 		return
 	}
-	if c.ended = c.asBefore(serial, o.Globals); c.ended != nil {
+	if ms.ended = ms.asBefore(serial, o.Globals); ms.ended != nil {
 		return
 	}
-	m.know(c.config.Chunk)
+	m.know(ms.config.Chunk)
 	m.awaitsNoMore(serial)
 	mod.Loaded, mod.Placed, mod.Refused = true, true, nil
 	mod.Info.Globals = o.Globals
@@ -214,166 +251,10 @@ func (c *Core) loaded(o Outcome) {
 	}
 	mod.Info = sorted(mod.Info)
 	if len(m.Journal) == 0 {
-		m.Home = c.Lease.Device
+		m.Home = ms.standing.Lease.Device
 	}
 	m.enter(Entry{Module: serial})
 	m.recount()
-}
-
-// moduleData takes a piece of an image. If there is no room, the whole image is dropped, and its
-// load reports why.
-func (c *Core) moduleData(m *Message, d *wire.ModuleData) (bool, error) {
-	mods := &c.Modules
-	if mods.Refused[d.Module] != nil {
-		return true, nil
-	}
-	image, begun := mods.Images[d.Module]
-	if !begun && len(mods.Images)+len(mods.Refused) >= maxObjects {
-		return true, tooMany("images")
-	}
-	ok, err := c.commit(c.onHostWith(len(m.Data)))
-	if len(m.Data) > maxImages-mods.Kept {
-		ok, err = true, fmt.Errorf("images of more than %d bytes in all: unload modules that are not used: %w", maxImages, device.ErrOutOfMemory)
-	}
-	switch {
-	case !ok:
-		return false, nil
-	case err != nil:
-		c.dropImage(d.Module)
-		mods.Refused[d.Module] = failureOf(fmt.Errorf("no room on the host for the image of a module: %w", err))
-		return true, nil
-	}
-	mods.Kept += len(m.Data)
-	mods.Images[d.Module] = append(image, m.Data...)
-	return true, nil
-}
-
-// moduleLoad makes a module of the image that was sent.
-func (c *Core) moduleLoad(m *Message, d *wire.ModuleLoad) (bool, error) {
-	serial, begun := c.Modules.ByID[d.Module]
-	if begun && (c.Head == nil || !c.Head.Made) {
-		return true, fmt.Errorf("module %d is loaded already: %w", d.Module, ErrProtocol)
-	}
-	if !begun {
-		if why := c.Modules.Refused[d.Module]; why != nil {
-			delete(c.Modules.Refused, d.Module)
-			return true, why
-		}
-		image, sent := c.Modules.Images[d.Module]
-		if !sent {
-			return true, fmt.Errorf("module %d: no image was sent: %w", d.Module, ErrProtocol)
-		}
-		if c.Head == nil || c.Head.found == nil {
-			c.ask(Op{Kind: Inspect, Image: image})
-			return false, nil
-		}
-		known, err := c.makeModule(d.Module, image, *c.Head.found)
-		if err != nil {
-			return true, err
-		}
-		serial = c.Modules.ByID[d.Module]
-		c.Head.Made = !known
-	}
-	mod := c.Modules.All[serial]
-	if c.Head.Made { // only a device can tell what the image contains
-		ok, err := c.ready(need{})
-		if err == nil && ok && mod.Refused != nil {
-			err = mod.Refused
-		}
-		if !ok || err != nil {
-			return ok, err
-		}
-	}
-	c.reply(m.Header.Slot, success, (&wire.ModuleLoadReply{Functions: uint32(len(mod.Info.Functions)), Globals: uint32(len(mod.Info.Globals))}).Append(nil))
-	return true, nil
-}
-
-func (c *Core) dropImage(id uint32) {
-	c.Modules.Kept -= len(c.Modules.Images[id])
-	delete(c.Modules.Images, id)
-	delete(c.Modules.Places, id)
-}
-
-// makeModule makes a module of an image and what was found out about it.
-func (c *Core) makeModule(id uint32, image []byte, found Outcome) (known bool, err error) {
-	m := &c.Modules
-	err = found.Err
-	if err == nil && len(m.ByID) >= maxObjects {
-		err = tooMany("modules")
-	}
-	if err != nil {
-		c.dropImage(id)
-		return false, err
-	}
-	m.know(c.config.Chunk)
-	delete(m.Images, id)
-	m.Last++
-	m.All[m.Last] = &Module{Image: slices.Clone(image), Info: sorted(found.Info), Due: m.Places[id]} // a copy without the spare capacity of append
-	delete(m.Places, id)
-	m.ByID[id] = m.Last
-	m.awaits(m.Last) // the next kernel brings it to the device
-	return found.Known, nil
-}
-
-// undo takes back what a message has done that ends with an error.
-func (c *Core) undo(h *Head) {
-	if !h.Made {
-		return
-	}
-	var d wire.ModuleLoad
-	if d.Decode(h.Message.Body) == nil {
-		c.unload(d.Module)
-	}
-}
-
-func (c *Core) moduleUnload(_ *Message, d *wire.ModuleUnload) (bool, error) {
-	c.unload(d.Module)
-	c.commitLess(c.onHost())
-	return true, nil
-}
-
-// unload drops a module.
-func (c *Core) unload(id uint32) {
-	m := &c.Modules
-	serial, ok := m.ByID[id]
-	if !ok { // a reset came before, or it is the result of a link
-		c.dropImage(id)
-		return
-	}
-	c.dropRuns()
-	m.know(c.config.Chunk)
-	mod := m.All[serial]
-	for i, x := range c.Contexts {
-		if i == 0 && mod.Loaded || x.Has[serial] {
-			c.emit(Op{Kind: Drain, Place: x.Place})
-			c.emit(Op{Kind: Unload, Place: x.Place, Module: serial})
-			delete(x.Has, serial)
-		}
-	}
-	m.Contents -= size(mod.Saved)
-	mod.Loaded, mod.Saved = false, nil
-	delete(c.due, serial)
-	delete(m.ByID, id)
-	m.dropFunctions(serial)
-	if mod.Placed {
-		m.dropVariables(mod.Info.Globals)
-	}
-	switch {
-	case !mod.Placed:
-		m.awaitsNoMore(serial)
-		m.remove(serial)
-	case c.puts:
-		m.leaveAnywhere(serial)
-		m.remove(serial)
-		m.recount()
-	default:
-		m.enter(Entry{Module: serial, Unload: true})
-		m.tidy()
-		m.recount()
-	}
-	if len(m.Journal) == 0 {
-		m.Pinned = -1
-	}
 }
 
 // remove forgets a module that nothing depends on.
@@ -402,100 +283,6 @@ func (m *Modules) tidy() {
 		m.leave(load)
 		m.remove(serial)
 	}
-}
-
-func (c *Core) moduleNames(m *Message, d *wire.ModuleNames) (bool, error) {
-	mod, err := c.Modules.of(d.Module)
-	if err != nil {
-		return true, err
-	}
-	var names bytes.Buffer
-	for _, f := range mod.Info.Functions {
-		names.WriteString(f.Name + "\x00")
-	}
-	for _, g := range mod.Info.Globals {
-		names.WriteString(g.Name + "\x00")
-	}
-	c.write(m, names.Bytes())
-	c.reply(m.Header.Slot, success, (&wire.ModuleNamesReply{
-		Total: uint64(names.Len()), Functions: uint32(len(mod.Info.Functions)), Globals: uint32(len(mod.Info.Globals)),
-	}).Append(nil))
-	return true, nil
-}
-
-// write puts as much of data as fits where a message wants it.
-func (c *Core) write(m *Message, data []byte) {
-	data = data[:min(uint64(len(data)), m.Header.Length)]
-	c.emit(Op{Kind: Write, Out: Span{m.Header.Data, uint64(len(data))}, Data: data})
-}
-
-func (c *Core) moduleFunction(m *Message, d *wire.ModuleFunction) (bool, error) {
-	mod, err := c.Modules.of(d.Module)
-	if err != nil {
-		return true, err
-	}
-	if _, taken := c.Modules.Functions[d.Function]; taken {
-		return true, fmt.Errorf("function %d is taken: %w", d.Function, ErrProtocol)
-	}
-	if len(c.Modules.Functions) >= maxObjects {
-		return true, tooMany("functions")
-	}
-	i, ok := mod.function(d.Name)
-	if !ok {
-		return true, fmt.Errorf("kernel %q: %w", d.Name, device.ErrNotFound)
-	}
-	if described, err := c.describe(mod, c.Modules.ByID[d.Module], i); !described || err != nil {
-		return described, err
-	}
-	info := mod.Info.Functions[i]
-	if m.Header.Length < 8*uint64(len(info.Params)) {
-		return true, fmt.Errorf("no room for %d parameters: %w", len(info.Params), ErrProtocol)
-	}
-	var layout []byte
-	for _, p := range info.Params {
-		layout = appendPair(layout, uint32(p.Offset), uint32(p.Size))
-	}
-	c.write(m, layout)
-	serial := c.Modules.ByID[d.Module]
-	c.Modules.know(c.config.Chunk)
-	c.Modules.Functions[d.Function] = Function{Module: serial, Info: info}
-	c.Modules.known.functions[serial] = append(c.Modules.known.functions[serial], d.Function)
-	c.reply(m.Header.Slot, success, (&wire.ModuleFunctionReply{
-		Params: uint32(len(info.Params)), ParamSize: uint32(info.ParamSize), MaxThreads: int32(info.MaxThreads),
-		Shared: int32(info.Shared), Local: int32(info.Local), Registers: int32(info.Registers),
-		Ptx: int32(info.PTXVersion), Binary: int32(info.Binary), Constant: int32(info.Constant),
-		ClusterX: info.Cluster.X, ClusterY: info.Cluster.Y, ClusterZ: info.Cluster.Z, ClusterNeeded: flag(info.ClusterNeeded), Heap: flag(info.Heap),
-	}).Append(nil))
-	return true, nil
-}
-
-// describe finds out about a kernel of which only the name is known. Devices report just the names
-// when they load a module, since modules of libraries have thousands of kernels. It returns false
-// if the message must wait.
-func (c *Core) describe(mod *Module, serial uint64, i int) (bool, error) {
-	f := &mod.Info.Functions[i]
-	if !f.Unread {
-		return true, nil
-	}
-	if c.Head == nil || c.Head.described == nil {
-		if ok, err := c.ready(need{}); !ok || err != nil {
-			return ok, err
-		}
-		if err := c.usable(&Function{Module: serial, Info: *f}); err != nil {
-			return true, err
-		}
-		c.ask(Op{Kind: Describe, Place: c.here().Place, Module: serial, Name: f.Name})
-		return false, nil
-	}
-	o := c.Head.described
-	if o.Err != nil {
-		return true, o.Err
-	}
-	if len(o.Functions) != 1 || o.Functions[0].Name != f.Name || o.Functions[0].Unread {
-		return true, fmt.Errorf("the device tells nothing of kernel %q: %w", f.Name, device.ErrNotFound)
-	}
-	*f = o.Functions[0]
-	return true, nil
 }
 
 // sorted sorts the contents of an image by name. Devices report them in this order.
@@ -528,110 +315,339 @@ func (mod *Module) variable(name string) int {
 	return i
 }
 
-func appendPair(b []byte, x, y uint32) []byte {
-	return append(b, byte(x), byte(x>>8), byte(x>>16), byte(x>>24), byte(y), byte(y>>8), byte(y>>16), byte(y>>24))
-}
-
-func (c *Core) moduleGlobal(m *Message, d *wire.ModuleGlobal) (bool, error) {
-	mod, err := c.Modules.of(d.Module)
-	if err != nil {
-		return true, err
+func (ms *modules) check() error {
+	m := &ms.Modules
+	if m.All == nil || m.ByID == nil || m.Images == nil || m.Functions == nil || m.Refused == nil {
+		return errors.New("a table of modules is missing")
 	}
-	find := func() int { return mod.variable(d.Name) }
-	if find() < 0 {
-		return true, fmt.Errorf("variable %q: %w", d.Name, device.ErrNotFound)
+	if m.Pinned < -1 || m.Pinned >= len(ms.config.Devices) || m.Home < 0 || m.Home >= max(len(ms.config.Devices), 1) {
+		return fmt.Errorf("modules pinned to device %d, first on %d", m.Pinned, m.Home)
 	}
-	if !mod.Placed { // the device chooses the addresses
-		if ok, err := c.ready(need{}); !ok || err != nil {
-			return ok, err
+	kept, contents := 0, 0
+	for serial, mod := range m.All {
+		if mod == nil || serial == 0 || serial > m.Last || mod.Loaded && len(ms.standing.Contexts) == 0 {
+			return fmt.Errorf("module %d is none that the client can have", serial)
 		}
-		if mod.Refused != nil {
-			return true, mod.Refused
+		if mod.Saved != nil && len(mod.Saved) != len(mod.Info.Globals) {
+			return fmt.Errorf("module %d has %d variables and %d contents", serial, len(mod.Info.Globals), len(mod.Saved))
+		}
+		for i, contents := range mod.Saved {
+			if g := mod.Info.Globals[i]; uint64(len(contents)) != g.Size {
+				return fmt.Errorf("variable %q of module %d has %d bytes of contents, and %d bytes", g.Name, serial, len(contents), g.Size)
+			}
+		}
+		kept += len(mod.Image)
+		contents += size(mod.Saved)
+	}
+	for _, image := range m.Images {
+		kept += len(image)
+	}
+	for _, why := range m.Refused {
+		if why == nil {
+			return errors.New("an image was refused for no reason")
 		}
 	}
-	g := mod.Info.Globals[find()]
-	reply := &wire.ModuleGlobalReply{Addr: g.Address, Size: g.Size}
-	if g.Managed {
-		reply.Managed = 1
+	if len(m.Refusals) > maxRefusals || slices.ContainsFunc(m.Refusals, func(r Refusal) bool { return len(r.Log) > maxLog }) {
+		return fmt.Errorf("%d logs of loads that failed: there are at most %d, of %d bytes", len(m.Refusals), maxRefusals, maxLog)
 	}
-	c.reply(m.Header.Slot, success, reply.Append(nil))
-	return true, nil
-}
-
-// usable returns why a kernel cannot be used in the open context.
-func (c *Core) usable(f *Function) error {
-	mod := c.Modules.All[f.Module]
-	if mod.Loaded {
+	if kept != m.Kept || contents != m.Contents {
+		return fmt.Errorf("%d bytes of images and %d of contents, where %d and %d are counted", kept, contents, m.Kept, m.Contents)
+	}
+	has := func(serials ...uint64) error {
+		for _, serial := range serials {
+			if m.All[serial] == nil {
+				return fmt.Errorf("module %d is not there", serial)
+			}
+		}
 		return nil
 	}
-	why := error(errHandle)
-	if mod.Refused != nil {
-		why = mod.Refused
+	err := has(m.Unplaced...)
+	for _, serial := range m.ByID {
+		err = errors.Join(err, has(serial))
 	}
-	return fmt.Errorf("kernel %s is of a module that is not loaded: %w", f.Info.Name, why)
+	for _, f := range m.Functions {
+		err = errors.Join(err, has(f.Module))
+	}
+	loaded := map[uint64]bool{}
+	for _, e := range m.Journal {
+		if loaded[e.Module] != e.Unload {
+			err = errors.Join(err, fmt.Errorf("the journal loads or unloads module %d twice", e.Module))
+		}
+		loaded[e.Module] = !e.Unload
+		err = errors.Join(err, has(e.Module))
+	}
+	if err == nil {
+		variables := m.Variables
+		if m.count(ms.config.Chunk); m.Variables != variables {
+			err = fmt.Errorf("variables of %d bytes, where %d are counted", m.Variables, variables)
+		}
+	}
+	return err
 }
 
-func flag(b bool) uint32 {
-	if b {
+// known is derived from the modules, so that calls cost about the same however many there are:
+// programs have thousands. It is not saved; after a restore it is made again.
+type known struct {
+	ready     bool
+	chunk     uint64
+	functions map[uint64][]uint32 // that the client has looked up, by module
+	variables []device.Global     // of loaded modules that are placed, by address
+	waiting   uint64              // bytes of the modules in Unplaced
+	marks     []mark              // one per entry of the journal
+	summed    int                 // how many marks have valid sums
+	entries   map[uint64]int      // index of a module's load in the journal
+	total     uint64              // bytes of all modules that are loaded at the journal's end
+	unloads   int                 // number of unloads in the journal
+}
+
+// mark is the size of an entry's module, the bytes in use after that entry, and the most in use up
+// to it.
+type mark struct{ size, now, most uint64 }
+
+// count computes known again, and the room for variables: the most that is in use at a time while a
+// context replays the journal.
+func (m *Modules) count(chunk uint64) {
+	m.known = known{ready: true, chunk: chunk, functions: map[uint64][]uint32{}, entries: map[uint64]int{}}
+	for number, f := range m.Functions {
+		m.known.functions[f.Module] = append(m.known.functions[f.Module], number)
+	}
+	for _, serial := range m.ByID {
+		if mod := m.All[serial]; mod.Placed {
+			m.known.variables = append(m.known.variables, mod.Info.Globals...)
+		}
+	}
+	slices.SortFunc(m.known.variables, byAddress)
+	for _, serial := range m.Unplaced {
+		m.known.waiting += m.All[serial].memory(chunk)
+	}
+	all := m.Journal
+	m.Journal = all[:0]
+	for _, e := range all {
+		m.enter(e)
+	}
+	m.recount()
+}
+
+// enter appends an entry to the journal.
+func (m *Modules) enter(e Entry) {
+	k := &m.known
+	m.Journal = append(m.Journal, e)
+	size := m.All[e.Module].memory(k.chunk)
+	k.marks = append(k.marks, mark{size: size})
+	if e.Unload {
+		k.unloads++
+		k.total -= size
+	} else {
+		k.entries[e.Module] = len(m.Journal) - 1
+		k.total += size
+	}
+}
+
+// leave removes an entry from the journal. No load may follow it.
+func (m *Modules) leave(i int) {
+	k := &m.known
+	if e, size := m.Journal[i], k.marks[i].size; e.Unload {
+		k.unloads--
+		k.total += size
+	} else {
+		delete(k.entries, e.Module)
+		k.total -= size
+	}
+	m.Journal = slices.Delete(m.Journal, i, i+1)
+	k.marks = slices.Delete(k.marks, i, i+1)
+	k.summed = min(k.summed, i)
+}
+
+// leaveAnywhere removes the load of a module from a journal whose order does not matter: it swaps
+// the entry with the last one.
+func (m *Modules) leaveAnywhere(serial uint64) {
+	k := &m.known
+	i, last := k.entries[serial], len(m.Journal)-1
+	m.Journal[i], m.Journal[last] = m.Journal[last], m.Journal[i]
+	k.marks[i], k.marks[last] = k.marks[last], k.marks[i]
+	k.entries[m.Journal[i].Module] = i
+	k.summed = min(k.summed, i)
+	m.leave(last)
+}
+
+// know computes known if it is missing.
+func (m *Modules) know(chunk uint64) {
+	if !m.known.ready {
+		m.count(chunk)
+	}
+}
+
+func byAddress(a, b device.Global) int {
+	return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Size, b.Size))
+}
+
+// recount sums up what is new in the journal. Without unloads the use only grows, so the total is
+// the most.
+func (m *Modules) recount() {
+	k := &m.known
+	if k.unloads == 0 {
+		m.Variables = k.total + k.waiting
+		return
+	}
+	var last mark
+	if k.summed > 0 {
+		last = k.marks[k.summed-1]
+	}
+	for i := k.summed; i < len(k.marks); i++ {
+		this := &k.marks[i]
+		if m.Journal[i].Unload {
+			this.now = last.now - this.size
+		} else {
+			this.now = last.now + this.size
+		}
+		this.most = max(last.most, this.now)
+		last = *this
+	}
+	k.summed = len(k.marks)
+	m.Variables = max(last.most, last.now+k.waiting)
+}
+
+// awaits adds a module that is in no context yet.
+func (m *Modules) awaits(serial uint64) {
+	m.Unplaced = append(m.Unplaced, serial)
+	m.known.waiting += m.All[serial].memory(m.known.chunk)
+	m.recount()
+}
+
+// awaitsNoMore removes such a module. It must be called before the module's Info changes, since the
+// size that is subtracted must be the one that was added.
+func (m *Modules) awaitsNoMore(serial uint64) {
+	if i := slices.Index(m.Unplaced, serial); i >= 0 {
+		m.Unplaced = slices.Delete(m.Unplaced, i, i+1)
+		m.known.waiting -= m.All[serial].memory(m.known.chunk)
+	}
+	m.recount()
+}
+
+// addVariables notes where variables are.
+func (m *Modules) addVariables(globals []device.Global) {
+	for _, g := range globals {
+		i, _ := slices.BinarySearchFunc(m.known.variables, g, byAddress)
+		m.known.variables = slices.Insert(m.known.variables, i, g)
+	}
+}
+
+// dropVariables forgets where variables are.
+func (m *Modules) dropVariables(globals []device.Global) {
+	for _, g := range globals {
+		if i, ok := slices.BinarySearchFunc(m.known.variables, g, byAddress); ok {
+			m.known.variables = slices.Delete(m.known.variables, i, i+1)
+		}
+	}
+}
+
+// holds says whether a range lies in one variable.
+func (m *Modules) holds(chunk, addr, size uint64) bool {
+	m.know(chunk)
+	all := m.known.variables
+	i, _ := slices.BinarySearchFunc(all, addr, func(g device.Global, addr uint64) int {
+		if g.Address <= addr {
+			return -1
+		}
 		return 1
+	})
+	if i == 0 {
+		return false
 	}
-	return 0
+	g := all[i-1] // the last one that begins at addr or before
+	return addr-g.Address <= g.Size && size <= g.Size-(addr-g.Address)
 }
 
-func (c *Core) functionOccupancy(m *Message, d *wire.FunctionOccupancy) (bool, error) {
-	return c.askFunction(m, d.Function, Op{Kind: Occupancy, Threads: int(d.Threads), Shared: d.Shared})
+// dropFunctions forgets the kernels of a module.
+func (m *Modules) dropFunctions(serial uint64) {
+	for _, number := range m.known.functions[serial] {
+		delete(m.Functions, number)
+	}
+	delete(m.known.functions, serial)
 }
 
-func (c *Core) functionShared(m *Message, d *wire.FunctionShared) (bool, error) {
-	return c.askFunction(m, d.Function, Op{Kind: SharedFor, Threads: int(d.Threads), Blocks: int(d.Blocks)})
+// Placed is where the variables of a module were put. A rebuilt client puts them there again,
+// because its program may know the addresses. It cannot work them out: a message that needed a
+// device the first time may not need one when it is replayed, so the module would be loaded later,
+// when other modules are gone.
+type Placed struct {
+	Module  uint64
+	Globals []device.Global
 }
 
-func (c *Core) functionClusters(m *Message, d *wire.FunctionClusters) (bool, error) {
-	return c.askFunction(m, d.Function, Op{Kind: Clusters, How: device.Launch{
-		Grid: device.Dim{X: d.GridX, Y: d.GridY, Z: d.GridZ}, Block: device.Dim{X: d.BlockX, Y: d.BlockY, Z: d.BlockZ}, Shared: uint64(d.Shared),
-		Cooperative: d.Flags&cooperative != 0, Cluster: device.Dim{X: d.ClusterX, Y: d.ClusterY, Z: d.ClusterZ}, LargeCluster: d.Flags&largeCluster != 0,
-	}})
+// Expect says that the following messages are replayed, and how many modules were placed while they
+// were handled the first time.
+func (ms *modules) Expect(placed int) { ms.ahead = placed }
+
+// Due says that one of those modules was placed while the next message was handled. The caller
+// reports them in the order in which they were placed.
+func (ms *modules) Due(p Placed) {
+	if ms.due == nil {
+		ms.due = map[uint64][]device.Global{}
+	}
+	ms.due[p.Module] = append([]device.Global{}, p.Globals...) // not nil, even if empty
+	ms.ahead--
 }
 
-func (c *Core) driverAsk(m *Message, d *wire.DriverAsk) (bool, error) {
-	if ok, err := c.ready(need{}); !ok || err != nil {
-		return ok, err
-	}
-	x := c.anyContext()
-	if x == nil {
-		return true, errors.New("there is no context to ask")
-	}
-	c.emit(Op{Kind: Ask, Place: x.Place, Slot: m.Header.Slot, What: int(d.What), Params: bytes.Clone(d.About), Out: Span{m.Header.Data, m.Header.Length}})
-	return true, nil
+// mayPlace says whether a module may be loaded into a context now. During a replay a module that
+// was not placed before waits for all that were, so that it does not take an address of theirs.
+func (ms *modules) mayPlace(serial uint64) bool {
+	_, due := ms.due[serial]
+	return due || len(ms.due) == 0 && ms.ahead <= 0
 }
 
-// askFunction has the device answer a question about a kernel.
-func (c *Core) askFunction(m *Message, function uint32, o Op) (bool, error) {
-	f, ok := c.Modules.Functions[function]
-	if !ok {
-		return true, fmt.Errorf("function %d: %w", function, errHandle)
+// placedAgain puts due modules where they were, before a message is handled. It returns false if
+// the message must wait for that.
+func (ms *modules) placedAgain() bool {
+	if len(ms.due) == 0 || !slices.ContainsFunc(ms.Unplaced, func(serial uint64) bool { _, due := ms.due[serial]; return due }) {
+		return true
 	}
-	if mod := c.Modules.All[f.Module]; !mod.Loaded {
-		if ok, err := c.ready(need{}); !ok || err != nil {
-			return ok, err
-		}
-	}
-	if err := c.usable(&f); err != nil {
-		return true, err
-	}
-	x := c.anyContext()
-	if x == nil {
-		return true, errors.New("there is no context for a module that is loaded")
-	}
-	o.Place, o.Slot, o.Module, o.Function, o.Name = x.Place, m.Header.Slot, f.Module, function, f.Info.Name
-	c.emit(o)
-	return true, nil
+	ok, err := ms.device.ready(need{})
+	return ok || err != nil // the message itself finds out what is wrong
 }
 
-// anyContext returns the context that modules are loaded in; nil if none is open.
-func (c *Core) anyContext() *Context {
-	if len(c.Contexts) == 0 {
+// asBefore returns an error if a module that was placed again is not where it was.
+func (ms *modules) asBefore(serial uint64, now []device.Global) error {
+	was, due := ms.due[serial]
+	delete(ms.due, serial)
+	if !due {
 		return nil
 	}
-	return c.Contexts[0]
+	if err := SamePlaces(was, now); err != nil {
+		return fmt.Errorf("putting a module where it was: %w", err)
+	}
+	return nil
+}
+
+// SamePlaces returns ErrMoved, with an example, if variables are not where they were.
+func SamePlaces(was, now []device.Global) error {
+	before, after := addresses(was), addresses(now)
+	moved, example := 0, ""
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if at, ok := after[name]; !ok || at != before[name] {
+			if moved++; moved == 1 {
+				example = fmt.Sprintf("%s was at %#x and is at %#x", name, before[name], at)
+			}
+		}
+	}
+	if moved == 0 && len(before) == len(after) {
+		return nil
+	}
+	return fmt.Errorf("%w (%d of %d: %s)", ErrMoved, moved, len(before), example)
+}
+
+func addresses(globals []device.Global) map[string]uint64 {
+	all := make(map[string]uint64, len(globals))
+	for _, g := range globals {
+		all[g.Name] = g.Address
+	}
+	return all
+}
+
+// loadedFurther notes that a further context has a module, or has refused it.
+func (ms *modules) loadedFurther(x *Context, serial uint64, o Outcome) {
+	x.Has[serial] = o.Err == nil
+	if o.Err != nil {
+		ms.mapped.refuses(x.Place.Index(), serial)
+	}
 }

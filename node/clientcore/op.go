@@ -404,13 +404,19 @@ func showStatus(o *Op, put putter) {
 	}
 }
 
-func showTo(o *Op, put putter)       { put("%v", o.To) }
-func showRange(o *Op, put putter)    { put("%v", o.Range) }
-func showStream(o *Op, put putter)   { put("stream %d", o.Stream) }
+func showTo(o *Op, put putter) { put("%v", o.To) }
+
+func showRange(o *Op, put putter) { put("%v", o.Range) }
+
+func showStream(o *Op, put putter) { put("stream %d", o.Stream) }
+
 func showStreamTo(o *Op, put putter) { put("stream %d %v", o.Stream, o.To) }
-func showEvent(o *Op, put putter)    { put("event %d", o.Event) }
-func showModule(o *Op, put putter)   { put("module %d", o.Module) }
-func showImage(o *Op, put putter)    { put("%d bytes", len(o.Image)) }
+
+func showEvent(o *Op, put putter) { put("event %d", o.Event) }
+
+func showModule(o *Op, put putter) { put("module %d", o.Module) }
+
+func showImage(o *Op, put putter) { put("%d bytes", len(o.Image)) }
 
 func showRoom(o *Op, put putter) {
 	if o.All {

@@ -4,14 +4,71 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
+	"time"
 
 	"muster/internal/strictjson"
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
 )
+
+// A client is saved in one form: the states of its parts, with the directory of its memory. What differs is whom
+// it is for. Save writes all of it. SavePoint leaves out the messages that wait, since the client that goes on
+// answers them. A base (Fold) is the client as if it had left its devices; what of it may be large is written
+// apart.
+
+// State is what is written of a client: the states of its parts.
+type State struct {
+	World uint64 // the number of resets; what is found out about an earlier world does not count
+	turnState
+	verdictState
+	queueState
+	standingState
+	streamState
+	Hosts Hosts
+	memoryState
+	Shared []Shared // memory shared with other clients
+	roomState
+	Modules  Modules
+	Textures Textures
+	Further  []Further `json:",omitempty"` // devices lent besides that of the lease, or asked for
+	Activity Activity
+	Release  *Release          // the lease is being returned
+	Together bool              `json:",omitempty"` // launches are no longer mapped
+	Graphs   map[uint32]*Graph `json:",omitempty"`
+}
+
+// keeper is a part with state.
+type keeper interface {
+	save(to *State)
+	load(from *State)
+}
+
+// keepers are the parts with state.
+func (c *Core) keepers() []keeper {
+	return []keeper{&c.turn, &c.verdicts, &c.queue, &c.standing, &c.departure, &c.arrival, &c.room, &c.activity, &c.loans, &c.memory, &c.modules, &c.textures, &c.streams, &c.hosts, &c.shared, &c.graphs}
+}
+
+// state gathers the states of the parts.
+func (c *Core) state() State {
+	s := State{World: c.World}
+	for _, k := range c.keepers() {
+		k.save(&s)
+	}
+	return s
+}
+
+// load gives the parts their states.
+func (c *Core) load(s *State) {
+	c.World = s.World
+	for _, k := range c.keepers() {
+		k.load(s)
+	}
+	c.linkPeers()
+}
 
 // savedVersion must change with every change of what Save writes.
 const savedVersion = 9
@@ -31,121 +88,111 @@ var ErrSaved = errors.New("not a saved client")
 // Save writes the whole client, for an executor to continue with: the same one, with its open
 // contexts, or another one if none is open (Detached). It must not be called while the core waits
 // for an outcome. Equal clients give equal bytes.
-func (c *Core) Save() ([]byte, error) {
+func (c *Core) Save() ([]byte, error) { return c.write(c.state()) }
+
+// write writes a state of the client.
+func (c *Core) write(s State) ([]byte, error) {
 	if c.asking {
 		return nil, fmt.Errorf("a client cannot be saved while %v is performed", c.asked)
 	}
-	space, err := c.space.MarshalBinary()
+	space, err := s.space.MarshalBinary()
 	if err != nil {
 		return nil, err
 	}
-	state := c.State
-	state.Backlog.Messages = slices.Clone(state.Backlog.Messages)
-	for i := range state.Backlog.Messages {
-		state.Backlog.Messages[i] = state.Backlog.Messages[i].unpinned()
-	}
-	state.Head, state.Parked = c.Head.saved(), c.Parked.saved()
-	return json.Marshal(saved{savedVersion, c.config, state, space, c.stats})
+	s.queueState = s.queueState.saved()
+	return json.Marshal(saved{savedVersion, c.config.Config, s, space, s.stats})
 }
 
-// saved is the message as it is written. A replacement in progress is dropped: whoever wanted it
-// asks again.
-func (h *Head) saved() *Head {
-	if h == nil || h.replacement != nil {
-		return nil
+// SavePoint writes the client as of the last message that was done, without those that wait: the
+// running client goes on and answers them. The client must have left its device.
+func (c *Core) SavePoint() ([]byte, error) {
+	if !c.Detached() {
+		return nil, errors.New("a client cannot be saved while it is on a device")
 	}
-	return &Head{Message: h.Message.unpinned(), Made: h.Made, Finished: h.Finished, Step: h.Step}
+	s := c.state()
+	if h := c.queue.Head; h != nil && h.Made { // part of it was done, and must be undone in a copy
+		data, err := c.Save()
+		if err != nil {
+			return nil, err
+		}
+		copied, err := Restore(data, func(wire.Header) ([]byte, error) { return nil, nil })
+		if err != nil {
+			return nil, err
+		}
+		copied.modules.undo(copied.queue.Head)
+		s = copied.state()
+	}
+	s.queueState, s.Hosts = queueState{}, Hosts{}
+	s.rest()
+	return c.write(s)
 }
 
-// unpinned is the message without the program's memory, whose contents count when the message is
-// handled.
-func (m Message) unpinned() Message {
-	if m.Pinned {
-		m.Data = nil
-	}
-	return m
+// rest forgets what the daemon has granted and was asked: the next daemon may be another one.
+func (s *State) rest() {
+	s.Lease, s.Further, s.Release, s.roomState = Lease{}, nil, nil, roomState{}
+	s.Activity = Activity{Estimate: s.Activity.Estimate}
 }
 
 // Pinned finds the program's memory that a message names.
 type Pinned func(wire.Header) ([]byte, error)
 
-// pin gives waiting messages the program's memory that they name.
-func (c *Core) pin(find Pinned) error {
-	waiting := make([]*Message, 0, len(c.Backlog.Messages)+2)
-	for i := range c.Backlog.Messages {
-		waiting = append(waiting, &c.Backlog.Messages[i])
-	}
-	for _, h := range []*Head{c.Head, c.Parked} {
-		if h != nil {
-			waiting = append(waiting, &h.Message)
-		}
-	}
-	for _, m := range waiting {
-		if !m.Pinned {
-			continue
-		}
-		var err error
-		if m.Data, err = find(m.Header); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Detached says whether the client has nothing on any device: then what Save writes, with the host
-// copies, is all of it.
-func (c *Core) Detached() bool { return len(c.Contexts) == 0 }
-
 // Restore makes a client of what Save wrote. It refuses what is inconsistent, so that damaged or
 // hostile bytes cannot make an executor do what no client could. Find is asked for the program's
 // memory that waiting messages name.
 func Restore(data []byte, find Pinned) (*Core, error) {
-	var s saved
-	if err := s.decode(data); err != nil {
-		return nil, err
-	}
-	return s.restore(find)
+	return refusing(restore(data, find, func(*State) error { return nil }))
 }
 
-// decode decodes a saved client.
-func (s *saved) decode(data []byte) error {
-	if err := strictjson.Decode(data, s); err != nil {
-		return fmt.Errorf("%w: %w", ErrSaved, err)
-	}
-	if s.Version != savedVersion {
-		return fmt.Errorf("%w: it has version %d, and version %d is understood", ErrSaved, s.Version, savedVersion)
-	}
-	return nil
-}
-
-// restore makes a client of it.
-func (s *saved) restore(find Pinned) (*Core, error) {
-	c, err := New(s.Config)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrSaved, err)
-	}
-	var space vmm.Space
-	if err := space.UnmarshalBinary(s.Space); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrSaved, err)
-	}
-	if !reflect.DeepEqual(space.Config(), c.space.Config()) {
-		return nil, fmt.Errorf("%w: its memory is another client's", ErrSaved)
-	}
-	c.State, c.space, c.stats = s.State, &space, s.Stats
-	c.linkPeers()
-	err = c.pin(find)
+// RestoreBase makes a client of a base. It checks as strictly as Restore.
+func RestoreBase(b Base, find Pinned) (*Core, error) {
+	c, err := restore(b.Client, find, b.putBack)
 	if err == nil {
-		err = c.check()
+		err = c.elsewhere()
 	}
+	return refusing(c, err)
+}
+
+// refusing is the client, or why it was refused.
+func refusing(c *Core, err error) (*Core, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrSaved, err)
 	}
 	return c, nil
 }
 
+// restore makes a client of its saved form, after complete has completed its state.
+func restore(data []byte, find Pinned, complete func(s *State) error) (*Core, error) {
+	var s saved
+	if err := strictjson.Decode(data, &s); err != nil {
+		return nil, err
+	}
+	if s.Version != savedVersion {
+		return nil, fmt.Errorf("it has version %d, and version %d is understood", s.Version, savedVersion)
+	}
+	if err := complete(&s.State); err != nil {
+		return nil, err
+	}
+	c, err := New(s.Config)
+	if err != nil {
+		return nil, err
+	}
+	s.State.space, s.State.stats = &vmm.Space{}, s.Stats
+	if err := s.State.space.UnmarshalBinary(s.Space); err != nil {
+		return nil, err
+	}
+	if !reflect.DeepEqual(s.State.space.Config(), c.memory.space.Config()) {
+		return nil, errors.New("its memory is another client's")
+	}
+	c.load(&s.State)
+	if err := c.queue.pin(find); err != nil {
+		return nil, err
+	}
+	return c, c.check()
+}
+
 // check returns what is inconsistent in a client.
 func (c *Core) check() error {
-	for _, check := range []func() error{c.checkLease, c.checkHeap, c.checkModules, c.checkTextures, c.checkStreams, c.checkQueues, c.checkSharing, c.checkGraphs} {
+	for _, check := range []func() error{c.departure.check, c.memory.check, c.modules.check, c.textures.check, c.streams.check, c.queue.check, c.verdicts.check, c.hosts.check, c.shared.check, c.graphs.check} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -153,190 +200,223 @@ func (c *Core) check() error {
 	return nil
 }
 
-// Alone returns why a client cannot be saved that shares memory: it would not exist where the
-// client goes on.
-func (c *Core) Alone() error {
-	if len(c.Shared) > 0 {
-		return errSharesMemory
+// elsewhere returns why the client could not go on in another executor.
+func (c *Core) elsewhere() error {
+	if !c.Detached() || c.Outstanding() > 0 {
+		return errors.New("it is on a device")
 	}
-	return nil
+	return c.Alone()
 }
 
-// checkSharing checks the memory that the client shares with others.
-func (c *Core) checkSharing() error {
-	all := c.Shared
-	c.Shared = nil
-	defer func() { c.Shared = all }()
-	for i, s := range all {
-		c.Shared = all[:i]
-		r, err := c.checkShared(s.Addr, s.Size)
-		if err != nil {
-			return err
-		}
-		in, err := c.allocationsIn(r)
-		if err != nil {
-			return err
-		}
-		outside := func(a vmm.Range) bool {
-			return a.Size == 0 || a.Addr < s.Addr || a.Size > s.Size || a.Addr-s.Addr > s.Size-a.Size
-		}
-		if len(in) > 0 || s.Imported == (len(s.Live) > 0) || slices.ContainsFunc(s.Live, outside) {
-			return fmt.Errorf("shared memory at %#x has what it cannot have", s.Addr)
-		}
+// Rehomed makes a client of what Save or SavePoint wrote of a detached client, for an executor with
+// other devices. It refuses what does not fit.
+func Rehomed(data []byte, find Pinned, to Config) (*Core, error) {
+	c, err := Restore(data, find)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	if err := c.elsewhere(); err != nil {
+		return refusing(c, err)
+	}
+	fresh, err := New(to)
+	if err != nil {
+		return nil, err
+	}
+	if c.config.Arena.Addr != to.Arena.Addr {
+		return nil, fmt.Errorf("its memory lies at %#x, and that of this client at %#x: restore it into a client of the same virtual device", c.config.Arena.Addr, to.Arena.Addr)
+	}
+	if was := c.memory.heap(); c.memory.Heap > 0 && was != heapIn(to.Arena, c.memory.Heap) {
+		return nil, fmt.Errorf("its kernels have allocated memory themselves, at %#x, where this client cannot have a heap: restore it into a client with as much device memory", was.Addr)
+	}
+	s := c.state()
+	if s.space, err = c.memory.space.Rehomed(fresh.memory.space.Config()); err != nil {
+		return nil, fmt.Errorf("its memory does not fit into that of this client (%s in all): %w", sizeOf(to.Limit), err)
+	}
+	if !sameDevices(c.config.Devices, to.Devices) {
+		s.Modules.Home, s.Modules.Pinned = 0, -1 // to be found out again
+	}
+	s.rest()
+	fresh.load(&s)
+	return refusing(fresh, fresh.check())
 }
 
-var errSharesMemory = errors.New("it shares memory with other programs, which nobody but they can keep: have it free or close that memory first")
-
-func (c *Core) checkLease() error {
-	known := map[vmm.Place]bool{}
-	for _, d := range c.config.Devices {
-		known[d.Place] = true
-	}
-	if c.Lease.Held && (c.Lease.Device < 0 || c.Lease.Device >= len(c.config.Devices)) {
-		return fmt.Errorf("a lease of device %d of %d", c.Lease.Device, len(c.config.Devices))
-	}
-	for i, x := range c.Contexts {
-		if x == nil || !known[x.Place] || i > 0 && !c.mayBeFurther(x) || x.Number == 0 || x.Number > c.Made {
-			return fmt.Errorf("context %d of %d is none that the client can have", i, len(c.Contexts))
+func sameDevices(a, b []Device) bool {
+	for i := range a {
+		if i >= len(b) || a[i].Name != b[i].Name || a[i].Place != b[i].Place {
+			return false
 		}
 	}
-	for i, f := range c.Further {
-		if f.Device < 0 || f.Device >= len(c.config.Devices) || slices.ContainsFunc(c.Further[:i], func(o Further) bool { return o.Device == f.Device }) {
-			return fmt.Errorf("a loan of device %d of %d, or two of them", f.Device, len(c.config.Devices))
-		}
-	}
-	if len(c.Contexts) == 0 {
-		for p := range known {
-			if c.space.Mapped(p) > 0 {
-				return fmt.Errorf("memory on %v, where there is no context", p)
-			}
-		}
-	}
-	return nil
+	return len(a) == len(b)
 }
 
-// mayBeFurther says whether a context that is not the first is on a device that was lent.
-func (c *Core) mayBeFurther(x *Context) bool {
-	f := c.further(x.Place.Index())
-	return f != nil && f.Number > 0 && x.Has != nil && c.context(x.Place) == x
+// Base is a client without its devices. With the host copies of the moment it is made, and the
+// messages that come after it, the client can be rebuilt.
+type Base struct {
+	Client []byte   // as Save writes it, without the blobs
+	Blobs  [][]byte // images, contents of variables, and graphs
 }
 
-func (c *Core) checkModules() error {
-	m := &c.Modules
-	if m.All == nil || m.ByID == nil || m.Images == nil || m.Functions == nil || m.Refused == nil {
-		return errors.New("a table of modules is missing")
+// CanFold says whether the client is between two messages and no host function is running: then a
+// base can hold all of its state. A client whose kernels access the program's memory, or memory
+// shared with other clients, cannot have a base: nobody could undo what they wrote there.
+func (c *Core) CanFold() bool {
+	return len(c.memory.Mapped) == 0 && len(c.shared.Shared) == 0 && !c.asking && c.ended == nil && c.queue.Head == nil && c.queue.Parked == nil && c.departure.Release == nil && !c.standing.Lease.Wanted && !c.queue.Queued() && c.hosts.Outstanding() == 0
+}
+
+// Spent is how long kernels have run since the client began.
+func (c *Core) Spent() time.Duration { return c.Activity.Spent }
+
+// Fold makes a base of the client. What is only on a device is copied to the host first; then
+// Commit hands over the base. Fold does nothing if the client cannot be folded now.
+func (c *Core) Fold(now Time) ([]Op, error) {
+	c.start(now)
+	if !c.CanFold() {
+		return nil, nil
 	}
-	if m.Pinned < -1 || m.Pinned >= len(c.config.Devices) || m.Home < 0 || m.Home >= max(len(c.config.Devices), 1) {
-		return fmt.Errorf("modules pinned to device %d, first on %d", m.Pinned, m.Home)
+	x := c.standing.anyContext()
+	if x == nil {
+		return c.ops, c.commitBase(nil, Outcome{})
 	}
-	kept, contents := 0, 0
-	for serial, mod := range m.All {
-		if mod == nil || serial == 0 || serial > m.Last || mod.Loaded && len(c.Contexts) == 0 {
-			return fmt.Errorf("module %d is none that the client can have", serial)
-		}
-		if mod.Saved != nil && len(mod.Saved) != len(mod.Info.Globals) {
-			return fmt.Errorf("module %d has %d variables and %d contents", serial, len(mod.Info.Globals), len(mod.Saved))
-		}
-		for i, contents := range mod.Saved {
-			if g := mod.Info.Globals[i]; uint64(len(contents)) != g.Size {
-				return fmt.Errorf("variable %q of module %d has %d bytes of contents, and %d bytes", g.Name, serial, len(contents), g.Size)
-			}
-		}
-		kept += len(mod.Image)
-		contents += size(mod.Saved)
+	plan := c.memory.space.Backup()
+	c.memory.count(plan)
+	o := Op{Kind: Backup, Place: x.Place, Plan: plan, Modules: c.modules.live()}
+	o.Events, o.At = c.streams.pendingEvents(nil)
+	c.departure.leaving = &o
+	c.ask(o)
+	return c.ops, nil
+}
+
+// backedUp notes that the host has a copy of everything.
+func (c *Core) backedUp(o Outcome) {
+	was := c.departure.leaving
+	c.departure.leaving = nil
+	if o.Err != nil {
+		c.ended = fmt.Errorf("copying memory to the host failed: %w", o.Err)
+		return
 	}
-	for _, image := range m.Images {
-		kept += len(image)
-	}
-	for _, why := range m.Refused {
-		if why == nil {
-			return errors.New("an image was refused for no reason")
-		}
-	}
-	if len(m.Refusals) > maxRefusals || slices.ContainsFunc(m.Refusals, func(r Refusal) bool { return len(r.Log) > maxLog }) {
-		return fmt.Errorf("%d logs of loads that failed: there are at most %d, of %d bytes", len(m.Refusals), maxRefusals, maxLog)
-	}
-	if kept != m.Kept || contents != m.Contents {
-		return fmt.Errorf("%d bytes of images and %d of contents, where %d and %d are counted", kept, contents, m.Kept, m.Contents)
-	}
-	has := func(serials ...uint64) error {
-		for _, serial := range serials {
-			if m.All[serial] == nil {
-				return fmt.Errorf("module %d is not there", serial)
-			}
-		}
-		return nil
-	}
-	err := has(m.Unplaced...)
-	for _, serial := range m.ByID {
-		err = errors.Join(err, has(serial))
-	}
-	for _, f := range m.Functions {
-		err = errors.Join(err, has(f.Module))
-	}
-	loaded := map[uint64]bool{}
-	for _, e := range m.Journal {
-		if loaded[e.Module] != e.Unload {
-			err = errors.Join(err, fmt.Errorf("the journal loads or unloads module %d twice", e.Module))
-		}
-		loaded[e.Module] = !e.Unload
-		err = errors.Join(err, has(e.Module))
-	}
+	c.ended = c.commitBase(was.Events, o)
+}
+
+func (c *Core) commitBase(events []uint32, o Outcome) error {
+	b, err := c.base(events, o)
 	if err == nil {
-		variables := m.Variables
-		if m.count(c.config.Chunk); m.Variables != variables {
-			err = fmt.Errorf("variables of %d bytes, where %d are counted", m.Variables, variables)
-		}
+		c.emit(Op{Kind: Commit, Base: b})
 	}
 	return err
 }
 
-func (c *Core) checkStreams() error {
-	t := &c.Streams
-	if len(t.All) != len(t.ByID) || len(t.All) == 0 || t.All[0] != legacyID {
-		return fmt.Errorf("%d streams of which %d are listed", len(t.ByID), len(t.All))
+// base is the client as if it had left its devices. The times of events and the contents of variables are those
+// in the outcome.
+func (c *Core) base(events []uint32, o Outcome) (*Base, error) {
+	s, err := c.asIfLeft(events, o)
+	if err != nil {
+		return nil, err
 	}
-	seen := map[uint32]bool{}
-	for _, id := range t.All {
-		if st := t.ByID[id]; st == nil || seen[id] || st.Live && len(c.Contexts) == 0 {
-			return fmt.Errorf("stream %d is none that the client can have", id)
-		}
-		seen[id] = true
-	}
-	if c.Events == nil {
-		return errors.New("the table of events is missing")
-	}
-	for id, e := range c.Events {
-		if e == nil || (e.Live || e.Pending) && len(c.Contexts) == 0 {
-			return fmt.Errorf("event %d is none that the client can have", id)
-		}
-	}
-	return nil
+	b := &Base{}
+	s.blobs(func(blob []byte) []byte {
+		b.Blobs = append(b.Blobs, blob)
+		return nil
+	})
+	b.Client, err = c.write(s)
+	return b, err
 }
 
-func (c *Core) checkQueues() error {
-	bytes := 0
-	for _, m := range c.Backlog.Messages {
-		bytes += m.size()
+func (c *Core) asIfLeft(events []uint32, o Outcome) (State, error) {
+	s := c.state()
+	s.Lease = Lease{Number: s.Lease.Number}
+	s.Contexts, s.Further = nil, nil
+	s.Asked = Commits{}
+	s.Activity = Activity{Estimate: s.Activity.Estimate, Spent: s.Activity.Spent}
+	s.Streams = s.Streams.copied()
+	s.Streams.forget()
+	s.Events = make(map[uint32]*Event, len(s.Events))
+	for id, e := range c.streams.Events {
+		s.Events[id] = &Event{Recorded: e.Recorded, At: e.At}
 	}
-	if bytes != c.Backlog.Bytes || len(c.Backlog.Messages) > maxBacklog {
-		return fmt.Errorf("%d messages of %d bytes wait, where %d are counted", len(c.Backlog.Messages), bytes, c.Backlog.Bytes)
-	}
-	if len(c.Told) > maxTold {
-		return fmt.Errorf("%d reasons were told, where %d are remembered", len(c.Told), maxTold)
-	}
-	for i, slot := range c.Hosts.Slots {
-		if slot < 0 || slot >= wire.Slots {
-			return fmt.Errorf("the program waits in slot %d", slot)
-		}
-		if slices.Contains(c.Hosts.Slots[:i], slot) {
-			return fmt.Errorf("the program waits twice in slot %d", slot)
+	for i, id := range events {
+		if e := s.Events[id]; e != nil && i < len(o.Times) {
+			e.At = o.Times[i]
 		}
 	}
-	if len(c.Hosts.Running) > 0 && len(c.Contexts) == 0 {
-		return errors.New("functions are under way where there is no context")
+	s.Modules = s.Modules.copied()
+	s.Modules.forget()
+	s.Modules.keep(o.Saved)
+	s.Graphs = copiedGraphs(s.Graphs)
+	if len(c.standing.Contexts) == 0 {
+		return s, nil
+	}
+	data, err := s.space.MarshalBinary()
+	if err != nil {
+		return s, err
+	}
+	s.space = &vmm.Space{}
+	if err := s.space.UnmarshalBinary(data); err != nil {
+		return s, err
+	}
+	for _, x := range c.standing.Contexts {
+		s.space.Lost(x.Place)
+	}
+	return s, nil
+}
+
+func (t *Streams) copied() Streams {
+	all := Streams{ByID: make(map[uint32]*Stream, len(t.ByID)), All: t.All, Strayed: t.Strayed}
+	for id, st := range t.ByID {
+		other := *st
+		all.ByID[id] = &other
+	}
+	return all
+}
+
+// copied returns a copy whose modules, but not their images, can be changed.
+func (m *Modules) copied() Modules {
+	all := *m
+	all.All = make(map[uint64]*Module, len(m.All))
+	for serial, mod := range m.All {
+		other := *mod
+		other.Saved = slices.Clone(mod.Saved)
+		all.All[serial] = &other
+	}
+	all.Images = maps.Clone(m.Images)
+	return all
+}
+
+// blobs lets f replace everything that may be large, always in the same order.
+func (s *State) blobs(f func([]byte) []byte) {
+	s.Modules.blobs(f)
+	graphBlobs(s.Graphs, f)
+}
+
+func (m *Modules) blobs(f func([]byte) []byte) {
+	for _, serial := range slices.Sorted(maps.Keys(m.All)) {
+		mod := m.All[serial]
+		if mod == nil {
+			continue // damaged, which check reports
+		}
+		mod.Image = f(mod.Image)
+		for i := range mod.Saved {
+			mod.Saved[i] = f(mod.Saved[i])
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(m.Images)) {
+		m.Images[id] = f(m.Images[id])
+	}
+}
+
+// putBack gives a state its blobs.
+func (b *Base) putBack(s *State) error {
+	missing, blobs := 0, b.Blobs
+	s.blobs(func([]byte) []byte {
+		if len(blobs) == 0 {
+			missing++
+			return nil
+		}
+		blob := blobs[0]
+		blobs = blobs[1:]
+		return slices.Clone(blob)
+	})
+	if missing > 0 || len(blobs) > 0 {
+		return fmt.Errorf("%d blobs are missing and %d too many", missing, len(blobs))
 	}
 	return nil
 }

@@ -344,7 +344,7 @@ func (s *script) event(words []string) ([]Op, error) {
 		}
 		return nil, nil
 	case "replace":
-		by, err := Rehomed(s.point, noMemory, s.core.config)
+		by, err := Rehomed(s.point, noMemory, s.core.config.Config)
 		if err != nil {
 			s.t.Fatal(err)
 		}

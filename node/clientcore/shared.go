@@ -1,6 +1,7 @@
 package clientcore
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -24,6 +25,27 @@ type Shared struct {
 	Live []vmm.Range
 }
 
+// shared is the memory that the client shares with others.
+type shared struct {
+	*turn
+	Shared   []Shared
+	config   *setup
+	queue    *queue
+	standing *standing
+	memory   *memory
+	room     reserve
+	device   access
+}
+
+func (sh *shared) register(h *handlers) {
+	h[wire.OpMemShare] = decoding(sh.memShare)
+	h[wire.OpMemImport] = decoding(sh.memImport)
+}
+
+func (sh *shared) save(to *State) { to.Shared = sh.Shared }
+
+func (sh *shared) load(from *State) { sh.Shared = from.Shared }
+
 // Extent is the address range of the memory.
 func (s *Shared) Extent() vmm.Range { return vmm.Range{Addr: s.Addr, Size: s.Size} }
 
@@ -31,9 +53,9 @@ func (s *Shared) Extent() vmm.Range { return vmm.Range{Addr: s.Addr, Size: s.Siz
 const mostShared = 1 << 12
 
 // sharedAt returns the shared memory at an address; nil if there is none.
-func (c *Core) sharedAt(addr uint64) *Shared {
-	for i := range c.Shared {
-		if s := &c.Shared[i]; addr-s.Addr < s.Size {
+func (sh *shared) sharedAt(addr uint64) *Shared {
+	for i := range sh.Shared {
+		if s := &sh.Shared[i]; addr-s.Addr < s.Size {
 			return s
 		}
 	}
@@ -41,18 +63,18 @@ func (c *Core) sharedAt(addr uint64) *Shared {
 }
 
 // sharesRange says whether a range is completely in shared memory.
-func (c *Core) sharesRange(r vmm.Range) bool {
-	s := c.sharedAt(r.Addr)
+func (sh *shared) sharesRange(r vmm.Range) bool {
+	s := sh.sharedAt(r.Addr)
 	return s != nil && r.Size <= s.Size-(r.Addr-s.Addr)
 }
 
 // sharedBytes is how much shared memory the client has, its own and that of others. Others' memory
 // counts too: the client that made it may be gone, and then those that have it keep it alive.
 // Memory that the client has at two addresses counts once.
-func (c *Core) sharedBytes() (bytes uint64) {
-	seen := make(map[Name]bool, len(c.Shared))
-	for i := range c.Shared {
-		if s := &c.Shared[i]; !seen[s.Name] {
+func (sh *shared) sharedBytes() (bytes uint64) {
+	seen := make(map[Name]bool, len(sh.Shared))
+	for i := range sh.Shared {
+		if s := &sh.Shared[i]; !seen[s.Name] {
 			seen[s.Name] = true
 			bytes += s.Size
 		}
@@ -61,13 +83,13 @@ func (c *Core) sharedBytes() (bytes uint64) {
 }
 
 // has says whether the client has the shared memory of a name, at any address.
-func (c *Core) has(name Name) bool {
-	return slices.ContainsFunc(c.Shared, func(s Shared) bool { return s.Name == name })
+func (sh *shared) has(name Name) bool {
+	return slices.ContainsFunc(sh.Shared, func(s Shared) bool { return s.Name == name })
 }
 
 // chunked is how many bytes of chunks some allocations take; they must be in order.
-func (c *Core) chunked(in []vmm.Range) (bytes uint64) {
-	chunk, last := c.config.Chunk, uint64(0)
+func (sh *shared) chunked(in []vmm.Range) (bytes uint64) {
+	chunk, last := sh.config.Chunk, uint64(0)
 	for _, a := range in {
 		from, to := max(a.Addr/chunk*chunk, last), (a.Addr+a.Size+chunk-1)/chunk*chunk
 		if to > from {
@@ -79,21 +101,21 @@ func (c *Core) chunked(in []vmm.Range) (bytes uint64) {
 }
 
 // sharedLive is how much shared memory the client has allocated.
-func (c *Core) sharedLive() (bytes uint64) {
-	for i := range c.Shared {
-		for _, a := range c.Shared[i].Live {
+func (sh *shared) sharedLive() (bytes uint64) {
+	for i := range sh.Shared {
+		for _, a := range sh.Shared[i].Live {
 			bytes += a.Size
 		}
 	}
 	return bytes
 }
 
-func (c *Core) checkShared(addr, size uint64) (vmm.Range, error) {
-	r, arena := vmm.Range{Addr: addr, Size: size}, c.config.Arena
-	if size == 0 || (addr|size)%c.config.Chunk != 0 || addr < arena.Addr || size > arena.Size || addr-arena.Addr > arena.Size-size {
+func (sh *shared) checkShared(addr, size uint64) (vmm.Range, error) {
+	r, arena := vmm.Range{Addr: addr, Size: size}, sh.config.Arena
+	if size == 0 || (addr|size)%sh.config.Chunk != 0 || addr < arena.Addr || size > arena.Size || addr-arena.Addr > arena.Size-size {
 		return r, fmt.Errorf("shared memory of %d bytes at %#x: %w", size, addr, ErrProtocol)
 	}
-	if len(c.Shared) >= mostShared {
+	if len(sh.Shared) >= mostShared {
 		return r, fmt.Errorf("%d pieces of memory are shared: close some: %w", mostShared, device.ErrOutOfMemory)
 	}
 	return r, nil
@@ -102,9 +124,9 @@ func (c *Core) checkShared(addr, size uint64) (vmm.Range, error) {
 func overlap(a, b vmm.Range) bool { return a.Addr < b.Addr+b.Size && b.Addr < a.Addr+a.Size }
 
 // allocationsIn returns the allocations in a range. None may lie in it only in part.
-func (c *Core) allocationsIn(r vmm.Range) ([]vmm.Range, error) {
+func (sh *shared) allocationsIn(r vmm.Range) ([]vmm.Range, error) {
 	var in []vmm.Range
-	for _, a := range c.space.Allocations() {
+	for _, a := range sh.memory.space.Allocations() {
 		if !overlap(a, r) {
 			continue
 		}
@@ -113,9 +135,9 @@ func (c *Core) allocationsIn(r vmm.Range) ([]vmm.Range, error) {
 		}
 		in = append(in, a)
 	}
-	for i := range c.Shared {
-		if overlap(c.Shared[i].Extent(), r) {
-			return nil, fmt.Errorf("memory at %#x is shared already: %w", c.Shared[i].Addr, ErrProtocol)
+	for i := range sh.Shared {
+		if overlap(sh.Shared[i].Extent(), r) {
+			return nil, fmt.Errorf("memory at %#x is shared already: %w", sh.Shared[i].Addr, ErrProtocol)
 		}
 	}
 	return in, nil
@@ -125,54 +147,54 @@ func (c *Core) allocationsIn(r vmm.Range) ([]vmm.Range, error) {
 // same addresses, and answers with its name. In order: a device makes the shared memory; the host
 // copies are made valid; the shared memory replaces the client's own, with the contents of the host
 // copies.
-func (c *Core) memShare(m *Message, d *wire.MemShare) (bool, error) {
-	if s := c.sharedAt(d.Addr); s != nil && s.Addr == d.Addr && s.Size == d.Size {
-		c.reply(m.Header.Slot, success, (&wire.MemShareReply{A: s.Name[0], B: s.Name[1], C: s.Name[2], D: s.Name[3]}).Append(nil))
+func (sh *shared) memShare(m *Message, d *wire.MemShare) (bool, error) {
+	if s := sh.sharedAt(d.Addr); s != nil && s.Addr == d.Addr && s.Size == d.Size {
+		sh.reply(m.Header.Slot, success, (&wire.MemShareReply{A: s.Name[0], B: s.Name[1], C: s.Name[2], D: s.Name[3]}).Append(nil))
 		return true, nil
 	}
-	r, err := c.checkShared(d.Addr, d.Size)
+	r, err := sh.checkShared(d.Addr, d.Size)
 	if err != nil {
 		return true, err
 	}
-	in, err := c.allocationsIn(r)
+	in, err := sh.allocationsIn(r)
 	if err != nil {
 		return true, err
 	}
 	if len(in) == 0 {
 		return true, fmt.Errorf("shared memory at %#x: nothing is allocated there: %w", d.Addr, device.ErrInvalidValue)
 	}
-	if c.Head == nil || c.Head.found == nil { // the range may be larger than what the program has in it
-		if ok, err := c.commit(c.onHost() + r.Size - c.chunked(in)); !ok || err != nil {
+	if sh.queue.Head == nil || sh.queue.Head.found == nil { // the range may be larger than what the program has in it
+		if ok, err := sh.room.commit(sh.room.onHost() + r.Size - sh.chunked(in)); !ok || err != nil {
 			return ok, sharing(r.Size, err)
 		}
 	}
-	if ok, err := c.ready(need{}); !ok || err != nil {
+	if ok, err := sh.device.ready(need{}); !ok || err != nil {
 		return ok, err
 	}
-	if c.Head == nil || c.Head.found == nil {
-		c.ask(Op{Kind: MakeShared, Place: c.place(), Range: r})
+	if sh.queue.Head == nil || sh.queue.Head.found == nil {
+		sh.ask(Op{Kind: MakeShared, Place: sh.standing.place(), Range: r})
 		return false, nil
 	}
-	if err := c.Head.found.Err; err != nil {
-		c.commitLess(c.onHost())
+	if err := sh.queue.Head.found.Err; err != nil {
+		sh.room.commitLess(sh.room.onHost())
 		return true, err
 	}
 	for _, a := range in {
-		if ok, err := c.hostRead(a); !ok || err != nil {
+		if ok, err := sh.memory.hostRead(a); !ok || err != nil {
 			return ok, err
 		}
 	}
 	var plan vmm.Plan
 	for _, a := range in {
-		freed, err := c.space.Free(a.Addr)
+		freed, err := sh.memory.space.Free(a.Addr)
 		if err != nil {
 			return true, err
 		}
 		plan = append(plan, freed...)
 	}
-	s := Shared{Addr: r.Addr, Size: r.Size, Name: c.Head.found.Name, Live: in}
-	c.Shared = append(c.Shared, s)
-	c.ask(Op{Kind: Share, Place: c.place(), Range: r, Ranges: in, Plan: plan, Share: s.Name, On: c.config.Reserves})
+	s := Shared{Addr: r.Addr, Size: r.Size, Name: sh.queue.Head.found.Name, Live: in}
+	sh.Shared = append(sh.Shared, s)
+	sh.ask(Op{Kind: Share, Place: sh.standing.place(), Range: r, Ranges: in, Plan: plan, Share: s.Name, On: sh.config.Reserves})
 	return false, nil
 }
 
@@ -185,12 +207,12 @@ func sharing(size uint64, err error) error {
 }
 
 // memImport maps memory that another client has shared at an address.
-func (c *Core) memImport(m *Message, d *wire.MemImport) (bool, error) {
-	r, err := c.checkShared(d.Addr, d.Size)
+func (sh *shared) memImport(m *Message, d *wire.MemImport) (bool, error) {
+	r, err := sh.checkShared(d.Addr, d.Size)
 	if err != nil {
 		return true, err
 	}
-	in, err := c.allocationsIn(r)
+	in, err := sh.allocationsIn(r)
 	if err != nil {
 		return true, err
 	}
@@ -198,46 +220,46 @@ func (c *Core) memImport(m *Message, d *wire.MemImport) (bool, error) {
 		return true, fmt.Errorf("shared memory at %#x: something is allocated there: %w", d.Addr, ErrProtocol)
 	}
 	s := Shared{Addr: r.Addr, Size: r.Size, Name: Name{d.A, d.B, d.C, d.D}, Imported: true}
-	if c.Head == nil || c.Head.found == nil {
-		if !c.has(s.Name) {
-			if ok, err := c.commit(c.onHost() + r.Size); !ok || err != nil {
+	if sh.queue.Head == nil || sh.queue.Head.found == nil {
+		if !sh.has(s.Name) {
+			if ok, err := sh.room.commit(sh.room.onHost() + r.Size); !ok || err != nil {
 				return ok, sharing(r.Size, err)
 			}
 		}
-		if ok, err := c.ready(need{}); !ok || err != nil { // a context checks whether the size is true
+		if ok, err := sh.device.ready(need{}); !ok || err != nil { // a context checks whether the size is true
 			return ok, err
 		}
-		c.ask(Op{Kind: OpenShared, Range: r, Share: s.Name})
+		sh.ask(Op{Kind: OpenShared, Range: r, Share: s.Name})
 		return false, nil
 	}
-	if err := c.Head.found.Err; err != nil {
-		c.commitLess(c.onHost())
+	if err := sh.queue.Head.found.Err; err != nil {
+		sh.room.commitLess(sh.room.onHost())
 		return true, err
 	}
-	c.Shared = append(c.Shared, s)
-	c.reply(m.Header.Slot, success, nil)
+	sh.Shared = append(sh.Shared, s)
+	sh.reply(m.Header.Slot, success, nil)
 	return true, nil
 }
 
 // allocShared notes an allocation in shared memory, whose address the program chose before it knew
 // that the memory is shared. It says whether the address is in shared memory.
-func (c *Core) allocShared(m *Message, r vmm.Range) (bool, error) {
-	s := c.sharedAt(r.Addr)
+func (sh *shared) allocShared(m *Message, r vmm.Range) (bool, error) {
+	s := sh.sharedAt(r.Addr)
 	if s == nil {
 		return false, nil
 	}
-	if s.Imported || r.Size == 0 || !c.sharesRange(r) || slices.ContainsFunc(s.Live, func(a vmm.Range) bool { return overlap(a, r) }) {
+	if s.Imported || r.Size == 0 || !sh.sharesRange(r) || slices.ContainsFunc(s.Live, func(a vmm.Range) bool { return overlap(a, r) }) {
 		return true, fmt.Errorf("%d bytes at %#x: something is there: %w", r.Size, r.Addr, device.ErrInvalidValue)
 	}
 	s.Live = append(s.Live, r)
-	c.reply(m.Header.Slot, success, nil)
+	sh.reply(m.Header.Slot, success, nil)
 	return true, nil
 }
 
 // freeShared frees an allocation in shared memory, or unmaps another client's memory. It says
 // whether the address is in shared memory.
-func (c *Core) freeShared(addr uint64) (bool, error) {
-	s := c.sharedAt(addr)
+func (sh *shared) freeShared(addr uint64) (bool, error) {
+	s := sh.sharedAt(addr)
 	if s == nil {
 		return false, nil
 	}
@@ -251,17 +273,53 @@ func (c *Core) freeShared(addr uint64) (bool, error) {
 	if len(s.Live) > 0 {
 		return true, nil
 	}
-	c.drainAll()
-	c.emit(Op{Kind: CloseShared, Range: s.Extent(), Share: s.Name})
-	c.Shared = slices.DeleteFunc(c.Shared, func(o Shared) bool { return o.Addr == s.Addr })
-	c.commitLess(c.onHost())
+	sh.standing.drainAll()
+	sh.emit(Op{Kind: CloseShared, Range: s.Extent(), Share: s.Name})
+	sh.Shared = slices.DeleteFunc(sh.Shared, func(o Shared) bool { return o.Addr == s.Addr })
+	sh.room.commitLess(sh.room.onHost())
 	return true, nil
 }
 
 // closeAllShared closes all shared memory.
-func (c *Core) closeAllShared() {
-	for i := range c.Shared {
-		c.emit(Op{Kind: CloseShared, Range: c.Shared[i].Extent(), Share: c.Shared[i].Name})
+func (sh *shared) closeAllShared() {
+	for i := range sh.Shared {
+		sh.emit(Op{Kind: CloseShared, Range: sh.Shared[i].Extent(), Share: sh.Shared[i].Name})
 	}
-	c.Shared = nil
+	sh.Shared = nil
 }
+
+// Alone returns why a client cannot be saved that shares memory: it would not exist where the
+// client goes on.
+func (sh *shared) Alone() error {
+	if len(sh.Shared) > 0 {
+		return errSharesMemory
+	}
+	return nil
+}
+
+// check checks the memory that the client shares with others.
+func (sh *shared) check() error {
+	all := sh.Shared
+	sh.Shared = nil
+	defer func() { sh.Shared = all }()
+	for i, s := range all {
+		sh.Shared = all[:i]
+		r, err := sh.checkShared(s.Addr, s.Size)
+		if err != nil {
+			return err
+		}
+		in, err := sh.allocationsIn(r)
+		if err != nil {
+			return err
+		}
+		outside := func(a vmm.Range) bool {
+			return a.Size == 0 || a.Addr < s.Addr || a.Size > s.Size || a.Addr-s.Addr > s.Size-a.Size
+		}
+		if len(in) > 0 || s.Imported == (len(s.Live) > 0) || slices.ContainsFunc(s.Live, outside) {
+			return fmt.Errorf("shared memory at %#x has what it cannot have", s.Addr)
+		}
+	}
+	return nil
+}
+
+var errSharesMemory = errors.New("it shares memory with other programs, which nobody but they can keep: have it free or close that memory first")

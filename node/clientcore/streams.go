@@ -1,6 +1,7 @@
 package clientcore
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,6 +19,40 @@ type Streams struct {
 	// Strayed says that a stream was destroyed for whose work no other stream waits.
 	Strayed bool `json:",omitempty"`
 }
+
+// streams is the client's streams and events.
+type streams struct {
+	*turn
+	streamState
+	standing *standing
+	verdicts *verdicts
+
+	asks []uint32 // of the last Query, reused
+}
+
+type streamState struct {
+	Streams `json:"Streams"`
+	Events  map[uint32]*Event
+}
+
+func (ss *streams) register(h *handlers) {
+	h[wire.OpStreamCreate] = decoding(ss.streamCreate)
+	h[wire.OpStreamDestroy] = decoding(ss.streamDestroy)
+	h[wire.OpStreamQuery] = decoding(ss.streamQuery)
+	h[wire.OpStreamSynchronise] = decoding(ss.streamSynchronise)
+	h[wire.OpStreamWait] = decoding(ss.streamWait)
+	h[wire.OpEventCreate] = decoding(ss.eventCreate)
+	h[wire.OpEventDestroy] = decoding(ss.eventDestroy)
+	h[wire.OpEventRecord] = decoding(ss.eventRecord)
+	h[wire.OpEventQuery] = decoding(ss.eventQuery)
+	h[wire.OpEventSynchronise] = decoding(ss.eventSynchronise)
+	h[wire.OpEventElapsed] = decoding(ss.eventElapsed)
+	h[wire.OpSynchronise] = decoding(ss.synchronise)
+}
+
+func (ss *streams) save(to *State) { to.streamState = ss.streamState }
+
+func (ss *streams) load(from *State) { ss.streamState = from.streamState }
 
 // Stream is a stream of the client.
 type Stream struct {
@@ -86,26 +121,26 @@ func (t *Streams) find(id uint32) (*Stream, error) {
 
 // give notes that a stream gets work at a place. Before the work it emits the waits that the
 // stream's order requires: with other streams, and with its own work at another place.
-func (c *Core) give(id uint32, st *Stream, at vmm.Place) {
+func (ss *streams) give(id uint32, st *Stream, at vmm.Place) {
 	st.Issued++
 	if st.At != at {
-		c.moveStream(id, st, at)
+		ss.moveStream(id, st, at)
 	}
-	c.order(id, st)
+	ss.order(id, st)
 }
 
 // moveStream makes a stream continue at another place, once its work at the former one has ended.
-func (c *Core) moveStream(id uint32, st *Stream, to vmm.Place) {
+func (ss *streams) moveStream(id uint32, st *Stream, to vmm.Place) {
 	from := st.At
 	st.At = to
 	if st.Live {
-		o := c.next(After)
+		o := ss.next(After)
 		o.Place, o.Stream, o.Other, o.Origin = to, id, id, from
 	}
 }
 
 // at is where a stream continues if it does not matter: where it is.
-func (c *Core) at(st *Stream, home *Context) vmm.Place {
+func (ss *streams) at(st *Stream, home *Context) vmm.Place {
 	if st.Live {
 		return st.At
 	}
@@ -114,32 +149,32 @@ func (c *Core) at(st *Stream, home *Context) vmm.Place {
 
 // order emits the waits that the rules of the legacy stream require. The counters tell which of
 // them were emitted before, so that no stream waits twice for the same work.
-func (c *Core) order(id uint32, st *Stream) {
+func (ss *streams) order(id uint32, st *Stream) {
 	st.Live = true
-	legacy := c.Streams.ByID[legacyID]
+	legacy := ss.ByID[legacyID]
 	if id != legacyID {
 		if st.Blocking && legacy.Live && legacy.Issued != st.SawLegacy {
 			st.SawLegacy = legacy.Issued
-			c.after(id, st, legacyID, legacy)
+			ss.after(id, st, legacyID, legacy)
 		}
 		return
 	}
-	if len(c.Streams.All) == 1 {
+	if len(ss.All) == 1 {
 		return
 	}
-	for _, n := range c.Streams.All {
-		other := c.Streams.ByID[n]
+	for _, n := range ss.All {
+		other := ss.ByID[n]
 		if other.Blocking && other.Live && other.Issued != other.LegacySaw {
 			other.LegacySaw = other.Issued
-			c.after(legacyID, st, n, other)
+			ss.after(legacyID, st, n, other)
 		}
 	}
 }
 
 // after makes the later work of one stream wait for what another was given so far.
-func (c *Core) after(id uint32, st *Stream, other uint32, of *Stream) {
+func (ss *streams) after(id uint32, st *Stream, other uint32, of *Stream) {
 	st.Held = st.Held || of.Held
-	o := c.next(After)
+	o := ss.next(After)
 	o.Place, o.Stream, o.Other = st.At, id, other
 	if of.At != st.At {
 		o.Origin = of.At
@@ -148,122 +183,114 @@ func (c *Core) after(id uint32, st *Stream, other uint32, of *Stream) {
 
 const nonBlocking = 1
 
-func (c *Core) streamCreate(_ *Message, d *wire.StreamCreate) (bool, error) {
-	if c.Streams.ByID[d.Stream] != nil {
+func (ss *streams) streamCreate(_ *Message, d *wire.StreamCreate) (bool, error) {
+	if ss.ByID[d.Stream] != nil {
 		return true, fmt.Errorf("stream %d is taken: %w", d.Stream, ErrProtocol)
 	}
-	if len(c.Streams.All) >= maxObjects {
+	if len(ss.All) >= maxObjects {
 		return true, tooMany("streams")
 	}
-	c.Streams.ByID[d.Stream] = &Stream{Blocking: d.Flags&nonBlocking == 0, Priority: d.Priority}
-	c.Streams.All = append(c.Streams.All, d.Stream)
+	ss.ByID[d.Stream] = &Stream{Blocking: d.Flags&nonBlocking == 0, Priority: d.Priority}
+	ss.All = append(ss.All, d.Stream)
 	return true, nil
 }
 
 // Priority is the priority that the program gave a stream.
-func (c *Core) Priority(stream uint32) int {
-	if st := c.Streams.ByID[stream]; st != nil {
+func (ss *streams) Priority(stream uint32) int {
+	if st := ss.ByID[stream]; st != nil {
 		return int(st.Priority)
 	}
 	return 0
 }
 
-func (c *Core) streamDestroy(_ *Message, d *wire.StreamDestroy) (bool, error) {
+func (ss *streams) streamDestroy(_ *Message, d *wire.StreamDestroy) (bool, error) {
 	if d.Stream == legacyID {
 		return true, fmt.Errorf("stream %d cannot be destroyed: %w", d.Stream, ErrProtocol)
 	}
-	st, err := c.Streams.find(d.Stream)
+	st, err := ss.find(d.Stream)
 	if err != nil {
 		return true, nil // a fault came before its creation, or a reset before this
 	}
-	delete(c.Streams.ByID, d.Stream)
-	c.Streams.All = slices.DeleteFunc(c.Streams.All, func(n uint32) bool { return n == d.Stream })
+	delete(ss.ByID, d.Stream)
+	ss.All = slices.DeleteFunc(ss.All, func(n uint32) bool { return n == d.Stream })
 	if !st.Live {
 		return true, nil
 	}
 	// The rules of the legacy stream also hold for work that is still in flight.
 	if st.Blocking {
-		legacy := c.Streams.ByID[legacyID]
+		legacy := ss.ByID[legacyID]
 		if !legacy.Live {
 			legacy.Live, legacy.At = true, st.At
 		}
 		legacy.Issued++ // so that later work of other streams waits for it too
 		if st.Issued != st.LegacySaw {
-			c.after(legacyID, legacy, d.Stream, st)
+			ss.after(legacyID, legacy, d.Stream, st)
 		}
 	}
-	c.Streams.Strayed = c.Streams.Strayed || !st.Blocking
-	for _, x := range c.Contexts {
-		c.emit(Op{Kind: LeaveStream, Place: x.Place, Stream: d.Stream})
+	ss.Strayed = ss.Strayed || !st.Blocking
+	for _, x := range ss.standing.Contexts {
+		ss.emit(Op{Kind: LeaveStream, Place: x.Place, Stream: d.Stream})
 	}
 	return true, nil
 }
 
-func (c *Core) streamQuery(m *Message, d *wire.StreamQuery) (bool, error) {
-	st, err := c.Streams.find(d.Stream)
+func (ss *streams) streamQuery(m *Message, d *wire.StreamQuery) (bool, error) {
+	st, err := ss.find(d.Stream)
 	if err != nil {
 		return true, err
 	}
-	x := c.anyContext()
+	x := ss.standing.anyContext()
 	if x == nil {
-		c.reply(m.Header.Slot, success, nil)
+		ss.reply(m.Header.Slot, success, nil)
 		return true, nil
 	}
-	asked := c.asks[:0]
+	asked := ss.asks[:0]
 	if st.Live {
 		asked = append(asked, d.Stream)
 	}
 	if d.Stream == legacyID { // it is idle when all blocking streams are
-		for _, n := range c.Streams.All {
-			if other := c.Streams.ByID[n]; other.Blocking && other.Live {
+		for _, n := range ss.All {
+			if other := ss.ByID[n]; other.Blocking && other.Live {
 				asked = append(asked, n)
 			}
 		}
 	}
-	c.asks = asked
-	o := c.next(Query)
+	ss.asks = asked
+	o := ss.next(Query)
 	o.Place, o.Slot, o.Streams = x.Place, m.Header.Slot, asked
-	if len(c.Contexts) > 1 {
+	if len(ss.standing.Contexts) > 1 {
 		for _, n := range asked {
-			o.At = append(o.At, c.Streams.ByID[n].At)
+			o.At = append(o.At, ss.ByID[n].At)
 		}
 	}
 	return true, nil
 }
 
-func (c *Core) streamSynchronise(m *Message, d *wire.StreamSynchronise) (bool, error) {
-	st, err := c.Streams.find(d.Stream)
+func (ss *streams) streamSynchronise(m *Message, d *wire.StreamSynchronise) (bool, error) {
+	st, err := ss.find(d.Stream)
 	if err != nil {
 		return true, err
 	}
-	x := c.anyContext()
+	x := ss.standing.anyContext()
 	if x != nil && d.Stream == legacyID { // it is idle only when all blocking streams are; without give, since no other stream need wait for this
-		st.At = c.at(st, x)
-		c.order(legacyID, st)
+		st.At = ss.at(st, x)
+		ss.order(legacyID, st)
 	}
 	if x == nil || !st.Live {
-		c.answer(m.Header.Slot)
+		ss.verdicts.answer(m.Header.Slot)
 		return true, nil
 	}
-	c.replyAfter(st.At, m).Stream = d.Stream
+	ss.verdicts.replyAfter(st.At, m).Stream = d.Stream
 	return true, nil
 }
 
-// replyAfter answers a call once a stream, all streams, or an event has completed what was
-// submitted so far.
-func (c *Core) replyAfter(at vmm.Place, m *Message) *Op {
-	o := c.next(ReplyAfter)
-	o.Place, o.Slot, o.Result = at, m.Header.Slot, c.takeFailure()
-	return o
-}
-
-func (c *Core) synchronise(m *Message, _ *wire.Synchronise) (bool, error) {
-	x := c.anyContext()
+func (ss *streams) synchronise(m *Message, _ *wire.Synchronise) (bool, error) {
+	x := ss.standing.anyContext()
 	if x == nil {
-		c.answer(m.Header.Slot)
+		ss.verdicts.answer(m.Header.Slot)
 		return true, nil
 	}
-	c.replyAfter(x.Place, m).All = true
+	ss.verdicts.replyAfter(x.Place, m).All = true
 	return true, nil
 }
 
@@ -278,8 +305,8 @@ type Event struct {
 	Place    vmm.Place `json:",omitzero"` // of that context
 }
 
-func (c *Core) event(id uint32) (*Event, error) {
-	if e := c.Events[id]; e != nil {
+func (ss *streams) event(id uint32) (*Event, error) {
+	if e := ss.Events[id]; e != nil {
 		return e, nil
 	}
 	return nil, fmt.Errorf("event %d: %w", id, errHandle)
@@ -287,70 +314,70 @@ func (c *Core) event(id uint32) (*Event, error) {
 
 // pendingEvents returns the events whose time only the context at a place, or at any place, knows,
 // in order, and their places.
-func (c *Core) pendingEvents(of *vmm.Place) (ids []uint32, at []vmm.Place) {
-	for _, id := range slices.Sorted(maps.Keys(c.Events)) {
-		if e := c.Events[id]; e.Pending && (of == nil || e.Place == *of) {
+func (ss *streams) pendingEvents(of *vmm.Place) (ids []uint32, at []vmm.Place) {
+	for _, id := range slices.Sorted(maps.Keys(ss.Events)) {
+		if e := ss.Events[id]; e.Pending && (of == nil || e.Place == *of) {
 			ids, at = append(ids, id), append(at, e.Place)
 		}
 	}
 	return ids, at
 }
 
-func (c *Core) eventCreate(_ *Message, d *wire.EventCreate) (bool, error) {
-	if c.Events[d.Event] != nil {
+func (ss *streams) eventCreate(_ *Message, d *wire.EventCreate) (bool, error) {
+	if ss.Events[d.Event] != nil {
 		return true, fmt.Errorf("event %d is taken: %w", d.Event, ErrProtocol)
 	}
-	if len(c.Events) >= maxObjects {
+	if len(ss.Events) >= maxObjects {
 		return true, tooMany("events")
 	}
-	c.Events[d.Event] = &Event{}
+	ss.Events[d.Event] = &Event{}
 	return true, nil
 }
 
-func (c *Core) eventDestroy(_ *Message, d *wire.EventDestroy) (bool, error) {
-	e := c.Events[d.Event]
+func (ss *streams) eventDestroy(_ *Message, d *wire.EventDestroy) (bool, error) {
+	e := ss.Events[d.Event]
 	if e == nil {
 		return true, nil // a fault came before its creation, or a reset before this
 	}
-	delete(c.Events, d.Event)
+	delete(ss.Events, d.Event)
 	if e.Live {
-		c.emit(Op{Kind: CloseEvent, Place: e.Place, Event: d.Event})
+		ss.emit(Op{Kind: CloseEvent, Place: e.Place, Event: d.Event})
 	}
 	return true, nil
 }
 
-func (c *Core) eventRecord(_ *Message, d *wire.EventRecord) (bool, error) {
-	e, err := c.event(d.Event)
+func (ss *streams) eventRecord(_ *Message, d *wire.EventRecord) (bool, error) {
+	e, err := ss.event(d.Event)
 	if err != nil {
 		return true, err
 	}
-	st, err := c.Streams.find(d.Stream)
+	st, err := ss.find(d.Stream)
 	if err != nil {
 		return true, err
 	}
 	e.Recorded = true
-	x := c.here()
+	x := ss.standing.here()
 	if x == nil { // all earlier work has ended
-		e.Pending, e.At = false, c.Now
+		e.Pending, e.At = false, ss.Now
 		return true, nil
 	}
-	at := c.at(st, x)
-	c.give(d.Stream, st, at)
+	at := ss.at(st, x)
+	ss.give(d.Stream, st, at)
 	if e.Live && e.Place != at {
-		c.emit(Op{Kind: CloseEvent, Place: e.Place, Event: d.Event})
+		ss.emit(Op{Kind: CloseEvent, Place: e.Place, Event: d.Event})
 	}
 	e.Live, e.Pending, e.Place, e.Held = true, true, at, st.Held
-	o := c.next(Record)
+	o := ss.next(Record)
 	o.Place, o.Stream, o.Event = at, d.Stream, d.Event
 	return true, nil
 }
 
-func (c *Core) streamWait(_ *Message, d *wire.StreamWait) (bool, error) {
-	e, err := c.event(d.Event)
+func (ss *streams) streamWait(_ *Message, d *wire.StreamWait) (bool, error) {
+	e, err := ss.event(d.Event)
 	if err != nil {
 		return true, err
 	}
-	st, err := c.Streams.find(d.Stream)
+	st, err := ss.find(d.Stream)
 	if err != nil {
 		return true, err
 	}
@@ -361,58 +388,91 @@ func (c *Core) streamWait(_ *Message, d *wire.StreamWait) (bool, error) {
 	if st.Live {
 		at = st.At
 	}
-	c.give(d.Stream, st, at)
+	ss.give(d.Stream, st, at)
 	st.Held = st.Held || e.Held
 	o := Op{Kind: Wait, Place: at, Stream: d.Stream, Event: d.Event}
 	if e.Place != at {
 		o.Origin = e.Place
 	}
-	c.emit(o)
+	ss.emit(o)
 	return true, nil
 }
 
-func (c *Core) eventQuery(m *Message, d *wire.EventQuery) (bool, error) {
-	e, err := c.event(d.Event)
+func (ss *streams) eventQuery(m *Message, d *wire.EventQuery) (bool, error) {
+	e, err := ss.event(d.Event)
 	if err != nil {
 		return true, err
 	}
 	if e.Pending {
-		c.emit(Op{Kind: QueryEvent, Place: e.Place, Slot: m.Header.Slot, Event: d.Event})
+		ss.emit(Op{Kind: QueryEvent, Place: e.Place, Slot: m.Header.Slot, Event: d.Event})
 		return true, nil
 	}
-	c.reply(m.Header.Slot, success, nil)
+	ss.reply(m.Header.Slot, success, nil)
 	return true, nil
 }
 
-func (c *Core) eventSynchronise(m *Message, d *wire.EventSynchronise) (bool, error) {
-	e, err := c.event(d.Event)
+func (ss *streams) eventSynchronise(m *Message, d *wire.EventSynchronise) (bool, error) {
+	e, err := ss.event(d.Event)
 	if err != nil {
 		return true, err
 	}
 	if e.Pending {
-		o := c.replyAfter(e.Place, m)
+		o := ss.verdicts.replyAfter(e.Place, m)
 		o.Event, o.OfEvent = d.Event, true
 		return true, nil
 	}
-	c.answer(m.Header.Slot)
+	ss.verdicts.answer(m.Header.Slot)
 	return true, nil
 }
 
-func (c *Core) eventElapsed(m *Message, d *wire.EventElapsed) (bool, error) {
-	from, to := c.Events[d.Start], c.Events[d.End]
+func (ss *streams) eventElapsed(m *Message, d *wire.EventElapsed) (bool, error) {
+	from, to := ss.Events[d.Start], ss.Events[d.End]
 	if from == nil || to == nil || !from.Recorded || !to.Recorded {
 		return true, fmt.Errorf("events %d and %d: %w", d.Start, d.End, errHandle)
 	}
-	if x := c.anyContext(); x != nil && (from.Pending || to.Pending) {
-		c.emit(Op{Kind: Elapsed, Place: x.Place, Slot: m.Header.Slot,
+	if x := ss.standing.anyContext(); x != nil && (from.Pending || to.Pending) {
+		ss.emit(Op{Kind: Elapsed, Place: x.Place, Slot: m.Header.Slot,
 			Start: Moment{d.Start, from.Pending, from.At, from.Place}, End: Moment{d.End, to.Pending, to.At, to.Place}})
 		return true, nil
 	}
-	c.reply(m.Header.Slot, success, ElapsedReply(to.At-from.At))
+	ss.reply(m.Header.Slot, success, ElapsedReply(to.At-from.At))
 	return true, nil
 }
 
 // ElapsedReply is the answer to a call for the time between two events.
 func ElapsedReply(d time.Duration) []byte {
 	return (&wire.EventElapsedReply{Milliseconds: float64(d) / float64(time.Millisecond)}).Append(nil)
+}
+
+func (ss *streams) check() error {
+	t := &ss.Streams
+	if len(t.All) != len(t.ByID) || len(t.All) == 0 || t.All[0] != legacyID {
+		return fmt.Errorf("%d streams of which %d are listed", len(t.ByID), len(t.All))
+	}
+	seen := map[uint32]bool{}
+	for _, id := range t.All {
+		if st := t.ByID[id]; st == nil || seen[id] || st.Live && len(ss.standing.Contexts) == 0 {
+			return fmt.Errorf("stream %d is none that the client can have", id)
+		}
+		seen[id] = true
+	}
+	if ss.Events == nil {
+		return errors.New("the table of events is missing")
+	}
+	for id, e := range ss.Events {
+		if e == nil || (e.Live || e.Pending) && len(ss.standing.Contexts) == 0 {
+			return fmt.Errorf("event %d is none that the client can have", id)
+		}
+	}
+	return nil
+}
+
+// settleStream waits until the earlier work of a stream has ended: it may write or read the program's
+// memory that the caller's copy is about to use.
+func (ss *streams) settleStream(id uint32, st *Stream) {
+	if x := ss.standing.here(); x != nil {
+		at := ss.at(st, x)
+		ss.give(id, st, at)
+		ss.emit(Op{Kind: Settle, Place: at, Stream: id})
+	}
 }

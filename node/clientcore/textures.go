@@ -19,6 +19,30 @@ import (
 // the client goes. The contents of arrays are ordinary memory of the client.
 type Textures map[TextureID]*device.Texture
 
+// textures makes the client's textures, in each context that its kernels come to.
+type textures struct {
+	*turn
+	Textures Textures
+	config   *setup
+	queue    *queue
+	standing *standing
+	memory   *memory
+	shared   *shared
+	modules  *modules
+	device   access
+
+	making []Textured // what the operation that asks is about
+}
+
+func (ts *textures) register(h *handlers) {
+	h[wire.OpTextureCreate] = decoding(ts.textureCreate)
+	h[wire.OpTextureDestroy] = decoding(ts.textureDestroy)
+}
+
+func (ts *textures) save(to *State) { to.Textures = ts.Textures }
+
+func (ts *textures) load(from *State) { ts.Textures = from.Textures }
+
 // TextureID names a texture or a surface. Devices may number the two separately.
 type TextureID struct {
 	Handle  uint64
@@ -65,133 +89,134 @@ func (t *Textured) id() TextureID { return TextureID{t.Handle, t.Texture.Surface
 
 // textureCreate makes a texture or a surface in the open context, or in one that the client gets
 // first: on some devices only a context can choose the handle.
-func (c *Core) textureCreate(m *Message, d *wire.TextureCreate) (bool, error) {
+func (ts *textures) textureCreate(m *Message, d *wire.TextureCreate) (bool, error) {
 	t := textureOf(d)
 	if err := t.Check(); err != nil {
 		return true, err
 	}
-	if !c.backed(&t) {
+	if !ts.backed(&t) {
 		return true, fmt.Errorf("a texture of %d bytes at %#x: no memory of the program's: %w", t.Bytes(), t.Address, device.ErrInvalidValue)
 	}
-	if len(c.Textures) >= maxObjects {
+	if len(ts.Textures) >= maxObjects {
 		return true, tooMany("textures")
 	}
-	if c.Head != nil && c.Head.found != nil {
-		found := c.Head.found
+	if ts.queue.Head != nil && ts.queue.Head.found != nil {
+		found := ts.queue.Head.found
 		if found.Err != nil {
 			return true, found.Err
 		}
 		id := TextureID{found.Handle, t.Surface}
-		if id.Handle == 0 || c.Textures[id] != nil {
+		if id.Handle == 0 || ts.Textures[id] != nil {
 			return true, fmt.Errorf("handle %#x of a texture is taken: %w", found.Handle, device.ErrNotSupported)
 		}
-		c.keepTexture(id, &t)
-		c.reply(m.Header.Slot, success, (&wire.TextureCreateReply{Handle: found.Handle}).Append(nil))
+		ts.keepTexture(id, &t)
+		ts.reply(m.Header.Slot, success, (&wire.TextureCreateReply{Handle: found.Handle}).Append(nil))
 		return true, nil
 	}
-	if ok, err := c.ready(need{ranges: c.texturesNeed(&t), arrays: []*device.Texture{&t}}); !ok || err != nil {
+	if ok, err := ts.device.ready(need{ranges: ts.texturesNeed(&t), arrays: []*device.Texture{&t}}); !ok || err != nil {
 		return ok, err
 	}
-	handle := c.freeHandle()
+	handle := ts.freeHandle()
 	if d.Wanted != 0 {
 		handle = d.Wanted
 	}
-	c.making = []Textured{{handle, t}}
-	c.ask(Op{Kind: MakeTextures, Place: c.place(), Textures: c.making})
+	ts.making = []Textured{{handle, t}}
+	ts.ask(Op{Kind: MakeTextures, Place: ts.standing.place(), Textures: ts.making})
 	return false, nil
 }
 
 // keepTexture notes a texture that the context has.
-func (c *Core) keepTexture(id TextureID, t *device.Texture) {
-	if c.Textures == nil {
-		c.Textures = Textures{}
+func (ts *textures) keepTexture(id TextureID, t *device.Texture) {
+	if ts.Textures == nil {
+		ts.Textures = Textures{}
 	}
-	c.Textures[id] = t
+	ts.Textures[id] = t
 }
 
 // freeHandle is the handle of a new texture: the lowest free number if all devices let the core
 // choose; otherwise 0, for the device's choice.
-func (c *Core) freeHandle() uint64 {
-	if !c.puts {
+func (ts *textures) freeHandle() uint64 {
+	if !ts.config.puts {
 		return 0
 	}
 	for handle := uint64(1); ; handle++ {
-		if c.Textures[TextureID{handle, false}] == nil && c.Textures[TextureID{handle, true}] == nil {
+		if ts.Textures[TextureID{handle, false}] == nil && ts.Textures[TextureID{handle, true}] == nil {
 			return handle
 		}
 	}
 }
 
-func (c *Core) textureDestroy(_ *Message, d *wire.TextureDestroy) (bool, error) {
+func (ts *textures) textureDestroy(_ *Message, d *wire.TextureDestroy) (bool, error) {
 	id := TextureID{d.Handle, d.Surface != 0}
-	t := c.Textures[id]
+	t := ts.Textures[id]
 	if t == nil {
 		return true, nil // a fault came before its creation, or a reset before this
 	}
-	if x := c.anyContext(); x != nil && slices.Contains(x.Textures, id) {
-		c.emit(Op{Kind: Drain, Place: x.Place})
-		c.emit(Op{Kind: DropTexture, Place: x.Place, Textures: []Textured{{d.Handle, *t}}})
+	if x := ts.standing.anyContext(); x != nil && slices.Contains(x.Textures, id) {
+		ts.emit(Op{Kind: Drain, Place: x.Place})
+		ts.emit(Op{Kind: DropTexture, Place: x.Place, Textures: []Textured{{d.Handle, *t}}})
 		x.Textures = slices.DeleteFunc(x.Textures, func(other TextureID) bool { return other == id })
 	}
-	delete(c.Textures, id)
+	delete(ts.Textures, id)
 	return true, nil
 }
 
 // lacksTextures returns the client's textures that a context does not have, sorted by handle.
 // Textures whose memory was freed are left out: no kernel can use them.
-func (c *Core) lacksTextures(x *Context) []Textured {
-	if len(c.Textures) == len(x.Textures) {
+func (ts *textures) lacksTextures(x *Context) []Textured {
+	if len(ts.Textures) == len(x.Textures) {
 		return nil
 	}
 	var lacks []Textured
-	for _, id := range slices.SortedFunc(maps.Keys(c.Textures), TextureID.compare) {
-		if t := c.Textures[id]; !slices.Contains(x.Textures, id) && c.backed(t) {
+	for _, id := range slices.SortedFunc(maps.Keys(ts.Textures), TextureID.compare) {
+		if t := ts.Textures[id]; !slices.Contains(x.Textures, id) && ts.backed(t) {
 			lacks = append(lacks, Textured{id.Handle, *t})
 		}
 	}
 	return lacks
 }
 
-// madeTextures notes which textures a context was given.
-func (c *Core) madeTextures(o Outcome) {
-	made := c.making
-	c.making = nil
-	x := c.here()
-	if len(made) == 1 && c.Textures[made[0].id()] == nil { // a new one: its message waits
+// madeTextures notes which textures a context was given. It returns why the message that waits cannot be
+// done without them.
+func (ts *textures) madeTextures(o Outcome) error {
+	made := ts.making
+	ts.making = nil
+	x := ts.standing.here()
+	if len(made) == 1 && ts.Textures[made[0].id()] == nil { // a new one: its message waits
 		if o.Err == nil && x != nil {
 			x.Textures = append(x.Textures, TextureID{o.Handle, made[0].Texture.Surface})
 		}
-		c.Head.found = &o
-		return
+		ts.queue.Head.found = &o
+		return nil
 	}
 	if o.Err != nil {
-		c.drop(fmt.Errorf("the program's textures on %s: %w", c.config.Devices[c.Lease.Device].Name, o.Err))
-		return
+		return fmt.Errorf("the program's textures on %s: %w", ts.config.Devices[ts.standing.Lease.Device].Name, o.Err)
 	}
 	for _, t := range made {
 		x.Textures = append(x.Textures, t.id())
 	}
+	return nil
 }
 
 // backed says whether the memory of a texture is the client's.
-func (c *Core) backed(t *device.Texture) bool {
+func (ts *textures) backed(t *device.Texture) bool {
 	r := vmm.Range{Addr: t.Address, Size: t.Bytes()}
-	return c.space.Check(r) == nil || c.Modules.holds(c.config.Chunk, r.Addr, r.Size) || c.sharesRange(r)
+	return ts.memory.space.Check(r) == nil || ts.modules.holds(ts.config.Chunk, r.Addr, r.Size) || ts.shared.sharesRange(r)
 }
 
 // texturesNeed returns the allocations that textures read, in order: kernels may use all of them,
 // whatever their parameters are.
-func (c *Core) texturesNeed(more ...*device.Texture) []vmm.Range {
-	return c.withTextures(nil, more...)
+func (ts *textures) texturesNeed(more ...*device.Texture) []vmm.Range {
+	return ts.withTextures(nil, more...)
 }
 
-func (c *Core) withTextures(ranges []vmm.Range, more ...*device.Texture) []vmm.Range {
+func (ts *textures) withTextures(ranges []vmm.Range, more ...*device.Texture) []vmm.Range {
 	add := func(t *device.Texture) {
-		if r, ok := c.space.Find(t.Address); ok {
+		if r, ok := ts.memory.space.Find(t.Address); ok {
 			ranges = append(ranges, r)
 		}
 	}
-	for _, t := range c.Textures {
+	for _, t := range ts.Textures {
 		add(t)
 	}
 	for _, t := range more {
@@ -203,9 +228,9 @@ func (c *Core) withTextures(ranges []vmm.Range, more ...*device.Texture) []vmm.R
 
 // beside is how many bytes a context takes besides the client's memory: variables of modules and,
 // on devices that keep arrays in a form of their own, arrays, including those of more.
-func (c *Core) beside(more ...*device.Texture) uint64 {
-	size := c.Modules.Variables
-	if c.puts || len(c.Textures)+len(more) == 0 {
+func (ts *textures) beside(more ...*device.Texture) uint64 {
+	size := ts.modules.Variables
+	if ts.config.puts || len(ts.Textures)+len(more) == 0 {
 		return size
 	}
 	arrays := map[uint64]uint64{}
@@ -214,20 +239,20 @@ func (c *Core) beside(more ...*device.Texture) uint64 {
 			arrays[t.Address] = max(arrays[t.Address], t.Bytes())
 		}
 	}
-	for _, t := range c.Textures {
+	for _, t := range ts.Textures {
 		add(t)
 	}
 	for _, t := range more {
 		add(t)
 	}
 	for _, bytes := range arrays {
-		size += (bytes + c.config.Chunk - 1) &^ (c.config.Chunk - 1)
+		size += (bytes + ts.config.Chunk - 1) &^ (ts.config.Chunk - 1)
 	}
 	return size
 }
 
-func (c *Core) checkTextures() error {
-	for id, t := range c.Textures {
+func (ts *textures) check() error {
+	for id, t := range ts.Textures {
 		if t == nil || id.Handle == 0 || t.Surface != id.Surface {
 			return errors.New("a texture is missing")
 		}
@@ -235,9 +260,9 @@ func (c *Core) checkTextures() error {
 			return err
 		}
 	}
-	for _, x := range c.Contexts {
+	for _, x := range ts.standing.Contexts {
 		for _, id := range x.Textures {
-			if c.Textures[id] == nil {
+			if ts.Textures[id] == nil {
 				return fmt.Errorf("texture %d is in a context, and not the client's", id.Handle)
 			}
 		}

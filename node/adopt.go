@@ -146,7 +146,7 @@ func (d *daemon) adoptAll(left *survival.Left) {
 	if left.IsAny() {
 		d.stock.Settle(left)
 	}
-	d.inheritGrants(n.Grants)
+	d.grants.Inherit(n.Grants)
 	for i := range left.Heirs {
 		d.adopt(&left.Heirs[i])
 	}

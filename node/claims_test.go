@@ -16,6 +16,7 @@ import (
 
 	"muster/internal/need"
 	"muster/node/ask"
+	"muster/node/requests"
 	"muster/node/settings"
 	"muster/wire"
 	"muster/wire/grant"
@@ -83,9 +84,9 @@ func TestProcessesOfServicesHaveTheGrantOfTheirProgram(t *testing.T) {
 	claim.Store("")
 	opts, cfg := testOptions(), testConfig()
 	cfg.Grants = settings.GrantsRequired
-	heard := make(chan Peer, 1)
-	opts.Services = map[string]Service{"chat": {
-		Serve: func(conn *net.UnixConn, who Peer) { heard <- who; _, _ = io.WriteString(conn, "ready") },
+	heard := make(chan requests.Peer, 1)
+	opts.Services = map[string]requests.Service{"chat": {
+		Serve: func(conn *net.UnixConn, who requests.Peer) { heard <- who; _, _ = io.WriteString(conn, "ready") },
 		Stop:  func() {},
 		Grant: func(pid int) string {
 			if pid != os.Getpid() {
@@ -165,7 +166,7 @@ func TestProcessesOfServicesHaveTheGrantOfTheirProgram(t *testing.T) {
 // Nobody's connection can be passed on under another user's grant, and only connections can be.
 func TestWhatCannotBePassedOn(t *testing.T) {
 	opts := testOptions()
-	opts.Services = map[string]Service{"chat": {Serve: func(*net.UnixConn, Peer) { t.Error("served") }, Stop: func() {}}}
+	opts.Services = map[string]requests.Service{"chat": {Serve: func(*net.UnixConn, requests.Peer) { t.Error("served") }, Stop: func() {}}}
 	f := runWith(t, testConfig(), opts)
 	g := testGrant("g", grant.Device{Device: 0, Memory: 32 << 20})
 	g.User = "another"
@@ -187,7 +188,7 @@ func TestOnlyOnesOwnConnectionsArePassedOn(t *testing.T) {
 		need.Missing(t, need.Root, "needs root, to be another user")
 	}
 	opts := testOptions()
-	opts.Services = map[string]Service{"chat": {Serve: func(*net.UnixConn, Peer) { t.Error("served") }, Stop: func() {}}}
+	opts.Services = map[string]requests.Service{"chat": {Serve: func(*net.UnixConn, requests.Peer) { t.Error("served") }, Stop: func() {}}}
 	f := runWith(t, testConfig(), opts)
 	_, roots := connected(t)
 	said := make(chan string, 1)
@@ -226,12 +227,12 @@ func TestRequestsAreNotPassedOnForEver(t *testing.T) {
 			t.Fatal(err)
 		}
 		if answer != "{}\n" {
-			if !strings.Contains(answer, "passed on 8 times") || passes != maxPasses {
+			if !strings.Contains(answer, "passed on 8 times") || passes != requests.MaxPasses {
 				t.Errorf("after %d passes: %q", passes, answer)
 			}
 			return
 		}
-		if passes == maxPasses {
+		if passes == requests.MaxPasses {
 			t.Fatalf("%d passes were not enough", passes)
 		}
 		program, other := connected(t)

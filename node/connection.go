@@ -49,6 +49,14 @@ func (d *daemon) notNow() *wire.Refused {
 	return refusal.ErrShuttingDown
 }
 
+// whyClosed says why no connection becomes a client any more; nil if they do.
+func (d *daemon) whyClosed() error {
+	if d.closing.Load() {
+		return d.notNow()
+	}
+	return nil
+}
+
 // errMadeRoom ends a connection whose place went to a newer one of its user.
 var errMadeRoom = errors.New("it was closed to make room for others of its user")
 
@@ -68,9 +76,9 @@ func (d *daemon) handle(conn *net.UnixConn, last bool) {
 		d.handleLast(conn, who)
 		return
 	}
-	if !d.settings.Load().MayUse(who.User, d.own.UID) {
+	if !d.mayUse(who.User) {
 		d.turnAway(conn, who, refusal.New(refusal.NotPermitted,
-			"this node is user %s's, and user %s may not use it: run a node of your own (muster run --private), or have its owner allow you (allow: in its configuration)", d.own.Name, who.User.Name))
+			"this node is user %s's, and user %s may not use it: run a node of your own (muster run --private), or have its owner allow you (allow: in its configuration)", d.rights.Own.Name, who.User.Name))
 		return
 	}
 	place, refused := d.enter(conn, who)
@@ -83,14 +91,14 @@ func (d *daemon) handle(conn *net.UnixConn, last bool) {
 	in := bufio.NewReader(conn)
 	if isRequest(in) {
 		if place.Use() {
-			d.answer(conn, in, who)
+			d.desk.Answer(conn, in, who)
 		}
 		return
 	}
 	c, err := d.setUp(conn, in, who, place, nil)
 	switch {
 	case errors.As(err, &refused):
-		if d.isGateway(who) { // which logs whom it speaks for
+		if d.rights.IsGateway(who) { // which logs whom it speaks for
 			d.log.Debug("a client was refused", "user", who.User.Name, "pid", who.PID, "reason", refused.Reason)
 		} else {
 			d.refusals.Info(d.log, "a client was refused", "user", who.User.Name, "pid", who.PID, "reason", refused.Reason)
@@ -150,20 +158,22 @@ func (d *daemon) greetTime() time.Duration {
 func (d *daemon) handleLast(conn *net.UnixConn, who socket.Peer) {
 	_ = conn.SetDeadline(d.opts.Now().Add(lastTime))
 	none := refusal.New(refusal.SystemNotReady, "the node has no file descriptors left: try again later, or raise its limit (ulimit -n, LimitNOFILE)")
-	if !d.isOwner(who) {
+	if !d.rights.IsOwner(who) {
 		_ = wire.WriteRecord(conn, none)
 		return
 	}
 	in := bufio.NewReader(conn)
 	if isRequest(in) {
-		d.answer(conn, in, who)
+		d.desk.Answer(conn, in, who)
 		return
 	}
 	d.turnAway(conn, who, none)
 }
 
-// isOwner says whether a peer is root or the user whose node it is.
-func (d *daemon) isOwner(who socket.Peer) bool { return who.User.UID == 0 || who.User.UID == d.own.UID }
+// mayUse says whether the configuration lets a user in.
+func (d *daemon) mayUse(user settings.Account) bool {
+	return d.settings.Load().MayUse(user, d.rights.Own.UID)
+}
 
 // turnAway tells a connection why it is refused. It then reads for a moment, because closing
 // a socket with unread data resets the connection, and the other side would lose the reason.
@@ -182,10 +192,10 @@ func (d *daemon) turnAway(conn *net.UnixConn, who socket.Peer, refused *wire.Ref
 // enter gives a connection one of its user's places. Connections of the gateway need none:
 // the gateway bounds them itself, for each user of other machines.
 func (d *daemon) enter(conn *net.UnixConn, who socket.Peer) (*door.Place, *wire.Refused) {
-	if d.opts.Gateway != 0 && int(who.PID) == d.opts.Gateway {
+	if d.rights.IsGateway(who) {
 		return nil, nil
 	}
-	place, err := d.places.Take(who.Key(), d.isOwner(who), func() { _ = conn.Close() })
+	place, err := d.places.Take(who.Key(), d.rights.IsOwner(who), func() { _ = conn.Close() })
 	switch {
 	case errors.Is(err, door.ErrClosed):
 		return nil, d.notNow()
@@ -216,8 +226,8 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who socket.Peer, place 
 	if err := checkHello(&hello); err != nil {
 		return nil, err
 	}
-	if d.closing.Load() {
-		return nil, d.notNow()
+	if err := d.whyClosed(); err != nil {
+		return nil, err
 	}
 	caller := who.User.UID
 	g, err := d.identify(&who, &hello, lent)
@@ -247,8 +257,8 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who socket.Peer, place 
 	if !place.Wait() {
 		return nil, errMadeRoom
 	}
-	if d.closing.Load() {
-		return nil, d.notNow()
+	if err := d.whyClosed(); err != nil {
+		return nil, err
 	}
 	var attach wire.Attach
 	if err := wire.ReadAs(in, &attach); err != nil {
@@ -303,7 +313,7 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who socket.Peer, place 
 	if lent != nil {
 		c.carry(lent)
 	}
-	if owner, is := proc.OwnerOf(hello.Pid); hello.Pid != 0 && (caller == d.own.UID || g != nil && is && owner == caller) {
+	if owner, is := proc.OwnerOf(hello.Pid); hello.Pid != 0 && (caller == d.rights.Own.UID || g != nil && is && owner == caller) {
 		c.peer.PID = int32(hello.Pid) // a process of the node's own user, or of the job, speaks for the program
 	}
 	return c, d.attach(c)

@@ -709,9 +709,9 @@ func TestLocksAreNotKeptOpen(t *testing.T) {
 func TestLostDeviceComesBack(t *testing.T) {
 	d := begun(t, testConfig(), testOptions())
 	d.loop.Ask(func() { d.stock.Lose(1, "it fell off the bus"); d.stock.Lose(1, "again") })
-	me := socket.Peer{User: d.own}
+	me := socket.Peer{User: d.rights.Own}
 	says := func(request string) string {
-		reply, err := d.handleRequest([]byte(request), me)
+		reply, err := d.desk.Handle([]byte(request), me)
 		return fmt.Sprint(toJSON(t, reply), err)
 	}
 	if got := says(`{"request":"device-drain","device":"Small"}`); !strings.HasSuffix(got, `device "Small" is lost: add it again when it is back`) {
@@ -761,12 +761,12 @@ func FuzzRequests(f *testing.F) {
 	go d.run()
 	f.Cleanup(func() { d.loop.Do(d.drain); <-d.loop.Ended(); d.stock.CloseLocks() })
 	f.Fuzz(func(t *testing.T, line string, owner bool) {
-		who := socket.Peer{User: settings.Account{UID: d.own.UID + 1, Name: "ben"}}
+		who := socket.Peer{User: settings.Account{UID: d.rights.Own.UID + 1, Name: "ben"}}
 		if owner {
-			who.User = d.own
+			who.User = d.rights.Own
 		}
-		raw, _, err := readRequest(strings.NewReader(line))
-		if err != nil {
+		raw := []byte(line)
+		if !json.Valid(raw) {
 			return
 		}
 		devices := func() (all string) {
@@ -774,7 +774,7 @@ func FuzzRequests(f *testing.F) {
 			return all
 		}
 		before := devices()
-		reply, err := d.handleRequest(raw, who)
+		reply, err := d.desk.Handle(raw, who)
 		if err == nil {
 			if _, err := json.Marshal(reply); err != nil {
 				t.Error(err)

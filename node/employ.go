@@ -135,7 +135,7 @@ func (d *daemon) newSpares() *spares.Spares {
 	return spares.New(struct {
 		*loop.Loop
 		*dispatch.Dispatcher
-	}{d.loop, d.core}, start, d.own.Name, d.ownTerms, d.log)
+	}{d.loop, d.core}, start, d.rights.Own.Name, d.ownTerms, d.log)
 }
 
 // termsOf are the terms of a client that uses MPS and makes way so.
@@ -145,8 +145,8 @@ func (d *daemon) termsOf(m *control.MPS, p *control.Pace) spares.Terms {
 
 // ownTerms are those of a program of the node's own user that asks for nothing special.
 func (d *daemon) ownTerms() spares.Terms {
-	who := socket.Peer{User: d.own}
-	limits := d.settings.Load().Limits.Of(d.own)
+	who := socket.Peer{User: d.rights.Own}
+	limits := d.settings.Load().Limits.Of(d.rights.Own)
 	latency, _ := d.classOf("", who, limits)
 	use := d.sharing.Used(d.sharing.MayShare(who.User.UID), limits.Share)
 	return d.termsOf(use, d.paceOf(&client{latency: latency}))

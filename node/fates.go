@@ -96,7 +96,7 @@ func (d *daemon) openMPS() error {
 		folder = filepath.Join(d.keeper.Dir, mps.Folder)
 	}
 	service, err := mps.Open(d.cfg.MPS, folder, mps.Queues(d.cfg.VGPUs), d.cfg.HasCUDA(), d.log)
-	d.sharing = service.Share(d.own.Name)
+	d.sharing = service.Share(d.rights.Own.Name)
 	if err != nil {
 		return fmt.Errorf("mps: on: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"muster/node/ask"
 	"muster/node/refusal"
+	"muster/node/requests"
 	"muster/node/socket"
 	"muster/wire/status"
 )
@@ -153,11 +154,11 @@ func (d *daemon) closeFolder() {
 // --- the request ---------------------------------------------------------------
 
 func (d *daemon) answerStop(who socket.Peer, line []byte) (any, error) {
-	if err := d.mayChangeDevices(who); err != nil {
-		return nil, fmt.Errorf("only root and user %s, whose node it is, may stop it, not %s", d.own.Name, who.User.Name)
+	if err := d.rights.MayChange(who); err != nil {
+		return nil, fmt.Errorf("only root and user %s, whose node it is, may stop it, not %s", d.rights.Own.Name, who.User.Name)
 	}
 	var r ask.StopRequest
-	if err := strictly(line, &r); err != nil {
+	if err := requests.Strictly(line, &r); err != nil {
 		return nil, err
 	}
 	switch r.How {

@@ -10,6 +10,7 @@ import (
 	"muster/node/lending"
 	"muster/node/offload"
 	"muster/node/refusal"
+	"muster/node/requests"
 	"muster/node/settings"
 	"muster/node/socket"
 	"muster/node/vgpu"
@@ -80,10 +81,10 @@ func (d *daemon) answerPeer(who socket.Peer, line []byte) (any, error) {
 		Request  string          `json:"request"`
 		Question borrow.Question `json:"question"`
 	}
-	if err := strictly(line, &r); err != nil {
+	if err := requests.Strictly(line, &r); err != nil {
 		return nil, err
 	}
-	if !d.isGateway(who) {
+	if !d.rights.IsGateway(who) {
 		return nil, fmt.Errorf("only the node's gateway asks for other nodes")
 	}
 	var reply borrow.Answer

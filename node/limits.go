@@ -22,7 +22,7 @@ func (d *daemon) classOf(asked string, who socket.Peer, limits settings.UserLimi
 	may := limits.Class
 	if may == "" {
 		may = settings.ClassBatch
-		if d.isOwner(who) {
+		if d.rights.IsOwner(who) {
 			may = settings.ClassAny
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"muster/node/proc"
+	"muster/node/requests"
 	"muster/node/settings"
 	"muster/node/socket"
 	"muster/wire"
@@ -14,7 +15,7 @@ import (
 
 // Who may be of class latency: who was told so, and without a word root and the node's user.
 func TestClasses(t *testing.T) {
-	d := &daemon{own: settings.Account{UID: 50, Name: "owner"}}
+	d := &daemon{rights: requests.Rights{Own: settings.Account{UID: 50, Name: "owner"}}}
 	for _, c := range []struct {
 		uid   uint32
 		may   settings.Class

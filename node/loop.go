@@ -47,7 +47,7 @@ type state struct {
 
 func newState(core *dispatch.Dispatcher, workerTimeout time.Duration) state {
 	return state{
-		core: core, heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, loans: map[vgpu.ClientID]*loan{}, lentBefore: map[lentTo]lentPast{}, grants: grants.NewBook(), perUser: map[string]int{}, perOwner: map[string]uint64{},
+		core: core, heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, loans: map[vgpu.ClientID]*loan{}, lentBefore: map[lentTo]lentPast{}, perUser: map[string]int{}, perOwner: map[string]uint64{},
 	}
 }
 
@@ -63,7 +63,7 @@ func (d *daemon) alarms(tendSpares func()) []loop.Alarm {
 		{Next: d.core.Next, Ring: func() { d.core.Step(vgpu.Tick{}) }},
 		{Next: d.nextBeat, Ring: d.checkWorkers},
 		{Next: d.nextParked, Ring: d.tellParked},
-		{Next: d.nextExpiry, Ring: d.expireGrants},
+		{Next: d.nextExpiry, Ring: d.grants.Expire},
 		{Next: d.sharing.Next, Ring: d.returnCleared},
 		{Next: d.lending.Next, Ring: d.lending.Tend},
 		{Next: func() (time.Duration, bool) { return d.spares.Next(d.settings.Load().Spare, d.stock.Load()) }, Ring: tendSpares},

@@ -12,7 +12,7 @@
 // Devices come and go (package stock). The devices that the node has now are an immutable
 // value, the inventory, which the loop replaces and any goroutine may read; so is the
 // configuration, which can be read again (reload.go). The requests that people and
-// commands make on the socket are in requests.go.
+// commands make on the socket are answered by package requests.
 //
 // A new connection must say within Connections.Greet what it wants. It is either a
 // request, which is answered at once, or a program's greeting; the daemon then waits
@@ -36,12 +36,15 @@ import (
 	"muster/internal/confine"
 	"muster/internal/door"
 	"muster/internal/whois"
+	"muster/node/ask"
 	"muster/node/dispatch"
+	"muster/node/grants"
 	"muster/node/inventory"
 	"muster/node/lending"
 	"muster/node/loop"
 	"muster/node/mps"
 	"muster/node/recording"
+	"muster/node/requests"
 	"muster/node/settings"
 	"muster/node/socket"
 	"muster/node/stock"
@@ -101,28 +104,7 @@ type Options struct {
 	Checks []Check
 	// Services handle conversations on the socket that are not the daemon's own, by the name of the
 	// request that begins them. They are not offered to programs of other machines.
-	Services map[string]Service
-}
-
-// Service holds conversations of programs on this machine.
-type Service struct {
-	// Serve handles one conversation to its end. It speaks first: until then the other side must
-	// send nothing after its request, since the daemon may have read that into its buffer.
-	Serve func(conn *net.UnixConn, who Peer)
-	// Stop ends all conversations; the daemon calls it at its end.
-	Stop func()
-	// Grant is the claim of the program that a process of the service's belongs to (grant.Claim); ""
-	// if the process is none of the service's, or the program has no grant. It may be nil.
-	Grant func(pid int) string
-	// Status adds to the node's status; it may be nil. The loop calls it, so it must not wait.
-	Status func(*status.Node)
-}
-
-// Peer is who is at the other end of a connection, as the system says.
-type Peer struct {
-	UID   uint32
-	Name  string
-	Grant string // the claim of the grant that the program is under (grant.Claim); "" without one
+	Services map[string]requests.Service
 }
 
 // daemon is a running node.
@@ -134,7 +116,8 @@ type daemon struct {
 	settings atomic.Pointer[settings.Config] // see live
 	pool     *workers.Pool
 	names    *whois.Names
-	own      settings.Account // whose node it is
+	rights   requests.Rights
+	desk     *requests.Desk
 	loop     *loop.Loop
 	state    // the loop's
 
@@ -280,7 +263,7 @@ func (d *daemon) mode() os.FileMode {
 	switch {
 	case d.cfg.Socket.Mode != 0:
 		return os.FileMode(d.cfg.Socket.Mode)
-	case allow == nil && d.own.UID != 0 || allow != nil && len(allow) == 0:
+	case allow == nil && d.rights.Own.UID != 0 || allow != nil && len(allow) == 0:
 		return 0o600
 	}
 	return 0o666
@@ -318,8 +301,8 @@ func newDaemon(cfg settings.Config, opts Options) (*daemon, error) {
 	}
 	d.settings.Store(&cfg)
 	uid := uint32(os.Getuid())
-	d.own = settings.Account{UID: uid, Name: d.names.Of(uid)}
-	d.sharing = mps.At("").Share(d.own.Name) // until the service is opened
+	d.rights = requests.Rights{Own: settings.Account{UID: uid, Name: d.names.Of(uid)}, Gateway: opts.Gateway, Agent: opts.Agent}
+	d.sharing = mps.At("").Share(d.rights.Own.Name) // until the service is opened
 	return d, nil
 }
 
@@ -348,6 +331,15 @@ func (d *daemon) equip(left *survival.Left) error {
 	d.stock = stock.New(has, d.loop, d.core, d, stock.Options{
 		Open: d.opts.Open, Lock: d.keeper.DeviceLock, Slots: func() int { return d.settings.Load().VGPUs }, Closing: d.closing.Load, Log: d.log,
 		Probe: func(c control.DeviceConfig, lock *os.File) (control.Probed, error) { return d.pool.Probe(c, lock) },
+	})
+	d.grants = grants.NewBook(grants.Node{Dispatcher: d.core, Now: d.opts.Now, Save: d.saveNode, End: d.endGranted, Log: d.log})
+	d.desk = requests.New(requests.Options{
+		Rights: d.rights, Node: d.cfg.Name, Loop: d.loop, Core: d.core, Stock: d.stock, Grants: d.grants, Clients: d, Services: d.opts.Services,
+		Handlers: map[string]requests.Handler{
+			"status": d.answerStatus, "monitor": d.answerMonitor, "stop": d.answerStop, "adopt": d.answerAdopt, "peer": d.answerPeer,
+		},
+		Orders:  map[string]requests.Order{ask.CheckpointRequest: d.checkpointClient, ask.RestoreRequest: d.restoreClient, ask.ReviveRequest: d.revive},
+		Picture: d.picture, GrantStatus: d.grantStatus, Closing: d.whyClosed, MayUse: d.mayUse, Names: d.names, Now: d.opts.Now, Log: d.log,
 	})
 	d.spares = d.newSpares()
 	d.lenders = lending.NewLenders(d.loop.Do, d.opts.Open, d.loop.Now, maxMissed)

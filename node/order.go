@@ -1,10 +1,8 @@
 package node
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"syscall"
@@ -14,12 +12,12 @@ import (
 	"muster/node/ask"
 	"muster/node/proc"
 	"muster/node/refusal"
+	"muster/node/requests"
 	"muster/node/settings"
 	"muster/node/shown"
 	"muster/node/socket"
 	"muster/node/vgpu"
 	"muster/node/workers"
-	"muster/wire"
 	"muster/wire/control"
 )
 
@@ -51,91 +49,10 @@ import (
 // or with another daemon, the requester must give the order again.
 
 // orders are the requests that begin a conversation.
-var orders = map[string]func(d *daemon, t *talk, r ask.OrderRequest) (bytes uint64, err error){
+var orders = map[string]func(d *daemon, t *requests.Talk, r ask.OrderRequest) (bytes uint64, err error){
 	ask.CheckpointRequest: (*daemon).checkpointClient,
 	ask.RestoreRequest:    (*daemon).restoreClient,
 	ask.ReviveRequest:     (*daemon).revive,
-}
-
-// talk is the daemon's side of a conversation about an order.
-type talk struct {
-	conn *net.UnixConn
-	in   io.Reader
-	who  socket.Peer
-}
-
-// say sends an answer. A nil error means that it was sent, not that it was read.
-func (t *talk) say(r ask.OrderReply, files ...*os.File) error {
-	b, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	return wire.SendFiles(t.conn, append(b, '\n'), files...)
-}
-
-// hear waits for the next line.
-func (t *talk) hear() (request string, err error) {
-	var line ask.OrderRequest
-	d := json.NewDecoder(io.LimitReader(t.in, ask.MaxRequest))
-	if err := d.Decode(&line); err != nil {
-		return "", err
-	}
-	t.in = io.MultiReader(d.Buffered(), t.in)
-	return line.Request, nil
-}
-
-// file asks for the file. It must be a regular one, since reading or writing anything
-// else could make the worker wait.
-func (t *talk) file(within time.Time) (*os.File, error) {
-	if err := t.say(ask.OrderReply{Send: "file"}); err != nil {
-		return nil, err
-	}
-	_ = t.conn.SetReadDeadline(within)
-	_, files, err := wire.ReceiveFiles(t.conn, make([]byte, 1))
-	if err != nil {
-		return nil, fmt.Errorf("no file came: %w", err)
-	}
-	if len(files) == 1 {
-		var info os.FileInfo
-		if info, err = files[0].Stat(); err == nil && info.Mode().IsRegular() {
-			return files[0], nil
-		}
-	}
-	for _, f := range files {
-		f.Close()
-	}
-	return nil, errors.New("a checkpoint goes to a file and comes from one: no other kind will do")
-}
-
-// onHangUp calls f if the requester hangs up before the caller calls stop, with the time by which the
-// requester must then say something. Nothing is read of what it says.
-func (t *talk) onHangUp(f func()) (stop func(within time.Time)) {
-	_ = t.conn.SetReadDeadline(time.Time{})
-	raw, err := t.conn.SyscallConn()
-	if err != nil {
-		return func(time.Time) {}
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		gone := false
-		_ = raw.Read(func(fd uintptr) bool {
-			n, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-			if err == syscall.EAGAIN || err == syscall.EINTR {
-				return false
-			}
-			gone = n == 0
-			return true
-		})
-		if gone {
-			f()
-		}
-	}()
-	return func(within time.Time) {
-		_ = t.conn.SetReadDeadline(time.Unix(1, 0))
-		<-done
-		_ = t.conn.SetReadDeadline(within)
-	}
 }
 
 // order is an order that a client's worker has.
@@ -152,29 +69,14 @@ func (o *order) answered(m control.ToDaemon) {
 	o.answers <- m // never blocks: an order has at most two answers, and the channel holds four
 }
 
-// takeOrder performs an order. It answers only when the order is over, so that the next
-// one can be given at once.
-func (d *daemon) takeOrder(t *talk, kind string, text []byte) {
-	_ = t.conn.SetDeadline(time.Time{})
-	var r ask.OrderRequest
-	var reply ask.OrderReply
-	err := strictly(text, &r)
-	if err == nil {
-		reply.Bytes, err = orders[kind](d, t, r)
-	}
-	if err != nil {
-		reply = ask.OrderReply{Error: err.Error()}
-	}
-	_ = t.say(reply) // a requester that has gone needs no answer
-}
-
 // beginOrder finds a client that a user may give orders to. Until endOrder it takes no
 // other order.
 func (d *daemon) beginOrder(who socket.Peer, id uint64) (c *client, o *order, err error) {
 	err = d.loop.Try(func() error {
-		if c, err = d.clientFor(who, vgpu.ClientID(id)); err != nil {
+		if err := d.rights.MayActOn(who, vgpu.ClientID(id), d); err != nil {
 			return err
 		}
+		c = d.clients[vgpu.ClientID(id)]
 		switch {
 		case c.worker == nil || c.isAway() || c.unsettled:
 			return fmt.Errorf("client %d has no worker at the moment, and gets one: try again", id)
@@ -239,22 +141,22 @@ func (d *daemon) proceed(c *client, o *order) {
 	})
 }
 
-func (d *daemon) checkpointClient(t *talk, r ask.OrderRequest) (bytes uint64, err error) {
-	c, o, err := d.beginOrder(t.who, r.Client)
+func (d *daemon) checkpointClient(t *requests.Talk, r ask.OrderRequest) (bytes uint64, err error) {
+	c, o, err := d.beginOrder(t.Who, r.Client)
 	if err != nil {
 		return 0, err
 	}
 	defer d.endOrder(c)
 	within := d.opts.Now().Add(setUpTime)
-	file, err := t.file(within)
+	file, err := t.File(within)
 	if err != nil {
 		return 0, err
 	}
-	stay := t.onHangUp(func() {
+	stay := t.OnHangUp(func() {
 		d.loop.Do(func() { o.givenUp = true })
 		d.proceed(c, o)
 	})
-	d.log.Info("a client is saved", "client", c.id, "by", t.who.User.Name, "with its program", r.Hold)
+	d.log.Info("a client is saved", "client", c.id, "by", t.Who.User.Name, "with its program", r.Hold)
 	answer, err := d.checkpointed(d.command(c, o, control.Checkpoint{Hold: r.Hold}, file))
 	stay(within)
 	if err == nil && answer.Held {
@@ -279,14 +181,14 @@ func (d *daemon) checkpointed(said control.ToDaemon, err error) (control.Checkpo
 
 // hold keeps a client stopped until the requester sends save. If the requester says
 // anything else, or hangs up, the client goes on.
-func (d *daemon) hold(t *talk, c *client, o *order, bytes uint64) (uint64, error) {
+func (d *daemon) hold(t *requests.Talk, c *client, o *order, bytes uint64) (uint64, error) {
 	reply := ask.OrderReply{Held: true, Bytes: bytes, Client: uint64(c.id), Socket: inode(c.conn), Ring: c.ring, Arena: c.data, Shown: c.shown}
-	stop := d.watch(t.conn, c)
+	stop := d.watch(t.Conn, c)
 	defer stop()
-	err := t.say(reply)
+	err := t.Say(reply)
 	request := ""
 	if err == nil {
-		request, err = t.hear()
+		request, err = t.Hear()
 	}
 	if err != nil || request != ask.SaveRequest {
 		d.proceed(c, o)
@@ -310,19 +212,19 @@ func (d *daemon) watch(conn *net.UnixConn, c *client) (stop func()) {
 	return func() { close(done) }
 }
 
-func (d *daemon) restoreClient(t *talk, r ask.OrderRequest) (bytes uint64, err error) {
-	c, o, err := d.beginOrder(t.who, r.Client)
+func (d *daemon) restoreClient(t *requests.Talk, r ask.OrderRequest) (bytes uint64, err error) {
+	c, o, err := d.beginOrder(t.Who, r.Client)
 	if err != nil {
 		return 0, err
 	}
 	defer d.endOrder(c)
-	file, err := t.file(d.opts.Now().Add(setUpTime))
+	file, err := t.File(d.opts.Now().Add(setUpTime))
 	if err != nil {
 		return 0, err
 	}
 	answer, err := d.restored(d.command(c, o, control.Restore{}, file))
 	if err == nil {
-		d.log.Info("a client was restored", "client", c.id, "by", t.who.User.Name, "bytes", answer.Bytes)
+		d.log.Info("a client was restored", "client", c.id, "by", t.Who.User.Name, "bytes", answer.Bytes)
 	}
 	return answer.Bytes, err
 }
@@ -348,12 +250,12 @@ const maxVirtual = 64
 
 // revive makes a client from a file, for a program that the requester is about to
 // restore.
-func (d *daemon) revive(t *talk, r ask.OrderRequest) (uint64, error) {
+func (d *daemon) revive(t *requests.Talk, r ask.OrderRequest) (uint64, error) {
 	c, err := d.revivable(t, r)
 	if err != nil {
 		return 0, err
 	}
-	file, err := t.file(d.opts.Now().Add(setUpTime))
+	file, err := t.File(d.opts.Now().Add(setUpTime))
 	if err != nil {
 		return 0, err
 	}
@@ -385,13 +287,13 @@ func (d *daemon) revive(t *talk, r ask.OrderRequest) (uint64, error) {
 }
 
 // revivable makes the client that a request describes, if the user may have it.
-func (d *daemon) revivable(t *talk, r ask.OrderRequest) (*client, error) {
-	who := t.who
+func (d *daemon) revivable(t *requests.Talk, r ask.OrderRequest) (*client, error) {
+	who := t.Who
 	if d.settings.Load().Grants == settings.GrantsRequired { // the file does not record a grant
 		return nil, errors.New("this node serves only programs that were granted its devices (grants: required), and a program that is restored has no grant: restore it on another node")
 	}
 	if r.UID != who.User.UID {
-		if !d.isOwner(who) || r.UID == settings.Nobody {
+		if !d.rights.IsOwner(who) || r.UID == settings.Nobody {
 			return nil, fmt.Errorf("the program is user %s's: only that user, the node's owner and root can restore it", d.names.Of(r.UID))
 		}
 		who.User = settings.Account{UID: r.UID, Name: d.names.Of(r.UID)}
@@ -401,7 +303,7 @@ func (d *daemon) revivable(t *talk, r ask.OrderRequest) (*client, error) {
 	switch {
 	case len(infos) == 0:
 		return nil, refusal.ErrNoDevices
-	case !d.settings.Load().MayUse(who.User, d.own.UID):
+	case !d.mayUse(who.User):
 		return nil, fmt.Errorf("user %s may not use this node: have its owner allow that (allow: in its configuration)", who.User.Name)
 	case r.Virtual < 0 || r.Virtual >= maxVirtual:
 		return nil, fmt.Errorf("virtual device %d: a program sees at most %d", r.Virtual, maxVirtual)
@@ -422,8 +324,8 @@ func (d *daemon) revivable(t *talk, r ask.OrderRequest) (*client, error) {
 }
 
 // refill gives a new client's worker the file.
-func (d *daemon) refill(t *talk, c *client, w *workers.Process, file *os.File) (uint64, error) {
-	_, o, err := d.beginOrder(socket.Peer{User: d.own}, uint64(c.id))
+func (d *daemon) refill(t *requests.Talk, c *client, w *workers.Process, file *os.File) (uint64, error) {
+	_, o, err := d.beginOrder(socket.Peer{User: d.rights.Own}, uint64(c.id))
 	if err == nil && o.worker != w {
 		d.endOrder(c)
 		err = c.workerLost()
@@ -435,7 +337,7 @@ func (d *daemon) refill(t *talk, c *client, w *workers.Process, file *os.File) (
 	defer d.endOrder(c)
 	answer, err := d.restored(d.command(c, o, control.Restore{Whole: true}, file))
 	if err == nil {
-		d.log.Info("a client was revived", "client", c.id, "by", t.who.User.Name, "user", c.peer.User.Name, "bytes", answer.Bytes)
+		d.log.Info("a client was revived", "client", c.id, "by", t.Who.User.Name, "user", c.peer.User.Name, "bytes", answer.Bytes)
 	}
 	return answer.Bytes, err
 }
@@ -443,14 +345,14 @@ func (d *daemon) refill(t *talk, c *client, w *workers.Process, file *os.File) (
 // sendProgram gives the requester what the restored program needs of its client, and
 // lets the client go on once the program does. From then on the client survives the
 // loss of its worker and of this daemon, as any other.
-func (d *daemon) sendProgram(t *talk, c *client, given *provision, connection *os.File) error {
-	stop := d.watch(t.conn, c)
+func (d *daemon) sendProgram(t *requests.Talk, c *client, given *provision, connection *os.File) error {
+	stop := d.watch(t.Conn, c)
 	defer stop()
 	reply := ask.OrderReply{Client: uint64(c.id), Ring: c.ring, Arena: c.data}
-	if err := t.say(reply, connection, given.files[0].File, given.files[1].File); err != nil {
+	if err := t.Say(reply, connection, given.files[0].File, given.files[1].File); err != nil {
 		return err
 	}
-	request, err := t.hear()
+	request, err := t.Hear()
 	if err != nil || request != ask.GoRequest {
 		return errors.New("the program was not restored")
 	}

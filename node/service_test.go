@@ -7,14 +7,16 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"muster/node/requests"
 )
 
 // A service has the connection of whoever asks for it, and is told to stop when the node ends. What is not a request for it is refused.
 func TestServicesHoldConversations(t *testing.T) {
 	stopped := make(chan struct{})
 	opts := testOptions()
-	opts.Services = map[string]Service{"chat": {
-		Serve: func(conn *net.UnixConn, who Peer) {
+	opts.Services = map[string]requests.Service{"chat": {
+		Serve: func(conn *net.UnixConn, who requests.Peer) {
 			if who.UID != uint32(os.Geteuid()) {
 				t.Errorf("it is user %d who talks", who.UID)
 			}

@@ -243,7 +243,7 @@ func freeOn(d *daemon) (free uint64) {
 // admitted is a client that has no worker yet, and ends with the test.
 func admitted(t *testing.T, d *daemon) *client {
 	t.Helper()
-	c := &client{peer: socket.Peer{User: d.own}, weight: 1, arena: shown.ArenaOf(0, 0), device: vgpu.AnyDevice, pinned: vgpu.AnyDevice, gone: make(chan struct{})}
+	c := &client{peer: socket.Peer{User: d.rights.Own}, weight: 1, arena: shown.ArenaOf(0, 0), device: vgpu.AnyDevice, pinned: vgpu.AnyDevice, gone: make(chan struct{})}
 	if err := d.admit(c); err != nil {
 		t.Fatal(err)
 	}
@@ -391,7 +391,7 @@ func TestASpareOfARefusedClient(t *testing.T) {
 	for _, f := range s.Files {
 		f.File.Close() // so that they cannot be mapped
 	}
-	c := &client{peer: socket.Peer{User: d.own}, weight: 1, arena: shown.ArenaOf(0, 0), device: vgpu.AnyDevice, pinned: vgpu.AnyDevice, gone: make(chan struct{})}
+	c := &client{peer: socket.Peer{User: d.rights.Own}, weight: 1, arena: shown.ArenaOf(0, 0), device: vgpu.AnyDevice, pinned: vgpu.AnyDevice, gone: make(chan struct{})}
 	if _, err := d.provide(c, true); err == nil {
 		t.Fatal("it was set up")
 	}

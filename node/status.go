@@ -8,7 +8,11 @@ import (
 	"time"
 
 	"muster/node/fate"
+	"muster/node/refusal"
+	"muster/node/requests"
 	"muster/node/settings"
+	"muster/node/shown"
+	"muster/node/socket"
 	"muster/node/tally"
 	"muster/node/vgpu"
 	"muster/wire/control"
@@ -94,11 +98,23 @@ func (d *daemon) pictureOf(view vgpu.View) status.Node {
 	return s
 }
 
-// clientNow is the picture of one client.
-func (d *daemon) clientNow(c *client) status.Client {
-	v, _ := d.core.Client(c.id)
-	return c.status(v, d.loop.Now())
+// Owner is whose a client is that has not ended.
+func (d *daemon) Owner(id vgpu.ClientID) (settings.Account, bool) {
+	c := d.clients[id]
+	if c == nil || c.ending {
+		return settings.Account{}, false
+	}
+	return c.peer.User, true
 }
+
+// Status is the picture of one client.
+func (d *daemon) Status(id vgpu.ClientID) status.Client {
+	v, _ := d.core.Client(id)
+	return d.clients[id].status(v, d.loop.Now())
+}
+
+// End ends a client at once.
+func (d *daemon) End(id vgpu.ClientID, why string) { d.end(d.clients[id], why, true) }
 
 func (c *client) status(v vgpu.ClientView, now time.Duration) status.Client {
 	s := status.Client{
@@ -215,4 +231,40 @@ func (d *daemon) writeMetrics(w io.Writer, problems []status.Problem) {
 	}
 	m.WriteText(w)
 	status.WriteBuild(w)
+}
+
+func (d *daemon) answerStatus(_ socket.Peer, line []byte) (any, error) {
+	var r struct {
+		Request string `json:"request"`
+	}
+	if err := requests.Strictly(line, &r); err != nil {
+		return nil, err
+	}
+	s, ok := d.status()
+	if !ok {
+		return nil, refusal.ErrShuttingDown
+	}
+	return s, nil
+}
+
+// answerMonitor describes the devices as a program that the asking user starts would
+// see them, and the clients that use them.
+func (d *daemon) answerMonitor(who socket.Peer, line []byte) (any, error) {
+	var r struct {
+		Request string `json:"request"`
+		Memory  uint64 `json:"memory"` // what the asker's programs are to see; 0: all
+	}
+	if err := requests.Strictly(line, &r); err != nil {
+		return nil, err
+	}
+	infos := d.stock.Load().Infos()
+	if len(infos) == 0 {
+		return nil, refusal.ErrNoDevices
+	}
+	s, ok := d.status()
+	if !ok {
+		return nil, refusal.ErrShuttingDown
+	}
+	memory := d.worldOf(infos, r.Memory, d.settings.Load().Limits.Of(who.User))
+	return shown.Monitored(d.cfg.Name, infos, d.visibleCount(infos, 0), memory, s), nil
 }

@@ -21,7 +21,7 @@ var mostOf = map[string]int{"methods": 40, "fields": 25, "files": 25}
 const stillLarge = `
 30 files device/cuda
 55 methods node/clientcore/Core
-241 methods node/daemon
+212 methods node/daemon
 218 methods node/worker/worker
 129 methods node/vgpu/Core
 64 methods device/cuda/gpuContext
@@ -34,7 +34,7 @@ const stillLarge = `
 43 fields node/vgpu/client
 43 fields node/client
 35 fields device/cuda/gpuContext
-28 fields node/daemon
+29 fields node/daemon
 27 fields node/worker/gpu
 26 fields head/daemon/daemon
 26 fields device/remote/Context

@@ -22,6 +22,7 @@ import (
 	"muster/ivm/proto"
 	"muster/node"
 	"muster/node/devices"
+	"muster/node/requests"
 	"muster/node/settings"
 	"muster/wire/control"
 	"muster/wire/status"
@@ -97,7 +98,7 @@ func Run(ctx context.Context, cfg settings.Config, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	opts.Services = map[string]node.Service{proto.Request: elements.service()}
+	opts.Services = map[string]requests.Service{proto.Request: elements.service()}
 	known := newPeerBook(cfg.Offload.Peers)
 	var served *tls.Config // the gateway's
 	if cfg.Remote.Listen != "" {

@@ -15,9 +15,9 @@ import (
 	"muster/internal/machine"
 	"muster/ivm/daemon"
 	"muster/ivm/proto"
-	"muster/node"
 	"muster/node/ask"
 	"muster/node/nodefile"
+	"muster/node/requests"
 	"muster/node/settings"
 	"muster/wire/status"
 )
@@ -59,9 +59,9 @@ func newElements(cfg settings.Config, log *slog.Logger) (*elements, error) {
 }
 
 // service is what elements of this machine talk to.
-func (e *elements) service() node.Service {
-	return node.Service{
-		Serve:  func(conn *net.UnixConn, who node.Peer) { e.part.Element(conn, e.whoIs(who)) },
+func (e *elements) service() requests.Service {
+	return requests.Service{
+		Serve:  func(conn *net.UnixConn, who requests.Peer) { e.part.Element(conn, e.whoIs(who)) },
 		Stop:   e.part.Close,
 		Grant:  e.part.Grant,
 		Status: func(s *status.Node) { s.IVM = e.part.Status() },
@@ -110,7 +110,7 @@ func (e *elements) info(user, grant string) (cores, gpus int) {
 }
 
 // whoIs is the name under which a user of this machine has elements.
-func (e *elements) whoIs(who node.Peer) daemon.Who {
+func (e *elements) whoIs(who requests.Peer) daemon.Who {
 	w := daemon.Who{Name: who.Name, Grant: who.Grant}
 	if who.UID == uint32(os.Geteuid()) {
 		return w

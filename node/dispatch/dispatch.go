@@ -4,9 +4,10 @@
 package dispatch
 
 import (
+	"time"
+
 	"muster/node/loop"
 	"muster/node/vgpu"
-	"time"
 )
 
 // Node performs what the dispatcher decides.

@@ -2,6 +2,7 @@ package grants
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -98,12 +99,28 @@ func Unknown(id string) error {
 	return fmt.Errorf("there is no grant %q: muster grant list names those there are", settings.Printable(id))
 }
 
+// Dispatcher is told of grants. Tell returns an error if it refuses.
+type Dispatcher interface {
+	Tell(vgpu.Event) error
+	Step(vgpu.Event)
+}
+
+// Node is what the node has to do with its grants.
+type Node struct {
+	Dispatcher
+	Now  func() time.Time
+	Save func()                          // writes all grants down for the next daemon
+	End  func(g *Granted, reason string) // ends the clients under a grant
+	Log  *slog.Logger
+}
+
 // Book is the grants that a node knows, by their names. Only the loop uses it.
 type Book struct {
+	node Node
 	byID map[string]*Granted
 }
 
-func NewBook() *Book { return &Book{byID: map[string]*Granted{}} }
+func NewBook(node Node) *Book { return &Book{node, map[string]*Granted{}} }
 
 // Of is the grant with a name; nil if there is none.
 func (b *Book) Of(id string) *Granted { return b.byID[id] }
@@ -143,73 +160,90 @@ func (b *Book) Ended(u Under) string {
 	return fmt.Sprintf("grant %s has ended", u.ID)
 }
 
-// Admit makes a grant known, unless the dispatcher refuses it (tell). One that is known already and has not
-// changed is not new, and keeps its limit.
-func (b *Book) Admit(g *Granted, now time.Time, tell func(vgpu.Event) error) (isNew bool, err error) {
+// Admit makes a grant known, unless the dispatcher refuses it. If it is known already and has not
+// changed, only its limit is set: the admitting side may not know whether an earlier attempt succeeded.
+func (b *Book) Admit(g *Granted) error {
 	if err := g.check(); err != nil {
-		return false, err
+		return err
 	}
 	if known := b.byID[g.ID]; known != nil {
 		if !known.same(g) {
-			return false, fmt.Errorf("grant %s is known already, and was another one: revoke it first", g.ID)
+			return fmt.Errorf("grant %s is known already, and was another one: revoke it first", g.ID)
 		}
-		return false, nil
+		return b.Limit(g.ID, g.Limit)
 	}
 	switch {
 	case b.Find(g.Hash) != nil:
-		return false, fmt.Errorf("grant %s has the credential of another grant: each needs its own", g.ID)
+		return fmt.Errorf("grant %s has the credential of another grant: each needs its own", g.ID)
 	case len(b.byID) >= maxGrants:
-		return false, fmt.Errorf("the node has %d grants, as many as it may: revoke some first", len(b.byID))
-	case !g.Expires.IsZero() && !g.Expires.After(now):
-		return false, fmt.Errorf("grant %s has expired already, at %s", g.ID, g.Expires.Format(time.RFC3339))
+		return fmt.Errorf("the node has %d grants, as many as it may: revoke some first", len(b.byID))
+	case !g.Expires.IsZero() && !g.Expires.After(b.node.Now()):
+		return fmt.Errorf("grant %s has expired already, at %s", g.ID, g.Expires.Format(time.RFC3339))
 	}
-	return true, b.enter(g, tell)
+	if err := b.enter(g); err != nil {
+		return err
+	}
+	b.node.Save()
+	b.node.Log.Info("a grant was admitted", "grant", g.ID, "user", g.User, "devices", len(g.Devices), "limit", g.Limit)
+	return nil
 }
 
 // enter makes a grant known, unless the dispatcher refuses it.
-func (b *Book) enter(g *Granted, tell func(vgpu.Event) error) error {
-	if err := tell(g.admit()); err != nil {
+func (b *Book) enter(g *Granted) error {
+	if err := b.node.Tell(g.admit()); err != nil {
 		return err
 	}
 	b.byID[g.ID] = g
 	return nil
 }
 
-// Inherit is enter for a grant of an earlier daemon.
-func (b *Book) Inherit(g *Granted, tell func(vgpu.Event) error) error {
-	if err := g.check(); err != nil {
-		return err
+// Inherit makes the grants of an earlier daemon known. If one cannot be kept, the clients under it end.
+func (b *Book) Inherit(left []Granted) {
+	for i := range left {
+		g := &left[i]
+		err := g.check()
+		if err == nil {
+			err = b.enter(g)
+		}
+		if err != nil {
+			b.node.Log.Error("a grant of an earlier daemon cannot be kept", "grant", g.ID, "error", err)
+		}
 	}
-	return b.enter(g, tell)
 }
 
-// Limit says how many of its devices a grant may use at a time, and whether that is a change.
-func (b *Book) Limit(id string, limit int, tell func(vgpu.Event) error) (changed bool, err error) {
+// Limit says how many of its devices a grant may use at a time.
+func (b *Book) Limit(id string, limit int) error {
 	g := b.byID[id]
 	if g == nil {
-		return false, Unknown(id)
+		return Unknown(id)
 	}
 	if g.Limit == limit {
-		return false, nil
+		return nil
 	}
 	if err := grant.CheckLimit(limit, len(g.Devices)); err != nil {
-		return false, err
+		return err
 	}
-	if err := tell(vgpu.Restrict{Grant: vgpu.GrantID(id), Limit: limit}); err != nil {
-		return false, err
+	if err := b.node.Tell(vgpu.Restrict{Grant: vgpu.GrantID(id), Limit: limit}); err != nil {
+		return err
 	}
 	g.Limit = limit
-	return true, nil
+	b.node.Save()
+	b.node.Log.Info("a grant has another limit", "grant", id, "limit", limit)
+	return nil
 }
 
-// Revoke forgets a grant, and returns it.
-func (b *Book) Revoke(id string) (*Granted, error) {
+// Revoke ends a grant, and its clients.
+func (b *Book) Revoke(id, reason string) error {
 	g := b.byID[id]
 	if g == nil {
-		return nil, Unknown(id)
+		return Unknown(id)
 	}
 	delete(b.byID, id)
-	return g, nil
+	b.node.Save()
+	b.node.Step(vgpu.Withdraw{Grant: vgpu.GrantID(id)})
+	b.node.Log.Info("a grant has ended", "grant", id, "user", g.User, "reason", reason)
+	b.node.End(g, reason)
+	return nil
 }
 
 // Next is when the first grant ends by itself, if any does.
@@ -222,13 +256,15 @@ func (b *Book) Next() (at time.Time, any bool) {
 	return at, any
 }
 
-// Due are the grants whose time is over, in order.
-func (b *Book) Due(now time.Time) (ids []string) {
+// Expire ends the grants whose time is over.
+func (b *Book) Expire() {
+	now := b.node.Now()
 	if at, any := b.Next(); !any || at.After(now) {
-		return nil
+		return
 	}
-	return slices.DeleteFunc(b.Ids(), func(id string) bool {
-		g := b.byID[id]
-		return g.Expires.IsZero() || g.Expires.After(now)
-	})
+	for _, id := range b.Ids() {
+		if g := b.byID[id]; g != nil && !g.Expires.IsZero() && !g.Expires.After(now) {
+			_ = b.Revoke(id, fmt.Sprintf("the time of grant %s is over", id))
+		}
+	}
 }

@@ -11,9 +11,7 @@
 // no backend. Several goroutines may call any method at the same time, except where
 // the method says otherwise.
 //
-// Beside the interfaces that every backend implements (Device, Context, Stream, Event,
-// Module, Function) there are optional ones, such as Placer. Callers find them by type
-// assertion and must have another way where a backend lacks them.
+// What only some backends can do, Device.Can, Context.Can and Stream.Can say.
 package device
 
 import (
@@ -28,41 +26,8 @@ type Device interface {
 	// Open makes a context. Its memory counts against the device's, together
 	// with that of all other contexts.
 	Open(c Config) (Context, error)
-}
-
-// Inspector is implemented by devices that can list what an image holds without a
-// context. On other devices the caller must load the image to find out.
-type Inspector interface {
-	Inspect(image []byte) (ImageInfo, error)
-}
-
-// Preparer is implemented by devices whose contexts take long to make: most of a context can be made
-// before it is known for whom.
-type Preparer interface {
-	// Prepare makes a context, which takes the device's memory as others do, and which the next Open
-	// completes. Host memory that the context will use, if any is given, is pinned there if that is
-	// possible.
-	Prepare(host []byte) error
-	// Discard closes the context that Prepare made, unless an Open has taken it.
-	Discard() error
-}
-
-// Placer is implemented by devices that can load an image with its variables at the
-// addresses which they had in another context. On other devices variables get the same
-// addresses only if the same images are loaded and unloaded in the same order.
-type Placer interface {
-	// LoadAt is Load into a context of this device, with the variables at the addresses in
-	// globals, which Module.Globals returned earlier: ErrInvalidValue if the addresses are
-	// not free, or if the image has other variables.
-	LoadAt(c Context, image []byte, globals []Global) (Module, error)
-}
-
-// Limiter is implemented by contexts with limits on what kernels do by
-// themselves, such as the size of their heap.
-type Limiter interface {
-	// SetLimit sets the limit with CUDA's number limit (CUlimit). Kernels that were
-	// submitted before the call may run with the old or the new value.
-	SetLimit(limit int, value uint64) error
+	// Can says what else the device can do.
+	Can() *DeviceCan
 }
 
 // LimitHeap is CUDA's number of the limit on the size of the kernels' heap, and DefaultHeap the size
@@ -71,110 +36,6 @@ const (
 	LimitHeap   = 2
 	DefaultHeap = 8 << 20
 )
-
-// Taker is implemented by streams that can copy from a buffer which the caller reuses at once.
-type Taker interface {
-	// CopyTaken is Stream.CopyIn, but all of src has been read when it returns.
-	CopyTaken(dst uint64, src []byte) error
-}
-
-// Echoer is implemented by streams of a device that can send back what it receives while more arrives.
-type Echoer interface {
-	// CopyInKept is Stream.CopyIn, after which keep holds what the device has at dst then. Both
-	// are of the same size and stay in use until the stream has done it, and so does dst for all
-	// but this stream. It returns ErrNotSupported, and does nothing, if one of them is not pinned.
-	CopyInKept(dst uint64, src, keep []byte) error
-}
-
-// PeerCopier is implemented by streams that can copy directly from another context of this process, on
-// a device with the same Info.Peers, without a buffer in host memory.
-type PeerCopier interface {
-	// CopyFrom is CopyIn with memory of another context as the source: ErrNotSupported if the device
-	// does not know that kind of context. Until the copy has ended, the caller must keep all work
-	// from writing the source memory, must not unmap it, and must not close the other context.
-	CopyFrom(dst uint64, from Context, src, size uint64) error
-}
-
-// Wrapper is a context that passes calls on to another context, which does the work.
-type Wrapper interface {
-	Inner() Context
-}
-
-// Innermost returns the context inside all wrappers.
-func Innermost(c Context) Context {
-	for {
-		w, ok := c.(Wrapper)
-		if !ok {
-			return c
-		}
-		c = w.Inner()
-	}
-}
-
-// Watcher is implemented by streams and events of a device that works outside this process. A caller
-// may block its thread in DoneWithin for a short time, since no goroutine of this process has to run
-// for the work to end.
-type Watcher interface {
-	// DoneWithin is Done, but waits up to about limit for the work to end.
-	DoneWithin(limit time.Duration) (bool, error)
-}
-
-// Launcher is implemented by streams that can hand launches to a thread of the backend, so that the
-// caller does not wait for the driver.
-type Launcher interface {
-	// LaunchLater is Launch, but may only queue the launch; it then returns later true and the launch's
-	// number, counted from 0 in each context. All other calls behave as if a queued launch had been
-	// made. The one difference is that the driver can still refuse it; Refused reports that. More
-	// says that the caller expects to make another launch at once.
-	LaunchLater(f Function, l Launch, more bool) (number uint64, later bool, err error)
-	// Refused waits until the driver has been given every launch that streams of the context have
-	// queued so far. It returns the launches that the driver has refused since the last call of
-	// Refused, in their order.
-	Refused() []Refusal
-}
-
-// Refusal is a launch that LaunchLater queued and the driver then refused.
-type Refusal struct {
-	Number uint64
-	Err    error
-}
-
-// Prioritiser is implemented by contexts that prefer the work of some streams.
-type Prioritiser interface {
-	// NewStreamOf is NewStream with a priority as in CUDA: a lower number goes first.
-	NewStreamOf(priority int) (Stream, error)
-}
-
-// Asker is implemented by contexts whose driver computes things that only a driver can compute.
-type Asker interface {
-	// Ask answers one of the questions below: ErrInvalidValue where the driver
-	// refuses the arguments in about.
-	Ask(what int, about []byte) ([]byte, error)
-}
-
-// Questions to a driver.
-const (
-	// AskTopology asks how the multiprocessors are grouped. The answer has one byte for each
-	// pair of multiprocessors, then one for each multiprocessor; only NVIDIA's libraries
-	// interpret them.
-	AskTopology = 1 + iota
-	// AskTiled and AskIm2col ask for the descriptor of a tensor. The arguments are those of
-	// the program, encoded as TensorMap in device/cuda/driver.h.
-	AskTiled
-	AskIm2col
-	// AskReplaced asks for a copy of a descriptor with another address. The arguments are the
-	// descriptor, followed by the address.
-	AskReplaced
-)
-
-// HostMapper is implemented by contexts whose kernels can reach host memory.
-type HostMapper interface {
-	// MapHost lets kernels read and write host memory, with atomics too, at the address
-	// that it has in this process: ErrNotSupported where the device cannot. Address and
-	// length are multiples of 4096. The memory must stay mapped in this process until the
-	// caller has called unmap or closed the context.
-	MapHost(host []byte) (unmap func() error, err error)
-}
 
 // ImageInfo is what an image holds, sorted by name. Variables have no address
 // yet.
@@ -268,6 +129,9 @@ type Context interface {
 	NewStream() (Stream, error)
 	NewEvent() (Event, error)
 
+	// Can says what else the context can do.
+	Can() *ContextCan
+
 	// Pin tells the device that the caller will copy to or from this host memory
 	// often. It is never needed and may make copies faster. The memory must stay
 	// mapped until the caller has called unpin or closed the context.
@@ -314,8 +178,15 @@ type Stream interface {
 	// must not call the device. It is not called if the context ends before.
 	Call(f func()) error
 
+	// Can says what else the stream can do.
+	Can() *StreamCan
+
 	// Done says whether all submitted work has ended.
 	Done() (bool, error)
+	// Watch returns a function that is Done but waits up to about limit for the work to end. It is nil
+	// unless the device works outside this process: then a caller may block its thread for a short time,
+	// since no goroutine of this process has to run for the work to end.
+	Watch() func(limit time.Duration) (bool, error)
 	// Synchronise waits until all work submitted before the call has ended.
 	Synchronise(ctx context.Context) error
 	// Close makes the stream refuse more work. Pending work still runs to its end.
@@ -326,6 +197,8 @@ type Stream interface {
 type Event interface {
 	// Done says whether the work that the event stands for has ended.
 	Done() (bool, error)
+	// Watch is as with streams.
+	Watch() func(limit time.Duration) (bool, error)
 	// Synchronise waits for that.
 	Synchronise(ctx context.Context) error
 	// Since returns the time between two recorded and ended events, both of

@@ -1,16 +1,5 @@
 package device
 
-// Grapher is implemented by devices that run many kernels, copies and fills with dependencies
-// between them as one piece of work. A launch of the whole costs less per node than submitting
-// the nodes one by one.
-type Grapher interface {
-	// NewGraph makes a graph in a context of the device. Each node comes after all nodes that it
-	// depends on. NewGraph refuses nodes that the device cannot have in a graph. Before is nil, or
-	// the graph that the new one replaces: if the two differ little, the device may turn it into
-	// the new one. In either case the caller must close before and must not launch it any more.
-	NewGraph(c Context, nodes []GraphNode, before Graph) (Graph, error)
-}
-
 // Graph is work that is submitted as a whole, any number of times. Two launches of it must not
 // overlap.
 type Graph interface {

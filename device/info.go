@@ -17,7 +17,7 @@ type Info struct {
 	// second context cannot have an arena that another one has. Each needs a process of its own then.
 	OneArena bool
 	// Peers names a group of devices. Contexts of one process on two devices with the same name copy
-	// to each other directly (PeerCopier); "" if this device has no such peers.
+	// to each other directly (StreamCan.CopyFrom); "" if this device has no such peers.
 	Peers string
 	Name  string
 	UUID  [16]byte

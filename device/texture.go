@@ -2,24 +2,6 @@ package device
 
 import "fmt"
 
-// Texturer is implemented by contexts whose kernels read memory through textures, and
-// read and write it through surfaces.
-//
-// The contents of an array are memory of the context, in rows without gaps (see
-// ArrayLevel): the caller maps, copies and moves it like any other memory. A device whose
-// hardware needs arrays in another layout keeps an array of its own beside that memory, and
-// updates one from the other when the memory is copied to or from.
-type Texturer interface {
-	// NewTexture makes a texture or a surface and returns its handle, the number that
-	// kernels use. The handle is wanted, or the device's choice if wanted is 0. A device
-	// that cannot assign the wanted handle answers ErrNotSupported. The memory need be
-	// mapped only while kernels use the texture.
-	NewTexture(t Texture, wanted uint64) (handle uint64, err error)
-	// DropTexture destroys a texture or a surface. Textures and surfaces may be numbered
-	// separately, so the caller says which it means. All work that uses it must have ended.
-	DropTexture(handle uint64, surface bool) error
-}
-
 // Resource says what a texture reads.
 type Resource uint32
 

@@ -1,17 +1,5 @@
 package device
 
-// Words is implemented by streams that can write, and wait for, single words of 4 or 8 bytes
-// in device memory or in host memory that kernels reach (HostMapper). The address is a
-// multiple of the width. Both are work in the order of the stream: they begin when the work
-// submitted before has ended, and work submitted later waits for them.
-type Words interface {
-	// WriteWord writes the word atomically.
-	WriteWord(addr uint64, width int, value uint64) error
-	// WaitWord waits until c.Holds(word, value, width). Work of other streams goes on
-	// meanwhile.
-	WaitWord(addr uint64, width int, value uint64, c Compare) error
-}
-
 // Compare is the condition that WaitWord waits for, by CUDA's numbers.
 type Compare uint8
 

@@ -38,7 +38,7 @@ func fatedWorker() error {
 			return nil, err
 		}
 		rules, err := fault.Parse(os.Getenv("MUSTER_TEST_RULES"))
-		return fault.Wrap(d, rules, time.Sleep).Whole(), err
+		return fault.Wrap(d, rules, time.Sleep), err
 	}
 	return worker.Main(os.NewFile(3, "control"), open, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 }

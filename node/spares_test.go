@@ -43,12 +43,18 @@ func (d costly) Info() device.Info {
 	return info
 }
 
-func (d costly) Prepare(host []byte) error {
+func (d costly) Can() *device.DeviceCan {
+	can := *d.Device.Can()
+	can.Prepare, can.Discard = d.prepare, d.discard
+	return &can
+}
+
+func (d costly) prepare(host []byte) error {
 	note("prepared")
 	return nil
 }
 
-func (d costly) Discard() error {
+func (d costly) discard() error {
 	if path := os.Getenv("MUSTER_TEST_DISCARD"); path != "" { // it takes until there is something to read
 		note("discarding")
 		f, err := os.Open(path)

@@ -25,15 +25,13 @@ import (
 
 // gpuContext is a context of the driver with an arena.
 type gpuContext struct {
-	dev    *gpu
+	dev *gpu
+	device.ContextCan
 	handle C.mcu_handle
-	arena  device.Arena // zero until complete has reserved it
+	config device.Config // zero until complete has reserved the arena
 
-	print    func([]byte)
-	complain func([]byte)
-	sieve    *sieve  // picks failed assertions out of standard error; nil without Config.Complain
-	prints   *prints // what kernels print; nil if standard output is not redirected
-	touches  bool    // Config.Touches
+	sieve  *sieve  // picks failed assertions out of standard error; nil without Config.Complain
+	prints *prints // what kernels print; nil if standard output is not redirected
 
 	// printing counts the launches of kernels that may print, and collected is how many of those have
 	// ended and had their text passed on. Where the two are equal there is nothing to pass on.
@@ -77,7 +75,12 @@ type gpuContext struct {
 var _ device.Context = (*gpuContext)(nil)
 
 func newContext(d *gpu, handle C.mcu_handle, stack uint64) *gpuContext {
-	return &gpuContext{dev: d, handle: handle, stack: stack, ended: make(chan struct{}), released: make(chan struct{})}
+	c := &gpuContext{dev: d, handle: handle, stack: stack, ended: make(chan struct{}), released: make(chan struct{})}
+	c.ContextCan = device.ContextCan{
+		SetLimit: c.setLimit, NewStreamOf: c.newStreamOf, Ask: c.ask, MapHost: c.mapHost, NewShared: c.newShared, MapShared: c.mapShared,
+		NewTexture: c.newTexture, DropTexture: c.dropTexture,
+	}
+	return c
 }
 
 // Err returns why the context has ended, or nil.
@@ -271,8 +274,8 @@ func (c *gpuContext) growStack(bytes uint64) error {
 	return nil
 }
 
-// SetLimit sets a limit of the driver.
-func (c *gpuContext) SetLimit(limit int, value uint64) error {
+// setLimit sets a limit of the driver.
+func (c *gpuContext) setLimit(limit int, value uint64) error {
 	err := c.call(func() C.mcu_result { return C.mcu_context_limit(c.handle, C.int(limit), C.size_t(value)) })
 	if err != nil {
 		return fmt.Errorf("limit %d of %d: %w", limit, value, err)
@@ -310,8 +313,8 @@ func (c *gpuContext) Pin(host []byte) (unpin func() error, err error) {
 	return func() error { return c.unpin(p) }, nil
 }
 
-// Ask answers a question of device.Asker.
-func (c *gpuContext) Ask(what int, about []byte) ([]byte, error) {
+// ask answers a question of device.ContextCan.
+func (c *gpuContext) ask(what int, about []byte) ([]byte, error) {
 	switch what {
 	case device.AskTopology:
 		pairs := c.dev.info.Multiprocessors / 2
@@ -345,9 +348,9 @@ func (c *gpuContext) Ask(what int, about []byte) ([]byte, error) {
 	return nil, fmt.Errorf("question %d to the driver: %w", what, device.ErrNotSupported)
 }
 
-// MapHost registers host memory with the driver such that kernels reach it. It refuses memory that
+// mapHost registers host memory with the driver such that kernels reach it. It refuses memory that
 // the driver gives another address than the host's.
-func (c *gpuContext) MapHost(host []byte) (unmap func() error, err error) {
+func (c *gpuContext) mapHost(host []byte) (unmap func() error, err error) {
 	if len(host) == 0 {
 		return nil, fmt.Errorf("mapping no bytes: %w", device.ErrInvalidValue)
 	}
@@ -481,8 +484,8 @@ func (c *gpuContext) release(sound bool) error {
 		size := C.size_t(p.size())
 		note(failed(C.mcu_unmap(inside, C.uint64_t(p.from), &size, 1)))
 	}
-	if c.arena.Size > 0 { // else it was prepared only
-		note(failed(C.mcu_reserve_free(inside, C.uint64_t(c.arena.Base), C.size_t(c.arena.Size))))
+	if c.config.Arena.Size > 0 { // else it was prepared only
+		note(failed(C.mcu_reserve_free(inside, C.uint64_t(c.config.Arena.Base), C.size_t(c.config.Arena.Size))))
 	}
 	if sound {
 		note(failed(C.mcu_context_destroy(c.handle)))

@@ -20,8 +20,6 @@ type echo struct {
 	stream C.mcu_handle // 0 before the first; it ends with the context
 }
 
-var _ device.Echoer = (*stream)(nil)
-
 // Pieces of a copy in: while the device sends one back, the next comes.
 const (
 	leastEcho, mostEcho = 1 << 20, 4 << 20
@@ -32,8 +30,8 @@ func echoPiece(size int) int {
 	return min(max(size/echoPieces&^(leastEcho-1), leastEcho), mostEcho)
 }
 
-// CopyInKept is CopyIn, and copies what the device has then to keep.
-func (s *stream) CopyInKept(dst uint64, src, keep []byte) error {
+// copyInKept is CopyIn, and copies what the device has then to keep.
+func (s *stream) copyInKept(dst uint64, src, keep []byte) error {
 	if len(keep) != len(src) {
 		return fmt.Errorf("%d bytes to be kept in %d: %w", len(src), len(keep), device.ErrInvalidValue)
 	}

@@ -16,7 +16,7 @@ func testEcho(t *testing.T, b *bench) {
 	const size, part = 13<<20 + 5000, 2 << 20
 	b.ok(b.Map(testBase, (size+b.g-1)/b.g*b.g))
 	src, keep := make([]byte, size), make([]byte, size)
-	e := b.stream.(device.Echoer)
+	e := b.stream.Can()
 	if err := e.CopyInKept(testBase, src, keep); !errors.Is(err, device.ErrNotSupported) {
 		t.Fatalf("memory that is not pinned: %v", err)
 	}

@@ -17,6 +17,7 @@ import (
 
 // event is an event of the driver, with a time.
 type event struct {
+	device.Watched
 	c      *gpuContext
 	number uint64 // of events of the context, in the order in which they were made
 
@@ -25,14 +26,12 @@ type event struct {
 	recorded bool
 }
 
-var (
-	_ device.Event   = (*event)(nil)
-	_ device.Watcher = (*event)(nil)
-)
+var _ device.Event = (*event)(nil)
 
 // NewEvent makes an event.
 func (c *gpuContext) NewEvent() (device.Event, error) {
 	e := &event{c: c}
+	e.DoneWithin = e.doneWithin
 	if err := c.call(func() C.mcu_result { return C.mcu_event_create(c.handle, 1, &e.handle) }); err != nil {
 		return nil, err
 	}
@@ -76,8 +75,8 @@ func (e *event) query() (done bool, err error) {
 	return done && err == nil, err
 }
 
-// DoneWithin is Done, but polls for up to limit, without leaving the thread.
-func (e *event) DoneWithin(limit time.Duration) (done bool, err error) {
+// doneWithin is Done, but polls for up to limit, without leaving the thread.
+func (e *event) doneWithin(limit time.Duration) (done bool, err error) {
 	err = e.use(func(handle C.mcu_handle) error {
 		done, err = e.c.isDone(func() C.mcu_result { return C.mcu_event_watch(e.c.handle, handle, C.int64_t(limit)) })
 		return err

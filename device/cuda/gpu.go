@@ -18,6 +18,7 @@ import (
 type gpu struct {
 	handle C.int
 	info   device.Info
+	device.DeviceCan
 
 	takeStdout bool
 
@@ -25,13 +26,11 @@ type gpu struct {
 	prepared *gpuContext // that the next Open takes; nil if there is none
 }
 
-var (
-	_ device.Device   = (*gpu)(nil)
-	_ device.Preparer = (*gpu)(nil)
-)
+var _ device.Device = (*gpu)(nil)
 
 func newDevice(ordinal int) (*gpu, error) {
 	d := &gpu{}
+	d.DeviceCan = device.DeviceCan{Prepare: d.prepare, Discard: d.discard, NewGraph: d.newGraph}
 	var name [256]C.char
 	var uuid [16]byte
 	var memory, granularity C.size_t
@@ -85,9 +84,9 @@ func (d *gpu) Open(config device.Config) (device.Context, error) {
 	return c, nil
 }
 
-// Prepare makes a context with everything that does not depend on whose it will be: the next Open
+// prepare makes a context with everything that does not depend on whose it will be: the next Open
 // takes it. Of a context without an arena nothing can be used.
-func (d *gpu) Prepare(host []byte) error {
+func (d *gpu) prepare(host []byte) error {
 	c, err := d.bare()
 	if err != nil {
 		return err
@@ -105,8 +104,8 @@ func (d *gpu) Prepare(host []byte) error {
 	return nil
 }
 
-// Discard closes the context that was prepared, if no Open has taken it.
-func (d *gpu) Discard() error {
+// discard closes the context that was prepared, if no Open has taken it.
+func (d *gpu) discard() error {
 	if c := d.takePrepared(); c != nil {
 		return c.Close()
 	}
@@ -148,11 +147,10 @@ func (c *gpuContext) complete(config device.Config) error {
 	if err := reserve(c.handle, config.Arena); err != nil {
 		return err
 	}
-	c.arena, c.touches = config.Arena, config.Touches
+	c.config = config
 	if !c.dev.takeStdout || config.Print == nil {
 		return nil
 	}
-	c.print, c.complain = config.Print, config.Complain
 	var err error
 	if c.prints, err = takeStdout(); err == nil && config.Complain != nil {
 		c.sieve, err = takeStderr()

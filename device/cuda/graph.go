@@ -15,8 +15,6 @@ import (
 	"muster/device"
 )
 
-var _ device.Grapher = (*gpu)(nil)
-
 // graph is an instantiated graph of the driver.
 type graph struct {
 	c        *gpuContext
@@ -42,10 +40,10 @@ type instantiated struct {
 	made      []C.mcu_handle
 }
 
-// NewGraph makes a graph. It tries the cheapest way first: if before differs in a few nodes, these are
+// newGraph makes a graph. It tries the cheapest way first: if before differs in a few nodes, these are
 // changed in its instance; else its instance is updated to the new graph, if the driver accepts that;
 // else a new instance is made.
-func (d *gpu) NewGraph(context device.Context, nodes []device.GraphNode, before device.Graph) (device.Graph, error) {
+func (d *gpu) newGraph(context device.Context, nodes []device.GraphNode, before device.Graph) (device.Graph, error) {
 	c, ok := context.(*gpuContext)
 	if !ok {
 		return nil, fmt.Errorf("a context of another device: %w", device.ErrInvalidValue)

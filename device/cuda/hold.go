@@ -14,8 +14,6 @@ import (
 	"muster/device"
 )
 
-var _ device.Holder = (*stream)(nil)
-
 // gates has the words that streams wait for (Hold), in pinned memory, which the device reads. They are
 // pinned when the context is opened: pinning more may wait for running work, and that may wait for a
 // gate.
@@ -107,8 +105,8 @@ func (g *gate) close() {
 	}
 }
 
-// Hold makes later work wait until it is released.
-func (s *stream) Hold(given func(release func())) error {
+// hold makes later work wait until it is released.
+func (s *stream) hold(given func(release func())) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(); err != nil {

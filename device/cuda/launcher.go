@@ -47,8 +47,6 @@ const (
 // other process. With fewer the thread would only take a processor from the others.
 var fewCores = 4
 
-var _ device.Launcher = (*stream)(nil)
-
 // pending says whether the thread has launches that it has not made.
 func (l *launcher) pending() bool {
 	given := l.given.Load()
@@ -112,8 +110,8 @@ func (l *launcher) ready(c *gpuContext, more bool) bool {
 	return false
 }
 
-// LaunchLater is Launch, but may leave the call of the driver to the launcher's thread.
-func (s *stream) LaunchLater(fn device.Function, launch device.Launch, more bool) (number uint64, later bool, err error) {
+// launchLater is Launch, but may leave the call of the driver to the launcher's thread.
+func (s *stream) launchLater(fn device.Function, launch device.Launch, more bool) (number uint64, later bool, err error) {
 	f, err := s.launchable(fn, launch)
 	if err != nil {
 		return 0, false, err
@@ -178,8 +176,8 @@ func (l *launcher) collect(c *gpuContext) {
 	l.asked = given
 }
 
-// Refused waits until the thread has made all launches, and returns those that the driver refused.
-func (s *stream) Refused() []device.Refusal {
+// refused waits until the thread has made all launches, and returns those that the driver refused.
+func (s *stream) refused() []device.Refusal {
 	c := s.c
 	c.use.RLock()
 	defer c.use.RUnlock()

@@ -124,7 +124,7 @@ func TestLaterLaunchesAreInOrder(t *testing.T) {
 				b.ok(on.Record(e))
 				fallthrough
 			default:
-				number, late, err := on.(device.Launcher).LaunchLater(f, launch, random.IntN(50) > 0)
+				number, late, err := on.Can().LaunchLater(f, launch, random.IntN(50) > 0)
 				b.ok(err)
 				if late && number != later {
 					t.Fatalf("launch %d has number %d", later, number)
@@ -141,7 +141,7 @@ func TestLaterLaunchesAreInOrder(t *testing.T) {
 		if later == 0 {
 			t.Error("nothing was left to the other thread")
 		}
-		if refused := b.stream.(device.Launcher).Refused(); len(refused) > 0 {
+		if refused := b.stream.Can().Refused(); len(refused) > 0 {
 			t.Errorf("refused: %v", refused)
 		}
 		got := make([]byte, 4+4*len(want))
@@ -165,7 +165,7 @@ func TestLaterLaunchesAreRefused(t *testing.T) {
 		seed, _ := seeds.First(t)
 		random := rand.New(rand.NewPCG(seed, 1))
 		good, bad := b.kernel("nothing"), b.kernel("refused")
-		on := b.stream.(device.Launcher)
+		on := b.stream.Can()
 		var want, got []uint64
 		hear := func() {
 			for _, r := range on.Refused() {
@@ -203,7 +203,7 @@ func TestLaterLaunchesAreRefused(t *testing.T) {
 func TestFaultOfLaterLaunch(t *testing.T) {
 	withStandin(t, func(t *testing.T, b *bench) {
 		good, fault := b.kernel("nothing"), b.kernel("fault")
-		on := b.stream.(device.Launcher)
+		on := b.stream.Can()
 		late := false
 		for began := time.Now(); !late && time.Since(began) < 4*time.Minute; {
 			var err error
@@ -219,9 +219,9 @@ func TestFaultOfLaterLaunch(t *testing.T) {
 		if _, _, err := on.LaunchLater(good, alone(nil), true); !errors.As(err, &found) {
 			t.Errorf("a launch answered %v, want a fault", err)
 		}
-		b.stream.(device.Launcher).Refused()
+		b.stream.Can().Refused()
 		b.ok(b.Close())
-		b.stream.(device.Launcher).Refused()
+		b.stream.Can().Refused()
 	})
 }
 
@@ -263,7 +263,7 @@ func TestChangedGraphs(t *testing.T) {
 			if before != nil {
 				had = before.instance
 			}
-			made, err := b.Context.(*gpuContext).dev.NewGraph(b.Context, one.nodes, last)
+			made, err := b.Context.(*gpuContext).dev.newGraph(b.Context, one.nodes, last)
 			b.ok(err)
 			g := made.(*graph)
 			if kept := had == g.instance; kept != one.keeps || (g.made != nil) != one.changes {
@@ -297,10 +297,10 @@ func TestPreparedContexts(t *testing.T) {
 		host := make([]byte, 1<<20)
 		config := device.Config{Arena: device.Arena{Base: testBase + 1<<40, Size: 64 << 20}}
 		for _, discards := range []bool{false, true, false} {
-			b.ok(d.Prepare(host))
+			b.ok(d.prepare(host))
 			made := d.prepared
 			if discards {
-				b.ok(d.Discard())
+				b.ok(d.discard())
 			}
 			opened, err := d.Open(config)
 			b.ok(err)
@@ -318,9 +318,9 @@ func TestPreparedContexts(t *testing.T) {
 			b.ok(s.Synchronise(b.ctx))
 			b.ok(c.Close())
 		}
-		b.ok(d.Prepare(nil))
-		b.ok(d.Prepare(nil)) // replaces the first
-		b.ok(d.Discard())
-		b.ok(d.Discard())
+		b.ok(d.prepare(nil))
+		b.ok(d.prepare(nil)) // replaces the first
+		b.ok(d.discard())
+		b.ok(d.discard())
 	})
 }

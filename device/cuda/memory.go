@@ -56,8 +56,8 @@ func (c *gpuContext) checkRange(addr, size uint64) (span, error) {
 	switch {
 	case size == 0 || addr%g != 0 || size%g != 0:
 		return span{}, fmt.Errorf("%d bytes at %#x: give multiples of %d: %w", size, addr, g, device.ErrInvalidValue)
-	case !c.arena.Contains(addr, size):
-		return span{}, fmt.Errorf("%d bytes at %#x: not within the arena of %d bytes at %#x: %w", size, addr, c.arena.Size, c.arena.Base, device.ErrInvalidValue)
+	case !c.config.Arena.Contains(addr, size):
+		return span{}, fmt.Errorf("%d bytes at %#x: not within the arena of %d bytes at %#x: %w", size, addr, c.config.Arena.Size, c.config.Arena.Base, device.ErrInvalidValue)
 	}
 	return span{addr, addr + size}, nil
 }
@@ -148,7 +148,7 @@ func (c *gpuContext) reachable(addr, size uint64) bool {
 	s := span{addr, addr + size}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.arena.Contains(addr, size) {
+	if c.config.Arena.Contains(addr, size) {
 		return c.mapped.covers(s)
 	}
 	return c.variables.hold(s)

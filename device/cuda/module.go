@@ -71,7 +71,7 @@ func (c *gpuContext) Load(image []byte) (device.Module, error) {
 		_ = c.call(func() C.mcu_result { return C.mcu_module_unload(c.handle, m.handle) })
 		return nil, err
 	}
-	if c.touches {
+	if c.config.Touches {
 		m.touches = kernelmemory.OfImage(image, c.dev.info.Compute)
 	}
 	c.mu.Lock()

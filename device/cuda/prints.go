@@ -119,7 +119,7 @@ func (c *gpuContext) printed() {
 	if c.call(func() C.mcu_result { return C.mcu_flush_prints(c.handle) }) != nil {
 		return
 	}
-	c.prints.collect(c.print)
+	c.prints.collect(c.config.Print)
 	if over {
 		c.collected.Store(launches)
 	}
@@ -148,7 +148,7 @@ func (c *gpuContext) asserted() {
 			return
 		}
 		C.mcu_context_synchronise(c.handle) // after a fault this returns at once, and then all is written
-		c.prints.collect(c.print)
+		c.prints.collect(c.config.Print)
 		text := c.sieve.take(func(line string) bool {
 			raw := []byte(line)
 			return C.mcu_write_stderr((*C.char)(unsafe.Pointer(&raw[0])), C.size_t(len(raw))) != 0
@@ -156,7 +156,7 @@ func (c *gpuContext) asserted() {
 		c.prints.mu.Lock()
 		defer c.prints.mu.Unlock()
 		if len(text) > 0 {
-			c.complain(text)
+			c.config.Complain(text)
 		}
 	})
 }

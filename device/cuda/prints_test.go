@@ -73,8 +73,10 @@ func testPrints(library string) {
 			runtime.Gosched()
 		}
 	}
-	within := func(of any) func() (bool, error) {
-		return func() (bool, error) { return of.(device.Watcher).DoneWithin(10 * time.Microsecond) }
+	within := func(of interface {
+		Watch() func(time.Duration) (bool, error)
+	}) func() (bool, error) {
+		return func() (bool, error) { return of.Watch()(10 * time.Microsecond) }
 	}
 	ways := []struct {
 		name string
@@ -95,7 +97,7 @@ func testPrints(library string) {
 		if n%2 == 0 {
 			must(on.Launch(f, launch))
 		} else {
-			_, _, err := on.(device.Launcher).LaunchLater(f, launch, true)
+			_, _, err := on.Can().LaunchLater(f, launch, true)
 			must(err)
 		}
 		return fmt.Sprintf("i %d\n", n)

@@ -12,12 +12,10 @@ import (
 	"muster/device"
 )
 
-var _ device.Sharer = (*gpuContext)(nil)
-
-// NewShared makes host memory that the driver can map for several processes and devices, so that
+// newShared makes host memory that the driver can map for several processes and devices, so that
 // it stays reachable when its users move to other devices. If the driver cannot do that, it makes
 // memory of this device.
-func (c *gpuContext) NewShared(size uint64) (*os.File, error) {
+func (c *gpuContext) newShared(size uint64) (*os.File, error) {
 	if g := c.dev.info.Granularity; size == 0 || size%g != 0 {
 		return nil, fmt.Errorf("%d bytes of shared memory: give a multiple of %d: %w", size, g, device.ErrInvalidValue)
 	}
@@ -29,8 +27,8 @@ func (c *gpuContext) NewShared(size uint64) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "shared memory"), nil
 }
 
-// MapShared maps shared memory at an address of the arena, as one piece.
-func (c *gpuContext) MapShared(addr, size uint64, f *os.File) error {
+// mapShared maps shared memory at an address of the arena, as one piece.
+func (c *gpuContext) mapShared(addr, size uint64, f *os.File) error {
 	s, err := c.checkRange(addr, size)
 	if err != nil {
 		return err

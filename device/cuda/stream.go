@@ -21,7 +21,9 @@ import (
 
 // stream is a stream of the driver.
 type stream struct {
-	c      *gpuContext
+	c *gpuContext
+	device.StreamCan
+	device.Watched
 	closed atomic.Bool
 
 	mu   sync.Mutex // held while submitting, so that the calls of one operation stay together
@@ -42,18 +44,20 @@ type stream struct {
 	handle C.mcu_handle // 0 when destroyed; destroying needs both mu and life
 }
 
-var (
-	_ device.Stream  = (*stream)(nil)
-	_ device.Watcher = (*stream)(nil)
-)
+var _ device.Stream = (*stream)(nil)
 
 // NewStream makes a stream.
-func (c *gpuContext) NewStream() (device.Stream, error) { return c.NewStreamOf(0) }
+func (c *gpuContext) NewStream() (device.Stream, error) { return c.newStreamOf(0) }
 
-// NewStreamOf makes a stream with a priority, which the driver clamps to the device's range.
-func (c *gpuContext) NewStreamOf(priority int) (device.Stream, error) {
+// newStreamOf makes a stream with a priority, which the driver clamps to the device's range.
+func (c *gpuContext) newStreamOf(priority int) (device.Stream, error) {
 	c.sweep()
 	s := &stream{c: c}
+	s.DoneWithin = s.doneWithin
+	s.StreamCan = device.StreamCan{
+		CopyTaken: s.copyTaken, CopyInKept: s.copyInKept, WriteWord: s.writeWord, WaitWord: s.waitWord,
+		LaunchLater: s.launchLater, Refused: s.refused, Hold: s.hold,
+	}
 	if err := c.call(func() C.mcu_result { return C.mcu_stream_create(c.handle, C.int(priority), &s.handle) }); err != nil {
 		return nil, err
 	}
@@ -200,8 +204,8 @@ func (s *stream) eachPart(parts []int, host []byte, addr uint64, submit func(add
 	return nil
 }
 
-// CopyTaken is CopyIn, but has read src when it returns.
-func (s *stream) CopyTaken(dst uint64, src []byte) error {
+// copyTaken is CopyIn, but has read src when it returns.
+func (s *stream) copyTaken(dst uint64, src []byte) error {
 	if ok, err := s.checkMemory("copy to the device", uint64(len(src)), dst); !ok {
 		return err
 	}
@@ -440,16 +444,16 @@ func (s *stream) Done() (bool, error) {
 	return s.c.told(s.query())
 }
 
-// DoneWithin is Done, but polls for up to limit, without leaving the thread.
-func (s *stream) DoneWithin(limit time.Duration) (bool, error) {
+// doneWithin is Done, but polls for up to limit, without leaving the thread.
+func (s *stream) doneWithin(limit time.Duration) (bool, error) {
 	if err := s.usable(); err != nil {
 		return false, err
 	}
-	return s.c.told(s.watch(limit))
+	return s.c.told(s.poll(limit))
 }
 
-// watch is query, but polls for up to limit.
-func (s *stream) watch(limit time.Duration) (bool, error) {
+// poll is query, but polls for up to limit.
+func (s *stream) poll(limit time.Duration) (bool, error) {
 	if s.idle() {
 		return true, nil
 	}

@@ -15,8 +15,6 @@ import (
 	"muster/device"
 )
 
-var _ device.Texturer = (*gpuContext)(nil)
-
 // textures are the texture and surface objects of a context, and the driver's arrays.
 //
 // The driver keeps the contents of an array in a layout of its own. So each array is
@@ -53,10 +51,10 @@ type array struct {
 // maxSpare is how many objects NewTexture makes at most until one has the wanted handle.
 const maxSpare = 1 << 14
 
-// NewTexture makes a texture or a surface. The driver chooses the handles. To get a wanted handle,
-// NewTexture makes objects until one has it, and destroys the others only afterwards: destroyed
+// newTexture makes a texture or a surface. The driver chooses the handles. To get a wanted handle,
+// newTexture makes objects until one has it, and destroys the others only afterwards: destroyed
 // earlier, they would get the same handles again.
-func (c *gpuContext) NewTexture(t device.Texture, wanted uint64) (handle uint64, err error) {
+func (c *gpuContext) newTexture(t device.Texture, wanted uint64) (handle uint64, err error) {
 	if err := t.Check(); err != nil {
 		return 0, err
 	}
@@ -101,8 +99,8 @@ func (c *gpuContext) NewTexture(t device.Texture, wanted uint64) (handle uint64,
 	return handle, nil
 }
 
-// DropTexture destroys a texture or a surface, and with its last one also the array.
-func (c *gpuContext) DropTexture(handle uint64, surface bool) error {
+// dropTexture destroys a texture or a surface, and with its last one also the array.
+func (c *gpuContext) dropTexture(handle uint64, surface bool) error {
 	x := &c.textures
 	x.mu.Lock()
 	defer x.mu.Unlock()

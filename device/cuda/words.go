@@ -12,8 +12,6 @@ import (
 	"muster/device"
 )
 
-var _ device.Words = (*stream)(nil)
-
 // checkWord returns why a word cannot be written or waited for, or nil.
 func (s *stream) checkWord(addr uint64, width int) error {
 	if width != 4 && width != 8 || addr%uint64(width) != 0 {
@@ -41,8 +39,8 @@ func (c *gpuContext) mapsHost(addr, size uint64) bool {
 	return false
 }
 
-// WriteWord writes a word in the order of the stream.
-func (s *stream) WriteWord(addr uint64, width int, value uint64) error {
+// writeWord writes a word in the order of the stream.
+func (s *stream) writeWord(addr uint64, width int, value uint64) error {
 	if err := s.checkWord(addr, width); err != nil {
 		return err
 	}
@@ -55,8 +53,8 @@ func (s *stream) WriteWord(addr uint64, width int, value uint64) error {
 	return s.wrote(addr, uint64(width))
 }
 
-// WaitWord makes later work wait until a word satisfies the comparison.
-func (s *stream) WaitWord(addr uint64, width int, value uint64, c device.Compare) error {
+// waitWord makes later work wait until a word satisfies the comparison.
+func (s *stream) waitWord(addr uint64, width int, value uint64, c device.Compare) error {
 	if c > device.NotAll {
 		return fmt.Errorf("waiting for a word with comparison %d: %w", c, device.ErrInvalidValue)
 	}

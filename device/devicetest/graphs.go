@@ -9,13 +9,13 @@ var graphTests = []test{
 	{"wrong graphs", always, testWrongGraphs},
 }
 
-// grapher returns the device's Grapher, or skips the test.
-func (b *bench) grapher() device.Grapher {
-	g, ok := b.dev.(device.Grapher)
-	if !ok {
+// grapher returns what the device can, or skips the test if that is not graphs.
+func (b *bench) grapher() *device.DeviceCan {
+	can := b.dev.Can()
+	if can.NewGraph == nil {
 		b.Skip("the backend runs no graphs")
 	}
-	return g
+	return can
 }
 
 // step is a node with a kernel.

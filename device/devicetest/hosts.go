@@ -18,8 +18,8 @@ func (b *bench) hostPages(size int) []byte {
 
 // mapHost makes host memory reachable for kernels, or skips the test.
 func (o *opened) mapHost(host []byte) (unmap func() error) {
-	m, ok := o.Context.(device.HostMapper)
-	if !ok {
+	m := o.Can()
+	if m.MapHost == nil {
 		o.Skip("the backend has no memory of the host for kernels")
 	}
 	unmap, err := m.MapHost(host)

@@ -141,11 +141,11 @@ func testSameAddresses(b *bench) {
 	same(b, "addresses of a second context", addresses(), addresses())
 }
 
-// A device that is a Placer puts variables at given addresses whatever was loaded
+// A device that can LoadAt puts variables at given addresses whatever was loaded
 // and unloaded before, and refuses addresses that are in use.
 func testPlacedVariables(b *bench) {
-	placer, ok := b.dev.(device.Placer)
-	if !ok {
+	placer := b.dev.Can()
+	if placer.LoadAt == nil {
 		b.Skip("this backend chooses addresses itself")
 	}
 	first := b.open()
@@ -268,13 +268,15 @@ func testPrint(b *bench) {
 	}
 }
 
-// watch returns DoneWithin of a stream or an event that has it, else otherwise.
-func watch(of any, otherwise func() (bool, error)) func() (bool, error) {
-	w, ok := of.(device.Watcher)
-	if !ok {
+// watch returns Watch of a stream or an event that has it, else otherwise.
+func watch(of interface {
+	Watch() func(time.Duration) (bool, error)
+}, otherwise func() (bool, error)) func() (bool, error) {
+	w := of.Watch()
+	if w == nil {
 		return otherwise
 	}
-	return func() (bool, error) { return w.DoneWithin(10 * time.Microsecond) }
+	return func() (bool, error) { return w(10 * time.Microsecond) }
 }
 
 const linkHead = ".version 7.0\n.target sm_70\n.address_size 64\n"

@@ -14,8 +14,8 @@ var sharedTests = []test{
 
 // newShared makes shared memory, or skips the test.
 func (o *opened) newShared(size uint64) *os.File {
-	s, ok := o.Context.(device.Sharer)
-	if !ok {
+	s := o.Can()
+	if s.NewShared == nil {
 		o.Skip("the backend has no memory that contexts share")
 	}
 	f, err := s.NewShared(size)
@@ -29,7 +29,7 @@ func (o *opened) newShared(size uint64) *os.File {
 
 func (o *opened) mapShared(offset, size uint64, f *os.File) uint64 {
 	addr := o.arena().Base + offset
-	o.ok(o.Context.(device.Sharer).MapShared(addr, size, f))
+	o.ok(o.Can().MapShared(addr, size, f))
 	return addr
 }
 
@@ -42,7 +42,7 @@ func testSharedMemory(b *bench) {
 	f := first.newShared(2 * first.g)
 	here := first.mapShared(4*first.g, 2*first.g, f)
 	there := arenaBase + 2*arenaSize + 8*first.g
-	b.ok(second.Context.(device.Sharer).MapShared(there, 2*first.g, f))
+	b.ok(second.Can().MapShared(there, 2*first.g, f))
 	first.putWords(here+first.g, 1, 2, 3)
 	second.launch(second.stream, "step", 1, 3, there+first.g, uint32(10), uint32(3))
 	b.ok(second.stream.Synchronise(b.ctx))
@@ -62,7 +62,7 @@ func testSharedMapping(b *bench) {
 	f := o.newShared(o.g)
 	addr := o.mapShared(o.g, o.g, f)
 	beside := o.mapped(0, o.g)
-	mapper := o.Context.(device.Sharer)
+	mapper := o.Can()
 	for _, err := range []error{mapper.MapShared(addr, o.g, f), mapper.MapShared(addr+1, o.g, f), mapper.MapShared(o.arena().Base+arenaSize, o.g, f), o.Map(addr, o.g)} {
 		if !errors.Is(err, device.ErrInvalidValue) {
 			b.Errorf("mapped where it cannot be: %v", err)

@@ -23,19 +23,18 @@ const textureWidth, textureHeight = 32, 8
 // element is 100 times its row plus its column.
 type textured struct {
 	*opened
-	device.Texturer
+	can        *device.ContextCan
 	array, out uint64
 }
 
 func (b *bench) openTextured(d device.Device) *textured {
 	b.Helper()
 	o := b.openOn(d, device.Config{Arena: b.arena()})
-	on, ok := o.Context.(device.Texturer)
-	if !ok {
+	if o.Can().NewTexture == nil {
 		b.Skip("this device has no textures")
 	}
 	o.module = o.load(textureKernels)
-	t := &textured{opened: o, Texturer: on, array: o.mapped(0, o.g)}
+	t := &textured{opened: o, can: o.Can(), array: o.mapped(0, o.g)}
 	t.out = t.array + 64<<10
 	t.putRows(0)
 	return t
@@ -59,7 +58,7 @@ func (t *textured) floatArray() device.Texture {
 
 func (t *textured) make(d device.Texture, wanted uint64) uint64 {
 	t.Helper()
-	handle, err := t.NewTexture(d, wanted)
+	handle, err := t.can.NewTexture(d, wanted)
 	t.ok(err)
 	return handle
 }
@@ -93,8 +92,8 @@ func testArrayTexture(b *bench) {
 		}
 		return float32(1300 + min(i+5, textureWidth-1))
 	})
-	t.ok(t.DropTexture(point, false))
-	t.refused(t.DropTexture(point, false), device.ErrNotFound)
+	t.ok(t.can.DropTexture(point, false))
+	t.refused(t.can.DropTexture(point, false), device.ErrNotFound)
 }
 
 func testMemoryTextures(b *bench) {
@@ -115,7 +114,7 @@ func testMemoryTextures(b *bench) {
 	t.reads(t.make(pitched, 0), 0.5, 6.5, func(i int) float32 { return float32(600 + i) })
 	wrong := linear
 	wrong.Channels = 3
-	_, err := t.NewTexture(wrong, 0)
+	_, err := t.can.NewTexture(wrong, 0)
 	t.refused(err, device.ErrNotSupported)
 }
 

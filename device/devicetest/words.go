@@ -17,13 +17,12 @@ var wordTests = []test{
 	{"a stream that waits for the host is closed with its context", always, testHoldClosed},
 }
 
-// words returns the stream's Words, or skips the test.
-func (o *opened) words(s device.Stream) device.Words {
-	w, ok := s.(device.Words)
-	if !ok {
+// words returns what the stream can, or skips the test if that is not words.
+func (o *opened) words(s device.Stream) *device.StreamCan {
+	if s.Can().WaitWord == nil {
 		o.Skip("the backend has no words that streams wait for")
 	}
-	return w
+	return s.Can()
 }
 
 // Work behind a wait begins after another stream or a kernel has written the word; other
@@ -89,13 +88,12 @@ func testWrongWords(b *bench) {
 	o.ok(o.stream.Synchronise(b.ctx))
 }
 
-// holder returns the stream's Holder, or skips the test.
-func (o *opened) holder(s device.Stream) device.Holder {
-	h, ok := s.(device.Holder)
-	if !ok {
+// holder returns what the stream can, or skips the test if that is not to wait for the host.
+func (o *opened) holder(s device.Stream) *device.StreamCan {
+	if s.Can().Hold == nil {
 		o.Skip("the backend has no streams that wait for the host")
 	}
-	return h
+	return s.Can()
 }
 
 // Work behind a hold begins when the host has released it. Other streams go on meanwhile, with all that
@@ -146,8 +144,8 @@ func testHoldClosed(b *bench) {
 	b.ok(err)
 	s, err := x.NewStream()
 	b.ok(err)
-	h, ok := s.(device.Holder)
-	if !ok {
+	h := s.Can()
+	if h.Hold == nil {
 		b.ok(x.Close())
 		b.Skip("the backend has no streams that wait for the host")
 	}

@@ -44,7 +44,7 @@ func TestSharedFate(t *testing.T) {
 			guilty.ok(err)
 			guilty.ok(guilty.stream.Launch(f, device.Launch{Grid: device.Dim{X: 1, Y: 1, Z: 1}, Block: device.Dim{X: 1, Y: 1, Z: 1}}))
 			var fault *device.Fault
-			if err := device.Innermost(guilty.ctx).Synchronise(t.Context()); !errors.As(err, &fault) {
+			if err := guilty.ctx.Can().Self.Synchronise(t.Context()); !errors.As(err, &fault) {
 				t.Fatal("the kernel does not fault:", err)
 			}
 			other.ok(other.ctx.Err())

@@ -21,6 +21,7 @@ import (
 // Device is a device with faults.
 type Device struct {
 	device.Device
+	can   device.DeviceCan
 	rules []Rule
 	looks bool // a rule has the operation Any, so that every call must look
 	sleep func(time.Duration)
@@ -34,53 +35,18 @@ var _ device.Device = (*Device)(nil)
 // Wrap returns a device that does what inner does, except where a rule
 // applies. It calls sleep for delays.
 func Wrap(inner device.Device, rules []Rule, sleep func(time.Duration)) *Device {
-	return &Device{
+	d := &Device{
 		Device: inner, rules: slices.Clone(rules), sleep: sleep, calls: map[string]uint64{},
 		looks: slices.ContainsFunc(rules, func(r Rule) bool { return r.Operation == Any }),
 	}
-}
-
-// Whole returns the device with the optional interfaces that the wrapped device has,
-// Inspector and Placer. A single type cannot do that: callers look for them by type assertion.
-func (d *Device) Whole() device.Device {
-	inspector, inspects := d.Device.(device.Inspector)
-	inner, places := d.Device.(device.Placer)
-	placer := &placer{d, inner}
-	switch {
-	case inspects && places:
-		return struct {
-			*Device
-			device.Inspector
-			device.Placer
-		}{d, inspector, placer}
-	case inspects:
-		return struct {
-			*Device
-			device.Inspector
-		}{d, inspector}
-	case places:
-		return struct {
-			*Device
-			device.Placer
-		}{d, placer}
-	}
+	d.can = d.wrap(inner.Can())
 	return d
 }
 
-// placer loads modules with variables at given addresses.
-type placer struct {
-	dev   *Device
-	inner device.Placer
-}
+var errStranger = fmt.Errorf("the context is of another device: %w", device.ErrInvalidValue)
 
-// LoadAt counts as a load for the rules.
-func (p *placer) LoadAt(c device.Context, image []byte, globals []device.Global) (device.Module, error) {
-	own, ok := c.(*faultyContext)
-	if !ok {
-		return nil, fmt.Errorf("the context is of another device: %w", device.ErrInvalidValue)
-	}
-	return own.load(func() (device.Module, error) { return p.inner.LoadAt(own.Context, image, globals) })
-}
+// Can says what else the device can do.
+func (d *Device) Can() *device.DeviceCan { return &d.can }
 
 // Calls returns how often an operation was called.
 func (d *Device) Calls(operation string) uint64 {
@@ -141,6 +107,7 @@ func (d *Device) Open(c device.Config) (device.Context, error) {
 		return nil, err
 	}
 	x := &faultyContext{Context: inner, dev: d, fate: fateOf(d.rules)}
+	x.can = x.wrap(inner.Can())
 	x.lost, x.lose = context.WithCancel(context.Background())
 	return x, nil
 }
@@ -154,6 +121,7 @@ func (d *Device) pause(t time.Duration) {
 // faultyContext is a context with faults.
 type faultyContext struct {
 	device.Context
+	can  device.ContextCan
 	dev  *Device
 	fate *fate // nil if it shares nothing
 
@@ -236,6 +204,18 @@ func (c *faultyContext) now(operation string) error {
 	return c.refuse(v.err)
 }
 
+// Can says what else the context can do.
+func (c *faultyContext) Can() *device.ContextCan { return &c.can }
+
+// after is f, unless the rules refuse the operation.
+func after[T any](c *faultyContext, operation string, f func() (T, error)) (got T, err error) {
+	if err = c.now(operation); err != nil {
+		return got, err
+	}
+	got, err = f()
+	return got, c.saw(err)
+}
+
 func (c *faultyContext) Map(addr, size uint64) error {
 	if err := c.now("map"); err != nil {
 		return err
@@ -282,6 +262,7 @@ func (c *faultyContext) NewStream() (device.Stream, error) {
 		return nil, c.saw(err)
 	}
 	s := &stream{Stream: inner, c: c}
+	s.can = s.wrap(inner.Can())
 	c.mu.Lock()
 	c.streams = append(c.streams, s)
 	c.mu.Unlock()
@@ -297,19 +278,6 @@ func (c *faultyContext) NewEvent() (device.Event, error) {
 		return nil, c.saw(err)
 	}
 	return &event{Event: inner, c: c}, nil
-}
-
-// MapHost is that of the inner context. It counts as "pin" for the rules.
-func (c *faultyContext) MapHost(host []byte) (func() error, error) {
-	if err := c.now("pin"); err != nil {
-		return nil, err
-	}
-	m, ok := c.Context.(device.HostMapper)
-	if !ok {
-		return nil, device.ErrNotSupported
-	}
-	unmap, err := m.MapHost(host)
-	return unmap, c.saw(err)
 }
 
 func (c *faultyContext) Pin(host []byte) (func() error, error) {
@@ -345,8 +313,15 @@ func (c *faultyContext) Close() error {
 // stream is a stream with faults.
 type stream struct {
 	device.Stream
-	c *faultyContext
+	can device.StreamCan
+	c   *faultyContext
 }
+
+// Can says what else the stream can do.
+func (s *stream) Can() *device.StreamCan { return &s.can }
+
+// Watch returns nil: that a rule has ended the context would go unseen.
+func (s *stream) Watch() func(time.Duration) (bool, error) { return nil }
 
 // submit applies the rules to work and submits it. A delay is submitted as work
 // before it, so that the stream waits and not the caller.
@@ -400,18 +375,6 @@ func (s *stream) CopyOut(dst []byte, src uint64) error {
 func (s *stream) Copy(dst, src, size uint64) error {
 	return s.submit("copy", func(verdict) error { return s.Stream.Copy(dst, src, size) })
 }
-
-// CopyFrom is that of the inner stream, if it is a PeerCopier. It counts as "copyin" for the rules.
-func (s *stream) CopyFrom(dst uint64, from device.Context, src, size uint64) error {
-	inner, ok := s.Stream.(device.PeerCopier)
-	if !ok {
-		return device.ErrNotSupported
-	}
-	return s.submit("copyin", func(verdict) error { return inner.CopyFrom(dst, from, src, size) })
-}
-
-// Inner makes faultyContext a device.Wrapper.
-func (c *faultyContext) Inner() device.Context { return c.Context }
 
 func (s *stream) Fill(dst uint64, value uint32, width int, count uint64) error {
 	return s.submit("fill", func(verdict) error { return s.Stream.Fill(dst, value, width, count) })
@@ -476,6 +439,9 @@ func (e *event) Done() (bool, error) {
 	done, err := e.Event.Done()
 	return done, e.c.saw(err)
 }
+
+// Watch returns nil, as with streams.
+func (e *event) Watch() func(time.Duration) (bool, error) { return nil }
 
 func (e *event) Synchronise(ctx context.Context) error {
 	if err := e.c.check(); err != nil {

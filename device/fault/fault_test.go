@@ -25,7 +25,7 @@ func softDevice(t *testing.T) device.Device {
 
 // Without rules a wrapped device passes the same suite as the device.
 func TestTransparent(t *testing.T) {
-	devicetest.Run(t, func(t *testing.T) device.Device { return Wrap(softDevice(t), nil, nil).Whole() },
+	devicetest.Run(t, func(t *testing.T) device.Device { return Wrap(softDevice(t), nil, nil) },
 		devicetest.Options{Isolated: true, Located: true, Stoppable: true, FixedVariables: true, ExactMemory: true, Prints: true})
 }
 

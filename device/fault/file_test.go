@@ -73,9 +73,8 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// Whole keeps the optional interfaces of the wrapped device, and rules apply to
-// them.
-func TestWhole(t *testing.T) {
+// A device has what the wrapped one can do, and rules apply to it.
+func TestCan(t *testing.T) {
 	rules, err := Parse("load:2:fail=out-of-memory")
 	if err != nil {
 		t.Fatal(err)
@@ -85,8 +84,8 @@ func TestWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole := Wrap(inner, rules, nil).Whole()
-	if _, err := whole.(device.Inspector).Inspect(image); err != nil {
+	whole := Wrap(inner, rules, nil)
+	if _, err := whole.Can().Inspect(image); err != nil {
 		t.Error(err)
 	}
 	x, err := whole.Open(device.Config{Arena: device.Arena{Base: base, Size: granule}})
@@ -102,10 +101,10 @@ func TestWhole(t *testing.T) {
 	if err := m.Unload(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := whole.(device.Placer).LoadAt(x, image, at); !errors.Is(err, device.ErrOutOfMemory) {
+	if _, err := whole.Can().LoadAt(x, image, at); !errors.Is(err, device.ErrOutOfMemory) {
 		t.Errorf("answered %v", err)
 	}
-	again, err := whole.(device.Placer).LoadAt(x, image, at)
+	again, err := whole.Can().LoadAt(x, image, at)
 	if err != nil || !slices.Equal(again.Globals(), at) {
 		t.Errorf("loaded as %v, %v", again, err)
 	}
@@ -114,14 +113,17 @@ func TestWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stranger.Close()
-	if _, err := whole.(device.Placer).LoadAt(stranger, image, at); !errors.Is(err, device.ErrInvalidValue) {
+	if _, err := whole.Can().LoadAt(stranger, image, at); !errors.Is(err, device.ErrInvalidValue) {
 		t.Errorf("answered %v", err)
 	}
 
-	plain := Wrap(struct{ device.Device }{inner}, nil, nil).Whole()
-	_, inspects := plain.(device.Inspector)
-	_, places := plain.(device.Placer)
-	if inspects || places {
+	plain := Wrap(plain{inner}, nil, nil).Can()
+	if plain.Inspect != nil || plain.LoadAt != nil {
 		t.Error("a device offers what the one inside does not")
 	}
 }
+
+// plain is a device that can nothing beside what every device can.
+type plain struct{ device.Device }
+
+func (plain) Can() *device.DeviceCan { return &device.DeviceCan{} }

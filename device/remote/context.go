@@ -24,7 +24,8 @@ import (
 // Locks are taken in this order: stream.order, then printing, then gate. The locks mu, stream.mu,
 // keeper.mu and memory.mu are held only for moments, and never while waiting.
 type Context struct {
-	dev    *Device
+	dev *Device
+	device.ContextCan
 	config device.Config
 	guest  *client.Direct
 
@@ -39,8 +40,8 @@ type Context struct {
 
 	running sync.WaitGroup // goroutines that read or write host memory, or talk to the lender
 	last    atomic.Uint32  // the latest number given to a stream, event, module or function
-	cookies atomic.Uint64  // the latest number of a host function or a wait for a word
-	fences  atomic.Uint64  // see fence
+	hosts   hosts
+	fences  atomic.Uint64 // see fence
 	bulk    bulk
 
 	memory memory
@@ -48,29 +49,24 @@ type Context struct {
 
 	loads sync.Mutex // held while a call uses the long buffer (fetch)
 
-	mu        sync.Mutex // guards the fields below, except printing
-	streams   map[*stream]bool
-	events    []uint32          // events made at the lender that no mark uses
-	functions map[uint64]func() // functions of Call that have not run, by cookie
-	served    bool              // nextFunction was called, and calls itself since
-	textures  map[textureID]bool
-	parcels   uint32 // stream that reads memory for other lenders; 0 until there is one
+	mu       sync.Mutex // guards the fields below, except printing
+	streams  map[*stream]bool
+	events   []uint32 // events made at the lender that no mark uses
+	textures map[textureID]bool
+	parcels  uint32 // stream that reads memory for other lenders; 0 until there is one
 
 	printing sync.Mutex // serialises calls of config.Print and config.Complain
 }
 
-var (
-	_ device.Context     = (*Context)(nil)
-	_ device.Limiter     = (*Context)(nil)
-	_ device.Prioritiser = (*Context)(nil)
-	_ device.Asker       = (*Context)(nil)
-	_ device.Texturer    = (*Context)(nil)
-)
+var _ device.Context = (*Context)(nil)
 
 func newContext(d *Device, config device.Config, guest *client.Direct) *Context {
 	c := &Context{
 		dev: d, config: config, guest: guest, over: make(chan struct{}), streams: map[*stream]bool{},
-		functions: map[uint64]func(){}, textures: map[textureID]bool{}, memory: memory{arena: config.Arena, granules: map[uint64]bool{}},
+		textures: map[textureID]bool{}, memory: memory{arena: config.Arena, granules: map[uint64]bool{}},
+	}
+	c.ContextCan = device.ContextCan{
+		Self: c, SetLimit: c.setLimit, NewStreamOf: c.newStreamOf, Ask: c.askDriver, NewTexture: c.newTexture, DropTexture: c.dropTexture,
 	}
 	c.bulk.init()
 	g := guest.Shared.Geometry()
@@ -454,8 +450,8 @@ func (c *Context) Pin([]byte) (func() error, error) {
 	return func() error { return nil }, nil
 }
 
-// SetLimit sets one of CUDA's limits.
-func (c *Context) SetLimit(limit int, value uint64) error {
+// setLimit sets one of CUDA's limits.
+func (c *Context) setLimit(limit int, value uint64) error {
 	if err := c.check(); err != nil {
 		return err
 	}
@@ -465,8 +461,8 @@ func (c *Context) SetLimit(limit int, value uint64) error {
 	return c.post(&wire.Limit{Limit: uint32(limit), Value: value})
 }
 
-// Ask asks the lender's driver.
-func (c *Context) Ask(what int, about []byte) ([]byte, error) {
+// askDriver asks the lender's driver.
+func (c *Context) askDriver(what int, about []byte) ([]byte, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 
 // event stands for a point in the work of a stream.
 type event struct {
+	device.Watched
 	c *Context
 
 	mu     sync.Mutex

@@ -84,10 +84,10 @@ func (a *apart) note(giver string, came bool) {
 // errApart says that two lenders do not send each other data.
 var errApart = fmt.Errorf("the two lenders cannot send each other data: %w", device.ErrNotSupported)
 
-// CopyFrom copies from another lent device. It waits until the copy is submitted at this device's
+// copyFrom copies from another lent device. It waits until the copy is submitted at this device's
 // lender, or until it is known that it is not, with device.ErrNotSupported.
-func (s *stream) CopyFrom(dst uint64, from device.Context, src, size uint64) error {
-	giver, ok := device.Innermost(from).(*Context)
+func (s *stream) copyFrom(dst uint64, from device.Context, src, size uint64) error {
+	giver, ok := from.Can().Self.(*Context)
 	c := s.c
 	if !ok || giver == c {
 		return errApart

@@ -146,7 +146,7 @@ func (g *guest) has(want []byte) {
 }
 
 func (g *guest) from(other *guest, size uint64) error {
-	return g.on.(device.PeerCopier).CopyFrom(base, other.Context, base, size)
+	return g.on.Can().CopyFrom(base, other.Context, base, size)
 }
 
 // Two lenders that know each other send each other data, whatever becomes of one of them.

@@ -65,19 +65,17 @@ type Device struct {
 	over    atomic.Pointer[client.Session] // of a device of this node: the connection for its only context
 	local   bool                           // it is one
 	info    device.Info
-	calls   int
-	each    time.Duration
-	apart   apart
+	device.DeviceCan
+	calls int
+	each  time.Duration
+	apart apart
 
 	mu       sync.Mutex
 	mapped   uint64 // bytes that all contexts of this process have mapped
 	contexts int
 }
 
-var (
-	_ device.Device = (*Device)(nil)
-	_ device.Placer = (*Device)(nil)
-)
+var _ device.Device = (*Device)(nil)
 
 // greeting is the first message of a guest.
 func greeting() wire.Hello {
@@ -112,6 +110,7 @@ func Open(ctx context.Context, o Options) (*Device, error) {
 		info.Peers = Peers
 	}
 	d := &Device{options: o, info: info}
+	d.LoadAt = d.loadAt
 	if a, err := attributes(devices[o.Device].Attributes); err == nil {
 		const most = 1000 << 10 // as many programs as no device has
 		d.calls, d.each = min(max(0, a[wire.LentCalls]), most), time.Duration(max(0, a[wire.LentEach]))*time.Microsecond
@@ -140,6 +139,7 @@ func Over(conn *net.UnixConn, name string) (*Device, error) {
 		info.Name = name
 	}
 	d := &Device{info: info, local: true}
+	d.LoadAt = d.loadAt
 	d.over.Store(session)
 	return d, nil
 }
@@ -250,9 +250,9 @@ func (d *Device) connect(attach wire.Attach) (*client.Direct, error) {
 	return session.Direct(), nil
 }
 
-// LoadAt loads an image with its variables at given addresses. An empty list that is not nil
+// loadAt loads an image with its variables at given addresses. An empty list that is not nil
 // tells load to check that the image has no variables.
-func (d *Device) LoadAt(c device.Context, image []byte, globals []device.Global) (device.Module, error) {
+func (d *Device) loadAt(c device.Context, image []byte, globals []device.Global) (device.Module, error) {
 	own, ok := c.(*Context)
 	if !ok || own.dev != d {
 		return nil, fmt.Errorf("a context of another device: %w", device.ErrInvalidValue)

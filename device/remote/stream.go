@@ -24,7 +24,9 @@ import (
 // Work is numbered from 1. Because a stream's work ends in order, single numbers say how much of it was
 // submitted, is known to have ended, and is covered by probes.
 type stream struct {
-	c  *Context
+	c *Context
+	device.StreamCan
+	device.Watched
 	id uint32
 
 	// order is held while work is submitted, so that work is sent in the order of its numbers.
@@ -43,13 +45,7 @@ type stream struct {
 	leaves  bool      // closed, for readers that hold mu only
 }
 
-var (
-	_ device.Stream     = (*stream)(nil)
-	_ device.Taker      = (*stream)(nil)
-	_ device.Words      = (*stream)(nil)
-	_ device.Notifier   = (*stream)(nil)
-	_ device.PeerCopier = (*stream)(nil)
-)
+var _ device.Stream = (*stream)(nil)
 
 // waiter has a function that is called when work up to number has ended.
 type waiter struct {
@@ -91,15 +87,16 @@ type job struct {
 }
 
 // NewStream makes a stream.
-func (c *Context) NewStream() (device.Stream, error) { return c.NewStreamOf(0) }
+func (c *Context) NewStream() (device.Stream, error) { return c.newStreamOf(0) }
 
-// NewStreamOf makes a stream with a priority.
-func (c *Context) NewStreamOf(priority int) (device.Stream, error) {
+// newStreamOf makes a stream with a priority.
+func (c *Context) newStreamOf(priority int) (device.Stream, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
 	const nonBlocking = 1
 	s := &stream{c: c, id: c.last.Add(1)}
+	s.StreamCan = device.StreamCan{CopyTaken: s.copyTaken, CopyFrom: s.copyFrom, WriteWord: s.writeWord, WaitWord: s.waitWord, Notify: s.notify}
 	if err := c.post(&wire.StreamCreate{Stream: s.id, Flags: nonBlocking, Priority: int32(priority)}); err != nil {
 		return nil, err
 	}
@@ -214,9 +211,9 @@ func (s *stream) CopyIn(dst uint64, src []byte) error {
 	return s.copyIn(dst, src, len(src) > wire.MaxPiece)
 }
 
-// CopyTaken is CopyIn, but has read src when it returns: if the copy must be kept, it keeps a clone of
+// copyTaken is CopyIn, but has read src when it returns: if the copy must be kept, it keeps a clone of
 // the bytes.
-func (s *stream) CopyTaken(dst uint64, src []byte) error {
+func (s *stream) copyTaken(dst uint64, src []byte) error {
 	s.order.Lock()
 	s.kept.mu.Lock()
 	kept := s.kept.running
@@ -435,23 +432,23 @@ func (s *stream) checkWord(addr uint64, width int) error {
 	return s.c.memory.check(addr, uint64(width))
 }
 
-// WriteWord writes a word.
-func (s *stream) WriteWord(addr uint64, width int, value uint64) error {
+// writeWord writes a word.
+func (s *stream) writeWord(addr uint64, width int, value uint64) error {
 	if err := s.checkWord(addr, width); err != nil {
 		return err
 	}
 	return s.simple(&wire.StreamWrite{Stream: s.id, Addr: addr, Value: value, Width: uint32(width)})
 }
 
-// WaitWord makes the stream wait for a word.
-func (s *stream) WaitWord(addr uint64, width int, value uint64, c device.Compare) error {
+// waitWord makes the stream wait for a word.
+func (s *stream) waitWord(addr uint64, width int, value uint64, c device.Compare) error {
 	if err := s.checkWord(addr, width); err != nil {
 		return err
 	}
 	if c > device.NotAll {
 		return fmt.Errorf("comparison %d: %w", c, device.ErrInvalidValue)
 	}
-	return s.simple(&wire.StreamAwait{Stream: s.id, Addr: addr, Value: value, Width: uint32(width), Compare: uint32(c), Cookie: s.c.cookies.Add(1)})
+	return s.simple(&wire.StreamAwait{Stream: s.id, Addr: addr, Value: value, Width: uint32(width), Compare: uint32(c), Cookie: s.c.hosts.last.Add(1)})
 }
 
 // --- functions of the host ----------------------------------------------------------
@@ -468,10 +465,9 @@ func (s *stream) Call(f func()) error {
 	}
 	s.number()
 	before := s.hazarded()
-	returned, cookie := newFuture(), s.c.cookies.Add(1)
+	returned := newFuture()
 	s.hazard(returned)
-	s.c.mu.Lock()
-	s.c.functions[cookie] = func() {
+	cookie, first := s.c.hosts.add(func() {
 		// At the lender all earlier work has ended. But this goroutine may run before all answers
 		// of earlier copies were handled: wait until their data have landed here.
 		for _, h := range before {
@@ -483,12 +479,9 @@ func (s *stream) Call(f func()) error {
 		}
 		f()
 		close(returned.done)
-	}
-	serves := s.c.served
-	s.c.served = true
-	s.c.mu.Unlock()
+	})
 	return s.submit(job{send: func() error {
-		if !serves {
+		if first {
 			if err := s.c.nextFunction(); err != nil {
 				return err
 			}
@@ -514,10 +507,7 @@ func (c *Context) nextFunction() error {
 // runFunction runs a host function that its stream has reached, and tells the lender when it has
 // returned, so that the stream continues.
 func (c *Context) runFunction(cookie uint64) {
-	c.mu.Lock()
-	f := c.functions[cookie]
-	delete(c.functions, cookie)
-	c.mu.Unlock()
+	f := c.hosts.take(cookie)
 	if f == nil || c.check() != nil {
 		return
 	}
@@ -652,8 +642,8 @@ func (s *stream) Synchronise(ctx context.Context) error {
 	return s.c.check()
 }
 
-// Notify arranges that f is called when all work so far has ended; later work does not wait for f.
-func (s *stream) Notify(f func()) error {
+// notify arranges that f is called when all work so far has ended; later work does not wait for f.
+func (s *stream) notify(f func()) error {
 	s.order.Lock()
 	defer s.order.Unlock()
 	if err := s.usable(); err != nil {

@@ -13,8 +13,8 @@ type textureID struct {
 	surface bool
 }
 
-// NewTexture makes a texture or a surface.
-func (c *Context) NewTexture(t device.Texture, wanted uint64) (uint64, error) {
+// newTexture makes a texture or a surface.
+func (c *Context) newTexture(t device.Texture, wanted uint64) (uint64, error) {
 	if err := c.check(); err != nil {
 		return 0, err
 	}
@@ -34,8 +34,8 @@ func (c *Context) NewTexture(t device.Texture, wanted uint64) (uint64, error) {
 	return reply.Handle, nil
 }
 
-// DropTexture destroys a texture or a surface.
-func (c *Context) DropTexture(handle uint64, surface bool) error {
+// dropTexture destroys a texture or a surface.
+func (c *Context) dropTexture(handle uint64, surface bool) error {
 	if err := c.check(); err != nil {
 		return err
 	}

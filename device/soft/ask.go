@@ -22,10 +22,10 @@ type tensor struct {
 	Unused                                  uint32
 }
 
-// Ask answers what a GPU's driver works out: tensor maps, those in tile mode byte for byte as
+// ask answers what a GPU's driver works out: tensor maps, those in tile mode byte for byte as
 // the driver of an H200 makes them. Tensors whose copies the engine does not know are refused here,
 // where the program is told, rather than in a kernel.
-func (c *Context) Ask(what int, about []byte) ([]byte, error) {
+func (c *Context) ask(what int, about []byte) ([]byte, error) {
 	switch what {
 	case device.AskTiled, device.AskIm2col:
 		return tensorMap(about, what == device.AskIm2col)

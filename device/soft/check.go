@@ -8,14 +8,9 @@ import (
 	"muster/ptx/simt/memcheck"
 )
 
-var _ device.Checking = (*Context)(nil)
-
-// Checks says whether kernels are checked.
-func (c *Context) Checks() bool { return c.checker != nil }
-
-// Know replaces the checker's list of allocations. A new allocation counts as uninitialised:
+// know replaces the checker's list of allocations. A new allocation counts as uninitialised:
 // a read before a write is a defect. So is any use of an allocation that is gone.
-func (c *Context) Know(allocated []device.Arena) {
+func (c *Context) know(allocated []device.Arena) {
 	known := map[device.Arena]bool{}
 	for _, a := range allocated {
 		known[a] = true

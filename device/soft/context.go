@@ -23,12 +23,13 @@ import (
 // continue (a stream is no longer busy or held, pauses drops, a queue gets shorter, the context ends)
 // is followed by a broadcast on changed.
 type Context struct {
-	dev             *Device
+	dev *Device
+	device.ContextCan
 	mem             *memory
 	print, complain func(text []byte) // serialised by newContext; nil drops the text
 	checker         *memcheck.Checker // nil if nothing is checked
 	limit           device.KernelLimit
-	// textures is read by running kernels without a lock. NewTexture and DropTexture replace the
+	// textures is read by running kernels without a lock. newTexture and dropTexture replace the
 	// whole table, under mu.
 	textures atomic.Pointer[textures]
 
@@ -50,18 +51,12 @@ type Context struct {
 
 	heap *heap.Heap // of kernels that call malloc; nil if the arena has no room for it
 
-	// allocated is what the checker knows. Only Know uses it, and the contract allows one call of
-	// Know at a time.
+	// allocated is what the checker knows. Only know uses it, and the contract allows one call of
+	// know at a time.
 	allocated map[device.Arena]bool
 }
 
-var (
-	_ device.Context = (*Context)(nil)
-
-	_ device.Asker      = (*Context)(nil)
-	_ device.HostMapper = (*Context)(nil)
-	_ device.Limiter    = (*Context)(nil)
-)
+var _ device.Context = (*Context)(nil)
 
 func newContext(d *Device, m *memory, config device.Config) *Context {
 	c := &Context{dev: d, mem: m, ended: make(chan struct{}), released: make(chan struct{})}
@@ -82,8 +77,13 @@ func newContext(d *Device, m *memory, config device.Config) *Context {
 	}
 	c.print, c.complain = alone(config.Print), alone(config.Complain)
 	c.heap = heapOf(m, device.DefaultHeap)
+	c.ContextCan = device.ContextCan{
+		Self: c, SetLimit: c.setLimit, Ask: c.ask, MapHost: c.mapHost, NewShared: c.newShared, MapShared: c.mapShared,
+		NewTexture: c.newTexture, DropTexture: c.dropTexture,
+	}
 	if d.profile.Check.Any() {
 		c.checker = memcheck.New(d.profile.Check, 0, c.report)
+		c.Know = c.know
 	}
 	return c
 }
@@ -97,8 +97,8 @@ func heapOf(m *memory, size uint64) *heap.Heap {
 	return heap.New(at.Base, at.Size)
 }
 
-// SetLimit sets the size of the heap. The other limits mean nothing to a software device.
-func (c *Context) SetLimit(limit int, value uint64) error {
+// setLimit sets the size of the heap. The other limits mean nothing to a software device.
+func (c *Context) setLimit(limit int, value uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil || limit != device.LimitHeap {
@@ -236,8 +236,8 @@ func (c *Context) Pin(host []byte) (unpin func() error, err error) {
 	return func() error { return nil }, c.Err()
 }
 
-// MapHost lets kernels reach host memory at its own address.
-func (c *Context) MapHost(host []byte) (unmap func() error, err error) {
+// mapHost lets kernels reach host memory at its own address.
+func (c *Context) mapHost(host []byte) (unmap func() error, err error) {
 	if len(host) == 0 || (addressOf(host)|uint64(len(host)))%4096 != 0 {
 		return nil, fmt.Errorf("%d bytes of host memory at %#x: give multiples of 4096: %w", len(host), addressOf(host), device.ErrInvalidValue)
 	}
@@ -272,6 +272,7 @@ func (c *Context) NewStream() (device.Stream, error) {
 		return nil, c.err
 	}
 	s := &stream{c: c}
+	s.StreamCan = device.StreamCan{CopyFrom: s.copyFrom, WriteWord: s.writeWord, WaitWord: s.waitWord, Hold: s.hold, Time: s.time}
 	c.streams = append(c.streams, s)
 	return s, nil
 }

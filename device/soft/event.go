@@ -11,6 +11,7 @@ import (
 
 // event stands for the mark that the latest Record put into a stream.
 type event struct {
+	device.Watched
 	c *Context
 
 	mu     sync.Mutex

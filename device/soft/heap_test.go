@@ -102,12 +102,12 @@ func TestHeapMustBeMapped(t *testing.T) {
 		return s.Launch(f, device.Launch{Grid: one, Block: one, Params: words64(base)})
 	}
 	for size, text := range map[uint64]string{device.DefaultHeap: "map 8388608 bytes at", 3 << 20: "map 4194304 bytes at", 1 << 40: "no room for a heap"} {
-		must(t, c.SetLimit(device.LimitHeap, size))
+		must(t, c.Can().SetLimit(device.LimitHeap, size))
 		if err := try(); !errors.Is(err, device.ErrInvalidValue) || !strings.Contains(err.Error(), text) {
 			t.Errorf("a heap of %d bytes: %v", size, err)
 		}
 	}
-	must(t, c.SetLimit(device.LimitHeap, 3<<20))
+	must(t, c.Can().SetLimit(device.LimitHeap, 3<<20))
 	at := c.mem.arena.at.Heap(3 << 20)
 	must(t, c.Map(at.Base, at.Size))
 	must(t, s.Fill(base, 0, 4, 2))

@@ -42,7 +42,7 @@ DONE:
 // looks up all its kernels and launches one.
 func useModule(t testing.TB, d *Device, c *Context, s *stream, image []byte) (device.ImageInfo, device.Module, []device.Function) {
 	t.Helper()
-	info, err := d.Inspect(image)
+	info, err := d.Can().Inspect(image)
 	must(t, err)
 	m, err := c.Load(image)
 	must(t, err)

@@ -198,12 +198,12 @@ func TestSharedMemoryIsUnmappedAsAWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	f, err := c.(device.Sharer).NewShared(2 * page)
+	f, err := c.Can().NewShared(2 * page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := errors.Join(c.Map(base, page), c.(device.Sharer).MapShared(base+page, 2*page, f), c.Map(base+3*page, page)); err != nil {
+	if err := errors.Join(c.Map(base, page), c.Can().MapShared(base+page, 2*page, f), c.Map(base+3*page, page)); err != nil {
 		t.Fatal(err)
 	}
 	free := d.budget.free()

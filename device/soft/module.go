@@ -44,10 +44,8 @@ func (c *Context) Load(image []byte) (device.Module, error) {
 	return m, nil
 }
 
-var _ device.Placer = (*Device)(nil)
-
-// LoadAt makes an image usable with its variables at given addresses.
-func (d *Device) LoadAt(on device.Context, image []byte, globals []device.Global) (device.Module, error) {
+// loadAt makes an image usable with its variables at given addresses.
+func (d *Device) loadAt(on device.Context, image []byte, globals []device.Global) (device.Module, error) {
 	c, ok := on.(*Context)
 	if !ok || c.dev != d {
 		return nil, fmt.Errorf("the context is not of this device: %w", device.ErrInvalidValue)
@@ -112,10 +110,8 @@ func unreadable(text string) error {
 	return unusable(v)
 }
 
-var _ device.Inspector = (*Device)(nil)
-
-// Inspect tells what an image holds.
-func (d *Device) Inspect(image []byte) (device.ImageInfo, error) {
+// inspect tells what an image holds.
+func (d *Device) inspect(image []byte) (device.ImageInfo, error) {
 	var info device.ImageInfo
 	m, tree, err := parseImage(image)
 	if err != nil {

@@ -8,10 +8,13 @@ import (
 	"muster/device"
 )
 
-// wrapped is a device.Wrapper.
-type wrapped struct{ device.Context }
+// wrapped is a context with another around it, and stranger one of another kind.
+type (
+	wrapped  struct{ device.Context }
+	stranger struct{ device.Context }
+)
 
-func (w wrapped) Inner() device.Context { return w.Context }
+func (stranger) Can() *device.ContextCan { return &device.ContextCan{} }
 
 // A software GPU copies from another one's memory, at the same addresses, and refuses memory that is
 // not mapped there and contexts of other kinds.
@@ -45,7 +48,7 @@ func TestCopyFromAnotherDevice(t *testing.T) {
 	if err := errors.Join(in.CopyIn(base+3, want), in.Synchronise(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	peer := on.(device.PeerCopier)
+	peer := on.Can()
 	got := make([]byte, len(want))
 	if err := errors.Join(peer.CopyFrom(base+3, wrapped{from}, base+3, uint64(len(want))), on.CopyOut(got, base+3), to.Synchronise(t.Context())); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%v: not what the other one has", err)
@@ -56,8 +59,7 @@ func TestCopyFromAnotherDevice(t *testing.T) {
 	if err := peer.CopyFrom(base+size, from, base, 1); !errors.Is(err, device.ErrInvalidValue) {
 		t.Errorf("memory is copied to where nothing is: %v", err)
 	}
-	var other struct{ device.Context }
-	if err := peer.CopyFrom(base, other, base, 1); !errors.Is(err, device.ErrNotSupported) {
+	if err := peer.CopyFrom(base, stranger{}, base, 1); !errors.Is(err, device.ErrNotSupported) {
 		t.Errorf("a context of another kind: %v", err)
 	}
 	if err := on.Synchronise(t.Context()); err != nil {

@@ -9,11 +9,9 @@ import (
 	"muster/device"
 )
 
-var _ device.Sharer = (*Context)(nil)
-
-// NewShared makes shared memory: an unnamed file in host memory. Fallocate reserves all pages
+// newShared makes shared memory: an unnamed file in host memory. Fallocate reserves all pages
 // now, so that a later access cannot fail for lack of memory.
-func (c *Context) NewShared(size uint64) (*os.File, error) {
+func (c *Context) newShared(size uint64) (*os.File, error) {
 	if size == 0 || size%granule != 0 || size > c.mem.arena.at.Size {
 		return nil, fmt.Errorf("%d bytes of shared memory: give a multiple of %d: %w", size, granule, device.ErrInvalidValue)
 	}
@@ -38,8 +36,8 @@ func (c *Context) NewShared(size uint64) (*os.File, error) {
 	return f, nil
 }
 
-// MapShared maps shared memory at an address of the arena.
-func (c *Context) MapShared(addr, size uint64, f *os.File) error {
+// mapShared maps shared memory at an address of the arena.
+func (c *Context) mapShared(addr, size uint64, f *os.File) error {
 	if err := c.checkRange(addr, size); err != nil {
 		return err
 	}
@@ -74,7 +72,7 @@ func (m *memory) addShared(addr, size uint64, f *os.File) error {
 }
 
 // unshare undoes addShared: it reserves the addresses again without memory. It returns false
-// if s is not exactly a range that MapShared mapped.
+// if s is not exactly a range that mapShared mapped.
 func (a *area) unshare(s span) (bool, error) {
 	i := slices.Index(a.shared, s)
 	if i < 0 {

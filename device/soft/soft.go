@@ -32,13 +32,14 @@ import (
 type Device struct {
 	profile Profile
 	info    device.Info
-	budget  budget
-	clock   Clock // never nil
-	turns   sync.Locker
-	engine  turn   // held while a slice of a kernel runs and is paced
-	link    turn   // held while a copy waits for its bandwidth
-	slice   uint64 // instructions of a gang in one turn; see kernelSlice
-	found   func(report string)
+	device.DeviceCan
+	budget budget
+	clock  Clock // never nil
+	turns  sync.Locker
+	engine turn   // held while a slice of a kernel runs and is paced
+	link   turn   // held while a copy waits for its bandwidth
+	slice  uint64 // instructions of a gang in one turn; see kernelSlice
+	found  func(report string)
 }
 
 var _ device.Device = (*Device)(nil)
@@ -80,6 +81,7 @@ func New(p Profile, o Options) (*Device, error) {
 		slice:   kernelSlice,
 		found:   o.Found,
 	}
+	d.DeviceCan = device.DeviceCan{Inspect: d.inspect, LoadAt: d.loadAt}
 	if p.Check.Memory {
 		d.info.Guard = 512
 	}

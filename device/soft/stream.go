@@ -17,7 +17,9 @@ import (
 // stream is a queue of work. While it has work, one goroutine serves it; the goroutine ends with
 // the work, so idle streams cost none. Context.mu guards all fields but timed.
 type stream struct {
-	c     *Context
+	c *Context
+	device.StreamCan
+	device.Watched
 	queue []work
 	head  int // index in queue of the next work; those before it are done and nil
 
@@ -26,18 +28,15 @@ type stream struct {
 	closed  bool
 	current work // the work that serving does; nil between two
 
-	// timed is the function given to Time; each piece of work keeps the one of its submission. The
+	// timed is the function given to time; each piece of work keeps the one of its submission. The
 	// goroutine that submits work is the only one that uses it, so no lock guards it.
 	timed func(begin, end time.Time, bytes uint64)
 }
 
-var (
-	_ device.Stream = (*stream)(nil)
-	_ device.Timer  = (*stream)(nil)
-)
+var _ device.Stream = (*stream)(nil)
 
-// Time sets the function that is told when work submitted from now on has run.
-func (s *stream) Time(f func(begin, end time.Time, bytes uint64)) { s.timed = f }
+// time sets the function that is told when work submitted from now on has run.
+func (s *stream) time(f func(begin, end time.Time, bytes uint64)) { s.timed = f }
 
 // maxPending is how much work may wait on a stream before submitting waits.
 const maxPending = 4096
@@ -417,10 +416,10 @@ func (s *stream) Copy(dst, src, size uint64) error {
 		}})
 }
 
-// CopyFrom copies from a context of another software GPU, at this device's bandwidth to the host. This
+// copyFrom copies from a context of another software GPU, at this device's bandwidth to the host. This
 // stream's busy flag does not protect the other context's memory; the contract makes the caller do that.
-func (s *stream) CopyFrom(dst uint64, from device.Context, src, size uint64) error {
-	other, ok := device.Innermost(from).(*Context)
+func (s *stream) copyFrom(dst uint64, from device.Context, src, size uint64) error {
+	other, ok := from.Can().Self.(*Context)
 	if !ok {
 		return fmt.Errorf("copying from a context of another kind: %w", device.ErrNotSupported)
 	}
@@ -545,8 +544,8 @@ func (s *stream) Call(f func()) error {
 	return s.submit(call(f))
 }
 
-// Hold makes later work wait until it is released.
-func (s *stream) Hold(given func(release func())) error {
+// hold makes later work wait until it is released.
+func (s *stream) hold(given func(release func())) error {
 	released := make(chan struct{})
 	given(sync.OnceFunc(func() { close(released) }))
 	return s.submit(call(func() {

@@ -9,8 +9,6 @@ import (
 	"muster/ptx/simt/texture"
 )
 
-var _ device.Texturer = (*Context)(nil)
-
 // textures are the texture and surface objects of a context, by their handles. A table that
 // kernels can see is never modified: changes store a modified copy.
 type textures map[uint64]*texture.Texture
@@ -23,8 +21,8 @@ func (c *Context) Texture(handle uint64) *texture.Texture {
 	return nil
 }
 
-// NewTexture makes a texture or a surface. Any free number can be its handle.
-func (c *Context) NewTexture(t device.Texture, wanted uint64) (uint64, error) {
+// newTexture makes a texture or a surface. Any free number can be its handle.
+func (c *Context) newTexture(t device.Texture, wanted uint64) (uint64, error) {
 	made, err := textureOf(&t)
 	if err != nil {
 		return 0, err
@@ -48,8 +46,8 @@ func (c *Context) NewTexture(t device.Texture, wanted uint64) (uint64, error) {
 	return wanted, nil
 }
 
-// DropTexture destroys a texture or a surface.
-func (c *Context) DropTexture(handle uint64, surface bool) error {
+// dropTexture destroys a texture or a surface.
+func (c *Context) dropTexture(handle uint64, surface bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {

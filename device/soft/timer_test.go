@@ -26,7 +26,7 @@ func TestStreamTellsWhenWorkRan(t *testing.T) {
 	var mu sync.Mutex
 	var got []ran
 	before := time.Now()
-	s.Time(func(begin, end time.Time, bytes uint64) {
+	s.time(func(begin, end time.Time, bytes uint64) {
 		mu.Lock()
 		defer mu.Unlock()
 		got = append(got, ran{begin, end, bytes})
@@ -40,7 +40,7 @@ func TestStreamTellsWhenWorkRan(t *testing.T) {
 	must(t, s.Fill(base, 1, 4, 50))
 	must(t, s.Copy(base, base+2048, 300))
 	must(t, s.CopyOut(host[:400], base))
-	s.Time(nil)
+	s.time(nil)
 	must(t, s.CopyIn(base, host))
 	close(gate)
 	must(t, s.Synchronise(context.Background()))

@@ -7,8 +7,6 @@ import (
 	"muster/device"
 )
 
-var _ device.Words = (*stream)(nil)
-
 // checkWord returns why a word cannot be written or waited for, or nil.
 func (s *stream) checkWord(addr uint64, width int) error {
 	if width != 4 && width != 8 || addr%uint64(width) != 0 {
@@ -23,8 +21,8 @@ func (s *stream) checkWord(addr uint64, width int) error {
 	return nil
 }
 
-// WriteWord writes a word atomically: kernels and the program may read it at the same time.
-func (s *stream) WriteWord(addr uint64, width int, value uint64) error {
+// writeWord writes a word atomically: kernels and the program may read it at the same time.
+func (s *stream) writeWord(addr uint64, width int, value uint64) error {
 	if err := s.checkWord(addr, width); err != nil {
 		return err
 	}
@@ -38,8 +36,8 @@ func (s *stream) WriteWord(addr uint64, width int, value uint64) error {
 		}})
 }
 
-// WaitWord waits until a word satisfies the comparison.
-func (s *stream) WaitWord(addr uint64, width int, value uint64, c device.Compare) error {
+// waitWord waits until a word satisfies the comparison.
+func (s *stream) waitWord(addr uint64, width int, value uint64, c device.Compare) error {
 	if c > device.NotAll {
 		return fmt.Errorf("waiting for a word with comparison %d: %w", c, device.ErrInvalidValue)
 	}

@@ -33,11 +33,10 @@ const stillLarge = `
 56 fields node/clientcore/Op
 43 fields node/vgpu/client
 43 fields node/client
-35 fields device/cuda/gpuContext
+33 fields device/cuda/gpuContext
 29 fields node/daemon
 27 fields node/worker/gpu
 26 fields head/daemon/daemon
-26 fields device/remote/Context
 `
 
 func TestNothingGrowsBeyondWhatAReaderHolds(t *testing.T) {

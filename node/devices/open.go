@@ -69,7 +69,7 @@ func withFaults(d device.Device, file string) (device.Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the rules by which the device is to fail: %s: %w", file, err)
 	}
-	return fault.Wrap(d, rules, time.Sleep).Whole(), nil
+	return fault.Wrap(d, rules, time.Sleep), nil
 }
 
 // openSound opens a device that fails by itself only.

@@ -74,8 +74,8 @@ func (w *worker) copyIn(m *message, g *gpu, on device.Stream, o *clientcore.Op) 
 			kept()
 			return err
 		}
-	} else if taker, ok := on.(device.Taker); ok {
-		submit = taker.CopyTaken
+	} else if taken := on.Can().CopyTaken; taken != nil {
+		submit = taken
 	}
 	err := w.blockLong(func() error {
 		return to.Rows(func(addr, offset, size uint64) error { return submit(addr, data[offset:offset+size]) })
@@ -96,8 +96,8 @@ func (w *worker) copyIn(m *message, g *gpu, on device.Stream, o *clientcore.Op) 
 // notify has f called when a stream has done what it was given. Later work need not wait for f, but
 // does on devices that have only Call.
 func notify(on device.Stream, f func()) error {
-	if n, ok := on.(device.Notifier); ok {
-		return n.Notify(f)
+	if notify := on.Can().Notify; notify != nil {
+		return notify(f)
 	}
 	return on.Call(f)
 }

@@ -90,8 +90,7 @@ func (w *worker) openDevice(i int) clientcore.Device {
 	if share := w.serve.Share; share > 0 {
 		known.Memory = min(known.Memory, share)
 	}
-	_, known.Puts = d.(device.Placer)
-	_, known.Graphs = d.(device.Grapher)
+	known.Puts, known.Graphs = d.Can().LoadAt != nil, d.Can().NewGraph != nil
 	known.Guards, known.Peers = info.Guards, info.Peers
 	known.Speed = w.serve.Devices[i].Speed
 	return known
@@ -105,8 +104,8 @@ func (w *worker) tellAllocations() {
 		allocated = append(allocated, device.Arena{Base: r.Addr, Size: r.Size})
 	}
 	for _, g := range w.contexts.open {
-		if c, ok := g.context.(device.Checking); ok && c.Checks() {
-			c.Know(allocated)
+		if know := g.context.Can().Know; know != nil {
+			know(allocated)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 // Large data that the program copies to a device must be in the journal, too, before the program may
 // change them. The host writes them there no faster than its memory is, which is half as fast as a
 // bus. So a device that can sends them back itself, right into the journal, while it still gets
-// the rest (device.Echoer). The data then count from a host function in the stream on, behind which
+// the rest (device.StreamCan.CopyInKept). The data then count from a host function in the stream on, behind which
 // the program is told of nothing.
 const (
 	// echoWorth is the least size of such a copy in bytes.
@@ -38,8 +38,8 @@ type echo struct {
 // nothing has been done.
 func (w *worker) copyInEchoed(m *message, g *gpu, on device.Stream, o *clientcore.Op) (done bool, err error) {
 	size := uint64(len(o.Data))
-	by, ok := on.(device.Echoer)
-	if !ok || size < echoWorth || size > keeper.MaxAttached || !o.To.Dense() || !w.keeper.Wants(m) || w.hosts.outstanding() > 0 {
+	copyInKept := on.Can().CopyInKept
+	if copyInKept == nil || size < echoWorth || size > keeper.MaxAttached || !o.To.Dense() || !w.keeper.Wants(m) || w.hosts.outstanding() > 0 {
 		return false, nil
 	}
 	if w.echoable += size; w.echoable < echoAfter || w.echoless {
@@ -55,7 +55,7 @@ func (w *worker) copyInEchoed(m *message, g *gpu, on device.Stream, o *clientcor
 	if space == nil {
 		return false, nil
 	}
-	err = w.blockLong(func() error { return by.CopyInKept(o.To.Addr, o.Data, space.Memory()) })
+	err = w.blockLong(func() error { return copyInKept(o.To.Addr, o.Data, space.Memory()) })
 	if errors.Is(err, device.ErrNotSupported) { // the program's memory cannot be pinned: the space is lost until the next base
 		w.echoless = true
 		return false, nil

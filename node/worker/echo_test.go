@@ -30,7 +30,9 @@ type echoingStream struct {
 	echoes *atomic.Int32
 }
 
-func (s echoingStream) CopyInKept(dst uint64, src, keep []byte) error {
+func (s echoingStream) Can() *device.StreamCan { return &device.StreamCan{CopyInKept: s.copyInKept} }
+
+func (s echoingStream) copyInKept(dst uint64, src, keep []byte) error {
 	s.echoes.Add(1)
 	if err := s.CopyIn(dst, src); err != nil {
 		return err

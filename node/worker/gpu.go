@@ -23,11 +23,11 @@ import (
 type gpu struct {
 	place   vmm.Place
 	context device.Context
-	placer  device.Placer   // nil if the device cannot load modules at given addresses
-	mover   device.Stream   // carries out the directory's plans (moves)
-	scratch device.Event    // for order between two streams, in one step of the loop
-	origin  device.Event    // the times of events are measured from it
-	opened  clientcore.Time // when origin was recorded
+	loadAt  func(c device.Context, image []byte, globals []device.Global) (device.Module, error) // of the device (device.DeviceCan)
+	mover   device.Stream                                                                        // carries out the directory's plans (moves)
+	scratch device.Event                                                                         // for order between two streams, in one step of the loop
+	origin  device.Event                                                                         // the times of events are measured from it
+	opened  clientcore.Time                                                                      // when origin was recorded
 
 	streams  map[uint32]device.Stream
 	priority func(stream uint32) int // the priority that the program gave a stream
@@ -82,12 +82,12 @@ type loaded struct {
 
 // setLimits sets the limits that the program asked for, if the device has such limits.
 func (g *gpu) setLimits(all map[uint32]uint64) error {
-	limiter, ok := device.Innermost(g.context).(device.Limiter)
-	if !ok {
+	setLimit := g.context.Can().SetLimit
+	if setLimit == nil {
 		return nil
 	}
 	for _, limit := range slices.Sorted(maps.Keys(all)) {
-		if err := limiter.SetLimit(int(limit), all[limit]); err != nil {
+		if err := setLimit(int(limit), all[limit]); err != nil {
 			return err
 		}
 	}
@@ -124,7 +124,7 @@ func (w *worker) openContext(o *clientcore.Op) error {
 	}
 	w.used(o.Place)
 	g := &gpu{place: o.Place, streams: map[uint32]device.Stream{}, events: map[uint32]*event{}, modules: map[uint64]*loaded{}, priority: func(stream uint32) int { return w.core.Priority(stream) }}
-	g.placer, _ = d.(device.Placer)
+	g.loadAt = d.Can().LoadAt
 	g.callsAlone = d.Info().CallsAlone
 	g.overseen = w.serve.KernelTime > 0 && !d.Info().StopsKernels
 	arena := device.Arena{Base: w.serve.ArenaBase, Size: w.serve.ArenaSize}
@@ -162,9 +162,7 @@ func (w *worker) openContext(o *clientcore.Op) error {
 	w.log.Debug("a context is open", "device", o.Place.Index(), "took", took)
 	w.contexts.add(g)
 	g.hostPins = w.host.NewPins(g.context.Pin, w.log)
-	if c, ok := g.context.(device.Checking); ok && c.Checks() {
-		w.checking = true
-	}
+	w.checking = w.checking || g.context.Can().Know != nil
 	return nil
 }
 
@@ -191,10 +189,10 @@ func (g *gpu) prepare(now func() clientcore.Time) error {
 // loader returns the function that loads an image, with its variables at the given addresses if
 // there are any and the device can place them.
 func (g *gpu) loader(globals []device.Global) func(image []byte) (device.Module, error) {
-	if g.placer == nil || globals == nil {
+	if g.loadAt == nil || globals == nil {
 		return g.context.Load
 	}
-	return func(image []byte) (device.Module, error) { return g.placer.LoadAt(g.context, image, globals) }
+	return func(image []byte) (device.Module, error) { return g.loadAt(g.context, image, globals) }
 }
 
 // load loads a module into the context. It returns only the names of its kernels: to tell more, a
@@ -334,8 +332,8 @@ func (g *gpu) stream(id uint32) (device.Stream, error) {
 }
 
 func (g *gpu) newStream(priority int) (device.Stream, error) {
-	if p, ok := g.context.(device.Prioritiser); ok && priority != 0 {
-		return p.NewStreamOf(priority)
+	if of := g.context.Can().NewStreamOf; of != nil && priority != 0 {
+		return of(priority)
 	}
 	return g.context.NewStream()
 }
@@ -542,8 +540,8 @@ func (g *gpu) restore(ctx context.Context, m clientcore.Loaded) error {
 
 // makeTextures creates textures in the context, and returns the handle of the last one.
 func (g *gpu) makeTextures(all []clientcore.Textured) (handle uint64, err error) {
-	on, ok := g.context.(device.Texturer)
-	if !ok {
+	on := g.context.Can()
+	if on.NewTexture == nil {
 		return 0, fmt.Errorf("textures: %w", device.ErrNotSupported)
 	}
 	for i, t := range all {
@@ -555,8 +553,8 @@ func (g *gpu) makeTextures(all []clientcore.Textured) (handle uint64, err error)
 }
 
 func (g *gpu) dropTextures(all []clientcore.Textured) error {
-	on, ok := g.context.(device.Texturer)
-	if !ok {
+	on := g.context.Can()
+	if on.DropTexture == nil {
 		return fmt.Errorf("textures: %w", device.ErrNotSupported)
 	}
 	for _, t := range all {

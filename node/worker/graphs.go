@@ -78,8 +78,8 @@ func (w *worker) makeGraph(g *gpu, run *clientcore.Run, before device.Graph) (de
 	if err != nil {
 		return nil, err
 	}
-	grapher, ok := d.(device.Grapher)
-	if !ok {
+	newGraph := d.Can().NewGraph
+	if newGraph == nil {
 		return nil, nil
 	}
 	nodes := make([]device.GraphNode, len(run.Nodes))
@@ -96,7 +96,7 @@ func (w *worker) makeGraph(g *gpu, run *clientcore.Run, before device.Graph) (de
 		}
 		nodes[i] = n
 	}
-	return grapher.NewGraph(g.context, nodes, before)
+	return newGraph(g.context, nodes, before)
 }
 
 // runNodes submits the nodes of a graph in the order of the list, which their dependencies allow.

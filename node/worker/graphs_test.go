@@ -27,7 +27,13 @@ type graphCounts struct {
 	refuses                atomic.Bool
 }
 
-func (d *graphingDevice) NewGraph(_ device.Context, nodes []device.GraphNode, _ device.Graph) (device.Graph, error) {
+func (d *graphingDevice) Can() *device.DeviceCan {
+	can := *d.checkedPlacer.Can()
+	can.NewGraph = d.newGraph
+	return &can
+}
+
+func (d *graphingDevice) newGraph(_ device.Context, nodes []device.GraphNode, _ device.Graph) (device.Graph, error) {
 	if d.counts.refuses.Load() {
 		return nil, errors.New("no such graph")
 	}

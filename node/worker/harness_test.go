@@ -423,14 +423,14 @@ func (d *daemon) forget() {
 func (d *daemon) open(c control.DeviceConfig, _ *os.File) (device.Device, error) {
 	for i, p := range d.o.devices {
 		if p.Name == c.Name {
-			checked := &checkedDevice{d.devices[i], d.devices[i], d, i}
+			checked := &checkedDevice{d.devices[i], d, i}
 			if d.o.replays || d.o.wrap != nil {
 				return checked, nil
 			}
 			if d.o.graphs != nil {
-				return &graphingDevice{&checkedPlacer{checked, d.devices[i]}, d.o.graphs}, nil
+				return &graphingDevice{&checkedPlacer{checked}, d.o.graphs}, nil
 			}
-			return &checkedPlacer{checked, d.devices[i]}, nil
+			return &checkedPlacer{checked}, nil
 		}
 	}
 	return nil, device.ErrNotFound
@@ -439,21 +439,29 @@ func (d *daemon) open(c control.DeviceConfig, _ *os.File) (device.Device, error)
 // checkedPlacer is a checkedDevice that can put variables at given addresses.
 type checkedPlacer struct {
 	*checkedDevice
-	placer device.Placer
 }
 
-func (d *checkedPlacer) LoadAt(c device.Context, image []byte, globals []device.Global) (device.Module, error) {
+func (d *checkedPlacer) Can() *device.DeviceCan {
+	can := *d.checkedDevice.Can()
+	can.LoadAt = d.loadAt
+	return &can
+}
+
+func (d *checkedPlacer) loadAt(c device.Context, image []byte, globals []device.Global) (device.Module, error) {
 	inner := c.(*checkedContext).Context
-	m, err := d.placer.LoadAt(inner, image, globals)
+	m, err := d.Device.Can().LoadAt(inner, image, globals)
 	d.daemon.check(d.index, inner, "loading a module again")
 	return m, err
 }
 
 type checkedDevice struct {
 	device.Device
-	device.Inspector
 	daemon *daemon
 	index  int
+}
+
+func (d *checkedDevice) Can() *device.DeviceCan {
+	return &device.DeviceCan{Inspect: d.Device.Can().Inspect}
 }
 
 func (d *checkedDevice) Info() device.Info {
@@ -483,23 +491,6 @@ func (c *checkedContext) Map(addr, size uint64) error {
 	err := c.Context.Map(addr, size)
 	c.device.daemon.check(c.device.index, c.Context, "mapping memory")
 	return err
-}
-
-func (c *checkedContext) Inner() device.Context { return c.Context }
-
-func (c *checkedContext) NewShared(size uint64) (*os.File, error) {
-	return c.Context.(device.Sharer).NewShared(size)
-}
-
-func (c *checkedContext) MapShared(addr, size uint64, f *os.File) error {
-	return c.Context.(device.Sharer).MapShared(addr, size, f)
-}
-
-func (c *checkedContext) NewStreamOf(priority int) (device.Stream, error) {
-	if p, ok := c.Context.(device.Prioritiser); ok {
-		return p.NewStreamOf(priority)
-	}
-	return c.Context.NewStream()
 }
 
 func (c *checkedContext) Load(image []byte) (device.Module, error) {

@@ -38,11 +38,13 @@ func (s stagingStream) CopyOut(dst []byte, src uint64) error {
 	return s.Call(func() { copy(dst, staging) })
 }
 
-func (s stagingStream) Hold(given func(release func())) error {
+func (s stagingStream) Can() *device.StreamCan { return &device.StreamCan{Hold: s.hold} }
+
+func (s stagingStream) hold(given func(release func())) error {
 	if s.c.refuses {
 		return errors.New("not now")
 	}
-	return s.Stream.(device.Holder).Hold(given)
+	return s.Stream.Can().Hold(given)
 }
 
 func stagingClient(t *testing.T, refuses bool) *client {
@@ -115,9 +117,7 @@ func (c *queueingContext) NewStream() (device.Stream, error) {
 	return queueingStream{s, c, len(c.streams) == 1}, err
 }
 
-func (s queueingStream) Hold(given func(release func())) error {
-	return s.Stream.(device.Holder).Hold(given)
-}
+func (s queueingStream) Can() *device.StreamCan { return &device.StreamCan{Hold: s.Stream.Can().Hold} }
 
 func (s queueingStream) Synchronise(ctx context.Context) error {
 	if s.first {

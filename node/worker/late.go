@@ -9,13 +9,13 @@ import (
 )
 
 // lateLaunch is a launch that a device has accepted but may not have passed to the driver yet
-// (device.Launcher). A launch call keeps the driver's caller for longer than the loop needs to read
+// (device.StreamCan.LaunchLater). A launch call keeps the driver's caller for longer than the loop needs to read
 // a message, so the loop reads on meanwhile. The program cannot tell the difference: it learns of a
 // refused launch at its next call that has an answer, and before the loop handles such a call it
 // asks the device which launches were refused.
 type lateLaunch struct {
 	gpu     *gpu
-	by      device.Launcher
+	refused func() []device.Refusal
 	number  uint64
 	message message
 }
@@ -35,13 +35,13 @@ func (w *worker) give(m *message, g *gpu, f device.Function, on device.Stream, o
 		how := o.How
 		return w.block(func() error { return on.Launch(f, how) })
 	}
-	later, ok := on.(device.Launcher)
-	if !ok || w.replay != nil || w.unproven || w.timeline != nil || o.Ticket != 0 {
+	can := on.Can()
+	if can.LaunchLater == nil || w.replay != nil || w.unproven || w.timeline != nil || o.Ticket != 0 {
 		return on.Launch(f, o.How)
 	}
-	number, late, err := later.LaunchLater(f, o.How, w.consumer.Follows(wire.OpLaunch))
+	number, late, err := can.LaunchLater(f, o.How, w.consumer.Follows(wire.OpLaunch))
 	if late {
-		w.late = append(w.late, lateLaunch{g, later, number, *m})
+		w.late = append(w.late, lateLaunch{g, can.Refused, number, *m})
 	}
 	return err
 }
@@ -65,7 +65,7 @@ func (w *worker) settleLaunches() error {
 		}
 		var refused []device.Refusal
 		if w.contexts.has(g) { // otherwise the context is closed, and its launches ended with it
-			refused = of[0].by.Refused()
+			refused = of[0].refused()
 		}
 		if len(refused) == 0 && rest == nil {
 			w.late = w.late[:0]

@@ -42,7 +42,11 @@ type lateStream struct {
 	c *lateContext
 }
 
-func (s *lateStream) LaunchLater(f device.Function, l device.Launch, _ bool) (number uint64, later bool, err error) {
+func (s *lateStream) Can() *device.StreamCan {
+	return &device.StreamCan{LaunchLater: s.launchLater, Refused: s.refused}
+}
+
+func (s *lateStream) launchLater(f device.Function, l device.Launch, _ bool) (number uint64, later bool, err error) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	number = s.c.taken
@@ -60,7 +64,7 @@ func (s *lateStream) LaunchLater(f device.Function, l device.Launch, _ bool) (nu
 	return number, true, nil
 }
 
-func (s *lateStream) Refused() []device.Refusal {
+func (s *lateStream) refused() []device.Refusal {
 	s.c.make()
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()

@@ -101,13 +101,13 @@ func (w *worker) mapHost(o *clientcore.Op) error {
 
 // mapFor lets the kernels of a context access the memory. The driver may wait for kernels meanwhile.
 func (w *worker) mapFor(g *gpu, r *reached) error {
-	m, ok := g.context.(device.HostMapper)
-	if !ok {
+	mapHost := g.context.Can().MapHost
+	if mapHost == nil {
 		return errNotReached
 	}
 	var unmap func() error
 	err := w.block(func() (err error) {
-		unmap, err = m.MapHost(r.host)
+		unmap, err = mapHost(r.host)
 		return err
 	})
 	if err == nil {

@@ -168,8 +168,8 @@ func (w *worker) copyAcross(step vmm.Step) error {
 		return err
 	}
 	r := step.Range
-	if peer, ok := g.mover.(device.PeerCopier); ok {
-		if err := peer.CopyFrom(r.Addr, from.context, r.Addr, r.Size); !errors.Is(err, device.ErrNotSupported) {
+	if copyFrom := g.mover.Can().CopyFrom; copyFrom != nil {
+		if err := copyFrom(r.Addr, from.context, r.Addr, r.Size); !errors.Is(err, device.ErrNotSupported) {
 			return err
 		}
 	}

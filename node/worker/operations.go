@@ -510,15 +510,15 @@ func clusters(f device.Function, o *clientcore.Op) (*wire.FunctionClustersReply,
 
 // askDriver answers a question that only the device's driver can answer.
 func (w *worker) askDriver(_ *message, g *gpu, o *clientcore.Op) error {
-	asker, ok := g.context.(device.Asker)
-	if !ok {
+	ask := g.context.Can().Ask
+	if ask == nil {
 		return fmt.Errorf("a question to NVIDIA's driver: %w", device.ErrNotSupported)
 	}
 	out, err := w.shared.Data(o.Out.Offset, o.Out.Length)
 	if err != nil {
 		return errors.Join(err, clientcore.ErrProtocol)
 	}
-	answer, err := asker.Ask(o.What, o.Params)
+	answer, err := ask(o.What, o.Params)
 	if err == nil && len(answer) > len(out) {
 		err = fmt.Errorf("an answer of %d bytes, with room for %d: %w", len(answer), len(out), device.ErrInvalidValue)
 	}
@@ -658,12 +658,12 @@ func (w *worker) inspect(_ *message, o *clientcore.Op) (outcome clientcore.Outco
 		if wrong != nil {
 			continue
 		}
-		in, ok := d.(device.Inspector)
-		if !ok {
+		inspect := d.Can().Inspect
+		if inspect == nil {
 			continue
 		}
 		// A larger device may have room for the image.
-		if outcome.Info, outcome.Err = in.Inspect(o.Image); !errors.Is(outcome.Err, device.ErrOutOfMemory) {
+		if outcome.Info, outcome.Err = inspect(o.Image); !errors.Is(outcome.Err, device.ErrOutOfMemory) {
 			outcome.Known = true
 			return outcome
 		}

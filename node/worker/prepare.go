@@ -43,8 +43,8 @@ func prepare(m control.Prepare, files []*os.File, open Open, log *slog.Logger) (
 	if err != nil {
 		return nil, err
 	}
-	if p, ok := d.(device.Preparer); ok {
-		if err := p.Prepare(staged(shared)); err != nil {
+	if prepare := d.Can().Prepare; prepare != nil {
+		if err := prepare(staged(shared)); err != nil {
 			return nil, err
 		}
 	}
@@ -124,8 +124,8 @@ func (w *worker) forgets(p *prepared) func() {
 	}
 	p.gone = true
 	return func() {
-		if d, ok := p.device.(device.Preparer); ok {
-			if err := d.Discard(); err != nil {
+		if discard := p.device.Can().Discard; discard != nil {
+			if err := discard(); err != nil {
 				w.log.Debug("closing a context that was prepared", "error", err)
 			}
 		}

@@ -18,9 +18,9 @@ type waitingDevice struct {
 	discarding, gate chan struct{}
 }
 
-func (d *waitingDevice) Prepare([]byte) error { return nil }
+func (d *waitingDevice) Can() *device.DeviceCan { return &device.DeviceCan{Discard: d.discard} }
 
-func (d *waitingDevice) Discard() error {
+func (d *waitingDevice) discard() error {
 	close(d.discarding)
 	<-d.gate
 	return nil

@@ -16,7 +16,13 @@ type asked struct {
 	priorities *[]int
 }
 
-func (a asked) NewStreamOf(priority int) (device.Stream, error) {
+func (a asked) Can() *device.ContextCan {
+	can := *a.Context.Can()
+	can.NewStreamOf = a.newStreamOf
+	return &can
+}
+
+func (a asked) newStreamOf(priority int) (device.Stream, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	*a.priorities = append(*a.priorities, priority)

@@ -26,12 +26,12 @@ func (w *worker) makeShared(_ *message, o *clientcore.Op) (outcome clientcore.Ou
 	if err != nil {
 		return clientcore.Outcome{Err: err}
 	}
-	maker, ok := g.context.(device.Sharer)
-	if !ok {
+	newShared := g.context.Can().NewShared
+	if newShared == nil {
 		return clientcore.Outcome{Err: errNotShared}
 	}
 	w.counter.DropUnused()
-	file, err := maker.NewShared(o.Range.Size)
+	file, err := newShared(o.Range.Size)
 	if err != nil {
 		return clientcore.Outcome{Err: err}
 	}
@@ -119,11 +119,11 @@ func (w *worker) mapCommon(c *common) error {
 }
 
 func (g *gpu) mapCommon(c *common) error {
-	mapper, ok := g.context.(device.Sharer)
-	if !ok {
+	mapShared := g.context.Can().MapShared
+	if mapShared == nil {
 		return errNotShared
 	}
-	return mapper.MapShared(c.at.Addr, c.at.Size, c.file)
+	return mapShared(c.at.Addr, c.at.Size, c.file)
 }
 
 // mapCommons maps all shared memory in a new context.

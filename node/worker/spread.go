@@ -183,8 +183,8 @@ func (w *worker) timedLaunch(g *gpu, on device.Stream, o *clientcore.Op, give fu
 		g.dequeue()
 		w.spread.add(ticket, at, took)
 	}
-	timer, ok := on.(device.Timer)
-	if !ok || w.timeline != nil { // the timeline uses the timer
+	timer := on.Can().Time
+	if timer == nil || w.timeline != nil { // the timeline uses the timer
 		begin := time.Now()
 		if err := give(); err != nil {
 			g.dequeue()
@@ -192,9 +192,9 @@ func (w *worker) timedLaunch(g *gpu, on device.Stream, o *clientcore.Op, give fu
 		}
 		return w.block(func() error { return on.Call(func() { ended(g.since(begin)) }) })
 	}
-	timer.Time(func(begin, end time.Time, _ uint64) { ended(end.Sub(begin)) })
+	timer(func(begin, end time.Time, _ uint64) { ended(end.Sub(begin)) })
 	err := give()
-	timer.Time(nil)
+	timer(nil)
 	if err != nil {
 		g.dequeue()
 	}

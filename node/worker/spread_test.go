@@ -113,6 +113,8 @@ func (c *aloneContext) NewStream() (device.Stream, error) {
 	return aloneStream{s, c}, err
 }
 
+func (s aloneStream) Can() *device.StreamCan { return &device.StreamCan{} }
+
 func (s aloneStream) Call(f func()) error {
 	return s.Stream.Call(func() {
 		s.c.running.Lock()

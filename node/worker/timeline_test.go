@@ -72,6 +72,8 @@ func (p plain) NewStream() (device.Stream, error) {
 	return plainStream{s}, err
 }
 
+func (s plainStream) Can() *device.StreamCan { return &device.StreamCan{} }
+
 // Every kernel and copy is recorded once, with its name, stream, bytes and message, within
 // the time in which it was asked for; and what runs on one stream does not overlap: on
 // devices that tell when work ran, and on those where events do.

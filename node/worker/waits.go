@@ -200,8 +200,8 @@ func (w *worker) call(on device.Stream, cookie uint64) error {
 		}
 	}
 	err := w.block(func() error {
-		holder, holds := on.(device.Holder)
-		if !holds {
+		hold := on.Can().Hold
+		if hold == nil {
 			return on.Call(func() {
 				if !handed {
 					tell()
@@ -214,7 +214,7 @@ func (w *worker) call(on device.Stream, cookie uint64) error {
 				return err
 			}
 		}
-		if holder.Hold(func(release func()) { w.hosts.releases(cookie, release) }) == nil {
+		if hold(func(release func()) { w.hosts.releases(cookie, release) }) == nil {
 			return nil
 		}
 		return on.Call(await) // which also tells why, if the context has ended
@@ -318,7 +318,10 @@ func (w *worker) replyAfterEvent(g *gpu, o *clientcore.Op) error {
 }
 
 // done is a stream or an event.
-type done interface{ Done() (bool, error) }
+type done interface {
+	Done() (bool, error)
+	Watch() func(limit time.Duration) (bool, error)
+}
 
 // soon waits a moment for streams or events to complete, unless the loop has something else to do.
 // Most calls wait for work that is nearly complete, and starting a goroutine takes longer than the
@@ -332,8 +335,8 @@ func (w *worker) soon(all ...done) (bool, error) {
 		for ; first < len(all); first++ {
 			var over bool
 			var err error
-			if d, ok := all[first].(device.Watcher); ok {
-				over, err = d.DoneWithin(spin.Look)
+			if watch := all[first].Watch(); watch != nil {
+				over, err = watch(spin.Look)
 			} else {
 				over, err = all[first].Done()
 				watched = false

@@ -11,8 +11,8 @@ var errNoWords = fmt.Errorf("words in memory that streams write and wait for: %w
 
 // writeWord makes a stream write a word.
 func (w *worker) writeWord(_ *message, _ *gpu, on device.Stream, o *clientcore.Op) error {
-	words, ok := on.(device.Words)
-	if !ok {
+	words := on.Can()
+	if words.WriteWord == nil {
 		return errNoWords
 	}
 	step := *o
@@ -23,8 +23,8 @@ func (w *worker) writeWord(_ *message, _ *gpu, on device.Stream, o *clientcore.O
 // may be what writes the word, so the wait counts as an outstanding host function, and the loop
 // reads ahead.
 func (w *worker) awaitWord(_ *message, _ *gpu, on device.Stream, o *clientcore.Op) error {
-	words, ok := on.(device.Words)
-	if !ok {
+	words := on.Can()
+	if words.WaitWord == nil {
 		return errNoWords
 	}
 	step := *o

@@ -58,7 +58,7 @@ type Pacer struct {
 	kernel  time.Duration // duration of a kernel, smoothed
 	spread  time.Duration // by how much durations differ from kernel, smoothed
 	ended   time.Time     // when the last group was seen to end
-	watched bool          // the device is polled for the end of groups (device.Watcher)
+	watched bool          // the device is polled for the end of groups (device.Event.Watch)
 	freeAt  time.Time     // no limit until then, since kernels may wait for each other
 
 	buried int64 // page time at which queues of dead workers were last looked for
@@ -309,7 +309,7 @@ func (p *Pacer) closeGroup() error {
 	}
 	if err == nil {
 		p.groups = append(p.groups, group{p.events, e, p.open, time.Now()})
-		_, p.watched = e.(device.Watcher)
+		p.watched = e.Watch() != nil
 	}
 	p.noneOpen()
 	return err
@@ -332,8 +332,8 @@ func (p *Pacer) Leaves(on device.Stream) {
 func (p *Pacer) groupEnds(oldest group) (over bool, err error) {
 	began, patience := time.Now(), min(p.window, longestSpin)
 	ended := oldest.event.Done
-	if d, ok := oldest.event.(device.Watcher); ok { // the device works by itself, and polling takes nothing from it
-		ended, patience = func() (bool, error) { return d.DoneWithin(spin.Look) }, longestSpin
+	if watch := oldest.event.Watch(); watch != nil { // the device works by itself, and polling takes nothing from it
+		ended, patience = func() (bool, error) { return watch(spin.Look) }, longestSpin
 	}
 	for looks := 0; ; looks++ {
 		if done, err := ended(); err != nil {

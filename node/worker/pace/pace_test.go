@@ -59,6 +59,8 @@ type fakeEvent struct {
 
 func (e *fakeEvent) Done() (bool, error) { e.looks--; return e.looks < 0, e.err }
 
+func (e *fakeEvent) Watch() func(time.Duration) (bool, error) { return nil }
+
 type fakeStream struct{ device.Stream }
 
 func (fakeStream) Record(device.Event) error { return nil }

@@ -140,17 +140,17 @@ func (t *Recorder) Submit(g Context, on device.Stream, how Row, o *clientcore.Op
 	}
 	r := timeline.Record{Kind: how.Kind, Row: o.Stream, Bytes: how.bytes(o), First: t.seq(), Last: uint32(g.Device())}
 	name := o.Name
-	timer, ok := on.(device.Timer)
-	if !ok {
+	timer := on.Can().Time
+	if timer == nil {
 		return t.between(g, on, r, name, give)
 	}
-	timer.Time(func(begin, end time.Time, bytes uint64) {
+	timer(func(begin, end time.Time, bytes uint64) {
 		r := r
 		r.Bytes = bytes
 		t.add(r, name, begin, end)
 	})
 	err := give()
-	timer.Time(nil)
+	timer(nil)
 	return err
 }
 

@@ -110,8 +110,8 @@ func chunksOf(r Range) (from, to int) {
 	return a / modelChunk, (b-1)/modelChunk + 1
 }
 
-// modelPlaces are devices of three nodes, one of them the client's own.
-var modelPlaces = []Place{Device(1), DeviceOf(2, 0), DeviceOf(1, 1)}
+// modelPlaces are three devices.
+var modelPlaces = []Place{Device(1), Device(2), Device(4)}
 
 // at is where the model keeps a place's memory: the host's first.
 func (m *machine) at(p Place) int { return 1 + slices.Index(modelPlaces, p) }

@@ -10,7 +10,7 @@ import (
 // the contents on the host.
 func TestRehomed(t *testing.T) {
 	s := exampleSpace(t)
-	to := Config{Arena: Range{0x10000, 0x10000}, Chunk: 0x1000, Devices: []Place{DeviceOf(2, 0)}}
+	to := Config{Arena: Range{0x10000, 0x10000}, Chunk: 0x1000, Devices: []Place{Device(7)}}
 	if _, err := s.Rehomed(to); !errors.Is(err, ErrInvalid) {
 		t.Error("with memory on devices:", err)
 	}
@@ -30,7 +30,7 @@ func TestRehomed(t *testing.T) {
 	if got := fresh.Reachable([]byte{0, 0x40, 1, 0, 0, 0, 0, 0}); len(got) != 2 {
 		t.Errorf("what is nested is lost: %v", got)
 	}
-	plan, err := fresh.PrepareAll(DeviceOf(2, 0), 1<<20)
+	plan, err := fresh.PrepareAll(Device(7), 1<<20)
 	if err != nil || plan.Bytes(CopyIn) != 0x3000 || plan.Bytes(Map) != 0x4000 {
 		t.Errorf("%v, %v", plan, err)
 	}

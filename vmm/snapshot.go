@@ -21,7 +21,7 @@ var ErrSnapshot = errors.New("not a snapshot of a memory space")
 // their shortest form:
 //
 //	arena address, arena size, log2 of the chunk, limit, joined, number of devices, and of
-//	each its node and its number there
+//	each its number
 //	number of needs
 //	number of allocations, and of each, in order: bytes between it and the one
 //	before, size, need, number of children, and of each child, in order: how
@@ -32,7 +32,7 @@ var ErrSnapshot = errors.New("not a snapshot of a memory space")
 // Needs (times at which something was last needed) are numbered in their order, from 1
 // on; 0 is never. So equal states have equal bytes, however often things happened
 // before.
-const snapshotHead = "vmm\x04"
+const snapshotHead = "vmm\x05"
 
 // MarshalBinary writes the whole state, so that another process can continue with it.
 func (s *Space) MarshalBinary() ([]byte, error) {
@@ -53,7 +53,7 @@ func (s *Space) MarshalBinary() ([]byte, error) {
 	c := s.config
 	put(c.Arena.Addr, c.Arena.Size, uint64(s.shift), c.Limit, c.Joined, uint64(len(c.Devices)))
 	for _, p := range c.Devices {
-		put(uint64(p.Node), uint64(p.Device-1))
+		put(uint64(p.Index()))
 	}
 	put(uint64(len(needs)), uint64(s.allocations.len()))
 	before := c.Arena.Addr
@@ -168,12 +168,12 @@ func (r *reader) count(what string) int {
 	return int(n)
 }
 
-// small reads a number of a node or device.
+// small reads a number of a device.
 func (r *reader) small() int {
 	const most = 1 << 30
 	n := r.number()
 	if n > most {
-		r.fail("number %d of a node or device", n)
+		r.fail("number %d of a device", n)
 		return 0
 	}
 	return int(n)
@@ -201,7 +201,7 @@ func (r *reader) space() (*Space, error) {
 	c.Limit = r.number()
 	c.Joined = r.number()
 	for range min(r.count("devices"), maxDevices+1) {
-		c.Devices = append(c.Devices, DeviceOf(r.small(), r.small()))
+		c.Devices = append(c.Devices, Device(r.small()))
 	}
 	r.seen = make([]bool, r.count("needs")+1)
 	if r.err != nil {

@@ -35,8 +35,8 @@ func exampleSpace(t testing.TB) *Space {
 }
 
 // The bytes are a format: a change of them is a new version.
-const exampleSnapshot = "766d6d04" + // head
-	"808004" + "808002" + "0c" + "808001" + "00" + "02" + "0000" + "0001" + // config
+const exampleSnapshot = "766d6d05" + // head
+	"808004" + "808002" + "0c" + "808001" + "00" + "02" + "00" + "01" + // config
 	"02" + // needs
 	"03" + // allocations
 	"00" + "8030" + "01" + "00" +
@@ -68,18 +68,18 @@ func TestSnapshotGolden(t *testing.T) {
 }
 
 func TestSnapshotRefusesDamage(t *testing.T) {
-	const config = "766d6d04" + "808004" + "808002" + "0c" + "00" + "00" + "02" + "0000" + "0001"
+	const config = "766d6d05" + "808004" + "808002" + "0c" + "00" + "00" + "02" + "00" + "01"
 	for _, c := range []struct{ name, data, want string }{
 		{"nothing", "", "does not begin"},
-		{"another version", strings.Replace(exampleSnapshot, "766d6d04", "766d6d01", 1), "does not begin"},
+		{"another version", strings.Replace(exampleSnapshot, "766d6d05", "766d6d01", 1), "does not begin"},
 		{"cut off", exampleSnapshot[:len(exampleSnapshot)-2], "cut off"},
 		{"left over", exampleSnapshot + "00", "1 bytes are left over"},
-		{"a long number", "766d6d04" + "8000", "malformed"},
-		{"a number too large", "766d6d04" + "ffffffffffffffffffff01", "malformed"},
-		{"a chunk of 2^64", "766d6d04" + "00" + "01" + "40" + "00" + "00" + "01" + "0000" + "00", "power of two"},
-		{"no devices", "766d6d04" + "808004" + "808002" + "0c" + "00" + "00" + "00" + "00", "0 devices"},
-		{"one device twice", "766d6d04" + "808004" + "808002" + "0c" + "00" + "00" + "02" + "0000" + "0000" + "00", "twice"},
-		{"a device without end", "766d6d04" + "808004" + "808002" + "0c" + "00" + "00" + "01" + "00" + "ffffffffffffffffff01" + "00", "of a node or device"},
+		{"a long number", "766d6d05" + "8000", "malformed"},
+		{"a number too large", "766d6d05" + "ffffffffffffffffffff01", "malformed"},
+		{"a chunk of 2^64", "766d6d05" + "00" + "01" + "40" + "00" + "00" + "01" + "00" + "00", "power of two"},
+		{"no devices", "766d6d05" + "808004" + "808002" + "0c" + "00" + "00" + "00" + "00", "0 devices"},
+		{"one device twice", "766d6d05" + "808004" + "808002" + "0c" + "00" + "00" + "02" + "00" + "00" + "00", "twice"},
+		{"a device without end", "766d6d05" + "808004" + "808002" + "0c" + "00" + "00" + "01" + "ffffffffffffffffff01" + "00", "of a device"},
 		{"too many needs", config + "09" + "00", "9 needs cannot follow"},
 		{"an idle need", config + "01" + "00", "not used"},
 		{"an unknown need", config + "00" + "01" + "0001" + "01" + "00" + "0000000000", "need 1 was not announced"},

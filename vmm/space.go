@@ -30,23 +30,16 @@ func (r Range) contains(q Range) bool {
 
 func (r Range) String() string { return fmt.Sprintf("%#x+%#x", r.Addr, r.Size) }
 
-// Place is where a copy of a chunk may be: the host or a device of a node. Node 0 is where the
-// client runs; the maker of the Space numbers the others. The zero Place is the client's own host.
-type Place struct {
-	Node   int
-	Device int // 0: the host; i+1: device i
-}
+// Place is where a copy of a chunk may be: 0 is the host, and i+1 the client's device i.
+type Place int
 
-// Host is the client's swap area, on its own node.
-var Host = Place{}
+// Host is the client's swap area.
+const Host Place = 0
 
-// Device is device i of the client's own node, counted from 0.
-func Device(i int) Place { return DeviceOf(0, i) }
+// Device is device i, counted from 0.
+func Device(i int) Place { return Place(i + 1) }
 
-// DeviceOf is device i of a node.
-func DeviceOf(node, i int) Place { return Place{node, i + 1} }
-
-// Devices are the first n devices of the client's own node.
+// Devices are the first n devices.
 func Devices(n int) []Place {
 	all := make([]Place, n)
 	for i := range all {
@@ -55,18 +48,14 @@ func Devices(n int) []Place {
 	return all
 }
 
-// Index is the device's number on its node; -1 for a host.
-func (p Place) Index() int { return p.Device - 1 }
+// Index is the device's number; -1 for the host.
+func (p Place) Index() int { return int(p) - 1 }
 
 func (p Place) String() string {
-	name := "host"
-	if p.Device > 0 {
-		name = fmt.Sprintf("dev%d", p.Device-1)
+	if p == Host {
+		return "host"
 	}
-	if p.Node != 0 {
-		return fmt.Sprintf("node%d/%s", p.Node, name)
-	}
-	return name
+	return fmt.Sprintf("dev%d", p.Index())
 }
 
 // slot is a place within one Space: 0 for the host, then the devices in the
@@ -91,7 +80,7 @@ const (
 type Config struct {
 	Arena   Range   // a whole number of chunks, aligned to them
 	Chunk   uint64  // a power of two
-	Devices []Place // of any node, each once
+	Devices []Place // each once
 	Limit   uint64  // bytes that may be allocated, 0: no limit
 	// Joined is the first address from which on allocations without a gap between
 	// them are one stretch of memory, which the client made piece by piece; 0: none.
@@ -115,7 +104,7 @@ func (c Config) check() error {
 		return bad("%d devices: from 1 to %d are possible", len(c.Devices), maxDevices)
 	}
 	for i, p := range c.Devices {
-		if p.Device < 1 || p.Node < 0 || slices.Contains(c.Devices[:i], p) {
+		if p <= Host || slices.Contains(c.Devices[:i], p) {
 			return bad("%v is no device, or is there twice", p)
 		}
 	}

@@ -74,7 +74,7 @@ func TestAddDevice(t *testing.T) {
 		}
 	}
 	before := s.Config()
-	for _, p := range []Place{Host, Device(0), Device(maxDevices), DeviceOf(-1, 0)} {
+	for _, p := range []Place{Host, Device(0), Device(maxDevices), Device(-3)} {
 		if err := s.AddDevice(p); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%v was added: %v", p, err)
 		}

@@ -71,7 +71,7 @@ func (c *Core) load(s *State) {
 }
 
 // savedVersion must change with every change of what Save writes.
-const savedVersion = 9
+const savedVersion = 10
 
 // saved is a client as it is written. Everything in it is a plain value.
 type saved struct {

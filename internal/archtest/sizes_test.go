@@ -20,7 +20,6 @@ var mostOf = map[string]int{"methods": 40, "fields": 25, "files": 25}
 // say, or one a thing that a document tells.
 const stillLarge = `
 30 files device/cuda
-55 methods node/clientcore/Core
 212 methods node/daemon
 218 methods node/worker/worker
 129 methods node/vgpu/Core
@@ -30,7 +29,6 @@ const stillLarge = `
 45 methods node/worker/gpu
 41 methods device/remote/stream
 63 fields node/worker/worker
-56 fields node/clientcore/Op
 43 fields node/vgpu/client
 43 fields node/client
 33 fields device/cuda/gpuContext

@@ -216,7 +216,7 @@ func (a *activity) Passed(p *Passage) {
 	}
 	a.Now = max(a.Now, p.told)
 	a.Since, a.Told, a.Kernels, a.Ran = p.since, p.told, 0, 0
-	a.Spent += p.spent
+	a.Activity.Spent += p.spent
 	for i := range a.loans.Further {
 		a.loans.Further[i].told()
 	}
@@ -331,3 +331,6 @@ func (a *activity) unwatch() {
 		a.emit(Op{Kind: WatchWaits})
 	}
 }
+
+// Spent is how long kernels have run since the client began.
+func (a *activity) Spent() time.Duration { return a.Activity.Spent }

@@ -170,9 +170,7 @@ func (al *allocations) memMap(m *Message, d *wire.MemMap) (bool, error) {
 			return true, err
 		}
 	}
-	if al.config.Reserves {
-		al.emit(Op{Kind: Reserve, Range: r})
-	}
+	al.memory.reserve(Reserve, r)
 	al.reply(m.Header.Slot, success, nil)
 	return true, nil
 }
@@ -205,9 +203,7 @@ func (al *allocations) memUnmap(_ *Message, d *wire.MemUnmap) (bool, error) {
 	if err != nil {
 		return true, err
 	}
-	if al.config.Reserves {
-		al.emit(Op{Kind: GiveBack, Range: r})
-	}
+	al.memory.reserve(GiveBack, r)
 	al.room.commitLess(al.room.onHost())
 	if len(plan) > 0 {
 		al.ask(Op{Kind: Move, Plan: plan, Now: true})
@@ -263,9 +259,7 @@ func (al *allocations) memAlloc(m *Message, d *wire.MemAlloc) (bool, error) {
 		}
 		return ok, err
 	}
-	if al.config.Reserves {
-		al.emit(Op{Kind: Reserve, Range: r})
-	}
+	al.memory.reserve(Reserve, r)
 	al.reply(m.Header.Slot, success, nil)
 	return true, nil
 }
@@ -283,9 +277,7 @@ func (al *allocations) memFree(_ *Message, d *wire.MemFree) (bool, error) {
 	if err != nil {
 		return true, err
 	}
-	if al.config.Reserves {
-		al.emit(Op{Kind: GiveBack, Range: r})
-	}
+	al.memory.reserve(GiveBack, r)
 	al.room.commitLess(al.room.onHost())
 	// Where another allocation keeps a chunk on a device, no plan waits for that device. But the
 	// program may reuse the addresses at once, so running kernels must end first. On a device that
@@ -342,9 +334,7 @@ func (al *allocations) provideHeap() (bool, error) {
 		}
 		return ok, err
 	}
-	if al.config.Reserves {
-		al.emit(Op{Kind: Reserve, Range: r})
-	}
+	al.memory.reserve(Reserve, r)
 	const head = 64 // bytes that must be zeros before the heap is first used
 	if ok, err := al.memory.hostWrite(vmm.Range{Addr: r.Addr, Size: head}, line(r.Addr, head)); !ok || err != nil {
 		return true, errors.Join(errors.New("new memory cannot be written"), err)

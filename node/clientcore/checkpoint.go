@@ -2,7 +2,6 @@ package clientcore
 
 import (
 	"errors"
-	"fmt"
 
 	"muster/vmm"
 )
@@ -69,60 +68,44 @@ func (c *Core) replace(r *replacement) bool {
 		c.ended = err
 		return true
 	}
-	c.become(r)
+	s := c.keepers.state()
+	s.become(r.by.keepers.state(), r.whole)
+	c.keepers.load(&s)
+	if !r.whole {
+		c.emit(Op{Kind: SetStatus})
+		c.room.commitLess(c.room.onHost())
+	}
 	c.ask(Op{Kind: Refill, Plan: plan})
 	return true
+}
+
+// become takes over what another client has. What the daemon and the executor know about this one stays.
+func (s *State) become(by State, whole bool) {
+	if !whole {
+		s.space, s.Heap, s.Limits = by.space, by.Heap, by.Limits
+		s.Modules, s.streamState, s.Graphs, s.Textures = by.Modules, by.streamState, by.Graphs, by.Textures // of those modules and that memory
+		s.verdictState = verdictState{World: s.World + 1}
+		return
+	}
+	own := *s
+	*s = by
+	s.Parked, s.Head = s.Head, nil
+	own.Activity.Estimate = s.Activity.Estimate
+	s.Lease, s.Further, s.Activity, s.roomState = own.Lease, own.Further, own.Activity, own.roomState
+	s.Now = max(s.Now, own.Now)
 }
 
 // clearAway gives up everything the client has on devices and on the host. The plan says what the
 // host may discard.
 func (c *Core) clearAway() (plan vmm.Plan, err error) {
-	c.hosts.dropHosts()
 	c.departure.closeContexts()
-	c.memory.allLost()
 	c.loans.giveUpAll()
 	c.shared.closeAllShared()
 	if c.standing.Lease.Held {
 		c.departure.letGo(0)
 	}
 	for _, a := range c.memory.space.Allocations() {
-		if c.config.Reserves {
-			c.emit(Op{Kind: GiveBack, Range: a})
-		}
-		freed, err := c.memory.space.Free(a.Addr)
-		if err != nil {
-			return nil, err
-		}
-		plan = append(plan, freed...)
+		c.memory.reserve(GiveBack, a)
 	}
-	return plan, nil
-}
-
-// become takes over what the other client has. What the daemon and the executor know about this one
-// stays.
-func (c *Core) become(r *replacement) {
-	by, own := r.by.state(), c.state()
-	if r.whole {
-		by.Parked, by.Head = by.Head, nil
-		own.Activity.Estimate = by.Activity.Estimate
-		by.Lease, by.Further, by.Activity, by.roomState = own.Lease, own.Further, own.Activity, own.roomState
-		by.Now = max(by.Now, own.Now)
-		c.load(&by)
-		return
-	}
-	own.space, own.Heap, own.Limits = by.space, by.Heap, by.Limits
-	own.Modules, own.streamState, own.Graphs, own.Textures = by.Modules, by.streamState, by.Graphs, by.Textures // of those modules and that memory
-	own.verdictState = verdictState{}
-	own.World++
-	c.load(&own)
-	c.emit(Op{Kind: SetStatus})
-	c.room.commitLess(c.room.onHost())
-}
-
-// refilled notes that the host copies are those of the checkpoint. If they are not, the contents of
-// the client's memory are unknown, which is a fault.
-func (c *Core) refilled(err error) {
-	if err != nil {
-		c.fault(fmt.Errorf("the client's memory was lost while a checkpoint was restored: %w", err))
-	}
+	return c.memory.freeAll()
 }

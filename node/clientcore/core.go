@@ -65,8 +65,8 @@ type Device struct {
 // a device leaves of the client.
 type Core struct {
 	config   setup
-	World    uint64 // the number of resets
 	handlers handlers
+	keepers  keepers
 	handled  Message // the message being handled, unless it waits (Head)
 
 	turn        // the event that is handled, and the operations that it causes
@@ -113,19 +113,26 @@ var ErrProtocol = errors.New("not what a program may send")
 // New makes an empty client.
 func New(config Config) (*Core, error) {
 	c := &Core{config: setup{Config: config}}
-	c.know(config.Devices)
+	c.config.know(config.Devices)
 	var err error
 	if c.mapped, err = newMapped(c); err != nil {
 		return nil, err
 	}
 	c.link()
-	return c, c.begin()
+	space, err := c.config.space()
+	if err != nil {
+		return nil, err
+	}
+	var s State
+	s.begin(space)
+	c.keepers.load(&s)
+	return c, nil
 }
 
 // link tells each part which others it uses.
 func (c *Core) link() {
 	c.verdicts = verdicts{turn: &c.turn}
-	c.queue = queue{}
+	c.queue = queue{turn: &c.turn}
 	c.standing = standing{turn: &c.turn, config: &c.config}
 	c.departure = departure{turn: &c.turn, config: &c.config, verdicts: &c.verdicts, queue: &c.queue, standing: &c.standing, streams: &c.streams, hosts: &c.hosts, memory: &c.memory, room: &c.room, modules: &c.modules, textures: &c.textures, loans: &c.loans, mapped: c.mapped, activity: &c.activity}
 	c.arrival = arrival{turn: &c.turn, config: &c.config, verdicts: &c.verdicts, queue: &c.queue, standing: &c.standing, hosts: &c.hosts, memory: &c.memory, shared: &c.shared, modules: &c.modules, textures: &c.textures, loans: &c.loans, mapped: c.mapped, activity: &c.activity, departure: &c.departure}
@@ -143,6 +150,7 @@ func (c *Core) link() {
 	c.hosts = hosts{turn: &c.turn, standing: &c.standing, streams: &c.streams}
 	c.waits = waits{turn: &c.turn, standing: &c.standing, streams: &c.streams, hosts: &c.hosts, memory: &c.memory, arrival: &c.arrival, copies: &c.copies}
 	c.graphs = graphs{turn: &c.turn, config: &c.config, queue: &c.queue, standing: &c.standing, streams: &c.streams, hosts: &c.hosts, memory: &c.memory, shared: &c.shared, modules: &c.modules, textures: &c.textures, mapped: c.mapped, activity: &c.activity, arrival: &c.arrival, copies: &c.copies, launches: &c.launches}
+	c.keepers = keepers{&c.turn, &c.verdicts, &c.queue, &c.standing, &c.departure, &c.arrival, &c.room, &c.activity, &c.loans, &c.memory, &c.modules, &c.textures, &c.streams, &c.hosts, &c.shared, &c.graphs}
 	for _, part := range []interface{ register(h *handlers) }{&c.turn, &c.activity, &c.memory, &c.allocations, &c.copies, &c.shared, &c.modules, &c.launches, &c.textures, &c.streams, &c.hosts, &c.waits, &c.graphs} {
 		part.register(&c.handlers)
 	}
@@ -153,28 +161,17 @@ func (c *Core) link() {
 // the upper three quarters of the arena. The program's library has the same rule (memory_reserved).
 func reserved(arena vmm.Range) uint64 { return arena.Addr + arena.Size/4 }
 
-// begin gives the client an empty world.
-func (c *Core) begin() error {
-	places := make([]vmm.Place, len(c.config.Devices))
-	for i, d := range c.config.Devices {
+// space is an empty directory.
+func (s *setup) space() (*vmm.Space, error) {
+	places := make([]vmm.Place, len(s.Devices))
+	for i, d := range s.Devices {
 		places[i] = d.Place
 	}
-	joined := reserved(c.config.Arena)
-	if c.config.Guest {
-		joined = c.config.Arena.Addr
+	joined := reserved(s.Arena)
+	if s.Guest {
+		joined = s.Arena.Addr
 	}
-	space, err := vmm.New(vmm.Config{Arena: c.config.Arena, Chunk: c.config.Chunk, Devices: places, Limit: c.config.Limit, Joined: joined})
-	if err != nil {
-		return err
-	}
-	c.memory.space = space
-	c.memory.linkPeers()
-	c.modules.Modules, c.streams.Streams, c.streams.Events = newModules(), newStreams(), map[uint32]*Event{}
-	c.standing.Contexts, c.textures.Textures, c.graphs.Graphs, c.modules.due = nil, nil, nil, nil
-	c.verdicts.Failure, c.verdicts.Sticky, c.verdicts.Faulted, c.verdicts.Told = success, success, nil, nil
-	c.graphs.graphBytes, c.memory.Heap = 0, 0
-	c.arrival.Together = false
-	return nil
+	return vmm.New(vmm.Config{Arena: s.Arena, Chunk: s.Chunk, Devices: places, Limit: s.Limit, Joined: joined})
 }
 
 // Message handles a message of the client. The core keeps nothing of it but what is Owned, or
@@ -214,7 +211,7 @@ func Urgent(op wire.Op) bool {
 // operations are performed at once; none of them asks.
 func (c *Core) UrgentMessage(m Message) ([]Op, error) {
 	return c.aside(func() error {
-		done, err := c.dispatch(&m)
+		done, err := c.handlers.handle(&m)
 		if err == nil && !done {
 			err = fmt.Errorf("%v waits: %w", m.Header.Op, ErrProtocol)
 		}
@@ -260,10 +257,37 @@ func (c *Core) Control(now Time, m control.ToWorker) ([]Op, error) {
 }
 
 // Lost handles the loss of a device. Ended says that no work was in flight there: what is in flight
-// may be copies to the program's memory, whose bytes would never come.
+// may be copies to the program's memory, whose bytes would never come. The client goes on if all work there had
+// ended and nothing there was the only copy.
 func (c *Core) Lost(now Time, m control.Lost, ended bool) ([]Op, error) {
 	c.start(now)
-	c.lost(m.Device, m.Reason, ended || c.activity.Quiet)
+	index, ended := m.Device, ended || c.activity.Quiet
+	if index < 0 || index >= len(c.config.Devices) {
+		return c.advance()
+	}
+	d := c.config.Devices[index]
+	c.gone(index)
+	if c.standing.Lease.Held && c.standing.Lease.Device == index { // this also answers a revocation of it
+		c.activity.stop()
+		c.standing.Lease = Lease{Number: c.standing.Lease.Number}
+	}
+	gone := c.memory.space.Lost(d.Place)
+	open, further := c.standing.context(d.Place), c.standing.isFurther(d.Place)
+	if f := c.loans.further(index); f != nil {
+		c.loans.giveUp(f)
+	}
+	if open == nil {
+		return c.advance()
+	}
+	variables := !further && c.modules.hasVariables()
+	c.emit(Op{Kind: Abandon, Place: d.Place})
+	c.departure.forgetContext(d.Place)
+	switch {
+	case len(gone) > 0 || variables || c.hosts.Outstanding() > 0 || !ended:
+		c.fault(lostFault(d.Name, m.Reason))
+	case !further && len(c.standing.Contexts) > 0: // further contexts depend on the one at home
+		c.departure.Release = &Release{}
+	}
 	return c.advance()
 }
 
@@ -366,7 +390,9 @@ func (c *Core) settleAsk(asked Kind, o Outcome) {
 	case MakeRoom:
 		c.queue.Head.replacement.room, c.queue.Head.replacement.err = o.Err == nil, o.Err
 	case Refill:
-		c.refilled(o.Err)
+		if o.Err != nil { // the contents of the client's memory are unknown
+			c.fault(fmt.Errorf("the client's memory was lost while a checkpoint was restored: %w", o.Err))
+		}
 	}
 }
 
@@ -448,7 +474,7 @@ func (c *Core) try(m *Message) (done bool, err error) {
 	if !c.modules.placedAgain() {
 		return false, nil
 	}
-	done, err = c.dispatch(m)
+	done, err = c.handlers.handle(m)
 	if err == nil {
 		return done, nil
 	}
@@ -486,46 +512,13 @@ func (c *Core) fault(err error) {
 	c.verdicts.Faulted = failureOf(err)
 	c.verdicts.Sticky = c.verdicts.Faulted.Result
 	c.emit(Op{Kind: SetStatus, Result: c.verdicts.Sticky, Text: c.verdicts.Faulted.Text})
-	c.hosts.dropHosts() // first: closing waits for streams that wait for the program
 	c.departure.closeContexts()
-	c.memory.allLost()
 	c.activity.stop()
 	c.loans.giveUpAll()
 	lease := c.standing.Lease.Number
 	c.standing.Lease = Lease{Number: lease}
 	c.departure.Release = nil
 	c.say(control.Failed{Lease: lease, Reason: err.Error()})
-}
-
-// lost notes that a device is lost. The client goes on if all work there had ended and nothing there
-// was the only copy.
-func (c *Core) lost(index int, reason string, ended bool) {
-	if index < 0 || index >= len(c.config.Devices) {
-		return
-	}
-	d := c.config.Devices[index]
-	c.gone(index)
-	if c.standing.Lease.Held && c.standing.Lease.Device == index { // this also answers a revocation of it
-		c.activity.stop()
-		c.standing.Lease = Lease{Number: c.standing.Lease.Number}
-	}
-	gone := c.memory.space.Lost(d.Place)
-	open, further := c.standing.context(d.Place), c.standing.isFurther(d.Place)
-	if f := c.loans.further(index); f != nil {
-		c.loans.giveUp(f)
-	}
-	if open == nil {
-		return
-	}
-	variables := !further && c.modules.hasVariables()
-	c.emit(Op{Kind: Abandon, Place: d.Place})
-	c.departure.forgetContext(d.Place)
-	switch {
-	case len(gone) > 0 || variables || c.hosts.Outstanding() > 0 || !ended:
-		c.fault(lostFault(d.Name, reason))
-	case !further && len(c.standing.Contexts) > 0: // further contexts depend on the one at home
-		c.departure.Release = &Release{}
-	}
 }
 
 // reset replaces the client by an empty world.
@@ -535,9 +528,7 @@ func (c *Core) reset(m *Message) (bool, error) {
 		c.ask(Op{Kind: Finish, Place: x.Place})
 		return false, nil
 	}
-	c.hosts.dropHosts()
 	c.departure.closeContexts()
-	c.memory.allLost()
 	c.loans.giveUpAll()
 	if c.standing.Lease.Held {
 		c.departure.letGo(0)
@@ -545,24 +536,22 @@ func (c *Core) reset(m *Message) (bool, error) {
 	if c.config.Reserves {
 		c.emit(Op{Kind: GiveBack, All: true})
 	}
-	var plan vmm.Plan
-	for _, a := range c.memory.space.Allocations() {
-		freed, err := c.memory.space.Free(a.Addr)
-		if err != nil {
-			return true, err
-		}
-		plan = append(plan, freed...)
-	}
-	if err := c.begin(); err != nil {
+	plan, err := c.memory.freeAll()
+	if err != nil {
 		return true, err
 	}
-	c.standing.Limits = nil
+	space, err := c.config.space()
+	if err != nil {
+		return true, err
+	}
 	for _, m := range c.memory.Mapped {
 		c.emit(Op{Kind: UnmapHost, Range: m.extent()})
 	}
-	c.memory.Mapped = nil
 	c.shared.closeAllShared()
-	c.World++
+	s := c.keepers.state()
+	s.begin(space)
+	s.World++
+	c.keepers.load(&s)
 	c.emit(Op{Kind: SetStatus})
 	c.room.commitLess(0)
 	c.reply(m.Header.Slot, success, nil)
@@ -570,13 +559,6 @@ func (c *Core) reset(m *Message) (bool, error) {
 		c.ask(Op{Kind: Move, Plan: plan})
 	}
 	return true, nil
-}
-
-func (c *Core) dispatch(m *Message) (bool, error) {
-	if int(m.Header.Op) >= len(c.handlers) || c.handlers[m.Header.Op] == nil {
-		return true, fmt.Errorf("no such message: %w", ErrProtocol)
-	}
-	return c.handlers[m.Header.Op](m)
 }
 
 // Config returns the client's configuration.
@@ -601,7 +583,8 @@ func (c *Core) AddDevice(now Time, index int, d Device) ([]Op, error) {
 		devices = append(devices, d)
 	}
 	devices[index] = d
-	c.know(devices)
+	c.config.know(devices)
+	c.memory.linkPeers()
 	return c.advance()
 }
 
@@ -611,20 +594,18 @@ func (c *Core) AddDevice(now Time, index int, d Device) ([]Op, error) {
 func (c *Core) gone(index int) {
 	devices := slices.Clone(c.config.Devices)
 	devices[index].Memory = 0
-	c.know(devices)
+	c.config.know(devices)
+	c.memory.linkPeers()
 	if c.standing.Lease.Wanting && c.queue.Head != nil {
 		c.standing.Lease.Wanting, c.standing.Lease.Stale = false, true
 	}
 }
 
 // know sets the devices.
-func (c *Core) know(devices []Device) {
-	c.config.Devices, c.config.puts = devices, len(devices) > 0
+func (s *setup) know(devices []Device) {
+	s.Devices, s.puts = devices, len(devices) > 0
 	for _, d := range devices {
-		c.config.puts = c.config.puts && d.Puts
-	}
-	if c.memory.space != nil {
-		c.memory.linkPeers()
+		s.puts = s.puts && d.Puts
 	}
 }
 
@@ -671,7 +652,8 @@ func (c *Core) Equip(devices []Device) error {
 			return err
 		}
 	}
-	c.know(devices)
+	c.config.know(devices)
+	c.memory.linkPeers()
 	return nil
 }
 

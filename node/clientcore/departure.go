@@ -223,10 +223,14 @@ func (d *departure) forget(p vmm.Place) {
 
 // closeContexts closes all contexts, with everything in them.
 func (d *departure) closeContexts() {
+	d.hosts.dropHosts() // first: closing waits for streams that wait for the program
 	for len(d.standing.Contexts) > 0 {
 		p := d.standing.Contexts[len(d.standing.Contexts)-1].Place
 		d.emit(Op{Kind: Close, Place: p})
 		d.forgetContext(p)
+	}
+	for _, device := range d.config.Devices {
+		d.memory.space.Lost(device.Place)
 	}
 }
 

@@ -84,7 +84,7 @@
 //     told where it happened.
 //   - Adoption: another daemon serves the client. It is told the client's standing, and
 //     asked again for what the last one did not answer.
-//   - Reset: an empty client, in a new world (State.World counts them). What is found
+//   - Reset: an empty client, in a new world (Core.World counts them). What is found
 //     out later about the work of an earlier world does not count.
 //
 // Host copies need room in the node's swap area, which the daemon commits: a large client is given

@@ -34,7 +34,10 @@ func (mem *memory) register(h *handlers) {
 
 func (mem *memory) save(to *State) { to.memoryState = mem.memoryState }
 
-func (mem *memory) load(from *State) { mem.memoryState = from.memoryState }
+func (mem *memory) load(from *State) {
+	mem.memoryState = from.memoryState
+	mem.linkPeers()
+}
 
 // written notes that memory was written on a device.
 func (mem *memory) written(p vmm.Place, r vmm.Range) {
@@ -235,13 +238,6 @@ func (mem *memory) Stats() control.Stats {
 	return stats
 }
 
-// allLost notes that no device has any of the client's memory.
-func (mem *memory) allLost() {
-	for _, d := range mem.config.Devices {
-		mem.space.Lost(d.Place)
-	}
-}
-
 // Dirty is how many bytes of memory have no copy on the host.
 func (mem *memory) Dirty() uint64 { return mem.space.Dirty() }
 
@@ -259,4 +255,23 @@ func (mem *memory) linkPeers() {
 		}
 		return mem.config.Devices[p.Index()].Peers
 	})
+}
+
+// freeAll frees everything. The plan says what the host may discard.
+func (mem *memory) freeAll() (plan vmm.Plan, err error) {
+	for _, a := range mem.space.Allocations() {
+		freed, err := mem.space.Free(a.Addr)
+		if err != nil {
+			return nil, err
+		}
+		plan = append(plan, freed...)
+	}
+	return plan, nil
+}
+
+// reserve has the executor make room for an allocation on the host (Reserve), or give it back (GiveBack).
+func (mem *memory) reserve(k Kind, r vmm.Range) {
+	if mem.config.Reserves {
+		mem.next(k).Range = r
+	}
 }

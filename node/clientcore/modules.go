@@ -73,7 +73,7 @@ func (ms *modules) register(h *handlers) {
 
 func (ms *modules) save(to *State) { to.Modules = ms.Modules }
 
-func (ms *modules) load(from *State) { ms.Modules = from.Modules }
+func (ms *modules) load(from *State) { ms.Modules, ms.due = from.Modules, nil }
 
 // Entry is a load or an unload.
 type Entry struct {

@@ -2,7 +2,6 @@ package clientcore
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"muster/device"
@@ -96,105 +95,13 @@ const (
 	Kinds    // how many there are
 )
 
-// kind says of a kind of operation what scripts and logs call it, whether the core waits for its outcome,
-// and what of an operation they show besides its place; nil: nothing.
-type kind struct {
-	name string
-	asks bool
-	show func(o *Op, put putter)
-}
-
-type putter = func(format string, args ...any)
-
-// kinds is the table of all of them. What an executor does is in its own (node/worker/operations.go).
-var kinds = [Kinds]kind{
-	Reply:      {name: "reply", show: showReply},
-	ReplyAfter: {name: "reply-after", show: showReplyAfter},
-	Write:      {name: "write", show: func(o *Op, put putter) { put("%d bytes at %d", len(o.Data), o.Out.Offset) }},
-	SetStatus:  {name: "status", show: showStatus},
-	Tell:       {name: "tell", show: func(o *Op, put putter) { put("%q", o.Text) }},
-
-	Say:        {name: "say", show: func(o *Op, put putter) { put("%s %+v", o.Message.Kind(), o.Message) }},
-	WatchWaits: {name: "watch-waits", show: func(o *Op, put putter) { put("%v", o.On) }},
-
-	Refused: {name: "refused", show: func(o *Op, put putter) { put("%d", o.Result) }},
-	Commit:  {name: "commit"},
-
-	HostIn:   {name: "host-in", show: showTo},
-	HostOut:  {name: "host-out", show: func(o *Op, put putter) { put("%v to %d", o.From, o.Out.Offset) }},
-	HostCopy: {name: "host-copy", show: func(o *Op, put putter) { put("%v to %v", o.From, o.To) }},
-	HostFill: {name: "host-fill", show: showTo},
-	Reserve:  {name: "reserve", show: showRoom},
-	GiveBack: {name: "give-back", show: showRoom},
-
-	MapHost:     {name: "map-host", show: showRange},
-	UnmapHost:   {name: "unmap-host", show: showRange},
-	CloseShared: {name: "close-shared", show: showRange},
-
-	CopyIn:      {name: "copy-in", show: showStreamTo},
-	CopyOut:     {name: "copy-out", show: func(o *Op, put putter) { put("stream %d %v to %d", o.Stream, o.From, o.Out.Offset) }},
-	Copy:        {name: "copy", show: func(o *Op, put putter) { put("stream %d %v to %v", o.Stream, o.From, o.To) }},
-	Fill:        {name: "fill", show: showStreamTo},
-	Launch:      {name: "launch", show: showLaunch},
-	RunGraph:    {name: "run-graph", show: func(o *Op, put putter) { put("stream %d graph %d, %d nodes", o.Stream, o.Graph, len(o.Run.Nodes)) }},
-	After:       {name: "after", show: showAfter},
-	Record:      {name: "record", show: showStreamEvent},
-	Wait:        {name: "wait", show: showStreamEvent},
-	Call:        {name: "call", show: func(o *Op, put putter) { put("stream %d cookie %d", o.Stream, o.Cookie) }},
-	WriteWord:   {name: "write-word", show: func(o *Op, put putter) { put("stream %d %v value %d", o.Stream, o.Range, o.Word.Value) }},
-	AwaitWord:   {name: "await-word", show: showAwaitWord},
-	Settle:      {name: "settle", show: showStream},
-	Drain:       {name: "drain"},
-	LeaveStream: {name: "leave-stream", show: showStream},
-	CloseEvent:  {name: "close-event", show: showEvent},
-	Unload:      {name: "unload", show: showModule},
-	SetLimit:    {name: "set-limit", show: func(o *Op, put putter) { put("%v", o.Limits) }},
-	DropTexture: {name: "drop-texture", show: showTextures},
-	DropGraph:   {name: "drop-graph", show: func(o *Op, put putter) { put("graph %d", o.Graph) }},
-	Close:       {name: "close"},
-	Abandon:     {name: "abandon"},
-	HostReturn:  {name: "host-return", show: func(o *Op, put putter) { put("cookie %d", o.Cookie) }},
-	HostDrop:    {name: "host-drop"},
-
-	Query:      {name: "query", show: asked(func(o *Op, put putter) { put("streams %v", o.Streams) })},
-	QueryEvent: {name: "query-event", show: asked(showEvent)},
-	Elapsed:    {name: "elapsed", show: asked(func(o *Op, put putter) { put("from %v to %v", o.Start, o.End) })},
-	Printed:    {name: "printed", show: asked(func(*Op, putter) {})},
-	Occupancy:  {name: "occupancy", show: asked(showOccupancy)},
-	SharedFor:  {name: "shared-for", show: asked(showSharedFor)},
-	Clusters:   {name: "clusters", show: asked(showClusters)},
-	Ask:        {name: "ask", show: asked(func(o *Op, put putter) { put("question %d, %d bytes", o.What, len(o.Params)) })},
-
-	GoOn:         {name: "go-on", asks: true},
-	Finish:       {name: "finish", asks: true},
-	Inspect:      {name: "inspect", asks: true, show: showImage},
-	Open:         {name: "open", asks: true, show: showOpen},
-	Load:         {name: "load", asks: true, show: showModule},
-	Describe:     {name: "describe", asks: true, show: func(o *Op, put putter) { put("%s of module %d", o.Name, o.Module) }},
-	Link:         {name: "link", asks: true, show: showImage},
-	MakeTextures: {name: "make-textures", asks: true, show: showTextures},
-	Move:         {name: "move", asks: true, show: showPlan},
-	Leave:        {name: "leave", asks: true, show: showPlan},
-	Backup:       {name: "backup", asks: true, show: showPlan},
-	MakeShared:   {name: "make-shared", asks: true, show: showRange},
-	Share:        {name: "share", asks: true, show: showShare},
-	OpenShared:   {name: "open-shared", asks: true, show: showRange},
-
-	MakeRoom: {name: "make-room", asks: true},
-	Refill:   {name: "refill", asks: true, show: showPlan},
-}
-
-func (k Kind) String() string {
-	if k < Kinds {
-		return kinds[k].name
-	}
-	return fmt.Sprintf("operation %d", uint8(k))
-}
-
 // Asks says whether the core waits for the operation's outcome.
-func (k Kind) Asks() bool { return k < Kinds && kinds[k].asks }
+func (k Kind) Asks() bool { return k >= GoOn && k < Kinds }
 
-// Op is an operation for the executor. Fields that its kind does not name are zero.
+// Op is an operation for the executor. Its many fields are those of all kinds: each kind has the few that
+// its comment names, and the others are zero. They are one struct because the list of an event is made in
+// the place of the last one's, without an allocation; with a struct for each kind, behind an interface, each
+// operation would be one.
 type Op struct {
 	Kind    Kind
 	All     bool // ReplyAfter: all streams
@@ -272,10 +179,6 @@ type Moment struct {
 	Place   vmm.Place // of the context
 }
 
-func (m Moment) String() string {
-	return fmt.Sprintf("{Event:%d Pending:%v At:%v}", m.Event, m.Pending, m.At)
-}
-
 // Loaded is a module of a context that is to be opened, in the order of loading.
 type Loaded struct {
 	Module  uint64
@@ -345,159 +248,4 @@ func (a Area) Rows(f func(addr, offset, size uint64) error) error {
 		}
 	}
 	return nil
-}
-
-func (a Area) String() string {
-	if a.Dense() {
-		return fmt.Sprintf("%#x+%#x", a.Addr, a.Width*a.Height)
-	}
-	return fmt.Sprintf("%#x+%dx%d/%d", a.Addr, a.Height, a.Width, a.Pitch)
-}
-
-// String describes the operation, for scripts and logs.
-func (o *Op) String() string {
-	var b strings.Builder
-	put := func(format string, args ...any) { fmt.Fprintf(&b, " "+format, args...) }
-	b.WriteString(o.Kind.String())
-	if o.Place != vmm.Host {
-		put("%v", o.Place)
-	}
-	if o.Kind < Kinds && kinds[o.Kind].show != nil {
-		kinds[o.Kind].show(o, put)
-	}
-	return b.String()
-}
-
-// asked is show for a question, which names the slot of its answer first.
-func asked(show func(o *Op, put putter)) func(o *Op, put putter) {
-	return func(o *Op, put putter) {
-		put("slot %d", o.Slot)
-		show(o, put)
-	}
-}
-
-func showReply(o *Op, put putter) {
-	put("slot %d", o.Slot)
-	put("result %d", o.Result)
-	if len(o.Payload) > 0 {
-		put("%x", o.Payload)
-	}
-}
-
-func showReplyAfter(o *Op, put putter) {
-	put("slot %d", o.Slot)
-	switch {
-	case o.All:
-		put("all")
-	case o.OfEvent:
-		put("event %d", o.Event)
-	default:
-		put("stream %d", o.Stream)
-	}
-	put("result %d", o.Result)
-}
-
-func showStatus(o *Op, put putter) {
-	put("%d", o.Result)
-	if o.Text != "" {
-		put("%q", o.Text)
-	}
-}
-
-func showTo(o *Op, put putter) { put("%v", o.To) }
-
-func showRange(o *Op, put putter) { put("%v", o.Range) }
-
-func showStream(o *Op, put putter) { put("stream %d", o.Stream) }
-
-func showStreamTo(o *Op, put putter) { put("stream %d %v", o.Stream, o.To) }
-
-func showEvent(o *Op, put putter) { put("event %d", o.Event) }
-
-func showModule(o *Op, put putter) { put("module %d", o.Module) }
-
-func showImage(o *Op, put putter) { put("%d bytes", len(o.Image)) }
-
-func showRoom(o *Op, put putter) {
-	if o.All {
-		put("all")
-	} else {
-		put("%v", o.Range)
-	}
-}
-
-func showLaunch(o *Op, put putter) {
-	put("stream %d function %d (%s) of module %d, %v blocks of %v", o.Stream, o.Function, o.Name, o.Module, o.How.Grid, o.How.Block)
-}
-
-func showAfter(o *Op, put putter) {
-	put("stream %d after %d", o.Stream, o.Other)
-	showOrigin(o, put)
-}
-
-func showStreamEvent(o *Op, put putter) {
-	put("stream %d event %d", o.Stream, o.Event)
-	showOrigin(o, put)
-}
-
-func showOrigin(o *Op, put putter) {
-	if o.Origin != vmm.Host {
-		put("at %v", o.Origin)
-	}
-}
-
-func showAwaitWord(o *Op, put putter) {
-	put("stream %d %v value %d compare %d cookie %d", o.Stream, o.Range, o.Word.Value, o.Word.Compare, o.Cookie)
-}
-
-func showTextures(o *Op, put putter) {
-	for _, t := range o.Textures {
-		put("handle %d", t.Handle)
-	}
-}
-
-func showOccupancy(o *Op, put putter) {
-	put("function %d (%s) of module %d, %d threads, %d bytes", o.Function, o.Name, o.Module, o.Threads, o.Shared)
-}
-
-func showSharedFor(o *Op, put putter) {
-	put("function %d (%s) of module %d, %d blocks of %d threads", o.Function, o.Name, o.Module, o.Blocks, o.Threads)
-}
-
-func showClusters(o *Op, put putter) {
-	put("function %d (%s) of module %d, %v blocks of %v threads in clusters of %v", o.Function, o.Name, o.Module, o.How.Grid, o.How.Block, o.How.Cluster)
-}
-
-func showOpen(o *Op, put putter) {
-	for _, m := range o.Modules {
-		verb := "with"
-		if m.Unload {
-			verb = "without"
-		}
-		put("%s module %d", verb, m.Module)
-	}
-}
-
-func showShare(o *Op, put putter) {
-	put("%v", o.Range)
-	showSteps(o, put)
-}
-
-func showPlan(o *Op, put putter) {
-	if o.Shut {
-		put("for good")
-	}
-	if o.Part {
-		put("in part")
-	}
-	showSteps(o, put)
-	if len(o.Events) > 0 {
-		put("events %v", o.Events)
-	}
-}
-
-func showSteps(o *Op, put putter) {
-	for _, step := range o.Plan {
-		put("[%v]", step)
-	}
 }

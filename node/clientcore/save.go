@@ -7,7 +7,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"time"
 
 	"muster/internal/strictjson"
 	"muster/vmm"
@@ -22,7 +21,6 @@ import (
 
 // State is what is written of a client: the states of its parts.
 type State struct {
-	World uint64 // the number of resets; what is found out about an earlier world does not count
 	turnState
 	verdictState
 	queueState
@@ -45,29 +43,33 @@ type State struct {
 type keeper interface {
 	save(to *State)
 	load(from *State)
+	check() error // what of it is inconsistent
 }
 
-// keepers are the parts with state.
-func (c *Core) keepers() []keeper {
-	return []keeper{&c.turn, &c.verdicts, &c.queue, &c.standing, &c.departure, &c.arrival, &c.room, &c.activity, &c.loans, &c.memory, &c.modules, &c.textures, &c.streams, &c.hosts, &c.shared, &c.graphs}
-}
+type keepers []keeper
 
 // state gathers the states of the parts.
-func (c *Core) state() State {
-	s := State{World: c.World}
-	for _, k := range c.keepers() {
+func (all keepers) state() (s State) {
+	for _, k := range all {
 		k.save(&s)
 	}
 	return s
 }
 
 // load gives the parts their states.
-func (c *Core) load(s *State) {
-	c.World = s.World
-	for _, k := range c.keepers() {
+func (all keepers) load(s *State) {
+	for _, k := range all {
 		k.load(s)
 	}
-	c.linkPeers()
+}
+
+func (all keepers) check() error {
+	for _, k := range all {
+		if err := k.check(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // savedVersion must change with every change of what Save writes.
@@ -88,28 +90,30 @@ var ErrSaved = errors.New("not a saved client")
 // Save writes the whole client, for an executor to continue with: the same one, with its open
 // contexts, or another one if none is open (Detached). It must not be called while the core waits
 // for an outcome. Equal clients give equal bytes.
-func (c *Core) Save() ([]byte, error) { return c.write(c.state()) }
-
-// write writes a state of the client.
-func (c *Core) write(s State) ([]byte, error) {
+func (c *Core) Save() ([]byte, error) {
 	if c.asking {
-		return nil, fmt.Errorf("a client cannot be saved while %v is performed", c.asked)
+		return nil, errors.New("a client cannot be saved while an outcome is awaited")
 	}
+	return c.keepers.state().write(c.config.Config)
+}
+
+// write writes a client with this state.
+func (s State) write(config Config) ([]byte, error) {
 	space, err := s.space.MarshalBinary()
 	if err != nil {
 		return nil, err
 	}
 	s.queueState = s.queueState.saved()
-	return json.Marshal(saved{savedVersion, c.config.Config, s, space, s.stats})
+	return json.Marshal(saved{savedVersion, config, s, space, s.stats})
 }
 
 // SavePoint writes the client as of the last message that was done, without those that wait: the
 // running client goes on and answers them. The client must have left its device.
 func (c *Core) SavePoint() ([]byte, error) {
-	if !c.Detached() {
+	if !c.Detached() || c.asking {
 		return nil, errors.New("a client cannot be saved while it is on a device")
 	}
-	s := c.state()
+	s := c.keepers.state()
 	if h := c.queue.Head; h != nil && h.Made { // part of it was done, and must be undone in a copy
 		data, err := c.Save()
 		if err != nil {
@@ -120,17 +124,36 @@ func (c *Core) SavePoint() ([]byte, error) {
 			return nil, err
 		}
 		copied.modules.undo(copied.queue.Head)
-		s = copied.state()
+		s = copied.keepers.state()
 	}
 	s.queueState, s.Hosts = queueState{}, Hosts{}
 	s.rest()
-	return c.write(s)
+	return s.write(c.config.Config)
 }
 
 // rest forgets what the daemon has granted and was asked: the next daemon may be another one.
 func (s *State) rest() {
 	s.Lease, s.Further, s.Release, s.roomState = Lease{}, nil, nil, roomState{}
 	s.Activity = Activity{Estimate: s.Activity.Estimate}
+}
+
+// elsewhere returns why a client with this state could not go on in another executor.
+func (s State) elsewhere() error {
+	if len(s.Contexts) > 0 || len(s.Hosts.Running) > 0 {
+		return errors.New("it is on a device")
+	}
+	if len(s.Shared) > 0 {
+		return errSharesMemory
+	}
+	return nil
+}
+
+// begin makes it the state of an empty world. What the daemon has granted stays, and the room on the host.
+func (s *State) begin(space *vmm.Space) {
+	s.space, s.Heap, s.Mapped, s.Limits = space, 0, nil, nil
+	s.Modules, s.Streams, s.Events = newModules(), newStreams(), map[uint32]*Event{}
+	s.Contexts, s.Textures, s.Graphs, s.Together = nil, nil, nil, false
+	s.verdictState = verdictState{World: s.World}
 }
 
 // Pinned finds the program's memory that a message names.
@@ -147,7 +170,7 @@ func Restore(data []byte, find Pinned) (*Core, error) {
 func RestoreBase(b Base, find Pinned) (*Core, error) {
 	c, err := restore(b.Client, find, b.putBack)
 	if err == nil {
-		err = c.elsewhere()
+		err = c.keepers.state().elsewhere()
 	}
 	return refusing(c, err)
 }
@@ -183,29 +206,11 @@ func restore(data []byte, find Pinned, complete func(s *State) error) (*Core, er
 	if !reflect.DeepEqual(s.State.space.Config(), c.memory.space.Config()) {
 		return nil, errors.New("its memory is another client's")
 	}
-	c.load(&s.State)
+	c.keepers.load(&s.State)
 	if err := c.queue.pin(find); err != nil {
 		return nil, err
 	}
-	return c, c.check()
-}
-
-// check returns what is inconsistent in a client.
-func (c *Core) check() error {
-	for _, check := range []func() error{c.departure.check, c.memory.check, c.modules.check, c.textures.check, c.streams.check, c.queue.check, c.verdicts.check, c.hosts.check, c.shared.check, c.graphs.check} {
-		if err := check(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// elsewhere returns why the client could not go on in another executor.
-func (c *Core) elsewhere() error {
-	if !c.Detached() || c.Outstanding() > 0 {
-		return errors.New("it is on a device")
-	}
-	return c.Alone()
+	return c, c.keepers.check()
 }
 
 // Rehomed makes a client of what Save or SavePoint wrote of a detached client, for an executor with
@@ -215,8 +220,9 @@ func Rehomed(data []byte, find Pinned, to Config) (*Core, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.elsewhere(); err != nil {
-		return refusing(c, err)
+	s := c.keepers.state()
+	if err := s.elsewhere(); err != nil {
+		return refusing(nil, err)
 	}
 	fresh, err := New(to)
 	if err != nil {
@@ -228,7 +234,6 @@ func Rehomed(data []byte, find Pinned, to Config) (*Core, error) {
 	if was := c.memory.heap(); c.memory.Heap > 0 && was != heapIn(to.Arena, c.memory.Heap) {
 		return nil, fmt.Errorf("its kernels have allocated memory themselves, at %#x, where this client cannot have a heap: restore it into a client with as much device memory", was.Addr)
 	}
-	s := c.state()
 	if s.space, err = c.memory.space.Rehomed(fresh.memory.space.Config()); err != nil {
 		return nil, fmt.Errorf("its memory does not fit into that of this client (%s in all): %w", sizeOf(to.Limit), err)
 	}
@@ -236,8 +241,8 @@ func Rehomed(data []byte, find Pinned, to Config) (*Core, error) {
 		s.Modules.Home, s.Modules.Pinned = 0, -1 // to be found out again
 	}
 	s.rest()
-	fresh.load(&s)
-	return refusing(fresh, fresh.check())
+	fresh.keepers.load(&s)
+	return refusing(fresh, fresh.keepers.check())
 }
 
 func sameDevices(a, b []Device) bool {
@@ -263,9 +268,6 @@ func (c *Core) CanFold() bool {
 	return len(c.memory.Mapped) == 0 && len(c.shared.Shared) == 0 && !c.asking && c.ended == nil && c.queue.Head == nil && c.queue.Parked == nil && c.departure.Release == nil && !c.standing.Lease.Wanted && !c.queue.Queued() && c.hosts.Outstanding() == 0
 }
 
-// Spent is how long kernels have run since the client began.
-func (c *Core) Spent() time.Duration { return c.Activity.Spent }
-
 // Fold makes a base of the client. What is only on a device is copied to the host first; then
 // Commit hands over the base. Fold does nothing if the client cannot be folded now.
 func (c *Core) Fold(now Time) ([]Op, error) {
@@ -275,7 +277,8 @@ func (c *Core) Fold(now Time) ([]Op, error) {
 	}
 	x := c.standing.anyContext()
 	if x == nil {
-		return c.ops, c.commitBase(nil, Outcome{})
+		_, err := c.base(nil, Outcome{})
+		return c.ops, err
 	}
 	plan := c.memory.space.Backup()
 	c.memory.count(plan)
@@ -294,22 +297,14 @@ func (c *Core) backedUp(o Outcome) {
 		c.ended = fmt.Errorf("copying memory to the host failed: %w", o.Err)
 		return
 	}
-	c.ended = c.commitBase(was.Events, o)
+	_, c.ended = c.base(was.Events, o)
 }
 
-func (c *Core) commitBase(events []uint32, o Outcome) error {
-	b, err := c.base(events, o)
-	if err == nil {
-		c.emit(Op{Kind: Commit, Base: b})
-	}
-	return err
-}
-
-// base is the client as if it had left its devices. The times of events and the contents of variables are those
-// in the outcome.
+// base hands over the client as if it had left its devices. The times of events and the contents of variables are
+// those in the outcome.
 func (c *Core) base(events []uint32, o Outcome) (*Base, error) {
-	s, err := c.asIfLeft(events, o)
-	if err != nil {
+	s := c.keepers.state()
+	if err := s.leave(events, o); err != nil {
 		return nil, err
 	}
 	b := &Base{}
@@ -317,20 +312,25 @@ func (c *Core) base(events []uint32, o Outcome) (*Base, error) {
 		b.Blobs = append(b.Blobs, blob)
 		return nil
 	})
-	b.Client, err = c.write(s)
+	var err error
+	if b.Client, err = s.write(c.config.Config); err == nil {
+		c.emit(Op{Kind: Commit, Base: b})
+	}
 	return b, err
 }
 
-func (c *Core) asIfLeft(events []uint32, o Outcome) (State, error) {
-	s := c.state()
+// leave makes it the state of the client as if it had left its devices. What it shares with the client stays as
+// it is.
+func (s *State) leave(events []uint32, o Outcome) error {
+	was := *s
 	s.Lease = Lease{Number: s.Lease.Number}
 	s.Contexts, s.Further = nil, nil
 	s.Asked = Commits{}
 	s.Activity = Activity{Estimate: s.Activity.Estimate, Spent: s.Activity.Spent}
 	s.Streams = s.Streams.copied()
 	s.Streams.forget()
-	s.Events = make(map[uint32]*Event, len(s.Events))
-	for id, e := range c.streams.Events {
+	s.Events = make(map[uint32]*Event, len(was.Events))
+	for id, e := range was.Events {
 		s.Events[id] = &Event{Recorded: e.Recorded, At: e.At}
 	}
 	for i, id := range events {
@@ -342,21 +342,21 @@ func (c *Core) asIfLeft(events []uint32, o Outcome) (State, error) {
 	s.Modules.forget()
 	s.Modules.keep(o.Saved)
 	s.Graphs = copiedGraphs(s.Graphs)
-	if len(c.standing.Contexts) == 0 {
-		return s, nil
+	if len(was.Contexts) == 0 {
+		return nil
 	}
 	data, err := s.space.MarshalBinary()
 	if err != nil {
-		return s, err
+		return err
 	}
 	s.space = &vmm.Space{}
 	if err := s.space.UnmarshalBinary(data); err != nil {
-		return s, err
+		return err
 	}
-	for _, x := range c.standing.Contexts {
+	for _, x := range was.Contexts {
 		s.space.Lost(x.Place)
 	}
-	return s, nil
+	return nil
 }
 
 func (t *Streams) copied() Streams {

@@ -34,6 +34,7 @@ func (t *turn) register(h *handlers) {
 func (t *turn) save(to *State) { to.turnState = t.turnState }
 
 func (t *turn) load(from *State) { t.turnState = from.turnState }
+func (t *turn) check() error     { return nil } // also of other parts, unless they have one of their own
 
 func (t *turn) start(now Time) {
 	t.Now = max(t.Now, now)
@@ -96,6 +97,7 @@ func (t *turn) printFetch(m *Message, _ *wire.PrintFetch) (bool, error) {
 
 // queue is the messages of the client that wait: the one that was begun, and those behind it.
 type queue struct {
+	*turn
 	queueState
 	reachedStep int   // the step at which the current graph launch waits
 	replaced    error // why the last Replace was refused
@@ -291,6 +293,14 @@ type handler func(*Message) (done bool, err error)
 
 // handlers is the table of them, by kinds of messages. Each part enters its own (register).
 type handlers [73]handler
+
+// handle has a message handled.
+func (h *handlers) handle(m *Message) (bool, error) {
+	if int(m.Header.Op) >= len(h) || h[m.Header.Op] == nil {
+		return true, fmt.Errorf("no such message: %w", ErrProtocol)
+	}
+	return h[m.Header.Op](m)
+}
 
 // decoding makes a handler from one that takes the decoded message.
 func decoding[M any, P interface {

@@ -30,6 +30,7 @@ type verdictState struct {
 	Sticky  Result
 	Faulted *Failure
 	Told    []string // reasons that the user was told in this world
+	World   uint64   // the number of resets; what is found out about an earlier world does not count
 }
 
 func (v *verdicts) save(to *State) { to.verdictState = v.verdictState }

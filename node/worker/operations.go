@@ -31,7 +31,7 @@ type operation struct {
 	recorded trace.Row // how it appears in a timeline
 }
 
-// operations is the table of all kinds. What they are called is in clientcore's.
+// operations is the table of all kinds.
 var operations [clientcore.Kinds]operation
 
 func init() { // not where it is declared, since some of them carry out others

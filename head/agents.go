@@ -32,7 +32,7 @@ type agents struct {
 // changed gets a new number with the policy, because the policy's books cannot shrink a node.
 func (a *agents) greeted(s Session, h agent.Hello) {
 	refuse := func(format string, args ...any) {
-		a.out.send(s, agent.Refused{Reason: fmt.Sprintf(format, args...)}, 0)
+		a.out.send(s, agent.Refused{Reason: fmt.Sprintf(format, args...)})
 		a.out.hangUp(s)
 	}
 	if h.Version != agent.Version {
@@ -83,7 +83,7 @@ func (a *agents) greeted(s Session, h agent.Hello) {
 		}
 	}
 	a.fleet.sessions[s] = n
-	a.out.post(n, agent.Welcome{Cluster: a.cfg.Cluster, Silence: a.cfg.Silence}, 0)
+	a.out.post(n, agent.Welcome{Cluster: a.cfg.Cluster, Silence: a.cfg.Silence})
 	a.inventory(n, h.Devices)
 	a.recount(n)
 	a.desk.clusterChanged()
@@ -234,7 +234,7 @@ func (a *agents) compare(n *node, h *agent.Hello) {
 	}
 	for _, id := range h.Loans {
 		if !a.runner.isLent(n, id) {
-			a.out.post(n, agent.Unlend{ID: id}, 0)
+			a.out.post(n, agent.Unlend{ID: id})
 		}
 	}
 	// Send what the agent should have and does not, loans first: messages arrive in order, so a
@@ -264,7 +264,7 @@ func (a *agents) compare(n *node, h *agent.Hello) {
 		a.report(n, &h.Tasks[i])
 	}
 	a.setNodeState(n)
-	a.out.post(n, agent.Ping{}, 0) // its answer says that the agent has read all of this
+	a.out.post(n, agent.Ping{}) // its answer says that the agent has read all of this
 }
 
 // said processes a message of an agent that has greeted.
@@ -286,7 +286,7 @@ func (a *agents) said(s Session, m agent.ToHead) {
 		a.inventory(n, m.Devices)
 		a.touchNode(n)
 	case agent.AskPeers:
-		a.out.post(n, agent.Peers{Gateways: a.fleet.peersOf(n)}, 0)
+		a.out.post(n, agent.Peers{Gateways: a.fleet.peersOf(n)})
 	case agent.Hello:
 		a.out.hangUp(s) // an agent greets once
 	}
@@ -435,7 +435,7 @@ func (a *agents) report(n *node, r *agent.Report) {
 	switch r.State {
 	case agent.Ended:
 		a.runner.taskEnded(j, part, r.End)
-		a.out.post(n, agent.Done{Task: r.Task}, 0)
+		a.out.post(n, agent.Done{Task: r.Task})
 	case agent.Unknown:
 		// The agent does not have the task. If it was told to stop it, it will not start it later
 		// either.
@@ -459,7 +459,7 @@ func (a *agents) report(n *node, r *agent.Report) {
 func (a *agents) staleReport(n *node, r *agent.Report) {
 	switch r.State {
 	case agent.Running, agent.Suspended:
-		a.out.post(n, agent.Stop{Task: r.Task, Cause: agent.Stopped, Reason: "the head does not want it any more", Grace: a.cfg.Grace}, 0)
+		a.out.post(n, agent.Stop{Task: r.Task, Cause: agent.Stopped, Reason: "the head does not want it any more", Grace: a.cfg.Grace})
 		if n.stale == nil {
 			n.stale = map[agent.Task]bool{}
 		}
@@ -467,7 +467,7 @@ func (a *agents) staleReport(n *node, r *agent.Report) {
 			n.stale[r.Task] = true
 		}
 	case agent.Ended:
-		a.out.post(n, agent.Done{Task: r.Task}, 0)
+		a.out.post(n, agent.Done{Task: r.Task})
 		delete(n.stale, r.Task)
 	default:
 		delete(n.stale, r.Task)

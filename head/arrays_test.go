@@ -339,7 +339,7 @@ func TestArraysOfOneNameRun(t *testing.T) {
 	p.sent = func(s head.Send) {
 		if m, ok := s.Message.(agent.Start); ok {
 			starts++
-			if err := head.FillIn(&m, p.disk[head.Bulk][string(head.Number(s.Bulk))]); err != nil || len(m.Spec.Arguments) == 0 {
+			if err := head.FillIn(&m, func(job uint64) ([]byte, error) { return p.disk[head.Bulk][string(head.Number(job))], nil }); err != nil || len(m.Spec.Arguments) == 0 {
 				t.Errorf("task %v: %v", m.Task, err)
 			}
 		}

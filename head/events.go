@@ -172,13 +172,12 @@ type Effects struct {
 	HangUps []Session
 }
 
-// Send is a message to an agent. If Bulk is not 0, the daemon must first fill in what the Start
-// runs (script, arguments and environment) from the bulk record of that job: see FillIn. The core
+// Send is a message to an agent. The daemon must first fill in what a Start
+// runs (script, arguments and environment) from the job's bulk record: see FillIn. The core
 // does not keep these in memory.
 type Send struct {
 	Session Session
 	Message agent.ToAgent
-	Bulk    uint64
 }
 
 // Answer is the answer to a request: Result is *api.Submitted or *api.Changed, or Err says why the

@@ -99,8 +99,8 @@ func (o *outbox) answer(r Request, result any, err *Refusal) {
 	o.effects.Answers = append(o.effects.Answers, Answer{r, result, err})
 }
 
-func (o *outbox) send(s Session, m agent.ToAgent, bulk uint64) {
-	o.effects.Sends = append(o.effects.Sends, Send{Session: s, Message: m, Bulk: bulk})
+func (o *outbox) send(s Session, m agent.ToAgent) {
+	o.effects.Sends = append(o.effects.Sends, Send{Session: s, Message: m})
 }
 
 func (o *outbox) hangUp(s Session) { o.effects.HangUps = append(o.effects.HangUps, s) }
@@ -123,8 +123,8 @@ func (b *budget) spent() bool { return b.out.full() >= b.mayLoad || b.looked >= 
 
 // post queues a message to a node's agent. If the agent is away the message is dropped: compare
 // makes it again when the agent greets.
-func (o *outbox) post(n *node, m agent.ToAgent, bulk uint64) {
+func (o *outbox) post(n *node, m agent.ToAgent) {
 	if n.session != 0 {
-		o.send(n.session, m, bulk)
+		o.send(n.session, m)
 	}
 }

@@ -1,6 +1,7 @@
 package head
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -12,10 +13,14 @@ import (
 	"muster/wire/api"
 )
 
-// FillIn completes a Start with what the job runs, from the job's bulk record.
-func FillIn(s *agent.Start, bulk []byte) error {
+// FillIn completes a Start with what the job runs, from the bulk record of the job or of its array.
+func FillIn(s *agent.Start, bulk func(job uint64) ([]byte, error)) error {
 	var b record.Bulk
-	if err := strictjson.Decode(bulk, &b); err != nil {
+	text, err := bulk(cmp.Or(s.Spec.ArrayJob, s.Task.Job))
+	if err == nil {
+		err = strictjson.Decode(text, &b)
+	}
+	if err != nil {
 		return fmt.Errorf("the record of what job %d runs: %w", s.Task.Job, err)
 	}
 	s.Spec.Script, s.Spec.Arguments, s.Spec.Environment = b.Script, b.Arguments, b.Environment

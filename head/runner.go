@@ -26,7 +26,7 @@ type runner struct {
 func (run *runner) signal(j *job, number int) {
 	for part := range j.tasks {
 		if t := &j.tasks[part]; t.end == nil {
-			run.out.post(t.node, agent.Signal{Task: j.taskName(part), Signal: number}, 0)
+			run.out.post(t.node, agent.Signal{Task: j.taskName(part), Signal: number})
 		}
 	}
 }
@@ -102,7 +102,7 @@ func (run *runner) goOn(j *job) {
 	run.sendLimits(j)
 	for part := range j.tasks {
 		if t := &j.tasks[part]; t.end == nil {
-			run.out.post(t.node, agent.Resume{Task: j.taskName(part)}, 0)
+			run.out.post(t.node, agent.Resume{Task: j.taskName(part)})
 		}
 	}
 }
@@ -116,7 +116,7 @@ func (run *runner) sendLimits(j *job) {
 
 func (run *runner) sendLimit(j *job, l *loan) {
 	g := run.grantOf(j, int(l.part))
-	run.out.post(l.node, agent.Limit{ID: g.ID, Limit: g.Loan(l.node.name).Limit}, 0)
+	run.out.post(l.node, agent.Limit{ID: g.ID, Limit: g.Loan(l.node.name).Limit})
 }
 
 // awaits says whether a node that greets is still to be told of a loan or a task of a job.
@@ -243,7 +243,7 @@ func (run *runner) listLoans(j *job) {
 
 func (run *runner) sendLend(j *job, l *loan) {
 	g := run.grantOf(j, int(l.part))
-	run.out.post(l.node, agent.Lend{Loan: g.Loan(l.node.name)}, 0)
+	run.out.post(l.node, agent.Lend{Loan: g.Loan(l.node.name)})
 }
 
 // grantOf is the right of a part's processes to use devices; nil if the part has none.
@@ -370,7 +370,7 @@ func (run *runner) startTasks(j *job) {
 
 func (run *runner) sendStart(j *job, part int) {
 	t := &j.tasks[part]
-	run.out.post(t.node, agent.Start{Task: j.taskName(part), Incarnation: t.incarnation, Spec: run.specOf(j, part), Grant: run.grantOf(j, part)}, j.bulk())
+	run.out.post(t.node, agent.Start{Task: j.taskName(part), Incarnation: t.incarnation, Spec: run.specOf(j, part), Grant: run.grantOf(j, part)})
 }
 
 // specOf is what a part runs, without what the bulk record holds.
@@ -400,14 +400,14 @@ func (run *runner) steer(j *job, part int) {
 	case j.stop != nil:
 		run.sendStop(j, part)
 	case j.suspend && t.state == agent.Running:
-		run.out.post(t.node, agent.Suspend{Task: j.taskName(part)}, 0)
+		run.out.post(t.node, agent.Suspend{Task: j.taskName(part)})
 	case !j.suspend && t.state == agent.Suspended:
-		run.out.post(t.node, agent.Resume{Task: j.taskName(part)}, 0)
+		run.out.post(t.node, agent.Resume{Task: j.taskName(part)})
 	}
 }
 
 func (run *runner) sendStop(j *job, part int) {
-	run.out.post(j.tasks[part].node, agent.Stop{Task: j.taskName(part), Cause: j.stop.Cause, Reason: agent.Reason(j.stop.Reason), Grace: run.cfg.Grace}, 0)
+	run.out.post(j.tasks[part].node, agent.Stop{Task: j.taskName(part), Cause: j.stop.Cause, Reason: agent.Reason(j.stop.Reason), Grace: run.cfg.Grace})
 }
 
 // stopJob stops all tasks of an active job. The first stop decides the outcome.
@@ -486,7 +486,7 @@ func (run *runner) finish(j *job) {
 func (run *runner) release(j *job) {
 	for i := range j.loans {
 		l := &j.loans[i]
-		run.out.post(l.node, agent.Unlend{ID: j.taskName(int(l.part)).String()}, 0)
+		run.out.post(l.node, agent.Unlend{ID: j.taskName(int(l.part)).String()})
 		delete(l.node.jobs, j.id)
 	}
 	for i := range j.tasks {

@@ -131,7 +131,7 @@ func acceptedIsSendable(t *testing.T, ca string, seed uint64) (accepted, refused
 	p.sent = func(s head.Send) {
 		m := s.Message
 		if start, ok := m.(agent.Start); ok {
-			if err := head.FillIn(&start, p.disk[head.Bulk][string(head.Number(s.Bulk))]); err != nil {
+			if err := head.FillIn(&start, func(job uint64) ([]byte, error) { return p.disk[head.Bulk][string(head.Number(job))], nil }); err != nil {
 				t.Fatal(err)
 			}
 			m = start

@@ -195,7 +195,7 @@ func (h *headHost) carryOut(e *head.Effects) {
 		}
 		m := s.Message
 		if start, ok := m.(agent.Start); ok {
-			if err := head.FillIn(&start, h.disk[head.Bulk][string(head.Number(s.Bulk))]); err != nil {
+			if err := head.FillIn(&start, func(job uint64) ([]byte, error) { return h.disk[head.Bulk][string(head.Number(job))], nil }); err != nil {
 				h.w.fail("job %d is to be started, and nobody knows what it runs: %v", start.Task.Job, err)
 				return
 			}

@@ -206,7 +206,7 @@ func (d *daemon) serve(ctx context.Context, core *head.Core) error {
 		(&loop{daemon: d, core: core}).run(loopCtx)
 	}()
 	go d.committer()
-	go d.pinger(loopCtx)
+	go d.sessions.server.Ping(loopCtx)
 	simulating, stopSimulating := context.WithCancel(context.Background())
 	defer stopSimulating()
 	simulated := make(chan struct{})
@@ -240,7 +240,7 @@ func (d *daemon) serve(ctx context.Context, core *head.Core) error {
 	d.queue.close()
 	d.doors.close(lastWords)
 	d.streams.closeAll()
-	d.sessions.closeAll()
+	d.sessions.server.Close()
 	stopLoop()
 	<-loopDone
 	select {

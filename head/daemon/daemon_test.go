@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"muster/head"
+	"muster/internal/await"
 	"muster/wire/agent"
 	"muster/wire/api"
 	"muster/wire/dial"
@@ -525,12 +526,12 @@ func TestReload(t *testing.T) {
 func TestSessionThatDoesNotRead(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()
-	d := &daemon{cfg: Default(), log: slog.New(slog.DiscardHandler), Options: Options{Now: time.Now}, began: time.Now()}
+	d := &daemon{cfg: Default(), log: slog.New(slog.DiscardHandler), Options: Options{Now: time.Now}, began: time.Now(), queue: newQueue(), streams: newStreams()}
 	d.sessions = newSessions(d)
-	s := &session{sessions: d.sessions, id: 1, node: "n1", conn: near}
-	if s.begin(); !s.add() {
-		t.Fatal("it is not taken")
-	}
+	d.sessions.server.Serve(near, d.sessions.of(caller{}))
+	text, _ := agent.Encode(nil, hello("n1"))
+	_, _ = far.Write(text)
+	await.Until(t, "the session begins", func() bool { return d.sessions.find(1) != nil })
 	sent := 0
 	for d.sessions.send(&head.Send{Session: 1, Message: agent.Ping{}}) {
 		if sent++; sent > 3*wire.MaxWaiting {

@@ -6,8 +6,7 @@ import (
 	"errors"
 	"time"
 
-	"muster/head"
-	"muster/wire/agent"
+	wire "muster/wire/sessions"
 	"muster/wire/trust"
 )
 
@@ -28,14 +27,14 @@ func (d *daemon) revoked(vouched []*x509.Certificate) (revoked *trust.Revoked) {
 }
 
 // watchRevoked ends what those have whose certificate is revoked, whenever look delivers. It is no
-// part of the pinger, which must not wait for a disk.
+// part of pinging, which must not wait for a disk.
 func (d *daemon) watchRevoked(ctx context.Context, look <-chan time.Time) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-look:
-			d.sessions.endRevoked()
+			d.sessions.server.EndRevoked(d.sessions.revokedNode)
 			d.doors.endRevoked()
 			if d.doors.page != nil {
 				d.doors.page.pages.endRevoked()
@@ -75,23 +74,12 @@ func (o *doors) register(v *visitor) {
 	}
 }
 
-// endRevoked ends the sessions of nodes whose certificate was revoked after they had greeted.
-func (s *sessions) endRevoked() {
-	for _, one := range s.all() {
-		if one.revoked.Load() != nil {
-			continue
-		}
-		if revoked := s.daemon.revoked(one.who.vouched); revoked != nil {
-			one.end(revoked)
-		}
+// revokedNode says that the certificate of an agent's node was revoked after it had greeted, and notes it.
+func (s *sessions) revokedNode(m wire.Member) *trust.Revoked {
+	one := m.(*session)
+	revoked := s.revoked(one.who.vouched)
+	if revoked != nil {
+		s.refusals.note(one.who.holder(one.node), refusal{names: []string{one.node}, reason: revoked.Error(), at: s.clock()})
 	}
-}
-
-// end ends the session of a node, and tells it why. What the node says from then on does not count,
-// and it has a moment to take what was sent.
-func (s *session) end(revoked *trust.Revoked) {
-	s.log.Warn("a node's session is ended", "node", s.node, "session", s.id, "reason", revoked)
-	s.revoked.Store(revoked)
-	s.refusals.note(s.who.holder(s.node), refusal{names: []string{s.node}, reason: revoked.Error(), at: s.clock()})
-	s.End(head.Send{Session: s.id, Message: agent.Refused{Reason: revoked.Error()}})
+	return revoked
 }

@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"muster/head"
 	"muster/node/gateway"
 	"muster/wire/agent"
 	"muster/wire/api"
@@ -300,28 +299,6 @@ func TestRevokedIsLookedUpOnce(t *testing.T) {
 	armed.Store(true)
 	if code, problem := bob.do("GET", "/v1/cluster", nil, nil); code != http.StatusForbidden || !strings.Contains(problem, "of user-bob was revoked") {
 		t.Errorf("got %d %q", code, problem)
-	}
-}
-
-// A revoked node that reads nothing is hung up on all the same, and nothing more is sent to it.
-func TestRevokedNodeThatDoesNotRead(t *testing.T) {
-	near, far := net.Pipe()
-	defer far.Close()
-	d := &daemon{Options: Options{Now: time.Now}, log: slog.New(slog.DiscardHandler), began: time.Now()}
-	d.cfg.Core.Silence = time.Hour
-	s := &session{sessions: newSessions(d), conn: near, node: "n1", who: caller{node: certOf(t, "node", "n1").Certificates[0].Leaf}}
-	s.begin()
-	s.end(&trust.Revoked{Certificate: s.who.node})
-	if s.Put(head.Send{Message: agent.Ping{}}) {
-		t.Error("it is still written to")
-	}
-	for deadline := time.Now().Add(4 * time.Minute); ; time.Sleep(time.Millisecond) { // the writer waits for the node until the connection is closed
-		if near.SetReadDeadline(time.Time{}) != nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the connection stays open")
-		}
 	}
 }
 

@@ -6,21 +6,17 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"muster/head"
 	"muster/wire/agent"
 	"muster/wire/dial"
 	"muster/wire/identity"
 	wire "muster/wire/sessions"
-	"muster/wire/trust"
 )
 
 // maxFromAgent is how many messages of an agent may wait for the core.
@@ -29,29 +25,30 @@ const maxFromAgent = 64
 // sessions are the connections of agents.
 type sessions struct {
 	*daemon
-	last atomic.Uint64
+	server wire.Server
+	last   atomic.Uint64
 
-	mu     sync.Mutex
-	byID   map[head.Session]*session
-	closed bool
+	mu   sync.Mutex
+	byID map[head.Session]*session
 }
 
 // session is one connection of an agent.
 type session struct {
 	*sessions
-	*wire.Session[head.Send]
+	*wire.Session
 	id   head.Session
 	who  caller
 	node string
-	conn net.Conn
 	// room bounds the messages of the agent that the core has not handled yet.
-	room chan struct{}
-	// revoked is why the session ends before its connection does; nil if it does not.
-	revoked atomic.Pointer[trust.Revoked]
+	room     chan struct{}
+	answered bool // it has answered a ping
 }
 
 func newSessions(d *daemon) *sessions {
-	return &sessions{daemon: d, byID: map[head.Session]*session{}}
+	return &sessions{
+		daemon: d, byID: map[head.Session]*session{},
+		server: wire.Server{Leader: "head", Greet: d.cfg.Connections.Greet, Silence: d.cfg.Core.Silence, Now: d.now, Log: d.log},
+	}
 }
 
 // upgrade takes a request's connection over for another protocol.
@@ -80,9 +77,12 @@ func serveAgent(q *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &session{sessions: q.sessions, id: head.Session(q.sessions.last.Add(1)), who: *q.who, conn: conn, room: make(chan struct{}, maxFromAgent)}
-	go s.serve() // in a new goroutine: the request's memory can be freed
+	q.sessions.server.Serve(conn, q.sessions.of(*q.who))
 	return nil, errAnswered
+}
+
+func (s *sessions) of(who caller) *session {
+	return &session{sessions: s, id: head.Session(s.last.Add(1)), who: who, room: make(chan struct{}, maxFromAgent)}
 }
 
 // isNode says whether a caller may speak for a node.
@@ -93,40 +93,37 @@ func (c *caller) isNode(name string) error {
 	return identity.IsNode(c.node, name)
 }
 
-// serve runs the session until its connection ends. The core hears of the end only after everything
-// that the agent said before it, since both go through the queue.
-func (s *session) serve() {
-	defer s.conn.Close()
-	hello, err := wire.Greeting(s.conn, s.cfg.Connections.Greet, "head", s.who.isNode)
-	if err != nil {
-		s.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "an agent was refused", "agent", s.who.String(), "error", err)
-		if names := s.who.names(hello.Node); levelOf(err, slog.LevelWarn) == slog.LevelWarn {
-			s.refusals.note(s.who.holder(hello.Node), refusal{names: names, reason: err.Error(), at: s.clock()})
-		}
-		wire.Refuse(s.conn, err.Error())
-		return
+// May says whether the agent may speak for a node.
+func (s *session) May(node string) error { return s.who.isNode(node) }
+
+// Refused notes why an agent gets no session.
+func (s *session) Refused(hello agent.Hello, err error) {
+	s.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "an agent was refused", "agent", s.who.String(), "error", err)
+	if names := s.who.names(hello.Node); levelOf(err, slog.LevelWarn) == slog.LevelWarn {
+		s.refusals.note(s.who.holder(hello.Node), refusal{names: names, reason: err.Error(), at: s.clock()})
 	}
-	s.node = hello.Node
-	s.begin()
-	if !s.add() {
-		return
-	}
-	s.log.Info("an agent greets", "node", s.node, "session", s.id, "tasks", len(hello.Tasks), "devices", len(hello.Devices))
-	s.say(head.Greeted{Session: s.id, Hello: hello})
-	err = s.hear()
-	s.remove()
-	s.streams.lost(s.id)
-	if revoked := s.revoked.Load(); revoked != nil {
-		err = revoked
-	}
-	s.say(head.HungUp{Session: s.id, Reason: whyLeft(err)})
-	s.log.Info("an agent has gone", "node", s.node, "session", s.id, "reason", err)
 }
 
-func (s *session) begin() {
-	s.Session = wire.New(s.conn, wire.Leader[head.Send]{
-		Silence: s.cfg.Core.Silence, Now: s.now, Log: s.log.With("node", s.node, "session", s.id), Encode: s.encode, Unsent: s.unsent,
-	})
+// Greeted tells the core of the agent.
+func (s *session) Greeted(one *wire.Session, hello agent.Hello) error {
+	s.Session, s.node = one, hello.Node
+	s.mu.Lock()
+	s.byID[s.id] = s
+	s.mu.Unlock()
+	s.log.Info("an agent greets", "node", s.node, "session", s.id, "tasks", len(hello.Tasks), "devices", len(hello.Devices))
+	s.say(head.Greeted{Session: s.id, Hello: hello})
+	return nil
+}
+
+// Left tells the core that the session has ended, only after everything that the agent said before,
+// since both go through the queue.
+func (s *session) Left(err error) {
+	s.mu.Lock()
+	delete(s.byID, s.id)
+	s.mu.Unlock()
+	s.streams.lost(s.id)
+	s.say(head.HungUp{Session: s.id, Reason: whyLeft(err)})
+	s.log.Info("an agent has gone", "node", s.node, "session", s.id, "reason", err)
 }
 
 // whyLeft is why a session ended, for people.
@@ -141,26 +138,20 @@ func whyLeft(err error) string {
 	return agent.Reason(err.Error())
 }
 
-// hear passes an agent's messages to the core. Of the answers to pings the first tells it that the
+// Heard passes a message of the agent to the core. Of the answers to pings the first tells it that the
 // agent reads.
-func (s *session) hear() error {
-	answered := false
-	return s.Hear(func(m agent.ToHead) error {
-		if s.revoked.Load() != nil {
-			return nil // until it was told why and the connection is closed
+func (s *session) Heard(m agent.ToHead) error {
+	switch m.(type) {
+	case agent.Pong:
+		if s.answered {
+			return nil
 		}
-		switch m.(type) {
-		case agent.Pong:
-			if answered {
-				return nil
-			}
-			answered = true
-		case agent.Hello:
-			return wire.ErrTwice
-		}
-		s.say(head.Said{Session: s.id, Message: m})
-		return nil
-	})
+		s.answered = true
+	case agent.Hello:
+		return wire.ErrTwice
+	}
+	s.say(head.Said{Session: s.id, Message: m})
+	return nil
 }
 
 // say passes an event to the core. It waits while maxFromAgent events of this session are
@@ -174,33 +165,10 @@ func (s *session) say(ev head.Event) {
 	_ = s.queue.push(ofAgents, &call{source: fmt.Sprint(s.id), events: []head.Event{ev}, taken: func() { <-s.room }})
 }
 
-func (s *session) add() bool {
-	s.sessions.mu.Lock()
-	defer s.sessions.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	s.byID[s.id] = s
-	return true
-}
-
-func (s *session) remove() {
-	s.sessions.mu.Lock()
-	delete(s.byID, s.id)
-	s.sessions.mu.Unlock()
-	s.Drop()
-}
-
 func (s *sessions) find(id head.Session) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.byID[id]
-}
-
-func (s *sessions) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.byID)
 }
 
 // send queues a message for an agent. If the agent has gone the message is dropped: the core sends
@@ -216,7 +184,7 @@ func (s *sessions) send(m *head.Send) bool {
 	case agent.Welcome:
 		s.refusals.forget(one.who.holder(one.node), one.node)
 	}
-	return one.Put(*m)
+	return one.Put(m.Message)
 }
 
 // hangUp closes a session once everything queued for it was sent.
@@ -226,76 +194,20 @@ func (s *sessions) hangUp(id head.Session) {
 	}
 }
 
-// closeAll ends all sessions.
-func (s *sessions) closeAll() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
-	for _, one := range s.byID {
-		one.Close()
-	}
+// Unsent tells the core of a message that is not sent, because the agent would refuse it.
+func (s *session) Unsent(m agent.ToAgent, err error) {
+	s.log.Warn("a message to an agent is not sent", "node", s.node, "session", s.id, "kind", m.Kind(), "error", err)
+	s.say(head.Unsent{Session: s.id, Message: m, Reason: agent.Reason(wire.WhyRefused(err))})
 }
 
-// encode appends a message's bytes. If it starts a job, what that runs is filled in.
-func (s *session) encode(text []byte, m head.Send) ([]byte, error) {
-	message, err := s.complete(&m)
-	if err != nil { // the core knows whether the job has ended meanwhile
-		return text, err
-	}
-	return agent.Encode(text, message)
-}
-
-// unsent tells the core of a message that is not sent, because the agent would refuse it.
-func (s *session) unsent(m head.Send, err error) {
-	s.log.Warn("a message to an agent is not sent", "node", s.node, "session", s.id, "kind", m.Message.Kind(), "error", err)
-	s.say(head.Unsent{Session: s.id, Message: m.Message, Reason: agent.Reason(wire.WhyRefused(err))})
-}
-
-// complete fills in what a job runs, if the message starts one.
-func (s *session) complete(m *head.Send) (agent.ToAgent, error) {
-	if m.Bulk == 0 {
-		return m.Message, nil
-	}
-	start, ok := m.Message.(agent.Start)
+// Complete fills in what a job runs, if the message starts one.
+func (s *session) Complete(m agent.ToAgent) (agent.ToAgent, error) {
+	start, ok := m.(agent.Start)
 	if !ok {
-		return m.Message, nil
+		return m, nil
 	}
-	text, err := s.store.Bulk(m.Bulk)
-	if err == nil {
-		err = head.FillIn(&start, text)
-	}
-	if err != nil {
+	if err := head.FillIn(&start, s.store.Bulk); err != nil { // the core knows whether the job has ended meanwhile
 		return nil, fmt.Errorf("what the job runs is damaged or missing on the head's disk: submit it again, and tell the administrator: %w", err)
 	}
 	return start, nil
-}
-
-// pinger pings agents to which nothing was sent for a while. Each ping is answered, so neither side
-// takes the other for silent.
-func (d *daemon) pinger(ctx context.Context) {
-	every := d.cfg.Core.Silence / 4
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			d.sessions.ping(d.cfg.Core.Silence/2 - every/2)
-		}
-	}
-}
-
-func (s *sessions) all() []*session {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.byID))
-}
-
-func (s *sessions) ping(quiet time.Duration) {
-	for _, one := range s.all() {
-		if one.Quiet() >= quiet {
-			one.Put(head.Send{Session: one.id, Message: agent.Ping{}})
-		}
-	}
 }

@@ -135,7 +135,7 @@ func (d *daemon) writeMetrics(w io.Writer, info api.Cluster) {
 	}{
 		{"muster_head_problems", "gauge", "What is wrong with the head, as /healthz lists it.", float64(len(d.problems()))},
 		{"muster_head_nodes", "gauge", "Nodes that the head knows.", float64(info.Nodes)},
-		{"muster_head_agents", "gauge", "Agents that are connected.", float64(d.sessions.count())},
+		{"muster_head_agents", "gauge", "Agents that are connected.", float64(d.sessions.server.Count())},
 		{"muster_head_jobs_pending", "gauge", "Jobs that wait.", float64(info.Pending)},
 		{"muster_head_jobs_running", "gauge", "Jobs that run.", float64(info.Running)},
 		{"muster_head_listeners", "gauge", "Connections that hear of changes.", float64(d.listeners.count())},

@@ -58,9 +58,10 @@ type Node struct {
 
 // How long either side may be silent, and may take to greet; and how many nodes there may be.
 const (
-	silence   = 20 * time.Second
-	greetTime = 10 * time.Second
-	maxNodes  = 4096
+	silence      = 20 * time.Second
+	greetTime    = 10 * time.Second
+	revokedEvery = 5 * time.Second // how often to look whose certificate was revoked
+	maxNodes     = 4096
 )
 
 // Lenders are the nodes that lend. mu protects the maps here and, in each session, node, lends and
@@ -69,8 +70,8 @@ type Lenders struct {
 	cfg      Config
 	listener net.Listener
 	server   *http.Server
+	sessions wire.Server
 	ended    context.CancelFunc
-	sessions sync.WaitGroup
 
 	mu     sync.Mutex
 	nodes  map[string]*session
@@ -83,8 +84,8 @@ type Lenders struct {
 // session is the connection of a node.
 type session struct {
 	*Lenders
-	*wire.Session[agent.ToAgent]
-	conn net.Conn
+	*wire.Session
+	raw  net.Conn
 	node Node
 	// shown are the node's certificate and its authorities' (trust.Vouched); nil at a socket.
 	shown []*x509.Certificate
@@ -105,13 +106,19 @@ func Listen(cfg Config) (*Lenders, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	all := &Lenders{cfg: cfg, listener: l, ended: cancel, nodes: map[string]*session{}, wanted: map[string]map[string]grant.Loan{}}
+	began := time.Now()
+	all := &Lenders{
+		cfg: cfg, listener: l, ended: cancel, nodes: map[string]*session{}, wanted: map[string]map[string]grant.Loan{},
+		sessions: wire.Server{Leader: "driver", Greet: greetTime, Silence: silence, Now: func() time.Duration { return time.Since(began) }, Log: cfg.Log},
+	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/agent", all.serve)
 	all.server = &http.Server{Handler: mux, ReadHeaderTimeout: greetTime, MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) }}
 	go all.server.Serve(l)
+	go all.sessions.Ping(ctx)
+	go all.watchRevoked(ctx)
 	return all, nil
 }
 
@@ -160,11 +167,7 @@ func (l *Lenders) Address() string {
 func (l *Lenders) Close() {
 	l.ended()
 	_ = l.server.Close()
-	l.mu.Lock()
-	for _, s := range l.nodes {
-		s.Session.Close()
-	}
-	l.mu.Unlock()
+	l.sessions.Close()
 	l.sessions.Wait()
 }
 
@@ -312,51 +315,27 @@ func (l *Lenders) serve(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	s := &session{Lenders: l, conn: conn, lends: map[string]bool{}, answers: map[string]chan error{}, gone: make(chan struct{})}
+	s := &session{Lenders: l, raw: raw, lends: map[string]bool{}, answers: map[string]chan error{}, gone: make(chan struct{})}
 	if secure, ok := raw.(*tls.Conn); ok {
 		s.shown = trust.Vouched(secure.ConnectionState())
 	}
-	l.sessions.Add(1)
-	go func() {
-		defer l.sessions.Done()
-		defer conn.Close()
-		s.converse(raw)
-	}()
+	l.sessions.Serve(conn, s)
 }
 
-// converse runs a session until its connection ends.
-func (s *session) converse(raw net.Conn) {
-	hello, err := wire.Greeting(s.conn, greetTime, "driver", func(node string) error { return isNode(raw, node) })
-	if err == nil {
-		s.node = Node{Name: hello.Node, Gateway: hello.Gateway, Devices: hello.Devices}
-		began := time.Now()
-		s.Session = wire.New(s.conn, wire.Leader[agent.ToAgent]{
-			Silence: silence, Now: func() time.Duration { return time.Since(began) }, Log: s.cfg.Log.With("node", s.node.Name),
-			Encode: func(text []byte, m agent.ToAgent) ([]byte, error) { return agent.Encode(text, m) }, Unsent: s.unsent,
-		})
-		err = s.enter(hello)
-	}
-	if err != nil {
-		s.cfg.Log.Warn("a node that would lend is refused", "error", err)
-		wire.Refuse(s.conn, err.Error())
-		return
-	}
-	s.cfg.Log.Info("a node lends", "node", s.node.Name, "devices", len(hello.Devices), "gateway", hello.Gateway)
-	go s.ping()
-	err = s.Hear(s.heard)
-	s.leave()
-	s.cfg.Log.Info("a node lends no more", "node", s.node.Name, "reason", err)
-}
-
-// isNode refuses a peer that may not speak for a node.
-func isNode(conn net.Conn, name string) error {
-	switch conn := conn.(type) {
+// May refuses a peer that may not speak for a node.
+func (s *session) May(node string) error {
+	switch conn := s.raw.(type) {
 	case *tls.Conn:
-		return identity.IsNode(conn.ConnectionState().PeerCertificates[0], name)
+		return identity.IsNode(conn.ConnectionState().PeerCertificates[0], node)
 	case *net.UnixConn:
 		return isOurs(conn)
 	}
-	return fmt.Errorf("a connection of the kind %T", conn)
+	return fmt.Errorf("a connection of the kind %T", s.raw)
+}
+
+// Refused notes that a node gets no session.
+func (s *session) Refused(_ agent.Hello, err error) {
+	s.cfg.Log.Warn("a node that would lend is refused", "error", err)
 }
 
 // isOurs refuses users of this machine other than root and the user who runs the driver.
@@ -371,10 +350,11 @@ func isOurs(conn *net.UnixConn) error {
 	return nil
 }
 
-// enter registers the session as that of its node, and tells the node which loans to end and which
+// Greeted registers the session as that of its node, and tells the node which loans to end and which
 // to make. An older session of the same node is closed: the node has reconnected before the loss of
 // the old connection was noticed.
-func (s *session) enter(hello agent.Hello) error {
+func (s *session) Greeted(one *wire.Session, hello agent.Hello) error {
+	s.Session, s.node = one, Node{Name: hello.Node, Gateway: hello.Gateway, Devices: hello.Devices}
 	s.mu.Lock()
 	defer s.mu.Unlock() // not before: these messages are the first that the node gets
 	old := s.nodes[s.node.Name]
@@ -401,24 +381,25 @@ func (s *session) enter(hello agent.Hello) error {
 	}
 	s.nodes[s.node.Name] = s
 	s.changes++
+	s.cfg.Log.Info("a node lends", "node", s.node.Name, "devices", len(hello.Devices), "gateway", hello.Gateway)
 	return nil
 }
 
-// leave ends the session's waiting callers of Lend, and unregisters it unless a newer session of the
+// Left ends the session's waiting callers of Lend, and unregisters it unless a newer session of the
 // node has replaced it.
-func (s *session) leave() {
+func (s *session) Left(reason error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(s.gone)
-	s.Drop()
+	s.cfg.Log.Info("a node lends no more", "node", s.node.Name, "reason", reason)
 	if s.nodes[s.node.Name] == s {
 		delete(s.nodes, s.node.Name)
 		s.changes++
 	}
 }
 
-// heard handles a message of the node.
-func (s *session) heard(m agent.ToHead) error {
+// Heard handles a message of the node.
+func (s *session) Heard(m agent.ToHead) error {
 	switch m := m.(type) {
 	case agent.Inventory:
 		s.mu.Lock()
@@ -433,8 +414,11 @@ func (s *session) heard(m agent.ToHead) error {
 	return nil
 }
 
-// unsent tells the caller of Lend who waits for it that the node would refuse a loan.
-func (s *session) unsent(m agent.ToAgent, err error) {
+// Complete leaves messages as they are.
+func (s *session) Complete(m agent.ToAgent) (agent.ToAgent, error) { return m, nil }
+
+// Unsent tells the caller of Lend who waits for it that the node would refuse a loan.
+func (s *session) Unsent(m agent.ToAgent, err error) {
 	lend, is := m.(agent.Lend)
 	s.mu.Lock()
 	answer := s.answers[lend.Loan.ID]
@@ -467,23 +451,19 @@ func (s *session) lent(m agent.Lent) {
 	}
 }
 
-// ping sends pings, so that neither side takes the other for dead. It hangs up on a node whose
-// certificate was revoked since the node has greeted.
-func (s *session) ping() {
-	tick := time.NewTicker(silence / 4)
+// watchRevoked ends the sessions of nodes whose certificate was revoked since they have greeted.
+func (l *Lenders) watchRevoked(ctx context.Context) {
+	tick := time.NewTicker(revokedEvery)
 	defer tick.Stop()
 	for {
 		select {
-		case <-s.gone:
+		case <-ctx.Done():
 			return
 		case <-tick.C:
-			var revoked *trust.Revoked
-			if errors.As(trust.StillGood(s.cfg.TLS, s.shown), &revoked) {
-				s.cfg.Log.Warn("a node's session is ended", "node", s.node.Name, "reason", revoked)
-				s.End(agent.Refused{Reason: revoked.Error()})
-				return
-			}
-			s.Put(agent.Ping{})
+			l.sessions.EndRevoked(func(m wire.Member) (revoked *trust.Revoked) {
+				errors.As(trust.StillGood(l.cfg.TLS, m.(*session).shown), &revoked)
+				return revoked
+			})
 		}
 	}
 }

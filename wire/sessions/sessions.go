@@ -5,15 +5,19 @@
 package sessions
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"muster/wire/agent"
+	"muster/wire/trust"
 )
 
 // MaxWaiting is how many messages may wait for an agent, and flushSize how many bytes are collected
@@ -30,10 +34,66 @@ var (
 	errUnsteady = errors.New("it did not take what it was sent")
 )
 
-// Greeting reads and checks the first message of an agent, which must come within a time. leader is
-// whom it greets, for people; may refuses a peer that may not speak for a node.
-func Greeting(conn net.Conn, within time.Duration, leader string, may func(node string) error) (agent.Hello, error) {
-	_ = conn.SetDeadline(time.Now().Add(within))
+// Server has the sessions of those who lead agents.
+type Server struct {
+	Leader string // whom agents greet, for people
+	// Greet is how long an agent may take to greet, and Silence how long it may send nothing, or not read.
+	Greet, Silence time.Duration
+	Now            func() time.Duration
+	Log            *slog.Logger
+
+	mu     sync.Mutex
+	all    map[*Session]bool
+	closed bool
+	served sync.WaitGroup
+}
+
+// Member is an agent as its leader knows it.
+type Member interface {
+	// May refuses to let the agent speak for a node.
+	May(node string) error
+	// Greeted begins the session, in which nothing has been said yet, or refuses it; Refused hears why an
+	// agent gets no session.
+	Greeted(*Session, agent.Hello) error
+	Refused(agent.Hello, error)
+	// Heard takes what the agent says; an error ends the session.
+	Heard(agent.ToHead) error
+	// Complete fills in what a message leaves open until it is written. A message that cannot be written is
+	// not sent, and Unsent hears of it.
+	Complete(agent.ToAgent) (agent.ToAgent, error)
+	Unsent(m agent.ToAgent, err error)
+	// Left hears why the session has ended.
+	Left(error)
+}
+
+// Serve has a session with the agent at the other end of a connection, in a goroutine of its own.
+func (v *Server) Serve(conn net.Conn, m Member) {
+	v.served.Go(func() {
+		defer conn.Close()
+		hello, err := v.greeting(conn, m)
+		s := &Session{log: v.Log.With("node", hello.Node), server: v, member: m, conn: conn}
+		s.sent.Store(int64(v.Now()))
+		if err == nil {
+			err = m.Greeted(s, hello)
+		}
+		if err != nil {
+			m.Refused(hello, err)
+			refuse(conn, err.Error())
+			return
+		}
+		v.add(s)
+		err = s.hear()
+		v.remove(s)
+		if revoked := s.revoked.Load(); revoked != nil {
+			err = revoked
+		}
+		m.Left(err)
+	})
+}
+
+// greeting reads and checks the first message of an agent.
+func (v *Server) greeting(conn net.Conn, member Member) (agent.Hello, error) {
+	_ = conn.SetDeadline(time.Now().Add(v.Greet))
 	defer conn.SetDeadline(time.Time{})
 	m, err := agent.ReadToHead(conn)
 	if err != nil {
@@ -44,58 +104,120 @@ func Greeting(conn net.Conn, within time.Duration, leader string, may func(node 
 	case !ok:
 		return hello, fmt.Errorf("an agent begins with hello, not with %s", m.Kind())
 	case hello.Version != agent.Version:
-		return hello, fmt.Errorf("the agent speaks version %d, and the %s version %d: use the same version of muster on both", hello.Version, leader, agent.Version)
+		return hello, fmt.Errorf("the agent speaks version %d, and the %s version %d: use the same version of muster on both", hello.Version, v.Leader, agent.Version)
 	}
-	return hello, may(hello.Node)
+	return hello, member.May(hello.Node)
 }
 
-// Refuse tells an agent that has no session why it gets none. It does not wait for one that does not read.
-func Refuse(conn net.Conn, reason string) {
+// refuse tells an agent that has no session why it gets none. It does not wait for one that does not read.
+func refuse(conn net.Conn, reason string) {
 	_ = conn.SetWriteDeadline(time.Now().Add(lastWords))
 	if text, err := agent.Encode(nil, agent.Refused{Reason: reason}); err == nil {
 		_, _ = conn.Write(text)
 	}
 }
 
-// Leader is what sessions need of those who lead them. M is what they are told to send.
-type Leader[M any] struct {
-	// Silence is how long an agent may send nothing, or not read.
-	Silence time.Duration
-	Now     func() time.Duration
-	Log     *slog.Logger // says already which session it is
-	// Encode appends the bytes of a message. One that it refuses is not sent, and Unsent hears of it.
-	Encode func(text []byte, m M) ([]byte, error)
-	Unsent func(m M, err error)
+func (v *Server) add(s *Session) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.all == nil {
+		v.all = map[*Session]bool{}
+	}
+	if v.all[s] = true; v.closed {
+		s.Close()
+	}
 }
 
-// Session is one connection of an agent that has greeted. Whoever calls Hear reads from it as long as
-// it lasts; a goroutine writes, but only while there is something to write, so that ten thousand idle
-// agents cost ten thousand goroutines and not twice as many.
-type Session[M any] struct {
-	leader Leader[M]
-	conn   net.Conn
-	sent   atomic.Int64 // when something was last written
+func (v *Server) remove(s *Session) {
+	v.mu.Lock()
+	delete(v.all, s)
+	v.mu.Unlock()
+	s.drop()
+}
+
+func (v *Server) sessions() []*Session {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Collect(maps.Keys(v.all))
+}
+
+// Count is how many sessions there are.
+func (v *Server) Count() int { return len(v.sessions()) }
+
+// Close closes all connections, and takes no more. Wait waits until the last session is over.
+func (v *Server) Close() {
+	v.mu.Lock()
+	v.closed = true
+	v.mu.Unlock()
+	for _, s := range v.sessions() {
+		s.Close()
+	}
+}
+
+func (v *Server) Wait() { v.served.Wait() }
+
+// Ping pings agents to which nothing was sent for a while, until ctx is done. A ping keeps the agent from
+// taking the leader for silent, and its answer the leader from taking the agent for it.
+func (v *Server) Ping(ctx context.Context) {
+	every := v.Silence / 4
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			for _, s := range v.sessions() {
+				if s.quiet() >= v.Silence/2-every/2 {
+					s.Put(agent.Ping{})
+				}
+			}
+		}
+	}
+}
+
+// EndRevoked ends the sessions of those of whom is says that their certificate was revoked since they have
+// greeted, and tells them why. What they say from then on does not count, and they have a moment to take
+// what was sent.
+func (v *Server) EndRevoked(is func(Member) *trust.Revoked) {
+	for _, s := range v.sessions() {
+		if s.revoked.Load() != nil {
+			continue
+		}
+		if revoked := is(s.member); revoked != nil {
+			s.log.Warn("a node's session is ended", "reason", revoked)
+			s.revoked.Store(revoked)
+			s.End(agent.Refused{Reason: revoked.Error()})
+		}
+	}
+}
+
+// Session is one connection of an agent that has greeted. Its server reads from it as long as it lasts; a
+// goroutine writes, but only while there is something to write, so that ten thousand idle agents cost ten
+// thousand goroutines and not twice as many.
+type Session struct {
+	log     *slog.Logger // says which session it is
+	server  *Server
+	member  Member
+	conn    net.Conn
+	sent    atomic.Int64                  // when something was last written
+	revoked atomic.Pointer[trust.Revoked] // why the session ends before its connection does; nil if it does not
 
 	// mu protects waiting and writing together: write sets writing to false only while it sees
 	// waiting empty, so no message is left without a writer.
 	mu      sync.Mutex
-	waiting []M
+	waiting []agent.ToAgent
 	writing bool
 	closing bool // the connection is closed once everything was written
 	gone    bool
 }
 
-// New makes the session of a connection.
-func New[M any](conn net.Conn, leader Leader[M]) *Session[M] {
-	return &Session[M]{leader: leader, conn: conn}
-}
-
-// Hear passes on what the agent says, until the connection ends or do returns an error. A message that
+// hear passes on what the agent says, until the connection ends or its member has had enough. A message that
 // cannot be read is passed over: what matters the agent says again.
-func (s *Session[M]) Hear(do func(agent.ToHead) error) error {
+func (s *Session) hear() error {
 	complaint := ""
 	for {
-		_ = s.conn.SetReadDeadline(time.Now().Add(s.leader.Silence))
+		_ = s.conn.SetReadDeadline(time.Now().Add(s.server.Silence))
 		m, err := agent.ReadToHead(s.conn)
 		var network net.Error
 		var unreadable *agent.Unreadable
@@ -103,13 +225,13 @@ func (s *Session[M]) Hear(do func(agent.ToHead) error) error {
 		case errors.As(err, &unreadable):
 			if complaint != err.Error() { // an agent repeats itself
 				complaint = err.Error()
-				s.leader.Log.Warn("a message of an agent cannot be read, and is passed over", "kind", unreadable.Kind, "error", err)
+				s.log.Warn("a message of an agent cannot be read, and is passed over", "kind", unreadable.Kind, "error", err)
 			}
 			continue
 		case errors.As(err, &network) && network.Timeout():
 			return errSilent
-		case err == nil:
-			err = do(m)
+		case err == nil && s.revoked.Load() == nil:
+			err = s.member.Heard(m)
 		}
 		if err != nil {
 			return err
@@ -119,14 +241,14 @@ func (s *Session[M]) Hear(do func(agent.ToHead) error) error {
 
 // Put queues a message. If the session has ended it is dropped: what matters is sent again when the
 // agent greets.
-func (s *Session[M]) Put(m M) bool {
+func (s *Session) Put(m agent.ToAgent) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.gone, s.closing:
 		return false
 	case len(s.waiting) >= MaxWaiting:
-		s.leader.Log.Warn("an agent is hung up", "reason", errUnsteady)
+		s.log.Warn("an agent is hung up", "reason", errUnsteady)
 		s.gone, s.waiting = true, nil
 		_ = s.conn.Close()
 		return false
@@ -137,7 +259,7 @@ func (s *Session[M]) Put(m M) bool {
 }
 
 // HangUp closes the connection once everything queued was written.
-func (s *Session[M]) HangUp() {
+func (s *Session) HangUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.gone && !s.closing {
@@ -151,28 +273,27 @@ const lastWords = 2 * time.Second
 
 // End puts a last message and hangs up, at the latest after lastWords: an agent that reads slowly must not
 // keep what was taken from it.
-func (s *Session[M]) End(last M) {
+func (s *Session) End(last agent.ToAgent) {
 	s.Put(last)
 	s.HangUp()
 	time.AfterFunc(lastWords, s.Close)
 }
 
 // Close closes the connection now.
-func (s *Session[M]) Close() { _ = s.conn.Close() }
+func (s *Session) Close() { _ = s.conn.Close() }
 
-// Drop drops what has not been written: the connection has ended.
-func (s *Session[M]) Drop() {
+// drop drops what has not been written: the connection has ended.
+func (s *Session) drop() {
 	s.mu.Lock()
 	s.gone, s.waiting = true, nil
 	s.mu.Unlock()
 }
 
-// Quiet is how long nothing has been written. A ping keeps the agent from taking the leader for
-// silent, and its answer the leader from taking the agent for it.
-func (s *Session[M]) Quiet() time.Duration { return s.leader.Now() - time.Duration(s.sent.Load()) }
+// quiet is how long nothing has been written.
+func (s *Session) quiet() time.Duration { return s.server.Now() - time.Duration(s.sent.Load()) }
 
 // wakeWriter starts the writer, unless it runs. The caller holds mu.
-func (s *Session[M]) wakeWriter() {
+func (s *Session) wakeWriter() {
 	if !s.writing {
 		s.writing = true
 		go s.write()
@@ -180,7 +301,7 @@ func (s *Session[M]) wakeWriter() {
 }
 
 // write writes everything that waits, and ends.
-func (s *Session[M]) write() {
+func (s *Session) write() {
 	for {
 		s.mu.Lock()
 		messages := s.waiting
@@ -196,7 +317,7 @@ func (s *Session[M]) write() {
 		}
 		s.mu.Unlock()
 		if err := s.writeAll(messages); err != nil {
-			s.leader.Log.Debug("an agent cannot be written to", "error", err)
+			s.log.Debug("an agent cannot be written to", "error", err)
 			_ = s.conn.Close()
 			s.mu.Lock()
 			s.gone, s.waiting, s.writing = true, nil, false
@@ -206,12 +327,15 @@ func (s *Session[M]) write() {
 	}
 }
 
-func (s *Session[M]) writeAll(messages []M) error {
+func (s *Session) writeAll(messages []agent.ToAgent) error {
 	var text []byte
 	for i, m := range messages {
-		var err error
-		if text, err = s.leader.Encode(text, m); err != nil {
-			s.leader.Unsent(m, err)
+		whole, err := s.member.Complete(m)
+		if err == nil {
+			text, err = agent.Encode(text, whole)
+		}
+		if err != nil {
+			s.member.Unsent(m, err)
 		}
 		if len(text) < flushSize && i < len(messages)-1 {
 			continue
@@ -224,13 +348,13 @@ func (s *Session[M]) writeAll(messages []M) error {
 	return s.flush(text)
 }
 
-func (s *Session[M]) flush(text []byte) error {
+func (s *Session) flush(text []byte) error {
 	if len(text) == 0 {
 		return nil
 	}
-	_ = s.conn.SetWriteDeadline(time.Now().Add(s.leader.Silence))
+	_ = s.conn.SetWriteDeadline(time.Now().Add(s.server.Silence))
 	_, err := s.conn.Write(text)
-	s.sent.Store(int64(s.leader.Now()))
+	s.sent.Store(int64(s.server.Now()))
 	return err
 }
 

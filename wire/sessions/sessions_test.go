@@ -1,6 +1,8 @@
 package sessions
 
 import (
+	"context"
+	"crypto/x509"
 	"errors"
 	"log/slog"
 	"net"
@@ -11,104 +13,143 @@ import (
 
 	"muster/internal/await"
 	"muster/wire/agent"
+	"muster/wire/trust"
 )
 
-func greeting(t *testing.T, say ...agent.ToHead) (agent.Hello, error) {
-	t.Helper()
-	near, far := net.Pipe()
-	defer far.Close()
-	go func() {
-		for _, m := range say {
-			text, _ := agent.Encode(nil, m)
-			_, _ = far.Write(text)
-		}
-		_ = far.Close()
-	}()
-	return Greeting(near, time.Minute, "driver", func(node string) error {
-		if node != "n1" {
-			return errors.New("not for this node")
-		}
-		return nil
-	})
+// agentOf is an agent of which the test is the leader: it may speak for n1, and must not be told to signal
+// with 9.
+type agentOf struct {
+	mu      sync.Mutex
+	session *Session
+	heard   []agent.ToHead
+	twice   bool
+	refused error
+	unsent  []string
+	left    chan error
 }
 
-// An agent begins with a greeting of this version, for a node for which it may speak.
+func (*agentOf) May(node string) error {
+	if node != "n1" {
+		return errors.New("not for this node")
+	}
+	return nil
+}
+func (a *agentOf) Greeted(s *Session, _ agent.Hello) error { a.session = s; return nil }
+func (a *agentOf) Refused(_ agent.Hello, err error)        { a.left <- err }
+func (a *agentOf) Left(err error)                          { a.left <- err }
+func (a *agentOf) Heard(m agent.ToHead) error {
+	a.heard = append(a.heard, m)
+	if a.twice {
+		return ErrTwice
+	}
+	return nil
+}
+func (*agentOf) Complete(m agent.ToAgent) (agent.ToAgent, error) {
+	if m, is := m.(agent.Signal); is && m.Signal == 9 {
+		return nil, errors.New("no")
+	}
+	return m, nil
+}
+func (a *agentOf) Unsent(m agent.ToAgent, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.unsent = append(a.unsent, string(m.Kind())+": "+err.Error())
+}
+
+// serverOf has sessions in which nobody is silent for longer than a time.
+func serverOf(silence time.Duration) *Server {
+	began := time.Now()
+	return &Server{Leader: "driver", Greet: time.Minute, Silence: silence, Now: func() time.Duration { return time.Since(began) }, Log: slog.New(slog.DiscardHandler)}
+}
+
+var hello = agent.Hello{Version: agent.Version, Node: "n1", Incarnation: "x", Cores: 1, Memory: 1}
+
+// greet serves an agent that says something, and waits until it has its session or none.
+func greet(t *testing.T, v *Server, say ...agent.ToHead) (a *agentOf, far net.Conn) {
+	t.Helper()
+	near, far := net.Pipe()
+	t.Cleanup(func() { far.Close() })
+	a = &agentOf{left: make(chan error, 1)}
+	v.Serve(near, a)
+	for _, m := range say {
+		text, _ := agent.Encode(nil, m)
+		_, _ = far.Write(text)
+	}
+	return a, far
+}
+
+// An agent begins with a greeting of this version, for a node for which it may speak; another is told why
+// it gets no session.
 func TestGreeting(t *testing.T) {
-	hello := agent.Hello{Version: agent.Version, Node: "n1", Incarnation: "x", Cores: 1, Memory: 1}
-	if got, err := greeting(t, hello); err != nil || got.Node != "n1" {
-		t.Errorf("%+v, %v", got, err)
+	v := serverOf(time.Minute)
+	a, far := greet(t, v, hello)
+	await.Until(t, "the session begins", func() bool { return v.Count() == 1 })
+	far.Close()
+	if err := <-a.left; err == nil || v.Count() != 0 {
+		t.Errorf("it has ended with %v, and there are %d", err, v.Count())
 	}
 	other, old := hello, hello
 	other.Node, old.Version = "n2", agent.Version+1
-	for want, say := range map[string][]agent.ToHead{
-		"an agent begins with hello, not with pong": {agent.Pong{}},
-		"not for this node":                         {other},
-		"and the driver version":                    {old},
-		"EOF":                                       nil,
+	for want, m := range map[string]agent.ToHead{
+		"an agent begins with hello, not with pong": agent.Pong{},
+		"not for this node":                         other,
+		"and the driver version":                    old,
 	} {
-		if _, err := greeting(t, say...); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v: %v, want %s", say, err, want)
+		a, far := greet(t, v, m)
+		told, _ := agent.ReadToAgent(far)
+		if err := <-a.left; err == nil || !strings.Contains(err.Error(), want) || told != (agent.Refused{Reason: err.Error()}) {
+			t.Errorf("%v: %v, want %s; it was told %v", m, err, want, told)
 		}
 	}
+	v.Close()
+	a, _ = greet(t, v, hello)
+	if err := <-a.left; err == nil {
+		t.Error("a closed server has sessions")
+	}
+	v.Wait()
 }
 
-// led is a session whose messages are texts; what begins with ! cannot be encoded.
-func led(silence time.Duration) (s *Session[string], far net.Conn, unsent func() string) {
-	near, far := net.Pipe()
-	var mu sync.Mutex
-	var refused []string
-	began := time.Now()
-	s = New(near, Leader[string]{
-		Silence: silence, Now: func() time.Duration { return time.Since(began) }, Log: slog.New(slog.DiscardHandler),
-		Encode: func(text []byte, m string) ([]byte, error) {
-			if strings.HasPrefix(m, "!") {
-				return text, errors.New("no")
-			}
-			return append(text, m...), nil
-		},
-		Unsent: func(m string, err error) {
-			mu.Lock()
-			defer mu.Unlock()
-			refused = append(refused, m+": "+err.Error())
-		},
-	})
-	return s, far, func() string {
-		mu.Lock()
-		defer mu.Unlock()
-		return strings.Join(refused, ", ")
-	}
+// led is a session that has begun.
+func led(t *testing.T, silence time.Duration) (a *agentOf, far net.Conn) {
+	t.Helper()
+	v := serverOf(silence)
+	a, far = greet(t, v, hello)
+	await.Until(t, "the session begins", func() bool { return v.Count() == 1 })
+	return a, far
 }
 
 // What is put is written in order, all of it before the session hangs up; a message that cannot be
-// encoded is left out, and its sender hears of it.
+// written is left out, and its sender hears of it.
 func TestPut(t *testing.T) {
-	s, far, unsent := led(time.Minute)
-	for _, m := range []string{"a", "b", "!c", "d"} {
-		if !s.Put(m) {
-			t.Fatalf("%s is not taken", m)
+	a, far := led(t, time.Minute)
+	for _, m := range []agent.ToAgent{agent.Ping{}, agent.Unlend{ID: "x"}, agent.Signal{Task: agent.Task{Job: 1, Attempt: 1}, Signal: 9}, agent.Ping{}} {
+		if !a.session.Put(m) {
+			t.Fatalf("%v is not taken", m)
 		}
 	}
-	s.HangUp()
-	if s.Put("late") {
+	a.session.HangUp()
+	if a.session.Put(agent.Ping{}) {
 		t.Error("something was put behind the end")
 	}
-	got, text := "", make([]byte, 64)
+	got := ""
 	for {
-		n, err := far.Read(text)
-		if got += string(text[:n]); err != nil {
+		m, err := agent.ReadToAgent(far)
+		if err != nil {
 			break
 		}
+		got += " " + string(m.Kind())
 	}
-	if got != "abd" || unsent() != "!c: no" || s.Quiet() > time.Minute {
-		t.Errorf("%q came, and %q was not sent", got, unsent())
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if got != " ping unlend ping" || strings.Join(a.unsent, ", ") != "signal: no" || a.session.quiet() > time.Minute {
+		t.Errorf("%q came, and %q was not sent", got, a.unsent)
 	}
 }
 
 // An agent that does not read is hung up when too much waits for it.
 func TestUnsteady(t *testing.T) {
-	s, far, _ := led(time.Hour)
-	defer far.Close()
-	for n := 0; s.Put("x"); n++ {
+	a, far := led(t, time.Hour)
+	for n := 0; a.session.Put(agent.Ping{}); n++ {
 		if n > 2*MaxWaiting {
 			t.Fatal("there is no end of what is put")
 		}
@@ -121,48 +162,49 @@ func TestUnsteady(t *testing.T) {
 // Neither an agent that is told why its session ends, nor one that gets none, keeps its connection by not
 // reading.
 func TestEndedSessionsDoNotWaitForTheirAgents(t *testing.T) {
-	for what, end := range map[string]func(near net.Conn){
-		"End": func(near net.Conn) {
-			s := New(near, Leader[string]{Silence: time.Hour, Now: func() time.Duration { return 0 }, Log: slog.New(slog.DiscardHandler),
-				Encode: func(text []byte, m string) ([]byte, error) { return append(text, m...), nil }})
-			s.Put("much that waits")
-			s.End("refused")
-			if s.Put("more") {
-				t.Error("it is still written to")
-			}
-			await.Until(t, "the connection is closed", func() bool { return near.SetReadDeadline(time.Time{}) != nil })
-		},
-		"Refuse": func(near net.Conn) { Refuse(near, "no") },
-	} {
-		t.Run(what, func(t *testing.T) {
-			near, far := net.Pipe() // nobody reads
-			defer far.Close()
-			end(near)
-		})
+	a, _ := led(t, time.Hour)
+	a.session.Put(agent.Ping{})
+	a.session.server.EndRevoked(func(m Member) *trust.Revoked {
+		if m != a {
+			t.Errorf("asked of %v", m)
+		}
+		return &trust.Revoked{Certificate: &x509.Certificate{}}
+	})
+	if a.session.Put(agent.Ping{}) {
+		t.Error("it is still written to")
 	}
+	var revoked *trust.Revoked
+	if err := <-a.left; !errors.As(err, &revoked) {
+		t.Errorf("it ended with %v", err)
+	}
+	a, _ = greet(t, serverOf(time.Hour), agent.Pong{})
+	<-a.left
 }
 
-// Hear passes on what can be read, and ends when nothing comes.
+// What can be read is passed on, and the session ends when nothing comes, or when its leader says so.
 func TestHear(t *testing.T) {
-	s, far, _ := led(50 * time.Millisecond)
-	go func() {
-		text, _ := agent.Encode(nil, agent.Pong{})
-		_, _ = far.Write(append(text, text...))
-	}()
-	heard := 0
-	if err := s.Hear(func(agent.ToHead) error { heard++; return nil }); !errors.Is(err, errSilent) || heard != 2 {
-		t.Errorf("%d messages, then %v", heard, err)
+	a, far := led(t, 100*time.Millisecond)
+	text, _ := agent.Encode(nil, agent.Pong{})
+	_, _ = far.Write(append(text, text...))
+	if err := <-a.left; !errors.Is(err, errSilent) || len(a.heard) != 2 {
+		t.Errorf("%d messages, then %v", len(a.heard), err)
 	}
-	s, far, _ = led(time.Minute)
-	go func() {
-		text, _ := agent.Encode(nil, agent.Pong{})
-		_, _ = far.Write(text)
-	}()
-	if err := s.Hear(func(agent.ToHead) error { return ErrTwice }); !errors.Is(err, ErrTwice) {
+	a, far = led(t, time.Minute)
+	a.twice = true
+	_, _ = far.Write(text)
+	if err := <-a.left; !errors.Is(err, ErrTwice) {
 		t.Errorf("then %v", err)
 	}
-	s.Drop()
-	if s.Put("x") {
-		t.Error("a dropped session takes messages")
+	await.Until(t, "the session has ended", func() bool { return !a.session.Put(agent.Ping{}) })
+}
+
+// An agent to which nothing was said for a while is pinged.
+func TestPing(t *testing.T) {
+	a, far := led(t, 100*time.Millisecond)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go a.session.server.Ping(ctx)
+	if m, err := agent.ReadToAgent(far); m != (agent.Ping{}) || err != nil {
+		t.Errorf("%v, %v", m, err)
 	}
 }

@@ -95,7 +95,7 @@ func (d *daemon) entrust(c *client, w *workers.Process, attached []byte, files [
 	defer program.Close()
 	d.loop.Ask(func() {
 		c.held = ids
-		err = d.writeDown(c, w)
+		err = d.files.writeDown(c, w)
 	})
 	if err != nil {
 		return refusal.New(refusal.SystemNotReady, "the node cannot write the program down (state, in its configuration): %v", err)
@@ -157,7 +157,7 @@ func (d *daemon) adoptAll(left *survival.Left) {
 		d.log.Info("clients of an earlier daemon are adopted", "clients", len(left.Heirs))
 	}
 	if d.keeper != nil {
-		d.saveNode()
+		d.files.saveNode()
 	}
 }
 
@@ -190,7 +190,7 @@ func (d *daemon) adopt(h *survival.Heir) {
 	d.clients[c.id] = c
 	d.sharing.Adopt(d.loop.Now(), fate.Client(c.id), h.Fate)
 	d.perUser[who.Name]++
-	d.commitAdopted(c, h.Committed)
+	d.quota.commitAdopted(c, h.Committed)
 	e := vgpu.Adopt{
 		Client: c.id, User: who.Name, Weight: c.weight, Priority: c.priority(), Grant: vgpu.GrantID(c.under.Id()), Share: c.under.Share, Device: h.Place.Device, Held: h.Place.Held, Lease: h.Place.Lease, Pinned: h.Pinned,
 		Kernels: h.Kernels, Busy: h.Busy, Waited: h.Waits, Preemptions: h.Preemptions, Moves: h.Moves,
@@ -207,16 +207,6 @@ func (d *daemon) adopt(h *survival.Heir) {
 	}
 	if lacks := d.lacking(c); lacks != "" {
 		d.end(c, "the node was started again with a device that cannot do what the program was told ("+lacks+"): start the program again", true)
-	}
-}
-
-// commitAdopted counts the room in the swap area that a client has, whatever the limits
-// are now.
-func (d *daemon) commitAdopted(c *client, bytes uint64) {
-	c.committed = bytes
-	d.committed += bytes
-	if bytes > 0 {
-		d.perOwner[c.peer.User.Name] += bytes
 	}
 }
 
@@ -355,7 +345,7 @@ func (d *daemon) stands(c *client, m control.Standing) {
 		c.told = tally.Plus(c.told, ran)
 		d.core.Step(vgpu.Ran{Client: c.id, Kernels: int(ran.Kernels), Busy: ran.GPUTime})
 	}
-	d.commit(c, m.Committed)
+	d.quota.commit(c, m.Committed)
 	c.lease = m.Lease
 	if c.hasLost(m) {
 		m.Held, m.Keeps = false, 0
@@ -370,7 +360,7 @@ func (d *daemon) stands(c *client, m control.Standing) {
 		}
 	}
 	d.announceAll(c, m.Devices)
-	d.save(c)
+	d.files.save(c)
 	d.log.Info("adopted", "client", c.id, "user", c.peer.User.Name, "pid", c.peer.PID, "program", c.program, "held", m.Held, "lease", m.Lease)
 }
 

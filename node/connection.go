@@ -40,23 +40,6 @@ const maxTurned, maxTurnedEach = 64, 16
 // maxRefusals is how many refusals of clients are logged in a minute.
 const maxRefusals = 20
 
-// notNow says why a connection cannot become a client any more: the node hands over, or
-// shuts down.
-func (d *daemon) notNow() *wire.Refused {
-	if d.left.Load() {
-		return refusal.ErrHandingOver
-	}
-	return refusal.ErrShuttingDown
-}
-
-// whyClosed says why no connection becomes a client any more; nil if they do.
-func (d *daemon) whyClosed() error {
-	if d.closing.Load() {
-		return d.notNow()
-	}
-	return nil
-}
-
 // errMadeRoom ends a connection whose place went to a newer one of its user.
 var errMadeRoom = errors.New("it was closed to make room for others of its user")
 
@@ -146,7 +129,7 @@ func hangUp(conn *net.UnixConn) {
 // greetTime is how long a connection may take to say what it wants; shorter while the node
 // is closing, since it will be refused anyway.
 func (d *daemon) greetTime() time.Duration {
-	if d.closing.Load() {
+	if d.ending.closing.Load() {
 		return min(lastTime, d.cfg.Connections.Greet)
 	}
 	return d.cfg.Connections.Greet
@@ -198,7 +181,7 @@ func (d *daemon) enter(conn *net.UnixConn, who socket.Peer) (*door.Place, *wire.
 	place, err := d.places.Take(who.Key(), d.rights.IsOwner(who), func() { _ = conn.Close() })
 	switch {
 	case errors.Is(err, door.ErrClosed):
-		return nil, d.notNow()
+		return nil, d.ending.notNow()
 	case err != nil:
 		return nil, refusal.New(refusal.SystemNotReady, "user %s has %d connections that are being set up, as many as allowed: try again", who.User.Name, d.cfg.Connections.Local)
 	}
@@ -226,7 +209,7 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who socket.Peer, place 
 	if err := checkHello(&hello); err != nil {
 		return nil, err
 	}
-	if err := d.whyClosed(); err != nil {
+	if err := d.ending.whyClosed(); err != nil {
 		return nil, err
 	}
 	caller := who.User.UID
@@ -245,7 +228,7 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who socket.Peer, place 
 		return nil, err
 	}
 	if hello.Guest == wire.GuestAsks {
-		d.tellLoads(offered, who, hello.Program)
+		d.loads.tellLoads(offered, who, hello.Program)
 	}
 	if err := offered.Send(conn); err != nil {
 		return nil, err
@@ -257,7 +240,7 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who socket.Peer, place 
 	if !place.Wait() {
 		return nil, errMadeRoom
 	}
-	if err := d.whyClosed(); err != nil {
+	if err := d.ending.whyClosed(); err != nil {
 		return nil, err
 	}
 	var attach wire.Attach
@@ -492,7 +475,7 @@ func (d *daemon) introduce(c *client, shared *wire.Shared, given *provision, out
 		}
 	}) || !assigned {
 		held.Close(copies)
-		return d.notNow()
+		return d.ending.notNow()
 	}
 	return nil
 }

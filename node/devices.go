@@ -63,7 +63,7 @@ func (d *daemon) catchUp(c *client, told *inventory.Inventory) {
 
 // Changed tells all workers how a device is now.
 func (d *daemon) Changed(number int, e *inventory.Device, why string) {
-	d.saveNode() // the next daemon must know by which numbers workers know devices
+	d.files.saveNode() // the next daemon must know by which numbers workers know devices
 	now := d.bounds()
 	for _, c := range d.clients {
 		if c.worker != nil && !c.ending {

@@ -759,7 +759,7 @@ func FuzzRequests(f *testing.F) {
 	}
 	d.pool, d.socket = workers.NewPool([]string{"/bin/true"}, d.bounds, 0, nil, d.log), &door.Listener{}
 	go d.run()
-	f.Cleanup(func() { d.loop.Do(d.drain); <-d.loop.Ended(); d.stock.CloseLocks() })
+	f.Cleanup(func() { d.loop.Do(d.ending.drain); <-d.loop.Ended(); d.stock.CloseLocks() })
 	f.Fuzz(func(t *testing.T, line string, owner bool) {
 		who := socket.Peer{User: settings.Account{UID: d.rights.Own.UID + 1, Name: "ben"}}
 		if owner {
@@ -798,7 +798,7 @@ func begun(t *testing.T, cfg settings.Config, opts Options) *daemon {
 	}
 	go d.run()
 	t.Cleanup(func() {
-		d.loop.Do(d.drain)
+		d.loop.Do(d.ending.drain)
 		<-d.loop.Ended()
 		d.spares.Stop()
 		d.pool.Stop()

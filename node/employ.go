@@ -15,7 +15,6 @@ import (
 	"muster/node/vgpu"
 	"muster/node/workers"
 	"muster/wire/control"
-	"muster/wire/status"
 )
 
 // maxTries is how many workers are tried for one client.
@@ -30,14 +29,14 @@ func (d *daemon) employ(c *client, serve control.Serve, files []*os.File, left *
 		if c.peer.User.UID != settings.Nobody {
 			serve.Owner = c.peer.Key()
 		}
-		serve.MPS = d.mpsOf(c)
+		serve.MPS = d.faults.mpsOf(c)
 		w, err := d.anyWorker(c, &serve, with, try)
 		if err != nil {
 			return nil, refusal.Because(err, refusal.SystemNotReady, "%v", err)
 		}
 		if err = d.pool.Lend(w, &c.peer.User, &serve); err == nil {
 			if left != nil { // a failure to write is reported, but no reason to end the client
-				d.loop.Ask(func() { _ = d.writeDown(c, w) })
+				d.loop.Ask(func() { _ = d.files.writeDown(c, w) })
 			}
 			err = w.Begin(serve, files, left, c.gone)
 		}
@@ -46,7 +45,7 @@ func (d *daemon) employ(c *client, serve control.Serve, files []*os.File, left *
 		}
 		d.pool.Dismiss(w)
 		d.loop.Ask(func() { d.leaveSpare(c) })
-		if d.refusedByMPS(c, &serve, err) {
+		if d.faults.refusedByMPS(c, &serve, err) {
 			continue
 		}
 		switch {
@@ -78,6 +77,7 @@ func (d *daemon) openConfinement() (err error) {
 	d.confinement, err = workers.Confine(d.cfg.Confine, d.opts.WorkerCommand, confine.Rules{
 		Read: []string{d.opts.Revoked}, Write: []string{d.cfg.Swap.Dir, d.sharing.Pipe}, Connect: d.cfg.Offload.Borrows(),
 	}, d.needs, d.log)
+	d.pictures.confinement = d.confinement
 	return err
 }
 
@@ -106,23 +106,6 @@ func (d *daemon) renewBound(c *client, now workers.Bounds) {
 	if c.worker.Outgrown(now) && d.mayRebuild(c) {
 		c.worker.Post(control.Renew{Device: -1, Reason: "its worker does not reach a device that was added"})
 	}
-}
-
-// confinedOn is what confines all workers of clients on a device, and those that wait there for a client;
-// what the next worker gets if there is none. The loop calls it.
-func (d *daemon) confinedOn(id vgpu.DeviceID) status.Confined {
-	least := d.confinement.State()
-	for _, c := range d.clients {
-		if c.worker != nil && c.device == id {
-			least = least.Least(d.confinement.Of(c.worker))
-		}
-	}
-	for s := range d.spares.All() {
-		if s.Worker != nil && s.Device == id {
-			least = least.Least(d.confinement.Of(s.Worker))
-		}
-	}
-	return status.Confined(least)
 }
 
 // What the node does for its spares (node/spares), and with them.
@@ -159,7 +142,7 @@ func (d *daemon) takeSpare(c *client) (found *spares.Spare) {
 	if d.settings.Load().Spare == settings.SparesOff {
 		return nil
 	}
-	terms := d.termsOf(d.mpsOf(c), d.paceOf(c))
+	terms := d.termsOf(d.faults.mpsOf(c), d.paceOf(c))
 	d.loop.Ask(func() {
 		at, stock := d.core.Likely(c.id), d.stock.Load()
 		var config control.DeviceConfig

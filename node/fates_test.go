@@ -270,8 +270,9 @@ func TestAFaultThatIsToldEndsSpares(t *testing.T) {
 	d.settings.Store(&settings.Config{})
 	d.spares.Tend(1, false, d.stock.Load())
 	rests, _ := d.spares.Next(1, &inventory.Inventory{Entries: []inventory.Device{{Here: true}}})
+	d.faults = faults{loop: d.loop, sharing: d.sharing, spares: d.spares, log: d.log}
 	d.sharing.Adopt(0, 1, fate.Shared)
-	d.faultTold(&client{id: 1}, 0)
+	d.faults.faultTold(&client{id: 1}, 0)
 	if looks, _ := d.spares.Next(1, &inventory.Inventory{Entries: []inventory.Device{{Here: true}}}); looks >= rests {
 		t.Error("spares are not looked after")
 	}
@@ -342,13 +343,14 @@ func TestLaterFaultsAreTold(t *testing.T) {
 	}
 	last := d.clients[3].worker
 	d.spares = d.newSpares()
-	d.sharedFault(d.clients[0], 0, "a fault")
-	d.sharedFault(d.clients[1], 0, "the same")
+	d.faults = faults{loop: d.loop, clients: d.clients, sharing: d.sharing, spares: d.spares, log: d.log}
+	d.faults.sharedFault(d.clients[0], 0, "a fault")
+	d.faults.sharedFault(d.clients[1], 0, "the same")
 	if n := len(last.Posted()); n != 1 {
 		t.Errorf("a fault that two saw was told %d times", n)
 	}
 	now = now.Add(time.Hour)
-	d.sharedFault(d.clients[2], 1, "another")
+	d.faults.sharedFault(d.clients[2], 1, "another")
 	if n := len(last.Posted()); n != 1 {
 		t.Errorf("two faults were told %d times", n)
 	}

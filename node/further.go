@@ -3,6 +3,7 @@ package node
 import (
 	"bufio"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"os"
@@ -13,10 +14,13 @@ import (
 	"muster/device"
 	"muster/mapping"
 	"muster/node/ask"
+	"muster/node/dispatch"
 	"muster/node/grants"
+	"muster/node/loop"
 	"muster/node/refusal"
 	"muster/node/settings"
 	"muster/node/shown"
+	"muster/node/stock"
 	"muster/node/tally"
 	"muster/node/vgpu"
 	"muster/wire/control"
@@ -41,6 +45,22 @@ type loan struct {
 	ran     bool          // a kernel has run there
 	way     *net.UnixConn // to the worker, if it opens the device in another one; nil: it does not
 	carrier *client       // the other worker's client, which stands for it with the dispatcher; nil: none yet
+}
+
+// loans are all of them. Only the loop uses them, save offersLoan.
+type loans struct {
+	loop   *loop.Loop
+	core   *dispatch.Dispatcher
+	stock  *stock.Stock
+	grants *grants.Book
+	tally  *tally.Book
+	name   string // the node's
+	log    *slog.Logger
+	all    map[vgpu.ClientID]*loan // by their numbers
+
+	tellBeside func(*client)
+	end        func(c *client, reason string, kill bool)
+	serve      func(*net.UnixConn, *loan) // the worker that has the other end, to its end
 }
 
 // mappings is what concerns a client's further devices.
@@ -111,48 +131,48 @@ func (d *daemon) nodeMapper() string {
 }
 
 // wantsFurther handles a worker's request for a further device, or for more memory on one.
-func (d *daemon) wantsFurther(c *client, m control.WantFurther) {
+func (s *loans) wantsFurther(c *client, m control.WantFurther) {
 	id := vgpu.DeviceID(m.Device)
 	if l := c.loans[id]; l != nil {
-		d.growLoan(l, m.Memory)
+		s.growLoan(l, m.Memory)
 		return
 	}
-	share, may := d.canLend(c, id, m.Memory)
+	share, may := s.canLend(c, id, m.Memory)
 	if !may {
 		c.worker.Post(control.DenyFurther{Device: m.Device})
 		return
 	}
-	l := &loan{id: d.core.NewNumber(), client: c, device: id, share: share}
+	l := &loan{id: s.core.NewNumber(), client: c, device: id, share: share}
 	if c.loans == nil {
 		c.loans = map[vgpu.DeviceID]*loan{}
 	}
-	c.loans[id], d.loans[l.id] = l, l
-	d.core.Step(vgpu.Attach{Client: l.id, User: c.peer.User.Name, Weight: c.weight, Grant: vgpu.GrantID(c.under.Id()), Share: share, Further: true})
-	d.core.Step(vgpu.Want{Client: l.id, Need: m.Memory, Pinned: id})
+	c.loans[id], s.all[l.id] = l, l
+	s.core.Step(vgpu.Attach{Client: l.id, User: c.peer.User.Name, Weight: c.weight, Grant: vgpu.GrantID(c.under.Id()), Share: share, Further: true})
+	s.core.Step(vgpu.Want{Client: l.id, Need: m.Memory, Pinned: id})
 }
 
 // canLend says whether a client may have a further device now: it has room, and no client waits. A
 // client under a grant may have the grant's other devices, within what the job was granted of them,
 // and share is the place of that device in the grant; others may have what is not granted.
-func (d *daemon) canLend(c *client, id vgpu.DeviceID, memory uint64) (share int, may bool) {
-	v, ok := d.core.Device(id)
+func (s *loans) canLend(c *client, id vgpu.DeviceID, memory uint64) (share int, may bool) {
+	v, ok := s.core.Device(id)
 	if !ok || c.device == id || v.State != vgpu.DeviceUp {
 		return 0, false
 	}
 	if g := c.under.Granted; g != nil {
 		share = slices.IndexFunc(g.Devices, func(s ask.GrantedDevice) bool { return s.Device == int(id) })
-		able := shown.CannotDo(d.stock.Load().Entries[id].Info, c.shown) == ""
-		return share, share >= 0 && able && d.grants.Ended(c.under) == "" && d.core.RoomInGrant(vgpu.GrantID(g.ID), share, memory)
+		able := shown.CannotDo(s.stock.Load().Entries[id].Info, c.shown) == ""
+		return share, share >= 0 && able && s.grants.Ended(c.under) == "" && s.core.RoomInGrant(vgpu.GrantID(g.ID), share, memory)
 	}
 	if v.Reserved || v.Granted > 0 {
 		return 0, false
 	}
-	cost := d.stock.Load().Entries[id].Info.ContextCost
-	return 0, d.core.Waiting() == 0 && v.Used+v.Promised < v.Slots && memory <= v.Free && cost <= v.Free-memory
+	cost := s.stock.Load().Entries[id].Info.ContextCost
+	return 0, s.core.Waiting() == 0 && v.Used+v.Promised < v.Slots && memory <= v.Free && cost <= v.Free-memory
 }
 
 // performLoan carries out what the dispatcher decided about a loan.
-func (d *daemon) performLoan(l *loan, e vgpu.Effect) {
+func (s *loans) performLoan(l *loan, e vgpu.Effect) {
 	w := l.client.worker
 	if w == nil {
 		return // the worker is gone, and its loans end with it
@@ -161,47 +181,47 @@ func (d *daemon) performLoan(l *loan, e vgpu.Effect) {
 	case vgpu.Grant:
 		first := !l.granted
 		l.granted, l.memory = true, e.Memory
-		way, err := d.wayTo(l, first)
+		way, err := s.wayTo(l, first)
 		if err != nil {
-			d.log.Warn("a further device cannot be lent", "client", l.client.id, "device", int(l.device), "error", err)
+			s.log.Warn("a further device cannot be lent", "client", l.client.id, "device", int(l.device), "error", err)
 			w.Post(control.DenyFurther{Device: int(l.device)})
-			d.dropLoan(l)
+			s.dropLoan(l)
 			return
 		}
 		w.Post(control.GrantFurther{Device: int(l.device), Memory: e.Memory, Loan: uint64(l.id)}, way...)
 		l.client.besideAt = 0 // it must know what others do there before it sends its first kernel
-		d.tellBeside(l.client)
+		s.tellBeside(l.client)
 	case vgpu.Revoke:
 		w.Post(control.RevokeFurther{Device: int(l.device), Loan: uint64(l.id), Reason: string(e.Reason)})
 	case vgpu.Watch:
 		if e.On { // a loan leaves whenever another client needs its place
-			d.core.Afterwards(vgpu.SyncPoint{Client: l.id})
+			s.core.Afterwards(vgpu.SyncPoint{Client: l.id})
 		}
 	case vgpu.Deny:
 		w.Post(control.DenyFurther{Device: int(l.device)})
 		if !l.granted {
-			d.dropLoan(l)
+			s.dropLoan(l)
 		}
 	case vgpu.Gone:
 		w.Post(control.Lost{Device: int(l.device), Reason: "the device is lost"})
-		d.dropLoan(l)
+		s.dropLoan(l)
 	}
 }
 
 // releasedFurther takes a loan back.
-func (d *daemon) releasedFurther(c *client, m control.ReleasedFurther) {
+func (s *loans) releasedFurther(c *client, m control.ReleasedFurther) {
 	if l := c.loans[vgpu.DeviceID(m.Device)]; l != nil && uint64(l.id) == m.Loan {
-		d.dropLoan(l)
+		s.dropLoan(l)
 	}
 }
 
 // dropLoan ends a loan.
-func (d *daemon) dropLoan(l *loan) { d.core.Afterwards(d.unlend(l)...) }
+func (s *loans) dropLoan(l *loan) { s.core.Afterwards(s.unlend(l)...) }
 
 // unlend forgets a loan, and returns what the dispatcher must hear of that.
-func (d *daemon) unlend(l *loan) []vgpu.Event {
+func (s *loans) unlend(l *loan) []vgpu.Event {
 	delete(l.client.loans, l.device)
-	delete(d.loans, l.id)
+	delete(s.all, l.id)
 	if l.way != nil && l.carrier == nil {
 		_ = l.way.Close() // nobody will come
 	}
@@ -212,16 +232,16 @@ func (d *daemon) unlend(l *loan) []vgpu.Event {
 }
 
 // dropLoans ends all loans of a client whose worker is gone.
-func (d *daemon) dropLoans(c *client) {
+func (s *loans) dropLoans(c *client) {
 	var left []vgpu.Event
 	for _, id := range slices.Sorted(maps.Keys(c.loans)) {
-		left = append(left, d.unlend(c.loans[id])...)
+		left = append(left, s.unlend(c.loans[id])...)
 	}
-	d.core.Afterwards(left...)
+	s.core.Afterwards(left...)
 }
 
 // ranFurther counts what ran on a further device.
-func (d *daemon) ranFurther(c *client, m control.RanFurther) {
+func (s *loans) ranFurther(c *client, m control.RanFurther) {
 	id := vgpu.DeviceID(m.Device)
 	if c.ran == nil {
 		c.ran = map[vgpu.DeviceID]tally.RanOn{}
@@ -229,16 +249,16 @@ func (d *daemon) ranFurther(c *client, m control.RanFurther) {
 	l := c.loans[id]
 	c.ran[id] = c.ran[id].Plus(m)
 	if l == nil || l.carrier == nil { // else they are also those of the client that carries it
-		d.tally.Mapped[id] = d.tally.Mapped[id].Plus(m)
+		s.tally.Mapped[id] = s.tally.Mapped[id].Plus(m)
 	}
 	if l != nil && uint64(l.id) == m.Loan {
 		l.ran = l.ran || m.Kernels > 0
 	}
 	if l != nil && uint64(l.id) == m.Loan && l.carrier == nil {
-		d.core.Step(vgpu.Ran{Client: l.id, Kernels: m.Kernels, Busy: m.Busy})
+		s.core.Step(vgpu.Ran{Client: l.id, Kernels: m.Kernels, Busy: m.Busy})
 	}
-	c.used(id, d.loop.Now(), m.Kernels, m.Queued, m.Busy)
-	d.tellBeside(c)
+	c.used(id, s.loop.Now(), m.Kernels, m.Queued, m.Busy)
+	s.tellBeside(c)
 }
 
 // furtherStatus is what is told of a client's further devices, in order.
@@ -296,8 +316,8 @@ const maxExplained = 1000
 
 // wayTo is the worker's end of the connection by which it opens a device that it was just lent, if that
 // device needs one.
-func (d *daemon) wayTo(l *loan, first bool) ([]*os.File, error) {
-	if !first || !d.stock.Load().Entries[l.device].Info.OneArena {
+func (s *loans) wayTo(l *loan, first bool) ([]*os.File, error) {
+	if !first || !s.stock.Load().Entries[l.device].Info.OneArena {
 		return nil, nil
 	}
 	ends, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -312,7 +332,7 @@ func (d *daemon) wayTo(l *loan, first bool) ([]*os.File, error) {
 		return nil, fmt.Errorf("a connection to another worker: %w", err)
 	}
 	l.way = conn.(*net.UnixConn)
-	d.loop.Go(func() { d.handleLoan(l.way, l) })
+	s.loop.Go(func() { s.serve(l.way, l) })
 	return []*os.File{other}, nil
 }
 
@@ -340,14 +360,14 @@ func (c *client) closeWays() {
 }
 
 // offersLoan is what the worker that was lent a device is shown: that device.
-func (d *daemon) offersLoan(l *loan) *shown.Offer {
-	o, info := &shown.Offer{}, d.stock.Load().Entries[l.device].Info
+func (s *loans) offersLoan(l *loan) *shown.Offer {
+	o, info := &shown.Offer{}, s.stock.Load().Entries[l.device].Info
 	memory := info.Memory - info.ContextCost
 	if g := l.client.under.Granted; g != nil {
 		memory = min(memory, grants.ShareOf(g.Devices[l.share], info))
 	}
 	o.Numbers = []int{int(l.device)}
-	o.Add([]device.Info{info}, memory, shown.Lent(d.cfg.Name, info, int(l.device), memory))
+	o.Add([]device.Info{info}, memory, shown.Lent(s.name, info, int(l.device), memory))
 	return o
 }
 
@@ -366,10 +386,10 @@ func (c *client) carriesFor(other *client) bool { return c.carries != nil && c.c
 
 // carried gives a loan's place with the dispatcher to the client that carries it, which is about to be
 // attached.
-func (d *daemon) carried(c *client) {
+func (s *loans) carried(c *client) {
 	if l := c.carries; l != nil {
 		l.carrier = c
-		d.core.Step(vgpu.Detach{Client: l.id})
+		s.core.Step(vgpu.Detach{Client: l.id})
 	}
 }
 
@@ -386,35 +406,35 @@ func (c *client) needs(memory uint64) uint64 {
 // carriesInVain ends a client that carries a loan and would have to wait for the device, which another
 // one got meanwhile, or which is drained: the worker that opens the device would wait with it, and
 // could not give the loan back.
-func (d *daemon) carriesInVain(c *client) {
-	if v, _ := d.core.Client(c.id); c.carries != nil && v.State != vgpu.Assigned {
-		d.end(c, "the device is not free any more", false)
+func (s *loans) carriesInVain(c *client) {
+	if v, _ := s.core.Client(c.id); c.carries != nil && v.State != vgpu.Assigned {
+		s.end(c, "the device is not free any more", false)
 	}
 }
 
 // growsInVain tells a client that carries a loan, and may need more memory, that it gets none, because the
 // device is wanted back. A Revoke would tell others that, but it goes to the client that it works for.
-func (d *daemon) growsInVain(c *client) {
-	if v, _ := d.core.Client(c.id); c.carries != nil && v.Revoking {
+func (s *loans) growsInVain(c *client) {
+	if v, _ := s.core.Client(c.id); c.carries != nil && v.Revoking {
 		c.worker.Post(control.Deny{Lease: c.lease, Reason: string(vgpu.NoRoom)})
 	}
 }
 
 // growLoan gives a client more memory of a device that it was lent, if there is some.
-func (d *daemon) growLoan(l *loan, memory uint64) {
+func (s *loans) growLoan(l *loan, memory uint64) {
 	if l.carrier == nil {
-		d.core.Step(vgpu.Grow{Client: l.id, Need: memory})
+		s.core.Step(vgpu.Grow{Client: l.id, Need: memory})
 		return
 	}
-	v, _ := d.core.Device(l.device)
+	v, _ := s.core.Device(l.device)
 	more := memory - min(memory, l.memory)
 	room := more <= v.Free
 	if g := l.client.under.Granted; g != nil {
-		room = d.core.GrowsInGrant(vgpu.GrantID(g.ID), l.share, more)
+		room = s.core.GrowsInGrant(vgpu.GrantID(g.ID), l.share, more)
 	}
 	if room {
-		d.core.Step(vgpu.Grow{Client: l.carrier.id, Need: memory})
-		has, _ := d.core.Client(l.carrier.id)
+		s.core.Step(vgpu.Grow{Client: l.carrier.id, Need: memory})
+		has, _ := s.core.Client(l.carrier.id)
 		room = has.State == vgpu.Assigned && has.Memory >= memory // else it is to leave
 	}
 	if !room {
@@ -427,9 +447,9 @@ func (d *daemon) growLoan(l *loan, memory uint64) {
 
 // recalls passes on what the dispatcher wants of the client that carries a loan, if that concerns the
 // loan: it goes back as soon as another client needs its place.
-func (d *daemon) recalls(l *loan, e vgpu.Effect) bool {
+func (s *loans) recalls(l *loan, e vgpu.Effect) bool {
 	w := l.client.worker
-	known := w != nil && d.loans[l.id] == l
+	known := w != nil && s.all[l.id] == l
 	switch e.Kind {
 	case vgpu.Watch:
 		if e.On && known {
@@ -437,7 +457,7 @@ func (d *daemon) recalls(l *loan, e vgpu.Effect) bool {
 		}
 		return true
 	case vgpu.Revoke:
-		d.growsInVain(l.carrier)
+		s.growsInVain(l.carrier)
 		if known {
 			w.Post(control.RevokeFurther{Device: int(l.device), Loan: uint64(l.id), Reason: string(e.Reason)})
 		}
@@ -445,7 +465,7 @@ func (d *daemon) recalls(l *loan, e vgpu.Effect) bool {
 	case vgpu.Gone:
 		if known {
 			w.Post(control.Lost{Device: int(l.device), Reason: "the device is lost"})
-			d.dropLoan(l)
+			s.dropLoan(l)
 		}
 	}
 	return false

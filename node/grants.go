@@ -1,22 +1,18 @@
 package node
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"muster/device"
-	"muster/internal/units"
 	"muster/node/grants"
 	"muster/node/refusal"
 	"muster/node/settings"
 	"muster/node/shown"
 	"muster/node/socket"
-	"muster/node/vgpu"
 	"muster/wire"
 	"muster/wire/grant"
-	"muster/wire/status"
 )
 
 // Grants are what the node knows of jobs: that programs which show a certain credential may
@@ -89,7 +85,7 @@ func (d *daemon) identify(who *socket.Peer, hello *wire.Hello, lent *loan) (*gra
 // are shown the node's own.
 func (d *daemon) offers(hello *wire.Hello, limits settings.UserLimits, g *grants.Granted, l *loan) (*shown.Offer, error) {
 	if l != nil {
-		return d.offersLoan(l), nil
+		return d.loans.offersLoan(l), nil
 	}
 	stock, o, wish, gpus := d.stock.Load(), &shown.Offer{}, hello.Memory, int(min(hello.Gpus, settings.MaxDevices))
 	if hello.Guest != 0 {
@@ -114,26 +110,6 @@ func (d *daemon) offers(hello *wire.Hello, limits settings.UserLimits, g *grants
 	return o, nil
 }
 
-// shareFull says why a client cannot have want bytes, given what the other clients of its
-// grant have on its device; "" if it can.
-func (d *daemon) shareFull(c *client, want uint64) string {
-	if c.under.Granted == nil {
-		return ""
-	}
-	others := uint64(0)
-	for _, o := range d.clients {
-		if o != c && o.under.Granted == c.under.Granted && o.under.Share == c.under.Share {
-			others += o.committed
-		}
-	}
-	all := grants.ShareOf(c.under.Devices[c.under.Share], d.stock.Load().Entries[c.under.Number()].Info)
-	if others == 0 || want <= all && others <= all-want { // a client that is alone is bounded by the memory that it sees
-		return ""
-	}
-	return fmt.Sprintf("the job's share of the device is used up (%s, of which its other processes have %s): free some memory there, or ask for a larger share when you submit the job",
-		units.BriefSize(all), units.BriefSize(others))
-}
-
 // endGranted ends the clients under a grant.
 func (d *daemon) endGranted(g *grants.Granted, reason string) {
 	for _, number := range slices.Sorted(maps.Keys(d.clients)) {
@@ -147,29 +123,6 @@ func (d *daemon) endGranted(g *grants.Granted, reason string) {
 func (d *daemon) nextExpiry() (at time.Duration, any bool) {
 	ends, any := d.grants.Next()
 	return ends.Sub(d.loop.Start()), any
-}
-
-// grantStatus is a grant for people, without anything secret.
-func (d *daemon) grantStatus(g *grants.Granted) status.Grant {
-	s := status.Grant{ID: g.ID, User: g.User, Limit: g.Limit, Devices: []status.GrantedDevice{}}
-	if !g.Expires.IsZero() {
-		s.Expires = g.Expires.Unix()
-	}
-	for i, share := range g.Devices {
-		is := status.GrantedDevice{Device: share.Device, Name: d.stock.Load().NameOf(vgpu.DeviceID(share.Device)), Memory: share.Memory}
-		for _, c := range d.clients {
-			switch {
-			case c.under.Granted != g:
-			case c.under.Share == i:
-				is.Clients++
-				is.Allocated += c.memoryNow.Allocated
-			case c.loans[vgpu.DeviceID(share.Device)] != nil: // its launches are mapped there too
-				is.Clients++
-			}
-		}
-		s.Devices = append(s.Devices, is)
-	}
-	return s
 }
 
 // byClaim finds the grant of a process that a service has started; nil if the service's program has

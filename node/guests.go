@@ -126,13 +126,13 @@ func (c *client) lentTo() lentTo {
 }
 
 // guestLeaves remembers what a guest did that is leaving.
-func (d *daemon) guestLeaves(c *client, kernels uint64) {
+func (p *pictures) guestLeaves(c *client, kernels uint64) {
 	to := c.lentTo()
-	was, known := d.lentBefore[to]
-	if !known && len(d.lentBefore) >= maxLentPast {
+	was, known := p.lentBefore[to]
+	if !known && len(p.lentBefore) >= maxLentPast {
 		return
 	}
-	d.lentBefore[to] = was.plus(c, kernels)
+	p.lentBefore[to] = was.plus(c, kernels)
 }
 
 // plus adds what a guest did.
@@ -141,20 +141,20 @@ func (p lentPast) plus(c *client, kernels uint64) lentPast {
 }
 
 // pictureLent says what other nodes have of this one, and what was done for them, in the order of their names.
-func (d *daemon) pictureLent(s *status.Node) {
+func (p *pictures) pictureLent(s *status.Node) {
 	now := map[lentTo]status.Lent{}
-	done := maps.Clone(d.lentBefore)
-	for _, t := range d.lending.Lent() {
-		to := lentTo{string(t.To), d.stock.Load().ShownAs(t.Device)}
+	done := maps.Clone(p.lentBefore)
+	for _, t := range p.lending.Lent() {
+		to := lentTo{string(t.To), p.stock.Load().ShownAs(t.Device)}
 		l := now[to]
 		l.Slots, l.Recalled = l.Slots+t.Slots, l.Recalled || t.Recalled
 		now[to], done[to] = l, done[to]
 	}
-	for _, c := range d.clients {
+	for _, c := range p.clients {
 		if !c.isGuest() || c.carries != nil {
 			continue
 		}
-		v, _ := d.core.Client(c.id)
+		v, _ := p.core.Client(c.id)
 		to := c.lentTo()
 		l, was := now[to], done[to]
 		l.Clients++

@@ -3,13 +3,22 @@ package node
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"muster/internal/door"
 	"muster/node/ask"
+	"muster/node/loop"
 	"muster/node/refusal"
 	"muster/node/requests"
+	"muster/node/settings"
 	"muster/node/socket"
+	"muster/node/survival"
+	"muster/node/vgpu"
+	"muster/wire"
 	"muster/wire/status"
 )
 
@@ -17,30 +26,56 @@ import (
 // differences: it writes down all that it knows, tells programs that are being set up to
 // come again, and releases its socket first, so that the next daemon can start at once.
 
+// ending is how the daemon ends.
+type ending struct {
+	loop     *loop.Loop
+	settings *settings.Live
+	clients  map[vgpu.ClientID]*client
+	keeper   *survival.Keeper // nil: nothing outlives the daemon
+	rights   requests.Rights
+	places   *door.Places
+	files    *files
+	socket   *door.Listener
+	log      *slog.Logger
+	mayLeave bool            // clients stay when the daemon is told to stop
+	killing  <-chan struct{} // closed by those who start the daemon, as is handover
+	handover <-chan struct{}
+
+	end          func(c *client, reason string, kill bool)
+	lookAtSpares func()
+	picture      func() status.Node
+
+	left    atomic.Bool   // the clients are left to the next daemon
+	closing atomic.Bool   // no connection becomes a client any more
+	stopBy  chan string   // how a request wants the daemon to end
+	kills   chan struct{} // closed when the daemon is to end at once
+	killed  sync.Once
+}
+
 // awaitEnd waits until the daemon is to end, and says whether it is to hand over.
-func (d *daemon) awaitEnd(ctx context.Context) bool {
+func (e *ending) awaitEnd(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
-		return d.cfg.Handover && d.keeper != nil && !d.isKilled()
-	case <-d.kills:
+		return e.mayLeave && e.keeper != nil && !e.isKilled()
+	case <-e.kills:
 		return false
-	case <-d.opts.Handover:
-	case how := <-d.stopBy:
+	case <-e.handover:
+	case how := <-e.stopBy:
 		if how != ask.StopToHandOver {
 			return false
 		}
 	}
-	if d.keeper == nil {
-		d.log.Warn("the node keeps no state that another could take over (orphan_grace): it shuts down")
+	if e.keeper == nil {
+		e.log.Warn("the node keeps no state that another could take over (orphan_grace): it shuts down")
 	}
-	return d.keeper != nil
+	return e.keeper != nil
 }
 
-func (d *daemon) isKilled() bool {
+func (e *ending) isKilled() bool {
 	select {
-	case <-d.opts.Kill:
+	case <-e.killing:
 		return true
-	case <-d.kills:
+	case <-e.kills:
 		return true
 	default:
 		return false
@@ -48,25 +83,81 @@ func (d *daemon) isKilled() bool {
 }
 
 // listenToKill ends the daemon at once when it is told to.
-func (d *daemon) listenToKill() {
+func (e *ending) listenToKill() {
 	select {
-	case <-d.opts.Kill:
-		d.kill()
-	case <-d.loop.Ended():
+	case <-e.killing:
+		e.kill()
+	case <-e.loop.Ended():
 	}
 }
 
-func (d *daemon) kill() { d.killed.Do(func() { close(d.kills) }) }
+func (e *ending) kill() { e.killed.Do(func() { close(e.kills) }) }
 
 // handOver leaves all clients to the next daemon.
-func (d *daemon) handOver() {
-	d.log.Info("the node hands over: programs go on", "wait for the next", d.cfg.OrphanGrace.String())
-	d.left.Store(true)
-	d.closing.Store(true)
-	d.socket.Close()
-	d.places.CloseWaiting()
-	d.leaveServed()
-	<-d.loop.Ended()
+func (e *ending) handOver() {
+	e.log.Info("the node hands over: programs go on", "wait for the next", e.settings.Load().OrphanGrace.String())
+	e.left.Store(true)
+	e.closing.Store(true)
+	e.socket.Close()
+	e.places.CloseWaiting()
+	e.leaveServed()
+	<-e.loop.Ended()
+}
+
+// drainClients lets no more clients in and waits until all have gone. It ends the remaining ones
+// after Config.Grace, or at once when the daemon is killed.
+func (e *ending) drainClients() {
+	patience := e.settings.Load().Grace
+	e.log.Info("the node is shutting down", "grace", patience.String())
+	e.closing.Store(true)
+	e.places.CloseWaiting() // their programs connect again, and are told then
+	e.loop.Do(e.drain)
+	grace := time.NewTimer(patience)
+	defer grace.Stop()
+	const reason = "the node has been shut down"
+	select {
+	case <-e.loop.Ended():
+	case <-grace.C:
+		e.loop.Do(func() { e.endAll(reason, false) })
+	case <-e.kills:
+		e.loop.Do(func() { e.endAll(reason, true) })
+	}
+	select {
+	case <-e.loop.Ended():
+	case <-e.kills:
+		e.loop.Do(func() { e.endAll(reason, true) })
+		<-e.loop.Ended()
+	}
+}
+
+// drain lets no more clients in.
+func (e *ending) drain() {
+	e.loop.Drain()
+	e.lookAtSpares()
+}
+
+// endAll ends all clients.
+func (e *ending) endAll(reason string, kill bool) {
+	for _, c := range e.clients {
+		e.end(c, reason, kill)
+	}
+}
+
+// notNow says why a connection cannot become a client any more: the node hands over, or
+// shuts down.
+func (e *ending) notNow() *wire.Refused {
+	if e.left.Load() {
+		return refusal.ErrHandingOver
+	}
+	return refusal.ErrShuttingDown
+}
+
+// whyClosed says why no connection becomes a client any more; nil if they do.
+func (e *ending) whyClosed() error {
+	if e.closing.Load() {
+		return e.notNow()
+	}
+	return nil
 }
 
 // rebuiltTime is how long a daemon that hands over waits for clients that have no worker
@@ -75,19 +166,19 @@ const rebuiltTime, lookRebuilt = 10 * time.Second, 5 * time.Millisecond
 
 // leaveServed leaves all clients once each has a worker: the files of a client without
 // one exist only in this daemon. After rebuiltTime it leaves them anyway.
-func (d *daemon) leaveServed() {
+func (e *ending) leaveServed() {
 	late, look := time.NewTimer(rebuiltTime), time.NewTicker(lookRebuilt)
 	defer late.Stop()
 	defer look.Stop()
 	for patient := true; ; {
 		left := true
-		d.loop.Ask(func() {
-			for _, c := range d.clients {
+		e.loop.Ask(func() {
+			for _, c := range e.clients {
 				left = left && !(patient && c.isBetween())
 			}
 			if left {
-				d.drain()
-				d.leaveAll()
+				e.drain()
+				e.leaveAll()
 			}
 		})
 		if left {
@@ -97,7 +188,7 @@ func (d *daemon) leaveServed() {
 		case <-look.C:
 		case <-late.C:
 			patient = false
-		case <-d.kills:
+		case <-e.kills:
 			patient = false
 		}
 	}
@@ -114,14 +205,14 @@ func (c *client) isBetween() bool {
 
 // leaveAll writes down what is known of clients and forgets them. Clients that are still
 // being set up end: their programs are told to try again.
-func (d *daemon) leaveAll() {
-	d.saveNode()
-	for _, c := range d.clients {
+func (e *ending) leaveAll() {
+	e.files.saveNode()
+	for _, c := range e.clients {
 		if !c.isKept() {
-			d.end(c, refusal.ErrHandingOver.Reason, true)
+			e.end(c, refusal.ErrHandingOver.Reason, true)
 			continue
 		}
-		d.save(c)
+		e.files.save(c)
 		c.closeWays()
 		c.standing.Close()
 		c.worker.Leave()
@@ -131,31 +222,31 @@ func (d *daemon) leaveAll() {
 		if c.conn != nil {
 			c.conn.Close()
 		}
-		delete(d.clients, c.id)
+		delete(e.clients, c.id)
 		close(c.gone)
 	}
 }
 
 // closeFolder removes the state folder, unless the daemon leaves clients to the next
 // one.
-func (d *daemon) closeFolder() {
-	if d.keeper == nil {
+func (e *ending) closeFolder() {
+	if e.keeper == nil {
 		return
 	}
-	if d.left.Load() {
-		d.keeper.Leave()
+	if e.left.Load() {
+		e.keeper.Leave()
 		return
 	}
-	if err := d.keeper.Remove(); err != nil {
-		d.log.Error("the node's state cannot be removed", "error", err)
+	if err := e.keeper.Remove(); err != nil {
+		e.log.Error("the node's state cannot be removed", "error", err)
 	}
 }
 
 // --- the request ---------------------------------------------------------------
 
-func (d *daemon) answerStop(who socket.Peer, line []byte) (any, error) {
-	if err := d.rights.MayChange(who); err != nil {
-		return nil, fmt.Errorf("only root and user %s, whose node it is, may stop it, not %s", d.rights.Own.Name, who.User.Name)
+func (e *ending) answerStop(who socket.Peer, line []byte) (any, error) {
+	if err := e.rights.MayChange(who); err != nil {
+		return nil, fmt.Errorf("only root and user %s, whose node it is, may stop it, not %s", e.rights.Own.Name, who.User.Name)
 	}
 	var r ask.StopRequest
 	if err := requests.Strictly(line, &r); err != nil {
@@ -164,21 +255,21 @@ func (d *daemon) answerStop(who socket.Peer, line []byte) (any, error) {
 	switch r.How {
 	case ask.StopGracefully, ask.StopNow:
 	case ask.StopToHandOver:
-		if d.keeper == nil {
+		if e.keeper == nil {
 			return nil, fmt.Errorf("the node keeps no state that another could take over: give it an orphan_grace above 0")
 		}
 	default:
 		return nil, fmt.Errorf("how is %q: give %s", r.How, strings.Join([]string{ask.StopGracefully, ask.StopNow, ask.StopToHandOver}, ", "))
 	}
 	var answer status.Node
-	if !d.loop.Ask(func() { answer = d.picture() }) {
+	if !e.loop.Ask(func() { answer = e.picture() }) {
 		return nil, refusal.ErrShuttingDown
 	}
 	if r.How == ask.StopNow {
-		d.kill()
+		e.kill()
 	}
 	select {
-	case d.stopBy <- r.How:
+	case e.stopBy <- r.How:
 	default: // it is ending already
 	}
 	return status.Stopping{How: r.How, Pid: answer.Pid, Clients: len(answer.Clients)}, nil

@@ -63,7 +63,7 @@ func (d *daemon) problems() []status.Problem {
 				add(fmt.Sprintf("device %d", i), errors.New("it is lost"))
 			}
 		}
-		promised, workers = d.promised(), d.servingWorkers()
+		promised, workers = d.quota.promised(), d.servingWorkers()
 		if trouble := d.keeper.Unwritten(); trouble != nil {
 			add("state", fmt.Errorf("it cannot be written, so programs may not survive the daemon: %w", trouble))
 		}
@@ -107,16 +107,6 @@ func cannotAccept(l *door.Listener) error {
 		return fmt.Errorf("no connection can be accepted: %w", trouble)
 	}
 	return nil
-}
-
-// promised is how many more bytes clients may write into the swap area. Only the loop
-// calls it.
-func (d *daemon) promised() uint64 {
-	sum := uint64(0)
-	for _, c := range d.clients {
-		sum += c.committed - min(c.committed, c.memoryNow.Swapped)
-	}
-	return sum
 }
 
 // leastRoom is what a file system must have left for anything to work at all.
@@ -255,7 +245,7 @@ func (d *daemon) handler() http.Handler {
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		problems := d.problems()
 		var b bytes.Buffer
-		if !d.loop.Ask(func() { d.writeMetrics(&b, problems) }) {
+		if !d.loop.Ask(func() { d.pictures.writeMetrics(&b, problems) }) {
 			http.Error(w, refusal.ErrShuttingDown.Reason, http.StatusServiceUnavailable)
 			return
 		}

@@ -58,7 +58,7 @@ func (n lendingNode) Loads(node string, lent []int) (all []borrow.Load) {
 		if slices.ContainsFunc(all, func(l borrow.Load) bool { return l.Device == number }) || len(all) == borrow.MaxLoads {
 			continue
 		}
-		calls, each := n.loadOf(vgpu.DeviceID(n.stock.Load().ShownAs(number)), func(c *client) bool { return !c.isGuest() || c.lentTo().node != node })
+		calls, each := n.loads.loadOf(vgpu.DeviceID(n.stock.Load().ShownAs(number)), func(c *client) bool { return !c.isGuest() || c.lentTo().node != node })
 		if calls > 0 {
 			all = append(all, borrow.Load{Device: number, Calls: calls, Each: each})
 		}
@@ -133,7 +133,7 @@ func (d *daemon) awaitBorrowed(late <-chan time.Time, gone <-chan struct{}) erro
 	}
 	switch err := d.lending.Await(has, late, gone); {
 	case errors.Is(err, lending.ErrEnded):
-		return d.notNow()
+		return d.ending.notNow()
 	case errors.Is(err, lending.ErrGone):
 		return refusal.ErrNoDevices
 	default:

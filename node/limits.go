@@ -2,9 +2,10 @@ package node
 
 import (
 	"fmt"
+	"log/slog"
+	"os"
 	"time"
 
-	"muster/internal/units"
 	"muster/node/proc"
 	"muster/node/refusal"
 	"muster/node/settings"
@@ -64,24 +65,18 @@ func (c *client) class() string {
 	return string(settings.ClassBatch)
 }
 
-// paceOf is what a client's worker is told about how its kernels make way for others'.
-func (d *daemon) paceOf(c *client) *control.Pace {
-	if d.precedence == nil {
-		return nil
-	}
-	l := d.settings.Load().Latency
-	return &control.Pace{Latency: c.latency, Share: l.Share, Window: l.Window, Quantum: d.settings.Load().Quantum}
-}
+// precedence is the memory in which workers claim devices.
+type precedence struct{ *os.File } // nil if there is none
 
-// openPrecedence makes the shared memory in which workers claim devices, or finds that of an
+// open makes the shared memory in which workers claim devices, or finds that of an
 // earlier daemon through a worker that has it open: so programs from before and after the
 // restart make way for each other. Without that memory all programs are served as if they
 // were of one class.
-func (d *daemon) openPrecedence(left *survival.Left) {
+func (p *precedence) open(left *survival.Left, log *slog.Logger) {
 	for i := range left.Heirs {
 		if f := proc.FindFile(left.Heirs[i].Worker.Pid, left.Node.Precedence); f != nil {
 			if wire.HoldsPrecedence(f) {
-				d.precedence = f
+				p.File = f
 				return
 			}
 			f.Close() // of an earlier version: its programs and the new ones do not make way for each other
@@ -90,10 +85,19 @@ func (d *daemon) openPrecedence(left *survival.Left) {
 	}
 	f, err := wire.CreatePrecedence()
 	if err != nil {
-		d.log.Warn("programs of class latency are served as others are", "error", err)
+		log.Warn("programs of class latency are served as others are", "error", err)
 		return
 	}
-	d.precedence = f
+	p.File = f
+}
+
+// paceOf is what a client's worker is told about how its kernels make way for others'.
+func (d *daemon) paceOf(c *client) *control.Pace {
+	if d.precedence.File == nil {
+		return nil
+	}
+	l := d.settings.Load().Latency
+	return &control.Pace{Latency: c.latency, Share: l.Share, Window: l.Window, Quantum: d.settings.Load().Quantum}
 }
 
 // What users are told when a limit is reached: which limit it is, how large it is, and
@@ -146,17 +150,4 @@ func userHasAll(user string, programs int) string {
 		count = fmt.Sprintf("1 program of user %s uses", user)
 	}
 	return count + " this node already, as many as limits.clients allows: wait for one to end, or ask the administrator to raise it"
-}
-
-// swapFull says that the swap area has no room; others is what other clients have.
-func (d *daemon) swapFull(others uint64) string {
-	return fmt.Sprintf("the node's swap area is full (%s, of which other programs have %s): wait for other programs to end, or ask the administrator to raise swap.size in the node's configuration (muster node --swap)",
-		units.BriefSize(d.settings.Load().Swap.Size), units.BriefSize(others))
-}
-
-// userFull says that a user's programs have as much memory as they may; others is
-// what those beside the client have.
-func (d *daemon) userFull(c *client, others uint64) string {
-	return fmt.Sprintf("user %s has no more memory on this node (%s, of which the user's other programs have %s): end another program, or ask the administrator to raise the user's memory under limits in the node's configuration",
-		c.peer.User.Name, units.BriefSize(c.limits.Memory), units.BriefSize(others))
 }

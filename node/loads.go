@@ -1,13 +1,17 @@
 package node
 
 import (
+	"log/slog"
 	"maps"
 	"math"
 	"slices"
 	"time"
 
+	"muster/node/lending"
+	"muster/node/loop"
 	"muster/node/shown"
 	"muster/node/socket"
+	"muster/node/stock"
 	"muster/node/tally"
 	"muster/node/vgpu"
 	"muster/wire"
@@ -21,6 +25,17 @@ import (
 // nodes that borrow a device what others do there (borrow.Load). Only this much is told: how many
 // programs have work on a device, and how long their kernels take. Mapped clients of one node know
 // each other's queues without the daemon (wire.Queue), because those change with every kernel.
+
+// loads knows how busy devices are, and tells.
+type loads struct {
+	loop       *loop.Loop
+	clients    map[vgpu.ClientID]*client
+	stock      *stock.Stock
+	lending    *lending.Lending
+	lenders    *lending.Lenders
+	precedence *precedence
+	log        *slog.Logger
+}
 
 // used counts what ran on a device. Of a client whose launches are mapped, queued says whether
 // something is on that device now: its busy time at home counts kernels on its other devices too,
@@ -49,10 +64,10 @@ func (c *client) used(id vgpu.DeviceID, now time.Duration, kernels, queued int, 
 
 // loadOf is how busy a device is with the clients that count: how many had work there, in
 // thousandths, and how long their kernels take.
-func (d *daemon) loadOf(id vgpu.DeviceID, counts func(*client) bool) (calls int, each time.Duration) {
-	now := d.loop.Now()
+func (b *loads) loadOf(id vgpu.DeviceID, counts func(*client) bool) (calls int, each time.Duration) {
+	now := b.loop.Now()
 	var sum tally.Recent
-	for _, c := range d.clients {
+	for _, c := range b.clients {
 		if r, ok := c.uses[id]; ok && !c.ending && counts(c) {
 			r = r.Faded(now)
 			sum.Busy, sum.Kernels = sum.Busy+r.Busy, sum.Kernels+r.Kernels
@@ -70,18 +85,18 @@ const tellBesideEvery = 50 * time.Millisecond
 
 // tellBeside tells a client whose launches are mapped what others do on its devices, unless it was
 // told just now.
-func (d *daemon) tellBeside(c *client) {
-	now := d.loop.Now()
+func (b *loads) tellBeside(c *client) {
+	now := b.loop.Now()
 	if c.mapping == "" || c.worker == nil || c.ending || c.besideAt > 0 && now-c.besideAt < tellBesideEvery {
 		return
 	}
 	said := control.Beside{}
 	for _, id := range c.devicesNow() {
-		calls, each := d.loadOf(id, func(other *client) bool { return other != c && !other.carriesFor(c) && !d.tellsQueue(other, id) })
+		calls, each := b.loadOf(id, func(other *client) bool { return other != c && !other.carriesFor(c) && !b.tellsQueue(other, id) })
 		if calls > 0 {
 			said.Devices = append(said.Devices, control.Busyness{Device: int(id), Calls: calls, Each: each})
 		}
-		if there, age := d.lenderSaid(id); there.Calls > 0 {
+		if there, age := b.lenderSaid(id); there.Calls > 0 {
 			said.Devices = merge(said.Devices, control.Busyness{Device: int(id), Calls: there.Calls, Each: there.Each, Age: age})
 		}
 	}
@@ -94,24 +109,24 @@ func (d *daemon) tellBeside(c *client) {
 
 // tellsQueue says whether a client's worker itself tells the workers of other mapped clients what it
 // has on a device (wire.Queue).
-func (d *daemon) tellsQueue(c *client, id vgpu.DeviceID) bool {
-	return c.mapping != "" && d.precedence != nil && id < wire.MaxPrecedence
+func (b *loads) tellsQueue(c *client, id vgpu.DeviceID) bool {
+	return c.mapping != "" && b.precedence.File != nil && id < wire.MaxPrecedence
 }
 
 // sweepQueues empties the places of processes that are no workers any more, or never were, in the
 // memory in which workers of mapped clients count their launches.
-func (d *daemon) sweepQueues() {
-	if d.precedence == nil {
+func (b *loads) sweepQueues() {
+	if b.precedence.File == nil {
 		return
 	}
-	page, err := wire.MapPrecedence(d.precedence)
+	page, err := wire.MapPrecedence(b.precedence.File)
 	if err != nil {
-		d.log.Warn("what ended workers had queued still counts for mapped programs", "error", err)
+		b.log.Warn("what ended workers had queued still counts for mapped programs", "error", err)
 		return
 	}
 	defer page.Unmap()
 	workers := map[int]bool{}
-	for _, c := range d.clients {
+	for _, c := range b.clients {
 		if c.worker != nil {
 			workers[c.worker.PID()] = true
 		}
@@ -144,18 +159,18 @@ func (c *client) devicesNow() []vgpu.DeviceID {
 
 // lenderSaid is what the lender of a device said of others' work there, and how long ago: with its
 // answers if the device is borrowed, and when it was greeted if the configuration names it.
-func (d *daemon) lenderSaid(id vgpu.DeviceID) (borrow.Load, time.Duration) {
-	e := &d.stock.Load().Entries[id]
-	said, ok := d.lenders.Said(id)
-	if d.stock.Load().IsBorrowed(id) && d.lending != nil {
-		said, ok = d.lending.Said(e.Lender.Address)
+func (b *loads) lenderSaid(id vgpu.DeviceID) (borrow.Load, time.Duration) {
+	e := &b.stock.Load().Entries[id]
+	said, ok := b.lenders.Said(id)
+	if b.stock.Load().IsBorrowed(id) && b.lending != nil {
+		said, ok = b.lending.Said(e.Lender.Address)
 	}
 	if !ok {
 		return borrow.Load{}, 0
 	}
 	for _, l := range said.Loads {
 		if l.Device == e.Index {
-			return l, d.loop.Now() - said.At
+			return l, b.loop.Now() - said.At
 		}
 	}
 	return borrow.Load{}, 0
@@ -163,10 +178,10 @@ func (d *daemon) lenderSaid(id vgpu.DeviceID) (borrow.Load, time.Duration) {
 
 // tellLoads adds to what a guest is shown how busy the devices are with others than its own node's
 // programs, which are those of the same user that come from a node of the same name.
-func (d *daemon) tellLoads(o *shown.Offer, who socket.Peer, program string) {
-	d.loop.Ask(func() {
+func (b *loads) tellLoads(o *shown.Offer, who socket.Peer, program string) {
+	b.loop.Ask(func() {
 		for i, number := range o.Numbers {
-			calls, each := d.loadOf(vgpu.DeviceID(number), func(c *client) bool {
+			calls, each := b.loadOf(vgpu.DeviceID(number), func(c *client) bool {
 				return !c.isGuest() || c.peer.User.Name != who.User.Name || c.program != program
 			})
 			if calls > 0 {

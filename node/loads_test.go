@@ -56,19 +56,19 @@ func (lentDevice) Load() (int, time.Duration) { return 1500, 3 * time.Millisecon
 // What the lender of a device of the configuration said when it was greeted counts, and gets older.
 func TestLoadsOfLentDevices(t *testing.T) {
 	now := time.Unix(100, 0)
-	d := &daemon{loop: loop.New(func() time.Time { return now })}
-	d.stock = stock.New(&inventory.Inventory{Entries: []inventory.Device{{}, {Device: settings.Device{DeviceConfig: control.DeviceConfig{Kind: settings.KindRemote, Index: 4}}, Here: true}}}, nil, nil, nil, stock.Options{})
-	d.lenders = lending.NewLenders(d.loop.Do, nil, d.loop.Now, maxMissed)
-	if said, _ := d.lenderSaid(1); said != (borrow.Load{}) {
+	b := &loads{loop: loop.New(func() time.Time { return now })}
+	b.stock = stock.New(&inventory.Inventory{Entries: []inventory.Device{{}, {Device: settings.Device{DeviceConfig: control.DeviceConfig{Kind: settings.KindRemote, Index: 4}}, Here: true}}}, nil, nil, nil, stock.Options{})
+	b.lenders = lending.NewLenders(b.loop.Do, nil, b.loop.Now, maxMissed)
+	if said, _ := b.lenderSaid(1); said != (borrow.Load{}) {
 		t.Errorf("nobody has said anything: %+v", said)
 	}
-	d.lenders.Heard(0, 0, struct{ device.Device }{}) // of another kind
-	d.lenders.Heard(1, 4, lentDevice{})
+	b.lenders.Heard(0, 0, struct{ device.Device }{}) // of another kind
+	b.lenders.Heard(1, 4, lentDevice{})
 	now = now.Add(time.Second)
-	if said, age := d.lenderSaid(1); said.Calls != 1500 || said.Each != 3*time.Millisecond || age != time.Second {
+	if said, age := b.lenderSaid(1); said.Calls != 1500 || said.Each != 3*time.Millisecond || age != time.Second {
 		t.Errorf("%+v, %v ago", said, age)
 	}
-	if said, _ := d.lenderSaid(0); said.Calls != 0 {
+	if said, _ := b.lenderSaid(0); said.Calls != 0 {
 		t.Errorf("%+v", said)
 	}
 }
@@ -113,20 +113,18 @@ func TestQueuesOfEndedWorkers(t *testing.T) {
 	defer page.Unmap()
 	const lives = 1
 	stranger := os.Getpid() // a process, but no worker
-	d := &daemon{precedence: f, state: state{clients: map[vgpu.ClientID]*client{
-		1: {worker: workers.Fake(lives, 0)}, 2: {},
-	}}}
+	b := &loads{precedence: &precedence{f}, clients: map[vgpu.ClientID]*client{1: {worker: workers.Fake(lives, 0)}, 2: {}}}
 	kept := page.Queue(0, lives)
 	kept.Add(3)
 	page.Queue(0, stranger).Add(7)
 	for page.Queue(1, stranger) != nil {
 	}
-	d.sweepQueues()
+	b.sweepQueues()
 	if got := page.QueuedBy(0, 0); got != 3 {
 		t.Errorf("%d are queued", got)
 	}
 	if page.Queue(1, lives) == nil {
 		t.Error("no place is left for others")
 	}
-	(&daemon{}).sweepQueues() // no memory
+	(&loads{precedence: &precedence{}}).sweepQueues() // no memory
 }

@@ -27,27 +27,22 @@ import (
 // state is what the loop owns. No other goroutine may read or write it, except in a
 // function that it hands to the loop (Do, Ask).
 type state struct {
-	core       *dispatch.Dispatcher
-	heart      heartbeat // of the workers
-	clients    map[vgpu.ClientID]*client
-	grants     *grants.Book
-	perUser    map[string]int // clients that have not ended
-	committed  uint64
-	perOwner   map[string]uint64 // committed bytes of each user
-	draining   bool
-	parkedLook time.Duration    // when tellParked last looked
-	traced     int              // clients whose programs are traced
-	lending    *lending.Lending // nil: the node neither borrows nor lends
-	lenders    *lending.Lenders
+	core     *dispatch.Dispatcher
+	heart    heartbeat // of the workers
+	clients  map[vgpu.ClientID]*client
+	grants   *grants.Book
+	perUser  map[string]int // clients that have not ended
+	draining bool
+	lending  *lending.Lending // nil: the node neither borrows nor lends
+	lenders  *lending.Lenders
 
-	spares     *spares.Spares
-	loans      map[vgpu.ClientID]*loan // of further devices, by their numbers
-	lentBefore map[lentTo]lentPast     // what guests did that have left
+	spares *spares.Spares
+	loans  loans
 }
 
-func newState(core *dispatch.Dispatcher, workerTimeout time.Duration) state {
+func newState(workerTimeout time.Duration) state {
 	return state{
-		core: core, heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, loans: map[vgpu.ClientID]*loan{}, lentBefore: map[lentTo]lentPast{}, perUser: map[string]int{}, perOwner: map[string]uint64{},
+		heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, perUser: map[string]int{},
 	}
 }
 
@@ -62,39 +57,26 @@ func (d *daemon) alarms(tendSpares func()) []loop.Alarm {
 	return []loop.Alarm{
 		{Next: d.core.Next, Ring: func() { d.core.Step(vgpu.Tick{}) }},
 		{Next: d.nextBeat, Ring: d.checkWorkers},
-		{Next: d.nextParked, Ring: d.tellParked},
+		{Next: d.parking.nextParked, Ring: d.parking.tellParked},
 		{Next: d.nextExpiry, Ring: d.grants.Expire},
-		{Next: d.sharing.Next, Ring: d.returnCleared},
+		{Next: d.sharing.Next, Ring: d.faults.returnCleared},
 		{Next: d.lending.Next, Ring: d.lending.Tend},
 		{Next: func() (time.Duration, bool) { return d.spares.Next(d.settings.Load().Spare, d.stock.Load()) }, Ring: tendSpares},
-		{Next: d.keeper.Next, Ring: d.saveDue},
+		{Next: d.keeper.Next, Ring: d.files.saveDue},
 	}
 }
 
 // Decided counts what the dispatcher decided, and writes it down.
 func (d *daemon) Decided(now time.Duration, e vgpu.Event, effects []vgpu.Effect) {
 	d.count(effects)
-	d.saveChanged(now, e, effects)
+	d.files.saveChanged(now, e, effects)
 }
 
 // Performed continues what waits for the dispatcher.
 func (d *daemon) Performed() {
-	d.tellTraced()
+	d.traces.tellTraced()
 	d.stock.Tend()
 	d.lending.Touch()
-}
-
-// drain lets no more clients in.
-func (d *daemon) drain() {
-	d.loop.Drain()
-	d.spares.Look()
-}
-
-// endAll ends all clients.
-func (d *daemon) endAll(reason string, kill bool) {
-	for _, c := range d.clients {
-		d.end(c, reason, kill)
-	}
 }
 
 // admit makes a client known, within the limits.
@@ -109,10 +91,10 @@ func (d *daemon) admit(c *client) error {
 		name := c.peer.User.Name
 		switch {
 		case d.loop.Draining():
-			refused = d.notNow()
+			refused = d.ending.notNow()
 		case len(d.clients) >= most:
 			refused = refusal.New(refusal.NotPermitted, "the node serves %d clients, as many as it may: try again later", len(d.clients))
-		case c.carries != nil && d.loans[c.carries.id] != c.carries:
+		case c.carries != nil && d.loans.all[c.carries.id] != c.carries:
 			refused = refusal.New(refusal.NotReady, "the device is not lent any more")
 		case c.limits.Clients > 0 && d.perUser[name] >= c.limits.Clients && c.carries == nil:
 			refused = refusal.New(refusal.NotPermitted, "%s", userHasAll(name, d.perUser[name]))
@@ -131,12 +113,12 @@ func (d *daemon) admit(c *client) error {
 			d.perUser[name]++
 		}
 		d.sharing.Join(d.loop.Now(), fate.Client(c.id), c.peer.User.UID)
-		d.carried(c)
+		d.loans.carried(c)
 		d.core.Step(vgpu.Attach{Client: c.id, User: c.peer.User.Name, Weight: c.weight, Priority: c.priority(), Grant: vgpu.GrantID(c.under.Id()), Share: c.under.Share, Further: c.carries != nil})
 		d.log.Info("attached", "client", c.id, "user", c.peer.User.Name, "pid", c.peer.PID, "program", c.program, "device", c.ordinal, "memory", c.memory)
 	})
 	if !asked {
-		return d.notNow()
+		return d.ending.notNow()
 	}
 	if refused != nil {
 		return refused
@@ -239,16 +221,16 @@ func (d *daemon) forget(c *client) {
 	}
 	delete(d.clients, c.id)
 	d.sharing.Leave(fate.Client(c.id))
-	d.untrace(c)
-	d.forgetFile(c)
-	d.dropLoans(c)
+	d.traces.untrace(c)
+	d.files.forgetFile(c)
+	d.loans.dropLoans(c)
 	d.leaveSpare(c)
-	used := d.remember(c)
+	used := d.pictures.remember(c)
 	if c.isGuest() && c.carries == nil {
-		d.guestLeaves(c, used.Kernels)
+		d.pictures.guestLeaves(c, used.Kernels)
 	}
 	d.core.Step(vgpu.Detach{Client: c.id})
-	d.commit(c, 0)
+	d.quota.commit(c, 0)
 	if c.shared != nil {
 		c.shared.Unmap()
 	}
@@ -309,13 +291,13 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		c.pinned = c.guest.pins(vgpu.DeviceID(m.Pinned))
 		d.spareUsed(c, func() {
 			d.core.Step(vgpu.Want{Client: c.id, Need: c.needs(m.Memory), Estimate: m.Estimate, Pinned: c.pinned})
-			d.carriesInVain(c)
+			d.loans.carriesInVain(c)
 		})
 	case control.Forgone:
 		d.leaveSpare(c)
 	case control.Grow:
 		d.core.Step(vgpu.Grow{Client: c.id, Need: m.Memory})
-		d.growsInVain(c)
+		d.loans.growsInVain(c)
 	case control.Released:
 		if m.Lease < c.lease { // the worker sent it before it received a newer grant
 			return
@@ -341,19 +323,19 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		c.ranHome(vgpu.Usage{Kernels: uint64(m.Kernels), GPUTime: m.Busy})
 		c.used(c.home, now, m.Kernels, m.Queued, m.Busy)
 		d.core.Step(vgpu.Ran{Client: c.id, Kernels: m.Kernels, Busy: m.Busy})
-		d.tellBeside(c)
+		d.loads.tellBeside(c)
 	case control.Failed:
 		if m.Lease < c.lease {
 			return
 		}
-		d.faultTold(c, c.device)
+		d.faults.faultTold(c, c.device)
 		c.device = vgpu.AnyDevice
 		d.failed(c, m.Reason)
 		d.core.Step(vgpu.Faulted{Client: c.id})
 	case control.Commit:
-		granted, why := d.commit(c, m.Bytes)
+		granted, why := d.quota.commit(c, m.Bytes)
 		if granted {
-			d.save(c)
+			d.files.save(c)
 		}
 		c.worker.Post(control.Committed{Bytes: m.Bytes, Granted: granted, Reason: why})
 	case control.Report:
@@ -364,7 +346,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 	case control.Pong:
 		c.ponged = m.Number
 	case control.Traced:
-		d.trace(c)
+		d.traces.trace(c)
 	case control.Rebuild:
 		c.why = m.Reason
 		if m.Lost {
@@ -372,7 +354,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 			c.suspects, c.blames = d.stock.Suspected(m.Device), m.Device+1
 		}
 		if m.Shared {
-			d.sharedFault(c, m.Device, m.Reason)
+			d.faults.sharedFault(c, m.Device, m.Reason)
 		}
 		c.worker.Kill() // the worker waits to be killed: if it exited by itself and this daemon died before reading the message, the client would be lost
 	case control.Rebuilt:
@@ -389,39 +371,12 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 	case control.Checkpointed, control.Restored:
 		c.order.answered(m)
 	case control.WantFurther:
-		d.wantsFurther(c, m)
+		d.loans.wantsFurther(c, m)
 	case control.ReleasedFurther:
-		d.releasedFurther(c, m)
+		d.loans.releasedFurther(c, m)
 	case control.RanFurther:
-		d.ranFurther(c, m)
+		d.loans.ranFurther(c, m)
 	}
-}
-
-// commit reserves want bytes of the swap area for a client, in all, within the limits of
-// the node, the user and the client's grant. Giving back always succeeds.
-func (d *daemon) commit(c *client, want uint64) (granted bool, why string) {
-	if c.carries != nil { // its memory goes back to its owner's worker, which has room for it
-		return true, ""
-	}
-	name, swap := c.peer.User.Name, d.settings.Load().Swap.Size
-	if want > c.committed {
-		others, ofUser := d.committed-c.committed, d.perOwner[name]-c.committed
-		switch {
-		case want > swap || others > swap-want:
-			return false, d.swapFull(others)
-		case c.limits.Memory > 0 && (want > c.limits.Memory || ofUser > c.limits.Memory-want):
-			return false, d.userFull(c, ofUser)
-		}
-		if why := d.shareFull(c, want); why != "" {
-			return false, why
-		}
-	}
-	d.committed += want - c.committed
-	if d.perOwner[name] += want - c.committed; d.perOwner[name] == 0 {
-		delete(d.perOwner, name)
-	}
-	c.committed = want
-	return true, ""
 }
 
 // count notes what the dispatcher decided, before any worker is told of it.
@@ -462,8 +417,8 @@ func (d *daemon) count(effects []vgpu.Effect) {
 // Perform carries out what the dispatcher decided. It never waits.
 func (d *daemon) Perform(effects []vgpu.Effect) {
 	for _, e := range effects {
-		if l := d.loans[e.Client]; l != nil {
-			d.performLoan(l, e)
+		if l := d.loans.all[e.Client]; l != nil {
+			d.loans.performLoan(l, e)
 			continue
 		}
 		if s := d.spares.Of(e.Client); s != nil {
@@ -471,7 +426,7 @@ func (d *daemon) Perform(effects []vgpu.Effect) {
 			continue
 		}
 		c := d.clients[e.Client]
-		if c == nil || c.worker == nil || c.carries != nil && d.recalls(c.carries, e) {
+		if c == nil || c.worker == nil || c.carries != nil && d.loans.recalls(c.carries, e) {
 			continue
 		}
 		d.log.Debug(e.Kind.String(), "client", e.Client, "effect", e.String())

@@ -28,7 +28,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -113,11 +112,12 @@ type daemon struct {
 	opts     Options
 	log      *slog.Logger
 	stock    *stock.Stock
-	settings atomic.Pointer[settings.Config] // see live
+	settings settings.Live // as they are now
 	pool     *workers.Pool
 	names    *whois.Names
 	rights   requests.Rights
 	desk     *requests.Desk
+	orders   orders
 	loop     *loop.Loop
 	state    // the loop's
 
@@ -129,21 +129,25 @@ type daemon struct {
 
 	keeper  *survival.Keeper // nil: nothing outlives the daemon
 	missing atomic.Int32     // how many workers of an earlier daemon have not come back yet
-	left    atomic.Bool      // the clients are left to the next daemon
-	stopBy  chan string      // how a request wants the daemon to end
-	kills   chan struct{}    // closed when the daemon is to end at once
-	killed  sync.Once
 
 	places   *door.Places // of connections without a client, by user
 	turned   *door.Places // of connections that are being told why they are refused
 	refusals door.Sparing // what is logged of them
-	closing  atomic.Bool  // no connection becomes a client any more
+	ending   ending
 
 	socket *door.Listener
 	web    *webServer // nil if there is none
 
-	precedence *os.File // memory in which workers claim devices; nil if there is none
+	precedence precedence
 	examined   examination
+
+	parking  parking
+	traces   traces
+	loads    loads
+	faults   faults
+	files    files
+	quota    quota
+	pictures pictures
 }
 
 // Run runs the daemon until ctx ends and all clients have gone, for which it
@@ -160,16 +164,17 @@ func Run(ctx context.Context, cfg settings.Config, opts Options) error {
 	}
 	d.socket = door.Listen(listener, true)
 	d.socket.Notice = d.notice("programs")
+	d.ending.socket = d.socket
 	// Programs that connect from now on wait until the node is up, instead of being refused.
 	if err := d.begin(); err != nil {
 		d.socket.Close()
 		d.closeMPS()
-		d.closeFolder()
+		d.ending.closeFolder()
 		return err
 	}
 	defer d.stock.CloseLocks()
 	defer d.precedence.Close()
-	defer d.closeFolder()
+	defer d.ending.closeFolder()
 	defer d.closeMPS()
 	defer d.recording.Close()
 	go d.run()
@@ -185,11 +190,11 @@ func Run(ctx context.Context, cfg settings.Config, opts Options) error {
 		opts.Ready()
 	}
 
-	go d.listenToKill()
-	if d.awaitEnd(ctx) {
-		d.handOver()
+	go d.ending.listenToKill()
+	if d.ending.awaitEnd(ctx) {
+		d.ending.handOver()
 	} else {
-		d.drainClients()
+		d.ending.drainClients()
 	}
 	// The socket was kept open until now, so that newcomers could be told that the node shuts down.
 	d.socket.Close()
@@ -216,8 +221,9 @@ func (d *daemon) begin() error {
 	if err := d.openFolder(); err != nil {
 		return err
 	}
+	d.ending.keeper = d.keeper
 	left, err := d.inherit()
-	d.left.Store(len(left.Heirs) > 0) // if this fails, they are left for the next daemon
+	d.ending.left.Store(len(left.Heirs) > 0) // if this fails, they are left for the next daemon
 	if err == nil {
 		err = d.openMPS()
 	}
@@ -247,10 +253,10 @@ func (d *daemon) begin() error {
 		return err
 	}
 	d.core.Record(d.recording.Add)
-	d.openPrecedence(&left)
+	d.precedence.open(&left, d.log)
 	d.pool = workers.NewPool(d.opts.WorkerCommand, d.bounds, d.cfg.Warm, numbers, d.log)
 	d.adoptAll(&left)
-	d.left.Store(false)
+	d.ending.left.Store(false)
 	if len(left.Heirs) == 0 { // else their workers hold memory, and some may have to be found first
 		d.stock.LookForNeighbours()
 	}
@@ -297,12 +303,17 @@ func newDaemon(cfg settings.Config, opts Options) (*daemon, error) {
 		names: new(whois.Names), tally: tally.NewBook(),
 		places: door.NewPlaces(cfg.Connections.Local, 4*cfg.Connections.Local),
 		turned: door.NewPlaces(maxTurnedEach, maxTurned), refusals: door.Sparing{Most: maxRefusals},
-		stopBy: make(chan string, 1), kills: make(chan struct{}),
 	}
 	d.settings.Store(&cfg)
 	uid := uint32(os.Getuid())
+	d.state = newState(cfg.WorkerTimeout)
 	d.rights = requests.Rights{Own: settings.Account{UID: uid, Name: d.names.Of(uid)}, Gateway: opts.Gateway, Agent: opts.Agent}
 	d.sharing = mps.At("").Share(d.rights.Own.Name) // until the service is opened
+	d.ending = ending{
+		loop: d.loop, settings: &d.settings, clients: d.clients, rights: d.rights, places: d.places, log: d.log,
+		mayLeave: cfg.Handover, killing: opts.Kill, handover: opts.Handover, stopBy: make(chan string, 1), kills: make(chan struct{}),
+		end: d.end, files: &d.files, lookAtSpares: func() { d.spares.Look() }, picture: d.pictures.picture,
+	}
 	return d, nil
 }
 
@@ -327,20 +338,34 @@ func (d *daemon) equip(left *survival.Left) error {
 	if err != nil {
 		return err
 	}
-	d.state = newState(dispatch.New(core, d.loop, d), d.cfg.WorkerTimeout)
+	d.core = dispatch.New(core, d.loop, d)
 	d.stock = stock.New(has, d.loop, d.core, d, stock.Options{
-		Open: d.opts.Open, Lock: d.keeper.DeviceLock, Slots: func() int { return d.settings.Load().VGPUs }, Closing: d.closing.Load, Log: d.log,
+		Open: d.opts.Open, Lock: d.keeper.DeviceLock, Slots: func() int { return d.settings.Load().VGPUs }, Closing: d.ending.closing.Load, Log: d.log,
 		Probe: func(c control.DeviceConfig, lock *os.File) (control.Probed, error) { return d.pool.Probe(c, lock) },
 	})
-	d.grants = grants.NewBook(grants.Node{Dispatcher: d.core, Now: d.opts.Now, Save: d.saveNode, End: d.endGranted, Log: d.log})
+	d.grants = grants.NewBook(grants.Node{Dispatcher: d.core, Now: d.opts.Now, Save: d.files.saveNode, End: d.endGranted, Log: d.log})
+	d.parking = parking{loop: d.loop, core: d.core, clients: d.clients}
+	d.traces = traces{clients: d.clients}
+	d.quota = quota{settings: &d.settings, stock: d.stock, clients: d.clients, perOwner: map[string]uint64{}}
+	d.files = files{
+		loop: d.loop, core: d.core, keeper: d.keeper, clients: d.clients, stock: d.stock, grants: d.grants, sharing: d.sharing, precedence: &d.precedence, tally: &d.tally, settings: &d.settings,
+	}
+	d.orders = orders{
+		loop: d.loop, rights: d.rights, owners: actable{&d.pictures, d.end}, clients: d.clients, now: d.opts.Now, notNow: d.ending.notNow, log: d.log,
+		newcomers: newcomers{revivable: d.revivable, provide: d.provide, entrust: d.entrust, accompany: d.accompany, end: d.end},
+	}
 	d.desk = requests.New(requests.Options{
-		Rights: d.rights, Node: d.cfg.Name, Loop: d.loop, Core: d.core, Stock: d.stock, Grants: d.grants, Clients: d, Services: d.opts.Services,
+		Rights: d.rights, Node: d.cfg.Name, Loop: d.loop, Core: d.core, Stock: d.stock, Grants: d.grants, Clients: actable{&d.pictures, d.end}, Services: d.opts.Services,
 		Handlers: map[string]requests.Handler{
-			"status": d.answerStatus, "monitor": d.answerMonitor, "stop": d.answerStop, "adopt": d.answerAdopt, "peer": d.answerPeer,
+			"status": d.pictures.answerStatus, "monitor": d.answerMonitor, "stop": d.ending.answerStop, "adopt": d.answerAdopt, "peer": d.answerPeer,
 		},
-		Orders:  map[string]requests.Order{ask.CheckpointRequest: d.checkpointClient, ask.RestoreRequest: d.restoreClient, ask.ReviveRequest: d.revive},
-		Picture: d.picture, GrantStatus: d.grantStatus, Closing: d.whyClosed, MayUse: d.mayUse, Names: d.names, Now: d.opts.Now, Log: d.log,
+		Orders:  map[string]requests.Order{ask.CheckpointRequest: d.orders.checkpointClient, ask.RestoreRequest: d.orders.restoreClient, ask.ReviveRequest: d.orders.revive},
+		Picture: d.pictures.picture, GrantStatus: d.pictures.grantStatus, Closing: d.ending.whyClosed, MayUse: d.mayUse, Names: d.names, Now: d.opts.Now, Log: d.log,
 	})
+	d.loans = loans{
+		loop: d.loop, core: d.core, stock: d.stock, grants: d.grants, tally: &d.tally, name: d.cfg.Name, log: d.log, all: map[vgpu.ClientID]*loan{},
+		tellBeside: d.loads.tellBeside, end: d.end, serve: d.handleLoan,
+	}
 	d.spares = d.newSpares()
 	d.lenders = lending.NewLenders(d.loop.Do, d.opts.Open, d.loop.Now, maxMissed)
 	d.lending, err = lending.New(&d.cfg, d.loop, lendingNode{d}, struct {
@@ -352,6 +377,12 @@ func (d *daemon) equip(left *survival.Left) error {
 	if err != nil {
 		return err
 	}
+	d.loads = loads{loop: d.loop, clients: d.clients, stock: d.stock, lending: d.lending, lenders: d.lenders, precedence: &d.precedence, log: d.log}
+	d.pictures = pictures{
+		Options: d.opts, loop: d.loop, core: d.core, stock: d.stock, clients: d.clients, settings: &d.settings, sharing: d.sharing, lending: d.lending, spares: d.spares,
+		tally: &d.tally, quota: &d.quota, places: d.places, name: d.cfg.Name, problems: d.problems, lentBefore: map[lentTo]lentPast{},
+	}
+	d.faults = faults{loop: d.loop, clients: d.clients, sharing: d.sharing, spares: d.spares, log: d.log, writeDown: d.files.writeDown, mayRebuild: d.mayRebuild}
 	return d.stock.MakeLocks()
 }
 
@@ -367,31 +398,5 @@ func (d *daemon) accept() {
 			defer conn.Close()
 			d.handle(conn.Conn.(*net.UnixConn), conn.Last)
 		})
-	}
-}
-
-// drainClients lets no more clients in and waits until all have gone. It ends the remaining ones
-// after Config.Grace, or at once when the daemon is killed.
-func (d *daemon) drainClients() {
-	patience := d.settings.Load().Grace
-	d.log.Info("the node is shutting down", "grace", patience.String())
-	d.closing.Store(true)
-	d.places.CloseWaiting() // their programs connect again, and are told then
-	d.loop.Do(d.drain)
-	grace := time.NewTimer(patience)
-	defer grace.Stop()
-	const reason = "the node has been shut down"
-	select {
-	case <-d.loop.Ended():
-	case <-grace.C:
-		d.loop.Do(func() { d.endAll(reason, false) })
-	case <-d.kills:
-		d.loop.Do(func() { d.endAll(reason, true) })
-	}
-	select {
-	case <-d.loop.Ended():
-	case <-d.kills:
-		d.loop.Do(func() { d.endAll(reason, true) })
-		<-d.loop.Ended()
 	}
 }

@@ -3,6 +3,8 @@ package node
 import (
 	"time"
 
+	"muster/node/dispatch"
+	"muster/node/loop"
 	"muster/node/vgpu"
 	"muster/wire/control"
 	"muster/wire/timeline"
@@ -11,28 +13,36 @@ import (
 // A program that no device can take at present waits until one can. Its user is told, who
 // might otherwise think that the program hangs.
 
+// parking tells users of programs that wait so.
+type parking struct {
+	loop    *loop.Loop
+	core    *dispatch.Dispatcher
+	clients map[vgpu.ClientID]*client
+	look    time.Duration // when tellParked last looked
+}
+
 // parkedTime is how long a program waits before its user is told, and how often the daemon
 // looks while any is parked.
 const parkedTime = time.Second
 
 // nextParked is when the daemon next looks at parked clients, if there are any.
-func (d *daemon) nextParked() (at time.Duration, any bool) {
-	if d.core.Parked() == 0 {
+func (p *parking) nextParked() (at time.Duration, any bool) {
+	if p.core.Parked() == 0 {
 		return 0, false
 	}
-	return d.parkedLook + parkedTime, true
+	return p.look + parkedTime, true
 }
 
 // tellParked tells the users of programs that were parked at two looks in a row, once each
 // time that they are parked.
-func (d *daemon) tellParked() {
-	now := d.loop.Now()
-	if at, any := d.nextParked(); !any || now < at {
+func (p *parking) tellParked() {
+	now := p.loop.Now()
+	if at, any := p.nextParked(); !any || now < at {
 		return
 	}
-	d.parkedLook = now
-	for _, c := range d.clients {
-		v, _ := d.core.Client(c.id)
+	p.look = now
+	for _, c := range p.clients {
+		v, _ := p.core.Client(c.id)
 		switch {
 		case !v.Parked:
 			c.seenParked, c.toldParked = false, false
@@ -40,27 +50,33 @@ func (d *daemon) tellParked() {
 			c.seenParked = true
 		case !c.toldParked && c.worker != nil && !c.isAway() && !c.ending:
 			c.toldParked = true
-			c.worker.Post(control.Parked{Reason: d.whyParked(c)})
+			c.worker.Post(control.Parked{Reason: p.whyParked(c)})
 		}
 	}
 }
 
 // whyParked says what a parked program waits for.
-func (d *daemon) whyParked(c *client) string {
+func (p *parking) whyParked(c *client) string {
 	if g := c.under.Granted; g != nil && g.Limit == 0 {
 		return "the job is suspended; the program waits until it goes on"
 	}
-	for _, v := range d.core.View().Devices {
+	for _, v := range p.core.View().Devices {
 		if c.under.Granted == nil && v.State == vgpu.DeviceUp && v.Granted > 0 {
 			return "every device of the node that could hold the program is granted to jobs, drained or lost; the program waits until one is free (muster grant list, muster device list)"
 		}
 	}
-	for _, v := range d.core.View().Devices {
+	for _, v := range p.core.View().Devices {
 		if v.State != vgpu.DeviceDrained && v.State != vgpu.DeviceDraining && v.State != vgpu.DeviceRemoved {
 			return "every device of the node that could hold the program is drained or lost; the program waits until one is back (muster device list shows them)"
 		}
 	}
 	return "all devices of the node are drained; the program waits until one is resumed (muster device resume, by the administrator) or another is added"
+}
+
+// traces tells traced programs which others have devices.
+type traces struct {
+	clients map[vgpu.ClientID]*client
+	traced  int // clients whose programs are traced
 }
 
 // tracing is what the loop knows of a client for the sake of traced programs, its own
@@ -72,59 +88,59 @@ type tracing struct {
 
 // trace begins to tell a client which others have devices. A worker that replaces
 // another asks again, and is told everything again.
-func (d *daemon) trace(c *client) {
+func (t *traces) trace(c *client) {
 	if !c.traced {
 		c.traced = true
-		d.traced++
+		t.traced++
 	}
-	d.tellTraced() // brings toldOn up to date for all clients first
-	for _, other := range d.clients {
+	t.tellTraced() // brings toldOn up to date for all clients first
+	for _, other := range t.clients {
 		if other != c && other.toldOn != 0 {
-			d.tellOf(c, other, other.toldOn-1, true)
+			t.tellOf(c, other, other.toldOn-1, true)
 		}
 	}
 }
 
 // untrace tells traced clients that a client has gone.
-func (d *daemon) untrace(c *client) {
+func (t *traces) untrace(c *client) {
 	if c.traced {
-		d.traced--
+		t.traced--
 	}
-	d.tellMove(c, vgpu.AnyDevice)
+	t.tellMove(c, vgpu.AnyDevice)
 }
 
 // tellTraced tells traced clients which others have got a device or left one.
-func (d *daemon) tellTraced() {
-	if d.traced == 0 {
+func (t *traces) tellTraced() {
+	if t.traced == 0 {
 		return
 	}
-	for _, c := range d.clients {
-		d.tellMove(c, c.device)
+	for _, c := range t.clients {
+		t.tellMove(c, c.device)
 	}
 }
 
 // tellMove tells traced clients where a client is now, if that has changed.
-func (d *daemon) tellMove(c *client, device vgpu.DeviceID) {
+func (t *traces) tellMove(c *client, device vgpu.DeviceID) {
 	now := device + 1 // 0 for AnyDevice
 	if now == c.toldOn {
 		return
 	}
-	for _, other := range d.clients {
+	for _, other := range t.clients {
 		if !other.traced || other == c {
 			continue
 		}
 		if c.toldOn != 0 {
-			d.tellOf(other, c, c.toldOn-1, false)
+			t.tellOf(other, c, c.toldOn-1, false)
 		}
 		if now != 0 {
-			d.tellOf(other, c, now-1, true)
+			t.tellOf(other, c, now-1, true)
 		}
 	}
 	c.toldOn = now
 }
 
 // tellOf tells one client of another. It names only programs of the same user.
-func (d *daemon) tellOf(to, of *client, device vgpu.DeviceID, on bool) {
+func (t *traces) tellOf(to, of *client, device vgpu.DeviceID, on bool) {
 	if to.worker == nil {
 		return
 	}

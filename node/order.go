@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"syscall"
@@ -10,6 +11,7 @@ import (
 
 	"muster/device"
 	"muster/node/ask"
+	"muster/node/loop"
 	"muster/node/proc"
 	"muster/node/refusal"
 	"muster/node/requests"
@@ -18,6 +20,7 @@ import (
 	"muster/node/socket"
 	"muster/node/vgpu"
 	"muster/node/workers"
+	"muster/wire"
 	"muster/wire/control"
 )
 
@@ -48,11 +51,25 @@ import (
 // An order ends with the worker that has it. If the client goes on in another worker,
 // or with another daemon, the requester must give the order again.
 
-// orders are the requests that begin a conversation.
-var orders = map[string]func(d *daemon, t *requests.Talk, r ask.OrderRequest) (bytes uint64, err error){
-	ask.CheckpointRequest: (*daemon).checkpointClient,
-	ask.RestoreRequest:    (*daemon).restoreClient,
-	ask.ReviveRequest:     (*daemon).revive,
+// orders gives them to workers.
+type orders struct {
+	loop    *loop.Loop
+	rights  requests.Rights
+	owners  requests.Clients
+	clients map[vgpu.ClientID]*client
+	now     func() time.Time
+	notNow  func() *wire.Refused
+	log     *slog.Logger
+	newcomers
+}
+
+// newcomers makes clients for programs that are restored.
+type newcomers struct {
+	revivable func(*requests.Talk, ask.OrderRequest) (*client, error) // that the request describes, if the user may have it
+	provide   func(c *client, tells bool) (*provision, error)
+	entrust   func(c *client, w *workers.Process, attached []byte, files []control.Held) error
+	accompany func(c *client, conn *net.UnixConn, said bool)
+	end       func(c *client, reason string, kill bool)
 }
 
 // order is an order that a client's worker has.
@@ -71,12 +88,12 @@ func (o *order) answered(m control.ToDaemon) {
 
 // beginOrder finds a client that a user may give orders to. Until endOrder it takes no
 // other order.
-func (d *daemon) beginOrder(who socket.Peer, id uint64) (c *client, o *order, err error) {
-	err = d.loop.Try(func() error {
-		if err := d.rights.MayActOn(who, vgpu.ClientID(id), d); err != nil {
+func (s *orders) beginOrder(who socket.Peer, id uint64) (c *client, o *order, err error) {
+	err = s.loop.Try(func() error {
+		if err := s.rights.MayActOn(who, vgpu.ClientID(id), s.owners); err != nil {
 			return err
 		}
-		c = d.clients[vgpu.ClientID(id)]
+		c = s.clients[vgpu.ClientID(id)]
 		switch {
 		case c.worker == nil || c.isAway() || c.unsettled:
 			return fmt.Errorf("client %d has no worker at the moment, and gets one: try again", id)
@@ -92,8 +109,8 @@ func (d *daemon) beginOrder(who socket.Peer, id uint64) (c *client, o *order, er
 	return c, o, err
 }
 
-func (d *daemon) endOrder(c *client) {
-	d.loop.Do(func() { c.order = nil })
+func (s *orders) endOrder(c *client) {
+	s.loop.Do(func() { c.order = nil })
 }
 
 // owes says whether a client's worker has an order that it has not answered.
@@ -101,8 +118,8 @@ func (c *client) owes() bool { return c.order != nil && c.order.worker == c.work
 
 // command has the worker do something, and waits for its answer. The files are closed
 // in any case.
-func (d *daemon) command(c *client, o *order, m control.ToWorker, files ...*os.File) (control.ToDaemon, error) {
-	err := d.loop.Try(func() error {
+func (s *orders) command(c *client, o *order, m control.ToWorker, files ...*os.File) (control.ToDaemon, error) {
+	err := s.loop.Try(func() error {
 		switch {
 		case c.ending:
 			return fmt.Errorf("client %d has ended", c.id)
@@ -122,8 +139,8 @@ func (d *daemon) command(c *client, o *order, m control.ToWorker, files ...*os.F
 		return answer, nil
 	case <-o.worker.Exited:
 		return nil, c.workerLost()
-	case <-d.loop.Ended():
-		return nil, d.notNow()
+	case <-s.loop.Ended():
+		return nil, s.notNow()
 	}
 }
 
@@ -133,40 +150,40 @@ func (c *client) workerLost() error {
 }
 
 // proceed lets a held client go on.
-func (d *daemon) proceed(c *client, o *order) {
-	d.loop.Do(func() {
+func (s *orders) proceed(c *client, o *order) {
+	s.loop.Do(func() {
 		if !c.ending && c.worker == o.worker {
 			c.worker.Post(control.Proceed{})
 		}
 	})
 }
 
-func (d *daemon) checkpointClient(t *requests.Talk, r ask.OrderRequest) (bytes uint64, err error) {
-	c, o, err := d.beginOrder(t.Who, r.Client)
+func (s *orders) checkpointClient(t *requests.Talk, r ask.OrderRequest) (bytes uint64, err error) {
+	c, o, err := s.beginOrder(t.Who, r.Client)
 	if err != nil {
 		return 0, err
 	}
-	defer d.endOrder(c)
-	within := d.opts.Now().Add(setUpTime)
+	defer s.endOrder(c)
+	within := s.now().Add(setUpTime)
 	file, err := t.File(within)
 	if err != nil {
 		return 0, err
 	}
 	stay := t.OnHangUp(func() {
-		d.loop.Do(func() { o.givenUp = true })
-		d.proceed(c, o)
+		s.loop.Do(func() { o.givenUp = true })
+		s.proceed(c, o)
 	})
-	d.log.Info("a client is saved", "client", c.id, "by", t.Who.User.Name, "with its program", r.Hold)
-	answer, err := d.checkpointed(d.command(c, o, control.Checkpoint{Hold: r.Hold}, file))
+	s.log.Info("a client is saved", "client", c.id, "by", t.Who.User.Name, "with its program", r.Hold)
+	answer, err := s.checkpointed(s.command(c, o, control.Checkpoint{Hold: r.Hold}, file))
 	stay(within)
 	if err == nil && answer.Held {
-		return d.hold(t, c, o, answer.Bytes)
+		return s.hold(t, c, o, answer.Bytes)
 	}
 	return answer.Bytes, err
 }
 
 // checkpointed takes the answer to Checkpoint.
-func (d *daemon) checkpointed(said control.ToDaemon, err error) (control.Checkpointed, error) {
+func (s *orders) checkpointed(said control.ToDaemon, err error) (control.Checkpointed, error) {
 	answer, ok := said.(control.Checkpointed)
 	switch {
 	case err != nil:
@@ -181,9 +198,9 @@ func (d *daemon) checkpointed(said control.ToDaemon, err error) (control.Checkpo
 
 // hold keeps a client stopped until the requester sends save. If the requester says
 // anything else, or hangs up, the client goes on.
-func (d *daemon) hold(t *requests.Talk, c *client, o *order, bytes uint64) (uint64, error) {
+func (s *orders) hold(t *requests.Talk, c *client, o *order, bytes uint64) (uint64, error) {
 	reply := ask.OrderReply{Held: true, Bytes: bytes, Client: uint64(c.id), Socket: inode(c.conn), Ring: c.ring, Arena: c.data, Shown: c.shown}
-	stop := d.watch(t.Conn, c)
+	stop := s.watch(t.Conn, c)
 	defer stop()
 	err := t.Say(reply)
 	request := ""
@@ -191,16 +208,16 @@ func (d *daemon) hold(t *requests.Talk, c *client, o *order, bytes uint64) (uint
 		request, err = t.Hear()
 	}
 	if err != nil || request != ask.SaveRequest {
-		d.proceed(c, o)
+		s.proceed(c, o)
 		return 0, fmt.Errorf("the checkpoint of client %d was given up", c.id)
 	}
-	answer, err := d.checkpointed(d.command(c, o, control.Proceed{Save: true}))
+	answer, err := s.checkpointed(s.command(c, o, control.Proceed{Save: true}))
 	return answer.Bytes, err
 }
 
 // watch makes reads from a conversation fail once its client has ended, so that the
 // conversation does not wait for the requester.
-func (d *daemon) watch(conn *net.UnixConn, c *client) (stop func()) {
+func (s *orders) watch(conn *net.UnixConn, c *client) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		select {
@@ -212,25 +229,25 @@ func (d *daemon) watch(conn *net.UnixConn, c *client) (stop func()) {
 	return func() { close(done) }
 }
 
-func (d *daemon) restoreClient(t *requests.Talk, r ask.OrderRequest) (bytes uint64, err error) {
-	c, o, err := d.beginOrder(t.Who, r.Client)
+func (s *orders) restoreClient(t *requests.Talk, r ask.OrderRequest) (bytes uint64, err error) {
+	c, o, err := s.beginOrder(t.Who, r.Client)
 	if err != nil {
 		return 0, err
 	}
-	defer d.endOrder(c)
-	file, err := t.File(d.opts.Now().Add(setUpTime))
+	defer s.endOrder(c)
+	file, err := t.File(s.now().Add(setUpTime))
 	if err != nil {
 		return 0, err
 	}
-	answer, err := d.restored(d.command(c, o, control.Restore{}, file))
+	answer, err := s.restored(s.command(c, o, control.Restore{}, file))
 	if err == nil {
-		d.log.Info("a client was restored", "client", c.id, "by", t.Who.User.Name, "bytes", answer.Bytes)
+		s.log.Info("a client was restored", "client", c.id, "by", t.Who.User.Name, "bytes", answer.Bytes)
 	}
 	return answer.Bytes, err
 }
 
 // restored takes the answer to Restore.
-func (d *daemon) restored(said control.ToDaemon, err error) (control.Restored, error) {
+func (s *orders) restored(said control.ToDaemon, err error) (control.Restored, error) {
 	answer, ok := said.(control.Restored)
 	switch {
 	case err != nil:
@@ -250,12 +267,12 @@ const maxVirtual = 64
 
 // revive makes a client from a file, for a program that the requester is about to
 // restore.
-func (d *daemon) revive(t *requests.Talk, r ask.OrderRequest) (uint64, error) {
-	c, err := d.revivable(t, r)
+func (s *orders) revive(t *requests.Talk, r ask.OrderRequest) (uint64, error) {
+	c, err := s.revivable(t, r)
 	if err != nil {
 		return 0, err
 	}
-	file, err := t.File(d.opts.Now().Add(setUpTime))
+	file, err := t.File(s.now().Add(setUpTime))
 	if err != nil {
 		return 0, err
 	}
@@ -266,23 +283,23 @@ func (d *daemon) revive(t *requests.Talk, r ask.OrderRequest) (uint64, error) {
 	}
 	defer theirs.Close()
 	c.conn = own
-	given, err := d.provide(c, false)
+	given, err := s.provide(c, false)
 	if err != nil {
 		file.Close()
 		own.Close()
 		return 0, err
 	}
 	defer given.close()
-	bytes, err := d.refill(t, c, given.worker, file)
+	bytes, err := s.refill(t, c, given.worker, file)
 	if err == nil {
-		err = d.sendProgram(t, c, given, theirs)
+		err = s.sendProgram(t, c, given, theirs)
 	}
 	if err != nil {
-		d.loop.Do(func() { d.end(c, "it was not restored", false) })
+		s.loop.Do(func() { s.end(c, "it was not restored", false) })
 		<-c.gone
 		return 0, err
 	}
-	d.loop.Go(func() { d.accompany(c, own, false) })
+	s.loop.Go(func() { s.accompany(c, own, false) })
 	return bytes, nil
 }
 
@@ -324,20 +341,20 @@ func (d *daemon) revivable(t *requests.Talk, r ask.OrderRequest) (*client, error
 }
 
 // refill gives a new client's worker the file.
-func (d *daemon) refill(t *requests.Talk, c *client, w *workers.Process, file *os.File) (uint64, error) {
-	_, o, err := d.beginOrder(socket.Peer{User: d.rights.Own}, uint64(c.id))
+func (s *orders) refill(t *requests.Talk, c *client, w *workers.Process, file *os.File) (uint64, error) {
+	_, o, err := s.beginOrder(socket.Peer{User: s.rights.Own}, uint64(c.id))
 	if err == nil && o.worker != w {
-		d.endOrder(c)
+		s.endOrder(c)
 		err = c.workerLost()
 	}
 	if err != nil {
 		file.Close()
 		return 0, err
 	}
-	defer d.endOrder(c)
-	answer, err := d.restored(d.command(c, o, control.Restore{Whole: true}, file))
+	defer s.endOrder(c)
+	answer, err := s.restored(s.command(c, o, control.Restore{Whole: true}, file))
 	if err == nil {
-		d.log.Info("a client was revived", "client", c.id, "by", t.Who.User.Name, "user", c.peer.User.Name, "bytes", answer.Bytes)
+		s.log.Info("a client was revived", "client", c.id, "by", t.Who.User.Name, "user", c.peer.User.Name, "bytes", answer.Bytes)
 	}
 	return answer.Bytes, err
 }
@@ -345,8 +362,8 @@ func (d *daemon) refill(t *requests.Talk, c *client, w *workers.Process, file *o
 // sendProgram gives the requester what the restored program needs of its client, and
 // lets the client go on once the program does. From then on the client survives the
 // loss of its worker and of this daemon, as any other.
-func (d *daemon) sendProgram(t *requests.Talk, c *client, given *provision, connection *os.File) error {
-	stop := d.watch(t.Conn, c)
+func (s *orders) sendProgram(t *requests.Talk, c *client, given *provision, connection *os.File) error {
+	stop := s.watch(t.Conn, c)
 	defer stop()
 	reply := ask.OrderReply{Client: uint64(c.id), Ring: c.ring, Arena: c.data}
 	if err := t.Say(reply, connection, given.files[0].File, given.files[1].File); err != nil {
@@ -356,10 +373,10 @@ func (d *daemon) sendProgram(t *requests.Talk, c *client, given *provision, conn
 	if err != nil || request != ask.GoRequest {
 		return errors.New("the program was not restored")
 	}
-	if err := d.entrust(c, given.worker, nil, given.files); err != nil {
+	if err := s.entrust(c, given.worker, nil, given.files); err != nil {
 		return err
 	}
-	return d.loop.Try(func() error {
+	return s.loop.Try(func() error {
 		if c.ending || c.worker != given.worker {
 			return c.workerLost()
 		}

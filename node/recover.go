@@ -87,7 +87,7 @@ func (d *daemon) employWith(c *client, serve control.Serve, kept []control.Held,
 	files := append(held.Files(kept), locks...)
 	if serve.Pace != nil {
 		// A copy, since the daemon closes its own when it ends, which may be now.
-		shared, err := held.Copy([]control.Held{{Name: "memory in which workers claim devices", File: d.precedence}})
+		shared, err := held.Copy([]control.Held{{Name: "memory in which workers claim devices", File: d.precedence.File}})
 		if err != nil {
 			return nil, nil, refusal.Because(err, refusal.SystemNotReady, "no worker can serve the program: %v", err)
 		}
@@ -101,7 +101,7 @@ func (d *daemon) employWith(c *client, serve control.Serve, kept []control.Held,
 // workerEnded notes that a client has no worker any more, and has the client rebuilt or
 // forgotten. Only the loop calls it.
 func (d *daemon) workerEnded(c *client, w *workers.Process) {
-	defer d.sweepQueues()
+	defer d.loads.sweepQueues()
 	if d.clients[c.id] == c && c.worker == w && d.mayRebuild(c) {
 		d.rebuild(c)
 		return
@@ -142,7 +142,7 @@ func (d *daemon) rebuild(c *client) {
 	}
 	c.why, c.worker, c.device, c.wanting, c.pulse = "", nil, vgpu.AnyDevice, false, pulse{}
 	c.told, c.unsettled, c.renewing = vgpu.Usage{}, false, 0
-	d.dropLoans(c)
+	d.loans.dropLoans(c)
 	d.leaveSpare(c)
 	d.core.Step(vgpu.Faulted{Client: c.id})
 	serve := d.serveOf(c)

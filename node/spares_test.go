@@ -426,7 +426,7 @@ func TestADrainingNodeRests(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.stock.CloseLocks()
-	d.drain()
+	d.ending.drain()
 	d.spares.Tend(cfg.Spare, d.loop.Draining(), d.stock.Load())
 	if at, ok := loop.First(d.alarms(nil)); ok && at <= d.loop.Now() {
 		t.Errorf("the loop wakes at %v, and it is %v", at, d.loop.Now())

@@ -3,9 +3,15 @@ package node
 import (
 	"time"
 
+	"muster/node/dispatch"
 	"muster/node/fate"
+	"muster/node/grants"
 	"muster/node/inventory"
+	"muster/node/loop"
+	"muster/node/mps"
 	"muster/node/proc"
+	"muster/node/settings"
+	"muster/node/stock"
 	"muster/node/survival"
 	"muster/node/tally"
 	"muster/node/vgpu"
@@ -16,24 +22,38 @@ import (
 // when it is attached or gets another worker; the other says where it stands, and is written often.
 // Of what a worker claims about its user, limits and leases, only what these files confirm counts.
 
+// files are those that the next daemon reads.
+type files struct {
+	loop       *loop.Loop
+	core       *dispatch.Dispatcher
+	keeper     *survival.Keeper
+	clients    map[vgpu.ClientID]*client
+	stock      *stock.Stock
+	grants     *grants.Book
+	sharing    *mps.Sharing
+	precedence *precedence
+	tally      *tally.Book
+	settings   *settings.Live
+}
+
 // --- writing -------------------------------------------------------------------
 
 // saveDue writes statistics if it is time.
-func (d *daemon) saveDue() {
-	if !d.keeper.TakeDue(d.loop.Now()) {
+func (k *files) saveDue() {
+	if !k.keeper.TakeDue(k.loop.Now()) {
 		return
 	}
-	d.saveNode()
+	k.saveNode()
 	count := 0
-	for _, c := range d.clients {
+	for _, c := range k.clients {
 		if !c.unsaved || !c.isKept() {
 			continue
 		}
 		if count++; count > survival.MostSaved {
-			d.keeper.Again(d.loop.Now())
+			k.keeper.Again(k.loop.Now())
 			return
 		}
-		d.save(c)
+		k.save(c)
 	}
 }
 
@@ -41,60 +61,60 @@ func (d *daemon) saveDue() {
 func (c *client) isKept() bool { return c.worker != nil && c.held != nil && !c.ending }
 
 // writeDown writes down who a client is, that a worker has it, and where it stands.
-func (d *daemon) writeDown(c *client, w *workers.Process) (err error) {
-	if d.keeper == nil || c.held == nil || c.ending {
+func (k *files) writeDown(c *client, w *workers.Process) (err error) {
+	if k.keeper == nil || c.held == nil || c.ending {
 		return nil
 	}
 	if c.standing == nil {
-		c.standing, err = d.keeper.Standing(c.id)
+		c.standing, err = k.keeper.Standing(c.id)
 	}
 	if err == nil {
-		d.save(c)
-		f := d.fileOf(c, w)
-		err = d.keeper.WriteClient(&f)
+		k.save(c)
+		f := k.fileOf(c, w)
+		err = k.keeper.WriteClient(&f)
 	}
-	return d.keeper.Wrote("a client's state", err)
+	return k.keeper.Wrote("a client's state", err)
 }
 
 // save writes down where a client stands.
-func (d *daemon) save(c *client) {
+func (k *files) save(c *client) {
 	if c.standing == nil {
 		return
 	}
 	c.unsaved = false
-	s := d.stateOf(c)
+	s := k.stateOf(c)
 	c.place = s.Place
-	d.keeper.WriteStanding(c.standing, &s)
+	k.keeper.WriteStanding(c.standing, &s)
 }
 
 // forgetFile removes the files of a client that has ended.
-func (d *daemon) forgetFile(c *client) {
+func (k *files) forgetFile(c *client) {
 	if c.standing != nil {
 		c.standing.Close()
 		c.standing = nil
-		d.keeper.Forget(c.id)
-		d.keeper.Touch(d.loop.Now())
+		k.keeper.Forget(c.id)
+		k.keeper.Touch(k.loop.Now())
 	}
 }
 
 // saveNode writes what is known of the node.
-func (d *daemon) saveNode() {
-	if d.keeper != nil {
-		f := d.nodeFile()
-		d.keeper.WriteNode(&f)
+func (k *files) saveNode() {
+	if k.keeper != nil {
+		f := k.nodeFile()
+		k.keeper.WriteNode(&f)
 	}
 }
 
 // saveChanged writes down the clients whose leases an event has changed, before their workers are
 // told.
-func (d *daemon) saveChanged(now time.Duration, e vgpu.Event, effects []vgpu.Effect) {
-	if d.keeper == nil {
+func (k *files) saveChanged(now time.Duration, e vgpu.Event, effects []vgpu.Effect) {
+	if k.keeper == nil {
 		return
 	}
 	look := func(id vgpu.ClientID) {
-		c := d.clients[id]
-		if v, ok := d.core.Client(id); ok && c != nil && survival.PlaceOf(v) != c.place {
-			d.save(c)
+		c := k.clients[id]
+		if v, ok := k.core.Client(id); ok && c != nil && survival.PlaceOf(v) != c.place {
+			k.save(c)
 		}
 	}
 	switch e := e.(type) {
@@ -106,7 +126,7 @@ func (d *daemon) saveChanged(now time.Duration, e vgpu.Event, effects []vgpu.Eff
 		look(e.Client)
 	case vgpu.Tick:
 	default:
-		d.keeper.Touch(now)
+		k.keeper.Touch(now)
 	}
 	for _, effect := range effects {
 		if effect.Kind == vgpu.Grant || effect.Kind == vgpu.Gone {
@@ -115,46 +135,46 @@ func (d *daemon) saveChanged(now time.Duration, e vgpu.Event, effects []vgpu.Eff
 	}
 }
 
-func (d *daemon) fileOf(c *client, w *workers.Process) survival.ClientFile {
+func (k *files) fileOf(c *client, w *workers.Process) survival.ClientFile {
 	return survival.ClientFile{
 		Version: survival.StateVersion, Boot: proc.Boot(), Client: c.id,
 		UID: c.peer.User.UID, User: c.peer.User.Name, Pid: c.peer.PID, Address: c.peer.Address, Program: c.program, Grant: c.under.Id(), Share: c.under.Share, Ordinal: c.ordinal, Guest: c.guest.file(),
-		Weight: c.weight, Latency: c.latency, Mapping: c.mapping, Fate: d.sharing.State(fate.Client(c.id)), Portion: c.share, Memory: c.memory, MemoryBy: c.memoryBy, Shown: c.shown, ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Since: d.loop.Start().Add(c.since), Ring: c.ring, Data: c.data,
+		Weight: c.weight, Latency: c.latency, Mapping: c.mapping, Fate: k.sharing.State(fate.Client(c.id)), Portion: c.share, Memory: c.memory, MemoryBy: c.memoryBy, Shown: c.shown, ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Since: k.loop.Start().Add(c.since), Ring: c.ring, Data: c.data,
 		Worker: survival.WorkerFile{Pid: w.PID(), Start: w.Started, UID: w.UID}, Files: c.held, Attached: c.attached,
 	}
 }
 
-func (d *daemon) stateOf(c *client) survival.ClientState {
-	v, _ := d.core.Client(c.id)
+func (k *files) stateOf(c *client) survival.ClientState {
+	v, _ := k.core.Client(c.id)
 	s := survival.ClientState{
 		Place: survival.PlaceOf(v), Pinned: c.pinned, Committed: c.committed,
 		Kernels: v.Kernels, Busy: v.GPUTime, Told: tally.UsageOf(c.told), Waits: v.Waits, Preemptions: v.Preemptions, Moves: v.Moves,
 		Rebuilds: c.rebuilds, Counters: c.counters, Peak: c.peak, Stats: c.memoryNow,
 	}
 	if c.wanting {
-		s.WantedAt = d.loop.Start().Add(c.wantedAt)
+		s.WantedAt = k.loop.Start().Add(c.wantedAt)
 	}
 	return s.WithoutLinks()
 }
 
-func (d *daemon) nodeFile() survival.NodeStateFile {
-	view := d.core.View()
+func (k *files) nodeFile() survival.NodeStateFile {
+	view := k.core.View()
 	f := survival.NodeStateFile{
-		Version: survival.StateVersion, Boot: proc.Boot(), Last: d.core.Last(), Past: d.tally.Past, Usage: tally.UsageOf(tally.Plus(d.tally.Before.Past, view.Past)), Moves: tally.PlusMoves(d.tally.Before.Moves, view.PastMoves),
-		Waits: d.tally.Waits, Preempted: d.tally.Preempted, Refused: d.tally.Refused, Ended: d.tally.Gone,
+		Version: survival.StateVersion, Boot: proc.Boot(), Last: k.core.Last(), Past: k.tally.Past, Usage: tally.UsageOf(tally.Plus(k.tally.Before.Past, view.Past)), Moves: tally.PlusMoves(k.tally.Before.Moves, view.PastMoves),
+		Waits: k.tally.Waits, Preempted: k.tally.Preempted, Refused: k.tally.Refused, Ended: k.tally.Gone,
 	}
-	if d.precedence != nil {
-		f.Precedence, _ = proc.Identify(d.precedence) // without it the next daemon makes another
+	if k.precedence.File != nil {
+		f.Precedence, _ = proc.Identify(k.precedence.File) // without it the next daemon makes another
 	}
-	for i, e := range d.stock.Load().Entries {
-		is := survival.DeviceFile{Config: e.DeviceConfig, Reserve: e.Reserve, Here: e.Here, Is: inventory.Dispatched(e.Info, d.settings.Load().VGPUs), Usage: tally.UsageOf(d.tally.Before.Of(i))}
+	for i, e := range k.stock.Load().Entries {
+		is := survival.DeviceFile{Config: e.DeviceConfig, Reserve: e.Reserve, Here: e.Here, Is: inventory.Dispatched(e.Info, k.settings.Load().VGPUs), Usage: tally.UsageOf(k.tally.Before.Of(i))}
 		if i < len(view.Devices) { // else the device is new, and the dispatcher is told of it next
-			is.Usage = tally.UsageOf(tally.Plus(d.tally.Before.Of(i), view.Devices[i].Usage))
+			is.Usage = tally.UsageOf(tally.Plus(k.tally.Before.Of(i), view.Devices[i].Usage))
 		}
 		f.Devices = append(f.Devices, is)
 	}
-	for _, id := range d.grants.Ids() {
-		f.Grants = append(f.Grants, *d.grants.Of(id))
+	for _, id := range k.grants.Ids() {
+		f.Grants = append(f.Grants, *k.grants.Of(id))
 	}
 	return f
 }

@@ -7,75 +7,113 @@ import (
 	"slices"
 	"time"
 
+	"muster/internal/door"
+	"muster/node/dispatch"
 	"muster/node/fate"
+	"muster/node/grants"
+	"muster/node/lending"
+	"muster/node/loop"
+	"muster/node/mps"
 	"muster/node/refusal"
 	"muster/node/requests"
 	"muster/node/settings"
 	"muster/node/shown"
 	"muster/node/socket"
+	"muster/node/spares"
+	"muster/node/stock"
 	"muster/node/tally"
 	"muster/node/vgpu"
+	"muster/node/workers"
 	"muster/wire/control"
 	"muster/wire/status"
 )
 
+// pictures show how the node is. Only the loop uses them, save status and answerStatus.
+type pictures struct {
+	Options
+	loop        *loop.Loop
+	core        *dispatch.Dispatcher
+	stock       *stock.Stock
+	clients     map[vgpu.ClientID]*client
+	settings    *settings.Live
+	sharing     *mps.Sharing
+	lending     *lending.Lending
+	spares      *spares.Spares
+	confinement *workers.Confinement
+	tally       *tally.Book
+	quota       *quota
+	places      *door.Places
+	name        string // the node's
+	problems    func() []status.Problem
+	lentBefore  map[lentTo]lentPast // what guests did that have left
+}
+
+// actable are clients on which users may act.
+type actable struct {
+	*pictures
+	end func(c *client, reason string, kill bool)
+}
+
+// End ends a client at once.
+func (a actable) End(id vgpu.ClientID, why string) { a.end(a.clients[id], why, true) }
+
 // status asks the loop for a picture.
-func (d *daemon) status() (status.Node, bool) {
+func (p *pictures) status() (status.Node, bool) {
 	var s status.Node
-	problems := d.problems()
-	ok := d.loop.Ask(func() { s = d.picture() })
+	problems := p.problems()
+	ok := p.loop.Ask(func() { s = p.picture() })
 	s.Problems = problems
 	return s, ok
 }
 
-func (d *daemon) picture() status.Node { return d.pictureOf(d.core.View()) }
+func (p *pictures) picture() status.Node { return p.pictureOf(p.core.View()) }
 
-func (d *daemon) pictureOf(view vgpu.View) status.Node {
-	now := d.loop.Now()
+func (p *pictures) pictureOf(view vgpu.View) status.Node {
+	now := p.loop.Now()
 	s := status.Node{
-		Node: d.cfg.Name, Pid: os.Getpid(), Up: now.Seconds(), Policy: d.settings.Load().Policy.String(),
-		SwapSize: d.settings.Load().Swap.Size, Committed: d.committed, Draining: d.loop.Draining(),
+		Node: p.name, Pid: os.Getpid(), Up: now.Seconds(), Policy: p.settings.Load().Policy.String(),
+		SwapSize: p.settings.Load().Swap.Size, Committed: p.quota.total, Draining: p.loop.Draining(),
 		Devices: make([]status.Device, len(view.Devices)), Clients: make([]status.Client, 0, len(view.Clients)),
-		Ended: append([]status.Client{}, d.tally.Gone...),
+		Ended: append([]status.Client{}, p.tally.Gone...),
 	}
-	s.MPS = d.sharing.Status()
-	d.pictureLent(&s)
-	d.lending.Status(&s)
-	if d.opts.Parcels != nil {
-		exchanged := d.opts.Parcels()
+	s.MPS = p.sharing.Status()
+	p.pictureLent(&s)
+	p.lending.Status(&s)
+	if p.Parcels != nil {
+		exchanged := p.Parcels()
 		s.Parcels = &exchanged
 	}
-	if d.opts.Sessions != nil {
-		sessions := d.opts.Sessions()
+	if p.Sessions != nil {
+		sessions := p.Sessions()
 		s.Sessions = &sessions
 	}
-	for _, service := range d.opts.Services {
+	for _, service := range p.Services {
 		if service.Status != nil {
 			service.Status(&s)
 		}
 	}
-	all := d.tally.Past.Links
-	for _, c := range d.clients {
+	all := p.tally.Past.Links
+	for _, c := range p.clients {
 		all = all.Plus(c.counters.Links)
 	}
-	s.Links = d.linkStatus(all)
-	stock := d.stock.Load()
+	s.Links = p.linkStatus(all)
+	stock := p.stock.Load()
 	for i, v := range view.Devices {
 		e := &stock.Entries[i]
 		s.Devices[i] = status.Device{
-			Number: i, Name: v.Name, Kind: e.Kind, State: v.State.String(), Removing: d.stock.IsLeaving(v.ID),
-			Speed: e.Info.Speed, Memory: v.Memory, Free: v.Free, Spares: d.spares.Waiting(v.ID),
-			Slots: v.Slots, Assigned: v.Used, BusyTime: tally.Plus(v.Usage, d.tally.Before.Of(i)).GPUTime.Seconds(), Lost: v.State == vgpu.DeviceLost,
-			Lender: d.lending.Lender(e.Lender.Address), Borrowed: e.Ticket != "", Confined: d.confinedOn(v.ID),
-			MappedKernels: d.tally.Mapped[v.ID].Kernels, MappedIn: d.tally.Mapped[v.ID].Moved,
+			Number: i, Name: v.Name, Kind: e.Kind, State: v.State.String(), Removing: p.stock.IsLeaving(v.ID),
+			Speed: e.Info.Speed, Memory: v.Memory, Free: v.Free, Spares: p.spares.Waiting(v.ID),
+			Slots: v.Slots, Assigned: v.Used, BusyTime: tally.Plus(v.Usage, p.tally.Before.Of(i)).GPUTime.Seconds(), Lost: v.State == vgpu.DeviceLost,
+			Lender: p.lending.Lender(e.Lender.Address), Borrowed: e.Ticket != "", Confined: p.confinedOn(v.ID),
+			MappedKernels: p.tally.Mapped[v.ID].Kernels, MappedIn: p.tally.Mapped[v.ID].Moved,
 		}
 	}
 	var cut map[uint64]time.Duration
-	if d.opts.Cut != nil {
-		cut = d.opts.Cut()
+	if p.Cut != nil {
+		cut = p.Cut()
 	}
 	for _, v := range view.Clients {
-		c := d.clients[v.ID]
+		c := p.clients[v.ID]
 		if c == nil { // a loan, which its client tells of
 			continue
 		}
@@ -83,12 +121,12 @@ func (d *daemon) pictureOf(view vgpu.View) status.Node {
 			s.Devices[v.Device].Busy++
 		}
 		about := c.status(v, now)
-		about.Links = d.linkStatus(c.counters.Links)
+		about.Links = p.linkStatus(c.counters.Links)
 		if left, is := cut[about.ID]; is {
 			about.Cut, about.CutLeft = true, left.Seconds()
 		}
 		if s.MPS != nil {
-			about.MPS = string(d.sharing.State(fate.Client(c.id)))
+			about.MPS = string(p.sharing.State(fate.Client(c.id)))
 		}
 		if about.MPS == string(fate.Shared) {
 			about.Share = c.share
@@ -99,8 +137,8 @@ func (d *daemon) pictureOf(view vgpu.View) status.Node {
 }
 
 // Owner is whose a client is that has not ended.
-func (d *daemon) Owner(id vgpu.ClientID) (settings.Account, bool) {
-	c := d.clients[id]
+func (p *pictures) Owner(id vgpu.ClientID) (settings.Account, bool) {
+	c := p.clients[id]
 	if c == nil || c.ending {
 		return settings.Account{}, false
 	}
@@ -108,13 +146,10 @@ func (d *daemon) Owner(id vgpu.ClientID) (settings.Account, bool) {
 }
 
 // Status is the picture of one client.
-func (d *daemon) Status(id vgpu.ClientID) status.Client {
-	v, _ := d.core.Client(id)
-	return d.clients[id].status(v, d.loop.Now())
+func (p *pictures) Status(id vgpu.ClientID) status.Client {
+	v, _ := p.core.Client(id)
+	return p.clients[id].status(v, p.loop.Now())
 }
-
-// End ends a client at once.
-func (d *daemon) End(id vgpu.ClientID, why string) { d.end(d.clients[id], why, true) }
 
 func (c *client) status(v vgpu.ClientView, now time.Duration) status.Client {
 	s := status.Client{
@@ -155,13 +190,13 @@ func movesOf(m vgpu.Moves) status.Moves {
 }
 
 // remember keeps the last picture of a client, and returns what it used.
-func (d *daemon) remember(c *client) vgpu.Usage {
-	v, _ := d.core.Client(c.id)
-	s := c.status(vgpu.ClientView{Device: vgpu.AnyDevice, Usage: v.Usage, Moves: v.Moves, Turns: v.Turns, Longest: v.Longest, Moving: v.Moving}, d.loop.Now())
+func (p *pictures) remember(c *client) vgpu.Usage {
+	v, _ := p.core.Client(c.id)
+	s := c.status(vgpu.ClientView{Device: vgpu.AnyDevice, Usage: v.Usage, Moves: v.Moves, Turns: v.Turns, Longest: v.Longest, Moving: v.Moving}, p.loop.Now())
 	c.counters.Turns, c.counters.Moving = uint64(v.Turns), v.Moving
 	s.State, s.Worker = "ended", 0
-	s.Links = d.linkStatus(c.counters.Links)
-	d.tally.Leave(s, c.counters)
+	s.Links = p.linkStatus(c.counters.Links)
+	p.tally.Leave(s, c.counters)
 	return v.Usage
 }
 
@@ -176,12 +211,52 @@ func (c *client) report(s control.Stats) {
 	n.Links = n.Links.Most(s.Links)
 }
 
+// grantStatus is a grant for people, without anything secret.
+func (p *pictures) grantStatus(g *grants.Granted) status.Grant {
+	s := status.Grant{ID: g.ID, User: g.User, Limit: g.Limit, Devices: []status.GrantedDevice{}}
+	if !g.Expires.IsZero() {
+		s.Expires = g.Expires.Unix()
+	}
+	for i, share := range g.Devices {
+		is := status.GrantedDevice{Device: share.Device, Name: p.stock.Load().NameOf(vgpu.DeviceID(share.Device)), Memory: share.Memory}
+		for _, c := range p.clients {
+			switch {
+			case c.under.Granted != g:
+			case c.under.Share == i:
+				is.Clients++
+				is.Allocated += c.memoryNow.Allocated
+			case c.loans[vgpu.DeviceID(share.Device)] != nil: // its launches are mapped there too
+				is.Clients++
+			}
+		}
+		s.Devices = append(s.Devices, is)
+	}
+	return s
+}
+
+// confinedOn is what confines all workers of clients on a device, and those that wait there for a client;
+// what the next worker gets if there is none. The loop calls it.
+func (p *pictures) confinedOn(id vgpu.DeviceID) status.Confined {
+	least := p.confinement.State()
+	for _, c := range p.clients {
+		if c.worker != nil && c.device == id {
+			least = least.Least(p.confinement.Of(c.worker))
+		}
+	}
+	for s := range p.spares.All() {
+		if s.Worker != nil && s.Device == id {
+			least = least.Least(p.confinement.Of(s.Worker))
+		}
+	}
+	return status.Confined(least)
+}
+
 // linkStatus names the ends of links. A device of another node counts under that node's name and
 // the number that it has there, so that borrowing it again continues the same link.
-func (d *daemon) linkStatus(all tally.Links) []status.Link {
+func (p *pictures) linkStatus(all tally.Links) []status.Link {
 	var named []status.Link
 	for _, l := range all {
-		next := status.Link{From: d.endOf(l.From), To: d.endOf(l.To)}
+		next := status.Link{From: p.endOf(l.From), To: p.endOf(l.To)}
 		at := slices.IndexFunc(named, func(k status.Link) bool { return k.From == next.From && k.To == next.To })
 		if at < 0 {
 			at = len(named)
@@ -194,53 +269,53 @@ func (d *daemon) linkStatus(all tally.Links) []status.Link {
 }
 
 // endOf is one end of a link.
-func (d *daemon) endOf(number int) status.End {
-	entries := d.stock.Load().Entries
+func (p *pictures) endOf(number int) status.End {
+	entries := p.stock.Load().Entries
 	if number < 0 || number >= len(entries) {
-		return status.End{Node: d.cfg.Name, Device: control.OnHost}
+		return status.End{Node: p.name, Device: control.OnHost}
 	}
 	if e := &entries[number]; e.Kind == settings.KindRemote {
-		return status.End{Node: d.lending.Lender(e.Lender.Address), Device: e.Index}
+		return status.End{Node: p.lending.Lender(e.Lender.Address), Device: e.Index}
 	}
-	return status.End{Node: d.cfg.Name, Device: number}
+	return status.End{Node: p.name, Device: number}
 }
 
 // writeMetrics writes the text format that Prometheus reads.
-func (d *daemon) writeMetrics(w io.Writer, problems []status.Problem) {
-	view, total := d.core.View(), d.tally.Past
-	for _, c := range d.clients {
+func (p *pictures) writeMetrics(w io.Writer, problems []status.Problem) {
+	view, total := p.core.View(), p.tally.Past
+	for _, c := range p.clients {
 		total.Add(c.counters)
 	}
-	used, moves := tally.Plus(view.Total(), d.tally.Before.Past), movesOf(tally.PlusMoves(view.PastMoves, d.tally.Before.Moves))
+	used, moves := tally.Plus(view.Total(), p.tally.Before.Past), movesOf(tally.PlusMoves(view.PastMoves, p.tally.Before.Moves))
 	for _, c := range view.Clients {
 		moves = moves.Plus(movesOf(c.Moves))
 		total.Turns, total.Moving = total.Turns+uint64(c.Turns), total.Moving+c.Moving
 	}
 	m := status.Metrics{
-		Node: d.pictureOf(view), Clients: total.Clients + uint64(len(d.clients)), Refused: d.tally.Refused,
+		Node: p.pictureOf(view), Clients: total.Clients + uint64(len(p.clients)), Refused: p.tally.Refused,
 		Kernels: used.Kernels, BusyTime: used.GPUTime.Seconds(), Grants: total.Grants, Denials: total.Denials, Faults: total.Failures,
 		Turns: total.Turns, MoveTime: total.Moving.Seconds(), HeldTime: total.Held.Seconds(),
 		Swaps: total.Swaps, SwapIn: total.SwapIn, SwapOut: total.SwapOut, CopiedIn: total.CopiedIn, CopiedOut: total.CopiedOut,
-		Moves: moves, Preemptions: map[string]uint64{}, Users: d.tally.Users, Waits: d.tally.Waits, Problems: len(problems), Connections: d.places.Taken(),
+		Moves: moves, Preemptions: map[string]uint64{}, Users: p.tally.Users, Waits: p.tally.Waits, Problems: len(problems), Connections: p.places.Taken(),
 	}
 	for state := vgpu.Unqueued; state <= vgpu.Failed; state++ {
 		m.States = append(m.States, state.String())
 	}
 	for _, why := range []vgpu.Reason{vgpu.ForCredit, vgpu.ForIdle, vgpu.ForMemory, vgpu.ForSync, vgpu.ForMove, vgpu.ForDrain, vgpu.ForGrant, vgpu.ForLimit, vgpu.ForQuantum, vgpu.ForRoom} {
-		m.Preemptions[string(why)] = d.tally.Preempted[why]
+		m.Preemptions[string(why)] = p.tally.Preempted[why]
 	}
 	m.WriteText(w)
 	status.WriteBuild(w)
 }
 
-func (d *daemon) answerStatus(_ socket.Peer, line []byte) (any, error) {
+func (p *pictures) answerStatus(_ socket.Peer, line []byte) (any, error) {
 	var r struct {
 		Request string `json:"request"`
 	}
 	if err := requests.Strictly(line, &r); err != nil {
 		return nil, err
 	}
-	s, ok := d.status()
+	s, ok := p.status()
 	if !ok {
 		return nil, refusal.ErrShuttingDown
 	}
@@ -261,7 +336,7 @@ func (d *daemon) answerMonitor(who socket.Peer, line []byte) (any, error) {
 	if len(infos) == 0 {
 		return nil, refusal.ErrNoDevices
 	}
-	s, ok := d.status()
+	s, ok := d.pictures.status()
 	if !ok {
 		return nil, refusal.ErrShuttingDown
 	}

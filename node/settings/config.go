@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"muster/node/vgpu"
@@ -379,3 +380,7 @@ const (
 	MaxArena  = 1 << 40
 	MinArena  = 16 << 30
 )
+
+// Live is the configuration as it is now. Settings that can change at run time must be read here. Nobody may
+// change what Load returns.
+type Live struct{ atomic.Pointer[Config] }

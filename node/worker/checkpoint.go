@@ -68,7 +68,7 @@ type abandoned struct{ control.Proceed }
 // disown forgets the orders of a daemon that has died, and that it wanted the device back. A held
 // client goes on.
 func (w *worker) disown() error {
-	w.forgets(w.prepared)() // the next daemon does not know of it
+	w.prepared.giveUp(w.log)() // the next daemon does not know of it
 	for _, o := range w.orders.next {
 		o.file.Close()
 	}

@@ -129,3 +129,13 @@ func (c *contexts) times(g *gpu, o *clientcore.Op, now clientcore.Time) []client
 	}
 	return all
 }
+
+// know tells devices that check the memory accesses of kernels what the program has allocated.
+func (c *contexts) know(allocations []vmm.Range) {
+	allocated := arenas(allocations)
+	for _, g := range c.open {
+		if know := g.context.Can().Know; know != nil {
+			know(allocated)
+		}
+	}
+}

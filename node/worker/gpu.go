@@ -94,16 +94,6 @@ func (g *gpu) setLimits(all map[uint32]uint64) error {
 	return nil
 }
 
-// lender turns the failure to open a borrowed device into the loss of that device: the lender has
-// died, or no longer knows the ticket. The program did nothing wrong, so the client is to be
-// rebuilt or moved rather than told.
-func (w *worker) lender(at vmm.Place, err error) error {
-	if w.serve.Devices[at.Index()].Lender.Ticket == "" {
-		return err
-	}
-	return &device.Fault{Kind: device.DeviceLost, Detail: err.Error()}
-}
-
 // openGPU opens a context with the client's modules in it, and all memory of the program that
 // kernels may reach.
 func (w *worker) openGPU(o *clientcore.Op) error {
@@ -118,9 +108,9 @@ func (w *worker) openGPU(o *clientcore.Op) error {
 
 func (w *worker) openContext(o *clientcore.Op) error {
 	took := laps.Begin()
-	d, err := w.deviceFor(o.Place.Index())
+	d, err := w.devices.forContext(o.Place.Index(), w.core.Lease.Device == o.Place.Index())
 	if err != nil {
-		return w.lender(o.Place, err)
+		return w.devices.orLost(o.Place.Index(), err)
 	}
 	w.used(o.Place)
 	g := &gpu{place: o.Place, streams: map[uint32]device.Stream{}, events: map[uint32]*event{}, modules: map[uint64]*loaded{}, priority: func(stream uint32) int { return w.core.Priority(stream) }}
@@ -132,7 +122,7 @@ func (w *worker) openContext(o *clientcore.Op) error {
 		Arena: arena, Print: w.told.Printed.Print, Complain: w.told.Printed.Complain, Kernels: w.kernelLimit(),
 		Touches: w.serve.Mapping != "" || w.serve.Guest, // the mapper of a guest may ask
 	}); err != nil {
-		return w.lender(o.Place, w.unserved(err))
+		return w.devices.orLost(o.Place.Index(), w.unserved(err))
 	}
 	took.End("context")
 	if _, err := g.context.Pin(staged(w.shared)); err != nil {

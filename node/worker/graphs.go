@@ -74,7 +74,7 @@ func (w *worker) graph(g *gpu, o *clientcore.Op) device.Graph {
 }
 
 func (w *worker) makeGraph(g *gpu, run *clientcore.Run, before device.Graph) (device.Graph, error) {
-	d, err := w.device(g.place.Index())
+	d, err := w.devices.at(g.place.Index())
 	if err != nil {
 		return nil, err
 	}

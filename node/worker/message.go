@@ -57,7 +57,7 @@ func (w *worker) doAll(m *message, ops []clientcore.Op) (last *clientcore.Op, ou
 		}
 		w.mayDie()
 		if w.checking {
-			w.tellAllocations()
+			w.contexts.know(w.core.Allocations())
 		}
 		how := &operations[o.Kind]
 		if how.ask != nil {

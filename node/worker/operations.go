@@ -95,7 +95,7 @@ func init() { // not where it is declared, since some of them carry out others
 
 		clientcore.GoOn:         {ask: func(*worker, *message, *clientcore.Op) clientcore.Outcome { return clientcore.Outcome{} }},
 		clientcore.Finish:       {ask: (*worker).finish},
-		clientcore.Inspect:      {ask: (*worker).inspect},
+		clientcore.Inspect:      {ask: func(w *worker, _ *message, o *clientcore.Op) clientcore.Outcome { return w.devices.inspect(o.Image) }},
 		clientcore.Open:         {ask: (*worker).openTimed},
 		clientcore.Load:         {ask: (*worker).load},
 		clientcore.Describe:     {ask: (*worker).describe},
@@ -564,7 +564,7 @@ func (w *worker) beginTimeline() {
 		return
 	}
 	w.say(control.Traced{})
-	w.timeline = trace.New(w.ctx, w.block, func() uint32 { return w.current.Header.Seq }, w.serve.Devices)
+	w.timeline = trace.New(w.ctx, w.block, func() uint32 { return w.current.Header.Seq }, w.devices.configs)
 	w.timeline.Rebuilt(w.rebuilt)
 }
 
@@ -648,25 +648,5 @@ func (w *worker) makeTextures(_ *message, o *clientcore.Op) (outcome clientcore.
 		}
 	}
 	outcome.Err = err
-	return outcome
-}
-
-// inspect returns what an image contains, if a device can tell before it is loaded.
-func (w *worker) inspect(_ *message, o *clientcore.Op) (outcome clientcore.Outcome) {
-	for i := range w.devices {
-		d, wrong := w.device(i)
-		if wrong != nil {
-			continue
-		}
-		inspect := d.Can().Inspect
-		if inspect == nil {
-			continue
-		}
-		// A larger device may have room for the image.
-		if outcome.Info, outcome.Err = inspect(o.Image); !errors.Is(outcome.Err, device.ErrOutOfMemory) {
-			outcome.Known = true
-			return outcome
-		}
-	}
 	return outcome
 }

@@ -101,11 +101,11 @@ func (w *worker) used(place vmm.Place) {
 	if p == nil || p.gone {
 		return
 	}
-	if w.devices[place.Index()] == p.device {
+	if w.devices.opened[place.Index()] == p.device {
 		p.gone = true
 		return
 	}
-	discard := w.forgets(p)
+	discard := p.giveUp(w.log)
 	p.ending = true
 	w.others.Go(func() {
 		discard()
@@ -117,8 +117,8 @@ func (w *worker) used(place vmm.Place) {
 // discarded tells the loop that the prepared context was closed beside it.
 type discarded struct{ control.Forgo }
 
-// forgets notes that the prepared context is given up, and returns the function that closes it.
-func (w *worker) forgets(p *prepared) func() {
+// giveUp notes that the prepared context is given up, and returns the function that closes it.
+func (p *prepared) giveUp(log *slog.Logger) func() {
 	if p == nil || p.gone {
 		return func() {}
 	}
@@ -126,7 +126,7 @@ func (w *worker) forgets(p *prepared) func() {
 	return func() {
 		if discard := p.device.Can().Discard; discard != nil {
 			if err := discard(); err != nil {
-				w.log.Debug("closing a context that was prepared", "error", err)
+				log.Debug("closing a context that was prepared", "error", err)
 			}
 		}
 	}
@@ -139,6 +139,6 @@ func (w *worker) forgo() {
 	if p := w.prepared; p != nil && p.ending {
 		return
 	}
-	w.forgets(w.prepared)()
+	w.prepared.giveUp(w.log)()
 	w.say(control.Forgone{})
 }

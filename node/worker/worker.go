@@ -51,18 +51,15 @@ type worker struct {
 	line    *line.Line                     // to the daemon
 	inbox   *mailbox.Box[control.ToWorker] // the daemon's messages that the loop has not handled; receive, which puts them there, must not block: it also answers pings
 	notices *mailbox.Box[notice]           // from other goroutines of this process, which must not block either: a driver has one thread for the host functions of all streams
-	open    Open
-	exit    func() // ends the process
+	exit    func()                         // ends the process
 
 	prepared *prepared // a device with a context that was made before there was a client; nil: none
 
 	serve    control.Serve
-	locks    []*os.File
-	devices  []device.Device  // nil where a device is not open
-	ways     map[int]*os.File // connections by which further devices are opened in other workers
-	shifted  bool             // some module variables are not at the addresses the program knows (shifts)
-	files    []*os.File       // the memory shared with the program: the ring and the data arena
-	caller   *os.File         // the program's connection, if the daemon sent it with Serve
+	devices  devices
+	shifted  bool       // some module variables are not at the addresses the program knows (shifts)
+	files    []*os.File // the memory shared with the program: the ring and the data arena
+	caller   *os.File   // the program's connection, if the daemon sent it with Serve
 	shared   *wire.Shared
 	consumer *wire.Consumer
 
@@ -156,7 +153,7 @@ func replaces(m, before control.ToWorker) bool {
 // Main serves the client that the daemon names on the control connection. It returns when the
 // client has ended, or when the daemon has died and no other daemon adopted the worker. The daemon
 // takes the answer to its first ping as the sign that the worker is ready: receive answers pings,
-// and run starts it only after newWorker, anyDevice and become have succeeded.
+// and run starts it only after newWorker and the opening of devices have succeeded.
 func Main(connection *os.File, open Open, log *slog.Logger) error {
 	// Standard error is a pipe to the daemon. When the daemon dies, writing to it raises SIGPIPE,
 	// and a worker that is stopped at that moment gets SIGHUP. The worker must survive both
@@ -214,9 +211,11 @@ func Main(connection *os.File, open Open, log *slog.Logger) error {
 	w.exit = func() { os.Exit(0) }
 	w.line.ComplainAt()
 	defer w.close()
-	err = w.anyDevice()
-	if err == nil {
-		err = w.become(serve.User)
+	err = w.devices.any(serve.Resume)
+	if err == nil && serve.User != nil && os.Geteuid() == 0 {
+		if err = w.devices.openAll(); err == nil {
+			err = ownprocess.Become(serve.User)
+		}
 	}
 	if err != nil {
 		w.end(err)
@@ -225,44 +224,6 @@ func Main(connection *os.File, open Open, log *slog.Logger) error {
 	took.End("user")
 	w.log.Debug("a worker has its client", "took", took)
 	return w.run()
-}
-
-// anyDevice returns an error if no device can be opened: without one the worker cannot serve the
-// client. A client that was served before waits for a device of another node instead: that node may
-// come back.
-func (w *worker) anyDevice() error {
-	var all error
-	waits := false
-	for i := range w.devices {
-		_, err := w.device(i)
-		if err == nil {
-			return nil
-		}
-		waits = waits || w.serve.Resume && w.serve.Devices[i].Lender != (control.Lender{})
-		all = errors.Join(all, err)
-	}
-	if waits {
-		return nil
-	}
-	return all
-}
-
-// become makes this process run as the client's user, once all devices are open.
-func (w *worker) become(u *control.User) error {
-	if u == nil || os.Geteuid() != 0 {
-		return nil
-	}
-	for i, d := range w.serve.Devices {
-		if d.Gone {
-			continue
-		}
-		// A borrowed device that cannot be reached now may come back: it must not keep the client
-		// from the others.
-		if _, err := w.device(i); err != nil && d.Lender == (control.Lender{}) {
-			return err
-		}
-	}
-	return ownprocess.Become(u)
 }
 
 // cannotServe tells the daemon why this worker will not serve the client.
@@ -301,8 +262,8 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	}
 	w := &worker{
 		prepared: ready,
-		log:      log, inbox: mailbox.New(replaces), notices: mailbox.New[notice](nil), open: open,
-		serve: serve, caller: program, files: files[:2], locks: files[2:], devices: make([]device.Device, len(serve.Devices)),
+		log:      log, inbox: mailbox.New(replaces), notices: mailbox.New[notice](nil),
+		serve: serve, caller: program, files: files[:2], devices: newDevices(serve.Devices, files[2:], serve.Share, shared.SetGuard, open, log),
 		shared: shared, consumer: wire.NewConsumer(shared), contexts: contexts{open: map[vmm.Place]*gpu{}}, began: time.Now(),
 	}
 	if w.pace, err = pace.New(serve.Pace, page, func() bool { return w.inbox.Len() > 0 }); err != nil {
@@ -344,38 +305,13 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		w.consumer.Keep = w.keeper.Record
 	}
 	if serve.Resume && (w.keeper == nil || !w.keeper.Journal().Fresh()) { // a fresh journal means that no message was read from the ring: start as new
-		return w, w.resumeWith(w.openDevices())
+		return w, w.resumeWith(w.devices.known())
 	}
 	w.core, err = clientcore.New(clientcore.Config{
 		Mapping: serve.Mapping, Explain: serve.Explain > 0, Cores: machine.CPUs(),
-		Arena: arena, Chunk: chunk, Limit: serve.Memory, LimitBy: serve.MemoryBy, Defer: serve.Defer, Reserves: serve.SwapDir != "", Devices: w.openDevices(), Guest: serve.Guest,
+		Arena: arena, Chunk: chunk, Limit: serve.Memory, LimitBy: serve.MemoryBy, Defer: serve.Defer, Reserves: serve.SwapDir != "", Devices: w.devices.known(), Guest: serve.Guest,
 	})
 	return w, err
-}
-
-// openDevices opens the node's devices. One that cannot be opened is described as holding nothing;
-// the worker tries it again if the daemon grants it.
-func (w *worker) openDevices() []clientcore.Device {
-	known := make([]clientcore.Device, len(w.serve.Devices))
-	for i := range w.serve.Devices {
-		known[i] = w.openDevice(i)
-	}
-	return known
-}
-
-// device returns a device of the node, opening it at the first call that succeeds.
-func (w *worker) device(i int) (device.Device, error) {
-	if w.serve.Devices[i].Gone {
-		return nil, fmt.Errorf("device %d is not there", i)
-	}
-	if w.devices[i] == nil {
-		d, err := w.open(w.serve.Devices[i], w.locks[i])
-		if err != nil {
-			return nil, fmt.Errorf("opening device %s: %w", w.serve.Devices[i].Name, err)
-		}
-		w.devices[i] = d
-	}
-	return w.devices[i], nil
 }
 
 func (w *worker) now() clientcore.Time { return time.Since(w.began) }
@@ -511,18 +447,10 @@ type nextDaemon struct {
 	end *control.WorkerEnd
 }
 
-// noteLost notes that a device is lost, for the standing.
-func (w *worker) noteLost(m control.ToWorker) {
-	if lost, ok := m.(control.Lost); ok && lost.Device < len(w.serve.Devices) {
-		w.serve.Devices = slices.Clone(w.serve.Devices)
-		w.serve.Devices[lost.Device].Gone = true
-	}
-}
-
 // completed adds to a message what the core does not know.
 func (w *worker) completed(m control.ToDaemon) control.ToDaemon {
 	if standing, ok := m.(control.Standing); ok {
-		standing.Devices = w.serve.Devices
+		standing.Devices = w.devices.configs
 		return standing
 	}
 	if report, ok := m.(control.Report); ok && w.pace != nil {
@@ -830,7 +758,7 @@ func (w *worker) heard(m control.ToWorker) error {
 		w.say(control.Forgone{})
 		return nil
 	case control.Lost:
-		w.noteLost(m)
+		w.devices.lost(m.Device)
 		return w.lostDevice(m)
 	case readied:
 		return w.leaveNow()
@@ -847,9 +775,12 @@ func (w *worker) heard(m control.ToWorker) error {
 	case control.Deny, control.Committed, control.GrantFurther, control.DenyFurther, control.RevokeFurther, control.Beside:
 		return w.handle(w.core.Control(w.now(), m))
 	case comingDevice:
-		return w.addDevice(m)
+		if err := w.devices.add(m); err != nil {
+			return err
+		}
+		return w.handle(w.core.AddDevice(w.now(), m.Device, w.devices.describe(m.Device)))
 	case comingLoan:
-		w.keepWay(m.Device, m.way)
+		w.devices.keepWay(m.Device, m.way)
 		return w.handle(w.core.Control(w.now(), m.GrantFurther))
 	case control.Parked:
 		w.told.Teller.Tell(m.Reason)

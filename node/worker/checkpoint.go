@@ -450,7 +450,7 @@ func (w *worker) refill(o *clientcore.Op) error {
 var errAsBefore = errors.New("a checkpoint could not be restored")
 
 func (w *worker) fill(in *incoming, plan vmm.Plan) error {
-	if err := w.move(plan, false); err != nil {
+	if _, err := w.move(plan, false); err != nil {
 		return err
 	}
 	for _, r := range w.core.Held() {

@@ -139,10 +139,10 @@ func (w *worker) openContext(o *clientcore.Op) error {
 		w.shifted = w.shifted || g.shifts != nil
 	}
 	if err == nil {
-		err = w.mapAll(g)
+		err = w.reach.opened(g, w.core.Mapped)
 	}
 	if err == nil {
-		err = w.mapCommons(g)
+		err = w.commons.opened(g, w.core.Shared)
 	}
 	if err != nil {
 		g.context.Close()

@@ -100,5 +100,6 @@ func (w *worker) bring(g *gpu, k clientcore.Kernel, addr uint64) (vmm.Range, err
 			return vmm.Range{}, err
 		}
 	}
-	return r, w.move(plan, true)
+	_, err := w.move(plan, true)
+	return r, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"muster/device"
 	"muster/node/clientcore"
+	"muster/node/worker/keeper"
 	"muster/wire"
 )
 
@@ -48,6 +49,19 @@ func mapShared(ring, arena *os.File, base uint64, log *slog.Logger) (*wire.Share
 	return shared, err
 }
 
+// reach is the program's memory that kernels can access. A client with such memory cannot be rebuilt: a
+// replay would repeat what kernels did to that memory, and nobody has its former contents.
+type reach struct {
+	shared   *wire.Shared
+	arena    *os.File // of shared
+	contexts *contexts
+	keeper   *keeper.Keeper
+	block    func(f func() error) error // runs what may wait for a device
+	log      *slog.Logger
+	tries    int                 // how many workers the client has had without going on in one
+	all      map[uint64]*reached // by address
+}
+
 // reached is memory of the program that kernels can access.
 type reached struct {
 	host  []byte
@@ -66,18 +80,17 @@ var errTaken = errors.New("the program's memory has an address that is taken in 
 
 const mostTaken = 3
 
-// mapHost lets kernels access memory of the program, in all open contexts; mapAll does it for
-// contexts that are opened later. From now on the client cannot be rebuilt: a replay would repeat
-// what kernels did to that memory, and nobody has its former contents.
-func (w *worker) mapHost(o *clientcore.Op) error {
-	part, err := w.shared.Data(o.Out.Offset, o.Out.Length)
+// add lets kernels access memory of the program, in all open contexts; opened does it for contexts that are
+// opened later.
+func (h *reach) add(o *clientcore.Op) error {
+	part, err := h.shared.Data(o.Out.Offset, o.Out.Length)
 	if err != nil {
 		return errors.Join(err, clientcore.ErrProtocol)
 	}
 	r := &reached{host: part, unmap: map[*gpu]func() error{}}
 	if wire.AddressOf(part) != o.Range.Addr {
-		if r.host, err = wire.MapAt(w.files[1], o.Out.Offset, o.Out.Length, o.Range.Addr); err != nil {
-			if errors.Is(err, syscall.EEXIST) && w.serve.Tries < mostTaken && w.keeper.Valid() {
+		if r.host, err = wire.MapAt(h.arena, o.Out.Offset, o.Out.Length, o.Range.Addr); err != nil {
+			if errors.Is(err, syscall.EEXIST) && h.tries < mostTaken && h.keeper.Valid() {
 				return fmt.Errorf("%w (%v)", errTaken, err)
 			}
 			// The library has another address to try, so the user is not told.
@@ -85,28 +98,28 @@ func (w *worker) mapHost(o *clientcore.Op) error {
 		}
 		r.own = true
 	}
-	if w.reached == nil {
-		w.reached = map[uint64]*reached{}
+	if h.all == nil {
+		h.all = map[uint64]*reached{}
 	}
-	w.reached[o.Range.Addr] = r
-	for _, g := range w.contexts.open {
-		if err := w.mapFor(g, r); err != nil {
-			w.unmapHost(o.Range.Addr)
+	h.all[o.Range.Addr] = r
+	for _, g := range h.contexts.open {
+		if err := h.in(g, r); err != nil {
+			h.drop(o.Range.Addr)
 			return err
 		}
 	}
-	w.keeper.ExposeByUse("its kernels reach memory of the program's")
+	h.keeper.ExposeByUse("its kernels reach memory of the program's")
 	return nil
 }
 
-// mapFor lets the kernels of a context access the memory. The driver may wait for kernels meanwhile.
-func (w *worker) mapFor(g *gpu, r *reached) error {
+// in lets the kernels of a context access the memory. The driver may wait for kernels meanwhile.
+func (h *reach) in(g *gpu, r *reached) error {
 	mapHost := g.context.Can().MapHost
 	if mapHost == nil {
 		return errNotReached
 	}
 	var unmap func() error
-	err := w.block(func() (err error) {
+	err := h.block(func() (err error) {
 		unmap, err = mapHost(r.host)
 		return err
 	})
@@ -116,38 +129,37 @@ func (w *worker) mapFor(g *gpu, r *reached) error {
 	return err
 }
 
-// mapAll lets the kernels of a new context access all such memory.
-func (w *worker) mapAll(g *gpu) error {
-	for _, m := range w.core.Mapped {
-		r := w.reached[m.Addr]
+// opened lets the kernels of a new context access all such memory.
+func (h *reach) opened(g *gpu, all []clientcore.Mapping) error {
+	for _, m := range all {
+		r := h.all[m.Addr]
 		if r == nil { // this worker continues the work of another
 			o := m.Op()
-			if err := w.mapHost(&o); err != nil {
+			if err := h.add(&o); err != nil {
 				return err
 			}
-			r = w.reached[m.Addr]
+			r = h.all[m.Addr]
 		}
-		if err := w.mapFor(g, r); err != nil {
+		if err := h.in(g, r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// unmapHost takes memory of the program away from kernels. The caller makes sure that no kernel
-// uses it.
-func (w *worker) unmapHost(addr uint64) {
-	r := w.reached[addr]
+// drop takes memory of the program away from kernels. The caller makes sure that no kernel uses it.
+func (h *reach) drop(addr uint64) {
+	r := h.all[addr]
 	if r == nil {
 		return
 	}
-	delete(w.reached, addr)
+	delete(h.all, addr)
 	for g, unmap := range r.unmap {
-		if !w.contexts.has(g) {
+		if !h.contexts.has(g) {
 			continue // closed, and the mapping with it
 		}
 		if err := unmap(); err != nil {
-			w.log.Debug("unmapping host memory", "error", err)
+			h.log.Debug("unmapping host memory", "error", err)
 		}
 	}
 	if r.own {

@@ -55,9 +55,9 @@ func init() { // not where it is declared, since some of them carry out others
 		clientcore.Reserve:  {do: func(w *worker, _ *message, o *clientcore.Op) error { return w.reserve(o.Range) }},
 		clientcore.GiveBack: {do: (*worker).giveBack},
 
-		clientcore.MapHost:     {do: func(w *worker, _ *message, o *clientcore.Op) error { return w.mapHost(o) }},
-		clientcore.UnmapHost:   {do: always(func(w *worker, o *clientcore.Op) { w.unmapHost(o.Range.Addr) })},
-		clientcore.CloseShared: {do: always((*worker).closeShared)},
+		clientcore.MapHost:     {do: func(w *worker, _ *message, o *clientcore.Op) error { return w.reach.add(o) }},
+		clientcore.UnmapHost:   {do: always(func(w *worker, o *clientcore.Op) { w.reach.drop(o.Range.Addr) })},
+		clientcore.CloseShared: {do: always(func(w *worker, o *clientcore.Op) { w.commons.close(o.Range.Addr) })},
 
 		clientcore.CopyIn:      {do: onStream((*worker).copyIn), recorded: trace.Row{Kind: timeline.CopyIn}},
 		clientcore.CopyOut:     {do: onStream((*worker).copyOut), dropped: wasGiven, recorded: trace.Row{Kind: timeline.CopyOut, From: true}},
@@ -104,9 +104,9 @@ func init() { // not where it is declared, since some of them carry out others
 		clientcore.Move:         {ask: (*worker).moveAsked},
 		clientcore.Leave:        {ask: (*worker).leave},
 		clientcore.Backup:       {ask: (*worker).leave},
-		clientcore.MakeShared:   {ask: (*worker).makeShared},
+		clientcore.MakeShared:   {ask: func(w *worker, _ *message, o *clientcore.Op) clientcore.Outcome { return w.commons.make(o) }},
 		clientcore.Share:        {ask: fails((*worker).share)},
-		clientcore.OpenShared:   {ask: fails((*worker).openShared)},
+		clientcore.OpenShared:   {ask: fails(func(w *worker, o *clientcore.Op) error { return w.commons.open(o) })},
 		clientcore.MakeRoom:     {ask: fails((*worker).makeRoom)},
 		clientcore.Refill:       {ask: fails((*worker).refill)},
 	}

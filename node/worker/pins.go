@@ -1,69 +1,8 @@
 package worker
 
 import (
-	"muster/node/worker/hostcopy"
-	"muster/vmm"
 	"muster/wire/control"
 )
-
-// readyHost prepares host copies for the copies of a plan. Chunks that will be written get their
-// side, and their pages, which several threads make at once; then all of them are pinned, if
-// possible. No work may be running on the devices. Calling it again for the same plan costs
-// nothing. It says whether it pinned anything.
-func (w *worker) readyHost(plan vmm.Plan) (pinned bool) {
-	w.touchAll(plan)
-	if w.host.InFile() || plan.Bytes(vmm.CopyOut)+plan.Bytes(vmm.CopyIn) < hostcopy.PinWorth {
-		return false // pages of a file on disk cannot be pinned
-	}
-	var fresh [][]byte
-	for _, step := range plan {
-		if step.Op == vmm.CopyOut {
-			fresh = append(fresh, w.contexts.open[step.Device].hostPins.Unpinned(step.Range)...)
-		}
-	}
-	hostcopy.MakePages(fresh)
-	for _, step := range plan {
-		if step.Op == vmm.CopyOut || step.Op == vmm.CopyIn {
-			pinned = w.contexts.open[step.Device].hostPins.Pin(step.Range) || pinned
-		}
-	}
-	return pinned
-}
-
-// touchAll prepares everything that a plan writes on the host.
-func (w *worker) touchAll(plan vmm.Plan) {
-	for _, step := range plan {
-		if step.Op == vmm.CopyOut || step.Op == vmm.Fill && step.Device == vmm.Host {
-			w.host.Touch(step.Range, true)
-		}
-	}
-}
-
-// copyHost submits the copies of consecutive steps of a plan. Those of unpinned memory come first:
-// they go through buffers, which works only while the stream has no other work.
-func (w *worker) copyHost(steps vmm.Plan) (failed vmm.Step, err error) {
-	for _, pinned := range []bool{false, true} {
-		for _, step := range steps {
-			g, err := w.contexts.at(step.Device)
-			if err != nil {
-				return step, err
-			}
-			for _, part := range g.hostPins.Parts(step.Range) {
-				switch {
-				case part.Pinned != pinned:
-				case step.Op == vmm.CopyIn:
-					err = g.mover.CopyIn(part.Addr, part.Memory)
-				default:
-					err = g.mover.CopyOut(part.Memory, part.Addr)
-				}
-				if err != nil {
-					return step, err
-				}
-			}
-		}
-	}
-	return failed, nil
-}
 
 // readyAhead makes the host pages that the client will need when it leaves its device, in the
 // background, and says whether that is under way. It is called while another client waits for the

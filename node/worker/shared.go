@@ -3,13 +3,26 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 
 	"muster/device"
 	"muster/node/clientcore"
+	"muster/node/worker/keeper"
+	"muster/node/worker/sharing"
 	"muster/vmm"
 )
+
+// commons is the client's memory that other clients have at the same time. A client with such memory cannot
+// be rebuilt: a replay could not undo what other clients have written.
+type commons struct {
+	contexts *contexts
+	counter  *sharing.Counter
+	keeper   *keeper.Keeper
+	log      *slog.Logger
+	all      map[uint64]*common // by address
+}
 
 // common is memory that several clients have at the same time.
 type common struct {
@@ -20,9 +33,9 @@ type common struct {
 
 var errNotShared = fmt.Errorf("memory that several programs have: %w", device.ErrNotSupported)
 
-// makeShared has a device create memory for several clients, and offers its file to their workers.
-func (w *worker) makeShared(_ *message, o *clientcore.Op) (outcome clientcore.Outcome) {
-	g, err := w.contexts.at(o.Place)
+// make has a device create memory for several clients, and offers its file to their workers.
+func (c *commons) make(o *clientcore.Op) (outcome clientcore.Outcome) {
+	g, err := c.contexts.at(o.Place)
 	if err != nil {
 		return clientcore.Outcome{Err: err}
 	}
@@ -30,19 +43,18 @@ func (w *worker) makeShared(_ *message, o *clientcore.Op) (outcome clientcore.Ou
 	if newShared == nil {
 		return clientcore.Outcome{Err: errNotShared}
 	}
-	w.counter.DropUnused()
+	c.counter.DropUnused()
 	file, err := newShared(o.Range.Size)
 	if err != nil {
 		return clientcore.Outcome{Err: err}
 	}
-	if outcome.Name, outcome.Err = w.counter.Offer(file); outcome.Err != nil {
+	if outcome.Name, outcome.Err = c.counter.Offer(file); outcome.Err != nil {
 		file.Close()
 	}
 	return outcome
 }
 
-// share replaces memory of the client by shared memory with the same contents. From now on the
-// client cannot be rebuilt: a replay could not undo what other clients have written.
+// share replaces memory of the client by shared memory with the same contents.
 //
 // The plan is done in two parts: first everything but the discards, which brings the contents to
 // the host and frees the addresses; and the discards last, when the contents have been copied to
@@ -55,16 +67,16 @@ func (w *worker) share(o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
-	w.keeper.ExposeByUse("it shares memory with other programs")
+	w.commons.expose()
 	discards := func(s vmm.Step) bool { return s.Op == vmm.Discard }
-	if err := w.move(slices.DeleteFunc(slices.Clone(o.Plan), discards), false); err != nil {
+	if _, err := w.move(slices.DeleteFunc(slices.Clone(o.Plan), discards), false); err != nil {
 		return err
 	}
-	file := w.counter.Take(o.Share)
+	file := w.commons.counter.Take(o.Share)
 	if file == nil {
 		return errors.New("memory that was to be shared is gone")
 	}
-	if err := w.mapCommon(&common{file, o.Share, o.Range}); err != nil {
+	if err := w.commons.add(&common{file, o.Share, o.Range}); err != nil {
 		return err
 	}
 	for _, r := range o.Ranges {
@@ -72,7 +84,7 @@ func (w *worker) share(o *clientcore.Op) error {
 			return err
 		}
 	}
-	if err := w.moved(g); err != nil {
+	if err := w.mover.finish(g); err != nil {
 		return err
 	}
 	if o.On {
@@ -80,45 +92,48 @@ func (w *worker) share(o *clientcore.Op) error {
 			w.host.Release(r)
 		}
 	}
-	return w.move(slices.DeleteFunc(slices.Clone(o.Plan), func(s vmm.Step) bool { return !discards(s) }), false)
+	_, err = w.move(slices.DeleteFunc(slices.Clone(o.Plan), func(s vmm.Step) bool { return !discards(s) }), false)
+	return err
 }
 
-// openShared maps memory that another client shares at an address.
-func (w *worker) openShared(o *clientcore.Op) error {
-	file := w.counter.Take(o.Share) // it may be this client's own
+// open maps memory that another client shares at an address.
+func (c *commons) open(o *clientcore.Op) error {
+	file := c.counter.Take(o.Share) // it may be this client's own
 	if file == nil {
 		var err error
-		if file, err = w.counter.Fetch(o.Share); err != nil {
-			w.log.Debug("memory of another client", "error", err)
+		if file, err = c.counter.Fetch(o.Share); err != nil {
+			c.log.Debug("memory of another client", "error", err)
 			return fmt.Errorf("no program of this user on this node shares that memory any more: %w", device.ErrInvalidValue)
 		}
 	}
-	c := &common{file, o.Share, o.Range}
-	err := w.mapCommon(c)
+	one := &common{file, o.Share, o.Range}
+	err := c.add(one)
 	if err != nil {
-		w.unmapCommon(c)
-		w.counter.Put(o.Share, file)
+		c.drop(one)
+		c.counter.Put(o.Share, file)
 	}
 	return err
 }
 
-// mapCommon maps shared memory in all open contexts; mapCommons does it for contexts that are
-// opened later.
-func (w *worker) mapCommon(c *common) error {
-	if w.commons == nil {
-		w.commons = map[uint64]*common{}
+func (c *commons) expose() { c.keeper.ExposeByUse("it shares memory with other programs") }
+
+// add maps shared memory in all open contexts; opened does it for contexts that are opened later.
+func (c *commons) add(one *common) error {
+	if c.all == nil {
+		c.all = map[uint64]*common{}
 	}
-	w.commons[c.at.Addr] = c
-	for _, g := range w.contexts.open {
-		if err := g.mapCommon(c); err != nil {
+	c.all[one.at.Addr] = one
+	for _, g := range c.contexts.open {
+		if err := one.in(g); err != nil {
 			return err
 		}
 	}
-	w.keeper.ExposeByUse("it shares memory with other programs")
+	c.expose()
 	return nil
 }
 
-func (g *gpu) mapCommon(c *common) error {
+// in maps the memory in a context.
+func (c *common) in(g *gpu) error {
 	mapShared := g.context.Can().MapShared
 	if mapShared == nil {
 		return errNotShared
@@ -126,35 +141,33 @@ func (g *gpu) mapCommon(c *common) error {
 	return mapShared(c.at.Addr, c.at.Size, c.file)
 }
 
-// mapCommons maps all shared memory in a new context.
-func (w *worker) mapCommons(g *gpu) error {
-	for i := range w.core.Shared {
-		c := w.commons[w.core.Shared[i].Addr]
-		if c == nil {
+// opened maps all shared memory in a new context.
+func (c *commons) opened(g *gpu, all []clientcore.Shared) error {
+	for i := range all {
+		one := c.all[all[i].Addr]
+		if one == nil {
 			return errors.New("memory that the program shares with others is gone")
 		}
-		if err := g.mapCommon(c); err != nil {
+		if err := one.in(g); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *worker) unmapCommon(c *common) {
-	delete(w.commons, c.at.Addr)
-	for _, g := range w.contexts.open {
-		if err := g.context.Unmap(c.at.Addr, c.at.Size); err != nil {
-			w.log.Debug("taking away shared memory", "error", err)
+func (c *commons) drop(one *common) {
+	delete(c.all, one.at.Addr)
+	for _, g := range c.contexts.open {
+		if err := g.context.Unmap(one.at.Addr, one.at.Size); err != nil {
+			c.log.Debug("taking away shared memory", "error", err)
 		}
 	}
 }
 
-// closeShared unmaps shared memory. The caller makes sure that no kernel uses it.
-func (w *worker) closeShared(o *clientcore.Op) {
-	c := w.commons[o.Range.Addr]
-	if c == nil {
-		return
+// close unmaps shared memory. The caller makes sure that no kernel uses it.
+func (c *commons) close(addr uint64) {
+	if one := c.all[addr]; one != nil {
+		c.drop(one)
+		c.counter.Put(one.name, one.file)
 	}
-	w.unmapCommon(c)
-	w.counter.Put(c.name, c.file)
 }

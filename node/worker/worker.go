@@ -86,10 +86,10 @@ type worker struct {
 	replies sync.WaitGroup // the goroutines that answer them; a base waits for all of them
 
 	host         *hostcopy.Memory
-	warnedOfRoom bool                // the log already says that the disk is full
-	reached      map[uint64]*reached // the program's memory that kernels reach, by address
-	commons      map[uint64]*common  // memory shared with other clients, by its address here
-	counter      *sharing.Counter
+	mover        mover
+	warnedOfRoom bool    // the log already says that the disk is full
+	reach        reach   // the program's memory that kernels reach
+	commons      commons // memory shared with other clients
 	contexts     contexts
 	late         []lateLaunch
 	hosts        hosts
@@ -116,8 +116,6 @@ type worker struct {
 	// readying is set while a goroutine prepares pages of host memory.
 	readying atomic.Bool
 	revoked  *control.Revoke // postponed until that has ended
-	pinsHost bool            // host copies have been pinned at least once
-	once     clientcore.Time // the part of the last move's time that later moves will not need
 	done     atomic.Int64    // the Time at which a goroutine or the loop last saw the end of work
 }
 
@@ -279,7 +277,6 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	w.overseer = kernellimit.New(serve.KernelTime, kernellimit.Means{
 		Context: w.ctx, Go: w.others.Go, Now: w.now, Block: w.block, Waits: func() bool { return w.hosts.outstanding() > 0 }, TooLong: w.overtime,
 	})
-	w.counter = sharing.New(w.ctx, serve.Owner, heard)
 	w.staging = staging.New(w.consumer.Release)
 	w.told = told.New(shared, w.now, w.log)
 	arena := vmm.Range{Addr: serve.ArenaBase, Size: serve.ArenaSize}
@@ -304,6 +301,9 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		w.line.Hold("journal", held[2])
 		w.consumer.Keep = w.keeper.Record
 	}
+	w.mover = mover{ctx: w.ctx, contexts: &w.contexts, host: w.host, block: w.block, drain: w.drain, now: w.now, log: log}
+	w.reach = reach{shared: shared, arena: files[1], contexts: &w.contexts, keeper: w.keeper, block: w.block, log: log, tries: serve.Tries}
+	w.commons = commons{contexts: &w.contexts, counter: sharing.New(w.ctx, serve.Owner, heard), keeper: w.keeper, log: log}
 	if serve.Resume && (w.keeper == nil || !w.keeper.Journal().Fresh()) { // a fresh journal means that no message was read from the ring: start as new
 		return w, w.resumeWith(w.devices.known())
 	}
@@ -422,7 +422,7 @@ func (w *worker) close() {
 	}
 	w.others.Wait()
 	w.pace.Close()
-	w.counter.Close()
+	w.commons.counter.Close()
 	if w.keeper != nil {
 		w.keeper.Journal().Unmap()
 	}

@@ -26,14 +26,12 @@ const stillLarge = `
 64 methods device/cuda/gpuContext
 55 methods device/cuda/stream
 53 methods device/remote/Context
-44 methods node/worker/gpu
 41 methods device/remote/stream
 58 fields node/worker/worker
 43 fields node/vgpu/client
 43 fields node/client
 33 fields device/cuda/gpuContext
 33 fields node/daemon
-27 fields node/worker/gpu
 26 fields head/daemon/daemon
 `
 

@@ -13,7 +13,7 @@ import (
 	"muster/internal/laps"
 	"muster/node/clientcore"
 	"muster/node/worker/hostcopy"
-	"muster/node/worker/shifts"
+	"muster/node/worker/modules"
 	"muster/vmm"
 	"muster/wire"
 )
@@ -23,18 +23,16 @@ import (
 type gpu struct {
 	place   vmm.Place
 	context device.Context
-	loadAt  func(c device.Context, image []byte, globals []device.Global) (device.Module, error) // of the device (device.DeviceCan)
-	mover   device.Stream                                                                        // carries out the directory's plans (moves)
-	scratch device.Event                                                                         // for order between two streams, in one step of the loop
-	origin  device.Event                                                                         // the times of events are measured from it
-	opened  clientcore.Time                                                                      // when origin was recorded
+	modules *modules.Modules
+	mover   device.Stream   // carries out the directory's plans (moves)
+	scratch device.Event    // for order between two streams, in one step of the loop
+	origin  device.Event    // the times of events are measured from it
+	opened  clientcore.Time // when origin was recorded
 
 	streams  map[uint32]device.Stream
 	priority func(stream uint32) int // the priority that the program gave a stream
 	leaving  []device.Stream         // destroyed by the program, with work still in flight
 	events   map[uint32]*event
-	modules  map[uint64]*loaded
-	shifts   shifts.Shifts   // of all modules; nil if all variables are at the addresses the program knows
 	pinned   map[uint64]bool // granules of the program's memory that are pinned here
 	graphs   map[uint32]*built
 	hostPins *hostcopy.Pins // host copies that are pinned here
@@ -73,13 +71,6 @@ type event struct {
 	closing bool // the program has destroyed it; guarded by gpu.mu
 }
 
-// loaded is a module in a context.
-type loaded struct {
-	module    device.Module
-	functions map[uint32]device.Function
-	shifts    shifts.Shifts
-}
-
 // setLimits sets the limits that the program asked for, if the device has such limits.
 func (g *gpu) setLimits(all map[uint32]uint64) error {
 	setLimit := g.context.Can().SetLimit
@@ -113,8 +104,7 @@ func (w *worker) openContext(o *clientcore.Op) error {
 		return w.devices.orLost(o.Place.Index(), err)
 	}
 	w.used(o.Place)
-	g := &gpu{place: o.Place, streams: map[uint32]device.Stream{}, events: map[uint32]*event{}, modules: map[uint64]*loaded{}, priority: func(stream uint32) int { return w.core.Priority(stream) }}
-	g.loadAt = d.Can().LoadAt
+	g := &gpu{place: o.Place, streams: map[uint32]device.Stream{}, events: map[uint32]*event{}, priority: func(stream uint32) int { return w.core.Priority(stream) }}
 	g.callsAlone = d.Info().CallsAlone
 	g.overseen = w.serve.KernelTime > 0 && !d.Info().StopsKernels
 	arena := device.Arena{Base: w.serve.ArenaBase, Size: w.serve.ArenaSize}
@@ -135,8 +125,9 @@ func (w *worker) openContext(o *clientcore.Op) error {
 		err = g.setLimits(o.Limits)
 	}
 	if err == nil {
-		err = g.replay(w.ctx, o.Modules, o.Anew || w.shifted)
-		w.shifted = w.shifted || g.shifts != nil
+		g.modules = modules.New(d, g.context, g.mover)
+		err = g.modules.Replay(w.ctx, o.Modules, o.Anew || w.shifted)
+		w.shifted = w.shifted || g.modules.Shifted()
 	}
 	if err == nil {
 		err = w.reach.opened(g, w.core.Mapped)
@@ -174,99 +165,6 @@ func (g *gpu) prepare(now func() clientcore.Time) error {
 	}
 	g.opened = now()
 	return g.mover.Record(g.origin)
-}
-
-// loader returns the function that loads an image, with its variables at the given addresses if
-// there are any and the device can place them.
-func (g *gpu) loader(globals []device.Global) func(image []byte) (device.Module, error) {
-	if g.loadAt == nil || globals == nil {
-		return g.context.Load
-	}
-	return func(image []byte) (device.Module, error) { return g.loadAt(g.context, image, globals) }
-}
-
-// load loads a module into the context. It returns only the names of its kernels: to tell more, a
-// device may have to load each kernel.
-func (g *gpu) load(o *clientcore.Op) ([]device.Global, []device.FunctionInfo, error) {
-	m, err := g.loader(o.Globals)(o.Image)
-	if err != nil {
-		return nil, nil, err
-	}
-	var functions []device.FunctionInfo
-	for _, name := range m.Functions() {
-		functions = append(functions, device.FunctionInfo{Name: name, Unread: true})
-	}
-	g.modules[o.Module] = &loaded{module: m, functions: map[uint32]device.Function{}}
-	if o.Globals != nil { // a place chosen before; the program may know it
-		return o.Globals, functions, g.shift(o.Module, o.Globals)
-	}
-	return m.Globals(), functions, g.shifts.Apart(m.Globals())
-}
-
-func (g *gpu) unload(number uint64) error {
-	m := g.modules[number]
-	if m == nil {
-		return fmt.Errorf("module %d is not loaded", number)
-	}
-	delete(g.modules, number)
-	if m.shifts != nil {
-		g.addUpShifts()
-	}
-	return m.module.Unload()
-}
-
-// describe returns the attributes of a kernel.
-func (g *gpu) describe(module uint64, name string) (device.FunctionInfo, error) {
-	m := g.modules[module]
-	if m == nil {
-		return device.FunctionInfo{}, fmt.Errorf("module %d is not loaded", module)
-	}
-	f, err := m.module.Function(name)
-	if err != nil {
-		return device.FunctionInfo{}, err
-	}
-	return f.Info(), nil
-}
-
-// function returns the kernel that an operation names, looked up once.
-func (g *gpu) function(o *clientcore.Op) (device.Function, error) {
-	m := g.modules[o.Module]
-	if m == nil {
-		return nil, fmt.Errorf("module %d is not loaded", o.Module)
-	}
-	if f, ok := m.functions[o.Function]; ok {
-		return f, nil
-	}
-	f, err := m.module.Function(o.Name)
-	if err == nil {
-		m.functions[o.Function] = f
-	}
-	return f, err
-}
-
-// save returns the contents of module variables. Addresses of variables in them are translated back
-// to those the program knows, so that any later context can translate them again.
-func (g *gpu) save(ctx context.Context, modules []clientcore.Loaded) (map[uint64][][]byte, error) {
-	contents := map[uint64][][]byte{}
-	for _, m := range modules {
-		saved := make([][]byte, len(m.Globals))
-		for i, v := range m.Globals {
-			saved[i] = make([]byte, v.Size)
-			if err := g.mover.CopyOut(saved[i], g.shifts.Of(v.Address)); err != nil {
-				return nil, err
-			}
-		}
-		contents[m.Module] = saved
-	}
-	if err := g.mover.Synchronise(ctx); err != nil || g.shifts == nil {
-		return contents, err
-	}
-	for number, saved := range contents {
-		for i := range saved {
-			saved[i] = g.modules[number].shifts.Known(saved[i])
-		}
-	}
-	return contents, nil
 }
 
 // closeGPU closes a context, with everything that is left in it.
@@ -434,98 +332,6 @@ func (g *gpu) quiet() (bool, error) {
 // is no fault of the work that was waited for.
 func ended(err error) bool {
 	return errors.Is(err, device.ErrClosed) || errors.Is(err, context.Canceled)
-}
-
-// replay loads and unloads modules in the order in which the previous context did, and puts the
-// contents of their variables back. In another process than before (anew) variables may be at other
-// addresses than the program knows: see shifts.
-func (g *gpu) replay(ctx context.Context, modules []clientcore.Loaded, anew bool) error {
-	for _, m := range modules {
-		if m.Unload {
-			if err := g.unload(m.Module); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := g.loadAgain(m, anew); err != nil {
-			return fmt.Errorf("loading the program's modules: %w", err)
-		}
-	}
-	for _, m := range modules {
-		if g.modules[m.Module] == nil || m.Unload {
-			continue
-		}
-		if err := g.restore(ctx, m); err != nil {
-			return err
-		}
-	}
-	return g.mover.Synchronise(ctx)
-}
-
-// loadAgain loads a module whose variables' addresses the program may know.
-func (g *gpu) loadAgain(m clientcore.Loaded, anew bool) error {
-	made, err := g.loader(m.Globals)(m.Image)
-	if err != nil {
-		return err
-	}
-	g.modules[m.Module] = &loaded{module: made, functions: map[uint32]device.Function{}}
-	if !anew {
-		return clientcore.SamePlaces(m.Globals, made.Globals())
-	}
-	return g.shift(m.Module, m.Globals)
-}
-
-// shift notes which variables of a module are not at the addresses the program knows. It fails if
-// an old address now belongs to another module's variable: such an address would be ambiguous.
-func (g *gpu) shift(module uint64, known []device.Global) error {
-	m := g.modules[module]
-	moved, err := shifts.Between(known, m.module.Globals())
-	if err != nil || len(moved) == 0 {
-		return err
-	}
-	m.shifts = moved
-	g.addUpShifts()
-	for _, other := range g.modules {
-		if other.shifts == nil {
-			if err := g.shifts.Apart(other.module.Globals()); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// addUpShifts collects the shifts of all modules.
-func (g *gpu) addUpShifts() {
-	g.shifts = nil
-	for _, m := range g.modules {
-		g.shifts = append(g.shifts, m.shifts...)
-	}
-	g.shifts.Sort()
-}
-
-// restore puts the contents of variables back. A word in them may be a pointer to another variable
-// that the image itself initialised. The driver has set that word to the other variable's present
-// address when it loaded the module; such words keep the driver's value (repoint).
-func (g *gpu) restore(ctx context.Context, m clientcore.Loaded) error {
-	moved := g.modules[m.Module].shifts
-	for i, contents := range m.Saved {
-		at := moved.Of(m.Globals[i].Address)
-		if moved.PointedTo(contents) {
-			fresh := make([]byte, len(contents))
-			if err := g.mover.CopyOut(fresh, at); err != nil {
-				return err
-			}
-			if err := g.mover.Synchronise(ctx); err != nil {
-				return err
-			}
-			contents = moved.Repoint(contents, fresh)
-		}
-		if err := g.mover.CopyIn(at, contents); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // makeTextures creates textures in the context, and returns the handle of the last one.

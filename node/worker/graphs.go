@@ -25,7 +25,7 @@ func (w *worker) runGraph(m *message, o *clientcore.Op) error {
 	// A timeline records each kernel, so it needs single launches. So do shifts: parameters that
 	// hold addresses of moved variables are replaced launch by launch.
 	var graph device.Graph
-	if w.timeline == nil && g.shifts == nil {
+	if w.timeline == nil && !g.modules.Shifted() {
 		graph = w.graph(g, o)
 	}
 	if graph == nil {
@@ -90,7 +90,7 @@ func (w *worker) makeGraph(g *gpu, run *clientcore.Run, before device.Graph) (de
 			Width: o.To.Width, Height: o.To.Height, Value: o.Value, Element: o.Width,
 		}
 		if o.Kind == clientcore.Launch {
-			if n.Function, err = g.function(o); err != nil {
+			if n.Function, err = g.modules.Function(o); err != nil {
 				return nil, err
 			}
 		}

@@ -54,7 +54,7 @@ func (w *worker) guardedLaunch(m *message, g *gpu, f device.Function, on device.
 		r := <-goes
 		return device.Arena{Base: r.Addr, Size: r.Size}, r.Size > 0
 	}}
-	if err := w.measuredLaunch(m, g, f, on, g.here(o)); err != nil {
+	if err := w.measuredLaunch(m, g, f, on, g.modules.Here(o)); err != nil {
 		return err
 	}
 	ended := make(chan struct{})

@@ -62,7 +62,7 @@ func (w *worker) leave(_ *message, o *clientcore.Op) (outcome clientcore.Outcome
 	}
 	outcome.Times = w.contexts.times(g, o, w.now())
 	if o.Shut || o.Kind == clientcore.Backup {
-		outcome.Saved, outcome.Err = g.save(w.ctx, o.Modules)
+		outcome.Saved, outcome.Err = g.modules.Save(w.ctx, o.Modules)
 	}
 	if o.Shut && outcome.Err == nil {
 		w.closeGPU(o.Place)

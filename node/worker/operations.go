@@ -75,7 +75,7 @@ func init() { // not where it is declared, since some of them carry out others
 		clientcore.Drain:       {do: onGPU(func(w *worker, _ *message, g *gpu, _ *clientcore.Op) error { return w.drain(g) })},
 		clientcore.LeaveStream: {do: onGPU((*worker).leaveStream)},
 		clientcore.CloseEvent:  {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.closeEvent(o.Event) })},
-		clientcore.Unload:      {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.unload(o.Module) })},
+		clientcore.Unload:      {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.modules.Unload(o.Module) })},
 		clientcore.SetLimit:    {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.setLimits(o.Limits) })},
 		clientcore.DropTexture: {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.dropTextures(o.Textures) })},
 		clientcore.DropGraph:   {do: inContext(func(g *gpu, o *clientcore.Op) error { g.dropGraph(o.Graph); return nil })},
@@ -135,7 +135,7 @@ func onStream(do func(w *worker, m *message, g *gpu, on device.Stream, o *client
 		if err != nil {
 			return err
 		}
-		here := g.here(o)
+		here := g.modules.Here(o)
 		if w.timeline != nil {
 			return w.timeline.Submit(g, on, operations[o.Kind].recorded, here, func() error { return do(w, m, g, on, here) })
 		}
@@ -249,7 +249,7 @@ func (w *worker) launch(m *message, o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
-	f, err := g.function(o)
+	f, err := g.modules.Function(o)
 	if err != nil {
 		return err
 	}
@@ -263,7 +263,7 @@ func (w *worker) launch(m *message, o *clientcore.Op) error {
 		}
 		o.How.Guard = w.watching(o.Guard)
 	}
-	here := g.here(o)
+	here := g.modules.Here(o)
 	if o.Ticket == 0 && w.timeline == nil {
 		return w.submitLaunch(m, g, f, on, here)
 	}
@@ -293,14 +293,6 @@ func (w *worker) measuredLaunch(m *message, g *gpu, f device.Function, on device
 		return w.timedLaunch(g, on, o, give)
 	}
 	return give()
-}
-
-// here returns an operation with the addresses that variables have in this context.
-func (g *gpu) here(o *clientcore.Op) *clientcore.Op {
-	if g.shifts == nil {
-		return o
-	}
-	return g.shifts.Shifted(o)
 }
 
 // submitLaunch launches a kernel, after giving way to other clients if it must.
@@ -518,7 +510,7 @@ func (w *worker) elapsed(m *message, g *gpu, o *clientcore.Op) error {
 // askFunction answers a question about a kernel.
 func askFunction[R interface{ Append([]byte) []byte }](about func(f device.Function, o *clientcore.Op) (R, error)) perform {
 	return onGPU(func(w *worker, _ *message, g *gpu, o *clientcore.Op) error {
-		f, err := g.function(o)
+		f, err := g.modules.Function(o)
 		if err != nil {
 			return err
 		}
@@ -640,7 +632,7 @@ func (w *worker) load(m *message, o *clientcore.Op) (outcome clientcore.Outcome)
 	var globals []device.Global
 	var functions []device.FunctionInfo
 	err = w.block(func() (err error) { // the driver may wait for kernels
-		globals, functions, err = g.load(o)
+		globals, functions, err = g.modules.Load(o)
 		return err
 	})
 	if errors.Is(err, errEnded) {
@@ -649,7 +641,7 @@ func (w *worker) load(m *message, o *clientcore.Op) (outcome clientcore.Outcome)
 	outcome = clientcore.Outcome{Globals: globals, Functions: functions, Err: err}
 	took.End("driver")
 	w.log.Debug("a module is loaded", "bytes", len(o.Image), "took", took)
-	w.shifted = w.shifted || g.shifts != nil
+	w.shifted = w.shifted || g.modules.Shifted()
 	if err == nil && o.Globals == nil {
 		w.keeper.TellPlaced(m, clientcore.Placed{Module: o.Module, Globals: outcome.Globals})
 	}
@@ -661,7 +653,7 @@ func (w *worker) describe(_ *message, o *clientcore.Op) (outcome clientcore.Outc
 	if err == nil {
 		var info device.FunctionInfo
 		err = w.block(func() (err error) {
-			info, err = g.describe(o.Module, o.Name)
+			info, err = g.modules.Describe(o.Module, o.Name)
 			return err
 		})
 		if err == nil {

@@ -389,10 +389,10 @@ func TestAttributes(t *testing.T) {
 		if op.AfterFault() {
 			lists["after a fault"] += name
 		}
-		switch op.Data() {
-		case DataIn:
+		switch op.info().data {
+		case dataIn:
 			lists["in"] += name
-		case DataOut:
+		case dataOut:
 			lists["out"] += name
 		}
 	}
@@ -405,7 +405,7 @@ func TestAttributes(t *testing.T) {
 			t.Errorf("%s:%s\nwant%s", what, lists[what], want)
 		}
 	}
-	if unknown := Op(9999); unknown.AfterFault() || unknown.Data() != NoData {
+	if unknown := Op(9999); unknown.AfterFault() || unknown.info().data != noData {
 		t.Error("an unknown message has attributes")
 	}
 }

@@ -54,20 +54,21 @@ func DecodeMessage(b []byte) (Header, []byte, error) {
 	}
 	h := Header{Op: Op(le.Uint16(b[4:])), Slot: int(le.Uint16(b[6:])) - 1, Seq: le.Uint32(b[8:]),
 		Data: le.Uint64(b[16:]), Length: le.Uint64(b[24:]), Release: le.Uint64(b[32:])}
+	is := h.Op.info()
 	switch {
 	case uint64(le.Uint32(b)) != uint64(len(b)) || len(b) > MaxMessage:
 		return h, nil, fmt.Errorf("%v says it has %d bytes, and has %d", h.Op, le.Uint32(b), len(b))
-	case !h.Op.Known():
+	case is.name == "" || is.record:
 		return h, nil, fmt.Errorf("%v is none that a client may send", h.Op)
 	case le.Uint32(b[12:]) != 0:
 		return h, nil, fmt.Errorf("%v has a damaged header", h.Op)
 	case h.Slot >= slotCount:
 		return h, nil, fmt.Errorf("%v wants its answer in slot %d of %d", h.Op, h.Slot, slotCount)
-	case h.Op.IsCall() && h.Slot < 0:
+	case is.call && h.Slot < 0:
 		return h, nil, fmt.Errorf("%v without a place for the answer", h.Op)
-	case !h.Op.IsCall() && h.Slot >= 0 && !h.Op.GivesData():
+	case !is.call && h.Slot >= 0 && is.data != dataOut:
 		return h, nil, fmt.Errorf("%v has no answer, but a place for it", h.Op)
-	case !h.Op.TakesData() && h.Release != 0, !h.Op.TakesData() && !h.Op.GivesData() && (h.Data != 0 || h.Length != 0):
+	case is.data != dataIn && h.Release != 0, is.data == noData && (h.Data != 0 || h.Length != 0):
 		return h, nil, fmt.Errorf("%v does not use the data arena, but names a part of it", h.Op)
 	}
 	return h, b[HeaderSize:], nil

@@ -48,18 +48,18 @@ type Op uint16
 type opInfo struct {
 	name         string
 	record, call bool
-	data         Direction
+	data         direction
 	afterFault   bool
 }
 
-// Direction says which way the data of a message go.
-type Direction uint8
+// direction is which way the data of a message go.
+type direction uint8
 
 // The directions, as messages.txt has them.
 const (
-	NoData  Direction = iota
-	DataIn            // the worker reads bytes of the arena
-	DataOut           // the worker fills bytes of the arena
+	noData  direction = iota
+	dataIn            // the worker reads bytes of the arena
+	dataOut           // the worker fills bytes of the arena
 )
 
 func (o Op) info() opInfo {
@@ -83,14 +83,11 @@ func (o Op) Known() bool { return o.info().name != "" && !o.info().record }
 // IsCall says whether a reply is due.
 func (o Op) IsCall() bool { return o.info().call }
 
-// Data says which way the message's data go.
-func (o Op) Data() Direction { return o.info().data }
-
 // TakesData says whether the worker reads bytes of the arena.
-func (o Op) TakesData() bool { return o.Data() == DataIn }
+func (o Op) TakesData() bool { return o.info().data == dataIn }
 
 // GivesData says whether the worker fills bytes of the arena.
-func (o Op) GivesData() bool { return o.Data() == DataOut }
+func (o Op) GivesData() bool { return o.info().data == dataOut }
 
 // Given returns how many of the length bytes that a message gives are of use: some replies say so.
 func (o Op) Given(length uint64, reply []byte) uint64 {

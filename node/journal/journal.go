@@ -66,6 +66,7 @@ type Journal struct {
 
 	mu    sync.Mutex // excludes Commit and Unmap while another goroutine writes to an entry
 	epoch uint64
+	here  []byte // the area in use
 	log   uint64 // offset of the log in the area
 	used  uint64 // length of the log
 	valid atomic.Bool
@@ -114,13 +115,14 @@ func open(mem []byte, limit uint64) (*Journal, error) {
 		return nil, errors.New("the journal was made by another version")
 	}
 	j.epoch = load64(mem, atEpoch)
+	j.here = j.at(j.epoch)
 	j.valid.Store(load32(mem, atValid) != 0)
 	base := j.number(atBaseSize)
 	if base > j.area-areaHead {
 		return nil, fmt.Errorf("the journal is damaged: a base of %d bytes", base)
 	}
 	j.log = align(areaHead + base)
-	j.used = load64(j.current(), atLogSize)
+	j.used = load64(j.here, atLogSize)
 	if j.log > j.area || j.used > j.area-j.log || j.used%8 != 0 {
 		return nil, fmt.Errorf("the journal is damaged: a log of %d bytes", j.used)
 	}
@@ -132,12 +134,10 @@ func (j *Journal) Unmap() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	_ = syscall.Munmap(j.mem)
-	j.mem, j.epoch = nil, j.epoch+1 // late marks are of an earlier epoch, and are ignored
+	j.mem, j.here, j.epoch = nil, nil, j.epoch+1 // late marks are of an earlier epoch, and are ignored
 }
 
-// current returns the area in use.
-func (j *Journal) current() []byte { return j.at(j.epoch) }
-
+// at returns the area of an epoch.
 func (j *Journal) at(epoch uint64) []byte {
 	from := j.begin(epoch)
 	return j.mem[from : from+j.area : from+j.area]
@@ -146,7 +146,7 @@ func (j *Journal) at(epoch uint64) []byte {
 // begin is the offset of an epoch's area in the file.
 func (j *Journal) begin(epoch uint64) uint64 { return headSize + (epoch%2)*j.area }
 
-func (j *Journal) number(at int) uint64 { return binary.LittleEndian.Uint64(j.current()[at:]) }
+func (j *Journal) number(at int) uint64 { return binary.LittleEndian.Uint64(j.here[at:]) }
 
 func align(n uint64) uint64 { return (n + 7) &^ 7 }
 
@@ -226,6 +226,7 @@ func (j *Journal) begins(base uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.epoch++
+	j.here = j.at(j.epoch)
 	j.log, j.used, j.affords = align(areaHead+base), 0, 0
 	j.store64(j.mem, atEpoch, j.epoch) // from here on the new base counts
 	j.store32(j.mem, atValid, 1)
@@ -261,7 +262,7 @@ func (j *Journal) Base() ([][]byte, error) {
 		return nil, errors.New("it had sent more than its journal holds")
 	}
 	size := j.number(atBaseSize)
-	base := j.current()[areaHead : areaHead+size]
+	base := j.here[areaHead : areaHead+size]
 	le := binary.LittleEndian
 	if len(base) < 8 {
 		return nil, errors.New("the journal is damaged: no base where one must be")

@@ -52,7 +52,7 @@ func (j *Journal) record(kind uint32, n uint64) ([]byte, uint64, bool) {
 		return nil, 0, false
 	}
 	at := j.used
-	b := j.current()[j.log+at:][:n:n]
+	b := j.here[j.log+at:][:n:n]
 	clear(b[:min(n, messageHead)])
 	binary.LittleEndian.PutUint32(b[atSize:], uint32(n))
 	binary.LittleEndian.PutUint32(b[atKind:], kind)
@@ -62,7 +62,7 @@ func (j *Journal) record(kind uint32, n uint64) ([]byte, uint64, bool) {
 // publish makes the last record count.
 func (j *Journal) publish(n int) {
 	j.used += uint64(n)
-	j.store64(j.current(), atLogSize, j.used)
+	j.store64(j.here, atLogSize, j.used)
 }
 
 // Append writes a message to the log, with the position of the ring after it. If it does not fit,
@@ -179,7 +179,7 @@ func (j *Journal) Attach(e Entry, data []byte) bool {
 	binary.LittleEndian.PutUint64(b[atBytes:], uint64(len(data)))
 	together.Copy(b[dataHead:], data)
 	j.publish(len(b))
-	j.store64(j.current()[j.log+e.at-1:], atData, at+1)
+	j.store64(j.here[j.log+e.at-1:], atData, at+1)
 	return true
 }
 
@@ -190,7 +190,7 @@ func (j *Journal) write(e Entry, change func(b []byte)) {
 	if e.at == 0 || e.epoch != j.epoch || j.mem == nil {
 		return
 	}
-	change(j.current()[j.log+e.at-1:])
+	change(j.here[j.log+e.at-1:])
 }
 
 // Mark sets a mark of a message.
@@ -279,7 +279,7 @@ type Record struct {
 // Log iterates over the records since the base, in order. An error ends the iteration.
 func (j *Journal) Log() iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		log := j.current()[j.log:][:j.used]
+		log := j.here[j.log:][:j.used]
 		for at := uint64(0); at < uint64(len(log)); {
 			r, size, err := read(log, at)
 			if err != nil {

@@ -57,7 +57,7 @@ func (m *message) goAttributes() string {
 		text string
 	}{
 		{m.kind == "record", ", record: true"}, {m.kind == "call", ", call: true"},
-		{m.in, ", data: DataIn"}, {m.out, ", data: DataOut"}, {m.faultOK, ", afterFault: true"},
+		{m.in, ", data: dataIn"}, {m.out, ", data: dataOut"}, {m.faultOK, ", afterFault: true"},
 	} {
 		if a.is {
 			all.WriteString(a.text)

@@ -30,20 +30,18 @@ type Activity struct {
 
 // activity watches the client's work, and tells the daemon of it.
 type activity struct {
-	*turn
+	*standing
 	Activity
-	standing *standing
-	memory   *memory
-	loans    *loans
-	mapped   *mapped
+	memory *memory
+	loans  *loans
+	mapped *mapped
 }
 
 func (a *activity) register(h *handlers) {
 	h[wire.OpSyncPoint] = decoding(a.syncPoint)
 }
 
-func (a *activity) save(to *State) { to.Activity = a.Activity }
-
+func (a *activity) save(to *State)   { to.Activity = a.Activity }
 func (a *activity) load(from *State) { a.Activity = from.Activity }
 
 const (
@@ -57,7 +55,7 @@ const (
 // flight (Observe).
 func (a *activity) Patience() time.Duration {
 	switch {
-	case a.Watching && !a.Idle && a.standing.Lease.Held:
+	case a.Watching && !a.Idle && a.Lease.Held:
 		return idleAfter
 	case a.Busy:
 		return 5 * time.Millisecond
@@ -118,7 +116,7 @@ func (a *Activity) over(at Time) {
 
 // tell reports the GPU time to the daemon.
 func (a *activity) tell() {
-	a.say(control.Ran{Kernels: a.Kernels, Busy: a.Ran, Queued: a.mapped.queuedAt(a.standing.Lease.Device)})
+	a.say(control.Ran{Kernels: a.Kernels, Busy: a.Ran, Queued: a.mapped.queuedAt(a.Lease.Device)})
 	a.Kernels, a.Ran, a.Told = 0, 0, a.Now
 	for i := range a.loans.Further {
 		a.loans.tellFurther(&a.loans.Further[i])
@@ -180,7 +178,7 @@ type Passage struct {
 
 // Passage returns what the daemon has not been told of.
 func (a *activity) Passage() Passage {
-	p := Passage{busy: a.Busy, since: a.Since, told: a.Told, home: control.Ran{Kernels: a.Kernels, Busy: a.Ran, Queued: a.mapped.queuedAt(a.standing.Lease.Device)}}
+	p := Passage{busy: a.Busy, since: a.Since, told: a.Told, home: control.Ran{Kernels: a.Kernels, Busy: a.Ran, Queued: a.mapped.queuedAt(a.Lease.Device)}}
 	for i := range a.loans.Further {
 		if f := &a.loans.Further[i]; f.Number > 0 {
 			p.further = append(p.further, a.loans.ranFurther(f))
@@ -255,7 +253,7 @@ func (c *Core) Watch(now Time, on, quiet, more bool) ([]Op, error) {
 
 // idle tells the daemon that the client is idle, once it has been for idleAfter.
 func (a *activity) idle() {
-	if a.Watching && !a.Idle && a.standing.Lease.Held && a.Now-a.QuietAt >= idleAfter {
+	if a.Watching && !a.Idle && a.Lease.Held && a.Now-a.QuietAt >= idleAfter {
 		a.Idle = true
 		a.say(control.Idle{For: a.Now - a.QuietAt})
 	}
@@ -316,7 +314,7 @@ func (c *Core) Observe(now Time, quiet bool, ended Time) ([]Op, error) {
 }
 
 func (a *activity) syncPoint(*Message, *wire.SyncPoint) (bool, error) {
-	if a.standing.Lease.Held {
+	if a.Lease.Held {
 		a.atSyncPoint()
 	}
 	return true, nil

@@ -38,8 +38,7 @@ type roomState struct {
 	Asked     Commits
 }
 
-func (r *room) save(to *State) { to.roomState = r.roomState }
-
+func (r *room) save(to *State)   { to.roomState = r.roomState }
 func (r *room) load(from *State) { r.roomState = from.roomState }
 
 // reserve is the room as the parts use it whose memory it counts.
@@ -123,31 +122,46 @@ func (r *room) answeredCommit(m control.Committed) {
 // that it has mapped is needed by each of its kernels: what a kernel may access is known only where
 // its program runs.
 
-// asGuest refuses messages that only guests may send.
-func (s *setup) asGuest() error {
-	if !s.Guest {
-		return fmt.Errorf("only a guest may send this: %w", ErrProtocol)
+// guests is a handler of messages that only guests may send.
+func (t *turn) guests(f handler) handler {
+	return func(m *Message) (bool, error) {
+		if !t.config.Guest {
+			return true, fmt.Errorf("only a guest may send this: %w", ErrProtocol)
+		}
+		return f(m)
 	}
-	return nil
 }
 
 // whole returns a range of a guest, which must be whole chunks.
 func (s *setup) whole(addr, size uint64) (vmm.Range, error) {
 	r := vmm.Range{Addr: addr, Size: size}
-	arena := s.Arena
-	switch {
-	case size == 0 || (addr|size)%s.Chunk != 0, addr < arena.Addr || size > arena.Size || addr-arena.Addr > arena.Size-size:
+	if !s.isWhole(r) {
 		return r, fmt.Errorf("%d bytes at %#x: give whole chunks of %d bytes in the arena: %w", size, addr, s.Chunk, device.ErrInvalidValue)
 	}
 	return r, nil
 }
 
+// isWhole says whether a range is whole chunks in the arena.
+func (s *setup) isWhole(r vmm.Range) bool {
+	return r.Size > 0 && (r.Addr|r.Size)%s.Chunk == 0 && r.Addr >= s.Arena.Addr && r.Size <= s.Arena.Size && r.Addr-s.Arena.Addr <= s.Arena.Size-r.Size
+}
+
+// chunked is how many bytes of chunks some ranges take; they must be in order.
+func (s *setup) chunked(in []vmm.Range) (bytes uint64) {
+	chunk, last := s.Chunk, uint64(0)
+	for _, a := range in {
+		from, to := max(a.Addr/chunk*chunk, last), (a.Addr+a.Size+chunk-1)/chunk*chunk
+		if to > from {
+			bytes += to - from
+			last = to
+		}
+	}
+	return bytes
+}
+
 // memMap gives a guest memory. Each chunk is an allocation of its own, so that the guest can return
 // it in other pieces.
 func (al *allocations) memMap(m *Message, d *wire.MemMap) (bool, error) {
-	if err := al.config.asGuest(); err != nil {
-		return true, err
-	}
 	r, err := al.config.whole(d.Addr, d.Size)
 	if err != nil {
 		return true, err
@@ -189,9 +203,6 @@ func (al *allocations) freeChunks(r vmm.Range) (plan vmm.Plan, err error) {
 
 // memUnmap takes memory away from a guest, without waiting for work that uses it.
 func (al *allocations) memUnmap(_ *Message, d *wire.MemUnmap) (bool, error) {
-	if err := al.config.asGuest(); err != nil {
-		return true, err
-	}
 	r, err := al.config.whole(d.Addr, d.Size)
 	if err != nil {
 		return true, err
@@ -213,10 +224,8 @@ func (al *allocations) memUnmap(_ *Message, d *wire.MemUnmap) (bool, error) {
 
 // allocations gives the program memory, and takes it back.
 type allocations struct {
-	*turn
-	config   *setup
+	*standing
 	verdicts *verdicts
-	standing *standing
 	memory   *memory
 	shared   *shared
 	room     *room
@@ -226,8 +235,8 @@ func (al *allocations) register(h *handlers) {
 	h[wire.OpMemAlloc] = decoding(al.memAlloc)
 	h[wire.OpMemFree] = decoding(al.memFree)
 	h[wire.OpMemNest] = decoding(al.memNest)
-	h[wire.OpMemMap] = decoding(al.memMap)
-	h[wire.OpMemUnmap] = decoding(al.memUnmap)
+	h[wire.OpMemMap] = al.guests(decoding(al.memMap))
+	h[wire.OpMemUnmap] = al.guests(decoding(al.memUnmap))
 	h[wire.OpLimit] = decoding(al.limit)
 }
 
@@ -242,25 +251,33 @@ func (al *allocations) memAlloc(m *Message, d *wire.MemAlloc) (bool, error) {
 	if limit, has := al.config.Limit, al.memory.space.Allocated()+al.shared.sharedLive(); limit > 0 && has > al.memory.space.Allocated() && d.Size > limit-min(limit, has) {
 		return true, allocation(d.Size, al.memory.beyondLimit())
 	}
+	if ok, err := al.allocate(r); !ok || err != nil {
+		if resultOf(err) == outOfMemory {
+			err = allocation(d.Size, err)
+		}
+		return ok, err
+	}
+	al.reply(m.Header.Slot, success, nil)
+	return true, nil
+}
+
+// allocate makes an allocation, with room on the host. It returns false if the message must wait.
+func (al *allocations) allocate(r vmm.Range) (bool, error) {
 	if err := al.memory.space.Alloc(r); err != nil {
 		if errors.Is(err, vmm.ErrLimit) {
-			err = allocation(d.Size, al.memory.beyondLimit())
+			err = al.memory.beyondLimit()
 		}
 		return true, err
 	}
 	if ok, err := al.room.commit(al.room.onHost()); !ok || err != nil {
 		// Nothing has used it yet, so there is no plan to perform. While the daemon is asked for
 		// room the allocation is not the client's.
-		if _, wrong := al.memory.space.Free(d.Addr); wrong != nil {
+		if _, wrong := al.memory.space.Free(r.Addr); wrong != nil {
 			return true, wrong
-		}
-		if err != nil {
-			err = allocation(d.Size, err)
 		}
 		return ok, err
 	}
 	al.memory.reserve(Reserve, r)
-	al.reply(m.Header.Slot, success, nil)
 	return true, nil
 }
 
@@ -315,26 +332,18 @@ func (al *allocations) provideHeap() (bool, error) {
 		return true, nil
 	}
 	size := uint64(device.DefaultHeap)
-	if set, ok := al.standing.Limits[device.LimitHeap]; ok {
+	if set, ok := al.Limits[device.LimitHeap]; ok {
 		size = set
 	}
 	r := al.config.heapFor(size)
 	if r.Size == 0 {
 		return true, fmt.Errorf("a heap of %s for kernels that call malloc: the program has no addresses for it: set a smaller CU_LIMIT_MALLOC_HEAP_SIZE: %w", sizeOf(size), device.ErrOutOfMemory)
 	}
-	if err := al.memory.space.Alloc(r); err != nil {
-		if errors.Is(err, vmm.ErrLimit) {
-			err = al.memory.beyondLimit()
-		}
+	if ok, err := al.allocate(r); err != nil {
 		return true, fmt.Errorf("a heap of %s for kernels that call malloc: %w", sizeOf(size), err)
+	} else if !ok {
+		return false, nil
 	}
-	if ok, err := al.room.commit(al.room.onHost()); !ok || err != nil {
-		if _, wrong := al.memory.space.Free(r.Addr); wrong != nil {
-			return true, wrong
-		}
-		return ok, err
-	}
-	al.memory.reserve(Reserve, r)
 	const head = 64 // bytes that must be zeros before the heap is first used
 	if ok, err := al.memory.hostWrite(vmm.Range{Addr: r.Addr, Size: head}, line(r.Addr, head)); !ok || err != nil {
 		return true, errors.Join(errors.New("new memory cannot be written"), err)
@@ -351,15 +360,15 @@ func (al *allocations) limit(_ *Message, d *wire.Limit) (bool, error) {
 	if d.Limit >= most {
 		return true, fmt.Errorf("limit %d: %w", d.Limit, device.ErrInvalidValue)
 	}
-	if al.standing.Limits == nil {
-		al.standing.Limits = map[uint32]uint64{}
+	if al.Limits == nil {
+		al.Limits = map[uint32]uint64{}
 	}
 	if d.Limit == device.LimitHeap && al.memory.Heap > 0 && al.config.heapFor(d.Value) != al.memory.heap() {
 		al.verdicts.explain(errHeapInUse)
 		return true, nil
 	}
-	al.standing.Limits[d.Limit] = d.Value
-	for _, x := range al.standing.Contexts {
+	al.Limits[d.Limit] = d.Value
+	for _, x := range al.Contexts {
 		al.emit(Op{Kind: SetLimit, Place: x.Place, Limits: map[uint32]uint64{d.Limit: d.Value}})
 	}
 	return true, nil

@@ -14,12 +14,10 @@ import (
 
 // arrival brings the client to a device: it asks for a lease, opens a context, and brings what a message needs.
 type arrival struct {
-	*turn
+	*standing
 	Together  bool // launches are no longer mapped
-	config    *setup
 	verdicts  *verdicts
 	queue     *queue
-	standing  *standing
 	hosts     *hosts
 	memory    *memory
 	shared    *shared
@@ -33,8 +31,7 @@ type arrival struct {
 	opening *Context // what the operation that asks is about
 }
 
-func (a *arrival) save(to *State) { to.Together = a.Together }
-
+func (a *arrival) save(to *State)   { to.Together = a.Together }
 func (a *arrival) load(from *State) { a.Together = from.Together }
 
 // access is an arrival as parts use it that it brings to devices.
@@ -53,24 +50,16 @@ type need struct {
 // bytes is how much room a need takes on a device, in whole chunks, including the variables of
 // modules.
 func (a *arrival) bytes(n need) uint64 {
-	total := a.textures.beside(n.arrays...)
+	beside := a.textures.beside(n.arrays...)
 	if n.all {
-		return total + a.memory.space.Chunked()
+		return beside + a.memory.space.Chunked()
 	}
-	mask, end := a.config.Chunk-1, uint64(0)
-	for _, r := range n.ranges { // sorted by address, all in the arena
-		from, to := max(r.Addr&^mask, end), (r.Addr+r.Size+mask)&^mask
-		if to > from {
-			total += to - from
-			end = to
-		}
-	}
-	return total
+	return beside + a.config.chunked(n.ranges)
 }
 
 // isReady says whether everything the client has is on the device.
 func (a *arrival) isReady() bool {
-	x := a.standing.here()
+	x := a.here()
 	return x != nil && a.memory.space.AllResident(x.Place) && a.modules.allPlaced(x) && len(a.textures.lacksTextures(x)) == 0
 }
 
@@ -81,17 +70,17 @@ func (a *arrival) ready(n need) (bool, error) {
 		return true, a.verdicts.Faulted
 	}
 	if ok, err := a.leased(n); !ok || err != nil {
-		if err == nil && a.standing.Lease.Held && a.standing.Lease.Coming > 0 {
+		if err == nil && a.Lease.Held && a.Lease.Coming > 0 {
 			a.comeEarly(n)
 		}
 		return ok, err
 	}
-	x := a.standing.here()
+	x := a.here()
 	if x == nil {
 		a.open()
 		return false, nil
 	}
-	if a.hosts.Outstanding() > 0 && !n.all && a.memory.space.GivesWay(x.Place, n.ranges, a.standing.Lease.Memory-a.textures.beside(n.arrays...)) {
+	if a.hosts.Outstanding() > 0 && !n.all && a.memory.space.GivesWay(x.Place, n.ranges, a.Lease.Memory-a.textures.beside(n.arrays...)) {
 		// Memory that gives way waits for all work, and that for the functions: one of them may
 		// wait for an answer to a message behind this one.
 		if err := a.hosts.awaitReturn(); err != nil {
@@ -106,11 +95,7 @@ func (a *arrival) ready(n need) (bool, error) {
 	if a.queue.Head != nil { // what the message waited for is there
 		a.hosts.WaitBy, a.hosts.AskAt = 0, 0
 	}
-	if len(plan) > 0 {
-		a.memory.move(plan)
-		return false, nil
-	}
-	if a.modules.loadNext(x) {
+	if !a.memory.moved(plan) || a.modules.loadNext(x) {
 		return false, nil
 	}
 	if lacks := a.textures.lacksTextures(x); len(lacks) > 0 { // their memory is there now
@@ -120,17 +105,17 @@ func (a *arrival) ready(n need) (bool, error) {
 	}
 	// Some devices report the size of a module only once it is loaded, so the lease may have to
 	// grow.
-	return a.textures.beside()+a.memory.space.Mapped(x.Place) <= a.standing.Lease.Memory, nil
+	return a.textures.beside()+a.memory.space.Mapped(x.Place) <= a.Lease.Memory, nil
 }
 
 // comeEarly brings as much of a need to the device as the client may have there so far. The rest
 // comes with the next Grant: other clients are still leaving the device.
 func (a *arrival) comeEarly(n need) {
 	beside := a.textures.beside(n.arrays...)
-	if a.departure.Release != nil || beside > a.standing.Lease.Memory {
+	if a.departure.Release != nil || beside > a.Lease.Memory {
 		return
 	}
-	x := a.standing.here()
+	x := a.here()
 	if x == nil {
 		a.open()
 		return
@@ -139,14 +124,14 @@ func (a *arrival) comeEarly(n need) {
 	if n.all {
 		ranges = nil
 	}
-	if plan := a.memory.space.Bring(x.Place, ranges, a.standing.Lease.Memory-beside); len(plan) > 0 {
+	if plan := a.memory.space.Bring(x.Place, ranges, a.Lease.Memory-beside); len(plan) > 0 {
 		a.memory.count(plan)
 		a.ask(Op{Kind: Move, Plan: plan, Part: true})
 	}
 }
 
 func (a *arrival) prepare(p vmm.Place, n need) (vmm.Plan, error) {
-	room := a.standing.Lease.Memory - a.textures.beside(n.arrays...)
+	room := a.Lease.Memory - a.textures.beside(n.arrays...)
 	if n.all {
 		return a.memory.space.PrepareAll(p, room)
 	}
@@ -156,7 +141,7 @@ func (a *arrival) prepare(p vmm.Place, n need) (vmm.Plan, error) {
 // leased makes sure that there is a lease with enough memory. It returns false while there is none.
 func (a *arrival) leased(n need) (bool, error) {
 	bytes := a.bytes(n)
-	l := &a.standing.Lease
+	l := &a.Lease
 	switch {
 	case !l.Held && l.Denied != "":
 		return true, a.noDevice(bytes)
@@ -164,7 +149,7 @@ func (a *arrival) leased(n need) (bool, error) {
 		return false, nil
 	case !l.Held:
 		l.Wanting = true
-		if x := a.standing.anyContext(); x != nil { // memory that stayed there needs room until it is moved
+		if x := a.anyContext(); x != nil { // memory that stayed there needs room until it is moved
 			bytes = max(bytes, a.textures.beside()+a.memory.space.Mapped(x.Place))
 		}
 		a.say(control.Want{Memory: bytes, Estimate: a.activity.Estimate, Pinned: a.only()})
@@ -207,7 +192,7 @@ const (
 // returned, or there is room after all, or none of them has returned for functionPatience: then it
 // fails.
 func (a *arrival) awaitFunctions(bytes uint64) (bool, error) {
-	t, l := &a.hosts.Hosts, &a.standing.Lease
+	t, l := &a.hosts.Hosts, &a.Lease
 	if err := a.hosts.awaitReturn(); err != nil {
 		return true, fmt.Errorf("%s of device memory are needed: %w", sizeOf(bytes), err)
 	}
@@ -225,7 +210,7 @@ func (a *arrival) awaitFunctions(bytes uint64) (bool, error) {
 // AwaitsFunctions says that the message that waits may go on when host functions return, or when
 // time has passed. The executor reads on in the ring, and calls Observe now and then.
 func (a *arrival) AwaitsFunctions() bool {
-	l := &a.standing.Lease
+	l := &a.Lease
 	return a.queue.Head != nil && a.departure.Release == nil && l.Held && a.hosts.Outstanding() > 0 && !l.Growing && (a.hosts.WaitBy > 0 || l.Denied != "" || l.Wanted)
 }
 
@@ -238,7 +223,7 @@ func (a *arrival) only() int {
 	}
 	near := -1
 	for i, d := range a.config.Devices {
-		if x := a.standing.anyContext(); !d.Far && d.Memory > 0 && (near < 0 || x != nil && x.Place == d.Place) {
+		if x := a.anyContext(); !d.Far && d.Memory > 0 && (near < 0 || x != nil && x.Place == d.Place) {
 			near = i
 		}
 	}
@@ -248,12 +233,12 @@ func (a *arrival) only() int {
 // open has a context opened on the lease's device, with the client's modules in it. Contexts
 // elsewhere are left first.
 func (a *arrival) open() {
-	if n := len(a.standing.Contexts); n > 0 { // the one at home last
-		a.departure.leave(a.standing.Contexts[n-1].Place, true, 0)
+	if n := len(a.Contexts); n > 0 { // the one at home last
+		a.departure.leave(a.Contexts[n-1].Place, true, 0)
 		return
 	}
-	a.opening = &Context{Place: a.standing.place(), Cost: a.config.Devices[a.standing.Lease.Device].ContextCost}
-	a.ask(Op{Kind: Open, Place: a.standing.place(), Modules: a.modules.replay(), Limits: maps.Clone(a.standing.Limits), Anew: !a.standing.housed})
+	a.opening = &Context{Place: a.place(), Cost: a.config.Devices[a.Lease.Device].ContextCost}
+	a.ask(Op{Kind: Open, Place: a.place(), Modules: a.modules.replay(), Limits: maps.Clone(a.Limits), Anew: !a.housed})
 }
 
 // ErrMoved says that a variable would have another address than the program may have seen.
@@ -264,20 +249,20 @@ func (a *arrival) opened(o Outcome) error {
 	x := a.opening
 	a.opening = nil
 	switch {
-	case x.Place != a.standing.place():
+	case x.Place != a.place():
 		a.openedFurther(x, o)
 	case o.Err == nil:
-		a.standing.Made++
-		x.Number = a.standing.Made
-		a.standing.Contexts = append(a.standing.Contexts, x)
+		a.Made++
+		x.Number = a.Made
+		a.Contexts = append(a.Contexts, x)
 		a.modules.restored()
-		a.standing.housed = true
+		a.housed = true
 	case errors.Is(o.Err, ErrMoved) && a.modules.Pinned < 0:
 		// The variables have their addresses on the device where they were placed first.
 		a.modules.Pinned = a.modules.Home
 		a.departure.Release = &Release{}
 	default:
-		return fmt.Errorf("opening %s: %w", a.config.Devices[a.standing.Lease.Device].Name, o.Err)
+		return fmt.Errorf("opening %s: %w", a.config.Devices[a.Lease.Device].Name, o.Err)
 	}
 	return nil
 }
@@ -307,8 +292,8 @@ func (a *arrival) together() (bool, error) {
 		return true, nil
 	}
 	a.Together = true
-	if len(a.standing.Contexts) > 1 {
-		a.departure.leave(a.standing.Contexts[len(a.standing.Contexts)-1].Place, true, 0)
+	if len(a.Contexts) > 1 {
+		a.departure.leave(a.Contexts[len(a.Contexts)-1].Place, true, 0)
 		return false, nil
 	}
 	a.loans.giveUpAll()
@@ -318,8 +303,8 @@ func (a *arrival) together() (bool, error) {
 // room is how many bytes of the client's memory may be at a place.
 func (a *arrival) room(p vmm.Place) uint64 {
 	memory := uint64(0)
-	if a.standing.Lease.Held && p == a.standing.place() {
-		memory = a.standing.Lease.Memory
+	if a.Lease.Held && p == a.place() {
+		memory = a.Lease.Memory
 	} else if f := a.loans.further(p.Index()); f.lent() {
 		memory = f.Memory
 	}
@@ -330,7 +315,7 @@ func (a *arrival) room(p vmm.Place) uint64 {
 func (a *arrival) openFurther(device int) {
 	d := &a.config.Devices[device]
 	a.opening = &Context{Place: d.Place, Cost: d.ContextCost}
-	a.ask(Op{Kind: Open, Place: d.Place, Modules: a.modules.replay(), Limits: maps.Clone(a.standing.Limits), Anew: !a.standing.housed})
+	a.ask(Op{Kind: Open, Place: d.Place, Modules: a.modules.replay(), Limits: maps.Clone(a.Limits), Anew: !a.housed})
 }
 
 // openedFurther notes that a further context is open. If it could not be opened the device goes
@@ -340,13 +325,13 @@ func (a *arrival) openedFurther(x *Context, o Outcome) {
 		a.loans.giveUp(a.loans.further(x.Place.Index()))
 		return
 	}
-	a.standing.Made++
-	x.Number = a.standing.Made
+	a.Made++
+	x.Number = a.Made
 	x.Has = map[uint64]bool{}
 	for _, e := range a.modules.Journal {
 		x.Has[e.Module] = !e.Unload
 	}
-	a.standing.Contexts = append(a.standing.Contexts, x)
+	a.Contexts = append(a.Contexts, x)
 }
 
 // noDevice is the error of a message that needs more of a device than any has.
@@ -357,7 +342,7 @@ func (a *arrival) noDevice(bytes uint64) error {
 	}
 	text := fmt.Sprintf("%s of device memory are needed at a time, more than any device of the node has for a program (the largest has %s): use smaller allocations, or a node with a larger device",
 		sizeOf(bytes), sizeOf(largest))
-	if a.standing.Lease.Denied == deviceGone {
+	if a.Lease.Denied == deviceGone {
 		text = "no device is left on the node that this program may use: start the program again"
 	}
 	return &Failure{Result: resultOfTooSmall, Text: text}
@@ -365,17 +350,17 @@ func (a *arrival) noDevice(bytes uint64) error {
 
 // noRoom says that a message needs more of the client's device than others leave.
 func (a *arrival) noRoom(bytes uint64) error {
-	return &Failure{Result: outOfMemory, Text: fmt.Sprintf("%s of device memory are needed at a time, and other programs leave %s", sizeOf(bytes), sizeOf(a.standing.Lease.Memory))}
+	return &Failure{Result: outOfMemory, Text: fmt.Sprintf("%s of device memory are needed at a time, and other programs leave %s", sizeOf(bytes), sizeOf(a.Lease.Memory))}
 }
 
 // readyAt makes memory and a module usable at a place. It returns false if the message must wait.
 func (a *arrival) readyAt(p vmm.Place, module uint64, used []vmm.Range) (bool, error) {
-	x := a.standing.context(p)
+	x := a.context(p)
 	if x == nil {
 		a.openFurther(p.Index())
 		return false, nil
 	}
-	if a.standing.isFurther(p) && !x.Has[module] {
+	if a.isFurther(p) && !x.Has[module] {
 		mod := a.modules.All[module]
 		a.modules.loading, a.modules.loadingAt = module, x
 		a.ask(Op{Kind: Load, Place: p, Module: module, Image: mod.Image, Globals: append([]device.Global{}, mod.Info.Globals...)})
@@ -388,6 +373,5 @@ func (a *arrival) readyAt(p vmm.Place, module uint64, used []vmm.Range) (bool, e
 	if f := a.loans.further(p.Index()); f != nil {
 		f.Moved += plan.Arrives()
 	}
-	a.memory.move(plan)
-	return false, nil
+	return a.memory.moved(plan), nil
 }

@@ -12,10 +12,8 @@ import (
 
 // copies does the copies and fills of the program.
 type copies struct {
-	*turn
-	config   *setup
+	*standing
 	verdicts *verdicts
-	standing *standing
 	streams  *streams
 	hosts    *hosts
 	memory   *memory
@@ -48,15 +46,15 @@ const (
 // done there; otherwise on the host copies. Variables of modules have no host copies, so work on
 // them needs the device.
 func (cp *copies) where(st *Stream, ranges ...vmm.Range) (target, *Context, error) {
-	x := cp.standing.here()
-	if len(cp.standing.Contexts) > 1 {
+	x := cp.here()
+	if len(cp.Contexts) > 1 {
 		x = cp.holder(st, ranges)
 	}
 	variables, resident := false, x != nil
 	var arena []vmm.Range
 	for _, r := range ranges {
 		if r.Addr-cp.config.Arena.Addr >= cp.config.Arena.Size {
-			if !cp.modules.holds(cp.config.Chunk, r.Addr, r.Size) && !cp.memory.mapsHost(r) {
+			if !cp.modules.holds(r.Addr, r.Size) && !cp.memory.mapsHost(r) {
 				return later, nil, fmt.Errorf("%d bytes at %#x: no memory of the program's: %w", r.Size, r.Addr, device.ErrInvalidValue)
 			}
 			variables = true
@@ -78,7 +76,7 @@ func (cp *copies) where(st *Stream, ranges ...vmm.Range) (target, *Context, erro
 		if ok, err := cp.arrival.ready(need{ranges: arena}); !ok || err != nil {
 			return later, nil, err
 		}
-		return onDevice, cp.standing.here(), nil
+		return onDevice, cp.here(), nil
 	}
 	if resident {
 		return onDevice, x, nil
@@ -98,16 +96,16 @@ func (cp *copies) holder(st *Stream, ranges []vmm.Range) *Context {
 		return true
 	}
 	if st.Live {
-		if x := cp.standing.context(st.At); x != nil && has(x) {
+		if x := cp.context(st.At); x != nil && has(x) {
 			return x
 		}
 	}
-	for _, x := range cp.standing.Contexts {
+	for _, x := range cp.Contexts {
 		if has(x) {
 			return x
 		}
 	}
-	return cp.standing.here()
+	return cp.here()
 }
 
 // needed returns what must be on the device for work on some ranges: those. While functions of the
@@ -157,7 +155,7 @@ func (cp *copies) brought(n need) (target, *Context, error) {
 	case !ok:
 		return later, nil, nil
 	}
-	return onDevice, cp.standing.here(), nil
+	return onDevice, cp.here(), nil
 }
 
 // source says where the data of a copy to the device are.
@@ -358,7 +356,7 @@ func (cp *copies) fill(_ *Message, d *wire.Fill) (bool, error) {
 	o.Kind, o.Place = Fill, x.Place
 	cp.streams.give(d.Stream, st, x.Place)
 	cp.emit(o)
-	if cp.memory.written(o.Place, r); to.Dense() && len(cp.standing.Contexts) == 1 && cp.streams.last(d.Stream) {
+	if cp.memory.written(o.Place, r); to.Dense() && len(cp.Contexts) == 1 && cp.streams.last(d.Stream) {
 		cp.memory.space.Filled(o.Place, r, o.word())
 	}
 	return true, nil

@@ -64,7 +64,6 @@ type Device struct {
 // concerns several of them the core itself decides: what goes on first, and what a fault, a reset or the loss of
 // a device leaves of the client.
 type Core struct {
-	config   setup
 	handlers handlers
 	keepers  keepers
 	handled  Message // the message being handled, unless it waits (Head)
@@ -112,7 +111,8 @@ var ErrProtocol = errors.New("not what a program may send")
 
 // New makes an empty client.
 func New(config Config) (*Core, error) {
-	c := &Core{config: setup{Config: config}}
+	c := &Core{}
+	c.config.Config = config
 	c.config.know(config.Devices)
 	var err error
 	if c.mapped, err = newMapped(c); err != nil {
@@ -133,23 +133,23 @@ func New(config Config) (*Core, error) {
 func (c *Core) link() {
 	c.verdicts = verdicts{turn: &c.turn}
 	c.queue = queue{turn: &c.turn}
-	c.standing = standing{turn: &c.turn, config: &c.config}
-	c.departure = departure{turn: &c.turn, config: &c.config, verdicts: &c.verdicts, queue: &c.queue, standing: &c.standing, streams: &c.streams, hosts: &c.hosts, memory: &c.memory, room: &c.room, modules: &c.modules, textures: &c.textures, loans: &c.loans, mapped: c.mapped, activity: &c.activity}
-	c.arrival = arrival{turn: &c.turn, config: &c.config, verdicts: &c.verdicts, queue: &c.queue, standing: &c.standing, hosts: &c.hosts, memory: &c.memory, shared: &c.shared, modules: &c.modules, textures: &c.textures, loans: &c.loans, mapped: c.mapped, activity: &c.activity, departure: &c.departure}
+	c.standing = standing{turn: &c.turn}
+	c.departure = departure{standing: &c.standing, verdicts: &c.verdicts, queue: &c.queue, streams: &c.streams, hosts: &c.hosts, memory: &c.memory, room: &c.room, modules: &c.modules, textures: &c.textures, loans: &c.loans, mapped: c.mapped, activity: &c.activity}
+	c.arrival = arrival{standing: &c.standing, verdicts: &c.verdicts, queue: &c.queue, hosts: &c.hosts, memory: &c.memory, shared: &c.shared, modules: &c.modules, textures: &c.textures, loans: &c.loans, mapped: c.mapped, activity: &c.activity, departure: &c.departure}
 	c.room = room{turn: &c.turn, queue: &c.queue, memory: &c.memory, shared: &c.shared, modules: &c.modules}
-	c.activity = activity{turn: &c.turn, standing: &c.standing, memory: &c.memory, loans: &c.loans, mapped: c.mapped}
-	c.loans = loans{turn: &c.turn, config: &c.config, standing: &c.standing, mapped: c.mapped}
-	c.memory = memory{turn: &c.turn, config: &c.config, standing: &c.standing}
-	c.allocations = allocations{turn: &c.turn, config: &c.config, verdicts: &c.verdicts, standing: &c.standing, memory: &c.memory, shared: &c.shared, room: &c.room}
-	c.copies = copies{turn: &c.turn, config: &c.config, verdicts: &c.verdicts, standing: &c.standing, streams: &c.streams, hosts: &c.hosts, memory: &c.memory, shared: &c.shared, modules: &c.modules, arrival: &c.arrival}
-	c.shared = shared{turn: &c.turn, config: &c.config, queue: &c.queue, standing: &c.standing, memory: &c.memory, room: &c.room, device: &c.arrival}
-	c.modules = modules{turn: &c.turn, config: &c.config, queue: &c.queue, standing: &c.standing, mapped: c.mapped, room: &c.room, device: &c.arrival, leaving: c.graphs.dropRuns}
-	c.launches = launches{turn: &c.turn, config: &c.config, standing: &c.standing, streams: &c.streams, hosts: &c.hosts, memory: &c.memory, shared: &c.shared, modules: &c.modules, textures: &c.textures, loans: &c.loans, mapped: c.mapped, activity: &c.activity, arrival: &c.arrival, allocations: &c.allocations, watched: map[Kernel]map[uint64]bool{}}
-	c.textures = textures{turn: &c.turn, config: &c.config, queue: &c.queue, standing: &c.standing, memory: &c.memory, shared: &c.shared, modules: &c.modules, device: &c.arrival}
-	c.streams = streams{turn: &c.turn, standing: &c.standing, verdicts: &c.verdicts}
-	c.hosts = hosts{turn: &c.turn, standing: &c.standing, streams: &c.streams}
-	c.waits = waits{turn: &c.turn, standing: &c.standing, streams: &c.streams, hosts: &c.hosts, memory: &c.memory, arrival: &c.arrival, copies: &c.copies}
-	c.graphs = graphs{turn: &c.turn, config: &c.config, queue: &c.queue, standing: &c.standing, streams: &c.streams, hosts: &c.hosts, memory: &c.memory, shared: &c.shared, modules: &c.modules, textures: &c.textures, mapped: c.mapped, activity: &c.activity, arrival: &c.arrival, copies: &c.copies, launches: &c.launches}
+	c.activity = activity{standing: &c.standing, memory: &c.memory, loans: &c.loans, mapped: c.mapped}
+	c.loans = loans{standing: &c.standing, mapped: c.mapped}
+	c.memory = memory{standing: &c.standing}
+	c.allocations = allocations{standing: &c.standing, verdicts: &c.verdicts, memory: &c.memory, shared: &c.shared, room: &c.room}
+	c.copies = copies{standing: &c.standing, verdicts: &c.verdicts, streams: &c.streams, hosts: &c.hosts, memory: &c.memory, shared: &c.shared, modules: &c.modules, arrival: &c.arrival}
+	c.shared = shared{standing: &c.standing, queue: &c.queue, memory: &c.memory, room: &c.room, device: &c.arrival}
+	c.modules = modules{standing: &c.standing, queue: &c.queue, mapped: c.mapped, room: &c.room, device: &c.arrival, leaving: c.graphs.dropRuns}
+	c.launches = launches{standing: &c.standing, streams: &c.streams, hosts: &c.hosts, memory: &c.memory, shared: &c.shared, modules: &c.modules, textures: &c.textures, loans: &c.loans, mapped: c.mapped, activity: &c.activity, arrival: &c.arrival, allocations: &c.allocations, watched: map[Kernel]map[uint64]bool{}}
+	c.textures = textures{standing: &c.standing, queue: &c.queue, memory: &c.memory, shared: &c.shared, modules: &c.modules, device: &c.arrival}
+	c.streams = streams{standing: &c.standing, verdicts: &c.verdicts}
+	c.hosts = hosts{standing: &c.standing, streams: &c.streams}
+	c.waits = waits{standing: &c.standing, streams: &c.streams, hosts: &c.hosts, memory: &c.memory, arrival: &c.arrival, copies: &c.copies}
+	c.graphs = graphs{standing: &c.standing, queue: &c.queue, streams: &c.streams, hosts: &c.hosts, memory: &c.memory, shared: &c.shared, modules: &c.modules, textures: &c.textures, mapped: c.mapped, activity: &c.activity, arrival: &c.arrival, copies: &c.copies, launches: &c.launches}
 	c.keepers = keepers{&c.turn, &c.verdicts, &c.queue, &c.standing, &c.departure, &c.arrival, &c.room, &c.activity, &c.loans, &c.memory, &c.modules, &c.textures, &c.streams, &c.hosts, &c.shared, &c.graphs}
 	for _, part := range []interface{ register(h *handlers) }{&c.turn, &c.activity, &c.memory, &c.allocations, &c.copies, &c.shared, &c.modules, &c.launches, &c.textures, &c.streams, &c.hosts, &c.waits, &c.graphs} {
 		part.register(&c.handlers)
@@ -178,8 +178,6 @@ func (s *setup) space() (*vmm.Space, error) {
 // copied.
 func (c *Core) Message(now Time, m Message) ([]Op, error) {
 	c.start(now)
-	c.memory.stats.Messages++
-	c.activity.message()
 	return c.handle(m)
 }
 
@@ -196,8 +194,6 @@ func (c *Core) Next(now Time) ([]Op, error) {
 	if !ok {
 		return nil, nil
 	}
-	c.memory.stats.Messages++
-	c.activity.message()
 	return c.handle(m)
 }
 
@@ -211,7 +207,7 @@ func Urgent(op wire.Op) bool {
 // operations are performed at once; none of them asks.
 func (c *Core) UrgentMessage(m Message) ([]Op, error) {
 	return c.aside(func() error {
-		done, err := c.handlers.handle(&m)
+		done, err := c.handlers.of(&m)(&m)
 		if err == nil && !done {
 			err = fmt.Errorf("%v waits: %w", m.Header.Op, ErrProtocol)
 		}
@@ -419,6 +415,8 @@ func (c *Core) advance() ([]Op, error) {
 
 // handle handles a message, or keeps it as the head until it can be done.
 func (c *Core) handle(m Message) ([]Op, error) {
+	c.memory.stats.Messages++
+	c.activity.message()
 	c.Current = m.Header
 	c.standing.Lease.Denied, c.room.Asked.Refused = "", "" // they answered an earlier message
 	if c.verdicts.Sticky != success && !m.Header.Op.AfterFault() {
@@ -471,10 +469,10 @@ func (c *Core) retry() bool {
 // try handles a message. It returns false if the message must wait, and an error if the client must
 // end.
 func (c *Core) try(m *Message) (done bool, err error) {
-	if !c.modules.placedAgain() {
+	if len(c.modules.due) > 0 && !c.modules.placedAgain() {
 		return false, nil
 	}
-	done, err = c.handlers.handle(m)
+	done, err = c.handlers.of(m)(m)
 	if err == nil {
 		return done, nil
 	}

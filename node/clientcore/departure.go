@@ -12,12 +12,10 @@ import (
 
 // departure takes the client off its devices: what it has there moves to the host, and the lease goes back.
 type departure struct {
-	*turn
+	*standing
 	Release  *Release // the lease is being returned
-	config   *setup
 	verdicts *verdicts
 	queue    *queue
-	standing *standing
 	streams  *streams
 	hosts    *hosts
 	memory   *memory
@@ -31,15 +29,14 @@ type departure struct {
 	leaving *Op // the Leave or Backup that is performed
 }
 
-func (d *departure) save(to *State) { to.Release = d.Release }
-
+func (d *departure) save(to *State)   { to.Release = d.Release }
 func (d *departure) load(from *State) { d.Release = from.Release }
 
 // granted handles a Grant, if it answers what the client has asked. One that crossed a fault does
 // not. If it is newer than the last lease, the daemon counts it as the client's, so the core
 // releases it; an older one the daemon has taken back already.
 func (d *departure) granted(g control.Grant) {
-	l := &d.standing.Lease
+	l := &d.Lease
 	switch {
 	case l.Held && g.Lease == l.Number, !l.Held && l.Wanting && g.Lease > l.Number:
 		had := *l
@@ -68,15 +65,15 @@ type Release struct {
 // revoke notes that the daemon wants the device back, or what the client keeps on one it has left.
 func (d *departure) revoke(m control.Revoke) {
 	if d.hosts.Outstanding() > 0 {
-		d.standing.Lease.Wanted, d.standing.Lease.WantedFor, d.standing.Lease.WantedKeep, d.standing.Lease.WantedStep = true, m.Reason, m.Keep, m.Step
-		d.standing.Lease.Growing = false
+		d.Lease.Wanted, d.Lease.WantedFor, d.Lease.WantedKeep, d.Lease.WantedStep = true, m.Reason, m.Keep, m.Step
+		d.Lease.Growing = false
 		return
 	}
 	d.beginRelease(m.Reason, m.Keep, m.Step)
 }
 
 func (d *departure) beginRelease(reason string, stay, step uint64) {
-	d.Release = &Release{Keep: d.standing.Lease.Held && (!leavesForGood(reason) || stay > 0), Answer: true, Step: step}
+	d.Release = &Release{Keep: d.Lease.Held && (!leavesForGood(reason) || stay > 0), Answer: true, Step: step}
 	if d.Release.Keep {
 		d.Release.Stay = stay
 	}
@@ -86,25 +83,25 @@ func (d *departure) beginRelease(reason string, stay, step uint64) {
 // host, and the lease goes back. The context may stay open.
 func (d *departure) stepRelease() {
 	r := d.Release
-	if n := len(d.standing.Contexts); n > 1 {
-		d.leave(d.standing.Contexts[n-1].Place, true, 0)
+	if n := len(d.Contexts); n > 1 {
+		d.leave(d.Contexts[n-1].Place, true, 0)
 		return
 	}
-	if !r.Asked && len(d.standing.Contexts) > 0 {
+	if !r.Asked && len(d.Contexts) > 0 {
 		if d.leavePart(r) {
 			return
 		}
 		r.Asked = true
-		d.leave(d.standing.Contexts[0].Place, !r.Keep, r.Stay)
+		d.leave(d.Contexts[0].Place, !r.Keep, r.Stay)
 		return
 	}
 	d.Release = nil
 	d.loans.giveUpAll()
 	switch {
-	case d.standing.Lease.Held:
+	case d.Lease.Held:
 		d.letGo(r.Took)
 	case r.Answer:
-		d.say(control.Released{Lease: d.standing.Lease.Number})
+		d.say(control.Released{Lease: d.Lease.Number})
 	}
 }
 
@@ -114,7 +111,7 @@ const largeStep = 32 << 20
 // leavePart has the next part of the client's memory moved off its device, if more than one step is
 // left, so that another client can have the room meanwhile.
 func (d *departure) leavePart(r *Release) bool {
-	x := d.standing.here()
+	x := d.here()
 	if r.Step == 0 || x == nil {
 		return false
 	}
@@ -140,9 +137,9 @@ func (d *departure) leavePart(r *Release) bool {
 // freed tells the daemon what the client still has on a device that it is leaving. It takes no more
 // there under this lease.
 func (d *departure) freed(p vmm.Place) {
-	if left := d.textures.beside() + d.memory.space.Mapped(p); left < d.standing.Lease.Memory {
-		d.standing.Lease.Memory = left
-		d.say(control.Freed{Lease: d.standing.Lease.Number, Left: left})
+	if left := d.textures.beside() + d.memory.space.Mapped(p); left < d.Lease.Memory {
+		d.Lease.Memory = left
+		d.say(control.Freed{Lease: d.Lease.Number, Left: left})
 	}
 }
 
@@ -162,7 +159,7 @@ func (d *departure) leave(p vmm.Place, shut bool, stay uint64) {
 	}
 	o := Op{Kind: Leave, Place: p, Plan: plan, Shut: shut}
 	o.Events, _ = d.streams.pendingEvents(&p)
-	if shut && !d.standing.isFurther(p) {
+	if shut && !d.isFurther(p) {
 		o.Modules = d.modules.live()
 	}
 	d.leaving = &o
@@ -173,7 +170,7 @@ func (d *departure) leave(p vmm.Place, shut bool, stay uint64) {
 func (d *departure) left(o Outcome) {
 	was := d.leaving
 	d.leaving = nil
-	if d.Release != nil && !d.standing.isFurther(was.Place) {
+	if d.Release != nil && !d.isFurther(was.Place) {
 		d.Release.Took += o.Took
 	}
 	if o.Err != nil {
@@ -191,7 +188,7 @@ func (d *departure) left(o Outcome) {
 	if !was.Shut {
 		return
 	}
-	if d.standing.isFurther(was.Place) {
+	if d.isFurther(was.Place) {
 		d.forgetFurther(was.Place)
 		if f := d.loans.further(was.Place.Index()); f != nil {
 			d.loans.giveUp(f)
@@ -204,7 +201,7 @@ func (d *departure) left(o Outcome) {
 
 // forgetContext drops what the core knows about a context that no longer exists.
 func (d *departure) forgetContext(p vmm.Place) {
-	if d.standing.isFurther(p) {
+	if d.isFurther(p) {
 		d.forgetFurther(p)
 		return
 	}
@@ -213,7 +210,7 @@ func (d *departure) forgetContext(p vmm.Place) {
 
 // forget drops what the core knows about the context at home, which no longer exists.
 func (d *departure) forget(p vmm.Place) {
-	d.standing.Contexts = slices.DeleteFunc(d.standing.Contexts, func(x *Context) bool { return x.Place == p })
+	d.Contexts = slices.DeleteFunc(d.Contexts, func(x *Context) bool { return x.Place == p })
 	d.modules.forget()
 	d.streams.forget()
 	for _, e := range d.streams.Events {
@@ -224,8 +221,8 @@ func (d *departure) forget(p vmm.Place) {
 // closeContexts closes all contexts, with everything in them.
 func (d *departure) closeContexts() {
 	d.hosts.dropHosts() // first: closing waits for streams that wait for the program
-	for len(d.standing.Contexts) > 0 {
-		p := d.standing.Contexts[len(d.standing.Contexts)-1].Place
+	for len(d.Contexts) > 0 {
+		p := d.Contexts[len(d.Contexts)-1].Place
 		d.emit(Op{Kind: Close, Place: p})
 		d.forgetContext(p)
 	}
@@ -237,14 +234,14 @@ func (d *departure) closeContexts() {
 // letGo returns the lease. None of the client's memory is on the device but what may stay.
 func (d *departure) letGo(took time.Duration) {
 	d.activity.stop()
-	d.standing.Lease = Lease{Number: d.standing.Lease.Number}
-	d.say(control.Released{Lease: d.standing.Lease.Number, Keeps: d.keeps(), Took: took})
+	d.Lease = Lease{Number: d.Lease.Number}
+	d.say(control.Released{Lease: d.Lease.Number, Keeps: d.keeps(), Took: took})
 	d.say(control.Report{Stats: d.memory.Stats()})
 }
 
 // keeps is what contexts that stay open without a lease take, including memory that stayed there.
 func (d *departure) keeps() (bytes uint64) {
-	for _, x := range d.standing.Contexts {
+	for _, x := range d.Contexts {
 		bytes += x.Cost + d.textures.beside() + d.memory.space.Mapped(x.Place)
 	}
 	return bytes
@@ -260,12 +257,12 @@ func (d *departure) check() error {
 	for _, d := range d.config.Devices {
 		known[d.Place] = true
 	}
-	if d.standing.Lease.Held && (d.standing.Lease.Device < 0 || d.standing.Lease.Device >= len(d.config.Devices)) {
-		return fmt.Errorf("a lease of device %d of %d", d.standing.Lease.Device, len(d.config.Devices))
+	if d.Lease.Held && (d.Lease.Device < 0 || d.Lease.Device >= len(d.config.Devices)) {
+		return fmt.Errorf("a lease of device %d of %d", d.Lease.Device, len(d.config.Devices))
 	}
-	for i, x := range d.standing.Contexts {
-		if x == nil || !known[x.Place] || i > 0 && !d.mayBeFurther(x) || x.Number == 0 || x.Number > d.standing.Made {
-			return fmt.Errorf("context %d of %d is none that the client can have", i, len(d.standing.Contexts))
+	for i, x := range d.Contexts {
+		if x == nil || !known[x.Place] || i > 0 && !d.mayBeFurther(x) || x.Number == 0 || x.Number > d.Made {
+			return fmt.Errorf("context %d of %d is none that the client can have", i, len(d.Contexts))
 		}
 	}
 	for i, f := range d.loans.Further {
@@ -273,7 +270,7 @@ func (d *departure) check() error {
 			return fmt.Errorf("a loan of device %d of %d, or two of them", f.Device, len(d.config.Devices))
 		}
 	}
-	if len(d.standing.Contexts) == 0 {
+	if len(d.Contexts) == 0 {
 		for p := range known {
 			if d.memory.space.Mapped(p) > 0 {
 				return fmt.Errorf("memory on %v, where there is no context", p)
@@ -286,7 +283,7 @@ func (d *departure) check() error {
 // mayBeFurther says whether a context that is not the first is on a device that was lent.
 func (d *departure) mayBeFurther(x *Context) bool {
 	f := d.loans.further(x.Place.Index())
-	return f != nil && f.Number > 0 && x.Has != nil && d.standing.context(x.Place) == x
+	return f != nil && f.Number > 0 && x.Has != nil && d.context(x.Place) == x
 }
 
 // leavesFurther leaves the next further context that must be left, or returns a device without one.
@@ -300,7 +297,7 @@ func (d *departure) leavesFurther() bool {
 		if !f.Leaving {
 			continue
 		}
-		if p := d.config.Devices[f.Device].Place; d.standing.context(p) != nil {
+		if p := d.config.Devices[f.Device].Place; d.context(p) != nil {
 			d.leave(p, true, 0)
 			return true
 		}
@@ -313,7 +310,7 @@ func (d *departure) leavesFurther() bool {
 // forgetFurther drops what the core knows about a further context that no longer exists. All work
 // there has ended.
 func (d *departure) forgetFurther(p vmm.Place) {
-	d.standing.Contexts = slices.DeleteFunc(d.standing.Contexts, func(x *Context) bool { return x.Place == p })
+	d.Contexts = slices.DeleteFunc(d.Contexts, func(x *Context) bool { return x.Place == p })
 	for _, st := range d.streams.ByID {
 		if st.At == p {
 			st.Live = false
@@ -350,19 +347,19 @@ func leavesForGood(reason string) bool {
 // CanDetach says whether Detach may be called: no host function is running, and the daemon owes no
 // answer to Grow, which Detach would make ambiguous.
 func (d *departure) CanDetach() bool {
-	return d.hosts.Outstanding() == 0 && !d.standing.Lease.Growing && d.queue.Parked == nil
+	return d.hosts.Outstanding() == 0 && !d.Lease.Growing && d.queue.Parked == nil
 }
 
 // Standing is what a daemon must know about a client that it has not served before.
 func (d *departure) Standing() control.Standing {
-	s := control.Standing{Lease: d.standing.Lease.Number, Failed: d.verdicts.Faulted != nil, Committed: d.room.Committed}
-	if l := &d.standing.Lease; l.Held {
+	s := control.Standing{Lease: d.Lease.Number, Failed: d.verdicts.Faulted != nil, Committed: d.room.Committed}
+	if l := &d.Lease; l.Held {
 		s.Held, s.Device, s.Memory = true, l.Device, l.Memory
 		return s
 	}
 	s.Keeps = d.keeps()
 	for i, device := range d.config.Devices {
-		if d.standing.context(device.Place) != nil {
+		if d.context(device.Place) != nil {
 			s.Device = i
 		}
 	}

@@ -57,7 +57,6 @@ func (ms *modules) moduleFunction(m *Message, d *wire.ModuleFunction) (bool, err
 	}
 	ms.write(m, layout)
 	serial := ms.ByID[d.Module]
-	ms.know(ms.config.Chunk)
 	ms.Functions[d.Function] = Function{Module: serial, Info: info}
 	ms.known.functions[serial] = append(ms.known.functions[serial], d.Function)
 	ms.reply(m.Header.Slot, success, (&wire.ModuleFunctionReply{
@@ -77,14 +76,14 @@ func (ms *modules) describe(mod *Module, serial uint64, i int) (bool, error) {
 	if !f.Unread {
 		return true, nil
 	}
-	if ms.queue.Head == nil || ms.queue.Head.found == nil {
+	if ms.queue.found() == nil {
 		if ok, err := ms.device.ready(need{}); !ok || err != nil {
 			return ok, err
 		}
 		if err := ms.usable(&Function{Module: serial, Info: *f}); err != nil {
 			return true, err
 		}
-		ms.ask(Op{Kind: Describe, Place: ms.standing.here().Place, Module: serial, Name: f.Name})
+		ms.ask(Op{Kind: Describe, Place: ms.here().Place, Module: serial, Name: f.Name})
 		return false, nil
 	}
 	o := ms.queue.Head.found
@@ -167,7 +166,7 @@ func (ms *modules) driverAsk(m *Message, d *wire.DriverAsk) (bool, error) {
 	if ok, err := ms.device.ready(need{}); !ok || err != nil {
 		return ok, err
 	}
-	x := ms.standing.anyContext()
+	x := ms.anyContext()
 	if x == nil {
 		return true, errors.New("there is no context to ask")
 	}
@@ -189,7 +188,7 @@ func (ms *modules) askFunction(m *Message, function uint32, o Op) (bool, error) 
 	if err := ms.usable(&f); err != nil {
 		return true, err
 	}
-	x := ms.standing.anyContext()
+	x := ms.anyContext()
 	if x == nil {
 		return true, errors.New("there is no context for a module that is loaded")
 	}
@@ -201,9 +200,6 @@ func (ms *modules) askFunction(m *Message, function uint32, o Op) (bool, error) 
 // functionTouches tells a guest what memory a kernel uses, as far as the device knows, so that the
 // guest's node may run the kernel elsewhere.
 func (ms *modules) functionTouches(m *Message, d *wire.FunctionTouches) (bool, error) {
-	if err := ms.config.asGuest(); err != nil {
-		return true, err
-	}
 	f, ok := ms.Functions[d.Function]
 	if !ok {
 		return true, fmt.Errorf("function %d: %w", d.Function, ErrProtocol)

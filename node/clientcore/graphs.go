@@ -25,11 +25,9 @@ import (
 
 // graphs is the definitions of graphs, and launches them.
 type graphs struct {
-	*turn
+	*standing
 	Graphs   map[uint32]*Graph
-	config   *setup
 	queue    *queue
-	standing *standing
 	streams  *streams
 	hosts    *hosts
 	memory   *memory
@@ -52,7 +50,6 @@ func (gs *graphs) register(h *handlers) {
 }
 
 func (gs *graphs) save(to *State) { to.Graphs = gs.Graphs }
-
 func (gs *graphs) load(from *State) {
 	gs.Graphs, gs.graphBytes = from.Graphs, 0
 	for _, g := range gs.Graphs {
@@ -164,7 +161,7 @@ func (gs *graphs) dropGraph(id uint32) {
 }
 
 func (gs *graphs) dropRun(id uint32, g *Graph) {
-	for _, x := range gs.standing.Contexts {
+	for _, x := range gs.Contexts {
 		if g.Whole {
 			gs.emit(Op{Kind: DropGraph, Place: x.Place, Graph: id})
 		}
@@ -257,8 +254,8 @@ func (gs *graphs) step(m *Message, s wire.Message, stream uint32) (bool, error) 
 
 // runsWhole says whether a launch is given to the device as a whole.
 func (gs *graphs) runsWhole(g *Graph) bool {
-	if g.Launches < runsAfter || g.single || gs.mapped != nil || len(gs.standing.Contexts) != 1 || len(gs.textures.Textures) > 0 || gs.hosts.Outstanding() > 0 ||
-		!gs.arrival.isReady() || !gs.config.Devices[gs.standing.Lease.Device].Graphs {
+	if g.Launches < runsAfter || g.single || gs.mapped != nil || len(gs.Contexts) != 1 || len(gs.textures.Textures) > 0 || gs.hosts.Outstanding() > 0 ||
+		!gs.arrival.isReady() || !gs.config.Devices[gs.Lease.Device].Graphs {
 		return false
 	}
 	if g.run == nil {
@@ -282,8 +279,8 @@ func (gs *graphs) runsWhole(g *Graph) bool {
 
 // runGraph launches a graph as a whole.
 func (gs *graphs) runGraph(d *wire.GraphLaunch, st *Stream, g *Graph) {
-	gs.standing.begun()
-	at := gs.standing.place()
+	gs.begun()
+	at := gs.place()
 	for range g.run.Kernels {
 		gs.activity.launched(true)
 	}

@@ -27,10 +27,9 @@ type Hosts struct {
 
 // hosts knows which host functions the program has to run, or is running.
 type hosts struct {
-	*turn
+	*standing
 	Hosts
-	standing *standing
-	streams  *streams
+	streams *streams
 }
 
 func (hs *hosts) register(h *handlers) {
@@ -39,8 +38,7 @@ func (hs *hosts) register(h *handlers) {
 	h[wire.OpHostStop] = decoding(hs.hostStop)
 }
 
-func (hs *hosts) save(to *State) { to.Hosts = hs.Hosts }
-
+func (hs *hosts) save(to *State)   { to.Hosts = hs.Hosts }
 func (hs *hosts) load(from *State) { hs.Hosts = from.Hosts }
 
 // returned notes that a function has returned, or that a wait for a word is over.
@@ -107,39 +105,6 @@ func (hs *hosts) dropHosts() {
 // once is the flag of a function whose work cannot be repeated in the same order.
 const once = 1
 
-func (w *waits) hostFunction(_ *Message, d *wire.HostFunction) (bool, error) {
-	if d.Cookie == 0 {
-		return true, fmt.Errorf("a function without a cookie: %w", ErrProtocol)
-	}
-	st, err := w.streams.find(d.Stream)
-	if err != nil {
-		return true, err
-	}
-	t := &w.hosts.Hosts
-	if t.Running[d.Cookie] {
-		return true, fmt.Errorf("cookie %d is taken: %w", d.Cookie, ErrProtocol)
-	}
-	if len(t.Running) >= maxObjects {
-		return true, tooMany("functions of the program's that have not returned")
-	}
-	// The stream's later work must come after the function, so from here on it has to run on the
-	// device. Work on host copies would happen too early; or everything would have to wait for the
-	// function, which may itself wait for this client, since it may touch managed memory.
-	if !w.arrival.isReady() {
-		if ok, err := w.arrival.ready(w.arrival.needs(nil)); !ok || err != nil {
-			return ok, err
-		}
-	}
-	w.streams.give(d.Stream, st, w.standing.place())
-	if t.Running == nil {
-		t.Running = map[uint64]bool{}
-	}
-	t.Running[d.Cookie], st.Held = true, true
-	w.calling = d.Cookie
-	w.emit(Op{Kind: Call, Place: w.standing.place(), Stream: d.Stream, Cookie: d.Cookie, Once: d.Flags&once != 0})
-	return true, nil
-}
-
 func (hs *hosts) hostNext(m *Message, _ *wire.HostNext) (bool, error) {
 	t := &hs.Hosts
 	if len(t.Slots) >= wire.Slots {
@@ -174,7 +139,7 @@ func (hs *hosts) check() error {
 			return fmt.Errorf("the program waits twice in slot %d", slot)
 		}
 	}
-	if len(hs.Running) > 0 && len(hs.standing.Contexts) == 0 {
+	if len(hs.Running) > 0 && len(hs.Contexts) == 0 {
 		return errors.New("functions are under way where there is no context")
 	}
 	return nil
@@ -182,19 +147,57 @@ func (hs *hosts) check() error {
 
 // waits has streams wait for host functions of the program, and for words in memory.
 type waits struct {
-	*turn
-	standing *standing
-	streams  *streams
-	hosts    *hosts
-	memory   *memory
-	arrival  *arrival
-	copies   *copies
+	*standing
+	streams *streams
+	hosts   *hosts
+	memory  *memory
+	arrival *arrival
+	copies  *copies
 }
 
 func (w *waits) register(h *handlers) {
 	h[wire.OpHostFunction] = decoding(w.hostFunction)
 	h[wire.OpStreamWrite] = decoding(w.streamWrite)
 	h[wire.OpStreamAwait] = decoding(w.streamAwait)
+}
+
+// mayWait returns a stream that is to wait for something, under a cookie.
+func (w *waits) mayWait(stream uint32, cookie uint64, of string) (*Stream, error) {
+	if cookie == 0 || w.hosts.Running[cookie] {
+		return nil, fmt.Errorf("cookie %d%s is taken: %w", cookie, of, ErrProtocol)
+	}
+	if w.hosts.Outstanding() >= maxObjects {
+		return nil, tooMany("functions and words that streams wait for")
+	}
+	return w.streams.find(stream)
+}
+
+// wait notes that the later work of a stream waits.
+func (w *waits) wait(stream uint32, st *Stream, cookie uint64) {
+	w.streams.give(stream, st, w.place())
+	if w.hosts.Running == nil {
+		w.hosts.Running = map[uint64]bool{}
+	}
+	w.hosts.Running[cookie], st.Held = true, true
+	w.calling = cookie
+}
+
+// hostFunction has a stream wait for a function of the program. The stream's later work must come after the
+// function, so from here on it has to run on the device. Work on host copies would happen too early; or everything
+// would have to wait for the function, which may itself wait for this client, since it may touch managed memory.
+func (w *waits) hostFunction(_ *Message, d *wire.HostFunction) (bool, error) {
+	st, err := w.mayWait(d.Stream, d.Cookie, "")
+	if err != nil {
+		return true, err
+	}
+	if !w.arrival.isReady() {
+		if ok, err := w.arrival.ready(w.arrival.needs(nil)); !ok || err != nil {
+			return ok, err
+		}
+	}
+	w.wait(d.Stream, st, d.Cookie)
+	w.emit(Op{Kind: Call, Place: w.place(), Stream: d.Stream, Cookie: d.Cookie, Once: d.Flags&once != 0})
+	return true, nil
 }
 
 // word makes a word usable on the device. It must be valid there and not in the host copies, so
@@ -231,9 +234,9 @@ func (w *waits) streamWrite(_ *Message, d *wire.StreamWrite) (bool, error) {
 	if !ok || err != nil {
 		return ok, err
 	}
-	w.streams.give(d.Stream, st, w.standing.place())
-	w.emit(Op{Kind: WriteWord, Place: w.standing.place(), Stream: d.Stream, Range: r, Word: Word{Value: d.Value}})
-	w.memory.written(w.standing.place(), r)
+	w.streams.give(d.Stream, st, w.place())
+	w.emit(Op{Kind: WriteWord, Place: w.place(), Stream: d.Stream, Range: r, Word: Word{Value: d.Value}})
+	w.memory.written(w.place(), r)
 	return true, nil
 }
 
@@ -241,34 +244,23 @@ func (w *waits) streamWrite(_ *Message, d *wire.StreamWrite) (bool, error) {
 // returned, so the device is not given back: work that the program has not sent yet may write the
 // word.
 func (w *waits) streamAwait(_ *Message, d *wire.StreamAwait) (bool, error) {
-	t := &w.hosts.Hosts
-	if d.Cookie == 0 || t.Running[d.Cookie] {
-		return true, fmt.Errorf("cookie %d of a word is taken: %w", d.Cookie, ErrProtocol)
-	}
 	if d.Compare > uint32(device.NotAll) {
 		return true, fmt.Errorf("a word with comparison %d: %w", d.Compare, ErrProtocol)
 	}
-	st, err := w.streams.find(d.Stream)
+	st, err := w.mayWait(d.Stream, d.Cookie, " of a word")
 	if err != nil {
 		return true, err
-	}
-	if len(t.Running) >= maxObjects {
-		return true, tooMany("streams that wait")
 	}
 	r, ok, err := w.word(st, d.Addr, d.Width)
 	if !ok || err != nil {
 		return ok, err
 	}
-	w.streams.give(d.Stream, st, w.standing.place())
-	if t.Running == nil {
-		t.Running = map[uint64]bool{}
+	if w.hosts.Words == nil {
+		w.hosts.Words = map[uint64]bool{}
 	}
-	if t.Words == nil {
-		t.Words = map[uint64]bool{}
-	}
-	t.Running[d.Cookie], t.Words[d.Cookie], st.Held = true, true, true
-	w.calling = d.Cookie
-	w.emit(Op{Kind: AwaitWord, Place: w.standing.place(), Stream: d.Stream, Range: r, Word: Word{d.Value, device.Compare(d.Compare)}, Cookie: d.Cookie})
+	w.hosts.Words[d.Cookie] = true
+	w.wait(d.Stream, st, d.Cookie)
+	w.emit(Op{Kind: AwaitWord, Place: w.place(), Stream: d.Stream, Range: r, Word: Word{d.Value, device.Compare(d.Compare)}, Cookie: d.Cookie})
 	return true, nil
 }
 

@@ -56,7 +56,7 @@ func (ms *modules) moduleLoad(m *Message, d *wire.ModuleLoad) (bool, error) {
 		if !sent {
 			return true, fmt.Errorf("module %d: no image was sent: %w", d.Module, ErrProtocol)
 		}
-		if ms.queue.Head == nil || ms.queue.Head.found == nil {
+		if ms.queue.found() == nil {
 			ms.ask(Op{Kind: Inspect, Image: image})
 			return false, nil
 		}
@@ -98,7 +98,6 @@ func (ms *modules) makeModule(id uint32, image []byte, found Outcome) (known boo
 		ms.dropImage(id)
 		return false, err
 	}
-	m.know(ms.config.Chunk)
 	delete(m.Images, id)
 	m.Last++
 	m.All[m.Last] = &Module{Image: slices.Clone(image), Info: sorted(found.Info), Due: m.Places[id]} // a copy without the spare capacity of append
@@ -134,9 +133,8 @@ func (ms *modules) unload(id uint32) {
 		return
 	}
 	ms.leaving()
-	m.know(ms.config.Chunk)
 	mod := m.All[serial]
-	for i, x := range ms.standing.Contexts {
+	for i, x := range ms.Contexts {
 		if i == 0 && mod.Loaded || x.Has[serial] {
 			ms.emit(Op{Kind: Drain, Place: x.Place})
 			ms.emit(Op{Kind: Unload, Place: x.Place, Module: serial})
@@ -181,12 +179,14 @@ func (ms *modules) moduleLink(m *Message, d *wire.ModuleLink) (bool, error) {
 	if !sent {
 		return true, fmt.Errorf("module %d: nothing was sent that could be linked: %w", d.Module, ErrProtocol)
 	}
-	if ms.queue.Head == nil || ms.queue.Head.found == nil {
+	if ms.queue.found() == nil {
 		if ok, err := ms.device.ready(need{}); !ok || err != nil {
-			ms.dropRefused(d.Module, err)
+			if err != nil { // the program will not ask for it again
+				ms.dropImage(d.Module)
+			}
 			return ok, err
 		}
-		ms.ask(Op{Kind: Link, Place: ms.standing.here().Place, Image: image, On: d.Check != 0})
+		ms.ask(Op{Kind: Link, Place: ms.here().Place, Image: image, On: d.Check != 0})
 		return false, nil
 	}
 	linked := ms.queue.Head.found
@@ -204,13 +204,6 @@ func (ms *modules) moduleLink(m *Message, d *wire.ModuleLink) (bool, error) {
 	}
 	ms.reply(m.Header.Slot, success, (&wire.ModuleLinkReply{Size: uint64(len(linked.Image))}).Append(nil))
 	return true, nil
-}
-
-// dropRefused drops an image after an error, since the program will not ask for it again.
-func (ms *modules) dropRefused(id uint32, err error) {
-	if err != nil {
-		ms.dropImage(id)
-	}
 }
 
 // moduleFetch returns a part of an image that a link has made.
@@ -282,9 +275,6 @@ func (ms *modules) moduleLog(m *Message, d *wire.ModuleLog) (bool, error) {
 
 // modulePlace notes where the variables of the module that is loaded next are to be.
 func (ms *modules) modulePlace(m *Message, d *wire.ModulePlace) (bool, error) {
-	if err := ms.config.asGuest(); err != nil {
-		return true, err
-	}
 	if _, loaded := ms.ByID[d.Module]; loaded || len(ms.Places) >= maxObjects {
 		return true, fmt.Errorf("module %d is loaded already, or there are too many: %w", d.Module, ErrProtocol)
 	}

@@ -15,9 +15,7 @@ import (
 
 // launches launches kernels.
 type launches struct {
-	*turn
-	config      *setup
-	standing    *standing
+	*standing
 	streams     *streams
 	hosts       *hosts
 	memory      *memory
@@ -89,31 +87,26 @@ func (l *launches) launch(m *Message, d *wire.Launch) (bool, error) {
 	if err := l.modules.usable(&f); err != nil {
 		return true, err
 	}
-	l.standing.begun()
-	at, ticket := l.standing.place(), uint64(0)
+	l.begun()
+	home, ticket := l.place(), uint64(0)
 	if run.mapped {
-		at = run.at
 		ticket = l.mapped.took()
+	} else {
+		run.at = home
 	}
-	l.activity.launched(at == l.standing.place())
-	l.streams.give(d.Stream, st, at)
-	switch {
-	case !run.mapped:
-		l.memory.space.Launched(at, nil)
-	case len(run.written) > 0:
-		l.memory.space.Launched(at, run.written)
+	l.activity.launched(run.at == home)
+	l.streams.give(d.Stream, st, run.at)
+	if !run.mapped || len(run.written) > 0 {
+		l.memory.space.Launched(run.at, run.written)
 	}
-	params := d.Params
-	if l.hosts.Outstanding() > 0 {
-		params = bytes.Clone(params) // the ring may be read ahead while the launch waits
+	if l.mapped != nil && !run.mapped {
+		run.guard = l.watch(&f, d.Function)
 	}
 	o := l.next(Launch)
-	o.Place, o.Stream, o.Module, o.Function, o.Name, o.Ticket = at, d.Stream, f.Module, d.Function, f.Info.Name, ticket
-	if o.Guard = run.guard; !run.mapped {
-		o.Guard = l.watch(&f, d.Function)
+	o.Place, o.Stream, o.Module, o.Function, o.Name, o.Ticket, o.Guard = run.at, d.Stream, f.Module, d.Function, f.Info.Name, ticket, run.guard
+	if o.How = howOf(d); l.hosts.Outstanding() > 0 { // the ring may be read ahead while the launch waits
+		o.How.Params = bytes.Clone(d.Params)
 	}
-	o.How = howOf(d)
-	o.How.Params = params
 	return true, nil
 }
 
@@ -235,7 +228,7 @@ func (l *launches) mapLaunch(f *Function, number uint32, params []byte) (launchi
 	if ok, err := l.arrival.leased(l.arrival.needs(params)); !ok || err != nil {
 		return launching{waits: !ok}, err
 	}
-	if x := l.standing.here(); x == nil || !l.modules.allPlaced(x) || len(l.textures.lacksTextures(x)) > 0 {
+	if x := l.here(); x == nil || !l.modules.allPlaced(x) || len(l.textures.lacksTextures(x)) > 0 {
 		if ok, err := l.arrival.ready(need{}); !ok || err != nil {
 			return launching{waits: !ok}, err
 		}
@@ -244,25 +237,25 @@ func (l *launches) mapLaunch(f *Function, number uint32, params []byte) (launchi
 	if !m.home {
 		l.loans.wantFurther(l.arrival.bytes(need{all: true}))
 	}
-	if d := m.choice.device; !m.choice.decided || d != l.standing.Lease.Device && !l.loans.further(d).lent() {
+	if d := m.choice.device; !m.choice.decided || d != l.Lease.Device && !l.loans.further(d).lent() {
 		if err := l.choose(f, number, used); err != nil {
 			return launching{}, err
 		}
 	}
 	at := l.config.Devices[m.choice.device].Place
-	if guard != nil && at == l.standing.place() {
+	if guard != nil && at == l.place() {
 		return launching{}, nil // at home it has all memory, and the core need not wait for it
 	}
 	if guard != nil && (!l.config.Devices[m.choice.device].Guards || l.arrival.room(at) < l.memory.space.Chunked()) {
 		return l.staysHome(f, "the kernel follows pointers in memory, and the other device cannot guard it, or has no room for all memory"), nil
 	}
 	ok, err := l.arrival.readyAt(at, f.Module, used)
-	if err != nil && m.choice.device != l.standing.Lease.Device { // it does not fit there
-		m.choice.device = l.standing.Lease.Device
+	if err != nil && m.choice.device != l.Lease.Device { // it does not fit there
+		m.choice.device = l.Lease.Device
 		if guard != nil {
 			return launching{}, nil
 		}
-		at = l.standing.place()
+		at = l.place()
 		ok, err = l.arrival.readyAt(at, f.Module, used)
 	}
 	if guard != nil {
@@ -290,7 +283,7 @@ func (l *launches) uses(f *Function, k Kernel, params []byte) (used, written []v
 
 // staysHome notes why a launch runs at home.
 func (l *launches) staysHome(f *Function, why string) launching {
-	l.mapped.last = Decision{Kernel: f.Info.Name, Device: l.standing.Lease.Device, Why: why}
+	l.mapped.last = Decision{Kernel: f.Info.Name, Device: l.Lease.Device, Why: why}
 	return launching{}
 }
 
@@ -302,11 +295,11 @@ func (l *launches) choose(f *Function, number uint32, used []vmm.Range) error {
 			return err
 		}
 	}
-	m.choice.decided, m.choice.device = true, l.standing.Lease.Device
+	m.choice.decided, m.choice.device = true, l.Lease.Device
 	shares, bytes := l.memory.space.Shares(used, l.shares[:0])
 	l.shares = shares
 	m.call = mapping.Call{
-		Node: int32(len(m.devices)), Kernel: m.kernel(Kernel{f.Module, number}), Home: m.rows[l.standing.Lease.Device],
+		Node: int32(len(m.devices)), Kernel: m.kernel(Kernel{f.Module, number}), Home: m.rows[l.Lease.Device],
 		In: int64(bytes), Resident: m.call.Resident[:0],
 	}
 	for _, s := range shares {
@@ -408,7 +401,7 @@ func (l *launches) expected(k Kernel, params []byte) ([]vmm.Range, bool) {
 // watch returns how a launch at home is watched; nil if its kernel is known already.
 func (l *launches) watch(f *Function, number uint32) *Guarded {
 	k := Kernel{f.Module, number}
-	if l.mapped == nil || l.mapped.home || l.watched[k] != nil || len(l.config.Devices) < 2 || !l.guards(f) || !l.config.Devices[l.standing.Lease.Device].Guards {
+	if l.mapped.home || l.watched[k] != nil || len(l.config.Devices) < 2 || !l.guards(f) || !l.config.Devices[l.Lease.Device].Guards {
 		return nil
 	}
 	return &Guarded{Ranges: l.wholeChunks(l.memory.space.Allocations()), Kernel: k}

@@ -35,11 +35,9 @@ type Further struct {
 
 // loans is the further devices that the client has, or has asked for.
 type loans struct {
-	*turn
-	Further  []Further
-	config   *setup
-	standing *standing
-	mapped   interface { // what chooses among them
+	*standing
+	Further []Further
+	mapped  interface { // what chooses among them
 		stale()
 		queuedAt(device int) int
 	}
@@ -48,8 +46,7 @@ type loans struct {
 	placed    int   // how many of Further are in furtherAt
 }
 
-func (l *loans) save(to *State) { to.Further = l.Further }
-
+func (l *loans) save(to *State)   { to.Further = l.Further }
 func (l *loans) load(from *State) { l.Further, l.furtherAt, l.placed = from.Further, nil, 0 }
 
 // askAgain is how long the core waits before it asks again for a device that it did not get, or had
@@ -86,7 +83,7 @@ func (f *Further) lent() bool { return f != nil && f.Number > 0 && !f.Leaving }
 func (l *loans) wantFurther(bytes uint64) {
 	for i := range l.config.Devices {
 		d := &l.config.Devices[i]
-		if i == l.standing.Lease.Device || d.Memory == 0 || bytes+d.ContextCost > d.Memory {
+		if i == l.Lease.Device || d.Memory == 0 || bytes+d.ContextCost > d.Memory {
 			continue
 		}
 		f := l.further(i)
@@ -112,7 +109,7 @@ func (l *loans) grantedFurther(m control.GrantFurther) {
 	if f != nil && m.Loan == f.Returned {
 		return
 	}
-	if f == nil || !f.Asked || !l.standing.Lease.Held || l.standing.Lease.Device == m.Device {
+	if f == nil || !f.Asked || !l.Lease.Held || l.Lease.Device == m.Device {
 		if f != nil {
 			f.Asked = false
 		}

@@ -15,10 +15,8 @@ import (
 // devices, and the launches that have not ended. It is no part of the client's state: after a
 // restore it is made again.
 type mapped struct {
-	*turn
-	config   *setup
-	standing *standing
-	loans    *loans
+	*standing
+	loans *loans
 
 	spec   string
 	mapper mapping.Mapper // nil: the devices have changed, so it must be made again
@@ -106,7 +104,7 @@ func newMapped(c *Core) (*mapped, error) {
 	if (name == "ag" || name == "ar") && !strings.Contains(spec, ":locality=") {
 		spec += ":locality=yes" // the directory knows where data are
 	}
-	return &mapped{turn: &c.turn, config: &c.config, standing: &c.standing, loans: &c.loans,
+	return &mapped{standing: &c.standing, loans: &c.loans,
 		spec: spec, home: name == "st", chance: rand.New(rand.NewPCG(1, 2)), kernels: map[Kernel]int32{}, rates: map[string]float64{}, refused: map[refusedAt]bool{}}, nil
 }
 
@@ -131,7 +129,7 @@ func (m *mapped) refuses(device int, serial uint64) { m.refused[refusedAt{device
 // renew makes the table of the devices that the client may use now. What the former table has
 // learned about launches is forgotten.
 func (m *mapped) renew() error {
-	m.devices = append(m.devices[:0], m.standing.Lease.Device)
+	m.devices = append(m.devices[:0], m.Lease.Device)
 	for i := range m.loans.Further {
 		if f := &m.loans.Further[i]; f.lent() {
 			m.devices = append(m.devices, f.Device)

@@ -13,10 +13,8 @@ import (
 // memory is the client's memory: the directory of its copies, and what of the program's own memory its
 // kernels access.
 type memory struct {
-	*turn
+	*standing
 	memoryState
-	config   *setup
-	standing *standing
 }
 
 type memoryState struct {
@@ -33,7 +31,6 @@ func (mem *memory) register(h *handlers) {
 }
 
 func (mem *memory) save(to *State) { to.memoryState = mem.memoryState }
-
 func (mem *memory) load(from *State) {
 	mem.memoryState = from.memoryState
 	mem.linkPeers()
@@ -50,14 +47,7 @@ func (mem *memory) written(p vmm.Place, r vmm.Range) {
 // that.
 func (mem *memory) hostRead(r vmm.Range) (bool, error) {
 	plan, err := mem.space.HostRead(r)
-	if err != nil {
-		return true, err
-	}
-	if len(plan) > 0 {
-		mem.move(plan)
-		return false, nil
-	}
-	return true, nil
+	return err != nil || mem.moved(plan), err
 }
 
 // hostWrite prepares the host copies of an area to be written; r is its span.
@@ -68,14 +58,7 @@ func (mem *memory) hostWrite(r vmm.Range, a Area) (bool, error) {
 		}
 	}
 	plan, err := mem.space.HostWrite(r)
-	if err != nil {
-		return true, err
-	}
-	if len(plan) > 0 {
-		mem.move(plan)
-		return false, nil
-	}
-	return true, nil
+	return err != nil || mem.moved(plan), err
 }
 
 // Mapping is memory of the program, a part of the data arena, that kernels access at the program's
@@ -123,7 +106,7 @@ func (mem *memory) hostUnmap(_ *Message, d *wire.HostUnmap) (bool, error) {
 		if m.Addr != d.Addr {
 			continue
 		}
-		mem.standing.drainAll()
+		mem.drainAll()
 		mem.emit(Op{Kind: UnmapHost, Range: m.extent()})
 		mem.unmapped(d.Addr)
 		break
@@ -206,10 +189,13 @@ func (mem *memory) noPlace(bytes uint64) error {
 	return &Failure{Result: outOfMemory, Text: "no row of free addresses is so long: the program's other allocations lie between; free some of them"}
 }
 
-// move has memory moved.
-func (mem *memory) move(plan vmm.Plan) {
-	mem.count(plan)
-	mem.ask(Op{Kind: Move, Plan: plan})
+// moved says whether nothing must be moved; otherwise it has that done, and the message must wait.
+func (mem *memory) moved(plan vmm.Plan) bool {
+	if len(plan) > 0 {
+		mem.count(plan)
+		mem.ask(Op{Kind: Move, Plan: plan})
+	}
+	return len(plan) == 0
 }
 
 // count adds what a plan moves to the statistics.

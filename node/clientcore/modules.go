@@ -37,15 +37,13 @@ type Modules struct {
 
 // modules is what the client has loaded, and looks up in it for its program.
 type modules struct {
-	*turn
+	*standing
 	Modules
-	config   *setup
-	queue    *queue
-	standing *standing
-	mapped   *mapped
-	room     reserve
-	device   access
-	leaving  func() // what was made of modules goes before one of them does
+	queue   *queue
+	mapped  *mapped
+	room    reserve
+	device  access
+	leaving func() // what was made of modules goes before one of them does
 
 	due       map[uint64][]device.Global // where modules that a replay places again must be
 	ahead     int                        // how many more modules will be due
@@ -63,16 +61,15 @@ func (ms *modules) register(h *handlers) {
 	h[wire.OpFunctionOccupancy] = decoding(ms.functionOccupancy)
 	h[wire.OpFunctionShared] = decoding(ms.functionShared)
 	h[wire.OpFunctionClusters] = decoding(ms.functionClusters)
-	h[wire.OpFunctionTouches] = decoding(ms.functionTouches)
+	h[wire.OpFunctionTouches] = ms.guests(decoding(ms.functionTouches))
 	h[wire.OpDriverAsk] = decoding(ms.driverAsk)
 	h[wire.OpModuleLog] = decoding(ms.moduleLog)
 	h[wire.OpModuleLink] = decoding(ms.moduleLink)
 	h[wire.OpModuleFetch] = decoding(ms.moduleFetch)
-	h[wire.OpModulePlace] = decoding(ms.modulePlace)
+	h[wire.OpModulePlace] = ms.guests(decoding(ms.modulePlace))
 }
 
-func (ms *modules) save(to *State) { to.Modules = ms.Modules }
-
+func (ms *modules) save(to *State)   { to.Modules = ms.Modules }
 func (ms *modules) load(from *State) { ms.Modules, ms.due = from.Modules, nil }
 
 // Entry is a load or an unload.
@@ -101,9 +98,11 @@ type Function struct {
 	Info   device.FunctionInfo
 }
 
-func newModules() Modules {
-	return Modules{All: map[uint64]*Module{}, ByID: map[uint32]uint64{}, Images: map[uint32][]byte{}, Functions: map[uint32]Function{},
+func newModules(chunk uint64) Modules {
+	m := Modules{All: map[uint64]*Module{}, ByID: map[uint32]uint64{}, Images: map[uint32][]byte{}, Functions: map[uint32]Function{},
 		Refused: map[uint32]*Failure{}, Pinned: -1}
+	m.count(chunk)
+	return m
 }
 
 // memory is what a module takes on a device. If the device cannot tell, it is what the variables
@@ -233,7 +232,7 @@ func (ms *modules) loaded(o Outcome) {
 	}
 	if o.Err != nil {
 		mod.Refused = failureOf(o.Err)
-		if x := ms.standing.here(); x != nil {
+		if x := ms.here(); x != nil {
 			mod.RefusedBy = x.Number
 		}
 		return
@@ -241,7 +240,6 @@ func (ms *modules) loaded(o Outcome) {
 	if ms.ended = ms.asBefore(serial, o.Globals); ms.ended != nil {
 		return
 	}
-	m.know(ms.config.Chunk)
 	m.awaitsNoMore(serial)
 	mod.Loaded, mod.Placed, mod.Refused = true, true, nil
 	mod.Info.Globals = o.Globals
@@ -251,7 +249,7 @@ func (ms *modules) loaded(o Outcome) {
 	}
 	mod.Info = sorted(mod.Info)
 	if len(m.Journal) == 0 {
-		m.Home = ms.standing.Lease.Device
+		m.Home = ms.Lease.Device
 	}
 	m.enter(Entry{Module: serial})
 	m.recount()
@@ -325,7 +323,7 @@ func (ms *modules) check() error {
 	}
 	kept, contents := 0, 0
 	for serial, mod := range m.All {
-		if mod == nil || serial == 0 || serial > m.Last || mod.Loaded && len(ms.standing.Contexts) == 0 {
+		if mod == nil || serial == 0 || serial > m.Last || mod.Loaded && len(ms.Contexts) == 0 {
 			return fmt.Errorf("module %d is none that the client can have", serial)
 		}
 		if mod.Saved != nil && len(mod.Saved) != len(mod.Info.Globals) {
@@ -386,9 +384,8 @@ func (ms *modules) check() error {
 }
 
 // known is derived from the modules, so that calls cost about the same however many there are:
-// programs have thousands. It is not saved; after a restore it is made again.
+// programs have thousands. It is not saved; check makes it again.
 type known struct {
-	ready     bool
 	chunk     uint64
 	functions map[uint64][]uint32 // that the client has looked up, by module
 	variables []device.Global     // of loaded modules that are placed, by address
@@ -407,7 +404,7 @@ type mark struct{ size, now, most uint64 }
 // count computes known again, and the room for variables: the most that is in use at a time while a
 // context replays the journal.
 func (m *Modules) count(chunk uint64) {
-	m.known = known{ready: true, chunk: chunk, functions: map[uint64][]uint32{}, entries: map[uint64]int{}}
+	m.known = known{chunk: chunk, functions: map[uint64][]uint32{}, entries: map[uint64]int{}}
 	for number, f := range m.Functions {
 		m.known.functions[f.Module] = append(m.known.functions[f.Module], number)
 	}
@@ -468,13 +465,6 @@ func (m *Modules) leaveAnywhere(serial uint64) {
 	k.entries[m.Journal[i].Module] = i
 	k.summed = min(k.summed, i)
 	m.leave(last)
-}
-
-// know computes known if it is missing.
-func (m *Modules) know(chunk uint64) {
-	if !m.known.ready {
-		m.count(chunk)
-	}
 }
 
 func byAddress(a, b device.Global) int {
@@ -542,8 +532,7 @@ func (m *Modules) dropVariables(globals []device.Global) {
 }
 
 // holds says whether a range lies in one variable.
-func (m *Modules) holds(chunk, addr, size uint64) bool {
-	m.know(chunk)
+func (m *Modules) holds(addr, size uint64) bool {
 	all := m.known.variables
 	i, _ := slices.BinarySearchFunc(all, addr, func(g device.Global, addr uint64) int {
 		if g.Address <= addr {
@@ -599,7 +588,7 @@ func (ms *modules) mayPlace(serial uint64) bool {
 // placedAgain puts due modules where they were, before a message is handled. It returns false if
 // the message must wait for that.
 func (ms *modules) placedAgain() bool {
-	if len(ms.due) == 0 || !slices.ContainsFunc(ms.Unplaced, func(serial uint64) bool { _, due := ms.due[serial]; return due }) {
+	if !slices.ContainsFunc(ms.Unplaced, func(serial uint64) bool { _, due := ms.due[serial]; return due }) {
 		return true
 	}
 	ok, err := ms.device.ready(need{})

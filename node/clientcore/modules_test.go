@@ -9,11 +9,10 @@ import (
 // A module that came and went leaves nothing that later contexts would load.
 func TestJournalForgetsWhatIsOver(t *testing.T) {
 	const chunk = 2 << 20
-	m := newModules()
+	m := newModules(chunk)
 	load := func() uint64 {
 		m.Last++
 		m.All[m.Last] = &Module{Placed: true, Info: device.ImageInfo{Memory: chunk}}
-		m.know(chunk)
 		m.enter(Entry{Module: m.Last})
 		m.recount()
 		return m.Last

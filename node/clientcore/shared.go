@@ -27,14 +27,12 @@ type Shared struct {
 
 // shared is the memory that the client shares with others.
 type shared struct {
-	*turn
-	Shared   []Shared
-	config   *setup
-	queue    *queue
-	standing *standing
-	memory   *memory
-	room     reserve
-	device   access
+	*standing
+	Shared []Shared
+	queue  *queue
+	memory *memory
+	room   reserve
+	device access
 }
 
 func (sh *shared) register(h *handlers) {
@@ -42,8 +40,7 @@ func (sh *shared) register(h *handlers) {
 	h[wire.OpMemImport] = decoding(sh.memImport)
 }
 
-func (sh *shared) save(to *State) { to.Shared = sh.Shared }
-
+func (sh *shared) save(to *State)   { to.Shared = sh.Shared }
 func (sh *shared) load(from *State) { sh.Shared = from.Shared }
 
 // Extent is the address range of the memory.
@@ -87,19 +84,6 @@ func (sh *shared) has(name Name) bool {
 	return slices.ContainsFunc(sh.Shared, func(s Shared) bool { return s.Name == name })
 }
 
-// chunked is how many bytes of chunks some allocations take; they must be in order.
-func (sh *shared) chunked(in []vmm.Range) (bytes uint64) {
-	chunk, last := sh.config.Chunk, uint64(0)
-	for _, a := range in {
-		from, to := max(a.Addr/chunk*chunk, last), (a.Addr+a.Size+chunk-1)/chunk*chunk
-		if to > from {
-			bytes += to - from
-			last = to
-		}
-	}
-	return bytes
-}
-
 // sharedLive is how much shared memory the client has allocated.
 func (sh *shared) sharedLive() (bytes uint64) {
 	for i := range sh.Shared {
@@ -111,8 +95,8 @@ func (sh *shared) sharedLive() (bytes uint64) {
 }
 
 func (sh *shared) checkShared(addr, size uint64) (vmm.Range, error) {
-	r, arena := vmm.Range{Addr: addr, Size: size}, sh.config.Arena
-	if size == 0 || (addr|size)%sh.config.Chunk != 0 || addr < arena.Addr || size > arena.Size || addr-arena.Addr > arena.Size-size {
+	r := vmm.Range{Addr: addr, Size: size}
+	if !sh.config.isWhole(r) {
 		return r, fmt.Errorf("shared memory of %d bytes at %#x: %w", size, addr, ErrProtocol)
 	}
 	if len(sh.Shared) >= mostShared {
@@ -163,16 +147,16 @@ func (sh *shared) memShare(m *Message, d *wire.MemShare) (bool, error) {
 	if len(in) == 0 {
 		return true, fmt.Errorf("shared memory at %#x: nothing is allocated there: %w", d.Addr, device.ErrInvalidValue)
 	}
-	if sh.queue.Head == nil || sh.queue.Head.found == nil { // the range may be larger than what the program has in it
-		if ok, err := sh.room.commit(sh.room.onHost() + r.Size - sh.chunked(in)); !ok || err != nil {
+	if sh.queue.found() == nil { // the range may be larger than what the program has in it
+		if ok, err := sh.room.commit(sh.room.onHost() + r.Size - sh.config.chunked(in)); !ok || err != nil {
 			return ok, sharing(r.Size, err)
 		}
 	}
 	if ok, err := sh.device.ready(need{}); !ok || err != nil {
 		return ok, err
 	}
-	if sh.queue.Head == nil || sh.queue.Head.found == nil {
-		sh.ask(Op{Kind: MakeShared, Place: sh.standing.place(), Range: r})
+	if sh.queue.found() == nil {
+		sh.ask(Op{Kind: MakeShared, Place: sh.place(), Range: r})
 		return false, nil
 	}
 	if err := sh.queue.Head.found.Err; err != nil {
@@ -194,7 +178,7 @@ func (sh *shared) memShare(m *Message, d *wire.MemShare) (bool, error) {
 	}
 	s := Shared{Addr: r.Addr, Size: r.Size, Name: sh.queue.Head.found.Name, Live: in}
 	sh.Shared = append(sh.Shared, s)
-	sh.ask(Op{Kind: Share, Place: sh.standing.place(), Range: r, Ranges: in, Plan: plan, Share: s.Name, On: sh.config.Reserves})
+	sh.ask(Op{Kind: Share, Place: sh.place(), Range: r, Ranges: in, Plan: plan, Share: s.Name, On: sh.config.Reserves})
 	return false, nil
 }
 
@@ -220,7 +204,7 @@ func (sh *shared) memImport(m *Message, d *wire.MemImport) (bool, error) {
 		return true, fmt.Errorf("shared memory at %#x: something is allocated there: %w", d.Addr, ErrProtocol)
 	}
 	s := Shared{Addr: r.Addr, Size: r.Size, Name: Name{d.A, d.B, d.C, d.D}, Imported: true}
-	if sh.queue.Head == nil || sh.queue.Head.found == nil {
+	if sh.queue.found() == nil {
 		if !sh.has(s.Name) {
 			if ok, err := sh.room.commit(sh.room.onHost() + r.Size); !ok || err != nil {
 				return ok, sharing(r.Size, err)
@@ -273,7 +257,7 @@ func (sh *shared) freeShared(addr uint64) (bool, error) {
 	if len(s.Live) > 0 {
 		return true, nil
 	}
-	sh.standing.drainAll()
+	sh.drainAll()
 	sh.emit(Op{Kind: CloseShared, Range: s.Extent(), Share: s.Name})
 	sh.Shared = slices.DeleteFunc(sh.Shared, func(o Shared) bool { return o.Addr == s.Addr })
 	sh.room.commitLess(sh.room.onHost())

@@ -80,7 +80,6 @@ type Context struct {
 type standing struct {
 	*turn
 	standingState
-	config *setup
 	housed bool // a context has been open in this process
 }
 
@@ -91,8 +90,7 @@ type standingState struct {
 	Limits   map[uint32]uint64 // set by the program, by number
 }
 
-func (st *standing) save(to *State) { to.standingState = st.standingState }
-
+func (st *standing) save(to *State)   { to.standingState = st.standingState }
 func (st *standing) load(from *State) { st.standingState = from.standingState }
 
 // Detached says whether the client has nothing on any device: then what Save writes, with the host

@@ -22,9 +22,8 @@ type Streams struct {
 
 // streams is the client's streams and events.
 type streams struct {
-	*turn
+	*standing
 	streamState
-	standing *standing
 	verdicts *verdicts
 
 	asks []uint32 // of the last Query, reused
@@ -50,8 +49,7 @@ func (ss *streams) register(h *handlers) {
 	h[wire.OpSynchronise] = decoding(ss.synchronise)
 }
 
-func (ss *streams) save(to *State) { to.streamState = ss.streamState }
-
+func (ss *streams) save(to *State)   { to.streamState = ss.streamState }
 func (ss *streams) load(from *State) { ss.streamState = from.streamState }
 
 // Stream is a stream of the client.
@@ -228,7 +226,7 @@ func (ss *streams) streamDestroy(_ *Message, d *wire.StreamDestroy) (bool, error
 		}
 	}
 	ss.Strayed = ss.Strayed || !st.Blocking
-	for _, x := range ss.standing.Contexts {
+	for _, x := range ss.Contexts {
 		ss.emit(Op{Kind: LeaveStream, Place: x.Place, Stream: d.Stream})
 	}
 	return true, nil
@@ -239,7 +237,7 @@ func (ss *streams) streamQuery(m *Message, d *wire.StreamQuery) (bool, error) {
 	if err != nil {
 		return true, err
 	}
-	x := ss.standing.anyContext()
+	x := ss.anyContext()
 	if x == nil {
 		ss.reply(m.Header.Slot, success, nil)
 		return true, nil
@@ -258,7 +256,7 @@ func (ss *streams) streamQuery(m *Message, d *wire.StreamQuery) (bool, error) {
 	ss.asks = asked
 	o := ss.next(Query)
 	o.Place, o.Slot, o.Streams = x.Place, m.Header.Slot, asked
-	if len(ss.standing.Contexts) > 1 {
+	if len(ss.Contexts) > 1 {
 		for _, n := range asked {
 			o.At = append(o.At, ss.ByID[n].At)
 		}
@@ -271,7 +269,7 @@ func (ss *streams) streamSynchronise(m *Message, d *wire.StreamSynchronise) (boo
 	if err != nil {
 		return true, err
 	}
-	x := ss.standing.anyContext()
+	x := ss.anyContext()
 	if x != nil && d.Stream == legacyID { // it is idle only when all blocking streams are; without give, since no other stream need wait for this
 		st.At = ss.at(st, x)
 		ss.order(legacyID, st)
@@ -285,7 +283,7 @@ func (ss *streams) streamSynchronise(m *Message, d *wire.StreamSynchronise) (boo
 }
 
 func (ss *streams) synchronise(m *Message, _ *wire.Synchronise) (bool, error) {
-	x := ss.standing.anyContext()
+	x := ss.anyContext()
 	if x == nil {
 		ss.verdicts.answer(m.Header.Slot)
 		return true, nil
@@ -356,7 +354,7 @@ func (ss *streams) eventRecord(_ *Message, d *wire.EventRecord) (bool, error) {
 		return true, err
 	}
 	e.Recorded = true
-	x := ss.standing.here()
+	x := ss.here()
 	if x == nil { // all earlier work has ended
 		e.Pending, e.At = false, ss.Now
 		return true, nil
@@ -430,7 +428,7 @@ func (ss *streams) eventElapsed(m *Message, d *wire.EventElapsed) (bool, error) 
 	if from == nil || to == nil || !from.Recorded || !to.Recorded {
 		return true, fmt.Errorf("events %d and %d: %w", d.Start, d.End, errHandle)
 	}
-	if x := ss.standing.anyContext(); x != nil && (from.Pending || to.Pending) {
+	if x := ss.anyContext(); x != nil && (from.Pending || to.Pending) {
 		ss.emit(Op{Kind: Elapsed, Place: x.Place, Slot: m.Header.Slot,
 			Start: Moment{d.Start, from.Pending, from.At, from.Place}, End: Moment{d.End, to.Pending, to.At, to.Place}})
 		return true, nil
@@ -451,7 +449,7 @@ func (ss *streams) check() error {
 	}
 	seen := map[uint32]bool{}
 	for _, id := range t.All {
-		if st := t.ByID[id]; st == nil || seen[id] || st.Live && len(ss.standing.Contexts) == 0 {
+		if st := t.ByID[id]; st == nil || seen[id] || st.Live && len(ss.Contexts) == 0 {
 			return fmt.Errorf("stream %d is none that the client can have", id)
 		}
 		seen[id] = true
@@ -460,7 +458,7 @@ func (ss *streams) check() error {
 		return errors.New("the table of events is missing")
 	}
 	for id, e := range ss.Events {
-		if e == nil || (e.Live || e.Pending) && len(ss.standing.Contexts) == 0 {
+		if e == nil || (e.Live || e.Pending) && len(ss.Contexts) == 0 {
 			return fmt.Errorf("event %d is none that the client can have", id)
 		}
 	}
@@ -470,7 +468,7 @@ func (ss *streams) check() error {
 // settleStream waits until the earlier work of a stream has ended: it may write or read the program's
 // memory that the caller's copy is about to use.
 func (ss *streams) settleStream(id uint32, st *Stream) {
-	if x := ss.standing.here(); x != nil {
+	if x := ss.here(); x != nil {
 		at := ss.at(st, x)
 		ss.give(id, st, at)
 		ss.emit(Op{Kind: Settle, Place: at, Stream: id})

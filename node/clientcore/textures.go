@@ -21,11 +21,9 @@ type Textures map[TextureID]*device.Texture
 
 // textures makes the client's textures, in each context that its kernels come to.
 type textures struct {
-	*turn
+	*standing
 	Textures Textures
-	config   *setup
 	queue    *queue
-	standing *standing
 	memory   *memory
 	shared   *shared
 	modules  *modules
@@ -39,8 +37,7 @@ func (ts *textures) register(h *handlers) {
 	h[wire.OpTextureDestroy] = decoding(ts.textureDestroy)
 }
 
-func (ts *textures) save(to *State) { to.Textures = ts.Textures }
-
+func (ts *textures) save(to *State)   { to.Textures = ts.Textures }
 func (ts *textures) load(from *State) { ts.Textures = from.Textures }
 
 // TextureID names a texture or a surface. Devices may number the two separately.
@@ -100,7 +97,7 @@ func (ts *textures) textureCreate(m *Message, d *wire.TextureCreate) (bool, erro
 	if len(ts.Textures) >= maxObjects {
 		return true, tooMany("textures")
 	}
-	if ts.queue.Head != nil && ts.queue.Head.found != nil {
+	if ts.queue.found() != nil {
 		found := ts.queue.Head.found
 		if found.Err != nil {
 			return true, found.Err
@@ -109,11 +106,14 @@ func (ts *textures) textureCreate(m *Message, d *wire.TextureCreate) (bool, erro
 		if id.Handle == 0 || ts.Textures[id] != nil {
 			return true, fmt.Errorf("handle %#x of a texture is taken: %w", found.Handle, device.ErrNotSupported)
 		}
-		ts.keepTexture(id, &t)
+		if ts.Textures == nil {
+			ts.Textures = Textures{}
+		}
+		ts.Textures[id] = &t
 		ts.reply(m.Header.Slot, success, (&wire.TextureCreateReply{Handle: found.Handle}).Append(nil))
 		return true, nil
 	}
-	if ok, err := ts.device.ready(need{ranges: ts.texturesNeed(&t), arrays: []*device.Texture{&t}}); !ok || err != nil {
+	if ok, err := ts.device.ready(need{ranges: ts.withTextures(nil, &t), arrays: []*device.Texture{&t}}); !ok || err != nil {
 		return ok, err
 	}
 	handle := ts.freeHandle()
@@ -121,16 +121,8 @@ func (ts *textures) textureCreate(m *Message, d *wire.TextureCreate) (bool, erro
 		handle = d.Wanted
 	}
 	ts.making = []Textured{{handle, t}}
-	ts.ask(Op{Kind: MakeTextures, Place: ts.standing.place(), Textures: ts.making})
+	ts.ask(Op{Kind: MakeTextures, Place: ts.place(), Textures: ts.making})
 	return false, nil
-}
-
-// keepTexture notes a texture that the context has.
-func (ts *textures) keepTexture(id TextureID, t *device.Texture) {
-	if ts.Textures == nil {
-		ts.Textures = Textures{}
-	}
-	ts.Textures[id] = t
 }
 
 // freeHandle is the handle of a new texture: the lowest free number if all devices let the core
@@ -152,7 +144,7 @@ func (ts *textures) textureDestroy(_ *Message, d *wire.TextureDestroy) (bool, er
 	if t == nil {
 		return true, nil // a fault came before its creation, or a reset before this
 	}
-	if x := ts.standing.anyContext(); x != nil && slices.Contains(x.Textures, id) {
+	if x := ts.anyContext(); x != nil && slices.Contains(x.Textures, id) {
 		ts.emit(Op{Kind: Drain, Place: x.Place})
 		ts.emit(Op{Kind: DropTexture, Place: x.Place, Textures: []Textured{{d.Handle, *t}}})
 		x.Textures = slices.DeleteFunc(x.Textures, func(other TextureID) bool { return other == id })
@@ -181,7 +173,7 @@ func (ts *textures) lacksTextures(x *Context) []Textured {
 func (ts *textures) madeTextures(o Outcome) error {
 	made := ts.making
 	ts.making = nil
-	x := ts.standing.here()
+	x := ts.here()
 	if len(made) == 1 && ts.Textures[made[0].id()] == nil { // a new one: its message waits
 		if o.Err == nil && x != nil {
 			x.Textures = append(x.Textures, TextureID{o.Handle, made[0].Texture.Surface})
@@ -190,7 +182,7 @@ func (ts *textures) madeTextures(o Outcome) error {
 		return nil
 	}
 	if o.Err != nil {
-		return fmt.Errorf("the program's textures on %s: %w", ts.config.Devices[ts.standing.Lease.Device].Name, o.Err)
+		return fmt.Errorf("the program's textures on %s: %w", ts.config.Devices[ts.Lease.Device].Name, o.Err)
 	}
 	for _, t := range made {
 		x.Textures = append(x.Textures, t.id())
@@ -201,26 +193,16 @@ func (ts *textures) madeTextures(o Outcome) error {
 // backed says whether the memory of a texture is the client's.
 func (ts *textures) backed(t *device.Texture) bool {
 	r := vmm.Range{Addr: t.Address, Size: t.Bytes()}
-	return ts.memory.space.Check(r) == nil || ts.modules.holds(ts.config.Chunk, r.Addr, r.Size) || ts.shared.sharesRange(r)
+	return ts.memory.space.Check(r) == nil || ts.modules.holds(r.Addr, r.Size) || ts.shared.sharesRange(r)
 }
 
-// texturesNeed returns the allocations that textures read, in order: kernels may use all of them,
-// whatever their parameters are.
-func (ts *textures) texturesNeed(more ...*device.Texture) []vmm.Range {
-	return ts.withTextures(nil, more...)
-}
-
+// withTextures adds to ranges the allocations that textures read, in order: kernels may use all of them, whatever
+// their parameters are.
 func (ts *textures) withTextures(ranges []vmm.Range, more ...*device.Texture) []vmm.Range {
-	add := func(t *device.Texture) {
+	for _, t := range slices.AppendSeq(more, maps.Values(ts.Textures)) {
 		if r, ok := ts.memory.space.Find(t.Address); ok {
 			ranges = append(ranges, r)
 		}
-	}
-	for _, t := range ts.Textures {
-		add(t)
-	}
-	for _, t := range more {
-		add(t)
 	}
 	slices.SortFunc(ranges, func(a, b vmm.Range) int { return cmp.Compare(a.Addr, b.Addr) })
 	return slices.Compact(ranges)
@@ -234,16 +216,10 @@ func (ts *textures) beside(more ...*device.Texture) uint64 {
 		return size
 	}
 	arrays := map[uint64]uint64{}
-	add := func(t *device.Texture) {
+	for _, t := range slices.AppendSeq(more, maps.Values(ts.Textures)) {
 		if t.Resource == device.ArrayResource || t.Resource == device.MipmapResource {
 			arrays[t.Address] = max(arrays[t.Address], t.Bytes())
 		}
-	}
-	for _, t := range ts.Textures {
-		add(t)
-	}
-	for _, t := range more {
-		add(t)
 	}
 	for _, bytes := range arrays {
 		size += (bytes + ts.config.Chunk - 1) &^ (ts.config.Chunk - 1)
@@ -260,7 +236,7 @@ func (ts *textures) check() error {
 			return err
 		}
 	}
-	for _, x := range ts.standing.Contexts {
+	for _, x := range ts.Contexts {
 		for _, id := range x.Textures {
 			if ts.Textures[id] == nil {
 				return fmt.Errorf("texture %d is in a context, and not the client's", id.Handle)

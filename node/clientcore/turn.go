@@ -10,10 +10,11 @@ import (
 	"muster/wire/control"
 )
 
-// turn is the event that is handled now: its time, the message that it is about, and the operations that it
-// causes.
+// turn is what every part works with: the client's configuration, and the event that is handled now, with its
+// time, the message that it is about, and the operations that it causes.
 type turn struct {
 	turnState
+	config setup
 
 	ops     []Op
 	asked   Kind // the kind of the operation that asks, if asking
@@ -31,8 +32,7 @@ func (t *turn) register(h *handlers) {
 	h[wire.OpPrintFetch] = decoding(t.printFetch)
 }
 
-func (t *turn) save(to *State) { to.turnState = t.turnState }
-
+func (t *turn) save(to *State)   { to.turnState = t.turnState }
 func (t *turn) load(from *State) { t.turnState = from.turnState }
 func (t *turn) check() error     { return nil } // also of other parts, unless they have one of their own
 
@@ -197,6 +197,14 @@ func (q *queue) Replaced() (done bool, refused error) {
 	return q.Head == nil || q.Head.replacement == nil, q.replaced
 }
 
+// found is the answer to what the message has asked; nil if it has asked nothing yet.
+func (q *queue) found() *Outcome {
+	if q.Head == nil {
+		return nil
+	}
+	return q.Head.found
+}
+
 // waitsAt remembers the step at which a launch waits. It returns false, as handlers do then.
 func (q *queue) waitsAt(step int) bool {
 	q.reachedStep = step
@@ -294,12 +302,12 @@ type handler func(*Message) (done bool, err error)
 // handlers is the table of them, by kinds of messages. Each part enters its own (register).
 type handlers [73]handler
 
-// handle has a message handled.
-func (h *handlers) handle(m *Message) (bool, error) {
-	if int(m.Header.Op) >= len(h) || h[m.Header.Op] == nil {
-		return true, fmt.Errorf("no such message: %w", ErrProtocol)
+// of returns the handler of a message.
+func (h *handlers) of(m *Message) handler {
+	if op := int(m.Header.Op); op < len(h) && h[op] != nil {
+		return h[op]
 	}
-	return h[m.Header.Op](m)
+	return func(*Message) (bool, error) { return true, fmt.Errorf("no such message: %w", ErrProtocol) }
 }
 
 // decoding makes a handler from one that takes the decoded message.

@@ -33,8 +33,7 @@ type verdictState struct {
 	World   uint64   // the number of resets; what is found out about an earlier world does not count
 }
 
-func (v *verdicts) save(to *State) { to.verdictState = v.verdictState }
-
+func (v *verdicts) save(to *State)   { to.verdictState = v.verdictState }
 func (v *verdicts) load(from *State) { v.verdictState = from.verdictState }
 
 // maxTold is how many reasons are remembered; more are not told.

@@ -37,9 +37,7 @@ type activity struct {
 	mapped *mapped
 }
 
-func (a *activity) register(h *handlers) {
-	h[wire.OpSyncPoint] = decoding(a.syncPoint)
-}
+func (a *activity) register(h *handlers) { h[wire.OpSyncPoint] = decoding(a.syncPoint) }
 
 func (a *activity) save(to *State)   { to.Activity = a.Activity }
 func (a *activity) load(from *State) { a.Activity = from.Activity }
@@ -157,12 +155,10 @@ func (a *activity) part() {
 // their GPU time is reported as it passes. It may be called at any time, like UrgentMessage; its
 // operations are only messages to the daemon.
 func (a *activity) Passing(now Time) []Op {
-	ops, _ := a.aside(func() error {
+	return a.aside(func() {
 		a.Now = max(a.Now, now)
 		a.part()
-		return nil
 	})
-	return ops
 }
 
 // Passage is the GPU time that the daemon has not been told of, as a value: an executor that is about to
@@ -223,12 +219,10 @@ func (a *activity) Passed(p *Passage) {
 // Last reports the GPU time that was not reported yet: no work is running, and the client ends. Its
 // operations are only messages to the daemon.
 func (a *activity) Last(now Time) []Op {
-	ops, _ := a.aside(func() error {
+	return a.aside(func() {
 		a.Now = max(a.Now, now)
 		a.settle(a.Now)
-		return nil
 	})
-	return ops
 }
 
 // Watch starts or stops reporting to the daemon whether the client is idle. It begins with the

@@ -252,7 +252,7 @@ func (al *allocations) memAlloc(m *Message, d *wire.MemAlloc) (bool, error) {
 		return true, allocation(d.Size, al.memory.beyondLimit())
 	}
 	if ok, err := al.allocate(r); !ok || err != nil {
-		if resultOf(err) == outOfMemory {
+		if ResultOf(err) == outOfMemory {
 			err = allocation(d.Size, err)
 		}
 		return ok, err

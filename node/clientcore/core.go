@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"muster/device"
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
@@ -157,17 +158,15 @@ func (c *Core) link() {
 	c.handlers[wire.OpReset] = decoding(func(m *Message, _ *wire.Reset) (bool, error) { return c.reset(m) })
 }
 
-// reserved is where the addresses begin that programs reserve and back with memory piece by piece:
-// the upper three quarters of the arena. The program's library has the same rule (memory_reserved).
-func reserved(arena vmm.Range) uint64 { return arena.Addr + arena.Size/4 }
-
 // space is an empty directory.
 func (s *setup) space() (*vmm.Space, error) {
 	places := make([]vmm.Place, len(s.Devices))
 	for i, d := range s.Devices {
 		places[i] = d.Place
 	}
-	joined := reserved(s.Arena)
+	// Programs reserve addresses in the upper three quarters of the arena, and back them with memory piece by
+	// piece. Their library has the same rule (memory_reserved).
+	joined := s.Arena.Addr + s.Arena.Size/4
 	if s.Guest {
 		joined = s.Arena.Addr
 	}
@@ -206,13 +205,12 @@ func Urgent(op wire.Op) bool {
 // UrgentMessage handles an urgent message while another operation is being performed. Its
 // operations are performed at once; none of them asks.
 func (c *Core) UrgentMessage(m Message) ([]Op, error) {
-	return c.aside(func() error {
-		done, err := c.handlers.of(&m)(&m)
-		if err == nil && !done {
-			err = fmt.Errorf("%v waits: %w", m.Header.Op, ErrProtocol)
-		}
-		return err
-	})
+	done, err := false, error(nil)
+	ops := c.aside(func() { done, err = c.handlers.of(&m)(&m) })
+	if err == nil && !done {
+		err = fmt.Errorf("%v waits: %w", m.Header.Op, ErrProtocol)
+	}
+	return ops, err
 }
 
 // Met says that a stream's wait for a word is over. While an operation is being performed the
@@ -280,7 +278,7 @@ func (c *Core) Lost(now Time, m control.Lost, ended bool) ([]Op, error) {
 	c.departure.forgetContext(d.Place)
 	switch {
 	case len(gone) > 0 || variables || c.hosts.Outstanding() > 0 || !ended:
-		c.fault(lostFault(d.Name, m.Reason))
+		c.fault(&device.Fault{Kind: device.DeviceLost, Detail: fmt.Sprintf("%s: %s", d.Name, m.Reason)})
 	case !further && len(c.standing.Contexts) > 0: // further contexts depend on the one at home
 		c.departure.Release = &Release{}
 	}
@@ -498,7 +496,7 @@ func (c *Core) refuse(err error) {
 		return
 	}
 	c.verdicts.explain(err)
-	c.verdicts.refuseWith(resultOf(err))
+	c.verdicts.refuseWith(ResultOf(err))
 }
 
 // fault notes that the client's work has failed for good: everything on its devices is gone, and

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"muster/device"
 	"muster/vmm"
 	"muster/wire/control"
 )
@@ -247,11 +246,6 @@ func (d *departure) keeps() (bytes uint64) {
 	return bytes
 }
 
-// lostFault is the fault of a client whose device is lost.
-func lostFault(name, reason string) error {
-	return &device.Fault{Kind: device.DeviceLost, Detail: fmt.Sprintf("%s: %s", name, reason)}
-}
-
 func (d *departure) check() error {
 	known := map[vmm.Place]bool{}
 	for _, d := range d.config.Devices {
@@ -260,8 +254,12 @@ func (d *departure) check() error {
 	if d.Lease.Held && (d.Lease.Device < 0 || d.Lease.Device >= len(d.config.Devices)) {
 		return fmt.Errorf("a lease of device %d of %d", d.Lease.Device, len(d.config.Devices))
 	}
+	lent := func(x *Context) bool {
+		f := d.loans.further(x.Place.Index())
+		return f != nil && f.Number > 0 && x.Has != nil && d.context(x.Place) == x
+	}
 	for i, x := range d.Contexts {
-		if x == nil || !known[x.Place] || i > 0 && !d.mayBeFurther(x) || x.Number == 0 || x.Number > d.Made {
+		if x == nil || !known[x.Place] || i > 0 && !lent(x) || x.Number == 0 || x.Number > d.Made {
 			return fmt.Errorf("context %d of %d is none that the client can have", i, len(d.Contexts))
 		}
 	}
@@ -278,12 +276,6 @@ func (d *departure) check() error {
 		}
 	}
 	return nil
-}
-
-// mayBeFurther says whether a context that is not the first is on a device that was lent.
-func (d *departure) mayBeFurther(x *Context) bool {
-	f := d.loans.further(x.Place.Index())
-	return f != nil && f.Number > 0 && x.Has != nil && d.context(x.Place) == x
 }
 
 // leavesFurther leaves the next further context that must be left, or returns a device without one.

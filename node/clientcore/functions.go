@@ -53,7 +53,7 @@ func (ms *modules) moduleFunction(m *Message, d *wire.ModuleFunction) (bool, err
 	}
 	var layout []byte
 	for _, p := range info.Params {
-		layout = appendPair(layout, uint32(p.Offset), uint32(p.Size))
+		layout = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(layout, uint32(p.Offset)), uint32(p.Size))
 	}
 	ms.write(m, layout)
 	serial := ms.ByID[d.Module]
@@ -95,10 +95,6 @@ func (ms *modules) describe(mod *Module, serial uint64, i int) (bool, error) {
 	}
 	*f = o.Functions[0]
 	return true, nil
-}
-
-func appendPair(b []byte, x, y uint32) []byte {
-	return append(b, byte(x), byte(x>>8), byte(x>>16), byte(x>>24), byte(y), byte(y>>8), byte(y>>16), byte(y>>24))
 }
 
 func (ms *modules) moduleGlobal(m *Message, d *wire.ModuleGlobal) (bool, error) {

@@ -269,10 +269,7 @@ func (hs *hosts) Outstanding() int { return len(hs.Running) }
 
 // Reached says that a stream has reached a host function. It may be called at any time, like
 // UrgentMessage.
-func (hs *hosts) Reached(cookie uint64) []Op {
-	ops, _ := hs.aside(func() error { hs.reached(cookie); return nil })
-	return ops
-}
+func (hs *hosts) Reached(cookie uint64) []Op { return hs.aside(func() { hs.reached(cookie) }) }
 
 // WaitingSlots returns the slots in which the program waits for host functions to call.
 func (hs *hosts) WaitingSlots() []int { return hs.Slots }

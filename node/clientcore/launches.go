@@ -38,9 +38,7 @@ type launches struct {
 	words, written []byte
 }
 
-func (l *launches) register(h *handlers) {
-	h[wire.OpLaunch] = decoding(l.launch)
-}
+func (l *launches) register(h *handlers) { h[wire.OpLaunch] = decoding(l.launch) }
 
 // Flags of a launch.
 const (

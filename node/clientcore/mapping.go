@@ -1,6 +1,7 @@
 package clientcore
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -147,7 +148,7 @@ func (m *mapped) renew() error {
 	for row, device := range m.devices {
 		m.rows[device] = int32(row)
 		m.layout.NodeOf[row], m.layout.First[row] = int32(row), int32(row)
-		m.layout.Speed[row] = m.config.Devices[device].speed()
+		m.layout.Speed[row] = cmp.Or(max(0, m.config.Devices[device].Speed), 1)
 		m.layout.Links[row] = m.bandwidth(m.config.Devices[device].Link)
 	}
 	m.layout.First[n], m.layout.First[n+1] = int32(n), int32(n)
@@ -213,13 +214,6 @@ func (m *mapped) age() {
 			m.view.Table.Forget(int32(row))
 		}
 	}
-}
-
-func (d *Device) speed() float64 {
-	if d.Speed > 0 {
-		return d.Speed
-	}
-	return 1
 }
 
 // free is the device that takes a call from the queue that all devices share: the one that has been

@@ -227,7 +227,9 @@ func (ms *modules) loaded(o Outcome) {
 	mod := m.All[serial]
 	if x := ms.loadingAt; x != nil {
 		ms.loadingAt = nil
-		ms.loadedFurther(x, serial, o)
+		if x.Has[serial] = o.Err == nil; o.Err != nil {
+			ms.mapped.refuses(x.Place.Index(), serial)
+		}
 		return
 	}
 	if o.Err != nil {
@@ -631,12 +633,4 @@ func addresses(globals []device.Global) map[string]uint64 {
 		all[g.Name] = g.Address
 	}
 	return all
-}
-
-// loadedFurther notes that a further context has a module, or has refused it.
-func (ms *modules) loadedFurther(x *Context, serial uint64, o Outcome) {
-	x.Has[serial] = o.Err == nil
-	if o.Err != nil {
-		ms.mapped.refuses(x.Place.Index(), serial)
-	}
 }

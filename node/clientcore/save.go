@@ -151,7 +151,7 @@ func (s State) elsewhere() error {
 // begin makes it the state of an empty world. What the daemon has granted stays, and the room on the host.
 func (s *State) begin(space *vmm.Space) {
 	s.space, s.Heap, s.Mapped, s.Limits = space, 0, nil, nil
-	s.Modules, s.Streams, s.Events = newModules(space.Config().Chunk), newStreams(), map[uint32]*Event{}
+	s.Modules, s.Streams, s.Events = newModules(space.Config().Chunk), Streams{ByID: map[uint32]*Stream{legacyID: {}}, All: []uint32{legacyID}}, map[uint32]*Event{}
 	s.Contexts, s.Textures, s.Graphs, s.Together = nil, nil, nil, false
 	s.verdictState = verdictState{World: s.World}
 }

@@ -2,6 +2,7 @@ package clientcore
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -218,7 +219,7 @@ func (s *script) event(words []string) ([]Op, error) {
 		return s.send(&wire.ModuleFunction{Module: uint32(arg(1)), Function: uint32(arg(1)), Name: "k"}, wire.Header{Slot: 1, Length: 64}, nil)
 	case "launch":
 		return s.send(&wire.Launch{Function: uint32(arg(1)), Stream: uint32(arg(2)), GridX: 1, GridY: 1, GridZ: 1, BlockX: 32, BlockY: 1, BlockZ: 1,
-			Params: appendPair(nil, uint32(arg(3)), scriptBase>>32)}, wire.Header{Slot: -1}, nil)
+			Params: binary.LittleEndian.AppendUint64(nil, scriptBase>>32<<32|uint64(uint32(arg(3))))}, wire.Header{Slot: -1}, nil)
 	case "limit":
 		return s.send(&wire.Limit{Limit: uint32(arg(1)), Value: arg(2)}, wire.Header{Slot: -1}, nil)
 	case "define":
@@ -403,7 +404,7 @@ func (s *script) appendStep(steps []byte, words []string) []byte {
 	switch words[0] {
 	case "launch":
 		return wire.AppendStep(steps, &wire.Launch{Function: uint32(number(1)), Stream: stream(2), GridX: 1, GridY: 1, GridZ: 1, BlockX: 32, BlockY: 1, BlockZ: 1,
-			Params: appendPair(nil, 0, scriptBase>>32)})
+			Params: binary.LittleEndian.AppendUint64(nil, scriptBase>>32<<32)})
 	case "fill":
 		return wire.AppendStep(steps, &wire.Fill{Dst: scriptBase + number(1), Pitch: number(2), Width: 1, Count: number(2), Height: 1, Stream: stream(3)})
 	case "copy":

@@ -79,11 +79,6 @@ func (sh *shared) sharedBytes() (bytes uint64) {
 	return bytes
 }
 
-// has says whether the client has the shared memory of a name, at any address.
-func (sh *shared) has(name Name) bool {
-	return slices.ContainsFunc(sh.Shared, func(s Shared) bool { return s.Name == name })
-}
-
 // sharedLive is how much shared memory the client has allocated.
 func (sh *shared) sharedLive() (bytes uint64) {
 	for i := range sh.Shared {
@@ -205,7 +200,7 @@ func (sh *shared) memImport(m *Message, d *wire.MemImport) (bool, error) {
 	}
 	s := Shared{Addr: r.Addr, Size: r.Size, Name: Name{d.A, d.B, d.C, d.D}, Imported: true}
 	if sh.queue.found() == nil {
-		if !sh.has(s.Name) {
+		if !slices.ContainsFunc(sh.Shared, func(o Shared) bool { return o.Name == s.Name }) {
 			if ok, err := sh.room.commit(sh.room.onHost() + r.Size); !ok || err != nil {
 				return ok, sharing(r.Size, err)
 			}

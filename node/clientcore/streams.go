@@ -71,10 +71,6 @@ type Stream struct {
 
 const legacyID = 0
 
-func newStreams() Streams {
-	return Streams{ByID: map[uint32]*Stream{legacyID: {}}, All: []uint32{legacyID}}
-}
-
 // forget drops what belonged to a context. All work has ended.
 func (t *Streams) forget() {
 	t.Strayed = false

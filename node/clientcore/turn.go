@@ -28,9 +28,7 @@ type turnState struct {
 	Current wire.Header // of the message handled last, one of whose operations may still fail
 }
 
-func (t *turn) register(h *handlers) {
-	h[wire.OpPrintFetch] = decoding(t.printFetch)
-}
+func (t *turn) register(h *handlers) { h[wire.OpPrintFetch] = decoding(t.printFetch) }
 
 func (t *turn) save(to *State)   { to.turnState = t.turnState }
 func (t *turn) load(from *State) { t.turnState = from.turnState }
@@ -81,12 +79,12 @@ func (t *turn) write(m *Message, data []byte) {
 }
 
 // aside collects the operations of f apart from those that are being performed.
-func (t *turn) aside(f func() error) ([]Op, error) {
+func (t *turn) aside(f func()) []Op {
 	ops := t.ops
 	t.ops = nil
-	err := f()
+	f()
 	ops, t.ops = t.ops, ops
-	return ops, err
+	return ops
 }
 
 // printFetch leaves the answer to the executor, which has the output of kernels.

@@ -41,7 +41,7 @@ const maxTold = 32
 
 // explain tells the user why a message could not be done, if the result alone does not.
 func (v *verdicts) explain(err error) {
-	result := resultOf(err)
+	result := ResultOf(err)
 	if !v.needsWords(result) {
 		return
 	}
@@ -187,7 +187,7 @@ type Failure struct {
 
 func (f *Failure) Error() string { return f.Text }
 
-func failureOf(err error) *Failure { return &Failure{Result: resultOf(err), Text: err.Error()} }
+func failureOf(err error) *Failure { return &Failure{Result: ResultOf(err), Text: err.Error()} }
 
 var faultResults = map[device.FaultKind]Result{
 	device.IllegalAddress: illegalAddress, device.MisalignedAddress: misaligned, device.Trap: launchFailed,
@@ -196,14 +196,12 @@ var faultResults = map[device.FaultKind]Result{
 	device.Assert: asserted, device.IllegalInstruction: illegalInstr, device.Timeout: launchTimeout,
 }
 
-// ResultOf returns the result for the program of an error.
-func ResultOf(err error) Result { return resultOf(err) }
-
 // SaidByKernel says whether the kernel itself has printed the reason of a result, so that it need
 // not be told again.
 func SaidByKernel(r Result) bool { return r == asserted }
 
-func resultOf(err error) Result {
+// ResultOf returns the result for the program of an error.
+func ResultOf(err error) Result {
 	var fault *device.Fault
 	if errors.As(err, &fault) {
 		if r, ok := faultResults[fault.Kind]; ok {

@@ -182,7 +182,7 @@ func (w *worker) writeClient(d *draft, held bool) (uint64, error) {
 	save := w.core.SavePoint
 	about := checkpoint.About{Taken: time.Now().UTC(), Identity: w.serve.Identity, ArenaBase: w.serve.ArenaBase, ArenaSize: w.serve.ArenaSize}
 	if held {
-		w.settleReplies()
+		w.answers.Settle()
 		save = w.core.Save
 		about.Shared = w.sharedState()
 	} else if w.core.Result() != success {
@@ -216,14 +216,6 @@ func (d *draft) end() (uint64, error) {
 		return 0, fmt.Errorf("writing the checkpoint: %w", err)
 	}
 	return d.Bytes(), nil
-}
-
-// settleReplies waits until all calls that waited for the device are answered. The device is idle,
-// so the goroutines that answer are about to finish.
-func (w *worker) settleReplies() {
-	for w.waiting.Load() > 0 && w.ctx.Err() == nil {
-		time.Sleep(20 * time.Microsecond)
-	}
 }
 
 // settleStaging gives back staging memory that was kept for the journal: after a restore nobody

@@ -328,12 +328,6 @@ func (g *gpu) quiet() (bool, error) {
 	return g.left()
 }
 
-// ended says whether an error means only that the context was closed or the worker is ending, which
-// is no fault of the work that was waited for.
-func ended(err error) bool {
-	return errors.Is(err, device.ErrClosed) || errors.Is(err, context.Canceled)
-}
-
 // makeTextures creates textures in the context, and returns the handle of the last one.
 func (g *gpu) makeTextures(all []clientcore.Textured) (handle uint64, err error) {
 	on := g.context.Can()

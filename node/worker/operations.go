@@ -169,11 +169,11 @@ func fails(do func(w *worker, o *clientcore.Op) error) func(*worker, *message, *
 // --- to the program and the daemon --------------------------------------------------
 
 func (w *worker) replyNow(_ *message, o *clientcore.Op) error {
-	w.outsFirst() // the answer may say that work has ended
+	w.answers.CopiesFirst() // the answer may say that work has ended
 	if o.Cookie != 0 {
 		w.keeper.Handed(o.Cookie, o.Slot, w.shared.Asks(o.Slot))
 	}
-	w.reply(o.Slot, o.Result, o.Payload)
+	w.answers.Reply(o.Slot, o.Result, o.Payload)
 	return nil
 }
 
@@ -210,7 +210,7 @@ func (w *worker) sayIt(_ *message, o *clientcore.Op) error {
 }
 
 func (w *worker) watchWaits(_ *message, o *clientcore.Op) error {
-	w.watched.Store(o.On)
+	w.answers.Watch(o.On)
 	if o.On {
 		w.readyAhead()
 	}
@@ -480,10 +480,10 @@ func (w *worker) queryEvent(m *message, g *gpu, o *clientcore.Op) error {
 
 // answerQuery tells the program that the work it asked about has ended.
 func (w *worker) answerQuery(m *message, o *clientcore.Op) error {
-	w.outsFirst()
-	w.sawEnd()
+	w.answers.CopiesFirst()
+	w.answers.Saw()
 	w.keeper.Saw(m)
-	w.tellResult(o.Slot, success)
+	w.answers.Tell(o.Slot, success)
 	return nil
 }
 
@@ -500,7 +500,7 @@ func (w *worker) elapsed(m *message, g *gpu, o *clientcore.Op) error {
 	}
 	elapsed, err := w.contexts.elapsedBetween(o.Start, o.End)
 	if err == nil {
-		w.outsFirst()
+		w.answers.CopiesFirst()
 		w.keeper.Saw(m)
 		w.shared.Reply(o.Slot, success, clientcore.ElapsedReply(elapsed))
 	}
@@ -611,7 +611,7 @@ func (w *worker) timed(outcome *clientcore.Outcome, f func() error) error {
 func (w *worker) finish(*message, *clientcore.Op) clientcore.Outcome {
 	err := w.drainAll()
 	if w.gone(err) == nil {
-		w.outcome(w.told.Sticky.Current(), err) // so that calls that wait fail
+		w.answers.Outcome(w.told.Sticky.Current(), err) // so that calls that wait fail
 	}
 	return clientcore.Outcome{Err: err}
 }

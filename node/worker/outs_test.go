@@ -1,10 +1,15 @@
 package worker
 
 import (
+	"context"
+	"log/slog"
 	"testing"
+	"time"
 
 	"muster/device"
 	"muster/node/clientcore"
+	"muster/node/worker/answers"
+	"muster/node/worker/told"
 	"muster/wire"
 )
 
@@ -18,6 +23,18 @@ func (e endedCopy) Done() (bool, error) {
 	e.asked()
 	return true, nil
 }
+
+func (e endedCopy) Synchronise(context.Context) error { return nil }
+
+// oneEvent is the events of a context that has only one.
+type oneEvent struct{ device.Event }
+
+func (e oneEvent) Spare() (device.Event, error) { return e.Event, nil }
+func (e oneEvent) GiveBack(device.Event)        {}
+
+type recordingStream struct{ device.Stream }
+
+func (recordingStream) Record(device.Event) error { return nil }
 
 // An answer from which a program may conclude that a copy has ended comes behind the answer to the
 // copy, with which a program on another machine gets the bytes.
@@ -37,16 +54,24 @@ func TestAnswersComeBehindCopies(t *testing.T) {
 	} {
 		h.Seq++
 		shared.Asked(h)
-		w, asked := &worker{shared: shared, ctx: t.Context()}, false
-		copied := &out{told: make(chan struct{})}
-		copied.mark = endedCopy{asked: func() {
+		var answerCopy func()
+		asked := false
+		w := &worker{shared: shared, ctx: t.Context()}
+		now := func() clientcore.Time { return time.Millisecond }
+		w.told = told.New(shared, now, slog.New(slog.DiscardHandler))
+		w.answers.Means = answers.Means{
+			Context: t.Context(), Go: func(f func()) { answerCopy = f }, Block: func(f func() error) error { return f() }, Now: now, Wake: func() {},
+			Shared: shared, Told: w.told, Gone: func(error) error { return nil },
+		}
+		copied := endedCopy{asked: func() {
 			if asked = true; shared.Answered(h) {
 				t.Errorf("%s came before the copy", name)
 			}
-			close(copied.told)
+			go answerCopy()
 		}}
-		w.outs.list = append(w.outs.list, copied)
-		w.outs.some.Add(1)
+		if err := w.answers.LaterOut(oneEvent{copied}, recordingStream{}, &clientcore.Op{Slot: h.Slot + 1}); err != nil {
+			t.Fatal(err)
+		}
 		if err := answer(w); err != nil {
 			t.Fatal(err)
 		}

@@ -102,7 +102,7 @@ const (
 // rebuilt and the old side has no use either (host.abandon).
 func (w *worker) commit(_ *message, o *clientcore.Op) error {
 	b := o.Base
-	w.replies.Wait()
+	w.answers.Sent()
 	s := surroundings{Asked: map[int]uint32{}, Now: w.now(), At: time.Now(), World: w.told.Sticky.Current(), Identity: w.serve.Identity, Traced: w.timeline != nil}
 	s.Position, s.Seq = w.consumer.Position()
 	for _, slot := range w.core.WaitingSlots() {

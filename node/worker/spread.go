@@ -16,13 +16,6 @@ import (
 
 // spread is this state of one worker.
 type spread struct {
-	// crossed says that streams of different devices have waited for each other. When one device
-	// faults, streams on other devices that wait for it are released, since they would wait for
-	// ever. What they do then is wrong, so no call may be answered with success from then on
-	// (verdict).
-	crossed atomic.Bool
-	doomed  atomic.Bool // the client is to be rebuilt: no call is answered any more
-
 	mu    sync.Mutex
 	ended []clientcore.KernelEnd
 	seen  []clientcore.Seen
@@ -46,7 +39,7 @@ func (w *worker) waitAcross(g *gpu, on device.Stream, from *gpu, e device.Event)
 		from.GiveBack(e)
 		return err
 	}
-	w.spread.crossed.Store(true)
+	w.answers.Crossed()
 	if g.callsAlone {
 		// A gate is a function that the stream calls. On such a device it would hold up the functions of
 		// all other streams, among them those that the other device may wait for in turn. So the loop
@@ -65,10 +58,10 @@ func (w *worker) waitAcross(g *gpu, on device.Stream, from *gpu, e device.Event)
 		switch {
 		case err == nil, w.ctx.Err() != nil:
 		case w.gone(err) != nil:
-			w.spread.doomed.Store(true)
+			w.answers.Doom()
 			w.notice(notice{world: world, err: err})
 		default:
-			w.outcome(world, err) // before the gate opens, so that no call succeeds because of what runs behind it
+			w.answers.Outcome(world, err) // before the gate opens, so that no call succeeds because of what runs behind it
 		}
 		g.dropGate(t)
 		t.opened()
@@ -162,17 +155,6 @@ func (g *gpu) relay() (device.Stream, error) {
 		g.relays = append(g.relays, on)
 	}
 	return on, err
-}
-
-// verdict is the result of a call whose own stream or event succeeded: a fault on another device
-// that it depended on may still make it fail.
-func (w *worker) verdict(r clientcore.Result) clientcore.Result {
-	if w.spread.crossed.Load() {
-		if sticky := w.told.Sticky.Of(w.told.Sticky.Current()); sticky != success {
-			return sticky
-		}
-	}
-	return r
 }
 
 // timedLaunch launches a kernel, and reports to the core how long it ran.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -249,17 +248,17 @@ func (w *worker) replyAfter(m *message, o *clientcore.Op) error {
 		return err
 	} else if over {
 		w.over = len(w.contexts.open) == 1 && len(g.streams) == 1 && len(g.leaving) == 0
-		w.answer(o)
+		w.answers.Ended(o)
 		return nil
 	}
 	if m.Header.Op.GivesData() {
-		return w.laterOut(g, on, o)
+		return w.answers.LaterOut(g, on, o)
 	}
-	wait, err := w.mark(g, on)
+	wait, err := w.answers.Mark(g, on)
 	if err != nil {
 		return err
 	}
-	return w.later(o, wait)
+	return w.answers.Later(o, wait)
 }
 
 func (w *worker) replyAfterAll(o *clientcore.Op) error {
@@ -283,17 +282,17 @@ func (w *worker) replyAfterAll(o *clientcore.Op) error {
 		return err
 	} else if over {
 		w.over = len(w.contexts.open) == 1
-		w.answer(o)
+		w.answers.Ended(o)
 		return nil
 	}
 	waits := make([]func() error, len(all))
 	for i, on := range all {
 		var err error
-		if waits[i], err = w.mark(owners[i], on.(device.Stream)); err != nil {
+		if waits[i], err = w.answers.Mark(owners[i], on.(device.Stream)); err != nil {
 			return err
 		}
 	}
-	return w.later(o, func() error {
+	return w.answers.Later(o, func() error {
 		for _, wait := range waits {
 			if err := wait(); err != nil {
 				return err
@@ -311,10 +310,10 @@ func (w *worker) replyAfterEvent(g *gpu, o *clientcore.Op) error {
 	if over, err := w.soon(e.Event); err != nil {
 		return err
 	} else if over {
-		w.answer(o)
+		w.answers.Ended(o)
 		return nil
 	}
-	return w.later(o, g.waitFor(w.ctx, e))
+	return w.answers.Later(o, g.waitFor(w.ctx, e))
 }
 
 // done is a stream or an event.
@@ -382,128 +381,6 @@ func (n copying) takes() time.Duration {
 	return min(time.Duration(float64(n)/slowBus)*time.Microsecond, longCopy)
 }
 
-// outs are the copies to the program whose end is reported by a goroutine. A program on another
-// machine receives the data together with the answer to its copy, and takes any later answer as the
-// sign that the data have arrived. So no call may be answered with the end of work before the
-// copies that ended earlier have been answered: outsFirst waits for those.
-type outs struct {
-	mu   sync.Mutex
-	list []*out
-	some atomic.Int32 // len(list), to be read without the lock
-}
-
-type out struct {
-	mark device.Event  // happens when the copy has ended; in use until this is removed from the list
-	told chan struct{} // closed when the answer has been sent
-}
-
-// laterOut is later for a copy to the program.
-func (w *worker) laterOut(g *gpu, on device.Stream, o *clientcore.Op) error {
-	e, err := g.Spare()
-	if err != nil {
-		return err
-	}
-	if err := w.block(func() error { return on.Record(e) }); err != nil {
-		return err
-	}
-	one := &out{e, make(chan struct{})}
-	w.outs.mu.Lock()
-	w.outs.list = append(w.outs.list, one)
-	w.outs.some.Add(1)
-	w.outs.mu.Unlock()
-	err = w.laterThen(o, func() error { return e.Synchronise(w.ctx) }, func() { w.outTold(g, one) })
-	if err != nil {
-		w.outTold(g, one)
-	}
-	return err
-}
-
-// outTold notes that a copy was answered.
-func (w *worker) outTold(g *gpu, one *out) {
-	w.outs.mu.Lock()
-	w.outs.list = slices.DeleteFunc(w.outs.list, func(o *out) bool { return o == one })
-	w.outs.some.Add(-1)
-	w.outs.mu.Unlock()
-	close(one.told)
-	g.GiveBack(one.mark)
-}
-
-// outsFirst waits until all copies that have ended are answered.
-func (w *worker) outsFirst() {
-	if w.outs.some.Load() == 0 {
-		return
-	}
-	w.outs.mu.Lock()
-	var done []*out
-	for _, o := range w.outs.list {
-		if over, err := o.mark.Done(); over || err != nil {
-			done = append(done, o)
-		}
-	}
-	w.outs.mu.Unlock()
-	for _, o := range done {
-		select {
-		case <-o.told:
-		case <-w.ctx.Done():
-		}
-	}
-}
-
-// answer answers a call whose work has ended.
-func (w *worker) answer(o *clientcore.Op) {
-	w.outsFirst()
-	w.sawEnd()
-	w.endClaims()
-	w.tellResult(o.Slot, o.Result)
-	if w.watched.Load() {
-		w.consumer.Wake()
-	}
-}
-
-// endClaims ends the claims of a latency-class program before one of its calls is answered, if nothing is in
-// flight. If something is, the loop looks again later (observe).
-func (w *worker) endClaims() {
-	if !w.pace.IsLatency() {
-		return
-	}
-	if quiet, err := w.contexts.quiet(); quiet && err == nil {
-		w.pace.Waited()
-	}
-}
-
-// tellResult answers a call that waited for the device or asked it. It says nothing if the client
-// is to be rebuilt because of a fault on another device: the next worker answers then.
-func (w *worker) tellResult(slot int, r clientcore.Result) {
-	if !w.spread.doomed.Load() {
-		w.shared.Reply(slot, w.verdict(r), nil)
-	}
-}
-
-// sawEnd notes the time at which the end of work was seen: GPU time is counted up to here, and not
-// up to the moment when the loop next looks.
-func (w *worker) sawEnd() {
-	if w.core.Working() {
-		w.done.Store(int64(w.now()))
-	}
-}
-
-// mark returns a function that waits for what a stream was given so far, and for nothing later. It
-// records an event, since Synchronise on the stream would also wait for later work.
-func (w *worker) mark(g *gpu, on device.Stream) (wait func() error, err error) {
-	e, err := g.Spare()
-	if err != nil {
-		return nil, err
-	}
-	if err := w.block(func() error { return on.Record(e) }); err != nil {
-		return nil, err
-	}
-	return func() error {
-		err := e.Synchronise(w.ctx)
-		g.GiveBack(e)
-		return err
-	}, nil
-}
-
 // Spare returns an unused event.
 func (g *gpu) Spare() (device.Event, error) {
 	g.mu.Lock()
@@ -523,85 +400,10 @@ func (g *gpu) GiveBack(e device.Event) {
 	g.mu.Unlock()
 }
 
-// later answers a call when wait returns. A goroutine waits, so the loop goes on.
-func (w *worker) later(o *clientcore.Op, wait func() error) error {
-	return w.laterThen(o, func() error {
-		err := wait()
-		w.outsFirst()
-		return err
-	}, func() {})
-}
-
-// laterThen answers a call when wait returns, and calls then once the call was answered or will not
-// be. A client has wire.Slots reply slots, so a program that keeps to the protocol never has more
-// calls waiting.
-func (w *worker) laterThen(o *clientcore.Op, wait func() error, then func()) error {
-	if w.waiting.Add(1) > wire.Slots {
-		return fmt.Errorf("more than %d calls wait for their answers: %w", wire.Slots, clientcore.ErrProtocol)
-	}
-	world, slot, pending := w.told.Sticky.Current(), o.Slot, o.Result
-	claimed := w.pace.Claimed(w.contexts.streams)
-	w.replies.Add(1)
-	w.others.Go(func() {
-		defer w.replies.Done()
-		defer then()
-		err := wait()
-		w.done.Store(int64(w.now()))
-		w.waiting.Add(-1)
-		if !claimed.End() {
-			w.consumer.Wake() // the loop looks
-		}
-		if ended(err) && w.ctx.Err() != nil {
-			return // the outcome is unknown; the program is told that the service has ended
-		}
-		if w.gone(err) != nil { // the next worker answers it
-			w.notice(notice{world: world, err: err})
-			return
-		}
-		r := w.outcome(world, err)
-		if r == success {
-			r = w.verdict(pending)
-		}
-		if w.spread.doomed.Load() {
-			return
-		}
-		w.reply(slot, r, nil)
-		if w.watched.Load() {
-			w.consumer.Wake()
-		}
-	})
-	return nil
-}
-
-// reply answers a call. Before an error the user is told the reason.
-func (w *worker) reply(slot int, r clientcore.Result, payload []byte) {
-	if r != success {
-		w.told.Sticky.Explain(w.shared.Status())
-	}
-	w.shared.Reply(slot, r, payload)
-}
-
 // notice tells the loop of a fault.
 func (w *worker) notice(n notice) {
 	if w.notices.Len() < manyNotices { // otherwise the loop will find the fault by itself
 		w.notices.Put(n)
 	}
 	w.consumer.Wake()
-}
-
-// outcome is the result of a call that has waited. After a fault it also makes the result sticky,
-// before the call is answered: every later call must fail, and so must those that are already in
-// the ring.
-func (w *worker) outcome(world uint64, err error) clientcore.Result {
-	var fault *device.Fault
-	switch {
-	case errors.As(err, &fault):
-		if w.told.Sticky.Set(world, clientcore.ResultOf(err), err.Error()) {
-			w.notice(notice{world: world, err: err})
-		}
-		return clientcore.ResultOf(err)
-	case ended(err): // with all of its work, or because of a fault
-		return w.told.Sticky.Of(world)
-	}
-	return clientcore.ResultOf(err)
 }

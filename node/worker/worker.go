@@ -21,6 +21,7 @@ import (
 	"muster/internal/mailbox"
 	"muster/node/clientcore"
 	"muster/node/journal"
+	"muster/node/worker/answers"
 	"muster/node/worker/hostcopy"
 	"muster/node/worker/keeper"
 	"muster/node/worker/kernellimit"
@@ -79,11 +80,9 @@ type worker struct {
 	between func()      // called between two events, in tests only
 	dies    func() bool // in tests only: whether to simulate the death of the process here
 
-	ctx     context.Context // cancelled when the worker ends
-	stop    context.CancelFunc
-	others  sync.WaitGroup // all goroutines beside the loop
-	waiting atomic.Int32   // calls that a goroutine will answer
-	replies sync.WaitGroup // the goroutines that answer them; a base waits for all of them
+	ctx    context.Context // cancelled when the worker ends
+	stop   context.CancelFunc
+	others sync.WaitGroup // all goroutines beside the loop
 
 	host         *hostcopy.Memory
 	mover        mover
@@ -91,9 +90,9 @@ type worker struct {
 	reach        reach   // the program's memory that kernels reach
 	commons      commons // memory shared with other clients
 	contexts     contexts
+	answers      answers.Answers
 	late         []lateLaunch
 	hosts        hosts
-	outs         outs
 	copying      copying
 	spread       spread
 	// explains is the number of launches for which the program's user is still to be told the
@@ -111,12 +110,10 @@ type worker struct {
 	wasTraced  bool // the previous worker had a recorder
 	rebuilt    trace.Rebuilt
 
-	over    bool // all work had ended when the last call was answered
-	watched atomic.Bool
+	over bool // all work had ended when the last call was answered
 	// readying is set while a goroutine prepares pages of host memory.
 	readying atomic.Bool
 	revoked  *control.Revoke // postponed until that has ended
-	done     atomic.Int64    // the Time at which a goroutine or the loop last saw the end of work
 }
 
 // notice is what a goroutine beside the loop reports to the loop: a host function that is due, a
@@ -300,6 +297,11 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		w.line.Hold("host1", copyOf(held[1]))
 		w.line.Hold("journal", held[2])
 		w.consumer.Keep = w.keeper.Record
+	}
+	w.answers.Means = answers.Means{
+		Context: w.ctx, Go: w.others.Go, Block: w.block, Now: w.now, Wake: w.consumer.Wake, Shared: shared, Told: w.told, Pace: w.pace,
+		Streams: w.contexts.streams, Quiet: w.contexts.quiet, Working: func() bool { return w.core.Working() },
+		Gone: w.gone, Report: func(world uint64, err error) { w.notice(notice{world: world, err: err}) },
 	}
 	w.mover = mover{ctx: w.ctx, contexts: &w.contexts, host: w.host, block: w.block, drain: w.drain, now: w.now, log: log}
 	w.reach = reach{shared: shared, arena: files[1], contexts: &w.contexts, keeper: w.keeper, block: w.block, log: log, tries: serve.Tries}
@@ -642,7 +644,7 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 // noteEnd tells the core that all work has ended, if so and if the core does not know. Quiet says
 // that the caller knows that nothing is in flight; otherwise noteEnd asks the devices.
 func (w *worker) noteEnd(quiet bool) error {
-	at := clientcore.Time(w.done.Load())
+	at := w.answers.LastEnd()
 	if !w.core.Unnoticed(at) {
 		return nil
 	}
@@ -729,7 +731,7 @@ func (w *worker) noticed(n notice) error {
 // to the core then, whose state is between two events, so it keeps the fault for hear.
 func (w *worker) noticedMeanwhile(n notice) error {
 	if n.cookie != 0 {
-		w.outsFirst() // the function may read data that finished copies have delivered
+		w.answers.CopiesFirst() // the function may read data that finished copies have delivered
 		return w.aside(w.core.Reached(n.cookie), nil)
 	}
 	w.faults = append(w.faults, n)
@@ -814,7 +816,7 @@ func (w *worker) observe() error {
 	}
 	w.pace.Look(quiet)
 	w.tellEnds()
-	return w.handle(w.core.Observe(w.now(), quiet, clientcore.Time(w.done.Load())))
+	return w.handle(w.core.Observe(w.now(), quiet, w.answers.LastEnd()))
 }
 
 // found tells the core of a fault, or returns an error if the client should be rebuilt instead.

@@ -21,13 +21,13 @@ var mostOf = map[string]int{"methods": 40, "fields": 25, "files": 25}
 const stillLarge = `
 30 files device/cuda
 119 methods node/daemon
-172 methods node/worker/worker
+153 methods node/worker/worker
 129 methods node/vgpu/Core
 64 methods device/cuda/gpuContext
 55 methods device/cuda/stream
 53 methods device/remote/Context
 41 methods device/remote/stream
-54 fields node/worker/worker
+52 fields node/worker/worker
 43 fields node/vgpu/client
 43 fields node/client
 33 fields device/cuda/gpuContext

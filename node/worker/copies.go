@@ -3,10 +3,33 @@ package worker
 import (
 	"bytes"
 	"errors"
+	"log/slog"
 
 	"muster/device"
 	"muster/node/clientcore"
+	"muster/node/worker/hostcopy"
+	"muster/node/worker/keeper"
+	"muster/node/worker/staging"
+	"muster/wire"
 )
+
+// copies carries out copies between the program's memory, or the staging memory through which it sends data,
+// and devices or host copies, and keeps the data for the journal. The loop owns it.
+type copies struct {
+	shared      *wire.Shared
+	host        *hostcopy.Memory
+	keeper      *keeper.Keeper
+	staging     *staging.Staging
+	contexts    *contexts
+	block       func(f func() error) error // runs what may wait for a device
+	blockLong   func(f func() error) error // the same, for what may wait for kernels
+	outstanding func() int                 // how many host functions of the program have not returned
+	log         *slog.Logger
+
+	inFlight copying
+	sent     uint64 // bytes of copies that a device can write to the journal itself
+	refused  bool   // it did not want to
+}
 
 // onHost is how a copy or fill on the host copies is carried out.
 func onHost(do func(w *worker, m *message, o *clientcore.Op) error) perform {
@@ -18,70 +41,70 @@ func onHost(do func(w *worker, m *message, o *clientcore.Op) error) perform {
 	}
 }
 
-func (w *worker) hostIn(m *message, o *clientcore.Op) error {
-	if err := w.host.TouchArea(o.To, o.To.Dense()); err != nil {
+func (c *copies) toHost(m *message, o *clientcore.Op, core keeper.Client) error {
+	if err := c.host.TouchArea(o.To, o.To.Dense()); err != nil {
 		return err
 	}
-	w.keeper.Keep(m, o.Data, w.core)
-	return w.host.CopyIn(o.To, o.Data)
+	c.keeper.Keep(m, o.Data, core)
+	return c.host.CopyIn(o.To, o.Data)
 }
 
-func (w *worker) hostFill(_ *message, o *clientcore.Op) error {
-	if err := w.host.TouchArea(o.To, o.To.Dense()); err != nil {
+func (c *copies) fillHost(o *clientcore.Op) error {
+	if err := c.host.TouchArea(o.To, o.To.Dense()); err != nil {
 		return err
 	}
-	return w.host.Fill(o.To, o.Value, o.Width)
+	return c.host.Fill(o.To, o.Value, o.Width)
 }
 
-func (w *worker) hostCopy(_ *message, o *clientcore.Op) error { return w.host.Copy(o.To, o.From) }
+func (c *copies) withinHost(o *clientcore.Op) error { return c.host.Copy(o.To, o.From) }
 
-func (w *worker) hostOut(m *message, o *clientcore.Op) error {
-	out, err := w.shared.Data(o.Out.Offset, o.Out.Length)
+func (c *copies) fromHost(m *message, o *clientcore.Op) error {
+	out, err := c.shared.Data(o.Out.Offset, o.Out.Length)
 	if err != nil {
 		return errors.Join(err, clientcore.ErrProtocol)
 	}
-	err = w.host.CopyOut(out, o.From)
-	w.keeper.Given(m)
+	err = c.host.CopyOut(out, o.From)
+	c.keeper.Given(m)
 	return err
 }
 
-func (w *worker) copyIn(m *message, g *gpu, on device.Stream, o *clientcore.Op) error {
-	if done, err := w.copyInEchoed(m, g, on, o); done || err != nil {
+func (c *copies) in(m *message, g *gpu, on device.Stream, o *clientcore.Op) error {
+	if done, err := c.inEchoed(m, g, on, o); done || err != nil {
 		return err
 	}
 	to, data := o.To, o.Data
 	kept := func() {}
 	if m.Header.Release != 0 {
-		kept = w.keeper.Aside(m, o.Data)
+		kept = c.keeper.Aside(m, o.Data)
 	} else if m.Header.Op.TakesData() {
 		var err error
-		if kept, err = w.attachLater(m, on, data); err != nil {
+		if kept, err = c.attachLater(m, on, data); err != nil {
 			return err
 		}
 	}
-	if o.Staged && m.Stage.IsOpen() && w.hosts.outstanding() > 0 {
+	if o.Staged && m.Stage.IsOpen() && c.outstanding() > 0 {
 		// The program may be waiting for this memory before it reports that its host function has
 		// returned, and the copy may be waiting for that function. A copy of the data breaks the
 		// cycle.
 		data = bytes.Clone(data)
 		kept()
 		kept = func() {}
-		w.staging.Free(m.Stage.Taken())
+		c.staging.Free(m.Stage.Taken())
 	}
 	submit := on.CopyIn
 	if m.Header.Op.TakesData() {
-		if err := w.pinProgram(g, m.Header.Data, uint64(len(data))); err != nil {
+		if err := c.pinProgram(g, m.Header.Data, uint64(len(data))); err != nil {
 			kept()
 			return err
 		}
 	} else if taken := on.Can().CopyTaken; taken != nil {
 		submit = taken
 	}
-	err := w.blockLong(func() error {
+	err := c.blockLong(func() error {
 		return to.Rows(func(addr, offset, size uint64) error { return submit(addr, data[offset:offset+size]) })
 	})
 	kept()
-	w.copying += copying(len(data))
+	c.inFlight += copying(len(data))
 	if err != nil || !m.Stage.IsOpen() {
 		return err
 	}
@@ -89,8 +112,8 @@ func (w *worker) copyIn(m *message, g *gpu, on device.Stream, o *clientcore.Op) 
 		return err // perform frees the staging memory
 	}
 	lent := m.Stage.Taken() // freed when the copy has ended, or with the context
-	w.staging.Lend(lent, g)
-	return w.block(func() error { return notify(on, func() { w.staging.Free(lent) }) })
+	c.staging.Lend(lent, g)
+	return c.block(func() error { return notify(on, func() { c.staging.Free(lent) }) })
 }
 
 // notify has f called when a stream has done what it was given. Later work need not wait for f, but
@@ -102,21 +125,21 @@ func notify(on device.Stream, f func()) error {
 	return on.Call(f)
 }
 
-func (w *worker) copyOut(m *message, g *gpu, on device.Stream, o *clientcore.Op) error {
-	out, err := w.shared.Data(o.Out.Offset, o.Out.Length)
+func (c *copies) out(m *message, g *gpu, on device.Stream, o *clientcore.Op) error {
+	out, err := c.shared.Data(o.Out.Offset, o.Out.Length)
 	if err != nil {
 		return errors.Join(err, clientcore.ErrProtocol)
 	}
-	if err := w.pinProgram(g, o.Out.Offset, o.Out.Length); err != nil {
+	if err := c.pinProgram(g, o.Out.Offset, o.Out.Length); err != nil {
 		return err
 	}
 	from := o.From
-	err = w.blockLong(func() error {
+	err = c.blockLong(func() error {
 		return from.Rows(func(addr, offset, size uint64) error { return on.CopyOut(out[offset:offset+size], addr) })
 	})
-	w.copying += copying(o.Out.Length)
+	c.inFlight += copying(o.Out.Length)
 	if err == nil {
-		err = w.givenLater(m, on)
+		err = c.givenLater(m, on)
 	}
 	return err
 }
@@ -125,32 +148,94 @@ func (w *worker) copyOut(m *message, g *gpu, on device.Stream, o *clientcore.Op)
 // stream reads it. If the stream is idle, that is now, and until the program can hear of the end of
 // the copy, for which it must ask the loop, it leaves the memory alone. Otherwise a function in the
 // stream copies the data to the log at that point.
-func (w *worker) attachLater(m *message, on device.Stream, data []byte) (kept func(), err error) {
+func (c *copies) attachLater(m *message, on device.Stream, data []byte) (kept func(), err error) {
 	kept = func() {}
-	if !w.keeper.Wants(m) {
+	if !c.keeper.Wants(m) {
 		return kept, nil
 	}
 	if done, err := on.Done(); err != nil {
 		return kept, err
 	} else if done {
-		return w.keeper.Aside(m, data), nil
+		return c.keeper.Aside(m, data), nil
 	}
-	fill := w.keeper.Later(m, uint64(len(data)))
+	fill := c.keeper.Later(m, uint64(len(data)))
 	if fill == nil {
 		return kept, nil
 	}
-	return kept, w.block(func() error { return on.Call(func() { fill.Fill(data) }) })
+	return kept, c.block(func() error { return on.Call(func() { fill.Fill(data) }) })
 }
 
 // givenLater marks that the program has its bytes, once the stream has done what it was given.
-func (w *worker) givenLater(m *message, on device.Stream) error {
-	if !w.keeper.Marks(m) {
+func (c *copies) givenLater(m *message, on device.Stream) error {
+	if !c.keeper.Marks(m) {
 		return nil
 	}
 	if done, err := on.Done(); done || err != nil {
-		w.keeper.Given(m)
+		c.keeper.Given(m)
 		return err
 	}
 	kept := *m
-	return w.block(func() error { return notify(on, func() { w.keeper.Given(&kept) }) })
+	return c.block(func() error { return notify(on, func() { c.keeper.Given(&kept) }) })
+}
+
+// --- memory of the program -----------------------------------------------------------
+
+// Memory that the program has pinned is pinned here too once it is used for large copies: a granule
+// of the arena at a time, and only while the context is idle. Pinning may wait for kernels to end,
+// and a kernel may wait for the program.
+const (
+	pinGranule = 4 << 20
+	pinWorth   = 128 << 10 // least size of a copy in bytes
+)
+
+// pinProgram pins the memory of a copy, if that can be done now. If not, the copy is only slower.
+func (c *copies) pinProgram(g *gpu, offset, size uint64) error {
+	arena, geometry := c.shared.Arena(), c.shared.Geometry()
+	first := geometry.Staging + geometry.Bounce // pinned when the context was opened
+	if size < pinWorth || offset < first || offset+size > uint64(len(arena)) {
+		return nil
+	}
+	runs := g.unpinned((offset-first)/pinGranule, (offset-first+size-1)/pinGranule+1)
+	if len(runs) == 0 {
+		return nil
+	}
+	if idle, err := g.idle(); !idle || err != nil {
+		return err
+	}
+	if g.pinned == nil {
+		g.pinned = map[uint64]bool{}
+	}
+	for _, r := range runs {
+		for i := r.from; i < r.to; i++ {
+			g.pinned[i] = true // tried once, even if it fails
+		}
+		part := arena[first+r.from*pinGranule : min(first+r.to*pinGranule, uint64(len(arena)))]
+		err := c.blockLong(func() error {
+			if _, err := g.context.Pin(part); err != nil {
+				c.log.Debug("pinning memory of the program's", "bytes", len(part), "error", err) // copies are slower without
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// granules is a range of consecutive granules.
+type granules struct{ from, to uint64 }
+
+// unpinned returns the granules of a range that are not pinned.
+func (g *gpu) unpinned(from, to uint64) (runs []granules) {
+	for i := from; i < to; i++ {
+		switch n := len(runs); {
+		case g.pinned[i]:
+		case n > 0 && runs[n-1].to == i:
+			runs[n-1].to++
+		default:
+			runs = append(runs, granules{i, i + 1})
+		}
+	}
+	return runs
 }

@@ -34,39 +34,39 @@ type echo struct {
 	stage *staging.Stage // that has the data; nil if they are in the program's own memory
 }
 
-// copyInEchoed is copyIn for what the device writes to the journal itself; false if it cannot, and
+// inEchoed is in for what the device writes to the journal itself; false if it cannot, and
 // nothing has been done.
-func (w *worker) copyInEchoed(m *message, g *gpu, on device.Stream, o *clientcore.Op) (done bool, err error) {
+func (c *copies) inEchoed(m *message, g *gpu, on device.Stream, o *clientcore.Op) (done bool, err error) {
 	size := uint64(len(o.Data))
 	copyInKept := on.Can().CopyInKept
-	if copyInKept == nil || size < echoWorth || size > keeper.MaxAttached || !o.To.Dense() || !w.keeper.Wants(m) || w.hosts.outstanding() > 0 {
+	if copyInKept == nil || size < echoWorth || size > keeper.MaxAttached || !o.To.Dense() || !c.keeper.Wants(m) || c.outstanding() > 0 {
 		return false, nil
 	}
-	if w.echoable += size; w.echoable < echoAfter || w.echoless {
+	if c.sent += size; c.sent < echoAfter || c.refused {
 		return false, nil
 	}
-	if err := w.pinProgram(g, m.Header.Data, size); err != nil {
+	if err := c.pinProgram(g, m.Header.Data, size); err != nil {
 		return true, err
 	}
-	if ready, err := w.pinJournal(g, size); !ready || err != nil {
+	if ready, err := c.pinJournal(g, size); !ready || err != nil {
 		return err != nil, err
 	}
-	space := w.keeper.Journal().Reserve(m.Entry, size)
+	space := c.keeper.Journal().Reserve(m.Entry, size)
 	if space == nil {
 		return false, nil
 	}
-	err = w.blockLong(func() error { return copyInKept(o.To.Addr, o.Data, space.Memory()) })
+	err = c.blockLong(func() error { return copyInKept(o.To.Addr, o.Data, space.Memory()) })
 	if errors.Is(err, device.ErrNotSupported) { // the program's memory cannot be pinned: the space is lost until the next base
-		w.echoless = true
+		c.refused = true
 		return false, nil
 	}
-	w.copying += copying(size)
+	c.inFlight += copying(size)
 	if err != nil {
 		return true, err
 	}
 	e := &echo{space, o.Data, m.Stage.Taken()}
 	if e.stage != nil {
-		w.staging.Lend(e.stage, g)
+		c.staging.Lend(e.stage, g)
 	}
 	g.mu.Lock()
 	if g.echoes == nil {
@@ -74,24 +74,24 @@ func (w *worker) copyInEchoed(m *message, g *gpu, on device.Stream, o *clientcor
 	}
 	g.echoes[e] = true
 	g.mu.Unlock()
-	return true, w.block(func() error { return on.Call(func() { w.echoed(g, e) }) })
+	return true, c.block(func() error { return on.Call(func() { c.echoed(g, e) }) })
 }
 
 // echoed notes that the journal has the data of a copy. The device calls it, in the stream.
-func (w *worker) echoed(g *gpu, e *echo) {
+func (c *copies) echoed(g *gpu, e *echo) {
 	g.mu.Lock()
 	pending := g.echoes[e]
 	delete(g.echoes, e)
 	g.mu.Unlock()
 	if pending {
 		e.space.Count()
-		w.staging.Free(e.stage)
+		c.staging.Free(e.stage)
 	}
 }
 
 // returned gives back what a context that is closed had of the client. Staging memory may hold the
 // only copy of data that it has not sent to the journal any more.
-func (w *worker) returned(g *gpu) {
+func (c *copies) returned(g *gpu) {
 	g.mu.Lock()
 	left := g.echoes
 	g.echoes = nil
@@ -101,7 +101,7 @@ func (w *worker) returned(g *gpu) {
 			e.space.Fill(e.data)
 		}
 	}
-	w.staging.Returned(g)
+	c.staging.Returned(g)
 }
 
 // journalPin is a granule of the journal that a context has pinned.
@@ -112,8 +112,8 @@ type journalPin struct {
 
 // pinJournal pins the memory to which data of the current message would be written; false if that
 // cannot be done now.
-func (w *worker) pinJournal(g *gpu, size uint64) (ready bool, err error) {
-	for _, part := range w.keeper.Journal().Ahead(size, echoGranule) {
+func (c *copies) pinJournal(g *gpu, size uint64) (ready bool, err error) {
+	for _, part := range c.keeper.Journal().Ahead(size, echoGranule) {
 		p, known := g.journalPins[part.At]
 		if !known {
 			if idle, err := g.idle(); !idle || err != nil { // pinning may wait for kernels
@@ -121,9 +121,9 @@ func (w *worker) pinJournal(g *gpu, size uint64) (ready bool, err error) {
 			}
 			p = journalPin{granule: part}
 			makePages(part.Memory)
-			err := w.blockLong(func() (err error) {
+			err := c.blockLong(func() (err error) {
 				if p.unpin, err = g.context.Pin(part.Memory); err != nil {
-					w.log.Debug("pinning memory of the journal", "error", err) // copies are slower without
+					c.log.Debug("pinning memory of the journal", "error", err) // copies are slower without
 				}
 				return nil
 			})
@@ -143,8 +143,8 @@ func (w *worker) pinJournal(g *gpu, size uint64) (ready bool, err error) {
 }
 
 // unpinJournal unpins parts of the journal in all contexts, before their pages are given back.
-func (w *worker) unpinJournal(from, to uint64) {
-	for _, g := range w.contexts.open {
+func (c *copies) unpinJournal(from, to uint64) {
+	for _, g := range c.contexts.open {
 		for at, p := range g.journalPins {
 			if at >= to || at+uint64(len(p.granule.Memory)) <= from {
 				continue
@@ -154,7 +154,7 @@ func (w *worker) unpinJournal(from, to uint64) {
 				continue
 			}
 			if err := p.unpin(); err != nil {
-				w.log.Debug("unpinning memory of the journal", "error", err) // the context has ended, and writes nothing any more
+				c.log.Debug("unpinning memory of the journal", "error", err) // the context has ended, and writes nothing any more
 			}
 		}
 	}
@@ -162,8 +162,8 @@ func (w *worker) unpinJournal(from, to uint64) {
 
 // giveSpare gives back memory that the journal only keeps for later, unless that has to wait for
 // kernels.
-func (w *worker) giveSpare() error {
-	for _, g := range w.contexts.open {
+func (c *copies) giveSpare() error {
+	for _, g := range c.contexts.open {
 		if len(g.journalPins) == 0 {
 			continue
 		}
@@ -171,7 +171,7 @@ func (w *worker) giveSpare() error {
 			return err
 		}
 	}
-	w.keeper.Journal().GiveSpare()
+	c.keeper.Journal().GiveSpare()
 	return nil
 }
 

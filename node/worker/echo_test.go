@@ -46,7 +46,7 @@ func echoes(t *testing.T) (c *client, kill *trigger, echoed *atomic.Int32) {
 	return newClient(t, options{
 		killed:   kill.pull,
 		wrap:     func(_ string, c device.Context) device.Context { return echoing{c, echoed} },
-		employed: func(w *worker) { w.echoable = echoAfter },
+		employed: func(w *worker) { w.copies.sent = echoAfter },
 	}), kill, echoed
 }
 
@@ -95,8 +95,8 @@ func TestJournalIsUnpinned(t *testing.T) {
 			return nil
 		}}
 	}
-	w := &worker{contexts: contexts{open: map[vmm.Place]*gpu{vmm.Device(0): g}}}
-	w.unpinJournal(mib+4096, 3*mib)
+	c := &copies{contexts: &contexts{open: map[vmm.Place]*gpu{vmm.Device(0): g}}}
+	c.unpinJournal(mib+4096, 3*mib)
 	slices.Sort(unpinned)
 	if left := slices.Sorted(maps.Keys(g.journalPins)); !slices.Equal(unpinned, []uint64{1, 2}) || !slices.Equal(left, []uint64{0, 3 * mib, 4 * mib}) {
 		t.Errorf("unpinned were %v, and %v are left", unpinned, left)

@@ -176,7 +176,7 @@ func (w *worker) closeGPU(p vmm.Place) {
 	if err := g.context.Close(); err != nil {
 		w.log.Debug("closing a context", "error", err)
 	}
-	w.returned(g)
+	w.copies.returned(g)
 }
 
 // abandonGPU closes a context on a device that may never answer again. Close may hang there, so it
@@ -185,7 +185,7 @@ func (w *worker) abandonGPU(p vmm.Place) {
 	if g := w.drop(p); g != nil {
 		go func() {
 			_ = g.context.Close()
-			w.returned(g)
+			w.copies.returned(g)
 		}()
 	}
 }
@@ -326,6 +326,17 @@ func (g *gpu) quiet() (bool, error) {
 		}
 	}
 	return g.left()
+}
+
+// idle says whether no stream of the context has work.
+func (g *gpu) idle() (bool, error) {
+	for _, on := range g.streams {
+		if done, err := on.Done(); !done || err != nil {
+			return false, err
+		}
+	}
+	done, err := g.left()
+	return done && err == nil, err
 }
 
 // makeTextures creates textures in the context, and returns the handle of the last one.

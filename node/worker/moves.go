@@ -5,6 +5,7 @@ import (
 
 	"muster/node/clientcore"
 	"muster/vmm"
+	"muster/wire/control"
 )
 
 // move moves memory as the directory's plan says, once all work on the devices has ended; at once
@@ -68,4 +69,56 @@ func (w *worker) leave(_ *message, o *clientcore.Op) (outcome clientcore.Outcome
 		w.closeGPU(o.Place)
 	}
 	return outcome
+}
+
+// readyAhead makes the host pages that the client will need when it leaves its device, in the
+// background, and says whether that is under way. It is called while another client waits for the
+// device, or after the client had to leave once.
+func (w *worker) readyAhead() bool {
+	if w.host.InFile() {
+		return false
+	}
+	if !w.readying.CompareAndSwap(false, true) {
+		return true
+	}
+	make := w.host.Ahead(w.core.Allocations())
+	if make == nil {
+		w.readying.Store(false)
+		return false
+	}
+	w.others.Go(func() {
+		make(w.ctx)
+		w.readying.Store(false)
+		w.inbox.Put(readied{})
+		w.consumer.Wake()
+	})
+	return true
+}
+
+// readied tells the loop that readyAhead has ended.
+type readied struct{ control.Revoke }
+
+// postpones says whether the worker leaves its device only later, because pages of the host are
+// being made for that: kernels of the client run meanwhile, which would otherwise have to wait as
+// long as the client that comes.
+func (w *worker) postpones(m control.Revoke) bool {
+	if w.revoked != nil || w.replay != nil || w.serve.Guest || !w.core.Lease.Held || !w.readyAhead() {
+		return false
+	}
+	w.revoked = &m
+	return true
+}
+
+// leaves hands the core a revocation. One that was postponed is void then.
+func (w *worker) leaves(m control.Revoke) error {
+	w.revoked = nil
+	return w.handle(w.core.Control(w.now(), m))
+}
+
+// leaveNow hands the core a revocation that was postponed.
+func (w *worker) leaveNow() error {
+	if w.revoked == nil {
+		return nil
+	}
+	return w.leaves(*w.revoked)
 }

@@ -48,10 +48,10 @@ func init() { // not where it is declared, since some of them carry out others
 		clientcore.Refused: {do: (*worker).refused},
 		clientcore.Commit:  {do: (*worker).commit},
 
-		clientcore.HostIn:   {do: onHost((*worker).hostIn), recorded: trace.Row{Kind: timeline.OnHost, Name: "copy in, kept on the host"}},
-		clientcore.HostOut:  {do: onHost((*worker).hostOut), dropped: wasGiven, recorded: trace.Row{Kind: timeline.OnHost, From: true, Name: "copy out, from the host's copy"}},
-		clientcore.HostCopy: {do: onHost((*worker).hostCopy), recorded: trace.Row{Kind: timeline.OnHost, Name: "copy within the host's copy"}},
-		clientcore.HostFill: {do: onHost((*worker).hostFill), recorded: trace.Row{Kind: timeline.OnHost, Name: "fill of the host's copy"}},
+		clientcore.HostIn:   {do: onHost(func(w *worker, m *message, o *clientcore.Op) error { return w.copies.toHost(m, o, w.core) }), recorded: trace.Row{Kind: timeline.OnHost, Name: "copy in, kept on the host"}},
+		clientcore.HostOut:  {do: onHost(func(w *worker, m *message, o *clientcore.Op) error { return w.copies.fromHost(m, o) }), dropped: wasGiven, recorded: trace.Row{Kind: timeline.OnHost, From: true, Name: "copy out, from the host's copy"}},
+		clientcore.HostCopy: {do: onHost(func(w *worker, _ *message, o *clientcore.Op) error { return w.copies.withinHost(o) }), recorded: trace.Row{Kind: timeline.OnHost, Name: "copy within the host's copy"}},
+		clientcore.HostFill: {do: onHost(func(w *worker, _ *message, o *clientcore.Op) error { return w.copies.fillHost(o) }), recorded: trace.Row{Kind: timeline.OnHost, Name: "fill of the host's copy"}},
 		clientcore.Reserve:  {do: func(w *worker, _ *message, o *clientcore.Op) error { return w.reserve(o.Range) }},
 		clientcore.GiveBack: {do: (*worker).giveBack},
 
@@ -59,8 +59,8 @@ func init() { // not where it is declared, since some of them carry out others
 		clientcore.UnmapHost:   {do: always(func(w *worker, o *clientcore.Op) { w.reach.drop(o.Range.Addr) })},
 		clientcore.CloseShared: {do: always(func(w *worker, o *clientcore.Op) { w.commons.close(o.Range.Addr) })},
 
-		clientcore.CopyIn:      {do: onStream((*worker).copyIn), recorded: trace.Row{Kind: timeline.CopyIn}},
-		clientcore.CopyOut:     {do: onStream((*worker).copyOut), dropped: wasGiven, recorded: trace.Row{Kind: timeline.CopyOut, From: true}},
+		clientcore.CopyIn:      {do: copied((*copies).in), recorded: trace.Row{Kind: timeline.CopyIn}},
+		clientcore.CopyOut:     {do: copied((*copies).out), dropped: wasGiven, recorded: trace.Row{Kind: timeline.CopyOut, From: true}},
 		clientcore.Copy:        {do: submitted((*gpu).copy), recorded: trace.Row{Kind: timeline.CopyWithin}},
 		clientcore.Fill:        {do: submitted((*gpu).fill), recorded: trace.Row{Kind: timeline.Fill}},
 		clientcore.Launch:      {do: (*worker).launch, recorded: trace.Row{Kind: timeline.Kernel}},
@@ -148,6 +148,13 @@ func submitted(do func(g *gpu, on device.Stream, o *clientcore.Op) error) perfor
 	return onStream(func(w *worker, _ *message, g *gpu, on device.Stream, o *clientcore.Op) error {
 		step := *o // do may run in another goroutine while the loop reads ahead, so it gets a copy
 		return w.block(func() error { return do(g, on, &step) })
+	})
+}
+
+// copied is onStream for copies between the program and a device.
+func copied(do func(c *copies, m *message, g *gpu, on device.Stream, o *clientcore.Op) error) perform {
+	return onStream(func(w *worker, m *message, g *gpu, on device.Stream, o *clientcore.Op) error {
+		return do(&w.copies, m, g, on, o)
 	})
 }
 
@@ -349,7 +356,7 @@ func (g *gpu) record(on device.Stream, o *clientcore.Op) error {
 // waitForEvent makes a stream wait for an event.
 func (w *worker) waitForEvent(_ *message, g *gpu, on device.Stream, o *clientcore.Op) error {
 	if o.Origin != vmm.Host {
-		return w.waitForEventAcross(g, on, o)
+		return crossings{&w.contexts, &w.answers}.forEvent(g, on, o)
 	}
 	id := o.Event // the function may run on when the loop has given up, and the core uses o again
 	return w.block(func() error {
@@ -391,7 +398,7 @@ func (w *worker) settleStream(_ *message, _ *gpu, on device.Stream, _ *clientcor
 // after makes a stream wait for what another stream of the context was given so far.
 func (w *worker) after(_ *message, g *gpu, on device.Stream, o *clientcore.Op) error {
 	if o.Origin != vmm.Host {
-		return w.afterAcross(g, on, o)
+		return crossings{&w.contexts, &w.answers}.after(g, on, o)
 	}
 	first, err := g.stream(o.Other)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"muster/device"
 	"muster/node/clientcore"
+	"muster/node/worker/answers"
 )
 
 // A client whose work is on several devices at once needs order between a stream on one device and
@@ -14,7 +15,13 @@ import (
 // other's events, so a goroutine waits for the event of one context and then opens a gate at which
 // the stream of the other context waits.
 
-// spread is this state of one worker.
+// crossings makes streams wait for work in other contexts.
+type crossings struct {
+	contexts *contexts
+	answers  *answers.Answers
+}
+
+// spread is what is known of kernels that have ended.
 type spread struct {
 	mu    sync.Mutex
 	ended []clientcore.KernelEnd
@@ -32,41 +39,41 @@ func (t *gate) pass() { <-t.open }
 
 func (t *gate) opened() { t.once.Do(func() { close(t.open) }) }
 
-// waitAcross makes what is submitted to a stream from now on wait for an event of another context.
+// wait makes what is submitted to a stream from now on wait for an event of another context.
 // It takes over the event, and returns it to that context's spare events once it has happened.
-func (w *worker) waitAcross(g *gpu, on device.Stream, from *gpu, e device.Event) error {
+func (x crossings) wait(g *gpu, on device.Stream, from *gpu, e device.Event) error {
 	if done, err := e.Done(); done || err != nil {
 		from.GiveBack(e)
 		return err
 	}
-	w.answers.Crossed()
+	x.answers.Crossed()
 	if g.callsAlone {
 		// A gate is a function that the stream calls. On such a device it would hold up the functions of
 		// all other streams, among them those that the other device may wait for in turn. So the loop
 		// waits instead: what the event waits for was submitted before, and needs nothing from the loop
 		// but what block handles meanwhile.
-		err := w.block(func() error { return e.Synchronise(w.ctx) })
+		err := x.answers.Block(func() error { return e.Synchronise(x.answers.Context) })
 		from.GiveBack(e)
 		return err
 	}
 	t := &gate{open: make(chan struct{})}
 	g.keepGate(t)
-	world := w.told.Sticky.Current()
-	w.others.Go(func() {
-		err := e.Synchronise(w.ctx)
+	world := x.answers.Told.Sticky.Current()
+	x.answers.Go(func() {
+		err := e.Synchronise(x.answers.Context)
 		from.GiveBack(e)
 		switch {
-		case err == nil, w.ctx.Err() != nil:
-		case w.gone(err) != nil:
-			w.answers.Doom()
-			w.notice(notice{world: world, err: err})
+		case err == nil, x.answers.Context.Err() != nil:
+		case x.answers.Gone(err) != nil:
+			x.answers.Doom()
+			x.answers.Report(world, err)
 		default:
-			w.answers.Outcome(world, err) // before the gate opens, so that no call succeeds because of what runs behind it
+			x.answers.Outcome(world, err) // before the gate opens, so that no call succeeds because of what runs behind it
 		}
 		g.dropGate(t)
 		t.opened()
 	})
-	return w.block(func() error { return on.Call(t.pass) })
+	return x.answers.Block(func() error { return on.Call(t.pass) })
 }
 
 func (g *gpu) keepGate(t *gate) {
@@ -94,9 +101,9 @@ func (g *gpu) openGates() {
 	}
 }
 
-// afterAcross makes a stream wait for what a stream of another context was given so far.
-func (w *worker) afterAcross(g *gpu, on device.Stream, o *clientcore.Op) error {
-	from, err := w.contexts.at(o.Origin)
+// after makes a stream wait for what a stream of another context was given so far.
+func (x crossings) after(g *gpu, on device.Stream, o *clientcore.Op) error {
+	from, err := x.contexts.at(o.Origin)
 	if err != nil {
 		return err
 	}
@@ -104,14 +111,14 @@ func (w *worker) afterAcross(g *gpu, on device.Stream, o *clientcore.Op) error {
 	if err != nil {
 		return err
 	}
-	return w.recordAcross(g, on, from, first)
+	return x.record(g, on, from, first)
 }
 
-// waitForEventAcross makes a stream wait for the present record of an event in another context. The
+// forEvent makes a stream wait for the present record of an event in another context. The
 // program may record the event again, so the goroutine must not wait for the event itself: an idle
-// stream of that context waits for it, and waitAcross waits for an event behind that.
-func (w *worker) waitForEventAcross(g *gpu, on device.Stream, o *clientcore.Op) error {
-	from, err := w.contexts.at(o.Origin)
+// stream of that context waits for it, and wait waits for an event behind that.
+func (x crossings) forEvent(g *gpu, on device.Stream, o *clientcore.Op) error {
+	from, err := x.contexts.at(o.Origin)
 	if err != nil {
 		return err
 	}
@@ -129,18 +136,18 @@ func (w *worker) waitForEventAcross(g *gpu, on device.Stream, o *clientcore.Op) 
 	if err := relay.Wait(event.Event); err != nil {
 		return err
 	}
-	return w.recordAcross(g, on, from, relay)
+	return x.record(g, on, from, relay)
 }
 
-func (w *worker) recordAcross(g *gpu, on device.Stream, from *gpu, first device.Stream) error {
+func (x crossings) record(g *gpu, on device.Stream, from *gpu, first device.Stream) error {
 	e, err := from.Spare()
 	if err != nil {
 		return err
 	}
-	if err := w.block(func() error { return first.Record(e) }); err != nil {
+	if err := x.answers.Block(func() error { return first.Record(e) }); err != nil {
 		return err
 	}
-	return w.waitAcross(g, on, from, e)
+	return x.wait(g, on, from, e)
 }
 
 // relay returns an idle stream, for order with other contexts.

@@ -327,8 +327,8 @@ type done interface {
 // rest of it.
 func (w *worker) soon(all ...done) (bool, error) {
 	var start time.Time
-	moment := spin.Watch + w.copying.takes()
-	w.copying = 0
+	moment := spin.Watch + w.copies.inFlight.takes()
+	w.copies.inFlight = 0
 	for first := 0; ; {
 		watched := true
 		for ; first < len(all); first++ {

@@ -68,8 +68,6 @@ type worker struct {
 	keeper   *keeper.Keeper // nil: the client ends with its worker
 	replay   *replay        // what the previous worker had handled; nil once it is replayed
 	unproven bool           // work launched by the replay has not ended yet
-	echoable uint64         // bytes of copies that a device can write to the journal itself
-	echoless bool           // it refused to
 
 	began   time.Time
 	current message   // that the loop has given the core last; the core may be waiting with it
@@ -93,7 +91,7 @@ type worker struct {
 	answers      answers.Answers
 	late         []lateLaunch
 	hosts        hosts
-	copying      copying
+	copies       copies
 	spread       spread
 	// explains is the number of launches for which the program's user is still to be told the
 	// reason for the choice of device.
@@ -290,7 +288,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		if err != nil {
 			return nil, err
 		}
-		j.Giving = w.unpinJournal
+		j.Giving = w.copies.unpinJournal
 		w.keeper = keeper.New(j, w.staging, w.log)
 		w.host.GivesUp = w.keeper.Expose
 		w.line.Hold("host0", copyOf(held[0]))
@@ -302,6 +300,10 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		Context: w.ctx, Go: w.others.Go, Block: w.block, Now: w.now, Wake: w.consumer.Wake, Shared: shared, Told: w.told, Pace: w.pace,
 		Streams: w.contexts.streams, Quiet: w.contexts.quiet, Working: func() bool { return w.core.Working() },
 		Gone: w.gone, Report: func(world uint64, err error) { w.notice(notice{world: world, err: err}) },
+	}
+	w.copies = copies{
+		shared: shared, host: w.host, keeper: w.keeper, staging: w.staging, contexts: &w.contexts,
+		block: w.block, blockLong: w.blockLong, outstanding: w.hosts.outstanding, log: log,
 	}
 	w.mover = mover{ctx: w.ctx, contexts: &w.contexts, host: w.host, block: w.block, drain: w.drain, now: w.now, log: log}
 	w.reach = reach{shared: shared, arena: files[1], contexts: &w.contexts, keeper: w.keeper, block: w.block, log: log, tries: serve.Tries}
@@ -572,7 +574,7 @@ func (w *worker) nothingCame() error {
 	}
 	w.keeper.LetGo() // the program may be waiting for this staging memory
 	if position, _ := w.consumer.Position(); w.keeper.Rests(position, time.Now()) {
-		if err := w.giveSpare(); err != nil {
+		if err := w.copies.giveSpare(); err != nil {
 			return err
 		}
 	}

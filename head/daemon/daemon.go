@@ -14,6 +14,7 @@ import (
 
 	"muster/head"
 	"muster/head/store"
+	"muster/internal/recordfile"
 	"muster/policy"
 	"muster/policy/scriptfile"
 )
@@ -78,7 +79,7 @@ type daemon struct {
 	lists     *lists
 	metrics   metrics
 	doors     *doors
-	recording *recording // nil if the head does not record
+	recording *recordfile.Writer // nil if the head does not record
 	whatifs   *whatifs
 	script    *scripted // nil if the policy is no script
 
@@ -133,7 +134,9 @@ func Run(ctx context.Context, cfg Config, o Options) error {
 	if err := d.record(core); err != nil {
 		return err
 	}
-	defer func() { d.recording.close() }()
+	if d.recording != nil {
+		defer d.recording.Close("the head has ended")
+	}
 	if d.whatifs, err = newWhatifs(d); err != nil {
 		return err
 	}

@@ -1,8 +1,8 @@
-// Package recordfile opens files that a daemon records to, for as long as it runs. A file that is
+// Package recordfile opens and writes files that a daemon records to, for as long as it runs. A file that is
 // there already is emptied only if it is an earlier recording of the same kind, so that a mistyped
 // name destroys nothing.
 //
-// It does not know what is recorded: its callers write the lines.
+// It does not know what is recorded: its callers make the lines.
 package recordfile
 
 import (

@@ -40,8 +40,8 @@ func TestOpen(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		if info, err := file.Stat(); err != nil || info.Size() != 0 {
-			t.Errorf("%s: it is not empty: %v, %v", name, info, err)
+		if info, err := file.Stat(); err != nil || info.Size() != 0 || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: it is not empty, or others may read it: %v, %v", name, info, err)
 		}
 		if _, err := Open(at(name), `{"it":`, "node"); err == nil || !strings.Contains(err.Error(), "another node records to") {
 			t.Errorf("%s: two record to it: %v", name, err)

@@ -8,12 +8,13 @@ import (
 
 	"muster/campaign/chaos"
 	"muster/campaign/cluster"
+	"muster/campaign/kinds"
 )
 
 // runCluster plays a campaign against clusters, with a new cluster for each share of the faults.
 // With has the content that they are sent; how are the options that have this played again.
-func runCluster(o *chaos.Options, kinds string, nodes int, with cluster.Options, how string) int {
-	chosen, err := cluster.ParseKinds(kinds)
+func runCluster(o *chaos.Options, faults string, nodes int, with cluster.Options, how string) int {
+	chosen, err := kinds.Parse(faults, "fault", cluster.Kinds)
 	switch {
 	case err != nil:
 	case flag.NArg() > 0:
@@ -35,7 +36,7 @@ func runCluster(o *chaos.Options, kinds string, nodes int, with cluster.Options,
 		}
 		dir := filepath.Join(o.Dir, fmt.Sprintf("cluster-%d", number))
 		if !playCluster(o, dir, cluster.Options{Muster: o.Muster, Dir: dir, Seed: o.Seed, Episode: number, Faults: share, Kinds: chosen, Nodes: nodes, Width: 4 * nodes, Content: with.Content, Pieces: with.Pieces, Patience: o.Patience}) {
-			fmt.Printf("to play it again: scripts/chaos %s --seed %d --faults %d --share %d --nodes %d --kinds=%q --episode %d\n", how, o.Seed, o.Faults, o.Share, nodes, kinds, number)
+			fmt.Printf("to play it again: scripts/chaos %s --seed %d --faults %d --share %d --nodes %d --kinds=%q --episode %d\n", how, o.Seed, o.Faults, o.Share, nodes, faults, number)
 			return 1
 		}
 	}

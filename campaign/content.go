@@ -10,6 +10,7 @@ import (
 	"muster/campaign/cluster"
 	"muster/campaign/content"
 	"muster/campaign/cores"
+	"muster/campaign/kinds"
 	"muster/campaign/world"
 )
 
@@ -28,8 +29,8 @@ const (
 // runContent plays hostile and odd content against the cores in virtual time, and then against real
 // clusters. The number of faults is that of each: a piece of content, a kill, a cut link, a program
 // whose kernel never ends.
-func runContent(o *chaos.Options, parts, kinds, pieces string, nodes int) int {
-	only, err := content.ParseKinds(pieces)
+func runContent(o *chaos.Options, parts, faults, pieces string, nodes int) int {
+	only, err := kinds.Parse(pieces, "content", content.Kinds)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "chaos:", err)
 		return 2
@@ -53,7 +54,7 @@ func runContent(o *chaos.Options, parts, kinds, pieces string, nodes int) int {
 	if parts != "" && parts != partCluster {
 		return 0
 	}
-	return runCluster(o, kinds, nodes, cluster.Options{Content: partOfContent, Pieces: only}, fmt.Sprintf("--content --part %s --pieces=%q", partCluster, pieces))
+	return runCluster(o, faults, nodes, cluster.Options{Content: partOfContent, Pieces: only}, fmt.Sprintf("--content --part %s --pieces=%q", partCluster, pieces))
 }
 
 // playGuides plays the guide of ivm/balance, and then that of the library in C. Who is harmed says more

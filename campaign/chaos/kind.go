@@ -1,12 +1,6 @@
 package chaos
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-
-	"muster/model"
-)
+import "muster/campaign/kinds"
 
 // Kind is a kind of fault.
 type Kind string
@@ -58,39 +52,5 @@ var weights = map[Kind]int{
 
 func (k Kind) weight() int { return max(1, weights[k]) }
 
-// ParseKinds parses a comma-separated list of kinds. If all entries begin with a minus, the result
-// is all kinds but those.
-func ParseKinds(text string) ([]Kind, error) {
-	var with, without []Kind
-	for _, word := range strings.Split(text, ",") {
-		name, isOut := strings.CutPrefix(word, "-")
-		k := Kind(name)
-		if !slices.Contains(Kinds, k) && !slices.Contains(sabotage, k) {
-			return nil, unknownKind(name)
-		}
-		if isOut {
-			without = append(without, k)
-		} else {
-			with = append(with, k)
-		}
-	}
-	switch {
-	case len(without) == 0:
-		return slices.Compact(with), nil
-	case len(with) > 0:
-		return nil, fmt.Errorf("kinds %q: name those to try, or those to leave out with a minus each", text)
-	}
-	return slices.DeleteFunc(slices.Clone(Kinds), func(k Kind) bool { return slices.Contains(without, k) }), nil
-}
-
-func unknownKind(name string) error {
-	var all []string
-	for _, k := range Kinds {
-		all = append(all, string(k))
-	}
-	hint := ""
-	if near := model.Nearest(name, all); near != "" {
-		hint = fmt.Sprintf(": did you mean %s?", near)
-	}
-	return fmt.Errorf("there is no kind of fault %q%s (there are: %s)", name, hint, strings.Join(all, ", "))
-}
+// ParseKinds parses kinds of faults: see kinds.Parse.
+func ParseKinds(text string) ([]Kind, error) { return kinds.Parse(text, "fault", Kinds, sabotage...) }

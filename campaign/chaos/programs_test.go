@@ -24,20 +24,3 @@ func TestResult(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
-
-func TestParseKinds(t *testing.T) {
-	for text, want := range map[string]int{"worker-kill,move": 2, "sabotage-kill": 1, "-daemon-kill,-move": len(Kinds) - 2} {
-		if got, err := ParseKinds(text); err != nil || len(got) != want {
-			t.Errorf("%s: %v, %v", text, got, err)
-		}
-	}
-	for text, want := range map[string]string{
-		"":                  `there is no kind of fault ""`,
-		"worker-kil":        `there is no kind of fault "worker-kil": did you mean worker-kill?`,
-		"worker-kill,-move": "name those to try, or those to leave out",
-	} {
-		if got, err := ParseKinds(text); err == nil || len(err.Error()) < len(want) || err.Error()[:len(want)] != want && text != "worker-kill,-move" {
-			t.Errorf("%q: %v, %v", text, got, err)
-		}
-	}
-}

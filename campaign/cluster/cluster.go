@@ -105,29 +105,6 @@ func counts[K ~string](of map[K]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// ParseKinds parses kinds of faults, as head-kill,link-cut, or kinds to exclude, as -machine-kill.
-func ParseKinds(text string) ([]Kind, error) {
-	if text == "" {
-		return Kinds, nil
-	}
-	var with, without []Kind
-	for word := range strings.SplitSeq(text, ",") {
-		name, out := strings.CutPrefix(word, "-")
-		switch {
-		case !slices.Contains(Kinds, Kind(name)):
-			return nil, fmt.Errorf("%q is no kind of fault; these are: %v", name, Kinds)
-		case out:
-			without = append(without, Kind(name))
-		default:
-			with = append(with, Kind(name))
-		}
-	}
-	if len(with) == 0 {
-		with = Kinds
-	}
-	return slices.DeleteFunc(slices.Clone(with), func(k Kind) bool { return slices.Contains(without, k) }), nil
-}
-
 // campaign is a campaign in progress.
 type campaign struct {
 	o        *Options

@@ -39,29 +39,6 @@ const (
 // Kinds are all kinds of content.
 var Kinds = []Kind{Sound, Zero, Control, UTF8, Long, Shape, Number, Array, GPUs, Word, Whose, Many, JSON, Frame, Script}
 
-// ParseKinds parses kinds of content, as zero,array, or kinds to leave out, as -array; "" is all.
-func ParseKinds(text string) ([]Kind, error) {
-	if text == "" {
-		return Kinds, nil
-	}
-	var with, without []Kind
-	for word := range strings.SplitSeq(text, ",") {
-		name, out := strings.CutPrefix(word, "-")
-		switch {
-		case !slices.Contains(Kinds, Kind(name)):
-			return nil, fmt.Errorf("%q is not a kind of content: give some of %v", name, Kinds)
-		case out:
-			without = append(without, Kind(name))
-		default:
-			with = append(with, Kind(name))
-		}
-	}
-	if len(with) == 0 {
-		with = Kinds
-	}
-	return slices.DeleteFunc(slices.Clone(with), func(k Kind) bool { return slices.Contains(without, k) }), nil
-}
-
 // Source draws content.
 type Source struct {
 	r *rand.Rand

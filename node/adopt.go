@@ -8,11 +8,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"muster/node/fate"
 	"muster/node/grants"
 	"muster/node/held"
+	"muster/node/mps"
 	"muster/node/proc"
 	"muster/node/refusal"
 	"muster/node/settings"
@@ -53,18 +55,38 @@ type survivor struct {
 	unsettled bool                   // its worker has come, and has not yet said where it stands
 }
 
+// adoption takes over the clients of an earlier daemon.
+type adoption struct {
+	common
+	missing atomic.Int32 // how many workers have not come back yet
+	keeper  *survival.Keeper
+	files   *files
+	grants  *grants.Book
+	sharing *mps.Sharing
+	quota   *quota
+	tally   *tally.Book
+	terms   *terms
+	staff   *staff
+
+	accompany   func(c *client, conn *net.UnixConn, said bool)
+	listenTo    func(*client, *workers.Process)
+	finish      func(*client, *workers.Process)
+	workerEnded func(*client, *workers.Process)
+	end         func(c *client, reason string, kill bool)
+}
+
 // orphanGrace is how long workers look for the next daemon.
-func (d *daemon) orphanGrace() time.Duration {
-	if d.keeper == nil {
+func (f *staff) orphanGrace() time.Duration {
+	if f.keeper == nil {
 		return 0
 	}
-	return d.cfg.OrphanGrace
+	return f.cfg.OrphanGrace
 }
 
 // address is where workers find the next daemon, whatever their working directory: an
 // absolute path, or an abstract name.
-func (d *daemon) address() string {
-	socket := d.cfg.Socket.Address
+func (f *staff) address() string {
+	socket := f.cfg.Socket.Address
 	if path, err := filepath.Abs(socket); err == nil && !strings.HasPrefix(socket, "@") {
 		return path
 	}
@@ -73,19 +95,19 @@ func (d *daemon) address() string {
 
 // attachWith tells a program that it is attached, with the memory that it shares with
 // its worker. If the client is to outlive the daemon, its worker tells the program.
-func (d *daemon) attachWith(c *client, w *workers.Process, attached []byte, held []control.Held) error {
-	if d.keeper == nil {
+func (a *adoption) attachWith(c *client, w *workers.Process, attached []byte, held []control.Held) error {
+	if a.keeper == nil {
 		return wire.SendFiles(c.conn, attached, held[0].File, held[1].File)
 	}
-	return d.entrust(c, w, attached, held)
+	return a.entrust(c, w, attached, held)
 }
 
 // entrust writes down a client that is to outlive the daemon, and then gives its worker
 // the program's connection, with what the program is still to be told (nothing if it
 // knows). The order matters: a worker that has the connection outlives the daemon, and
 // the next daemon must find the client's file.
-func (d *daemon) entrust(c *client, w *workers.Process, attached []byte, files []control.Held) error {
-	if d.keeper == nil {
+func (a *adoption) entrust(c *client, w *workers.Process, attached []byte, files []control.Held) error {
+	if a.keeper == nil {
 		return nil
 	}
 	program, ids, err := entrustable(c, files)
@@ -93,9 +115,9 @@ func (d *daemon) entrust(c *client, w *workers.Process, attached []byte, files [
 		return refusal.New(refusal.SystemNotReady, "%v", err)
 	}
 	defer program.Close()
-	d.loop.Ask(func() {
+	a.loop.Ask(func() {
 		c.held = ids
-		err = d.files.writeDown(c, w)
+		err = a.files.writeDown(c, w)
 	})
 	if err != nil {
 		return refusal.New(refusal.SystemNotReady, "the node cannot write the program down (state, in its configuration): %v", err)
@@ -117,8 +139,8 @@ func entrustable(c *client, files []control.Held) (program *os.File, ids map[str
 
 // bequeath prepares what the next worker of a client gets; nil if the client ends with
 // the daemon anyway. Only the loop calls it.
-func (d *daemon) bequeath(c *client) (*workers.Legacy, error) {
-	if d.keeper == nil {
+func (r *rebuilder) bequeath(c *client) (*workers.Legacy, error) {
+	if r.keeper == nil {
 		return nil, nil
 	}
 	program, ids, err := entrustable(c, c.kept)
@@ -135,45 +157,45 @@ func (d *daemon) bequeath(c *client) (*workers.Legacy, error) {
 // The order matters: devices and grants must be known to the dispatcher before the
 // clients that are on them, and a device that is to be retired must have its clients
 // before it is drained.
-func (d *daemon) adoptAll(left *survival.Left) {
+func (a *adoption) adoptAll(left *survival.Left) {
 	n := &left.Node
-	d.core.Continue(n.Last)
-	d.tally.Past, d.tally.Waits, d.tally.Refused, d.tally.Gone = n.Past, n.Waits, n.Refused, n.Ended
+	a.core.Continue(n.Last)
+	a.tally.Past, a.tally.Waits, a.tally.Refused, a.tally.Gone = n.Past, n.Waits, n.Refused, n.Ended
 	if n.Preempted != nil {
-		d.tally.Preempted = n.Preempted
+		a.tally.Preempted = n.Preempted
 	}
-	d.tally.Before.Past, d.tally.Before.Moves = n.Usage.Usage(), n.Moves
+	a.tally.Before.Past, a.tally.Before.Moves = n.Usage.Usage(), n.Moves
 	if left.IsAny() {
-		d.stock.Settle(left)
+		a.stock.Settle(left)
 	}
-	d.grants.Inherit(n.Grants)
+	a.grants.Inherit(n.Grants)
 	for i := range left.Heirs {
-		d.adopt(&left.Heirs[i])
+		a.adopt(&left.Heirs[i])
 	}
 	if left.IsAny() {
-		d.stock.Settled(left)
+		a.stock.Settled(left)
 	}
 	if len(left.Heirs) > 0 {
-		d.log.Info("clients of an earlier daemon are adopted", "clients", len(left.Heirs))
+		a.log.Info("clients of an earlier daemon are adopted", "clients", len(left.Heirs))
 	}
-	if d.keeper != nil {
-		d.files.saveNode()
+	if a.keeper != nil {
+		a.files.saveNode()
 	}
 }
 
 // adopt makes a client known that exists already. Limits do not keep it out: they are
 // for newcomers.
-func (d *daemon) adopt(h *survival.Heir) {
+func (a *adoption) adopt(h *survival.Heir) {
 	who := settings.Account{UID: h.UID, Name: h.User}
 	c := &client{
-		id: h.Client, peer: socket.Peer{User: who, PID: h.Pid, Address: h.Address}, limits: d.settings.Load().Limits.Of(who), latency: h.Latency, mappings: mappings{mapping: h.Mapping}, weight: max(h.Weight, 1), share: h.Portion, memory: h.Memory, memoryBy: h.MemoryBy, shown: h.Shown,
+		id: h.Client, peer: socket.Peer{User: who, PID: h.Pid, Address: h.Address}, limits: a.settings.Load().Limits.Of(who), latency: h.Latency, mappings: mappings{mapping: h.Mapping}, weight: max(h.Weight, 1), share: h.Portion, memory: h.Memory, memoryBy: h.MemoryBy, shown: h.Shown,
 		program: h.Program, ordinal: h.Ordinal, arena: h.Arena(), gone: make(chan struct{}), ring: h.Ring, data: h.Data,
-		since: h.Since.Sub(d.loop.Start()), worker: h.Process, device: vgpu.AnyDevice, pinned: h.Pinned, peak: h.Peak, lease: uint64(h.Place.Lease),
+		since: h.Since.Sub(a.loop.Start()), worker: h.Process, device: vgpu.AnyDevice, pinned: h.Pinned, peak: h.Peak, lease: uint64(h.Place.Lease),
 		counters: h.Counters, memoryNow: h.Stats,
 		survivor: survivor{held: h.Files, standing: h.Standing, place: h.Place, was: h.Place, told: h.Told.Usage()},
 		recovery: recovery{attached: h.Attached, rebuilds: h.Rebuilds},
 	}
-	if g := d.grants.Of(h.Grant); g != nil && h.Share < len(g.Devices) {
+	if g := a.grants.Of(h.Grant); g != nil && h.Share < len(g.Devices) {
 		c.under = grants.Under{Granted: g, Share: h.Share}
 	}
 	if h.Guest != nil {
@@ -183,14 +205,14 @@ func (d *daemon) adopt(h *survival.Heir) {
 		c.device, c.home = h.Place.Device, h.Place.Device
 	}
 	if !h.WantedAt.IsZero() {
-		c.wanting, c.wantedAt = true, h.WantedAt.Sub(d.loop.Start())
+		c.wanting, c.wantedAt = true, h.WantedAt.Sub(a.loop.Start())
 	}
-	d.missing.Add(1)
-	d.pool.Adopt(h.Process)
-	d.clients[c.id] = c
-	d.sharing.Adopt(d.loop.Now(), fate.Client(c.id), h.Fate)
-	d.perUser[who.Name]++
-	d.quota.commitAdopted(c, h.Committed)
+	a.missing.Add(1)
+	a.staff.pool.Adopt(h.Process)
+	a.clients[c.id] = c
+	a.sharing.Adopt(a.loop.Now(), fate.Client(c.id), h.Fate)
+	a.quota.perUser[who.Name]++
+	a.quota.commitAdopted(c, h.Committed)
 	e := vgpu.Adopt{
 		Client: c.id, User: who.Name, Weight: c.weight, Priority: c.priority(), Grant: vgpu.GrantID(c.under.Id()), Share: c.under.Share, Device: h.Place.Device, Held: h.Place.Held, Lease: h.Place.Lease, Pinned: h.Pinned,
 		Kernels: h.Kernels, Busy: h.Busy, Waited: h.Waits, Preemptions: h.Preemptions, Moves: h.Moves,
@@ -200,29 +222,29 @@ func (d *daemon) adopt(h *survival.Heir) {
 	} else {
 		e.Kept = h.Place.Memory
 	}
-	d.core.Step(e)
-	go d.awaitWorker(c, c.worker)
+	a.core.Step(e)
+	go a.awaitWorker(c, c.worker)
 	if h.Grant != c.under.Id() {
-		d.end(c, fmt.Sprintf("the node was started again, and grant %s has ended meanwhile", h.Grant), true)
+		a.end(c, fmt.Sprintf("the node was started again, and grant %s has ended meanwhile", h.Grant), true)
 	}
-	if lacks := d.lacking(c); lacks != "" {
-		d.end(c, "the node was started again with a device that cannot do what the program was told ("+lacks+"): start the program again", true)
+	if lacks := a.terms.lacking(c); lacks != "" {
+		a.end(c, "the node was started again with a device that cannot do what the program was told ("+lacks+"): start the program again", true)
 	}
 }
 
 // awaitWorker forgets a client whose worker ends before it has come back. It runs in a
 // goroutine of its own until the worker has exited or the client is gone.
-func (d *daemon) awaitWorker(c *client, w *workers.Process) {
+func (a *adoption) awaitWorker(c *client, w *workers.Process) {
 	select {
 	case <-w.Exited:
 	case <-c.gone:
 		return
 	}
-	d.loop.Do(func() {
-		if w.IsAway() && c.worker == w && d.clients[c.id] == c {
-			d.missing.Add(-1)
-			d.pool.Forget(w)
-			d.workerEnded(c, w)
+	a.loop.Do(func() {
+		if w.IsAway() && c.worker == w && a.clients[c.id] == c {
+			a.missing.Add(-1)
+			a.staff.pool.Forget(w)
+			a.workerEnded(c, w)
 		}
 	})
 }
@@ -236,12 +258,12 @@ func (c *client) isAway() bool { return c.worker != nil && c.worker.IsAway() }
 // as being received. The process number alone would not do, since the system gives
 // numbers again; but a process with that number and start time is running now, so it is
 // the one that held the number when it connected.
-func (d *daemon) awaited(pid int) (c *client) {
-	if d.missing.Load() == 0 {
+func (a *adoption) awaited(pid int) (c *client) {
+	if a.missing.Load() == 0 {
 		return nil
 	}
-	d.loop.Ask(func() {
-		for _, each := range d.clients {
+	a.loop.Ask(func() {
+		for _, each := range a.clients {
 			if each.isAway() && each.worker.PID() == pid && !each.ending && !each.adopting && each.worker.IsRunning() {
 				each.adopting = true
 				c = each
@@ -253,27 +275,27 @@ func (d *daemon) awaited(pid int) (c *client) {
 
 // answerAdopt answers processes that ask to be adopted and are not workers that this
 // daemon waits for.
-func (d *daemon) answerAdopt(who socket.Peer, _ []byte) (any, error) {
+func (a *adoption) answerAdopt(who socket.Peer, _ []byte) (any, error) {
 	return nil, fmt.Errorf("process %d of user %s is no worker that the node waits for", who.PID, who.User.Name)
 }
 
 // adoptFrom takes back a worker that has come to the socket, and then looks after its
 // program as handle does.
-func (d *daemon) adoptFrom(conn *net.UnixConn, c *client) {
-	_ = conn.SetDeadline(d.opts.Now().Add(setUpTime))
+func (a *adoption) adoptFrom(conn *net.UnixConn, c *client) {
+	_ = conn.SetDeadline(a.loop.Clock().Add(setUpTime))
 	back, err := held.Receive(conn, uint64(c.id), c.held)
 	if err != nil {
-		d.log.Warn("a worker that came back was not adopted", "client", c.id, "error", err)
+		a.log.Warn("a worker that came back was not adopted", "client", c.id, "error", err)
 	}
 	taken := false
-	d.loop.Ask(func() {
+	a.loop.Ask(func() {
 		c.adopting = false
 		var refused *control.NotAdopted
 		switch {
 		case errors.As(err, &refused):
-			d.end(c, "its worker could not be adopted: "+refused.Reason, true)
+			a.end(c, "its worker could not be adopted: "+refused.Reason, true)
 		case err == nil:
-			taken = d.welcomeBack(c, back)
+			taken = a.welcomeBack(c, back)
 		}
 	})
 	if !taken {
@@ -283,69 +305,69 @@ func (d *daemon) adoptFrom(conn *net.UnixConn, c *client) {
 		return
 	}
 	conn.Close()
-	d.accompany(c, back.Program, false)
+	a.accompany(c, back.Program, false)
 }
 
 // welcomeBack lets a client go on with its worker, and sends the worker what was kept
 // for it meanwhile. It returns false if the client has ended. Only the loop calls it.
-func (d *daemon) welcomeBack(c *client, back *held.Brought) bool {
+func (a *adoption) welcomeBack(c *client, back *held.Brought) bool {
 	w := c.worker
 	if c.ending || !w.IsAway() {
 		return false
 	}
-	d.missing.Add(-1)
+	a.missing.Add(-1)
 	c.conn, c.shared, c.unsettled, c.pulse = back.Program, back.Shared, true, pulse{}
 	held.Close(c.kept)
 	c.kept = back.Kept
 	w.ComeBack(back.Control, back.Words, uint64(c.id))
-	go d.listenAgain(c, w)
-	d.log.Info("a worker has come back", "client", c.id, "user", c.peer.User.Name, "pid", c.peer.PID, "worker", w.PID())
+	go a.listenAgain(c, w)
+	a.log.Info("a worker has come back", "client", c.id, "user", c.peer.User.Name, "pid", c.peer.PID, "worker", w.PID())
 	return true
 }
 
 // listenAgain receives the messages of an adopted worker until its connection ends. If
 // the worker has not yet said where it stands, it may not have understood that it was
 // adopted: as long as it runs, the daemon waits for it to come again.
-func (d *daemon) listenAgain(c *client, w *workers.Process) {
-	d.listenTo(c, w)
+func (a *adoption) listenAgain(c *client, w *workers.Process) {
+	a.listenTo(c, w)
 	again := false
-	d.loop.Ask(func() {
+	a.loop.Ask(func() {
 		if again = c.unsettled && !c.ending && !w.IsLeft() && w.IsRunning() && !proc.IsExiting(w.PID()); again {
-			d.sendAway(c)
+			a.sendAway(c)
 		}
 	})
 	if !again {
-		d.finish(c, w)
+		a.finish(c, w)
 	}
 }
 
 // sendAway makes a worker that had come away again, and waits for it anew. What it may
 // have missed is reconstructed from the dispatcher: whether it is watched, and whether
 // it has to leave its device.
-func (d *daemon) sendAway(c *client) {
+func (a *adoption) sendAway(c *client) {
 	var revoke *control.Revoke
-	v, _ := d.core.Client(c.id)
+	v, _ := a.core.Client(c.id)
 	if v.Revoking {
 		revoke = &control.Revoke{Reason: string(vgpu.ForMemory)}
 	}
 	c.worker.GoAway(v.Watched, revoke)
 	c.conn.Close()
 	c.shared.Unmap()
-	d.missing.Add(1)
+	a.missing.Add(1)
 	c.conn, c.shared, c.unsettled = nil, nil, false
-	go d.awaitWorker(c, c.worker)
+	go a.awaitWorker(c, c.worker)
 }
 
 // stands takes a worker's statement of where its client stands, which credible has
 // already checked against what is known of the client.
-func (d *daemon) stands(c *client, m control.Standing) {
+func (a *adoption) stands(c *client, m control.Standing) {
 	c.unsettled = false
 	// The kernels that ran after the last daemon had written its counters.
 	if ran := (vgpu.Usage{Kernels: m.Kernels - c.told.Kernels, GPUTime: m.Busy - c.told.GPUTime}); ran != (vgpu.Usage{}) {
 		c.told = tally.Plus(c.told, ran)
-		d.core.Step(vgpu.Ran{Client: c.id, Kernels: int(ran.Kernels), Busy: ran.GPUTime})
+		a.core.Step(vgpu.Ran{Client: c.id, Kernels: int(ran.Kernels), Busy: ran.GPUTime})
 	}
-	d.quota.commit(c, m.Committed)
+	a.quota.commit(c, m.Committed)
 	c.lease = m.Lease
 	if c.hasLost(m) {
 		m.Held, m.Keeps = false, 0
@@ -354,20 +376,20 @@ func (d *daemon) stands(c *client, m control.Standing) {
 	if !m.Held {
 		c.device = vgpu.AnyDevice
 		if m.Failed {
-			d.core.Step(vgpu.Faulted{Client: c.id})
+			a.core.Step(vgpu.Faulted{Client: c.id})
 		} else {
-			d.core.Step(vgpu.Released{Client: c.id, Keeps: m.Keeps})
+			a.core.Step(vgpu.Released{Client: c.id, Keeps: m.Keeps})
 		}
 	}
-	d.announceAll(c, m.Devices)
-	d.files.save(c)
-	d.log.Info("adopted", "client", c.id, "user", c.peer.User.Name, "pid", c.peer.PID, "program", c.program, "held", m.Held, "lease", m.Lease)
+	a.announceAll(c, m.Devices)
+	a.files.save(c)
+	a.log.Info("adopted", "client", c.id, "user", c.peer.User.Name, "pid", c.peer.PID, "program", c.program, "held", m.Held, "lease", m.Lease)
 }
 
 // announceAll tells a worker which devices have changed, given those that it knows.
-func (d *daemon) announceAll(c *client, known []control.DeviceConfig) {
-	for i := range d.stock.Load().Entries {
-		e := &d.stock.Load().Entries[i]
+func (a *adoption) announceAll(c *client, known []control.DeviceConfig) {
+	for i := range a.stock.Load().Entries {
+		e := &a.stock.Load().Entries[i]
 		switch {
 		case i >= len(known): // workers list all numbers, including those of devices that are gone
 			c.worker.PostDevice(control.AddDevice{Device: i, Config: c.configOf(i, e)}, e.Lock)

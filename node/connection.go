@@ -12,14 +12,18 @@ import (
 	"muster/device"
 	"muster/internal/door"
 	"muster/internal/laps"
+	"muster/internal/whois"
 	"muster/node/grants"
 	"muster/node/held"
 	"muster/node/inventory"
+	"muster/node/mps"
 	"muster/node/proc"
 	"muster/node/refusal"
+	"muster/node/requests"
 	"muster/node/settings"
 	"muster/node/shown"
 	"muster/node/socket"
+	"muster/node/survival"
 	"muster/node/vgpu"
 	"muster/node/workers"
 	"muster/wire"
@@ -43,64 +47,94 @@ const maxRefusals = 20
 // errMadeRoom ends a connection whose place went to a newer one of its user.
 var errMadeRoom = errors.New("it was closed to make room for others of its user")
 
+// entrance is where connections come in. Each is served by a goroutine of its own.
+type entrance struct {
+	common
+	rights   requests.Rights
+	names    *whois.Names
+	socket   *door.Listener
+	places   *door.Places // of connections without a client, by user
+	turned   *door.Places // of connections that are being told why they are refused
+	refusals door.Sparing // what is logged of them
+	desk     *requests.Desk
+	terms    *terms
+	staff    *staff
+	loads    *loads
+	ending   *ending
+	keeper   *survival.Keeper
+	sharing  *mps.Sharing
+	newcomer
+}
+
+// newcomer is what becomes of a connection.
+type newcomer struct {
+	awaited     func(pid int) *client // whose worker the process is, if it comes back
+	adoptFrom   func(*net.UnixConn, *client)
+	awaitDevice func() error // on a node that has none of its own
+	admit       func(*client) error
+	attachWith  func(c *client, w *workers.Process, attached []byte, held []control.Held) error
+	assign      func(c *client, w *workers.Process, shared *wire.Shared, told *inventory.Inventory) bool
+	end         func(c *client, reason string, kill bool)
+}
+
 // handle serves one connection to its end. If last is set, the connection has the descriptor
 // that was kept in reserve for when there are no others.
-func (d *daemon) handle(conn *net.UnixConn, last bool) {
-	who, err := socket.PeerOf(conn, d.names)
+func (e *entrance) handle(conn *net.UnixConn, last bool) {
+	who, err := socket.PeerOf(conn, e.names)
 	if err != nil {
-		d.log.Warn("a connection was dropped", "error", err)
+		e.log.Warn("a connection was dropped", "error", err)
 		return
 	}
-	if c := d.awaited(int(who.PID)); c != nil {
-		d.adoptFrom(conn, c)
+	if c := e.awaited(int(who.PID)); c != nil {
+		e.adoptFrom(conn, c)
 		return
 	}
 	if last {
-		d.handleLast(conn, who)
+		e.handleLast(conn, who)
 		return
 	}
-	if !d.mayUse(who.User) {
-		d.turnAway(conn, who, refusal.New(refusal.NotPermitted,
-			"this node is user %s's, and user %s may not use it: run a node of your own (muster run --private), or have its owner allow you (allow: in its configuration)", d.rights.Own.Name, who.User.Name))
+	if !e.terms.mayUse(who.User) {
+		e.turnAway(conn, who, refusal.New(refusal.NotPermitted,
+			"this node is user %s's, and user %s may not use it: run a node of your own (muster run --private), or have its owner allow you (allow: in its configuration)", e.rights.Own.Name, who.User.Name))
 		return
 	}
-	place, refused := d.enter(conn, who)
+	place, refused := e.enter(conn, who)
 	if refused != nil {
-		d.turnAway(conn, who, refused)
+		e.turnAway(conn, who, refused)
 		return
 	}
 	defer place.Leave()
-	_ = conn.SetDeadline(d.opts.Now().Add(d.greetTime()))
+	_ = conn.SetDeadline(e.loop.Clock().Add(e.greetTime()))
 	in := bufio.NewReader(conn)
 	if isRequest(in) {
 		if place.Use() {
-			d.desk.Answer(conn, in, who)
+			e.desk.Answer(conn, in, who)
 		}
 		return
 	}
-	c, err := d.setUp(conn, in, who, place, nil)
+	c, err := e.setUp(conn, in, who, place, nil)
 	switch {
 	case errors.As(err, &refused):
-		if d.rights.IsGateway(who) { // which logs whom it speaks for
-			d.log.Debug("a client was refused", "user", who.User.Name, "pid", who.PID, "reason", refused.Reason)
+		if e.rights.IsGateway(who) { // which logs whom it speaks for
+			e.log.Debug("a client was refused", "user", who.User.Name, "pid", who.PID, "reason", refused.Reason)
 		} else {
-			d.refusals.Info(d.log, "a client was refused", "user", who.User.Name, "pid", who.PID, "reason", refused.Reason)
+			e.refusals.Info(e.log, "a client was refused", "user", who.User.Name, "pid", who.PID, "reason", refused.Reason)
 		}
-		d.turnAway(conn, who, refused)
+		e.turnAway(conn, who, refused)
 		return
 	case err != nil:
-		d.log.Debug("a connection ended", "user", who.User.Name, "pid", who.PID, "error", err)
+		e.log.Debug("a connection ended", "user", who.User.Name, "pid", who.PID, "error", err)
 		return
 	}
 	place.Leave() // from here on it counts as a client
 	_ = conn.SetDeadline(time.Time{})
-	d.accompany(c, conn, in.Buffered() > 0)
+	e.accompany(c, conn, in.Buffered() > 0)
 }
 
 // accompany waits for the end of a program's connection, and then ends its client. It only
 // watches the connection and reads nothing from it, because the worker has it too, and the
 // next daemon may get it.
-func (d *daemon) accompany(c *client, conn *net.UnixConn, said bool) {
+func (e *entrance) accompany(c *client, conn *net.UnixConn, said bool) {
 	if !said {
 		said, _ = wire.AwaitEnd(conn)
 	}
@@ -109,9 +143,9 @@ func (d *daemon) accompany(c *client, conn *net.UnixConn, said bool) {
 		reason = "it sent what it must not, on its socket"
 	}
 	present := true
-	d.loop.Ask(func() {
+	e.loop.Ask(func() {
 		if present = c.conn == conn; present {
-			d.end(c, reason, false)
+			e.end(c, reason, false)
 		}
 	})
 	if present {
@@ -128,45 +162,45 @@ func hangUp(conn *net.UnixConn) {
 
 // greetTime is how long a connection may take to say what it wants; shorter while the node
 // is closing, since it will be refused anyway.
-func (d *daemon) greetTime() time.Duration {
-	if d.ending.closing.Load() {
-		return min(lastTime, d.cfg.Connections.Greet)
+func (e *entrance) greetTime() time.Duration {
+	if e.ending.closing.Load() {
+		return min(lastTime, e.cfg.Connections.Greet)
 	}
-	return d.cfg.Connections.Greet
+	return e.cfg.Connections.Greet
 }
 
 // handleLast answers requests of root and of the node's own user, who may want to know how
 // the node is, and tells all others why they are not served. It does not wait for those
 // others to read that: the next connection may be root's.
-func (d *daemon) handleLast(conn *net.UnixConn, who socket.Peer) {
-	_ = conn.SetDeadline(d.opts.Now().Add(lastTime))
+func (e *entrance) handleLast(conn *net.UnixConn, who socket.Peer) {
+	_ = conn.SetDeadline(e.loop.Clock().Add(lastTime))
 	none := refusal.New(refusal.SystemNotReady, "the node has no file descriptors left: try again later, or raise its limit (ulimit -n, LimitNOFILE)")
-	if !d.rights.IsOwner(who) {
+	if !e.rights.IsOwner(who) {
 		_ = wire.WriteRecord(conn, none)
 		return
 	}
 	in := bufio.NewReader(conn)
 	if isRequest(in) {
-		d.desk.Answer(conn, in, who)
+		e.desk.Answer(conn, in, who)
 		return
 	}
-	d.turnAway(conn, who, none)
+	e.turnAway(conn, who, none)
 }
 
 // mayUse says whether the configuration lets a user in.
-func (d *daemon) mayUse(user settings.Account) bool {
-	return d.settings.Load().MayUse(user, d.rights.Own.UID)
+func (t *terms) mayUse(user settings.Account) bool {
+	return t.settings.Load().MayUse(user, t.rights.Own.UID)
 }
 
 // turnAway tells a connection why it is refused. It then reads for a moment, because closing
 // a socket with unread data resets the connection, and the other side would lose the reason.
-func (d *daemon) turnAway(conn *net.UnixConn, who socket.Peer, refused *wire.Refused) {
-	place, err := d.turned.Take(who.Key(), false, func() { _ = conn.Close() })
+func (e *entrance) turnAway(conn *net.UnixConn, who socket.Peer, refused *wire.Refused) {
+	place, err := e.turned.Take(who.Key(), false, func() { _ = conn.Close() })
 	if err != nil {
 		return
 	}
 	defer place.Leave()
-	_ = conn.SetDeadline(d.opts.Now().Add(lastTime))
+	_ = conn.SetDeadline(e.loop.Clock().Add(lastTime))
 	if wire.WriteRecord(conn, refused) == nil && conn.CloseWrite() == nil {
 		_, _ = io.Copy(io.Discard, io.LimitReader(conn, wire.MaxRecord))
 	}
@@ -174,16 +208,16 @@ func (d *daemon) turnAway(conn *net.UnixConn, who socket.Peer, refused *wire.Ref
 
 // enter gives a connection one of its user's places. Connections of the gateway need none:
 // the gateway bounds them itself, for each user of other machines.
-func (d *daemon) enter(conn *net.UnixConn, who socket.Peer) (*door.Place, *wire.Refused) {
-	if d.rights.IsGateway(who) {
+func (e *entrance) enter(conn *net.UnixConn, who socket.Peer) (*door.Place, *wire.Refused) {
+	if e.rights.IsGateway(who) {
 		return nil, nil
 	}
-	place, err := d.places.Take(who.Key(), d.rights.IsOwner(who), func() { _ = conn.Close() })
+	place, err := e.places.Take(who.Key(), e.rights.IsOwner(who), func() { _ = conn.Close() })
 	switch {
 	case errors.Is(err, door.ErrClosed):
-		return nil, d.ending.notNow()
+		return nil, e.ending.notNow()
 	case err != nil:
-		return nil, refusal.New(refusal.SystemNotReady, "user %s has %d connections that are being set up, as many as allowed: try again", who.User.Name, d.cfg.Connections.Local)
+		return nil, refusal.New(refusal.SystemNotReady, "user %s has %d connections that are being set up, as many as allowed: try again", who.User.Name, e.cfg.Connections.Local)
 	}
 	return place, nil
 }
@@ -198,7 +232,7 @@ func isRequest(in *bufio.Reader) bool {
 // setUp makes a client of a connection: it reads the greeting, shows the program its
 // devices, waits until the program asks for one (attach), and then gives it a worker. A worker that opens
 // a device which it was lent comes with that loan; all others with nil.
-func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who socket.Peer, place *door.Place, lent *loan) (*client, error) {
+func (e *entrance) setUp(conn *net.UnixConn, in io.Reader, who socket.Peer, place *door.Place, lent *loan) (*client, error) {
 	var hello wire.Hello
 	if err := wire.ReadAs(in, &hello); err != nil {
 		if isSpoken(err) {
@@ -209,26 +243,26 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who socket.Peer, place 
 	if err := checkHello(&hello); err != nil {
 		return nil, err
 	}
-	if err := d.ending.whyClosed(); err != nil {
+	if err := e.ending.whyClosed(); err != nil {
 		return nil, err
 	}
 	caller := who.User.UID
-	g, err := d.identify(&who, &hello, lent)
+	g, err := e.terms.identify(&who, &hello, lent)
 	if err != nil {
 		return nil, err
 	}
-	limits := d.settings.Load().Limits.Of(who.User)
-	offered, err := d.offers(&hello, limits, g, lent)
+	limits := e.settings.Load().Limits.Of(who.User)
+	offered, err := e.terms.offers(&hello, limits, g, lent)
 	if errors.Is(err, refusal.ErrNoDevices) {
-		if err = d.awaitDevice(); err == nil {
-			offered, err = d.offers(&hello, limits, g, lent)
+		if err = e.awaitDevice(); err == nil {
+			offered, err = e.terms.offers(&hello, limits, g, lent)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
 	if hello.Guest == wire.GuestAsks {
-		d.loads.tellLoads(offered, who, hello.Program)
+		e.loads.tellLoads(offered, who, hello.Program)
 	}
 	if err := offered.Send(conn); err != nil {
 		return nil, err
@@ -240,7 +274,7 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who socket.Peer, place 
 	if !place.Wait() {
 		return nil, errMadeRoom
 	}
-	if err := d.ending.whyClosed(); err != nil {
+	if err := e.ending.whyClosed(); err != nil {
 		return nil, err
 	}
 	var attach wire.Attach
@@ -263,15 +297,15 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who socket.Peer, place 
 	if err != nil {
 		return nil, err
 	}
-	latency, err := d.classOf(hello.Class, who, limits)
+	latency, err := e.terms.classOf(hello.Class, who, limits)
 	if err != nil {
 		return nil, err
 	}
-	share, err := d.sharing.ShareOf(hello.Share, who.User.UID, limits.Share)
+	share, err := e.sharing.ShareOf(hello.Share, who.User.UID, limits.Share)
 	if err != nil {
 		return nil, err
 	}
-	mapper, err := d.mapperOf(hello.Mapping)
+	mapper, err := e.terms.mapperOf(hello.Mapping)
 	if err != nil {
 		return nil, err
 	}
@@ -281,7 +315,7 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who socket.Peer, place 
 	memory := offered.Memory[attach.Device]
 	c := &client{
 		mappings: mappings{mapping: mapper, explain: int(min(hello.Explain, maxExplained)), shownMany: len(offered.Devices) > 1},
-		peer:     who, limits: limits, memory: memory, memoryBy: d.memoryBy(hello.Memory, memory, limits), program: settings.Printable(hello.Program), ordinal: int(attach.Place),
+		peer:     who, limits: limits, memory: memory, memoryBy: e.terms.memoryBy(hello.Memory, memory, limits), program: settings.Printable(hello.Program), ordinal: int(attach.Place),
 		under: grants.Under{Granted: g}, shown: shown.LeastOf(offered.Infos[attach.Device]), arena: arena, conn: conn, gone: make(chan struct{}),
 		device: vgpu.AnyDevice, pinned: vgpu.AnyDevice, latency: latency, weight: weightOf(hello.Weight, limits), share: share,
 	}
@@ -296,16 +330,16 @@ func (d *daemon) setUp(conn *net.UnixConn, in io.Reader, who socket.Peer, place 
 	if lent != nil {
 		c.carry(lent)
 	}
-	if owner, is := proc.OwnerOf(hello.Pid); hello.Pid != 0 && (caller == d.rights.Own.UID || g != nil && is && owner == caller) {
+	if owner, is := proc.OwnerOf(hello.Pid); hello.Pid != 0 && (caller == e.rights.Own.UID || g != nil && is && owner == caller) {
 		c.peer.PID = int32(hello.Pid) // a process of the node's own user, or of the job, speaks for the program
 	}
-	return c, d.attach(c)
+	return c, e.attach(c)
 }
 
 // stranger is the account of a user of another machine. That machine's root is not root
 // here, and is kept apart from this machine's users by its name.
-func (d *daemon) stranger(name string) settings.Account {
-	if name == d.names.Of(0) {
+func (t *terms) stranger(name string) settings.Account {
+	if name == t.names.Of(0) {
 		name = "remote:" + name
 	}
 	return settings.Account{UID: settings.Nobody, Name: settings.Printable(name)}
@@ -332,28 +366,28 @@ func checkHello(h *wire.Hello) error {
 
 // visibleCount is how many devices a program sees: as many as it asks for, or as the node
 // shows.
-func (d *daemon) visibleCount(infos []device.Info, asked int) int {
+func (t *terms) visibleCount(infos []device.Info, asked int) int {
 	if asked > 0 {
 		return asked
 	}
-	if visible := d.settings.Load().Visible; visible > 0 {
+	if visible := t.settings.Load().Visible; visible > 0 {
 		return visible
 	}
-	if d.stock.Load().OnlyBorrows() {
+	if t.stock.Load().OnlyBorrows() {
 		return 1
 	}
 	return len(infos)
 }
 
 // worldOf is how much device memory a client sees.
-func (d *daemon) worldOf(infos []device.Info, wish uint64, limits settings.UserLimits) uint64 {
+func (t *terms) worldOf(infos []device.Info, wish uint64, limits settings.UserLimits) uint64 {
 	memory := wish
 	if memory == 0 {
 		for _, info := range infos {
 			memory = max(memory, info.Memory-info.ContextCost)
 		}
 	}
-	memory = min(memory, d.settings.Load().Swap.Size, settings.MaxArena/4)
+	memory = min(memory, t.settings.Load().Swap.Size, settings.MaxArena/4)
 	if limits.Memory > 0 {
 		memory = min(memory, limits.Memory)
 	}
@@ -361,30 +395,30 @@ func (d *daemon) worldOf(infos []device.Info, wish uint64, limits settings.UserL
 }
 
 // attach gives a client its worker and its memory and tells its program, or says why not.
-func (d *daemon) attach(c *client) error {
-	given, err := d.provide(c, true)
+func (e *entrance) attach(c *client) error {
+	given, err := e.provide(c, true)
 	if err != nil {
 		return err
 	}
 	defer given.close()
-	_ = c.conn.SetWriteDeadline(d.opts.Now().Add(setUpTime)) // starting the worker may have taken longer
-	err = d.attachWith(c, given.worker, given.attached, given.files)
+	_ = c.conn.SetWriteDeadline(e.loop.Clock().Add(setUpTime)) // starting the worker may have taken longer
+	err = e.attachWith(c, given.worker, given.attached, given.files)
 	var refused *wire.Refused
 	switch {
 	case err == nil:
-	case d.keeper != nil && held.CanOutlive(given.files) && !errors.As(err, &refused):
+	case e.keeper != nil && held.CanOutlive(given.files) && !errors.As(err, &refused):
 		given.worker.Kill() // the client is rebuilt, and its next worker tells the program
 		return nil
 	default:
-		d.detach(c)
+		e.detach(c)
 	}
 	return err
 }
 
 // detach ends a client before its program knew of it. The connection stays open, so that the
 // program can be told why.
-func (d *daemon) detach(c *client) {
-	d.loop.Do(func() { c.refused = true; d.end(c, "", false) })
+func (e *entrance) detach(c *client) {
+	e.loop.Do(func() { c.refused = true; e.end(c, "", false) })
 }
 
 // provision is what a client is given.
@@ -401,12 +435,12 @@ func (p *provision) close() { held.Close(p.files) }
 // provide makes a client known, and gives it its memory and a worker. The caller must close
 // what is returned once the program has been given its part. If tells is set, the program
 // still has to be told that it is attached.
-func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
-	if err := d.admit(c); err != nil {
+func (e *entrance) provide(c *client, tells bool) (_ *provision, err error) {
+	if err := e.admit(c); err != nil {
 		return nil, err
 	}
 	took := laps.Begin()
-	given, with := &provision{}, d.takeSpare(c)
+	given, with := &provision{}, e.staff.takeSpare(c)
 	defer func() {
 		if err != nil {
 			if with != nil {
@@ -416,7 +450,7 @@ func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
 				with.Worker.AwaitExit()
 			}
 			given.close()
-			d.detach(c)
+			e.detach(c)
 		}
 	}()
 	if with != nil {
@@ -427,10 +461,10 @@ func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
 	took.End("memory")
 	ring, arena := given.files[0].File, given.files[1].File
 	c.ring, c.data = ring.Name(), arena.Name()
-	serve := d.serveOf(c)
+	serve := e.staff.serveOf(c)
 	serve.Identity = c.ring
-	if serve.Recover = d.settings.Load().Recover && !c.guest.is; serve.Recover { // a guest's own node rebuilds its client
-		more, err := held.Make(c.arena.Size, d.cfg.Swap.Dir, d.cfg.HasCUDA())
+	if serve.Recover = e.settings.Load().Recover && !c.guest.is; serve.Recover { // a guest's own node rebuilds its client
+		more, err := held.Make(c.arena.Size, e.cfg.Swap.Dir, e.cfg.HasCUDA())
 		if err != nil {
 			return nil, err
 		}
@@ -441,7 +475,7 @@ func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
 	if err != nil {
 		return nil, refusal.New(refusal.OutOfMemory, "there is no shared memory for the client: %v", err)
 	}
-	if given.worker, given.stock, err = d.employWith(c, serve, given.files, nil, with); err != nil {
+	if given.worker, given.stock, err = e.staff.employWith(c, serve, given.files, nil, with); err != nil {
 		shared.Unmap()
 		return nil, err
 	}
@@ -449,18 +483,18 @@ func (d *daemon) provide(c *client, tells bool) (_ *provision, err error) {
 	if tells {
 		given.attached = attachedRecord(c, given.stock)
 	}
-	if err = d.introduce(c, shared, given, serve.Recover); err != nil {
-		d.pool.Dismiss(given.worker)
+	if err = e.introduce(c, shared, given, serve.Recover); err != nil {
+		e.staff.pool.Dismiss(given.worker)
 		shared.Unmap()
 	}
 	took.End("introduction")
-	d.log.Debug("a program has its worker", "client", c.id, "spare", with != nil, "took", took)
+	e.log.Debug("a program has its worker", "client", c.id, "spare", with != nil, "took", took)
 	return given, err
 }
 
 // introduce gives a client the worker that was found for it. If the client is to outlive the
 // worker, the daemon keeps descriptors of the client's files too.
-func (d *daemon) introduce(c *client, shared *wire.Shared, given *provision, outlives bool) error {
+func (e *entrance) introduce(c *client, shared *wire.Shared, given *provision, outlives bool) error {
 	var copies []control.Held
 	if outlives {
 		var err error
@@ -469,13 +503,13 @@ func (d *daemon) introduce(c *client, shared *wire.Shared, given *provision, out
 		}
 	}
 	assigned := false
-	if !d.loop.Ask(func() {
-		if assigned = d.assign(c, given.worker, shared, given.stock); assigned {
+	if !e.loop.Ask(func() {
+		if assigned = e.assign(c, given.worker, shared, given.stock); assigned {
 			c.kept, c.attached = copies, given.attached
 		}
 	}) || !assigned {
 		held.Close(copies)
-		return d.ending.notNow()
+		return e.ending.notNow()
 	}
 	return nil
 }

@@ -50,34 +50,41 @@ func (c *client) configs(stock *inventory.Inventory) []control.DeviceConfig {
 	return list
 }
 
+// users are the programs that use devices.
+type users struct {
+	common
+	files *files
+	staff *staff
+}
+
 // catchUp tells a worker what has changed since the inventory that it was started with.
-func (d *daemon) catchUp(c *client, told *inventory.Inventory) {
-	now := d.stock.Load()
+func (u *users) catchUp(c *client, told *inventory.Inventory) {
+	now := u.stock.Load()
 	for i := range now.Entries {
 		if i >= len(told.Entries) || told.Entries[i].Change != now.Entries[i].Change {
 			c.announce(i, &now.Entries[i], stock.TakenOut)
 		}
 	}
-	d.renewBound(c, d.bounds())
+	u.staff.renewBound(c, u.staff.bounds())
 }
 
 // Changed tells all workers how a device is now.
-func (d *daemon) Changed(number int, e *inventory.Device, why string) {
-	d.files.saveNode() // the next daemon must know by which numbers workers know devices
-	now := d.bounds()
-	for _, c := range d.clients {
+func (u *users) Changed(number int, e *inventory.Device, why string) {
+	u.files.saveNode() // the next daemon must know by which numbers workers know devices
+	now := u.staff.bounds()
+	for _, c := range u.clients {
 		if c.worker != nil && !c.ending {
 			c.announce(number, e, why)
-			d.renewBound(c, now)
+			u.staff.renewBound(c, now)
 		}
 	}
 }
 
 // lacking says what a device of the node cannot do that a program was shown; "" if
 // there is nothing.
-func (d *daemon) lacking(c *client) string {
+func (t *terms) lacking(c *client) string {
 	only, confined := c.confined()
-	for i, e := range d.stock.Load().Entries {
+	for i, e := range t.stock.Load().Entries {
 		if confined && only != i {
 			continue
 		}
@@ -89,12 +96,12 @@ func (d *daemon) lacking(c *client) string {
 }
 
 // DependOn lists the clients that can run on no other device than this one, which takes none.
-func (d *daemon) DependOn(id vgpu.DeviceID) []vgpu.ClientID {
+func (u *users) DependOn(id vgpu.DeviceID) []vgpu.ClientID {
 	var who []vgpu.ClientID
-	view := d.core.View()
-	room := view.Devices[id].Memory - d.stock.Load().Entries[id].Info.ContextCost
+	view := u.core.View()
+	room := view.Devices[id].Memory - u.stock.Load().Entries[id].Info.ContextCost
 	for _, v := range view.Clients {
-		c := d.clients[v.ID]
+		c := u.clients[v.ID]
 		switch {
 		case c == nil || c.ending:
 		case c.keepsOff(int(id)):
@@ -106,12 +113,12 @@ func (d *daemon) DependOn(id vgpu.DeviceID) []vgpu.ClientID {
 }
 
 // Fits refuses a device that cannot do what the programs that run now were told.
-func (d *daemon) Fits(info device.Info) error {
-	for _, id := range slices.Sorted(maps.Keys(d.clients)) {
-		if _, confined := d.clients[id].confined(); confined { // it is put on its own device only
+func (u *users) Fits(info device.Info) error {
+	for _, id := range slices.Sorted(maps.Keys(u.clients)) {
+		if _, confined := u.clients[id].confined(); confined { // it is put on its own device only
 			continue
 		}
-		if why := shown.CannotDo(info, d.clients[id].shown); why != "" {
+		if why := shown.CannotDo(info, u.clients[id].shown); why != "" {
 			return fmt.Errorf("%s %s: it can be added when the programs have ended that run now (client %d is one)", info.Name, why, id)
 		}
 	}

@@ -757,7 +757,7 @@ func FuzzRequests(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	d.pool, d.socket = workers.NewPool([]string{"/bin/true"}, d.bounds, 0, nil, d.log), &door.Listener{}
+	d.staff.pool, d.health.socket = workers.NewPool([]string{"/bin/true"}, d.staff.bounds, 0, nil, d.log), &door.Listener{}
 	go d.run()
 	f.Cleanup(func() { d.loop.Do(d.ending.drain); <-d.loop.Ended(); d.stock.CloseLocks() })
 	f.Fuzz(func(t *testing.T, line string, owner bool) {
@@ -801,7 +801,7 @@ func begun(t *testing.T, cfg settings.Config, opts Options) *daemon {
 		d.loop.Do(d.ending.drain)
 		<-d.loop.Ended()
 		d.spares.Stop()
-		d.pool.Stop()
+		d.staff.pool.Stop()
 		d.stock.CloseLocks()
 	})
 	return d

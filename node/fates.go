@@ -2,12 +2,10 @@ package node
 
 import (
 	"fmt"
-	"log/slog"
 	"path/filepath"
 	"time"
 
 	"muster/node/fate"
-	"muster/node/loop"
 	"muster/node/mps"
 	"muster/node/spares"
 	"muster/node/vgpu"
@@ -20,11 +18,9 @@ import (
 
 // faults are those that clients share.
 type faults struct {
-	loop       *loop.Loop
-	clients    map[vgpu.ClientID]*client
+	common
 	sharing    *mps.Sharing
 	spares     *spares.Spares
-	log        *slog.Logger
 	writeDown  func(*client, *workers.Process) error
 	mayRebuild func(*client) bool
 }

@@ -21,7 +21,6 @@ import (
 	"muster/node/mps"
 	"muster/node/proc"
 	"muster/node/settings"
-	"muster/node/stock"
 	"muster/node/vgpu"
 	"muster/node/worker"
 	"muster/node/workers"
@@ -260,20 +259,22 @@ func TestFaultWithoutRecovery(t *testing.T) {
 	within(t, "so is the other", func() error { _ = other.round(); return other.told() })
 }
 
+// someFaults are those of a daemon with a clock.
+func someFaults(clock func() time.Time) *faults {
+	c := common{log: slog.New(slog.DiscardHandler), loop: loop.New(clock), settings: new(settings.Live), clients: map[vgpu.ClientID]*client{}}
+	c.settings.Store(&settings.Config{})
+	s := &staff{common: c, terms: &terms{}, sharing: mps.At("").Share(""), precedence: &precedence{}}
+	return &faults{common: c, sharing: s.sharing, spares: s.newSpares(c, "")}
+}
+
 // A program is told of a fault under MPS: spares that share it have broken contexts, and end.
 func TestAFaultThatIsToldEndsSpares(t *testing.T) {
-	now := time.Now()
-	d := &daemon{log: slog.New(slog.DiscardHandler), loop: loop.New(func() time.Time { return now })}
-	d.sharing = mps.At("").Share("")
-	d.spares = d.newSpares()
-	d.stock = stock.New(&inventory.Inventory{}, nil, nil, nil, stock.Options{})
-	d.settings.Store(&settings.Config{})
-	d.spares.Tend(1, false, d.stock.Load())
-	rests, _ := d.spares.Next(1, &inventory.Inventory{Entries: []inventory.Device{{Here: true}}})
-	d.faults = faults{loop: d.loop, sharing: d.sharing, spares: d.spares, log: d.log}
-	d.sharing.Adopt(0, 1, fate.Shared)
-	d.faults.faultTold(&client{id: 1}, 0)
-	if looks, _ := d.spares.Next(1, &inventory.Inventory{Entries: []inventory.Device{{Here: true}}}); looks >= rests {
+	f := someFaults(time.Now)
+	f.spares.Tend(1, false, &inventory.Inventory{})
+	rests, _ := f.spares.Next(1, &inventory.Inventory{Entries: []inventory.Device{{Here: true}}})
+	f.sharing.Adopt(0, 1, fate.Shared)
+	f.faultTold(&client{id: 1}, 0)
+	if looks, _ := f.spares.Next(1, &inventory.Inventory{Entries: []inventory.Device{{Here: true}}}); looks >= rests {
 		t.Error("spares are not looked after")
 	}
 }
@@ -335,22 +336,19 @@ func TestControlDaemon(t *testing.T) {
 // others hear of that, too.
 func TestLaterFaultsAreTold(t *testing.T) {
 	now := time.Now()
-	d := &daemon{log: slog.New(slog.DiscardHandler), loop: loop.New(func() time.Time { return now })}
-	d.sharing, d.clients = mps.At("").Share(""), map[vgpu.ClientID]*client{}
+	f := someFaults(func() time.Time { return now })
 	for id := range vgpu.ClientID(4) {
-		d.clients[id] = &client{id: id, worker: workers.Fake(0, 0)}
-		d.sharing.Adopt(0, fate.Client(id), fate.Shared)
+		f.clients[id] = &client{id: id, worker: workers.Fake(0, 0)}
+		f.sharing.Adopt(0, fate.Client(id), fate.Shared)
 	}
-	last := d.clients[3].worker
-	d.spares = d.newSpares()
-	d.faults = faults{loop: d.loop, clients: d.clients, sharing: d.sharing, spares: d.spares, log: d.log}
-	d.faults.sharedFault(d.clients[0], 0, "a fault")
-	d.faults.sharedFault(d.clients[1], 0, "the same")
+	last := f.clients[3].worker
+	f.sharedFault(f.clients[0], 0, "a fault")
+	f.sharedFault(f.clients[1], 0, "the same")
 	if n := len(last.Posted()); n != 1 {
 		t.Errorf("a fault that two saw was told %d times", n)
 	}
 	now = now.Add(time.Hour)
-	d.faults.sharedFault(d.clients[2], 1, "another")
+	f.sharedFault(f.clients[2], 1, "another")
 	if n := len(last.Posted()); n != 1 {
 		t.Errorf("two faults were told %d times", n)
 	}

@@ -3,7 +3,6 @@ package node
 import (
 	"bufio"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net"
 	"os"
@@ -14,13 +13,10 @@ import (
 	"muster/device"
 	"muster/mapping"
 	"muster/node/ask"
-	"muster/node/dispatch"
 	"muster/node/grants"
-	"muster/node/loop"
 	"muster/node/refusal"
 	"muster/node/settings"
 	"muster/node/shown"
-	"muster/node/stock"
 	"muster/node/tally"
 	"muster/node/vgpu"
 	"muster/wire/control"
@@ -49,13 +45,9 @@ type loan struct {
 
 // loans are all of them. Only the loop uses them, save offersLoan.
 type loans struct {
-	loop   *loop.Loop
-	core   *dispatch.Dispatcher
-	stock  *stock.Stock
+	common
 	grants *grants.Book
 	tally  *tally.Book
-	name   string // the node's
-	log    *slog.Logger
 	all    map[vgpu.ClientID]*loan // by their numbers
 
 	tellBeside func(*client)
@@ -108,10 +100,10 @@ func (c *client) ranStatus() (all []status.RanOn) {
 }
 
 // mapperOf is the mapper of a program: the one that it asks for, or the node's.
-func (d *daemon) mapperOf(asked string) (string, error) {
+func (t *terms) mapperOf(asked string) (string, error) {
 	spec := asked
 	if spec == "" {
-		return d.nodeMapper(), nil
+		return t.nodeMapper(), nil
 	}
 	if spec == settings.MappingOff {
 		return "", nil
@@ -123,8 +115,8 @@ func (d *daemon) mapperOf(asked string) (string, error) {
 }
 
 // nodeMapper is the mapper of programs that ask for none; "" for none.
-func (d *daemon) nodeMapper() string {
-	if spec := d.settings.Load().Mapping; spec != settings.MappingOff {
+func (t *terms) nodeMapper() string {
+	if spec := t.settings.Load().Mapping; spec != settings.MappingOff {
 		return spec
 	}
 	return ""
@@ -338,16 +330,16 @@ func (s *loans) wayTo(l *loan, first bool) ([]*os.File, error) {
 
 // handleLoan serves the connection by which a worker opens a device that it was lent. There is no limit
 // of time: the worker opens it when the first kernel is to run there.
-func (d *daemon) handleLoan(conn *net.UnixConn, l *loan) {
+func (e *entrance) handleLoan(conn *net.UnixConn, l *loan) {
 	defer conn.Close()
 	who, in := l.client.peer, bufio.NewReader(conn)
-	c, err := d.setUp(conn, in, who, nil, l)
+	c, err := e.setUp(conn, in, who, nil, l)
 	if err != nil {
-		d.log.Debug("a further device was not opened", "client", l.client.id, "device", int(l.device), "error", err)
-		d.turnAway(conn, who, refusal.New(refusal.SystemNotReady, "%v", err))
+		e.log.Debug("a further device was not opened", "client", l.client.id, "device", int(l.device), "error", err)
+		e.turnAway(conn, who, refusal.New(refusal.SystemNotReady, "%v", err))
 		return
 	}
-	d.accompany(c, conn, in.Buffered() > 0)
+	e.accompany(c, conn, in.Buffered() > 0)
 }
 
 // closeWays closes the connections by which a client's worker has not opened further devices yet.
@@ -367,7 +359,7 @@ func (s *loans) offersLoan(l *loan) *shown.Offer {
 		memory = min(memory, grants.ShareOf(g.Devices[l.share], info))
 	}
 	o.Numbers = []int{int(l.device)}
-	o.Add([]device.Info{info}, memory, shown.Lent(s.name, info, int(l.device), memory))
+	o.Add([]device.Info{info}, memory, shown.Lent(s.cfg.Name, info, int(l.device), memory))
 	return o
 }
 

@@ -6,8 +6,11 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/internal/whois"
 	"muster/node/grants"
+	"muster/node/lending"
 	"muster/node/refusal"
+	"muster/node/requests"
 	"muster/node/settings"
 	"muster/node/shown"
 	"muster/node/socket"
@@ -31,30 +34,43 @@ import (
 
 // --- programs ------------------------------------------------------------------
 
+// terms are those on which programs come in: who may, what each is shown, and what it may have. Any goroutine
+// may ask.
+type terms struct {
+	common
+	rights   requests.Rights
+	names    *whois.Names
+	grants   *grants.Book
+	lending  *lending.Lending
+	desk     *requests.Desk
+	loans    *loans
+	pictures *pictures
+}
+
 // identify finds out whose program a greeting comes from, and under which grant it is.
 // Processes of the node's own user (the gateway) may speak for users of other machines.
-func (d *daemon) identify(who *socket.Peer, hello *wire.Hello, lent *loan) (*grants.Granted, error) {
+func (t *terms) identify(who *socket.Peer, hello *wire.Hello, lent *loan) (*grants.Granted, error) {
 	if lent != nil {
 		return lent.client.under.Granted, nil
 	}
 	name, address, speaks := wire.SpokenFor(hello.Token)
-	speaks = speaks && who.User.UID == d.rights.Own.UID
+	speaks = speaks && who.User.UID == t.rights.Own.UID
 	if speaks {
 		who.Address = settings.Printable(address)
 	}
 	if speaks && name != "" {
-		who.User = d.stranger(name)
+		who.User = t.stranger(name)
 	}
 	if hello.Grant == "" && !speaks {
-		if g, err := d.byClaim(who); g != nil || err != nil {
+		if g, err := t.byClaim(who); g != nil || err != nil {
 			return g, err
 		}
 	}
 	if hello.Grant == "" {
-		if d.settings.Load().Grants == settings.GrantsRequired && hello.Guest != 0 {
+		if t.settings.Load().Grants == settings.GrantsRequired && hello.Guest != 0 {
 			return nil, refusal.New(refusal.NotPermitted, "this node serves programs with a grant only (grants: required), and lends its devices to no other node: leave it out of devices and peers there, or ask its administrator")
 		}
-		if d.settings.Load().Grants == settings.GrantsRequired {
+		if t.settings.Load().Grants == settings.GrantsRequired {
 			return nil, refusal.New(refusal.NotPermitted, "this node serves only programs that were granted its devices (grants: required): submit the program as a job, or have the administrator make a grant (muster grant)")
 		}
 		return nil, nil
@@ -62,20 +78,20 @@ func (d *daemon) identify(who *socket.Peer, hello *wire.Hello, lent *loan) (*gra
 	var g *grants.Granted
 	var borrower string
 	hash := grant.Credential(hello.Grant).Hash()
-	d.loop.Ask(func() {
-		d.grants.Expire()
-		g = d.grants.Find(hash)
-		borrower = d.lending.Borrower(hash)
+	t.loop.Ask(func() {
+		t.grants.Expire()
+		g = t.grants.Find(hash)
+		borrower = t.lending.Borrower(hash)
 	})
 	switch {
 	case g == nil && borrower != "" && speaks && name == "" && hello.Guest != 0:
-		who.User = d.stranger(borrowerPrefix + borrower)
+		who.User = t.stranger(borrowerPrefix + borrower)
 	case g == nil:
 		return nil, refusal.New(refusal.NotPermitted, "the node knows no grant with this credential: it has ended or was revoked, or is not for this node")
 	case speaks && name != "" && name != g.User, !speaks && who.User.Name != g.User:
 		return nil, refusal.New(refusal.NotPermitted, "grant %s is user %s's, and user %s may not use it", g.ID, g.User, who.User.Name)
 	case speaks:
-		who.User = d.stranger(g.User)
+		who.User = t.stranger(g.User)
 	}
 	return g, nil
 }
@@ -83,29 +99,29 @@ func (d *daemon) identify(who *socket.Peer, hello *wire.Hello, lent *loan) (*gra
 // offers says what a program is shown. Without a grant that is as many devices as the node
 // shows, each of which may be any real one; under a grant it is the granted ones. Guests
 // are shown the node's own.
-func (d *daemon) offers(hello *wire.Hello, limits settings.UserLimits, g *grants.Granted, l *loan) (*shown.Offer, error) {
+func (t *terms) offers(hello *wire.Hello, limits settings.UserLimits, g *grants.Granted, l *loan) (*shown.Offer, error) {
 	if l != nil {
-		return d.loans.offersLoan(l), nil
+		return t.loans.offersLoan(l), nil
 	}
-	stock, o, wish, gpus := d.stock.Load(), &shown.Offer{}, hello.Memory, int(min(hello.Gpus, settings.MaxDevices))
+	stock, o, wish, gpus := t.stock.Load(), &shown.Offer{}, hello.Memory, int(min(hello.Gpus, settings.MaxDevices))
 	if hello.Guest != 0 {
-		return d.offersGuests(stock, wish, limits, g)
+		return t.offersGuests(stock, wish, limits, g)
 	}
 	if g == nil {
 		infos := stock.Infos()
 		if len(infos) == 0 {
 			return nil, refusal.ErrNoDevices
 		}
-		memory := d.worldOf(infos, wish, limits)
-		for i := range d.visibleCount(infos, gpus) {
-			o.Add(infos, memory, shown.Visible(d.cfg.Name, infos, i, i, memory))
+		memory := t.worldOf(infos, wish, limits)
+		for i := range t.visibleCount(infos, gpus) {
+			o.Add(infos, memory, shown.Visible(t.cfg.Name, infos, i, i, memory))
 		}
 		return o, nil
 	}
 	for i, share := range g.Devices {
 		infos := []device.Info{stock.Entries[share.Device].Info}
-		memory := min(d.worldOf(infos, wish, limits), grants.ShareOf(share, infos[0]))
-		o.Add(infos, memory, shown.Visible(d.cfg.Name, infos, share.Device, i, memory))
+		memory := min(t.worldOf(infos, wish, limits), grants.ShareOf(share, infos[0]))
+		o.Add(infos, memory, shown.Visible(t.cfg.Name, infos, share.Device, i, memory))
 	}
 	return o, nil
 }
@@ -127,13 +143,13 @@ func (d *daemon) nextExpiry() (at time.Duration, any bool) {
 
 // byClaim finds the grant of a process that a service has started; nil if the service's program has
 // none. If its program has one, the process does not do without.
-func (d *daemon) byClaim(who *socket.Peer) (*grants.Granted, error) {
-	c, err := d.desk.ClaimOf(int(who.PID))
+func (t *terms) byClaim(who *socket.Peer) (*grants.Granted, error) {
+	c, err := t.desk.ClaimOf(int(who.PID))
 	if c == nil || err != nil {
 		return nil, err
 	}
 	var g *grants.Granted
-	d.loop.Ask(func() { d.grants.Expire(); g = d.grants.Claimed(*c, who.User.Name) })
+	t.loop.Ask(func() { t.grants.Expire(); g = t.grants.Claimed(*c, who.User.Name) })
 	if g == nil {
 		return nil, refusal.New(refusal.NotPermitted, "the process belongs to a program under grant %s, and the node knows no such grant: it has ended or was revoked, or has no devices here", settings.Printable(c.ID))
 	}

@@ -70,7 +70,7 @@ func (c *client) keepsOff(number int) bool {
 }
 
 // offersGuests is what a guest is shown: the node's own devices, or those of its grant.
-func (d *daemon) offersGuests(stock *inventory.Inventory, wish uint64, limits settings.UserLimits, g *grants.Granted) (*shown.Offer, error) {
+func (t *terms) offersGuests(stock *inventory.Inventory, wish uint64, limits settings.UserLimits, g *grants.Granted) (*shown.Offer, error) {
 	o := &shown.Offer{}
 	add := func(number int, most uint64) {
 		e := &stock.Entries[number]
@@ -78,9 +78,9 @@ func (d *daemon) offersGuests(stock *inventory.Inventory, wish uint64, limits se
 			return
 		}
 		infos := []device.Info{e.Info}
-		memory := min(d.worldOf(infos, wish, limits), most)
+		memory := min(t.worldOf(infos, wish, limits), most)
 		o.Numbers = append(o.Numbers, number)
-		o.Add(infos, memory, shown.Lent(d.cfg.Name, e.Info, number, memory))
+		o.Add(infos, memory, shown.Lent(t.cfg.Name, e.Info, number, memory))
 	}
 	if g == nil {
 		for number := range stock.Entries {

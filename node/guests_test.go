@@ -59,12 +59,12 @@ func TestGuestsAreNotPassedOn(t *testing.T) {
 		return inventory.Device{Device: settings.Device{DeviceConfig: control.DeviceConfig{Kind: kind, Name: name}}, Info: info(name), Here: here}
 	}
 	stock := &inventory.Inventory{Entries: []inventory.Device{entry("a", "soft", true), entry("b", settings.KindRemote, true), entry("c", "soft", false), entry("d", "soft", true)}}
-	d := &daemon{}
-	d.cfg.Name = "lender"
 	cfg := settings.Default()
+	cfg.Name = "lender"
+	terms := &terms{common: common{settings: new(settings.Live), cfg: &cfg}}
 	cfg.Swap.Size = 1 << 40
-	d.settings.Store(&cfg)
-	o, err := d.offersGuests(stock, 0, settings.UserLimits{Memory: 32 << 20}, nil)
+	terms.settings.Store(&cfg)
+	o, err := terms.offersGuests(stock, 0, settings.UserLimits{Memory: 32 << 20}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,11 +73,11 @@ func TestGuestsAreNotPassedOn(t *testing.T) {
 	}
 	only := &inventory.Inventory{Entries: []inventory.Device{entry("b", settings.KindRemote, true)}}
 	var refused *wire.Refused
-	if _, err := d.offersGuests(only, 0, settings.UserLimits{}, nil); !errors.As(err, &refused) || refused.Result != refusal.NoDevice {
+	if _, err := terms.offersGuests(only, 0, settings.UserLimits{}, nil); !errors.As(err, &refused) || refused.Result != refusal.NoDevice {
 		t.Errorf("a node with nothing of its own: %v", err)
 	}
 	g := &grants.Granted{ID: "j", Devices: []ask.GrantedDevice{{Device: 1}}}
-	if _, err := d.offersGuests(stock, 0, settings.UserLimits{}, g); !errors.As(err, &refused) {
+	if _, err := terms.offersGuests(stock, 0, settings.UserLimits{}, g); !errors.As(err, &refused) {
 		t.Errorf("a grant of what is not the node's: %v", err)
 	}
 	c := &client{guest: guestOf(3)}

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,13 +10,10 @@ import (
 
 	"muster/internal/door"
 	"muster/node/ask"
-	"muster/node/loop"
 	"muster/node/refusal"
 	"muster/node/requests"
-	"muster/node/settings"
 	"muster/node/socket"
 	"muster/node/survival"
-	"muster/node/vgpu"
 	"muster/wire"
 	"muster/wire/status"
 )
@@ -28,15 +24,12 @@ import (
 
 // ending is how the daemon ends.
 type ending struct {
-	loop     *loop.Loop
-	settings *settings.Live
-	clients  map[vgpu.ClientID]*client
+	common
 	keeper   *survival.Keeper // nil: nothing outlives the daemon
 	rights   requests.Rights
 	places   *door.Places
 	files    *files
 	socket   *door.Listener
-	log      *slog.Logger
 	mayLeave bool            // clients stay when the daemon is told to stop
 	killing  <-chan struct{} // closed by those who start the daemon, as is handover
 	handover <-chan struct{}

@@ -20,6 +20,7 @@ import (
 	"muster/internal/door"
 	"muster/node/proc"
 	"muster/node/refusal"
+	"muster/node/survival"
 	"muster/node/vgpu"
 	"muster/wire/status"
 )
@@ -44,8 +45,21 @@ type examination struct {
 	problems []status.Problem
 }
 
+// health says how the node is, and serves that and its metrics.
+type health struct {
+	common
+	checks   []Check // beside its own
+	socket   *door.Listener
+	web      *webServer // nil if there is none
+	keeper   *survival.Keeper
+	staff    *staff
+	quota    *quota
+	pictures *pictures
+	examined examination
+}
+
 // problems asks all parts of the node how they are.
-func (d *daemon) problems() []status.Problem {
+func (h *health) problems() []status.Problem {
 	list := []status.Problem{}
 	add := func(part string, trouble error) {
 		if trouble != nil {
@@ -54,32 +68,32 @@ func (d *daemon) problems() []status.Problem {
 	}
 	var promised uint64
 	var workers []servingWorker
-	running := d.loop.Ask(func() {
-		if d.loop.Draining() {
+	running := h.loop.Ask(func() {
+		if h.loop.Draining() {
 			add("node", refusal.ErrShuttingDown)
 		}
-		for i, v := range d.core.View().Devices {
+		for i, v := range h.core.View().Devices {
 			if v.State == vgpu.DeviceLost {
 				add(fmt.Sprintf("device %d", i), errors.New("it is lost"))
 			}
 		}
-		promised, workers = d.quota.promised(), d.servingWorkers()
-		if trouble := d.keeper.Unwritten(); trouble != nil {
+		promised, workers = h.quota.promised(), h.servingWorkers()
+		if trouble := h.keeper.Unwritten(); trouble != nil {
 			add("state", fmt.Errorf("it cannot be written, so programs may not survive the daemon: %w", trouble))
 		}
 	})
 	if !running {
 		return []status.Problem{{Part: "node", What: refusal.ErrShuttingDown.Reason}}
 	}
-	add("socket", cannotAccept(d.socket))
-	if d.web != nil {
-		add("http", d.web.trouble())
+	add("socket", cannotAccept(h.socket))
+	if h.web != nil {
+		add("http", h.web.trouble())
 	}
-	for _, c := range d.opts.Checks {
+	for _, c := range h.checks {
 		add(c.Part, c.Trouble())
 	}
-	add("workers", d.pool.Trouble())
-	return append(list, d.examined.problemsOf(d.opts.Now(), d.cfg.Swap.Dir, promised, workers)...)
+	add("workers", h.staff.pool.Trouble())
+	return append(list, h.examined.problemsOf(h.loop.Clock(), h.cfg.Swap.Dir, promised, workers)...)
 }
 
 // problemsOf looks at the swap folder and at workers, unless that was just done.
@@ -145,9 +159,9 @@ type servingWorker struct {
 
 // servingWorkers lists the workers that have clients, in the order of the clients. Only
 // the loop calls it.
-func (d *daemon) servingWorkers() []servingWorker {
+func (h *health) servingWorkers() []servingWorker {
 	var list []servingWorker
-	for _, c := range d.clients {
+	for _, c := range h.clients {
 		if c.worker != nil && !c.ending {
 			list = append(list, servingWorker{c.id, c.worker.PID(), c.missed})
 		}
@@ -186,18 +200,18 @@ const maxWeb, maxWebEach = 128, 32
 type lastKey struct{}
 
 // serveHTTP starts the server for metrics and health, if one is wanted.
-func (d *daemon) serveHTTP() (*webServer, error) {
-	if d.cfg.HTTP == "" {
+func (h *health) serveHTTP() (*webServer, error) {
+	if h.cfg.HTTP == "" {
 		return nil, nil
 	}
-	l, err := net.Listen("tcp", d.cfg.HTTP)
+	l, err := net.Listen("tcp", h.cfg.HTTP)
 	if err != nil {
-		return nil, fmt.Errorf("the port for metrics and health (http, --http) cannot be opened: %w", door.PortTrouble(d.cfg.HTTP, err))
+		return nil, fmt.Errorf("the port for metrics and health (http, --http) cannot be opened: %w", door.PortTrouble(h.cfg.HTTP, err))
 	}
 	w := &webServer{listener: door.Listen(l.(*net.TCPListener), true), places: door.NewPlaces(maxWebEach, maxWeb)}
-	w.listener.Notice = d.notice("those who ask for metrics")
+	w.listener.Notice = notice(h.log, "those who ask for metrics")
 	w.server = &http.Server{
-		Handler: d.handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
+		Handler: h.handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, lastKey{}, c.(*door.Conn).Last)
 		},
@@ -206,7 +220,7 @@ func (d *daemon) serveHTTP() (*webServer, error) {
 		err := w.server.Serve(door.Bounded(w.listener, w.places))
 		w.ended.Store(&err)
 	}()
-	d.log.Info("metrics and health are served", "address", "http://"+l.Addr().String())
+	h.log.Info("metrics and health are served", "address", "http://"+l.Addr().String())
 	return w, nil
 }
 
@@ -221,10 +235,10 @@ func (w *webServer) trouble() error {
 }
 
 // handler answers requests for metrics and health.
-func (d *daemon) handler() http.Handler {
+func (h *health) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		problems := d.problems()
+		problems := h.problems()
 		var b bytes.Buffer
 		for _, p := range problems {
 			fmt.Fprintln(&b, p)
@@ -237,15 +251,15 @@ func (d *daemon) handler() http.Handler {
 		_, _ = w.Write(b.Bytes())
 	})
 	mux.HandleFunc("GET /healthz.json", func(w http.ResponseWriter, _ *http.Request) {
-		problems := d.problems()
+		problems := h.problems()
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(healthStatus(problems))
-		_ = json.NewEncoder(w).Encode(status.Health{Node: d.cfg.Name, Healthy: len(problems) == 0, Problems: problems})
+		_ = json.NewEncoder(w).Encode(status.Health{Node: h.cfg.Name, Healthy: len(problems) == 0, Problems: problems})
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		problems := d.problems()
+		problems := h.problems()
 		var b bytes.Buffer
-		if !d.loop.Ask(func() { d.pictures.writeMetrics(&b, problems) }) {
+		if !h.loop.Ask(func() { h.pictures.writeMetrics(&b, problems) }) {
 			http.Error(w, refusal.ErrShuttingDown.Reason, http.StatusServiceUnavailable)
 			return
 		}

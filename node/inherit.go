@@ -55,7 +55,7 @@ func (d *daemon) sweep() error {
 	}
 	for _, e := range entries {
 		info, err := e.Info()
-		if err != nil || !info.Mode().IsRegular() || d.opts.Now().Sub(info.ModTime()) < longAgo || !proc.IsOwn(info) {
+		if err != nil || !info.Mode().IsRegular() || d.loop.Clock().Sub(info.ModTime()) < longAgo || !proc.IsOwn(info) {
 			continue
 		}
 		if strings.HasPrefix(e.Name(), swapPrefix) || strings.HasPrefix(e.Name(), healthPrefix) {

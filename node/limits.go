@@ -19,11 +19,11 @@ import (
 // user may have it. For a user about whom the configuration says nothing, the default is
 // batch only, except that root and the node's own user may choose: programs of class latency
 // keep all others waiting.
-func (d *daemon) classOf(asked string, who socket.Peer, limits settings.UserLimits) (latency bool, err error) {
+func (t *terms) classOf(asked string, who socket.Peer, limits settings.UserLimits) (latency bool, err error) {
 	may := limits.Class
 	if may == "" {
 		may = settings.ClassBatch
-		if d.rights.IsOwner(who) {
+		if t.rights.IsOwner(who) {
 			may = settings.ClassAny
 		}
 	}
@@ -92,12 +92,12 @@ func (p *precedence) open(left *survival.Left, log *slog.Logger) {
 }
 
 // paceOf is what a client's worker is told about how its kernels make way for others'.
-func (d *daemon) paceOf(c *client) *control.Pace {
-	if d.precedence.File == nil {
+func (f *staff) paceOf(c *client) *control.Pace {
+	if f.precedence.File == nil {
 		return nil
 	}
-	l := d.settings.Load().Latency
-	return &control.Pace{Latency: c.latency, Share: l.Share, Window: l.Window, Quantum: d.settings.Load().Quantum}
+	l := f.settings.Load().Latency
+	return &control.Pace{Latency: c.latency, Share: l.Share, Window: l.Window, Quantum: f.settings.Load().Quantum}
 }
 
 // What users are told when a limit is reached: which limit it is, how large it is, and
@@ -105,11 +105,11 @@ func (d *daemon) paceOf(c *client) *control.Pace {
 
 // memoryBy says what limits a program's device memory; wish is what the program asked
 // for.
-func (d *daemon) memoryBy(wish, memory uint64, limits settings.UserLimits) string {
+func (t *terms) memoryBy(wish, memory uint64, limits settings.UserLimits) string {
 	switch memory {
 	case limits.Memory:
 		return "no program of this user may have more: ask the administrator to raise the user's memory under limits in the node's configuration"
-	case d.settings.Load().Swap.Size:
+	case t.settings.Load().Swap.Size:
 		return "that is all of the node's swap area: ask the administrator to raise swap.size in the node's configuration (muster node --swap)"
 	case wish:
 		return "give it more with muster run --memory (MUSTER_RUN_MEMORY), more than the device has if need be"
@@ -121,8 +121,8 @@ func (d *daemon) memoryBy(wish, memory uint64, limits settings.UserLimits) strin
 
 // kernelTimeOf is how long a kernel of a client may hold a device, 0 for no limit, and what to tell its
 // user of that.
-func (d *daemon) kernelTimeOf(c *client) (limit time.Duration, by string) {
-	cfg := d.settings.Load()
+func (f *staff) kernelTimeOf(c *client) (limit time.Duration, by string) {
+	cfg := f.settings.Load()
 	class, most := "batch", cfg.KernelTime.Batch
 	if c.latency {
 		class, most = "latency", cfg.KernelTime.Latency

@@ -15,7 +15,7 @@ import (
 
 // Who may be of class latency: who was told so, and without a word root and the node's user.
 func TestClasses(t *testing.T) {
-	d := &daemon{rights: requests.Rights{Own: settings.Account{UID: 50, Name: "owner"}}}
+	d := &terms{rights: requests.Rights{Own: settings.Account{UID: 50, Name: "owner"}}}
 	for _, c := range []struct {
 		uid   uint32
 		may   settings.Class

@@ -71,20 +71,20 @@ func (p *pulse) beat(fair bool) (ping uint64, alive bool) {
 }
 
 // nextBeat is when workers are pinged, if there are any.
-func (d *daemon) nextBeat() (at time.Duration, ok bool) {
-	at, ok = d.heart.next()
-	return at, ok && len(d.clients) > 0
+func (r *rebuilder) nextBeat() (at time.Duration, ok bool) {
+	at, ok = r.heart.next()
+	return at, ok && len(r.clients) > 0
 }
 
 // checkWorkers pings the workers that have a client, if it is time, and kills
 // those that have not answered for too long.
-func (d *daemon) checkWorkers() {
-	due, fair := d.heart.tick(d.loop.Now())
+func (r *rebuilder) checkWorkers() {
+	due, fair := r.heart.tick(r.loop.Now())
 	if !due {
 		return
 	}
-	d.checkLenders(fair)
-	for _, c := range d.clients {
+	r.checkLenders(fair)
+	for _, c := range r.clients {
 		if c.worker == nil || c.ending {
 			continue
 		}
@@ -92,17 +92,17 @@ func (d *daemon) checkWorkers() {
 		if !alive && c.isAway() && c.kept != nil {
 			continue // it was killed (below), and is not quite gone
 		}
-		if !alive && c.isAway() && d.rescue(c) {
+		if !alive && c.isAway() && r.rescue(c) {
 			c.why = "its worker did not come to the node that was started again"
 			c.worker.Kill()
 			continue
 		}
 		if !alive && c.isAway() {
-			d.end(c, fmt.Sprintf("its worker has not come to the node within %v after the node was started again, and was killed: it had been stopped, or hung", d.settings.Load().WorkerTimeout), true)
+			r.end(c, fmt.Sprintf("its worker has not come to the node within %v after the node was started again, and was killed: it had been stopped, or hung", r.settings.Load().WorkerTimeout), true)
 			continue
 		}
 		if !alive {
-			d.endWorker(c, fmt.Sprintf("its worker has not answered for %v and was killed: it had been stopped, or hung", d.settings.Load().WorkerTimeout))
+			r.endWorker(c, fmt.Sprintf("its worker has not answered for %v and was killed: it had been stopped, or hung", r.settings.Load().WorkerTimeout))
 			continue
 		}
 		c.worker.Post(control.Ping{Number: ping})

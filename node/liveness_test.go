@@ -6,12 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"muster/node/inventory"
-	"muster/node/lending"
 	"muster/node/loop"
 	"muster/node/proc"
 	"muster/node/settings"
-	"muster/node/stock"
 	"muster/node/vgpu"
 	"muster/node/workers"
 	"muster/wire/control"
@@ -116,10 +113,11 @@ func TestTimeoutIsKept(t *testing.T) {
 // gone only after more intervals: that does not end the client.
 func TestRescuedClientStays(t *testing.T) {
 	now := time.Now()
-	d := &daemon{log: slog.New(slog.DiscardHandler), loop: loop.New(func() time.Time { return now })}
-	d.heart, d.lenders = newHeartbeat(time.Second), lending.NewLenders(d.loop.Do, nil, d.loop.Now, maxMissed)
-	d.stock = stock.New(&inventory.Inventory{}, nil, nil, nil, stock.Options{})
-	d.settings.Store(&settings.Config{WorkerTimeout: time.Second})
+	r := &rebuilder{
+		common: common{log: slog.New(slog.DiscardHandler), loop: loop.New(func() time.Time { return now }), settings: new(settings.Live)},
+		heart:  newHeartbeat(time.Second), checkLenders: func(bool) {},
+	}
+	r.settings.Store(&settings.Config{WorkerTimeout: time.Second})
 	process := exec.Command("sleep", "1000")
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
@@ -129,11 +127,11 @@ func TestRescuedClientStays(t *testing.T) {
 		_ = process.Wait()
 	}()
 	start, _ := proc.Start(process.Process.Pid)
-	c := &client{id: 1, worker: workers.Find(process.Process.Pid, start, 0, d.log)}
+	c := &client{id: 1, worker: workers.Find(process.Process.Pid, start, 0, r.log)}
 	c.kept, c.why = []control.Held{}, "its worker did not come" // as rescue leaves it
-	d.clients, d.perUser = map[vgpu.ClientID]*client{1: c}, map[string]int{}
+	r.clients = map[vgpu.ClientID]*client{1: c}
 	for range 3 * maxMissed {
-		d.checkWorkers()
+		r.checkWorkers()
 		now = now.Add(time.Second / 4)
 	}
 	if c.ending {

@@ -1,17 +1,14 @@
 package node
 
 import (
-	"log/slog"
 	"maps"
 	"math"
 	"slices"
 	"time"
 
 	"muster/node/lending"
-	"muster/node/loop"
 	"muster/node/shown"
 	"muster/node/socket"
-	"muster/node/stock"
 	"muster/node/tally"
 	"muster/node/vgpu"
 	"muster/wire"
@@ -28,13 +25,10 @@ import (
 
 // loads knows how busy devices are, and tells.
 type loads struct {
-	loop       *loop.Loop
-	clients    map[vgpu.ClientID]*client
-	stock      *stock.Stock
+	common
 	lending    *lending.Lending
 	lenders    *lending.Lenders
 	precedence *precedence
-	log        *slog.Logger
 }
 
 // used counts what ran on a device. Of a client whose launches are mapped, queued says whether

@@ -56,7 +56,7 @@ func (lentDevice) Load() (int, time.Duration) { return 1500, 3 * time.Millisecon
 // What the lender of a device of the configuration said when it was greeted counts, and gets older.
 func TestLoadsOfLentDevices(t *testing.T) {
 	now := time.Unix(100, 0)
-	b := &loads{loop: loop.New(func() time.Time { return now })}
+	b := &loads{common: common{loop: loop.New(func() time.Time { return now })}}
 	b.stock = stock.New(&inventory.Inventory{Entries: []inventory.Device{{}, {Device: settings.Device{DeviceConfig: control.DeviceConfig{Kind: settings.KindRemote, Index: 4}}, Here: true}}}, nil, nil, nil, stock.Options{})
 	b.lenders = lending.NewLenders(b.loop.Do, nil, b.loop.Now, maxMissed)
 	if said, _ := b.lenderSaid(1); said != (borrow.Load{}) {
@@ -113,7 +113,7 @@ func TestQueuesOfEndedWorkers(t *testing.T) {
 	defer page.Unmap()
 	const lives = 1
 	stranger := os.Getpid() // a process, but no worker
-	b := &loads{precedence: &precedence{f}, clients: map[vgpu.ClientID]*client{1: {worker: workers.Fake(lives, 0)}, 2: {}}}
+	b := &loads{precedence: &precedence{f}, common: common{clients: map[vgpu.ClientID]*client{1: {worker: workers.Fake(lives, 0)}, 2: {}}}}
 	kept := page.Queue(0, lives)
 	kept.Add(3)
 	page.Queue(0, stranger).Add(7)

@@ -8,43 +8,17 @@ import (
 	"math/bits"
 	"time"
 
-	"muster/node/dispatch"
 	"muster/node/fate"
-	"muster/node/grants"
 	"muster/node/held"
 	"muster/node/inventory"
-	"muster/node/lending"
 	"muster/node/loop"
 	"muster/node/refusal"
-	"muster/node/spares"
 	"muster/node/tally"
 	"muster/node/vgpu"
 	"muster/node/workers"
 	"muster/wire"
 	"muster/wire/control"
 )
-
-// state is what the loop owns. No other goroutine may read or write it, except in a
-// function that it hands to the loop (Do, Ask).
-type state struct {
-	core     *dispatch.Dispatcher
-	heart    heartbeat // of the workers
-	clients  map[vgpu.ClientID]*client
-	grants   *grants.Book
-	perUser  map[string]int // clients that have not ended
-	draining bool
-	lending  *lending.Lending // nil: the node neither borrows nor lends
-	lenders  *lending.Lenders
-
-	spares *spares.Spares
-	loans  loans
-}
-
-func newState(workerTimeout time.Duration) state {
-	return state{
-		heart: newHeartbeat(workerTimeout), clients: map[vgpu.ClientID]*client{}, perUser: map[string]int{},
-	}
-}
 
 // run runs the loop. What happens comes from the goroutines that serve connections, workers and devices.
 func (d *daemon) run() {
@@ -56,7 +30,7 @@ func (d *daemon) run() {
 func (d *daemon) alarms(tendSpares func()) []loop.Alarm {
 	return []loop.Alarm{
 		{Next: d.core.Next, Ring: func() { d.core.Step(vgpu.Tick{}) }},
-		{Next: d.nextBeat, Ring: d.checkWorkers},
+		{Next: d.rebuilder.nextBeat, Ring: d.rebuilder.checkWorkers},
 		{Next: d.parking.nextParked, Ring: d.parking.tellParked},
 		{Next: d.nextExpiry, Ring: d.grants.Expire},
 		{Next: d.sharing.Next, Ring: d.faults.returnCleared},
@@ -96,12 +70,12 @@ func (d *daemon) admit(c *client) error {
 			refused = refusal.New(refusal.NotPermitted, "the node serves %d clients, as many as it may: try again later", len(d.clients))
 		case c.carries != nil && d.loans.all[c.carries.id] != c.carries:
 			refused = refusal.New(refusal.NotReady, "the device is not lent any more")
-		case c.limits.Clients > 0 && d.perUser[name] >= c.limits.Clients && c.carries == nil:
-			refused = refusal.New(refusal.NotPermitted, "%s", userHasAll(name, d.perUser[name]))
+		case c.limits.Clients > 0 && d.quota.perUser[name] >= c.limits.Clients && c.carries == nil:
+			refused = refusal.New(refusal.NotPermitted, "%s", userHasAll(name, d.quota.perUser[name]))
 		case d.grants.Ended(c.under) != "":
 			refused = refusal.New(refusal.NotPermitted, "%s", d.grants.Ended(c.under))
-		case d.lacking(c) != "":
-			refused = refusal.New(refusal.SystemNotReady, "the node's devices have changed since the program looked at them (%s): start it again", d.lacking(c))
+		case d.terms.lacking(c) != "":
+			refused = refusal.New(refusal.SystemNotReady, "the node's devices have changed since the program looked at them (%s): start it again", d.terms.lacking(c))
 		}
 		if refused != nil {
 			d.tally.Refused++
@@ -110,7 +84,7 @@ func (d *daemon) admit(c *client) error {
 		c.id, c.since = d.core.NewNumber(), d.loop.Now()
 		d.clients[c.id] = c
 		if c.carries == nil {
-			d.perUser[name]++
+			d.quota.perUser[name]++
 		}
 		d.sharing.Join(d.loop.Now(), fate.Client(c.id), c.peer.User.UID)
 		d.loans.carried(c)
@@ -133,7 +107,7 @@ func (d *daemon) assign(c *client, w *workers.Process, shared *wire.Shared, told
 		return false
 	}
 	c.worker, c.shared = w, shared
-	d.catchUp(c, told)
+	d.users.catchUp(c, told)
 	c.pinged, c.ponged = workers.FirstPing, workers.FirstPing
 	go func() {
 		d.listenTo(c, w)
@@ -148,8 +122,8 @@ func (d *daemon) finish(c *client, w *workers.Process) {
 	if w.IsLeft() {
 		return
 	}
-	d.pool.Dismiss(w)
-	d.loop.Do(func() { d.workerEnded(c, w) })
+	d.staff.pool.Dismiss(w)
+	d.loop.Do(func() { d.rebuilder.workerEnded(c, w) })
 }
 
 // listenTo hands what a worker says to the loop until the connection ends.
@@ -181,10 +155,10 @@ func (d *daemon) end(c *client, reason string, kill bool) {
 	c.ending = true
 	name := c.peer.User.Name
 	if c.carries == nil {
-		d.perUser[name]--
+		d.quota.perUser[name]--
 	}
-	if d.perUser[name] == 0 {
-		delete(d.perUser, name)
+	if d.quota.perUser[name] == 0 {
+		delete(d.quota.perUser, name)
 	}
 	if reason != "" {
 		d.tell(c, reason)
@@ -224,7 +198,7 @@ func (d *daemon) forget(c *client) {
 	d.traces.untrace(c)
 	d.files.forgetFile(c)
 	d.loans.dropLoans(c)
-	d.leaveSpare(c)
+	d.staff.leaveSpare(c)
 	used := d.pictures.remember(c)
 	if c.isGuest() && c.carries == nil {
 		d.pictures.guestLeaves(c, used.Kernels)
@@ -283,18 +257,18 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 	d.keeper.Touch(now)
 	switch m := said.(type) {
 	case control.Standing:
-		d.stands(c, m)
+		d.adoption.stands(c, m)
 	case control.Want:
 		if !c.wanting {
 			c.wanting, c.wantedAt = true, now
 		}
 		c.pinned = c.guest.pins(vgpu.DeviceID(m.Pinned))
-		d.spareUsed(c, func() {
+		d.staff.spareUsed(c, func() {
 			d.core.Step(vgpu.Want{Client: c.id, Need: c.needs(m.Memory), Estimate: m.Estimate, Pinned: c.pinned})
 			d.loans.carriesInVain(c)
 		})
 	case control.Forgone:
-		d.leaveSpare(c)
+		d.staff.leaveSpare(c)
 	case control.Grow:
 		d.core.Step(vgpu.Grow{Client: c.id, Need: m.Memory})
 		d.loans.growsInVain(c)

@@ -28,7 +28,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"sync/atomic"
 	"time"
 
 	"muster/device"
@@ -46,6 +45,7 @@ import (
 	"muster/node/requests"
 	"muster/node/settings"
 	"muster/node/socket"
+	"muster/node/spares"
 	"muster/node/stock"
 	"muster/node/survival"
 	"muster/node/tally"
@@ -106,48 +106,59 @@ type Options struct {
 	Services map[string]requests.Service
 }
 
-// daemon is a running node.
-type daemon struct {
-	cfg      settings.Config // as at the start; read only settings from it that cannot change
-	opts     Options
-	log      *slog.Logger
-	stock    *stock.Stock
-	settings settings.Live // as they are now
-	pool     *workers.Pool
-	names    *whois.Names
-	rights   requests.Rights
-	desk     *requests.Desk
-	orders   orders
+// common is what most parts of the daemon use.
+type common struct {
 	loop     *loop.Loop
-	state    // the loop's
+	core     *dispatch.Dispatcher
+	stock    *stock.Stock
+	clients  map[vgpu.ClientID]*client // all that there are; the loop's
+	settings *settings.Live
+	cfg      *settings.Config // as at the start; read only settings from it that cannot change
+	log      *slog.Logger
+}
 
-	tally     tally.Book           // the loop's
-	recording *recording.Recording // nil if nothing is recorded
-
-	sharing     *mps.Sharing
-	confinement *workers.Confinement
-
-	keeper  *survival.Keeper // nil: nothing outlives the daemon
-	missing atomic.Int32     // how many workers of an earlier daemon have not come back yet
-
-	places   *door.Places // of connections without a client, by user
-	turned   *door.Places // of connections that are being told why they are refused
-	refusals door.Sparing // what is logged of them
-	ending   ending
-
-	socket *door.Listener
-	web    *webServer // nil if there is none
-
+// daemon is a running node. Its parts are the loop's, each with its own state, save where they say so.
+type daemon struct {
+	common
+	opts       Options
+	rights     requests.Rights
+	names      *whois.Names
+	socket     *door.Listener
+	places     *door.Places     // of connections without a client, by user
+	keeper     *survival.Keeper // nil: nothing outlives the daemon
+	sharing    *mps.Sharing
 	precedence precedence
-	examined   examination
+	recording  *recording.Recording // nil if nothing is recorded
+	tally      tally.Book
+	parts
+}
 
-	parking  parking
-	traces   traces
-	loads    loads
-	faults   faults
-	files    files
-	quota    quota
-	pictures pictures
+// parts are what the daemon is made of, beside its devices and its dispatcher.
+type parts struct {
+	desk    *requests.Desk
+	grants  *grants.Book
+	lending *lending.Lending // nil: the node neither borrows nor lends
+	lenders *lending.Lenders
+	spares  *spares.Spares
+
+	entrance  entrance
+	terms     terms
+	quota     quota
+	staff     staff
+	users     users
+	rebuilder rebuilder
+	loans     loans
+	loads     loads
+	faults    faults
+	orders    orders
+	parking   parking
+	traces    traces
+	files     files
+	adoption  adoption
+	pictures  pictures
+	health    health
+	reloads   reloads
+	ending    ending
 }
 
 // Run runs the daemon until ctx ends and all clients have gone, for which it
@@ -158,12 +169,12 @@ func Run(ctx context.Context, cfg settings.Config, opts Options) error {
 	if err != nil {
 		return err
 	}
-	listener, err := socket.Listen(cfg.Socket, d.mode(), d.log)
+	listener, err := socket.Listen(cfg.Socket, mode(&cfg, d.rights.Own), d.log)
 	if err != nil {
 		return err
 	}
 	d.socket = door.Listen(listener, true)
-	d.socket.Notice = d.notice("programs")
+	d.socket.Notice = notice(d.log, "programs")
 	d.ending.socket = d.socket
 	// Programs that connect from now on wait until the node is up, instead of being refused.
 	if err := d.begin(); err != nil {
@@ -178,12 +189,12 @@ func Run(ctx context.Context, cfg settings.Config, opts Options) error {
 	defer d.closeMPS()
 	defer d.recording.Close()
 	go d.run()
-	d.loop.Go(d.listenToReloads)
+	d.loop.Go(d.reloads.listenToReloads)
 	d.lending.Begin()
 	accepted := make(chan struct{})
 	go func() {
 		defer close(accepted)
-		d.accept()
+		d.entrance.accept()
 	}()
 	d.log.Info("the node is up", "socket", cfg.Socket.Address, "devices", len(cfg.Devices), "policy", cfg.Policy.String())
 	if opts.Ready != nil {
@@ -200,15 +211,15 @@ func Run(ctx context.Context, cfg settings.Config, opts Options) error {
 	d.socket.Close()
 	<-accepted
 	d.places.Close()
-	d.turned.Close()
+	d.entrance.turned.Close()
 	d.spares.Stop()
-	d.pool.Stop()
+	d.staff.pool.Stop()
 	for _, s := range opts.Services {
 		s.Stop()
 	}
 	d.loop.Wait()
-	if d.web != nil {
-		d.web.close()
+	if d.health.web != nil {
+		d.health.web.close()
 	}
 	d.log.Info("the node is down")
 	return nil
@@ -237,7 +248,7 @@ func (d *daemon) begin() error {
 	if err != nil {
 		return err
 	}
-	if err := d.openConfinement(); err != nil {
+	if err := d.staff.openConfinement(); err != nil {
 		d.stock.CloseLocks()
 		return err
 	}
@@ -247,15 +258,15 @@ func (d *daemon) begin() error {
 		d.stock.CloseLocks()
 		return fmt.Errorf("recording: %w", err)
 	}
-	if d.web, err = d.serveHTTP(); err != nil {
+	if d.health.web, err = d.health.serveHTTP(); err != nil {
 		d.recording.Close()
 		d.stock.CloseLocks()
 		return err
 	}
 	d.core.Record(d.recording.Add)
 	d.precedence.open(&left, d.log)
-	d.pool = workers.NewPool(d.opts.WorkerCommand, d.bounds, d.cfg.Warm, numbers, d.log)
-	d.adoptAll(&left)
+	d.staff.pool = workers.NewPool(d.opts.WorkerCommand, d.staff.bounds, d.cfg.Warm, numbers, d.log)
+	d.adoption.adoptAll(&left)
 	d.ending.left.Store(false)
 	if len(left.Heirs) == 0 { // else their workers hold memory, and some may have to be found first
 		d.stock.LookForNeighbours()
@@ -264,24 +275,23 @@ func (d *daemon) begin() error {
 }
 
 // mode is the file mode of the socket.
-func (d *daemon) mode() os.FileMode {
-	allow := d.settings.Load().Allow
+func mode(cfg *settings.Config, own settings.Account) os.FileMode {
 	switch {
-	case d.cfg.Socket.Mode != 0:
-		return os.FileMode(d.cfg.Socket.Mode)
-	case allow == nil && d.rights.Own.UID != 0 || allow != nil && len(allow) == 0:
+	case cfg.Socket.Mode != 0:
+		return os.FileMode(cfg.Socket.Mode)
+	case cfg.Allow == nil && own.UID != 0 || cfg.Allow != nil && len(cfg.Allow) == 0:
 		return 0o600
 	}
 	return 0o666
 }
 
 // notice logs when a listener cannot accept connections, and when it can again.
-func (d *daemon) notice(of string) func(error) {
+func notice(log *slog.Logger, of string) func(error) {
 	return func(trouble error) {
 		if trouble != nil {
-			d.log.Error("no connections of "+of+" can be accepted for now", "error", trouble)
+			log.Error("no connections of "+of+" can be accepted for now", "error", trouble)
 		} else {
-			d.log.Info("connections of " + of + " can be accepted again")
+			log.Info("connections of " + of + " can be accepted again")
 		}
 	}
 }
@@ -299,25 +309,22 @@ func newDaemon(cfg settings.Config, opts Options) (*daemon, error) {
 		opts.Log.Warn(warning)
 	}
 	d := &daemon{
-		cfg: cfg, opts: opts, log: opts.Log, loop: loop.New(opts.Now),
-		names: new(whois.Names), tally: tally.NewBook(),
-		places: door.NewPlaces(cfg.Connections.Local, 4*cfg.Connections.Local),
-		turned: door.NewPlaces(maxTurnedEach, maxTurned), refusals: door.Sparing{Most: maxRefusals},
+		common: common{loop: loop.New(opts.Now), clients: map[vgpu.ClientID]*client{}, settings: new(settings.Live), cfg: &cfg, log: opts.Log},
+		opts:   opts, names: new(whois.Names), tally: tally.NewBook(), places: door.NewPlaces(cfg.Connections.Local, 4*cfg.Connections.Local),
 	}
 	d.settings.Store(&cfg)
 	uid := uint32(os.Getuid())
-	d.state = newState(cfg.WorkerTimeout)
 	d.rights = requests.Rights{Own: settings.Account{UID: uid, Name: d.names.Of(uid)}, Gateway: opts.Gateway, Agent: opts.Agent}
 	d.sharing = mps.At("").Share(d.rights.Own.Name) // until the service is opened
 	d.ending = ending{
-		loop: d.loop, settings: &d.settings, clients: d.clients, rights: d.rights, places: d.places, log: d.log,
-		mayLeave: cfg.Handover, killing: opts.Kill, handover: opts.Handover, stopBy: make(chan string, 1), kills: make(chan struct{}),
-		end: d.end, files: &d.files, lookAtSpares: func() { d.spares.Look() }, picture: d.pictures.picture,
+		common: d.common, rights: d.rights, places: d.places, mayLeave: cfg.Handover, killing: opts.Kill, handover: opts.Handover,
+		stopBy: make(chan string, 1), kills: make(chan struct{}),
+		files: &d.files, end: d.end, lookAtSpares: func() { d.spares.Look() }, picture: d.pictures.picture,
 	}
 	return d, nil
 }
 
-// equip gives the daemon its devices and its dispatcher.
+// equip gives the daemon its devices and its dispatcher, and then its parts.
 func (d *daemon) equip(left *survival.Left) error {
 	var has *inventory.Inventory
 	var err error
@@ -329,7 +336,6 @@ func (d *daemon) equip(left *survival.Left) error {
 	if err != nil {
 		return err
 	}
-	d.warnOfStrangers()
 	var devices []vgpu.Device
 	for _, e := range has.Entries {
 		devices = append(devices, inventory.Dispatched(e.Info, d.cfg.VGPUs))
@@ -339,36 +345,26 @@ func (d *daemon) equip(left *survival.Left) error {
 		return err
 	}
 	d.core = dispatch.New(core, d.loop, d)
-	d.stock = stock.New(has, d.loop, d.core, d, stock.Options{
+	d.stock = stock.New(has, d.loop, d.core, &d.users, stock.Options{
 		Open: d.opts.Open, Lock: d.keeper.DeviceLock, Slots: func() int { return d.settings.Load().VGPUs }, Closing: d.ending.closing.Load, Log: d.log,
-		Probe: func(c control.DeviceConfig, lock *os.File) (control.Probed, error) { return d.pool.Probe(c, lock) },
-	})
-	d.grants = grants.NewBook(grants.Node{Dispatcher: d.core, Now: d.opts.Now, Save: d.files.saveNode, End: d.endGranted, Log: d.log})
-	d.parking = parking{loop: d.loop, core: d.core, clients: d.clients}
-	d.traces = traces{clients: d.clients}
-	d.quota = quota{settings: &d.settings, stock: d.stock, clients: d.clients, perOwner: map[string]uint64{}}
-	d.files = files{
-		loop: d.loop, core: d.core, keeper: d.keeper, clients: d.clients, stock: d.stock, grants: d.grants, sharing: d.sharing, precedence: &d.precedence, tally: &d.tally, settings: &d.settings,
-	}
-	d.orders = orders{
-		loop: d.loop, rights: d.rights, owners: actable{&d.pictures, d.end}, clients: d.clients, now: d.opts.Now, notNow: d.ending.notNow, log: d.log,
-		newcomers: newcomers{revivable: d.revivable, provide: d.provide, entrust: d.entrust, accompany: d.accompany, end: d.end},
-	}
-	d.desk = requests.New(requests.Options{
-		Rights: d.rights, Node: d.cfg.Name, Loop: d.loop, Core: d.core, Stock: d.stock, Grants: d.grants, Clients: actable{&d.pictures, d.end}, Services: d.opts.Services,
-		Handlers: map[string]requests.Handler{
-			"status": d.pictures.answerStatus, "monitor": d.answerMonitor, "stop": d.ending.answerStop, "adopt": d.answerAdopt, "peer": d.answerPeer,
+		Probe: func(c control.DeviceConfig, lock *os.File) (control.Probed, error) {
+			return d.staff.pool.Probe(c, lock)
 		},
-		Orders:  map[string]requests.Order{ask.CheckpointRequest: d.orders.checkpointClient, ask.RestoreRequest: d.orders.restoreClient, ask.ReviveRequest: d.orders.revive},
-		Picture: d.pictures.picture, GrantStatus: d.pictures.grantStatus, Closing: d.ending.whyClosed, MayUse: d.mayUse, Names: d.names, Now: d.opts.Now, Log: d.log,
 	})
-	d.loans = loans{
-		loop: d.loop, core: d.core, stock: d.stock, grants: d.grants, tally: &d.tally, name: d.cfg.Name, log: d.log, all: map[vgpu.ClientID]*loan{},
-		tellBeside: d.loads.tellBeside, end: d.end, serve: d.handleLoan,
+	if err := d.assemble(); err != nil {
+		return err
 	}
-	d.spares = d.newSpares()
+	d.reloads.warnOfStrangers()
+	return d.stock.MakeLocks()
+}
+
+// assemble makes the daemon's parts. Those that it refers to may still be empty.
+func (d *daemon) assemble() (err error) {
+	d.ending.common = d.common
+	d.grants = grants.NewBook(grants.Node{Dispatcher: d.core, Now: d.loop.Clock, Save: d.files.saveNode, End: d.endGranted, Log: d.log})
+	d.spares = d.staff.newSpares(d.common, d.rights.Own.Name)
 	d.lenders = lending.NewLenders(d.loop.Do, d.opts.Open, d.loop.Now, maxMissed)
-	d.lending, err = lending.New(&d.cfg, d.loop, lendingNode{d}, struct {
+	d.lending, err = lending.New(d.cfg, d.loop, lendingNode{d}, struct {
 		*stock.Stock
 		*dispatch.Dispatcher
 	}{d.stock, d.core}, lending.Options{
@@ -377,26 +373,71 @@ func (d *daemon) equip(left *survival.Left) error {
 	if err != nil {
 		return err
 	}
-	d.loads = loads{loop: d.loop, clients: d.clients, stock: d.stock, lending: d.lending, lenders: d.lenders, precedence: &d.precedence, log: d.log}
-	d.pictures = pictures{
-		Options: d.opts, loop: d.loop, core: d.core, stock: d.stock, clients: d.clients, settings: &d.settings, sharing: d.sharing, lending: d.lending, spares: d.spares,
-		tally: &d.tally, quota: &d.quota, places: d.places, name: d.cfg.Name, problems: d.problems, lentBefore: map[lentTo]lentPast{},
+	c := d.common
+	d.terms = terms{common: c, rights: d.rights, names: d.names, grants: d.grants, lending: d.lending, loans: &d.loans, pictures: &d.pictures}
+	d.quota = quota{common: c, perOwner: map[string]uint64{}, perUser: map[string]int{}}
+	d.staff = staff{
+		common: c, opts: &d.opts, rights: d.rights, terms: &d.terms, spares: d.spares, sharing: d.sharing, faults: &d.faults, files: &d.files,
+		precedence: &d.precedence, keeper: d.keeper, mayRebuild: d.rebuilder.mayRebuild,
 	}
-	d.faults = faults{loop: d.loop, clients: d.clients, sharing: d.sharing, spares: d.spares, log: d.log, writeDown: d.files.writeDown, mayRebuild: d.mayRebuild}
-	return d.stock.MakeLocks()
+	d.users = users{common: c, files: &d.files, staff: &d.staff}
+	d.rebuilder = rebuilder{
+		common: c, heart: newHeartbeat(d.cfg.WorkerTimeout), staff: &d.staff, loans: &d.loans, loads: &d.loads, keeper: d.keeper,
+		awaitAnother: d.awaitAnother, checkLenders: d.checkLenders, accompany: d.entrance.accompany, assign: d.assign, forget: d.forget, end: d.end,
+	}
+	d.loads = loads{common: c, lending: d.lending, lenders: d.lenders, precedence: &d.precedence}
+	d.loans = loans{
+		common: c, grants: d.grants, tally: &d.tally, all: map[vgpu.ClientID]*loan{},
+		tellBeside: d.loads.tellBeside, end: d.end, serve: d.entrance.handleLoan,
+	}
+	d.faults = faults{common: c, sharing: d.sharing, spares: d.spares, writeDown: d.files.writeDown, mayRebuild: d.rebuilder.mayRebuild}
+	d.parking, d.traces = parking{common: c}, traces{common: c}
+	d.files = files{common: c, keeper: d.keeper, grants: d.grants, sharing: d.sharing, precedence: &d.precedence, tally: &d.tally}
+	d.adoption = adoption{
+		common: c, keeper: d.keeper, files: &d.files, grants: d.grants, sharing: d.sharing, quota: &d.quota, tally: &d.tally, terms: &d.terms, staff: &d.staff,
+		accompany: d.entrance.accompany, listenTo: d.listenTo, finish: d.finish, workerEnded: d.rebuilder.workerEnded, end: d.end,
+	}
+	d.pictures = pictures{
+		common: c, Options: d.opts, sharing: d.sharing, lending: d.lending, spares: d.spares, staff: &d.staff, tally: &d.tally, quota: &d.quota, places: d.places,
+		problems: d.health.problems, lentBefore: map[lentTo]lentPast{},
+	}
+	d.health = health{common: c, checks: d.opts.Checks, socket: d.socket, keeper: d.keeper, staff: &d.staff, quota: &d.quota, pictures: &d.pictures}
+	d.reloads = reloads{common: c, load: d.opts.Load, again: d.opts.Reload, rights: d.rights, names: d.names, staff: &d.staff, spares: d.spares, heart: &d.rebuilder.heart}
+	owned := actable{&d.pictures, d.end}
+	d.orders = orders{
+		common: c, rights: d.rights, owners: owned, notNow: d.ending.notNow,
+		newcomers: newcomers{revivable: d.terms.revivable, provide: d.entrance.provide, entrust: d.adoption.entrust, accompany: d.entrance.accompany, end: d.end},
+	}
+	d.desk = requests.New(requests.Options{
+		Rights: d.rights, Node: d.cfg.Name, Loop: d.loop, Core: d.core, Stock: d.stock, Grants: d.grants, Clients: owned, Services: d.opts.Services,
+		Handlers: map[string]requests.Handler{
+			"status": d.pictures.answerStatus, "monitor": d.terms.answerMonitor, "stop": d.ending.answerStop, "adopt": d.adoption.answerAdopt, "peer": d.answerPeer,
+		},
+		Orders:  map[string]requests.Order{ask.CheckpointRequest: d.orders.checkpointClient, ask.RestoreRequest: d.orders.restoreClient, ask.ReviveRequest: d.orders.revive},
+		Picture: d.pictures.picture, GrantStatus: d.pictures.grantStatus, Closing: d.ending.whyClosed, MayUse: d.terms.mayUse, Names: d.names, Log: d.log,
+	})
+	d.terms.desk = d.desk
+	d.entrance = entrance{
+		common: c, rights: d.rights, names: d.names, socket: d.socket, places: d.places, turned: door.NewPlaces(maxTurnedEach, maxTurned), refusals: door.Sparing{Most: maxRefusals},
+		desk: d.desk, terms: &d.terms, staff: &d.staff, loads: &d.loads, ending: &d.ending, keeper: d.keeper, sharing: d.sharing,
+		newcomer: newcomer{
+			awaited: d.adoption.awaited, adoptFrom: d.adoption.adoptFrom, awaitDevice: d.awaitDevice, admit: d.admit, attachWith: d.adoption.attachWith, assign: d.assign, end: d.end,
+		},
+	}
+	return nil
 }
 
 // accept serves connections until the socket is closed.
-func (d *daemon) accept() {
+func (e *entrance) accept() {
 	for {
-		accepted, err := d.socket.Accept()
+		accepted, err := e.socket.Accept()
 		if err != nil {
 			return
 		}
 		conn := accepted.(*door.Conn)
-		d.loop.Go(func() {
+		e.loop.Go(func() {
 			defer conn.Close()
-			d.handle(conn.Conn.(*net.UnixConn), conn.Last)
+			e.handle(conn.Conn.(*net.UnixConn), conn.Last)
 		})
 	}
 }

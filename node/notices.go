@@ -3,8 +3,6 @@ package node
 import (
 	"time"
 
-	"muster/node/dispatch"
-	"muster/node/loop"
 	"muster/node/vgpu"
 	"muster/wire/control"
 	"muster/wire/timeline"
@@ -15,10 +13,8 @@ import (
 
 // parking tells users of programs that wait so.
 type parking struct {
-	loop    *loop.Loop
-	core    *dispatch.Dispatcher
-	clients map[vgpu.ClientID]*client
-	look    time.Duration // when tellParked last looked
+	common
+	look time.Duration // when tellParked last looked
 }
 
 // parkedTime is how long a program waits before its user is told, and how often the daemon
@@ -75,8 +71,8 @@ func (p *parking) whyParked(c *client) string {
 
 // traces tells traced programs which others have devices.
 type traces struct {
-	clients map[vgpu.ClientID]*client
-	traced  int // clients whose programs are traced
+	common
+	traced int // clients whose programs are traced
 }
 
 // tracing is what the loop knows of a client for the sake of traced programs, its own

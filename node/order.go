@@ -3,7 +3,6 @@ package node
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"syscall"
@@ -11,7 +10,6 @@ import (
 
 	"muster/device"
 	"muster/node/ask"
-	"muster/node/loop"
 	"muster/node/proc"
 	"muster/node/refusal"
 	"muster/node/requests"
@@ -53,13 +51,11 @@ import (
 
 // orders gives them to workers.
 type orders struct {
-	loop    *loop.Loop
-	rights  requests.Rights
-	owners  requests.Clients
-	clients map[vgpu.ClientID]*client
-	now     func() time.Time
-	notNow  func() *wire.Refused
-	log     *slog.Logger
+	common
+	rights requests.Rights
+	owners requests.Clients
+	now    func() time.Time
+	notNow func() *wire.Refused
 	newcomers
 }
 
@@ -164,7 +160,7 @@ func (s *orders) checkpointClient(t *requests.Talk, r ask.OrderRequest) (bytes u
 		return 0, err
 	}
 	defer s.endOrder(c)
-	within := s.now().Add(setUpTime)
+	within := s.loop.Clock().Add(setUpTime)
 	file, err := t.File(within)
 	if err != nil {
 		return 0, err
@@ -235,7 +231,7 @@ func (s *orders) restoreClient(t *requests.Talk, r ask.OrderRequest) (bytes uint
 		return 0, err
 	}
 	defer s.endOrder(c)
-	file, err := t.File(s.now().Add(setUpTime))
+	file, err := t.File(s.loop.Clock().Add(setUpTime))
 	if err != nil {
 		return 0, err
 	}
@@ -272,7 +268,7 @@ func (s *orders) revive(t *requests.Talk, r ask.OrderRequest) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	file, err := t.File(s.now().Add(setUpTime))
+	file, err := t.File(s.loop.Clock().Add(setUpTime))
 	if err != nil {
 		return 0, err
 	}
@@ -304,23 +300,23 @@ func (s *orders) revive(t *requests.Talk, r ask.OrderRequest) (uint64, error) {
 }
 
 // revivable makes the client that a request describes, if the user may have it.
-func (d *daemon) revivable(t *requests.Talk, r ask.OrderRequest) (*client, error) {
-	who := t.Who
-	if d.settings.Load().Grants == settings.GrantsRequired { // the file does not record a grant
+func (t *terms) revivable(to *requests.Talk, r ask.OrderRequest) (*client, error) {
+	who := to.Who
+	if t.settings.Load().Grants == settings.GrantsRequired { // the file does not record a grant
 		return nil, errors.New("this node serves only programs that were granted its devices (grants: required), and a program that is restored has no grant: restore it on another node")
 	}
 	if r.UID != who.User.UID {
-		if !d.rights.IsOwner(who) || r.UID == settings.Nobody {
-			return nil, fmt.Errorf("the program is user %s's: only that user, the node's owner and root can restore it", d.names.Of(r.UID))
+		if !t.rights.IsOwner(who) || r.UID == settings.Nobody {
+			return nil, fmt.Errorf("the program is user %s's: only that user, the node's owner and root can restore it", t.names.Of(r.UID))
 		}
-		who.User = settings.Account{UID: r.UID, Name: d.names.Of(r.UID)}
+		who.User = settings.Account{UID: r.UID, Name: t.names.Of(r.UID)}
 	}
-	limits := d.settings.Load().Limits.Of(who.User)
-	infos := d.stock.Load().Infos()
+	limits := t.settings.Load().Limits.Of(who.User)
+	infos := t.stock.Load().Infos()
 	switch {
 	case len(infos) == 0:
 		return nil, refusal.ErrNoDevices
-	case !d.mayUse(who.User):
+	case !t.mayUse(who.User):
 		return nil, fmt.Errorf("user %s may not use this node: have its owner allow that (allow: in its configuration)", who.User.Name)
 	case r.Virtual < 0 || r.Virtual >= maxVirtual:
 		return nil, fmt.Errorf("virtual device %d: a program sees at most %d", r.Virtual, maxVirtual)
@@ -330,13 +326,13 @@ func (d *daemon) revivable(t *requests.Talk, r ask.OrderRequest) (*client, error
 	if r.Shown == nil {
 		r.Shown = shown.LeastOf(infos)
 	}
-	memory := d.worldOf(infos, r.Memory, limits)
+	memory := t.worldOf(infos, r.Memory, limits)
 	who.PID = r.Pid
 	arena := shown.ArenaOf(r.Virtual, memory)
 	return &client{
-		peer: who, limits: limits, memory: memory, memoryBy: d.memoryBy(r.Memory, memory, limits), program: settings.Printable(r.Program), ordinal: r.Virtual,
+		peer: who, limits: limits, memory: memory, memoryBy: t.memoryBy(r.Memory, memory, limits), program: settings.Printable(r.Program), ordinal: r.Virtual,
 		shown: r.Shown, arena: device.Arena{Base: arena.Base, Size: r.ArenaSize}, gone: make(chan struct{}), device: vgpu.AnyDevice, pinned: vgpu.AnyDevice,
-		latency: limits.Class == settings.ClassLatency, weight: weightOf(0, limits), share: limits.Share, mappings: mappings{mapping: d.nodeMapper()},
+		latency: limits.Class == settings.ClassLatency, weight: weightOf(0, limits), share: limits.Share, mappings: mappings{mapping: t.nodeMapper()},
 	}, nil
 }
 

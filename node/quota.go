@@ -4,18 +4,14 @@ import (
 	"fmt"
 	"muster/internal/units"
 	"muster/node/grants"
-	"muster/node/settings"
-	"muster/node/stock"
-	"muster/node/vgpu"
 )
 
 // quota is the book of the swap area: who has how much of it.
 type quota struct {
-	settings *settings.Live
-	stock    *stock.Stock
-	clients  map[vgpu.ClientID]*client
+	common
 	total    uint64
 	perOwner map[string]uint64 // bytes of each user
+	perUser  map[string]int    // clients that have not ended
 }
 
 // commit reserves want bytes of the swap area for a client, in all, within the limits of

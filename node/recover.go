@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"net"
 	"syscall"
 	"time"
 
@@ -11,8 +12,10 @@ import (
 	"muster/node/proc"
 	"muster/node/refusal"
 	"muster/node/spares"
+	"muster/node/survival"
 	"muster/node/vgpu"
 	"muster/node/workers"
+	"muster/wire"
 	"muster/wire/control"
 )
 
@@ -63,12 +66,12 @@ func (p *pace) rest(now time.Duration) time.Duration {
 }
 
 // serveOf is what a client's worker is told, apart from the devices.
-func (d *daemon) serveOf(c *client) control.Serve {
-	limit, by := d.kernelTimeOf(c)
+func (f *staff) serveOf(c *client) control.Serve {
+	limit, by := f.kernelTimeOf(c)
 	return control.Serve{
 		KernelTime: limit, KernelTimeBy: by,
-		Node: d.address(), OrphanGrace: d.orphanGrace(), Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, MemoryBy: c.memoryBy,
-		SwapDir: d.cfg.Swap.Dir, Defer: d.settings.Load().Defer, Share: c.under.Memory(), Pace: d.paceOf(c), Guest: c.guest.is,
+		Node: f.address(), OrphanGrace: f.orphanGrace(), Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, MemoryBy: c.memoryBy,
+		SwapDir: f.cfg.Swap.Dir, Defer: f.settings.Load().Defer, Share: c.under.Memory(), Pace: f.paceOf(c), Guest: c.guest.is,
 		Mapping: c.mapping, Explain: c.explain,
 	}
 }
@@ -76,8 +79,8 @@ func (d *daemon) serveOf(c *client) control.Serve {
 // employWith finds a worker for a client, and gives it the files and the present
 // devices. It returns the inventory that the worker knows, so that assign can tell it
 // what has changed since.
-func (d *daemon) employWith(c *client, serve control.Serve, kept []control.Held, left *workers.Legacy, with *spares.Spare) (*workers.Process, *inventory.Inventory, error) {
-	stock := d.stock.Load()
+func (f *staff) employWith(c *client, serve control.Serve, kept []control.Held, left *workers.Legacy, with *spares.Spare) (*workers.Process, *inventory.Inventory, error) {
+	stock := f.stock.Load()
 	serve.Devices = c.configs(stock)
 	locks, err := stock.OpenLocks()
 	if err != nil {
@@ -87,38 +90,55 @@ func (d *daemon) employWith(c *client, serve control.Serve, kept []control.Held,
 	files := append(held.Files(kept), locks...)
 	if serve.Pace != nil {
 		// A copy, since the daemon closes its own when it ends, which may be now.
-		shared, err := held.Copy([]control.Held{{Name: "memory in which workers claim devices", File: d.precedence.File}})
+		shared, err := held.Copy([]control.Held{{Name: "memory in which workers claim devices", File: f.precedence.File}})
 		if err != nil {
 			return nil, nil, refusal.Because(err, refusal.SystemNotReady, "no worker can serve the program: %v", err)
 		}
 		defer held.Close(shared)
 		files = append(files, shared[0].File)
 	}
-	w, err := d.employ(c, serve, files, left, with)
+	w, err := f.employ(c, serve, files, left, with)
 	return w, stock, err
+}
+
+// rebuilder sees to clients whose workers end, and ends workers that do not answer.
+type rebuilder struct {
+	common
+	heart  heartbeat
+	staff  *staff
+	loans  *loans
+	loads  *loads
+	keeper *survival.Keeper
+
+	awaitAnother func(*client) // device, if the node has none
+	checkLenders func(fair bool)
+	accompany    func(c *client, conn *net.UnixConn, said bool)
+	assign       func(c *client, w *workers.Process, shared *wire.Shared, told *inventory.Inventory) bool
+	forget       func(*client)
+	end          func(c *client, reason string, kill bool)
 }
 
 // workerEnded notes that a client has no worker any more, and has the client rebuilt or
 // forgotten. Only the loop calls it.
-func (d *daemon) workerEnded(c *client, w *workers.Process) {
-	defer d.loads.sweepQueues()
-	if d.clients[c.id] == c && c.worker == w && d.mayRebuild(c) {
-		d.rebuild(c)
+func (r *rebuilder) workerEnded(c *client, w *workers.Process) {
+	defer r.loads.sweepQueues()
+	if r.clients[c.id] == c && c.worker == w && r.mayRebuild(c) {
+		r.rebuild(c)
 		return
 	}
-	d.forget(c)
+	r.forget(c)
 }
 
 // mayRebuild says whether a client whose worker has ended can go on.
-func (d *daemon) mayRebuild(c *client) bool {
+func (r *rebuilder) mayRebuild(c *client) bool {
 	return !c.ending && c.kept != nil && c.conn != nil && !c.over && c.tries < maxRebuilds
 }
 
 // endWorker ends a worker that can no longer be trusted to answer, and with it the
 // client if that cannot be rebuilt.
-func (d *daemon) endWorker(c *client, reason string) {
-	if !d.mayRebuild(c) {
-		d.end(c, reason, true)
+func (r *rebuilder) endWorker(c *client, reason string) {
+	if !r.mayRebuild(c) {
+		r.end(c, reason, true)
 		return
 	}
 	c.why = reason
@@ -129,47 +149,47 @@ func (d *daemon) endWorker(c *client, reason string) {
 // has lost its device (Faulted); a goroutine finds the worker, since that takes a while.
 // If the client is rebuilt once more meanwhile, rebuilds has changed and the goroutine's
 // outcome no longer counts.
-func (d *daemon) rebuild(c *client) {
+func (r *rebuilder) rebuild(c *client) {
 	why, suspects, blamed := c.whyNoWorker(), c.suspects, c.blames
 	if c.tries++; c.tries == 1 {
-		c.lostAt = d.loop.Now()
+		c.lostAt = r.loop.Now()
 	}
 	c.rebuilds++
-	d.log.Warn("a client is rebuilt in another worker", "client", c.id, "user", c.peer.User.Name, "reason", why, "try", c.tries)
+	r.log.Warn("a client is rebuilt in another worker", "client", c.id, "user", c.peer.User.Name, "reason", why, "try", c.tries)
 	c.suspects, c.blames = nil, 0
 	if suspects == nil {
-		d.excuse(c, blamed)
+		r.excuse(c, blamed)
 	}
 	c.why, c.worker, c.device, c.wanting, c.pulse = "", nil, vgpu.AnyDevice, false, pulse{}
 	c.told, c.unsettled, c.renewing = vgpu.Usage{}, false, 0
-	d.loans.dropLoans(c)
-	d.leaveSpare(c)
-	d.core.Step(vgpu.Faulted{Client: c.id})
-	serve := d.serveOf(c)
+	r.loans.dropLoans(c)
+	r.staff.leaveSpare(c)
+	r.core.Step(vgpu.Faulted{Client: c.id})
+	serve := r.staff.serveOf(c)
 	serve.Recover, serve.Resume, serve.Tries, serve.Lease, serve.Committed = true, true, c.tries, c.lease, c.committed
 	c.between = true
-	number, rest := c.rebuilds, c.pace.rest(d.loop.Now())
+	number, rest := c.rebuilds, c.pace.rest(r.loop.Now())
 	go func() {
 		if suspects != nil { // wait for the probe's outcome, or the client might get the same dead device again
 			select {
 			case <-suspects:
 			case <-c.gone:
-			case <-d.loop.Ended():
+			case <-r.loop.Ended():
 			}
-			d.loop.Ask(func() {
-				if d.clients[c.id] == c && c.rebuilds == number {
-					d.excuse(c, blamed)
+			r.loop.Ask(func() {
+				if r.clients[c.id] == c && c.rebuilds == number {
+					r.excuse(c, blamed)
 				}
 			})
 		}
-		d.awaitAnother(c)
-		err := d.reemployAfter(rest, c, serve)
-		d.loop.Do(func() {
-			if d.clients[c.id] != c || c.rebuilds != number {
+		r.awaitAnother(c)
+		err := r.reemployAfter(rest, c, serve)
+		r.loop.Do(func() {
+			if r.clients[c.id] != c || c.rebuilds != number {
 				return // another worker has followed this one
 			}
 			if c.between = false; err != nil {
-				d.end(c, fmt.Sprintf("%s; and it cannot go on in another: %v", why, err), false)
+				r.end(c, fmt.Sprintf("%s; and it cannot go on in another: %v", why, err), false)
 			}
 		})
 	}()
@@ -177,8 +197,8 @@ func (d *daemon) rebuild(c *client) {
 
 // excuse takes back a try that failed because a device was lost: that is not the
 // client's fault, however often it happens. The device is counted from 1.
-func (d *daemon) excuse(c *client, blamed int) {
-	entries := d.stock.Load().Entries
+func (r *rebuilder) excuse(c *client, blamed int) {
+	entries := r.stock.Load().Entries
 	if blamed >= 1 && blamed <= len(entries) && !entries[blamed-1].Here && c.tries > 0 {
 		c.tries--
 	}
@@ -203,18 +223,18 @@ const patience = 30
 
 // reemployAfter calls reemploy after a time, and again each restTime while the machine
 // lacks descriptors, processes or memory.
-func (d *daemon) reemployAfter(rest time.Duration, c *client, serve control.Serve) error {
+func (r *rebuilder) reemployAfter(rest time.Duration, c *client, serve control.Serve) error {
 	for try := 1; ; try++ {
 		select {
 		case <-time.After(rest):
 		case <-c.gone:
 			return nil
 		}
-		err := d.reemploy(c, serve)
+		err := r.reemploy(c, serve)
 		if try == patience || !isShortage(err) {
 			return err
 		}
-		d.log.Warn("a client waits for another worker, for which something is lacking", "client", c.id, "user", c.peer.User.Name, "error", err)
+		r.log.Warn("a client waits for another worker, for which something is lacking", "client", c.id, "user", c.peer.User.Name, "error", err)
 		rest = restTime
 	}
 }
@@ -230,16 +250,16 @@ func isShortage(err error) bool {
 }
 
 // reemploy finds another worker for a client, and lets it go on.
-func (d *daemon) reemploy(c *client, serve control.Serve) error {
+func (r *rebuilder) reemploy(c *client, serve control.Serve) error {
 	var kept []control.Held
 	var left *workers.Legacy
 	var err error
-	d.loop.Ask(func() {
-		if d.clients[c.id] != c { // it has ended
+	r.loop.Ask(func() {
+		if r.clients[c.id] != c { // it has ended
 			return
 		}
 		if kept, err = held.Copy(c.kept); err == nil {
-			left, err = d.bequeath(c)
+			left, err = r.bequeath(c)
 		}
 	})
 	defer held.Close(kept)
@@ -247,13 +267,13 @@ func (d *daemon) reemploy(c *client, serve control.Serve) error {
 	if err != nil || kept == nil {
 		return err
 	}
-	w, stock, err := d.employWith(c, serve, kept, left, nil)
+	w, stock, err := r.staff.employWith(c, serve, kept, left, nil)
 	if err != nil {
 		return err
 	}
 	assigned := false
-	if !d.loop.Ask(func() { assigned = d.clients[c.id] == c && d.assign(c, w, c.shared, stock) }) || !assigned {
-		d.pool.Dismiss(w) // the client has ended
+	if !r.loop.Ask(func() { assigned = r.clients[c.id] == c && r.assign(c, w, c.shared, stock) }) || !assigned {
+		r.staff.pool.Dismiss(w) // the client has ended
 	}
 	return nil
 }
@@ -261,16 +281,16 @@ func (d *daemon) reemploy(c *client, serve control.Serve) error {
 // rescue takes over what a worker holds that does not come. It returns false if that is
 // not possible, or not enough to rebuild the client: then the client ends with the
 // worker.
-func (d *daemon) rescue(c *client) bool {
+func (r *rebuilder) rescue(c *client) bool {
 	files, err := held.Take(c.worker, c.held)
 	if err != nil {
-		d.log.Warn("what a worker holds that does not come cannot be had: its client ends", "client", c.id, "error", err)
+		r.log.Warn("what a worker holds that does not come cannot be had: its client ends", "client", c.id, "error", err)
 		return false
 	}
 	defer held.Close(files)
 	b, err := held.Open(files)
 	if err != nil {
-		d.log.Warn("what a worker holds that does not come is of no use: its client ends", "client", c.id, "error", err)
+		r.log.Warn("what a worker holds that does not come is of no use: its client ends", "client", c.id, "error", err)
 		return false
 	}
 	if b.Kept == nil {
@@ -278,6 +298,6 @@ func (d *daemon) rescue(c *client) bool {
 		return false
 	}
 	c.conn, c.shared, c.kept = b.Program, b.Shared, b.Kept
-	d.loop.Go(func() { d.accompany(c, b.Program, false) })
+	r.loop.Go(func() { r.accompany(c, b.Program, false) })
 	return true
 }

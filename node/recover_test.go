@@ -622,8 +622,8 @@ func TestRebuiltThoughOthersHaveItsRoom(t *testing.T) {
 // A client is not given up because devices are lost under it: only what may be its own
 // doing counts.
 func TestLostDevicesDoNotCount(t *testing.T) {
-	d := &daemon{}
-	d.stock = stock.New(&inventory.Inventory{Entries: []inventory.Device{{Here: true}, {Here: false}}}, nil, nil, nil, stock.Options{})
+	r := &rebuilder{}
+	r.stock = stock.New(&inventory.Inventory{Entries: []inventory.Device{{Here: true}, {Here: false}}}, nil, nil, nil, stock.Options{})
 	for _, c := range []struct{ blamed, want int }{
 		{0, 3}, // it blames nobody
 		{1, 3}, // the device is there for others
@@ -631,13 +631,13 @@ func TestLostDevicesDoNotCount(t *testing.T) {
 		{3, 3}, // there is no such device
 	} {
 		it := &client{recovery: recovery{tries: 3}}
-		d.excuse(it, c.blamed)
+		r.excuse(it, c.blamed)
 		if it.tries != c.want {
 			t.Errorf("blaming %d: %d tries, want %d", c.blamed, it.tries, c.want)
 		}
 	}
 	fresh := &client{}
-	d.excuse(fresh, 2)
+	r.excuse(fresh, 2)
 	if fresh.tries != 0 {
 		t.Errorf("%d tries", fresh.tries)
 	}

@@ -9,7 +9,10 @@ import (
 	"slices"
 	"strings"
 
+	"muster/internal/whois"
+	"muster/node/requests"
 	"muster/node/settings"
+	"muster/node/spares"
 	"muster/node/stock"
 	"muster/node/vgpu"
 )
@@ -17,86 +20,98 @@ import (
 // The daemon reads its configuration again when it is told to. All of it is checked
 // first, and new devices are opened: if anything is wrong, everything stays as it was.
 
+// reloads are when the configuration is read again.
+type reloads struct {
+	common
+	load   func() (settings.Config, error) // nil: it never changes
+	again  <-chan struct{}
+	rights requests.Rights
+	names  *whois.Names
+	staff  *staff
+	spares *spares.Spares
+	heart  *heartbeat
+}
+
 // listenToReloads reads the configuration each time that Options.Reload says so, until
 // the loop has ended.
-func (d *daemon) listenToReloads() {
+func (r *reloads) listenToReloads() {
 	for {
 		select {
-		case <-d.opts.Reload:
-			d.reload()
-		case <-d.loop.Ended():
+		case <-r.again:
+			r.reload()
+		case <-r.loop.Ended():
 			return
 		}
 	}
 }
 
 // reload reads the configuration again and applies it.
-func (d *daemon) reload() {
-	if d.opts.Load == nil {
+func (r *reloads) reload() {
+	if r.load == nil {
 		return
 	}
-	next, err := d.opts.Load()
+	next, err := r.load()
 	if err == nil {
-		err = d.check(&next)
+		err = r.check(&next)
 	}
 	var add []stock.Coming
 	if err == nil {
-		add, err = d.stock.ExamineAll(settings.AddedDevices(d.settings.Load().Devices, next.Devices))
+		add, err = r.stock.ExamineAll(settings.AddedDevices(r.settings.Load().Devices, next.Devices))
 	}
 	if err != nil {
-		d.log.Error("the configuration was read again and is not used: everything stays as it was", "error", err)
+		r.log.Error("the configuration was read again and is not used: everything stays as it was", "error", err)
 		return
 	}
-	_ = d.loop.Try(func() error {
-		d.apply(next, add)
+	_ = r.loop.Try(func() error {
+		r.apply(next, add)
 		return nil
 	})
-	d.warnOfStrangers()
+	r.warnOfStrangers()
 }
 
 // check refuses a configuration that a node could not start with.
-func (d *daemon) check(next *settings.Config) error {
+func (r *reloads) check(next *settings.Config) error {
 	if err := next.Check(); err != nil {
 		return err
 	}
 	warning, err := next.Swap.Look()
-	if warning != "" && next.Swap != d.settings.Load().Swap {
-		d.log.Warn(warning)
+	if warning != "" && next.Swap != r.settings.Load().Swap {
+		r.log.Warn(warning)
 	}
 	return err
 }
 
 // apply makes a checked configuration the present one, as far as that is possible at run
 // time. The devices that it adds have been opened.
-func (d *daemon) apply(next settings.Config, add []stock.Coming) {
-	was := d.settings.Load()
+func (r *reloads) apply(next settings.Config, add []stock.Coming) {
+	was := r.settings.Load()
 	kept := settings.KeepFixed(was, next)
 	changed := settings.Changed(was, &kept)
-	d.settings.Store(&kept)
+	r.settings.Store(&kept)
 	if path := kept.Socket.Address; !strings.HasPrefix(path, "@") && !reflect.DeepEqual(was.Allow, kept.Allow) {
-		if err := os.Chmod(path, d.mode()); err != nil {
-			d.log.Error("who may use the socket cannot be changed", "error", err)
+		if err := os.Chmod(path, mode(&kept, r.rights.Own)); err != nil {
+			r.log.Error("who may use the socket cannot be changed", "error", err)
 		}
 	}
-	for _, c := range d.clients {
+	for _, c := range r.clients {
 		c.limits = kept.Limits.Of(c.peer.User)
 	}
-	d.heart.interval = newHeartbeat(kept.WorkerTimeout).interval
-	d.pool.Keep(kept.Warm)
-	d.spares.Look()
-	d.configure(was, &kept)
-	d.stock.Apply(was.Devices, kept.Devices, add)
-	d.log.Info("the configuration was read again", "changed", strings.Join(changed, ", "))
+	r.heart.interval = newHeartbeat(kept.WorkerTimeout).interval
+	r.staff.pool.Keep(kept.Warm)
+	r.spares.Look()
+	r.configure(was, &kept)
+	r.stock.Apply(was.Devices, kept.Devices, add)
+	r.log.Info("the configuration was read again", "changed", strings.Join(changed, ", "))
 	if needs := settings.Changed(&kept, &next); len(needs) > 0 {
-		d.log.Warn("some settings have changed that take effect when the node is started again", "settings", strings.Join(needs, ", "))
+		r.log.Warn("some settings have changed that take effect when the node is started again", "settings", strings.Join(needs, ", "))
 	}
 }
 
 // configure tells the dispatcher what has changed in its part of the configuration.
-func (d *daemon) configure(was, is *settings.Config) {
-	before, after := was.Dispatcher(nil, d.names.Of), is.Dispatcher(nil, d.names.Of)
+func (r *reloads) configure(was, is *settings.Config) {
+	before, after := was.Dispatcher(nil, r.names.Of), is.Dispatcher(nil, r.names.Of)
 	if e := settingsOf(&after); e != settingsOf(&before) {
-		d.core.Step(e)
+		r.core.Step(e)
 	}
 	users := maps.Clone(before.SlotLimits)
 	maps.Copy(users, after.SlotLimits)
@@ -104,7 +119,7 @@ func (d *daemon) configure(was, is *settings.Config) {
 		old, had := before.SlotLimits[user]
 		slots, own := after.SlotLimits[user]
 		if old != slots || had != own {
-			d.core.Step(vgpu.Limit{User: user, Own: own, Slots: slots})
+			r.core.Step(vgpu.Limit{User: user, Own: own, Slots: slots})
 		}
 	}
 }
@@ -120,9 +135,9 @@ const mostStrangers = 100
 
 // warnOfStrangers logs the names of users that may be misspelt. Under limits they may
 // be those of users of other machines.
-func (d *daemon) warnOfStrangers() {
+func (r *reloads) warnOfStrangers() {
 	looked := 0
-	allowed, limited := d.settings.Load().Strangers(func(name string) bool {
+	allowed, limited := r.settings.Load().Strangers(func(name string) bool {
 		if looked++; looked > mostStrangers {
 			return true
 		}
@@ -130,9 +145,9 @@ func (d *daemon) warnOfStrangers() {
 		return !errors.As(err, new(user.UnknownUserError))
 	})
 	for _, name := range allowed {
-		d.log.Warn("allow names a user that this machine does not have: look for a mistake in the name", "user", name)
+		r.log.Warn("allow names a user that this machine does not have: look for a mistake in the name", "user", name)
 	}
 	for _, name := range limited {
-		d.log.Info("limits.users names a user that this machine does not have: that is right if it is a user of another machine", "user", name)
+		r.log.Info("limits.users names a user that this machine does not have: that is right if it is a user of another machine", "user", name)
 	}
 }

@@ -313,8 +313,8 @@ func TestReloadOfADeviceThatEmpties(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.stock.CloseLocks()
-	d.pool = workers.NewPool([]string{"/bin/sh", "-c", "cat <&3"}, d.bounds, 0, nil, d.log)
-	defer d.pool.Stop()
+	d.staff.pool = workers.NewPool([]string{"/bin/sh", "-c", "cat <&3"}, d.staff.bounds, 0, nil, d.log)
+	defer d.staff.pool.Stop()
 	describe := func(reserve uint64) {
 		next := cfg
 		next.Devices = []settings.Device{gpu(reserve)}
@@ -322,7 +322,7 @@ func TestReloadOfADeviceThatEmpties(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.apply(next, add)
+		d.reloads.apply(next, add)
 	}
 	d.core.Step(vgpu.Attach{Client: 1, User: "ann"})
 	d.core.Step(vgpu.Want{Client: 1, Need: 1, Pinned: vgpu.AnyDevice})

@@ -227,7 +227,7 @@ func joins(t *testing.T, d *daemon) *program {
 	go func() {
 		defer close(handled)
 		defer ends[0].Close()
-		d.handle(ends[0], false)
+		d.entrance.handle(ends[0], false)
 	}()
 	p := &program{conn: ends[1]}
 	t.Cleanup(func() { p.leave(); <-handled })
@@ -253,7 +253,7 @@ func admitted(t *testing.T, d *daemon) *client {
 	if err := d.admit(c); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { d.detach(c); <-c.gone })
+	t.Cleanup(func() { d.entrance.detach(c); <-c.gone })
 	return c
 }
 
@@ -341,7 +341,7 @@ func TestASpareDiesWhileItIsTaken(t *testing.T) {
 	d.loop.Do(func() { close(blocked); <-release })
 	<-blocked
 	found := make(chan *spares.Spare, 1)
-	go func() { found <- d.takeSpare(c) }()
+	go func() { found <- d.staff.takeSpare(c) }()
 	eventually(t, "a client asks", func() bool { return d.loop.Waiting() == 1 })
 	dead.Kill()
 	<-dead.Exited
@@ -356,11 +356,11 @@ func TestASpareDiesWhileItIsTaken(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	w, _, err := d.employWith(c, d.serveOf(c), s.Files, nil, s)
+	w, _, err := d.staff.employWith(c, d.staff.serveOf(c), s.Files, nil, s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.pool.Dismiss(w)
+	d.staff.pool.Dismiss(w)
 	if now := freeOn(d); now != 256<<20 {
 		t.Errorf("%d bytes are free", now)
 	}
@@ -371,16 +371,16 @@ func TestASpareThatIsTurnedDown(t *testing.T) {
 	d, _, _ := spareDaemon(t, nil)
 	s := onlySpare(t, d)
 	c := admitted(t, d)
-	if got := d.takeSpare(c); got != s {
+	if got := d.staff.takeSpare(c); got != s {
 		t.Fatalf("it was given %+v", got)
 	}
 	defer held.Close(s.Files)
 	s.Terms.Restarts++
-	w, _, err := d.employWith(c, d.serveOf(c), s.Files, nil, s)
+	w, _, err := d.staff.employWith(c, d.staff.serveOf(c), s.Files, nil, s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.pool.Dismiss(w)
+	defer d.staff.pool.Dismiss(w)
 	if w == s.Worker {
 		t.Error("the spare serves the client")
 	}
@@ -398,7 +398,7 @@ func TestASpareOfARefusedClient(t *testing.T) {
 		f.File.Close() // so that they cannot be mapped
 	}
 	c := &client{peer: socket.Peer{User: d.rights.Own}, weight: 1, arena: shown.ArenaOf(0, 0), device: vgpu.AnyDevice, pinned: vgpu.AnyDevice, gone: make(chan struct{})}
-	if _, err := d.provide(c, true); err == nil {
+	if _, err := d.entrance.provide(c, true); err == nil {
 		t.Fatal("it was set up")
 	}
 	select {

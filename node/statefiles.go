@@ -3,15 +3,11 @@ package node
 import (
 	"time"
 
-	"muster/node/dispatch"
 	"muster/node/fate"
 	"muster/node/grants"
 	"muster/node/inventory"
-	"muster/node/loop"
 	"muster/node/mps"
 	"muster/node/proc"
-	"muster/node/settings"
-	"muster/node/stock"
 	"muster/node/survival"
 	"muster/node/tally"
 	"muster/node/vgpu"
@@ -24,16 +20,12 @@ import (
 
 // files are those that the next daemon reads.
 type files struct {
-	loop       *loop.Loop
-	core       *dispatch.Dispatcher
+	common
 	keeper     *survival.Keeper
-	clients    map[vgpu.ClientID]*client
-	stock      *stock.Stock
 	grants     *grants.Book
 	sharing    *mps.Sharing
 	precedence *precedence
 	tally      *tally.Book
-	settings   *settings.Live
 }
 
 // --- writing -------------------------------------------------------------------

@@ -8,11 +8,9 @@ import (
 	"time"
 
 	"muster/internal/door"
-	"muster/node/dispatch"
 	"muster/node/fate"
 	"muster/node/grants"
 	"muster/node/lending"
-	"muster/node/loop"
 	"muster/node/mps"
 	"muster/node/refusal"
 	"muster/node/requests"
@@ -20,32 +18,25 @@ import (
 	"muster/node/shown"
 	"muster/node/socket"
 	"muster/node/spares"
-	"muster/node/stock"
 	"muster/node/tally"
 	"muster/node/vgpu"
-	"muster/node/workers"
 	"muster/wire/control"
 	"muster/wire/status"
 )
 
 // pictures show how the node is. Only the loop uses them, save status and answerStatus.
 type pictures struct {
+	common
 	Options
-	loop        *loop.Loop
-	core        *dispatch.Dispatcher
-	stock       *stock.Stock
-	clients     map[vgpu.ClientID]*client
-	settings    *settings.Live
-	sharing     *mps.Sharing
-	lending     *lending.Lending
-	spares      *spares.Spares
-	confinement *workers.Confinement
-	tally       *tally.Book
-	quota       *quota
-	places      *door.Places
-	name        string // the node's
-	problems    func() []status.Problem
-	lentBefore  map[lentTo]lentPast // what guests did that have left
+	sharing    *mps.Sharing
+	lending    *lending.Lending
+	spares     *spares.Spares
+	staff      *staff
+	tally      *tally.Book
+	quota      *quota
+	places     *door.Places
+	problems   func() []status.Problem
+	lentBefore map[lentTo]lentPast // what guests did that have left
 }
 
 // actable are clients on which users may act.
@@ -71,7 +62,7 @@ func (p *pictures) picture() status.Node { return p.pictureOf(p.core.View()) }
 func (p *pictures) pictureOf(view vgpu.View) status.Node {
 	now := p.loop.Now()
 	s := status.Node{
-		Node: p.name, Pid: os.Getpid(), Up: now.Seconds(), Policy: p.settings.Load().Policy.String(),
+		Node: p.cfg.Name, Pid: os.Getpid(), Up: now.Seconds(), Policy: p.settings.Load().Policy.String(),
 		SwapSize: p.settings.Load().Swap.Size, Committed: p.quota.total, Draining: p.loop.Draining(),
 		Devices: make([]status.Device, len(view.Devices)), Clients: make([]status.Client, 0, len(view.Clients)),
 		Ended: append([]status.Client{}, p.tally.Gone...),
@@ -237,15 +228,15 @@ func (p *pictures) grantStatus(g *grants.Granted) status.Grant {
 // confinedOn is what confines all workers of clients on a device, and those that wait there for a client;
 // what the next worker gets if there is none. The loop calls it.
 func (p *pictures) confinedOn(id vgpu.DeviceID) status.Confined {
-	least := p.confinement.State()
+	least := p.staff.confinement.State()
 	for _, c := range p.clients {
 		if c.worker != nil && c.device == id {
-			least = least.Least(p.confinement.Of(c.worker))
+			least = least.Least(p.staff.confinement.Of(c.worker))
 		}
 	}
 	for s := range p.spares.All() {
 		if s.Worker != nil && s.Device == id {
-			least = least.Least(p.confinement.Of(s.Worker))
+			least = least.Least(p.staff.confinement.Of(s.Worker))
 		}
 	}
 	return status.Confined(least)
@@ -272,12 +263,12 @@ func (p *pictures) linkStatus(all tally.Links) []status.Link {
 func (p *pictures) endOf(number int) status.End {
 	entries := p.stock.Load().Entries
 	if number < 0 || number >= len(entries) {
-		return status.End{Node: p.name, Device: control.OnHost}
+		return status.End{Node: p.cfg.Name, Device: control.OnHost}
 	}
 	if e := &entries[number]; e.Kind == settings.KindRemote {
 		return status.End{Node: p.lending.Lender(e.Lender.Address), Device: e.Index}
 	}
-	return status.End{Node: p.name, Device: number}
+	return status.End{Node: p.cfg.Name, Device: number}
 }
 
 // writeMetrics writes the text format that Prometheus reads.
@@ -324,7 +315,7 @@ func (p *pictures) answerStatus(_ socket.Peer, line []byte) (any, error) {
 
 // answerMonitor describes the devices as a program that the asking user starts would
 // see them, and the clients that use them.
-func (d *daemon) answerMonitor(who socket.Peer, line []byte) (any, error) {
+func (t *terms) answerMonitor(who socket.Peer, line []byte) (any, error) {
 	var r struct {
 		Request string `json:"request"`
 		Memory  uint64 `json:"memory"` // what the asker's programs are to see; 0: all
@@ -332,14 +323,14 @@ func (d *daemon) answerMonitor(who socket.Peer, line []byte) (any, error) {
 	if err := requests.Strictly(line, &r); err != nil {
 		return nil, err
 	}
-	infos := d.stock.Load().Infos()
+	infos := t.stock.Load().Infos()
 	if len(infos) == 0 {
 		return nil, refusal.ErrNoDevices
 	}
-	s, ok := d.pictures.status()
+	s, ok := t.pictures.status()
 	if !ok {
 		return nil, refusal.ErrShuttingDown
 	}
-	memory := d.worldOf(infos, r.Memory, d.settings.Load().Limits.Of(who.User))
-	return shown.Monitored(d.cfg.Name, infos, d.visibleCount(infos, 0), memory, s), nil
+	memory := t.worldOf(infos, r.Memory, t.settings.Load().Limits.Of(who.User))
+	return shown.Monitored(t.cfg.Name, infos, t.visibleCount(infos, 0), memory, s), nil
 }

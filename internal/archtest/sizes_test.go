@@ -20,7 +20,6 @@ var mostOf = map[string]int{"methods": 40, "fields": 25, "files": 25}
 // say, or one a thing that a document tells.
 const stillLarge = `
 30 files device/cuda
-119 methods node/daemon
 153 methods node/worker/worker
 129 methods node/vgpu/Core
 64 methods device/cuda/gpuContext
@@ -31,7 +30,6 @@ const stillLarge = `
 43 fields node/vgpu/client
 43 fields node/client
 33 fields device/cuda/gpuContext
-33 fields node/daemon
 26 fields head/daemon/daemon
 `
 

@@ -76,6 +76,9 @@ func (l *Loop) Try(f func() error) error {
 // Now is the time since the loop was made.
 func (l *Loop) Now() time.Duration { return l.clock().Sub(l.start) }
 
+// Clock is the time of day.
+func (l *Loop) Clock() time.Time { return l.clock() }
+
 // Start is when the loop was made.
 func (l *Loop) Start() time.Time { return l.start }
 

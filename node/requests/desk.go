@@ -63,7 +63,6 @@ type Options struct {
 	Closing     func() error // why no conversation can begin any more
 	MayUse      func(settings.Account) bool
 	Names       *whois.Names
-	Now         func() time.Time
 	Log         *slog.Logger
 }
 
@@ -119,7 +118,7 @@ func (d *Desk) answerAfter(passes int, conn *net.UnixConn, in io.Reader, who soc
 			take(&Talk{Conn: conn, in: in, Who: who}, d.Orders[kind], line)
 			return
 		default:
-			_ = conn.SetDeadline(d.Now().Add(ask.RequestTime))
+			_ = conn.SetDeadline(d.Loop.Clock().Add(ask.RequestTime))
 			reply, err = d.Handle(line, who)
 		}
 	}

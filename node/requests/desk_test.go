@@ -53,7 +53,7 @@ func TestLines(t *testing.T) {
 	go l.Run(func() bool { return true }, nil, func() {})
 	defer func() { l.Do(l.Drain); <-l.Ended() }()
 	d := New(Options{
-		Rights: Rights{Own: settings.Account{UID: 9}}, Loop: l, Clients: all, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Rights: Rights{Own: settings.Account{UID: 9}}, Loop: l, Clients: all, Log: slog.New(slog.DiscardHandler),
 		Handlers: map[string]Handler{"status": func(socket.Peer, []byte) (any, error) { return "fine", nil }},
 		Orders:   map[string]Order{"checkpoint": func(_ *Talk, r ask.OrderRequest) (uint64, error) { return r.Client + 1, nil }},
 	})

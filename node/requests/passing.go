@@ -101,7 +101,7 @@ func (d *Desk) takePassed(conn *net.UnixConn, passer settings.Account, r *servic
 	if err := grant.CheckName("grant's id", r.ID); err != nil {
 		return nil, who, claim, err
 	}
-	_ = conn.SetDeadline(d.Now().Add(passedTime))
+	_ = conn.SetDeadline(d.Loop.Clock().Add(passedTime))
 	if _, err := conn.Write([]byte("{}\n")); err != nil {
 		return nil, who, claim, err
 	}

@@ -188,13 +188,17 @@ func (a *adoption) adoptAll(left *survival.Left) {
 func (a *adoption) adopt(h *survival.Heir) {
 	who := settings.Account{UID: h.UID, Name: h.User}
 	c := &client{
-		id: h.Client, peer: socket.Peer{User: who, PID: h.Pid, Address: h.Address}, limits: a.settings.Load().Limits.Of(who), latency: h.Latency, mappings: mappings{mapping: h.Mapping}, weight: max(h.Weight, 1), share: h.Portion, memory: h.Memory, memoryBy: h.MemoryBy, shown: h.Shown,
-		program: h.Program, ordinal: h.Ordinal, arena: h.Arena(), gone: make(chan struct{}), ring: h.Ring, data: h.Data,
-		since: h.Since.Sub(a.loop.Start()), worker: h.Process, device: vgpu.AnyDevice, pinned: h.Pinned, peak: h.Peak, lease: uint64(h.Place.Lease),
-		counters: h.Counters, memoryNow: h.Stats,
+		id: h.Client, peer: socket.Peer{User: who, PID: h.Pid, Address: h.Address}, program: h.Program, ordinal: h.Ordinal, arena: h.Arena(),
+		gone: make(chan struct{}), since: h.Since.Sub(a.loop.Start()), worker: h.Process, link: link{ring: h.Ring, data: h.Data}, holding: nowhere(h.Pinned),
+		allowance: allowance{
+			limits: a.settings.Load().Limits.Of(who), latency: h.Latency, weight: max(h.Weight, 1), share: h.Portion, memory: h.Memory, memoryBy: h.MemoryBy, shown: h.Shown,
+		},
+		account:  account{counters: h.Counters, memoryNow: h.Stats, peak: h.Peak},
+		mappings: mappings{mapping: h.Mapping},
 		survivor: survivor{held: h.Files, standing: h.Standing, place: h.Place, was: h.Place, told: h.Told.Usage()},
 		recovery: recovery{attached: h.Attached, rebuilds: h.Rebuilds},
 	}
+	c.lease = uint64(h.Place.Lease)
 	if g := a.grants.Of(h.Grant); g != nil && h.Share < len(g.Devices) {
 		c.under = grants.Under{Granted: g, Share: h.Share}
 	}

@@ -105,53 +105,73 @@ func (c *client) granted(lease uint64) error {
 }
 
 // client is one program's virtual device. The fields above the line are set before the
-// client has a worker; after that only the loop changes them (limits at a reload, conn
+// client has a worker; after that only the loop changes them (limits at a reload, the connection
 // when a worker comes back). Those below it are the loop's from the beginning.
 type client struct {
-	id       vgpu.ClientID
-	peer     socket.Peer
-	under    grants.Under // its grant
-	guest    guest        // another node, which has a device of this one
-	carries  *loan        // a further device of another client, which is used by way of this one; nil: none
-	limits   settings.UserLimits
-	latency  bool // its class: latency, not batch
-	weight   int  // in fair shares, and in turns on a device
-	share    int  // percent of a device's multiprocessors, where MPS is in force; 0 for all
-	memory   uint64
-	fault    string      // why what it ran ended the last time before its time; "": it did not
-	memoryBy string      // what limits memory, in words for the program's user
-	shown    map[int]int // attributes that its program was told, which each device it is given must have
-	program  string
-	ordinal  int
-	arena    device.Arena
-	conn     *net.UnixConn
-	gone     chan struct{} // closed when the client is forgotten
-	ring     string        // the names of the files that it shares with its program
-	data     string
+	id      vgpu.ClientID
+	peer    socket.Peer
+	under   grants.Under // its grant
+	guest   guest        // another node, which has a device of this one
+	carries *loan        // a further device of another client, which is used by way of this one; nil: none
+	allowance
+	program string
+	ordinal int
+	arena   device.Arena
+	link
+	gone chan struct{} // closed when the client is forgotten
 
 	// ---
 	since     time.Duration
 	worker    *workers.Process // nil until it has one
 	spare     *spares.Spare    // what its worker was, until the client wants a device; nil if nothing
-	shared    *wire.Shared     // the ring only, to tell the program why the client is ended
 	ending    bool
-	refused   bool // it was never attached; its connection stays open to tell the program why
-	committed uint64
-	device    vgpu.DeviceID // where it has its lease; AnyDevice if nowhere
-	pinned    vgpu.DeviceID // the only device that it can use, as its last Want said; AnyDevice if any will do
-	peak      uint64        // the most that it was seen to have allocated
-	lease     uint64        // the number of its last grant
-	wantedAt  time.Duration // while it waits for a device
-	wanting   bool
-	counters  tally.Counters
-	memoryNow control.Stats // allocated, resident, swapped
-	order     *order        // that is under way; nil if none is
-	pulse                   // of its worker
-	// seenParked says that it was parked when the daemon last looked, toldParked that its
-	// user has been told.
-	seenParked, toldParked bool
+	refused   bool   // it was never attached; its connection stays open to tell the program why
+	committed uint64 // of the swap area (quota)
+	holding
+	account
+	order *order // that is under way; nil if none is
+	pulse        // of its worker
+	news
 	survivor
 	recovery
-	tracing
 	mappings
+}
+
+// allowance is what a client may have, and was shown (terms).
+type allowance struct {
+	limits   settings.UserLimits
+	latency  bool // its class: latency, not batch
+	weight   int  // in fair shares, and in turns on a device
+	share    int  // percent of a device's multiprocessors, where MPS is in force; 0 for all
+	memory   uint64
+	memoryBy string      // what limits memory, in words for the program's user
+	shown    map[int]int // attributes that its program was told, which each device it is given must have
+}
+
+// link is what connects a client with its program.
+type link struct {
+	conn   *net.UnixConn
+	shared *wire.Shared // the ring only, to tell the program why the client is ended
+	ring   string       // the names of the files that it shares with its program
+	data   string
+}
+
+// holding is what the dispatcher has given a client.
+type holding struct {
+	device   vgpu.DeviceID // where it has its lease; AnyDevice if nowhere
+	pinned   vgpu.DeviceID // the only device that it can use, as its last Want said; AnyDevice if any will do
+	lease    uint64        // the number of its last grant
+	wantedAt time.Duration // while it waits for a device
+	wanting  bool
+}
+
+// nowhere is what a new client holds, which can use one device or any.
+func nowhere(pinned vgpu.DeviceID) holding { return holding{device: vgpu.AnyDevice, pinned: pinned} }
+
+// account is what is counted of a client.
+type account struct {
+	counters  tally.Counters
+	memoryNow control.Stats // allocated, resident, swapped
+	peak      uint64        // the most that it was seen to have allocated
+	fault     string        // why what it ran ended the last time before its time; "": it did not
 }

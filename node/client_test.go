@@ -133,7 +133,7 @@ func TestWhatWorkersAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.stock.CloseLocks()
-	c := &client{id: 1, device: vgpu.AnyDevice, worker: workers.Fake(0, 0)}
+	c := &client{id: 1, holding: holding{device: vgpu.AnyDevice}, worker: workers.Fake(0, 0)}
 	d.clients[c.id] = c
 	d.Perform([]vgpu.Effect{
 		{Kind: vgpu.Grant, Client: 1, Device: 1, Memory: 5, Lease: 7}, {Kind: vgpu.Watch, Client: 1, On: true},

@@ -314,10 +314,13 @@ func (e *entrance) setUp(conn *net.UnixConn, in io.Reader, who socket.Peer, plac
 	}
 	memory := offered.Memory[attach.Device]
 	c := &client{
+		peer: who, under: grants.Under{Granted: g}, program: settings.Printable(hello.Program), ordinal: int(attach.Place), arena: arena, link: link{conn: conn}, gone: make(chan struct{}),
+		allowance: allowance{
+			limits: limits, latency: latency, weight: weightOf(hello.Weight, limits), share: share,
+			memory: memory, memoryBy: e.terms.memoryBy(hello.Memory, memory, limits), shown: shown.LeastOf(offered.Infos[attach.Device]),
+		},
+		holding:  nowhere(vgpu.AnyDevice),
 		mappings: mappings{mapping: mapper, explain: int(min(hello.Explain, maxExplained)), shownMany: len(offered.Devices) > 1},
-		peer:     who, limits: limits, memory: memory, memoryBy: e.terms.memoryBy(hello.Memory, memory, limits), program: settings.Printable(hello.Program), ordinal: int(attach.Place),
-		under: grants.Under{Granted: g}, shown: shown.LeastOf(offered.Infos[attach.Device]), arena: arena, conn: conn, gone: make(chan struct{}),
-		device: vgpu.AnyDevice, pinned: vgpu.AnyDevice, latency: latency, weight: weightOf(hello.Weight, limits), share: share,
 	}
 	if g != nil {
 		if c.under.Share, c.memoryBy = int(attach.Device), memoryOfShare; memory == hello.Memory {

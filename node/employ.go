@@ -151,7 +151,7 @@ func (f *staff) ownTerms() spares.Terms {
 	limits := f.settings.Load().Limits.Of(f.rights.Own)
 	latency, _ := f.terms.classOf("", who, limits)
 	use := f.sharing.Used(f.sharing.MayShare(who.User.UID), limits.Share)
-	return f.termsOf(use, f.paceOf(&client{latency: latency}))
+	return f.termsOf(use, f.paceOf(&client{allowance: allowance{latency: latency}}))
 }
 
 // takeSpare gives a new client a spare that has its terms, on the device where the dispatcher would

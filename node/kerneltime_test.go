@@ -83,7 +83,7 @@ func TestKernelTimeOf(t *testing.T) {
 		{name: "grant", granted: true, want: time.Hour, by: "granted to jobs"},
 		{name: "cluster without a limit", head: "h", class: settings.KernelTimes{Batch: settings.NoKernelTime}},
 	} {
-		d, p := &staff{common: common{settings: new(settings.Live)}}, &client{latency: c.latency, limits: settings.UserLimits{KernelTime: c.user}}
+		d, p := &staff{common: common{settings: new(settings.Live)}}, &client{allowance: allowance{latency: c.latency, limits: settings.UserLimits{KernelTime: c.user}}}
 		d.settings.Store(&settings.Config{KernelTime: c.class, Head: settings.Head{Address: c.head}})
 		if c.granted {
 			p.under.Granted = &grants.Granted{}

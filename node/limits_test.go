@@ -55,7 +55,7 @@ func TestWeights(t *testing.T) {
 // Of equal priorities, programs of class latency go first.
 func TestPrioritiesOfClasses(t *testing.T) {
 	of := func(priority int, latency bool) int {
-		return (&client{limits: settings.UserLimits{Priority: priority}, latency: latency}).priority()
+		return (&client{allowance: allowance{limits: settings.UserLimits{Priority: priority}, latency: latency}}).priority()
 	}
 	if !(of(0, false) < of(0, true) && of(0, true) < of(1, false) && of(1, false) < of(1, true)) {
 		t.Error("priorities are out of order")

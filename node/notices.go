@@ -75,11 +75,12 @@ type traces struct {
 	traced int // clients whose programs are traced
 }
 
-// tracing is what the loop knows of a client for the sake of traced programs, its own
-// or others.
-type tracing struct {
-	traced bool          // its own program is traced
-	toldOn vgpu.DeviceID // 1 + the device that traced clients were told it is on; 0: none
+// news are what a client was told, or others of it.
+type news struct {
+	seenParked bool          // it was parked when the daemon last looked
+	toldParked bool          // its user knows
+	traced     bool          // its own program is traced
+	toldOn     vgpu.DeviceID // 1 + the device that traced clients were told it is on; 0: none
 }
 
 // trace begins to tell a client which others have devices. A worker that replaces

@@ -330,9 +330,12 @@ func (t *terms) revivable(to *requests.Talk, r ask.OrderRequest) (*client, error
 	who.PID = r.Pid
 	arena := shown.ArenaOf(r.Virtual, memory)
 	return &client{
-		peer: who, limits: limits, memory: memory, memoryBy: t.memoryBy(r.Memory, memory, limits), program: settings.Printable(r.Program), ordinal: r.Virtual,
-		shown: r.Shown, arena: device.Arena{Base: arena.Base, Size: r.ArenaSize}, gone: make(chan struct{}), device: vgpu.AnyDevice, pinned: vgpu.AnyDevice,
-		latency: limits.Class == settings.ClassLatency, weight: weightOf(0, limits), share: limits.Share, mappings: mappings{mapping: t.nodeMapper()},
+		peer: who, program: settings.Printable(r.Program), ordinal: r.Virtual, arena: device.Arena{Base: arena.Base, Size: r.ArenaSize}, gone: make(chan struct{}), holding: nowhere(vgpu.AnyDevice),
+		allowance: allowance{
+			limits: limits, latency: limits.Class == settings.ClassLatency, weight: weightOf(0, limits), share: limits.Share,
+			memory: memory, memoryBy: t.memoryBy(r.Memory, memory, limits), shown: r.Shown,
+		},
+		mappings: mappings{mapping: t.nodeMapper()},
 	}, nil
 }
 

@@ -249,7 +249,7 @@ func freeOn(d *daemon) (free uint64) {
 // admitted is a client that has no worker yet, and ends with the test.
 func admitted(t *testing.T, d *daemon) *client {
 	t.Helper()
-	c := &client{peer: socket.Peer{User: d.rights.Own}, weight: 1, arena: shown.ArenaOf(0, 0), device: vgpu.AnyDevice, pinned: vgpu.AnyDevice, gone: make(chan struct{})}
+	c := &client{peer: socket.Peer{User: d.rights.Own}, allowance: allowance{weight: 1}, arena: shown.ArenaOf(0, 0), holding: nowhere(vgpu.AnyDevice), gone: make(chan struct{})}
 	if err := d.admit(c); err != nil {
 		t.Fatal(err)
 	}
@@ -397,7 +397,7 @@ func TestASpareOfARefusedClient(t *testing.T) {
 	for _, f := range s.Files {
 		f.File.Close() // so that they cannot be mapped
 	}
-	c := &client{peer: socket.Peer{User: d.rights.Own}, weight: 1, arena: shown.ArenaOf(0, 0), device: vgpu.AnyDevice, pinned: vgpu.AnyDevice, gone: make(chan struct{})}
+	c := &client{peer: socket.Peer{User: d.rights.Own}, allowance: allowance{weight: 1}, arena: shown.ArenaOf(0, 0), holding: nowhere(vgpu.AnyDevice), gone: make(chan struct{})}
 	if _, err := d.entrance.provide(c, true); err == nil {
 		t.Fatal("it was set up")
 	}

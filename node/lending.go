@@ -14,23 +14,31 @@ import (
 	"muster/node/settings"
 	"muster/node/socket"
 	"muster/node/vgpu"
+	"muster/wire"
 	"muster/wire/borrow"
 )
 
 // How the node borrows devices and lends its own: what node/lending needs of it, and what it makes of
 // that.
 
-// lendingNode is the node as lending sees it.
-type lendingNode struct{ *daemon }
+// borrowing is the node as lending sees it, and what programs get of that.
+type borrowing struct {
+	common
+	rights  requests.Rights
+	lending *lending.Lending
+	lenders *lending.Lenders
+	loads   *loads
+	notNow  func() *wire.Refused
+}
 
 // Look says how the node is. Clients under a grant or pinned to a device of the node's own count as
 // waiting, but not as pending.
-func (n lendingNode) Look() lending.Look {
-	d, view := n.daemon, n.core.View()
-	is := lending.Look{Local: offload.Local{Closed: d.loop.Draining(), Devices: d.ownDevices(&view)}}
+func (b *borrowing) Look() lending.Look {
+	view := b.core.View()
+	is := lending.Look{Local: offload.Local{Closed: b.loop.Draining(), Devices: b.ownDevices(&view)}}
 	for i := range view.Clients {
 		v := &view.Clients[i]
-		c := d.clients[v.ID]
+		c := b.clients[v.ID]
 		if c == nil || c.ending || c.isGuest() {
 			continue
 		}
@@ -38,14 +46,14 @@ func (n lendingNode) Look() lending.Look {
 		if waits {
 			is.Waiting++
 		}
-		if c.under.Granted != nil || c.pinned != vgpu.AnyDevice && !d.stock.Load().IsBorrowed(c.pinned) {
+		if c.under.Granted != nil || c.pinned != vgpu.AnyDevice && !b.stock.Load().IsBorrowed(c.pinned) {
 			continue
 		}
 		if is.Clients++; waits {
 			is.Pending++
 		}
 	}
-	is.Wishes = d.wishes(&view)
+	is.Wishes = b.wishes(&view)
 	for _, v := range view.Devices {
 		is.Used = append(is.Used, v.Used+v.Promised)
 	}
@@ -53,12 +61,12 @@ func (n lendingNode) Look() lending.Look {
 }
 
 // Loads is what others than a node's own programs do on the devices that are lent to it.
-func (n lendingNode) Loads(node string, lent []int) (all []borrow.Load) {
+func (b *borrowing) Loads(node string, lent []int) (all []borrow.Load) {
 	for _, number := range lent {
 		if slices.ContainsFunc(all, func(l borrow.Load) bool { return l.Device == number }) || len(all) == borrow.MaxLoads {
 			continue
 		}
-		calls, each := n.loads.loadOf(vgpu.DeviceID(n.stock.Load().ShownAs(number)), func(c *client) bool { return !c.isGuest() || c.lentTo().node != node })
+		calls, each := b.loads.loadOf(vgpu.DeviceID(b.stock.Load().ShownAs(number)), func(c *client) bool { return !c.isGuest() || c.lentTo().node != node })
 		if calls > 0 {
 			all = append(all, borrow.Load{Device: number, Calls: calls, Each: each})
 		}
@@ -68,15 +76,15 @@ func (n lendingNode) Loads(node string, lent []int) (all []borrow.Load) {
 }
 
 // checkLenders greets the lenders of devices that are used, and gives up those that are silent.
-func (d *daemon) checkLenders(fair bool) {
-	d.lenders.Check(fair, d.stock.Load, func(id vgpu.DeviceID) bool {
-		v, ok := d.core.Device(id)
+func (b *borrowing) checkLenders(fair bool) {
+	b.lenders.Check(fair, b.stock.Load, func(id vgpu.DeviceID) bool {
+		v, ok := b.core.Device(id)
 		return ok && v.Used > 0
-	}, func(id vgpu.DeviceID) { d.loseSilent(id, lending.Silence(d.settings.Load().WorkerTimeout)) })
+	}, func(id vgpu.DeviceID) { b.loseSilent(id, lending.Silence(b.settings.Load().WorkerTimeout)) })
 }
 
 // answerPeer answers another node that wants to borrow. The gateway has authenticated it.
-func (d *daemon) answerPeer(who socket.Peer, line []byte) (any, error) {
+func (b *borrowing) answerPeer(who socket.Peer, line []byte) (any, error) {
 	var r struct {
 		Request  string          `json:"request"`
 		Question borrow.Question `json:"question"`
@@ -84,18 +92,18 @@ func (d *daemon) answerPeer(who socket.Peer, line []byte) (any, error) {
 	if err := requests.Strictly(line, &r); err != nil {
 		return nil, err
 	}
-	if !d.rights.IsGateway(who) {
+	if !b.rights.IsGateway(who) {
 		return nil, fmt.Errorf("only the node's gateway asks for other nodes")
 	}
 	var reply borrow.Answer
-	err := d.loop.Try(func() error {
+	err := b.loop.Try(func() error {
 		switch {
-		case d.cfg.Grants == settings.GrantsRequired && r.Question.Node != d.cfg.Name:
-			return fmt.Errorf("node %s serves programs with a grant only (grants: required), and lends nothing to others: its devices are for the cluster's head to give", d.cfg.Name)
-		case d.lending == nil:
-			return fmt.Errorf("node %s lends nothing (offload: off)", d.cfg.Name)
+		case b.cfg.Grants == settings.GrantsRequired && r.Question.Node != b.cfg.Name:
+			return fmt.Errorf("node %s serves programs with a grant only (grants: required), and lends nothing to others: its devices are for the cluster's head to give", b.cfg.Name)
+		case b.lending == nil:
+			return fmt.Errorf("node %s lends nothing (offload: off)", b.cfg.Name)
 		}
-		reply = d.lending.Lend(r.Question)
+		reply = b.lending.Lend(r.Question)
 		return nil
 	})
 	return reply, err
@@ -105,35 +113,35 @@ func (d *daemon) answerPeer(who socket.Peer, line []byte) (any, error) {
 
 // awaitDevice waits until a device has been borrowed for a program on a node that has none of its
 // own, or says why there is none.
-func (d *daemon) awaitDevice() error {
+func (b *borrowing) awaitDevice() error {
 	deadline := time.NewTimer(lending.Patience)
 	defer deadline.Stop()
-	err := d.awaitBorrowed(deadline.C, nil)
+	err := b.awaitBorrowed(deadline.C, nil)
 	if errors.Is(err, lending.ErrTooLong) {
-		return refusal.New(refusal.NoDevice, "this node has no devices of its own, and its peers lent it none within %v (%s): try again later, or name more peers (peers: in its configuration)", lending.Patience, d.lending.WhyNone())
+		return refusal.New(refusal.NoDevice, "this node has no devices of its own, and its peers lent it none within %v (%s): try again later, or name more peers (peers: in its configuration)", lending.Patience, b.lending.WhyNone())
 	}
 	return err
 }
 
 // awaitAnother waits for a device for a client whose borrowed device is lost, on a node that has no
 // other: without any device a worker cannot find out what the program's modules hold.
-func (d *daemon) awaitAnother(c *client) {
-	_ = d.awaitBorrowed(nil, c.gone)
+func (b *borrowing) awaitAnother(c *client) {
+	_ = b.awaitBorrowed(nil, c.gone)
 }
 
 // awaitBorrowed waits until the node has a device, own or borrowed. It gives up when late fires or gone is
 // closed.
-func (d *daemon) awaitBorrowed(late <-chan time.Time, gone <-chan struct{}) error {
-	has := func() bool { return len(d.stock.Load().Infos()) > 0 }
+func (b *borrowing) awaitBorrowed(late <-chan time.Time, gone <-chan struct{}) error {
+	has := func() bool { return len(b.stock.Load().Infos()) > 0 }
 	if has() {
 		return nil
 	}
-	if !d.cfg.Offload.Borrows() {
+	if !b.cfg.Offload.Borrows() {
 		return refusal.ErrNoDevices
 	}
-	switch err := d.lending.Await(has, late, gone); {
+	switch err := b.lending.Await(has, late, gone); {
 	case errors.Is(err, lending.ErrEnded):
-		return d.ending.notNow()
+		return b.notNow()
 	case errors.Is(err, lending.ErrGone):
 		return refusal.ErrNoDevices
 	default:
@@ -154,11 +162,11 @@ type together struct {
 // program whose launches are mapped would use one more while it launches kernels and has sent some
 // to each device that it was lent: so it gets them one after the other, and no more than it makes
 // use of.
-func (d *daemon) wishes(view *vgpu.View) (wishes int) {
+func (b *borrowing) wishes(view *vgpu.View) (wishes int) {
 	met := map[together]bool{}
 	for i := range view.Clients {
 		v := &view.Clients[i]
-		c := d.clients[v.ID]
+		c := b.clients[v.ID]
 		if c == nil || c.ending || c.isGuest() || c.under.Granted != nil || v.State != vgpu.Assigned {
 			continue
 		}
@@ -169,9 +177,9 @@ func (d *daemon) wishes(view *vgpu.View) (wishes int) {
 			met[at] = true
 		}
 		if kernels := v.Kernels + c.further().Kernels; kernels != c.kernels {
-			c.kernels, c.launched = kernels, d.loop.Now()
+			c.kernels, c.launched = kernels, b.loop.Now()
 		}
-		if c.wishesFurther(d.loop.Now()) {
+		if c.wishesFurther(b.loop.Now()) {
 			wishes++
 		}
 	}
@@ -199,12 +207,12 @@ func (c *client) wishesFurther(now time.Duration) bool {
 }
 
 // ownDevices lists the node's own devices that take programs.
-func (d *daemon) ownDevices(view *vgpu.View) []offload.Device {
+func (b *borrowing) ownDevices(view *vgpu.View) []offload.Device {
 	var list []offload.Device
 	at := map[vgpu.DeviceID]int{}
 	shown := 0 // guests number devices by their place among those that they are shown
 	for i, v := range view.Devices {
-		e := &d.stock.Load().Entries[i]
+		e := &b.stock.Load().Entries[i]
 		if !e.Here || e.Kind == settings.KindRemote {
 			continue
 		}
@@ -214,7 +222,7 @@ func (d *daemon) ownDevices(view *vgpu.View) []offload.Device {
 		}
 	}
 	for _, v := range view.Clients {
-		c := d.clients[v.ID]
+		c := b.clients[v.ID]
 		if i, own := at[v.Device]; own && v.State == vgpu.Assigned && c != nil && c.isGuest() {
 			list[i].Used--
 			list[i].Guests++
@@ -230,14 +238,14 @@ func (c *client) isGuest() bool { return c.guest.is }
 // loseSilent takes away a device whose lender is silent. The workers that use it may be waiting for
 // an answer of the lender, and would not read a message: they are killed, and their clients
 // rebuilt.
-func (d *daemon) loseSilent(id vgpu.DeviceID, why string) {
+func (b *borrowing) loseSilent(id vgpu.DeviceID, why string) {
 	var there []*client
-	for _, c := range d.clients {
+	for _, c := range b.clients {
 		if c.worker != nil && !c.ending && (c.device == id || c.loans[id] != nil) {
 			there = append(there, c)
 		}
 	}
-	d.stock.Lose(id, why)
+	b.stock.Lose(id, why)
 	for _, c := range there {
 		c.why, c.blames = fmt.Sprintf("device %d is gone: %s", id, why), int(id)+1
 		c.worker.Kill()

@@ -151,6 +151,7 @@ type parts struct {
 	loads     loads
 	faults    faults
 	orders    orders
+	borrowing borrowing
 	parking   parking
 	traces    traces
 	files     files
@@ -364,7 +365,7 @@ func (d *daemon) assemble() (err error) {
 	d.grants = grants.NewBook(grants.Node{Dispatcher: d.core, Now: d.loop.Clock, Save: d.files.saveNode, End: d.endGranted, Log: d.log})
 	d.spares = d.staff.newSpares(d.common, d.rights.Own.Name)
 	d.lenders = lending.NewLenders(d.loop.Do, d.opts.Open, d.loop.Now, maxMissed)
-	d.lending, err = lending.New(d.cfg, d.loop, lendingNode{d}, struct {
+	d.lending, err = lending.New(d.cfg, d.loop, &d.borrowing, struct {
 		*stock.Stock
 		*dispatch.Dispatcher
 	}{d.stock, d.core}, lending.Options{
@@ -374,6 +375,7 @@ func (d *daemon) assemble() (err error) {
 		return err
 	}
 	c := d.common
+	d.borrowing = borrowing{common: c, rights: d.rights, lending: d.lending, lenders: d.lenders, loads: &d.loads, notNow: d.ending.notNow}
 	d.terms = terms{common: c, rights: d.rights, names: d.names, grants: d.grants, lending: d.lending, loans: &d.loans, pictures: &d.pictures}
 	d.quota = quota{common: c, perOwner: map[string]uint64{}, perUser: map[string]int{}}
 	d.staff = staff{
@@ -383,7 +385,7 @@ func (d *daemon) assemble() (err error) {
 	d.users = users{common: c, files: &d.files, staff: &d.staff}
 	d.rebuilder = rebuilder{
 		common: c, heart: newHeartbeat(d.cfg.WorkerTimeout), staff: &d.staff, loans: &d.loans, loads: &d.loads, keeper: d.keeper,
-		awaitAnother: d.awaitAnother, checkLenders: d.checkLenders, accompany: d.entrance.accompany, assign: d.assign, forget: d.forget, end: d.end,
+		awaitAnother: d.borrowing.awaitAnother, checkLenders: d.borrowing.checkLenders, accompany: d.entrance.accompany, assign: d.assign, forget: d.forget, end: d.end,
 	}
 	d.loads = loads{common: c, lending: d.lending, lenders: d.lenders, precedence: &d.precedence}
 	d.loans = loans{
@@ -411,7 +413,7 @@ func (d *daemon) assemble() (err error) {
 	d.desk = requests.New(requests.Options{
 		Rights: d.rights, Node: d.cfg.Name, Loop: d.loop, Core: d.core, Stock: d.stock, Grants: d.grants, Clients: owned, Services: d.opts.Services,
 		Handlers: map[string]requests.Handler{
-			"status": d.pictures.answerStatus, "monitor": d.terms.answerMonitor, "stop": d.ending.answerStop, "adopt": d.adoption.answerAdopt, "peer": d.answerPeer,
+			"status": d.pictures.answerStatus, "monitor": d.terms.answerMonitor, "stop": d.ending.answerStop, "adopt": d.adoption.answerAdopt, "peer": d.borrowing.answerPeer,
 		},
 		Orders:  map[string]requests.Order{ask.CheckpointRequest: d.orders.checkpointClient, ask.RestoreRequest: d.orders.restoreClient, ask.ReviveRequest: d.orders.revive},
 		Picture: d.pictures.picture, GrantStatus: d.pictures.grantStatus, Closing: d.ending.whyClosed, MayUse: d.terms.mayUse, Names: d.names, Log: d.log,
@@ -421,7 +423,7 @@ func (d *daemon) assemble() (err error) {
 		common: c, rights: d.rights, names: d.names, socket: d.socket, places: d.places, turned: door.NewPlaces(maxTurnedEach, maxTurned), refusals: door.Sparing{Most: maxRefusals},
 		desk: d.desk, terms: &d.terms, staff: &d.staff, loads: &d.loads, ending: &d.ending, keeper: d.keeper, sharing: d.sharing,
 		newcomer: newcomer{
-			awaited: d.adoption.awaited, adoptFrom: d.adoption.adoptFrom, awaitDevice: d.awaitDevice, admit: d.admit, attachWith: d.adoption.attachWith, assign: d.assign, end: d.end,
+			awaited: d.adoption.awaited, adoptFrom: d.adoption.adoptFrom, awaitDevice: d.borrowing.awaitDevice, admit: d.admit, attachWith: d.adoption.attachWith, assign: d.assign, end: d.end,
 		},
 	}
 	return nil

@@ -209,6 +209,9 @@ func fatalWorker() error {
 
 type fatalDevice struct{ device.Device }
 
+// Can hides what takes the context that is wrapped.
+func (fatalDevice) Can() *device.DeviceCan { return &device.DeviceCan{} }
+
 func (d fatalDevice) Open(c device.Config) (device.Context, error) {
 	opened, err := d.Device.Open(c)
 	return fatalContext{opened}, err
@@ -381,6 +384,8 @@ func lossyWorker() error {
 }
 
 type lossyDevice struct{ device.Device }
+
+func (lossyDevice) Can() *device.DeviceCan { return &device.DeviceCan{} }
 
 func (d lossyDevice) Open(c device.Config) (device.Context, error) {
 	if _, err := os.Stat(os.Getenv("MUSTER_TEST_GATE") + ".gone"); err == nil {

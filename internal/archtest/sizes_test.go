@@ -28,7 +28,6 @@ const stillLarge = `
 41 methods device/remote/stream
 52 fields node/worker/worker
 43 fields node/vgpu/client
-43 fields node/client
 33 fields device/cuda/gpuContext
 26 fields head/daemon/daemon
 `

@@ -290,7 +290,8 @@ func TestRestoreBaseRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	blobs := [][]byte{}
-	core.Modules.blobs(func(b []byte) []byte { blobs = append(blobs, b); return b })
+	state := core.keepers.state()
+	state.blobs(func(b []byte) []byte { blobs = append(blobs, b); return b })
 	if _, err := RestoreBase(Base{Client: data, Blobs: blobs}, noMemory); !errors.Is(err, ErrSaved) || !strings.Contains(err.Error(), "it is on a device") {
 		t.Errorf("a client that is on a device: %v", err)
 	}

@@ -260,7 +260,13 @@ func (c *Core) Lost(now Time, m control.Lost, ended bool) ([]Op, error) {
 		return c.advance()
 	}
 	d := c.config.Devices[index]
-	c.gone(index)
+	devices := slices.Clone(c.config.Devices)
+	devices[index].Memory = 0 // so that no kernel relies on it
+	c.config.know(devices)
+	c.memory.linkPeers()
+	if l := &c.standing.Lease; l.Wanting && c.queue.Head != nil { // it may have relied on it: it is sent again (Lease.Stale)
+		l.Wanting, l.Stale = false, true
+	}
 	if c.standing.Lease.Held && c.standing.Lease.Device == index { // this also answers a revocation of it
 		c.activity.stop()
 		c.standing.Lease = Lease{Number: c.standing.Lease.Number}
@@ -477,13 +483,18 @@ func (c *Core) try(m *Message) (done bool, err error) {
 	if errors.Is(err, ErrProtocol) || errors.Is(err, errDecode) {
 		return true, fmt.Errorf("%v: %w", m.Header.Op, err)
 	}
+	c.giveUpOn(m, err)
+	return true, nil
+}
+
+// giveUpOn ends a message that cannot be done, which waits or not.
+func (c *Core) giveUpOn(m *Message, err error) {
 	if h := c.queue.Head; h != nil {
 		c.queue.Head = nil
 		c.modules.undo(h)
 	}
 	c.modules.refusedLoad(m, err)
 	c.refuse(err)
-	return true, nil
 }
 
 // refuse tells the program that the current message could not be done: at once if the message has
@@ -584,19 +595,6 @@ func (c *Core) AddDevice(now Time, index int, d Device) ([]Op, error) {
 	return c.advance()
 }
 
-// gone notes that a device has no memory any more, so that no kernel relies on it. A Want that is
-// not answered may have relied on it, and is sent again; a refusal that is on its way may answer
-// the first one (Lease.Stale).
-func (c *Core) gone(index int) {
-	devices := slices.Clone(c.config.Devices)
-	devices[index].Memory = 0
-	c.config.know(devices)
-	c.memory.linkPeers()
-	if c.standing.Lease.Wanting && c.queue.Head != nil {
-		c.standing.Lease.Wanting, c.standing.Lease.Stale = false, true
-	}
-}
-
 // know sets the devices.
 func (s *setup) know(devices []Device) {
 	s.Devices, s.puts = devices, len(devices) > 0
@@ -653,17 +651,12 @@ func (c *Core) Equip(devices []Device) error {
 	return nil
 }
 
-// dropFor ends the head if there is a reason why it cannot be done.
+// dropFor ends the message that waits if there is a reason why it cannot be done.
 func (c *Core) dropFor(err error) {
-	if err == nil {
-		return
-	}
-	if c.queue.Head != nil {
-		h := c.queue.Head
-		c.queue.Head = nil
+	if h := c.queue.Head; err != nil && h != nil {
 		c.Current = h.Message.Header
-		c.modules.refusedLoad(&h.Message, err)
-		c.modules.undo(h)
+		c.giveUpOn(&h.Message, err)
+	} else if err != nil {
+		c.refuse(err)
 	}
-	c.refuse(err)
 }

@@ -407,27 +407,6 @@ func (b *runBuilder) linked(n int) bool {
 	return b.links <= mostLinks
 }
 
-// copiedGraphs returns copies whose Steps can be replaced.
-func copiedGraphs(all map[uint32]*Graph) map[uint32]*Graph {
-	if len(all) == 0 {
-		return nil
-	}
-	made := make(map[uint32]*Graph, len(all))
-	for id, g := range all {
-		made[id] = &Graph{Steps: g.Steps, More: g.More, Launches: g.Launches}
-	}
-	return made
-}
-
-// graphBlobs lets f replace the bytes of definitions, always in the same order.
-func graphBlobs(all map[uint32]*Graph, f func([]byte) []byte) {
-	for _, id := range slices.Sorted(maps.Keys(all)) {
-		if g := all[id]; g != nil { // else it is damaged, which check reports
-			g.Steps = f(g.Steps)
-		}
-	}
-}
-
 // check decodes and checks the definitions of a restored client.
 func (gs *graphs) check() error {
 	for id, g := range gs.Graphs {

@@ -341,7 +341,10 @@ func (s *State) leave(events []uint32, o Outcome) error {
 	s.Modules = s.Modules.copied()
 	s.Modules.forget()
 	s.Modules.keep(o.Saved)
-	s.Graphs = copiedGraphs(s.Graphs)
+	s.Graphs = maps.Clone(s.Graphs)
+	for id, g := range s.Graphs {
+		s.Graphs[id] = &Graph{Steps: g.Steps, More: g.More, Launches: g.Launches}
+	}
 	if len(was.Contexts) == 0 {
 		return nil
 	}
@@ -381,25 +384,24 @@ func (m *Modules) copied() Modules {
 	return all
 }
 
-// blobs lets f replace everything that may be large, always in the same order.
+// blobs lets f replace everything that may be large, always in the same order. What is nil is damaged, which check
+// reports.
 func (s *State) blobs(f func([]byte) []byte) {
-	s.Modules.blobs(f)
-	graphBlobs(s.Graphs, f)
-}
-
-func (m *Modules) blobs(f func([]byte) []byte) {
-	for _, serial := range slices.Sorted(maps.Keys(m.All)) {
-		mod := m.All[serial]
-		if mod == nil {
-			continue // damaged, which check reports
-		}
-		mod.Image = f(mod.Image)
-		for i := range mod.Saved {
-			mod.Saved[i] = f(mod.Saved[i])
+	for _, serial := range slices.Sorted(maps.Keys(s.Modules.All)) {
+		if mod := s.Modules.All[serial]; mod != nil {
+			mod.Image = f(mod.Image)
+			for i := range mod.Saved {
+				mod.Saved[i] = f(mod.Saved[i])
+			}
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(m.Images)) {
-		m.Images[id] = f(m.Images[id])
+	for _, id := range slices.Sorted(maps.Keys(s.Modules.Images)) {
+		s.Modules.Images[id] = f(s.Modules.Images[id])
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.Graphs)) {
+		if g := s.Graphs[id]; g != nil {
+			g.Steps = f(g.Steps)
+		}
 	}
 }
 

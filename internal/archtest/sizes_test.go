@@ -20,13 +20,13 @@ var mostOf = map[string]int{"methods": 40, "fields": 25, "files": 25}
 // say, or one a thing that a document tells.
 const stillLarge = `
 30 files device/cuda
-153 methods node/worker/worker
+135 methods node/worker/worker
 129 methods node/vgpu/Core
 64 methods device/cuda/gpuContext
 55 methods device/cuda/stream
 53 methods device/remote/Context
 41 methods device/remote/stream
-52 fields node/worker/worker
+49 fields node/worker/worker
 43 fields node/vgpu/client
 33 fields device/cuda/gpuContext
 26 fields head/daemon/daemon

@@ -91,7 +91,7 @@ func (w *worker) obey() (bool, error) {
 	if len(w.orders.next) == 0 {
 		return false, nil
 	}
-	if err := w.settleLaunches(); err != nil {
+	if err := w.launches.settle(); err != nil {
 		return false, err
 	}
 	o := w.orders.next[0]

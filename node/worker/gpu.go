@@ -200,7 +200,7 @@ func (w *worker) drop(p vmm.Place) *gpu {
 		g.openGates()
 		g.leaveQueue()
 		if g.overseen {
-			w.overseer.Leaves(g)
+			w.launches.overseer.Leaves(g)
 		}
 	}
 	w.pace.Forget()

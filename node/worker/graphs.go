@@ -13,8 +13,8 @@ type built struct {
 
 // runGraph launches a graph as a whole. Where the device cannot, it submits the graph's nodes one
 // after the other to the stream.
-func (w *worker) runGraph(m *message, o *clientcore.Op) error {
-	g, err := w.contexts.at(o.Place)
+func (l *launches) runGraph(m *message, o *clientcore.Op) error {
+	g, err := l.contexts.at(o.Place)
 	if err != nil {
 		return err
 	}
@@ -25,34 +25,34 @@ func (w *worker) runGraph(m *message, o *clientcore.Op) error {
 	// A timeline records each kernel, so it needs single launches. So do shifts: parameters that
 	// hold addresses of moved variables are replaced launch by launch.
 	var graph device.Graph
-	if w.timeline == nil && !g.modules.Shifted() {
-		graph = w.graph(g, o)
+	if l.timeline == nil && !g.modules.Shifted() {
+		graph = l.graph(g, o)
 	}
 	if graph == nil {
-		return w.runNodes(m, o)
+		return l.runNodes(m, o)
 	}
 	if g.overseen {
-		if err := w.overseer.Oversee(g, on, o.Run.Kernels, "of a graph"); err != nil {
+		if err := l.overseer.Oversee(g, on, o.Run.Kernels, "of a graph"); err != nil {
 			return err
 		}
 	}
-	if w.pace != nil {
-		if err := w.makeWay(g, on); err != nil {
+	if l.pace != nil {
+		if err := l.makeWay(g, on); err != nil {
 			return err
 		}
 	}
 	if err := graph.Launch(on); err != nil {
 		return err
 	}
-	if w.pace != nil {
-		return w.pace.After(g, on)
+	if l.pace != nil {
+		return l.pace.After(g, on)
 	}
 	return nil
 }
 
 // graph returns the device's version of a graph, made or updated if necessary; nil if the device
 // cannot.
-func (w *worker) graph(g *gpu, o *clientcore.Op) device.Graph {
+func (l *launches) graph(g *gpu, o *clientcore.Op) device.Graph {
 	b := g.graphs[o.Graph]
 	if b != nil && b.run == o.Run && (b.graph == nil || b.graph.Holds()) {
 		return b.graph
@@ -61,10 +61,10 @@ func (w *worker) graph(g *gpu, o *clientcore.Op) device.Graph {
 	if b != nil && b.graph != nil && b.graph.Holds() {
 		before = b.graph
 	}
-	made, err := w.makeGraph(g, o.Run, before)
+	made, err := l.makeGraph(g, o.Run, before)
 	g.dropGraph(o.Graph)
 	if err != nil {
-		w.log.Debug("a graph is run kernel by kernel", "graph", o.Graph, "reason", err)
+		l.log.Debug("a graph is run kernel by kernel", "graph", o.Graph, "reason", err)
 	}
 	if g.graphs == nil {
 		g.graphs = map[uint32]*built{}
@@ -73,8 +73,8 @@ func (w *worker) graph(g *gpu, o *clientcore.Op) device.Graph {
 	return made
 }
 
-func (w *worker) makeGraph(g *gpu, run *clientcore.Run, before device.Graph) (device.Graph, error) {
-	d, err := w.devices.at(g.place.Index())
+func (l *launches) makeGraph(g *gpu, run *clientcore.Run, before device.Graph) (device.Graph, error) {
+	d, err := l.device(g.place.Index())
 	if err != nil {
 		return nil, err
 	}
@@ -100,11 +100,11 @@ func (w *worker) makeGraph(g *gpu, run *clientcore.Run, before device.Graph) (de
 }
 
 // runNodes submits the nodes of a graph in the order of the list, which their dependencies allow.
-func (w *worker) runNodes(m *message, o *clientcore.Op) error {
+func (l *launches) runNodes(m *message, o *clientcore.Op) error {
 	for i := range o.Run.Nodes {
 		node := o.Run.Nodes[i].Op
 		node.Place, node.Stream = o.Place, o.Stream
-		if err := operations[node.Kind].do(w, m, &node); err != nil {
+		if err := l.do(m, &node); err != nil {
 			return err
 		}
 	}

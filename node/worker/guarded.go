@@ -7,14 +7,14 @@ import (
 )
 
 // watching returns a guard that reports to the core what memory a kernel used.
-func (w *worker) watching(g *clientcore.Guarded) *device.Guard {
+func (l *launches) watching(g *clientcore.Guarded) *device.Guard {
 	kernel := g.Kernel
 	return &device.Guard{Ranges: arenas(g.Ranges), Touched: func(used []device.Arena) {
 		s := clientcore.Seen{Kernel: kernel}
 		for _, r := range used {
 			s.Used = append(s.Used, vmm.Range{Addr: r.Base, Size: r.Size})
 		}
-		w.spread.saw(s)
+		l.spread.saw(s)
 	}}
 }
 
@@ -32,13 +32,13 @@ type trapped struct {
 	goes chan<- vmm.Range // what it may use; of size 0 if nothing
 }
 
-// guardedLaunch launches a kernel that may use only the memory it is expected to use, and waits for
+// guarded launches a kernel that may use only the memory it is expected to use, and waits for
 // its end. If the kernel is about to use other memory, it stops, the loop brings that memory, and
 // the kernel goes on. Nothing else runs on its device meanwhile: other kernels there would stop
 // with it, and if bringing memory had to wait for a kernel on another device that waits for one of
 // those, none would ever end.
-func (w *worker) guardedLaunch(m *message, g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
-	if err := w.drain(g); err != nil {
+func (l *launches) guarded(m *message, g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
+	if err := l.drain(g); err != nil {
 		return err
 	}
 	traps := make(chan trapped)
@@ -54,18 +54,18 @@ func (w *worker) guardedLaunch(m *message, g *gpu, f device.Function, on device.
 		r := <-goes
 		return device.Arena{Base: r.Addr, Size: r.Size}, r.Size > 0
 	}}
-	if err := w.measuredLaunch(m, g, f, on, g.modules.Here(o)); err != nil {
+	if err := l.measured(m, g, f, on, g.modules.Here(o)); err != nil {
 		return err
 	}
 	ended := make(chan struct{})
-	w.others.Go(func() {
+	l.answers.Go(func() {
 		defer close(ended)
-		_ = g.context.Synchronise(w.ctx) // the next wait reports a fault
+		_ = g.context.Synchronise(l.answers.Context) // the next wait reports a fault
 	})
 	for {
 		select {
 		case t := <-traps:
-			r, err := w.bring(g, o.Guard.Kernel, t.addr)
+			r, err := l.bring(g, o.Guard.Kernel, t.addr)
 			t.goes <- r
 			if err != nil {
 				return err
@@ -78,8 +78,8 @@ func (w *worker) guardedLaunch(m *message, g *gpu, f device.Function, on device.
 
 // bring brings the memory that a guarded kernel is about to use. It returns a range of size 0 if
 // the client has nothing at the address.
-func (w *worker) bring(g *gpu, k clientcore.Kernel, addr uint64) (vmm.Range, error) {
-	plan, r, ok := w.core.Trapped(g.place, k, addr)
+func (l *launches) bring(g *gpu, k clientcore.Kernel, addr uint64) (vmm.Range, error) {
+	plan, r, ok := l.core().Trapped(g.place, k, addr)
 	if !ok {
 		return vmm.Range{}, nil
 	}
@@ -92,14 +92,14 @@ func (w *worker) bring(g *gpu, k clientcore.Kernel, addr uint64) (vmm.Range, err
 		default:
 			continue
 		}
-		from, err := w.contexts.at(source)
+		from, err := l.contexts.at(source)
 		if err == nil {
-			err = w.drain(from)
+			err = l.drain(from)
 		}
 		if err != nil {
 			return vmm.Range{}, err
 		}
 	}
-	_, err := w.move(plan, true)
+	_, err := l.move(plan, true)
 	return r, err
 }

@@ -30,49 +30,49 @@ const mostLate = 1024
 // is unproven, and not if a timeline or a ticket needs the time of this very launch. The last
 // argument of LaunchLater says whether another launch follows in the ring; a single launch is made
 // at once, since handing it to the other thread takes longer.
-func (w *worker) give(m *message, g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
-	if w.hosts.outstanding() > 0 {
+func (l *launches) give(m *message, g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
+	if l.outstanding() > 0 {
 		how := o.How
-		return w.block(func() error { return on.Launch(f, how) })
+		return l.answers.Block(func() error { return on.Launch(f, how) })
 	}
 	can := on.Can()
-	if can.LaunchLater == nil || w.replay != nil || w.unproven || w.timeline != nil || o.Ticket != 0 {
+	if can.LaunchLater == nil || l.prompt() || l.timeline != nil || o.Ticket != 0 {
 		return on.Launch(f, o.How)
 	}
-	number, late, err := can.LaunchLater(f, o.How, w.consumer.Follows(wire.OpLaunch))
+	number, late, err := can.LaunchLater(f, o.How, l.consumer.Follows(wire.OpLaunch))
 	if late {
-		w.late = append(w.late, lateLaunch{g, can.Refused, number, *m})
+		l.late = append(l.late, lateLaunch{g, can.Refused, number, *m})
 	}
 	return err
 }
 
-// settleLaunches waits until the devices have made all launches that they accepted, and handles the
+// settle waits until the devices have made all launches that they accepted, and handles the
 // refused ones. It goes context by context, since Refused answers for one context.
-func (w *worker) settleLaunches() error {
-	for len(w.late) > 0 {
-		g := w.late[0].gpu
+func (l *launches) settle() error {
+	for len(l.late) > 0 {
+		g := l.late[0].gpu
 		var rest, of []lateLaunch
-		if len(w.contexts.open) > 1 {
-			for _, l := range w.late {
-				if l.gpu == g {
-					of = append(of, l)
+		if len(l.contexts.open) > 1 {
+			for _, one := range l.late {
+				if one.gpu == g {
+					of = append(of, one)
 				} else {
-					rest = append(rest, l)
+					rest = append(rest, one)
 				}
 			}
 		} else {
-			of = w.late
+			of = l.late
 		}
 		var refused []device.Refusal
-		if w.contexts.has(g) { // otherwise the context is closed, and its launches ended with it
+		if l.contexts.has(g) { // otherwise the context is closed, and its launches ended with it
 			refused = of[0].refused()
 		}
 		if len(refused) == 0 && rest == nil {
-			w.late = w.late[:0]
+			l.late = l.late[:0]
 			return nil
 		}
-		w.late = rest
-		if err := w.refusedLate(of, refused); err != nil {
+		l.late = rest
+		if err := l.refusedLate(of, refused); err != nil {
 			return err
 		}
 	}
@@ -80,20 +80,20 @@ func (w *worker) settleLaunches() error {
 }
 
 // refusedLate reports the refused launches of a list to the core.
-func (w *worker) refusedLate(list []lateLaunch, refused []device.Refusal) error {
+func (l *launches) refusedLate(list []lateLaunch, refused []device.Refusal) error {
 	for _, r := range refused {
 		var fault *device.Fault
 		// A fault is not the refusal of one launch: it concerns the whole context.
 		if errors.As(r.Err, &fault) || errors.Is(r.Err, device.ErrClosed) {
-			return w.found(w.told.Sticky.Current(), r.Err)
+			return l.found(l.answers.Told.Sticky.Current(), r.Err)
 		}
 		for i := range list {
-			l := &list[i]
-			if l.number != r.Number {
+			one := &list[i]
+			if one.number != r.Number {
 				continue
 			}
-			ops, err := w.core.RefusedLate(w.now(), l.message.Header, r.Err)
-			if err := w.perform(&l.message, ops, err); err != nil {
+			ops, err := l.core().RefusedLate(l.answers.Now(), one.message.Header, r.Err)
+			if err := l.perform(&one.message, ops, err); err != nil {
 				return err
 			}
 		}

@@ -8,7 +8,6 @@ import (
 	"muster/internal/laps"
 	"muster/node/clientcore"
 	"muster/node/journal"
-	"muster/node/worker/told"
 	"muster/node/worker/trace"
 	"muster/vmm"
 	"muster/wire"
@@ -63,8 +62,8 @@ func init() { // not where it is declared, since some of them carry out others
 		clientcore.CopyOut:     {do: copied((*copies).out), dropped: wasGiven, recorded: trace.Row{Kind: timeline.CopyOut, From: true}},
 		clientcore.Copy:        {do: submitted((*gpu).copy), recorded: trace.Row{Kind: timeline.CopyWithin}},
 		clientcore.Fill:        {do: submitted((*gpu).fill), recorded: trace.Row{Kind: timeline.Fill}},
-		clientcore.Launch:      {do: (*worker).launch, recorded: trace.Row{Kind: timeline.Kernel}},
-		clientcore.RunGraph:    {do: (*worker).runGraph},
+		clientcore.Launch:      {do: func(w *worker, m *message, o *clientcore.Op) error { return w.launches.launch(m, o) }, recorded: trace.Row{Kind: timeline.Kernel}},
+		clientcore.RunGraph:    {do: func(w *worker, m *message, o *clientcore.Op) error { return w.launches.runGraph(m, o) }},
 		clientcore.After:       {do: onStream((*worker).after)},
 		clientcore.Record:      {do: submitted((*gpu).record)},
 		clientcore.Wait:        {do: onStream((*worker).waitForEvent)},
@@ -246,85 +245,6 @@ func (w *worker) giveBack(_ *message, o *clientcore.Op) error {
 }
 
 // --- on devices -------------------------------------------------------------------
-
-// launch launches a kernel.
-func (w *worker) launch(m *message, o *clientcore.Op) error {
-	if w.explains > 0 {
-		w.explain()
-	}
-	g, err := w.contexts.at(o.Place)
-	if err != nil {
-		return err
-	}
-	f, err := g.modules.Function(o)
-	if err != nil {
-		return err
-	}
-	on, err := g.stream(o.Stream)
-	if err != nil {
-		return err
-	}
-	if o.Guard != nil {
-		if o.Guard.Traps {
-			return w.guardedLaunch(m, g, f, on, o)
-		}
-		o.How.Guard = w.watching(o.Guard)
-	}
-	here := g.modules.Here(o)
-	if o.Ticket == 0 && w.timeline == nil {
-		return w.submitLaunch(m, g, f, on, here)
-	}
-	return w.measuredLaunch(m, g, f, on, here)
-}
-
-// explain tells the program's user to which device the current launch goes, and why.
-func (w *worker) explain() {
-	d, ok := w.core.Decided()
-	if !ok {
-		return
-	}
-	w.explains--
-	for _, line := range told.Explained(&d) {
-		w.shared.Notify(line)
-	}
-}
-
-// measuredLaunch launches a kernel, and has its time reported to the core or recorded in the timeline.
-func (w *worker) measuredLaunch(m *message, g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
-	give := func() error { return w.submitLaunch(m, g, f, on, o) }
-	if w.timeline != nil {
-		untraced := give
-		give = func() error { return w.timeline.Submit(g, on, operations[o.Kind].recorded, o, untraced) }
-	}
-	if o.Ticket != 0 {
-		return w.timedLaunch(g, on, o, give)
-	}
-	return give()
-}
-
-// submitLaunch launches a kernel, after giving way to other clients if it must.
-func (w *worker) submitLaunch(m *message, g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
-	if g.overseen {
-		if err := w.overseer.Oversee(g, on, 1, f.Info().Name); err != nil {
-			return err
-		}
-	}
-	if w.pace == nil {
-		return w.give(m, g, f, on, o)
-	}
-	if err := w.makeWay(g, on); err != nil {
-		return err
-	}
-	if err := w.give(m, g, f, on, o); err != nil {
-		return err
-	}
-	return w.pace.After(g, on)
-}
-
-// makeWay makes the client give way to others before a launch, if it has to.
-func (w *worker) makeWay(g *gpu, on device.Stream) error {
-	return w.pace.Before(g.place.Index(), on, w.core.Activity.Watching, w.hosts.outstanding() > 0)
-}
 
 // copy copies within the context.
 func (g *gpu) copy(on device.Stream, o *clientcore.Op) error {
@@ -601,6 +521,7 @@ func (w *worker) beginTimeline() {
 	}
 	w.say(control.Traced{})
 	w.timeline = trace.New(w.ctx, w.block, func() uint32 { return w.current.Header.Seq }, w.devices.configs)
+	w.launches.timeline = w.timeline
 	w.timeline.Rebuilt(w.rebuilt)
 }
 

@@ -46,7 +46,7 @@ var errNotSame = fmt.Errorf("the client could not be rebuilt: %w", errEnded)
 // fold makes a base, and measures the speed of copying from the device. Late launches are settled
 // first: a base must not include a launch that may still be refused.
 func (w *worker) fold() error {
-	if err := w.settleLaunches(); err != nil {
+	if err := w.launches.settle(); err != nil {
 		return err
 	}
 	dirty, start := w.core.Dirty(), time.Now()

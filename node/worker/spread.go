@@ -164,22 +164,22 @@ func (g *gpu) relay() (device.Stream, error) {
 	return on, err
 }
 
-// timedLaunch launches a kernel, and reports to the core how long it ran.
-func (w *worker) timedLaunch(g *gpu, on device.Stream, o *clientcore.Op, give func() error) error {
+// timed launches a kernel, and reports to the core how long it ran.
+func (l *launches) timed(g *gpu, on device.Stream, o *clientcore.Op, give func() error) error {
 	ticket, at := o.Ticket, g.place.Index()
-	w.enqueue(g)
+	l.enqueue(g)
 	ended := func(took time.Duration) {
 		g.dequeue()
-		w.spread.add(ticket, at, took)
+		l.spread.add(ticket, at, took)
 	}
 	timer := on.Can().Time
-	if timer == nil || w.timeline != nil { // the timeline uses the timer
+	if timer == nil || l.timeline != nil { // the timeline uses the timer
 		begin := time.Now()
 		if err := give(); err != nil {
 			g.dequeue()
 			return err
 		}
-		return w.block(func() error { return on.Call(func() { ended(g.since(begin)) }) })
+		return l.answers.Block(func() error { return on.Call(func() { ended(g.since(begin)) }) })
 	}
 	timer(func(begin, end time.Time, _ uint64) { ended(end.Sub(begin)) })
 	err := give()
@@ -191,14 +191,14 @@ func (w *worker) timedLaunch(g *gpu, on device.Stream, o *clientcore.Op, give fu
 }
 
 // enqueue lets the mappers of other programs know that there is one launch more on a device.
-func (w *worker) enqueue(g *gpu) {
-	if w.pace == nil {
+func (l *launches) enqueue(g *gpu) {
+	if l.pace == nil {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.queue == nil && !g.queueless {
-		g.queue = w.pace.Queue(g.place.Index())
+		g.queue = l.pace.Queue(g.place.Index())
 		g.queueless = g.queue == nil
 	}
 	g.queue.Add(1)
@@ -249,8 +249,8 @@ func (s *spread) saw(seen clientcore.Seen) {
 }
 
 // tellEnds tells the core which kernels have ended. Only the loop may call it.
-func (w *worker) tellEnds() {
-	s := &w.spread
+func (l *launches) tellEnds() {
+	s := &l.spread
 	if !s.some.Load() {
 		return
 	}
@@ -259,9 +259,9 @@ func (w *worker) tellEnds() {
 	s.ended, s.seen = nil, nil
 	s.some.Store(false)
 	s.mu.Unlock()
-	w.core.Ran(w.now(), ended)
+	l.core().Ran(l.answers.Now(), ended)
 	for _, one := range seen {
-		w.core.Observed(one)
+		l.core().Observed(one)
 	}
 }
 

@@ -84,24 +84,19 @@ type worker struct {
 
 	host         *hostcopy.Memory
 	mover        mover
+	launches     launches
 	warnedOfRoom bool    // the log already says that the disk is full
 	reach        reach   // the program's memory that kernels reach
 	commons      commons // memory shared with other clients
 	contexts     contexts
 	answers      answers.Answers
-	late         []lateLaunch
 	hosts        hosts
 	copies       copies
-	spread       spread
-	// explains is the number of launches for which the program's user is still to be told the
-	// reason for the choice of device.
-	explains int
-	checking bool // some open device checks the memory accesses of kernels
-	staging  *staging.Staging
-	told     *told.Told
-	passing  passing
-	pace     *pace.Pacer // nil: this client never makes way for others
-	overseer *kernellimit.Overseer
+	checking     bool // some open device checks the memory accesses of kernels
+	staging      *staging.Staging
+	told         *told.Told
+	passing      passing
+	pace         *pace.Pacer // nil: this client never makes way for others
 
 	timeline   *trace.Recorder // nil: no timeline was asked for
 	neighbours trace.Neighbours
@@ -265,11 +260,10 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	if w.pace.IsLatency() {
 		w.consumer.Linger = pace.NextRequest
 	}
-	w.explains = serve.Explain
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.line = line.New(w.ctx, conn, line.Terms{Client: serve.Client, Node: serve.Node, Grace: serve.OrphanGrace}, files[0], files[1], w.log)
 	heard := func() bool { return w.inbox.Len() > 0 }
-	w.overseer = kernellimit.New(serve.KernelTime, kernellimit.Means{
+	overseer := kernellimit.New(serve.KernelTime, kernellimit.Means{
 		Context: w.ctx, Go: w.others.Go, Now: w.now, Block: w.block, Waits: func() bool { return w.hosts.outstanding() > 0 }, TooLong: w.overtime,
 	})
 	w.staging = staging.New(w.consumer.Release)
@@ -304,6 +298,12 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	w.copies = copies{
 		shared: shared, host: w.host, keeper: w.keeper, staging: w.staging, contexts: &w.contexts,
 		block: w.block, blockLong: w.blockLong, outstanding: w.hosts.outstanding, log: log,
+	}
+	w.launches = launches{
+		contexts: &w.contexts, answers: &w.answers, consumer: w.consumer, pace: w.pace, overseer: overseer, log: log, explains: serve.Explain,
+		core: func() *clientcore.Core { return w.core }, outstanding: w.hosts.outstanding, prompt: func() bool { return w.replay != nil || w.unproven },
+		drain: w.drain, move: w.move, device: w.devices.at, perform: w.perform, found: w.found,
+		do: func(m *message, o *clientcore.Op) error { return operations[o.Kind].do(w, m, o) },
 	}
 	w.mover = mover{ctx: w.ctx, contexts: &w.contexts, host: w.host, block: w.block, drain: w.drain, now: w.now, log: log}
 	w.reach = reach{shared: shared, arena: files[1], contexts: &w.contexts, keeper: w.keeper, block: w.block, log: log, tries: serve.Tries}
@@ -532,8 +532,8 @@ func (w *worker) step() error {
 	if err := w.maybeFold(); err != nil {
 		return err
 	}
-	if len(w.late) >= mostLate {
-		if err := w.settleLaunches(); err != nil {
+	if len(w.launches.late) >= mostLate {
+		if err := w.launches.settle(); err != nil {
 			return err
 		}
 	}
@@ -569,7 +569,7 @@ func (w *worker) step() error {
 
 // nothingCame does periodic work when the program has sent nothing.
 func (w *worker) nothingCame() error {
-	if err := w.settleLaunches(); err != nil {
+	if err := w.launches.settle(); err != nil {
 		return err
 	}
 	w.keeper.LetGo() // the program may be waiting for this staging memory
@@ -591,7 +591,7 @@ func (w *worker) patience() time.Duration {
 
 // next hands the first of the messages that were read ahead to the core.
 func (w *worker) next() error {
-	if err := w.settleLaunches(); err != nil {
+	if err := w.launches.settle(); err != nil {
 		return err
 	}
 	if len(w.backlog) > 0 {
@@ -609,8 +609,8 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 		return w.nothingCame()
 	}
 	// The message has an answer, which must report launches that the device has refused since.
-	if h.Slot >= 0 && len(w.late) > 0 {
-		if err := w.settleLaunches(); err != nil {
+	if h.Slot >= 0 && len(w.launches.late) > 0 {
+		if err := w.launches.settle(); err != nil {
 			return err
 		}
 	}
@@ -632,7 +632,7 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 	}
 	w.over = false
 	w.current = message{Header: h, Entry: e, Stage: w.staging.Take(h.Release)}
-	w.tellEnds()
+	w.launches.tellEnds()
 	if w.serve.Mapping != "" && w.pace != nil && h.Op == wire.OpLaunch {
 		w.pace.TellQueues(w.core.MappedTo(), w.core.Queues)
 	}
@@ -743,7 +743,7 @@ func (w *worker) noticedMeanwhile(n notice) error {
 // heard handles one message of the daemon.
 func (w *worker) heard(m control.ToWorker) error {
 	w.timeline.Told(m)
-	if err := w.settleLaunches(); err != nil {
+	if err := w.launches.settle(); err != nil {
 		return err
 	}
 	switch m := m.(type) {
@@ -817,7 +817,7 @@ func (w *worker) observe() error {
 		return w.found(w.told.Sticky.Current(), err)
 	}
 	w.pace.Look(quiet)
-	w.tellEnds()
+	w.launches.tellEnds()
 	return w.handle(w.core.Observe(w.now(), quiet, w.answers.LastEnd()))
 }
 
@@ -860,7 +860,7 @@ func (w *worker) end(err error) error {
 	}
 	w.log.Info("client ended", "reason", reason)
 	w.shared.Close(reason)
-	w.tellEnds()
+	w.launches.tellEnds()
 	w.sayAll(w.core.Last(w.now()))
 	w.say(control.Report{Stats: w.core.Stats()})
 	last := control.Ended{Reason: reason}

@@ -72,14 +72,10 @@ func (act *actions) ending(user string, ref Ref, end func(*job)) *chore {
 
 // answerChanged answers a request with the numbers of the jobs that it has changed, or refuses it.
 func (act *actions) answerChanged(r Request, ch *chore, err *Refusal) {
-	if err != nil {
-		act.out.answer(r, nil, err)
-		return
-	}
 	if !slices.IsSorted(ch.changed) {
 		slices.Sort(ch.changed)
 	}
-	act.out.answer(r, &api.Changed{Jobs: append([]uint64{}, slices.Compact(ch.changed)...)}, nil) // one that has come to wait again was visited twice
+	act.out.answer(r, &api.Changed{Jobs: append([]uint64{}, slices.Compact(ch.changed)...)}, err) // one that has come to wait again was visited twice
 }
 
 // nothingTo refuses a request for a job or array that has ended, or with signal one that does not run.

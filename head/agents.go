@@ -363,25 +363,22 @@ func (a *agents) loseTasks(n *node, reason string) {
 }
 
 // nodeAction performs an administrator's action on nodes.
-func (a *agents) nodeAction(ev Node) {
+func (a *agents) nodeAction(ev Node) *Refusal {
 	if !a.IsAdmin(ev.User) {
-		a.out.answer(ev.Request, nil, refusal(statusForbidden, "nodes are for administrators, and %s is none", ev.User))
-		return
+		return refusal(statusForbidden, "nodes are for administrators, and %s is none", ev.User)
 	}
 	var nodes []*node
 	for _, name := range ev.Nodes {
 		n := a.fleet.byName[name]
 		if n == nil {
-			a.out.answer(ev.Request, nil, refusal(statusNotFound, "there is no node %.64q", name))
-			return
+			return refusal(statusNotFound, "there is no node %.64q", name)
 		}
 		nodes = append(nodes, n)
 	}
 	if ev.Action == RemoveNode {
 		for _, n := range nodes {
 			if n.session != 0 || len(n.jobs) > 0 {
-				a.out.answer(ev.Request, nil, refusal(statusConflict, "node %s is connected or has jobs: stop it there, and wait until it is down", n.name))
-				return
+				return refusal(statusConflict, "node %s is connected or has jobs: stop it there, and wait until it is down", n.name)
 			}
 		}
 	}
@@ -395,13 +392,12 @@ func (a *agents) nodeAction(ev Node) {
 			a.retire(n)
 			continue
 		default:
-			a.out.answer(ev.Request, nil, refusal(statusBadRequest, "%q is nothing that can be done to a node", ev.Action))
-			return
+			return refusal(statusBadRequest, "%q is nothing that can be done to a node", ev.Action)
 		}
 		a.setNodeState(n)
 		a.touchNode(n)
 	}
-	a.out.answer(ev.Request, &api.Changed{Jobs: []uint64{}}, nil)
+	return nil
 }
 
 // touchNode queues a node's record for the store and its document for subscribers.

@@ -10,6 +10,7 @@ import (
 	"muster/model"
 	"muster/model/slurmopt"
 	"muster/policy"
+	"muster/wire/api"
 )
 
 // Core is the state of a head. Each of its parts knows only parts above it in this list.
@@ -84,13 +85,14 @@ func (c *Core) Handle(now time.Duration, ev Event) {
 	c.advance(now)
 	switch ev := ev.(type) {
 	case Submit:
-		c.intake.submit(ev)
+		done, err := c.intake.accept(ev)
+		c.out.answer(ev.Request, done, err)
 	case Cancel:
 		c.actions.cancel(ev)
 	case Change:
 		c.actions.change(ev)
 	case Node:
-		c.agents.nodeAction(ev)
+		c.out.answer(ev.Request, &api.Changed{Jobs: []uint64{}}, c.agents.nodeAction(ev))
 	case Greeted:
 		c.agents.greeted(ev.Session, ev.Hello)
 	case Said:

@@ -56,15 +56,6 @@ const (
 	shownCommand = 1024     // bytes of a job's command that are kept for display
 )
 
-func (in *intake) submit(ev Submit) {
-	done, err := in.accept(ev)
-	if err != nil {
-		in.out.answer(ev.Request, nil, err)
-		return
-	}
-	in.out.answer(ev.Request, done, nil)
-}
-
 // accept makes jobs of a submission, or says why not. Nothing is changed before all checks have
 // passed.
 func (in *intake) accept(ev Submit) (*api.Submitted, *Refusal) {
@@ -141,10 +132,12 @@ func (in *intake) read(ev Submit, owner string) (*job, *Refusal) {
 			return bad("options of more than %d bytes: give fewer", maxOptions)
 		}
 	}
-	argv := append([]string{slurmopt.Submit}, s.Options...)
-	said, err := slurmopt.Parse(argv)
-	if s.Script != "" {
+	var said *slurmopt.Options
+	var err error
+	if argv := append([]string{slurmopt.Submit}, s.Options...); s.Script != "" {
 		said, err = slurmopt.ParseScript(s.Script, argv)
+	} else {
+		said, err = slurmopt.Parse(argv)
 	}
 	if err != nil {
 		return bad("%v", err)

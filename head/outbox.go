@@ -96,6 +96,9 @@ func (o *outbox) vacate(number uint64) { o.vacated = append(o.vacated, number) }
 
 // answer answers a request: with a result, or else why it is refused.
 func (o *outbox) answer(r Request, result any, err *Refusal) {
+	if err != nil {
+		result = nil
+	}
 	o.effects.Answers = append(o.effects.Answers, Answer{r, result, err})
 }
 

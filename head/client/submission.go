@@ -31,10 +31,11 @@ type Submitter struct {
 var ErrNoScript = errors.New("name a script, or put a command behind --")
 
 // Submission makes a submission of a command line in Slurm's words, and of the script that it names.
-// o is what the command line alone says; the options that are returned have those of the script too.
-func (f Submitter) Submission(argv []string, o *slurmopt.Options) (*api.Submission, *slurmopt.Options, error) {
+// o and words are what the command line alone says (slurmopt.ParseCommand); the options that are returned
+// have those of the script too.
+func (f Submitter) Submission(argv []string, o *slurmopt.Options, words []string) (*api.Submission, *slurmopt.Options, error) {
 	s := &api.Submission{Key: rand.Text()}
-	name := ""
+	name, err := "", error(nil)
 	switch {
 	case o.Client.Wrap:
 		s.Script, name = "#!/bin/sh\n"+o.Command[2]+"\n", "wrap"
@@ -53,10 +54,6 @@ func (f Submitter) Submission(argv []string, o *slurmopt.Options) (*api.Submissi
 			return nil, nil, fmt.Errorf("%s: %w", called, err)
 		}
 		s.Script, name = script, called
-	}
-	words, err := slurmopt.JobWords(argv)
-	if err != nil {
-		return nil, nil, err
 	}
 	if s.Directory, err = filepath.Abs(o.Batch.Directory); err != nil {
 		return nil, nil, fmt.Errorf("asking where this is (give --chdir): %w", err)

@@ -16,11 +16,11 @@ import (
 func submission(t *testing.T, f Submitter, words ...string) (*api.Submission, error) {
 	t.Helper()
 	argv := append([]string{slurmopt.Submit}, words...)
-	o, err := slurmopt.Parse(argv)
+	o, words, err := slurmopt.ParseCommand(argv)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, _, err := f.Submission(argv, o)
+	s, _, err := f.Submission(argv, o, words)
 	return s, err
 }
 

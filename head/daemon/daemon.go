@@ -84,9 +84,14 @@ type daemon struct {
 	script    *scripted // nil if the policy is no script
 
 	ending chan struct{} // closed when the daemon begins to end
-	dead   chan struct{} // closed when the daemon cannot continue
+	failure
+}
+
+// failure is why the daemon cannot continue. The first reason counts.
+type failure struct {
+	dead   chan struct{} // closed when there is one
 	once   sync.Once
-	reason error // why it cannot; readable once dead is closed
+	reason error // readable once dead is closed
 }
 
 // clock is the wall clock of the options.
@@ -98,7 +103,7 @@ func (d *daemon) now() time.Duration {
 	return time.Duration(d.began.UnixNano()) + d.clock().Sub(d.began)
 }
 
-// fail makes the daemon end with an error. The first error counts.
+// fail makes the daemon end with an error.
 func (d *daemon) fail(err error) {
 	d.once.Do(func() {
 		d.log.Error("the head ends", "error", err)
@@ -124,7 +129,7 @@ func Run(ctx context.Context, cfg Config, o Options) error {
 	d := &daemon{
 		Options: o, cfg: cfg, log: o.Log, began: o.Now(), store: files,
 		queue: newQueue(), commits: make(chan *collected), committed: make(chan struct{}), configured: make(chan head.Config),
-		bodies: newBudget(maxBodies, maxBodiesEach), lists: newLists(), ending: make(chan struct{}), dead: make(chan struct{}),
+		bodies: newBudget(maxBodies, maxBodiesEach), lists: newLists(), ending: make(chan struct{}), failure: failure{dead: make(chan struct{})},
 	}
 	d.sessions, d.streams, d.listeners = newSessions(d), newStreams(), newListeners()
 	core, err := d.restore()

@@ -29,7 +29,6 @@ const stillLarge = `
 49 fields node/worker/worker
 43 fields node/vgpu/client
 33 fields device/cuda/gpuContext
-26 fields head/daemon/daemon
 `
 
 func TestNothingGrowsBeyondWhatAReaderHolds(t *testing.T) {

@@ -55,15 +55,13 @@ type Client struct {
 	Program, Wrap bool
 }
 
-// JobWords are the options of a Submit command line that concern the job, each in its full form. A
-// head parses them like the lines of a script.
-func JobWords(argv []string) ([]string, error) {
+// ParseCommand parses a Submit command line as Parse does. job are the options that concern the job, each
+// in its full form: a head parses them like the lines of a script.
+func ParseCommand(argv []string) (o *Options, job []string, err error) {
 	tool, words := toolOf(argv)
-	p := newParser(tool)
-	if err := p.read(nil, words); err != nil {
-		return nil, err
-	}
-	return p.job, nil
+	p := &parser{options: Options{Tool: tool}, named: new(int)}
+	o, err = p.parse(nil, words)
+	return o, p.job, err
 }
 
 // MaxArrayTasks limits the number of tasks of an array, and MaxArrayTask their indices.

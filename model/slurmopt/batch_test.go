@@ -112,18 +112,17 @@ func TestSubmitOptions(t *testing.T) {
 	}
 }
 
-// TestJobWords: the options of a command line that are sent to the head.
-func TestJobWords(t *testing.T) {
+// TestParseCommand: the options of a command line that are sent to the head.
+func TestParseCommand(t *testing.T) {
 	argv := []string{Submit, "-WQn4", "-N", "2", "--gres", "gpu:1", "--nice", "--mail-type=END", "--head=h", "--wait", "--or=-n 64", "-H", "-J", "a b", "job.sh", "-n", "9"}
 	want := []string{"--ntasks=4", "--nodes=2", "--gres=gpu:1", "--nice", "--or=-n 64", "--hold", "--job-name=a b"}
-	got, err := JobWords(argv)
+	all, got, err := ParseCommand(argv)
 	if err != nil || !slices.Equal(got, want) {
 		t.Fatalf("got %q, %v", got, err)
 	}
-	all, err1 := Parse(argv)
-	job, err2 := Parse(append([]string{Submit}, got...))
-	if err1 != nil || err2 != nil || !reflect.DeepEqual(all.Request, job.Request) || !reflect.DeepEqual(all.Batch, job.Batch) || all.Name != job.Name {
-		t.Errorf("got %+v, %v\nwant %+v, %v", job, err2, all, err1)
+	job, err := Parse(append([]string{Submit}, got...))
+	if err != nil || !reflect.DeepEqual(all.Request, job.Request) || !reflect.DeepEqual(all.Batch, job.Batch) || all.Name != job.Name {
+		t.Errorf("got %+v, %v\nwant %+v", job, err, all)
 	}
 }
 

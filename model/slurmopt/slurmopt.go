@@ -219,7 +219,7 @@ type parser struct {
 	at        Word // the current word
 	requested given
 	named     *int     // number of nodes named so far, including --or
-	job       []string // the job's options on the command line; see JobWords
+	job       []string // the job's options on the command line; see ParseCommand
 }
 
 // setting is an optional number with the word that set it.
@@ -251,48 +251,34 @@ type given struct {
 }
 
 func parse(tool string, script [][]Word, argv []Word) (*Options, error) {
-	p := newParser(tool)
-	if err := p.read(script, argv); err != nil {
-		return nil, err
-	}
-	return p.finish()
+	p := &parser{options: Options{Tool: tool}, named: new(int)}
+	return p.parse(script, argv)
 }
 
-func newParser(tool string) *parser {
-	p := &parser{named: new(int)}
-	p.options.Tool = tool
-	return p
-}
-
-// read parses the lines of a script, and then a command line.
-func (p *parser) read(script [][]Word, argv []Word) error {
+// parse parses the lines of a script, and then a command line.
+func (p *parser) parse(script [][]Word, argv []Word) (*Options, error) {
 	p.inScript = true
 	for _, line := range script {
 		rest, err := p.words(line)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if len(rest) > 0 {
-			return rest[0].errorf("%q is no option: a line that starts with %s has options alone", rest[0].Text, rest[0].directive())
+			return nil, rest[0].errorf("%q is no option: a line that starts with %s has options alone", rest[0].Text, rest[0].directive())
 		}
 	}
 	p.inScript = false
 	rest, err := p.words(argv)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(rest) > 0 && p.options.Command != nil {
-		return rest[0].errorf("%q: --wrap has the command already, so there is none after the options", rest[0].Text)
+		return nil, rest[0].errorf("%q: --wrap has the command already, so there is none after the options", rest[0].Text)
 	}
 	for _, w := range rest {
 		p.options.Command = append(p.options.Command, w.Text)
 	}
-	return nil
-}
-
-func (p *parser) finish() (*Options, error) {
 	o := &p.options
-	var err error
 	if o.Request, err = p.request(); err != nil {
 		return nil, err
 	}

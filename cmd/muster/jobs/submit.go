@@ -85,7 +85,7 @@ func NewSubmit() *cobra.Command {
 
 func submit(c *cobra.Command, args []string) error {
 	argv := append([]string{slurmopt.Submit}, args...)
-	o, err := slurmopt.Parse(argv)
+	o, words, err := slurmopt.ParseCommand(argv)
 	if err != nil {
 		return cli.UsageErrorf("%v", err)
 	}
@@ -96,7 +96,7 @@ func submit(c *cobra.Command, args []string) error {
 	if f, isFile := from.Stdin.(*os.File); isFile && screen.IsTerminal(f) {
 		from.Stdin = nil
 	}
-	s, o, err := from.Submission(argv, o)
+	s, o, err := from.Submission(argv, o, words)
 	switch {
 	case err == headclient.ErrNoScript: // itself: of a script that is no file the error says more, and it is no wrong usage
 		return cli.UsageErrorf("%v", err)

@@ -57,6 +57,26 @@ func (a *arrival) bytes(n need) uint64 {
 	return beside + a.config.chunked(n.ranges)
 }
 
+// granted handles a Grant, if it answers what the client has asked. One that crossed a fault does
+// not. If it is newer than the last lease, the daemon counts it as the client's, so the core
+// releases it; an older one the daemon has taken back already.
+func (a *arrival) granted(g control.Grant) {
+	l := &a.Lease
+	switch {
+	case l.Held && g.Lease == l.Number, !l.Held && l.Wanting && g.Lease > l.Number:
+		had := *l
+		*l = Lease{Held: true, Device: g.Device, Memory: g.Memory, Coming: g.Coming, Number: g.Lease, Wanted: l.Wanted && l.Held, WantedFor: l.WantedFor}
+		if had.Held {
+			l.Began, l.Moved = had.Began, had.Moved
+		} else {
+			a.mapped.leased()
+		}
+	case g.Lease > l.Number:
+		l.Number = g.Lease
+		a.say(control.Released{Lease: g.Lease, Keeps: a.departure.keeps()})
+	}
+}
+
 // isReady says whether everything the client has is on the device.
 func (a *arrival) isReady() bool {
 	x := a.here()

@@ -229,7 +229,7 @@ func (c *Core) Control(now Time, m control.ToWorker) ([]Op, error) {
 		if m.Device < 0 || m.Device >= len(c.config.Devices) {
 			return nil, fmt.Errorf("the daemon grants device %d of %d", m.Device, len(c.config.Devices))
 		}
-		c.departure.granted(m)
+		c.arrival.granted(m)
 	case control.Deny:
 		c.standing.Lease.denied(m)
 	case control.Revoke:

@@ -31,26 +31,6 @@ type departure struct {
 func (d *departure) save(to *State)   { to.Release = d.Release }
 func (d *departure) load(from *State) { d.Release = from.Release }
 
-// granted handles a Grant, if it answers what the client has asked. One that crossed a fault does
-// not. If it is newer than the last lease, the daemon counts it as the client's, so the core
-// releases it; an older one the daemon has taken back already.
-func (d *departure) granted(g control.Grant) {
-	l := &d.Lease
-	switch {
-	case l.Held && g.Lease == l.Number, !l.Held && l.Wanting && g.Lease > l.Number:
-		had := *l
-		*l = Lease{Held: true, Device: g.Device, Memory: g.Memory, Coming: g.Coming, Number: g.Lease, Wanted: l.Wanted && l.Held, WantedFor: l.WantedFor}
-		if had.Held {
-			l.Began, l.Moved = had.Began, had.Moved
-		} else {
-			d.mapped.leased()
-		}
-	case g.Lease > l.Number:
-		l.Number = g.Lease
-		d.say(control.Released{Lease: g.Lease, Keeps: d.keeps()})
-	}
-}
-
 // Release is a lease that is being returned.
 type Release struct {
 	Keep   bool          // the context stays open

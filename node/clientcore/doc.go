@@ -24,8 +24,9 @@
 //
 // Core is made of parts: what the program is told, the lease and the open contexts, memory, modules,
 // streams, and so on. Each has its own state, enters the handlers of the messages that are about it in the
-// core's table (register), and saves itself. Its struct names the other parts that it uses, and none has
-// the Core.
+// core's table (register), and saves itself: State is made of the parts' states, of which those that other
+// packages read have a type with the part's name and a capital letter. A part's struct names the other parts
+// that it uses. All stand on turn, most on standing, which they embed; none has the Core.
 //
 // # Operations and their outcomes
 //

@@ -1,12 +1,20 @@
 package node
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"math/bits"
 	"net"
 	"time"
 
 	"muster/device"
+	"muster/node/fate"
 	"muster/node/grants"
+	"muster/node/held"
+	"muster/node/inventory"
+	"muster/node/refusal"
 	"muster/node/settings"
 	"muster/node/socket"
 	"muster/node/spares"
@@ -174,4 +182,194 @@ type account struct {
 	memoryNow control.Stats // allocated, resident, swapped
 	peak      uint64        // the most that it was seen to have allocated
 	fault     string        // why what it ran ended the last time before its time; "": it did not
+}
+
+// --- from its coming to its end ---------------------------------------------------
+
+// admit makes a client known, within the limits.
+func (d *daemon) admit(c *client) error {
+	var refused *wire.Refused
+	limits := &d.settings.Load().Limits
+	most := limits.Clients
+	if c.peer.User.UID == 0 {
+		most += limits.Reserve()
+	}
+	asked := d.loop.Ask(func() {
+		name := c.peer.User.Name
+		switch {
+		case d.loop.Draining():
+			refused = d.ending.notNow()
+		case len(d.clients) >= most:
+			refused = refusal.New(refusal.NotPermitted, "the node serves %d clients, as many as it may: try again later", len(d.clients))
+		case c.carries != nil && d.loans.all[c.carries.id] != c.carries:
+			refused = refusal.New(refusal.NotReady, "the device is not lent any more")
+		case c.limits.Clients > 0 && d.quota.perUser[name] >= c.limits.Clients && c.carries == nil:
+			refused = refusal.New(refusal.NotPermitted, "%s", userHasAll(name, d.quota.perUser[name]))
+		case d.grants.Ended(c.under) != "":
+			refused = refusal.New(refusal.NotPermitted, "%s", d.grants.Ended(c.under))
+		case d.terms.lacking(c) != "":
+			refused = refusal.New(refusal.SystemNotReady, "the node's devices have changed since the program looked at them (%s): start it again", d.terms.lacking(c))
+		}
+		if refused != nil {
+			d.tally.Refused++
+			return
+		}
+		c.id, c.since = d.core.NewNumber(), d.loop.Now()
+		d.clients[c.id] = c
+		if c.carries == nil {
+			d.quota.perUser[name]++
+		}
+		d.sharing.Join(d.loop.Now(), fate.Client(c.id), c.peer.User.UID)
+		d.loans.carried(c)
+		d.core.Step(vgpu.Attach{Client: c.id, User: c.peer.User.Name, Weight: c.weight, Priority: c.priority(), Grant: vgpu.GrantID(c.under.Id()), Share: c.under.Share, Further: c.carries != nil})
+		d.log.Info("attached", "client", c.id, "user", c.peer.User.Name, "pid", c.peer.PID, "program", c.program, "device", c.ordinal, "memory", c.memory)
+	})
+	if !asked {
+		return d.ending.notNow()
+	}
+	if refused != nil {
+		return refused
+	}
+	return nil
+}
+
+// assign gives a client its worker, which has answered its first ping, and listens to it.
+// It returns false if the client has ended meanwhile. Only the loop calls it.
+func (d *daemon) assign(c *client, w *workers.Process, shared *wire.Shared, told *inventory.Inventory) bool {
+	if c.ending {
+		return false
+	}
+	c.worker, c.shared = w, shared
+	d.users.catchUp(c, told)
+	c.pinged, c.ponged = workers.FirstPing, workers.FirstPing
+	go func() {
+		d.listenTo(c, w)
+		d.finish(c, w)
+	}()
+	return true
+}
+
+// finish ends a worker whose connection has ended, and forgets its client, or has it
+// rebuilt.
+func (d *daemon) finish(c *client, w *workers.Process) {
+	if w.IsLeft() {
+		return
+	}
+	d.staff.pool.Dismiss(w)
+	d.loop.Do(func() { d.rebuilder.workerEnded(c, w) })
+}
+
+// listenTo hands what a worker says to the loop until the connection ends.
+func (d *daemon) listenTo(c *client, w *workers.Process) {
+	for {
+		m, err := w.Receive()
+		if errors.Is(err, control.ErrRefused) {
+			d.loop.Do(func() { d.end(c, "its worker is broken: "+err.Error(), true) })
+		}
+		if err != nil {
+			return
+		}
+		if !d.loop.Do(func() { d.message(c, m) }) {
+			return
+		}
+	}
+}
+
+// end ends a client. Its program is told the reason, if there is one; with kill, the
+// worker is killed. The client is forgotten only when its worker has exited, since until
+// then the worker may use the device.
+func (d *daemon) end(c *client, reason string, kill bool) {
+	if kill && c.worker != nil {
+		c.worker.Kill()
+	}
+	if c.ending {
+		return
+	}
+	c.ending = true
+	name := c.peer.User.Name
+	if c.carries == nil {
+		d.quota.perUser[name]--
+	}
+	if d.quota.perUser[name] == 0 {
+		delete(d.quota.perUser, name)
+	}
+	if reason != "" {
+		d.tell(c, reason)
+	}
+	if c.worker == nil {
+		d.forget(c)
+		return
+	}
+	c.worker.Stop()
+}
+
+// tell lets a program know why it is ended: in the log, and in the ring's memory, where
+// the library looks.
+func (d *daemon) tell(c *client, reason string) {
+	level := slog.LevelWarn
+	if d.loop.Draining() { // no cause for a warning: it may have ended by itself just now
+		level = slog.LevelInfo
+	}
+	d.log.Log(context.Background(), level, "a client is ended", "client", c.id, "user", c.peer.User.Name, "reason", reason)
+	if c.shared != nil {
+		c.shared.Close(reason)
+	}
+}
+
+// forget removes a client whose worker has exited, or that never had one. Only now does
+// the dispatcher hear of it, so that its memory on the device is not given away while its
+// worker may still use it.
+func (d *daemon) forget(c *client) {
+	if d.clients[c.id] != c {
+		return
+	}
+	if !c.ending {
+		d.end(c, c.whyNoWorker(), false)
+	}
+	delete(d.clients, c.id)
+	d.sharing.Leave(fate.Client(c.id))
+	d.traces.untrace(c)
+	d.files.forgetFile(c)
+	d.loans.dropLoans(c)
+	d.staff.leaveSpare(c)
+	used := d.pictures.remember(c)
+	if c.isGuest() && c.carries == nil {
+		d.pictures.guestLeaves(c, used.Kernels)
+	}
+	d.core.Step(vgpu.Detach{Client: c.id})
+	d.quota.commit(c, 0)
+	if c.shared != nil {
+		c.shared.Unmap()
+	}
+	if !c.refused && c.conn != nil {
+		hangUp(c.conn)
+	}
+	held.Close(c.kept)
+	close(c.gone)
+	d.log.Info("detached", "client", c.id, "user", c.peer.User.Name, "kernels", used.Kernels, "gpu_time", used.GPUTime.String(), "after", (d.loop.Now() - c.since).String())
+}
+
+// lastWords notes why a client that is ending has failed, and says whether a message counts all the same:
+// what its kernels used does.
+func (d *daemon) lastWords(c *client, said control.ToDaemon) bool {
+	switch m := said.(type) {
+	case control.Ran:
+		return true
+	case control.Failed:
+		d.failed(c, m.Reason)
+	case control.Ended:
+		if m.Fault {
+			d.failed(c, m.Reason)
+		}
+	}
+	return false
+}
+
+// failed notes that a fault has ended what a client ran.
+func (d *daemon) failed(c *client, reason string) {
+	c.counters.Failures++
+	c.fault = reason
+	if n := c.counters.Failures; n <= 10 || bits.OnesCount64(n) == 1 { // a program may fault in a loop
+		d.log.Info("a fault ended what ran", "client", c.id, "user", c.peer.User.Name, "reason", reason, "faults", n)
+	}
 }

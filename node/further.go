@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"syscall"
 	"time"
 
 	"muster/device"
@@ -17,6 +16,7 @@ import (
 	"muster/node/refusal"
 	"muster/node/settings"
 	"muster/node/shown"
+	"muster/node/socket"
 	"muster/node/tally"
 	"muster/node/vgpu"
 	"muster/wire/control"
@@ -312,18 +312,11 @@ func (s *loans) wayTo(l *loan, first bool) ([]*os.File, error) {
 	if !first || !s.stock.Load().Entries[l.device].Info.OneArena {
 		return nil, nil
 	}
-	ends, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	way, other, err := socket.Pair()
 	if err != nil {
-		return nil, fmt.Errorf("a connection to another worker: %w", err)
+		return nil, fmt.Errorf("to another worker: %w", err)
 	}
-	own, other := os.NewFile(uintptr(ends[0]), "loan"), os.NewFile(uintptr(ends[1]), "loan")
-	defer own.Close()
-	conn, err := net.FileConn(own)
-	if err != nil {
-		other.Close()
-		return nil, fmt.Errorf("a connection to another worker: %w", err)
-	}
-	l.way = conn.(*net.UnixConn)
+	l.way = way
 	s.loop.Go(func() { s.serve(l.way, l) })
 	return []*os.File{other}, nil
 }

@@ -83,15 +83,13 @@ func (b *borrowing) checkLenders(fair bool) {
 	}, func(id vgpu.DeviceID) { b.loseSilent(id, lending.Silence(b.settings.Load().WorkerTimeout)) })
 }
 
+type peerRequest = struct {
+	Request  string          `json:"request"`
+	Question borrow.Question `json:"question"`
+}
+
 // answerPeer answers another node that wants to borrow. The gateway has authenticated it.
-func (b *borrowing) answerPeer(who socket.Peer, line []byte) (any, error) {
-	var r struct {
-		Request  string          `json:"request"`
-		Question borrow.Question `json:"question"`
-	}
-	if err := requests.Strictly(line, &r); err != nil {
-		return nil, err
-	}
+func (b *borrowing) answerPeer(who socket.Peer, r peerRequest) (any, error) {
 	if !b.rights.IsGateway(who) {
 		return nil, fmt.Errorf("only the node's gateway asks for other nodes")
 	}

@@ -413,7 +413,8 @@ func (d *daemon) assemble() (err error) {
 	d.desk = requests.New(requests.Options{
 		Rights: d.rights, Node: d.cfg.Name, Loop: d.loop, Core: d.core, Stock: d.stock, Grants: d.grants, Clients: owned, Services: d.opts.Services,
 		Handlers: map[string]requests.Handler{
-			"status": d.pictures.answerStatus, "monitor": d.terms.answerMonitor, "stop": d.ending.answerStop, "adopt": d.adoption.answerAdopt, "peer": d.borrowing.answerPeer,
+			"status": requests.Read(d.pictures.answerStatus), "monitor": requests.Read(d.terms.answerMonitor), "peer": requests.Read(d.borrowing.answerPeer),
+			"stop": d.ending.answerStop, "adopt": d.adoption.answerAdopt,
 		},
 		Orders:  map[string]requests.Order{ask.CheckpointRequest: d.orders.checkpointClient, ask.RestoreRequest: d.orders.restoreClient, ask.ReviveRequest: d.orders.revive},
 		Picture: d.pictures.picture, GrantStatus: d.pictures.grantStatus, Closing: d.ending.whyClosed, MayUse: d.terms.mayUse, Names: d.names, Log: d.log,

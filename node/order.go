@@ -170,7 +170,7 @@ func (s *orders) checkpointClient(t *requests.Talk, r ask.OrderRequest) (bytes u
 		s.proceed(c, o)
 	})
 	s.log.Info("a client is saved", "client", c.id, "by", t.Who.User.Name, "with its program", r.Hold)
-	answer, err := s.checkpointed(s.command(c, o, control.Checkpoint{Hold: r.Hold}, file))
+	answer, err := answerOf[control.Checkpointed](s.command(c, o, control.Checkpoint{Hold: r.Hold}, file))
 	stay(within)
 	if err == nil && answer.Held {
 		return s.hold(t, c, o, answer.Bytes)
@@ -178,16 +178,23 @@ func (s *orders) checkpointClient(t *requests.Talk, r ask.OrderRequest) (bytes u
 	return answer.Bytes, err
 }
 
-// checkpointed takes the answer to Checkpoint.
-func (s *orders) checkpointed(said control.ToDaemon, err error) (control.Checkpointed, error) {
-	answer, ok := said.(control.Checkpointed)
+// answerOf takes the answer to an order, unless it tells of an error.
+func answerOf[A control.Checkpointed | control.Restored](said control.ToDaemon, err error) (A, error) {
+	answer, ok := said.(A)
+	why := ""
+	switch m := said.(type) {
+	case control.Checkpointed:
+		why = m.Error
+	case control.Restored:
+		why = m.Error
+	}
 	switch {
 	case err != nil:
 		return answer, err
 	case !ok:
 		return answer, errors.New("the worker answers what it was not asked")
-	case answer.Error != "":
-		return answer, errors.New(answer.Error)
+	case why != "":
+		return answer, errors.New(why)
 	}
 	return answer, nil
 }
@@ -207,7 +214,7 @@ func (s *orders) hold(t *requests.Talk, c *client, o *order, bytes uint64) (uint
 		s.proceed(c, o)
 		return 0, fmt.Errorf("the checkpoint of client %d was given up", c.id)
 	}
-	answer, err := s.checkpointed(s.command(c, o, control.Proceed{Save: true}))
+	answer, err := answerOf[control.Checkpointed](s.command(c, o, control.Proceed{Save: true}))
 	return answer.Bytes, err
 }
 
@@ -235,25 +242,11 @@ func (s *orders) restoreClient(t *requests.Talk, r ask.OrderRequest) (bytes uint
 	if err != nil {
 		return 0, err
 	}
-	answer, err := s.restored(s.command(c, o, control.Restore{}, file))
+	answer, err := answerOf[control.Restored](s.command(c, o, control.Restore{}, file))
 	if err == nil {
 		s.log.Info("a client was restored", "client", c.id, "by", t.Who.User.Name, "bytes", answer.Bytes)
 	}
 	return answer.Bytes, err
-}
-
-// restored takes the answer to Restore.
-func (s *orders) restored(said control.ToDaemon, err error) (control.Restored, error) {
-	answer, ok := said.(control.Restored)
-	switch {
-	case err != nil:
-		return answer, err
-	case !ok:
-		return answer, errors.New("the worker answers what it was not asked")
-	case answer.Error != "":
-		return answer, errors.New(answer.Error)
-	}
-	return answer, nil
 }
 
 // --- reviving ------------------------------------------------------------------------
@@ -272,7 +265,7 @@ func (s *orders) revive(t *requests.Talk, r ask.OrderRequest) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	own, theirs, err := connectionPair()
+	own, theirs, err := socket.Pair()
 	if err != nil {
 		file.Close()
 		return 0, err
@@ -351,7 +344,7 @@ func (s *orders) refill(t *requests.Talk, c *client, w *workers.Process, file *o
 		return 0, err
 	}
 	defer s.endOrder(c)
-	answer, err := s.restored(s.command(c, o, control.Restore{Whole: true}, file))
+	answer, err := answerOf[control.Restored](s.command(c, o, control.Restore{Whole: true}, file))
 	if err == nil {
 		s.log.Info("a client was revived", "client", c.id, "by", t.Who.User.Name, "user", c.peer.User.Name, "bytes", answer.Bytes)
 	}
@@ -382,23 +375,6 @@ func (s *orders) sendProgram(t *requests.Talk, c *client, given *provision, conn
 		c.worker.Post(control.Proceed{})
 		return nil
 	})
-}
-
-// connectionPair makes both ends of a program's connection.
-func connectionPair() (own *net.UnixConn, theirs *os.File, err error) {
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("making a connection for the program: %w", err)
-	}
-	ours := os.NewFile(uintptr(fds[0]), "program")
-	defer ours.Close()
-	theirs = os.NewFile(uintptr(fds[1]), "program")
-	conn, err := net.FileConn(ours)
-	if err != nil {
-		theirs.Close()
-		return nil, nil, err
-	}
-	return conn.(*net.UnixConn), theirs, nil
 }
 
 // inode is the number by which the system knows a connection; 0 if it does not tell.

@@ -13,7 +13,6 @@ import (
 	"muster/node/lending"
 	"muster/node/mps"
 	"muster/node/refusal"
-	"muster/node/requests"
 	"muster/node/settings"
 	"muster/node/shown"
 	"muster/node/socket"
@@ -299,13 +298,17 @@ func (p *pictures) writeMetrics(w io.Writer, problems []status.Problem) {
 	status.WriteBuild(w)
 }
 
-func (p *pictures) answerStatus(_ socket.Peer, line []byte) (any, error) {
-	var r struct {
+type (
+	statusRequest = struct {
 		Request string `json:"request"`
 	}
-	if err := requests.Strictly(line, &r); err != nil {
-		return nil, err
+	monitorRequest = struct { // without a name of its own, which an error would tell
+		Request string `json:"request"`
+		Memory  uint64 `json:"memory"` // what the asker's programs are to see; 0: all
 	}
+)
+
+func (p *pictures) answerStatus(_ socket.Peer, _ statusRequest) (any, error) {
 	s, ok := p.status()
 	if !ok {
 		return nil, refusal.ErrShuttingDown
@@ -315,14 +318,7 @@ func (p *pictures) answerStatus(_ socket.Peer, line []byte) (any, error) {
 
 // answerMonitor describes the devices as a program that the asking user starts would
 // see them, and the clients that use them.
-func (t *terms) answerMonitor(who socket.Peer, line []byte) (any, error) {
-	var r struct {
-		Request string `json:"request"`
-		Memory  uint64 `json:"memory"` // what the asker's programs are to see; 0: all
-	}
-	if err := requests.Strictly(line, &r); err != nil {
-		return nil, err
-	}
+func (t *terms) answerMonitor(who socket.Peer, r monitorRequest) (any, error) {
 	infos := t.stock.Load().Infos()
 	if len(infos) == 0 {
 		return nil, refusal.ErrNoDevices

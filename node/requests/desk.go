@@ -35,6 +35,17 @@ import (
 // Handler answers a request: it reads its line with Strictly, and returns the document that is the answer.
 type Handler func(who socket.Peer, line []byte) (any, error)
 
+// Read makes a handler of one that takes a request's fields.
+func Read[R any](answer func(who socket.Peer, r R) (any, error)) Handler {
+	return func(who socket.Peer, line []byte) (any, error) {
+		var r R
+		if err := Strictly(line, &r); err != nil {
+			return nil, err
+		}
+		return answer(who, r)
+	}
+}
+
 // Clients are those of the node. The loop asks.
 type Clients interface {
 	// Owner is whose a client is that has not ended.
@@ -76,16 +87,16 @@ type Desk struct {
 func New(o Options) *Desk {
 	d := &Desk{Options: o}
 	d.answers = map[string]Handler{
-		"move":          d.answerMove,
-		"end":           d.answerEnd,
+		"move":          Read(d.answerMove),
+		"end":           Read(d.answerEnd),
 		"device-drain":  d.answerDrain,
 		"device-resume": d.answerResume,
 		"device-remove": d.answerRemove,
 		"device-add":    d.answerAdd,
-		"grant-admit":   d.answerGrantAdmit,
-		"grant-revoke":  d.answerGrantRevoke,
-		"grant-limit":   d.answerGrantLimit,
-		"grants":        d.answerGrants,
+		"grant-admit":   Read(d.answerGrantAdmit),
+		"grant-revoke":  Read(d.answerGrantRevoke),
+		"grant-limit":   Read(d.answerGrantLimit),
+		"grants":        Read(d.answerGrants),
 	}
 	maps.Copy(d.answers, o.Handlers)
 	return d

@@ -170,3 +170,20 @@ func PeerOf(conn *net.UnixConn, names *whois.Names) (Peer, error) {
 
 // Key tells users of the machine apart.
 func (p Peer) Key() string { return strconv.FormatUint(uint64(p.User.UID), 10) }
+
+// Pair makes both ends of a connection; the other end is for another process.
+func Pair() (own *net.UnixConn, theirs *os.File, err error) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a connection: %w", err)
+	}
+	ours := os.NewFile(uintptr(fds[0]), "connection")
+	defer ours.Close()
+	theirs = os.NewFile(uintptr(fds[1]), "connection")
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		theirs.Close()
+		return nil, nil, err
+	}
+	return conn.(*net.UnixConn), theirs, nil
+}

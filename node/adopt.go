@@ -153,11 +153,11 @@ func (r *rebuilder) bequeath(c *client) (*workers.Legacy, error) {
 
 // --- clients -------------------------------------------------------------------
 
-// adoptAll makes the clients of an earlier daemon this one's. The loop does not run yet.
+// takeAll makes the clients of an earlier daemon this one's. The loop does not run yet.
 // The order matters: devices and grants must be known to the dispatcher before the
 // clients that are on them, and a device that is to be retired must have its clients
 // before it is drained.
-func (a *adoption) adoptAll(left *survival.Left) {
+func (a *adoption) takeAll(left *survival.Left) {
 	n := &left.Node
 	a.core.Continue(n.Last)
 	a.tally.Past, a.tally.Waits, a.tally.Refused, a.tally.Gone = n.Past, n.Waits, n.Refused, n.Ended

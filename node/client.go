@@ -330,7 +330,7 @@ func (d *daemon) forget(c *client) {
 	d.sharing.Leave(fate.Client(c.id))
 	d.traces.untrace(c)
 	d.files.forgetFile(c)
-	d.loans.dropLoans(c)
+	d.loans.dropAll(c)
 	d.staff.leaveSpare(c)
 	used := d.pictures.remember(c)
 	if c.isGuest() && c.carries == nil {

@@ -43,7 +43,7 @@ type loan struct {
 	carrier *client       // the other worker's client, which stands for it with the dispatcher; nil: none yet
 }
 
-// loans are all of them. Only the loop uses them, save offersLoan.
+// loans are all of them. Only the loop uses them, save offer.
 type loans struct {
 	common
 	grants *grants.Book
@@ -122,11 +122,11 @@ func (t *terms) nodeMapper() string {
 	return ""
 }
 
-// wantsFurther handles a worker's request for a further device, or for more memory on one.
-func (s *loans) wantsFurther(c *client, m control.WantFurther) {
+// wanted handles a worker's request for a further device, or for more memory on one.
+func (s *loans) wanted(c *client, m control.WantFurther) {
 	id := vgpu.DeviceID(m.Device)
 	if l := c.loans[id]; l != nil {
-		s.growLoan(l, m.Memory)
+		s.grow(l, m.Memory)
 		return
 	}
 	share, may := s.canLend(c, id, m.Memory)
@@ -163,8 +163,8 @@ func (s *loans) canLend(c *client, id vgpu.DeviceID, memory uint64) (share int, 
 	return 0, s.core.Waiting() == 0 && v.Used+v.Promised < v.Slots && memory <= v.Free && cost <= v.Free-memory
 }
 
-// performLoan carries out what the dispatcher decided about a loan.
-func (s *loans) performLoan(l *loan, e vgpu.Effect) {
+// perform carries out what the dispatcher decided about a loan.
+func (s *loans) perform(l *loan, e vgpu.Effect) {
 	w := l.client.worker
 	if w == nil {
 		return // the worker is gone, and its loans end with it
@@ -177,7 +177,7 @@ func (s *loans) performLoan(l *loan, e vgpu.Effect) {
 		if err != nil {
 			s.log.Warn("a further device cannot be lent", "client", l.client.id, "device", int(l.device), "error", err)
 			w.Post(control.DenyFurther{Device: int(l.device)})
-			s.dropLoan(l)
+			s.drop(l)
 			return
 		}
 		w.Post(control.GrantFurther{Device: int(l.device), Memory: e.Memory, Loan: uint64(l.id)}, way...)
@@ -192,23 +192,23 @@ func (s *loans) performLoan(l *loan, e vgpu.Effect) {
 	case vgpu.Deny:
 		w.Post(control.DenyFurther{Device: int(l.device)})
 		if !l.granted {
-			s.dropLoan(l)
+			s.drop(l)
 		}
 	case vgpu.Gone:
 		w.Post(control.Lost{Device: int(l.device), Reason: "the device is lost"})
-		s.dropLoan(l)
+		s.drop(l)
 	}
 }
 
-// releasedFurther takes a loan back.
-func (s *loans) releasedFurther(c *client, m control.ReleasedFurther) {
+// released takes a loan back.
+func (s *loans) released(c *client, m control.ReleasedFurther) {
 	if l := c.loans[vgpu.DeviceID(m.Device)]; l != nil && uint64(l.id) == m.Loan {
-		s.dropLoan(l)
+		s.drop(l)
 	}
 }
 
-// dropLoan ends a loan.
-func (s *loans) dropLoan(l *loan) { s.core.Afterwards(s.unlend(l)...) }
+// drop ends a loan.
+func (s *loans) drop(l *loan) { s.core.Afterwards(s.unlend(l)...) }
 
 // unlend forgets a loan, and returns what the dispatcher must hear of that.
 func (s *loans) unlend(l *loan) []vgpu.Event {
@@ -223,8 +223,8 @@ func (s *loans) unlend(l *loan) []vgpu.Event {
 	return nil
 }
 
-// dropLoans ends all loans of a client whose worker is gone.
-func (s *loans) dropLoans(c *client) {
+// dropAll ends all loans of a client whose worker is gone.
+func (s *loans) dropAll(c *client) {
 	var left []vgpu.Event
 	for _, id := range slices.Sorted(maps.Keys(c.loans)) {
 		left = append(left, s.unlend(c.loans[id])...)
@@ -232,8 +232,8 @@ func (s *loans) dropLoans(c *client) {
 	s.core.Afterwards(left...)
 }
 
-// ranFurther counts what ran on a further device.
-func (s *loans) ranFurther(c *client, m control.RanFurther) {
+// ran counts what ran on a further device.
+func (s *loans) ran(c *client, m control.RanFurther) {
 	id := vgpu.DeviceID(m.Device)
 	if c.ran == nil {
 		c.ran = map[vgpu.DeviceID]tally.RanOn{}
@@ -344,8 +344,8 @@ func (c *client) closeWays() {
 	}
 }
 
-// offersLoan is what the worker that was lent a device is shown: that device.
-func (s *loans) offersLoan(l *loan) *shown.Offer {
+// offer is what the worker that was lent a device is shown: that device.
+func (s *loans) offer(l *loan) *shown.Offer {
 	o, info := &shown.Offer{}, s.stock.Load().Entries[l.device].Info
 	memory := info.Memory - info.ContextCost
 	if g := l.client.under.Granted; g != nil {
@@ -405,8 +405,8 @@ func (s *loans) growsInVain(c *client) {
 	}
 }
 
-// growLoan gives a client more memory of a device that it was lent, if there is some.
-func (s *loans) growLoan(l *loan, memory uint64) {
+// grow gives a client more memory of a device that it was lent, if there is some.
+func (s *loans) grow(l *loan, memory uint64) {
 	if l.carrier == nil {
 		s.core.Step(vgpu.Grow{Client: l.id, Need: memory})
 		return
@@ -450,7 +450,7 @@ func (s *loans) recalls(l *loan, e vgpu.Effect) bool {
 	case vgpu.Gone:
 		if known {
 			w.Post(control.Lost{Device: int(l.device), Reason: "the device is lost"})
-			s.dropLoan(l)
+			s.drop(l)
 		}
 	}
 	return false

@@ -101,7 +101,7 @@ func (t *terms) identify(who *socket.Peer, hello *wire.Hello, lent *loan) (*gran
 // are shown the node's own.
 func (t *terms) offers(hello *wire.Hello, limits settings.UserLimits, g *grants.Granted, l *loan) (*shown.Offer, error) {
 	if l != nil {
-		return t.loans.offersLoan(l), nil
+		return t.loans.offer(l), nil
 	}
 	stock, o, wish, gpus := t.stock.Load(), &shown.Offer{}, hello.Memory, int(min(hello.Gpus, settings.MaxDevices))
 	if hello.Guest != 0 {

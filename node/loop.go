@@ -26,7 +26,7 @@ func (d *daemon) alarms(tendSpares func()) []loop.Alarm {
 	return []loop.Alarm{
 		{Next: d.core.Next, Ring: func() { d.core.Step(vgpu.Tick{}) }},
 		{Next: d.rebuilder.nextBeat, Ring: d.rebuilder.checkWorkers},
-		{Next: d.parking.nextParked, Ring: d.parking.tellParked},
+		{Next: d.parking.next, Ring: d.parking.tell},
 		{Next: d.nextExpiry, Ring: d.grants.Expire},
 		{Next: d.sharing.Next, Ring: d.faults.returnCleared},
 		{Next: d.lending.Next, Ring: d.lending.Tend},
@@ -43,7 +43,7 @@ func (d *daemon) Decided(now time.Duration, e vgpu.Event, effects []vgpu.Effect)
 
 // Performed continues what waits for the dispatcher.
 func (d *daemon) Performed() {
-	d.traces.tellTraced()
+	d.traces.tell()
 	d.stock.Tend()
 	d.lending.Touch()
 }
@@ -152,11 +152,11 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 	case control.Checkpointed, control.Restored:
 		c.order.answered(m)
 	case control.WantFurther:
-		d.loans.wantsFurther(c, m)
+		d.loans.wanted(c, m)
 	case control.ReleasedFurther:
-		d.loans.releasedFurther(c, m)
+		d.loans.released(c, m)
 	case control.RanFurther:
-		d.loans.ranFurther(c, m)
+		d.loans.ran(c, m)
 	}
 }
 
@@ -199,7 +199,7 @@ func (d *daemon) count(effects []vgpu.Effect) {
 func (d *daemon) Perform(effects []vgpu.Effect) {
 	for _, e := range effects {
 		if l := d.loans.all[e.Client]; l != nil {
-			d.loans.performLoan(l, e)
+			d.loans.perform(l, e)
 			continue
 		}
 		if s := d.spares.Of(e.Client); s != nil {

@@ -135,31 +135,30 @@ type daemon struct {
 
 // parts are what the daemon is made of, beside its devices and its dispatcher.
 type parts struct {
-	desk    *requests.Desk
-	grants  *grants.Book
-	lending *lending.Lending // nil: the node neither borrows nor lends
-	lenders *lending.Lenders
-	spares  *spares.Spares
-
-	entrance  entrance
-	terms     terms
-	quota     quota
-	staff     staff
-	users     users
-	rebuilder rebuilder
-	loans     loans
-	loads     loads
-	faults    faults
-	orders    orders
-	borrowing borrowing
-	parking   parking
-	traces    traces
-	files     files
-	adoption  adoption
-	pictures  pictures
-	health    health
-	reloads   reloads
-	ending    ending
+	entrance  entrance         // connections come in
+	terms     terms            // what programs are shown, and may have
+	quota     quota            // the swap area
+	staff     staff            // workers for clients
+	spares    *spares.Spares   // workers that wait with a context
+	users     users            // what devices that come and go are to clients
+	rebuilder rebuilder        // clients whose workers end
+	loans     loans            // further devices of clients
+	loads     loads            // how busy devices are with whom
+	faults    faults           // those that clients share under MPS
+	grants    *grants.Book     // what jobs may use
+	lending   *lending.Lending // nil: the node neither borrows nor lends
+	lenders   *lending.Lenders // of devices that the configuration names
+	borrowing borrowing        // what programs get of other nodes
+	desk      *requests.Desk   // what people and commands ask
+	orders    orders           // checkpoints
+	parking   parking          // programs that no device can take
+	traces    traces           // what traced programs hear of others
+	files     files            // what the next daemon will know
+	adoption  adoption         // the clients of the last one
+	pictures  pictures         // status and metrics
+	health    health           // what is wrong
+	reloads   reloads          // another configuration
+	ending    ending           // how the daemon ends
 }
 
 // Run runs the daemon until ctx ends and all clients have gone, for which it
@@ -267,7 +266,7 @@ func (d *daemon) begin() error {
 	d.core.Record(d.recording.Add)
 	d.precedence.open(&left, d.log)
 	d.staff.pool = workers.NewPool(d.opts.WorkerCommand, d.staff.bounds, d.cfg.Warm, numbers, d.log)
-	d.adoption.adoptAll(&left)
+	d.adoption.takeAll(&left)
 	d.ending.left.Store(false)
 	if len(left.Heirs) == 0 { // else their workers hold memory, and some may have to be found first
 		d.stock.LookForNeighbours()
@@ -416,7 +415,7 @@ func (d *daemon) assemble() (err error) {
 			"status": requests.Read(d.pictures.answerStatus), "monitor": requests.Read(d.terms.answerMonitor), "peer": requests.Read(d.borrowing.answerPeer),
 			"stop": d.ending.answerStop, "adopt": d.adoption.answerAdopt,
 		},
-		Orders:  map[string]requests.Order{ask.CheckpointRequest: d.orders.checkpointClient, ask.RestoreRequest: d.orders.restoreClient, ask.ReviveRequest: d.orders.revive},
+		Orders:  map[string]requests.Order{ask.CheckpointRequest: d.orders.checkpoint, ask.RestoreRequest: d.orders.restore, ask.ReviveRequest: d.orders.revive},
 		Picture: d.pictures.picture, GrantStatus: d.pictures.grantStatus, Closing: d.ending.whyClosed, MayUse: d.terms.mayUse, Names: d.names, Log: d.log,
 	})
 	d.terms.desk = d.desk

@@ -14,26 +14,26 @@ import (
 // parking tells users of programs that wait so.
 type parking struct {
 	common
-	look time.Duration // when tellParked last looked
+	look time.Duration // when tell last looked
 }
 
 // parkedTime is how long a program waits before its user is told, and how often the daemon
 // looks while any is parked.
 const parkedTime = time.Second
 
-// nextParked is when the daemon next looks at parked clients, if there are any.
-func (p *parking) nextParked() (at time.Duration, any bool) {
+// next is when the daemon next looks at parked clients, if there are any.
+func (p *parking) next() (at time.Duration, any bool) {
 	if p.core.Parked() == 0 {
 		return 0, false
 	}
 	return p.look + parkedTime, true
 }
 
-// tellParked tells the users of programs that were parked at two looks in a row, once each
+// tell tells the users of programs that were parked at two looks in a row, once each
 // time that they are parked.
-func (p *parking) tellParked() {
+func (p *parking) tell() {
 	now := p.loop.Now()
-	if at, any := p.nextParked(); !any || now < at {
+	if at, any := p.next(); !any || now < at {
 		return
 	}
 	p.look = now
@@ -46,13 +46,13 @@ func (p *parking) tellParked() {
 			c.seenParked = true
 		case !c.toldParked && c.worker != nil && !c.isAway() && !c.ending:
 			c.toldParked = true
-			c.worker.Post(control.Parked{Reason: p.whyParked(c)})
+			c.worker.Post(control.Parked{Reason: p.why(c)})
 		}
 	}
 }
 
-// whyParked says what a parked program waits for.
-func (p *parking) whyParked(c *client) string {
+// why says what a parked program waits for.
+func (p *parking) why(c *client) string {
 	if g := c.under.Granted; g != nil && g.Limit == 0 {
 		return "the job is suspended; the program waits until it goes on"
 	}
@@ -90,7 +90,7 @@ func (t *traces) trace(c *client) {
 		c.traced = true
 		t.traced++
 	}
-	t.tellTraced() // brings toldOn up to date for all clients first
+	t.tell() // brings toldOn up to date for all clients first
 	for _, other := range t.clients {
 		if other != c && other.toldOn != 0 {
 			t.tellOf(c, other, other.toldOn-1, true)
@@ -106,8 +106,8 @@ func (t *traces) untrace(c *client) {
 	t.tellMove(c, vgpu.AnyDevice)
 }
 
-// tellTraced tells traced clients which others have got a device or left one.
-func (t *traces) tellTraced() {
+// tell tells traced clients which others have got a device or left one.
+func (t *traces) tell() {
 	if t.traced == 0 {
 		return
 	}

@@ -82,9 +82,9 @@ func (o *order) answered(m control.ToDaemon) {
 	o.answers <- m // never blocks: an order has at most two answers, and the channel holds four
 }
 
-// beginOrder finds a client that a user may give orders to. Until endOrder it takes no
+// begin finds a client that a user may give orders to. Until finish it takes no
 // other order.
-func (s *orders) beginOrder(who socket.Peer, id uint64) (c *client, o *order, err error) {
+func (s *orders) begin(who socket.Peer, id uint64) (c *client, o *order, err error) {
 	err = s.loop.Try(func() error {
 		if err := s.rights.MayActOn(who, vgpu.ClientID(id), s.owners); err != nil {
 			return err
@@ -105,7 +105,7 @@ func (s *orders) beginOrder(who socket.Peer, id uint64) (c *client, o *order, er
 	return c, o, err
 }
 
-func (s *orders) endOrder(c *client) {
+func (s *orders) finish(c *client) {
 	s.loop.Do(func() { c.order = nil })
 }
 
@@ -154,12 +154,12 @@ func (s *orders) proceed(c *client, o *order) {
 	})
 }
 
-func (s *orders) checkpointClient(t *requests.Talk, r ask.OrderRequest) (bytes uint64, err error) {
-	c, o, err := s.beginOrder(t.Who, r.Client)
+func (s *orders) checkpoint(t *requests.Talk, r ask.OrderRequest) (bytes uint64, err error) {
+	c, o, err := s.begin(t.Who, r.Client)
 	if err != nil {
 		return 0, err
 	}
-	defer s.endOrder(c)
+	defer s.finish(c)
 	within := s.loop.Clock().Add(setUpTime)
 	file, err := t.File(within)
 	if err != nil {
@@ -232,12 +232,12 @@ func (s *orders) watch(conn *net.UnixConn, c *client) (stop func()) {
 	return func() { close(done) }
 }
 
-func (s *orders) restoreClient(t *requests.Talk, r ask.OrderRequest) (bytes uint64, err error) {
-	c, o, err := s.beginOrder(t.Who, r.Client)
+func (s *orders) restore(t *requests.Talk, r ask.OrderRequest) (bytes uint64, err error) {
+	c, o, err := s.begin(t.Who, r.Client)
 	if err != nil {
 		return 0, err
 	}
-	defer s.endOrder(c)
+	defer s.finish(c)
 	file, err := t.File(s.loop.Clock().Add(setUpTime))
 	if err != nil {
 		return 0, err
@@ -334,16 +334,16 @@ func (t *terms) revivable(to *requests.Talk, r ask.OrderRequest) (*client, error
 
 // refill gives a new client's worker the file.
 func (s *orders) refill(t *requests.Talk, c *client, w *workers.Process, file *os.File) (uint64, error) {
-	_, o, err := s.beginOrder(socket.Peer{User: s.rights.Own}, uint64(c.id))
+	_, o, err := s.begin(socket.Peer{User: s.rights.Own}, uint64(c.id))
 	if err == nil && o.worker != w {
-		s.endOrder(c)
+		s.finish(c)
 		err = c.workerLost()
 	}
 	if err != nil {
 		file.Close()
 		return 0, err
 	}
-	defer s.endOrder(c)
+	defer s.finish(c)
 	answer, err := answerOf[control.Restored](s.command(c, o, control.Restore{Whole: true}, file))
 	if err == nil {
 		s.log.Info("a client was revived", "client", c.id, "by", t.Who.User.Name, "user", c.peer.User.Name, "bytes", answer.Bytes)

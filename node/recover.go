@@ -162,7 +162,7 @@ func (r *rebuilder) rebuild(c *client) {
 	}
 	c.why, c.worker, c.device, c.wanting, c.pulse = "", nil, vgpu.AnyDevice, false, pulse{}
 	c.told, c.unsettled, c.renewing = vgpu.Usage{}, false, 0
-	r.loans.dropLoans(c)
+	r.loans.dropAll(c)
 	r.staff.leaveSpare(c)
 	r.core.Step(vgpu.Faulted{Client: c.id})
 	serve := r.staff.serveOf(c)

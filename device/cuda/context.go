@@ -21,6 +21,8 @@ import (
 	"unsafe"
 
 	"muster/device"
+	"muster/device/cuda/ranges"
+	"muster/device/cuda/sieve"
 )
 
 // gpuContext is a context of the driver with an arena.
@@ -30,8 +32,8 @@ type gpuContext struct {
 	handle C.mcu_handle
 	config device.Config // zero until complete has reserved the arena
 
-	sieve  *sieve  // picks failed assertions out of standard error; nil without Config.Complain
-	prints *prints // what kernels print; nil if standard output is not redirected
+	sieve  *sieve.Sieve // picks failed assertions out of standard error; nil without Config.Complain
+	prints *prints      // what kernels print; nil if standard output is not redirected
 
 	// printing counts the launches of kernels that may print, and collected is how many of those have
 	// ended and had their text passed on. Where the two are equal there is nothing to pass on.
@@ -46,8 +48,8 @@ type gpuContext struct {
 	use sync.RWMutex
 
 	mu        sync.Mutex // guards the fields up to events; held for moments only
-	mapped    pieces
-	variables variables
+	mapped    ranges.Pieces
+	variables ranges.Variables
 	streams   []*stream        // that are not destroyed
 	marks     []C.mcu_handle   // free events without a time
 	slabs     []unsafe.Pointer // pinned memory of the rings, of bulk and of gates
@@ -481,8 +483,8 @@ func (c *gpuContext) release(sound bool) error {
 		inside = 0
 	}
 	for _, p := range c.mapped {
-		size := C.size_t(p.size())
-		note(failed(C.mcu_unmap(inside, C.uint64_t(p.from), &size, 1)))
+		size := C.size_t(p.Size())
+		note(failed(C.mcu_unmap(inside, C.uint64_t(p.From), &size, 1)))
 	}
 	if c.config.Arena.Size > 0 { // else it was prepared only
 		note(failed(C.mcu_reserve_free(inside, C.uint64_t(c.config.Arena.Base), C.size_t(c.config.Arena.Size))))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/device/cuda/ranges"
 	"muster/device/devicetest"
 	"muster/internal/need"
 )
@@ -176,22 +177,22 @@ const assertPTX = `.version 7.0
 // the buffer that they go through arrive whole.
 func TestPartsOfLargePieces(t *testing.T) {
 	b := open(t, 1<<30)
-	const size = 3*largePiece + 8<<20
+	const size = 3*ranges.Large + 8<<20
 	b.ok(b.Map(testBase, size))
 	data := pattern(size)
 	b.ok(b.stream.CopyIn(testBase, data))
 	if !bytes.Equal(b.get(testBase, size), data) {
 		t.Fatal("a large copy went wrong")
 	}
-	hole := span{largePiece / 2, 2*largePiece + b.g}
-	b.ok(b.Unmap(testBase+hole.from, hole.size()))
-	if !bytes.Equal(b.get(testBase, hole.from), data[:hole.from]) || !bytes.Equal(b.get(testBase+hole.to, size-hole.to), data[hole.to:]) {
+	hole := ranges.Span{From: ranges.Large / 2, To: 2*ranges.Large + b.g}
+	b.ok(b.Unmap(testBase+hole.From, hole.Size()))
+	if !bytes.Equal(b.get(testBase, hole.From), data[:hole.From]) || !bytes.Equal(b.get(testBase+hole.To, size-hole.To), data[hole.To:]) {
 		t.Fatal("what stayed has other bytes")
 	}
-	if err := b.stream.CopyOut(make([]byte, 1), testBase+hole.from); !errors.Is(err, device.ErrInvalidValue) {
+	if err := b.stream.CopyOut(make([]byte, 1), testBase+hole.From); !errors.Is(err, device.ErrInvalidValue) {
 		t.Errorf("copying from the hole: %v", err)
 	}
-	b.ok(b.Map(testBase+hole.from, hole.size()))
+	b.ok(b.Map(testBase+hole.From, hole.Size()))
 	b.ok(b.Unmap(testBase, size))
 }
 

@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"muster/device"
+	"muster/device/cuda/images"
 )
 
 // Link makes the driver link several inputs to a cubin.
@@ -59,7 +60,7 @@ func (c *gpuContext) addInput(link *C.mcu_link, number int, in device.LinkInput)
 		name = fmt.Sprintf("input %d", number+1)
 	}
 	if in.Kind == device.LinkCubin || in.Kind == device.LinkFatbin || in.Kind == device.LinkPTX {
-		if err := check(in.Data); err != nil {
+		if err := images.Check(in.Data); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"muster/device"
+	"muster/device/cuda/ranges"
 )
 
 // Map puts memory at an address of the arena.
@@ -24,12 +25,12 @@ func (c *gpuContext) Map(addr, size uint64) error {
 		return err
 	}
 	c.mu.Lock()
-	free := c.mapped.free(s)
+	free := c.mapped.Free(s)
 	c.mu.Unlock()
 	if !free {
 		return fmt.Errorf("mapping %d bytes at %#x: something is mapped there: %w", size, addr, device.ErrInvalidValue)
 	}
-	parts := cut(s, c.dev.info.Granularity)
+	parts := ranges.Cut(s, c.dev.info.Granularity)
 	sizes := sizesOf(parts)
 	err = c.call(func() C.mcu_result {
 		return C.mcu_map(c.handle, c.dev.handle, C.uint64_t(addr), &sizes[0], C.size_t(len(sizes)))
@@ -38,28 +39,28 @@ func (c *gpuContext) Map(addr, size uint64) error {
 		return fmt.Errorf("mapping %d bytes at %#x: %w", size, addr, err)
 	}
 	c.mu.Lock()
-	c.mapped = c.mapped.with(parts)
+	c.mapped = c.mapped.With(parts)
 	c.mu.Unlock()
 	return nil
 }
 
-func sizesOf(parts []span) []C.size_t {
+func sizesOf(parts []ranges.Span) []C.size_t {
 	sizes := make([]C.size_t, len(parts))
 	for i, p := range parts {
-		sizes[i] = C.size_t(p.size())
+		sizes[i] = C.size_t(p.Size())
 	}
 	return sizes
 }
 
-func (c *gpuContext) checkRange(addr, size uint64) (span, error) {
+func (c *gpuContext) checkRange(addr, size uint64) (ranges.Span, error) {
 	g := c.dev.info.Granularity
 	switch {
 	case size == 0 || addr%g != 0 || size%g != 0:
-		return span{}, fmt.Errorf("%d bytes at %#x: give multiples of %d: %w", size, addr, g, device.ErrInvalidValue)
+		return ranges.Span{}, fmt.Errorf("%d bytes at %#x: give multiples of %d: %w", size, addr, g, device.ErrInvalidValue)
 	case !c.config.Arena.Contains(addr, size):
-		return span{}, fmt.Errorf("%d bytes at %#x: not within the arena of %d bytes at %#x: %w", size, addr, c.config.Arena.Size, c.config.Arena.Base, device.ErrInvalidValue)
+		return ranges.Span{}, fmt.Errorf("%d bytes at %#x: not within the arena of %d bytes at %#x: %w", size, addr, c.config.Arena.Size, c.config.Arena.Base, device.ErrInvalidValue)
 	}
-	return span{addr, addr + size}, nil
+	return ranges.Span{From: addr, To: addr + size}, nil
 }
 
 // Unmap takes memory away. It waits for work only if it must split a piece, of which a part stays.
@@ -75,31 +76,31 @@ func (c *gpuContext) Unmap(addr, size uint64) error {
 		return err
 	}
 	c.mu.Lock()
-	covered := c.mapped.covers(s)
-	rest, r := c.mapped.without(s)
-	if covered && len(r.kept) == 0 {
+	covered := c.mapped.Covers(s)
+	rest, r := c.mapped.Without(s)
+	if covered && len(r.Kept) == 0 {
 		c.mapped = rest
 	}
 	c.mu.Unlock()
 	switch {
 	case !covered:
 		return fmt.Errorf("unmapping %d bytes at %#x: not all of it is mapped: %w", size, addr, device.ErrInvalidValue)
-	case len(r.kept) == 0:
-		return c.call(func() C.mcu_result { return c.unmap(r.taken) })
+	case len(r.Kept) == 0:
+		return c.call(func() C.mcu_result { return c.unmap(r.Taken) })
 	}
 	return c.split(rest, r)
 }
 
-func (c *gpuContext) unmap(parts []span) C.mcu_result {
+func (c *gpuContext) unmap(parts []ranges.Span) C.mcu_result {
 	sizes := sizesOf(parts)
-	return C.mcu_unmap(c.handle, C.uint64_t(parts[0].from), &sizes[0], C.size_t(len(sizes)))
+	return C.mcu_unmap(c.handle, C.uint64_t(parts[0].From), &sizes[0], C.size_t(len(sizes)))
 }
 
 // split unmaps pieces of which a part stays. The driver cannot divide a piece, so split copies
 // the parts that stay to the host, unmaps the pieces, maps new memory for the parts and
 // copies them back. It blocks all calls of the driver, and waits for submitted work: no
 // kernel may use the memory meanwhile. The caller must hold c.mapping.
-func (c *gpuContext) split(rest pieces, r removal) error {
+func (c *gpuContext) split(rest ranges.Pieces, r ranges.Removal) error {
 	c.use.Lock()
 	defer c.use.Unlock()
 	if err := c.Err(); err != nil {
@@ -109,31 +110,31 @@ func (c *gpuContext) split(rest pieces, r removal) error {
 	if err := c.answer(C.mcu_context_synchronise(c.handle)); err != nil {
 		return err
 	}
-	saved := make([][]byte, len(r.kept))
-	for i, k := range r.kept {
-		saved[i] = make([]byte, k.size())
-		if err := c.answer(C.mcu_read(c.handle, unsafe.Pointer(&saved[i][0]), C.uint64_t(k.from), C.size_t(k.size()))); err != nil {
+	saved := make([][]byte, len(r.Kept))
+	for i, k := range r.Kept {
+		saved[i] = make([]byte, k.Size())
+		if err := c.answer(C.mcu_read(c.handle, unsafe.Pointer(&saved[i][0]), C.uint64_t(k.From), C.size_t(k.Size()))); err != nil {
 			return err
 		}
 	}
-	err := c.answer(c.unmap(r.taken))
-	for i, k := range r.kept {
+	err := c.answer(c.unmap(r.Taken))
+	for i, k := range r.Kept {
 		if err != nil {
 			break
 		}
-		parts := cut(k, c.dev.info.Granularity)
+		parts := ranges.Cut(k, c.dev.info.Granularity)
 		sizes := sizesOf(parts)
-		if err = c.answer(C.mcu_map(c.handle, c.dev.handle, C.uint64_t(k.from), &sizes[0], C.size_t(len(sizes)))); err != nil {
+		if err = c.answer(C.mcu_map(c.handle, c.dev.handle, C.uint64_t(k.From), &sizes[0], C.size_t(len(sizes)))); err != nil {
 			break
 		}
-		rest = rest.with(parts)
-		err = c.answer(C.mcu_write(c.handle, C.uint64_t(k.from), unsafe.Pointer(&saved[i][0]), C.size_t(k.size())))
+		rest = rest.With(parts)
+		err = c.answer(C.mcu_write(c.handle, C.uint64_t(k.From), unsafe.Pointer(&saved[i][0]), C.size_t(k.Size())))
 	}
 	c.mu.Lock()
 	c.mapped = rest
 	c.mu.Unlock()
 	if err != nil { // the contents of the parts that should stay are lost
-		c.end(&device.Fault{Kind: device.Unspecified, Detail: fmt.Sprintf("memory beside the %d bytes unmapped at %#x could not be kept: %v", r.taken[0].size(), r.taken[0].from, err)})
+		c.end(&device.Fault{Kind: device.Unspecified, Detail: fmt.Sprintf("memory beside the %d bytes unmapped at %#x could not be kept: %v", r.Taken[0].Size(), r.Taken[0].From, err)})
 		return c.Err()
 	}
 	return nil
@@ -145,11 +146,11 @@ func (c *gpuContext) reachable(addr, size uint64) bool {
 	if addr+size < addr {
 		return false
 	}
-	s := span{addr, addr + size}
+	s := ranges.Span{From: addr, To: addr + size}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.config.Arena.Contains(addr, size) {
-		return c.mapped.covers(s)
+		return c.mapped.Covers(s)
 	}
-	return c.variables.hold(s)
+	return c.variables.Hold(s)
 }

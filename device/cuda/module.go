@@ -17,6 +17,7 @@ import (
 	"unsafe"
 
 	"muster/device"
+	"muster/device/cuda/images"
 	"muster/device/kernelmemory"
 	"muster/ptx/fatbin"
 )
@@ -46,11 +47,11 @@ func (c *gpuContext) Load(image []byte) (device.Module, error) {
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	if err := check(image); err != nil {
+	if err := images.Check(image); err != nil {
 		return nil, err
 	}
 	text := image
-	if !isELF(image) && !fatbin.Recognise(image) { // the driver reads PTX up to a NUL
+	if !images.IsELF(image) && !fatbin.Recognise(image) { // the driver reads PTX up to a NUL
 		text = append(image[:len(image):len(image)], 0)
 	}
 	log := make([]byte, logSize)
@@ -65,7 +66,7 @@ func (c *gpuContext) Load(image []byte) (device.Module, error) {
 		}
 		return nil, fmt.Errorf("loading a module: %w", err)
 	}
-	source := codeOf(image, c.dev.info.Compute)
+	source := images.CodeOf(image, c.dev.info.Compute)
 	m.prints = c.prints != nil && mayPrint(source)
 	if err := m.read(source); err != nil {
 		_ = c.call(func() C.mcu_result { return C.mcu_module_unload(c.handle, m.handle) })
@@ -75,7 +76,7 @@ func (c *gpuContext) Load(image []byte) (device.Module, error) {
 		m.touches = kernelmemory.OfImage(image, c.dev.info.Compute)
 	}
 	c.mu.Lock()
-	c.variables.add(m.globals)
+	c.variables.Add(m.globals)
 	c.mu.Unlock()
 	return m, nil
 }
@@ -83,7 +84,7 @@ func (c *gpuContext) Load(image []byte) (device.Module, error) {
 // read asks for the names of the module's kernels, and for its variables. The kernels themselves are
 // loaded by the driver, and described, only when Function is called: images of libraries have
 // thousands.
-func (m *module) read(source code) error {
+func (m *module) read(source images.Code) error {
 	c := m.c
 	var count C.uint
 	if err := c.call(func() C.mcu_result { return C.mcu_module_function_count(c.handle, m.handle, &count) }); err != nil {
@@ -104,7 +105,7 @@ func (m *module) read(source code) error {
 		}
 		slices.Sort(m.names)
 	}
-	for _, name := range variableNames(source) {
+	for _, name := range images.VariableNames(source) {
 		g, err := m.find(name)
 		if errors.Is(err, device.ErrNotFound) {
 			continue // the source declares it, but the compiler has left it out
@@ -196,7 +197,7 @@ func (m *module) Unload() error {
 	}
 	c := m.c
 	c.mu.Lock()
-	c.variables.remove(m.globals)
+	c.variables.Remove(m.globals)
 	c.mu.Unlock()
 	return c.call(func() C.mcu_result { return C.mcu_module_unload(c.handle, m.handle) })
 }

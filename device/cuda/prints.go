@@ -15,6 +15,8 @@ import (
 	"unsafe"
 
 	"muster/device"
+	"muster/device/cuda/images"
+	"muster/device/cuda/sieve"
 )
 
 // prints collects what kernels print. The driver writes it to the standard output of
@@ -47,19 +49,19 @@ func takeStdout() (*prints, error) {
 
 var (
 	sieveOnce sync.Once
-	theSieve  *sieve
+	theSieve  *sieve.Sieve
 	sieveErr  error
 )
 
 // takeStderr begins to read standard error for failed assertions, once per process.
-func takeStderr() (*sieve, error) {
+func takeStderr() (*sieve.Sieve, error) {
 	sieveOnce.Do(func() { theSieve, sieveErr = siftStderr() })
 	return theSieve, sieveErr
 }
 
 // siftStderr replaces standard error by a pipe. When the process crashes, no goroutine reads the
 // pipe any more, so Go's crash output is also sent to the original file.
-func siftStderr() (*sieve, error) {
+func siftStderr() (*sieve.Sieve, error) {
 	var before C.int
 	in := C.mcu_sift_stderr(&before)
 	if in < 0 {
@@ -69,8 +71,8 @@ func siftStderr() (*sieve, error) {
 	if err := debug.SetCrashOutput(file, debug.CrashOptions{}); err != nil {
 		return nil, fmt.Errorf("keeping standard error for crashes: %w", err)
 	}
-	s := newSieve(file)
-	go s.run(os.NewFile(uintptr(in), "stderr"))
+	s := sieve.New(file)
+	go s.Run(os.NewFile(uintptr(in), "stderr"))
 	return s, nil
 }
 
@@ -95,8 +97,8 @@ func (p *prints) collect(print func([]byte)) {
 }
 
 // mayPrint says whether kernels of an image may print: those that print call this function.
-func mayPrint(source code) bool {
-	return !source.whole || slices.ContainsFunc(source.parts, func(part []byte) bool { return bytes.Contains(part, []byte("vprintf")) })
+func mayPrint(source images.Code) bool {
+	return !source.Whole || slices.ContainsFunc(source.Parts, func(part []byte) bool { return bytes.Contains(part, []byte("vprintf")) })
 }
 
 // launched notes that a kernel which may print was submitted. It is called when the stream counts the
@@ -149,7 +151,7 @@ func (c *gpuContext) asserted() {
 		}
 		C.mcu_context_synchronise(c.handle) // after a fault this returns at once, and then all is written
 		c.prints.collect(c.config.Print)
-		text := c.sieve.take(func(line string) bool {
+		text := c.sieve.Take(func(line string) bool {
 			raw := []byte(line)
 			return C.mcu_write_stderr((*C.char)(unsafe.Pointer(&raw[0])), C.size_t(len(raw))) != 0
 		})

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/device/cuda/images"
 )
 
 // Whoever is told that a kernel has ended has its text, by whatever call that was. Taking standard
@@ -175,7 +176,7 @@ func TestMayPrint(t *testing.T) {
 		{"a fat binary of PTX", basicFatbin, false},
 		{"what cannot be read", append([]byte("\x50\xed\x55\xba"), make([]byte, 3)...), true},
 	} {
-		if got := mayPrint(codeOf(c.image, hopper)); got != c.want {
+		if got := mayPrint(images.CodeOf(c.image, hopper)); got != c.want {
 			t.Errorf("%s may print: %v", c.what, got)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"muster/device"
+	"muster/device/cuda/ranges"
 )
 
 // newShared makes host memory that the driver can map for several processes and devices, so that
@@ -39,7 +40,7 @@ func (c *gpuContext) mapShared(addr, size uint64, f *os.File) error {
 		return err
 	}
 	c.mu.Lock()
-	free := c.mapped.free(s)
+	free := c.mapped.Free(s)
 	c.mu.Unlock()
 	if !free {
 		return fmt.Errorf("mapping %d bytes of shared memory at %#x: something is mapped there: %w", size, addr, device.ErrInvalidValue)
@@ -51,7 +52,7 @@ func (c *gpuContext) mapShared(addr, size uint64, f *os.File) error {
 		return fmt.Errorf("mapping %d bytes of shared memory at %#x: %w", size, addr, err)
 	}
 	c.mu.Lock()
-	c.mapped = c.mapped.with([]span{s})
+	c.mapped = c.mapped.With([]ranges.Span{s})
 	c.mu.Unlock()
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"muster/device"
+	"muster/device/cuda/ranges"
 )
 
 // textures are the texture and surface objects of a context, and the driver's arrays.
@@ -224,13 +225,13 @@ func (c *gpuContext) copyBlocks(stream C.mcu_handle, a *array, in bool, addr, si
 	if from >= to {
 		return nil
 	}
-	for _, k := range blocksOf(a.levels, a.element, from-a.address, to-a.address) {
-		l := a.levels[k.level]
+	for _, k := range ranges.BlocksOf(a.levels, a.element, from-a.address, to-a.address) {
+		l := a.levels[k.Level]
 		box := C.mcu_box{
-			memory: C.uint64_t(a.address + k.offset), pitch: C.size_t(l.Width * a.element), rows: C.size_t(l.Height),
-			x: C.size_t(k.x), y: C.size_t(k.y), z: C.size_t(k.z), width: C.size_t(k.width), height: C.size_t(k.height), depth: C.size_t(k.depth),
+			memory: C.uint64_t(a.address + k.Offset), pitch: C.size_t(l.Width * a.element), rows: C.size_t(l.Height),
+			x: C.size_t(k.X), y: C.size_t(k.Y), z: C.size_t(k.Z), width: C.size_t(k.Width), height: C.size_t(k.Height), depth: C.size_t(k.Depth),
 		}
-		if err := c.call(func() C.mcu_result { return C.mcu_array_copy(c.handle, stream, a.each[k.level], &box, direction) }); err != nil {
+		if err := c.call(func() C.mcu_result { return C.mcu_array_copy(c.handle, stream, a.each[k.Level], &box, direction) }); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package cuda
+package sieve
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// take returns all messages of assertions that were written before, and everything else that is
+// Take returns all messages of assertions that were written before, and everything else that is
 // written to standard error is passed on.
 func TestSieve(t *testing.T) {
 	in, out, err := os.Pipe()
@@ -17,14 +17,14 @@ func TestSieve(t *testing.T) {
 		t.Fatal(err)
 	}
 	var rest bytes.Buffer
-	s := newSieve(&rest)
+	s := New(&rest)
 	var running sync.WaitGroup
-	running.Go(func() { s.run(in) })
+	running.Go(func() { s.Run(in) })
 	write := func(text string) bool { _, err := out.WriteString(text); return err == nil }
 	assertion := func(thread int) string {
 		return fmt.Sprintf("a.cu:7: void f(int): block: [1,0,0], thread: [%d,0,0] Assertion `x < \"%%s: y\"` failed.\n", thread)
 	}
-	if got := s.take(write); len(got) != 0 {
+	if got := s.Take(write); len(got) != 0 {
 		t.Errorf("found %q in nothing", got)
 	}
 	var want strings.Builder
@@ -34,16 +34,16 @@ func TestSieve(t *testing.T) {
 	}
 	write("time=now level=INFO msg=\"Assertion of another kind failed.\"\n")
 	write("no end of a line")
-	if got := s.take(write); string(got) != want.String() {
+	if got := s.Take(write); string(got) != want.String() {
 		t.Errorf("found %d bytes, want %d", len(got), want.Len())
 	}
-	if got := s.take(write); len(got) != 0 {
+	if got := s.Take(write); len(got) != 0 {
 		t.Errorf("found %q a second time", got)
 	}
 	write("panic: the last words")
 	out.Close()
 	running.Wait()
-	if got := s.take(func(string) bool { return true }); len(got) != 0 { // the reader has ended, and take must not wait for it
+	if got := s.Take(func(string) bool { return true }); len(got) != 0 { // the reader has ended, and take must not wait for it
 		t.Errorf("found %q after the end", got)
 	}
 	if want := "time=now level=INFO msg=\"Assertion of another kind failed.\"\nno end of a linepanic: the last words"; rest.String() != want {
@@ -62,13 +62,13 @@ func (w *widest) Write(b []byte) (int, error) {
 // A kernel may print anything: endless lines, and text that looks like a mark.
 func TestSieveOfHostileText(t *testing.T) {
 	var out widest
-	s := newSieve(&out)
+	s := New(&out)
 	const size = 8 << 20
-	s.run(strings.NewReader(strings.Repeat("x", size)))
+	s.Run(strings.NewReader(strings.Repeat("x", size)))
 	if out.all != size || out.piece > 2*longestLine {
 		t.Errorf("of a line without end %d bytes came, up to %d at once", out.all, out.piece)
 	}
-	s = newSieve(&out)
+	s = New(&out)
 	s.marks = 2
 	for _, tt := range []struct {
 		line   string
@@ -85,14 +85,14 @@ func TestSieveOfHostileText(t *testing.T) {
 		}
 	}
 	for before := 0; before < 4; before++ { // a mark across the boundary of what is read at once
-		s := newSieve(&out)
+		s := New(&out)
 		s.marks = 1
-		s.run(strings.NewReader(strings.Repeat("x", longestLine-len(markLine)/4*before) + markLine + "1\n"))
+		s.Run(strings.NewReader(strings.Repeat("x", longestLine-len(markLine)/4*before) + markLine + "1\n"))
 		if s.passed != 1 {
 			t.Errorf("a mark %d bytes before the end of a piece was not read", len(markLine)/4*before)
 		}
 	}
-	s = newSieve(&out)
+	s = New(&out)
 	s.found = make([]byte, mostFound-8)
 	for range 2 {
 		s.line([]byte("a.cu:7: f: block: [1,0,0], thread: [0,0,0] Assertion `x` failed.\n"))

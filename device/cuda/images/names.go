@@ -1,4 +1,6 @@
-package cuda
+// Package images reads what NVIDIA's driver does not tell of an image: whether it is whole, what of it a device
+// would run, and what its variables are called.
+package images
 
 import (
 	"bytes"
@@ -14,13 +16,13 @@ import (
 // The driver finds a variable by its name but cannot list the variables,
 // so the names come from the image. A name that the driver does not know does no harm.
 
-// check returns why an image must not be given to the driver, or nil. The driver is not told
+// Check returns why an image must not be given to the driver, or nil. The driver is not told
 // the length, and would read beyond the end of a damaged image.
-func check(image []byte) error {
+func Check(image []byte) error {
 	switch {
 	case len(bytes.TrimRight(image, "\x00")) == 0:
 		return fmt.Errorf("the image is empty: %w", device.ErrInvalidImage)
-	case isELF(image):
+	case IsELF(image):
 		if _, err := openELF(image); err != nil {
 			return fmt.Errorf("%w: the image begins as a cubin does: %w", device.ErrInvalidImage, err)
 		}
@@ -34,7 +36,8 @@ func check(image []byte) error {
 	return nil
 }
 
-func isELF(image []byte) bool { return bytes.HasPrefix(image, []byte(elf.ELFMAG)) }
+// IsELF says whether an image is a cubin.
+func IsELF(image []byte) bool { return bytes.HasPrefix(image, []byte(elf.ELFMAG)) }
 
 // openELF reads the headers of a cubin and checks that all sections and segments that
 // they declare lie within the image.
@@ -59,21 +62,21 @@ func openELF(image []byte) (*elf.File, error) {
 	return f, nil
 }
 
-// code is what a device would run of an image, decompressed: cubins, or PTX.
-type code struct {
-	parts [][]byte
-	whole bool // nothing is missing because it cannot be read
+// Code is what a device would run of an image, decompressed: cubins, or PTX.
+type Code struct {
+	Parts [][]byte
+	Whole bool // nothing is missing because it cannot be read
 }
 
-// codeOf returns the code of an image: of a fat binary the machine code that the device can run or, if
+// CodeOf returns the code of an image: of a fat binary the machine code that the device can run or, if
 // there is none, the PTX that the driver would compile.
-func codeOf(image []byte, compute device.Compute) code {
+func CodeOf(image []byte, compute device.Compute) Code {
 	if !fatbin.Recognise(image) {
-		return code{[][]byte{image}, true}
+		return Code{[][]byte{image}, true}
 	}
 	entries, err := fatbin.List(image)
 	if err != nil {
-		return code{}
+		return Code{}
 	}
 	runs := func(e fatbin.Entry) bool {
 		return e.Kind == fatbin.ELF && e.Arch/10 == compute.Major && e.Arch%10 <= compute.Minor
@@ -82,25 +85,25 @@ func codeOf(image []byte, compute device.Compute) code {
 	if slices.ContainsFunc(entries, runs) {
 		wanted = runs
 	}
-	all := code{whole: slices.ContainsFunc(entries, wanted)}
+	all := Code{Whole: slices.ContainsFunc(entries, wanted)}
 	for _, e := range entries {
 		switch {
 		case !wanted(e):
 		case e.Load() != nil:
-			all.whole = false
+			all.Whole = false
 		default:
-			all.parts = append(all.parts, e.Data)
+			all.Parts = append(all.Parts, e.Data)
 		}
 	}
 	return all
 }
 
-// variableNames returns the names of the variables that an image may have on a
+// VariableNames returns the names of the variables that an image may have on a
 // device, sorted. Parts that cannot be read are left out: refusing them is up to the driver.
-func variableNames(c code) []string {
+func VariableNames(c Code) []string {
 	var names []string
-	for _, part := range c.parts {
-		if isELF(part) {
+	for _, part := range c.Parts {
+		if IsELF(part) {
 			names = append(names, namesOfELF(part)...)
 		} else {
 			names = append(names, namesOfPTX(string(part))...)

@@ -1,4 +1,4 @@
-package cuda
+package ranges
 
 import (
 	"testing"
@@ -15,7 +15,7 @@ func TestPiecesAgainstModel(t *testing.T) {
 	seeds.Check(t, func(t *rapid.T) {
 		const granules = 80
 		base := uint64(0x6400_0000_0000) + testGranule*rapid.Uint64Range(0, 20).Draw(t, "base")
-		var mapped pieces
+		var mapped Pieces
 		var model [granules]bool
 		all := func(from, to uint64, want bool) bool {
 			for _, m := range model[from:to] {
@@ -28,22 +28,22 @@ func TestPiecesAgainstModel(t *testing.T) {
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			from := rapid.Uint64Range(0, granules-1).Draw(t, "from")
 			to := rapid.Uint64Range(from+1, granules).Draw(t, "to")
-			s := span{base + from*testGranule, base + to*testGranule}
+			s := Span{base + from*testGranule, base + to*testGranule}
 			free, covered := all(from, to, false), all(from, to, true)
-			if mapped.free(s) != free || mapped.covers(s) != covered {
-				t.Fatalf("%v: free %v, covered %v; want %v, %v", s, mapped.free(s), mapped.covers(s), free, covered)
+			if mapped.Free(s) != free || mapped.Covers(s) != covered {
+				t.Fatalf("%v: free %v, covered %v; want %v, %v", s, mapped.Free(s), mapped.Covers(s), free, covered)
 			}
 			switch {
 			case free:
-				parts := cut(s, testGranule)
+				parts := Cut(s, testGranule)
 				checkParts(t, parts, s)
-				mapped = mapped.with(parts)
+				mapped = mapped.With(parts)
 			case covered:
-				rest, r := mapped.without(s)
+				rest, r := mapped.Without(s)
 				checkRemoval(t, mapped, rest, r, s)
 				mapped = rest
-				for _, k := range r.kept {
-					mapped = mapped.with(cut(k, testGranule))
+				for _, k := range r.Kept {
+					mapped = mapped.With(Cut(k, testGranule))
 				}
 			default:
 				continue
@@ -57,47 +57,47 @@ func TestPiecesAgainstModel(t *testing.T) {
 }
 
 // checkParts fails unless the parts fill a range and each can be mapped on its own.
-func checkParts(t *rapid.T, parts []span, s span) {
-	at := s.from
+func checkParts(t *rapid.T, parts []Span, s Span) {
+	at := s.From
 	for _, p := range parts {
-		aligned := p.size() == testGranule || p.size() == largePiece && p.from%largePiece == 0
-		if p.from != at || !aligned {
+		aligned := p.Size() == testGranule || p.Size() == Large && p.From%Large == 0
+		if p.From != at || !aligned {
 			t.Fatalf("%v was cut into %v", s, parts)
 		}
-		at = p.to
+		at = p.To
 	}
-	if at != s.to {
+	if at != s.To {
 		t.Fatalf("%v was cut into %v", s, parts)
 	}
 }
 
 // checkRemoval fails unless the taken pieces are whole and, without the kept ranges, make
 // up the range.
-func checkRemoval(t *rapid.T, before, rest pieces, r removal, s span) {
-	if len(rest)+len(r.taken) != len(before) {
-		t.Fatalf("of %d pieces %d stay and %d go", len(before), len(rest), len(r.taken))
+func checkRemoval(t *rapid.T, before, rest Pieces, r Removal, s Span) {
+	if len(rest)+len(r.Taken) != len(before) {
+		t.Fatalf("of %d pieces %d stay and %d go", len(before), len(rest), len(r.Taken))
 	}
 	size := uint64(0)
-	for i, p := range r.taken {
-		size += p.size()
-		if i > 0 && r.taken[i-1].to != p.from {
-			t.Fatalf("there is a gap in %v", r.taken)
+	for i, p := range r.Taken {
+		size += p.Size()
+		if i > 0 && r.Taken[i-1].To != p.From {
+			t.Fatalf("there is a gap in %v", r.Taken)
 		}
 	}
-	for _, k := range r.kept {
-		size -= k.size()
-		if k.size() >= largePiece || k.from < s.to && s.from < k.to {
+	for _, k := range r.Kept {
+		size -= k.Size()
+		if k.Size() >= Large || k.From < s.To && s.From < k.To {
 			t.Fatalf("%v is kept of %v", k, s)
 		}
 	}
-	if size != s.size() {
+	if size != s.Size() {
 		t.Fatalf("%v: %d bytes go", s, size)
 	}
 }
 
-func checkSorted(t *rapid.T, p pieces) {
+func checkSorted(t *rapid.T, p Pieces) {
 	for i := range p {
-		if p[i].from >= p[i].to || i > 0 && p[i-1].to > p[i].from {
+		if p[i].From >= p[i].To || i > 0 && p[i-1].To > p[i].From {
 			t.Fatalf("not sorted: %v", p)
 		}
 	}
@@ -114,7 +114,7 @@ func TestCutOtherGranules(t *testing.T) {
 		{2 << 20, 64 << 20, 2},
 		{64 << 20, 256 << 20, 4},
 	} {
-		if got := cut(span{1 << 40, 1<<40 + c.size}, c.granule); len(got) != c.pieces {
+		if got := Cut(Span{1 << 40, 1<<40 + c.size}, c.granule); len(got) != c.pieces {
 			t.Errorf("%d bytes in granules of %d: %d pieces, want %d", c.size, c.granule, len(got), c.pieces)
 		}
 	}

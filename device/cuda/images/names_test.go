@@ -1,4 +1,4 @@
-package cuda
+package images
 
 import (
 	"errors"
@@ -9,6 +9,16 @@ import (
 	"muster/device"
 	"muster/ptx/fatbin"
 )
+
+var basicFatbin, cubinFatbin = testImage("basic.fatbin"), testImage("cubin.fatbin")
+
+func testImage(name string) []byte {
+	image, err := os.ReadFile("../testdata/" + name)
+	if err != nil {
+		panic(err)
+	}
+	return image
+}
 
 func TestNamesOfPTX(t *testing.T) {
 	for _, c := range []struct {
@@ -39,10 +49,10 @@ func TestNamesOfPTX(t *testing.T) {
 func TestNamesOfMachineCode(t *testing.T) {
 	want := []string{"factor", "pointer", "table", "total"}
 	hopper := device.Compute{Major: 9}
-	if got := variableNames(codeOf(cubinFatbin, hopper)); !slices.Equal(got, want) {
+	if got := VariableNames(CodeOf(cubinFatbin, hopper)); !slices.Equal(got, want) {
 		t.Errorf("fat binary: %q, want %q", got, want)
 	}
-	if got := variableNames(codeOf(cubinFatbin, device.Compute{Major: 8, Minor: 6})); got != nil {
+	if got := VariableNames(CodeOf(cubinFatbin, device.Compute{Major: 8, Minor: 6})); got != nil {
 		t.Errorf("for another architecture: %q", got)
 	}
 	entries, err := fatbin.Open(cubinFatbin)
@@ -50,22 +60,22 @@ func TestNamesOfMachineCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	cubin := entries[0].Data
-	if got := variableNames(codeOf(cubin, hopper)); !slices.Equal(got, want) {
+	if got := VariableNames(CodeOf(cubin, hopper)); !slices.Equal(got, want) {
 		t.Errorf("cubin: %q, want %q", got, want)
 	}
 	for n := 4; n < len(cubin); n += 101 {
-		if err := check(cubin[:n]); !errors.Is(err, device.ErrInvalidImage) {
+		if err := Check(cubin[:n]); !errors.Is(err, device.ErrInvalidImage) {
 			t.Errorf("the first %d of %d bytes were found good: %v", n, len(cubin), err)
 		}
 	}
-	if err := check(cubin); err != nil {
+	if err := Check(cubin); err != nil {
 		t.Error(err)
 	}
 }
 
 // Compilers since CUDA 13 write another number where ELF has its version.
 func TestVersionOfMachineCode(t *testing.T) {
-	all, err := os.ReadFile("testdata/cubin.fatbin")
+	all, err := os.ReadFile("../testdata/cubin.fatbin")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +97,7 @@ func TestVersionOfMachineCode(t *testing.T) {
 	if got := namesOfELF(image); len(want) == 0 || !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if err := check(image); err != nil {
+	if err := Check(image); err != nil {
 		t.Error(err)
 	}
 }
@@ -100,7 +110,7 @@ func TestCheck(t *testing.T) {
 		"a wrapper of pointers": "\xb1\x43\x62\x46\x01\x00\x00\x00\x10\x20\x30\x40\x50\x60\x00\x00",
 		"an ELF header alone":   "\x7fELF\x02\x01\x01",
 	} {
-		if err := check([]byte(image)); !errors.Is(err, device.ErrInvalidImage) {
+		if err := Check([]byte(image)); !errors.Is(err, device.ErrInvalidImage) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -109,21 +119,21 @@ func TestCheck(t *testing.T) {
 		"text with NUL": ".version 6.4\x00",
 		"fat binary":    string(basicFatbin),
 	} {
-		if err := check([]byte(image)); err != nil {
+		if err := Check([]byte(image)); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 }
 
 func FuzzNames(f *testing.F) {
-	f.Add([]byte(faultyPTX))
+	f.Add([]byte(".version 6.4\n.target sm_70\n.visible .global .u32 g;\n.visible .entry k() { ret; }"))
 	f.Add([]byte(".global .u32 a, b[2] = {1, 2}; // x"))
 	f.Add(basicFatbin)
 	f.Add(cubinFatbin)
 	f.Add(cubinFatbin[16+64:])
 	f.Fuzz(func(t *testing.T, image []byte) {
-		if check(image) == nil {
-			variableNames(codeOf(image, device.Compute{Major: 9}))
+		if Check(image) == nil {
+			VariableNames(CodeOf(image, device.Compute{Major: 9}))
 		}
 	})
 }

@@ -1,4 +1,6 @@
-package cuda
+// Package sieve picks what NVIDIA's driver writes about failed assertions out of a process's standard error.
+// It knows no driver.
+package sieve
 
 import (
 	"bufio"
@@ -12,12 +14,12 @@ import (
 	"sync"
 )
 
-// sieve reads what is written to the process's standard error and keeps the lines that
+// Sieve reads what is written to the process's standard error and keeps the lines that
 // the driver writes about failed assertions. Everything else is passed on to out.
 //
 // To know that all earlier lines have been read, take writes a numbered mark into the same pipe and
 // waits until run has read it.
-type sieve struct {
+type Sieve struct {
 	out io.Writer
 
 	mu     sync.Mutex
@@ -33,8 +35,9 @@ const markLine = "muster: everything before this line was read: "
 
 var assertionLine = regexp.MustCompile(`: block: \[\d+,\d+,\d+\], thread: \[\d+,\d+,\d+\] Assertion .* failed\.\n$`)
 
-func newSieve(out io.Writer) *sieve {
-	s := &sieve{out: out}
+// New returns a sieve that passes everything else on.
+func New(out io.Writer) *Sieve {
+	s := &Sieve{out: out}
 	s.came.L = &s.mu
 	return s
 }
@@ -48,8 +51,8 @@ const (
 	mostFound   = 16 << 20
 )
 
-// run reads until the end of the pipe. It examines a line longer than longestLine in parts.
-func (s *sieve) run(in io.Reader) {
+// Run reads until the end of the pipe. It examines a line longer than longestLine in parts.
+func (s *Sieve) Run(in io.Reader) {
 	lines := bufio.NewReaderSize(in, longestLine)
 	var begun []byte // what was read of the current line and not examined yet
 	for {
@@ -73,7 +76,7 @@ func (s *sieve) run(in io.Reader) {
 	}
 }
 
-func (s *sieve) line(line []byte) {
+func (s *Sieve) line(line []byte) {
 	// A mark may follow text that was written without a newline.
 	before, mark, marked := cutLast(line, markLine)
 	s.mu.Lock()
@@ -90,7 +93,7 @@ func (s *sieve) line(line []byte) {
 
 // pass records that a mark was read. It ignores numbers that were not issued, since a kernel may print
 // text that looks like a mark.
-func (s *sieve) pass(mark []byte) {
+func (s *Sieve) pass(mark []byte) {
 	n, err := strconv.ParseUint(strings.TrimSpace(string(mark)), 10, 64)
 	if err == nil && n > s.passed && n <= s.marks {
 		s.passed = n
@@ -106,9 +109,9 @@ func cutLast(b []byte, separator string) (before, after []byte, found bool) {
 	return b, nil, false
 }
 
-// take returns the messages of assertions that were written before the call. write puts a line
+// Take returns the messages of assertions that were written before the call. write puts a line
 // into the pipe; false if it cannot.
-func (s *sieve) take(write func(line string) bool) []byte {
+func (s *Sieve) Take(write func(line string) bool) []byte {
 	s.mu.Lock()
 	s.marks++
 	mark := s.marks

@@ -1,4 +1,4 @@
-package cuda
+package ranges
 
 import (
 	"math/rand/v2"
@@ -26,17 +26,17 @@ func TestBlocksAreTheRange(t *testing.T) {
 				want = append(want, b)
 			}
 		}
-		for _, k := range blocksOf(levels, element, from, to) {
-			l := levels[k.level]
+		for _, k := range BlocksOf(levels, element, from, to) {
+			l := levels[k.Level]
 			row := l.Width * element
-			if k.x+k.width > row || k.y+k.height > l.Height || k.z+k.depth > l.Depth {
+			if k.X+k.Width > row || k.Y+k.Height > l.Height || k.Z+k.Depth > l.Depth {
 				t.Fatalf("%+v is outside of %+v", k, l)
 			}
-			for z := range k.depth {
-				for y := range k.height {
-					for x := range k.width {
-						at := l.Offset + ((k.z+z)*l.Height+k.y+y)*row + k.x + x
-						if inBox := k.offset + (z*l.Height+y)*row + x; inBox != at {
+			for z := range k.Depth {
+				for y := range k.Height {
+					for x := range k.Width {
+						at := l.Offset + ((k.Z+z)*l.Height+k.Y+y)*row + k.X + x
+						if inBox := k.Offset + (z*l.Height+y)*row + x; inBox != at {
 							t.Fatalf("%+v of %+v: byte %d of memory is byte %d of the array", k, l, inBox, at)
 						}
 						got = append(got, at)
@@ -54,7 +54,7 @@ func TestBlocksAreTheRange(t *testing.T) {
 func TestBlocksAreFew(t *testing.T) {
 	texture := device.Texture{Format: 0x20, Channels: 1, Width: 1000, Height: 1000, Depth: 1000}
 	levels, size := texture.ArrayLevels()
-	if all := blocksOf(levels, 4, 4004, size-4); len(all) != 5 {
+	if all := BlocksOf(levels, 4, 4004, size-4); len(all) != 5 {
 		t.Errorf("%d boxes: %+v", len(all), all)
 	}
 }

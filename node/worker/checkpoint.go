@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
@@ -11,7 +10,7 @@ import (
 	"muster/internal/mailbox"
 	"muster/node/checkpoint"
 	"muster/node/clientcore"
-	"muster/vmm"
+	"muster/node/worker/clientfile"
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -35,8 +34,8 @@ type order struct {
 // orders is the state of the daemon's orders. The loop owns it.
 type orders struct {
 	next     []order
-	incoming *incoming // read from a file, and on its way into the core
-	draft    *draft    // the checkpoint of a held client, not yet complete
+	incoming *incoming         // read from a file, and on its way into the core
+	draft    *clientfile.Draft // the checkpoint of a held client, not yet complete
 	held     bool
 }
 
@@ -50,14 +49,14 @@ func (t *orders) close() {
 
 func (t *orders) endIncoming() {
 	if t.incoming != nil {
-		t.incoming.file.Close()
+		t.incoming.File.Close()
 		t.incoming = nil
 	}
 }
 
 func (t *orders) endDraft() {
 	if t.draft != nil {
-		t.draft.file.Close()
+		t.draft.Close()
 		t.draft = nil
 	}
 }
@@ -135,16 +134,9 @@ func (w *worker) awaitWork() error {
 
 // --- saving ------------------------------------------------------------------------
 
-// draft is a checkpoint that is being written.
-type draft struct {
-	file *os.File
-	out  *bufio.Writer
-	*checkpoint.Writer
-}
-
 // checkpoint writes the client to a file. If hold is set, the client stays held afterwards.
 func (w *worker) checkpoint(file *os.File, hold bool) error {
-	w.orders.draft = &draft{file: file}
+	w.orders.draft = &clientfile.Draft{File: file}
 	if err := w.settleStaging(); err != nil {
 		return err
 	}
@@ -154,7 +146,10 @@ func (w *worker) checkpoint(file *os.File, hold bool) error {
 	if p := w.prepared; p != nil && !p.gone { // while it is held, the daemon could not get it back
 		w.forgo()
 	}
-	bytes, err := w.writeClient(w.orders.draft, hold)
+	if hold {
+		w.answers.Settle()
+	}
+	bytes, err := w.saved.Write(w.orders.draft, w.core, w.serve.Identity, hold)
 	if err == nil && hold {
 		w.orders.held = true
 		w.say(control.Checkpointed{Held: true, Bytes: bytes})
@@ -173,51 +168,6 @@ func (w *worker) answerCheckpoint(bytes uint64, err error) {
 	w.say(answer)
 }
 
-// writeClient writes the GPU side of a client that has left its device. If the client is held, the
-// file is not complete until writeShared.
-func (w *worker) writeClient(d *draft, held bool) (uint64, error) {
-	if err := w.core.Alone(); err != nil {
-		return 0, err
-	}
-	save := w.core.SavePoint
-	about := checkpoint.About{Taken: time.Now().UTC(), Identity: w.serve.Identity, ArenaBase: w.serve.ArenaBase, ArenaSize: w.serve.ArenaSize}
-	if held {
-		w.answers.Settle()
-		save = w.core.Save
-		about.Shared = w.sharedState()
-	} else if w.core.Result() != success {
-		return 0, errors.New("a fault has ended the program's work on the GPU, and there is nothing to save")
-	}
-	saved, err := save()
-	if err != nil {
-		return 0, err
-	}
-	d.out = bufio.NewWriterSize(d.file, 256<<10)
-	d.Writer = checkpoint.NewWriter(d.out, about)
-	d.Core(saved)
-	all := w.core.Allocations()
-	d.Allocations(all)
-	for _, r := range overlaps(all, w.core.Held()) {
-		for at := range chunks(r) {
-			_ = w.host.Each(at, func(addr uint64, piece []byte) error {
-				d.Piece(checkpoint.Memory, addr, piece)
-				return nil
-			})
-		}
-	}
-	if held {
-		return d.Bytes(), d.Err()
-	}
-	return d.end()
-}
-
-func (d *draft) end() (uint64, error) {
-	if err := errors.Join(d.End(), d.out.Flush()); err != nil {
-		return 0, fmt.Errorf("writing the checkpoint: %w", err)
-	}
-	return d.Bytes(), nil
-}
-
 // settleStaging gives back staging memory that was kept for the journal: after a restore nobody
 // would give it back to the program.
 func (w *worker) settleStaging() error {
@@ -226,32 +176,6 @@ func (w *worker) settleStaging() error {
 	}
 	w.keeper.LetGo()
 	return w.maybeFold()
-}
-
-// sharedState is the worker's position in the memory that it shares with the program.
-func (w *worker) sharedState() *checkpoint.Shared {
-	g := w.shared.Geometry()
-	state := &checkpoint.Shared{RingSize: g.RingBytes(), ArenaSize: g.Arena(), Asked: map[int]uint32{}}
-	state.Head, state.Seq = w.consumer.Position()
-	for _, slot := range w.core.WaitingSlots() {
-		state.Asked[slot] = w.shared.Asks(slot)
-	}
-	state.Printed, state.Turns, _ = w.told.Printed.All()
-	return state
-}
-
-// writeShared completes the file of a held client, once its program is stopped.
-func (w *worker) writeShared(d *draft) (uint64, error) {
-	for i, kind := range []checkpoint.Kind{checkpoint.Ring, checkpoint.Data} {
-		err := wire.Contents(w.files[i], checkpoint.MaxPiece, func(offset uint64, data []byte) error {
-			d.Piece(kind, offset, data)
-			return d.Err()
-		})
-		if err != nil {
-			return 0, err
-		}
-	}
-	return d.end()
 }
 
 // --- holding -----------------------------------------------------------------------
@@ -297,7 +221,7 @@ func (w *worker) proceed(m control.Proceed) error {
 		return saves
 	})
 	if d := w.orders.draft; d != nil && m.Save {
-		w.answerCheckpoint(w.writeShared(d))
+		w.answerCheckpoint(w.saved.Complete(d))
 	}
 	w.orders.endDraft()
 	if !w.orders.held {
@@ -314,105 +238,29 @@ func (w *worker) proceed(m control.Proceed) error {
 
 // --- restoring ---------------------------------------------------------------------
 
-// incoming is a client that was read from a file.
+// incoming is a client that was read, on its way into the core.
 type incoming struct {
-	file  *os.File
-	saved *checkpoint.File
-	by    *clientcore.Core
-	whole bool
-	lost  error // why the memory could not be filled
-
-	disowned bool // the daemon that ordered it has died
+	*clientfile.Incoming
+	lost     error // why the memory could not be filled
+	disowned bool  // the daemon that ordered it has died
 }
 
 // restore reads a client from a file, and replaces the core by it.
 func (w *worker) restore(file *os.File, whole bool) error {
-	in, err := w.read(file, whole)
+	in, err := w.saved.Read(file, w.core, w.serve.Identity, w.pinned, whole)
 	if err != nil {
 		file.Close()
 		w.say(control.Restored{Error: err.Error()})
 		return nil
 	}
-	w.orders.incoming = in
-	return w.handle(w.core.Replace(w.now(), in.by, whole))
-}
-
-// read checks a whole file, and that this worker's client can become the one in it.
-func (w *worker) read(file *os.File, whole bool) (*incoming, error) {
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	saved, err := checkpoint.Open(file, info.Size())
-	if err != nil {
-		return nil, err
-	}
-	if err := w.fits(saved, whole); err != nil {
-		return nil, err
-	}
-	by, err := clientcore.Rehomed(saved.Core, w.pinned, w.core.Config())
-	if err != nil {
-		return nil, err
-	}
-	if !slices.Equal(by.Allocations(), saved.Allocations) || !slices.Equal(overlaps(saved.Written, by.Held()), saved.Written) {
-		return nil, fmt.Errorf("%w: its memory is not that of its client", checkpoint.ErrFile)
-	}
-	if !answerable(by.Waiting(), saved.About.Shared) {
-		return nil, fmt.Errorf("%w: answers that no program waits for", checkpoint.ErrFile)
-	}
-	return &incoming{file: file, saved: saved, by: by, whole: whole}, nil
-}
-
-// answerable says whether all slots in which a saved program waits for answers exist. The file may
-// be damaged or forged.
-func answerable(waiting []wire.Header, shared *checkpoint.Shared) bool {
-	for _, h := range waiting {
-		if h.Slot < -1 || h.Slot >= wire.Slots {
-			return false
-		}
-	}
-	if shared == nil {
-		return true
-	}
-	for slot := range shared.Asked {
-		if slot < 0 || slot >= wire.Slots {
-			return false
-		}
-	}
-	return true
-}
-
-// fits returns why a file cannot be restored into this client.
-func (w *worker) fits(saved *checkpoint.File, whole bool) error {
-	shared, g := saved.About.Shared, w.shared.Geometry()
-	switch {
-	case saved.Core == nil:
-		return errors.New("the file holds memory alone: it was written by musterCheckpoint, and the program reads it with musterRestore")
-	case whole && shared == nil:
-		return errors.New("the file is of a client alone, without its program")
-	case whole && (shared.RingSize != g.RingBytes() || shared.ArenaSize != g.Arena()):
-		return errors.New("the memory that program and node shared has other sizes on this node: use the Muster that wrote it")
-	case !whole && saved.About.Identity != w.serve.Identity:
-		return errors.New("the file is of another run of a program, which knows its memory, modules and streams by other numbers: a program that was started anew gets its memory with musterRestore")
-	}
-	if !whole {
-		return nil
-	}
-	same := false
-	err := saved.Each(checkpoint.Ring, func(at uint64, data []byte) error {
-		same = same || at == 0 && w.shared.SameGeometry(data)
-		return nil
-	})
-	if err == nil && !same {
-		err = errors.New("the program and this node are from different builds of Muster: use the one that wrote the checkpoint")
-	}
-	return err
+	w.orders.incoming = &incoming{Incoming: in}
+	return w.handle(w.core.Replace(w.now(), in.By, whole))
 }
 
 // makeRoom reserves room for the memory of the incoming client, in addition to that of the present
 // one: until the new one is complete the present one must be able to go on.
 func (w *worker) makeRoom(*clientcore.Op) error {
-	all := w.orders.incoming.by.Allocations()
+	all := w.orders.incoming.By.Allocations()
 	for i, r := range all {
 		err := w.reserve(r)
 		if err == nil {
@@ -429,7 +277,9 @@ func (w *worker) makeRoom(*clientcore.Op) error {
 // refill fills the host copies from the file. The core is the new client already.
 func (w *worker) refill(o *clientcore.Op) error {
 	in := w.orders.incoming
-	in.lost = w.fill(in, o.Plan)
+	if _, in.lost = w.move(o.Plan, false); in.lost == nil {
+		in.lost = w.saved.Fill(in.Incoming, w.core.Held(), w.keeper.Replaced) // from where on its messages are not those of the ring
+	}
 	if in.lost != nil && w.keeper.Valid() {
 		w.say(control.Restored{Error: in.lost.Error()})
 		return fmt.Errorf("%w: %w", errAsBefore, in.lost)
@@ -441,49 +291,18 @@ func (w *worker) refill(o *clientcore.Op) error {
 // client as it was before.
 var errAsBefore = errors.New("a checkpoint could not be restored")
 
-func (w *worker) fill(in *incoming, plan vmm.Plan) error {
-	if _, err := w.move(plan, false); err != nil {
-		return err
-	}
-	for _, r := range w.core.Held() {
-		w.host.Zero(r)
-	}
-	err := in.saved.Each(checkpoint.Memory, func(addr uint64, data []byte) error {
-		r := vmm.Range{Addr: addr, Size: uint64(len(data))}
-		w.host.Touch(r, false)
-		return w.host.Each(r, func(at uint64, piece []byte) error {
-			copy(piece, data[at-addr:])
-			return nil
-		})
-	})
-	if err != nil || !in.whole {
-		return err
-	}
-	w.keeper.Replaced() // from here on its messages are not those of the ring
-	for i, kind := range []checkpoint.Kind{checkpoint.Ring, checkpoint.Data} {
-		err := in.saved.Each(kind, func(offset uint64, data []byte) error {
-			_, err := w.files[i].WriteAt(data, int64(offset))
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // restored tells the daemon how a restore ended. A client restored with its program is held; its
 // base is made when it goes on.
 func (w *worker) restored(in *incoming, refused error) error {
 	if refused == nil {
 		refused = in.lost
 	}
-	if refused == nil && in.whole {
-		w.takeOver(in.saved.About)
+	if refused == nil && in.Whole {
+		w.takeOver(in.Saved.About)
 		w.orders.held = true
 	}
 	w.orders.endIncoming()
-	if refused == nil && !in.whole {
+	if refused == nil && !in.Whole {
 		if err := w.rebase(); err != nil {
 			return err
 		}
@@ -534,36 +353,4 @@ func (w *worker) takeOver(a checkpoint.About) {
 	if err := w.told.Printed.Resume(a.Shared.Printed, turns, false); err != nil {
 		w.log.Warn("what kernels had printed is lost", "reason", err)
 	}
-}
-
-// --- ranges ------------------------------------------------------------------------
-
-// chunks splits a range at chunk boundaries.
-func chunks(r vmm.Range) func(func(vmm.Range) bool) {
-	return func(yield func(vmm.Range) bool) {
-		for r.Size > 0 {
-			n := min(chunk-r.Addr%chunk, r.Size)
-			if !yield(vmm.Range{Addr: r.Addr, Size: n}) {
-				return
-			}
-			r = vmm.Range{Addr: r.Addr + n, Size: r.Size - n}
-		}
-	}
-}
-
-// overlaps returns the intersection of two lists of ranges, each in order.
-func overlaps(a, b []vmm.Range) []vmm.Range {
-	var both []vmm.Range
-	for len(a) > 0 && len(b) > 0 {
-		endA, endB := a[0].Addr+a[0].Size, b[0].Addr+b[0].Size
-		if from, to := max(a[0].Addr, b[0].Addr), min(endA, endB); from < to {
-			both = append(both, vmm.Range{Addr: from, Size: to - from})
-		}
-		if endA < endB {
-			a = a[1:]
-		} else {
-			b = b[1:]
-		}
-	}
-	return both
 }

@@ -22,6 +22,7 @@ import (
 	"muster/node/clientcore"
 	"muster/node/journal"
 	"muster/node/worker/answers"
+	"muster/node/worker/clientfile"
 	"muster/node/worker/hostcopy"
 	"muster/node/worker/keeper"
 	"muster/node/worker/kernellimit"
@@ -74,6 +75,7 @@ type worker struct {
 	backlog []message // those that the core has queued, in the same order
 	faults  []notice  // faults reported while an operation was being performed; hear handles them
 	orders  orders
+	saved   clientfile.Client // the client as a checkpoint's file has it
 
 	between func()      // called between two events, in tests only
 	dies    func() bool // in tests only: whether to simulate the death of the process here
@@ -305,6 +307,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		drain: w.drain, move: w.move, device: w.devices.at, perform: w.perform, found: w.found,
 		do: func(m *message, o *clientcore.Op) error { return operations[o.Kind].do(w, m, o) },
 	}
+	w.saved = clientfile.Client{Shared: shared, Consumer: w.consumer, Host: w.host, Told: w.told, Files: w.files, Arena: arena}
 	w.mover = mover{ctx: w.ctx, contexts: &w.contexts, host: w.host, block: w.block, drain: w.drain, now: w.now, log: log}
 	w.reach = reach{shared: shared, arena: files[1], contexts: &w.contexts, keeper: w.keeper, block: w.block, log: log, tries: serve.Tries}
 	w.commons = commons{contexts: &w.contexts, counter: sharing.New(w.ctx, serve.Owner, heard), keeper: w.keeper, log: log}

@@ -26,7 +26,6 @@ const stillLarge = `
 53 methods device/remote/Context
 41 methods device/remote/stream
 50 fields node/worker/worker
-43 fields node/vgpu/client
 33 fields device/cuda/gpuContext
 `
 

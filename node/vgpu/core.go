@@ -114,18 +114,10 @@ type client struct {
 	further  bool // it stands for a further device of another client
 	state    State
 
-	want   Want
-	length time.Duration // of its next GPU phase, for SJF; 0: unknown
-	seq    uint64
-	wantAt Time
-	passes int
-	parked bool // ready, but every device that could hold it is drained or lost
-
-	dev    *device // where it is bound or keeps bytes
-	last   DeviceID
-	slot   int
-	memory uint64 // granted, while assigned
-	kept   uint64 // on dev, while unbound
+	wish
+	seating
+	hopes
+	history
 
 	grantAt   Time
 	idleSince Time
@@ -138,6 +130,32 @@ type client struct {
 	toldAt   Time   // when it was told so, or last said that it freed something
 	frees    *claim // the claim that waits for it to let go
 
+	target DeviceID // the device that it is to go to next; AnyDevice if any
+	moving cause    // why it is to go there, or had to leave its device; byNothing otherwise
+	stays  bool     // it was put where it is by hand
+}
+
+// wish is what a client wants, while it waits.
+type wish struct {
+	want   Want
+	length time.Duration // of its next GPU phase, for SJF; 0: unknown
+	seq    uint64
+	wantAt Time
+	passes int
+	parked bool // ready, but every device that could hold it is drained or lost
+}
+
+// seating is where a client is.
+type seating struct {
+	dev    *device // where it is bound or keeps bytes
+	last   DeviceID
+	slot   int
+	memory uint64 // granted, while assigned
+	kept   uint64 // on dev, while unbound
+}
+
+// hopes are what a client is promised, and what is kept for it from others.
+type hopes struct {
 	claim    *claim
 	growTo   uint64 // 0 unless a Grow is unanswered
 	growBy   Time
@@ -145,11 +163,10 @@ type client struct {
 	holdsBy  Time    // when it gives up its claim or reserved, because clients do not leave
 	lapses   int     // how often it has given up since it wanted
 	rank     uint64  // its place among those that have waited too long: seq, or that of the last Want when it gave up
+}
 
-	target DeviceID // the device that it is to go to next; AnyDevice if any
-	moving cause    // why it is to go there, or had to leave its device; byNothing otherwise
-	stays  bool     // it was put where it is by hand
-
+// history is what a client has had.
+type history struct {
 	tenure   tenure
 	phase    time.Duration // GPU time since it was granted
 	leftAt   Time          // when it was last unbound

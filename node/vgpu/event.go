@@ -89,7 +89,7 @@ func (c *Core) attach(id ClientID, user string, weight int, under GrantID, share
 		part = g.parts[share]
 		g.clients++
 	}
-	x := &client{id: id, user: c.account(user), part: part, weight: max(weight, 1), last: AnyDevice, slot: -1, target: AnyDevice}
+	x := &client{id: id, user: c.account(user), part: part, weight: max(weight, 1), seating: seating{last: AnyDevice, slot: -1}, target: AnyDevice}
 	x.want.Pinned = AnyDevice
 	x.user.clients = append(x.user.clients, x)
 	c.clients[x.id] = x

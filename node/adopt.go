@@ -159,7 +159,7 @@ func (r *rebuilder) bequeath(c *client) (*workers.Legacy, error) {
 // before it is drained.
 func (a *adoption) takeAll(left *survival.Left) {
 	n := &left.Node
-	a.core.Continue(n.Last)
+	a.core.Last = n.Last
 	a.tally.Past, a.tally.Waits, a.tally.Refused, a.tally.Gone = n.Past, n.Waits, n.Refused, n.Ended
 	if n.Preempted != nil {
 		a.tally.Preempted = n.Preempted

@@ -63,11 +63,7 @@ type entrance struct {
 	ending   *ending
 	keeper   *survival.Keeper
 	sharing  *mps.Sharing
-	newcomer
-}
 
-// newcomer is what becomes of a connection.
-type newcomer struct {
 	awaited     func(pid int) *client // whose worker the process is, if it comes back
 	adoptFrom   func(*net.UnixConn, *client)
 	awaitDevice func() error // on a node that has none of its own

@@ -6,7 +6,8 @@
 // clients. No lock protects that state: every other goroutine reaches it by handing the
 // loop a function, with Do (does not wait) or Ask (waits until it has run). A function
 // that the loop runs must therefore never wait, least of all with Ask for the loop
-// itself. The daemon opens no contexts and sees none of the programs' data: those go
+// itself. The daemon is a table of its parts (parts), each of which has its own state and is given
+// the few others that it needs. It opens no contexts and sees none of the programs' data: those go
 // through memory that program and worker share. It knows no job policy.
 //
 // Devices come and go (package stock). The devices that the node has now are an immutable
@@ -400,17 +401,16 @@ func (d *daemon) assemble() (err error) {
 	}
 	d.pictures = pictures{
 		common: c, Options: d.opts, sharing: d.sharing, lending: d.lending, spares: d.spares, staff: &d.staff, tally: &d.tally, quota: &d.quota, places: d.places,
-		problems: d.health.problems, lentBefore: map[lentTo]lentPast{},
+		problems: d.health.problems, end: d.end, lentBefore: map[lentTo]lentPast{},
 	}
 	d.health = health{common: c, checks: d.opts.Checks, socket: d.socket, keeper: d.keeper, staff: &d.staff, quota: &d.quota, pictures: &d.pictures}
 	d.reloads = reloads{common: c, load: d.opts.Load, again: d.opts.Reload, rights: d.rights, names: d.names, staff: &d.staff, spares: d.spares, heart: &d.rebuilder.heart}
-	owned := actable{&d.pictures, d.end}
 	d.orders = orders{
-		common: c, rights: d.rights, owners: owned, notNow: d.ending.notNow,
-		newcomers: newcomers{revivable: d.terms.revivable, provide: d.entrance.provide, entrust: d.adoption.entrust, accompany: d.entrance.accompany, end: d.end},
+		common: c, rights: d.rights, owners: &d.pictures, notNow: d.ending.notNow,
+		revivable: d.terms.revivable, provide: d.entrance.provide, entrust: d.adoption.entrust, accompany: d.entrance.accompany, end: d.end,
 	}
 	d.desk = requests.New(requests.Options{
-		Rights: d.rights, Node: d.cfg.Name, Loop: d.loop, Core: d.core, Stock: d.stock, Grants: d.grants, Clients: owned, Services: d.opts.Services,
+		Rights: d.rights, Node: d.cfg.Name, Loop: d.loop, Core: d.core, Stock: d.stock, Grants: d.grants, Clients: &d.pictures, Services: d.opts.Services,
 		Handlers: map[string]requests.Handler{
 			"status": requests.Read(d.pictures.answerStatus), "monitor": requests.Read(d.terms.answerMonitor), "peer": requests.Read(d.borrowing.answerPeer),
 			"stop": d.ending.answerStop, "adopt": d.adoption.answerAdopt,
@@ -422,9 +422,7 @@ func (d *daemon) assemble() (err error) {
 	d.entrance = entrance{
 		common: c, rights: d.rights, names: d.names, socket: d.socket, places: d.places, turned: door.NewPlaces(maxTurnedEach, maxTurned), refusals: door.Sparing{Most: maxRefusals},
 		desk: d.desk, terms: &d.terms, staff: &d.staff, loads: &d.loads, ending: &d.ending, keeper: d.keeper, sharing: d.sharing,
-		newcomer: newcomer{
-			awaited: d.adoption.awaited, adoptFrom: d.adoption.adoptFrom, awaitDevice: d.borrowing.awaitDevice, admit: d.admit, attachWith: d.adoption.attachWith, assign: d.assign, end: d.end,
-		},
+		awaited: d.adoption.awaited, adoptFrom: d.adoption.adoptFrom, awaitDevice: d.borrowing.awaitDevice, admit: d.admit, attachWith: d.adoption.attachWith, assign: d.assign, end: d.end,
 	}
 	return nil
 }

@@ -56,11 +56,7 @@ type orders struct {
 	owners requests.Clients
 	now    func() time.Time
 	notNow func() *wire.Refused
-	newcomers
-}
 
-// newcomers makes clients for programs that are restored.
-type newcomers struct {
 	revivable func(*requests.Talk, ask.OrderRequest) (*client, error) // that the request describes, if the user may have it
 	provide   func(c *client, tells bool) (*provision, error)
 	entrust   func(c *client, w *workers.Process, attached []byte, files []control.Held) error

@@ -152,7 +152,7 @@ func (k *files) stateOf(c *client) survival.ClientState {
 func (k *files) nodeFile() survival.NodeStateFile {
 	view := k.core.View()
 	f := survival.NodeStateFile{
-		Version: survival.StateVersion, Boot: proc.Boot(), Last: k.core.Last(), Past: k.tally.Past, Usage: tally.UsageOf(tally.Plus(k.tally.Before.Past, view.Past)), Moves: tally.PlusMoves(k.tally.Before.Moves, view.PastMoves),
+		Version: survival.StateVersion, Boot: proc.Boot(), Last: k.core.Last, Past: k.tally.Past, Usage: tally.UsageOf(tally.Plus(k.tally.Before.Past, view.Past)), Moves: tally.PlusMoves(k.tally.Before.Moves, view.PastMoves),
 		Waits: k.tally.Waits, Preempted: k.tally.Preempted, Refused: k.tally.Refused, Ended: k.tally.Gone,
 	}
 	if k.precedence.File != nil {

@@ -23,7 +23,7 @@ import (
 	"muster/wire/status"
 )
 
-// pictures show how the node is. Only the loop uses them, save status and answerStatus.
+// pictures show how the node and its clients are. Only the loop uses them, save status and answerStatus.
 type pictures struct {
 	common
 	Options
@@ -35,17 +35,9 @@ type pictures struct {
 	quota      *quota
 	places     *door.Places
 	problems   func() []status.Problem
+	end        func(c *client, reason string, kill bool)
 	lentBefore map[lentTo]lentPast // what guests did that have left
 }
-
-// actable are clients on which users may act.
-type actable struct {
-	*pictures
-	end func(c *client, reason string, kill bool)
-}
-
-// End ends a client at once.
-func (a actable) End(id vgpu.ClientID, why string) { a.end(a.clients[id], why, true) }
 
 // status asks the loop for a picture.
 func (p *pictures) status() (status.Node, bool) {
@@ -134,6 +126,9 @@ func (p *pictures) Owner(id vgpu.ClientID) (settings.Account, bool) {
 	}
 	return c.peer.User, true
 }
+
+// End ends a client at once.
+func (p *pictures) End(id vgpu.ClientID, why string) { p.end(p.clients[id], why, true) }
 
 // Status is the picture of one client.
 func (p *pictures) Status(id vgpu.ClientID) status.Client {

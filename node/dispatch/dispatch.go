@@ -27,8 +27,8 @@ type Dispatcher struct {
 	loop       *loop.Loop
 	node       Node
 	record     func(vgpu.Entry)
-	last       vgpu.ClientID
-	waiting    []vgpu.Event // that effects led to
+	Last       vgpu.ClientID // the number of the last client
+	waiting    []vgpu.Event  // that effects led to
 	performing bool
 }
 
@@ -78,12 +78,6 @@ func (d *Dispatcher) State(id vgpu.DeviceID) vgpu.DeviceState { return d.View().
 
 // NewNumber is a number for one more client.
 func (d *Dispatcher) NewNumber() vgpu.ClientID {
-	d.last++
-	return d.last
+	d.Last++
+	return d.Last
 }
-
-// Last is the number of the last client.
-func (d *Dispatcher) Last() vgpu.ClientID { return d.last }
-
-// Continue has numbers of clients follow those of an earlier daemon.
-func (d *Dispatcher) Continue(last vgpu.ClientID) { d.last = last }

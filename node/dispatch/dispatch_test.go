@@ -39,10 +39,10 @@ func TestStep(t *testing.T) {
 	}
 	n := &node{}
 	n.Dispatcher = New(core, loop.New(time.Now), n)
-	n.Continue(7)
+	n.Last = 7
 	id := n.NewNumber()
-	if id != 8 || n.Last() != 8 {
-		t.Error(id, n.Last())
+	if id != 8 || n.Last != 8 {
+		t.Error(id, n.Last)
 	}
 	n.Step(vgpu.Attach{Client: id, User: "u", Weight: 1})
 	n.Step(vgpu.Want{Client: id, Need: 1, Pinned: vgpu.AnyDevice})

@@ -300,6 +300,25 @@ func (g *gpu) waitFor(ctx context.Context, e *event) func() error {
 	}
 }
 
+// Spare returns an unused event.
+func (g *gpu) Spare() (device.Event, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if n := len(g.free); n > 0 {
+		e := g.free[n-1]
+		g.free = g.free[:n-1]
+		return e, nil
+	}
+	return g.context.NewEvent()
+}
+
+// GiveBack makes an event available to Spare again.
+func (g *gpu) GiveBack(e device.Event) {
+	g.mu.Lock()
+	g.free = append(g.free, e)
+	g.mu.Unlock()
+}
+
 // when returns the time of a moment, whose event is in this context.
 func (g *gpu) when(m clientcore.Moment) (clientcore.Time, error) {
 	if !m.Pending {

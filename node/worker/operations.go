@@ -36,7 +36,7 @@ var operations [clientcore.Kinds]operation
 func init() { // not where it is declared, since some of them carry out others
 	operations = [clientcore.Kinds]operation{
 		clientcore.Reply:      {do: (*worker).replyNow, dropped: wasReplied},
-		clientcore.ReplyAfter: {do: (*worker).replyAfter},
+		clientcore.ReplyAfter: {do: func(w *worker, m *message, o *clientcore.Op) error { return w.ends.replyAfter(m, o) }},
 		clientcore.Write:      {do: (*worker).write, dropped: wasAnswered},
 		clientcore.SetStatus:  {do: (*worker).setStatus},
 		clientcore.Tell:       {do: (*worker).tell, dropped: wasTold},
@@ -83,9 +83,9 @@ func init() { // not where it is declared, since some of them carry out others
 		clientcore.HostReturn:  {do: always(func(w *worker, o *clientcore.Op) { w.hosts.returned(o.Cookie) })},
 		clientcore.HostDrop:    {do: always(func(w *worker, _ *clientcore.Op) { w.hosts.drop() })},
 
-		clientcore.Query:      {do: onGPU((*worker).query)},
-		clientcore.QueryEvent: {do: onGPU((*worker).queryEvent)},
-		clientcore.Elapsed:    {do: onGPU((*worker).elapsed)},
+		clientcore.Query:      {do: question((*ends).query)},
+		clientcore.QueryEvent: {do: question((*ends).queryEvent)},
+		clientcore.Elapsed:    {do: question((*ends).elapsed)},
 		clientcore.Printed:    {do: func(w *worker, m *message, o *clientcore.Op) error { return w.printFetch(m.Entry, o.Slot, o.Out) }, dropped: wasAnswered},
 		clientcore.Occupancy:  {do: askFunction(occupancy), dropped: wasAnswered},
 		clientcore.SharedFor:  {do: askFunction(sharedFor), dropped: wasAnswered},
@@ -148,6 +148,11 @@ func submitted(do func(g *gpu, on device.Stream, o *clientcore.Op) error) perfor
 		step := *o // do may run in another goroutine while the loop reads ahead, so it gets a copy
 		return w.block(func() error { return do(g, on, &step) })
 	})
+}
+
+// question is onGPU for questions about the end of work.
+func question(do func(e *ends, m *message, g *gpu, o *clientcore.Op) error) perform {
+	return onGPU(func(w *worker, m *message, g *gpu, o *clientcore.Op) error { return do(&w.ends, m, g, o) })
 }
 
 // copied is onStream for copies between the program and a device.
@@ -370,69 +375,6 @@ func (w *worker) awaitWord(_ *message, _ *gpu, on device.Stream, o *clientcore.O
 }
 
 // --- questions to the device --------------------------------------------------------
-
-func (w *worker) query(m *message, g *gpu, o *clientcore.Op) error {
-	if over, err := w.waitAgain(g, o); over {
-		return err
-	}
-	for i, id := range o.Streams {
-		g, err := w.contexts.of(g, o, i)
-		if err != nil {
-			return err
-		}
-		on, err := g.stream(id)
-		if err != nil {
-			return err
-		}
-		if err := ready(on.Done()); err != nil {
-			return err
-		}
-	}
-	return w.answerQuery(m, o)
-}
-
-func (w *worker) queryEvent(m *message, g *gpu, o *clientcore.Op) error {
-	if over, err := w.waitAgain(g, o); over {
-		return err
-	}
-	e, err := g.event(o.Event)
-	if err != nil {
-		return err
-	}
-	if err := ready(e.Done()); err != nil {
-		return err
-	}
-	return w.answerQuery(m, o)
-}
-
-// answerQuery tells the program that the work it asked about has ended.
-func (w *worker) answerQuery(m *message, o *clientcore.Op) error {
-	w.answers.CopiesFirst()
-	w.answers.Saw()
-	w.keeper.Saw(m)
-	w.answers.Tell(o.Slot, success)
-	return nil
-}
-
-func ready(done bool, err error) error {
-	if err == nil && !done {
-		return device.ErrNotReady
-	}
-	return err
-}
-
-func (w *worker) elapsed(m *message, g *gpu, o *clientcore.Op) error {
-	if over, err := w.waitAgain(g, o); over {
-		return err
-	}
-	elapsed, err := w.contexts.elapsedBetween(o.Start, o.End)
-	if err == nil {
-		w.answers.CopiesFirst()
-		w.keeper.Saw(m)
-		w.shared.Reply(o.Slot, success, clientcore.ElapsedReply(elapsed))
-	}
-	return err
-}
 
 // askFunction answers a question about a kernel.
 func askFunction[R interface{ Append([]byte) []byte }](about func(f device.Function, o *clientcore.Op) (R, error)) perform {

@@ -50,7 +50,7 @@ func TestAnswersComeBehindCopies(t *testing.T) {
 		"a plain answer": func(w *worker) error {
 			return w.replyNow(&message{}, &clientcore.Op{Kind: clientcore.Reply, Slot: h.Slot})
 		},
-		"a time that passed": func(w *worker) error { return w.elapsed(&message{}, nil, &clientcore.Op{Slot: h.Slot}) },
+		"a time that passed": func(w *worker) error { return w.ends.elapsed(&message{}, nil, &clientcore.Op{Slot: h.Slot}) },
 	} {
 		h.Seq++
 		shared.Asked(h)
@@ -59,6 +59,7 @@ func TestAnswersComeBehindCopies(t *testing.T) {
 		w := &worker{shared: shared, ctx: t.Context()}
 		now := func() clientcore.Time { return time.Millisecond }
 		w.told = told.New(shared, now, slog.New(slog.DiscardHandler))
+		w.ends = ends{contexts: &w.contexts, answers: &w.answers, replay: func() *replay { return nil }}
 		w.answers.Means = answers.Means{
 			Context: t.Context(), Go: func(f func()) { answerCopy = f }, Block: func(f func() error) error { return f() }, Now: now, Wake: func() {},
 			Shared: shared, Told: w.told, Gone: func(error) error { return nil },

@@ -224,186 +224,71 @@ func (w *worker) call(on device.Stream, cookie uint64) error {
 	return err
 }
 
-// replyAfter answers a call once a stream, all streams, or an event has completed what was
-// submitted so far.
-func (w *worker) replyAfter(m *message, o *clientcore.Op) error {
-	g, err := w.contexts.at(o.Place)
-	if err != nil {
-		return err
-	}
-	if over, err := w.waitAgain(g, o); over {
-		return err
-	}
-	if o.OfEvent {
-		return w.replyAfterEvent(g, o)
-	}
-	if o.All {
-		return w.replyAfterAll(o)
-	}
-	on, err := g.stream(o.Stream)
-	if err != nil {
-		return err
-	}
-	if over, err := w.soon(on); err != nil {
-		return err
-	} else if over {
-		w.over = len(w.contexts.open) == 1 && len(g.streams) == 1 && len(g.leaving) == 0
-		w.answers.Ended(o)
-		return nil
-	}
-	if m.Header.Op.GivesData() {
-		return w.answers.LaterOut(g, on, o)
-	}
-	wait, err := w.answers.Mark(g, on)
-	if err != nil {
-		return err
-	}
-	return w.answers.Later(o, wait)
-}
-
-func (w *worker) replyAfterAll(o *clientcore.Op) error {
-	var all []done
-	var owners []*gpu // the contexts of those
-	for _, g := range w.contexts.open {
-		if _, err := g.left(); err != nil {
-			return err
-		}
-		for _, on := range g.leaving {
-			all = append(all, on)
-		}
-		for _, on := range g.streams {
-			all = append(all, on)
-		}
-		for len(owners) < len(all) {
-			owners = append(owners, g)
-		}
-	}
-	if over, err := w.soon(all...); err != nil {
-		return err
-	} else if over {
-		w.over = len(w.contexts.open) == 1
-		w.answers.Ended(o)
-		return nil
-	}
-	waits := make([]func() error, len(all))
-	for i, on := range all {
-		var err error
-		if waits[i], err = w.answers.Mark(owners[i], on.(device.Stream)); err != nil {
-			return err
-		}
-	}
-	return w.answers.Later(o, func() error {
-		for _, wait := range waits {
-			if err := wait(); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-func (w *worker) replyAfterEvent(g *gpu, o *clientcore.Op) error {
-	e, err := g.event(o.Event)
-	if err != nil {
-		return err
-	}
-	if over, err := w.soon(e.Event); err != nil {
-		return err
-	} else if over {
-		w.answers.Ended(o)
-		return nil
-	}
-	return w.answers.Later(o, g.waitFor(w.ctx, e))
-}
-
-// done is a stream or an event.
-type done interface {
-	Done() (bool, error)
-	Watch() func(limit time.Duration) (bool, error)
-}
-
-// soon waits a moment for streams or events to complete, unless the loop has something else to do.
-// Most calls wait for work that is nearly complete, and starting a goroutine takes longer than the
-// rest of it.
-func (w *worker) soon(all ...done) (bool, error) {
-	var start time.Time
-	moment := spin.Watch + w.copies.inFlight.takes()
-	w.copies.inFlight = 0
-	for first := 0; ; {
-		watched := true
-		for ; first < len(all); first++ {
-			var over bool
-			var err error
-			if watch := all[first].Watch(); watch != nil {
-				over, err = watch(spin.Look)
-			} else {
-				over, err = all[first].Done()
-				watched = false
-			}
-			if err != nil {
-				return false, err
-			}
-			if !over {
-				break
-			}
-		}
-		if first == len(all) {
-			return true, nil
-		}
-		if w.consumer.Pending() || w.core.Queued() || w.hosts.outstanding() > 0 || w.inbox.Len() > 0 {
-			return false, nil
-		}
-		if !watched {
-			moment = spin.Moment
-			runtime.Gosched() // the device may be in this process, and needs the processor
-		}
-		if start.IsZero() {
-			start = time.Now()
-		} else if time.Since(start) > moment {
-			return false, nil
-		}
-	}
-}
-
-// copying is how many bytes the loop has submitted to be copied between device and host since it
-// last waited. How long that takes is known, and short: soon looks for as long.
-type copying uint64
-
-const (
-	// slowBus is the least speed of a bus, in bytes per microsecond, for which soon looks until a
-	// copy has ended.
-	slowBus = 20e3
-	// longCopy is the longest time that soon looks for the end of copies.
-	longCopy = 10 * time.Millisecond
-)
-
-func (n copying) takes() time.Duration {
-	return min(time.Duration(float64(n)/slowBus)*time.Microsecond, longCopy)
-}
-
-// Spare returns an unused event.
-func (g *gpu) Spare() (device.Event, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if n := len(g.free); n > 0 {
-		e := g.free[n-1]
-		g.free = g.free[:n-1]
-		return e, nil
-	}
-	return g.context.NewEvent()
-}
-
-// GiveBack makes an event available to Spare again.
-func (g *gpu) GiveBack(e device.Event) {
-	g.mu.Lock()
-	g.free = append(g.free, e)
-	g.mu.Unlock()
-}
-
 // notice tells the loop of a fault.
 func (w *worker) notice(n notice) {
 	if w.notices.Len() < manyNotices { // otherwise the loop will find the fault by itself
 		w.notices.Put(n)
 	}
 	w.consumer.Wake()
+}
+
+// passing reports GPU time to the daemon while the loop waits for kernels, for example when it
+// makes a base. So the node's statistics grow while kernels run, and not only when they have ended.
+//
+// The loop takes along what the core would report (clientcore.Passage), for the timer's goroutine to
+// report meanwhile, and hands it back when it goes on: only the loop calls the core.
+type passing struct {
+	mu    sync.Mutex
+	waits bool // the loop is blocked
+	takes clientcore.Passage
+	timer *time.Timer
+}
+
+// tellPassing is the interval of the reports.
+const tellPassing = 250 * time.Millisecond
+
+// blockLong is block for waits that may last until kernels have ended.
+func (w *worker) blockLong(f func() error) error {
+	if !w.core.Working() || w.replay != nil || w.hosts.outstanding() > 0 { // block itself reports while it reads ahead
+		return w.block(f)
+	}
+	p := &w.passing
+	p.mu.Lock()
+	p.waits, p.takes = true, w.core.Passage()
+	if p.timer == nil {
+		p.timer = time.AfterFunc(tellPassing, w.passed)
+	} else {
+		p.timer.Reset(tellPassing)
+	}
+	p.mu.Unlock()
+	err := w.block(f)
+	p.mu.Lock()
+	p.waits = false
+	p.timer.Stop()
+	p.mu.Unlock()
+	w.core.Passed(&p.takes)
+	return err
+}
+
+// passed reports the GPU time so far. The timer calls it, in a goroutine beside the loop.
+func (w *worker) passed() {
+	p := &w.passing
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.waits {
+		return
+	}
+	for _, m := range p.takes.Tell(w.now()) {
+		w.line.Say(m)
+	}
+	p.timer.Reset(tellPassing)
+}
+
+// sayAll performs operations that are all messages to the daemon.
+func (w *worker) sayAll(ops []clientcore.Op) {
+	for i := range ops {
+		if ops[i].Kind == clientcore.Say {
+			w.say(ops[i].Message)
+		}
+	}
 }

@@ -87,6 +87,7 @@ type worker struct {
 	host         *hostcopy.Memory
 	mover        mover
 	launches     launches
+	ends         ends
 	warnedOfRoom bool    // the log already says that the disk is full
 	reach        reach   // the program's memory that kernels reach
 	commons      commons // memory shared with other clients
@@ -105,7 +106,6 @@ type worker struct {
 	wasTraced  bool // the previous worker had a recorder
 	rebuilt    trace.Rebuilt
 
-	over bool // all work had ended when the last call was answered
 	// readying is set while a goroutine prepares pages of host memory.
 	readying atomic.Bool
 	revoked  *control.Revoke // postponed until that has ended
@@ -308,6 +308,13 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		do: func(m *message, o *clientcore.Op) error { return operations[o.Kind].do(w, m, o) },
 	}
 	w.saved = clientfile.Client{Shared: shared, Consumer: w.consumer, Host: w.host, Told: w.told, Files: w.files, Arena: arena}
+	w.ends = ends{
+		ctx: w.ctx, contexts: &w.contexts, answers: &w.answers, keeper: w.keeper, copies: &w.copies, settle: w.settle, drainAll: w.drainAll,
+		replay: func() *replay { return w.replay },
+		busy: func() bool {
+			return w.consumer.Pending() || w.core.Queued() || w.hosts.outstanding() > 0 || w.inbox.Len() > 0
+		},
+	}
 	w.mover = mover{ctx: w.ctx, contexts: &w.contexts, host: w.host, block: w.block, drain: w.drain, now: w.now, log: log}
 	w.reach = reach{shared: shared, arena: files[1], contexts: &w.contexts, keeper: w.keeper, block: w.block, log: log, tries: serve.Tries}
 	w.commons = commons{contexts: &w.contexts, counter: sharing.New(w.ctx, serve.Owner, heard), keeper: w.keeper, log: log}
@@ -543,7 +550,7 @@ func (w *worker) step() error {
 	if w.core.Queued() {
 		return w.next()
 	}
-	if w.over && !w.consumer.Pending() { // now, while the program does something else and no call is delayed
+	if w.ends.over && !w.consumer.Pending() { // now, while the program does something else and no call is delayed
 		if err := w.noteEnd(true); err != nil {
 			return err
 		}
@@ -630,10 +637,10 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 			w.keeper.Attach(e, data, h.Release != 0)
 		}
 	}
-	if err := w.noteEnd(w.over); err != nil {
+	if err := w.noteEnd(w.ends.over); err != nil {
 		return err
 	}
-	w.over = false
+	w.ends.over = false
 	w.current = message{Header: h, Entry: e, Stage: w.staging.Take(h.Release)}
 	w.launches.tellEnds()
 	if w.serve.Mapping != "" && w.pace != nil && h.Op == wire.OpLaunch {

@@ -1,0 +1,337 @@
+package worker
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"muster/device"
+	"muster/internal/spin"
+	"muster/node/clientcore"
+	"muster/node/journal"
+	"muster/node/worker/answers"
+	"muster/node/worker/keeper"
+)
+
+// ends answers what the program asks about the end of its work: whether it has ended, when it did, and, once it
+// has, that it has. The loop owns it.
+type ends struct {
+	ctx      context.Context
+	contexts *contexts
+	answers  *answers.Answers
+	keeper   *keeper.Keeper
+	replay   func() *replay // nil without a replay
+	busy     func() bool    // whether the loop has something else to do
+	copies   *copies
+	settle   func(on device.Stream) error // waits until a stream has done what it was given
+	drainAll func() error                 // waits until all work has ended
+
+	over bool // all work had ended when the last call was answered
+}
+
+// replyAfter answers a call once a stream, all streams, or an event has completed what was
+// submitted so far.
+func (e *ends) replyAfter(m *message, o *clientcore.Op) error {
+	g, err := e.contexts.at(o.Place)
+	if err != nil {
+		return err
+	}
+	if over, err := e.waitAgain(g, o); over {
+		return err
+	}
+	if o.OfEvent {
+		return e.replyAfterEvent(g, o)
+	}
+	if o.All {
+		return e.replyAfterAll(o)
+	}
+	on, err := g.stream(o.Stream)
+	if err != nil {
+		return err
+	}
+	if over, err := e.soon(on); err != nil {
+		return err
+	} else if over {
+		e.over = len(e.contexts.open) == 1 && len(g.streams) == 1 && len(g.leaving) == 0
+		e.answers.Ended(o)
+		return nil
+	}
+	if m.Header.Op.GivesData() {
+		return e.answers.LaterOut(g, on, o)
+	}
+	wait, err := e.answers.Mark(g, on)
+	if err != nil {
+		return err
+	}
+	return e.answers.Later(o, wait)
+}
+
+func (e *ends) replyAfterAll(o *clientcore.Op) error {
+	var all []done
+	var owners []*gpu // the contexts of those
+	for _, g := range e.contexts.open {
+		if _, err := g.left(); err != nil {
+			return err
+		}
+		for _, on := range g.leaving {
+			all = append(all, on)
+		}
+		for _, on := range g.streams {
+			all = append(all, on)
+		}
+		for len(owners) < len(all) {
+			owners = append(owners, g)
+		}
+	}
+	if over, err := e.soon(all...); err != nil {
+		return err
+	} else if over {
+		e.over = len(e.contexts.open) == 1
+		e.answers.Ended(o)
+		return nil
+	}
+	waits := make([]func() error, len(all))
+	for i, on := range all {
+		var err error
+		if waits[i], err = e.answers.Mark(owners[i], on.(device.Stream)); err != nil {
+			return err
+		}
+	}
+	return e.answers.Later(o, func() error {
+		for _, wait := range waits {
+			if err := wait(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (e *ends) replyAfterEvent(g *gpu, o *clientcore.Op) error {
+	happens, err := g.event(o.Event)
+	if err != nil {
+		return err
+	}
+	if over, err := e.soon(happens.Event); err != nil {
+		return err
+	} else if over {
+		e.answers.Ended(o)
+		return nil
+	}
+	return e.answers.Later(o, g.waitFor(e.ctx, happens))
+}
+
+// done is a stream or an event.
+type done interface {
+	Done() (bool, error)
+	Watch() func(limit time.Duration) (bool, error)
+}
+
+// soon waits a moment for streams or events to complete, unless the loop has something else to do.
+// Most calls wait for work that is nearly complete, and starting a goroutine takes longer than the
+// rest of it.
+func (e *ends) soon(all ...done) (bool, error) {
+	var start time.Time
+	moment := spin.Watch + e.copies.inFlight.takes()
+	e.copies.inFlight = 0
+	for first := 0; ; {
+		watched := true
+		for ; first < len(all); first++ {
+			var over bool
+			var err error
+			if watch := all[first].Watch(); watch != nil {
+				over, err = watch(spin.Look)
+			} else {
+				over, err = all[first].Done()
+				watched = false
+			}
+			if err != nil {
+				return false, err
+			}
+			if !over {
+				break
+			}
+		}
+		if first == len(all) {
+			return true, nil
+		}
+		if e.busy() {
+			return false, nil
+		}
+		if !watched {
+			moment = spin.Moment
+			runtime.Gosched() // the device may be in this process, and needs the processor
+		}
+		if start.IsZero() {
+			start = time.Now()
+		} else if time.Since(start) > moment {
+			return false, nil
+		}
+	}
+}
+
+// copying is how many bytes the loop has submitted to be copied between device and host since it
+// last waited. How long that takes is known, and short: soon looks for as long.
+type copying uint64
+
+const (
+	// slowBus is the least speed of a bus, in bytes per microsecond, for which soon looks until a
+	// copy has ended.
+	slowBus = 20e3
+	// longCopy is the longest time that soon looks for the end of copies.
+	longCopy = 10 * time.Millisecond
+)
+
+func (n copying) takes() time.Duration {
+	return min(time.Duration(float64(n)/slowBus)*time.Microsecond, longCopy)
+}
+
+// --- questions ---
+
+func (e *ends) query(m *message, g *gpu, o *clientcore.Op) error {
+	if over, err := e.waitAgain(g, o); over {
+		return err
+	}
+	for i, id := range o.Streams {
+		g, err := e.contexts.of(g, o, i)
+		if err != nil {
+			return err
+		}
+		on, err := g.stream(id)
+		if err != nil {
+			return err
+		}
+		if err := ready(on.Done()); err != nil {
+			return err
+		}
+	}
+	return e.answerQuery(m, o)
+}
+
+func (e *ends) queryEvent(m *message, g *gpu, o *clientcore.Op) error {
+	if over, err := e.waitAgain(g, o); over {
+		return err
+	}
+	happens, err := g.event(o.Event)
+	if err != nil {
+		return err
+	}
+	if err := ready(happens.Done()); err != nil {
+		return err
+	}
+	return e.answerQuery(m, o)
+}
+
+// answerQuery tells the program that the work it asked about has ended.
+func (e *ends) answerQuery(m *message, o *clientcore.Op) error {
+	e.answers.CopiesFirst()
+	e.answers.Saw()
+	e.keeper.Saw(m)
+	e.answers.Tell(o.Slot, success)
+	return nil
+}
+
+func ready(done bool, err error) error {
+	if err == nil && !done {
+		return device.ErrNotReady
+	}
+	return err
+}
+
+func (e *ends) elapsed(m *message, g *gpu, o *clientcore.Op) error {
+	if over, err := e.waitAgain(g, o); over {
+		return err
+	}
+	elapsed, err := e.contexts.elapsedBetween(o.Start, o.End)
+	if err == nil {
+		e.answers.CopiesFirst()
+		e.keeper.Saw(m)
+		e.answers.Shared.Reply(o.Slot, success, clientcore.ElapsedReply(elapsed))
+	}
+	return err
+}
+
+// waitAgain replaces an operation that told the program that work had ended. The program does not
+// need to hear it again, but it may then have given other streams work that relies on that end, so
+// the replay waits until the work has ended here too. Over says that nothing else is to be done.
+func (e *ends) waitAgain(g *gpu, o *clientcore.Op) (over bool, err error) {
+	r := e.replay()
+	if r == nil || !r.silent {
+		return false, nil
+	}
+	var events []uint32
+	switch o.Kind {
+	case clientcore.ReplyAfter:
+		if o.All {
+			return true, e.drainAll()
+		}
+		if o.OfEvent {
+			events = []uint32{o.Event}
+			break
+		}
+		on, err := g.stream(o.Stream)
+		if err != nil {
+			return true, err
+		}
+		return true, e.settle(on)
+	case clientcore.Query:
+		if r.message.Marks&journal.Done == 0 {
+			return true, nil
+		}
+		for i, id := range o.Streams {
+			g, err := e.contexts.of(g, o, i)
+			var on device.Stream
+			if err == nil {
+				on, err = g.stream(id)
+			}
+			if err == nil {
+				err = e.settle(on)
+			}
+			if err != nil {
+				return true, err
+			}
+		}
+		return true, nil
+	case clientcore.QueryEvent:
+		events = []uint32{o.Event}
+	case clientcore.Elapsed:
+		if r.message.Marks&journal.Done == 0 {
+			return true, nil
+		}
+		return true, e.waitForMoments(o.Start, o.End)
+	}
+	if o.Kind != clientcore.ReplyAfter && r.message.Marks&journal.Done == 0 {
+		return true, nil
+	}
+	for _, id := range events {
+		happens, err := g.event(id)
+		if err == nil {
+			err = e.answers.Block(func() error { return happens.Synchronise(e.ctx) })
+		}
+		if err != nil {
+			return true, err
+		}
+	}
+	return true, nil
+}
+
+// waitForMoments waits for events in any context.
+func (e *ends) waitForMoments(moments ...clientcore.Moment) error {
+	for _, m := range moments {
+		if !m.Pending {
+			continue
+		}
+		g, err := e.contexts.at(m.Place)
+		if err != nil {
+			return err
+		}
+		happens, err := g.event(m.Event)
+		if err == nil {
+			err = e.answers.Block(func() error { return happens.Synchronise(e.ctx) })
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -216,7 +216,6 @@ type Hello struct {
 	Explain uint32
 }
 
-// Append adds the message's bytes.
 func (m *Hello) Append(b []byte) []byte {
 	b = appendU32(b, m.Magic)
 	b = appendU32(b, m.Version)
@@ -236,7 +235,6 @@ func (m *Hello) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *Hello) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Magic = r.u32()
@@ -257,7 +255,6 @@ func (m *Hello) Decode(b []byte) error {
 	return r.end("Hello")
 }
 
-// Op returns the message's kind.
 func (m *Hello) Op() Op { return OpHello }
 
 // Welcome is described in messages.txt.
@@ -267,7 +264,6 @@ type Welcome struct {
 	Devices uint32
 }
 
-// Append adds the message's bytes.
 func (m *Welcome) Append(b []byte) []byte {
 	b = appendU32(b, m.Version)
 	b = appendU32(b, m.Driver)
@@ -275,7 +271,6 @@ func (m *Welcome) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *Welcome) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Version = r.u32()
@@ -284,7 +279,6 @@ func (m *Welcome) Decode(b []byte) error {
 	return r.end("Welcome")
 }
 
-// Op returns the message's kind.
 func (m *Welcome) Op() Op { return OpWelcome }
 
 // Device is described in messages.txt.
@@ -295,7 +289,6 @@ type Device struct {
 	Attributes []byte
 }
 
-// Append adds the message's bytes.
 func (m *Device) Append(b []byte) []byte {
 	b = appendU64(b, m.Memory)
 	b = appendText(b, m.Name)
@@ -304,7 +297,6 @@ func (m *Device) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *Device) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Memory = r.u64()
@@ -314,7 +306,6 @@ func (m *Device) Decode(b []byte) error {
 	return r.end("Device")
 }
 
-// Op returns the message's kind.
 func (m *Device) Op() Op { return OpDevice }
 
 // Attach is described in messages.txt.
@@ -325,7 +316,6 @@ type Attach struct {
 	ArenaSize uint64
 }
 
-// Append adds the message's bytes.
 func (m *Attach) Append(b []byte) []byte {
 	b = appendU32(b, m.Device)
 	b = appendU32(b, m.Place)
@@ -334,7 +324,6 @@ func (m *Attach) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *Attach) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Device = r.u32()
@@ -344,7 +333,6 @@ func (m *Attach) Decode(b []byte) error {
 	return r.end("Attach")
 }
 
-// Op returns the message's kind.
 func (m *Attach) Op() Op { return OpAttach }
 
 // Attached is described in messages.txt.
@@ -356,7 +344,6 @@ type Attached struct {
 	Client    uint64
 }
 
-// Append adds the message's bytes.
 func (m *Attached) Append(b []byte) []byte {
 	b = appendU64(b, m.ArenaBase)
 	b = appendU64(b, m.ArenaSize)
@@ -366,7 +353,6 @@ func (m *Attached) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *Attached) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.ArenaBase = r.u64()
@@ -377,7 +363,6 @@ func (m *Attached) Decode(b []byte) error {
 	return r.end("Attached")
 }
 
-// Op returns the message's kind.
 func (m *Attached) Op() Op { return OpAttached }
 
 // Refused is described in messages.txt.
@@ -386,14 +371,12 @@ type Refused struct {
 	Reason string
 }
 
-// Append adds the message's bytes.
 func (m *Refused) Append(b []byte) []byte {
 	b = appendI32(b, m.Result)
 	b = appendText(b, m.Reason)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *Refused) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Result = r.i32()
@@ -401,7 +384,6 @@ func (m *Refused) Decode(b []byte) error {
 	return r.end("Refused")
 }
 
-// Op returns the message's kind.
 func (m *Refused) Op() Op { return OpRefused }
 
 // MemAlloc is described in messages.txt.
@@ -410,14 +392,12 @@ type MemAlloc struct {
 	Size uint64
 }
 
-// Append adds the message's bytes.
 func (m *MemAlloc) Append(b []byte) []byte {
 	b = appendU64(b, m.Addr)
 	b = appendU64(b, m.Size)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *MemAlloc) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Addr = r.u64()
@@ -425,7 +405,6 @@ func (m *MemAlloc) Decode(b []byte) error {
 	return r.end("MemAlloc")
 }
 
-// Op returns the message's kind.
 func (m *MemAlloc) Op() Op { return OpMemAlloc }
 
 // MemFree is described in messages.txt.
@@ -433,20 +412,17 @@ type MemFree struct {
 	Addr uint64
 }
 
-// Append adds the message's bytes.
 func (m *MemFree) Append(b []byte) []byte {
 	b = appendU64(b, m.Addr)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *MemFree) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Addr = r.u64()
 	return r.end("MemFree")
 }
 
-// Op returns the message's kind.
 func (m *MemFree) Op() Op { return OpMemFree }
 
 // MemNest is described in messages.txt.
@@ -455,14 +431,12 @@ type MemNest struct {
 	Children []byte
 }
 
-// Append adds the message's bytes.
 func (m *MemNest) Append(b []byte) []byte {
 	b = appendU64(b, m.Parent)
 	b = appendBytes(b, m.Children)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *MemNest) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Parent = r.u64()
@@ -470,7 +444,6 @@ func (m *MemNest) Decode(b []byte) error {
 	return r.end("MemNest")
 }
 
-// Op returns the message's kind.
 func (m *MemNest) Op() Op { return OpMemNest }
 
 // CopyInline is described in messages.txt.
@@ -480,7 +453,6 @@ type CopyInline struct {
 	Data   []byte
 }
 
-// Append adds the message's bytes.
 func (m *CopyInline) Append(b []byte) []byte {
 	b = appendU64(b, m.Dst)
 	b = appendU32(b, m.Stream)
@@ -488,7 +460,6 @@ func (m *CopyInline) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *CopyInline) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Dst = r.u64()
@@ -497,7 +468,6 @@ func (m *CopyInline) Decode(b []byte) error {
 	return r.end("CopyInline")
 }
 
-// Op returns the message's kind.
 func (m *CopyInline) Op() Op { return OpCopyInline }
 
 // CopyIn is described in messages.txt.
@@ -506,14 +476,12 @@ type CopyIn struct {
 	Stream uint32
 }
 
-// Append adds the message's bytes.
 func (m *CopyIn) Append(b []byte) []byte {
 	b = appendU64(b, m.Dst)
 	b = appendU32(b, m.Stream)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *CopyIn) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Dst = r.u64()
@@ -521,7 +489,6 @@ func (m *CopyIn) Decode(b []byte) error {
 	return r.end("CopyIn")
 }
 
-// Op returns the message's kind.
 func (m *CopyIn) Op() Op { return OpCopyIn }
 
 // CopyOut is described in messages.txt.
@@ -530,14 +497,12 @@ type CopyOut struct {
 	Stream uint32
 }
 
-// Append adds the message's bytes.
 func (m *CopyOut) Append(b []byte) []byte {
 	b = appendU64(b, m.Src)
 	b = appendU32(b, m.Stream)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *CopyOut) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Src = r.u64()
@@ -545,7 +510,6 @@ func (m *CopyOut) Decode(b []byte) error {
 	return r.end("CopyOut")
 }
 
-// Op returns the message's kind.
 func (m *CopyOut) Op() Op { return OpCopyOut }
 
 // CopyWithin is described in messages.txt.
@@ -556,7 +520,6 @@ type CopyWithin struct {
 	Stream uint32
 }
 
-// Append adds the message's bytes.
 func (m *CopyWithin) Append(b []byte) []byte {
 	b = appendU64(b, m.Dst)
 	b = appendU64(b, m.Src)
@@ -565,7 +528,6 @@ func (m *CopyWithin) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *CopyWithin) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Dst = r.u64()
@@ -575,7 +537,6 @@ func (m *CopyWithin) Decode(b []byte) error {
 	return r.end("CopyWithin")
 }
 
-// Op returns the message's kind.
 func (m *CopyWithin) Op() Op { return OpCopyWithin }
 
 // CopyIn2D is described in messages.txt.
@@ -587,7 +548,6 @@ type CopyIn2D struct {
 	Stream uint32
 }
 
-// Append adds the message's bytes.
 func (m *CopyIn2D) Append(b []byte) []byte {
 	b = appendU64(b, m.Dst)
 	b = appendU64(b, m.Pitch)
@@ -597,7 +557,6 @@ func (m *CopyIn2D) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *CopyIn2D) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Dst = r.u64()
@@ -608,7 +567,6 @@ func (m *CopyIn2D) Decode(b []byte) error {
 	return r.end("CopyIn2D")
 }
 
-// Op returns the message's kind.
 func (m *CopyIn2D) Op() Op { return OpCopyIn2D }
 
 // CopyOut2D is described in messages.txt.
@@ -620,7 +578,6 @@ type CopyOut2D struct {
 	Stream uint32
 }
 
-// Append adds the message's bytes.
 func (m *CopyOut2D) Append(b []byte) []byte {
 	b = appendU64(b, m.Src)
 	b = appendU64(b, m.Pitch)
@@ -630,7 +587,6 @@ func (m *CopyOut2D) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *CopyOut2D) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Src = r.u64()
@@ -641,7 +597,6 @@ func (m *CopyOut2D) Decode(b []byte) error {
 	return r.end("CopyOut2D")
 }
 
-// Op returns the message's kind.
 func (m *CopyOut2D) Op() Op { return OpCopyOut2D }
 
 // CopyWithin2D is described in messages.txt.
@@ -655,7 +610,6 @@ type CopyWithin2D struct {
 	Stream   uint32
 }
 
-// Append adds the message's bytes.
 func (m *CopyWithin2D) Append(b []byte) []byte {
 	b = appendU64(b, m.Dst)
 	b = appendU64(b, m.DstPitch)
@@ -667,7 +621,6 @@ func (m *CopyWithin2D) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *CopyWithin2D) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Dst = r.u64()
@@ -680,7 +633,6 @@ func (m *CopyWithin2D) Decode(b []byte) error {
 	return r.end("CopyWithin2D")
 }
 
-// Op returns the message's kind.
 func (m *CopyWithin2D) Op() Op { return OpCopyWithin2D }
 
 // Fill is described in messages.txt.
@@ -694,7 +646,6 @@ type Fill struct {
 	Stream uint32
 }
 
-// Append adds the message's bytes.
 func (m *Fill) Append(b []byte) []byte {
 	b = appendU64(b, m.Dst)
 	b = appendU64(b, m.Pitch)
@@ -706,7 +657,6 @@ func (m *Fill) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *Fill) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Dst = r.u64()
@@ -719,7 +669,6 @@ func (m *Fill) Decode(b []byte) error {
 	return r.end("Fill")
 }
 
-// Op returns the message's kind.
 func (m *Fill) Op() Op { return OpFill }
 
 // HostMap is described in messages.txt.
@@ -729,7 +678,6 @@ type HostMap struct {
 	Size   uint64
 }
 
-// Append adds the message's bytes.
 func (m *HostMap) Append(b []byte) []byte {
 	b = appendU64(b, m.Addr)
 	b = appendU64(b, m.Offset)
@@ -737,7 +685,6 @@ func (m *HostMap) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *HostMap) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Addr = r.u64()
@@ -746,7 +693,6 @@ func (m *HostMap) Decode(b []byte) error {
 	return r.end("HostMap")
 }
 
-// Op returns the message's kind.
 func (m *HostMap) Op() Op { return OpHostMap }
 
 // HostUnmap is described in messages.txt.
@@ -754,20 +700,17 @@ type HostUnmap struct {
 	Addr uint64
 }
 
-// Append adds the message's bytes.
 func (m *HostUnmap) Append(b []byte) []byte {
 	b = appendU64(b, m.Addr)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *HostUnmap) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Addr = r.u64()
 	return r.end("HostUnmap")
 }
 
-// Op returns the message's kind.
 func (m *HostUnmap) Op() Op { return OpHostUnmap }
 
 // MemMap is described in messages.txt.
@@ -776,14 +719,12 @@ type MemMap struct {
 	Size uint64
 }
 
-// Append adds the message's bytes.
 func (m *MemMap) Append(b []byte) []byte {
 	b = appendU64(b, m.Addr)
 	b = appendU64(b, m.Size)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *MemMap) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Addr = r.u64()
@@ -791,7 +732,6 @@ func (m *MemMap) Decode(b []byte) error {
 	return r.end("MemMap")
 }
 
-// Op returns the message's kind.
 func (m *MemMap) Op() Op { return OpMemMap }
 
 // MemUnmap is described in messages.txt.
@@ -800,14 +740,12 @@ type MemUnmap struct {
 	Size uint64
 }
 
-// Append adds the message's bytes.
 func (m *MemUnmap) Append(b []byte) []byte {
 	b = appendU64(b, m.Addr)
 	b = appendU64(b, m.Size)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *MemUnmap) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Addr = r.u64()
@@ -815,7 +753,6 @@ func (m *MemUnmap) Decode(b []byte) error {
 	return r.end("MemUnmap")
 }
 
-// Op returns the message's kind.
 func (m *MemUnmap) Op() Op { return OpMemUnmap }
 
 // ModuleData is described in messages.txt.
@@ -823,20 +760,17 @@ type ModuleData struct {
 	Module uint32
 }
 
-// Append adds the message's bytes.
 func (m *ModuleData) Append(b []byte) []byte {
 	b = appendU32(b, m.Module)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *ModuleData) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Module = r.u32()
 	return r.end("ModuleData")
 }
 
-// Op returns the message's kind.
 func (m *ModuleData) Op() Op { return OpModuleData }
 
 // ModuleLoad is described in messages.txt.
@@ -844,20 +778,17 @@ type ModuleLoad struct {
 	Module uint32
 }
 
-// Append adds the message's bytes.
 func (m *ModuleLoad) Append(b []byte) []byte {
 	b = appendU32(b, m.Module)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *ModuleLoad) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Module = r.u32()
 	return r.end("ModuleLoad")
 }
 
-// Op returns the message's kind.
 func (m *ModuleLoad) Op() Op { return OpModuleLoad }
 
 // ModuleLoadReply is described in messages.txt.
@@ -866,14 +797,12 @@ type ModuleLoadReply struct {
 	Globals   uint32
 }
 
-// Append adds the message's bytes.
 func (m *ModuleLoadReply) Append(b []byte) []byte {
 	b = appendU32(b, m.Functions)
 	b = appendU32(b, m.Globals)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *ModuleLoadReply) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Functions = r.u32()
@@ -886,20 +815,17 @@ type ModuleUnload struct {
 	Module uint32
 }
 
-// Append adds the message's bytes.
 func (m *ModuleUnload) Append(b []byte) []byte {
 	b = appendU32(b, m.Module)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *ModuleUnload) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Module = r.u32()
 	return r.end("ModuleUnload")
 }
 
-// Op returns the message's kind.
 func (m *ModuleUnload) Op() Op { return OpModuleUnload }
 
 // ModuleNames is described in messages.txt.
@@ -907,20 +833,17 @@ type ModuleNames struct {
 	Module uint32
 }
 
-// Append adds the message's bytes.
 func (m *ModuleNames) Append(b []byte) []byte {
 	b = appendU32(b, m.Module)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *ModuleNames) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Module = r.u32()
 	return r.end("ModuleNames")
 }
 
-// Op returns the message's kind.
 func (m *ModuleNames) Op() Op { return OpModuleNames }
 
 // ModuleNamesReply is described in messages.txt.
@@ -930,7 +853,6 @@ type ModuleNamesReply struct {
 	Globals   uint32
 }
 
-// Append adds the message's bytes.
 func (m *ModuleNamesReply) Append(b []byte) []byte {
 	b = appendU64(b, m.Total)
 	b = appendU32(b, m.Functions)
@@ -938,7 +860,6 @@ func (m *ModuleNamesReply) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *ModuleNamesReply) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Total = r.u64()
@@ -954,7 +875,6 @@ type ModuleFunction struct {
 	Name     string
 }
 
-// Append adds the message's bytes.
 func (m *ModuleFunction) Append(b []byte) []byte {
 	b = appendU32(b, m.Module)
 	b = appendU32(b, m.Function)
@@ -962,7 +882,6 @@ func (m *ModuleFunction) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *ModuleFunction) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Module = r.u32()
@@ -971,7 +890,6 @@ func (m *ModuleFunction) Decode(b []byte) error {
 	return r.end("ModuleFunction")
 }
 
-// Op returns the message's kind.
 func (m *ModuleFunction) Op() Op { return OpModuleFunction }
 
 // ModuleFunctionReply is described in messages.txt.
@@ -992,7 +910,6 @@ type ModuleFunctionReply struct {
 	Heap          uint32
 }
 
-// Append adds the message's bytes.
 func (m *ModuleFunctionReply) Append(b []byte) []byte {
 	b = appendU32(b, m.Params)
 	b = appendU32(b, m.ParamSize)
@@ -1011,7 +928,6 @@ func (m *ModuleFunctionReply) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *ModuleFunctionReply) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Params = r.u32()
@@ -1037,14 +953,12 @@ type ModuleGlobal struct {
 	Name   string
 }
 
-// Append adds the message's bytes.
 func (m *ModuleGlobal) Append(b []byte) []byte {
 	b = appendU32(b, m.Module)
 	b = appendText(b, m.Name)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *ModuleGlobal) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Module = r.u32()
@@ -1052,7 +966,6 @@ func (m *ModuleGlobal) Decode(b []byte) error {
 	return r.end("ModuleGlobal")
 }
 
-// Op returns the message's kind.
 func (m *ModuleGlobal) Op() Op { return OpModuleGlobal }
 
 // ModuleGlobalReply is described in messages.txt.
@@ -1062,7 +975,6 @@ type ModuleGlobalReply struct {
 	Managed uint32
 }
 
-// Append adds the message's bytes.
 func (m *ModuleGlobalReply) Append(b []byte) []byte {
 	b = appendU64(b, m.Addr)
 	b = appendU64(b, m.Size)
@@ -1070,7 +982,6 @@ func (m *ModuleGlobalReply) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *ModuleGlobalReply) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Addr = r.u64()
@@ -1086,7 +997,6 @@ type FunctionOccupancy struct {
 	Shared   uint64
 }
 
-// Append adds the message's bytes.
 func (m *FunctionOccupancy) Append(b []byte) []byte {
 	b = appendU32(b, m.Function)
 	b = appendU32(b, m.Threads)
@@ -1094,7 +1004,6 @@ func (m *FunctionOccupancy) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *FunctionOccupancy) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Function = r.u32()
@@ -1103,7 +1012,6 @@ func (m *FunctionOccupancy) Decode(b []byte) error {
 	return r.end("FunctionOccupancy")
 }
 
-// Op returns the message's kind.
 func (m *FunctionOccupancy) Op() Op { return OpFunctionOccupancy }
 
 // FunctionOccupancyReply is described in messages.txt.
@@ -1111,13 +1019,11 @@ type FunctionOccupancyReply struct {
 	Blocks uint32
 }
 
-// Append adds the message's bytes.
 func (m *FunctionOccupancyReply) Append(b []byte) []byte {
 	b = appendU32(b, m.Blocks)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *FunctionOccupancyReply) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Blocks = r.u32()
@@ -1131,7 +1037,6 @@ type FunctionShared struct {
 	Threads  uint32
 }
 
-// Append adds the message's bytes.
 func (m *FunctionShared) Append(b []byte) []byte {
 	b = appendU32(b, m.Function)
 	b = appendU32(b, m.Blocks)
@@ -1139,7 +1044,6 @@ func (m *FunctionShared) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *FunctionShared) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Function = r.u32()
@@ -1148,7 +1052,6 @@ func (m *FunctionShared) Decode(b []byte) error {
 	return r.end("FunctionShared")
 }
 
-// Op returns the message's kind.
 func (m *FunctionShared) Op() Op { return OpFunctionShared }
 
 // FunctionSharedReply is described in messages.txt.
@@ -1156,13 +1059,11 @@ type FunctionSharedReply struct {
 	Shared uint64
 }
 
-// Append adds the message's bytes.
 func (m *FunctionSharedReply) Append(b []byte) []byte {
 	b = appendU64(b, m.Shared)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *FunctionSharedReply) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Shared = r.u64()
@@ -1185,7 +1086,6 @@ type FunctionClusters struct {
 	ClusterZ uint32
 }
 
-// Append adds the message's bytes.
 func (m *FunctionClusters) Append(b []byte) []byte {
 	b = appendU32(b, m.Function)
 	b = appendU32(b, m.GridX)
@@ -1202,7 +1102,6 @@ func (m *FunctionClusters) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *FunctionClusters) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Function = r.u32()
@@ -1220,7 +1119,6 @@ func (m *FunctionClusters) Decode(b []byte) error {
 	return r.end("FunctionClusters")
 }
 
-// Op returns the message's kind.
 func (m *FunctionClusters) Op() Op { return OpFunctionClusters }
 
 // FunctionClustersReply is described in messages.txt.
@@ -1229,14 +1127,12 @@ type FunctionClustersReply struct {
 	Blocks   uint32
 }
 
-// Append adds the message's bytes.
 func (m *FunctionClustersReply) Append(b []byte) []byte {
 	b = appendU32(b, m.Clusters)
 	b = appendU32(b, m.Blocks)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *FunctionClustersReply) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Clusters = r.u32()
@@ -1249,20 +1145,17 @@ type FunctionTouches struct {
 	Function uint32
 }
 
-// Append adds the message's bytes.
 func (m *FunctionTouches) Append(b []byte) []byte {
 	b = appendU32(b, m.Function)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *FunctionTouches) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Function = r.u32()
 	return r.end("FunctionTouches")
 }
 
-// Op returns the message's kind.
 func (m *FunctionTouches) Op() Op { return OpFunctionTouches }
 
 // FunctionTouchesReply is described in messages.txt.
@@ -1271,14 +1164,12 @@ type FunctionTouchesReply struct {
 	Accesses uint32
 }
 
-// Append adds the message's bytes.
 func (m *FunctionTouchesReply) Append(b []byte) []byte {
 	b = appendU32(b, m.Known)
 	b = appendU32(b, m.Accesses)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *FunctionTouchesReply) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Known = r.u32()
@@ -1305,7 +1196,6 @@ type Launch struct {
 	Params   []byte
 }
 
-// Append adds the message's bytes.
 func (m *Launch) Append(b []byte) []byte {
 	b = appendU32(b, m.Function)
 	b = appendU32(b, m.Stream)
@@ -1325,7 +1215,6 @@ func (m *Launch) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *Launch) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Function = r.u32()
@@ -1346,7 +1235,6 @@ func (m *Launch) Decode(b []byte) error {
 	return r.end("Launch")
 }
 
-// Op returns the message's kind.
 func (m *Launch) Op() Op { return OpLaunch }
 
 // Limit is described in messages.txt.
@@ -1355,14 +1243,12 @@ type Limit struct {
 	Value uint64
 }
 
-// Append adds the message's bytes.
 func (m *Limit) Append(b []byte) []byte {
 	b = appendU32(b, m.Limit)
 	b = appendU64(b, m.Value)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *Limit) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Limit = r.u32()
@@ -1370,7 +1256,6 @@ func (m *Limit) Decode(b []byte) error {
 	return r.end("Limit")
 }
 
-// Op returns the message's kind.
 func (m *Limit) Op() Op { return OpLimit }
 
 // DriverAsk is described in messages.txt.
@@ -1379,14 +1264,12 @@ type DriverAsk struct {
 	About []byte
 }
 
-// Append adds the message's bytes.
 func (m *DriverAsk) Append(b []byte) []byte {
 	b = appendU32(b, m.What)
 	b = appendBytes(b, m.About)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *DriverAsk) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.What = r.u32()
@@ -1394,7 +1277,6 @@ func (m *DriverAsk) Decode(b []byte) error {
 	return r.end("DriverAsk")
 }
 
-// Op returns the message's kind.
 func (m *DriverAsk) Op() Op { return OpDriverAsk }
 
 // DriverAskReply is described in messages.txt.
@@ -1402,13 +1284,11 @@ type DriverAskReply struct {
 	Size uint32
 }
 
-// Append adds the message's bytes.
 func (m *DriverAskReply) Append(b []byte) []byte {
 	b = appendU32(b, m.Size)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *DriverAskReply) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Size = r.u32()
@@ -1420,20 +1300,17 @@ type ModuleLog struct {
 	Module uint32
 }
 
-// Append adds the message's bytes.
 func (m *ModuleLog) Append(b []byte) []byte {
 	b = appendU32(b, m.Module)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *ModuleLog) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Module = r.u32()
 	return r.end("ModuleLog")
 }
 
-// Op returns the message's kind.
 func (m *ModuleLog) Op() Op { return OpModuleLog }
 
 // ModuleLogReply is described in messages.txt.
@@ -1441,13 +1318,11 @@ type ModuleLogReply struct {
 	Size uint32
 }
 
-// Append adds the message's bytes.
 func (m *ModuleLogReply) Append(b []byte) []byte {
 	b = appendU32(b, m.Size)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *ModuleLogReply) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Size = r.u32()
@@ -1460,14 +1335,12 @@ type ModuleLink struct {
 	Check  uint32
 }
 
-// Append adds the message's bytes.
 func (m *ModuleLink) Append(b []byte) []byte {
 	b = appendU32(b, m.Module)
 	b = appendU32(b, m.Check)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *ModuleLink) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Module = r.u32()
@@ -1475,7 +1348,6 @@ func (m *ModuleLink) Decode(b []byte) error {
 	return r.end("ModuleLink")
 }
 
-// Op returns the message's kind.
 func (m *ModuleLink) Op() Op { return OpModuleLink }
 
 // ModuleLinkReply is described in messages.txt.
@@ -1483,13 +1355,11 @@ type ModuleLinkReply struct {
 	Size uint64
 }
 
-// Append adds the message's bytes.
 func (m *ModuleLinkReply) Append(b []byte) []byte {
 	b = appendU64(b, m.Size)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *ModuleLinkReply) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Size = r.u64()
@@ -1502,14 +1372,12 @@ type ModuleFetch struct {
 	Offset uint64
 }
 
-// Append adds the message's bytes.
 func (m *ModuleFetch) Append(b []byte) []byte {
 	b = appendU32(b, m.Module)
 	b = appendU64(b, m.Offset)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *ModuleFetch) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Module = r.u32()
@@ -1517,7 +1385,6 @@ func (m *ModuleFetch) Decode(b []byte) error {
 	return r.end("ModuleFetch")
 }
 
-// Op returns the message's kind.
 func (m *ModuleFetch) Op() Op { return OpModuleFetch }
 
 // ModuleFetchReply is described in messages.txt.
@@ -1525,13 +1392,11 @@ type ModuleFetchReply struct {
 	Size uint32
 }
 
-// Append adds the message's bytes.
 func (m *ModuleFetchReply) Append(b []byte) []byte {
 	b = appendU32(b, m.Size)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *ModuleFetchReply) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Size = r.u32()
@@ -1543,20 +1408,17 @@ type ModulePlace struct {
 	Module uint32
 }
 
-// Append adds the message's bytes.
 func (m *ModulePlace) Append(b []byte) []byte {
 	b = appendU32(b, m.Module)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *ModulePlace) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Module = r.u32()
 	return r.end("ModulePlace")
 }
 
-// Op returns the message's kind.
 func (m *ModulePlace) Op() Op { return OpModulePlace }
 
 // StreamCreate is described in messages.txt.
@@ -1566,7 +1428,6 @@ type StreamCreate struct {
 	Priority int32
 }
 
-// Append adds the message's bytes.
 func (m *StreamCreate) Append(b []byte) []byte {
 	b = appendU32(b, m.Stream)
 	b = appendU32(b, m.Flags)
@@ -1574,7 +1435,6 @@ func (m *StreamCreate) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *StreamCreate) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Stream = r.u32()
@@ -1583,7 +1443,6 @@ func (m *StreamCreate) Decode(b []byte) error {
 	return r.end("StreamCreate")
 }
 
-// Op returns the message's kind.
 func (m *StreamCreate) Op() Op { return OpStreamCreate }
 
 // StreamDestroy is described in messages.txt.
@@ -1591,20 +1450,17 @@ type StreamDestroy struct {
 	Stream uint32
 }
 
-// Append adds the message's bytes.
 func (m *StreamDestroy) Append(b []byte) []byte {
 	b = appendU32(b, m.Stream)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *StreamDestroy) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Stream = r.u32()
 	return r.end("StreamDestroy")
 }
 
-// Op returns the message's kind.
 func (m *StreamDestroy) Op() Op { return OpStreamDestroy }
 
 // StreamQuery is described in messages.txt.
@@ -1612,20 +1468,17 @@ type StreamQuery struct {
 	Stream uint32
 }
 
-// Append adds the message's bytes.
 func (m *StreamQuery) Append(b []byte) []byte {
 	b = appendU32(b, m.Stream)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *StreamQuery) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Stream = r.u32()
 	return r.end("StreamQuery")
 }
 
-// Op returns the message's kind.
 func (m *StreamQuery) Op() Op { return OpStreamQuery }
 
 // StreamSynchronise is described in messages.txt.
@@ -1633,20 +1486,17 @@ type StreamSynchronise struct {
 	Stream uint32
 }
 
-// Append adds the message's bytes.
 func (m *StreamSynchronise) Append(b []byte) []byte {
 	b = appendU32(b, m.Stream)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *StreamSynchronise) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Stream = r.u32()
 	return r.end("StreamSynchronise")
 }
 
-// Op returns the message's kind.
 func (m *StreamSynchronise) Op() Op { return OpStreamSynchronise }
 
 // StreamWait is described in messages.txt.
@@ -1655,14 +1505,12 @@ type StreamWait struct {
 	Event  uint32
 }
 
-// Append adds the message's bytes.
 func (m *StreamWait) Append(b []byte) []byte {
 	b = appendU32(b, m.Stream)
 	b = appendU32(b, m.Event)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *StreamWait) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Stream = r.u32()
@@ -1670,7 +1518,6 @@ func (m *StreamWait) Decode(b []byte) error {
 	return r.end("StreamWait")
 }
 
-// Op returns the message's kind.
 func (m *StreamWait) Op() Op { return OpStreamWait }
 
 // EventCreate is described in messages.txt.
@@ -1679,14 +1526,12 @@ type EventCreate struct {
 	Flags uint32
 }
 
-// Append adds the message's bytes.
 func (m *EventCreate) Append(b []byte) []byte {
 	b = appendU32(b, m.Event)
 	b = appendU32(b, m.Flags)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *EventCreate) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Event = r.u32()
@@ -1694,7 +1539,6 @@ func (m *EventCreate) Decode(b []byte) error {
 	return r.end("EventCreate")
 }
 
-// Op returns the message's kind.
 func (m *EventCreate) Op() Op { return OpEventCreate }
 
 // EventDestroy is described in messages.txt.
@@ -1702,20 +1546,17 @@ type EventDestroy struct {
 	Event uint32
 }
 
-// Append adds the message's bytes.
 func (m *EventDestroy) Append(b []byte) []byte {
 	b = appendU32(b, m.Event)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *EventDestroy) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Event = r.u32()
 	return r.end("EventDestroy")
 }
 
-// Op returns the message's kind.
 func (m *EventDestroy) Op() Op { return OpEventDestroy }
 
 // EventRecord is described in messages.txt.
@@ -1724,14 +1565,12 @@ type EventRecord struct {
 	Stream uint32
 }
 
-// Append adds the message's bytes.
 func (m *EventRecord) Append(b []byte) []byte {
 	b = appendU32(b, m.Event)
 	b = appendU32(b, m.Stream)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *EventRecord) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Event = r.u32()
@@ -1739,7 +1578,6 @@ func (m *EventRecord) Decode(b []byte) error {
 	return r.end("EventRecord")
 }
 
-// Op returns the message's kind.
 func (m *EventRecord) Op() Op { return OpEventRecord }
 
 // EventQuery is described in messages.txt.
@@ -1747,20 +1585,17 @@ type EventQuery struct {
 	Event uint32
 }
 
-// Append adds the message's bytes.
 func (m *EventQuery) Append(b []byte) []byte {
 	b = appendU32(b, m.Event)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *EventQuery) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Event = r.u32()
 	return r.end("EventQuery")
 }
 
-// Op returns the message's kind.
 func (m *EventQuery) Op() Op { return OpEventQuery }
 
 // EventSynchronise is described in messages.txt.
@@ -1768,20 +1603,17 @@ type EventSynchronise struct {
 	Event uint32
 }
 
-// Append adds the message's bytes.
 func (m *EventSynchronise) Append(b []byte) []byte {
 	b = appendU32(b, m.Event)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *EventSynchronise) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Event = r.u32()
 	return r.end("EventSynchronise")
 }
 
-// Op returns the message's kind.
 func (m *EventSynchronise) Op() Op { return OpEventSynchronise }
 
 // EventElapsed is described in messages.txt.
@@ -1790,14 +1622,12 @@ type EventElapsed struct {
 	End   uint32
 }
 
-// Append adds the message's bytes.
 func (m *EventElapsed) Append(b []byte) []byte {
 	b = appendU32(b, m.Start)
 	b = appendU32(b, m.End)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *EventElapsed) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Start = r.u32()
@@ -1805,7 +1635,6 @@ func (m *EventElapsed) Decode(b []byte) error {
 	return r.end("EventElapsed")
 }
 
-// Op returns the message's kind.
 func (m *EventElapsed) Op() Op { return OpEventElapsed }
 
 // EventElapsedReply is described in messages.txt.
@@ -1813,13 +1642,11 @@ type EventElapsedReply struct {
 	Milliseconds float64
 }
 
-// Append adds the message's bytes.
 func (m *EventElapsedReply) Append(b []byte) []byte {
 	b = appendF64(b, m.Milliseconds)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *EventElapsedReply) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Milliseconds = r.f64()
@@ -1830,18 +1657,15 @@ func (m *EventElapsedReply) Decode(b []byte) error {
 type Synchronise struct {
 }
 
-// Append adds the message's bytes.
 func (m *Synchronise) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *Synchronise) Decode(b []byte) error {
 	r := reader{rest: b}
 	return r.end("Synchronise")
 }
 
-// Op returns the message's kind.
 func (m *Synchronise) Op() Op { return OpSynchronise }
 
 // HostFunction is described in messages.txt.
@@ -1851,7 +1675,6 @@ type HostFunction struct {
 	Flags  uint32
 }
 
-// Append adds the message's bytes.
 func (m *HostFunction) Append(b []byte) []byte {
 	b = appendU32(b, m.Stream)
 	b = appendU64(b, m.Cookie)
@@ -1859,7 +1682,6 @@ func (m *HostFunction) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *HostFunction) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Stream = r.u32()
@@ -1868,25 +1690,21 @@ func (m *HostFunction) Decode(b []byte) error {
 	return r.end("HostFunction")
 }
 
-// Op returns the message's kind.
 func (m *HostFunction) Op() Op { return OpHostFunction }
 
 // HostNext is described in messages.txt.
 type HostNext struct {
 }
 
-// Append adds the message's bytes.
 func (m *HostNext) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *HostNext) Decode(b []byte) error {
 	r := reader{rest: b}
 	return r.end("HostNext")
 }
 
-// Op returns the message's kind.
 func (m *HostNext) Op() Op { return OpHostNext }
 
 // HostNextReply is described in messages.txt.
@@ -1894,13 +1712,11 @@ type HostNextReply struct {
 	Cookie uint64
 }
 
-// Append adds the message's bytes.
 func (m *HostNextReply) Append(b []byte) []byte {
 	b = appendU64(b, m.Cookie)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *HostNextReply) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Cookie = r.u64()
@@ -1912,56 +1728,47 @@ type HostDone struct {
 	Cookie uint64
 }
 
-// Append adds the message's bytes.
 func (m *HostDone) Append(b []byte) []byte {
 	b = appendU64(b, m.Cookie)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *HostDone) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Cookie = r.u64()
 	return r.end("HostDone")
 }
 
-// Op returns the message's kind.
 func (m *HostDone) Op() Op { return OpHostDone }
 
 // HostStop is described in messages.txt.
 type HostStop struct {
 }
 
-// Append adds the message's bytes.
 func (m *HostStop) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *HostStop) Decode(b []byte) error {
 	r := reader{rest: b}
 	return r.end("HostStop")
 }
 
-// Op returns the message's kind.
 func (m *HostStop) Op() Op { return OpHostStop }
 
 // PrintFetch is described in messages.txt.
 type PrintFetch struct {
 }
 
-// Append adds the message's bytes.
 func (m *PrintFetch) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *PrintFetch) Decode(b []byte) error {
 	r := reader{rest: b}
 	return r.end("PrintFetch")
 }
 
-// Op returns the message's kind.
 func (m *PrintFetch) Op() Op { return OpPrintFetch }
 
 // PrintFetchReply is described in messages.txt.
@@ -1971,7 +1778,6 @@ type PrintFetchReply struct {
 	Complaint uint32
 }
 
-// Append adds the message's bytes.
 func (m *PrintFetchReply) Append(b []byte) []byte {
 	b = appendU32(b, m.Size)
 	b = appendU32(b, m.More)
@@ -1979,7 +1785,6 @@ func (m *PrintFetchReply) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *PrintFetchReply) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Size = r.u32()
@@ -1992,36 +1797,30 @@ func (m *PrintFetchReply) Decode(b []byte) error {
 type SyncPoint struct {
 }
 
-// Append adds the message's bytes.
 func (m *SyncPoint) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *SyncPoint) Decode(b []byte) error {
 	r := reader{rest: b}
 	return r.end("SyncPoint")
 }
 
-// Op returns the message's kind.
 func (m *SyncPoint) Op() Op { return OpSyncPoint }
 
 // Reset is described in messages.txt.
 type Reset struct {
 }
 
-// Append adds the message's bytes.
 func (m *Reset) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *Reset) Decode(b []byte) error {
 	r := reader{rest: b}
 	return r.end("Reset")
 }
 
-// Op returns the message's kind.
 func (m *Reset) Op() Op { return OpReset }
 
 // TextureCreate is described in messages.txt.
@@ -2065,7 +1864,6 @@ type TextureCreate struct {
 	Wanted     uint64
 }
 
-// Append adds the message's bytes.
 func (m *TextureCreate) Append(b []byte) []byte {
 	b = appendU32(b, m.Surface)
 	b = appendU32(b, m.Resource)
@@ -2107,7 +1905,6 @@ func (m *TextureCreate) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *TextureCreate) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Surface = r.u32()
@@ -2150,7 +1947,6 @@ func (m *TextureCreate) Decode(b []byte) error {
 	return r.end("TextureCreate")
 }
 
-// Op returns the message's kind.
 func (m *TextureCreate) Op() Op { return OpTextureCreate }
 
 // TextureCreateReply is described in messages.txt.
@@ -2158,13 +1954,11 @@ type TextureCreateReply struct {
 	Handle uint64
 }
 
-// Append adds the message's bytes.
 func (m *TextureCreateReply) Append(b []byte) []byte {
 	b = appendU64(b, m.Handle)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *TextureCreateReply) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Handle = r.u64()
@@ -2177,14 +1971,12 @@ type TextureDestroy struct {
 	Surface uint32
 }
 
-// Append adds the message's bytes.
 func (m *TextureDestroy) Append(b []byte) []byte {
 	b = appendU64(b, m.Handle)
 	b = appendU32(b, m.Surface)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *TextureDestroy) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Handle = r.u64()
@@ -2192,7 +1984,6 @@ func (m *TextureDestroy) Decode(b []byte) error {
 	return r.end("TextureDestroy")
 }
 
-// Op returns the message's kind.
 func (m *TextureDestroy) Op() Op { return OpTextureDestroy }
 
 // StreamWrite is described in messages.txt.
@@ -2203,7 +1994,6 @@ type StreamWrite struct {
 	Width  uint32
 }
 
-// Append adds the message's bytes.
 func (m *StreamWrite) Append(b []byte) []byte {
 	b = appendU32(b, m.Stream)
 	b = appendU64(b, m.Addr)
@@ -2212,7 +2002,6 @@ func (m *StreamWrite) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *StreamWrite) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Stream = r.u32()
@@ -2222,7 +2011,6 @@ func (m *StreamWrite) Decode(b []byte) error {
 	return r.end("StreamWrite")
 }
 
-// Op returns the message's kind.
 func (m *StreamWrite) Op() Op { return OpStreamWrite }
 
 // StreamAwait is described in messages.txt.
@@ -2235,7 +2023,6 @@ type StreamAwait struct {
 	Cookie  uint64
 }
 
-// Append adds the message's bytes.
 func (m *StreamAwait) Append(b []byte) []byte {
 	b = appendU32(b, m.Stream)
 	b = appendU64(b, m.Addr)
@@ -2246,7 +2033,6 @@ func (m *StreamAwait) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *StreamAwait) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Stream = r.u32()
@@ -2258,7 +2044,6 @@ func (m *StreamAwait) Decode(b []byte) error {
 	return r.end("StreamAwait")
 }
 
-// Op returns the message's kind.
 func (m *StreamAwait) Op() Op { return OpStreamAwait }
 
 // MemShare is described in messages.txt.
@@ -2267,14 +2052,12 @@ type MemShare struct {
 	Size uint64
 }
 
-// Append adds the message's bytes.
 func (m *MemShare) Append(b []byte) []byte {
 	b = appendU64(b, m.Addr)
 	b = appendU64(b, m.Size)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *MemShare) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Addr = r.u64()
@@ -2282,7 +2065,6 @@ func (m *MemShare) Decode(b []byte) error {
 	return r.end("MemShare")
 }
 
-// Op returns the message's kind.
 func (m *MemShare) Op() Op { return OpMemShare }
 
 // MemShareReply is described in messages.txt.
@@ -2293,7 +2075,6 @@ type MemShareReply struct {
 	D uint64
 }
 
-// Append adds the message's bytes.
 func (m *MemShareReply) Append(b []byte) []byte {
 	b = appendU64(b, m.A)
 	b = appendU64(b, m.B)
@@ -2302,7 +2083,6 @@ func (m *MemShareReply) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *MemShareReply) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.A = r.u64()
@@ -2322,7 +2102,6 @@ type MemImport struct {
 	D    uint64
 }
 
-// Append adds the message's bytes.
 func (m *MemImport) Append(b []byte) []byte {
 	b = appendU64(b, m.Addr)
 	b = appendU64(b, m.Size)
@@ -2333,7 +2112,6 @@ func (m *MemImport) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *MemImport) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Addr = r.u64()
@@ -2345,25 +2123,21 @@ func (m *MemImport) Decode(b []byte) error {
 	return r.end("MemImport")
 }
 
-// Op returns the message's kind.
 func (m *MemImport) Op() Op { return OpMemImport }
 
 // TraceRead is described in messages.txt.
 type TraceRead struct {
 }
 
-// Append adds the message's bytes.
 func (m *TraceRead) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *TraceRead) Decode(b []byte) error {
 	r := reader{rest: b}
 	return r.end("TraceRead")
 }
 
-// Op returns the message's kind.
 func (m *TraceRead) Op() Op { return OpTraceRead }
 
 // TraceReadReply is described in messages.txt.
@@ -2374,7 +2148,6 @@ type TraceReadReply struct {
 	Lost uint64
 }
 
-// Append adds the message's bytes.
 func (m *TraceReadReply) Append(b []byte) []byte {
 	b = appendU32(b, m.Size)
 	b = appendU32(b, m.More)
@@ -2383,7 +2156,6 @@ func (m *TraceReadReply) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *TraceReadReply) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Size = r.u32()
@@ -2400,7 +2172,6 @@ type GraphDefine struct {
 	Steps []byte
 }
 
-// Append adds the message's bytes.
 func (m *GraphDefine) Append(b []byte) []byte {
 	b = appendU32(b, m.Graph)
 	b = appendU32(b, m.More)
@@ -2408,7 +2179,6 @@ func (m *GraphDefine) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *GraphDefine) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Graph = r.u32()
@@ -2417,7 +2187,6 @@ func (m *GraphDefine) Decode(b []byte) error {
 	return r.end("GraphDefine")
 }
 
-// Op returns the message's kind.
 func (m *GraphDefine) Op() Op { return OpGraphDefine }
 
 // GraphLaunch is described in messages.txt.
@@ -2426,14 +2195,12 @@ type GraphLaunch struct {
 	Stream uint32
 }
 
-// Append adds the message's bytes.
 func (m *GraphLaunch) Append(b []byte) []byte {
 	b = appendU32(b, m.Graph)
 	b = appendU32(b, m.Stream)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *GraphLaunch) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Graph = r.u32()
@@ -2441,7 +2208,6 @@ func (m *GraphLaunch) Decode(b []byte) error {
 	return r.end("GraphLaunch")
 }
 
-// Op returns the message's kind.
 func (m *GraphLaunch) Op() Op { return OpGraphLaunch }
 
 // GraphDestroy is described in messages.txt.
@@ -2449,20 +2215,17 @@ type GraphDestroy struct {
 	Graph uint32
 }
 
-// Append adds the message's bytes.
 func (m *GraphDestroy) Append(b []byte) []byte {
 	b = appendU32(b, m.Graph)
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *GraphDestroy) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Graph = r.u32()
 	return r.end("GraphDestroy")
 }
 
-// Op returns the message's kind.
 func (m *GraphDestroy) Op() Op { return OpGraphDestroy }
 
 // ParcelGive is described in messages.txt.
@@ -2473,7 +2236,6 @@ type ParcelGive struct {
 	Taker  []byte
 }
 
-// Append adds the message's bytes.
 func (m *ParcelGive) Append(b []byte) []byte {
 	b = appendU64(b, m.Src)
 	b = appendU32(b, m.Stream)
@@ -2482,7 +2244,6 @@ func (m *ParcelGive) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *ParcelGive) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Src = r.u64()
@@ -2492,7 +2253,6 @@ func (m *ParcelGive) Decode(b []byte) error {
 	return r.end("ParcelGive")
 }
 
-// Op returns the message's kind.
 func (m *ParcelGive) Op() Op { return OpParcelGive }
 
 // ParcelTake is described in messages.txt.
@@ -2505,7 +2265,6 @@ type ParcelTake struct {
 	Address string
 }
 
-// Append adds the message's bytes.
 func (m *ParcelTake) Append(b []byte) []byte {
 	b = appendU64(b, m.Dst)
 	b = appendU32(b, m.Stream)
@@ -2516,7 +2275,6 @@ func (m *ParcelTake) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 func (m *ParcelTake) Decode(b []byte) error {
 	r := reader{rest: b}
 	m.Dst = r.u64()
@@ -2528,5 +2286,4 @@ func (m *ParcelTake) Decode(b []byte) error {
 	return r.end("ParcelTake")
 }
 
-// Op returns the message's kind.
 func (m *ParcelTake) Op() Op { return OpParcelTake }

@@ -113,8 +113,11 @@ func Ops() []Op {
 
 // Message is any of the generated types.
 type Message interface {
+	// Op is the message's kind.
 	Op() Op
+	// Append adds the message's bytes.
 	Append(b []byte) []byte
+	// Decode reads the message and refuses what is too short or too long. Bytes are not copied.
 	Decode(b []byte) error
 }
 

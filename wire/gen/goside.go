@@ -37,7 +37,7 @@ func (d *description) goSide() ([]byte, error) {
 	d.writeGoGiven(&b)
 	for _, m := range d.messages {
 		writeGoType(&b, camel(m.name), m.fields)
-		fmt.Fprintf(&b, "// Op returns the message's kind.\nfunc (m *%[1]s) Op() Op { return Op%[1]s }\n\n", camel(m.name))
+		fmt.Fprintf(&b, "func (m *%[1]s) Op() Op { return Op%[1]s }\n\n", camel(m.name))
 		if len(m.reply) > 0 {
 			writeGoType(&b, camel(m.name)+"Reply", m.reply)
 		}
@@ -87,11 +87,11 @@ func writeGoType(b *bytes.Buffer, name string, fields []field) {
 	for _, f := range fields {
 		fmt.Fprintf(b, "%s %s\n", camel(f.name), goTypes[f.typ])
 	}
-	fmt.Fprintf(b, "}\n\n// Append adds the message's bytes.\nfunc (m *%s) Append(b []byte) []byte {\n", name)
+	fmt.Fprintf(b, "}\n\nfunc (m *%s) Append(b []byte) []byte {\n", name)
 	for _, f := range fields {
 		fmt.Fprintf(b, "b = append%s(b, m.%s)\n", camel(f.typ), camel(f.name))
 	}
-	fmt.Fprintf(b, "return b\n}\n\n// Decode reads the message and refuses what is too short or too long. Bytes are not copied.\nfunc (m *%s) Decode(b []byte) error {\nr := reader{rest: b}\n", name)
+	fmt.Fprintf(b, "return b\n}\n\nfunc (m *%s) Decode(b []byte) error {\nr := reader{rest: b}\n", name)
 	for _, f := range fields {
 		fmt.Fprintf(b, "m.%s = r.%s()\n", camel(f.name), f.typ)
 	}

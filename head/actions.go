@@ -11,10 +11,7 @@ import (
 
 // actions is what users do to jobs that are there.
 type actions struct {
-	*present
-	out    *outbox
-	budget *budget
-	roster *roster
+	ground
 	desk   *desk
 	chores *chores
 	queue  *queue

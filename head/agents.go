@@ -15,11 +15,7 @@ import (
 // agents is what is said to the head by those on the nodes: it keeps the fleet as they say it is, and
 // compares what runs there with what should.
 type agents struct {
-	*present
-	out    *outbox
-	roster *roster
-	timers *timers
-	fleet  *fleet
+	ground
 	desk   *desk
 	runner *runner
 	views  *views

@@ -13,16 +13,21 @@ import (
 	"muster/wire/api"
 )
 
+// ground is what there is, for all parts that do something with it.
+type ground struct {
+	*present
+	out    *outbox
+	budget *budget
+	roster *roster
+	timers *timers
+	users  *users
+	fleet  *fleet
+}
+
 // Core is the state of a head. Each of its parts knows only parts above it in this list.
 type Core struct {
-	*present
-	out      *outbox
-	budget   *budget
-	roster   *roster
-	timers   *timers
-	users    *users
+	ground
 	keys     *keys
-	fleet    *fleet
 	deps     *dependencies
 	desk     *desk
 	chores   *chores
@@ -39,24 +44,18 @@ type Core struct {
 // New returns a cluster without nodes and jobs. The caller hands over the policy, which must serve
 // no other core; spec is how the administrator named it.
 func New(cfg Config, p policy.Policy, spec string) *Core {
-	now := &present{cfg: cfg}
-	out, roster := &outbox{}, newRoster()
-	budget, timers := &budget{out: out}, &timers{lives: roster.lives}
-	users, keys := &users{now, map[string]*user{}}, &keys{out, timers, map[string]*userKeys{}}
-	fleet := newFleet()
-	deps := &dependencies{present: now, roster: roster, waits: waitlist{waiters: map[awaited][]*job{}}, names: names{}, pasts: map[uint64]Past{}}
-	desk := newDesk(now, out, roster, timers, users, fleet, p, spec)
-	chores := &chores{budget: budget, roster: roster, byUser: map[string][]*chore{}, lines: map[uint64][]*chore{}}
-	queue := &queue{now, out, budget, roster, timers, users, fleet, deps, desk, chores}
-	runner := &runner{now, out, roster, timers, fleet, desk, queue}
-	views := &views{now, roster, users, fleet, deps, desk}
-	return &Core{
-		present: now, out: out, budget: budget, roster: roster, timers: timers, users: users, fleet: fleet, deps: deps, desk: desk, chores: chores, queue: queue,
-		keys: keys, runner: runner, views: views,
-		agents:  &agents{now, out, roster, timers, fleet, desk, runner, views},
-		intake:  &intake{now, out, roster, users, keys, fleet, deps, desk, queue, runner},
-		actions: &actions{now, out, budget, roster, desk, chores, queue, runner},
-	}
+	now, out, roster := &present{cfg: cfg}, &outbox{}, newRoster()
+	on := ground{now, out, &budget{out: out}, roster, &timers{lives: roster.lives}, &users{now, map[string]*user{}}, newFleet()}
+	c := &Core{ground: on, desk: newDesk(on, p, spec), keys: &keys{out, on.timers, map[string]*userKeys{}}}
+	c.deps = &dependencies{present: now, roster: roster, waits: waitlist{waiters: map[awaited][]*job{}}, names: names{}, pasts: map[uint64]Past{}}
+	c.chores = &chores{budget: on.budget, roster: roster, byUser: map[string][]*chore{}, lines: map[uint64][]*chore{}}
+	c.queue = &queue{on, c.deps, c.desk, c.chores}
+	c.runner = &runner{on, c.desk, c.queue}
+	c.views = &views{on, c.deps, c.desk}
+	c.agents = &agents{on, c.desk, c.runner, c.views}
+	c.intake = &intake{on, c.keys, c.deps, c.desk, c.queue, c.runner}
+	c.actions = &actions{on, c.desk, c.chores, c.queue, c.runner}
+	return c
 }
 
 // SetPast has the core look up how a job ended that it has forgotten, or how the tasks of an array ended.

@@ -21,12 +21,7 @@ import (
 
 // desk is where the policy is served: it has what the policy was told, and what it is to be told next.
 type desk struct {
-	*present
-	out    *outbox
-	roster *roster
-	timers *timers
-	users  *users
-	fleet  *fleet
+	ground
 
 	spec     string        // the policy, as the administrator named it
 	weigh    bool          // the policy chooses among the requests of a job
@@ -44,14 +39,11 @@ type desk struct {
 	wake       time.Duration // when the policy wants its next step
 }
 
-func newDesk(now *present, out *outbox, roster *roster, timers *timers, users *users, fleet *fleet, p policy.Policy, spec string) *desk {
-	state := policy.NewState(&model.Cluster{Name: now.cfg.Cluster}, p)
-	state.SetClock(now.policyClock)
-	state.SetNames(fleet.readable)
-	return &desk{
-		present: now, out: out, roster: roster, timers: timers, users: users, fleet: fleet,
-		spec: spec, weigh: p.Traits().Alternatives, state: state, numbered: map[policy.JobID]*job{}, wake: policy.Never,
-	}
+func newDesk(on ground, p policy.Policy, spec string) *desk {
+	state := policy.NewState(&model.Cluster{Name: on.cfg.Cluster}, p)
+	state.SetClock(on.policyClock)
+	state.SetNames(on.fleet.readable)
+	return &desk{ground: on, spec: spec, weigh: p.Traits().Alternatives, state: state, numbered: map[policy.JobID]*job{}, wake: policy.Never}
 }
 
 // offerAgain has all waiting jobs for which the policy has a list of nodes submitted to it again, because

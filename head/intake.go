@@ -21,12 +21,8 @@ import (
 
 // intake takes submissions, or refuses them.
 type intake struct {
-	*present
-	out    *outbox
-	roster *roster
-	users  *users
+	ground
 	keys   *keys
-	fleet  *fleet
 	deps   *dependencies
 	desk   *desk
 	queue  *queue

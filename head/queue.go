@@ -12,13 +12,7 @@ import (
 // queue is the jobs that have not ended on their way to the policy, and those who wait for them: it moves
 // jobs through the gates, and lets others pass when one has ended.
 type queue struct {
-	*present
-	out    *outbox
-	budget *budget
-	roster *roster
-	timers *timers
-	users  *users
-	fleet  *fleet
+	ground
 	deps   *dependencies
 	desk   *desk
 	chores *chores

@@ -13,13 +13,9 @@ import (
 
 // runner starts attempts, steers them, and ends them: it tells agents what to do.
 type runner struct {
-	*present
-	out    *outbox
-	roster *roster
-	timers *timers
-	fleet  *fleet
-	desk   *desk
-	queue  *queue
+	ground
+	desk  *desk
+	queue *queue
 }
 
 // signal sends a signal to all tasks of a job that have not ended.

@@ -3,7 +3,6 @@ package head
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -16,12 +15,9 @@ import (
 
 // views is what people and the store are told of jobs and nodes: it changes nothing.
 type views struct {
-	*present
-	roster *roster
-	users  *users
-	fleet  *fleet
-	deps   *dependencies
-	desk   *desk
+	ground
+	deps *dependencies
+	desk *desk
 }
 
 // Filter chooses jobs; a field that is empty admits all.
@@ -30,23 +26,8 @@ type Filter struct {
 	States                    []api.State
 }
 
-// JobList lists the jobs that have not ended, or ended recently, in the order of their numbers.
-func (c *Core) JobList(now time.Duration, f Filter) []api.Job {
-	jobs := []api.Job{}
-	for next := uint64(0); ; {
-		var some []api.Job
-		some, next = c.JobsFrom(now, f, next, pageOfJobs)
-		if jobs = append(jobs, some...); next == 0 {
-			return jobs
-		}
-	}
-}
-
-// pageOfJobs is how many jobs JobList looks at at a time.
-const pageOfJobs = 1000
-
-// JobsFrom is a page of JobList: it looks at most jobs from a number on, and says at which number the
-// next page begins; 0 if there is none.
+// JobsFrom lists the jobs that have not ended, or ended recently, in the order of their numbers: it looks at
+// most jobs from a number on, and says at which number to go on; 0 if there are no more.
 func (c *Core) JobsFrom(now time.Duration, f Filter, first uint64, most int) (jobs []api.Job, next uint64) {
 	c.now = max(c.now, now)
 	for j := range c.roster.from(first) {
@@ -62,14 +43,8 @@ func (c *Core) JobsFrom(now time.Duration, f Filter, first uint64, most int) (jo
 	return jobs, 0
 }
 
-// Job returns one job, or the tasks of an array.
-func (c *Core) Job(now time.Duration, ref Ref) ([]api.Job, bool) {
-	jobs, _, known := c.JobFrom(now, ref, 0, math.MaxInt)
-	return jobs, known
-}
-
-// JobFrom is a page of Job: it returns most jobs from a number on, and says at which number the next page
-// begins; 0 if there is none.
+// JobFrom returns one job, or the tasks of an array: most jobs from a number on, and says at which number to
+// go on; 0 if there are no more.
 func (c *Core) JobFrom(now time.Duration, ref Ref, first uint64, most int) (jobs []api.Job, next uint64, known bool) {
 	c.now = max(c.now, now)
 	w, err := c.chores.walkOf(ref)
@@ -153,14 +128,8 @@ func partOf(share int64, n *node, device int) float64 {
 	return float64(share) / float64(n.devices[device].Memory)
 }
 
-// NodeList lists the nodes.
-func (c *Core) NodeList(now time.Duration) []api.Node {
-	nodes, _ := c.NodesFrom(now, 0, math.MaxInt)
-	return nodes
-}
-
-// NodesFrom is a page of NodeList: it looks at most nodes from an index on, and says at which the next
-// page begins; 0 if there is none.
+// NodesFrom lists the nodes: it looks at most nodes from an index on, and says at which to go on; 0 if there
+// are no more.
 func (c *Core) NodesFrom(now time.Duration, first, most int) (nodes []api.Node, next int) {
 	c.now = max(c.now, now)
 	nodes = []api.Node{}

@@ -74,13 +74,18 @@ type book struct {
 	wake     time.Duration
 }
 
-// Core is the driver's state. Each of its parts knows only parts above it in this list.
-type Core struct {
+// ground is what there is, for all parts that do something with it.
+type ground struct {
 	*present
 	out    *outbox
 	roster *roster
 	book   *book
 	fleet  *fleet
+}
+
+// Core is the driver's state. Each of its parts knows only parts above it in this list.
+type Core struct {
+	ground
 	reader *reader
 	*ranks
 	ledger *ledger
@@ -105,16 +110,12 @@ func New(cfg Config, p policy.Policy) *Core {
 		}
 		return time.Unix(0, int64(t+now.began)).Format("15:04:05")
 	})
-	fleet := &fleet{present: now, out: out, book: book, byName: map[string]*node{}, partitions: map[string]*partition{}}
-	reader := &reader{now, out, fleet}
-	ranks := &ranks{present: now, out: out, roster: roster, book: book, fleet: fleet}
-	ranks.setRanking()
-	ledger := &ledger{present: now, out: out, roster: roster, book: book, fleet: fleet, reader: reader, ranks: ranks}
-	return &Core{
-		present: now, out: out, roster: roster, book: book, fleet: fleet, reader: reader, ranks: ranks, ledger: ledger,
-		lending: &lending{now, out, roster, book, fleet, ledger, map[string]bool{}},
-		stopper: &stopper{now, out, roster, book, ledger, preempt.Wraps(p)},
-	}
+	on := ground{now, out, roster, book, &fleet{present: now, out: out, book: book, byName: map[string]*node{}, partitions: map[string]*partition{}}}
+	c := &Core{ground: on, reader: &reader{on}, ranks: newRanks(on)}
+	c.ledger = &ledger{ground: on, reader: c.reader, ranks: c.ranks}
+	c.lending = &lending{on, c.ledger, map[string]bool{}}
+	c.stopper = &stopper{on, c.ledger, preempt.Wraps(p)}
+	return c
 }
 
 // Record writes everything that the policy is told from now on, and what it decides, in the format

@@ -14,11 +14,7 @@ import (
 // ledger keeps the policy's book as Slurm's word is: what is placed and what runs has what Slurm says, and
 // what the book has no room for closes its node.
 type ledger struct {
-	*present
-	out    *outbox
-	roster *roster
-	book   *book
-	fleet  *fleet
+	ground
 	reader *reader
 	ranks  *ranks
 

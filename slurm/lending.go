@@ -14,11 +14,7 @@ import (
 
 // lending is which GPUs nodes lend, and to whom.
 type lending struct {
-	*present
-	out    *outbox
-	roster *roster
-	book   *book
-	fleet  *fleet
+	ground
 	ledger *ledger
 
 	strangers map[string]bool // lenders that Slurm does not know, and that were logged

@@ -22,7 +22,7 @@ func partsOf(t *testing.T) (*fleet, *reader) {
 	f := &fleet{present: now, out: out, byName: map[string]*node{}, partitions: map[string]*partition{"p": {Partition{Name: "p", MaxTime: time.Hour}, []string{"a", "b"}}},
 		book: &book{state: policy.NewState(&model.Cluster{}, p)}}
 	f.takeNodes([]Node{{Name: "a", CPUs: 8, Memory: 1 << 30, States: []string{"IDLE"}}, {Name: "b", CPUs: 8, Memory: 2 << 30, States: []string{"DRAIN"}}})
-	return f, &reader{now, out, f}
+	return f, &reader{ground{present: now, out: out, fleet: f}}
 }
 
 // The policy's book follows what Slurm says of nodes; one that has changed, or on which more is used than

@@ -19,24 +19,21 @@ type Accounting struct {
 
 // ranks is the book of priorities.
 type ranks struct {
-	*present
-	out    *outbox
-	roster *roster
-	book   *book
-	fleet  *fleet
+	ground
 
 	priorities *priority.Book // nil if Slurm does not rank jobs
 }
 
-// setRanking makes the book of priorities, if the site has priorities.
-func (rk *ranks) setRanking() {
-	if rk.cfg.Priority == nil {
-		return
+// newRanks makes the book of priorities, if the site has priorities.
+func newRanks(on ground) *ranks {
+	rk := &ranks{ground: on}
+	if on.cfg.Priority != nil {
+		var err error
+		rk.priorities, err = priority.New(*on.cfg.Priority)
+		must(err)                                               // ReadSite has validated it
+		rk.priorities.FairShares(map[priority.Member]float64{}) // Slurm's fair share is 0 if no accounts are kept
 	}
-	book, err := priority.New(*rk.cfg.Priority)
-	must(err)                                      // ReadSite has validated it
-	book.FairShares(map[priority.Member]float64{}) // Slurm's fair share is 0 if no accounts are kept
-	rk.priorities = book
+	return rk
 }
 
 // takeRanking updates what ranks depend on beside the jobs.

@@ -29,10 +29,7 @@ type stopping struct {
 
 // stopper has jobs stopped and resumed, and finds out whether they were.
 type stopper struct {
-	*present
-	out    *outbox
-	roster *roster
-	book   *book
+	ground
 	ledger *ledger
 
 	preempts bool // the policy resumes suspended jobs by itself

@@ -14,9 +14,7 @@ import (
 
 // reader understands what jobs ask for, in terms of the fleet. It changes nothing but a job's own wish.
 type reader struct {
-	*present
-	out   *outbox
-	fleet *fleet
+	ground
 }
 
 // understand turns Slurm's record of a job into a request, or says what of it the policies have no

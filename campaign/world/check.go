@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -171,7 +172,7 @@ func (w *World) waitsForEver(key string) bool {
 	for _, b := range []byte(key) {
 		id = id<<8 | uint64(b)
 	}
-	docs, ok := w.head.core.Job(w.now, head.Ref{Job: id, Task: -1})
+	docs, _, ok := w.head.core.JobFrom(w.now, head.Ref{Job: id, Task: -1}, 0, math.MaxInt)
 	if !ok {
 		return false
 	}
@@ -193,7 +194,7 @@ func (w *World) checkJob(array uint64, place int) {
 	}
 	if doc == nil {
 		if !w.waitsForEver(string(head.Number(id))) {
-			docs, _ := w.head.core.Job(w.now, head.Ref{Job: id, Task: -1})
+			docs, _, _ := w.head.core.JobFrom(w.now, head.Ref{Job: id, Task: -1}, 0, math.MaxInt)
 			w.fail("job %d was accepted and has not ended: %+v", id, docs)
 		}
 		w.result.Rest++

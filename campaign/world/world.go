@@ -3,6 +3,7 @@ package world
 import (
 	"container/heap"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -341,7 +342,7 @@ func (w *World) insist(ref head.Ref, action head.Action) {
 			w.insist(ref, action)
 			return
 		}
-		docs, _ := w.head.core.Job(w.now, ref)
+		docs, _, _ := w.head.core.JobFrom(w.now, ref, 0, math.MaxInt)
 		if slices.ContainsFunc(docs, func(d api.Job) bool { return d.Held || d.State == api.Suspended }) {
 			w.insist(ref, action)
 		}

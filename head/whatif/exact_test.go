@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -173,7 +174,7 @@ func (p *past) until(at time.Duration) {
 // header is what the head knows now of the time since an instant.
 func (p *past) header(from time.Duration, specs ...string) whatif.Header {
 	pic := p.core.Picture(p.now)
-	active := p.core.JobList(p.now, head.Filter{States: []api.State{api.Pending, api.Running, api.Suspended, api.Completing}})
+	active, _ := p.core.JobsFrom(p.now, head.Filter{States: []api.State{api.Pending, api.Running, api.Suspended, api.Completing}}, 0, math.MaxInt)
 	h := whatif.Header{
 		Name: "day", From: from, To: pic.At, Began: pic.Began, Cluster: pic.Cluster, Machines: pic.Machines, Turns: p.turns, Active: active,
 	}
@@ -311,7 +312,7 @@ func randomPast(t *testing.T, spec string, seed uint64, from time.Duration) *wha
 			drained[node] = !drained[node]
 			p.core.Handle(p.now, head.Node{Caller: admin, Nodes: []string{c.Nodes[node].Name}, Action: action, Reason: "r"})
 		case 3:
-			if pending := p.core.JobList(p.now, head.Filter{States: []api.State{api.Pending}}); len(pending) > 0 {
+			if pending, _ := p.core.JobsFrom(p.now, head.Filter{States: []api.State{api.Pending}}, 0, math.MaxInt); len(pending) > 0 {
 				p.core.Handle(p.now, head.Cancel{Caller: admin, Jobs: head.Ref{Job: pending[rng.IntN(len(pending))].ID, Task: -1}})
 			}
 		default:

@@ -125,12 +125,12 @@ func (a *agents) join(n *node) error {
 	for k := 2; a.fleet.aliases[n.alias] != ""; k++ {
 		n.alias = fmt.Sprintf("%s~%d", n.name, k)
 	}
-	m := model.Node{Name: n.alias, Cores: n.cores, Memory: n.memory}
-	var types []model.GPUType
+	var all []model.GPUType
 	for i := range n.devices {
-		m.GPUs, types = append(m.GPUs, i), append(types, a.fleet.gpuType(&n.devices[i]))
+		all = append(all, a.fleet.gpuType(&n.devices[i]))
 	}
-	number, err := a.desk.state.AddNode(m, distinct(m.GPUs, types)...)
+	types, gpus := model.DistinctTypes(all)
+	number, err := a.desk.state.AddNode(model.Node{Name: n.alias, Cores: n.cores, Memory: n.memory, GPUs: gpus}, types...)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package head
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -64,7 +65,7 @@ func (c *Core) SetPast(stored func(job uint64) (Past, bool)) { c.deps.stored = s
 // Configure replaces what an administrator decides. The policy stays: see SetPolicy.
 func (c *Core) Configure(cfg Config) {
 	c.cfg = cfg
-	for _, name := range sortedKeys(c.users.all) {
+	for _, name := range slices.Sorted(maps.Keys(c.users.all)) {
 		c.queue.admitWaiting(c.users.all[name])
 	}
 	c.desk.setWindows()
@@ -164,15 +165,6 @@ func (p *present) mayTouch(user string, j *job) *Refusal {
 		return nil
 	}
 	return refusal(statusForbidden, "job %s is %s's: only its user and administrators may do that", j.name(), j.user)
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // must panics on an error of a call that cannot fail while the head's and the policy's books agree.

@@ -2,6 +2,7 @@ package head
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -89,22 +90,6 @@ func sameDevice(a, b *agent.Device) bool {
 	return a.Name == b.Name && a.Memory == b.Memory && a.Speed == b.Speed
 }
 
-// distinct lists each type once, and rewrites gpus from indexes into types to indexes into that
-// list.
-func distinct(gpus []int, types []model.GPUType) []model.GPUType {
-	var once []model.GPUType
-	for i := range gpus {
-		t := types[gpus[i]]
-		at := slices.Index(once, t)
-		if at < 0 {
-			at = len(once)
-			once = append(once, t)
-		}
-		gpus[i] = at
-	}
-	return once
-}
-
 // gpuType is a device's type, whose name is the word that users write in --gres=gpu:TYPE:1. If
 // devices of one name differ, the second kind has its memory in the word, and later kinds a number.
 func (f *fleet) gpuType(d *agent.Device) model.GPUType {
@@ -152,12 +137,7 @@ func (n *node) connected() bool { return n.session != 0 && !n.mute }
 
 // activeJobs lists the jobs that have a task or a loan on the node, by number.
 func (n *node) activeJobs() []uint64 {
-	var ids []uint64
-	for id := range n.jobs {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return ids
+	return slices.Sorted(maps.Keys(n.jobs))
 }
 
 // peersOf lists the gateways of the nodes from which a node may borrow virtual GPUs: those that

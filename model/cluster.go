@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -44,6 +45,19 @@ type GPUType struct {
 	Speed float64
 	// PeerBandwidth is the bandwidth between two devices of one node.
 	PeerBandwidth int64
+}
+
+// DistinctTypes lists each of the types of some GPUs once, and for each GPU the index of its type there.
+func DistinctTypes(all []GPUType) (types []GPUType, gpus []int) {
+	for _, t := range all {
+		at := slices.Index(types, t)
+		if at < 0 {
+			at = len(types)
+			types = append(types, t)
+		}
+		gpus = append(gpus, at)
+	}
+	return types, gpus
 }
 
 // Link is a network port.

@@ -677,7 +677,7 @@ func (c *Core) runs(j *job) {
 	if len(uses) == 0 {
 		return // it is ending, or Slurm does not say: the book stays
 	}
-	if j.phase == running && sameUses(uses, j.uses) {
+	if j.phase == running && slices.Equal(uses, j.uses) {
 		return
 	}
 	if j.plan == nil && j.managed && j.comment.Answer.For(j.ID, j.fact.Restarts) {

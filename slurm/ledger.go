@@ -83,8 +83,6 @@ func (l *ledger) recall(j *job, why string) {
 	l.out.effects.Recalls = append(l.out.effects.Recalls, j.Ref)
 }
 
-func sameUses(a, b []Use) bool { return slices.Equal(a, b) }
-
 // asPlanned says whether a job has what the book says.
 func (l *ledger) asPlanned(j *job) bool {
 	a := l.book.state.Allocation(j.number)

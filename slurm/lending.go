@@ -40,13 +40,11 @@ func (ln *lending) takeLenders(list []Lender) {
 // GPUs: those that are no longer lent are down.
 func (ln *lending) setGPUs(n *node, lent []LentGPU) {
 	if more := len(lent) - n.book; more > 0 {
-		var types []model.GPUType
-		var gpus []int
-		for i, g := range lent[n.book:] {
-			gpus = append(gpus, i)
-			types = append(types, model.GPUType{Name: typeName(g), Memory: g.Memory, Speed: g.Speed})
+		var all []model.GPUType
+		for _, g := range lent[n.book:] {
+			all = append(all, model.GPUType{Name: typeName(g), Memory: g.Memory, Speed: g.Speed})
 		}
-		types, gpus = distinct(types, gpus)
+		types, gpus := model.DistinctTypes(all)
 		if err := ln.book.state.AddDevices(n.number, gpus, types...); err != nil {
 			if !n.odd {
 				n.odd = true
@@ -95,22 +93,6 @@ func (ln *lending) reenter(n *node) {
 // typeName gives different names to GPUs that differ in anything that a policy looks at.
 func typeName(g LentGPU) string {
 	return fmt.Sprintf("%s-%dM-%g", g.Name, g.Memory>>20, g.Speed)
-}
-
-// distinct lists each type once, and the index of each GPU's type.
-func distinct(types []model.GPUType, gpus []int) ([]model.GPUType, []int) {
-	var out []model.GPUType
-	index := map[string]int{}
-	for i, t := range types {
-		at, known := index[t.Name]
-		if !known {
-			at = len(out)
-			index[t.Name] = at
-			out = append(out, t)
-		}
-		gpus[i] = at
-	}
-	return out, gpus
 }
 
 // borrowed lists the GPUs that are lent to each node of a job that asks for GPUs on any node. GPUs

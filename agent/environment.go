@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,11 +59,7 @@ func (e *environment) list() []string {
 }
 
 func (e *environment) clone() *environment {
-	c := &environment{names: slices.Clone(e.names), values: make(map[string]string, len(e.values))}
-	for name, value := range e.values {
-		c.values[name] = value
-	}
-	return c
+	return &environment{names: slices.Clone(e.names), values: maps.Clone(e.values)}
 }
 
 // taskEnvironment is what all processes of a task have in their environment: the user's

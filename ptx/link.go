@@ -2,6 +2,7 @@ package ptx
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -218,7 +219,7 @@ func (l *linker) merge(stubs bool) *Module {
 		}
 	}
 	if stubs {
-		for _, name := range sortedNames(l.first) {
+		for _, name := range slices.Sorted(maps.Keys(l.first)) {
 			if f, ok := l.first[name].symbol.(*Function); ok && !f.Defined && !f.Entry {
 				stub := *f
 				stub.Linkage, stub.Defined, stub.Body = Visible, true, []Statement{&Instruction{Opcode: "ret"}}
@@ -227,15 +228,6 @@ func (l *linker) merge(stubs bool) *Module {
 		}
 	}
 	return merged
-}
-
-func sortedNames(all map[string]definition) []string {
-	names := make([]string, 0, len(all))
-	for name := range all {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // arch returns 90 for sm_90a, and 0 for other names.

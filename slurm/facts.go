@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"slices"
 	"time"
 
 	"muster/model"
@@ -195,12 +196,7 @@ func (n *Node) up() bool {
 }
 
 func (n *Node) down() bool {
-	for _, s := range n.States {
-		if s == "DOWN" || s == "ERROR" || s == "UNKNOWN" || s == "FUTURE" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(n.States, func(s string) bool { return s == "DOWN" || s == "ERROR" || s == "UNKNOWN" || s == "FUTURE" })
 }
 
 // names expands a node list; one that cannot be parsed names no node.

@@ -173,15 +173,7 @@ func (w *World) waitsForEver(key string) bool {
 		id = id<<8 | uint64(b)
 	}
 	docs, _, ok := w.head.core.JobFrom(w.now, head.Ref{Job: id, Task: -1}, 0, math.MaxInt)
-	if !ok {
-		return false
-	}
-	for _, d := range docs {
-		if d.State == api.Pending && strings.HasPrefix(d.Reason, "Dependency") {
-			return true
-		}
-	}
-	return false
+	return ok && slices.ContainsFunc(docs, func(d api.Job) bool { return d.State == api.Pending && strings.HasPrefix(d.Reason, "Dependency") })
 }
 
 // checkJob verifies that an accepted job has ended, and ran as often as its record says.

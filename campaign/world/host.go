@@ -2,6 +2,7 @@ package world
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -100,9 +101,7 @@ func (h *host) boot() {
 	for _, id := range sortedTasks(h.tasks) {
 		restored.Tasks = append(restored.Tasks, h.tasks[id].known)
 	}
-	for id, m := range h.marks {
-		restored.Marks[id] = m
-	}
+	maps.Copy(restored.Marks, h.marks)
 	for _, id := range sortedTexts(h.loans) {
 		restored.Loans = append(restored.Loans, h.loans[id])
 	}

@@ -2,6 +2,7 @@ package fault
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,12 +66,7 @@ var failures = map[string]error{
 
 // Failures returns the names of the ways to refuse a call, sorted.
 func Failures() []string {
-	var names []string
-	for name := range failures {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(failures))
 }
 
 // Parse reads rules, one per line, or several on a line separated by commas:

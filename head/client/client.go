@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -140,9 +141,7 @@ func (h *Head) send(ctx context.Context, method, path string, query url.Values, 
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
-	for name, values := range upgrade {
-		request.Header[name] = values
-	}
+	maps.Copy(request.Header, upgrade)
 	response, err := h.http.Do(request)
 	if err != nil {
 		return nil, h.notReached(ctx, err)

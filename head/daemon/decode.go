@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -145,11 +146,7 @@ func query(raw string, names ...string) (*parameters, error) {
 	if err != nil {
 		return nil, refuse(http.StatusBadRequest, "the query: %v", err)
 	}
-	keys := make([]string, 0, len(values))
-	for key := range values {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
+	keys := slices.Sorted(maps.Keys(values))
 	for _, key := range keys {
 		many := slices.Contains(names, key+"*")
 		switch {

@@ -6,6 +6,7 @@ package whatifpage
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -114,10 +115,7 @@ func users(p *api.WhatIfPeriod, most int) *report.Table {
 			}
 		}
 	}
-	var list []api.WhatIfUser
-	for _, u := range users {
-		list = append(list, u)
-	}
+	list := slices.Collect(maps.Values(users))
 	slices.SortFunc(list, func(a, b api.WhatIfUser) int { return cmp.Or(cmp.Compare(b.Jobs, a.Jobs), cmp.Compare(a.User, b.User)) })
 	if len(list) > most {
 		t.Note = fmt.Sprintf("%d users with fewer jobs are not shown.", len(list)-most)

@@ -270,7 +270,7 @@ func (r *results) summarize(took time.Duration) bool {
 	fmt.Fprintf(r.out, "\n%d packages, %d tests, %.0f s. The longest, in seconds:\n", len(r.seconds), len(r.outcomes), took.Seconds())
 	r.longest(12)
 	skips := 0
-	for _, reason := range sortedKeys(skipped) {
+	for _, reason := range slices.Sorted(maps.Keys(skipped)) {
 		if skips == 0 {
 			fmt.Fprintln(r.out, "Not tested:")
 		}
@@ -290,18 +290,9 @@ func (r *results) summarize(took time.Duration) bool {
 }
 
 func (r *results) longest(n int) {
-	packages := sortedKeys(r.seconds)
+	packages := slices.Sorted(maps.Keys(r.seconds))
 	slices.SortStableFunc(packages, func(a, b string) int { return int(1000 * (r.seconds[b] - r.seconds[a])) })
 	for _, p := range packages[:min(n, len(packages))] {
 		fmt.Fprintf(r.out, "  %7.1f  %s\n", r.seconds[p], p)
 	}
-}
-
-func sortedKeys[V any](of map[string]V) []string {
-	keys := make([]string, 0, len(of))
-	for k := range of {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

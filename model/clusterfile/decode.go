@@ -1,6 +1,7 @@
 package clusterfile
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -178,7 +179,7 @@ func (d *decoder) node(n strictyaml.Node) error {
 			}
 			link, ok := d.links[tok.Text]
 			if !ok {
-				return d.Unknown(tok, "link", d.linkNames())
+				return d.Unknown(tok, "link", slices.Sorted(maps.Keys(d.links)))
 			}
 			node.Link = link
 			return nil
@@ -205,15 +206,6 @@ func (d *decoder) node(n strictyaml.Node) error {
 		d.cluster.Nodes = append(d.cluster.Nodes, node)
 	}
 	return nil
-}
-
-func (d *decoder) linkNames() []string {
-	names := make([]string, 0, len(d.links))
-	for name := range d.links {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // gpus reads {k20x: 2, p100: 1}, or [k20x, p100, k20x] if their order in the node matters.

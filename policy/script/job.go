@@ -2,6 +2,7 @@ package script
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -164,12 +165,7 @@ func (j *Job) Attr(name string) (starlark.Value, error) {
 func (j *Job) AttrNames() []string { return fieldNames(jobFields) }
 
 func fieldNames[T any](fields map[string]field[T]) []string {
-	names := make([]string, 0, len(fields))
-	for name := range fields {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(fields))
 }
 
 // jobOf reads an argument that must be a job.

@@ -3,6 +3,7 @@ package script
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"strings"
 
 	"go.starlark.net/resolve"
@@ -74,9 +75,7 @@ func defines(tree *syntax.File, name string) bool {
 func (in *interp) run(tree *syntax.File, names ...starlark.StringDict) *Error {
 	known := in.meter.guarded(operators)
 	for _, more := range append(names, in.meter.guarded(universe), in.meter.guarded(random(in)), constants(in)) {
-		for name, v := range more {
-			known[name] = v
-		}
+		maps.Copy(known, more)
 	}
 	for _, name := range unsupported {
 		known[name] = starlark.NewBuiltin(name, func(_ *starlark.Thread, b *starlark.Builtin, _ starlark.Tuple, _ []starlark.Tuple) (starlark.Value, error) {

@@ -3,6 +3,7 @@ package script
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 	"strings"
 
 	"go.starlark.net/starlark"
@@ -249,12 +250,7 @@ func sorted(m *meter, args starlark.Tuple, named []starlark.Tuple) (starlark.Val
 }
 
 func hasKey(named []starlark.Tuple) bool {
-	for _, kv := range named {
-		if kv[0] == starlark.String("key") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(named, func(kv starlark.Tuple) bool { return kv[0] == starlark.String("key") })
 }
 
 // weighingKeys charges what a key function returns as it is compared with others.

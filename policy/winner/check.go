@@ -1,6 +1,9 @@
 package winner
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Check says which of the constraints (2) to (8) of the program the answer
 // breaks, if any, and whether its value and bound are what it claims. It shares
@@ -39,7 +42,7 @@ func Check(p *Problem, a *Answer) error {
 				return fmt.Errorf("(3) bid %d: node %d after node %d: nodes must be ascending, each once", w.Bid, n, previous)
 			}
 			previous = n
-			if !has(b.Nodes, n) {
+			if !slices.Contains(b.Nodes, n) {
 				return fmt.Errorf("(3) bid %d got node %d, which is not of its class", w.Bid, n)
 			}
 			c := w.Cores[i]
@@ -79,13 +82,4 @@ func Check(p *Problem, a *Answer) error {
 		return fmt.Errorf("value %d and bound %d, but proven is %v", a.Value, a.Bound, a.Proven)
 	}
 	return nil
-}
-
-func has(nodes []int32, n int32) bool {
-	for _, m := range nodes {
-		if m == n {
-			return true
-		}
-	}
-	return false
 }

@@ -1,6 +1,7 @@
 package simt
 
 import (
+	"maps"
 	"slices"
 	"sync/atomic"
 
@@ -211,11 +212,7 @@ func (x *Execution) Listings() []Listing {
 func (ms *machines) all() []*machine {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	keys := make([]string, 0, len(ms.byLook))
-	for k := range ms.byLook {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
+	keys := slices.Sorted(maps.Keys(ms.byLook))
 	list := make([]*machine, len(keys))
 	for i, k := range keys {
 		list[i] = ms.byLook[k]

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -106,12 +107,7 @@ func (l *list) UnmarshalJSON(b []byte) error {
 }
 
 func (l list) has(word string) bool {
-	for _, s := range l {
-		if strings.EqualFold(s, word) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l, func(s string) bool { return strings.EqualFold(s, word) })
 }
 
 // text is a string that may be null.

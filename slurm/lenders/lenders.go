@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -295,12 +296,7 @@ func (l *Lenders) Lent(node string) []string {
 			all[id] = true
 		}
 	}
-	var list []string
-	for id := range all {
-		list = append(list, id)
-	}
-	slices.Sort(list)
-	return list
+	return slices.Sorted(maps.Keys(all))
 }
 
 // serve turns a request into a session with a node.

@@ -183,10 +183,6 @@ func (a *attempt) verdict(requeue, may, fresh bool) verdict {
 	return v
 }
 
-func cloned(a *model.Allocation) *model.Allocation {
-	return &model.Allocation{Parts: append([]model.Part(nil), a.Parts...), Grants: append([]model.Grant(nil), a.Grants...)}
-}
-
 // spread moves borrowed devices from parts that have more than a grant may have to others. Policies
 // give the devices of a job to its nodes as it suits them, and submissions are accepted for as many
 // as all parts may have together.

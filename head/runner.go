@@ -3,6 +3,7 @@ package head
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"muster/model"
 	"muster/policy"
@@ -185,7 +186,7 @@ const maxLaunches = 3
 // tasks start when all nodes that lend have confirmed (whenLent).
 func (run *runner) begin(j *job, a *model.Allocation, alternative int) {
 	run.roster.starts++
-	j.attempt = attempt{nth: j.nth + 1, starts: run.roster.starts, start: run.now, alloc: cloned(a), alternative: alternative}
+	j.attempt = attempt{nth: j.nth + 1, starts: run.roster.starts, start: run.now, alloc: &model.Allocation{Parts: slices.Clone(a.Parts), Grants: slices.Clone(a.Grants)}, alternative: alternative}
 	spread(j.alloc)
 	j.state = api.Running
 	run.roster.countPending(j, -1)
@@ -312,10 +313,7 @@ func (run *runner) unreachable(j *job, l *loan) string {
 
 // whenLent starts the tasks of a job once all its loans are confirmed.
 func (run *runner) whenLent(j *job) {
-	if !j.lending {
-		return
-	}
-	if !j.allLent() {
+	if !j.lending || !j.allLent() {
 		return
 	}
 	j.lending = false
@@ -529,10 +527,7 @@ func (run *runner) requeue(j *job) {
 // whenSuspended notes that all tasks of a job that is to be suspended have stopped. Only then may
 // the policy give its cores and GPUs to others.
 func (run *runner) whenSuspended(j *job) {
-	if !j.suspend || j.state != api.Running || j.stop != nil {
-		return
-	}
-	if !j.allStopped() {
+	if !j.suspend || j.state != api.Running || j.stop != nil || !j.allStopped() {
 		return
 	}
 	must(run.desk.state.Suspended(j.number))

@@ -1,5 +1,7 @@
 package model
 
+import "slices"
+
 // Allocation is what a job was given: its nodes, and the devices that serve them.
 type Allocation struct {
 	// Parts are the nodes that host the job's processes, in node order.
@@ -36,10 +38,5 @@ func (a *Allocation) Borrowed(g Grant) bool { return a.Parts[g.For].Node != g.No
 
 // UsesBorrowed says whether any device of the allocation is on another node.
 func (a *Allocation) UsesBorrowed() bool {
-	for _, g := range a.Grants {
-		if a.Borrowed(g) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.Grants, a.Borrowed)
 }

@@ -15,9 +15,7 @@ import (
 	"muster/wire/api"
 )
 
-func sortedTexts[K ~string, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
-
-func sortedNumbers[K ~uint64, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
 func sortedTasks[V any](m map[agent.Task]V) []agent.Task {
 	return slices.SortedFunc(maps.Keys(m), func(a, b agent.Task) int {
@@ -117,14 +115,14 @@ func (h *headHost) record(b head.Bucket, number uint64) []byte {
 
 // checkEnd checks a world in which everything should be over.
 func (w *World) checkEnd() {
-	for _, id := range sortedNumbers(w.jobs) {
+	for _, id := range sortedKeys(w.jobs) {
 		for i := range w.jobs[id].tasks {
 			w.checkJob(id, i)
 		}
 	}
 	w.checkKnown()
 	for _, b := range []head.Bucket{head.Jobs, head.Bulk} {
-		for _, k := range sortedTexts(w.head.disk[b]) {
+		for _, k := range sortedKeys(w.head.disk[b]) {
 			if !w.waitsForEver(k) {
 				w.fail("%x is left in %s: %s", k, b, w.head.disk[b][k])
 				return
@@ -145,7 +143,7 @@ func (w *World) checkEnd() {
 // checkKnown verifies that users know all jobs that ran in their names: a submission that was
 // repeated is one job.
 func (w *World) checkKnown() {
-	for _, key := range sortedTexts(w.head.disk[head.Ended]) {
+	for _, key := range sortedKeys(w.head.disk[head.Ended]) {
 		var doc api.Job
 		if err := json.Unmarshal(w.head.disk[head.Ended][key], &doc); err != nil {
 			w.fail("the record of job %x: %v", key, err)

@@ -201,13 +201,13 @@ func (r *Result) Injected() int {
 // Line has the figures of worlds with content.
 func (r *Result) Line() string {
 	var parts []string
-	for _, k := range sortedTexts(r.Crashes) {
+	for _, k := range sortedKeys(r.Crashes) {
 		parts = append(parts, fmt.Sprintf("%s %d", k, r.Crashes[k]))
 	}
 	faults := strings.Join(parts, ", ")
 	parts = nil
 	sent := 0
-	for _, k := range sortedTexts(r.Content) {
+	for _, k := range sortedKeys(r.Content) {
 		parts = append(parts, fmt.Sprintf("%s %d", k, r.Content[k]))
 		sent += r.Content[k]
 	}

@@ -95,7 +95,7 @@ func (h *headHost) crash() {
 		return
 	}
 	h.core = nil
-	for _, id := range sortedNumbers(h.sessions) {
+	for _, id := range sortedKeys(h.sessions) {
 		h.sessions[id].broken()
 	}
 }
@@ -108,7 +108,7 @@ func (h *headHost) heal() {
 // each visits the records that the daemon reads at its start.
 func (h *headHost) each(visit func(head.Record) error) error {
 	for _, b := range []head.Bucket{head.Meta, head.Nodes, head.Jobs, head.Keys} {
-		for _, k := range sortedTexts(h.disk[b]) {
+		for _, k := range sortedKeys(h.disk[b]) {
 			if err := visit(head.Record{Bucket: b, Key: []byte(k), Value: h.disk[b][k]}); err != nil {
 				return err
 			}

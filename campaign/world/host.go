@@ -102,7 +102,7 @@ func (h *host) boot() {
 		restored.Tasks = append(restored.Tasks, h.tasks[id].known)
 	}
 	maps.Copy(restored.Marks, h.marks)
-	for _, id := range sortedTexts(h.loans) {
+	for _, id := range sortedKeys(h.loans) {
 		restored.Loans = append(restored.Loans, h.loans[id])
 	}
 	h.w.trace("%s: agent is up, with %d tasks", h.name, len(restored.Tasks))

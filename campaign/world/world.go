@@ -170,7 +170,7 @@ func Run(cfg Config) (*Result, error) {
 		h.heal()
 	}
 	w.head.heal()
-	for _, id := range sortedNumbers(w.oddJobs) {
+	for _, id := range sortedKeys(w.oddJobs) {
 		w.cancelOdd(id)
 	}
 	w.run(end + calmTime)
@@ -260,7 +260,7 @@ func (w *World) someJob() (uint64, bool) {
 	if len(w.jobs) == 0 {
 		return 0, false
 	}
-	ids := sortedNumbers(w.jobs)
+	ids := sortedKeys(w.jobs)
 	return ids[len(ids)-1-w.rng.IntN(min(len(ids), 20))], true
 }
 

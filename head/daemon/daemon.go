@@ -94,13 +94,10 @@ type failure struct {
 	reason error // readable once dead is closed
 }
 
-// clock is the wall clock of the options.
-func (d *daemon) clock() time.Time { return d.Now() }
-
 // now is the core's time, since 1970. It starts from the wall clock and continues with the
 // monotonic one, so that setting the clock does not make nodes look silent.
 func (d *daemon) now() time.Duration {
-	return time.Duration(d.began.UnixNano()) + d.clock().Sub(d.began)
+	return time.Duration(d.began.UnixNano()) + d.Now().Sub(d.began)
 }
 
 // fail makes the daemon end with an error.
@@ -193,7 +190,7 @@ func (d *daemon) restore() (*head.Core, error) {
 		past, err := d.store.Past(job)
 		return past, err == nil
 	})
-	d.log.Info("what was on disk is there again", "file", d.store.Path(), "records", records, "took", d.clock().Sub(d.began).Round(time.Millisecond))
+	d.log.Info("what was on disk is there again", "file", d.store.Path(), "records", records, "took", d.Now().Sub(d.began).Round(time.Millisecond))
 	return core, nil
 }
 

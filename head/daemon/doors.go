@@ -296,7 +296,7 @@ func (o *doors) noteRefused(err error) {
 	if c == nil || identity.KindOf(c) != identity.Node {
 		return
 	}
-	o.refusals.note("handshake "+c.Subject.CommonName, refusal{names: identity.NodeNames(c), reason: trust.ExplainCaller(c, err).Error(), at: o.clock(), outside: true})
+	o.refusals.note("handshake "+c.Subject.CommonName, refusal{names: identity.NodeNames(c), reason: trust.ExplainCaller(c, err).Error(), at: o.Now(), outside: true})
 }
 
 // levelOf is the log level for a caller that was refused: most, or only Debug if the caller just

@@ -70,7 +70,7 @@ func serveCluster(q *request) (any, error) {
 		info = core.Info(now)
 		info.Admin = core.IsAdmin(q.who.user)
 	})
-	info.User, info.Version, info.Up = q.who.user, q.Version, q.clock().Sub(q.began).Seconds()
+	info.User, info.Version, info.Up = q.who.user, q.Version, q.Now().Sub(q.began).Seconds()
 	info.Problems = append(info.Problems, q.problems()...)
 	return info, err
 }
@@ -328,7 +328,7 @@ func serveNodes(q *request) (any, error) {
 		return uint64(next), nil
 	})
 	slices.SortFunc(list.Nodes, func(a, b api.Node) int { return model.CompareNodes(a.Name, b.Name) })
-	q.refusals.show(&list, q.clock())
+	q.refusals.show(&list, q.Now())
 	for i := range list.Nodes {
 		if n := &list.Nodes[i]; !n.Connected && n.Reason == "" {
 			n.Reason = unheard(max(asked-time.Duration(n.Since*float64(time.Second)), 0), q.cfg.Core.NodeTimeout, n.Left)

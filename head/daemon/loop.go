@@ -178,13 +178,13 @@ func (l *loop) settle() {
 func (d *daemon) committer() {
 	defer close(d.committed)
 	for c := range d.commits {
-		began := d.clock()
+		began := d.Now()
 		if err := d.write(c.Records); err != nil {
 			d.fail(fmt.Errorf("the head cannot write to its disk, and ends: nothing that was not acknowledged is promised: %w", err))
 			return
 		}
 		if len(c.Records) > 0 {
-			d.metrics.commit(len(c.Records), c.bytes, d.clock().Sub(began))
+			d.metrics.commit(len(c.Records), c.bytes, d.Now().Sub(began))
 		}
 		d.letOut(c)
 	}

@@ -100,7 +100,7 @@ func (o *doors) openPage() error {
 		}
 		p.scheme = "https"
 	}
-	p.pages = openPages(p.sessionsIn(), o.clock, o.revoked, o.log)
+	p.pages = openPages(p.sessionsIn(), o.Now, o.revoked, o.log)
 	p.address = net.JoinHostPort(p.ownName(at), fmt.Sprint(at.Port))
 	p.server = &http.Server{
 		Handler: p, ReadHeaderTimeout: o.cfg.Connections.Greet, IdleTimeout: o.cfg.Connections.Idle, MaxHeaderBytes: maxHeader,

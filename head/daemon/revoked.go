@@ -79,7 +79,7 @@ func (s *sessions) revokedNode(m wire.Member) *trust.Revoked {
 	one := m.(*session)
 	revoked := s.revoked(one.who.vouched)
 	if revoked != nil {
-		s.refusals.note(one.who.holder(one.node), refusal{names: []string{one.node}, reason: revoked.Error(), at: s.clock()})
+		s.refusals.note(one.who.holder(one.node), refusal{names: []string{one.node}, reason: revoked.Error(), at: s.Now()})
 	}
 	return revoked
 }

@@ -100,7 +100,7 @@ func (s *session) May(node string) error { return s.who.isNode(node) }
 func (s *session) Refused(hello agent.Hello, err error) {
 	s.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "an agent was refused", "agent", s.who.String(), "error", err)
 	if names := s.who.names(hello.Node); levelOf(err, slog.LevelWarn) == slog.LevelWarn {
-		s.refusals.note(s.who.holder(hello.Node), refusal{names: names, reason: err.Error(), at: s.clock()})
+		s.refusals.note(s.who.holder(hello.Node), refusal{names: names, reason: err.Error(), at: s.Now()})
 	}
 }
 
@@ -180,7 +180,7 @@ func (s *sessions) send(m *head.Send) bool {
 	}
 	switch said := m.Message.(type) {
 	case agent.Refused:
-		s.refusals.note(one.who.holder(one.node), refusal{names: []string{one.node}, reason: said.Reason, at: s.clock()})
+		s.refusals.note(one.who.holder(one.node), refusal{names: []string{one.node}, reason: said.Reason, at: s.Now()})
 	case agent.Welcome:
 		s.refusals.forget(one.who.holder(one.node), one.node)
 	}

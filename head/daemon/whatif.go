@@ -103,7 +103,7 @@ func (w *whatifs) run(ctx context.Context) {
 		var due <-chan time.Time
 		if next, ok := w.nextNight(); ok {
 			// Wait for an hour at most: the clock may be set meanwhile.
-			due = time.After(min(max(0, next.Sub(w.clock())), time.Hour))
+			due = time.After(min(max(0, next.Sub(w.Now())), time.Hour))
 		}
 		select {
 		case <-ctx.Done():
@@ -132,7 +132,7 @@ func (w *whatifs) nextNight() (time.Time, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.next.IsZero() {
-		w.next = nightAfter(w.clock(), at, w.cfg.Core.Zone)
+		w.next = nightAfter(w.Now(), at, w.cfg.Core.Zone)
 	}
 	return w.next, true
 }
@@ -156,7 +156,7 @@ func nightAfter(now time.Time, at time.Duration, zone *time.Location) time.Time 
 func (w *whatifs) nightly() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.clock().Before(w.next) {
+	if w.Now().Before(w.next) {
 		return
 	}
 	w.next = time.Time{}
@@ -205,7 +205,7 @@ func (w *whatifs) done(o wanted) {
 
 // make carries out one order, and stores the result.
 func (w *whatifs) make(ctx context.Context, o wanted) {
-	began := w.clock()
+	began := w.Now()
 	w.log.Info("the history is simulated under other policies", "period", o.period)
 	order, since, err := w.order(ctx, o)
 	var made *api.WhatIfPeriod
@@ -226,7 +226,7 @@ func (w *whatifs) make(ctx context.Context, o wanted) {
 	} else {
 		p = *made
 		p.Name, p.MadeAt = o.period, w.now().Seconds()
-		w.log.Info("the history has been simulated", "period", o.period, "jobs", p.Jobs, "policies", len(p.Policies), "took", w.clock().Sub(began).Round(time.Millisecond))
+		w.log.Info("the history has been simulated", "period", o.period, "jobs", p.Jobs, "policies", len(p.Policies), "took", w.Now().Sub(began).Round(time.Millisecond))
 	}
 	w.known[o.period] = p
 	w.mu.Unlock()

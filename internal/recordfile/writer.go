@@ -65,11 +65,9 @@ func (w *Writer) Start() error {
 func (w *Writer) Write(line []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch {
-	case w.ended != nil:
-	case int64(len(line)) > w.left:
+	if int64(len(line)) > w.left {
 		w.end(errors.New("the limit is reached"))
-	case len(w.waiting)+len(line) > w.backlog:
+	} else if len(w.waiting)+len(line) > w.backlog {
 		w.end(errors.New("the disk takes it too slowly"))
 	}
 	if w.ended != nil {
@@ -90,13 +88,14 @@ func (w *Writer) Write(line []byte) (int, error) {
 func (w *Writer) End(why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.ended == nil {
-		w.end(why)
-	}
+	w.end(why)
 }
 
-// end adds the last line. The caller holds the lock.
+// end adds the last line, once. The caller holds the lock.
 func (w *Writer) end(why error) {
+	if w.ended != nil {
+		return
+	}
 	w.log.Warn("the recording ends here", "file", w.file.Name(), "reason", why)
 	w.ended = why
 	w.conclude(why.Error())
@@ -164,8 +163,6 @@ func (w *Writer) flush() {
 	_ = w.file.Truncate(w.written) // half a line would look as if the daemon had been killed
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.ended == nil {
-		w.end(err)
-	}
+	w.end(err)
 	w.waiting = nil
 }

@@ -176,11 +176,8 @@ func (m *member) finish(reason string) {
 	}
 	m.why = &core.Failure{Code: core.Over, Text: reason}
 	close(m.over)
-	var elements []*element
+	elements := slices.Collect(maps.Values(m.elements))
 	var objects []core.Object
-	for _, e := range m.elements {
-		elements = append(elements, e)
-	}
 	for _, o := range m.objects {
 		objects = append(objects, o.Object)
 	}

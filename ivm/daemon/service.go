@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -109,10 +110,7 @@ func (s *Service) Close() {
 		return
 	}
 	s.closed = true
-	var all []*member
-	for _, m := range s.members {
-		all = append(all, m)
-	}
+	all := slices.Collect(maps.Values(s.members))
 	s.mu.Unlock()
 	for _, m := range all {
 		m.finish("the node is shutting down")

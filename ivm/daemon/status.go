@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync/atomic"
 
@@ -30,10 +31,7 @@ func (m *member) note(how way, moved uint64) {
 // Status is what the node has of programs now, and what it did for them; nil if it never had any.
 func (s *Service) Status() *status.IVM {
 	s.mu.Lock()
-	var members []*member
-	for _, m := range s.members {
-		members = append(members, m)
-	}
+	members := slices.Collect(maps.Values(s.members))
 	had := s.had
 	s.mu.Unlock()
 	if !had {

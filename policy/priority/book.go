@@ -138,12 +138,7 @@ func (b *Book) Configure(c Config, at time.Duration) error {
 
 // byKey lists the jobs in order of their keys.
 func (b *Book) byKey() []*job {
-	list := make([]*job, 0, len(b.jobs))
-	for _, j := range b.jobs {
-		list = append(list, j)
-	}
-	slices.SortFunc(list, func(a, c *job) int { return cmp.Compare(a.key, c.key) })
-	return list
+	return slices.SortedFunc(maps.Values(b.jobs), func(a, c *job) int { return cmp.Compare(a.key, c.key) })
 }
 
 // memberOf finds a user in an account; both join the tree if they are not in it.

@@ -45,12 +45,7 @@ func (f *Entry) Prepared() bool {
 // TakesStream says whether a parameter is a stream, which the second export
 // changes.
 func (f *Entry) TakesStream() bool {
-	for _, p := range f.Params {
-		if strings.HasPrefix(p.Decl, "CUstream ") && p.Name == "stream" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(f.Params, func(p Param) bool { return strings.HasPrefix(p.Decl, "CUstream ") && p.Name == "stream" })
 }
 
 // ExtraStream says whether the body gets the default stream as one more

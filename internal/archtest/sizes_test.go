@@ -20,7 +20,6 @@ var mostOf = map[string]int{"methods": 40, "fields": 25, "files": 25}
 // say, or one a thing that a document tells.
 const stillLarge = `
 119 methods node/worker/worker
-129 methods node/vgpu/Core
 64 methods device/cuda/gpuContext
 55 methods device/cuda/stream
 53 methods device/remote/Context

@@ -114,7 +114,7 @@ func (c *Core) takeIn(x *client, d *device, e Adopt) {
 
 // seat binds a client to a slot of d. If none is free, which happens only to adopted
 // clients, an extra slot is made until it leaves.
-func (c *Core) seat(x *client, d *device, memory uint64) {
+func (b *books) seat(x *client, d *device, memory uint64) {
 	x.state, x.dev, x.last, x.memory, x.slot = Assigned, d, d.id, memory, slices.Index(d.slots, nil)
 	if x.slot < 0 {
 		x.slot = len(d.slots)
@@ -127,7 +127,7 @@ func (c *Core) seat(x *client, d *device, memory uint64) {
 	}
 	d.used += x.taken()
 	x.user.slots += x.slotCount()
-	x.grantAt, x.busy, x.known, x.sync, x.phase = c.now, true, false, false, 0
+	x.grantAt, x.busy, x.known, x.sync, x.phase = b.now, true, false, false, 0
 	x.tenure.landed, x.tenure.ousted, x.tenure.early = false, false, false
-	c.anew = true
+	b.anew = true
 }

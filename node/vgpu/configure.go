@@ -78,9 +78,9 @@ func refusesSettings(e Event) error {
 }
 
 // setLimits applies the configured limits to all known users.
-func (c *Core) setLimits() {
-	for _, u := range c.users {
-		u.limit = c.cfg.limitOf(u.name)
+func (b *books) setLimits() {
+	for _, u := range b.users {
+		u.limit = b.cfg.limitOf(u.name)
 	}
 }
 

@@ -8,20 +8,22 @@ import (
 
 // Core is the dispatcher. It is a value for one owner: calls must not overlap.
 type Core struct {
-	cfg     Config
-	now     Time
-	devices []*device
-	grants  []*grant  // in the order in which they were admitted
-	all     []*device // the devices, and then all parts of them that are granted
+	books
+	seq     uint64   // of the last Want
+	lapsed  bool     // a client has given up room in the present step
+	ranNow  *client  // the client that the present event (Ran) is about
+	effects []Effect // of the present event
+}
+
+// books are what the dispatcher knows, and what follows from it for those who ask. Nothing in them grants or
+// revokes.
+type books struct {
+	rules
+	fleet
 	clients map[ClientID]*client
-	ready   []*client // in the policy's order, see before
 	users   []*account
-	seq     uint64 // of the last Want
-	growing int    // clients with a Grow unanswered
-	parked  int    // how many of ready are parked: no device that could hold them takes clients at present
-	drains  int    // devices that are drained
-	lapsed  bool   // a client has given up room in the present step
-	ranked  int    // clients whose priority is not 0
+	growing int // clients with a Grow unanswered
+	parked  int // how many of ready are parked: no device that could hold them takes clients at present
 
 	nextRefill Time
 	lastSpent  Time
@@ -30,13 +32,27 @@ type Core struct {
 	past      Usage // of clients that have gone
 	pastMoves Moves
 
-	ranNow *client   // the client that the present event (Ran) is about
-	anew   bool      // something changed since migrate last looked at all clients
-	idle   []*device // devices without clients when migrate last looked at all, the fastest first
-
-	steps   uint64    // number of the present step
-	effects []Effect  // of the present event
 	scratch []*client // for order
+}
+
+// rules say when a client may have to make room for another, how long it may keep what it has, and what moving
+// it costs. They decide nothing.
+type rules struct {
+	cfg    Config
+	now    Time
+	steps  uint64    // number of the present step
+	ready  []*client // in the policy's order, see before
+	ranked int       // clients whose priority is not 0
+}
+
+// fleet are the devices, and what is granted of them.
+type fleet struct {
+	devices []*device
+	grants  []*grant  // in the order in which they were admitted
+	all     []*device // the devices, and then all parts of them that are granted
+	drains  int       // devices that are drained
+	anew    bool      // something changed since migrate last looked at all clients
+	idle    []*device // devices without clients when migrate last looked at all, the fastest first
 }
 
 type device struct {
@@ -213,7 +229,7 @@ func New(cfg Config) (*Core, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Core{cfg: cfg, clients: map[ClientID]*client{}, nextRefill: cfg.Period}
+	c := &Core{books: books{rules: rules{cfg: cfg}, clients: map[ClientID]*client{}, nextRefill: cfg.Period}}
 	for _, d := range cfg.Devices {
 		if err := c.addDevice(d); err != nil {
 			return nil, err
@@ -238,24 +254,24 @@ func (c *Core) Step(now Time, e Event) []Effect {
 
 // Config returns the present configuration, with all defaults filled in. The caller must not change
 // it.
-func (c *Core) Config() Config { return c.cfg }
+func (b *books) Config() Config { return b.cfg }
 
-func (c *Core) addDevice(d Device) error {
+func (f *fleet) addDevice(d Device) error {
 	d, err := d.complete()
 	if err != nil {
 		return err
 	}
-	for _, old := range c.devices {
+	for _, old := range f.devices {
 		if old.lost && old.Name == d.Name {
-			c.replace(old, d)
+			f.replace(old, d)
 			return nil
 		}
 	}
-	if len(c.devices) == maxDevices {
+	if len(f.devices) == maxDevices {
 		return fmt.Errorf("device %q is one too many: there are %d", d.Name, maxDevices)
 	}
-	c.devices = append(c.devices, newDevice(DeviceID(len(c.devices)), d))
-	c.relist()
+	f.devices = append(f.devices, newDevice(DeviceID(len(f.devices)), d))
+	f.relist()
 	return nil
 }
 
@@ -265,14 +281,14 @@ func newDevice(id DeviceID, d Device) *device {
 
 // replace puts a device in the place of one that was lost. Its usage and the parts that grants have
 // of it are kept.
-func (c *Core) replace(old *device, d Device) {
+func (f *fleet) replace(old *device, d Device) {
 	made := newDevice(old.id, d)
 	made.ran, made.parts = old.ran, old.parts
 	for _, p := range made.parts {
 		p.reshape(made)
 	}
-	c.devices[old.id] = made
-	c.relist()
+	f.devices[old.id] = made
+	f.relist()
 }
 
 func (c *Core) emit(e Effect) { c.effects = append(c.effects, e) }
@@ -299,13 +315,13 @@ func (c *Core) decide() {
 
 // prospects says why no device could ever serve what x wants or, if one could, whether all that
 // could are drained or lost at present.
-func (c *Core) prospects(x *client) (why Reason, parked bool) {
+func (f *fleet) prospects(x *client) (why Reason, parked bool) {
 	if x.part != nil {
 		return x.grantedProspects()
 	}
 	why = NoDevice
 	lost := false // a lost device could hold x, which has never had one
-	for _, d := range c.devices {
+	for _, d := range f.devices {
 		switch pinned := x.want.Pinned; {
 		case d.removed || (pinned != AnyDevice && pinned != d.id):
 		case d.lost && pinned != d.id && x.last == AnyDevice:
@@ -337,27 +353,27 @@ func (x *client) grantedProspects() (why Reason, parked bool) {
 }
 
 // park notes whether a ready client must wait until a device comes back or is given back.
-func (c *Core) park(x *client, parked bool) {
+func (b *books) park(x *client, parked bool) {
 	switch {
 	case parked && !x.parked:
-		c.parked++
+		b.parked++
 	case !parked && x.parked:
-		c.parked--
+		b.parked--
 	}
 	x.parked = parked
 }
 
 // Parked is how many clients wait although every device that could hold them is drained, lost or
 // granted to others.
-func (c *Core) Parked() int { return c.parked }
+func (b *books) Parked() int { return b.parked }
 
 // waiting is how many clients wait for room that other clients may have to make.
-func (c *Core) waiting() int { return len(c.ready) - c.parked }
+func (b *books) waiting() int { return len(b.ready) - b.parked }
 
 // before is the order of the ready queue, apart from starvation, priority and credit. No two
 // clients are equal in it, so that unready can find a client by binary search.
-func (c *Core) before(a, b *client) int {
-	if c.cfg.Policy == SJF && a.length != b.length {
+func (k *books) before(a, b *client) int {
+	if k.cfg.Policy == SJF && a.length != b.length {
 		if a.length == 0 || (b.length != 0 && b.length < a.length) {
 			return 1
 		}
@@ -373,17 +389,17 @@ func (c *Core) before(a, b *client) int {
 }
 
 // unready takes a client out of the ready queue, and takes back what it was promised.
-func (c *Core) unready(x *client, next State) {
-	at, _ := slices.BinarySearchFunc(c.ready, x, c.before)
-	c.ready = slices.Delete(c.ready, at, at+1)
-	c.drop(x.claim)
-	c.unreserve(x, x.reserved)
-	c.park(x, false)
-	c.anew = true
+func (b *books) unready(x *client, next State) {
+	at, _ := slices.BinarySearchFunc(b.ready, x, b.before)
+	b.ready = slices.Delete(b.ready, at, at+1)
+	b.drop(x.claim)
+	b.unreserve(x, x.reserved)
+	b.park(x, false)
+	b.anew = true
 	x.state = next
 }
 
-func (c *Core) unreserve(x *client, d *device) {
+func (f *fleet) unreserve(x *client, d *device) {
 	if d != nil && x.reserved == d {
 		d.reservedFor, x.reserved = nil, nil
 		x.user.slots -= x.slotCount()
@@ -398,18 +414,18 @@ func (c *Core) bind(x *client, d *device) {
 }
 
 // settleIn puts a ready client into a slot with some memory.
-func (c *Core) settleIn(x *client, d *device, memory uint64) {
-	c.unready(x, Assigned)
-	c.arrive(x, d)
+func (b *books) settleIn(x *client, d *device, memory uint64) {
+	b.unready(x, Assigned)
+	b.arrive(x, d)
 	if x.dev != nil { // it keeps bytes on d, which become part of what it gets
 		d.used -= int64(x.kept)
 		d.keepers = remove(d.keepers, x)
 		x.kept = 0
 	}
-	c.seat(x, d, memory)
+	b.seat(x, d, memory)
 	x.stats.grants++
-	x.stats.waited += c.now - x.wantAt
-	x.stats.longest = max(x.stats.longest, c.now-x.wantAt)
+	x.stats.waited += b.now - x.wantAt
+	x.stats.longest = max(x.stats.longest, b.now-x.wantAt)
 }
 
 // leave unbinds a client from its device, and ends all that it waits for.
@@ -532,21 +548,21 @@ func (c *Core) emitGrant(x *client) {
 	c.emit(e)
 }
 
-func (c *Core) endGrow(x *client) {
+func (b *books) endGrow(x *client) {
 	if x.growTo > 0 {
-		c.drop(x.claim)
+		b.drop(x.claim)
 		x.growTo = 0
-		c.growing--
-		c.anew = true
+		b.growing--
+		b.anew = true
 	}
 }
 
 // drop forgets a promise. Clients that were told to let go for it still do.
-func (c *Core) drop(p *claim) {
+func (f *fleet) drop(p *claim) {
 	if p == nil {
 		return
 	}
-	c.count(p, -1)
+	f.count(p, -1)
 	p.held, p.owner.claim = false, nil
 	for _, v := range p.from {
 		if v.frees == p {

@@ -16,14 +16,14 @@ type account struct {
 	mayTrade bool // one of its clients could give up a slot, in this pass (survey)
 }
 
-func (c *Core) account(name string) *account {
-	for _, u := range c.users {
+func (b *books) account(name string) *account {
+	for _, u := range b.users {
 		if u.name == name {
 			return u
 		}
 	}
-	u := &account{name: name, limit: c.cfg.limitOf(name)}
-	c.users = append(c.users, u)
+	u := &account{name: name, limit: b.cfg.limitOf(name)}
+	b.users = append(b.users, u)
 	return u
 }
 
@@ -58,20 +58,20 @@ const creditPeriods = 20
 // refill ends a period: the GPU time that was spent in it is given back to the
 // users who have or want a GPU, in proportion to their weights. The others
 // lose what they have and are forgiven half of what they owe.
-func (c *Core) refill() {
-	if c.now < c.nextRefill {
+func (b *books) refill() {
+	if b.now < b.nextRefill {
 		return
 	}
-	periods := (c.now-c.nextRefill)/c.cfg.Period + 1
-	c.nextRefill += periods * c.cfg.Period
+	periods := (b.now-b.nextRefill)/b.cfg.Period + 1
+	b.nextRefill += periods * b.cfg.Period
 	var all int64
-	for _, u := range c.users {
+	for _, u := range b.users {
 		all += u.weight()
 	}
-	bound := creditPeriods * c.cfg.Period
-	for _, u := range c.users {
+	bound := creditPeriods * b.cfg.Period
+	for _, u := range b.users {
 		if w := u.weight(); w > 0 {
-			share := time.Duration(float64(c.spent) * float64(w) / float64(all))
+			share := time.Duration(float64(b.spent) * float64(w) / float64(all))
 			u.credit = min(max(u.credit+share, -bound), bound)
 			continue
 		}
@@ -80,11 +80,11 @@ func (c *Core) refill() {
 			u.credit = 0
 		}
 	}
-	c.spent = 0
-	if c.now-c.lastSpent >= c.cfg.MaxWait { // credits do not change any more, and must not decide for ever
-		for _, u := range c.users {
+	b.spent = 0
+	if b.now-b.lastSpent >= b.cfg.MaxWait { // credits do not change any more, and must not decide for ever
+		for _, u := range b.users {
 			u.credit = 0
 		}
 	}
-	c.users = slices.DeleteFunc(c.users, func(u *account) bool { return len(u.clients) == 0 && u.credit == 0 })
+	b.users = slices.DeleteFunc(b.users, func(u *account) bool { return len(u.clients) == 0 && u.credit == 0 })
 }

@@ -147,33 +147,33 @@ func (e Move) apply(c *Core) bool {
 // cause: Move, Drain, Resume, Remove, Returned, Added, Configure, Limit, Admit, Withdraw and
 // Restrict. It returns nil if the core would do it, and for all other events. It changes nothing,
 // and neither does a refused event that Step is told nevertheless.
-func (c *Core) Refuses(e Event) error {
+func (b *books) Refuses(e Event) error {
 	switch e := e.(type) {
 	case Move:
-		return c.refusesMove(e)
+		return b.refusesMove(e)
 	case Drain:
-		return c.refusesState(e.Device)
+		return b.refusesState(e.Device)
 	case Resume:
-		return c.refusesState(e.Device)
+		return b.refusesState(e.Device)
 	case Remove:
-		return c.refusesRemove(e.Device)
+		return b.refusesRemove(e.Device)
 	case Configure, Limit:
 		return refusesSettings(e)
 	case Admit:
-		return c.refusesAdmit(e)
+		return b.refusesAdmit(e)
 	case Restrict:
-		return c.refusesRestrict(e)
+		return b.refusesRestrict(e)
 	case Withdraw:
-		if c.findGrant(e.Grant) == nil {
+		if b.findGrant(e.Grant) == nil {
 			return fmt.Errorf("there is no grant %s", e.Grant)
 		}
 	case Returned:
-		return c.refusesReturned(e)
+		return b.refusesReturned(e)
 	case Added:
 		if err := e.Device.Check(); err != nil {
 			return err
 		}
-		if len(c.devices) == maxDevices && !slices.ContainsFunc(c.devices, func(d *device) bool { return d.lost && d.Name == e.Device.Name }) {
+		if len(b.devices) == maxDevices && !slices.ContainsFunc(b.devices, func(d *device) bool { return d.lost && d.Name == e.Device.Name }) {
 			return fmt.Errorf("there are %d devices, as many as there may be", maxDevices)
 		}
 	}
@@ -183,8 +183,8 @@ func (c *Core) Refuses(e Event) error {
 func noSuchDevice(id DeviceID) error { return fmt.Errorf("there is no device #%d", id) }
 
 // refusesState says why a device cannot be drained or resumed.
-func (c *Core) refusesState(id DeviceID) error {
-	d := c.device(id)
+func (f *fleet) refusesState(id DeviceID) error {
+	d := f.device(id)
 	if d == nil {
 		return noSuchDevice(id)
 	}
@@ -202,8 +202,8 @@ func (d *device) gone() error {
 	return nil
 }
 
-func (c *Core) refusesRemove(id DeviceID) error {
-	d := c.device(id)
+func (f *fleet) refusesRemove(id DeviceID) error {
+	d := f.device(id)
 	switch {
 	case d == nil:
 		return noSuchDevice(id)
@@ -215,8 +215,8 @@ func (c *Core) refusesRemove(id DeviceID) error {
 	return nil
 }
 
-func (c *Core) refusesReturned(e Returned) error {
-	d := c.device(e.Device)
+func (f *fleet) refusesReturned(e Returned) error {
+	d := f.device(e.Device)
 	switch {
 	case d == nil:
 		return noSuchDevice(e.Device)
@@ -226,8 +226,8 @@ func (c *Core) refusesReturned(e Returned) error {
 	return e.Is.Check()
 }
 
-func (c *Core) refusesMove(e Move) error {
-	x, d := c.clients[e.Client], c.device(e.Device)
+func (b *books) refusesMove(e Move) error {
+	x, d := b.clients[e.Client], b.device(e.Device)
 	switch {
 	case x == nil:
 		return fmt.Errorf("there is no client %d", e.Client)
@@ -244,7 +244,7 @@ func (c *Core) refusesMove(e Move) error {
 	case d.exclusive():
 		return fmt.Errorf("device %q is granted to others", d.Name)
 	case x.want.Pinned != AnyDevice && x.want.Pinned != d.id:
-		return fmt.Errorf("client %d can run on device %s only: its program has seen addresses that it would not have elsewhere", x.id, c.nameOf(x.want.Pinned))
+		return fmt.Errorf("client %d can run on device %s only: its program has seen addresses that it would not have elsewhere", x.id, b.nameOf(x.want.Pinned))
 	case x.state == Ready || x.state == Assigned:
 		if need := max(x.want.Need, x.memory, x.growTo); !d.holdsEver(need) {
 			return fmt.Errorf("client %d needs %d bytes, and device %q has %d for it", x.id, need, d.Name, d.Memory-d.ContextCost)
@@ -256,51 +256,51 @@ func (c *Core) refusesMove(e Move) error {
 }
 
 // nameOf names a device for people, even one that does not exist.
-func (c *Core) nameOf(id DeviceID) string {
-	if d := c.device(id); d != nil {
+func (f *fleet) nameOf(id DeviceID) string {
+	if d := f.device(id); d != nil {
 		return fmt.Sprintf("%q", d.Name)
 	}
 	return fmt.Sprintf("#%d", id)
 }
 
 // device returns a device by its number, or nil.
-func (c *Core) device(id DeviceID) *device {
-	if id < 0 || int(id) >= len(c.devices) {
+func (f *fleet) device(id DeviceID) *device {
+	if id < 0 || int(id) >= len(f.devices) {
 		return nil
 	}
-	return c.devices[id]
+	return f.devices[id]
 }
 
 // close takes back all promises of a device and its parts, and cancels moves to it.
-func (c *Core) close(d *device) {
+func (b *books) close(d *device) {
 	for _, m := range d.family() {
-		c.closePart(m)
+		b.closePart(m)
 	}
-	for _, x := range c.clients { // in any order, since this emits no effects
+	for _, x := range b.clients { // in any order, since this emits no effects
 		if x.target == d.id {
-			c.untarget(x)
+			b.untarget(x)
 		}
 	}
 }
 
 // closePart takes back the promises of one device without its parts, or of one part.
-func (c *Core) closePart(d *device) {
-	for _, x := range slices.Concat(d.slots, c.ready) {
+func (b *books) closePart(d *device) {
+	for _, x := range slices.Concat(d.slots, b.ready) {
 		if x != nil && x.claim != nil && x.claim.dev == d {
-			c.drop(x.claim)
+			b.drop(x.claim)
 		}
 	}
 	if d.reservedFor != nil {
-		c.unreserve(d.reservedFor, d)
+		b.unreserve(d.reservedFor, d)
 	}
 }
 
-func (c *Core) setDrained(d *device, on bool) {
+func (f *fleet) setDrained(d *device, on bool) {
 	switch {
 	case on && !d.drained:
-		c.drains++
+		f.drains++
 	case !on && d.drained:
-		c.drains--
+		f.drains--
 	}
 	d.drained = on
 }

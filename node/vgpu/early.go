@@ -5,12 +5,12 @@ package vgpu
 const stepParts = 32
 
 // stepFor is how many bytes a victim frees at a time; 0 if nobody can use a part of them.
-func (c *Core) stepFor(p *claim, v victim) int64 {
-	if c.cfg.MoveStep == 0 || !p.slot || v.state != Assigned || v.dev != p.dev || !c.mayComeEarly(p) {
+func (r *rules) stepFor(p *claim, v victim) int64 {
+	if r.cfg.MoveStep == 0 || !p.slot || v.state != Assigned || v.dev != p.dev || !r.mayComeEarly(p) {
 		return 0
 	}
 	bytes := int64(v.memory) - v.keep
-	if step := max(int64(c.cfg.MoveStep), bytes/stepParts); step < bytes {
+	if step := max(int64(r.cfg.MoveStep), bytes/stepParts); step < bytes {
 		return step
 	}
 	return 0
@@ -19,7 +19,7 @@ func (c *Core) stepFor(p *claim, v victim) int64 {
 // mayComeEarly says whether the owner of a claim can be bound before all of its victims have left.
 // It then has a slot beside theirs. Where others were promised memory of the same device they could
 // be kept waiting, so there the owner waits until all is free.
-func (c *Core) mayComeEarly(p *claim) bool {
+func (r *rules) mayComeEarly(p *claim) bool {
 	x, d := p.owner, p.dev
 	return p.trade == nil && !x.further && !x.revoking && (x.dev == nil || x.dev == d) && d.freeSlots() >= 0 && d.claimed == p.bytes && d.mayOpen()
 }

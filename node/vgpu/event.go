@@ -79,20 +79,20 @@ func (e Attach) apply(c *Core) bool {
 }
 
 // attach makes a client; nil if it names a grant or share that does not exist.
-func (c *Core) attach(id ClientID, user string, weight int, under GrantID, share int) *client {
+func (b *books) attach(id ClientID, user string, weight int, under GrantID, share int) *client {
 	var part *device
 	if under != "" {
-		g := c.findGrant(under)
+		g := b.findGrant(under)
 		if g == nil || share < 0 || share >= len(g.parts) {
 			return nil
 		}
 		part = g.parts[share]
 		g.clients++
 	}
-	x := &client{id: id, user: c.account(user), part: part, weight: max(weight, 1), seating: seating{last: AnyDevice, slot: -1}, target: AnyDevice}
+	x := &client{id: id, user: b.account(user), part: part, weight: max(weight, 1), seating: seating{last: AnyDevice, slot: -1}, target: AnyDevice}
 	x.want.Pinned = AnyDevice
 	x.user.clients = append(x.user.clients, x)
-	c.clients[x.id] = x
+	b.clients[x.id] = x
 	return x
 }
 
@@ -322,8 +322,8 @@ type Tick struct{}
 func (Tick) apply(*Core) bool { return true }
 
 // assigned returns a client that is bound to a slot, or nil.
-func (c *Core) assigned(id ClientID) *client {
-	if x := c.clients[id]; x != nil && x.state == Assigned {
+func (b *books) assigned(id ClientID) *client {
+	if x := b.clients[id]; x != nil && x.state == Assigned {
 		return x
 	}
 	return nil

@@ -140,12 +140,12 @@ func (x *client) slotCount() int {
 }
 
 // relist lists all devices and then all parts.
-func (c *Core) relist() {
-	c.all = slices.Clone(c.devices)
-	for _, g := range c.grants {
-		c.all = append(c.all, g.parts...)
+func (f *fleet) relist() {
+	f.all = slices.Clone(f.devices)
+	for _, g := range f.grants {
+		f.all = append(f.all, g.parts...)
 	}
-	c.anew = true
+	f.anew = true
 }
 
 // reshape gives a part the properties of its device.
@@ -157,8 +157,8 @@ func (d *device) reshape(of *device) {
 	}
 }
 
-func (c *Core) findGrant(id GrantID) *grant {
-	for _, g := range c.grants {
+func (f *fleet) findGrant(id GrantID) *grant {
+	for _, g := range f.grants {
 		if g.id == id && !g.gone {
 			return g
 		}
@@ -249,34 +249,34 @@ func (c *Core) grantsChanged() {
 
 // forgetGranted takes a client out of its grant. A withdrawn grant ends with its last
 // client.
-func (c *Core) forgetGranted(x *client) {
+func (f *fleet) forgetGranted(x *client) {
 	if x.part == nil {
 		return
 	}
 	g := x.part.grant
 	if g.clients--; g.clients == 0 && g.gone {
-		c.dropGrant(g)
+		f.dropGrant(g)
 	}
 }
 
-func (c *Core) dropGrant(g *grant) {
+func (f *fleet) dropGrant(g *grant) {
 	for _, p := range g.parts {
 		p.of.parts = slices.DeleteFunc(p.of.parts, func(q *device) bool { return q == p })
 	}
-	c.grants = slices.DeleteFunc(c.grants, func(o *grant) bool { return o == g })
-	c.relist()
+	f.grants = slices.DeleteFunc(f.grants, func(o *grant) bool { return o == g })
+	f.relist()
 }
 
 // --- what is refused -----------------------------------------------------------
 
-func (c *Core) refusesAdmit(e Admit) error {
+func (f *fleet) refusesAdmit(e Admit) error {
 	switch {
 	case e.Grant == "":
 		return errors.New("the grant has no name")
-	case c.findGrant(e.Grant) != nil:
+	case f.findGrant(e.Grant) != nil:
 		return fmt.Errorf("grant %s is known already", e.Grant)
-	case len(c.grants) >= maxGrants:
-		return fmt.Errorf("there are %d grants, as many as there may be", len(c.grants))
+	case len(f.grants) >= maxGrants:
+		return fmt.Errorf("there are %d grants, as many as there may be", len(f.grants))
 	case len(e.Shares) == 0 || len(e.Shares) > maxShares:
 		return fmt.Errorf("a grant of %d devices: give 1 to %d", len(e.Shares), maxShares)
 	case e.Limit < -1 || e.Limit > len(e.Shares):
@@ -286,7 +286,7 @@ func (c *Core) refusesAdmit(e Admit) error {
 		if slices.ContainsFunc(e.Shares[:i], func(o Share) bool { return o.Device == s.Device }) {
 			return fmt.Errorf("device #%d is in the grant twice", s.Device)
 		}
-		if err := c.refusesShare(s, e.Limit != 0); err != nil {
+		if err := f.refusesShare(s, e.Limit != 0); err != nil {
 			return err
 		}
 	}
@@ -295,8 +295,8 @@ func (c *Core) refusesAdmit(e Admit) error {
 
 // refusesShare says why a device has no such share to give. With now, the share must be
 // available at present.
-func (c *Core) refusesShare(s Share, now bool) error {
-	d := c.device(s.Device)
+func (f *fleet) refusesShare(s Share, now bool) error {
+	d := f.device(s.Device)
 	switch {
 	case d == nil:
 		return noSuchDevice(s.Device)
@@ -317,8 +317,8 @@ func (c *Core) refusesShare(s Share, now bool) error {
 	return nil
 }
 
-func (c *Core) refusesRestrict(e Restrict) error {
-	g := c.findGrant(e.Grant)
+func (f *fleet) refusesRestrict(e Restrict) error {
+	g := f.findGrant(e.Grant)
 	switch {
 	case g == nil:
 		return fmt.Errorf("there is no grant %s", e.Grant)
@@ -332,7 +332,7 @@ func (c *Core) refusesRestrict(e Restrict) error {
 		if p.whole {
 			share.Memory = 0
 		}
-		if err := c.refusesShare(share, true); err != nil {
+		if err := f.refusesShare(share, true); err != nil {
 			return err
 		}
 	}

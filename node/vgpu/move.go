@@ -26,18 +26,18 @@ func (m Moves) plus(n Moves) Moves {
 }
 
 // untarget cancels a client's move: it may go anywhere again.
-func (c *Core) untarget(x *client) {
+func (f *fleet) untarget(x *client) {
 	if x.target == AnyDevice {
 		return
 	}
-	if d := c.devices[x.target]; d.mover == x {
+	if d := f.devices[x.target]; d.mover == x {
 		d.mover = nil
 	}
 	x.target, x.moving = AnyDevice, byNothing
 }
 
 // arrive ends a move with the grant of d, and counts it.
-func (c *Core) arrive(x *client, d *device) {
+func (f *fleet) arrive(x *client, d *device) {
 	moves, elsewhere := &x.stats.moves, x.last != AnyDevice && x.last != d.id && x.want.Need > 0
 	switch {
 	case !elsewhere:
@@ -49,21 +49,21 @@ func (c *Core) arrive(x *client, d *device) {
 		moves.Drain++
 	}
 	x.stays = x.moving == byHand
-	c.untarget(x)
+	f.untarget(x)
 	x.moving = byNothing
 }
 
 // intended returns the device for which a client left another one, if it is still idle,
 // and the clients that have to stop keeping bytes there.
-func (c *Core) intended(x *client) (*device, []victim) {
+func (b *books) intended(x *client) (*device, []victim) {
 	if x.moving != byItself {
 		return nil, nil
 	}
-	d := c.devices[x.target]
+	d := b.devices[x.target]
 	if d.load() > 0 || !allowed(x, d) {
 		return nil, nil
 	}
-	set, _, ok := c.victims(x, d, false, false)
+	set, _, ok := b.victims(x, d, false, false)
 	if !ok {
 		return nil, nil
 	}
@@ -105,29 +105,29 @@ func (c *Core) migrate() {
 }
 
 // listIdle lists the devices that clients may be moved to, the fastest first.
-func (c *Core) listIdle() {
-	c.idle = c.idle[:0]
-	for _, d := range c.devices {
+func (f *fleet) listIdle() {
+	f.idle = f.idle[:0]
+	for _, d := range f.devices {
 		if d.up() && d.load() == 0 {
-			c.idle = append(c.idle, d)
+			f.idle = append(f.idle, d)
 		}
 	}
-	if len(c.idle) > 1 {
-		slices.SortStableFunc(c.idle, func(a, b *device) int { return cmp.Compare(b.Speed, a.Speed) })
+	if len(f.idle) > 1 {
+		slices.SortStableFunc(f.idle, func(a, b *device) int { return cmp.Compare(b.Speed, a.Speed) })
 	}
 }
 
 // expects says whether a client was told to go to d and may still come. A client that
 // does not ask for a device within the cost of a move is taken to do something else.
-func (c *Core) expects(d *device) bool {
-	return d.mover != nil && (d.mover.state == Assigned || c.now-d.mover.leftAt < c.cfg.MoveCost)
+func (r *rules) expects(d *device) bool {
+	return d.mover != nil && (d.mover.state == Assigned || r.now-d.mover.leftAt < r.cfg.MoveCost)
 }
 
 // mostLost returns the client that has lost most by not being on t, if that is enough
 // for a move; of equals the one with the lowest number.
-func (c *Core) mostLost(t *device) (best *client) {
+func (b *books) mostLost(t *device) (best *client) {
 	var most time.Duration
-	for _, d := range c.devices {
+	for _, d := range b.devices {
 		if t.Speed*float64(d.bound) < minGain*d.Speed {
 			continue
 		}
@@ -135,7 +135,7 @@ func (c *Core) mostLost(t *device) (best *client) {
 			if x == nil {
 				continue
 			}
-			if lost := c.lost(x, t); lost > most || (best != nil && lost == most && x.id < best.id) {
+			if lost := b.lost(x, t); lost > most || (best != nil && lost == most && x.id < best.id) {
 				best, most = x, lost
 			}
 		}
@@ -146,8 +146,8 @@ func (c *Core) mostLost(t *device) (best *client) {
 // lost is how much GPU time x has lost since its grant because it was not alone
 // on t. It is 0 if that is less than a move costs, or if x would not gain enough
 // or cannot go there.
-func (c *Core) lost(x *client, t *device) time.Duration {
-	if x.phase < c.cfg.MoveCost || !settled(x) || x.stays || x.part != nil || (x.want.Pinned != AnyDevice && x.want.Pinned != t.id) {
+func (r *rules) lost(x *client, t *device) time.Duration {
+	if x.phase < r.cfg.MoveCost || !settled(x) || x.stays || x.part != nil || (x.want.Pinned != AnyDevice && x.want.Pinned != t.id) {
 		return 0
 	}
 	if t.Speed*float64(x.dev.bound) < minGain*x.dev.Speed { // a cheap upper bound, which settles most cases
@@ -158,7 +158,7 @@ func (c *Core) lost(x *client, t *device) time.Duration {
 		return 0
 	}
 	lost := x.phase - time.Duration(float64(x.phase)/gain)
-	if lost < c.moveCost(x) {
+	if lost < r.moveCost(x) {
 		return 0
 	}
 	return lost
@@ -192,12 +192,12 @@ func (d *device) couldTake(need uint64) bool {
 // moveCost is the time that it takes to move x: its memory is copied out and in again.
 // The product needs 128 bits, and the result is bounded so that sums of a few do not
 // overflow.
-func (c *Core) moveCost(x *client) time.Duration {
+func (r *rules) moveCost(x *client) time.Duration {
 	const most = uint64(math.MaxInt64 / 4)
 	high, low := bits.Mul64(2*x.memory, uint64(time.Second))
 	copying := most
-	if bandwidth := orDefault(c.cfg.MoveBandwidth, DefaultMoveBandwidth); high < bandwidth {
+	if bandwidth := orDefault(r.cfg.MoveBandwidth, DefaultMoveBandwidth); high < bandwidth {
 		copying, _ = bits.Div64(high, low, bandwidth)
 	}
-	return time.Duration(min(copying, most)) + min(c.cfg.MoveCost, time.Duration(most))
+	return time.Duration(min(copying, most)) + min(r.cfg.MoveCost, time.Duration(most))
 }

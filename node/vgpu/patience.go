@@ -14,21 +14,21 @@ const maxLapses = 9
 
 // patience is for how long x may keep room from others that it cannot use before clients have left. It
 // doubles each time that this was in vain, so that x is served in the end if kernels do end.
-func (c *Core) patience(x *client) time.Duration { return c.cfg.MaxWait << x.lapsed() }
+func (r *rules) patience(x *client) time.Duration { return r.cfg.MaxWait << x.lapsed() }
 
 // lapsed is how often x has given up, as far as that counts.
 func (x *client) lapsed() int { return min(x.lapses, maxLapses) }
 
 // expectedBy is until when a client that was told to leave is expected to have done so.
-func (c *Core) expectedBy(v *client) Time { return v.toldAt + c.cfg.MaxWait + c.moveCost(v) }
+func (r *rules) expectedBy(v *client) Time { return v.toldAt + r.cfg.MaxWait + r.moveCost(v) }
 
 // isComing says whether what a client that was told to leave takes will be free soon.
-func (c *Core) isComing(v *client) bool { return c.now < c.expectedBy(v) }
+func (r *rules) isComing(v *client) bool { return r.now < r.expectedBy(v) }
 
 // fitsBesideOverdue says whether x would fit on d if all left but those that should have, had they as long
 // as x may keep room from others.
-func (c *Core) fitsBesideOverdue(x *client, d *device) bool {
-	slots, bytes := d.coming(func(v *client) bool { return c.now >= v.toldAt+c.patience(x)+c.moveCost(v) })
+func (r *rules) fitsBesideOverdue(x *client, d *device) bool {
+	slots, bytes := d.coming(func(v *client) bool { return r.now >= v.toldAt+r.patience(x)+r.moveCost(v) })
 	return slots < d.Slots && int64(x.want.Need+d.ContextCost) <= d.quota()-bytes
 }
 
@@ -39,19 +39,19 @@ type openTimes [maxLapses + 1]Time
 // mayHold says whether x may keep room of d from others until clients have left. One that has given up
 // again leaves the device for as long as it kept it, to all who have given up less often, and the slot
 // to its user's other clients.
-func (c *Core) mayHold(x *client, d *device) bool {
-	waits := func(t Time) bool { return c.now < t }
+func (r *rules) mayHold(x *client, d *device) bool {
+	waits := func(t Time) bool { return r.now < t }
 	return x.lapses == 0 || !slices.ContainsFunc(d.openBy[:x.lapsed()+1], waits) && !slices.ContainsFunc(x.user.openBy[:x.lapsed()+1], waits)
 }
 
 // hold keeps what a claim is for from others.
-func (c *Core) hold(p *claim) {
+func (f *fleet) hold(p *claim) {
 	p.held = true
-	c.count(p, 1)
+	f.count(p, 1)
 }
 
 // count adds a claim that is held to what others cannot have, or takes it away.
-func (c *Core) count(p *claim, sign int) {
+func (f *fleet) count(p *claim, sign int) {
 	if !p.held {
 		return
 	}

@@ -17,9 +17,9 @@ type supply struct {
 	comingBytes int64
 }
 
-func (c *Core) survey(d *device) {
+func (r *rules) survey(d *device) {
 	s := supply{slots: d.freeSlots() > 0, bytes: d.free()}
-	s.comingSlots, s.comingBytes = d.coming(c.isComing)
+	s.comingSlots, s.comingBytes = d.coming(r.isComing)
 	for _, v := range d.keepers {
 		if mayStopKeeping(v) {
 			s.bytes += v.taken()
@@ -29,14 +29,14 @@ func (c *Core) survey(d *device) {
 	for _, v := range d.slots {
 		switch {
 		case v == nil || v.revoking || v.growTo > 0:
-		case c.mayLoseMemory(v):
-			if c.mayLoseSlot(v) {
+		case r.mayLoseMemory(v):
+			if r.mayLoseSlot(v) {
 				s.slots, v.user.mayTrade = true, v.user.mayTrade || v.part == nil
 			}
 			s.bytes += v.taken()
-		case c.oustable(v):
+		case r.oustable(v):
 			s.creditSlots = true
-			v.user.mayTrade = v.user.mayTrade || v.part == nil && c.turnOver(v)
+			v.user.mayTrade = v.user.mayTrade || v.part == nil && r.turnOver(v)
 			more += v.taken()
 		}
 	}
@@ -70,20 +70,20 @@ func settled(v *client) bool { return v.state == Assigned && !v.revoking && v.gr
 // watched may be out of date, and does not count.
 func rests(v *client) bool { return v.watched && v.known && !v.busy }
 
-func (c *Core) mayLoseSlot(v *client) bool {
-	return settled(v) && rests(v) && (v.sync || (c.cfg.MaxIdle > 0 && c.now-v.idleSince >= c.longIdle(v)))
+func (r *rules) mayLoseSlot(v *client) bool {
+	return settled(v) && rests(v) && (v.sync || (r.cfg.MaxIdle > 0 && r.now-v.idleSince >= r.longIdle(v)))
 }
 
-func (c *Core) mayLoseMemory(v *client) bool {
-	return settled(v) && rests(v) && (!v.tenure.restless && c.now-v.grantAt >= c.cfg.MinResidence || c.mayLoseSlot(v))
+func (r *rules) mayLoseMemory(v *client) bool {
+	return settled(v) && rests(v) && (!v.tenure.restless && r.now-v.grantAt >= r.cfg.MinResidence || r.mayLoseSlot(v))
 }
 
 // mayStopKeeping says whether an unbound client can be told to let go of what it keeps.
 // One that was promised a slot is about to use it.
 func mayStopKeeping(v *client) bool { return !v.revoking && v.claim == nil }
 
-func (c *Core) outOfCredit(v *client) bool {
-	return c.cfg.Policy == Credit && settled(v) && v.user.credit <= 0 && c.now-v.grantAt >= c.cfg.MinResidence
+func (r *rules) outOfCredit(v *client) bool {
+	return r.cfg.Policy == Credit && settled(v) && v.user.credit <= 0 && r.now-v.grantAt >= r.cfg.MinResidence
 }
 
 // victim is a client that is to let go, and why.
@@ -94,58 +94,58 @@ type victim struct {
 	step int64 // it says each time that this many bytes are free; 0: it need not
 }
 
-func (c *Core) slotReason(v *client) Reason {
+func (r *rules) slotReason(v *client) Reason {
 	switch {
-	case !c.mayLoseSlot(v):
-		return c.oustReason(v)
+	case !r.mayLoseSlot(v):
+		return r.oustReason(v)
 	case v.sync:
 		return ForSync
 	}
 	return ForIdle
 }
 
-func (c *Core) memoryReason(v *client) Reason {
-	if c.mayLoseMemory(v) {
+func (r *rules) memoryReason(v *client) Reason {
+	if r.mayLoseMemory(v) {
 		return ForMemory
 	}
-	return c.oustReason(v)
+	return r.oustReason(v)
 }
 
 // order is the order in which ready clients are served. Under Credit those of users
 // with credit come first. Within each class, clients that waited too long come first,
 // in the order in which they wanted, and then the others by priority and policy.
-func (c *Core) order() []*client {
-	out := c.scratch[:0]
-	out = c.appendOrdered(out, func(x *client) bool { return c.cfg.Policy != Credit || x.user.credit > 0 })
-	if c.cfg.Policy == Credit {
-		out = c.appendOrdered(out, func(x *client) bool { return x.user.credit <= 0 })
+func (b *books) order() []*client {
+	out := b.scratch[:0]
+	out = b.appendOrdered(out, func(x *client) bool { return b.cfg.Policy != Credit || x.user.credit > 0 })
+	if b.cfg.Policy == Credit {
+		out = b.appendOrdered(out, func(x *client) bool { return x.user.credit <= 0 })
 	}
-	c.scratch = out
+	b.scratch = out
 	return out
 }
 
-func (c *Core) appendOrdered(out []*client, class func(*client) bool) []*client {
+func (k *books) appendOrdered(out []*client, class func(*client) bool) []*client {
 	from := len(out)
-	for _, x := range c.ready {
-		if c.starved(x) && class(x) {
+	for _, x := range k.ready {
+		if k.starved(x) && class(x) {
 			out = append(out, x)
 		}
 	}
 	slices.SortFunc(out[from:], func(a, b *client) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.seq, b.seq)) })
 	from = len(out)
-	for _, x := range c.ready {
-		if !c.starved(x) && class(x) {
+	for _, x := range k.ready {
+		if !k.starved(x) && class(x) {
 			out = append(out, x)
 		}
 	}
-	if c.ranked > 0 {
+	if k.ranked > 0 {
 		slices.SortStableFunc(out[from:], func(a, b *client) int { return cmp.Compare(b.priority, a.priority) })
 	}
 	return out
 }
 
-func (c *Core) starved(x *client) bool {
-	return x.passes >= c.cfg.MaxPasses || c.now-x.wantAt >= c.cfg.MaxWait
+func (r *rules) starved(x *client) bool {
+	return x.passes >= r.cfg.MaxPasses || r.now-x.wantAt >= r.cfg.MaxWait
 }
 
 // serveReady serves every ready client that can be served now.
@@ -198,15 +198,15 @@ type most struct {
 
 // surveyAll surveys all devices, and returns the most that one can give without and
 // with busy victims.
-func (c *Core) surveyAll() (plain, credit most) {
-	for _, u := range c.users {
+func (b *books) surveyAll() (plain, credit most) {
+	for _, u := range b.users {
 		u.mayTrade = false
 	}
-	for _, d := range c.all {
+	for _, d := range b.all {
 		if !d.up() {
 			continue
 		}
-		c.survey(d)
+		b.survey(d)
 		s, context := d.supply, int64(d.ContextCost)
 		plain.slots = plain.slots || s.slots
 		plain.bytes = max(plain.bytes, s.bytes-context)
@@ -262,8 +262,8 @@ func (c *Core) place(x *client) bool {
 
 // roomIsComing says whether x will fit somewhere once all clients that were told to let
 // go have done so: then no other needs to leave for it.
-func (c *Core) roomIsComing(x *client) bool {
-	return slices.ContainsFunc(c.all, func(d *device) bool {
+func (f *fleet) roomIsComing(x *client) bool {
+	return slices.ContainsFunc(f.all, func(d *device) bool {
 		return allowed(x, d) && d.freeSlots()+d.supply.comingSlots > 0 && missing(x, d) <= d.supply.comingBytes
 	})
 }
@@ -290,9 +290,9 @@ func missing(x *client, d *device) int64 {
 }
 
 // bestFree chooses among the devices that can take x as they are.
-func (c *Core) bestFree(x *client) *device {
+func (f *fleet) bestFree(x *client) *device {
 	var idle, least, last *device
-	for _, d := range c.all {
+	for _, d := range f.all {
 		if !allowed(x, d) || d.freeSlots() <= 0 || missing(x, d) > 0 {
 			continue
 		}
@@ -320,9 +320,9 @@ func lessLoaded(a, b *device) bool { return float64(a.load())*b.Speed < float64(
 // cheapest chooses the device where the fewest bytes must be moved for x. With full,
 // x's user has all slots it may, and one of them is exchanged; with oust, busy clients
 // may have to leave too.
-func (c *Core) cheapest(x *client, full, oust bool) (best *device, set []victim, trade *client) {
+func (b *books) cheapest(x *client, full, oust bool) (best *device, set []victim, trade *client) {
 	var cost int64
-	for _, d := range c.all {
+	for _, d := range b.all {
 		if !allowed(x, d) || !(d.supply.slots || full || (oust && d.supply.creditSlots)) {
 			continue
 		}
@@ -333,8 +333,8 @@ func (c *Core) cheapest(x *client, full, oust bool) (best *device, set []victim,
 		if int64(x.want.Need+d.ContextCost) > limit {
 			continue
 		}
-		s, t, ok := c.victims(x, d, full, oust)
-		if !ok || !c.mayHold(x, d) && !(full && len(s) == 1) { // one of its own user keeps nothing from others
+		s, t, ok := b.victims(x, d, full, oust)
+		if !ok || !b.mayHold(x, d) && !(full && len(s) == 1) { // one of its own user keeps nothing from others
 			continue
 		}
 		bytes := moved(s)
@@ -355,7 +355,7 @@ func moved(set []victim) (bytes int64) {
 
 // victims chooses the clients that are to leave d so that x can be put there. It
 // returns false if all that may leave do not suffice; then none is told.
-func (c *Core) victims(x *client, d *device, full, oust bool) (set []victim, trade *client, ok bool) {
+func (r *rules) victims(x *client, d *device, full, oust bool) (set []victim, trade *client, ok bool) {
 	lack := missing(x, d)
 	needSlot := d.freeSlots() <= 0
 	chosen := func(v *client) bool {
@@ -369,22 +369,22 @@ func (c *Core) victims(x *client, d *device, full, oust bool) (set []victim, tra
 		}
 	}
 	if full {
-		v := c.tradeFor(x, d, lack, oust)
+		v := r.tradeFor(x, d, lack, oust)
 		if v == nil {
 			return nil, nil, false
 		}
 		trade = v
-		add(v, c.slotReason(v))
+		add(v, r.slotReason(v))
 	}
 	if needSlot {
-		v := pick(d.slots, lack, c.now, c.mayLoseSlot, nil)
+		v := pick(d.slots, lack, r.now, r.mayLoseSlot, nil)
 		if v == nil && oust {
-			v = c.pickOusted(d.slots, lack, x, chosen)
+			v = r.pickOusted(d.slots, lack, x, chosen)
 		}
 		if v == nil {
 			return nil, nil, false
 		}
-		add(v, c.slotReason(v))
+		add(v, r.slotReason(v))
 	}
 	for _, v := range d.keepers {
 		if lack > 0 && v != x && mayStopKeeping(v) {
@@ -392,24 +392,24 @@ func (c *Core) victims(x *client, d *device, full, oust bool) (set []victim, tra
 		}
 	}
 	for lack > 0 {
-		v := pick(d.slots, lack, c.now, func(v *client) bool { return c.mayLoseMemory(v) && !chosen(v) }, nil)
+		v := pick(d.slots, lack, r.now, func(v *client) bool { return r.mayLoseMemory(v) && !chosen(v) }, nil)
 		if v == nil && oust {
-			v = c.pickOusted(d.slots, lack, x, chosen)
+			v = r.pickOusted(d.slots, lack, x, chosen)
 		}
 		if v == nil {
 			return nil, nil, false
 		}
-		add(v, c.memoryReason(v))
+		add(v, r.memoryReason(v))
 	}
-	c.stayWhereRoom(set, d, -lack)
+	r.stayWhereRoom(set, d, -lack)
 	return set, trade, true
 }
 
 // tradeFor chooses the client of x's user whose slot is exchanged for one of x on d.
-func (c *Core) tradeFor(x *client, d *device, lack int64, oust bool) *client {
-	v := pick(x.user.clients, lack, c.now, func(v *client) bool { return v.part == nil && c.mayLoseSlot(v) }, func(v *client) bool { return v.dev == d })
+func (r *rules) tradeFor(x *client, d *device, lack int64, oust bool) *client {
+	v := pick(x.user.clients, lack, r.now, func(v *client) bool { return v.part == nil && r.mayLoseSlot(v) }, func(v *client) bool { return v.dev == d })
 	if v == nil && oust {
-		v = c.pickOusted(x.user.clients, lack, x, func(v *client) bool { return v.part != nil })
+		v = r.pickOusted(x.user.clients, lack, x, func(v *client) bool { return v.part != nil })
 	}
 	return v
 }
@@ -573,7 +573,7 @@ func (c *Core) answerGrow(x *client, d *device) {
 	c.emit(Effect{Kind: Deny, Client: x.id, Reason: NoRoom})
 }
 
-func (c *Core) growVictims(d *device, lack int64) (set []victim, ok bool) {
+func (r *rules) growVictims(d *device, lack int64) (set []victim, ok bool) {
 	for _, v := range d.keepers {
 		if lack > 0 && mayStopKeeping(v) {
 			set = append(set, victim{client: v, why: ForMemory})
@@ -581,8 +581,8 @@ func (c *Core) growVictims(d *device, lack int64) (set []victim, ok bool) {
 		}
 	}
 	for lack > 0 {
-		v := pick(d.slots, lack, c.now, func(v *client) bool {
-			return c.mayLoseMemory(v) && !slices.ContainsFunc(set, func(o victim) bool { return o.client == v })
+		v := pick(d.slots, lack, r.now, func(v *client) bool {
+			return r.mayLoseMemory(v) && !slices.ContainsFunc(set, func(o victim) bool { return o.client == v })
 		}, nil)
 		if v == nil {
 			return nil, false
@@ -595,7 +595,7 @@ func (c *Core) growVictims(d *device, lack int64) (set []victim, ok bool) {
 
 // mightFree is how many bytes others on d could be told to let go of, if they turn out
 // to be idle.
-func (c *Core) mightFree(x *client, d *device) (bytes int64) {
+func (r *rules) mightFree(x *client, d *device) (bytes int64) {
 	for _, v := range d.slots {
 		if v != nil && v != x && settled(v) && !(v.watched && v.known && v.busy) {
 			bytes += v.taken()
@@ -644,29 +644,29 @@ func (c *Core) setWatches() {
 
 // Next says when the core wants to be ticked if no event comes before; false:
 // never.
-func (c *Core) Next() (Time, bool) {
+func (b *books) Next() (Time, bool) {
 	var at Time
 	found := false
 	consider := func(t Time) {
-		if t > c.now && (!found || t < at) {
+		if t > b.now && (!found || t < at) {
 			at, found = t, true
 		}
 	}
-	if c.waiting() == 0 && c.growing == 0 {
+	if b.waiting() == 0 && b.growing == 0 {
 		return 0, false
 	}
-	for _, u := range c.users {
+	for _, u := range b.users {
 		for _, t := range u.openBy {
 			consider(t)
 		}
 	}
-	for _, d := range c.all {
+	for _, d := range b.all {
 		for _, t := range d.openBy {
 			consider(t)
 		}
 		for _, x := range d.slots {
 			if x != nil && x.revoking {
-				consider(c.expectedBy(x))
+				consider(b.expectedBy(x))
 			}
 			if x == nil || x.revoking {
 				continue
@@ -675,26 +675,26 @@ func (c *Core) Next() (Time, bool) {
 				consider(x.growBy)
 				consider(x.holdsBy)
 			}
-			if rests(x) || c.cfg.Policy == Credit {
-				consider(x.grantAt + c.cfg.MinResidence)
+			if rests(x) || b.cfg.Policy == Credit {
+				consider(x.grantAt + b.cfg.MinResidence)
 			}
-			if c.cfg.Quantum > 0 && c.waiting() > 0 && settled(x) {
-				consider(c.turnEnds(x))
+			if b.cfg.Quantum > 0 && b.waiting() > 0 && settled(x) {
+				consider(b.turnEnds(x))
 			}
-			if rests(x) && c.cfg.MaxIdle > 0 {
-				consider(x.idleSince + c.longIdle(x))
+			if rests(x) && b.cfg.MaxIdle > 0 {
+				consider(x.idleSince + b.longIdle(x))
 			}
 		}
 	}
-	if c.cfg.Policy == Credit && c.waiting() > 0 {
-		consider(c.nextRefill)
+	if b.cfg.Policy == Credit && b.waiting() > 0 {
+		consider(b.nextRefill)
 	}
-	for _, x := range c.ready {
+	for _, x := range b.ready {
 		if x.claim != nil || x.reserved != nil {
 			consider(x.holdsBy)
 		}
-		if (x.part != nil || c.cfg.Quantum > 0 && c.ranked > 0) && !x.parked {
-			consider(x.wantAt + c.cfg.MaxWait)
+		if (x.part != nil || b.cfg.Quantum > 0 && b.ranked > 0) && !x.parked {
+			consider(x.wantAt + b.cfg.MaxWait)
 		}
 	}
 	return at, found

@@ -89,8 +89,8 @@ func (x *client) contends(d *device) bool { return !x.parked && x.mayUse(d) }
 
 // fieldAt returns the field of a device as it was when the present step first asked. It is
 // cached for the step, since it takes a look at all clients.
-func (c *Core) fieldAt(d *device) field {
-	if d.fieldOf == c.steps {
+func (r *rules) fieldAt(d *device) field {
+	if d.fieldOf == r.steps {
 		return d.field
 	}
 	var all []claimant
@@ -99,31 +99,31 @@ func (c *Core) fieldAt(d *device) field {
 			all = append(all, x.claimant())
 		}
 	}
-	for _, x := range c.ready {
+	for _, x := range r.ready {
 		if x.contends(d) {
 			all = append(all, x.claimant())
 		}
 	}
-	d.field, d.fieldOf = fieldOf(c.cfg.Quantum, all), c.steps
+	d.field, d.fieldOf = fieldOf(r.cfg.Quantum, all), r.steps
 	return d.field
 }
 
 // turn is how long an assigned client may stay on its device while others wait.
-func (c *Core) turn(x *client) time.Duration {
-	return max(c.fieldAt(x.dev).turn(x.claimant()), c.worthwhile(x))
+func (r *rules) turn(x *client) time.Duration {
+	return max(r.fieldAt(x.dev).turn(x.claimant()), r.worthwhile(x))
 }
 
 // worthwhile is how long a client must stay to be worth its moves, within bounds. Until moving
 // out was measured, it is taken to cost as much as moving in. Where clients come while others
 // leave, a turn costs the longer of the two.
-func (c *Core) worthwhile(x *client) time.Duration {
+func (r *rules) worthwhile(x *client) time.Duration {
 	t := &x.tenure
 	in, out := t.in, orDefault(t.out, t.in)
 	moves := in + out
 	if t.early {
 		moves = max(in, out)
 	}
-	return min(moveParts*moves, maxStretch*c.cfg.Quantum)
+	return min(moveParts*moves, maxStretch*r.cfg.Quantum)
 }
 
 // atOnce is how soon a client wants its device back if it was not really idle.
@@ -132,17 +132,17 @@ const atOnce = 2 * time.Millisecond
 // longIdle is how long a client must be idle to lose its slot. A restless client gets the time
 // that moving its memory takes: once it has been idle for that long, its idleness has cost the
 // others as much as the move would.
-func (c *Core) longIdle(x *client) time.Duration {
+func (r *rules) longIdle(x *client) time.Duration {
 	if !x.tenure.restless {
-		return c.cfg.MaxIdle
+		return r.cfg.MaxIdle
 	}
-	return max(c.cfg.MaxIdle, min(x.tenure.in+x.tenure.out, c.cfg.Quantum))
+	return max(r.cfg.MaxIdle, min(x.tenure.in+x.tenure.out, r.cfg.Quantum))
 }
 
 // wantsAgain notes how soon a client that had to leave for being idle is busy again.
-func (c *Core) wantsAgain(x *client) {
-	if x.tenure.idled && c.cfg.Quantum > 0 {
-		x.tenure.restless = c.now-x.leftAt < atOnce
+func (r *rules) wantsAgain(x *client) {
+	if x.tenure.idled && r.cfg.Quantum > 0 {
+		x.tenure.restless = r.now-x.leftAt < atOnce
 	}
 	x.tenure.idled = false
 }
@@ -150,38 +150,38 @@ func (c *Core) wantsAgain(x *client) {
 // turnEnds is when an assigned client's turn is over. A turn begins when the client's memory is
 // on the device; a client whose worker does not report that gets a quantum and the expected
 // time of a move on top.
-func (c *Core) turnEnds(x *client) Time {
+func (r *rules) turnEnds(x *client) Time {
 	begins := x.tenure.at
 	if !x.tenure.landed {
-		begins = x.grantAt + c.cfg.Quantum + c.moveCost(x)
+		begins = x.grantAt + r.cfg.Quantum + r.moveCost(x)
 	}
-	return begins + c.turn(x)
+	return begins + r.turn(x)
 }
 
 // turnOver says whether v's turn is over.
-func (c *Core) turnOver(v *client) bool {
-	return c.cfg.Quantum > 0 && settled(v) && c.now-v.grantAt >= c.cfg.Quantum/leastPart && c.now >= c.turnEnds(v)
+func (r *rules) turnOver(v *client) bool {
+	return r.cfg.Quantum > 0 && settled(v) && r.now-v.grantAt >= r.cfg.Quantum/leastPart && r.now >= r.turnEnds(v)
 }
 
 // mayOust says whether v, busy or not, may be told to leave for x: because v's user has had
 // more than its share and x's has not, or because v's turn is over. In the second case a client
 // of higher priority leaves only for one that has waited too long.
-func (c *Core) mayOust(v, x *client) bool {
-	if c.hasCredit(x) && c.outOfCredit(v) {
+func (r *rules) mayOust(v, x *client) bool {
+	if r.hasCredit(x) && r.outOfCredit(v) {
 		return true
 	}
-	return c.turnOver(v) && (v.priority <= x.priority || c.starved(x))
+	return r.turnOver(v) && (v.priority <= x.priority || r.starved(x))
 }
 
 // hasCredit says whether x is served before clients whose users have had their share.
-func (c *Core) hasCredit(x *client) bool { return c.cfg.Policy == Credit && x.user.credit > 0 }
+func (r *rules) hasCredit(x *client) bool { return r.cfg.Policy == Credit && x.user.credit > 0 }
 
 // oustable says whether v may be told to leave, busy or not, for some waiting client.
-func (c *Core) oustable(v *client) bool { return c.outOfCredit(v) || c.turnOver(v) }
+func (r *rules) oustable(v *client) bool { return r.outOfCredit(v) || r.turnOver(v) }
 
 // pickOusted chooses the busy client that is to leave for x: of those that suffice the one that
 // owes most, then the one that was granted first; the largest if none suffices.
-func (c *Core) pickOusted(from []*client, lack int64, x *client, chosen func(*client) bool) (best *client) {
+func (r *rules) pickOusted(from []*client, lack int64, x *client, chosen func(*client) bool) (best *client) {
 	better := func(a, b *client) bool {
 		aDoes, bDoes := a.taken() >= lack, b.taken() >= lack
 		if aDoes != bDoes {
@@ -193,7 +193,7 @@ func (c *Core) pickOusted(from []*client, lack int64, x *client, chosen func(*cl
 		return cmp.Or(cmp.Compare(a.tenure.balance, b.tenure.balance), cmp.Compare(a.grantAt, b.grantAt), cmp.Compare(a.id, b.id)) < 0
 	}
 	for _, v := range from {
-		if v != nil && !chosen(v) && c.mayOust(v, x) && (best == nil || better(v, best)) {
+		if v != nil && !chosen(v) && r.mayOust(v, x) && (best == nil || better(v, best)) {
 			best = v
 		}
 	}
@@ -202,8 +202,8 @@ func (c *Core) pickOusted(from []*client, lack int64, x *client, chosen func(*cl
 
 // oustReason is why a busy client is told to leave. After ForQuantum the context stays open, so
 // that the next turn begins without delay.
-func (c *Core) oustReason(v *client) Reason {
-	if c.turnOver(v) {
+func (r *rules) oustReason(v *client) Reason {
+	if r.turnOver(v) {
 		return ForQuantum
 	}
 	return ForCredit
@@ -213,7 +213,7 @@ func (c *Core) oustReason(v *client) Reason {
 // and, where there are turns, those that leave in an idle moment. spare is what would be free
 // if they kept nothing. Contexts stay first, since they cost most to make again, and then as
 // much memory as there is room for, which saves moving it out and in.
-func (c *Core) stayWhereRoom(set []victim, d *device, spare int64) {
+func (r *rules) stayWhereRoom(set []victim, d *device, spare int64) {
 	for i := range set {
 		if set[i].why != ForQuantum || set[i].dev != d {
 			continue
@@ -227,7 +227,7 @@ func (c *Core) stayWhereRoom(set []victim, d *device, spare int64) {
 		switch {
 		case v.dev != d || v.state != Assigned:
 			continue
-		case v.why == ForMemory && c.cfg.Quantum > 0:
+		case v.why == ForMemory && r.cfg.Quantum > 0:
 			room -= int64(d.ContextCost) // its context stays only if some memory may
 		case v.why != ForQuantum:
 			continue
@@ -243,24 +243,24 @@ func (c *Core) stayWhereRoom(set []victim, d *device, spare int64) {
 // settleTurn charges a client for a turn that ended because others waited: what it had beyond
 // its share by weight (its GPU time, but at least its whole turn) it owes to them. A client
 // that used less of its turn gets nothing back.
-func (c *Core) settleTurn(x *client) {
+func (r *rules) settleTurn(x *client) {
 	t, d := &x.tenure, x.dev
-	if !t.ousted || c.cfg.Quantum == 0 {
+	if !t.ousted || r.cfg.Quantum == 0 {
 		return
 	}
 	t.ousted = false
 	x.stats.turns++
 	d.fieldOf = 0 // invalidates the cached field: clients may have come or gone since it was made
-	f := c.fieldAt(d)
-	over := max(x.phase, c.turn(x)) - f.share(int64(x.weight))
-	over = min(over, t.balance+maxDebt*c.cfg.Quantum)
+	f := r.fieldAt(d)
+	over := max(x.phase, r.turn(x)) - f.share(int64(x.weight))
+	over = min(over, t.balance+maxDebt*r.cfg.Quantum)
 	var others []*client
 	for _, o := range d.slots {
 		if o != nil && o != x {
 			others = append(others, o)
 		}
 	}
-	for _, o := range c.ready {
+	for _, o := range r.ready {
 		if o != x && o.contends(d) {
 			others = append(others, o)
 		}
@@ -292,12 +292,12 @@ func give(to []*client, owed time.Duration) bool {
 
 // bequeath leaves the balance of a client that detaches to those that stay, so that all
 // balances still add up to 0.
-func (c *Core) bequeath(x *client) {
+func (b *books) bequeath(x *client) {
 	if x.tenure.balance == 0 {
 		return
 	}
 	var others []*client
-	for _, u := range c.users {
+	for _, u := range b.users {
 		others = append(others, u.clients...)
 	}
 	others = slices.DeleteFunc(others, func(o *client) bool { return o == x })
@@ -306,9 +306,9 @@ func (c *Core) bequeath(x *client) {
 }
 
 // rank gives a client its priority.
-func (c *Core) rank(x *client, priority int) {
+func (r *rules) rank(x *client, priority int) {
 	if x.priority = priority; priority != 0 {
-		c.ranked++
+		r.ranked++
 	}
 }
 

@@ -80,10 +80,10 @@ type DeviceView struct {
 }
 
 // View takes the picture.
-func (c *Core) View() View {
-	v := View{Now: c.now, Past: c.past, PastMoves: c.pastMoves, Clients: make([]ClientView, 0, len(c.clients))}
-	for _, x := range c.clients {
-		v.Clients = append(v.Clients, c.viewClient(x))
+func (k *books) View() View {
+	v := View{Now: k.now, Past: k.past, PastMoves: k.pastMoves, Clients: make([]ClientView, 0, len(k.clients))}
+	for _, x := range k.clients {
+		v.Clients = append(v.Clients, k.viewClient(x))
 		switch x.state {
 		case Ready:
 			v.Ready++
@@ -96,18 +96,18 @@ func (c *Core) View() View {
 		}
 	}
 	slices.SortFunc(v.Clients, func(a, b ClientView) int { return cmp.Compare(a.ID, b.ID) })
-	for _, d := range c.devices {
+	for _, d := range k.devices {
 		v.Devices = append(v.Devices, d.view())
 	}
 	return v
 }
 
 // Waiting is how many clients wait for a device that some device could give them.
-func (c *Core) Waiting() int { return len(c.ready) - c.parked }
+func (b *books) Waiting() int { return len(b.ready) - b.parked }
 
 // Device takes the picture of one device; false: there is none with this number.
-func (c *Core) Device(id DeviceID) (DeviceView, bool) {
-	d := c.device(id)
+func (f *fleet) Device(id DeviceID) (DeviceView, bool) {
+	d := f.device(id)
 	if d == nil {
 		return DeviceView{}, false
 	}
@@ -116,9 +116,9 @@ func (c *Core) Device(id DeviceID) (DeviceView, bool) {
 
 // Likely is the device that a client would be put on if it wanted one now, whatever it needs;
 // AnyDevice if others would have to leave first, or if there is no such client.
-func (c *Core) Likely(id ClientID) DeviceID {
-	if x := c.clients[id]; x != nil {
-		if d := c.bestFree(x); d != nil {
+func (b *books) Likely(id ClientID) DeviceID {
+	if x := b.clients[id]; x != nil {
+		if d := b.bestFree(x); d != nil {
 			return d.id
 		}
 	}
@@ -127,13 +127,13 @@ func (c *Core) Likely(id ClientID) DeviceID {
 
 // RoomInGrant says whether a client under a grant that needs so many bytes could be put on the device
 // of a share at once: nobody would have to leave, nobody waits for it, and the grant's limit allows it.
-func (c *Core) RoomInGrant(id GrantID, share int, need uint64) bool {
-	g := c.findGrant(id)
+func (b *books) RoomInGrant(id GrantID, share int, need uint64) bool {
+	g := b.findGrant(id)
 	if g == nil || share < 0 || share >= len(g.parts) {
 		return false
 	}
 	p := g.parts[share]
-	if slices.ContainsFunc(c.ready, func(x *client) bool { return x.part == p }) {
+	if slices.ContainsFunc(b.ready, func(x *client) bool { return x.part == p }) {
 		return false
 	}
 	return p.up() && !p.base().removed && p.mayOpen() && p.freeSlots() > 0 && p.holdsNow(need) && int64(need+p.ContextCost) <= p.free()
@@ -141,8 +141,8 @@ func (c *Core) RoomInGrant(id GrantID, share int, need uint64) bool {
 
 // GrowsInGrant says whether a client that is on the device of a share could have so many bytes more
 // without anybody leaving.
-func (c *Core) GrowsInGrant(id GrantID, share int, more uint64) bool {
-	g := c.findGrant(id)
+func (f *fleet) GrowsInGrant(id GrantID, share int, more uint64) bool {
+	g := f.findGrant(id)
 	if g == nil || share < 0 || share >= len(g.parts) {
 		return false
 	}
@@ -175,15 +175,15 @@ func (d *device) view() DeviceView {
 }
 
 // Client takes the picture of one client; false: it is not attached.
-func (c *Core) Client(id ClientID) (ClientView, bool) {
-	x := c.clients[id]
+func (b *books) Client(id ClientID) (ClientView, bool) {
+	x := b.clients[id]
 	if x == nil {
 		return ClientView{}, false
 	}
-	return c.viewClient(x), true
+	return b.viewClient(x), true
 }
 
-func (c *Core) viewClient(x *client) ClientView {
+func (b *books) viewClient(x *client) ClientView {
 	v := ClientView{
 		ID: x.id, User: x.user.name, State: x.state, Device: AnyDevice, Slot: x.slot, Memory: x.memory,
 		Need: x.want.Need, Revoking: x.revoking, Growing: x.growTo > 0, Watched: x.watched,
@@ -194,10 +194,10 @@ func (c *Core) viewClient(x *client) ClientView {
 	if x.dev != nil {
 		v.Device = x.dev.id
 	}
-	if x.state == Assigned && c.cfg.Quantum > 0 {
-		v.Turn = c.turn(x)
+	if x.state == Assigned && b.cfg.Quantum > 0 {
+		v.Turn = b.turn(x)
 		if x.tenure.landed {
-			v.TurnUsed = c.now - x.tenure.at
+			v.TurnUsed = b.now - x.tenure.at
 		}
 	}
 	if x.part != nil {
@@ -207,8 +207,8 @@ func (c *Core) viewClient(x *client) ClientView {
 		v.Memory = x.kept
 	}
 	if x.state == Ready {
-		v.Waits += c.now - x.wantAt
-		v.Longest = max(v.Longest, c.now-x.wantAt)
+		v.Waits += b.now - x.wantAt
+		v.Longest = max(v.Longest, b.now-x.wantAt)
 	}
 	return v
 }

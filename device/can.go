@@ -7,8 +7,7 @@ import (
 
 // DeviceCan is what a device can do beside what every device can. A function that is nil says "cannot": its
 // caller must have another way. So it is with contexts and streams. A backend embeds these structs, fills them in
-// when it makes the object and changes nothing afterwards; who wraps an object copies the struct and replaces
-// what it wraps.
+// when it makes the object and changes nothing afterwards; who wraps an object passes on what it can wrap.
 type DeviceCan struct {
 	// Inspect lists what an image holds without a context. On other devices the caller must load the image
 	// to find out.

@@ -20,7 +20,7 @@ import (
 
 // spreads says whether a job that asks only for processors may have them on any number of nodes.
 // Some releases do not distinguish it from a job that asks for a minimum number of nodes
-// (TellsOpenNodes).
+// (release.TellsOpenNodes).
 func (rd *reader) spreads(f *Job, r *model.Request, borrower bool) bool {
 	switch {
 	case rd.fleet.largest == 0, f.CPUs <= rd.fleet.largest, f.MinNodes > (f.CPUs+rd.fleet.largest-1)/rd.fleet.largest, f.MaxNodes != 0 && f.MaxNodes != f.Tasks:

@@ -20,8 +20,8 @@ type book struct {
 // allocation is one allocation of the client.
 type allocation struct {
 	Range
-	needed   uint64 // Space.version when Prepare last needed all of it
-	born     uint64 // Space.version when it was made
+	needed   uint64 // directory.version when Prepare last needed all of it
+	born     uint64 // directory.version when it was made
 	children []*allocation
 	freed    bool
 	seen     uint64 // number of the last search (book.search) that visited it

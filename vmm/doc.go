@@ -26,6 +26,11 @@
 // (AddDevice). Data goes from one device to another through the host, or straight where
 // the caller has said that the two can (Direct).
 //
+// # Parts
+//
+// A Space is a book of allocations, which knows no chunks, and a directory of chunks, which knows no
+// allocations; what needs both, such as what to evict for a launch, is its own.
+//
 // # Plans
 //
 // Methods that need something moved return a Plan, steps to perform in order.

@@ -81,6 +81,9 @@ node/vgpu know no wire, wire/grant, device
 node, node/*, agent, agent/*, device, ivm, ivm/* know no policy
 node know no device/*, node/assembly, node/devices, node/gateway, node/launch, node/programs, agent except device/curesult
 node/lending, node/spares, node/survival, node/mps, node/recording, node/grants, node/stock know no node/lending, node/spares, node/mps, node/recording # the daemon's components do not know each other
+node/loop know no node/* except node/refusal
+node/dispatch know no node/* except node/loop, node/vgpu, node/refusal
+node/worker/* know no node/worker
 node/ask, node/settings, node/socket, node/shown, node/inventory know no node/workers, node/survival, node/grants # what commands have, too
 node/worker know no node, node/devices, device/soft, device/cuda, device/remote, device/fault
 node/checkpoint, node/journal know no node/clientcore

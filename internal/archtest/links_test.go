@@ -20,11 +20,7 @@ var (
 
 // TestLinks follows the links between the documents: the file is there, and has the heading.
 func TestLinks(t *testing.T) {
-	out, err := exec.Command("git", "-C", "../..", "ls-files", "-z", "--", "*.md").Output()
-	if err != nil {
-		need.Missing(t, need.Tools, "no git, or no repository")
-	}
-	for _, name := range strings.Split(strings.TrimRight(string(out), "\x00"), "\x00") {
+	for _, name := range markdowns(t) {
 		for _, link := range markdownLink.FindAllStringSubmatch(document(t, name), -1) {
 			to, anchor, _ := strings.Cut(link[1], "#")
 			if strings.Contains(to, "://") {
@@ -41,6 +37,16 @@ func TestLinks(t *testing.T) {
 			}
 		}
 	}
+}
+
+// markdowns are the texts in Markdown.
+func markdowns(t *testing.T) []string {
+	t.Helper()
+	out, err := exec.Command("git", "-C", "../..", "ls-files", "-z", "--", "*.md").Output()
+	if err != nil {
+		need.Missing(t, need.Tools, "no git, or no repository")
+	}
+	return strings.Split(strings.TrimRight(string(out), "\x00"), "\x00")
 }
 
 func document(t *testing.T, name string) string {

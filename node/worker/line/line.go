@@ -23,7 +23,7 @@ import (
 // programs run. If the connection ends without control.End, the worker is an orphan: it serves its
 // client with the lease that it has, and messages that need the daemon wait. Meanwhile the
 // goroutine that receives looks for the next daemon at the node's socket, for the time that Serve
-// named (OrphanGrace). It also watches the program's connection, of which the worker has a
+// named (Terms.Grace). It also watches the program's connection, of which the worker has a
 // descriptor, as the daemon did.
 //
 // Messages to the daemon are dropped while there is none. What they said is part of the client's

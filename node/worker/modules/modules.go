@@ -210,7 +210,7 @@ func (s *Modules) addUpShifts() {
 
 // restore puts the contents of variables back. A word in them may be a pointer to another variable
 // that the image itself initialised. The driver has set that word to the other variable's present
-// address when it loaded the module; such words keep the driver's value (repoint).
+// address when it loaded the module; such words keep the driver's value (package shifts).
 func (s *Modules) restore(ctx context.Context, m clientcore.Loaded) error {
 	moved := s.all[m.Module].shifts
 	for i, contents := range m.Saved {

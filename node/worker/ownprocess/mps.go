@@ -12,7 +12,7 @@ import (
 // first used, so no device may be open yet.
 //
 // Kernels of a batch-class program have a lower priority than those of latency-class ones. Holding
-// launches back (pacer) does not help against the kernel that waits behind the running one; the
+// launches back (package pace) does not help against the kernel that waits behind the running one; the
 // priority lets the other program's blocks go first as soon as blocks of the running one end.
 func UseMPS(m *control.MPS, p *control.Pace) {
 	if m == nil {

@@ -70,7 +70,7 @@ func randomWords() (w [2]uint64, err error) {
 	return [2]uint64{binary.LittleEndian.Uint64(b[:8]), binary.LittleEndian.Uint64(b[8:])}, err
 }
 
-// Offer gives a file a name, under which other workers can ask for it once it is in use (take).
+// Offer gives a file a name, under which other workers can ask for it once it is in use.
 // DropUnused closes it if it never is.
 func (c *Counter) Offer(f *os.File) (clientcore.Name, error) {
 	if c.owner == "" {

@@ -15,7 +15,7 @@ import (
 // vectors; and all checks of the section.
 
 // home returns where the value of a uniform register lies: the base field of its
-// form, the last of 12 or 24 bytes (compiled_unsafe.go of package simt checks that).
+// form, the last of 12 or 24 bytes (memory_unsafe.go of package simt checks that).
 func home(r Ref) asm.Place {
 	if r.Class == Bits64 {
 		return asm.At(regForms64, int(r.Slot)*24+16)

@@ -63,6 +63,9 @@ func (a *activity) Patience() time.Duration {
 	return longWait
 }
 
+// Watched says whether the daemon wants to know when the client is idle, since others wait.
+func (a *activity) Watched() bool { return a.Watching }
+
 // Working says whether kernels may be running, as far as the core knows.
 func (a *activity) Working() bool { return a.Busy }
 

@@ -25,7 +25,7 @@ type Commits struct {
 
 // room is the client's room in the node's swap area.
 type room struct {
-	*turn
+	*step
 	roomState
 	queue   *queue
 	memory  *memory
@@ -40,14 +40,6 @@ type roomState struct {
 
 func (r *room) save(to *State)   { to.roomState = r.roomState }
 func (r *room) load(from *State) { r.roomState = from.roomState }
-
-// reserve is the room as the parts use it whose memory it counts.
-type reserve interface {
-	onHost() uint64
-	onHostWith(more int) uint64
-	commit(bytes uint64) (bool, error)
-	commitLess(bytes uint64)
-}
 
 // free is how many bytes a client may keep on the host besides its memory without being charged: a
 // program that allocates all it may have must still be able to load its kernels. The number of
@@ -123,9 +115,9 @@ func (r *room) answeredCommit(m control.Committed) {
 // its program runs.
 
 // guests is a handler of messages that only guests may send.
-func (t *turn) guests(f handler) handler {
+func (s *step) guests(f handler) handler {
 	return func(m *Message) (bool, error) {
-		if !t.config.Guest {
+		if !s.config.Guest {
 			return true, fmt.Errorf("only a guest may send this: %w", ErrProtocol)
 		}
 		return f(m)

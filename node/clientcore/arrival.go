@@ -34,11 +34,6 @@ type arrival struct {
 func (a *arrival) save(to *State)   { to.Together = a.Together }
 func (a *arrival) load(from *State) { a.Together = from.Together }
 
-// access is an arrival as parts use it that it brings to devices.
-type access interface {
-	ready(n need) (bool, error)
-}
-
 // need is what must be on a device for a message: some ranges, or everything.
 type need struct {
 	all    bool

@@ -290,7 +290,7 @@ func TestRestoreBaseRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	blobs := [][]byte{}
-	state := core.keepers.state()
+	state := core.savers.state()
 	state.blobs(func(b []byte) []byte { blobs = append(blobs, b); return b })
 	if _, err := RestoreBase(Base{Client: data, Blobs: blobs}, noMemory); !errors.Is(err, ErrSaved) || !strings.Contains(err.Error(), "it is on a device") {
 		t.Errorf("a client that is on a device: %v", err)

@@ -68,9 +68,9 @@ func (c *Core) replace(r *replacement) bool {
 		c.ended = err
 		return true
 	}
-	s := c.keepers.state()
-	s.become(r.by.keepers.state(), r.whole)
-	c.keepers.load(&s)
+	s := c.savers.state()
+	s.become(r.by.savers.state(), r.whole)
+	c.savers.load(&s)
 	if !r.whole {
 		c.emit(Op{Kind: SetStatus})
 		c.room.commitLess(c.room.onHost())

@@ -23,7 +23,7 @@ type Config struct {
 	Defer bool
 	// Reserves says that host copies need room reserved before they are written.
 	Reserves bool
-	// Guest says that the client is a device of another node (asGuest).
+	// Guest says that the client is a device of another node.
 	Guest bool `json:",omitempty"`
 	// Mapping names the mapper (package mapping) that decides on which device each launch runs; ""
 	// and "off": none, and all launches run on the device of the lease.
@@ -66,16 +66,16 @@ type Device struct {
 // a device leaves of the client.
 type Core struct {
 	handlers handlers
-	keepers  keepers
+	savers   savers
 	handled  Message // the message being handled, unless it waits (Head)
 
-	turn        // the event that is handled, and the operations that it causes
+	step        // the event that is handled, and the operations that it causes
 	verdicts    // what the program is told of failures
-	queue       // messages that wait
+	queue       // messages that wait (step.go)
 	standing    // the lease and the open contexts
 	departure   // leaves devices
 	arrival     // comes to devices, with what messages need there
-	room        // in the node's swap area
+	room        // in the node's swap area (allocations.go)
 	activity    // what the daemon is told of the client's work
 	loans       // of further devices
 	*mapped     // which of them each launch gets; nil: all run on the device of the lease
@@ -88,7 +88,7 @@ type Core struct {
 	textures    // and surfaces
 	streams     // and events
 	hosts       // functions of the program
-	waits       // of streams, for host functions and words in memory
+	waits       // of streams, for host functions and words in memory (hosts.go)
 	graphs      // and their launches
 }
 
@@ -126,33 +126,33 @@ func New(config Config) (*Core, error) {
 	}
 	var s State
 	s.begin(space)
-	c.keepers.load(&s)
+	c.savers.load(&s)
 	return c, nil
 }
 
 // link tells each part which others it uses.
 func (c *Core) link() {
-	c.verdicts = verdicts{turn: &c.turn}
-	c.queue = queue{turn: &c.turn}
-	c.standing = standing{turn: &c.turn}
+	c.verdicts = verdicts{step: &c.step}
+	c.queue = queue{step: &c.step}
+	c.standing = standing{step: &c.step}
 	c.departure = departure{standing: &c.standing, verdicts: &c.verdicts, queue: &c.queue, streams: &c.streams, hosts: &c.hosts, memory: &c.memory, room: &c.room, modules: &c.modules, textures: &c.textures, loans: &c.loans, mapped: c.mapped, activity: &c.activity}
 	c.arrival = arrival{standing: &c.standing, verdicts: &c.verdicts, queue: &c.queue, hosts: &c.hosts, memory: &c.memory, shared: &c.shared, modules: &c.modules, textures: &c.textures, loans: &c.loans, mapped: c.mapped, activity: &c.activity, departure: &c.departure}
-	c.room = room{turn: &c.turn, queue: &c.queue, memory: &c.memory, shared: &c.shared, modules: &c.modules}
+	c.room = room{step: &c.step, queue: &c.queue, memory: &c.memory, shared: &c.shared, modules: &c.modules}
 	c.activity = activity{standing: &c.standing, memory: &c.memory, loans: &c.loans, mapped: c.mapped}
 	c.loans = loans{standing: &c.standing, mapped: c.mapped}
 	c.memory = memory{standing: &c.standing}
 	c.allocations = allocations{standing: &c.standing, verdicts: &c.verdicts, memory: &c.memory, shared: &c.shared, room: &c.room}
 	c.copies = copies{standing: &c.standing, verdicts: &c.verdicts, streams: &c.streams, hosts: &c.hosts, memory: &c.memory, shared: &c.shared, modules: &c.modules, arrival: &c.arrival}
-	c.shared = shared{standing: &c.standing, queue: &c.queue, memory: &c.memory, room: &c.room, device: &c.arrival}
-	c.modules = modules{standing: &c.standing, queue: &c.queue, mapped: c.mapped, room: &c.room, device: &c.arrival, leaving: c.graphs.dropRuns}
+	c.shared = shared{standing: &c.standing, queue: &c.queue, memory: &c.memory, room: &c.room, arrival: &c.arrival}
+	c.modules = modules{standing: &c.standing, queue: &c.queue, mapped: c.mapped, room: &c.room, arrival: &c.arrival, leaving: c.graphs.dropRuns}
 	c.launches = launches{standing: &c.standing, streams: &c.streams, hosts: &c.hosts, memory: &c.memory, shared: &c.shared, modules: &c.modules, textures: &c.textures, loans: &c.loans, mapped: c.mapped, activity: &c.activity, arrival: &c.arrival, allocations: &c.allocations, watched: map[Kernel]map[uint64]bool{}}
-	c.textures = textures{standing: &c.standing, queue: &c.queue, memory: &c.memory, shared: &c.shared, modules: &c.modules, device: &c.arrival}
+	c.textures = textures{standing: &c.standing, queue: &c.queue, memory: &c.memory, shared: &c.shared, modules: &c.modules, arrival: &c.arrival}
 	c.streams = streams{standing: &c.standing, verdicts: &c.verdicts}
 	c.hosts = hosts{standing: &c.standing, streams: &c.streams}
 	c.waits = waits{standing: &c.standing, streams: &c.streams, hosts: &c.hosts, memory: &c.memory, arrival: &c.arrival, copies: &c.copies}
 	c.graphs = graphs{standing: &c.standing, queue: &c.queue, streams: &c.streams, hosts: &c.hosts, memory: &c.memory, shared: &c.shared, modules: &c.modules, textures: &c.textures, mapped: c.mapped, activity: &c.activity, arrival: &c.arrival, copies: &c.copies, launches: &c.launches}
-	c.keepers = keepers{&c.turn, &c.verdicts, &c.queue, &c.standing, &c.departure, &c.arrival, &c.room, &c.activity, &c.loans, &c.memory, &c.modules, &c.textures, &c.streams, &c.hosts, &c.shared, &c.graphs}
-	for _, part := range []interface{ register(h *handlers) }{&c.turn, &c.activity, &c.memory, &c.allocations, &c.copies, &c.shared, &c.modules, &c.launches, &c.textures, &c.streams, &c.hosts, &c.waits, &c.graphs} {
+	c.savers = savers{&c.step, &c.verdicts, &c.queue, &c.standing, &c.departure, &c.arrival, &c.room, &c.activity, &c.loans, &c.memory, &c.modules, &c.textures, &c.streams, &c.hosts, &c.shared, &c.graphs}
+	for _, part := range []interface{ register(h *handlers) }{&c.step, &c.activity, &c.memory, &c.allocations, &c.copies, &c.shared, &c.modules, &c.launches, &c.textures, &c.streams, &c.hosts, &c.waits, &c.graphs} {
 		part.register(&c.handlers)
 	}
 	c.handlers[wire.OpReset] = decoding(func(m *Message, _ *wire.Reset) (bool, error) { return c.reset(m) })
@@ -165,7 +165,7 @@ func (s *setup) space() (*vmm.Space, error) {
 		places[i] = d.Place
 	}
 	// Programs reserve addresses in the upper three quarters of the arena, and back them with memory piece by
-	// piece. Their library has the same rule (memory_reserved).
+	// piece. Their library has the same rule (reserved_from in shim/lib/core/memory.c).
 	joined := s.Arena.Addr + s.Arena.Size/4
 	if s.Guest {
 		joined = s.Arena.Addr
@@ -555,10 +555,10 @@ func (c *Core) reset(m *Message) (bool, error) {
 		c.emit(Op{Kind: UnmapHost, Range: m.extent()})
 	}
 	c.shared.closeAllShared()
-	s := c.keepers.state()
+	s := c.savers.state()
 	s.begin(space)
 	s.World++
-	c.keepers.load(&s)
+	c.savers.load(&s)
 	c.emit(Op{Kind: SetStatus})
 	c.room.commitLess(0)
 	c.reply(m.Header.Slot, success, nil)

@@ -26,7 +26,7 @@
 // streams, and so on. Each has its own state, enters the handlers of the messages that are about it in the
 // core's table (register), and saves itself: State is made of the parts' states, of which those that other
 // packages read have a type with the part's name and a capital letter. A part's struct names the other parts
-// that it uses. All stand on turn, most on standing, which they embed; none has the Core.
+// that it uses. All stand on step, most on standing, which they embed; none has the Core.
 //
 // # Operations and their outcomes
 //

@@ -77,7 +77,7 @@ func (ms *modules) describe(mod *Module, serial uint64, i int) (bool, error) {
 		return true, nil
 	}
 	if ms.queue.found() == nil {
-		if ok, err := ms.device.ready(need{}); !ok || err != nil {
+		if ok, err := ms.arrival.ready(need{}); !ok || err != nil {
 			return ok, err
 		}
 		if err := ms.usable(&Function{Module: serial, Info: *f}); err != nil {
@@ -107,7 +107,7 @@ func (ms *modules) moduleGlobal(m *Message, d *wire.ModuleGlobal) (bool, error) 
 		return true, fmt.Errorf("variable %q: %w", d.Name, device.ErrNotFound)
 	}
 	if !mod.Placed { // the device chooses the addresses
-		if ok, err := ms.device.ready(need{}); !ok || err != nil {
+		if ok, err := ms.arrival.ready(need{}); !ok || err != nil {
 			return ok, err
 		}
 		if mod.Refused != nil {
@@ -159,7 +159,7 @@ func (ms *modules) functionClusters(m *Message, d *wire.FunctionClusters) (bool,
 }
 
 func (ms *modules) driverAsk(m *Message, d *wire.DriverAsk) (bool, error) {
-	if ok, err := ms.device.ready(need{}); !ok || err != nil {
+	if ok, err := ms.arrival.ready(need{}); !ok || err != nil {
 		return ok, err
 	}
 	x := ms.anyContext()
@@ -177,7 +177,7 @@ func (ms *modules) askFunction(m *Message, function uint32, o Op) (bool, error) 
 		return true, fmt.Errorf("function %d: %w", function, errHandle)
 	}
 	if mod := ms.All[f.Module]; !mod.Loaded {
-		if ok, err := ms.device.ready(need{}); !ok || err != nil {
+		if ok, err := ms.arrival.ready(need{}); !ok || err != nil {
 			return ok, err
 		}
 	}

@@ -204,7 +204,7 @@ func (gs *graphs) graphLaunch(m *Message, d *wire.GraphLaunch) (bool, error) {
 			gs.ask(Op{Kind: GoOn})
 			return gs.queue.waitsAt(step), nil
 		}
-		done, err := gs.step(m, g.steps[step], d.Stream)
+		done, err := gs.doStep(m, g.steps[step], d.Stream)
 		if err != nil {
 			return true, err
 		}
@@ -219,8 +219,8 @@ func (gs *graphs) graphLaunch(m *Message, d *wire.GraphLaunch) (bool, error) {
 	return true, nil
 }
 
-// step does one step of a graph.
-func (gs *graphs) step(m *Message, s wire.Message, stream uint32) (bool, error) {
+// doStep does one step of a graph.
+func (gs *graphs) doStep(m *Message, s wire.Message, stream uint32) (bool, error) {
 	in := func(named uint32) uint32 {
 		if named == wire.LaunchStream {
 			return stream

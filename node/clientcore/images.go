@@ -69,7 +69,7 @@ func (ms *modules) moduleLoad(m *Message, d *wire.ModuleLoad) (bool, error) {
 	}
 	mod := ms.All[serial]
 	if ms.queue.Head.Made { // only a device can tell what the image contains
-		ok, err := ms.device.ready(need{})
+		ok, err := ms.arrival.ready(need{})
 		if err == nil && ok && mod.Refused != nil {
 			err = mod.Refused
 		}
@@ -180,7 +180,7 @@ func (ms *modules) moduleLink(m *Message, d *wire.ModuleLink) (bool, error) {
 		return true, fmt.Errorf("module %d: nothing was sent that could be linked: %w", d.Module, ErrProtocol)
 	}
 	if ms.queue.found() == nil {
-		if ok, err := ms.device.ready(need{}); !ok || err != nil {
+		if ok, err := ms.arrival.ready(need{}); !ok || err != nil {
 			if err != nil { // the program will not ask for it again
 				ms.dropImage(d.Module)
 			}

@@ -37,10 +37,7 @@ type Further struct {
 type loans struct {
 	*standing
 	Further []Further
-	mapped  interface { // what chooses among them
-		stale()
-		queuedAt(device int) int
-	}
+	mapped  *mapped // chooses among them
 
 	furtherAt []int // where in Further each device is, counted from 1; 0: it is not
 	placed    int   // how many of Further are in furtherAt

@@ -41,8 +41,8 @@ type modules struct {
 	Modules
 	queue   *queue
 	mapped  *mapped
-	room    reserve
-	device  access
+	room    *room
+	arrival *arrival
 	leaving func() // what was made of modules goes before one of them does
 
 	due       map[uint64][]device.Global // where modules that a replay places again must be
@@ -593,7 +593,7 @@ func (ms *modules) placedAgain() bool {
 	if !slices.ContainsFunc(ms.Unplaced, func(serial uint64) bool { _, due := ms.due[serial]; return due }) {
 		return true
 	}
-	ok, err := ms.device.ready(need{})
+	ok, err := ms.arrival.ready(need{})
 	return ok || err != nil // the message itself finds out what is wrong
 }
 

@@ -27,7 +27,7 @@ func wants(t *testing.T, what string, ops []Op, want ...Kind) {
 }
 
 func TestVerdictsTellAReasonOnce(t *testing.T) {
-	v := verdicts{turn: &turn{}}
+	v := verdicts{step: &step{}}
 	v.Current.Slot = -1
 	why := errors.Join(errors.New("no room"), device.ErrOutOfMemory)
 	v.explain(why)
@@ -45,7 +45,7 @@ func TestVerdictsTellAReasonOnce(t *testing.T) {
 }
 
 func TestRoomIsAskedForOnce(t *testing.T) {
-	r := room{turn: &turn{}, queue: &queue{queueState: queueState{Head: &Head{}}}}
+	r := room{step: &step{}, queue: &queue{queueState: queueState{Head: &Head{}}}}
 	need := func(bytes uint64) (bool, error) { r.start(0); return r.commit(bytes) }
 	if ok, err := need(10); ok || err != nil {
 		t.Errorf("%v, %v without room", ok, err)
@@ -68,7 +68,7 @@ func TestRoomIsAskedForOnce(t *testing.T) {
 }
 
 func TestStreamsWaitForEachOtherOnce(t *testing.T) {
-	ss := streams{standing: &standing{turn: &turn{}}}
+	ss := streams{standing: &standing{step: &step{}}}
 	blocking, apart := &Stream{Blocking: true}, &Stream{}
 	ss.Streams = Streams{ByID: map[uint32]*Stream{legacyID: {}, 1: blocking, 2: apart}, All: []uint32{legacyID, 1, 2}}
 	give := func(id uint32) []Op {

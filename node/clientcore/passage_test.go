@@ -18,7 +18,7 @@ func TestPassage(t *testing.T) {
 	if said := p.Tell(time.Second + reportEvery); said != nil {
 		t.Errorf("told too early: %v", said)
 	}
-	untouched := c.keepers.state()
+	untouched := c.savers.state()
 	first, second := p.Tell(3*time.Second), p.Tell(4*time.Second)
 	if want := []control.ToDaemon{
 		control.Ran{Kernels: 3, Busy: time.Millisecond + 2*time.Second},
@@ -29,7 +29,7 @@ func TestPassage(t *testing.T) {
 	if want := []control.ToDaemon{control.Ran{Busy: time.Second}}; !reflect.DeepEqual(second, want) {
 		t.Errorf("%v\nwant %v", second, want)
 	}
-	if !reflect.DeepEqual(c.keepers.state(), untouched) {
+	if !reflect.DeepEqual(c.savers.state(), untouched) {
 		t.Error("the core has changed while the executor waited")
 	}
 	c.Passed(&p)

@@ -21,7 +21,7 @@ import (
 
 // State is what is written of a client: the states of its parts.
 type State struct {
-	turnState
+	stepState
 	verdictState
 	queueState
 	standingState
@@ -39,17 +39,17 @@ type State struct {
 	Graphs   map[uint32]*Graph `json:",omitempty"`
 }
 
-// keeper is a part with state.
-type keeper interface {
+// saver is a part with state.
+type saver interface {
 	save(to *State)
 	load(from *State)
 	check() error // what of it is inconsistent
 }
 
-type keepers []keeper
+type savers []saver
 
 // state gathers the states of the parts.
-func (all keepers) state() (s State) {
+func (all savers) state() (s State) {
 	for _, k := range all {
 		k.save(&s)
 	}
@@ -57,13 +57,13 @@ func (all keepers) state() (s State) {
 }
 
 // load gives the parts their states.
-func (all keepers) load(s *State) {
+func (all savers) load(s *State) {
 	for _, k := range all {
 		k.load(s)
 	}
 }
 
-func (all keepers) check() error {
+func (all savers) check() error {
 	for _, k := range all {
 		if err := k.check(); err != nil {
 			return err
@@ -94,7 +94,7 @@ func (c *Core) Save() ([]byte, error) {
 	if c.asking {
 		return nil, errors.New("a client cannot be saved while an outcome is awaited")
 	}
-	return c.keepers.state().write(c.config.Config)
+	return c.savers.state().write(c.config.Config)
 }
 
 // write writes a client with this state.
@@ -113,7 +113,7 @@ func (c *Core) SavePoint() ([]byte, error) {
 	if !c.Detached() || c.asking {
 		return nil, errors.New("a client cannot be saved while it is on a device")
 	}
-	s := c.keepers.state()
+	s := c.savers.state()
 	if h := c.queue.Head; h != nil && h.Made { // part of it was done, and must be undone in a copy
 		data, err := c.Save()
 		if err != nil {
@@ -124,7 +124,7 @@ func (c *Core) SavePoint() ([]byte, error) {
 			return nil, err
 		}
 		copied.modules.undo(copied.queue.Head)
-		s = copied.keepers.state()
+		s = copied.savers.state()
 	}
 	s.queueState, s.Hosts = queueState{}, Hosts{}
 	s.rest()
@@ -170,7 +170,7 @@ func Restore(data []byte, find Pinned) (*Core, error) {
 func RestoreBase(b Base, find Pinned) (*Core, error) {
 	c, err := restore(b.Client, find, b.putBack)
 	if err == nil {
-		err = c.keepers.state().elsewhere()
+		err = c.savers.state().elsewhere()
 	}
 	return refusing(c, err)
 }
@@ -206,11 +206,11 @@ func restore(data []byte, find Pinned, complete func(s *State) error) (*Core, er
 	if !reflect.DeepEqual(s.State.space.Config(), c.memory.space.Config()) {
 		return nil, errors.New("its memory is another client's")
 	}
-	c.keepers.load(&s.State)
+	c.savers.load(&s.State)
 	if err := c.queue.pin(find); err != nil {
 		return nil, err
 	}
-	return c, c.keepers.check()
+	return c, c.savers.check()
 }
 
 // Rehomed makes a client of what Save or SavePoint wrote of a detached client, for an executor with
@@ -220,7 +220,7 @@ func Rehomed(data []byte, find Pinned, to Config) (*Core, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := c.keepers.state()
+	s := c.savers.state()
 	if err := s.elsewhere(); err != nil {
 		return refusing(nil, err)
 	}
@@ -241,8 +241,8 @@ func Rehomed(data []byte, find Pinned, to Config) (*Core, error) {
 		s.Modules.Home, s.Modules.Pinned = 0, -1 // to be found out again
 	}
 	s.rest()
-	fresh.keepers.load(&s)
-	return refusing(fresh, fresh.keepers.check())
+	fresh.savers.load(&s)
+	return refusing(fresh, fresh.savers.check())
 }
 
 func sameDevices(a, b []Device) bool {
@@ -303,7 +303,7 @@ func (c *Core) backedUp(o Outcome) {
 // base hands over the client as if it had left its devices. The times of events and the contents of variables are
 // those in the outcome.
 func (c *Core) base(events []uint32, o Outcome) (*Base, error) {
-	s := c.keepers.state()
+	s := c.savers.state()
 	if err := s.leave(events, o); err != nil {
 		return nil, err
 	}

@@ -13,10 +13,10 @@ func TestPartsSaveTheWholeState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := c.keepers.state()
+	s := c.savers.state()
 	something(reflect.ValueOf(&s).Elem())
-	c.keepers.load(&s)
-	if got := c.keepers.state(); !reflect.DeepEqual(got, s) {
+	c.savers.load(&s)
+	if got := c.savers.state(); !reflect.DeepEqual(got, s) {
 		t.Errorf("%+v\nwant %+v", got, s)
 	}
 }

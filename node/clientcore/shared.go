@@ -28,11 +28,11 @@ type Shared struct {
 // shared is the memory that the client shares with others.
 type shared struct {
 	*standing
-	Shared []Shared
-	queue  *queue
-	memory *memory
-	room   reserve
-	device access
+	Shared  []Shared
+	queue   *queue
+	memory  *memory
+	room    *room
+	arrival *arrival
 }
 
 func (sh *shared) register(h *handlers) {
@@ -147,7 +147,7 @@ func (sh *shared) memShare(m *Message, d *wire.MemShare) (bool, error) {
 			return ok, sharing(r.Size, err)
 		}
 	}
-	if ok, err := sh.device.ready(need{}); !ok || err != nil {
+	if ok, err := sh.arrival.ready(need{}); !ok || err != nil {
 		return ok, err
 	}
 	if sh.queue.found() == nil {
@@ -205,7 +205,7 @@ func (sh *shared) memImport(m *Message, d *wire.MemImport) (bool, error) {
 				return ok, sharing(r.Size, err)
 			}
 		}
-		if ok, err := sh.device.ready(need{}); !ok || err != nil { // a context checks whether the size is true
+		if ok, err := sh.arrival.ready(need{}); !ok || err != nil { // a context checks whether the size is true
 			return ok, err
 		}
 		sh.ask(Op{Kind: OpenShared, Range: r, Share: s.Name})

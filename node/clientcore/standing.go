@@ -31,8 +31,7 @@ type Lease struct {
 	WantedStep uint64 `json:",omitempty"` // as Release.Step
 
 	// Began says that a kernel was launched under the lease, and Moved how long it took to prepare
-	// the client's memory and context for it. They are omitted for a client without a lease, so
-	// that saved clients without one have the same bytes as before these fields existed.
+	// the client's memory and context for it.
 	Began bool          `json:",omitempty"`
 	Moved time.Duration `json:",omitempty"`
 }
@@ -78,7 +77,7 @@ type Context struct {
 
 // standing is where the client stands: what it was granted, and the contexts that it has open.
 type standing struct {
-	*turn
+	*step
 	standingState
 	housed bool // a context has been open in this process
 }
@@ -105,6 +104,14 @@ func (st *standing) context(p vmm.Place) *Context {
 		}
 	}
 	return nil
+}
+
+// HomeDevice is that of the lease; -1 if there is none.
+func (st *standing) HomeDevice() int {
+	if !st.Lease.Held {
+		return -1
+	}
+	return st.Lease.Device
 }
 
 // place is the place of the lease's device.

@@ -27,7 +27,7 @@ type textures struct {
 	memory   *memory
 	shared   *shared
 	modules  *modules
-	device   access
+	arrival  *arrival
 
 	making []Textured // what the operation that asks is about
 }
@@ -113,7 +113,7 @@ func (ts *textures) textureCreate(m *Message, d *wire.TextureCreate) (bool, erro
 		ts.reply(m.Header.Slot, success, (&wire.TextureCreateReply{Handle: found.Handle}).Append(nil))
 		return true, nil
 	}
-	if ok, err := ts.device.ready(need{ranges: ts.withTextures(nil, &t), arrays: []*device.Texture{&t}}); !ok || err != nil {
+	if ok, err := ts.arrival.ready(need{ranges: ts.withTextures(nil, &t), arrays: []*device.Texture{&t}}); !ok || err != nil {
 		return ok, err
 	}
 	handle := ts.freeHandle()

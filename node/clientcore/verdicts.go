@@ -18,7 +18,7 @@ import (
 
 // verdicts is what the program and its user were told of what failed, and are still to be told.
 type verdicts struct {
-	*turn
+	*step
 	verdictState
 }
 

@@ -228,10 +228,10 @@ func (w *worker) proceed(m control.Proceed) error {
 		return nil
 	}
 	w.orders.held = false
-	if w.core.Parked == nil {
+	h, parked := w.core.ParkedMessage()
+	if !parked {
 		return nil
 	}
-	h := w.core.Parked.Message.Header
 	w.current = message{Header: h, Stage: w.staging.Take(h.Release)}
 	return w.handle(w.core.Unpark(w.now()))
 }

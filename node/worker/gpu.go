@@ -88,7 +88,7 @@ func (g *gpu) setLimits(all map[uint32]uint64) error {
 // openGPU opens a context with the client's modules in it, and all memory of the program that
 // kernels may reach.
 func (w *worker) openGPU(o *clientcore.Op) error {
-	if w.core.Lease.Device != o.Place.Index() {
+	if w.core.HomeDevice() != o.Place.Index() {
 		if err := w.openContext(o); err != nil {
 			return fmt.Errorf("%v", err) // nothing is lost with it, whatever it was: the device goes back
 		}
@@ -99,7 +99,7 @@ func (w *worker) openGPU(o *clientcore.Op) error {
 
 func (w *worker) openContext(o *clientcore.Op) error {
 	took := laps.Begin()
-	d, err := w.devices.forContext(o.Place.Index(), w.core.Lease.Device == o.Place.Index())
+	d, err := w.devices.forContext(o.Place.Index(), w.core.HomeDevice() == o.Place.Index())
 	if err != nil {
 		return w.devices.orLost(o.Place.Index(), err)
 	}

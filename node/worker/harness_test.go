@@ -272,7 +272,7 @@ func (c *client) worker(resume bool) *worker {
 		s.dies = func() bool {
 			// What streams do after a function that has not returned cannot be stopped
 			// in this process.
-			return s.hosts.outstanding() == 0 && len(s.core.Hosts.Running) == 0 && (!c.revived || s.keeper.Valid()) && o.dies.IntN(o.lives) == 0
+			return s.hosts.outstanding() == 0 && s.core.Outstanding() == 0 && (!c.revived || s.keeper.Valid()) && o.dies.IntN(o.lives) == 0
 		}
 	}
 	if o.killed != nil {

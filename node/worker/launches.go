@@ -116,7 +116,7 @@ func (l *launches) submit(m *message, g *gpu, f device.Function, on device.Strea
 
 // makeWay makes the client give way to others before a launch, if it has to.
 func (l *launches) makeWay(g *gpu, on device.Stream) error {
-	return l.pace.Before(g.place.Index(), on, l.core().Activity.Watching, l.outstanding() > 0)
+	return l.pace.Before(g.place.Index(), on, l.core().Watched(), l.outstanding() > 0)
 }
 
 // lateLaunch is a launch that a device has accepted but may not have passed to the driver yet

@@ -109,7 +109,7 @@ type readied struct{ control.Revoke }
 // being made for that: kernels of the client run meanwhile, which would otherwise have to wait as
 // long as the client that comes.
 func (w *worker) postpones(m control.Revoke) bool {
-	if w.revoked != nil || w.replay != nil || w.serve.Guest || !w.core.Lease.Held || !w.readyAhead() {
+	if w.revoked != nil || w.replay != nil || w.serve.Guest || w.core.HomeDevice() < 0 || !w.readyAhead() {
 		return false
 	}
 	w.revoked = &m

@@ -782,7 +782,7 @@ func (w *worker) heard(m control.ToWorker) error {
 		}
 		return w.leaves(m)
 	case control.Grant:
-		if m.Lease != w.core.Lease.Number {
+		if m.Lease != w.core.Standing().Lease {
 			w.revoked = nil // it was of the lease before, which the client has given back by itself
 		}
 		return w.handle(w.core.Control(w.now(), m))
@@ -905,8 +905,8 @@ func (w *worker) lostNumber() int {
 // onDeviceNumber is the device that the client holds a lease on, or else one it has a context on;
 // -1 if neither.
 func (w *worker) onDeviceNumber() int {
-	if w.core.Lease.Held {
-		return w.core.Lease.Device
+	if home := w.core.HomeDevice(); home >= 0 {
+		return home
 	}
 	for place := range w.contexts.open {
 		return place.Index()

@@ -10,10 +10,10 @@ import (
 	"muster/wire/control"
 )
 
-// turn is what every part works with: the client's configuration, and the event that is handled now, with its
+// step is what every part works with: the client's configuration, and the event that is handled now, with its
 // time, the message that it is about, and the operations that it causes.
-type turn struct {
-	turnState
+type step struct {
+	stepState
 	config setup
 
 	ops     []Op
@@ -23,79 +23,79 @@ type turn struct {
 	ended   error  // why the client cannot go on
 }
 
-type turnState struct {
+type stepState struct {
 	Now     Time        // of the last event
 	Current wire.Header // of the message handled last, one of whose operations may still fail
 }
 
-func (t *turn) register(h *handlers) { h[wire.OpPrintFetch] = decoding(t.printFetch) }
+func (s *step) register(h *handlers) { h[wire.OpPrintFetch] = decoding(s.printFetch) }
 
-func (t *turn) save(to *State)   { to.turnState = t.turnState }
-func (t *turn) load(from *State) { t.turnState = from.turnState }
-func (t *turn) check() error     { return nil } // also of other parts, unless they have one of their own
+func (s *step) save(to *State)   { to.stepState = s.stepState }
+func (s *step) load(from *State) { s.stepState = from.stepState }
+func (s *step) check() error     { return nil } // also of other parts, unless they have one of their own
 
-func (t *turn) start(now Time) {
-	t.Now = max(t.Now, now)
-	t.ops = t.ops[:0]
+func (s *step) start(now Time) {
+	s.Now = max(s.Now, now)
+	s.ops = s.ops[:0]
 }
 
 // emit adds an operation.
-func (t *turn) emit(o Op) { t.ops = append(t.ops, o) }
+func (s *step) emit(o Op) { s.ops = append(s.ops, o) }
 
 // next adds an operation to be filled in by the caller. It is faster than emit, since an Op is
 // large.
-func (t *turn) next(k Kind) *Op {
-	if len(t.ops) < cap(t.ops) {
-		t.ops = t.ops[:len(t.ops)+1]
-		t.ops[len(t.ops)-1] = Op{}
+func (s *step) next(k Kind) *Op {
+	if len(s.ops) < cap(s.ops) {
+		s.ops = s.ops[:len(s.ops)+1]
+		s.ops[len(s.ops)-1] = Op{}
 	} else {
-		t.ops = append(t.ops, Op{})
+		s.ops = append(s.ops, Op{})
 	}
-	o := &t.ops[len(t.ops)-1]
+	o := &s.ops[len(s.ops)-1]
 	o.Kind = k
 	return o
 }
 
 // ask adds an operation whose outcome decides what comes next. It must be the last of the list.
-func (t *turn) ask(o Op) {
-	t.asked, t.asking = o.Kind, true
-	t.ops = append(t.ops, o)
+func (s *step) ask(o Op) {
+	s.asked, s.asking = o.Kind, true
+	s.ops = append(s.ops, o)
 }
 
 // say sends a message to the daemon.
-func (t *turn) say(m control.ToDaemon) { t.emit(Op{Kind: Say, Message: m}) }
+func (s *step) say(m control.ToDaemon) { s.emit(Op{Kind: Say, Message: m}) }
 
-func (t *turn) reply(slot int, r Result, payload []byte) {
+func (s *step) reply(slot int, r Result, payload []byte) {
 	if slot >= 0 {
-		o := t.next(Reply)
+		o := s.next(Reply)
 		o.Slot, o.Result, o.Payload = slot, r, payload
 	}
 }
 
 // write puts as much of data as fits where a message wants it.
-func (t *turn) write(m *Message, data []byte) {
+func (s *step) write(m *Message, data []byte) {
 	data = data[:min(uint64(len(data)), m.Header.Length)]
-	t.emit(Op{Kind: Write, Out: Span{m.Header.Data, uint64(len(data))}, Data: data})
+	s.emit(Op{Kind: Write, Out: Span{m.Header.Data, uint64(len(data))}, Data: data})
 }
 
 // aside collects the operations of f apart from those that are being performed.
-func (t *turn) aside(f func()) []Op {
-	ops := t.ops
-	t.ops = nil
+func (s *step) aside(f func()) []Op {
+	ops := s.ops
+	s.ops = nil
 	f()
-	ops, t.ops = t.ops, ops
+	ops, s.ops = s.ops, ops
 	return ops
 }
 
 // printFetch leaves the answer to the executor, which has the output of kernels.
-func (t *turn) printFetch(m *Message, _ *wire.PrintFetch) (bool, error) {
-	t.emit(Op{Kind: Printed, Slot: m.Header.Slot, Out: Span{m.Header.Data, m.Header.Length}})
+func (s *step) printFetch(m *Message, _ *wire.PrintFetch) (bool, error) {
+	s.emit(Op{Kind: Printed, Slot: m.Header.Slot, Out: Span{m.Header.Data, m.Header.Length}})
 	return true, nil
 }
 
 // queue is the messages of the client that wait: the one that was begun, and those behind it.
 type queue struct {
-	*turn
+	*step
 	queueState
 	reachedStep int   // the step at which the current graph launch waits
 	replaced    error // why the last Replace was refused
@@ -180,11 +180,19 @@ func (q *queue) Backlogged() (all []wire.Header) {
 	return all
 }
 
+// ParkedMessage returns the header of the message that waits for Unpark; false if there is none.
+func (q *queue) ParkedMessage() (h wire.Header, parked bool) {
+	if q.Parked == nil {
+		return h, false
+	}
+	return q.Parked.Message.Header, true
+}
+
 // Waiting returns the headers of the messages that are not answered yet: the parked one, and those
 // in the queue.
 func (q *queue) Waiting() (all []wire.Header) {
-	if q.Parked != nil {
-		all = append(all, q.Parked.Message.Header)
+	if h, parked := q.ParkedMessage(); parked {
+		all = append(all, h)
 	}
 	return append(all, q.Backlogged()...)
 }

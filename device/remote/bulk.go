@@ -40,11 +40,11 @@ func (b *bulk) small() { b.last.Store(int64(time.Since(began))) }
 func (b *bulk) narrow() bool { return int64(time.Since(began))-b.last.Load() < int64(stillBusy) }
 
 // enter waits until another small piece may be in flight; false if the context ends first.
-func (c *Context) enter() bool {
+func (b *bulk) enter(over <-chan struct{}) bool {
 	select {
-	case c.bulk.window <- struct{}{}:
+	case b.window <- struct{}{}:
 		return true
-	case <-c.over:
+	case <-over:
 		return false
 	}
 }
@@ -59,7 +59,7 @@ func (s *stream) sendLong(dst uint64, src []byte) error {
 		n, narrow := min(len(src), wire.MaxPiece), c.bulk.narrow()
 		if narrow {
 			n = min(n, narrowPiece)
-			if !c.enter() {
+			if !c.bulk.enter(c.over) {
 				return c.ended()
 			}
 		}

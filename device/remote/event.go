@@ -31,7 +31,7 @@ var _ device.Event = (*event)(nil)
 // stand for other work while a message still refers to it.
 type mark struct {
 	stream  *stream
-	number  uint64       // see stream.issued
+	number  uint64       // see progress.issued
 	id      uint32       // of the lender's event
 	sent    *future      // the record was sent
 	hazards []*future    // of the stream at the time of the record; a waiting stream inherits them
@@ -165,9 +165,7 @@ func (s *stream) Wait(e device.Event) error {
 		return nil
 	}
 	s.number()
-	s.mu.Lock()
-	s.hazards = append(pending(s.hazards), pending(m.hazards)...)
-	s.mu.Unlock()
+	s.inherit(m.hazards)
 	return s.submit(job{after: pending([]*future{m.sent}), send: func() error {
 		defer m.leave()
 		return s.c.post(&wire.StreamWait{Stream: s.id, Event: m.id})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -135,7 +136,7 @@ func (m *module) loaded(places []device.Global) error {
 // than those in places.
 func (c *Context) believable(all, places []device.Global) error {
 	for i, g := range all {
-		a := c.config.Arena
+		a := c.memory.arena
 		if g.Size == 0 || g.Address+g.Size < g.Address || g.Address < a.Base+a.Size && g.Address+g.Size > a.Base {
 			c.end(lost(fmt.Sprintf("the lender has a variable of %d bytes at %#x", g.Size, g.Address)))
 			return c.ended()
@@ -239,16 +240,11 @@ func (m *module) Unload() error {
 // flush waits until all streams have sent the work that they keep now.
 func (c *Context) flush() error {
 	c.mu.Lock()
-	all := make([]*stream, 0, len(c.streams))
-	for s := range c.streams {
-		all = append(all, s)
-	}
+	all := slices.Collect(maps.Keys(c.streams))
 	c.mu.Unlock()
 	for _, s := range all {
 		s.order.Lock()
-		s.kept.mu.Lock()
-		running := s.kept.running
-		s.kept.mu.Unlock()
+		running := s.kept.busy()
 		var err error
 		sent := newFuture()
 		if running {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -20,9 +19,6 @@ import (
 // lender. Such work, and all later work of the stream, is kept here and sent in order by one
 // goroutine (sendKept). So the submitter never waits for the lender, and a long copy delays only
 // its own stream.
-//
-// Work is numbered from 1. Because a stream's work ends in order, single numbers say how much of it was
-// submitted, is known to have ended, and is covered by probes.
 type stream struct {
 	c *Context
 	device.StreamCan
@@ -31,46 +27,14 @@ type stream struct {
 
 	// order is held while work is submitted, so that work is sent in the order of its numbers.
 	order  sync.Mutex
-	closed bool // guarded by order
+	closed bool    // guarded by order
+	copied *future // the latest copy to the host; guarded by order
 
 	kept keeper
-
-	mu      sync.Mutex // never held while anything is waited for
-	issued  uint64     // number of the latest work that was submitted
-	done    uint64     // work up to this number is known to have ended
-	probed  uint64     // work up to this number is covered by probes that were sent
-	waiting []waiter
-	hazards []*future // work that may still write host memory; see hazarded
-	copied  *future   // the latest copy to the host; guarded by order, not mu
-	leaves  bool      // closed, for readers that hold mu only
+	progress
 }
 
 var _ device.Stream = (*stream)(nil)
-
-// waiter has a function that is called when work up to number has ended.
-type waiter struct {
-	number uint64
-	told   func()
-}
-
-// future is an event in this process that happens once; done is closed then.
-type future struct{ done chan struct{} }
-
-func newFuture() *future { return &future{make(chan struct{})} }
-
-func (f *future) is() bool {
-	select {
-	case <-f.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// pending returns the futures of all that have not happened, in a new slice.
-func pending(all []*future) []*future {
-	return slices.DeleteFunc(slices.Clone(all), (*future).is)
-}
 
 // keeper holds the jobs of a stream that wait to be sent, in order. While running is true, new jobs
 // must queue up behind them, even if they could be sent at once.
@@ -119,14 +83,6 @@ func (s *stream) usable() error {
 	return nil
 }
 
-// number assigns a number to a new piece of work. The caller must hold order.
-func (s *stream) number() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.issued++
-	return s.issued
-}
-
 // submit sends a job at once if it can, and else keeps it for sendKept; it never waits for what j
 // waits for. long says that sending may take a while, so that a goroutine should do it. The caller
 // must hold order.
@@ -170,23 +126,18 @@ func (s *stream) sendKept() {
 	}
 }
 
+// busy says whether new jobs must be kept.
+func (k *keeper) busy() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.running
+}
+
 // drop forgets the kept jobs, because the context has ended.
 func (k *keeper) drop() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.jobs, k.running = nil, false
-}
-
-// happened waits for futures; false if the context ends first.
-func (c *Context) happened(all []*future) bool {
-	for _, f := range all {
-		select {
-		case <-f.done:
-		case <-c.over:
-			return false
-		}
-	}
-	return true
 }
 
 // simple submits work that one message describes.
@@ -215,24 +166,12 @@ func (s *stream) CopyIn(dst uint64, src []byte) error {
 // the bytes.
 func (s *stream) copyTaken(dst uint64, src []byte) error {
 	s.order.Lock()
-	s.kept.mu.Lock()
-	kept := s.kept.running
-	s.kept.mu.Unlock()
+	kept := s.kept.busy()
 	s.order.Unlock()
 	if kept || len(s.hazarded()) > 0 {
-		src = bytes.Clone(src)
-		return s.copyOwn(dst, src)
+		return s.copyOwn(dst, bytes.Clone(src))
 	}
 	return s.copyIn(dst, src, false)
-}
-
-// hazarded returns the work after which this stream may read host memory: copies to the host and
-// functions, of this stream or of streams that it has waited for, that have not ended.
-func (s *stream) hazarded() []*future {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.hazards = pending(s.hazards)
-	return s.hazards
 }
 
 func (s *stream) copyIn(dst uint64, src []byte, long bool) error {
@@ -302,15 +241,6 @@ func (s *stream) CopyOut(dst []byte, src uint64) error {
 	return s.submit(job{send: func() error { return s.fetchPieces(dst, src, there) }}, true)
 }
 
-// hazard records work of this stream that writes host memory. It replaces the earlier hazards: the new
-// one ends after all of them, since it comes later in the stream (see arrival.before, and before in
-// Call).
-func (s *stream) hazard(f *future) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.hazards = []*future{f}
-}
-
 // arrival is a copy to the host that is under way.
 type arrival struct {
 	landed *future
@@ -341,7 +271,7 @@ func (s *stream) fetchPieces(dst []byte, src uint64, there *arrival) error {
 		var leave func()
 		if s.c.bulk.narrow() {
 			n = min(n, narrowPiece)
-			if !s.c.enter() {
+			if !s.c.bulk.enter(s.c.over) {
 				return s.c.ended()
 			}
 			leave = s.c.bulk.leave
@@ -470,15 +400,10 @@ func (s *stream) Call(f func()) error {
 	cookie, first := s.c.hosts.add(func() {
 		// At the lender all earlier work has ended. But this goroutine may run before all answers
 		// of earlier copies were handled: wait until their data have landed here.
-		for _, h := range before {
-			select {
-			case <-h.done:
-			case <-s.c.over:
-				return
-			}
+		if s.c.happened(before) {
+			f()
+			close(returned.done)
 		}
-		f()
-		close(returned.done)
 	})
 	return s.submit(job{send: func() error {
 		if first {
@@ -519,64 +444,19 @@ func (c *Context) runFunction(cookie uint64) {
 
 // --- the end of work ------------------------------------------------------------------
 
-// ended records that work up to number has ended, and calls the waiters' functions, without a lock.
-func (s *stream) ended(number uint64) {
-	s.mu.Lock()
-	s.done = max(s.done, number)
-	var told []func()
-	s.waiting = slices.DeleteFunc(s.waiting, func(w waiter) bool {
-		if w.number <= s.done {
-			told = append(told, w.told)
-		}
-		return w.number <= s.done
-	})
-	s.mu.Unlock()
-	for _, f := range told {
-		f()
-	}
-}
-
-// has says whether work up to number is known to have ended.
-func (s *stream) has(number uint64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.done >= number
-}
-
-// wait arranges that f is called when work up to number is known to have ended; at once if it is.
-func (s *stream) wait(number uint64, f func()) {
-	s.mu.Lock()
-	if s.done < number {
-		s.waiting = append(s.waiting, waiter{number, f})
-		s.mu.Unlock()
-		return
-	}
-	s.mu.Unlock()
-	f()
-}
-
 // probe asks the lender to report the end of all work so far. The channel is closed then.
 func (s *stream) probe() (<-chan struct{}, error) {
-	done := make(chan struct{})
-	return done, s.probeFor(func() { close(done) })
-}
-
-// probeFor arranges that f is called at the end of all work so far.
-func (s *stream) probeFor(f func()) error {
 	s.order.Lock()
 	defer s.order.Unlock()
-	return s.probeHeld(f)
+	done := make(chan struct{})
+	return done, s.probeHeld(func() { close(done) })
 }
 
-// probeHeld is probeFor for callers that hold order. It sends a message only if no earlier probe covers
-// all work. A closed stream was probed by Close, and no longer exists at the lender.
+// probeHeld arranges that f is called at the end of all work so far. It sends a message only if no
+// earlier probe covers all work. A closed stream was probed by Close, and no longer exists at the
+// lender. The caller must hold order.
 func (s *stream) probeHeld(f func()) error {
-	s.mu.Lock()
-	number, asked := s.issued, s.probed >= s.issued
-	if !s.leaves {
-		s.probed = s.issued
-	}
-	s.mu.Unlock()
+	number, asked := s.probing()
 	s.wait(number, f)
 	if asked || s.closed || s.has(number) {
 		return nil
@@ -589,7 +469,7 @@ func (s *stream) probeHeld(f func()) error {
 // answered handles the answer to a probe. It runs in the receiving goroutine.
 func (s *stream) answered(number uint64, a client.Answer) {
 	switch {
-	case a.Err != nil: // the connection is gone; the goroutine of newContext ends the context
+	case a.Err != nil: // the connection is gone; the goroutine of session.begin ends the context
 	case a.Result != curesult.Success:
 		go s.c.failed("work of a stream", a.Result)
 	default:
@@ -605,10 +485,7 @@ func (s *stream) Done() (bool, error) {
 	if err := s.usable(); err != nil {
 		return false, err
 	}
-	s.mu.Lock()
-	number, asked := s.issued, s.probed >= s.issued
-	done := s.done >= s.issued
-	s.mu.Unlock()
+	number, asked, done := s.standing()
 	if done {
 		s.c.fetchPrints()
 		return true, nil
@@ -666,15 +543,6 @@ func (s *stream) Close() error {
 		return err
 	}
 	s.closed = true
-	s.mu.Lock()
-	s.leaves = true
-	s.mu.Unlock()
+	s.leave()
 	return s.submit(job{send: func() error { return s.c.post(&wire.StreamDestroy{Stream: s.id}) }}, false)
-}
-
-// left says whether the stream is closed and all its work has ended, so that the context can forget it.
-func (s *stream) left() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.leaves && s.done >= s.issued
 }

@@ -22,8 +22,6 @@ const stillLarge = `
 119 methods node/worker/worker
 64 methods device/cuda/gpuContext
 55 methods device/cuda/stream
-53 methods device/remote/Context
-41 methods device/remote/stream
 50 fields node/worker/worker
 33 fields device/cuda/gpuContext
 `

@@ -71,7 +71,8 @@ func (w *worker) disown() error {
 	for _, o := range w.orders.next {
 		o.file.Close()
 	}
-	w.orders.next, w.revoked = nil, nil
+	w.orders.next = nil
+	w.ahead.due()
 	if in := w.orders.incoming; in != nil {
 		in.disowned = true
 	}
@@ -262,7 +263,7 @@ func (w *worker) restore(file *os.File, whole bool) error {
 func (w *worker) makeRoom(*clientcore.Op) error {
 	all := w.orders.incoming.By.Allocations()
 	for i, r := range all {
-		err := w.reserve(r)
+		err := w.mover.reserve(r)
 		if err == nil {
 			continue
 		}

@@ -24,6 +24,40 @@
 // ring (waits.go): one of them says that the function has returned, and without it the wait would
 // never end.
 //
+// # Parts
+//
+// The table in operations.go says for each kind of operation which part performs it. The parts in this package
+// are given what they need of the worker, and have no pointer to it:
+//
+//   - contexts: the open contexts, by place (gpu.go has one of them)
+//   - launches: kernels and graphs; spread: what is known of kernels that have ended
+//   - copies: between the program's memory and devices or host copies
+//   - ends: questions about the end of work
+//   - sequence: order between the streams of one context, or of several
+//   - mover: the directory's plans, and room for host copies; ahead: host pages made before they are needed
+//   - hosts: host functions of the program that streams wait for
+//   - reach: the program's memory that kernels access
+//   - commons: memory that several clients have
+//   - devices: the node's devices, opened when they are needed
+//   - passing: reports of GPU time while the loop waits for kernels
+//
+// The fields orders and replay are the loop's notes on what the daemon has ordered and on what the previous
+// worker had handled. What can be understood without all that is a package of its own:
+//
+//   - line: the connection to the daemon, and to the next one
+//   - keeper: the journal by which another worker rebuilds the client
+//   - answers: the program's calls that wait for a device
+//   - told: what the program, its user and the daemon are told
+//   - staging: the program's staging memory, given back in order
+//   - hostcopy: the host copies of memory
+//   - modules, shifts: the modules of a context, and variables at other addresses than the program knows
+//   - pace, turnlock: giving way to others, on devices and on software devices
+//   - kernellimit: kernels that run for too long
+//   - trace: the timeline of a traced program
+//   - clientfile: the files of checkpoints
+//   - sharing: files of memory that is shared, from worker to worker
+//   - ownprocess: the rights of the process
+//
 // The comment of node/clientcore says what happens on grant, revocation, loss and fault. This
 // package knows no policy and no device backend, and of the daemon its messages alone and, if it is
 // lost, the socket at which the next one is found (package line).

@@ -13,8 +13,8 @@ import (
 	"muster/node/worker/keeper"
 )
 
-// ends answers what the program asks about the end of its work: whether it has ended, when it did, and, once it
-// has, that it has. The loop owns it.
+// ends answers the messages that wait for streams and events or ask whether they are done, and those for the
+// time between two events (ReplyAfter, Query, QueryEvent, Elapsed). The loop owns it.
 type ends struct {
 	ctx      context.Context
 	contexts *contexts

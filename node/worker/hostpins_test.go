@@ -57,7 +57,7 @@ func TestLeavingIsPostponed(t *testing.T) {
 			var w *worker
 			c := newClient(t, options{recovers: true, employed: func(s *worker) {
 				w = s
-				w.readying.Store(true) // as if pages were being made all the time
+				w.ahead.making.Store(true) // as if pages were being made all the time
 			}})
 			v := newVectors(c, 1000)
 			v.round(1)

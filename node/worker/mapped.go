@@ -49,8 +49,9 @@ func mapShared(ring, arena *os.File, base uint64, log *slog.Logger) (*wire.Share
 	return shared, err
 }
 
-// reach is the program's memory that kernels can access. A client with such memory cannot be rebuilt: a
-// replay would repeat what kernels did to that memory, and nobody has its former contents.
+// reach serves the messages that map host memory of the program for kernels, or unmap it (MapHost, UnmapHost).
+// A client with such memory cannot be rebuilt: a replay would repeat what kernels did to that memory, and
+// nobody has its former contents.
 type reach struct {
 	shared   *wire.Shared
 	arena    *os.File // of shared

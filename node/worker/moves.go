@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"muster/device"
@@ -78,56 +79,60 @@ func (w *worker) leave(_ *message, o *clientcore.Op) (outcome clientcore.Outcome
 	return outcome
 }
 
-// readyAhead makes the host pages that the client will need when it leaves its device, in the
-// background, and says whether that is under way. It is called while another client waits for the
-// device, or after the client had to leave once.
-func (w *worker) readyAhead() bool {
-	if w.host.InFile() {
+// ahead makes the host pages that the client will need when it leaves its device, in the background, while
+// another client waits for the device, or after the client had to leave once. A revocation that comes
+// meanwhile can be postponed. The loop owns it.
+type ahead struct {
+	ctx         context.Context
+	host        *hostcopy.Memory
+	start       func(f func()) // runs f beside the loop
+	made        func()         // tells the loop that the pages are made
+	allocations func() []vmm.Range
+
+	making  atomic.Bool
+	revoked *control.Revoke // postponed until the pages are made
+}
+
+// begin says whether pages are being made, which it begins if there are any to make.
+func (a *ahead) begin() bool {
+	if a.host.InFile() {
 		return false
 	}
-	if !w.readying.CompareAndSwap(false, true) {
+	if !a.making.CompareAndSwap(false, true) {
 		return true
 	}
-	make := w.host.Ahead(w.core.Allocations())
+	make := a.host.Ahead(a.allocations())
 	if make == nil {
-		w.readying.Store(false)
+		a.making.Store(false)
 		return false
 	}
-	w.others.Go(func() {
-		make(w.ctx)
-		w.readying.Store(false)
-		w.inbox.Put(readied{})
-		w.consumer.Wake()
+	a.start(func() {
+		make(a.ctx)
+		a.making.Store(false)
+		a.made()
 	})
 	return true
 }
 
-// readied tells the loop that readyAhead has ended.
+// readied tells the loop that the pages are made.
 type readied struct{ control.Revoke }
 
-// postpones says whether the worker leaves its device only later, because pages of the host are
+// postpones says whether the client leaves its device only later, because pages of the host are
 // being made for that: kernels of the client run meanwhile, which would otherwise have to wait as
 // long as the client that comes.
-func (w *worker) postpones(m control.Revoke) bool {
-	if w.revoked != nil || w.replay != nil || w.serve.Guest || w.core.HomeDevice() < 0 || !w.readyAhead() {
+func (a *ahead) postpones(m control.Revoke) bool {
+	if a.revoked != nil || !a.begin() {
 		return false
 	}
-	w.revoked = &m
+	a.revoked = &m
 	return true
 }
 
-// leaves hands the core a revocation. One that was postponed is void then.
-func (w *worker) leaves(m control.Revoke) error {
-	w.revoked = nil
-	return w.handle(w.core.Control(w.now(), m))
-}
-
-// leaveNow hands the core a revocation that was postponed.
-func (w *worker) leaveNow() error {
-	if w.revoked == nil {
-		return nil
-	}
-	return w.leaves(*w.revoked)
+// due returns a revocation that was postponed; nil if none was. It is not postponed any more.
+func (a *ahead) due() *control.Revoke {
+	m := a.revoked
+	a.revoked = nil
+	return m
 }
 
 // mover does what a plan of the directory says: it moves memory between devices and the host. It decides
@@ -143,6 +148,27 @@ type mover struct {
 
 	pinned bool            // host copies have been pinned at least once
 	once   clientcore.Time // the part of the last move's time that later moves will not need
+	warned bool            // the log already says that there is no room on the host
+}
+
+// reserve makes sure that an allocation has room in the swap area. The first refusal is logged, so
+// that the administrator hears of it too.
+func (m *mover) reserve(allocation vmm.Range) error {
+	err := m.host.Reserve(allocation)
+	if err != nil && !m.warned {
+		m.warned = true
+		m.log.Warn("an allocation was refused", "error", err)
+	}
+	return err
+}
+
+// giveBack returns room in the swap area.
+func (m *mover) giveBack(o *clientcore.Op) {
+	if o.All {
+		m.host.ReleaseAll()
+	} else {
+		m.host.Release(o.Range)
+	}
 }
 
 // move carries a plan out, and returns how long each device took after its work had ended. It waits for that

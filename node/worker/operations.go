@@ -9,7 +9,6 @@ import (
 	"muster/node/clientcore"
 	"muster/node/journal"
 	"muster/node/worker/trace"
-	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
 	"muster/wire/timeline"
@@ -51,26 +50,28 @@ func init() { // not where it is declared, since some of them carry out others
 		clientcore.HostOut:  {do: onHost(func(w *worker, m *message, o *clientcore.Op) error { return w.copies.fromHost(m, o) }), dropped: wasGiven, recorded: trace.Row{Kind: timeline.OnHost, From: true, Name: "copy out, from the host's copy"}},
 		clientcore.HostCopy: {do: onHost(func(w *worker, _ *message, o *clientcore.Op) error { return w.copies.withinHost(o) }), recorded: trace.Row{Kind: timeline.OnHost, Name: "copy within the host's copy"}},
 		clientcore.HostFill: {do: onHost(func(w *worker, _ *message, o *clientcore.Op) error { return w.copies.fillHost(o) }), recorded: trace.Row{Kind: timeline.OnHost, Name: "fill of the host's copy"}},
-		clientcore.Reserve:  {do: func(w *worker, _ *message, o *clientcore.Op) error { return w.reserve(o.Range) }},
-		clientcore.GiveBack: {do: (*worker).giveBack},
+		clientcore.Reserve:  {do: func(w *worker, _ *message, o *clientcore.Op) error { return w.mover.reserve(o.Range) }},
+		clientcore.GiveBack: {do: always(func(w *worker, o *clientcore.Op) { w.mover.giveBack(o) })},
 
 		clientcore.MapHost:     {do: func(w *worker, _ *message, o *clientcore.Op) error { return w.reach.add(o) }},
 		clientcore.UnmapHost:   {do: always(func(w *worker, o *clientcore.Op) { w.reach.drop(o.Range.Addr) })},
 		clientcore.CloseShared: {do: always(func(w *worker, o *clientcore.Op) { w.commons.close(o.Range.Addr) })},
 
-		clientcore.CopyIn:      {do: copied((*copies).in), recorded: trace.Row{Kind: timeline.CopyIn}},
-		clientcore.CopyOut:     {do: copied((*copies).out), dropped: wasGiven, recorded: trace.Row{Kind: timeline.CopyOut, From: true}},
-		clientcore.Copy:        {do: submitted((*gpu).copy), recorded: trace.Row{Kind: timeline.CopyWithin}},
-		clientcore.Fill:        {do: submitted((*gpu).fill), recorded: trace.Row{Kind: timeline.Fill}},
-		clientcore.Launch:      {do: func(w *worker, m *message, o *clientcore.Op) error { return w.launches.launch(m, o) }, recorded: trace.Row{Kind: timeline.Kernel}},
-		clientcore.RunGraph:    {do: func(w *worker, m *message, o *clientcore.Op) error { return w.launches.runGraph(m, o) }},
-		clientcore.After:       {do: onStream((*worker).after)},
-		clientcore.Record:      {do: submitted((*gpu).record)},
-		clientcore.Wait:        {do: onStream((*worker).waitForEvent)},
-		clientcore.Call:        {do: onStream((*worker).callFunction)},
-		clientcore.WriteWord:   {do: onStream((*worker).writeWord)},
-		clientcore.AwaitWord:   {do: onStream((*worker).awaitWord)},
-		clientcore.Settle:      {do: onStream((*worker).settleStream)},
+		clientcore.CopyIn:    {do: copied((*copies).in), recorded: trace.Row{Kind: timeline.CopyIn}},
+		clientcore.CopyOut:   {do: copied((*copies).out), dropped: wasGiven, recorded: trace.Row{Kind: timeline.CopyOut, From: true}},
+		clientcore.Copy:      {do: submitted((*gpu).copy), recorded: trace.Row{Kind: timeline.CopyWithin}},
+		clientcore.Fill:      {do: submitted((*gpu).fill), recorded: trace.Row{Kind: timeline.Fill}},
+		clientcore.Launch:    {do: func(w *worker, m *message, o *clientcore.Op) error { return w.launches.launch(m, o) }, recorded: trace.Row{Kind: timeline.Kernel}},
+		clientcore.RunGraph:  {do: func(w *worker, m *message, o *clientcore.Op) error { return w.launches.runGraph(m, o) }},
+		clientcore.After:     {do: sequenced((*sequence).after)},
+		clientcore.Record:    {do: submitted((*gpu).record)},
+		clientcore.Wait:      {do: sequenced((*sequence).forEvent)},
+		clientcore.Call:      {do: onStream((*worker).callFunction)},
+		clientcore.WriteWord: {do: submitted((*gpu).writeWord)},
+		clientcore.AwaitWord: {do: onStream(func(w *worker, _ *message, _ *gpu, on device.Stream, o *clientcore.Op) error {
+			return w.hosts.awaitWord(on, o)
+		})},
+		clientcore.Settle:      {do: onStream(func(w *worker, _ *message, _ *gpu, on device.Stream, _ *clientcore.Op) error { return w.settle(on) })},
 		clientcore.Drain:       {do: onGPU(func(w *worker, _ *message, g *gpu, _ *clientcore.Op) error { return w.drain(g) })},
 		clientcore.LeaveStream: {do: onGPU((*worker).leaveStream)},
 		clientcore.CloseEvent:  {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.closeEvent(o.Event) })},
@@ -162,6 +163,13 @@ func copied(do func(c *copies, m *message, g *gpu, on device.Stream, o *clientco
 	})
 }
 
+// sequenced is onStream for what orders streams.
+func sequenced(do func(s *sequence, g *gpu, on device.Stream, o *clientcore.Op) error) perform {
+	return onStream(func(w *worker, _ *message, g *gpu, on device.Stream, o *clientcore.Op) error {
+		return do(&w.sequence, g, on, o)
+	})
+}
+
 // always is how an operation is carried out that never fails.
 func always(do func(w *worker, o *clientcore.Op)) perform {
 	return func(w *worker, _ *message, o *clientcore.Op) error {
@@ -223,28 +231,7 @@ func (w *worker) sayIt(_ *message, o *clientcore.Op) error {
 func (w *worker) watchWaits(_ *message, o *clientcore.Op) error {
 	w.answers.Watch(o.On)
 	if o.On {
-		w.readyAhead()
-	}
-	return nil
-}
-
-// reserve makes sure that an allocation has room in the swap area. The first refusal is logged, so
-// that the administrator hears of it too.
-func (w *worker) reserve(allocation vmm.Range) error {
-	err := w.host.Reserve(allocation)
-	if err != nil && !w.warnedOfRoom {
-		w.warnedOfRoom = true
-		w.log.Warn("an allocation was refused", "error", err)
-	}
-	return err
-}
-
-// giveBack returns room in the swap file.
-func (w *worker) giveBack(_ *message, o *clientcore.Op) error {
-	if o.All {
-		w.host.ReleaseAll()
-	} else {
-		w.host.Release(o.Range)
+		w.ahead.begin()
 	}
 	return nil
 }
@@ -278,28 +265,13 @@ func (g *gpu) record(on device.Stream, o *clientcore.Op) error {
 	return on.Record(e.Event)
 }
 
-// waitForEvent makes a stream wait for an event.
-func (w *worker) waitForEvent(_ *message, g *gpu, on device.Stream, o *clientcore.Op) error {
-	if o.Origin != vmm.Host {
-		return crossings{&w.contexts, &w.answers}.forEvent(g, on, o)
-	}
-	id := o.Event // the function may run on when the loop has given up, and the core uses o again
-	return w.block(func() error {
-		e, err := g.event(id)
-		if err != nil {
-			return err
-		}
-		return on.Wait(e.Event)
-	})
-}
-
 // callFunction makes a stream call a host function of the program.
 func (w *worker) callFunction(_ *message, _ *gpu, on device.Stream, o *clientcore.Op) error {
 	if o.Once {
 		w.keeper.ExposeByUse("a graph of its has conditions, and is under way") // the log has the work of the conditions, but not its order
 		w.keeper.Owe()                                                          // make a base as soon as it is over
 	}
-	return w.call(on, o.Cookie)
+	return w.hosts.call(on, o.Cookie, w.replay.wasHanded(o.Cookie))
 }
 
 func (w *worker) leaveStream(_ *message, g *gpu, o *clientcore.Op) error {
@@ -315,63 +287,15 @@ func (w *worker) settle(on device.Stream) error {
 	return w.blockLong(func() error { return on.Synchronise(w.ctx) })
 }
 
-// settleStream waits until the stream of an operation has done what it was given.
-func (w *worker) settleStream(_ *message, _ *gpu, on device.Stream, _ *clientcore.Op) error {
-	return w.settle(on)
-}
-
-// after makes a stream wait for what another stream of the context was given so far.
-func (w *worker) after(_ *message, g *gpu, on device.Stream, o *clientcore.Op) error {
-	if o.Origin != vmm.Host {
-		return crossings{&w.contexts, &w.answers}.after(g, on, o)
-	}
-	first, err := g.stream(o.Other)
-	if err != nil {
-		return err
-	}
-	return w.block(func() error {
-		if err := first.Record(g.scratch); err != nil {
-			return err
-		}
-		return on.Wait(g.scratch)
-	})
-}
-
 var errNoWords = fmt.Errorf("words in memory that streams write and wait for: %w", device.ErrNotSupported)
 
 // writeWord makes a stream write a word.
-func (w *worker) writeWord(_ *message, _ *gpu, on device.Stream, o *clientcore.Op) error {
-	words := on.Can()
-	if words.WriteWord == nil {
+func (g *gpu) writeWord(on device.Stream, o *clientcore.Op) error {
+	write := on.Can().WriteWord
+	if write == nil {
 		return errNoWords
 	}
-	step := *o
-	return w.block(func() error { return words.WriteWord(step.Range.Addr, int(step.Range.Size), step.Word.Value) })
-}
-
-// awaitWord makes a stream wait for a word, and tells the core when the wait is over. Later work
-// may be what writes the word, so the wait counts as an outstanding host function, and the loop
-// reads ahead.
-func (w *worker) awaitWord(_ *message, _ *gpu, on device.Stream, o *clientcore.Op) error {
-	words := on.Can()
-	if words.WaitWord == nil {
-		return errNoWords
-	}
-	step := *o
-	w.hosts.begin(o.Cookie)
-	err := w.block(func() error {
-		if err := words.WaitWord(step.Range.Addr, int(step.Range.Size), step.Word.Value, step.Word.Compare); err != nil {
-			return err
-		}
-		return on.Call(func() {
-			w.notices.Put(notice{cookie: step.Cookie, word: true})
-			w.consumer.Wake()
-		})
-	})
-	if err != nil {
-		w.hosts.returned(o.Cookie)
-	}
-	return err
+	return write(o.Range.Addr, int(o.Range.Size), o.Word.Value)
 }
 
 // --- questions to the device --------------------------------------------------------

@@ -120,7 +120,7 @@ func (w *worker) commit(_ *message, o *clientcore.Op) error {
 	} else {
 		w.host.Commit()
 		if w.keeper.HasLeft() { // and will leave again: prepare pages for that
-			w.readyAhead()
+			w.ahead.begin()
 		}
 	}
 	if w.unproven { // a base is made when nothing is in flight

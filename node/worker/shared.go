@@ -14,8 +14,9 @@ import (
 	"muster/vmm"
 )
 
-// commons is the client's memory that other clients have at the same time. A client with such memory cannot
-// be rebuilt: a replay could not undo what other clients have written.
+// commons serves the messages about memory that several clients have at the same time (MakeShared, Share,
+// OpenShared, CloseShared). A client with such memory cannot be rebuilt: a replay could not undo what other
+// clients have written.
 type commons struct {
 	contexts *contexts
 	counter  *sharing.Counter

@@ -8,6 +8,7 @@ import (
 	"muster/device"
 	"muster/node/clientcore"
 	"muster/node/worker/answers"
+	"muster/vmm"
 )
 
 // A client whose work is on several devices at once needs order between a stream on one device and
@@ -15,8 +16,8 @@ import (
 // other's events, so a goroutine waits for the event of one context and then opens a gate at which
 // the stream of the other context waits.
 
-// crossings makes streams wait for work in other contexts.
-type crossings struct {
+// sequence makes streams wait for work of other streams, in their own context or another.
+type sequence struct {
 	contexts *contexts
 	answers  *answers.Answers
 }
@@ -41,7 +42,7 @@ func (t *gate) opened() { t.once.Do(func() { close(t.open) }) }
 
 // wait makes what is submitted to a stream from now on wait for an event of another context.
 // It takes over the event, and returns it to that context's spare events once it has happened.
-func (x crossings) wait(g *gpu, on device.Stream, from *gpu, e device.Event) error {
+func (x *sequence) wait(g *gpu, on device.Stream, from *gpu, e device.Event) error {
 	if done, err := e.Done(); done || err != nil {
 		from.GiveBack(e)
 		return err
@@ -101,8 +102,20 @@ func (g *gpu) openGates() {
 	}
 }
 
-// after makes a stream wait for what a stream of another context was given so far.
-func (x crossings) after(g *gpu, on device.Stream, o *clientcore.Op) error {
+// after makes a stream wait for what another stream was given so far.
+func (x *sequence) after(g *gpu, on device.Stream, o *clientcore.Op) error {
+	if o.Origin == vmm.Host {
+		first, err := g.stream(o.Other)
+		if err != nil {
+			return err
+		}
+		return x.answers.Block(func() error {
+			if err := first.Record(g.scratch); err != nil {
+				return err
+			}
+			return on.Wait(g.scratch)
+		})
+	}
 	from, err := x.contexts.at(o.Origin)
 	if err != nil {
 		return err
@@ -114,10 +127,20 @@ func (x crossings) after(g *gpu, on device.Stream, o *clientcore.Op) error {
 	return x.record(g, on, from, first)
 }
 
-// forEvent makes a stream wait for the present record of an event in another context. The
+// forEvent makes a stream wait for the present record of an event. If that is in another context, the
 // program may record the event again, so the goroutine must not wait for the event itself: an idle
 // stream of that context waits for it, and wait waits for an event behind that.
-func (x crossings) forEvent(g *gpu, on device.Stream, o *clientcore.Op) error {
+func (x *sequence) forEvent(g *gpu, on device.Stream, o *clientcore.Op) error {
+	if o.Origin == vmm.Host {
+		id := o.Event // the function may run on when the loop has given up, and the core uses o again
+		return x.answers.Block(func() error {
+			e, err := g.event(id)
+			if err != nil {
+				return err
+			}
+			return on.Wait(e.Event)
+		})
+	}
 	from, err := x.contexts.at(o.Origin)
 	if err != nil {
 		return err
@@ -139,7 +162,7 @@ func (x crossings) forEvent(g *gpu, on device.Stream, o *clientcore.Op) error {
 	return x.record(g, on, from, relay)
 }
 
-func (x crossings) record(g *gpu, on device.Stream, from *gpu, first device.Stream) error {
+func (x *sequence) record(g *gpu, on device.Stream, from *gpu, first device.Stream) error {
 	e, err := from.Spare()
 	if err != nil {
 		return err

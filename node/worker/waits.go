@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -13,6 +14,7 @@ import (
 	"muster/internal/spin"
 	"muster/node/clientcore"
 	"muster/wire"
+	"muster/wire/control"
 )
 
 // block runs f, which may block on the device. While streams wait for host functions of the
@@ -113,6 +115,10 @@ func (w *worker) putBack(h wire.Header, body []byte) error {
 
 // hosts are the host functions of the program that streams wait for.
 type hosts struct {
+	ctx   context.Context
+	block func(f func() error) error // runs what may wait for a device
+	tell  func(n notice)             // tells the loop that a stream is there
+
 	mu      sync.Mutex
 	running map[uint64]*hosting // by cookie
 	count   atomic.Int32        // of running; read without the lock
@@ -185,20 +191,18 @@ func (h *hosting) end() {
 // sends a notice to the loop, which gives the function to the program; returned then lets the
 // stream go on. Where the stream cannot be held, a thread of the device's waits for that, and with it
 // all that this thread does for other streams.
-func (w *worker) call(on device.Stream, cookie uint64) error {
-	done := w.hosts.begin(cookie)
-	handed := w.replay.wasHanded(cookie) // the previous worker gave it to the program, which is running it
-	tell := func() {
-		w.notices.Put(notice{cookie: cookie})
-		w.consumer.Wake()
-	}
+//
+// If the function was handed out, the previous worker gave it to the program, which is running it.
+func (t *hosts) call(on device.Stream, cookie uint64, handed bool) error {
+	done := t.begin(cookie)
+	tell := func() { t.tell(notice{cookie: cookie}) }
 	await := func() {
 		select {
 		case <-done:
-		case <-w.ctx.Done():
+		case <-t.ctx.Done():
 		}
 	}
-	err := w.block(func() error {
+	err := t.block(func() error {
 		hold := on.Can().Hold
 		if hold == nil {
 			return on.Call(func() {
@@ -213,20 +217,42 @@ func (w *worker) call(on device.Stream, cookie uint64) error {
 				return err
 			}
 		}
-		if hold(func(release func()) { w.hosts.releases(cookie, release) }) == nil {
+		if hold(func(release func()) { t.releases(cookie, release) }) == nil {
 			return nil
 		}
 		return on.Call(await) // which also tells why, if the context has ended
 	})
 	if err != nil {
-		w.hosts.returned(cookie)
+		t.returned(cookie)
 	}
 	return err
 }
 
-// notice tells the loop of a fault.
+// awaitWord makes a stream wait for a word, and tells the core when the wait is over. Later work
+// may be what writes the word, so the wait counts as an outstanding host function, and the loop
+// reads ahead.
+func (t *hosts) awaitWord(on device.Stream, o *clientcore.Op) error {
+	words := on.Can()
+	if words.WaitWord == nil {
+		return errNoWords
+	}
+	step := *o
+	t.begin(o.Cookie)
+	err := t.block(func() error {
+		if err := words.WaitWord(step.Range.Addr, int(step.Range.Size), step.Word.Value, step.Word.Compare); err != nil {
+			return err
+		}
+		return on.Call(func() { t.tell(notice{cookie: step.Cookie, word: true}) })
+	})
+	if err != nil {
+		t.returned(o.Cookie)
+	}
+	return err
+}
+
+// notice tells the loop something. Of many faults it is not told: it will find them by itself.
 func (w *worker) notice(n notice) {
-	if w.notices.Len() < manyNotices { // otherwise the loop will find the fault by itself
+	if n.cookie != 0 || w.notices.Len() < manyNotices {
 		w.notices.Put(n)
 	}
 	w.consumer.Wake()
@@ -238,6 +264,9 @@ func (w *worker) notice(n notice) {
 // The loop takes along what the core would report (clientcore.Passage), for the timer's goroutine to
 // report meanwhile, and hands it back when it goes on: only the loop calls the core.
 type passing struct {
+	say func(m control.ToDaemon)
+	now func() clientcore.Time
+
 	mu    sync.Mutex
 	waits bool // the loop is blocked
 	takes clientcore.Passage
@@ -252,34 +281,42 @@ func (w *worker) blockLong(f func() error) error {
 	if !w.core.Working() || w.replay != nil || w.hosts.outstanding() > 0 { // block itself reports while it reads ahead
 		return w.block(f)
 	}
-	p := &w.passing
-	p.mu.Lock()
-	p.waits, p.takes = true, w.core.Passage()
-	if p.timer == nil {
-		p.timer = time.AfterFunc(tellPassing, w.passed)
-	} else {
-		p.timer.Reset(tellPassing)
-	}
-	p.mu.Unlock()
+	w.passing.begin(w.core.Passage())
 	err := w.block(f)
-	p.mu.Lock()
-	p.waits = false
-	p.timer.Stop()
-	p.mu.Unlock()
-	w.core.Passed(&p.takes)
+	w.core.Passed(w.passing.end())
 	return err
 }
 
-// passed reports the GPU time so far. The timer calls it, in a goroutine beside the loop.
-func (w *worker) passed() {
-	p := &w.passing
+// begin starts the reports.
+func (p *passing) begin(takes clientcore.Passage) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waits, p.takes = true, takes
+	if p.timer == nil {
+		p.timer = time.AfterFunc(tellPassing, p.report)
+	} else {
+		p.timer.Reset(tellPassing)
+	}
+}
+
+// end ends the reports, and returns what is to be handed back to the core.
+func (p *passing) end() *clientcore.Passage {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waits = false
+	p.timer.Stop()
+	return &p.takes
+}
+
+// report reports the GPU time so far. The timer calls it, in a goroutine beside the loop.
+func (p *passing) report() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.waits {
 		return
 	}
-	for _, m := range p.takes.Tell(w.now()) {
-		w.line.Say(m)
+	for _, m := range p.takes.Tell(p.now()) {
+		p.say(m)
 	}
 	p.timer.Reset(tellPassing)
 }

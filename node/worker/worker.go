@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -39,15 +38,14 @@ import (
 )
 
 // Open opens a device. The worker processes that share a software device use lock to run their
-// kernels one at a time (Turns).
+// kernels one at a time (package turnlock).
 type Open func(c control.DeviceConfig, lock *os.File) (device.Device, error)
 
 // chunk is the unit of memory that moves between places.
 const chunk = hostcopy.Chunk
 
-// worker serves one client. The loop (run) owns its fields, except for atomics, values with a lock
-// of their own, and the fields that the goroutine of receive owns: control, and what the next
-// daemon needs.
+// worker serves one client. The loop (run) owns its fields, except for atomics and values with a lock
+// of their own; receive uses line, inbox and neighbours.
 type worker struct {
 	log     *slog.Logger
 	line    *line.Line                     // to the daemon
@@ -84,31 +82,28 @@ type worker struct {
 	stop   context.CancelFunc
 	others sync.WaitGroup // all goroutines beside the loop
 
-	host         *hostcopy.Memory
-	mover        mover
-	launches     launches
-	ends         ends
-	warnedOfRoom bool    // the log already says that the disk is full
-	reach        reach   // the program's memory that kernels reach
-	commons      commons // memory shared with other clients
-	contexts     contexts
-	answers      answers.Answers
-	hosts        hosts
-	copies       copies
-	checking     bool // some open device checks the memory accesses of kernels
-	staging      *staging.Staging
-	told         *told.Told
-	passing      passing
-	pace         *pace.Pacer // nil: this client never makes way for others
+	host     *hostcopy.Memory
+	mover    mover
+	ahead    ahead
+	launches launches
+	ends     ends
+	reach    reach   // the program's memory that kernels reach
+	commons  commons // memory shared with other clients
+	contexts contexts
+	answers  answers.Answers
+	hosts    hosts
+	sequence sequence
+	copies   copies
+	checking bool // some open device checks the memory accesses of kernels
+	staging  *staging.Staging
+	told     *told.Told
+	passing  passing
+	pace     *pace.Pacer // nil: this client never makes way for others
 
 	timeline   *trace.Recorder // nil: no timeline was asked for
 	neighbours trace.Neighbours
 	wasTraced  bool // the previous worker had a recorder
 	rebuilt    trace.Rebuilt
-
-	// readying is set while a goroutine prepares pages of host memory.
-	readying atomic.Bool
-	revoked  *control.Revoke // postponed until that has ended
 }
 
 // notice is what a goroutine beside the loop reports to the loop: a host function that is due, a
@@ -308,6 +303,9 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		do: func(m *message, o *clientcore.Op) error { return operations[o.Kind].do(w, m, o) },
 	}
 	w.saved = clientfile.Client{Shared: shared, Consumer: w.consumer, Host: w.host, Told: w.told, Files: w.files, Arena: arena}
+	w.passing = passing{say: w.line.Say, now: w.now}
+	w.hosts = hosts{ctx: w.ctx, block: w.block, tell: w.notice}
+	w.sequence = sequence{&w.contexts, &w.answers}
 	w.ends = ends{
 		ctx: w.ctx, contexts: &w.contexts, answers: &w.answers, keeper: w.keeper, copies: &w.copies, settle: w.settle, drainAll: w.drainAll,
 		replay: func() *replay { return w.replay },
@@ -316,6 +314,10 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		},
 	}
 	w.mover = mover{ctx: w.ctx, contexts: &w.contexts, host: w.host, block: w.block, drain: w.drain, now: w.now, log: log}
+	w.ahead = ahead{ctx: w.ctx, host: w.host, start: w.others.Go, made: func() {
+		w.inbox.Put(readied{})
+		w.consumer.Wake()
+	}, allocations: func() []vmm.Range { return w.core.Allocations() }}
 	w.reach = reach{shared: shared, arena: files[1], contexts: &w.contexts, keeper: w.keeper, block: w.block, log: log, tries: serve.Tries}
 	w.commons = commons{contexts: &w.contexts, counter: sharing.New(w.ctx, serve.Owner, heard), keeper: w.keeper, log: log}
 	if serve.Resume && (w.keeper == nil || !w.keeper.Journal().Fresh()) { // a fresh journal means that no message was read from the ring: start as new
@@ -346,7 +348,7 @@ func (w *worker) run() error {
 	}
 	w.others.Go(w.receive)
 	return w.end(wire.Guard(func() error {
-		if err := w.prepare(); err != nil {
+		if err := w.catchUp(); err != nil {
 			return err
 		}
 		for {
@@ -357,9 +359,9 @@ func (w *worker) run() error {
 	}))
 }
 
-// prepare replays the journal of the previous worker, if there is one; otherwise it makes the first
+// catchUp replays the journal of the previous worker, if there is one; otherwise it makes the first
 // base, which begins the journal. It must finish before the first message is read from the ring.
-func (w *worker) prepare() error {
+func (w *worker) catchUp() error {
 	switch {
 	case w.replay != nil:
 		return w.replayAll()
@@ -775,15 +777,19 @@ func (w *worker) heard(m control.ToWorker) error {
 		w.devices.lost(m.Device)
 		return w.lostDevice(m)
 	case readied:
-		return w.leaveNow()
+		if m := w.ahead.due(); m != nil {
+			return w.handle(w.core.Control(w.now(), *m))
+		}
+		return nil
 	case control.Revoke:
-		if w.postpones(m) {
+		if w.replay == nil && !w.serve.Guest && w.core.HomeDevice() >= 0 && w.ahead.postpones(m) {
 			return nil
 		}
-		return w.leaves(m)
+		w.ahead.due() // one that was postponed is void
+		return w.handle(w.core.Control(w.now(), m))
 	case control.Grant:
 		if m.Lease != w.core.Standing().Lease {
-			w.revoked = nil // it was of the lease before, which the client has given back by itself
+			w.ahead.due() // void: it was of the lease before, which the client has given back by itself
 		}
 		return w.handle(w.core.Control(w.now(), m))
 	case control.Deny, control.Committed, control.GrantFurther, control.DenyFurther, control.RevokeFurther, control.Beside:

@@ -1,7 +1,7 @@
 // Package answers answers the program's calls that wait for the device: at once where the work has ended, or
 // from a goroutine that waits for its end, so that the worker's loop goes on. It keeps answers in an order from
 // which the program may conclude what has ended, and lets none succeed that a fault on another device spoils.
-// It knows neither the core nor contexts.
+// It calls neither the core nor contexts.
 package answers
 
 import (

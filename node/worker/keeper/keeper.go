@@ -5,8 +5,8 @@
 // the ring, in the log or in the base. To rebuild, a worker restores the base and handles the log
 // again.
 //
-// The package decides what of a message the log must have, and when a base is worth its cost. It does not
-// know what a base is made of, nor how a client is rebuilt.
+// The package decides what of a message the log must have, and when a base is worth its cost. The sections
+// of a base are bytes to it, and it does not know how a client is rebuilt.
 package keeper
 
 import (

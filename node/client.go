@@ -181,7 +181,7 @@ type account struct {
 	counters  tally.Counters
 	memoryNow control.Stats // allocated, resident, swapped
 	peak      uint64        // the most that it was seen to have allocated
-	fault     string        // why what it ran ended the last time before its time; "": it did not
+	fault     string        // why its last kernel or worker ended early; "": none did
 }
 
 // --- from its coming to its end ---------------------------------------------------
@@ -214,14 +214,14 @@ func (d *daemon) admit(c *client) error {
 			d.tally.Refused++
 			return
 		}
-		c.id, c.since = d.core.NewNumber(), d.loop.Now()
+		c.id, c.since = d.dispatcher.NewNumber(), d.loop.Now()
 		d.clients[c.id] = c
 		if c.carries == nil {
 			d.quota.perUser[name]++
 		}
 		d.sharing.Join(d.loop.Now(), fate.Client(c.id), c.peer.User.UID)
 		d.loans.carried(c)
-		d.core.Step(vgpu.Attach{Client: c.id, User: c.peer.User.Name, Weight: c.weight, Priority: c.priority(), Grant: vgpu.GrantID(c.under.Id()), Share: c.under.Share, Further: c.carries != nil})
+		d.dispatcher.Step(vgpu.Attach{Client: c.id, User: c.peer.User.Name, Weight: c.weight, Priority: c.priority(), Grant: vgpu.GrantID(c.under.Id()), Share: c.under.Share, Further: c.carries != nil})
 		d.log.Info("attached", "client", c.id, "user", c.peer.User.Name, "pid", c.peer.PID, "program", c.program, "device", c.ordinal, "memory", c.memory)
 	})
 	if !asked {
@@ -240,7 +240,7 @@ func (d *daemon) assign(c *client, w *workers.Process, shared *wire.Shared, told
 		return false
 	}
 	c.worker, c.shared = w, shared
-	d.users.catchUp(c, told)
+	d.programs.catchUp(c, told)
 	c.pinged, c.ponged = workers.FirstPing, workers.FirstPing
 	go func() {
 		d.listenTo(c, w)
@@ -336,7 +336,7 @@ func (d *daemon) forget(c *client) {
 	if c.isGuest() && c.carries == nil {
 		d.pictures.guestLeaves(c, used.Kernels)
 	}
-	d.core.Step(vgpu.Detach{Client: c.id})
+	d.dispatcher.Step(vgpu.Detach{Client: c.id})
 	d.quota.commit(c, 0)
 	if c.shared != nil {
 		c.shared.Unmap()

@@ -154,7 +154,7 @@ func (p *pictures) pictureLent(s *status.Node) {
 		if !c.isGuest() || c.carries != nil {
 			continue
 		}
-		v, _ := p.core.Client(c.id)
+		v, _ := p.dispatcher.Client(c.id)
 		to := c.lentTo()
 		l, was := now[to], done[to]
 		l.Clients++

@@ -72,7 +72,7 @@ func (h *health) problems() []status.Problem {
 		if h.loop.Draining() {
 			add("node", refusal.ErrShuttingDown)
 		}
-		for i, v := range h.core.View().Devices {
+		for i, v := range h.dispatcher.View().Devices {
 			if v.State == vgpu.DeviceLost {
 				add(fmt.Sprintf("device %d", i), errors.New("it is lost"))
 			}

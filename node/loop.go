@@ -13,7 +13,7 @@ import (
 
 // What comes to the loop, and which part handles it: alarms; what the dispatcher decides (Decided, Perform,
 // Performed); what workers say (message). What people ask is in package requests, what connections bring in
-// connection.go, and how clients come and go in client.go.
+// entrance.go, and how clients come and go in client.go.
 
 // run runs the loop. What happens comes from the goroutines that serve connections, workers and devices.
 func (d *daemon) run() {
@@ -24,7 +24,7 @@ func (d *daemon) run() {
 // alarms are what the loop does when it is time.
 func (d *daemon) alarms(tendSpares func()) []loop.Alarm {
 	return []loop.Alarm{
-		{Next: d.core.Next, Ring: func() { d.core.Step(vgpu.Tick{}) }},
+		{Next: d.dispatcher.Next, Ring: func() { d.dispatcher.Step(vgpu.Tick{}) }},
 		{Next: d.rebuilder.nextBeat, Ring: d.rebuilder.checkWorkers},
 		{Next: d.parking.next, Ring: d.parking.tell},
 		{Next: d.nextExpiry, Ring: d.grants.Expire},
@@ -71,39 +71,39 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		}
 		c.pinned = c.guest.pins(vgpu.DeviceID(m.Pinned))
 		d.staff.spareUsed(c, func() {
-			d.core.Step(vgpu.Want{Client: c.id, Need: c.needs(m.Memory), Estimate: m.Estimate, Pinned: c.pinned})
+			d.dispatcher.Step(vgpu.Want{Client: c.id, Need: c.needs(m.Memory), Estimate: m.Estimate, Pinned: c.pinned})
 			d.loans.carriesInVain(c)
 		})
 	case control.Forgone:
 		d.staff.leaveSpare(c)
 	case control.Grow:
-		d.core.Step(vgpu.Grow{Client: c.id, Need: m.Memory})
+		d.dispatcher.Step(vgpu.Grow{Client: c.id, Need: m.Memory})
 		d.loans.growsInVain(c)
 	case control.Released:
 		if m.Lease < c.lease { // the worker sent it before it received a newer grant
 			return
 		}
 		c.device = vgpu.AnyDevice
-		d.core.Step(vgpu.Released{Client: c.id, Keeps: m.Keeps, Took: m.Took})
+		d.dispatcher.Step(vgpu.Released{Client: c.id, Keeps: m.Keeps, Took: m.Took})
 	case control.Began:
 		if m.Lease == c.lease { // else the worker sent it before it heard that the lease is lost
-			d.core.Step(vgpu.Began{Client: c.id, Took: m.Took})
+			d.dispatcher.Step(vgpu.Began{Client: c.id, Took: m.Took})
 		}
 	case control.Freed:
 		if m.Lease == c.lease {
-			d.core.Step(vgpu.Freed{Client: c.id, Left: m.Left})
+			d.dispatcher.Step(vgpu.Freed{Client: c.id, Left: m.Left})
 		}
 	case control.Busy:
-		d.core.Step(vgpu.Busy{Client: c.id})
+		d.dispatcher.Step(vgpu.Busy{Client: c.id})
 	case control.Idle:
-		d.core.Step(vgpu.Idle{Client: c.id, For: m.For})
+		d.dispatcher.Step(vgpu.Idle{Client: c.id, For: m.For})
 	case control.SyncPoint:
-		d.core.Step(vgpu.SyncPoint{Client: c.id})
+		d.dispatcher.Step(vgpu.SyncPoint{Client: c.id})
 	case control.Ran:
 		c.told = tally.Plus(c.told, vgpu.Usage{Kernels: uint64(m.Kernels), GPUTime: m.Busy})
 		c.ranHome(vgpu.Usage{Kernels: uint64(m.Kernels), GPUTime: m.Busy})
 		c.used(c.home, now, m.Kernels, m.Queued, m.Busy)
-		d.core.Step(vgpu.Ran{Client: c.id, Kernels: m.Kernels, Busy: m.Busy})
+		d.dispatcher.Step(vgpu.Ran{Client: c.id, Kernels: m.Kernels, Busy: m.Busy})
 		d.loads.tellBeside(c)
 	case control.Failed:
 		if m.Lease < c.lease {
@@ -112,7 +112,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		d.faults.faultTold(c, c.device)
 		c.device = vgpu.AnyDevice
 		d.failed(c, m.Reason)
-		d.core.Step(vgpu.Faulted{Client: c.id})
+		d.dispatcher.Step(vgpu.Faulted{Client: c.id})
 	case control.Commit:
 		granted, why := d.quota.commit(c, m.Bytes)
 		if granted {

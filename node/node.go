@@ -6,13 +6,14 @@
 // clients. No lock protects that state: every other goroutine reaches it by handing the
 // loop a function, with Do (does not wait) or Ask (waits until it has run). A function
 // that the loop runs must therefore never wait, least of all with Ask for the loop
-// itself. The daemon is a table of its parts (parts), each of which has its own state and is given
-// the few others that it needs. It opens no contexts and sees none of the programs' data: those go
-// through memory that program and worker share. It knows no job policy.
+// itself. The daemon is a table of its parts (parts). What a part keeps is what belongs to no client;
+// what it knows of one is a struct in client (client.go), and all parts see all clients (common). The
+// daemon opens no contexts and sees none of the programs' data: those go through memory that program
+// and worker share. It knows no job policy.
 //
 // Devices come and go (package stock). The devices that the node has now are an immutable
 // value, the inventory, which the loop replaces and any goroutine may read; so is the
-// configuration, which can be read again (reload.go). The requests that people and
+// configuration, which can be read again (reloads.go). The requests that people and
 // commands make on the socket are answered by package requests.
 //
 // A new connection must say within Connections.Greet what it wants. It is either a
@@ -109,16 +110,16 @@ type Options struct {
 
 // common is what most parts of the daemon use.
 type common struct {
-	loop     *loop.Loop
-	core     *dispatch.Dispatcher
-	stock    *stock.Stock
-	clients  map[vgpu.ClientID]*client // all that there are; the loop's
-	settings *settings.Live
-	cfg      *settings.Config // as at the start; read only settings from it that cannot change
-	log      *slog.Logger
+	loop       *loop.Loop
+	dispatcher *dispatch.Dispatcher
+	stock      *stock.Stock
+	clients    map[vgpu.ClientID]*client // all that there are; the loop's
+	settings   *settings.Live
+	cfg        *settings.Config // as at the start; read only settings from it that cannot change
+	log        *slog.Logger
 }
 
-// daemon is a running node. Its parts are the loop's, each with its own state, save where they say so.
+// daemon is a running node. Its parts are the loop's, save where they say so.
 type daemon struct {
 	common
 	opts       Options
@@ -134,14 +135,15 @@ type daemon struct {
 	parts
 }
 
-// parts are what the daemon is made of, beside its devices and its dispatcher.
+// parts are what the daemon is made of, beside its devices and its dispatcher. Each that is not a package
+// is in the file of its name; parking and traces are in notices.go.
 type parts struct {
 	entrance  entrance         // connections come in
 	terms     terms            // what programs are shown, and may have
 	quota     quota            // the swap area
 	staff     staff            // workers for clients
 	spares    *spares.Spares   // workers that wait with a context
-	users     users            // what devices that come and go are to clients
+	programs  programs         // what devices that come and go are to clients
 	rebuilder rebuilder        // clients whose workers end
 	loans     loans            // further devices of clients
 	loads     loads            // how busy devices are with whom
@@ -254,7 +256,7 @@ func (d *daemon) begin() error {
 		return err
 	}
 	if d.recording, err = recording.Start(d.cfg.Record, vgpu.Header{
-		Muster: d.opts.Version, Node: d.cfg.Name, Started: d.loop.Start().UTC().Format(time.RFC3339Nano), Config: d.core.Config(),
+		Muster: d.opts.Version, Node: d.cfg.Name, Started: d.loop.Start().UTC().Format(time.RFC3339Nano), Config: d.dispatcher.Config(),
 	}, d.log); err != nil {
 		d.stock.CloseLocks()
 		return fmt.Errorf("recording: %w", err)
@@ -264,7 +266,7 @@ func (d *daemon) begin() error {
 		d.stock.CloseLocks()
 		return err
 	}
-	d.core.Record(d.recording.Add)
+	d.dispatcher.Record(d.recording.Add)
 	d.precedence.open(&left, d.log)
 	d.staff.pool = workers.NewPool(d.opts.WorkerCommand, d.staff.bounds, d.cfg.Warm, numbers, d.log)
 	d.adoption.takeAll(&left)
@@ -345,8 +347,8 @@ func (d *daemon) equip(left *survival.Left) error {
 	if err != nil {
 		return err
 	}
-	d.core = dispatch.New(core, d.loop, d)
-	d.stock = stock.New(has, d.loop, d.core, &d.users, stock.Options{
+	d.dispatcher = dispatch.New(core, d.loop, d)
+	d.stock = stock.New(has, d.loop, d.dispatcher, &d.programs, stock.Options{
 		Open: d.opts.Open, Lock: d.keeper.DeviceLock, Slots: func() int { return d.settings.Load().VGPUs }, Closing: d.ending.closing.Load, Log: d.log,
 		Probe: func(c control.DeviceConfig, lock *os.File) (control.Probed, error) {
 			return d.staff.pool.Probe(c, lock)
@@ -362,13 +364,13 @@ func (d *daemon) equip(left *survival.Left) error {
 // assemble makes the daemon's parts. Those that it refers to may still be empty.
 func (d *daemon) assemble() (err error) {
 	d.ending.common = d.common
-	d.grants = grants.NewBook(grants.Node{Dispatcher: d.core, Now: d.loop.Clock, Save: d.files.saveNode, End: d.endGranted, Log: d.log})
+	d.grants = grants.NewBook(grants.Node{Dispatcher: d.dispatcher, Now: d.loop.Clock, Save: d.files.saveNode, End: d.endGranted, Log: d.log})
 	d.spares = d.staff.newSpares(d.common, d.rights.Own.Name)
 	d.lenders = lending.NewLenders(d.loop.Do, d.opts.Open, d.loop.Now, maxMissed)
 	d.lending, err = lending.New(d.cfg, d.loop, &d.borrowing, struct {
 		*stock.Stock
 		*dispatch.Dispatcher
-	}{d.stock, d.core}, lending.Options{
+	}{d.stock, d.dispatcher}, lending.Options{
 		Dial: d.opts.DialPeer, Peers: d.opts.Peers, Authority: d.opts.Authority, Revoked: d.opts.Revoked, Log: d.log,
 	})
 	if err != nil {
@@ -382,7 +384,7 @@ func (d *daemon) assemble() (err error) {
 		common: c, opts: &d.opts, rights: d.rights, terms: &d.terms, spares: d.spares, sharing: d.sharing, faults: &d.faults, files: &d.files,
 		precedence: &d.precedence, keeper: d.keeper, mayRebuild: d.rebuilder.mayRebuild,
 	}
-	d.users = users{common: c, files: &d.files, staff: &d.staff}
+	d.programs = programs{common: c, files: &d.files, staff: &d.staff}
 	d.rebuilder = rebuilder{
 		common: c, heart: newHeartbeat(d.cfg.WorkerTimeout), staff: &d.staff, loans: &d.loans, loads: &d.loads, keeper: d.keeper,
 		awaitAnother: d.borrowing.awaitAnother, checkLenders: d.borrowing.checkLenders, accompany: d.entrance.accompany, assign: d.assign, forget: d.forget, end: d.end,
@@ -410,7 +412,7 @@ func (d *daemon) assemble() (err error) {
 		revivable: d.terms.revivable, provide: d.entrance.provide, entrust: d.adoption.entrust, accompany: d.entrance.accompany, end: d.end,
 	}
 	d.desk = requests.New(requests.Options{
-		Rights: d.rights, Node: d.cfg.Name, Loop: d.loop, Core: d.core, Stock: d.stock, Grants: d.grants, Clients: &d.pictures, Services: d.opts.Services,
+		Rights: d.rights, Node: d.cfg.Name, Loop: d.loop, Dispatcher: d.dispatcher, Stock: d.stock, Grants: d.grants, Clients: &d.pictures, Services: d.opts.Services,
 		Handlers: map[string]requests.Handler{
 			"status": requests.Read(d.pictures.answerStatus), "monitor": requests.Read(d.terms.answerMonitor), "peer": requests.Read(d.borrowing.answerPeer),
 			"stop": d.ending.answerStop, "adopt": d.adoption.answerAdopt,

@@ -23,7 +23,7 @@ const parkedTime = time.Second
 
 // next is when the daemon next looks at parked clients, if there are any.
 func (p *parking) next() (at time.Duration, any bool) {
-	if p.core.Parked() == 0 {
+	if p.dispatcher.Parked() == 0 {
 		return 0, false
 	}
 	return p.look + parkedTime, true
@@ -38,7 +38,7 @@ func (p *parking) tell() {
 	}
 	p.look = now
 	for _, c := range p.clients {
-		v, _ := p.core.Client(c.id)
+		v, _ := p.dispatcher.Client(c.id)
 		switch {
 		case !v.Parked:
 			c.seenParked, c.toldParked = false, false
@@ -56,12 +56,12 @@ func (p *parking) why(c *client) string {
 	if g := c.under.Granted; g != nil && g.Limit == 0 {
 		return "the job is suspended; the program waits until it goes on"
 	}
-	for _, v := range p.core.View().Devices {
+	for _, v := range p.dispatcher.View().Devices {
 		if c.under.Granted == nil && v.State == vgpu.DeviceUp && v.Granted > 0 {
 			return "every device of the node that could hold the program is granted to jobs, drained or lost; the program waits until one is free (muster grant list, muster device list)"
 		}
 	}
-	for _, v := range p.core.View().Devices {
+	for _, v := range p.dispatcher.View().Devices {
 		if v.State != vgpu.DeviceDrained && v.State != vgpu.DeviceDraining && v.State != vgpu.DeviceRemoved {
 			return "every device of the node that could hold the program is drained or lost; the program waits until one is back (muster device list shows them)"
 		}

@@ -240,7 +240,7 @@ func joins(t *testing.T, d *daemon) *program {
 // freeOn is what the dispatcher may give of the device.
 func freeOn(d *daemon) (free uint64) {
 	d.loop.Ask(func() {
-		v, _ := d.core.Device(0)
+		v, _ := d.dispatcher.Device(0)
 		free = v.Free
 	})
 	return free
@@ -312,7 +312,7 @@ func TestAContextCountsUntilItIsClosed(t *testing.T) {
 			}
 			eventually(t, "the other waits for the memory", func() (is bool) {
 				d.loop.Ask(func() {
-					v, _ := d.core.Client(vgpu.ClientID(second.attached.Client))
+					v, _ := d.dispatcher.Client(vgpu.ClientID(second.attached.Client))
 					is = v.Growing
 				})
 				return is || len(grows) > 0

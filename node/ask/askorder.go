@@ -15,7 +15,7 @@ import (
 	"muster/wire"
 )
 
-// Conversation is the asking side of a talk with the daemon about an order (order.go).
+// Conversation is the asking side of a talk with the daemon about an order (orders.go).
 type Conversation struct {
 	Conn   *net.UnixConn
 	Socket string

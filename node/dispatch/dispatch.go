@@ -21,7 +21,8 @@ type Node interface {
 	Performed()
 }
 
-// Dispatcher is the node's. Only the loop uses it; what it has of vgpu.Core are questions.
+// Dispatcher is the node's. Only the loop uses it. Of the embedded vgpu.Core use only methods that ask:
+// Step replaces Core's.
 type Dispatcher struct {
 	*vgpu.Core
 	loop       *loop.Loop

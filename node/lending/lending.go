@@ -48,7 +48,7 @@ type Devices interface {
 	State(vgpu.DeviceID) vgpu.DeviceState
 }
 
-// Node is the node that borrows and lends. The loop asks it.
+// Node is the node that borrows and lends. Only the loop calls these.
 type Node interface {
 	Look() Look
 	// Loads is what others than a node's own programs do on the devices that are lent to it.

@@ -35,7 +35,7 @@ func (d *Desk) onDevice(who socket.Peer, line []byte, mayForce bool, do func(id 
 	}
 	var changed status.Changed
 	err := d.Loop.Try(func() error {
-		id, err := d.Stock.Load().Find(r.Device, d.Core.State)
+		id, err := d.Stock.Load().Find(r.Device, d.Dispatcher.State)
 		if err == nil {
 			err = do(id, r.Force)
 		}
@@ -69,7 +69,7 @@ func (d *Desk) answerResume(who socket.Peer, line []byte) (any, error) {
 	var again *inventory.Device
 	number := stock.AnyNumber
 	reply, err := d.onDevice(who, line, false, func(id vgpu.DeviceID, _ bool) error {
-		if state := d.Core.State(id); state == vgpu.DeviceLost || state == vgpu.DeviceRemoved {
+		if state := d.Dispatcher.State(id); state == vgpu.DeviceLost || state == vgpu.DeviceRemoved {
 			number, again = id, &d.Stock.Load().Entries[id]
 			return nil
 		}
@@ -123,11 +123,11 @@ func (d *Desk) answerMove(who socket.Peer, r ask.MoveRequest) (any, error) {
 		if err := d.MayActOn(who, r.Client, d.Clients); err != nil {
 			return err
 		}
-		id, err := d.Stock.Load().Find(r.Device, d.Core.State)
+		id, err := d.Stock.Load().Find(r.Device, d.Dispatcher.State)
 		if err != nil {
 			return err
 		}
-		if err := d.Core.Tell(vgpu.Move{Client: r.Client, Device: id}); err != nil {
+		if err := d.Dispatcher.Tell(vgpu.Move{Client: r.Client, Device: id}); err != nil {
 			return err
 		}
 		d.Log.Info("a client is moved by hand", "client", r.Client, "device", int(id), "by", who.User.Name)

@@ -1,6 +1,6 @@
 // Package requests answers what people and commands ask of a node, on its socket: it reads each request
 // strictly, checks who asks, and has the loop do the rest. It knows devices and grants, and of clients only
-// whose they are.
+// whose they are, how they are, and how to end one.
 //
 // A process may pass on what its own user's program has connected, under a grant (passing.go).
 package requests
@@ -46,7 +46,7 @@ func Read[R any](answer func(who socket.Peer, r R) (any, error)) Handler {
 	}
 }
 
-// Clients are those of the node. The loop asks.
+// Clients are those of the node. Only the loop calls these.
 type Clients interface {
 	// Owner is whose a client is that has not ended.
 	Owner(vgpu.ClientID) (settings.Account, bool)
@@ -58,13 +58,13 @@ type Clients interface {
 // Options are what requests are about.
 type Options struct {
 	Rights
-	Node     string // its name
-	Loop     *loop.Loop
-	Core     *dispatch.Dispatcher
-	Stock    *stock.Stock
-	Grants   *grants.Book
-	Clients  Clients
-	Services map[string]Service
+	Node       string // its name
+	Loop       *loop.Loop
+	Dispatcher *dispatch.Dispatcher
+	Stock      *stock.Stock
+	Grants     *grants.Book
+	Clients    Clients
+	Services   map[string]Service
 	// Handlers and Orders are the requests that others answer, and those that begin a conversation.
 	Handlers map[string]Handler
 	Orders   map[string]Order
@@ -107,7 +107,7 @@ func (d *Desk) Answer(conn *net.UnixConn, in io.Reader, who socket.Peer) {
 	d.answerAfter(0, conn, in, who)
 }
 
-// answerAfter is answer for a request that was passed on so many times.
+// answerAfter is Answer for a request that was passed on so many times.
 func (d *Desk) answerAfter(passes int, conn *net.UnixConn, in io.Reader, who socket.Peer) {
 	var reply any
 	line, in, err := readRequest(in)

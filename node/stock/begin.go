@@ -85,10 +85,10 @@ func (s *Stock) Settle(left *survival.Left) {
 		switch {
 		case e.Here:
 		case used[i] || slices.Contains(left.Lost, id):
-			s.core.Step(vgpu.Lost{Device: id})
+			s.dispatcher.Step(vgpu.Lost{Device: id})
 		default:
-			s.core.Step(vgpu.Drain{Device: id})
-			s.core.Step(vgpu.Remove{Device: id})
+			s.dispatcher.Step(vgpu.Drain{Device: id})
+			s.dispatcher.Step(vgpu.Remove{Device: id})
 		}
 	}
 }

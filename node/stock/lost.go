@@ -23,7 +23,7 @@ func (s *Stock) Lose(id vgpu.DeviceID, why string) {
 	s.Log.Error("a device is lost", s.about(id, "reason", why)...)
 	e.Here = false
 	s.set(id, e, why)
-	s.core.Step(vgpu.Lost{Device: id})
+	s.dispatcher.Step(vgpu.Lost{Device: id})
 	s.lookFor(id)
 }
 
@@ -83,7 +83,7 @@ func (s *Stock) lookFor(id vgpu.DeviceID) {
 				s.Log.Info("a device that was lost is there again", s.about(id)...)
 				now.Here, now.Info = true, info
 				s.set(id, now, "")
-				s.core.Step(vgpu.Returned{Device: id, Is: inventory.Dispatched(now.Info, s.Slots())})
+				s.dispatcher.Step(vgpu.Returned{Device: id, Is: inventory.Dispatched(now.Info, s.Slots())})
 			}
 		})
 	})
@@ -107,7 +107,7 @@ func (s *Stock) LookForNeighbours() {
 				return // if it is gone, the first worker that needs it says so
 			}
 			s.loop.Do(func() {
-				v, ok := s.core.Device(vgpu.DeviceID(i))
+				v, ok := s.dispatcher.Device(vgpu.DeviceID(i))
 				if !ok {
 					return
 				}

@@ -28,7 +28,7 @@ import (
 	"muster/wire/control"
 )
 
-// Programs are those that run on the node. The loop asks.
+// Programs are those that run on the node. Only the loop calls these.
 type Programs interface {
 	// Changed tells all workers how a device is now, once the next daemon can know it; why is the reason if
 	// it has gone.
@@ -55,14 +55,14 @@ type Open = func(control.DeviceConfig) (device.Device, error)
 // Stock is the node's devices. Only the loop uses it, except for Load, Open and Fresh.
 type Stock struct {
 	Options
-	is       atomic.Pointer[inventory.Inventory]
-	loop     *loop.Loop
-	core     *dispatch.Dispatcher
-	programs Programs
-	leaving  map[vgpu.DeviceID]*leaving
-	coming   []Coming
-	tending  bool
-	probing  map[int]chan struct{} // closed when the outcome is known
+	is         atomic.Pointer[inventory.Inventory]
+	loop       *loop.Loop
+	dispatcher *dispatch.Dispatcher
+	programs   Programs
+	leaving    map[vgpu.DeviceID]*leaving
+	coming     []Coming
+	tending    bool
+	probing    map[int]chan struct{} // closed when the outcome is known
 }
 
 // leaving is a device that is to be removed when no client needs it any more.
@@ -78,8 +78,8 @@ type Coming struct {
 }
 
 // New makes the node's stock, which is known to the dispatcher.
-func New(is *inventory.Inventory, loop *loop.Loop, core *dispatch.Dispatcher, programs Programs, o Options) *Stock {
-	s := &Stock{Options: o, loop: loop, core: core, programs: programs, leaving: map[vgpu.DeviceID]*leaving{}, probing: map[int]chan struct{}{}}
+func New(is *inventory.Inventory, loop *loop.Loop, dispatcher *dispatch.Dispatcher, programs Programs, o Options) *Stock {
+	s := &Stock{Options: o, loop: loop, dispatcher: dispatcher, programs: programs, leaving: map[vgpu.DeviceID]*leaving{}, probing: map[int]chan struct{}{}}
 	s.is.Store(is)
 	return s
 }
@@ -126,7 +126,7 @@ func (s *Stock) about(id vgpu.DeviceID, more ...any) []any {
 
 // Drain has a device take no more clients.
 func (s *Stock) Drain(id vgpu.DeviceID) error {
-	if err := s.core.Tell(vgpu.Drain{Device: id}); err != nil {
+	if err := s.dispatcher.Tell(vgpu.Drain{Device: id}); err != nil {
 		return err
 	}
 	s.Log.Info("a device is drained", s.about(id)...)
@@ -136,7 +136,7 @@ func (s *Stock) Drain(id vgpu.DeviceID) error {
 // Resume has a device that was drained, or was to be removed, take clients again.
 func (s *Stock) Resume(id vgpu.DeviceID) error {
 	e := s.Load().Entries[id]
-	if err := errors.Join(s.core.Refuses(vgpu.Resume{Device: id}), s.programs.Fits(e.Info)); err != nil {
+	if err := errors.Join(s.dispatcher.Refuses(vgpu.Resume{Device: id}), s.programs.Fits(e.Info)); err != nil {
 		return err
 	}
 	delete(s.leaving, id)
@@ -144,18 +144,18 @@ func (s *Stock) Resume(id vgpu.DeviceID) error {
 		e.Here = true
 		s.set(id, e, "")
 	}
-	s.core.Step(vgpu.Resume{Device: id})
+	s.dispatcher.Step(vgpu.Resume{Device: id})
 	s.Log.Info("a device takes programs again", s.about(id)...)
 	return nil
 }
 
 // Remove has a device removed when it is empty and no client waits for it.
 func (s *Stock) Remove(id vgpu.DeviceID, force bool) error {
-	switch state := s.core.State(id); {
+	switch state := s.dispatcher.State(id); {
 	case state == vgpu.DeviceRemoved:
 		return fmt.Errorf("%s has been removed already", s.Load().Call(id))
 	case state == vgpu.DeviceUp:
-		if err := s.core.Tell(vgpu.Drain{Device: id}); err != nil {
+		if err := s.dispatcher.Tell(vgpu.Drain{Device: id}); err != nil {
 			return err
 		}
 	}
@@ -188,7 +188,7 @@ func (s *Stock) Tend() {
 	waiting := s.coming
 	s.coming = nil
 	for _, c := range waiting {
-		if s.Load().SamePlace(c.Device, s.core.State) >= 0 {
+		if s.Load().SamePlace(c.Device, s.dispatcher.State) >= 0 {
 			s.coming = append(s.coming, c)
 			continue
 		}
@@ -202,7 +202,7 @@ func (s *Stock) Tend() {
 const TakenOut = "the device was taken out of the node"
 
 func (s *Stock) tendLeaving(id vgpu.DeviceID, l *leaving) {
-	state := s.core.State(id)
+	state := s.dispatcher.State(id)
 	if state != vgpu.DeviceDrained && state != vgpu.DeviceLost {
 		return
 	}
@@ -218,7 +218,7 @@ func (s *Stock) tendLeaving(id vgpu.DeviceID, l *leaving) {
 		return
 	}
 	delete(s.leaving, id)
-	if err := s.core.Tell(vgpu.Remove{Device: id}); err != nil {
+	if err := s.dispatcher.Tell(vgpu.Remove{Device: id}); err != nil {
 		s.Log.Error("a device cannot be removed", "device", int(id), "error", err)
 		return
 	}
@@ -248,7 +248,7 @@ func (s *Stock) Borrow(c settings.Device, info device.Info, t offload.Ticket) (v
 // add tells workers first and then the dispatcher.
 func (s *Stock) add(e inventory.Device, slots int, at vgpu.DeviceID) (vgpu.DeviceID, error) {
 	stock, info := s.Load(), e.Info
-	if same := stock.SamePlace(e.Device, s.core.State); same >= 0 {
+	if same := stock.SamePlace(e.Device, s.dispatcher.State); same >= 0 {
 		return 0, fmt.Errorf("it is there already: %s", stock.Call(same))
 	}
 	if other := s.namesake(e.Device); other >= 0 {
@@ -257,7 +257,7 @@ func (s *Stock) add(e inventory.Device, slots int, at vgpu.DeviceID) (vgpu.Devic
 	if err := s.programs.Fits(info); err != nil {
 		return 0, err
 	}
-	number, err := stock.NumberFor(info.Name, int(at), s.core.State)
+	number, err := stock.NumberFor(info.Name, int(at), s.dispatcher.State)
 	if err != nil {
 		return 0, err
 	}
@@ -267,7 +267,7 @@ func (s *Stock) add(e inventory.Device, slots int, at vgpu.DeviceID) (vgpu.Devic
 		event = vgpu.Returned{Device: id, Is: is}
 		e.Lock, e.Change = stock.Entries[number].Lock, stock.Entries[number].Change
 	}
-	if err := s.core.Refuses(event); err != nil {
+	if err := s.dispatcher.Refuses(event); err != nil {
 		return 0, err
 	}
 	if e.Lock == nil {
@@ -278,7 +278,7 @@ func (s *Stock) add(e inventory.Device, slots int, at vgpu.DeviceID) (vgpu.Devic
 	delete(s.leaving, id)
 	e.Index = stock.IndexFor(e.Device)
 	s.set(id, e, "")
-	s.core.Step(event)
+	s.dispatcher.Step(event)
 	s.Log.Info("a device was added", s.about(id, "memory", info.Memory, "speed", info.Speed)...)
 	return id, nil
 }
@@ -288,7 +288,7 @@ func (s *Stock) add(e inventory.Device, slots int, at vgpu.DeviceID) (vgpu.Devic
 func (s *Stock) namesake(c settings.Device) vgpu.DeviceID {
 	for i, e := range s.Load().Entries {
 		id := vgpu.DeviceID(i)
-		state := s.core.State(id)
+		state := s.dispatcher.State(id)
 		if c.IsNamed() && e.IsNamed() && e.Name == c.Name && !s.IsLeaving(id) && state != vgpu.DeviceRemoved && state != vgpu.DeviceLost {
 			return id
 		}

@@ -97,11 +97,11 @@ func TestADeviceLeavesAndAnotherComes(t *testing.T) {
 	if said := n.do(func() error { return n.Remove(0, false) }); said != "0 false "+TakenOut {
 		t.Error(said)
 	}
-	if state := n.do(func() error { return errors.New(n.core.State(0).String()) }); state != "error: drained" {
+	if state := n.do(func() error { return errors.New(n.dispatcher.State(0).String()) }); state != "error: drained" {
 		t.Error(state)
 	}
 	n.do(func() error { n.needs = nil; n.Tend(); return nil })
-	if state := n.do(func() error { return errors.New(n.core.State(0).String()) }); state != "error: removed" {
+	if state := n.do(func() error { return errors.New(n.dispatcher.State(0).String()) }); state != "error: removed" {
 		t.Error(state)
 	}
 	add := func() error { _, err := n.Add(configured("b")[0], gpu{}.Info(), AnyNumber, true); return err }
@@ -128,7 +128,7 @@ func TestSuspects(t *testing.T) {
 			return nil
 		})
 		<-known
-		is := n.do(func() error { return errors.New(n.core.State(0).String()) })
+		is := n.do(func() error { return errors.New(n.dispatcher.State(0).String()) })
 		if want := map[bool]string{true: "error: lost", false: "error: up"}[lost != nil]; is != want {
 			t.Errorf("a probe finds %v: %s", lost, is)
 		}

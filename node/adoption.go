@@ -159,7 +159,7 @@ func (r *rebuilder) bequeath(c *client) (*workers.Legacy, error) {
 // before it is drained.
 func (a *adoption) takeAll(left *survival.Left) {
 	n := &left.Node
-	a.core.Last = n.Last
+	a.dispatcher.Last = n.Last
 	a.tally.Past, a.tally.Waits, a.tally.Refused, a.tally.Gone = n.Past, n.Waits, n.Refused, n.Ended
 	if n.Preempted != nil {
 		a.tally.Preempted = n.Preempted
@@ -226,7 +226,7 @@ func (a *adoption) adopt(h *survival.Heir) {
 	} else {
 		e.Kept = h.Place.Memory
 	}
-	a.core.Step(e)
+	a.dispatcher.Step(e)
 	go a.awaitWorker(c, c.worker)
 	if h.Grant != c.under.Id() {
 		a.end(c, fmt.Sprintf("the node was started again, and grant %s has ended meanwhile", h.Grant), true)
@@ -350,7 +350,7 @@ func (a *adoption) listenAgain(c *client, w *workers.Process) {
 // it has to leave its device.
 func (a *adoption) sendAway(c *client) {
 	var revoke *control.Revoke
-	v, _ := a.core.Client(c.id)
+	v, _ := a.dispatcher.Client(c.id)
 	if v.Revoking {
 		revoke = &control.Revoke{Reason: string(vgpu.ForMemory)}
 	}
@@ -369,7 +369,7 @@ func (a *adoption) stands(c *client, m control.Standing) {
 	// The kernels that ran after the last daemon had written its counters.
 	if ran := (vgpu.Usage{Kernels: m.Kernels - c.told.Kernels, GPUTime: m.Busy - c.told.GPUTime}); ran != (vgpu.Usage{}) {
 		c.told = tally.Plus(c.told, ran)
-		a.core.Step(vgpu.Ran{Client: c.id, Kernels: int(ran.Kernels), Busy: ran.GPUTime})
+		a.dispatcher.Step(vgpu.Ran{Client: c.id, Kernels: int(ran.Kernels), Busy: ran.GPUTime})
 	}
 	a.quota.commit(c, m.Committed)
 	c.lease = m.Lease
@@ -380,9 +380,9 @@ func (a *adoption) stands(c *client, m control.Standing) {
 	if !m.Held {
 		c.device = vgpu.AnyDevice
 		if m.Failed {
-			a.core.Step(vgpu.Faulted{Client: c.id})
+			a.dispatcher.Step(vgpu.Faulted{Client: c.id})
 		} else {
-			a.core.Step(vgpu.Released{Client: c.id, Keeps: m.Keeps})
+			a.dispatcher.Step(vgpu.Released{Client: c.id, Keeps: m.Keeps})
 		}
 	}
 	a.announceAll(c, m.Devices)

@@ -324,16 +324,16 @@ func TestReloadOfADeviceThatEmpties(t *testing.T) {
 		}
 		d.reloads.apply(next, add)
 	}
-	d.core.Step(vgpu.Attach{Client: 1, User: "ann"})
-	d.core.Step(vgpu.Want{Client: 1, Need: 1, Pinned: vgpu.AnyDevice})
+	d.dispatcher.Step(vgpu.Attach{Client: 1, User: "ann"})
+	d.dispatcher.Step(vgpu.Want{Client: 1, Need: 1, Pinned: vgpu.AnyDevice})
 	describe(2 << 20)
 	describe(4 << 20)
-	if is := d.core.State(0); is != vgpu.DeviceDraining {
+	if is := d.dispatcher.State(0); is != vgpu.DeviceDraining {
 		t.Errorf("the old one is %v", is)
 	}
-	d.core.Step(vgpu.Detach{Client: 1})
+	d.dispatcher.Step(vgpu.Detach{Client: 1})
 	is := d.stock.Load().Entries
-	if len(is) != 1 || !is[0].Here || is[0].Reserve != 4<<20 || is[0].Info.Memory != 60<<20 || d.core.State(0) != vgpu.DeviceUp {
-		t.Errorf("%+v, %v", is, d.core.State(0))
+	if len(is) != 1 || !is[0].Here || is[0].Reserve != 4<<20 || is[0].Info.Memory != 60<<20 || d.dispatcher.State(0) != vgpu.DeviceUp {
+		t.Errorf("%+v, %v", is, d.dispatcher.State(0))
 	}
 }

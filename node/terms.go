@@ -18,22 +18,6 @@ import (
 	"muster/wire/grant"
 )
 
-// Grants are what the node knows of jobs: that programs which show a certain credential may
-// use certain devices, each whole or with a share of its memory, and at most Limit of them
-// at a time. Root, or the user whose node it is, admits and revokes them. Only hashes of
-// credentials are kept.
-//
-// A program under a grant sees the granted devices and no others, in the grant's order. Its
-// client is put on the device that it asked for and nowhere else: the dispatcher enforces
-// that, and keeps reserved devices from others (vgpu, Grants). All clients of one grant on
-// one device together have no more memory than the share. When a grant is revoked, or its
-// time is over, its clients end with that reason.
-//
-// The daemon's state folder has the grants, so that the next daemon knows them before it
-// adopts clients that are under them. A daemon that ends for good forgets them.
-
-// --- programs ------------------------------------------------------------------
-
 // terms are those on which programs come in: who may, what each is shown, and what it may have. Any goroutine
 // may ask.
 type terms struct {

@@ -137,7 +137,7 @@ func (f *staff) newSpares(c common, own string) *spares.Spares {
 	return spares.New(struct {
 		*loop.Loop
 		*dispatch.Dispatcher
-	}{c.loop, c.core}, start, own, f.ownTerms, c.log)
+	}{c.loop, c.dispatcher}, start, own, f.ownTerms, c.log)
 }
 
 // termsOf are the terms of a client that uses MPS and makes way so.
@@ -163,7 +163,7 @@ func (f *staff) takeSpare(c *client) (found *spares.Spare) {
 	}
 	terms := f.termsOf(f.faults.mpsOf(c), f.paceOf(c))
 	f.loop.Ask(func() {
-		at, stock := f.core.Likely(c.id), f.stock.Load()
+		at, stock := f.dispatcher.Likely(c.id), f.stock.Load()
 		var config control.DeviceConfig
 		if at != vgpu.AnyDevice && c.arena.Base == shown.ArenaOf(0, 0).Base { // else its context would be elsewhere
 			config = c.configOf(int(at), &stock.Entries[at])

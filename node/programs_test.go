@@ -770,7 +770,7 @@ func FuzzRequests(f *testing.F) {
 			return
 		}
 		devices := func() (all string) {
-			d.loop.Ask(func() { all = fmt.Sprint(d.core.View().Devices) })
+			d.loop.Ask(func() { all = fmt.Sprint(d.dispatcher.View().Devices) })
 			return all
 		}
 		before := devices()

@@ -164,7 +164,7 @@ func (r *rebuilder) rebuild(c *client) {
 	c.told, c.unsettled, c.renewing = vgpu.Usage{}, false, 0
 	r.loans.dropAll(c)
 	r.staff.leaveSpare(c)
-	r.core.Step(vgpu.Faulted{Client: c.id})
+	r.dispatcher.Step(vgpu.Faulted{Client: c.id})
 	serve := r.staff.serveOf(c)
 	serve.Recover, serve.Resume, serve.Tries, serve.Lease, serve.Committed = true, true, c.tries, c.lease, c.committed
 	c.between = true

@@ -111,7 +111,7 @@ func (r *reloads) apply(next settings.Config, add []stock.Coming) {
 func (r *reloads) configure(was, is *settings.Config) {
 	before, after := was.Dispatcher(nil, r.names.Of), is.Dispatcher(nil, r.names.Of)
 	if e := settingsOf(&after); e != settingsOf(&before) {
-		r.core.Step(e)
+		r.dispatcher.Step(e)
 	}
 	users := maps.Clone(before.SlotLimits)
 	maps.Copy(users, after.SlotLimits)
@@ -119,7 +119,7 @@ func (r *reloads) configure(was, is *settings.Config) {
 		old, had := before.SlotLimits[user]
 		slots, own := after.SlotLimits[user]
 		if old != slots || had != own {
-			r.core.Step(vgpu.Limit{User: user, Own: own, Slots: slots})
+			r.dispatcher.Step(vgpu.Limit{User: user, Own: own, Slots: slots})
 		}
 	}
 }

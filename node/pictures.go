@@ -48,7 +48,7 @@ func (p *pictures) status() (status.Node, bool) {
 	return s, ok
 }
 
-func (p *pictures) picture() status.Node { return p.pictureOf(p.core.View()) }
+func (p *pictures) picture() status.Node { return p.pictureOf(p.dispatcher.View()) }
 
 func (p *pictures) pictureOf(view vgpu.View) status.Node {
 	now := p.loop.Now()
@@ -132,7 +132,7 @@ func (p *pictures) End(id vgpu.ClientID, why string) { p.end(p.clients[id], why,
 
 // Status is the picture of one client.
 func (p *pictures) Status(id vgpu.ClientID) status.Client {
-	v, _ := p.core.Client(id)
+	v, _ := p.dispatcher.Client(id)
 	return p.clients[id].status(v, p.loop.Now())
 }
 
@@ -176,7 +176,7 @@ func movesOf(m vgpu.Moves) status.Moves {
 
 // remember keeps the last picture of a client, and returns what it used.
 func (p *pictures) remember(c *client) vgpu.Usage {
-	v, _ := p.core.Client(c.id)
+	v, _ := p.dispatcher.Client(c.id)
 	s := c.status(vgpu.ClientView{Device: vgpu.AnyDevice, Usage: v.Usage, Moves: v.Moves, Turns: v.Turns, Longest: v.Longest, Moving: v.Moving}, p.loop.Now())
 	c.counters.Turns, c.counters.Moving = uint64(v.Turns), v.Moving
 	s.State, s.Worker = "ended", 0
@@ -267,7 +267,7 @@ func (p *pictures) endOf(number int) status.End {
 
 // writeMetrics writes the text format that Prometheus reads.
 func (p *pictures) writeMetrics(w io.Writer, problems []status.Problem) {
-	view, total := p.core.View(), p.tally.Past
+	view, total := p.dispatcher.View(), p.tally.Past
 	for _, c := range p.clients {
 		total.Add(c.counters)
 	}

@@ -54,7 +54,6 @@ type orders struct {
 	common
 	rights requests.Rights
 	owners requests.Clients
-	now    func() time.Time
 	notNow func() *wire.Refused
 
 	revivable func(*requests.Talk, ask.OrderRequest) (*client, error) // that the request describes, if the user may have it

@@ -134,33 +134,33 @@ func (s *loans) wanted(c *client, m control.WantFurther) {
 		c.worker.Post(control.DenyFurther{Device: m.Device})
 		return
 	}
-	l := &loan{id: s.core.NewNumber(), client: c, device: id, share: share}
+	l := &loan{id: s.dispatcher.NewNumber(), client: c, device: id, share: share}
 	if c.loans == nil {
 		c.loans = map[vgpu.DeviceID]*loan{}
 	}
 	c.loans[id], s.all[l.id] = l, l
-	s.core.Step(vgpu.Attach{Client: l.id, User: c.peer.User.Name, Weight: c.weight, Grant: vgpu.GrantID(c.under.Id()), Share: share, Further: true})
-	s.core.Step(vgpu.Want{Client: l.id, Need: m.Memory, Pinned: id})
+	s.dispatcher.Step(vgpu.Attach{Client: l.id, User: c.peer.User.Name, Weight: c.weight, Grant: vgpu.GrantID(c.under.Id()), Share: share, Further: true})
+	s.dispatcher.Step(vgpu.Want{Client: l.id, Need: m.Memory, Pinned: id})
 }
 
 // canLend says whether a client may have a further device now: it has room, and no client waits. A
 // client under a grant may have the grant's other devices, within what the job was granted of them,
 // and share is the place of that device in the grant; others may have what is not granted.
 func (s *loans) canLend(c *client, id vgpu.DeviceID, memory uint64) (share int, may bool) {
-	v, ok := s.core.Device(id)
+	v, ok := s.dispatcher.Device(id)
 	if !ok || c.device == id || v.State != vgpu.DeviceUp {
 		return 0, false
 	}
 	if g := c.under.Granted; g != nil {
 		share = slices.IndexFunc(g.Devices, func(s ask.GrantedDevice) bool { return s.Device == int(id) })
 		able := shown.CannotDo(s.stock.Load().Entries[id].Info, c.shown) == ""
-		return share, share >= 0 && able && s.grants.Ended(c.under) == "" && s.core.RoomInGrant(vgpu.GrantID(g.ID), share, memory)
+		return share, share >= 0 && able && s.grants.Ended(c.under) == "" && s.dispatcher.RoomInGrant(vgpu.GrantID(g.ID), share, memory)
 	}
 	if v.Reserved || v.Granted > 0 {
 		return 0, false
 	}
 	cost := s.stock.Load().Entries[id].Info.ContextCost
-	return 0, s.core.Waiting() == 0 && v.Used+v.Promised < v.Slots && memory <= v.Free && cost <= v.Free-memory
+	return 0, s.dispatcher.Waiting() == 0 && v.Used+v.Promised < v.Slots && memory <= v.Free && cost <= v.Free-memory
 }
 
 // perform carries out what the dispatcher decided about a loan.
@@ -187,7 +187,7 @@ func (s *loans) perform(l *loan, e vgpu.Effect) {
 		w.Post(control.RevokeFurther{Device: int(l.device), Loan: uint64(l.id), Reason: string(e.Reason)})
 	case vgpu.Watch:
 		if e.On { // a loan leaves whenever another client needs its place
-			s.core.Afterwards(vgpu.SyncPoint{Client: l.id})
+			s.dispatcher.Afterwards(vgpu.SyncPoint{Client: l.id})
 		}
 	case vgpu.Deny:
 		w.Post(control.DenyFurther{Device: int(l.device)})
@@ -208,7 +208,7 @@ func (s *loans) released(c *client, m control.ReleasedFurther) {
 }
 
 // drop ends a loan.
-func (s *loans) drop(l *loan) { s.core.Afterwards(s.unlend(l)...) }
+func (s *loans) drop(l *loan) { s.dispatcher.Afterwards(s.unlend(l)...) }
 
 // unlend forgets a loan, and returns what the dispatcher must hear of that.
 func (s *loans) unlend(l *loan) []vgpu.Event {
@@ -229,7 +229,7 @@ func (s *loans) dropAll(c *client) {
 	for _, id := range slices.Sorted(maps.Keys(c.loans)) {
 		left = append(left, s.unlend(c.loans[id])...)
 	}
-	s.core.Afterwards(left...)
+	s.dispatcher.Afterwards(left...)
 }
 
 // ran counts what ran on a further device.
@@ -247,7 +247,7 @@ func (s *loans) ran(c *client, m control.RanFurther) {
 		l.ran = l.ran || m.Kernels > 0
 	}
 	if l != nil && uint64(l.id) == m.Loan && l.carrier == nil {
-		s.core.Step(vgpu.Ran{Client: l.id, Kernels: m.Kernels, Busy: m.Busy})
+		s.dispatcher.Step(vgpu.Ran{Client: l.id, Kernels: m.Kernels, Busy: m.Busy})
 	}
 	c.used(id, s.loop.Now(), m.Kernels, m.Queued, m.Busy)
 	s.tellBeside(c)
@@ -374,7 +374,7 @@ func (c *client) carriesFor(other *client) bool { return c.carries != nil && c.c
 func (s *loans) carried(c *client) {
 	if l := c.carries; l != nil {
 		l.carrier = c
-		s.core.Step(vgpu.Detach{Client: l.id})
+		s.dispatcher.Step(vgpu.Detach{Client: l.id})
 	}
 }
 
@@ -392,7 +392,7 @@ func (c *client) needs(memory uint64) uint64 {
 // one got meanwhile, or which is drained: the worker that opens the device would wait with it, and
 // could not give the loan back.
 func (s *loans) carriesInVain(c *client) {
-	if v, _ := s.core.Client(c.id); c.carries != nil && v.State != vgpu.Assigned {
+	if v, _ := s.dispatcher.Client(c.id); c.carries != nil && v.State != vgpu.Assigned {
 		s.end(c, "the device is not free any more", false)
 	}
 }
@@ -400,7 +400,7 @@ func (s *loans) carriesInVain(c *client) {
 // growsInVain tells a client that carries a loan, and may need more memory, that it gets none, because the
 // device is wanted back. A Revoke would tell others that, but it goes to the client that it works for.
 func (s *loans) growsInVain(c *client) {
-	if v, _ := s.core.Client(c.id); c.carries != nil && v.Revoking {
+	if v, _ := s.dispatcher.Client(c.id); c.carries != nil && v.Revoking {
 		c.worker.Post(control.Deny{Lease: c.lease, Reason: string(vgpu.NoRoom)})
 	}
 }
@@ -408,18 +408,18 @@ func (s *loans) growsInVain(c *client) {
 // grow gives a client more memory of a device that it was lent, if there is some.
 func (s *loans) grow(l *loan, memory uint64) {
 	if l.carrier == nil {
-		s.core.Step(vgpu.Grow{Client: l.id, Need: memory})
+		s.dispatcher.Step(vgpu.Grow{Client: l.id, Need: memory})
 		return
 	}
-	v, _ := s.core.Device(l.device)
+	v, _ := s.dispatcher.Device(l.device)
 	more := memory - min(memory, l.memory)
 	room := more <= v.Free
 	if g := l.client.under.Granted; g != nil {
-		room = s.core.GrowsInGrant(vgpu.GrantID(g.ID), l.share, more)
+		room = s.dispatcher.GrowsInGrant(vgpu.GrantID(g.ID), l.share, more)
 	}
 	if room {
-		s.core.Step(vgpu.Grow{Client: l.carrier.id, Need: memory})
-		has, _ := s.core.Client(l.carrier.id)
+		s.dispatcher.Step(vgpu.Grow{Client: l.carrier.id, Need: memory})
+		has, _ := s.dispatcher.Client(l.carrier.id)
 		room = has.State == vgpu.Assigned && has.Memory >= memory // else it is to leave
 	}
 	if !room {

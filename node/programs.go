@@ -50,32 +50,32 @@ func (c *client) configs(stock *inventory.Inventory) []control.DeviceConfig {
 	return list
 }
 
-// users are the programs that use devices.
-type users struct {
+// programs are the programs that use devices.
+type programs struct {
 	common
 	files *files
 	staff *staff
 }
 
 // catchUp tells a worker what has changed since the inventory that it was started with.
-func (u *users) catchUp(c *client, told *inventory.Inventory) {
-	now := u.stock.Load()
+func (p *programs) catchUp(c *client, told *inventory.Inventory) {
+	now := p.stock.Load()
 	for i := range now.Entries {
 		if i >= len(told.Entries) || told.Entries[i].Change != now.Entries[i].Change {
 			c.announce(i, &now.Entries[i], stock.TakenOut)
 		}
 	}
-	u.staff.renewBound(c, u.staff.bounds())
+	p.staff.renewBound(c, p.staff.bounds())
 }
 
 // Changed tells all workers how a device is now.
-func (u *users) Changed(number int, e *inventory.Device, why string) {
-	u.files.saveNode() // the next daemon must know by which numbers workers know devices
-	now := u.staff.bounds()
-	for _, c := range u.clients {
+func (p *programs) Changed(number int, e *inventory.Device, why string) {
+	p.files.saveNode() // the next daemon must know by which numbers workers know devices
+	now := p.staff.bounds()
+	for _, c := range p.clients {
 		if c.worker != nil && !c.ending {
 			c.announce(number, e, why)
-			u.staff.renewBound(c, now)
+			p.staff.renewBound(c, now)
 		}
 	}
 }
@@ -96,12 +96,12 @@ func (t *terms) lacking(c *client) string {
 }
 
 // DependOn lists the clients that can run on no other device than this one, which takes none.
-func (u *users) DependOn(id vgpu.DeviceID) []vgpu.ClientID {
+func (p *programs) DependOn(id vgpu.DeviceID) []vgpu.ClientID {
 	var who []vgpu.ClientID
-	view := u.core.View()
-	room := view.Devices[id].Memory - u.stock.Load().Entries[id].Info.ContextCost
+	view := p.dispatcher.View()
+	room := view.Devices[id].Memory - p.stock.Load().Entries[id].Info.ContextCost
 	for _, v := range view.Clients {
-		c := u.clients[v.ID]
+		c := p.clients[v.ID]
 		switch {
 		case c == nil || c.ending:
 		case c.keepsOff(int(id)):
@@ -113,12 +113,12 @@ func (u *users) DependOn(id vgpu.DeviceID) []vgpu.ClientID {
 }
 
 // Fits refuses a device that cannot do what the programs that run now were told.
-func (u *users) Fits(info device.Info) error {
-	for _, id := range slices.Sorted(maps.Keys(u.clients)) {
-		if _, confined := u.clients[id].confined(); confined { // it is put on its own device only
+func (p *programs) Fits(info device.Info) error {
+	for _, id := range slices.Sorted(maps.Keys(p.clients)) {
+		if _, confined := p.clients[id].confined(); confined { // it is put on its own device only
 			continue
 		}
-		if why := shown.CannotDo(info, u.clients[id].shown); why != "" {
+		if why := shown.CannotDo(info, p.clients[id].shown); why != "" {
 			return fmt.Errorf("%s %s: it can be added when the programs have ended that run now (client %d is one)", info.Name, why, id)
 		}
 	}

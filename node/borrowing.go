@@ -34,7 +34,7 @@ type borrowing struct {
 // Look says how the node is. Clients under a grant or pinned to a device of the node's own count as
 // waiting, but not as pending.
 func (b *borrowing) Look() lending.Look {
-	view := b.core.View()
+	view := b.dispatcher.View()
 	is := lending.Look{Local: offload.Local{Closed: b.loop.Draining(), Devices: b.ownDevices(&view)}}
 	for i := range view.Clients {
 		v := &view.Clients[i]
@@ -78,7 +78,7 @@ func (b *borrowing) Loads(node string, lent []int) (all []borrow.Load) {
 // checkLenders greets the lenders of devices that are used, and gives up those that are silent.
 func (b *borrowing) checkLenders(fair bool) {
 	b.lenders.Check(fair, b.stock.Load, func(id vgpu.DeviceID) bool {
-		v, ok := b.core.Device(id)
+		v, ok := b.dispatcher.Device(id)
 		return ok && v.Used > 0
 	}, func(id vgpu.DeviceID) { b.loseSilent(id, lending.Silence(b.settings.Load().WorkerTimeout)) })
 }

@@ -105,7 +105,7 @@ func (k *files) saveChanged(now time.Duration, e vgpu.Event, effects []vgpu.Effe
 	}
 	look := func(id vgpu.ClientID) {
 		c := k.clients[id]
-		if v, ok := k.core.Client(id); ok && c != nil && survival.PlaceOf(v) != c.place {
+		if v, ok := k.dispatcher.Client(id); ok && c != nil && survival.PlaceOf(v) != c.place {
 			k.save(c)
 		}
 	}
@@ -137,7 +137,7 @@ func (k *files) fileOf(c *client, w *workers.Process) survival.ClientFile {
 }
 
 func (k *files) stateOf(c *client) survival.ClientState {
-	v, _ := k.core.Client(c.id)
+	v, _ := k.dispatcher.Client(c.id)
 	s := survival.ClientState{
 		Place: survival.PlaceOf(v), Pinned: c.pinned, Committed: c.committed,
 		Kernels: v.Kernels, Busy: v.GPUTime, Told: tally.UsageOf(c.told), Waits: v.Waits, Preemptions: v.Preemptions, Moves: v.Moves,
@@ -150,9 +150,9 @@ func (k *files) stateOf(c *client) survival.ClientState {
 }
 
 func (k *files) nodeFile() survival.NodeStateFile {
-	view := k.core.View()
+	view := k.dispatcher.View()
 	f := survival.NodeStateFile{
-		Version: survival.StateVersion, Boot: proc.Boot(), Last: k.core.Last, Past: k.tally.Past, Usage: tally.UsageOf(tally.Plus(k.tally.Before.Past, view.Past)), Moves: tally.PlusMoves(k.tally.Before.Moves, view.PastMoves),
+		Version: survival.StateVersion, Boot: proc.Boot(), Last: k.dispatcher.Last, Past: k.tally.Past, Usage: tally.UsageOf(tally.Plus(k.tally.Before.Past, view.Past)), Moves: tally.PlusMoves(k.tally.Before.Moves, view.PastMoves),
 		Waits: k.tally.Waits, Preempted: k.tally.Preempted, Refused: k.tally.Refused, Ended: k.tally.Gone,
 	}
 	if k.precedence.File != nil {

@@ -215,7 +215,7 @@ func (a *adoption) adopt(h *survival.Heir) {
 	a.staff.pool.Adopt(h.Process)
 	a.clients[c.id] = c
 	a.sharing.Adopt(a.loop.Now(), fate.Client(c.id), h.Fate)
-	a.quota.perUser[who.Name]++
+	a.quota.came(c)
 	a.quota.commitAdopted(c, h.Committed)
 	e := vgpu.Adopt{
 		Client: c.id, User: who.Name, Weight: c.weight, Priority: c.priority(), Grant: vgpu.GrantID(c.under.Id()), Share: c.under.Share, Device: h.Place.Device, Held: h.Place.Held, Lease: h.Place.Lease, Pinned: h.Pinned,
@@ -321,8 +321,7 @@ func (a *adoption) welcomeBack(c *client, back *held.Brought) bool {
 	}
 	a.missing.Add(-1)
 	c.conn, c.shared, c.unsettled, c.pulse = back.Program, back.Shared, true, pulse{}
-	held.Close(c.kept)
-	c.kept = back.Kept
+	c.keep(back.Kept)
 	w.ComeBack(back.Control, back.Words, uint64(c.id))
 	go a.listenAgain(c, w)
 	a.log.Info("a worker has come back", "client", c.id, "user", c.peer.User.Name, "pid", c.peer.PID, "worker", w.PID())
@@ -378,7 +377,7 @@ func (a *adoption) stands(c *client, m control.Standing) {
 		c.worker.Post(control.Lost{Device: m.Device, Reason: "it was lost when the node was started again"})
 	}
 	if !m.Held {
-		c.device = vgpu.AnyDevice
+		c.leaves()
 		if m.Failed {
 			a.dispatcher.Step(vgpu.Faulted{Client: c.id})
 		} else {

@@ -245,7 +245,7 @@ func (b *borrowing) loseSilent(id vgpu.DeviceID, why string) {
 	}
 	b.stock.Lose(id, why)
 	for _, c := range there {
-		c.why, c.blames = fmt.Sprintf("device %d is gone: %s", id, why), int(id)+1
+		c.lost(fmt.Sprintf("device %d is gone: %s", id, why), int(id))
 		c.worker.Kill()
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"muster/device"
 	"muster/node/fate"
 	"muster/node/grants"
-	"muster/node/held"
 	"muster/node/inventory"
 	"muster/node/refusal"
 	"muster/node/settings"
@@ -176,6 +175,23 @@ type holding struct {
 // nowhere is what a new client holds, which can use one device or any.
 func nowhere(pinned vgpu.DeviceID) holding { return holding{device: vgpu.AnyDevice, pinned: pinned} }
 
+// wants notes that the client waits for a device.
+func (h *holding) wants(pinned vgpu.DeviceID, now time.Duration) {
+	if h.pinned = pinned; !h.wanting {
+		h.wanting, h.wantedAt = true, now
+	}
+}
+
+// gets notes a grant. It says whether the client had waited for one, and how long.
+func (h *holding) gets(device vgpu.DeviceID, lease int, now time.Duration) (waited time.Duration, did bool) {
+	did, h.wanting = h.wanting, false
+	h.device, h.lease = device, uint64(lease)
+	return now - h.wantedAt, did
+}
+
+// leaves notes that the client has no lease any more.
+func (h *holding) leaves() { h.device = vgpu.AnyDevice }
+
 // account is what is counted of a client.
 type account struct {
 	counters  tally.Counters
@@ -195,7 +211,6 @@ func (d *daemon) admit(c *client) error {
 		most += limits.Reserve()
 	}
 	asked := d.loop.Ask(func() {
-		name := c.peer.User.Name
 		switch {
 		case d.loop.Draining():
 			refused = d.ending.notNow()
@@ -203,8 +218,8 @@ func (d *daemon) admit(c *client) error {
 			refused = refusal.New(refusal.NotPermitted, "the node serves %d clients, as many as it may: try again later", len(d.clients))
 		case c.carries != nil && d.loans.all[c.carries.id] != c.carries:
 			refused = refusal.New(refusal.NotReady, "the device is not lent any more")
-		case c.limits.Clients > 0 && d.quota.perUser[name] >= c.limits.Clients && c.carries == nil:
-			refused = refusal.New(refusal.NotPermitted, "%s", userHasAll(name, d.quota.perUser[name]))
+		case d.quota.mayCome(c) != "":
+			refused = refusal.New(refusal.NotPermitted, "%s", d.quota.mayCome(c))
 		case d.grants.Ended(c.under) != "":
 			refused = refusal.New(refusal.NotPermitted, "%s", d.grants.Ended(c.under))
 		case d.terms.lacking(c) != "":
@@ -216,9 +231,7 @@ func (d *daemon) admit(c *client) error {
 		}
 		c.id, c.since = d.dispatcher.NewNumber(), d.loop.Now()
 		d.clients[c.id] = c
-		if c.carries == nil {
-			d.quota.perUser[name]++
-		}
+		d.quota.came(c)
 		d.sharing.Join(d.loop.Now(), fate.Client(c.id), c.peer.User.UID)
 		d.loans.carried(c)
 		d.dispatcher.Step(vgpu.Attach{Client: c.id, User: c.peer.User.Name, Weight: c.weight, Priority: c.priority(), Grant: vgpu.GrantID(c.under.Id()), Share: c.under.Share, Further: c.carries != nil})
@@ -286,13 +299,7 @@ func (d *daemon) end(c *client, reason string, kill bool) {
 		return
 	}
 	c.ending = true
-	name := c.peer.User.Name
-	if c.carries == nil {
-		d.quota.perUser[name]--
-	}
-	if d.quota.perUser[name] == 0 {
-		delete(d.quota.perUser, name)
-	}
+	d.quota.left(c)
 	if reason != "" {
 		d.tell(c, reason)
 	}
@@ -344,7 +351,7 @@ func (d *daemon) forget(c *client) {
 	if !c.refused && c.conn != nil {
 		hangUp(c.conn)
 	}
-	held.Close(c.kept)
+	c.keep(nil)
 	close(c.gone)
 	d.log.Info("detached", "client", c.id, "user", c.peer.User.Name, "kernels", used.Kernels, "gpu_time", used.GPUTime.String(), "after", (d.loop.Now() - c.since).String())
 }

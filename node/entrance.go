@@ -504,7 +504,8 @@ func (e *entrance) introduce(c *client, shared *wire.Shared, given *provision, o
 	assigned := false
 	if !e.loop.Ask(func() {
 		if assigned = e.assign(c, given.worker, shared, given.stock); assigned {
-			c.kept, c.attached = copies, given.attached
+			c.keep(copies)
+			c.attached = given.attached
 		}
 	}) || !assigned {
 		held.Close(copies)

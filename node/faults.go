@@ -69,7 +69,7 @@ func (f *faults) renewOthers(c *client, device int) {
 		if other == c || other.ending || other.worker == nil || !other.worker.Ready || f.sharing.State(fate.Client(other.id)) != fate.Shared || device < 0 {
 			continue
 		}
-		other.renewing = f.loop.Now() + renewTime
+		other.renews(f.loop.Now())
 		other.worker.Post(control.Renew{Device: device, Reason: "a fault of another client has ended what ran there"})
 	}
 }

@@ -23,12 +23,16 @@ type heartbeat struct {
 	due      time.Duration
 }
 
-// newHeartbeat chooses the interval such that a worker which stops is dead at the
+// newHeartbeat begins with a ping at once.
+func newHeartbeat(timeout time.Duration) (h heartbeat) {
+	h.setTimeout(timeout)
+	return h
+}
+
+// setTimeout chooses the interval such that a worker which stops is dead at the
 // latest after the timeout: at worst it stops just after an answer, and then misses the
 // pings of the next maxMissed intervals.
-func newHeartbeat(timeout time.Duration) heartbeat {
-	return heartbeat{interval: timeout / (maxMissed + 1)}
-}
+func (h *heartbeat) setTimeout(timeout time.Duration) { h.interval = timeout / (maxMissed + 1) }
 
 // next is when tick has something to do.
 func (h *heartbeat) next() (at time.Duration, ok bool) { return h.due, h.interval > 0 }

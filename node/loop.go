@@ -66,10 +66,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 	case control.Standing:
 		d.adoption.stands(c, m)
 	case control.Want:
-		if !c.wanting {
-			c.wanting, c.wantedAt = true, now
-		}
-		c.pinned = c.guest.pins(vgpu.DeviceID(m.Pinned))
+		c.wants(c.guest.pins(vgpu.DeviceID(m.Pinned)), now)
 		d.staff.spareUsed(c, func() {
 			d.dispatcher.Step(vgpu.Want{Client: c.id, Need: c.needs(m.Memory), Estimate: m.Estimate, Pinned: c.pinned})
 			d.loans.carriesInVain(c)
@@ -83,7 +80,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 		if m.Lease < c.lease { // the worker sent it before it received a newer grant
 			return
 		}
-		c.device = vgpu.AnyDevice
+		c.leaves()
 		d.dispatcher.Step(vgpu.Released{Client: c.id, Keeps: m.Keeps, Took: m.Took})
 	case control.Began:
 		if m.Lease == c.lease { // else the worker sent it before it heard that the lease is lost
@@ -110,7 +107,7 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 			return
 		}
 		d.faults.faultTold(c, c.device)
-		c.device = vgpu.AnyDevice
+		c.leaves()
 		d.failed(c, m.Reason)
 		d.dispatcher.Step(vgpu.Faulted{Client: c.id})
 	case control.Commit:
@@ -122,31 +119,26 @@ func (d *daemon) message(c *client, said control.ToDaemon) {
 	case control.Report:
 		c.report(m.Stats)
 	case control.CannotServe:
-		c.over = true
+		c.ends(m.Reason)
 		d.end(c, "the node cannot serve the program: "+m.Reason, false)
 	case control.Pong:
 		c.ponged = m.Number
 	case control.Traced:
 		d.traces.trace(c)
 	case control.Rebuild:
-		c.why = m.Reason
-		if m.Lost {
-			d.stock.Suspect(m.Device, m.Reason)
-			c.suspects, c.blames = d.stock.Suspected(m.Device), m.Device+1
-		}
+		d.rebuilder.wished(c, m)
 		if m.Shared {
 			d.faults.sharedFault(c, m.Device, m.Reason)
 		}
 		c.worker.Kill() // the worker waits to be killed: if it exited by itself and this daemon died before reading the message, the client would be lost
 	case control.Rebuilt:
-		d.log.Info("a client is what it was before its worker ended", "client", c.id, "user", c.peer.User.Name, "after", (now - c.lostAt).String())
-		c.tries = 0
+		d.rebuilder.rebuilt(c)
 		d.sharing.Proven(now, fate.Client(c.id))
 	case control.Ended:
-		if c.over { // the first reason counts: a worker that ends has several threads that may say why
+		if !c.ends(m.Reason) {
 			return
 		}
-		if c.over, c.why, c.fault = true, m.Reason, m.Reason; m.Fault {
+		if c.fault = m.Reason; m.Fault {
 			d.failed(c, m.Reason)
 		}
 	case control.Checkpointed, control.Restored:
@@ -172,13 +164,10 @@ func (d *daemon) count(effects []vgpu.Effect) {
 			if c.device == vgpu.AnyDevice {
 				c.counters.Grants++
 			}
-			if c.wanting {
-				waited := d.loop.Now() - c.wantedAt
-				c.wanting = false
+			if waited, did := c.gets(e.Device, e.Lease, d.loop.Now()); did {
 				c.counters.Waited += waited
 				d.tally.Waits.Observe(waited)
 			}
-			c.device, c.lease = e.Device, uint64(e.Lease)
 			c.home = e.Device
 		case vgpu.Revoke:
 			if c.device != vgpu.AnyDevice { // else it has no lease, and only keeps memory there
@@ -188,7 +177,7 @@ func (d *daemon) count(effects []vgpu.Effect) {
 				d.tally.Preempted[e.Reason]++
 			}
 		case vgpu.Gone:
-			c.device = vgpu.AnyDevice
+			c.leaves()
 		case vgpu.Deny:
 			c.counters.Denials++
 		}

@@ -14,6 +14,34 @@ type quota struct {
 	perUser  map[string]int    // clients that have not ended
 }
 
+// mayCome says why a user cannot have one more client; "" if the client may come.
+func (q *quota) mayCome(c *client) string {
+	name := c.peer.User.Name
+	if has := q.perUser[name]; c.limits.Clients > 0 && has >= c.limits.Clients && c.carries == nil {
+		return userHasAll(name, has)
+	}
+	return ""
+}
+
+// came counts a client, unless it is a further device of another.
+func (q *quota) came(c *client) {
+	if c.carries == nil {
+		q.perUser[c.peer.User.Name]++
+	}
+}
+
+// left counts a client no more.
+func (q *quota) left(c *client) {
+	if c.carries != nil {
+		return
+	}
+	if name := c.peer.User.Name; q.perUser[name] > 1 {
+		q.perUser[name]--
+	} else {
+		delete(q.perUser, name)
+	}
+}
+
 // commit reserves want bytes of the swap area for a client, in all, within the limits of
 // the node, the user and the client's grant. Giving back always succeeds.
 func (q *quota) commit(c *client, want uint64) (granted bool, why string) {

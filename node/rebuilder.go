@@ -48,6 +48,37 @@ type recovery struct {
 	renewing time.Duration // until then, a fault that it reports is the one that its worker was told of (renewTime)
 }
 
+// keep replaces the descriptors that outlive a worker.
+func (r *recovery) keep(files []control.Held) {
+	held.Close(r.kept)
+	r.kept = files
+}
+
+// lost notes that the worker cannot go on, since a device is gone.
+func (r *recovery) lost(why string, device int) { r.why, r.blames = why, device+1 }
+
+// ends notes that the client ends with its worker, unless that is known: the first reason counts, since a
+// worker that ends has several threads that may say why.
+func (r *recovery) ends(why string) (first bool) {
+	if first = !r.over; first {
+		r.over, r.why = true, why
+	}
+	return first
+}
+
+// renews notes that the worker was told of another client's fault.
+func (r *recovery) renews(now time.Duration) { r.renewing = now + renewTime }
+
+// begin begins a rebuild, and returns its number. What was said of the last worker does not hold for the next.
+func (r *recovery) begin(now time.Duration) (number uint64) {
+	if r.tries++; r.tries == 1 {
+		r.lostAt = now
+	}
+	r.rebuilds++
+	r.why, r.suspects, r.blames, r.renewing, r.between = "", nil, 0, 0, true
+	return r.rebuilds
+}
+
 // pace bounds how often a client is rebuilt that gets a little farther each time, which
 // maxRebuilds does not catch. The first restless rebuilds are made at once, later ones
 // on average once in restTime: a token bucket, in which due is when the bucket is full
@@ -145,30 +176,41 @@ func (r *rebuilder) endWorker(c *client, reason string) {
 	c.worker.Kill()
 }
 
+// wished notes why a worker asks to be killed, and has the device probed that it finds gone.
+func (r *rebuilder) wished(c *client, m control.Rebuild) {
+	c.why = m.Reason
+	if m.Lost {
+		r.stock.Suspect(m.Device, m.Reason)
+		c.lost(m.Reason, m.Device)
+		c.suspects = r.stock.Suspected(m.Device)
+	}
+}
+
+// rebuilt notes that a client has got back to where it was.
+func (r *rebuilder) rebuilt(c *client) {
+	r.log.Info("a client is what it was before its worker ended", "client", c.id, "user", c.peer.User.Name, "after", (r.loop.Now() - c.lostAt).String())
+	c.tries = 0
+}
+
 // rebuild gives a client another worker. The dispatcher hears at once that the client
 // has lost its device (Faulted); a goroutine finds the worker, since that takes a while.
 // If the client is rebuilt once more meanwhile, rebuilds has changed and the goroutine's
 // outcome no longer counts.
 func (r *rebuilder) rebuild(c *client) {
 	why, suspects, blamed := c.whyNoWorker(), c.suspects, c.blames
-	if c.tries++; c.tries == 1 {
-		c.lostAt = r.loop.Now()
-	}
-	c.rebuilds++
+	number := c.begin(r.loop.Now())
 	r.log.Warn("a client is rebuilt in another worker", "client", c.id, "user", c.peer.User.Name, "reason", why, "try", c.tries)
-	c.suspects, c.blames = nil, 0
 	if suspects == nil {
 		r.excuse(c, blamed)
 	}
-	c.why, c.worker, c.device, c.wanting, c.pulse = "", nil, vgpu.AnyDevice, false, pulse{}
-	c.told, c.unsettled, c.renewing = vgpu.Usage{}, false, 0
+	c.leaves()
+	c.worker, c.wanting, c.pulse, c.told, c.unsettled = nil, false, pulse{}, vgpu.Usage{}, false
 	r.loans.dropAll(c)
 	r.staff.leaveSpare(c)
 	r.dispatcher.Step(vgpu.Faulted{Client: c.id})
 	serve := r.staff.serveOf(c)
 	serve.Recover, serve.Resume, serve.Tries, serve.Lease, serve.Committed = true, true, c.tries, c.lease, c.committed
-	c.between = true
-	number, rest := c.rebuilds, c.pace.rest(r.loop.Now())
+	rest := c.pace.rest(r.loop.Now())
 	go func() {
 		if suspects != nil { // wait for the probe's outcome, or the client might get the same dead device again
 			select {
@@ -297,7 +339,8 @@ func (r *rebuilder) rescue(c *client) bool {
 		b.Close()
 		return false
 	}
-	c.conn, c.shared, c.kept = b.Program, b.Shared, b.Kept
+	c.conn, c.shared = b.Program, b.Shared
+	c.keep(b.Kept)
 	r.loop.Go(func() { r.accompany(c, b.Program, false) })
 	return true
 }

@@ -96,7 +96,7 @@ func (r *reloads) apply(next settings.Config, add []stock.Coming) {
 	for _, c := range r.clients {
 		c.limits = kept.Limits.Of(c.peer.User)
 	}
-	r.heart.interval = newHeartbeat(kept.WorkerTimeout).interval
+	r.heart.setTimeout(kept.WorkerTimeout)
 	r.staff.pool.Keep(kept.Warm)
 	r.spares.Look()
 	r.configure(was, &kept)

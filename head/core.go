@@ -25,7 +25,7 @@ type ground struct {
 	fleet  *fleet
 }
 
-// Core is the state of a head. Each of its parts knows only parts above it in this list.
+// Core is the state of a head. Each of its parts knows only parts before it in this list.
 type Core struct {
 	ground
 	keys     *keys

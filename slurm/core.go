@@ -83,7 +83,7 @@ type ground struct {
 	fleet  *fleet
 }
 
-// Core is the driver's state. Each of its parts knows only parts above it in this list.
+// Core is the driver's state. Each of its parts knows only parts before it in this list.
 type Core struct {
 	ground
 	reader *reader

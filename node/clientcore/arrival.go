@@ -59,15 +59,13 @@ func (a *arrival) granted(g control.Grant) {
 	l := &a.Lease
 	switch {
 	case l.Held && g.Lease == l.Number, !l.Held && l.Wanting && g.Lease > l.Number:
-		had := *l
-		*l = Lease{Held: true, Device: g.Device, Memory: g.Memory, Coming: g.Coming, Number: g.Lease, Wanted: l.Wanted && l.Held, WantedFor: l.WantedFor}
-		if had.Held {
-			l.Began, l.Moved = had.Began, had.Moved
-		} else {
-			a.mapped.leased()
+		if !l.Held {
+			a.mapped.stale()
+			a.mapped.chooseAnew() // the choice was among other devices
 		}
+		l.granted(g)
 	case g.Lease > l.Number:
-		l.Number = g.Lease
+		a.Leased(g.Lease)
 		a.say(control.Released{Lease: g.Lease, Keeps: a.departure.keeps()})
 	}
 }
@@ -108,14 +106,13 @@ func (a *arrival) ready(n need) (bool, error) {
 		return true, err
 	}
 	if a.queue.Head != nil { // what the message waited for is there
-		a.hosts.WaitBy, a.hosts.AskAt = 0, 0
+		a.hosts.awaitNoMore()
 	}
 	if !a.memory.moved(plan) || a.modules.loadNext(x) {
 		return false, nil
 	}
 	if lacks := a.textures.lacksTextures(x); len(lacks) > 0 { // their memory is there now
-		a.textures.making = lacks
-		a.ask(Op{Kind: MakeTextures, Place: x.Place, Textures: lacks})
+		a.textures.makeAt(x, lacks)
 		return false, nil
 	}
 	// Some devices report the size of a module only once it is loaded, so the lease may have to
@@ -180,16 +177,14 @@ func (a *arrival) leased(n need) (bool, error) {
 		// The client gives up the device. Otherwise two clients that want to grow would wait for
 		// each other.
 		l.Denied = ""
-		a.departure.Release = &Release{Keep: true}
+		a.departure.begin(Release{Keep: true})
 		return false, nil
 	case l.Wanted:
-		l.Wanted = false
-		a.departure.beginRelease(l.WantedFor, l.WantedKeep, l.WantedStep)
+		a.departure.beginWanted()
 		return false, nil
 	case bytes <= l.Coming:
 	case !l.Growing:
-		l.Growing = true
-		a.say(control.Grow{Memory: bytes})
+		a.grow(bytes)
 	}
 	return false, nil
 }
@@ -207,17 +202,11 @@ const (
 // returned, or there is room after all, or none of them has returned for functionPatience: then it
 // fails.
 func (a *arrival) awaitFunctions(bytes uint64) (bool, error) {
-	t, l := &a.hosts.Hosts, &a.Lease
 	if err := a.hosts.awaitReturn(); err != nil {
 		return true, fmt.Errorf("%s of device memory are needed: %w", sizeOf(bytes), err)
 	}
-	switch {
-	case l.Wanted:
-	case t.AskAt == 0:
-		t.AskAt = a.Now + growAgain
-	case a.Now >= t.AskAt:
-		t.AskAt, l.Denied, l.Growing = 0, "", true
-		a.say(control.Grow{Memory: bytes})
+	if !a.Lease.Wanted && a.hosts.asksAgain() {
+		a.grow(bytes)
 	}
 	return false, nil
 }
@@ -252,8 +241,7 @@ func (a *arrival) open() {
 		a.departure.leave(a.Contexts[n-1].Place, true, 0)
 		return
 	}
-	a.opening = &Context{Place: a.place(), Cost: a.config.Devices[a.Lease.Device].ContextCost}
-	a.ask(Op{Kind: Open, Place: a.place(), Modules: a.modules.replay(), Limits: maps.Clone(a.Limits), Anew: !a.housed})
+	a.openAt(a.Lease.Device)
 }
 
 // ErrMoved says that a variable would have another address than the program may have seen.
@@ -275,7 +263,7 @@ func (a *arrival) opened(o Outcome) error {
 	case errors.Is(o.Err, ErrMoved) && a.modules.Pinned < 0:
 		// The variables have their addresses on the device where they were placed first.
 		a.modules.Pinned = a.modules.Home
-		a.departure.Release = &Release{}
+		a.departure.begin(Release{})
 	default:
 		return fmt.Errorf("opening %s: %w", a.config.Devices[a.Lease.Device].Name, o.Err)
 	}
@@ -326,8 +314,8 @@ func (a *arrival) room(p vmm.Place) uint64 {
 	return memory - min(memory, a.textures.beside())
 }
 
-// openFurther opens a context on a further device, with the modules of home.
-func (a *arrival) openFurther(device int) {
+// openAt opens a context on a device, with the client's modules in it.
+func (a *arrival) openAt(device int) {
 	d := &a.config.Devices[device]
 	a.opening = &Context{Place: d.Place, Cost: d.ContextCost}
 	a.ask(Op{Kind: Open, Place: d.Place, Modules: a.modules.replay(), Limits: maps.Clone(a.Limits), Anew: !a.housed})
@@ -372,13 +360,11 @@ func (a *arrival) noRoom(bytes uint64) error {
 func (a *arrival) readyAt(p vmm.Place, module uint64, used []vmm.Range) (bool, error) {
 	x := a.context(p)
 	if x == nil {
-		a.openFurther(p.Index())
+		a.openAt(p.Index())
 		return false, nil
 	}
 	if a.isFurther(p) && !x.Has[module] {
-		mod := a.modules.All[module]
-		a.modules.loading, a.modules.loadingAt = module, x
-		a.ask(Op{Kind: Load, Place: p, Module: module, Image: mod.Image, Globals: append([]device.Global{}, mod.Info.Globals...)})
+		a.modules.loadAt(x, module, append([]device.Global{}, a.modules.All[module].Info.Globals...))
 		return false, nil
 	}
 	plan, err := a.memory.space.Prepare(p, used, a.room(p))

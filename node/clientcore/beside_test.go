@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"muster/vmm"
 	"muster/wire/control"
 )
 
@@ -67,7 +66,7 @@ func TestNewsOfOthersFade(t *testing.T) {
 	}{{0, 4}, {halfLife, 2}, {2 * halfLife, 1}, {outOfDate, 0}} {
 		c.Now = from + when.after
 		c.mapped.stale()
-		if err := c.choose(&Function{Module: 1}, 1, []vmm.Range{{Addr: mappedBase, Size: mappedChunk}}); err != nil {
+		if err := c.mapped.choose(&Function{Module: 1}, 1, nil, mappedChunk); err != nil {
 			t.Fatal(err)
 		}
 		if n := c.mapped.view.Table.Others(1); n != when.calls {

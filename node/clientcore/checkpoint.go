@@ -13,7 +13,7 @@ func (c *Core) Detach(now Time) ([]Op, error) {
 		return nil, errors.New("a client cannot leave its device while functions of the program's are under way, or its lease is to grow")
 	}
 	if len(c.standing.Contexts) > 0 || c.standing.Lease.Held {
-		c.departure.Release = &Release{Answer: c.standing.Lease.Number > 0}
+		c.departure.begin(Release{Answer: c.standing.Lease.Number > 0})
 	}
 	return c.advance()
 }

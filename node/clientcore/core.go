@@ -269,7 +269,7 @@ func (c *Core) Lost(now Time, m control.Lost, ended bool) ([]Op, error) {
 	}
 	if c.standing.Lease.Held && c.standing.Lease.Device == index { // this also answers a revocation of it
 		c.activity.stop()
-		c.standing.Lease = Lease{Number: c.standing.Lease.Number}
+		c.standing.Lease.end()
 	}
 	gone := c.memory.space.Lost(d.Place)
 	open, further := c.standing.context(d.Place), c.standing.isFurther(d.Place)
@@ -284,9 +284,9 @@ func (c *Core) Lost(now Time, m control.Lost, ended bool) ([]Op, error) {
 	c.departure.forgetContext(d.Place)
 	switch {
 	case len(gone) > 0 || variables || c.hosts.Outstanding() > 0 || !ended:
-		c.fault(&device.Fault{Kind: device.DeviceLost, Detail: fmt.Sprintf("%s: %s", d.Name, m.Reason)})
+		c.departure.fault(&device.Fault{Kind: device.DeviceLost, Detail: fmt.Sprintf("%s: %s", d.Name, m.Reason)})
 	case !further && len(c.standing.Contexts) > 0: // further contexts depend on the one at home
-		c.departure.Release = &Release{}
+		c.departure.begin(Release{})
 	}
 	return c.advance()
 }
@@ -296,7 +296,7 @@ func (c *Core) Lost(now Time, m control.Lost, ended bool) ([]Op, error) {
 func (c *Core) Found(now Time, world uint64, err error) ([]Op, error) {
 	c.start(now)
 	if world == c.World {
-		c.fault(err)
+		c.departure.fault(err)
 	}
 	return c.advance()
 }
@@ -361,12 +361,11 @@ func (c *Core) settleAsk(asked Kind, o Outcome) {
 		return
 	}
 	if isFault(o.Err) {
-		c.arrival.opening, c.textures.making = nil, nil
-		c.fault(o.Err)
+		c.departure.fault(o.Err)
 		return
 	}
-	if !c.standing.Lease.Began && (asked == Open || asked == Move) {
-		c.standing.Lease.Moved += o.Took
+	if asked == Open || asked == Move {
+		c.standing.prepared(o.Took)
 	}
 	switch asked {
 	case GoOn: // the steps of a graph continue
@@ -391,7 +390,7 @@ func (c *Core) settleAsk(asked Kind, o Outcome) {
 		c.queue.Head.replacement.room, c.queue.Head.replacement.err = o.Err == nil, o.Err
 	case Refill:
 		if o.Err != nil { // the contents of the client's memory are unknown
-			c.fault(fmt.Errorf("the client's memory was lost while a checkpoint was restored: %w", o.Err))
+			c.departure.fault(fmt.Errorf("the client's memory was lost while a checkpoint was restored: %w", o.Err))
 		}
 	}
 }
@@ -404,8 +403,7 @@ func (c *Core) advance() ([]Op, error) {
 		case c.departure.Release != nil:
 			c.departure.stepRelease()
 		case c.standing.Lease.Wanted && c.hosts.Outstanding() == 0:
-			c.standing.Lease.Wanted = false
-			c.departure.beginRelease(c.standing.Lease.WantedFor, c.standing.Lease.WantedKeep, c.standing.Lease.WantedStep)
+			c.departure.beginWanted()
 		case len(c.loans.Further) > 0 && c.departure.leavesFurther():
 		case c.queue.Head != nil && !c.retry():
 			return c.ops, c.ended
@@ -428,9 +426,7 @@ func (c *Core) handle(m Message) ([]Op, error) {
 		return c.ops, nil
 	}
 	c.calling, c.queue.reachedStep = 0, 0
-	if c.mapped != nil {
-		c.mapped.choice = chosen{}
-	}
+	c.mapped.chooseAnew()
 	c.handled = m // so that taking its address does not allocate
 	done, err := c.try(&c.handled)
 	if err != nil {
@@ -502,30 +498,12 @@ func (c *Core) giveUpOn(m *Message, err error) {
 func (c *Core) refuse(err error) {
 	slot := c.Current.Slot
 	if isFault(err) {
-		c.fault(err)
+		c.departure.fault(err)
 		c.reply(slot, c.verdicts.Sticky, nil)
 		return
 	}
 	c.verdicts.explain(err)
 	c.verdicts.refuseWith(ResultOf(err))
-}
-
-// fault notes that the client's work has failed for good: everything on its devices is gone, and
-// every later call fails.
-func (c *Core) fault(err error) {
-	if c.verdicts.Faulted != nil {
-		return
-	}
-	c.verdicts.Faulted = failureOf(err)
-	c.verdicts.Sticky = c.verdicts.Faulted.Result
-	c.emit(Op{Kind: SetStatus, Result: c.verdicts.Sticky, Text: c.verdicts.Faulted.Text})
-	c.departure.closeContexts()
-	c.activity.stop()
-	c.loans.giveUpAll()
-	lease := c.standing.Lease.Number
-	c.standing.Lease = Lease{Number: lease}
-	c.departure.Release = nil
-	c.say(control.Failed{Lease: lease, Reason: err.Error()})
 }
 
 // reset replaces the client by an empty world.
@@ -611,12 +589,9 @@ func (s *setup) know(devices []Device) {
 // and finds that nothing was asked.
 func (c *Core) Adopted(now Time) ([]Op, error) {
 	c.start(now)
-	c.standing.Lease.Wanting, c.standing.Lease.Growing, c.standing.Lease.Stale, c.standing.Lease.Coming = false, false, false, 0
+	c.standing.Lease.forgetAsked()
 	c.room.Asked.Bytes = 0
-	for i := range c.loans.Further { // the next daemon has lent nothing
-		f := &c.loans.Further[i]
-		f.Leaving, f.Former, f.Asked, f.Returned = true, true, false, 0
-	}
+	c.loans.adopted()
 	c.activity.unwatch()
 	c.say(c.departure.Standing())
 	c.activity.report()

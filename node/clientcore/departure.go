@@ -44,11 +44,20 @@ type Release struct {
 // revoke notes that the daemon wants the device back, or what the client keeps on one it has left.
 func (d *departure) revoke(m control.Revoke) {
 	if d.hosts.Outstanding() > 0 {
-		d.Lease.Wanted, d.Lease.WantedFor, d.Lease.WantedKeep, d.Lease.WantedStep = true, m.Reason, m.Keep, m.Step
-		d.Lease.Growing = false
+		d.Lease.revoked(m)
 		return
 	}
 	d.beginRelease(m.Reason, m.Keep, m.Step)
+}
+
+// begin has the lease returned.
+func (d *departure) begin(r Release) { d.Release = &r }
+
+// beginWanted begins the release for which a revocation has waited.
+func (d *departure) beginWanted() {
+	l := &d.Lease
+	l.Wanted = false
+	d.beginRelease(l.WantedFor, l.WantedKeep, l.WantedStep)
 }
 
 func (d *departure) beginRelease(reason string, stay, step uint64) {
@@ -213,9 +222,24 @@ func (d *departure) closeContexts() {
 // letGo returns the lease. None of the client's memory is on the device but what may stay.
 func (d *departure) letGo(took time.Duration) {
 	d.activity.stop()
-	d.Lease = Lease{Number: d.Lease.Number}
+	d.Lease.end()
 	d.say(control.Released{Lease: d.Lease.Number, Keeps: d.keeps(), Took: took})
 	d.say(control.Report{Stats: d.memory.Stats()})
+}
+
+// fault notes that the client's work has failed for good: everything on its devices is gone, and
+// every later call fails.
+func (d *departure) fault(err error) {
+	if d.verdicts.Faulted != nil {
+		return
+	}
+	d.verdicts.fail(err)
+	d.closeContexts()
+	d.activity.stop()
+	d.loans.giveUpAll()
+	d.Lease.end()
+	d.Release = nil
+	d.say(control.Failed{Lease: d.Lease.Number, Reason: err.Error()})
 }
 
 // keeps is what contexts that stay open without a lease take, including memory that stayed there.

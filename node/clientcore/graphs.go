@@ -211,9 +211,7 @@ func (gs *graphs) graphLaunch(m *Message, d *wire.GraphLaunch) (bool, error) {
 		if !done {
 			return gs.queue.waitsAt(step), nil
 		}
-		if gs.mapped != nil {
-			gs.mapped.choice = chosen{} // it was for this step
-		}
+		gs.mapped.chooseAnew() // the choice was for this step
 	}
 	g.Launches++
 	return true, nil

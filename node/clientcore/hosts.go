@@ -49,11 +49,10 @@ func (hs *hosts) returned(cookie uint64) {
 
 // notOut notes that nothing waits for a function any more.
 func (hs *hosts) notOut(cookie uint64) {
-	t := &hs.Hosts
-	delete(t.Words, cookie)
-	delete(t.Running, cookie)
-	t.Queue = slices.DeleteFunc(t.Queue, func(due uint64) bool { return due == cookie })
-	t.WaitBy, t.AskAt = 0, 0
+	delete(hs.Words, cookie)
+	delete(hs.Running, cookie)
+	hs.Queue = slices.DeleteFunc(hs.Queue, func(due uint64) bool { return due == cookie })
+	hs.awaitNoMore()
 	hs.unhold()
 }
 
@@ -72,11 +71,10 @@ func (hs *hosts) unhold() {
 
 // match gives due cookies to the threads that wait for them.
 func (hs *hosts) match() {
-	t := &hs.Hosts
-	for len(t.Queue) > 0 && len(t.Slots) > 0 {
-		hs.reply(t.Slots[0], success, (&wire.HostNextReply{Cookie: t.Queue[0]}).Append(nil))
-		hs.ops[len(hs.ops)-1].Cookie = t.Queue[0]
-		t.Queue, t.Slots = t.Queue[1:], t.Slots[1:]
+	for len(hs.Queue) > 0 && len(hs.Slots) > 0 {
+		hs.reply(hs.Slots[0], success, (&wire.HostNextReply{Cookie: hs.Queue[0]}).Append(nil))
+		hs.ops[len(hs.ops)-1].Cookie = hs.Queue[0]
+		hs.Queue, hs.Slots = hs.Queue[1:], hs.Slots[1:]
 	}
 }
 
@@ -98,7 +96,7 @@ func (hs *hosts) dropHosts() {
 		hs.emit(Op{Kind: HostDrop})
 	}
 	hs.Running, hs.Queue, hs.Words = nil, nil, nil
-	hs.WaitBy, hs.AskAt = 0, 0
+	hs.awaitNoMore()
 	hs.unhold()
 }
 
@@ -106,11 +104,10 @@ func (hs *hosts) dropHosts() {
 const once = 1
 
 func (hs *hosts) hostNext(m *Message, _ *wire.HostNext) (bool, error) {
-	t := &hs.Hosts
-	if len(t.Slots) >= wire.Slots {
+	if len(hs.Slots) >= wire.Slots {
 		return true, fmt.Errorf("more than %d calls wait for their answers: %w", wire.Slots, ErrProtocol)
 	}
-	t.Slots = append(t.Slots, m.Header.Slot)
+	hs.Slots = append(hs.Slots, m.Header.Slot)
 	hs.match()
 	return true, nil
 }
@@ -280,12 +277,24 @@ func (hs *hosts) Answered(is func(slot int) bool) { hs.Slots = slices.DeleteFunc
 // awaitReturn notes that the current message waits for host functions to return. It returns an error
 // when none has for functionPatience.
 func (hs *hosts) awaitReturn() error {
-	t := &hs.Hosts
-	if t.WaitBy == 0 {
-		t.WaitBy = hs.Now + functionPatience
+	if hs.WaitBy == 0 {
+		hs.WaitBy = hs.Now + functionPatience
 	}
-	if hs.Now >= t.WaitBy {
+	if hs.Now >= hs.WaitBy {
 		return errNoneReturns
 	}
 	return nil
+}
+
+// awaitNoMore notes that a function has returned, or that the message has what it waited for.
+func (hs *hosts) awaitNoMore() { hs.WaitBy, hs.AskAt = 0, 0 }
+
+// asksAgain says, growAgain after it was first called, and so on, that the message asks for memory again.
+func (hs *hosts) asksAgain() bool {
+	if hs.AskAt == 0 {
+		hs.AskAt = hs.Now + growAgain
+	} else if hs.Now >= hs.AskAt {
+		hs.AskAt = 0
+	}
+	return hs.AskAt == 0
 }

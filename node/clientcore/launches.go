@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"muster/device"
-	"muster/mapping"
 	"muster/vmm"
 	"muster/wire"
 )
@@ -215,13 +214,13 @@ type launching struct {
 
 // mapLaunch chooses the device of a launch and has the memory it uses brought there.
 func (l *launches) mapLaunch(f *Function, number uint32, params []byte) (launching, error) {
-	why := l.stays(f)
+	m, why := l.mapped, l.stays(f)
 	if why != "" {
-		return l.staysHome(f, why), nil
+		return m.staysHome(f, why), nil
 	}
 	used, written, guard, why := l.uses(f, Kernel{f.Module, number}, params)
 	if why != "" {
-		return l.staysHome(f, why), nil
+		return m.staysHome(f, why), nil
 	}
 	if ok, err := l.arrival.leased(l.arrival.needs(params)); !ok || err != nil {
 		return launching{waits: !ok}, err
@@ -231,12 +230,13 @@ func (l *launches) mapLaunch(f *Function, number uint32, params []byte) (launchi
 			return launching{waits: !ok}, err
 		}
 	}
-	m := l.mapped
 	if !m.home {
 		l.loans.wantFurther(l.arrival.bytes(need{all: true}))
 	}
-	if d := m.choice.device; !m.choice.decided || d != l.Lease.Device && !l.loans.further(d).lent() {
-		if err := l.choose(f, number, used); err != nil {
+	if !m.hasChosen() {
+		shares, bytes := l.memory.space.Shares(used, l.shares[:0])
+		l.shares = shares
+		if err := m.choose(f, number, shares, bytes); err != nil {
 			return launching{}, err
 		}
 	}
@@ -245,11 +245,11 @@ func (l *launches) mapLaunch(f *Function, number uint32, params []byte) (launchi
 		return launching{}, nil // at home it has all memory, and the core need not wait for it
 	}
 	if guard != nil && (!l.config.Devices[m.choice.device].Guards || l.arrival.room(at) < l.memory.space.Chunked()) {
-		return l.staysHome(f, "the kernel follows pointers in memory, and the other device cannot guard it, or has no room for all memory"), nil
+		return m.staysHome(f, "the kernel follows pointers in memory, and the other device cannot guard it, or has no room for all memory"), nil
 	}
 	ok, err := l.arrival.readyAt(at, f.Module, used)
 	if err != nil && m.choice.device != l.Lease.Device { // it does not fit there
-		m.choice.device = l.Lease.Device
+		m.chooseHome()
 		if guard != nil {
 			return launching{}, nil
 		}
@@ -277,56 +277,6 @@ func (l *launches) uses(f *Function, k Kernel, params []byte) (used, written []v
 		return nil, nil, nil, "a parameter points to a variable, or to no memory of the program"
 	}
 	return used, written, nil, ""
-}
-
-// staysHome notes why a launch runs at home.
-func (l *launches) staysHome(f *Function, why string) launching {
-	l.mapped.last = Decision{Kernel: f.Info.Name, Device: l.Lease.Device, Why: why}
-	return launching{}
-}
-
-// choose asks the mapper.
-func (l *launches) choose(f *Function, number uint32, used []vmm.Range) error {
-	m := l.mapped
-	if m.mapper == nil {
-		if err := m.renew(); err != nil {
-			return err
-		}
-	}
-	m.choice.decided, m.choice.device = true, l.Lease.Device
-	shares, bytes := l.memory.space.Shares(used, l.shares[:0])
-	l.shares = shares
-	m.call = mapping.Call{
-		Node: int32(len(m.devices)), Kernel: m.kernel(Kernel{f.Module, number}), Home: m.rows[l.Lease.Device],
-		In: int64(bytes), Resident: m.call.Resident[:0],
-	}
-	for _, s := range shares {
-		if row := m.rows[s.Device.Index()]; row >= 0 {
-			m.call.Resident = append(m.call.Resident, mapping.Resident{Device: row, Bytes: int64(s.Bytes)})
-		}
-	}
-	m.last = Decision{Kernel: f.Info.Name, Devices: m.devices}
-	row := int32(0)
-	if len(m.devices) > 1 {
-		m.view.Now = l.Now
-		m.age()
-		m.ageOthers(l.Now)
-		if l.config.Explain {
-			m.last.Account = mapping.Explain(m.mapper, &m.call, &m.view)
-			row = m.last.Account.Device
-		} else {
-			row = m.mapper.Map(&m.call, &m.view)
-		}
-		if row == mapping.Anywhere {
-			row = m.free()
-		}
-	}
-	if d := m.devices[row]; !m.refused[refusedAt{d, f.Module}] {
-		m.choice.device = d
-	}
-	m.last.Device = m.choice.device
-	m.last.Moves = bytes - uint64(m.call.ResidentOn(m.rows[m.choice.device]))
-	return nil
 }
 
 // Kernels that follow pointers in memory. Their parameters do not tell what they use. But devices

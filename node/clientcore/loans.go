@@ -152,6 +152,14 @@ func (l *loans) giveUp(f *Further) {
 	l.mapped.stale()
 }
 
+// adopted notes that another daemon serves the client, which has lent nothing.
+func (l *loans) adopted() {
+	for i := range l.Further {
+		f := &l.Further[i]
+		f.Leaving, f.Former, f.Asked, f.Returned = true, true, false, 0
+	}
+}
+
 // giveUpAll returns all further devices. Only requests that are not answered yet are remembered, and
 // what was returned.
 func (l *loans) giveUpAll() {

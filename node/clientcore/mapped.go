@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"muster/mapping"
+	"muster/vmm"
 	"muster/wire/control"
 )
 
@@ -116,12 +117,67 @@ func (m *mapped) stale() {
 	}
 }
 
-// leased notes that the client has another lease: a decision for the current message was made for
-// other devices.
-func (m *mapped) leased() {
+// chooseAnew forgets the choice for the message before.
+func (m *mapped) chooseAnew() {
 	if m != nil {
-		m.mapper, m.choice = nil, chosen{}
+		m.choice = chosen{}
 	}
+}
+
+// chooseHome has the current message run at home.
+func (m *mapped) chooseHome() { m.choice = chosen{decided: true, device: m.Lease.Device} }
+
+// hasChosen says whether the current message has a device, which the client may still use.
+func (m *mapped) hasChosen() bool {
+	d := m.choice.device
+	return m.choice.decided && (d == m.Lease.Device || m.loans.further(d).lent())
+}
+
+// staysHome notes why a launch runs at home.
+func (m *mapped) staysHome(f *Function, why string) launching {
+	m.last = Decision{Kernel: f.Info.Name, Device: m.Lease.Device, Why: why}
+	return launching{}
+}
+
+// choose asks the mapper. The launch uses so many bytes, of which shares are on devices.
+func (m *mapped) choose(f *Function, number uint32, shares []vmm.Share, bytes uint64) error {
+	if m.mapper == nil {
+		if err := m.renew(); err != nil {
+			return err
+		}
+	}
+	m.chooseHome()
+	m.call = mapping.Call{
+		Node: int32(len(m.devices)), Kernel: m.kernel(Kernel{f.Module, number}), Home: m.rows[m.Lease.Device],
+		In: int64(bytes), Resident: m.call.Resident[:0],
+	}
+	for _, s := range shares {
+		if row := m.rows[s.Device.Index()]; row >= 0 {
+			m.call.Resident = append(m.call.Resident, mapping.Resident{Device: row, Bytes: int64(s.Bytes)})
+		}
+	}
+	m.last = Decision{Kernel: f.Info.Name, Devices: m.devices}
+	row := int32(0)
+	if len(m.devices) > 1 {
+		m.view.Now = m.Now
+		m.age()
+		m.ageOthers(m.Now)
+		if m.config.Explain {
+			m.last.Account = mapping.Explain(m.mapper, &m.call, &m.view)
+			row = m.last.Account.Device
+		} else {
+			row = m.mapper.Map(&m.call, &m.view)
+		}
+		if row == mapping.Anywhere {
+			row = m.free()
+		}
+	}
+	if d := m.devices[row]; !m.refused[refusedAt{d, f.Module}] {
+		m.choice.device = d
+	}
+	m.last.Device = m.choice.device
+	m.last.Moves = bytes - uint64(m.call.ResidentOn(m.rows[m.choice.device]))
+	return nil
 }
 
 // refuses notes that a device has refused a module: its kernels run elsewhere.

@@ -412,7 +412,9 @@ func BenchmarkDecision(b *testing.B) {
 				ended := make([]KernelEnd, 1)
 				for b.Loop() {
 					c.Now += 1000
-					if err := c.choose(f, 1, used); err != nil {
+					shares, bytes := c.space.Shares(used, c.launches.shares[:0])
+					c.launches.shares = shares
+					if err := m.choose(f, 1, shares, bytes); err != nil {
 						b.Fatal(err)
 					}
 					ended[0] = KernelEnd{Ticket: m.took(), Device: m.choice.device, Took: 1000}

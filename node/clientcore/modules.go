@@ -48,7 +48,7 @@ type modules struct {
 	due       map[uint64][]device.Global // where modules that a replay places again must be
 	ahead     int                        // how many more modules will be due
 	loading   uint64                     // what the operation that asks is about
-	loadingAt *Context                   // a further one; nil: the one at home
+	loadingAt *Context                   // where
 }
 
 func (ms *modules) register(h *handlers) {
@@ -209,34 +209,35 @@ func (m *Modules) hasVariables() bool {
 func (ms *modules) loadNext(x *Context) bool {
 	for _, serial := range ms.Unplaced {
 		if mod := ms.All[serial]; mod.RefusedBy != x.Number && ms.mayPlace(serial) {
-			ms.loading = serial
 			globals, again := ms.due[serial]
 			if !again {
 				globals = mod.Due
 			}
-			ms.ask(Op{Kind: Load, Place: x.Place, Module: serial, Image: mod.Image, Globals: globals})
+			ms.loadAt(x, serial, globals)
 			return true
 		}
 	}
 	return false
 }
 
+// loadAt has a module loaded into a context, with its variables at these addresses; nil: anywhere.
+func (ms *modules) loadAt(x *Context, serial uint64, globals []device.Global) {
+	ms.loading, ms.loadingAt = serial, x
+	ms.ask(Op{Kind: Load, Place: x.Place, Module: serial, Image: ms.All[serial].Image, Globals: globals})
+}
+
 // loaded notes that a context has a module, or has refused it.
 func (ms *modules) loaded(o Outcome) {
-	m, serial := &ms.Modules, ms.loading
+	m, serial, x := &ms.Modules, ms.loading, ms.loadingAt
 	mod := m.All[serial]
-	if x := ms.loadingAt; x != nil {
-		ms.loadingAt = nil
+	if ms.isFurther(x.Place) {
 		if x.Has[serial] = o.Err == nil; o.Err != nil {
 			ms.mapped.refuses(x.Place.Index(), serial)
 		}
 		return
 	}
 	if o.Err != nil {
-		mod.Refused = failureOf(o.Err)
-		if x := ms.here(); x != nil {
-			mod.RefusedBy = x.Number
-		}
+		mod.Refused, mod.RefusedBy = failureOf(o.Err), x.Number
 		return
 	}
 	if ms.ended = ms.asBefore(serial, o.Globals); ms.ended != nil {

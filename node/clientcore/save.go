@@ -323,7 +323,7 @@ func (c *Core) base(events []uint32, o Outcome) (*Base, error) {
 // it is.
 func (s *State) leave(events []uint32, o Outcome) error {
 	was := *s
-	s.Lease = Lease{Number: s.Lease.Number}
+	s.Lease.end()
 	s.Contexts, s.Further = nil, nil
 	s.Asked = Commits{}
 	s.Activity = Activity{Estimate: s.Activity.Estimate, Spent: s.Activity.Spent}

@@ -45,6 +45,19 @@ func (st *standing) begun() {
 	}
 }
 
+// grow asks for more memory on the device.
+func (st *standing) grow(bytes uint64) {
+	st.Lease.Denied, st.Lease.Growing = "", true
+	st.say(control.Grow{Memory: bytes})
+}
+
+// prepared notes how long it took to open a context, or to move memory there.
+func (st *standing) prepared(took time.Duration) {
+	if !st.Lease.Began {
+		st.Lease.Moved += took
+	}
+}
+
 // denied handles a Deny, if it answers what the client has asked, or what was to come. One that
 // crossed the release of its lease does not: the daemon will answer the Want that followed.
 func (l *Lease) denied(m control.Deny) {
@@ -52,7 +65,7 @@ func (l *Lease) denied(m control.Deny) {
 		return
 	}
 	stale := l.Stale
-	l.Wanting, l.Growing, l.Stale, l.Coming = false, false, false, 0
+	l.forgetAsked()
 	if stale {
 		return
 	}
@@ -60,6 +73,27 @@ func (l *Lease) denied(m control.Deny) {
 		l.Denied = "refused"
 	}
 }
+
+// granted handles a Grant, which may be of more memory.
+func (l *Lease) granted(g control.Grant) {
+	had := *l
+	*l = Lease{Held: true, Device: g.Device, Memory: g.Memory, Coming: g.Coming, Number: g.Lease}
+	if l.WantedFor = had.WantedFor; had.Held {
+		l.Wanted, l.Began, l.Moved = had.Wanted, had.Began, had.Moved
+	}
+}
+
+// revoked notes a revocation that must wait.
+func (l *Lease) revoked(m control.Revoke) {
+	l.Wanted, l.WantedFor, l.WantedKeep, l.WantedStep = true, m.Reason, m.Keep, m.Step
+	l.Growing = false
+}
+
+// forgetAsked notes that nothing that was asked is answered any more.
+func (l *Lease) forgetAsked() { l.Wanting, l.Growing, l.Stale, l.Coming = false, false, false, 0 }
+
+// end leaves of the lease only its number.
+func (l *Lease) end() { *l = Lease{Number: l.Number} }
 
 // Context is a context that the executor has open.
 type Context struct {

@@ -120,9 +120,14 @@ func (ts *textures) textureCreate(m *Message, d *wire.TextureCreate) (bool, erro
 	if d.Wanted != 0 {
 		handle = d.Wanted
 	}
-	ts.making = []Textured{{handle, t}}
-	ts.ask(Op{Kind: MakeTextures, Place: ts.place(), Textures: ts.making})
+	ts.makeAt(ts.here(), []Textured{{handle, t}})
 	return false, nil
+}
+
+// makeAt has textures made in a context.
+func (ts *textures) makeAt(x *Context, all []Textured) {
+	ts.making = all
+	ts.ask(Op{Kind: MakeTextures, Place: x.Place, Textures: all})
 }
 
 // freeHandle is the handle of a new texture: the lowest free number if all devices let the core

@@ -103,6 +103,13 @@ const deviceGone = "no device"
 // the reason: it would have to wait for the functions, too.
 var errNoneReturns = &Failure{Result: outOfMemory, Text: fmt.Sprintf("there is no room on the device, and none can be made, since no host function of the program (cuLaunchHostFunc) has returned, and no word that it waits for was written, for %v: let them return, or use less memory until they have", functionPatience)}
 
+// fail has every call from now on fail.
+func (v *verdicts) fail(err error) {
+	v.Faulted = failureOf(err)
+	v.Sticky = v.Faulted.Result
+	v.emit(Op{Kind: SetStatus, Result: v.Sticky, Text: v.Faulted.Text})
+}
+
 // Result is the result of every call since a fault; 0 if there was none.
 func (v *verdicts) Result() Result { return v.Sticky }
 

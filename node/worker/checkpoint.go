@@ -31,8 +31,10 @@ type order struct {
 	file *os.File
 }
 
-// orders is the state of the daemon's orders. The loop owns it.
+// orders are the daemon's orders, and how far they are carried out. The loop owns them.
 type orders struct {
+	say      func(m control.ToDaemon)
+	saved    clientfile.Client // the client as the file has it
 	next     []order
 	incoming *incoming         // read from a file, and on its way into the core
 	draft    *clientfile.Draft // the checkpoint of a held client, not yet complete
@@ -40,11 +42,94 @@ type orders struct {
 }
 
 func (t *orders) close() {
+	t.forget()
+	t.endIncoming()
+	t.endDraft()
+}
+
+// add takes an order, to be carried out when those before it are.
+func (t *orders) add(o order) { t.next = append(t.next, o) }
+
+// begin takes the next order from the list.
+func (t *orders) begin() order {
+	o := t.next[0]
+	t.next = t.next[1:]
+	return o
+}
+
+// forget forgets the orders of a daemon that has died.
+func (t *orders) forget() {
 	for _, o := range t.next {
 		o.file.Close()
 	}
-	t.endIncoming()
+	t.next = nil
+	if t.incoming != nil {
+		t.incoming.disowned = true
+	}
+}
+
+// giveUp gives up the checkpoints that were not begun.
+func (t *orders) giveUp() {
+	t.next = slices.DeleteFunc(t.next, func(o order) bool {
+		_, saves := o.ToWorker.(control.Checkpoint)
+		if saves {
+			o.file.Close()
+			t.answer(0, errors.New("the checkpoint was given up"))
+		}
+		return saves
+	})
+}
+
+// write writes the client to the file of a checkpoint. If hold is set, the checkpoint is completed, or given
+// up, by proceed.
+func (t *orders) write(core *clientcore.Core, identity string, hold bool) {
+	bytes, err := t.saved.Write(t.draft, core, identity, hold)
+	if err == nil && hold {
+		t.held = true
+		t.say(control.Checkpointed{Held: true, Bytes: bytes})
+		return
+	}
 	t.endDraft()
+	t.answer(bytes, err)
+}
+
+// proceed ends the checkpoint of a held client, which is completed if save is set, and says whether the
+// client was held.
+func (t *orders) proceed(save bool) bool {
+	if t.draft != nil && save {
+		t.answer(t.saved.Complete(t.draft))
+	}
+	t.endDraft()
+	held := t.held
+	t.held = false
+	return held
+}
+
+// answer tells the daemon how a checkpoint ended.
+func (t *orders) answer(bytes uint64, err error) {
+	answer := control.Checkpointed{Bytes: bytes}
+	if err != nil {
+		answer.Error = err.Error()
+	}
+	t.say(answer)
+}
+
+// read reads a client from a file. If it cannot be read, the daemon is told, and there is nothing to restore.
+func (t *orders) read(file *os.File, core *clientcore.Core, identity string, pinned func(wire.Header) ([]byte, error), whole bool) *incoming {
+	in, err := t.saved.Read(file, core, identity, pinned, whole)
+	if err != nil {
+		file.Close()
+		t.say(control.Restored{Error: err.Error()})
+		return nil
+	}
+	t.incoming = &incoming{Incoming: in}
+	return t.incoming
+}
+
+// endRestore notes that a restore has ended; the client is held if hold is set.
+func (t *orders) endRestore(hold bool) {
+	t.endIncoming()
+	t.held = t.held || hold
 }
 
 func (t *orders) endIncoming() {
@@ -68,14 +153,8 @@ type abandoned struct{ control.Proceed }
 // client goes on.
 func (w *worker) disown() error {
 	w.prepared.giveUp(w.log)() // the next daemon does not know of it
-	for _, o := range w.orders.next {
-		o.file.Close()
-	}
-	w.orders.next = nil
+	w.orders.forget()
 	w.ahead.due()
-	if in := w.orders.incoming; in != nil {
-		in.disowned = true
-	}
 	return w.proceed(control.Proceed{})
 }
 
@@ -94,8 +173,7 @@ func (w *worker) obey() (bool, error) {
 	if err := w.launches.settle(); err != nil {
 		return false, err
 	}
-	o := w.orders.next[0]
-	switch m := o.ToWorker.(type) {
+	switch m := w.orders.next[0].ToWorker.(type) {
 	case control.Checkpoint:
 		if !w.core.CanDetach() {
 			return false, nil
@@ -105,16 +183,18 @@ func (w *worker) obey() (bool, error) {
 		} else if !quiet {
 			return true, w.awaitWork()
 		}
-		w.orders.next = w.orders.next[1:]
-		return true, w.checkpoint(o.file, m.Hold)
+		return true, w.checkpoint(w.orders.begin().file, m.Hold)
 	case control.Restore:
 		if w.core.Waits() {
 			return false, nil
 		}
-		w.orders.next = w.orders.next[1:]
-		return true, w.restore(o.file, m.Whole)
+		in := w.orders.read(w.orders.begin().file, w.core, w.serve.Identity, w.pinned, m.Whole)
+		if in == nil {
+			return true, nil
+		}
+		return true, w.handle(w.core.Replace(w.now(), in.By, m.Whole))
 	}
-	return false, fmt.Errorf("the daemon orders %q, which is not understood: %w", o.Kind(), errEnded)
+	return false, fmt.Errorf("the daemon orders %q, which is not understood: %w", w.orders.next[0].Kind(), errEnded)
 }
 
 // awaitWork waits a moment for kernels to end before a checkpoint, or for the daemon, which may give
@@ -150,23 +230,8 @@ func (w *worker) checkpoint(file *os.File, hold bool) error {
 	if hold {
 		w.answers.Settle()
 	}
-	bytes, err := w.saved.Write(w.orders.draft, w.core, w.serve.Identity, hold)
-	if err == nil && hold {
-		w.orders.held = true
-		w.say(control.Checkpointed{Held: true, Bytes: bytes})
-		return nil
-	}
-	w.orders.endDraft()
-	w.answerCheckpoint(bytes, err)
+	w.orders.write(w.core, w.serve.Identity, hold)
 	return nil
-}
-
-func (w *worker) answerCheckpoint(bytes uint64, err error) {
-	answer := control.Checkpointed{Bytes: bytes}
-	if err != nil {
-		answer.Error = err.Error()
-	}
-	w.say(answer)
 }
 
 // settleStaging gives back staging memory that was kept for the journal: after a restore nobody
@@ -213,22 +278,10 @@ func pick[M control.ToWorker](b *mailbox.Box[control.ToWorker]) (m M, ok bool) {
 // proceed lets a held client go on, after completing its checkpoint if asked to. A checkpoint that was
 // not begun is given up.
 func (w *worker) proceed(m control.Proceed) error {
-	w.orders.next = slices.DeleteFunc(w.orders.next, func(o order) bool {
-		_, saves := o.ToWorker.(control.Checkpoint)
-		if saves {
-			o.file.Close()
-			w.answerCheckpoint(0, errors.New("the checkpoint was given up"))
-		}
-		return saves
-	})
-	if d := w.orders.draft; d != nil && m.Save {
-		w.answerCheckpoint(w.saved.Complete(d))
-	}
-	w.orders.endDraft()
-	if !w.orders.held {
+	w.orders.giveUp()
+	if !w.orders.proceed(m.Save) {
 		return nil
 	}
-	w.orders.held = false
 	h, parked := w.core.ParkedMessage()
 	if !parked {
 		return nil
@@ -246,40 +299,11 @@ type incoming struct {
 	disowned bool  // the daemon that ordered it has died
 }
 
-// restore reads a client from a file, and replaces the core by it.
-func (w *worker) restore(file *os.File, whole bool) error {
-	in, err := w.saved.Read(file, w.core, w.serve.Identity, w.pinned, whole)
-	if err != nil {
-		file.Close()
-		w.say(control.Restored{Error: err.Error()})
-		return nil
-	}
-	w.orders.incoming = &incoming{Incoming: in}
-	return w.handle(w.core.Replace(w.now(), in.By, whole))
-}
-
-// makeRoom reserves room for the memory of the incoming client, in addition to that of the present
-// one: until the new one is complete the present one must be able to go on.
-func (w *worker) makeRoom(*clientcore.Op) error {
-	all := w.orders.incoming.By.Allocations()
-	for i, r := range all {
-		err := w.mover.reserve(r)
-		if err == nil {
-			continue
-		}
-		for _, r := range all[:i] {
-			w.host.Release(r)
-		}
-		return err
-	}
-	return nil
-}
-
 // refill fills the host copies from the file. The core is the new client already.
 func (w *worker) refill(o *clientcore.Op) error {
 	in := w.orders.incoming
 	if _, in.lost = w.move(o.Plan, false); in.lost == nil {
-		in.lost = w.saved.Fill(in.Incoming, w.core.Held(), w.keeper.Replaced) // from where on its messages are not those of the ring
+		in.lost = w.orders.saved.Fill(in.Incoming, w.core.Held(), w.keeper.Replaced) // from where on its messages are not those of the ring
 	}
 	if in.lost != nil && w.keeper.Valid() {
 		w.say(control.Restored{Error: in.lost.Error()})
@@ -300,9 +324,8 @@ func (w *worker) restored(in *incoming, refused error) error {
 	}
 	if refused == nil && in.Whole {
 		w.takeOver(in.Saved.About)
-		w.orders.held = true
 	}
-	w.orders.endIncoming()
+	w.orders.endRestore(refused == nil && in.Whole)
 	if refused == nil && !in.Whole {
 		if err := w.rebase(); err != nil {
 			return err

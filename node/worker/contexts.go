@@ -13,6 +13,8 @@ import (
 type contexts struct {
 	open   map[vmm.Place]*gpu
 	latest *gpu // that at returned last; a cache
+
+	checking bool // the device of one that was opened checks the memory accesses of kernels
 }
 
 // add adds a context that was opened.

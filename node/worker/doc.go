@@ -39,10 +39,12 @@
 //   - reach: the program's memory that kernels access
 //   - commons: memory that several clients have
 //   - devices: the node's devices, opened when they are needed
+//   - replies: what the program is given at once
+//   - loader: modules, textures and links, into contexts
+//   - orders: the daemon's checkpoints and restores, and how far they are
 //   - passing: reports of GPU time while the loop waits for kernels
 //
-// The fields orders and replay are the loop's notes on what the daemon has ordered and on what the previous
-// worker had handled. What can be understood without all that is a package of its own:
+// The field replay is the loop's notes on what the previous worker had handled. What can be understood without all that is a package of its own:
 //
 //   - line: the connection to the daemon, and to the next one
 //   - keeper: the journal by which another worker rebuilds the client

@@ -126,8 +126,8 @@ func (w *worker) openContext(o *clientcore.Op) error {
 	}
 	if err == nil {
 		g.modules = modules.New(d, g.context, g.mover)
-		err = g.modules.Replay(w.ctx, o.Modules, o.Anew || w.shifted)
-		w.shifted = w.shifted || g.modules.Shifted()
+		err = g.modules.Replay(w.ctx, o.Modules, o.Anew || w.loader.shifted)
+		w.loader.shifted = w.loader.shifted || g.modules.Shifted()
 	}
 	if err == nil {
 		err = w.reach.opened(g, w.core.Mapped)
@@ -143,7 +143,7 @@ func (w *worker) openContext(o *clientcore.Op) error {
 	w.log.Debug("a context is open", "device", o.Place.Index(), "took", took)
 	w.contexts.add(g)
 	g.hostPins = w.host.NewPins(g.context.Pin, w.log)
-	w.checking = w.checking || g.context.Can().Know != nil
+	w.contexts.checking = w.contexts.checking || g.context.Can().Know != nil
 	return nil
 }
 

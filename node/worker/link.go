@@ -17,19 +17,15 @@ import (
 const maxLinkOptions = 64
 
 // link links several images into one.
-func (w *worker) link(_ *message, o *clientcore.Op) clientcore.Outcome {
-	g, err := w.contexts.at(o.Place)
+func (l *loader) link(o *clientcore.Op) clientcore.Outcome {
+	input, err := decodeLink(o.Image)
 	if err != nil {
 		return clientcore.Outcome{Err: err}
 	}
-	l, err := decodeLink(o.Image)
-	if err != nil {
-		return clientcore.Outcome{Err: err}
-	}
-	l.Check = o.On
+	input.Check = o.On
 	var image []byte
-	if err = w.block(func() (err error) {
-		image, err = g.context.Link(l)
+	if err = l.in(o.Place, func(g *gpu) (err error) {
+		image, err = g.context.Link(input)
 		return err
 	}); err != nil {
 		return clientcore.Outcome{Err: err}

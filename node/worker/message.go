@@ -56,7 +56,7 @@ func (w *worker) doAll(m *message, ops []clientcore.Op) (last *clientcore.Op, ou
 			continue
 		}
 		w.mayDie()
-		if w.checking {
+		if w.contexts.checking {
 			w.contexts.know(w.core.Allocations())
 		}
 		how := &operations[o.Kind]

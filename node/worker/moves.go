@@ -162,6 +162,20 @@ func (m *mover) reserve(allocation vmm.Range) error {
 	return err
 }
 
+// reserveAll is reserve for the allocations of a client that is restored: all of them, or none. They get room in
+// addition to that of the present client, which must be able to go on until the new one is complete.
+func (m *mover) reserveAll(all []vmm.Range) error {
+	for i, r := range all {
+		if err := m.reserve(r); err != nil {
+			for _, r := range all[:i] {
+				m.host.Release(r)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
 // giveBack returns room in the swap area.
 func (m *mover) giveBack(o *clientcore.Op) {
 	if o.All {

@@ -3,12 +3,17 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"muster/device"
 	"muster/internal/laps"
 	"muster/node/clientcore"
 	"muster/node/journal"
+	"muster/node/worker/answers"
+	"muster/node/worker/keeper"
+	"muster/node/worker/told"
 	"muster/node/worker/trace"
+	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
 	"muster/wire/timeline"
@@ -34,11 +39,11 @@ var operations [clientcore.Kinds]operation
 
 func init() { // not where it is declared, since some of them carry out others
 	operations = [clientcore.Kinds]operation{
-		clientcore.Reply:      {do: (*worker).replyNow, dropped: wasReplied},
+		clientcore.Reply:      {do: always(func(w *worker, o *clientcore.Op) { w.replies.reply(o) }), dropped: wasReplied},
 		clientcore.ReplyAfter: {do: func(w *worker, m *message, o *clientcore.Op) error { return w.ends.replyAfter(m, o) }},
-		clientcore.Write:      {do: (*worker).write, dropped: wasAnswered},
-		clientcore.SetStatus:  {do: (*worker).setStatus},
-		clientcore.Tell:       {do: (*worker).tell, dropped: wasTold},
+		clientcore.Write:      {do: func(w *worker, _ *message, o *clientcore.Op) error { return w.replies.write(o) }, dropped: wasAnswered},
+		clientcore.SetStatus:  {do: always(func(w *worker, o *clientcore.Op) { w.replies.setStatus(o) })},
+		clientcore.Tell:       {do: always(func(w *worker, o *clientcore.Op) { w.told.Teller.Tell(o.Text) }), dropped: wasTold},
 
 		clientcore.Say:        {do: (*worker).sayIt},
 		clientcore.WatchWaits: {do: (*worker).watchWaits},
@@ -87,27 +92,32 @@ func init() { // not where it is declared, since some of them carry out others
 		clientcore.Query:      {do: question((*ends).query)},
 		clientcore.QueryEvent: {do: question((*ends).queryEvent)},
 		clientcore.Elapsed:    {do: question((*ends).elapsed)},
-		clientcore.Printed:    {do: func(w *worker, m *message, o *clientcore.Op) error { return w.printFetch(m.Entry, o.Slot, o.Out) }, dropped: wasAnswered},
-		clientcore.Occupancy:  {do: askFunction(occupancy), dropped: wasAnswered},
-		clientcore.SharedFor:  {do: askFunction(sharedFor), dropped: wasAnswered},
-		clientcore.Clusters:   {do: askFunction(clusters), dropped: wasAnswered},
-		clientcore.Ask:        {do: onGPU((*worker).askDriver), dropped: wasAnswered},
+		clientcore.Printed: {do: func(w *worker, m *message, o *clientcore.Op) error {
+			return w.replies.printFetch(m.Entry, o.Slot, o.Out)
+		}, dropped: wasAnswered},
+		clientcore.Occupancy: {do: askFunction(occupancy), dropped: wasAnswered},
+		clientcore.SharedFor: {do: askFunction(sharedFor), dropped: wasAnswered},
+		clientcore.Clusters:  {do: askFunction(clusters), dropped: wasAnswered},
+		clientcore.Ask:       {do: onGPU(func(w *worker, _ *message, g *gpu, o *clientcore.Op) error { return w.replies.askDriver(g, o) }), dropped: wasAnswered},
 
-		clientcore.GoOn:         {ask: func(*worker, *message, *clientcore.Op) clientcore.Outcome { return clientcore.Outcome{} }},
-		clientcore.Finish:       {ask: (*worker).finish},
-		clientcore.Inspect:      {ask: func(w *worker, _ *message, o *clientcore.Op) clientcore.Outcome { return w.devices.inspect(o.Image) }},
-		clientcore.Open:         {ask: (*worker).openTimed},
-		clientcore.Load:         {ask: (*worker).load},
-		clientcore.Describe:     {ask: (*worker).describe},
-		clientcore.Link:         {ask: (*worker).link},
-		clientcore.MakeTextures: {ask: (*worker).makeTextures},
+		clientcore.GoOn:    {ask: func(*worker, *message, *clientcore.Op) clientcore.Outcome { return clientcore.Outcome{} }},
+		clientcore.Finish:  {ask: (*worker).finish},
+		clientcore.Inspect: {ask: func(w *worker, _ *message, o *clientcore.Op) clientcore.Outcome { return w.devices.inspect(o.Image) }},
+		clientcore.Open:    {ask: (*worker).openTimed},
+		clientcore.Load: {ask: func(w *worker, m *message, o *clientcore.Op) clientcore.Outcome {
+			defer w.timeline.Span(timeline.Load, o.Place)()
+			return w.loader.load(m, o)
+		}},
+		clientcore.Describe:     {ask: asks((*loader).describe)},
+		clientcore.Link:         {ask: asks((*loader).link)},
+		clientcore.MakeTextures: {ask: asks((*loader).makeTextures)},
 		clientcore.Move:         {ask: (*worker).moveAsked},
 		clientcore.Leave:        {ask: (*worker).leave},
 		clientcore.Backup:       {ask: (*worker).leave},
 		clientcore.MakeShared:   {ask: func(w *worker, _ *message, o *clientcore.Op) clientcore.Outcome { return w.commons.make(o) }},
 		clientcore.Share:        {ask: fails((*worker).share)},
 		clientcore.OpenShared:   {ask: fails(func(w *worker, o *clientcore.Op) error { return w.commons.open(o) })},
-		clientcore.MakeRoom:     {ask: fails((*worker).makeRoom)},
+		clientcore.MakeRoom:     {ask: fails(func(w *worker, _ *clientcore.Op) error { return w.mover.reserveAll(w.orders.incoming.By.Allocations()) })},
 		clientcore.Refill:       {ask: fails((*worker).refill)},
 	}
 }
@@ -185,19 +195,32 @@ func fails(do func(w *worker, o *clientcore.Op) error) func(*worker, *message, *
 	}
 }
 
-// --- to the program and the daemon --------------------------------------------------
-
-func (w *worker) replyNow(_ *message, o *clientcore.Op) error {
-	w.answers.CopiesFirst() // the answer may say that work has ended
-	if o.Cookie != 0 {
-		w.keeper.Handed(o.Cookie, o.Slot, w.shared.Asks(o.Slot))
-	}
-	w.answers.Reply(o.Slot, o.Result, o.Payload)
-	return nil
+// asks is how an operation is carried out that loads something, or asks about it.
+func asks(do func(l *loader, o *clientcore.Op) clientcore.Outcome) func(*worker, *message, *clientcore.Op) clientcore.Outcome {
+	return func(w *worker, _ *message, o *clientcore.Op) clientcore.Outcome { return do(&w.loader, o) }
 }
 
-func (w *worker) write(_ *message, o *clientcore.Op) error {
-	out, err := w.shared.Data(o.Out.Offset, o.Out.Length)
+// --- to the program and the daemon --------------------------------------------------
+
+// replies are what the program is given at once. The loop owns it.
+type replies struct {
+	shared  *wire.Shared
+	told    *told.Told
+	keeper  *keeper.Keeper
+	answers *answers.Answers
+	mayDie  func() // where a test may simulate the death of this process
+}
+
+func (p *replies) reply(o *clientcore.Op) {
+	p.answers.CopiesFirst() // the answer may say that work has ended
+	if o.Cookie != 0 {
+		p.keeper.Handed(o.Cookie, o.Slot, p.shared.Asks(o.Slot))
+	}
+	p.answers.Reply(o.Slot, o.Result, o.Payload)
+}
+
+func (p *replies) write(o *clientcore.Op) error {
+	out, err := p.shared.Data(o.Out.Offset, o.Out.Length)
 	if err != nil {
 		return errors.Join(err, clientcore.ErrProtocol)
 	}
@@ -205,18 +228,12 @@ func (w *worker) write(_ *message, o *clientcore.Op) error {
 	return nil
 }
 
-func (w *worker) setStatus(_ *message, o *clientcore.Op) error {
+func (p *replies) setStatus(o *clientcore.Op) {
 	if o.Result == success {
-		w.told.Sticky.Clear()
+		p.told.Sticky.Clear()
 	} else {
-		w.told.Sticky.Set(w.told.Sticky.Current(), o.Result, o.Text)
+		p.told.Sticky.Set(p.told.Sticky.Current(), o.Result, o.Text)
 	}
-	return nil
-}
-
-func (w *worker) tell(_ *message, o *clientcore.Op) error {
-	w.told.Teller.Tell(o.Text)
-	return nil
 }
 
 func (w *worker) sayIt(_ *message, o *clientcore.Op) error {
@@ -331,12 +348,12 @@ func clusters(f device.Function, o *clientcore.Op) (*wire.FunctionClustersReply,
 }
 
 // askDriver answers a question that only the device's driver can answer.
-func (w *worker) askDriver(_ *message, g *gpu, o *clientcore.Op) error {
+func (p *replies) askDriver(g *gpu, o *clientcore.Op) error {
 	ask := g.context.Can().Ask
 	if ask == nil {
 		return fmt.Errorf("a question to NVIDIA's driver: %w", device.ErrNotSupported)
 	}
-	out, err := w.shared.Data(o.Out.Offset, o.Out.Length)
+	out, err := p.shared.Data(o.Out.Offset, o.Out.Length)
 	if err != nil {
 		return errors.Join(err, clientcore.ErrProtocol)
 	}
@@ -345,23 +362,23 @@ func (w *worker) askDriver(_ *message, g *gpu, o *clientcore.Op) error {
 		err = fmt.Errorf("an answer of %d bytes, with room for %d: %w", len(answer), len(out), device.ErrInvalidValue)
 	}
 	if err == nil {
-		w.shared.Reply(o.Slot, success, (&wire.DriverAskReply{Size: uint32(copy(out, answer))}).Append(nil))
+		p.shared.Reply(o.Slot, success, (&wire.DriverAskReply{Size: uint32(copy(out, answer))}).Append(nil))
 	}
 	return err
 }
 
 // printFetch gives the program as much text of one kind as fits. The journal learns how much before
 // the program does, so that a replay does not deliver it again.
-func (w *worker) printFetch(e journal.Entry, slot int, room clientcore.Span) error {
-	out, err := w.shared.Data(room.Offset, room.Length)
+func (p *replies) printFetch(e journal.Entry, slot int, room clientcore.Span) error {
+	out, err := p.shared.Data(room.Offset, room.Length)
 	if err != nil {
 		return errors.Join(err, clientcore.ErrProtocol)
 	}
-	reply := w.told.Printed.Fetch(out, func(n int) {
-		w.keeper.Gives(e, n)
-		w.mayDie()
+	reply := p.told.Printed.Fetch(out, func(n int) {
+		p.keeper.Gives(e, n)
+		p.mayDie()
 	})
-	w.shared.Reply(slot, success, reply.Append(nil))
+	p.shared.Reply(slot, success, reply.Append(nil))
 	return nil
 }
 
@@ -416,16 +433,25 @@ func (w *worker) openTimed(_ *message, o *clientcore.Op) (outcome clientcore.Out
 	return outcome
 }
 
-func (w *worker) load(m *message, o *clientcore.Op) (outcome clientcore.Outcome) {
-	defer w.timeline.Span(timeline.Load, o.Place)()
-	g, err := w.contexts.at(o.Place)
+// loader loads what the program brings into contexts. The loop owns it.
+type loader struct {
+	contexts *contexts
+	keeper   *keeper.Keeper
+	block    func(f func() error) error // runs what may wait for a device
+	log      *slog.Logger
+
+	shifted bool // some module variables are not at the addresses the program knows (shifts)
+}
+
+func (l *loader) load(m *message, o *clientcore.Op) (outcome clientcore.Outcome) {
+	g, err := l.contexts.at(o.Place)
 	if err != nil {
 		return clientcore.Outcome{Err: err}
 	}
 	took := laps.Begin()
 	var globals []device.Global
 	var functions []device.FunctionInfo
-	err = w.block(func() (err error) { // the driver may wait for kernels
+	err = l.block(func() (err error) { // the driver may wait for kernels
 		globals, functions, err = g.modules.Load(o)
 		return err
 	})
@@ -434,42 +460,41 @@ func (w *worker) load(m *message, o *clientcore.Op) (outcome clientcore.Outcome)
 	}
 	outcome = clientcore.Outcome{Globals: globals, Functions: functions, Err: err}
 	took.End("driver")
-	w.log.Debug("a module is loaded", "bytes", len(o.Image), "took", took)
-	w.shifted = w.shifted || g.modules.Shifted()
+	l.log.Debug("a module is loaded", "bytes", len(o.Image), "took", took)
+	l.shifted = l.shifted || g.modules.Shifted()
 	if err == nil && o.Globals == nil {
-		w.keeper.TellPlaced(m, clientcore.Placed{Module: o.Module, Globals: outcome.Globals})
+		l.keeper.TellPlaced(m, clientcore.Placed{Module: o.Module, Globals: outcome.Globals})
 	}
 	return outcome
 }
 
-func (w *worker) describe(_ *message, o *clientcore.Op) (outcome clientcore.Outcome) {
-	g, err := w.contexts.at(o.Place)
-	if err == nil {
-		var info device.FunctionInfo
-		err = w.block(func() (err error) {
-			info, err = g.modules.Describe(o.Module, o.Name)
-			return err
-		})
-		if err == nil {
-			outcome.Functions = []device.FunctionInfo{info}
-		}
+// in runs f with the context at a place. The driver may wait for kernels meanwhile.
+func (l *loader) in(p vmm.Place, f func(g *gpu) error) error {
+	g, err := l.contexts.at(p)
+	if err != nil {
+		return err
 	}
-	outcome.Err = err
-	return outcome
+	return l.block(func() error { return f(g) })
 }
 
-func (w *worker) makeTextures(_ *message, o *clientcore.Op) (outcome clientcore.Outcome) {
-	g, err := w.contexts.at(o.Place)
-	if err == nil {
-		var handle uint64
-		err = w.block(func() (err error) {
-			handle, err = g.makeTextures(o.Textures)
-			return err
-		})
-		if err == nil {
-			outcome.Handle = handle
-		}
+func (l *loader) describe(o *clientcore.Op) clientcore.Outcome {
+	var info device.FunctionInfo
+	if err := l.in(o.Place, func(g *gpu) (err error) {
+		info, err = g.modules.Describe(o.Module, o.Name)
+		return err
+	}); err != nil {
+		return clientcore.Outcome{Err: err}
 	}
-	outcome.Err = err
-	return outcome
+	return clientcore.Outcome{Functions: []device.FunctionInfo{info}}
+}
+
+func (l *loader) makeTextures(o *clientcore.Op) clientcore.Outcome {
+	var handle uint64
+	if err := l.in(o.Place, func(g *gpu) (err error) {
+		handle, err = g.makeTextures(o.Textures)
+		return err
+	}); err != nil {
+		return clientcore.Outcome{Err: err}
+	}
+	return clientcore.Outcome{Handle: handle}
 }

@@ -48,7 +48,8 @@ func TestAnswersComeBehindCopies(t *testing.T) {
 	h := wire.Header{Slot: 3}
 	for name, answer := range map[string]func(w *worker) error{
 		"a plain answer": func(w *worker) error {
-			return w.replyNow(&message{}, &clientcore.Op{Kind: clientcore.Reply, Slot: h.Slot})
+			w.replies.reply(&clientcore.Op{Kind: clientcore.Reply, Slot: h.Slot})
+			return nil
 		},
 		"a time that passed": func(w *worker) error { return w.ends.elapsed(&message{}, nil, &clientcore.Op{Slot: h.Slot}) },
 	} {
@@ -56,9 +57,10 @@ func TestAnswersComeBehindCopies(t *testing.T) {
 		shared.Asked(h)
 		var answerCopy func()
 		asked := false
-		w := &worker{shared: shared, ctx: t.Context()}
+		w := &worker{}
 		now := func() clientcore.Time { return time.Millisecond }
 		w.told = told.New(shared, now, slog.New(slog.DiscardHandler))
+		w.replies = replies{shared: shared, answers: &w.answers}
 		w.ends = ends{contexts: &w.contexts, answers: &w.answers, replay: func() *replay { return nil }}
 		w.answers.Means = answers.Means{
 			Context: t.Context(), Go: func(f func()) { answerCopy = f }, Block: func(f func() error) error { return f() }, Now: now, Wake: func() {},

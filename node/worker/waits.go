@@ -75,7 +75,7 @@ func (w *worker) readAhead(patience time.Duration) error {
 		case h.Op == wire.OpTraceRead:
 			err = w.traceRead(h, body)
 		case h.Op == wire.OpPrintFetch && w.replay == nil: // asked before each function is called
-			err = w.printFetch(w.keeper.Latest(), h.Slot, clientcore.Span{Offset: h.Data, Length: h.Length})
+			err = w.replies.printFetch(w.keeper.Latest(), h.Slot, clientcore.Span{Offset: h.Data, Length: h.Length})
 		case clientcore.Urgent(h.Op):
 			w.replay.noteReturned(h, body)
 			err = w.aside(w.core.UrgentMessage(clientcore.Message{Header: h, Body: body}))

@@ -57,7 +57,6 @@ type worker struct {
 
 	serve    control.Serve
 	devices  devices
-	shifted  bool       // some module variables are not at the addresses the program knows (shifts)
 	files    []*os.File // the memory shared with the program: the ring and the data arena
 	caller   *os.File   // the program's connection, if the daemon sent it with Serve
 	shared   *wire.Shared
@@ -73,7 +72,6 @@ type worker struct {
 	backlog []message // those that the core has queued, in the same order
 	faults  []notice  // faults reported while an operation was being performed; hear handles them
 	orders  orders
-	saved   clientfile.Client // the client as a checkpoint's file has it
 
 	between func()      // called between two events, in tests only
 	dies    func() bool // in tests only: whether to simulate the death of the process here
@@ -94,7 +92,8 @@ type worker struct {
 	hosts    hosts
 	sequence sequence
 	copies   copies
-	checking bool // some open device checks the memory accesses of kernels
+	replies  replies
+	loader   loader
 	staging  *staging.Staging
 	told     *told.Told
 	passing  passing
@@ -302,7 +301,9 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		drain: w.drain, move: w.move, device: w.devices.at, perform: w.perform, found: w.found,
 		do: func(m *message, o *clientcore.Op) error { return operations[o.Kind].do(w, m, o) },
 	}
-	w.saved = clientfile.Client{Shared: shared, Consumer: w.consumer, Host: w.host, Told: w.told, Files: w.files, Arena: arena}
+	w.orders = orders{say: w.say, saved: clientfile.Client{Shared: shared, Consumer: w.consumer, Host: w.host, Told: w.told, Files: w.files, Arena: arena}}
+	w.replies = replies{shared: shared, told: w.told, keeper: w.keeper, answers: &w.answers, mayDie: w.mayDie}
+	w.loader = loader{contexts: &w.contexts, keeper: w.keeper, block: w.block, log: log}
 	w.passing = passing{say: w.line.Say, now: w.now}
 	w.hosts = hosts{ctx: w.ctx, block: w.block, tell: w.notice}
 	w.sequence = sequence{&w.contexts, &w.answers}
@@ -760,7 +761,7 @@ func (w *worker) heard(m control.ToWorker) error {
 	}
 	switch m := m.(type) {
 	case order:
-		w.orders.next = append(w.orders.next, m)
+		w.orders.add(m)
 		return nil
 	case control.Proceed:
 		return w.proceed(m)

@@ -244,6 +244,6 @@ func (act *actions) prioritise(j *job, ev *Change, admin bool) *Refusal {
 	}
 	act.out.touch(j)
 	act.desk.rank(j)
-	act.desk.stepDue = true
+	act.desk.due()
 	return nil
 }

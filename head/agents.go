@@ -51,8 +51,7 @@ func (a *agents) greeted(s Session, h agent.Hello) {
 	if n != nil && n.session != 0 {
 		// The agent has reconnected before the head noticed that the old connection had ended.
 		a.out.hangUp(n.session)
-		delete(a.fleet.sessions, n.session)
-		n.hungUp(a.now, "it connected anew")
+		a.fleet.close(n, a.now, "it connected anew")
 	}
 	if n != nil && n.incarnation != h.Incarnation {
 		a.loseTasks(n, "the node came back without its spool")
@@ -67,18 +66,10 @@ func (a *agents) greeted(s Session, h agent.Hello) {
 	} else if n.user != h.User {
 		a.desk.offerAgain()
 	}
-	n.session, n.trouble = s, ""
-	n.down = n.down && n.mute
-	n.user, n.gateway = h.User, h.Gateway
-	a.fleet.restricted = restricted{}
-	if n.user != "" {
-		a.fleet.private = true
-		if !a.fleet.special { // once; the policy decides nothing before all jobs know which nodes they may use
-			a.fleet.special = true
-			a.desk.offering = 1
-		}
+	n.trouble, n.gateway, n.down = "", h.Gateway, n.down && n.mute
+	if a.fleet.open(s, n, h.User) {
+		a.desk.offerAll() // the policy decides nothing before all jobs know which nodes they may use
 	}
-	a.fleet.sessions[s] = n
 	a.out.post(n, agent.Welcome{Cluster: a.cfg.Cluster, Silence: a.cfg.Silence})
 	a.inventory(n, h.Devices)
 	a.recount(n)
@@ -121,10 +112,7 @@ func (a *agents) addNode(old *node, h *agent.Hello) (*node, error) {
 
 // join gives a node an alias and a number with the policy.
 func (a *agents) join(n *node) error {
-	n.alias = n.name
-	for k := 2; a.fleet.aliases[n.alias] != ""; k++ {
-		n.alias = fmt.Sprintf("%s~%d", n.name, k)
-	}
+	n.alias = a.fleet.alias(n.name)
 	var all []model.GPUType
 	for i := range n.devices {
 		all = append(all, a.fleet.gpuType(&n.devices[i]))
@@ -134,13 +122,8 @@ func (a *agents) join(n *node) error {
 	if err != nil {
 		return err
 	}
-	a.fleet.aliases[n.alias] = n.name
-	a.fleet.restricted = restricted{}
-	a.fleet.private = a.fleet.private || n.user != ""
-	a.fleet.special = a.fleet.special || a.fleet.private || n.alias != n.name
 	n.number = number
-	a.fleet.nodes = append(a.fleet.nodes, n)
-	a.fleet.byName[n.name] = n
+	a.fleet.add(n)
 	a.desk.retryImpossible()
 	return nil
 }
@@ -148,19 +131,12 @@ func (a *agents) join(n *node) error {
 // retire takes a node's number out of use for ever, and disconnects the agent. Records of running
 // and ended jobs refer to nodes by number, so numbers are never given again.
 func (a *agents) retire(n *node) {
-	n.removed, n.down = true, true
-	a.fleet.restricted = restricted{}
-	a.fleet.retired[n.name]++
 	must(a.desk.state.SetNode(n.number, policy.NodeDown))
 	a.logTurn(n, policy.NodeDown)
-	if a.fleet.byName[n.name] == n {
-		delete(a.fleet.byName, n.name)
-	}
 	if n.session != 0 {
-		delete(a.fleet.sessions, n.session)
 		a.out.hangUp(n.session)
-		n.session = 0
 	}
+	a.fleet.retire(n)
 	a.out.write(a.views.nodeRecord(n)) // kept: numbers are positions, and Restore needs all of them
 	a.recount(n)
 }
@@ -185,7 +161,7 @@ func (a *agents) inventory(n *node, devices []agent.Device) {
 		n.devices[i].Up = false
 		must(a.desk.state.SetDevice(n.number, int32(i), false))
 	}
-	a.desk.stepDue = true
+	a.desk.due()
 	a.desk.retryImpossible()
 }
 
@@ -214,7 +190,7 @@ func (a *agents) setNodeState(n *node) {
 	}
 	must(a.desk.state.SetNode(n.number, state))
 	a.logTurn(n, state)
-	a.desk.stepDue = true
+	a.desk.due()
 }
 
 // compare reconciles what an agent has with what it should have. This replaces all messages that
@@ -324,8 +300,7 @@ func (a *agents) hungUp(s Session, reason string) {
 	if n == nil {
 		return
 	}
-	delete(a.fleet.sessions, s)
-	n.hungUp(a.now, reason)
+	a.fleet.close(n, a.now, reason)
 	a.setNodeState(n)
 	a.timers.set(timer{at: model.After(n.since, a.cfg.NodeTimeout), what: ringNode, node: n})
 	a.touchNode(n)

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"muster/model"
 	"muster/model/slurmopt"
 	"muster/policy"
 	"muster/wire/api"
@@ -75,8 +74,7 @@ func (c *Core) Configure(cfg Config) {
 // it. A running recording continues: its replay with the old policy stops at the first decision
 // that the old policy would not have made.
 func (c *Core) SetPolicy(p policy.Policy, spec string) {
-	c.desk.state.SetPolicy(p)
-	c.desk.spec, c.desk.weigh, c.desk.stepDue = spec, p.Traits().Alternatives, true
+	c.desk.setPolicy(p, spec)
 }
 
 // Handle processes an event. Its effects are collected until the caller takes them with Take.
@@ -180,9 +178,6 @@ func (p *present) policyTime(at time.Duration) time.Duration {
 	return min(max(0, at-p.began), math.MaxInt64/4)
 }
 
-// leastRest is the least time between two steps that the policy alone asked for.
-const leastRest = 100 * time.Millisecond
-
 // Step lets the policy decide if something has changed since its last step, or if the time has come
 // at which it asked for another. Ranks come first: the policy must not decide with old ones.
 func (c *Core) Step(now time.Duration) {
@@ -194,19 +189,12 @@ func (c *Core) Step(now time.Duration) {
 	if !c.desk.offerSome() || !c.desk.stepDue && c.now < c.desk.wake {
 		return
 	}
-	c.desk.stepDue = false
-	plan := c.desk.state.Step(c.policyTime(c.now))
-	c.desk.wake = policy.Never
-	if at := c.policyTime(c.now); plan.Wake != policy.Never && plan.Wake > at {
-		// A policy script may ask for any time, at every step: leastRest keeps it from making the
-		// head step without pause.
-		c.desk.wake = model.After(max(plan.Wake, at+leastRest), c.began)
-	}
+	plan := c.desk.step()
 	for i := range plan.Starts {
 		if st := &plan.Starts[i]; st.Err == nil {
 			c.runner.begin(c.desk.numbered[st.Job], st.Alloc, st.Alternative)
 		} else {
-			c.desk.stepDue = true
+			c.desk.due()
 		}
 	}
 	for _, l := range plan.Limits {
@@ -226,7 +214,7 @@ func (c *Core) Step(now time.Duration) {
 			c.runner.goOn(j)
 		}
 	}
-	c.desk.stepDue = c.desk.stepDue || len(c.roster.hungry) > 0 // there are more tasks that could start
+	c.desk.dueIfHungry()
 }
 
 // catchUp does some of what was left for later: of one kind, or of both if that is little.

@@ -46,6 +46,39 @@ func newDesk(on ground, p policy.Policy, spec string) *desk {
 	return &desk{ground: on, spec: spec, weigh: p.Traits().Alternatives, state: state, numbered: map[policy.JobID]*job{}, wake: policy.Never}
 }
 
+// setPolicy makes another policy decide from the next step on.
+func (d *desk) setPolicy(p policy.Policy, spec string) {
+	d.state.SetPolicy(p)
+	d.spec, d.weigh = spec, p.Traits().Alternatives
+	d.due()
+}
+
+// due has the policy decide soon: something has changed.
+func (d *desk) due() { d.stepDue = true }
+
+// dueIfHungry has it decide soon if there are more tasks that could start.
+func (d *desk) dueIfHungry() { d.stepDue = d.stepDue || len(d.roster.hungry) > 0 }
+
+// leastRest is the least time between two steps that the policy alone asked for.
+const leastRest = 100 * time.Millisecond
+
+// step lets the policy decide.
+func (d *desk) step() *policy.Plan {
+	d.stepDue = false
+	at := d.policyTime(d.now)
+	plan := d.state.Step(at)
+	d.wake = policy.Never
+	if plan.Wake != policy.Never && plan.Wake > at {
+		// A policy script may ask for any time, at every step: leastRest keeps it from making the
+		// head step without pause.
+		d.wake = model.After(max(plan.Wake, at+leastRest), d.began)
+	}
+	return plan
+}
+
+// offerAll has all waiting jobs that choose among nodes submitted to the policy from the first on.
+func (d *desk) offerAll() { d.offering = 1 }
+
 // offerAgain has all waiting jobs for which the policy has a list of nodes submitted to it again, because
 // the nodes that they may use (mayUse), or their names, have changed. The next steps do that.
 func (d *desk) offerAgain() {
@@ -114,7 +147,6 @@ func (d *desk) setRanking(kept *priority.Document) error {
 	if d.ranking, err = ranking.New(*d.cfg.Priority, kept); err != nil {
 		return err
 	}
-	d.now = max(d.now, d.ranking.Wrote)
 	d.timers.set(timer{at: d.now + keepRanking, what: ringRanking})
 	return nil
 }
@@ -162,7 +194,7 @@ func (d *desk) rankAll() {
 	for _, r := range d.ranking.Book.Due(d.now) {
 		if j := d.roster.jobs[uint64(r.Job)]; j != nil && j.number >= 0 && j.state == api.Pending {
 			must(d.state.Rank(j.number, r.Rank))
-			d.stepDue = true
+			d.due()
 		}
 	}
 }
@@ -235,7 +267,7 @@ func (d *desk) setWindows() {
 		return
 	}
 	must(d.state.SetWindows(list))
-	d.stepDue = true
+	d.due()
 }
 
 // count says how many tasks of its array a job makes wait with the policy.
@@ -276,26 +308,8 @@ func (d *desk) model(j *job) *model.Job {
 	if m.WallTime == 0 && !j.said.Unlimited {
 		m.WallTime = d.cfg.TimeLimit
 	}
-	if !d.fleet.chooses(j) {
-		return m
-	}
-	of := restricted{said: j.said, user: j.user}
-	if len(j.said.Exclude) == 0 && len(m.Request.NodeList) == 0 && len(m.Alternatives) == 0 {
-		of.said = nil
-	}
-	if !d.fleet.private {
-		of.user = ""
-	}
-	if d.fleet.restricted.lists == nil || d.fleet.restricted.said != of.said || d.fleet.restricted.user != of.user {
-		d.fleet.restricted = of
-		for _, r := range append([]model.Request{m.Request}, m.Alternatives...) {
-			d.fleet.restricted.lists = append(d.fleet.restricted.lists, d.fleet.mayUse(&r, j))
-		}
-	}
-	m.Request.NodeList = d.fleet.restricted.lists[0]
-	m.Alternatives = slices.Clone(m.Alternatives)
-	for i := range m.Alternatives {
-		m.Alternatives[i].NodeList = d.fleet.restricted.lists[i+1]
+	if d.fleet.chooses(j) {
+		d.fleet.limit(m, j)
 	}
 	return m
 }
@@ -321,7 +335,7 @@ func (d *desk) offer(j *job) {
 	d.numbered[id] = j
 	d.bookSubmitted(j)
 	d.rank(j)
-	d.stepDue = true
+	d.due()
 }
 
 // isImpossible lists a job that no node can run, once.

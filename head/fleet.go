@@ -13,8 +13,8 @@ import (
 	"muster/wire/agent"
 )
 
-// fleet is the nodes, and which of them a job may use. It knows what a node has, and nothing of what runs
-// there; the policy's names and numbers for nodes are given here.
+// fleet is the nodes with their sessions, and which of them a job may use. It knows what a node has, and
+// nothing of what runs there. A node has another name with the policy if its own was used before.
 type fleet struct {
 	nodes    []*node // by the policy's number
 	byName   map[string]*node
@@ -30,6 +30,58 @@ type fleet struct {
 
 func newFleet() *fleet {
 	return &fleet{byName: map[string]*node{}, aliases: map[string]string{}, retired: map[string]int{}, types: map[string]model.GPUType{}, sessions: map[Session]*node{}}
+}
+
+// alias is a name that the policy has not seen, for a node of this name.
+func (f *fleet) alias(name string) string {
+	alias := name
+	for k := 2; f.aliases[alias] != ""; k++ {
+		alias = fmt.Sprintf("%s~%d", name, k)
+	}
+	return alias
+}
+
+// add adds a node that the policy knows.
+func (f *fleet) add(n *node) {
+	f.aliases[n.alias] = n.name
+	f.restricted = restricted{}
+	f.private = f.private || n.user != ""
+	f.special = f.special || f.private || n.alias != n.name
+	f.nodes = append(f.nodes, n)
+	f.byName[n.name] = n
+}
+
+// retire takes a node out of use for ever, with its session.
+func (f *fleet) retire(n *node) {
+	n.removed, n.down = true, true
+	f.restricted = restricted{}
+	f.retired[n.name]++
+	if f.byName[n.name] == n {
+		delete(f.byName, n.name)
+	}
+	delete(f.sessions, n.session)
+	n.session = 0
+}
+
+// open notes that a node's agent has greeted, and says whether it is the first because of which jobs are
+// told which nodes they may use.
+func (f *fleet) open(s Session, n *node, user string) (special bool) {
+	n.session, n.user = s, user
+	f.sessions[s] = n
+	f.restricted = restricted{}
+	f.private = f.private || user != ""
+	special = user != "" && !f.special
+	f.special = f.special || special
+	return special
+}
+
+// close notes that a node's session has ended.
+func (f *fleet) close(n *node, now time.Duration, reason string) {
+	delete(f.sessions, n.session)
+	if n.answered {
+		n.since = now
+	}
+	n.session, n.answered, n.mute, n.left = 0, false, !n.answered, reason
 }
 
 // node is a machine whose agent has greeted at least once.
@@ -153,13 +205,6 @@ func (f *fleet) peersOf(n *node) (gateways []string) {
 	return gateways
 }
 
-func (n *node) hungUp(now time.Duration, reason string) {
-	if n.answered {
-		n.since = now
-	}
-	n.session, n.answered, n.mute, n.left = 0, false, !n.answered, reason
-}
-
 // listed is how many nodes the policy is told that a job may use; 0 if it may use all.
 func (f *fleet) listed(j *job) int {
 	if f.chooses(j) {
@@ -195,6 +240,28 @@ type restricted struct {
 	said  *slurmopt.Options // nil if the job leaves the nodes to the head
 	user  string            // "" if that makes no difference
 	lists [][]string
+}
+
+// limit limits the requests of a job to the nodes that it may use.
+func (f *fleet) limit(m *model.Job, j *job) {
+	of := restricted{said: j.said, user: j.user}
+	if len(j.said.Exclude) == 0 && len(m.Request.NodeList) == 0 && len(m.Alternatives) == 0 {
+		of.said = nil
+	}
+	if !f.private {
+		of.user = ""
+	}
+	if f.restricted.lists == nil || f.restricted.said != of.said || f.restricted.user != of.user {
+		f.restricted = of
+		for _, r := range append([]model.Request{m.Request}, m.Alternatives...) {
+			f.restricted.lists = append(f.restricted.lists, f.mayUse(&r, j))
+		}
+	}
+	m.Request.NodeList = f.restricted.lists[0]
+	m.Alternatives = slices.Clone(m.Alternatives)
+	for i := range m.Alternatives {
+		m.Alternatives[i].NodeList = f.restricted.lists[i+1]
+	}
 }
 
 // mayUse limits a request to the nodes that the job does not exclude and whose agents can start

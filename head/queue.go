@@ -226,7 +226,7 @@ func (q *queue) refill() {
 		a.hungry = false
 		births -= q.feed(a, whole, births)
 	}
-	q.desk.stepDue = q.desk.stepDue || len(q.roster.hungry) > 0
+	q.desk.dueIfHungry()
 }
 
 // feed offers the next tasks of an array to the policy, one more than the cluster could start at a
@@ -397,7 +397,7 @@ func (q *queue) leave(j *job) {
 		delete(q.desk.numbered, j.number)
 		j.number = -1
 		q.desk.ranking.Stopped(j.id, q.now)
-		q.desk.stepDue = true // other jobs may have waited behind it
+		q.desk.due() // other jobs may have waited behind it
 	}
 	j.turn = 0
 	q.desk.count(j, false)

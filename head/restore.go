@@ -69,6 +69,9 @@ func Restore(cfg Config, p policy.Policy, spec string, each func(visit func(Reco
 		c.began = now
 		c.out.write(metaRecord(c.began, c.roster.next))
 	}
+	if kept != nil && cfg.Priority != nil {
+		c.now = max(c.now, kept.Now)
+	}
 	if err := c.desk.setRanking(kept); err != nil {
 		return nil, err
 	}

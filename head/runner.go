@@ -472,7 +472,7 @@ func (run *runner) finish(j *job) {
 		return
 	}
 	must(run.desk.state.End(j.number))
-	run.desk.stepDue = true
+	run.desk.due()
 	run.queue.settleEnded(j)
 }
 
@@ -514,7 +514,7 @@ func (run *runner) requeue(j *job) {
 	if j.number < 0 {
 		run.desk.ranking.Stopped(j.id, run.now)
 	}
-	run.desk.stepDue = true
+	run.desk.due()
 	run.out.touch(j)
 	if j.held != 0 {
 		run.queue.advanceJob(j)
@@ -533,6 +533,6 @@ func (run *runner) whenSuspended(j *job) {
 	must(run.desk.state.Suspended(j.number))
 	run.desk.ranking.Stopped(j.id, run.now)
 	j.state, j.asleep, j.suspendedSince = api.Suspended, true, run.now
-	run.desk.stepDue = true
+	run.desk.due()
 	run.out.touch(j)
 }

@@ -74,6 +74,9 @@ type book struct {
 	wake     time.Duration
 }
 
+// due has the policy decide soon: something has changed.
+func (b *book) due() { b.stepDue = true }
+
 // ground is what there is, for all parts that do something with it.
 type ground struct {
 	*present
@@ -426,7 +429,7 @@ func (c *Core) offer(j *job) {
 	c.roster.count(j)
 	c.ranks.rank(j)
 	c.ledger.enter(j, waiting)
-	c.book.stepDue = true
+	c.book.due()
 }
 
 // notOurs handles a job that the core does not understand: it is handed to Slurm's scheduler,
@@ -548,7 +551,7 @@ func (c *Core) Step(now time.Duration) {
 		if st := &plan.Starts[i]; st.Err == nil {
 			c.begin(st)
 		} else {
-			c.book.stepDue = true
+			c.book.due()
 		}
 	}
 	for i := range plan.Stops {
@@ -558,7 +561,7 @@ func (c *Core) Step(now time.Duration) {
 		if r := &plan.Resumes[i]; r.Err == nil {
 			c.stopper.rouse(c.book.numbered[r.Job])
 		} else {
-			c.book.stepDue = true
+			c.book.due()
 		}
 	}
 	c.stopper.rouseIdle()

@@ -81,7 +81,7 @@ func (fl *fleet) takeNodes(list []Node) {
 	}
 	if added {
 		fl.setWindows()
-		fl.book.stepDue = true
+		fl.book.due()
 	}
 }
 
@@ -121,7 +121,7 @@ func (fl *fleet) setNode(n *node) {
 	}
 	if fl.book.state.NodeState(n.number) != st {
 		must(fl.book.state.SetNode(n.number, st))
-		fl.book.stepDue = true
+		fl.book.due()
 	}
 }
 
@@ -155,7 +155,7 @@ func (fl *fleet) setWindows() {
 		fl.out.note("reservations: %v", err)
 		return
 	}
-	fl.book.stepDue = true
+	fl.book.due()
 }
 
 func sameWindows(a, b []policy.Window) bool {

@@ -40,12 +40,12 @@ func (l *ledger) withdraw(j *job) {
 		}
 		delete(l.book.numbered, j.number)
 		j.number = -1
-		l.book.stepDue = true
+		l.book.due()
 	}
 	for _, id := range j.parts {
 		must(l.book.state.End(id))
 		delete(l.book.numbered, id)
-		l.book.stepDue = true
+		l.book.due()
 	}
 	j.parts = nil
 	l.setAsleep(j, false)

@@ -53,7 +53,7 @@ func (ln *lending) setGPUs(n *node, lent []LentGPU) {
 		} else {
 			n.lends |= (1<<(n.book+more) - 1) &^ (1<<n.book - 1) // AddDevices adds devices that are up
 			n.book += more
-			ln.book.stepDue = true
+			ln.book.due()
 			ln.reenter(n)
 		}
 	}
@@ -66,7 +66,7 @@ func (ln *lending) setGPUs(n *node, lent []LentGPU) {
 	for changed := (up ^ n.lends) & (1<<n.book - 1); changed != 0; changed &= changed - 1 {
 		d := bits.TrailingZeros64(changed)
 		must(ln.book.state.SetDevice(n.number, int32(d), up>>d&1 != 0))
-		ln.book.stepDue = true
+		ln.book.due()
 	}
 	n.lends = up
 }

@@ -51,10 +51,10 @@ func (rk *ranks) takeRanking(p *Picture) {
 	if p.Accounting != nil {
 		cfg.QOS = p.Accounting.QOS
 		rk.priorities.FairShares(p.Accounting.Shares)
-		rk.book.stepDue = true
+		rk.book.due()
 	}
 	if old := rk.priorities.Config(); !slices.Equal(cfg.Partitions, old.Partitions) || !slices.EqualFunc(cfg.QOS, old.QOS, sameQOS) {
-		rk.book.stepDue = true
+		rk.book.due()
 		if err := rk.priorities.Configure(cfg, rk.policyTime(rk.now)); err != nil {
 			rk.out.note("jobs are ranked as before: %v", err)
 		}
@@ -117,7 +117,7 @@ func (rk *ranks) rerank(j *job) {
 	if j.phase == waiting && j.nice != j.fact.Nice {
 		rk.unrank(j)
 		rk.rank(j)
-		rk.book.stepDue = true
+		rk.book.due()
 	}
 }
 

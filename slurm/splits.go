@@ -109,7 +109,7 @@ func (l *ledger) trim(j *job, a *model.Allocation) {
 		panic("slurm: what Slurm will take of nodes does not fit what is free there")
 	}
 	delete(l.book.numbered, before)
-	l.book.stepDue = true
+	l.book.due()
 }
 
 // split sets what each node gives to what Slurm will take there. It is false if that is what was

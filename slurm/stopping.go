@@ -158,11 +158,11 @@ func (s *stopper) standing(j *job, asked time.Duration) {
 		must(s.book.state.Suspended(j.number))
 		s.ledger.setAsleep(j, true)
 		j.halting, j.rousing = false, false
-		s.book.stepDue = true
+		s.book.due()
 	case still && j.rousing && !open:
 		j.rousing = false // the resume had no effect
 		must(s.book.state.Suspended(j.number))
-		s.book.stepDue = true
+		s.book.due()
 	case still && j.halting && !open:
 		s.askToStop(j, policy.Requeue)
 	case !still && j.asleep:
@@ -170,13 +170,13 @@ func (s *stopper) standing(j *job, asked time.Duration) {
 	case !still && j.halting && !open && !j.fact.Completing:
 		j.halting = false // the stop had no effect
 		s.notStopped(j)
-		s.book.stepDue = true
+		s.book.due()
 	}
 }
 
 // goesOn notes that a suspended job runs again, resumed by the driver or by a user of Slurm.
 func (s *stopper) goesOn(j *job) {
-	s.book.stepDue = true
+	s.book.due()
 	if s.book.state.Resumed(j.number) == nil || !s.book.state.View().Suspended(j.number) {
 		s.ledger.setAsleep(j, false)
 		j.rousing = false

@@ -179,14 +179,3 @@ func (c *gpuContext) waitBuffer(b *buffer) error {
 	}
 	return err
 }
-
-// markBuffer records that the device uses a buffer until it has done all work submitted to the
-// stream so far.
-func (s *stream) markBuffer(b *buffer) error {
-	m, err := s.c.takeMark()
-	if err != nil {
-		return err
-	}
-	b.mark = m
-	return s.submitLocked(func() C.mcu_result { return C.mcu_event_record(s.c.handle, m, s.handle) })
-}

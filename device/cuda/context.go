@@ -7,185 +7,62 @@ import "C"
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
-	"time"
 	"unsafe"
 
 	"muster/device"
 	"muster/device/cuda/ranges"
-	"muster/device/cuda/sieve"
 )
 
 // gpuContext is a context of the driver with an arena.
 type gpuContext struct {
 	dev *gpu
 	device.ContextCan
-	handle C.mcu_handle
 	config device.Config // zero until complete has reserved the arena
 
-	sieve  *sieve.Sieve // picks failed assertions out of standard error; nil without Config.Complain
-	prints *prints      // what kernels print; nil if standard output is not redirected
+	caller
+	output
+	pins
+	stack    stack
+	textures textures
+	bulk     bulk
+	echo     echo // for copies to the device that are also kept on the host
+	gates    gates
 
-	// printing counts the launches of kernels that may print, and collected is how many of those have
-	// ended and had their text passed on. Where the two are equal there is nothing to pass on.
-	printing, collected atomic.Uint64
+	mapping  sync.Mutex    // held while mapped memory changes
+	unmapped atomic.Uint64 // number of calls of Unmap
 
-	assertions sync.Once // the messages of failed assertions were passed on
-
-	mapping sync.Mutex // held while mapped memory changes
-
-	// use is held for reading during calls of the driver, and for writing by split and
-	// Close, which need that no goroutine calls the driver meanwhile.
-	use sync.RWMutex
-
-	mu        sync.Mutex // guards the fields up to events; held for moments only
+	mu        sync.Mutex // guards the fields below; held for moments only
 	mapped    ranges.Pieces
 	variables ranges.Variables
 	streams   []*stream        // that are not destroyed
-	marks     []C.mcu_handle   // free events without a time
 	slabs     []unsafe.Pointer // pinned memory of the rings, of bulk and of gates
-	gates     gates
-	rings     []*ring       // that no stream uses
-	pins      []*pin        // sorted by address
-	err       error         // why the context has ended, or nil
-	ended     chan struct{} // closed when err is set
+	rings     []*ring          // that no stream uses
 	closed    bool
 	released  chan struct{} // closed when Close has given everything back
 	closeErr  error
 	events    uint64 // number of events made so far
-
-	textures textures // has its own lock
-	bulk     bulk     // has its own lock
-	echo     echo     // for copies to the device that are also kept on the host; has its own lock
-	launcher launcher // has its own lock
-
-	unmapped atomic.Uint64 // number of calls of Unmap
-
-	stacks sync.Mutex // guards stack, also while the driver enlarges it
-	stack  uint64     // bytes per thread
 }
 
 var _ device.Context = (*gpuContext)(nil)
 
 func newContext(d *gpu, handle C.mcu_handle, stack uint64) *gpuContext {
-	c := &gpuContext{dev: d, handle: handle, stack: stack, ended: make(chan struct{}), released: make(chan struct{})}
+	c := &gpuContext{dev: d, caller: caller{handle: handle, ended: make(chan struct{})}, released: make(chan struct{})}
+	on := &c.caller
+	on.asserted = c.output.asserted
+	c.output.on, c.output.idle, c.pins.on = on, c.idle, on
+	c.stack.on, c.stack.bytes = on, stack
+	c.textures.on, c.textures.settle, c.textures.reachable = on, c.Synchronise, c.reachable
 	c.ContextCan = device.ContextCan{
 		SetLimit: c.setLimit, NewStreamOf: c.newStreamOf, Ask: c.ask, MapHost: c.mapHost, NewShared: c.newShared, MapShared: c.mapShared,
-		NewTexture: c.newTexture, DropTexture: c.dropTexture,
+		NewTexture: c.textures.newTexture, DropTexture: c.textures.dropTexture,
 	}
 	return c
-}
-
-// Err returns why the context has ended, or nil.
-func (c *gpuContext) Err() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.err
-}
-
-// end makes err the answer to every call from now on, unless the context has ended before.
-func (c *gpuContext) end(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err == nil {
-		c.err = err
-		close(c.ended)
-	}
-}
-
-// call runs a call of the driver, after all launches that were left to the launcher. The caller must
-// not hold use.
-func (c *gpuContext) call(f func() C.mcu_result) error {
-	c.use.RLock()
-	defer c.use.RUnlock()
-	if err := c.Err(); err != nil {
-		return err
-	}
-	c.launcher.wait()
-	return c.answer(f())
-}
-
-// answer translates an answer of the driver into the contract's errors. A fault ends
-// the context.
-func (c *gpuContext) answer(r C.mcu_result) error {
-	err := failed(r)
-	if err == nil {
-		return nil
-	}
-	if f := err.fault(); f != nil {
-		if f.Kind == device.Assert {
-			c.asserted()
-		}
-		c.end(f)
-		return c.Err()
-	}
-	return err
-}
-
-// isDone runs a query of the driver. Unlike call it does not wait for the launcher.
-func (c *gpuContext) isDone(f func() C.mcu_result) (bool, error) {
-	c.use.RLock()
-	defer c.use.RUnlock()
-	if err := c.Err(); err != nil {
-		return false, err
-	}
-	err := c.answer(f())
-	if errors.Is(err, device.ErrNotReady) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// Waits poll the driver, because its own waits cannot be cancelled. The first eagerLooks
-// polls follow each other at once, since most work is short. Then there are naps between
-// them, which grow with every looksPerStep polls.
-const (
-	eagerLooks   = 200
-	shortestNap  = 20 * time.Microsecond
-	longestNap   = 500 * time.Microsecond
-	looksPerStep = 16
-)
-
-// wait polls until done returns true or an error, the context ends, or ctx is
-// cancelled.
-func (c *gpuContext) wait(ctx context.Context, done func() (bool, error)) error {
-	nap := shortestNap
-	for looks := 1; ; looks++ {
-		if ok, err := done(); ok || err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-c.ended:
-			return c.Err()
-		default:
-		}
-		if looks < eagerLooks {
-			runtime.Gosched()
-			continue
-		}
-		rest(nap)
-		if looks%looksPerStep == 0 {
-			nap = min(2*nap, longestNap)
-		}
-	}
-}
-
-// rest sleeps with a system call: in an otherwise idle process Go's timers turn less than a millisecond
-// into a whole one.
-func rest(moment time.Duration) {
-	t := syscall.NsecToTimespec(int64(moment))
-	_ = syscall.Nanosleep(&t, nil) // a signal may end it early, which does no harm
 }
 
 // Memory returns the bytes that are free on the device, and the device's total.
@@ -225,29 +102,6 @@ func (c *gpuContext) Synchronise(ctx context.Context) error {
 	return c.Err()
 }
 
-// takeMark returns an event of the driver without a time. giveMarks gives it back.
-func (c *gpuContext) takeMark() (m C.mcu_handle, err error) {
-	c.mu.Lock()
-	if n := len(c.marks); n > 0 {
-		m, c.marks = c.marks[n-1], c.marks[:n-1]
-	}
-	c.mu.Unlock()
-	if m == 0 {
-		err = c.call(func() C.mcu_result { return C.mcu_event_create(c.handle, 0, &m) })
-	}
-	return m, err
-}
-
-func (c *gpuContext) giveMarks(marks []C.mcu_handle) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.marks = append(c.marks, marks...)
-}
-
-func (c *gpuContext) reached(m C.mcu_handle) (bool, error) {
-	return c.isDone(func() C.mcu_result { return C.mcu_event_query(c.handle, m) })
-}
-
 // sweep destroys the streams that are closed and have no pending work.
 func (c *gpuContext) sweep() {
 	c.mu.Lock()
@@ -260,22 +114,6 @@ func (c *gpuContext) sweep() {
 	}
 }
 
-// growStack gives threads at least the given bytes of stack. It never shrinks the stack, since other
-// launches may rely on it.
-func (c *gpuContext) growStack(bytes uint64) error {
-	c.stacks.Lock()
-	defer c.stacks.Unlock()
-	if bytes <= c.stack {
-		return nil
-	}
-	bytes = (bytes + 15) / 16 * 16
-	if err := c.call(func() C.mcu_result { return C.mcu_context_stack(c.handle, C.size_t(bytes)) }); err != nil {
-		return fmt.Errorf("%d bytes of stack a thread: %w", bytes, err)
-	}
-	c.stack = bytes
-	return nil
-}
-
 // setLimit sets a limit of the driver.
 func (c *gpuContext) setLimit(limit int, value uint64) error {
 	err := c.call(func() C.mcu_result { return C.mcu_context_limit(c.handle, C.int(limit), C.size_t(value)) })
@@ -283,36 +121,6 @@ func (c *gpuContext) setLimit(limit int, value uint64) error {
 		return fmt.Errorf("limit %d of %d: %w", limit, value, err)
 	}
 	return nil
-}
-
-// pin is host memory registered with the driver, so that the device can copy it directly.
-type pin struct {
-	host   []byte
-	pinner runtime.Pinner // keeps Go's runtime from freeing the memory
-	mapped bool           // kernels reach it
-}
-
-// Pin registers host memory with the driver. If the driver says that it is registered
-// already, or that it cannot be, Pin does nothing: copies work without it.
-func (c *gpuContext) Pin(host []byte) (unpin func() error, err error) {
-	if len(host) == 0 {
-		return nil, fmt.Errorf("pinning no bytes: %w", device.ErrInvalidValue)
-	}
-	p := &pin{host: host}
-	p.pinner.Pin(unsafe.SliceData(host))
-	err = c.call(func() C.mcu_result {
-		return C.mcu_host_register(c.handle, unsafe.Pointer(unsafe.SliceData(host)), C.size_t(len(host)))
-	})
-	if err != nil {
-		p.pinner.Unpin()
-		var answer *driverError
-		if errors.As(err, &answer) && (answer.code == alreadyRegistered || answer.code == notSupported) {
-			return func() error { return nil }, nil
-		}
-		return nil, fmt.Errorf("pinning %d bytes: %w", len(host), err)
-	}
-	c.addPin(p)
-	return func() error { return c.unpin(p) }, nil
 }
 
 // ask answers a question of device.ContextCan.
@@ -350,80 +158,6 @@ func (c *gpuContext) ask(what int, about []byte) ([]byte, error) {
 	return nil, fmt.Errorf("question %d to the driver: %w", what, device.ErrNotSupported)
 }
 
-// mapHost registers host memory with the driver such that kernels reach it. It refuses memory that
-// the driver gives another address than the host's.
-func (c *gpuContext) mapHost(host []byte) (unmap func() error, err error) {
-	if len(host) == 0 {
-		return nil, fmt.Errorf("mapping no bytes: %w", device.ErrInvalidValue)
-	}
-	p := &pin{host: host, mapped: true}
-	p.pinner.Pin(unsafe.SliceData(host))
-	var at C.uint64_t
-	err = c.call(func() C.mcu_result {
-		return C.mcu_host_map(c.handle, unsafe.Pointer(unsafe.SliceData(host)), C.size_t(len(host)), &at)
-	})
-	if err != nil {
-		p.pinner.Unpin()
-		return nil, fmt.Errorf("mapping %d bytes of host memory: %w", len(host), err)
-	}
-	c.addPin(p)
-	if uint64(at) != uint64(uintptr(unsafe.Pointer(unsafe.SliceData(host)))) {
-		_ = c.unpin(p)
-		return nil, fmt.Errorf("host memory at %p is at %#x for the device: %w", unsafe.SliceData(host), uint64(at), device.ErrNotSupported)
-	}
-	return func() error { return c.unpin(p) }, nil
-}
-
-func (c *gpuContext) unpin(p *pin) error {
-	c.mu.Lock()
-	i := slices.Index(c.pins, p)
-	if i < 0 || c.closed { // Close unregisters it
-		c.mu.Unlock()
-		return nil
-	}
-	c.pins = slices.Delete(c.pins, i, i+1)
-	c.mu.Unlock()
-	defer p.pinner.Unpin()
-	return c.call(func() C.mcu_result {
-		return C.mcu_host_unregister(c.handle, unsafe.Pointer(unsafe.SliceData(p.host)))
-	})
-}
-
-// addPin adds registered memory to pins, which is sorted by address.
-func (c *gpuContext) addPin(p *pin) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(c.pins, p.from(), func(o *pin, at uintptr) int { return cmp.Compare(o.from(), at) })
-	c.pins = slices.Insert(c.pins, i, p)
-}
-
-func (p *pin) from() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(p.host))) }
-
-// pinnedParts cuts host memory where one registration ends and the next begins, and returns the lengths
-// of the parts; nil if some of the memory is not registered.
-func (c *gpuContext) pinnedParts(host []byte) []int {
-	at := uintptr(unsafe.Pointer(unsafe.SliceData(host)))
-	end := at + uintptr(len(host))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(c.pins, at, func(o *pin, at uintptr) int {
-		if o.from()+uintptr(len(o.host)) <= at {
-			return -1
-		}
-		return 1
-	})
-	var parts []int
-	for ; at < end; i++ {
-		if i == len(c.pins) || c.pins[i].from() > at {
-			return nil
-		}
-		to := min(end, c.pins[i].from()+uintptr(len(c.pins[i].host)))
-		parts = append(parts, int(to-at))
-		at = to
-	}
-	return parts
-}
-
 // Close waits for the submitted work and gives everything back. It sets err first, so that new calls
 // return; then it takes use for writing, which waits for calls that are inside the driver.
 func (c *gpuContext) Close() error {
@@ -434,11 +168,8 @@ func (c *gpuContext) Close() error {
 		return c.closeErr
 	}
 	c.closed = true
-	sound := c.err == nil
-	if sound {
-		close(c.ended)
-	}
-	c.err = device.ErrClosed
+	c.pins.close()
+	sound := c.caller.close()
 	c.mu.Unlock()
 
 	c.gates.close() // else streams that wait for them would never end
@@ -447,7 +178,7 @@ func (c *gpuContext) Close() error {
 	c.use.Lock()
 	defer c.use.Unlock()
 	c.closeErr = c.release(sound)
-	forgetCalls(c)
+	forgetCalls(&c.caller)
 	close(c.released)
 	return c.closeErr
 }
@@ -464,8 +195,9 @@ func (c *gpuContext) release(sound bool) error {
 		}
 	}
 	c.mu.Lock()
-	pins, slabs := c.pins, c.slabs
+	slabs := c.slabs
 	c.mu.Unlock()
+	pins := c.pins.close()
 	c.launcher.end()
 	if err := failed(C.mcu_context_synchronise(c.handle)); err != nil {
 		sound = sound && err.fault() == nil // a fault that no call has seen before
@@ -496,4 +228,35 @@ func (c *gpuContext) release(sound bool) error {
 		p.pinner.Unpin()
 	}
 	return first
+}
+
+// stack is how much stack the threads of a context have.
+type stack struct {
+	on *caller
+
+	mu    sync.Mutex // also held while the driver enlarges it
+	bytes uint64     // per thread
+}
+
+// grow gives threads at least the given bytes of stack. It never shrinks the stack, since other
+// launches may rely on it.
+func (s *stack) grow(bytes uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if bytes <= s.bytes {
+		return nil
+	}
+	bytes = (bytes + 15) / 16 * 16
+	if err := s.on.call(func() C.mcu_result { return C.mcu_context_stack(s.on.handle, C.size_t(bytes)) }); err != nil {
+		return fmt.Errorf("%d bytes of stack a thread: %w", bytes, err)
+	}
+	s.bytes = bytes
+	return nil
+}
+
+// size returns the bytes of stack per thread.
+func (s *stack) size() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bytes
 }

@@ -18,10 +18,10 @@
 //   - Copies of host memory that is not pinned go through a pinned buffer of
 //     the stream; submitting one blocks while that is full.
 //
-// Locks are taken in this order: textures.mu, stream.mu, then bulk.mu, stream.life,
-// event.mu or the context's mapping or stacks, then the context's use, then
-// launcher.mu, then the context's mu. The context's mu is never held while the driver
-// waits for submitted work, nor is mapping, except in split and Close.
+// Locks are taken in this order: textures.mu, queue.mu, then bulk.mu, queue.life,
+// event.mu or the context's mapping or stack.mu, then caller.use, then
+// launcher.mu, then the context's mu, then pins.mu or caller.mu. The context's mu is never
+// held while the driver waits for submitted work, nor is mapping, except in split and Close.
 package cuda
 
 import "errors"

@@ -84,11 +84,3 @@ func (s *stream) echoed(e *echo, mark C.mcu_handle, dst uint64, src, keep []byte
 		return s.copyOutOn(e.stream, addr, part)
 	})
 }
-
-// follow has what a stream gets from now on wait for what another has got so far.
-func (s *stream) follow(mark, before, after C.mcu_handle) error {
-	if err := s.submitLocked(func() C.mcu_result { return C.mcu_event_record(s.c.handle, mark, before) }); err != nil {
-		return err
-	}
-	return s.submitLocked(func() C.mcu_result { return C.mcu_stream_wait(s.c.handle, after, mark) })
-}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"unsafe"
 
 	"muster/device"
 )
@@ -188,15 +187,9 @@ func (s *stream) launchable(fn device.Function, l device.Launch) (*function, err
 	}
 	err := f.check(l)
 	if err == nil {
-		err = s.c.growStack(l.Stack)
+		err = s.c.stack.grow(l.Stack)
 	}
 	return f, s.named(f, err)
-}
-
-func (s *stream) launch(f *function, l device.Launch) C.mcu_result {
-	how := shape(l)
-	return C.mcu_launch(s.c.handle, s.handle, f.handle, &how,
-		(*C.char)(unsafe.Pointer(unsafe.SliceData(l.Params))), unsafe.SliceData(f.offsets), C.size_t(len(f.offsets)))
 }
 
 // shape converts a launch to its C form.

@@ -147,7 +147,7 @@ func (c *gpuContext) complete(config device.Config) error {
 	if err := reserve(c.handle, config.Arena); err != nil {
 		return err
 	}
-	c.config = config
+	c.config, c.output.print, c.output.complain = config, config.Print, config.Complain
 	if !c.dev.takeStdout || config.Print == nil {
 		return nil
 	}

@@ -50,7 +50,7 @@ func (d *gpu) newGraph(context device.Context, nodes []device.GraphNode, before 
 	}
 	g := &graph{c: c, unmapped: c.unmapped.Load(), nodes: nodes}
 	for i := range nodes {
-		if err := c.checkNode(&nodes[i], i); err != nil {
+		if err := g.checkNode(&nodes[i], i); err != nil {
 			return nil, fmt.Errorf("node %d of a graph: %w", i, err)
 		}
 		if nodes[i].Function == nil {
@@ -58,11 +58,11 @@ func (d *gpu) newGraph(context device.Context, nodes []device.GraphNode, before 
 			continue
 		}
 		g.prints = g.prints || nodes[i].Function.(*function).module.prints
-		if err := c.growStack(nodes[i].How.Stack); err != nil {
+		if err := c.stack.grow(nodes[i].How.Stack); err != nil {
 			return nil, err
 		}
 	}
-	g.stack = c.threadStack()
+	g.stack = c.stack.size()
 	old, ok := before.(*graph)
 	if !ok || old.c != c || !old.Holds() {
 		old = nil
@@ -71,29 +71,29 @@ func (d *gpu) newGraph(context device.Context, nodes []device.GraphNode, before 
 		g.instantiated = old.release()
 		return g, nil
 	}
-	described, made, err := c.describe(nodes)
+	described, made, err := g.describe(nodes)
 	if err != nil {
 		return nil, err
 	}
 	if old != nil && old.becomes(described) {
-		_ = c.destroyGraph(described)
+		_ = g.destroyGraph(described)
 		g.instantiated = old.release()
 		if !sameShape(old.nodes, nodes) {
-			_ = c.destroyGraph(g.described)
+			_ = g.destroyGraph(g.described)
 			g.described, g.made = 0, nil
 		}
 		return g, nil
 	}
 	g.described, g.made = described, made
 	if err := c.call(func() C.mcu_result { return C.mcu_graph_instantiate(c.handle, described, &g.instance) }); err != nil {
-		_ = c.destroyGraph(described)
+		_ = g.destroyGraph(described)
 		return nil, err
 	}
 	return g, nil
 }
 
 // checkNode returns why a node, the i-th of its graph, must be refused, or nil.
-func (c *gpuContext) checkNode(n *device.GraphNode, i int) error {
+func (g *graph) checkNode(n *device.GraphNode, i int) error {
 	for _, before := range n.After {
 		if before < 0 || before >= i {
 			return fmt.Errorf("it comes behind node %d: %w", before, device.ErrInvalidValue)
@@ -103,7 +103,7 @@ func (c *gpuContext) checkNode(n *device.GraphNode, i int) error {
 		return nil
 	}
 	f, ok := n.Function.(*function)
-	if !ok || f == nil || f.module.c != c {
+	if !ok || f == nil || f.module.c != g.c {
 		return fmt.Errorf("a function of another context: %w", device.ErrInvalidValue)
 	}
 	if err := f.module.usable(); err != nil {
@@ -113,8 +113,8 @@ func (c *gpuContext) checkNode(n *device.GraphNode, i int) error {
 }
 
 // describe makes a graph in the driver, without an instance.
-func (c *gpuContext) describe(nodes []device.GraphNode) (described C.mcu_handle, made []C.mcu_handle, err error) {
-	if err := c.call(func() C.mcu_result { return C.mcu_graph_create(&described) }); err != nil {
+func (g *graph) describe(nodes []device.GraphNode) (described C.mcu_handle, made []C.mcu_handle, err error) {
+	if err := g.c.call(func() C.mcu_result { return C.mcu_graph_create(&described) }); err != nil {
 		return 0, nil, err
 	}
 	made = make([]C.mcu_handle, len(nodes))
@@ -123,19 +123,19 @@ func (c *gpuContext) describe(nodes []device.GraphNode) (described C.mcu_handle,
 		for k, n := range nodes[i].After {
 			after[k] = made[n]
 		}
-		if err := c.addNode(described, &nodes[i], after, &made[i]); err != nil {
-			_ = c.destroyGraph(described)
+		if err := g.addNode(described, &nodes[i], after, &made[i]); err != nil {
+			_ = g.destroyGraph(described)
 			return 0, nil, fmt.Errorf("node %d of a graph: %w", i, err)
 		}
 	}
 	return described, made, nil
 }
 
-func (c *gpuContext) destroyGraph(described C.mcu_handle) error {
+func (g *graph) destroyGraph(described C.mcu_handle) error {
 	if described == 0 {
 		return nil
 	}
-	return c.call(func() C.mcu_result { return C.mcu_graph_destroy(described) })
+	return g.c.call(func() C.mcu_result { return C.mcu_graph_destroy(described) })
 }
 
 // sameShape says whether two graphs have the same kinds of nodes with the same dependencies, in the
@@ -239,29 +239,22 @@ func rowsOf(n *device.GraphNode) (to, from C.mcu_rows) {
 }
 
 // addNode adds a node to a graph. checkNode must have accepted it.
-func (c *gpuContext) addNode(to C.mcu_handle, n *device.GraphNode, after []C.mcu_handle, made *C.mcu_handle) error {
+func (g *graph) addNode(to C.mcu_handle, n *device.GraphNode, after []C.mcu_handle, made *C.mcu_handle) error {
 	behind, count := unsafe.SliceData(after), C.size_t(len(after))
 	if n.Function != nil {
 		f, how := n.Function.(*function), shape(n.How)
-		return c.call(func() C.mcu_result {
-			return C.mcu_graph_kernel(c.handle, to, behind, count, f.handle, &how,
+		return g.c.call(func() C.mcu_result {
+			return C.mcu_graph_kernel(g.c.handle, to, behind, count, f.handle, &how,
 				(*C.char)(unsafe.Pointer(unsafe.SliceData(n.How.Params))), unsafe.SliceData(f.offsets), C.size_t(len(f.offsets)), made)
 		})
 	}
 	dst, src := rowsOf(n)
 	if n.Element != 0 {
-		return c.call(func() C.mcu_result {
-			return C.mcu_graph_fill(c.handle, to, behind, count, &dst, C.uint32_t(n.Value), C.int(n.Element), made)
+		return g.c.call(func() C.mcu_result {
+			return C.mcu_graph_fill(g.c.handle, to, behind, count, &dst, C.uint32_t(n.Value), C.int(n.Element), made)
 		})
 	}
-	return c.call(func() C.mcu_result { return C.mcu_graph_copy(c.handle, to, behind, count, &dst, &src, made) })
-}
-
-// threadStack returns the bytes of stack per thread.
-func (c *gpuContext) threadStack() uint64 {
-	c.stacks.Lock()
-	defer c.stacks.Unlock()
-	return c.stack
+	return g.c.call(func() C.mcu_result { return C.mcu_graph_copy(g.c.handle, to, behind, count, &dst, &src, made) })
 }
 
 // Launch submits the graph.
@@ -281,7 +274,7 @@ func (g *graph) Launch(on device.Stream) error {
 
 // Holds says whether the graph can still be launched.
 func (g *graph) Holds() bool {
-	return (!g.memory || g.unmapped == g.c.unmapped.Load()) && g.stack == g.c.threadStack()
+	return (!g.memory || g.unmapped == g.c.unmapped.Load()) && g.stack == g.c.stack.size()
 }
 
 // Close destroys the graph. The driver frees it when all its launches have ended.
@@ -290,7 +283,7 @@ func (g *graph) Close() error {
 	if had.instance == 0 {
 		return nil
 	}
-	first := g.c.destroyGraph(had.described)
+	first := g.destroyGraph(had.described)
 	if err := g.c.call(func() C.mcu_result { return C.mcu_graph_end(g.c.handle, had.instance) }); err != nil {
 		return err
 	}

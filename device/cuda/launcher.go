@@ -72,7 +72,7 @@ func (l *launcher) end() {
 // ready says whether a launch should go to the thread: because launches wait there already, which this
 // one must not overtake, or because the thread is awake and more launches will follow. Otherwise it may
 // create or wake the thread for later launches. The caller must hold l.mu.
-func (l *launcher) ready(c *gpuContext, more bool) bool {
+func (l *launcher) ready(c *caller, more bool) bool {
 	if l.pending() {
 		return true
 	}
@@ -119,22 +119,22 @@ func (s *stream) launchLater(fn device.Function, launch device.Launch, more bool
 	defer s.c.launched(f.module.prints)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if number, later = s.c.launcher.take(s, f, launch, more); later {
+	if number, later = s.c.launcher.take(&s.queue, f, launch, more); later {
 		return number, true, nil
 	}
 	return 0, false, s.named(f, s.submitLocked(func() C.mcu_result { return s.launch(f, launch) }))
 }
 
-// take gives the thread a launch, if that pays off. The caller must hold s.mu. The thread takes no launch
+// take gives the thread a launch, if that pays off. The caller must hold q.mu. The thread takes no launch
 // while there are answers of refused launches to read; collect reads them, and take tries again.
-func (l *launcher) take(s *stream, f *function, launch device.Launch, more bool) (number uint64, later bool) {
+func (l *launcher) take(q *queue, f *function, launch device.Launch, more bool) (number uint64, later bool) {
 	if len(launch.Params) > C.MCU_LAUNCH_PARAMS || len(f.offsets) > C.MCU_LAUNCH_COUNT {
 		return 0, false
 	}
-	c := s.c
+	c := q.on
 	c.use.RLock()
 	defer c.use.RUnlock()
-	if s.usable() != nil {
+	if q.usable() != nil {
 		return 0, false
 	}
 	l.mu.Lock()
@@ -142,15 +142,15 @@ func (l *launcher) take(s *stream, f *function, launch device.Launch, more bool)
 	if !l.ready(c, more) {
 		return 0, false
 	}
-	s.bulkOnly = false
+	q.bulkOnly = false
 	how := shape(launch)
 	for {
 		number = l.given.Load()
-		taken := C.mcu_launcher_give(l.thread, s.handle, f.handle, &how, (*C.char)(unsafe.Pointer(unsafe.SliceData(launch.Params))), C.size_t(len(launch.Params)),
+		taken := C.mcu_launcher_give(l.thread, q.handle, f.handle, &how, (*C.char)(unsafe.Pointer(unsafe.SliceData(launch.Params))), C.size_t(len(launch.Params)),
 			unsafe.SliceData(f.offsets), C.size_t(len(f.offsets)))
 		if taken != 0 {
 			l.given.Store(number + 1)
-			s.submitted.Add(1)
+			q.submitted.Add(1)
 			return number, true
 		}
 		l.collect(c)
@@ -160,7 +160,7 @@ func (l *launcher) take(s *stream, f *function, launch device.Launch, more bool)
 // collect waits for all launches and keeps the refused ones in late. The thread stores only the last
 // MCU_LAUNCHES answers; none is lost, because it takes no new launches after a refusal until collect
 // has read the answers. The caller must hold l.mu.
-func (l *launcher) collect(c *gpuContext) {
+func (l *launcher) collect(c *caller) {
 	given := l.given.Load()
 	if l.thread == nil || l.asked == given {
 		return
@@ -177,8 +177,8 @@ func (l *launcher) collect(c *gpuContext) {
 }
 
 // refused waits until the thread has made all launches, and returns those that the driver refused.
-func (s *stream) refused() []device.Refusal {
-	c := s.c
+func (q *queue) refused() []device.Refusal {
+	c := q.on
 	c.use.RLock()
 	defer c.use.RUnlock()
 	l := &c.launcher
@@ -191,8 +191,8 @@ func (s *stream) refused() []device.Refusal {
 }
 
 // named adds the kernel's name to the error of a launch, unless the context has ended.
-func (s *stream) named(f *function, err error) error {
-	if err != nil && s.c.Err() == nil {
+func (q *queue) named(f *function, err error) error {
+	if err != nil && q.on.Err() == nil {
 		return fmt.Errorf("kernel %s: %w", f.info.Name, err)
 	}
 	return err

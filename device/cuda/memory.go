@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"fmt"
+	"os"
 	"unsafe"
 
 	"muster/device"
@@ -15,6 +16,13 @@ import (
 
 // Map puts memory at an address of the arena.
 func (c *gpuContext) Map(addr, size uint64) error {
+	return c.place("bytes", addr, size, false, func(sizes []C.size_t) C.mcu_result {
+		return C.mcu_map(c.handle, c.dev.handle, C.uint64_t(addr), &sizes[0], C.size_t(len(sizes)))
+	})
+}
+
+// place maps a range with f, as pieces of the given sizes, or as one piece if whole.
+func (c *gpuContext) place(what string, addr, size uint64, whole bool, f func(sizes []C.size_t) C.mcu_result) error {
 	s, err := c.checkRange(addr, size)
 	if err != nil {
 		return err
@@ -28,15 +36,14 @@ func (c *gpuContext) Map(addr, size uint64) error {
 	free := c.mapped.Free(s)
 	c.mu.Unlock()
 	if !free {
-		return fmt.Errorf("mapping %d bytes at %#x: something is mapped there: %w", size, addr, device.ErrInvalidValue)
+		return fmt.Errorf("mapping %d %s at %#x: something is mapped there: %w", size, what, addr, device.ErrInvalidValue)
 	}
-	parts := ranges.Cut(s, c.dev.info.Granularity)
-	sizes := sizesOf(parts)
-	err = c.call(func() C.mcu_result {
-		return C.mcu_map(c.handle, c.dev.handle, C.uint64_t(addr), &sizes[0], C.size_t(len(sizes)))
-	})
-	if err != nil {
-		return fmt.Errorf("mapping %d bytes at %#x: %w", size, addr, err)
+	parts := []ranges.Span{s}
+	if !whole {
+		parts = ranges.Cut(s, c.dev.info.Granularity)
+	}
+	if err := c.call(func() C.mcu_result { return f(sizesOf(parts)) }); err != nil {
+		return fmt.Errorf("mapping %d %s at %#x: %w", size, what, addr, err)
 	}
 	c.mu.Lock()
 	c.mapped = c.mapped.With(parts)
@@ -153,4 +160,26 @@ func (c *gpuContext) reachable(addr, size uint64) bool {
 		return c.mapped.Covers(s)
 	}
 	return c.variables.Hold(s)
+}
+
+// newShared makes host memory that the driver can map for several processes and devices, so that
+// it stays reachable when its users move to other devices. If the driver cannot do that, it makes
+// memory of this device.
+func (c *gpuContext) newShared(size uint64) (*os.File, error) {
+	if g := c.dev.info.Granularity; size == 0 || size%g != 0 {
+		return nil, fmt.Errorf("%d bytes of shared memory: give a multiple of %d: %w", size, g, device.ErrInvalidValue)
+	}
+	var fd C.int
+	err := c.call(func() C.mcu_result { return C.mcu_shared_create(c.handle, c.dev.handle, C.size_t(size), &fd) })
+	if err != nil {
+		return nil, fmt.Errorf("making %d bytes of shared memory: %w", size, err)
+	}
+	return os.NewFile(uintptr(fd), "shared memory"), nil
+}
+
+// mapShared maps shared memory at an address of the arena, as one piece.
+func (c *gpuContext) mapShared(addr, size uint64, f *os.File) error {
+	return c.place("bytes of shared memory", addr, size, true, func([]C.size_t) C.mcu_result {
+		return C.mcu_shared_map(c.handle, c.dev.handle, C.uint64_t(addr), C.size_t(size), C.int(f.Fd()))
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"muster/device"
@@ -76,6 +77,22 @@ func siftStderr() (*sieve.Sieve, error) {
 	return s, nil
 }
 
+// output is what the kernels of a context print and complain of.
+type output struct {
+	on              *caller
+	idle            func() bool // says whether all submitted work is known to have ended
+	print, complain func(text []byte)
+
+	sieve  *sieve.Sieve // picks failed assertions out of standard error; nil without complain
+	prints *prints      // what kernels print; nil if standard output is not redirected
+
+	// printing counts the launches of kernels that may print, and collected is how many of those have
+	// ended and had their text passed on. Where the two are equal there is nothing to pass on.
+	printing, collected atomic.Uint64
+
+	assertions sync.Once // the messages of failed assertions were passed on
+}
+
 // collect passes on the text that was printed since the last call.
 func (p *prints) collect(print func([]byte)) {
 	p.mu.Lock()
@@ -103,27 +120,27 @@ func mayPrint(source images.Code) bool {
 
 // launched notes that a kernel which may print was submitted. It is called when the stream counts the
 // launch already, since printed takes it for ended if all streams are idle.
-func (c *gpuContext) launched(mayPrint bool) {
+func (o *output) launched(mayPrint bool) {
 	if mayPrint {
-		c.printing.Add(1)
+		o.printing.Add(1)
 	}
 }
 
 // printed makes the driver write what kernels have printed, and passes it on. It must be called after
 // work was seen to have ended, before the caller is told so. It costs two loads where no kernel that
 // may print was launched since the last time.
-func (c *gpuContext) printed() {
-	launches := c.printing.Load()
-	if c.collected.Load() == launches {
+func (o *output) printed() {
+	launches := o.printing.Load()
+	if o.collected.Load() == launches {
 		return
 	}
-	over := c.idle() // else some of the launches may print later
-	if c.call(func() C.mcu_result { return C.mcu_flush_prints(c.handle) }) != nil {
+	over := o.idle() // else some of the launches may print later
+	if o.on.call(func() C.mcu_result { return C.mcu_flush_prints(o.on.handle) }) != nil {
 		return
 	}
-	c.prints.collect(c.config.Print)
+	o.prints.collect(o.print)
 	if over {
-		c.collected.Store(launches)
+		o.collected.Store(launches)
 	}
 }
 
@@ -135,30 +152,30 @@ func (c *gpuContext) idle() bool {
 }
 
 // told passes on the answer to a question whether work has ended, and what it has printed before.
-func (c *gpuContext) told(done bool, err error) (bool, error) {
+func (o *output) told(done bool, err error) (bool, error) {
 	if done && err == nil {
-		c.printed()
+		o.printed()
 	}
 	return done, err
 }
 
 // asserted passes on the messages of failed assertions, once. It must run before the context's err is
 // set: the contract promises that Complain is called before any call answers with the fault.
-func (c *gpuContext) asserted() {
-	c.assertions.Do(func() {
-		if c.sieve == nil {
+func (o *output) asserted() {
+	o.assertions.Do(func() {
+		if o.sieve == nil {
 			return
 		}
-		C.mcu_context_synchronise(c.handle) // after a fault this returns at once, and then all is written
-		c.prints.collect(c.config.Print)
-		text := c.sieve.Take(func(line string) bool {
+		C.mcu_context_synchronise(o.on.handle) // after a fault this returns at once, and then all is written
+		o.prints.collect(o.print)
+		text := o.sieve.Take(func(line string) bool {
 			raw := []byte(line)
 			return C.mcu_write_stderr((*C.char)(unsafe.Pointer(&raw[0])), C.size_t(len(raw))) != 0
 		})
-		c.prints.mu.Lock()
-		defer c.prints.mu.Unlock()
+		o.prints.mu.Lock()
+		defer o.prints.mu.Unlock()
 		if len(text) > 0 {
-			c.config.Complain(text)
+			o.complain(text)
 		}
 	})
 }

@@ -6,7 +6,7 @@ import "sync/atomic"
 // allocated. One goroutine at a time allocates; another may free at the same time.
 type ring struct {
 	memory []byte
-	taken  uint64        // bytes allocated so far, gaps at the end of memory included; guarded by stream.mu
+	taken  uint64        // bytes allocated so far, gaps at the end of memory included; guarded by queue.mu
 	given  atomic.Uint64 // how many of those are free again
 }
 

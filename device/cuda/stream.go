@@ -10,10 +10,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"muster/device"
 	"muster/internal/together"
@@ -24,24 +21,11 @@ type stream struct {
 	c *gpuContext
 	device.StreamCan
 	device.Watched
-	closed atomic.Bool
+	queue
 
-	mu   sync.Mutex // held while submitting, so that the calls of one operation stay together
-	ring *ring      // buffers for host memory that is not pinned; nil until they are needed
-	gate *gate      // what Hold waits for; nil until it is needed
-
-	// submitted counts what the stream was given: it is raised after each call of the driver that
-	// submits. ended is the count up to which all work was seen to have ended. Where the two are
-	// equal, waiting need not ask the driver, which takes a microsecond for each stream: programs
-	// have dozens of idle ones. Done asks nevertheless, because the driver's answer is how an idle
-	// worker learns that its context has failed.
-	submitted, ended atomic.Uint64
-
-	bulkOnly bool // all pending work is large copies to the device through bulk buffers
-	silent   bool // parts of the ring were taken that no work of the stream gives back; see drain
-
-	life   sync.Mutex   // held while querying the stream without submitting
-	handle C.mcu_handle // 0 when destroyed; destroying needs both mu and life
+	ring   *ring // buffers for host memory that is not pinned; nil until they are needed; guarded by mu
+	gate   *gate // what Hold waits for; nil until it is needed; guarded by mu
+	silent bool  // parts of the ring were taken that no work of the stream gives back; see drain
 }
 
 var _ device.Stream = (*stream)(nil)
@@ -52,7 +36,7 @@ func (c *gpuContext) NewStream() (device.Stream, error) { return c.newStreamOf(0
 // newStreamOf makes a stream with a priority, which the driver clamps to the device's range.
 func (c *gpuContext) newStreamOf(priority int) (device.Stream, error) {
 	c.sweep()
-	s := &stream{c: c}
+	s := &stream{c: c, queue: queue{on: &c.caller}}
 	s.DoneWithin = s.doneWithin
 	s.StreamCan = device.StreamCan{
 		CopyTaken: s.copyTaken, CopyInKept: s.copyInKept, WriteWord: s.writeWord, WaitWord: s.waitWord,
@@ -65,46 +49,6 @@ func (c *gpuContext) newStreamOf(priority int) (device.Stream, error) {
 	c.streams = append(c.streams, s)
 	c.mu.Unlock()
 	return s, nil
-}
-
-// usable returns why the stream takes no work, or nil.
-func (s *stream) usable() error {
-	if err := s.c.Err(); err != nil {
-		return err
-	}
-	if s.closed.Load() {
-		return fmt.Errorf("stream: %w", device.ErrClosed)
-	}
-	return nil
-}
-
-// submit runs a call of the driver that submits work. submitLocked is the same for callers that hold
-// s.mu.
-func (s *stream) submit(f func() C.mcu_result) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.submitLocked(f)
-}
-
-func (s *stream) submitLocked(f func() C.mcu_result) error {
-	s.bulkOnly = false
-	if err := s.usable(); err != nil {
-		return err
-	}
-	defer s.submitted.Add(1)
-	return s.c.call(f)
-}
-
-// idle says whether all work that was submitted to the stream is known to have ended.
-func (s *stream) idle() bool { return s.ended.Load() == s.submitted.Load() }
-
-// saw records the answer to a query; count is the value of submitted before the query. The caller must
-// hold life, so that ended never goes back.
-func (s *stream) saw(count uint64, done bool, err error) (bool, error) {
-	if done && err == nil {
-		s.ended.Store(count)
-	}
-	return done, err
 }
 
 // checkMemory returns true if a transfer can be submitted. If it returns false, the caller
@@ -152,10 +96,6 @@ func (s *stream) submitIn(dst uint64, src []byte) error {
 	})
 }
 
-func (s *stream) copyIn(dst uint64, src []byte) C.mcu_result {
-	return C.mcu_copy_in(s.c.handle, s.handle, C.uint64_t(dst), unsafe.Pointer(unsafe.SliceData(src)), C.size_t(len(src)))
-}
-
 // CopyOut copies to the host.
 func (s *stream) CopyOut(dst []byte, src uint64) error {
 	if ok, err := s.checkMemory("copy from the device", uint64(len(dst)), src); !ok {
@@ -181,27 +121,6 @@ func (s *stream) CopyOut(dst []byte, src uint64) error {
 			r.give()
 		})
 	})
-}
-
-func (s *stream) copyOut(src uint64, dst []byte) C.mcu_result {
-	return s.copyOutOn(s.handle, src, dst)
-}
-
-func (s *stream) copyOutOn(stream C.mcu_handle, src uint64, dst []byte) C.mcu_result {
-	return C.mcu_copy_out(s.c.handle, stream, unsafe.Pointer(unsafe.SliceData(dst)), C.uint64_t(src), C.size_t(len(dst)))
-}
-
-// eachPart submits a copy between the device and host memory whose parts were pinned separately: the
-// driver accepts only one registration per call.
-func (s *stream) eachPart(parts []int, host []byte, addr uint64, submit func(addr uint64, part []byte) C.mcu_result) error {
-	for _, n := range parts {
-		part := host[:n]
-		if err := s.submitLocked(func() C.mcu_result { return submit(addr, part) }); err != nil {
-			return err
-		}
-		host, addr = host[n:], addr+uint64(n)
-	}
-	return nil
 }
 
 // copyTaken is CopyIn, but has read src when it returns.
@@ -409,33 +328,6 @@ func (s *stream) Call(f func()) error {
 	return s.callLocked(f)
 }
 
-func (s *stream) callLocked(f func()) error {
-	id := keepCall(s.c, f)
-	err := s.submitLocked(func() C.mcu_result { return C.mcu_stream_call(s.c.handle, s.handle, C.uint64_t(id)) })
-	if err != nil {
-		takeCall(id)
-	}
-	return err
-}
-
-// query asks the driver whether the stream has no pending work. While the launcher has launches that
-// are not made, the answer is no without asking: the driver does not know of them yet.
-func (s *stream) query() (bool, error) {
-	s.life.Lock()
-	defer s.life.Unlock()
-	if s.handle == 0 {
-		return true, s.c.Err()
-	}
-	count := s.submitted.Load()
-	done, err := s.c.isDone(func() C.mcu_result {
-		if s.c.launcher.pending() {
-			return C.mcu_result{code: notReady}
-		}
-		return C.mcu_stream_query(s.c.handle, s.handle)
-	})
-	return s.saw(count, done, err)
-}
-
 // Done says whether all work has ended.
 func (s *stream) Done() (bool, error) {
 	if err := s.usable(); err != nil {
@@ -450,50 +342,6 @@ func (s *stream) doneWithin(limit time.Duration) (bool, error) {
 		return false, err
 	}
 	return s.c.told(s.poll(limit))
-}
-
-// poll is query, but polls for up to limit.
-func (s *stream) poll(limit time.Duration) (bool, error) {
-	if s.idle() {
-		return true, nil
-	}
-	s.life.Lock()
-	defer s.life.Unlock()
-	if s.handle == 0 {
-		return true, s.c.Err()
-	}
-	count := s.submitted.Load()
-	done, err := s.c.isDone(func() C.mcu_result {
-		s.c.launcher.wait()
-		return C.mcu_stream_watch(s.c.handle, s.handle, C.int64_t(limit))
-	})
-	return s.saw(count, done, err)
-}
-
-// mark records an event behind the work of the stream; 0 if there is no work. The caller
-// must give it back with giveMarks. It does not take s.mu, which a submitter may hold for
-// a long time.
-func (s *stream) mark() (C.mcu_handle, error) {
-	if s.idle() {
-		return 0, s.c.Err()
-	}
-	if done, err := s.query(); done || err != nil {
-		return 0, err
-	}
-	m, err := s.c.takeMark()
-	if err != nil {
-		return 0, err
-	}
-	s.life.Lock()
-	defer s.life.Unlock()
-	if s.handle != 0 {
-		err = s.c.call(func() C.mcu_result { return C.mcu_event_record(s.c.handle, m, s.handle) })
-	}
-	if s.handle == 0 || err != nil {
-		s.c.giveMarks([]C.mcu_handle{m})
-		return 0, err
-	}
-	return m, nil
 }
 
 // Synchronise waits for the work that was submitted.
@@ -557,4 +405,45 @@ func (s *stream) destroyIfDone() {
 		c.gates.give(s.gate)
 		s.gate = nil
 	}
+}
+
+// checkWord returns why a word cannot be written or waited for, or nil.
+func (s *stream) checkWord(addr uint64, width int) error {
+	if width != 4 && width != 8 || addr%uint64(width) != 0 {
+		return fmt.Errorf("a word of %d bytes at %#x: give 4 or 8 bytes, and an address that is a multiple: %w", width, addr, device.ErrInvalidValue)
+	}
+	if err := s.usable(); err != nil {
+		return err
+	}
+	if !s.c.reachable(addr, uint64(width)) && !s.c.mapsHost(addr, uint64(width)) {
+		return fmt.Errorf("a word of %d bytes at %#x: nothing is mapped there: %w", width, addr, device.ErrInvalidValue)
+	}
+	return nil
+}
+
+// writeWord writes a word in the order of the stream.
+func (s *stream) writeWord(addr uint64, width int, value uint64) error {
+	if err := s.checkWord(addr, width); err != nil {
+		return err
+	}
+	err := s.submit(func() C.mcu_result {
+		return C.mcu_write_word(s.c.handle, s.handle, C.uint64_t(addr), C.int(width), C.uint64_t(value))
+	})
+	if err != nil {
+		return err
+	}
+	return s.wrote(addr, uint64(width))
+}
+
+// waitWord makes later work wait until a word satisfies the comparison.
+func (s *stream) waitWord(addr uint64, width int, value uint64, c device.Compare) error {
+	if c > device.NotAll {
+		return fmt.Errorf("waiting for a word with comparison %d: %w", c, device.ErrInvalidValue)
+	}
+	if err := s.checkWord(addr, width); err != nil {
+		return err
+	}
+	return s.submit(func() C.mcu_result {
+		return C.mcu_wait_word(s.c.handle, s.handle, C.uint64_t(addr), C.int(width), C.uint64_t(value), C.uint(c))
+	})
 }

@@ -25,6 +25,10 @@ import (
 // array through a surface, each copy from the rows is preceded by a copy from the array
 // (reads). So a program that orders its work as CUDA requires sees no difference.
 type textures struct {
+	on        *caller
+	settle    func(context.Context) error  // waits for all work of the context
+	reachable func(addr, size uint64) bool // says whether all of a range is memory of the context
+
 	mu     sync.Mutex
 	made   map[objectID]*array // nil for objects of other resources than arrays
 	arrays map[uint64]*array   // by address
@@ -55,28 +59,27 @@ const maxSpare = 1 << 14
 // newTexture makes a texture or a surface. The driver chooses the handles. To get a wanted handle,
 // newTexture makes objects until one has it, and destroys the others only afterwards: destroyed
 // earlier, they would get the same handles again.
-func (c *gpuContext) newTexture(t device.Texture, wanted uint64) (handle uint64, err error) {
+func (x *textures) newTexture(t device.Texture, wanted uint64) (handle uint64, err error) {
 	if err := t.Check(); err != nil {
 		return 0, err
 	}
-	x := &c.textures
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var of *array
 	if t.Resource == device.ArrayResource || t.Resource == device.MipmapResource {
-		if of, err = c.arrayOf(&t); err != nil {
+		if of, err = x.arrayOf(&t); err != nil {
 			return 0, err
 		}
-		defer c.dropUnused(of)
+		defer x.dropUnused(of)
 	}
 	var spare []uint64
 	defer func() {
 		for _, h := range slices.Backward(spare) {
-			_ = c.destroyTexture(objectID{h, t.Surface})
+			_ = x.destroyTexture(objectID{h, t.Surface})
 		}
 	}()
 	for {
-		if handle, err = c.createTexture(&t, of); err != nil {
+		if handle, err = x.createTexture(&t, of); err != nil {
 			return 0, err
 		}
 		if wanted == 0 || handle == wanted {
@@ -101,8 +104,7 @@ func (c *gpuContext) newTexture(t device.Texture, wanted uint64) (handle uint64,
 }
 
 // dropTexture destroys a texture or a surface, and with its last one also the array.
-func (c *gpuContext) dropTexture(handle uint64, surface bool) error {
-	x := &c.textures
+func (x *textures) dropTexture(handle uint64, surface bool) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	id := objectID{handle, surface}
@@ -111,26 +113,25 @@ func (c *gpuContext) dropTexture(handle uint64, surface bool) error {
 		return fmt.Errorf("texture %#x: %w", handle, device.ErrNotFound)
 	}
 	delete(x.made, id)
-	err := c.destroyTexture(id)
+	err := x.destroyTexture(id)
 	if of != nil {
 		of.users--
-		c.dropUnused(of)
+		x.dropUnused(of)
 	}
 	return err
 }
 
-func (c *gpuContext) destroyTexture(id objectID) error {
+func (x *textures) destroyTexture(id objectID) error {
 	surface := C.int(0)
 	if id.surface {
 		surface = 1
 	}
-	return c.call(func() C.mcu_result { return C.mcu_texture_destroy(c.handle, C.uint64_t(id.handle), surface) })
+	return x.on.call(func() C.mcu_result { return C.mcu_texture_destroy(x.on.handle, C.uint64_t(id.handle), surface) })
 }
 
 // arrayOf returns the driver's array for the memory of a texture. It makes one with the memory's
-// contents if there is none. The caller must hold textures.mu.
-func (c *gpuContext) arrayOf(t *device.Texture) (*array, error) {
-	x := &c.textures
+// contents if there is none. The caller must hold x.mu.
+func (x *textures) arrayOf(t *device.Texture) (*array, error) {
 	if a := x.arrays[t.Address]; a != nil {
 		return a, nil
 	}
@@ -143,15 +144,15 @@ func (c *gpuContext) arrayOf(t *device.Texture) (*array, error) {
 	if a.mipmap {
 		shape.levels = C.uint(len(a.levels))
 	}
-	if err := c.call(func() C.mcu_result { return C.mcu_array_create(c.handle, &shape, &a.handle) }); err != nil {
+	if err := x.on.call(func() C.mcu_result { return C.mcu_array_create(x.on.handle, &shape, &a.handle) }); err != nil {
 		return nil, fmt.Errorf("an array of %d bytes: %w", a.size, err)
 	}
 	a.each = []C.mcu_handle{a.handle}
 	if a.mipmap {
 		a.each = make([]C.mcu_handle, len(a.levels))
 		for i := range a.each {
-			if err := c.call(func() C.mcu_result { return C.mcu_array_level(c.handle, a.handle, C.uint(i), &a.each[i]) }); err != nil {
-				c.destroyArray(a)
+			if err := x.on.call(func() C.mcu_result { return C.mcu_array_level(x.on.handle, a.handle, C.uint(i), &a.each[i]) }); err != nil {
+				x.destroyArray(a)
 				return nil, err
 			}
 		}
@@ -163,15 +164,15 @@ func (c *gpuContext) arrayOf(t *device.Texture) (*array, error) {
 	// ended before the contents are taken over.
 	x.arrays[t.Address] = a
 	x.publish()
-	err := c.Synchronise(context.Background())
-	if err == nil && c.reachable(a.address, a.size) {
-		err = c.copyBlocks(0, a, true, a.address, a.size)
+	err := x.settle(context.Background())
+	if err == nil && x.reachable(a.address, a.size) {
+		err = x.copyBlocks(0, a, true, a.address, a.size)
 	}
 	if err == nil {
-		err = c.call(func() C.mcu_result { return C.mcu_context_synchronise(c.handle) })
+		err = x.on.call(func() C.mcu_result { return C.mcu_context_synchronise(x.on.handle) })
 	}
 	if err != nil {
-		c.dropUnused(a)
+		x.dropUnused(a)
 		return nil, err
 	}
 	return a, nil
@@ -190,33 +191,32 @@ func (x *textures) publish() {
 	x.look.Store(&all)
 }
 
-// dropUnused destroys an array that no texture or surface uses. The caller must hold textures.mu.
-func (c *gpuContext) dropUnused(a *array) {
-	x := &c.textures
+// dropUnused destroys an array that no texture or surface uses. The caller must hold x.mu.
+func (x *textures) dropUnused(a *array) {
 	if a.users > 0 || x.arrays[a.address] != a {
 		return
 	}
 	delete(x.arrays, a.address)
 	x.publish()
 	if a.written.Load() { // save what kernels have written through surfaces
-		if err := c.Synchronise(context.Background()); err == nil && c.reachable(a.address, a.size) {
-			_ = c.copyBlocks(0, a, false, a.address, a.size)
-			_ = c.call(func() C.mcu_result { return C.mcu_context_synchronise(c.handle) })
+		if err := x.settle(context.Background()); err == nil && x.reachable(a.address, a.size) {
+			_ = x.copyBlocks(0, a, false, a.address, a.size)
+			_ = x.on.call(func() C.mcu_result { return C.mcu_context_synchronise(x.on.handle) })
 		}
 	}
-	c.destroyArray(a)
+	x.destroyArray(a)
 }
 
-func (c *gpuContext) destroyArray(a *array) {
+func (x *textures) destroyArray(a *array) {
 	mipmap := C.int(0)
 	if a.mipmap {
 		mipmap = 1
 	}
-	_ = c.call(func() C.mcu_result { return C.mcu_array_destroy(c.handle, a.handle, mipmap) })
+	_ = x.on.call(func() C.mcu_result { return C.mcu_array_destroy(x.on.handle, a.handle, mipmap) })
 }
 
 // copyBlocks copies a range of an array's memory to the array, or from the array if in is false.
-func (c *gpuContext) copyBlocks(stream C.mcu_handle, a *array, in bool, addr, size uint64) error {
+func (x *textures) copyBlocks(stream C.mcu_handle, a *array, in bool, addr, size uint64) error {
 	direction := C.int(0)
 	if in {
 		direction = 1
@@ -231,7 +231,7 @@ func (c *gpuContext) copyBlocks(stream C.mcu_handle, a *array, in bool, addr, si
 			memory: C.uint64_t(a.address + k.Offset), pitch: C.size_t(l.Width * a.element), rows: C.size_t(l.Height),
 			x: C.size_t(k.X), y: C.size_t(k.Y), z: C.size_t(k.Z), width: C.size_t(k.Width), height: C.size_t(k.Height), depth: C.size_t(k.Depth),
 		}
-		if err := c.call(func() C.mcu_result { return C.mcu_array_copy(c.handle, stream, a.each[k.Level], &box, direction) }); err != nil {
+		if err := x.on.call(func() C.mcu_result { return C.mcu_array_copy(x.on.handle, stream, a.each[k.Level], &box, direction) }); err != nil {
 			return err
 		}
 	}
@@ -263,7 +263,7 @@ func (s *stream) wrote(addr, size uint64) error {
 			return err
 		}
 		defer s.submitted.Add(1)
-		return s.c.copyBlocks(s.handle, a, true, addr, size)
+		return s.c.textures.copyBlocks(s.handle, a, true, addr, size)
 	})
 }
 
@@ -279,12 +279,12 @@ func (s *stream) reads(addr, size uint64) error {
 			return err
 		}
 		defer s.submitted.Add(1)
-		return s.c.copyBlocks(s.handle, a, false, addr, size)
+		return s.c.textures.copyBlocks(s.handle, a, false, addr, size)
 	})
 }
 
 // createTexture makes a texture or surface object in the driver.
-func (c *gpuContext) createTexture(t *device.Texture, of *array) (uint64, error) {
+func (x *textures) createTexture(t *device.Texture, of *array) (uint64, error) {
 	d := C.mcu_texture{
 		resource: C.int(t.Resource), memory: C.uint64_t(t.Address), format: C.uint(t.Format), channels: C.uint(t.Channels),
 		width: C.size_t(t.Width), height: C.size_t(t.Height), pitch: C.size_t(t.Pitch), size: C.size_t(t.Size),
@@ -314,7 +314,7 @@ func (c *gpuContext) createTexture(t *device.Texture, of *array) (uint64, error)
 		d.first_layer, d.last_layer = C.uint(v.FirstLayer), C.uint(v.LastLayer)
 	}
 	var handle C.uint64_t
-	err := c.call(func() C.mcu_result { return C.mcu_texture_create(c.handle, &d, &handle) })
+	err := x.on.call(func() C.mcu_result { return C.mcu_texture_create(x.on.handle, &d, &handle) })
 	if err != nil {
 		return 0, fmt.Errorf("a texture: %w", err)
 	}

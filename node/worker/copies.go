@@ -202,7 +202,7 @@ func (c *copies) pinProgram(g *gpu, offset, size uint64) error {
 	if len(runs) == 0 {
 		return nil
 	}
-	if idle, err := g.idle(); !idle || err != nil {
+	if quiet, err := g.quiet(); !quiet || err != nil {
 		return err
 	}
 	if g.pinned == nil {
@@ -347,7 +347,7 @@ func (c *copies) pinJournal(g *gpu, size uint64) (ready bool, err error) {
 	for _, part := range c.keeper.Journal().Ahead(size, echoGranule) {
 		p, known := g.journalPins[part.At]
 		if !known {
-			if idle, err := g.idle(); !idle || err != nil { // pinning may wait for kernels
+			if quiet, err := g.quiet(); !quiet || err != nil { // pinning may wait for kernels
 				return false, err
 			}
 			p = journalPin{granule: part}
@@ -398,7 +398,7 @@ func (c *copies) giveSpare() error {
 		if len(g.journalPins) == 0 {
 			continue
 		}
-		if idle, err := g.idle(); !idle || err != nil {
+		if quiet, err := g.quiet(); !quiet || err != nil {
 			return err
 		}
 	}

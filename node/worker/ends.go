@@ -8,7 +8,6 @@ import (
 	"muster/device"
 	"muster/internal/spin"
 	"muster/node/clientcore"
-	"muster/node/journal"
 	"muster/node/worker/answers"
 	"muster/node/worker/keeper"
 )
@@ -20,8 +19,7 @@ type ends struct {
 	contexts *contexts
 	answers  *answers.Answers
 	keeper   *keeper.Keeper
-	replay   func() *replay // nil without a replay
-	busy     func() bool    // whether the loop has something else to do
+	busy     func() bool // whether the loop has something else to do
 	copies   *copies
 	settle   func(on device.Stream) error // waits until a stream has done what it was given
 	drainAll func() error                 // waits until all work has ended
@@ -34,9 +32,6 @@ type ends struct {
 func (e *ends) replyAfter(m *message, o *clientcore.Op) error {
 	g, err := e.contexts.at(o.Place)
 	if err != nil {
-		return err
-	}
-	if over, err := e.waitAgain(g, o); over {
 		return err
 	}
 	if o.OfEvent {
@@ -189,9 +184,6 @@ func (n copying) takes() time.Duration {
 // --- questions ---
 
 func (e *ends) query(m *message, g *gpu, o *clientcore.Op) error {
-	if over, err := e.waitAgain(g, o); over {
-		return err
-	}
 	for i, id := range o.Streams {
 		g, err := e.contexts.of(g, o, i)
 		if err != nil {
@@ -209,9 +201,6 @@ func (e *ends) query(m *message, g *gpu, o *clientcore.Op) error {
 }
 
 func (e *ends) queryEvent(m *message, g *gpu, o *clientcore.Op) error {
-	if over, err := e.waitAgain(g, o); over {
-		return err
-	}
 	happens, err := g.event(o.Event)
 	if err != nil {
 		return err
@@ -238,10 +227,7 @@ func ready(done bool, err error) error {
 	return err
 }
 
-func (e *ends) elapsed(m *message, g *gpu, o *clientcore.Op) error {
-	if over, err := e.waitAgain(g, o); over {
-		return err
-	}
+func (e *ends) elapsed(m *message, _ *gpu, o *clientcore.Op) error {
 	elapsed, err := e.contexts.elapsedBetween(o.Start, o.End)
 	if err == nil {
 		e.answers.CopiesFirst()
@@ -251,72 +237,43 @@ func (e *ends) elapsed(m *message, g *gpu, o *clientcore.Op) error {
 	return err
 }
 
-// waitAgain replaces an operation that told the program that work had ended. The program does not
+// again replaces an operation that told the program that work had ended. The program does not
 // need to hear it again, but it may then have given other streams work that relies on that end, so
-// the replay waits until the work has ended here too. Over says that nothing else is to be done.
-func (e *ends) waitAgain(g *gpu, o *clientcore.Op) (over bool, err error) {
-	r := e.replay()
-	if r == nil || !r.silent {
-		return false, nil
+// the replay waits until the work has ended here too.
+func (e *ends) again(o *clientcore.Op) error {
+	g, err := e.contexts.at(o.Place)
+	if err != nil {
+		return err
 	}
-	var events []uint32
-	switch o.Kind {
-	case clientcore.ReplyAfter:
-		if o.All {
-			return true, e.drainAll()
-		}
-		if o.OfEvent {
-			events = []uint32{o.Event}
-			break
-		}
-		on, err := g.stream(o.Stream)
+	streams := o.Streams
+	switch {
+	case o.Kind == clientcore.Elapsed:
+		return e.happened(o.Start, o.End)
+	case o.Kind == clientcore.QueryEvent || o.OfEvent:
+		return e.happened(clientcore.Moment{Place: o.Place, Event: o.Event, Pending: true})
+	case o.All:
+		return e.drainAll()
+	case o.Kind == clientcore.ReplyAfter:
+		streams = []uint32{o.Stream}
+	}
+	for i, id := range streams {
+		g, err := e.contexts.of(g, o, i)
 		if err != nil {
-			return true, err
+			return err
 		}
-		return true, e.settle(on)
-	case clientcore.Query:
-		if r.message.Marks&journal.Done == 0 {
-			return true, nil
-		}
-		for i, id := range o.Streams {
-			g, err := e.contexts.of(g, o, i)
-			var on device.Stream
-			if err == nil {
-				on, err = g.stream(id)
-			}
-			if err == nil {
-				err = e.settle(on)
-			}
-			if err != nil {
-				return true, err
-			}
-		}
-		return true, nil
-	case clientcore.QueryEvent:
-		events = []uint32{o.Event}
-	case clientcore.Elapsed:
-		if r.message.Marks&journal.Done == 0 {
-			return true, nil
-		}
-		return true, e.waitForMoments(o.Start, o.End)
-	}
-	if o.Kind != clientcore.ReplyAfter && r.message.Marks&journal.Done == 0 {
-		return true, nil
-	}
-	for _, id := range events {
-		happens, err := g.event(id)
-		if err == nil {
-			err = e.answers.Block(func() error { return happens.Synchronise(e.ctx) })
-		}
+		on, err := g.stream(id)
 		if err != nil {
-			return true, err
+			return err
+		}
+		if err := e.settle(on); err != nil {
+			return err
 		}
 	}
-	return true, nil
+	return nil
 }
 
-// waitForMoments waits for events in any context.
-func (e *ends) waitForMoments(moments ...clientcore.Moment) error {
+// happened waits for events in any context.
+func (e *ends) happened(moments ...clientcore.Moment) error {
 	for _, m := range moments {
 		if !m.Pending {
 			continue

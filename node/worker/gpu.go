@@ -337,6 +337,7 @@ func (w *worker) drain(g *gpu) error {
 	return w.blockLong(func() error { return g.context.Synchronise(w.ctx) })
 }
 
+// quiet says whether no stream of the context has work.
 func (g *gpu) quiet() (bool, error) {
 	for _, on := range g.streams {
 		done, err := on.Done()
@@ -345,17 +346,6 @@ func (g *gpu) quiet() (bool, error) {
 		}
 	}
 	return g.left()
-}
-
-// idle says whether no stream of the context has work.
-func (g *gpu) idle() (bool, error) {
-	for _, on := range g.streams {
-		if done, err := on.Done(); !done || err != nil {
-			return false, err
-		}
-	}
-	done, err := g.left()
-	return done && err == nil, err
 }
 
 // makeTextures creates textures in the context, and returns the handle of the last one.

@@ -63,7 +63,11 @@ func (w *worker) doAll(m *message, ops []clientcore.Op) (last *clientcore.Op, ou
 		if how.ask != nil {
 			return o, how.ask(w, m, o)
 		}
-		if err := how.do(w, m, o); err != nil {
+		do := how.do
+		if how.again != nil && w.replay.isSilent() {
+			do = how.again
+		}
+		if err := do(w, m, o); err != nil {
 			return o, clientcore.Outcome{Err: err}
 		}
 	}

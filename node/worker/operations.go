@@ -31,6 +31,7 @@ type operation struct {
 	// dropped says whether a replay leaves the operation out, because the program already has the answer
 	// or the data that it would deliver; nil: it never does.
 	dropped  func(r *replay, o *clientcore.Op) bool
+	again    perform   // instead of do, for a question whose answer a replay must make true here too
 	recorded trace.Row // how it appears in a timeline
 }
 
@@ -40,7 +41,7 @@ var operations [clientcore.Kinds]operation
 func init() { // not where it is declared, since some of them carry out others
 	operations = [clientcore.Kinds]operation{
 		clientcore.Reply:      {do: always(func(w *worker, o *clientcore.Op) { w.replies.reply(o) }), dropped: wasReplied},
-		clientcore.ReplyAfter: {do: func(w *worker, m *message, o *clientcore.Op) error { return w.ends.replyAfter(m, o) }},
+		clientcore.ReplyAfter: {do: func(w *worker, m *message, o *clientcore.Op) error { return w.ends.replyAfter(m, o) }, again: endAgain},
 		clientcore.Write:      {do: func(w *worker, _ *message, o *clientcore.Op) error { return w.replies.write(o) }, dropped: wasAnswered},
 		clientcore.SetStatus:  {do: always(func(w *worker, o *clientcore.Op) { w.replies.setStatus(o) })},
 		clientcore.Tell:       {do: always(func(w *worker, o *clientcore.Op) { w.told.Teller.Tell(o.Text) }), dropped: wasTold},
@@ -89,9 +90,9 @@ func init() { // not where it is declared, since some of them carry out others
 		clientcore.HostReturn:  {do: always(func(w *worker, o *clientcore.Op) { w.hosts.returned(o.Cookie) })},
 		clientcore.HostDrop:    {do: always(func(w *worker, _ *clientcore.Op) { w.hosts.drop() })},
 
-		clientcore.Query:      {do: question((*ends).query)},
-		clientcore.QueryEvent: {do: question((*ends).queryEvent)},
-		clientcore.Elapsed:    {do: question((*ends).elapsed)},
+		clientcore.Query:      {do: question((*ends).query), dropped: wasOpen, again: endAgain},
+		clientcore.QueryEvent: {do: question((*ends).queryEvent), dropped: wasOpen, again: endAgain},
+		clientcore.Elapsed:    {do: question((*ends).elapsed), dropped: wasOpen, again: endAgain},
 		clientcore.Printed: {do: func(w *worker, m *message, o *clientcore.Op) error {
 			return w.replies.printFetch(m.Entry, o.Slot, o.Out)
 		}, dropped: wasAnswered},
@@ -165,6 +166,9 @@ func submitted(do func(g *gpu, on device.Stream, o *clientcore.Op) error) perfor
 func question(do func(e *ends, m *message, g *gpu, o *clientcore.Op) error) perform {
 	return onGPU(func(w *worker, m *message, g *gpu, o *clientcore.Op) error { return do(&w.ends, m, g, o) })
 }
+
+// endAgain is how a question about the end of work is carried out that was answered before.
+func endAgain(w *worker, _ *message, o *clientcore.Op) error { return w.ends.again(o) }
 
 // copied is onStream for copies between the program and a device.
 func copied(do func(c *copies, m *message, g *gpu, on device.Stream, o *clientcore.Op) error) perform {

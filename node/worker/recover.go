@@ -162,6 +162,9 @@ func (r *replay) current() *journal.Message {
 	return r.message
 }
 
+// isSilent says whether the message that is handled again was answered before.
+func (r *replay) isSilent() bool { return r != nil && r.silent }
+
 // wasHanded says whether the program was given a host function to call.
 func (r *replay) wasHanded(cookie uint64) bool { return r != nil && r.handed[cookie] }
 
@@ -196,6 +199,11 @@ func wasTold(r *replay, o *clientcore.Op) bool {
 
 func wasReplied(r *replay, o *clientcore.Op) bool {
 	return r.silent && o.Slot == r.sent.Slot && o.Cookie == 0
+}
+
+// wasOpen drops a question to which the answer was that work had not ended.
+func wasOpen(r *replay, _ *clientcore.Op) bool {
+	return r.silent && r.message.Marks&journal.Done == 0
 }
 
 func wasAnswered(r *replay, _ *clientcore.Op) bool { return r.silent }

@@ -309,7 +309,6 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	w.sequence = sequence{&w.contexts, &w.answers}
 	w.ends = ends{
 		ctx: w.ctx, contexts: &w.contexts, answers: &w.answers, keeper: w.keeper, copies: &w.copies, settle: w.settle, drainAll: w.drainAll,
-		replay: func() *replay { return w.replay },
 		busy: func() bool {
 			return w.consumer.Pending() || w.core.Queued() || w.hosts.outstanding() > 0 || w.inbox.Len() > 0
 		},

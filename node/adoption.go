@@ -5,11 +5,8 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync/atomic"
-	"time"
 
 	"muster/node/fate"
 	"muster/node/grants"
@@ -75,24 +72,6 @@ type adoption struct {
 	end         func(c *client, reason string, kill bool)
 }
 
-// orphanGrace is how long workers look for the next daemon.
-func (f *staff) orphanGrace() time.Duration {
-	if f.keeper == nil {
-		return 0
-	}
-	return f.cfg.OrphanGrace
-}
-
-// address is where workers find the next daemon, whatever their working directory: an
-// absolute path, or an abstract name.
-func (f *staff) address() string {
-	socket := f.cfg.Socket.Address
-	if path, err := filepath.Abs(socket); err == nil && !strings.HasPrefix(socket, "@") {
-		return path
-	}
-	return socket
-}
-
 // attachWith tells a program that it is attached, with the memory that it shares with
 // its worker. If the client is to outlive the daemon, its worker tells the program.
 func (a *adoption) attachWith(c *client, w *workers.Process, attached []byte, held []control.Held) error {
@@ -135,20 +114,6 @@ func entrustable(c *client, files []control.Held) (program *os.File, ids map[str
 		program.Close()
 	}
 	return program, ids, err
-}
-
-// bequeath prepares what the next worker of a client gets; nil if the client ends with
-// the daemon anyway. Only the loop calls it.
-func (r *rebuilder) bequeath(c *client) (*workers.Legacy, error) {
-	if r.keeper == nil {
-		return nil, nil
-	}
-	program, ids, err := entrustable(c, c.kept)
-	if err != nil {
-		return nil, err
-	}
-	c.held = ids
-	return &workers.Legacy{Attached: c.attached, Program: program}, nil
 }
 
 // --- clients -------------------------------------------------------------------

@@ -9,7 +9,6 @@ import (
 	"net"
 	"time"
 
-	"muster/device"
 	"muster/internal/door"
 	"muster/internal/laps"
 	"muster/internal/whois"
@@ -183,11 +182,6 @@ func (e *entrance) handleLast(conn *net.UnixConn, who socket.Peer) {
 	e.turnAway(conn, who, none)
 }
 
-// mayUse says whether the configuration lets a user in.
-func (t *terms) mayUse(user settings.Account) bool {
-	return t.settings.Load().MayUse(user, t.rights.Own.UID)
-}
-
 // turnAway tells a connection why it is refused. It then reads for a moment, because closing
 // a socket with unread data resets the connection, and the other side would lose the reason.
 func (e *entrance) turnAway(conn *net.UnixConn, who socket.Peer, refused *wire.Refused) {
@@ -335,15 +329,6 @@ func (e *entrance) setUp(conn *net.UnixConn, in io.Reader, who socket.Peer, plac
 	return c, e.attach(c)
 }
 
-// stranger is the account of a user of another machine. That machine's root is not root
-// here, and is kept apart from this machine's users by its name.
-func (t *terms) stranger(name string) settings.Account {
-	if name == t.names.Of(0) {
-		name = "remote:" + name
-	}
-	return settings.Account{UID: settings.Nobody, Name: settings.Printable(name)}
-}
-
 // isSpoken says whether an error means that the other side said something wrong, rather than
 // nothing.
 func isSpoken(err error) bool {
@@ -361,36 +346,6 @@ func checkHello(h *wire.Hello) error {
 		return refusal.New(refusal.Mismatch, "the program's library and the node are from different builds of Muster: use the library that came with the node")
 	}
 	return nil
-}
-
-// visibleCount is how many devices a program sees: as many as it asks for, or as the node
-// shows.
-func (t *terms) visibleCount(infos []device.Info, asked int) int {
-	if asked > 0 {
-		return asked
-	}
-	if visible := t.settings.Load().Visible; visible > 0 {
-		return visible
-	}
-	if t.stock.Load().OnlyBorrows() {
-		return 1
-	}
-	return len(infos)
-}
-
-// worldOf is how much device memory a client sees.
-func (t *terms) worldOf(infos []device.Info, wish uint64, limits settings.UserLimits) uint64 {
-	memory := wish
-	if memory == 0 {
-		for _, info := range infos {
-			memory = max(memory, info.Memory-info.ContextCost)
-		}
-	}
-	memory = min(memory, t.settings.Load().Swap.Size, settings.MaxArena/4)
-	if limits.Memory > 0 {
-		memory = min(memory, limits.Memory)
-	}
-	return memory
 }
 
 // attach gives a client its worker and its memory and tells its program, or says why not.
@@ -521,4 +476,19 @@ func attachedRecord(c *client, stock *inventory.Inventory) []byte {
 		ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, Warp: uint32(stock.Entries[0].Info.Limits.Warp), Client: uint64(c.id),
 	})
 	return out.Bytes()
+}
+
+// accept serves connections until the socket is closed.
+func (e *entrance) accept() {
+	for {
+		accepted, err := e.socket.Accept()
+		if err != nil {
+			return
+		}
+		conn := accepted.(*door.Conn)
+		e.loop.Go(func() {
+			defer conn.Close()
+			e.handle(conn.Conn.(*net.UnixConn), conn.Last)
+		})
+	}
 }

@@ -142,12 +142,3 @@ const memoryOfShare = "that is the job's share of the device: ask for a larger o
 
 // memoryWithinShare is for a program that asked for less than its share.
 const memoryWithinShare = "give it more with muster run --memory (MUSTER_RUN_MEMORY), up to the job's share of the device"
-
-// userHasAll says that a user has as many programs on the node as limits allow.
-func userHasAll(user string, programs int) string {
-	count := fmt.Sprintf("%d programs of user %s use", programs, user)
-	if programs == 1 {
-		count = fmt.Sprintf("1 program of user %s uses", user)
-	}
-	return count + " this node already, as many as limits.clients allows: wait for one to end, or ask the administrator to raise it"
-}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"muster/device"
-	"muster/mapping"
 	"muster/node/ask"
 	"muster/node/grants"
 	"muster/node/refusal"
@@ -97,29 +96,6 @@ func (c *client) ranStatus() (all []status.RanOn) {
 		}
 	}
 	return all
-}
-
-// mapperOf is the mapper of a program: the one that it asks for, or the node's.
-func (t *terms) mapperOf(asked string) (string, error) {
-	spec := asked
-	if spec == "" {
-		return t.nodeMapper(), nil
-	}
-	if spec == settings.MappingOff {
-		return "", nil
-	}
-	if err := mapping.Check(spec); err != nil {
-		return "", refusal.New(refusal.NotPermitted, "%v (muster run --mapping, or MUSTER_MAPPING)", err)
-	}
-	return spec, nil
-}
-
-// nodeMapper is the mapper of programs that ask for none; "" for none.
-func (t *terms) nodeMapper() string {
-	if spec := t.settings.Load().Mapping; spec != settings.MappingOff {
-		return spec
-	}
-	return ""
 }
 
 // wanted handles a worker's request for a further device, or for more memory on one.

@@ -428,18 +428,3 @@ func (d *daemon) assemble() (err error) {
 	}
 	return nil
 }
-
-// accept serves connections until the socket is closed.
-func (e *entrance) accept() {
-	for {
-		accepted, err := e.socket.Accept()
-		if err != nil {
-			return
-		}
-		conn := accepted.(*door.Conn)
-		e.loop.Go(func() {
-			defer conn.Close()
-			e.handle(conn.Conn.(*net.UnixConn), conn.Last)
-		})
-	}
-}

@@ -80,21 +80,6 @@ func (p *programs) Changed(number int, e *inventory.Device, why string) {
 	}
 }
 
-// lacking says what a device of the node cannot do that a program was shown; "" if
-// there is nothing.
-func (t *terms) lacking(c *client) string {
-	only, confined := c.confined()
-	for i, e := range t.stock.Load().Entries {
-		if confined && only != i {
-			continue
-		}
-		if why := shown.CannotDo(e.Info, c.shown); e.Here && why != "" {
-			return fmt.Sprintf("%s %s", e.Info.Name, why)
-		}
-	}
-	return ""
-}
-
 // DependOn lists the clients that can run on no other device than this one, which takes none.
 func (p *programs) DependOn(id vgpu.DeviceID) []vgpu.ClientID {
 	var who []vgpu.ClientID

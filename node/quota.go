@@ -16,11 +16,15 @@ type quota struct {
 
 // mayCome says why a user cannot have one more client; "" if the client may come.
 func (q *quota) mayCome(c *client) string {
-	name := c.peer.User.Name
-	if has := q.perUser[name]; c.limits.Clients > 0 && has >= c.limits.Clients && c.carries == nil {
-		return userHasAll(name, has)
+	user := c.peer.User.Name
+	count := fmt.Sprintf("%d programs of user %s use", q.perUser[user], user)
+	switch {
+	case c.limits.Clients <= 0 || q.perUser[user] < c.limits.Clients || c.carries != nil:
+		return ""
+	case q.perUser[user] == 1:
+		count = fmt.Sprintf("1 program of user %s uses", user)
 	}
-	return ""
+	return count + " this node already, as many as limits.clients allows: wait for one to end, or ask the administrator to raise it"
 }
 
 // came counts a client, unless it is a further device of another.

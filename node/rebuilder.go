@@ -9,9 +9,6 @@ import (
 
 	"muster/node/held"
 	"muster/node/inventory"
-	"muster/node/proc"
-	"muster/node/refusal"
-	"muster/node/spares"
 	"muster/node/survival"
 	"muster/node/vgpu"
 	"muster/node/workers"
@@ -94,42 +91,6 @@ const (
 func (p *pace) rest(now time.Duration) time.Duration {
 	p.due = max(p.due, now) + restTime
 	return max(0, p.due-now-restless*restTime)
-}
-
-// serveOf is what a client's worker is told, apart from the devices.
-func (f *staff) serveOf(c *client) control.Serve {
-	limit, by := f.kernelTimeOf(c)
-	return control.Serve{
-		KernelTime: limit, KernelTimeBy: by,
-		Node: f.address(), OrphanGrace: f.orphanGrace(), Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, MemoryBy: c.memoryBy,
-		SwapDir: f.cfg.Swap.Dir, Defer: f.settings.Load().Defer, Share: c.under.Memory(), Pace: f.paceOf(c), Guest: c.guest.is,
-		Mapping: c.mapping, Explain: c.explain,
-	}
-}
-
-// employWith finds a worker for a client, and gives it the files and the present
-// devices. It returns the inventory that the worker knows, so that assign can tell it
-// what has changed since.
-func (f *staff) employWith(c *client, serve control.Serve, kept []control.Held, left *workers.Legacy, with *spares.Spare) (*workers.Process, *inventory.Inventory, error) {
-	stock := f.stock.Load()
-	serve.Devices = c.configs(stock)
-	locks, err := stock.OpenLocks()
-	if err != nil {
-		return nil, nil, refusal.Because(err, refusal.SystemNotReady, "no worker can serve the program: %v", err)
-	}
-	defer proc.CloseAll(locks)
-	files := append(held.Files(kept), locks...)
-	if serve.Pace != nil {
-		// A copy, since the daemon closes its own when it ends, which may be now.
-		shared, err := held.Copy([]control.Held{{Name: "memory in which workers claim devices", File: f.precedence.File}})
-		if err != nil {
-			return nil, nil, refusal.Because(err, refusal.SystemNotReady, "no worker can serve the program: %v", err)
-		}
-		defer held.Close(shared)
-		files = append(files, shared[0].File)
-	}
-	w, err := f.employ(c, serve, files, left, with)
-	return w, stock, err
 }
 
 // rebuilder sees to clients whose workers end, and ends workers that do not answer.
@@ -343,4 +304,18 @@ func (r *rebuilder) rescue(c *client) bool {
 	c.keep(b.Kept)
 	r.loop.Go(func() { r.accompany(c, b.Program, false) })
 	return true
+}
+
+// bequeath prepares what the next worker of a client gets; nil if the client ends with
+// the daemon anyway. Only the loop calls it.
+func (r *rebuilder) bequeath(c *client) (*workers.Legacy, error) {
+	if r.keeper == nil {
+		return nil, nil
+	}
+	program, ids, err := entrustable(c, c.kept)
+	if err != nil {
+		return nil, err
+	}
+	c.held = ids
+	return &workers.Legacy{Attached: c.attached, Program: program}, nil
 }

@@ -3,11 +3,17 @@ package node
 import (
 	"errors"
 	"os"
+	"path/filepath"
+	"strings"
+	"time"
 
 	"muster/internal/confine"
 	"muster/node/dispatch"
+	"muster/node/held"
+	"muster/node/inventory"
 	"muster/node/loop"
 	"muster/node/mps"
+	"muster/node/proc"
 	"muster/node/refusal"
 	"muster/node/requests"
 	"muster/node/settings"
@@ -125,6 +131,60 @@ func (f *staff) renewBound(c *client, now workers.Bounds) {
 	if c.worker.Outgrown(now) && f.mayRebuild(c) {
 		c.worker.Post(control.Renew{Device: -1, Reason: "its worker does not reach a device that was added"})
 	}
+}
+
+// serveOf is what a client's worker is told, apart from the devices.
+func (f *staff) serveOf(c *client) control.Serve {
+	limit, by := f.kernelTimeOf(c)
+	return control.Serve{
+		KernelTime: limit, KernelTimeBy: by,
+		Node: f.address(), OrphanGrace: f.orphanGrace(), Client: uint64(c.id), ArenaBase: c.arena.Base, ArenaSize: c.arena.Size, Memory: c.memory, MemoryBy: c.memoryBy,
+		SwapDir: f.cfg.Swap.Dir, Defer: f.settings.Load().Defer, Share: c.under.Memory(), Pace: f.paceOf(c), Guest: c.guest.is,
+		Mapping: c.mapping, Explain: c.explain,
+	}
+}
+
+// orphanGrace is how long workers look for the next daemon.
+func (f *staff) orphanGrace() time.Duration {
+	if f.keeper == nil {
+		return 0
+	}
+	return f.cfg.OrphanGrace
+}
+
+// address is where workers find the next daemon, whatever their working directory: an
+// absolute path, or an abstract name.
+func (f *staff) address() string {
+	socket := f.cfg.Socket.Address
+	if path, err := filepath.Abs(socket); err == nil && !strings.HasPrefix(socket, "@") {
+		return path
+	}
+	return socket
+}
+
+// employWith finds a worker for a client, and gives it the files and the present
+// devices. It returns the inventory that the worker knows, so that assign can tell it
+// what has changed since.
+func (f *staff) employWith(c *client, serve control.Serve, kept []control.Held, left *workers.Legacy, with *spares.Spare) (*workers.Process, *inventory.Inventory, error) {
+	stock := f.stock.Load()
+	serve.Devices = c.configs(stock)
+	locks, err := stock.OpenLocks()
+	if err != nil {
+		return nil, nil, refusal.Because(err, refusal.SystemNotReady, "no worker can serve the program: %v", err)
+	}
+	defer proc.CloseAll(locks)
+	files := append(held.Files(kept), locks...)
+	if serve.Pace != nil {
+		// A copy, since the daemon closes its own when it ends, which may be now.
+		shared, err := held.Copy([]control.Held{{Name: "memory in which workers claim devices", File: f.precedence.File}})
+		if err != nil {
+			return nil, nil, refusal.Because(err, refusal.SystemNotReady, "no worker can serve the program: %v", err)
+		}
+		defer held.Close(shared)
+		files = append(files, shared[0].File)
+	}
+	w, err := f.employ(c, serve, files, left, with)
+	return w, stock, err
 }
 
 // What the node does for its spares (node/spares), and with them.

@@ -1,12 +1,14 @@
 package node
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"muster/device"
 	"muster/internal/whois"
+	"muster/mapping"
 	"muster/node/grants"
 	"muster/node/lending"
 	"muster/node/refusal"
@@ -138,4 +140,86 @@ func (t *terms) byClaim(who *socket.Peer) (*grants.Granted, error) {
 		return nil, refusal.New(refusal.NotPermitted, "the process belongs to a program under grant %s, and the node knows no such grant: it has ended or was revoked, or has no devices here", settings.Printable(c.ID))
 	}
 	return g, nil
+}
+
+// mayUse says whether the configuration lets a user in.
+func (t *terms) mayUse(user settings.Account) bool {
+	return t.settings.Load().MayUse(user, t.rights.Own.UID)
+}
+
+// stranger is the account of a user of another machine. That machine's root is not root
+// here, and is kept apart from this machine's users by its name.
+func (t *terms) stranger(name string) settings.Account {
+	if name == t.names.Of(0) {
+		name = "remote:" + name
+	}
+	return settings.Account{UID: settings.Nobody, Name: settings.Printable(name)}
+}
+
+// visibleCount is how many devices a program sees: as many as it asks for, or as the node
+// shows.
+func (t *terms) visibleCount(infos []device.Info, asked int) int {
+	if asked > 0 {
+		return asked
+	}
+	if visible := t.settings.Load().Visible; visible > 0 {
+		return visible
+	}
+	if t.stock.Load().OnlyBorrows() {
+		return 1
+	}
+	return len(infos)
+}
+
+// worldOf is how much device memory a client sees.
+func (t *terms) worldOf(infos []device.Info, wish uint64, limits settings.UserLimits) uint64 {
+	memory := wish
+	if memory == 0 {
+		for _, info := range infos {
+			memory = max(memory, info.Memory-info.ContextCost)
+		}
+	}
+	memory = min(memory, t.settings.Load().Swap.Size, settings.MaxArena/4)
+	if limits.Memory > 0 {
+		memory = min(memory, limits.Memory)
+	}
+	return memory
+}
+
+// lacking says what a device of the node cannot do that a program was shown; "" if
+// there is nothing.
+func (t *terms) lacking(c *client) string {
+	only, confined := c.confined()
+	for i, e := range t.stock.Load().Entries {
+		if confined && only != i {
+			continue
+		}
+		if why := shown.CannotDo(e.Info, c.shown); e.Here && why != "" {
+			return fmt.Sprintf("%s %s", e.Info.Name, why)
+		}
+	}
+	return ""
+}
+
+// mapperOf is the mapper of a program: the one that it asks for, or the node's.
+func (t *terms) mapperOf(asked string) (string, error) {
+	spec := asked
+	if spec == "" {
+		return t.nodeMapper(), nil
+	}
+	if spec == settings.MappingOff {
+		return "", nil
+	}
+	if err := mapping.Check(spec); err != nil {
+		return "", refusal.New(refusal.NotPermitted, "%v (muster run --mapping, or MUSTER_MAPPING)", err)
+	}
+	return spec, nil
+}
+
+// nodeMapper is the mapper of programs that ask for none; "" for none.
+func (t *terms) nodeMapper() string {
+	if spec := t.settings.Load().Mapping; spec != settings.MappingOff {
+		return spec
+	}
+	return ""
 }

@@ -176,33 +176,34 @@ func (d *departure) left(o Outcome) {
 	if !was.Shut {
 		return
 	}
-	if d.isFurther(was.Place) {
-		d.forgetFurther(was.Place)
-		if f := d.loans.further(was.Place.Index()); f != nil {
-			d.loans.giveUp(f)
-		}
-		return
+	further := d.isFurther(was.Place)
+	if !further {
+		d.modules.keep(o.Saved)
 	}
-	d.modules.keep(o.Saved)
-	d.forget(was.Place)
+	d.forgetContext(was.Place)
+	if f := d.loans.further(was.Place.Index()); further && f != nil {
+		d.loans.giveUp(f)
+	}
 }
 
-// forgetContext drops what the core knows about a context that no longer exists.
+// forgetContext drops what the core knows about a context that no longer exists. All work in a further one
+// has ended.
 func (d *departure) forgetContext(p vmm.Place) {
-	if d.isFurther(p) {
-		d.forgetFurther(p)
-		return
-	}
-	d.forget(p)
-}
-
-// forget drops what the core knows about the context at home, which no longer exists.
-func (d *departure) forget(p vmm.Place) {
+	further := d.isFurther(p)
 	d.Contexts = slices.DeleteFunc(d.Contexts, func(x *Context) bool { return x.Place == p })
-	d.modules.forget()
-	d.streams.forget()
+	if further {
+		d.mapped.stale()
+		for _, st := range d.streams.ByID {
+			st.Live = st.Live && st.At != p
+		}
+	} else {
+		d.modules.forget()
+		d.streams.forget()
+	}
 	for _, e := range d.streams.Events {
-		e.Live, e.Pending = false, false
+		if !further || e.Place == p {
+			e.Live, e.Pending = false, false
+		}
 	}
 }
 
@@ -301,23 +302,6 @@ func (d *departure) leavesFurther() bool {
 		return true
 	}
 	return false
-}
-
-// forgetFurther drops what the core knows about a further context that no longer exists. All work
-// there has ended.
-func (d *departure) forgetFurther(p vmm.Place) {
-	d.Contexts = slices.DeleteFunc(d.Contexts, func(x *Context) bool { return x.Place == p })
-	for _, st := range d.streams.ByID {
-		if st.At == p {
-			st.Live = false
-		}
-	}
-	for _, e := range d.streams.Events {
-		if e.Place == p {
-			e.Live, e.Pending = false, false
-		}
-	}
-	d.mapped.stale()
 }
 
 // Reasons of revocations that matter to the core: for these the client leaves for good, and closes

@@ -84,3 +84,19 @@ func TestStreamsWaitForEachOtherOnce(t *testing.T) {
 	wants(t, "and more", give(1))
 	wants(t, "work apart", give(2))
 }
+
+// A fault may answer a load into a further context: the next load, at home, is not about that.
+func TestALoadElsewhereThatFailed(t *testing.T) {
+	home, further := &Context{Place: vmm.Device(0), Number: 1}, &Context{Place: vmm.Device(1), Number: 2, Has: map[uint64]bool{}}
+	ms := modules{standing: &standing{step: &step{}}, Modules: newModules(1 << 20)}
+	ms.All[1] = &Module{}
+	ms.awaits(1)
+	ms.Contexts = []*Context{home, further}
+	ms.loadAt(further, 1, nil)
+	ms.Contexts = []*Context{home}
+	ms.loadNext(home)
+	ms.loaded(Outcome{})
+	if !ms.All[1].Loaded || len(ms.Unplaced) > 0 {
+		t.Errorf("%+v is not in the context at home, and %v await one", *ms.All[1], ms.Unplaced)
+	}
+}

@@ -43,6 +43,7 @@ type Server struct {
 	Log            *slog.Logger
 
 	mu     sync.Mutex
+	coming map[net.Conn]bool // connections whose agents have not greeted
 	all    map[*Session]bool
 	closed bool
 	served sync.WaitGroup
@@ -70,7 +71,9 @@ type Member interface {
 func (v *Server) Serve(conn net.Conn, m Member) {
 	v.served.Go(func() {
 		defer conn.Close()
+		v.comes(conn, true)
 		hello, err := v.greeting(conn, m)
+		v.comes(conn, false)
 		s := &Session{log: v.Log.With("node", hello.Node), server: v, member: m, conn: conn}
 		s.sent.Store(int64(v.Now()))
 		if err == nil {
@@ -117,6 +120,22 @@ func refuse(conn net.Conn, reason string) {
 	}
 }
 
+// comes notes whether an agent is about to greet. Once the server is closed, it is not waited for.
+func (v *Server) comes(conn net.Conn, is bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !is {
+		delete(v.coming, conn)
+		return
+	}
+	if v.coming == nil {
+		v.coming = map[net.Conn]bool{}
+	}
+	if v.coming[conn] = true; v.closed {
+		conn.Close()
+	}
+}
+
 func (v *Server) add(s *Session) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -148,6 +167,9 @@ func (v *Server) Count() int { return len(v.sessions()) }
 func (v *Server) Close() {
 	v.mu.Lock()
 	v.closed = true
+	for conn := range v.coming {
+		conn.Close()
+	}
 	v.mu.Unlock()
 	for _, s := range v.sessions() {
 		s.Close()

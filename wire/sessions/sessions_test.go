@@ -208,3 +208,19 @@ func TestPing(t *testing.T) {
 		t.Errorf("%v, %v", m, err)
 	}
 }
+
+// Who connects and says nothing does not keep the leader from ending, before it is closed or after.
+func TestClosedServersDoNotWaitForGreetings(t *testing.T) {
+	v := serverOf(time.Hour)
+	v.Greet = time.Hour
+	early, _ := greet(t, v)
+	await.Until(t, "the agent is expected to greet", func() bool { v.mu.Lock(); defer v.mu.Unlock(); return len(v.coming) == 1 })
+	v.Close()
+	late, _ := greet(t, v)
+	v.Wait()
+	for _, a := range []*agentOf{early, late} {
+		if err := <-a.left; err == nil {
+			t.Error("an agent that said nothing was refused without a reason")
+		}
+	}
+}

@@ -190,7 +190,7 @@ func restore(data []byte, find Pinned, complete func(s *State) error) (*Core, er
 		return nil, err
 	}
 	if s.Version != savedVersion {
-		return nil, fmt.Errorf("it has version %d, and version %d is understood", s.Version, savedVersion)
+		return nil, fmt.Errorf("it has version %d, and version %d is understood: use the Muster that wrote it", s.Version, savedVersion)
 	}
 	if err := complete(&s.State); err != nil {
 		return nil, err

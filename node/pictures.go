@@ -198,12 +198,12 @@ func (c *client) report(s control.Stats) {
 
 // grantStatus is a grant for people, without anything secret.
 func (p *pictures) grantStatus(g *grants.Granted) status.Grant {
-	s := status.Grant{ID: g.ID, User: g.User, Limit: g.Limit, Devices: []status.GrantedDevice{}}
+	s := status.Grant{ID: g.ID, User: g.User, Limit: g.Limit, Turns: g.Turns, Devices: []status.GrantedDevice{}}
 	if !g.Expires.IsZero() {
 		s.Expires = g.Expires.Unix()
 	}
 	for i, share := range g.Devices {
-		is := status.GrantedDevice{Device: share.Device, Name: p.stock.Load().NameOf(vgpu.DeviceID(share.Device)), Memory: share.Memory}
+		is := status.GrantedDevice{Device: share.Device, Name: p.stock.Load().NameOf(vgpu.DeviceID(share.Device)), Memory: share.Memory, Reach: share.Reach, Beyond: share.Beyond}
 		for _, c := range p.clients {
 			switch {
 			case c.under.Granted != g:

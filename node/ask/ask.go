@@ -25,14 +25,14 @@ import (
 // Admit tells the daemon at a socket of a grant of some of its devices, until expires;
 // the zero time means for ever. The limit is for these devices alone.
 func Admit(socket string, g *grant.Grant, devices []grant.Device, limit int, expires time.Time) (*status.Grants, error) {
-	return AdmitLoan(socket, grant.Loan{ID: g.ID, User: g.User, Hash: g.Secret.Hash(), Devices: devices, Limit: limit}, expires)
+	return AdmitLoan(socket, grant.Loan{ID: g.ID, User: g.User, Hash: g.Secret.Hash(), Devices: devices, Limit: limit, Turns: g.Turns}, expires)
 }
 
 // AdmitLoan is Admit for a caller that knows only the hash of the grant's credential.
 func AdmitLoan(socket string, loan grant.Loan, expires time.Time) (*status.Grants, error) {
-	r := AdmitRequest{Request: "grant-admit", ID: loan.ID, User: loan.User, Hash: loan.Hash, Limit: &loan.Limit}
+	r := AdmitRequest{Request: "grant-admit", ID: loan.ID, User: loan.User, Hash: loan.Hash, Limit: &loan.Limit, Turns: loan.Turns}
 	for _, d := range loan.Devices {
-		r.Devices = append(r.Devices, GrantedDevice{d.Device, d.Memory})
+		r.Devices = append(r.Devices, GrantedDevice{Device: d.Device, Memory: d.Memory, Reach: d.Reach, Beyond: d.Beyond})
 	}
 	if !expires.IsZero() {
 		r.Expires = expires.Unix()

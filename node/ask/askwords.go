@@ -3,6 +3,7 @@ package ask
 import (
 	"time"
 
+	"muster/model"
 	"muster/node/vgpu"
 	"muster/wire/control"
 	"muster/wire/grant"
@@ -10,8 +11,10 @@ import (
 
 // GrantedDevice is what a grant has of one device.
 type GrantedDevice struct {
-	Device int    `json:"device"`           // its number
-	Memory uint64 `json:"memory,omitempty"` // bytes, contexts included; 0: all of it
+	Device int         `json:"device"`           // its number
+	Memory uint64      `json:"memory,omitempty"` // bytes, contexts included; 0: all of it
+	Reach  model.Reach `json:"reach,omitempty"`  // how far from it the grant's programs may be bound
+	Beyond uint64      `json:"beyond,omitempty"` // bytes beyond Memory that they may use while those are free
 }
 
 // AdmitRequest is a grant as it is told to the node that owns the devices. Its limit
@@ -22,8 +25,9 @@ type AdmitRequest struct {
 	User    string          `json:"user"`
 	Hash    grant.Hash      `json:"hash"`
 	Devices []GrantedDevice `json:"devices"`
-	Limit   *int            `json:"limit"`             // 0 has a meaning of its own
-	Expires int64           `json:"expires,omitempty"` // in seconds since 1970; 0: never
+	Limit   *int            `json:"limit"` // 0 has a meaning of its own
+	model.Turns
+	Expires int64 `json:"expires,omitempty"` // in seconds since 1970; 0: never
 }
 
 // GrantRequest names a grant.

@@ -1,6 +1,7 @@
 package grants
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/model"
 	"muster/node/ask"
 	"muster/node/settings"
 	"muster/node/vgpu"
@@ -25,7 +27,8 @@ type Granted struct {
 	Hash    grant.Hash          `json:"hash"`
 	Devices []ask.GrantedDevice `json:"devices"`
 	Limit   int                 `json:"limit"`
-	Expires time.Time           `json:"expires,omitzero"` // it ends then; the zero time: never
+	model.Turns
+	Expires time.Time `json:"expires,omitzero"` // it ends then; the zero time: never
 }
 
 func (g *Granted) check() error {
@@ -40,7 +43,12 @@ func (g *Granted) check() error {
 	if g.Hash == (grant.Hash{}) {
 		return fmt.Errorf("the hash of the grant's credential is missing")
 	}
-	return grant.CheckLimit(g.Limit, len(g.Devices))
+	for i, d := range g.Devices {
+		if err := grant.CheckTerms(d.Memory, d.Reach, d.Beyond); err != nil {
+			return fmt.Errorf("device %d: %w", i, err)
+		}
+	}
+	return errors.Join(grant.CheckLimit(g.Limit, len(g.Devices)), g.Turns.Validate())
 }
 
 func (g *Granted) admit() vgpu.Admit {
@@ -53,7 +61,7 @@ func (g *Granted) admit() vgpu.Admit {
 
 // same says whether two grants are one, apart from their limits.
 func (g *Granted) same(o *Granted) bool {
-	return g.ID == o.ID && g.User == o.User && g.Hash == o.Hash && g.Expires.Equal(o.Expires) && slices.Equal(g.Devices, o.Devices)
+	return g.ID == o.ID && g.User == o.User && g.Hash == o.Hash && g.Turns == o.Turns && g.Expires.Equal(o.Expires) && slices.Equal(g.Devices, o.Devices)
 }
 
 // Under is the grant that a client has, and which of the grant's devices it is on.

@@ -1,12 +1,16 @@
 package grants
 
 import (
+	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"muster/internal/strictjson"
+	"muster/model"
 	"muster/node/ask"
 	"muster/node/vgpu"
 	"muster/wire/grant"
@@ -50,6 +54,16 @@ func TestBook(t *testing.T) {
 	if err := b.Admit(first()); err == nil || !strings.Contains(err.Error(), "is known already, and was another one") {
 		t.Error(err)
 	}
+	for what, change := range map[string]func(*Granted){
+		"reach": func(o *Granted) { o.Devices = []ask.GrantedDevice{{Device: 0, Reach: model.ReachNode}} },
+		"class": func(o *Granted) { o.Class = model.ClassLatency }, "weight": func(o *Granted) { o.Weight = 2 },
+	} {
+		other := *g
+		change(&other)
+		if err := b.Admit(&other); err == nil || !strings.Contains(err.Error(), "was another one") {
+			t.Errorf("another %s: %v", what, err)
+		}
+	}
 	thief := *g
 	thief.ID = "second"
 	if err := b.Admit(&thief); err == nil || !strings.Contains(err.Error(), "has the credential of another grant") {
@@ -73,6 +87,29 @@ func TestBook(t *testing.T) {
 	}
 	if err := b.Revoke("first", ""); err == nil {
 		t.Error("it was revoked twice")
+	}
+}
+
+// What a grant says is there again after a restart, and cannot be what no grant says.
+func TestTerms(t *testing.T) {
+	g := &Granted{ID: "g", User: "ann", Hash: grant.NewCredential().Hash(), Limit: 1, Turns: model.Turns{Class: model.ClassLatency, Weight: 3}, Devices: []ask.GrantedDevice{
+		{Device: 0, Memory: 1 << 30, Reach: model.ReachNode, Beyond: model.AllBeyond}, {Device: 1, Reach: model.ReachCluster},
+	}}
+	text, err := json.Marshal(g)
+	var again Granted
+	if err := errors.Join(err, strictjson.Decode(text, &again), again.check()); err != nil || !g.same(&again) {
+		t.Errorf("%s: %+v %v", text, again, err)
+	}
+	for want, change := range map[string]func(*Granted){
+		"device 1: 5 bytes beyond the share of a whole GPU": func(g *Granted) { g.Devices[1].Beyond = 5 }, "device 0: there is no reach 3": func(g *Granted) { g.Devices[0].Reach = 3 },
+		"a weight of 1001": func(g *Granted) { g.Weight = 1001 }, `no class "any"`: func(g *Granted) { g.Class = "any" },
+	} {
+		bad := *g
+		bad.Devices = slices.Clone(g.Devices)
+		change(&bad)
+		if err := bad.check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
 	}
 }
 

@@ -1,11 +1,13 @@
 package nodetable
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"time"
 
 	"muster/internal/units"
+	"muster/model"
 	"muster/report"
 	"muster/wire/status"
 )
@@ -27,6 +29,16 @@ var grantColumns = []column[granted]{
 		}
 		return units.BriefSize(g.Memory)
 	}},
+	{">BEYOND", "beyond_bytes", func(_ *status.Node, g *granted) string {
+		switch g.Beyond {
+		case 0:
+			return "-"
+		case model.AllBeyond:
+			return model.BeyondText(g.Beyond)
+		}
+		return units.BriefSize(g.Beyond)
+	}},
+	{"<REACH", "reach", func(_ *status.Node, g *granted) string { return g.Reach.String() }},
 	{">ALLOCATED", "memory_allocated_bytes", func(_ *status.Node, g *granted) string { return units.BriefSize(g.Allocated) }},
 	{">PROGRAMS", "programs", func(_ *status.Node, g *granted) string { return fmt.Sprint(g.Clients) }},
 	{">LIMIT", "", func(_ *status.Node, g *granted) string {
@@ -34,6 +46,13 @@ var grantColumns = []column[granted]{
 			return "all"
 		}
 		return strconv.Itoa(g.grant.Limit)
+	}},
+	{"<CLASS", "", func(_ *status.Node, g *granted) string { return cmp.Or(g.grant.Class, "-") }},
+	{">WEIGHT", "", func(_ *status.Node, g *granted) string {
+		if g.grant.Weight == 0 {
+			return "-"
+		}
+		return strconv.Itoa(g.grant.Weight)
 	}},
 	{"<EXPIRES", "", func(_ *status.Node, g *granted) string {
 		if g.grant.Expires <= 0 {

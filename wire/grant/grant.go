@@ -1,7 +1,7 @@
 // Package grant is a job's right to use GPUs, as a document: which devices, on which nodes, with
-// how much of their memory, and a credential by which nodes recognise the job's programs. The head,
-// Slurm's driver and a person issue the same document, and nodes enforce it without knowing who
-// did.
+// how much of their memory, how firmly the job's programs are bound to them, and a credential by which
+// nodes recognise the programs. The head, Slurm's driver and a person issue the same document, and
+// nodes enforce it without knowing who did.
 //
 // The credential is 32 random bytes. Every program that has it may use the devices, so the document
 // must be kept secret like a key. Nodes keep only its hash (Hash), so a user who reads a node's files
@@ -45,7 +45,7 @@ const (
 	MaxName      = 255       // bytes of an ID, or of the name of a user or node
 	maxAuthority = 32 << 10
 	maxDevice    = 1 << 16 // a device's number
-	maxMemory    = 1 << 60
+	maxMemory    = model.AllBeyond
 )
 
 // AllDevices, as Limit, says that all devices of a grant may be used at a time.
@@ -64,16 +64,21 @@ type Grant struct {
 	// Limit is how many of the devices may be used at a time: AllDevices for all,
 	// 0 while the job is suspended.
 	Limit int `json:"limit"`
+	// Turns is the class and weight of the job's programs.
+	model.Turns
 	// Authority vouches for the nodes that have an Address: certificates in PEM form.
 	Authority string `json:"authority,omitempty"`
 }
 
-// Device is one GPU of a grant, or a share of one.
+// Device is one GPU of a grant, or a share of one: the home of the programs that use it. There they have
+// what Memory says whatever others do. Reach and Beyond say what else they may have while it is free.
 type Device struct {
-	Node    string `json:"node"`              // the name of the node that has it
-	Address string `json:"address,omitempty"` // HOST:PORT of that node's gateway; "" for the node where the job's programs are
-	Device  int    `json:"device"`            // its number on that node
-	Memory  uint64 `json:"memory,omitempty"`  // bytes that the job may take of it; 0 for all, and then no other job may use it
+	Node    string      `json:"node"`              // the name of the node that has it
+	Address string      `json:"address,omitempty"` // HOST:PORT of that node's gateway; "" for the node where the job's programs are
+	Device  int         `json:"device"`            // its number on that node
+	Memory  uint64      `json:"memory,omitempty"`  // bytes that the job may take of it; 0 for all, and then no other job may use it
+	Reach   model.Reach `json:"reach,omitempty"`   // how far from it the job's programs may be bound
+	Beyond  uint64      `json:"beyond,omitempty"`  // bytes that they may use of it beyond Memory while those are free; model.AllBeyond for all
 }
 
 // Credential is a secret that only the job and the issuer of the grant know.
@@ -157,7 +162,7 @@ func (g *Grant) Validate() error {
 	if len(g.Devices) == 0 || len(g.Devices) > MaxDevices {
 		return fmt.Errorf("a grant of %d devices: give 1 to %d", len(g.Devices), MaxDevices)
 	}
-	if err := CheckLimit(g.Limit, len(g.Devices)); err != nil {
+	if err := errors.Join(CheckLimit(g.Limit, len(g.Devices)), g.Turns.Validate()); err != nil {
 		return err
 	}
 	if err := g.validateDevices(); err != nil {
@@ -197,10 +202,19 @@ func (d Device) validate() error {
 		return fmt.Errorf("its number is %d: give 0 to %d", d.Device, maxDevice)
 	case d.Memory > maxMemory:
 		return fmt.Errorf("%d bytes of memory: give at most %d", d.Memory, uint64(maxMemory))
-	case d.Address == "":
-		return nil
+	}
+	if err := CheckTerms(d.Memory, d.Reach, d.Beyond); err != nil || d.Address == "" {
+		return err
 	}
 	return CheckAddress(d.Address)
+}
+
+// CheckTerms refuses what cannot be said of a device of which a job has this much memory (0: all).
+func CheckTerms(memory uint64, reach model.Reach, beyond uint64) error {
+	if _, err := reach.MarshalText(); err != nil {
+		return err
+	}
+	return model.CheckBeyond(memory, beyond)
 }
 
 // CheckAddress refuses what cannot be the address of a node's gateway.

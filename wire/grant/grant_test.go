@@ -12,6 +12,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"muster/model"
 )
 
 // authority is a certificate in PEM form.
@@ -41,6 +43,9 @@ func TestRoundTrip(t *testing.T) {
 		func(*Grant) {},
 		func(g *Grant) { g.Limit = 0 },
 		func(g *Grant) { g.Devices, g.Authority = g.Devices[:1], "" },
+		func(g *Grant) { g.Devices[0].Reach = model.ReachNode }, // a whole device
+		func(g *Grant) { g.Devices[1].Reach, g.Devices[1].Beyond = model.ReachCluster, model.AllBeyond },
+		func(g *Grant) { g.Class, g.Weight = model.ClassLatency, model.MaxWeight },
 	} {
 		g := example(t)
 		change(g)
@@ -54,6 +59,69 @@ func TestRoundTrip(t *testing.T) {
 		}
 		if !reflect.DeepEqual(back, g) {
 			t.Errorf("got %+v, want %+v", back, g)
+		}
+	}
+}
+
+// TestDocument holds the text of a document, which other programs write too.
+func TestDocument(t *testing.T) {
+	g := example(t)
+	g.Secret, g.Authority, g.Devices[1].Address = Credential(strings.Repeat("A", 43)), "", ""
+	g.Devices[0].Reach, g.Devices[1].Reach, g.Devices[1].Beyond = model.ReachCluster, model.ReachNode, 8<<30
+	g.Class, g.Weight = model.ClassLatency, 2
+	text, err := g.Encode()
+	const want = `{
+  "id": "17.1.0",
+  "user": "ada",
+  "secret": "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+  "devices": [
+    {
+      "node": "gpu1",
+      "device": 0,
+      "reach": "cluster"
+    },
+    {
+      "node": "gpu2",
+      "device": 1,
+      "memory": 4294967296,
+      "reach": "node",
+      "beyond": 8589934592
+    }
+  ],
+  "limit": -1,
+  "class": "latency",
+  "weight": 2
+}
+`
+	if err != nil || string(text) != want {
+		t.Errorf("%s\n%v", text, err)
+	}
+	said, err := Decode([]byte(strings.Replace(want, `"device": 0,`, `"device": 0, "memory": 0, "beyond": 0,`, 1)))
+	if err != nil || !reflect.DeepEqual(said, g) {
+		t.Errorf("%+v %v", said, err)
+	}
+	said, err = Decode([]byte(strings.Replace(want, `"cluster"`, `"device"`, 1))) // what it is without the word
+	if err != nil || said.Devices[0] != (Device{Node: "gpu1"}) {
+		t.Errorf("%+v %v", said, err)
+	}
+}
+
+// TestLoans: a node is told all that the grant says of its devices, and is refused the same.
+func TestLoans(t *testing.T) {
+	g := example(t)
+	g.Class, g.Weight, g.Devices[1].Reach, g.Devices[1].Beyond = model.ClassBatch, 7, model.ReachNode, 1
+	l := g.Loan("gpu2")
+	if err := l.Validate(); err != nil || l.Turns != g.Turns || !reflect.DeepEqual(l.Devices, g.Devices[1:]) || l.Hash != g.Secret.Hash() {
+		t.Errorf("%+v %v", l, err)
+	}
+	for want, change := range map[string]func(*Loan){
+		"a weight of -1": func(l *Loan) { l.Weight = -1 }, "no class": func(l *Loan) { l.Class = "x" },
+		"beyond the share": func(l *Loan) { l.Devices[0].Memory = 0 }, "no reach 9": func(l *Loan) { l.Devices[0].Reach = 9 },
+	} {
+		l := g.Loan("gpu2")
+		change(&l)
+		if err := l.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
 		}
 	}
 }
@@ -77,6 +145,11 @@ func TestDocumentsThatAreRefused(t *testing.T) {
 		{"no node", func(g *Grant) { g.Devices[1].Node = "" }, "device 1: the node is missing"},
 		{"negative device", func(g *Grant) { g.Devices[1].Device = -1 }, "device 1: its number is -1"},
 		{"memory", func(g *Grant) { g.Devices[1].Memory = 1<<60 + 1 }, "bytes of memory: give at most"},
+		{"reach", func(g *Grant) { g.Devices[1].Reach = 3 }, "device 1: there is no reach 3"},
+		{"beyond a whole device", func(g *Grant) { g.Devices[0].Beyond = 1 }, "device 0: 1 bytes beyond the share of a whole GPU"},
+		{"beyond all", func(g *Grant) { g.Devices[1].Beyond = model.AllBeyond + 1 }, "device 1: 1152921504606846977 bytes beyond the share: give at most"},
+		{"class", func(g *Grant) { g.Class = "any" }, `there is no class "any": use latency or batch`},
+		{"weight", func(g *Grant) { g.Weight = model.MaxWeight + 1 }, "a weight of 1001: give 1 to 1000"},
 		{"address", func(g *Grant) { g.Devices[1].Address = "gpu2" }, `the address "gpu2" is not HOST:PORT`},
 		{"port", func(g *Grant) { g.Devices[1].Address = "gpu2:0" }, "has no port from 1 to 65535"},
 		{"twice", func(g *Grant) { g.Devices = append(g.Devices, g.Devices[0]) }, "device 2: device 0 of node gpu1 is in the grant already"},
@@ -105,6 +178,9 @@ func TestTextsThatAreRefused(t *testing.T) {
 		{"twice", strings.Replace(string(good), `"id"`, `"limit": 1, "id"`, 1), "is given twice"},
 		{"unknown field", strings.Replace(string(good), `"id"`, `"more": 1, "id"`, 1), "unknown field"},
 		{"no limit", strings.Replace(string(good), `"limit": -1,`, "", 1), "the limit is missing"},
+		{"another reach", strings.Replace(string(good), `"device": 1,`, `"device": 1, "reach": "nodes",`, 1), `did you mean "node"?`},
+		{"a reach of nothing", strings.Replace(string(good), `"device": 1,`, `"device": 1, "reach": "",`, 1), "is no reach"},
+		{"less than nothing beyond", strings.Replace(string(good), `"device": 1,`, `"device": 1, "beyond": -1,`, 1), "this is no grant"},
 		{"long", string(good) + strings.Repeat(" ", MaxBytes), "at most 262144 bytes"},
 		{"a list", "[]", "this is no grant"},
 	} {
@@ -176,6 +252,8 @@ func FuzzDecode(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(text)
+	f.Add(bytes.Replace(text, []byte(`"device": 1,`), []byte(`"device": 1, "reach": "cluster", "beyond": 5,`), 1))
+	f.Add(bytes.Replace(text, []byte(`"limit"`), []byte(`"class": "batch", "weight": 3, "limit"`), 1))
 	f.Add([]byte(`{"id":"a","user":"b","secret":"","devices":[{"node":"n","device":0}],"limit":0}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		g, err := Decode(text)

@@ -3,6 +3,8 @@ package grant
 import (
 	"errors"
 	"fmt"
+
+	"muster/model"
 )
 
 // Loan is what a node is told of a grant that has devices there.
@@ -15,12 +17,14 @@ type Loan struct {
 	Devices []Device `json:"devices"`
 	// Limit is how many of them may be used at a time; AllDevices is all.
 	Limit int `json:"limit"`
+	// Turns is the class and weight of the grant's programs.
+	model.Turns
 }
 
 // Loan returns what a node must know of a grant.
 func (g *Grant) Loan(node string) Loan {
 	devices := g.On(node)
-	return Loan{ID: g.ID, User: g.User, Hash: g.Secret.Hash(), Devices: devices, Limit: min(g.Limit, len(devices))}
+	return Loan{ID: g.ID, User: g.User, Hash: g.Secret.Hash(), Devices: devices, Limit: min(g.Limit, len(devices)), Turns: g.Turns}
 }
 
 // Validate says what is wrong with a loan, if anything is.
@@ -31,5 +35,5 @@ func (l *Loan) Validate() error {
 	if len(l.Devices) == 0 || len(l.Devices) > MaxDevices {
 		return fmt.Errorf("a loan of %d devices: give 1 to %d", len(l.Devices), MaxDevices)
 	}
-	return errors.Join(CheckLimit(l.Limit, len(l.Devices)), (&Grant{Devices: l.Devices}).validateDevices())
+	return errors.Join(CheckLimit(l.Limit, len(l.Devices)), l.Turns.Validate(), (&Grant{Devices: l.Devices}).validateDevices())
 }

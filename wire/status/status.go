@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"muster/model"
 )
 
 // Node is a node at one moment: the document of muster ps --json.
@@ -454,17 +456,20 @@ type Grant struct {
 	ID      string          `json:"id"`
 	User    string          `json:"user"`
 	Devices []GrantedDevice `json:"devices"`
-	Limit   int             `json:"limit"`                // devices that may be used at a time; -1: all
-	Expires int64           `json:"expires_at,omitempty"` // in seconds since 1970; 0: never
+	Limit   int             `json:"limit"` // devices that may be used at a time; -1: all
+	model.Turns
+	Expires int64 `json:"expires_at,omitempty"` // in seconds since 1970; 0: never
 }
 
 // GrantedDevice is what a grant has of one device, and who uses it.
 type GrantedDevice struct {
-	Device    int    `json:"device"`
-	Name      string `json:"name"`
-	Memory    uint64 `json:"memory_bytes"` // 0: all of it
-	Clients   int    `json:"programs"`
-	Allocated uint64 `json:"memory_allocated_bytes"` // by all of them
+	Device    int         `json:"device"`
+	Name      string      `json:"name"`
+	Memory    uint64      `json:"memory_bytes"` // 0: all of it
+	Reach     model.Reach `json:"reach"`        // how far from it the grant's programs may be bound
+	Beyond    uint64      `json:"beyond_bytes"` // that they may use beyond memory_bytes while those are free
+	Clients   int         `json:"programs"`
+	Allocated uint64      `json:"memory_allocated_bytes"` // by all of them
 }
 
 // Stopping is a node's answer to the request to end.

@@ -16,6 +16,7 @@ import (
 
 	"muster/cmd/muster/cli"
 	"muster/internal/passthrough"
+	"muster/model"
 	"muster/node/ask"
 	"muster/node/launch"
 	"muster/node/nodetable"
@@ -60,12 +61,14 @@ type makeFlags struct {
 	devices, addresses  []string
 	user, id, authority string
 	limit               int
+	reach, beyond       string
+	turns               model.Turns
 }
 
 func newGrantMake() *cobra.Command {
 	var f makeFlags
 	c := &cobra.Command{
-		Use:   "make --device NODE:NUMBER[:MEMORY]... [--address NODE=HOST:PORT]... [--authority FILE] [--user NAME] [--id ID] [--limit N] FILE",
+		Use:   "make --device NODE:NUMBER[:MEMORY]... [--address NODE=HOST:PORT]... [--authority FILE] [--user NAME] [--id ID] [--limit N] [--reach device|node|cluster] [--beyond SIZE] [--class latency|batch] [--weight N] FILE",
 		Short: "Write a grant",
 		Long: `Write a grant to a file that only you can read. Nodes must be told of it (muster grant
 admit) before programs can use it.
@@ -73,12 +76,22 @@ admit) before programs can use it.
 Devices of nodes for which --address gives the address of a gateway are borrowed: the
 job's programs reach them over the network, and need no certificate of their user. The
 node must show one of the authority's, whose ca.pem becomes part of the grant. Devices of
-all other nodes are those of the machine where the programs run.`,
+all other nodes are those of the machine where the programs run.
+
+The grant also says how firmly its programs are bound to the devices: how far from them
+they may go while that is better (--reach), how much they may use beyond their shares while
+it is free (--beyond), and how they take turns with others (--class, --weight).`,
 		Example: "  muster grant make --device gpu1:0 job.grant\n  muster grant make --device gpu1:0 --device gpu2:1:4GiB --address gpu2=gpu2.example.org:9421 --authority certs/ca.pem job.grant",
 		Args:    cli.OneArgument("the file to write"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if f.user == "" && c.Flags().Changed("user") {
 				return cli.UsageErrorf("--user is empty: give a name, or leave --user out")
+			}
+			if err := f.turns.Validate(); err != nil {
+				return cli.UsageErrorf("%v", err)
+			}
+			if f.turns.Weight == 0 && c.Flags().Changed("weight") {
+				return cli.UsageErrorf("--weight 0: give a number from 1 to 1000, or leave --weight out")
 			}
 			g, err := f.grant()
 			if err != nil {
@@ -106,11 +119,15 @@ all other nodes are those of the machine where the programs run.`,
 	flags.StringVar(&f.user, "user", "", "the user whose programs may use it (default: you)")
 	flags.StringVar(&f.id, "id", "", "the grant's name on all nodes (default: a new one)")
 	flags.IntVar(&f.limit, "limit", grant.AllDevices, "how many of the devices may be used at a time; -1: all")
+	flags.StringVar(&f.reach, "reach", model.ReachDevice.String(), "how far from a device its node may bind the programs: `device`, node or cluster")
+	flags.StringVar(&f.beyond, "beyond", "", "`memory` that programs may use beyond each share while it is free, or all")
+	flags.StringVar(&f.turns.Class, "class", "", "the `class` of the programs, as of muster run: latency or batch (default: as each asks)")
+	flags.IntVar(&f.turns.Weight, "weight", 0, "the `weight` of the programs, as of muster run: 1 to 1000 (default: as each asks)")
 	return c
 }
 
 func (f *makeFlags) grant() (*grant.Grant, error) {
-	g := &grant.Grant{ID: f.id, User: f.user, Secret: grant.NewCredential(), Limit: f.limit}
+	g := &grant.Grant{ID: f.id, User: f.user, Secret: grant.NewCredential(), Limit: f.limit, Turns: f.turns}
 	if g.ID == "" {
 		g.ID = "hand-" + strings.ToLower(rand.Text()[:8])
 	}
@@ -129,24 +146,50 @@ func (f *makeFlags) grant() (*grant.Grant, error) {
 		}
 		addresses[name] = address
 	}
-	for _, text := range f.devices {
-		d, err := grant.ParseDevice(text)
-		if err != nil {
-			return nil, cli.UsageErrorf("--device: %v", err)
-		}
-		d.Address = addresses[d.Node]
-		g.Devices = append(g.Devices, d)
-	}
-	if len(g.Devices) == 0 {
-		return nil, cli.UsageErrorf("give at least one --device")
+	var err error
+	if g.Devices, err = f.listed(addresses); err != nil {
+		return nil, err
 	}
 	if f.authority != "" {
-		var err error
 		if g.Authority, err = trust.ReadAuthority(f.authority); err != nil {
 			return nil, err
 		}
 	}
 	return g, nil
+}
+
+// listed are the devices, each with its node's address and the terms of all.
+func (f *makeFlags) listed(addresses map[string]string) (devices []grant.Device, err error) {
+	reach, err := model.ParseReach(f.reach)
+	if err != nil {
+		return nil, cli.UsageErrorf("--reach: %v", err)
+	}
+	beyond := uint64(0)
+	if f.beyond != "" {
+		if beyond, err = model.ParseBeyond(f.beyond); err != nil {
+			return nil, cli.UsageErrorf("--beyond: %v", err)
+		}
+	}
+	shares := 0
+	for _, text := range f.devices {
+		d, err := grant.ParseDevice(text)
+		if err != nil {
+			return nil, cli.UsageErrorf("--device: %v", err)
+		}
+		d.Address, d.Reach = addresses[d.Node], reach
+		if d.Memory > 0 {
+			d.Beyond = beyond
+			shares++
+		}
+		devices = append(devices, d)
+	}
+	switch {
+	case len(devices) == 0:
+		return nil, cli.UsageErrorf("give at least one --device")
+	case beyond > 0 && shares == 0:
+		return nil, cli.UsageErrorf("--beyond is for shares: give a --device with its memory, as gpu1:0:4GiB, or leave --beyond out")
+	}
+	return devices, nil
 }
 
 // grantFlags are those of commands that ask a node.

@@ -5,7 +5,6 @@ import (
 
 	"muster/node/fate"
 	"muster/node/grants"
-	"muster/node/inventory"
 	"muster/node/mps"
 	"muster/node/proc"
 	"muster/node/survival"
@@ -159,7 +158,7 @@ func (k *files) nodeFile() survival.NodeStateFile {
 		f.Precedence, _ = proc.Identify(k.precedence.File) // without it the next daemon makes another
 	}
 	for i, e := range k.stock.Load().Entries {
-		is := survival.DeviceFile{Config: e.DeviceConfig, Reserve: e.Reserve, Here: e.Here, Is: inventory.Dispatched(e.Info, k.settings.Load().VGPUs), Usage: tally.UsageOf(k.tally.Before.Of(i))}
+		is := survival.DeviceFile{Config: e.DeviceConfig, Reserve: e.Reserve, Here: e.Here, Is: e.Dispatched(k.settings.Load().VGPUs), Usage: tally.UsageOf(k.tally.Before.Of(i))}
 		if i < len(view.Devices) { // else the device is new, and the dispatcher is told of it next
 			is.Usage = tally.UsageOf(tally.Plus(k.tally.Before.Of(i), view.Devices[i].Usage))
 		}

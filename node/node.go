@@ -341,7 +341,7 @@ func (d *daemon) equip(left *survival.Left) error {
 	}
 	var devices []vgpu.Device
 	for _, e := range has.Entries {
-		devices = append(devices, inventory.Dispatched(e.Info, d.cfg.VGPUs))
+		devices = append(devices, e.Dispatched(d.cfg.VGPUs))
 	}
 	core, err := vgpu.New(d.cfg.Dispatcher(devices, d.names.Of))
 	if err != nil {

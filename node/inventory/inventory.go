@@ -50,9 +50,10 @@ func Examine(c settings.Device, open func(control.DeviceConfig) (device.Device, 
 	return info, nil
 }
 
-// Dispatched is a device as the dispatcher knows it.
-func Dispatched(info device.Info, slots int) vgpu.Device {
-	return vgpu.Device{Name: info.Name, Slots: slots, Speed: info.Speed, Memory: info.Memory, ContextCost: info.ContextCost}
+// Dispatched is the device as the dispatcher knows it.
+func (d *Device) Dispatched(slots int) vgpu.Device {
+	i := &d.Info
+	return vgpu.Device{Name: i.Name, Slots: slots, Speed: i.Speed, Memory: i.Memory, ContextCost: i.ContextCost, Elsewhere: d.Kind == settings.KindRemote}
 }
 
 // Infos describes the devices that programs are told of. Borrowed ones come and go with the load

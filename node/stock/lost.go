@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"muster/device"
-	"muster/node/inventory"
 	"muster/node/vgpu"
 	"muster/node/workers"
 )
@@ -83,7 +82,7 @@ func (s *Stock) lookFor(id vgpu.DeviceID) {
 				s.Log.Info("a device that was lost is there again", s.about(id)...)
 				now.Here, now.Info = true, info
 				s.set(id, now, "")
-				s.dispatcher.Step(vgpu.Returned{Device: id, Is: inventory.Dispatched(now.Info, s.Slots())})
+				s.dispatcher.Step(vgpu.Returned{Device: id, Is: now.Dispatched(s.Slots())})
 			}
 		})
 	})

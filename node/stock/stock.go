@@ -261,7 +261,7 @@ func (s *Stock) add(e inventory.Device, slots int, at vgpu.DeviceID) (vgpu.Devic
 	if err != nil {
 		return 0, err
 	}
-	id, is := vgpu.DeviceID(number), inventory.Dispatched(info, slots)
+	id, is := vgpu.DeviceID(number), e.Dispatched(slots)
 	var event vgpu.Event = vgpu.Added{Device: is}
 	if number < len(stock.Entries) {
 		event = vgpu.Returned{Device: id, Is: is}

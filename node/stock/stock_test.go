@@ -58,7 +58,7 @@ func newNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	core, err := vgpu.New(vgpu.Config{Devices: []vgpu.Device{inventory.Dispatched(is.Entries[0].Info, 2)}})
+	core, err := vgpu.New(vgpu.Config{Devices: []vgpu.Device{is.Entries[0].Dispatched(2)}})
 	if err != nil {
 		t.Fatal(err)
 	}

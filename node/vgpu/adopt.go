@@ -95,10 +95,10 @@ func (c *Core) takeIn(x *client, d *device, e Adopt) {
 	switch {
 	case x.part != nil && x.part.of == d:
 		d = x.part
-	case x.part != nil: // its grant is for another device than the one it is on
+	case !x.isOf(d): // its grant is for another device than the one it is on
 		why = ForMove
 	}
-	x.dev = d
+	x.sit(d)
 	if e.Held {
 		x.want.Need = e.Memory
 		c.seat(x, d, e.Memory)
@@ -115,7 +115,8 @@ func (c *Core) takeIn(x *client, d *device, e Adopt) {
 // seat binds a client to a slot of d. If none is free, which happens only to adopted
 // clients, an extra slot is made until it leaves.
 func (b *books) seat(x *client, d *device, memory uint64) {
-	x.state, x.dev, x.last, x.memory, x.slot = Assigned, d, d.id, memory, slices.Index(d.slots, nil)
+	x.sit(d)
+	x.state, x.last, x.memory, x.slot = Assigned, d.id, memory, slices.Index(d.slots, nil)
 	if x.slot < 0 {
 		x.slot = len(d.slots)
 		d.slots = append(d.slots, nil)

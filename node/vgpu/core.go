@@ -76,12 +76,21 @@ type device struct {
 	fieldOf     uint64
 	ran         Usage
 
-	// A share of a device that was granted is a device of its own to the dispatcher: it has the
-	// device's number, and memory and slots that only the grant's clients are given.
-	of    *device   // what it is a part of; nil for a device
-	grant *grant    // whose part it is
-	whole bool      // the part is all of the device
-	parts []*device // of this device
+	parts []*device // what is granted of it
+	portion
+}
+
+// portion is what makes a device a part of another. A share of a device that was granted is a device of
+// its own to the dispatcher: it has the device's number, and memory and slots that only the grant's
+// clients are given.
+type portion struct {
+	of    *device // what it is a part of; nil for a device
+	grant *grant  // whose part it is
+	whole bool    // the part is all of the device
+
+	reach  Reach     // how far the part's clients may go
+	away   []*client // those of the part's clients that are on other devices, or keep bytes there
+	called int       // slots on other devices that are promised to the part's clients
 }
 
 func (d *device) freeSlots() int { return d.Slots - d.bound - d.claims }
@@ -110,10 +119,11 @@ func (d *device) state() DeviceState {
 	return DeviceDrained
 }
 
-// load is how many clients have their home on the device or are promised it, including those of its
-// parts. Clients that stand for further devices do not count: they leave for any other.
-func (d *device) load() int {
-	load := d.bound - d.visitors + d.claims
+// load is how many clients are on the device or one of its parts, or are promised it. Clients that
+// stand for further devices do not count: they leave for any other.
+func (d *device) load() (load int) {
+	d = d.base()
+	load = d.bound - d.visitors + d.claims
 	for _, p := range d.parts {
 		load += p.bound - p.visitors + p.claims
 	}
@@ -317,7 +327,7 @@ func (c *Core) decide() {
 // could are drained or lost at present.
 func (f *fleet) prospects(x *client) (why Reason, parked bool) {
 	if x.part != nil {
-		return x.grantedProspects()
+		return f.grantedProspects(x)
 	}
 	why = NoDevice
 	lost := false // a lost device could hold x, which has never had one
@@ -340,16 +350,21 @@ func (f *fleet) prospects(x *client) (why Reason, parked bool) {
 	return why, false
 }
 
-// grantedProspects is prospects for a client that has a grant.
-func (x *client) grantedProspects() (why Reason, parked bool) {
-	p, pinned := x.part, x.want.Pinned
-	switch {
-	case p.of.removed || pinned != AnyDevice && pinned != p.id:
-		return NoDevice, false
-	case !p.holdsEver(x.want.Need):
+// grantedProspects is prospects for a client that has a grant. It may have no more at a time than its share,
+// wherever it is.
+func (f *fleet) grantedProspects(x *client) (why Reason, parked bool) {
+	p := x.part
+	if !p.holdsEver(x.want.Need) {
 		return TooLarge, false
 	}
-	return "", !p.up() || !p.holdsNow(x.want.Need)
+	why, parked = NoDevice, true
+	for _, d := range f.all {
+		if !x.isOf(d) || d.base().removed || x.want.Pinned != AnyDevice && x.want.Pinned != d.id || !d.holdsEver(x.want.Need) {
+			continue
+		}
+		why, parked = "", parked && !(x.mayUse(d) && p.grant.active())
+	}
+	return why, parked && why == ""
 }
 
 // park notes whether a ready client must wait until a device comes back or is given back.
@@ -451,9 +466,9 @@ func (c *Core) leave(x *client, next State, keeps uint64) {
 		if x.phase > 0 {
 			x.observed = smooth(x.observed, x.phase)
 		}
-		x.dev = nil
-		if keeps > 0 {
-			x.dev, x.kept = d, keeps
+		if x.kept = keeps; keeps == 0 {
+			x.sit(nil)
+		} else {
 			d.keepers = append(d.keepers, x)
 			d.used += x.taken()
 		}
@@ -484,7 +499,8 @@ func (c *Core) letGo(x *client, keeps uint64) {
 	if x.dev != nil && keeps == 0 {
 		x.dev.used -= x.taken()
 		x.dev.keepers = remove(x.dev.keepers, x)
-		x.dev, x.kept = nil, 0
+		x.sit(nil)
+		x.kept = 0
 		c.anew = true
 	}
 	c.answered(x)
@@ -522,7 +538,7 @@ func (c *Core) fulfil(p *claim) {
 	}
 	// An early owner whose rest does not fit is like any client that grows: decide looks for
 	// victims, or denies it.
-	if more > d.room() || (p.slot && (d.bound >= d.Slots || !d.mayOpen())) {
+	if more > d.room() || (p.slot && (d.bound >= d.Slots || !d.vacated() || !x.mayRun())) {
 		return
 	}
 	if p.slot {

@@ -127,7 +127,7 @@ func (e Move) apply(c *Core) bool {
 	if c.Refuses(e) != nil {
 		return false
 	}
-	x, d := c.clients[e.Client], c.devices[e.Device]
+	x, d := c.clients[e.Client], c.seatOf(c.clients[e.Client], e.Device)
 	c.untarget(x)
 	x.target, x.moving = d.id, byHand
 	switch {
@@ -239,16 +239,16 @@ func (b *books) refusesMove(e Move) error {
 		return fmt.Errorf("device %q is drained: resume it first", d.Name)
 	case x.state == Assigned && x.dev.base() == d && !x.revoking:
 		return fmt.Errorf("client %d is on device %q already", x.id, d.Name)
-	case x.part != nil:
+	case !x.isOf(b.seatOf(x, d.id)):
 		return fmt.Errorf("client %d is for device %q: its grant says so", x.id, x.part.Name)
-	case d.exclusive():
+	case b.seatOf(x, d.id).exclusive():
 		return fmt.Errorf("device %q is granted to others", d.Name)
 	case x.want.Pinned != AnyDevice && x.want.Pinned != d.id:
 		return fmt.Errorf("client %d can run on device %s only: its program has seen addresses that it would not have elsewhere", x.id, b.nameOf(x.want.Pinned))
 	case x.state == Ready || x.state == Assigned:
-		if need := max(x.want.Need, x.memory, x.growTo); !d.holdsEver(need) {
+		if need := max(x.want.Need, x.memory, x.growTo); !b.seatOf(x, d.id).holdsEver(need) {
 			return fmt.Errorf("client %d needs %d bytes, and device %q has %d for it", x.id, need, d.Name, d.Memory-d.ContextCost)
-		} else if !d.holdsNow(need) {
+		} else if !b.seatOf(x, d.id).holdsNow(need) {
 			return fmt.Errorf("client %d needs %d bytes, and device %q has fewer that are not granted to others", x.id, need, d.Name)
 		}
 	}
@@ -286,7 +286,7 @@ func (b *books) close(d *device) {
 // closePart takes back the promises of one device without its parts, or of one part.
 func (b *books) closePart(d *device) {
 	for _, x := range slices.Concat(d.slots, b.ready) {
-		if x != nil && x.claim != nil && x.claim.dev == d {
+		if x != nil && x.claim != nil && (x.claim.dev == d || x.part == d) {
 			b.drop(x.claim)
 		}
 	}

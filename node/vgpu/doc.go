@@ -263,9 +263,14 @@
 // share of its memory. A client that is attached under a grant uses one of its shares.
 // A share is a device of its own to the rules above: it has the device's number, speed
 // and state, its own slots, and its memory; the rest of the device is for clients without
-// a grant. So the clients of a share are placed there and nowhere else, together take no
-// more than the share, contexts included, and make way only for each other. Neither moves
-// nor the slot limits of users concern them.
+// a grant. So the clients of a share together take no more there than the share, contexts
+// included, and make way only for each other. The slot limits of users do not concern them.
+//
+// Where else they may go is the share's reach: nowhere, to any other device of the node, or
+// also to those that the node has borrowed (Device.Elsewhere). Such a device they use as clients
+// without a grant do: they go there if it is better, by the rules above, and make way for others.
+// At home their share is kept for them meanwhile. So a client of which the share holds
+// all that it needs beside the share's other clients never waits for clients outside its grant.
 //
 //   - What was granted is kept: no client without the grant is given any of it, even if the grant's
 //     clients do not use it. Together the shares of a device are no more than its memory. No other
@@ -273,8 +278,8 @@
 //   - Clients that are in the way of a new grant are told to leave (ForGrant), busy or not; if a
 //     device is granted whole, that is all of its clients. The grant's clients are placed when
 //     these have left. A client that no device can hold because of grants is parked, not denied.
-//   - No more than Limit devices of a grant are used at a time. If more are when the
-//     limit is lowered, the clients of the last ones in the grant's order are told to
+//   - No more than Limit shares of a grant are used at a time, at home or elsewhere. If more are
+//     when the limit is lowered, the clients of the last ones in the grant's order are told to
 //     leave (ForLimit). A client that waits only for this is served when all clients of
 //     another device of the grant may lose their slots; once it has waited for MaxWait,
 //     they are told to leave busy or not.

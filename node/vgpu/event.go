@@ -50,7 +50,7 @@ func (Freed) Kind() string     { return "freed" }
 
 // Attach makes a client known. Its user's weight in fair shares is the
 // largest of that user's clients; a weight below 1 counts as 1. A client under a grant
-// uses one share of it, and nothing else.
+// uses one share of it, and what that reaches.
 type Attach struct {
 	Client ClientID `json:"client"`
 	User   string   `json:"user"`
@@ -152,7 +152,7 @@ func (e Want) apply(c *Core) bool {
 	if why != "" {
 		return c.deny(x.id, why)
 	}
-	if x.target != AnyDevice && x.part == nil && !x.mayUse(c.devices[x.target]) { // it needs more now, or was pinned
+	if x.target != AnyDevice && !x.mayUse(c.seatOf(x, x.target)) { // it needs more now, or was pinned
 		c.untarget(x)
 	}
 	x.state = Ready
@@ -177,7 +177,7 @@ func (e Grow) apply(c *Core) bool {
 		return c.deny(e.Client, Unknown)
 	case x.state != Assigned || x.revoking:
 		return false // it crossed a Revoke or Gone, which is the answer
-	case !x.dev.holdsEver(e.Need):
+	case !x.dev.holdsEver(e.Need) || x.part != nil && !x.part.holdsEver(e.Need):
 		c.endGrow(x) // a new Grow replaces an unanswered one
 		return c.deny(x.id, TooLarge)
 	}

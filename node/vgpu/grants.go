@@ -9,10 +9,42 @@ import (
 // GrantID names a grant: the right of some clients to use certain devices.
 type GrantID string
 
-// Share is what a grant has of one device.
+// Share is what a grant has of one device, which is the share's home.
 type Share struct {
 	Device DeviceID `json:"device"`
-	Memory uint64   `json:"memory"` // bytes, contexts included; 0: all of the device, and no other client is placed there
+	Memory uint64   `json:"memory"`          // bytes, contexts included; 0: all of the device, and no other client is placed there
+	Reach  Reach    `json:"reach,omitempty"` // where else its clients may go
+}
+
+// Reach says how far from home the clients of a share may go.
+type Reach uint8
+
+const (
+	ReachDevice  Reach = iota // nowhere else
+	ReachNode                 // to any device of the node, as clients without a grant
+	ReachCluster              // also to devices of other nodes that the node has borrowed
+)
+
+var reachNames = [...]string{"device", "node", "cluster"}
+
+func (r Reach) String() string { return nameOf(reachNames[:], int(r)) }
+
+// MarshalText writes the reach's name.
+func (r Reach) MarshalText() ([]byte, error) {
+	if int(r) >= len(reachNames) {
+		return nil, fmt.Errorf("there is no reach with %v", r)
+	}
+	return []byte(r.String()), nil
+}
+
+// UnmarshalText reads what MarshalText writes.
+func (r *Reach) UnmarshalText(name []byte) error {
+	at := slices.Index(reachNames[:], string(name))
+	if at < 0 {
+		return fmt.Errorf("unknown reach %q: use device, node or cluster", name)
+	}
+	*r = Reach(at)
+	return nil
 }
 
 // Bounds on grants.
@@ -33,14 +65,19 @@ type grant struct {
 // active says whether what was granted is kept from others.
 func (g *grant) active() bool { return g.limit != 0 && !g.gone }
 
-// inUse is how many devices the grant's clients have or are promised.
+// inUse is how many of its parts the grant's clients have or are promised, at home or away.
 func (g *grant) inUse() (n int) {
 	for _, p := range g.parts {
-		if p.bound+p.claims > 0 {
+		if p.inUse() {
 			n++
 		}
 	}
 	return n
+}
+
+// inUse says whether a part has clients, or somebody was promised to be one.
+func (d *device) inUse() bool {
+	return d.bound+d.claims+d.called > 0 || slices.ContainsFunc(d.away, func(x *client) bool { return x.state == Assigned })
 }
 
 // --- parts of devices ----------------------------------------------------------
@@ -105,17 +142,15 @@ func (d *device) holdsNow(need uint64) bool {
 	return d.holdsEver(need) && int64(need+d.ContextCost) <= d.quota() && !d.exclusive() && (d.of == nil || d.grant.active())
 }
 
-// mayOpen says whether d's grant allows another client on d: no more devices of a grant
-// are in use at a time than its limit says, and a device that is granted whole must have
-// no other clients.
-func (d *device) mayOpen() bool {
-	switch {
-	case d.of == nil:
-		return true
-	case !d.grant.active() || d.whole && d.of.bindings() > d.bound:
-		return false
-	}
-	return d.bound+d.claims > 0 || d.grant.limit < 0 || d.grant.inUse() < d.grant.limit
+// vacated says whether d has none of the clients that must leave it first: a device that is granted
+// whole must have no others.
+func (d *device) vacated() bool { return !d.whole || d.of.bindings() == d.bound }
+
+// mayRun says whether a client's grant allows it a device: no more of a grant are in use at a time
+// than its limit says.
+func (x *client) mayRun() bool {
+	p := x.part
+	return p == nil || p.grant.active() && (p.grant.limit < 0 || p.inUse() || p.grant.inUse() < p.grant.limit)
 }
 
 // bindings is how many clients are bound to a device, under any grant or none.
@@ -126,9 +161,39 @@ func (d *device) bindings() (n int) {
 	return n
 }
 
-// isOf says whether d is for x: a part is for the clients of its grant, a device for
-// those without one.
-func (x *client) isOf(d *device) bool { return x.part == d || x.part == nil && d.of == nil }
+// isOf says whether d is for x: a part is for the clients of its grant, and a device for those without
+// one and those whose grant lets them go there.
+func (x *client) isOf(d *device) bool {
+	p := x.part
+	switch {
+	case p == nil:
+		return d.of == nil
+	case p == d:
+		return true
+	}
+	return d.of == nil && d != p.of && p.reach > ReachDevice && (p.reach == ReachCluster || !d.Elsewhere)
+}
+
+// seatOf is what x would be put on at a device: its part, at home.
+func (f *fleet) seatOf(x *client, id DeviceID) *device {
+	if x.part != nil && x.part.id == id {
+		return x.part
+	}
+	return f.devices[id]
+}
+
+// sit puts a client on a device, or takes it from there (nil). A part keeps a list of those that are away.
+func (x *client) sit(d *device) {
+	if p := x.part; p != nil && x.dev != d {
+		if x.dev != nil && x.dev != p {
+			p.away = remove(p.away, x)
+		}
+		if d != nil && d != p {
+			p.away = append(p.away, x)
+		}
+	}
+	x.dev = d
+}
 
 // slotCount is what a client adds to its user's slots: 0 under a grant, which is a right
 // of its own.
@@ -184,7 +249,7 @@ func (e Admit) apply(c *Core) bool {
 	g := &grant{id: e.Grant, limit: e.Limit}
 	for _, s := range e.Shares {
 		of := c.devices[s.Device]
-		p := &device{Device: Device{Memory: s.Memory}, id: of.id, grant: g, whole: s.Memory == 0}
+		p := &device{Device: Device{Memory: s.Memory}, id: of.id, portion: portion{grant: g, whole: s.Memory == 0, reach: s.Reach}}
 		p.reshape(of)
 		g.parts = append(g.parts, p)
 		of.parts = append(of.parts, p)
@@ -240,7 +305,7 @@ func (c *Core) grantsChanged() {
 		}
 	}
 	for _, x := range c.clients { // in any order: nobody is told anything
-		if x.target != AnyDevice && x.part == nil && !c.devices[x.target].holdsNow(max(x.want.Need, x.memory)) {
+		if x.target != AnyDevice && !c.seatOf(x, x.target).holdsNow(max(x.want.Need, x.memory)) {
 			c.untarget(x)
 		}
 	}
@@ -328,7 +393,7 @@ func (f *fleet) refusesRestrict(e Restrict) error {
 		return nil
 	}
 	for _, p := range g.parts { // it was suspended, and others may have been granted its shares
-		share := Share{Device: p.id, Memory: p.Memory}
+		share := Share{Device: p.id, Memory: p.Memory, Reach: p.reach}
 		if p.whole {
 			share.Memory = 0
 		}
@@ -368,28 +433,38 @@ func (c *Core) enforceLimit(g *grant) {
 		}
 	}
 	for _, p := range slices.Backward(g.parts) {
-		if surplus > 0 && p.bound+p.claims > 0 && !p.leaving() {
+		if surplus > 0 && p.inUse() && !p.leaving() {
 			c.empty(p, ForLimit)
 			surplus--
 		}
-		for _, x := range p.keepers {
-			if g.limit == 0 && !x.revoking {
+		for _, x := range p.clients() {
+			if g.limit == 0 && x.state != Assigned && !x.revoking {
 				c.revoke(victim{client: x, why: ForLimit})
 			}
 		}
 	}
 }
 
-// leaving says whether all clients of a part were told to leave it.
-func (d *device) leaving() bool {
-	return d.bound > 0 && d.claims == 0 && !slices.ContainsFunc(d.slots, func(x *client) bool { return x != nil && !x.revoking })
+// clients are all that have something of a part, or are away from it.
+func (d *device) clients() (all []*client) {
+	for _, x := range slices.Concat(d.slots, d.keepers, d.away) {
+		if x != nil {
+			all = append(all, x)
+		}
+	}
+	return all
 }
 
-// empty tells all clients that are bound to d to leave, and takes back promises of it.
-func (c *Core) empty(d *device, why Reason) {
-	c.closePart(d)
-	for _, x := range d.slots {
-		if x != nil && !x.revoking {
+// leaving says whether all clients of a part were told to leave it.
+func (d *device) leaving() bool {
+	return d.inUse() && d.claims+d.called == 0 && !slices.ContainsFunc(d.clients(), func(x *client) bool { return x.state == Assigned && !x.revoking })
+}
+
+// empty tells all clients of a part to leave their devices, and takes back what they were promised.
+func (c *Core) empty(p *device, why Reason) {
+	c.closePart(p)
+	for _, x := range p.clients() {
+		if x.state == Assigned && !x.revoking {
 			c.endGrow(x) // the Revoke is the answer
 			c.revoke(victim{client: x, why: why})
 		}
@@ -434,7 +509,7 @@ func (c *Core) takeTurns(x *client) {
 		may = settled
 	}
 	for _, p := range g.parts {
-		if p.bound == 0 || p.claims > 0 || slices.ContainsFunc(p.slots, func(v *client) bool { return v != nil && !may(v) }) {
+		if !p.inUse() || p.claims+p.called > 0 || slices.ContainsFunc(p.clients(), func(v *client) bool { return v.state == Assigned && !may(v) }) {
 			continue
 		}
 		c.empty(p, ForLimit)

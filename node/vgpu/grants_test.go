@@ -70,7 +70,7 @@ func (m *grantMachine) granted(x *grantClient, f Effect) {
 		return
 	}
 	share := m.shareOf(x)
-	if x.under != "" && (share == nil || m.grants[x.under].Limit == 0 || f.Device != share.Device) {
+	if x.under != "" && (share == nil || m.grants[x.under].Limit == 0 || !m.reaches(share, f.Device)) {
 		m.t.Fatalf("%v: under grant %q, %+v", f, x.under, m.grants[x.under])
 	}
 	for _, id := range m.sorted() {
@@ -79,16 +79,28 @@ func (m *grantMachine) granted(x *grantClient, f Effect) {
 			continue
 		}
 		other := m.shareOf(y)
-		if share != nil && share.Memory == 0 || other != nil && other.Memory == 0 && m.grants[y.under].Limit != 0 {
+		if share != nil && share.Memory == 0 && share.Device == f.Device || other != nil && other.Memory == 0 && other.Device == f.Device && m.grants[y.under].Limit != 0 {
 			m.t.Fatalf("%v: client %d is there, and one of them has all of the device", f, id)
 		}
 	}
 	x.ready, x.bound, x.revoking, x.kept, x.device, x.memory = false, true, false, 0, f.Device, f.Memory
 }
 
+// reaches says whether clients of a share may be on a device.
+func (m *grantMachine) reaches(s *Share, id DeviceID) bool {
+	return s.Device == id || s.Reach == ReachCluster || s.Reach == ReachNode && !m.cfg.Devices[id].Elsewhere
+}
+
+// isHome says whether a client is on the device of its share.
+func (m *grantMachine) isHome(x *grantClient) bool {
+	s := m.shareOf(x)
+	return s != nil && s.Device == x.device
+}
+
 func (m *grantMachine) check() {
 	for i, d := range m.cfg.Devices {
 		taken, kept := uint64(0), uint64(0) // by all; and kept for grants of which others may not have anything
+		others := uint64(0)                 // what others have, but those that were told to leave
 		by := map[GrantID]uint64{}
 		for _, x := range m.clients {
 			if (x.bound || x.kept > 0) && x.device == DeviceID(i) {
@@ -97,7 +109,12 @@ func (m *grantMachine) check() {
 					n += x.memory + d.ContextCost
 				}
 				taken += n
-				by[x.under] += n
+				switch {
+				case m.isHome(x):
+					by[x.under] += n
+				case !x.revoking && x.under != "withdrawn":
+					others += n
+				}
 			}
 		}
 		for id, g := range m.grants {
@@ -111,19 +128,39 @@ func (m *grantMachine) check() {
 				}
 			}
 		}
-		if taken > d.Memory || kept > d.Memory {
-			m.t.Fatalf("device %d has %d bytes: %d are taken, %d granted", i, d.Memory, taken, kept)
+		if taken > d.Memory || kept > d.Memory || others > d.Memory-kept {
+			m.t.Fatalf("device %d has %d bytes: %d are taken, %d granted, and %d others'", i, d.Memory, taken, kept, others)
 		}
 	}
+	m.checkHomes()
 	for id, g := range m.grants {
-		using := map[DeviceID]bool{}
+		using := map[int]bool{}
 		for _, x := range m.clients {
 			if x.under == id && x.bound && !x.revoking {
-				using[x.device] = true
+				using[x.share] = true
 			}
 		}
 		if g.Limit >= 0 && len(using) > g.Limit {
 			m.t.Fatalf("grant %q uses %d devices, may use %d", id, len(using), g.Limit)
+		}
+	}
+}
+
+// checkHomes checks that a client whose share is unused is served, unless it must wait for others to leave that
+// device: whatever all others do, there is room for it at home.
+func (m *grantMachine) checkHomes() {
+	for _, id := range m.sorted() {
+		x := m.clients[id]
+		s := m.shareOf(x)
+		if s == nil || !x.ready || x.revoking || m.grants[x.under].Limit >= 0 {
+			continue
+		}
+		busy := false
+		for _, y := range m.clients {
+			busy = busy || (y.bound || y.kept > 0) && y.device == s.Device && (y.revoking || y.under == "withdrawn" || y.under == x.under && y.share == x.share)
+		}
+		if v, _ := m.core.Client(id); !busy && !v.Revoking {
+			m.t.Fatalf("client %d waits, and nobody uses its share of device %d: %+v", id, s.Device, v)
 		}
 	}
 }
@@ -148,7 +185,7 @@ func (m *grantMachine) random() {
 		e := Admit{Grant: grant, Limit: limit}
 		for d := range m.cfg.Devices {
 			if rapid.Bool().Draw(t, "has") {
-				e.Shares = append(e.Shares, Share{DeviceID(d), uint64(rapid.SampledFrom([]int{0, 20, 40, 60}).Draw(t, "memory"))})
+				e.Shares = append(e.Shares, Share{DeviceID(d), uint64(rapid.SampledFrom([]int{0, 20, 40, 60}).Draw(t, "memory")), Reach(rapid.IntRange(0, 2).Draw(t, "reach"))})
 			}
 		}
 		if m.core.Refuses(e) == nil {
@@ -196,6 +233,8 @@ func (m *grantMachine) randomOf(id ClientID, what int) {
 		m.step(Grow{id, uint64(rapid.SampledFrom([]int{0, 1, 10, 20, 30, 50, 60}).Draw(t, "need"))})
 	case what == 9:
 		m.step(Idle{id, 0})
+	case what == 10:
+		m.step(Ran{id, 1, time.Duration(rapid.IntRange(0, 1000).Draw(t, "busy")) * time.Millisecond})
 	case x.revoking:
 		m.answer(id)
 	default:
@@ -210,8 +249,8 @@ func TestGrantsAreKept(t *testing.T) {
 	seeds.Check(t, func(t *rapid.T) {
 		cfg := Config{Policy: Policy(rapid.IntRange(0, 2).Draw(t, "policy")), MaxIdle: 10 * time.Millisecond, MaxWait: 100 * time.Millisecond, Migrate: rapid.Bool().Draw(t, "migrate"),
 			SlotLimit: rapid.IntRange(0, 1).Draw(t, "slots")}
-		for i := range 2 {
-			cfg.Devices = append(cfg.Devices, Device{Name: fmt.Sprint("d", i), Slots: 2, Speed: float64(1 + i), Memory: 100, ContextCost: uint64(rapid.SampledFrom([]int{0, 10}).Draw(t, "context"))})
+		for i := range 3 {
+			cfg.Devices = append(cfg.Devices, Device{Elsewhere: i == 2, Name: fmt.Sprint("d", i), Slots: 2, Speed: float64(1 + i), Memory: 100, ContextCost: uint64(rapid.SampledFrom([]int{0, 10}).Draw(t, "context"))})
 		}
 		core, err := New(cfg)
 		if err != nil {

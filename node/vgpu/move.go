@@ -59,7 +59,7 @@ func (b *books) intended(x *client) (*device, []victim) {
 	if x.moving != byItself {
 		return nil, nil
 	}
-	d := b.devices[x.target]
+	d := b.seatOf(x, x.target)
 	if d.load() > 0 || !allowed(x, d) {
 		return nil, nil
 	}
@@ -127,8 +127,8 @@ func (r *rules) expects(d *device) bool {
 // for a move; of equals the one with the lowest number.
 func (b *books) mostLost(t *device) (best *client) {
 	var most time.Duration
-	for _, d := range b.devices {
-		if t.Speed*float64(d.bound) < minGain*d.Speed {
+	for _, d := range b.all {
+		if t.Speed*float64(d.base().bindings()) < minGain*d.Speed {
 			continue
 		}
 		for _, x := range d.slots {
@@ -147,10 +147,13 @@ func (b *books) mostLost(t *device) (best *client) {
 // on t. It is 0 if that is less than a move costs, or if x would not gain enough
 // or cannot go there.
 func (r *rules) lost(x *client, t *device) time.Duration {
-	if x.phase < r.cfg.MoveCost || !settled(x) || x.stays || x.part != nil || (x.want.Pinned != AnyDevice && x.want.Pinned != t.id) {
+	if x.part != nil && x.part.of == t {
+		t = x.part
+	}
+	if x.phase < r.cfg.MoveCost || !settled(x) || x.stays || !x.isOf(t) || (x.want.Pinned != AnyDevice && x.want.Pinned != t.id) {
 		return 0
 	}
-	if t.Speed*float64(x.dev.bound) < minGain*x.dev.Speed { // a cheap upper bound, which settles most cases
+	if t.Speed*float64(x.dev.base().bindings()) < minGain*x.dev.Speed { // a cheap upper bound, which settles most cases
 		return 0
 	}
 	gain := t.Speed * x.crowd() / x.dev.Speed
@@ -169,9 +172,11 @@ func (r *rules) lost(x *client, t *device) time.Duration {
 // not at all.
 func (x *client) crowd() float64 {
 	all := float64(1)
-	for _, v := range x.dev.slots {
-		if v != nil && v != x && !v.revoking {
-			all += min(1, float64(v.phase)/float64(x.phase))
+	for _, d := range x.dev.family() {
+		for _, v := range d.slots {
+			if v != nil && v != x && !v.revoking {
+				all += min(1, float64(v.phase)/float64(x.phase))
+			}
 		}
 	}
 	return all

@@ -55,6 +55,9 @@ func (f *fleet) count(p *claim, sign int) {
 	if !p.held {
 		return
 	}
+	if home := p.owner.part; p.slot && home != nil && home != p.dev {
+		home.called += sign
+	}
 	p.dev.claimed += int64(sign) * p.bytes
 	if p.slot {
 		p.dev.claims += sign

@@ -221,7 +221,7 @@ func (b *books) surveyAll() (plain, credit most) {
 // victims, busy victims. It returns true if it changed anything, so that the caller
 // must survey again.
 func (c *Core) place(x *client) bool {
-	if x.part != nil && !x.part.mayOpen() {
+	if !x.mayRun() {
 		c.takeTurns(x)
 		return false
 	}
@@ -270,7 +270,7 @@ func (f *fleet) roomIsComing(x *client) bool {
 
 // allowed says whether x may be put on d at present, room aside.
 func allowed(x *client, d *device) bool {
-	return x.mayUse(d) && d.mayOpen() && (d.reservedFor == nil || d.reservedFor == x) && (x.moving != byHand || x.target == d.id)
+	return x.mayUse(d) && d.vacated() && x.mayRun() && (d.reservedFor == nil || d.reservedFor == x) && (x.moving != byHand || x.target == d.id)
 }
 
 // mayUse says whether d would take x, which wants a device, if no other client were
@@ -296,10 +296,10 @@ func (f *fleet) bestFree(x *client) *device {
 		if !allowed(x, d) || d.freeSlots() <= 0 || missing(x, d) > 0 {
 			continue
 		}
-		if d.load() == 0 && (idle == nil || d.Speed > idle.Speed) {
+		if d.load() == 0 && (idle == nil || d.Speed > idle.Speed || d.Speed == idle.Speed && d == x.part) {
 			idle = d
 		}
-		if least == nil || lessLoaded(d, least) {
+		if least == nil || lessLoaded(d, least) || d == x.part && !lessLoaded(least, d) {
 			least = d
 		}
 		if d.id == x.last {
@@ -555,11 +555,12 @@ func (c *Core) answerGrowing() {
 func (c *Core) answerGrow(x *client, d *device) {
 	more := int64(x.growTo - x.memory)
 	lack := more - d.free()
-	if more == 0 || (lack <= 0 && d.reservedFor == nil) {
+	may := x.part == nil || x.part.grant.active()
+	if more == 0 || (lack <= 0 && d.reservedFor == nil && may) {
 		c.enlarge(x)
 		return
 	}
-	if d.reservedFor == nil {
+	if d.reservedFor == nil && may {
 		_, coming := d.coming(c.isComing)
 		if set, ok := c.growVictims(d, lack); ok && coming < lack {
 			c.collect(&claim{owner: x, dev: d, bytes: more}, set)

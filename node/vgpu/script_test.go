@@ -115,8 +115,14 @@ func (s *script) event(now Time, name string, words []string, args arguments) (a
 	case "admit":
 		e := Admit{Grant: GrantID(args.text("grant", "")), Limit: int(args.signed("limit", -1))}
 		for _, share := range strings.Split(args["shares"], ",") {
-			device, memory, _ := strings.Cut(share, ":")
-			e.Shares = append(e.Shares, Share{DeviceID(arguments{"n": device}.number("n")), arguments{"n": memory}.number("n")})
+			parts := append(strings.Split(share, ":"), "", "")
+			s := Share{Device: DeviceID(arguments{"n": parts[0]}.number("n")), Memory: arguments{"n": parts[1]}.number("n")}
+			if parts[2] != "" {
+				if err := s.Reach.UnmarshalText([]byte(parts[2])); err != nil {
+					return nil, err
+				}
+			}
+			e.Shares = append(e.Shares, s)
 		}
 		return s.tell(now, e), nil
 	case "withdraw":

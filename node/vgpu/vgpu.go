@@ -62,10 +62,11 @@ func ParsePolicy(name string) (Policy, error) {
 // Device is one GPU.
 type Device struct {
 	Name        string  `json:"name"`
-	Slots       int     `json:"slots"`        // virtual GPUs; 0 stands for DefaultSlots
-	Speed       float64 `json:"speed"`        // relative to other devices; 0 stands for 1
-	Memory      uint64  `json:"memory"`       // bytes that all clients there may take together
-	ContextCost uint64  `json:"context_cost"` // bytes that each client bound there takes beside what it asks for
+	Slots       int     `json:"slots"`               // virtual GPUs; 0 stands for DefaultSlots
+	Speed       float64 `json:"speed"`               // relative to other devices; 0 stands for 1
+	Memory      uint64  `json:"memory"`              // bytes that all clients there may take together
+	ContextCost uint64  `json:"context_cost"`        // bytes that each client bound there takes beside what it asks for
+	Elsewhere   bool    `json:"elsewhere,omitempty"` // it is another node's
 }
 
 // Defaults for zero fields of Config and Device.

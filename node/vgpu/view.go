@@ -136,7 +136,7 @@ func (b *books) RoomInGrant(id GrantID, share int, need uint64) bool {
 	if slices.ContainsFunc(b.ready, func(x *client) bool { return x.part == p }) {
 		return false
 	}
-	return p.up() && !p.base().removed && p.mayOpen() && p.freeSlots() > 0 && p.holdsNow(need) && int64(need+p.ContextCost) <= p.free()
+	return p.up() && !p.base().removed && p.vacated() && (&client{part: p}).mayRun() && p.freeSlots() > 0 && p.holdsNow(need) && int64(need+p.ContextCost) <= p.free()
 }
 
 // GrowsInGrant says whether a client that is on the device of a share could have so many bytes more

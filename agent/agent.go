@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -41,7 +40,7 @@ type agent struct {
 const (
 	maxStreams = 256
 	tickTime   = time.Second
-	askTime    = 500 * time.Millisecond // how often the daemon is asked for its devices
+	askTime    = 500 * time.Millisecond // how often the daemon is asked how it is
 )
 
 // Run is the agent of a node until the context ends. The tasks that it has started go on
@@ -71,7 +70,7 @@ func Run(ctx context.Context, cfg Config) error {
 	a.perform(ctx, effects)
 	a.wait.Go(func() { a.keepBooks(ctx) })
 	a.wait.Go(func() { a.keepConnected(ctx) })
-	a.wait.Go(func() { a.watchDevices(ctx) })
+	a.wait.Go(func() { a.watchDaemon(ctx) })
 	return a.loop(ctx)
 }
 
@@ -91,8 +90,10 @@ func (a *agent) prepare(ctx context.Context) (agentcore.Config, error) {
 		return c, err
 	}
 	c.Cores = a.cores
-	if a.cfg.Devices != nil { // the first greeting should have them; watchDevices tries again
-		c.Devices, _ = a.cfg.Devices(ctx)
+	if a.cfg.Status != nil { // the first greeting should have the devices; watchDaemon tries again
+		if s, err := a.cfg.Status(ctx); err == nil {
+			c.Devices = DevicesOf(s)
+		}
 	}
 	if a.cfg.Cgroup != "none" {
 		if a.cgroup, err = findCgroup(a.cfg.Cgroup); err != nil {
@@ -332,48 +333,5 @@ func (a *agent) ended(id wire.Task) {
 	if k := a.keepers[id]; k != nil {
 		k.close()
 		delete(a.keepers, id)
-	}
-}
-
-// watchDevices tells the core what devices the node has, whenever that changes, and when
-// the daemon comes back. While the daemon is away, its devices count as down.
-func (a *agent) watchDevices(ctx context.Context) {
-	if a.cfg.Devices == nil {
-		close(a.devices)
-		return
-	}
-	var told []wire.Device
-	known, away := false, false
-	tick := time.NewTicker(askTime)
-	defer tick.Stop()
-	for {
-		devices, err := a.cfg.Devices(ctx)
-		switch {
-		case err != nil && ctx.Err() == nil:
-			if !away {
-				a.log.Warn("the node's daemon does not say what devices it has", "error", err)
-			}
-			away = true
-			for i := range told {
-				devices = append(devices, told[i])
-				devices[i].Up = false
-			}
-		case away:
-			away = false
-			a.post(ctx, agentcore.DaemonBegan{})
-		}
-		if !known && err == nil || known && !slices.Equal(told, devices) {
-			told = devices
-			a.post(ctx, agentcore.Devices{Devices: devices})
-		}
-		if !known && err == nil {
-			known = true
-			close(a.devices)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
 	}
 }

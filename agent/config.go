@@ -39,10 +39,8 @@ type Config struct {
 	// this name.
 	Dial       func(context.Context) (net.Conn, error)
 	DialStream func(ctx context.Context, stream string) (net.Conn, error)
-	// Devices says what devices the node has. nil is none.
-	Devices func(context.Context) ([]wire.Device, error)
-	// Status is what the node says of itself, for users of the cluster who ask. nil is
-	// nothing.
+	// Status is what the node's daemon says of itself: which devices it has, how busy it is, and what users
+	// of the cluster are told who ask. nil is a node without a daemon.
 	Status func(context.Context) (*status.Node, error)
 	// Grants is where grants of the node's devices are served. nil is nowhere.
 	Grants Grants

@@ -20,7 +20,7 @@ import (
 type daemon struct {
 	mu      sync.Mutex
 	did     []string
-	devices []wire.Device
+	devices []status.Device
 	away    bool
 	gate    chan struct{} // nil, or what Admit waits for
 }
@@ -60,13 +60,13 @@ func (d *daemon) Revoke(id string) error {
 }
 func (d *daemon) Limit(id string, limit int) error { return d.note("limit %s %d", id, limit) }
 
-func (d *daemon) ask(context.Context) ([]wire.Device, error) {
+func (d *daemon) ask(context.Context) (*status.Node, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.away {
 		return nil, errors.New("nobody answers")
 	}
-	return slices.Clone(d.devices), nil
+	return &status.Node{Devices: slices.Clone(d.devices)}, nil
 }
 
 func (d *daemon) change(do func()) {
@@ -179,11 +179,11 @@ func TestTaskWaitsForItsGrant(t *testing.T) {
 // An agent greets when it knows the node's devices: a head that hears of fewer than there were
 // takes the node for another machine, and what runs there for lost.
 func TestHelloHasDevices(t *testing.T) {
-	up := DevicesOf(&status.Node{Devices: []status.Device{{Name: "GPU", Memory: 1 << 30, Speed: 1, State: "up"}}})
+	up := []status.Device{{Name: "GPU", Memory: 1 << 30, Speed: 1, State: "up"}}
 	h, d := newHead(t), &daemon{devices: up}
 	asked := 0
 	h.run(func(c *Config) {
-		c.Devices = func(ctx context.Context) ([]wire.Device, error) {
+		c.Status = func(ctx context.Context) (*status.Node, error) {
 			if asked++; asked == 1 {
 				return nil, errors.New("nobody answers yet")
 			}
@@ -258,9 +258,9 @@ func TestLoanIsRevokedLater(t *testing.T) {
 // The head hears of devices that come and go, and a daemon that comes back of the
 // loans.
 func TestDevices(t *testing.T) {
-	up := DevicesOf(&status.Node{Devices: []status.Device{{Name: "GPU", Memory: 1 << 30, Speed: 1, State: "up"}}})
+	up := []status.Device{{Name: "GPU", Memory: 1 << 30, Speed: 1, State: "up"}}
 	h, d := newHead(t), &daemon{devices: up}
-	h.run(func(c *Config) { c.Grants, c.Devices = d, d.ask })
+	h.run(func(c *Config) { c.Grants, c.Status = d, d.ask })
 	inventory := func(want ...bool) {
 		t.Helper()
 		for {
@@ -270,10 +270,10 @@ func TestDevices(t *testing.T) {
 			}
 		}
 	}
-	if !slices.Equal(h.hello.Devices, up) {
+	if !slices.Equal(h.hello.Devices, DevicesOf(&status.Node{Devices: up})) {
 		t.Errorf("the greeting has %v", h.hello.Devices)
 	}
-	d.change(func() { d.devices = append(d.devices, wire.Device{Name: "GPU", Memory: 1, Speed: 2}) })
+	d.change(func() { d.devices = append(d.devices, status.Device{Name: "GPU", Memory: 1, Speed: 2, State: "lost"}) })
 	inventory(true, false)
 	h.send(wire.Lend{Loan: testGrant().Loan("n1")})
 	h.awaitLent("1.1.0")

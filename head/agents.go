@@ -257,6 +257,8 @@ func (a *agents) said(s Session, m agent.ToHead) {
 		a.setNodeState(n)
 		a.inventory(n, m.Devices)
 		a.touchNode(n)
+	case agent.Load:
+		n.load = &m // subscribers hear of it with the node's next change: it is not worth one of its own
 	case agent.AskPeers:
 		a.out.post(n, agent.Peers{Gateways: a.fleet.peersOf(n)})
 	case agent.Hello:

@@ -81,7 +81,7 @@ func (f *fleet) close(n *node, now time.Duration, reason string) {
 	if n.answered {
 		n.since = now
 	}
-	n.session, n.answered, n.mute, n.left = 0, false, !n.answered, reason
+	n.session, n.answered, n.mute, n.left, n.load = 0, false, !n.answered, reason, nil
 }
 
 // node is a machine whose agent has greeted at least once.
@@ -110,6 +110,7 @@ type node struct {
 	drained        bool          // by an administrator
 	reason         string
 	trouble        string          // why its agent takes no tasks for now; "" if it does
+	load           *agent.Load     // how busy it is, as its agent said last in this session; nil if it has not
 	usable         string          // the policy's state of the node that the node log has last
 	jobs           map[uint64]bool // jobs that have a task or a loan here
 	// stale are tasks of lost attempts that still run here. Until they have ended, the policy

@@ -240,6 +240,10 @@ func (l *liar) message() agent.ToHead {
 		if l.rng.IntN(4) == 0 {
 			return agent.AskPeers{}
 		}
+		if l.rng.IntN(4) == 0 {
+			devices := l.rng.IntN(5)
+			return agent.Load{Use: make([]int, devices), Used: make([]int, devices), Guaranteed: make([]int, devices), Waiting: l.rng.IntN(3)}
+		}
 		return agent.Inventory{Devices: l.devices()}
 	case 1:
 		return agent.Lent{ID: l.task().String(), Error: []string{"", "", "no"}[l.rng.IntN(3)]}

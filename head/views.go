@@ -153,11 +153,24 @@ func (v *views) nodeDocument(n *node) api.Node {
 		g := &n.devices[i]
 		d.Devices = append(d.Devices, api.NodeDevice{Name: g.Name, Memory: g.Memory, Speed: g.Speed, Up: g.Up, Lender: g.Lender})
 	}
+	n.addLoad(&d)
 	for _, id := range d.Jobs {
 		v.uses(v.roster.jobs[id], n, &d)
 	}
 	d.State = nodeState(n, &d)
 	return d
+}
+
+// addLoad adds how busy the node is, if its agent has said that.
+func (n *node) addLoad(d *api.Node) {
+	l := n.load
+	if l == nil {
+		return
+	}
+	d.Load = &api.NodeLoad{Assigned: l.Assigned, Waiting: l.Waiting, Longest: l.Longest.Seconds(), SwapIn: l.SwapIn, SwapOut: l.SwapOut}
+	for i := range min(len(d.Devices), len(l.Use)) {
+		d.Devices[i].Load = &api.DeviceLoad{Use: l.Use[i], Used: int64(l.Used[i]) << 20, Guaranteed: int64(l.Guaranteed[i]) << 20}
+	}
 }
 
 // uses adds what a job uses of a node.
@@ -200,7 +213,18 @@ func nodeState(n *node, d *api.Node) api.NodeState {
 
 // Info describes the cluster.
 func (c *Core) Info(now time.Duration) api.Cluster {
-	return api.Cluster{Name: c.cfg.Cluster, Policy: c.desk.spec, Now: seconds(now), Nodes: len(c.fleet.byName), Pending: c.roster.pending, Running: c.roster.running}
+	info := api.Cluster{Name: c.cfg.Cluster, Policy: c.desk.spec, Now: seconds(now), Nodes: len(c.fleet.byName), Pending: c.roster.pending, Running: c.roster.running}
+	use := 0
+	for _, n := range c.fleet.sessions {
+		if n.load != nil {
+			info.Waiting += n.load.Waiting
+			for _, percent := range n.load.Use {
+				use += percent
+			}
+		}
+	}
+	info.Busy = float64(use) / 100
+	return info
 }
 
 // SessionOf returns the session of a node's agent.

@@ -74,17 +74,17 @@ func (p *pictures) pictureOf(view vgpu.View) status.Node {
 			service.Status(&s)
 		}
 	}
-	all := p.tally.Past.Links
+	all := p.tally.Past
 	for _, c := range p.clients {
-		all = all.Plus(c.counters.Links)
+		all.Add(c.counters)
 	}
-	s.Links = p.linkStatus(all)
+	s.Links, s.SwapIn, s.SwapOut = p.linkStatus(all.Links), all.SwapIn, all.SwapOut
 	stock := p.stock.Load()
 	for i, v := range view.Devices {
 		e := &stock.Entries[i]
 		s.Devices[i] = status.Device{
 			Number: i, Name: v.Name, Kind: e.Kind, State: v.State.String(), Removing: p.stock.IsLeaving(v.ID),
-			Speed: e.Info.Speed, Memory: v.Memory, Free: v.Free, Spares: p.spares.Waiting(v.ID),
+			Speed: e.Info.Speed, Memory: v.Memory, Free: v.Free, Used: v.Taken, Guaranteed: v.Granted, Spares: p.spares.Waiting(v.ID),
 			Slots: v.Slots, Assigned: v.Used, BusyTime: tally.Plus(v.Usage, p.tally.Before.Of(i)).GPUTime.Seconds(), Lost: v.State == vgpu.DeviceLost,
 			Lender: p.lending.Lender(e.Lender.Address), Borrowed: e.Ticket != "", Confined: p.confinedOn(v.ID),
 			MappedKernels: p.tally.Mapped[v.ID].Kernels, MappedIn: p.tally.Mapped[v.ID].Moved,
@@ -162,7 +162,8 @@ func (c *client) status(v vgpu.ClientView, now time.Duration) status.Client {
 		s.Device = &device
 	}
 	if c.wanting {
-		s.WaitTime += (now - c.wantedAt).Seconds()
+		s.Waiting = (now - c.wantedAt).Seconds()
+		s.WaitTime += s.Waiting
 	}
 	if c.ending {
 		s.State = "ending"

@@ -98,6 +98,7 @@ type Core struct {
 	welcome bool                     // and the head has answered
 	trouble string                   // why no task can be put into the spool for now
 	told    agent.Inventory
+	load    load
 	sweep   time.Duration // when marks are looked through
 	owed    []agent.Stop  // of tasks that nothing is known of, which the spool could not mark
 	undo    *task         // what the last event forgot, should the spool fail
@@ -180,6 +181,9 @@ func (c *Core) Step(now time.Duration, e Event) []Effect {
 	case Devices:
 		c.cfg.Devices = e.Devices
 		c.tellInventory()
+	case Measured:
+		c.load.is = &e.Load
+		c.tellLoad()
 	case DaemonBegan:
 		c.revokeAgain(0)
 		for _, id := range slices.Sorted(maps.Keys(c.loans)) {
@@ -277,7 +281,7 @@ func (c *Core) greet() {
 		t.told, t.at = r.State, c.now
 		hello.Tasks = append(hello.Tasks, r)
 	}
-	c.told = agent.Inventory{Devices: c.cfg.Devices}
+	c.told, c.load.told = agent.Inventory{Devices: c.cfg.Devices}, nil
 	c.do(Send{hello})
 }
 
@@ -300,6 +304,7 @@ func (c *Core) welcomed(m agent.Welcome) {
 			c.report(t)
 		}
 	}
+	c.tellLoad()
 }
 
 func (c *Core) tellInventory() {

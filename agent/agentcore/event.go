@@ -51,6 +51,8 @@ type (
 	Revoked struct{ ID, Error string }
 	// Devices: the node has these devices now.
 	Devices struct{ Devices []agent.Device }
+	// Measured: the node is this busy now.
+	Measured struct{ Load agent.Load }
 	// DaemonBegan: the node's daemon is there, and knows no loans.
 	DaemonBegan struct{}
 	// Tick: time has passed.
@@ -69,6 +71,7 @@ func (Spool) event()       {}
 func (Admitted) event()    {}
 func (Revoked) event()     {}
 func (Devices) event()     {}
+func (Measured) event()    {}
 func (DaemonBegan) event() {}
 func (Tick) event()        {}
 

@@ -128,6 +128,9 @@ func event(words []string, args arguments) (Event, error) {
 		return Spool{strings.ReplaceAll(args["trouble"], "_", " ")}, nil
 	case "devices":
 		return Devices{[]agent.Device{{Name: "GPU", Memory: 1 << 30, Speed: 1, Up: args["up"] == "yes"}}}, nil
+	case "measured":
+		waiting, _ := strconv.Atoi(args["waiting"])
+		return Measured{agent.Load{Waiting: waiting}}, nil
 	case "admitted":
 		return Admitted{words[1], args["error"]}, nil
 	case "revoked":

@@ -16,6 +16,7 @@ import (
 	"muster/node/ask"
 	wire "muster/wire/agent"
 	"muster/wire/grant"
+	"muster/wire/status"
 )
 
 // book is the daemon's of a node.
@@ -51,14 +52,8 @@ func agentOf(t *testing.T, n *theNode) net.Conn {
 	cfg := agent.Config{
 		Node: "near", Spool: filepath.Join(t.TempDir(), "spool"), Cores: 1, Socket: n.socket, Grants: book{n.socket}, Supervisor: []string{made("muster"), "task"}, Cgroup: "none",
 		Dial: dial, DialStream: func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) },
-		Devices: func(context.Context) ([]wire.Device, error) {
-			s, err := nodeStatus(n.socket)
-			if err != nil {
-				return nil, err
-			}
-			return agent.DevicesOf(s), nil
-		},
-		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Status: func(context.Context) (*status.Node, error) { return nodeStatus(n.socket) },
+		Log:    slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
 	for d := cfg.Spool; len(d) > len(os.TempDir()); d = filepath.Dir(d) {
 		_ = os.Chmod(d, 0o755) // users reach their scripts

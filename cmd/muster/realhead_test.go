@@ -111,7 +111,7 @@ func TestRealHead(t *testing.T) {
 	r.must(t, "bob", `^NODE +STATE`, "nodes")
 	node := startFakeAgent(t, r)
 
-	r.must(t, "bob", `^n1 +IDLE +0/4 +0/8G +0 +0 +-$`, "nodes")
+	r.must(t, "bob", `^n1 +IDLE +0/4 +0/8G +0 +- +- +0 +-$`, "nodes")
 	r.must(t, "bob", `^Submitted batch job 1$`, "submit", "-n2", "--mem=1G", script, "x")
 	node.await(t, "1.1.0")
 	r.must(t, "bob", `^1 +\S+ +job.sh +bob +R +0:0\d +1 +n1$`, "queue")

@@ -86,6 +86,9 @@ func agentsChild() {
 				panic(err)
 			}
 			go simulate(conn)
+			if os.Getenv("MUSTER_HEAD_TEST_LOADS") != "" {
+				go reportLoads(conn, i)
+			}
 		})
 	}
 	welcomed.Wait()
@@ -180,8 +183,17 @@ func TestManyAgentsOverTLS(t *testing.T) {
 	if testing.Short() {
 		count = 100
 	}
+	c, dir := startTLS(t, count)
+	before := memory()
+	manyAgents(t, count, c.at.Listen, dir)
+	t.Logf("%d agents cost the head %d bytes each", count, (memory()-before)/uint64(count))
+	runJobs(t, c.user(""), count, 1000)
+}
+
+// startTLS starts a head for so many agents over TLS, and makes the agents' certificates in a folder.
+func startTLS(t testing.TB, count int) (c *cluster, dir string) {
 	raise(t, uint64(count+1000))
-	dir := t.TempDir()
+	dir = t.TempDir()
 	ca, _, err := gateway.OpenAuthority(dir, time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -199,15 +211,60 @@ func TestManyAgentsOverTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := start(t, func(cfg *Config, o *Options) {
+	c = start(t, func(cfg *Config, o *Options) {
 		cfg.Core.Silence, cfg.Connections.Node = 2*time.Minute, perCertificate
 		head := loadCert(t, own, "head")
 		o.TLS = &tls.Config{Certificates: head.Certificates, ClientCAs: head.RootCAs}
 	})
-	before := memory()
-	manyAgents(t, count, c.at.Listen, dir)
-	t.Logf("%d agents cost the head %d bytes each", count, (memory()-before)/uint64(count))
-	runJobs(t, c.user(""), count, 1000)
+	return c, dir
+}
+
+// BenchmarkLoads measures what it costs a head that the agents of 1,000 nodes with 8 GPUs each say every
+// second, over TLS, how busy these are: an iteration is a second. Run it with -benchtime=10x.
+func BenchmarkLoads(b *testing.B) {
+	const count = 1000
+	c, dir := startTLS(b, count)
+	b.Setenv("MUSTER_HEAD_TEST_LOADS", "1")
+	manyAgents(b, count, c.at.Listen, dir)
+	before, began := processorTime(b), time.Now()
+	for b.Loop() {
+		time.Sleep(time.Second)
+	}
+	used, took := processorTime(b)-before, time.Since(began)
+	b.ReportMetric(100*used.Seconds()/took.Seconds(), "%-of-a-core")
+	b.ReportMetric(float64(used.Microseconds())/took.Seconds()/count, "µs/report")
+	var n api.Node
+	if c.user("").must("GET", "/v1/nodes/"+nodeName(count-1), nil, &n); n.Load == nil {
+		b.Error("the head has not heard how busy the nodes are")
+	}
+}
+
+// processorTime is what this process has used.
+func processorTime(t testing.TB) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// reportLoads says every second how busy a node is, with other numbers each time.
+func reportLoads(conn net.Conn, i int) {
+	time.Sleep(time.Duration(i%1000) * time.Millisecond) // no two at the same moment
+	for round := 0; ; round++ {
+		l := agent.Load{Assigned: 12, Waiting: round % 3, SwapIn: uint64(round) << 20, SwapOut: uint64(round) << 19}
+		for d := range 8 {
+			l.Use, l.Used, l.Guaranteed = append(l.Use, (round+7*d)%101), append(l.Used, round%64<<10), append(l.Guaranteed, 20<<10)
+		}
+		text, err := agent.Encode(nil, l)
+		if err == nil {
+			_, err = conn.Write(text)
+		}
+		if err != nil {
+			return
+		}
+		time.Sleep(time.Second)
+	}
 }
 
 // runJobs holds the head to running jobs on its nodes.

@@ -138,6 +138,8 @@ func (d *daemon) writeMetrics(w io.Writer, info api.Cluster) {
 		{"muster_head_agents", "gauge", "Agents that are connected.", float64(d.sessions.server.Count())},
 		{"muster_head_jobs_pending", "gauge", "Jobs that wait.", float64(info.Pending)},
 		{"muster_head_jobs_running", "gauge", "Jobs that run.", float64(info.Running)},
+		{"muster_head_gpus_busy", "gauge", "GPUs in use, in sum, as the connected nodes report.", info.Busy},
+		{"muster_head_programs_waiting", "gauge", "Programs that wait for a GPU of their node.", float64(info.Waiting)},
 		{"muster_head_listeners", "gauge", "Connections that hear of changes.", float64(d.listeners.count())},
 		{"muster_head_connections_users", "gauge", "Connections of users.", float64(d.doors.users.Taken())},
 		{"muster_head_connections_nodes", "gauge", "Connections of nodes.", float64(d.doors.nodes.Taken())},

@@ -31,14 +31,14 @@ by_hand by_hour by_weekday call carried_slots chosen ci95 client clients column 
 contiguous_jobs core_use core_utilization cores cores_used count cut depth device devices drain
 effective_usage effects element ended estimate_accuracy events exit_code factor factors
 fair_share false_negative false_positive far faults finished from gets gpu gpu_clashes
-gpu_held_for_data gpu_share gpu_utilization gpus gpus_borrowed gpus_lendable grid groups
+gpu_held_for_data gpu_share gpu_utilization gpus gpus_borrowed gpus_busy gpus_lendable grid groups
 handed_over id impossible index instructions job jobs jobs_with_alternatives kernels killed landlock lane_ops
 launched lenders level_fs limit line lost mapped_kernels masters max max_fragmentation
 max_slowdown max_spread max_threads mean mean_fragmentation mean_slowdown mean_spread median
 median_fragmentation median_slowdown median_spread min mirrors next nice nodes nodes_up
 norm_shares norm_usage num_nodes number overhead own_gpu_utilization p95 p95_fragmentation
 p95_slowdown p95_spread pending pid placed preempted preemptions priority private_slots probability processes
-processes_ended programs progress puts queued queued_in_truth rank raw_shares rebuilds recalled
+processes_ended programs programs_waiting progress puts queued queued_in_truth rank raw_shares rebuilds recalled
 refused registers remote_gpu_jobs remote_share requeues restarts resumed row running runs samples seed
 seeds share shared_gpu_jobs shares signal slurms spares speed started started_together step stopped
 stops swaps tasks thread to turns uneven unfinished unknown unseen use used users users_left_out

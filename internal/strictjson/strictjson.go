@@ -21,6 +21,18 @@ func Decode(b []byte, v any) error {
 	if first := bytes.TrimLeft(b, space); len(first) == 0 || first[0] != '{' {
 		return errors.New("not a JSON object")
 	}
+	if json.Unmarshal(b, v) == nil {
+		w := walker{b}
+		if w.value(reflect.TypeOf(v)) == nil {
+			return nil
+		}
+	}
+	return why(b, v)
+}
+
+// why says why an object is refused. A decoder that knows of unknown fields has the better words, and costs
+// more.
+func why(b []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
@@ -157,18 +169,20 @@ func instead(name []byte, fields map[string]reflect.Type) string {
 
 // names are those of an object. Most objects have few, for which a map would cost more.
 type names struct {
-	few  [][]byte
+	few  [16][]byte
+	n    int // of few
 	many map[string]bool
 }
 
 func (n *names) add(name []byte) bool {
 	if n.many == nil {
-		for _, other := range n.few {
+		for _, other := range n.few[:n.n] {
 			if bytes.Equal(other, name) {
 				return false
 			}
 		}
-		if n.few = append(n.few, name); len(n.few) == 16 {
+		n.few[n.n] = name
+		if n.n++; n.n == len(n.few) {
 			n.many = make(map[string]bool, 64)
 			for _, each := range n.few {
 				n.many[string(each)] = true

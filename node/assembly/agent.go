@@ -12,7 +12,6 @@ import (
 	"muster/agent"
 	"muster/node/ask"
 	"muster/node/settings"
-	wire "muster/wire/agent"
 	"muster/wire/dial"
 	"muster/wire/grant"
 	"muster/wire/status"
@@ -37,13 +36,6 @@ func serveAgent(cfg settings.Config, peers func([]string), log *slog.Logger, rea
 		Dial:       func(ctx context.Context) (net.Conn, error) { return dial.DialAgent(ctx, to) },
 		DialStream: func(ctx context.Context, stream string) (net.Conn, error) { return dial.DialStream(ctx, to, stream) },
 		Status:     func(context.Context) (*status.Node, error) { return ask.Status(socket) },
-		Devices: func(context.Context) ([]wire.Device, error) {
-			s, err := ask.Status(socket)
-			if err != nil {
-				return nil, err
-			}
-			return agent.DevicesOf(s), nil
-		},
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

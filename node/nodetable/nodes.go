@@ -26,6 +26,13 @@ var nodeColumns = jsontable.Columns[api.Node]{
 	{Name: "CORES", Field: "cores_used/cores", Value: func(n *api.Node) string { return fmt.Sprintf("%d/%d", n.CoresUsed, n.Cores) }},
 	{Name: "MEMORY", Field: "memory_used_bytes/memory_bytes", Value: func(n *api.Node) string { return gigabytes(n.MemoryUsed) + "/" + gigabytes(n.Memory) }},
 	{Name: "GPUS", Field: "devices", Value: func(n *api.Node) string { return gpusOf(n) }},
+	{Name: "USE", Field: "", Value: useOf},
+	{Name: "WAITING", Field: "load.waiting", Value: func(n *api.Node) string {
+		if n.Load == nil {
+			return "-"
+		}
+		return strconv.Itoa(n.Load.Waiting)
+	}},
 	{Name: "JOBS", Field: "jobs", Value: func(n *api.Node) string { return strconv.Itoa(len(n.Jobs)) }},
 	{Name: "REASON", Field: "reason", Value: func(n *api.Node) string { return cmp.Or(n.Reason, "-") }},
 }
@@ -53,6 +60,20 @@ func gpusOf(n *api.Node) string {
 		text += fmt.Sprintf(" (%d down)", lost)
 	}
 	return text
+}
+
+// useOf is how much of their time a node's GPUs are in use, together.
+func useOf(n *api.Node) string {
+	sum, all := 0, 0
+	for _, d := range n.Devices {
+		if d.Load != nil {
+			sum, all = sum+d.Load.Use, all+1
+		}
+	}
+	if all == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d%%", (sum+all/2)/all)
 }
 
 // ClusterDevices is the document of muster devices --cluster --json.
@@ -120,6 +141,14 @@ func (n *NodeDevices) Add(s *status.Node) {
 	}
 }
 
+// loaded is what is said of the device's load; a dash if its node has not said how busy it is.
+func (d *ClusterDevice) loaded(say func(*api.DeviceLoad) string) string {
+	if d.Load == nil {
+		return "-"
+	}
+	return say(d.Load)
+}
+
 // clusterDeviceColumns are those of muster devices --cluster.
 var clusterDeviceColumns = jsontable.Columns[ClusterDevice]{
 	{Name: "NODE", Field: "", Value: func(d *ClusterDevice) string { return d.node }},
@@ -127,6 +156,15 @@ var clusterDeviceColumns = jsontable.Columns[ClusterDevice]{
 	{Name: "NAME", Field: "name", Value: func(d *ClusterDevice) string { return d.Name }},
 	{Name: "STATE", Field: "state", Value: func(d *ClusterDevice) string { return d.State }},
 	{Name: "MEMORY", Field: "memory_used_bytes/memory_bytes", Value: func(d *ClusterDevice) string { return gigabytes(d.Used) + "/" + gigabytes(d.Memory) }},
+	{Name: "USE", Field: "load.use_pct", Value: func(d *ClusterDevice) string {
+		return d.loaded(func(l *api.DeviceLoad) string { return fmt.Sprintf("%d%%", l.Use) })
+	}},
+	{Name: "USED", Field: "load.used_bytes", Value: func(d *ClusterDevice) string {
+		return d.loaded(func(l *api.DeviceLoad) string { return gigabytes(l.Used) })
+	}},
+	{Name: "GUARANTEED", Field: "load.guaranteed_bytes", Value: func(d *ClusterDevice) string {
+		return d.loaded(func(l *api.DeviceLoad) string { return gigabytes(l.Guaranteed) })
+	}},
 	{Name: "JOBS", Field: "jobs", Value: func(d *ClusterDevice) string {
 		jobs := make([]string, len(d.Jobs))
 		for i, j := range d.Jobs {

@@ -30,31 +30,26 @@ export function stateOf(node, u) {
   return node.state;
 }
 
-// How busy devices are, as their nodes say: only nodes in sight are asked, one after the
-// other.
-const busy = new Map(); // by node: {at, devices: [{time, part, free}]}
+// How busy devices are, as their nodes report to the head. The head tells no changes of that, so it is asked
+// for the nodes in sight, one after the other. A node that is looked at is also asked for its programs.
+const busy = new Map(); // by node: {at, load, devices: [{part, used}], status}
 
-async function measure(name, signal) {
-  const s = await ask(`/v1/nodes/${encodeURIComponent(name)}/status`, { signal });
-  const at = performance.now() / 1000, old = busy.get(name);
-  busy.set(name, { at, status: s, devices: s.devices.map((d, i) => {
-    const was = old?.devices[i];
-    const part = was && at > old.at ? Math.max(0, Math.min(1, (d.gpu_s - was.time) / (at - old.at))) : null;
-    return { time: d.gpu_s, part, used: d.memory_bytes - d.free_bytes, memory: d.memory_bytes };
-  }) });
+async function measure(name, signal, programs) {
+  const path = `/v1/nodes/${encodeURIComponent(name)}`;
+  const node = await ask(path, { signal }), status = programs ? await ask(`${path}/status`, { signal }) : null;
+  busy.set(name, { at: performance.now(), load: node.load, status, devices: (node.devices || []).map(d => ({ part: d.load ? d.load.use_pct / 100 : null, used: d.load?.used_bytes })) });
   if (busy.size > 200) busy.delete(busy.keys().next().value);
-  return s;
 }
 
-// gauge asks the nodes that next() names, in turn, while the page is seen.
-function gauge(next, then) {
+// gauge asks for the nodes that next() names, in turn, while the page is seen.
+function gauge(next, then, programs) {
   const stop = new AbortController();
   let ended = false, wake = () => {};
   (async () => {
     while (!ended) {
       const name = document.hidden || store.connection !== "live" ? null : next();
       if (name) {
-        try { await measure(name, stop.signal); } catch { busy.delete(name); }
+        try { await measure(name, stop.signal, programs); } catch { busy.delete(name); }
         if (!ended) then();
       }
       await new Promise(done => {
@@ -87,7 +82,7 @@ const shown = 8; // devices of a node in its tile
 function tile(e, node) {
   const u = usage(node), state = stateOf(node, u), devices = node.devices || [];
   const measured = busy.get(node.node);
-  const stamp = JSON.stringify([node.node, state, node.reason, u.cores, u.memory, measured?.at, u.devices.map(d => d.map(x => [x.job.job, x.share])), devices.map(d => d.up)]);
+  const stamp = JSON.stringify([node.node, state, node.reason, u.cores, u.memory, measured?.load, measured?.devices, u.devices.map(d => d.map(x => [x.job.job, x.share])), devices.map(d => d.up)]);
   if (e.stamp === stamp) return; // what has not changed costs nothing
   e.stamp = stamp;
   const inner = e.firstChild;
@@ -236,14 +231,15 @@ export function showNode(main, route) {
     fill(facts, el("p", {}, pill(state), node.reason ? ` ${node.reason}` : "", ` ${node.connected ? "connected" : "away"} since ${clock(node.since_at)}`),
       el("p", {}, `${u.cores} of ${count(node.cores, "core")}, ${bytes(u.memory)} of ${bytes(node.memory_bytes)} of memory promised to ${count(u.jobs.length, "job")}.`),
       el("h2", {}, "GPUs"),
-      node.devices?.length ? table("GPUs", ["GPU", "Kind", ">Memory", ">In use", ">Busy", "Jobs"], node.devices.map((d, i) => {
+      node.devices?.length ? table("GPUs", ["GPU", "Kind", ">Memory", ">Of jobs", ">Used", ">Busy", "Jobs"], node.devices.map((d, i) => {
         const m = busy.get(name)?.devices[i];
-        return [String(i), d.name + (d.up ? "" : " (down)"), bytes(d.memory_bytes), bytes(u.devices[i].reduce((s, x) => s + x.memory, 0)), m && m.part !== null ? percent(m.part) : "–",
+        return [String(i), d.name + (d.up ? "" : " (down)"), bytes(d.memory_bytes), bytes(u.devices[i].reduce((s, x) => s + x.memory, 0)), m?.used !== undefined ? bytes(m.used) : "–", m && m.part !== null ? percent(m.part) : "–",
           el("span", {}, ...u.devices[i].flatMap((x, k) => [k ? ", " : "", jobLink(x.job), ` ${x.job.user}, ${bytes(x.memory)}${x.borrowed ? `, lent to ${x.for}` : ""}`]))];
       })) : el("p", {}, "It has none."),
       el("h2", {}, "Programs on its GPUs"),
       said?.clients?.length ? table("Programs", ["Program", "User", "GPU", "State", ">Memory", ">Kernels"], said.clients.map(c => [c.program, c.user, whereOf(c, said), c.state, bytes(c.memory_allocated), c.kernels.toLocaleString("en")]))
         : el("p", { class: "muted" }, said ? "None at the moment." : "…"),
+      busy.get(name)?.load?.waiting ? el("p", {}, `${count(busy.get(name).load.waiting, "program")} waiting for a GPU.`) : null,
       loansOf(said),
       el("h2", {}, "Jobs"),
       u.jobs.length ? table("Jobs here", ["Job", "Name", "User", "State", ">Runs for"], u.jobs.map(j => [jobLink(j), j.name, j.user, stateWord(j.state), duration(now() - j.start_at)])) : el("p", {}, "None."));
@@ -253,6 +249,6 @@ export function showNode(main, route) {
   draw();
   const leave = subscribe(draw);
   let last = 0;
-  const stop = gauge(() => Date.now() - last > 2000 && store.nodes.get(name)?.connected ? (last = Date.now(), name) : null, draw);
+  const stop = gauge(() => Date.now() - last > 2000 && store.nodes.get(name)?.connected ? (last = Date.now(), name) : null, draw, true);
   return { close() { leave(); stop(); } };
 }

@@ -22,6 +22,10 @@ var (
 		Name: "a", User: "alice", Directory: "/home/alice", Arguments: []string{"./a.out"}, Processes: 2, First: 2, All: 4,
 		Nodes: []string{"n1", "n2"}, Cores: 4, CoresPerProcess: 2, Memory: 1 << 30, Time: time.Hour, Grace: time.Second, Output: "out",
 	}
+	load = Load{
+		Use: []int{100, 0}, Used: []int{3 << 10, 0}, Guaranteed: []int{1 << 10, 0},
+		Assigned: 3, Waiting: 2, Longest: 5 * time.Second, SwapIn: 1 << 20, SwapOut: 2 << 20,
+	}
 	gpus = grant.Grant{ID: "7.2.1", User: "alice", Secret: grant.NewCredential(), Devices: []grant.Device{{Node: "n2", Device: 1, Memory: 1 << 30}}, Limit: -1}
 )
 
@@ -30,7 +34,7 @@ func TestThereAndBack(t *testing.T) {
 	for _, m := range []ToHead{
 		Hello{Version: Version, Node: "n1", Incarnation: "x", Cores: 4, Memory: 1 << 30, Devices: []Device{{Name: "GPU", Memory: 1 << 30, Speed: 1, Up: true}, {Name: "far", Memory: 1, Speed: 1, Lender: "gpu1:9421"}}, Gateway: "n1:9421", Loans: []string{"7.2.1"},
 			Tasks: []Report{{task, Running, nil}, {Task{8, 1, 0}, Ended, &End{Cause: Exited, Exit: 3, Began: 1, Ended: 2, CPU: 3, Memory: 4}}}},
-		Inventory{}, Report{Task: task, State: Suspended}, Lent{"7.2.1", "no such device"}, Pong{}, AskPeers{},
+		Inventory{}, Report{Task: task, State: Suspended}, Lent{"7.2.1", "no such device"}, Pong{}, AskPeers{}, Load{}, load,
 	} {
 		testBack(t, m, ReadToHead)
 	}
@@ -70,6 +74,11 @@ func TestRefused(t *testing.T) {
 		{`{"kind":"hello","message":{"version":1,"node":"a b","incarnation":"x","cores":1,"memory":1}}`, `a node called "a b"`},
 		{`{"kind":"hello","message":{"version":1,"node":"a","incarnation":"x","cores":0,"memory":1}}`, "0 cores"},
 		{`{"kind":"inventory","message":{"devices":[{"name":"a","memory":1,"speed":0,"up":true}]}}`, "speed 0"},
+		{`{"kind":"load","message":{"use":[101],"used":[0],"guaranteed":[0]}}`, "used to 101 %"},
+		{`{"kind":"load","message":{"use":[1,2],"used":[0,2305843009213693952],"guaranteed":[0,0]}}`, "2305843009213693952"},
+		{`{"kind":"load","message":{"use":[1,2],"used":[0]}}`, "the use of 2 devices, and the memory of 1 and 0"},
+		{`{"kind":"load","message":{"waiting":-1}}`, "-1 programs"},
+		{`{"kind":"load","message":{"longest":-1}}`, "a wait of -1ns"},
 		{`{"kind":"pong","message":{}} {}`, "something follows"},
 		{`[]`, "not a JSON object"},
 	} {
@@ -96,7 +105,7 @@ func TestRefusedOpen(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	for _, m := range []message{Hello{Version: Version, Node: "n1", Incarnation: "x", Cores: 4, Memory: 1 << 30}, Start{task, "x", spec, &gpus}, Report{Task: task, State: Ended, End: &End{Cause: Exited}}} {
+	for _, m := range []message{Hello{Version: Version, Node: "n1", Incarnation: "x", Cores: 4, Memory: 1 << 30}, Start{task, "x", spec, &gpus}, Report{Task: task, State: Ended, End: &End{Cause: Exited}}, load} {
 		b, err := Encode(nil, m)
 		if err != nil {
 			f.Fatal(err)

@@ -20,12 +20,15 @@ var ErrRefused = errors.New("a message between head and agent was refused")
 // system allows, fit.
 const MaxMessage = 16 << 20
 
+// usualSize is a size that costs nothing worth mention.
+const usualSize = 4 << 10
+
 // MaxReason is how many bytes a reason may have.
 const MaxReason = 4 << 10
 
 // The kinds of messages, by name.
 var (
-	kindsToHead  = envelope.Of[ToHead](Hello{}, Inventory{}, Report{}, Lent{}, Pong{}, AskPeers{})
+	kindsToHead  = envelope.Of[ToHead](Hello{}, Inventory{}, Report{}, Lent{}, Pong{}, AskPeers{}, Load{})
 	kindsToAgent = envelope.Of[ToAgent](Welcome{}, Refused{}, Ping{}, Start{}, Stop{}, Signal{}, Suspend{}, Resume{}, Done{}, Lend{}, Unlend{}, Limit{}, Open{}, Peers{})
 )
 
@@ -100,6 +103,7 @@ func read[M message](r io.Reader, kinds envelope.Kinds[M]) (M, error) {
 	// The buffer grows with what arrives: a peer that announces much and sends little must not
 	// cost memory.
 	var body bytes.Buffer
+	body.Grow(int(min(size, usualSize)) + bytes.MinRead)
 	if n, err := io.CopyN(&body, r, int64(size)); err != nil {
 		return none, fmt.Errorf("a message breaks off after %d of %d bytes: %w", n, size, err)
 	}

@@ -247,6 +247,27 @@ type Node struct {
 	Incarnation string       `json:"incarnation,omitempty"`
 	// Jobs are those that have something of it, lent devices included.
 	Jobs []uint64 `json:"jobs,omitempty"`
+	// Load is how busy it is, at most a second or so old; nil while its agent is away.
+	Load *NodeLoad `json:"load,omitempty"`
+}
+
+// NodeLoad is how busy a node is.
+type NodeLoad struct {
+	// Assigned is how many programs have a device, and Waiting how many want one and have none; Longest is
+	// how long the first of these has been waiting, rounded down.
+	Assigned int     `json:"assigned"`
+	Waiting  int     `json:"waiting"`
+	Longest  float64 `json:"longest_wait_s"`
+	// SwapIn and SwapOut are the bytes of programs' memory that are moved to devices and from them.
+	SwapIn  uint64 `json:"swap_in_bytes_per_s"`
+	SwapOut uint64 `json:"swap_out_bytes_per_s"`
+}
+
+// DeviceLoad is how busy a GPU is.
+type DeviceLoad struct {
+	Use        int   `json:"use_pct"`          // the part of the last second in which kernels ran
+	Used       int64 `json:"used_bytes"`       // that programs have
+	Guaranteed int64 `json:"guaranteed_bytes"` // that grants keep
 }
 
 // NodeDevice is a GPU of a node.
@@ -261,6 +282,8 @@ type NodeDevice struct {
 	// Used is the memory that jobs have of it; all of it for a whole device.
 	Used int64    `json:"memory_used_bytes"`
 	Jobs []uint64 `json:"jobs,omitempty"`
+	// Load is how busy it is; nil if its node has not said so.
+	Load *DeviceLoad `json:"load,omitempty"`
 }
 
 // Drain takes a node out of use: what runs there goes on.
@@ -316,6 +339,9 @@ type Cluster struct {
 	// Counts of jobs that have not ended.
 	Pending int `json:"pending"`
 	Running int `json:"running"`
+	// What the connected nodes report: how many GPUs are in use, in sum, and how many programs wait for one.
+	Busy    float64 `json:"gpus_busy"`
+	Waiting int     `json:"programs_waiting"`
 	// Problems are what an administrator should look at.
 	Problems []string `json:"problems,omitempty"`
 }

@@ -21,7 +21,11 @@ type Node struct {
 	Clients   []Client `json:"clients"`
 	Ended     []Client `json:"ended"` // the last that ended, the latest last
 	// Draining says that it is shutting down, and takes no programs.
-	Draining bool      `json:"draining,omitempty"`
+	Draining bool `json:"draining,omitempty"`
+	// SwapIn and SwapOut are the bytes of programs' memory that were moved to devices and from them since
+	// the node began.
+	SwapIn   uint64    `json:"swap_in_bytes"`
+	SwapOut  uint64    `json:"swap_out_bytes"`
 	Problems []Problem `json:"problems,omitempty"`
 	MPS      *MPS      `json:"mps,omitempty"` // nil where it is off
 	// Peers are the nodes from which virtual GPUs are borrowed, and Lent what other nodes have of
@@ -224,14 +228,17 @@ type Device struct {
 	Speed    float64 `json:"speed"`
 	Memory   uint64  `json:"memory_bytes"`
 	Free     uint64  `json:"free_bytes"`
-	Spares   int     `json:"spares,omitempty"` // workers that wait with a context for the next program
-	Slots    int     `json:"vgpus"`
-	Assigned int     `json:"assigned"`
-	Busy     int     `json:"busy"`  // clients with work under way
-	BusyTime float64 `json:"gpu_s"` // of kernels, since the node began
-	Lost     bool    `json:"lost,omitempty"`
-	Lender   string  `json:"lender,omitempty"`   // the node that lends it; "" if it is the node's own
-	Borrowed bool    `json:"borrowed,omitempty"` // for a while, from a peer: the configuration does not know it
+	// Used is what programs have of the memory, and Guaranteed what is kept for grants.
+	Used       uint64  `json:"used_bytes"`
+	Guaranteed uint64  `json:"guaranteed_bytes"`
+	Spares     int     `json:"spares,omitempty"` // workers that wait with a context for the next program
+	Slots      int     `json:"vgpus"`
+	Assigned   int     `json:"assigned"`
+	Busy       int     `json:"busy"`  // clients with work under way
+	BusyTime   float64 `json:"gpu_s"` // of kernels, since the node began
+	Lost       bool    `json:"lost,omitempty"`
+	Lender     string  `json:"lender,omitempty"`   // the node that lends it; "" if it is the node's own
+	Borrowed   bool    `json:"borrowed,omitempty"` // for a while, from a peer: the configuration does not know it
 	// MappedKernels ran here for programs that are at home on another device, and MappedIn is
 	// how many bytes were copied here for them, since the daemon began.
 	MappedKernels uint64 `json:"mapped_kernels,omitempty"`
@@ -361,6 +368,7 @@ type Client struct {
 	Turn        float64 `json:"turn_s,omitempty"`
 	TurnUsed    float64 `json:"turn_used_s,omitempty"`
 	LongestWait float64 `json:"longest_wait_s,omitempty"` // for a device
+	Waiting     float64 `json:"waiting_s,omitempty"`      // for a device, since it began to wait; 0 if it does not
 	MoveTime    float64 `json:"moving_s,omitempty"`       // that moving its memory to devices and from them took
 	HeldTime    float64 `json:"held_s,omitempty"`         // that its launches were held back for programs of class latency
 	// MPS is shared while the client shares its device under MPS, suspect while it runs by

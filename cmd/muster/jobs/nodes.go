@@ -26,7 +26,9 @@ func NewNodes() *cobra.Command {
 		Short: "List the nodes of the cluster",
 		Long: `List the nodes of the cluster, as sinfo -N does. CORES, MEMORY and GPUS have what jobs
 hold and, behind the slash, what there is; a GPU counts as held when any of its memory
-is. JOBS is how many have something of the node, a lent GPU included.
+is. USE is how much of the last second its GPUs ran kernels, on average, and WAITING how
+many programs want a GPU there and have none. JOBS is how many have something of the
+node, a lent GPU included.
 
 STATE is IDLE, MIXED where some of it is in use, ALLOCATED where all cores are, DRAINING
 where it takes no jobs and some still run, DRAINED where none does, DOWN where nothing

@@ -1,0 +1,140 @@
+package agent
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"muster/agent/agentcore"
+	wire "muster/wire/agent"
+	"muster/wire/status"
+)
+
+// watchDaemon tells the core what devices the node has, whenever that changes, how busy it is, and when the
+// daemon comes back. While the daemon is away, its devices count as down.
+func (a *agent) watchDaemon(ctx context.Context) {
+	if a.cfg.Status == nil {
+		close(a.devices)
+		return
+	}
+	var told []wire.Device
+	var gauge gauge
+	known, away := false, false
+	tick := time.NewTicker(askTime)
+	defer tick.Stop()
+	for {
+		var devices []wire.Device
+		s, err := a.cfg.Status(ctx)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			if !away {
+				a.log.Warn("the node's daemon does not say how it is", "error", err)
+			}
+			away = true
+			for i := range told {
+				devices = append(devices, told[i])
+				devices[i].Up = false
+			}
+		case away:
+			away = false
+			a.post(ctx, agentcore.DaemonBegan{})
+		}
+		if err == nil {
+			devices = DevicesOf(s)
+		}
+		if !known && err == nil || known && !slices.Equal(told, devices) {
+			told = devices
+			a.post(ctx, agentcore.Devices{Devices: devices})
+		}
+		if err == nil {
+			if load, ok := gauge.measure(time.Now(), s); ok {
+				a.post(ctx, agentcore.Measured{Load: load})
+			}
+		}
+		if !known && err == nil {
+			known = true
+			close(a.devices)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// measureTime is the least time over which use and traffic are measured. It is a little less than a second,
+// since the daemon is asked at whole multiples of askTime and takes a moment to answer.
+const measureTime = 9 * time.Second / 10
+
+// gauge measures how busy a node is, between one picture of it and a later one.
+type gauge struct {
+	at  time.Time
+	was *status.Node // nil before the first picture
+}
+
+// measure takes a picture, and says how busy the node was since the last one that counted; false if that
+// is too short a time ago.
+func (g *gauge) measure(now time.Time, s *status.Node) (load wire.Load, ok bool) {
+	took := now.Sub(g.at)
+	if g.was != nil && took < measureTime {
+		return load, false
+	}
+	was := g.was
+	if was == nil || was.Pid != s.Pid { // another daemon may count from 0
+		was = s
+	}
+	g.at, g.was = now, s
+	for i := range DevicesOf(s) {
+		d := &s.Devices[i]
+		use := 0
+		if i < len(was.Devices) {
+			use = min(100, max(0, int(math.Round(100*(d.BusyTime-was.Devices[i].BusyTime)/took.Seconds()))))
+		}
+		load.Use, load.Used, load.Guaranteed = append(load.Use, use), append(load.Used, mebibytes(d.Used)), append(load.Guaranteed, mebibytes(d.Guaranteed))
+	}
+	longest := 0.0
+	for i := range s.Clients {
+		c := &s.Clients[i]
+		switch {
+		case c.Waiting > 0:
+			load.Waiting++
+			longest = max(longest, c.Waiting)
+		case c.State == "assigned":
+			load.Assigned++
+		}
+	}
+	load.Longest = steps(longest)
+	load.SwapIn, load.SwapOut = perSecond(s.SwapIn, was.SwapIn, took), perSecond(s.SwapOut, was.SwapOut, took)
+	return load, true
+}
+
+func mebibytes(n uint64) int { return int(min(n, 1<<60) >> 20) }
+
+// perSecond is how fast a counter has grown, to two digits.
+func perSecond(is, was uint64, took time.Duration) uint64 {
+	if is <= was {
+		return 0
+	}
+	rate := min(float64(is-was)/took.Seconds(), 1<<59)
+	unit := uint64(1)
+	for rate/float64(unit) >= 100 {
+		unit *= 10
+	}
+	return uint64(math.Round(rate/float64(unit))) * unit
+}
+
+// steps rounds a wait down to 1, 2 or 5 times a power of ten seconds, so that one who waits long is not news
+// every second.
+func steps(seconds float64) time.Duration {
+	most := time.Duration(0)
+	for unit := time.Second; unit.Seconds() <= seconds && unit < 1e9*time.Second; unit *= 10 {
+		for _, n := range []time.Duration{1, 2, 5} {
+			if (n * unit).Seconds() <= seconds {
+				most = n * unit
+			}
+		}
+	}
+	return most
+}

@@ -1,0 +1,46 @@
+package agent
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	wire "muster/wire/agent"
+	"muster/wire/status"
+)
+
+// What is measured is how much was done between two pictures, in numbers so coarse that a node which does
+// nothing says the same again.
+func TestGauge(t *testing.T) {
+	began := time.Unix(1000, 0)
+	at := func(d time.Duration) time.Time { return began.Add(d) }
+	node := func(busy, waiting float64, in, out uint64) *status.Node {
+		return &status.Node{Pid: 1, SwapIn: in, SwapOut: out, Devices: []status.Device{
+			{State: "up", Memory: 1 << 30, Used: 5<<20 + 1, Guaranteed: 4 << 20, BusyTime: busy}, {State: "up", Memory: 1 << 30, Borrowed: true, BusyTime: busy},
+		}, Clients: []status.Client{{State: "assigned"}, {State: "waiting"}, {State: "ready", Waiting: waiting}}}
+	}
+	var g gauge
+	first, ok := g.measure(at(0), node(100, 0.5, 1<<40, 0))
+	want := wire.Load{Use: []int{0}, Used: []int{5}, Guaranteed: []int{4}, Assigned: 1, Waiting: 1}
+	if !ok || !reflect.DeepEqual(first, want) {
+		t.Errorf("at first %+v", first)
+	}
+	if _, ok := g.measure(at(time.Second/2), node(100.5, 0.5, 1<<40, 0)); ok {
+		t.Error("half a second counts")
+	}
+	next, ok := g.measure(at(2*time.Second), node(101, 7, 1<<40+2469<<10, 3))
+	want.Use[0], want.Longest, want.SwapIn, want.SwapOut = 50, 5*time.Second, 1_300_000, 2
+	if !ok || !reflect.DeepEqual(next, want) {
+		t.Errorf("then %+v", next)
+	}
+	still, ok := g.measure(at(3*time.Second), node(101, 9, 1<<40+2469<<10, 3))
+	want.Use[0], want.SwapIn, want.SwapOut = 0, 0, 0
+	if !ok || !reflect.DeepEqual(still, want) {
+		t.Errorf("while nothing runs %+v", still)
+	}
+	other := node(7, 9, 5, 5)
+	other.Pid = 2
+	if anew, ok := g.measure(at(4*time.Second), other); !ok || !reflect.DeepEqual(anew, want) {
+		t.Errorf("of another daemon %+v", anew)
+	}
+}

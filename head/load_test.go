@@ -1,0 +1,57 @@
+package head_test
+
+import (
+	"fmt"
+	"testing"
+
+	"muster/head"
+	"muster/policy/catalog"
+	"muster/wire/agent"
+)
+
+// The head shows how busy a node said it is last, until its agent leaves: no step, record or message follows.
+func TestLoadOfNodes(t *testing.T) {
+	p, err := catalog.New("fcfs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	core := head.New(head.Config{Cluster: "test"}, p, "fcfs")
+	gpu := agent.Device{Name: "GPU", Memory: 8 << 30, Speed: 1, Up: true}
+	for n := range 2 {
+		core.Handle(0, head.Greeted{Session: head.Session(n + 1), Hello: agent.Hello{
+			Version: agent.Version, Node: fmt.Sprint("n", n), Incarnation: "x", Cores: 1, Memory: 1 << 30, Devices: []agent.Device{gpu, gpu},
+		}})
+	}
+	for core.Next() == 0 {
+		core.Step(0)
+		core.Take()
+	}
+	is := func(want string) {
+		t.Helper()
+		nodes, _ := core.NodesFrom(0, 0, 10)
+		n, info := nodes[0], core.Info(0)
+		got := fmt.Sprint(info.Busy, info.Waiting)
+		if n.Load != nil {
+			got += fmt.Sprintf(" %+v", *n.Load)
+		}
+		for _, d := range n.Devices {
+			if d.Load != nil {
+				got += fmt.Sprintf(" %+v", *d.Load)
+			}
+		}
+		if got != want || nodes[1].Load != nil {
+			t.Errorf("%s, and not %s; the other node %v", got, want, nodes[1].Load)
+		}
+	}
+	is("0 0")
+	said := agent.Load{Use: []int{85, 0, 7}, Used: []int{3, 0, 0}, Guaranteed: []int{2, 0, 0}, Assigned: 3, Waiting: 2, SwapIn: 10}
+	for _, s := range []head.Session{1, 7} { // 7 is nobody's
+		core.Handle(0, head.Said{Session: s, Message: said})
+	}
+	is("0.92 2 {Assigned:3 Waiting:2 Longest:0 SwapIn:10 SwapOut:0} {Use:85 Used:3145728 Guaranteed:2097152} {Use:0 Used:0 Guaranteed:0}")
+	if e := core.Take(); len(e.Records)+len(e.Sends)+len(e.Changes) > 0 || core.Next() == 0 {
+		t.Errorf("a load has effects: %+v, and something is due at %v", e, core.Next())
+	}
+	core.Handle(0, head.HungUp{Session: 1, Reason: "gone"})
+	is("0 0")
+}

@@ -88,7 +88,8 @@ type portion struct {
 	grant *grant  // whose part it is
 	whole bool    // the part is all of the device
 
-	reach  Reach     // how far the part's clients may go
+	beyond uint64    // that the part's clients may have beside its memory, while it is free
+	reach  Reach     // how far they may go
 	away   []*client // those of the part's clients that are on other devices, or keep bytes there
 	called int       // slots on other devices that are promised to the part's clients
 }
@@ -103,7 +104,7 @@ func (d *device) up() bool { return !d.base().lost && !d.base().drained }
 func (d *device) free() int64 { return d.room() - d.claimed }
 
 // holdsEver says whether a client that needs this many bytes would fit if it were alone.
-func (d *device) holdsEver(need uint64) bool { return need <= d.Memory-d.ContextCost }
+func (d *device) holdsEver(need uint64) bool { return need <= d.most()-d.ContextCost }
 
 func (d *device) state() DeviceState {
 	switch {

@@ -266,11 +266,15 @@
 // a grant. So the clients of a share together take no more there than the share, contexts
 // included, and make way only for each other. The slot limits of users do not concern them.
 //
+// What no grant has of a device is its pool. Clients without a grant have it together with those of shares that
+// may have more than their memory (Share.Beyond). Whoever needs some of it may have others leave
+// that have some, by the rules above, and a new grant takes it from all of them; but a client
+// of which the share holds all that it needs beside the share's other clients leaves for none of that.
+//
 // Where else they may go is the share's reach: nowhere, to any other device of the node, or
 // also to those that the node has borrowed (Device.Elsewhere). Such a device they use as clients
 // without a grant do: they go there if it is better, by the rules above, and make way for others.
-// At home their share is kept for them meanwhile. So a client of which the share holds
-// all that it needs beside the share's other clients never waits for clients outside its grant.
+// At home their share is kept for them meanwhile.
 //
 //   - What was granted is kept: no client without the grant is given any of it, even if the grant's
 //     clients do not use it. Together the shares of a device are no more than its memory. No other

@@ -21,7 +21,7 @@ func (r *rules) stepFor(p *claim, v victim) int64 {
 // be kept waiting, so there the owner waits until all is free.
 func (r *rules) mayComeEarly(p *claim) bool {
 	x, d := p.owner, p.dev
-	return p.trade == nil && !x.further && !x.revoking && (x.dev == nil || x.dev == d) && d.freeSlots() >= 0 && d.claimed == p.bytes && d.vacated() && x.mayRun()
+	return p.trade == nil && !x.further && !x.revoking && (x.dev == nil || x.dev == d) && d.freeSlots() >= 0 && d.claimed == p.bytes && len(d.rivals()) == 0 && d.vacated() && x.mayRun()
 }
 
 // Freed says that a client which leaves its device takes only Left bytes there any more, its context

@@ -12,8 +12,9 @@ type GrantID string
 // Share is what a grant has of one device, which is the share's home.
 type Share struct {
 	Device DeviceID `json:"device"`
-	Memory uint64   `json:"memory"`          // bytes, contexts included; 0: all of the device, and no other client is placed there
-	Reach  Reach    `json:"reach,omitempty"` // where else its clients may go
+	Memory uint64   `json:"memory"`           // bytes, contexts included; 0: all of the device, and no other client is placed there
+	Beyond uint64   `json:"beyond,omitempty"` // bytes more that its clients may have of the device while they are free
+	Reach  Reach    `json:"reach,omitempty"`  // where else its clients may go
 }
 
 // Reach says how far from home the clients of a share may go.
@@ -93,9 +94,9 @@ func (d *device) base() *device {
 // family is a device and its parts.
 func (d *device) family() []*device { return append([]*device{d.base()}, d.base().parts...) }
 
-// quota is how many bytes the clients of d may take: for a part, what was granted; for a
-// device, what no grant has. It is negative for a device that came back too small for its
-// grants.
+// quota is how many bytes are there for the clients of d: for a part, what was granted; for a
+// device, what no grant has, which is its pool: clients without a grant have it together with parts that may
+// have more than they were granted. It is negative for a device that came back too small for its grants.
 func (d *device) quota() int64 {
 	switch {
 	case d.of == nil:
@@ -110,25 +111,103 @@ func (d *device) quota() int64 {
 	return int64(d.Memory)
 }
 
-// excess is how much the clients of d have, or were promised, beyond its quota: because
-// they were there before it was granted to others, or because their grant is suspended.
+// excess is how much the clients of d have, or were promised, beyond its quota: they may have more while it is
+// free, were there before it was granted to others, or their grant is suspended.
 func (d *device) excess() int64 { return max(0, d.used+d.claimed-d.quota()) }
 
-// room is how much memory d's clients may still take. It is less than the quota's rest
-// while clients of the device's other parts have more than their own quota.
+// room is how much memory d's clients may still take: the rest of the quota, and of the pool what a part may
+// have beyond that. It is less than the quota's rest while others have more of the pool than there is.
 func (d *device) room() int64 {
-	room := d.quota() - d.used
-	if b := d.base(); len(b.parts) > 0 {
-		if b != d {
-			room -= b.excess()
+	b := d.base()
+	pool := b.quota()
+	for _, p := range b.parts {
+		if p != d {
+			pool -= p.excess()
 		}
-		for _, p := range b.parts {
-			if p != d {
-				room -= p.excess()
+	}
+	if d == b {
+		return pool - d.used
+	}
+	return d.quota() - d.used + min(pool-b.used-b.claimed, d.more())
+}
+
+// most is how many bytes the clients of d may ever have.
+func (d *device) most() uint64 {
+	if d.of == nil {
+		return d.Memory
+	}
+	return max(d.Memory, min(d.Memory+d.beyond, d.of.Memory))
+}
+
+// more is how much the clients of d may have beyond its quota, if others leave them that.
+func (d *device) more() int64 {
+	if d.of == nil || !d.grant.active() {
+		return 0
+	}
+	return int64(d.most() - d.Memory)
+}
+
+// rivals are the others of d's family that have something of the pool which d's clients may have, too.
+func (d *device) rivals() (all []*device) {
+	if b := d.base(); d == b || d.more() > 0 {
+		for _, m := range b.family() {
+			if m != d && (m == b || m.excess() > 0) {
+				all = append(all, m)
 			}
 		}
 	}
-	return room
+	return all
+}
+
+// yields is how much room d would have more if a client left that is there or on one of d's rivals, after
+// some others.
+func (d *device) yields(v *client, after []victim) int64 {
+	if v.dev == d || v.dev.of == nil {
+		return v.taken()
+	}
+	left := v.dev.excess()
+	for _, o := range after {
+		if o.dev == v.dev {
+			left -= o.taken()
+		}
+	}
+	return max(0, min(left, v.taken()))
+}
+
+// within are the clients in slots of d and its rivals.
+func (d *device) within() []*client {
+	all := d.slots
+	for _, m := range d.rivals() {
+		if m.of == nil || m.grant.active() {
+			all = append(slices.Clip(all), m.slots...)
+		}
+	}
+	return all
+}
+
+// keepersWithin are those that only keep bytes on d and its rivals.
+func (d *device) keepersWithin() []*client {
+	all := d.keepers
+	for _, m := range d.rivals() {
+		all = append(slices.Clip(all), m.keepers...)
+	}
+	return all
+}
+
+// keptFor is the client for which what x would take of d is reserved; nil if there is none, or if it is x.
+func (d *device) keptFor(x *client) *client {
+	if r := d.reservedFor; r != nil && r != x {
+		return r
+	}
+	if len(d.base().parts) == 0 || d.of != nil && int64(x.want.Need+d.ContextCost) <= d.quota()-d.used-d.claimed {
+		return nil
+	}
+	for _, m := range d.rivals() {
+		if r := m.reservedFor; r != nil && r != x {
+			return r
+		}
+	}
+	return nil
 }
 
 // exclusive says whether a grant has all of the device.
@@ -139,8 +218,11 @@ func (d *device) exclusive() bool {
 // holdsNow says whether a client that needs this many bytes could be put on d if no other
 // client were there, given the present grants.
 func (d *device) holdsNow(need uint64) bool {
-	return d.holdsEver(need) && int64(need+d.ContextCost) <= d.quota() && !d.exclusive() && (d.of == nil || d.grant.active())
+	return d.holdsEver(need) && int64(need+d.ContextCost) <= d.atMost() && !d.exclusive() && (d.of == nil || d.grant.active())
 }
+
+// atMost is how many bytes d's clients could have if all left that have no right to be there.
+func (d *device) atMost() int64 { return d.quota() + min(d.base().quota(), d.more()) }
 
 // vacated says whether d has none of the clients that must leave it first: a device that is granted
 // whole must have no others.
@@ -150,7 +232,15 @@ func (d *device) vacated() bool { return !d.whole || d.of.bindings() == d.bound 
 // than its limit says.
 func (x *client) mayRun() bool {
 	p := x.part
-	return p == nil || p.grant.active() && (p.grant.limit < 0 || p.inUse() || p.grant.inUse() < p.grant.limit)
+	switch {
+	case p == nil:
+		return true
+	case !p.grant.active() || p.grant.limit < 0:
+		return p.grant.active()
+	case p.inUse():
+		return !p.leaving()
+	}
+	return p.grant.inUse() < p.grant.limit
 }
 
 // bindings is how many clients are bound to a device, under any grant or none.
@@ -249,7 +339,7 @@ func (e Admit) apply(c *Core) bool {
 	g := &grant{id: e.Grant, limit: e.Limit}
 	for _, s := range e.Shares {
 		of := c.devices[s.Device]
-		p := &device{Device: Device{Memory: s.Memory}, id: of.id, portion: portion{grant: g, whole: s.Memory == 0, reach: s.Reach}}
+		p := &device{Device: Device{Memory: s.Memory}, id: of.id, portion: portion{grant: g, whole: s.Memory == 0, beyond: s.Beyond, reach: s.Reach}}
 		p.reshape(of)
 		g.parts = append(g.parts, p)
 		of.parts = append(of.parts, p)
@@ -300,7 +390,7 @@ func (e Restrict) apply(c *Core) bool {
 // what every client can hope for.
 func (c *Core) grantsChanged() {
 	for _, d := range c.all {
-		if d.excess() > 0 || d.exclusive() || d.of != nil && !d.grant.active() {
+		if d.free() < 0 || d.exclusive() || d.of != nil && !d.grant.active() {
 			c.closePart(d)
 		}
 	}
@@ -367,6 +457,8 @@ func (f *fleet) refusesShare(s Share, now bool) error {
 		return noSuchDevice(s.Device)
 	case d.removed:
 		return d.gone()
+	case s.Memory == 0 && s.Beyond > 0:
+		return fmt.Errorf("a grant of all of device %q, and %d bytes beyond that: give a share of it, or leave out what is beyond", d.Name, s.Beyond)
 	case s.Memory > d.Memory || s.Memory != 0 && s.Memory <= d.ContextCost:
 		return fmt.Errorf("a share of %d bytes of device %q: give more than the %d that a context takes there, and at most %d", s.Memory, d.Name, d.ContextCost, d.Memory)
 	case !now:
@@ -393,7 +485,7 @@ func (f *fleet) refusesRestrict(e Restrict) error {
 		return nil
 	}
 	for _, p := range g.parts { // it was suspended, and others may have been granted its shares
-		share := Share{Device: p.id, Memory: p.Memory, Reach: p.reach}
+		share := Share{Device: p.id, Memory: p.Memory, Beyond: p.beyond, Reach: p.reach}
 		if p.whole {
 			share.Memory = 0
 		}
@@ -471,15 +563,15 @@ func (c *Core) empty(p *device, why Reason) {
 	}
 }
 
-// squeeze has clients without a grant leave a device: all of them if it is granted whole,
-// otherwise as many as grants leave no memory for.
+// squeeze has clients leave a device to which no grant gives them a right: all who are there without one if
+// it is granted whole, otherwise as many as grants leave no memory for, those first that have no grant.
 func (c *Core) squeeze(d *device) {
 	if len(d.parts) == 0 {
 		return
 	}
 	all := d.exclusive()
 	_, coming := d.coming(func(*client) bool { return true })
-	lack := d.excess() - coming
+	lack := -d.free() - coming
 	for _, x := range d.keepers {
 		if (all || lack > 0) && !x.revoking {
 			lack -= x.taken()
@@ -488,11 +580,14 @@ func (c *Core) squeeze(d *device) {
 	}
 	for all || lack > 0 {
 		x := pick(d.slots, lack, c.now, func(x *client) bool { return !x.revoking }, nil)
+		if x == nil && lack > 0 {
+			x = pick(d.within(), lack, c.now, func(x *client) bool { return !x.revoking && d.yields(x, nil) > 0 }, nil)
+		}
 		if x == nil {
 			return
 		}
 		c.endGrow(x) // the Revoke is the answer
-		lack -= x.taken()
+		lack -= d.yields(x, nil)
 		c.revoke(victim{client: x, why: ForGrant})
 	}
 }

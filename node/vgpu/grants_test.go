@@ -91,6 +91,9 @@ func (m *grantMachine) reaches(s *Share, id DeviceID) bool {
 	return s.Device == id || s.Reach == ReachCluster || s.Reach == ReachNode && !m.cfg.Devices[id].Elsewhere
 }
 
+// over is what n has beyond most.
+func over(n, most uint64) uint64 { return n - min(n, most) }
+
 // isHome says whether a client is on the device of its share.
 func (m *grantMachine) isHome(x *grantClient) bool {
 	s := m.shareOf(x)
@@ -101,7 +104,7 @@ func (m *grantMachine) check() {
 	for i, d := range m.cfg.Devices {
 		taken, kept := uint64(0), uint64(0) // by all; and kept for grants of which others may not have anything
 		others := uint64(0)                 // what others have, but those that were told to leave
-		by := map[GrantID]uint64{}
+		by, stays := map[GrantID]uint64{}, map[GrantID]uint64{}
 		for _, x := range m.clients {
 			if (x.bound || x.kept > 0) && x.device == DeviceID(i) {
 				n := x.kept
@@ -112,6 +115,9 @@ func (m *grantMachine) check() {
 				switch {
 				case m.isHome(x):
 					by[x.under] += n
+					if !x.revoking {
+						stays[x.under] += n
+					}
 				case !x.revoking && x.under != "withdrawn":
 					others += n
 				}
@@ -122,9 +128,10 @@ func (m *grantMachine) check() {
 				memory := orDefault(s.Memory, d.Memory)
 				if s.Device == DeviceID(i) && g.Limit != 0 {
 					kept += memory
-					if by[id] > memory {
+					if by[id] > memory+s.Beyond {
 						m.t.Fatalf("grant %q has %d bytes of device %d, may have %d", id, by[id], i, memory)
 					}
+					others += over(stays[id], memory)
 				}
 			}
 		}
@@ -146,7 +153,7 @@ func (m *grantMachine) check() {
 	}
 }
 
-// checkHomes checks that a client whose share is unused is served, unless it must wait for others to leave that
+// checkHomes checks that a client whose share is unused, and as large as it needs, is served, unless it must wait for others to leave that
 // device: whatever all others do, there is room for it at home.
 func (m *grantMachine) checkHomes() {
 	for _, id := range m.sorted() {
@@ -159,7 +166,9 @@ func (m *grantMachine) checkHomes() {
 		for _, y := range m.clients {
 			busy = busy || (y.bound || y.kept > 0) && y.device == s.Device && (y.revoking || y.under == "withdrawn" || y.under == x.under && y.share == x.share)
 		}
-		if v, _ := m.core.Client(id); !busy && !v.Revoking {
+		v, _ := m.core.Client(id)
+		d := m.cfg.Devices[s.Device]
+		if !busy && !v.Revoking && v.Need+d.ContextCost <= orDefault(s.Memory, d.Memory) {
 			m.t.Fatalf("client %d waits, and nobody uses its share of device %d: %+v", id, s.Device, v)
 		}
 	}
@@ -185,7 +194,7 @@ func (m *grantMachine) random() {
 		e := Admit{Grant: grant, Limit: limit}
 		for d := range m.cfg.Devices {
 			if rapid.Bool().Draw(t, "has") {
-				e.Shares = append(e.Shares, Share{DeviceID(d), uint64(rapid.SampledFrom([]int{0, 20, 40, 60}).Draw(t, "memory")), Reach(rapid.IntRange(0, 2).Draw(t, "reach"))})
+				e.Shares = append(e.Shares, Share{DeviceID(d), uint64(rapid.SampledFrom([]int{0, 20, 40, 60}).Draw(t, "memory")), uint64(rapid.SampledFrom([]int{0, 0, 30, 200}).Draw(t, "beyond")), Reach(rapid.IntRange(0, 2).Draw(t, "reach"))})
 			}
 		}
 		if m.core.Refuses(e) == nil {

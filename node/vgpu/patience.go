@@ -29,7 +29,7 @@ func (r *rules) isComing(v *client) bool { return r.now < r.expectedBy(v) }
 // as x may keep room from others.
 func (r *rules) fitsBesideOverdue(x *client, d *device) bool {
 	slots, bytes := d.coming(func(v *client) bool { return r.now >= v.toldAt+r.patience(x)+r.moveCost(v) })
-	return slots < d.Slots && int64(x.want.Need+d.ContextCost) <= d.quota()-bytes
+	return slots < d.Slots && int64(x.want.Need+d.ContextCost) <= d.atMost()-bytes
 }
 
 // openTimes say until when clients that gave up that often, or more often, keep nothing from others: of
@@ -70,9 +70,9 @@ func (f *fleet) count(p *claim, sign int) {
 func stillThere(p *claim) bool {
 	slots, lack := p.dev.freeSlots(), missing(p.owner, p.dev)
 	for _, v := range p.from {
-		if v.frees == p && v.dev == p.dev {
+		if v.frees == p && v.dev != nil && v.dev.base() == p.dev.base() {
 			lack -= v.taken()
-			if v.state == Assigned {
+			if v.dev == p.dev && v.state == Assigned {
 				slots++
 			}
 		}

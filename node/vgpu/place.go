@@ -20,22 +20,22 @@ type supply struct {
 func (r *rules) survey(d *device) {
 	s := supply{slots: d.freeSlots() > 0, bytes: d.free()}
 	s.comingSlots, s.comingBytes = d.coming(r.isComing)
-	for _, v := range d.keepers {
+	for _, v := range d.keepersWithin() {
 		if mayStopKeeping(v) {
 			s.bytes += v.taken()
 		}
 	}
 	var more int64
-	for _, v := range d.slots {
+	for _, v := range d.within() {
 		switch {
 		case v == nil || v.revoking || v.growTo > 0:
 		case r.mayLoseMemory(v):
 			if r.mayLoseSlot(v) {
-				s.slots, v.user.mayTrade = true, v.user.mayTrade || v.part == nil
+				s.slots, v.user.mayTrade = s.slots || v.dev == d, v.user.mayTrade || v.part == nil
 			}
 			s.bytes += v.taken()
 		case r.oustable(v):
-			s.creditSlots = true
+			s.creditSlots = s.creditSlots || v.dev == d
 			v.user.mayTrade = v.user.mayTrade || v.part == nil && r.turnOver(v)
 			more += v.taken()
 		}
@@ -45,9 +45,22 @@ func (r *rules) survey(d *device) {
 	d.supply = s
 }
 
-// coming is what clients that were told to let go, and that counts counts, will free. Some or all of
+// coming is what clients that were told to let go, and that counts counts, will free for d. Some or all of
 // it may be claimed.
 func (d *device) coming(counts func(*client) bool) (slots int, bytes int64) {
+	slots, bytes = d.leavers(counts)
+	for _, m := range d.rivals() {
+		_, more := m.leavers(counts)
+		if m.of != nil {
+			more = min(more, m.excess())
+		}
+		bytes += more
+	}
+	return slots, bytes
+}
+
+// leavers is what clients that were told to leave d have there.
+func (d *device) leavers(counts func(*client) bool) (slots int, bytes int64) {
 	for _, v := range d.slots {
 		if v != nil && v.revoking && counts(v) {
 			slots++
@@ -270,7 +283,7 @@ func (f *fleet) roomIsComing(x *client) bool {
 
 // allowed says whether x may be put on d at present, room aside.
 func allowed(x *client, d *device) bool {
-	return x.mayUse(d) && d.vacated() && x.mayRun() && (d.reservedFor == nil || d.reservedFor == x) && (x.moving != byHand || x.target == d.id)
+	return x.mayUse(d) && d.vacated() && x.mayRun() && d.keptFor(x) == nil && (x.moving != byHand || x.target == d.id)
 }
 
 // mayUse says whether d would take x, which wants a device, if no other client were
@@ -362,12 +375,13 @@ func (r *rules) victims(x *client, d *device, full, oust bool) (set []victim, tr
 		return slices.ContainsFunc(set, func(o victim) bool { return o.client == v })
 	}
 	add := func(v *client, why Reason) {
-		set = append(set, victim{client: v, why: why})
-		if v.dev == d {
-			lack -= v.taken()
-			needSlot = needSlot && v.state != Assigned
+		if v.dev != nil && v.dev.base() == d.base() {
+			lack -= d.yields(v, set)
+			needSlot = needSlot && !(v.dev == d && v.state == Assigned)
 		}
+		set = append(set, victim{client: v, why: why})
 	}
+	may := func(v *client) bool { return !chosen(v) && d.yields(v, set) > 0 }
 	if full {
 		v := r.tradeFor(x, d, lack, oust)
 		if v == nil {
@@ -386,15 +400,15 @@ func (r *rules) victims(x *client, d *device, full, oust bool) (set []victim, tr
 		}
 		add(v, r.slotReason(v))
 	}
-	for _, v := range d.keepers {
-		if lack > 0 && v != x && mayStopKeeping(v) {
+	for _, v := range d.keepersWithin() {
+		if lack > 0 && v != x && mayStopKeeping(v) && d.yields(v, set) > 0 {
 			add(v, ForMemory)
 		}
 	}
 	for lack > 0 {
-		v := pick(d.slots, lack, r.now, func(v *client) bool { return r.mayLoseMemory(v) && !chosen(v) }, nil)
+		v := pick(d.within(), lack, r.now, func(v *client) bool { return r.mayLoseMemory(v) && may(v) }, nil)
 		if v == nil && oust {
-			v = r.pickOusted(d.slots, lack, x, chosen)
+			v = r.pickOusted(d.within(), lack, x, func(v *client) bool { return !may(v) })
 		}
 		if v == nil {
 			return nil, nil, false
@@ -515,17 +529,17 @@ func (c *Core) reserve(x *client, full bool) {
 	d := x.reserved
 	slots, bytes := d.coming(c.isComing)
 	lack, needSlot := missing(x, d)-bytes, d.freeSlots()+slots <= 0
-	for _, v := range d.keepers {
+	for _, v := range d.keepersWithin() {
 		if v != x && mayStopKeeping(v) {
-			lack -= v.taken()
+			lack -= d.yields(v, nil)
 		}
 	}
 	for lack > 0 || needSlot {
-		may := c.mayLoseMemory
+		from, may := d.within(), c.mayLoseMemory
 		if needSlot {
-			may = c.mayLoseSlot
+			from, may = d.slots, c.mayLoseSlot
 		}
-		v := pick(d.slots, lack, c.now, may, nil)
+		v := pick(from, lack, c.now, func(v *client) bool { return may(v) && (needSlot || d.yields(v, nil) > 0) }, nil)
 		if v == nil {
 			return
 		}
@@ -533,7 +547,7 @@ func (c *Core) reserve(x *client, full bool) {
 		if needSlot {
 			why = c.slotReason(v)
 		}
-		lack, needSlot = lack-v.taken(), false
+		lack, needSlot = lack-d.yields(v, nil), false
 		c.revoke(victim{client: v, why: why})
 	}
 }
@@ -556,11 +570,12 @@ func (c *Core) answerGrow(x *client, d *device) {
 	more := int64(x.growTo - x.memory)
 	lack := more - d.free()
 	may := x.part == nil || x.part.grant.active()
-	if more == 0 || (lack <= 0 && d.reservedFor == nil && may) {
+	kept := d.keptFor(x) != nil
+	if more == 0 || lack <= 0 && !kept && may {
 		c.enlarge(x)
 		return
 	}
-	if d.reservedFor == nil && may {
+	if !kept && may {
 		_, coming := d.coming(c.isComing)
 		if set, ok := c.growVictims(d, lack); ok && coming < lack {
 			c.collect(&claim{owner: x, dev: d, bytes: more}, set)
@@ -575,21 +590,21 @@ func (c *Core) answerGrow(x *client, d *device) {
 }
 
 func (r *rules) growVictims(d *device, lack int64) (set []victim, ok bool) {
-	for _, v := range d.keepers {
-		if lack > 0 && mayStopKeeping(v) {
+	for _, v := range d.keepersWithin() {
+		if lack > 0 && mayStopKeeping(v) && d.yields(v, set) > 0 {
+			lack -= d.yields(v, set)
 			set = append(set, victim{client: v, why: ForMemory})
-			lack -= v.taken()
 		}
 	}
 	for lack > 0 {
-		v := pick(d.slots, lack, r.now, func(v *client) bool {
-			return r.mayLoseMemory(v) && !slices.ContainsFunc(set, func(o victim) bool { return o.client == v })
+		v := pick(d.within(), lack, r.now, func(v *client) bool {
+			return r.mayLoseMemory(v) && d.yields(v, set) > 0 && !slices.ContainsFunc(set, func(o victim) bool { return o.client == v })
 		}, nil)
 		if v == nil {
 			return nil, false
 		}
+		lack -= d.yields(v, set)
 		set = append(set, victim{client: v, why: ForMemory})
-		lack -= v.taken()
 	}
 	return set, true
 }
@@ -597,12 +612,12 @@ func (r *rules) growVictims(d *device, lack int64) (set []victim, ok bool) {
 // mightFree is how many bytes others on d could be told to let go of, if they turn out
 // to be idle.
 func (r *rules) mightFree(x *client, d *device) (bytes int64) {
-	for _, v := range d.slots {
+	for _, v := range d.within() {
 		if v != nil && v != x && settled(v) && !(v.watched && v.known && v.busy) {
 			bytes += v.taken()
 		}
 	}
-	for _, v := range d.keepers {
+	for _, v := range d.keepersWithin() {
 		if mayStopKeeping(v) {
 			bytes += v.taken()
 		}

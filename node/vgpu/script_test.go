@@ -116,7 +116,8 @@ func (s *script) event(now Time, name string, words []string, args arguments) (a
 		e := Admit{Grant: GrantID(args.text("grant", "")), Limit: int(args.signed("limit", -1))}
 		for _, share := range strings.Split(args["shares"], ",") {
 			parts := append(strings.Split(share, ":"), "", "")
-			s := Share{Device: DeviceID(arguments{"n": parts[0]}.number("n")), Memory: arguments{"n": parts[1]}.number("n")}
+			memory, beyond, _ := strings.Cut(parts[1], "+")
+			s := Share{Device: DeviceID(arguments{"n": parts[0]}.number("n")), Memory: arguments{"n": memory}.number("n"), Beyond: arguments{"n": beyond}.number("n")}
 			if parts[2] != "" {
 				if err := s.Reach.UnmarshalText([]byte(parts[2])); err != nil {
 					return nil, err

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"muster/model"
 )
 
 // Core is the dispatcher. It is a value for one owner: calls must not overlap.
@@ -88,10 +90,10 @@ type portion struct {
 	grant *grant  // whose part it is
 	whole bool    // the part is all of the device
 
-	beyond uint64    // that the part's clients may have beside its memory, while it is free
-	reach  Reach     // how far they may go
-	away   []*client // those of the part's clients that are on other devices, or keep bytes there
-	called int       // slots on other devices that are promised to the part's clients
+	beyond uint64      // that the part's clients may have beside its memory, while it is free
+	reach  model.Reach // how far they may go
+	away   []*client   // those of the part's clients that are on other devices, or keep bytes there
+	called int         // slots on other devices that are promised to the part's clients
 }
 
 func (d *device) freeSlots() int { return d.Slots - d.bound - d.claims }

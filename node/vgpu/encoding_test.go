@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"muster/model"
 )
 
 // Recordings are kept: what is written today must be read tomorrow.
@@ -47,7 +49,7 @@ var goldenEvents = []struct {
 	{Released{7, 1, 9}, `{"kind":"released","client":7,"keeps":1,"took_ns":9}`},
 	{Limit{"ann", true, 2}, `{"kind":"limit","user":"ann","own":true,"slots":2}`},
 	{Attach{Client: 1, User: "ann", Weight: 2, Grant: "7.1.0", Share: 1}, `{"kind":"attach","client":1,"user":"ann","weight":2,"grant":"7.1.0","share":1}`},
-	{Admit{"7.1.0", []Share{{0, 0, 0, ReachDevice}, {2, 5, 7, ReachNode}}, -1}, `{"kind":"admit","grant":"7.1.0","shares":[{"device":0,"memory":0},{"device":2,"memory":5,"beyond":7,"reach":"node"}],"limit":-1}`},
+	{Admit{"7.1.0", []Share{{0, 0, 0, model.ReachDevice}, {2, 5, 7, model.ReachNode}}, -1}, `{"kind":"admit","grant":"7.1.0","shares":[{"device":0,"memory":0},{"device":2,"memory":5,"beyond":7,"reach":"node"}],"limit":-1}`},
 	{Withdraw{"7.1.0"}, `{"kind":"withdraw","grant":"7.1.0"}`},
 	{Restrict{"7.1.0", 1}, `{"kind":"restrict","grant":"7.1.0","limit":1}`},
 }

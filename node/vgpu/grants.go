@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"muster/model"
 )
 
 // GrantID names a grant: the right of some clients to use certain devices.
@@ -11,41 +13,10 @@ type GrantID string
 
 // Share is what a grant has of one device, which is the share's home.
 type Share struct {
-	Device DeviceID `json:"device"`
-	Memory uint64   `json:"memory"`           // bytes, contexts included; 0: all of the device, and no other client is placed there
-	Beyond uint64   `json:"beyond,omitempty"` // bytes more that its clients may have of the device while they are free
-	Reach  Reach    `json:"reach,omitempty"`  // where else its clients may go
-}
-
-// Reach says how far from home the clients of a share may go.
-type Reach uint8
-
-const (
-	ReachDevice  Reach = iota // nowhere else
-	ReachNode                 // to any device of the node, as clients without a grant
-	ReachCluster              // also to devices of other nodes that the node has borrowed
-)
-
-var reachNames = [...]string{"device", "node", "cluster"}
-
-func (r Reach) String() string { return nameOf(reachNames[:], int(r)) }
-
-// MarshalText writes the reach's name.
-func (r Reach) MarshalText() ([]byte, error) {
-	if int(r) >= len(reachNames) {
-		return nil, fmt.Errorf("there is no reach with %v", r)
-	}
-	return []byte(r.String()), nil
-}
-
-// UnmarshalText reads what MarshalText writes.
-func (r *Reach) UnmarshalText(name []byte) error {
-	at := slices.Index(reachNames[:], string(name))
-	if at < 0 {
-		return fmt.Errorf("unknown reach %q: use device, node or cluster", name)
-	}
-	*r = Reach(at)
-	return nil
+	Device DeviceID    `json:"device"`
+	Memory uint64      `json:"memory"`           // bytes, contexts included; 0: all of the device, and no other client is placed there
+	Beyond uint64      `json:"beyond,omitempty"` // bytes more that its clients may have of the device while they are free
+	Reach  model.Reach `json:"reach,omitempty"`  // where else its clients may go
 }
 
 // Bounds on grants.
@@ -261,7 +232,7 @@ func (x *client) isOf(d *device) bool {
 	case p == d:
 		return true
 	}
-	return d.of == nil && d != p.of && p.reach > ReachDevice && (p.reach == ReachCluster || !d.Elsewhere)
+	return d.of == nil && d != p.of && p.reach > model.ReachDevice && (p.reach == model.ReachCluster || !d.Elsewhere)
 }
 
 // seatOf is what x would be put on at a device: its part, at home.
@@ -457,8 +428,8 @@ func (f *fleet) refusesShare(s Share, now bool) error {
 		return noSuchDevice(s.Device)
 	case d.removed:
 		return d.gone()
-	case s.Memory == 0 && s.Beyond > 0:
-		return fmt.Errorf("a grant of all of device %q, and %d bytes beyond that: give a share of it, or leave out what is beyond", d.Name, s.Beyond)
+	case model.CheckBeyond(s.Memory, s.Beyond) != nil:
+		return fmt.Errorf("device %q: %w", d.Name, model.CheckBeyond(s.Memory, s.Beyond))
 	case s.Memory > d.Memory || s.Memory != 0 && s.Memory <= d.ContextCost:
 		return fmt.Errorf("a share of %d bytes of device %q: give more than the %d that a context takes there, and at most %d", s.Memory, d.Name, d.ContextCost, d.Memory)
 	case !now:

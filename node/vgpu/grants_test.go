@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"muster/internal/seeds"
+	"muster/model"
 )
 
 // grantMachine plays random grants and clients that obey, and checks after each event
@@ -88,7 +89,7 @@ func (m *grantMachine) granted(x *grantClient, f Effect) {
 
 // reaches says whether clients of a share may be on a device.
 func (m *grantMachine) reaches(s *Share, id DeviceID) bool {
-	return s.Device == id || s.Reach == ReachCluster || s.Reach == ReachNode && !m.cfg.Devices[id].Elsewhere
+	return s.Device == id || s.Reach == model.ReachCluster || s.Reach == model.ReachNode && !m.cfg.Devices[id].Elsewhere
 }
 
 // over is what n has beyond most.
@@ -194,7 +195,7 @@ func (m *grantMachine) random() {
 		e := Admit{Grant: grant, Limit: limit}
 		for d := range m.cfg.Devices {
 			if rapid.Bool().Draw(t, "has") {
-				e.Shares = append(e.Shares, Share{DeviceID(d), uint64(rapid.SampledFrom([]int{0, 20, 40, 60}).Draw(t, "memory")), uint64(rapid.SampledFrom([]int{0, 0, 30, 200}).Draw(t, "beyond")), Reach(rapid.IntRange(0, 2).Draw(t, "reach"))})
+				e.Shares = append(e.Shares, Share{DeviceID(d), uint64(rapid.SampledFrom([]int{0, 20, 40, 60}).Draw(t, "memory")), uint64(rapid.SampledFrom([]int{0, 0, 30, 200}).Draw(t, "beyond")), model.Reach(rapid.IntRange(0, 2).Draw(t, "reach"))})
 			}
 		}
 		if m.core.Refuses(e) == nil {

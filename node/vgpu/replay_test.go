@@ -17,6 +17,7 @@ import (
 
 	"muster/internal/scripts"
 	"muster/internal/seeds"
+	"muster/model"
 )
 
 // Whatever happened, a recording of it played again gives the same bytes, with
@@ -403,7 +404,7 @@ func anyEvents(t *rapid.T) {
 		func() Event {
 			var shares []Share
 			for range rapid.IntRange(0, 3).Draw(t, "shares") {
-				shares = append(shares, Share{device(), number.Draw(t, "share"), number.Draw(t, "beyond"), Reach(rapid.IntRange(0, 2).Draw(t, "reach"))})
+				shares = append(shares, Share{device(), number.Draw(t, "share"), number.Draw(t, "beyond"), model.Reach(rapid.IntRange(0, 2).Draw(t, "reach"))})
 			}
 			return Admit{grant(), shares, rapid.IntRange(-2, 3).Draw(t, "limit")}
 		},

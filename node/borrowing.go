@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"muster/model"
 	"muster/node/lending"
 	"muster/node/offload"
 	"muster/node/refusal"
@@ -31,8 +32,11 @@ type borrowing struct {
 	notNow  func() *wire.Refused
 }
 
-// Look says how the node is. Clients under a grant or pinned to a device of the node's own count as
-// waiting, but not as pending.
+// mayLeaveNode says whether a client may be put on devices of other nodes.
+func (c *client) mayLeaveNode() bool { return c.under.Reach() == model.ReachCluster }
+
+// Look says how the node is. Clients that a grant keeps here, or that are pinned to a device of the node's
+// own, count as waiting, but not as pending.
 func (b *borrowing) Look() lending.Look {
 	view := b.dispatcher.View()
 	is := lending.Look{Local: offload.Local{Closed: b.loop.Draining(), Devices: b.ownDevices(&view)}}
@@ -46,7 +50,7 @@ func (b *borrowing) Look() lending.Look {
 		if waits {
 			is.Waiting++
 		}
-		if c.under.Granted != nil || c.pinned != vgpu.AnyDevice && !b.stock.Load().IsBorrowed(c.pinned) {
+		if !c.mayLeaveNode() || c.pinned != vgpu.AnyDevice && !b.stock.Load().IsBorrowed(c.pinned) {
 			continue
 		}
 		if is.Clients++; waits {
@@ -165,7 +169,7 @@ func (b *borrowing) wishes(view *vgpu.View) (wishes int) {
 	for i := range view.Clients {
 		v := &view.Clients[i]
 		c := b.clients[v.ID]
-		if c == nil || c.ending || c.isGuest() || c.under.Granted != nil || v.State != vgpu.Assigned {
+		if c == nil || c.ending || c.isGuest() || !c.mayLeaveNode() || v.State != vgpu.Assigned {
 			continue
 		}
 		if at := (together{c.peer.PID, v.Device}); c.shownMany && c.pinned == vgpu.AnyDevice {

@@ -287,7 +287,7 @@ func (e *entrance) setUp(conn *net.UnixConn, in io.Reader, who socket.Peer, plac
 	if err != nil {
 		return nil, err
 	}
-	latency, err := e.terms.classOf(hello.Class, who, limits)
+	latency, weight, err := e.terms.turnsOf(&hello, who, limits, g)
 	if err != nil {
 		return nil, err
 	}
@@ -306,7 +306,7 @@ func (e *entrance) setUp(conn *net.UnixConn, in io.Reader, who socket.Peer, plac
 	c := &client{
 		peer: who, under: grants.Under{Granted: g}, program: settings.Printable(hello.Program), ordinal: int(attach.Place), arena: arena, link: link{conn: conn}, gone: make(chan struct{}),
 		allowance: allowance{
-			limits: limits, latency: latency, weight: weightOf(hello.Weight, limits), share: share,
+			limits: limits, latency: latency, weight: weight, share: share,
 			memory: memory, memoryBy: e.terms.memoryBy(hello.Memory, memory, limits), shown: shown.LeastOf(offered.Infos[attach.Device]),
 		},
 		holding:  nowhere(vgpu.AnyDevice),

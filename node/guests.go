@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"muster/device"
+	"muster/model"
 	"muster/node/grants"
 	"muster/node/inventory"
 	"muster/node/refusal"
@@ -55,18 +56,16 @@ func (g guest) file() *int {
 	return &g.number
 }
 
-// confined is the number of the only device that a client may ever use, if there is one.
-func (c *client) confined() (number int, is bool) {
-	if c.guest.is {
-		return c.guest.number, true
+// keepsOff says whether a client may never use a device. A guest has one, and others what their grant reaches.
+func (c *client) keepsOff(number int, e *inventory.Device) bool {
+	switch reach := c.under.Reach(); {
+	case c.guest.is:
+		return number != c.guest.number
+	case number == c.under.Home():
+		return false
+	default:
+		return reach == model.ReachDevice || reach == model.ReachNode && e.Kind == settings.KindRemote
 	}
-	return c.under.Number(), c.under.Granted != nil
-}
-
-// keepsOff says whether a client may never use a device.
-func (c *client) keepsOff(number int) bool {
-	only, confined := c.confined()
-	return confined && only != number
 }
 
 // offersGuests is what a guest is shown: the node's own devices, or those of its grant.

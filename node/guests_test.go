@@ -2,9 +2,11 @@ package node
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"muster/device"
+	"muster/model"
 	"muster/node/ask"
 	"muster/node/grants"
 	"muster/node/inventory"
@@ -81,10 +83,25 @@ func TestGuestsAreNotPassedOn(t *testing.T) {
 		t.Errorf("a grant of what is not the node's: %v", err)
 	}
 	c := &client{guest: guestOf(3)}
-	if !c.keepsOff(0) || c.keepsOff(3) || c.guest.pins(0) != 3 || *c.guest.file() != 3 {
+	if !c.keepsOff(0, &stock.Entries[0]) || c.keepsOff(3, &stock.Entries[3]) || c.guest.pins(0) != 3 || *c.guest.file() != 3 {
 		t.Errorf("the guest of device 3 is not kept there: %+v", c.guest)
 	}
-	if (&client{}).keepsOff(0) || (guest{}).file() != nil || (guest{}).pins(5) != 5 {
+	if (&client{}).keepsOff(1, &stock.Entries[1]) || (guest{}).file() != nil || (guest{}).pins(5) != 5 {
 		t.Error("a program is taken for a guest")
+	}
+}
+
+// A client under a grant may be put on its home, and on what the grant reaches from there.
+func TestKeptOffByReach(t *testing.T) {
+	far := &inventory.Device{Device: settings.Device{DeviceConfig: control.DeviceConfig{Kind: settings.KindRemote}}}
+	near := &inventory.Device{Device: settings.Device{DeviceConfig: control.DeviceConfig{Kind: "soft"}}}
+	for reach, off := range map[model.Reach][]bool{model.ReachDevice: {false, true, true}, model.ReachNode: {false, false, true}, model.ReachCluster: {false, false, false}} {
+		c := &client{under: grants.Under{Granted: &grants.Granted{Devices: []ask.GrantedDevice{{Device: 7}, {Device: 2, Reach: reach}}}, Share: 1}}
+		if got := []bool{c.keepsOff(2, near), c.keepsOff(0, near), c.keepsOff(3, far)}; !slices.Equal(got, off) {
+			t.Errorf("reach %v: it is kept off its home, another device and another node's: %v", reach, got)
+		}
+		if c.mayLeaveNode() != (reach == model.ReachCluster) {
+			t.Errorf("reach %v: it leaves the node: %v", reach, c.mayLeaveNode())
+		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 	"time"
 
+	"muster/model"
+	"muster/node/grants"
 	"muster/node/proc"
 	"muster/node/refusal"
 	"muster/node/settings"
@@ -36,6 +38,20 @@ func (t *terms) classOf(asked string, who socket.Peer, limits settings.UserLimit
 		return may == settings.ClassLatency, nil
 	}
 	return asked == string(settings.ClassLatency), nil
+}
+
+// turnsOf is the class and weight of a program: those that its grant gives it, and otherwise what it asked for
+// and its user may have.
+func (t *terms) turnsOf(hello *wire.Hello, who socket.Peer, limits settings.UserLimits, g *grants.Granted) (latency bool, weight int, err error) {
+	weight = weightOf(hello.Weight, limits)
+	if g != nil && g.Weight > 0 {
+		weight = g.Weight
+	}
+	if g != nil && g.Class != "" {
+		return g.Class == model.ClassLatency, weight, nil
+	}
+	latency, err = t.classOf(hello.Class, who, limits)
+	return latency, weight, err
 }
 
 // weightOf is a program's weight: what it asked for, but no more than its user has.

@@ -127,16 +127,26 @@ func (s *loans) canLend(c *client, id vgpu.DeviceID, memory uint64) (share int, 
 	if !ok || c.device == id || v.State != vgpu.DeviceUp {
 		return 0, false
 	}
+	e := &s.stock.Load().Entries[id]
 	if g := c.under.Granted; g != nil {
-		share = slices.IndexFunc(g.Devices, func(s ask.GrantedDevice) bool { return s.Device == int(id) })
-		able := shown.CannotDo(s.stock.Load().Entries[id].Info, c.shown) == ""
-		return share, share >= 0 && able && s.grants.Ended(c.under) == "" && s.dispatcher.RoomInGrant(vgpu.GrantID(g.ID), share, memory)
+		if shown.CannotDo(e.Info, c.shown) != "" || s.grants.Ended(c.under) != "" || g.Limit == 0 {
+			return 0, false
+		}
+		if share = shareAt(g, id); share >= 0 {
+			return share, s.dispatcher.RoomInGrant(vgpu.GrantID(g.ID), share, memory)
+		}
+		share = c.under.Share
 	}
-	if v.Reserved || v.Granted > 0 {
+	if v.Reserved || v.Granted > 0 || c.keepsOff(int(id), e) {
 		return 0, false
 	}
-	cost := s.stock.Load().Entries[id].Info.ContextCost
-	return 0, s.dispatcher.Waiting() == 0 && v.Used+v.Promised < v.Slots && memory <= v.Free && cost <= v.Free-memory
+	cost := e.Info.ContextCost
+	return share, s.dispatcher.Waiting() == 0 && v.Used+v.Promised < v.Slots && memory <= v.Free && cost <= v.Free-memory
+}
+
+// shareAt is the place in a grant of what it has of a device; negative if it has nothing.
+func shareAt(g *grants.Granted, id vgpu.DeviceID) int {
+	return slices.IndexFunc(g.Devices, func(s ask.GrantedDevice) bool { return s.Device == int(id) })
 }
 
 // perform carries out what the dispatcher decided about a loan.
@@ -390,7 +400,7 @@ func (s *loans) grow(l *loan, memory uint64) {
 	v, _ := s.dispatcher.Device(l.device)
 	more := memory - min(memory, l.memory)
 	room := more <= v.Free
-	if g := l.client.under.Granted; g != nil {
+	if g := l.client.under.Granted; g != nil && shareAt(g, l.device) >= 0 {
 		room = s.dispatcher.GrowsInGrant(vgpu.GrantID(g.ID), l.share, more)
 	}
 	if room {

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"muster/device"
 	"muster/node/ask"
 	"muster/node/inventory"
 	"muster/node/shown"
@@ -30,8 +29,7 @@ func (c *client) announce(number int, e *inventory.Device, why string) {
 // them.
 func (c *client) configOf(number int, e *inventory.Device) control.DeviceConfig {
 	config := e.Config()
-	only, confined := c.confined()
-	config.Gone = config.Gone || confined && only != number && !c.maySpread(number)
+	config.Gone = config.Gone || c.keepsOff(number, e) && !c.maySpread(number)
 	return config
 }
 
@@ -89,7 +87,7 @@ func (p *programs) DependOn(id vgpu.DeviceID) []vgpu.ClientID {
 		c := p.clients[v.ID]
 		switch {
 		case c == nil || c.ending:
-		case c.keepsOff(int(id)):
+		case c.keepsOff(int(id), &p.stock.Load().Entries[id]):
 		case c.pinned == id, v.Parked && c.pinned == vgpu.AnyDevice && v.Need <= room:
 			who = append(who, v.ID)
 		}
@@ -97,14 +95,15 @@ func (p *programs) DependOn(id vgpu.DeviceID) []vgpu.ClientID {
 	return who
 }
 
-// Fits refuses a device that cannot do what the programs that run now were told.
-func (p *programs) Fits(info device.Info) error {
+// Fits refuses a device that is to be added if it cannot do what the programs were told that run now and may
+// be put there.
+func (p *programs) Fits(e *inventory.Device) error {
 	for _, id := range slices.Sorted(maps.Keys(p.clients)) {
-		if _, confined := p.clients[id].confined(); confined { // it is put on its own device only
+		if p.clients[id].keepsOff(len(p.stock.Load().Entries), e) {
 			continue
 		}
-		if why := shown.CannotDo(info, p.clients[id].shown); why != "" {
-			return fmt.Errorf("%s %s: it can be added when the programs have ended that run now (client %d is one)", info.Name, why, id)
+		if why := shown.CannotDo(e.Info, p.clients[id].shown); why != "" {
+			return fmt.Errorf("%s %s: it can be added when the programs have ended that run now (client %d is one)", e.Info.Name, why, id)
 		}
 	}
 	return nil

@@ -85,7 +85,7 @@ func (q *quota) shareFull(c *client, want uint64) string {
 			others += o.committed
 		}
 	}
-	all := grants.ShareOf(c.under.Devices[c.under.Share], q.stock.Load().Entries[c.under.Number()].Info)
+	all := grants.ShareOf(c.under.Devices[c.under.Share], q.stock.Load().Entries[c.under.Home()].Info)
 	if others == 0 || want <= all && others <= all-want { // a client that is alone is bounded by the memory that it sees
 		return ""
 	}

@@ -9,6 +9,7 @@ import (
 	"muster/device"
 	"muster/internal/whois"
 	"muster/mapping"
+	"muster/model"
 	"muster/node/grants"
 	"muster/node/lending"
 	"muster/node/refusal"
@@ -107,6 +108,11 @@ func (t *terms) offers(hello *wire.Hello, limits settings.UserLimits, g *grants.
 	for i, share := range g.Devices {
 		infos := []device.Info{stock.Entries[share.Device].Info}
 		memory := min(t.worldOf(infos, wish, limits), grants.ShareOf(share, infos[0]))
+		for number := range stock.Entries {
+			if e := &stock.Entries[number]; share.Reach > model.ReachDevice && number != share.Device && e.Lends() {
+				infos = append(infos, e.Info)
+			}
+		}
 		o.Add(infos, memory, shown.Visible(t.cfg.Name, infos, share.Device, i, memory))
 	}
 	return o, nil
@@ -189,9 +195,8 @@ func (t *terms) worldOf(infos []device.Info, wish uint64, limits settings.UserLi
 // lacking says what a device of the node cannot do that a program was shown; "" if
 // there is nothing.
 func (t *terms) lacking(c *client) string {
-	only, confined := c.confined()
 	for i, e := range t.stock.Load().Entries {
-		if confined && only != i {
+		if c.keepsOff(i, &e) {
 			continue
 		}
 		if why := shown.CannotDo(e.Info, c.shown); e.Here && why != "" {

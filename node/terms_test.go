@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"muster/internal/whois"
+	"muster/model"
 	"muster/node/ask"
 	"muster/node/refusal"
 	"muster/node/settings"
@@ -70,6 +71,29 @@ func TestWhatProgramsUnderGrantsSee(t *testing.T) {
 	if c := statusOf(t, f).Clients[0]; c.Grant != "g" || c.Device == nil || *c.Device != 0 {
 		t.Errorf("%+v", c)
 	}
+}
+
+// A program whose grant reaches other devices is put on the better one, has its home when others need that, and
+// is shown no more than all of them can do.
+func TestProgramsUnderGrantsThatReach(t *testing.T) {
+	f := run(t, testConfig())
+	g := testGrant("g", grant.Device{Device: 1, Memory: 64 << 20, Reach: model.ReachNode, Beyond: 32 << 20})
+	g.Turns = model.Turns{Class: model.ClassLatency, Weight: 7}
+	mustAdmit(t, f, g)
+	p := mustConnectUnder(t, f, g, 0)
+	if len(p.devices) != 1 || p.devices[0].Memory != 96<<20 || p.devices[0].Name != "Muster vGPU" {
+		t.Errorf("%+v", p.devices)
+	}
+	on := func(want int) {
+		t.Helper()
+		p.synchronise(t)
+		if c := statusOf(t, f).Clients[0]; c.Grant != "g" || c.Device == nil || *c.Device != want || c.Class != model.ClassLatency || c.Weight != 7 {
+			t.Errorf("it is not on device %d: %+v", want, c)
+		}
+	}
+	on(0)
+	mustAdmit(t, f, testGrant("other", grant.Device{Device: 0}))
+	on(1)
 }
 
 func TestGrantRequests(t *testing.T) {

@@ -54,7 +54,7 @@ func (g *Granted) check() error {
 func (g *Granted) admit() vgpu.Admit {
 	e := vgpu.Admit{Grant: vgpu.GrantID(g.ID), Limit: g.Limit}
 	for _, d := range g.Devices {
-		e.Shares = append(e.Shares, vgpu.Share{Device: vgpu.DeviceID(d.Device), Memory: d.Memory})
+		e.Shares = append(e.Shares, vgpu.Share{Device: vgpu.DeviceID(d.Device), Memory: d.Memory, Beyond: d.Beyond, Reach: d.Reach})
 	}
 	return e
 }
@@ -78,29 +78,41 @@ func (u Under) Id() string {
 	return u.ID
 }
 
-// Memory is the share of the device that the client may use; 0 for all of it.
+// Memory is how much of a device the client may use at most; 0 for all of it.
 func (u Under) Memory() uint64 {
 	if u.Granted == nil {
 		return 0
 	}
-	return u.Devices[u.Share].Memory
+	return most(u.Devices[u.Share])
 }
 
-// Number is that of the only device that the client may use; -1 for any.
-func (u Under) Number() int {
+// most is how much of a device a share may have, with what is beyond it; 0: all.
+func most(share ask.GrantedDevice) uint64 { return share.Memory + share.Beyond }
+
+// Home is the number of the device that the client was granted; -1 without a grant.
+func (u Under) Home() int {
 	if u.Granted == nil {
 		return -1
 	}
 	return u.Devices[u.Share].Device
 }
 
+// Reach is how far from home the client may be; without a grant it may be anywhere.
+func (u Under) Reach() model.Reach {
+	if u.Granted == nil {
+		return model.ReachCluster
+	}
+	return u.Devices[u.Share].Reach
+}
+
 // ShareOf is how many bytes all clients of a grant may allocate on a device together. The
 // share includes one context, so that a device's memory can be granted to the last byte.
 func ShareOf(share ask.GrantedDevice, info device.Info) uint64 {
-	if share.Memory == 0 {
-		return info.Memory - info.ContextCost
+	all := info.Memory
+	if share.Memory > 0 {
+		all = min(all, most(share))
 	}
-	return share.Memory - min(share.Memory, info.ContextCost)
+	return all - min(all, info.ContextCost)
 }
 
 func Unknown(id string) error {

@@ -34,7 +34,7 @@ type Programs interface {
 	// it has gone.
 	Changed(number int, e *inventory.Device, why string)
 	// Fits refuses a device that cannot do what the programs that run now were told.
-	Fits(device.Info) error
+	Fits(*inventory.Device) error
 	// DependOn lists the clients that can run on no other device than this one, which takes none.
 	DependOn(vgpu.DeviceID) []vgpu.ClientID
 }
@@ -136,7 +136,7 @@ func (s *Stock) Drain(id vgpu.DeviceID) error {
 // Resume has a device that was drained, or was to be removed, take clients again.
 func (s *Stock) Resume(id vgpu.DeviceID) error {
 	e := s.Load().Entries[id]
-	if err := errors.Join(s.dispatcher.Refuses(vgpu.Resume{Device: id}), s.programs.Fits(e.Info)); err != nil {
+	if err := errors.Join(s.dispatcher.Refuses(vgpu.Resume{Device: id}), s.programs.Fits(&e)); err != nil {
 		return err
 	}
 	delete(s.leaving, id)
@@ -254,7 +254,7 @@ func (s *Stock) add(e inventory.Device, slots int, at vgpu.DeviceID) (vgpu.Devic
 	if other := s.namesake(e.Device); other >= 0 {
 		return 0, fmt.Errorf("%s has that name already: give this one a name of its own, or leave the name out", stock.Call(other))
 	}
-	if err := s.programs.Fits(info); err != nil {
+	if err := s.programs.Fits(&e); err != nil {
 		return 0, err
 	}
 	number, err := stock.NumberFor(info.Name, int(at), s.dispatcher.State)

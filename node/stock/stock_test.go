@@ -37,7 +37,7 @@ type node struct {
 func (n *node) Changed(number int, e *inventory.Device, why string) {
 	n.said = append(n.said, fmt.Sprint(number, " ", e.Here, " ", why))
 }
-func (n *node) Fits(device.Info) error                           { return n.unfit }
+func (n *node) Fits(*inventory.Device) error                     { return n.unfit }
 func (n *node) DependOn(vgpu.DeviceID) []vgpu.ClientID           { return n.needs }
 func (n *node) Decided(time.Duration, vgpu.Event, []vgpu.Effect) {}
 func (n *node) Perform([]vgpu.Effect)                            {}

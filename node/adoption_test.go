@@ -516,7 +516,7 @@ func TestWorkerDiesBeforeItStands(t *testing.T) {
 	if _, err := p.Start(wire.Header{Op: wire.OpReset}, (&wire.Reset{}).Append(nil)); err != nil { // which waits for the kernel
 		t.Fatal(err)
 	}
-	eventually(t, "the kernel runs", func() bool { return h.client(1).State == "assigned" })
+	eventually(t, "the kernel runs, and the worker waits for it", func() bool { return h.client(1).BusyTime > 0 })
 	worker := h.file(1).Worker
 	writesTo := func() string {
 		name, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/2", worker.Pid))

@@ -23,6 +23,7 @@ type attempt struct {
 
 	// After the end, alloc and tasks are what it had.
 	alloc       *model.Allocation
+	usual       model.Holds // how it has the devices, where its user says nothing; as when it began
 	alternative int
 	tasks       []task
 	loans       []loan
@@ -73,7 +74,7 @@ type stop struct {
 // takeBack makes the attempt one of a job that waits again. What it has used stays known.
 func (a *attempt) takeBack() {
 	a.stop, a.suspend = nil, false
-	a.start, a.end, a.tasks, a.alloc, a.alternative = 0, 0, nil, nil, 0
+	a.start, a.end, a.tasks, a.alloc, a.alternative, a.usual = 0, 0, nil, nil, 0, model.Holds{}
 }
 
 // allEnded says whether nothing of it runs any more.

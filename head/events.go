@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"muster/model"
 	"muster/policy/priority"
 	"muster/wire/agent"
 	"muster/wire/api"
@@ -39,6 +40,8 @@ type Config struct {
 	Windows  []Window
 	// Authority vouches for the gateways of nodes: certificates in PEM form.
 	Authority string
+	// Holds is how jobs have their GPUs if their users say nothing.
+	Holds model.Holds
 	// Zone is the time zone of the times of day that users write; nil is UTC.
 	Zone *time.Location
 }

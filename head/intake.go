@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"muster/internal/units"
+	"muster/mapping"
 	"muster/model"
 	"muster/model/slurmopt"
 	"muster/wire/agent"
@@ -162,7 +163,7 @@ func (in *intake) read(ev Submit, owner string) (*job, *Refusal) {
 	if !path.IsAbs(dir) {
 		return bad("the directory %.40q is no absolute path", dir)
 	}
-	if err := cmp.Or(in.fleet.mayAvoid(said), in.mayReserve(said)); err != nil {
+	if err := cmp.Or(in.fleet.mayAvoid(said), in.mayReserve(said), checkMapping(said.GPU.Mapping)); err != nil {
 		return bad("%v", err)
 	}
 	j := &job{
@@ -241,6 +242,17 @@ func checkDevices(said *slurmopt.Options) error {
 	return nil
 }
 
+// checkMapping refuses mappers that nodes do not have.
+func checkMapping(spec string) error {
+	if spec == "" {
+		return nil
+	}
+	if err := mapping.CheckSetting(spec); err != nil {
+		return fmt.Errorf("--mapping: %w", err)
+	}
+	return nil
+}
+
 // fields are the options, or else the members of a submission, that become the fields of a Start.
 var fields = map[string]string{
 	"name": "--job-name", "account": "--account", "input": "--input", "output": "--output", "error": "--error", "directory": "directory (--chdir)",
@@ -259,7 +271,7 @@ func (in *intake) sendable(j *job, s *api.Submission) error {
 	at := &node{name: strings.Repeat("n", grant.MaxName)}
 	trial.tasks, trial.alloc = []task{{node: at}}, &model.Allocation{Parts: []model.Part{{Cores: 1}}}
 	start := agent.Start{Task: trial.taskName(0), Incarnation: "x", Spec: in.runner.specOf(&trial, 0)}
-	start.Spec.Script, start.Spec.Arguments, start.Spec.Environment = s.Script, s.Arguments, s.Environment
+	start.Spec.Script, start.Spec.Arguments, start.Spec.Environment = s.Script, s.Arguments, append(slices.Clone(s.Environment), start.Spec.Environment...)
 	if j.need.gpus > 0 {
 		start.Grant = &grant.Grant{ID: start.Task.String(), User: j.user, Secret: trial.credential(0), Devices: []grant.Device{{Node: at.name}}, Limit: grant.AllDevices}
 	}

@@ -143,6 +143,11 @@ func (j *job) request() *model.Request {
 	return &j.said.Request
 }
 
+// hold is how the job has one of the devices that a part was given.
+func (j *job) hold(part int, d model.Device, share int64) model.Hold {
+	return j.said.GPU.Of(j.request(), share, d.Node != j.alloc.Parts[part].Node, j.usual)
+}
+
 // timeLimit is how long the job may run; 0 is no limit.
 func (j *job) timeLimit(otherwise time.Duration) time.Duration {
 	switch r := j.request(); {

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
 	"muster/head/record"
 	"muster/internal/strictjson"
+	"muster/model"
 	"muster/wire/agent"
 	"muster/wire/api"
 )
@@ -23,7 +25,7 @@ func FillIn(s *agent.Start, bulk func(job uint64) ([]byte, error)) error {
 	if err != nil {
 		return fmt.Errorf("the record of what job %d runs: %w", s.Task.Job, err)
 	}
-	s.Spec.Script, s.Spec.Arguments, s.Spec.Environment = b.Script, b.Arguments, b.Environment
+	s.Spec.Script, s.Spec.Arguments, s.Spec.Environment = b.Script, b.Arguments, append(b.Environment, s.Spec.Environment...)
 	return nil
 }
 
@@ -59,6 +61,25 @@ func (s *stop) record() *record.Stop {
 		return nil
 	}
 	return &record.Stop{Cause: string(s.Cause), Reason: s.Reason, Outcome: string(s.Outcome), Requeue: s.Requeue}
+}
+
+func holdsRecord(h model.Holds) *record.Holds {
+	if h == (model.Holds{}) {
+		return nil
+	}
+	written := func(h model.Hold) record.Hold { return record.Hold{Reach: h.Reach.String(), Beyond: h.Beyond} }
+	return &record.Holds{Whole: written(h.Whole), Shares: written(h.Shares), Remote: written(h.Remote)}
+}
+
+func holdsOf(r *record.Holds) (h model.Holds, err error) {
+	if r == nil {
+		return h, nil
+	}
+	read := func(to *model.Hold, from record.Hold) error {
+		to.Beyond = from.Beyond
+		return errors.Join(to.Reach.UnmarshalText([]byte(from.Reach)), model.CheckBeyond(1, from.Beyond))
+	}
+	return h, errors.Join(read(&h.Whole, r.Whole), read(&h.Shares, r.Shares), read(&h.Remote, r.Remote))
 }
 
 func stopOf(r *record.Stop) *stop {

@@ -241,6 +241,9 @@ func (c *Core) restorable(r *record.Job, said *slurmopt.Options) error {
 	if r.Array != 0 && (!isTask(r, said) || r.Rest != nil && (r.Rest.First() != int(r.Job-r.Array) || r.Rest.Last() >= said.Batch.Array.Tasks.Len())) {
 		return errors.New("it is no task of its array")
 	}
+	if _, err := holdsOf(r.Usual); err != nil {
+		return fmt.Errorf("how it has its GPUs: %w", err)
+	}
 	for _, p := range r.Parts {
 		if p.Node < 0 || int(p.Node) >= len(c.fleet.nodes) {
 			return fmt.Errorf("it has a part on node %d, of which there is no record", p.Node)
@@ -301,6 +304,7 @@ func (c *Core) failDoomed() {
 }
 
 func (c *Core) restoreJob(r *record.Job, options parsed) {
+	usual, _ := holdsOf(r.Usual) // restorable has read it
 	j := &job{
 		id: r.Job, array: r.Array, task: r.Task, state: api.State(r.State), submit: r.Submit, requeues: r.Requeues, limit: r.Limit,
 		order: &order{
@@ -308,7 +312,7 @@ func (c *Core) restoreJob(r *record.Job, options parsed) {
 		},
 		queued: queued{held: heldBy(r.Held), priority: r.Priority, nice: r.Nice, eligible: r.Eligible, never: r.Never, notBefore: r.NotBefore, number: -1},
 		attempt: attempt{
-			nth: r.Attempt, start: r.Start, alternative: r.Alternative, lending: r.Lending, suspend: r.Suspend, asleep: r.Asleep, stop: stopOf(r.Stop),
+			nth: r.Attempt, start: r.Start, alternative: r.Alternative, lending: r.Lending, suspend: r.Suspend, asleep: r.Asleep, stop: stopOf(r.Stop), usual: usual,
 			suspended: r.Suspended, suspendedSince: r.SuspendedSince, cpu: r.CPU, peak: r.Peak,
 		},
 	}

@@ -186,7 +186,7 @@ const maxLaunches = 3
 // tasks start when all nodes that lend have confirmed (whenLent).
 func (run *runner) begin(j *job, a *model.Allocation, alternative int) {
 	run.roster.starts++
-	j.attempt = attempt{nth: j.nth + 1, starts: run.roster.starts, start: run.now, alloc: &model.Allocation{Parts: slices.Clone(a.Parts), Grants: slices.Clone(a.Grants)}, alternative: alternative}
+	j.attempt = attempt{nth: j.nth + 1, starts: run.roster.starts, start: run.now, usual: run.cfg.Holds, alloc: &model.Allocation{Parts: slices.Clone(a.Parts), Grants: slices.Clone(a.Grants)}, alternative: alternative}
 	spread(j.alloc)
 	j.state = api.Running
 	run.roster.countPending(j, -1)
@@ -249,10 +249,12 @@ func (run *runner) grantOf(j *job, part int) *grant.Grant {
 	if len(devices) == 0 {
 		return nil
 	}
-	g := &grant.Grant{ID: j.taskName(part).String(), User: j.user, Secret: j.credential(part), Limit: grant.AllDevices}
+	g := &grant.Grant{ID: j.taskName(part).String(), User: j.user, Secret: j.credential(part), Limit: grant.AllDevices, Turns: j.said.GPU.Turns}
 	for _, d := range devices {
 		n := run.fleet.nodes[d.Node]
-		device := grant.Device{Node: n.name, Device: int(d.Device), Memory: uint64(shareOf(j.alloc, part, d))}
+		share := shareOf(j.alloc, part, d)
+		hold := j.hold(part, d, share)
+		device := grant.Device{Node: n.name, Device: int(d.Device), Memory: uint64(share), Reach: hold.Reach, Beyond: hold.Beyond}
 		if n != j.tasks[part].node {
 			device.Address = n.gateway
 			g.Authority = run.cfg.Authority
@@ -367,7 +369,7 @@ func (run *runner) sendStart(j *job, part int) {
 	run.out.post(t.node, agent.Start{Task: j.taskName(part), Incarnation: t.incarnation, Spec: run.specOf(j, part), Grant: run.grantOf(j, part)})
 }
 
-// specOf is what a part runs, without what the bulk record holds.
+// specOf is what a part runs, without what the bulk record holds; its variables go before those there.
 func (run *runner) specOf(j *job, part int) agent.Spec {
 	p := &j.alloc.Parts[part]
 	r := j.request()
@@ -378,6 +380,9 @@ func (run *runner) specOf(j *job, part int) agent.Spec {
 		Nodes: j.nodeNames(), Cores: int(p.Cores), CoresPerProcess: max(1, r.Threads()), Memory: p.Memory,
 		Time: j.timeLimit(run.cfg.TimeLimit), Grace: run.cfg.Grace,
 		Input: j.file(b.Input, name), Output: j.file(j.output(), name), Error: j.file(b.Error, name), Append: b.Append || len(j.tasks) > 1 || j.nth > 1,
+	}
+	if m := j.said.GPU.Mapping; m != "" {
+		s.Environment = []string{"MUSTER_MAPPING=" + m}
 	}
 	if j.task >= 0 {
 		s.ArrayJob, s.ArrayTask = j.array, uint32(j.task)

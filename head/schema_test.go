@@ -54,7 +54,7 @@ var oddOptions = [][2]string{
 	{"-J", "name"}, {"-A", "name"}, {"-p", "name"}, {"-q", "name"}, {"--comment", "name"}, {"--mail-user", "name"}, {"-o", "path"}, {"-e", "path"}, {"-i", "path"}, {"-D", "path"}, {"--export", "variable"},
 	{"-a", "array"}, {"-N", "number"}, {"-n", "number"}, {"-c", "number"}, {"--ntasks-per-node", "number"}, {"--nice", "number"}, {"--priority", "number"}, {"-G", "number"}, {"--gpus-per-node", "number"}, {"--gpus-per-task", "number"},
 	{"--gres", "gres"}, {"--gres", "gres"}, {"--gres", "gres"}, {"--or", "or"}, {"-w", "nodes"}, {"-x", "nodes"}, {"-t", "time"}, {"-b", "time"}, {"--deadline", "time"}, {"--mem", "other"}, {"-d", "other"}, {"--signal", "other"}, {"--open-mode", "other"},
-	{"--reservation", "name"},
+	{"--reservation", "name"}, {"--mapping", "name"}, {"--gpu-beyond", "number"}, {"--gpu-weight", "number"}, {"--gpu-reach", "other"}, {"--gpu-class", "other"},
 }
 
 // oddSubmission draws a submission of which a few parts are odd.

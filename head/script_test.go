@@ -2,6 +2,7 @@ package head_test
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"muster/head"
 	"muster/internal/scripts"
+	"muster/model"
 	"muster/policy/catalog"
 	"muster/policy/history"
 	"muster/policy/priority"
@@ -159,8 +161,11 @@ func (p *player) play(words []string) error {
 		}
 		return nil
 	}
-	if words[0] == "window" {
+	switch words[0] {
+	case "window":
 		return p.window(words[1:])
+	case "usual":
+		return p.usual(words[1:])
 	}
 	if p.core == nil {
 		if err := p.boot(); err != nil {
@@ -556,6 +561,36 @@ func (p *player) settle() {
 	p.say("it does not come to rest")
 }
 
+// usual says how jobs have GPUs: whole=, shares= and remote=, each a reach and perhaps +BEYOND.
+func (p *player) usual(words []string) error {
+	p.cfg.Holds = model.Holds{}
+	for _, w := range words {
+		kind, text, _ := strings.Cut(w, "=")
+		h := map[string]*model.Hold{"whole": &p.cfg.Holds.Whole, "shares": &p.cfg.Holds.Shares, "remote": &p.cfg.Holds.Remote}[kind]
+		reach, beyond, _ := strings.Cut(text, "+")
+		var err error
+		if h.Beyond, err = model.ParseBeyond(cmp.Or(beyond, "0")); err != nil {
+			return err
+		}
+		if h.Reach, err = model.ParseReach(reach); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// told is how firmly a job has a device; "" if it has it alone and never leaves it.
+func told(d grant.Device) string {
+	text := ""
+	if d.Beyond > 0 {
+		text += "+" + model.BeyondText(d.Beyond)
+	}
+	if d.Reach != model.ReachDevice {
+		text += "(" + d.Reach.String() + ")"
+	}
+	return text
+}
+
 // send delivers a message to an agent, which obeys.
 func (p *player) send(s head.Send) {
 	name := p.names[s.Session]
@@ -567,11 +602,14 @@ func (p *player) send(s head.Send) {
 		text := fmt.Sprintf("%s: start %v %d/%d from %d, %s", name, m.Task, m.Spec.Processes, m.Spec.All, m.Spec.First, m.Spec.Output)
 		if m.Grant != nil {
 			for _, d := range m.Grant.Devices {
-				text += " " + d.String()
+				text += " " + d.String() + told(d)
 				if d.Address != "" {
 					text += "@" + d.Address
 				}
 			}
+		}
+		for _, v := range m.Spec.Environment {
+			text += " " + v
 		}
 		p.say("%s", text)
 		if !p.silent {
@@ -599,7 +637,14 @@ func (p *player) send(s head.Send) {
 			p.report(m.Task, agent.Report{Task: m.Task, State: agent.Running})
 		}
 	case agent.Lend:
-		p.say("%s: lend %s %v to %s", name, m.Loan.ID, m.Loan.Devices, m.Loan.User)
+		text := fmt.Sprintf("%s: lend %s %v to %s", name, m.Loan.ID, m.Loan.Devices, m.Loan.User)
+		for _, d := range m.Loan.Devices {
+			text += told(d)
+		}
+		if m.Loan.Turns != (model.Turns{}) {
+			text += fmt.Sprintf(", class %q, weight %d", m.Loan.Class, m.Loan.Weight)
+		}
+		p.say("%s", text)
 		if !p.silent || p.unheard {
 			p.loans[m.Loan.ID+"@"+name] = true
 		}

@@ -113,7 +113,10 @@ func (v *views) has(j *job, d *api.Job) {
 		for _, g := range j.alloc.DevicesOf(i) {
 			n := v.fleet.nodes[g.Node]
 			share := shareOf(j.alloc, i, g)
-			d.Devices = append(d.Devices, api.Device{For: t.node.name, Node: n.name, Device: int(g.Device), Memory: share, Borrowed: n != t.node})
+			hold := j.hold(i, g, share)
+			d.Devices = append(d.Devices, api.Device{
+				For: t.node.name, Node: n.name, Device: int(g.Device), Memory: share, Beyond: hold.Beyond, Reach: hold.Reach.String(), Borrowed: n != t.node,
+			})
 			d.GPUs++
 			d.GPUShare += partOf(share, n, int(g.Device))
 		}
@@ -342,7 +345,7 @@ func (v *views) jobRecord(j *job) record.Job {
 		Job: j.id, Array: j.array, Task: j.task, Rest: j.rest, User: j.user, Dir: j.dir, Key: j.key, Secret: j.secret, Options: j.options, Command: j.command,
 		State: string(j.state), Held: uint8(j.held), Priority: j.priority, Nice: j.nice, Submit: j.submit, Eligible: j.eligible, Start: j.start,
 		Attempt: j.nth, Requeues: j.requeues, Limit: j.limit, Never: j.never, NotBefore: j.notBefore,
-		Alternative: j.alternative, Lending: j.lending, Suspend: j.suspend, Asleep: j.asleep, Stop: j.stop.record(), Suspended: j.suspended, SuspendedSince: j.suspendedSince,
+		Alternative: j.alternative, Lending: j.lending, Suspend: j.suspend, Asleep: j.asleep, Stop: j.stop.record(), Usual: holdsRecord(j.usual), Suspended: j.suspended, SuspendedSince: j.suspendedSince,
 		CPU: j.cpu, Peak: j.peak,
 	}
 	if a := v.roster.arrays[j.array]; a != nil {

@@ -113,6 +113,17 @@ func Check(spec string) error {
 	return err
 }
 
+// Off is the setting of those who want no launch mapped.
+const Off = "off"
+
+// CheckSetting is Check for a setting that may also be Off.
+func CheckSetting(spec string) error {
+	if spec == Off {
+		return nil
+	}
+	return Check(spec)
+}
+
 func parse(spec string) (name string, _ maker, _ error) {
 	name, rest, _ := strings.Cut(spec, ":")
 	names := make([]string, len(Entries))

@@ -120,3 +120,52 @@ func (t Turns) Validate() error {
 	}
 	return nil
 }
+
+// Hold says how a job has a GPU, beside how much of it.
+type Hold struct {
+	Reach  Reach
+	Beyond uint64 // bytes beyond its share that it may use while they are free; AllBeyond for all
+}
+
+// Holds is how jobs have GPUs whose users say nothing about that, by what they ask for.
+type Holds struct {
+	Whole  Hold // GPUs of the job's nodes
+	Shares Hold // shares of GPUs, wherever they are
+	Remote Hold // GPUs of any nodes (RemoteGPUs)
+}
+
+// DefaultHolds are those of a cluster where nobody has said otherwise.
+func DefaultHolds() Holds {
+	return Holds{Shares: Hold{Reach: ReachNode}, Remote: Hold{Reach: ReachNode}}
+}
+
+// Terms is what a job's user says of all its GPUs, beside how many and how much of each.
+type Terms struct {
+	Reach  *Reach  // nil: as is usual for what the job asks for
+	Beyond *uint64 // nil: likewise
+	Turns
+	// Mapping is the mapper that decides which GPU runs each of its kernels; "": as each program asks.
+	Mapping string
+}
+
+// Of is how the job has a GPU that it was given for a request. share is the part of its memory, and 0
+// for a whole GPU; borrowed says that it is on another node than the processes that use it.
+func (t *Terms) Of(r *Request, share int64, borrowed bool, usual Holds) Hold {
+	h := usual.Whole
+	switch {
+	case share > 0:
+		h = usual.Shares
+	case r.Remote != nil && (borrowed || r.GPUs == 0):
+		h = usual.Remote
+	}
+	if t.Reach != nil {
+		h.Reach = *t.Reach
+	}
+	if t.Beyond != nil {
+		h.Beyond = *t.Beyond
+	}
+	if share == 0 { // it has all of it
+		h.Beyond = 0
+	}
+	return h
+}

@@ -57,3 +57,29 @@ func TestTermsThatAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestHolds: what a user says goes before what is usual, and that goes by what the job asks for.
+func TestHolds(t *testing.T) {
+	usual := Holds{Whole: Hold{Reach: ReachCluster, Beyond: 7}, Shares: Hold{Reach: ReachNode, Beyond: 5}, Remote: Hold{Reach: ReachDevice}}
+	local, both, remote := &Request{GPUs: 1}, &Request{GPUs: 1, Remote: &RemoteGPUs{Count: 1}}, &Request{Remote: &RemoteGPUs{Count: 1}}
+	home, nothing := ReachDevice, uint64(0)
+	for _, c := range []struct {
+		terms    Terms
+		r        *Request
+		share    int64
+		borrowed bool
+		want     Hold
+	}{
+		{Terms{}, local, 0, false, Hold{ReachCluster, 0}}, {Terms{}, local, 1, false, Hold{ReachNode, 5}},
+		{Terms{}, remote, 0, false, Hold{}}, {Terms{}, remote, 0, true, Hold{}}, {Terms{}, remote, 1, true, Hold{ReachNode, 5}},
+		{Terms{}, both, 0, false, Hold{ReachCluster, 0}}, {Terms{}, both, 0, true, Hold{}},
+		{Terms{Reach: &home}, local, 1, false, Hold{ReachDevice, 5}}, {Terms{Beyond: &nothing}, local, 1, false, Hold{ReachNode, 0}},
+	} {
+		if got := c.terms.Of(c.r, c.share, c.borrowed, usual); got != c.want {
+			t.Errorf("%+v: %+v", c, got)
+		}
+	}
+	if h := DefaultHolds(); h != (Holds{Shares: Hold{Reach: ReachNode}, Remote: Hold{Reach: ReachNode}}) {
+		t.Errorf("%+v", h)
+	}
+}

@@ -12,21 +12,21 @@ import (
 var (
 	textOptions = []string{
 		"--job-name=", "--account=", "--partition=", "--qos=", "--comment=", "--reservation=", "--output=", "--error=", "--input=", "--chdir=", "--nodelist=", "--exclude=",
-		"--export=", "--export=ALL,X=", "--gres=", "--gres=gpu:", "--wrap=", "-J", "-A", "-p", "-q", "-o", "-e", "-i", "-D", "-w", "-x",
+		"--export=", "--export=ALL,X=", "--gres=", "--gres=gpu:", "--wrap=", "--mapping=", "-J", "-A", "-p", "-q", "-o", "-e", "-i", "-D", "-w", "-x",
 	}
 	numberOptions = []string{
 		"--nodes=", "--ntasks=", "--ntasks-per-node=", "--cpus-per-task=", "--mem=", "--mem-per-cpu=", "--gpus=", "--gpus-per-node=", "--gpus-per-task=", "--time=", "--nice=", "--priority=",
-		"--array=", "--array=0-", "--array=0-7%", "--array=0-7:", "--dependency=afterok:", "--begin=now+", "--begin=", "--deadline=", "--deadline=now+", "--signal=", "--signal=USR1@",
+		"--array=", "--array=0-", "--array=0-7%", "--array=0-7:", "--dependency=afterok:", "--begin=now+", "--begin=", "--deadline=", "--deadline=now+", "--signal=", "--signal=USR1@", "--gpu-beyond=", "--gpu-weight=",
 		"--gres=gpu:", "--gres=rgpu:", "--gres=rgpu:1:", "-N", "-n", "-c", "-t", "-G", "-a", "-d", "-b",
 	}
-	wordOptions = []string{"--rcuda-mode=", "--open-mode=", "--exclusive=", "--signal=", "--dependency=", "--begin=", "--deadline=", "--or=", "--nodes=", "--time=", "--mem="}
+	wordOptions = []string{"--rcuda-mode=", "--open-mode=", "--exclusive=", "--signal=", "--dependency=", "--begin=", "--deadline=", "--or=", "--nodes=", "--time=", "--mem=", "--gpu-reach=", "--gpu-class="}
 	plain       = []string{"--hold", "--requeue", "--no-requeue", "--exclusive", "--contiguous"}
 )
 
 var words = []string{
 	"excl", "shar", "EXCL", "append", "truncate", "user", "mcs", "KILL", "SIGKILL", "B:USR1@60", "RTMIN", "65", "afterany:1", "afterok:1:1:1:1", "afterok:4294967296", "singleton", "aftercorr:1",
 	"after:1+5", "expand:1", "tomorrow", "midnight", "teatime", "now+1000000days", "1970-01-01", "9999-12-31T23:59:59", "2026-02-30", "-n 2", "-n 2 --or='-n 4'", "'", "1-2", "2-1", "0-0",
-	"UNLIMITED", "INFINITE", "-1", "1000000-00:00:00", "0", "1K", "1M", "1024T", "0.5G", "none", "gpu", "rgpu", "MAX",
+	"UNLIMITED", "INFINITE", "-1", "1000000-00:00:00", "0", "1K", "1M", "1024T", "0.5G", "none", "gpu", "rgpu", "MAX", "cluster", "latency", "all",
 }
 
 // Submission draws a submission. Most have one odd thing in an otherwise sound submission, since

@@ -15,6 +15,7 @@ import (
 
 	"muster/internal/passthrough"
 	"muster/internal/units"
+	"muster/mapping"
 	"muster/model/slurmopt"
 	"muster/wire/api"
 )
@@ -54,6 +55,11 @@ func (f Submitter) Submission(argv []string, o *slurmopt.Options, words []string
 			return nil, nil, fmt.Errorf("%s: %w", called, err)
 		}
 		s.Script, name = script, called
+	}
+	if o.GPU.Mapping != "" {
+		if err := mapping.CheckSetting(o.GPU.Mapping); err != nil {
+			return nil, nil, fmt.Errorf("--mapping: %w", err)
+		}
 	}
 	if s.Directory, err = filepath.Abs(o.Batch.Directory); err != nil {
 		return nil, nil, fmt.Errorf("asking where this is (give --chdir): %w", err)

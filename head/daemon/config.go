@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"muster/head"
+	"muster/model"
 	"muster/model/slurmopt"
 )
 
@@ -48,6 +49,7 @@ func Default() Config {
 		Core: head.Config{
 			Cluster: "muster", NodeTimeout: 5 * time.Minute, Silence: 30 * time.Second, Grace: 30 * time.Second, Keep: 5 * time.Minute,
 			MaxJobCount: 20_000, MaxArraySize: slurmopt.MaxArrayTasks, Limits: head.Limits{Jobs: 1_000_000},
+			Holds: model.DefaultHolds(),
 		},
 		RecordLimit: DefaultRecordLimit, WhatIf: DefaultWhatIf,
 		Policy: "easy", Socket: DefaultSocket, Connections: DefaultConnections,

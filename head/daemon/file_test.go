@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"muster/head"
+	"muster/model"
 )
 
 func TestRead(t *testing.T) {
@@ -47,7 +48,7 @@ connections: {user: 16, greet: 5s}
 		Core: head.Config{
 			Cluster: "tsubame", Admins: []string{"alice", "bob"}, Limits: head.Limits{Jobs: 1000, GPUs: 8},
 			Users:       map[string]head.Limits{"carol": {Jobs: 1000, GPUs: 64, Memory: 1 << 40}},
-			MaxJobCount: 5000, MaxArraySize: 1001,
+			MaxJobCount: 5000, MaxArraySize: 1001, Holds: model.DefaultHolds(),
 			NodeTimeout: 10 * time.Minute, Silence: 20 * time.Second, Grace: time.Minute, TimeLimit: 2 * time.Hour, Keep: 30 * time.Minute,
 			Windows: []head.Window{{Name: "upkeep", From: at(8), Until: at(18), Nodes: []string{"n1", "n2"}, Users: []string{"alice"}}},
 		},

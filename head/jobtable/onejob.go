@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"muster/internal/units"
+	"muster/model"
 	"muster/model/slurmopt"
 	"muster/report"
 	"muster/wire/api"
@@ -169,6 +170,18 @@ func deviceLine(d *api.Device) string {
 	}
 	if d.Borrowed {
 		text += ", borrowed for " + d.For
+	}
+	switch d.Beyond {
+	case 0:
+	case model.AllBeyond:
+		text += ", and what else of it is free"
+	default:
+		text += ", and " + units.BriefSize(d.Beyond) + " more while it is free"
+	}
+	switch d.Reach {
+	case "", model.ReachDevice.String():
+	default:
+		text += ", reach " + d.Reach
 	}
 	return text
 }

@@ -69,6 +69,8 @@ type EndedDevice struct {
 	Node     string `json:"node"`
 	Device   int    `json:"device"`
 	Memory   int64  `json:"memory_bytes,omitempty"`
+	Beyond   uint64 `json:"beyond_bytes,omitempty"`
+	Reach    string `json:"reach,omitempty"`
 	Borrowed bool   `json:"borrowed,omitempty"`
 }
 

@@ -46,6 +46,7 @@ type Job struct {
 	Parts          []Part        `json:"parts,omitempty"`
 	Grants         []Grant       `json:"grants,omitempty"`
 	Lending        bool          `json:"lending,omitempty"`
+	Usual          *Holds        `json:"usual,omitempty"` // how it has devices of which its user says nothing
 	Suspend        bool          `json:"suspend,omitempty"`
 	Asleep         bool          `json:"asleep,omitempty"`
 	Stop           *Stop         `json:"stop,omitempty"`
@@ -93,6 +94,19 @@ type Grant struct {
 	Node   int32 `json:"node"`
 	Device int32 `json:"device"`
 	Memory int64 `json:"memory,omitempty"`
+}
+
+// Holds is how a job has its devices: whole ones, shares, and those that it asked for on any nodes.
+type Holds struct {
+	Whole  Hold `json:"whole"`
+	Shares Hold `json:"shares"`
+	Remote Hold `json:"remote"`
+}
+
+// Hold is how far from a device a job may be bound, and how much it may use beyond its share.
+type Hold struct {
+	Reach  string `json:"reach"`
+	Beyond uint64 `json:"beyond,omitempty"`
 }
 
 // Stop is why the tasks of a job are being stopped.

@@ -59,7 +59,7 @@ type Client struct {
 // in its full form: a head parses them like the lines of a script.
 func ParseCommand(argv []string) (o *Options, job []string, err error) {
 	tool, words := toolOf(argv)
-	p := &parser{options: Options{Tool: tool}, named: new(int)}
+	p := &parser{options: Options{Tool: tool}, named: new(int), partial: true}
 	o, err = p.parse(nil, words)
 	return o, p.job, err
 }

@@ -319,7 +319,7 @@ func checkSubmitFormat(t interface {
 func TestSubmitFormatRoundTrips(t *testing.T) {
 	text := rapid.SampledFrom([]string{"x", "a b", "it's", `"q"`, "-n", "%j"})
 	pieces := map[string]*rapid.Generator[string]{
-		"-N": rapid.SampledFrom([]string{"1", "3"}), "-n": rapid.SampledFrom([]string{"4", "7"}), "--gres": rapid.SampledFrom([]string{"gpu:2", "rgpu:4:1G"}),
+		"-N": rapid.SampledFrom([]string{"1", "3"}), "-n": rapid.SampledFrom([]string{"4", "7"}), "--gres": rapid.SampledFrom([]string{"gpu:2:5G", "rgpu:4:1G"}),
 		"-o": text, "-e": text, "-i": text, "-D": text, "--comment": text, "--reservation": text, "--head": text, "--tls-dir": text,
 		"--export":    rapid.SampledFrom([]string{"ALL", "NONE", "A,B=c", `ALL,A="x,'y"`, "A="}),
 		"-a":          rapid.SampledFrom([]string{"1-10:2%4", "5,4,1-2", "0"}),
@@ -329,10 +329,11 @@ func TestSubmitFormatRoundTrips(t *testing.T) {
 		"--signal":    rapid.SampledFrom([]string{"USR1", "B:9@5"}),
 		"--open-mode": rapid.SampledFrom([]string{"append", "truncate"}),
 		"--or":        rapid.Just("-n64 -t 2:00:00"),
+		"--gpu-class": rapid.SampledFrom([]string{"batch", "latency"}),
 	}
 	names := slices.Sorted(maps.Keys(pieces))
 	seeds.Check(t, func(t *rapid.T) {
-		argv := []string{Submit}
+		argv := []string{Submit, "--gres=gpu:1:1G", "--gpu-beyond=" + rapid.SampledFrom([]string{"0", "all", "3G", "5"}).Draw(t, "beyond")}
 		for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, 9, rapid.ID[string]).Draw(t, "options") {
 			argv = append(argv, name, pieces[name].Draw(t, name))
 		}

@@ -47,7 +47,7 @@ func readTable(t *testing.T, path string) []row {
 // Options that Slurm 22.05 does not have.
 var (
 	// These are our own, or of the paper on remote GPUs.
-	ownOptions = []string{"rcuda-mode", "or", "run"}
+	ownOptions = []string{"rcuda-mode", "or", "run", "gpu-reach", "gpu-beyond", "gpu-class", "gpu-weight", "mapping"}
 	// These are of later releases, or left out of some builds.
 	otherReleases = []string{"container-id", "tres-bind", "extra", "x11"}
 	// These make a tool exit immediately, so record.sh does not try them.

@@ -1,7 +1,7 @@
 // Package slurmopt parses what users ask Slurm for: the options of srun, sbatch and salloc command
 // lines and of the #SBATCH lines in scripts, exactly in Slurm's spelling, with the paper's
-// additions for remote GPUs (--gres=rgpu:4:1G, --rcuda-mode) and Muster's own (--or, --run). It
-// converts them to a request and the attributes of a job, and back to a canonical line of options.
+// additions for remote GPUs (--gres=rgpu:4:1G, --rcuda-mode) and Muster's own (--or, --run, and
+// --gpu-reach with its like: terms.go). It converts them to a request and the attributes of a job, and back to a canonical line of options.
 //
 // `muster submit` is another tool, with sbatch's options: its jobs really run, so it also accepts
 // what a simulated job does not need (arrays, dependencies, files).
@@ -39,6 +39,8 @@ type Options struct {
 	Priority  int64
 	// Exclude are nodes that must not be used. A request cannot express that; see Avoid.
 	Exclude []string
+	// GPU says how the job has its GPUs, whichever of the requests is granted.
+	GPU model.Terms
 
 	// Command is what follows the options.
 	Command []string
@@ -220,6 +222,9 @@ type parser struct {
 	requested given
 	named     *int     // number of nodes named so far, including --or
 	job       []string // the job's options on the command line; see ParseCommand
+	partial   bool     // a script has more of the job's options
+	terms     said     // an option about the job's GPUs, the last
+	beyondAt  *Word
 }
 
 // setting is an optional number with the word that set it.
@@ -287,7 +292,10 @@ func (p *parser) parse(script [][]Word, argv []Word) (*Options, error) {
 	if err := o.Request.Validate(); err != nil {
 		return nil, &Error{Reason: err.Error()}
 	}
-	return o, nil
+	if !p.partial || o.Client.Program || o.Client.Wrap {
+		err = p.checkTerms()
+	}
+	return o, err
 }
 
 // words parses options up to the first word that is not one, and returns the rest.

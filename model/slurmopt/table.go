@@ -192,6 +192,7 @@ func init() {
 		value("cpu-freq", 0), value("gpu-freq", 0), value("network", 0), value("profile", 0), value("acctg-freq", 0), value("power", 0),
 		value("delay-boot", 0), value("container", 0), value("container-id", 0), value("mcs-label", 0),
 	}
+	table = append(table, termsTable()...)
 }
 
 func init() {

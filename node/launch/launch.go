@@ -21,6 +21,7 @@ import (
 	"muster/internal/misuse"
 	"muster/internal/passthrough"
 	"muster/internal/units"
+	"muster/mapping"
 	"muster/node/settings"
 )
 
@@ -105,7 +106,7 @@ func (w *Wishes) Environment(base []string, libraries string) ([]string, error) 
 		set("MUSTER_CLASS", w.Class)
 	}
 	if w.Mapping != "" {
-		if err := settings.CheckMapping(w.Mapping); err != nil {
+		if err := mapping.CheckSetting(w.Mapping); err != nil {
 			return nil, misuse.Errorf("--mapping: %v", err)
 		}
 		set("MUSTER_MAPPING", w.Mapping)

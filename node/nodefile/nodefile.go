@@ -18,6 +18,7 @@ import (
 
 	"muster/internal/units"
 	"muster/internal/wholefile"
+	"muster/mapping"
 	"muster/model/strictyaml"
 	"muster/node/settings"
 	"muster/node/vgpu"
@@ -778,7 +779,7 @@ func into(to *uint64, text string, parse func(string) (int64, error)) error {
 
 // Mapping reads the name of a mapper, or off.
 func Mapping(s string) (string, error) {
-	if err := settings.CheckMapping(s); err != nil {
+	if err := mapping.CheckSetting(s); err != nil {
 		return "", err
 	}
 	return s, nil

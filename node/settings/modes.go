@@ -202,15 +202,7 @@ func (r UIDRange) check() error {
 }
 
 // MappingOff is the setting that has no launch mapped.
-const MappingOff = "off"
-
-// CheckMapping says what is wrong with a setting of how launches are mapped.
-func CheckMapping(spec string) error {
-	if spec == MappingOff {
-		return nil
-	}
-	return mapping.Check(spec)
-}
+const MappingOff = mapping.Off
 
 // MaxPeers is how many other nodes a node asks at most.
 const MaxPeers = 1024

@@ -177,8 +177,12 @@ type Device struct {
 	Node   string `json:"node"`
 	Device int    `json:"device"`
 	// Memory is the share; 0 is the whole device.
-	Memory   int64 `json:"memory_bytes,omitempty"`
-	Borrowed bool  `json:"borrowed,omitempty"`
+	Memory int64 `json:"memory_bytes,omitempty"`
+	// Beyond is how much more the job may use of it while that is free, and Reach how far from it the
+	// node may bind the job's programs: device, node or cluster.
+	Beyond   uint64 `json:"beyond_bytes,omitempty"`
+	Reach    string `json:"reach,omitempty"`
+	Borrowed bool   `json:"borrowed,omitempty"`
 }
 
 // Changed answers what changes jobs: those that it changed.

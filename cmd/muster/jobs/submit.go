@@ -35,6 +35,10 @@ What the job asks for:
       --gres=rgpu:4             GPUs for the job, of any node: the others are borrowed
       --gres=rgpu:4:1G          1 GiB of each of four GPUs, which others share
   -G, --gpus, --gpus-per-node, --gpus-per-task   GPUs in other words
+      --gpu-reach=node          how far from its GPUs its programs may go while that is better: device, node, cluster
+      --gpu-beyond=4G|all       memory beyond its shares that they may use while it is free
+      --gpu-class=latency|batch, --gpu-weight=2   how they take turns with others, as with muster run
+      --mapping=ag              a mapper decides which of its GPUs runs each kernel, as with muster run
       --or='-n 64 -t 2:00:00'   another request that would do; may be repeated
   -t, --time=1:30:00            time limit: minutes, hours:minutes:seconds, days-hours
   -w, --nodelist=n[1-4]; -x, --exclude=n3; --exclusive; --contiguous

@@ -132,6 +132,45 @@ func TestOffload(t *testing.T) {
 	p.b.idle()
 }
 
+// Programs of a job whose grant reaches the cluster go to another node while they wait for their share. What the
+// grant allows holds there, too, and they survive the lender.
+func TestGrantThatReachesTheCluster(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, []string{"--devices", ratedGPU, "--vgpus", "2"}, []string{"--devices", ratedGPU})
+	file := filepath.Join(t.TempDir(), "job")
+	p.muster("grant", "make", "--id", "job", "--device", "na:0:32M", "--reach", "cluster", file)
+	p.muster("grant", "admit", file, "--socket", p.a.socket)
+	var programs []*program
+	for range 4 {
+		programs = append(programs, p.launchWith([]string{"--socket", p.a.socket, "--grant", file}, made("small"), "until", "4096", "4"))
+	}
+	shared := func() bool {
+		here, there, all := p.places()
+		return here == 2 && there == 2 && all && len(p.guests()) == 2
+	}
+	p.eventually("two programs are served here and two there", shared)
+	p.muster("grant", "limit", "job", "0", "--socket", p.a.socket)
+	p.eventually("the job has no device on either node", func() bool {
+		here, there, _ := p.places()
+		return here == 0 && there == 0 && len(p.guests()) == 0
+	})
+	p.muster("grant", "limit", "job", "--socket", p.a.socket, "--", "-1")
+	p.eventually("the job goes on on both", shared)
+	p.b.kill()
+	p.eventually("the programs of the dead lender are at home", func() bool { _, there, _ := p.places(); return there == 0 })
+	p.a.goOn()
+	for _, one := range programs[:2] {
+		one.right()
+	}
+	p.muster("grant", "revoke", "job", "--socket", p.a.socket)
+	for _, one := range programs[2:] {
+		if one.wait() == 0 {
+			t.Error("a program outlives its grant")
+		}
+	}
+	p.eventually("nothing is left of it", func() bool { return len(p.a.status().Clients) == 0 })
+}
+
 // A killed lender costs its guests a recovery, in any phase of the loan.
 func TestLenderIsKilled(t *testing.T) {
 	t.Parallel()

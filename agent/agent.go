@@ -90,6 +90,7 @@ func (a *agent) prepare(ctx context.Context) (agentcore.Config, error) {
 		return c, err
 	}
 	c.Cores = a.cores
+	c.Checkpoints, c.NoCheckpoints = a.cfg.Checkpoints.name()
 	if a.cfg.Status != nil { // the first greeting should have the devices; watchDaemon tries again
 		if s, err := a.cfg.Status(ctx); err == nil {
 			c.Devices = DevicesOf(s)
@@ -184,8 +185,12 @@ func (a *agent) write(e agentcore.Effect) (wire.Task, error) {
 func (a *agent) save(e agentcore.Save) error {
 	marker := make([]byte, markerBytes)
 	_, _ = rand.Read(marker) // it never fails
+	var restore *agentcore.SaveIn
+	if e.Start.From != "" {
+		restore = a.cfg.Checkpoints.at(e.Start.From)
+	}
 	return a.spool.addTask(&taskFile{
-		start: e.Start, Cores: e.Cores, Pin: a.pin, Marker: hex.EncodeToString(marker), Cgroup: a.cgroup, Script: a.spool.script(e.Start.Task), Node: a.cfg.Node, Socket: a.cfg.Socket,
+		Restore: restore, start: e.Start, Cores: e.Cores, Pin: a.pin, Marker: hex.EncodeToString(marker), Cgroup: a.cgroup, Script: a.spool.script(e.Start.Task), Node: a.cfg.Node, Socket: a.cfg.Socket,
 	})
 }
 
@@ -197,6 +202,9 @@ func (a *agent) act(ctx context.Context, e agentcore.Effect) {
 	case agentcore.Attach:
 		a.keep(ctx, e.Task, false)
 	case agentcore.Tell:
+		if e.Order.Save != nil {
+			e.Order.Save = a.cfg.Checkpoints.at(e.Order.Save.Folder)
+		}
 		if k := a.keepers[e.Task]; k != nil {
 			k.tell(e.Order)
 		}
@@ -210,6 +218,8 @@ func (a *agent) act(ctx context.Context, e agentcore.Effect) {
 		a.forget(e.Task)
 	case agentcore.SaveCluster:
 		a.complain("the cluster", writeFile(a.spool.dir, clusterName, []byte(e.Cluster)))
+	case agentcore.Discard:
+		a.wait.Go(func() { a.complain("what was saved of a task", a.cfg.Checkpoints.discard(e.Folder)) })
 	case agentcore.Stream:
 		a.open(ctx, e)
 	case agentcore.Admit, agentcore.Revoke, agentcore.Limit:

@@ -10,7 +10,7 @@ import (
 	"muster/wire/grant"
 )
 
-func testServe(g *grant.Grant, _ string, _ int, _ *slog.Logger) (*Served, error) {
+func testServe(g *grant.Grant, _, _ string, _ int, _ *slog.Logger) (*Served, error) {
 	return &Served{Socket: "@" + g.ID, Libraries: "/opt/muster", Close: func() {}}, nil
 }
 

@@ -47,6 +47,8 @@ type Config struct {
 	// Peers is called with the gateways of other nodes from which this one may borrow virtual GPUs,
 	// whenever the head names them. If it is nil, the head is not asked.
 	Peers func(gateways []string)
+	// Checkpoints is where suspended tasks can be saved.
+	Checkpoints Checkpoints
 	// Supervisor is the command to which "supervise" and a task's folder are added; nil
 	// is this program's hidden command task.
 	Supervisor []string

@@ -26,6 +26,8 @@ type request struct {
 type saying struct {
 	Suspended bool  `json:"suspended,omitempty"`
 	Cores     []int `json:"cores,omitempty"`
+	// Saved is how a save ended, which changes nothing else.
+	Saved *savedWord `json:"saved,omitempty"`
 	// Ended says that the task's end is in its folder.
 	Ended bool `json:"ended,omitempty"`
 }
@@ -97,11 +99,15 @@ func (s *supervisor) standing() saying { return saying{Suspended: s.suspended, C
 
 // tellAll tells all agents that watch how the task is.
 func (s *supervisor) tellAll() {
-	if !s.begun {
-		return
+	if s.begun {
+		s.say(s.standing())
 	}
+}
+
+// say says something to all agents that watch.
+func (s *supervisor) say(what saying) {
 	for c := range s.conns {
-		if !c.say(s.standing()) {
+		if !c.say(what) {
 			delete(s.conns, c)
 			c.conn.Close()
 		}

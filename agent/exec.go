@@ -108,7 +108,7 @@ func (c *command) begin(e *wire.Exec, std [3]*os.File) error {
 	if dir == "" {
 		dir = s.spec.Directory
 	}
-	child, err := s.start(-1, entry{Directory: dir, Arguments: e.Arguments, Environment: env.list()}, std, func(f *failure) { c.fail = f })
+	child, err := s.start(commandRank, entry{Directory: dir, Arguments: e.Arguments, Environment: env.list()}, std, func(f *failure) { c.fail = f })
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (c *command) begin(e *wire.Exec, std [3]*os.File) error {
 // commands counts the commands that run.
 func (s *supervisor) commands() (n int) {
 	for _, c := range s.children {
-		if c.rank < 0 {
+		if c.rank == commandRank {
 			n++
 		}
 	}

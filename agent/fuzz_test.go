@@ -53,6 +53,11 @@ func FuzzSpool(f *testing.F) {
 		if id, ok := parseTaskID(string(b)); ok && id.String() != string(b) {
 			t.Error(id)
 		}
+		if saved, err := parseSaved(b); err == nil {
+			if text, err := json.Marshal(saved); err != nil || saved.check() != nil {
+				t.Errorf("%s, %v", text, err)
+			}
+		}
 		var r request
 		_ = strictjson.Decode(b, &r)
 		var e entry

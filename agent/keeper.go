@@ -172,6 +172,10 @@ func (k *keeper) listen(ctx context.Context, a *agent, conn net.Conn) {
 		if s.Ended {
 			return
 		}
+		if w := s.Saved; w != nil {
+			a.post(ctx, agentcore.Checkpointed{Task: k.id, Folder: w.Folder, Bytes: w.Bytes, Error: w.Error})
+			continue
+		}
 		a.post(ctx, agentcore.Began{Task: k.id, Suspended: s.Suspended, Cores: s.Cores})
 	}
 }
@@ -220,7 +224,11 @@ func endLeftovers(dir string, f *taskFile, log *slog.Logger) {
 	}
 	text, _ := smallLimit.ReadFile(filepath.Join(dir, processesName))
 	known := parseProcesses(text, bootID())
-	variable := []byte(markerName + "=" + f.Marker)
+	marker := f.Marker
+	if text, err := smallLimit.ReadFile(filepath.Join(dir, markerFile)); err == nil { // its processes were started elsewhere
+		marker = string(text)
+	}
+	variable := []byte(markerName + "=" + marker)
 	clean := 0
 	for end := time.Now().Add(leftoverTime); clean < 2 && time.Now().Before(end); {
 		found := group != nil && group.isPopulated()

@@ -47,6 +47,7 @@ const (
 	endName       = "end"       // how it ended
 	roomName      = "end.room"  // room on the disk for the end
 	processesName = "processes" // the processes that the supervisor last saw
+	markerFile    = "marker"    // of a task that was restored: the marker that its processes have
 	socketName    = "socket"
 	logName       = "log"
 	partSuffix    = ".part" // a file that is being written
@@ -204,9 +205,14 @@ type taskFile struct {
 	// Node is this node's name, and Socket its daemon's.
 	Node   string `json:"node"`
 	Socket string `json:"socket,omitempty"`
+	// Restore is from where the task's processes go on; nil for one that begins.
+	Restore *agentcore.SaveIn `json:"restore,omitempty"`
 
 	start wire.Start
 }
+
+// scriptName is the file of a job's script, in a folder of its own.
+const scriptName = "script"
 
 const (
 	markerBytes = 16
@@ -229,6 +235,9 @@ func parseTaskFile(b []byte) (*taskFile, error) {
 	}
 	if marker, err := hex.DecodeString(f.Marker); err != nil || len(marker) != markerBytes {
 		return nil, fmt.Errorf("a marker %.40q", f.Marker)
+	}
+	if r := f.Restore; r != nil && !filepath.IsAbs(r.Folder) {
+		return nil, fmt.Errorf("a folder %.80q", r.Folder)
 	}
 	for _, n := range f.Cores {
 		if n < 0 || n >= maxCores {

@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
@@ -30,16 +33,22 @@ import (
 // Tools is what the program hands to a supervisor that it runs.
 type Tools struct {
 	// ServeGrant serves a grant's devices to the programs of a user, until Close; local
-	// is the socket of the node's daemon. nil serves none.
-	ServeGrant func(g *grant.Grant, local string, uid int, log *slog.Logger) (*Served, error)
-	Log        *slog.Logger
+	// is the socket of the node's daemon, and at the one for programs, "" for a new one. nil serves none.
+	ServeGrant func(g *grant.Grant, local, at string, uid int, log *slog.Logger) (*Served, error)
+	// Save saves processes, and returns how many bytes that took; Restore makes them again. nil cannot.
+	Save    func(context.Context, Saving) (uint64, error)
+	Restore func(context.Context, Restoring) error
+	Log     *slog.Logger
 }
 
 // Served is how a task's programs reach its devices.
 type Served struct {
 	// Socket is for MUSTER_SOCKET, Libraries the folder of Muster's libcuda.
 	Socket, Libraries string
-	Close             func()
+	// Links are the programs' connections, as whoever saves the programs must know them: that to the
+	// daemon with that to the program, and those of borrowed devices.
+	Links func() (passed map[uint64]uint64, borrowed map[uint64]bool)
+	Close func()
 }
 
 // supervisor runs the processes of one task. Its fields belong to the goroutine of run;
@@ -62,8 +71,8 @@ type supervisor struct {
 
 	children map[int]*child
 	ranks    []*child
-	holds    bool // it starts no processes of its own, and only serves commands
-	begun    bool
+	progress
+	passage *passage
 
 	suspended bool
 	cores     []int
@@ -74,6 +83,13 @@ type supervisor struct {
 	saved     string // the list of processes that was last written
 
 	execs sync.WaitGroup // commands whose outcome has not been sent yet
+}
+
+// progress is how far the task has come.
+type progress struct {
+	holds  bool // it starts no processes of its own, and only serves commands
+	begun  bool
+	script string // the path of the job's script
 }
 
 // clock is that of the time limit, which does not run while a task is suspended.
@@ -148,7 +164,7 @@ func (o *outcome) failed(status syscall.WaitStatus) {
 // child is a process that the supervisor started.
 type child struct {
 	pid    int
-	rank   int // -1 for a command; enters: it is not known yet whether it has become its program
+	rank   int // commandRank or toolRank if it is none of the task's own; enters: it is not known yet whether it has become its program
 	enters bool
 	exited bool
 	status syscall.WaitStatus
@@ -156,6 +172,13 @@ type child struct {
 
 	exitedAt time.Time
 }
+
+// What children are that are none of the task's own processes: a command that a user runs beside these, or
+// one of a save or restore.
+const (
+	commandRank = -1
+	toolRank    = -2
+)
 
 const (
 	subreaper   = 36 // PR_SET_CHILD_SUBREAPER
@@ -208,6 +231,7 @@ func supervise(dir string, tools Tools) error {
 		dir: dir, f: f, spec: &f.start.Spec, tools: tools, log: tools.Log.With("task", id), inbox: make(chan func(), 64), starts: make(chan *startRequest),
 		signals: make(chan os.Signal, 8), conns: map[*control]bool{}, children: map[int]*child{}, cores: f.Cores, limit: clock{left: f.start.Spec.Time},
 	}
+	s.passage = &passage{s: s}
 	// SIGHUP and SIGINT are caught and do nothing. They are not ignored, because the job
 	// would inherit that.
 	signal.Notify(s.signals, syscall.SIGCHLD, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT)
@@ -269,7 +293,7 @@ func (s *supervisor) run() error {
 		if err := s.begin(); err != nil {
 			s.log.Info("the task cannot begin", "error", err)
 			cause := wire.NotBegun
-			if errors.Is(err, errSpool) && !s.begun {
+			if (errors.Is(err, errSpool) || errors.Is(err, errNotRestored)) && !s.begun {
 				cause = wire.NotReady
 			}
 			s.stop(wire.Stop{Cause: cause, Reason: err.Error()})
@@ -328,19 +352,30 @@ func (s *supervisor) begin() (err error) {
 	if s.who, err = findAccount(s.spec.User); err != nil {
 		return err
 	}
+	was := &savedTask{}
+	if s.f.Restore != nil {
+		if was, err = s.passage.read(); err != nil {
+			return err
+		}
+	}
 	s.env = taskEnvironment(s.f, s.who)
 	if shell := remoteShell(); shell != "" && len(s.spec.Nodes) > 1 {
 		launchers(s.env, shell)
 	}
+	s.script = cmp.Or(was.Script, filepath.Join(s.f.Script, scriptName))
 	if err := s.writeScript(); err != nil {
 		return err
 	}
 	s.makeGroup()
-	if err := s.serveGrant(); err != nil {
+	if err := s.serveGrant(was.Socket); err != nil {
 		return err
 	}
 	if err := writeBegun(s.dir); err != nil {
 		return fmt.Errorf("%w: that the task begins: %w", errSpool, err)
+	}
+	if s.f.Restore != nil {
+		s.passage.restore(was)
+		return nil
 	}
 	// From here on the task counts as begun, and no other supervisor may start it.
 	s.begun, s.outcome.began = true, time.Now()
@@ -375,11 +410,10 @@ func (s *supervisor) writeScript() error {
 	if s.spec.Script == "" || s.f.start.Task.Part != 0 {
 		return nil
 	}
-	if err := os.Mkdir(s.f.Script, 0o711); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := os.MkdirAll(filepath.Dir(s.script), 0o711); err != nil {
 		return fmt.Errorf("%w: the script: %w", errSpool, err)
 	}
-	path := filepath.Join(s.f.Script, "script")
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o500)
+	f, err := os.OpenFile(s.script, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o500)
 	if err != nil {
 		return fmt.Errorf("%w: the script: %w", errSpool, err)
 	}
@@ -414,7 +448,7 @@ func (s *supervisor) pinned() []int {
 	return s.cores
 }
 
-func (s *supervisor) serveGrant() error {
+func (s *supervisor) serveGrant(at string) error {
 	g := s.f.start.Grant
 	if g == nil {
 		return nil
@@ -422,7 +456,7 @@ func (s *supervisor) serveGrant() error {
 	if s.tools.ServeGrant == nil {
 		return errors.New("the task has GPUs, and this node's agent cannot serve them")
 	}
-	served, err := s.tools.ServeGrant(g, s.f.Socket, s.who.uid, s.log)
+	served, err := s.tools.ServeGrant(g, s.f.Socket, at, s.who.uid, s.log)
 	if err != nil {
 		return fmt.Errorf("the task's GPUs: %w", err)
 	}
@@ -446,6 +480,8 @@ func (s *supervisor) serveGrant() error {
 type startRequest struct {
 	entry entry
 	std   [3]*os.File
+	tool  *exec.Cmd // to be started in place of a program of the job; among says whether in the task's control group
+	among bool
 	reply chan started
 }
 
@@ -458,6 +494,11 @@ type started struct {
 func (s *supervisor) startAll() {
 	runtime.LockOSThread()
 	for r := range s.starts {
+		if r.tool != nil {
+			pid, err := s.forkTool(r)
+			r.reply <- started{pid: pid, err: err}
+			continue
+		}
 		pid, result, err := s.fork(r)
 		r.reply <- started{pid, result, err}
 	}
@@ -506,7 +547,7 @@ func (s *supervisor) start(rank int, e entry, std [3]*os.File, entered func(*fai
 	if s.cg == nil || !s.cg.cpuset {
 		e.Cores = s.pinned()
 	}
-	r := &startRequest{e, std, make(chan started, 1)}
+	r := &startRequest{entry: e, std: std, reply: make(chan started, 1)}
 	s.starts <- r
 	got := <-r.reply
 	if got.err != nil {
@@ -549,7 +590,7 @@ func (s *supervisor) startRank(rank int) error {
 	defer null.Close()
 	arguments := s.spec.Arguments
 	if s.spec.Script != "" {
-		arguments = append([]string{filepath.Join(s.f.Script, "script")}, arguments...)
+		arguments = append([]string{s.script}, arguments...)
 	}
 	e := entry{
 		Directory: s.spec.Directory, Arguments: arguments, Environment: rankEnvironment(s.env, s.spec, rank),
@@ -688,6 +729,10 @@ func (s *supervisor) obey(o agentcore.Order) {
 	switch {
 	case o.Stop != nil:
 		s.stop(*o.Stop)
+	case s.passage.busy:
+		s.passage.later = append(s.passage.later, o)
+	case o.Save != nil:
+		s.passage.save(*o.Save)
 	case o.Signal != 0:
 		s.signalAll(syscall.Signal(o.Signal))
 	case o.Suspend:
@@ -707,11 +752,11 @@ func (s *supervisor) stop(m wire.Stop) {
 	if !s.kill.sooner(m.Grace, func() { s.inbox <- func() { s.kill.over = true } }) {
 		return
 	}
-	if m.Grace <= 0 {
+	if m.Grace <= 0 || s.passage.restoring { // nothing of it runs that could end by itself
 		s.kill.over = true
 		return
 	}
-	if first {
+	if first && !s.passage.busy {
 		s.signalAll(syscall.SIGTERM)
 		if s.suspended {
 			s.letGo()
@@ -752,7 +797,7 @@ func (s *supervisor) resume(cores []int) {
 	if s.suspended && s.stopping == nil {
 		s.cores = cores
 		s.moveMembers()
-		s.suspended = false
+		s.suspended, s.passage.saved = false, nil
 		s.startClock()
 		s.letGo()
 	}
@@ -840,6 +885,9 @@ func (s *supervisor) finish() error {
 	}
 	if s.served != nil {
 		s.served.Close()
+	}
+	if s.f.Restore != nil && s.spec.Script != "" { // it is where the script was on another node
+		_ = os.RemoveAll(filepath.Dir(s.script))
 	}
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 10*time.Second) {
 		err := writeEnd(s.dir, s.f.start.Task, end)

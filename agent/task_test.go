@@ -106,7 +106,7 @@ func TestStop(t *testing.T) {
 func TestKilledBeforeItWasHeardOf(t *testing.T) {
 	for _, heard := range []bool{true, false} { // false: somebody keeps the pipe open
 		c := &child{pid: 7, enters: true, exited: true, status: syscall.WaitStatus(syscall.SIGKILL), gone: make(chan struct{})}
-		s := &supervisor{begun: true, ranks: []*child{c}, children: map[int]*child{7: c}, inbox: make(chan func())}
+		s := &supervisor{progress: progress{begun: true}, ranks: []*child{c}, children: map[int]*child{7: c}, inbox: make(chan func())}
 		if !s.isOver() {
 			t.Error("nobody tells that it has exited, and the task is not over")
 		}

@@ -3,13 +3,15 @@ package node
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
-	"syscall"
 	"time"
 
 	"muster/device"
+	"muster/internal/whois"
 	"muster/node/ask"
+	"muster/node/grants"
 	"muster/node/proc"
 	"muster/node/refusal"
 	"muster/node/requests"
@@ -197,7 +199,7 @@ func answerOf[A control.Checkpointed | control.Restored](said control.ToDaemon, 
 // hold keeps a client stopped until the requester sends save. If the requester says
 // anything else, or hangs up, the client goes on.
 func (s *orders) hold(t *requests.Talk, c *client, o *order, bytes uint64) (uint64, error) {
-	reply := ask.OrderReply{Held: true, Bytes: bytes, Client: uint64(c.id), Socket: inode(c.conn), Ring: c.ring, Arena: c.data, Shown: c.shown}
+	reply := ask.OrderReply{Held: true, Bytes: bytes, Client: uint64(c.id), Socket: whois.Inode(c.conn), Ring: c.ring, Arena: c.data, Shown: c.shown}
 	stop := s.watch(t.Conn, c)
 	defer stop()
 	err := t.Say(reply)
@@ -290,7 +292,7 @@ func (s *orders) revive(t *requests.Talk, r ask.OrderRequest) (uint64, error) {
 // revivable makes the client that a request describes, if the user may have it.
 func (t *terms) revivable(to *requests.Talk, r ask.OrderRequest) (*client, error) {
 	who := to.Who
-	if t.settings.Load().Grants == settings.GrantsRequired { // the file does not record a grant
+	if r.Grant == "" && t.settings.Load().Grants == settings.GrantsRequired { // the file does not record a grant
 		return nil, errors.New("this node serves only programs that were granted its devices (grants: required), and a program that is restored has no grant: restore it on another node")
 	}
 	if r.UID != who.User.UID {
@@ -301,7 +303,13 @@ func (t *terms) revivable(to *requests.Talk, r ask.OrderRequest) (*client, error
 	}
 	limits := t.settings.Load().Limits.Of(who.User)
 	infos := t.stock.Load().Infos()
+	under, most, err := t.revivedUnder(&who, r)
+	if under.Granted != nil {
+		infos = []device.Info{t.stock.Load().Entries[under.Home()].Info}
+	}
 	switch {
+	case err != nil:
+		return nil, err
 	case len(infos) == 0:
 		return nil, refusal.ErrNoDevices
 	case !t.mayUse(who.User):
@@ -314,17 +322,44 @@ func (t *terms) revivable(to *requests.Talk, r ask.OrderRequest) (*client, error
 	if r.Shown == nil {
 		r.Shown = shown.LeastOf(infos)
 	}
-	memory := t.worldOf(infos, r.Memory, limits)
+	memory := min(t.worldOf(infos, r.Memory, limits), most)
 	who.PID = r.Pid
 	arena := shown.ArenaOf(r.Virtual, memory)
+	latency, weight := limits.Class == settings.ClassLatency, weightOf(0, limits)
+	if under.Granted != nil {
+		if latency, weight, err = t.turnsOf(&wire.Hello{}, who, limits, under.Granted); err != nil {
+			return nil, err
+		}
+	}
+	by := t.memoryBy(r.Memory, memory, limits)
+	if under.Granted != nil {
+		by = memoryOfShare
+	}
 	return &client{
-		peer: who, program: settings.Printable(r.Program), ordinal: r.Virtual, arena: device.Arena{Base: arena.Base, Size: r.ArenaSize}, gone: make(chan struct{}), holding: nowhere(vgpu.AnyDevice),
+		peer: who, under: under, program: settings.Printable(r.Program), ordinal: r.Virtual, arena: device.Arena{Base: arena.Base, Size: r.ArenaSize}, gone: make(chan struct{}), holding: nowhere(vgpu.AnyDevice),
 		allowance: allowance{
-			limits: limits, latency: limits.Class == settings.ClassLatency, weight: weightOf(0, limits), share: limits.Share,
-			memory: memory, memoryBy: t.memoryBy(r.Memory, memory, limits), shown: r.Shown,
+			limits: limits, latency: latency, weight: weight, share: limits.Share,
+			memory: memory, memoryBy: by, shown: r.Shown,
 		},
 		mappings: mappings{mapping: t.nodeMapper()},
 	}, nil
+}
+
+// revivedUnder finds the grant under which a client is revived, if it is under one, and how much memory
+// that leaves it.
+func (t *terms) revivedUnder(who *socket.Peer, r ask.OrderRequest) (grants.Under, uint64, error) {
+	if r.Grant == "" {
+		return grants.Under{}, math.MaxUint64, nil
+	}
+	g, err := t.identify(who, &wire.Hello{Grant: r.Grant}, nil)
+	if err != nil {
+		return grants.Under{}, 0, err
+	}
+	if r.Share < 0 || r.Share >= len(g.Devices) {
+		return grants.Under{}, 0, fmt.Errorf("there is no device %d: grant %s has %d here", r.Share, g.ID, len(g.Devices))
+	}
+	under := grants.Under{Granted: g, Share: r.Share}
+	return under, grants.ShareOf(g.Devices[r.Share], t.stock.Load().Entries[under.Home()].Info), nil
 }
 
 // refill gives a new client's worker the file.
@@ -370,19 +405,4 @@ func (s *orders) sendProgram(t *requests.Talk, c *client, given *provision, conn
 		c.worker.Post(control.Proceed{})
 		return nil
 	})
-}
-
-// inode is the number by which the system knows a connection; 0 if it does not tell.
-func inode(conn *net.UnixConn) (number uint64) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return 0
-	}
-	_ = raw.Control(func(fd uintptr) {
-		var info syscall.Stat_t
-		if syscall.Fstat(int(fd), &info) == nil {
-			number = info.Ino
-		}
-	})
-	return number
 }

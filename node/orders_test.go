@@ -207,7 +207,7 @@ func TestOthersCannotSaveAClient(t *testing.T) {
 		if _, err := ask.Hold(f.socket, p.id(), file); err == nil || err.Error() != want {
 			t.Error(err)
 		}
-		if _, err := ask.Revive(f.socket, checkpoint.Client{UID: 0, Name: "mine"}, settings.MinArena, file); err == nil || !strings.Contains(err.Error(), "the program is user root's") {
+		if _, err := ask.Revive(f.socket, checkpoint.Client{UID: 0, Name: "mine"}, settings.MinArena, ask.Under{}, file); err == nil || !strings.Contains(err.Error(), "the program is user root's") {
 			t.Error(err)
 		}
 	})
@@ -263,6 +263,7 @@ func TestWrongOrders(t *testing.T) {
 		{`{"request":"checkpoint","client":1,"path":"/etc/passwd"}`, 0, `unknown field \"path\"`},
 		{`{"request":"revive","arena_size":12345}`, 0, "no node gives that"},
 		{`{"request":"revive","arena_size":8796093022208,"virtual_device":-1}`, 0, "a program sees at most"},
+		{`{"request":"revive","arena_size":8796093022208,"grant":"nobody's"}`, 0, "the node knows no grant with this credential"},
 		{`{"request":"checkpoint","client":1}`, 2, "no other kind will do"},
 	} {
 		if got := converse(t, f, c.line, c.files); !strings.Contains(got, c.want) {
@@ -425,7 +426,7 @@ func TestProgramGoesOnWithAnotherNode(t *testing.T) {
 	opts.WorkerCommand = workerCommand("real worker")
 	after := runWith(t, cfg, opts)
 	was := checkpoint.Client{UID: uint32(os.Getuid()), Pid: os.Getpid(), Name: "test program", Memory: p.attached.Memory}
-	revived, err := ask.Revive(after.socket, was, p.attached.ArenaSize, file)
+	revived, err := ask.Revive(after.socket, was, p.attached.ArenaSize, ask.Under{}, file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -470,7 +471,7 @@ func TestRevivedWithoutAProgram(t *testing.T) {
 	}
 	held.Close()
 	was := checkpoint.Client{UID: uint32(os.Getuid()), Memory: p.attached.Memory}
-	revived, err := ask.Revive(f.socket, was, p.attached.ArenaSize, file)
+	revived, err := ask.Revive(f.socket, was, p.attached.ArenaSize, ask.Under{}, file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -479,7 +480,7 @@ func TestRevivedWithoutAProgram(t *testing.T) {
 	}
 	revived.Close()
 	eventually(t, "the client is gone", func() bool { return len(statusOf(t, f).Clients) == 1 })
-	if _, err := ask.Revive(f.socket, was, p.attached.ArenaSize, save(t, f, p.id())); err == nil || !strings.Contains(err.Error(), "of a client alone") {
+	if _, err := ask.Revive(f.socket, was, p.attached.ArenaSize, ask.Under{}, save(t, f, p.id())); err == nil || !strings.Contains(err.Error(), "of a client alone") {
 		t.Error(err)
 	}
 	eventually(t, "the client is gone", func() bool { return len(statusOf(t, f).Clients) == 1 })
@@ -568,7 +569,7 @@ func TestHeldClientOutlivesItsWorker(t *testing.T) {
 func (p *growing) revive(socket string, file *os.File) {
 	p.t.Helper()
 	was := checkpoint.Client{UID: uint32(os.Getuid()), Pid: os.Getpid(), Name: "test program", Memory: p.attached.Memory}
-	revived, err := ask.Revive(socket, was, p.attached.ArenaSize, file)
+	revived, err := ask.Revive(socket, was, p.attached.ArenaSize, ask.Under{}, file)
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -37,7 +37,9 @@ type Config struct {
 	Gateway string
 	// Cluster is whose tasks the spool has; "" if it has none.
 	Cluster string
-	Devices []agent.Device
+	// Checkpoints is the folder in which tasks are saved (agent.Hello), or else NoCheckpoints why there is none.
+	Checkpoints, NoCheckpoints string
+	Devices                    []agent.Device
 }
 
 // Known is what the spool has of a task.
@@ -174,6 +176,8 @@ func (c *Core) Step(now time.Duration, e Event) []Effect {
 	case Spool:
 		c.trouble = e.Trouble
 		c.tellInventory()
+	case Checkpointed:
+		c.send(agent.Checkpointed{Task: e.Task, Folder: e.Folder, Bytes: e.Bytes, Error: e.Error})
 	case Admitted:
 		c.admitted(e.ID, e.Error)
 	case Revoked:
@@ -230,6 +234,10 @@ func (c *Core) heard(m agent.ToAgent) {
 		c.suspend(m.Task)
 	case agent.Resume:
 		c.resume(m.Task)
+	case agent.Checkpoint:
+		c.checkpoint(m)
+	case agent.Discard:
+		c.do(Discard{m.Folder})
 	case agent.Done:
 		c.done(m.Task)
 	case agent.Lend:
@@ -268,7 +276,7 @@ func (c *Core) greet() {
 	hello := agent.Hello{
 		Version: agent.Version, Node: c.cfg.Node, Incarnation: c.cfg.Incarnation, User: c.cfg.User, Cores: len(c.cfg.Cores), Memory: c.cfg.Memory,
 		Devices: c.cfg.Devices, Gateway: c.cfg.Gateway, Loans: slices.Sorted(maps.Keys(c.loans)),
-		Cluster: c.cfg.Cluster,
+		Cluster: c.cfg.Cluster, Checkpoints: c.cfg.Checkpoints, NoCheckpoints: c.cfg.NoCheckpoints,
 	}
 	for id := range c.marks {
 		hello.Last = max(hello.Last, id.Job)
@@ -397,6 +405,8 @@ func (c *Core) start(m agent.Start) {
 		c.refuse(m.Task, "the task is meant for this node as it was before its spool was lost: start the job anew")
 	case c.cfg.User != "" && m.Spec.User != c.cfg.User:
 		c.refuse(m.Task, fmt.Sprintf("the agent of this node runs as %s and can start no processes of %s: start it as root", c.cfg.User, m.Spec.User))
+	case m.From != "" && c.cfg.Checkpoints == "": // another node can have it
+		c.send(agent.Report{Task: m.Task, State: agent.Ended, End: c.ends(agent.NotReady, "it cannot go on here from where it was saved: "+c.cfg.NoCheckpoints)})
 	case len(c.tasks) >= MaxTasks:
 		c.refuse(m.Task, fmt.Sprintf("this node has %d tasks already", len(c.tasks)))
 	default:
@@ -564,6 +574,29 @@ func (c *Core) resume(id agent.Task) {
 	if t.phase == running {
 		c.do(Tell{id, Order{Resume: &Resume{t.cores}}})
 	}
+}
+
+// checkpoint saves a suspended task. What is not possible changes nothing, and the head hears why.
+func (c *Core) checkpoint(m agent.Checkpoint) {
+	t := c.find(m.Task)
+	if t == nil {
+		return
+	}
+	why := ""
+	switch {
+	case t.phase == ended:
+		c.report(t)
+		return
+	case t.phase != suspended || !t.hold:
+		why = "it is not suspended"
+	case c.cfg.Checkpoints == "":
+		why = c.cfg.NoCheckpoints
+	}
+	if why != "" {
+		c.send(agent.Checkpointed{Task: m.Task, Folder: m.Folder, Error: why})
+		return
+	}
+	c.do(Tell{t.id, Order{Save: &SaveIn{Folder: m.Folder}}})
 }
 
 // letGo lets a suspended task go on, if there are cores for it.

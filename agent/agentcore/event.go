@@ -38,6 +38,13 @@ type (
 		Begun  bool
 		Reason string
 	}
+	// Checkpointed: a task was saved in a folder, or, with an error, was not.
+	Checkpointed struct {
+		Task   agent.Task
+		Folder string
+		Bytes  uint64
+		Error  string
+	}
 	// SpoolFailed: what the last event wanted on disk of a task is not there.
 	SpoolFailed struct {
 		Task   agent.Task
@@ -59,21 +66,22 @@ type (
 	Tick struct{}
 )
 
-func (Up) event()          {}
-func (Down) event()        {}
-func (Heard) event()       {}
-func (Unread) event()      {}
-func (Began) event()       {}
-func (Ended) event()       {}
-func (Lost) event()        {}
-func (SpoolFailed) event() {}
-func (Spool) event()       {}
-func (Admitted) event()    {}
-func (Revoked) event()     {}
-func (Devices) event()     {}
-func (Measured) event()    {}
-func (DaemonBegan) event() {}
-func (Tick) event()        {}
+func (Up) event()           {}
+func (Down) event()         {}
+func (Heard) event()        {}
+func (Unread) event()       {}
+func (Began) event()        {}
+func (Ended) event()        {}
+func (Lost) event()         {}
+func (SpoolFailed) event()  {}
+func (Spool) event()        {}
+func (Admitted) event()     {}
+func (Revoked) event()      {}
+func (Devices) event()      {}
+func (Measured) event()     {}
+func (DaemonBegan) event()  {}
+func (Tick) event()         {}
+func (Checkpointed) event() {}
 
 // Effect is what to do.
 type Effect interface{ effect() }
@@ -112,6 +120,8 @@ type (
 		Task  agent.Task
 		Order Order
 	}
+	// Discard removes a folder in which a task was saved.
+	Discard struct{ Folder string }
 	// Send sends to the head.
 	Send struct{ Message agent.ToHead }
 	// Admit has the daemon serve a grant, and the spool know it. Revoke ends the first, and
@@ -142,6 +152,7 @@ func (SaveCluster) effect() {}
 func (Launch) effect()      {}
 func (Attach) effect()      {}
 func (Tell) effect()        {}
+func (Discard) effect()     {}
 func (Send) effect()        {}
 func (Admit) effect()       {}
 func (Revoke) effect()      {}
@@ -155,6 +166,14 @@ type Order struct {
 	Signal  int         `json:"signal,omitempty"`
 	Suspend bool        `json:"suspend,omitempty"`
 	Resume  *Resume     `json:"resume,omitempty"`
+	Save    *SaveIn     `json:"save,omitempty"`
+}
+
+// SaveIn saves a suspended task in a folder, with a CRIU. The core gives the folder's name, and the agent
+// makes it a path and adds the CRIU.
+type SaveIn struct {
+	Folder string `json:"folder"`
+	CRIU   string `json:"criu,omitempty"`
 }
 
 // Resume lets a task go on, on these cores.

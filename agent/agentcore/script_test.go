@@ -67,6 +67,7 @@ func (s *script) play(words []string) error {
 	switch {
 	case words[0] == "config":
 		s.cfg.User, s.cfg.Cluster = args["user"], args["cluster"]
+		s.cfg.Checkpoints, s.cfg.NoCheckpoints = args["checkpoints"], strings.ReplaceAll(args["no_checkpoints"], "_", " ")
 		return nil
 	case words[0] == "loan":
 		s.was.Loans = append(s.was.Loans, grant.Loan{ID: words[1], Hash: grant.Hash{1}, Limit: -1})
@@ -135,6 +136,8 @@ func event(words []string, args arguments) (Event, error) {
 		return Admitted{words[1], args["error"]}, nil
 	case "revoked":
 		return Revoked{words[1], args["error"]}, nil
+	case "checkpointed":
+		return Checkpointed{Task: id, Folder: args["folder"], Bytes: 100, Error: args["error"]}, nil
 	case "daemon":
 		return DaemonBegan{}, nil
 	case "unread": // what kind of a message it was, and of which task or loan
@@ -166,6 +169,7 @@ func message(words []string, id agent.Task, args arguments) (agent.ToAgent, erro
 		if i := args["incarnation"]; i != "" {
 			m.Incarnation = i
 		}
+		m.From = args["from"]
 		if _, ok := args["grant"]; ok {
 			m.Grant = &grant.Grant{ID: id.String()}
 		}
@@ -178,6 +182,10 @@ func message(words []string, id agent.Task, args arguments) (agent.ToAgent, erro
 		return agent.Suspend{Task: id}, nil
 	case "resume":
 		return agent.Resume{Task: id}, nil
+	case "checkpoint":
+		return agent.Checkpoint{Task: id, Folder: args["folder"]}, nil
+	case "discard":
+		return agent.Discard{Folder: args["folder"]}, nil
 	case "done":
 		return agent.Done{Task: id}, nil
 	case "lend":

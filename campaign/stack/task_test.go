@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,6 +41,12 @@ func (b book) Limit(id string, limit int) error {
 // agentOf runs the agent of a node, and returns the head's side of its connection.
 func agentOf(t *testing.T, n *theNode) net.Conn {
 	t.Helper()
+	return agentWith(t, n, func(*agent.Config) {})
+}
+
+// agentWith runs an agent with other settings.
+func agentWith(t *testing.T, n *theNode, set func(*agent.Config)) net.Conn {
+	t.Helper()
 	head, err := net.Listen("unix", filepath.Join(t.TempDir(), "head"))
 	if err != nil {
 		t.Fatal(err)
@@ -55,6 +62,7 @@ func agentOf(t *testing.T, n *theNode) net.Conn {
 		Status: func(context.Context) (*status.Node, error) { return nodeStatus(n.socket) },
 		Log:    slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
+	set(&cfg)
 	for d := cfg.Spool; len(d) > len(os.TempDir()); d = filepath.Dir(d) {
 		_ = os.Chmod(d, 0o755) // users reach their scripts
 	}
@@ -145,4 +153,81 @@ func TestTaskOfAUser(t *testing.T) {
 		return err == nil && len(s.Grants) == 0
 	})
 	n.idle()
+}
+
+// A task is suspended on one node, and goes on on another as if nothing had been: its script, its program with
+// the GPU, and its output.
+func TestTaskGoesOnOnAnotherNode(t *testing.T) {
+	t.Parallel()
+	criu := needCRIU(t)
+	for name, cgroup := range map[string]string{"groups": "", "no groups": "none"} {
+		t.Run(name, func(t *testing.T) { testTaskGoesOn(t, criu, cgroup) })
+	}
+}
+
+func testTaskGoesOn(t *testing.T, criu, cgroup string) {
+	program := example(t, "sc")
+	w := newWorld(t)
+	shared, dir := t.TempDir(), t.TempDir()
+	nodes, conns, ins, hellos := [2]*theNode{}, [2]net.Conn{}, [2]io.Reader{}, [2]wire.Hello{}
+	for i, name := range []string{"near", "far"} {
+		nodes[i] = w.start("--name", name, "--devices", "soft:memory=64M;soft:memory=64M")
+		conns[i] = agentWith(t, nodes[i], func(c *agent.Config) {
+			c.Node, c.Cgroup, c.Checkpoints = name, cgroup, agent.Checkpoints{Dir: shared, CRIU: criu}
+		})
+		ins[i] = bufio.NewReader(conns[i])
+		hellos[i] = await(t, ins[i], func(wire.Hello) bool { return true })
+	}
+	if hellos[0].Checkpoints == "" || hellos[0].Checkpoints != hellos[1].Checkpoints {
+		t.Fatalf("the nodes have the folders %q (%s) and %q (%s)", hellos[0].Checkpoints, hellos[0].NoCheckpoints, hellos[1].Checkpoints, hellos[1].NoCheckpoints)
+	}
+	begin := func(i int, attempt uint32, device int, from string) wire.Task {
+		id := wire.Task{Job: 1, Attempt: attempt}
+		g := &grant.Grant{ID: id.String(), User: "root", Secret: grant.NewCredential(), Devices: []grant.Device{{Node: hellos[i].Node, Device: device}}, Limit: grant.AllDevices}
+		sendTo(t, conns[i], wire.Welcome{Cluster: "c", Silence: time.Hour}, wire.Lend{Loan: g.Loan(hellos[i].Node)}, wire.Start{
+			Task: id, Incarnation: hellos[i].Incarnation, Grant: g, From: from, Spec: wire.Spec{
+				User: "root", Directory: dir, Script: "#!/bin/bash\necho begun\n" + program + " --repeat 4000\necho ended $?\nexit 7\n",
+				Processes: 1, All: 1, Nodes: []string{hellos[i].Node}, Cores: 1, Output: "out", Append: from != "",
+			},
+		})
+		return id
+	}
+	computes := func(n *theNode) func() bool {
+		return func() bool { s := n.status(); return len(s.Clients) == 1 && s.Clients[0].Kernels > 300 }
+	}
+	id := begin(0, 1, 0, "")
+	nodes[0].eventually("it computes", computes(nodes[0]))
+	sendTo(t, conns[0], wire.Checkpoint{Task: id, Folder: "1.1-a"})
+	if c := await(t, ins[0], func(wire.Checkpointed) bool { return true }); c.Error != "it is not suspended" {
+		t.Errorf("of a task that runs it says %q", c.Error)
+	}
+	sendTo(t, conns[0], wire.Suspend{Task: id})
+	await(t, ins[0], func(r wire.Report) bool { return r.State == wire.Suspended })
+	sendTo(t, conns[0], wire.Checkpoint{Task: id, Folder: "1.1-a"})
+	if c := await(t, ins[0], func(wire.Checkpointed) bool { return true }); c.Error != "" || c.Bytes == 0 {
+		t.Fatalf("%+v", c)
+	}
+	sendTo(t, conns[0], wire.Stop{Task: id, Cause: wire.Stopped}, wire.Done{Task: id})
+	await(t, ins[0], func(r wire.Report) bool { return r.State == wire.Ended })
+	sendTo(t, conns[0], wire.Done{Task: id})
+
+	id = begin(1, 2, 1, "1.1-a")
+	if r := await(t, ins[1], func(r wire.Report) bool { return r.Task == id }); r.State != wire.Running {
+		t.Fatalf("%+v", r.End)
+	}
+	nodes[1].eventually("it computes again", computes(nodes[1]))
+	// It can be suspended there like any other, and saved again.
+	sendTo(t, conns[1], wire.Suspend{Task: id})
+	await(t, ins[1], func(r wire.Report) bool { return r.State == wire.Suspended })
+	sendTo(t, conns[1], wire.Checkpoint{Task: id, Folder: "1.2-b"})
+	if c := await(t, ins[1], func(wire.Checkpointed) bool { return true }); c.Error != "" {
+		t.Fatalf("%+v", c)
+	}
+	sendTo(t, conns[1], wire.Discard{Folder: "1.1-a"}, wire.Resume{Task: id})
+	r := await(t, ins[1], func(r wire.Report) bool { return r.State == wire.Ended })
+	text, err := os.ReadFile(filepath.Join(dir, "out"))
+	if want := "begun\nsc: 4000 scans of 8192 elements right"; err != nil || !strings.HasPrefix(string(text), want) || !strings.HasSuffix(string(text), "\nended 0\n") || r.End.Cause != wire.Exited || r.End.Exit != 7 {
+		t.Errorf("%q; %+v %v", text, *r.End, err)
+	}
+	w.eventually("what was saved is removed", func() bool { _, err := os.Stat(filepath.Join(shared, "1.1-a")); return os.IsNotExist(err) })
 }

@@ -57,3 +57,18 @@ func (n *Names) Of(uid uint32) string {
 	n.known[uid] = name
 	return name
 }
+
+// Inode is the number by which the system knows a connection; 0 if it does not tell.
+func Inode(conn *net.UnixConn) (number uint64) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) {
+		var info syscall.Stat_t
+		if syscall.Fstat(int(fd), &info) == nil {
+			number = info.Ino
+		}
+	})
+	return number
+}

@@ -174,10 +174,17 @@ type Revived struct {
 	Socket, Ring, Arena *os.File
 }
 
+// Under is the grant under which a client is revived; the zero value is none.
+type Under struct {
+	Credential string
+	Share      int // the place of the client's device among those that the grant has on the node
+}
+
 // Revive makes a client from a file, for a program that the caller is about to restore.
-func Revive(socket string, was checkpoint.Client, arenaSize uint64, from *os.File) (*Revived, error) {
+func Revive(socket string, was checkpoint.Client, arenaSize uint64, under Under, from *os.File) (*Revived, error) {
 	c, err := begin(socket, OrderRequest{
 		Request: ReviveRequest, UID: was.UID, Pid: int32(was.Pid), Program: was.Name, Virtual: was.Virtual, Memory: was.Memory, ArenaSize: arenaSize, Shown: was.Shown,
+		Grant: under.Credential, Share: under.Share,
 	}, from)
 	if err != nil {
 		return nil, err

@@ -82,6 +82,11 @@ type OrderRequest struct {
 	ArenaSize uint64 `json:"arena_size,omitempty"`
 
 	Shown map[int]int `json:"shown,omitempty"` // attributes of the devices that its program was shown
+
+	// Of revive under a grant: its credential, and the place of the client's device among those that the
+	// grant has on this node.
+	Grant string `json:"grant,omitempty"`
+	Share int    `json:"share,omitempty"`
 }
 
 // OrderReply is what is answered.

@@ -1,16 +1,19 @@
 package assembly
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"time"
 
 	"muster/agent"
 	"muster/node/ask"
+	"muster/node/programs"
 	"muster/node/settings"
 	"muster/wire/dial"
 	"muster/wire/grant"
@@ -30,8 +33,18 @@ func serveAgent(cfg settings.Config, peers func([]string), log *slog.Logger, rea
 	if grant.CheckAddress(gateway) != nil {
 		gateway = "" // nobody reaches it, as with port 0
 	}
+	checkpoints := agent.Checkpoints{Dir: cfg.Head.CheckpointDir}
+	if checkpoints.Dir != "" {
+		criu, err := programs.Find(cmp.Or(cfg.Head.CRIU, os.Getenv("MUSTER_CRIU")))
+		if err != nil {
+			checkpoints.Trouble = err.Error()
+		} else {
+			checkpoints.CRIU = criu.Path
+		}
+	}
 	a := agent.Config{
-		Node: cfg.Name, Spool: cfg.Head.Spool, Cores: cfg.Head.Cores, Memory: cfg.Head.Memory,
+		Checkpoints: checkpoints,
+		Node:        cfg.Name, Spool: cfg.Head.Spool, Cores: cfg.Head.Cores, Memory: cfg.Head.Memory,
 		Socket: socket, Gateway: gateway, Grants: grantBook{socket}, Peers: peers, Log: log,
 		Dial:       func(ctx context.Context) (net.Conn, error) { return dial.DialAgent(ctx, to) },
 		DialStream: func(ctx context.Context, stream string) (net.Conn, error) { return dial.DialStream(ctx, to, stream) },

@@ -108,7 +108,7 @@ func (d *decoder) document(root strictyaml.Node, c *settings.Config) error {
 	return err
 }
 
-// head reads an address, or {address, spool, gateway, cores, memory}.
+// head reads an address, or {address, spool, checkpoint_dir, criu, gateway, cores, memory}.
 func (d *decoder) head(n strictyaml.Node, h *settings.Head) error {
 	if !strictyaml.IsMapping(n) {
 		return d.Text("head", &h.Address)(n)
@@ -116,6 +116,8 @@ func (d *decoder) head(n strictyaml.Node, h *settings.Head) error {
 	given, err := d.Fields(n, "head",
 		strictyaml.Key("address", d.Text("address", &h.Address)),
 		strictyaml.Key("spool", d.Text("spool", &h.Spool)),
+		strictyaml.Key("checkpoint_dir", d.Text("checkpoint_dir", &h.CheckpointDir)),
+		strictyaml.Key("criu", d.Text("criu", &h.CRIU)),
 		strictyaml.Key("gateway", strictyaml.Value(&d.File, "gateway", &h.Gateway, parseAddress)),
 		strictyaml.Key("cores", d.Count("cores", 1, 1<<20, &h.Cores)),
 		strictyaml.Key("memory", d.Size("memory", &h.Memory)),

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +18,9 @@ type CRIU struct {
 	Path string
 	// Patience is how long one run may take, since CRIU has been seen to hang.
 	Patience time.Duration
+	// Run runs a command to its end, in place of exec.Cmd's own Run, for callers whose children are not
+	// os/exec's to wait for. The command's files are open ones; its context ends when it is to be killed.
+	Run func(ctx context.Context, cmd *exec.Cmd) error
 }
 
 // ErrNoCRIU says that there is none.
@@ -47,7 +51,7 @@ func (c *CRIU) run(ctx context.Context, images, action string, args, environment
 	cmd := exec.CommandContext(ctx, c.Path, all...)
 	cmd.Env = append(os.Environ(), environment...)
 	cmd.ExtraFiles = files
-	output, err := cmd.CombinedOutput()
+	output, err := c.output(ctx, cmd)
 	if err == nil {
 		return nil
 	}
@@ -55,6 +59,23 @@ func (c *CRIU) run(ctx context.Context, images, action string, args, environment
 		return fmt.Errorf("CRIU did not come to an end within %v", c.Patience)
 	}
 	return fmt.Errorf("CRIU says no (%w): %s", err, complaint(filepath.Join(images, log), string(output)))
+}
+
+// output runs a command, and returns the beginning of what it prints.
+func (c *CRIU) output(ctx context.Context, cmd *exec.Cmd) ([]byte, error) {
+	if c.Run == nil {
+		return cmd.CombinedOutput()
+	}
+	printed, err := os.CreateTemp("", "criu-")
+	if err != nil {
+		return nil, err
+	}
+	defer printed.Close()
+	_ = os.Remove(printed.Name())
+	cmd.Stdout, cmd.Stderr = printed, printed
+	err = c.Run(ctx, cmd)
+	output, _ := io.ReadAll(io.NewSectionReader(printed, 0, 64<<10))
+	return output, err
 }
 
 // complaint finds out why CRIU failed: the errors in its log, or what it printed.

@@ -22,6 +22,11 @@ type Restoring struct {
 	Dir     string
 	Options []string    // for CRIU, in addition to those of the save
 	Stdio   [3]*os.File // for a program whose input and outputs were pipes or a terminal
+	// Under is the grant for a client, by the number of the program's device; nil is none for all.
+	Under func(virtual int) (ask.Under, error)
+	// Sibling makes the program a child of the process that starts CRIU, and not one that the system gives
+	// to somebody when CRIU has ended: only then a program that is to die with its parent survives that.
+	Sibling bool
 }
 
 // Restored is what was restored.
@@ -127,6 +132,9 @@ func (p *restoring) restore(ctx context.Context) error {
 	}
 	p.giveStdio(h)
 	args := []string{"--restore-detached", "--file-locks"}
+	if p.Sibling {
+		args = append(args, "--restore-sibling")
+	}
 	if len(h.files) > 0 {
 		args = append(args, "--ext-unix-sk")
 	}
@@ -153,7 +161,13 @@ func (p *restoring) revive(c checkpoint.Client) (*ask.Revived, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ask.Revive(p.Socket, c, about.ArenaSize, f)
+	under := ask.Under{}
+	if p.Under != nil {
+		if under, err = p.Under(c.Virtual); err != nil {
+			return nil, err
+		}
+	}
+	return ask.Revive(p.Socket, c, about.ArenaSize, under, f)
 }
 
 // handed are descriptors for CRIU, with what each replaces in its images.

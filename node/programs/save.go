@@ -17,6 +17,7 @@ import (
 
 	"muster/node/ask"
 	"muster/node/checkpoint"
+	"muster/wire/client"
 	"muster/wire/status"
 )
 
@@ -30,6 +31,10 @@ type Saving struct {
 	Stop    bool          // end the program after the save
 	Options []string      // further ones for CRIU
 	Holding time.Duration // how long it may take until all clients are held
+	// Between is the process that stands between the program and the node, as the supervisor of a job's task
+	// does, and Links its connections; 0 and nil if there is none.
+	Between int
+	Links   func() client.Links
 }
 
 // Saved is what was saved.
@@ -232,17 +237,30 @@ func (p *saving) connections(all []int) ([]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
-	theirs := sockets(s.Pid)
+	theirs, links := sockets(s.Pid), client.Links{}
+	if p.Links != nil {
+		theirs, links = append(theirs, sockets(p.Between)...), p.Links()
+	}
 	var external []uint64
 	for _, pid := range all {
 		for _, inode := range sockets(pid) {
+			if links.Borrowed[other[inode]] {
+				return nil, fmt.Errorf("process %d uses a GPU that is borrowed from another node: such a program cannot be saved as a whole; it can save its device memory itself, with musterCheckpoint", pid)
+			}
 			if slices.Contains(theirs, other[inode]) && !slices.Contains(external, inode) {
 				external = append(external, inode)
 			}
 		}
 	}
+	// The program's end of a client's connection.
+	end := func(c *heldClient) uint64 {
+		if near, passed := links.Passed[other[c.held.Socket]]; passed {
+			return other[near]
+		}
+		return other[c.held.Socket]
+	}
 	p.clients = slices.DeleteFunc(p.clients, func(c *heldClient) bool {
-		mine := slices.Contains(external, other[c.held.Socket])
+		mine := slices.Contains(external, end(c))
 		if !mine {
 			p.others = append(p.others, c.ID)
 			c.letGo()
@@ -252,7 +270,7 @@ func (p *saving) connections(all []int) ([]uint64, error) {
 	for _, c := range p.clients {
 		p.draft.Manifest.Clients = append(p.draft.Manifest.Clients, checkpoint.Client{
 			File: filepath.Base(c.file.Name()), Client: c.ID, Pid: int(c.Pid), UID: c.uid, Name: c.Program, Virtual: c.Virtual, Memory: c.Limit,
-			Socket: other[c.held.Socket], Ring: c.held.Ring, Arena: c.held.Arena, Shown: c.held.Shown,
+			Socket: end(c), Ring: c.held.Ring, Arena: c.held.Arena, Shown: c.held.Shown,
 		})
 	}
 	return external, nil

@@ -188,9 +188,12 @@ type Remote struct {
 type Head struct {
 	Address string // HOST[:PORT], or unix:ADDRESS; "" for none
 	Spool   string // folder for what the next agent must know; "" for the default
-	Gateway string // where other nodes reach this one, HOST:PORT; "" for what Remote says
-	Cores   int    // for jobs; 0 for all
-	Memory  int64  // likewise
+	// CheckpointDir is the folder where suspended tasks are saved, "" for none; CRIU saves them, "" for the
+	// one on the path.
+	CheckpointDir, CRIU string
+	Gateway             string // where other nodes reach this one, HOST:PORT; "" for what Remote says
+	Cores               int    // for jobs; 0 for all
+	Memory              int64  // likewise
 }
 
 // Record says where all events and decisions of the dispatcher are written.

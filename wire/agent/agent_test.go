@@ -34,15 +34,17 @@ func TestThereAndBack(t *testing.T) {
 	for _, m := range []ToHead{
 		Hello{Version: Version, Node: "n1", Incarnation: "x", Cores: 4, Memory: 1 << 30, Devices: []Device{{Name: "GPU", Memory: 1 << 30, Speed: 1, Up: true}, {Name: "far", Memory: 1, Speed: 1, Lender: "gpu1:9421"}}, Gateway: "n1:9421", Loans: []string{"7.2.1"},
 			Tasks: []Report{{task, Running, nil}, {Task{8, 1, 0}, Ended, &End{Cause: Exited, Exit: 3, Began: 1, Ended: 2, CPU: 3, Memory: 4}}}},
-		Inventory{}, Report{Task: task, State: Suspended}, Lent{"7.2.1", "no such device"}, Pong{}, AskPeers{}, Load{}, load,
+		Inventory{}, Report{Task: task, State: Suspended}, Lent{"7.2.1", "no such device"}, Pong{}, AskPeers{}, Load{}, load, Checkpointed{Task: task, Folder: "7.2.1-a", Bytes: 5}, Checkpointed{Task: task, Folder: "7", Error: "no CRIU"},
+		Hello{Version: Version, Node: "n1", Incarnation: "x", Cores: 4, Memory: 1 << 30, Checkpoints: "f", NoCheckpoints: "why"},
 	} {
 		testBack(t, m, ReadToHead)
 	}
 	for _, m := range []ToAgent{
-		Welcome{"c", time.Minute}, Refused{"no"}, Ping{}, Start{task, "x", spec, &gpus}, Stop{task, Stopped, "cancelled", time.Second}, Signal{task, 10}, Suspend{task}, Resume{task}, Done{task},
+		Welcome{"c", time.Minute}, Refused{"no"}, Ping{}, Start{Task: task, Incarnation: "x", Spec: spec, Grant: &gpus}, Stop{task, Stopped, "cancelled", time.Second}, Signal{task, 10}, Suspend{task}, Resume{task}, Done{task},
 		Lend{gpus.Loan("n2")}, Unlend{"7.2.1"}, Limit{"7.2.1", 0},
 		Open{Stream: "s", Task: task, Exec: &Exec{Arguments: []string{"hostname"}}}, Open{Stream: "s", Task: task, File: "output", Follow: true},
-		Open{Stream: "s", File: FileStatus}, Peers{}, Peers{Gateways: []string{"n2:9421", "10.0.0.3:9421"}},
+		Open{Stream: "s", File: FileStatus}, Checkpoint{task, "7.2.1-a"}, Discard{"7.2.1-a"}, Start{Task: task, Incarnation: "x", Spec: spec, From: "7.1.1"},
+		Peers{}, Peers{Gateways: []string{"n2:9421", "10.0.0.3:9421"}},
 	} {
 		testBack(t, m, ReadToAgent)
 	}
@@ -79,6 +81,8 @@ func TestRefused(t *testing.T) {
 		{`{"kind":"load","message":{"use":[1,2],"used":[0]}}`, "the use of 2 devices, and the memory of 1 and 0"},
 		{`{"kind":"load","message":{"waiting":-1}}`, "-1 programs"},
 		{`{"kind":"load","message":{"longest":-1}}`, "a wait of -1ns"},
+		{`{"kind":"checkpointed","message":{"task":{"job":1,"attempt":1,"part":0},"folder":"../x"}}`, `a folder "../x"`},
+		{`{"kind":"checkpointed","message":{"task":{"job":1,"attempt":1,"part":0},"folder":""}}`, `a folder ""`},
 		{`{"kind":"pong","message":{}} {}`, "something follows"},
 		{`[]`, "not a JSON object"},
 	} {
@@ -105,7 +109,7 @@ func TestRefusedOpen(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	for _, m := range []message{Hello{Version: Version, Node: "n1", Incarnation: "x", Cores: 4, Memory: 1 << 30}, Start{task, "x", spec, &gpus}, Report{Task: task, State: Ended, End: &End{Cause: Exited}}, load} {
+	for _, m := range []message{Hello{Version: Version, Node: "n1", Incarnation: "x", Cores: 4, Memory: 1 << 30}, Start{Task: task, Incarnation: "x", Spec: spec, Grant: &gpus}, Report{Task: task, State: Ended, End: &End{Cause: Exited}}, load} {
 		b, err := Encode(nil, m)
 		if err != nil {
 			f.Fatal(err)
@@ -163,7 +167,7 @@ func framed(t *testing.T, m message) []byte {
 // the limits of the system is named.
 func TestSenderAndReceiverRefuseTheSame(t *testing.T) {
 	start := func(change func(*Start)) Start {
-		s := Start{task, "x", spec, nil}
+		s := Start{Task: task, Incarnation: "x", Spec: spec}
 		change(&s)
 		return s
 	}
@@ -213,7 +217,7 @@ func TestSenderAndReceiverRefuseTheSame(t *testing.T) {
 
 // A message that cannot be read says whose business it was, as far as that can be read.
 func TestUnreadable(t *testing.T) {
-	bad := Start{task, "x", spec, &gpus}
+	bad := Start{Task: task, Incarnation: "x", Spec: spec, Grant: &gpus}
 	bad.Spec.Name = "x\x00"
 	for _, c := range []struct {
 		text []byte

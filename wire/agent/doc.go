@@ -23,6 +23,10 @@
 // An agent that can take no tasks for now, as when the disk of its spool is full, says so in Inventory.
 // A Start that it gets nevertheless ends as NotReady: the head may start the job elsewhere.
 //
+// A suspended task can be saved in a folder that several nodes share (Checkpoint). The task stays as it
+// is. Once the head has recorded where it was saved, it stops the task, and starts the next attempt from
+// there (Start.From), on any node with that folder.
+//
 // A message is its length in four bytes, little-endian, and JSON, {"kind": ..., "message": ...}.
 // Neither side trusts the other, so decoding is strict: unknown kinds and fields, anything after
 // the message, and impossible values are refused (ErrRefused). Encode refuses the same, by the same

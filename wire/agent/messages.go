@@ -79,6 +79,10 @@ type Hello struct {
 	// node would take the new job for the old one.
 	Cluster string `json:"cluster,omitempty"`
 	Last    uint64 `json:"last,omitempty"`
+	// Checkpoints names the folder in which tasks can be saved (Checkpoint): nodes that say the same have
+	// the same folder. If it is "", NoCheckpoints says why no task can be saved here.
+	Checkpoints   string `json:"checkpoints,omitempty"`
+	NoCheckpoints string `json:"no_checkpoints,omitempty"`
 }
 
 // Device is a GPU of a node.
@@ -162,6 +166,15 @@ type Lent struct {
 	Error string `json:"error,omitempty"`
 }
 
+// Checkpointed answers Checkpoint: the task's processes are in the folder, as they are for as long as the
+// task stays suspended. If they cannot be saved, Error says why, and nothing has changed.
+type Checkpointed struct {
+	Task   Task   `json:"task"`
+	Folder string `json:"folder"`
+	Bytes  uint64 `json:"bytes,omitempty"` // on the disk
+	Error  string `json:"error,omitempty"`
+}
+
 // Pong answers Ping.
 type Pong struct{}
 
@@ -189,6 +202,9 @@ type Start struct {
 	Spec        Spec   `json:"spec"`
 	// Grant is the task's right to use GPUs; nil if it has none.
 	Grant *grant.Grant `json:"grant,omitempty"`
+	// From is the folder from which the task's processes go on (Checkpoint), in place of what Spec says is
+	// to be run; "" is none. Spec.Time is what is left of the time limit then.
+	From string `json:"from,omitempty"`
 }
 
 // Spec is what to run, and within which limits.
@@ -254,6 +270,19 @@ type Suspend struct {
 // Resume continues a suspended task.
 type Resume struct {
 	Task Task `json:"task"`
+}
+
+// Checkpoint saves the processes of a suspended task, with their GPUs' side, in a folder of the node's
+// checkpoint_dir, and leaves them suspended. A task that is stopped after that can go on from there, on any
+// node that has the same folder.
+type Checkpoint struct {
+	Task   Task   `json:"task"`
+	Folder string `json:"folder"`
+}
+
+// Discard removes a folder that a Checkpoint has made.
+type Discard struct {
+	Folder string `json:"folder"`
 }
 
 // Done says that the head has recorded on disk how a task ended: the agent can forget the task.
@@ -333,12 +362,18 @@ func (Unlend) Kind() string    { return "unlend" }
 func (Limit) Kind() string     { return "limit" }
 func (Open) Kind() string      { return "open" }
 
+func (Checkpoint) Kind() string   { return "checkpoint" }
+func (Checkpointed) Kind() string { return "checkpointed" }
+func (Discard) Kind() string      { return "discard" }
+
 func (Hello) toHead()     {}
 func (Inventory) toHead() {}
 func (Report) toHead()    {}
 func (Lent) toHead()      {}
 func (Pong) toHead()      {}
 func (AskPeers) toHead()  {}
+
+func (Checkpointed) toHead() {}
 
 func (Welcome) toAgent() {}
 func (Refused) toAgent() {}
@@ -354,6 +389,9 @@ func (Unlend) toAgent()  {}
 func (Limit) toAgent()   {}
 func (Open) toAgent()    {}
 func (Peers) toAgent()   {}
+
+func (Checkpoint) toAgent() {}
+func (Discard) toAgent()    {}
 
 // ---- checks of values ----
 
@@ -433,7 +471,7 @@ func (h Hello) check() error {
 		return nil // the receiver of a greeting refuses a wrong version in words
 	case h.Incarnation == "" || !goodText(h.Incarnation, maxName):
 		return errors.New("no incarnation")
-	case !goodText(h.User, maxName) || !goodText(h.Cluster, maxName):
+	case !goodText(h.User, maxName) || !goodText(h.Cluster, maxName) || !goodText(h.Checkpoints, maxName) || !goodText(h.NoCheckpoints, MaxReason):
 		return errors.New("a name that is none")
 	case h.Gateway != "" && grant.CheckAddress(h.Gateway) != nil: // it becomes part of grants
 		return fmt.Errorf("a gateway: %w", grant.CheckAddress(h.Gateway))
@@ -530,6 +568,11 @@ func (s Start) check() error {
 	if err := s.Spec.check(); err != nil {
 		return err
 	}
+	if s.From != "" {
+		if err := checkFolder(s.From); err != nil {
+			return err
+		}
+	}
 	if int(s.Task.Part) >= len(s.Spec.Nodes) {
 		return fmt.Errorf("part %d of %d nodes", s.Task.Part, len(s.Spec.Nodes))
 	}
@@ -619,6 +662,32 @@ func (w Welcome) check() error {
 		return errors.New("no silence, or a cluster's name that is none")
 	}
 	return nil
+}
+
+// checkFolder refuses what is no name of a folder that the head gives: it becomes part of a path.
+func checkFolder(name string) error {
+	for i, c := range []byte(name) {
+		if !(c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || i > 0 && (c == '-' || c == '.')) {
+			return fmt.Errorf("a folder %.40q", name)
+		}
+	}
+	if name == "" || len(name) > maxFolder {
+		return fmt.Errorf("a folder %.40q", name)
+	}
+	return nil
+}
+
+// maxFolder is how long the name of a folder may be.
+const maxFolder = 128
+
+func (c Checkpoint) check() error { return cmp.Or(checkFolder(c.Folder), c.Task.check()) }
+func (d Discard) check() error    { return checkFolder(d.Folder) }
+
+func (c Checkpointed) check() error {
+	if !goodText(c.Error, MaxReason) {
+		return errors.New("an error that is no text")
+	}
+	return cmp.Or(checkFolder(c.Folder), c.Task.check())
 }
 
 func (r Resume) check() error  { return r.Task.check() }

@@ -54,7 +54,7 @@ func greeting(near net.Conn) (in io.Reader, request *asked, err error) {
 
 // passRequest passes a program's connection on to this machine's daemon, for a conversation with one
 // of its services. If the daemon refuses, the program is told what it says.
-func (j *job) passRequest(ctx context.Context, near *net.UnixConn, request *asked) error {
+func (j *Job) passRequest(ctx context.Context, near *net.UnixConn, request *asked) error {
 	var refused []byte
 	err := j.patiently(ctx, func() (err error) {
 		refused, err = j.handOver(near, request)
@@ -72,7 +72,7 @@ func (j *job) passRequest(ctx context.Context, near *net.UnixConn, request *aske
 }
 
 // handOver gives the daemon a program's connection. It returns the daemon's words if it refuses.
-func (j *job) handOver(near *net.UnixConn, request *asked) (refused []byte, err error) {
+func (j *Job) handOver(near *net.UnixConn, request *asked) (refused []byte, err error) {
 	dialled, err := net.DialTimeout("unix", j.local, setUpTime)
 	if err != nil {
 		return nil, fmt.Errorf("no node answers at %s (start one with muster node): %w", j.local, err)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"reflect"
@@ -48,24 +49,22 @@ const restartTime, restartLook = 10 * time.Second, 20 * time.Millisecond
 // of this machine are those of the daemon at the socket local. Only programs of the same user are
 // served. Serve returns when ctx is done and all programs were told.
 func Serve(ctx context.Context, listener *net.UnixListener, g *grant.Grant, local string, log *slog.Logger) error {
-	return ServeUser(ctx, listener, g, local, os.Getuid(), log)
-}
-
-// ServeUser is Serve for the programs of another user, to whom the grant belongs. Only root may do
-// that: the daemon trusts it to name the user.
-func ServeUser(ctx context.Context, listener *net.UnixListener, g *grant.Grant, local string, user int, log *slog.Logger) error {
-	j, err := newJob(g, local)
+	j, err := NewJob(g, local, os.Getuid())
 	if err != nil {
 		return err
 	}
-	j.user = user
-	return acceptPrograms(ctx, listener, user, log, j.serve)
+	return j.Serve(ctx, listener, log)
+}
+
+// Serve is the function Serve, for the programs of the job's user.
+func (j *Job) Serve(ctx context.Context, listener *net.UnixListener, log *slog.Logger) error {
+	return acceptPrograms(ctx, listener, j.user, log, j.serve)
 }
 
 // CheckGrant asks all nodes of a grant for their devices, so that errors are known before a program
 // is started.
 func CheckGrant(ctx context.Context, g *grant.Grant, local string) error {
-	j, err := newJob(g, local)
+	j, err := NewJob(g, local, os.Getuid())
 	if err != nil {
 		return err
 	}
@@ -73,8 +72,8 @@ func CheckGrant(ctx context.Context, g *grant.Grant, local string) error {
 	return err
 }
 
-// job serves one grant.
-type job struct {
+// Job serves one grant.
+type Job struct {
 	grant *grant.Grant
 	local string
 	user  int         // the user whose programs are served
@@ -82,6 +81,38 @@ type job struct {
 
 	mu    sync.Mutex
 	shown map[shownKey]*said
+	links Links
+}
+
+// Links are the connections of a job's programs that have a device, for whoever saves these programs. Each
+// is known by the inode of the end that this process has.
+type Links struct {
+	// Passed are those for devices of this machine: that to the daemon, and that to the program.
+	Passed map[uint64]uint64
+	// Borrowed are programs' connections for devices of other machines.
+	Borrowed map[uint64]bool
+}
+
+// Links are those there are now.
+func (j *Job) Links() Links {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return Links{maps.Clone(j.links.Passed), maps.Clone(j.links.Borrowed)}
+}
+
+// link notes a program's connection, and that to the daemon; nil for a borrowed device. It returns what
+// forgets it again.
+func (j *Job) link(program, daemon *net.UnixConn) (forget func()) {
+	near := whois.Inode(program)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if daemon == nil {
+		j.links.Borrowed[near] = true
+		return func() { j.mu.Lock(); delete(j.links.Borrowed, near); j.mu.Unlock() }
+	}
+	far := whois.Inode(daemon)
+	j.links.Passed[far] = near
+	return func() { j.mu.Lock(); delete(j.links.Passed, far); j.mu.Unlock() }
 }
 
 // shownKey is a node, and how much memory of each device a program wants to see.
@@ -93,11 +124,13 @@ type shownKey struct {
 // maxShown is how many answers of nodes are cached.
 const maxShown = 256
 
-func newJob(g *grant.Grant, local string) (*job, error) {
+// NewJob makes what serves a grant to the programs of a user. If that is not this process's own user, the
+// grant must be that user's, and only root may do it: the daemon trusts it to name the user.
+func NewJob(g *grant.Grant, local string, user int) (*Job, error) {
 	if err := g.Validate(); err != nil {
 		return nil, err
 	}
-	j := &job{grant: g, local: local, user: os.Getuid(), shown: map[shownKey]*said{}}
+	j := &Job{grant: g, local: local, user: user, shown: map[shownKey]*said{}, links: Links{map[uint64]uint64{}, map[uint64]bool{}}}
 	if g.Authority != "" {
 		believed, err := trust.BelieveText(g.Authority, "")
 		if err != nil {
@@ -109,7 +142,7 @@ func newJob(g *grant.Grant, local string) (*job, error) {
 }
 
 // serve serves one connection of a program until it ends.
-func (j *job) serve(ctx context.Context, near *net.UnixConn) error {
+func (j *Job) serve(ctx context.Context, near *net.UnixConn) error {
 	pid, err := programOf(near, j.user)
 	if err != nil {
 		return err
@@ -143,21 +176,11 @@ func (j *job) serve(ctx context.Context, near *net.UnixConn) error {
 		return r.lost(&wire.Refused{Result: resultInvalidDevice, Reason: fmt.Sprintf("there is no device %d: the job has %d", wanted.Device, len(j.grant.Devices))})
 	}
 	device := j.grant.Devices[wanted.Device]
-	place := wire.Attach{Device: j.numberOnNode(int(wanted.Device)), Place: wanted.Device}
+	place := wire.Attach{Device: uint32(j.grant.Place(int(wanted.Device))), Place: wanted.Device}
 	if device.IsBorrowed() {
 		return j.borrow(ctx, r, device, place)
 	}
 	return j.passOn(ctx, r, place)
-}
-
-// numberOnNode is the number of a device among those that its node shows to the job.
-func (j *job) numberOnNode(i int) (n uint32) {
-	for _, d := range j.grant.Devices[:i] {
-		if d.Node == j.grant.Devices[i].Node {
-			n++
-		}
-	}
-	return n
 }
 
 // offer tells a program its devices, and waits until it wants one. The program may do much else
@@ -184,7 +207,7 @@ func (s *said) offer(near *net.UnixConn) (wanted wire.Attach, err error) {
 // describe asks those nodes of the grant that have not been asked yet for their devices, and lists
 // all devices in the grant's order. Answers are cached: programs find the same devices for as long
 // as the job runs, even while a lender is away.
-func (j *job) describe(ctx context.Context, hello wire.Hello) (*said, error) {
+func (j *Job) describe(ctx context.Context, hello wire.Hello) (*said, error) {
 	hello.Grant = string(j.grant.Secret)
 	all := &said{}
 	nodes := map[string]*said{}
@@ -202,7 +225,7 @@ func (j *job) describe(ctx context.Context, hello wire.Hello) (*said, error) {
 		}
 	}
 	for i, d := range j.grant.Devices {
-		device := nodes[d.Node].devices[j.numberOnNode(i)]
+		device := nodes[d.Node].devices[j.grant.Place(i)]
 		device.Attributes = atBus(device.Attributes, 1+i)
 		all.devices = append(all.devices, device)
 	}
@@ -211,7 +234,7 @@ func (j *job) describe(ctx context.Context, hello wire.Hello) (*said, error) {
 }
 
 // ask asks a node for its devices, unless it has answered before.
-func (j *job) ask(ctx context.Context, d grant.Device, hello wire.Hello) (*said, error) {
+func (j *Job) ask(ctx context.Context, d grant.Device, hello wire.Hello) (*said, error) {
 	key := shownKey{d.Node, hello.Memory}
 	j.mu.Lock()
 	known := j.shown[key]
@@ -271,7 +294,7 @@ func atBus(attributes []byte, bus int) []byte {
 // --- devices of this machine ---------------------------------------------------
 
 // askLocal asks this machine's daemon for its devices.
-func (j *job) askLocal(ctx context.Context, hello wire.Hello) (*said, error) {
+func (j *Job) askLocal(ctx context.Context, hello wire.Hello) (*said, error) {
 	var s *Session
 	err := j.patiently(ctx, func() (err error) {
 		s, err = j.dial(hello)
@@ -285,7 +308,7 @@ func (j *job) askLocal(ctx context.Context, hello wire.Hello) (*said, error) {
 }
 
 // patiently calls try again while this machine's daemon is restarting.
-func (j *job) patiently(ctx context.Context, try func() error) error {
+func (j *Job) patiently(ctx context.Context, try func() error) error {
 	for end := time.Now().Add(restartTime); ; {
 		err := try()
 		var refused *wire.Refused
@@ -303,7 +326,7 @@ func (j *job) patiently(ctx context.Context, try func() error) error {
 
 // dial greets this machine's daemon. The daemon must run as root or as the same user, since it is
 // shown the credential.
-func (j *job) dial(hello wire.Hello) (*Session, error) {
+func (j *Job) dial(hello wire.Hello) (*Session, error) {
 	conn, err := net.DialTimeout("unix", j.local, setUpTime)
 	if err != nil {
 		return nil, fmt.Errorf("no node answers at %s (start one with muster node): %w", j.local, err)
@@ -337,7 +360,7 @@ func trusted(conn *net.UnixConn) error {
 
 // passOn makes a program the client of a device of this machine, and returns when one side has
 // ended.
-func (j *job) passOn(ctx context.Context, r *relay, wanted wire.Attach) error {
+func (j *Job) passOn(ctx context.Context, r *relay, wanted wire.Attach) error {
 	device := j.grant.Devices[wanted.Place]
 	var session *Session
 	err := j.patiently(ctx, func() (err error) {
@@ -353,6 +376,7 @@ func (j *job) passOn(ctx context.Context, r *relay, wanted wire.Attach) error {
 		return r.lost(about(device, err))
 	}
 	defer session.Close()
+	defer j.link(r.near, session.conn)()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -366,7 +390,7 @@ func (j *job) passOn(ctx context.Context, r *relay, wanted wire.Attach) error {
 }
 
 // attachLocal asks the daemon for a device, and passes its answer to the program.
-func (j *job) attachLocal(session *Session, r *relay, device grant.Device, wanted wire.Attach) error {
+func (j *Job) attachLocal(session *Session, r *relay, device grant.Device, wanted wire.Attach) error {
 	known, err := j.ask(context.Background(), device, r.hello)
 	if err != nil {
 		return err
@@ -402,14 +426,14 @@ var errChanged = errors.New("the node's devices are not those of which the progr
 // --- borrowed devices ----------------------------------------------------------
 
 // lender is the node of a borrowed device.
-func (j *job) lender(d grant.Device) Remote {
+func (j *Job) lender(d grant.Device) Remote {
 	r := Secure(d.Address, j.tls, "")
 	r.Grant = string(j.grant.Secret)
 	return r
 }
 
 // borrow serves a program with a device of another node.
-func (j *job) borrow(ctx context.Context, r *relay, device grant.Device, wanted wire.Attach) error {
+func (j *Job) borrow(ctx context.Context, r *relay, device grant.Device, wanted wire.Attach) error {
 	r.remote, r.node = j.lender(device), device.Node
 	known, err := j.ask(ctx, device, r.hello)
 	if err != nil {
@@ -426,5 +450,6 @@ func (j *job) borrow(ctx context.Context, r *relay, device grant.Device, wanted 
 	if err != nil {
 		return r.lost(about(device, err))
 	}
+	defer j.link(r.near, nil)()
 	return r.serve(attached)
 }

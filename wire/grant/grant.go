@@ -259,6 +259,16 @@ func (g *Grant) On(node string) []Device {
 	return on
 }
 
+// Place is the place of device i among those of its node.
+func (g *Grant) Place(i int) (n int) {
+	for _, d := range g.Devices[:i] {
+		if d.Node == g.Devices[i].Node {
+			n++
+		}
+	}
+	return n
+}
+
 // Environment is what the job's processes are told about its devices in their environment.
 func (g *Grant) Environment() []string {
 	cluster := &model.Cluster{}

@@ -84,7 +84,8 @@ else (the values are the defaults where there are some):
                                   # their users (docs/ivm.md)
   ivm_root: false                 # true: also those of root: whoever is root on such a node is root here then
   head: head.example.org:9422     # the cluster's head, see below (default: none), or
-                                  # {address: unix:@muster-head, spool: DIR, gateway: HOST:PORT, cores: 8, memory: 32GiB}
+                                  # {address: unix:@muster-head, spool: DIR, gateway: HOST:PORT, cores: 8, memory: 32GiB,
+                                  #  checkpoint_dir: DIR, criu: FILE}
   peers: [n2, n3:9421]            # nodes whose virtual GPUs are borrowed for programs that wait (default: none); head: those of
                                   # which the cluster's head tells; see docs/offload.md
   offload: auto                   # borrow of peers, and lend to other nodes; borrow or lend: only that; off: neither; or
@@ -119,7 +120,9 @@ With --head it is also a node of a cluster: an agent runs what the cluster's hea
 (muster head) wants run here, as the users who submitted it if it runs as root, else
 as its own. The node shows its certificate (--tls-dir), which must have the node's name
 (--name); at the head's socket on the same machine it needs none. What the agent must
-not forget is in its spool. Jobs go on while agent or head are away.
+not forget is in its spool. Jobs go on while agent or head are away. With --checkpoint-dir,
+a folder of root's that the nodes share, a suspended job can go on on another node: that
+needs root and CRIU (criu, or MUSTER_CRIU).
 
 With --record everything that the dispatcher is told and decides is written to a
 file, a line of JSON each, and muster node replay plays it again. The file is
@@ -134,6 +137,7 @@ type nodeFlags struct {
 	name, socket, devices, policy       string
 	swap, swapDir, http, listen, tlsDir string
 	record, recordLimit, head, spool    string
+	checkpointDir                       string
 	allow, migrate, recover, grants     string
 	vgpus, visible, warm                int
 	maxIdle, grace, workerTimeout       time.Duration
@@ -207,6 +211,7 @@ func NewNode() *cobra.Command {
 	flags.BoolVar(&f.ivmRoot, "ivm-root", false, "with --ivm: also those of root, who is root here then")
 	flags.StringVar(&f.head, "head", "", "run what the head of a cluster wants, at this `HOST[:PORT]` or unix:ADDRESS")
 	flags.StringVar(&f.spool, "spool", "", "`folder` for what the next agent must know (default: /var/spool/muster, or the user's)")
+	flags.StringVar(&f.checkpointDir, "checkpoint-dir", "", "`folder` that several nodes share, where suspended jobs are saved so that they can go on on another node (default: none)")
 	flags.StringVar(&f.record, "record", "", "write all that the dispatcher is told and decides to this `file`")
 	flags.StringVar(&f.recordLimit, "record-limit", "1GiB", "stop recording at this `size`")
 	cli.DaemonLogFlags(c, &f.log)
@@ -286,6 +291,7 @@ func (f *nodeFlags) override(c *cobra.Command, cfg *settings.Config) error {
 		{"ivm-root", func() error { cfg.Remote.IVMRoot = f.ivmRoot; return nil }},
 		{"head", func() error { cfg.Head.Address = f.head; return nil }},
 		{"spool", func() error { cfg.Head.Spool = f.spool; return nil }},
+		{"checkpoint-dir", func() error { cfg.Head.CheckpointDir = f.checkpointDir; return nil }},
 		{"record", func() error { cfg.Record.File = f.record; return nil }},
 		{"record-limit", func() error {
 			size, err := units.ParseSize(f.recordLimit)

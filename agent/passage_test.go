@@ -1,0 +1,147 @@
+package agent
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"muster/agent/agentcore"
+	wire "muster/wire/agent"
+)
+
+// What is saved of a task becomes processes with all rights: nothing is read that others could have written,
+// nor anything that no agent writes.
+func TestSavedTaskIsRefused(t *testing.T) {
+	good := savedTask{Version: savedVersion, Root: 4711, Marker: strings.Repeat("ab", markerBytes), Socket: "@muster-task-ABC", Script: "/spool/scripts/1.1.0/script"}
+	for _, c := range []struct {
+		change func(*savedTask)
+		want   string
+	}{
+		{func(t *savedTask) { t.Version = 2 }, "it has version 2"},
+		{func(t *savedTask) { t.Root = 1 }, "a process or a marker"},
+		{func(t *savedTask) { t.Marker = "x" }, "a process or a marker"},
+		{func(t *savedTask) { t.Socket = "@muster" }, "a socket"},
+		{func(t *savedTask) { t.Socket = "/run/x" }, "a socket"},
+		{func(t *savedTask) { t.Script = "/etc/passwd" }, "a script"},
+		{func(t *savedTask) { t.Script = "/spool/../etc/script" }, "a script"},
+		{func(t *savedTask) { t.Script = "script" }, "a script"},
+	} {
+		bad := good
+		c.change(&bad)
+		text, err := json.Marshal(bad)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := parseSaved(text); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "saved")
+	if _, err := readSaved(dir); err == nil {
+		t.Error("a folder that is not there was read")
+	}
+	text, _ := json.Marshal(good)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeFile(dir, savedName, text); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readSaved(dir); err != nil || *got != good {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if err := os.Chmod(dir, 0o770); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readSaved(dir); err == nil || !strings.Contains(err.Error(), "alone") {
+		t.Errorf("a folder where others may write: %v", err)
+	}
+}
+
+// Nodes know the same folder by its name, wherever each has it, and remove only what was saved in it.
+func TestCheckpointsFolder(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "elsewhere")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	one, err := nameOf(dir)
+	two, err2 := nameOf(link)
+	if err != nil || err2 != nil || one != two || one == "" {
+		t.Errorf("%q %v, %q %v", one, err, two, err2)
+	}
+	c := Checkpoints{Dir: dir, Trouble: "there is no CRIU"}
+	if name, why := c.name(); name != "" || why != c.Trouble {
+		t.Errorf("%q, %q", name, why)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "1.1-a"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"", ".", "..", folderName, "a/b", "1.1-a"} {
+		if err := c.discard(name); err != nil {
+			t.Error(err)
+		}
+	}
+	if left, _ := os.ReadDir(dir); len(left) != 1 || left[0].Name() != folderName {
+		t.Errorf("%v is left", left)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nameOf(dir); err == nil {
+		t.Error("a folder where everybody may write")
+	}
+}
+
+// A task that cannot be saved says why, and stays as it is. One whose saved processes are not there does
+// not begin, and another node may have it.
+func TestTaskThatCannotBeSaved(t *testing.T) {
+	h := newHead(t)
+	shared := t.TempDir()
+	if err := os.Chmod(shared, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h.run(func(c *Config) { c.Checkpoints = Checkpoints{Dir: shared, CRIU: "criu"} })
+	start := h.job(1, "sleep", "1000")
+	h.send(start)
+	h.await(start.Task, wire.Running)
+	h.send(wire.Suspend{Task: start.Task})
+	h.await(start.Task, wire.Suspended)
+	dir := filepath.Join(h.spool, tasksName, start.Task.String())
+	conn, err := dialIn(dir, socketName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c := control{conn}
+	c.say(request{Watch: true})
+	c.say(request{Order: &agentcore.Order{Save: &agentcore.SaveIn{Folder: filepath.Join(t.TempDir(), "1.1-a")}}})
+	in := json.NewDecoder(conn)
+	for {
+		var s saying
+		if err := in.Decode(&s); err != nil {
+			t.Fatal(err)
+		}
+		if s.Saved != nil {
+			if s.Saved.Folder != "1.1-a" || !strings.Contains(s.Saved.Error, "cannot save programs") {
+				t.Errorf("%+v", s.Saved)
+			}
+			break
+		}
+	}
+	h.send(wire.Resume{Task: start.Task})
+	h.await(start.Task, wire.Running)
+	h.send(wire.Stop{Task: start.Task, Cause: wire.Stopped})
+	h.await(start.Task, wire.Ended)
+	gone := h.job(2, "true")
+	gone.From = "1.1-b"
+	h.send(gone)
+	if end := h.await(gone.Task, wire.Ended); end.Cause != wire.NotReady || end.Began != 0 || !strings.Contains(end.Reason, errNotRestored.Error()) {
+		t.Errorf("%+v", end)
+	}
+}

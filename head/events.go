@@ -53,6 +53,10 @@ type Limits struct {
 	GPUs    int   // GPUs of jobs that run
 	Cores   int   // cores of jobs that run
 	Memory  int64 // memory on the nodes of jobs that run
+	// Latency lets a job's programs be of class latency, and Weight is the most that they may have; 0
+	// counts as 1. Nodes give programs what their grant says, whatever their own limits are.
+	Latency bool
+	Weight  int
 }
 
 // Session is one connection of an agent. The daemon numbers them.

@@ -163,7 +163,7 @@ func (in *intake) read(ev Submit, owner string) (*job, *Refusal) {
 	if !path.IsAbs(dir) {
 		return bad("the directory %.40q is no absolute path", dir)
 	}
-	if err := cmp.Or(in.fleet.mayAvoid(said), in.mayReserve(said), checkMapping(said.GPU.Mapping)); err != nil {
+	if err := cmp.Or(in.fleet.mayAvoid(said), in.mayReserve(said), checkMapping(said.GPU.Mapping), in.mayTurn(ev.User, owner, said)); err != nil {
 		return bad("%v", err)
 	}
 	j := &job{
@@ -240,6 +240,14 @@ func checkDevices(said *slurmopt.Options) error {
 		}
 	}
 	return nil
+}
+
+// mayTurn refuses a class or weight that jobs of an owner may not have. Administrators give any.
+func (in *intake) mayTurn(user, owner string, said *slurmopt.Options) error {
+	if in.IsAdmin(user) {
+		return nil
+	}
+	return in.users.limits(owner).mayTurn(owner, said.GPU.Turns)
 }
 
 // checkMapping refuses mappers that nodes do not have.

@@ -151,6 +151,10 @@ func (p *player) play(words []string) error {
 				return err
 			}
 			switch name {
+			case "weight":
+				p.cfg.Limits.Weight = n
+			case "latency":
+				p.cfg.Limits.Latency = n > 0
 			case "jobs":
 				p.cfg.Limits.Jobs = n
 			case "running":

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"muster/internal/units"
+	"muster/model"
 )
 
 // users are those who have submitted jobs.
@@ -37,6 +38,18 @@ func (us *users) limits(name string) Limits {
 		return l
 	}
 	return us.cfg.Limits
+}
+
+// mayTurn refuses a class or weight that a user's jobs may not have.
+func (l Limits) mayTurn(user string, t model.Turns) error {
+	most := max(1, l.Weight)
+	switch {
+	case t.Class == model.ClassLatency && !l.Latency:
+		return fmt.Errorf("--gpu-class=%s: jobs of user %s may not be of class latency: leave it out, or ask an administrator for class: any (limits in head.yaml)", t.Class, user)
+	case t.Weight > most:
+		return fmt.Errorf("--gpu-weight=%d: jobs of user %s may have a weight of at most %d: ask for less, or ask an administrator for more (weight, limits in head.yaml)", t.Weight, user, most)
+	}
+	return nil
 }
 
 // room is how many of most jobs with this need fit into a user's limits.

@@ -44,6 +44,7 @@ func (d *decoder) document(root strictyaml.Node, c *Config) error {
 		strictyaml.Key("windows", func(n strictyaml.Node) error { return d.windows(n, &c.Core) }),
 		strictyaml.Key("admins", func(n strictyaml.Node) error { return d.admins(n, &c.Core) }),
 		strictyaml.Key("limits", func(n strictyaml.Node) error { return d.limits(n, &c.Core) }),
+		strictyaml.Key("grants", func(n strictyaml.Node) error { return d.holds(n, &c.Core.Holds) }),
 		strictyaml.Key("max_job_count", d.Count("max_job_count", 1, most, &c.Core.MaxJobCount)),
 		strictyaml.Key("max_array_size", d.Count("max_array_size", 1, slurmopt.MaxArrayTasks, &c.Core.MaxArraySize)),
 		strictyaml.Key("node_timeout", d.some("node_timeout", &c.Core.NodeTimeout)),
@@ -238,6 +239,32 @@ func (d *decoder) limit(n strictyaml.Node, l *head.Limits) error {
 		strictyaml.Key("gpus", d.Count("gpus", 0, most, &l.GPUs)),
 		strictyaml.Key("cores", d.Count("cores", 0, most, &l.Cores)),
 		strictyaml.Key("memory", d.Size("memory", &l.Memory)),
+		strictyaml.Key("weight", d.Count("weight", 1, model.MaxWeight, &l.Weight)),
+		strictyaml.Key("class", strictyaml.Value(&d.File, "class", &l.Latency, parseClass)),
+	)
+	return err
+}
+
+// parseClass says whether a user's jobs may be of class latency.
+func parseClass(s string) (latency bool, err error) {
+	if s != "any" && s != model.ClassBatch {
+		return false, fmt.Errorf("must be any or %s, not %q", model.ClassBatch, s)
+	}
+	return s == "any", nil
+}
+
+// holds reads how jobs have their GPUs if their users say nothing.
+func (d *decoder) holds(n strictyaml.Node, h *model.Holds) error {
+	kind := func(name string, into *model.Hold, keys ...strictyaml.Field) strictyaml.Field {
+		keys = append(keys, strictyaml.Key("reach", strictyaml.Value(&d.File, "reach", &into.Reach, model.ParseReach)))
+		return strictyaml.Key(name, func(n strictyaml.Node) error {
+			_, err := d.Fields(n, "grants of "+name, keys...)
+			return err
+		})
+	}
+	_, err := d.Fields(n, "grants",
+		kind("whole", &h.Whole), kind("remote", &h.Remote),
+		kind("shares", &h.Shares, strictyaml.Key("beyond", strictyaml.Value(&d.File, "beyond", &h.Shares.Beyond, model.ParseBeyond))),
 	)
 	return err
 }

@@ -24,7 +24,8 @@ admins: [alice, bob]
 limits:
   default: {max_submit_jobs: 1000, gpus: 8}
   users:
-    carol: {gpus: 64, memory: 1TiB}
+    carol: {gpus: 64, memory: 1TiB, class: any, weight: 4}
+grants: {whole: {reach: cluster}, shares: {beyond: all}, remote: {reach: device}}
 max_job_count: 5000
 max_array_size: 1001
 node_timeout: 10m
@@ -47,8 +48,9 @@ connections: {user: 16, greet: 5s}
 	want := Config{
 		Core: head.Config{
 			Cluster: "tsubame", Admins: []string{"alice", "bob"}, Limits: head.Limits{Jobs: 1000, GPUs: 8},
-			Users:       map[string]head.Limits{"carol": {Jobs: 1000, GPUs: 64, Memory: 1 << 40}},
-			MaxJobCount: 5000, MaxArraySize: 1001, Holds: model.DefaultHolds(),
+			Users:       map[string]head.Limits{"carol": {Jobs: 1000, GPUs: 64, Memory: 1 << 40, Latency: true, Weight: 4}},
+			MaxJobCount: 5000, MaxArraySize: 1001, Holds: model.Holds{Whole: model.Hold{Reach: model.ReachCluster}, Shares: model.Hold{Reach: model.ReachNode, Beyond: model.AllBeyond}},
+
 			NodeTimeout: 10 * time.Minute, Silence: 20 * time.Second, Grace: time.Minute, TimeLimit: 2 * time.Hour, Keep: 30 * time.Minute,
 			Windows: []head.Window{{Name: "upkeep", From: at(8), Until: at(18), Nodes: []string{"n1", "n2"}, Users: []string{"alice"}}},
 		},
@@ -73,17 +75,23 @@ connections: {user: 16, greet: 5s}
 		"windows: [{name: a, from: 2031-05-06, until: 2031-05-07T00:00}]":                                 "head.yaml:1:27: from: must be a time as",
 		"windows:" + strings.Repeat("\n- {name: a, from: 2031-05-06T08:00, until: 2031-05-06T09:00}", 2):  "head.yaml:3:3: there are two windows of the name a",
 		"windows:" + strings.Repeat("\n- {name: a, from: 2031-05-06T08:00, until: 2031-05-06T09:00}", 65): "windows must be a list of at most 64",
-		"record: here":                    "record",
-		"whatif: {at: noon}":              "head.yaml:1:14: at: must be a time of day as 03:00, or never",
-		"whatif: {policies: easy}":        "head.yaml:1:20: policies must be a list of at most 100",
-		"whatif: {policies: [esay]}":      `head.yaml:1:21: there is no policy "esay": did you mean "easy"?`,
-		"whatif: {memory: 1MiB}":          "head.yaml:1:18: memory: must be a size of at least 64",
-		"whatif: {time: 0}":               "head.yaml:1:16: time: must be a time above 0",
-		"silence: 0":                      "head.yaml:1:10: silence: must be a time above 0",
-		"listen: 9422":                    "head.yaml:1:9: listen: must be HOST:PORT",
-		"connections: {user: 0}":          "head.yaml:1:21: user: must be a whole number from 1",
-		"cluster: a\ncluster: b":          "head.yaml:2:1: \"cluster\" is given twice",
-		"limits: {users: {a: {}, a: {}}}": "is given twice",
+		"limits: {default: {class: latency}}":                                                             "head.yaml:1:27: class: must be any or batch, not \"latency\"",
+		"limits: {default: {weight: 1001}}":                                                               "head.yaml:1:28: weight: must be a whole number from 1 to 1000",
+		"grants: {share: {reach: node}}":                                                                  `head.yaml:1:10: "share" is no key of grants: did you mean shares?`,
+		"grants: {shares: {reach: far}}":                                                                  `head.yaml:1:26: reach: "far" is no reach: write device, node, cluster`,
+		"grants: {shares: {beyond: much}}":                                                                `head.yaml:1:27: beyond: `,
+		"grants: {whole: {beyond: 1GiB}}":                                                                 `head.yaml:1:18: "beyond" is no key of grants of whole`,
+		"record: here":                                                                                    "record",
+		"whatif: {at: noon}":                                                                              "head.yaml:1:14: at: must be a time of day as 03:00, or never",
+		"whatif: {policies: easy}":                                                                        "head.yaml:1:20: policies must be a list of at most 100",
+		"whatif: {policies: [esay]}":                                                                      `head.yaml:1:21: there is no policy "esay": did you mean "easy"?`,
+		"whatif: {memory: 1MiB}":                                                                          "head.yaml:1:18: memory: must be a size of at least 64",
+		"whatif: {time: 0}":                                                                               "head.yaml:1:16: time: must be a time above 0",
+		"silence: 0":                                                                                      "head.yaml:1:10: silence: must be a time above 0",
+		"listen: 9422":                                                                                    "head.yaml:1:9: listen: must be HOST:PORT",
+		"connections: {user: 0}":                                                                          "head.yaml:1:21: user: must be a whole number from 1",
+		"cluster: a\ncluster: b":                                                                          "head.yaml:2:1: \"cluster\" is given twice",
+		"limits: {users: {a: {}, a: {}}}":                                                                 "is given twice",
 	} {
 		before := Default()
 		err := Read([]byte(text), "head.yaml", &before)
@@ -98,6 +106,7 @@ connections: {user: 16, greet: 5s}
 
 func FuzzReadFile(f *testing.F) {
 	f.Add("cluster: a\nlimits: {default: {max_submit_jobs: 1}, users: {a: {gpus: 2}}}\nadmins: [a]\nsilence: 5s\n")
+	f.Add("grants: {whole: {reach: node}, shares: {reach: cluster, beyond: 4GiB}, remote: {}}\nlimits: {default: {class: any, weight: 9}}\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		cfg := Default()
 		if err := Read([]byte(text), "f", &cfg); err != nil && !reflect.DeepEqual(cfg, Default()) {

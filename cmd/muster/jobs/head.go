@@ -40,7 +40,11 @@ where there are some):
   admins: [alice, bob]            # beside root: may touch everybody's jobs, and nodes
   limits:                         # of each user, and of single ones; 0 is none
     default: {max_submit_jobs: 1000000, running: 0, gpus: 0, cores: 0, memory: 0}   # the first: not ended, each task of an array
-    users: {carol: {gpus: 8}}
+    users: {carol: {gpus: 8, weight: 4, class: any}}      # the most --gpu-weight (1), and whether --gpu-class=latency may be asked for (batch: no)
+  grants:                         # how jobs have GPUs whose users say nothing (--gpu-reach, --gpu-beyond)
+    whole: {reach: device}
+    shares: {reach: node, beyond: 0}
+    remote: {reach: node}         # whole GPUs of any nodes (rgpu)
   max_job_count: 20000            # jobs that have not ended, an array counting as one; a user may have half
   max_array_size: 100000          # tasks of an array
   node_timeout: 5m                # so long away, a node is down and its jobs are lost

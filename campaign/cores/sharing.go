@@ -6,12 +6,20 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"muster/model"
 	"muster/node/vgpu"
 )
 
 // patience is how long a program waits for a device at most, in virtual time, whatever others do
 // with what is theirs.
 const patience = 5 * time.Minute
+
+// What programs need, in bytes: those without a grant, and at most those that never end. All the latter leave
+// room for the former in the quarter of a device that is granted to nobody.
+const (
+	ownNeed = 1 << 20
+	hogNeed = 32 << 20
+)
 
 // node is a node in virtual time: the dispatcher, and programs.
 type node struct {
@@ -30,7 +38,11 @@ type node struct {
 type program struct {
 	id      vgpu.ClientID
 	user    string
-	endless bool // its kernel never ends: it leaves for nobody
+	home    int
+	grant   vgpu.GrantID // "" for none; else it has the only share of it
+	share   uint64       // bytes that are guaranteed to it
+	beyond  uint64       // bytes more that it may have while they are free
+	endless bool         // its kernel never ends: it leaves for nobody
 	phases  int
 	kernel  time.Duration
 	running bool
@@ -68,9 +80,10 @@ func (n *node) fail(format string, args ...any) {
 	}
 }
 
-// Sharing has users with endless kernels share a node with users of ordinary programs. The limits
-// of the former leave at least one virtual GPU of each device to the latter, whose programs must all
-// come to their end in bounded time.
+// Sharing has users with endless kernels share a node with users of ordinary programs and with jobs. The limits
+// of the first leave at least one virtual GPU of each device to the second, whose programs must all
+// come to their end in bounded time. Jobs have a share of a device each, and their programs wait for nobody
+// as long as they need no more than that: neither for each other nor for those that never end.
 func Sharing(seed uint64) error {
 	r := rand.New(rand.NewPCG(seed, 0x73686172))
 	n := &node{r: r, programs: map[vgpu.ClientID]*program{}}
@@ -109,11 +122,25 @@ func Sharing(seed uint64) error {
 		p := &program{user: fmt.Sprint("user", i%3), phases: 1 + r.IntN(5), kernel: time.Millisecond + n.upTo(200*time.Millisecond)}
 		n.after(n.upTo(5*time.Second), func() { n.begin(p) })
 	}
+	n.addJobs(cfg.Devices)
 	n.play()
 	if n.err != nil {
 		return fmt.Errorf("sharing, seed %d (%d devices of %d virtual GPUs, limits %v, policy %v, quantum %v): %w", seed, devices, slots, cfg.SlotLimits, cfg.Policy, cfg.Quantum, n.err)
 	}
 	return nil
+}
+
+// addJobs admits up to two grants of each device, and begins a program under each.
+func (n *node) addJobs(devices []vgpu.Device) {
+	for i, d := range devices {
+		for j := range n.r.IntN(3) {
+			s := vgpu.Share{Device: vgpu.DeviceID(i), Memory: 2*ownNeed + n.r.Uint64N(d.Memory*3/8-2*ownNeed), Beyond: n.r.Uint64N(2) * n.r.Uint64N(d.Memory), Reach: model.Reach(n.r.IntN(3))}
+			p := &program{home: i, user: fmt.Sprint("job", i, j), phases: 1 + n.r.IntN(8), kernel: time.Millisecond + n.upTo(200*time.Millisecond), share: s.Memory, beyond: s.Beyond, grant: vgpu.GrantID(fmt.Sprint("job", i, j))}
+			n.tell(vgpu.Admit{Grant: p.grant, Shares: []vgpu.Share{s}, Limit: -1})
+			n.unserved++
+			n.after(n.upTo(5*time.Second), func() { n.begin(p) })
+		}
+	}
 }
 
 func hog(i int) string { return fmt.Sprint("hog", i) }
@@ -161,13 +188,38 @@ func (n *node) begin(p *program) {
 	n.last++
 	p.id = n.last
 	n.programs[p.id] = p
-	n.tell(vgpu.Attach{Client: p.id, User: p.user, Weight: 1})
+	n.tell(vgpu.Attach{Client: p.id, User: p.user, Weight: 1, Grant: p.grant})
 	n.want(p)
 }
 
 func (n *node) want(p *program) {
 	p.wanted, p.leaves = n.now, false
-	n.tell(vgpu.Want{Client: p.id, Need: 1 << 20, Pinned: vgpu.AnyDevice})
+	bytes := uint64(ownNeed)
+	switch {
+	case p.endless:
+		bytes = 1 + n.r.Uint64N(hogNeed)
+	case p.beyond > 0 && n.r.IntN(2) == 0:
+		n.wantBeyond(p)
+		return
+	case p.grant != "":
+		bytes = 1 + n.r.Uint64N(p.share)
+	}
+	n.tell(vgpu.Want{Client: p.id, Need: bytes, Pinned: vgpu.AnyDevice})
+	if v, ok := n.core.Client(p.id); ok && p.grant != "" && v.State != vgpu.Assigned {
+		n.fail("%s wants %d bytes of the %d that are guaranteed to it, and waits for others: %+v", p.user, bytes, p.share, v)
+	}
+}
+
+// wantBeyond asks for more than is guaranteed, and after a while is content with less.
+func (n *node) wantBeyond(p *program) {
+	v, _ := n.core.Device(vgpu.DeviceID(p.home))
+	n.tell(vgpu.Want{Client: p.id, Need: min(p.share+n.r.Uint64N(p.beyond), v.Memory), Pinned: vgpu.AnyDevice})
+	n.after(time.Second, func() {
+		if v, ok := n.core.Client(p.id); ok && v.State == vgpu.Ready && n.programs[p.id] == p {
+			p.beyond = 0
+			n.want(p)
+		}
+	})
 }
 
 // perform does what the dispatcher decided, a little later, as workers do.

@@ -237,8 +237,10 @@ func (n *node) perform(e vgpu.Effect) {
 			return // its kernel would have to end first
 		}
 		n.after(soon, func() {
-			p.leaves = true
-			n.leave(p)
+			if v, ok := n.core.Client(p.id); ok && v.Revoking { // else it has left of its own accord
+				p.leaves = true
+				n.leave(p)
+			}
 		})
 	case vgpu.Deny:
 		n.fail("%s is denied a device: %s", p.user, e.Reason)

@@ -90,16 +90,20 @@ func (d *device) excess() int64 { return max(0, d.used+d.claimed-d.quota()) }
 // have beyond that. It is less than the quota's rest while others have more of the pool than there is.
 func (d *device) room() int64 {
 	b := d.base()
-	pool := b.quota()
+	pool, promised := b.quota()-b.used, int64(0)
 	for _, p := range b.parts {
 		if p != d {
-			pool -= p.excess()
+			has := max(0, p.used-p.quota())
+			pool -= has
+			promised += p.excess() - has
 		}
 	}
 	if d == b {
-		return pool - d.used
+		return pool - promised
 	}
-	return d.quota() - d.used + min(pool-b.used-b.claimed, d.more())
+	// What others were promised of the pool is not there beyond the quota. It takes nothing from the quota.
+	promised += b.claimed
+	return d.quota() - d.used + min(pool, max(0, pool-promised), d.more())
 }
 
 // most is how many bytes the clients of d may ever have.

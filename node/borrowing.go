@@ -57,11 +57,26 @@ func (b *borrowing) Look() lending.Look {
 			is.Pending++
 		}
 	}
-	is.Wishes = b.wishes(&view)
+	is.Wishes, is.Gains = b.wishes(&view), b.dispatcher.Gains(b.mayGain)
 	for _, v := range view.Devices {
-		is.Used = append(is.Used, v.Used+v.Promised)
+		is.Used = append(is.Used, offload.Clients{There: v.Used + v.Promised})
+	}
+	for i := range view.Clients {
+		if v := &view.Clients[i]; v.Target != vgpu.AnyDevice && (v.State == vgpu.Ready || v.State == vgpu.Assigned && v.Device != v.Target) {
+			is.Used[v.Target].Coming++
+		}
 	}
 	return is
+}
+
+// atWork is which part of the last second a client must have had kernels on its device to be worth a
+// faster one.
+const atWork = 0.1
+
+// mayGain says whether a client may move to another node to run faster, and has kernels that would.
+func (b *borrowing) mayGain(id vgpu.ClientID) bool {
+	c := b.clients[id]
+	return c != nil && !c.ending && !c.isGuest() && c.mayLeaveNode() && c.uses[c.home].Faded(b.loop.Now()).Busy >= atWork
 }
 
 // Loads is what others than a node's own programs do on the devices that are lent to it.

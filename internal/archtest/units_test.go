@@ -41,7 +41,7 @@ p95_slowdown p95_spread pending pid placed preempted preemptions priority privat
 processes_ended programs programs_waiting progress puts queued queued_in_truth rank raw_shares rebuilds recalled
 refused registers remote_gpu_jobs remote_share requeues restarts resumed row running runs samples seed
 seeds share shared_gpu_jobs shares signal slurms spares speed started started_together step stopped
-stops swaps tasks thread to turns uneven unfinished unknown unseen use used users users_left_out
+stops swaps tasks thread to turns uneven unfinished unknown unseen unused_speed use used users users_left_out
 vgpus vgpus_free virtual_device waiting waits weight window worker_pid workers wrong
 `)
 

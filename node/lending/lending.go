@@ -56,10 +56,11 @@ type Node interface {
 }
 
 // Look is how a node is: its own devices, how many clients wait, how many of these could use a borrowed
-// device, and how many clients are on each device.
+// device, how many clients use each device, and what devices clients would move to.
 type Look struct {
 	offload.Local
-	Used []int // by the devices' numbers
+	Used  []offload.Clients // by the devices' numbers
+	Gains []vgpu.Gain
 }
 
 // Options say how other nodes are reached.
@@ -180,14 +181,18 @@ func (l *Lending) look() {
 	l.tendTickets()
 	is := l.node.Look()
 	is.Waiting, is.Pending, is.Clients = is.Waiting+l.comers, is.Pending+l.comers, is.Clients+l.comers
-	clients := map[offload.TicketID]int{}
+	clients := map[offload.TicketID]offload.Clients{}
 	for id, t := range l.held {
 		if t.device != unopened {
 			clients[id] = is.Used[t.device]
 		}
 	}
+	for _, g := range is.Gains {
+		is.Local.Gains = append(is.Local.Gains, offload.Gain{Speed: g.Speed / distance, Stay: g.Stay})
+	}
 	l.local = is.Local
 	l.perform(l.core.Local(l.loop.Now(), is.Local, clients))
+	l.askKeenly()
 }
 
 // perform does what the core decided.
@@ -286,14 +291,14 @@ func (l *Lending) tendTickets() {
 
 // Lend answers a borrower.
 func (l *Lending) Lend(q borrow.Question) borrow.Answer {
-	say := offload.Question{Slots: q.Slots, Apart: q.Apart}
+	say := offload.Question{Slots: q.Slots, Apart: q.Apart, Speed: q.Speed}
 	for _, id := range q.Holds {
 		say.Holds = append(say.Holds, offload.TicketID(id))
 	}
 	l.look() // the core must know what is free at this moment, or it might lend a slot that was just taken
 	answer, effects := l.core.Asked(l.loop.Now(), offload.NodeID(q.Node), say, offload.TicketID(grant.NewCredential()))
 	l.perform(effects)
-	reply := borrow.Answer{Version: borrow.Version, Node: l.name, Slots: answer.Load.Slots, Free: answer.Load.Free, Waiting: answer.Load.Waiting, Idle: answer.Load.Idle}
+	reply := borrow.Answer{Version: borrow.Version, Node: l.name, Slots: answer.Load.Slots, Free: answer.Load.Free, Waiting: answer.Load.Waiting, Idle: answer.Load.Idle, Fastest: answer.Load.Fastest, Unused: answer.Load.Unused}
 	if t := answer.Ticket; t.ID != "" {
 		reply.Ticket = &borrow.Ticket{ID: string(t.ID), Device: t.Device, Slots: t.Slots, Speed: t.Speed}
 		l.opts.Log.Info("virtual GPUs are lent", "to", q.Node, "device", t.Device, "slots", t.Slots)
@@ -358,7 +363,7 @@ func (l *Lending) Status(s *status.Node) {
 	at := map[offload.PeerID]int{}
 	for i, p := range view.Peers {
 		at[p.ID] = i
-		is := status.Peer{Address: string(p.ID), Node: l.names[p.ID], Self: p.Self, Heard: -1, Slots: p.Load.Slots, Free: p.Load.Free, Waiting: p.Load.Waiting, Borrowed: p.Holds}
+		is := status.Peer{Address: string(p.ID), Node: l.names[p.ID], Self: p.Self, Heard: -1, Slots: p.Load.Slots, Free: p.Load.Free, Waiting: p.Load.Waiting, Unused: p.Load.Unused, Borrowed: p.Holds}
 		if p.Heard {
 			is.Heard = p.Age.Seconds()
 		}

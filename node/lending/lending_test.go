@@ -58,7 +58,7 @@ type theNode struct {
 }
 
 func (n *theNode) Look() Look {
-	return Look{Local: offload.Local{Waiting: 1, Pending: 1, Clients: 1}, Used: make([]int, len(n.has))}
+	return Look{Local: offload.Local{Waiting: 1, Pending: 1, Clients: 1}, Used: make([]offload.Clients, len(n.has))}
 }
 
 func (n *theNode) Examine(settings.Device) (device.Info, error) { return device.Info{}, nil }

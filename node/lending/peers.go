@@ -19,6 +19,8 @@ import (
 const (
 	askSeldom  = time.Second            // while nothing is borrowed, and no client waits
 	askOften   = 250 * time.Millisecond // otherwise
+	askKeen    = 100 * time.Millisecond // while a program runs faster on a device of the peer, or would if that were unused
+	askAll     = 10 * time.Millisecond  // times the peers: the least interval, so that many are not asked more often than few
 	askLongest = 10 * time.Second       // the longest interval after failures
 	answerTime = 5 * time.Second
 )
@@ -29,6 +31,7 @@ type peerLink struct {
 	id   offload.PeerID
 	kick chan struct{}
 	stop chan struct{} // closed when the node is no peer any more
+	next time.Duration // when it is to be asked again; the loop's
 	conn net.Conn
 	in   *bufio.Reader
 }
@@ -154,7 +157,10 @@ func (l *Lending) exchange(ctx context.Context, link *peerLink) (next time.Durat
 		return 0, ErrEnded
 	}
 	answer, err := l.askOnce(ctx, link, say)
-	if !l.loop.Ask(func() { next = l.answeredBy(link.id, answer, err) }) {
+	if !l.loop.Ask(func() {
+		next = l.answeredBy(link.id, answer, err)
+		link.next = l.loop.Now() + next
+	}) {
 		return 0, ErrEnded
 	}
 	return next, err
@@ -174,7 +180,7 @@ func (l *Lending) askOnce(ctx context.Context, link *peerLink, say offload.Quest
 	conn := link.conn
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	_ = conn.SetDeadline(time.Now().Add(answerTime))
-	q := borrow.Question{Version: borrow.Version, Node: l.name, Slots: say.Slots, Apart: say.Apart}
+	q := borrow.Question{Version: borrow.Version, Node: l.name, Slots: say.Slots, Apart: say.Apart, Speed: say.Speed}
 	for _, id := range say.Holds {
 		q.Holds = append(q.Holds, string(id))
 	}
@@ -204,7 +210,7 @@ func (l *Lending) answeredBy(id offload.PeerID, a borrow.Answer, err error) time
 		l.core.IsSelf(id)
 		return askLongest
 	}
-	said := offload.Answer{Load: offload.Load{Slots: a.Slots, Free: a.Free, Waiting: a.Waiting, Idle: a.Idle}}
+	said := offload.Answer{Load: offload.Load{Slots: a.Slots, Free: a.Free, Waiting: a.Waiting, Idle: a.Idle, Fastest: a.Fastest, Unused: a.Unused}}
 	if t := a.Ticket; t != nil {
 		said.Ticket = offload.Ticket{ID: offload.TicketID(t.ID), Device: t.Device, Slots: t.Slots, Speed: t.Speed}
 	}
@@ -212,8 +218,27 @@ func (l *Lending) answeredBy(id offload.PeerID, a borrow.Answer, err error) time
 		said.Recalls = append(said.Recalls, offload.TicketID(id))
 	}
 	l.perform(l.core.Answered(l.loop.Now(), id, said))
-	if l.local.Pending > 0 || len(l.held) > 0 {
+	switch {
+	case l.core.Keen(id):
+		return l.keenly()
+	case l.local.Pending > 0 || len(l.held) > 0:
 		return askOften
 	}
 	return askSeldom
+}
+
+// keenly is how often peers are asked of which programs would run faster.
+func (l *Lending) keenly() time.Duration { return max(askKeen, time.Duration(len(l.links))*askAll) }
+
+// askKeenly asks peers sooner than at the next regular time whose devices programs would run faster on now.
+func (l *Lending) askKeenly() {
+	if len(l.local.Gains) == 0 {
+		return
+	}
+	for id, link := range l.links {
+		if soon := l.loop.Now() + l.keenly(); link.next > soon && l.core.Keen(id) {
+			link.next = soon
+			l.perform([]offload.Effect{offload.Ask{Peer: id}})
+		}
+	}
 }

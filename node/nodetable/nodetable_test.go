@@ -60,7 +60,7 @@ func rich() *status.Node {
 			{ID: 4, Pid: 14, User: "bob", Program: "wild", Device: at(99), State: "assigned"},
 		},
 		Ended: []status.Client{{ID: 9, Pid: 99, User: "carol", Program: "done", State: "unqueued", Kernels: 4}},
-		Peers: []status.Peer{{Address: "n2:9421", Node: "n2", Heard: 0.5, Slots: 8, Free: 3, Waiting: 1, Borrowed: 2, Clients: 1}, {Address: "n3:9421", Heard: -1}, {Address: "n1:9421", Node: "n1", Self: true, Heard: -1}},
+		Peers: []status.Peer{{Address: "n2:9421", Node: "n2", Heard: 0.5, Slots: 8, Free: 3, Waiting: 1, Unused: 0.5, Borrowed: 2, Clients: 1}, {Address: "n3:9421", Heard: -1}, {Address: "n1:9421", Node: "n1", Self: true, Heard: -1}},
 		Lent:  []status.Lent{{Node: "n4", Device: 0, Slots: 1, Clients: 1, Recalled: true}, {Node: "n5", Device: 1}},
 		Served: []status.Served{
 			{Node: "n4", Device: 0, Kernels: 17, CopiedIn: 1 << 20, CopiedOut: 1 << 10},

@@ -42,6 +42,12 @@ var peerColumns = []column[status.Peer]{
 	{">VGPUS", "vgpus", func(_ *status.Node, p *status.Peer) string { return fmt.Sprint(p.Slots) }},
 	{">FREE", "vgpus_free", func(_ *status.Node, p *status.Peer) string { return fmt.Sprint(p.Free) }},
 	{">WAITING", "waiting", func(_ *status.Node, p *status.Peer) string { return fmt.Sprint(p.Waiting) }},
+	{">UNUSED", "unused_speed", func(_ *status.Node, p *status.Peer) string {
+		if p.Unused == 0 {
+			return "-"
+		}
+		return fmt.Sprintf("%.3g", p.Unused)
+	}},
 	{">BORROWED", "borrowed", func(_ *status.Node, p *status.Peer) string { return fmt.Sprint(p.Borrowed) }},
 	{">PROGRAMS", "programs", func(_ *status.Node, p *status.Peer) string { return fmt.Sprint(p.Clients) }},
 }

@@ -21,9 +21,18 @@ type Core struct {
 	pendingSince Time // since when Above clients or more that could run elsewhere have waited; never if fewer do
 	waitingSince Time // since when clients of the node's own have waited; never if none does
 	waitedAt     Time // when one last waited
-	futile       backoff
-	vain         backoff // like futile, for wishes
+	futile       [reasons]backoff
 }
+
+// reason is why a ticket is borrowed.
+type reason uint8
+
+const (
+	toServe   reason = iota // clients that wait
+	toWiden                 // clients that wish for a further device
+	toQuicken               // clients that would run faster
+	reasons
+)
 
 // never is a time that is never reached.
 const never Time = math.MaxInt64
@@ -32,22 +41,25 @@ const never Time = math.MaxInt64
 type peer struct {
 	id      PeerID
 	load    Load
-	heard   Time // when it reported load; never if it has not
-	asking  int  // slots that the next or present question wants; 0 for none
-	apart   bool // of an unused device
-	talking bool // a question is under way
+	heard   Time     // when it reported load; never if it has not
+	want    Question // that the next or present question asks for; no slots: nothing
+	why     reason   // of want
+	talking bool     // a question is under way
 	refusal backoff
-	self    bool // it is this node
+	unrest  backoff // it wanted devices back soon that clients ran faster on
+	self    bool    // it is this node
 }
 
 // loan is a ticket that this node holds.
 type loan struct {
 	Ticket
-	peer    *peer
-	clients int  // there
+	peer *peer
+	Clients
+	why     reason
+	stay    Time // how long clients must be there to have gained from it
+	since   Time // when the first client came
 	empty   Time // when the last client left, or the ticket came
 	used    bool // it has had a client
-	apart   bool // it was borrowed for a wish
 	leaving bool // its device is being drained
 }
 
@@ -56,6 +68,7 @@ type lent struct {
 	Ticket
 	to       NodeID
 	heard    Time // when its borrower last named it, or was given it
+	loose    bool // it lasts only until the device is used here
 	recalled bool
 }
 
@@ -112,20 +125,20 @@ func (c *Core) Holds(id PeerID) bool {
 	return slices.ContainsFunc(c.borrowed, func(l *loan) bool { return l.peer.id == id })
 }
 
-// Local says how the node is now; clients says how many are on the device of each ticket.
-func (c *Core) Local(now Time, is Local, clients map[TicketID]int) []Effect {
+// Local says how the node is now; clients says how many use the device of each ticket.
+func (c *Core) Local(now Time, is Local, clients map[TicketID]Clients) []Effect {
 	c.advance(now)
 	c.local = is
 	for _, l := range c.borrowed {
 		n := clients[l.ID]
-		if n > 0 && !l.used {
-			l.used = true
-			*c.futility(l), l.peer.refusal = backoff{}, backoff{}
+		if n.There > 0 && !l.used {
+			l.used, l.since = true, c.now
+			c.futile[l.why], l.peer.refusal = backoff{}, backoff{}
 		}
-		if n == 0 && l.clients > 0 {
+		if n == (Clients{}) && l.Clients != n {
 			l.empty = c.now
 		}
-		l.clients = n
+		l.Clients = n
 	}
 	if is.Waiting > 0 {
 		c.waitedAt = c.now
@@ -154,7 +167,9 @@ func (c *Core) Says(id PeerID) Question {
 		return Question{}
 	}
 	p.talking = true
-	return Question{Slots: p.asking, Apart: p.apart, Holds: c.held(p)}
+	q := p.want
+	q.Holds = c.held(p)
+	return q
 }
 
 // held lists the tickets of a lender that this node has not given up.
@@ -174,19 +189,20 @@ func (c *Core) Answered(now Time, id PeerID, a Answer) []Effect {
 	if p == nil {
 		return nil
 	}
-	asked, apart := p.asking, p.apart
-	p.asking, p.apart, p.talking, p.load, p.heard = 0, false, false, a.Load.bounded(), c.now
+	asked := p.want
+	p.want, p.talking, p.load, p.heard = Question{}, false, a.Load.bounded(), c.now
 	var out []Effect
 	switch {
-	case asked == 0:
+	case asked.Slots == 0:
 	case !a.Ticket.credible(asked) || c.loanOf(a.Ticket.ID) != nil:
 		p.refusal.failed(c.now, c.cfg.Retry, c.cfg.Longest)
 	default:
-		c.borrowed = append(c.borrowed, &loan{Ticket: a.Ticket, peer: p, empty: c.now, apart: apart})
+		c.borrowed = append(c.borrowed, &loan{Ticket: a.Ticket, peer: p, empty: c.now, why: p.why, stay: c.stay(a.Ticket)})
 		out = append(out, Use{Peer: id, Ticket: a.Ticket})
 	}
 	for _, l := range c.borrowed {
-		if l.peer == p && slices.Contains(a.Recalls, l.ID) {
+		if l.peer == p && !l.leaving && slices.Contains(a.Recalls, l.ID) {
+			c.unsettled(l)
 			out = c.leave(out, l, "the lender needs it")
 		}
 	}
@@ -200,7 +216,7 @@ func (c *Core) Unreached(now Time, id PeerID) []Effect {
 	if p == nil {
 		return nil
 	}
-	p.asking, p.apart, p.talking = 0, false, false
+	p.want, p.talking = Question{}, false
 	p.refusal.failed(c.now, c.cfg.Retry, c.cfg.Longest)
 	return c.decide()
 }
@@ -208,7 +224,7 @@ func (c *Core) Unreached(now Time, id PeerID) []Effect {
 // IsSelf says that a peer is this node: lists of peers may be the same on all nodes.
 func (c *Core) IsSelf(id PeerID) {
 	if p := c.peerOf(id); p != nil {
-		p.self, p.asking, p.apart, p.talking = true, 0, false, false
+		p.self, p.want, p.talking = true, Question{}, false
 	}
 }
 
@@ -228,6 +244,7 @@ func (c *Core) Left(now Time, id TicketID) []Effect {
 	c.advance(now)
 	if l := c.loanOf(id); l != nil {
 		c.drop(l)
+		return append(c.decide(), Ask{Peer: l.peer.id}) // so that it can be lent to another
 	}
 	return c.decide()
 }
@@ -260,9 +277,9 @@ func (c *Core) Asked(now Time, from NodeID, q Question, id TicketID) (Answer, []
 	if q.Apart {
 		want = min(want, 1, c.idle())
 	}
-	if want > 0 && id != "" {
+	if want > 0 && id != "" && q.Speed <= c.unused() {
 		a.Ticket = c.ticket(id, want, q.Apart)
-		c.lent = append(c.lent, &lent{Ticket: a.Ticket, to: from, heard: c.now})
+		c.lent = append(c.lent, &lent{Ticket: a.Ticket, to: from, heard: c.now, loose: q.Speed > 0})
 	}
 	a.Load = c.Load()
 	return a, effects
@@ -311,13 +328,20 @@ func (c *Core) lentOf(d Device) (slots int) {
 
 // Load is what the node tells others of itself.
 func (c *Core) Load() Load {
-	return Load{Slots: c.local.slots(), Free: c.lendable(), Waiting: c.local.Waiting, Idle: c.idle()}
+	return Load{Slots: c.local.slots(), Free: c.lendable(), Waiting: c.local.Waiting, Idle: c.idle(), Fastest: c.fastest(), Unused: c.unused()}
 }
 
 // bounded cuts what a peer claims, so that nothing overflows.
 func (l Load) bounded() Load {
 	const most = 1 << 20
-	return Load{Slots: min(max(l.Slots, 0), most), Free: min(max(l.Free, 0), most), Waiting: min(max(l.Waiting, 0), most), Idle: min(max(l.Idle, 0), most)}
+	count := func(n int) int { return min(max(n, 0), most) }
+	speed := func(v float64) float64 {
+		if v > 0 && v <= maxSpeed {
+			return v
+		}
+		return 0
+	}
+	return Load{count(l.Slots), count(l.Free), count(l.Waiting), count(l.Idle), speed(l.Fastest), speed(l.Unused)}
 }
 
 // Next is when the core needs a Tick, if no other event comes before.
@@ -333,20 +357,22 @@ func (c *Core) Next() (Time, bool) {
 	}
 	if c.pendingSince != never {
 		sooner(c.pendingSince + c.cfg.Patience)
-		sooner(c.futile.until)
-		for _, p := range c.peers {
-			sooner(p.refusal.until)
+	}
+	wants := [reasons]bool{toServe: c.pendingSince != never, toWiden: c.local.Wishes > 0, toQuicken: len(c.local.Gains) > 0}
+	for why, does := range wants {
+		if does {
+			sooner(c.futile[why].until)
 		}
 	}
-	if c.local.Wishes > 0 {
-		sooner(c.vain.until)
+	if wants != ([reasons]bool{}) {
 		for _, p := range c.peers {
 			sooner(p.refusal.until)
+			sooner(p.unrest.until)
 		}
 	}
 	for _, l := range c.borrowed {
-		if l.clients == 0 && !l.leaving {
-			sooner(l.empty + c.cfg.Linger)
+		if l.Clients == (Clients{}) && !l.leaving {
+			sooner(l.empty + c.linger(l))
 		}
 	}
 	for _, l := range c.lent {
@@ -369,8 +395,12 @@ func (c *Core) expire() {
 	c.lent = slices.DeleteFunc(c.lent, func(l *lent) bool { return c.now-l.heard >= c.cfg.Term })
 }
 
-// recall marks tickets that the node wants back for its own waiting clients, the last given first.
+// recall marks tickets that the node wants back: those of devices that its own clients use again, and for
+// its own waiting clients the last given first.
 func (c *Core) recall() {
+	for _, l := range c.lent {
+		l.recalled = l.recalled || l.loose && c.usedHere(l.Device)
+	}
 	if c.now-c.waitingSince < c.cfg.Patience && !c.local.Closed {
 		return
 	}
@@ -395,11 +425,11 @@ func (c *Core) waitLong() bool {
 // giveUp leaves tickets that are of no use any more.
 func (c *Core) giveUp(out []Effect) []Effect {
 	for _, l := range c.borrowed {
-		if l.clients > 0 || l.leaving || c.now-l.empty < c.cfg.Linger && !c.local.Closed || c.needed(l) {
+		if l.Clients != (Clients{}) || l.leaving || c.now-l.empty < c.linger(l) && !c.local.Closed || c.needed(l) {
 			continue
 		}
 		if !l.used {
-			c.futility(l).failed(c.now, c.cfg.Retry, c.cfg.Longest)
+			c.futile[l.why].failed(c.now, c.cfg.Retry, c.cfg.Longest)
 			l.peer.refusal.failed(c.now, c.cfg.Retry, c.cfg.Longest)
 		}
 		out = c.leave(out, l, "no program uses it")
@@ -424,38 +454,68 @@ func (c *Core) leave(out []Effect, l *loan, why string) []Effect {
 	return append(out, Leave{Ticket: l.ID, Why: why})
 }
 
-// futility is the backoff for the kind of ticket that this one is.
-func (c *Core) futility(l *loan) *backoff {
-	if l.apart {
-		return &c.vain
+// linger is how long a ticket without a client is kept. One that clients went to only to run faster is
+// soon given to others.
+func (c *Core) linger(l *loan) Time {
+	if l.why == toQuicken && l.used {
+		return c.cfg.Linger / 4
 	}
-	return &c.futile
+	return c.cfg.Linger
+}
+
+// stay is how long clients must be on the device of a ticket for their moves to pay.
+func (c *Core) stay(t Ticket) (stay Time) {
+	for _, g := range c.local.Gains {
+		if g.Speed <= t.Speed {
+			stay = max(stay, g.Stay)
+		}
+	}
+	return stay
+}
+
+// unsettled notes that a lender wants a device back on which clients were to run faster. If that was too
+// soon for the moves there and home to pay, the lender is left alone for a while.
+func (c *Core) unsettled(l *loan) {
+	switch {
+	case l.why != toQuicken:
+	case !l.used || c.now-l.since < l.stay:
+		l.peer.unrest.failed(c.now, c.cfg.Retry, c.cfg.Longest)
+	default:
+		l.peer.unrest = backoff{}
+	}
 }
 
 // borrow asks a peer for slots if clients wait for which there are none, or else for one slot of an
-// unused device if a client would use one more.
+// unused device if a client would use one more, or would run faster there.
 func (c *Core) borrow(out []Effect) []Effect {
-	if !c.cfg.Borrow || c.local.Closed || len(c.lent) > 0 || c.asks() {
+	if !c.mayBorrow() || c.asks() {
 		return out
 	}
-	want, apart := c.wanted(), false
-	if want <= 0 {
-		want, apart = min(1, c.wished()), true
+	q, why := Question{Slots: c.wanted()}, toServe
+	if q.Slots <= 0 {
+		q, why = Question{Slots: min(1, c.wished()), Apart: true}, toWiden
 	}
-	if want <= 0 {
+	if q.Slots <= 0 && c.quickens() {
+		q, why = Question{Slots: 1, Apart: true, Speed: c.local.Gains[0].Speed}, toQuicken
+	}
+	if q.Slots <= 0 {
 		return out
 	}
-	p := c.choose(apart)
+	p := c.choose(q)
 	if p == nil {
 		return out
 	}
-	p.asking, p.apart = min(want, p.load.Free), apart
+	q.Slots = min(q.Slots, p.load.Free)
+	p.want, p.why = q, why
 	return append(out, Ask{Peer: p.id})
 }
 
+// mayBorrow says whether the node borrows at all at present.
+func (c *Core) mayBorrow() bool { return c.cfg.Borrow && !c.local.Closed && len(c.lent) == 0 }
+
 // wanted is how many slots to ask for now, for clients that wait.
 func (c *Core) wanted() int {
-	if !c.waitLong() || c.now < c.futile.until {
+	if !c.waitLong() || c.now < c.futile[toServe].until {
 		return 0
 	}
 	spare, all := c.spare()
@@ -464,11 +524,31 @@ func (c *Core) wanted() int {
 
 // wished is how many further devices to ask for now.
 func (c *Core) wished() int {
-	if c.now < c.vain.until {
+	if c.now < c.futile[toWiden].until {
 		return 0
 	}
 	spare, all := c.spare()
 	return min(c.local.Wishes-spare, c.cfg.Most-all)
+}
+
+// quickens says whether to ask now for a device on which a client would run faster: one at a time, so none while
+// a borrowed one is unused.
+func (c *Core) quickens() bool {
+	if len(c.local.Gains) == 0 || c.now < c.futile[toQuicken].until {
+		return false
+	}
+	_, all := c.spare()
+	return all < c.cfg.Most && !slices.ContainsFunc(c.borrowed, func(l *loan) bool { return !l.leaving && l.Clients == Clients{} })
+}
+
+// Keen says whether a peer is to be asked often: clients run faster on a device that it may need at any
+// moment, or would run faster on one if it were unused.
+func (c *Core) Keen(id PeerID) bool {
+	if slices.ContainsFunc(c.borrowed, func(l *loan) bool { return l.peer.id == id && l.why == toQuicken }) {
+		return true
+	}
+	p := c.peerOf(id)
+	return p != nil && !p.self && c.now >= p.refusal.until && c.now >= p.unrest.until && c.mayBorrow() && c.quickens() && p.load.Fastest >= c.local.Gains[0].Speed
 }
 
 // spare is how many borrowed slots have no client, and how many are borrowed in all.
@@ -476,7 +556,7 @@ func (c *Core) spare() (spare, all int) {
 	for _, l := range c.borrowed {
 		all += l.Slots
 		if !l.leaving {
-			spare += max(0, l.Slots-l.clients)
+			spare += max(0, l.Slots-l.There)
 		}
 	}
 	return spare, all
@@ -484,15 +564,21 @@ func (c *Core) spare() (spare, all int) {
 
 // asks says whether a question for slots is under way.
 func (c *Core) asks() bool {
-	return slices.ContainsFunc(c.peers, func(p *peer) bool { return p.asking > 0 })
+	return slices.ContainsFunc(c.peers, func(p *peer) bool { return p.want.Slots > 0 })
 }
 
-// choose draws two of the peers that may have slots, or unused devices, and takes the one that is
-// expected to have more.
-func (c *Core) choose(apart bool) *peer {
+// choose draws two of the peers that may have what is asked for, and takes the one that is expected to
+// have more. If clients are to run faster, only those with the fastest unused devices are drawn.
+func (c *Core) choose(q Question) *peer {
 	var may []*peer
+	least := q.Speed
 	for _, p := range c.peers {
-		if c.expected(p, apart) > 0 && !p.talking && c.now >= p.refusal.until {
+		switch {
+		case c.expected(p, q.Apart) == 0 || p.talking || c.now < p.refusal.until:
+		case q.Speed > 0 && (p.load.Unused < least || c.now < p.unrest.until):
+		case q.Speed > 0 && p.load.Unused > least:
+			least, may = p.load.Unused, append(may[:0], p)
+		default:
 			may = append(may, p)
 		}
 	}
@@ -507,7 +593,7 @@ func (c *Core) choose(apart bool) *peer {
 	if j >= i {
 		j++
 	}
-	if c.expected(may[j], apart) > c.expected(may[i], apart) {
+	if c.expected(may[j], q.Apart) > c.expected(may[i], q.Apart) {
 		i = j
 	}
 	return may[i]
@@ -546,6 +632,34 @@ func (c *Core) idle() (n int) {
 		}
 	}
 	return min(n, c.lendable())
+}
+
+// fastest is the speed of the node's fastest device, if it ever lends.
+func (c *Core) fastest() (speed float64) {
+	for _, d := range c.local.Devices {
+		if c.cfg.Lend && !c.local.Closed {
+			speed = max(speed, d.Speed)
+		}
+	}
+	return speed
+}
+
+// unused is the speed of the fastest unused device of which the node would lend a slot.
+func (c *Core) unused() (speed float64) {
+	if c.idle() == 0 {
+		return 0
+	}
+	for _, d := range c.local.Devices {
+		if d.Slots > 0 && c.freeOf(d) == d.Slots {
+			speed = max(speed, d.Speed)
+		}
+	}
+	return speed
+}
+
+// usedHere says whether clients of the node's own use a device.
+func (c *Core) usedHere(number int) bool {
+	return slices.ContainsFunc(c.local.Devices, func(d Device) bool { return d.Number == number && d.Used > 0 })
 }
 
 // lentSlots is how many slots were lent to a borrower.

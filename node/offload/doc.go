@@ -1,5 +1,5 @@
 // Package offload decides when a node borrows virtual GPUs of other nodes for programs that
-// wait, when it lends its own, and when either is over.
+// wait or would run faster there, when it lends its own, and when either is over.
 //
 // It is a pure core: events go in with their time, effects come out in the order in which they are
 // to be performed. It has no clock, lock, goroutine, file or connection, and its only random
@@ -15,8 +15,9 @@
 //
 // # Exchange
 //
-// A node asks each of its peers regularly (Says), and more often while clients wait or it holds a
-// ticket. A question has the number of slots that the borrower wants, 0 as a rule, and the tickets
+// A node asks each of its peers regularly (Says), more often while clients wait or it holds a
+// ticket, and most often while a client would run faster on the peer's fastest device (Keen). A question
+// has the number of slots that the borrower wants, 0 as a rule, and the tickets
 // of this lender that the borrower holds. The answer has the lender's load, a ticket or none, and
 // the tickets that the lender wants back. A node has at most one question to a peer under way, so
 // questions and answers of two nodes alternate. These rules make the protocol safe against loss in
@@ -47,6 +48,12 @@
 // they have. The other rules hold for these tickets too, except that one which ends unused delays
 // only further wishes.
 //
+// Last, clients may have gains (Local.Gains): they would move to an unused device of a peer that is fast
+// enough, as the dispatcher found out by its own rule for moves. For these a node asks for one slot apart,
+// of a device at least as fast as the first gain says (Question.Speed), of the peer that claims the
+// fastest one. It asks while no other borrowed device is unused: the client that goes there may change
+// what others gain. Such a ticket is given back after a quarter of Linger without a client.
+//
 // # When a node lends
 //
 // It lends slots that are free, less Keep and less those for which it gave tickets, whether guests
@@ -58,7 +65,8 @@
 // # When it is over
 //
 // A lender wants tickets back, the last ones first, when clients of its own have waited for
-// Patience: as many as it takes for them. A borrower gives up a ticket that it was asked for, whose
+// Patience: as many as it takes for them. A ticket that was given for speed it wants back as soon as a
+// client of its own uses the device. A borrower gives up a ticket that it was asked for, whose
 // device failed, or on which there was no client for Linger. A ticket is given up in two steps: its
 // device is drained (Leave), so that clients go home at a kernel boundary, and when it is empty
 // (Left) it is not named any more. A client may come home earlier, when a device of its own node
@@ -73,10 +81,14 @@
 // no client that waits can go there, waits as long before it borrows at all. A client that runs on
 // a borrowed slot ends the series.
 //
+// A lender that wanted a ticket for speed back before the moves there and home had paid (Gain.Stay) is not
+// asked for speed again for as long; a ticket that lasted longer ends the series. So clients lose little
+// by a lender whose own clients come and go, and gain from one that leaves them enough time.
+//
 // # Who may lie
 //
 // A peer is believed only in what can do no harm. One that claims free slots and gives none is
-// asked less and less. A ticket of more slots than were asked for, or of a speed that no device
-// has, is refused. A borrower gets no more than Most, whatever it asks for, and cannot keep slots
+// asked less and less. A ticket of more slots than were asked for, of a slower device, or of a speed
+// that no device has, is refused. A borrower gets no more than Most, whatever it asks for, and cannot keep slots
 // by being silent.
 package offload

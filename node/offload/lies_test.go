@@ -85,6 +85,68 @@ func TestEmptyPromises(t *testing.T) {
 	}
 }
 
+// keen is a core with a client that would move to a device of speed 1, and knows one peer that claims to have some.
+func keen(t *testing.T, claims Load) *Core {
+	t.Helper()
+	c, err := New(Config{Borrow: true, Lend: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Peers(0, []PeerID{"liar"})
+	c.Says("liar")
+	c.Answered(0, "liar", Answer{Load: claims})
+	c.Local(0, Local{Devices: []Device{{Slots: 4, Used: 1, Speed: 0.5}}, Clients: 1, Gains: []Gain{{Speed: 1, Stay: time.Second}}}, nil)
+	return c
+}
+
+// Devices of speeds that there are not are worth nothing, nor are those that are slower than was asked for.
+func TestSpeedsThatAreLies(t *testing.T) {
+	for _, speed := range []float64{0, -1, math.NaN(), math.Inf(1), 2e6, 0.9} {
+		c := keen(t, Load{Free: 4, Idle: 1, Fastest: speed, Unused: speed})
+		if effects := c.Tick(time.Second); len(effects) > 0 || c.Keen("liar") {
+			t.Errorf("an unused device of speed %g is asked for: %v", speed, effects)
+		}
+	}
+	for _, lie := range []Ticket{{ID: "a", Slots: 1, Speed: 0.99}, {ID: "a", Slots: 2, Speed: 1}, {ID: "a", Slots: 1, Speed: 2e6}, {ID: "a", Slots: 1, Speed: math.NaN()}} {
+		c := keen(t, Load{Free: 4, Idle: 1, Fastest: 2, Unused: 2})
+		if q := c.Says("liar"); q.Slots != 1 || !q.Apart || q.Speed != 1 || !c.Keen("liar") {
+			t.Fatalf("%+v is asked", q)
+		}
+		for _, e := range c.Answered(time.Second, "liar", Answer{Load: Load{Free: 4, Idle: 1, Fastest: 2, Unused: 2}, Ticket: lie}) {
+			t.Errorf("%+v is believed: %+v", lie, e)
+		}
+	}
+}
+
+// A peer that lends a fast device again and again, and wants it back at once, is left alone more and more.
+func TestFastDevicesThatAreTakenBack(t *testing.T) {
+	is := Load{Free: 4, Idle: 1, Fastest: 2, Unused: 2}
+	c := keen(t, is)
+	home, took, id := c.local, 0, 0
+	for at := 100 * time.Millisecond; at < 5*time.Minute; at += 100 * time.Millisecond {
+		a := Answer{Load: is}
+		if q := c.Says("liar"); q.Slots > 0 {
+			id++
+			a.Ticket = Ticket{ID: TicketID(rune('a' + id)), Slots: 1, Speed: 2}
+		} else {
+			a.Recalls = q.Holds
+		}
+		for _, e := range c.Answered(at, "liar", a) {
+			switch e := e.(type) {
+			case Use:
+				took++
+				c.Local(at, Local{Devices: home.Devices, Clients: 1}, map[TicketID]Clients{e.Ticket.ID: {There: 1}})
+			case Leave:
+				c.Left(at, e.Ticket)
+				c.Local(at, home, nil)
+			}
+		}
+	}
+	if took < 3 || took > 20 {
+		t.Errorf("its device was borrowed %d times in five minutes", took)
+	}
+}
+
 // A borrower that wants everything gets no more than Most, and what it claims to hold means nothing.
 func TestGreed(t *testing.T) {
 	c, err := New(Config{Lend: true, Most: 6})

@@ -29,7 +29,7 @@ type Config struct {
 	Keep     int  // free slots that are not lent
 	Most     int  // slots borrowed in all; and lent to one borrower
 	Calm     Time // how long after a client of the node waited nothing is lent
-	Linger   Time // how long a ticket without a client is kept
+	Linger   Time // how long a ticket without a client is kept; a quarter of it if clients went there to run faster
 	Fresh    Time // how long a peer's claim counts
 	Half     Time // after which a claim counts half as much
 	Term     Time // after which the ticket of a silent borrower is free
@@ -88,7 +88,20 @@ type Local struct {
 	Pending int      // of these, those that could run on another node
 	Clients int      // clients that could run on another node, waiting or not
 	Wishes  int      // further devices that clients would use if no other client did
+	Gains   []Gain   // of clients that would move to an unused device of a peer to run faster; those that go to the slowest first
 	Closed  bool     // the node is ending: it neither borrows nor lends
+}
+
+// Gain is what a client would move for.
+type Gain struct {
+	Speed float64 // that the device must have at least
+	Stay  Time    // how long it must be there for the moves there and home to pay
+}
+
+// Clients are those that use the device of a ticket.
+type Clients struct {
+	There  int // on it
+	Coming int // on their way to it
 }
 
 // Device is one of the node's own.
@@ -114,6 +127,9 @@ type Load struct {
 	Free    int // slots that it would lend now
 	Waiting int // clients that wait
 	Idle    int // unused devices of which it would lend a slot
+
+	Fastest float64 // the speed of its fastest device; 0 if it never lends
+	Unused  float64 // the speed of the fastest of the Idle; 0 if there are none
 }
 
 // Ticket is the right to use slots of a lender's device.
@@ -127,16 +143,18 @@ type Ticket struct {
 // maxSpeed is more than any device has, relative to others.
 const maxSpeed = 1e6
 
-// credible refuses a ticket that no honest lender would give to a borrower that asked for this
-// many slots.
-func (t Ticket) credible(asked int) bool {
-	return t.ID != "" && t.Device >= 0 && t.Slots >= 1 && t.Slots <= asked && t.Speed > 0 && t.Speed <= maxSpeed && !math.IsNaN(t.Speed)
+// credible refuses a ticket that no honest lender would give to a borrower that asked so.
+func (t Ticket) credible(asked Question) bool {
+	return t.ID != "" && t.Device >= 0 && t.Slots >= 1 && t.Slots <= asked.Slots && t.Speed > 0 && t.Speed >= asked.Speed && t.Speed <= maxSpeed && !math.IsNaN(t.Speed)
 }
 
 // Question is what a borrower says to a lender.
 type Question struct {
-	Slots int        // wanted; 0 for none
-	Apart bool       // they must be of a device that has no client and no ticket
+	Slots int  // wanted; 0 for none
+	Apart bool // they must be of a device that has no client and no ticket
+	// Speed is how fast the device must be at least, so that clients run faster there; 0: any will do. With
+	// it the ticket lasts only for as long as no client of the lender's own uses the device.
+	Speed float64
 	Holds []TicketID // of this lender
 }
 

@@ -29,6 +29,8 @@ func TestAnything(t *testing.T) {
 				m.down = true
 			case 6:
 				m.wishes = w.dice.IntN(4)
+			case 7:
+				m.gains = w.dice.IntN(4)
 			case 3, 4:
 				if m.down {
 					m.down = false

@@ -41,7 +41,7 @@ func (c *Core) View(now Time) View {
 	v := View{Load: c.Load()}
 	all := slices.Clone(c.peers)
 	for _, l := range c.borrowed {
-		v.Borrowed = append(v.Borrowed, LoanView{l.Ticket, l.peer.id, l.clients, l.leaving})
+		v.Borrowed = append(v.Borrowed, LoanView{l.Ticket, l.peer.id, l.There, l.leaving})
 		if !slices.Contains(all, l.peer) {
 			all = append(all, l.peer)
 		}

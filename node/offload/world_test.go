@@ -36,6 +36,7 @@ type member struct {
 	programs int // of its own
 	stuck    int // of these, those that cannot run elsewhere
 	wishes   int // devices more that they would use
+	gains    int // devices on which they would run faster
 	polls    Time
 	talking  map[PeerID]bool
 	loans    map[TicketID]*placed
@@ -166,7 +167,7 @@ func (w *world) place(m *member) (used, pending int) {
 	rest := m.programs
 	used = min(rest, max(0, m.slots-w.guests(m.id)))
 	rest -= used
-	movable, wishes := max(0, rest-m.stuck), m.wishes
+	movable, wishes := max(0, rest-m.stuck), m.wishes+m.gains
 	for _, id := range m.tickets() {
 		l := m.loans[id]
 		if l.leaving {
@@ -200,6 +201,14 @@ func (m *member) wishesLeft() int {
 	return max(0, m.wishes-has)
 }
 
+// gainsLeft are those for which nothing is borrowed: a device of any speed will do.
+func (m *member) gainsLeft() (gains []Gain) {
+	for range m.gains - len(m.loans) {
+		gains = append(gains, Gain{Speed: 0.5, Stay: time.Second})
+	}
+	return gains
+}
+
 // devices of a node: its slots are on two, of which the first is filled first.
 func (m *member) devices(used int, guests [2]int) []Device {
 	if m.slots == 0 {
@@ -213,11 +222,11 @@ func (m *member) devices(used int, guests [2]int) []Device {
 // tell tells a node's core how the node is.
 func (w *world) tell(m *member) {
 	used, waiting := w.place(m)
-	clients := map[TicketID]int{}
+	clients := map[TicketID]Clients{}
 	for id, l := range m.loans {
-		clients[id] = l.programs
+		clients[id] = Clients{There: l.programs}
 	}
-	is := Local{Devices: m.devices(used, w.guestsAt[m.id]), Waiting: waiting, Pending: max(0, waiting-m.stuck), Clients: m.programs, Wishes: m.wishesLeft()}
+	is := Local{Devices: m.devices(used, w.guestsAt[m.id]), Waiting: waiting, Pending: max(0, waiting-m.stuck), Clients: m.programs, Wishes: m.wishesLeft(), Gains: m.gainsLeft()}
 	w.perform(m, m.core.Local(w.now, is, clients))
 	for _, id := range m.tickets() {
 		if l := m.loans[id]; l.leaving && l.programs == 0 {

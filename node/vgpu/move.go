@@ -143,6 +143,9 @@ func (b *books) mostLost(t *device) (best *client) {
 	return best
 }
 
+// movable says whether x may be moved by itself to a device like t.
+func movable(x *client, t *device) bool { return settled(x) && !x.stays && x.isOf(t) }
+
 // lost is how much GPU time x has lost since its grant because it was not alone
 // on t. It is 0 if that is less than a move costs, or if x would not gain enough
 // or cannot go there.
@@ -150,21 +153,58 @@ func (r *rules) lost(x *client, t *device) time.Duration {
 	if x.part != nil && x.part.of == t {
 		t = x.part
 	}
-	if x.phase < r.cfg.MoveCost || !settled(x) || x.stays || !x.isOf(t) || (x.want.Pinned != AnyDevice && x.want.Pinned != t.id) {
+	if x.phase < r.cfg.MoveCost || !movable(x, t) || (x.want.Pinned != AnyDevice && x.want.Pinned != t.id) {
 		return 0
 	}
 	if t.Speed*float64(x.dev.base().bindings()) < minGain*x.dev.Speed { // a cheap upper bound, which settles most cases
 		return 0
 	}
 	gain := t.Speed * x.crowd() / x.dev.Speed
-	if gain < minGain || !t.couldTake(x.memory) {
+	if gain < r.enough(x) || !t.couldTake(x.memory) {
 		return 0
 	}
-	lost := x.phase - time.Duration(float64(x.phase)/gain)
-	if lost < r.moveCost(x) {
-		return 0
+	return x.phase - time.Duration(float64(x.phase)/gain)
+}
+
+// enough is the least gain for which x is moved: with it, x has lost as much GPU time since its grant
+// as the move costs. It is infinite if x has run for less than that.
+func (r *rules) enough(x *client) float64 {
+	cost := r.moveCost(x)
+	if x.phase <= cost {
+		return math.Inf(1)
 	}
-	return lost
+	return max(minGain, float64(x.phase)/float64(x.phase-cost))
+}
+
+// Gain says for which idle device a client would be moved.
+type Gain struct {
+	Speed float64       // that the device must have at least
+	Stay  time.Duration // how long the client must be there, at the least gain, for the moves there and back to pay
+}
+
+// elsewhere is like any device of another node.
+var elsewhere = &device{Device: Device{Elsewhere: true}}
+
+// Gains says for which idle devices of other nodes clients would be moved there now; those that a
+// slower one suffices for first. Only clients count that may says; none does while others wait, since
+// nobody is moved then.
+func (b *books) Gains(may func(ClientID) bool) (gains []Gain) {
+	if !b.cfg.Migrate || b.waiting() > 0 || b.growing > 0 {
+		return nil
+	}
+	for _, d := range b.all {
+		for _, x := range d.slots {
+			if x == nil || x.phase < b.cfg.MoveCost || !movable(x, elsewhere) || x.want.Pinned != AnyDevice || !may(x.id) {
+				continue
+			}
+			if gain := b.enough(x); !math.IsInf(gain, 1) {
+				const turns = 2 * minGain / (minGain - 1)
+				gains = append(gains, Gain{gain * d.Speed / x.crowd(), time.Duration(turns * float64(b.moveCost(x)))})
+			}
+		}
+	}
+	slices.SortStableFunc(gains, func(a, b Gain) int { return cmp.Compare(a.Speed, b.Speed) })
+	return gains
 }
 
 // crowd is how many clients share x's device, x included. A client that ran less than x

@@ -19,7 +19,7 @@ import (
 const Protocol = "muster-borrow/1"
 
 // Version changes with every change that an older side would misread.
-const Version = 3
+const Version = 4
 
 // Limits of the values in a message.
 const (
@@ -31,6 +31,7 @@ const (
 	maxID    = 100
 	maxWhy   = 500
 	maxEach  = 24 * time.Hour
+	maxSpeed = 1e6 // more than any device has, relative to others
 )
 
 // Question is what a borrower sends.
@@ -39,6 +40,7 @@ type Question struct {
 	Node    string   `json:"node"`            // the node that asks
 	Slots   int      `json:"slots"`           // how many it wants
 	Apart   bool     `json:"apart,omitempty"` // on a device that no other client uses
+	Speed   float64  `json:"speed,omitempty"` // which must be as fast as this, and is given back when the lender's own clients use it; 0: any
 	Holds   []string `json:"holds,omitempty"` // tickets that it has
 }
 
@@ -49,7 +51,9 @@ type Answer struct {
 	Slots   int      `json:"slots"`
 	Free    int      `json:"free"` // slots that it would lend
 	Waiting int      `json:"waiting"`
-	Idle    int      `json:"idle"` // devices without any client that it would lend
+	Idle    int      `json:"idle"`              // devices without any client that it would lend
+	Fastest float64  `json:"fastest,omitempty"` // the speed of its fastest device, if it lends
+	Unused  float64  `json:"unused,omitempty"`  // the speed of the fastest of the idle ones
 	Ticket  *Ticket  `json:"ticket,omitempty"`
 	Recalls []string `json:"recalls,omitempty"` // tickets
 	Loads   []Load   `json:"loads,omitempty"`   // of devices that the borrower has tickets for
@@ -88,7 +92,7 @@ func ReadQuestion(line []byte) (q Question, err error) {
 	if err := read(line, &q); err != nil {
 		return Question{}, err
 	}
-	if err := firstOf(checkName(q.Node), checkCount("slots", q.Slots), checkIDs("holds", q.Holds)); err != nil {
+	if err := firstOf(checkName(q.Node), checkCount("slots", q.Slots), checkSpeed("speed", q.Speed), q.checkApart(), checkIDs("holds", q.Holds)); err != nil {
 		return Question{}, err
 	}
 	return q, nil
@@ -102,7 +106,7 @@ func ReadAnswer(line []byte) (a Answer, err error) {
 	if a.Error != "" {
 		return Answer{}, fmt.Errorf("it refuses: %s", printable(a.Error))
 	}
-	err = firstOf(checkName(a.Node), checkCount("slots", a.Slots), checkCount("free", a.Free), checkCount("waiting", a.Waiting), checkCount("idle", a.Idle), checkIDs("recalls", a.Recalls), checkLoads(a.Loads), a.Ticket.check())
+	err = firstOf(checkName(a.Node), checkCount("slots", a.Slots), checkCount("free", a.Free), checkCount("waiting", a.Waiting), checkCount("idle", a.Idle), checkIDs("recalls", a.Recalls), checkSpeed("fastest", a.Fastest), a.checkUnused(), checkLoads(a.Loads), a.Ticket.check())
 	if err != nil {
 		return Answer{}, err
 	}
@@ -143,6 +147,29 @@ func (t *Ticket) check() error {
 		return fmt.Errorf("a ticket for a device of speed %g", t.Speed)
 	}
 	return firstOf(checkIDs("ticket", []string{t.ID}), checkCount("device", t.Device), checkCount("slots of a ticket", t.Slots))
+}
+
+// checkApart refuses the wish for a fast device that others may be using.
+func (q Question) checkApart() error {
+	if q.Speed > 0 && !q.Apart {
+		return errors.New("a device of some speed is asked for, but not one that no other client uses")
+	}
+	return nil
+}
+
+// checkUnused refuses an idle device that is none of those that the lender has.
+func (a Answer) checkUnused() error {
+	if a.Unused > a.Fastest || a.Unused > 0 && a.Idle == 0 {
+		return fmt.Errorf("an idle device of speed %g, of %d idle ones and the fastest of speed %g", a.Unused, a.Idle, a.Fastest)
+	}
+	return checkSpeed("unused", a.Unused)
+}
+
+func checkSpeed(what string, v float64) error {
+	if !(v >= 0 && v <= maxSpeed) {
+		return fmt.Errorf("%s is %g: it can be 0 to %g", what, v, maxSpeed)
+	}
+	return nil
 }
 
 func checkLoads(all []Load) error {

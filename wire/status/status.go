@@ -104,6 +104,9 @@ type Peer struct {
 	Slots   int     `json:"vgpus"`
 	Free    int     `json:"vgpus_free"` // virtual GPUs that it would lend
 	Waiting int     `json:"waiting"`
+	// Unused is the speed of the fastest device of which it would lend a virtual GPU and that nobody uses; 0 if there is
+	// none.
+	Unused float64 `json:"unused_speed"`
 	// Borrowed is how many of its virtual GPUs this node has, and Clients how many programs are
 	// there.
 	Borrowed int `json:"borrowed"`

@@ -15,10 +15,11 @@ func NewPeers() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "peers [--socket ADDRESS] [--json]",
 		Short: "List the nodes from which a node borrows virtual GPUs, and those to which it lends",
-		Long: `List the peers of a node: those from which it borrows virtual GPUs while programs wait
-(peers in its configuration). HEARD is how long ago the peer said how it is; VGPUS are
-those of its devices, FREE those that it would lend now, WAITING its programs that wait
-for one. BORROWED is how many this node has of it, PROGRAMS how many programs are there.
+		Long: `List the peers of a node: those from which it borrows virtual GPUs while programs wait,
+or would run faster there (peers in its configuration). HEARD is how long ago the peer said
+how it is; VGPUS are those of its devices, FREE those that it would lend now, WAITING its
+programs that wait for one, and UNUSED the speed of the fastest device that nobody uses.
+BORROWED is how many this node has of it, PROGRAMS how many programs are there.
 
 A second table lists what this node has lent: the node that borrowed, the device, and
 how many of its virtual GPUs (0 for a node that has the device for good); recalled where

@@ -235,7 +235,11 @@ func (b *borrowing) ownDevices(view *vgpu.View) []offload.Device {
 		}
 		if shown++; v.State == vgpu.DeviceUp {
 			at[v.ID] = len(list)
-			list = append(list, offload.Device{Number: shown - 1, Slots: v.Slots, Used: v.Used + v.Promised, Speed: e.Info.Speed})
+			is := offload.Device{Number: shown - 1, Slots: v.Slots, Used: v.Used + v.Promised, Granted: v.Granted > 0, Speed: e.Info.Speed}
+			if v.Granted >= v.Memory {
+				is.Slots = 0
+			}
+			list = append(list, is)
 		}
 	}
 	for _, v := range view.Clients {

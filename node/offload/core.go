@@ -68,7 +68,7 @@ type lent struct {
 	Ticket
 	to       NodeID
 	heard    Time // when its borrower last named it, or was given it
-	loose    bool // it lasts only until the device is used here
+	loose    bool // it lasts only until the device is used or granted here
 	recalled bool
 }
 
@@ -294,7 +294,7 @@ func (c *Core) ticket(id TicketID, want int, apart bool) Ticket {
 	for _, d := range c.local.Devices {
 		n := c.freeOf(d)
 		all += n
-		if apart && n < d.Slots {
+		if apart && !c.isUnused(d) {
 			continue
 		}
 		if n > 0 && (free == 0 || c.worth(d) > c.worth(best)) {
@@ -395,11 +395,11 @@ func (c *Core) expire() {
 	c.lent = slices.DeleteFunc(c.lent, func(l *lent) bool { return c.now-l.heard >= c.cfg.Term })
 }
 
-// recall marks tickets that the node wants back: those of devices that its own clients use again, and for
-// its own waiting clients the last given first.
+// recall marks tickets that the node wants back: those of devices that it needs itself, and for its own
+// waiting clients the last given first.
 func (c *Core) recall() {
 	for _, l := range c.lent {
-		l.recalled = l.recalled || l.loose && c.usedHere(l.Device)
+		l.recalled = l.recalled || c.needs(l)
 	}
 	if c.now-c.waitingSince < c.cfg.Patience && !c.local.Closed {
 		return
@@ -627,7 +627,7 @@ func (c *Core) lendable() int {
 // idle is of how many unused devices the node would lend a slot.
 func (c *Core) idle() (n int) {
 	for _, d := range c.local.Devices {
-		if d.Slots > 0 && c.freeOf(d) == d.Slots {
+		if c.isUnused(d) {
 			n++
 		}
 	}
@@ -637,7 +637,7 @@ func (c *Core) idle() (n int) {
 // fastest is the speed of the node's fastest device, if it ever lends.
 func (c *Core) fastest() (speed float64) {
 	for _, d := range c.local.Devices {
-		if c.cfg.Lend && !c.local.Closed {
+		if c.cfg.Lend && !c.local.Closed && d.Slots > 0 {
 			speed = max(speed, d.Speed)
 		}
 	}
@@ -650,16 +650,21 @@ func (c *Core) unused() (speed float64) {
 		return 0
 	}
 	for _, d := range c.local.Devices {
-		if d.Slots > 0 && c.freeOf(d) == d.Slots {
+		if c.isUnused(d) {
 			speed = max(speed, d.Speed)
 		}
 	}
 	return speed
 }
 
-// usedHere says whether clients of the node's own use a device.
-func (c *Core) usedHere(number int) bool {
-	return slices.ContainsFunc(c.local.Devices, func(d Device) bool { return d.Number == number && d.Used > 0 })
+// isUnused says whether a device is used by nobody, lent to nobody and granted to nobody.
+func (c *Core) isUnused(d Device) bool { return d.Slots > 0 && !d.Granted && c.freeOf(d) == d.Slots }
+
+// needs says whether the node needs the device of a ticket that it gave.
+func (c *Core) needs(l *lent) bool {
+	return slices.ContainsFunc(c.local.Devices, func(d Device) bool {
+		return d.Number == l.Device && (d.Slots == 0 || l.loose && (d.Used > 0 || d.Granted))
+	})
 }
 
 // lentSlots is how many slots were lent to a borrower.

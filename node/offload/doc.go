@@ -43,7 +43,7 @@
 //
 // Clients may also have wishes (Local.Wishes): further devices that they would use if no other
 // client does, although they do not wait for one. For these a node asks for one slot at a time,
-// apart: of a device on which there is neither a client nor a ticket. It asks when no slot is
+// apart: of a device on which there is neither a client nor a ticket, nor a grant. It asks when no slot is
 // wanted for a client that waits, and no borrowed slot is free; lenders tell how many such devices
 // they have. The other rules hold for these tickets too, except that one which ends unused delays
 // only further wishes.
@@ -66,7 +66,8 @@
 //
 // A lender wants tickets back, the last ones first, when clients of its own have waited for
 // Patience: as many as it takes for them. A ticket that was given for speed it wants back as soon as a
-// client of its own uses the device. A borrower gives up a ticket that it was asked for, whose
+// client of its own uses the device, or some of it is granted; any ticket if all of its device is
+// granted. A borrower gives up a ticket that it was asked for, whose
 // device failed, or on which there was no client for Linger. A ticket is given up in two steps: its
 // device is drained (Leave), so that clients go home at a kernel boundary, and when it is empty
 // (Left) it is not named any more. A client may come home earlier, when a device of its own node

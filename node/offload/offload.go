@@ -106,11 +106,12 @@ type Clients struct {
 
 // Device is one of the node's own.
 type Device struct {
-	Number int // by which guests ask for it
-	Slots  int
-	Used   int // slots that clients of the node have
-	Guests int // slots that guests have
-	Speed  float64
+	Number  int  // by which guests ask for it
+	Slots   int  // 0 if all of it is granted: guests get nothing of it
+	Used    int  // slots that clients of the node have
+	Guests  int  // slots that guests have
+	Granted bool // some of it is, so that it may be used at any moment
+	Speed   float64
 }
 
 // slots are those of all devices.

@@ -226,3 +226,35 @@ func TestWishes(t *testing.T) {
 		t.Error("what nobody wishes for any more was not given back")
 	}
 }
+
+// What is granted is not lent: of a device that is granted as a whole nothing, and none that is granted in
+// part to clients that want one for themselves. Tickets of before are wanted back.
+func TestGrantedDevices(t *testing.T) {
+	c, err := New(Config{Lend: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := func(granted bool, slots int) {
+		c.Local(0, Local{Devices: []Device{{Slots: slots, Granted: granted, Speed: 2}}}, nil)
+	}
+	fast, some := Question{Slots: 1, Apart: true, Speed: 2}, Question{Slots: 1}
+	is(false, 4)
+	if a, _ := c.Asked(0, "a", fast, "1"); a.Ticket.ID != "1" || a.Load.Unused != 0 {
+		t.Fatalf("%+v", a)
+	}
+	is(true, 4)
+	fast.Holds = []TicketID{"1"}
+	if a, _ := c.Asked(0, "a", Question{Holds: fast.Holds}, ""); len(a.Recalls) != 1 {
+		t.Errorf("some of the device is granted: %+v", a)
+	}
+	if a, _ := c.Asked(0, "b", Question{Slots: 1, Apart: true}, "2"); a.Ticket.ID != "" || a.Load.Idle != 0 {
+		t.Errorf("a device that is granted in part counts as unused: %+v", a)
+	}
+	if a, _ := c.Asked(0, "b", some, "3"); a.Ticket.ID != "3" {
+		t.Errorf("the rest of the device is not lent: %+v", a)
+	}
+	is(true, 0)
+	if a, _ := c.Asked(0, "b", Question{Slots: 1, Holds: []TicketID{"3"}}, "4"); a.Ticket.ID != "" || len(a.Recalls) != 1 || a.Load.Fastest != 0 {
+		t.Errorf("all of the device is granted: %+v", a)
+	}
+}

@@ -3,6 +3,7 @@ package node
 import (
 	"fmt"
 	"muster/internal/units"
+	"muster/model"
 	"muster/node/grants"
 )
 
@@ -76,7 +77,7 @@ func (q *quota) commit(c *client, want uint64) (granted bool, why string) {
 // shareFull says why a client cannot have want bytes, given what the other clients of its
 // grant have on its device; "" if it can.
 func (q *quota) shareFull(c *client, want uint64) string {
-	if c.under.Granted == nil {
+	if c.under.Granted == nil || c.under.Devices[c.under.Share].Beyond == model.AllBeyond {
 		return ""
 	}
 	others := uint64(0)

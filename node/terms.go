@@ -107,7 +107,10 @@ func (t *terms) offers(hello *wire.Hello, limits settings.UserLimits, g *grants.
 	}
 	for i, share := range g.Devices {
 		infos := []device.Info{stock.Entries[share.Device].Info}
-		memory := min(t.worldOf(infos, wish, limits), grants.ShareOf(share, infos[0]))
+		memory := t.worldOf(infos, wish, limits)
+		if share.Beyond < model.AllBeyond { // else it may see more than there is, as without a grant
+			memory = min(memory, grants.ShareOf(share, infos[0]))
+		}
 		for number := range stock.Entries {
 			if e := &stock.Entries[number]; share.Reach > model.ReachDevice && number != share.Device && e.Lends() {
 				infos = append(infos, e.Info)

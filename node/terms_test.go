@@ -94,6 +94,11 @@ func TestProgramsUnderGrantsThatReach(t *testing.T) {
 	on(0)
 	mustAdmit(t, f, testGrant("other", grant.Device{Device: 0}))
 	on(1)
+	all := testGrant("all", grant.Device{Device: 1, Memory: 32 << 20, Beyond: model.AllBeyond})
+	mustAdmit(t, f, all)
+	if p := mustConnectUnder(t, f, all, 0); p.devices[0].Memory != 128<<20 {
+		t.Errorf("with all that is free it sees %d bytes", p.devices[0].Memory)
+	}
 }
 
 func TestGrantRequests(t *testing.T) {

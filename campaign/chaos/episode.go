@@ -74,6 +74,11 @@ func (e *episode) live() error {
 	if err := e.node.start(); err != nil {
 		return err
 	}
+	if e.spec.granted {
+		if err := e.makeGrant(e.node.socket); err != nil {
+			return err
+		}
+	}
 	if err := e.warmUp(); err != nil {
 		return err
 	}

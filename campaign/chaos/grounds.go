@@ -4,9 +4,15 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"syscall"
+	"time"
+
+	"muster/model"
+	"muster/node/ask"
+	"muster/wire/grant"
 )
 
 // grounds are where an episode takes place: what was drawn for its node, and the folders and files.
@@ -36,6 +42,29 @@ func (g *grounds) make() error {
 		}
 	}
 	return g.prepareSwap()
+}
+
+// grantFile is where the grant of an episode is.
+func (g *grounds) grantFile() string { return filepath.Join(g.dir, "grant") }
+
+// makeGrant makes the grant: a third of the first device, all that is free beyond that, and the node's other
+// devices. So its programs may need more than any device has, and lose any, as those by hand.
+func (g *grounds) makeGrant(socket string) error {
+	me, err := user.Current()
+	if err != nil {
+		return err
+	}
+	home := grant.Device{Node: "chaos", Memory: uint64(g.spec.devices[0].memory) << 20 / 3, Beyond: model.AllBeyond, Reach: model.ReachNode}
+	made := &grant.Grant{ID: "job", User: me.Username, Secret: grant.NewCredential(), Devices: []grant.Device{home}, Limit: grant.AllDevices}
+	text, err := made.Encode()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(g.grantFile(), text, 0o600); err != nil {
+		return err
+	}
+	_, err = ask.Admit(socket, made, made.Devices, made.Limit, time.Time{})
+	return err
 }
 
 // settings are the node's settings that depend on the expectation.

@@ -76,6 +76,7 @@ type nodeSpec struct {
 	records bool
 	migrate string
 	remote  bool // a third of the programs use the gateway, as from another machine
+	granted bool // another third are under a grant of a part of the first device, which reaches the node
 	kinds   []Kind
 }
 
@@ -88,6 +89,7 @@ func drawNode(seed uint64, episode int, kinds []Kind, canMount bool) nodeSpec {
 	s := nodeSpec{
 		vgpus: 1 + r.IntN(4), policy: word("fcfs", "sjf", "credit"), maxIdle: word("1ms", "10ms"),
 		warm: r.IntN(3), deferIn: r.IntN(4) == 0, swap: word("memory", "folder", "disk"), records: r.IntN(3) == 0, remote: r.IntN(4) == 0, migrate: word("auto", "off"),
+		granted: draws(seed, episode, drawsNode, 1).IntN(2) == 0,
 	}
 	for i := range 2 + r.IntN(2) {
 		s.devices = append(s.devices, deviceSpec{fmt.Sprintf("gpu%d", i), 2 * (6 + r.IntN(8)), word("1", "1", "0.5"), 1})

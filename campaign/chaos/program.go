@@ -55,8 +55,11 @@ func (e *episode) launch(c command) (*program, error) {
 	}
 	defer wrong.Close()
 	way := []string{"--socket", e.node.socket, "--wait", "1m"}
-	if p.remote {
+	switch {
+	case p.remote:
 		way = []string{"--node", e.node.gateway(), "--tls-dir", e.o.certificates("user-*")}
+	case e.spec.granted && e.launched%3 == 1:
+		way = append(way, "--grant", e.grantFile())
 	}
 	args := slices.Concat([]string{"run", "--memory", visible}, way, []string{"--", filepath.Join(e.o.Examples, c.words[0])}, c.words[1:])
 	p.cmd = exec.Command(e.o.Muster, args...)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -332,14 +333,19 @@ func (f *grantFlags) print(c *cobra.Command, answer *status.Grants, err error) e
 
 // runGranted runs the program on the devices of a grant.
 func (f *runFlags) runGranted(c *cobra.Command, path string, args, environment []string) error {
-	if f.elsewhere.Node != "" || f.private || f.wait != 0 {
-		return cli.UsageErrorf("--grant is instead of --node, --private and --wait: the grant says where the devices are")
+	if f.elsewhere.Node != "" || f.private {
+		return cli.UsageErrorf("--grant is instead of --node and --private: the grant says where the devices are")
 	}
 	g, err := client.ReadGrant(f.grant)
 	if err != nil {
 		return err
 	}
 	local := socketOf(f.socket)
+	if f.wait > 0 && slices.ContainsFunc(g.Devices, func(d grant.Device) bool { return !d.IsBorrowed() }) {
+		if err := f.findNode(c, local); err != nil {
+			return err
+		}
+	}
 	if err := client.CheckGrant(c.Context(), g, local); err != nil {
 		return err
 	}

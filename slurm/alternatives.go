@@ -104,7 +104,9 @@ func (rd *reader) choose(j *job, alternative int) *Change {
 	j.before = &before
 	w := *j.comment.Request
 	w.As, w.Or, w.GPUs, w.MemoryMB, w.Mode = alternative, nil, 0, 0, ""
-	if r.Remote != nil {
+	if r.Remote == nil {
+		w.Terms = model.Terms{}
+	} else {
 		w.GPUs, w.MemoryMB = r.Remote.Count, r.Remote.Memory>>20
 		if w.MemoryMB > 0 && !r.Remote.Shared {
 			w.Mode = words.Exclusive

@@ -104,7 +104,7 @@ func (ln *lending) borrowed(j *job, a *model.Allocation) [][]Borrow {
 	}
 	out := make([][]Borrow, len(a.Parts))
 	for _, g := range list {
-		out[g.For] = append(out[g.For], Borrow{words.Device{Node: ln.fleet.nodes[g.Node].Name, Device: int(g.Device)}, g.Memory})
+		out[g.For] = append(out[g.For], j.borrow(words.Device{Node: ln.fleet.nodes[g.Node].Name, Device: int(g.Device)}, g.Memory))
 	}
 	return out
 }
@@ -247,7 +247,7 @@ func (ln *lending) Borrows(id uint64, start int) *Loan {
 	}
 	l := &Loan{User: j.fact.User, Nodes: j.plan.Nodes}
 	for _, d := range j.plan.Devices {
-		l.GPUs = append(l.GPUs, Borrow{d, j.share()})
+		l.GPUs = append(l.GPUs, j.borrow(d, j.share()))
 	}
 	return l
 }
@@ -264,7 +264,7 @@ func (ln *lending) Lacking(has func(id uint64, start int) bool) []Place {
 		p := Place{Job: j.Ref, Nodes: j.plan.Nodes, Start: j.plan.Start, User: j.fact.User, UID: j.fact.UID, Borrows: make([][]Borrow, len(j.plan.Nodes))}
 		for i, d := range j.plan.Devices {
 			at := j.plan.UserOf(i)
-			p.Borrows[at] = append(p.Borrows[at], Borrow{d, j.share()})
+			p.Borrows[at] = append(p.Borrows[at], j.borrow(d, j.share()))
 		}
 		list = append(list, p)
 	}
@@ -277,6 +277,16 @@ func (j *job) lent() []words.Device {
 		return nil
 	}
 	return j.plan.Devices
+}
+
+// borrow is a GPU as it is lent to a job.
+func (j *job) borrow(d words.Device, share int64) Borrow {
+	var terms model.Terms
+	if r := j.comment.Request; r != nil {
+		terms = r.Terms
+	}
+	anywhere := model.Request{Remote: &model.RemoteGPUs{}} // all that is lent is asked for on any nodes
+	return Borrow{d, share, terms.Of(&anywhere, share, true, model.DefaultHolds())}
 }
 
 // share is how many bytes a job has of each GPU lent to it; 0 is the whole GPU.

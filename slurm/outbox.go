@@ -3,6 +3,7 @@ package slurm
 import (
 	"fmt"
 
+	"muster/model"
 	"muster/slurm/words"
 )
 
@@ -36,6 +37,7 @@ type Borrow struct {
 	words.Device
 	// Memory is the share in bytes; 0 is the whole GPU.
 	Memory int64
+	Hold   model.Hold
 }
 
 // Say asks for an action that comes with a new comment.

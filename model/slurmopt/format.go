@@ -45,7 +45,7 @@ func (o *Options) Format() (string, error) {
 	if o.Priority != 0 {
 		words = append(words, "--priority="+strconv.FormatInt(o.Priority, 10))
 	}
-	words = append(words, termsWords(&o.GPU)...)
+	words = append(words, TermsWords(&o.GPU)...)
 	if o.Tool == Submit {
 		words = append(append(words, batchWords(&o.Batch)...), clientWords(&o.Client)...)
 	}

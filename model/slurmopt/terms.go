@@ -91,8 +91,8 @@ func (p *parser) checkTerms() error {
 	return nil
 }
 
-// termsWords are the options that terms are written as.
-func termsWords(t *model.Terms) []string {
+// TermsWords are the options that terms are written as.
+func TermsWords(t *model.Terms) []string {
 	var words []string
 	if t.Reach != nil {
 		words = append(words, "--gpu-reach="+t.Reach.String())

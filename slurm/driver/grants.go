@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"muster/internal/wholefile"
+	"muster/model"
 	"muster/slurm"
 	"muster/slurm/lenders"
 	"muster/slurm/words"
@@ -131,7 +132,7 @@ func (l *Lending) make(p *slurm.Place) ([]*grant.Grant, error) {
 		}
 		g := &grant.Grant{ID: who.grantID(part), User: l.user(p.User), Secret: grant.NewCredential(), Limit: grant.AllDevices}
 		for _, b := range borrows {
-			d := grant.Device{Node: b.Node, Device: b.Device.Device, Memory: uint64(b.Memory)}
+			d := grant.Device{Node: b.Node, Device: b.Device.Device, Memory: uint64(b.Memory), Reach: b.Hold.Reach, Beyond: b.Hold.Beyond}
 			if b.Node != p.Nodes[part] {
 				var err error
 				if d.Address, err = l.Nodes.Gateway(b.Node); err != nil {
@@ -255,7 +256,7 @@ func (l *Lending) remember(who borrower, given *slurm.Loan) error {
 		if err != nil {
 			continue // the job's user has changed it
 		}
-		if b, ok := readGrantID(g.ID); !ok || b != who || g.User != l.user(given.User) || !takeFrom(&left, g.Devices) {
+		if b, ok := readGrantID(g.ID); !ok || b != who || g.User != l.user(given.User) || g.Turns != (model.Turns{}) || !takeFrom(&left, g.Devices) {
 			continue
 		}
 		for _, node := range lendersOf(g) {
@@ -284,7 +285,7 @@ func readGrant(path string) ([]byte, error) {
 func takeFrom(left *[]slurm.Borrow, devices []grant.Device) bool {
 	rest := slices.Clone(*left)
 	for _, d := range devices {
-		i := slices.Index(rest, slurm.Borrow{Device: words.Device{Node: d.Node, Device: d.Device}, Memory: int64(d.Memory)})
+		i := slices.Index(rest, slurm.Borrow{Device: words.Device{Node: d.Node, Device: d.Device}, Memory: int64(d.Memory), Hold: model.Hold{Reach: d.Reach, Beyond: d.Beyond}})
 		if i < 0 {
 			return false
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/model"
 	"muster/node/gateway"
 	"muster/policy/catalog"
 	"muster/slurm"
@@ -131,7 +132,7 @@ func TestGrantIsGivenAndTakenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	g, err := grant.Decode(text)
-	if err != nil || len(g.Devices) != 1 || g.Devices[0] != (grant.Device{Node: "n2", Address: "n2:9421", Memory: 512 << 20}) || g.User != "ann" || g.Authority != b.authority {
+	if err != nil || len(g.Devices) != 1 || g.Devices[0] != (grant.Device{Node: "n2", Address: "n2:9421", Memory: 512 << 20, Reach: model.ReachNode}) || g.User != "ann" || g.Authority != b.authority {
 		t.Errorf("the grant is %+v, %v", g, err)
 	}
 	for path, mode := range map[string]os.FileMode{b.file(): 0o600, filepath.Dir(b.file()): 0o700 | os.ModeDir} {
@@ -209,11 +210,39 @@ func TestKilledBetweenLendingAndPlacing(t *testing.T) {
 	}
 }
 
+// The grant says what the job's user asked for.
+func TestTermsOfAGrant(t *testing.T) {
+	for terms, want := range map[string]grant.Device{
+		"mem=512M reach=device beyond=all map=ag": {Memory: 512 << 20, Beyond: model.AllBeyond},
+		"mem=512M reach=cluster beyond=2M":        {Memory: 512 << 20, Reach: model.ReachCluster, Beyond: 2 << 20},
+		"":                                        {Reach: model.ReachNode},
+		"mem=512M mode=excl beyond=2M":            {Reach: model.ReachNode},
+	} {
+		b := newBorrowing(t)
+		b.job.AdminComment = strings.TrimSpace("muster:req rgpu=1 " + terms)
+		l, round := b.start()
+		n := lenderstest.Greet(t, l.Address(), "n2")
+		connected(t, l)
+		round()
+		lends(n, round, "lend slurm-17-0-0")
+		text, err := os.ReadFile(b.file())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.Node, want.Address = "n2", "n2:9421"
+		if g, err := grant.Decode(text); err != nil || g.Devices[0] != want {
+			t.Errorf("%s: %+v, %v", terms, g, err)
+		}
+	}
+}
+
 // If the driver is killed later, the next one renews what a node has forgotten, but not what the
 // job's user has written into the grant.
 func TestNextDriverLendsAgain(t *testing.T) {
-	for _, tampered := range []bool{false, true} {
+	for was, is := range map[string]string{"": "", "536870912": "1073741824", `"node",`: `"cluster",`, "1048576": "1048577", `"limit"`: `"class": "latency", "limit"`} {
+		tampered := was != ""
 		b := newBorrowing(t)
+		b.job.AdminComment += " beyond=1M"
 		l, round := b.start()
 		n := lenderstest.Greet(t, l.Address(), "n2")
 		connected(t, l)
@@ -223,10 +252,10 @@ func TestNextDriverLendsAgain(t *testing.T) {
 		if tampered {
 			text, err := os.ReadFile(b.file())
 			if err == nil {
-				err = os.WriteFile(b.file(), []byte(strings.Replace(string(text), "536870912", "1073741824", 1)), 0o600)
+				err = os.WriteFile(b.file(), []byte(strings.Replace(string(text), was, is, 1)), 0o600)
 			}
-			if err != nil {
-				t.Fatal(err)
+			if err != nil || !strings.Contains(string(text), was) {
+				t.Fatalf("%v: no %s in %s", err, was, text)
 			}
 		}
 		b.job.State, b.job.Nodes, b.job.Uses = "RUNNING", "n1", []slurm.Use{{Node: "n1", CPUs: 1}}
@@ -237,7 +266,7 @@ func TestNextDriverLendsAgain(t *testing.T) {
 		round()
 		if tampered {
 			if got := l.Lent("n2"); len(got) > 0 {
-				t.Errorf("lent: %q", got)
+				t.Errorf("%s became %s, and is lent: %q", was, is, got)
 			}
 			continue
 		}

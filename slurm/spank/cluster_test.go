@@ -156,6 +156,10 @@ func checkRequests(t *testing.T, c *emulate.Cluster) {
 		{[]string{"--gres=rgpu:2:1G"}, "muster:req rgpu=2 mem=1024M"},
 		{[]string{"--gres=rgpu:2", "--rcuda-mode=excl"}, "muster:req rgpu=2 mode=excl"},
 		{[]string{"-H", "--rgpu=1:1g"}, "muster:req hold=user rgpu=1 mem=1024M"},
+		{[]string{"--rgpu=1:1G", "--gpu-reach=cluster", "--gpu-beyond=all", "--mapping=ar:alpha=1"}, "muster:req rgpu=1 mem=1024M reach=cluster beyond=all map=ar:alpha=1"},
+		{[]string{"--gres=rgpu:2", "--gpu-reach", "device", "--gpu-beyond=0"}, "muster:req rgpu=2 reach=device beyond=0M"},
+		{[]string{"--rgpu=1:1G", "--gpu-beyond=2g", "--rcuda-mode=shar", "--muster-or=-n 4"}, "muster:req rgpu=1 mem=1024M mode=shar beyond=2048M or=-n%204"},
+		{[]string{"--gpu-reach=node", "--muster-or=--rgpu=4"}, "muster:req reach=node or=--rgpu=4"},
 		{[]string{"--muster-or=-n 4 --gres=gpu:1", "--muster-or=-N2 -t 2:00:00"}, "muster:req or=-n%204%20--gres=gpu:1 or=-N2%20-t%202:00:00"},
 	} {
 		args := append([]string{"--parsable", "-o", "/dev/null"}, x.options...)
@@ -223,6 +227,13 @@ func checkRefused(t *testing.T, c *emulate.Cluster) {
 		{[]string{"--gres=rgpu:two"}, "--gres=rgpu:two: write how many GPUs"},
 		{[]string{"--gres=rgpu:2", "--rgpu=1"}, "the GPUs are asked for twice"},
 		{[]string{"--rgpu=5"}, "license"},
+		{[]string{"--rgpu=1", "--gpu-reach=nodes"}, "--gpu-reach=nodes: choose device, node or cluster"},
+		{[]string{"--gpu-reach=node"}, "--gpu-reach is for remote GPUs"},
+		{[]string{"--mapping=ag"}, "--mapping is for remote GPUs"},
+		{[]string{"--rgpu=1", "--mapping="}, "--mapping=: name a mapper"},
+		{[]string{"--rgpu=1:1G", "--gpu-beyond=much"}, "--gpu-beyond=much: write memory with its unit"},
+		{[]string{"--rgpu=1:1G", "--gpu-beyond=1048576T"}, "--gpu-beyond=1048576T: write memory with its unit"},
+		{[]string{"--rgpu=2", "--gpu-beyond=1G"}, "--gpu-beyond: whole GPUs have no memory beyond them: ask for shares, as --rgpu=2:4G"},
 	} {
 		args := append([]string{"-o", "/dev/null"}, x.options...)
 		out, err := run(c.Command("sbatch", append(args, "--wrap", "true")...))
@@ -240,8 +251,8 @@ func checkRefused(t *testing.T, c *emulate.Cluster) {
 // the tasks of a bare srun.
 func checkEnvironment(t *testing.T, c *emulate.Cluster) {
 	dir := openFolder(t)
-	const show = `echo $SLURMD_NODENAME $RCUDA_DEVICE_COUNT $RCUDA_DEVICE_0 $RCUDA_DEVICE_1`
-	if err := os.WriteFile(filepath.Join(dir, "job.sh"), []byte("#!/bin/sh\n#SBATCH --rgpu=2:1G\n"+show+"\nsrun -n2 sh -c '"+show+"'\n"), 0o755); err != nil {
+	const show = `echo $SLURMD_NODENAME $RCUDA_DEVICE_COUNT $RCUDA_DEVICE_0 $RCUDA_DEVICE_1 $MUSTER_MAPPING`
+	if err := os.WriteFile(filepath.Join(dir, "job.sh"), []byte("#!/bin/sh\n#SBATCH --rgpu=2:1G --mapping=ag\n"+show+"\nsrun -n2 sh -c '"+show+"'\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	id := must(t, c.Command("sbatch", "--parsable", "-n2", "-N1", "-o", filepath.Join(dir, "out"), filepath.Join(dir, "job.sh")))
@@ -249,7 +260,7 @@ func checkEnvironment(t *testing.T, c *emulate.Cluster) {
 	answer(t, c, id, words.Answer{Nodes: []string{"n3"}, Devices: devices, Why: "a test"})
 	eventually(t, "the job has run", func() bool { return state(t, c, id) == "COMPLETED" })
 	got, err := os.ReadFile(filepath.Join(dir, "out"))
-	if want := strings.Repeat("n3 2 n1:0 gpu-7:3\n", 3); err != nil || string(got) != want {
+	if want := strings.Repeat("n3 2 n1:0 gpu-7:3 ag\n", 3); err != nil || string(got) != want {
 		t.Errorf("the job wrote %q, want %q, %v", got, want, err)
 	}
 	step := c.Command("srun", "-J", "bare", "--rgpu=1", "sh", "-c", show)

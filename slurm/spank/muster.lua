@@ -1,5 +1,5 @@
--- Muster's part of job_submit.lua: it takes what users ask for with --rgpu, --rcuda-mode, --muster-or
--- and --gres=rgpu:N, refuses what makes no sense with a sentence, writes the request into the job's
+-- Muster's part of job_submit.lua: it takes what users ask for with --rgpu, --rcuda-mode, --gpu-reach,
+-- --gpu-beyond, --mapping, --muster-or and --gres=rgpu:N, refuses what makes no sense with a sentence, writes the request into the job's
 -- comment in the words of Muster's driver, and holds the job until the driver places it.
 -- It keeps users from releasing or placing such jobs themselves.
 --
@@ -31,7 +31,14 @@ local function asked_for(job)
   end
 end
 
--- read_words reads rgpu=, mem=, mode= and or= into a request.
+-- is_escaped says whether a value has only what words may have.
+local function is_escaped(value)
+  return not string.find(value, "[^\33-\126]") and not string.find(string.gsub(value, "%%%x%x", ""), "%%")
+end
+
+local reaches = { device = true, node = true, cluster = true }
+
+-- read_words reads rgpu=, mem=, mode=, reach=, beyond=, map= and or= into a request.
 local function read_words(text, request)
   for word in string.gmatch(text, "%S+") do
     local key, value = string.match(word, "^(%l+)=(.+)$")
@@ -41,10 +48,16 @@ local function read_words(text, request)
       request.memory = tonumber(string.sub(value, 1, -2))
     elseif key == "mode" and (value == "excl" or value == "shar") then
       request.mode = value
-    elseif key == "or" and not string.find(value, "[^\33-\126]") and not string.find(string.gsub(value, "%%%x%x", ""), "%%") then
+    elseif key == "reach" and reaches[value] then
+      request.reach = value
+    elseif key == "beyond" and (value == "all" or value == "0M" or string.match(value, "^[1-9]%d*M$") and #value < 14) then
+      request.beyond = value
+    elseif key == "map" and #value < 1024 and is_escaped(value) then
+      request.mapping = value
+    elseif key == "or" and is_escaped(value) then
       table.insert(request.alternatives, value)
     else
-      return refuse("the request has the word \"%s\", which is not known: use --rgpu, --rcuda-mode and --muster-or", string.sub(word, 1, 40))
+      return refuse("the request has the word \"%s\", which is not known: use --rgpu, --rcuda-mode, --gpu-reach, --gpu-beyond, --mapping and --muster-or", string.sub(word, 1, 40))
     end
   end
   return true
@@ -122,6 +135,14 @@ local function check(job, request)
   if not request.gpus and (request.mode or request.memory) then
     return refuse("--rcuda-mode is for remote GPUs: ask for them with --rgpu=N or --gres=rgpu:N")
   end
+  -- An alternative may ask for the GPUs.
+  if not request.gpus and #request.alternatives == 0 and (request.reach or request.beyond or request.mapping) then
+    return refuse("%s is for remote GPUs: ask for them with --rgpu=N or --gres=rgpu:N",
+      request.reach and "--gpu-reach" or request.beyond and "--gpu-beyond" or "--mapping")
+  end
+  if request.beyond and request.beyond ~= "0M" and #request.alternatives == 0 and (not request.memory or request.mode == "excl") then
+    return refuse("--gpu-beyond: whole GPUs have no memory beyond them: ask for shares, as --rgpu=%d:4G", request.gpus)
+  end
   if request.mode == "shar" and not request.memory then
     return refuse("--rcuda-mode=shar: say how much memory of each GPU, as --rgpu=%d:1G", request.gpus)
   end
@@ -139,6 +160,9 @@ local function words(request)
   if request.gpus then add("rgpu=%d", request.gpus) end
   if request.memory then add("mem=%.0fM", request.memory) end
   if request.mode then add("mode=%s", request.mode) end
+  if request.reach then add("reach=%s", request.reach) end
+  if request.beyond then add("beyond=%s", request.beyond) end
+  if request.mapping then add("map=%s", request.mapping) end
   for _, options in ipairs(request.alternatives) do add("or=%s", options) end
   return table.concat(list, " ")
 end

@@ -1,6 +1,6 @@
 // Package spank is Muster's part inside Slurm. A SPANK plug-in in C gives sbatch, srun and salloc
-// the options --rgpu, --rcuda-mode and --muster-or, and gives a job's programs their GPUs. A script
-// for job_submit.lua checks requests and holds jobs for Muster's driver. Both are embedded here as
+// the options --rgpu, --rcuda-mode, --gpu-reach, --gpu-beyond, --mapping and --muster-or, and gives a
+// job's programs their GPUs. A script for job_submit.lua checks requests and holds jobs for Muster's driver. Both are embedded here as
 // sources; the plug-in is compiled against the headers of the release of Slurm that loads it.
 //
 // The package knows neither the driver nor a running Slurm: package slurm/words defines what the

@@ -24,9 +24,9 @@ int main(void)
 		if (words_read(line, &c))
 			printf("refused\n");
 		else if (c.answer)
-			printf("request=%d as=%ld gpus=%ld why=%s start=%llu job=%llu devices=%s grant=%s\n", c.request, c.as, c.gpus, c.why, (unsigned long long)c.start, (unsigned long long)c.job, c.devices, c.grant);
+			printf("request=%d as=%ld gpus=%ld map=%s why=%s start=%llu job=%llu devices=%s grant=%s\n", c.request, c.as, c.gpus, c.mapping, c.why, (unsigned long long)c.start, (unsigned long long)c.job, c.devices, c.grant);
 		else
-			printf("request=%d gpus=%ld why=%s\n", c.request, c.gpus, c.why);
+			printf("request=%d gpus=%ld map=%s why=%s\n", c.request, c.gpus, c.mapping, c.why);
 		free(c.copy);
 	}
 	return 0;
@@ -91,20 +91,20 @@ func asPackageReads(line string) string {
 	if err != nil {
 		return "refused"
 	}
-	gpus, as, why := 0, 0, c.Why
+	gpus, as, mapping, why := 0, 0, "", c.Why
 	if c.Request != nil {
-		gpus, as = c.Request.GPUs, c.Request.As
+		gpus, as, mapping = c.Request.GPUs, c.Request.As, c.Request.Terms.Mapping
 	}
 	if c.Answer != nil {
 		var devices []string
 		for _, d := range c.Answer.Devices {
 			devices = append(devices, d.String())
 		}
-		return fmt.Sprintf("request=1 as=%d gpus=%d why=%s start=%d job=%d devices=%s grant=%s", as, gpus, c.Answer.Why, c.Answer.Start, c.Answer.Job, strings.Join(devices, ","), c.Answer.Grant)
+		return fmt.Sprintf("request=1 as=%d gpus=%d map=%s why=%s start=%d job=%d devices=%s grant=%s", as, gpus, mapping, c.Answer.Why, c.Answer.Start, c.Answer.Job, strings.Join(devices, ","), c.Answer.Grant)
 	}
 	request := 0
 	if c.Request != nil {
 		request = 1
 	}
-	return fmt.Sprintf("request=%d gpus=%d why=%s", request, gpus, why)
+	return fmt.Sprintf("request=%d gpus=%d map=%s why=%s", request, gpus, mapping, why)
 }

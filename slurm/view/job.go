@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"muster/internal/units"
+	"muster/model/slurmopt"
 	"muster/report"
 	"muster/slurm/words"
 )
@@ -31,6 +32,8 @@ type Job struct {
 	Memory   int64    `json:"memory_bytes,omitempty"`
 	Mode     string   `json:"mode,omitempty"`
 	Borrowed []string `json:"borrowed,omitempty"`
+	// Terms are how it wants to have them: --gpu-reach, --gpu-beyond and --mapping, as sbatch takes them.
+	Terms []string `json:"terms,omitempty"`
 	// Alternatives are those of --muster-or, and Chosen the number of the one that it got, from 1.
 	Alternatives []string `json:"alternatives,omitempty"`
 	Chosen       int      `json:"chosen,omitempty"`
@@ -71,6 +74,7 @@ func AskJob(ctx context.Context, id string) (Job, error) {
 	}
 	j.Muster, j.Why, j.Held = true, said.Why, said.Request.Held
 	j.GPUs, j.Memory, j.Mode = said.Request.GPUs, said.Request.MemoryMB<<20, string(said.Request.Mode)
+	j.Terms = slurmopt.TermsWords(&said.Request.Terms)
 	j.Alternatives, j.Chosen = said.Request.Or, said.Request.As
 	if said.Answer != nil {
 		j.Why = said.Answer.Why
@@ -100,7 +104,7 @@ func (j *Job) WriteText(w io.Writer) error {
 		if j.Memory > 0 {
 			asks += fmt.Sprintf(", %d MB of each", j.Memory>>20)
 		}
-		f.Add("asks", "%s", asks)
+		f.Add("asks", "%s", report.Join(" ", append([]string{asks}, j.Terms...)...))
 	}
 	for i, options := range j.Alternatives {
 		f.Add("or", "%d: %s", i+1, options)

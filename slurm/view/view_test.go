@@ -31,7 +31,7 @@ State:*) echo RUNNING ;;
 Reason:*) echo None ;;
 NodeList:*) echo "n[5,7]" ;;
 Comment:*) echo "(null)" ;;
-admin_comment:*) echo "muster:req rgpu=2 mem=4096M mode=shar or=-n4%20-c2 muster:got 1 17 nodes=n5,n7 rgpu=n1:0,n3:1 grant=/run/a why=it is first" ;;
+admin_comment:*) echo "muster:req rgpu=2 mem=4096M mode=shar reach=cluster beyond=1024M map=ag or=-n4%20-c2 muster:got 1 17 nodes=n5,n7 rgpu=n1:0,n3:1 grant=/run/a why=it is first" ;;
 `)
 	j, err := AskJob(t.Context(), "17")
 	if err != nil {
@@ -39,14 +39,14 @@ admin_comment:*) echo "muster:req rgpu=2 mem=4096M mode=shar or=-n4%20-c2 muster
 	}
 	text, err := json.Marshal(j)
 	if want := `{"id":"17","name":"night | run","user":"alice","state":"RUNNING","reason":"None","nodes":"n[5,7]","muster":true,"why":"it is first",` +
-		`"gpus":2,"memory_bytes":4294967296,"mode":"shar","borrowed":["n1:0","n3:1"],"alternatives":["-n4 -c2"]}`; err != nil || string(text) != want {
+		`"gpus":2,"memory_bytes":4294967296,"mode":"shar","borrowed":["n1:0","n3:1"],"terms":["--gpu-reach=cluster","--gpu-beyond=1G","--mapping=ag"],"alternatives":["-n4 -c2"]}`; err != nil || string(text) != want {
 		t.Errorf("%s, %v", text, err)
 	}
 	var b bytes.Buffer
 	if err := j.WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"it is first", "2 GPUs anywhere, 4096 MB of each", "1: -n4 -c2", "0: n1:0", "RUNNING (None)"} {
+	for _, want := range []string{"it is first", "2 GPUs anywhere, 4096 MB of each --gpu-reach=cluster --gpu-beyond=1G --mapping=ag", "1: -n4 -c2", "0: n1:0", "RUNNING (None)"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}

@@ -10,13 +10,14 @@
 //
 // # Spelling
 //
-//	[OTHER ]muster:req[ hold=user][ as=N][ rgpu=N][ mem=NM][ mode=excl|shar][ or=OPTIONS]...[ was=NODES|-][ paused=yes]
+//	[OTHER ]muster:req[ hold=user][ as=N][ rgpu=N][ mem=NM][ mode=excl|shar][ TERMS][ or=OPTIONS]...[ was=NODES|-][ paused=yes]
 //	[OTHER ]muster:req... muster:wait why=SENTENCE
 //	[OTHER ]muster:req... muster:got START JOB nodes=N1,N2 rgpu=N1:0,N3:1|- grant=PATH|- why=SENTENCE
 //
 // There is one space between words, and the order is the one shown. OTHER is text that others have
 // written there; it is kept. Every job that Muster is to place has muster:req, also one that asks
-// for no GPUs. In OPTIONS and PATH, bytes up to space, bytes from 127 on, and "%" are written as
+// for no GPUs. TERMS say how it has its GPUs, [ reach=device|node|cluster][ beyond=NM|all][ map=MAPPER],
+// which also hold for an alternative. In OPTIONS, MAPPER and PATH, bytes up to space, bytes from 127 on, and "%" are written as
 // %XX. The sentence extends to the end of the comment.
 //
 // When the driver has chosen one of the alternatives, it writes as=, counted from 1; the rest is
@@ -35,6 +36,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"muster/model"
 )
 
 // Limits of what is read; a longer comment is an error.
@@ -62,6 +65,9 @@ type Request struct {
 	MemoryMB int64
 	// Mode is empty if the user did not say.
 	Mode Mode
+	// Terms say how the job has the GPUs. Class and weight are not among them: users of Slurm have those
+	// that the nodes' limits give them.
+	Terms model.Terms
 	// Or are the options of alternative requests, each as sbatch takes them.
 	Or []string
 	// As is the number of the alternative that was chosen, from 1; 0 is none.
@@ -176,6 +182,7 @@ func (r *Request) write(b *strings.Builder) {
 	if r.Mode != "" {
 		b.WriteString(" mode=" + string(r.Mode))
 	}
+	writeTerms(b, &r.Terms)
 	for _, o := range r.Or {
 		b.WriteString(" or=" + escape(o))
 	}
@@ -187,6 +194,22 @@ func (r *Request) write(b *strings.Builder) {
 	}
 	if r.Paused {
 		b.WriteString(" paused=yes")
+	}
+}
+
+func writeTerms(b *strings.Builder, t *model.Terms) {
+	if t.Reach != nil {
+		b.WriteString(" reach=" + t.Reach.String())
+	}
+	switch {
+	case t.Beyond == nil:
+	case *t.Beyond == model.AllBeyond:
+		b.WriteString(" beyond=all")
+	default:
+		fmt.Fprintf(b, " beyond=%dM", *t.Beyond>>20)
+	}
+	if t.Mapping != "" {
+		b.WriteString(" map=" + escape(t.Mapping))
 	}
 }
 
@@ -319,13 +342,11 @@ func (r *Request) set(w string) error {
 		n, err = number(value, 1<<20)
 		r.GPUs = int(n)
 	case "mem":
-		digits, ok := strings.CutSuffix(value, "M")
-		if !ok {
-			return fmt.Errorf("mem=%s must be written as mem=4096M", quoted(value))
-		}
 		var n uint64
-		n, err = number(digits, 1<<40)
+		n, err = megabytes(key, value)
 		r.MemoryMB = int64(n)
+	case "reach", "beyond", "map":
+		err = setTerm(&r.Terms, key, value)
 	case "mode":
 		if r.Mode = Mode(value); r.Mode != Exclusive && r.Mode != Shared {
 			err = fmt.Errorf("the mode must be %s or %s, not %s", Exclusive, Shared, quoted(value))
@@ -349,9 +370,44 @@ func (r *Request) set(w string) error {
 			err = errors.New("only paused=yes is known")
 		}
 	default:
-		return fmt.Errorf("%s is not known: the words are hold, as, rgpu, mem, mode, or, was and paused", quoted(key))
+		return fmt.Errorf("%s is not known: the words are hold, as, rgpu, mem, mode, reach, beyond, map, or, was and paused", quoted(key))
 	}
 	return err
+}
+
+func setTerm(t *model.Terms, key, value string) error {
+	switch {
+	case key == "reach":
+		r, err := model.ParseReach(value)
+		t.Reach = &r
+		return err
+	case key == "map":
+		text, err := unescape(value)
+		if err == nil && text == "" {
+			err = errors.New("map= needs a mapper")
+		}
+		t.Mapping = text
+		return err
+	}
+	n := uint64(model.AllBeyond)
+	if value != "all" {
+		mb, err := megabytes(key, value)
+		if err != nil || mb<<20 >= n {
+			return errors.Join(err, fmt.Errorf("beyond=%s: more than any GPU has is written as beyond=all", quoted(value)))
+		}
+		n = mb << 20
+	}
+	t.Beyond = &n
+	return nil
+}
+
+// megabytes parses the value of a key as 4096M.
+func megabytes(key, value string) (uint64, error) {
+	digits, ok := strings.CutSuffix(value, "M")
+	if !ok {
+		return 0, fmt.Errorf("%s=%s must be written as %s=4096M", key, quoted(value), key)
+	}
+	return number(digits, 1<<40)
 }
 
 // answer parses what follows muster:got.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"muster/model"
 )
 
 func lines(t *testing.T, path string) []string {
@@ -57,6 +59,14 @@ func TestWhatIsRead(t *testing.T) {
 	}
 }
 
+func TestTermsAreRead(t *testing.T) {
+	got, err := Parse("muster:req rgpu=2 reach=node beyond=3M map=ar:alpha=1")
+	reach, beyond := model.ReachNode, uint64(3<<20)
+	if want := (model.Terms{Reach: &reach, Beyond: &beyond, Mapping: "ar:alpha=1"}); err != nil || !reflect.DeepEqual(got.Request.Terms, want) {
+		t.Errorf("got %+v, %v", got.Request, err)
+	}
+}
+
 func TestOthersWords(t *testing.T) {
 	for _, l := range []string{"", "a remark", "see muster:request", "xmuster:req", "muster:got 0 17 nodes=n1"} {
 		if c, err := Parse(l); err != nil || c.Request != nil || c.String() != l {
@@ -83,7 +93,7 @@ func TestSentencesStayInOneLine(t *testing.T) {
 
 // FuzzParse: a comment that was parsed is formatted so that it parses to the same.
 func FuzzParse(f *testing.F) {
-	for _, l := range []string{"", "x muster:req", "muster:req rgpu=1 or=a%20b muster:wait why=x", "muster:req muster:got 0 17 nodes=n1 rgpu=n1:0 grant=- why=x"} {
+	for _, l := range []string{"", "x muster:req", "muster:req rgpu=1 or=a%20b muster:wait why=x", "muster:req reach=device beyond=all map=x%20", "muster:req muster:got 0 17 nodes=n1 rgpu=n1:0 grant=- why=x"} {
 		f.Add(l)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

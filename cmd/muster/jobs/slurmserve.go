@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"muster/cmd/muster/cli"
+	"muster/mapping"
 	"muster/node/launch"
 	"muster/node/settings"
 	"muster/slurm"
@@ -71,21 +72,33 @@ func (f *serveFlags) serve(c *cobra.Command) error {
 
 // newSlurmCheckOr is what the plug-in asks where a job is submitted.
 func newSlurmCheckOr() *cobra.Command {
-	return &cobra.Command{
+	var mapper string
+	c := &cobra.Command{
 		Use:     "check-or -- OPTIONS...",
-		Short:   "Say whether alternatives make sense (started by Muster's plug-in of Slurm)",
-		Long:    "Say what is wrong with the values of --muster-or. Muster's plug-in of Slurm starts it; it is of no use to people.",
+		Short:   "Say whether alternatives and a mapper make sense (started by Muster's plug-in of Slurm)",
+		Long:    "Say what is wrong with the values of --muster-or and --mapping. Muster's plug-in of Slurm starts it; it is of no use to people.",
 		Example: "  sbatch --rgpu=4 --muster-or='-n 64 -t 2:00:00' job.sh",
 		Hidden:  true,
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
-			for _, options := range args {
-				if _, err := slurm.ParseAlternative(options); err != nil {
-					fmt.Fprintln(c.OutOrStdout(), err)
-					return cli.ExitStatus(1)
+			var err error
+			if mapper != "" {
+				if err = mapping.CheckSetting(mapper); err != nil {
+					err = fmt.Errorf("--mapping: %w", err)
 				}
+			}
+			for _, options := range args {
+				if err == nil {
+					_, err = slurm.ParseAlternative(options)
+				}
+			}
+			if err != nil {
+				fmt.Fprintln(c.OutOrStdout(), err)
+				return cli.ExitStatus(1)
 			}
 			return nil
 		},
 	}
+	c.Flags().StringVar(&mapper, "mapping", "", "the `mapper` of the job's programs")
+	return c
 }

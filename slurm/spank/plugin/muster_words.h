@@ -19,6 +19,7 @@ struct words_comment {
 	int request;           // there is a muster:req
 	long gpus;             // how many GPUs the request asks for
 	long as;               // the alternative that was chosen, from 1; 0 for none
+	const char *mapping;   // what the programs find in MUSTER_MAPPING; "" for nothing
 	const char *why;       // why the job waits, or why it got what it got; "" if no reason was written
 	int answer;            // there is a muster:got
 	uint64_t start, job;   // which start of which job the answer is for
@@ -129,6 +130,16 @@ static int words_request(struct words_comment *c, char *word)
 		word[length - 1] = 0;
 		return words_number(word + 4, (uint64_t)1 << 40, &n);
 	}
+	if (!strcmp(word, "reach=device") || !strcmp(word, "reach=node") || !strcmp(word, "reach=cluster") || !strcmp(word, "beyond=all"))
+		return 0;
+	if (!strncmp(word, "beyond=", 7) && word[length - 1] == 'M') {
+		word[length - 1] = 0;
+		return words_number(word + 7, ((uint64_t)1 << 40) - 1, &n);
+	}
+	if (!strncmp(word, "map=", 4)) {
+		c->mapping = word + 4;
+		return !word[4] ? -1 : words_unescape(word + 4);
+	}
 	if (!strncmp(word, "was=", 4)) // the nodes that the user named
 		return !word[4] ? -1 : words_unescape(word + 4);
 	return strncmp(word, "or=", 3) || !word[3] ? -1 : words_unescape(word + 3);
@@ -160,7 +171,7 @@ static int words_read(const char *comment, struct words_comment *c)
 {
 	static const char req[] = "muster:req";
 	memset(c, 0, sizeof *c);
-	c->why = "";
+	c->why = c->mapping = "";
 	if (!comment || strlen(comment) > WORDS_MAX_COMMENT)
 		return comment ? -1 : 0;
 	const char *at = comment;

@@ -1,5 +1,5 @@
 // Muster's plug-in for Slurm (SPANK). It gives sbatch, srun and salloc the options --rgpu,
-// --rcuda-mode and --muster-or, and gives the programs of a job on its nodes the GPUs that Muster's
+// --rcuda-mode, --gpu-reach, --gpu-beyond, --mapping and --muster-or, and gives the programs of a job on its nodes the GPUs that Muster's
 // driver has granted.
 //
 // Where a job is submitted, the plug-in refuses a wrong option with a sentence, and passes the
@@ -41,7 +41,7 @@ SPANK_PLUGIN(muster, 1);
 const char muster_spank_stamp[] = MUSTER_STAMP;
 #endif
 
-enum { OPTION_RGPU = 1, OPTION_MODE, OPTION_OR };
+enum { OPTION_RGPU = 1, OPTION_MODE, OPTION_REACH, OPTION_BEYOND, OPTION_MAPPING, OPTION_OR };
 
 // Limits of a request; the words are the driver's (slurm/words).
 #define MAX_GPUS 4096
@@ -52,7 +52,9 @@ enum { OPTION_RGPU = 1, OPTION_MODE, OPTION_OR };
 static struct {
 	long gpus;
 	unsigned long long memory; // MB of each GPU; 0 for whole GPUs
-	char mode[8];
+	char mode[8], reach[8];
+	char beyond[24]; // as the words have it
+	char mapping[256];
 	char *or[MAX_OR];
 	int ors;
 } asked;
@@ -68,6 +70,9 @@ static int server_life = -1, server_says = -1;
 // What the driver has written for the job, and whether it has an answer for this start of the job.
 static struct words_comment said;
 static int answered;
+
+// What the job's programs find in MUSTER_MAPPING; "" for nothing.
+static char job_mapping[1024];
 
 // The node of a batch script, empty in other steps; and how many tasks the job has.
 static char batch_host[256];
@@ -90,6 +95,18 @@ static int shift_of(char unit)
 	return -1;
 }
 
+// read_size reads a number with a unit, and returns the power of two of the unit over a megabyte, or -1.
+static int read_size(const char *text, unsigned long long *number)
+{
+	char *end;
+	errno = 0;
+	*number = strtoull(text, &end, 10);
+	int shift = *end ? shift_of(*end++) : 0;
+	if (errno || text[0] < '0' || text[0] > '9' || shift < 0 || (*end && strcasecmp(end, "B") && strcasecmp(end, "iB")))
+		return -1;
+	return shift;
+}
+
 static int set_gpus(const char *value)
 {
 	char *end;
@@ -105,11 +122,8 @@ static int set_gpus(const char *value)
 	}
 	unsigned long long memory = 0;
 	if (*end == ':') {
-		const char *text = end + 1;
-		errno = 0;
-		memory = strtoull(text, &end, 10);
-		int shift = *end ? shift_of(*end++) : 0;
-		if (errno || text[0] < '0' || text[0] > '9' || shift < 0 || (*end && strcasecmp(end, "B") && strcasecmp(end, "iB"))) {
+		int shift = read_size(end + 1, &memory);
+		if (shift < 0) {
 			slurm_error("--rgpu=%s: write the memory of each GPU with its unit, as 512M, 4G or 1T; without a unit it is megabytes", value);
 			return -1;
 		}
@@ -131,6 +145,41 @@ static int set_mode(const char *value)
 		return -1;
 	}
 	snprintf(asked.mode, sizeof asked.mode, "%s", value);
+	return 0;
+}
+
+static int set_reach(const char *value)
+{
+	if (!value || (strcmp(value, "device") && strcmp(value, "node") && strcmp(value, "cluster"))) {
+		slurm_error("--gpu-reach=%s: choose device, node or cluster: how far from its GPUs the job's programs may go", value ? value : "");
+		return -1;
+	}
+	snprintf(asked.reach, sizeof asked.reach, "%s", value);
+	return 0;
+}
+
+static int set_beyond(const char *value)
+{
+	unsigned long long memory = 0;
+	int shift = value ? read_size(value, &memory) : -1;
+	if (value && !strcmp(value, "all")) {
+		snprintf(asked.beyond, sizeof asked.beyond, "all");
+	} else if (shift < 0 || memory >= (1ULL << 40 >> shift)) {
+		slurm_error("--gpu-beyond=%s: write memory with its unit, as 512M, 4G or 1T, or all; without a unit it is megabytes", value ? value : "");
+		return -1;
+	} else {
+		snprintf(asked.beyond, sizeof asked.beyond, "%lluM", memory << shift);
+	}
+	return 0;
+}
+
+static int set_mapping(const char *value)
+{
+	if (!value || !*value || strlen(value) >= sizeof asked.mapping) {
+		slurm_error("--mapping=%.40s: name a mapper as muster run does, or off", value ? value : "");
+		return -1;
+	}
+	snprintf(asked.mapping, sizeof asked.mapping, "%s", value);
 	return 0;
 }
 
@@ -159,6 +208,12 @@ static int set_option(int which, const char *value, int remote)
 		return set_gpus(value);
 	case OPTION_MODE:
 		return set_mode(value);
+	case OPTION_REACH:
+		return set_reach(value);
+	case OPTION_BEYOND:
+		return set_beyond(value);
+	case OPTION_MAPPING:
+		return set_mapping(value);
 	default:
 		return add_alternative(value);
 	}
@@ -169,6 +224,9 @@ static int set_option(int which, const char *value, int remote)
 static struct spank_option options[] = {
 	{ "rgpu", "N[:MEM]", "N GPUs anywhere in the cluster, whole or with MEM of memory each", 1, OPTION_RGPU, set_option },
 	{ "rcuda-mode", "excl|shar", "whether the GPUs of --rgpu are the job's alone or shared", 1, OPTION_MODE, set_option },
+	{ "gpu-reach", "device|node|cluster", "how far from its GPUs of --rgpu the job's programs may go", 1, OPTION_REACH, set_option },
+	{ "gpu-beyond", "MEM|all", "memory beyond each share that they may use while it is free", 1, OPTION_BEYOND, set_option },
+	{ "mapping", "MAPPER", "what decides which of the GPUs runs each kernel", 1, OPTION_MAPPING, set_option },
 	{ "muster-or", "OPTIONS", "options of a request that would do as well; may be repeated", 1, OPTION_OR, set_option },
 	SPANK_OPTIONS_TABLE_END
 };
@@ -503,16 +561,16 @@ static void use(spank_t sp)
 	hear_server(sp);
 }
 
-// check_alternatives lets the program muster check the alternatives, if this machine has it. It
-// returns 0 if they are right, or if they cannot be checked.
+// check_alternatives lets the program muster check the alternatives and the mapper, if this machine has
+// it. It returns 0 if they are right, or if they cannot be checked.
 static int check_alternatives(void)
 {
-	char *arguments[MAX_OR + 5] = { (char *)muster_path, "slurm", "check-or", "--" }, said[1024];
+	char *arguments[MAX_OR + 7] = { (char *)muster_path, "slurm", "check-or", "--mapping", asked.mapping, "--" }, said[1024];
 	int out[2], status = 0;
 	size_t have = 0;
-	if (!asked.ors || access(muster_path, X_OK) || pipe2(out, O_CLOEXEC))
+	if ((!asked.ors && !asked.mapping[0]) || access(muster_path, X_OK) || pipe2(out, O_CLOEXEC))
 		return 0;
-	memcpy(arguments + 4, asked.or, (size_t)asked.ors * sizeof *arguments);
+	memcpy(arguments + 6, asked.or, (size_t)asked.ors * sizeof *arguments);
 	pid_t child = fork();
 	if (!child) {
 		if (dup2(out[1], 1) >= 0)
@@ -546,6 +604,12 @@ static int hand_over(spank_t sp)
 	}
 	if (asked.mode[0])
 		rc |= append(request, sizeof request, "mode=", asked.mode);
+	if (asked.reach[0])
+		rc |= append(request, sizeof request, "reach=", asked.reach);
+	if (asked.beyond[0])
+		rc |= append(request, sizeof request, "beyond=", asked.beyond);
+	if (asked.mapping[0])
+		rc |= append(request, sizeof request, "map=", asked.mapping);
 	for (int i = 0; i < asked.ors; i++)
 		rc |= append(request, sizeof request, "or=", asked.or[i]);
 	if (rc) {
@@ -588,6 +652,7 @@ static void wait_again(const job_info_t *job)
 static void look(const job_info_t *job)
 {
 	int bad = words_read(job->admin_comment, &said);
+	snprintf(job_mapping, sizeof job_mapping, "%s", said.mapping);
 	if (!bad && said.request && !said.answer) {
 		struct words_comment users;
 		long gpus = said.gpus;
@@ -685,6 +750,8 @@ int slurm_spank_user_init(spank_t sp, int count, char **arguments)
 		return 0;
 	if (said.as)
 		tell_alternative(sp);
+	if (asked.mapping[0] || job_mapping[0]) // a step's own option goes before the job's
+		spank_setenv(sp, "MUSTER_MAPPING", asked.mapping[0] ? asked.mapping : job_mapping, 1);
 	use(sp);
 	return 0;
 }

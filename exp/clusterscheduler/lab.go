@@ -2,9 +2,10 @@ package clusterscheduler
 
 import (
 	"context"
-	"crypto/rand"
+	cryptorand "crypto/rand"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"muster/exp/bench"
 	"muster/head/client"
+	"muster/node/gateway"
 	"muster/wire/api"
 )
 
@@ -23,6 +25,9 @@ var programs = []string{mm.program, nw.program, adfa.program}
 type setting struct {
 	policy string
 	hosts  []host
+	// roam says that the nodes move programs to faster and emptier GPUs, their own and those of each other, as
+	// far as the programs' jobs let them.
+	roam bool
 }
 
 // living is a running cluster: a head and nodes, each a process.
@@ -31,6 +36,9 @@ type living struct {
 	bench.Daemons
 	dir  string
 	head *client.Head
+
+	authority *gateway.Authority // that vouches for nodes which lend each other GPUs
+	network   string             // the first bytes of their addresses on the loopback device
 }
 
 // patienceUp limits the time for a cluster to start, and patienceRun that for a run of jobs.
@@ -45,7 +53,7 @@ func startCluster(ctx context.Context, t bench.Tools, s setting) (*living, error
 	if err != nil {
 		return nil, err
 	}
-	l := &living{setting: s, Daemons: bench.Daemons{Tools: t}, dir: dir}
+	l := &living{setting: s, Daemons: bench.Daemons{Tools: t}, dir: dir, network: fmt.Sprintf("127.%d.%d", 1+rand.IntN(254), rand.IntN(255))}
 	if err := l.start(ctx); err != nil {
 		l.stop()
 		return nil, fmt.Errorf("%w\n%s", err, l.Logs())
@@ -54,7 +62,7 @@ func startCluster(ctx context.Context, t bench.Tools, s setting) (*living, error
 }
 
 func (l *living) start(ctx context.Context) error {
-	socket := "@muster-" + name + "-" + rand.Text()[:8]
+	socket := "@muster-" + name + "-" + cryptorand.Text()[:8]
 	if err := os.Mkdir(filepath.Join(l.dir, "team"), 0o777); err != nil {
 		return err
 	}
@@ -64,6 +72,11 @@ func (l *living) start(ctx context.Context) error {
 	var err error
 	if l.head, err = client.Open("unix:"+socket, ""); err != nil {
 		return err
+	}
+	if l.roam {
+		if l.authority, _, err = gateway.OpenAuthority(filepath.Join(l.dir, "certs"), time.Now()); err != nil {
+			return err
+		}
 	}
 	// Start them one after the other, because the order in which they join is that of the cluster.
 	for i := range l.hosts {
@@ -100,7 +113,36 @@ func (l *living) launchNode(h *host, head string) error {
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return err
 	}
-	return l.LaunchNode(h.name, head+"-"+h.name, "--config", file, "--name", h.name, "--state", filepath.Join(l.dir, h.name+".state"), "--devices", h.devices(), "--vgpus", "32")
+	options := []string{"--config", file, "--name", h.name, "--state", filepath.Join(l.dir, h.name+".state"), "--devices", h.devices(), "--vgpus", "32"}
+	if l.roam {
+		lends, err := l.lending(h)
+		if err != nil {
+			return err
+		}
+		options = append(options, lends...)
+	}
+	return l.LaunchNode(h.name, head+"-"+h.name, options...)
+}
+
+// lending are the options with which a node moves programs, and borrows of all others.
+func (l *living) lending(h *host) ([]string, error) {
+	address := func(i int) string { return fmt.Sprintf("%s.%d", l.network, i+1) }
+	self := slices.IndexFunc(l.hosts, func(o host) bool { return o.name == h.name })
+	folder, err := l.authority.Node([]string{h.name, address(self)}, 1)
+	if err != nil {
+		return nil, err
+	}
+	var peers []string
+	for i := range l.hosts {
+		if i != self {
+			peers = append(peers, address(i))
+		}
+	}
+	options := []string{"--migrate", "auto", "--listen", address(self) + ":9421", "--tls-dir", folder}
+	if len(peers) > 0 {
+		options = append(options, "--peers", strings.Join(peers, ","))
+	}
+	return options, nil
 }
 
 // stop ends the nodes, then the head, and removes their files. Tasks outlive their node: while one

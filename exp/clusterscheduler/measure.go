@@ -54,7 +54,7 @@ type lab struct {
 }
 
 func (s *setting) key() string {
-	text := s.policy
+	text := fmt.Sprint(s.policy, s.roam)
 	for _, h := range s.hosts {
 		text += fmt.Sprintf(" %s/%d", h.name, h.cores)
 		for _, c := range h.cards {
@@ -178,7 +178,7 @@ func (l *lab) profile() error {
 
 // profileOne runs a program on each kind of card, on all of them concurrently.
 func (l *lab) profileOne(p *profile, a *app, hosts []host) error {
-	up, err := l.cluster(setting{"fcfs", hosts})
+	up, err := l.cluster(setting{"fcfs", hosts, false})
 	if err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func (l *lab) profileOne(p *profile, a *app, hosts []host) error {
 // among them.
 func (l *lab) profileStarts(p *profile) error {
 	j := job{&mm, 8, []string{"--gres=gpu:1"}}
-	w := workload{"starts", setting{"fcfs", commodity.slots()}, []job{j}}
+	w := workload{"starts", setting{"fcfs", commodity.slots(), false}, []job{j}}
 	least := math.Inf(1)
 	for range profileTries {
 		out, err := l.Make(&w, 1)

@@ -61,14 +61,14 @@ func TestRealClusters(t *testing.T) {
 func TestFailure(t *testing.T) {
 	l := workshop(t)
 	wrong := app{"MM", "pairs", 17, 1, 4, 1, false} // no multiple of 16
-	w := workload{"wrong", setting{"fcfs", tinyCluster.mapped([]int{1, 0})}, []job{{&wrong, 1, []string{"--gres=gpu:1"}}}}
+	w := workload{"wrong", setting{"fcfs", tinyCluster.mapped([]int{1, 0}), false}, []job{{&wrong, 1, []string{"--gres=gpu:1"}}}}
 	if _, err := l.Make(&w, 1); err == nil || !strings.Contains(err.Error(), "MM[1] ended as FAILED") || !strings.Contains(err.Error(), "--size must be a multiple of 16") {
 		t.Error(err)
 	}
 	if l.up != nil {
 		t.Error("the cluster is still there")
 	}
-	if _, err := l.Make(&workload{"none", setting{"no-such-policy", tinyCluster.whole()}, nil}, 1); err == nil || !strings.Contains(err.Error(), "no-such-policy") {
+	if _, err := l.Make(&workload{"none", setting{"no-such-policy", tinyCluster.whole(), false}, nil}, 1); err == nil || !strings.Contains(err.Error(), "no-such-policy") {
 		t.Error(err)
 	}
 }
@@ -79,7 +79,7 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	l.ctx = ctx
 	endless := app{"ADFA", "adfa", 1024, 0, 64, 1, true}
-	w := workload{"endless", setting{"fcfs", tinyCluster.mapped([]int{1, 0})}, []job{{&endless, 1, []string{"--gres=gpu:1"}}}}
+	w := workload{"endless", setting{"fcfs", tinyCluster.mapped([]int{1, 0}), false}, []job{{&endless, 1, []string{"--gres=gpu:1"}}}}
 	up, err := l.cluster(w.setting)
 	if err != nil {
 		t.Fatal(err)

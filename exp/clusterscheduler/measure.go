@@ -92,7 +92,7 @@ func (l *lab) Close() error {
 	if l.up == nil {
 		return nil
 	}
-	l.up.stop()
+	l.up.Stop()
 	l.up = nil
 	return nil
 }
@@ -118,7 +118,7 @@ func (l *lab) Make(w *workload, seed uint64) (outcome, error) {
 	late := machine()
 	if err != nil {
 		l.up = nil
-		up.stop()
+		up.Stop()
 		if text := up.Logs(); text != "" {
 			err = fmt.Errorf("%w\nwhat head and nodes say:\n%s", err, text)
 		}
@@ -194,7 +194,7 @@ func (l *lab) profileOne(p *profile, a *app, hosts []host) error {
 		p.Unit[a.name] = map[string]float64{}
 	}
 	for k := range ended {
-		said := gpuTime.FindStringSubmatch(up.outputOf(ended[k].ID))
+		said := gpuTime.FindStringSubmatch(up.Output(ended[k].ID))
 		if said == nil {
 			return fmt.Errorf("%s does not say how long it used the GPU", &jobs[k])
 		}

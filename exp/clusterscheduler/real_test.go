@@ -85,14 +85,14 @@ func TestInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	go func() {
-		for !strings.Contains(up.waiting(ctx), "is RUNNING") && ctx.Err() == nil {
+		for !strings.Contains(up.Waiting(ctx), "is RUNNING") && ctx.Err() == nil {
 		}
 		cancel()
 	}()
 	if _, err := l.Make(&w, 1); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if _, err := os.Stat(up.dir); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(up.Dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("its folder is still there: %v", err)
 	}
 }

@@ -18,14 +18,21 @@ import (
 	"muster/exp/live"
 )
 
-// Section 2.1, measured: programs at one end of a link use the software GPU of a node at the other
+// Section 2.1, measured (and the queues, queues.go): programs at one end of a link use the software GPU of a node at the other
 // end, through the node's gateway, while background users fill the link.
 
 // liveFlags are --live and the flags that go with it.
 var liveFlags = append([]exp.Flag{
 	{Name: "live", Summary: "measure section 2.1 (Figs. 2 to 4) on Muster's own way to a remote GPU, with a node and real CUDA programs", Switch: true},
+	{Name: "part", Summary: "with --live: measure only the link of section 2.1, or only a congested queue of jobs that share nodes and borrow GPUs", Values: []string{partLink, partOfQueues}},
 	{Name: "full", Summary: "with --live: larger copies, more of them, every number of users of the link up to 8, and longer programs", Switch: true},
 }, bench.Flags("with --live: ", "")...)
+
+// The parts of the measurements.
+const (
+	partLink     = "link"
+	partOfQueues = "queues"
+)
 
 // Properties of the link and the GPU. The link is far slower than this machine can send, so that
 // copies wait for the link. The GPU's rate makes the copies of a step of md about 3 % of the step:
@@ -63,11 +70,12 @@ type liveSize struct {
 	mostBytes, repeat              int
 	idle                           time.Duration // how long the bandwidth of an idle network is measured
 	steps                          map[string]int
+	queueJobs                      int
 }
 
 var (
-	smallLive = liveSize{users: []int{0, 1, 2, 4, 6, 8}, loopbackUsers: []int{0, 2, 4}, appUsers: []int{0, 2, 6, 8}, mostBytes: 4 << 20, repeat: 3, idle: time.Second, steps: map[string]int{jacobi: 40, md: 40}}
-	fullLive  = liveSize{users: []int{0, 1, 2, 3, 4, 5, 6, 7, 8}, loopbackUsers: []int{0, 1, 2, 4, 8}, appUsers: []int{0, 1, 2, 3, 4, 5, 6, 7, 8}, mostBytes: 64 << 20, repeat: 10, idle: 5 * time.Second, steps: map[string]int{jacobi: 400, md: 400}}
+	smallLive = liveSize{users: []int{0, 1, 2, 4, 6, 8}, loopbackUsers: []int{0, 2, 4}, appUsers: []int{0, 2, 6, 8}, mostBytes: 4 << 20, repeat: 3, idle: time.Second, steps: map[string]int{jacobi: 40, md: 40}, queueJobs: 16}
+	fullLive  = liveSize{users: []int{0, 1, 2, 3, 4, 5, 6, 7, 8}, loopbackUsers: []int{0, 1, 2, 4, 8}, appUsers: []int{0, 1, 2, 3, 4, 5, 6, 7, 8}, mostBytes: 64 << 20, repeat: 10, idle: 5 * time.Second, steps: map[string]int{jacobi: 400, md: 400}, queueJobs: 48}
 )
 
 // copied is one copy to the GPU and back.
@@ -103,6 +111,7 @@ type liveMeasured struct {
 	Idle    map[string]idle `json:"idle"`
 	Copies  []copied        `json:"copies"`
 	Apps    []ranApp        `json:"apps"`
+	Queues  []ranQueue      `json:"queues,omitempty"`
 }
 
 const liveVersion = 1
@@ -121,7 +130,7 @@ func measureLive(ctx context.Context, o exp.Options) (*liveMeasured, error) {
 		l.size = fullLive
 	}
 	var err error
-	if l.tools, err = bench.FindTools(o.Flags["programs"], append(slices.Clone(applications), copies)...); err != nil {
+	if l.tools, err = bench.FindTools(o.Flags["programs"], append(slices.Clone(applications), copies, pairs)...); err != nil {
 		return nil, err
 	}
 	return l.m, l.run(ctx)
@@ -152,6 +161,9 @@ func (l *liveLab) run(ctx context.Context) error {
 	late := bench.Watch()
 	defer func() { l.m.Late = late() }()
 	var steps []live.Step
+	if l.options.Flags["part"] == partOfQueues {
+		networks = nil
+	}
 	for _, n := range networks {
 		far, err := l.startNode(ctx, n)
 		if err != nil {
@@ -160,8 +172,11 @@ func (l *liveLab) run(ctx context.Context) error {
 		defer far.stop()
 		steps = append(steps, l.steps(far)...)
 	}
+	if l.options.Flags["part"] != partLink {
+		steps = append(steps, l.queueSteps()...)
+	}
 	l.m.Missing, err = live.Measure(ctx, l.options, steps)
-	if err == nil && len(l.m.Copies) == 0 {
+	if err == nil && len(l.m.Copies)+len(l.m.Queues) == 0 {
 		err = ctx.Err()
 	}
 	return err
@@ -315,12 +330,17 @@ func (m *liveMeasured) check() error {
 	switch {
 	case m.Version != liveVersion:
 		return fmt.Errorf("version %d: this program reads version %d", m.Version, liveVersion)
-	case len(m.Copies) == 0:
+	case len(m.Copies)+len(m.Queues) == 0:
 		return errors.New("nothing was measured")
 	}
 	for _, c := range m.Copies {
 		if !good(c.In) || !good(c.Out) || c.Bytes < 1 || c.Users < 0 || !good(m.Idle[c.Network].Bandwidth) || !good(m.Idle[c.Network].Trip) {
 			return fmt.Errorf("%+v over %+v", c, m.Idle[c.Network])
+		}
+	}
+	for _, q := range m.Queues {
+		if !q.good() {
+			return fmt.Errorf("%+v", q)
 		}
 	}
 	for _, a := range m.Apps {

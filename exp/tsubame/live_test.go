@@ -86,10 +86,10 @@ func TestLiveFiles(t *testing.T) {
 }
 
 // Copies, the Jacobi solver and molecular dynamics on a node at the other end of a network, beside
-// traffic: all results are right, and all times are there.
+// traffic, and a congested queue: all results are right, and all times are there.
 func TestLiveSmall(t *testing.T) {
-	l := &liveLab{options: exp.Options{Runs: 1, Seed: 1}, tools: benchtest.Tools(t, copies, jacobi, md), m: &liveMeasured{Idle: map[string]idle{}}}
-	l.size = liveSize{users: []int{0, 2}, loopbackUsers: []int{0}, appUsers: []int{0, 2}, mostBytes: 64 << 10, repeat: 1, idle: 50 * time.Millisecond, steps: map[string]int{jacobi: 2, md: 2}}
+	l := &liveLab{options: exp.Options{Runs: 1, Seed: 1}, tools: benchtest.Tools(t, copies, jacobi, md, pairs), m: &liveMeasured{Idle: map[string]idle{}}}
+	l.size = liveSize{users: []int{0, 2}, loopbackUsers: []int{0}, appUsers: []int{0, 2}, mostBytes: 64 << 10, repeat: 1, idle: 50 * time.Millisecond, steps: map[string]int{jacobi: 2, md: 2}, queueJobs: 6}
 	if err := l.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -102,6 +102,9 @@ func TestLiveSmall(t *testing.T) {
 		if slow := l.m.slowdown(network, app, 2); math.IsNaN(slow) {
 			t.Errorf("%s was not measured: %+v", app, l.m.Apps)
 		}
+	}
+	if len(l.m.Queues) != 2 || l.m.Queues[0].Lent > 0 {
+		t.Errorf("the queues: %+v", l.m.Queues)
 	}
 	if r := l.m.result(); r.Check() != nil || len(l.m.Copies) < 5 {
 		t.Errorf("%v, %d copies", r.Check(), len(l.m.Copies))

@@ -42,6 +42,10 @@ func (m *liveMeasured) result() *exp.Result {
 	if bars != nil {
 		r.Add(bars)
 	}
+	if rows, bars := m.queueRows(); bars != nil {
+		r.Show(partQueues, rows)
+		r.Add(bars)
+	}
 	r.Show(exp.ClaimsPart, m.claimRows())
 	return &r.Result
 }
@@ -55,6 +59,10 @@ func (m *liveMeasured) notes() []string {
 		"The paper has numbers for few points of its pictures; only those stand beside ours. Equation 2 divides the bandwidth by the number n of ib_read_bw, the text by n + 1; both are fitted.",
 		"jacobi copies its grid once and looks at the largest change now and then. md sends positions and fetches forces in every step, and sends lists of neighbours in every fifth: about 3 % of a step are copies on the idle link, " +
 			"which is what the paper's 1.17 beside 6 others says of LAMMPS by its own model. That share was chosen; what more users make of it was not.",
+	}
+	if len(m.Queues) > 0 {
+		list = append(list, fmt.Sprintf("The queues: a head and %d nodes of %d cores, %d software GPUs and 22 GiB, each a process. Jobs are those of the generator congested (docs/workloads.md) on one node, %d times as short; a process for each GPU multiplies matrices, and checks the products. "+
+			"Under g-queue a node serves one job; under r-queue jobs share nodes, and the head grants them whole GPUs of other nodes.", queueNodes, queueCores, queueGPUs, queueScale))
 	}
 	if m.NoLink != "" {
 		list = append(list, "Left out: the link with a bandwidth, and with it all that needs fair sharing. "+m.NoLink+".")

@@ -124,6 +124,11 @@ func (c *client) lentTo() lentTo {
 	return lentTo{strings.TrimPrefix(c.peer.User.Name, borrowerPrefix), c.guest.number}
 }
 
+// hasTicket says whether a client is a guest that another node has by a ticket.
+func (c *client) hasTicket() bool {
+	return c.isGuest() && c.under.Granted == nil && strings.HasPrefix(c.peer.User.Name, borrowerPrefix)
+}
+
 // guestLeaves remembers what a guest did that is leaving.
 func (p *pictures) guestLeaves(c *client, kernels uint64) {
 	to := c.lentTo()

@@ -204,6 +204,9 @@ func (d *daemon) Perform(effects []vgpu.Effect) {
 		case vgpu.Grant:
 			c.worker.Post(control.Grant{Lease: uint64(e.Lease), Device: int(e.Device), Memory: e.Memory, Coming: e.Coming})
 		case vgpu.Revoke:
+			if d.parking.takenAway(c, e) {
+				continue
+			}
 			c.worker.Post(control.Revoke{Reason: string(e.Reason), Keep: e.Keep, Step: e.Step})
 			c.pinged++
 			c.worker.Post(control.Ping{Number: c.pinged})

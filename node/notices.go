@@ -9,24 +9,52 @@ import (
 )
 
 // A program that no device can take at present waits until one can. Its user is told, who
-// might otherwise think that the program hangs.
+// might otherwise think that the program hangs. A guest by ticket does not wait: its own node can take it
+// elsewhere, but only when the kernels have ended that it has begun here.
 
-// parking tells users of programs that wait so.
+// parking tells users of programs that wait so, and has guests go.
 type parking struct {
 	common
-	look time.Duration // when tell last looked
+	look  time.Duration                   // when tell last looked
+	asked map[vgpu.ClientID]time.Duration // guests that their own nodes are to take away, and until when
+	end   func(c *client, reason string, kill bool)
 }
 
 // parkedTime is how long a program waits before its user is told, and how often the daemon
 // looks while any is parked.
 const parkedTime = time.Second
 
-// next is when the daemon next looks at parked clients, if there are any.
+// guestTime is how long a guest's own node has to take it away.
+const guestTime = 5 * time.Second
+
+// next is when the daemon next looks at parked clients and at guests that are to go, if there are any.
 func (p *parking) next() (at time.Duration, any bool) {
-	if p.dispatcher.Parked() == 0 {
+	if p.dispatcher.Parked() == 0 && len(p.asked) == 0 {
 		return 0, false
 	}
 	return p.look + parkedTime, true
+}
+
+// takenAway says whether a guest by ticket that has to leave its device, and would be put on it no more, is
+// left there for its own node to take it away: with its lease it can end its last kernels. The lender's next
+// answer asks for the ticket (offload).
+func (p *parking) takenAway(c *client, e vgpu.Effect) bool {
+	if !c.hasTicket() || c.device == vgpu.AnyDevice {
+		return false
+	}
+	v, _ := p.dispatcher.Device(e.Device)
+	if e.Reason != vgpu.ForDrain && (e.Reason != vgpu.ForGrant || v.Granted < v.Memory) {
+		return false
+	}
+	p.asked[c.id] = p.loop.Now() + guestTime
+	return true
+}
+
+// endGuest ends a guest that is not taken away. To its own node that is the loss of the device, after which the
+// program is rebuilt.
+func (p *parking) endGuest(c *client) {
+	p.log.Warn("a guest has lost its device, which is granted to a job or drained: its own node goes on with the program elsewhere", "client", c.id, "of", c.lentTo().node)
+	p.end(c, "", true)
 }
 
 // tell tells the users of programs that were parked at two looks in a row, once each
@@ -37,6 +65,15 @@ func (p *parking) tell() {
 		return
 	}
 	p.look = now
+	for id, by := range p.asked {
+		c := p.clients[id]
+		if v, _ := p.dispatcher.Client(id); c != nil && v.Revoking && now < by {
+			continue
+		} else if c != nil && v.Revoking {
+			p.endGuest(c)
+		}
+		delete(p.asked, id)
+	}
 	for _, c := range p.clients {
 		v, _ := p.dispatcher.Client(c.id)
 		switch {
@@ -44,6 +81,8 @@ func (p *parking) tell() {
 			c.seenParked, c.toldParked = false, false
 		case !c.seenParked:
 			c.seenParked = true
+		case c.hasTicket():
+			p.endGuest(c)
 		case !c.toldParked && c.worker != nil && !c.isAway() && !c.ending:
 			c.toldParked = true
 			c.worker.Post(control.Parked{Reason: p.why(c)})

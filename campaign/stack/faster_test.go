@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,18 +17,20 @@ const (
 	fastGPU = ratedGPU
 )
 
-// isServedBy waits until a program has run kernels on a device that a node has of another, or on the node's own: "".
-func (n *theNode) isServedBy(p *program, lender string) {
+// isServedBy waits until a client has run kernels on a device that a node has of another, or on the node's own: "".
+func (n *theNode) isServedBy(is func(status.Client) bool, lender string) {
 	n.Helper()
-	n.eventually(p.name+" computes on the GPU of node "+lender, func() bool {
-		c, ok := n.client(p)
+	n.eventually("it computes on the GPU of node "+lender, func() bool {
 		s := n.status()
-		if !ok || c.Device == nil || s.Devices[*c.Device].Lender != lender {
+		i := slices.IndexFunc(s.Clients, is)
+		if i < 0 || s.Clients[i].Device == nil || s.Devices[*s.Clients[i].Device].Lender != lender {
 			return false
 		}
-		return n.ranOn(p)[*c.Device] > 0
+		return slices.ContainsFunc(s.Clients[i].Ran, func(r status.RanOn) bool { return r.Device == *s.Clients[i].Device && r.Kernels > 0 })
 	})
 }
+
+func anyClient(status.Client) bool { return true }
 
 // A program on a slow GPU moves to the faster one of a node that has nothing to do, makes way for that
 // node's own programs, and comes back when they have ended.
@@ -35,7 +38,7 @@ func TestGoesToTheFasterNode(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, []string{"--devices", slowGPU}, []string{"--devices", fastGPU})
 	one := endless(p.a, 1)[0]
-	p.a.isServedBy(one, "nb")
+	p.a.isServedBy(anyClient, "nb")
 	if c, _ := p.a.client(one); c.Moves.Auto != 1 {
 		t.Errorf("it has moved: %+v", c.Moves)
 	}
@@ -44,13 +47,68 @@ func TestGoesToTheFasterNode(t *testing.T) {
 		s := p.b.status()
 		return len(s.Lent) == 0 && len(p.guests()) == 0 && slices.ContainsFunc(s.Clients, func(c status.Client) bool { return c.Kernels > 0 })
 	})
-	p.a.isServedBy(one, "")
+	p.a.isServedBy(anyClient, "")
 	p.a.goOn()
 	own.right()
 	p.eventually("it is there again", func() bool { return p.guestsCompute() == 1 })
 	one.right()
 	p.eventually("everything is given back", func() bool { return p.a.status().Peers[0].Borrowed == 0 && len(p.b.status().Lent) == 0 })
 	p.b.idle()
+}
+
+// under makes and admits a grant, and returns how programs run under it.
+func (n *theNode) under(id, device, reach string) []string {
+	n.Helper()
+	file := filepath.Join(n.TempDir(), id)
+	n.muster("grant", "make", "--id", id, "--device", device, "--reach", reach, file)
+	n.muster("grant", "admit", file, "--socket", n.socket)
+	return []string{"--socket", n.socket, "--grant", file}
+}
+
+// A guest whose GPU is granted to a job has a few seconds to leave. If its own node hangs it is ended, and goes on at
+// home when that is there again.
+func TestAJobNeedNotWaitForAGuest(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it waits for as long as a guest may stay")
+	}
+	p := newPair(t, []string{"--devices", slowGPU}, []string{"--devices", fastGPU})
+	one := endless(p.a, 1)[0]
+	p.a.isServedBy(anyClient, "nb")
+	frozen := p.a.withWorkers()
+	signalAll(frozen, syscall.SIGSTOP)
+	t.Cleanup(func() { signalAll(frozen, syscall.SIGCONT) })
+	job := p.launchWith(p.b.under("job", "nb:0", "device"), made("small"), "until", "4096", "4")
+	p.b.isServedBy(func(c status.Client) bool { return c.Grant == "job" }, "")
+	if n := len(p.guests()); n > 0 {
+		t.Errorf("the job's GPU has %d guests", n)
+	}
+	signalAll(frozen, syscall.SIGCONT)
+	p.a.isServedBy(anyClient, "")
+	p.a.goOn()
+	one.right()
+	job.right()
+}
+
+// A job's programs go to a faster node if their grant reaches it, and to none that a job has been granted.
+func TestJobsGoToTheFasterNode(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, []string{"--devices", slowGPU}, []string{"--devices", fastGPU})
+	of := func(id string) func(status.Client) bool { return func(c status.Client) bool { return c.Grant == id } }
+	stays := p.launchWith(p.a.under("stays", "na:0:16M", "node"), made("small"), "until", "4096", "4")
+	p.a.isServedBy(of("stays"), "")
+	goes := p.launchWith(p.a.under("goes", "na:0:16M", "cluster"), made("small"), "until", "4096", "4")
+	p.a.isServedBy(of("goes"), "nb")
+	p.b.under("other", "nb:0", "device")
+	p.eventually("the lender's GPU is the job's", func() bool { return len(p.b.status().Lent) == 0 && len(p.guests()) == 0 })
+	p.a.isServedBy(of("goes"), "")
+	p.a.isServedBy(of("stays"), "")
+	p.a.goOn()
+	p.muster("grant", "revoke", "other", "--socket", p.b.socket)
+	p.a.isServedBy(of("goes"), "nb")
+	p.a.isServedBy(of("stays"), "")
+	stays.right()
+	goes.right()
 }
 
 // Three programs share a slow GPU beside two idle nodes with faster ones: two of them move there. With

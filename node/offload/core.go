@@ -660,10 +660,10 @@ func (c *Core) unused() (speed float64) {
 // isUnused says whether a device is used by nobody, lent to nobody and granted to nobody.
 func (c *Core) isUnused(d Device) bool { return d.Slots > 0 && !d.Granted && c.freeOf(d) == d.Slots }
 
-// needs says whether the node needs the device of a ticket that it gave.
+// needs says whether the node needs the device of a ticket that it gave, or has it no more.
 func (c *Core) needs(l *lent) bool {
-	return slices.ContainsFunc(c.local.Devices, func(d Device) bool {
-		return d.Number == l.Device && (d.Slots == 0 || l.loose && (d.Used > 0 || d.Granted))
+	return !slices.ContainsFunc(c.local.Devices, func(d Device) bool {
+		return d.Number == l.Device && d.Slots > 0 && (!l.loose || d.Used == 0 && !d.Granted)
 	})
 }
 

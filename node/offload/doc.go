@@ -67,7 +67,7 @@
 // A lender wants tickets back, the last ones first, when clients of its own have waited for
 // Patience: as many as it takes for them. A ticket that was given for speed it wants back as soon as a
 // client of its own uses the device, or some of it is granted; any ticket if all of its device is
-// granted. A borrower gives up a ticket that it was asked for, whose
+// granted, or takes no clients any more. A borrower gives up a ticket that it was asked for, whose
 // device failed, or on which there was no client for Linger. A ticket is given up in two steps: its
 // device is drained (Leave), so that clients go home at a kernel boundary, and when it is empty
 // (Left) it is not named any more. A client may come home earlier, when a device of its own node

@@ -118,7 +118,7 @@ func (act *actions) change(ev Change) {
 	if ev.Action == Hold {
 		ch.passes = []pass{restsOnly, jobsOnly}
 	}
-	forRunning := ev.Action == SuspendJob || ev.Action == RequeueJob || ev.Action == LimitDevices
+	forRunning := ev.Action == SuspendJob || ev.Action == MoveJob || ev.Action == RequeueJob || ev.Action == LimitDevices
 	var trouble *Refusal
 	ch.visit = func(j *job) (more bool) {
 		switch {
@@ -185,6 +185,11 @@ func (act *actions) changeJob(j *job, ev *Change) *Refusal {
 			return wrong("only running jobs are suspended")
 		}
 		act.runner.suspendJob(j)
+	case MoveJob:
+		if j.state != api.Running && j.state != api.Suspended || j.lending {
+			return wrong("only running and suspended jobs are moved")
+		}
+		act.runner.move(j)
 	case ResumeJob:
 		if !j.suspend || j.state != api.Running && j.state != api.Suspended {
 			return wrong("it is not suspended")
@@ -193,6 +198,10 @@ func (act *actions) changeJob(j *job, ev *Change) *Refusal {
 			return refusal(statusConflict, "job %s cannot go on yet: others have its cores or GPUs", j.name())
 		}
 	case RequeueJob:
+		if j.state == api.Pending && j.passage.from != "" {
+			act.startOver(j)
+			break
+		}
 		if j.state != api.Running && j.state != api.Suspended {
 			return wrong("only running and suspended jobs are requeued")
 		}

@@ -63,9 +63,10 @@ func (a *agents) greeted(s Session, h agent.Hello) {
 			refuse("%v", err)
 			return
 		}
-	} else if n.user != h.User {
+	} else if n.user != h.User || n.checkpoints != h.Checkpoints {
 		a.desk.offerAgain()
 	}
+	n.checkpoints, n.noCheckpoints = h.Checkpoints, h.NoCheckpoints
 	n.trouble, n.gateway, n.down = "", h.Gateway, n.down && n.mute
 	if a.fleet.open(s, n, h.User) {
 		a.desk.offerAll() // the policy decides nothing before all jobs know which nodes they may use
@@ -252,6 +253,8 @@ func (a *agents) said(s Session, m agent.ToHead) {
 		a.report(n, &m)
 	case agent.Lent:
 		a.runner.lent(n, m, true)
+	case agent.Checkpointed:
+		a.runner.saved(n, m)
 	case agent.Inventory:
 		n.trouble = m.Trouble
 		a.setNodeState(n)
@@ -418,6 +421,7 @@ func (a *agents) report(n *node, r *agent.Report) {
 			t.state = r.State
 			a.out.touch(j)
 		}
+		a.arrived(j)
 		a.runner.steer(j, part)
 		a.runner.whenSuspended(j)
 	}

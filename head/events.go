@@ -154,6 +154,7 @@ const (
 	Release      Action = "release"
 	SuspendJob   Action = "suspend"
 	ResumeJob    Action = "resume"
+	MoveJob      Action = "move"
 	RequeueJob   Action = "requeue"
 	Prioritise   Action = "priority"
 	LimitDevices Action = "limit"

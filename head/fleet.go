@@ -98,6 +98,7 @@ type node struct {
 	devices     []agent.Device // Up says whether jobs may have them
 	said        []agent.Device // as the agent said last
 	gateway     string
+	shelf
 
 	session Session // 0 while the agent is away
 	// answered says that the agent has read all that it was told when it greeted in this session.
@@ -117,6 +118,9 @@ type node struct {
 	// places nothing new on the node.
 	stale map[agent.Task]bool
 }
+
+// shelf is where a node's jobs can be saved: a folder, or why they cannot.
+type shelf struct{ checkpoints, noCheckpoints string }
 
 // serves says whether the node's agent can start processes of a user.
 func (n *node) serves(user string) bool { return n.user == "" || n.user == user }
@@ -232,7 +236,9 @@ func (f *fleet) mayAvoid(said *slurmopt.Options) error {
 }
 
 // chooses says whether the policy is told which of the nodes a job may use, in the head's words.
-func (f *fleet) chooses(j *job) bool { return f.special || len(j.said.Exclude) > 0 }
+func (f *fleet) chooses(j *job) bool {
+	return f.special || len(j.said.Exclude) > 0 || j.passage.from != ""
+}
 
 // restricted is the nodes that a job's requests may use (mayUse), for those after it that may use the
 // same: there may be very many nodes, and tasks of an array. It holds as long as no node comes, goes or
@@ -245,6 +251,9 @@ type restricted struct {
 
 // limit limits the requests of a job to the nodes that it may use.
 func (f *fleet) limit(m *model.Job, j *job) {
+	if j.passage.from != "" { // it is alone in that
+		f.restricted = restricted{}
+	}
 	of := restricted{said: j.said, user: j.user}
 	if len(j.said.Exclude) == 0 && len(m.Request.NodeList) == 0 && len(m.Alternatives) == 0 {
 		of.said = nil
@@ -271,13 +280,15 @@ func (f *fleet) limit(m *model.Job, j *job) {
 func (f *fleet) mayUse(r *model.Request, j *job) (names []string) {
 	excluded, named := setOf(j.said.Exclude), setOf(r.NodeList)
 	for _, n := range f.nodes {
-		if n.serves(j.user) && !n.removed && !excluded[n.name] && (len(named) == 0 || named[n.name]) {
+		if n.serves(j.user) && n.mayHave(j) && !n.removed && !excluded[n.name] && (len(named) == 0 || named[n.name]) {
 			names = append(names, n.alias)
 		}
 	}
 	if len(names) == 0 {
 		names = []string{"(one that starts processes of " + j.user + ")"}
-		if len(excluded) > 0 {
+		if j.passage.from != "" {
+			names = []string{"(one that has the folder where the job was saved)"}
+		} else if len(excluded) > 0 {
 			names = []string{"(one that the job does not exclude)"}
 		}
 	}

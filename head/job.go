@@ -35,6 +35,7 @@ type job struct {
 	*order  // what its user wants
 	queued  // its way to the policy
 	attempt // its present start, or else the last
+	passage passage
 
 	state    api.State
 	submit   time.Duration
@@ -344,8 +345,9 @@ func (j *job) perNode() []int {
 
 // conclude decides how the job ended, and whether it is started anew.
 func (j *job) conclude() (again bool) {
-	may := j.held&heldByAdmin == 0
-	v := j.verdict(j.said.Batch.Requeue, may, may && j.requeues < maxLaunches)
+	moves := j.passage.from != "" // it does not begin anew, but goes on
+	may := j.held&heldByAdmin == 0 || moves
+	v := j.verdict(j.said.Batch.Requeue || moves, may, may && (moves || j.requeues < maxLaunches))
 	j.exit, j.signal, j.reason = v.exit, v.signal, v.reason
 	if !v.again {
 		j.state = v.state

@@ -491,6 +491,7 @@ func (q *queue) settleEnded(j *job) {
 	}
 	q.desk.ranking.Gone(j.id, q.now)
 	q.desk.count(j, false)
+	q.fleet.discard(q.out, j)
 	q.giveBack(j)
 	u := q.users.of(j.user)
 	u.jobs -= j.size()

@@ -41,7 +41,7 @@ func (run *runner) late(j *job) {
 // If that instant has passed (the job is restored), no signal is sent, unless it is the start
 // itself.
 func (run *runner) setSignal(j *job) {
-	s, limit := j.said.Batch.Signal, j.timeLimit(run.cfg.TimeLimit)
+	s, limit := j.said.Batch.Signal, j.left(j.timeLimit(run.cfg.TimeLimit))
 	if s == nil || limit == 0 {
 		return
 	}
@@ -95,6 +95,7 @@ func (run *runner) goOn(j *job) {
 		run.desk.bookStarted(j, run.now)
 	}
 	j.state, j.suspend, j.asleep = api.Running, false, false
+	j.passage.wanted, j.passage.stays = false, ""
 	run.out.touch(j)
 	run.sendLimits(j)
 	for part := range j.tasks {
@@ -169,6 +170,8 @@ func (run *runner) preempt(j *job, st policy.Stop) {
 		reason = "preempted by job " + o.name()
 	}
 	switch st.How {
+	case policy.Move:
+		run.move(j)
 	case policy.Suspend:
 		run.suspendJob(j)
 	case policy.Requeue:
@@ -366,7 +369,7 @@ func (run *runner) startTasks(j *job) {
 
 func (run *runner) sendStart(j *job, part int) {
 	t := &j.tasks[part]
-	run.out.post(t.node, agent.Start{Task: j.taskName(part), Incarnation: t.incarnation, Spec: run.specOf(j, part), Grant: run.grantOf(j, part)})
+	run.out.post(t.node, agent.Start{Task: j.taskName(part), Incarnation: t.incarnation, Spec: run.specOf(j, part), Grant: run.grantOf(j, part), From: j.passage.from})
 }
 
 // specOf is what a part runs, without what the bulk record holds; its variables go before those there.
@@ -374,11 +377,11 @@ func (run *runner) specOf(j *job, part int) agent.Spec {
 	p := &j.alloc.Parts[part]
 	r := j.request()
 	b := &j.said.Batch
-	name := j.tasks[part].node.name
+	name := j.onNode(j.tasks[part].node.name)
 	s := agent.Spec{
 		Name: j.title(), User: j.user, Account: j.said.Account, Directory: j.dir,
 		Nodes: j.nodeNames(), Cores: int(p.Cores), CoresPerProcess: max(1, r.Threads()), Memory: p.Memory,
-		Time: j.timeLimit(run.cfg.TimeLimit), Grace: run.cfg.Grace,
+		Time: j.left(j.timeLimit(run.cfg.TimeLimit)), Grace: run.cfg.Grace,
 		Input: j.file(b.Input, name), Output: j.file(j.output(), name), Error: j.file(b.Error, name), Append: b.Append || len(j.tasks) > 1 || j.nth > 1,
 	}
 	if m := j.said.GPU.Mapping; m != "" {
@@ -402,11 +405,17 @@ func (run *runner) steer(j *job, part int) {
 		run.out.post(t.node, agent.Suspend{Task: j.taskName(part)})
 	case !j.suspend && t.state == agent.Suspended:
 		run.out.post(t.node, agent.Resume{Task: j.taskName(part)})
+	case j.suspend:
+		run.save(j)
 	}
 }
 
 func (run *runner) sendStop(j *job, part int) {
-	run.out.post(j.tasks[part].node, agent.Stop{Task: j.taskName(part), Cause: j.stop.Cause, Reason: agent.Reason(j.stop.Reason), Grace: run.cfg.Grace})
+	grace := run.cfg.Grace
+	if j.isSaved() { // what it would still do would be done twice
+		grace = 0
+	}
+	run.out.post(j.tasks[part].node, agent.Stop{Task: j.taskName(part), Cause: j.stop.Cause, Reason: agent.Reason(j.stop.Reason), Grace: grace})
 }
 
 // stopJob stops all tasks of an active job. The first stop decides the outcome.
@@ -467,6 +476,7 @@ func (run *runner) partEnded(j *job, part int, end *agent.End) {
 // ends of the tasks are there, and then frees what the attempt held: the policy may use that from
 // the next step on.
 func (run *runner) finish(j *job) {
+	j.comesBack()
 	again := j.conclude()
 	run.release(j)
 	run.roster.running--
@@ -496,7 +506,10 @@ func (run *runner) release(j *job) {
 
 // requeue makes a job wait again. It keeps its places at the gates.
 func (run *runner) requeue(j *job) {
-	j.requeues++
+	if j.passage.from == "" {
+		j.requeues++
+		j.passage = passage{}
+	}
 	j.state = api.Pending
 	j.takeBack()
 	run.roster.countPending(j, 1)
@@ -540,4 +553,5 @@ func (run *runner) whenSuspended(j *job) {
 	j.state, j.asleep, j.suspendedSince = api.Suspended, true, run.now
 	run.desk.due()
 	run.out.touch(j)
+	run.save(j)
 }

@@ -36,8 +36,11 @@ import (
 //	away n1                              its connection ends
 //	unsent start 1.1.0 n1                a message to it is not sent, as it would be refused
 //	alice submit -n2 --gres=gpu:1        ... key=K names a key, script makes it a script
-//	alice cancel 1 | hold 1 | release 1 | suspend 1 | resume 1 | requeue 1
+//	alice cancel 1 | hold 1 | release 1 | suspend 1 | resume 1 | requeue 1 | move 1
 //	root drain n1 | undrain n1 | remove n1; root priority 1 100; alice nice 1 5
+//	node n1 checkpoints=f                its jobs can be saved in a folder of that name; no_checkpoints=WHY: they cannot
+//	saves n1 WHY                         from now on its agent saves no task, for that reason; without one, it does
+//	restores n1 no                       from now on none of its tasks begins from where it was saved; yes: they do
 //	ends 1 exit=3                        all tasks of a job end; part=0 for one
 //	jobs | job 1 | nodes | priorities | usage
 //	disk                                 all records, to the letter
@@ -66,6 +69,11 @@ type player struct {
 	out      strings.Builder
 	sent     func(head.Send) // is told of each message before its agent; nil: nobody is
 	began    time.Duration   // what agents say of tasks that they stop
+	asleep   map[agent.Task]bool
+	steps    int               // how often effects were carried out
+	killAt   int               // at which of these the head is killed, when its records are written and nothing is sent; 0: at none
+	saves    map[string]string // why the agents of nodes save no tasks
+	restores map[string]bool   // whose tasks do not begin from where they were saved
 }
 
 func newPlayer() *player {
@@ -76,6 +84,7 @@ func newPlayer() *player {
 		},
 		policy: "fcfs", now: began, disk: map[head.Bucket]map[string][]byte{}, names: map[head.Session]string{}, session: map[string]head.Session{},
 		hello: map[string]agent.Hello{}, tasks: map[agent.Task]string{}, loans: map[string]bool{},
+		asleep: map[agent.Task]bool{}, saves: map[string]string{}, restores: map[string]bool{},
 	}
 }
 
@@ -230,6 +239,12 @@ func (p *player) play(words []string) error {
 		h := p.hello[words[1]]
 		h.Incarnation += "'"
 		p.hello[words[1]] = h
+	case "saves":
+		p.saves[words[1]] = strings.Join(words[2:], " ")
+		return nil
+	case "restores":
+		p.restores[words[1]] = words[2] == "no"
+		return nil
 	case "ends":
 		p.ends(words[1:])
 	case "disk":
@@ -300,6 +315,9 @@ func (p *player) sayJob(d api.Job) {
 	}
 	if d.NodeList != "" {
 		text += " on " + d.NodeList
+	}
+	if len(d.Before) > 0 {
+		text += " before on " + strings.Join(d.Before, ",")
 	}
 	for _, g := range d.Devices {
 		text += fmt.Sprintf(" %s:%d", g.Node, g.Device)
@@ -402,13 +420,21 @@ func (p *player) node(words []string) {
 			h.Cluster, h.Last = "test", uint64(n)
 		case "cluster":
 			h.Cluster = value
+		case "checkpoints":
+			h.Checkpoints, h.NoCheckpoints = value, ""
+		case "no_checkpoints":
+			h.Checkpoints, h.NoCheckpoints = "", strings.ReplaceAll(value, "_", " ")
 		}
 	}
 	p.hello[name] = h
 	h.Tasks = nil
 	for _, id := range p.sorted() {
 		if p.tasks[id] == name {
-			h.Tasks = append(h.Tasks, agent.Report{Task: id, State: agent.Running})
+			state := agent.Running
+			if p.asleep[id] {
+				state = agent.Suspended
+			}
+			h.Tasks = append(h.Tasks, agent.Report{Task: id, State: state})
 		}
 	}
 	for _, loan := range slices.Sorted(maps.Keys(p.loans)) {
@@ -458,6 +484,7 @@ func (p *player) report(id agent.Task, r agent.Report) {
 	if r.State == agent.Ended {
 		delete(p.tasks, id)
 	}
+	p.asleep[id] = r.State == agent.Suspended
 	if s := p.session[where]; s != 0 {
 		p.core.Handle(p.now, head.Said{Session: s, Message: r})
 	}
@@ -521,7 +548,7 @@ func (p *player) user(name, verb string, words []string) error {
 		node(head.ResumeNode)
 	case "remove":
 		node(head.RemoveNode)
-	case "hold", "release", "suspend", "resume", "requeue":
+	case "hold", "release", "suspend", "resume", "requeue", "move":
 		change(head.Action(verb), api.Priority{})
 	default:
 		return fmt.Errorf("%q is nothing that can be played", verb)
@@ -544,6 +571,17 @@ func (p *player) settle() {
 			if p.disk[r.Bucket][string(r.Key)] = r.Value; r.Value == nil {
 				delete(p.disk[r.Bucket], string(r.Key))
 			}
+		}
+		if p.steps++; p.steps == p.killAt {
+			nodes := slices.Sorted(maps.Keys(p.session))
+			p.names, p.session = map[head.Session]string{}, map[string]head.Session{}
+			if err := p.boot(); err != nil {
+				panic(err)
+			}
+			for _, n := range nodes {
+				p.node([]string{n})
+			}
+			continue
 		}
 		for _, a := range e.Answers {
 			switch r := a.Result.(type) {
@@ -615,8 +653,16 @@ func (p *player) send(s head.Send) {
 		for _, v := range m.Spec.Environment {
 			text += " " + v
 		}
+		if m.From != "" {
+			text += fmt.Sprintf(" from %s with %v left", m.From, m.Spec.Time)
+		}
 		p.say("%s", text)
-		if !p.silent {
+		switch {
+		case p.silent:
+		case m.From != "" && p.restores[name]:
+			end := &agent.End{Cause: agent.NotReady, Reason: "it cannot go on here"}
+			p.core.Handle(p.now, head.Said{Session: s.Session, Message: agent.Report{Task: m.Task, State: agent.Ended, End: end}})
+		default:
 			p.tasks[m.Task] = name
 			p.report(m.Task, agent.Report{Task: m.Task, State: agent.Running})
 		}
@@ -640,6 +686,13 @@ func (p *player) send(s head.Send) {
 		if !p.silent {
 			p.report(m.Task, agent.Report{Task: m.Task, State: agent.Running})
 		}
+	case agent.Checkpoint:
+		p.say("%s: checkpoint %v in %s", name, m.Task, m.Folder)
+		if !p.silent {
+			p.core.Handle(p.now, head.Said{Session: s.Session, Message: agent.Checkpointed{Task: m.Task, Folder: m.Folder, Bytes: 1000, Error: p.saves[name]}})
+		}
+	case agent.Discard:
+		p.say("%s: discard %s", name, m.Folder)
 	case agent.Lend:
 		text := fmt.Sprintf("%s: lend %s %v to %s", name, m.Loan.ID, m.Loan.Devices, m.Loan.User)
 		for _, d := range m.Loan.Devices {

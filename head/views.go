@@ -69,10 +69,10 @@ func (v *views) document(j *job) api.Job {
 	d := api.Job{
 		ID: j.id, Name: j.title(), User: j.user, Account: j.said.Account, Partition: j.said.Partition, QOS: j.said.QOS, State: j.state,
 		Options: j.asks, Held: j.held != 0, Submit: seconds(j.submit), Eligible: seconds(j.eligible), Start: seconds(j.start), End: seconds(j.end),
-		TimeLimit: seconds(j.timeLimit(v.cfg.TimeLimit)), Elapsed: seconds(j.elapsed(v.now)), Attempt: j.nth, Requeues: j.requeues,
+		TimeLimit: seconds(j.timeLimit(v.cfg.TimeLimit)), Elapsed: seconds(j.hasRun(v.now)), Attempt: j.nth, Requeues: j.requeues,
 		NumNodes: max(1, r.Nodes), Cores: r.TotalCores(), GPUs: r.TotalGPUs(), Memory: j.need.memory,
 		ExitCode: j.exit, Signal: j.signal, CPUTime: seconds(j.cpu), Peak: j.peak,
-		Directory: j.dir, Command: j.command, Comment: j.said.Batch.Comment, Priority: v.desk.standing(j),
+		Directory: j.dir, Command: j.command, Comment: j.said.Batch.Comment, Priority: v.desk.standing(j), Before: j.passage.before,
 	}
 	if j.task >= 0 {
 		task := uint32(j.task)
@@ -91,6 +91,7 @@ func (v *views) document(j *job) api.Job {
 		first = d.Nodes[0]
 	}
 	if d.ArrayTasks == "" {
+		first = j.onNode(first)
 		d.Output, d.Error = j.file(j.output(), first), j.file(j.said.Batch.Error, first)
 	}
 	return d
@@ -346,7 +347,7 @@ func (v *views) jobRecord(j *job) record.Job {
 		State: string(j.state), Held: uint8(j.held), Priority: j.priority, Nice: j.nice, Submit: j.submit, Eligible: j.eligible, Start: j.start,
 		Attempt: j.nth, Requeues: j.requeues, Limit: j.limit, Never: j.never, NotBefore: j.notBefore,
 		Alternative: j.alternative, Lending: j.lending, Suspend: j.suspend, Asleep: j.asleep, Stop: j.stop.record(), Usual: holdsRecord(j.usual), Suspended: j.suspended, SuspendedSince: j.suspendedSince,
-		CPU: j.cpu, Peak: j.peak,
+		CPU: j.cpu, Peak: j.peak, Passage: j.passage.record(),
 	}
 	if a := v.roster.arrays[j.array]; a != nil {
 		r.Of = a.tasks.Len()
@@ -384,6 +385,10 @@ func (v *views) nodeRecord(n *node) Record {
 // if ask is true, since its answer may take a look at the whole queue.
 func (v *views) why(j *job, ask bool) (word, sentence string) {
 	switch {
+	case j.state == api.Suspended && j.passage.wanted:
+		return "", "it is being saved, to go on elsewhere"
+	case j.state == api.Suspended:
+		return "", j.passage.stays
 	case j.state != api.Pending:
 		return "", j.reason
 	case j.held&heldByAdmin != 0:
@@ -409,6 +414,9 @@ func (v *views) why(j *job, ask bool) (word, sentence string) {
 	}
 	if j.impossible != "" && len(v.fleet.byName) == 0 {
 		return "Resources", "no node has come yet: an administrator starts muster node --head on each"
+	}
+	if j.impossible != "" && j.passage.from != "" && j.passage.stays != "" {
+		return "Resources", fmt.Sprintf("it was saved, and no node is left where it could go on (muster job requeue starts it over): %s", j.passage.stays)
 	}
 	if j.impossible != "" {
 		return "Resources", j.impossible

@@ -49,6 +49,9 @@ type (
 	// Suspended is a running job that the driver has suspended: others may have its cores and GPUs,
 	// but not the memory of its nodes. A resume that was under way is void.
 	Suspended struct{ Job JobID }
+	// Stays is a suspended job that was to be moved, and cannot be: it is where it was, and is not to be
+	// moved any more before it has been requeued.
+	Stays struct{ Job JobID }
 	// Resumed is a suspended job that runs again, with everything it had. If other jobs have some of
 	// that now it is refused, and the job stays suspended. Of a running job that was to be stopped,
 	// it says that the driver did not stop it.
@@ -131,6 +134,9 @@ func (s *State) Requeue(id JobID) error { return tell(s, Requeued{id}).Err }
 
 // Suspended says Suspended.
 func (s *State) Suspended(id JobID) error { return tell(s, Suspended{id}).Err }
+
+// Stays says Stays.
+func (s *State) Stays(id JobID) error { return tell(s, Stays{id}).Err }
 
 // Resumed says Resumed.
 func (s *State) Resumed(id JobID) error { return tell(s, Resumed{id}).Err }

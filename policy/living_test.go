@@ -229,6 +229,44 @@ func NewProfileOf(v *View) *Profile {
 	return p
 }
 
+// TestMove follows a job that is to be moved: it is suspended, and then in the queue again or, if its driver
+// cannot move it, stays what it is and is not proposed again.
+func TestMove(t *testing.T) {
+	p := firstFitter()
+	s := NewState(small(), p)
+	low := s.mustSubmit(t, model.Request{Nodes: 3, CoresPerNode: 4, Memory: 60, GPUs: 1})
+	s.Step(0)
+	start, want := p.propose, true
+	move := func(v *View, plan *Plan) {
+		if plan.Stop(low, Move, -1) != want {
+			t.Errorf("that it is moved is proposed: %v", !want)
+		}
+	}
+	p.propose = move
+	s.Step(1)
+	must(t, s.Suspended(low))
+	s.Step(2) // one that is suspended can be moved, too
+	want = false
+	s.Step(3)
+	must(t, s.Stays(low))
+	s.Step(4)
+	must(t, s.Resumed(low))
+	s.Step(5)
+	if err := s.Stays(low); err == nil {
+		t.Error("one that runs stays")
+	}
+	must(t, s.Suspended(low))
+	must(t, s.Requeue(low))
+	s.agree(t)
+	p.propose = start
+	if plan := s.Step(6); len(plan.Starts) != 1 {
+		t.Fatalf("%+v", plan.Starts)
+	}
+	p.propose, want = move, true
+	s.Step(7)
+	s.agree(t)
+}
+
 // TestStopAndResume follows a job that makes way for another.
 func TestStopAndResume(t *testing.T) {
 	p := firstFitter()
@@ -311,7 +349,7 @@ func TestBooksAgree(t *testing.T) {
 				if rng.IntN(3) > 0 {
 					return
 				}
-				tell := []func(JobID) error{s.End, s.Requeue, s.Suspended, s.Resumed, s.Cancel}[rng.IntN(5)]
+				tell := []func(JobID) error{s.End, s.Requeue, s.Suspended, s.Resumed, s.Cancel, s.Stays}[rng.IntN(6)]
 				_ = tell(id) // right or wrong
 			})
 			n := int32(rng.IntN(len(s.cluster.Nodes)))
@@ -438,7 +476,7 @@ func firstBehind(s *State, not JobID) (JobID, int64, bool) {
 func TestLateCallsAreErrors(t *testing.T) {
 	s := NewState(small(), firstFitter())
 	id := s.mustSubmit(t, model.Request{Nodes: 1, CoresPerNode: 1})
-	for _, tell := range []func(JobID) error{s.End, s.Requeue, s.Suspended, s.Resumed} {
+	for _, tell := range []func(JobID) error{s.End, s.Requeue, s.Suspended, s.Resumed, s.Stays} {
 		if tell(id) == nil || tell(id+1) == nil || tell(-1) == nil {
 			t.Error("a job that waits, or does not exist, holds nothing")
 		}

@@ -70,7 +70,7 @@ func (ev Requeued) apply(s *State) Answer {
 		e.status = ended
 		return refused(fmt.Errorf("job %s cannot be requeued: %w", e.job.ID, err))
 	}
-	e.status = waiting
+	e.status, e.stays = waiting, false
 	s.queue.insert(s.place(id))
 	s.view.arrived = append(s.view.arrived, id)
 	s.windows.joined(id, e.job)
@@ -95,6 +95,19 @@ func (ev Suspended) apply(s *State) Answer {
 	sl.left = max(0, sl.expectedEnd-s.view.now)
 	e.status, e.stopping = suspended, false
 	s.changed()
+	return Answer{}
+}
+
+func (ev Stays) apply(s *State) Answer {
+	e, err := s.holder(ev.Job)
+	if err == nil && e.status != suspended {
+		err = fmt.Errorf("job %s is not suspended", e.job.ID)
+	}
+	if err != nil {
+		return refused(err)
+	}
+	e.stopping, e.stays = false, true
+	s.view.changes++
 	return Answer{}
 }
 
@@ -196,11 +209,14 @@ type How uint8
 // The ways to stop a job.
 const (
 	Suspend How = iota // it pauses, and keeps the memory of its nodes
-	Requeue            // it ends, and goes back to the queue
-	Cancel             // it ends
+	// Move suspends it and then, where its driver can save what it has done, puts it back into the queue,
+	// to go on from there wherever there is room. A driver that cannot says Stays.
+	Move
+	Requeue // it ends, and goes back to the queue
+	Cancel  // it ends
 )
 
-func (h How) String() string { return [...]string{"suspend", "requeue", "cancel"}[h] }
+func (h How) String() string { return [...]string{"suspend", "move", "requeue", "cancel"}[h] }
 
 // Stop asks the driver to stop a job.
 type Stop struct {
@@ -221,11 +237,12 @@ type Resume struct {
 
 // Stop proposes to stop a job in favour of another one (in), or of none: -1. It frees nothing. It
 // returns false, and proposes nothing, if the job does not run (or is suspended already and how is
-// Suspend), is fixed, or is being stopped, or if the other job does not wait.
+// Suspend), is fixed, is being stopped, or cannot be moved and how is Move, or if the other job does not
+// wait.
 func (p *Plan) Stop(id JobID, how How, in JobID) bool {
 	e := p.state.jobs.at(id)
 	switch {
-	case how > Cancel, e.stopping, e.job.Fixed, in >= 0 && p.state.jobs.at(in).status != waiting:
+	case how > Cancel, e.stopping, e.job.Fixed, how == Move && e.stays, in >= 0 && p.state.jobs.at(in).status != waiting:
 		return false
 	case e.status == running, e.status == suspended && how != Suspend:
 	default:

@@ -94,7 +94,7 @@ func (v *View) Suppose(stopped []Stop, taken []*model.Allocation, sh *Shape, mod
 			continue
 		}
 		a := &v.state.slots[e.slot].alloc
-		if s.How == Suspend {
+		if s.How == Suspend || s.How == Move {
 			a = withoutMemory(a)
 		}
 		v.give(a)

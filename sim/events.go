@@ -14,6 +14,7 @@ type event struct {
 	turn    int32
 	attempt uint16 // of a job that was requeued; see outages.attempt
 	killed  bool
+	saved   bool // the job has been saved, and is not over: see moves
 }
 
 func (a *event) before(b *event) bool {

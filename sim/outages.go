@@ -168,6 +168,7 @@ func (r *run) cutOff(x *Outage) {
 		r.outages.attempt[id]++
 		if x.Requeue {
 			r.must(r.state.Requeue(id))
+			delete(r.moves.left, id)
 			r.ranking.requeued(id, r.now)
 			*o = Outcome{}
 			r.result.Requeues++

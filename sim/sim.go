@@ -23,6 +23,8 @@ type Config struct {
 	Policy policy.Policy
 	// NoKill lets jobs run past their wall time.
 	NoKill bool
+	// Moving says how long policy.Move takes; the zero value is DefaultMoving.
+	Moving Moving
 	// Begin is when the run begins: jobs submitted before it are in the queue from the start.
 	// Until, if not 0, is when the run ends, even if some jobs are still waiting or running.
 	Begin, Until time.Duration
@@ -137,6 +139,8 @@ type Result struct {
 	// NodeSecondsLost is the total time for which nodes were down or draining, until the last job
 	// was over. CoreSecondsLost is the core time that jobs had used when a failure hit them.
 	NodeSecondsLost, CoreSecondsLost float64
+	// Moves counts how often a job was saved, to go on from there.
+	Moves int
 	// Stops counts how often a running job was stopped in favour of another.
 	Stops   int
 	Watched []Watched
@@ -200,6 +204,10 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	r.network = newNetwork(r)
 	r.watched = map[int]string{}
 	r.paused, r.since = map[policy.JobID]pause{}, map[policy.JobID]time.Duration{}
+	if r.Moving == (Moving{}) {
+		r.Moving = DefaultMoving
+	}
+	r.moves = moves{map[policy.JobID]bool{}, map[policy.JobID]moved{}}
 	r.adopt()
 	if err := r.loop(ctx); err != nil {
 		return nil, err
@@ -234,6 +242,7 @@ type run struct {
 	ids     []policy.JobID // by index, of jobs that were submitted
 	joins   joins
 	paused  map[policy.JobID]pause
+	moves   moves
 	since   map[policy.JobID]time.Duration // when a job that had been suspended was resumed
 	done    int
 	running int
@@ -353,6 +362,11 @@ func (r *run) endJobs() (any bool) {
 		if r.outages.attempt != nil && r.outages.attempt[e.job] != e.attempt {
 			continue // a node failed before this end
 		}
+		if e.saved {
+			any = true
+			r.moves.saved(r, e.job)
+			continue
+		}
 		killed, due := r.network.due(e)
 		if !due {
 			continue
@@ -375,6 +389,7 @@ func (r *run) endJobs() (any bool) {
 // suspended job, both were done when it was suspended.
 func (r *run) leave(id policy.JobID, i int) {
 	if _, still := r.paused[id]; still {
+		r.moves.giveUp(r, id)
 		delete(r.paused, id)
 		return
 	}
@@ -493,7 +508,9 @@ func (r *run) step() bool {
 		o.Borrowed = len(st.Alloc.Grants) > 0 && st.Alloc.UsesBorrowed()
 		o.place(st.Alloc)
 		r.running++
-		r.network.enter(st.Job, r.Jobs[i].As(st.Alternative), st.Alloc)
+		if j := r.Jobs[i].As(st.Alternative); !r.moves.enter(r, st.Job, j, st.Alloc) {
+			r.network.enter(st.Job, j, st.Alloc)
+		}
 		r.ranking.started(st.Job, r.now, st.Alloc)
 		if r.Observe != nil {
 			r.Observe.Started(r.now, i, st.Alloc)

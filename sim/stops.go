@@ -38,9 +38,21 @@ func (r *run) stop(s *policy.Stop, v *policy.View) {
 	i := int(r.jobOf[s.Job])
 	o := &r.result.Outcomes[i]
 	r.result.Stops++
-	rest := r.network.pause(s.Job)
+	rest, still := r.paused[s.Job]
+	if still {
+		r.moves.giveUp(r, s.Job)
+	} else {
+		rest = r.network.pause(s.Job)
+	}
 	r.leave(s.Job, i)
 	switch s.How {
+	case policy.Move:
+		if !still {
+			r.must(r.state.Suspended(s.Job))
+			r.ranking.stopped(s.Job, r.now)
+		}
+		r.paused[s.Job] = rest
+		r.moves.save(r, s.Job)
 	case policy.Suspend:
 		r.must(r.state.Suspended(s.Job))
 		r.ranking.stopped(s.Job, r.now)
@@ -48,6 +60,7 @@ func (r *run) stop(s *policy.Stop, v *policy.View) {
 	case policy.Requeue:
 		r.must(r.state.Requeue(s.Job))
 		r.ranking.requeued(s.Job, r.now)
+		delete(r.moves.left, s.Job)
 		*o = Outcome{}
 	case policy.Cancel:
 		r.must(r.state.End(s.Job))
@@ -64,6 +77,7 @@ func (r *run) resume(id policy.JobID) {
 	i := int(r.jobOf[id])
 	p := r.paused[id]
 	delete(r.paused, id)
+	r.moves.giveUp(r, id)
 	r.must(r.state.Resumed(id))
 	a := r.state.Allocation(id)
 	r.since[id] = r.now

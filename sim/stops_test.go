@@ -31,9 +31,10 @@ func TestPreemptionByHand(t *testing.T) {
 		state      sim.State
 		used       float64 // core seconds of the low job
 	}{
-		{"suspend", 0, 150, sim.Finished, 400}, {"requeue", 80, 180, sim.Finished, 520}, {"cancel", 0, 30, sim.Preempted, 120},
+		{"suspend", 0, 150, sim.Finished, 400}, {"move", 80, 152, sim.Finished, 408}, // it takes 2 s to go on
+		{"requeue", 80, 180, sim.Finished, 520}, {"cancel", 0, 30, sim.Preempted, 120},
 	} {
-		res := run(t, "easy:preempt="+w.how+":qos=low<high", sim.Config{Cluster: c, Jobs: jobs, Priority: &cfg})
+		res := run(t, "easy:preempt="+w.how+":qos=low<high", sim.Config{Cluster: c, Jobs: jobs, Priority: &cfg, Moving: sim.Moving{Fixed: 2 * time.Second}})
 		low, high := res.Outcomes[0], res.Outcomes[1]
 		if high.Start != seconds(30) || high.End != seconds(80) || high.State != sim.Finished {
 			t.Errorf("%s: the high job: %+v", w.how, high)
@@ -65,7 +66,7 @@ func TestPreemptionUnderEveryPolicy(t *testing.T) {
 		cfg.WeightFairshare, cfg.WeightAge, cfg.CalcPeriod = 100, 10, 3*time.Second
 		stops := 0
 		for _, e := range catalog.Entries {
-			for _, how := range []string{"suspend", "requeue"} {
+			for _, how := range []string{"suspend", "move", "requeue"} {
 				p, err := catalog.New(e.Name + ":preempt=" + how + ":qos=low<mid<high")
 				if err != nil {
 					t.Fatal(err)
@@ -184,5 +185,27 @@ func TestLatencyReductionInASimulation(t *testing.T) {
 	}
 	if res.Stops != 2 {
 		t.Errorf("%d stops", res.Stops)
+	}
+}
+
+// A job that makes way goes on on another node with what it has left: save and restore take as long as its
+// memory and its GPU's. Where it cannot be saved it is suspended, and goes on where it was.
+func TestMovedByHand(t *testing.T) {
+	c := &model.Cluster{
+		Name: "two", GPUTypes: []model.GPUType{{Name: "a", Memory: 6 << 30, Speed: 1}, {Name: "b", Memory: 6 << 30, Speed: 0.5}},
+		Nodes: []model.Node{{Name: "n1", Cores: 4, Memory: 8 << 30, GPUs: []int{0}}, {Name: "n2", Cores: 4, Memory: 8 << 30, GPUs: []int{1}}},
+	}
+	job := func(id, class string, submit, run, nodes int, on ...string) model.Job {
+		return model.Job{ID: id, QOS: class, User: id, Submit: seconds(submit), Run: seconds(run), WallTime: seconds(10 * run), Request: model.Request{Nodes: nodes, Cores: 4 * nodes, Memory: 4 << 30, GPUs: 1, NodeList: on}}
+	}
+	moving := sim.Moving{Rate: 1 << 30}
+	// 30 of 100 s are done; it is saved until 40 s, made again until 50 s, and has twice 70 s to go on the slow device.
+	res := run(t, "easy:preempt=move:qos=low<high", sim.Config{Cluster: c, Moving: moving, Jobs: []model.Job{job("low", "low", 0, 100, 1), job("high", "high", 30, 500, 1, "n1")}})
+	if low := res.Outcomes[0]; low.Start != seconds(40) || low.End != seconds(50+140) || low.State != sim.Finished || res.Moves != 1 {
+		t.Errorf("%+v, %d moves", low, res.Moves)
+	}
+	res = run(t, "easy:preempt=move:qos=low<high", sim.Config{Cluster: c, Moving: moving, Jobs: []model.Job{job("low", "low", 0, 100, 2), job("high", "high", 30, 500, 1, "n1")}})
+	if low := res.Outcomes[0]; low.Start != 0 || low.End <= seconds(530) || low.State != sim.Finished || res.Moves != 0 {
+		t.Errorf("%+v, %d moves", low, res.Moves)
 	}
 }

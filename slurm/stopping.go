@@ -57,6 +57,9 @@ func (s *stopper) halt(st *policy.Stop) {
 	}
 	j.halting = true
 	how := st.How
+	if how == policy.Move { // Slurm moves no job: it goes on where it was
+		how = policy.Suspend
+	}
 	if how == policy.Suspend && j.fact.State == "SUSPENDED" {
 		s.cannotStop(j, "an administrator has suspended it, and Slurm keeps its place")
 		return
@@ -65,7 +68,7 @@ func (s *stopper) halt(st *policy.Stop) {
 		how = policy.Requeue
 	}
 	if how == policy.Requeue && j.fact.NoRequeue {
-		if st.How == policy.Suspend {
+		if st.How == policy.Suspend || st.How == policy.Move {
 			s.cannotStop(j, "suspended it would keep its GPUs or nodes, and it must not be requeued")
 			return
 		}

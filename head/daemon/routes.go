@@ -69,6 +69,7 @@ func routes() []route {
 		change("release", "Let a job that is held be started.", head.Release, nil),
 		change("suspend", "Stop a running job's processes where they are.", head.SuspendJob, nil),
 		change("resume", "Let a suspended job go on.", head.ResumeJob, nil),
+		change("move", "Have a job go on elsewhere, with what it has done so far.", head.MoveJob, nil),
 		change("requeue", "End a running job's processes, and let it wait again.", head.RequeueJob, nil),
 		change("priority", "Change a waiting job's priority or nice value.", head.Prioritise, api.Priority{}),
 		change("limit", "Change how many of its devices a running job may use at a time.", head.LimitDevices, api.Limit{}),

@@ -36,6 +36,7 @@ type Ended struct {
 	Requeues   uint32        `json:"requeues,omitempty"`
 	Nodes      []string      `json:"nodes,omitempty"`
 	NodeList   string        `json:"node_list,omitempty"`
+	Before     []string      `json:"nodes_before,omitempty"`
 	Parts      []EndedPart   `json:"parts,omitempty"`
 	Devices    []EndedDevice `json:"devices,omitempty"`
 	NumNodes   int           `json:"num_nodes"`
@@ -81,7 +82,7 @@ func EndedAs(d *api.Job) *Ended {
 		ID:    d.ID, ArrayJob: d.ArrayJob, ArrayTask: d.ArrayTask, ArrayTasks: d.ArrayTasks, ArrayCount: d.ArrayCount, Name: d.Name, User: d.User, Account: d.Account,
 		Partition: d.Partition, QOS: d.QOS, Reason: d.Reason, Why: d.Why, Options: d.Options, Priority: d.Priority, Held: d.Held, Submit: d.Submit,
 		Eligible: d.Eligible, Start: d.Start, End: d.End, TimeLimit: d.TimeLimit, Elapsed: d.Elapsed, Attempt: d.Attempt, Requeues: d.Requeues, Nodes: d.Nodes,
-		NodeList: d.NodeList, NumNodes: d.NumNodes, Cores: d.Cores, Memory: d.Memory, GPUs: d.GPUs, GPUShare: d.GPUShare, ExitCode: d.ExitCode, Signal: d.Signal,
+		NodeList: d.NodeList, Before: d.Before, NumNodes: d.NumNodes, Cores: d.Cores, Memory: d.Memory, GPUs: d.GPUs, GPUShare: d.GPUShare, ExitCode: d.ExitCode, Signal: d.Signal,
 		CPUTime: d.CPUTime, Peak: d.Peak, Directory: d.Directory, Output: d.Output, Error: d.Error, Command: d.Command, Comment: d.Comment, Dependency: d.Dependency,
 	}
 	for _, p := range d.Parts {
@@ -106,7 +107,7 @@ func (e *Ended) Document() *api.Job {
 		ID:    e.ID, ArrayJob: e.ArrayJob, ArrayTask: e.ArrayTask, ArrayTasks: e.ArrayTasks, ArrayCount: e.ArrayCount, Name: e.Name, User: e.User, Account: e.Account,
 		Partition: e.Partition, QOS: e.QOS, Reason: e.Reason, Why: e.Why, Options: e.Options, Priority: e.Priority, Held: e.Held, Submit: e.Submit,
 		Eligible: e.Eligible, Start: e.Start, End: e.End, TimeLimit: e.TimeLimit, Elapsed: e.Elapsed, Attempt: e.Attempt, Requeues: e.Requeues, Nodes: e.Nodes,
-		NodeList: e.NodeList, NumNodes: e.NumNodes, Cores: e.Cores, Memory: e.Memory, GPUs: e.GPUs, GPUShare: e.GPUShare, ExitCode: e.ExitCode, Signal: e.Signal,
+		NodeList: e.NodeList, Before: e.Before, NumNodes: e.NumNodes, Cores: e.Cores, Memory: e.Memory, GPUs: e.GPUs, GPUShare: e.GPUShare, ExitCode: e.ExitCode, Signal: e.Signal,
 		CPUTime: e.CPUTime, Peak: e.Peak, Directory: e.Directory, Output: e.Output, Error: e.Error, Command: e.Command, Comment: e.Comment, Dependency: e.Dependency,
 	}
 	for _, p := range e.Parts {

@@ -54,6 +54,21 @@ type Job struct {
 	SuspendedSince time.Duration `json:"suspended_since,omitempty"`
 	CPU            time.Duration `json:"cpu,omitempty"`
 	Peak           int64         `json:"peak,omitempty"`
+	Passage        *Passage      `json:"passage,omitempty"`
+}
+
+// Passage is a job's way from one node to another with what it has done so far.
+type Passage struct {
+	Wanted  bool          `json:"wanted,omitempty"` // it is to be saved
+	Stays   string        `json:"stays,omitempty"`  // why it could not be
+	From    string        `json:"from,omitempty"`   // the folder in which it was saved
+	Used    string        `json:"used,omitempty"`   // one from which it went on
+	Shared  string        `json:"shared,omitempty"` // where these are
+	Attempt uint32        `json:"attempt,omitempty"`
+	Ran     time.Duration `json:"ran,omitempty"`
+	Origin  string        `json:"origin,omitempty"`
+	Before  []string      `json:"before,omitempty"` // nodes
+	Not     []string      `json:"not,omitempty"`
 }
 
 // Term is one condition of a job's dependency.

@@ -42,7 +42,7 @@ func init() { // the scripts fall back to policies of the catalogue
 }
 
 // New makes a policy from "NAME" or "NAME:key=value:key=value". Every policy takes two
-// settings beside its own: preempt, which is suspend, requeue or cancel, and qos, the
+// settings beside its own: preempt, which is suspend, move, requeue or cancel, and qos, the
 // classes from the lowest to the highest, as low<normal<high. With them jobs of higher
 // classes stop running jobs of lower ones. WithClasses writes a third, preempt_classes.
 func New(spec string) (policy.Policy, error) {

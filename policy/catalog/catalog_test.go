@@ -57,7 +57,7 @@ func TestNewSaysWhatIsWrong(t *testing.T) {
 		"easy:depth=1:depth=2":         `policy easy: depth is set twice`,
 		"conservative:depth":           `policy conservative: depth has no value: write it as depth=100`,
 		"conservative:bf_window=-1h":   "policy conservative: bf_window: ",
-		"easy:preempt_classes=a/maybe": `policy easy: preempt_classes=a/maybe: class "a": preempt=maybe: use suspend, requeue or cancel`,
+		"easy:preempt_classes=a/maybe": `policy easy: preempt_classes=a/maybe: class "a": preempt=maybe: use suspend, move, requeue or cancel`,
 		"easy:preempt_classes=a/fixed:preempt=cancel:qos=a<b": `policy easy: give either preempt_classes, or preempt and qos`,
 	} {
 		_, err := catalog.New(spec)

@@ -107,6 +107,7 @@ const (
 	endWord        = "end"
 	requeueWord    = "requeue"
 	suspendedWord  = "suspended"
+	staysWord      = "stays"
 	resumedWord    = "resumed"
 	rankWord       = "rank"
 	addNodeWord    = "add-node"
@@ -124,7 +125,7 @@ func newEvent(word string) event {
 		return new(submitted)
 	case adoptWord:
 		return new(adopted)
-	case cancelWord, endWord, requeueWord, suspendedWord, resumedWord:
+	case cancelWord, endWord, requeueWord, suspendedWord, staysWord, resumedWord:
 		return new(changed)
 	case rankWord:
 		return new(ranked)
@@ -205,6 +206,8 @@ func lineOf(e policy.Event, a policy.Answer, number func(policy.JobID) policy.Jo
 		return of(requeueWord, e.Job)
 	case policy.Suspended:
 		return of(suspendedWord, e.Job)
+	case policy.Stays:
+		return of(staysWord, e.Job)
 	case policy.Resumed:
 		return of(resumedWord, e.Job)
 	case policy.Ranked:
@@ -246,6 +249,8 @@ func (e *changed) of(id policy.JobID) policy.Event {
 		return policy.Requeued{Job: id}
 	case suspendedWord:
 		return policy.Suspended{Job: id}
+	case staysWord:
+		return policy.Stays{Job: id}
 	}
 	return policy.Resumed{Job: id}
 }

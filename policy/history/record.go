@@ -117,6 +117,9 @@ func snapshot(w io.Writer, h Header, s *policy.State) (map[policy.JobID]policy.J
 			number[j.ID] = policy.JobID(len(number))
 			write(adoptedAgain(&j, number[j.ID], j.Left))
 			write(&changed{head: head{suspendedWord}, ID: number[j.ID]})
+			if j.Stays {
+				write(&changed{head: head{staysWord}, ID: number[j.ID]})
+			}
 		}
 	})
 	s.Jobs(func(j policy.JobState) {

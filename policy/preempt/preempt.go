@@ -143,7 +143,7 @@ func parseHow(text string) (policy.How, error) {
 			return h, nil
 		}
 	}
-	return 0, fmt.Errorf("preempt=%s: use suspend, requeue or cancel", text)
+	return 0, fmt.Errorf("preempt=%s: use suspend, move, requeue or cancel", text)
 }
 
 // Wrap lets classes preempt each other under a policy.

@@ -23,6 +23,8 @@ func FromQOS(list []priority.QOS) Rules {
 		switch q.PreemptMode {
 		case priority.PreemptSuspend:
 			c.How = policy.Suspend
+		case priority.PreemptMove:
+			c.How = policy.Move
 		case priority.PreemptRequeue:
 			c.How = policy.Requeue
 		case priority.PreemptCancel:

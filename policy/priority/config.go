@@ -68,10 +68,11 @@ type QOS struct {
 // PreemptMode is what happens to a job that another takes the place of.
 type PreemptMode string
 
-// Slurm's modes that are known here.
+// Slurm's modes that are known here, and move.
 const (
 	PreemptOff     PreemptMode = "" // it is not stopped
 	PreemptSuspend PreemptMode = "suspend"
+	PreemptMove    PreemptMode = "move"
 	PreemptRequeue PreemptMode = "requeue"
 	PreemptCancel  PreemptMode = "cancel"
 )
@@ -175,9 +176,9 @@ func (c *Config) checkClasses() error {
 			return fmt.Errorf("QOS %s: Priority must be from 0 to %d, not %d", q.Name, int64(MaxWeight), q.Priority)
 		}
 		switch q.PreemptMode {
-		case PreemptOff, PreemptSuspend, PreemptRequeue, PreemptCancel:
+		case PreemptOff, PreemptSuspend, PreemptMove, PreemptRequeue, PreemptCancel:
 		default:
-			return fmt.Errorf("QOS %s: PreemptMode must be off, suspend, requeue or cancel, not %q", q.Name, q.PreemptMode)
+			return fmt.Errorf("QOS %s: PreemptMode must be off, suspend, move, requeue or cancel, not %q", q.Name, q.PreemptMode)
 		}
 		classes[q.Name] = q
 	}

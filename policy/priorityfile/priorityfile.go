@@ -257,10 +257,10 @@ func preemptMode(s string) (priority.PreemptMode, error) {
 	switch m := priority.PreemptMode(strings.ToLower(s)); m {
 	case "off":
 		return priority.PreemptOff, nil
-	case priority.PreemptSuspend, priority.PreemptRequeue, priority.PreemptCancel:
+	case priority.PreemptSuspend, priority.PreemptMove, priority.PreemptRequeue, priority.PreemptCancel:
 		return m, nil
 	}
-	return "", errors.New("must be off, suspend, requeue or cancel, not " + strconv.Quote(s))
+	return "", errors.New("must be off, suspend, move, requeue or cancel, not " + strconv.Quote(s))
 }
 
 func (d *decoder) names(n strictyaml.Node) ([]string, error) {

@@ -81,7 +81,7 @@ func TestErrorsNameTheirPlace(t *testing.T) {
 		"accounts: {a: {users: {x: many}}}":         "the shares of x: must be a whole number",
 		"accounts: {a b: {}}":                       "must be made of letters",
 		"qos: {a: {Preempt: [b]}}":                  `QOS a preempts "b", which is no QOS here`,
-		"qos: {a: {PreemptMode: gang}}":             "must be off, suspend, requeue or cancel",
+		"qos: {a: {PreemptMode: gang}}":             "must be off, suspend, move, requeue or cancel",
 		"partitions: {a: {PriorityJobFactor: x}}":   "PriorityJobFactor: must be a whole number",
 	} {
 		_, err := Read([]byte(text), "p.yaml")

@@ -44,7 +44,7 @@ func (p *planValue) AttrNames() []string { return memberNames[*planValue](nil, p
 var planMethods = map[string]method[*planValue]{
 	"start": {"start(job, nodes=None, beside=False, alternative=0, reason=\"\")",
 		"starts a job where it fits first: on some nodes alone if they are given, beside what view.reserve keeps if that is asked for. False if it does not fit", (*planValue).start},
-	"stop":   {"stop(job, how=\"requeue\", to_start=None)", "has a running job stopped: how is suspend, requeue or cancel. False if it is being stopped", (*planValue).stop},
+	"stop":   {"stop(job, how=\"requeue\", to_start=None)", "has a running job stopped: how is suspend, move, requeue or cancel. False if it is being stopped", (*planValue).stop},
 	"resume": {"resume(job)", "lets a suspended job run again. False if its place is not free", (*planValue).resume},
 	"wake":   {"wake(at)", "asks for a step at this time, or a second from now if that is later, even if nothing happens until then", (*planValue).wake},
 }
@@ -149,7 +149,7 @@ func (p *planValue) stop(args starlark.Tuple, named []starlark.Tuple) (starlark.
 			return starlark.Bool(plan.Stop(j.id, h, in)), nil
 		}
 	}
-	return nil, fmt.Errorf("plan.stop: how is suspend, requeue or cancel, not %q", clipped(how))
+	return nil, fmt.Errorf("plan.stop: how is suspend, move, requeue or cancel, not %q", clipped(how))
 }
 
 func (p *planValue) resume(args starlark.Tuple, named []starlark.Tuple) (starlark.Value, error) {

@@ -9,7 +9,7 @@
 //	GET    /v1/jobs/ID                  one job: Job; ID is 17, or 17_3 for a task of an array; of a whole array, if
 //	                                    it has several tasks: Jobs
 //	DELETE /v1/jobs/ID                  cancel it: ?signal=TERM sends a signal only; answered with Changed
-//	POST   /v1/jobs/ID/ACTION           hold, release, suspend, resume, requeue: no body; priority: Priority; limit: Limit
+//	POST   /v1/jobs/ID/ACTION           hold, release, suspend, resume, move, requeue: no body; priority: Priority; limit: Limit
 //	GET    /v1/jobs/ID/output           its output as it is: ?stream=output|error ?part=0 ?offset=0 ?follow=true
 //	POST   /v1/jobs/ID/exec             a command among its processes: Exec in the query, as ?node= ?arg= ?arg= ?dir=
 //	                                    ?env=; upgrades to muster-stream

@@ -113,8 +113,10 @@ type Job struct {
 	// Nodes is what it has, or had, in the order of its parts.
 	Nodes    []string `json:"nodes,omitempty"`
 	NodeList string   `json:"node_list,omitempty"`
-	Parts    []Part   `json:"parts,omitempty"`
-	Devices  []Device `json:"devices,omitempty"`
+	// Before is where it was before it was moved, the first node first.
+	Before  []string `json:"nodes_before,omitempty"`
+	Parts   []Part   `json:"parts,omitempty"`
+	Devices []Device `json:"devices,omitempty"`
 	// What it asks for in all, or has.
 	NumNodes int     `json:"num_nodes"`
 	Cores    int     `json:"cores"`
@@ -143,7 +145,7 @@ type Job struct {
 // what its user notes on it, and why it ended, since that sentence may quote any of these.
 func (j Job) ForOthers() Job {
 	j.Command, j.Directory, j.Output, j.Error, j.Comment = nil, "", "", "", ""
-	if j.State != Pending {
+	if j.State != Pending || len(j.Before) > 0 { // why it cannot go on may quote what it has open
 		j.Why = ""
 	}
 	return j

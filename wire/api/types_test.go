@@ -10,12 +10,12 @@ import (
 func TestForOthers(t *testing.T) {
 	public := []string{
 		"ID", "ArrayJob", "ArrayTask", "ArrayTasks", "ArrayCount", "Name", "User", "Account", "Partition", "QOS", "State", "Reason", "Options", "Priority", "Held",
-		"Submit", "Eligible", "Start", "End", "TimeLimit", "Elapsed", "Attempt", "Requeues", "Nodes", "NodeList", "Parts", "Devices",
+		"Submit", "Eligible", "Start", "End", "TimeLimit", "Elapsed", "Attempt", "Requeues", "Nodes", "NodeList", "Before", "Parts", "Devices",
 		"NumNodes", "Cores", "Memory", "GPUs", "GPUShare", "ExitCode", "Signal", "CPUTime", "Peak", "Dependency",
 	}
 	task := uint32(3)
 	full := Job{
-		ArrayTask: &task, Nodes: []string{"n"}, Parts: []Part{{}}, Devices: []Device{{}}, Command: []string{"c"}, Held: true,
+		ArrayTask: &task, Nodes: []string{"n"}, Before: []string{"n"}, Parts: []Part{{}}, Devices: []Device{{}}, Command: []string{"c"}, Held: true,
 	}
 	v := reflect.ValueOf(&full).Elem()
 	for i := range v.NumField() {
@@ -40,7 +40,7 @@ func TestForOthers(t *testing.T) {
 			t.Errorf("%s is shown to others: %v", name, is)
 		}
 	}
-	full.State = Pending
+	full.State, full.Before = Pending, nil
 	if full.ForOthers().Why == "" {
 		t.Error("others do not see why a job waits")
 	}

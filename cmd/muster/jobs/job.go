@@ -84,6 +84,12 @@ and Slurm does, the job is Slurm's (muster slurm job).` + cli.AskHelp,
 others; their memory is kept. muster job resume lets them go on, on the same nodes and
 devices.`),
 		newJobAction("resume", "Let a suspended job go on", `Let suspended jobs go on, as soon as what they had is free again. (muster resume is for nodes.)`),
+		newJobAction("move", "Have a job go on elsewhere, with what it has done so far",
+			`Suspend jobs, save their processes and their GPUs' memory, and let them wait in the queue:
+they go on from there where there is room, on any node that has the same folder
+(checkpoint_dir). Nothing that they have done is lost. A job that is held waits until it is
+released, with its place free. What cannot be saved stays suspended where it was, and
+muster job says why; muster job resume lets it go on.`),
 		newJobAction("requeue", "End a job and let it wait again", `End running jobs and let them wait again, with the same numbers. Their output files are
 written anew unless they were submitted with --open-mode=append.`),
 		newJobLimit(),

@@ -1,0 +1,205 @@
+package head
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/head/record"
+	"muster/wire/agent"
+	"muster/wire/api"
+)
+
+// passage is a job's way from one place to another with what it has done so far. A job that is to move is
+// suspended, and its agent saves its processes in a folder that other nodes have, too (agent.Checkpoint).
+// When that is on the head's disk its task is stopped, and the job waits in the queue; its next attempt
+// begins from the folder. Until its task is stopped, the job is a suspended one like others, and if it cannot
+// be saved it stays that.
+type passage struct {
+	// wanted says that it is to be saved as soon as it is suspended.
+	wanted bool
+	// stays is why it could not be moved when that was last tried; "" if it could, or was not.
+	stays string
+
+	// from is the folder in which it was saved, "" if it is in none, and shared what its nodes call the
+	// folder where that lies (agent.Hello.Checkpoints).
+	from, shared string
+	// used is a folder from which it went on. It is removed at once, and in case nobody heard that, again
+	// when the job has ended.
+	used    string
+	attempt uint32        // the attempt that was saved; 0 if none was
+	ran     time.Duration // how long it had run then
+	origin  string        // the node of its first attempt, after which its files are named
+	before  []string      // the nodes where it was, the first one first
+	not     []string      // nodes where it could not go on
+}
+
+func (p *passage) record() *record.Passage {
+	if !p.wanted && p.stays == "" && p.attempt == 0 {
+		return nil
+	}
+	return &record.Passage{
+		Wanted: p.wanted, Stays: p.stays, From: p.from, Used: p.used, Shared: p.shared, Attempt: p.attempt, Ran: p.ran, Origin: p.origin, Before: p.before, Not: p.not,
+	}
+}
+
+func passageOf(r *record.Passage) (p passage) {
+	if r == nil {
+		return p
+	}
+	return passage{
+		wanted: r.Wanted, stays: r.Stays, from: r.From, used: r.Used, shared: r.Shared, attempt: r.Attempt, ran: r.Ran, origin: r.Origin, before: r.Before, not: r.Not,
+	}
+}
+
+// isSaved says whether the job's present attempt, or its last if it waits, was saved, and is only to end.
+func (j *job) isSaved() bool { return j.passage.from != "" && j.passage.attempt == j.nth }
+
+// folder is what the job's present attempt is saved under. Clusters may share the place, and nobody is to
+// guess the name.
+func (j *job) folder() string {
+	return fmt.Sprintf("%d.%d-%x", j.id, j.nth, []byte(j.credential(0))[:8])
+}
+
+// onNode is the node after which the job's files are named.
+func (j *job) onNode(now string) string {
+	if j.passage.origin != "" {
+		return j.passage.origin
+	}
+	return now
+}
+
+// hasRun is for how long a job has run, in all places.
+func (j *job) hasRun(now time.Duration) time.Duration {
+	if j.isSaved() { // its present attempt is counted
+		return j.passage.ran
+	}
+	return j.passage.ran + j.elapsed(now)
+}
+
+// left is what is left of a job's time limit when it goes on from where it was saved.
+func (j *job) left(limit time.Duration) time.Duration {
+	if limit == 0 {
+		return 0
+	}
+	return max(time.Second, limit-j.passage.ran)
+}
+
+// move has a job go on elsewhere: one that runs is suspended first.
+func (run *runner) move(j *job) {
+	j.passage.wanted, j.passage.stays = true, ""
+	run.out.touch(j)
+	if !j.suspend {
+		run.suspendJob(j)
+		return
+	}
+	run.save(j)
+}
+
+// save has the agent of a suspended job that is to move save it. It may be told twice.
+func (run *runner) save(j *job) {
+	if !j.passage.wanted || j.state != api.Suspended || j.stop != nil {
+		return
+	}
+	n := j.tasks[0].node
+	why := ""
+	switch {
+	case len(j.tasks) > 1:
+		why = "it runs on several nodes, and only the processes of one can be saved together"
+	case slices.ContainsFunc(j.loans, func(l loan) bool { return l.node != n }):
+		why = "it uses a GPU of another node, whose contents cannot be saved with it"
+	case n.session == 0: // it is told when its agent greets
+		return
+	case n.checkpoints == "":
+		why = n.says(n.noCheckpoints)
+	}
+	if why != "" {
+		run.stays(j, why)
+		return
+	}
+	run.out.post(n, agent.Checkpoint{Task: j.taskName(0), Folder: j.folder()})
+}
+
+// stays notes that a job which was to move cannot: it stays suspended where it is.
+func (run *runner) stays(j *job, why string) {
+	j.passage.wanted, j.passage.stays = false, "it cannot be moved: "+why
+	must(run.desk.state.Stays(j.number))
+	run.desk.due()
+	run.out.touch(j)
+}
+
+// saved takes an agent's answer: the job is in the folder, and makes way, or it stays where it is. What
+// nobody wants any more is removed.
+func (run *runner) saved(n *node, m agent.Checkpointed) {
+	j := run.roster.jobs[m.Task.Job]
+	mine := j != nil && j.active() && m.Task == j.taskName(0) && j.tasks[0].node == n && m.Folder == j.folder()
+	switch {
+	case mine && j.isSaved():
+	case !mine || !j.passage.wanted || j.state != api.Suspended || j.stop != nil:
+		if m.Error == "" {
+			run.out.post(n, agent.Discard{Folder: m.Folder})
+		}
+	case m.Error != "":
+		run.stays(j, n.says(m.Error))
+	default:
+		p := &j.passage
+		p.wanted, p.from, p.shared, p.attempt = false, m.Folder, n.checkpoints, j.nth
+		p.ran += j.elapsed(run.now)
+		p.origin, p.before, p.not = j.onNode(n.name), append(p.before, n.name), nil
+		run.stopJob(j, stop{Cause: agent.Stopped, Reason: "it was saved, and goes on elsewhere", Requeue: true})
+	}
+}
+
+// arrived notes that a job goes on that was saved: what was saved is of no use any more.
+func (a *agents) arrived(j *job) {
+	if j.passage.from == "" || j.isSaved() {
+		return
+	}
+	j.passage.from, j.passage.used, j.passage.not = "", j.passage.from, nil
+	a.fleet.discard(a.out, j)
+	a.out.touch(j)
+}
+
+// comesBack decides about a job whose attempt is over that was to begin from where it was saved: it waits
+// again, and avoids a node where it could not go on.
+func (j *job) comesBack() {
+	if j.passage.from == "" || j.isSaved() || len(j.tasks) == 0 {
+		return
+	}
+	if t := &j.tasks[0]; t.end.Cause == agent.NotReady && !slices.Contains(j.passage.not, t.node.name) {
+		j.passage.not = append(j.passage.not, t.node.name)
+	}
+	j.passage.stays = j.tasks[0].node.says(j.tasks[0].end.Reason)
+}
+
+// startOver has a waiting job forget what was saved of it: it begins from the beginning.
+func (act *actions) startOver(j *job) {
+	act.fleet.discard(act.out, j)
+	j.passage = passage{}
+	act.desk.offerAfresh(j)
+	act.desk.due()
+	act.out.touch(j)
+}
+
+// discard has a node that has a job's folders remove them. If none is there, they are left.
+func (f *fleet) discard(out *outbox, j *job) {
+	p := &j.passage
+	if p.from == "" && p.used == "" {
+		return
+	}
+	at := slices.IndexFunc(f.nodes, func(n *node) bool { return n.session != 0 && n.checkpoints == p.shared })
+	for _, folder := range []string{p.from, p.used} {
+		if at >= 0 && folder != "" {
+			out.post(f.nodes[at], agent.Discard{Folder: folder})
+		}
+	}
+}
+
+// says is a reason of the node's.
+func (n *node) says(why string) string { return fmt.Sprintf("node %s: %s", n.name, why) }
+
+// mayHave says whether a node can have a job that was saved.
+func (n *node) mayHave(j *job) bool {
+	p := &j.passage
+	return p.from == "" || n.checkpoints == p.shared && !slices.Contains(p.not, n.name)
+}

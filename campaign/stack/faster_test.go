@@ -164,21 +164,28 @@ func besideTwo(t *testing.T, mode string) *overtaken {
 	return p
 }
 
-// With MUSTER_MEASURE=1: how long it takes from the end of the last program on a fast GPU until a program of
-// a node with a slow one has computed there.
+// With MUSTER_MEASURE=1: how long it takes from the end of the last program on a fast GPU, and from the end of a
+// job's grant of it, until a program of a node with a slow one has computed there.
 func TestHowSoonAProgramMoves(t *testing.T) {
 	if os.Getenv("MUSTER_MEASURE") == "" {
 		t.Skip("it only measures")
 	}
-	for range 5 {
+	for i := range 6 {
 		p := newPair(t, []string{"--devices", slowGPU}, []string{"--devices", fastGPU})
-		own := endless(p.b, 1)[0]
-		p.eventually("the lender's own program computes", func() bool { return p.b.all(own) > 0 })
+		run := []string{"--socket", p.b.socket}
+		if i%2 == 1 {
+			run = p.b.under("job", "nb:0", "device")
+		}
+		own := p.launchWith(run, made("small"), "until", "4096", "4")
+		p.eventually("the lender's own program computes", func() bool { s := p.b.status(); return len(s.Clients) == 1 && s.Clients[0].Kernels > 0 })
 		one := endless(p.a, 1)[0]
 		p.eventually("it has lost as much as a move costs", func() bool { c, ok := p.a.client(one); return ok && c.BusyTime > 1 })
 		own.stdin.Close()
 		for len(p.b.status().Clients) > 0 {
 			time.Sleep(time.Millisecond)
+		}
+		if i%2 == 1 {
+			p.muster("grant", "revoke", "job", "--socket", p.b.socket)
 		}
 		idle := time.Now()
 		for p.a.status().Peers[0].Borrowed == 0 {
@@ -192,7 +199,7 @@ func TestHowSoonAProgramMoves(t *testing.T) {
 		for p.guestsCompute() == 0 {
 			time.Sleep(time.Millisecond)
 		}
-		t.Logf("after %.3f s it was borrowed, after %.3f s the program came, after %.3f s it had computed", borrowed.Seconds(), there.Seconds(), time.Since(idle).Seconds())
+		t.Logf("%d grants: after %.3f s it was borrowed, after %.3f s the program came, after %.3f s it had computed", i%2, borrowed.Seconds(), there.Seconds(), time.Since(idle).Seconds())
 		one.right()
 		own.right()
 	}

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"time"
 
@@ -188,7 +189,11 @@ func (l *Lending) look() {
 		}
 	}
 	for _, g := range is.Gains {
-		is.Local.Gains = append(is.Local.Gains, offload.Gain{Speed: g.Speed / distance, Stay: g.Stay})
+		there := g.Speed / distance
+		for there*distance < g.Speed { // rounding must not make it a device that nobody moves to
+			there = math.Nextafter(there, math.Inf(1))
+		}
+		is.Local.Gains = append(is.Local.Gains, offload.Gain{Speed: there, Stay: g.Stay})
 	}
 	l.local = is.Local
 	l.perform(l.core.Local(l.loop.Now(), is.Local, clients))

@@ -139,6 +139,82 @@ func TestBorrowing(t *testing.T) {
 	})
 }
 
+// slowNode has a device, and a program that would run faster on one of another node.
+type slowNode struct {
+	theNode
+	gains bool
+	is    chan float64 // the speed of a device that it got
+}
+
+func (n *slowNode) Look() Look {
+	look := Look{Local: offload.Local{Devices: []offload.Device{{Slots: 4, Used: 1, Speed: 0.5}}, Clients: 1}, Used: make([]offload.Clients, len(n.has))}
+	if n.gains {
+		look.Gains = []vgpu.Gain{{Speed: 0.6, Stay: time.Second}}
+	}
+	return look
+}
+
+func (n *slowNode) Borrow(_ settings.Device, info device.Info, _ offload.Ticket) (vgpu.DeviceID, error) {
+	n.has, n.gains = append(n.has, vgpu.DeviceUp), false
+	n.is <- info.Speed
+	return vgpu.DeviceID(len(n.has) - 1), nil
+}
+
+// A program would run faster elsewhere: a peer is asked at once for a device that is fast enough, also from here.
+func TestBorrowingToRunFaster(t *testing.T) {
+	loop, node := &theLoop{ended: make(chan struct{}), since: time.Now()}, &slowNode{is: make(chan float64, 1)}
+	cfg := settings.Config{Name: "borrower", Offload: settings.Offload{Peers: []string{"there:7433"}, Mode: settings.OffloadBorrow}}
+	asked := make(chan borrow.Question, 100)
+	l, err := New(&cfg, loop, node, node, Options{Log: slog.New(slog.DiscardHandler), Dial: func(context.Context, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		go fastLender(far, asked)
+		return near, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Begin()
+	defer func() { close(loop.ended); loop.all.Wait() }()
+	<-asked
+	loop.Ask(func() {
+		node.gains = true
+		l.look()
+	})
+	for q := range asked {
+		if q.Slots == 0 {
+			continue
+		}
+		if q.Slots != 1 || !q.Apart || q.Speed != 0.75 {
+			t.Errorf("it asks %+v", q)
+		}
+		break
+	}
+	if speed := <-node.is; speed != 1*distance {
+		t.Errorf("the device counts as one of speed %g", speed)
+	}
+}
+
+// fastLender has an idle device of speed 1.
+func fastLender(conn net.Conn, asked chan borrow.Question) {
+	defer conn.Close()
+	for in := bufio.NewReader(conn); ; {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		q, _ := borrow.ReadQuestion(line)
+		asked <- q
+		a := borrow.Answer{Version: borrow.Version, Node: "lender", Slots: 4, Free: 4, Idle: 1, Fastest: 1, Unused: 1}
+		if q.Slots > 0 {
+			a.Ticket = &borrow.Ticket{ID: "ticket", Slots: 1, Speed: 1}
+		}
+		answer, _ := borrow.Encode(a)
+		if _, err := conn.Write(answer); err != nil {
+			return
+		}
+	}
+}
+
 // Who waits for a device gives up in time.
 func TestAwaitGivesUp(t *testing.T) {
 	loop := &theLoop{ended: make(chan struct{}), since: time.Now()}

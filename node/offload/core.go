@@ -637,7 +637,7 @@ func (c *Core) idle() (n int) {
 // fastest is the speed of the node's fastest device, if it ever lends.
 func (c *Core) fastest() (speed float64) {
 	for _, d := range c.local.Devices {
-		if c.cfg.Lend && !c.local.Closed && d.Slots > 0 {
+		if c.cfg.Lend && !c.local.Closed {
 			speed = max(speed, d.Speed)
 		}
 	}

@@ -254,7 +254,7 @@ func TestGrantedDevices(t *testing.T) {
 		t.Errorf("the rest of the device is not lent: %+v", a)
 	}
 	is(true, 0)
-	if a, _ := c.Asked(0, "b", Question{Slots: 1, Holds: []TicketID{"3"}}, "4"); a.Ticket.ID != "" || len(a.Recalls) != 1 || a.Load.Fastest != 0 {
+	if a, _ := c.Asked(0, "b", Question{Slots: 1, Holds: []TicketID{"3"}}, "4"); a.Ticket.ID != "" || len(a.Recalls) != 1 || a.Load.Fastest != 2 {
 		t.Errorf("all of the device is granted: %+v", a)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"muster/head/client"
+	"muster/node/ask"
 	"muster/node/gateway"
 	"muster/wire/api"
 )
@@ -40,7 +41,7 @@ type Cluster struct {
 	Daemons
 	Dir string // for files of the jobs; it goes with the cluster
 
-	name      string
+	socket    string // the head's; those of nodes add their names
 	head      *client.Head
 	authority *gateway.Authority // that vouches for nodes which lend
 	network   string             // the first bytes of their addresses on the loopback interface
@@ -59,7 +60,7 @@ func StartCluster(ctx context.Context, t Tools, name string, spec ClusterSpec) (
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{ClusterSpec: spec, Daemons: Daemons{Tools: t}, Dir: dir, name: name, network: fmt.Sprintf("127.%d.%d", 1+rand.IntN(254), rand.IntN(255))}
+	c := &Cluster{ClusterSpec: spec, Daemons: Daemons{Tools: t}, Dir: dir, socket: "@muster-" + name + "-" + cryptorand.Text()[:8], network: fmt.Sprintf("127.%d.%d", 1+rand.IntN(254), rand.IntN(255))}
 	if err := c.start(ctx); err != nil {
 		c.Stop()
 		return nil, fmt.Errorf("%w\n%s", err, c.Logs())
@@ -68,8 +69,7 @@ func StartCluster(ctx context.Context, t Tools, name string, spec ClusterSpec) (
 }
 
 func (c *Cluster) start(ctx context.Context) error {
-	socket := "@muster-" + c.name + "-" + cryptorand.Text()[:8]
-	options := []string{"head", "--policy", c.Policy, "--socket", socket, "--state", filepath.Join(c.Dir, "head"), "--log-level", "warn", "--text-log"}
+	options := []string{"head", "--policy", c.Policy, "--socket", c.socket, "--state", filepath.Join(c.Dir, "head"), "--log-level", "warn", "--text-log"}
 	if c.Lend {
 		certificates := filepath.Join(c.Dir, "certs")
 		var err error
@@ -86,12 +86,12 @@ func (c *Cluster) start(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if c.head, err = client.Open("unix:"+socket, ""); err != nil {
+	if c.head, err = client.Open("unix:"+c.socket, ""); err != nil {
 		return err
 	}
 	// Start them one after the other, because the order in which they join is that of the cluster.
 	for i := range c.Hosts {
-		if err := c.launchNode(i, socket); err != nil {
+		if err := c.launchNode(i); err != nil {
 			return err
 		}
 		if err := c.awaitNodes(ctx, i+1); err != nil {
@@ -121,10 +121,10 @@ func (c *Cluster) awaitNodes(ctx context.Context, count int) error {
 	})
 }
 
-func (c *Cluster) launchNode(i int, head string) error {
+func (c *Cluster) launchNode(i int) error {
 	h := &c.Hosts[i]
 	file := filepath.Join(c.Dir, h.Name+".yaml")
-	text := fmt.Sprintf("head: {address: \"unix:%s\", spool: %s, cores: %d, memory: %d}\n", head, filepath.Join(c.Dir, h.Name+".spool"), h.Cores, c.Memory)
+	text := fmt.Sprintf("head: {address: \"unix:%s\", spool: %s, cores: %d, memory: %d}\n", c.socket, filepath.Join(c.Dir, h.Name+".spool"), h.Cores, c.Memory)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (c *Cluster) launchNode(i int, head string) error {
 		}
 		options = append(options, lends...)
 	}
-	return c.LaunchNode(h.Name, head+"-"+h.Name, options...)
+	return c.LaunchNode(h.Name, c.socket+"-"+h.Name, options...)
 }
 
 // lending are the options with which a node moves programs, and borrows of all others.
@@ -156,6 +156,21 @@ func (c *Cluster) lending(i int) ([]string, error) {
 		options = append(options, "--peers", strings.Join(peers, ","))
 	}
 	return options, nil
+}
+
+// Moves is how often programs have gone to faster or emptier GPUs by themselves, on all nodes since they were
+// started.
+func (c *Cluster) Moves() (moves int, err error) {
+	for i := range c.Hosts {
+		s, err := ask.Status(c.socket + "-" + c.Hosts[i].Name)
+		if err != nil {
+			return 0, err
+		}
+		for _, c := range slices.Concat(s.Clients, s.Ended) {
+			moves += int(c.Moves.Auto)
+		}
+	}
+	return moves, nil
 }
 
 // Stop ends the nodes, then the head, and removes their files. Tasks outlive their node: while one

@@ -17,6 +17,7 @@ import (
 // outcome is one run of a workload, measured or predicted.
 type outcome struct {
 	bench.Timing              // until the last job had ended
+	Moves        int          `json:"moves,omitempty"` // to faster or emptier GPUs, by the nodes
 	Jobs         []jobOutcome `json:"jobs"`
 }
 
@@ -113,10 +114,15 @@ func (l *lab) Make(w *workload, seed uint64) (outcome, error) {
 	if l.patience, err = bench.AwaitQuiet(l.ctx, l.patience, idleLate); err != nil {
 		return outcome{}, err
 	}
+	before, err := up.Moves()
+	if err != nil {
+		return outcome{}, err
+	}
 	machine := bench.Watch()
 	ended, err := up.run(l.ctx, seed, w.jobs)
 	late := machine()
-	if err != nil {
+	moves, unknown := up.Moves()
+	if err = errors.Join(err, unknown); err != nil {
 		l.up = nil
 		up.Stop()
 		if text := up.Logs(); text != "" {
@@ -124,7 +130,7 @@ func (l *lab) Make(w *workload, seed uint64) (outcome, error) {
 		}
 		return outcome{}, errors.Join(l.ctx.Err(), err)
 	}
-	out := outcome{Timing: bench.Timing{Late: late}}
+	out := outcome{Timing: bench.Timing{Late: late}, Moves: moves - before}
 	first := ended[0].Submit
 	for i := range ended {
 		e := &ended[i]

@@ -96,7 +96,8 @@ func showMix(m *measured) bench.Shown {
 			s.Rows = append(s.Rows, m.timeRow(partMix, key))
 			all := m.throughputs(c, how)
 			if how != &batch {
-				r := exp.Over(partMix, key+"_throughput", "x batch", all).Noting("the simulator says %.2f", m.predictedThroughput(c, how))
+				r := exp.Over(partMix, key+"_throughput", "x batch", all).
+					Noting("the simulator says %.2f; %.1f moves to faster GPUs", m.predictedThroughput(c, how), exp.Mean(exp.Values(m.Outcomes[key], func(o *outcome) float64 { return float64(o.Moves) })))
 				if paper, known := how.paper[c.key]; known {
 					r = r.Against(paper)
 				}

@@ -124,6 +124,9 @@ func (a *agent) loop(ctx context.Context) error {
 }
 
 func (a *agent) step(ctx context.Context, e agentcore.Event) {
+	if m, ok := e.(agentcore.Measured); ok {
+		e = a.withProcessors(m)
+	}
 	effects := a.core.Step(now(), e)
 	if ended, ok := e.(agentcore.Ended); ok {
 		a.ended(ended.Task)

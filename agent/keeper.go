@@ -26,6 +26,8 @@ type keeper struct {
 	dir  string
 	log  *slog.Logger
 	stop context.CancelFunc
+	used func() time.Duration // what its processes have used of processors; nil before that was asked for
+	most time.Duration        // the most that it was
 
 	mu     sync.Mutex
 	conn   *control
@@ -41,9 +43,12 @@ func (a *agent) keep(ctx context.Context, id wire.Task, launch bool) {
 	k := &keeper{id: id, dir: a.spool.task(id), log: a.log.With("task", id), stop: stop}
 	a.keepers[id] = k
 	a.wait.Go(func() {
-		if e := k.follow(ctx, a, launch); e != nil {
-			a.post(ctx, e)
+		e := k.follow(ctx, a, launch)
+		if e == nil {
+			return
 		}
+		a.lastLook(ctx, k)
+		a.post(ctx, e)
 	})
 }
 
@@ -133,6 +138,30 @@ func (k *keeper) follow(ctx context.Context, a *agent, launch bool) agentcore.Ev
 		k.listen(ctx, a, conn)
 	}
 	return nil
+}
+
+// processorTime is what the task's processes had used when it was looked at last, which may be now. Without a
+// control group it is what those have used that live, and children that they waited for. Only the loop calls it.
+func (k *keeper) processorTime(look bool) time.Duration {
+	if !look {
+		return k.most
+	}
+	if k.used == nil {
+		k.used = func() (sum time.Duration) {
+			text, _ := smallLimit.ReadFile(filepath.Join(k.dir, processesName))
+			for p := range parseProcesses(text, bootID()) {
+				if s, ok := statOf(p.pid); ok && s.start == p.start {
+					sum += s.ran
+				}
+			}
+			return sum
+		}
+		if f, err := readTask(k.dir); err == nil && f.Cgroup != "" {
+			k.used = (&cgroup{dir: f.cgroupDir()}).cpu
+		}
+	}
+	k.most = max(k.most, k.used())
+	return k.most
 }
 
 // lost ends the processes that a dead supervisor left. It keeps the lock, so that no

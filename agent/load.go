@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"muster/agent/agentcore"
+	"muster/model"
 	wire "muster/wire/agent"
 	"muster/wire/status"
 )
@@ -14,9 +15,9 @@ import (
 // watchDaemon tells the core what devices the node has, whenever that changes, how busy it is, and when the
 // daemon comes back. While the daemon is away, its devices count as down.
 func (a *agent) watchDaemon(ctx context.Context) {
-	if a.cfg.Status == nil {
-		close(a.devices)
-		return
+	ask := a.cfg.Status
+	if ask == nil { // there is nothing to be said of a daemon, and something of tasks
+		ask = func(context.Context) (*status.Node, error) { return &status.Node{}, nil }
 	}
 	var told []wire.Device
 	var gauge gauge
@@ -25,7 +26,7 @@ func (a *agent) watchDaemon(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		var devices []wire.Device
-		s, err := a.cfg.Status(ctx)
+		s, err := ask(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			if !away {
@@ -49,7 +50,7 @@ func (a *agent) watchDaemon(ctx context.Context) {
 		}
 		if err == nil {
 			if load, ok := gauge.measure(time.Now(), s); ok {
-				a.post(ctx, agentcore.Measured{Load: load})
+				a.post(ctx, agentcore.Measured{Load: &load, Profiles: profilesOf(s)})
 			}
 		}
 		if !known && err == nil {
@@ -62,6 +63,52 @@ func (a *agent) watchDaemon(ctx context.Context) {
 		case <-tick.C:
 		}
 	}
+}
+
+// lastLookTime is how long the end of a task is held back until its programs have left the daemon, which knows
+// all that they did only then. It is a moment, unless the machine has very much to do.
+const lastLookTime = 500 * time.Millisecond
+
+// lastLook measures a task that has ended, before the head is told: its programs on the node's devices have
+// done something since the daemon was asked last.
+func (a *agent) lastLook(ctx context.Context, k *keeper) {
+	f, err := readTask(k.dir)
+	if err != nil || f.start.Grant == nil || a.cfg.Status == nil {
+		return
+	}
+	s, err := a.cfg.Status(ctx)
+	for until := time.Now().Add(lastLookTime); err == nil && ctx.Err() == nil && time.Now().Before(until); s, err = a.cfg.Status(ctx) {
+		if !slices.ContainsFunc(s.Clients, func(c status.Client) bool { return c.Grant == f.start.Grant.ID }) {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if err == nil {
+		a.post(ctx, agentcore.Measured{Profiles: profilesOf(s)})
+	}
+}
+
+// profilesOf is what the programs of tasks measured on the node's devices. The head gives a grant the name of
+// the task that it is for.
+func profilesOf(s *status.Node) map[wire.Task]model.Measured {
+	all := map[wire.Task]model.Measured{}
+	for i := range s.Granted {
+		if id, ok := parseTaskID(s.Granted[i].Grant); ok {
+			all[id] = s.Granted[i].Measured
+		}
+	}
+	return all
+}
+
+// withProcessors adds to what was measured what the node's tasks used of its processors. Only the loop calls it.
+func (a *agent) withProcessors(e agentcore.Measured) agentcore.Measured {
+	look := a.core.ProfilesDue(now())
+	for id, k := range a.keepers {
+		m := e.Profiles[id]
+		m.CPU = k.processorTime(look).Seconds()
+		e.Profiles[id] = m.Rounded()
+	}
+	return e
 }
 
 // measureTime is the least time over which use and traffic are measured. It is a little less than a second,

@@ -27,6 +27,7 @@ type stat struct {
 	state  byte
 	parent int
 	start  uint64
+	ran    time.Duration // on processors, with children that have ended
 }
 
 // statOf returns false if there is no such process.
@@ -37,14 +38,22 @@ func statOf(pid int) (stat, bool) {
 	}
 	// The name in brackets may contain any character.
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-	const state, parent, start = 0, 1, 19
+	const state, parent, times, start = 0, 1, 11, 19
 	if len(fields) <= start {
 		return stat{}, false
 	}
 	p, _ := strconv.Atoi(string(fields[parent]))
 	ticks, err := strconv.ParseUint(string(fields[start]), 10, 64)
-	return stat{fields[state][0], p, ticks}, err == nil
+	var ran time.Duration
+	for _, f := range fields[times : times+4] {
+		n, _ := strconv.ParseInt(string(f), 10, 64)
+		ran += time.Duration(n) * time.Second / clockTicks
+	}
+	return stat{fields[state][0], p, ticks, ran}, err == nil
 }
+
+// clockTicks are those of a second in /proc, on all systems that Muster runs on.
+const clockTicks = 100
 
 // descendants lists the living processes below one, itself left out. Processes that
 // come and go meanwhile may be missing: a caller that must not miss any has to look

@@ -262,6 +262,8 @@ func (a *agents) said(s Session, m agent.ToHead) {
 		a.touchNode(n)
 	case agent.Load:
 		n.load = &m // subscribers hear of it with the node's next change: it is not worth one of its own
+	case agent.Profiles:
+		a.measured(n, m.Tasks)
 	case agent.AskPeers:
 		a.out.post(n, agent.Peers{Gateways: a.fleet.peersOf(n)})
 	case agent.Hello:
@@ -424,6 +426,21 @@ func (a *agents) report(n *node, r *agent.Report) {
 		a.arrived(j)
 		a.runner.steer(j, part)
 		a.runner.whenSuspended(j)
+	}
+}
+
+// measured notes what a node says that programs did there, of tasks that it runs or lends to. Nobody is told: a
+// job's document has it whenever that is made, and its record when the job ends.
+func (a *agents) measured(n *node, profiles []agent.Profile) {
+	for i := range profiles {
+		p := &profiles[i]
+		j, part := a.roster.jobs[p.Task.Job], p.Task.Part
+		if j == nil || !j.active() || p.Task.Attempt != j.nth || int(part) >= len(j.tasks) {
+			continue
+		}
+		if j.tasks[part].node == n || slices.ContainsFunc(j.loans, func(l loan) bool { return l.node == n && l.part == part }) {
+			j.measured.take(n, part, p.Measured)
+		}
 	}
 }
 

@@ -45,6 +45,34 @@ type attempt struct {
 	reason       string // why the job ended in its state
 	cpu          time.Duration
 	peak         int64
+	measured     measured
+}
+
+// measured is what the programs of an attempt did, as nodes say: each tells it of every part of the job that it
+// runs or lends to, and of all since they began.
+type measured []onNode
+
+type onNode struct {
+	node *node
+	part int32
+	model.Measured
+}
+
+// take takes in what a node says of a part.
+func (m *measured) take(n *node, part int32, did model.Measured) {
+	at := slices.IndexFunc(*m, func(o onNode) bool { return o.node == n && o.part == part })
+	if at < 0 {
+		*m = append(*m, onNode{n, part, did})
+		return
+	}
+	(*m)[at].Measured = did
+}
+
+func (m measured) sum() (sum model.Measured) {
+	for i := range m {
+		sum = sum.Plus(m[i].Measured)
+	}
+	return sum
 }
 
 // task is a job's part on one node.

@@ -220,6 +220,13 @@ func (p *player) play(words []string) error {
 		delete(p.session, words[1])
 	case "trouble": // NODE [WHY]: its agent takes no tasks for now, or takes them again
 		p.core.Handle(p.now, head.Said{Session: p.session[words[1]], Message: agent.Inventory{Devices: p.hello[words[1]].Devices, Trouble: strings.Join(words[2:], " ")}})
+	case "measured": // NODE TASK CPU GPU WAITED, in seconds
+		var of agent.Profile
+		m := &of.Measured
+		if _, err := fmt.Sscanf(strings.Join(words[2:], " "), "%d.%d.%d %f %f %f", &of.Task.Job, &of.Task.Attempt, &of.Task.Part, &m.CPU, &m.GPU, &m.Waited); err != nil {
+			return err
+		}
+		p.core.Handle(p.now, head.Said{Session: p.session[words[1]], Message: agent.Profiles{Tasks: []agent.Profile{of}}})
 	case "unsent": // what its node would refuse
 		var m agent.ToAgent = agent.Lend{Loan: grant.Loan{ID: words[2]}}
 		if words[1] == "start" {
@@ -324,6 +331,9 @@ func (p *player) sayJob(d api.Job) {
 	}
 	if d.State.Over() && (d.ExitCode != 0 || d.Why != "") {
 		text += fmt.Sprintf(" exit %d %s", d.ExitCode, d.Why)
+	}
+	if d.Measured != nil {
+		text += fmt.Sprintf(" measured %+v: %s", *d.Measured, d.Why)
 	}
 	p.say("%s", text)
 }

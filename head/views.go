@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"muster/head/record"
+	"muster/internal/units"
 	"muster/model"
 	"muster/policy/priority"
 	"muster/wire/agent"
@@ -83,6 +84,10 @@ func (v *views) document(j *job) api.Job {
 	}
 	if dep := j.said.Batch.Dependency; dep != nil {
 		d.Dependency = dep.String()
+	}
+	if m := j.measured.sum(); m != (model.Measured{}) {
+		m.CPU = max(m.CPU, d.CPUTime)
+		d.CPUTime, d.Measured = m.CPU, &m
 	}
 	d.Reason, d.Why = v.why(j, false)
 	first := ""
@@ -390,7 +395,7 @@ func (v *views) why(j *job, ask bool) (word, sentence string) {
 	case j.state == api.Suspended:
 		return "", j.passage.stays
 	case j.state != api.Pending:
-		return "", j.reason
+		return "", cmp.Or(j.reason, j.use(v.now))
 	case j.held&heldByAdmin != 0:
 		return "JobHeldAdmin", "an administrator holds it, and can let it go with muster release"
 	case j.held != 0:
@@ -433,6 +438,28 @@ func (v *views) why(j *job, ask bool) (word, sentence string) {
 		return "Resources", ""
 	}
 	return "Resources", v.desk.state.Why(j.number)
+}
+
+// use says how busy a job's GPUs were, while it runs and when it has ended; "" if that was not measured.
+func (j *job) use(now time.Duration) string {
+	m, ran, gpus := j.measured.sum(), j.elapsed(now).Seconds(), 0
+	if j.alloc != nil {
+		for part := range j.alloc.Parts {
+			gpus += len(j.alloc.DevicesOf(part))
+		}
+	}
+	if gpus == 0 || ran < 1 || m == (model.Measured{}) {
+		return ""
+	}
+	part := min(100, 100*m.GPU/ran/float64(gpus))
+	text := fmt.Sprintf("its GPU was busy %.0f %% of the time", part)
+	if gpus > 1 {
+		text = fmt.Sprintf("its %d GPUs were busy %.0f %% of the time", gpus, part)
+	}
+	if m.Waited >= 1 {
+		text += fmt.Sprintf(", and its programs waited %s for one", units.FormatDuration(time.Duration(m.Waited)*time.Second))
+	}
+	return text
 }
 
 // seconds converts a span or an instant for documents.

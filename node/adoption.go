@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"slices"
@@ -126,6 +127,7 @@ func (a *adoption) takeAll(left *survival.Left) {
 	n := &left.Node
 	a.dispatcher.Last = n.Last
 	a.tally.Past, a.tally.Waits, a.tally.Refused, a.tally.Gone = n.Past, n.Waits, n.Refused, n.Ended
+	maps.Copy(a.tally.Granted, n.Granted)
 	if n.Preempted != nil {
 		a.tally.Preempted = n.Preempted
 	}

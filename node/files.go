@@ -152,7 +152,7 @@ func (k *files) nodeFile() survival.NodeStateFile {
 	view := k.dispatcher.View()
 	f := survival.NodeStateFile{
 		Version: survival.StateVersion, Boot: proc.Boot(), Last: k.dispatcher.Last, Past: k.tally.Past, Usage: tally.UsageOf(tally.Plus(k.tally.Before.Past, view.Past)), Moves: tally.PlusMoves(k.tally.Before.Moves, view.PastMoves),
-		Waits: k.tally.Waits, Preempted: k.tally.Preempted, Refused: k.tally.Refused, Ended: k.tally.Gone,
+		Waits: k.tally.Waits, Preempted: k.tally.Preempted, Refused: k.tally.Refused, Granted: k.tally.Granted, Ended: k.tally.Gone,
 	}
 	if k.precedence.File != nil {
 		f.Precedence, _ = proc.Identify(k.precedence.File) // without it the next daemon makes another

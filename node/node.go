@@ -403,7 +403,7 @@ func (d *daemon) assemble() (err error) {
 	}
 	d.pictures = pictures{
 		common: c, Options: d.opts, sharing: d.sharing, lending: d.lending, spares: d.spares, staff: &d.staff, tally: &d.tally, quota: &d.quota, places: d.places,
-		problems: d.health.problems, end: d.end, lentBefore: map[lentTo]lentPast{},
+		grants: d.grants, problems: d.health.problems, end: d.end, lentBefore: map[lentTo]lentPast{},
 	}
 	d.health = health{common: c, checks: d.opts.Checks, socket: d.socket, keeper: d.keeper, staff: &d.staff, quota: &d.quota, pictures: &d.pictures}
 	d.reloads = reloads{common: c, load: d.opts.Load, again: d.opts.Reload, rights: d.rights, names: d.names, staff: &d.staff, spares: d.spares, heart: &d.rebuilder.heart}

@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -32,6 +33,7 @@ type pictures struct {
 	spares     *spares.Spares
 	staff      *staff
 	tally      *tally.Book
+	grants     *grants.Book
 	quota      *quota
 	places     *door.Places
 	problems   func() []status.Problem
@@ -115,7 +117,22 @@ func (p *pictures) pictureOf(view vgpu.View) status.Node {
 		}
 		s.Clients = append(s.Clients, about)
 	}
+	s.Granted = p.granted(s.Clients)
 	return s
+}
+
+// granted is what the clients under each grant did, those that have gone included.
+func (p *pictures) granted(clients []status.Client) (list []status.Granted) {
+	all := maps.Clone(p.tally.Granted)
+	for i := range clients {
+		if c := &clients[i]; c.Grant != "" {
+			all[c.Grant] = all[c.Grant].Plus(c.Measured())
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		list = append(list, status.Granted{Grant: id, Measured: all[id].Rounded()})
+	}
+	return list
 }
 
 // Owner is whose a client is that has not ended.
@@ -182,7 +199,7 @@ func (p *pictures) remember(c *client) vgpu.Usage {
 	c.counters.Turns, c.counters.Moving = uint64(v.Turns), v.Moving
 	s.State, s.Worker = "ended", 0
 	s.Links = p.linkStatus(c.counters.Links)
-	p.tally.Leave(s, c.counters)
+	p.tally.Leave(s, c.counters, c.under.Granted != nil && p.grants.Of(c.under.ID) == c.under.Granted)
 	return v.Usage
 }
 

@@ -123,6 +123,7 @@ func (t *terms) offers(hello *wire.Hello, limits settings.UserLimits, g *grants.
 
 // endGranted ends the clients under a grant.
 func (d *daemon) endGranted(g *grants.Granted, reason string) {
+	delete(d.tally.Granted, g.ID)
 	for _, number := range slices.Sorted(maps.Keys(d.clients)) {
 		if c := d.clients[number]; c != nil && c.under.Granted == g {
 			d.end(c, reason, false)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"muster/model"
 	"muster/wire/agent"
 	"muster/wire/grant"
 )
@@ -89,22 +90,23 @@ type task struct {
 // Core is what an agent knows.
 // Its many methods are one a message of the head and one an event of the node.
 type Core struct {
-	cfg     Config
-	now     time.Duration
-	tasks   map[agent.Task]*task
-	marks   map[agent.Task]Past
-	loans   map[string]grant.Loan
-	over    map[string]time.Duration // loans that are over, and when the daemon was last told so
-	used    map[int]int              // how many tasks hold a core
-	greeted bool                     // there is a connection
-	welcome bool                     // and the head has answered
-	trouble string                   // why no task can be put into the spool for now
-	told    agent.Inventory
-	load    load
-	sweep   time.Duration // when marks are looked through
-	owed    []agent.Stop  // of tasks that nothing is known of, which the spool could not mark
-	undo    *task         // what the last event forgot, should the spool fail
-	effects []Effect
+	cfg      Config
+	now      time.Duration
+	tasks    map[agent.Task]*task
+	marks    map[agent.Task]Past
+	loans    map[string]grant.Loan
+	over     map[string]time.Duration // loans that are over, and when the daemon was last told so
+	used     map[int]int              // how many tasks hold a core
+	greeted  bool                     // there is a connection
+	welcome  bool                     // and the head has answered
+	trouble  string                   // why no task can be put into the spool for now
+	told     agent.Inventory
+	load     load
+	profiles profiles
+	sweep    time.Duration // when marks are looked through
+	owed     []agent.Stop  // of tasks that nothing is known of, which the spool could not mark
+	undo     *task         // what the last event forgot, should the spool fail
+	effects  []Effect
 }
 
 // New makes the core of an agent that has found these things in its spool.
@@ -186,8 +188,7 @@ func (c *Core) Step(now time.Duration, e Event) []Effect {
 		c.cfg.Devices = e.Devices
 		c.tellInventory()
 	case Measured:
-		c.load.is = &e.Load
-		c.tellLoad()
+		c.measured(e)
 	case DaemonBegan:
 		c.revokeAgain(0)
 		for _, id := range slices.Sorted(maps.Keys(c.loans)) {
@@ -290,6 +291,7 @@ func (c *Core) greet() {
 		hello.Tasks = append(hello.Tasks, r)
 	}
 	c.told, c.load.told = agent.Inventory{Devices: c.cfg.Devices}, nil
+	c.profiles.told, c.profiles.at = map[agent.Task]model.Measured{}, 0
 	c.do(Send{hello})
 }
 
@@ -501,6 +503,7 @@ func (c *Core) finish(t *task, end agent.End) {
 	if t.grant != "" {
 		c.unlend(t.grant)
 	}
+	c.tellProfiles(t.id) // before its end: the head writes down what it knows then
 	c.report(t)
 }
 

@@ -3,6 +3,7 @@ package agentcore
 import (
 	"time"
 
+	"muster/model"
 	"muster/wire/agent"
 	"muster/wire/grant"
 )
@@ -58,8 +59,12 @@ type (
 	Revoked struct{ ID, Error string }
 	// Devices: the node has these devices now.
 	Devices struct{ Devices []agent.Device }
-	// Measured: the node is this busy now.
-	Measured struct{ Load agent.Load }
+	// Measured: the node is this busy now, unless that was not measured, and the programs of its tasks, and
+	// of those to which it lends, have done this much since they began.
+	Measured struct {
+		Load     *agent.Load
+		Profiles map[agent.Task]model.Measured
+	}
 	// DaemonBegan: the node's daemon is there, and knows no loans.
 	DaemonBegan struct{}
 	// Tick: time has passed.

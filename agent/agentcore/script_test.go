@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"muster/internal/scripts"
+	"muster/model"
 	"muster/wire/agent"
 	"muster/wire/grant"
 )
@@ -131,7 +132,17 @@ func event(words []string, args arguments) (Event, error) {
 		return Devices{[]agent.Device{{Name: "GPU", Memory: 1 << 30, Speed: 1, Up: args["up"] == "yes"}}}, nil
 	case "measured":
 		waiting, _ := strconv.Atoi(args["waiting"])
-		return Measured{agent.Load{Waiting: waiting}}, nil
+		e := Measured{Load: &agent.Load{Waiting: waiting}, Profiles: map[agent.Task]model.Measured{}}
+		for word, text := range args {
+			if task, ok := parseTask(word); ok {
+				seconds, _ := strconv.ParseFloat(text, 64)
+				e.Profiles[task] = model.Measured{GPU: seconds}
+			}
+		}
+		if _, only := args["only"]; only {
+			e.Load = nil
+		}
+		return e, nil
 	case "admitted":
 		return Admitted{words[1], args["error"]}, nil
 	case "revoked":

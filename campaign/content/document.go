@@ -209,7 +209,7 @@ func (s *Source) Message() (Kind, []byte) {
 	if err == nil {
 		_, inner = s.Document(json.RawMessage(inner))
 	}
-	outer := fmt.Appendf(nil, `{"kind":%q,"message":%s}`, pick(s, "report", "report", "lent", "inventory", "hello", "pong", "ask_peers", "load", "start", "", "REPORT", cut(text, 40)), inner)
+	outer := fmt.Appendf(nil, `{"kind":%q,"message":%s}`, pick(s, "report", "report", "lent", "inventory", "hello", "pong", "ask_peers", "load", "profiles", "start", "", "REPORT", cut(text, 40)), inner)
 	return kind, s.frame(outer)
 }
 

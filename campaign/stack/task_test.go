@@ -143,6 +143,10 @@ func TestTaskOfAUser(t *testing.T) {
 		Processes: 1, All: 1, Nodes: []string{"near"}, Cores: 1, Output: "out",
 	}}
 	sendTo(t, conn, start)
+	// What was measured of the program is told before the end of its task.
+	await(t, in, func(p wire.Profiles) bool {
+		return len(p.Tasks) == 1 && p.Tasks[0].Task == start.Task && p.Tasks[0].Measured.Moving > 0
+	})
 	r := await(t, in, func(r wire.Report) bool { return r.State == wire.Ended })
 	text, err := os.ReadFile(filepath.Join(dir, "out"))
 	if want := "init 0\ndevices 1 B:96MiB:1\nuse 0: 0\nadd 0: 0\nvalue 5 show 0: 0\n"; err != nil || string(text) != want || r.End.Cause != wire.Exited {

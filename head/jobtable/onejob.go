@@ -43,6 +43,7 @@ func WriteJob(w io.Writer, j *api.Job) error {
 		f.Add("GPU", "%s", deviceLine(&d))
 	}
 	writeEnd(&f, j)
+	writeMeasured(&f, j.Measured)
 	f.Add("command", "%s", strings.Join(j.Command, " "))
 	f.Add("directory", "%s", j.Directory)
 	f.Add("output", "%s", j.Output)
@@ -144,6 +145,15 @@ func writeEnd(f *report.Facts, j *api.Job) {
 	if j.CPUTime > 0 || j.Peak > 0 {
 		f.Add("used", "%s of processor time, %s at most", Time(j.CPUTime), units.BriefSize(uint64(max(0, j.Peak))))
 	}
+}
+
+// writeMeasured says what a job's programs did.
+func writeMeasured(f *report.Facts, m *model.Measured) {
+	if m == nil {
+		return
+	}
+	f.Add("measured", "%s on processors, %s on GPUs in %s, %s waiting for one, %s moving memory", Time(m.CPU), Time(m.GPU), units.Plural(int(m.Kernels), "kernel"), Time(m.Waited), Time(m.Moving))
+	f.Add("copied", "%s to GPUs, %s from them; swapped %s in, %s out", units.BriefSize(m.CopiedIn), units.BriefSize(m.CopiedOut), units.BriefSize(m.SwapIn), units.BriefSize(m.SwapOut))
 }
 
 func needs(j *api.Job) string {

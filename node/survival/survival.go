@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/model"
 	"muster/node/fate"
 	"muster/node/grants"
 	"muster/node/proc"
@@ -121,7 +122,9 @@ type NodeStateFile struct {
 	Waits     status.Waits           `json:"waits"`
 	Preempted map[vgpu.Reason]uint64 `json:"preempted"`
 	Refused   uint64                 `json:"refused"`
-	Ended     endedClients           `json:"ended"`
+	// Granted is what clients that have gone did under the grants that there are.
+	Granted map[string]model.Measured `json:"granted,omitempty"`
+	Ended   endedClients              `json:"ended"`
 }
 
 // endedClients are for people alone, under the names that muster ps has for them. Names that an

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"muster/model"
 	"muster/node/settings"
 	"muster/node/vgpu"
 	"muster/wire/control"
@@ -152,18 +153,22 @@ type Book struct {
 	Users     map[string]status.UserUse // what clients that have gone did, by user, since this daemon started
 	Preempted map[vgpu.Reason]uint64    // how often clients had to leave their device, by reason
 	Refused   uint64                    // clients
+	Granted   map[string]model.Measured // what clients that have gone did under the grants that there are
 	Mapped    map[vgpu.DeviceID]RanOn   // what ran on devices as further ones, for all clients
 }
 
 func NewBook() Book {
-	return Book{Users: map[string]status.UserUse{}, Preempted: map[vgpu.Reason]uint64{}, Mapped: map[vgpu.DeviceID]RanOn{}}
+	return Book{Users: map[string]status.UserUse{}, Preempted: map[vgpu.Reason]uint64{}, Granted: map[string]model.Measured{}, Mapped: map[vgpu.DeviceID]RanOn{}}
 }
 
 // maxEnded is how many clients are remembered after their end.
 const maxEnded = 64
 
-// Leave counts a client that goes: how it was at last, and its counters.
-func (b *Book) Leave(was status.Client, of Counters) {
+// Leave counts a client that goes: how it was at last, its counters, and whether its grant is still there.
+func (b *Book) Leave(was status.Client, of Counters, granted bool) {
+	if granted {
+		b.Granted[was.Grant] = b.Granted[was.Grant].Plus(was.Measured())
+	}
 	if len(b.Gone) == maxEnded {
 		b.Gone = b.Gone[1:]
 	}

@@ -97,6 +97,8 @@ export function show(main, route) {
       ["Priority", job.priority || ""], ["Time limit", job.time_limit_s ? duration(job.time_limit_s) : "none"], ["Waits for", job.dependency || ""],
       ["Directory", job.directory || ""], ["Output", job.output || ""], ["Command", job.command ? job.command.join(" ") : ""], ["Comment", job.comment || ""],
       ["Exit", isOver(job) ? job.signal ? `signal ${job.signal}` : `status ${job.exit_code}` : ""], ["Processor time", job.cpu_s ? span(job.cpu_s) : ""], ["Peak memory", job.memory_peak_bytes ? bytes(job.memory_peak_bytes) : ""],
+      ["On GPUs", job.measured ? `${span(job.measured.gpu_s || 0)} in ${count(job.measured.kernels || 0, "kernel")}, ${span(job.measured.waited_s || 0)} waiting for one, ${span(job.measured.moving_s || 0)} moving memory` : ""],
+      ["Copied", job.measured ? `${bytes(job.measured.copied_in_bytes || 0)} to GPUs, ${bytes(job.measured.copied_out_bytes || 0)} from them; swapped ${bytes(job.measured.swap_in_bytes || 0)} in, ${bytes(job.measured.swap_out_bytes || 0)} out` : ""],
     ];
     return el("dl", { class: "facts" }, ...rows.filter(r => r[1] !== "").flatMap(([k, v]) => [el("dt", {}, k), el("dd", {}, v)]));
   }
@@ -104,7 +106,7 @@ export function show(main, route) {
   function draw() {
     if (!job) return;
     text(title, `Job ${jobName(job)}: ${job.name}`);
-    fill(head, pill(job.state), " ", el("span", {}, isActive(job) ? `on ${job.node_list}` : job.why || job.reason || ""));
+    fill(head, pill(job.state), " ", el("span", {}, isActive(job) ? `on ${job.node_list}${job.why ? `; ${job.why}` : ""}` : job.why || job.reason || ""));
     const stamp = `${job.state} ${job.held} ${may()}`;
     if (buttons.stamp !== stamp) {
       buttons.stamp = stamp;
@@ -126,7 +128,7 @@ export function show(main, route) {
     const stamp = known ? `${known.state} ${known.reason} ${known.start_at} ${known.priority} ${known.node_list}` : "";
     if (known && stamp !== seen) { seen = stamp; load(); }
   });
-  const clockTimer = setInterval(() => { if (job && !isOver(job)) job.state === "PENDING" ? load() : draw(); }, 5000);
+  const clockTimer = setInterval(() => { if (job && !isOver(job)) { draw(); load(); } }, 5000);
   return { close() { closed = true; leave(); clearInterval(clockTimer); output?.close(); } };
 }
 

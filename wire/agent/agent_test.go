@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/model"
 	"muster/wire/envelope"
 	"muster/wire/grant"
 )
@@ -36,6 +37,7 @@ func TestThereAndBack(t *testing.T) {
 			Tasks: []Report{{task, Running, nil}, {Task{8, 1, 0}, Ended, &End{Cause: Exited, Exit: 3, Began: 1, Ended: 2, CPU: 3, Memory: 4}}}},
 		Inventory{}, Report{Task: task, State: Suspended}, Lent{"7.2.1", "no such device"}, Pong{}, AskPeers{}, Load{}, load, Checkpointed{Task: task, Folder: "7.2.1-a", Bytes: 5}, Checkpointed{Task: task, Folder: "7", Error: "no CRIU"},
 		Hello{Version: Version, Node: "n1", Incarnation: "x", Cores: 4, Memory: 1 << 30, Checkpoints: "f", NoCheckpoints: "why"},
+		Profiles{Tasks: []Profile{{task, model.Measured{CPU: 1.5, GPU: 2, Waited: 0.001, Moving: 3, Kernels: 4, CopiedIn: 5, CopiedOut: 6, SwapIn: 7, SwapOut: 8}}}},
 	} {
 		testBack(t, m, ReadToHead)
 	}
@@ -83,6 +85,9 @@ func TestRefused(t *testing.T) {
 		{`{"kind":"load","message":{"longest":-1}}`, "a wait of -1ns"},
 		{`{"kind":"checkpointed","message":{"task":{"job":1,"attempt":1,"part":0},"folder":"../x"}}`, `a folder "../x"`},
 		{`{"kind":"checkpointed","message":{"task":{"job":1,"attempt":1,"part":0},"folder":""}}`, `a folder ""`},
+		{`{"kind":"profiles","message":{"tasks":[{"task":{"job":0,"attempt":1,"part":0},"measured":{}}]}}`, "a task 0.1.0"},
+		{`{"kind":"profiles","message":{"tasks":[{"task":{"job":1,"attempt":1,"part":0},"measured":{"gpu_s":-1}}]}}`, "a measured time of -1 s"},
+		{`{"kind":"profiles","message":{"tasks":[{"task":{"job":1,"attempt":1,"part":0},"measured":{"kernels":1152921504606846977}}]}}`, "1152921504606846977"},
 		{`{"kind":"pong","message":{}} {}`, "something follows"},
 		{`[]`, "not a JSON object"},
 	} {

@@ -28,7 +28,7 @@ const MaxReason = 4 << 10
 
 // The kinds of messages, by name.
 var (
-	kindsToHead  = envelope.Of[ToHead](Hello{}, Inventory{}, Report{}, Lent{}, Pong{}, AskPeers{}, Load{}, Checkpointed{})
+	kindsToHead  = envelope.Of[ToHead](Hello{}, Inventory{}, Report{}, Lent{}, Pong{}, AskPeers{}, Load{}, Profiles{}, Checkpointed{})
 	kindsToAgent = envelope.Of[ToAgent](Welcome{}, Refused{}, Ping{}, Start{}, Stop{}, Signal{}, Suspend{}, Resume{}, Done{}, Lend{}, Unlend{}, Limit{}, Open{}, Peers{}, Checkpoint{}, Discard{})
 )
 

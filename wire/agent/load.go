@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -29,8 +30,23 @@ type Load struct {
 	SwapOut uint64 `json:"swap_out,omitempty"`
 }
 
-func (Load) Kind() string { return "load" }
-func (Load) toHead()      {}
+// Profiles are what the programs of tasks measured, of those of which it has changed since the last Profiles.
+// The agent sends them at the profiling period, and that of a task once more when the task ends.
+type Profiles struct {
+	Tasks []Profile `json:"tasks"`
+}
+
+// Profile is what was measured of a task on the agent's node: of its processes if they are there, and of its
+// programs on the node's devices, also if these are lent to it.
+type Profile struct {
+	Task     Task           `json:"task"`
+	Measured model.Measured `json:"measured"`
+}
+
+func (Load) Kind() string     { return "load" }
+func (Profiles) Kind() string { return "profiles" }
+func (Load) toHead()          {}
+func (Profiles) toHead()      {}
 
 // MaxPrograms is more programs than a node serves at a time.
 const MaxPrograms = 1 << 20
@@ -56,3 +72,15 @@ func (l Load) check() error {
 
 // maxBytes is more than any node moves or has: sums of them do not overflow.
 const maxBytes = 1 << 60
+
+func (p Profiles) check() error {
+	if len(p.Tasks) > MaxTasks+MaxLoans {
+		return fmt.Errorf("%d tasks", len(p.Tasks))
+	}
+	for i := range p.Tasks {
+		if err := cmp.Or(p.Tasks[i].Task.check(), p.Tasks[i].Measured.Check()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

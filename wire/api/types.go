@@ -1,5 +1,7 @@
 package api
 
+import "muster/model"
+
 // MaxSubmission is how many bytes a submission may have: script, arguments and
 // environment together.
 const MaxSubmission = 8 << 20
@@ -128,6 +130,8 @@ type Job struct {
 	Signal   int     `json:"signal,omitempty"`
 	CPUTime  float64 `json:"cpu_s,omitempty"`
 	Peak     int64   `json:"memory_peak_bytes,omitempty"`
+	// Measured is what its programs did, in the last attempt, as its nodes said last; nil if they said nothing.
+	Measured *model.Measured `json:"measured,omitempty"`
 
 	// These, and Why once the job has started, are for its user and for administrators: see
 	// ForOthers.

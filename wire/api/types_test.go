@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+
+	"muster/model"
 )
 
 // Each field of a job is public or private. A new one fails here until somebody has decided.
@@ -11,11 +13,11 @@ func TestForOthers(t *testing.T) {
 	public := []string{
 		"ID", "ArrayJob", "ArrayTask", "ArrayTasks", "ArrayCount", "Name", "User", "Account", "Partition", "QOS", "State", "Reason", "Options", "Priority", "Held",
 		"Submit", "Eligible", "Start", "End", "TimeLimit", "Elapsed", "Attempt", "Requeues", "Nodes", "NodeList", "Before", "Parts", "Devices",
-		"NumNodes", "Cores", "Memory", "GPUs", "GPUShare", "ExitCode", "Signal", "CPUTime", "Peak", "Dependency",
+		"NumNodes", "Cores", "Memory", "GPUs", "GPUShare", "ExitCode", "Signal", "CPUTime", "Peak", "Measured", "Dependency",
 	}
 	task := uint32(3)
 	full := Job{
-		ArrayTask: &task, Nodes: []string{"n"}, Before: []string{"n"}, Parts: []Part{{}}, Devices: []Device{{}}, Command: []string{"c"}, Held: true,
+		ArrayTask: &task, Nodes: []string{"n"}, Before: []string{"n"}, Parts: []Part{{}}, Devices: []Device{{}}, Command: []string{"c"}, Held: true, Measured: &model.Measured{},
 	}
 	v := reflect.ValueOf(&full).Elem()
 	for i := range v.NumField() {

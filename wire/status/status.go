@@ -38,10 +38,26 @@ type Node struct {
 	Served []Served `json:"served,omitempty"`
 	// Links has what went between which places, for all programs since the node began.
 	Links []Link `json:"links,omitempty"`
+	// Granted is what the programs under each grant measured, those that have gone included.
+	Granted []Granted `json:"granted,omitempty"`
 	// Parcels is what the node's gateway has exchanged with those of other lenders; nil without one.
 	Parcels *Parcels `json:"parcels,omitempty"`
 	// Sessions is of programs on other machines; nil without a gateway.
 	Sessions *Sessions `json:"sessions,omitempty"`
+}
+
+// Granted is what the programs under a grant measured on the node.
+type Granted struct {
+	Grant    string         `json:"grant"`
+	Measured model.Measured `json:"measured"`
+}
+
+// Measured is what the client did, as far as it is counted for its job.
+func (c *Client) Measured() model.Measured {
+	return model.Measured{
+		GPU: c.BusyTime, Waited: c.WaitTime, Moving: c.MoveTime, Kernels: c.Kernels,
+		CopiedIn: c.CopiedIn, CopiedOut: c.CopiedOut, SwapIn: c.SwapIn, SwapOut: c.SwapOut,
+	}
 }
 
 // Parcels is how many bytes of guests went from one lender to another, past the guests' own nodes,

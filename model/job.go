@@ -38,6 +38,9 @@ type Job struct {
 	// first. A driver gives it to all jobs, or to none.
 	Turn int64
 
+	// GPU says how the job has its GPUs. Policies do not see it: it concerns what nodes do.
+	GPU Terms
+
 	Request Request
 	// Alternatives are other acceptable requests; one of all requests is granted.
 	Alternatives []Request

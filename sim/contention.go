@@ -42,22 +42,15 @@ func hasShares(a *model.Allocation) bool {
 // deviceShare is a device of which a job has a share, with the fraction of its time that the job
 // needs.
 type deviceShare struct {
-	device int32
+	device int32 // where its programs are
 	load   uint64
+	bound  // of a job that nodes may bind elsewhere
 }
 
 // enter makes the job in slot s a user of the devices of which it has shares. loads are those of
 // its grants; nil means the job's own load on all.
 func (d *sharedDevices) enter(c *model.Cluster, s int32, u *sharer, a *model.Allocation, loads []float64) {
-	if d.first == nil {
-		d.first = make([]int32, len(c.Nodes))
-		sum := int32(0)
-		for i := range c.Nodes {
-			d.first[i] = sum
-			sum += int32(len(c.Nodes[i].GPUs))
-		}
-		d.devices = make([]sharedDevice, sum)
-	}
+	d.prepare(c)
 	load := u.job.GPULoad()
 	for i, g := range a.Grants {
 		if g.Memory == 0 {
@@ -67,25 +60,42 @@ func (d *sharedDevices) enter(c *model.Cluster, s int32, u *sharer, a *model.All
 			load = loads[i]
 		}
 		k, millionths := d.first[g.Node]+g.Device, uint64(max(1, math.Round(load*fullLoad)))
-		u.shares = append(u.shares, deviceShare{k, millionths})
+		u.shares = append(u.shares, deviceShare{device: k, load: millionths, bound: bound{home: k, memory: g.Memory, fresh: true}})
 		d.devices[k].users = append(d.devices[k].users, s)
 		d.devices[k].load += millionths
 		d.touch(k)
 	}
 }
 
+func (d *sharedDevices) prepare(c *model.Cluster) {
+	if d.first != nil {
+		return
+	}
+	d.first = make([]int32, len(c.Nodes))
+	sum := int32(0)
+	for i := range c.Nodes {
+		d.first[i] = sum
+		sum += int32(len(c.Nodes[i].GPUs))
+	}
+	d.devices = make([]sharedDevice, sum)
+}
+
 // leave ends the job's use of its devices.
 func (d *sharedDevices) leave(s int32, u *sharer) {
 	for _, share := range u.shares {
-		k := share.device
-		dev := &d.devices[k]
-		dev.load -= share.load
-		at := slices.Index(dev.users, s)
-		last := len(dev.users) - 1
-		dev.users[at] = dev.users[last]
-		dev.users = dev.users[:last]
-		d.touch(k)
+		d.quit(s, share.device, share.load)
 	}
+}
+
+// quit ends the use of one device.
+func (d *sharedDevices) quit(s, k int32, load uint64) {
+	dev := &d.devices[k]
+	dev.load -= load
+	at := slices.Index(dev.users, s)
+	last := len(dev.users) - 1
+	dev.users[at] = dev.users[last]
+	dev.users = dev.users[:last]
+	d.touch(k)
 }
 
 func (d *sharedDevices) touch(k int32) {
@@ -103,10 +113,14 @@ func (d *sharedDevices) settle(users []sharer, move func(slot int32)) {
 		for _, s := range d.devices[k].users {
 			u := &users[s]
 			crowding := uint64(fullLoad)
-			for _, own := range u.shares {
-				crowding = max(crowding, d.devices[own.device].load)
+			if u.movable {
+				crowding = d.slowness(u)
+			} else {
+				for _, own := range u.shares {
+					crowding = max(crowding, d.devices[own.device].load)
+				}
 			}
-			if crowding != u.crowding || u.total < 0 {
+			if crowding != u.crowding || u.total < 0 || u.owed > 0 {
 				u.crowding = crowding
 				move(s)
 			}

@@ -125,6 +125,7 @@ func (r *run) adopt() {
 		o.Borrowed = a.Alloc.UsesBorrowed()
 		o.place(a.Alloc)
 		r.running++
+		r.network.binding.hold(a.Alloc, 1)
 		r.ranking.started(next, r.now, a.Alloc)
 		r.events.push(event{at: a.End, job: next})
 		if r.Observe != nil {

@@ -20,7 +20,8 @@ type network struct {
 	run     *run
 	fair    *fairshare.Network
 	devices sharedDevices
-	uniform bool // all devices have speed 1
+	binding *binding // nil: each share is used where it was granted
+	uniform bool     // all devices have speed 1
 	// speeds of the device types, in millionths.
 	speeds []uint64
 	// overhead is the factor for remote transfers, far the additional factor for far nodes; both in
@@ -55,6 +56,12 @@ type sharer struct {
 	// crowded of them lengthens its computation, in the unit of load.
 	shares   []deviceShare
 	crowding uint64
+	// movable says that nodes may bind its shares elsewhere. compute is then for devices of speed 1, and
+	// crowding includes the speeds; least is what its whole devices make of that. owed is the time of
+	// moves that is still to be added.
+	movable bool
+	least   uint64
+	owed    time.Duration
 	// compute is its computation time on devices that no other job uses. fixed is the part of its
 	// time that other jobs do not affect.
 	compute, fixed time.Duration
@@ -62,7 +69,7 @@ type sharer struct {
 
 	left    uint64        // work still to do at the time since, out of whole
 	total   time.Duration // time that all its work takes at the current rates; -1 before the first settlement
-	since   time.Duration // when left was last updated
+	since   time.Duration // when left was last updated; later than now while it moves
 	end     event         // its end at the current rates
 	entered time.Duration // the time of its event in the heap, which may be before end
 	turn    int32         // turn of that event; 0 if it has none
@@ -95,6 +102,9 @@ func newNetwork(r *run) *network {
 		speed := uint64(min(max(1, math.Round(t.Speed*normalSpeed)), 1<<50))
 		n.speeds = append(n.speeds, speed)
 		n.uniform = n.uniform && speed == normalSpeed
+	}
+	if r.Bind != nil && r.Alone == nil {
+		n.binding = newBinding(r.Bind, n)
 	}
 	return n
 }
@@ -130,6 +140,7 @@ func (n *network) enter(id policy.JobID, j *model.Job, a *model.Allocation) {
 	}
 	if shares {
 		n.devices.enter(n.run.Cluster, s, u, a, alone.Load)
+		n.binding.enter(u, a)
 	}
 	if len(u.flows) == 0 && len(u.shares) == 0 {
 		n.vacant = append(n.vacant, s)
@@ -305,6 +316,7 @@ func (n *network) leave(id policy.JobID) {
 	for _, f := range u.flows {
 		n.fair.Remove(f.flow)
 	}
+	n.binding.leave(u)
 	n.devices.leave(s, u)
 	delete(n.slotOf, id)
 	n.vacant = append(n.vacant, s)
@@ -325,25 +337,31 @@ func (n *network) settle(now time.Duration) {
 	for _, f := range n.fair.Settle() {
 		move(n.userOf[f])
 	}
+	n.binding.settle(now)
 	if len(n.devices.changed) > 0 {
 		n.devices.settle(n.users, move)
 	}
 	for _, s := range n.moved {
 		u := &n.users[s]
 		u.moved = false
-		if u.total > 0 {
-			hi, lo := bits.Mul64(uint64(now-u.since), whole)
-			done, _ := bits.Div64(hi, lo, uint64(u.total))
-			u.left -= min(done, u.left)
-		}
-		u.since = now
+		u.work(now)
+		u.since, u.owed = max(now, u.since)+u.owed, 0
 		u.total = n.totalOf(u)
 		hi, lo := bits.Mul64(u.left, uint64(u.total))
 		rest := hi<<2 | lo>>62
 		if lo<<2 != 0 {
 			rest++
 		}
-		u.reschedule(&n.run.events, n.endOf(u.id, u.job, u.start, model.After(now-u.start, time.Duration(rest))))
+		u.reschedule(&n.run.events, n.endOf(u.id, u.job, u.start, model.After(u.since-u.start, time.Duration(rest))))
+	}
+}
+
+// work subtracts what a job has done since its rates last changed.
+func (u *sharer) work(now time.Duration) {
+	if u.total > 0 && now > u.since {
+		hi, lo := bits.Mul64(uint64(now-u.since), whole)
+		done, _ := bits.Div64(hi, lo, uint64(u.total))
+		u.left -= min(done, u.left)
 	}
 }
 

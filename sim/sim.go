@@ -42,6 +42,9 @@ type Config struct {
 	// programs were measured. The time includes transfers between nodes; the simulator adds what
 	// they take longer because of other jobs, as for any job.
 	Alone func(job int, a *model.Allocation) Alone
+	// Bind, if set, has nodes bind the shares of jobs to other devices while these run (binding.go). It
+	// does nothing for jobs that were measured (Alone), whose speed elsewhere is not known.
+	Bind *Binding
 	// Outages are times during which nodes take no jobs, in any order. Outages of nodes that the
 	// cluster does not have are ignored.
 	Outages []Outage
@@ -142,7 +145,9 @@ type Result struct {
 	// Moves counts how often a job was saved, to go on from there.
 	Moves int
 	// Stops counts how often a running job was stopped in favour of another.
-	Stops   int
+	Stops int
+	// Rebinds counts how often a share was bound to another device after its job had started.
+	Rebinds int
 	Watched []Watched
 	// Shares are the accounts and users at the end of a run with priorities.
 	Shares []Share
@@ -286,6 +291,9 @@ func (r *run) loop(ctx context.Context) error {
 		if next, more := r.outages.next(); more && (!some || next < at) {
 			at, some = next, true
 		}
+		if due := r.network.binding.next(); due != policy.Never && (!some || due < at) {
+			at, some = due, true
+		}
 		if next, more := r.joins.next(r.now); more && (!some || next < at) {
 			at, some = next, true
 		}
@@ -395,6 +403,9 @@ func (r *run) leave(id policy.JobID, i int) {
 	}
 	r.count(id, &r.result.Outcomes[i])
 	delete(r.since, id)
+	if r.network.binding != nil {
+		r.network.binding.hold(r.state.Allocation(id), -1)
+	}
 	r.network.leave(id)
 	r.running--
 	if r.Observe != nil {
@@ -508,6 +519,7 @@ func (r *run) step() bool {
 		o.Borrowed = len(st.Alloc.Grants) > 0 && st.Alloc.UsesBorrowed()
 		o.place(st.Alloc)
 		r.running++
+		r.network.binding.hold(st.Alloc, 1)
 		if j := r.Jobs[i].As(st.Alternative); !r.moves.enter(r, st.Job, j, st.Alloc) {
 			r.network.enter(st.Job, j, st.Alloc)
 		}

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"math/bits"
 	"time"
 
 	"muster/model"
@@ -82,6 +81,7 @@ func (r *run) resume(id policy.JobID) {
 	a := r.state.Allocation(id)
 	r.since[id] = r.now
 	r.running++
+	r.network.binding.hold(a, 1)
 	r.network.resume(id, r.Jobs[i].As(int(r.result.Outcomes[i].Alternative)), a, p)
 	r.ranking.started(id, r.now, a)
 	if r.Observe != nil {
@@ -114,11 +114,7 @@ func (n *network) pause(id policy.JobID) pause {
 		return pause{rest: max(0, end.at-n.run.now), killed: end.killed}
 	}
 	u := &n.users[s]
-	if u.total > 0 {
-		hi, lo := bits.Mul64(uint64(n.run.now-u.since), whole)
-		done, _ := bits.Div64(hi, lo, uint64(u.total))
-		u.left -= min(done, u.left)
-	}
+	u.work(n.run.now)
 	p := pause{shares: true, left: u.left, ran: n.run.now - u.start}
 	n.leave(id)
 	return p

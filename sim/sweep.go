@@ -25,6 +25,7 @@ type Sweep struct {
 	Seeds    []uint64
 	Workload func(seed uint64) ([]model.Job, error)
 	NoKill   bool
+	Bind     *Binding
 	Outages  []Outage
 	Watch    []int
 	// Record, if set, receives a history of the first run. The policy in its header is that of the
@@ -127,7 +128,7 @@ func (s *Sweep) one(ctx context.Context, p Point, c *model.Cluster, jobs []model
 		return nil, err
 	}
 	cfg := Config{
-		Cluster: c, Jobs: jobs, Policy: pol, NoKill: s.NoKill, Outages: s.Outages, Watch: s.Watch, Priority: s.Priority,
+		Cluster: c, Jobs: jobs, Policy: pol, NoKill: s.NoKill, Bind: s.Bind, Outages: s.Outages, Watch: s.Watch, Priority: s.Priority,
 		Progress: func(done int) { progress.Set(p.Index, int64(done)) },
 	}
 	if p.Index < len(s.Policies) {

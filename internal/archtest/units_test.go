@@ -38,7 +38,7 @@ max_slowdown max_spread max_threads mean mean_fragmentation mean_slowdown mean_s
 median_fragmentation median_slowdown median_spread min mirrors next nice nodes nodes_up
 norm_shares norm_usage num_nodes number overhead own_gpu_utilization p95 p95_fragmentation
 p95_slowdown p95_spread pending pid placed preempted preemptions priority private_slots probability processes
-processes_ended programs programs_waiting progress puts queued queued_in_truth rank raw_shares rebuilds recalled
+processes_ended programs programs_waiting progress puts queued queued_in_truth rank raw_shares rebinds rebuilds recalled
 refused registers remote_gpu_jobs remote_share requeues restarts resumed row running runs samples seed
 seeds share shared_gpu_jobs shares signal slurms spares speed started started_together step stopped
 stops swaps tasks thread to turns uneven unfinished unknown unseen unused_speed use used users users_left_out

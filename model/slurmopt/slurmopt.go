@@ -156,7 +156,7 @@ func slurmTool(word string) string {
 // Apply applies the options to a job. It keeps what they do not set.
 func (o *Options) Apply(j *model.Job) {
 	j.Request, j.Alternatives = o.Request, o.Alternatives
-	j.WallTime, j.Priority = o.Time, o.Priority
+	j.WallTime, j.Priority, j.GPU = o.Time, o.Priority, o.GPU
 	if o.Request.Run > 0 {
 		j.Run, j.Request.Run = o.Request.Run, 0
 	}

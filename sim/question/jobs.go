@@ -3,10 +3,12 @@ package question
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"muster/internal/misuse"
 	"muster/internal/units"
@@ -49,7 +51,10 @@ type Jobs struct {
 	// Why names jobs, Explain steps, with commas between.
 	Why, Explain string
 	NoKill       bool
-	Workers      int
+	// LateBinding is the time of a move to another GPU, and behind a colon the bandwidth of its copies;
+	// "" keeps shares where they were granted.
+	LateBinding string
+	Workers     int
 }
 
 // Sweep is what to run, but for the jobs (see Read).
@@ -89,6 +94,9 @@ func (q *Jobs) Sweep() (*sim.Sweep, error) {
 	if s.Explain, err = parseMoments(q.Explain, "step", "1h30m"); err != nil {
 		return nil, err
 	}
+	if s.Bind, err = parseBinding(q.LateBinding); err != nil {
+		return nil, err
+	}
 	if q.Workers < 1 {
 		return nil, misuse.Errorf("--workers must be 1 or more, not %d", q.Workers)
 	}
@@ -96,6 +104,28 @@ func (q *Jobs) Sweep() (*sim.Sweep, error) {
 		return nil, misuse.Errorf("--traffic %s: use %s or %s", q.Traffic, TrafficEstimate, TrafficAsLogged)
 	}
 	return s, nil
+}
+
+// parseBinding reads COST[:BANDWIDTH].
+func parseBinding(text string) (*sim.Binding, error) {
+	if text == "" {
+		return nil, nil
+	}
+	b := &sim.Binding{Usual: model.DefaultHolds()}
+	cost, bandwidth, copies := strings.Cut(text, ":")
+	var err error
+	if b.Cost, err = time.ParseDuration(cost); err != nil || b.Cost < 0 {
+		return nil, misuse.Errorf("--late-binding %s: write the time of a move, as 100ms, and perhaps the bandwidth of its copies, as 100ms:10GB/s", text)
+	}
+	if copies {
+		if b.Bandwidth, err = units.ParseBandwidth(bandwidth); err == nil && b.Bandwidth == 0 {
+			err = errors.New("0 is no bandwidth: leave it out for copies that take no time")
+		}
+		if err != nil {
+			return nil, misuse.Errorf("--late-binding %s: %v", text, err)
+		}
+	}
+	return b, nil
 }
 
 // outagesLimit is for a table of outages.
@@ -230,6 +260,9 @@ func (q *Jobs) Asked(first *workload.Workload, s *sim.Sweep) [][2]string {
 	}
 	if q.Priority != "" {
 		rows = append(rows, [2]string{"Priorities", q.Priority})
+	}
+	if q.LateBinding != "" {
+		rows = append(rows, [2]string{"Late binding of shares", "a move takes " + q.LateBinding})
 	}
 	if q.NoKill {
 		rows = append(rows, [2]string{"Wall times", "do not kill"})

@@ -94,7 +94,7 @@ func TestFilesThatFail(t *testing.T) {
 
 func TestAsked(t *testing.T) {
 	q := asked()
-	q.Nodes, q.Outages, q.Priority, q.NoKill = "2,4", "o.csv", "p.yaml", true
+	q.Nodes, q.Outages, q.Priority, q.NoKill, q.LateBinding = "2,4", "o.csv", "p.yaml", true, "1s"
 	s := &sim.Sweep{Cluster: &model.Cluster{Name: "c"}, Seeds: []uint64{1, 2}, Outages: make([]sim.Outage, 1)}
 	rows := map[string]string{}
 	for _, row := range q.Asked(&workload.Workload{Jobs: make([]model.Job, 3)}, s) {
@@ -102,7 +102,7 @@ func TestAsked(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"Workload": "small: 3 jobs", "Policies": "fcfs, easy:depth=5", "Nodes": "2,4", "Seeds": "1..2", "Outages": "o.csv: 1 outage",
-		"Priorities": "p.yaml", "Wall times": "do not kill", "Network traffic": "estimated as in the TSUBAME paper where the log does not say",
+		"Priorities": "p.yaml", "Wall times": "do not kill", "Late binding of shares": "a move takes 1s", "Network traffic": "estimated as in the TSUBAME paper where the log does not say",
 	} {
 		if rows[name] != want {
 			t.Errorf("%s: %q, want %q", name, rows[name], want)

@@ -28,6 +28,7 @@ type (
 		Borrowing       int     `json:"borrowing"`
 		Stops           int     `json:"stops,omitempty"`     // how often a job was stopped in favour of one of a higher class
 		Preempted       int     `json:"preempted,omitempty"` // jobs that were cancelled for that
+		Rebinds         int     `json:"rebinds,omitempty"`   // how often a share was bound to another device while its job ran
 		Lost            int     `json:"lost,omitempty"`
 		Requeues        int     `json:"requeues,omitempty"`
 		NodeHoursLost   float64 `json:"node_hours_lost,omitempty"`
@@ -168,7 +169,7 @@ func runJSON(r *Run, first string) jsonRun {
 	s := &r.Summary
 	out := jsonRun{
 		Policy: r.Policy, Seed: r.Seed, Nodes: r.Nodes,
-		Jobs: s.Jobs, Finished: s.Finished, Killed: s.Killed, Impossible: s.Impossible, Borrowing: s.Borrowing, Stops: r.Result.Stops, Preempted: s.Preempted,
+		Jobs: s.Jobs, Finished: s.Finished, Killed: s.Killed, Impossible: s.Impossible, Borrowing: s.Borrowing, Stops: r.Result.Stops, Rebinds: r.Result.Rebinds, Preempted: s.Preempted,
 		Lost: s.Lost, Requeues: s.Requeues, NodeHoursLost: s.NodeHoursLost, CoreHoursLost: s.CoreHoursLost,
 		Makespan: s.Makespan, GPUUtilization: s.GPUUtilization, CoreUtilization: s.CoreUtilization,
 		MeanWait: s.Wait.Mean, MedianWait: s.Wait.Median, P95Wait: s.Wait.P95, MaxWait: s.Wait.Max,

@@ -60,6 +60,7 @@ func (s *Study) runTable() *report.Table {
 	}
 	c.count(s.Runs, "Impossible", "Jobs that could not start even on the idle cluster. They count nowhere else.", func(r *Run) int { return r.Summary.Impossible })
 	c.count(s.Runs, "Borrowing", "Jobs that used a GPU of another node.", func(r *Run) int { return r.Summary.Borrowing })
+	c.count(s.Runs, "Rebinds", "How often a share was bound to another device while its job ran.", func(r *Run) int { return r.Result.Rebinds })
 	c.add(true, "Makespan", "From the first submission to the last end.", func(r *Run) string { return report.Duration(r.Summary.Makespan) })
 	c.add(true, "Cores", "Cores held, of all, over the makespan.", func(r *Run) string { return report.Percent(r.Summary.CoreUtilization) })
 	if s.Cluster.TotalGPUs() > 0 {

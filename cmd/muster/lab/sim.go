@@ -59,6 +59,9 @@ line for each job of each run. --why tells of single jobs what they waited for.
 --outages lets nodes fail or drain for a while: a table of nodes, times and what
 happens, as docs/whatif.md describes it. Jobs on nodes that fail start anew.
 
+--late-binding moves the programs of shares of GPUs (--gpu-reach=node, their default) to
+idle devices of the node where they run faster, as nodes do; see docs/whatif.md.
+
 --record writes what the policy was told and what it decided, for muster sim replay.
 It is for one policy, one size and one seed.
 
@@ -94,7 +97,8 @@ func NewSim() *cobra.Command {
 	c := &cobra.Command{
 		Use: `sim --cluster FILE|NAME --workload FILE|NAME[:key=value...] --policy NAME[:key=value...][,...]
              [--nodes 450..480:10] [--seeds 1..7] [--html FILE] [--jobs-csv FILE] [--why JOB[,JOB]]
-             [--explain STEP[,STEP]] [--priority FILE] [--outages FILE] [--record FILE] [--json]`,
+             [--explain STEP[,STEP]] [--priority FILE] [--outages FILE] [--late-binding COST[:BANDWIDTH]]
+             [--record FILE] [--json]`,
 		Short: "Ask what if: a log of jobs on a cluster, under several policies",
 		Long:  simHelp,
 		Example: `  muster sim --cluster small --workload small --policy g-queue,r-queue --html report.html
@@ -124,6 +128,7 @@ func NewSim() *cobra.Command {
 	c.Flags().StringVar(&f.history, "record", "", "write what the policy was told and decided to this `file`, gzipped where it ends in .gz")
 	c.Flags().StringVar(&f.ask.Priority, "priority", "", "order every queue by multifactor priority, as this `file` says")
 	c.Flags().BoolVar(&f.ask.NoKill, "no-kill", false, "let jobs run past their wall time")
+	c.Flags().StringVar(&f.ask.LateBinding, "late-binding", "", "let shares of GPUs use idle devices of their node: the time of a move, and the bandwidth of its copies, as `100ms:10GB/s`")
 	c.Flags().StringVar(&f.ask.Traffic, "traffic", question.TrafficEstimate, "what jobs move over the network: estimate or as-logged")
 	c.Flags().IntVar(&f.ask.Workers, "workers", runtime.NumCPU(), "runs at the same time; the results do not depend on it")
 	addReading(c, &f.log)

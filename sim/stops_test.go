@@ -209,3 +209,25 @@ func TestMovedByHand(t *testing.T) {
 		t.Errorf("%+v, %d moves", low, res.Moves)
 	}
 }
+
+// A long job that stands still for a short one goes on on another node when that is free before the short one
+// has ended. Without the setting it waits until its own place is free.
+func TestLatencyReductionMovesAJob(t *testing.T) {
+	c := &model.Cluster{Name: "two", GPUTypes: []model.GPUType{{Name: "g", Memory: 1 << 30, Speed: 1}},
+		Nodes: []model.Node{{Name: "n1", Cores: 4, Memory: 8 << 30, GPUs: []int{0}}, {Name: "n2", Cores: 4, Memory: 8 << 30, GPUs: []int{0}}}}
+	request := model.Request{Cores: 4, GPUs: 1}
+	jobs := []model.Job{
+		{ID: "long", Run: seconds(10000), Request: request},
+		{ID: "other", Run: seconds(1300), Request: request},
+		{ID: "short", Submit: seconds(1000), Run: seconds(500), Request: request},
+	}
+	for setting, want := range map[string]struct{ end, moves int }{"no": {10500, 0}, "yes": {10302, 1}} {
+		res := run(t, "mccs-latency:short=10m:move="+setting, sim.Config{Cluster: c, Jobs: jobs, Moving: sim.Moving{Rate: 1 << 30}})
+		for i, o := range res.Outcomes {
+			t.Logf("move=%s: %s from %v to %v", setting, jobs[i].ID, o.Start, o.End)
+		}
+		if long := res.Outcomes[0]; long.End != seconds(want.end) || res.Moves != want.moves {
+			t.Errorf("move=%s: the long job ends at %v after %d moves, want %d s and %d", setting, long.End, res.Moves, want.end, want.moves)
+		}
+	}
+}

@@ -3,12 +3,14 @@ package stack
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net"
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"muster/agent"
 	"muster/node/ask"
 	wire "muster/wire/agent"
+	"muster/wire/api"
 	"muster/wire/grant"
 	"muster/wire/status"
 )
@@ -234,4 +237,99 @@ func testTaskGoesOn(t *testing.T, criu, cgroup string) {
 		t.Errorf("%q; %+v %v", text, *r.End, err)
 	}
 	w.eventually("what was saved is removed", func() bool { _, err := os.Stat(filepath.Join(shared, "1.1-a")); return os.IsNotExist(err) })
+}
+
+// A job of a head is moved by command from a node that is drained to another one: its user sees where it was,
+// one output and its exit status, and nothing is left of the way. One that cannot be saved stays, and says why.
+func TestJobGoesOnOnAnotherNode(t *testing.T) {
+	criu := needCRIU(t)
+	program := example(t, "sc")
+	t.Setenv("MUSTER_CRIU", criu) // it runs alone
+	w := newWorld(t)
+	state, shared, dir := t.TempDir(), t.TempDir(), t.TempDir()
+	for d := state; len(d) > len(os.TempDir()); d = filepath.Dir(d) {
+		_ = os.Chmod(d, 0o755) // users reach their scripts
+	}
+	at := filepath.Join(state, "head.socket")
+	head := w.execute(made("muster"), "head", "--policy", "easy", "--socket", at, "--state", filepath.Join(state, "head"))
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the head's log:\n%s", head.output)
+		}
+	})
+	join := func(name string, more ...string) *theNode {
+		return w.start(append([]string{"--name", name, "--devices", "soft:memory=64M", "--head", "unix:" + at, "--spool", filepath.Join(state, name)}, more...)...)
+	}
+	t.Setenv("MUSTER_HEAD", "unix:"+at)
+	ask := w.muster
+	job := func(id string) (j api.Job) {
+		if err := json.Unmarshal([]byte(ask("job", id, "--json")), &j); err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	w.eventually("the head is there", func() bool { _, err := os.Stat(at); return err == nil })
+	n1 := join("n1", "--checkpoint-dir", shared)
+	w.eventually("the node has joined", func() bool { return strings.Contains(ask("nodes"), "n1") })
+	script := filepath.Join(dir, "script")
+	if err := os.WriteFile(script, []byte("#!/bin/bash\necho begun\n"+program+" --repeat 12000\necho ended $?\nexit 7\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ask("submit", "--gres=gpu:1", "-t30", "-D", dir, "-o", "out", script)
+	w.eventually("it computes", func() bool { s := n1.status(); return len(s.Clients) == 1 && s.Clients[0].Kernels > 300 })
+	ask("drain", "--reason", "new memory", "n1")
+	n2 := join("n2", "--checkpoint-dir", shared)
+	w.eventually("the other has joined", func() bool { return strings.Contains(ask("nodes"), "n2") })
+	ask("job", "move", "1")
+	w.eventually("it goes on there", func() bool {
+		j := job("1")
+		if j.State == api.Suspended && strings.HasPrefix(j.Why, "it cannot") || j.State.Over() {
+			t.Fatalf("it is %s: %s", j.State, j.Why)
+		}
+		return j.State == api.Running && j.NodeList == "n2" && slices.Equal(j.Before, []string{"n1"})
+	})
+	w.eventually("it computes there", func() bool { s := n2.status(); return len(s.Clients) == 1 && s.Clients[0].Kernels > 300 })
+	n1.idle()
+	w.eventually("it ends", func() bool { return job("1").State.Over() })
+	text, err := os.ReadFile(filepath.Join(dir, "out"))
+	if j := job("1"); j.ExitCode != 7 || err != nil || !strings.HasPrefix(string(text), "begun\nsc: 12000 scans of 8192 elements right") || !strings.HasSuffix(string(text), "\nended 0\n") {
+		t.Errorf("%+v\n%s, %v", j, text, err)
+	}
+	w.eventually("the folder is removed", func() bool {
+		left, err := filepath.Glob(filepath.Join(shared, "[0-9]*"))
+		return err == nil && len(left) == 0
+	})
+	n2.idle()
+	// A program with a connection to another one.
+	if err := os.WriteFile(script, []byte("#!/bin/bash\nexec 3<>/dev/tcp/127.0.0.1/"+portOf(t)+"\necho connected\nsleep 600\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ask("submit", "-t30", "-D", dir, "-o", "out2", script)
+	w.eventually("it is connected", func() bool {
+		text, err := os.ReadFile(filepath.Join(dir, "out2"))
+		return err == nil && string(text) == "connected\n"
+	})
+	ask("job", "move", "2")
+	w.eventually("it stays", func() bool {
+		j := job("2")
+		return j.State == api.Suspended && strings.HasPrefix(j.Why, "it cannot be moved: node n2: CRIU says no")
+	})
+	ask("job", "resume", "2")
+	w.eventually("it goes on where it was", func() bool { j := job("2"); return j.State == api.Running && j.NodeList == "n2" })
+	ask("cancel", "2")
+	w.eventually("it is over", func() bool { return job("2").State.Over() })
+}
+
+// portOf is a port of this machine where somebody answers until the test ends.
+func portOf(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
 }

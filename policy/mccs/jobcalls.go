@@ -392,6 +392,20 @@ func (l *Library) WouldFit(j *Job, without []*Job) (bool, error) {
 	return j.state == jobWaits && l.view.Suppose(stops, nil, j.shape, policy.Sharing) != nil, nil
 }
 
+// MoveJob has a suspended job go on elsewhere, with what it has done: it is back in the queue of unassigned
+// jobs, as one that comes, when it has been saved. It is false, and nothing has happened, if the job could
+// go on nowhere else now, or cannot be saved.
+func (l *Library) MoveJob(j *Job) (bool, error) {
+	if err := l.check(j); err != nil {
+		return false, err
+	}
+	if j.state != jobStandsStill || l.view.Stopping(j.ID) {
+		return false, nil
+	}
+	l.Looked += len(l.nodes)
+	return l.view.Place(j.shape, policy.Sharing) != nil && l.plan.Stop(j.ID, policy.Move, -1), nil
+}
+
 // DiscardJob ends a running job. A waiting one leaves its queue and its nodes, and is
 // never started.
 func (l *Library) DiscardJob(j *Job) error {

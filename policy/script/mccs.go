@@ -185,6 +185,7 @@ func init() {
 		"remainingProcesses":   {"remainingProcesses(job)", "how many of the job's processes have no node", (*library).remainingProcesses},
 		"MinNodes":             {"MinNodes(job)", "how many nodes the job needs at least", (*library).minNodes},
 		"WouldFit":             {"WouldFit(job, jobs)", "whether a waiting job would find room if these jobs were suspended", (*library).wouldFit},
+		"MoveJob":              {"MoveJob(job)", "has a suspended job go on elsewhere: it is saved, and comes back as an unassigned one. False if there is no room for it, or it cannot be saved", (*library).moveJob},
 		"SuspendedJobs":        {"SuspendedJobs()", "the assigned jobs whose limit is 0", (*library).suspendedJobs},
 	}
 	mccsCalls["mccsSetCallback"] = mccsCalls["mccsSetCallBack"] // so in the paper's listings
@@ -707,6 +708,14 @@ func (w *library) wouldFit(args starlark.Tuple, named []starlark.Tuple) (starlar
 		}
 	}
 	return answer(w.lib.WouldFit(j, list))
+}
+
+func (w *library) moveJob(args starlark.Tuple, named []starlark.Tuple) (starlark.Value, error) {
+	j, err := ofJob("MoveJob", args, named)
+	if err != nil {
+		return nil, err
+	}
+	return answer(w.lib.MoveJob(j))
 }
 
 func (w *library) suspendedJobs(starlark.Tuple, []starlark.Tuple) (starlark.Value, error) {

@@ -21,6 +21,7 @@ var (
 	deal    = model.Option{Name: "deal", Default: "fill", Summary: "how they are given to these: fill one after the other, or even, in turn"}
 	apart   = model.Option{Name: "apart", Default: "ADFA", Summary: "the names of the programs whose processes are spread over all nodes, as ADFA/BFS"}
 	short   = model.Option{Name: "short", Default: "10m", Summary: "jobs that say they run no longer than this are short-running"}
+	move    = model.Option{Name: "move", Default: "no", Summary: "yes: a suspended job whose place is taken goes on elsewhere, where it can be saved and there is room"}
 	weights = model.Option{Name: "weights", Summary: "how many processes each node should have: 8/4/4 in order, or node1*8/node2*4; else as many as it has GPUs"}
 )
 
@@ -32,7 +33,7 @@ var scripts = []struct {
 }{
 	{"mccs-roundrobin", "roundrobin.star", "Listing 4-1: jobs in order, their processes given to the nodes one at a time", nil},
 	{"mccs-colocation", "colocation.star", "Listing 4-2: a job's processes on the node with the most weight left, some spread over all", []model.Option{nodes, deal, apart, weights}},
-	{"mccs-latency", "latency.star", "Listing 4-3: as mccs-colocation, and long jobs are suspended while short ones find no room", []model.Option{nodes, deal, apart, short, weights}},
+	{"mccs-latency", "latency.star", "Listing 4-3: as mccs-colocation, and long jobs are suspended while short ones find no room", []model.Option{nodes, deal, apart, short, move, weights}},
 }
 
 // limits of one call are wider than those of other scripts: these end, and must get

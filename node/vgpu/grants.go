@@ -124,11 +124,16 @@ func (d *device) more() int64 {
 
 // rivals are the others of d's family that have something of the pool which d's clients may have, too.
 func (d *device) rivals() (all []*device) {
-	if b := d.base(); d == b || d.more() > 0 {
-		for _, m := range b.family() {
-			if m != d && (m == b || m.excess() > 0) {
-				all = append(all, m)
-			}
+	b := d.base()
+	if len(b.parts) == 0 || d != b && d.more() == 0 {
+		return nil
+	}
+	if d != b {
+		all = append(all, b)
+	}
+	for _, p := range b.parts {
+		if p != d && p.excess() > 0 {
+			all = append(all, p)
 		}
 	}
 	return all

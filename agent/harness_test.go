@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "task":
-			os.Exit(Main(os.Args[2:], Tools{Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), ServeGrant: testServe}))
+			os.Exit(Main(os.Args[2:], Tools{Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), ServeGrant: testServe, Save: testSave}))
 		case "agent":
 			os.Exit(agentMain(os.Args[2], os.Args[3], os.Args[4]))
 		case "hog":
@@ -42,6 +42,7 @@ func TestMain(m *testing.M) {
 // agentMain is an agent as a process of its own, which can be killed.
 func agentMain(spool, head, cgroup string) int {
 	cfg := testConfig(spool, head, cgroup, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	cfg.Checkpoints = Checkpoints{Dir: os.Getenv("AGENT_TEST_CHECKPOINTS"), CRIU: "criu"}
 	if script := os.Getenv("AGENT_TEST_SUPERVISOR"); script != "" {
 		own, err := os.Executable()
 		if err != nil {

@@ -1,13 +1,17 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"muster/agent/agentcore"
+	"muster/internal/need"
 	wire "muster/wire/agent"
 )
 
@@ -128,7 +132,7 @@ func TestTaskThatCannotBeSaved(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s.Saved != nil {
-			if s.Saved.Folder != "1.1-a" || !strings.Contains(s.Saved.Error, "cannot save programs") {
+			if s.Saved.Folder != "1.1-a" || !strings.Contains(s.Saved.Error, "nothing can be saved here") {
 				t.Errorf("%+v", s.Saved)
 			}
 			break
@@ -142,6 +146,66 @@ func TestTaskThatCannotBeSaved(t *testing.T) {
 	gone.From = "1.1-b"
 	h.send(gone)
 	if end := h.await(gone.Task, wire.Ended); end.Cause != wire.NotReady || end.Began != 0 || !strings.Contains(end.Reason, errNotRestored.Error()) {
+		t.Errorf("%+v", end)
+	}
+}
+
+// testSave takes CRIU's part: a process of the supervisor's writes a file, but not before there is one that lets
+// it, beside the folder.
+func testSave(ctx context.Context, s Saving) (uint64, error) {
+	folder := filepath.Dir(s.Dir)
+	if _, err := os.Stat(filepath.Join(filepath.Dir(folder), "may")); err != nil {
+		return 0, errors.New("nothing can be saved here")
+	}
+	cmd := exec.Command("/bin/sh", "-c", "echo >"+folder+".begun; while [ ! -e "+folder+".let ]; do sleep 0.01; done; mkdir -p "+s.Dir)
+	return 7, s.Run(ctx, cmd)
+}
+
+// The agent is killed while a task is saved: the save goes on, the next agent hears how it ended when it asks
+// again, and the task goes on as if nothing had been. Orders that come meanwhile wait.
+func TestAgentIsKilledWhileATaskIsSaved(t *testing.T) {
+	if os.Geteuid() != 0 {
+		need.Missing(t, need.Root, "only root saves tasks")
+	}
+	shared := t.TempDir()
+	if err := errors.Join(os.Chmod(shared, 0o755), os.WriteFile(filepath.Join(shared, "may"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("AGENT_TEST_CHECKPOINTS", shared)
+	h := newHead(t)
+	h.spawn()
+	job := h.job(1, "sh", "-c", "while [ ! -e done ]; do sleep 0.01; done")
+	h.send(job)
+	h.await(job.Task, wire.Running)
+	h.send(wire.Suspend{Task: job.Task})
+	h.await(job.Task, wire.Suspended)
+	h.send(wire.Checkpoint{Task: job.Task, Folder: "1.1-a"})
+	h.awaitPath(filepath.Join(shared, "1.1-a.begun"))
+	h.kill()
+	h.spawn()
+	h.send(wire.Suspend{Task: job.Task}) // as a head does that is told that it runs
+	h.await(job.Task, wire.Suspended)
+	h.send(wire.Checkpoint{Task: job.Task, Folder: "1.1-a"})
+	if err := os.WriteFile(filepath.Join(shared, "1.1-a.let"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if c, ok := h.next().(wire.Checkpointed); ok {
+			if c.Error != "" || c.Bytes != 7 || c.Folder != "1.1-a" {
+				t.Errorf("%+v", c)
+			}
+			break
+		}
+	}
+	if _, err := readSaved(filepath.Join(shared, "1.1-a")); err != nil {
+		t.Error(err)
+	}
+	h.send(wire.Resume{Task: job.Task})
+	h.await(job.Task, wire.Running)
+	if err := os.WriteFile(filepath.Join(job.Spec.Directory, "done"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if end := h.await(job.Task, wire.Ended); end.Cause != wire.Exited || end.Exit != 0 {
 		t.Errorf("%+v", end)
 	}
 }

@@ -103,8 +103,8 @@ const (
 // MaxWeight is the most weight that anybody has.
 const MaxWeight = 1000
 
-// Turns says how a job's programs share GPUs with others: the class and weight that each has as if its
-// user had asked for them.
+// Turns says how a job's programs share GPUs with others: the class and weight that each has. Nodes give
+// them whatever a program asks for and its user may have there.
 type Turns struct {
 	Class  string `json:"class,omitempty"`  // ClassBatch or ClassLatency; "": as the program asks
 	Weight int    `json:"weight,omitempty"` // 1 to MaxWeight; 0: as the program asks

@@ -440,6 +440,7 @@ func (a *agents) measured(n *node, profiles []agent.Profile) {
 		}
 		if j.tasks[part].node == n || slices.ContainsFunc(j.loans, func(l loan) bool { return l.node == n && l.part == part }) {
 			j.measured.take(n, part, p.Measured)
+			a.desk.measured(j)
 		}
 	}
 }

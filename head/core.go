@@ -197,6 +197,9 @@ func (c *Core) Step(now time.Duration) {
 			c.desk.due()
 		}
 	}
+	if plan.Profiles != policy.SameProfiles {
+		c.desk.profiles = plan.Profiles == policy.StartProfiles
+	}
 	for _, l := range plan.Limits {
 		if j := c.desk.numbered[l.Job]; j.active() {
 			j.limit = l.Devices

@@ -37,6 +37,7 @@ type desk struct {
 	offerAnew  bool   // then all of them once more
 	stepDue    bool
 	wake       time.Duration // when the policy wants its next step
+	profiles   bool          // the policy wants to know what jobs measured
 }
 
 func newDesk(on ground, p policy.Policy, spec string) *desk {
@@ -49,8 +50,16 @@ func newDesk(on ground, p policy.Policy, spec string) *desk {
 // setPolicy makes another policy decide from the next step on.
 func (d *desk) setPolicy(p policy.Policy, spec string) {
 	d.state.SetPolicy(p)
-	d.spec, d.weigh = spec, p.Traits().Alternatives
+	d.spec, d.weigh, d.profiles = spec, p.Traits().Alternatives, false
 	d.due()
+}
+
+// measured tells the policy what was measured of a job that holds something, if it wants to know. It decides
+// nothing because of that.
+func (d *desk) measured(j *job) {
+	if d.profiles {
+		must(d.state.Measure(j.number, j.measured.sum()))
+	}
 }
 
 // due has the policy decide soon: something has changed.

@@ -11,6 +11,7 @@ import (
 
 	"muster/head"
 	"muster/internal/need"
+	"muster/model"
 	"muster/policy/catalog"
 	"muster/policy/priority"
 	"muster/wire/agent"
@@ -239,6 +240,9 @@ func (l *liar) message() agent.ToHead {
 	case 0:
 		if l.rng.IntN(4) == 0 {
 			return agent.AskPeers{}
+		}
+		if l.rng.IntN(2) == 0 {
+			return agent.Profiles{Tasks: []agent.Profile{{Task: l.task(), Measured: model.Measured{GPU: l.rng.Float64()}}}}
 		}
 		if l.rng.IntN(4) == 0 {
 			devices := l.rng.IntN(5)

@@ -3,10 +3,14 @@ package head_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"muster/head"
+	"muster/model"
+	"muster/policy"
 	"muster/policy/catalog"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // The head shows how busy a node said it is last, until its agent leaves: no step, record or message follows.
@@ -54,4 +58,54 @@ func TestLoadOfNodes(t *testing.T) {
 	}
 	core.Handle(0, head.HungUp{Session: 1, Reason: "gone"})
 	is("0 0")
+}
+
+// asking is a policy that starts what fits, and wants to know what jobs measured or not.
+type asking struct {
+	policy.Policy
+	want bool
+	seen map[policy.JobID]model.Measured
+}
+
+func (a *asking) Step(v *policy.View, p *policy.Plan) {
+	a.Policy.Step(v, p)
+	p.Profile(a.want)
+	for _, id := range v.Running() {
+		a.seen[id] = v.Measured(id)
+	}
+}
+
+// A policy that asks for profiles sees what the nodes measured, of each attempt anew; others are not told.
+func TestPolicySeesProfiles(t *testing.T) {
+	for _, want := range []bool{true, false} {
+		inner, err := catalog.New("fcfs")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &asking{inner, want, map[policy.JobID]model.Measured{}}
+		core := head.New(head.Config{Cluster: "test"}, p, "asking")
+		now := time.Duration(0)
+		step := func(ev head.Event) {
+			now += time.Second
+			core.Handle(now, ev)
+			for core.Next() <= now {
+				core.Step(now)
+				core.Take()
+			}
+		}
+		hello := agent.Hello{Version: agent.Version, Node: "n1", Incarnation: "x", Cores: 1, Memory: 1 << 30}
+		step(head.Greeted{Session: 1, Hello: hello})
+		submit := head.Submit{Caller: head.Caller{Request: 1, User: "alice"}, Submission: api.Submission{Arguments: []string{"true"}, Directory: "/", Options: []string{"-n1", "--requeue"}}, Secret: "s"}
+		step(submit)
+		step(head.Said{Session: 1, Message: agent.Profiles{Tasks: []agent.Profile{{Task: agent.Task{Job: 1, Attempt: 1}, Measured: model.Measured{CPU: 3}}}}})
+		step(submit) // so that the policy looks again
+		if got := p.seen[0].CPU; (got == 3) != want || got != 0 && !want {
+			t.Errorf("asked %v: the policy sees %v s", want, got)
+		}
+		step(head.Change{Caller: head.Caller{Request: 2, User: "alice"}, Jobs: head.Ref{Job: 1, Task: -1}, Action: head.RequeueJob})
+		step(head.Said{Session: 1, Message: agent.Report{Task: agent.Task{Job: 1, Attempt: 1}, State: agent.Ended, End: &agent.End{Cause: agent.Stopped}}})
+		if got := p.seen[0].CPU; got != 0 {
+			t.Errorf("of the next attempt it sees %v s", got)
+		}
+	}
 }

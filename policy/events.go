@@ -56,6 +56,12 @@ type (
 	// that now it is refused, and the job stays suspended. Of a running job that was to be stopped,
 	// it says that the driver did not stop it.
 	Resumed struct{ Job JobID }
+	// Measured is what the processes of a running or suspended job did since it was started. It changes no
+	// decision by itself: policies that ask for it (Plan.Profile) see it in the view.
+	Measured struct {
+		Job      JobID
+		Measured model.Measured
+	}
 	// Ranked moves a job in the queue: jobs with larger ranks are before all others, whatever the
 	// policy orders by. Jobs start with rank 0. A running job keeps its rank, which counts when it
 	// is requeued.

@@ -23,6 +23,7 @@ type slot struct {
 	expectedEnd time.Duration
 	left        time.Duration // what remains of a suspended job's estimate
 	alternative int
+	measured    model.Measured // since it was started; see Measured
 }
 
 // hold gives a job a slot with a copy of what it holds from started on.
@@ -30,7 +31,7 @@ func (h *holdings) hold(id JobID, e *jobEntry, alternative int, a *model.Allocat
 	e.slot = h.newSlot()
 	sl := &h.slots[e.slot]
 	sl.alloc.Parts, sl.alloc.Grants = recycle(&h.grants.parts, a.Parts), recycle(&h.grants.grants, a.Grants)
-	sl.started, sl.alternative = started, alternative
+	sl.started, sl.alternative, sl.measured = started, alternative, model.Measured{}
 	sl.expectedEnd = model.After(started, e.job.As(alternative).Estimate())
 	h.listEnd(id, sl)
 	return sl

@@ -323,6 +323,7 @@ type JobState struct {
 	Alloc       *model.Allocation
 	ExpectedEnd time.Duration
 	Left        time.Duration
+	Measured    model.Measured
 }
 
 // Jobs calls do for every job that is not over, in the order of submission.
@@ -334,7 +335,7 @@ func (s *State) Jobs(do func(JobState)) {
 		}
 		if e.slot >= 0 {
 			sl := &s.slots[e.slot]
-			j.Alternative, j.Alloc, j.ExpectedEnd, j.Left = sl.alternative, &sl.alloc, sl.expectedEnd, sl.left
+			j.Alternative, j.Alloc, j.ExpectedEnd, j.Left, j.Measured = sl.alternative, &sl.alloc, sl.expectedEnd, sl.left, sl.measured
 		}
 		do(j)
 	})

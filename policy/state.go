@@ -289,7 +289,7 @@ func (ev Stepped) apply(s *State) Answer {
 	now := ev.Now
 	s.settle()
 	p := &s.plan
-	p.Starts, p.Stops, p.Resumes, p.Limits, p.Wake, p.Skipped = p.Starts[:0], p.Stops[:0], p.Resumes[:0], p.Limits[:0], Never, false
+	p.Starts, p.Stops, p.Resumes, p.Limits, p.Profiles, p.Wake, p.Skipped = p.Starts[:0], p.Stops[:0], p.Resumes[:0], p.Limits[:0], SameProfiles, Never, false
 	s.view.now = now
 	s.keepToWindows(now)
 	if s.anew {
@@ -521,6 +521,8 @@ type Plan struct {
 	Resumes []Resume
 	// Limits set how many devices jobs may use from now on.
 	Limits []Limit
+	// Profiles says whether the driver is to tell what jobs measured.
+	Profiles Profiles
 	// Wake asks the driver for a step at this time even if nothing happens
 	// until then: for policies that work at intervals. Never, the default, asks
 	// for none.

@@ -15,11 +15,12 @@ type Mark struct {
 	starts, stops, resumes, limits int
 	wake                           time.Duration
 	skipped                        bool
+	profiles                       Profiles
 }
 
 // Mark is the plan's current position, for UndoTo.
 func (p *Plan) Mark() Mark {
-	return Mark{len(p.Starts), len(p.Stops), len(p.Resumes), len(p.Limits), p.Wake, p.Skipped}
+	return Mark{len(p.Starts), len(p.Stops), len(p.Resumes), len(p.Limits), p.Wake, p.Skipped, p.Profiles}
 }
 
 // UndoTo takes back everything that was proposed since a mark. None of it may
@@ -44,7 +45,7 @@ func (p *Plan) UndoTo(m Mark) {
 		e.status = suspended
 	}
 	p.Starts, p.Stops, p.Resumes = p.Starts[:m.starts], p.Stops[:m.stops], p.Resumes[:m.resumes]
-	p.Limits, p.Wake, p.Skipped = p.Limits[:m.limits], m.wake, m.skipped
+	p.Limits, p.Wake, p.Skipped, p.Profiles = p.Limits[:m.limits], m.wake, m.skipped, m.profiles
 	s.view.epoch++ // capacity was given back, so that what was remembered about rooms is void
 }
 

@@ -52,8 +52,9 @@ func TestUndoTo(t *testing.T) {
 				startNow(v, p, id)
 			}
 			p.Wake, p.Skipped = 7, true
+			p.Profile(true)
 			p.UndoTo(mark)
-			if !v.Waits(waits) || v.Stopping(runs) || !v.CanStop(runs) || !v.Suspended(still) || v.Waits(ahead) || p.Wake != policy.Never || p.Skipped {
+			if !v.Waits(waits) || v.Stopping(runs) || !v.CanStop(runs) || !v.Suspended(still) || v.Waits(ahead) || p.Wake != policy.Never || p.Skipped || p.Profiles != policy.SameProfiles {
 				t.Error("something is left of what was undone")
 			}
 			if v.FreeCores(0) != 2 || !v.MayFit(v.Shape(waits), policy.Sharing) {

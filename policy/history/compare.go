@@ -132,6 +132,10 @@ func (f *follower) follow(e event) error {
 			j.rank = e.Rank
 			return f.rank(j)
 		}
+	case *measured:
+		if j := f.here[e.ID]; j != nil && j.id != none && e.Error == "" {
+			_ = f.Measure(j.id, e.Measured) // it may not run under this policy, and was not measured then
+		}
 	case *changed:
 		if j := f.here[e.ID]; j != nil && e.Error == "" {
 			return f.change(e, j)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"muster/model"
 	"muster/policy"
 )
 
@@ -51,6 +52,12 @@ type (
 	changed struct {
 		head
 		ID policy.JobID `json:"id"`
+		answer
+	}
+	measured struct {
+		head
+		ID       policy.JobID   `json:"id"`
+		Measured model.Measured `json:"measured"`
 		answer
 	}
 	ranked struct {
@@ -109,6 +116,7 @@ const (
 	suspendedWord  = "suspended"
 	staysWord      = "stays"
 	resumedWord    = "resumed"
+	measuredWord   = "measured"
 	rankWord       = "rank"
 	addNodeWord    = "add-node"
 	addDevicesWord = "add-devices"
@@ -127,6 +135,8 @@ func newEvent(word string) event {
 		return new(adopted)
 	case cancelWord, endWord, requeueWord, suspendedWord, staysWord, resumedWord:
 		return new(changed)
+	case measuredWord:
+		return new(measured)
 	case rankWord:
 		return new(ranked)
 	case addNodeWord:
@@ -159,6 +169,9 @@ func (e *adopted) check() error {
 
 func (*changed) check() error { return nil }
 func (*ranked) check() error  { return nil }
+
+// The state checks what was measured.
+func (*measured) check() error { return nil }
 
 // The state checks nodes and devices.
 func (*nodeAdded) check() error    { return nil }
@@ -210,6 +223,8 @@ func lineOf(e policy.Event, a policy.Answer, number func(policy.JobID) policy.Jo
 		return of(staysWord, e.Job)
 	case policy.Resumed:
 		return of(resumedWord, e.Job)
+	case policy.Measured:
+		return &measured{head{measuredWord}, number(e.Job), e.Measured, is}
 	case policy.Ranked:
 		return &ranked{head{rankWord}, number(e.Job), e.Rank, is}
 	case policy.NodeAdded:
@@ -254,6 +269,8 @@ func (e *changed) of(id policy.JobID) policy.Event {
 	}
 	return policy.Resumed{Job: id}
 }
+
+func (e *measured) told() policy.Event { return policy.Measured{Job: e.ID, Measured: e.Measured} }
 
 func (e *ranked) told() policy.Event { return policy.Ranked{Job: e.ID, Rank: e.Rank} }
 

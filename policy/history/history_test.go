@@ -70,6 +70,10 @@ func story(t *testing.T, w io.Writer, h history.Header, r *policy.State) {
 	if r.End(99) == nil {
 		t.Fatal("there is no job 99")
 	}
+	must(r.Measure(one, model.Measured{CPU: 1.5, GPU: 0.25, Kernels: 7, CopiedIn: 4096}))
+	if r.Measure(large, model.Measured{GPU: 1}) == nil || r.Measure(one, model.Measured{GPU: -1}) == nil {
+		t.Fatal("a job that waits was measured, or a time below 0")
+	}
 	r.Step(3 * time.Second)
 	must(r.Resumed(one))
 	must(r.SetNode(1, policy.NodeUp))

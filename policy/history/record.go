@@ -134,6 +134,11 @@ func snapshot(w io.Writer, h Header, s *policy.State) (map[policy.JobID]policy.J
 			write(adoptedAgain(&j, number[j.ID], j.ExpectedEnd))
 		}
 	})
+	s.Jobs(func(j policy.JobState) {
+		if j.Measured != (model.Measured{}) {
+			write(&measured{head: head{measuredWord}, ID: number[j.ID], Measured: j.Measured})
+		}
+	})
 	ranks := make([]int64, len(number))
 	s.Jobs(func(j policy.JobState) { ranks[number[j.ID]] = j.Rank })
 	for n, rank := range ranks {

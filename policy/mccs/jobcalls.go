@@ -175,6 +175,7 @@ func (l *Library) SetProfilingPeriod(d time.Duration) error {
 		return fmt.Errorf("the period of profiles is 0 for none, or a second at least, not %s", d)
 	}
 	l.period = d
+	l.plan.Profile(d > 0)
 	if l.due = policy.Never; d > 0 {
 		l.due = model.After(l.view.Now(), d)
 	}
@@ -190,12 +191,16 @@ type Profile struct {
 	// it moves between its nodes, in all.
 	Intensity float64
 	Bytes     int64
+	// Measured is what the nodes measured of its processes since it was started; nothing before a period
+	// was set, and in the simulator.
+	Measured model.Measured
 }
 
 // ProfileOf is what is known of a job.
 func (l *Library) ProfileOf(j *Job) Profile {
 	p := Profile{Estimate: j.Estimate(), Intensity: j.Spec.GPULoad(), Bytes: j.Spec.Traffic.NetBytes}
 	if j.state == jobRuns {
+		p.Measured = l.view.Measured(j.ID)
 		p.Elapsed, p.Left = l.view.Now()-l.view.StartedAt(j.ID), l.view.ExpectedEnd(j.ID)-l.view.Now()
 	}
 	return p

@@ -134,6 +134,7 @@ def priority(job):
 
 def profile(job):
     mccsReport("profile of", job.id, job.elapsed // MINUTE, job.left // MINUTE)
+    equal([job.cpu_time, job.gpu_time, job.wait_time, job.move_time, job.copied, job.swapped], [8 * MINUTE, 3 * MINUTE, 30 * SECOND, 0, 12, 3])
     equal(mccsSetDeviceLimit(job, 0), True)
     equal(mccsSetDeviceLimit(job, ALL), False)   # not before it has stopped
     mccsSetProfilingPeriod(0)
@@ -157,14 +158,17 @@ def complete(job):
 	}
 	second, _ := s.Submit(spread("second", 1))
 	plan := step(0)
-	if len(plan.Starts) != 1 || plan.Starts[0].Err != nil || len(plan.Limits) != 1 || plan.Limits[0] != (policy.Limit{Job: first, Devices: 1}) || plan.Wake != 10*time.Minute {
+	if len(plan.Starts) != 1 || plan.Starts[0].Err != nil || len(plan.Limits) != 1 || plan.Limits[0] != (policy.Limit{Job: first, Devices: 1}) || plan.Wake != 10*time.Minute || plan.Profiles != policy.StartProfiles {
 		t.Fatalf("%+v", plan)
+	}
+	if err := s.Measure(first, model.Measured{CPU: 480, GPU: 180, Waited: 30, CopiedIn: 10, CopiedOut: 2, SwapIn: 3}); err != nil {
+		t.Fatal(err)
 	}
 	if err := s.Rank(second, 7); err != nil {
 		t.Fatal(err)
 	}
 	step(time.Minute)
-	if plan = step(10 * time.Minute); len(plan.Stops) != 1 || plan.Stops[0].How != policy.Suspend {
+	if plan = step(10 * time.Minute); len(plan.Stops) != 1 || plan.Stops[0].How != policy.Suspend || plan.Profiles != policy.StopProfiles {
 		t.Fatalf("%+v", plan)
 	}
 	if err := s.Suspended(first); err != nil {

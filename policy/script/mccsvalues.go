@@ -2,9 +2,11 @@ package script
 
 import (
 	"fmt"
+	"time"
 
 	"go.starlark.net/starlark"
 
+	"muster/model"
 	"muster/policy/mccs"
 )
 
@@ -46,11 +48,40 @@ var libraryJobFields = map[string]field[*libraryJobValue]{
 	"left":         {"what is left of its estimate while it runs", func(j *libraryJobValue) starlark.Value { return integer(j.lib.ProfileOf(j.job).Left) }},
 	"intensity":    {"the part of its run in which it keeps its GPUs busy", func(j *libraryJobValue) starlark.Value { return starlark.Float(j.job.Spec.GPULoad()) }},
 	"bytes":        {"what it moves between its nodes", func(j *libraryJobValue) starlark.Value { return integer(j.job.Spec.Traffic.NetBytes) }},
-	"rank":         {"its priority, larger goes first", func(j *libraryJobValue) starlark.Value { return integer(j.job.Rank()) }},
-	"limit":        {"what mccsSetDeviceLimit said last, or ALL", func(j *libraryJobValue) starlark.Value { return integer(j.job.Limit()) }},
-	"assigned":     {"whether it was started", func(j *libraryJobValue) starlark.Value { return starlark.Bool(j.job.Assigned()) }},
-	"suspended":    {"whether it stands still", func(j *libraryJobValue) starlark.Value { return starlark.Bool(j.job.Suspended()) }},
-	"nodes":        {"the nodes that were given to it", func(j *libraryJobValue) starlark.Value { return j.nodes() }},
+	"cpu_time": {"the time of its processes on processors since it was started, as its nodes measured it; 0 before mccsSetProfilingPeriod", func(j *libraryJobValue) starlark.Value {
+		return j.seconds(func(m *model.Measured) float64 { return m.CPU })
+	}},
+	"gpu_time": {"the time of its kernels on GPUs, as measured", func(j *libraryJobValue) starlark.Value {
+		return j.seconds(func(m *model.Measured) float64 { return m.GPU })
+	}},
+	"wait_time": {"the time that its programs waited for a GPU, as measured", func(j *libraryJobValue) starlark.Value {
+		return j.seconds(func(m *model.Measured) float64 { return m.Waited })
+	}},
+	"move_time": {"the time in which its programs' memory was moved to GPUs and from them, as measured", func(j *libraryJobValue) starlark.Value {
+		return j.seconds(func(m *model.Measured) float64 { return m.Moving })
+	}},
+	"copied": {"the bytes that its programs copied to GPUs and from them, as measured", func(j *libraryJobValue) starlark.Value {
+		return j.bytes(func(m *model.Measured) uint64 { return m.CopiedIn + m.CopiedOut })
+	}},
+	"swapped": {"the bytes of its programs that were swapped in and out, as measured", func(j *libraryJobValue) starlark.Value {
+		return j.bytes(func(m *model.Measured) uint64 { return m.SwapIn + m.SwapOut })
+	}},
+	"rank":      {"its priority, larger goes first", func(j *libraryJobValue) starlark.Value { return integer(j.job.Rank()) }},
+	"limit":     {"what mccsSetDeviceLimit said last, or ALL", func(j *libraryJobValue) starlark.Value { return integer(j.job.Limit()) }},
+	"assigned":  {"whether it was started", func(j *libraryJobValue) starlark.Value { return starlark.Bool(j.job.Assigned()) }},
+	"suspended": {"whether it stands still", func(j *libraryJobValue) starlark.Value { return starlark.Bool(j.job.Suspended()) }},
+	"nodes":     {"the nodes that were given to it", func(j *libraryJobValue) starlark.Value { return j.nodes() }},
+}
+
+// seconds is a time that was measured.
+func (j *libraryJobValue) seconds(of func(*model.Measured) float64) starlark.Value {
+	m := j.lib.ProfileOf(j.job).Measured
+	return integer(time.Duration(min(of(&m), 1<<31) * float64(time.Second)))
+}
+
+func (j *libraryJobValue) bytes(of func(*model.Measured) uint64) starlark.Value {
+	m := j.lib.ProfileOf(j.job).Measured
+	return integer(int64(of(&m)))
 }
 
 func (j *libraryJobValue) nodes() starlark.Value {

@@ -42,6 +42,7 @@ type session struct {
 	// room bounds the messages of the agent that the core has not handled yet.
 	room     chan struct{}
 	answered bool // it has answered a ping
+	notices  notices
 }
 
 func newSessions(d *daemon) *sessions {
@@ -111,6 +112,7 @@ func (s *session) Greeted(one *wire.Session, hello agent.Hello) error {
 	s.byID[s.id] = s
 	s.mu.Unlock()
 	s.log.Info("an agent greets", "node", s.node, "session", s.id, "tasks", len(hello.Tasks), "devices", len(hello.Devices))
+	s.notices.devices(hello.Devices)
 	s.say(head.Greeted{Session: s.id, Hello: hello})
 	return nil
 }
@@ -141,7 +143,11 @@ func whyLeft(err error) string {
 // Heard passes a message of the agent to the core. Of the answers to pings the first tells it that the
 // agent reads.
 func (s *session) Heard(m agent.ToHead) error {
-	switch m.(type) {
+	switch m := m.(type) {
+	case agent.Inventory:
+		s.notices.devices(m.Devices)
+	case agent.Load:
+		s.notices.of(&m, s.notice)
 	case agent.Pong:
 		if s.answered {
 			return nil
@@ -152,6 +158,15 @@ func (s *session) Heard(m agent.ToHead) error {
 	}
 	s.say(head.Said{Session: s.id, Message: m})
 	return nil
+}
+
+// notice writes into the log that the node has crossed a bound, or that this is over.
+func (s *session) notice(over bool, what string) {
+	if over {
+		s.log.Info("a notice of a node is over", "node", s.node, "notice", what)
+		return
+	}
+	s.log.Warn("a node has crossed a bound", "node", s.node, "notice", what)
 }
 
 // say passes an event to the core. It waits while maxFromAgent events of this session are

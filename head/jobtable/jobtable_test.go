@@ -76,3 +76,12 @@ func TestWrongFormats(t *testing.T) {
 		}
 	}
 }
+
+// Of a job that was moved it is shown where it was.
+func TestWhereAJobWas(t *testing.T) {
+	var out strings.Builder
+	j := api.Job{ID: 1, State: api.Running, Nodes: []string{"n3"}, Before: []string{"n1", "n2"}, Parts: []api.Part{{Node: "n3", Cores: 1}}}
+	if err := jobtable.WriteJob(&out, &j); err != nil || !strings.Contains(out.String(), "before on  n1, n2\n") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+}

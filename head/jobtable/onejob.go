@@ -37,8 +37,8 @@ func WriteJob(w io.Writer, j *api.Job) error {
 	}
 	if len(j.Parts) == 0 && len(j.Nodes) > 0 {
 		f.Add("on", "%s", NodeList(j))
-		f.Add("before on", "%s", strings.Join(j.Before, ", "))
 	}
+	f.Add("before on", "%s", strings.Join(j.Before, ", "))
 	for _, d := range j.Devices {
 		f.Add("GPU", "%s", deviceLine(&d))
 	}

@@ -395,7 +395,7 @@ func (d *daemon) assemble() (err error) {
 		tellBeside: d.loads.tellBeside, end: d.end, serve: d.entrance.handleLoan,
 	}
 	d.faults = faults{common: c, sharing: d.sharing, spares: d.spares, writeDown: d.files.writeDown, mayRebuild: d.rebuilder.mayRebuild}
-	d.parking, d.traces = parking{common: c, asked: map[vgpu.ClientID]time.Duration{}, end: d.end}, traces{common: c}
+	d.parking, d.traces = parking{common: c, asked: map[vgpu.ClientID]time.Duration{}, lending: d.lending, end: d.end}, traces{common: c}
 	d.files = files{common: c, keeper: d.keeper, grants: d.grants, sharing: d.sharing, precedence: &d.precedence, tally: &d.tally}
 	d.adoption = adoption{
 		common: c, keeper: d.keeper, files: &d.files, grants: d.grants, sharing: d.sharing, quota: &d.quota, tally: &d.tally, terms: &d.terms, staff: &d.staff,

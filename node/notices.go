@@ -3,6 +3,7 @@ package node
 import (
 	"time"
 
+	"muster/node/lending"
 	"muster/node/vgpu"
 	"muster/wire/control"
 	"muster/wire/timeline"
@@ -17,7 +18,9 @@ type parking struct {
 	common
 	look  time.Duration                   // when tell last looked
 	asked map[vgpu.ClientID]time.Duration // guests that their own nodes are to take away, and until when
-	end   func(c *client, reason string, kill bool)
+
+	lending *lending.Lending
+	end     func(c *client, reason string, kill bool)
 }
 
 // parkedTime is how long a program waits before its user is told, and how often the daemon
@@ -50,9 +53,10 @@ func (p *parking) takenAway(c *client, e vgpu.Effect) bool {
 	return true
 }
 
-// endGuest ends a guest that is not taken away. To its own node that is the loss of the device, after which the
-// program is rebuilt.
+// endGuest ends a guest that is not taken away, with its ticket. To its own node that is the loss of the device,
+// after which the program is rebuilt elsewhere.
 func (p *parking) endGuest(c *client) {
+	p.lending.Withdraw(c.lentTo().node, func(device int) bool { return p.stock.Load().ShownAs(device) == c.guest.number })
 	p.log.Warn("a guest has lost its device, which is granted to a job or drained: its own node goes on with the program elsewhere", "client", c.id, "of", c.lentTo().node)
 	p.end(c, "", true)
 }

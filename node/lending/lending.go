@@ -329,6 +329,15 @@ func (l *Lending) Lent() []offload.LentView {
 	return l.core.View(l.loop.Now()).Lent
 }
 
+// Withdraw ends the tickets that a node has of devices, by the numbers that tickets have.
+func (l *Lending) Withdraw(node string, of func(device int) bool) {
+	for _, t := range l.Lent() {
+		if string(t.To) == node && of(t.Device) {
+			l.core.Withdraw(t.To, t.ID)
+		}
+	}
+}
+
 // Borrower is the node that holds a ticket with this credential; "" if there is none.
 func (l *Lending) Borrower(hash grant.Hash) string {
 	for _, t := range l.Lent() {

@@ -285,6 +285,11 @@ func (c *Core) Asked(now Time, from NodeID, q Question, id TicketID) (Answer, []
 	return a, effects
 }
 
+// Withdraw ends a ticket that the node gave: the borrower hears of it with the next answer.
+func (c *Core) Withdraw(to NodeID, id TicketID) {
+	c.lent = slices.DeleteFunc(c.lent, func(l *lent) bool { return l.to == to && l.ID == id })
+}
+
 // ticket takes slots of the device where a newcomer is served best. It takes only the device's
 // proportional part of the wanted slots, so that the next question finds another device. With
 // apart, only unused devices count.

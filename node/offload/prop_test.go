@@ -257,4 +257,12 @@ func TestGrantedDevices(t *testing.T) {
 	if a, _ := c.Asked(0, "b", Question{Slots: 1, Holds: []TicketID{"3"}}, "4"); a.Ticket.ID != "" || len(a.Recalls) != 1 || a.Load.Fastest != 2 {
 		t.Errorf("all of the device is granted: %+v", a)
 	}
+	c.Withdraw("a", "3") // it is another's
+	if len(c.View(0).Lent) != 2 {
+		t.Error("a ticket is withdrawn of a node that does not have it")
+	}
+	c.Withdraw("b", "3")
+	if a, _ := c.Asked(0, "b", Question{Holds: []TicketID{"3"}}, ""); len(c.View(0).Lent) != 1 || len(a.Recalls) != 1 {
+		t.Errorf("a ticket that was withdrawn counts: %+v", a)
+	}
 }

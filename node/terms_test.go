@@ -93,6 +93,7 @@ func TestProgramsUnderGrantsThatReach(t *testing.T) {
 	}
 	on(0)
 	mustAdmit(t, f, testGrant("other", grant.Device{Device: 0}))
+	eventually(t, "it leaves", func() bool { return statusOf(t, f).Clients[0].State == "waiting" })
 	on(1)
 	all := testGrant("all", grant.Device{Device: 1, Memory: 32 << 20, Beyond: model.AllBeyond})
 	mustAdmit(t, f, all)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // A bound that is crossed is told once, and again only after half of it.
@@ -37,5 +38,30 @@ func TestNotices(t *testing.T) {
 	}
 	if fmt.Sprint(n.given) != "map[device 1 is full:true]" {
 		t.Error(n.given)
+	}
+}
+
+// What agents say of their nodes' load is shown, the last of each, also if they say much of it at once.
+func TestLoadsAreGathered(t *testing.T) {
+	c := start(t, nil)
+	for n := range 3 {
+		a := c.greet(c.as("", ""), hello(nodeName(n)))
+		heard[agent.Welcome](a)
+		for waiting := range 10 {
+			a.say(agent.Load{Waiting: waiting + n})
+		}
+	}
+	for {
+		var nodes api.Nodes
+		c.user("").must("GET", "/v1/nodes", nil, &nodes)
+		if !slices.ContainsFunc(nodes.Nodes, func(n api.Node) bool { return n.Load == nil || n.Load.Waiting < 9 }) {
+			for n, node := range nodes.Nodes {
+				if node.Load.Waiting != 9+n {
+					t.Errorf("%s: %+v", node.Name, *node.Load)
+				}
+			}
+			return
+		}
+		time.Sleep(time.Millisecond) // polling, as a user does
 	}
 }

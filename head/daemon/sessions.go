@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"muster/head"
 	"muster/wire/agent"
@@ -30,6 +33,37 @@ type sessions struct {
 
 	mu   sync.Mutex
 	byID map[head.Session]*session
+	// loads are what agents have said last of how busy their nodes are, and the core has not heard; nil if
+	// there are none.
+	loads map[head.Session]agent.Load
+}
+
+// loadsTime is how long loads are gathered. Each agent sends one a second: the core hears of all nodes some
+// times a second, and is not woken for each.
+const loadsTime = 100 * time.Millisecond
+
+// gather keeps a load for the core.
+func (s *sessions) gather(id head.Session, l agent.Load) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.loads == nil {
+		s.loads = map[head.Session]agent.Load{}
+		time.AfterFunc(loadsTime, s.passOn)
+	}
+	s.loads[id] = l
+}
+
+// passOn tells the core what was gathered.
+func (s *sessions) passOn() {
+	s.mu.Lock()
+	loads := s.loads
+	s.loads = nil
+	s.mu.Unlock()
+	events := make([]head.Event, 0, len(loads))
+	for _, id := range slices.Sorted(maps.Keys(loads)) {
+		events = append(events, head.Said{Session: id, Message: loads[id]})
+	}
+	_ = s.queue.push(ofAgents, &call{source: "loads", events: events}) // a head that ends needs them no more
 }
 
 // session is one connection of an agent.
@@ -148,6 +182,8 @@ func (s *session) Heard(m agent.ToHead) error {
 		s.notices.devices(m.Devices)
 	case agent.Load:
 		s.notices.of(&m, s.notice)
+		s.gather(s.id, m)
+		return nil
 	case agent.Pong:
 		if s.answered {
 			return nil

@@ -57,12 +57,15 @@ func (g guest) file() *int {
 }
 
 // keepsOff says whether a client may never use a device. A guest has one, and others what their grant reaches.
+// What another node granted a job is for its programs alone.
 func (c *client) keepsOff(number int, e *inventory.Device) bool {
 	switch reach := c.under.Reach(); {
 	case c.guest.is:
 		return number != c.guest.number
 	case number == c.under.Home():
 		return false
+	case e.Lender.Granted:
+		return true
 	default:
 		return reach == model.ReachDevice || reach == model.ReachNode && e.Kind == settings.KindRemote
 	}
@@ -155,7 +158,7 @@ func (p *pictures) pictureLent(s *status.Node) {
 		now[to], done[to] = l, done[to]
 	}
 	for _, c := range p.clients {
-		if !c.isGuest() || c.carries != nil {
+		if !c.isGuest() || c.carries != nil || c.under.Granted != nil {
 			continue
 		}
 		v, _ := p.dispatcher.Client(c.id)

@@ -364,7 +364,9 @@ func (d *daemon) equip(left *survival.Left) error {
 // assemble makes the daemon's parts. Those that it refers to may still be empty.
 func (d *daemon) assemble() (err error) {
 	d.ending.common = d.common
-	d.grants = grants.NewBook(grants.Node{Dispatcher: d.dispatcher, Now: d.loop.Clock, Save: d.files.saveNode, End: d.endGranted, Log: d.log})
+	d.grants = grants.NewBook(grants.Node{
+		Dispatcher: d.dispatcher, Now: d.loop.Clock, Save: d.files.saveNode, End: d.endGranted, Add: d.addLent, Remove: d.removeLent, Log: d.log,
+	})
 	d.spares = d.staff.newSpares(d.common, d.rights.Own.Name)
 	d.lenders = lending.NewLenders(d.loop.Do, d.opts.Open, d.loop.Now, maxMissed)
 	d.lending, err = lending.New(d.cfg, d.loop, &d.borrowing, struct {
@@ -384,7 +386,7 @@ func (d *daemon) assemble() (err error) {
 		common: c, opts: &d.opts, rights: d.rights, terms: &d.terms, spares: d.spares, sharing: d.sharing, faults: &d.faults, files: &d.files,
 		precedence: &d.precedence, keeper: d.keeper, mayRebuild: d.rebuilder.mayRebuild,
 	}
-	d.programs = programs{common: c, files: &d.files, staff: &d.staff}
+	d.programs = programs{common: c, files: &d.files, staff: &d.staff, end: d.end}
 	d.rebuilder = rebuilder{
 		common: c, heart: newHeartbeat(d.cfg.WorkerTimeout), staff: &d.staff, loans: &d.loans, loads: &d.loads, keeper: d.keeper,
 		awaitAnother: d.borrowing.awaitAnother, checkLenders: d.borrowing.checkLenders, accompany: d.entrance.accompany, assign: d.assign, forget: d.forget, end: d.end,
@@ -412,7 +414,7 @@ func (d *daemon) assemble() (err error) {
 		revivable: d.terms.revivable, provide: d.entrance.provide, entrust: d.adoption.entrust, accompany: d.entrance.accompany, end: d.end,
 	}
 	d.desk = requests.New(requests.Options{
-		Rights: d.rights, Node: d.cfg.Name, Loop: d.loop, Dispatcher: d.dispatcher, Stock: d.stock, Grants: d.grants, Clients: &d.pictures, Services: d.opts.Services,
+		Rights: d.rights, Node: d.cfg.Name, Loop: d.loop, Dispatcher: d.dispatcher, Stock: d.stock, Grants: d.grants, Clients: &d.pictures, Services: d.opts.Services, Revoked: d.opts.Revoked,
 		Handlers: map[string]requests.Handler{
 			"status": requests.Read(d.pictures.answerStatus), "monitor": requests.Read(d.terms.answerMonitor), "peer": requests.Read(d.borrowing.answerPeer),
 			"stop": d.ending.answerStop, "adopt": d.adoption.answerAdopt,

@@ -30,6 +30,9 @@ func (c *client) announce(number int, e *inventory.Device, why string) {
 func (c *client) configOf(number int, e *inventory.Device) control.DeviceConfig {
 	config := e.Config()
 	config.Gone = config.Gone || c.keepsOff(number, e) && !c.maySpread(number)
+	if config.Gone && config.Lender.Granted { // the credential is the job's
+		config.Lender.Ticket = ""
+	}
 	return config
 }
 
@@ -53,6 +56,8 @@ type programs struct {
 	common
 	files *files
 	staff *staff
+
+	end func(c *client, reason string, kill bool)
 }
 
 // catchUp tells a worker what has changed since the inventory that it was started with.
@@ -74,6 +79,15 @@ func (p *programs) Changed(number int, e *inventory.Device, why string) {
 		if c.worker != nil && !c.ending {
 			c.announce(number, e, why)
 			p.staff.renewBound(c, now)
+		}
+	}
+}
+
+// Refused ends the clients at home on a device that can go on nowhere else.
+func (p *programs) Refused(id vgpu.DeviceID, why string) {
+	for _, v := range p.dispatcher.View().Clients {
+		if c := p.clients[v.ID]; c != nil && v.Parked && c.under.Home() == int(id) {
+			p.end(c, fmt.Sprintf("device %s is gone, and it can run on no other: the node that lent it says: %s", p.stock.Load().NameOf(id), why), false)
 		}
 	}
 }

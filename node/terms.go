@@ -17,6 +17,8 @@ import (
 	"muster/node/settings"
 	"muster/node/shown"
 	"muster/node/socket"
+	"muster/node/stock"
+	"muster/node/vgpu"
 	"muster/wire"
 	"muster/wire/grant"
 )
@@ -128,6 +130,22 @@ func (d *daemon) endGranted(g *grants.Granted, reason string) {
 		if c := d.clients[number]; c != nil && c.under.Granted == g {
 			d.end(c, reason, false)
 		}
+	}
+}
+
+// addLent gives the node a device of another one that a grant has.
+func (d *daemon) addLent(lent grants.Lent) (int, error) {
+	id, err := d.stock.Add(lent.Device, lent.Info, stock.AnyNumber, true)
+	return int(id), err
+}
+
+// removeLent takes it away.
+func (d *daemon) removeLent(number int) {
+	if all := d.stock.Load().Entries; number >= len(all) || !all[number].Lender.Granted {
+		return // the state of an earlier daemon says what is not so
+	}
+	if err := d.stock.Remove(vgpu.DeviceID(number), true); err != nil {
+		d.log.Error("a device of another node, which a grant had, cannot be removed", "device", number, "error", err)
 	}
 }
 

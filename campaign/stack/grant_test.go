@@ -67,9 +67,15 @@ func (c *grantCluster) lender(address string, args ...string) []string {
 // grant makes a grant, which no node knows yet.
 func (c *grantCluster) grant(devices ...string) (file string, g *grant.Grant) {
 	c.Helper()
+	return c.grantWith(nil, devices...)
+}
+
+// grantWith makes one with further terms.
+func (c *grantCluster) grantWith(terms []string, devices ...string) (file string, g *grant.Grant) {
+	c.Helper()
 	c.grants++
 	file = filepath.Join(c.dir, fmt.Sprintf("grant-%d", c.grants))
-	args := []string{"grant", "make", "--id", fmt.Sprintf("job.%d", c.grants)}
+	args := append([]string{"grant", "make", "--id", fmt.Sprintf("job.%d", c.grants)}, terms...)
 	for _, d := range devices {
 		args = append(args, "--device", d)
 	}
@@ -87,7 +93,7 @@ func (c *grantCluster) grant(devices ...string) (file string, g *grant.Grant) {
 	return file, g
 }
 
-// admitted makes a grant that the nodes know.
+// admitted makes a grant of which each node knows its own devices.
 func (c *grantCluster) admitted(devices ...string) (file string, g *grant.Grant) {
 	c.Helper()
 	file, g = c.grant(devices...)
@@ -95,10 +101,21 @@ func (c *grantCluster) admitted(devices ...string) (file string, g *grant.Grant)
 		if n == nil {
 			continue
 		}
-		if s := n.status(); len(g.On(s.Node)) > 0 {
-			c.muster("grant", "admit", file, "--socket", n.socket)
+		if devices := g.On(n.status().Node); len(devices) > 0 {
+			if _, err := ask.Admit(n.socket, g, devices, grant.AllDevices, time.Time{}); err != nil {
+				c.Fatal(err)
+			}
 		}
 	}
+	return file, g
+}
+
+// atHome makes a grant that the lender knows, and all of which the near node knows, where the programs run.
+func (c *grantCluster) atHome(terms []string, devices ...string) (file string, g *grant.Grant) {
+	c.Helper()
+	file, g = c.grantWith(terms, devices...)
+	c.muster("grant", "admit", file, "--socket", c.far.socket)
+	c.muster("grant", "admit", file, "--socket", c.near.socket)
 	return file, g
 }
 

@@ -28,6 +28,26 @@ func Admit(socket string, g *grant.Grant, devices []grant.Device, limit int, exp
 	return AdmitLoan(socket, grant.Loan{ID: g.ID, User: g.User, Hash: g.Secret.Hash(), Devices: devices, Limit: limit, Turns: g.Turns}, expires)
 }
 
+// AdmitAtHome tells the daemon at a socket, where a grant's programs run, of the devices that are for the home.
+// It must be able to reach those of other nodes, which know the grant.
+func AdmitAtHome(socket string, g *grant.Grant, limit int, expires time.Time) (*status.Grants, error) {
+	r := AdmitRequest{Request: "grant-admit", ID: g.ID, User: g.User, Hash: g.Secret.Hash(), Limit: &limit, Turns: g.Turns}
+	for i, d := range g.Devices {
+		switch {
+		case !d.IsForHome():
+		case d.IsBorrowed():
+			r.Devices = append(r.Devices, GrantedDevice{Lender: d.Address, Place: g.Place(i), Reach: d.Reach})
+			r.Secret, r.Authority = g.Secret, g.Authority
+		default:
+			r.Devices = append(r.Devices, GrantedDevice{Device: d.Device, Memory: d.Memory, Reach: d.Reach, Beyond: d.Beyond})
+		}
+	}
+	if !expires.IsZero() {
+		r.Expires = expires.Unix()
+	}
+	return aboutGrants(socket, r)
+}
+
 // AdmitLoan is Admit for a caller that knows only the hash of the grant's credential.
 func AdmitLoan(socket string, loan grant.Loan, expires time.Time) (*status.Grants, error) {
 	r := AdmitRequest{Request: "grant-admit", ID: loan.ID, User: loan.User, Hash: loan.Hash, Limit: &loan.Limit, Turns: loan.Turns}

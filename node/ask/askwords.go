@@ -9,16 +9,20 @@ import (
 	"muster/wire/grant"
 )
 
-// GrantedDevice is what a grant has of one device.
+// GrantedDevice is what a grant has of one device. If the node where the job's programs run is told of a device
+// of another node, Lender is where that node's gateway is, and Place says which of the grant's devices there it is:
+// the home has what the lender gives, and gives the device itself a number.
 type GrantedDevice struct {
-	Device int         `json:"device"`           // its number
+	Device int         `json:"device"` // its number
+	Lender string      `json:"lender,omitempty"`
+	Place  int         `json:"place,omitempty"`
 	Memory uint64      `json:"memory,omitempty"` // bytes, contexts included; 0: all of it
 	Reach  model.Reach `json:"reach,omitempty"`  // how far from it the grant's programs may be bound
 	Beyond uint64      `json:"beyond,omitempty"` // bytes beyond Memory that they may use while those are free
 }
 
-// AdmitRequest is a grant as it is told to the node that owns the devices. Its limit
-// is for those devices alone.
+// AdmitRequest is a grant as it is told to the node that owns the devices, or to the one where the programs
+// run. Its limit is for those devices alone.
 type AdmitRequest struct {
 	Request string          `json:"request"`
 	ID      string          `json:"id"`
@@ -27,7 +31,10 @@ type AdmitRequest struct {
 	Devices []GrantedDevice `json:"devices"`
 	Limit   *int            `json:"limit"` // 0 has a meaning of its own
 	model.Turns
-	Expires int64 `json:"expires,omitempty"` // in seconds since 1970; 0: never
+	// Secret is the credential, with which the node uses the devices of others, and Authority vouches for those.
+	Secret    grant.Credential `json:"secret,omitempty"`
+	Authority string           `json:"authority,omitempty"`
+	Expires   int64            `json:"expires,omitempty"` // in seconds since 1970; 0: never
 }
 
 // GrantRequest names a grant.

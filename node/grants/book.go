@@ -44,11 +44,28 @@ func (g *Granted) check() error {
 		return fmt.Errorf("the hash of the grant's credential is missing")
 	}
 	for i, d := range g.Devices {
-		if err := grant.CheckTerms(d.Memory, d.Reach, d.Beyond); err != nil {
+		if err := checkDevice(d); err != nil {
 			return fmt.Errorf("device %d: %w", i, err)
 		}
 	}
 	return errors.Join(grant.CheckLimit(g.Limit, len(g.Devices)), g.Turns.Validate())
+}
+
+func checkDevice(d ask.GrantedDevice) error {
+	switch {
+	case d.Lender == "" && d.Place != 0:
+		return errors.New("it has a place at a lender, and no lender")
+	case d.Lender == "":
+	case d.Memory != 0 || d.Beyond != 0:
+		return errors.New("how much of a device of another node a grant has is that node's affair: leave it out")
+	case d.Place < 0 || d.Place >= settings.MaxDevices:
+		return fmt.Errorf("its place at the lender is %d: give 0 to %d", d.Place, settings.MaxDevices-1)
+	default:
+		if err := grant.CheckAddress(d.Lender); err != nil {
+			return err
+		}
+	}
+	return grant.CheckTerms(d.Memory, d.Reach, d.Beyond)
 }
 
 func (g *Granted) admit() vgpu.Admit {
@@ -59,9 +76,17 @@ func (g *Granted) admit() vgpu.Admit {
 	return e
 }
 
-// same says whether two grants are one, apart from their limits.
+// same says whether two grants are one, apart from their limits, and from the numbers that the node gave
+// devices of others.
 func (g *Granted) same(o *Granted) bool {
-	return g.ID == o.ID && g.User == o.User && g.Hash == o.Hash && g.Turns == o.Turns && g.Expires.Equal(o.Expires) && slices.Equal(g.Devices, o.Devices)
+	return g.ID == o.ID && g.User == o.User && g.Hash == o.Hash && g.Turns == o.Turns && g.Expires.Equal(o.Expires) && slices.EqualFunc(g.Devices, o.Devices, sameDevice)
+}
+
+func sameDevice(a, b ask.GrantedDevice) bool {
+	if a.Lender != "" && b.Lender != "" {
+		a.Device = b.Device
+	}
+	return a == b
 }
 
 // Under is the grant that a client has, and which of the grant's devices it is on.
@@ -131,7 +156,17 @@ type Node struct {
 	Now  func() time.Time
 	Save func()                          // writes all grants down for the next daemon
 	End  func(g *Granted, reason string) // ends the clients under a grant
-	Log  *slog.Logger
+	// Add makes a device of another node one of this node's, for the grant alone, and Remove takes it away once
+	// no client is there.
+	Add    func(Lent) (number int, err error)
+	Remove func(number int)
+	Log    *slog.Logger
+}
+
+// Lent is a device of another node that a grant has, as it was found there.
+type Lent struct {
+	settings.Device
+	Info device.Info
 }
 
 // Book is the grants that a node knows, by their names. Only the loop uses it.
@@ -181,8 +216,9 @@ func (b *Book) Ended(u Under) string {
 }
 
 // Admit makes a grant known, unless the dispatcher refuses it. If it is known already and has not
-// changed, only its limit is set: the admitting side may not know whether an earlier attempt succeeded.
-func (b *Book) Admit(g *Granted) error {
+// changed, only its limit is set: the admitting side may not know whether an earlier attempt succeeded. lent
+// are those of its devices that are other nodes', in order.
+func (b *Book) Admit(g *Granted, lent ...Lent) error {
 	if err := g.check(); err != nil {
 		return err
 	}
@@ -200,12 +236,53 @@ func (b *Book) Admit(g *Granted) error {
 	case !g.Expires.IsZero() && !g.Expires.After(b.node.Now()):
 		return fmt.Errorf("grant %s has expired already, at %s", g.ID, g.Expires.Format(time.RFC3339))
 	}
-	if err := b.enter(g); err != nil {
+	err := b.add(g, lent)
+	if err == nil {
+		err = b.enter(g)
+	}
+	if err != nil {
+		b.remove(g)
 		return err
 	}
 	b.node.Save()
 	b.node.Log.Info("a grant was admitted", "grant", g.ID, "user", g.User, "devices", len(g.Devices), "limit", g.Limit)
 	return nil
+}
+
+// unadded is the number of a device that the node does not have yet.
+const unadded = -1
+
+// add gives the node the devices of others that a grant has.
+func (b *Book) add(g *Granted, lent []Lent) error {
+	for i := range g.Devices {
+		if g.Devices[i].Lender != "" {
+			g.Devices[i].Device = unadded
+		}
+	}
+	for i := range g.Devices {
+		d := &g.Devices[i]
+		if d.Lender == "" {
+			continue
+		}
+		if len(lent) == 0 {
+			return fmt.Errorf("device %d is another node's, and was not looked at", i)
+		}
+		number, err := b.node.Add(lent[0])
+		if err != nil {
+			return fmt.Errorf("device %d, of the node at %s: %w", i, d.Lender, err)
+		}
+		d.Device, lent = number, lent[1:]
+	}
+	return nil
+}
+
+// remove takes away what add gave.
+func (b *Book) remove(g *Granted) {
+	for _, d := range g.Devices {
+		if d.Lender != "" && d.Device != unadded {
+			b.node.Remove(d.Device)
+		}
+	}
 }
 
 // enter makes a grant known, unless the dispatcher refuses it.
@@ -227,6 +304,7 @@ func (b *Book) Inherit(left []Granted) {
 		}
 		if err != nil {
 			b.node.Log.Error("a grant of an earlier daemon cannot be kept", "grant", g.ID, "error", err)
+			b.remove(g)
 		}
 	}
 }
@@ -263,6 +341,7 @@ func (b *Book) Revoke(id, reason string) error {
 	b.node.Step(vgpu.Withdraw{Grant: vgpu.GrantID(id)})
 	b.node.Log.Info("a grant has ended", "grant", id, "user", g.User, "reason", reason)
 	b.node.End(g, reason)
+	b.remove(g)
 	return nil
 }
 

@@ -33,8 +33,15 @@ type Device struct {
 	Here   bool        // false: it was removed or lost, and only its number is taken
 	Change uint64      // counts the devices that came or went under this number, to detect a stale entry
 	ByHand bool        // it came by a request, and the configuration does not know it
-	Ticket string      // by which it is borrowed; "": it is not borrowed by ticket
 }
+
+// IsLent says whether another node lends the device for as long as it can spare it, by a ticket.
+func (d *Device) IsLent() bool { return d.Lender.Ticket != "" && !d.Lender.Granted }
+
+// Distance scales the speed of another node's device. It is small enough for a program there to
+// come home when a device here is idle (vgpu: the gain must be 1.2), and large enough that an idle
+// device elsewhere still counts for more than one here that two programs share.
+const Distance = 0.8
 
 // Examine opens a device and says what programs can have of it.
 func Examine(c settings.Device, open func(control.DeviceConfig) (device.Device, error)) (device.Info, error) {
@@ -47,23 +54,26 @@ func Examine(c settings.Device, open func(control.DeviceConfig) (device.Device, 
 		return info, fmt.Errorf("of its memory of %s nothing is left for programs: give it a smaller reserve", units.BriefSize(info.Memory))
 	}
 	info.Memory -= c.Reserve
+	if c.Lender.Granted { // that of a device with a ticket is what the ticket says
+		info.Speed *= Distance
+	}
 	return info, nil
 }
 
 // Dispatched is the device as the dispatcher knows it.
 func (d *Device) Dispatched(slots int) vgpu.Device {
 	i := &d.Info
-	return vgpu.Device{Name: i.Name, Slots: slots, Speed: i.Speed, Memory: i.Memory, ContextCost: i.ContextCost, Elsewhere: d.Kind == settings.KindRemote}
+	return vgpu.Device{Name: i.Name, Slots: slots, Speed: i.Speed, Memory: i.Memory, ContextCost: i.ContextCost, Elsewhere: d.Kind == settings.KindRemote, Granted: d.Lender.Granted}
 }
 
-// Infos describes the devices that programs are told of. Borrowed ones come and go with the load
+// Infos describes the devices that programs without a grant are told of. Borrowed ones come and go with the load
 // and are hidden from programs, except on a node that has no devices of its own.
 func (v *Inventory) Infos() []device.Info {
 	var own, borrowed []device.Info
 	for _, e := range v.Entries {
 		switch {
-		case !e.Here:
-		case e.Ticket == "":
+		case !e.Here || e.Lender.Granted:
+		case !e.IsLent():
 			own = append(own, e.Info)
 		default:
 			borrowed = append(borrowed, e.Info)
@@ -77,7 +87,7 @@ func (v *Inventory) Infos() []device.Info {
 
 // OnlyBorrows says that the node has no device of its own.
 func (v *Inventory) OnlyBorrows() bool {
-	return !slices.ContainsFunc(v.Entries, func(e Device) bool { return e.Here && e.Ticket == "" })
+	return !slices.ContainsFunc(v.Entries, func(e Device) bool { return e.Here && e.Lender.Ticket == "" })
 }
 
 // Config is what a worker is told of a device.
@@ -114,8 +124,8 @@ func (v *Inventory) With(number int, e Device) *Inventory {
 }
 
 // NumberFor is the number of a new device: wish, if that is not negative; else that of a device of
-// its name which is gone; else the next; else that of any device which was removed.
-func (v *Inventory) NumberFor(name string, wish int, state func(vgpu.DeviceID) vgpu.DeviceState) (int, error) {
+// its name which is gone, unless one of them is a grant's and may come back; else the next; else that of any device which was removed.
+func (v *Inventory) NumberFor(name string, granted bool, wish int, state func(vgpu.DeviceID) vgpu.DeviceState) (int, error) {
 	same, free, there := -1, -1, 0
 	for i, e := range v.Entries {
 		is := state(vgpu.DeviceID(i))
@@ -124,7 +134,7 @@ func (v *Inventory) NumberFor(name string, wish int, state func(vgpu.DeviceID) v
 			there++
 		case i == wish:
 			return wish, nil
-		case same < 0 && e.Info.Name == name:
+		case same < 0 && e.Info.Name == name && (is == vgpu.DeviceRemoved || !granted && !e.Lender.Granted):
 			same = i
 		case free < 0 && is == vgpu.DeviceRemoved:
 			free = i
@@ -262,7 +272,7 @@ func TakeAlike(list *[]settings.Device, was control.DeviceConfig) (settings.Devi
 
 // IsBorrowed says whether a device is one that the node has a ticket for.
 func (v *Inventory) IsBorrowed(id vgpu.DeviceID) bool {
-	return id >= 0 && int(id) < len(v.Entries) && v.Entries[id].Ticket != ""
+	return id >= 0 && int(id) < len(v.Entries) && v.Entries[id].IsLent()
 }
 
 // Lends says whether guests may have a device. Devices that this node borrows are not its to

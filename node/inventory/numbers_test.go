@@ -47,7 +47,7 @@ func TestNumbersOfDevices(t *testing.T) {
 		{full, append(all(settings.MaxDevices-1, up), lost), "c", -1, 0,
 			"all numbers of devices are taken, some by devices that are lost: remove one of those first (muster device remove)"},
 	} {
-		got, err := stock(c.names).NumberFor(c.name, c.wish, func(i vgpu.DeviceID) vgpu.DeviceState { return c.states[i] })
+		got, err := stock(c.names).NumberFor(c.name, false, c.wish, func(i vgpu.DeviceID) vgpu.DeviceState { return c.states[i] })
 		if c.refuse == "" && (err != nil || got != c.want) || c.refuse != "" && (err == nil || err.Error() != c.refuse) {
 			t.Errorf("%s %v, %s (wish %d): %d, %v", c.names, c.states, c.name, c.wish, got, err)
 		}

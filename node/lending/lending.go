@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/node/inventory"
 	"muster/node/offload"
 	"muster/node/settings"
 	"muster/node/vgpu"
@@ -104,11 +105,6 @@ type ticket struct {
 
 const unopened vgpu.DeviceID = -1
 
-// distance scales the speed of another node's device. It is small enough for a program there to
-// come home when a device here is idle (vgpu: the gain must be 1.2), and large enough that an idle
-// device elsewhere still counts for more than one here that two programs share.
-const distance = 0.8
-
 // lookEvery is the least time between two looks at the node.
 const lookEvery = 20 * time.Millisecond
 
@@ -189,8 +185,8 @@ func (l *Lending) look() {
 		}
 	}
 	for _, g := range is.Gains {
-		there := g.Speed / distance
-		for there*distance < g.Speed { // rounding must not make it a device that nobody moves to
+		there := g.Speed / inventory.Distance
+		for there*inventory.Distance < g.Speed { // rounding must not make it a device that nobody moves to
 			there = math.Nextafter(there, math.Inf(1))
 		}
 		is.Local.Gains = append(is.Local.Gains, offload.Gain{Speed: there, Stay: g.Stay})
@@ -228,7 +224,7 @@ func (l *Lending) use(e offload.Use) {
 	l.opts.Log.Info("virtual GPUs are borrowed", "of", string(e.Peer), "device", e.Ticket.Device, "slots", e.Ticket.Slots)
 	l.loop.Go(func() {
 		info, err := l.devices.Examine(c)
-		info.Speed = e.Ticket.Speed * distance
+		info.Speed = e.Ticket.Speed * inventory.Distance
 		l.loop.Do(func() { l.opened(e.Ticket, c, info, err) })
 	})
 }

@@ -3,6 +3,7 @@ package requests
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -14,6 +15,7 @@ import (
 	"muster/node/socket"
 	"muster/node/stock"
 	"muster/node/vgpu"
+	"muster/wire/control"
 	"muster/wire/grant"
 	"muster/wire/status"
 )
@@ -174,7 +176,51 @@ func (d *Desk) answerGrantAdmit(who socket.Peer, r ask.AdmitRequest) (any, error
 	if r.Expires != 0 {
 		g.Expires = time.Unix(r.Expires, 0)
 	}
-	return d.aboutGrant(who, r.ID, func() error { return d.Grants.Admit(g) })
+	lent, err := d.lookAtLent(who, g, &r)
+	if err != nil {
+		return nil, err
+	}
+	return d.aboutGrant(who, r.ID, func() error { return d.Grants.Admit(g, lent...) })
+}
+
+// lookAtLent opens the devices of other nodes that a grant has, which may take a while. Those of a grant that
+// the node knows it has already.
+func (d *Desk) lookAtLent(who socket.Peer, g *grants.Granted, r *ask.AdmitRequest) (lent []grants.Lent, err error) {
+	if err := d.mayGrant(who); err != nil {
+		return nil, err
+	}
+	afar := func(s ask.GrantedDevice) bool { return s.Lender != "" }
+	switch some := slices.ContainsFunc(g.Devices, afar); {
+	case !some && r.Secret == "" && r.Authority == "":
+		return nil, nil
+	case !some:
+		return nil, errors.New("the secret and the authority are for devices of other nodes, and the grant has none: leave them out")
+	case r.Secret.Hash() != g.Hash:
+		return nil, errors.New("some devices are other nodes', and the secret with which this node would use them is missing, or is another grant's")
+	case d.knowsGrant(g.ID):
+		return nil, nil
+	}
+	for i, s := range g.Devices {
+		if !afar(s) {
+			continue
+		}
+		c := settings.Device{DeviceConfig: control.DeviceConfig{
+			Kind: settings.KindRemote, Index: s.Place,
+			Lender: control.Lender{Address: s.Lender, Ticket: string(r.Secret), Granted: true, Authority: r.Authority, Revoked: d.Revoked},
+		}}
+		one := grants.Lent{Device: c}
+		if one.Info, err = d.Stock.Examine(c); err != nil {
+			return nil, fmt.Errorf("device %d, of the node at %s: %w; admit the grant there first", i, s.Lender, err)
+		}
+		lent = append(lent, one)
+	}
+	return lent, nil
+}
+
+// knowsGrant says whether there is a grant with this name.
+func (d *Desk) knowsGrant(id string) (known bool) {
+	d.Loop.Ask(func() { d.Grants.Expire(); known = d.Grants.Of(id) != nil })
+	return known
 }
 
 func (d *Desk) answerGrantRevoke(who socket.Peer, r ask.GrantRequest) (any, error) {

@@ -65,6 +65,7 @@ type Options struct {
 	Grants     *grants.Book
 	Clients    Clients
 	Services   map[string]Service
+	Revoked    string // the file with the certificates that the authority of other nodes has revoked
 	// Handlers and Orders are the requests that others answer, and those that begin a conversation.
 	Handlers map[string]Handler
 	Orders   map[string]Order

@@ -32,7 +32,8 @@ func Fresh(configured []settings.Device, open Open) (*inventory.Inventory, error
 // their numbers; if clients are on them, they stay until these have left. It notes in left which those are,
 // and which are lost, and returns what was used of each device.
 func AsBefore(configured []settings.Device, left *survival.Left, open Open, log *slog.Logger) (*inventory.Inventory, []vgpu.Usage, error) {
-	used, taken := left.Used(), left.Granted()
+	used, granted := left.Used(), left.Granted()
+	taken := maps.Clone(granted)
 	maps.Copy(taken, used)
 	configured = slices.Clone(configured)
 	made := &inventory.Inventory{}
@@ -42,17 +43,18 @@ func AsBefore(configured []settings.Device, left *survival.Left, open Open, log 
 		if !ok {
 			c = settings.Device{DeviceConfig: was.Config, Reserve: was.Reserve}
 		}
-		e := inventory.Device{Device: c, Ticket: c.Lender.Ticket, Info: device.Info{Name: was.Is.Name, Speed: was.Is.Speed, Memory: was.Is.Memory, ContextCost: was.Is.ContextCost}}
-		if ok || used[i] && was.Here {
+		kept := c.Lender.Granted && granted[i]
+		e := inventory.Device{Device: c, ByHand: kept, Info: device.Info{Name: was.Is.Name, Speed: was.Is.Speed, Memory: was.Is.Memory, ContextCost: was.Is.ContextCost}}
+		if ok || kept || used[i] && was.Here {
 			info, err := inventory.Examine(c, open)
 			switch {
 			case err == nil:
 				e.Info, e.Here = info, true
-			case ok: // not fatal: the programs on the other devices go on
+			case ok || kept: // not fatal: the programs on the other devices go on
 				log.Error("a device cannot be opened, and counts as lost", "device", i, "name", was.Is.Name, "error", err)
 				left.Lost = append(left.Lost, vgpu.DeviceID(i))
 			}
-			if !ok {
+			if !ok && !kept {
 				left.Retired = append(left.Retired, vgpu.DeviceID(i))
 			}
 		}

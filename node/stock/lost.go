@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/node/refusal"
 	"muster/node/vgpu"
 	"muster/node/workers"
+	"muster/wire"
 )
 
 const lookAgain = 5 * time.Second // at devices that are lost
@@ -57,17 +59,21 @@ func (s *Stock) Suspect(number int, why string) {
 // Suspected is closed when it is known whether a device is gone; nil if nobody says so.
 func (s *Stock) Suspected(number int) <-chan struct{} { return s.probing[number] }
 
-// lookFor probes a lost device every lookAgain, until it is back or has been replaced.
+// lookFor probes a lost device every lookAgain, until it is back or has been replaced. If a lender says that a
+// grant is over, programs that may run on its device alone are told.
 func (s *Stock) lookFor(id vgpu.DeviceID) {
 	e := s.Load().Entries[id]
-	if e.Ticket != "" {
+	if e.IsLent() {
 		return // its ticket has ended: what is borrowed next is another device
 	}
 	time.AfterFunc(lookAgain, func() {
 		if s.Closing() {
 			return
 		}
-		_, err := s.Probe(e.DeviceConfig, e.Lock)
+		var err error
+		if !e.Lender.Granted { // else there is no hardware of this node to try
+			_, err = s.Probe(e.DeviceConfig, e.Lock)
+		}
 		var info device.Info
 		if err == nil { // if it was missing when the daemon started, nothing is known of it yet
 			info, err = s.Examine(e.Device)
@@ -75,8 +81,11 @@ func (s *Stock) lookFor(id vgpu.DeviceID) {
 		s.loop.Do(func() {
 			now := s.Load().Entries[id]
 			switch {
-			case now.Here || now.Change != e.Change: // it was resumed or replaced meanwhile
+			case now.Here || now.Change != e.Change || s.dispatcher.State(id) != vgpu.DeviceLost: // it was resumed, replaced or removed meanwhile
 			case err != nil:
+				if refused := (*wire.Refused)(nil); e.Lender.Granted && errors.As(err, &refused) && refused.Result == refusal.NotPermitted {
+					s.programs.Refused(id, refused.Reason)
+				}
 				s.lookFor(id)
 			default:
 				s.Log.Info("a device that was lost is there again", s.about(id)...)

@@ -35,6 +35,8 @@ type Programs interface {
 	Changed(number int, e *inventory.Device, why string)
 	// Fits refuses a device that cannot do what the programs that run now were told.
 	Fits(*inventory.Device) error
+	// Refused says that another node, which lends a lost device for a grant, knows the grant no more.
+	Refused(id vgpu.DeviceID, why string)
 	// DependOn lists the clients that can run on no other device than this one, which takes none.
 	DependOn(vgpu.DeviceID) []vgpu.ClientID
 }
@@ -242,7 +244,7 @@ func (s *Stock) Add(c settings.Device, info device.Info, at vgpu.DeviceID, byHan
 
 // Borrow adds a device with as many slots as its ticket has.
 func (s *Stock) Borrow(c settings.Device, info device.Info, t offload.Ticket) (vgpu.DeviceID, error) {
-	return s.add(inventory.Device{Device: c, Info: info, Here: true, ByHand: true, Ticket: string(t.ID)}, t.Slots, AnyNumber)
+	return s.add(inventory.Device{Device: c, Info: info, Here: true, ByHand: true}, t.Slots, AnyNumber)
 }
 
 // add tells workers first and then the dispatcher.
@@ -257,7 +259,7 @@ func (s *Stock) add(e inventory.Device, slots int, at vgpu.DeviceID) (vgpu.Devic
 	if err := s.programs.Fits(&e); err != nil {
 		return 0, err
 	}
-	number, err := stock.NumberFor(info.Name, int(at), s.dispatcher.State)
+	number, err := stock.NumberFor(info.Name, e.Lender.Granted, int(at), s.dispatcher.State)
 	if err != nil {
 		return 0, err
 	}

@@ -37,6 +37,9 @@ type node struct {
 func (n *node) Changed(number int, e *inventory.Device, why string) {
 	n.said = append(n.said, fmt.Sprint(number, " ", e.Here, " ", why))
 }
+func (n *node) Refused(id vgpu.DeviceID, why string) {
+	n.said = append(n.said, fmt.Sprint(int(id), " is refused: ", why))
+}
 func (n *node) Fits(*inventory.Device) error                     { return n.unfit }
 func (n *node) DependOn(vgpu.DeviceID) []vgpu.ClientID           { return n.needs }
 func (n *node) Decided(time.Duration, vgpu.Event, []vgpu.Effect) {}

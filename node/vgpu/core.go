@@ -275,7 +275,7 @@ func (f *fleet) addDevice(d Device) error {
 		return err
 	}
 	for _, old := range f.devices {
-		if old.lost && old.Name == d.Name {
+		if old.returnsAs(&d) {
 			f.replace(old, d)
 			return nil
 		}
@@ -286,6 +286,12 @@ func (f *fleet) addDevice(d Device) error {
 	f.devices = append(f.devices, newDevice(DeviceID(len(f.devices)), d))
 	f.relist()
 	return nil
+}
+
+// returnsAs says whether a device that comes is one that was lost, by its name. A grant's device is itself
+// alone until it is removed: another one of its name may be another grant's.
+func (d *device) returnsAs(is *Device) bool {
+	return d.lost && d.Name == is.Name && (d.removed || !d.Granted && !is.Granted)
 }
 
 func newDevice(id DeviceID, d Device) *device {

@@ -173,7 +173,7 @@ func (b *books) Refuses(e Event) error {
 		if err := e.Device.Check(); err != nil {
 			return err
 		}
-		if len(b.devices) == maxDevices && !slices.ContainsFunc(b.devices, func(d *device) bool { return d.lost && d.Name == e.Device.Name }) {
+		if len(b.devices) == maxDevices && !slices.ContainsFunc(b.devices, func(d *device) bool { return d.returnsAs(&e.Device) }) {
 			return fmt.Errorf("there are %d devices, as many as there may be", maxDevices)
 		}
 	}

@@ -232,16 +232,16 @@ func (d *device) bindings() (n int) {
 }
 
 // isOf says whether d is for x: a part is for the clients of its grant, and a device for those without
-// one and those whose grant lets them go there.
+// one and those whose grant lets them go there, unless it is for grants alone.
 func (x *client) isOf(d *device) bool {
 	p := x.part
 	switch {
 	case p == nil:
-		return d.of == nil
+		return d.of == nil && !d.Granted
 	case p == d:
 		return true
 	}
-	return d.of == nil && d != p.of && p.reach > model.ReachDevice && (p.reach == model.ReachCluster || !d.Elsewhere)
+	return d.of == nil && !d.Granted && d != p.of && p.reach > model.ReachDevice && (p.reach == model.ReachCluster || !d.Elsewhere)
 }
 
 // seatOf is what x would be put on at a device: its part, at home.

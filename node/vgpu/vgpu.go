@@ -67,6 +67,7 @@ type Device struct {
 	Memory      uint64  `json:"memory"`              // bytes that all clients there may take together
 	ContextCost uint64  `json:"context_cost"`        // bytes that each client bound there takes beside what it asks for
 	Elsewhere   bool    `json:"elsewhere,omitempty"` // it is another node's
+	Granted     bool    `json:"granted,omitempty"`   // it is there for the clients of the grants that name it, and for no others
 }
 
 // Defaults for zero fields of Config and Device.

@@ -13,8 +13,10 @@ import (
 	"net"
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -31,8 +33,10 @@ import (
 // A connection for a device of this machine is passed on to the local daemon, which answers with
 // the descriptors of the ring and the arena; these go to the program. From then on program and
 // worker share memory, and nothing is copied on the way: the process that serves the job only makes
-// each side learn of the other's end. A connection for a borrowed device goes through a relay to
-// the lender's gateway.
+// each side learn of the other's end. So it is with a borrowed device if the daemon was told of it
+// with the grant: the program's client is at home then, and outlives the lender. Where there is no such
+// daemon, a connection for a borrowed device goes through a relay to the lender's gateway, and the
+// client lives there.
 //
 // The process that serves the job presents the credential to nodes. Programs never see it.
 
@@ -82,6 +86,10 @@ type Job struct {
 	mu    sync.Mutex
 	shown map[shownKey]*said
 	links Links
+
+	asking sync.Mutex  // held while it is found out whether
+	holds  atomic.Bool // this machine's daemon has devices of other nodes for the grant
+	asked  bool        // that is known
 }
 
 // Links are the connections of a job's programs that have a device, for whoever saves these programs. Each
@@ -115,7 +123,7 @@ func (j *Job) link(program, daemon *net.UnixConn) (forget func()) {
 	return func() { j.mu.Lock(); delete(j.links.Passed, far); j.mu.Unlock() }
 }
 
-// shownKey is a node, and how much memory of each device a program wants to see.
+// shownKey is a node, "" for this machine's, and how much memory of each device a program wants to see.
 type shownKey struct {
 	node   string
 	memory uint64
@@ -176,8 +184,8 @@ func (j *Job) serve(ctx context.Context, near *net.UnixConn) error {
 		return r.lost(&wire.Refused{Result: resultInvalidDevice, Reason: fmt.Sprintf("there is no device %d: the job has %d", wanted.Device, len(j.grant.Devices))})
 	}
 	device := j.grant.Devices[wanted.Device]
-	place := wire.Attach{Device: uint32(j.grant.Place(int(wanted.Device))), Place: wanted.Device}
-	if device.IsBorrowed() {
+	place := wire.Attach{Device: uint32(j.place(int(wanted.Device))), Place: wanted.Device}
+	if !j.isHere(device) {
 		return j.borrow(ctx, r, device, place)
 	}
 	return j.passOn(ctx, r, place)
@@ -209,23 +217,24 @@ func (s *said) offer(near *net.UnixConn) (wanted wire.Attach, err error) {
 // as the job runs, even while a lender is away.
 func (j *Job) describe(ctx context.Context, hello wire.Hello) (*said, error) {
 	hello.Grant = string(j.grant.Secret)
+	if err := j.findRoads(ctx, hello); err != nil {
+		return nil, err
+	}
 	all := &said{}
 	nodes := map[string]*said{}
 	for i, d := range j.grant.Devices {
-		if nodes[d.Node] != nil {
-			continue
+		at := j.nodeOf(d)
+		if nodes[at] == nil {
+			one, err := j.ask(ctx, d, hello)
+			if err != nil {
+				return nil, about(d, err)
+			}
+			nodes[at] = one
+			if all.welcome.Driver == 0 || one.welcome.Driver < all.welcome.Driver {
+				all.welcome = one.welcome
+			}
 		}
-		one, err := j.ask(ctx, j.grant.Devices[i], hello)
-		if err != nil {
-			return nil, about(d, err)
-		}
-		nodes[d.Node] = one
-		if all.welcome.Driver == 0 || one.welcome.Driver < all.welcome.Driver {
-			all.welcome = one.welcome
-		}
-	}
-	for i, d := range j.grant.Devices {
-		device := nodes[d.Node].devices[j.grant.Place(i)]
+		device := nodes[at].devices[j.place(i)]
 		device.Attributes = atBus(device.Attributes, 1+i)
 		all.devices = append(all.devices, device)
 	}
@@ -233,9 +242,61 @@ func (j *Job) describe(ctx context.Context, hello wire.Hello) (*said, error) {
 	return all, nil
 }
 
-// ask asks a node for its devices, unless it has answered before.
+// findRoads finds out whether the grant's devices of other nodes are reached by way of this machine's daemon,
+// which then has them as its own, or by relays to their nodes. It is asked once: clients of the job are where
+// the first one is.
+func (j *Job) findRoads(ctx context.Context, hello wire.Hello) error {
+	j.asking.Lock()
+	defer j.asking.Unlock()
+	own := slices.IndexFunc(j.grant.Devices, func(d grant.Device) bool { return !d.IsBorrowed() })
+	if j.asked || !slices.ContainsFunc(j.grant.Devices, func(d grant.Device) bool { return d.IsBorrowed() && d.IsForHome() }) {
+		return nil
+	}
+	known, err := j.askLocal(ctx, hello, own >= 0)
+	switch {
+	case err == nil:
+		j.holds.Store(len(known.devices) == len(j.grant.ForHome()))
+	case own >= 0:
+		return about(j.grant.Devices[own], err)
+	}
+	j.asked = true
+	return nil
+}
+
+// isHere says whether a device is reached by way of this machine's daemon.
+func (j *Job) isHere(d grant.Device) bool { return !d.IsBorrowed() || d.IsForHome() && j.holds.Load() }
+
+// nodeOf is the node by way of which a device is reached; "" for this machine's.
+func (j *Job) nodeOf(d grant.Device) string {
+	if j.isHere(d) {
+		return ""
+	}
+	return d.Node
+}
+
+// place is the place of device i among those by way of the same node.
+func (j *Job) place(i int) (n int) {
+	for _, d := range j.grant.Devices[:i] {
+		if j.nodeOf(d) == j.nodeOf(j.grant.Devices[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+// shows is how many devices a node must show: "" is this machine's.
+func (j *Job) shows(node string) (n int) {
+	for _, d := range j.grant.Devices {
+		if j.nodeOf(d) == node {
+			n++
+		}
+	}
+	return n
+}
+
+// ask asks the node by way of which a device is reached for its devices, unless it has answered before.
 func (j *Job) ask(ctx context.Context, d grant.Device, hello wire.Hello) (*said, error) {
-	key := shownKey{d.Node, hello.Memory}
+	key := shownKey{j.nodeOf(d), hello.Memory}
 	j.mu.Lock()
 	known := j.shown[key]
 	j.mu.Unlock()
@@ -243,28 +304,33 @@ func (j *Job) ask(ctx context.Context, d grant.Device, hello wire.Hello) (*said,
 		return known, nil
 	}
 	var err error
-	if d.IsBorrowed() {
+	if key.node != "" {
 		r := &relay{remote: j.lender(d), hello: hello}
 		known, err = r.greet(ctx)
 		if r.far != nil {
 			_ = r.far.Close()
 		}
 	} else {
-		known, err = j.askLocal(ctx, hello)
+		known, err = j.askLocal(ctx, hello, true)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if n := len(j.grant.On(d.Node)); len(known.devices) != n {
+	if n := j.shows(key.node); len(known.devices) != n {
 		return nil, fmt.Errorf("it shows %d devices, and the grant has %d there: admit it there as it is", len(known.devices), n)
 	}
+	j.remember(key, known)
+	return known, nil
+}
+
+// remember caches what a node said.
+func (j *Job) remember(key shownKey, what *said) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if len(j.shown) >= maxShown {
 		clear(j.shown)
 	}
-	j.shown[key] = known
-	return known, nil
+	j.shown[key] = what
 }
 
 // about adds the node to an error; a refusal stays a refusal.
@@ -293,13 +359,19 @@ func atBus(attributes []byte, bus int) []byte {
 
 // --- devices of this machine ---------------------------------------------------
 
-// askLocal asks this machine's daemon for its devices.
-func (j *Job) askLocal(ctx context.Context, hello wire.Hello) (*said, error) {
+// askLocal asks this machine's daemon for its devices, and waits for one that restarts if there must be one.
+func (j *Job) askLocal(ctx context.Context, hello wire.Hello, must bool) (*said, error) {
 	var s *Session
-	err := j.patiently(ctx, func() (err error) {
+	try := func() (err error) {
 		s, err = j.dial(hello)
 		return err
-	})
+	}
+	var err error
+	if must {
+		err = j.patiently(ctx, try)
+	} else {
+		err = try()
+	}
 	if err != nil {
 		return nil, err
 	}

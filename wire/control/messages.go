@@ -190,7 +190,9 @@ type Lender struct {
 	// certificate nor token, and recognises the other node only by Authority, in PEM form, and by the
 	// list of revoked certificates in the file Revoked. It is "" for a device that the node has
 	// permanently.
-	Ticket    string `json:"ticket,omitempty"`
+	Ticket string `json:"ticket,omitempty"`
+	// Granted says that Ticket is the credential of a job's grant: the device is there for the job alone.
+	Granted   bool   `json:"granted,omitempty"`
 	Authority string `json:"authority,omitempty"`
 	Revoked   string `json:"revoked,omitempty"`
 	// TLS is the folder with the certificates by which the two recognise each other.

@@ -130,6 +130,22 @@ func (h *Hash) UnmarshalText(text []byte) error {
 // IsBorrowed says whether the device belongs to another node than that of the job's programs.
 func (d Device) IsBorrowed() bool { return d.Address != "" }
 
+// IsForHome says whether the node where the job's programs run is told of the device. Its own are. One of
+// another node is if the programs may go elsewhere: their clients are at home then, and go on when the other
+// node is lost, but each wait for an answer takes longer than by a relay. Programs that are bound to the device
+// have their clients there.
+func (d Device) IsForHome() bool { return !d.IsBorrowed() || d.Reach > model.ReachDevice }
+
+// ForHome are the devices that the home is told of, in the order of the grant.
+func (g *Grant) ForHome() (devices []Device) {
+	for _, d := range g.Devices {
+		if d.IsForHome() {
+			devices = append(devices, d)
+		}
+	}
+	return devices
+}
+
 // CheckName refuses what cannot be the name of a grant, a user or a node; what says which.
 func CheckName(what, name string) error {
 	switch {

@@ -9,9 +9,11 @@
 //   drop D         frees that
 //   spin D         adds 1 again and again, a kernel each, until it is told something else,
 //                  and says how often
+//   time D N       says what N launches on device D take, and copies
 #include "kernels.h"
 
 #include <poll.h>
+#include <time.h>
 
 enum { DEVICES = 16, WORDS = 1000 };
 
@@ -80,6 +82,44 @@ static CUresult spin(int d) {
 	return result;
 }
 
+static double seconds(void) {
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* What a launch with its synchronisation takes, a launch alone, and copies of 16 MiB in and out. */
+static CUresult took(int d, int times) {
+	enum { COPY = 16 << 20, COPIES = 10 };
+	void *data = calloc(1, COPY);
+	CUdeviceptr memory;
+	CUresult result = cuMemAlloc(&memory, COPY);
+	if (result == CUDA_SUCCESS)
+		result = add(d, 1);
+	double start = seconds();
+	for (int i = 0; i < times && result == CUDA_SUCCESS; i++)
+		if ((result = add(d, 1)) == CUDA_SUCCESS)
+			result = cuCtxSynchronize();
+	double synchronised = seconds();
+	for (int i = 0; i < times && result == CUDA_SUCCESS; i++)
+		result = add(d, 1);
+	if (result == CUDA_SUCCESS)
+		result = cuCtxSynchronize();
+	double launched = seconds();
+	for (int i = 0; i < COPIES && result == CUDA_SUCCESS; i++)
+		result = cuMemcpyHtoD(memory, data, COPY);
+	if (result == CUDA_SUCCESS)
+		result = cuCtxSynchronize();
+	double in = seconds();
+	for (int i = 0; i < COPIES && result == CUDA_SUCCESS; i++)
+		result = cuMemcpyDtoH(data, memory, COPY);
+	double out = seconds();
+	printf("took %.0f us launch and synchronise, %.0f us launch, %.0f MB/s in, %.0f MB/s out ", (synchronised - start) / times * 1e6,
+	       (launched - synchronised) / times * 1e6, COPIES * COPY / 1e6 / (in - launched), COPIES * COPY / 1e6 / (out - in));
+	free(data);
+	return result;
+}
+
 int main(void) {
 	char what[20];
 	CUresult result = cuInit(0);
@@ -113,6 +153,9 @@ int main(void) {
 			got = cuMemAlloc(&on[d].more, (size_t)n);
 		} else if (strcmp(what, "drop") == 0) {
 			got = cuMemFree(on[d].more);
+		} else if (strcmp(what, "time") == 0) {
+			NEED(scanf("%ld", &n) == 1);
+			got = took(d, (int)n);
 		} else if (strcmp(what, "spin") == 0) {
 			printf("spinning %d\n", d);
 			fflush(stdout);

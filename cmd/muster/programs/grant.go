@@ -241,9 +241,9 @@ func (f *grantFlags) admit(c *cobra.Command, g *grant.Grant) error {
 		}
 		name = s.Node
 	}
-	devices := g.On(name)
-	if len(devices) == 0 {
-		return fmt.Errorf("grant %s has no device of node %s: give the name that the grant has for it (--name)", g.ID, name)
+	devices, home, err := devicesFor(g, name)
+	if err != nil {
+		return err
 	}
 	limit := f.limit
 	if !c.Flags().Changed("limit") && len(devices) == len(g.Devices) {
@@ -253,8 +253,26 @@ func (f *grantFlags) admit(c *cobra.Command, g *grant.Grant) error {
 	if f.expires > 0 {
 		expires = time.Now().Add(f.expires)
 	}
-	answer, err := ask.Admit(socketOf(f.socket), g, devices, limit, expires)
+	admit := func() (*status.Grants, error) { return ask.Admit(socketOf(f.socket), g, devices, limit, expires) }
+	if home {
+		admit = func() (*status.Grants, error) { return ask.AdmitAtHome(socketOf(f.socket), g, limit, expires) }
+	}
+	answer, err := admit()
 	return f.print(c, answer, err)
+}
+
+// devicesFor are the devices of a grant that a node is told of: its own, or those for the home, if programs run
+// there that borrow devices of others.
+func devicesFor(g *grant.Grant, name string) (devices []grant.Device, home bool, err error) {
+	devices = g.On(name)
+	own := slices.ContainsFunc(g.Devices, func(d grant.Device) bool { return !d.IsBorrowed() })
+	switch {
+	case len(devices) == 0 && (own || len(g.ForHome()) == 0):
+		return nil, false, fmt.Errorf("grant %s has no device of node %s: give the name that the grant has for it (--name)", g.ID, name)
+	case len(devices) == len(g.Devices), len(devices) > 0 && devices[0].IsBorrowed():
+		return devices, false, nil
+	}
+	return g.ForHome(), true, nil
 }
 
 func newGrantLimit() *cobra.Command {

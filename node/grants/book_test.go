@@ -113,6 +113,59 @@ func TestTerms(t *testing.T) {
 	}
 }
 
+// A device of another node is added with its grant and removed with it, also if the grant is refused, and has
+// another number each time: the grant is the same nevertheless.
+func TestDevicesOfOthers(t *testing.T) {
+	n, b := newBook()
+	var added, removed []int
+	b.node.Add = func(l Lent) (int, error) {
+		if l.Index == 9 {
+			return 0, errors.New("no room")
+		}
+		added = append(added, l.Index)
+		return 10 + len(added), nil
+	}
+	b.node.Remove = func(number int) { removed = append(removed, number) }
+	make := func(places ...int) (*Granted, []Lent) {
+		g, lent := &Granted{ID: "g", User: "ann", Hash: grant.Hash{1}, Limit: 1, Devices: []ask.GrantedDevice{{Device: 0}}}, []Lent(nil)
+		for _, place := range places {
+			g.Devices = append(g.Devices, ask.GrantedDevice{Lender: "far:9421", Place: place, Reach: model.ReachNode})
+			l := Lent{}
+			l.Index = place
+			lent = append(lent, l)
+		}
+		return g, lent
+	}
+	g, lent := make(0, 1)
+	if err := b.Admit(g, lent...); err != nil || g.Devices[1].Device != 11 || g.Devices[2].Device != 12 {
+		t.Fatal(err, g.Devices)
+	}
+	again, _ := make(0, 1)
+	if err := b.Admit(again); err != nil || len(added) != 2 {
+		t.Error("the same grant is another one", err, added)
+	}
+	if err := b.Revoke("g", ""); err != nil || !slices.Equal(removed, []int{11, 12}) {
+		t.Error(err, removed)
+	}
+	if g, lent = make(3, 9); b.Admit(g, lent...) == nil || !slices.Equal(removed, []int{11, 12, 13}) || b.Of("g") != nil {
+		t.Error("what was added of a grant that cannot be kept is there still", removed)
+	}
+	if g, _ = make(4); b.Admit(g) == nil {
+		t.Error("a device was added that nobody has looked at")
+	}
+	removed, n.refuses = nil, errors.New("no")
+	if g, lent = make(5); b.Admit(g, lent...) == nil || len(removed) != 1 {
+		t.Error("the dispatcher refused, and the device is there", removed)
+	}
+	for want, d := range map[string]ask.GrantedDevice{
+		"no lender": {Place: 1}, "that node's affair": {Lender: "far:9421", Memory: 1}, "is not HOST:PORT": {Lender: "far"}, "its place at the lender": {Lender: "far:9421", Place: -1},
+	} {
+		if err := checkDevice(d); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v", d, err)
+		}
+	}
+}
+
 // What the dispatcher refuses is not known.
 func TestRefusedGrant(t *testing.T) {
 	n, b := newBook()

@@ -5,7 +5,8 @@
 // Grants are what the node knows of jobs: that programs which show a certain credential may
 // use certain devices, each whole or with a share of its memory, and at most Limit of them
 // at a time. Root, or the user whose node it is, admits and revokes them. Only hashes of
-// credentials are kept.
+// credentials are kept, save by a node that has devices of others for a grant: it shows those the credential,
+// as a ticket (control.Lender). Such a device is added with the grant and removed with it.
 //
 // A program under a grant sees the granted devices and no others, in the grant's order. Its
 // client is put on the device that it asked for and nowhere else: the dispatcher enforces

@@ -184,12 +184,12 @@ func TestBorrowingToRunFaster(t *testing.T) {
 		if q.Slots == 0 {
 			continue
 		}
-		if q.Slots != 1 || !q.Apart || q.Speed*distance < 0.6 || q.Speed > 0.7501 {
+		if q.Slots != 1 || !q.Apart || q.Speed*inventory.Distance < 0.6 || q.Speed > 0.7501 {
 			t.Errorf("it asks %+v", q)
 		}
 		break
 	}
-	if speed := <-node.is; speed != 1*distance {
+	if speed := <-node.is; speed != 1*inventory.Distance {
 		t.Errorf("the device counts as one of speed %g", speed)
 	}
 }

@@ -274,7 +274,8 @@
 // Where else they may go is the share's reach: nowhere, to any other device of the node, or
 // also to those that the node has borrowed (Device.Elsewhere). Such a device they use as clients
 // without a grant do: they go there if it is better, by the rules above, and make way for others.
-// At home their share is kept for them meanwhile.
+// At home their share is kept for them meanwhile. A device may be there for grants alone, whether one has it now
+// or not (Device.Granted): another node has granted it to the job, and it is nobody else's.
 //
 //   - What was granted is kept: no client without the grant is given any of it, even if the grant's
 //     clients do not use it. Together the shares of a device are no more than its memory. No other

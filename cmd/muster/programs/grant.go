@@ -214,7 +214,11 @@ func newGrantAdmit() *cobra.Command {
 		Short: "Tell a node of a grant",
 		Long: `Tell a node of a grant, as far as it is for devices of that node: it serves the job's
 programs from then on, and keeps for them what was granted. Programs that are in the way
-go on elsewhere, or wait. A grant that is known already is only given its limit.`,
+go on elsewhere, or wait. A grant that is known already is only given its limit.
+
+A node where the programs run is also told of devices of other nodes, if the grant lets
+programs go elsewhere (--reach node or cluster): it has these devices for the job as its
+own, and replaces one that is lost. Tell those other nodes first.`,
 		Example: "  muster grant admit job.grant\n  muster grant admit job.grant --expires 24h",
 		Args:    cli.OneArgument("the file that muster grant make wrote"),
 		RunE: func(c *cobra.Command, args []string) error {

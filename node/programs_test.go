@@ -470,7 +470,7 @@ func TestRequestsAreStrict(t *testing.T) {
 		{`{"request":"monitor","device":0}`, `the request cannot be read: unknown field "device"`},
 		{`{"request":7}        `, noRequest},
 		{`{"request":"status"`, noRequest},
-		{`{"request":"peer","question":{"version":3,"node":"n","slots":1}}`, `only the node's gateway asks for other nodes`},
+		{`{"request":"peer","question":{"version":4,"node":"n","slots":1}}`, `only the node's gateway asks for other nodes`},
 		{`{"request":"peer","question":{"slots":1,"more":2}}`, `the request cannot be read: unknown field "more"`},
 		{`{"request":"device-drain"}`, `there is no device "": muster device list names those there are`},
 		{`{"request":"device-drain","device":"Bog"}`, `there is no device "Bog": did you mean "Big"?`},

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"muster/agent"
+	"muster/model"
 	"muster/node/ask"
 	wire "muster/wire/agent"
 	"muster/wire/api"
@@ -147,10 +148,17 @@ func TestTaskOfAUser(t *testing.T) {
 	}}
 	sendTo(t, conn, start)
 	// What was measured of the program is told before the end of its task.
-	await(t, in, func(p wire.Profiles) bool {
-		return len(p.Tasks) == 1 && p.Tasks[0].Task == start.Task && p.Tasks[0].Measured.Moving > 0
-	})
-	r := await(t, in, func(r wire.Report) bool { return r.State == wire.Ended })
+	measured := model.Measured{}
+	r := await(t, in, func(m wire.ToHead) bool {
+		if p, is := m.(wire.Profiles); is && len(p.Tasks) == 1 && p.Tasks[0].Task == start.Task {
+			measured = p.Tasks[0].Measured
+		}
+		r, is := m.(wire.Report)
+		return is && r.State == wire.Ended
+	}).(wire.Report)
+	if measured == (model.Measured{}) {
+		t.Error("the task has ended, and nothing was measured of it")
+	}
 	text, err := os.ReadFile(filepath.Join(dir, "out"))
 	if want := "init 0\ndevices 1 B:96MiB:1\nuse 0: 0\nadd 0: 0\nvalue 5 show 0: 0\n"; err != nil || string(text) != want || r.End.Cause != wire.Exited {
 		t.Errorf("%q, not %q; %+v %v", text, want, *r.End, err)

@@ -36,12 +36,12 @@ func weightsText(weights []int) string {
 
 var (
 	batch = scheme{"batch", "batch", nil, func(c *cluster) setting { return setting{"fcfs", c.slots(), false} }}
-	turns = scheme{"roundrobin", "round robin", nil, func(c *cluster) setting { return setting{"mccs-roundrobin", c.whole(), true} }}
+	turns = scheme{"roundrobin", "round robin", nil, func(c *cluster) setting { return setting{"mccs-roundrobin", c.whole(), false} }}
 	near  = scheme{"colocation", "co-location", map[string]float64{"highend": 1.5, "commodity": 2.5}, func(c *cluster) setting {
-		return setting{colocation(c.weights[c.best]), c.whole(), true}
+		return setting{colocation(c.weights[c.best]), c.whole(), false}
 	}}
 	quick = scheme{"latency", "latency reduction", map[string]float64{"highend": 1.2, "commodity": 2.45}, func(c *cluster) setting {
-		return setting{"mccs-latency:weights=" + weightsText(c.weights[c.best]), c.whole(), true}
+		return setting{"mccs-latency:weights=" + weightsText(c.weights[c.best]), c.whole(), false}
 	}}
 	schemes = []*scheme{&batch, &turns, &near, &quick}
 )
@@ -58,14 +58,14 @@ func (s *scheme) published(c *cluster) float64 {
 }
 
 // sharing are the options of a job that shares GPUs with others. On each of its nodes it gets one
-// GPU per process, up to the number of GPUs there. Its processes are bound to any GPU within reach.
+// GPU per process, up to the number of GPUs there. Its processes may go to any GPU within reach.
 func sharing(reach model.Reach) []string {
 	return []string{fmt.Sprintf("--gres=gpu:1+:%dM", shareMemory>>20), fmt.Sprintf("--gpu-reach=%v", reach)}
 }
 
 // jobs are copies of the jobs with the options that the scheme submits them with.
 func (s *scheme) jobs(list ...job) []job {
-	options := sharing(model.ReachCluster)
+	options := sharing(model.ReachDevice)
 	if s == &batch {
 		options = []string{"--gres=gpu:1"}
 	}
@@ -123,8 +123,8 @@ func planMappings(*measured) []workload {
 			}
 		}
 		for _, a := range mappingApps {
-			list = append(list, workload{mappingKey(a, counts), setting{"fcfs", highEnd.mapped(counts), true},
-				[]job{{a, 8, []string{fmt.Sprintf("--gres=rgpu:%d:%dM", gpus, shareMemory>>20)}}}})
+			list = append(list, workload{mappingKey(a, counts), setting{"fcfs", highEnd.mapped(counts), false},
+				[]job{{a, 8, []string{fmt.Sprintf("--gres=rgpu:%d:%dM", gpus, shareMemory>>20), "--gpu-reach=device"}}}})
 		}
 	}
 	return list
@@ -161,7 +161,7 @@ var (
 func six(a *app) []job {
 	var list []job
 	for _, n := range sixProcesses {
-		list = append(list, job{a, n, sharing(model.ReachNode)})
+		list = append(list, job{a, n, sharing(model.ReachDevice)})
 	}
 	return list
 }
@@ -187,7 +187,7 @@ func (v *variation) plan(*measured) []workload {
 	for _, c := range clusters {
 		for i, one := range v.variants(c) {
 			for _, a := range sixApps {
-				list = append(list, workload{v.key(c, a, i), setting{one.policy, c.whole(), true}, six(a)})
+				list = append(list, workload{v.key(c, a, i), setting{one.policy, c.whole(), false}, six(a)})
 			}
 		}
 	}

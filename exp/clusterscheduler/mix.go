@@ -96,8 +96,12 @@ func showMix(m *measured) bench.Shown {
 			s.Rows = append(s.Rows, m.timeRow(partMix, key))
 			all := m.throughputs(c, how)
 			if how != &batch {
-				r := exp.Over(partMix, key+"_throughput", "x batch", all).
-					Noting("the simulator says %.2f; %.1f moves to faster GPUs", m.predictedThroughput(c, how), exp.Mean(exp.Values(m.Outcomes[key], func(o *outcome) float64 { return float64(o.Moves) })))
+				r := exp.Over(partMix, key+"_throughput", "x batch", all)
+				if says := m.predictedThroughput(c, how); how.setting(c).roam {
+					r = r.Noting("the simulator says %.2f; %.1f moves to faster GPUs, of which it knows nothing", says, exp.Mean(exp.Values(m.Outcomes[key], func(o *outcome) float64 { return float64(o.Moves) })))
+				} else {
+					r = r.Noting("the simulator says %.2f", says)
+				}
 				if paper, known := how.paper[c.key]; known {
 					r = r.Against(paper)
 				}

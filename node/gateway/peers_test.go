@@ -80,7 +80,7 @@ func TestNodesAsk(t *testing.T) {
 // Those who are no node, call themselves something else, or say nonsense are refused, and the daemon
 // hears nothing of it.
 func TestNodesThatAreNone(t *testing.T) {
-	socket, asked := answering(t, `{"version":3,"node":"localhost","slots":0,"free":0,"waiting":0}`)
+	socket, asked := answering(t, `{"version":4,"node":"localhost","slots":0,"free":0,"waiting":0}`)
 	w := &world{dir: certificates(t), socket: newSocket()}
 	w.connect(t, socket, nil)
 	for _, c := range []struct {
@@ -89,9 +89,9 @@ func TestNodesThatAreNone(t *testing.T) {
 		say    string
 		want   string
 	}{
-		{"nobody", func(c *tls.Config) { c.Certificates = nil }, `{"version":3,"node":"localhost","slots":1}`, "only nodes of the same authority"},
-		{"a user", func(c *tls.Config) { c.Certificates = w.user.Certificates }, `{"version":3,"node":"localhost","slots":1}`, "not that of a node"},
-		{"another node's name", nil, `{"version":3,"node":"other","slots":1}`, `not for node`},
+		{"nobody", func(c *tls.Config) { c.Certificates = nil }, `{"version":4,"node":"localhost","slots":1}`, "only nodes of the same authority"},
+		{"a user", func(c *tls.Config) { c.Certificates = w.user.Certificates }, `{"version":4,"node":"localhost","slots":1}`, "not that of a node"},
+		{"another node's name", nil, `{"version":4,"node":"other","slots":1}`, `not for node`},
 		{"another version", nil, `{"version":7,"node":"localhost","slots":1}`, "speaks version 7"},
 		{"nonsense", nil, `hello`, "not what nodes say to each other"},
 		{"too long", nil, strings.Repeat("x", 2*borrow.MaxLine), ""},

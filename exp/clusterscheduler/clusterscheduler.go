@@ -30,7 +30,7 @@ const (
 func study() *bench.Study[measured, outcome, workload] {
 	return &bench.Study[measured, outcome, workload]{
 		Name: name, Title: title, Lead: lead, Version: savedVersion,
-		Figures: func() []figure { return []figure{mappingFigure, boundFigure, weightFigure, mixFigure} },
+		Figures: func() []figure { return []figure{mappingFigure, boundFigure, weightFigure, mixFigure, lateFigure} },
 		Record:  func(m *measured) *bench.Record[outcome] { return &m.Record },
 		Begin:   begin, Check: (*measured).check, Good: (*outcome).good, Fits: (*workload).fits, Prepare: (*measured).predictAll,
 		Notes: notes, TooLate: tooLate, Claims: claimRows,

@@ -91,7 +91,7 @@ func TestKeep(t *testing.T) {
 			m.Outcomes[key] = list[:1]
 		}
 	}
-	if !study().Keep(m) || len(m.Figures) != 3 || len(m.Seeds) != 1 || m.Missing != "figures 4-5; the last 1 seed" {
+	if !study().Keep(m) || len(m.Figures) != 4 || len(m.Seeds) != 1 || m.Missing != "figures 4-5; the last 1 seed" {
 		t.Errorf("%v, %v, %q", m.Figures, m.Seeds, m.Missing)
 	}
 	if err := study().Frame().Check(m); err != nil {

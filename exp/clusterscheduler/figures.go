@@ -64,8 +64,8 @@ func sharing(reach model.Reach) []string {
 }
 
 // jobs are copies of the jobs with the options that the scheme submits them with.
-func (s *scheme) jobs(list ...job) []job {
-	options := sharing(model.ReachDevice)
+func (s *scheme) jobs(reach model.Reach, list ...job) []job {
+	options := sharing(reach)
 	if s == &batch {
 		options = []string{"--gres=gpu:1"}
 	}

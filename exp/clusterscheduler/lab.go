@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"muster/exp/bench"
+	"muster/model"
 	"muster/wire/api"
 )
 
@@ -21,6 +22,14 @@ type setting struct {
 	// roam says that the nodes move programs to faster and emptier GPUs, their own and those of each other, as
 	// far as the programs' jobs let them.
 	roam bool
+}
+
+// reach is how far a job's processes may go: anywhere, or nowhere.
+func (s *setting) reach() model.Reach {
+	if s.roam {
+		return model.ReachCluster
+	}
+	return model.ReachDevice
 }
 
 // living is a running cluster.

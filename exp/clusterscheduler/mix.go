@@ -6,6 +6,7 @@ import (
 
 	"muster/exp"
 	"muster/exp/bench"
+	"muster/model"
 	"muster/report"
 )
 
@@ -31,10 +32,10 @@ func planMix(*measured) []workload {
 	var list []workload
 	for _, c := range clusters {
 		for _, j := range []job{{app: &mm, processes: 4}, {app: &nw, processes: 4}, {app: &adfa, processes: 8}} {
-			list = append(list, workload{dedicatedKey(c, j.app.name), batch.setting(c), batch.jobs(j)})
+			list = append(list, workload{dedicatedKey(c, j.app.name), batch.setting(c), batch.jobs(model.ReachDevice, j)})
 		}
 		for _, s := range schemes {
-			list = append(list, workload{mixKey(c, s), s.setting(c), s.jobs(sequence(c)...)})
+			list = append(list, workload{mixKey(c, s), s.setting(c), s.jobs(model.ReachDevice, sequence(c)...)})
 		}
 	}
 	return list
@@ -97,11 +98,7 @@ func showMix(m *measured) bench.Shown {
 			all := m.throughputs(c, how)
 			if how != &batch {
 				r := exp.Over(partMix, key+"_throughput", "x batch", all)
-				if says := m.predictedThroughput(c, how); how.setting(c).roam {
-					r = r.Noting("the simulator says %.2f; %.1f moves to faster GPUs, of which it knows nothing", says, exp.Mean(exp.Values(m.Outcomes[key], func(o *outcome) float64 { return float64(o.Moves) })))
-				} else {
-					r = r.Noting("the simulator says %.2f", says)
-				}
+				r = r.Noting("the simulator says %.2f", m.predictedThroughput(c, how))
 				if paper, known := how.paper[c.key]; known {
 					r = r.Against(paper)
 				}

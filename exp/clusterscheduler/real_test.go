@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,9 +31,11 @@ func TestRealClusters(t *testing.T) {
 	for _, a := range profiled {
 		flat.Unit[a.name] = map[string]float64{gtx480.Name: 0.01, bench.K20c.Name: 0.01}
 	}
-	for _, s := range schemes {
+	for i, s := range append(slices.Clone(schemes), &near) {
 		list := []job{{app: &tinyPairs, processes: 2}, {app: &tinyADFA, processes: 3}, {app: &tinyAlign, processes: 2}}
-		w := workload{s.key, s.setting(&tinyCluster), s.jobs(list...)}
+		w := workload{key: s.key, setting: s.setting(&tinyCluster)}
+		w.setting.roam = i == len(schemes) // the last one with GPUs that are bound late
+		w.jobs = s.jobs(w.setting.reach(), list...)
 		out, err := l.Make(&w, 7)
 		if err != nil {
 			t.Fatalf("%s: %v", s.name, err)

@@ -208,6 +208,7 @@ func (c *Cluster) Run(ctx context.Context, jobs []*api.Submission) ([]api.Job, e
 		j.Directory, j.Environment = c.Dir, WithoutSettings(os.Environ())
 		answer, err := c.head.Submit(ctx, j)
 		if err != nil {
+			c.abandon(ctx, ids[:i])
 			return nil, fmt.Errorf("submitting %s: %w", strings.Join(j.Options, " "), err)
 		}
 		ids[i] = answer.Job
@@ -228,9 +229,24 @@ func (c *Cluster) Run(ctx context.Context, jobs []*api.Submission) ([]api.Job, e
 		return over == len(ids), nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s", err, c.Waiting(ctx))
+		waiting := c.Waiting(ctx)
+		c.abandon(ctx, ids)
+		return nil, fmt.Errorf("%w: %s", err, waiting)
 	}
 	return ended, nil
+}
+
+// patienceGone limits the time for jobs to end that are cancelled.
+const patienceGone = 10 * time.Second
+
+// abandon cancels jobs, and waits until their processes are gone: these would outlive their nodes.
+func (c *Cluster) abandon(ctx context.Context, ids []uint64) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patienceGone)
+	defer cancel()
+	for _, id := range ids {
+		_, _ = c.head.Cancel(ctx, fmt.Sprint(id), "") // it may have ended
+	}
+	_ = until(ctx, patienceGone, "", func() (bool, error) { return c.Waiting(ctx) == "", ctx.Err() })
 }
 
 // Waiting describes the state of jobs that have not ended.

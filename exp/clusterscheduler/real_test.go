@@ -83,6 +83,15 @@ func TestInterrupted(t *testing.T) {
 	l.ctx = ctx
 	endless := app{"ADFA", "adfa", 1024, 0, 64, 1, true}
 	w := workload{"endless", setting{"fcfs", tinyCluster.mapped([]int{1, 0}), false}, []job{{&endless, 1, []string{"--gres=gpu:1"}}}}
+	naming := func(dir string) (list []string) { // processes that name the folder
+		files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		for _, file := range files {
+			if text, _ := os.ReadFile(file); strings.Contains(string(text), dir) {
+				list = append(list, string(text))
+			}
+		}
+		return list
+	}
 	up, err := l.cluster(w.setting)
 	if err != nil {
 		t.Fatal(err)
@@ -97,6 +106,9 @@ func TestInterrupted(t *testing.T) {
 	}
 	if _, err := os.Stat(up.Dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("its folder is still there: %v", err)
+	}
+	if left := naming(up.Dir); len(left) > 0 {
+		t.Errorf("processes are left: %q", left)
 	}
 }
 

@@ -201,7 +201,7 @@ func TestLoanWaitsForTheDaemon(t *testing.T) {
 	h, d := newHead(t), &daemon{away: true}
 	use := func(c *Config) { c.Grants = d }
 	h.run(use)
-	s := h.job(1, "true")
+	s := h.job(1, "sleep", "1000") // it must not be over before the next agent greets
 	s.Grant = testGrant()
 	s.Grant.User = s.Spec.User
 	h.send(wire.Lend{Loan: s.Grant.Loan("n1")})
@@ -219,9 +219,9 @@ func TestLoanWaitsForTheDaemon(t *testing.T) {
 	if !slices.Equal(h.hello.Loans, []string{"1.1.0"}) {
 		t.Errorf("%q", h.hello.Loans)
 	}
-	if end := h.await(s.Task, wire.Ended); end.Cause != wire.Exited {
-		t.Errorf("%+v", *end)
-	}
+	h.await(s.Task, wire.Running)
+	h.send(wire.Stop{Task: s.Task, Cause: wire.Stopped})
+	h.await(s.Task, wire.Ended)
 }
 
 // A loan that is over is revoked by the next agent if the daemon did not answer this one, as

@@ -201,7 +201,7 @@ func testTaskGoesOn(t *testing.T, criu, cgroup string) {
 		g := &grant.Grant{ID: id.String(), User: "root", Secret: grant.NewCredential(), Devices: []grant.Device{{Node: hellos[i].Node, Device: device}}, Limit: grant.AllDevices}
 		sendTo(t, conns[i], wire.Welcome{Cluster: "c", Silence: time.Hour}, wire.Lend{Loan: g.Loan(hellos[i].Node)}, wire.Start{
 			Task: id, Incarnation: hellos[i].Incarnation, Grant: g, From: from, Spec: wire.Spec{
-				User: "root", Directory: dir, Script: "#!/bin/bash\necho begun\n" + program + " --repeat 4000\necho ended $?\nexit 7\n",
+				User: "root", Directory: dir, Script: "#!/bin/bash\necho begun\n" + program + " --repeat 20000\necho ended $?\nexit 7\n",
 				Processes: 1, All: 1, Nodes: []string{hellos[i].Node}, Cores: 1, Output: "out", Append: from != "",
 			},
 		})
@@ -241,7 +241,7 @@ func testTaskGoesOn(t *testing.T, criu, cgroup string) {
 	sendTo(t, conns[1], wire.Discard{Folder: "1.1-a"}, wire.Resume{Task: id})
 	r := await(t, ins[1], func(r wire.Report) bool { return r.State == wire.Ended })
 	text, err := os.ReadFile(filepath.Join(dir, "out"))
-	if want := "begun\nsc: 4000 scans of 8192 elements right"; err != nil || !strings.HasPrefix(string(text), want) || !strings.HasSuffix(string(text), "\nended 0\n") || r.End.Cause != wire.Exited || r.End.Exit != 7 {
+	if want := "begun\nsc: 20000 scans of 8192 elements right"; err != nil || !strings.HasPrefix(string(text), want) || !strings.HasSuffix(string(text), "\nended 0\n") || r.End.Cause != wire.Exited || r.End.Exit != 7 {
 		t.Errorf("%q; %+v %v", text, *r.End, err)
 	}
 	w.eventually("what was saved is removed", func() bool { _, err := os.Stat(filepath.Join(shared, "1.1-a")); return os.IsNotExist(err) })
@@ -280,7 +280,7 @@ func TestJobGoesOnOnAnotherNode(t *testing.T) {
 	n1 := join("n1", "--checkpoint-dir", shared)
 	w.eventually("the node has joined", func() bool { return strings.Contains(ask("nodes"), "n1") })
 	script := filepath.Join(dir, "script")
-	if err := os.WriteFile(script, []byte("#!/bin/bash\necho begun\n"+program+" --repeat 12000\necho ended $?\nexit 7\n"), 0o755); err != nil {
+	if err := os.WriteFile(script, []byte("#!/bin/bash\necho begun\n"+program+" --repeat 30000\necho ended $?\nexit 7\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	ask("submit", "--gres=gpu:1", "-t30", "-D", dir, "-o", "out", script)
@@ -300,7 +300,7 @@ func TestJobGoesOnOnAnotherNode(t *testing.T) {
 	n1.idle()
 	w.eventually("it ends", func() bool { return job("1").State.Over() })
 	text, err := os.ReadFile(filepath.Join(dir, "out"))
-	if j := job("1"); j.ExitCode != 7 || err != nil || !strings.HasPrefix(string(text), "begun\nsc: 12000 scans of 8192 elements right") || !strings.HasSuffix(string(text), "\nended 0\n") {
+	if j := job("1"); j.ExitCode != 7 || err != nil || !strings.HasPrefix(string(text), "begun\nsc: 30000 scans of 8192 elements right") || !strings.HasSuffix(string(text), "\nended 0\n") {
 		t.Errorf("%+v\n%s, %v", j, text, err)
 	}
 	w.eventually("the folder is removed", func() bool {

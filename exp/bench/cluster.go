@@ -80,7 +80,7 @@ func (c *Cluster) start(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		options = append(options, "--tls-dir", folder) // the head tells jobs who vouches for nodes that lend
+		options = append(options, "--listen", "", "--tls-dir", folder) // the head tells jobs who vouches for nodes that lend
 	}
 	if err := c.Launch("head", options...); err != nil {
 		return err

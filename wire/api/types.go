@@ -259,6 +259,15 @@ type Node struct {
 	Jobs []uint64 `json:"jobs,omitempty"`
 	// Load is how busy it is, at most a second or so old; nil while its agent is away.
 	Load *NodeLoad `json:"load,omitempty"`
+	// Notices are bounds that what the node reports crosses.
+	Notices []Notice `json:"notices,omitempty"`
+}
+
+// Notice says that a node has crossed a bound.
+type Notice struct {
+	Name  string  `json:"name"` // of the bound: gpu-memory, wait or swap
+	Text  string  `json:"text"` // what is so now
+	Since float64 `json:"since_at"`
 }
 
 // NodeLoad is how busy a node is.

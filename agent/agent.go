@@ -41,7 +41,7 @@ type agent struct {
 const (
 	maxStreams = 256
 	tickTime   = time.Second
-	askTime    = 500 * time.Millisecond // how often the daemon is asked how it is
+	askTime    = wire.LoadPeriod // how often the daemon is asked how it is
 )
 
 // Run is the agent of a node until the context ends. The tasks that it has started go on

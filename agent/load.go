@@ -181,9 +181,9 @@ func (a *agent) withProcessors(e agentcore.Measured) agentcore.Measured {
 	return e
 }
 
-// measureTime is the least time over which use and traffic are measured. It is a little less than a second,
-// since the daemon is asked at whole multiples of askTime and takes a moment to answer.
-const measureTime = 9 * time.Second / 10
+// measureTime is the least time over which use and traffic are measured. The daemon is asked every askTime: one
+// look may be late, and the next one still counts.
+const measureTime = askTime / 2
 
 // gauge measures how busy a node is, between one picture of it and a later one.
 type gauge struct {

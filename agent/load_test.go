@@ -13,6 +13,17 @@ import (
 	"muster/wire/status"
 )
 
+// The agent measures each time that it looks, also if it looked late the time before.
+func TestGaugeMeasuresEachTime(t *testing.T) {
+	var g gauge
+	for n, late := range []time.Duration{0, 100, 0, 200, 10, 0, 300, 0} {
+		now := time.Unix(1000, 0).Add(time.Duration(n)*askTime + late*time.Millisecond)
+		if _, ok := g.measure(now, &status.Node{Pid: 1}); !ok {
+			t.Errorf("look %d, %d ms late, does not count", n, late)
+		}
+	}
+}
+
 // Tasks that end together wait for their programs to leave the daemon, and ask it together, less and less often.
 func TestTasksThatEndAskTogether(t *testing.T) {
 	h, d := newHead(t), &daemon{}
@@ -72,8 +83,8 @@ func TestGauge(t *testing.T) {
 	if !ok || !reflect.DeepEqual(first, want) {
 		t.Errorf("at first %+v", first)
 	}
-	if _, ok := g.measure(at(time.Second/2), node(100.5, 0.5, 1<<40, 0)); ok {
-		t.Error("half a second counts")
+	if _, ok := g.measure(at(wire.LoadPeriod/3), node(100.5, 0.5, 1<<40, 0)); ok {
+		t.Error("a third of the period counts")
 	}
 	next, ok := g.measure(at(2*time.Second), node(101, 7, 1<<40+2469<<10, 3))
 	want.Use[0], want.Longest, want.SwapIn, want.SwapOut = 50, 5*time.Second, 1_300_000, 2

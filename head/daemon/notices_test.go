@@ -9,6 +9,13 @@ import (
 	"muster/wire/api"
 )
 
+// What the head has heard of a node is clearly less than a second old, when the node's next report comes.
+func TestReportsAreLessThanASecondOld(t *testing.T) {
+	if sum := agent.LoadPeriod + loadsTime; sum > 9*time.Second/10 {
+		t.Errorf("up to %v, and what messages take", sum)
+	}
+}
+
 // What agents say of their nodes' load is shown, the last of each, also if they say much of it at once.
 func TestLoadsAreGathered(t *testing.T) {
 	c := start(t, nil)

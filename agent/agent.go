@@ -32,6 +32,7 @@ type agent struct {
 	keepers map[wire.Task]*keeper
 
 	books   chan booking  // what the daemon is to be told of grants, in order
+	looks   chan look     // tasks that have ended, and are to be measured
 	devices chan struct{} // closed when the daemon has first said what devices the node has
 	streams chan struct{} // a semaphore: one element for each open stream
 	wait    sync.WaitGroup
@@ -40,7 +41,7 @@ type agent struct {
 const (
 	maxStreams = 256
 	tickTime   = time.Second
-	askTime    = 500 * time.Millisecond // how often the daemon is asked how it is
+	askTime    = wire.LoadPeriod // how often the daemon is asked how it is
 )
 
 // Run is the agent of a node until the context ends. The tasks that it has started go on
@@ -56,7 +57,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer spool.close()
 	a := &agent{
 		cfg: cfg, spool: spool, log: cfg.Log, events: make(chan agentcore.Event, 256), link: newLink(), keepers: map[wire.Task]*keeper{},
-		streams: make(chan struct{}, maxStreams), books: make(chan booking, 4*agentcore.MaxLoans), devices: make(chan struct{}),
+		streams: make(chan struct{}, maxStreams), books: make(chan booking, 4*agentcore.MaxLoans), devices: make(chan struct{}), looks: make(chan look),
 	}
 	coreConfig, err := a.prepare(ctx)
 	if err != nil {
@@ -71,6 +72,7 @@ func Run(ctx context.Context, cfg Config) error {
 	a.wait.Go(func() { a.keepBooks(ctx) })
 	a.wait.Go(func() { a.keepConnected(ctx) })
 	a.wait.Go(func() { a.watchDaemon(ctx) })
+	a.wait.Go(func() { a.lookAtEnds(ctx) })
 	return a.loop(ctx)
 }
 

@@ -66,8 +66,20 @@ func (a *agent) watchDaemon(ctx context.Context) {
 }
 
 // lastLookTime is how long the end of a task is held back until its programs have left the daemon, which knows
-// all that they did only then. It is a moment, unless the machine has very much to do.
-const lastLookTime = 500 * time.Millisecond
+// all that they did only then. It is a moment, unless the machine has very much to do. The pauses between
+// questions grow from firstLook to longestLook.
+const (
+	lastLookTime = 500 * time.Millisecond
+	firstLook    = 5 * time.Millisecond
+	longestLook  = 80 * time.Millisecond
+)
+
+// look is a task that has ended, and waits until it was measured.
+type look struct {
+	grant string
+	until time.Time
+	done  chan struct{}
+}
 
 // lastLook measures a task that has ended, before the head is told: its programs on the node's devices have
 // done something since the daemon was asked last.
@@ -76,16 +88,74 @@ func (a *agent) lastLook(ctx context.Context, k *keeper) {
 	if err != nil || f.start.Grant == nil || a.cfg.Status == nil {
 		return
 	}
-	s, err := a.cfg.Status(ctx)
-	for until := time.Now().Add(lastLookTime); err == nil && ctx.Err() == nil && time.Now().Before(until); s, err = a.cfg.Status(ctx) {
-		if !slices.ContainsFunc(s.Clients, func(c status.Client) bool { return c.Grant == f.start.Grant.ID }) {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
+	l := look{f.start.Grant.ID, time.Now().Add(lastLookTime), make(chan struct{})}
+	select {
+	case a.looks <- l:
+	case <-ctx.Done():
+		return
 	}
+	select {
+	case <-l.done:
+	case <-ctx.Done():
+	}
+}
+
+// lookAtEnds asks the daemon for all tasks that have ended, together.
+func (a *agent) lookAtEnds(ctx context.Context) {
+	var waiting []look
+	pause := firstLook
+	for ctx.Err() == nil {
+		if len(waiting) == 0 {
+			pause = firstLook
+			select {
+			case l := <-a.looks:
+				waiting = append(waiting, l)
+			case <-ctx.Done():
+				return
+			}
+		}
+		for more := true; more; {
+			select {
+			case l := <-a.looks:
+				waiting = append(waiting, l)
+			default:
+				more = false
+			}
+		}
+		waiting = a.lookFor(ctx, waiting)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+		pause = min(2*pause, longestLook)
+	}
+}
+
+// lookFor asks the daemon once, lets those end that need not wait, and returns the others.
+func (a *agent) lookFor(ctx context.Context, waiting []look) (left []look) {
+	s, err := a.cfg.Status(ctx)
+	there := map[string]bool{}
 	if err == nil {
+		for i := range s.Clients {
+			there[s.Clients[i].Grant] = true
+		}
+	}
+	now := time.Now()
+	var over []look
+	for _, l := range waiting {
+		if there[l.grant] && now.Before(l.until) {
+			left = append(left, l)
+		} else {
+			over = append(over, l)
+		}
+	}
+	if err == nil && len(over) > 0 {
 		a.post(ctx, agentcore.Measured{Profiles: profilesOf(s)})
 	}
+	for _, l := range over {
+		close(l.done)
+	}
+	return left
 }
 
 // profilesOf is what the programs of tasks measured on the node's devices. The head gives a grant the name of
@@ -111,9 +181,9 @@ func (a *agent) withProcessors(e agentcore.Measured) agentcore.Measured {
 	return e
 }
 
-// measureTime is the least time over which use and traffic are measured. It is a little less than a second,
-// since the daemon is asked at whole multiples of askTime and takes a moment to answer.
-const measureTime = 9 * time.Second / 10
+// measureTime is the least time over which use and traffic are measured. The daemon is asked every askTime: one
+// look may be late, and the next one still counts.
+const measureTime = askTime / 2
 
 // gauge measures how busy a node is, between one picture of it and a later one.
 type gauge struct {

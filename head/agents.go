@@ -261,7 +261,8 @@ func (a *agents) said(s Session, m agent.ToHead) {
 		a.inventory(n, m.Devices)
 		a.touchNode(n)
 	case agent.Load:
-		n.load = &m // subscribers hear of it with the node's next change: it is not worth one of its own
+		n.load = &m // subscribers hear of it, and of notices, with the node's next change: it is not worth one of its own
+		a.out.notice(n.notices.Heard(a.now, n.name, &m, n.memories()))
 	case agent.Profiles:
 		a.measured(n, m.Tasks)
 	case agent.AskPeers:

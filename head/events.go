@@ -2,6 +2,7 @@ package head
 
 import (
 	"fmt"
+	"muster/head/notices"
 	"time"
 
 	"muster/model"
@@ -178,6 +179,8 @@ type Effects struct {
 	Changes []api.Change
 	// HangUps are sessions that the daemon closes once everything queued for them was sent.
 	HangUps []Session
+	// Notices are the notices of nodes that begin and end, for the log.
+	Notices []notices.Change
 }
 
 // Send is a message to an agent. The daemon must first fill in what a Start

@@ -3,6 +3,7 @@ package head
 import (
 	"fmt"
 	"maps"
+	"muster/head/notices"
 	"slices"
 	"strings"
 	"time"
@@ -81,7 +82,7 @@ func (f *fleet) close(n *node, now time.Duration, reason string) {
 	if n.answered {
 		n.since = now
 	}
-	n.session, n.answered, n.mute, n.left, n.load = 0, false, !n.answered, reason, nil
+	n.session, n.answered, n.mute, n.left, n.busy = 0, false, !n.answered, reason, busy{}
 }
 
 // node is a machine whose agent has greeted at least once.
@@ -110,13 +111,29 @@ type node struct {
 	down           bool          // its agent was away for NodeTimeout
 	drained        bool          // by an administrator
 	reason         string
-	trouble        string          // why its agent takes no tasks for now; "" if it does
-	load           *agent.Load     // how busy it is, as its agent said last in this session; nil if it has not
-	usable         string          // the policy's state of the node that the node log has last
-	jobs           map[uint64]bool // jobs that have a task or a loan here
+	trouble        string // why its agent takes no tasks for now; "" if it does
+	busy
+	usable string          // the policy's state of the node that the node log has last
+	jobs   map[uint64]bool // jobs that have a task or a loan here
 	// stale are tasks of lost attempts that still run here. Until they have ended, the policy
 	// places nothing new on the node.
 	stale map[agent.Task]bool
+}
+
+// busy is how busy a node is, as its agent said last in this session: load is nil if it has not. notices are
+// the bounds that this crosses.
+type busy struct {
+	load    *agent.Load
+	notices notices.Standing
+}
+
+// memories is how much memory each of a node's devices has.
+func (n *node) memories() []int64 {
+	list := make([]int64, len(n.devices))
+	for i := range n.devices {
+		list[i] = n.devices[i].Memory
+	}
+	return list
 }
 
 // shelf is where a node's jobs can be saved: a folder, or why they cannot.

@@ -2,6 +2,7 @@ package head_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -56,8 +57,25 @@ func TestLoadOfNodes(t *testing.T) {
 	if e := core.Take(); len(e.Records)+len(e.Sends)+len(e.Changes) > 0 || core.Next() == 0 {
 		t.Errorf("a load has effects: %+v, and something is due at %v", e, core.Next())
 	}
-	core.Handle(0, head.HungUp{Session: 1, Reason: "gone"})
+	notices := func() (list []string) {
+		nodes, _ := core.NodesFrom(0, 0, 10)
+		for _, n := range nodes[0].Notices {
+			list = append(list, fmt.Sprintf("%s since %v: %s", n.Name, n.Since, n.Text))
+		}
+		return list
+	}
+	said.Used[0], said.Longest = 8<<10, time.Minute
+	core.Handle(2*time.Second, head.Said{Session: 1, Message: said})
+	core.Handle(3*time.Second, head.Said{Session: 1, Message: said})
+	want := []string{"gpu-memory since 2: 100 % of the memory of GPU 0 is used", "wait since 2: 2 waiting for a GPU, the first for 00:01:00 or more"}
+	if e := core.Take(); !slices.Equal(notices(), want) || len(e.Notices) != 2 || len(e.Changes) > 0 {
+		t.Errorf("notices are %q, not %q; effects %+v", notices(), want, e)
+	}
+	core.Handle(4*time.Second, head.HungUp{Session: 1, Reason: "gone"})
 	is("0 0")
+	if notices() != nil {
+		t.Errorf("of a node that is away: %q", notices())
+	}
 }
 
 // asking is a policy that starts what fits, and wants to know what jobs measured or not.

@@ -1,6 +1,7 @@
 package head
 
 import (
+	"muster/head/notices"
 	"muster/wire/agent"
 	"muster/wire/api"
 )
@@ -104,6 +105,10 @@ func (o *outbox) answer(r Request, result any, err *Refusal) {
 
 func (o *outbox) send(s Session, m agent.ToAgent) {
 	o.effects.Sends = append(o.effects.Sends, Send{Session: s, Message: m})
+}
+
+func (o *outbox) notice(changes []notices.Change) {
+	o.effects.Notices = append(o.effects.Notices, changes...)
 }
 
 func (o *outbox) hangUp(s Session) { o.effects.HangUps = append(o.effects.HangUps, s) }

@@ -177,6 +177,9 @@ func (n *node) addLoad(d *api.Node) {
 		return
 	}
 	d.Load = &api.NodeLoad{Assigned: l.Assigned, Waiting: l.Waiting, Longest: l.Longest.Seconds(), SwapIn: l.SwapIn, SwapOut: l.SwapOut}
+	for _, notice := range n.notices.List(l, n.memories()) {
+		d.Notices = append(d.Notices, api.Notice{Name: notice.Name, Text: notice.Text, Since: seconds(notice.Since)})
+	}
 	for i := range min(len(d.Devices), len(l.Use)) {
 		d.Devices[i].Load = &api.DeviceLoad{Use: l.Use[i], Used: int64(l.Used[i]) << 20, Guaranteed: int64(l.Guaranteed[i]) << 20}
 	}

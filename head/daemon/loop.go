@@ -37,11 +37,11 @@ type answered struct {
 }
 
 func (c *collected) full() bool {
-	return c.bytes > maxCollected || len(c.Records)+len(c.Sends)+len(c.answered)+len(c.Changes) > maxCollectedAll
+	return c.bytes > maxCollected || len(c.Records)+len(c.Sends)+len(c.answered)+len(c.Changes)+len(c.Notices) > maxCollectedAll
 }
 
 func (c *collected) empty() bool {
-	return len(c.Records)+len(c.Sends)+len(c.answered)+len(c.Changes)+len(c.HangUps) == 0
+	return len(c.Records)+len(c.Sends)+len(c.answered)+len(c.Changes)+len(c.HangUps)+len(c.Notices) == 0
 }
 
 // loop owns the core until ctx is done or the committer fails.
@@ -162,6 +162,7 @@ func (l *loop) settle() {
 	p.Sends = append(p.Sends, e.Sends...)
 	p.Changes = append(p.Changes, e.Changes...)
 	p.HangUps = append(p.HangUps, e.HangUps...)
+	p.Notices = append(p.Notices, e.Notices...)
 	for _, a := range e.Answers {
 		w, ok := l.waiting[a.Request]
 		if !ok {
@@ -234,4 +235,5 @@ func (d *daemon) letOut(c *collected) {
 	for _, s := range c.HangUps {
 		d.sessions.hangUp(s)
 	}
+	d.sessions.noticed(c.Notices)
 }

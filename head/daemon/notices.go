@@ -1,56 +1,60 @@
 package daemon
 
 import (
-	"fmt"
+	"sync"
 	"time"
 
-	"muster/internal/units"
-	"muster/wire/agent"
+	"muster/head/notices"
 )
 
-// The bounds of what a node reports at which the head's log has a notice. A notice is over at half of its
-// bound, so that a node which stands at it does not fill the log.
-const (
-	fullNotice = 95          // percent of a device's memory
-	waitNotice = time.Minute // for a device
-	swapNotice = 1 << 30     // bytes a second, to devices and from them
-)
-
-// notices are the bounds that a node has crossed, as its agent reports. One goroutine uses them.
-type notices struct {
-	memory []int64 // of the node's devices
-	given  map[string]bool
+// noticeLog writes notices of nodes into the log.
+type noticeLog struct {
+	mu    sync.Mutex
+	log   notices.Log
+	again bool // later will be called
 }
 
-// devices takes in what devices the node has.
-func (n *notices) devices(list []agent.Device) {
-	n.memory = n.memory[:0]
-	for i := range list {
-		n.memory = append(n.memory, list[i].Memory)
+// noticed writes into the log which notices nodes have now, and which no more.
+func (s *sessions) noticed(changes []notices.Change) {
+	if len(changes) == 0 {
+		return
+	}
+	s.notices.mu.Lock()
+	defer s.notices.mu.Unlock()
+	s.write(s.notices.log.Heard(s.now(), changes))
+	s.writeLater(true)
+}
+
+// writeLater has what the log does not say yet written when it is due. The caller holds the lock.
+func (s *sessions) writeLater(wanted bool) {
+	if wanted && !s.notices.again {
+		time.AfterFunc(notices.Pause, func() {
+			select {
+			case <-s.ending:
+				return
+			default:
+			}
+			s.notices.mu.Lock()
+			defer s.notices.mu.Unlock()
+			s.notices.again = false
+			lines, again := s.notices.log.Due(s.now())
+			s.write(lines)
+			s.writeLater(again)
+		})
+		s.notices.again = true
 	}
 }
 
-// of says which bounds a report crosses, and which notices are over: for each whether, and a sentence.
-func (n *notices) of(l *agent.Load, say func(over bool, notice string)) {
-	for i := range min(len(l.Used), len(n.memory)) {
-		percent := int(int64(l.Used[i]) << 20 / max(1, n.memory[i]/100))
-		n.cross(say, fmt.Sprintf("device %d is full", i), percent, fullNotice, fmt.Sprintf("%d %% of its memory is used", percent))
-	}
-	n.cross(say, "programs wait long for a device", int(l.Longest), int(waitNotice), fmt.Sprintf("%d wait, the first for %s or more", l.Waiting, units.FormatDuration(l.Longest)))
-	moved := l.SwapIn + l.SwapOut
-	n.cross(say, "programs displace each other", int(moved), swapNotice, units.BriefSize(moved)+" of their memory is moved a second")
-}
-
-func (n *notices) cross(say func(bool, string), what string, is, bound int, how string) {
-	switch {
-	case !n.given[what] && is >= bound:
-		if n.given == nil {
-			n.given = map[string]bool{}
+func (s *sessions) write(lines []notices.Line) {
+	for _, l := range lines {
+		log := s.log.With("node", l.Node, "notice", l.Name)
+		if l.Changed > 1 {
+			log = log.With("changes", l.Changed)
 		}
-		n.given[what] = true
-		say(false, what+": "+how)
-	case n.given[what] && is < bound/2:
-		delete(n.given, what)
-		say(true, what)
+		if l.Over {
+			log.Info("a notice of a node is over", "now", l.Text)
+		} else {
+			log.Warn("a node has crossed a bound", "now", l.Text)
+		}
 	}
 }

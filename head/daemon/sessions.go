@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net"
 	"net/http"
-	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -33,37 +32,43 @@ type sessions struct {
 
 	mu   sync.Mutex
 	byID map[head.Session]*session
-	// loads are what agents have said last of how busy their nodes are, and the core has not heard; nil if
-	// there are none.
-	loads map[head.Session]agent.Load
+	// loads are what agents have said of how busy their nodes are, and the core is to hear: at most one of each
+	// session.
+	loads []*call
+
+	notices noticeLog
 }
 
-// loadsTime is how long loads are gathered. Each agent sends one a second: the core hears of all nodes some
-// times a second, and is not woken for each.
+// loadsTime is how long loads are gathered: the core hears of all nodes some times a second, and is not woken
+// for each.
 const loadsTime = 100 * time.Millisecond
 
-// gather keeps a load for the core.
-func (s *sessions) gather(id head.Session, l agent.Load) {
+// gather keeps a load for the core. It waits until the core has taken the session's last one, so that an agent
+// that reports without pause is slowed down and not the head.
+func (s *session) gather(l agent.Load) {
+	select {
+	case s.load <- struct{}{}:
+	case <-s.ending:
+		return
+	}
+	c := &call{source: s.source(), events: []head.Event{head.Said{Session: s.id, Message: l}}, taken: func() { <-s.load }}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.loads == nil {
-		s.loads = map[head.Session]agent.Load{}
 		time.AfterFunc(loadsTime, s.passOn)
 	}
-	s.loads[id] = l
+	s.loads = append(s.loads, c)
 }
 
-// passOn tells the core what was gathered.
+// passOn tells the core what was gathered. Each load is its session's: a core with much to do takes it in its turn.
 func (s *sessions) passOn() {
 	s.mu.Lock()
 	loads := s.loads
 	s.loads = nil
 	s.mu.Unlock()
-	events := make([]head.Event, 0, len(loads))
-	for _, id := range slices.Sorted(maps.Keys(loads)) {
-		events = append(events, head.Said{Session: id, Message: loads[id]})
+	for _, c := range loads {
+		_ = s.queue.push(ofAgents, c) // a head that ends needs them no more
 	}
-	_ = s.queue.push(ofAgents, &call{source: "loads", events: events}) // a head that ends needs them no more
 }
 
 // session is one connection of an agent.
@@ -74,9 +79,10 @@ type session struct {
 	who  caller
 	node string
 	// room bounds the messages of the agent that the core has not handled yet.
-	room     chan struct{}
+	room chan struct{}
+	// load is full while the core has not taken the agent's last load.
+	load     chan struct{}
 	answered bool // it has answered a ping
-	notices  notices
 }
 
 func newSessions(d *daemon) *sessions {
@@ -117,7 +123,7 @@ func serveAgent(q *request) (any, error) {
 }
 
 func (s *sessions) of(who caller) *session {
-	return &session{sessions: s, id: head.Session(s.last.Add(1)), who: who, room: make(chan struct{}, maxFromAgent)}
+	return &session{sessions: s, id: head.Session(s.last.Add(1)), who: who, room: make(chan struct{}, maxFromAgent), load: make(chan struct{}, 1)}
 }
 
 // isNode says whether a caller may speak for a node.
@@ -146,7 +152,6 @@ func (s *session) Greeted(one *wire.Session, hello agent.Hello) error {
 	s.byID[s.id] = s
 	s.mu.Unlock()
 	s.log.Info("an agent greets", "node", s.node, "session", s.id, "tasks", len(hello.Tasks), "devices", len(hello.Devices))
-	s.notices.devices(hello.Devices)
 	s.say(head.Greeted{Session: s.id, Hello: hello})
 	return nil
 }
@@ -178,11 +183,8 @@ func whyLeft(err error) string {
 // agent reads.
 func (s *session) Heard(m agent.ToHead) error {
 	switch m := m.(type) {
-	case agent.Inventory:
-		s.notices.devices(m.Devices)
 	case agent.Load:
-		s.notices.of(&m, s.notice)
-		s.gather(s.id, m)
+		s.gather(m)
 		return nil
 	case agent.Pong:
 		if s.answered {
@@ -196,14 +198,8 @@ func (s *session) Heard(m agent.ToHead) error {
 	return nil
 }
 
-// notice writes into the log that the node has crossed a bound, or that this is over.
-func (s *session) notice(over bool, what string) {
-	if over {
-		s.log.Info("a notice of a node is over", "node", s.node, "notice", what)
-		return
-	}
-	s.log.Warn("a node has crossed a bound", "node", s.node, "notice", what)
-}
+// source is the session's name in the queue.
+func (s *session) source() string { return strconv.FormatUint(uint64(s.id), 10) }
 
 // say passes an event to the core. It waits while maxFromAgent events of this session are
 // unhandled, so that the agent is slowed down and not the head.
@@ -213,7 +209,7 @@ func (s *session) say(ev head.Event) {
 	case <-s.ending:
 		return // dropped: the agent says what matters again when it greets
 	}
-	_ = s.queue.push(ofAgents, &call{source: fmt.Sprint(s.id), events: []head.Event{ev}, taken: func() { <-s.room }})
+	_ = s.queue.push(ofAgents, &call{source: s.source(), events: []head.Event{ev}, taken: func() { <-s.room }})
 }
 
 func (s *sessions) find(id head.Session) *session {

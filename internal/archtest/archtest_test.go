@@ -93,7 +93,7 @@ ivm/core know no wire
 
 # The cluster plane knows no device. What another policy would have made of a head's history is beside its core.
 head, head/*, slurm, slurm/* know no device, vmm, ptx
-head know no sim, head/*, policy/catalog except head/record, head/ranking
+head know no sim, head/*, policy/catalog except head/record, head/ranking, head/notices
 head/client, head/jobtable, head/whatifpage know no head, policy
 sim, sim/* know no web
 slurm/release, slurm/words, slurm/fetch, slurm/emulate, slurm/lenders, slurm/step, slurm/spank know no slurm, policy
@@ -102,7 +102,7 @@ slurm/view know no slurm/driver
 # Campaigns know Muster as its users do.
 campaign/chaos, campaign/cluster, campaign/content know no node, head, slurm, policy
 
-pure: policy, policy/*, mapping, vmm, ptx, node/fate, node/offload, node/vgpu, node/clientcore, agent/agentcore, head, head/ranking, head/whatif, slurm, slurm/release, slurm/words, ivm/core
+pure: policy, policy/*, mapping, vmm, ptx, node/fate, node/offload, node/vgpu, node/clientcore, agent/agentcore, head, head/notices, head/ranking, head/whatif, slurm, slurm/release, slurm/words, ivm/core
 
 use github.com/klauspost/compress: ptx/fatbin
 use github.com/spf13/cobra: cmd/muster, cmd/muster/*

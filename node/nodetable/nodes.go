@@ -34,12 +34,24 @@ var nodeColumns = jsontable.Columns[api.Node]{
 		return strconv.Itoa(n.Load.Waiting)
 	}},
 	{Name: "JOBS", Field: "jobs", Value: func(n *api.Node) string { return strconv.Itoa(len(n.Jobs)) }},
-	{Name: "REASON", Field: "reason", Value: func(n *api.Node) string { return cmp.Or(n.Reason, "-") }},
+	{Name: "REASON", Field: "reason/notices", Value: reasonOf},
 }
 
 // WriteNodes lists the nodes of a cluster, as the head knows them.
 func WriteNodes(w io.Writer, nodes []api.Node, columns int) error {
 	return nodeColumns.Write(w, nodes, "REASON", columns)
+}
+
+// reasonOf is why a node is drained or down, and what it has a notice of.
+func reasonOf(n *api.Node) string {
+	var all []string
+	if n.Reason != "" {
+		all = append(all, n.Reason)
+	}
+	for _, notice := range n.Notices {
+		all = append(all, notice.Text)
+	}
+	return cmp.Or(strings.Join(all, "; "), "-")
 }
 
 func gpusOf(n *api.Node) string {

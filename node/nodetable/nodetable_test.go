@@ -82,7 +82,8 @@ func TestTables(t *testing.T) {
 	before.Nodes[0].Status = earlier
 	nodes := []api.Node{
 		{Name: "n1", State: api.NodeMixed, Connected: true, Cores: 16, CoresUsed: 3, Memory: 64 << 30, MemoryUsed: 8 << 30, Jobs: []uint64{1, 2},
-			Load:    &api.NodeLoad{Assigned: 3, Waiting: 2, Longest: 5},
+			Load:   &api.NodeLoad{Assigned: 3, Waiting: 2, Longest: 5},
+			Reason: "being drained", Notices: []api.Notice{{Name: "gpu-memory", Text: "97 % of the memory of GPU 0 is used"}, {Name: "swap", Text: "2 GiB of programs' memory is swapped per second"}},
 			Devices: []api.NodeDevice{{Name: "Big One", Memory: 8 << 30, Speed: 1, Up: true, Used: 2 << 30, Jobs: []uint64{1, 2}, Load: &api.DeviceLoad{Use: 85, Used: 3 << 30, Guaranteed: 2 << 30}}, {Name: "Big One", Memory: 4 << 30, Speed: 1}, {Name: "Big One", Memory: 8 << 30, Speed: 1, Up: true, Load: &api.DeviceLoad{}}}},
 		{Name: "n2", State: api.NodeDown, Reason: "power", Cores: 4},
 		// The head waits for this one, and has it as it was heard of last.

@@ -281,11 +281,14 @@ func readGrant(path string) ([]byte, error) {
 }
 
 // takeFrom removes the devices of a grant from the given devices that are left. If one of them is
-// not there, it removes none and returns false.
+// not there, it removes none and returns false. A grant may say less of how far programs go, and how much they may
+// have beyond a share, than was given: drivers that knew neither wrote neither, and gave jobs less.
 func takeFrom(left *[]slurm.Borrow, devices []grant.Device) bool {
 	rest := slices.Clone(*left)
 	for _, d := range devices {
-		i := slices.Index(rest, slurm.Borrow{Device: words.Device{Node: d.Node, Device: d.Device}, Memory: int64(d.Memory), Hold: model.Hold{Reach: d.Reach, Beyond: d.Beyond}})
+		i := slices.IndexFunc(rest, func(b slurm.Borrow) bool {
+			return b.Device == words.Device{Node: d.Node, Device: d.Device} && b.Memory == int64(d.Memory) && d.Reach <= b.Hold.Reach && d.Beyond <= b.Hold.Beyond
+		})
 		if i < 0 {
 			return false
 		}

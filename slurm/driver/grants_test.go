@@ -237,10 +237,17 @@ func TestTermsOfAGrant(t *testing.T) {
 }
 
 // If the driver is killed later, the next one renews what a node has forgotten, but not what the
-// job's user has written into the grant.
+// job's user has written into the grant. A grant that says less than the job may have is renewed: drivers before
+// those of which grants have a reach wrote none.
 func TestNextDriverLendsAgain(t *testing.T) {
-	for was, is := range map[string]string{"": "", "536870912": "1073741824", `"node",`: `"cluster",`, "1048576": "1048577", `"limit"`: `"class": "latency", "limit"`} {
-		tampered := was != ""
+	for _, c := range []struct {
+		was, is string
+		lent    bool
+	}{
+		{"", "", true}, {`"reach": "node",`, "", true}, {"1048576", "1048575", true},
+		{"536870912", "1073741824", false}, {"536870912", "268435456", false}, {`"node",`, `"cluster",`, false}, {"1048576", "1048577", false}, {`"limit"`, `"class": "latency", "limit"`, false},
+	} {
+		was, is, tampered := c.was, c.is, !c.lent
 		b := newBorrowing(t)
 		b.job.AdminComment += " beyond=1M"
 		l, round := b.start()
@@ -249,7 +256,7 @@ func TestNextDriverLendsAgain(t *testing.T) {
 		round()
 		lends(n, round, "lend slurm-17-0-0")
 		l.Close()
-		if tampered {
+		if was != "" {
 			text, err := os.ReadFile(b.file())
 			if err == nil {
 				err = os.WriteFile(b.file(), []byte(strings.Replace(string(text), was, is, 1)), 0o600)

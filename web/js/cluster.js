@@ -32,14 +32,17 @@ export function stateOf(node, u) {
 
 // How busy devices are, as their nodes report to the head. The head tells no changes of that, so it is asked
 // for the nodes in sight, one after the other. A node that is looked at is also asked for its programs.
-const busy = new Map(); // by node: {at, load, devices: [{part, used}], status}
+const busy = new Map(); // by node: {at, load, notices, devices: [{part, used}], status}
 
 async function measure(name, signal, programs) {
   const path = `/v1/nodes/${encodeURIComponent(name)}`;
   const node = await ask(path, { signal }), status = programs ? await ask(`${path}/status`, { signal }) : null;
-  busy.set(name, { at: performance.now(), load: node.load, status, devices: (node.devices || []).map(d => ({ part: d.load ? d.load.use_pct / 100 : null, used: d.load?.used_bytes })) });
+  busy.set(name, { at: performance.now(), load: node.load, notices: (node.notices || []).map(n => n.text).join("; "), status, devices: (node.devices || []).map(d => ({ part: d.load ? d.load.use_pct / 100 : null, used: d.load?.used_bytes })) });
   if (busy.size > 200) busy.delete(busy.keys().next().value);
 }
+
+// Why a node is drained or down, and what it has a notice of.
+const remark = node => [node.reason, node.connected && busy.get(node.node)?.notices].filter(Boolean).join("; ");
 
 // gauge asks for the nodes that next() names, in turn, while the page is seen.
 function gauge(next, then, programs) {
@@ -82,7 +85,7 @@ const shown = 8; // devices of a node in its tile
 function tile(e, node) {
   const u = usage(node), state = stateOf(node, u), devices = node.devices || [];
   const measured = busy.get(node.node);
-  const stamp = JSON.stringify([node.node, state, node.reason, u.cores, u.memory, measured?.load, measured?.devices, u.devices.map(d => d.map(x => [x.job.job, x.share])), devices.map(d => d.up)]);
+  const stamp = JSON.stringify([node.node, state, remark(node), u.cores, u.memory, measured?.load, measured?.devices, u.devices.map(d => d.map(x => [x.job.job, x.share])), devices.map(d => d.up)]);
   if (e.stamp === stamp) return; // what has not changed costs nothing
   e.stamp = stamp;
   const inner = e.firstChild;
@@ -92,7 +95,7 @@ function tile(e, node) {
     el("div", { class: "meter" }, el("span", {}, "memory"), bar(u.memory / node.memory_bytes, "plain", `${bytes(u.memory)} of ${bytes(node.memory_bytes)}`), el("span", {}, bytes(node.memory_bytes))),
     ...devices.slice(0, shown).map((d, i) => deviceLine(node, i, d, u.devices[i])),
     devices.length > shown ? el("div", { class: "muted" }, `and ${devices.length - shown} more`) : null,
-    node.reason ? el("div", { class: "muted reason" }, node.reason) : null);
+    remark(node) ? el("div", { class: "muted reason" }, remark(node)) : null);
 }
 
 export function show(main, route) {
@@ -105,7 +108,7 @@ export function show(main, route) {
   } });
   const list = new Virtual({
     label: "Nodes", role: "listbox", itemRole: "option",
-    height: () => 74 + 23 * Math.min(shown, most()) + (nodes.some(n => n.reason) ? 22 : 0) + (most() > shown ? 20 : 0),
+    height: () => 74 + 23 * Math.min(shown, most()) + (nodes.some(remark) ? 22 : 0) + (most() > shown ? 20 : 0),
     columns: width => Math.max(1, Math.floor(width / 250)),
     make: () => el("div", { role: "option", class: "cell" }, el("div", { class: "tile" })),
     show: (e, i) => tile(e, nodes[i]),
@@ -228,7 +231,7 @@ export function showNode(main, route) {
     if (facts.stamp === stamp) return;
     facts.stamp = stamp;
     const keep = document.activeElement?.getAttribute("aria-label");
-    fill(facts, el("p", {}, pill(state), node.reason ? ` ${node.reason}` : "", ` ${node.connected ? "connected" : "away"} since ${clock(node.since_at)}`),
+    fill(facts, el("p", {}, pill(state), remark(node) ? ` ${remark(node)}` : "", ` ${node.connected ? "connected" : "away"} since ${clock(node.since_at)}`),
       el("p", {}, `${u.cores} of ${count(node.cores, "core")}, ${bytes(u.memory)} of ${bytes(node.memory_bytes)} of memory promised to ${count(u.jobs.length, "job")}.`),
       el("h2", {}, "GPUs"),
       node.devices?.length ? table("GPUs", ["GPU", "Kind", ">Memory", ">Of jobs", ">Used", ">Busy", "Jobs"], node.devices.map((d, i) => {

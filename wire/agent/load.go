@@ -8,11 +8,15 @@ import (
 	"muster/model"
 )
 
-// Load is how busy a node is. The agent measures it once a second, and sends it only if it differs from what
+// LoadPeriod is how often an agent measures how busy its node is. With what the head takes to gather loads, no
+// report that the head has is a second old.
+const LoadPeriod = 750 * time.Millisecond
+
+// Load is how busy a node is. The agent measures it every LoadPeriod, and sends it only if it differs from what
 // it sent last: its numbers are coarse, so that an idle cluster says nothing. A head that hears nothing more
 // from a connected agent goes by the last.
 type Load struct {
-	// Use is the part of the last second in which kernels ran on each device, in percent. The devices are
+	// Use is the part of the time since the last measurement in which kernels ran on each device, in percent. The devices are
 	// those of Inventory, in its order. So are those of Used, the MiB that programs have there, and
 	// Guaranteed, the MiB that grants keep. Lists of numbers, since a head reads thousands of them a second.
 	Use        []int `json:"use,omitempty"`

@@ -257,8 +257,17 @@ type Node struct {
 	Incarnation string       `json:"incarnation,omitempty"`
 	// Jobs are those that have something of it, lent devices included.
 	Jobs []uint64 `json:"jobs,omitempty"`
-	// Load is how busy it is, at most a second or so old; nil while its agent is away.
+	// Load is how busy it is, less than a second old; nil while its agent is away.
 	Load *NodeLoad `json:"load,omitempty"`
+	// Notices are bounds that what the node reports crosses.
+	Notices []Notice `json:"notices,omitempty"`
+}
+
+// Notice says that a node has crossed a bound.
+type Notice struct {
+	Name  string  `json:"name"` // of the bound: gpu-memory, wait or swap
+	Text  string  `json:"text"` // what is so now
+	Since float64 `json:"since_at"`
 }
 
 // NodeLoad is how busy a node is.
@@ -275,7 +284,7 @@ type NodeLoad struct {
 
 // DeviceLoad is how busy a GPU is.
 type DeviceLoad struct {
-	Use        int   `json:"use_pct"`          // the part of the last second in which kernels ran
+	Use        int   `json:"use_pct"`          // the part of the time since the last report in which kernels ran
 	Used       int64 `json:"used_bytes"`       // that programs have
 	Guaranteed int64 `json:"guaranteed_bytes"` // that grants keep
 }

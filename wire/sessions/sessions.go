@@ -237,7 +237,7 @@ type Session struct {
 // hear passes on what the agent says, until the connection ends or its member has had enough. A message that
 // cannot be read is passed over: what matters the agent says again.
 func (s *Session) hear() error {
-	complaint := ""
+	var complaints complaints
 	for {
 		_ = s.conn.SetReadDeadline(time.Now().Add(s.server.Silence))
 		m, err := agent.ReadToHead(s.conn)
@@ -245,9 +245,8 @@ func (s *Session) hear() error {
 		var unreadable *agent.Unreadable
 		switch {
 		case errors.As(err, &unreadable):
-			if complaint != err.Error() { // an agent repeats itself
-				complaint = err.Error()
-				s.log.Warn("a message of an agent cannot be read, and is passed over", "kind", unreadable.Kind, "error", err)
+			if more, due := complaints.note(s.server.Now(), err.Error()); due {
+				s.log.Warn("a message of an agent cannot be read, and is passed over", "kind", unreadable.Kind, "error", err, "more", more)
 			}
 			continue
 		case errors.As(err, &network) && network.Timeout():
@@ -259,6 +258,30 @@ func (s *Session) hear() error {
 			return err
 		}
 	}
+}
+
+// complaintPause is the least time between two lines of the log about what an agent said.
+const complaintPause = time.Minute
+
+// complaints are what an agent said that could not be read.
+type complaints struct {
+	last string // the last that was logged: an agent repeats itself
+	at   time.Duration
+	more int // different ones since then
+}
+
+// note says whether a complaint is to be logged, and how many were not before it.
+func (c *complaints) note(now time.Duration, complaint string) (more int, due bool) {
+	switch {
+	case complaint == c.last:
+		return 0, false
+	case c.last != "" && now-c.at < complaintPause:
+		c.more++
+		return 0, false
+	}
+	more = c.more
+	*c = complaints{last: complaint, at: now}
+	return more, true
 }
 
 // Put queues a message. If the session has ended it is dropped: what matters is sent again when the

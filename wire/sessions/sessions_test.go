@@ -3,11 +3,13 @@ package sessions
 import (
 	"context"
 	"crypto/x509"
+	"encoding/binary"
 	"errors"
 	"log/slog"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -222,5 +224,30 @@ func TestClosedServersDoNotWaitForGreetings(t *testing.T) {
 		if err := <-a.left; err == nil {
 			t.Error("an agent that said nothing was refused without a reason")
 		}
+	}
+}
+
+// Messages that cannot be read are passed over. The log has the first and the next kind of trouble a minute later, also
+// if an agent sends different ones without pause.
+func TestUnreadableMessagesDoNotFillTheLog(t *testing.T) {
+	v := serverOf(time.Minute)
+	var log strings.Builder
+	v.Log = slog.New(slog.NewTextHandler(&log, nil))
+	var now atomic.Int64
+	v.Now = func() time.Duration { return time.Duration(now.Load()) }
+	a, far := greet(t, v, hello)
+	send := func(text string) {
+		_, _ = far.Write(append(binary.LittleEndian.AppendUint32(nil, uint32(len(text))), text...))
+	}
+	for n := range 1000 {
+		send([]string{"{}", "nonsense", "[1]"}[n%3])
+	}
+	now.Store(int64(time.Minute))
+	send("nonsense")
+	send("{}")
+	far.Close()
+	<-a.left
+	if n := strings.Count(log.String(), "cannot be read"); n != 2 || !strings.Contains(log.String(), "more=") {
+		t.Errorf("%d lines: %.1000s", n, log.String())
 	}
 }

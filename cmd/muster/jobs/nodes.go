@@ -33,7 +33,8 @@ node, a lent GPU included.
 STATE is IDLE, MIXED where some of it is in use, ALLOCATED where all cores are, DRAINING
 where it takes no jobs and some still run, DRAINED where none does, DOWN where nothing
 is heard of it. A * means that its agent is not connected. REASON is why it is drained or
-down. Below the list is which other nodes the head refuses, and why.
+down, and which notices it has: of GPU memory that is nearly used up, long waits, much
+swapping. Below the list is which other nodes the head refuses, and why.
 
 --cluster-file describes them as a cluster for muster sim --cluster, in the order in
 which the head has them.

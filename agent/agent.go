@@ -13,6 +13,7 @@ import (
 
 	"muster/agent/agentcore"
 	wire "muster/wire/agent"
+	"muster/wire/grant"
 )
 
 // agent performs what the core decides. Only the goroutine of Run uses the fields below
@@ -301,12 +302,9 @@ func (a *agent) enter(ctx context.Context, e agentcore.Effect) {
 	if a.cfg.Grants != nil {
 		switch e := e.(type) {
 		case agentcore.Admit:
-			for err = a.cfg.Grants.Admit(e.Loan); errors.Is(err, ErrAway); err = a.cfg.Grants.Admit(e.Loan) {
-				select { // what is queued behind it needs the daemon, too; the next agent finds the loan in the spool
-				case <-ctx.Done():
-					return
-				case <-time.After(askTime):
-				}
+			var admitted bool
+			if admitted, err = a.admit(ctx, e.Loan); !admitted {
+				return
 			}
 		case agentcore.Revoke:
 			err = a.cfg.Grants.Revoke(e.ID)
@@ -326,6 +324,27 @@ func (a *agent) enter(ctx context.Context, e agentcore.Effect) {
 		a.post(ctx, agentcore.Admitted{ID: e.Loan.ID, Error: trouble})
 	case agentcore.Revoke:
 		a.post(ctx, agentcore.Revoked{ID: e.ID, Error: trouble})
+	}
+}
+
+// homeTries is how often the daemon is told of devices of other nodes. Those have just said that they lend them,
+// and a connection may fail once.
+const homeTries = 3
+
+// admit tells the daemon of a grant, and waits for a daemon that is away: what is queued behind it needs the daemon,
+// too. It returns false if the agent ends first; the next one finds the loan in the spool.
+func (a *agent) admit(ctx context.Context, loan grant.Loan) (told bool, err error) {
+	for tries := 1; ; tries++ {
+		err := a.cfg.Grants.Admit(loan)
+		again := errors.Is(err, ErrAway) || err != nil && loan.OfHome() != nil && tries < homeTries
+		if !again {
+			return true, err
+		}
+		select {
+		case <-ctx.Done():
+			return false, nil
+		case <-time.After(askTime):
+		}
 	}
 }
 

@@ -7,11 +7,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"muster/model"
+	"muster/node/gateway"
 	wire "muster/wire/agent"
+	"muster/wire/client"
 	"muster/wire/grant"
 	"muster/wire/status"
 )
@@ -23,6 +27,7 @@ type daemon struct {
 	devices []status.Device
 	away    bool
 	gate    chan struct{} // nil, or what Admit waits for
+	lacks   int           // how often it cannot have devices of other nodes
 }
 
 func (d *daemon) note(format string, args ...any) error {
@@ -41,7 +46,14 @@ func (d *daemon) Admit(loan grant.Loan) error {
 	}
 	d.mu.Lock()
 	away := d.away
+	lacks := loan.Home != "" && d.lacks > 0
+	if lacks {
+		d.lacks--
+	}
 	d.mu.Unlock()
+	if lacks {
+		return errors.New("node n2 is not reached")
+	}
 	if away {
 		_ = d.note("nobody admits %s", loan.ID)
 		return fmt.Errorf("%w: nobody answers", ErrAway)
@@ -222,6 +234,50 @@ func TestLoanWaitsForTheDaemon(t *testing.T) {
 	h.await(s.Task, wire.Running)
 	h.send(wire.Stop{Task: s.Task, Cause: wire.Stopped})
 	h.await(s.Task, wire.Ended)
+}
+
+// The daemon is told again of devices of other nodes that it could not have. The head hears in the end that it
+// cannot, and then lends the node its own. What the spool has of such a loan is for the agent alone to read.
+func TestHomeIsToldAgain(t *testing.T) {
+	h, d := newHead(t), &daemon{}
+	h.run(func(c *Config) { c.Grants = d })
+	dir := t.TempDir()
+	_, _, err := gateway.OpenAuthority(dir, time.Now())
+	var authority []byte
+	if err == nil {
+		authority, err = os.ReadFile(filepath.Join(dir, client.FileCA))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := testGrant()
+	g.Authority = string(authority)
+	g.Devices[1].Address, g.Devices[1].Reach = "n2:9421", model.ReachNode
+	d.lacks = homeTries - 1
+	h.send(wire.Lend{Loan: g.HomeLoan("n1")})
+	if l := h.awaitLent(g.ID); l.Error != "" {
+		t.Error(l)
+	}
+	path := filepath.Join(h.spool, loansName, loanFile(g.ID))
+	text, err := os.ReadFile(path)
+	info, statErr := os.Stat(path)
+	if err != nil || statErr != nil || info.Mode() != 0o600 || !strings.Contains(string(text), string(g.Secret)) {
+		t.Errorf("the spool has %s, %v, %v %v", text, info.Mode(), err, statErr)
+	}
+	h.send(wire.Unlend{ID: g.ID})
+	d.awaitLast(t, "revoke "+g.ID)
+	d.change(func() { d.lacks = homeTries })
+	h.send(wire.Lend{Loan: g.HomeLoan("n1")})
+	if l := h.awaitLent(g.ID); l.Error != "node n2 is not reached" {
+		t.Error(l)
+	}
+	h.send(wire.Lend{Loan: g.Loan("n1")})
+	if l := h.awaitLent(g.ID); l.Error != "" {
+		t.Error(l)
+	}
+	if text, err = os.ReadFile(path); err != nil || strings.Contains(string(text), string(g.Secret)) {
+		t.Errorf("the spool has %s, %v", text, err)
+	}
 }
 
 // A loan that is over is revoked by the next agent if the daemon did not answer this one, as

@@ -12,10 +12,11 @@ import (
 // actions is what users do to jobs that are there.
 type actions struct {
 	ground
-	desk   *desk
-	chores *chores
-	queue  *queue
-	runner *runner
+	desk    *desk
+	chores  *chores
+	queue   *queue
+	lending *lending
+	runner  *runner
 }
 
 // cancel ends jobs, or sends them a signal. Jobs for which that is impossible are skipped; if the
@@ -212,7 +213,7 @@ func (act *actions) changeJob(j *job, ev *Change) *Refusal {
 		}
 		j.limit = ev.Limit
 		act.out.touch(j)
-		act.runner.sendLimits(j)
+		act.lending.sendLimits(j)
 	default:
 		return refusal(statusBadRequest, "%q is nothing that can be done to a job", ev.Action)
 	}

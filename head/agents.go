@@ -16,9 +16,10 @@ import (
 // compares what runs there with what should.
 type agents struct {
 	ground
-	desk   *desk
-	runner *runner
-	views  *views
+	desk    *desk
+	lending *lending
+	runner  *runner
+	views   *views
 }
 
 // greeted processes an agent's greeting: what the node has, and which tasks and loans its agent
@@ -206,7 +207,7 @@ func (a *agents) compare(n *node, h *agent.Hello) {
 		loans[id] = true
 	}
 	for _, id := range h.Loans {
-		if !a.runner.isLent(n, id) {
+		if !a.lending.isLent(n, id) {
 			a.out.post(n, agent.Unlend{ID: id})
 		}
 	}
@@ -322,13 +323,21 @@ func (a *agents) giveUp(n *node) {
 	a.touchNode(n)
 }
 
-// loseTasks gives up a node's tasks as lost, and stops jobs that borrowed from the node.
+// loseTasks gives up a node's tasks as lost, and stops jobs that borrowed from the node and cannot do without.
 func (a *agents) loseTasks(n *node, reason string) {
 	for _, id := range n.activeJobs() {
 		j := a.roster.jobs[id]
 		lent := false
 		for i := range j.loans {
-			lent = lent || j.loans[i].node == n
+			l := &j.loans[i]
+			if l.node != n {
+				continue
+			}
+			if a.lending.canDoWithout(j, l) {
+				a.lending.troubled(j, l, reason)
+			} else {
+				lent = true
+			}
 		}
 		for part := 0; part < len(j.tasks); part++ { // taskEnded may requeue the job, which then has no tasks
 			if t := &j.tasks[part]; t.node == n && t.end == nil {
@@ -356,7 +365,7 @@ func (a *agents) nodeAction(ev Node) *Refusal {
 	}
 	if ev.Action == RemoveNode {
 		for _, n := range nodes {
-			if n.session != 0 || len(n.jobs) > 0 {
+			if n.session != 0 || a.isNeeded(n) {
 				return refusal(statusConflict, "node %s is connected or has jobs: stop it there, and wait until it is down", n.name)
 			}
 		}
@@ -369,6 +378,7 @@ func (a *agents) nodeAction(ev Node) *Refusal {
 			n.drained, n.reason = false, ""
 		case RemoveNode:
 			a.retire(n)
+			a.forgetLoans(n)
 			continue
 		default:
 			return refusal(statusBadRequest, "%q is nothing that can be done to a node", ev.Action)
@@ -377,6 +387,25 @@ func (a *agents) nodeAction(ev Node) *Refusal {
 		a.touchNode(n)
 	}
 	return nil
+}
+
+// isNeeded says whether a node has jobs that cannot do without it.
+func (a *agents) isNeeded(n *node) bool {
+	return slices.ContainsFunc(n.activeJobs(), func(id uint64) bool {
+		j := a.roster.jobs[id]
+		return !n.down || j.suspend || slices.ContainsFunc(j.tasks, func(t task) bool { return t.node == n }) ||
+			slices.ContainsFunc(j.loans, func(l loan) bool { return l.node == n && !a.lending.canDoWithout(j, &l) })
+	})
+}
+
+// forgetLoans drops what a node that was removed lends.
+func (a *agents) forgetLoans(n *node) {
+	for _, id := range n.activeJobs() {
+		j := a.roster.jobs[id]
+		j.loans = slices.DeleteFunc(j.loans, func(l loan) bool { return l.node == n })
+		delete(n.jobs, id)
+		a.out.touch(j)
+	}
 }
 
 // touchNode queues a node's record for the store and its document for subscribers.
@@ -439,7 +468,8 @@ func (a *agents) measured(n *node, profiles []agent.Profile) {
 		if j == nil || !j.active() || p.Task.Attempt != j.nth || int(part) >= len(j.tasks) {
 			continue
 		}
-		if j.tasks[part].node == n || slices.ContainsFunc(j.loans, func(l loan) bool { return l.node == n && l.part == part }) {
+		lends := slices.ContainsFunc(j.loans, func(l loan) bool { return l.node == n && l.part == part })
+		if j.tasks[part].node == n || lends && !j.heldAtHome(part) { // else the part's own node has measured it too
 			j.measured.take(n, part, p.Measured)
 			a.desk.measured(j)
 		}

@@ -27,7 +27,8 @@ type attempt struct {
 	alternative int
 	tasks       []task
 	loans       []loan
-	lending     bool // it waits until the nodes of its borrowed devices serve them
+	lending     bool    // it waits until the nodes of its borrowed devices serve them
+	relays      []relay // in the order of the parts
 
 	// suspend says that it should be suspended. Its tasks stop some time later: see asleep.
 	suspend bool
@@ -89,6 +90,18 @@ type loan struct {
 	node *node
 	part int32
 	lent bool
+	// home says that the part's own node is told of devices of other nodes, too. It asks these for them, so it is
+	// told when they have confirmed their loans; told says that it was, by this head.
+	home, told bool
+	// trouble is why the node does not lend any more, while the part's programs can do without it; "" if it does.
+	trouble string
+}
+
+// relay says why the programs of a part are joined to the nodes of its devices by relays, though its own node could
+// have those devices.
+type relay struct {
+	Part   int32
+	Reason string
 }
 
 // stop is why the head stops the tasks of a job, and what becomes of the job then.
@@ -102,7 +115,7 @@ type stop struct {
 // takeBack makes the attempt one of a job that waits again. What it has used stays known.
 func (a *attempt) takeBack() {
 	a.stop, a.suspend = nil, false
-	a.start, a.end, a.tasks, a.alloc, a.alternative, a.usual = 0, 0, nil, nil, 0, model.Holds{}
+	a.start, a.end, a.tasks, a.alloc, a.alternative, a.usual, a.relays = 0, 0, nil, nil, 0, model.Holds{}, nil
 }
 
 // allEnded says whether nothing of it runs any more.
@@ -118,6 +131,16 @@ func (a *attempt) allStopped() bool {
 // allLent says whether every node that lends to it has confirmed that.
 func (a *attempt) allLent() bool {
 	return !slices.ContainsFunc(a.loans, func(l loan) bool { return !l.lent })
+}
+
+// heldAtHome says whether the node of a part has devices of other nodes as its own, or is to have them.
+func (a *attempt) heldAtHome(part int32) bool {
+	return slices.ContainsFunc(a.loans, func(l loan) bool { return l.home && l.part == part })
+}
+
+// mayTellHome says whether all that others lend to a part is confirmed.
+func (a *attempt) mayTellHome(part int32) bool {
+	return !slices.ContainsFunc(a.loans, func(l loan) bool { return l.part == part && !l.home && !l.lent })
 }
 
 // awake ends a suspension, if there is one.

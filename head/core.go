@@ -32,6 +32,7 @@ type Core struct {
 	desk     *desk
 	chores   *chores
 	queue    *queue
+	lending  *lending
 	runner   *runner
 	views    *views
 	agents   *agents
@@ -50,11 +51,12 @@ func New(cfg Config, p policy.Policy, spec string) *Core {
 	c.deps = &dependencies{present: now, roster: roster, waits: waitlist{waiters: map[awaited][]*job{}}, names: names{}, pasts: map[uint64]Past{}}
 	c.chores = &chores{budget: on.budget, roster: roster, byUser: map[string][]*chore{}, lines: map[uint64][]*chore{}}
 	c.queue = &queue{on, c.deps, c.desk, c.chores}
-	c.runner = &runner{on, c.desk, c.queue}
+	c.lending = &lending{on}
+	c.runner = &runner{on, c.desk, c.queue, c.lending}
 	c.views = &views{on, c.deps, c.desk}
-	c.agents = &agents{on, c.desk, c.runner, c.views}
+	c.agents = &agents{on, c.desk, c.lending, c.runner, c.views}
 	c.intake = &intake{on, c.keys, c.deps, c.desk, c.queue, c.runner}
-	c.actions = &actions{on, c.desk, c.chores, c.queue, c.runner}
+	c.actions = &actions{on, c.desk, c.chores, c.queue, c.lending, c.runner}
 	return c
 }
 
@@ -204,7 +206,7 @@ func (c *Core) Step(now time.Duration) {
 		if j := c.desk.numbered[l.Job]; j.active() {
 			j.limit = l.Devices
 			c.out.touch(j)
-			c.runner.sendLimits(j)
+			c.lending.sendLimits(j)
 		}
 	}
 	for _, st := range plan.Stops {

@@ -339,13 +339,16 @@ func (c *Core) restoreJob(r *record.Job, options parsed) {
 	for _, g := range r.Grants {
 		j.alloc.Grants = append(j.alloc.Grants, model.Grant(g))
 	}
-	c.runner.listLoans(j)
+	for _, l := range r.Relays {
+		j.relays = append(j.relays, relay(l))
+	}
+	c.lending.listLoans(j)
 	for i := range j.loans {
 		l := &j.loans[i]
 		l.node.add(j)
 		// Which nodes had confirmed their loan is not recorded: lendAgain finds out when each
 		// greets.
-		l.lent = !r.Lending || l.node == j.tasks[l.part].node
+		l.lent = !r.Lending || l.node == j.tasks[l.part].node && !l.home
 	}
 	j.lending = r.Lending
 }

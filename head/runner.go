@@ -9,14 +9,14 @@ import (
 	"muster/policy"
 	"muster/wire/agent"
 	"muster/wire/api"
-	"muster/wire/grant"
 )
 
 // runner starts attempts, steers them, and ends them: it tells agents what to do.
 type runner struct {
 	ground
-	desk  *desk
-	queue *queue
+	desk    *desk
+	queue   *queue
+	lending *lending
 }
 
 // signal sends a signal to all tasks of a job that have not ended.
@@ -67,7 +67,7 @@ func (run *runner) cancelJob(j *job, reason string) {
 func (run *runner) suspendJob(j *job) {
 	j.suspend = true
 	run.out.touch(j)
-	run.sendLimits(j)
+	run.lending.sendLimits(j)
 	for part := range j.tasks {
 		if j.tasks[part].end == nil {
 			run.steer(j, part)
@@ -97,24 +97,12 @@ func (run *runner) goOn(j *job) {
 	j.state, j.suspend, j.asleep = api.Running, false, false
 	j.passage.wanted, j.passage.stays = false, ""
 	run.out.touch(j)
-	run.sendLimits(j)
+	run.lending.sendLimits(j)
 	for part := range j.tasks {
 		if t := &j.tasks[part]; t.end == nil {
 			run.out.post(t.node, agent.Resume{Task: j.taskName(part)})
 		}
 	}
-}
-
-// sendLimits tells all nodes that lend to a job how many devices it may use.
-func (run *runner) sendLimits(j *job) {
-	for i := range j.loans {
-		run.sendLimit(j, &j.loans[i])
-	}
-}
-
-func (run *runner) sendLimit(j *job, l *loan) {
-	g := run.grantOf(j, int(l.part))
-	run.out.post(l.node, agent.Limit{ID: g.ID, Limit: g.Loan(l.node.name).Limit})
 }
 
 // awaits says whether a node that greets is still to be told of a loan or a task of a job.
@@ -123,7 +111,7 @@ func (run *runner) awaits(j *job, n *node, known map[agent.Task]bool, loans map[
 		return false
 	}
 	for i := range j.loans {
-		if l := &j.loans[i]; l.node == n && !loans[j.taskName(int(l.part)).String()] {
+		if l := &j.loans[i]; l.node == n && !loans[j.taskName(int(l.part)).String()] && (!l.home || j.mayTellHome(l.part)) {
 			return true
 		}
 	}
@@ -213,64 +201,37 @@ func (run *runner) begin(j *job, a *model.Allocation, alternative int) {
 
 // borrow lists the nodes that lend devices to the job, and tells them to.
 func (run *runner) borrow(j *job) {
-	run.listLoans(j)
+	run.lending.listLoans(j)
 	for i := range j.loans {
 		l := &j.loans[i]
 		l.node.add(j)
-		if l.node == j.tasks[l.part].node {
+		switch {
+		case l.home:
+			j.lending = true
+			continue
+		case l.node == j.tasks[l.part].node:
 			l.lent = true // no need to wait: messages to a node arrive in order, so it hears of the loan before the task
-		} else {
+		default:
 			j.lending = true
 		}
-		run.sendLend(j, l)
+		run.lending.sendLend(j, l)
 	}
+	run.lending.tellHomes(j)
 }
 
-// listLoans makes the list of a job's loans from its allocation. A part that uses devices of its
-// own node has a loan from that node too.
-func (run *runner) listLoans(j *job) {
-	j.loans, j.lending = nil, false
-	for part := range j.tasks {
-		seen := map[int32]bool{}
-		for _, d := range j.alloc.DevicesOf(part) {
-			if !seen[d.Node] {
-				seen[d.Node] = true
-				j.loans = append(j.loans, loan{node: run.fleet.nodes[d.Node], part: int32(part)})
-			}
-		}
+// useRelays has the programs of a part joined to the nodes of its devices by relays, since its own node cannot have
+// the devices. It is told of its own devices alone, if the part has any.
+func (run *runner) useRelays(j *job, l *loan, why string) {
+	j.relays = append(j.relays, relay{l.part, agent.Reason(fmt.Sprintf("GPUs of other nodes are used by relays, since node %s cannot have them as its own: %s", l.node.name, why))})
+	l.home = false
+	own := len(run.lending.loanOf(j, l).Devices) > 0
+	if l.lent = true; own {
+		run.lending.sendLend(j, l)
+	} else {
+		j.loans = slices.DeleteFunc(j.loans, func(o loan) bool { return o.node == l.node && o.part == l.part })
 	}
-}
-
-func (run *runner) sendLend(j *job, l *loan) {
-	g := run.grantOf(j, int(l.part))
-	run.out.post(l.node, agent.Lend{Loan: g.Loan(l.node.name)})
-}
-
-// grantOf is the right of a part's processes to use devices; nil if the part has none.
-func (run *runner) grantOf(j *job, part int) *grant.Grant {
-	devices := j.alloc.DevicesOf(part)
-	if len(devices) == 0 {
-		return nil
-	}
-	g := &grant.Grant{ID: j.taskName(part).String(), User: j.user, Secret: j.credential(part), Limit: grant.AllDevices, Turns: j.said.GPU.Turns}
-	for _, d := range devices {
-		n := run.fleet.nodes[d.Node]
-		share := shareOf(j.alloc, part, d)
-		hold := j.hold(part, d, share)
-		device := grant.Device{Node: n.name, Device: int(d.Device), Memory: uint64(share), Reach: hold.Reach, Beyond: hold.Beyond}
-		if n != j.tasks[part].node {
-			device.Address = n.gateway
-			g.Authority = run.cfg.Authority
-		}
-		g.Devices = append(g.Devices, device)
-	}
-	if j.limit >= 0 {
-		g.Limit = min(j.limit, len(g.Devices))
-	}
-	if j.suspend {
-		g.Limit = 0
-	}
-	return g
+	run.out.touch(j)
+	run.whenLent(j)
 }
 
 // lent processes a node's answer to Lend: it serves the devices, or it cannot. again says whether
@@ -290,35 +251,35 @@ func (run *runner) lent(n *node, m agent.Lent, again bool) {
 }
 
 // answered notes that a loan is confirmed, or ends the attempt: the lender has refused, or no
-// program of the job could reach it.
+// program of the job could reach it. What the programs can do without ends nothing: a home that cannot have the
+// devices of others, before the programs start, and a lender whose device is one of those that a home has.
 func (run *runner) answered(j *job, l *loan, refusal string, again bool) {
 	if refusal == "" {
-		refusal = run.unreachable(j, l)
+		refusal = run.lending.unreachable(j, l)
 	}
-	if refusal != "" {
+	switch {
+	case refusal != "" && l.home && !l.lent:
+		run.useRelays(j, l, refusal)
+		return
+	case refusal != "" && run.lending.canDoWithout(j, l):
+		run.lending.troubled(j, l, refusal)
+		return
+	case refusal != "":
 		run.stopJob(j, stop{Cause: agent.NotBegun, Reason: fmt.Sprintf("node %s cannot lend its GPU: %s", l.node.name, refusal), Outcome: api.Failed, Requeue: again && j.requeues < maxLaunches})
 		return
 	}
 	l.lent = true
+	run.lending.troubled(j, l, "")
 	run.whenLent(j)
-}
-
-// unreachable says why programs on the borrower have no way to the lender; "" if they have one.
-func (run *runner) unreachable(j *job, l *loan) string {
-	switch {
-	case l.node == j.tasks[l.part].node:
-		return ""
-	case l.node.gateway == "":
-		return "other nodes cannot reach it: start it with --listen and --tls-dir"
-	case run.cfg.Authority == "":
-		return "the head has no authority that vouches for it: start the head with --tls-dir"
-	}
-	return ""
 }
 
 // whenLent starts the tasks of a job once all its loans are confirmed.
 func (run *runner) whenLent(j *job) {
-	if !j.lending || !j.allLent() {
+	if !j.lending {
+		return
+	}
+	run.lending.tellHomes(j)
+	if !j.allLent() {
 		return
 	}
 	j.lending = false
@@ -335,30 +296,19 @@ func (run *runner) lendAgain(j *job, n *node, has map[string]bool) {
 			continue
 		}
 		if !has[j.taskName(int(l.part)).String()] {
-			run.sendLend(j, l)
+			if !l.home || j.mayTellHome(l.part) {
+				run.lending.sendLend(j, l)
+			}
 			continue
 		}
-		run.sendLimit(j, l) // the limit may have changed while the agent was away
-		if !l.lent {
+		run.lending.sendLimit(j, l) // the limit may have changed while the agent was away
+		if !l.lent || l.trouble != "" {
 			run.answered(j, l, "", true)
 		}
 		if len(j.loans) == 0 { // the answer has ended the attempt
 			return
 		}
 	}
-}
-
-// isLent says whether the head wants a node to lend something under this name.
-func (run *runner) isLent(n *node, id string) bool {
-	for _, number := range n.activeJobs() {
-		j := run.roster.jobs[number]
-		for i := range j.loans {
-			if l := &j.loans[i]; l.node == n && j.taskName(int(l.part)).String() == id {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 func (run *runner) startTasks(j *job) {
@@ -369,7 +319,7 @@ func (run *runner) startTasks(j *job) {
 
 func (run *runner) sendStart(j *job, part int) {
 	t := &j.tasks[part]
-	run.out.post(t.node, agent.Start{Task: j.taskName(part), Incarnation: t.incarnation, Spec: run.specOf(j, part), Grant: run.grantOf(j, part), From: j.passage.from})
+	run.out.post(t.node, agent.Start{Task: j.taskName(part), Incarnation: t.incarnation, Spec: run.specOf(j, part), Grant: run.lending.grantOf(j, part), From: j.passage.from})
 }
 
 // specOf is what a part runs, without what the bulk record holds; its variables go before those there.
@@ -551,7 +501,12 @@ func (run *runner) whenSuspended(j *job) {
 	must(run.desk.state.Suspended(j.number))
 	run.desk.ranking.Stopped(j.id, run.now)
 	j.state, j.asleep, j.suspendedSince = api.Suspended, true, run.now
+	run.lending.limitLenders(j)
 	run.desk.due()
 	run.out.touch(j)
+	if slices.ContainsFunc(j.alloc.Grants, func(g model.Grant) bool { return run.fleet.nodes[g.Node].removed }) {
+		run.stopJob(j, stop{Cause: agent.NodeLost, Reason: "it cannot go on with a GPU of a node that was removed", Outcome: api.NodeFail, Requeue: j.said.Batch.Requeue})
+		return
+	}
 	run.save(j)
 }

@@ -40,6 +40,7 @@ import (
 //	root drain n1 | undrain n1 | remove n1; root priority 1 100; alice nice 1 5
 //	node n1 checkpoints=f                its jobs can be saved in a folder of that name; no_checkpoints=WHY: they cannot
 //	saves n1 WHY                         from now on its agent saves no task, for that reason; without one, it does
+//	lends n1 WHY                         from now on its agent serves no devices of other nodes, for that reason; without one, it does
 //	restores n1 no                       from now on none of its tasks begins from where it was saved; yes: they do
 //	ends 1 exit=3                        all tasks of a job end; part=0 for one
 //	jobs | job 1 | nodes | priorities | usage
@@ -73,6 +74,7 @@ type player struct {
 	steps    int               // how often effects were carried out
 	killAt   int               // at which of these the head is killed, when its records are written and nothing is sent; 0: at none
 	saves    map[string]string // why the agents of nodes save no tasks
+	lends    map[string]string // why nodes do not have devices of other nodes
 	restores map[string]bool   // whose tasks do not begin from where they were saved
 }
 
@@ -84,7 +86,7 @@ func newPlayer() *player {
 		},
 		policy: "fcfs", now: began, disk: map[head.Bucket]map[string][]byte{}, names: map[head.Session]string{}, session: map[string]head.Session{},
 		hello: map[string]agent.Hello{}, tasks: map[agent.Task]string{}, loans: map[string]bool{},
-		asleep: map[agent.Task]bool{}, saves: map[string]string{}, restores: map[string]bool{},
+		asleep: map[agent.Task]bool{}, saves: map[string]string{}, lends: map[string]string{}, restores: map[string]bool{},
 	}
 }
 
@@ -243,11 +245,15 @@ func (p *player) play(words []string) error {
 				delete(p.tasks, id)
 			}
 		}
+		maps.DeleteFunc(p.loans, func(loan string, _ bool) bool { return strings.HasSuffix(loan, "@"+words[1]) })
 		h := p.hello[words[1]]
 		h.Incarnation += "'"
 		p.hello[words[1]] = h
 	case "saves":
 		p.saves[words[1]] = strings.Join(words[2:], " ")
+		return nil
+	case "lends":
+		p.lends[words[1]] = strings.Join(words[2:], " ")
 		return nil
 	case "restores":
 		p.restores[words[1]] = words[2] == "no"
@@ -711,12 +717,17 @@ func (p *player) send(s head.Send) {
 		if m.Loan.Turns != (model.Turns{}) {
 			text += fmt.Sprintf(", class %q, weight %d", m.Loan.Class, m.Loan.Weight)
 		}
+		why := ""
+		if m.Loan.Home != "" {
+			text += " at home"
+			why = p.lends[name]
+		}
 		p.say("%s", text)
-		if !p.silent || p.unheard {
+		if why == "" && (!p.silent || p.unheard) {
 			p.loans[m.Loan.ID+"@"+name] = true
 		}
 		if !p.silent {
-			p.core.Handle(p.now, head.Said{Session: s.Session, Message: agent.Lent{ID: m.Loan.ID}})
+			p.core.Handle(p.now, head.Said{Session: s.Session, Message: agent.Lent{ID: m.Loan.ID, Error: why}})
 		}
 	case agent.Ping:
 		if !p.silent {

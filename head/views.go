@@ -372,6 +372,9 @@ func (v *views) jobRecord(j *job) record.Job {
 			Node: p.Node, Incarnation: t.incarnation, Cores: p.Cores, Memory: p.Memory, GPUs: p.GPUs, Exclusive: p.Exclusive, State: string(t.state), End: endRecord(t.end),
 		})
 	}
+	for _, l := range j.relays {
+		r.Relays = append(r.Relays, record.Relay(l))
+	}
 	for _, g := range j.alloc.Grants {
 		r.Grants = append(r.Grants, record.Grant(g))
 	}
@@ -398,7 +401,7 @@ func (v *views) why(j *job, ask bool) (word, sentence string) {
 	case j.state == api.Suspended:
 		return "", j.passage.stays
 	case j.state != api.Pending:
-		return "", cmp.Or(j.reason, j.use(v.now))
+		return "", cmp.Or(j.reason, j.elsewhere(), j.use(v.now))
 	case j.held&heldByAdmin != 0:
 		return "JobHeldAdmin", "an administrator holds it, and can let it go with muster release"
 	case j.held != 0:
@@ -441,6 +444,27 @@ func (v *views) why(j *job, ask bool) (word, sentence string) {
 		return "Resources", ""
 	}
 	return "Resources", v.desk.state.Why(j.number)
+}
+
+// elsewhere says what is wrong with the GPUs of other nodes that a running job has; "" if nothing is.
+func (j *job) elsewhere() string {
+	if !j.active() {
+		return ""
+	}
+	for i := range j.loans {
+		l := &j.loans[i]
+		why := l.trouble
+		if l.node.down {
+			why = "it is down"
+		}
+		if why != "" {
+			return fmt.Sprintf("node %s does not lend its GPU now, and programs go on elsewhere within reach, or wait: %s", l.node.name, why)
+		}
+	}
+	if len(j.relays) > 0 {
+		return j.relays[0].Reason
+	}
+	return ""
 }
 
 // use says how busy a job's GPUs were, while it runs and when it has ended; "" if that was not measured.

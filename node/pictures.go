@@ -88,7 +88,7 @@ func (p *pictures) pictureOf(view vgpu.View) status.Node {
 			Number: i, Name: v.Name, Kind: e.Kind, State: v.State.String(), Removing: p.stock.IsLeaving(v.ID),
 			Speed: e.Info.Speed, Memory: v.Memory, Free: v.Free, Used: v.Taken, Guaranteed: v.Granted, Spares: p.spares.Waiting(v.ID),
 			Slots: v.Slots, Assigned: v.Used, BusyTime: tally.Plus(v.Usage, p.tally.Before.Of(i)).GPUTime.Seconds(), Lost: v.State == vgpu.DeviceLost,
-			Lender: p.lending.Lender(e.Lender.Address), Borrowed: e.IsLent(), Confined: p.confinedOn(v.ID),
+			Lender: p.lending.Lender(e.Lender.Address), Borrowed: e.Lender.Ticket != "", Confined: p.confinedOn(v.ID),
 			MappedKernels: p.tally.Mapped[v.ID].Kernels, MappedIn: p.tally.Mapped[v.ID].Moved,
 		}
 	}

@@ -83,6 +83,9 @@ func (w *World) checkLoans(h *host) {
 			continue // a suspended job's; others may use the devices
 		}
 		for _, d := range l.Devices {
+			if l.Home != "" && d.IsBorrowed() {
+				continue
+			}
 			if d.Memory > 0 {
 				shares[d.Device] += d.Memory
 				continue

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"muster/head"
+	"muster/model"
 	"muster/policy/catalog"
 	"muster/policy/priority"
 	"muster/wire/agent"
@@ -57,6 +58,9 @@ func (h *headHost) config() head.Config {
 	}
 	if h.w.Content > 0 {
 		cfg.Users = map[string]head.Limits{attacker: limitsOfAttacker}
+	}
+	if cfg.Holds = model.DefaultHolds(); h.w.Seed%2 == 0 {
+		cfg.Holds.Remote.Reach = model.ReachCluster
 	}
 	if h.w.Seed%3 == 0 {
 		ranks := priority.Defaults()

@@ -328,8 +328,11 @@ func (h *host) book(e agentcore.Effect) {
 		h.books = h.books[1:]
 		switch e := first.(type) {
 		case agentcore.Admit:
-			h.served[e.Loan.ID] = e.Loan
-			h.step(agentcore.Admitted{ID: e.Loan.ID})
+			why := h.cannotHave(e.Loan)
+			if why == "" {
+				h.served[e.Loan.ID] = e.Loan
+			}
+			h.step(agentcore.Admitted{ID: e.Loan.ID, Error: why})
 		case agentcore.Revoke:
 			delete(h.served, e.ID)
 			h.step(agentcore.Revoked{ID: e.ID})
@@ -340,6 +343,24 @@ func (h *host) book(e agentcore.Effect) {
 			}
 		}
 	})
+}
+
+// cannotHave says why the daemon does not have a loan's devices of other nodes, if it was not told of them before:
+// one of those does not know the grant, or this one has no room.
+func (h *host) cannotHave(l grant.Loan) string {
+	if _, known := h.served[l.ID]; known || l.Home == "" {
+		return ""
+	}
+	if h.w.chance(0.1) {
+		return "there is no swap space for them"
+	}
+	for _, d := range l.Devices {
+		lender := slices.IndexFunc(h.w.hosts, func(o *host) bool { return o.name == d.Node })
+		if _, lends := h.w.hosts[lender].served[l.ID]; d.IsBorrowed() && !lends {
+			return "node " + d.Node + " knows no grant with this credential"
+		}
+	}
+	return ""
 }
 
 // later calls a function a moment later, if the agent is still alive then.

@@ -46,6 +46,7 @@ type Job struct {
 	Parts          []Part        `json:"parts,omitempty"`
 	Grants         []Grant       `json:"grants,omitempty"`
 	Lending        bool          `json:"lending,omitempty"`
+	Relays         []Relay       `json:"relays,omitempty"`
 	Usual          *Holds        `json:"usual,omitempty"` // how it has devices of which its user says nothing
 	Suspend        bool          `json:"suspend,omitempty"`
 	Asleep         bool          `json:"asleep,omitempty"`
@@ -101,6 +102,12 @@ type End struct {
 	Ended  time.Duration `json:"ended,omitempty"`
 	CPU    time.Duration `json:"cpu,omitempty"`
 	Memory int64         `json:"memory,omitempty"`
+}
+
+// Relay says why a part uses devices of other nodes by relays.
+type Relay struct {
+	Part   int32  `json:"part"`
+	Reason string `json:"reason"`
 }
 
 // Grant is a device that a part of a job has, or a share of it.

@@ -48,8 +48,11 @@ func AdmitAtHome(socket string, g *grant.Grant, limit int, expires time.Time) (*
 	return aboutGrants(socket, r)
 }
 
-// AdmitLoan is Admit for a caller that knows only the hash of the grant's credential.
+// AdmitLoan tells the daemon at a socket what its node must know of a grant.
 func AdmitLoan(socket string, loan grant.Loan, expires time.Time) (*status.Grants, error) {
+	if g := loan.OfHome(); g != nil {
+		return AdmitAtHome(socket, g, loan.Limit, expires)
+	}
 	r := AdmitRequest{Request: "grant-admit", ID: loan.ID, User: loan.User, Hash: loan.Hash, Limit: &loan.Limit, Turns: loan.Turns}
 	for _, d := range loan.Devices {
 		r.Devices = append(r.Devices, GrantedDevice{Device: d.Device, Memory: d.Memory, Reach: d.Reach, Beyond: d.Beyond})

@@ -77,17 +77,28 @@ func (l *Lending) check() error {
 }
 
 // give lends a job everything that it borrows. When it returns nil, the grants are in their folder
-// and the lending nodes have confirmed them.
+// and the lending nodes have confirmed them, before the nodes of the job that have what others lend as their own.
 func (l *Lending) give(ctx context.Context, p *slurm.Place) error {
 	grants, err := l.makeAndWrite(p)
 	if err != nil {
 		return err
 	}
+	if err := l.tell(ctx, p.Nodes, grants, func(loan told) bool { return !loan.atHome }); err != nil {
+		return err
+	}
+	return l.tell(ctx, p.Nodes, grants, func(loan told) bool { return loan.atHome && l.Nodes.Connected(loan.node) })
+}
+
+// tell tells some nodes of their loans, and waits until they have confirmed them.
+func (l *Lending) tell(ctx context.Context, nodes []string, grants []*grant.Grant, which func(told) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, lendTime)
 	defer cancel()
-	for _, g := range grants {
-		for _, node := range lendersOf(g) {
-			if err := l.Nodes.Lend(ctx, node, g.Loan(node)); err != nil {
+	for part, g := range grants {
+		for _, loan := range loansOf(nodes[part], g) {
+			if !which(loan) {
+				continue
+			}
+			if err := l.Nodes.Lend(ctx, loan.node, loan.Loan); err != nil {
 				return err
 			}
 		}
@@ -102,9 +113,9 @@ func (l *Lending) giveAgain(p *slurm.Place) error {
 	if err != nil {
 		return err
 	}
-	for _, g := range grants {
-		for _, node := range lendersOf(g) {
-			l.Nodes.Want(node, g.Loan(node))
+	for part, g := range grants {
+		for _, loan := range loansOf(p.Nodes[part], g) {
+			l.Nodes.Want(loan.node, loan.Loan)
 		}
 	}
 	return nil
@@ -160,18 +171,28 @@ func (l *Lending) user(name string) string {
 	return name
 }
 
-// lendersOf are the nodes that lend something of a grant, each once.
-func lendersOf(g *grant.Grant) []string {
+// told is what a node is told of a grant. atHome says that it is told of devices of other nodes, too.
+type told struct {
+	grant.Loan
+	node   string
+	atHome bool
+}
+
+// loansOf lists what is told of a grant for programs on a node: that node comes last, if it has what others lend as
+// its own.
+func loansOf(home string, g *grant.Grant) (list []told) {
 	if g == nil {
 		return nil
 	}
-	var list []string
-	seen := map[string]bool{}
+	seen := map[string]bool{home: g.NeedsHome()}
 	for _, d := range g.Devices {
 		if !seen[d.Node] {
 			seen[d.Node] = true
-			list = append(list, d.Node)
+			list = append(list, told{g.Loan(d.Node), d.Node, false})
 		}
+	}
+	if g.NeedsHome() {
+		list = append(list, told{g.HomeLoan(home), home, true})
 	}
 	return list
 }
@@ -259,11 +280,35 @@ func (l *Lending) remember(who borrower, given *slurm.Loan) error {
 		if b, ok := readGrantID(g.ID); !ok || b != who || g.User != l.user(given.User) || g.Turns != (model.Turns{}) || !takeFrom(&left, g.Devices) {
 			continue
 		}
-		for _, node := range lendersOf(g) {
-			l.Nodes.Want(node, g.Loan(node))
-		}
+		l.wantAsGiven(node, g)
 	}
 	return nil
+}
+
+// wantAsGiven has the nodes lend what a grant says that the job's user could change. Where the lenders are, and who
+// vouches for them, is for the driver to say, since the job's node asks them in its own name. While one of them is not
+// connected, its address is not known, and the job's node is told of its own devices alone; it keeps what it has.
+func (l *Lending) wantAsGiven(home string, g *grant.Grant) {
+	known := true
+	for i := range g.Devices {
+		d := &g.Devices[i]
+		if d.Node == home {
+			d.Address = ""
+		} else if address, err := l.Nodes.Gateway(d.Node); err == nil {
+			d.Address = address
+		} else {
+			known = false
+		}
+	}
+	g.Authority = l.Authority
+	for _, loan := range loansOf(home, g) {
+		if loan.atHome && !known {
+			if loan.Loan = loan.Own(); len(loan.Devices) == 0 {
+				continue
+			}
+		}
+		l.Nodes.Want(loan.node, loan.Loan)
+	}
 }
 
 // readGrant reads a file that a job's user may have replaced: it does not wait for a pipe and does

@@ -151,6 +151,68 @@ func TestGrantIsGivenAndTakenBack(t *testing.T) {
 	}
 }
 
+// greetHome connects the job's node, which has no GPU.
+func greetHome(t *testing.T, l *lenders.Lenders) *lenderstest.Node {
+	n := lenderstest.Dial(t, l.Address())
+	n.Say(agent.Hello{Version: agent.Version, Node: "n1", Incarnation: "x", Cores: 1, Memory: 1 << 30})
+	n.Hears("welcome")
+	return n
+}
+
+// The job's own node has the GPU as its own: it is told when the node that lends has confirmed, and Slurm after that.
+// If it cannot have the GPU, the job starts all the same. The loans end with the job, and a driver that is started
+// meanwhile does not take an address from what the job's user wrote.
+func TestHomeHasWhatOthersLend(t *testing.T) {
+	for _, refusal := range []string{"", "there is no swap space"} {
+		b := newBorrowing(t)
+		l, round := b.start()
+		n, home := lenderstest.Greet(t, l.Address(), "n2"), greetHome(t, l)
+		eventually(t, "both nodes are there", func() bool { n, _ := l.Nodes(); return len(n) == 2 })
+		round()
+		done := make(chan struct{})
+		go func() { round(); close(done) }()
+		n.Hears("lend slurm-17-0-0")
+		n.Say(agent.Lent{ID: "slurm-17-0-0"})
+		loan := home.Hear().(agent.Lend).Loan
+		if loan.Home != "n1" || loan.Authority != b.authority || len(loan.Devices) != 1 || loan.Devices[0].Address != "n2:9421" || loan.Secret.Hash() != loan.Hash {
+			t.Errorf("the home is told %+v", loan)
+		}
+		home.Say(agent.Lent{ID: "slurm-17-0-0", Error: refusal})
+		<-done
+		if b.job.Held {
+			t.Errorf("%q: the job was not placed", refusal)
+		}
+		if got := l.Lent("n1"); len(got) == 1 != (refusal == "") {
+			t.Errorf("%q: the home has %q", refusal, got)
+		}
+		if refusal != "" {
+			continue
+		}
+		l.Close()
+		text, err := os.ReadFile(b.file())
+		if err == nil {
+			err = os.WriteFile(b.file(), []byte(strings.Replace(string(text), "n2:9421", "evil:22", 1)), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.job.State, b.job.Nodes, b.job.Uses = "RUNNING", "n1", []slurm.Use{{Node: "n1", CPUs: 1}}
+		l, round = b.start()
+		n, home = lenderstest.Greet(t, l.Address(), "n2"), greetHome(t, l)
+		eventually(t, "both nodes are there", func() bool { n, _ := l.Nodes(); return len(n) == 2 })
+		round()
+		round()
+		n.Hears("lend slurm-17-0-0")
+		if again := home.Hear().(agent.Lend).Loan; again.Devices[0].Address != "n2:9421" {
+			t.Errorf("the home is told of %s", again.Devices[0].Address)
+		}
+		b.job.State = "COMPLETED"
+		round()
+		n.Hears("unlend slurm-17-0-0")
+		home.Hears("unlend slurm-17-0-0")
+	}
+}
+
 // slurmctld is killed and forgets that a job has run and ended. Slurm will start it again where it
 // was placed, so it must have its grant again.
 func TestForgottenEndLendsAgain(t *testing.T) {

@@ -198,7 +198,15 @@ func (l *Lenders) Gateway(node string) (string, error) {
 	return s.node.Gateway, nil
 }
 
-// Lend makes a node lend from now on, and waits until the node confirms.
+// Connected says whether a node is connected.
+func (l *Lenders) Connected(node string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.nodes[node] != nil
+}
+
+// Lend makes a node lend from now on, and waits until the node confirms. A home that cannot have devices of other
+// nodes lends its own: programs use the others by relays.
 func (l *Lenders) Lend(ctx context.Context, node string, loan grant.Loan) error {
 	answer := make(chan error, 1)
 	l.mu.Lock()
@@ -413,28 +421,32 @@ func (s *session) Heard(m agent.ToHead) error {
 // Complete leaves messages as they are.
 func (s *session) Complete(m agent.ToAgent) (agent.ToAgent, error) { return m, nil }
 
-// Unsent tells the caller of Lend who waits for it that the node would refuse a loan.
+// Unsent answers a loan that the node would refuse.
 func (s *session) Unsent(m agent.ToAgent, err error) {
-	lend, is := m.(agent.Lend)
-	s.mu.Lock()
-	answer := s.answers[lend.Loan.ID]
-	delete(s.answers, lend.Loan.ID)
-	s.mu.Unlock()
-	if is && answer != nil {
-		answer <- err
+	if lend, is := m.(agent.Lend); is {
+		s.lent(agent.Lent{ID: lend.Loan.ID, Error: err.Error()})
 		return
 	}
-	s.cfg.Log.Warn("a node would refuse a loan, and is not told of it", "node", s.node.Name, "error", err)
+	s.cfg.Log.Warn("a node would refuse a message, and is not told", "node", s.node.Name, "error", err)
 }
 
 // lent passes the node's answer to the caller of Lend who waits for it.
 func (s *session) lent(m agent.Lent) {
 	s.mu.Lock()
-	answer := s.answers[m.ID]
-	delete(s.answers, m.ID)
 	if m.Error != "" {
 		delete(s.lends, m.ID)
 	}
+	if own, is := s.withoutOthers(m); is {
+		s.cfg.Log.Warn("a node cannot have GPUs of other nodes for a job, which uses them by relays", "node", s.node.Name, "grant", m.ID, "error", m.Error)
+		if m.Error = ""; own != nil {
+			s.lends[m.ID] = true
+			s.mu.Unlock()
+			s.Put(agent.Lend{Loan: *own}) // its answer is the one that is waited for
+			return
+		}
+	}
+	answer := s.answers[m.ID]
+	delete(s.answers, m.ID)
 	s.mu.Unlock()
 	var err error
 	if m.Error != "" {
@@ -445,6 +457,23 @@ func (s *session) lent(m agent.Lent) {
 	} else if err != nil {
 		s.cfg.Log.Warn("a node does not lend again what it lent", "node", s.node.Name, "grant", m.ID, "error", err)
 	}
+}
+
+// withoutOthers says whether a node has refused to have devices of other nodes, and returns what is wanted of it
+// then; nil if that is nothing.
+func (s *session) withoutOthers(m agent.Lent) (own *grant.Loan, is bool) {
+	wanted := s.wanted[s.node.Name]
+	loan, ok := wanted[m.ID]
+	if !ok || m.Error == "" || loan.Home == "" {
+		return nil, false
+	}
+	loan = loan.Own()
+	if len(loan.Devices) == 0 {
+		delete(wanted, m.ID)
+		return nil, true
+	}
+	wanted[m.ID] = loan
+	return &loan, true
 }
 
 // watchRevoked ends the sessions of nodes whose certificate was revoked since they have greeted.

@@ -9,9 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"muster/model"
+	"muster/node/gateway"
 	"muster/slurm/lenders"
 	"muster/slurm/lenders/lenderstest"
 	"muster/wire/agent"
+	"muster/wire/client"
 	"muster/wire/grant"
 )
 
@@ -77,6 +80,43 @@ func TestLend(t *testing.T) {
 		t.Errorf("a node that goes: %v", err)
 	}
 	known(t, l)
+}
+
+// A node that cannot have devices of other nodes for a job lends its own, which are what the caller waits for.
+func TestHomeLendsItsOwn(t *testing.T) {
+	l := listen(t)
+	n := lenderstest.Greet(t, l.Address(), "n1")
+	known(t, l, "n1")
+	dir := t.TempDir()
+	_, _, err := gateway.OpenAuthority(dir, time.Now())
+	var authority []byte
+	if err == nil {
+		authority, err = os.ReadFile(filepath.Join(dir, client.FileCA))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &grant.Grant{
+		ID: "a", User: "ann", Secret: grant.NewCredential(), Limit: grant.AllDevices, Authority: string(authority),
+		Devices: []grant.Device{{Node: "n1", Device: 3}, {Node: "n2", Address: "n2:9421", Reach: model.ReachNode}},
+	}
+	lent := make(chan error)
+	go func() { lent <- l.Lend(context.Background(), "n1", g.HomeLoan("n1")) }()
+	for _, want := range []struct {
+		home    string
+		devices int
+		answer  string
+	}{{"n1", 2, "no swap space"}, {"", 1, ""}} {
+		if got := n.Hear().(agent.Lend).Loan; got.Home != want.home || len(got.Devices) != want.devices {
+			t.Errorf("it is told %+v", got)
+		}
+		n.Say(agent.Lent{ID: "a", Error: want.answer})
+	}
+	if err := <-lent; err != nil {
+		t.Error(err)
+	}
+	l.Keep(func(string) bool { return false })
+	n.Hears("unlend a")
 }
 
 // A node that comes back first ends the loans that are no longer wanted, and then makes the missing

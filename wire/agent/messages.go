@@ -290,7 +290,9 @@ type Done struct {
 	Task Task `json:"task"`
 }
 
-// Lend makes the node serve its devices to programs that show the credential of a grant.
+// Lend makes the node serve its devices to programs that show the credential of a grant. The node where the grant's
+// programs run may also be told of devices of other nodes, which serve the grant by then: it has them for the grant
+// as its own.
 type Lend struct {
 	Loan grant.Loan `json:"loan"`
 }

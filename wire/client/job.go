@@ -249,7 +249,7 @@ func (j *Job) findRoads(ctx context.Context, hello wire.Hello) error {
 	j.asking.Lock()
 	defer j.asking.Unlock()
 	own := slices.IndexFunc(j.grant.Devices, func(d grant.Device) bool { return !d.IsBorrowed() })
-	if j.asked || !slices.ContainsFunc(j.grant.Devices, func(d grant.Device) bool { return d.IsBorrowed() && d.IsForHome() }) {
+	if j.asked || !j.grant.NeedsHome() {
 		return nil
 	}
 	known, err := j.askLocal(ctx, hello, own >= 0)

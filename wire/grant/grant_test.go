@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math/big"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -119,6 +120,38 @@ func TestLoans(t *testing.T) {
 		"beyond the share": func(l *Loan) { l.Devices[0].Memory = 0 }, "no reach 9": func(l *Loan) { l.Devices[0].Reach = 9 },
 	} {
 		l := g.Loan("gpu2")
+		change(&l)
+		if err := l.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+// The home is told of devices of other nodes that programs may leave, and then of all that it needs to use them.
+func TestLoansForTheHome(t *testing.T) {
+	g := example(t)
+	if g.NeedsHome() {
+		t.Error("programs that never leave a device have their clients there")
+	}
+	g.Devices[1].Reach = model.ReachNode
+	l := g.HomeLoan("gpu1")
+	if err := l.Validate(); err != nil || !g.NeedsHome() || !reflect.DeepEqual(l.OfHome().Devices, g.Devices) || l.Secret != g.Secret || l.Authority != g.Authority {
+		t.Errorf("%+v %v", l, err)
+	}
+	if own := l.Own(); own.Validate() != nil || own.OfHome() != nil || !reflect.DeepEqual(own, g.Loan("gpu1")) {
+		t.Errorf("%+v %v", own, own.Validate())
+	}
+	for want, change := range map[string]func(*Loan){
+		"a secret or an authority, which are for a home": func(l *Loan) { l.Home = "" },
+		"a secret that is another grant's":               func(l *Loan) { l.Hash[0]++ },
+		"the secret":                                     func(l *Loan) { l.Secret = "" },
+		"no authority vouches":                           func(l *Loan) { l.Authority = "" },
+		"have no address, and all others have one":       func(l *Loan) { l.Home = "gpu2" },
+		"a limit of 3":                                   func(l *Loan) { l.Limit = 3 },
+		"no device of another node":                      func(l *Loan) { l.Devices[1].Reach = model.ReachDevice },
+	} {
+		l := g.HomeLoan("gpu1")
+		l.Devices = slices.Clone(l.Devices)
 		change(&l)
 		if err := l.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)

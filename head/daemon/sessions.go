@@ -34,8 +34,8 @@ type sessions struct {
 	mu   sync.Mutex
 	byID map[head.Session]*session
 	// loads are what agents have said last of how busy their nodes are, and the core has not heard; nil if
-	// there are none.
-	loads map[head.Session]agent.Load
+	// there are none. A nil load is of an agent that has only answered a ping.
+	loads map[head.Session]*agent.Load
 }
 
 // loadsTime is how long loads are gathered. Each agent sends one a second: the core hears of all nodes some
@@ -43,14 +43,16 @@ type sessions struct {
 const loadsTime = 100 * time.Millisecond
 
 // gather keeps a load for the core.
-func (s *sessions) gather(id head.Session, l agent.Load) {
+func (s *sessions) gather(id head.Session, l *agent.Load) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.loads == nil {
-		s.loads = map[head.Session]agent.Load{}
+		s.loads = map[head.Session]*agent.Load{}
 		time.AfterFunc(loadsTime, s.passOn)
 	}
-	s.loads[id] = l
+	if l != nil || s.loads[id] == nil {
+		s.loads[id] = l
+	}
 }
 
 // passOn tells the core what was gathered.
@@ -61,7 +63,11 @@ func (s *sessions) passOn() {
 	s.mu.Unlock()
 	events := make([]head.Event, 0, len(loads))
 	for _, id := range slices.Sorted(maps.Keys(loads)) {
-		events = append(events, head.Said{Session: id, Message: loads[id]})
+		var m agent.ToHead = agent.Pong{}
+		if l := loads[id]; l != nil {
+			m = *l
+		}
+		events = append(events, head.Said{Session: id, Message: m})
 	}
 	_ = s.queue.push(ofAgents, &call{source: "loads", events: events}) // a head that ends needs them no more
 }
@@ -175,17 +181,18 @@ func whyLeft(err error) string {
 }
 
 // Heard passes a message of the agent to the core. Of the answers to pings the first tells it that the
-// agent reads.
+// agent reads, and the others that it is alive: they come to it with the loads.
 func (s *session) Heard(m agent.ToHead) error {
 	switch m := m.(type) {
 	case agent.Inventory:
 		s.notices.devices(m.Devices)
 	case agent.Load:
 		s.notices.of(&m, s.notice)
-		s.gather(s.id, m)
+		s.gather(s.id, &m)
 		return nil
 	case agent.Pong:
 		if s.answered {
+			s.gather(s.id, nil)
 			return nil
 		}
 		s.answered = true

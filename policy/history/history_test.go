@@ -74,6 +74,12 @@ func story(t *testing.T, w io.Writer, h history.Header, r *policy.State) {
 	if r.Measure(large, model.Measured{GPU: 1}) == nil || r.Measure(one, model.Measured{GPU: -1}) == nil {
 		t.Fatal("a job that waits was measured, or a time below 0")
 	}
+	keep := 0
+	must(r.Configured(1, model.NodeSettings{VGPUs: 2, Sharing: model.Shared, Policy: "sjf", Keep: &keep, Profiling: 1}))
+	must(r.Hear(1, policy.Heard{Alive: true, At: 2 * time.Second, Reported: policy.Never, Assigned: 3, Waiting: 1}))
+	if r.Configured(9, model.NodeSettings{}) == nil || r.Configured(1, model.NodeSettings{VGPUs: -1}) == nil || r.Hear(9, policy.Heard{}) == nil || r.Hear(1, policy.Heard{Waiting: -1}) == nil {
+		t.Fatal("there is no node 9, nor fewer than no programs")
+	}
 	r.Step(3 * time.Second)
 	must(r.Resumed(one))
 	must(r.SetNode(1, policy.NodeUp))

@@ -241,7 +241,7 @@ const (
 type Node struct {
 	Name  string    `json:"node"`
 	State NodeState `json:"state"`
-	// Reason is why it is drained or down, as when the head refuses it.
+	// Reason is why it is drained or down, as when the head refuses it, or does not take what the head asks of it.
 	Reason    string `json:"reason,omitempty"`
 	Connected bool   `json:"connected"`
 	// Left is why the node's last connection ended.
@@ -259,6 +259,18 @@ type Node struct {
 	Jobs []uint64 `json:"jobs,omitempty"`
 	// Load is how busy it is, at most a second or so old; nil while its agent is away.
 	Load *NodeLoad `json:"load,omitempty"`
+	// Settings is how it serves programs; nil while its agent is away, or has not said it.
+	Settings *NodeSettings `json:"settings,omitempty"`
+}
+
+// NodeSettings is how a node serves programs, as far as the head may say so.
+type NodeSettings struct {
+	// InForce is how it does, and Asked what the head asks of it, for its administrators or the policy; nil for
+	// nothing.
+	InForce *model.NodeSettings `json:"in_force,omitempty"`
+	Asked   *model.NodeSettings `json:"asked,omitempty"`
+	// Error is why the node is not as it was asked to be.
+	Error string `json:"error,omitempty"`
 }
 
 // NodeLoad is how busy a node is.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"muster/agent/agentcore"
+	"muster/model"
 	wire "muster/wire/agent"
 	"muster/wire/grant"
 )
@@ -228,14 +229,14 @@ func (a *agent) act(ctx context.Context, e agentcore.Effect) {
 		a.wait.Go(func() { a.complain("what was saved of a task", a.cfg.Checkpoints.discard(e.Folder)) })
 	case agentcore.Stream:
 		a.open(ctx, e)
-	case agentcore.Admit, agentcore.Revoke, agentcore.Limit:
+	case agentcore.Admit, agentcore.Revoke, agentcore.Limit, agentcore.Configure:
 		a.book(ctx, e)
 	case agentcore.DropLoan:
 		a.complain("a loan", a.spool.dropLoan(e.ID))
 	}
 }
 
-// book queues what the daemon is to be told of the grants that it serves. That may take a
+// book queues what the daemon is to be told of the grants that it serves, and of how to serve programs. That may take a
 // while, so another goroutine does it (keepBooks), in the order in which the head wanted
 // it.
 func (a *agent) book(ctx context.Context, e agentcore.Effect) {
@@ -294,7 +295,45 @@ func (a *agent) keepBooks(ctx context.Context) {
 	}
 }
 
+// patiently does something with the daemon, again and again while that is away. It says so if the agent
+// ends meanwhile.
+func (a *agent) patiently(ctx context.Context, do func() error) (err error, ended bool) {
+	for err = do(); errors.Is(err, ErrAway); err = do() {
+		select { // what is queued behind it needs the daemon, too; the next agent finds the loan in the spool, and hears from the head how to serve
+		case <-ctx.Done():
+			return err, true
+		case <-time.After(askTime):
+		}
+	}
+	return err, false
+}
+
+// configure has the daemon serve programs as the head says.
+func (a *agent) configure(ctx context.Context, e agentcore.Configure) {
+	var is model.NodeSettings
+	err, ended := a.patiently(ctx, func() (err error) {
+		if a.cfg.Configure == nil {
+			return errNoDaemon
+		}
+		is, err = a.cfg.Configure(e.Settings)
+		return err
+	})
+	if ended {
+		return
+	}
+	trouble := ""
+	if err != nil {
+		a.log.Warn("the node's daemon does not serve programs as the head says", "settings", e.Settings.String(), "error", err)
+		trouble = wire.Reason(err.Error())
+	}
+	a.post(ctx, agentcore.Configured{Settings: e.Settings, InForce: is, Error: trouble})
+}
+
 func (a *agent) enter(ctx context.Context, e agentcore.Effect) {
+	if e, ok := e.(agentcore.Configure); ok {
+		a.configure(ctx, e)
+		return
+	}
 	err := errNoGrants
 	if _, ok := e.(agentcore.Revoke); ok {
 		err = nil // a node that lends nothing has nothing to revoke
@@ -348,7 +387,10 @@ func (a *agent) admit(ctx context.Context, loan grant.Loan) (told bool, err erro
 	}
 }
 
-var errNoGrants = errors.New("this node lends no devices")
+var (
+	errNoGrants = errors.New("this node lends no devices")
+	errNoDaemon = errors.New("this node has no daemon that serves programs")
+)
 
 func (a *agent) complain(what string, err error) {
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"muster/internal/machine"
+	"muster/model"
 	wire "muster/wire/agent"
 	"muster/wire/grant"
 	"muster/wire/status"
@@ -44,6 +45,9 @@ type Config struct {
 	Status func(context.Context) (*status.Node, error)
 	// Grants is where grants of the node's devices are served. nil is nowhere.
 	Grants Grants
+	// Configure has the node's daemon serve programs as the head says, and returns how it does then. With ErrAway
+	// it is tried again. nil is a node without a daemon.
+	Configure func(model.NodeSettings) (is model.NodeSettings, err error)
 	// Peers is called with the gateways of other nodes from which this one may borrow virtual GPUs,
 	// whenever the head names them. If it is nil, the head is not asked.
 	Peers func(gateways []string)

@@ -21,6 +21,7 @@ func (a *agent) watchDaemon(ctx context.Context) {
 	}
 	var told []wire.Device
 	var gauge gauge
+	var inForce model.NodeSettings
 	known, away := false, false
 	tick := time.NewTicker(askTime)
 	defer tick.Stop()
@@ -47,6 +48,10 @@ func (a *agent) watchDaemon(ctx context.Context) {
 		if !known && err == nil || known && !slices.Equal(told, devices) {
 			told = devices
 			a.post(ctx, agentcore.Devices{Devices: devices})
+		}
+		if err == nil && s.Settings != nil && !s.Settings.Equal(inForce) {
+			inForce = *s.Settings
+			a.post(ctx, agentcore.InForce{Settings: inForce})
 		}
 		if err == nil {
 			if load, ok := gauge.measure(time.Now(), s); ok {

@@ -72,6 +72,21 @@ func (d *daemon) Revoke(id string) error {
 }
 func (d *daemon) Limit(id string, limit int) error { return d.note("limit %s %d", id, limit) }
 
+// configure has the daemon refuse more than ten virtual GPUs.
+func (d *daemon) configure(s model.NodeSettings) (model.NodeSettings, error) {
+	d.mu.Lock()
+	away := d.away
+	d.mu.Unlock()
+	switch {
+	case away:
+		_ = d.note("nobody configures: %v", s)
+		return s, fmt.Errorf("%w: nobody answers", ErrAway)
+	case s.VGPUs > 10:
+		return s, errors.New("that is too many")
+	}
+	return s.Over(model.NodeSettings{VGPUs: 4, Policy: "fcfs"}), d.note("configure: %v", s)
+}
+
 func (d *daemon) ask(context.Context) (*status.Node, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -278,6 +293,44 @@ func TestHomeIsToldAgain(t *testing.T) {
 	if text, err = os.ReadFile(path); err != nil || strings.Contains(string(text), string(g.Secret)) {
 		t.Errorf("the spool has %s, %v", text, err)
 	}
+}
+
+// The daemon is told how to serve programs, when it is there, and again when it has begun anew; the head hears what
+// came of it.
+func TestNodeIsConfigured(t *testing.T) {
+	h, d := newHead(t), &daemon{}
+	use := func(c *Config) { c.Configure, c.Status = d.configure, d.ask }
+	h.run(use)
+	awaitConfigured := func(told, inForce, wrong string) {
+		t.Helper()
+		for {
+			if m, ok := h.next().(wire.Configured); ok && m.Told.String() == told {
+				if m.InForce.String() != inForce || m.Error != wrong {
+					t.Errorf("%+v", m)
+				}
+				return
+			}
+		}
+	}
+	h.send(wire.Configure{Settings: model.NodeSettings{VGPUs: 2}})
+	awaitConfigured("vgpus 2", "vgpus 2, policy fcfs, profiling 5s", "")
+	h.send(wire.Configure{Settings: model.NodeSettings{VGPUs: 20, Profiling: 60}})
+	awaitConfigured("vgpus 20, profiling 60s", "vgpus 2, policy fcfs, profiling 60s", "that is too many")
+	d.change(func() { d.away = true })
+	h.send(wire.Configure{Settings: model.NodeSettings{VGPUs: 3, Policy: "sjf"}})
+	d.awaitLast(t, "nobody configures: vgpus 3, policy sjf")
+	d.change(func() { d.away = false })
+	awaitConfigured("vgpus 3, policy sjf", "vgpus 3, policy sjf, profiling 5s", "")
+
+	// Another agent knows nothing of it until its head says it.
+	h.stop()
+	h.run(use)
+	h.send(wire.Configure{Settings: model.NodeSettings{Policy: "credit"}})
+	awaitConfigured("policy credit", "vgpus 4, policy credit, profiling 5s", "")
+	h.stop()
+	h.run()
+	h.send(wire.Configure{Settings: model.NodeSettings{Policy: "sjf"}})
+	awaitConfigured("policy sjf", "", "this node has no daemon that serves programs")
 }
 
 // A loan that is over is revoked by the next agent if the daemon did not answer this one, as

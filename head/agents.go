@@ -76,6 +76,8 @@ func (a *agents) greeted(s Session, h agent.Hello) {
 	a.inventory(n, h.Devices)
 	a.recount(n)
 	a.desk.clusterChanged()
+	a.fleet.unsettle(n)
+	a.hear(n)
 	a.compare(n, &h)
 	a.touchNode(n)
 }
@@ -247,6 +249,7 @@ func (a *agents) said(s Session, m agent.ToHead) {
 	if n == nil {
 		return // the core has closed this session; the message was still on its way
 	}
+	a.hear(n)
 	switch m := m.(type) {
 	case agent.Pong:
 		a.heardAll(n)
@@ -262,10 +265,12 @@ func (a *agents) said(s Session, m agent.ToHead) {
 		a.inventory(n, m.Devices)
 		a.touchNode(n)
 	case agent.Load:
-		n.load = &m // subscribers hear of it, and of notices, with the node's next change: it is not worth one of its own
+		n.load, n.loadAt = &m, a.now // subscribers hear of it, and of notices, with the node's next change: it is not worth one of its own
 		a.out.notice(n.notices.Heard(a.now, n.name, &m, n.memories()))
 	case agent.Profiles:
 		a.measured(n, m.Tasks)
+	case agent.Configured:
+		a.configured(n, m)
 	case agent.AskPeers:
 		a.out.post(n, agent.Peers{Gateways: a.fleet.peersOf(n)})
 	case agent.Hello:
@@ -298,6 +303,8 @@ func (a *agents) unsent(ev Unsent) {
 		a.report(n, &agent.Report{Task: m.Task, State: agent.Ended, End: &agent.End{Cause: agent.NotBegun, Reason: agent.Reason(reason)}})
 	case agent.Lend:
 		a.runner.lent(n, agent.Lent{ID: m.Loan.ID, Error: ev.Reason}, false)
+	case agent.Configure:
+		a.configured(n, agent.Configured{Told: n.is.Told, InForce: n.is.InForce, Error: ev.Reason})
 	}
 }
 
@@ -310,6 +317,7 @@ func (a *agents) hungUp(s Session, reason string) {
 		return
 	}
 	a.fleet.close(n, a.now, reason)
+	a.desk.hear(n)
 	a.setNodeState(n)
 	a.timers.set(timer{at: model.After(n.since, a.cfg.NodeTimeout), what: ringNode, node: n})
 	a.touchNode(n)
@@ -411,8 +419,7 @@ func (a *agents) forgetLoans(n *node) {
 // touchNode queues a node's record for the store and its document for subscribers.
 func (a *agents) touchNode(n *node) {
 	a.out.write(a.views.nodeRecord(n))
-	doc := a.views.nodeDocument(n)
-	a.out.publish(api.Change{Node: &doc})
+	a.showNode(n)
 }
 
 // logTurn appends the policy's new state of a node to the node log, if it has changed.
@@ -495,4 +502,45 @@ func (a *agents) staleReport(n *node, r *agent.Report) {
 		delete(n.stale, r.Task)
 	}
 	a.setNodeState(n)
+}
+
+// configureNodes tells nodes how to serve programs if they have not heard it in this session, or it is something
+// else now. One that has to be told nothing is told so only if an earlier head told it something.
+func (a *agents) configureNodes() {
+	for _, n := range a.fleet.unsettled {
+		n.unsettled = false
+		if n.session == 0 || n.removed {
+			continue
+		}
+		want := a.desk.wanted(n)
+		if n.sent == nil && want.IsZero() && n.is.Told.IsZero() || n.sent != nil && want.Equal(*n.sent) {
+			continue
+		}
+		n.sent = &want
+		a.out.post(n, agent.Configure{Settings: want})
+		a.showNode(n)
+	}
+	a.fleet.unsettled = a.fleet.unsettled[:0]
+}
+
+// configured notes how a node serves programs.
+func (a *agents) configured(n *node, m agent.Configured) {
+	n.is = m
+	if n.sent == nil && !m.Told.IsZero() {
+		a.fleet.unsettle(n)
+		a.desk.due()
+	}
+	a.showNode(n)
+}
+
+// hear notes that a node's agent has said something.
+func (a *agents) hear(n *node) {
+	n.heardAt = a.now
+	a.desk.hear(n)
+}
+
+// showNode tells subscribers of a node of which nothing has changed that must outlive the head.
+func (a *agents) showNode(n *node) {
+	doc := a.views.nodeDocument(n)
+	a.out.publish(api.Change{Node: &doc})
 }

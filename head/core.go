@@ -70,6 +70,8 @@ func (c *Core) Configure(cfg Config) {
 		c.queue.admitWaiting(c.users.all[name])
 	}
 	c.desk.setWindows()
+	c.fleet.unsettleAll()
+	c.desk.due()
 }
 
 // SetPolicy makes another policy decide from the next step on; spec is how the administrator named
@@ -202,6 +204,15 @@ func (c *Core) Step(now time.Duration) {
 	if plan.Profiles != policy.SameProfiles {
 		c.desk.profiles = plan.Profiles == policy.StartProfiles
 	}
+	if plan.Watches != policy.SameWatches {
+		c.desk.watch(plan.Watches == policy.StartWatching)
+	}
+	for i := range plan.Nodes {
+		if line := &plan.Nodes[i]; line.Err == nil {
+			c.fleet.unsettle(c.fleet.nodes[line.Node])
+		}
+	}
+	c.agents.configureNodes()
 	for _, l := range plan.Limits {
 		if j := c.desk.numbered[l.Job]; j.active() {
 			j.limit = l.Devices

@@ -38,6 +38,7 @@ type desk struct {
 	stepDue    bool
 	wake       time.Duration // when the policy wants its next step
 	profiles   bool          // the policy wants to know what jobs measured
+	watches    bool          // and what is heard of nodes
 }
 
 func newDesk(on ground, p policy.Policy, spec string) *desk {
@@ -50,7 +51,8 @@ func newDesk(on ground, p policy.Policy, spec string) *desk {
 // setPolicy makes another policy decide from the next step on.
 func (d *desk) setPolicy(p policy.Policy, spec string) {
 	d.state.SetPolicy(p)
-	d.spec, d.weigh, d.profiles = spec, p.Traits().Alternatives, false
+	d.spec, d.weigh, d.profiles, d.watches = spec, p.Traits().Alternatives, false, false
+	d.fleet.unsettleAll()
 	d.due()
 }
 
@@ -74,6 +76,7 @@ const leastRest = 100 * time.Millisecond
 // step lets the policy decide.
 func (d *desk) step() *policy.Plan {
 	d.stepDue = false
+	d.tellHeard()
 	at := d.policyTime(d.now)
 	plan := d.state.Step(at)
 	d.wake = policy.Never
@@ -367,3 +370,51 @@ var rankingKey = []byte("priority")
 
 // keepRanking is how often the book is written.
 const keepRanking = 5 * time.Minute
+
+// watch has the policy told what is heard of nodes, or no more.
+func (d *desk) watch(yes bool) {
+	if d.watches == yes {
+		return
+	}
+	if d.watches = yes; yes {
+		for _, n := range d.fleet.nodes {
+			d.hear(n)
+		}
+		d.tellHeard()
+	}
+}
+
+// tellHeard tells the policy what was heard of nodes since it was told last.
+func (d *desk) tellHeard() {
+	for _, n := range d.fleet.news {
+		n.news = false
+		if !d.watches || n.removed {
+			continue
+		}
+		h := policy.Heard{Alive: n.connected(), At: d.policyTime(n.heardAt), Reported: policy.Never}
+		if n.load != nil {
+			h.Reported, h.Assigned, h.Waiting = d.policyTime(n.loadAt), n.load.Assigned, n.load.Waiting
+		}
+		must(d.state.Hear(n.number, h))
+	}
+	d.fleet.news = d.fleet.news[:0]
+}
+
+// hear notes that the policy may not know what was heard of a node.
+func (d *desk) hear(n *node) {
+	if d.watches && !n.news {
+		n.news = true
+		d.fleet.news = append(d.fleet.news, n)
+	}
+}
+
+// wanted is how a node is to serve programs: what the policy says goes before what administrators say, and among
+// these the last rule before others.
+func (d *desk) wanted(n *node) (s model.NodeSettings) {
+	for _, r := range d.cfg.NodeRules {
+		if len(r.Nodes) == 0 || slices.Contains(r.Nodes, n.name) {
+			s = r.Settings.Over(s)
+		}
+	}
+	return d.state.SettingsOf(n.number).Over(s)
+}

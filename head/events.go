@@ -39,6 +39,8 @@ type Config struct {
 	// Priority makes the head order the queue, as Slurm does; nil leaves the order to the policy.
 	Priority *priority.Config
 	Windows  []Window
+	// NodeRules is how nodes serve programs: later ones go before earlier ones.
+	NodeRules []NodeRule
 	// Authority vouches for the gateways of nodes: certificates in PEM form.
 	Authority string
 	// Holds is how jobs have their GPUs if their users say nothing.
@@ -257,4 +259,10 @@ type Window struct {
 	From, Until     time.Duration
 	Nodes           []string
 	Users, Accounts []string
+}
+
+// NodeRule is what an administrator says of how nodes serve programs. If none are named it is said of all.
+type NodeRule struct {
+	Nodes    []string
+	Settings model.NodeSettings
 }

@@ -12,6 +12,7 @@ import (
 	"muster/model"
 	"muster/model/slurmopt"
 	"muster/wire/agent"
+	"muster/wire/api"
 )
 
 // fleet is the nodes with their sessions, and which of them a job may use. It knows what a node has, and
@@ -27,6 +28,9 @@ type fleet struct {
 	sessions map[Session]*node
 	// restricted is what the latest job that may not use all nodes may use.
 	restricted restricted
+	// unsettled are nodes that may have to be told how to serve programs, and news those of which something was
+	// heard that the policy is to be told.
+	unsettled, news []*node
 }
 
 func newFleet() *fleet {
@@ -83,6 +87,7 @@ func (f *fleet) close(n *node, now time.Duration, reason string) {
 		n.since = now
 	}
 	n.session, n.answered, n.mute, n.left, n.busy = 0, false, !n.answered, reason, busy{}
+	n.sent, n.is = nil, agent.Configured{}
 }
 
 // node is a machine whose agent has greeted at least once.
@@ -100,6 +105,7 @@ type node struct {
 	said        []agent.Device // as the agent said last
 	gateway     string
 	shelf
+	regime
 
 	session Session // 0 while the agent is away
 	// answered says that the agent has read all that it was told when it greeted in this session.
@@ -109,9 +115,8 @@ type node struct {
 	since          time.Duration // when its agent answered or, of one that is away or mute, since when it is
 	left           string        // why its last session ended
 	down           bool          // its agent was away for NodeTimeout
-	drained        bool          // by an administrator
-	reason         string
-	trouble        string // why its agent takes no tasks for now; "" if it does
+	trouble        string        // why its agent takes no tasks for now; "" if it does
+	drain
 	busy
 	usable string          // the policy's state of the node that the node log has last
 	jobs   map[uint64]bool // jobs that have a task or a loan here
@@ -120,10 +125,17 @@ type node struct {
 	stale map[agent.Task]bool
 }
 
+// drain is whether an administrator wants no jobs on a node, and why.
+type drain struct {
+	drained bool
+	reason  string
+}
+
 // busy is how busy a node is, as its agent said last in this session: load is nil if it has not. notices are
 // the bounds that this crosses.
 type busy struct {
 	load    *agent.Load
+	loadAt  time.Duration // when it said so
 	notices notices.Standing
 }
 
@@ -351,4 +363,51 @@ func (n *node) add(j *job) {
 		n.jobs = map[uint64]bool{}
 	}
 	n.jobs[j.id] = true
+}
+
+// regime is how a node serves programs, and when it was heard.
+type regime struct {
+	sent      *model.NodeSettings // what its agent was told in this session; nil for nothing
+	is        agent.Configured    // what its agent said last in this session
+	unsettled bool                // it is in fleet.unsettled
+	heardAt   time.Duration       // when its agent said something last
+	news      bool                // it is in fleet.news
+}
+
+// unsettle has a node told how to serve programs, after the next step of the policy: it may say something else.
+func (f *fleet) unsettle(n *node) {
+	if !n.unsettled {
+		n.unsettled = true
+		f.unsettled = append(f.unsettled, n)
+	}
+}
+
+// unsettleAll does so for all nodes.
+func (f *fleet) unsettleAll() {
+	for _, n := range f.nodes {
+		f.unsettle(n)
+	}
+}
+
+// unwilling says why a node does not serve programs as it was told; "" if it does, or has not answered yet.
+func (n *node) unwilling() string {
+	if n.is.Error == "" || n.sent == nil {
+		return ""
+	}
+	return fmt.Sprintf("it does not take the settings that the head sends (%v): %s", n.sent, n.is.Error)
+}
+
+// settings is how a node serves programs, for users; nil if nothing is known.
+func (n *node) settings() *api.NodeSettings {
+	var s api.NodeSettings
+	if n.sent != nil && !n.sent.IsZero() {
+		s.Asked = n.sent
+	}
+	if is := n.is.InForce; !is.IsZero() {
+		s.InForce = &is
+	}
+	if s.Error = n.is.Error; s == (api.NodeSettings{}) {
+		return nil
+	}
+	return &s
 }

@@ -248,6 +248,9 @@ func (l *liar) message() agent.ToHead {
 			devices := l.rng.IntN(5)
 			return agent.Load{Use: make([]int, devices), Used: make([]int, devices), Guaranteed: make([]int, devices), Waiting: l.rng.IntN(3)}
 		}
+		if l.rng.IntN(4) == 0 {
+			return agent.Configured{Told: model.NodeSettings{VGPUs: l.rng.IntN(3)}, InForce: model.NodeSettings{VGPUs: 1}, Error: []string{"", "no"}[l.rng.IntN(2)]}
+		}
 		return agent.Inventory{Devices: l.devices()}
 	case 1:
 		return agent.Lent{ID: l.task().String(), Error: []string{"", "", "no"}[l.rng.IntN(3)]}

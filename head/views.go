@@ -155,7 +155,7 @@ func (c *Core) NodesFrom(now time.Duration, first, most int) (nodes []api.Node, 
 
 func (v *views) nodeDocument(n *node) api.Node {
 	d := api.Node{
-		Name: n.name, Reason: cmp.Or(n.reason, n.trouble), Connected: n.connected(), Left: n.left, Since: seconds(n.since), Cores: n.cores, Memory: n.memory,
+		Name: n.name, Reason: cmp.Or(n.reason, n.trouble, n.unwilling()), Connected: n.connected(), Left: n.left, Since: seconds(n.since), Cores: n.cores, Memory: n.memory,
 		Gateway: n.gateway, User: n.user, Incarnation: n.incarnation, Jobs: n.activeJobs(),
 	}
 	for i := range n.devices {
@@ -163,6 +163,7 @@ func (v *views) nodeDocument(n *node) api.Node {
 		d.Devices = append(d.Devices, api.NodeDevice{Name: g.Name, Memory: g.Memory, Speed: g.Speed, Up: g.Up, Lender: g.Lender})
 	}
 	n.addLoad(&d)
+	d.Settings = n.settings()
 	for _, id := range d.Jobs {
 		v.uses(v.roster.jobs[id], n, &d)
 	}

@@ -408,7 +408,7 @@ func (d *daemon) assemble() (err error) {
 		grants: d.grants, problems: d.health.problems, end: d.end, lentBefore: map[lentTo]lentPast{},
 	}
 	d.health = health{common: c, checks: d.opts.Checks, socket: d.socket, keeper: d.keeper, staff: &d.staff, quota: &d.quota, pictures: &d.pictures}
-	d.reloads = reloads{common: c, load: d.opts.Load, again: d.opts.Reload, rights: d.rights, names: d.names, staff: &d.staff, spares: d.spares, heart: &d.rebuilder.heart}
+	d.reloads = reloads{common: c, load: d.opts.Load, again: d.opts.Reload, rights: d.rights, names: d.names, staff: &d.staff, spares: d.spares, heart: &d.rebuilder.heart, lending: d.lending, own: *d.settings.Load()}
 	d.orders = orders{
 		common: c, rights: d.rights, owners: &d.pictures, notNow: d.ending.notNow,
 		revivable: d.terms.revivable, provide: d.entrance.provide, entrust: d.adoption.entrust, accompany: d.entrance.accompany, end: d.end,
@@ -417,7 +417,7 @@ func (d *daemon) assemble() (err error) {
 		Rights: d.rights, Node: d.cfg.Name, Loop: d.loop, Dispatcher: d.dispatcher, Stock: d.stock, Grants: d.grants, Clients: &d.pictures, Services: d.opts.Services, Revoked: d.opts.Revoked,
 		Handlers: map[string]requests.Handler{
 			"status": requests.Read(d.pictures.answerStatus), "monitor": requests.Read(d.terms.answerMonitor), "peer": requests.Read(d.borrowing.answerPeer),
-			"stop": d.ending.answerStop, "adopt": d.adoption.answerAdopt,
+			"configure": requests.Read(d.reloads.answerConfigure), "stop": d.ending.answerStop, "adopt": d.adoption.answerAdopt,
 		},
 		Orders:  map[string]requests.Order{ask.CheckpointRequest: d.orders.checkpoint, ask.RestoreRequest: d.orders.restore, ask.ReviveRequest: d.orders.revive},
 		Picture: d.pictures.picture, GrantStatus: d.pictures.grantStatus, Closing: d.ending.whyClosed, MayUse: d.terms.mayUse, Names: d.names, Log: d.log,

@@ -118,6 +118,8 @@ func (p *pictures) pictureOf(view vgpu.View) status.Node {
 		s.Clients = append(s.Clients, about)
 	}
 	s.Granted = p.granted(s.Clients)
+	inForce := p.settings.Load().InForce()
+	s.Settings = &inForce
 	return s
 }
 

@@ -462,7 +462,7 @@ func TestRequestsAreStrict(t *testing.T) {
 	const noRequest = `a request is one JSON object, as {"request":"status"}`
 	for _, c := range []struct{ request, want string }{
 		{`{"request":"statos"}`, `there is no request "statos": did you mean status?`},
-		{`{"request":"x"}`, `there is no request "x": it is one of adopt, checkpoint, device-add, device-drain, device-remove, device-resume, end, grant-admit, grant-limit, grant-revoke, grants, monitor, move, peer, restore, revive, status, stop`},
+		{`{"request":"x"}`, `there is no request "x": it is one of adopt, checkpoint, configure, device-add, device-drain, device-remove, device-resume, end, grant-admit, grant-limit, grant-revoke, grants, monitor, move, peer, restore, revive, status, stop`},
 		{`{"request":"status","device":"Big"}`, `the request cannot be read: unknown field "device"`},
 		{`{"Request":"status"}`, `the request cannot be read: unknown field "Request": write "request"`},
 		{`{"request":"status","request":"status"}`, `the request cannot be read: the name "request" is given twice`},
@@ -472,6 +472,10 @@ func TestRequestsAreStrict(t *testing.T) {
 		{`{"request":"status"`, noRequest},
 		{`{"request":"peer","question":{"version":4,"node":"n","slots":1}}`, `only the node's gateway asks for other nodes`},
 		{`{"request":"peer","question":{"slots":1,"more":2}}`, `the request cannot be read: unknown field "more"`},
+		{`{"request":"configure","settings":{"policy":"easy"}}`, `policy: must be one of fcfs, sjf, credit, not "easy"`},
+		{`{"request":"configure","settings":{"above":2}}`, `above and keep: this node neither borrows nor lends virtual GPUs (peers and listen in its configuration)`},
+		{`{"request":"configure","settings":{"slots":2}}`, `the request cannot be read: unknown field "slots"`},
+		{`{"request":"configure","vgpus":2}`, `the request cannot be read: unknown field "vgpus"`},
 		{`{"request":"device-drain"}`, `there is no device "": muster device list names those there are`},
 		{`{"request":"device-drain","device":"Bog"}`, `there is no device "Bog": did you mean "Big"?`},
 		{`{"request":"device-drain","device":"#2"}`, `there is no device #2: give one of #0 to #1`},

@@ -8,10 +8,15 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"muster/internal/whois"
+	"muster/model"
+	"muster/node/ask"
+	"muster/node/lending"
 	"muster/node/requests"
 	"muster/node/settings"
+	"muster/node/socket"
 	"muster/node/spares"
 	"muster/node/stock"
 	"muster/node/vgpu"
@@ -19,6 +24,9 @@ import (
 
 // The daemon reads its configuration again when it is told to. All of it is checked
 // first, and new devices are opened: if anything is wrong, everything stays as it was.
+//
+// What the head of the cluster says of how the node serves programs goes before its own configuration, until
+// the head says otherwise or the daemon ends. It comes by the same way.
 
 // reloads are when the configuration is read again.
 type reloads struct {
@@ -30,6 +38,12 @@ type reloads struct {
 	staff  *staff
 	spares *spares.Spares
 	heart  *heartbeat
+
+	lending *lending.Lending
+
+	mu   sync.Mutex // one change at a time; it protects the rest
+	own  settings.Config
+	told model.NodeSettings
 }
 
 // listenToReloads reads the configuration each time that Options.Reload says so, until
@@ -50,9 +64,15 @@ func (r *reloads) reload() {
 	if r.load == nil {
 		return
 	}
-	next, err := r.load()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	own, err := r.load()
+	var next settings.Config
 	if err == nil {
-		err = r.check(&next)
+		err = r.check(&own)
+	}
+	if err == nil {
+		next, err = own.Told(r.told)
 	}
 	var add []stock.Coming
 	if err == nil {
@@ -63,10 +83,41 @@ func (r *reloads) reload() {
 		return
 	}
 	_ = r.loop.Try(func() error {
-		r.apply(next, add)
+		changed, needs := r.apply(next, add)
+		r.log.Info("the configuration was read again", "changed", strings.Join(changed, ", "))
+		if len(needs) > 0 {
+			r.log.Warn("some settings have changed that take effect when the node is started again", "settings", strings.Join(needs, ", "))
+		}
 		return nil
 	})
+	r.own = own
 	r.warnOfStrangers()
+}
+
+// answerConfigure has the node serve programs as the head says.
+func (r *reloads) answerConfigure(who socket.Peer, q ask.ConfigureRequest) (any, error) {
+	if err := r.rights.MayConfigure(who); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next, err := r.own.Told(q.Settings)
+	if err != nil {
+		return nil, err
+	}
+	var is model.NodeSettings
+	err = r.loop.Try(func() error {
+		if changed, _ := r.apply(next, nil); len(changed) > 0 {
+			r.log.Info("the cluster's head has configured this node", "settings", q.Settings.String(), "changed", strings.Join(changed, ", "))
+		}
+		is = r.settings.Load().InForce()
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.told = q.Settings
+	return is, nil
 }
 
 // check refuses a configuration that a node could not start with.
@@ -82,11 +133,11 @@ func (r *reloads) check(next *settings.Config) error {
 }
 
 // apply makes a checked configuration the present one, as far as that is possible at run
-// time. The devices that it adds have been opened.
-func (r *reloads) apply(next settings.Config, add []stock.Coming) {
+// time, and says what has changed and what needs a restart. The devices that it adds have been opened.
+func (r *reloads) apply(next settings.Config, add []stock.Coming) (changed, needs []string) {
 	was := r.settings.Load()
 	kept := settings.KeepFixed(was, next)
-	changed := settings.Changed(was, &kept)
+	changed = settings.Changed(was, &kept)
 	r.settings.Store(&kept)
 	if path := kept.Socket.Address; !strings.HasPrefix(path, "@") && !reflect.DeepEqual(was.Allow, kept.Allow) {
 		if err := os.Chmod(path, mode(&kept, r.rights.Own)); err != nil {
@@ -101,10 +152,7 @@ func (r *reloads) apply(next settings.Config, add []stock.Coming) {
 	r.spares.Look()
 	r.configure(was, &kept)
 	r.stock.Apply(was.Devices, kept.Devices, add)
-	r.log.Info("the configuration was read again", "changed", strings.Join(changed, ", "))
-	if needs := settings.Changed(&kept, &next); len(needs) > 0 {
-		r.log.Warn("some settings have changed that take effect when the node is started again", "settings", strings.Join(needs, ", "))
-	}
+	return changed, settings.Changed(&kept, &next)
 }
 
 // configure tells the dispatcher what has changed in its part of the configuration.
@@ -112,6 +160,16 @@ func (r *reloads) configure(was, is *settings.Config) {
 	before, after := was.Dispatcher(nil, r.names.Of), is.Dispatcher(nil, r.names.Of)
 	if e := settingsOf(&after); e != settingsOf(&before) {
 		r.dispatcher.Step(e)
+	}
+	if is.VGPUs != was.VGPUs {
+		for i, e := range r.stock.Load().Entries {
+			if !e.IsLent() { // a borrowed device has as many as its ticket says
+				r.dispatcher.Step(vgpu.Resize{Device: vgpu.DeviceID(i), Slots: is.VGPUs})
+			}
+		}
+	}
+	if is.Offload.Above != was.Offload.Above || is.Offload.Keep != was.Offload.Keep {
+		r.lending.Configure(is.Offload.Above, is.Offload.Keep)
 	}
 	users := maps.Clone(before.SlotLimits)
 	maps.Copy(users, after.SlotLimits)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/model"
 	"muster/node/ask"
 	"muster/node/refusal"
 	"muster/node/settings"
@@ -336,4 +337,55 @@ func TestReloadOfADeviceThatEmpties(t *testing.T) {
 	if len(is) != 1 || !is[0].Here || is[0].Reserve != 4<<20 || is[0].Info.Memory != 60<<20 || d.dispatcher.State(0) != vgpu.DeviceUp {
 		t.Errorf("%+v, %v", is, d.dispatcher.State(0))
 	}
+}
+
+// What the head says goes before the node's configuration, which can change meanwhile, until the head takes it
+// back. A node that cannot do it stays as it is.
+func TestHeadConfiguresTheNode(t *testing.T) {
+	r := withReload(t, "worker", func(c *settings.Config) { c.VGPUs, c.Policy = 3, vgpu.SJF })
+	is := func(want string) {
+		t.Helper()
+		s := statusOf(t, r.fixture)
+		got := s.Settings.String()
+		for _, d := range s.Devices {
+			got += fmt.Sprint("; ", d.Slots)
+		}
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	say := func(s model.NodeSettings, wrong string) {
+		t.Helper()
+		got, err := ask.Configure(r.socket, s)
+		switch {
+		case wrong != "" && (err == nil || !strings.Contains(err.Error(), wrong)):
+			t.Errorf("%v: %v, want %s", s, err, wrong)
+		case wrong == "" && (err != nil || !got.Equal(*statusOf(t, r.fixture).Settings)):
+			t.Errorf("%v: it says that it is %v, %v", s, got, err)
+		}
+	}
+	is("vgpus 3, shared, policy sjf; 3; 3")
+	say(model.NodeSettings{VGPUs: 2, Policy: "credit"}, "")
+	is("vgpus 2, shared, policy credit; 2; 2")
+	say(model.NodeSettings{VGPUs: 2000}, "2000 virtual GPUs")
+	say(model.NodeSettings{VGPUs: 5, Above: 3}, "neither borrows nor lends")
+	is("vgpus 2, shared, policy credit; 2; 2")
+
+	// The file may say something else meanwhile; a device that comes is as the others.
+	if changed, _, wrong := r.again(func(c *settings.Config) {
+		c.VGPUs, c.Policy, c.MaxIdle, c.Devices = 6, vgpu.FCFS, time.Second, append(c.Devices, softDevice("New"))
+	}, nil); changed != "devices, max_idle" || wrong != "" {
+		t.Errorf("changed %q, wrong %q", changed, wrong)
+	}
+	is("vgpus 2, shared, policy credit; 2; 2; 2")
+	say(model.NodeSettings{Sharing: model.Exclusive}, "")
+	is("vgpus 1, exclusive, policy fcfs; 1; 1; 1")
+	say(model.NodeSettings{}, "")
+	is("vgpus 6, shared, policy fcfs; 6; 6; 6")
+
+	// What the file says counts again at once.
+	if changed, _, wrong := r.again(func(c *settings.Config) { c.VGPUs = 1 }, nil); changed != "vgpus" || wrong != "" {
+		t.Errorf("changed %q, wrong %q", changed, wrong)
+	}
+	is("vgpus 1, exclusive, policy fcfs; 1; 1; 1")
 }

@@ -93,6 +93,18 @@ type (
 		Node, Device int32
 		Up           bool
 	}
+	// NodeConfigured says what the policy has said of a node before (Plan.Configure): for a state that is to be
+	// what another one was.
+	NodeConfigured struct {
+		Node     int32
+		Settings model.NodeSettings
+	}
+	// NodeHeard is what the driver knows of a node from the node itself. It changes no decision by itself:
+	// policies that ask for it (Plan.Watch) see it in the view.
+	NodeHeard struct {
+		Node  int32
+		Heard Heard
+	}
 	// WindowsSet replaces the windows, with effect from the next step.
 	WindowsSet struct{ Windows []Window }
 	// Stepped lets the policy decide. Its plan is applied line by line; one that the ledger refuses

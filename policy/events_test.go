@@ -64,13 +64,16 @@ func TestEvents(t *testing.T) {
 	s.Adopt(one(2), 0, alloc(part(3, 2)), -time.Second)
 	s.Adopt(one(2), 0, alloc(part(9, 2)), 0)
 	s.Submit(one(5))
+	s.Configured(0, model.NodeSettings{VGPUs: 2})
+	s.Hear(0, Heard{Alive: true})
+	s.Hear(9, Heard{})
 	s.Step(time.Second)
-	if heard != 21 {
+	if heard != 24 {
 		t.Errorf("the recorder heard %d events", heard)
 	}
 	s.SetRecorder(nil)
 	s.Step(2 * time.Second)
-	if heard != 21 {
+	if heard != 24 {
 		t.Error("the recorder still hears")
 	}
 }

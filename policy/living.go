@@ -216,9 +216,15 @@ func (s *State) lookAgainAt(sh *Shape, all bool) {
 }
 
 // SetPolicy makes another policy decide from now on. Its first step is told that all waiting jobs
-// have just arrived and that everything else has changed (View.Anew).
+// have just arrived and that everything else has changed (View.Anew). What the earlier one said of nodes no longer
+// counts.
 func (s *State) SetPolicy(p Policy) {
 	s.settle()
+	for n := range s.said {
+		if !s.said[n].settings.IsZero() {
+			_ = s.Configured(int32(n), model.NodeSettings{}) // nothing is wrong with that
+		}
+	}
 	was := s.traits.Mode
 	s.policy, s.traits, s.anew = p, p.Traits(), true
 	if s.traits.Mode != was {

@@ -95,8 +95,9 @@ type State struct {
 	seen    JobID // jobs with lower IDs had been submitted when the policy last had a step
 
 	ledger ledger
-	grown  bool // nodes or devices were added: settle must examine the shapes again
-	anew   bool // SetPolicy has set a policy that has not had a step yet
+	grown  bool   // nodes or devices were added: settle must examine the shapes again
+	said   []said // of nodes; those at the end may be missing
+	anew   bool   // SetPolicy has set a policy that has not had a step yet
 	view   View
 	idle   *View // an idle copy of the cluster, to recognize impossible jobs
 	plan   Plan
@@ -289,7 +290,8 @@ func (ev Stepped) apply(s *State) Answer {
 	now := ev.Now
 	s.settle()
 	p := &s.plan
-	p.Starts, p.Stops, p.Resumes, p.Limits, p.Profiles, p.Wake, p.Skipped = p.Starts[:0], p.Stops[:0], p.Resumes[:0], p.Limits[:0], SameProfiles, Never, false
+	p.Starts, p.Stops, p.Resumes, p.Limits, p.Nodes = p.Starts[:0], p.Stops[:0], p.Resumes[:0], p.Limits[:0], p.Nodes[:0]
+	p.Profiles, p.Watches, p.Wake, p.Skipped = SameProfiles, SameWatches, Never, false
 	s.view.now = now
 	s.keepToWindows(now)
 	if s.anew {
@@ -310,6 +312,7 @@ func (ev Stepped) apply(s *State) Answer {
 	s.view.freed, s.view.ranked = false, false
 	s.seen, s.view.reshaped = s.jobs.next, s.view.reshaped[:0]
 	s.applyResumes(p)
+	s.applyNodes(p)
 	for i := range p.Starts {
 		st := &p.Starts[i]
 		e := s.jobs.at(st.Job)
@@ -521,8 +524,11 @@ type Plan struct {
 	Resumes []Resume
 	// Limits set how many devices jobs may use from now on.
 	Limits []Limit
-	// Profiles says whether the driver is to tell what jobs measured.
+	// Nodes says how nodes are to serve programs from now on.
+	Nodes []NodeLine
+	// Profiles says whether the driver is to tell what jobs measured, and Watches whether what it hears of nodes.
 	Profiles Profiles
+	Watches  Watches
 	// Wake asks the driver for a step at this time even if nothing happens
 	// until then: for policies that work at intervals. Never, the default, asks
 	// for none.

@@ -12,15 +12,16 @@ import (
 
 // Mark is a position in a plan: what it contained at some time.
 type Mark struct {
-	starts, stops, resumes, limits int
-	wake                           time.Duration
-	skipped                        bool
-	profiles                       Profiles
+	starts, stops, resumes, limits, nodes int
+	wake                                  time.Duration
+	skipped                               bool
+	profiles                              Profiles
+	watches                               Watches
 }
 
 // Mark is the plan's current position, for UndoTo.
 func (p *Plan) Mark() Mark {
-	return Mark{len(p.Starts), len(p.Stops), len(p.Resumes), len(p.Limits), p.Wake, p.Skipped, p.Profiles}
+	return Mark{len(p.Starts), len(p.Stops), len(p.Resumes), len(p.Limits), len(p.Nodes), p.Wake, p.Skipped, p.Profiles, p.Watches}
 }
 
 // UndoTo takes back everything that was proposed since a mark. None of it may
@@ -45,7 +46,7 @@ func (p *Plan) UndoTo(m Mark) {
 		e.status = suspended
 	}
 	p.Starts, p.Stops, p.Resumes = p.Starts[:m.starts], p.Stops[:m.stops], p.Resumes[:m.resumes]
-	p.Limits, p.Wake, p.Skipped, p.Profiles = p.Limits[:m.limits], m.wake, m.skipped, m.profiles
+	p.Limits, p.Nodes, p.Wake, p.Skipped, p.Profiles, p.Watches = p.Limits[:m.limits], p.Nodes[:m.nodes], m.wake, m.skipped, m.profiles, m.watches
 	s.view.epoch++ // capacity was given back, so that what was remembered about rooms is void
 }
 

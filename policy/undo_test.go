@@ -53,8 +53,10 @@ func TestUndoTo(t *testing.T) {
 			}
 			p.Wake, p.Skipped = 7, true
 			p.Profile(true)
+			p.Watch(true)
+			p.Configure(0, model.NodeSettings{VGPUs: 1})
 			p.UndoTo(mark)
-			if !v.Waits(waits) || v.Stopping(runs) || !v.CanStop(runs) || !v.Suspended(still) || v.Waits(ahead) || p.Wake != policy.Never || p.Skipped || p.Profiles != policy.SameProfiles {
+			if !v.Waits(waits) || v.Stopping(runs) || !v.CanStop(runs) || !v.Suspended(still) || v.Waits(ahead) || p.Wake != policy.Never || p.Skipped || p.Profiles != policy.SameProfiles || p.Watches != policy.SameWatches || len(p.Nodes) > 0 {
 				t.Error("something is left of what was undone")
 			}
 			if v.FreeCores(0) != 2 || !v.MayFit(v.Shape(waits), policy.Sharing) {

@@ -103,6 +103,7 @@ type Core struct {
 	told     agent.Inventory
 	load     load
 	profiles profiles
+	settings configured
 	sweep    time.Duration // when marks are looked through
 	owed     []agent.Stop  // of tasks that nothing is known of, which the spool could not mark
 	undo     *task         // what the last event forgot, should the spool fail
@@ -189,7 +190,14 @@ func (c *Core) Step(now time.Duration, e Event) []Effect {
 		c.tellInventory()
 	case Measured:
 		c.measured(e)
+	case Configured:
+		c.configured(e)
+	case InForce:
+		c.inForce(e.Settings)
 	case DaemonBegan:
+		if c.settings.wanted != nil {
+			c.do(Configure{*c.settings.wanted})
+		}
 		c.revokeAgain(0)
 		for _, id := range slices.Sorted(maps.Keys(c.loans)) {
 			c.do(Admit{c.limited(c.loans[id])})
@@ -253,6 +261,8 @@ func (c *Core) heard(m agent.ToAgent) {
 		}
 	case agent.Open:
 		c.open(m)
+	case agent.Configure:
+		c.configure(m.Settings)
 	}
 }
 
@@ -267,6 +277,8 @@ func (c *Core) unread(m agent.Unreadable) {
 		c.refuse(m.Task, reason)
 	case m.Kind == agent.Lend{}.Kind() && m.Loan != "":
 		c.send(agent.Lent{ID: m.Loan, Error: reason})
+	case m.Kind == agent.Configure{}.Kind():
+		c.unreadable(reason)
 	}
 }
 
@@ -292,6 +304,7 @@ func (c *Core) greet() {
 	}
 	c.told, c.load.told = agent.Inventory{Devices: c.cfg.Devices}, nil
 	c.profiles.told, c.profiles.at = map[agent.Task]model.Measured{}, 0
+	c.settings.told = agent.Configured{}
 	c.do(Send{hello})
 }
 
@@ -314,6 +327,7 @@ func (c *Core) welcomed(m agent.Welcome) {
 			c.report(t)
 		}
 	}
+	c.tellConfigured()
 	c.tellLoad()
 }
 

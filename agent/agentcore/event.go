@@ -65,7 +65,15 @@ type (
 		Load     *agent.Load
 		Profiles map[agent.Task]model.Measured
 	}
-	// DaemonBegan: the node's daemon is there, and knows no loans.
+	// Configured: the node serves programs as the head said or, with an error, as it did before.
+	Configured struct {
+		Settings model.NodeSettings
+		InForce  model.NodeSettings // how it does now
+		Error    string
+	}
+	// InForce: this is how the node serves programs now.
+	InForce struct{ Settings model.NodeSettings }
+	// DaemonBegan: the node's daemon is there, and knows no loans, nor what the head said of it.
 	DaemonBegan struct{}
 	// Tick: time has passed.
 	Tick struct{}
@@ -87,6 +95,8 @@ func (Measured) event()     {}
 func (DaemonBegan) event()  {}
 func (Tick) event()         {}
 func (Checkpointed) event() {}
+func (Configured) event()   {}
+func (InForce) event()      {}
 
 // Effect is what to do.
 type Effect interface{ effect() }
@@ -140,6 +150,8 @@ type (
 		ID    string
 		Limit int
 	}
+	// Configure has the daemon serve programs as the head says.
+	Configure struct{ Settings model.NodeSettings }
 	// Stream serves a stream of a task or of the node, or refuses it for a reason.
 	Stream struct {
 		Open   agent.Open
@@ -163,6 +175,7 @@ func (Admit) effect()       {}
 func (Revoke) effect()      {}
 func (DropLoan) effect()    {}
 func (Limit) effect()       {}
+func (Configure) effect()   {}
 func (Stream) effect()      {}
 
 // Order is what a supervisor is told: exactly one of its fields.

@@ -37,7 +37,7 @@ func (c *Core) measured(e Measured) {
 }
 
 // ProfilesDue says whether the head is to hear now what programs measured.
-func (c *Core) ProfilesDue(now time.Duration) bool { return now-c.profiles.at >= ProfilingPeriod }
+func (c *Core) ProfilesDue(now time.Duration) bool { return now-c.profiles.at >= c.settings.period() }
 
 // tellLoad tells the head how busy the node is, if it does not know.
 func (c *Core) tellLoad() {

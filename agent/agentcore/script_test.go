@@ -151,6 +151,10 @@ func event(words []string, args arguments) (Event, error) {
 		return Checkpointed{Task: id, Folder: args["folder"], Bytes: 100, Error: args["error"]}, nil
 	case "daemon":
 		return DaemonBegan{}, nil
+	case "applied":
+		return Configured{Settings: settings(args), InForce: settings(args), Error: strings.ReplaceAll(args["error"], "_", " ")}, nil
+	case "in_force":
+		return InForce{settings(args)}, nil
 	case "unread": // what kind of a message it was, and of which task or loan
 		u := agent.Unreadable{Kind: words[1], Err: errors.New("a name with a zero byte")}
 		if len(words) > 2 {
@@ -161,6 +165,12 @@ func event(words []string, args arguments) (Event, error) {
 	}
 	m, err := message(words, id, args)
 	return Heard{m}, err
+}
+
+func settings(args arguments) model.NodeSettings {
+	vgpus, _ := strconv.Atoi(args["vgpus"])
+	seconds, _ := strconv.ParseFloat(args["profiling"], 64)
+	return model.NodeSettings{VGPUs: vgpus, Policy: args["policy"], Profiling: seconds}
 }
 
 func message(words []string, id agent.Task, args arguments) (agent.ToAgent, error) {
@@ -205,6 +215,8 @@ func message(words []string, id agent.Task, args arguments) (agent.ToAgent, erro
 		return agent.Unlend{ID: words[1]}, nil
 	case "limit":
 		return agent.Limit{ID: words[1], Limit: number("limit", -1)}, nil
+	case "configure":
+		return agent.Configure{Settings: settings(args)}, nil
 	case "open":
 		o := agent.Open{Stream: "s", Task: id, File: args["file"]}
 		if _, ok := args["exec"]; ok {
@@ -236,6 +248,8 @@ func show(e Effect) string {
 		return fmt.Sprintf("tell %v %s", e.Task, asJSON(e.Order))
 	case Send:
 		return fmt.Sprintf("send %s %s", e.Message.Kind(), asJSON(e.Message))
+	case Configure:
+		return fmt.Sprintf("configure %v", e.Settings)
 	case Stream:
 		return fmt.Sprintf("stream %s of %v: %q", e.Open.Stream, e.Open.Task, e.Reason)
 	case Admit:

@@ -42,6 +42,7 @@ func (d *decoder) document(root strictyaml.Node, c *Config) error {
 		strictyaml.Key("policy", d.Text("policy", &c.Policy)),
 		strictyaml.Key("priority", d.Text("priority", &c.Priority)),
 		strictyaml.Key("windows", func(n strictyaml.Node) error { return d.windows(n, &c.Core) }),
+		strictyaml.Key("nodes", func(n strictyaml.Node) error { return d.nodes(n, &c.Core) }),
 		strictyaml.Key("admins", func(n strictyaml.Node) error { return d.admins(n, &c.Core) }),
 		strictyaml.Key("limits", func(n strictyaml.Node) error { return d.limits(n, &c.Core) }),
 		strictyaml.Key("grants", func(n strictyaml.Node) error { return d.holds(n, &c.Core.Holds) }),
@@ -144,6 +145,51 @@ func (d *decoder) window(n strictyaml.Node, zone *time.Location) (w head.Window,
 		err = d.Errorf(strictyaml.Start(n), "a window needs a name, from, and a later until")
 	}
 	return w, err
+}
+
+// nodes reads how nodes serve programs.
+func (d *decoder) nodes(n strictyaml.Node, c *head.Config) error {
+	items, ok := strictyaml.Items(n)
+	if !ok || len(items) > maxNodeRules {
+		return d.Errorf(strictyaml.Start(n), "nodes must be a list of at most %d, as - {nodes: \"n[1-4]\", vgpus: 2, policy: sjf}", maxNodeRules)
+	}
+	c.NodeRules = nil
+	for _, item := range items {
+		rule, err := d.nodeRule(item)
+		if err != nil {
+			return err
+		}
+		c.NodeRules = append(c.NodeRules, rule)
+	}
+	return nil
+}
+
+// maxNodeRules is more than anybody writes; each node is looked for in all of them.
+const maxNodeRules = 1000
+
+func (d *decoder) nodeRule(n strictyaml.Node) (r head.NodeRule, err error) {
+	s, keep := &r.Settings, 0
+	period := time.Duration(0)
+	given, err := d.Fields(n, "how nodes serve programs",
+		strictyaml.Key("nodes", strictyaml.Value(&d.File, "nodes", &r.Nodes, model.ExpandNodes)),
+		strictyaml.Key("vgpus", d.Count("vgpus", 1, model.MaxVGPUs, &s.VGPUs)),
+		strictyaml.Key("sharing", d.Text("sharing", &s.Sharing)),
+		strictyaml.Key("policy", d.Text("policy", &s.Policy)),
+		strictyaml.Key("above", d.Count("above", 1, most, &s.Above)),
+		strictyaml.Key("keep", d.Count("keep", 0, most, &keep)),
+		strictyaml.Key("profiling", d.some("profiling", &period)),
+	)
+	if given["keep"] {
+		s.Keep = &keep
+	}
+	s.Profiling = period.Seconds()
+	if err == nil {
+		err = s.Check() // as nodes do
+		if err != nil {
+			err = d.Errorf(strictyaml.Start(n), "%v", err)
+		}
+	}
+	return r, err
 }
 
 // record reads the file and the limit of the recording.

@@ -20,6 +20,9 @@ record: {file: decisions.jsonl, limit: 1MiB}
 whatif: {at: "22:30", policies: [easy:depth=5, mine.star:a=b], time: 5m, memory: 1GiB}
 windows:
   - {name: upkeep, from: 2031-05-06T08:00, until: 2031-05-06T18:00, nodes: "n[1-2]", users: [alice]}
+nodes:
+  - {vgpus: 2, policy: sjf, profiling: 10s}
+  - {nodes: "n[1-2]", sharing: exclusive, above: 3, keep: 0}
 admins: [alice, bob]
 limits:
   default: {max_submit_jobs: 1000, gpus: 8}
@@ -53,6 +56,10 @@ connections: {user: 16, greet: 5s}
 
 			NodeTimeout: 10 * time.Minute, Silence: 20 * time.Second, Grace: time.Minute, TimeLimit: 2 * time.Hour, Keep: 30 * time.Minute,
 			Windows: []head.Window{{Name: "upkeep", From: at(8), Until: at(18), Nodes: []string{"n1", "n2"}, Users: []string{"alice"}}},
+			NodeRules: []head.NodeRule{
+				{Settings: model.NodeSettings{VGPUs: 2, Policy: "sjf", Profiling: 10}},
+				{Nodes: []string{"n1", "n2"}, Settings: model.NodeSettings{Sharing: model.Exclusive, Above: 3, Keep: new(int)}},
+			},
 		},
 		Policy: "easy", Priority: "/etc/muster/priority.yaml", Listen: ":9500", Socket: "/run/muster/head.sock", State: "/var/lib/muster/head", HTTP: "127.0.0.1:9423", TLSDir: "/etc/muster/head",
 		Record: "decisions.jsonl", RecordLimit: 1 << 20,
@@ -75,23 +82,30 @@ connections: {user: 16, greet: 5s}
 		"windows: [{name: a, from: 2031-05-06, until: 2031-05-07T00:00}]":                                 "head.yaml:1:27: from: must be a time as",
 		"windows:" + strings.Repeat("\n- {name: a, from: 2031-05-06T08:00, until: 2031-05-06T09:00}", 2):  "head.yaml:3:3: there are two windows of the name a",
 		"windows:" + strings.Repeat("\n- {name: a, from: 2031-05-06T08:00, until: 2031-05-06T09:00}", 65): "windows must be a list of at most 64",
-		"limits: {default: {class: latency}}":                                                             "head.yaml:1:27: class: must be any or batch, not \"latency\"",
-		"limits: {default: {weight: 1001}}":                                                               "head.yaml:1:28: weight: must be a whole number from 1 to 1000",
-		"grants: {share: {reach: node}}":                                                                  `head.yaml:1:10: "share" is no key of grants: did you mean shares?`,
-		"grants: {shares: {reach: far}}":                                                                  `head.yaml:1:26: reach: "far" is no reach: write device, node, cluster`,
-		"grants: {shares: {beyond: much}}":                                                                `head.yaml:1:27: beyond: `,
-		"grants: {whole: {beyond: 1GiB}}":                                                                 `head.yaml:1:18: "beyond" is no key of grants of whole`,
-		"record: here":                                                                                    "record",
-		"whatif: {at: noon}":                                                                              "head.yaml:1:14: at: must be a time of day as 03:00, or never",
-		"whatif: {policies: easy}":                                                                        "head.yaml:1:20: policies must be a list of at most 100",
-		"whatif: {policies: [esay]}":                                                                      `head.yaml:1:21: there is no policy "esay": did you mean "easy"?`,
-		"whatif: {memory: 1MiB}":                                                                          "head.yaml:1:18: memory: must be a size of at least 64",
-		"whatif: {time: 0}":                                                                               "head.yaml:1:16: time: must be a time above 0",
-		"silence: 0":                                                                                      "head.yaml:1:10: silence: must be a time above 0",
-		"listen: 9422":                                                                                    "head.yaml:1:9: listen: must be HOST:PORT",
-		"connections: {user: 0}":                                                                          "head.yaml:1:21: user: must be a whole number from 1",
-		"cluster: a\ncluster: b":                                                                          "head.yaml:2:1: \"cluster\" is given twice",
-		"limits: {users: {a: {}, a: {}}}":                                                                 "is given twice",
+		"nodes: {vgpus: 2}":                   "head.yaml:1:8: nodes must be a list of at most 1000",
+		"nodes: [{vgpu: 2}]":                  `head.yaml:1:10: "vgpu" is no key of how nodes serve programs: did you mean vgpus?`,
+		"nodes: [{vgpus: 0}]":                 "head.yaml:1:17: vgpus: must be a whole number from 1 to 1024",
+		"nodes: [{policy: easy}]":             `head.yaml:1:9: policy: must be one of fcfs, sjf, credit, not "easy"`,
+		"nodes: [{sharing: some}]":            `head.yaml:1:9: sharing: must be shared or exclusive, not "some"`,
+		"nodes: [{profiling: 1ms}]":           "head.yaml:1:9: profiling: a period of 0.001 s: give 1 s to 3600 s",
+		"nodes: [{keep: -1}]":                 "head.yaml:1:16: keep: must be a whole number from 0",
+		"limits: {default: {class: latency}}": "head.yaml:1:27: class: must be any or batch, not \"latency\"",
+		"limits: {default: {weight: 1001}}":   "head.yaml:1:28: weight: must be a whole number from 1 to 1000",
+		"grants: {share: {reach: node}}":      `head.yaml:1:10: "share" is no key of grants: did you mean shares?`,
+		"grants: {shares: {reach: far}}":      `head.yaml:1:26: reach: "far" is no reach: write device, node, cluster`,
+		"grants: {shares: {beyond: much}}":    `head.yaml:1:27: beyond: `,
+		"grants: {whole: {beyond: 1GiB}}":     `head.yaml:1:18: "beyond" is no key of grants of whole`,
+		"record: here":                        "record",
+		"whatif: {at: noon}":                  "head.yaml:1:14: at: must be a time of day as 03:00, or never",
+		"whatif: {policies: easy}":            "head.yaml:1:20: policies must be a list of at most 100",
+		"whatif: {policies: [esay]}":          `head.yaml:1:21: there is no policy "esay": did you mean "easy"?`,
+		"whatif: {memory: 1MiB}":              "head.yaml:1:18: memory: must be a size of at least 64",
+		"whatif: {time: 0}":                   "head.yaml:1:16: time: must be a time above 0",
+		"silence: 0":                          "head.yaml:1:10: silence: must be a time above 0",
+		"listen: 9422":                        "head.yaml:1:9: listen: must be HOST:PORT",
+		"connections: {user: 0}":              "head.yaml:1:21: user: must be a whole number from 1",
+		"cluster: a\ncluster: b":              "head.yaml:2:1: \"cluster\" is given twice",
+		"limits: {users: {a: {}, a: {}}}":     "is given twice",
 	} {
 		before := Default()
 		err := Read([]byte(text), "head.yaml", &before)
@@ -106,6 +120,7 @@ connections: {user: 16, greet: 5s}
 
 func FuzzReadFile(f *testing.F) {
 	f.Add("cluster: a\nlimits: {default: {max_submit_jobs: 1}, users: {a: {gpus: 2}}}\nadmins: [a]\nsilence: 5s\n")
+	f.Add("nodes:\n- {vgpus: 2, policy: sjf, profiling: 10s}\n- {nodes: \"n[1-2]\", sharing: exclusive, above: 3, keep: 0}\n")
 	f.Add("grants: {whole: {reach: node}, shares: {reach: cluster, beyond: 4GiB}, remote: {}}\nlimits: {default: {class: any, weight: 9}}\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		cfg := Default()

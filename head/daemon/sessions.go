@@ -32,8 +32,8 @@ type sessions struct {
 
 	mu   sync.Mutex
 	byID map[head.Session]*session
-	// loads are what agents have said of how busy their nodes are, and the core is to hear: at most one of each
-	// session.
+	// loads are what agents have said of how busy their nodes are, or only that they are alive, and the core is to
+	// hear: at most one of each session.
 	loads []*call
 
 	notices noticeLog
@@ -43,15 +43,15 @@ type sessions struct {
 // for each.
 const loadsTime = 100 * time.Millisecond
 
-// gather keeps a load for the core. It waits until the core has taken the session's last one, so that an agent
-// that reports without pause is slowed down and not the head.
-func (s *session) gather(l agent.Load) {
+// gather keeps a load, or the answer to a ping, for the core. It waits until the core has taken the session's last
+// one, so that an agent that reports without pause is slowed down and not the head.
+func (s *session) gather(m agent.ToHead) {
 	select {
 	case s.load <- struct{}{}:
 	case <-s.ending:
 		return
 	}
-	c := &call{source: s.source(), events: []head.Event{head.Said{Session: s.id, Message: l}}, taken: func() { <-s.load }}
+	c := &call{source: s.source(), events: []head.Event{head.Said{Session: s.id, Message: m}}, taken: func() { <-s.load }}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.loads == nil {
@@ -80,7 +80,7 @@ type session struct {
 	node string
 	// room bounds the messages of the agent that the core has not handled yet.
 	room chan struct{}
-	// load is full while the core has not taken the agent's last load.
+	// load is full while the core has not taken what was gathered of the agent last.
 	load     chan struct{}
 	answered bool // it has answered a ping
 }
@@ -180,7 +180,7 @@ func whyLeft(err error) string {
 }
 
 // Heard passes a message of the agent to the core. Of the answers to pings the first tells it that the
-// agent reads.
+// agent reads, and the others that it is alive: they come to it with the loads.
 func (s *session) Heard(m agent.ToHead) error {
 	switch m := m.(type) {
 	case agent.Load:
@@ -188,6 +188,7 @@ func (s *session) Heard(m agent.ToHead) error {
 		return nil
 	case agent.Pong:
 		if s.answered {
+			s.gather(m)
 			return nil
 		}
 		s.answered = true

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster/model"
 	"muster/node/settings"
 	"muster/node/vgpu"
 	"muster/wire"
@@ -76,6 +77,12 @@ func LimitGrant(socket, id string, limit int) (*status.Grants, error) {
 // Grants lists the grants that the daemon at a socket knows.
 func Grants(socket string) (*status.Grants, error) {
 	return aboutGrants(socket, map[string]string{"request": "grants", "id": ""})
+}
+
+// Configure tells the daemon at a socket how to serve programs, for as long as it lives, and returns how it does.
+func Configure(socket string, s model.NodeSettings) (is model.NodeSettings, err error) {
+	err = Request(socket, ConfigureRequest{Request: "configure", Settings: s}, &is, RequestTime)
+	return is, err
 }
 
 func aboutGrants(socket string, question any) (*status.Grants, error) {

@@ -45,6 +45,13 @@ type GrantRequest struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
+// ConfigureRequest says how the node is to serve programs, in place of what its configuration says. The answer is
+// how it does then, as model.NodeSettings.
+type ConfigureRequest struct {
+	Request  string             `json:"request"`
+	Settings model.NodeSettings `json:"settings"`
+}
+
 // GrantsRequest asks for one grant, or for all. With a claim it asks for the one that this means here.
 type GrantsRequest struct {
 	Request string `json:"request"`

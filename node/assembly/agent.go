@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"muster/agent"
+	"muster/model"
 	"muster/node/ask"
 	"muster/node/programs"
 	"muster/node/settings"
+	"muster/wire"
 	"muster/wire/dial"
 	"muster/wire/grant"
 	"muster/wire/status"
@@ -48,6 +50,7 @@ func serveAgent(cfg settings.Config, peers func([]string), log *slog.Logger, rea
 		Socket: socket, Gateway: gateway, Grants: grantBook{socket}, Peers: peers, Log: log,
 		Dial:       func(ctx context.Context) (net.Conn, error) { return dial.DialAgent(ctx, to) },
 		DialStream: func(ctx context.Context, stream string) (net.Conn, error) { return dial.DialStream(ctx, to, stream) },
+		Configure:  configureAt(socket),
 		Status:     func(context.Context) (*status.Node, error) { return ask.Status(socket) },
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -113,6 +116,21 @@ func gatewayOf(cfg settings.Config) string {
 		host = cfg.Name
 	}
 	return net.JoinHostPort(host, port)
+}
+
+// configureAt has the daemon at a socket serve programs as the head says, for its node's agent.
+func configureAt(socket string) func(model.NodeSettings) (model.NodeSettings, error) {
+	return func(s model.NodeSettings) (model.NodeSettings, error) {
+		is, err := ask.Configure(socket, s)
+		var refused *wire.Refused
+		switch {
+		case errors.Is(err, ask.ErrNoNode):
+			err = fmt.Errorf("%w: %w", agent.ErrAway, err)
+		case errors.As(err, &refused): // the head says of which node
+			err = refused
+		}
+		return is, err
+	}
 }
 
 // grantBook is the book of grants of the daemon at a socket, for its node's agent.

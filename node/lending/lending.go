@@ -139,6 +139,14 @@ func New(cfg *settings.Config, loop Loop, node Node, devices Devices, opts Optio
 	return l, nil
 }
 
+// Configure changes the thresholds.
+func (l *Lending) Configure(above, keep int) {
+	if l != nil {
+		l.cfg.Above, l.cfg.Keep = above, keep
+		l.perform(l.core.Configure(l.loop.Now(), above, keep))
+	}
+}
+
 // Touch notes that the node may have changed.
 func (l *Lending) Touch() {
 	if l != nil {

@@ -54,6 +54,30 @@ func reasonOf(n *api.Node) string {
 	return cmp.Or(strings.Join(all, "; "), "-")
 }
 
+// WriteSettings writes how nodes serve programs, a line each, and what of that they do not do as they were asked.
+func WriteSettings(w io.Writer, nodes []api.Node) error {
+	for i := range nodes {
+		s := nodes[i].Settings
+		if s == nil {
+			continue
+		}
+		text := ""
+		if s.InForce != nil {
+			text = "; in force: " + s.InForce.String()
+		}
+		if s.Asked != nil {
+			text += "; the head asks: " + s.Asked.String()
+		}
+		if s.Error != "" {
+			text += "; refused: " + report.Printable(s.Error)
+		}
+		if _, err := fmt.Fprintf(w, "%s: %s\n", report.Printable(nodes[i].Name), strings.TrimPrefix(text, "; ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func gpusOf(n *api.Node) string {
 	if len(n.Devices) == 0 {
 		return "0"

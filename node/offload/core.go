@@ -97,6 +97,15 @@ func New(cfg Config) (*Core, error) {
 	return &Core{cfg: cfg, dice: rand.New(rand.NewPCG(cfg.Seed, 20)), pendingSince: never, waitingSince: never, waitedAt: -cfg.Calm}, nil
 }
 
+// Configure changes how many clients must wait, and how many free slots are not lent. What is borrowed and lent
+// stays so.
+func (c *Core) Configure(now Time, above, keep int) []Effect {
+	c.advance(now)
+	c.cfg.Above, c.cfg.Keep = orDefault(max(above, 0), DefaultAbove), max(keep, 0)
+	c.pendingSince = since(c.pendingSince, c.now, c.local.Pending >= c.cfg.Above)
+	return c.decide()
+}
+
 // advance moves the time forward, and never back.
 func (c *Core) advance(now Time) { c.now = max(c.now, now) }
 

@@ -38,6 +38,15 @@ func (r Rights) mayGrant(who socket.Peer) error {
 	return nil
 }
 
+// MayConfigure refuses users who may not say how the node serves programs: only its agent, and who else may
+// decide who uses it.
+func (r Rights) MayConfigure(who socket.Peer) error {
+	if r.mayGrant(who) != nil {
+		return fmt.Errorf("only root and user %s, whose node it is, may configure it, not %s", r.Own.Name, who.User.Name)
+	}
+	return nil
+}
+
 // MayActOn refuses users who may not act on a client: it is his own, or any client for root and
 // the node's owner. Users of other machines have no number here, so they can act on
 // none. The loop calls it.

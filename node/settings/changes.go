@@ -9,7 +9,8 @@ import (
 // the node runs.
 func KeepFixed(is *Config, next Config) Config {
 	next.Name, next.Socket, next.HTTP, next.Remote, next.Record = is.Name, is.Socket, is.HTTP, is.Remote, is.Record
-	next.Head, next.MPS, next.Confine, next.Offload = is.Head, is.MPS, is.Confine, is.Offload
+	next.Head, next.MPS, next.Confine = is.Head, is.MPS, is.Confine
+	next.Offload.Peers, next.Offload.Head, next.Offload.Mode = is.Offload.Peers, is.Offload.Head, is.Offload.Mode
 	next.WorkerUIDs, next.Connections, next.Swap.Dir = is.WorkerUIDs, is.Connections, is.Swap.Dir
 	next.OrphanGrace, next.State, next.Handover = is.OrphanGrace, is.State, is.Handover
 	return next

@@ -1,6 +1,7 @@
 package vgpu
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -56,6 +57,55 @@ func (e Limit) apply(c *Core) bool {
 	c.setLimits()
 	c.anew = true
 	return true
+}
+
+// Resize changes how many slots a device has, and each part of it that is granted. Clients that are bound to
+// more leave (ForLimit), those that came last first: they wait for a slot as any other.
+type Resize struct {
+	Device DeviceID `json:"device"`
+	Slots  int      `json:"slots"`
+}
+
+func (e Resize) apply(c *Core) bool {
+	if c.Refuses(e) != nil {
+		return false
+	}
+	for _, m := range c.device(e.Device).family() {
+		m.Slots = e.Slots
+		m.trim()
+		for len(m.slots) < m.Slots {
+			m.slots = append(m.slots, nil)
+		}
+		c.oustSurplus(m)
+	}
+	c.anew = true
+	return true
+}
+
+// oustSurplus tells those of a device's clients to leave that are more than it has slots.
+func (c *Core) oustSurplus(d *device) {
+	var stay []*client
+	for _, x := range d.slots {
+		if x != nil && !x.revoking {
+			stay = append(stay, x)
+		}
+	}
+	slices.SortFunc(stay, func(a, b *client) int { return cmp.Or(cmp.Compare(a.grantAt, b.grantAt), cmp.Compare(a.id, b.id)) })
+	for _, x := range stay[min(len(stay), d.Slots):] {
+		c.endGrow(x) // the Revoke is the answer
+		c.revoke(victim{client: x, why: ForLimit})
+	}
+}
+
+// refusesResize says why a device cannot have so many slots.
+func (f *fleet) refusesResize(e Resize) error {
+	switch d := f.device(e.Device); {
+	case d == nil:
+		return noSuchDevice(e.Device)
+	case e.Slots < 1 || e.Slots > maxSlots:
+		return fmt.Errorf("device %q: %d slots: give 1 to %d", d.Name, e.Slots, maxSlots)
+	}
+	return nil
 }
 
 // refusesSettings is what Refuses says of Configure and Limit.

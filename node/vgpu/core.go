@@ -64,7 +64,7 @@ type device struct {
 	removed     bool      // lost is set too, and no client waits for it
 	drained     bool      // takes no clients
 	mover       *client   // the client that was told to leave another device for this one
-	slots       []*client // nil: free; longer than Slots while adopted clients exceed it
+	slots       []*client // nil: free; longer than Slots while adopted clients exceed it, or those that were there when it had more
 	bound       int       // clients in slots
 	keepers     []*client // unbound clients with bytes here, the longest unbound first
 	used        int64     // bytes taken by slots and keepers
@@ -491,13 +491,18 @@ func (c *Core) leave(x *client, next State, keeps uint64) {
 	}
 }
 
-// vacate frees a slot, and drops surplus slots at the end.
+// vacate frees a slot.
 func (d *device) vacate(slot int) {
 	if d.slots[slot].further {
 		d.visitors--
 	}
 	d.slots[slot] = nil
 	d.bound--
+	d.trim()
+}
+
+// trim drops surplus slots at the end.
+func (d *device) trim() {
 	for n := len(d.slots); n > d.Slots && d.slots[n-1] == nil; n-- {
 		d.slots = d.slots[:n-1]
 	}

@@ -144,8 +144,8 @@ func (e Move) apply(c *Core) bool {
 }
 
 // Refuses says why the core would not do what an event asks for. It covers the events that people
-// cause: Move, Drain, Resume, Remove, Returned, Added, Configure, Limit, Admit, Withdraw and
-// Restrict. It returns nil if the core would do it, and for all other events. It changes nothing,
+// cause: Move, Drain, Resume, Remove, Returned, Added, Configure, Limit, Resize, Admit, Withdraw
+// and Restrict. It returns nil if the core would do it, and for all other events. It changes nothing,
 // and neither does a refused event that Step is told nevertheless.
 func (b *books) Refuses(e Event) error {
 	switch e := e.(type) {
@@ -159,6 +159,8 @@ func (b *books) Refuses(e Event) error {
 		return b.refusesRemove(e.Device)
 	case Configure, Limit:
 		return refusesSettings(e)
+	case Resize:
+		return b.refusesResize(e)
 	case Admit:
 		return b.refusesAdmit(e)
 	case Restrict:

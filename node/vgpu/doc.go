@@ -298,7 +298,9 @@
 //
 // Configure changes the policy, MaxIdle, Quantum, SlotLimit and Migrate, and Limit the limit of one
 // user. No client loses what it was granted or promised because of that: the queue is reordered,
-// and a user with more slots than allowed gets no further one.
+// and a user with more slots than allowed gets no further one. Resize changes the slots of a device, and of
+// the parts of it that are granted. If it has fewer slots then than clients, those that came last are told to
+// leave (ForLimit), busy or not, and nobody is placed there before enough have.
 //
 // # Clients of an earlier dispatcher
 //
@@ -306,7 +308,7 @@
 // it keeps, or nothing, and with its counts. Its next lease has a larger number than its last one.
 // It keeps what it holds: if the device is smaller now, or the user may have fewer slots, so that
 // the client does not fit, it is told to leave (ForMemory) and counts until it has; no client is
-// placed there before. Only in this case can a device be over its memory or slots. Grants are
+// placed there before. Only in this case can a device be over its memory, and, but for Resize, its slots. Grants are
 // admitted before clients are adopted that are under them.
 //
 // # Credit
@@ -354,8 +356,8 @@
 //     what was added since the last one.
 //   - A device that is Added or Returned passes Device.Check; otherwise nothing
 //     happens. Lost is told when nothing runs there any more.
-//   - What people ask for (Move, Drain, Resume, Remove, Returned, Added, Configure, Limit, Admit,
-//     Withdraw, Restrict) is passed to Refuses first, which explains a refusal to them. Step
+//   - What people ask for (Move, Drain, Resume, Remove, Returned, Added, Configure, Limit, Resize,
+//     Admit, Withdraw, Restrict) is passed to Refuses first, which explains a refusal to them. Step
 //     ignores what Refuses refuses.
 //   - Clients are adopted before new ones are attached, or at least under numbers
 //     that no other client has. A Want, Grow or Revoke that was unanswered with the

@@ -44,6 +44,7 @@ var goldenEvents = []struct {
 		`{"kind":"adopt","client":1,"user":"ann","weight":2,"device":3,"held":true,"memory":4,"kept":5,"lease":6,"pinned":-1,"kernels":7,"busy_ns":8,"waited_ns":9,"preemptions":10,"moves":{"auto":11,"by_hand":12,"drain":13}}`},
 	{Configure{Policy: Credit, MaxIdle: 5, SlotLimit: 2, Migrate: true}, `{"kind":"configure","policy":"credit","max_idle_ns":5,"slot_limit":2,"migrate":true}`},
 	{Configure{Policy: FCFS, Quantum: time.Second}, `{"kind":"configure","policy":"fcfs","max_idle_ns":0,"slot_limit":0,"migrate":false,"quantum_ns":1000000000}`},
+	{Resize{3, 2}, `{"kind":"resize","device":3,"slots":2}`},
 	{Freed{7, 5}, `{"kind":"freed","client":7,"left":5}`},
 	{Began{7, 3}, `{"kind":"began","client":7,"took_ns":3}`},
 	{Released{7, 1, 9}, `{"kind":"released","client":7,"keeps":1,"took_ns":9}`},

@@ -19,7 +19,7 @@ type Event interface {
 // The kinds of events, by name. A type that is missing here can be neither
 // recorded nor replayed; a test finds it.
 var eventKinds = byKind(Attach{}, Detach{}, Want{}, Grow{}, Busy{}, Idle{}, SyncPoint{}, Released{}, Ran{}, Faulted{}, Lost{}, Added{}, Tick{},
-	Move{}, Drain{}, Resume{}, Remove{}, Returned{}, Adopt{}, Configure{}, Limit{}, Admit{}, Withdraw{}, Restrict{}, Began{}, Freed{})
+	Move{}, Drain{}, Resume{}, Remove{}, Returned{}, Adopt{}, Configure{}, Limit{}, Admit{}, Withdraw{}, Restrict{}, Began{}, Freed{}, Resize{})
 
 func (Attach) Kind() string    { return "attach" }
 func (Detach) Kind() string    { return "detach" }
@@ -47,6 +47,7 @@ func (Withdraw) Kind() string  { return "withdraw" }
 func (Restrict) Kind() string  { return "restrict" }
 func (Began) Kind() string     { return "began" }
 func (Freed) Kind() string     { return "freed" }
+func (Resize) Kind() string    { return "resize" }
 
 // Attach makes a client known. Its user's weight in fair shares is the
 // largest of that user's clients; a weight below 1 counts as 1. A client under a grant

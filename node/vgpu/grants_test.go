@@ -140,6 +140,7 @@ func (m *grantMachine) check() {
 			m.t.Fatalf("device %d has %d bytes: %d are taken, %d granted, and %d others'", i, d.Memory, taken, kept, others)
 		}
 	}
+	m.checkSlots()
 	m.checkHomes()
 	for id, g := range m.grants {
 		using := map[int]bool{}
@@ -150,6 +151,21 @@ func (m *grantMachine) check() {
 		}
 		if g.Limit >= 0 && len(using) > g.Limit {
 			m.t.Fatalf("grant %q uses %d devices, may use %d", id, len(using), g.Limit)
+		}
+	}
+}
+
+// checkSlots checks that no more clients stay on a device, or on a part of it, than it has slots.
+func (m *grantMachine) checkSlots() {
+	for _, d := range m.core.all {
+		stay := 0
+		for _, x := range d.slots {
+			if x != nil && !x.revoking {
+				stay++
+			}
+		}
+		if stay > d.Slots || len(d.slots) < d.Slots || d.Slots != d.base().Slots {
+			m.t.Fatalf("device %d has %d slots of %d, and of a part %d; %d clients stay there", d.id, len(d.slots), d.base().Slots, d.Slots, stay)
 		}
 	}
 }
@@ -190,7 +206,9 @@ func (m *grantMachine) random() {
 	ids := m.sorted()
 	grant := GrantID(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "grant"))
 	limit := rapid.IntRange(-1, 2).Draw(t, "limit")
-	switch what := rapid.IntRange(0, 12).Draw(t, "what"); {
+	switch what := rapid.IntRange(0, 13).Draw(t, "what"); {
+	case what == 13:
+		m.step(Resize{DeviceID(rapid.IntRange(0, len(m.cfg.Devices)-1).Draw(t, "resized")), rapid.IntRange(1, 4).Draw(t, "slots")})
 	case what == 0:
 		e := Admit{Grant: grant, Limit: limit}
 		for d := range m.cfg.Devices {

@@ -409,6 +409,7 @@ func anyEvents(t *rapid.T) {
 			return Admit{grant(), shares, rapid.IntRange(-2, 3).Draw(t, "limit")}
 		},
 		func() Event { return Withdraw{grant()} },
+		func() Event { return Resize{device(), rapid.IntRange(-1, 5).Draw(t, "slots")} },
 		func() Event { return Restrict{grant(), rapid.IntRange(-2, 3).Draw(t, "limit")} },
 		func() Event {
 			return Attach{Client: id(), User: "ann", Grant: grant(), Share: rapid.IntRange(-1, 2).Draw(t, "which")}

@@ -174,6 +174,8 @@ func deviceEvent(name string, args arguments) Event {
 		return Resume{id}
 	case "remove":
 		return Remove{id}
+	case "resize":
+		return Resize{id, int(args.signed("slots", 0))}
 	}
 	return nil
 }

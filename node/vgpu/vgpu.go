@@ -212,7 +212,7 @@ const (
 	ForMove   Reason = "move"   // it is to be granted another device than that where it is, or keeps bytes
 	ForDrain  Reason = "drain"  // its device is drained
 	ForGrant  Reason = "grant"  // its device, or the memory that it has there, was granted to others
-	ForLimit  Reason = "limit"  // its grant uses more devices than it may, or is suspended
+	ForLimit  Reason = "limit"  // its grant uses more devices than it may, or is suspended; or its device has fewer slots than clients
 
 	ForQuantum Reason = "quantum"        // its turn is over, and another client waits
 	ForRoom    Reason = "quantum-memory" // the same, and its context would be in the way

@@ -52,7 +52,7 @@ func Compare(in io.Reader, make Maker, spec string, keep int) (Comparison, error
 	if err != nil {
 		return out, err
 	}
-	f := &follower{State: policy.NewState(h.Cluster, p), here: map[policy.JobID]*followed{}, there: map[policy.JobID]policy.JobID{}}
+	f := &follower{State: policy.NewState(h.Cluster, p), here: map[policy.JobID]*followed{}, there: map[policy.JobID]policy.JobID{}, said: map[int32]model.NodeSettings{}}
 	for {
 		e, _, err := r.event()
 		if err != nil {
@@ -88,6 +88,7 @@ type follower struct {
 	*policy.State
 	here  map[policy.JobID]*followed    // by number in the history
 	there map[policy.JobID]policy.JobID // and the other way round
+	said  map[int32]model.NodeSettings  // of nodes, as it was recorded
 	last  time.Duration
 }
 
@@ -141,6 +142,9 @@ func (f *follower) follow(e event) error {
 			return f.change(e, j)
 		}
 	default: // what concerns nodes
+		if e, is := e.(*configured); is && e.Error == "" {
+			f.said[e.Number] = e.Settings
+		}
 		if e.answered().Error == "" {
 			return f.Apply(e.told()).Err
 		}
@@ -246,6 +250,7 @@ func (f *follower) compare(e *stepped, out *Comparison) (*StepDifference, error)
 
 // correct takes back the starts that were not made, and makes those that were.
 func (f *follower) correct(e *stepped, mine plan, same map[policy.JobID]bool) error {
+	f.correctNodes(e.Plan.Nodes, mine.Nodes)
 	for _, st := range mine.Starts {
 		if st.Error == "" && !same[st.ID] {
 			if err := f.Requeue(f.here[st.ID].id); err != nil {
@@ -288,4 +293,18 @@ func (f *follower) correct(e *stepped, mine plan, same map[policy.JobID]bool) er
 		f.there[j.id] = st.ID
 	}
 	return nil
+}
+
+// correctNodes says of nodes what was said then.
+func (f *follower) correctNodes(then, mine []line) {
+	for _, n := range mine {
+		if n.Error == "" {
+			_ = f.Configured(n.Number, f.said[n.Number]) // it was taken a moment ago
+		}
+	}
+	for _, n := range then {
+		if n.Error == "" && f.Configured(n.Number, n.Settings) == nil {
+			f.said[n.Number] = n.Settings
+		}
+	}
 }

@@ -93,6 +93,22 @@ type (
 		Up     bool  `json:"up"`
 		answer
 	}
+	configured struct {
+		head
+		Number   int32              `json:"number"`
+		Settings model.NodeSettings `json:"settings"`
+		answer
+	}
+	heard struct {
+		head
+		Number   int32 `json:"number"`
+		Alive    bool  `json:"alive,omitempty"`
+		At       int64 `json:"at_ns"`
+		Reported int64 `json:"reported_ns"`
+		Assigned int   `json:"assigned,omitempty"`
+		Waiting  int   `json:"waiting,omitempty"`
+		answer
+	}
 	windowsSet struct {
 		head
 		Windows []window `json:"windows"`
@@ -122,6 +138,8 @@ const (
 	addDevicesWord = "add-devices"
 	setNodeWord    = "set-node"
 	setDeviceWord  = "set-device"
+	configureWord  = "configure-node"
+	heardWord      = "heard-node"
 	setWindowsWord = "set-windows"
 	stepWord       = "step"
 )
@@ -147,6 +165,10 @@ func newEvent(word string) event {
 		return new(nodeSet)
 	case setDeviceWord:
 		return new(deviceSet)
+	case configureWord:
+		return new(configured)
+	case heardWord:
+		return new(heard)
 	case setWindowsWord:
 		return new(windowsSet)
 	case stepWord:
@@ -177,6 +199,16 @@ func (*measured) check() error { return nil }
 func (*nodeAdded) check() error    { return nil }
 func (*devicesAdded) check() error { return nil }
 func (*deviceSet) check() error    { return nil }
+func (*configured) check() error   { return nil }
+
+func (e *heard) check() error {
+	for _, at := range [...]int64{e.At, e.Reported} {
+		if at := time.Duration(at); at < 0 || at > latest && at != policy.Never {
+			return fmt.Errorf("the time %d is out of range", at)
+		}
+	}
+	return nil
+}
 
 func (e *nodeSet) check() error {
 	_, err := policy.ParseNodeState(e.State)
@@ -237,6 +269,11 @@ func lineOf(e policy.Event, a policy.Answer, number func(policy.JobID) policy.Jo
 		}
 	case policy.DeviceSet:
 		return &deviceSet{head{setDeviceWord}, e.Node, e.Device, e.Up, is}
+	case policy.NodeConfigured:
+		return &configured{head{configureWord}, e.Node, e.Settings, is}
+	case policy.NodeHeard:
+		h := &e.Heard
+		return &heard{head{heardWord}, e.Node, h.Alive, int64(h.At), int64(h.Reported), h.Assigned, h.Waiting, is}
 	case policy.WindowsSet:
 		return &windowsSet{head{setWindowsWord}, windowsOf(e.Windows), is}
 	case policy.Stepped:
@@ -289,6 +326,16 @@ func (e *nodeSet) told() policy.Event {
 
 func (e *deviceSet) told() policy.Event {
 	return policy.DeviceSet{Node: e.Number, Device: e.Device, Up: e.Up}
+}
+
+func (e *configured) told() policy.Event {
+	return policy.NodeConfigured{Node: e.Number, Settings: e.Settings}
+}
+
+func (e *heard) told() policy.Event {
+	return policy.NodeHeard{Node: e.Number, Heard: policy.Heard{
+		Alive: e.Alive, At: time.Duration(e.At), Reported: time.Duration(e.Reported), Assigned: e.Assigned, Waiting: e.Waiting,
+	}}
 }
 
 func (e *windowsSet) told() policy.Event {

@@ -74,6 +74,12 @@ func story(t *testing.T, w io.Writer, h history.Header, r *policy.State) {
 	if r.Measure(large, model.Measured{GPU: 1}) == nil || r.Measure(one, model.Measured{GPU: -1}) == nil {
 		t.Fatal("a job that waits was measured, or a time below 0")
 	}
+	keep := 0
+	must(r.Configured(1, model.NodeSettings{VGPUs: 2, Sharing: model.Shared, Policy: "sjf", Keep: &keep, Profiling: 1}))
+	must(r.Hear(1, policy.Heard{Alive: true, At: 2 * time.Second, Reported: policy.Never, Assigned: 3, Waiting: 1}))
+	if r.Configured(9, model.NodeSettings{}) == nil || r.Configured(1, model.NodeSettings{VGPUs: -1}) == nil || r.Hear(9, policy.Heard{}) == nil || r.Hear(1, policy.Heard{Waiting: -1}) == nil {
+		t.Fatal("there is no node 9, nor fewer than no programs")
+	}
 	r.Step(3 * time.Second)
 	must(r.Resumed(one))
 	must(r.SetNode(1, policy.NodeUp))
@@ -203,6 +209,72 @@ func TestCompare(t *testing.T) {
 	if err != nil || c.Different != 0 || c.Same != 2 {
 		t.Errorf("%+v, %v", c, err)
 	}
+}
+
+// speaker is a policy that says of nodes how they are to serve programs, another thing at each step.
+type speaker struct {
+	policy.Policy
+	says []policy.NodeLine
+}
+
+func (p *speaker) Step(v *policy.View, plan *policy.Plan) {
+	p.Policy.Step(v, plan)
+	if len(p.says) > 0 {
+		plan.Configure(p.says[0].Node, p.says[0].Settings)
+		p.says = p.says[1:]
+	}
+}
+
+// What a policy said of nodes is written with the plan, said again, and what another policy says instead does not
+// count.
+func TestWhatIsSaidOfNodes(t *testing.T) {
+	all := []policy.NodeLine{
+		{Node: 0, Settings: model.NodeSettings{VGPUs: 2, Policy: "sjf"}}, {Node: 1, Settings: model.NodeSettings{Sharing: model.Exclusive}},
+		{Node: 7}, {Node: 0, Settings: model.NodeSettings{VGPUs: -1}}, {Node: 0, Settings: model.NodeSettings{VGPUs: 3}},
+	}
+	make := func(spec string) (policy.Policy, error) {
+		inner, err := catalog.New("easy")
+		says := all
+		if spec != "speaker" {
+			says = []policy.NodeLine{{Node: 1, Settings: model.NodeSettings{VGPUs: 9}}}
+		}
+		return &speaker{inner, says}, err
+	}
+	p, err := make("speaker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, now bytes.Buffer
+	s := policy.NewState(two(), p)
+	history.Record(&out, history.Header{Policy: "speaker"}, s)
+	for i := range all {
+		plan := s.Step(time.Duration(i))
+		if len(plan.Nodes) != 1 || (plan.Nodes[0].Err != nil) != (i == 2 || i == 3) {
+			t.Errorf("step %d: %+v", i, plan.Nodes)
+		}
+	}
+	r, err := history.Replay(bytes.NewReader(out.Bytes()), make)
+	if err != nil || r.Difference != nil || r.Steps != len(all) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if r, err = history.Replay(bytes.NewReader(out.Bytes()), always("easy")); err != nil || r.Difference == nil || r.Difference.Line != 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if c, err := history.Compare(bytes.NewReader(out.Bytes()), make, "other", 1); err != nil || c.Steps != len(all) {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if err := history.Snapshot(&now, history.Header{Policy: "speaker"}, s); err != nil {
+		t.Fatal(err)
+	}
+	again, err := history.Restore(&now, make)
+	if err != nil || again.SettingsOf(0).String() != "vgpus 3" || again.SettingsOf(1).String() != "exclusive" {
+		t.Errorf("%v, %v, %v", again.SettingsOf(0), again.SettingsOf(1), err)
+	}
+}
+
+// always makes one policy, whatever is asked for.
+func always(spec string) history.Maker {
+	return func(string) (policy.Policy, error) { return catalog.New(spec) }
 }
 
 func TestWhatIsNoHistory(t *testing.T) {

@@ -156,6 +156,14 @@ func snapshot(w io.Writer, h Header, s *policy.State) (map[policy.JobID]policy.J
 			write(&nodeSet{head: head{setNodeWord}, Number: n, State: st.String()})
 		}
 	}
+	for n := range int32(len(s.Cluster().Nodes)) {
+		if said := s.SettingsOf(n); !said.IsZero() {
+			write(lineOf(policy.NodeConfigured{Node: n, Settings: said}, policy.Answer{}, nil))
+		}
+		if h := s.HeardOf(n); h != nil {
+			write(lineOf(policy.NodeHeard{Node: n, Heard: *h}, policy.Answer{}, nil))
+		}
+	}
 	return number, failed
 }
 

@@ -113,6 +113,7 @@ type (
 		Stops   []stop   `json:"stops,omitempty"`
 		Resumes []resume `json:"resumes,omitempty"`
 		Limits  []limit  `json:"limits,omitempty"`
+		Nodes   []line   `json:"nodes,omitempty"`
 	}
 	start struct {
 		ID          policy.JobID `json:"id"`
@@ -128,6 +129,11 @@ type (
 	limit struct {
 		ID      policy.JobID `json:"id"`
 		Devices int          `json:"devices"`
+	}
+	line struct {
+		Number   int32              `json:"number"`
+		Settings model.NodeSettings `json:"settings"`
+		Error    string             `json:"error,omitempty"`
 	}
 	resume struct {
 		ID    policy.JobID `json:"id"`
@@ -290,6 +296,10 @@ func planOf(p *policy.Plan, id func(policy.JobID) policy.JobID) plan {
 	}
 	for _, l := range p.Limits {
 		out.Limits = append(out.Limits, limit{id(l.Job), l.Devices})
+	}
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		out.Nodes = append(out.Nodes, line{n.Node, n.Settings, text(n.Err)})
 	}
 	for _, r := range p.Resumes {
 		out.Resumes = append(out.Resumes, resume{id(r.Job), text(r.Err)})

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"time"
+
+	"muster/policy"
 )
 
 // ---- General ----
@@ -38,7 +41,7 @@ func (l *Library) Clean() {
 	l.UnassignedJobQueue.empty()
 	l.AssignedJobQueue.empty()
 	l.callbacks = [numEvents]Callback{}
-	l.period, l.cleaned = 0, true
+	l.period, l.cleaned, l.unsettled = 0, true, true
 }
 
 // ---- Node-level runtime management ----
@@ -219,19 +222,51 @@ func (l *Library) GetNode(a Attributes) *Node {
 }
 
 func (l *Library) has(n *Node, a *Attributes) bool {
-	info := l.QueryNodeInfo(n)
+	info := l.infoOf(n)
 	typed := a.GPUType == "" || slices.ContainsFunc(info.GPUs, func(g GPUInfo) bool { return g.Type == a.GPUType })
 	return info.CPUs >= a.CPUs && len(info.GPUs) >= a.GPUs && info.Memory >= a.Memory && typed && (a.Available == 0 || n.weight-n.assigned >= a.Available)
 }
 
-// PingNode says whether a node takes jobs: it has joined, is up and does not drain.
+// PingNode says whether a node takes jobs: it has joined, is up and does not drain. A node whose agent is not
+// connected is not up.
 func (l *Library) PingNode(n *Node) bool { return n.Joined() && l.view.Up(n.index) }
 
-// QueryNodeInfo tells what a node has, and what of it is free. Of a node that has not
+// HeardWithin says whether a node said something in the last time; true of one of which nothing is known.
+func (l *Library) HeardWithin(n *Node, time time.Duration) bool { return l.LastWord(n) <= time }
+
+// LastWord is how long ago a node said something; Unknown before the driver has told that, which it does from the
+// next step on, and in the simulator.
+func (l *Library) LastWord(n *Node) time.Duration {
+	if h, known := l.heard(n); known {
+		return max(0, l.view.Now()-h.At)
+	}
+	return Unknown
+}
+
+// heard is what the driver has heard of a node. It is asked to tell that.
+func (l *Library) heard(n *Node) (policy.Heard, bool) {
+	if !l.watches {
+		l.watches = true
+		l.plan.Watch(true)
+	}
+	if !n.Joined() {
+		return policy.Heard{}, false
+	}
+	return l.view.Heard(n.index)
+}
+
+// QueryNodeInfo tells what a node has, what of it is free, and when it was heard. Of a node that has not
 // joined it is what was described.
 func (l *Library) QueryNodeInfo(n *Node) NodeInfo {
+	info := l.infoOf(n)
+	h, known := l.heard(n)
+	info.Alive, info.LastWord = h.Alive || !known && info.Up, l.LastWord(n)
+	return info
+}
+
+func (l *Library) infoOf(n *Node) NodeInfo {
 	if !n.Joined() {
-		info := NodeInfo{}
+		info := NodeInfo{LastWord: Unknown}
 		if n.spec != nil {
 			info.CPUs, info.Memory = n.spec.Cores, n.spec.Memory
 		}
@@ -242,7 +277,7 @@ func (l *Library) QueryNodeInfo(n *Node) NodeInfo {
 	}
 	c := l.view.Cluster()
 	info := NodeInfo{
-		Up: l.PingNode(n), CPUs: n.spec.Cores, Memory: n.spec.Memory,
+		LastWord: Unknown, Up: l.PingNode(n), CPUs: n.spec.Cores, Memory: n.spec.Memory,
 		FreeCPUs: int(l.view.FreeCores(n.index)), FreeMemory: l.view.FreeMemory(n.index), FreeGPUs: bits.OnesCount64(l.view.FreeGPUs(n.index)),
 	}
 	for _, t := range n.spec.GPUs {
@@ -251,9 +286,12 @@ func (l *Library) QueryNodeInfo(n *Node) NodeInfo {
 	return info
 }
 
-// QueryNodeQueues counts the jobs that have processes on a node.
+// QueryNodeQueues counts the jobs that have processes on a node, and tells what the node said of its programs.
 func (l *Library) QueryNodeQueues(n *Node) NodeQueues {
-	var q NodeQueues
+	q := NodeQueues{Age: Unknown}
+	if h, known := l.heard(n); known && h.Reported != policy.Never {
+		q.Programs, q.Waiting, q.Age = h.Assigned, h.Waiting, max(0, l.view.Now()-h.Reported)
+	}
 	l.AssignedJobQueue.Jobs(func(j *Job) bool {
 		if i := j.at(n); i >= 0 && j.state == jobStandsStill {
 			q.Suspended++

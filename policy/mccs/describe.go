@@ -7,9 +7,9 @@ import (
 )
 
 // The calls in this file say how nodes are set up. Which nodes and devices there are is
-// what their agents have found, and how a node's runtime serves its clients is set where
-// the node is started; the head cannot change either. What is left of these
-// calls is what a policy can keep to by itself, and the rest is refused.
+// what their agents have found; a policy cannot change that. How a node's runtime serves
+// programs it can: what these calls say the policy keeps to by itself, and the plan of the
+// step tells it to the nodes (configure).
 
 // maxDescribed is how many nodes may be described that have not joined.
 const maxDescribed = 10_000
@@ -70,32 +70,57 @@ func (l *Library) AddAccelerator(n *Node, a *Accelerator) error {
 	return nil
 }
 
-// SetNodeSchedulingP is refused: the order in which a node's runtime serves its
-// clients is the node's own.
+// SetNodeSchedulingP says in what order the node's runtime serves the programs that wait: by one of
+// model.NodePolicies, or "" for what the node's own configuration says.
 func (l *Library) SetNodeSchedulingP(n *Node, name string) error {
-	return refuse("in what order node %s serves its clients is set where it is started, and a policy cannot change it", n.Name)
-}
-
-// SetNodeSharingP says whether jobs may share the GPUs of a node: "shared" or
-// "exclusive". It is what this policy keeps to, not what the node's runtime does: on an
-// exclusive node it gives processes as many GPUs as there are.
-func (l *Library) SetNodeSharingP(n *Node, name string) error {
-	switch name {
-	case "shared":
-		return l.SetNodeVGPUConf(n, 0)
-	case "exclusive":
-		return l.SetNodeVGPUConf(n, 1)
+	s := model.NodeSettings{Policy: name}
+	if err := s.Check(); err != nil {
+		return fmt.Errorf("node %s: %w", n.Name, err)
 	}
-	return fmt.Errorf("node %s: the GPUs of a node are shared or exclusive, not %q", n.Name, name)
+	n.policy, l.unsettled = name, true
+	return nil
 }
 
-// SetNodeVGPUConf says how many processes may share a GPU of a node, 0 for any
-// number. As SetNodeSharingP it binds this policy, and not the node's runtime.
+// SetNodeSharingP says whether programs may share the GPUs of a node: model.Shared or model.Exclusive.
+// On an exclusive node the policy gives processes as many GPUs as there are, whatever SetNodeVGPUConf says, and
+// the node's runtime has one virtual GPU on each.
+func (l *Library) SetNodeSharingP(n *Node, name string) error {
+	if name != model.Shared && name != model.Exclusive {
+		return fmt.Errorf("node %s: the GPUs of a node are shared or exclusive, not %q", n.Name, name)
+	}
+	n.sharing, l.unsettled = name, true
+	l.makeRoom()
+	return nil
+}
+
+// SetNodeVGPUConf says how many processes may share a GPU of a node, and so how many virtual GPUs the node's
+// runtime has on each. 0 is any number for the policy, and what its configuration says for the node.
 func (l *Library) SetNodeVGPUConf(n *Node, perGPU int) error {
 	if perGPU < 0 || perGPU > maxWeight {
 		return fmt.Errorf("node %s: from 0 to %d processes share a GPU, not %d", n.Name, maxWeight, perGPU)
 	}
-	n.vgpus = perGPU
+	n.vgpus, l.unsettled = perGPU, true
 	l.makeRoom()
 	return nil
+}
+
+// settings is what the node's runtime is told.
+func (l *Library) settings(n *Node) model.NodeSettings {
+	return model.NodeSettings{
+		VGPUs: min(n.vgpus, model.MaxVGPUs), Sharing: n.sharing, Policy: n.policy,
+		Profiling: min(l.period.Seconds(), model.MostProfiling),
+	}
+}
+
+// configure tells the nodes that have joined what was said of them, if they have not been told so.
+func (l *Library) configure() {
+	if !l.unsettled {
+		return
+	}
+	l.unsettled = false
+	for _, n := range l.nodes {
+		if s := l.settings(n); !s.Equal(l.view.Settings(n.index)) {
+			l.plan.Configure(n.index, s)
+		}
+	}
 }

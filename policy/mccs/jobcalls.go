@@ -169,12 +169,13 @@ func (l *Library) Find(q *Queue, id string) (found *Job) {
 	return found
 }
 
-// SetProfilingPeriod says how often the program is told of each running job; 0 is never.
+// SetProfilingPeriod says how often the program is told of each running job; 0 is never. It is also how often
+// nodes report what programs measured, but for periods that are longer than an hour.
 func (l *Library) SetProfilingPeriod(d time.Duration) error {
 	if d < 0 || d > 0 && d < time.Second {
 		return fmt.Errorf("the period of profiles is 0 for none, or a second at least, not %s", d)
 	}
-	l.period = d
+	l.period, l.unsettled = d, true
 	l.plan.Profile(d > 0)
 	if l.due = policy.Never; d > 0 {
 		l.due = model.After(l.view.Now(), d)

@@ -76,6 +76,7 @@ type Library struct {
 	resumed bool // the last step asked for jobs to be resumed: it may have been refused
 
 	period, due time.Duration
+	talk
 
 	// During a step.
 	view    *policy.View
@@ -88,6 +89,12 @@ type Library struct {
 	// Looked is the number of nodes and jobs that calls have examined, for a caller that charges
 	// for it.
 	Looked int
+}
+
+// talk is what is said to nodes and heard of them.
+type talk struct {
+	unsettled bool // nodes may have to be told how to serve programs
+	watches   bool // the driver was asked to tell what it hears of nodes
 }
 
 // New returns a library for a program.
@@ -111,6 +118,7 @@ func (l *Library) Reset() {
 	l.jobs = map[policy.JobID]*Job{}
 	l.nodeTable = nodeTable{byName: map[string]*Node{}, weights: map[string]int{}}
 	l.generation, l.period, l.room = 0, 0, l.room+1
+	l.talk = talk{unsettled: true}
 	l.misfits, l.least = nil, leastNodes{of: map[int]int{}}
 	l.open = nil
 }
@@ -155,6 +163,7 @@ func (l *Library) tidy() {
 	l.open = l.open[:0]
 	l.UnassignedJobQueue.sweep()
 	l.AssignedJobQueue.sweep()
+	l.configure()
 	if l.period > 0 && l.AssignedJobQueue.Len() > 0 {
 		l.plan.Wake = min(l.plan.Wake, l.due)
 	}

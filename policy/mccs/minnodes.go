@@ -61,8 +61,8 @@ func (l *Library) idleRoom(j *Job, n *Node) int {
 	if r.GPUs == 0 {
 		return room
 	}
-	if n.vgpus > 0 {
-		room = min(room, n.vgpus*len(n.spec.GPUs))
+	if n.each() > 0 {
+		room = min(room, n.each()*len(n.spec.GPUs))
 	}
 	c := l.view.Cluster()
 	for set := devices; set != 0; set &= set - 1 {

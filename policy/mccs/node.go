@@ -2,6 +2,7 @@ package mccs
 
 import (
 	"fmt"
+	"time"
 
 	"muster/model"
 	"muster/policy"
@@ -19,6 +20,8 @@ type Node struct {
 	weight   int
 	assigned int // processes on its GPUs
 	vgpus    int // how many processes may share a GPU; 0 is any number
+	sharing  string
+	policy   string // in which order its runtime serves programs
 	listed   bool
 	types    []*Accelerator // of a node that was described
 }
@@ -66,10 +69,18 @@ func (n *Node) spare() int {
 
 // most is how many more processes on its GPUs a node takes by its configuration.
 func (n *Node) most() int {
-	if n.vgpus == 0 {
+	if n.each() == 0 {
 		return 1 << 30
 	}
-	return max(0, n.vgpus*len(n.spec.GPUs)-n.assigned)
+	return max(0, n.each()*len(n.spec.GPUs)-n.assigned)
+}
+
+// each is how many processes may share a GPU of the node; 0 is any number.
+func (n *Node) each() int {
+	if n.sharing == model.Exclusive {
+		return 1
+	}
+	return n.vgpus
 }
 
 // NodeInfo is what QueryNodeInfo answers.
@@ -82,7 +93,15 @@ type NodeInfo struct {
 	FreeCPUs   int
 	FreeMemory int64
 	FreeGPUs   int // of which no job has any part
+
+	// Alive says that the node's agent is connected, and LastWord how long ago it said something; Unknown before
+	// the driver has told it, and in the simulator.
+	Alive    bool
+	LastWord time.Duration
 }
+
+// Unknown is an age that is not known.
+const Unknown time.Duration = -1
 
 // GPUInfo describes one device.
 type GPUInfo struct {
@@ -95,6 +114,10 @@ type GPUInfo struct {
 type NodeQueues struct {
 	Running, Suspended                   int
 	RunningProcesses, SuspendedProcesses int
+	// Programs is how many programs have a device in the node's runtime, Waiting how many want one and have
+	// none, and Age how long ago the node has said so: it says so when that changes. Unknown where it has not.
+	Programs, Waiting int
+	Age               time.Duration
 }
 
 // Refusal is the answer to a call that asks for something impossible here.
@@ -129,6 +152,7 @@ func (l *Library) join(spec *model.Node) {
 		l.byName[spec.Name] = n
 	}
 	n.spec, n.types, n.index = spec, nil, int32(len(l.nodes))
+	l.unsettled = true
 	l.spare += n.spare()
 	l.nodes = append(l.nodes, n)
 	if !n.listed {

@@ -152,16 +152,16 @@ func init() {
 		"mccsGetNodeList": {"mccsGetNodeList(job=None, order=\"list\", most=0)",
 			"the nodes; with a job those that take at least one more of its processes now: as they are listed, or those with the most available or room first. most limits how many", (*library).getNodeList},
 		"mccsGetNode":            {"mccsGetNode(name=\"\", cpus=0, gpus=0, memory=0, gpu_type=\"\", available=0)", "the first node with that name or at least those attributes, or None", (*library).getNode},
-		"mccsPingNode":           {"mccsPingNode(node)", "whether the node takes jobs", (*library).pingNode},
-		"mccsQueryNodeInfo":      {"mccsQueryNodeInfo(node)", "a dictionary of what the node has, and what of it is free", (*library).queryNodeInfo},
+		"mccsPingNode":           {"mccsPingNode(node, within=NEVER)", "whether the node takes jobs, and its last word is no older than within", (*library).pingNode},
+		"mccsQueryNodeInfo":      {"mccsQueryNodeInfo(node)", "a dictionary of what the node has, what of it is free, whether its session is alive, and how old its last word is", (*library).queryNodeInfo},
 		"mccsCreateNode":         {"mccsCreateNode(name, cpus=0, memory=0)", "describes a node that is expected", (*library).createNode},
 		"mccsAddNode":            {"mccsAddNode(node)", "puts a node that was described into the list", (*library).addNode},
 		"mccsCreateAccelerator":  {"mccsCreateAccelerator(type, memory=0, speed=1.0)", "describes a GPU", (*library).createAccelerator},
 		"mccsAddAccelerator":     {"mccsAddAccelerator(node, accelerator)", "adds it to a node that was described. False for nodes that have joined", (*library).addAccelerator},
-		"mccsSetNodeSchedulingP": {"mccsSetNodeSchedulingP(node, name)", "is refused: False", (*library).setNodeSchedulingP},
-		"mccsSetNodeSharingP":    {"mccsSetNodeSharingP(node, name)", "whether this policy lets jobs share the node's GPUs: \"shared\" or \"exclusive\"", (*library).setNodeSharingP},
-		"mccsSetNodeVGPUConf":    {"mccsSetNodeVGPUConf(node, n)", "how many processes this policy lets share a GPU of the node; 0 is any number", (*library).setNodeVGPUConf},
-		"mccsQueryNodeQueues":    {"mccsQueryNodeQueues(node)", "a dictionary of how many jobs and processes the node has", (*library).queryNodeQueues},
+		"mccsSetNodeSchedulingP": {"mccsSetNodeSchedulingP(node, name)", "in what order the node serves programs that wait: \"fcfs\", \"sjf\", \"credit\" or, as its configuration says, \"\"", (*library).setNodeSchedulingP},
+		"mccsSetNodeSharingP":    {"mccsSetNodeSharingP(node, name)", "whether jobs, and the programs on the node, share its GPUs: \"shared\" or \"exclusive\"", (*library).setNodeSharingP},
+		"mccsSetNodeVGPUConf":    {"mccsSetNodeVGPUConf(node, n)", "how many processes share a GPU of the node, and how many virtual GPUs it has; 0 is any number, and as its configuration says", (*library).setNodeVGPUConf},
+		"mccsQueryNodeQueues":    {"mccsQueryNodeQueues(node)", "a dictionary of how many jobs and processes the node has, and of how many programs the node said that they run and wait there", (*library).queryNodeQueues},
 		"mccsConfigureNodes":     {"mccsConfigureNodes(job)", "whether the job can be started on the nodes that it was given", (*library).configureNodes},
 
 		"mccsAddJob":                {"mccsAddJob(job, queue, until_fits=False)", "puts a job into a queue, behind the others; until_fits: it need not be seen again before it may fit", (*library).addJob},
@@ -169,7 +169,7 @@ func init() {
 		"mccsAddJobToTail":          {"mccsAddJobToTail(job, queue, until_fits=False)", "the same as mccsAddJob", (*library).addJob},
 		"mccsRemoveJob":             {"mccsRemoveJob(queue, longest=NEVER)", "takes the next job out of a queue; None when all have been seen since the last event. Unassigned jobs whose estimate is longer than longest are passed over", (*library).removeJob},
 		"mccsRetrieveJob":           {"mccsRetrieveJob(queue, id=\"\")", "the first job of a queue, or the one with that ID, which stays there; or None", (*library).retrieveJob},
-		"mccsSetProfilingPeriod":    {"mccsSetProfilingPeriod(period)", "how often ProfileReceived is told of each running job; 0 is never", (*library).setProfilingPeriod},
+		"mccsSetProfilingPeriod":    {"mccsSetProfilingPeriod(period)", "how often ProfileReceived is told of each running job, and nodes report; 0 is never", (*library).setProfilingPeriod},
 		"mccsAddNodeToJob":          {"mccsAddNodeToJob(job, node, n)", "gives a node up to n processes of a job; how many it took", (*library).addNodeToJob},
 		"mccsRemoveAllNodesFromJob": {"mccsRemoveAllNodesFromJob(job)", "takes all nodes from a job that was not started", (*library).removeAllNodesFromJob},
 		"mccsSetDeviceLimit":        {"mccsSetDeviceLimit(job, n)", "how many GPUs the job may use on each node, ALL for all; 0 suspends it, more lets it go on. False if that cannot be", (*library).setDeviceLimit},
@@ -323,11 +323,12 @@ func ofNode(function string, args starlark.Tuple, named []starlark.Tuple, more .
 }
 
 func (w *library) pingNode(args starlark.Tuple, named []starlark.Tuple) (starlark.Value, error) {
-	n, err := ofNode("mccsPingNode", args, named)
+	within := int64(policy.Never)
+	n, err := ofNode("mccsPingNode", args, named, "within?", &within)
 	if err != nil {
 		return nil, err
 	}
-	return starlark.Bool(w.lib.PingNode(n)), nil
+	return starlark.Bool(w.lib.PingNode(n) && (within == int64(policy.Never) || w.lib.HeardWithin(n, time.Duration(within)))), nil
 }
 
 func (w *library) queryNodeInfo(args starlark.Tuple, named []starlark.Tuple) (starlark.Value, error) {
@@ -344,7 +345,16 @@ func (w *library) queryNodeInfo(args starlark.Tuple, named []starlark.Tuple) (st
 		gpus = append(gpus, dictOf("type", bounded(g.Type), "memory", integer(g.Memory), "speed", starlark.Float(g.Speed)))
 	}
 	return dictOf("up", starlark.Bool(info.Up), "cpus", integer(info.CPUs), "memory", integer(info.Memory), "gpus", starlark.NewList(gpus),
-		"free_cpus", integer(info.FreeCPUs), "free_memory", integer(info.FreeMemory), "free_gpus", integer(info.FreeGPUs)), nil
+		"free_cpus", integer(info.FreeCPUs), "free_memory", integer(info.FreeMemory), "free_gpus", integer(info.FreeGPUs),
+		"alive", starlark.Bool(info.Alive), "last_word", age(info.LastWord)), nil
+}
+
+// age is how old something is, or None.
+func age(d time.Duration) starlark.Value {
+	if d == mccs.Unknown {
+		return starlark.None
+	}
+	return integer(d)
 }
 
 // dictOf is a dictionary of pairs of a name and a value.
@@ -446,7 +456,8 @@ func (w *library) queryNodeQueues(args starlark.Tuple, named []starlark.Tuple) (
 	}
 	q := w.lib.QueryNodeQueues(n)
 	return dictOf("running", integer(q.Running), "suspended", integer(q.Suspended),
-		"running_processes", integer(q.RunningProcesses), "suspended_processes", integer(q.SuspendedProcesses)), nil
+		"running_processes", integer(q.RunningProcesses), "suspended_processes", integer(q.SuspendedProcesses),
+		"programs", integer(q.Programs), "programs_waiting", integer(q.Waiting), "report_age", age(q.Age)), nil
 }
 
 func (w *library) nodeWeight(args starlark.Tuple, named []starlark.Tuple) (starlark.Value, error) {

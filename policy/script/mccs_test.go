@@ -84,7 +84,8 @@ def init():
     mccsAddNode(c)
     equal([n.name for n in mccsGetNodeList()], ["a", "b", "c"])
     equal([mccsPingNode(c), c.joined, c.weight, mccsQueryNodeInfo(c)["gpus"][0]["type"]], [False, False, 1, "big"])
-    equal(mccsSetNodeSchedulingP(a, "fcfs"), False)
+    equal([info["alive"], info["last_word"], mccsPingNode(a, within = 1)], [True, None, True])
+    equal(mccsSetNodeSchedulingP(a, "sjf"), True)
     equal(mccsSetNodeSharingP(b, "exclusive"), True)
     equal(mccsSetNodeVGPUConf(a, 2), True)
     SetNodeWeight(b, 5)
@@ -126,7 +127,7 @@ def main():
     mccsSetDeviceLimit(job, 1)
     equal(mccsStartJob(job), True)
     equal([job.assigned, len(AssignedJobQueue), [j.id for j in AssignedJobQueue], [n.name for n in job.nodes]], [True, 1, ["first"], ["a", "b"]])
-    equal(mccsQueryNodeQueues(a), {"running": 1, "suspended": 0, "running_processes": 4, "suspended_processes": 0})
+    equal(mccsQueryNodeQueues(a), {"running": 1, "suspended": 0, "running_processes": 4, "suspended_processes": 0, "programs": 0, "programs_waiting": 0, "report_age": None})
     equal(NumAssignedProcesses(a), 1)       # it may use one GPU
 
 def priority(job):
@@ -161,6 +162,13 @@ def complete(job):
 	if len(plan.Starts) != 1 || plan.Starts[0].Err != nil || len(plan.Limits) != 1 || plan.Limits[0] != (policy.Limit{Job: first, Devices: 1}) || plan.Wake != 10*time.Minute || plan.Profiles != policy.StartProfiles {
 		t.Fatalf("%+v", plan)
 	}
+	told := []policy.NodeLine{
+		{Node: 0, Settings: model.NodeSettings{VGPUs: 2, Policy: "sjf", Profiling: 600}},
+		{Node: 1, Settings: model.NodeSettings{Sharing: model.Exclusive, Profiling: 600}},
+	}
+	if !slices.Equal(plan.Nodes, told) || plan.Watches != policy.StartWatching {
+		t.Fatalf("%+v", plan)
+	}
 	if err := s.Measure(first, model.Measured{CPU: 480, GPU: 180, Waited: 30, CopiedIn: 10, CopiedOut: 2, SwapIn: 3}); err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +190,6 @@ def complete(job):
 	p.Terminate()
 	want := []string{
 		"the devices of node a are those that its agent has found: mccsAddAccelerator is for nodes that mccsCreateNode has described",
-		"in what order node a serves its clients is set where it is started, and a policy cannot change it",
 		"priority of second 7", "profile of first 10 50", "complete: first",
 	}
 	if got := p.Printed(); !slices.Equal(got, want) {
@@ -190,6 +197,72 @@ def complete(job):
 	}
 	if why := s.Why(second); why != "the policy's program has put it into no queue" {
 		t.Error(why)
+	}
+}
+
+// Nodes are told what the script says of them once, when they come, and after a new beginning only what is another.
+func TestScriptsConfigureNodes(t *testing.T) {
+	p, s := loadLibrary(t, equal+`
+def init():
+    c = mccsGetNode("c") or mccsCreateNode("c")
+    mccsAddNode(c)
+    mccsSetNodeSharingP(c, "shared")
+    mccsSetNodeVGPUConf(mccsGetNode("a"), 5000)
+    mccsSetNodeSchedulingP(mccsGetNode("a"), "credit")
+    mccsSetCallBack(NewJobArrival, arrival)
+
+def arrival(job):
+    a = mccsGetNode("a")
+    mccsSetNodeSchedulingP(a, "")
+    q, info = mccsQueryNodeQueues(a), mccsQueryNodeInfo(a)
+    mccsReport(q["programs"], q["programs_waiting"], q["report_age"], info["alive"], info["last_word"], mccsPingNode(a, within = 2 * SECOND), mccsPingNode(a, within = 4 * SECOND))
+    if job.id == "bad":
+        fail("on purpose")
+`)
+	step := func(now time.Duration) string {
+		plan := s.Step(now)
+		text := fmt.Sprint(plan.Watches == policy.StartWatching)
+		for _, n := range plan.Nodes {
+			text += fmt.Sprintf("; %d: %v", n.Node, n.Settings)
+			if n.Err != nil {
+				t.Error(n.Err)
+			}
+		}
+		return text
+	}
+	var bad policy.JobID
+	for i, c := range []struct {
+		do   func()
+		want string
+	}{
+		{func() {}, "false; 0: vgpus 1024, policy credit"},
+		{func() {}, "false"},
+		{func() { s.AddNode(model.Node{Name: "c", Cores: 4}) }, "false; 2: shared"},
+		{func() { s.Submit(spread("one", 1)) }, "true; 0: vgpus 1024"},
+		{func() {
+			s.Hear(0, policy.Heard{Alive: true, At: 2 * time.Second, Reported: time.Second, Assigned: 3, Waiting: 2})
+			s.Submit(spread("two", 1))
+		}, "false"},
+		{func() { bad, _ = s.Submit(spread("bad", 1)) }, "false"}, // nothing of a step that fails counts
+		{func() { s.End(bad) }, "false; 0: vgpus 1024, policy credit"},
+	} {
+		c.do()
+		if got := step(time.Duration(i+1) * time.Second); got != c.want {
+			t.Errorf("step %d: %s, want %s", i+1, got, c.want)
+		}
+	}
+	if got, want := p.Printed(), []string{
+		"0 0 None True None True True", "3 2 4000000000 True 3000000000 False True", "3 2 5000000000 True 4000000000 False True",
+	}; !slices.Equal(got[:min(3, len(got))], want) {
+		t.Errorf("%q", got)
+	}
+	other, err := easy.Entry.Make("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.SetPolicy(other)
+	if s.Step(time.Minute); !s.SettingsOf(0).IsZero() || !s.SettingsOf(2).IsZero() {
+		t.Error("what a policy said of nodes outlives it")
 	}
 }
 
@@ -238,6 +311,7 @@ func TestMistakesWithTheLibrary(t *testing.T) {
 		{`mccsSetCallBack(JobComplete, main)`, `test.star:7:20: mccsSetCallBack: give a function of one parameter`},
 		{`mccsGetNodeList(order = "best")`, `test.star:7:20: mccsGetNodeList: the order is list, available or room, not "best"`},
 		{`mccsAddJob(mccsRetrieveJob(UnassignedJobQueue), UnassignedJobQueue)`, `test.star:7:15: job j is in the UnassignedJobQueue already`},
+		{`mccsSetNodeSchedulingP(mccsGetNode("a"), "easy")`, `test.star:7:27: node a: policy: must be one of fcfs, sjf, credit, not "easy"`},
 		{`mccsSetNodeVGPUConf(mccsGetNode("a"), -1)`, `test.star:7:24: node a: from 0 to 1048576 processes share a GPU, not -1`},
 		{`mccsSetDeviceLimit(mccsRetrieveJob(UnassignedJobQueue), -5)`, `test.star:7:23: job j: a limit is a number of GPUs, or -1 for all, not -5`},
 		{`SetNodeWeights("x")`, `test.star:7:19: weight "x": write the weights of the first nodes as 8/4/4`},

@@ -6,6 +6,7 @@ import (
 
 	"go.starlark.net/starlark"
 
+	"muster/model"
 	"muster/policy"
 )
 
@@ -46,7 +47,9 @@ var planMethods = map[string]method[*planValue]{
 		"starts a job where it fits first: on some nodes alone if they are given, beside what view.reserve keeps if that is asked for. False if it does not fit", (*planValue).start},
 	"stop":   {"stop(job, how=\"requeue\", to_start=None)", "has a running job stopped: how is suspend, move, requeue or cancel. False if it is being stopped", (*planValue).stop},
 	"resume": {"resume(job)", "lets a suspended job run again. False if its place is not free", (*planValue).resume},
-	"wake":   {"wake(at)", "asks for a step at this time, or a second from now if that is later, even if nothing happens until then", (*planValue).wake},
+	"configure": {"configure(node, vgpus=0, sharing=\"\", policy=\"\", above=0, keep=None, profiling=0)",
+		"says how a node's runtime serves programs, until the script says otherwise; what is left out is as its administrators have it", (*planValue).configure},
+	"wake": {"wake(at)", "asks for a step at this time, or a second from now if that is later, even if nothing happens until then", (*planValue).wake},
 }
 
 // proposing is the plan of the step that is going on.
@@ -169,6 +172,36 @@ func (p *planValue) resume(args starlark.Tuple, named []starlark.Tuple) (starlar
 		return nil, fmt.Errorf("plan.resume: job %s is not suspended", p.look.view.Job(j.id).ID)
 	}
 	return starlark.Bool(plan.Resume(j.id)), nil
+}
+
+// configure says all that the script says of a node. Saying the same again is no line of the plan.
+func (p *planValue) configure(args starlark.Tuple, named []starlark.Tuple) (starlark.Value, error) {
+	plan, err := p.proposing("configure")
+	if err != nil {
+		return nil, err
+	}
+	var node, keep starlark.Value
+	var s model.NodeSettings
+	var profiling int64
+	if err := starlark.UnpackArgs("configure", args, named, "node", &node, "vgpus?", &s.VGPUs, "sharing?", &s.Sharing, "policy?", &s.Policy, "above?", &s.Above, "keep??", &keep, "profiling?", &profiling); err != nil {
+		return nil, err
+	}
+	n, err := p.view.nodeNumber(node)
+	if err == nil && keep != nil {
+		s.Keep = new(int)
+		err = starlark.AsInt(keep, s.Keep)
+	}
+	if s.Profiling = time.Duration(profiling).Seconds(); err == nil {
+		err = s.Check()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("plan.configure: %w", err)
+	}
+	if s.Equal(p.look.view.Settings(n)) {
+		return starlark.None, nil
+	}
+	plan.Configure(n, s)
+	return starlark.None, p.in.meter.alloc(entryBytes)
 }
 
 // leastRest is the least time until a step that a script alone asks for. With less, a simulation of a

@@ -27,6 +27,9 @@ var (
 		Use: []int{100, 0}, Used: []int{3 << 10, 0}, Guaranteed: []int{1 << 10, 0},
 		Assigned: 3, Waiting: 2, Longest: 5 * time.Second, SwapIn: 1 << 20, SwapOut: 2 << 20,
 	}
+	none     = 0
+	settings = model.NodeSettings{VGPUs: 4, Sharing: model.Shared, Policy: "credit", Above: 2, Keep: &none, Profiling: 1.5}
+
 	gpus = grant.Grant{ID: "7.2.1", User: "alice", Secret: grant.NewCredential(), Devices: []grant.Device{{Node: "n2", Device: 1, Memory: 1 << 30}}, Limit: -1}
 )
 
@@ -38,6 +41,7 @@ func TestThereAndBack(t *testing.T) {
 		Inventory{}, Report{Task: task, State: Suspended}, Lent{"7.2.1", "no such device"}, Pong{}, AskPeers{}, Load{}, load, Checkpointed{Task: task, Folder: "7.2.1-a", Bytes: 5}, Checkpointed{Task: task, Folder: "7", Error: "no CRIU"},
 		Hello{Version: Version, Node: "n1", Incarnation: "x", Cores: 4, Memory: 1 << 30, Checkpoints: "f", NoCheckpoints: "why"},
 		Profiles{Tasks: []Profile{{task, model.Measured{CPU: 1.5, GPU: 2, Waited: 0.001, Moving: 3, Kernels: 4, CopiedIn: 5, CopiedOut: 6, SwapIn: 7, SwapOut: 8}}}},
+		Configured{}, Configured{Told: settings, InForce: settings, Error: "it is on fire"},
 	} {
 		testBack(t, m, ReadToHead)
 	}
@@ -47,6 +51,7 @@ func TestThereAndBack(t *testing.T) {
 		Open{Stream: "s", Task: task, Exec: &Exec{Arguments: []string{"hostname"}}}, Open{Stream: "s", Task: task, File: "output", Follow: true},
 		Open{Stream: "s", File: FileStatus}, Checkpoint{task, "7.2.1-a"}, Discard{"7.2.1-a"}, Start{Task: task, Incarnation: "x", Spec: spec, From: "7.1.1"},
 		Peers{}, Peers{Gateways: []string{"n2:9421", "10.0.0.3:9421"}},
+		Configure{}, Configure{settings}, Configure{model.NodeSettings{VGPUs: 1, Sharing: model.Exclusive}},
 	} {
 		testBack(t, m, ReadToAgent)
 	}
@@ -88,6 +93,10 @@ func TestRefused(t *testing.T) {
 		{`{"kind":"profiles","message":{"tasks":[{"task":{"job":0,"attempt":1,"part":0},"measured":{}}]}}`, "a task 0.1.0"},
 		{`{"kind":"profiles","message":{"tasks":[{"task":{"job":1,"attempt":1,"part":0},"measured":{"gpu_s":-1}}]}}`, "a measured time of -1 s"},
 		{`{"kind":"profiles","message":{"tasks":[{"task":{"job":1,"attempt":1,"part":0},"measured":{"kernels":1152921504606846977}}]}}`, "1152921504606846977"},
+		{`{"kind":"configured","message":{"told":{"policy":"easy"}}}`, `policy: must be one of fcfs, sjf, credit, not "easy"`},
+		{`{"kind":"configured","message":{"in_force":{"vgpus":1025}}}`, "1025 virtual GPUs"},
+		{`{"kind":"configured","message":{"in_force":{"gpus":1}}}`, `unknown field "gpus"`},
+		{`{"kind":"configure","message":{"settings":{}}}`, `its kind is "configure"`},
 		{`{"kind":"pong","message":{}} {}`, "something follows"},
 		{`[]`, "not a JSON object"},
 	} {
@@ -98,6 +107,30 @@ func TestRefused(t *testing.T) {
 	}
 	if _, err := ReadToHead(bytes.NewReader([]byte{0xff, 0xff, 0xff, 0xff})); !errors.Is(err, ErrRefused) {
 		t.Error(err)
+	}
+}
+
+// What the head may not say of a node's settings is refused before it is sent, and where it arrives.
+func TestRefusedSettings(t *testing.T) {
+	for _, c := range []struct{ settings, want string }{
+		{`{"vgpus":-1}`, "-1 virtual GPUs"},
+		{`{"sharing":"some"}`, "sharing: must be shared or exclusive"},
+		{`{"policy":"FCFS"}`, "policy: must be one of"},
+		{`{"above":-1}`, "above: -1"},
+		{`{"keep":1048577}`, "keep: 1048577"},
+		{`{"profiling_s":0.1}`, "a period of 0.1 s"},
+		{`{"slots":1}`, `unknown field "slots"`},
+		{`{"vgpus":1,"vgpus":2}`, "is given twice"},
+	} {
+		body := `{"kind":"configure","message":{"settings":` + c.settings + `}}`
+		framed := append([]byte{byte(len(body)), byte(len(body) >> 8), 0, 0}, body...)
+		var unreadable *Unreadable
+		if _, err := ReadToAgent(bytes.NewReader(framed)); !errors.As(err, &unreadable) || unreadable.Kind != "configure" || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.settings, err)
+		}
+	}
+	if b, err := Encode(nil, Configure{model.NodeSettings{Policy: "easy"}}); err == nil || len(b) > 0 {
+		t.Errorf("a policy that nodes do not have is sent: %s, %v", b, err)
 	}
 }
 
@@ -114,7 +147,7 @@ func TestRefusedOpen(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	for _, m := range []message{Hello{Version: Version, Node: "n1", Incarnation: "x", Cores: 4, Memory: 1 << 30}, Start{Task: task, Incarnation: "x", Spec: spec, Grant: &gpus}, Report{Task: task, State: Ended, End: &End{Cause: Exited}}, load} {
+	for _, m := range []message{Hello{Version: Version, Node: "n1", Incarnation: "x", Cores: 4, Memory: 1 << 30}, Start{Task: task, Incarnation: "x", Spec: spec, Grant: &gpus}, Report{Task: task, State: Ended, End: &End{Cause: Exited}}, load, Configure{settings}, Configured{Told: settings, Error: "no"}} {
 		b, err := Encode(nil, m)
 		if err != nil {
 			f.Fatal(err)

@@ -23,6 +23,9 @@
 // An agent that can take no tasks for now, as when the disk of its spool is full, says so in Inventory.
 // A Start that it gets nevertheless ends as NotReady: the head may start the job elsewhere.
 //
+// How a node serves programs is the head's to say (Configure), all of it each time: a later message takes the place
+// of an earlier one, and after each greeting the head says it again. Configured says what is in force.
+//
 // A suspended task can be saved in a folder that several nodes share (Checkpoint). The task stays as it
 // is. Once the head has recorded where it was saved, it stops the task, and starts the next attempt from
 // there (Start.From), on any node with that folder.
@@ -31,8 +34,8 @@
 // Neither side trusts the other, so decoding is strict: unknown kinds and fields, anything after
 // the message, and impossible values are refused (ErrRefused). Encode refuses the same, by the same
 // code, so that a sender learns it first. A message that is refused ends its own business alone
-// (Unreadable): the agent answers a Start with NotBegun and a Lend with an error, and both sides
-// pass over any other. Only a message whose end is unknown ends the connection.
+// (Unreadable): the agent answers a Start with NotBegun, and a Lend and a Configure with an
+// error, and both sides pass over any other. Only a message whose end is unknown ends the connection.
 //
 // The package knows neither head nor node, no policy and no process.
 package agent

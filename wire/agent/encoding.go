@@ -28,8 +28,8 @@ const MaxReason = 4 << 10
 
 // The kinds of messages, by name.
 var (
-	kindsToHead  = envelope.Of[ToHead](Hello{}, Inventory{}, Report{}, Lent{}, Pong{}, AskPeers{}, Load{}, Profiles{}, Checkpointed{})
-	kindsToAgent = envelope.Of[ToAgent](Welcome{}, Refused{}, Ping{}, Start{}, Stop{}, Signal{}, Suspend{}, Resume{}, Done{}, Lend{}, Unlend{}, Limit{}, Open{}, Peers{}, Checkpoint{}, Discard{})
+	kindsToHead  = envelope.Of[ToHead](Hello{}, Inventory{}, Report{}, Lent{}, Pong{}, AskPeers{}, Load{}, Profiles{}, Checkpointed{}, Configured{})
+	kindsToAgent = envelope.Of[ToAgent](Welcome{}, Refused{}, Ping{}, Start{}, Stop{}, Signal{}, Suspend{}, Resume{}, Done{}, Lend{}, Unlend{}, Limit{}, Open{}, Peers{}, Checkpoint{}, Discard{}, Configure{})
 )
 
 // Unreadable is a message that is refused: by its sender before it is sent, or by its receiver, who

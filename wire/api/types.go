@@ -241,7 +241,7 @@ const (
 type Node struct {
 	Name  string    `json:"node"`
 	State NodeState `json:"state"`
-	// Reason is why it is drained or down, as when the head refuses it.
+	// Reason is why it is drained or down, as when the head refuses it, or does not take what the head asks of it.
 	Reason    string `json:"reason,omitempty"`
 	Connected bool   `json:"connected"`
 	// Left is why the node's last connection ended.
@@ -261,6 +261,8 @@ type Node struct {
 	Load *NodeLoad `json:"load,omitempty"`
 	// Notices are bounds that what the node reports crosses.
 	Notices []Notice `json:"notices,omitempty"`
+	// Settings is how it serves programs; nil while its agent is away, or has not said it.
+	Settings *NodeSettings `json:"settings,omitempty"`
 }
 
 // Notice says that a node has crossed a bound.
@@ -268,6 +270,16 @@ type Notice struct {
 	Name  string  `json:"name"` // of the bound: gpu-memory, wait or swap
 	Text  string  `json:"text"` // what is so now
 	Since float64 `json:"since_at"`
+}
+
+// NodeSettings is how a node serves programs, as far as the head may say so.
+type NodeSettings struct {
+	// InForce is how it does, and Asked what the head asks of it, for its administrators or the policy; nil for
+	// nothing.
+	InForce *model.NodeSettings `json:"in_force,omitempty"`
+	Asked   *model.NodeSettings `json:"asked,omitempty"`
+	// Error is why the node is not as it was asked to be.
+	Error string `json:"error,omitempty"`
 }
 
 // NodeLoad is how busy a node is.

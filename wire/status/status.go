@@ -44,6 +44,8 @@ type Node struct {
 	Parcels *Parcels `json:"parcels,omitempty"`
 	// Sessions is of programs on other machines; nil without a gateway.
 	Sessions *Sessions `json:"sessions,omitempty"`
+	// Settings is how the node serves programs, as far as the head of its cluster may say so.
+	Settings *model.NodeSettings `json:"settings,omitempty"`
 }
 
 // Granted is what the programs under a grant measured on the node.

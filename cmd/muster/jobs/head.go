@@ -37,6 +37,9 @@ where there are some):
   priority: FILE                  # orders the queue as Slurm does, and lets classes preempt (default: the policy alone)
   windows:                        # reservations and maintenance; without users nobody's, without nodes all
     - {name: upkeep, from: 2031-05-06T08:00, until: 2031-05-06T18:00, nodes: "n[1-4]", users: [alice], accounts: [physics]}
+  nodes:                          # how nodes serve programs, in place of what their own configuration says: later
+    - {vgpus: 4, sharing: shared, policy: fcfs, profiling: 5s}     # ones go before earlier ones, and a policy before all
+    - {nodes: "n[1-4]", sharing: exclusive, above: 2, keep: 1}     # above and keep: as offload of the node
   admins: [alice, bob]            # beside root: may touch everybody's jobs, and nodes
   limits:                         # of each user, and of single ones; 0 is none
     default: {max_submit_jobs: 1000000, running: 0, gpus: 0, cores: 0, memory: 0}   # the first: not ended, each task of an array
@@ -74,7 +77,7 @@ where there are some):
     idle: 2m                      # between two requests
     request: 1m                   # to send a request, and to take each part of the answer
 
-SIGHUP has it read the file again: admins, limits, max_job_count, max_array_size, windows,
+SIGHUP has it read the file again: admins, limits, max_job_count, max_array_size, windows, nodes,
 node_timeout, grace, time_limit and keep take effect at once. The log names what else has changed, and takes effect at the
 next start. SIGTERM and SIGINT end it; jobs go on, and the next head goes on with
 them. A head that was killed loses nothing that anybody was told.

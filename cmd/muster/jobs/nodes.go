@@ -33,8 +33,9 @@ node, a lent GPU included.
 STATE is IDLE, MIXED where some of it is in use, ALLOCATED where all cores are, DRAINING
 where it takes no jobs and some still run, DRAINED where none does, DOWN where nothing
 is heard of it. A * means that its agent is not connected. REASON is why it is drained or
-down, and which notices it has: of GPU memory that is nearly used up, long waits, much
-swapping. Below the list is which other nodes the head refuses, and why.
+down, which settings of the head it does not take, and which notices it has: of GPU memory
+that is nearly used up, long waits, much swapping. Below the list is which other nodes the
+head refuses, and why. Of nodes that are named it says how they serve programs.
 
 --cluster-file describes them as a cluster for muster sim --cluster, in the order in
 which the head has them.
@@ -64,6 +65,11 @@ that of its nodes.` + cli.AskHelp,
 			}
 			if err := nodetable.WriteNodes(c.OutOrStdout(), list.Nodes, screen.Columns(c.OutOrStdout())); err != nil {
 				return err
+			}
+			if len(args) > 0 {
+				if err := nodetable.WriteSettings(c.OutOrStdout(), list.Nodes); err != nil {
+					return err
+				}
 			}
 			for _, n := range list.Refused {
 				if slices.ContainsFunc(list.Nodes, func(row api.Node) bool { return row.Name == n.Name && strings.HasSuffix(row.Reason, n.Reason) }) {

@@ -183,7 +183,7 @@ func TestAgentIsKilledWhileATaskIsSaved(t *testing.T) {
 	h.awaitPath(filepath.Join(shared, "1.1-a.begun"))
 	h.kill()
 	h.spawn()
-	h.send(wire.Suspend{Task: job.Task}) // as a head does that is told that it runs
+	h.send(wire.Suspend{Task: job.Task}) // as a head does that is told that it starts
 	h.await(job.Task, wire.Suspended)
 	h.send(wire.Checkpoint{Task: job.Task, Folder: "1.1-a"})
 	if err := os.WriteFile(filepath.Join(shared, "1.1-a.let"), nil, 0o600); err != nil {

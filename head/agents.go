@@ -423,7 +423,9 @@ func (a *agents) report(n *node, r *agent.Report) {
 			t.state = r.State
 			a.out.touch(j)
 		}
-		a.arrived(j)
+		if r.State != agent.Starting {
+			a.arrived(j)
+		}
 		a.runner.steer(j, part)
 		a.runner.whenSuspended(j)
 	}
@@ -449,7 +451,7 @@ func (a *agents) measured(n *node, profiles []agent.Profile) {
 // until such tasks have ended, since they still use its cores and GPUs.
 func (a *agents) staleReport(n *node, r *agent.Report) {
 	switch r.State {
-	case agent.Running, agent.Suspended:
+	case agent.Starting, agent.Running, agent.Suspended:
 		a.out.post(n, agent.Stop{Task: r.Task, Cause: agent.Stopped, Reason: "the head does not want it any more", Grace: a.cfg.Grace})
 		if n.stale == nil {
 			n.stale = map[agent.Task]bool{}

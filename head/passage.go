@@ -150,7 +150,7 @@ func (run *runner) saved(n *node, m agent.Checkpointed) {
 	}
 }
 
-// arrived notes that a job goes on that was saved: what was saved is of no use any more.
+// arrived notes that a job goes on that was saved, and has begun where it is now: what was saved is of no use any more.
 func (a *agents) arrived(j *job) {
 	if j.passage.from == "" || j.isSaved() {
 		return

@@ -401,7 +401,7 @@ func (run *runner) steer(j *job, part int) {
 	switch {
 	case j.stop != nil:
 		run.sendStop(j, part)
-	case j.suspend && t.state == agent.Running:
+	case j.suspend && (t.state == agent.Starting || t.state == agent.Running):
 		run.out.post(t.node, agent.Suspend{Task: j.taskName(part)})
 	case !j.suspend && t.state == agent.Suspended:
 		run.out.post(t.node, agent.Resume{Task: j.taskName(part)})

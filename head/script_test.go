@@ -41,6 +41,7 @@ import (
 //	node n1 checkpoints=f                its jobs can be saved in a folder of that name; no_checkpoints=WHY: they cannot
 //	saves n1 WHY                         from now on its agent saves no task, for that reason; without one, it does
 //	restores n1 no                       from now on none of its tasks begins from where it was saved; yes: they do
+//	agents slow                          tasks do not begin before a line says that they do: begins 1
 //	ends 1 exit=3                        all tasks of a job end; part=0 for one
 //	jobs | job 1 | nodes | priorities | usage
 //	disk                                 all records, to the letter
@@ -64,6 +65,8 @@ type player struct {
 	tasks    map[agent.Task]string // running tasks, and where they run
 	silent   bool
 	unheard  bool            // answers of agents are lost
+	slow     bool            // tasks do not begin by themselves
+	young    map[agent.Task]bool
 	loans    map[string]bool // loans that nodes have, as ID@NODE
 	records  []*bytes.Buffer // of each start of the head
 	out      strings.Builder
@@ -84,7 +87,7 @@ func newPlayer() *player {
 		},
 		policy: "fcfs", now: began, disk: map[head.Bucket]map[string][]byte{}, names: map[head.Session]string{}, session: map[string]head.Session{},
 		hello: map[string]agent.Hello{}, tasks: map[agent.Task]string{}, loans: map[string]bool{},
-		asleep: map[agent.Task]bool{}, saves: map[string]string{}, restores: map[string]bool{},
+		asleep: map[agent.Task]bool{}, young: map[agent.Task]bool{}, saves: map[string]string{}, restores: map[string]bool{},
 	}
 }
 
@@ -208,6 +211,7 @@ func (p *player) play(words []string) error {
 		}
 		return nil
 	case "agents":
+		p.slow = words[1] == "slow"
 		p.unheard = words[1] == "unheard" // they obey, and their answers are lost
 		p.silent = words[1] == "silent" || p.unheard
 		if p.began = 0; words[1] == "begin" { // they obey, and what they stop had begun
@@ -252,6 +256,12 @@ func (p *player) play(words []string) error {
 	case "restores":
 		p.restores[words[1]] = words[2] == "no"
 		return nil
+	case "begins":
+		for _, id := range p.sorted() {
+			if fmt.Sprint(id.Job) == words[1] {
+				p.report(id, agent.Report{Task: id, State: agent.Running})
+			}
+		}
 	case "ends":
 		p.ends(words[1:])
 	case "disk":
@@ -443,6 +453,8 @@ func (p *player) node(words []string) {
 			state := agent.Running
 			if p.asleep[id] {
 				state = agent.Suspended
+			} else if p.young[id] {
+				state = agent.Starting
 			}
 			h.Tasks = append(h.Tasks, agent.Report{Task: id, State: state})
 		}
@@ -494,7 +506,7 @@ func (p *player) report(id agent.Task, r agent.Report) {
 	if r.State == agent.Ended {
 		delete(p.tasks, id)
 	}
-	p.asleep[id] = r.State == agent.Suspended
+	p.asleep[id], p.young[id] = r.State == agent.Suspended, false
 	if s := p.session[where]; s != 0 {
 		p.core.Handle(p.now, head.Said{Session: s, Message: r})
 	}
@@ -669,6 +681,8 @@ func (p *player) send(s head.Send) {
 		p.say("%s", text)
 		switch {
 		case p.silent:
+		case p.slow:
+			p.tasks[m.Task], p.young[m.Task] = name, true
 		case m.From != "" && p.restores[name]:
 			end := &agent.End{Cause: agent.NotReady, Reason: "it cannot go on here"}
 			p.core.Handle(p.now, head.Said{Session: s.Session, Message: agent.Report{Task: m.Task, State: agent.Ended, End: end}})

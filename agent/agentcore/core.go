@@ -344,6 +344,8 @@ func (c *Core) report(t *task) {
 
 func (t *task) report() agent.Report {
 	switch t.phase {
+	case starting:
+		return agent.Report{Task: t.id, State: agent.Starting}
 	case suspended:
 		return agent.Report{Task: t.id, State: agent.Suspended}
 	case ended:

@@ -31,6 +31,8 @@ type attempt struct {
 
 	// suspend says that it should be suspended. Its tasks stop some time later: see asleep.
 	suspend bool
+	// byHand says that a user wants that: the policy leaves it suspended.
+	byHand bool
 	// asleep says that all its tasks have stopped, and that the policy may give its cores and GPUs
 	// to other jobs.
 	asleep bool
@@ -101,7 +103,7 @@ type stop struct {
 
 // takeBack makes the attempt one of a job that waits again. What it has used stays known.
 func (a *attempt) takeBack() {
-	a.stop, a.suspend = nil, false
+	a.stop, a.suspend, a.byHand = nil, false, false
 	a.start, a.end, a.tasks, a.alloc, a.alternative, a.usual = 0, 0, nil, nil, 0, model.Holds{}
 }
 

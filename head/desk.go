@@ -350,6 +350,15 @@ func (d *desk) offer(j *job) {
 	d.due()
 }
 
+// park tells the policy of a suspended job that it is to leave it alone, if it is: the policy must not resume a
+// job while it is saved or stopped, nor one that a user has suspended.
+func (d *desk) park(j *job) {
+	if j.asleep && (j.byHand || j.passage.wanted || j.stop != nil) {
+		must(d.state.Parked(j.number))
+		d.due()
+	}
+}
+
 // isImpossible lists a job that no node can run, once.
 func (d *desk) isImpossible(j *job, err error) {
 	if j.impossible == "" {

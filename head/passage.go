@@ -93,6 +93,7 @@ func (run *runner) move(j *job) {
 		run.suspendJob(j)
 		return
 	}
+	run.desk.park(j)
 	run.save(j)
 }
 
@@ -124,6 +125,7 @@ func (run *runner) save(j *job) {
 func (run *runner) stays(j *job, why string) {
 	j.passage.wanted, j.passage.stays = false, "it cannot be moved: "+why
 	must(run.desk.state.Stays(j.number))
+	run.desk.park(j)
 	run.desk.due()
 	run.out.touch(j)
 }

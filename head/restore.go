@@ -312,7 +312,7 @@ func (c *Core) restoreJob(r *record.Job, options parsed) {
 		},
 		queued: queued{held: heldBy(r.Held), priority: r.Priority, nice: r.Nice, eligible: r.Eligible, never: r.Never, notBefore: r.NotBefore, number: -1},
 		attempt: attempt{
-			nth: r.Attempt, start: r.Start, alternative: r.Alternative, lending: r.Lending, suspend: r.Suspend, asleep: r.Asleep, stop: stopOf(r.Stop), usual: usual,
+			nth: r.Attempt, start: r.Start, alternative: r.Alternative, lending: r.Lending, suspend: r.Suspend, byHand: r.ByHand, asleep: r.Asleep, stop: stopOf(r.Stop), usual: usual,
 			suspended: r.Suspended, suspendedSince: r.SuspendedSince, cpu: r.CPU, peak: r.Peak,
 		},
 		passage: passageOf(r.Passage),
@@ -369,9 +369,16 @@ func (c *Core) adopt(j *job) error {
 	}
 	c.users.of(j.user).take(j.need, 1)
 	j.inLimit = true
-	if j.asleep {
-		return c.desk.state.Suspended(id)
+	if !j.asleep {
+		return nil
 	}
+	if err := c.desk.state.Suspended(id); err != nil {
+		return err
+	}
+	if j.passage.stays != "" {
+		must(c.desk.state.Stays(id))
+	}
+	c.desk.park(j)
 	return nil
 }
 

@@ -94,7 +94,7 @@ func (run *runner) goOn(j *job) {
 	if j.state == api.Suspended {
 		run.desk.bookStarted(j, run.now)
 	}
-	j.state, j.suspend, j.asleep = api.Running, false, false
+	j.state, j.suspend, j.byHand, j.asleep = api.Running, false, false, false
 	j.passage.wanted, j.passage.stays = false, ""
 	run.out.touch(j)
 	run.sendLimits(j)
@@ -425,6 +425,7 @@ func (run *runner) stopJob(j *job, s stop) {
 	}
 	j.stop = &s
 	j.state = api.Completing
+	run.desk.park(j)
 	run.out.touch(j)
 	if j.lending { // no Start was sent: there is nothing to wait for
 		j.lending = false
@@ -551,6 +552,7 @@ func (run *runner) whenSuspended(j *job) {
 	must(run.desk.state.Suspended(j.number))
 	run.desk.ranking.Stopped(j.id, run.now)
 	j.state, j.asleep, j.suspendedSince = api.Suspended, true, run.now
+	run.desk.park(j)
 	run.desk.due()
 	run.out.touch(j)
 	run.save(j)

@@ -39,7 +39,8 @@ import (
 //	alice cancel 1 | hold 1 | release 1 | suspend 1 | resume 1 | requeue 1 | move 1
 //	root drain n1 | undrain n1 | remove n1; root priority 1 100; alice nice 1 5
 //	node n1 checkpoints=f                its jobs can be saved in a folder of that name; no_checkpoints=WHY: they cannot
-//	saves n1 WHY                         from now on its agent saves no task, for that reason; without one, it does
+//	saves n1 WHY                         from now on its agent saves no task, for that reason; without one, it does;
+//	                                     ... for a reason: it saves them until a line says how that ended: saved n1 WHY
 //	restores n1 no                       from now on none of its tasks begins from where it was saved; yes: they do
 //	agents slow                          tasks do not begin before a line says that they do: begins 1
 //	ends 1 exit=3                        all tasks of a job end; part=0 for one
@@ -64,8 +65,8 @@ type player struct {
 	sessions head.Session
 	tasks    map[agent.Task]string // running tasks, and where they run
 	silent   bool
-	unheard  bool            // answers of agents are lost
-	slow     bool            // tasks do not begin by themselves
+	unheard  bool // answers of agents are lost
+	slow     bool // tasks do not begin by themselves
 	young    map[agent.Task]bool
 	loans    map[string]bool // loans that nodes have, as ID@NODE
 	records  []*bytes.Buffer // of each start of the head
@@ -73,10 +74,11 @@ type player struct {
 	sent     func(head.Send) // is told of each message before its agent; nil: nobody is
 	began    time.Duration   // what agents say of tasks that they stop
 	asleep   map[agent.Task]bool
-	steps    int               // how often effects were carried out
-	killAt   int               // at which of these the head is killed, when its records are written and nothing is sent; 0: at none
-	saves    map[string]string // why the agents of nodes save no tasks
-	restores map[string]bool   // whose tasks do not begin from where they were saved
+	steps    int                         // how often effects were carried out
+	killAt   int                         // at which of these the head is killed, when its records are written and nothing is sent; 0: at none
+	saves    map[string]string           // why the agents of nodes save no tasks
+	saving   map[string]agent.Checkpoint // what those save whose answer is still to come
+	restores map[string]bool             // whose tasks do not begin from where they were saved
 }
 
 func newPlayer() *player {
@@ -87,7 +89,7 @@ func newPlayer() *player {
 		},
 		policy: "fcfs", now: began, disk: map[head.Bucket]map[string][]byte{}, names: map[head.Session]string{}, session: map[string]head.Session{},
 		hello: map[string]agent.Hello{}, tasks: map[agent.Task]string{}, loans: map[string]bool{},
-		asleep: map[agent.Task]bool{}, young: map[agent.Task]bool{}, saves: map[string]string{}, restores: map[string]bool{},
+		asleep: map[agent.Task]bool{}, young: map[agent.Task]bool{}, saves: map[string]string{}, saving: map[string]agent.Checkpoint{}, restores: map[string]bool{},
 	}
 }
 
@@ -253,6 +255,9 @@ func (p *player) play(words []string) error {
 	case "saves":
 		p.saves[words[1]] = strings.Join(words[2:], " ")
 		return nil
+	case "saved":
+		m := p.saving[words[1]]
+		p.core.Handle(p.now, head.Said{Session: p.session[words[1]], Message: agent.Checkpointed{Task: m.Task, Folder: m.Folder, Bytes: 1000, Error: strings.Join(words[2:], " ")}})
 	case "restores":
 		p.restores[words[1]] = words[2] == "no"
 		return nil
@@ -712,7 +717,11 @@ func (p *player) send(s head.Send) {
 		}
 	case agent.Checkpoint:
 		p.say("%s: checkpoint %v in %s", name, m.Task, m.Folder)
-		if !p.silent {
+		switch {
+		case p.silent:
+		case p.saves[name] == "...":
+			p.saving[name] = m
+		default:
 			p.core.Handle(p.now, head.Said{Session: s.Session, Message: agent.Checkpointed{Task: m.Task, Folder: m.Folder, Bytes: 1000, Error: p.saves[name]}})
 		}
 	case agent.Discard:

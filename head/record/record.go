@@ -48,6 +48,7 @@ type Job struct {
 	Lending        bool          `json:"lending,omitempty"`
 	Usual          *Holds        `json:"usual,omitempty"` // how it has devices of which its user says nothing
 	Suspend        bool          `json:"suspend,omitempty"`
+	ByHand         bool          `json:"by_hand,omitempty"` // a user wants it suspended, and not the policy
 	Asleep         bool          `json:"asleep,omitempty"`
 	Stop           *Stop         `json:"stop,omitempty"`
 	Suspended      time.Duration `json:"suspended,omitempty"`

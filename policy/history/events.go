@@ -115,6 +115,7 @@ const (
 	requeueWord    = "requeue"
 	suspendedWord  = "suspended"
 	staysWord      = "stays"
+	parkedWord     = "parked"
 	resumedWord    = "resumed"
 	measuredWord   = "measured"
 	rankWord       = "rank"
@@ -133,7 +134,7 @@ func newEvent(word string) event {
 		return new(submitted)
 	case adoptWord:
 		return new(adopted)
-	case cancelWord, endWord, requeueWord, suspendedWord, staysWord, resumedWord:
+	case cancelWord, endWord, requeueWord, suspendedWord, staysWord, parkedWord, resumedWord:
 		return new(changed)
 	case measuredWord:
 		return new(measured)
@@ -221,6 +222,8 @@ func lineOf(e policy.Event, a policy.Answer, number func(policy.JobID) policy.Jo
 		return of(suspendedWord, e.Job)
 	case policy.Stays:
 		return of(staysWord, e.Job)
+	case policy.Parked:
+		return of(parkedWord, e.Job)
 	case policy.Resumed:
 		return of(resumedWord, e.Job)
 	case policy.Measured:
@@ -266,6 +269,8 @@ func (e *changed) of(id policy.JobID) policy.Event {
 		return policy.Suspended{Job: id}
 	case staysWord:
 		return policy.Stays{Job: id}
+	case parkedWord:
+		return policy.Parked{Job: id}
 	}
 	return policy.Resumed{Job: id}
 }

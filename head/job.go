@@ -347,7 +347,7 @@ func (j *job) perNode() []int {
 func (j *job) conclude() (again bool) {
 	moves := j.passage.from != "" // it does not begin anew, but goes on
 	may := j.held&heldByAdmin == 0 || moves
-	v := j.verdict(j.said.Batch.Requeue || moves, may, may && (moves || j.requeues < maxLaunches))
+	v := j.verdict(j.said.Batch.Requeue || moves, may, may && (moves || j.requeues < maxLaunches), moves)
 	j.exit, j.signal, j.reason = v.exit, v.signal, v.reason
 	if !v.again {
 		j.state = v.state

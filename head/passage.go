@@ -168,9 +168,10 @@ func (j *job) comesBack() {
 	if j.passage.from == "" || j.isSaved() || len(j.tasks) == 0 {
 		return
 	}
-	if t := &j.tasks[0]; t.end.Cause == agent.NotReady && !slices.Contains(j.passage.not, t.node.name) {
+	if t := &j.tasks[0]; (t.end.Cause == agent.NotReady || t.end.Cause == agent.NotBegun) && !slices.Contains(j.passage.not, t.node.name) {
 		j.passage.not = append(j.passage.not, t.node.name)
 	}
+	j.passage.wanted = false
 	j.passage.stays = j.tasks[0].node.says(j.tasks[0].end.Reason)
 }
 

@@ -41,7 +41,8 @@ import (
 //	node n1 checkpoints=f                its jobs can be saved in a folder of that name; no_checkpoints=WHY: they cannot
 //	saves n1 WHY                         from now on its agent saves no task, for that reason; without one, it does;
 //	                                     ... for a reason: it saves them until a line says how that ended: saved n1 WHY
-//	restores n1 no                       from now on none of its tasks begins from where it was saved; yes: they do
+//	restores n1 no                       from now on none of its tasks begins from where it was saved, or, with
+//	                                     not_begun for no, for a reason that would fail other tasks; yes: they do
 //	agents slow                          tasks do not begin before a line says that they do: begins 1
 //	ends 1 exit=3                        all tasks of a job end; part=0 for one
 //	jobs | job 1 | nodes | priorities | usage
@@ -78,7 +79,7 @@ type player struct {
 	killAt   int                         // at which of these the head is killed, when its records are written and nothing is sent; 0: at none
 	saves    map[string]string           // why the agents of nodes save no tasks
 	saving   map[string]agent.Checkpoint // what those save whose answer is still to come
-	restores map[string]bool             // whose tasks do not begin from where they were saved
+	restores map[string]agent.Cause      // why tasks do not begin from where they were saved
 }
 
 func newPlayer() *player {
@@ -89,7 +90,7 @@ func newPlayer() *player {
 		},
 		policy: "fcfs", now: began, disk: map[head.Bucket]map[string][]byte{}, names: map[head.Session]string{}, session: map[string]head.Session{},
 		hello: map[string]agent.Hello{}, tasks: map[agent.Task]string{}, loans: map[string]bool{},
-		asleep: map[agent.Task]bool{}, young: map[agent.Task]bool{}, saves: map[string]string{}, saving: map[string]agent.Checkpoint{}, restores: map[string]bool{},
+		asleep: map[agent.Task]bool{}, young: map[agent.Task]bool{}, saves: map[string]string{}, saving: map[string]agent.Checkpoint{}, restores: map[string]agent.Cause{},
 	}
 }
 
@@ -259,7 +260,7 @@ func (p *player) play(words []string) error {
 		m := p.saving[words[1]]
 		p.core.Handle(p.now, head.Said{Session: p.session[words[1]], Message: agent.Checkpointed{Task: m.Task, Folder: m.Folder, Bytes: 1000, Error: strings.Join(words[2:], " ")}})
 	case "restores":
-		p.restores[words[1]] = words[2] == "no"
+		p.restores[words[1]] = map[string]agent.Cause{"no": agent.NotReady, "not_begun": agent.NotBegun}[words[2]]
 		return nil
 	case "begins":
 		for _, id := range p.sorted() {
@@ -688,8 +689,8 @@ func (p *player) send(s head.Send) {
 		case p.silent:
 		case p.slow:
 			p.tasks[m.Task], p.young[m.Task] = name, true
-		case m.From != "" && p.restores[name]:
-			end := &agent.End{Cause: agent.NotReady, Reason: "it cannot go on here"}
+		case m.From != "" && p.restores[name] != "":
+			end := &agent.End{Cause: p.restores[name], Reason: "it cannot go on here"}
 			p.core.Handle(p.now, head.Said{Session: s.Session, Message: agent.Report{Task: m.Task, State: agent.Ended, End: end}})
 		default:
 			p.tasks[m.Task] = name

@@ -507,6 +507,7 @@ func (run *runner) release(j *job) {
 
 // requeue makes a job wait again. It keeps its places at the gates.
 func (run *runner) requeue(j *job) {
+	moved := j.passage.attempt > 0 // the policy has it with the nodes and the time of what was saved
 	if j.passage.from == "" {
 		j.requeues++
 		j.passage = passage{}
@@ -527,7 +528,7 @@ func (run *runner) requeue(j *job) {
 		must(err)
 		run.desk.bookSubmitted(j)
 	}
-	if run.fleet.chooses(j) { // the nodes that it may use may have changed since it was submitted to the policy
+	if moved || run.fleet.chooses(j) { // the nodes that it may use may have changed since it was submitted to the policy
 		run.desk.offerAfresh(j)
 	}
 	if j.number < 0 {

@@ -317,9 +317,7 @@ func (d *desk) model(j *job) *model.Job {
 	if m.WallTime == 0 && !j.said.Unlimited {
 		m.WallTime = d.cfg.TimeLimit
 	}
-	if m.WallTime > 0 {
-		m.WallTime = j.left(m.WallTime)
-	}
+	j.goesOnAs(m)
 	if d.fleet.chooses(j) {
 		d.fleet.limit(m, j)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"muster/head/record"
+	"muster/model"
 	"muster/wire/agent"
 	"muster/wire/api"
 )
@@ -29,6 +30,7 @@ type passage struct {
 	used    string
 	attempt uint32        // the attempt that was saved; 0 if none was
 	ran     time.Duration // how long it had run then
+	granted int           // which of its requests it was started with
 	origin  string        // the node of its first attempt, after which its files are named
 	before  []string      // the nodes where it was, the first one first
 	not     []string      // nodes where it could not go on
@@ -39,7 +41,7 @@ func (p *passage) record() *record.Passage {
 		return nil
 	}
 	return &record.Passage{
-		Wanted: p.wanted, Stays: p.stays, From: p.from, Used: p.used, Shared: p.shared, Attempt: p.attempt, Ran: p.ran, Origin: p.origin, Before: p.before, Not: p.not,
+		Wanted: p.wanted, Stays: p.stays, From: p.from, Used: p.used, Shared: p.shared, Attempt: p.attempt, Ran: p.ran, Granted: p.granted, Origin: p.origin, Before: p.before, Not: p.not,
 	}
 }
 
@@ -48,7 +50,7 @@ func passageOf(r *record.Passage) (p passage) {
 		return p
 	}
 	return passage{
-		wanted: r.Wanted, stays: r.Stays, from: r.From, used: r.Used, shared: r.Shared, attempt: r.Attempt, ran: r.Ran, origin: r.Origin, before: r.Before, not: r.Not,
+		wanted: r.Wanted, stays: r.Stays, from: r.From, used: r.Used, shared: r.Shared, attempt: r.Attempt, ran: r.Ran, granted: r.Granted, origin: r.Origin, before: r.Before, not: r.Not,
 	}
 }
 
@@ -83,6 +85,34 @@ func (j *job) left(limit time.Duration) time.Duration {
 		return 0
 	}
 	return max(time.Second, limit-j.passage.ran)
+}
+
+// goesOnAs makes the policy's job what a saved one can go on as: it has the rest of its time, and what it was
+// granted when it was started, on one node.
+func (j *job) goesOnAs(m *model.Job) {
+	if j.passage.attempt == 0 {
+		return
+	}
+	m.Alternatives = slices.Clone(m.Alternatives)
+	if j.passage.from != "" {
+		m.Request, m.Alternatives = *j.asked(j.passage.granted), nil
+		if r := &m.Request; r.Nodes == 0 { // it ran on one, as only what does can be saved
+			r.Nodes, r.CoresPerNode, r.CoresPerProcess = 1, 0, 0
+		}
+	}
+	m.WallTime, m.Request.WallTime = j.left(m.WallTime), j.left(m.Request.WallTime)
+	for i := range m.Alternatives {
+		m.Alternatives[i].WallTime = j.left(m.Alternatives[i].WallTime)
+	}
+}
+
+// grantedAs is which of its requests a job has that the policy starts with one of those that it was told: of a
+// saved job it was told one.
+func (j *job) grantedAs(alternative int) int {
+	if j.passage.from != "" {
+		return j.passage.granted
+	}
+	return alternative
 }
 
 // move has a job go on elsewhere: one that runs is suspended first.
@@ -147,6 +177,7 @@ func (run *runner) saved(n *node, m agent.Checkpointed) {
 		p := &j.passage
 		p.wanted, p.from, p.shared, p.attempt = false, m.Folder, n.checkpoints, j.nth
 		p.ran += j.elapsed(run.now)
+		p.granted = j.alternative
 		p.origin, p.before, p.not = j.onNode(n.name), append(p.before, n.name), nil
 		run.stopJob(j, stop{Cause: agent.Stopped, Reason: "it was saved, and goes on elsewhere", Requeue: true})
 	}

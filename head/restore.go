@@ -356,7 +356,11 @@ func (c *Core) adopt(j *job) error {
 	j.turn = c.desk.turn
 	m := c.desk.model(j)
 	c.allowWhere(m, j)
-	id, err := c.desk.state.Adopt(m, j.alternative, j.alloc, c.policyTime(j.start))
+	as := j.alternative
+	if j.passage.from != "" {
+		as = 0 // see goesOnAs
+	}
+	id, err := c.desk.state.Adopt(m, as, j.alloc, c.policyTime(j.start))
 	if err != nil {
 		return err
 	}

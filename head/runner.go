@@ -189,7 +189,7 @@ const maxLaunches = 3
 // tasks start when all nodes that lend have confirmed (whenLent).
 func (run *runner) begin(j *job, a *model.Allocation, alternative int) {
 	run.roster.starts++
-	j.attempt = attempt{nth: j.nth + 1, starts: run.roster.starts, start: run.now, usual: run.cfg.Holds, alloc: &model.Allocation{Parts: slices.Clone(a.Parts), Grants: slices.Clone(a.Grants)}, alternative: alternative}
+	j.attempt = attempt{nth: j.nth + 1, starts: run.roster.starts, start: run.now, usual: run.cfg.Holds, alloc: &model.Allocation{Parts: slices.Clone(a.Parts), Grants: slices.Clone(a.Grants)}, alternative: j.grantedAs(alternative)}
 	spread(j.alloc)
 	j.state = api.Running
 	run.roster.countPending(j, -1)

@@ -67,6 +67,7 @@ type Passage struct {
 	Shared  string        `json:"shared,omitempty"` // where these are
 	Attempt uint32        `json:"attempt,omitempty"`
 	Ran     time.Duration `json:"ran,omitempty"`
+	Granted int           `json:"granted,omitempty"` // which of the job's requests
 	Origin  string        `json:"origin,omitempty"`
 	Before  []string      `json:"before,omitempty"` // nodes
 	Not     []string      `json:"not,omitempty"`

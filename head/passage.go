@@ -33,7 +33,11 @@ type passage struct {
 	granted int           // which of its requests it was started with
 	origin  string        // the node of its first attempt, after which its files are named
 	before  []string      // the nodes where it was, the first one first
-	not     []string      // nodes where it could not go on
+	// not are nodes where it could not go on. It avoids them until retry (0 if there are none), as what was in its
+	// way there may have passed by then. rounds counts how often that was.
+	not    []string
+	retry  time.Duration
+	rounds int
 }
 
 func (p *passage) record() *record.Passage {
@@ -41,7 +45,7 @@ func (p *passage) record() *record.Passage {
 		return nil
 	}
 	return &record.Passage{
-		Wanted: p.wanted, Stays: p.stays, From: p.from, Used: p.used, Shared: p.shared, Attempt: p.attempt, Ran: p.ran, Granted: p.granted, Origin: p.origin, Before: p.before, Not: p.not,
+		Wanted: p.wanted, Stays: p.stays, From: p.from, Used: p.used, Shared: p.shared, Attempt: p.attempt, Ran: p.ran, Granted: p.granted, Origin: p.origin, Before: p.before, Not: p.not, Retry: p.retry, Rounds: p.rounds,
 	}
 }
 
@@ -50,7 +54,7 @@ func passageOf(r *record.Passage) (p passage) {
 		return p
 	}
 	return passage{
-		wanted: r.Wanted, stays: r.Stays, from: r.From, used: r.Used, shared: r.Shared, attempt: r.Attempt, ran: r.Ran, granted: r.Granted, origin: r.Origin, before: r.Before, not: r.Not,
+		wanted: r.Wanted, stays: r.Stays, from: r.From, used: r.Used, shared: r.Shared, attempt: r.Attempt, ran: r.Ran, granted: r.Granted, origin: r.Origin, before: r.Before, not: r.Not, retry: r.Retry, rounds: r.Rounds,
 	}
 }
 
@@ -178,7 +182,7 @@ func (run *runner) saved(n *node, m agent.Checkpointed) {
 		p.wanted, p.from, p.shared, p.attempt = false, m.Folder, n.checkpoints, j.nth
 		p.ran += j.elapsed(run.now)
 		p.granted = j.alternative
-		p.origin, p.before, p.not = j.onNode(n.name), append(p.before, n.name), nil
+		p.origin, p.before, p.rounds = j.onNode(n.name), append(p.before, n.name), 0
 		run.stopJob(j, stop{Cause: agent.Stopped, Reason: "it was saved, and goes on elsewhere", Requeue: true})
 	}
 }
@@ -188,23 +192,48 @@ func (a *agents) arrived(j *job) {
 	if j.passage.from == "" || j.isSaved() {
 		return
 	}
-	j.passage.from, j.passage.used, j.passage.not = "", j.passage.from, nil
+	j.passage.from, j.passage.used, j.passage.stays = "", j.passage.from, ""
+	j.passage.tryAll()
 	a.fleet.discard(a.out, j)
 	a.out.touch(j)
 }
 
 // comesBack decides about a job whose attempt is over that was to begin from where it was saved: it waits
-// again, and avoids a node where it could not go on.
-func (j *job) comesBack() {
-	if j.passage.from == "" || j.isSaved() || len(j.tasks) == 0 {
+// again, and for a time avoids a node where it could not go on.
+func (d *desk) comesBack(j *job) {
+	p := &j.passage
+	if p.from == "" || j.isSaved() || len(j.tasks) == 0 {
 		return
 	}
-	if t := &j.tasks[0]; (t.end.Cause == agent.NotReady || t.end.Cause == agent.NotBegun) && !slices.Contains(j.passage.not, t.node.name) {
-		j.passage.not = append(j.passage.not, t.node.name)
+	t := &j.tasks[0]
+	p.wanted, p.stays = false, t.node.says(t.end.Reason)
+	if t.end.Cause != agent.NotReady && t.end.Cause != agent.NotBegun {
+		return
 	}
-	j.passage.wanted = false
-	j.passage.stays = j.tasks[0].node.says(j.tasks[0].end.Reason)
+	p.not = append(p.not, t.node.name)
+	if p.retry == 0 {
+		p.retry = d.now + min(time.Minute<<min(p.rounds, 10), time.Hour)
+		d.timers.set(timer{at: p.retry, what: ringRetry, job: j.id})
+	}
 }
+
+// retry has a saved job avoid no node any more.
+func (d *desk) retry(j *job) {
+	p := &j.passage
+	if p.retry == 0 || p.retry > d.now {
+		return
+	}
+	p.tryAll()
+	p.rounds++
+	d.out.touch(j)
+	if j.state == api.Pending && j.gate == atPolicy {
+		d.offerAfresh(j)
+		d.due()
+	}
+}
+
+// tryAll forgets where it could not go on.
+func (p *passage) tryAll() { p.not, p.retry = nil, 0 }
 
 // startOver has a waiting job forget what was saved of it: it begins from the beginning.
 func (act *actions) startOver(j *job) {

@@ -477,7 +477,7 @@ func (run *runner) partEnded(j *job, part int, end *agent.End) {
 // ends of the tasks are there, and then frees what the attempt held: the policy may use that from
 // the next step on.
 func (run *runner) finish(j *job) {
-	j.comesBack()
+	run.desk.comesBack(j)
 	again := j.conclude()
 	run.release(j)
 	run.roster.running--

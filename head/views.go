@@ -421,7 +421,11 @@ func (v *views) why(j *job, ask bool) (word, sentence string) {
 		return "Resources", "no node has come yet: an administrator starts muster node --head on each"
 	}
 	if j.impossible != "" && j.passage.from != "" && j.passage.stays != "" {
-		return "Resources", fmt.Sprintf("it was saved, and no node is left where it could go on (muster job requeue starts it over): %s", j.passage.stays)
+		again := ""
+		if j.passage.retry > 0 {
+			again = ", which is tried again at " + v.clock(j.passage.retry)
+		}
+		return "Resources", fmt.Sprintf("it was saved, and no node is left where it could go on%s (muster job requeue starts it over): %s", again, j.passage.stays)
 	}
 	if j.impossible != "" {
 		return "Resources", j.impossible

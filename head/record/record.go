@@ -71,6 +71,8 @@ type Passage struct {
 	Origin  string        `json:"origin,omitempty"`
 	Before  []string      `json:"before,omitempty"` // nodes
 	Not     []string      `json:"not,omitempty"`
+	Retry   time.Duration `json:"retry,omitempty"`
+	Rounds  int           `json:"rounds,omitempty"`
 }
 
 // Term is one condition of a job's dependency.

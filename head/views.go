@@ -444,6 +444,10 @@ func (v *views) why(j *job, ask bool) (word, sentence string) {
 	return "Resources", v.desk.state.Why(j.number)
 }
 
+// mostWaited is the longest wait in seconds that is shown: many programs may have waited longer together than a
+// time.Duration can say.
+const mostWaited = 1 << 33
+
 // use says how busy a job's GPUs were, while it runs and when it has ended; "" if that was not measured.
 func (j *job) use(now time.Duration) string {
 	m, ran, gpus := j.measured.sum(), j.elapsed(now).Seconds(), 0
@@ -461,7 +465,7 @@ func (j *job) use(now time.Duration) string {
 		text = fmt.Sprintf("its %d GPUs were busy %.0f %% of the time", gpus, part)
 	}
 	if m.Waited >= 1 {
-		text += fmt.Sprintf(", and its programs waited %s for one", units.FormatDuration(time.Duration(m.Waited)*time.Second))
+		text += fmt.Sprintf(", and its programs waited %s for one", units.FormatDuration(time.Duration(min(m.Waited, mostWaited))*time.Second))
 	}
 	return text
 }

@@ -215,6 +215,9 @@ func (a *agents) compare(n *node, h *agent.Hello) {
 	blame := n.mute
 	for _, id := range n.activeJobs() {
 		j := a.roster.jobs[id]
+		if p := &j.passage; p.used != "" && p.shared == n.checkpoints {
+			a.out.post(n, agent.Discard{Folder: p.used})
+		}
 		if blame && a.runner.awaits(j, n, known, loans) {
 			blame = false
 			if a.runner.blame(j, n); j.stop != nil {

@@ -1,6 +1,7 @@
 package head
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -21,12 +22,15 @@ type passage struct {
 	wanted bool
 	// stays is why it could not be moved when that was last tried; "" if it could, or was not.
 	stays string
+	// saves counts how often it was to be saved. Each time has a folder of its own: that of the time before may
+	// still be about to be removed.
+	saves int
 
 	// from is the folder in which it was saved, "" if it is in none, and shared what its nodes call the
 	// folder where that lies (agent.Hello.Checkpoints).
 	from, shared string
-	// used is a folder from which it went on. It is removed at once, and in case nobody heard that, again
-	// when the job has ended.
+	// used is a folder of no use any more, as one from which it went on. It is removed at once, and in case nobody
+	// heard that, again when the job's node greets and when the job has ended.
 	used    string
 	attempt uint32        // the attempt that was saved; 0 if none was
 	ran     time.Duration // how long it had run then
@@ -41,11 +45,11 @@ type passage struct {
 }
 
 func (p *passage) record() *record.Passage {
-	if !p.wanted && p.stays == "" && p.attempt == 0 {
+	if !p.wanted && p.stays == "" && p.attempt == 0 && p.saves == 0 {
 		return nil
 	}
 	return &record.Passage{
-		Wanted: p.wanted, Stays: p.stays, From: p.from, Used: p.used, Shared: p.shared, Attempt: p.attempt, Ran: p.ran, Granted: p.granted, Origin: p.origin, Before: p.before, Not: p.not, Retry: p.retry, Rounds: p.rounds,
+		Wanted: p.wanted, Stays: p.stays, Saves: p.saves, From: p.from, Used: p.used, Shared: p.shared, Attempt: p.attempt, Ran: p.ran, Granted: p.granted, Origin: p.origin, Before: p.before, Not: p.not, Retry: p.retry, Rounds: p.rounds,
 	}
 }
 
@@ -54,7 +58,7 @@ func passageOf(r *record.Passage) (p passage) {
 		return p
 	}
 	return passage{
-		wanted: r.Wanted, stays: r.Stays, from: r.From, used: r.Used, shared: r.Shared, attempt: r.Attempt, ran: r.Ran, granted: r.Granted, origin: r.Origin, before: r.Before, not: r.Not, retry: r.Retry, rounds: r.Rounds,
+		wanted: r.Wanted, stays: r.Stays, saves: r.Saves, from: r.From, used: r.Used, shared: r.Shared, attempt: r.Attempt, ran: r.Ran, granted: r.Granted, origin: r.Origin, before: r.Before, not: r.Not, retry: r.Retry, rounds: r.Rounds,
 	}
 }
 
@@ -64,7 +68,7 @@ func (j *job) isSaved() bool { return j.passage.from != "" && j.passage.attempt 
 // folder is what the job's present attempt is saved under. Clusters may share the place, and nobody is to
 // guess the name.
 func (j *job) folder() string {
-	return fmt.Sprintf("%d.%d-%x", j.id, j.nth, []byte(j.credential(0))[:8])
+	return fmt.Sprintf("%d.%d.%d-%x", j.id, j.nth, j.passage.saves, []byte(j.credential(0))[:8])
 }
 
 // onNode is the node after which the job's files are named.
@@ -121,6 +125,9 @@ func (j *job) grantedAs(alternative int) int {
 
 // move has a job go on elsewhere: one that runs is suspended first.
 func (run *runner) move(j *job) {
+	if !j.passage.wanted {
+		j.passage.saves++
+	}
 	j.passage.wanted, j.passage.stays = true, ""
 	run.out.touch(j)
 	if !j.suspend {
@@ -235,25 +242,48 @@ func (d *desk) retry(j *job) {
 // tryAll forgets where it could not go on.
 func (p *passage) tryAll() { p.not, p.retry = nil, 0 }
 
+// forget has a job begin from the beginning. What lies in folders is still to be removed.
+func (p *passage) forget() {
+	*p = passage{used: cmp.Or(p.from, p.used), shared: p.shared, saves: p.saves}
+}
+
+// unwanted has a job stay where it is that was to move. It may have been saved, and nobody may hear of that.
+func (j *job) unwanted() {
+	p := &j.passage
+	if p.wanted && j.asleep {
+		p.used, p.shared = j.folder(), j.tasks[0].node.checkpoints
+	}
+	p.wanted, p.stays = false, ""
+}
+
 // startOver has a waiting job forget what was saved of it: it begins from the beginning.
 func (act *actions) startOver(j *job) {
 	act.fleet.discard(act.out, j)
-	j.passage = passage{}
+	j.passage.forget()
 	act.desk.offerAfresh(j)
 	act.desk.due()
 	act.out.touch(j)
 }
 
-// discard has a node that has a job's folders remove them. If none is there, they are left.
+// discard has a node that has a job's folders remove them, its own if that is one: it hears so again when it
+// greets. If none is there, they are left.
 func (f *fleet) discard(out *outbox, j *job) {
 	p := &j.passage
 	if p.from == "" && p.used == "" {
 		return
 	}
-	at := slices.IndexFunc(f.nodes, func(n *node) bool { return n.session != 0 && n.checkpoints == p.shared })
+	has := func(n *node) bool { return n.session != 0 && n.checkpoints == p.shared }
+	var by *node
+	if len(j.tasks) > 0 && has(j.tasks[0].node) {
+		by = j.tasks[0].node
+	} else if at := slices.IndexFunc(f.nodes, has); at >= 0 {
+		by = f.nodes[at]
+	} else {
+		return
+	}
 	for _, folder := range []string{p.from, p.used} {
-		if at >= 0 && folder != "" {
-			out.post(f.nodes[at], agent.Discard{Folder: folder})
+		if folder != "" {
+			out.post(by, agent.Discard{Folder: folder})
 		}
 	}
 }

@@ -91,11 +91,11 @@ func (run *runner) resumeJob(j *job) bool {
 // goOn resumes the tasks of a job that has its cores and GPUs back.
 func (run *runner) goOn(j *job) {
 	j.awake(run.now)
+	j.unwanted()
 	if j.state == api.Suspended {
 		run.desk.bookStarted(j, run.now)
 	}
 	j.state, j.suspend, j.byHand, j.asleep = api.Running, false, false, false
-	j.passage.wanted, j.passage.stays = false, ""
 	run.out.touch(j)
 	run.sendLimits(j)
 	for part := range j.tasks {
@@ -423,6 +423,7 @@ func (run *runner) stopJob(j *job, s stop) {
 	if j.stop != nil || !j.active() {
 		return
 	}
+	j.unwanted()
 	j.stop = &s
 	j.state = api.Completing
 	run.desk.park(j)
@@ -510,7 +511,7 @@ func (run *runner) requeue(j *job) {
 	moved := j.passage.attempt > 0 // the policy has it with the nodes and the time of what was saved
 	if j.passage.from == "" {
 		j.requeues++
-		j.passage = passage{}
+		j.passage.forget()
 	}
 	j.state = api.Pending
 	j.takeBack()

@@ -62,6 +62,7 @@ type Job struct {
 type Passage struct {
 	Wanted  bool          `json:"wanted,omitempty"` // it is to be saved
 	Stays   string        `json:"stays,omitempty"`  // why it could not be
+	Saves   int           `json:"saves,omitempty"`  // how often it was to be
 	From    string        `json:"from,omitempty"`   // the folder in which it was saved
 	Used    string        `json:"used,omitempty"`   // one from which it went on
 	Shared  string        `json:"shared,omitempty"` // where these are

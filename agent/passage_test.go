@@ -148,6 +148,18 @@ func TestTaskThatCannotBeSaved(t *testing.T) {
 	if end := h.await(gone.Task, wire.Ended); end.Cause != wire.NotReady || end.Began != 0 || !strings.Contains(end.Reason, errNotRestored.Error()) {
 		t.Errorf("%+v", end)
 	}
+	// Nothing else that is wrong here is the task's fault either: it ran elsewhere.
+	nobodys := h.job(3, "true")
+	nobodys.From, nobodys.Spec.User = "1.1-b", "muster-nobody-has-this-name"
+	h.send(nobodys)
+	if end := h.await(nobodys.Task, wire.Ended); end.Cause != wire.NotReady || end.Began != 0 {
+		t.Errorf("%+v", end)
+	}
+	nobodys.Task.Job, nobodys.From = 4, ""
+	h.send(nobodys)
+	if end := h.await(nobodys.Task, wire.Ended); end.Cause != wire.NotBegun {
+		t.Errorf("%+v", end)
+	}
 }
 
 // testSave takes CRIU's part: a process of the supervisor's writes a file, but not before there is one that lets
@@ -183,7 +195,7 @@ func TestAgentIsKilledWhileATaskIsSaved(t *testing.T) {
 	h.awaitPath(filepath.Join(shared, "1.1-a.begun"))
 	h.kill()
 	h.spawn()
-	h.send(wire.Suspend{Task: job.Task}) // as a head does that is told that it runs
+	h.send(wire.Suspend{Task: job.Task}) // as a head does that is told that it starts
 	h.await(job.Task, wire.Suspended)
 	h.send(wire.Checkpoint{Task: job.Task, Folder: "1.1-a"})
 	if err := os.WriteFile(filepath.Join(shared, "1.1-a.let"), nil, 0o600); err != nil {

@@ -293,7 +293,8 @@ func (s *supervisor) run() error {
 		if err := s.begin(); err != nil {
 			s.log.Info("the task cannot begin", "error", err)
 			cause := wire.NotBegun
-			if (errors.Is(err, errSpool) || errors.Is(err, errNotRestored)) && !s.begun {
+			// What was saved of a task has run before, so that this node is at fault and not the task.
+			if (errors.Is(err, errSpool) || s.f.Restore != nil) && !s.begun {
 				cause = wire.NotReady
 			}
 			s.stop(wire.Stop{Cause: cause, Reason: err.Error()})

@@ -185,11 +185,13 @@ func (act *actions) changeJob(j *job, ev *Change) *Refusal {
 		if j.state != api.Running || j.lending {
 			return wrong("only running jobs are suspended")
 		}
+		j.byHand = true
 		act.runner.suspendJob(j)
 	case MoveJob:
 		if j.state != api.Running && j.state != api.Suspended || j.lending {
 			return wrong("only running and suspended jobs are moved")
 		}
+		j.byHand = j.byHand || !j.suspend // if it cannot be moved it stays suspended
 		act.runner.move(j)
 	case ResumeJob:
 		if !j.suspend || j.state != api.Running && j.state != api.Suspended {

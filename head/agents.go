@@ -218,6 +218,9 @@ func (a *agents) compare(n *node, h *agent.Hello) {
 	blame := n.mute
 	for _, id := range n.activeJobs() {
 		j := a.roster.jobs[id]
+		if p := &j.passage; p.used != "" && p.shared == n.checkpoints {
+			a.out.post(n, agent.Discard{Folder: p.used})
+		}
 		if blame && a.runner.awaits(j, n, known, loans) {
 			blame = false
 			if a.runner.blame(j, n); j.stop != nil {
@@ -460,7 +463,9 @@ func (a *agents) report(n *node, r *agent.Report) {
 			t.state = r.State
 			a.out.touch(j)
 		}
-		a.arrived(j)
+		if r.State != agent.Starting {
+			a.arrived(j)
+		}
 		a.runner.steer(j, part)
 		a.runner.whenSuspended(j)
 	}
@@ -487,7 +492,7 @@ func (a *agents) measured(n *node, profiles []agent.Profile) {
 // until such tasks have ended, since they still use its cores and GPUs.
 func (a *agents) staleReport(n *node, r *agent.Report) {
 	switch r.State {
-	case agent.Running, agent.Suspended:
+	case agent.Starting, agent.Running, agent.Suspended:
 		a.out.post(n, agent.Stop{Task: r.Task, Cause: agent.Stopped, Reason: "the head does not want it any more", Grace: a.cfg.Grace})
 		if n.stale == nil {
 			n.stale = map[agent.Task]bool{}

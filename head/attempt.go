@@ -32,6 +32,8 @@ type attempt struct {
 
 	// suspend says that it should be suspended. Its tasks stop some time later: see asleep.
 	suspend bool
+	// byHand says that a user wants that: the policy leaves it suspended.
+	byHand bool
 	// asleep says that all its tasks have stopped, and that the policy may give its cores and GPUs
 	// to other jobs.
 	asleep bool
@@ -114,7 +116,7 @@ type stop struct {
 
 // takeBack makes the attempt one of a job that waits again. What it has used stays known.
 func (a *attempt) takeBack() {
-	a.stop, a.suspend = nil, false
+	a.stop, a.suspend, a.byHand = nil, false, false
 	a.start, a.end, a.tasks, a.alloc, a.alternative, a.usual, a.relays = 0, 0, nil, nil, 0, model.Holds{}, nil
 }
 
@@ -191,9 +193,10 @@ type verdict struct {
 // verdict says how a job ends all of whose tasks have ended, by their ends and the reason why they
 // were stopped. The job's user may want it to be started anew when it is cut off (requeue). An
 // administrator who holds the job prevents that (may), and after some attempts it is not started
-// again because a node was not ready (fresh).
-func (a *attempt) verdict(requeue, may, fresh bool) verdict {
-	first, lost, begun := (*agent.End)(nil), "", false
+// again because a node was not ready (fresh). One that was saved, and of which nothing has run since (moves),
+// still is what it was: whatever went wrong, it goes on from there later.
+func (a *attempt) verdict(requeue, may, fresh, moves bool) verdict {
+	first, lost, begun, ran := (*agent.End)(nil), "", false, false
 	for i := range a.tasks {
 		end := a.tasks[i].end
 		if end.Cause == agent.NodeLost && lost == "" {
@@ -204,7 +207,8 @@ func (a *attempt) verdict(requeue, may, fresh bool) verdict {
 		if first == nil && wrong {
 			first = end
 		}
-		begun = begun || end.Began > 0 || end.Cause == agent.Exited || end.Cause == agent.NodeLost
+		ran = ran || end.Began > 0 || end.Cause == agent.Exited
+		begun = begun || ran || end.Cause == agent.NodeLost
 	}
 	v := verdict{exit: a.exit, signal: a.signal, reason: a.reason}
 	if first != nil {
@@ -214,6 +218,8 @@ func (a *attempt) verdict(requeue, may, fresh bool) verdict {
 	switch {
 	case s != nil && s.Outcome == api.Cancelled:
 		v.state, v.reason = api.Cancelled, s.Reason
+	case moves && !ran && (s == nil || s.Outcome == "" || s.Outcome == api.Failed || s.Outcome == api.NodeFail):
+		v.again = true
 	// A node that was not ready is no reason to fail, as long as nothing has begun anywhere.
 	case (s == nil || s.Cause == agent.Abandoned) && first != nil && first.Cause == agent.NotReady && fresh && (!begun || requeue):
 		v.again = true

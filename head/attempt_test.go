@@ -13,7 +13,7 @@ import (
 func TestVerdict(t *testing.T) {
 	exited := func(code int) *agent.End { return &agent.End{Cause: agent.Exited, Exit: code} }
 	of := func(c agent.Cause) *agent.End { return &agent.End{Cause: c, Reason: string(c)} }
-	type asked struct{ requeue, held, tired bool }
+	type asked struct{ requeue, held, tired, moves bool }
 	for _, tc := range []struct {
 		name string
 		ends []*agent.End
@@ -34,12 +34,19 @@ func TestVerdict(t *testing.T) {
 		{"a node was not ready", []*agent.End{of(agent.NotReady)}, nil, asked{}, verdict{again: true, reason: string(agent.NotReady)}},
 		{"a node was not ready, too often", []*agent.End{of(agent.NotReady)}, nil, asked{tired: true}, verdict{state: api.Failed, reason: string(agent.NotReady)}},
 		{"a node was not ready, and another had begun", []*agent.End{exited(0), of(agent.NotReady)}, nil, asked{}, verdict{state: api.Failed, reason: string(agent.NotReady)}},
+		{"saved, and it could not begin", []*agent.End{of(agent.NotBegun)}, nil, asked{moves: true, tired: true}, verdict{again: true, reason: string(agent.NotBegun)}},
+		{"saved, and a lender refused", []*agent.End{of(agent.NotBegun)}, &stop{Cause: agent.NotBegun, Outcome: api.Failed}, asked{moves: true}, verdict{again: true, reason: string(agent.NotBegun)}},
+		{"saved, and a lender was lost", []*agent.End{of(agent.NodeLost)}, &stop{Cause: agent.NodeLost, Outcome: api.NodeFail}, asked{moves: true}, verdict{again: true, reason: string(agent.NodeLost)}},
+		{"saved, and cancelled", []*agent.End{of(agent.Stopped)}, &stop{Cause: agent.Stopped, Outcome: api.Cancelled, Reason: "by ann"}, asked{moves: true}, verdict{state: api.Cancelled, reason: "by ann"}},
+		{"saved, and its deadline passes", []*agent.End{of(agent.TimedOut)}, &stop{Cause: agent.TimedOut, Outcome: api.Timeout, Reason: "late"}, asked{moves: true}, verdict{state: api.Timeout, reason: "late"}},
+		{"saved, and it failed before the head heard that it ran", []*agent.End{exited(3)}, nil, asked{moves: true}, verdict{state: api.Failed, exit: 3}},
+		{"saved, and done before the head heard that it ran", []*agent.End{exited(0)}, nil, asked{moves: true}, verdict{state: api.Completed}},
 	} {
 		a := attempt{stop: tc.stop}
 		for _, end := range tc.ends {
 			a.tasks = append(a.tasks, task{end: end})
 		}
-		if got := a.verdict(tc.requeue, !tc.held, !tc.held && !tc.tired); got != tc.want {
+		if got := a.verdict(tc.requeue, !tc.held, !tc.held && !tc.tired, tc.moves); got != tc.want {
 			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)
 		}
 	}

@@ -306,6 +306,10 @@ func (c *Core) ring(t timer) {
 		}
 	case ringDeadline:
 		c.chores.doTo(t.job, c.actions.ending("", Ref{}, c.runner.late))
+	case ringRetry:
+		if j := c.roster.jobs[t.job]; j != nil {
+			c.desk.retry(j)
+		}
 	case ringRanking:
 		c.desk.keepBook()
 	case ringNode:

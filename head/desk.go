@@ -320,9 +320,7 @@ func (d *desk) model(j *job) *model.Job {
 	if m.WallTime == 0 && !j.said.Unlimited {
 		m.WallTime = d.cfg.TimeLimit
 	}
-	if m.WallTime > 0 {
-		m.WallTime = j.left(m.WallTime)
-	}
+	j.goesOnAs(m)
 	if d.fleet.chooses(j) {
 		d.fleet.limit(m, j)
 	}
@@ -351,6 +349,15 @@ func (d *desk) offer(j *job) {
 	d.bookSubmitted(j)
 	d.rank(j)
 	d.due()
+}
+
+// park tells the policy of a suspended job that it is to leave it alone, if it is: the policy must not resume a
+// job while it is saved or stopped, nor one that a user has suspended.
+func (d *desk) park(j *job) {
+	if j.asleep && (j.byHand || j.passage.wanted || j.stop != nil) {
+		must(d.state.Parked(j.number))
+		d.due()
+	}
 }
 
 // isImpossible lists a job that no node can run, once.

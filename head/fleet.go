@@ -280,8 +280,9 @@ type restricted struct {
 
 // limit limits the requests of a job to the nodes that it may use.
 func (f *fleet) limit(m *model.Job, j *job) {
-	if j.passage.from != "" { // it is alone in that
-		f.restricted = restricted{}
+	if j.passage.from != "" { // it is alone in that, and has no alternatives
+		m.Request.NodeList = f.mayUse(&m.Request, j)
+		return
 	}
 	of := restricted{said: j.said, user: j.user}
 	if len(j.said.Exclude) == 0 && len(m.Request.NodeList) == 0 && len(m.Alternatives) == 0 {

@@ -137,11 +137,14 @@ func (j *job) over() bool { return j.state.Over() }
 func (j *job) active() bool { return len(j.tasks) > 0 && !j.over() }
 
 // request is what the job asks for, or the alternative with which it was started.
-func (j *job) request() *model.Request {
-	if j.alternative > 0 && j.alternative <= len(j.said.Alternatives) {
-		return &j.said.Alternatives[j.alternative-1]
+func (j *job) request() *model.Request { return j.asked(j.alternative) }
+
+// asked is one of the requests of a job: 0 is the main one.
+func (o *order) asked(alternative int) *model.Request {
+	if alternative > 0 && alternative <= len(o.said.Alternatives) {
+		return &o.said.Alternatives[alternative-1]
 	}
-	return &j.said.Request
+	return &o.said.Request
 }
 
 // hold is how the job has one of the devices that a part was given.
@@ -347,7 +350,7 @@ func (j *job) perNode() []int {
 func (j *job) conclude() (again bool) {
 	moves := j.passage.from != "" // it does not begin anew, but goes on
 	may := j.held&heldByAdmin == 0 || moves
-	v := j.verdict(j.said.Batch.Requeue || moves, may, may && (moves || j.requeues < maxLaunches))
+	v := j.verdict(j.said.Batch.Requeue || moves, may, may && (moves || j.requeues < maxLaunches), moves)
 	j.exit, j.signal, j.reason = v.exit, v.signal, v.reason
 	if !v.again {
 		j.state = v.state

@@ -193,7 +193,7 @@ func (l *liar) task() agent.Task {
 }
 
 func (l *liar) report() agent.Report {
-	r := agent.Report{Task: l.task(), State: []agent.State{agent.Running, agent.Suspended, agent.Ended, agent.Unknown}[l.rng.IntN(4)]}
+	r := agent.Report{Task: l.task(), State: []agent.State{agent.Starting, agent.Running, agent.Suspended, agent.Ended, agent.Unknown}[l.rng.IntN(5)]}
 	if r.State == agent.Ended {
 		causes := []agent.Cause{agent.Exited, agent.Stopped, agent.TimedOut, agent.NoMemory, agent.NotBegun, agent.NotReady, agent.NodeLost, agent.Abandoned}
 		r.End = &agent.End{Cause: causes[l.rng.IntN(len(causes))], Exit: l.rng.IntN(2), CPU: time.Duration(l.rng.Int64()), Memory: l.rng.Int64()}

@@ -1,11 +1,13 @@
 package head
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
 
 	"muster/head/record"
+	"muster/model"
 	"muster/wire/agent"
 	"muster/wire/api"
 )
@@ -20,26 +22,34 @@ type passage struct {
 	wanted bool
 	// stays is why it could not be moved when that was last tried; "" if it could, or was not.
 	stays string
+	// saves counts how often it was to be saved. Each time has a folder of its own: that of the time before may
+	// still be about to be removed.
+	saves int
 
 	// from is the folder in which it was saved, "" if it is in none, and shared what its nodes call the
 	// folder where that lies (agent.Hello.Checkpoints).
 	from, shared string
-	// used is a folder from which it went on. It is removed at once, and in case nobody heard that, again
-	// when the job has ended.
+	// used is a folder of no use any more, as one from which it went on. It is removed at once, and in case nobody
+	// heard that, again when the job's node greets and when the job has ended.
 	used    string
 	attempt uint32        // the attempt that was saved; 0 if none was
 	ran     time.Duration // how long it had run then
+	granted int           // which of its requests it was started with
 	origin  string        // the node of its first attempt, after which its files are named
 	before  []string      // the nodes where it was, the first one first
-	not     []string      // nodes where it could not go on
+	// not are nodes where it could not go on. It avoids them until retry (0 if there are none), as what was in its
+	// way there may have passed by then. rounds counts how often that was.
+	not    []string
+	retry  time.Duration
+	rounds int
 }
 
 func (p *passage) record() *record.Passage {
-	if !p.wanted && p.stays == "" && p.attempt == 0 {
+	if !p.wanted && p.stays == "" && p.attempt == 0 && p.saves == 0 {
 		return nil
 	}
 	return &record.Passage{
-		Wanted: p.wanted, Stays: p.stays, From: p.from, Used: p.used, Shared: p.shared, Attempt: p.attempt, Ran: p.ran, Origin: p.origin, Before: p.before, Not: p.not,
+		Wanted: p.wanted, Stays: p.stays, Saves: p.saves, From: p.from, Used: p.used, Shared: p.shared, Attempt: p.attempt, Ran: p.ran, Granted: p.granted, Origin: p.origin, Before: p.before, Not: p.not, Retry: p.retry, Rounds: p.rounds,
 	}
 }
 
@@ -48,7 +58,7 @@ func passageOf(r *record.Passage) (p passage) {
 		return p
 	}
 	return passage{
-		wanted: r.Wanted, stays: r.Stays, from: r.From, used: r.Used, shared: r.Shared, attempt: r.Attempt, ran: r.Ran, origin: r.Origin, before: r.Before, not: r.Not,
+		wanted: r.Wanted, stays: r.Stays, saves: r.Saves, from: r.From, used: r.Used, shared: r.Shared, attempt: r.Attempt, ran: r.Ran, granted: r.Granted, origin: r.Origin, before: r.Before, not: r.Not, retry: r.Retry, rounds: r.Rounds,
 	}
 }
 
@@ -58,7 +68,7 @@ func (j *job) isSaved() bool { return j.passage.from != "" && j.passage.attempt 
 // folder is what the job's present attempt is saved under. Clusters may share the place, and nobody is to
 // guess the name.
 func (j *job) folder() string {
-	return fmt.Sprintf("%d.%d-%x", j.id, j.nth, []byte(j.credential(0))[:8])
+	return fmt.Sprintf("%d.%d.%d-%x", j.id, j.nth, j.passage.saves, []byte(j.credential(0))[:8])
 }
 
 // onNode is the node after which the job's files are named.
@@ -85,14 +95,46 @@ func (j *job) left(limit time.Duration) time.Duration {
 	return max(time.Second, limit-j.passage.ran)
 }
 
+// goesOnAs makes the policy's job what a saved one can go on as: it has the rest of its time, and what it was
+// granted when it was started, on one node.
+func (j *job) goesOnAs(m *model.Job) {
+	if j.passage.attempt == 0 {
+		return
+	}
+	m.Alternatives = slices.Clone(m.Alternatives)
+	if j.passage.from != "" {
+		m.Request, m.Alternatives = *j.asked(j.passage.granted), nil
+		if r := &m.Request; r.Nodes == 0 { // it ran on one, as only what does can be saved
+			r.Nodes, r.CoresPerNode, r.CoresPerProcess = 1, 0, 0
+		}
+	}
+	m.WallTime, m.Request.WallTime = j.left(m.WallTime), j.left(m.Request.WallTime)
+	for i := range m.Alternatives {
+		m.Alternatives[i].WallTime = j.left(m.Alternatives[i].WallTime)
+	}
+}
+
+// grantedAs is which of its requests a job has that the policy starts with one of those that it was told: of a
+// saved job it was told one.
+func (j *job) grantedAs(alternative int) int {
+	if j.passage.from != "" {
+		return j.passage.granted
+	}
+	return alternative
+}
+
 // move has a job go on elsewhere: one that runs is suspended first.
 func (run *runner) move(j *job) {
+	if !j.passage.wanted {
+		j.passage.saves++
+	}
 	j.passage.wanted, j.passage.stays = true, ""
 	run.out.touch(j)
 	if !j.suspend {
 		run.suspendJob(j)
 		return
 	}
+	run.desk.park(j)
 	run.save(j)
 }
 
@@ -124,6 +166,7 @@ func (run *runner) save(j *job) {
 func (run *runner) stays(j *job, why string) {
 	j.passage.wanted, j.passage.stays = false, "it cannot be moved: "+why
 	must(run.desk.state.Stays(j.number))
+	run.desk.park(j)
 	run.desk.due()
 	run.out.touch(j)
 }
@@ -145,52 +188,102 @@ func (run *runner) saved(n *node, m agent.Checkpointed) {
 		p := &j.passage
 		p.wanted, p.from, p.shared, p.attempt = false, m.Folder, n.checkpoints, j.nth
 		p.ran += j.elapsed(run.now)
-		p.origin, p.before, p.not = j.onNode(n.name), append(p.before, n.name), nil
+		p.granted = j.alternative
+		p.origin, p.before, p.rounds = j.onNode(n.name), append(p.before, n.name), 0
 		run.stopJob(j, stop{Cause: agent.Stopped, Reason: "it was saved, and goes on elsewhere", Requeue: true})
 	}
 }
 
-// arrived notes that a job goes on that was saved: what was saved is of no use any more.
+// arrived notes that a job goes on that was saved, and has begun where it is now: what was saved is of no use any more.
 func (a *agents) arrived(j *job) {
 	if j.passage.from == "" || j.isSaved() {
 		return
 	}
-	j.passage.from, j.passage.used, j.passage.not = "", j.passage.from, nil
+	j.passage.from, j.passage.used, j.passage.stays = "", j.passage.from, ""
+	j.passage.tryAll()
 	a.fleet.discard(a.out, j)
 	a.out.touch(j)
 }
 
 // comesBack decides about a job whose attempt is over that was to begin from where it was saved: it waits
-// again, and avoids a node where it could not go on.
-func (j *job) comesBack() {
-	if j.passage.from == "" || j.isSaved() || len(j.tasks) == 0 {
+// again, and for a time avoids a node where it could not go on.
+func (d *desk) comesBack(j *job) {
+	p := &j.passage
+	if p.from == "" || j.isSaved() || len(j.tasks) == 0 {
 		return
 	}
-	if t := &j.tasks[0]; t.end.Cause == agent.NotReady && !slices.Contains(j.passage.not, t.node.name) {
-		j.passage.not = append(j.passage.not, t.node.name)
+	t := &j.tasks[0]
+	p.wanted, p.stays = false, t.node.says(t.end.Reason)
+	if t.end.Cause != agent.NotReady && t.end.Cause != agent.NotBegun {
+		return
 	}
-	j.passage.stays = j.tasks[0].node.says(j.tasks[0].end.Reason)
+	p.not = append(p.not, t.node.name)
+	if p.retry == 0 {
+		p.retry = d.now + min(time.Minute<<min(p.rounds, 10), time.Hour)
+		d.timers.set(timer{at: p.retry, what: ringRetry, job: j.id})
+	}
+}
+
+// retry has a saved job avoid no node any more.
+func (d *desk) retry(j *job) {
+	p := &j.passage
+	if p.retry == 0 || p.retry > d.now {
+		return
+	}
+	p.tryAll()
+	p.rounds++
+	d.out.touch(j)
+	if j.state == api.Pending && j.gate == atPolicy {
+		d.offerAfresh(j)
+		d.due()
+	}
+}
+
+// tryAll forgets where it could not go on.
+func (p *passage) tryAll() { p.not, p.retry = nil, 0 }
+
+// forget has a job begin from the beginning. What lies in folders is still to be removed.
+func (p *passage) forget() {
+	*p = passage{used: cmp.Or(p.from, p.used), shared: p.shared, saves: p.saves}
+}
+
+// unwanted has a job stay where it is that was to move. It may have been saved, and nobody may hear of that.
+func (j *job) unwanted() {
+	p := &j.passage
+	if p.wanted && j.asleep {
+		p.used, p.shared = j.folder(), j.tasks[0].node.checkpoints
+	}
+	p.wanted, p.stays = false, ""
 }
 
 // startOver has a waiting job forget what was saved of it: it begins from the beginning.
 func (act *actions) startOver(j *job) {
 	act.fleet.discard(act.out, j)
-	j.passage = passage{}
+	j.passage.forget()
 	act.desk.offerAfresh(j)
 	act.desk.due()
 	act.out.touch(j)
 }
 
-// discard has a node that has a job's folders remove them. If none is there, they are left.
+// discard has a node that has a job's folders remove them, its own if that is one: it hears so again when it
+// greets. If none is there, they are left.
 func (f *fleet) discard(out *outbox, j *job) {
 	p := &j.passage
 	if p.from == "" && p.used == "" {
 		return
 	}
-	at := slices.IndexFunc(f.nodes, func(n *node) bool { return n.session != 0 && n.checkpoints == p.shared })
+	has := func(n *node) bool { return n.session != 0 && n.checkpoints == p.shared }
+	var by *node
+	if len(j.tasks) > 0 && has(j.tasks[0].node) {
+		by = j.tasks[0].node
+	} else if at := slices.IndexFunc(f.nodes, has); at >= 0 {
+		by = f.nodes[at]
+	} else {
+		return
+	}
 	for _, folder := range []string{p.from, p.used} {
-		if at >= 0 && folder != "" {
-			out.post(f.nodes[at], agent.Discard{Folder: folder})
+		if folder != "" {
+			out.post(by, agent.Discard{Folder: folder})
 		}
 	}
 }

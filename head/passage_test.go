@@ -36,14 +36,14 @@ func TestHeadIsKilledWhileAJobMoves(t *testing.T) {
 			t.Errorf("killed at %d: %+v, tasks %v\n%s", killAt, docs, p.tasks, p.out.String())
 		}
 		out := p.out.String()
-		starts, froms := strings.Count(out, ": start 1."), strings.Count(out, " from 1.1-")
+		starts, froms := strings.Count(out, ": start 1."), strings.Count(out, " from 1.1.1-")
 		moved := len(docs[0].Before) > 0
 		// A Start may be sent again, as its agent may not have got it.
 		if moved && (starts < 2 || froms != starts-1 || docs[0].NodeList != "n2") || !moved && starts != 1 {
 			t.Errorf("killed at %d: %d starts, %d from the folder, on %s\n%s", killAt, starts, froms, docs[0].NodeList, out)
 		}
 		play("ends 1")
-		if moved && !strings.Contains(p.out.String(), ": discard 1.1-") {
+		if moved && !strings.Contains(p.out.String(), ": discard 1.1.1-") {
 			t.Errorf("killed at %d: the folder is left\n%s", killAt, p.out.String())
 		}
 		if docs, _ = p.core.Job(p.now, ref("1")); docs[0].State != api.Completed {

@@ -312,7 +312,7 @@ func (c *Core) restoreJob(r *record.Job, options parsed) {
 		},
 		queued: queued{held: heldBy(r.Held), priority: r.Priority, nice: r.Nice, eligible: r.Eligible, never: r.Never, notBefore: r.NotBefore, number: -1},
 		attempt: attempt{
-			nth: r.Attempt, start: r.Start, alternative: r.Alternative, lending: r.Lending, suspend: r.Suspend, asleep: r.Asleep, stop: stopOf(r.Stop), usual: usual,
+			nth: r.Attempt, start: r.Start, alternative: r.Alternative, lending: r.Lending, suspend: r.Suspend, byHand: r.ByHand, asleep: r.Asleep, stop: stopOf(r.Stop), usual: usual,
 			suspended: r.Suspended, suspendedSince: r.SuspendedSince, cpu: r.CPU, peak: r.Peak,
 		},
 		passage: passageOf(r.Passage),
@@ -321,6 +321,9 @@ func (c *Core) restoreJob(r *record.Job, options parsed) {
 		c.out.touch(j) // gather may have added tasks to it
 	}
 	c.queue.insert(j)
+	if at := j.passage.retry; at > 0 {
+		c.timers.set(timer{at: at, what: ringRetry, job: j.id})
+	}
 	for _, t := range r.Unmet {
 		c.deps.dependOn(j, term{slurmopt.Term(t)})
 	}
@@ -359,7 +362,11 @@ func (c *Core) adopt(j *job) error {
 	j.turn = c.desk.turn
 	m := c.desk.model(j)
 	c.allowWhere(m, j)
-	id, err := c.desk.state.Adopt(m, j.alternative, j.alloc, c.policyTime(j.start))
+	as := j.alternative
+	if j.passage.from != "" {
+		as = 0 // see goesOnAs
+	}
+	id, err := c.desk.state.Adopt(m, as, j.alloc, c.policyTime(j.start))
 	if err != nil {
 		return err
 	}
@@ -372,9 +379,16 @@ func (c *Core) adopt(j *job) error {
 	}
 	c.users.of(j.user).take(j.need, 1)
 	j.inLimit = true
-	if j.asleep {
-		return c.desk.state.Suspended(id)
+	if !j.asleep {
+		return nil
 	}
+	if err := c.desk.state.Suspended(id); err != nil {
+		return err
+	}
+	if j.passage.stays != "" {
+		must(c.desk.state.Stays(id))
+	}
+	c.desk.park(j)
 	return nil
 }
 

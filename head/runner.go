@@ -91,11 +91,11 @@ func (run *runner) resumeJob(j *job) bool {
 // goOn resumes the tasks of a job that has its cores and GPUs back.
 func (run *runner) goOn(j *job) {
 	j.awake(run.now)
+	j.unwanted()
 	if j.state == api.Suspended {
 		run.desk.bookStarted(j, run.now)
 	}
-	j.state, j.suspend, j.asleep = api.Running, false, false
-	j.passage.wanted, j.passage.stays = false, ""
+	j.state, j.suspend, j.byHand, j.asleep = api.Running, false, false, false
 	run.out.touch(j)
 	run.lending.sendLimits(j)
 	for part := range j.tasks {
@@ -177,7 +177,7 @@ const maxLaunches = 3
 // tasks start when all nodes that lend have confirmed (whenLent).
 func (run *runner) begin(j *job, a *model.Allocation, alternative int) {
 	run.roster.starts++
-	j.attempt = attempt{nth: j.nth + 1, starts: run.roster.starts, start: run.now, usual: run.cfg.Holds, alloc: &model.Allocation{Parts: slices.Clone(a.Parts), Grants: slices.Clone(a.Grants)}, alternative: alternative}
+	j.attempt = attempt{nth: j.nth + 1, starts: run.roster.starts, start: run.now, usual: run.cfg.Holds, alloc: &model.Allocation{Parts: slices.Clone(a.Parts), Grants: slices.Clone(a.Grants)}, alternative: j.grantedAs(alternative)}
 	spread(j.alloc)
 	j.state = api.Running
 	run.roster.countPending(j, -1)
@@ -351,7 +351,7 @@ func (run *runner) steer(j *job, part int) {
 	switch {
 	case j.stop != nil:
 		run.sendStop(j, part)
-	case j.suspend && t.state == agent.Running:
+	case j.suspend && (t.state == agent.Starting || t.state == agent.Running):
 		run.out.post(t.node, agent.Suspend{Task: j.taskName(part)})
 	case !j.suspend && t.state == agent.Suspended:
 		run.out.post(t.node, agent.Resume{Task: j.taskName(part)})
@@ -373,8 +373,10 @@ func (run *runner) stopJob(j *job, s stop) {
 	if j.stop != nil || !j.active() {
 		return
 	}
+	j.unwanted()
 	j.stop = &s
 	j.state = api.Completing
+	run.desk.park(j)
 	run.out.touch(j)
 	if j.lending { // no Start was sent: there is nothing to wait for
 		j.lending = false
@@ -426,7 +428,7 @@ func (run *runner) partEnded(j *job, part int, end *agent.End) {
 // ends of the tasks are there, and then frees what the attempt held: the policy may use that from
 // the next step on.
 func (run *runner) finish(j *job) {
-	j.comesBack()
+	run.desk.comesBack(j)
 	again := j.conclude()
 	run.release(j)
 	run.roster.running--
@@ -456,9 +458,10 @@ func (run *runner) release(j *job) {
 
 // requeue makes a job wait again. It keeps its places at the gates.
 func (run *runner) requeue(j *job) {
+	moved := j.passage.attempt > 0 // the policy has it with the nodes and the time of what was saved
 	if j.passage.from == "" {
 		j.requeues++
-		j.passage = passage{}
+		j.passage.forget()
 	}
 	j.state = api.Pending
 	j.takeBack()
@@ -476,7 +479,7 @@ func (run *runner) requeue(j *job) {
 		must(err)
 		run.desk.bookSubmitted(j)
 	}
-	if run.fleet.chooses(j) { // the nodes that it may use may have changed since it was submitted to the policy
+	if moved || run.fleet.chooses(j) { // the nodes that it may use may have changed since it was submitted to the policy
 		run.desk.offerAfresh(j)
 	}
 	if j.number < 0 {
@@ -502,6 +505,7 @@ func (run *runner) whenSuspended(j *job) {
 	run.desk.ranking.Stopped(j.id, run.now)
 	j.state, j.asleep, j.suspendedSince = api.Suspended, true, run.now
 	run.lending.limitLenders(j)
+	run.desk.park(j)
 	run.desk.due()
 	run.out.touch(j)
 	if slices.ContainsFunc(j.alloc.Grants, func(g model.Grant) bool { return run.fleet.nodes[g.Node].removed }) {

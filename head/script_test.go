@@ -39,9 +39,12 @@ import (
 //	alice cancel 1 | hold 1 | release 1 | suspend 1 | resume 1 | requeue 1 | move 1
 //	root drain n1 | undrain n1 | remove n1; root priority 1 100; alice nice 1 5
 //	node n1 checkpoints=f                its jobs can be saved in a folder of that name; no_checkpoints=WHY: they cannot
-//	saves n1 WHY                         from now on its agent saves no task, for that reason; without one, it does
+//	saves n1 WHY                         from now on its agent saves no task, for that reason; without one, it does;
+//	                                     ... for a reason: it saves them until a line says how that ended: saved n1 WHY
 //	lends n1 WHY                         from now on its agent serves no devices of other nodes, for that reason; without one, it does
-//	restores n1 no                       from now on none of its tasks begins from where it was saved; yes: they do
+//	restores n1 no                       from now on none of its tasks begins from where it was saved, or, with
+//	                                     not_begun for no, for a reason that would fail other tasks; yes: they do
+//	agents slow                          tasks do not begin before a line says that they do: begins 1
 //	ends 1 exit=3                        all tasks of a job end; part=0 for one
 //	jobs | job 1 | nodes | priorities | usage
 //	disk                                 all records, to the letter
@@ -64,18 +67,21 @@ type player struct {
 	sessions head.Session
 	tasks    map[agent.Task]string // running tasks, and where they run
 	silent   bool
-	unheard  bool            // answers of agents are lost
+	unheard  bool // answers of agents are lost
+	slow     bool // tasks do not begin by themselves
+	young    map[agent.Task]bool
 	loans    map[string]bool // loans that nodes have, as ID@NODE
 	records  []*bytes.Buffer // of each start of the head
 	out      strings.Builder
 	sent     func(head.Send) // is told of each message before its agent; nil: nobody is
 	began    time.Duration   // what agents say of tasks that they stop
 	asleep   map[agent.Task]bool
-	steps    int               // how often effects were carried out
-	killAt   int               // at which of these the head is killed, when its records are written and nothing is sent; 0: at none
-	saves    map[string]string // why the agents of nodes save no tasks
-	lends    map[string]string // why nodes do not have devices of other nodes
-	restores map[string]bool   // whose tasks do not begin from where they were saved
+	steps    int                         // how often effects were carried out
+	killAt   int                         // at which of these the head is killed, when its records are written and nothing is sent; 0: at none
+	saves    map[string]string           // why the agents of nodes save no tasks
+	lends    map[string]string           // why nodes do not have devices of other nodes
+	saving   map[string]agent.Checkpoint // what those save whose answer is still to come
+	restores map[string]agent.Cause      // why tasks do not begin from where they were saved
 }
 
 func newPlayer() *player {
@@ -86,7 +92,7 @@ func newPlayer() *player {
 		},
 		policy: "fcfs", now: began, disk: map[head.Bucket]map[string][]byte{}, names: map[head.Session]string{}, session: map[string]head.Session{},
 		hello: map[string]agent.Hello{}, tasks: map[agent.Task]string{}, loans: map[string]bool{},
-		asleep: map[agent.Task]bool{}, saves: map[string]string{}, lends: map[string]string{}, restores: map[string]bool{},
+		asleep: map[agent.Task]bool{}, young: map[agent.Task]bool{}, saves: map[string]string{}, saving: map[string]agent.Checkpoint{}, lends: map[string]string{}, restores: map[string]agent.Cause{},
 	}
 }
 
@@ -210,6 +216,7 @@ func (p *player) play(words []string) error {
 		}
 		return nil
 	case "agents":
+		p.slow = words[1] == "slow"
 		p.unheard = words[1] == "unheard" // they obey, and their answers are lost
 		p.silent = words[1] == "silent" || p.unheard
 		if p.began = 0; words[1] == "begin" { // they obey, and what they stop had begun
@@ -255,9 +262,18 @@ func (p *player) play(words []string) error {
 	case "lends":
 		p.lends[words[1]] = strings.Join(words[2:], " ")
 		return nil
+	case "saved":
+		m := p.saving[words[1]]
+		p.core.Handle(p.now, head.Said{Session: p.session[words[1]], Message: agent.Checkpointed{Task: m.Task, Folder: m.Folder, Bytes: 1000, Error: strings.Join(words[2:], " ")}})
 	case "restores":
-		p.restores[words[1]] = words[2] == "no"
+		p.restores[words[1]] = map[string]agent.Cause{"no": agent.NotReady, "not_begun": agent.NotBegun}[words[2]]
 		return nil
+	case "begins":
+		for _, id := range p.sorted() {
+			if fmt.Sprint(id.Job) == words[1] {
+				p.report(id, agent.Report{Task: id, State: agent.Running})
+			}
+		}
 	case "ends":
 		p.ends(words[1:])
 	case "disk":
@@ -449,6 +465,8 @@ func (p *player) node(words []string) {
 			state := agent.Running
 			if p.asleep[id] {
 				state = agent.Suspended
+			} else if p.young[id] {
+				state = agent.Starting
 			}
 			h.Tasks = append(h.Tasks, agent.Report{Task: id, State: state})
 		}
@@ -500,7 +518,7 @@ func (p *player) report(id agent.Task, r agent.Report) {
 	if r.State == agent.Ended {
 		delete(p.tasks, id)
 	}
-	p.asleep[id] = r.State == agent.Suspended
+	p.asleep[id], p.young[id] = r.State == agent.Suspended, false
 	if s := p.session[where]; s != 0 {
 		p.core.Handle(p.now, head.Said{Session: s, Message: r})
 	}
@@ -675,8 +693,10 @@ func (p *player) send(s head.Send) {
 		p.say("%s", text)
 		switch {
 		case p.silent:
-		case m.From != "" && p.restores[name]:
-			end := &agent.End{Cause: agent.NotReady, Reason: "it cannot go on here"}
+		case p.slow:
+			p.tasks[m.Task], p.young[m.Task] = name, true
+		case m.From != "" && p.restores[name] != "":
+			end := &agent.End{Cause: p.restores[name], Reason: "it cannot go on here"}
 			p.core.Handle(p.now, head.Said{Session: s.Session, Message: agent.Report{Task: m.Task, State: agent.Ended, End: end}})
 		default:
 			p.tasks[m.Task] = name
@@ -704,7 +724,11 @@ func (p *player) send(s head.Send) {
 		}
 	case agent.Checkpoint:
 		p.say("%s: checkpoint %v in %s", name, m.Task, m.Folder)
-		if !p.silent {
+		switch {
+		case p.silent:
+		case p.saves[name] == "...":
+			p.saving[name] = m
+		default:
 			p.core.Handle(p.now, head.Said{Session: s.Session, Message: agent.Checkpointed{Task: m.Task, Folder: m.Folder, Bytes: 1000, Error: p.saves[name]}})
 		}
 	case agent.Discard:

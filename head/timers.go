@@ -30,6 +30,7 @@ const (
 	ringKey                       // keys of a user's submissions may be forgotten
 	ringSignal                    // a job wants a signal now, before its time limit
 	ringDeadline                  // a job's deadline has passed
+	ringRetry                     // a saved job may try nodes again where it could not go on
 	ringRanking                   // the book of priorities is written
 )
 

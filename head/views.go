@@ -355,7 +355,7 @@ func (v *views) jobRecord(j *job) record.Job {
 		Job: j.id, Array: j.array, Task: j.task, Rest: j.rest, User: j.user, Dir: j.dir, Key: j.key, Secret: j.secret, Options: j.options, Command: j.command,
 		State: string(j.state), Held: uint8(j.held), Priority: j.priority, Nice: j.nice, Submit: j.submit, Eligible: j.eligible, Start: j.start,
 		Attempt: j.nth, Requeues: j.requeues, Limit: j.limit, Never: j.never, NotBefore: j.notBefore,
-		Alternative: j.alternative, Lending: j.lending, Suspend: j.suspend, Asleep: j.asleep, Stop: j.stop.record(), Usual: holdsRecord(j.usual), Suspended: j.suspended, SuspendedSince: j.suspendedSince,
+		Alternative: j.alternative, Lending: j.lending, Suspend: j.suspend, ByHand: j.byHand, Asleep: j.asleep, Stop: j.stop.record(), Usual: holdsRecord(j.usual), Suspended: j.suspended, SuspendedSince: j.suspendedSince,
 		CPU: j.cpu, Peak: j.peak, Passage: j.passage.record(),
 	}
 	if a := v.roster.arrays[j.array]; a != nil {
@@ -428,7 +428,11 @@ func (v *views) why(j *job, ask bool) (word, sentence string) {
 		return "Resources", "no node has come yet: an administrator starts muster node --head on each"
 	}
 	if j.impossible != "" && j.passage.from != "" && j.passage.stays != "" {
-		return "Resources", fmt.Sprintf("it was saved, and no node is left where it could go on (muster job requeue starts it over): %s", j.passage.stays)
+		again := ""
+		if j.passage.retry > 0 {
+			again = ", which is tried again at " + v.clock(j.passage.retry)
+		}
+		return "Resources", fmt.Sprintf("it was saved, and no node is left where it could go on%s (muster job requeue starts it over): %s", again, j.passage.stays)
 	}
 	if j.impossible != "" {
 		return "Resources", j.impossible
@@ -468,6 +472,10 @@ func (j *job) elsewhere() string {
 	return ""
 }
 
+// mostWaited is the longest wait in seconds that is shown: many programs may have waited longer together than a
+// time.Duration can say.
+const mostWaited = 1 << 33
+
 // use says how busy a job's GPUs were, while it runs and when it has ended; "" if that was not measured.
 func (j *job) use(now time.Duration) string {
 	m, ran, gpus := j.measured.sum(), j.elapsed(now).Seconds(), 0
@@ -485,7 +493,7 @@ func (j *job) use(now time.Duration) string {
 		text = fmt.Sprintf("its %d GPUs were busy %.0f %% of the time", gpus, part)
 	}
 	if m.Waited >= 1 {
-		text += fmt.Sprintf(", and its programs waited %s for one", units.FormatDuration(time.Duration(m.Waited)*time.Second))
+		text += fmt.Sprintf(", and its programs waited %s for one", units.FormatDuration(time.Duration(min(m.Waited, mostWaited))*time.Second))
 	}
 	return text
 }

@@ -49,8 +49,12 @@ type (
 	// Suspended is a running job that the driver has suspended: others may have its cores and GPUs,
 	// but not the memory of its nodes. A resume that was under way is void.
 	Suspended struct{ Job JobID }
+	// Parked is a suspended job that the policy is to leave alone: somebody has suspended it by hand, or its
+	// driver saves it, to move it. The policy neither resumes nor moves it, and keeps nothing free for it, until
+	// it is resumed or requeued, or Stays.
+	Parked struct{ Job JobID }
 	// Stays is a suspended job that was to be moved, and cannot be: it is where it was, and is not to be
-	// moved any more before it has been requeued.
+	// moved any more before it has been requeued. It is parked no longer.
 	Stays struct{ Job JobID }
 	// Resumed is a suspended job that runs again, with everything it had. If other jobs have some of
 	// that now it is refused, and the job stays suspended. Of a running job that was to be stopped,
@@ -152,6 +156,9 @@ func (s *State) Requeue(id JobID) error { return tell(s, Requeued{id}).Err }
 
 // Suspended says Suspended.
 func (s *State) Suspended(id JobID) error { return tell(s, Suspended{id}).Err }
+
+// Parked says Parked.
+func (s *State) Parked(id JobID) error { return tell(s, Parked{id}).Err }
 
 // Stays says Stays.
 func (s *State) Stays(id JobID) error { return tell(s, Stays{id}).Err }

@@ -323,6 +323,7 @@ type JobState struct {
 	Waiting   bool
 	Suspended bool
 	Stays     bool // it is suspended, and cannot be moved
+	Parked    bool // it is suspended, and is to be left alone
 	// For jobs that do not wait: the request that was granted, what the job holds, and when it is
 	// expected to end; for suspended jobs, how long it has left to run.
 	Alternative int
@@ -335,7 +336,7 @@ type JobState struct {
 // Jobs calls do for every job that is not over, in the order of submission.
 func (s *State) Jobs(do func(JobState)) {
 	s.jobs.each(func(id JobID, e *jobEntry) {
-		j := JobState{ID: id, Job: e.job, Rank: e.rank, Waiting: e.slot < 0, Suspended: e.status == suspended, Stays: e.stays}
+		j := JobState{ID: id, Job: e.job, Rank: e.rank, Waiting: e.slot < 0, Suspended: e.status == suspended, Stays: e.stays, Parked: e.parked}
 		if e.window != nil {
 			j.Job = e.window.base
 		}

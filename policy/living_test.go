@@ -267,6 +267,55 @@ func TestMove(t *testing.T) {
 	s.agree(t)
 }
 
+// TestParked: a suspended job that is to be left alone is neither resumed nor moved, before its driver says that
+// it runs again, or stays where it is.
+func TestParked(t *testing.T) {
+	p := firstFitter()
+	s := NewState(small(), p)
+	id := s.mustSubmit(t, model.Request{Nodes: 1, CoresPerNode: 1})
+	s.Step(0)
+	if s.Parked(id) == nil {
+		t.Error("one that runs is parked")
+	}
+	now, parked := time.Duration(0), false
+	p.propose = func(v *View, plan *Plan) {
+		m := plan.Mark()
+		if v.Parked(id) != parked || plan.Resume(id) == parked {
+			t.Errorf("at %d it is parked %v, and resumed all the same", now, v.Parked(id))
+		}
+		plan.UndoTo(m)
+		if parked && plan.Stop(id, Move, -1) {
+			t.Errorf("at %d it is moved", now)
+		}
+	}
+	step := func() {
+		t.Helper()
+		now++
+		s.Step(now)
+		s.agree(t)
+	}
+	must(t, s.Suspended(id))
+	step()
+	must(t, s.Parked(id))
+	parked = true
+	step()
+	must(t, s.Stays(id))
+	parked = false
+	step()
+	must(t, s.Parked(id))
+	must(t, s.Resumed(id))
+	must(t, s.Suspended(id))
+	step()
+	must(t, s.Parked(id))
+	must(t, s.Requeue(id))
+	p.propose = firstFitter().propose
+	step()
+	must(t, s.Suspended(id))
+	if s.view.Parked(id) {
+		t.Error("it is parked still, although it has been requeued")
+	}
+}
+
 // TestStopAndResume follows a job that makes way for another.
 func TestStopAndResume(t *testing.T) {
 	p := firstFitter()
@@ -349,7 +398,7 @@ func TestBooksAgree(t *testing.T) {
 				if rng.IntN(3) > 0 {
 					return
 				}
-				tell := []func(JobID) error{s.End, s.Requeue, s.Suspended, s.Resumed, s.Cancel, s.Stays}[rng.IntN(6)]
+				tell := []func(JobID) error{s.End, s.Requeue, s.Suspended, s.Resumed, s.Cancel, s.Stays, s.Parked}[rng.IntN(7)]
 				_ = tell(id) // right or wrong
 			})
 			n := int32(rng.IntN(len(s.cluster.Nodes)))
@@ -476,7 +525,7 @@ func firstBehind(s *State, not JobID) (JobID, int64, bool) {
 func TestLateCallsAreErrors(t *testing.T) {
 	s := NewState(small(), firstFitter())
 	id := s.mustSubmit(t, model.Request{Nodes: 1, CoresPerNode: 1})
-	for _, tell := range []func(JobID) error{s.End, s.Requeue, s.Suspended, s.Resumed, s.Stays} {
+	for _, tell := range []func(JobID) error{s.End, s.Requeue, s.Suspended, s.Resumed, s.Stays, s.Parked} {
 		if tell(id) == nil || tell(id+1) == nil || tell(-1) == nil {
 			t.Error("a job that waits, or does not exist, holds nothing")
 		}

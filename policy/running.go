@@ -42,7 +42,7 @@ func (s *State) holder(id JobID) (*jobEntry, error) {
 
 // release gives back everything that a job holds, to ledger and view.
 func (s *State) release(id JobID, e *jobEntry) {
-	e.stopping = false
+	e.stopping, e.parked = false, false
 	a := &s.slots[e.slot].alloc
 	if e.status != suspended {
 		s.ledger.give(a)
@@ -98,15 +98,31 @@ func (ev Suspended) apply(s *State) Answer {
 	return Answer{}
 }
 
-func (ev Stays) apply(s *State) Answer {
-	e, err := s.holder(ev.Job)
+// sleeper is the entry of a suspended job.
+func (s *State) sleeper(id JobID) (*jobEntry, error) {
+	e, err := s.holder(id)
 	if err == nil && e.status != suspended {
 		err = fmt.Errorf("job %s is not suspended", e.job.ID)
 	}
+	return e, err
+}
+
+func (ev Parked) apply(s *State) Answer {
+	e, err := s.sleeper(ev.Job)
 	if err != nil {
 		return refused(err)
 	}
-	e.stopping, e.stays = false, true
+	e.parked = true
+	s.view.changes++
+	return Answer{}
+}
+
+func (ev Stays) apply(s *State) Answer {
+	e, err := s.sleeper(ev.Job)
+	if err != nil {
+		return refused(err)
+	}
+	e.stopping, e.parked, e.stays = false, false, true
 	s.view.changes++
 	return Answer{}
 }
@@ -144,7 +160,7 @@ func (s *State) runAgain(id JobID, e *jobEntry) {
 	s.keep(&sl.alloc, -1, len(s.cluster.Nodes))
 	sl.expectedEnd = model.After(s.view.now, sl.left)
 	s.listEnd(id, sl)
-	e.stopping = false
+	e.stopping, e.parked = false, false
 	s.view.changes++
 }
 
@@ -237,12 +253,12 @@ type Resume struct {
 
 // Stop proposes to stop a job in favour of another one (in), or of none: -1. It frees nothing. It
 // returns false, and proposes nothing, if the job does not run (or is suspended already and how is
-// Suspend), is fixed, is being stopped, or cannot be moved and how is Move, or if the other job does not
-// wait.
+// Suspend), is fixed, is being stopped, or is parked or cannot be moved and how is Move, or if the other job
+// does not wait.
 func (p *Plan) Stop(id JobID, how How, in JobID) bool {
 	e := p.state.jobs.at(id)
 	switch {
-	case how > Cancel, e.stopping, e.job.Fixed, how == Move && e.stays, in >= 0 && p.state.jobs.at(in).status != waiting:
+	case how > Cancel, e.stopping, e.job.Fixed, how == Move && (e.stays || e.parked), in >= 0 && p.state.jobs.at(in).status != waiting:
 		return false
 	case e.status == running, e.status == suspended && how != Suspend:
 	default:
@@ -254,11 +270,11 @@ func (p *Plan) Stop(id JobID, how How, in JobID) bool {
 }
 
 // Resume proposes to let a suspended job run again, and takes what it needs from the view at once.
-// It returns false, and proposes nothing, if that is not free.
+// It returns false, and proposes nothing, if that is not free, or if the job is parked.
 func (p *Plan) Resume(id JobID) bool {
 	s := p.state
 	e := s.jobs.at(id)
-	if e.status != suspended || e.stopping {
+	if e.status != suspended || e.stopping || e.parked {
 		return false
 	}
 	still := withoutMemory(&s.slots[e.slot].alloc)

@@ -61,8 +61,8 @@ type jobEntry struct {
 	// stopping: a plan asked the driver to stop the job, and the driver has not
 	// confirmed it.
 	stopping bool
-	// stays: the driver could not move it.
-	stays bool
+	// stays: the driver could not move it. parked: the policy is to leave it alone, suspended.
+	stays, parked bool
 }
 
 // as is the shape of one of the job's requests, or nil if the job has no such

@@ -137,6 +137,9 @@ func (v *View) StandStill() []JobID {
 	return list
 }
 
+// Parked says that a suspended job is to be left alone.
+func (v *View) Parked(id JobID) bool { return v.state.jobs.at(id).parked }
+
 // CanStop says that Plan.Stop would accept a running job.
 func (v *View) CanStop(id JobID) bool {
 	e := v.state.jobs.at(id)

@@ -274,7 +274,7 @@ func (c *Core) unread(m agent.Unreadable) {
 	case m.Kind == agent.Start{}.Kind() && t != nil:
 		c.report(t)
 	case m.Kind == agent.Start{}.Kind() && m.Task != agent.Task{}:
-		c.refuse(m.Task, reason)
+		c.refuse(m.Task, agent.NotBegun, reason)
 	case m.Kind == agent.Lend{}.Kind() && m.Loan != "":
 		c.send(agent.Lent{ID: m.Loan, Error: reason})
 	case m.Kind == agent.Configure{}.Kind():
@@ -358,6 +358,8 @@ func (c *Core) report(t *task) {
 
 func (t *task) report() agent.Report {
 	switch t.phase {
+	case starting:
+		return agent.Report{Task: t.id, State: agent.Starting}
 	case suspended:
 		return agent.Report{Task: t.id, State: agent.Suspended}
 	case ended:
@@ -408,6 +410,7 @@ func (c *Core) tick() {
 // start begins a task that nothing is known of.
 func (c *Core) start(m agent.Start) {
 	mark, over := c.marks[m.Task]
+	refuse := func(reason string) { c.refuse(m.Task, cannot(&m), reason) }
 	switch t := c.tasks[m.Task]; {
 	case t != nil:
 		c.report(t)
@@ -416,15 +419,15 @@ func (c *Core) start(m agent.Start) {
 		c.tasks[m.Task] = t
 		c.report(t)
 	case over:
-		c.refuse(m.Task, "this node had the task before, and the head was done with it: the head has gone back to an earlier state")
+		refuse("this node had the task before, and the head was done with it: the head has gone back to an earlier state")
 	case m.Incarnation != c.cfg.Incarnation:
-		c.refuse(m.Task, "the task is meant for this node as it was before its spool was lost: start the job anew")
+		refuse("the task is meant for this node as it was before its spool was lost: start the job anew")
 	case c.cfg.User != "" && m.Spec.User != c.cfg.User:
-		c.refuse(m.Task, fmt.Sprintf("the agent of this node runs as %s and can start no processes of %s: start it as root", c.cfg.User, m.Spec.User))
+		refuse(fmt.Sprintf("the agent of this node runs as %s and can start no processes of %s: start it as root", c.cfg.User, m.Spec.User))
 	case m.From != "" && c.cfg.Checkpoints == "": // another node can have it
-		c.send(agent.Report{Task: m.Task, State: agent.Ended, End: c.ends(agent.NotReady, "it cannot go on here from where it was saved: "+c.cfg.NoCheckpoints)})
+		refuse("it cannot go on here from where it was saved: " + c.cfg.NoCheckpoints)
 	case len(c.tasks) >= MaxTasks:
-		c.refuse(m.Task, fmt.Sprintf("this node has %d tasks already", len(c.tasks)))
+		refuse(fmt.Sprintf("this node has %d tasks already", len(c.tasks)))
 	default:
 		c.begin(m)
 	}
@@ -436,7 +439,7 @@ func (c *Core) begin(m agent.Start) {
 	c.tasks[m.Task] = t
 	free := c.free()
 	if m.Spec.Cores > len(free) { // the same Start must not begin it later, when the head has been told this
-		end := c.ends(agent.NotBegun, fmt.Sprintf("%d cores are asked for, and %d of this node's %d are free", m.Spec.Cores, len(free), len(c.cfg.Cores)))
+		end := c.ends(cannot(&m), fmt.Sprintf("%d cores are asked for, and %d of this node's %d are free", m.Spec.Cores, len(free), len(c.cfg.Cores)))
 		c.mark(m.Task, Past{End: end, At: c.now})
 		c.finish(t, *end)
 		return
@@ -452,8 +455,16 @@ func (c *Core) begin(m agent.Start) {
 
 // refuse tells that a task does not begin. Nothing of it is kept: if the head asks
 // again, it is told again.
-func (c *Core) refuse(id agent.Task, reason string) {
-	c.send(agent.Report{Task: id, State: agent.Ended, End: c.ends(agent.NotBegun, reason)})
+func (c *Core) refuse(id agent.Task, cause agent.Cause, reason string) {
+	c.send(agent.Report{Task: id, State: agent.Ended, End: c.ends(cause, reason)})
+}
+
+// cannot is the cause of the end of a task that does not begin here: one that was saved can go on elsewhere.
+func cannot(m *agent.Start) agent.Cause {
+	if m.From != "" {
+		return agent.NotReady
+	}
+	return agent.NotBegun
 }
 
 func (c *Core) ends(cause agent.Cause, reason string) *agent.End {

@@ -49,6 +49,7 @@ type Job struct {
 	Relays         []Relay       `json:"relays,omitempty"`
 	Usual          *Holds        `json:"usual,omitempty"` // how it has devices of which its user says nothing
 	Suspend        bool          `json:"suspend,omitempty"`
+	ByHand         bool          `json:"by_hand,omitempty"` // a user wants it suspended, and not the policy
 	Asleep         bool          `json:"asleep,omitempty"`
 	Stop           *Stop         `json:"stop,omitempty"`
 	Suspended      time.Duration `json:"suspended,omitempty"`
@@ -62,14 +63,18 @@ type Job struct {
 type Passage struct {
 	Wanted  bool          `json:"wanted,omitempty"` // it is to be saved
 	Stays   string        `json:"stays,omitempty"`  // why it could not be
+	Saves   int           `json:"saves,omitempty"`  // how often it was to be
 	From    string        `json:"from,omitempty"`   // the folder in which it was saved
 	Used    string        `json:"used,omitempty"`   // one from which it went on
 	Shared  string        `json:"shared,omitempty"` // where these are
 	Attempt uint32        `json:"attempt,omitempty"`
 	Ran     time.Duration `json:"ran,omitempty"`
+	Granted int           `json:"granted,omitempty"` // which of the job's requests
 	Origin  string        `json:"origin,omitempty"`
 	Before  []string      `json:"before,omitempty"` // nodes
 	Not     []string      `json:"not,omitempty"`
+	Retry   time.Duration `json:"retry,omitempty"`
+	Rounds  int           `json:"rounds,omitempty"`
 }
 
 // Term is one condition of a job's dependency.

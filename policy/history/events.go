@@ -131,6 +131,7 @@ const (
 	requeueWord    = "requeue"
 	suspendedWord  = "suspended"
 	staysWord      = "stays"
+	parkedWord     = "parked"
 	resumedWord    = "resumed"
 	measuredWord   = "measured"
 	rankWord       = "rank"
@@ -151,7 +152,7 @@ func newEvent(word string) event {
 		return new(submitted)
 	case adoptWord:
 		return new(adopted)
-	case cancelWord, endWord, requeueWord, suspendedWord, staysWord, resumedWord:
+	case cancelWord, endWord, requeueWord, suspendedWord, staysWord, parkedWord, resumedWord:
 		return new(changed)
 	case measuredWord:
 		return new(measured)
@@ -253,6 +254,8 @@ func lineOf(e policy.Event, a policy.Answer, number func(policy.JobID) policy.Jo
 		return of(suspendedWord, e.Job)
 	case policy.Stays:
 		return of(staysWord, e.Job)
+	case policy.Parked:
+		return of(parkedWord, e.Job)
 	case policy.Resumed:
 		return of(resumedWord, e.Job)
 	case policy.Measured:
@@ -303,6 +306,8 @@ func (e *changed) of(id policy.JobID) policy.Event {
 		return policy.Suspended{Job: id}
 	case staysWord:
 		return policy.Stays{Job: id}
+	case parkedWord:
+		return policy.Parked{Job: id}
 	}
 	return policy.Resumed{Job: id}
 }

@@ -120,6 +120,9 @@ func snapshot(w io.Writer, h Header, s *policy.State) (map[policy.JobID]policy.J
 			if j.Stays {
 				write(&changed{head: head{staysWord}, ID: number[j.ID]})
 			}
+			if j.Parked {
+				write(&changed{head: head{parkedWord}, ID: number[j.ID]})
+			}
 		}
 	})
 	s.Jobs(func(j policy.JobState) {

@@ -150,7 +150,7 @@ func (l *Library) RetrieveJob(q *Queue) (first *Job) {
 func (l *Library) Suspended() (list []*Job) {
 	l.Looked += l.AssignedJobQueue.Len()
 	l.AssignedJobQueue.Jobs(func(j *Job) bool {
-		if j.limit == 0 && j.Assigned() {
+		if j.limit == 0 && j.Assigned() && !l.view.Parked(j.ID) {
 			list = append(list, j)
 		}
 		return true

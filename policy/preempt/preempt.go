@@ -429,9 +429,10 @@ func fewest(candidates []policy.Stop, fits func([]policy.Stop) *model.Allocation
 	return chosen
 }
 
-// resume lets suspended jobs run again whose place is free, and lists the others.
+// resume lets suspended jobs run again whose place is free, and lists the others. It leaves parked ones alone:
+// others may have their places.
 func (p *preempt) resume(v *policy.View, plan *policy.Plan) (still []policy.JobID) {
-	list := v.StandStill()
+	list := slices.DeleteFunc(v.StandStill(), v.Parked)
 	slices.SortFunc(list, func(a, b policy.JobID) int {
 		return cmp.Or(cmp.Compare(p.classOf(v.Job(b)), p.classOf(v.Job(a))), cmp.Compare(v.StartedAt(a), v.StartedAt(b)), cmp.Compare(a, b))
 	})

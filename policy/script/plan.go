@@ -46,7 +46,7 @@ var planMethods = map[string]method[*planValue]{
 	"start": {"start(job, nodes=None, beside=False, alternative=0, reason=\"\")",
 		"starts a job where it fits first: on some nodes alone if they are given, beside what view.reserve keeps if that is asked for. False if it does not fit", (*planValue).start},
 	"stop":   {"stop(job, how=\"requeue\", to_start=None)", "has a running job stopped: how is suspend, move, requeue or cancel. False if it is being stopped", (*planValue).stop},
-	"resume": {"resume(job)", "lets a suspended job run again. False if its place is not free", (*planValue).resume},
+	"resume": {"resume(job)", "lets a suspended job run again. False if its place is not free, or a user suspended it, or it is being saved", (*planValue).resume},
 	"configure": {"configure(node, vgpus=0, sharing=\"\", policy=\"\", above=0, keep=None, profiling=0)",
 		"says how a node's runtime serves programs, until the script says otherwise; what is left out is as its administrators have it", (*planValue).configure},
 	"wake": {"wake(at)", "asks for a step at this time, or a second from now if that is later, even if nothing happens until then", (*planValue).wake},

@@ -38,7 +38,7 @@ func TestThereAndBack(t *testing.T) {
 	for _, m := range []ToHead{
 		Hello{Version: Version, Node: "n1", Incarnation: "x", Cores: 4, Memory: 1 << 30, Devices: []Device{{Name: "GPU", Memory: 1 << 30, Speed: 1, Up: true}, {Name: "far", Memory: 1, Speed: 1, Lender: "gpu1:9421"}}, Gateway: "n1:9421", Loans: []string{"7.2.1"},
 			Tasks: []Report{{task, Running, nil}, {Task{8, 1, 0}, Ended, &End{Cause: Exited, Exit: 3, Began: 1, Ended: 2, CPU: 3, Memory: 4}}}},
-		Inventory{}, Report{Task: task, State: Suspended}, Lent{"7.2.1", "no such device"}, Pong{}, AskPeers{}, Load{}, load, Checkpointed{Task: task, Folder: "7.2.1-a", Bytes: 5}, Checkpointed{Task: task, Folder: "7", Error: "no CRIU"},
+		Inventory{}, Report{Task: task, State: Suspended}, Report{Task: task, State: Starting}, Lent{"7.2.1", "no such device"}, Pong{}, AskPeers{}, Load{}, load, Checkpointed{Task: task, Folder: "7.2.1-a", Bytes: 5}, Checkpointed{Task: task, Folder: "7", Error: "no CRIU"},
 		Hello{Version: Version, Node: "n1", Incarnation: "x", Cores: 4, Memory: 1 << 30, Checkpoints: "f", NoCheckpoints: "why"},
 		Profiles{Tasks: []Profile{{task, model.Measured{CPU: 1.5, GPU: 2, Waited: 0.001, Moving: 3, Kernels: 4, CopiedIn: 5, CopiedOut: 6, SwapIn: 7, SwapOut: 8}}}},
 		Configured{}, Configured{Told: settings, InForce: settings, Error: "it is on fire"},
@@ -77,6 +77,7 @@ func TestRefused(t *testing.T) {
 		{`{"kind":"report","message":{"task":{"job":1,"attempt":1,"part":0},"state":"ended"}}`, "with and without an end"},
 		{`{"kind":"report","message":{"task":{"job":0,"attempt":1,"part":0},"state":"running"}}`, "a task 0.1.0, which cannot be"},
 		{`{"kind":"report","message":{"task":{"job":1,"attempt":1,"part":0},"state":"running","more":1}}`, "unknown field"},
+		{`{"kind":"report","message":{"task":{"job":1,"attempt":1,"part":0},"state":"Starting"}}`, `task 1.1.0 "Starting"`},
 		{`{"kind":"report","message":{"task":{"Job":1,"attempt":1,"part":0},"state":"running"}}`, `unknown field "Job": write "job"`},
 		{`{"kind":"pong","kind":"pong","message":{}}`, `the name "kind" is given twice`},
 		{`{"kind":"ping","message":{}}`, `its kind is "ping"`},

@@ -114,6 +114,9 @@ type State string
 
 // The states of a task.
 const (
+	// Starting: nothing of the task has begun yet, as far as the agent has heard. Processes that are being
+	// made again from where they were saved (Start.From) have not, and what was saved is still needed.
+	Starting  State = "starting"
 	Running   State = "running"
 	Suspended State = "suspended"
 	Ended     State = "ended"
@@ -533,7 +536,7 @@ func (r Report) check() error {
 	switch {
 	case (r.State == Ended) != (r.End != nil):
 		return fmt.Errorf("task %v %s, with and without an end", r.Task, r.State)
-	case r.State != Running && r.State != Suspended && r.State != Ended && r.State != Unknown:
+	case r.State != Starting && r.State != Running && r.State != Suspended && r.State != Ended && r.State != Unknown:
 		return fmt.Errorf("task %v %.20q", r.Task, r.State)
 	case r.End != nil:
 		if err := r.End.check(); err != nil {

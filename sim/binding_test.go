@@ -68,6 +68,15 @@ func TestLateBindingByHand(t *testing.T) {
 	}
 }
 
+// TestRunTimesOfAnyDevice: a job whose run time holds for all devices takes as long on a fast one, and others do not.
+func TestRunTimesOfAnyDevice(t *testing.T) {
+	jobs := []model.Job{{ID: "a", Run: seconds(100), Request: asks(1, 1<<30, "second")}, {ID: "b", Run: seconds(100), Request: asks(1, 1<<30, "second")}}
+	for i := range jobs {
+		jobs[i].Intensity = 0.5
+	}
+	checkEnds(t, run(t, "fcfs", sim.Config{Cluster: fastAndSlow(1, 4), Jobs: jobs, Anywhere: []bool{true, false}}), 0, 100, 25)
+}
+
 // TestLateBindingWaitsUntilAMovePays: two jobs share a device until another one's end leaves a device of the
 // same speed idle. One of them gains by 2 there, so it has lost the 3 s of the move after 6 s.
 func TestLateBindingWaitsUntilAMovePays(t *testing.T) {

@@ -156,7 +156,7 @@ func (n *network) alone(id policy.JobID, j *model.Job, a *model.Allocation) Alon
 	switch {
 	case n.run.Alone != nil:
 		return n.run.Alone(int(n.run.jobOf[id]), a)
-	case n.uniform:
+	case n.uniform, n.run.Anywhere != nil && n.run.Anywhere[n.run.jobOf[id]]:
 		return Alone{Time: j.Run}
 	}
 	return Alone{Time: n.scaled(j.Run, a)}

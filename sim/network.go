@@ -60,6 +60,7 @@ type sharer struct {
 	// crowding includes the speeds; least is what its whole devices make of that. owed is the time of
 	// moves that is still to be added.
 	movable bool
+	far     bool // also on other nodes
 	least   uint64
 	owed    time.Duration
 	// compute is its computation time on devices that no other job uses. fixed is the part of its

@@ -97,6 +97,27 @@ func TestAgreement(t *testing.T) {
 	}
 }
 
+// The simulator binds shares as the nodes did: told of the jobs' work alone, it has about as many moves, and is too
+// fast by little more than what starts take.
+func TestLateBinding(t *testing.T) {
+	r := load(t)
+	wait, makespan, moves, were := 0.0, 0.0, 0, 0
+	for i := range r.Runs {
+		run := &r.Runs[i]
+		said, rebinds, err := run.Bound()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, m := off(said, measured(t, run))
+		wait, makespan = wait+w/float64(len(r.Runs)), makespan+m/float64(len(r.Runs))
+		moves, were = moves+rebinds, were+run.Moves
+	}
+	if math.Abs(wait) > 15 || math.Abs(makespan) > 15 || moves < were/2 || moves > 2*were {
+		t.Errorf("%.1f %% in mean waiting, %.1f %% in makespan, %d moves instead of %d", wait, makespan, moves, were)
+	}
+	inDocs(t, "from the jobs' work", []string{percent(wait), percent(makespan), fmt.Sprintf("%d instead of %d", moves, were)})
+}
+
 func simulated(t *testing.T, from *Run, policy string) Figures {
 	t.Helper()
 	f, err := from.Simulated(policy)

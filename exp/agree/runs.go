@@ -12,7 +12,9 @@ import (
 	"muster/head"
 	"muster/head/whatif"
 	"muster/model"
+	"muster/model/slurmopt"
 	"muster/policy/catalog"
+	"muster/sim"
 	"muster/wire/api"
 )
 
@@ -38,9 +40,10 @@ var gpus = [][]float64{{0.25, 0.25}, {0.5, 0.5}, {1}}
 
 const (
 	// rate is how many operations a second a GPU of speed 1 executes: so few that programs wait for GPUs and not
-	// for this machine's processors. An automaton of so many states then takes 0.16 s on a
+	// for this machine's processors. An automaton of so many states then takes unit on a
 	// GPU of speed 1.
 	rate, states = 1e7, 160
+	unit         = 162500 * time.Microsecond
 
 	cores, nodeMemory = 16, 8 << 30
 	gpuMemory         = 1 << 30
@@ -186,6 +189,36 @@ func (r *Run) Simulated(spec string) (Figures, error) {
 		return Figures{}, err
 	}
 	return figures(trial.Figures), nil
+}
+
+// Bound is what the simulator says of the run from the jobs' work alone, if nodes bind their shares late as these
+// did, and how many moves that takes. Starts take no time there.
+func (r *Run) Bound() (f Figures, moves int, err error) {
+	var list []model.Job
+	for n := range r.Jobs {
+		options, automata := job(n)
+		said, err := slurmopt.Parse(append([]string{slurmopt.Submit}, options...))
+		if err != nil {
+			return f, 0, err
+		}
+		j := model.Job{ID: fmt.Sprint(n), User: "user", Submit: time.Duration((r.Jobs[n].Submit - r.Jobs[0].Submit) * float64(time.Second)), Run: time.Duration(automata) * unit}
+		said.Apply(&j)
+		j.Request.Run = 0
+		list = append(list, j)
+	}
+	p, err := catalog.New(r.Policy)
+	if err != nil {
+		return f, 0, err
+	}
+	result, err := sim.Run(context.Background(), sim.Config{Cluster: cluster(), Jobs: list, Policy: p, NoKill: true, Bind: &sim.Binding{Usual: model.DefaultHolds(), Cost: 100 * time.Millisecond, Bandwidth: 2 << 30}})
+	if err != nil {
+		return f, 0, err
+	}
+	for i, o := range result.Outcomes {
+		f.MeanWait += (o.Start - list[i].Submit).Seconds() / float64(len(list))
+		f.Makespan = max(f.Makespan, o.End.Seconds())
+	}
+	return f, result.Rebinds, nil
 }
 
 func figures(f api.WhatIfFigures) Figures { return Figures{f.MeanWait, f.Makespan} }

@@ -174,8 +174,8 @@ func (p *passage) cannot() string {
 		return "it is not suspended"
 	case len(s.spec.Nodes) > 1:
 		return "it runs on several nodes, and only the processes of one can be saved together"
-	case len(s.ranks) != 1:
-		return fmt.Sprintf("it has %d processes that were started side by side, and only one with its descendants can be saved", len(s.ranks))
+	case p.sideBySide() != 1:
+		return fmt.Sprintf("it has %d processes that were started side by side, and only one with its descendants can be saved", p.sideBySide())
 	case s.commands() > 0:
 		return "commands run in it that were started beside it (muster exec)"
 	}
@@ -187,6 +187,14 @@ func (p *passage) cannot() string {
 		}
 	}
 	return ""
+}
+
+// sideBySide is how many processes of the task its supervisor has started, or will.
+func (p *passage) sideBySide() int {
+	if p.s.spec.Script != "" {
+		return len(p.s.ranks)
+	}
+	return max(len(p.s.ranks), p.s.spec.Processes)
 }
 
 // write writes a task into a folder.

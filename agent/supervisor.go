@@ -90,6 +90,9 @@ type progress struct {
 	holds  bool // it starts no processes of its own, and only serves commands
 	begun  bool
 	script string // the path of the job's script
+	// more says that the first process has opened the files and the others are still to be started, because
+	// the task is suspended.
+	more bool
 }
 
 // clock is that of the time limit, which does not run while a task is suspended.
@@ -339,6 +342,8 @@ func (s *supervisor) isOver() bool {
 		return true
 	case s.holds || !s.begun:
 		return s.stopping != nil && len(s.children) == 0
+	case s.more && s.stopping == nil:
+		return false
 	}
 	for _, c := range s.ranks {
 		if !c.exited || c.enters && time.Since(c.exitedAt) < sayTime {
@@ -630,9 +635,20 @@ func (s *supervisor) entered(rank int, f *failure) {
 			s.log.Warn("it cannot be written down that the output is open: muster logs will not find it", "error", err)
 		}
 	}
-	if rank > 0 || s.stopping != nil || s.spec.Script != "" {
+	if rank > 0 || s.spec.Script != "" {
 		return
 	}
+	s.more = true
+	s.startMore()
+}
+
+// startMore starts the processes beside the first one. While the task is suspended they would not stand still,
+// and in a frozen group they would not come to their program, for which fork waits.
+func (s *supervisor) startMore() {
+	if !s.more || s.suspended || s.stopping != nil {
+		return
+	}
+	s.more = false
 	for next := 1; next < s.spec.Processes; next++ {
 		if err := s.startRank(next); err != nil {
 			s.stop(wire.Stop{Cause: wire.NotBegun, Reason: err.Error()})
@@ -801,6 +817,7 @@ func (s *supervisor) resume(cores []int) {
 		s.suspended, s.passage.saved = false, nil
 		s.startClock()
 		s.letGo()
+		s.startMore()
 	}
 	s.tellAll()
 }

@@ -17,8 +17,8 @@ import (
 // lost as much by staying. They come home when the device is given to a job whole, or when the memory
 // that nobody was given there no longer holds them; that costs a move, too.
 //
-// Programs with a whole device stay there, as do jobs that ran when the simulation began, and so do those of reach cluster on their home's node: the
-// network between a program and a device that its node borrows is not modelled. A share is taken to be
+// Programs with a whole device stay there, as do jobs that ran when the simulation began. The network between a
+// program and a device that its node borrows is not modelled. A share is taken to be
 // full: a move copies all of it. What a job may use beyond its share changes nothing here.
 type Binding struct {
 	// Usual is how jobs have GPUs whose users say nothing.
@@ -31,6 +31,9 @@ type Binding struct {
 
 // minGain is how many times as fast programs must be elsewhere to go there, in millionths.
 const minGain = 1_200_000
+
+// distance is as how fast programs take a device of another node to be, in millionths.
+const distance = 800_000
 
 // bound is what late binding knows of a share.
 type bound struct {
@@ -49,6 +52,7 @@ type binding struct {
 	// due is, of each node where one is due, when the next share has lost enough to go.
 	due     map[int32]time.Duration
 	changed []int32 // nodes of which something changed, or is due: scratch memory of settle
+	far     int     // jobs whose reach is the cluster
 }
 
 // place is a device as shares are bound to it.
@@ -110,8 +114,12 @@ func (b *binding) enter(u *sharer, a *model.Allocation) {
 		b.places[s.home].kept += s.memory
 		s.speed, s.since = b.places[s.home].speed, u.start
 	}
-	if u.job.GPU.Of(&u.job.Request, 1, false, b.Usual).Reach == model.ReachDevice {
+	reach := u.job.GPU.Of(&u.job.Request, 1, false, b.Usual).Reach
+	if reach == model.ReachDevice {
 		return
+	}
+	if u.far = reach == model.ReachCluster; u.far {
+		b.far++
 	}
 	// From now on its time is counted on devices of speed 1, and those that it has say how long it takes.
 	u.movable, u.compute, u.least = true, u.job.Run, 0
@@ -132,6 +140,9 @@ func (b *binding) enter(u *sharer, a *model.Allocation) {
 func (b *binding) leave(u *sharer) {
 	if b == nil {
 		return
+	}
+	if u.far {
+		b.far--
 	}
 	for i := range u.shares {
 		s := &u.shares[i]
@@ -184,18 +195,22 @@ func (b *binding) settle(now time.Duration) {
 			b.changed = append(b.changed, node)
 		}
 	}
+	if b.far > 0 && len(b.changed) > 0 { // what changed on one node may be a reason to go on others
+		clear(b.due)
+		b.bind(0, int32(len(b.places)), now)
+		return
+	}
 	slices.Sort(b.changed)
 	for _, node := range slices.Compact(b.changed) {
-		b.bind(node, now)
+		delete(b.due, node)
+		from := b.network.devices.first[node]
+		b.bind(from, from+int32(len(b.network.run.Cluster.Nodes[node].GPUs)), now)
 	}
 }
 
-// bind binds the shares on a node: first those that must leave, then those that gain by it, one after
+// bind binds the shares on some devices: first those that must leave, then those that gain by it, one after
 // the other, as long as there are any.
-func (b *binding) bind(node int32, now time.Duration) {
-	delete(b.due, node)
-	from := b.network.devices.first[node]
-	to := from + int32(len(b.network.run.Cluster.Nodes[node].GPUs))
+func (b *binding) bind(from, to int32, now time.Duration) {
 	for k := from; k < to; k++ {
 		for p := &b.places[k]; p.away > 0 && (p.whole > 0 || p.away+p.kept > p.size); {
 			b.sendHome(k, now)
@@ -229,7 +244,7 @@ func (b *binding) sendHome(k int32, now time.Duration) {
 	b.move(slot, last, at, last.shares[at].home, now)
 }
 
-// improve moves the share that has lost most by not being on the fastest idle device of a node that any
+// improve moves the share that has lost most by not being on the fastest idle one of some devices that any
 // gains by. It returns false if there is none.
 func (b *binding) improve(from, to int32, now time.Duration) bool {
 	var idle []int32
@@ -272,7 +287,10 @@ func (b *binding) gains(u *sharer, i int, t int32, now time.Duration) (lost time
 	if !u.movable || s.home != t && p.kept+s.memory > p.size {
 		return 0, false
 	}
-	gain := uint64(mulDiv(max(b.network.devices.devices[s.device].load, fullLoad), p.speed, s.speed))
+	if !u.far && b.places[s.home].node != p.node {
+		return 0, false
+	}
+	gain := uint64(mulDiv(max(b.network.devices.devices[s.device].load, fullLoad), b.worth(s, t), b.worth(s, s.device)))
 	if gain < minGain {
 		return 0, false
 	}
@@ -288,6 +306,14 @@ func (b *binding) gains(u *sharer, i int, t int32, now time.Duration) (lost time
 	}
 	stayed := now - s.since
 	return stayed - time.Duration(mulDiv(uint64(stayed), 1_000_000, gain)), true
+}
+
+// worth is how fast programs take a device to be.
+func (b *binding) worth(s *deviceShare, k int32) uint64 {
+	if b.places[k].node == b.places[s.home].node {
+		return b.places[k].speed
+	}
+	return max(1, uint64(mulDiv(b.places[k].speed, distance, 1_000_000)))
 }
 
 // cost is the time of moving a share.

@@ -68,6 +68,50 @@ func TestLateBindingByHand(t *testing.T) {
 	}
 }
 
+// TestRunTimesOfAnyDevice: a job whose run time holds for all devices takes as long on a fast one, and others do not.
+func TestRunTimesOfAnyDevice(t *testing.T) {
+	jobs := []model.Job{{ID: "a", Run: seconds(100), Request: asks(1, 1<<30, "second")}, {ID: "b", Run: seconds(100), Request: asks(1, 1<<30, "second")}}
+	for i := range jobs {
+		jobs[i].Intensity = 0.5
+	}
+	checkEnds(t, run(t, "fcfs", sim.Config{Cluster: fastAndSlow(1, 4), Jobs: jobs, Anywhere: []bool{true, false}}), 0, 100, 25)
+}
+
+// TestLateBindingReachesTheCluster: the device that is four times as fast is another node's, and counts 3.2 times as
+// fast. One that is as fast as home counts less.
+func TestLateBindingReachesTheCluster(t *testing.T) {
+	cluster, device := model.ReachCluster, model.ReachDevice
+	jobs := func(reach *model.Reach) []model.Job {
+		list := []model.Job{
+			{ID: "a", Run: seconds(100), Request: asks(1, 1<<30, "first")},
+			{ID: "w", Submit: seconds(10), Run: seconds(80), Request: asks(1, 0, "second")},
+		}
+		list[0].GPU.Reach = reach
+		return list
+	}
+	for _, c := range []struct {
+		name   string
+		second float64
+		reach  *model.Reach
+		moves  int
+		want   []float64
+	}{
+		{"its reach is the node", 4, nil, 0, []float64{100, 30}},
+		{"its user wants it to stay", 4, &device, 0, []float64{100, 30}},
+		// 40 s of work until 10, when the device is given away whole; at home from 13. At 30 it has lost 17 x (1 - 1/3.2) s,
+		// more than the 3 s of a move, and goes back: from 33 on it does the last 43 s at four times the speed.
+		{"its reach is the cluster", 4, &cluster, 2, []float64{43.75, 30}},
+		{"as fast as home", 1.2, &cluster, 0, []float64{100, 10 + 80/1.2}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			two := fastAndSlow(1, c.second)
+			two.Nodes = append(two.Nodes, two.Nodes[0])
+			two.Nodes[0].GPUs, two.Nodes[1].GPUs, two.Nodes[1].Name = []int{0}, []int{1}, "n2"
+			checkEnds(t, run(t, "fcfs", sim.Config{Cluster: two, Jobs: jobs(c.reach), Bind: late}), c.moves, c.want...)
+		})
+	}
+}
+
 // TestLateBindingWaitsUntilAMovePays: two jobs share a device until another one's end leaves a device of the
 // same speed idle. One of them gains by 2 there, so it has lost the 3 s of the move after 6 s.
 func TestLateBindingWaitsUntilAMovePays(t *testing.T) {
@@ -111,15 +155,18 @@ func TestLateBindingNeverStrands(t *testing.T) {
 		for range 3 {
 			c.Nodes = append(c.Nodes, model.Node{Name: string(rune('l' + len(c.Nodes))), Cores: 8, Memory: 64 << 30, GPUs: []int{rng.IntN(3), rng.IntN(3), rng.IntN(3)}})
 		}
-		home := model.ReachDevice
+		home, far := model.ReachDevice, model.ReachCluster
 		var jobs []model.Job
 		for i := range 40 {
 			j := model.Job{ID: string(rune('A' + i)), Run: seconds(1 + rng.IntN(200)), Intensity: float64(1+rng.IntN(4)) / 4, Request: asks(1, int64(rng.IntN(7))<<30, "")}
 			if i > 0 {
 				j.Submit = jobs[i-1].Submit + seconds(rng.IntN(20))
 			}
-			if rng.IntN(4) == 0 {
+			switch rng.IntN(4) {
+			case 0:
 				j.GPU.Reach = &home
+			case 1:
+				j.GPU.Reach = &far
 			}
 			if rng.IntN(4) == 0 {
 				j.Request.GPUs = 2

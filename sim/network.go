@@ -60,6 +60,7 @@ type sharer struct {
 	// crowding includes the speeds; least is what its whole devices make of that. owed is the time of
 	// moves that is still to be added.
 	movable bool
+	far     bool // also on other nodes
 	least   uint64
 	owed    time.Duration
 	// compute is its computation time on devices that no other job uses. fixed is the part of its
@@ -156,7 +157,7 @@ func (n *network) alone(id policy.JobID, j *model.Job, a *model.Allocation) Alon
 	switch {
 	case n.run.Alone != nil:
 		return n.run.Alone(int(n.run.jobOf[id]), a)
-	case n.uniform:
+	case n.uniform, n.run.Anywhere != nil && n.run.Anywhere[n.run.jobOf[id]]:
 		return Alone{Time: j.Run}
 	}
 	return Alone{Time: n.scaled(j.Run, a)}

@@ -42,6 +42,9 @@ type Config struct {
 	// programs were measured. The time includes transfers between nodes; the simulator adds what
 	// they take longer because of other jobs, as for any job.
 	Alone func(job int, a *model.Allocation) Alone
+	// Anywhere says of which jobs, by index, the run time is what it is whatever devices they are given; nil: of
+	// none.
+	Anywhere []bool
 	// Bind, if set, has nodes bind the shares of jobs to other devices while these run (binding.go). It
 	// does nothing for jobs that were measured (Alone), whose speed elsewhere is not known.
 	Bind *Binding

@@ -131,7 +131,8 @@ void team_meet(void) {
     const char *name = getenv("MUSTER_NODENAME");
     if (name)
         strncpy(node, name, sizeof node - 1);
-    node[strcspn(node, "-")] = 0; // nodes of one machine, as gpu1-0 and gpu1-1, are no network apart
+    const size_t machine = strcspn(node, "-"); // nodes of one machine, as gpu1-0 and gpu1-1, are no network apart
+    memset(node + machine, 0, sizeof node - machine); // names are compared whole
     int devices = 0;
     CHECK(cuInit(0));
     CHECK(cuDeviceGetCount(&devices));

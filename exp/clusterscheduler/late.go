@@ -53,13 +53,36 @@ func showLate(m *measured) bench.Shown {
 			if paper, known := how.paper[c.key]; known {
 				r = r.Against(paper)
 			}
-			s.Rows = append(s.Rows, r)
+			s.Rows = append(s.Rows, r, exp.Over(partLate, key+"_used", "% of the GPUs", m.usedByLate(c, how)).Noting("what the kernels need of all GPUs together, over the time; the rest is starts, kernels that must end before a move, and GPUs that wait for the last processes"))
 		}
+		least, bound := m.lateBound(c)
+		s.Rows = append(s.Rows,
+			exp.Single(partLate, "late_"+c.key+"_bound_s", "s", least).Noting("no policy and no binding is faster: a start, and all kernels on all GPUs without a pause"),
+			exp.Over(partLate, "late_"+c.key+"_bound_throughput", "x batch", bound).Noting("so this is the most that the GPUs allow"))
 		ours.Name, theirs.Name, theirs.Reference = "ours", "the paper's", true
 		b.Series = []report.BarSeries{theirs, ours}
 		s.Pictures = append(s.Pictures, b)
 	}
 	return s
+}
+
+// lateBound is the least time that the jobs take on a cluster, whatever places and binds them, and for each seed
+// how many times that is as fast as batch.
+func (m *measured) lateBound(c *cluster) (least float64, overBatch []float64) {
+	least = m.Profile.least(c.whole(), sequence(c))
+	for _, seconds := range m.Seconds(lateKey(c, &batch)) {
+		overBatch = append(overBatch, seconds/least)
+	}
+	return least, overBatch
+}
+
+// usedByLate is which part of the time of all GPUs the kernels need, in per cent, for each seed.
+func (m *measured) usedByLate(c *cluster, s *scheme) (used []float64) {
+	needed := m.Profile.needed(c.whole(), sequence(c))
+	for _, seconds := range m.Seconds(lateKey(c, s)) {
+		used = append(used, 100*needed/seconds)
+	}
+	return used
 }
 
 var lateFigure = figure{Name: "late", Part: partLate, Plan: planLate, Show: showLate}

@@ -69,6 +69,30 @@ func TestLiveClaims(t *testing.T) {
 	}
 }
 
+// The simulator knows what the grants of both queues mean: in each recorded run mean waiting, and the time until
+// all have ended, are within a tenth of what it says.
+func TestQueuesArePredicted(t *testing.T) {
+	m, err := liveFrame.Load(recordedLive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range m.Queues {
+		q := &m.Queues[i]
+		said, err := q.predicted(m.besides())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range queueTimes[:2] {
+			if off := 100 * (x.of(said)/x.of(q) - 1); math.Abs(off) > 10 {
+				t.Errorf("%s, seed %d, %s: %.2f s instead of %.2f s, off by %.1f %%", q.Policy, q.Seed, x.says, x.of(said), x.of(q), off)
+			}
+		}
+	}
+	if len(m.Queues) == 0 {
+		t.Error("no queue was recorded")
+	}
+}
+
 // Only what --save wrote is read.
 func TestLiveFiles(t *testing.T) {
 	for _, text := range []string{"", "{}", `{"version":2}`, `{"version":1,"surprise":1}`, `{"version":1,"copies":[{"network":"link","users":0,"bytes":1,"in":1,"out":1}]}`} {

@@ -151,14 +151,28 @@ func (l *liveLab) queueJob(dir string, number int, j *model.Job, seed uint64) (*
 	}, nil
 }
 
-// predicted is what the simulator says of the time until all jobs of a run have ended; NaN if it says nothing.
-func (q *ranQueue) predicted() float64 {
+// besides is what a job took besides its kernels, as the median of all jobs of all runs: it starts processes, and
+// copies.
+func (m *liveMeasured) besides() time.Duration {
+	var all []float64
+	for _, q := range m.Queues {
+		jobs, err := queueJobs(len(q.Lives), q.Seed)
+		for i := 0; err == nil && i < len(jobs); i++ {
+			all = append(all, q.Lives[i]-q.Waits[i]-jobs[i].Run.Seconds()/queueScale)
+		}
+	}
+	return time.Duration(max(0, exp.Median(all)) * float64(time.Second))
+}
+
+// predicted is what the simulator says of a run: when jobs start and end. It is told what they take besides their
+// kernels.
+func (q *ranQueue) predicted(besides time.Duration) (*ranQueue, error) {
 	jobs, err := queueJobs(len(q.Lives), q.Seed)
 	if err != nil {
-		return math.NaN()
+		return nil, err
 	}
 	for i := range jobs {
-		jobs[i].Run /= queueScale
+		jobs[i].Run = jobs[i].Run/queueScale + besides
 	}
 	cluster := &model.Cluster{GPUTypes: []model.GPUType{{Name: "gpu", Memory: 64 << 20, Speed: 1}}}
 	for i := range queueNodes {
@@ -166,17 +180,30 @@ func (q *ranQueue) predicted() float64 {
 	}
 	p, err := catalog.New(q.Policy)
 	if err != nil {
-		return math.NaN()
+		return nil, err
 	}
 	r, err := sim.Run(context.Background(), sim.Config{Cluster: cluster, Jobs: jobs, Policy: p, NoKill: true})
 	if err != nil {
-		return math.NaN()
+		return nil, err
 	}
-	last := time.Duration(0)
+	out := &ranQueue{Policy: q.Policy, Seed: q.Seed}
 	for _, o := range r.Outcomes {
-		last = max(last, o.End)
+		out.Waits, out.Lives = append(out.Waits, o.Start.Seconds()), append(out.Lives, o.End.Seconds())
+		out.Seconds = max(out.Seconds, o.End.Seconds())
 	}
-	return last.Seconds()
+	return out, nil
+}
+
+// said is the mean of what the simulator says of a number in the runs under a policy; NaN if it says nothing.
+func (m *liveMeasured) said(policy string, of func(*ranQueue) float64) float64 {
+	besides := m.besides()
+	return exp.Mean(exp.Values(m.of(policy), func(q *ranQueue) float64 {
+		p, err := q.predicted(besides)
+		if err != nil {
+			return math.NaN()
+		}
+		return of(p)
+	}))
 }
 
 // of are the runs under a policy, by seed.
@@ -214,10 +241,7 @@ func (m *liveMeasured) queueRows() ([]exp.Row, *report.Bars) {
 		var values [][]float64
 		for _, x := range queueTimes {
 			values = append(values, exp.Values(m.of(policy), x.of))
-			r := exp.Over(partQueues, "queues_"+policy[:1]+"_"+x.key+"_s", "s", values[len(values)-1])
-			if x.key == "all" {
-				r = r.Noting("the simulator says %.2f s", exp.Mean(exp.Values(m.of(policy), (*ranQueue).predicted)))
-			}
+			r := exp.Over(partQueues, "queues_"+policy[:1]+"_"+x.key+"_s", "s", values[len(values)-1]).Noting("the simulator says %.2f s", m.said(policy, x.of))
 			rows = append(rows, r)
 		}
 		b.Series = append(b.Series, exp.MeanBars(policy, values))

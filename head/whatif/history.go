@@ -64,6 +64,7 @@ type item struct {
 	withdrawn        bool
 	alloc            *model.Allocation
 	alternative      int
+	anywhere         bool // its nodes bound its programs to devices of several speeds
 	follows          []slurmopt.Term
 }
 
@@ -85,12 +86,13 @@ type History struct {
 	users   []string
 	nodeOf  map[string]int32 // by the name that users know
 	special bool             // some node serves one user alone, or has another name with the policy
+	uneven  bool             // the cluster has devices of several speeds
 	keep    []int32          // node of the simulation, by node of the header; -1 if it was never usable
 	cluster *model.Cluster
 	outages []sim.Outage
 	upTime  []time.Duration // by node of the simulation: how long it was not down
 
-	odd, unseen, requeued, delayed, notParsed int
+	odd, unseen, requeued, delayed, bound, notParsed int
 	// used and limits are sums over ended jobs, from which the run times of the others are
 	// estimated.
 	used, limits, runs float64
@@ -188,6 +190,9 @@ func (y *History) add(d *api.Job) {
 	it.counts = !it.withdrawn && it.start >= y.from()
 	if d.Requeues > 0 {
 		y.requeued++
+	}
+	if it.anywhere {
+		y.bound++
 	}
 	y.items = append(y.items, it)
 	if it.end != never && it.start != never {
@@ -387,18 +392,44 @@ func (y *History) held(it *item, d *api.Job, m *model.Job) {
 		if speed := y.cluster.GPUTypes[y.cluster.Nodes[n].GPUs[g.Device]].Speed; slowest == 0 || speed < slowest {
 			slowest = speed
 		}
+		it.anywhere = it.anywhere || g.Memory > 0 && y.bindsFar(g.Reach, n)
 		if g.Memory == 0 && a.Parts[part].Node == n {
 			a.Parts[part].GPUs |= 1 << g.Device
 		} else {
 			a.Grants = append(a.Grants, model.Grant{For: part, Node: n, Device: int32(g.Device), Memory: g.Memory})
 		}
 	}
-	if slowest > 0 && slowest != 1 {
+	if slowest > 0 && slowest != 1 && !it.anywhere {
 		it.run = time.Duration(float64(it.run) * slowest)
 	}
 	if known && it.start < y.from() {
 		it.alloc, it.alternative = a, alternativeOf(m, d)
 	}
+}
+
+// bindsFar says whether a node may bind the programs of a share of one of its devices to devices of another speed.
+func (y *History) bindsFar(reach string, node int32) bool {
+	switch reach {
+	case model.ReachCluster.String():
+		return y.uneven
+	case model.ReachNode.String():
+		return uneven(y.cluster, y.cluster.Nodes[node:node+1])
+	}
+	return false
+}
+
+// uneven says whether nodes have devices of several speeds.
+func uneven(c *model.Cluster, nodes []model.Node) bool {
+	speed := 0.0
+	for i := range nodes {
+		for _, t := range nodes[i].GPUs {
+			if speed != 0 && c.GPUTypes[t].Speed != speed {
+				return true
+			}
+			speed = c.GPUTypes[t].Speed
+		}
+	}
+	return false
 }
 
 // alternativeOf finds the alternative with which a job was started: the first of its size.
@@ -445,6 +476,7 @@ func (y *History) nodes() {
 		}
 		y.special = y.special || m.User != "" || m.Name != y.Cluster.Nodes[i].Name
 	}
+	y.uneven = uneven(&c, c.Nodes)
 }
 
 // spansOf is when a node took no new jobs, and for how long it was up or draining.
@@ -523,6 +555,12 @@ func (y *History) Workload() *Workload {
 	for i := range y.items {
 		it := &y.items[i]
 		c.Jobs[i], c.Ranks[i] = it.model, it.rank
+		if it.anywhere {
+			if c.Anywhere == nil {
+				c.Anywhere = make([]bool, len(y.items))
+			}
+			c.Anywhere[i] = true
+		}
 		switch {
 		case it.withdrawn:
 			c.Withdrawn = append(c.Withdrawn, sim.Withdrawal{Job: i, At: it.end})
@@ -675,6 +713,7 @@ func (y *History) notes() (notes []string) {
 	}
 	say(y.delayed, "jobs that were held, or waited for a time, a limit or another job before the policy saw them, and come when they did: %d")
 	say(y.requeued, "jobs that were requeued, and come when they first did, to run for as long as their last attempt: %d")
+	say(y.bound, "jobs whose nodes could bind their shares of GPUs to ones of another speed, and that run for as long as they did: %d")
 	say(y.unseen, "jobs that the policy never saw, and that are left out: %d")
 	say(y.odd, "jobs whose times make no sense, and that are left out: %d")
 	say(y.notParsed, "jobs with options that this version does not know, and that are left out: %d")

@@ -546,13 +546,15 @@ func (c *Core) wished() int {
 }
 
 // quickens says whether to ask now for a device on which a client would run faster: one at a time, so none while
-// a borrowed one is unused.
+// a borrowed one is unused on which it would.
 func (c *Core) quickens() bool {
 	if len(c.local.Gains) == 0 || c.now < c.futile[toQuicken].until {
 		return false
 	}
 	_, all := c.spare()
-	return all < c.cfg.Most && !slices.ContainsFunc(c.borrowed, func(l *loan) bool { return !l.leaving && l.Clients == Clients{} })
+	return all < c.cfg.Most && !slices.ContainsFunc(c.borrowed, func(l *loan) bool {
+		return !l.leaving && l.Clients == Clients{} && (!l.used || l.Speed >= c.local.Gains[0].Speed)
+	})
 }
 
 // Keen says whether a peer is to be asked often: clients run faster on a device that it may need at any

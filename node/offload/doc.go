@@ -51,8 +51,9 @@
 // Last, clients may have gains (Local.Gains): they would move to an unused device of a peer that is fast
 // enough, as the dispatcher found out by its own rule for moves. For these a node asks for one slot apart,
 // of a device at least as fast as the first gain says (Question.Speed), of the peer that claims the
-// fastest one. It asks while no other borrowed device is unused: the client that goes there may change
-// what others gain. Such a ticket is given back after a quarter of Linger without a client.
+// fastest one. It asks while no other borrowed device is unused to which a client may still go: that one
+// may change what others gain. A device that its client has left, and that is too slow for the others, does
+// not keep them from a faster one. Such a ticket is given back after a quarter of Linger without a client.
 //
 // # When a node lends
 //

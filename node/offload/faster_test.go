@@ -469,6 +469,27 @@ func TestGainsAreNoLosses(t *testing.T) {
 	}
 }
 
+// Two programs share a GPU, until one goes to another node. When that has ended, the GPU there is too slow for
+// the other one, which does not wait until it is given back: it goes to a faster one as soon as that is idle.
+func TestALeftTicketIsNotInTheWay(t *testing.T) {
+	const ends = 5 * time.Second
+	w := newPlain(t, 1, true, [][]float64{{0.5}, {0.5}, {1}})
+	first, other := w.add(0, 0, ends, 1<<20), w.add(0, 0, time.Minute, 1<<20)
+	w.add(2, 0, ends, 1<<20)
+	w.run(ends)
+	if first.gpu == nil {
+		first, other = other, first
+		first.to, other.to = ends, time.Minute
+	}
+	if first.gpu == nil || first.gpu.lender.id != 1 || other.gpu != nil {
+		t.Fatal("none of the two went to the slow idle GPU")
+	}
+	w.run(ends + 400*time.Millisecond) // a ticket that programs have left is given back after 500 ms
+	if other.gpu == nil || other.gpu.lender.id != 2 {
+		t.Error("the other is still on the slow GPU, and a fast one is idle")
+	}
+}
+
 // A lender whose own short programs come again and again, at the worst moments, gets its GPU back each
 // time, and is soon left alone: the program that would run faster there loses little, and theirs too.
 func TestALenderThatIsNeverQuiet(t *testing.T) {

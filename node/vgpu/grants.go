@@ -140,12 +140,14 @@ func (d *device) rivals() (all []*device) {
 }
 
 // yields is how much room d would have more if a client left that is there or on one of d's rivals, after
-// some others.
-func (d *device) yields(v *client, after []victim) int64 {
+// some others and those that were told to leave, as far as they count. A part yields no more than its excess:
+// what it is guaranteed, clients of others gain nothing by.
+func (d *device) yields(v *client, after []victim, counts func(*client) bool) int64 {
 	if v.dev == d || v.dev.of == nil {
 		return v.taken()
 	}
-	left := v.dev.excess()
+	_, leave := v.dev.leavers(counts)
+	left := v.dev.excess() - leave
 	for _, o := range after {
 		if o.dev == v.dev {
 			left -= o.taken()
@@ -549,8 +551,8 @@ func (c *Core) squeeze(d *device) {
 	if len(d.parts) == 0 {
 		return
 	}
-	all := d.exclusive()
-	_, coming := d.coming(func(*client) bool { return true })
+	all, whoever := d.exclusive(), func(*client) bool { return true }
+	_, coming := d.coming(whoever)
 	lack := -d.free() - coming
 	for _, x := range d.keepers {
 		if (all || lack > 0) && !x.revoking {
@@ -561,13 +563,13 @@ func (c *Core) squeeze(d *device) {
 	for all || lack > 0 {
 		x := pick(d.slots, lack, c.now, func(x *client) bool { return !x.revoking }, nil)
 		if x == nil && lack > 0 {
-			x = pick(d.within(), lack, c.now, func(x *client) bool { return !x.revoking && d.yields(x, nil) > 0 }, nil)
+			x = pick(d.within(), lack, c.now, func(x *client) bool { return !x.revoking && d.yields(x, nil, whoever) > 0 }, nil)
 		}
 		if x == nil {
 			return
 		}
 		c.endGrow(x) // the Revoke is the answer
-		lack -= d.yields(x, nil)
+		lack -= d.yields(x, nil, whoever)
 		c.revoke(victim{client: x, why: ForGrant})
 	}
 }

@@ -18,7 +18,7 @@ type supply struct {
 }
 
 func (r *rules) survey(d *device) {
-	s := supply{slots: d.freeSlots() > 0, bytes: d.free()}
+	s := supply{slots: d.freeSlots() > 0, bytes: d.free() + d.comingOfRivals(r.isComing)}
 	s.comingSlots, s.comingBytes = d.coming(r.isComing)
 	for _, v := range d.keepersWithin() {
 		if mayStopKeeping(v) {
@@ -49,6 +49,10 @@ func (r *rules) survey(d *device) {
 // it may be claimed.
 func (d *device) coming(counts func(*client) bool) (slots int, bytes int64) {
 	slots, bytes = d.leavers(counts)
+	return slots, bytes + d.comingOfRivals(counts)
+}
+
+func (d *device) comingOfRivals(counts func(*client) bool) (bytes int64) {
 	for _, m := range d.rivals() {
 		_, more := m.leavers(counts)
 		if m.of != nil {
@@ -56,7 +60,7 @@ func (d *device) coming(counts func(*client) bool) (slots int, bytes int64) {
 		}
 		bytes += more
 	}
-	return slots, bytes
+	return bytes
 }
 
 // leavers is what clients that were told to leave d have there.
@@ -369,19 +373,19 @@ func moved(set []victim) (bytes int64) {
 // victims chooses the clients that are to leave d so that x can be put there. It
 // returns false if all that may leave do not suffice; then none is told.
 func (r *rules) victims(x *client, d *device, full, oust bool) (set []victim, trade *client, ok bool) {
-	lack := missing(x, d)
+	lack := missing(x, d) - d.comingOfRivals(r.isComing) // which is of no use a second time
 	needSlot := d.freeSlots() <= 0
 	chosen := func(v *client) bool {
 		return slices.ContainsFunc(set, func(o victim) bool { return o.client == v })
 	}
 	add := func(v *client, why Reason) {
 		if v.dev != nil && v.dev.base() == d.base() {
-			lack -= d.yields(v, set)
+			lack -= d.yields(v, set, r.isComing)
 			needSlot = needSlot && !(v.dev == d && v.state == Assigned)
 		}
 		set = append(set, victim{client: v, why: why})
 	}
-	may := func(v *client) bool { return !chosen(v) && d.yields(v, set) > 0 }
+	may := func(v *client) bool { return !chosen(v) && d.yields(v, set, r.isComing) > 0 }
 	if full {
 		v := r.tradeFor(x, d, lack, oust)
 		if v == nil {
@@ -401,7 +405,7 @@ func (r *rules) victims(x *client, d *device, full, oust bool) (set []victim, tr
 		add(v, r.slotReason(v))
 	}
 	for _, v := range d.keepersWithin() {
-		if lack > 0 && v != x && mayStopKeeping(v) && d.yields(v, set) > 0 {
+		if lack > 0 && v != x && mayStopKeeping(v) && d.yields(v, set, r.isComing) > 0 {
 			add(v, ForMemory)
 		}
 	}
@@ -529,9 +533,11 @@ func (c *Core) reserve(x *client, full bool) {
 	d := x.reserved
 	slots, bytes := d.coming(c.isComing)
 	lack, needSlot := missing(x, d)-bytes, d.freeSlots()+slots <= 0
+	var keep []victim
 	for _, v := range d.keepersWithin() {
 		if v != x && mayStopKeeping(v) {
-			lack -= d.yields(v, nil)
+			lack -= d.yields(v, keep, c.isComing)
+			keep = append(keep, victim{client: v})
 		}
 	}
 	for lack > 0 || needSlot {
@@ -539,7 +545,7 @@ func (c *Core) reserve(x *client, full bool) {
 		if needSlot {
 			from, may = d.slots, c.mayLoseSlot
 		}
-		v := pick(from, lack, c.now, func(v *client) bool { return may(v) && (needSlot || d.yields(v, nil) > 0) }, nil)
+		v := pick(from, lack, c.now, func(v *client) bool { return may(v) && (needSlot || d.yields(v, keep, c.isComing) > 0) }, nil)
 		if v == nil {
 			return
 		}
@@ -547,7 +553,7 @@ func (c *Core) reserve(x *client, full bool) {
 		if needSlot {
 			why = c.slotReason(v)
 		}
-		lack, needSlot = lack-d.yields(v, nil), false
+		lack, needSlot = lack-d.yields(v, keep, c.isComing), false
 		c.revoke(victim{client: v, why: why})
 	}
 }
@@ -590,20 +596,21 @@ func (c *Core) answerGrow(x *client, d *device) {
 }
 
 func (r *rules) growVictims(d *device, lack int64) (set []victim, ok bool) {
+	lack -= d.comingOfRivals(r.isComing)
 	for _, v := range d.keepersWithin() {
-		if lack > 0 && mayStopKeeping(v) && d.yields(v, set) > 0 {
-			lack -= d.yields(v, set)
+		if lack > 0 && mayStopKeeping(v) && d.yields(v, set, r.isComing) > 0 {
+			lack -= d.yields(v, set, r.isComing)
 			set = append(set, victim{client: v, why: ForMemory})
 		}
 	}
 	for lack > 0 {
 		v := pick(d.within(), lack, r.now, func(v *client) bool {
-			return r.mayLoseMemory(v) && d.yields(v, set) > 0 && !slices.ContainsFunc(set, func(o victim) bool { return o.client == v })
+			return r.mayLoseMemory(v) && d.yields(v, set, r.isComing) > 0 && !slices.ContainsFunc(set, func(o victim) bool { return o.client == v })
 		}, nil)
 		if v == nil {
 			return nil, false
 		}
-		lack -= d.yields(v, set)
+		lack -= d.yields(v, set, r.isComing)
 		set = append(set, victim{client: v, why: ForMemory})
 	}
 	return set, true

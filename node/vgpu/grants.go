@@ -554,9 +554,9 @@ func (c *Core) squeeze(d *device) {
 	all, whoever := d.exclusive(), func(*client) bool { return true }
 	_, coming := d.coming(whoever)
 	lack := -d.free() - coming
-	for _, x := range d.keepers {
-		if (all || lack > 0) && !x.revoking {
-			lack -= x.taken()
+	for _, x := range d.keepersWithin() {
+		if (all || lack > 0) && !x.revoking && d.yields(x, nil, whoever) > 0 {
+			lack -= d.yields(x, nil, whoever)
 			c.revoke(victim{client: x, why: ForGrant})
 		}
 	}

@@ -83,7 +83,9 @@
 //  2. otherwise the fastest idle device;
 //  3. otherwise that with the fewest clients for its speed;
 //
-// and of equals that with the lowest number. If there is none now, but there will be one when all
+// and of equals that with the lowest number. A client that has a share which can take it goes elsewhere
+// only if the device is idle and gives it 1.2 times the speed that it would have at home beside those who are
+// there, or no less if it was there last. If there is no such device now, but there will be one when all
 // clients that were told to leave have done so, the client waits for that. Otherwise some clients
 // have to leave: those on the device where the fewest bytes must be copied out, then with the
 // fewest victims, then with the fewest clients for its speed, then with the lowest number.

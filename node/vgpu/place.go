@@ -306,11 +306,30 @@ func missing(x *client, d *device) int64 {
 	return m
 }
 
-// bestFree chooses among the devices that can take x as they are.
+// bestFree chooses among the devices that can take x as they are. If its part can, x goes there or to an idle
+// device where it gains: enough for a move or, if it was there last, anything.
 func (f *fleet) bestFree(x *client) *device {
+	d, home := f.bestAnywhere(x), x.part
+	if home == nil || d == home || !takesNow(x, home) {
+		return d
+	}
+	gain := d.Speed * float64(home.load()+1) / home.Speed
+	if d.load() == 0 && (gain >= minGain || d.id == x.last && gain >= 1) {
+		return d
+	}
+	return home
+}
+
+// takesNow says whether d can take x as it is.
+func takesNow(x *client, d *device) bool {
+	return allowed(x, d) && d.freeSlots() > 0 && missing(x, d) <= 0
+}
+
+// bestAnywhere chooses among the devices that can take x as they are, as for a client without a grant.
+func (f *fleet) bestAnywhere(x *client) *device {
 	var idle, least, last *device
 	for _, d := range f.all {
-		if !allowed(x, d) || d.freeSlots() <= 0 || missing(x, d) > 0 {
+		if !takesNow(x, d) {
 			continue
 		}
 		if d.load() == 0 && (idle == nil || d.Speed > idle.Speed || d.Speed == idle.Speed && d == x.part) {

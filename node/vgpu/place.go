@@ -193,6 +193,7 @@ func (c *Core) serveReady() {
 		if p := x.claim; p != nil && p.trade != nil && !x.user.full() { // it needs no trade any more
 			c.drop(p)
 		}
+		c.recallHome(x)
 		if x.state != Ready || x.parked || x.claim != nil || x.revoking || !most.slots || (int64(x.want.Need) > most.bytes && !c.starved(x)) {
 			continue
 		}
@@ -204,6 +205,17 @@ func (c *Core) serveReady() {
 		if had { // what was reserved for it may serve those before it
 			at = -1
 		}
+	}
+}
+
+// recallHome takes back what x was promised elsewhere and waits for others to leave for, once x could be at home.
+func (c *Core) recallHome(x *client) {
+	p := x.claim
+	if p == nil || x.part == nil || p.dev == x.part || x.moving == byItself || !takesNow(x, x.part) {
+		return
+	}
+	if slices.ContainsFunc(p.from, func(v *client) bool { return v != x && v.frees == p }) {
+		c.drop(p)
 	}
 }
 

@@ -197,12 +197,12 @@ func (c *Core) serveReady() {
 		if x.state != Ready || x.parked || x.claim != nil || x.revoking || !most.slots || (int64(x.want.Need) > most.bytes && !c.starved(x)) {
 			continue
 		}
-		had := x.reserved != nil
+		leaves := x.reserved != nil || x.kept > x.want.Need
 		if !c.place(x) {
 			continue
 		}
 		plain, credit = c.surveyAll()
-		if had { // what was reserved for it may serve those before it
+		if leaves { // what was reserved for it, or what it kept and does not need, may serve those before it
 			at = -1
 		}
 	}

@@ -208,13 +208,18 @@ func (c *Core) serveReady() {
 	}
 }
 
-// recallHome takes back what x was promised elsewhere and waits for others to leave for, once x could be at home.
+// recallHome takes back what x was promised, wherever that is, and waits for others to leave for, once its share has
+// room for it.
 func (c *Core) recallHome(x *client) {
-	p := x.claim
-	if p == nil || x.part == nil || p.dev == x.part || x.moving == byItself || !takesNow(x, x.part) {
+	p, home := x.claim, x.part
+	if p == nil || home == nil || x.moving == byItself || !slices.ContainsFunc(p.from, func(v *client) bool { return v != x && v.frees == p }) {
 		return
 	}
-	if slices.ContainsFunc(p.from, func(v *client) bool { return v != x && v.frees == p }) {
+	slots, lack := home.freeSlots(), missing(x, home)
+	if p.dev == home && p.held {
+		slots, lack = slots+1, lack-p.bytes
+	}
+	if slots > 0 && lack <= 0 && allowed(x, home) {
 		c.drop(p)
 	}
 }

@@ -284,7 +284,8 @@
 //     client is placed on a device that is granted whole.
 //   - Clients that are in the way of a new grant are told to leave (ForGrant), busy or not; if a
 //     device is granted whole, that is all of its clients. The grant's clients are placed when
-//     these have left. A client that no device can hold because of grants is parked, not denied.
+//     these have left; those of earlier grants do not wait for that. A client that no device can hold because of
+//     grants is parked, not denied.
 //   - No more than Limit shares of a grant are used at a time, at home or elsewhere. If more are
 //     when the limit is lowered, the clients of the last ones in the grant's order are told to
 //     leave (ForLimit). A client that waits only for this is served when all clients of

@@ -87,7 +87,8 @@ func (d *device) quota() int64 {
 func (d *device) excess() int64 { return max(0, d.used+d.claimed-d.quota()) }
 
 // room is how much memory d's clients may still take: the rest of the quota, and of the pool what a part may
-// have beyond that. It is less than the quota's rest while others have more of the pool than there is.
+// have beyond that. While others have more of the pool than there is, because a grant came and they have not left yet,
+// the quotas that came last are less by that.
 func (d *device) room() int64 {
 	b := d.base()
 	pool, promised := b.quota()-b.used, int64(0)
@@ -101,9 +102,20 @@ func (d *device) room() int64 {
 	if d == b {
 		return pool - promised
 	}
+	if pool < 0 {
+		return d.quota() - d.used + min(0, pool+b.untakenAfter(d))
+	}
 	// What others were promised of the pool is not there beyond the quota. It takes nothing from the quota.
 	promised += b.claimed
-	return d.quota() - d.used + min(pool, max(0, pool-promised), d.more())
+	return d.quota() - d.used + min(max(0, pool-promised), d.more())
+}
+
+// untakenAfter is how much those parts of a device leave of their quotas that came after one of them.
+func (d *device) untakenAfter(p *device) (bytes int64) {
+	for _, q := range d.parts[slices.Index(d.parts, p)+1:] {
+		bytes += max(0, q.quota()-q.used)
+	}
+	return bytes
 }
 
 // most is how many bytes the clients of d may ever have.
@@ -363,7 +375,13 @@ func (e Restrict) apply(c *Core) bool {
 	if c.Refuses(e) != nil {
 		return false
 	}
-	c.findGrant(e.Grant).limit = e.Limit
+	g := c.findGrant(e.Grant)
+	for _, p := range g.parts {
+		if !g.active() { // it comes after those that were admitted meanwhile
+			p.of.parts = append(remove(p.of.parts, p), p)
+		}
+	}
+	g.limit = e.Limit
 	c.grantsChanged()
 	return true
 }

@@ -569,25 +569,25 @@ func (c *Core) squeeze(d *device) {
 	if len(d.parts) == 0 {
 		return
 	}
-	all, whoever := d.exclusive(), func(*client) bool { return true }
-	_, coming := d.coming(whoever)
+	all := d.exclusive()
+	_, coming := d.coming(c.isComing)
 	lack := -d.free() - coming
 	for _, x := range d.keepersWithin() {
-		if (all || lack > 0) && !x.revoking && d.yields(x, nil, whoever) > 0 {
-			lack -= d.yields(x, nil, whoever)
+		if (all || lack > 0) && !x.revoking && d.yields(x, nil, c.isComing) > 0 {
+			lack -= d.yields(x, nil, c.isComing)
 			c.revoke(victim{client: x, why: ForGrant})
 		}
 	}
 	for all || lack > 0 {
 		x := pick(d.slots, lack, c.now, func(x *client) bool { return !x.revoking }, nil)
 		if x == nil && lack > 0 {
-			x = pick(d.within(), lack, c.now, func(x *client) bool { return !x.revoking && d.yields(x, nil, whoever) > 0 }, nil)
+			x = pick(d.within(), lack, c.now, func(x *client) bool { return !x.revoking && d.yields(x, nil, c.isComing) > 0 }, nil)
 		}
 		if x == nil {
 			return
 		}
 		c.endGrow(x) // the Revoke is the answer
-		lack -= d.yields(x, nil, whoever)
+		lack -= d.yields(x, nil, c.isComing)
 		c.revoke(victim{client: x, why: ForGrant})
 	}
 }

@@ -209,10 +209,10 @@ func (c *Core) serveReady() {
 }
 
 // recallHome takes back what x was promised, wherever that is, and waits for others to leave for, once its share has
-// room for it.
+// room for it. Those who only keep bytes let go of them without delay.
 func (c *Core) recallHome(x *client) {
 	p, home := x.claim, x.part
-	if p == nil || home == nil || x.moving == byItself || !slices.ContainsFunc(p.from, func(v *client) bool { return v != x && v.frees == p }) {
+	if p == nil || home == nil || !slices.ContainsFunc(p.from, func(v *client) bool { return v.state == Assigned && v.frees == p }) {
 		return
 	}
 	slots, lack := home.freeSlots(), missing(x, home)

@@ -186,14 +186,17 @@ func (c *Core) serveReady() {
 		plain, credit = c.surveyAll()
 	}
 	for at := 0; at < len(order); at++ {
-		x, most := order[at], plain
+		x := order[at]
+		if c.recallHome(x) {
+			plain, credit = c.surveyAll()
+		}
+		most := plain
 		if x.user.credit > 0 || c.cfg.Quantum > 0 {
 			most = credit
 		}
 		if p := x.claim; p != nil && p.trade != nil && !x.user.full() { // it needs no trade any more
 			c.drop(p)
 		}
-		c.recallHome(x)
 		if x.state != Ready || x.parked || x.claim != nil || x.revoking || !most.slots || (int64(x.want.Need) > most.bytes && !c.starved(x)) {
 			continue
 		}
@@ -209,19 +212,21 @@ func (c *Core) serveReady() {
 }
 
 // recallHome takes back what x was promised, wherever that is, and waits for others to leave for, once its share has
-// room for it. Those who only keep bytes let go of them without delay.
-func (c *Core) recallHome(x *client) {
+// room for it. On a device that it prefers to its home it waits for those who only keep bytes, which takes no time.
+func (c *Core) recallHome(x *client) bool {
 	p, home := x.claim, x.part
-	if p == nil || home == nil || !slices.ContainsFunc(p.from, func(v *client) bool { return v.state == Assigned && v.frees == p }) {
-		return
+	if p == nil || home == nil || !slices.ContainsFunc(p.from, func(v *client) bool { return v.frees == p && v != x && (p.dev == home || v.state == Assigned) }) {
+		return false
 	}
 	slots, lack := home.freeSlots(), missing(x, home)
 	if p.dev == home && p.held {
 		slots, lack = slots+1, lack-p.bytes
 	}
-	if slots > 0 && lack <= 0 && allowed(x, home) {
-		c.drop(p)
+	if slots <= 0 || lack > 0 || !allowed(x, home) {
+		return false
 	}
+	c.drop(p)
+	return true
 }
 
 // most is the most that any device can give: a client that needs more need not look.

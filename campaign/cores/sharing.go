@@ -4,9 +4,9 @@ import (
 	"container/heap"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
-	"muster/model"
 	"muster/node/vgpu"
 )
 
@@ -21,13 +21,16 @@ const (
 	hogNeed = 32 << 20
 )
 
-// node is a node in virtual time: the dispatcher, and programs.
+// node is a node in virtual time: the dispatcher, programs, and what befalls them.
 type node struct {
 	r        *rand.Rand
 	core     *vgpu.Core
+	cfg      vgpu.Config
 	now      time.Duration
 	agenda   agenda
-	programs map[vgpu.ClientID]*program
+	down     []bool     // by device: it is lost, or drained
+	programs []*program // that have begun and not ended
+	jobs     []*job
 	last     vgpu.ClientID
 	ticking  time.Duration
 	unserved int // honest programs that have not ended
@@ -38,16 +41,29 @@ type node struct {
 type program struct {
 	id      vgpu.ClientID
 	user    string
-	home    int
-	grant   vgpu.GrantID // "" for none; else it has the only share of it
-	share   uint64       // bytes that are guaranteed to it
-	beyond  uint64       // bytes more that it may have while they are free
-	endless bool         // its kernel never ends: it leaves for nobody
+	part    *part // nil without a grant
+	endless bool  // its kernel never ends: it leaves for nobody
 	phases  int
 	kernel  time.Duration
 	running bool
-	leaves  bool // it was told to
+	modest  bool // it wants no more than is guaranteed
+	gone    bool
+
+	seat
+}
+
+// seat is what a program waits for, and what it has.
+type seat struct {
+	turn    int // counts what changes: what was to happen to it before does not any more
+	waits   bool
 	wanted  time.Duration
+	need    uint64 // bytes that it has asked for, or has
+	bound   bool
+	kept    uint64 // bytes that it keeps on its device without being bound there
+	device  vgpu.DeviceID
+	growing bool
+	told    *vgpu.Effect // the Revoke that it has not answered
+	toldAt  time.Duration
 }
 
 type agenda []happening
@@ -74,26 +90,37 @@ func (n *node) after(d time.Duration, do func()) {
 	heap.Push(&n.agenda, happening{n.now + d, n.r.Int(), do})
 }
 
+// then does something later, if p has the same seat by then.
+func (n *node) then(p *program, d time.Duration, do func()) {
+	turn := p.turn
+	n.after(d, func() {
+		if !p.gone && p.turn == turn {
+			do()
+		}
+	})
+}
+
 func (n *node) fail(format string, args ...any) {
 	if n.err == nil {
-		n.err = fmt.Errorf(format, args...)
+		n.err = fmt.Errorf("at %v: %w", n.now, fmt.Errorf(format, args...))
 	}
 }
 
-// Sharing has users with endless kernels share a node with users of ordinary programs and with jobs. The limits
-// of the first leave at least one virtual GPU of each device to the second, whose programs must all
-// come to their end in bounded time. Jobs have a share of a device each, and their programs wait for nobody
-// as long as they need no more than that: neither for each other nor for those that never end.
+// Sharing has users with endless kernels share a node with users of ordinary programs and with jobs, while devices
+// are lost and drained and come back. The limits of the first leave at least one virtual GPU to the others, whose
+// programs must all come to their end in bounded time. Jobs have shares of devices, come and end, and are
+// suspended: none of them, and nobody else, disturbs what is guaranteed to another (guarantee.go).
 func Sharing(seed uint64) error {
 	r := rand.New(rand.NewPCG(seed, 0x73686172))
-	n := &node{r: r, programs: map[vgpu.ClientID]*program{}}
-	cfg := vgpu.Config{
-		Policy: vgpu.Policy(r.IntN(3)), MaxIdle: vgpu.DefaultMaxIdle, MaxWait: 10 * time.Second,
+	n := &node{r: r}
+	n.cfg = vgpu.Config{
+		Policy: vgpu.Policy(r.IntN(3)), MaxIdle: vgpu.DefaultMaxIdle, MaxWait: 10 * time.Second, Migrate: r.IntN(2) == 0, MoveCost: 20 * time.Millisecond,
 		Quantum: []time.Duration{0, 100 * time.Millisecond, vgpu.DefaultQuantum}[r.IntN(3)], SlotLimits: map[string]int{},
 	}
-	slots, devices := 2+r.IntN(4), 1+r.IntN(2)
+	slots, devices := 2+r.IntN(4), 1+r.IntN(3)
 	for i := range devices {
-		cfg.Devices = append(cfg.Devices, vgpu.Device{Name: fmt.Sprint("gpu", i), Slots: slots, Memory: 1 << 30, Speed: 1})
+		n.cfg.Devices = append(n.cfg.Devices, vgpu.Device{Name: fmt.Sprint("gpu", i), Slots: slots, Memory: 1<<30 + n.r.Uint64N(1<<20), Speed: 1 + 2*n.r.Float64(),
+			ContextCost: n.r.Uint64N(2) * n.r.Uint64N(4*ownNeed), Elsewhere: i > 0 && r.IntN(3) == 0})
 	}
 	// Hogs may have all slots but one, in all, so that one is always there for others.
 	hogs := 1 + r.IntN(2)
@@ -106,14 +133,15 @@ func Sharing(seed uint64) error {
 			hogs = i
 			break
 		}
-		cfg.SlotLimits[hog(i)] = limit
+		n.cfg.SlotLimits[hog(i)] = limit
 	}
 	var err error
-	if n.core, err = vgpu.New(cfg); err != nil {
+	if n.core, err = vgpu.New(n.cfg); err != nil {
 		return err
 	}
+	n.down = make([]bool, devices)
 	for i := range hogs {
-		for range cfg.SlotLimits[hog(i)] + 1 + r.IntN(3) {
+		for range n.cfg.SlotLimits[hog(i)] + 1 + r.IntN(3) {
 			n.after(n.upTo(time.Second), func() { n.begin(&program{user: hog(i), endless: true}) })
 		}
 	}
@@ -122,25 +150,15 @@ func Sharing(seed uint64) error {
 		p := &program{user: fmt.Sprint("user", i%3), phases: 1 + r.IntN(5), kernel: time.Millisecond + n.upTo(200*time.Millisecond)}
 		n.after(n.upTo(5*time.Second), func() { n.begin(p) })
 	}
-	n.addJobs(cfg.Devices)
+	for range r.IntN(4 * devices) {
+		n.admit()
+	}
+	n.befall()
 	n.play()
 	if n.err != nil {
-		return fmt.Errorf("sharing, seed %d (%d devices of %d virtual GPUs, limits %v, policy %v, quantum %v): %w", seed, devices, slots, cfg.SlotLimits, cfg.Policy, cfg.Quantum, n.err)
+		return fmt.Errorf("sharing, seed %d (%d devices of %d virtual GPUs, limits %v, policy %v, quantum %v): %w", seed, devices, slots, n.cfg.SlotLimits, n.cfg.Policy, n.cfg.Quantum, n.err)
 	}
 	return nil
-}
-
-// addJobs admits up to two grants of each device, and begins a program under each.
-func (n *node) addJobs(devices []vgpu.Device) {
-	for i, d := range devices {
-		for j := range n.r.IntN(3) {
-			s := vgpu.Share{Device: vgpu.DeviceID(i), Memory: 2*ownNeed + n.r.Uint64N(d.Memory*3/8-2*ownNeed), Beyond: n.r.Uint64N(2) * n.r.Uint64N(d.Memory), Reach: model.Reach(n.r.IntN(3))}
-			p := &program{home: i, user: fmt.Sprint("job", i, j), phases: 1 + n.r.IntN(8), kernel: time.Millisecond + n.upTo(200*time.Millisecond), share: s.Memory, beyond: s.Beyond, grant: vgpu.GrantID(fmt.Sprint("job", i, j))}
-			n.tell(vgpu.Admit{Grant: p.grant, Shares: []vgpu.Share{s}, Limit: -1})
-			n.unserved++
-			n.after(n.upTo(5*time.Second), func() { n.begin(p) })
-		}
-	}
 }
 
 func hog(i int) string { return fmt.Sprint("hog", i) }
@@ -156,11 +174,16 @@ func (n *node) play() {
 		}
 		h.do()
 	}
-	for id := range n.last {
-		if p := n.programs[id+1]; n.err == nil && p != nil && !p.endless {
-			n.fail("%s, whose limit it keeps, has waited for a virtual GPU since %v, and it is %v: programs that never end keep it from one", p.user, p.wanted, min(n.now, patience))
+	if n.unserved == 0 {
+		return
+	}
+	for _, p := range n.programs {
+		if !p.endless {
+			v, _ := n.core.Client(p.id)
+			n.fail("%s, whose limit it keeps, has waited for a virtual GPU since %v: %+v", p.user, p.wanted, v)
 		}
 	}
+	n.fail("%d programs have not ended", n.unserved)
 }
 
 // tell passes an event to the dispatcher, and does what it says.
@@ -168,11 +191,7 @@ func (n *node) tell(e vgpu.Event) {
 	for _, effect := range n.core.Step(n.now, e) {
 		n.perform(effect)
 	}
-	for i := range n.core.Config().Devices {
-		if d, ok := n.core.Device(vgpu.DeviceID(i)); ok && (d.Used > d.Slots || d.Taken > d.Memory) {
-			n.fail("device %d has %d clients in %d slots, and %d of %d bytes taken", i, d.Used, d.Slots, d.Taken, d.Memory)
-		}
-	}
+	n.check()
 	if at, ok := n.core.Next(); ok && (n.ticking == 0 || at < n.ticking) {
 		n.ticking = at
 		n.after(max(0, at-n.now), func() {
@@ -185,38 +204,49 @@ func (n *node) tell(e vgpu.Event) {
 }
 
 func (n *node) begin(p *program) {
+	if p.part != nil && p.part.job.ended {
+		n.unserved--
+		return
+	}
 	n.last++
 	p.id = n.last
-	n.programs[p.id] = p
-	n.tell(vgpu.Attach{Client: p.id, User: p.user, Weight: 1, Grant: p.grant})
+	n.programs = append(n.programs, p)
+	e := vgpu.Attach{Client: p.id, User: p.user, Weight: 1}
+	if p.part != nil {
+		e.Grant, e.Share, e.Weight, e.Priority = p.part.job.id, p.part.index, p.part.job.weight, p.part.job.priority
+	}
+	n.tell(e)
 	n.want(p)
 }
 
-func (n *node) want(p *program) {
-	p.wanted, p.leaves = n.now, false
-	bytes := uint64(ownNeed)
-	switch {
-	case p.endless:
-		bytes = 1 + n.r.Uint64N(hogNeed)
-	case p.beyond > 0 && n.r.IntN(2) == 0:
-		n.wantBeyond(p)
+// end detaches a program. A job ends with its last one.
+func (n *node) end(p *program) {
+	n.unserved--
+	p.gone = true
+	n.programs = slices.DeleteFunc(n.programs, func(o *program) bool { return o == p })
+	n.tell(vgpu.Detach{Client: p.id})
+	if p.part == nil {
 		return
-	case p.grant != "":
-		bytes = 1 + n.r.Uint64N(p.share)
 	}
-	n.tell(vgpu.Want{Client: p.id, Need: bytes, Pinned: vgpu.AnyDevice})
-	if v, ok := n.core.Client(p.id); ok && p.grant != "" && v.State != vgpu.Assigned {
-		n.fail("%s wants %d bytes of the %d that are guaranteed to it, and waits for others: %+v", p.user, bytes, p.share, v)
+	if p.part.job.left--; p.part.job.left == 0 && !p.part.job.ended {
+		n.withdraw(p.part.job)
 	}
 }
 
-// wantBeyond asks for more than is guaranteed, and after a while is content with less.
-func (n *node) wantBeyond(p *program) {
-	v, _ := n.core.Device(vgpu.DeviceID(p.home))
-	n.tell(vgpu.Want{Client: p.id, Need: min(p.share+n.r.Uint64N(p.beyond), v.Memory), Pinned: vgpu.AnyDevice})
-	n.after(time.Second, func() {
-		if v, ok := n.core.Client(p.id); ok && v.State == vgpu.Ready && n.programs[p.id] == p {
-			p.beyond = 0
+func (n *node) want(p *program) {
+	p.need = ownNeed
+	switch {
+	case p.endless:
+		p.need = 1 + n.r.Uint64N(hogNeed)
+	case p.part != nil:
+		p.need = n.drawNeed(p)
+	}
+	p.waits, p.wanted = true, n.now
+	n.tell(vgpu.Want{Client: p.id, Need: p.need, Pinned: vgpu.AnyDevice})
+	since := n.now
+	n.then(p, time.Second, func() { // content with less
+		if p.part != nil && p.waits && p.wanted == since {
+			p.modest = true
 			n.want(p)
 		}
 	})
@@ -224,63 +254,119 @@ func (n *node) wantBeyond(p *program) {
 
 // perform does what the dispatcher decided, a little later, as workers do.
 func (n *node) perform(e vgpu.Effect) {
-	p := n.programs[e.Client]
-	if p == nil {
+	at := slices.IndexFunc(n.programs, func(p *program) bool { return p.id == e.Client })
+	if at < 0 {
 		return
 	}
-	soon := n.upTo(time.Millisecond)
+	p, soon := n.programs[at], n.upTo(time.Millisecond)
 	switch e.Kind {
 	case vgpu.Grant:
-		n.after(soon, func() { n.run(p) })
-	case vgpu.Revoke:
-		if p.endless {
-			return // its kernel would have to end first
+		if !p.bound {
+			p.turn++
 		}
-		n.after(soon, func() {
-			if v, ok := n.core.Client(p.id); ok && v.Revoking { // else it has left of its own accord
-				p.leaves = true
-				n.leave(p)
-			}
-		})
+		p.waits, p.growing, p.bound, p.kept, p.device, p.need = false, false, true, 0, e.Device, e.Memory
+		n.then(p, soon, func() { n.run(p) })
+	case vgpu.Revoke:
+		n.checkRevoke(p, e)
+		p.growing, p.told, p.toldAt = false, &e, n.now
+		n.then(p, soon, func() { n.answer(p) })
+	case vgpu.Watch:
+		n.then(p, soon, func() { n.report(p) })
+	case vgpu.Gone:
+		was := p.bound
+		p.bound, p.kept, p.growing, p.told, p.running = false, 0, false, nil, false
+		if was {
+			p.turn++
+			n.then(p, n.upTo(10*time.Millisecond), func() { n.want(p) })
+		}
 	case vgpu.Deny:
-		n.fail("%s is denied a device: %s", p.user, e.Reason)
+		n.denied(p, e.Reason)
 	}
 }
 
-// run runs a kernel, and then leaves or goes on.
+// denied has a program that grows leave and want again. One that has no device is denied one only while no device is there.
+func (n *node) denied(p *program, why vgpu.Reason) {
+	switch {
+	case p.growing:
+		p.growing = false
+		n.then(p, n.upTo(time.Millisecond), func() { n.leave(p) })
+	case slices.Contains(n.down, false):
+		n.fail("%s is denied a device: %s", p.user, why)
+	default:
+		p.waits = false
+		n.then(p, time.Second, func() { n.want(p) })
+	}
+}
+
+// answer lets go of the device once no kernel runs.
+func (n *node) answer(p *program) {
+	switch {
+	case p.told == nil || p.running || p.endless && p.bound:
+	case p.bound:
+		n.leave(p)
+	default:
+		p.kept, p.told = 0, nil
+		n.tell(vgpu.Released{Client: p.id})
+	}
+}
+
+func (n *node) report(p *program) {
+	switch {
+	case !p.bound:
+	case p.running:
+		n.tell(vgpu.Busy{Client: p.id})
+	default:
+		n.tell(vgpu.Idle{Client: p.id})
+	}
+}
+
+// run runs a kernel, and then leaves, computes on the CPU, or grows.
 func (n *node) run(p *program) {
+	if p.running || p.growing {
+		return
+	}
 	p.running = true
 	n.tell(vgpu.Began{Client: p.id})
 	n.tell(vgpu.Busy{Client: p.id})
 	if p.endless {
 		return
 	}
-	n.after(p.kernel, func() {
+	n.then(p, p.kernel, func() {
 		p.running = false
 		p.phases--
 		n.tell(vgpu.Ran{Client: p.id, Kernels: 1, Busy: p.kernel})
-		if p.phases <= 0 {
-			n.unserved--
-			delete(n.programs, p.id)
-			n.tell(vgpu.Detach{Client: p.id})
-			return
+		switch what := n.r.IntN(4); {
+		case p.phases <= 0:
+			n.end(p)
+		case p.told != nil:
+			n.answer(p)
+		case what == 0:
+			n.grow(p)
+		case what == 1:
+			n.tell(vgpu.Idle{Client: p.id})
+			n.then(p, n.upTo(100*time.Millisecond), func() { n.run(p) })
+		default:
+			n.tell(vgpu.Idle{Client: p.id})
+			n.then(p, 0, func() { n.leave(p) })
 		}
-		n.tell(vgpu.Idle{Client: p.id})
-		p.leaves = true
-		n.leave(p)
 	})
 }
 
-// leave lets go of the device once no kernel runs, and wants it again.
+// leave lets go of the device but for what may stay there, and wants one again.
 func (n *node) leave(p *program) {
-	if p.running || !p.leaves || n.programs[p.id] != p {
+	if !p.bound || p.running {
 		return
 	}
-	p.leaves = false
-	n.tell(vgpu.Released{Client: p.id})
-	n.after(n.upTo(10*time.Millisecond), func() {
-		if n.programs[p.id] == p {
-			n.want(p)
+	context := n.cfg.Devices[p.device].ContextCost
+	keeps := []uint64{0, 0, context, p.need + context}[n.r.IntN(4)]
+	if p.told != nil {
+		keeps = 0
+		if why := p.told.Reason; p.told.Keep > 0 || why == vgpu.ForQuantum {
+			keeps = p.told.Keep + context
 		}
-	})
+	}
+	p.bound, p.kept, p.growing, p.told = false, keeps, false, nil
+	p.turn++
+	n.tell(vgpu.Released{Client: p.id, Keeps: keeps})
+	n.then(p, n.upTo([]time.Duration{10 * time.Millisecond, 500 * time.Millisecond}[n.r.IntN(2)]), func() { n.want(p) })
 }

@@ -39,7 +39,7 @@ func TestGoesToTheFasterNode(t *testing.T) {
 	p := newPair(t, []string{"--devices", slowGPU}, []string{"--devices", fastGPU})
 	one := endless(p.a, 1)[0]
 	p.a.isServedBy(anyClient, "nb")
-	if c, _ := p.a.client(one); c.Moves.Auto != 1 {
+	if c, _ := p.a.client(one); c.Moves.Auto < 1 {
 		t.Errorf("it has moved: %+v", c.Moves)
 	}
 	own := endless(p.b, 1)[0]

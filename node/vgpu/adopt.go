@@ -85,9 +85,12 @@ func (d *device) canCount(e Adopt) bool {
 	return e.Memory <= maxAdoptedBytes && e.Kept <= maxAdoptedBytes && d.used+int64(max(e.Memory, e.Kept)+d.ContextCost) <= maxAdoptedUsed
 }
 
-// overfull says whether d's clients take more memory than they may: because they were
-// adopted, or because a grant was admitted since.
-func (d *device) overfull() bool { return d.room() < 0 }
+// overfull says whether d's clients take more memory than they may, even when those have left who were told to:
+// because they were adopted, or because a grant was admitted since.
+func (d *device) overfull() bool {
+	_, coming := d.coming(func(*client) bool { return true })
+	return d.room()+coming < 0
+}
 
 // takeIn records an adopted client where it already is.
 func (c *Core) takeIn(x *client, d *device, e Adopt) {

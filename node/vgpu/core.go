@@ -601,7 +601,7 @@ func (f *fleet) drop(p *claim) {
 	}
 }
 
-func remove(list []*client, x *client) []*client {
+func remove[T comparable](list []T, x T) []T {
 	at := slices.Index(list, x)
 	return slices.Delete(list, at, at+1)
 }

@@ -83,7 +83,9 @@
 //  2. otherwise the fastest idle device;
 //  3. otherwise that with the fewest clients for its speed;
 //
-// and of equals that with the lowest number. If there is none now, but there will be one when all
+// and of equals that with the lowest number. A client that has a share which can take it goes elsewhere
+// only if the device is idle and gives it 1.2 times the speed that it would have at home beside those who are
+// there, or no less if it was there last. If there is no such device now, but there will be one when all
 // clients that were told to leave have done so, the client waits for that. Otherwise some clients
 // have to leave: those on the device where the fewest bytes must be copied out, then with the
 // fewest victims, then with the fewest clients for its speed, then with the lowest number.
@@ -282,7 +284,8 @@
 //     client is placed on a device that is granted whole.
 //   - Clients that are in the way of a new grant are told to leave (ForGrant), busy or not; if a
 //     device is granted whole, that is all of its clients. The grant's clients are placed when
-//     these have left. A client that no device can hold because of grants is parked, not denied.
+//     these have left; those of earlier grants do not wait for that. A client that no device can hold because of
+//     grants is parked, not denied.
 //   - No more than Limit shares of a grant are used at a time, at home or elsewhere. If more are
 //     when the limit is lowered, the clients of the last ones in the grant's order are told to
 //     leave (ForLimit). A client that waits only for this is served when all clients of

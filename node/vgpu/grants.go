@@ -87,7 +87,8 @@ func (d *device) quota() int64 {
 func (d *device) excess() int64 { return max(0, d.used+d.claimed-d.quota()) }
 
 // room is how much memory d's clients may still take: the rest of the quota, and of the pool what a part may
-// have beyond that. It is less than the quota's rest while others have more of the pool than there is.
+// have beyond that. While others have more of the pool than there is, because a grant came and they have not left yet,
+// the quotas that came last are less by that.
 func (d *device) room() int64 {
 	b := d.base()
 	pool, promised := b.quota()-b.used, int64(0)
@@ -101,9 +102,20 @@ func (d *device) room() int64 {
 	if d == b {
 		return pool - promised
 	}
+	if pool < 0 {
+		return d.quota() - d.used + min(0, pool+b.untakenAfter(d))
+	}
 	// What others were promised of the pool is not there beyond the quota. It takes nothing from the quota.
 	promised += b.claimed
-	return d.quota() - d.used + min(pool, max(0, pool-promised), d.more())
+	return d.quota() - d.used + min(max(0, pool-promised), d.more())
+}
+
+// untakenAfter is how much those parts of a device leave of their quotas that came after one of them.
+func (d *device) untakenAfter(p *device) (bytes int64) {
+	for _, q := range d.parts[slices.Index(d.parts, p)+1:] {
+		bytes += max(0, q.quota()-q.used)
+	}
+	return bytes
 }
 
 // most is how many bytes the clients of d may ever have.
@@ -140,12 +152,14 @@ func (d *device) rivals() (all []*device) {
 }
 
 // yields is how much room d would have more if a client left that is there or on one of d's rivals, after
-// some others.
-func (d *device) yields(v *client, after []victim) int64 {
+// some others and those that were told to leave, as far as they count. A part yields no more than its excess:
+// what it is guaranteed, clients of others gain nothing by.
+func (d *device) yields(v *client, after []victim, counts func(*client) bool) int64 {
 	if v.dev == d || v.dev.of == nil {
 		return v.taken()
 	}
-	left := v.dev.excess()
+	_, leave := v.dev.leavers(counts)
+	left := v.dev.excess() - leave
 	for _, o := range after {
 		if o.dev == v.dev {
 			left -= o.taken()
@@ -361,7 +375,13 @@ func (e Restrict) apply(c *Core) bool {
 	if c.Refuses(e) != nil {
 		return false
 	}
-	c.findGrant(e.Grant).limit = e.Limit
+	g := c.findGrant(e.Grant)
+	for _, p := range g.parts {
+		if !g.active() { // it comes after those that were admitted meanwhile
+			p.of.parts = append(remove(p.of.parts, p), p)
+		}
+	}
+	g.limit = e.Limit
 	c.grantsChanged()
 	return true
 }
@@ -550,24 +570,24 @@ func (c *Core) squeeze(d *device) {
 		return
 	}
 	all := d.exclusive()
-	_, coming := d.coming(func(*client) bool { return true })
+	_, coming := d.coming(c.isComing)
 	lack := -d.free() - coming
-	for _, x := range d.keepers {
-		if (all || lack > 0) && !x.revoking {
-			lack -= x.taken()
+	for _, x := range d.keepersWithin() {
+		if (all || lack > 0) && !x.revoking && d.yields(x, nil, c.isComing) > 0 {
+			lack -= d.yields(x, nil, c.isComing)
 			c.revoke(victim{client: x, why: ForGrant})
 		}
 	}
 	for all || lack > 0 {
 		x := pick(d.slots, lack, c.now, func(x *client) bool { return !x.revoking }, nil)
 		if x == nil && lack > 0 {
-			x = pick(d.within(), lack, c.now, func(x *client) bool { return !x.revoking && d.yields(x, nil) > 0 }, nil)
+			x = pick(d.within(), lack, c.now, func(x *client) bool { return !x.revoking && d.yields(x, nil, c.isComing) > 0 }, nil)
 		}
 		if x == nil {
 			return
 		}
 		c.endGrow(x) // the Revoke is the answer
-		lack -= d.yields(x, nil)
+		lack -= d.yields(x, nil, c.isComing)
 		c.revoke(victim{client: x, why: ForGrant})
 	}
 }

@@ -18,7 +18,7 @@ type supply struct {
 }
 
 func (r *rules) survey(d *device) {
-	s := supply{slots: d.freeSlots() > 0, bytes: d.free()}
+	s := supply{slots: d.freeSlots() > 0, bytes: d.free() + d.comingOfRivals(r.isComing)}
 	s.comingSlots, s.comingBytes = d.coming(r.isComing)
 	for _, v := range d.keepersWithin() {
 		if mayStopKeeping(v) {
@@ -49,6 +49,10 @@ func (r *rules) survey(d *device) {
 // it may be claimed.
 func (d *device) coming(counts func(*client) bool) (slots int, bytes int64) {
 	slots, bytes = d.leavers(counts)
+	return slots, bytes + d.comingOfRivals(counts)
+}
+
+func (d *device) comingOfRivals(counts func(*client) bool) (bytes int64) {
 	for _, m := range d.rivals() {
 		_, more := m.leavers(counts)
 		if m.of != nil {
@@ -56,7 +60,7 @@ func (d *device) coming(counts func(*client) bool) (slots int, bytes int64) {
 		}
 		bytes += more
 	}
-	return slots, bytes
+	return bytes
 }
 
 // leavers is what clients that were told to leave d have there.
@@ -182,7 +186,11 @@ func (c *Core) serveReady() {
 		plain, credit = c.surveyAll()
 	}
 	for at := 0; at < len(order); at++ {
-		x, most := order[at], plain
+		x := order[at]
+		if c.recallHome(x) {
+			plain, credit = c.surveyAll()
+		}
+		most := plain
 		if x.user.credit > 0 || c.cfg.Quantum > 0 {
 			most = credit
 		}
@@ -192,15 +200,33 @@ func (c *Core) serveReady() {
 		if x.state != Ready || x.parked || x.claim != nil || x.revoking || !most.slots || (int64(x.want.Need) > most.bytes && !c.starved(x)) {
 			continue
 		}
-		had := x.reserved != nil
+		leaves := x.reserved != nil || x.kept > x.want.Need
 		if !c.place(x) {
 			continue
 		}
 		plain, credit = c.surveyAll()
-		if had { // what was reserved for it may serve those before it
+		if leaves { // what was reserved for it, or what it kept and does not need, may serve those before it
 			at = -1
 		}
 	}
+}
+
+// recallHome takes back what x was promised, wherever that is, and waits for others to leave for, once its share has
+// room for it. On a device that it prefers to its home it waits for those who only keep bytes, which takes no time.
+func (c *Core) recallHome(x *client) bool {
+	p, home := x.claim, x.part
+	if p == nil || home == nil || !slices.ContainsFunc(p.from, func(v *client) bool { return v.frees == p && v != x && (p.dev == home || v.state == Assigned) }) {
+		return false
+	}
+	slots, lack := home.freeSlots(), missing(x, home)
+	if p.dev == home && p.held {
+		slots, lack = slots+1, lack-p.bytes
+	}
+	if slots <= 0 || lack > 0 || !allowed(x, home) {
+		return false
+	}
+	c.drop(p)
+	return true
 }
 
 // most is the most that any device can give: a client that needs more need not look.
@@ -302,11 +328,30 @@ func missing(x *client, d *device) int64 {
 	return m
 }
 
-// bestFree chooses among the devices that can take x as they are.
+// bestFree chooses among the devices that can take x as they are. If its part can, x goes there or to an idle
+// device where it gains: enough for a move or, if it was there last, anything.
 func (f *fleet) bestFree(x *client) *device {
+	d, home := f.bestAnywhere(x), x.part
+	if home == nil || d == home || !takesNow(x, home) {
+		return d
+	}
+	gain := d.Speed * float64(home.load()+1) / home.Speed
+	if d.load() == 0 && (gain >= minGain || d.id == x.last && gain >= 1) {
+		return d
+	}
+	return home
+}
+
+// takesNow says whether d can take x as it is.
+func takesNow(x *client, d *device) bool {
+	return allowed(x, d) && d.freeSlots() > 0 && missing(x, d) <= 0
+}
+
+// bestAnywhere chooses among the devices that can take x as they are, as for a client without a grant.
+func (f *fleet) bestAnywhere(x *client) *device {
 	var idle, least, last *device
 	for _, d := range f.all {
-		if !allowed(x, d) || d.freeSlots() <= 0 || missing(x, d) > 0 {
+		if !takesNow(x, d) {
 			continue
 		}
 		if d.load() == 0 && (idle == nil || d.Speed > idle.Speed || d.Speed == idle.Speed && d == x.part) {
@@ -369,19 +414,19 @@ func moved(set []victim) (bytes int64) {
 // victims chooses the clients that are to leave d so that x can be put there. It
 // returns false if all that may leave do not suffice; then none is told.
 func (r *rules) victims(x *client, d *device, full, oust bool) (set []victim, trade *client, ok bool) {
-	lack := missing(x, d)
+	lack := missing(x, d) - d.comingOfRivals(r.isComing) // which is of no use a second time
 	needSlot := d.freeSlots() <= 0
 	chosen := func(v *client) bool {
 		return slices.ContainsFunc(set, func(o victim) bool { return o.client == v })
 	}
 	add := func(v *client, why Reason) {
 		if v.dev != nil && v.dev.base() == d.base() {
-			lack -= d.yields(v, set)
+			lack -= d.yields(v, set, r.isComing)
 			needSlot = needSlot && !(v.dev == d && v.state == Assigned)
 		}
 		set = append(set, victim{client: v, why: why})
 	}
-	may := func(v *client) bool { return !chosen(v) && d.yields(v, set) > 0 }
+	may := func(v *client) bool { return !chosen(v) && d.yields(v, set, r.isComing) > 0 }
 	if full {
 		v := r.tradeFor(x, d, lack, oust)
 		if v == nil {
@@ -401,7 +446,7 @@ func (r *rules) victims(x *client, d *device, full, oust bool) (set []victim, tr
 		add(v, r.slotReason(v))
 	}
 	for _, v := range d.keepersWithin() {
-		if lack > 0 && v != x && mayStopKeeping(v) && d.yields(v, set) > 0 {
+		if lack > 0 && v != x && mayStopKeeping(v) && d.yields(v, set, r.isComing) > 0 {
 			add(v, ForMemory)
 		}
 	}
@@ -529,9 +574,11 @@ func (c *Core) reserve(x *client, full bool) {
 	d := x.reserved
 	slots, bytes := d.coming(c.isComing)
 	lack, needSlot := missing(x, d)-bytes, d.freeSlots()+slots <= 0
+	var keep []victim
 	for _, v := range d.keepersWithin() {
 		if v != x && mayStopKeeping(v) {
-			lack -= d.yields(v, nil)
+			lack -= d.yields(v, keep, c.isComing)
+			keep = append(keep, victim{client: v})
 		}
 	}
 	for lack > 0 || needSlot {
@@ -539,7 +586,7 @@ func (c *Core) reserve(x *client, full bool) {
 		if needSlot {
 			from, may = d.slots, c.mayLoseSlot
 		}
-		v := pick(from, lack, c.now, func(v *client) bool { return may(v) && (needSlot || d.yields(v, nil) > 0) }, nil)
+		v := pick(from, lack, c.now, func(v *client) bool { return may(v) && (needSlot || d.yields(v, keep, c.isComing) > 0) }, nil)
 		if v == nil {
 			return
 		}
@@ -547,7 +594,7 @@ func (c *Core) reserve(x *client, full bool) {
 		if needSlot {
 			why = c.slotReason(v)
 		}
-		lack, needSlot = lack-d.yields(v, nil), false
+		lack, needSlot = lack-d.yields(v, keep, c.isComing), false
 		c.revoke(victim{client: v, why: why})
 	}
 }
@@ -590,20 +637,21 @@ func (c *Core) answerGrow(x *client, d *device) {
 }
 
 func (r *rules) growVictims(d *device, lack int64) (set []victim, ok bool) {
+	lack -= d.comingOfRivals(r.isComing)
 	for _, v := range d.keepersWithin() {
-		if lack > 0 && mayStopKeeping(v) && d.yields(v, set) > 0 {
-			lack -= d.yields(v, set)
+		if lack > 0 && mayStopKeeping(v) && d.yields(v, set, r.isComing) > 0 {
+			lack -= d.yields(v, set, r.isComing)
 			set = append(set, victim{client: v, why: ForMemory})
 		}
 	}
 	for lack > 0 {
 		v := pick(d.within(), lack, r.now, func(v *client) bool {
-			return r.mayLoseMemory(v) && d.yields(v, set) > 0 && !slices.ContainsFunc(set, func(o victim) bool { return o.client == v })
+			return r.mayLoseMemory(v) && d.yields(v, set, r.isComing) > 0 && !slices.ContainsFunc(set, func(o victim) bool { return o.client == v })
 		}, nil)
 		if v == nil {
 			return nil, false
 		}
-		lack -= d.yields(v, set)
+		lack -= d.yields(v, set, r.isComing)
 		set = append(set, victim{client: v, why: ForMemory})
 	}
 	return set, true

@@ -76,6 +76,7 @@ func (v *Server) Serve(conn net.Conn, m Member) {
 		v.comes(conn, false)
 		s := &Session{log: v.Log.With("node", hello.Node), server: v, member: m, conn: conn}
 		s.sent.Store(int64(v.Now()))
+		s.heard.Store(s.sent.Load())
 		if err == nil {
 			err = m.Greeted(s, hello)
 		}
@@ -178,7 +179,7 @@ func (v *Server) Close() {
 
 func (v *Server) Wait() { v.served.Wait() }
 
-// Ping pings agents to which nothing was sent for a while, until ctx is done. A ping keeps the agent from
+// Ping pings agents to which nothing was sent for a while, or that said nothing, until ctx is done. A ping keeps the agent from
 // taking the leader for silent, and its answer the leader from taking the agent for it.
 func (v *Server) Ping(ctx context.Context) {
 	every := v.Silence / 4
@@ -223,6 +224,7 @@ type Session struct {
 	member  Member
 	conn    net.Conn
 	sent    atomic.Int64                  // when something was last written
+	heard   atomic.Int64                  // when something was last read
 	revoked atomic.Pointer[trust.Revoked] // why the session ends before its connection does; nil if it does not
 
 	// mu protects waiting and writing together: write sets writing to false only while it sees
@@ -241,6 +243,7 @@ func (s *Session) hear() error {
 	for {
 		_ = s.conn.SetReadDeadline(time.Now().Add(s.server.Silence))
 		m, err := agent.ReadToHead(s.conn)
+		s.heard.Store(int64(s.server.Now()))
 		var network net.Error
 		var unreadable *agent.Unreadable
 		switch {
@@ -334,8 +337,10 @@ func (s *Session) drop() {
 	s.mu.Unlock()
 }
 
-// quiet is how long nothing has been written.
-func (s *Session) quiet() time.Duration { return s.server.Now() - time.Duration(s.sent.Load()) }
+// quiet is how long nothing has been written, or nothing read.
+func (s *Session) quiet() time.Duration {
+	return s.server.Now() - time.Duration(min(s.sent.Load(), s.heard.Load()))
+}
 
 // wakeWriter starts the writer, unless it runs. The caller holds mu.
 func (s *Session) wakeWriter() {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"muster/internal/await"
@@ -250,4 +251,39 @@ func TestUnreadableMessagesDoNotFillTheLog(t *testing.T) {
 	if n := strings.Count(log.String(), "cannot be read"); n != 2 || !strings.Contains(log.String(), "more=") {
 		t.Errorf("%d lines: %.1000s", n, log.String())
 	}
+}
+
+// An agent that is told much, and has nothing to say to it, is not taken for silent: it is asked.
+func TestToldAndAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := serverOf(30 * time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go v.Ping(ctx)
+		a, far := greet(t, v, hello)
+		synctest.Wait()
+		go func() {
+			for {
+				m, err := agent.ReadToAgent(far)
+				if err != nil {
+					return
+				}
+				if m == (agent.Ping{}) {
+					text, _ := agent.Encode(nil, agent.Pong{})
+					_, _ = far.Write(text)
+				}
+			}
+		}()
+		for range 60 {
+			time.Sleep(9 * time.Second)
+			a.session.Put(agent.Unlend{ID: "x"})
+		}
+		select {
+		case err := <-a.left:
+			t.Errorf("its session has ended: %v", err)
+		default:
+			far.Close()
+			<-a.left
+		}
+	})
 }

@@ -23,9 +23,9 @@ import (
 // and the head restart at any moment, with a clock that may have been set back. The head must
 // neither panic nor refuse to start from its own records.
 func TestLies(t *testing.T) {
-	runs, steps := need.Rounds(2, 12), 300
+	runs, steps := need.Rounds(3, 24), 300
 	for seed := range uint64(runs) {
-		for _, spec := range []string{"fcfs", "easy", "easy:preempt=requeue:qos=low<high", "fcfs:preempt=suspend:qos=low<high"} {
+		for _, spec := range []string{"fcfs", "easy", "easy:preempt=requeue:qos=low<high", "fcfs:preempt=suspend:qos=low<high", "easy:preempt=move:qos=low<high"} {
 			if err := lie(seed, spec, steps); err != nil {
 				t.Fatalf("seed %d, policy %s: %v", seed, spec, err)
 			}
@@ -42,6 +42,7 @@ type liar struct {
 	disk     map[head.Bucket]map[string][]byte
 	sessions head.Session
 	sent     []agent.Task
+	folders  []agent.Checkpoint
 	log      []string
 }
 
@@ -54,6 +55,11 @@ func lie(seed uint64, spec string, steps int) (err error) {
 		cfg := priority.Defaults()
 		cfg.WeightFairshare, cfg.WeightAge = 1000, 100
 		l.cfg.Priority = &cfg
+	}
+	if seed%3 > 0 {
+		l.cfg.Authority = "ca"
+		l.cfg.Holds.Remote.Reach = []model.Reach{model.ReachNode, model.ReachCluster}[seed/3%2]
+		l.cfg.NodeRules = []head.NodeRule{{Nodes: []string{"n1"}, Settings: model.NodeSettings{VGPUs: 2}}}
 	}
 	defer func() {
 		if trouble := recover(); trouble != nil {
@@ -118,7 +124,7 @@ func (l *liar) step() error {
 	case n < 26:
 		l.handle(head.HungUp{Session: l.session()})
 	case n < 28:
-		unsent := []agent.ToAgent{agent.Start{Task: l.task()}, agent.Lend{Loan: grant.Loan{ID: l.task().String()}}, agent.Ping{}}
+		unsent := []agent.ToAgent{agent.Start{Task: l.task()}, agent.Lend{Loan: grant.Loan{ID: l.task().String()}}, agent.Ping{}, agent.Configure{}}
 		l.handle(head.Unsent{Session: l.session(), Message: unsent[l.rng.IntN(len(unsent))], Reason: "it would be refused"})
 	case n < 60:
 		l.handle(head.Said{Session: l.session(), Message: l.message()})
@@ -127,7 +133,7 @@ func (l *liar) step() error {
 	case n < 84:
 		l.handle(head.Cancel{Caller: l.caller(), Jobs: l.ref(), Signal: l.rng.IntN(2) * 10})
 	case n < 96:
-		actions := []head.Action{head.Hold, head.Release, head.SuspendJob, head.ResumeJob, head.RequeueJob, head.Prioritise, head.LimitDevices}
+		actions := []head.Action{head.Hold, head.Release, head.SuspendJob, head.ResumeJob, head.RequeueJob, head.Prioritise, head.LimitDevices, head.MoveJob, head.MoveJob, head.MoveJob}
 		nice := int64(l.rng.IntN(5))
 		l.handle(head.Change{Caller: l.caller(), Jobs: l.ref(), Action: l.pick(len(actions), actions), Limit: l.rng.IntN(4) - 1, Priority: api.Priority{Nice: &nice}})
 	default:
@@ -166,6 +172,9 @@ func (l *liar) commit() {
 	for _, s := range e.Sends {
 		if start, ok := s.Message.(agent.Start); ok {
 			l.sent = append(l.sent, start.Task)
+		}
+		if c, ok := s.Message.(agent.Checkpoint); ok {
+			l.folders = append(l.folders, c)
 		}
 	}
 }
@@ -217,6 +226,9 @@ func (l *liar) hello() agent.Hello {
 		Version: agent.Version, Node: l.name(), Incarnation: []string{"1", "1", "1", "2"}[l.rng.IntN(4)], Cores: 4, Memory: 16 << 30, Devices: l.devices(),
 		Gateway: []string{"g:1", "g:1", "g:2", ""}[l.rng.IntN(4)], User: []string{"", "", "", "alice", "bob"}[l.rng.IntN(5)],
 	}
+	if l.rng.IntN(4) > 0 {
+		h.Checkpoints = []string{"f", "f", "f", "g"}[l.rng.IntN(4)]
+	}
 	if l.rng.IntN(8) == 0 {
 		h.Cores, h.Memory = []int{1, 4, 1 << 20}[l.rng.IntN(3)], []int64{1, math.MaxInt64}[l.rng.IntN(2)]
 	}
@@ -252,6 +264,11 @@ func (l *liar) message() agent.ToHead {
 			return agent.Configured{Told: model.NodeSettings{VGPUs: l.rng.IntN(3)}, InForce: model.NodeSettings{VGPUs: 1}, Error: []string{"", "no"}[l.rng.IntN(2)]}
 		}
 		return agent.Inventory{Devices: l.devices()}
+	case 3:
+		if n := len(l.folders); n > 0 {
+			c := l.folders[n-1-l.rng.IntN(min(n, 3))]
+			return agent.Checkpointed{Task: c.Task, Folder: c.Folder, Error: []string{"", "", "no"}[l.rng.IntN(3)]}
+		}
 	case 1:
 		return agent.Lent{ID: l.task().String(), Error: []string{"", "", "no"}[l.rng.IntN(3)]}
 	}

@@ -60,7 +60,7 @@ func Greet(ctx context.Context, remote Remote, hello wire.Hello) (wire.Welcome, 
 	defer r.finish("")
 	said, err := r.greet(ctx)
 	if err != nil {
-		if ctx.Err() != nil {
+		if ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 			err = fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
 		return wire.Welcome{}, nil, err

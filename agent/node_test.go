@@ -38,8 +38,11 @@ func (d *daemon) note(format string, args ...any) error {
 }
 
 func (d *daemon) Admit(loan grant.Loan) error {
-	if d.gate != nil {
-		<-d.gate
+	d.mu.Lock()
+	gate := d.gate
+	d.mu.Unlock()
+	if gate != nil {
+		<-gate
 	}
 	if loan.ID == "full" {
 		return errors.New("no room")
@@ -292,6 +295,17 @@ func TestHomeIsToldAgain(t *testing.T) {
 	}
 	if text, err = os.ReadFile(path); err != nil || strings.Contains(string(text), string(g.Secret)) {
 		t.Errorf("the spool has %s, %v", text, err)
+	}
+
+	// A daemon that has waited for the other node is not told again: loans of other jobs are queued behind.
+	h.send(wire.Unlend{ID: g.ID})
+	d.awaitLast(t, "revoke "+g.ID)
+	waited := make(chan struct{})
+	d.change(func() { d.lacks, d.gate = 1, waited })
+	h.send(wire.Lend{Loan: g.HomeLoan("n1")})
+	time.AfterFunc(2*quickly, func() { close(waited) })
+	if l := h.awaitLent(g.ID); l.Error != "node n2 is not reached" {
+		t.Error(l)
 	}
 }
 

@@ -25,7 +25,7 @@ import (
 func TestLies(t *testing.T) {
 	runs, steps := need.Rounds(2, 12), 300
 	for seed := range uint64(runs) {
-		for _, spec := range []string{"fcfs", "easy", "easy:preempt=requeue:qos=low<high", "fcfs:preempt=suspend:qos=low<high"} {
+		for _, spec := range []string{"fcfs", "easy", "easy:preempt=requeue:qos=low<high", "fcfs:preempt=suspend:qos=low<high", "easy:preempt=move:qos=low<high", "r-queue"} {
 			if err := lie(seed, spec, steps); err != nil {
 				t.Fatalf("seed %d, policy %s: %v", seed, spec, err)
 			}
@@ -42,6 +42,8 @@ type liar struct {
 	disk     map[head.Bucket]map[string][]byte
 	sessions head.Session
 	sent     []agent.Task
+	folders  []agent.Checkpoint
+	answers  []head.Said // of agents that obey
 	log      []string
 }
 
@@ -54,6 +56,11 @@ func lie(seed uint64, spec string, steps int) (err error) {
 		cfg := priority.Defaults()
 		cfg.WeightFairshare, cfg.WeightAge = 1000, 100
 		l.cfg.Priority = &cfg
+	}
+	if seed%3 > 0 {
+		l.cfg.Authority = "ca"
+		l.cfg.Holds.Remote.Reach = []model.Reach{model.ReachNode, model.ReachCluster}[seed/3%2]
+		l.cfg.NodeRules = []head.NodeRule{{Nodes: []string{"n1"}, Settings: model.NodeSettings{VGPUs: 2}}}
 	}
 	defer func() {
 		if trouble := recover(); trouble != nil {
@@ -118,7 +125,7 @@ func (l *liar) step() error {
 	case n < 26:
 		l.handle(head.HungUp{Session: l.session()})
 	case n < 28:
-		unsent := []agent.ToAgent{agent.Start{Task: l.task()}, agent.Lend{Loan: grant.Loan{ID: l.task().String()}}, agent.Ping{}}
+		unsent := []agent.ToAgent{agent.Start{Task: l.task()}, agent.Lend{Loan: grant.Loan{ID: l.task().String()}}, agent.Ping{}, agent.Configure{}}
 		l.handle(head.Unsent{Session: l.session(), Message: unsent[l.rng.IntN(len(unsent))], Reason: "it would be refused"})
 	case n < 60:
 		l.handle(head.Said{Session: l.session(), Message: l.message()})
@@ -127,13 +134,17 @@ func (l *liar) step() error {
 	case n < 84:
 		l.handle(head.Cancel{Caller: l.caller(), Jobs: l.ref(), Signal: l.rng.IntN(2) * 10})
 	case n < 96:
-		actions := []head.Action{head.Hold, head.Release, head.SuspendJob, head.ResumeJob, head.RequeueJob, head.Prioritise, head.LimitDevices}
+		actions := []head.Action{head.Hold, head.Release, head.SuspendJob, head.ResumeJob, head.RequeueJob, head.Prioritise, head.LimitDevices, head.MoveJob, head.MoveJob, head.MoveJob}
 		nice := int64(l.rng.IntN(5))
 		l.handle(head.Change{Caller: l.caller(), Jobs: l.ref(), Action: l.pick(len(actions), actions), Limit: l.rng.IntN(4) - 1, Priority: api.Priority{Nice: &nice}})
 	default:
 		actions := []head.NodeAction{head.DrainNode, head.ResumeNode, head.ResumeNode, head.RemoveNode}
 		l.handle(head.Node{Caller: head.Caller{Request: 1, User: "root"}, Nodes: []string{l.name()}, Action: actions[l.rng.IntN(len(actions))], Reason: "r"})
 	}
+	for _, said := range l.answers {
+		l.handle(said)
+	}
+	l.answers = nil
 	l.core.Step(l.now)
 	l.commit()
 	l.core.JobList(l.now, head.Filter{})
@@ -167,6 +178,39 @@ func (l *liar) commit() {
 		if start, ok := s.Message.(agent.Start); ok {
 			l.sent = append(l.sent, start.Task)
 		}
+		if c, ok := s.Message.(agent.Checkpoint); ok {
+			l.folders = append(l.folders, c)
+		}
+		l.obey(s)
+	}
+}
+
+// obey has an agent do what it is told, more often than not: else no job would come far.
+func (l *liar) obey(s head.Send) {
+	state := func(id agent.Task, state agent.State) agent.ToHead { return agent.Report{Task: id, State: state} }
+	var answer agent.ToHead
+	switch m := s.Message.(type) {
+	case agent.Start:
+		if answer = state(m.Task, agent.Running); m.From != "" && l.rng.IntN(3) == 0 {
+			answer = agent.Report{Task: m.Task, State: agent.Ended, End: &agent.End{Cause: agent.NotReady, Reason: "not here"}}
+		}
+	case agent.Suspend:
+		answer = state(m.Task, agent.Suspended)
+	case agent.Resume:
+		answer = state(m.Task, agent.Running)
+	case agent.Stop:
+		answer = agent.Report{Task: m.Task, State: agent.Ended, End: &agent.End{Cause: m.Cause, Reason: m.Reason}}
+	case agent.Lend:
+		answer = agent.Lent{ID: m.Loan.ID, Error: []string{"", "", "no"}[l.rng.IntN(3)]}
+	case agent.Checkpoint:
+		answer = agent.Checkpointed{Task: m.Task, Folder: m.Folder}
+	case agent.Ping:
+		answer = agent.Pong{}
+	default:
+		return
+	}
+	if l.rng.IntN(4) > 0 {
+		l.answers = append(l.answers, head.Said{Session: s.Session, Message: answer})
 	}
 }
 
@@ -217,6 +261,9 @@ func (l *liar) hello() agent.Hello {
 		Version: agent.Version, Node: l.name(), Incarnation: []string{"1", "1", "1", "2"}[l.rng.IntN(4)], Cores: 4, Memory: 16 << 30, Devices: l.devices(),
 		Gateway: []string{"g:1", "g:1", "g:2", ""}[l.rng.IntN(4)], User: []string{"", "", "", "alice", "bob"}[l.rng.IntN(5)],
 	}
+	if l.rng.IntN(4) > 0 {
+		h.Checkpoints = []string{"f", "f", "f", "g"}[l.rng.IntN(4)]
+	}
 	if l.rng.IntN(8) == 0 {
 		h.Cores, h.Memory = []int{1, 4, 1 << 20}[l.rng.IntN(3)], []int64{1, math.MaxInt64}[l.rng.IntN(2)]
 	}
@@ -252,6 +299,11 @@ func (l *liar) message() agent.ToHead {
 			return agent.Configured{Told: model.NodeSettings{VGPUs: l.rng.IntN(3)}, InForce: model.NodeSettings{VGPUs: 1}, Error: []string{"", "no"}[l.rng.IntN(2)]}
 		}
 		return agent.Inventory{Devices: l.devices()}
+	case 3:
+		if n := len(l.folders); n > 0 {
+			c := l.folders[n-1-l.rng.IntN(min(n, 3))]
+			return agent.Checkpointed{Task: c.Task, Folder: c.Folder, Error: []string{"", "", "no"}[l.rng.IntN(3)]}
+		}
 	case 1:
 		return agent.Lent{ID: l.task().String(), Error: []string{"", "", "no"}[l.rng.IntN(3)]}
 	}

@@ -428,6 +428,10 @@ func (run *runner) partEnded(j *job, part int, end *agent.End) {
 // ends of the tasks are there, and then frees what the attempt held: the policy may use that from
 // the next step on.
 func (run *runner) finish(j *job) {
+	saved := j.passage.wanted && j.asleep // in part, and nobody says so
+	if saved {
+		j.unwanted()
+	}
 	run.desk.comesBack(j)
 	again := j.conclude()
 	run.release(j)
@@ -435,6 +439,9 @@ func (run *runner) finish(j *job) {
 	j.end = run.now
 	j.awake(run.now)
 	if again {
+		if saved {
+			run.fleet.discard(run.out, j)
+		}
 		run.requeue(j)
 		return
 	}

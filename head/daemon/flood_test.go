@@ -105,3 +105,30 @@ func TestLoadsWaitForTheCore(t *testing.T) {
 		}
 	}
 }
+
+// A node that comes and goes without pause waits for its sessions in the end, and then gets none: neither the log
+// nor the store fills, and other nodes are taken.
+func TestFloodOfSessions(t *testing.T) {
+	var log logged
+	c := start(t, func(_ *Config, o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	const most = 100
+	var all sync.WaitGroup
+	for range most {
+		hostile := c.greet(c.as("node", "n1"), hello("n1"))
+		all.Go(func() {
+			_, _ = agent.ReadToAgent(hostile.conn)
+			_ = hostile.conn.Close()
+		})
+	}
+	other := c.greet(c.as("node", "n2"), hello("n2"))
+	heard[agent.Welcome](other)
+	all.Wait()
+	for _, word := range []string{"an agent greets", "an agent was refused", "an agent has gone"} {
+		if n := log.count(word); n > most/2 {
+			t.Errorf("%d lines: %s", n, word)
+		}
+	}
+	if log.count("an agent was refused") == 0 {
+		t.Error("all were taken")
+	}
+}

@@ -37,6 +37,8 @@ type sessions struct {
 	loads []*call
 
 	notices noticeLog
+	// refused bounds the lines of the log about those who get no session.
+	refused wire.Rate
 }
 
 // loadsTime is how long loads are gathered: the core hears of all nodes some times a second, and is not woken
@@ -139,7 +141,9 @@ func (s *session) May(node string) error { return s.who.isNode(node) }
 
 // Refused notes why an agent gets no session.
 func (s *session) Refused(hello agent.Hello, err error) {
-	s.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "an agent was refused", "agent", s.who.String(), "error", err)
+	if s.refused.May(s.now(), s.who.String()) {
+		s.log.Log(context.Background(), levelOf(err, slog.LevelWarn), "an agent was refused", "agent", s.who.String(), "error", err)
+	}
 	if names := s.who.names(hello.Node); levelOf(err, slog.LevelWarn) == slog.LevelWarn {
 		s.refusals.note(s.who.holder(hello.Node), refusal{names: names, reason: err.Error(), at: s.Now()})
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"muster/device"
 	"muster/internal/units"
@@ -58,6 +59,23 @@ func Examine(c settings.Device, open func(control.DeviceConfig) (device.Device, 
 		info.Speed *= Distance
 	}
 	return info, nil
+}
+
+// Examined is what came of Examine.
+type Examined struct {
+	Info device.Info
+	Err  error
+}
+
+// ExamineTogether examines devices side by side: those of other nodes take seconds each if these are not reached.
+func ExamineTogether(list []settings.Device, open func(control.DeviceConfig) (device.Device, error)) []Examined {
+	all := make([]Examined, len(list))
+	var looks sync.WaitGroup
+	for i, c := range list {
+		looks.Go(func() { all[i].Info, all[i].Err = Examine(c, open) })
+	}
+	looks.Wait()
+	return all
 }
 
 // Dispatched is the device as the dispatcher knows it.

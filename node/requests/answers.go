@@ -183,10 +183,13 @@ func (d *Desk) answerGrantAdmit(who socket.Peer, r ask.AdmitRequest) (any, error
 	return d.aboutGrant(who, r.ID, func() error { return d.Grants.Admit(g, lent...) })
 }
 
-// lookAtLent opens the devices of other nodes that a grant has, which may take a while. Those of a grant that
-// the node knows it has already.
+// lookAtLent opens the devices of other nodes that a grant has, side by side: that must take less time than whoever
+// admits the grant waits, who else would not know of it. Those of a grant that the node knows it has already.
 func (d *Desk) lookAtLent(who socket.Peer, g *grants.Granted, r *ask.AdmitRequest) (lent []grants.Lent, err error) {
 	if err := d.mayGrant(who); err != nil {
+		return nil, err
+	}
+	if err := g.Check(); err != nil {
 		return nil, err
 	}
 	afar := func(s ask.GrantedDevice) bool { return s.Lender != "" }
@@ -200,19 +203,22 @@ func (d *Desk) lookAtLent(who socket.Peer, g *grants.Granted, r *ask.AdmitReques
 	case d.knowsGrant(g.ID):
 		return nil, nil
 	}
+	var far []settings.Device
+	var places []int // in the grant
 	for i, s := range g.Devices {
-		if !afar(s) {
-			continue
+		if afar(s) {
+			far = append(far, settings.Device{DeviceConfig: control.DeviceConfig{
+				Kind: settings.KindRemote, Index: s.Place,
+				Lender: control.Lender{Address: s.Lender, Ticket: string(r.Secret), Granted: true, Authority: r.Authority, Revoked: d.Revoked},
+			}})
+			places = append(places, i)
 		}
-		c := settings.Device{DeviceConfig: control.DeviceConfig{
-			Kind: settings.KindRemote, Index: s.Place,
-			Lender: control.Lender{Address: s.Lender, Ticket: string(r.Secret), Granted: true, Authority: r.Authority, Revoked: d.Revoked},
-		}}
-		one := grants.Lent{Device: c}
-		if one.Info, err = d.Stock.Examine(c); err != nil {
-			return nil, fmt.Errorf("device %d, of the node at %s: %w; admit the grant there first", i, s.Lender, err)
+	}
+	for k, is := range d.Stock.ExamineTogether(far) {
+		if is.Err != nil {
+			return nil, fmt.Errorf("device %d, of the node at %s: %w; admit the grant there first", places[k], far[k].Lender.Address, is.Err)
 		}
-		lent = append(lent, one)
+		lent = append(lent, grants.Lent{Device: far[k], Info: is.Info})
 	}
 	return lent, nil
 }

@@ -36,6 +36,7 @@ func AsBefore(configured []settings.Device, left *survival.Left, open Open, log 
 	taken := maps.Clone(granted)
 	maps.Copy(taken, used)
 	configured = slices.Clone(configured)
+	far := examineFar(left.Node.Devices, granted, open)
 	made := &inventory.Inventory{}
 	var before []vgpu.Usage
 	for i, was := range left.Node.Devices {
@@ -46,10 +47,13 @@ func AsBefore(configured []settings.Device, left *survival.Left, open Open, log 
 		kept := c.Lender.Granted && granted[i]
 		e := inventory.Device{Device: c, ByHand: kept, Info: device.Info{Name: was.Is.Name, Speed: was.Is.Speed, Memory: was.Is.Memory, ContextCost: was.Is.ContextCost}}
 		if ok || kept || used[i] && was.Here {
-			info, err := inventory.Examine(c, open)
-			switch {
+			is, looked := far[i]
+			if !looked {
+				is.Info, is.Err = inventory.Examine(c, open)
+			}
+			switch err := is.Err; {
 			case err == nil:
-				e.Info, e.Here = info, true
+				e.Info, e.Here = is.Info, true
 			case ok || kept: // not fatal: the programs on the other devices go on
 				log.Error("a device cannot be opened, and counts as lost", "device", i, "name", was.Is.Name, "error", err)
 				left.Lost = append(left.Lost, vgpu.DeviceID(i))
@@ -77,6 +81,23 @@ func AsBefore(configured []settings.Device, left *survival.Left, open Open, log 
 		return nil, nil, fmt.Errorf("programs or grants of an earlier daemon have devices that the configuration does not have, which makes %d in all: a node has at most %d; start it with the old devices, or end the programs and revoke the grants", n, settings.MaxDevices)
 	}
 	return made, before, nil
+}
+
+// examineFar looks at the devices of other nodes that grants have, by their numbers.
+func examineFar(devices []survival.DeviceFile, granted map[int]bool, open Open) map[int]inventory.Examined {
+	var list []settings.Device
+	var numbers []int
+	for i, was := range devices {
+		if was.Config.Lender.Granted && granted[i] {
+			list = append(list, settings.Device{DeviceConfig: was.Config, Reserve: was.Reserve})
+			numbers = append(numbers, i)
+		}
+	}
+	far := map[int]inventory.Examined{}
+	for k, is := range inventory.ExamineTogether(list, open) {
+		far[numbers[k]] = is
+	}
+	return far
 }
 
 // Settle tells the dispatcher which devices are gone, before it hears of clients.

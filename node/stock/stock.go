@@ -236,6 +236,11 @@ const AnyNumber vgpu.DeviceID = -1
 // loop.
 func (s *Stock) Examine(c settings.Device) (device.Info, error) { return inventory.Examine(c, s.Open) }
 
+// ExamineTogether opens devices that the node does not have yet, side by side.
+func (s *Stock) ExamineTogether(list []settings.Device) []inventory.Examined {
+	return inventory.ExamineTogether(list, s.Open)
+}
+
 // Add adds a device to the node, under a free number. The caller has examined it, and info
 // is what it says of itself.
 func (s *Stock) Add(c settings.Device, info device.Info, at vgpu.DeviceID, byHand bool) (vgpu.DeviceID, error) {

@@ -73,6 +73,7 @@ type Lenders struct {
 	server   *http.Server
 	sessions wire.Server
 	ended    context.CancelFunc
+	noted    wire.Rate // lines of the log about what nodes say
 
 	mu     sync.Mutex
 	nodes  map[string]*session
@@ -339,7 +340,9 @@ func (s *session) May(node string) error {
 
 // Refused notes that a node gets no session.
 func (s *session) Refused(_ agent.Hello, err error) {
-	s.cfg.Log.Warn("a node that would lend is refused", "error", err)
+	if s.mayNote("") {
+		s.cfg.Log.Warn("a node that would lend is refused", "error", err)
+	}
 }
 
 // isOurs refuses users of this machine other than root and the user who runs the driver.
@@ -437,7 +440,9 @@ func (s *session) lent(m agent.Lent) {
 		delete(s.lends, m.ID)
 	}
 	if own, is := s.withoutOthers(m); is {
-		s.cfg.Log.Warn("a node cannot have GPUs of other nodes for a job, which uses them by relays", "node", s.node.Name, "grant", m.ID, "error", m.Error)
+		if s.mayNote(s.node.Name) {
+			s.cfg.Log.Warn("a node cannot have GPUs of other nodes for a job, which uses them by relays", "node", s.node.Name, "grant", m.ID, "error", m.Error)
+		}
 		if m.Error = ""; own != nil {
 			s.lends[m.ID] = true
 			s.mu.Unlock()
@@ -454,10 +459,13 @@ func (s *session) lent(m agent.Lent) {
 	}
 	if answer != nil {
 		answer <- err
-	} else if err != nil {
+	} else if err != nil && s.mayNote(s.node.Name) {
 		s.cfg.Log.Warn("a node does not lend again what it lent", "node", s.node.Name, "grant", m.ID, "error", err)
 	}
 }
+
+// mayNote says whether the log gets a line about a node, which may say the same again and again.
+func (l *Lenders) mayNote(node string) bool { return l.noted.May(l.sessions.Now(), node) }
 
 // withoutOthers says whether a node has refused to have devices of other nodes, and returns what is wanted of it
 // then; nil if that is nothing.

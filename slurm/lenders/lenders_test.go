@@ -2,6 +2,8 @@ package lenders_test
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -184,5 +186,30 @@ func TestFileIsNoSocket(t *testing.T) {
 	}
 	if text, err := os.ReadFile(path); string(text) != "precious" {
 		t.Errorf("the file is gone: %v", err)
+	}
+}
+
+// A node that says without pause that it lends no more, and one that comes and goes without pause, fill no log.
+func TestLoudNodes(t *testing.T) {
+	var log locked
+	l, err := lenders.Listen(lenders.Config{Address: "unix:" + filepath.Join(t.TempDir(), "socket"), Cluster: "c", Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	n := lenderstest.Greet(t, l.Address(), "n1")
+	for i := range 500 {
+		n.Say(agent.Lent{ID: fmt.Sprint(i), Error: "it does not want to"})
+	}
+	n.Close()
+	known(t, l)
+	for range 100 {
+		n := lenderstest.Dial(t, l.Address())
+		n.Say(agent.Hello{Version: agent.Version, Node: "n1", Incarnation: "x", Cores: 1, Memory: 1 << 30})
+		n.Close()
+	}
+	l.Close()
+	if lines := strings.Count(log.String(), "\n"); lines > 200 {
+		t.Errorf("%d lines", lines)
 	}
 }

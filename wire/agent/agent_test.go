@@ -94,6 +94,7 @@ func TestRefused(t *testing.T) {
 		{`{"kind":"profiles","message":{"tasks":[{"task":{"job":0,"attempt":1,"part":0},"measured":{}}]}}`, "a task 0.1.0"},
 		{`{"kind":"profiles","message":{"tasks":[{"task":{"job":1,"attempt":1,"part":0},"measured":{"gpu_s":-1}}]}}`, "a measured time of -1 s"},
 		{`{"kind":"profiles","message":{"tasks":[{"task":{"job":1,"attempt":1,"part":0},"measured":{"kernels":1152921504606846977}}]}}`, "1152921504606846977"},
+		{`{"kind":"profiles","message":{"tasks":[{"task":{"job":1,"attempt":1,"part":0},"measured":{}},{"task":{"job":1,"attempt":1,"part":0},"measured":{}}]}}`, "task 1.1.0 twice"},
 		{`{"kind":"configured","message":{"told":{"policy":"easy"}}}`, `policy: must be one of fcfs, sjf, credit, not "easy"`},
 		{`{"kind":"configured","message":{"in_force":{"vgpus":1025}}}`, "1025 virtual GPUs"},
 		{`{"kind":"configured","message":{"in_force":{"gpus":1}}}`, `unknown field "gpus"`},

@@ -81,10 +81,15 @@ func (p Profiles) check() error {
 	if len(p.Tasks) > MaxTasks+MaxLoans {
 		return fmt.Errorf("%d tasks", len(p.Tasks))
 	}
+	seen := make(map[Task]bool, len(p.Tasks))
 	for i := range p.Tasks {
 		if err := cmp.Or(p.Tasks[i].Task.check(), p.Tasks[i].Measured.Check()); err != nil {
 			return err
 		}
+		if seen[p.Tasks[i].Task] { // the head would look for what it knows of a large job again and again
+			return fmt.Errorf("task %v twice", p.Tasks[i].Task)
+		}
+		seen[p.Tasks[i].Task] = true
 	}
 	return nil
 }

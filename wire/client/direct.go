@@ -53,12 +53,16 @@ type Answer struct {
 	Err    error  // set if there will be no answer: a *wire.ClosedError
 }
 
-// Greet asks a node for its devices.
+// Greet asks a node for its devices. It takes no longer than ctx, also if the node says nothing.
 func Greet(ctx context.Context, remote Remote, hello wire.Hello) (wire.Welcome, []wire.Device, error) {
 	r := &relay{remote: remote, hello: withCredentials(hello, remote)}
+	defer context.AfterFunc(ctx, func() { r.finish("it took too long") })()
 	defer r.finish("")
 	said, err := r.greet(ctx)
 	if err != nil {
+		if ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
+			err = fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
 		return wire.Welcome{}, nil, err
 	}
 	return said.welcome, said.devices, nil

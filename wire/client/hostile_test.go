@@ -311,3 +311,22 @@ func (n *notes) have(words string) bool {
 	defer n.mu.Unlock()
 	return bytes.Contains(n.text.Bytes(), []byte(words))
 }
+
+// Who asks a node for its devices, and has little time, does not wait for one that says nothing.
+func TestGreetHasItsTime(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	remote := Remote{Dial: func(context.Context) (net.Conn, error) { return near, nil }}
+	go func() {
+		_ = wire.ReadAs(far, &wire.Hello{})
+		cancel()
+	}()
+	began := time.Now()
+	if _, _, err := Greet(ctx, remote, Hello("", 0)); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > setUpTime/2 {
+		t.Errorf("it took %v", took)
+	}
+}

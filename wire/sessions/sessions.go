@@ -46,7 +46,10 @@ type Server struct {
 	coming map[net.Conn]bool // connections whose agents have not greeted
 	all    map[*Session]bool
 	closed bool
+	end    chan struct{} // see isClosed
 	served sync.WaitGroup
+
+	greetings Rate
 }
 
 // Member is an agent as its leader knows it.
@@ -77,6 +80,9 @@ func (v *Server) Serve(conn net.Conn, m Member) {
 		s := &Session{log: v.Log.With("node", hello.Node), server: v, member: m, conn: conn}
 		s.sent.Store(int64(v.Now()))
 		s.heard.Store(s.sent.Load())
+		if err == nil {
+			err = v.pace(hello.Node)
+		}
 		if err == nil {
 			err = m.Greeted(s, hello)
 		}
@@ -167,6 +173,9 @@ func (v *Server) Count() int { return len(v.sessions()) }
 // Close closes all connections, and takes no more. Wait waits until the last session is over.
 func (v *Server) Close() {
 	v.mu.Lock()
+	if !v.closed {
+		close(v.closing())
+	}
 	v.closed = true
 	for conn := range v.coming {
 		conn.Close()

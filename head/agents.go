@@ -482,7 +482,7 @@ func (a *agents) measured(n *node, profiles []agent.Profile) {
 		}
 		lends := slices.ContainsFunc(j.loans, func(l loan) bool { return l.node == n && l.part == part })
 		if j.tasks[part].node == n || lends && !j.heldAtHome(part) { // else the part's own node has measured it too
-			j.measured.take(n, part, p.Measured)
+			j.measured.take(n, part, p.Measured, j.elapsed(a.now))
 			a.desk.measured(j)
 		}
 	}

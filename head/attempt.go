@@ -59,16 +59,25 @@ type onNode struct {
 	node *node
 	part int32
 	model.Measured
+	ran time.Duration // for how long the attempt had run when the node said so
 }
 
-// take takes in what a node says of a part.
-func (m *measured) take(n *node, part int32, did model.Measured) {
+// take takes in what a node says of a part of an attempt that has run for so long.
+func (m *measured) take(n *node, part int32, did model.Measured, ran time.Duration) {
 	at := slices.IndexFunc(*m, func(o onNode) bool { return o.node == n && o.part == part })
 	if at < 0 {
-		*m = append(*m, onNode{n, part, did})
+		*m = append(*m, onNode{n, part, did, ran})
 		return
 	}
-	(*m)[at].Measured = did
+	(*m)[at].Measured, (*m)[at].ran = did, ran
+}
+
+// ran is for how long the attempt had run when it was last said what its programs did.
+func (m measured) ran() (longest time.Duration) {
+	for i := range m {
+		longest = max(longest, m[i].ran)
+	}
+	return longest
 }
 
 func (m measured) sum() (sum model.Measured) {

@@ -402,7 +402,7 @@ func (v *views) why(j *job, ask bool) (word, sentence string) {
 	case j.state == api.Suspended:
 		return "", j.passage.stays
 	case j.state != api.Pending:
-		return "", cmp.Or(j.reason, j.elsewhere(), j.use(v.now))
+		return "", cmp.Or(j.reason, j.elsewhere(), j.use())
 	case j.held&heldByAdmin != 0:
 		return "JobHeldAdmin", "an administrator holds it, and can let it go with muster release"
 	case j.held != 0:
@@ -476,9 +476,9 @@ func (j *job) elsewhere() string {
 // time.Duration can say.
 const mostWaited = 1 << 33
 
-// use says how busy a job's GPUs were, while it runs and when it has ended; "" if that was not measured.
-func (j *job) use(now time.Duration) string {
-	m, ran, gpus := j.measured.sum(), j.elapsed(now).Seconds(), 0
+// use says how busy a job's GPUs were until its nodes last said so; "" if that was not measured.
+func (j *job) use() string {
+	m, ran, gpus := j.measured.sum(), j.measured.ran().Seconds(), 0
 	if j.alloc != nil {
 		for part := range j.alloc.Parts {
 			gpus += len(j.alloc.DevicesOf(part))

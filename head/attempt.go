@@ -1,6 +1,7 @@
 package head
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -106,6 +107,16 @@ type loan struct {
 	home, told bool
 	// trouble is why the node does not lend any more, while the part's programs can do without it; "" if it does.
 	trouble string
+}
+
+// lenderAway says which node that lends to the attempt is away now; "" if all are there.
+func (a *attempt) lenderAway() string {
+	for i := range a.loans {
+		if l := &a.loans[i]; l.node != a.tasks[l.part].node && !l.node.connected() {
+			return fmt.Sprintf("its programs failed while node %s, which lent it a GPU, was away", l.node.name)
+		}
+	}
+	return ""
 }
 
 // relay says why the programs of a part are joined to the nodes of its devices by relays, though its own node could

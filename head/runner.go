@@ -430,6 +430,9 @@ func (run *runner) partEnded(j *job, part int, end *agent.End) {
 func (run *runner) finish(j *job) {
 	run.desk.comesBack(j)
 	again := j.conclude()
+	if j.state == api.Failed && j.reason == "" {
+		j.reason = j.lenderAway()
+	}
 	run.release(j)
 	run.roster.running--
 	j.end = run.now

@@ -401,6 +401,8 @@ func (v *views) why(j *job, ask bool) (word, sentence string) {
 		return "", "it is being saved, to go on elsewhere"
 	case j.state == api.Suspended:
 		return "", j.passage.stays
+	case j.over(): // how busy its GPUs were is no reason: that is with what was measured
+		return "", j.reason
 	case j.state != api.Pending:
 		return "", cmp.Or(j.reason, j.elsewhere(), j.use())
 	case j.held&heldByAdmin != 0:

@@ -416,6 +416,9 @@ func (v *views) why(j *job, ask bool) (word, sentence string) {
 	case atDependency:
 		return "Dependency", "it waits for other jobs: " + j.said.Batch.Dependency.String()
 	case atBegin:
+		if j.nth > 0 {
+			return "BeginTime", "it could not be started, and the next try is at " + v.clock(j.notBefore) + because(j.reason)
+		}
 		if !j.said.Batch.Begin.Set {
 			return "BeginTime", "it waits until " + v.clock(j.notBefore) + ", as long after another job's start as it asked for"
 		}
@@ -451,6 +454,14 @@ func (v *views) why(j *job, ask bool) (word, sentence string) {
 		return "Resources", ""
 	}
 	return "Resources", v.desk.state.Why(j.number)
+}
+
+// because is the end of a sentence that gives a reason; "" if none is known.
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
 }
 
 // elsewhere says what is wrong with the GPUs of other nodes that a running job has; "" if nothing is.

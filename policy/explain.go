@@ -14,7 +14,7 @@ func (v *View) Shortage(sh *Shape, mode Mode) string {
 	text := v.shortage(sh, mode)
 	out := 0
 	for n := range v.hidden {
-		if v.hidden[n].out {
+		if v.hidden[n].out && !v.state.shapes.retired(int32(n)) {
 			out++
 		}
 	}
@@ -151,11 +151,11 @@ func (v *View) wholeGPUs() string {
 	count := units.Plural(int(v.freeGPUs), "whole GPU")
 	switch {
 	case v.ofIdle():
-		return fmt.Sprintf("the cluster has %s, on %d of %s", count, v.nodesWithGPUs(), units.Plural(len(v.nodes), "node"))
+		return fmt.Sprintf("the cluster has %s, on %d of %s", count, v.nodesWithGPUs(), units.Plural(v.allNodes(), "node"))
 	case v.freeGPUs == 1:
 		return fmt.Sprintf("%s is free now", count)
 	}
-	return fmt.Sprintf("%s are free now, on %d of %s", count, v.nodesWithGPUs(), units.Plural(len(v.nodes), "node"))
+	return fmt.Sprintf("%s are free now, on %d of %s", count, v.nodesWithGPUs(), units.Plural(v.allNodes(), "node"))
 }
 
 // inARow says whether as many suitable nodes as the shape asks for are neighbours.
@@ -219,6 +219,16 @@ func (v *View) cores(which string, count int64, sh *Shape, mode Mode) string {
 	return which + " are free now"
 }
 
+func (v *View) allNodes() int {
+	count := 0
+	for n := range v.nodes {
+		if !v.state.shapes.retired(int32(n)) {
+			count++
+		}
+	}
+	return count
+}
+
 func (v *View) nodesWithGPUs() int {
 	count := 0
 	for n := range v.nodes {
@@ -239,6 +249,10 @@ func (s *State) SetClock(name func(t time.Duration) string) { s.windows.clock = 
 // SetNames makes the sentences of Why write the nodes of a request with name, for a caller whose users
 // know them by other names. name returns "" for nodes that need not be mentioned.
 func (s *State) SetNames(name func(nodes []string) string) { s.shapes.names = name }
+
+// SetRetired makes the sentences of Why pass over nodes for which retired is true, for a caller that takes
+// nodes out of use for ever.
+func (s *State) SetRetired(retired func(n int32) bool) { s.shapes.retired = retired }
 
 // Clock formats an instant for the sentences of Why.
 func (v *View) Clock(t time.Duration) string { return v.state.windows.clockOf(t) }

@@ -269,6 +269,11 @@ func TestWhatIsMissingOfNodesThatAreDown(t *testing.T) {
 	if want := "needs 3 nodes with 1 core; only 2 nodes have that free now; 1 node draining or down"; said != want {
 		t.Errorf("got %q\nwant %q", said, want)
 	}
+	s.SetRetired(func(n int32) bool { return n == 1 }) // it will not come back
+	s.Step(2)
+	if want := "needs 3 nodes with 1 core; only 2 nodes have that free now"; said != want {
+		t.Errorf("got %q\nwant %q", said, want)
+	}
 }
 
 // TestPoolIndexes takes and gives at random and checks that the indexes say

@@ -364,7 +364,7 @@ func (a *agents) loseTasks(n *node, reason string) {
 // nodeAction performs an administrator's action on nodes.
 func (a *agents) nodeAction(ev Node) *Refusal {
 	if !a.IsAdmin(ev.User) {
-		return refusal(statusForbidden, "nodes are for administrators, and %s is none", ev.User)
+		return refusal(statusForbidden, "only administrators may %s nodes; user %s is not one", ev.Action, ev.User)
 	}
 	var nodes []*node
 	for _, name := range ev.Nodes {

@@ -91,6 +91,8 @@ func (v *View) whoHas(who, has string) string {
 // ofIdle says whether the view is that of the cluster without any job.
 func (v *View) ofIdle() bool { return v == v.state.idle }
 
+const tooFewGPUs = " (too few GPUs)"
+
 // lacking names the one thing without which there would be enough; "" if there is no such thing.
 func lacking(sh *Shape, enough func(*Shape) bool) string {
 	gpus, memory, cores := *sh, *sh, *sh
@@ -101,7 +103,7 @@ func lacking(sh *Shape, enough func(*Shape) bool) string {
 	case enough(&gpus) && sh.gpuMemory > 0:
 		return " (too little GPU memory)"
 	case enough(&gpus):
-		return " (too few GPUs)"
+		return tooFewGPUs
 	case enough(&memory):
 		return " (too little memory)"
 	case sh.nodes > 0 && enough(&cores):
@@ -171,6 +173,9 @@ func (v *View) spreadShort(sh *Shape, mode Mode) string {
 	switch {
 	case usable < int64(sh.cores):
 		few := lacking(sh, func(less *Shape) bool { return v.spreadCores(less, mode) >= int64(sh.cores) })
+		if usable == 0 && few == tooFewGPUs && mode != Alone && sh.allowed == nil {
+			return v.whoHas("no node", "has "+units.Plural(int(sh.gpus), "GPU"))
+		}
 		return v.fewCores(usable, sh, mode) + few
 	case sh.Request.Contiguous:
 		return v.cores(units.Plural(int(usable), "core"), usable, sh, mode) + ", but not enough next to each other"
@@ -261,7 +266,7 @@ func (v *View) Clock(t time.Duration) string { return v.state.windows.clockOf(t)
 // unknown if jobs without a time limit are ahead of it.
 func (v *View) Reserved(at time.Duration) string {
 	if v.state.windows.clock != nil && v.state.windows.clock(at) == "" {
-		return "; when it can start is not known, as jobs without a time limit are before it"
+		return "; its start cannot be predicted: jobs without a time limit run before it"
 	}
 	return fmt.Sprintf("; reserved for %s at the latest", v.Clock(at))
 }

@@ -239,6 +239,7 @@ func TestImpossibleJobsSayWhy(t *testing.T) {
 		{model.Request{Nodes: 4, CoresPerNode: 1}, "needs 4 nodes with 1 core; only 3 nodes of the cluster have that"},
 		{model.Request{Nodes: 1, CoresPerNode: 5}, "needs 1 node with 5 cores; no node of the cluster has that (too few cores)"},
 		{model.Request{Nodes: 1, GPUs: 3}, "needs 1 node with 1 core, 3 GPUs; no node of the cluster has that (too few GPUs)"},
+		{model.Request{Cores: 1, GPUs: 3}, "needs 1 core on any nodes, 3 GPUs of each node; no node of the cluster has 3 GPUs"},
 		{model.Request{Cores: 13}, "needs 13 cores on any nodes; the cluster has only 12 cores"},
 		{model.Request{Nodes: 1, GPUs: 1, GPUType: "c"}, `the cluster has no GPUs of type "c"`},
 		{model.Request{Nodes: 1, NodeList: []string{"n9"}}, `node "n9" is not in the cluster`},

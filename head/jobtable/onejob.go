@@ -172,7 +172,11 @@ func needs(j *api.Job) string {
 	if j.GPUs > 0 {
 		gpus := units.Plural(j.GPUs, "GPU")
 		if j.GPUShare > 0 && j.GPUShare < float64(j.GPUs) {
-			gpus += fmt.Sprintf(" (%s of whole ones)", strconv.FormatFloat(j.GPUShare, 'g', 3, 64))
+			if share := 100 * j.GPUShare; j.GPUs == 1 {
+				gpus += fmt.Sprintf(", a share of %.3g %%", share)
+			} else {
+				gpus += fmt.Sprintf(", shares of %.3g %% in all", share)
+			}
 		}
 		parts = append(parts, gpus)
 	}

@@ -191,7 +191,10 @@ func (act *actions) changeJob(j *job, ev *Change) *Refusal {
 		if j.state != api.Running && j.state != api.Suspended || j.lending {
 			return wrong("only running and suspended jobs are moved")
 		}
-		j.byHand = j.byHand || !j.suspend // if it cannot be moved it stays suspended
+		if why := j.cannotMove(); why != "" {
+			return wrong("it cannot be moved: " + why)
+		}
+		j.byHand = j.byHand || !j.suspend // if its agent cannot save it, it stays suspended
 		act.runner.move(j)
 	case ResumeJob:
 		if !j.suspend || j.state != api.Running && j.state != api.Suspended {

@@ -364,7 +364,7 @@ func (a *agents) loseTasks(n *node, reason string) {
 // nodeAction performs an administrator's action on nodes.
 func (a *agents) nodeAction(ev Node) *Refusal {
 	if !a.IsAdmin(ev.User) {
-		return refusal(statusForbidden, "nodes are for administrators, and %s is none", ev.User)
+		return refusal(statusForbidden, "only administrators may %s nodes; user %s is not one", ev.Action, ev.User)
 	}
 	var nodes []*node
 	for _, name := range ev.Nodes {
@@ -482,7 +482,7 @@ func (a *agents) measured(n *node, profiles []agent.Profile) {
 		}
 		lends := slices.ContainsFunc(j.loans, func(l loan) bool { return l.node == n && l.part == part })
 		if j.tasks[part].node == n || lends && !j.heldAtHome(part) { // else the part's own node has measured it too
-			j.measured.take(n, part, p.Measured)
+			j.measured.take(n, part, p.Measured, j.elapsed(a.now))
 			a.desk.measured(j)
 		}
 	}

@@ -1,6 +1,7 @@
 package head
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -59,16 +60,25 @@ type onNode struct {
 	node *node
 	part int32
 	model.Measured
+	ran time.Duration // for how long the attempt had run when the node said so
 }
 
-// take takes in what a node says of a part.
-func (m *measured) take(n *node, part int32, did model.Measured) {
+// take takes in what a node says of a part of an attempt that has run for so long.
+func (m *measured) take(n *node, part int32, did model.Measured, ran time.Duration) {
 	at := slices.IndexFunc(*m, func(o onNode) bool { return o.node == n && o.part == part })
 	if at < 0 {
-		*m = append(*m, onNode{n, part, did})
+		*m = append(*m, onNode{n, part, did, ran})
 		return
 	}
-	(*m)[at].Measured = did
+	(*m)[at].Measured, (*m)[at].ran = did, ran
+}
+
+// ran is for how long the attempt had run when it was last said what its programs did.
+func (m measured) ran() (longest time.Duration) {
+	for i := range m {
+		longest = max(longest, m[i].ran)
+	}
+	return longest
 }
 
 func (m measured) sum() (sum model.Measured) {
@@ -97,6 +107,16 @@ type loan struct {
 	home, told bool
 	// trouble is why the node does not lend any more, while the part's programs can do without it; "" if it does.
 	trouble string
+}
+
+// lenderAway says which node that lends to the attempt is away now; "" if all are there.
+func (a *attempt) lenderAway() string {
+	for i := range a.loans {
+		if l := &a.loans[i]; l.node != a.tasks[l.part].node && !l.node.connected() {
+			return fmt.Sprintf("its programs failed while node %s, which lent it a GPU, was away", l.node.name)
+		}
+	}
+	return ""
 }
 
 // relay says why the programs of a part are joined to the nodes of its devices by relays, though its own node could

@@ -74,6 +74,23 @@ func (c *Core) Configure(cfg Config) {
 	c.desk.due()
 }
 
+// UnknownNodes lists the names in the rules of how nodes serve programs that no node has; none while no node
+// has come.
+func (c *Core) UnknownNodes() (names []string) {
+	if len(c.fleet.byName) == 0 {
+		return nil
+	}
+	for _, r := range c.cfg.NodeRules {
+		for _, name := range r.Nodes {
+			if c.fleet.byName[name] == nil {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // SetPolicy makes another policy decide from the next step on; spec is how the administrator named
 // it. A running recording continues: its replay with the old policy stops at the first decision
 // that the old policy would not have made.

@@ -45,6 +45,7 @@ func newDesk(on ground, p policy.Policy, spec string) *desk {
 	state := policy.NewState(&model.Cluster{Name: on.cfg.Cluster}, p)
 	state.SetClock(on.policyClock)
 	state.SetNames(on.fleet.readable)
+	state.SetRetired(func(n int32) bool { return int(n) < len(on.fleet.nodes) && on.fleet.nodes[n].removed })
 	return &desk{ground: on, spec: spec, weigh: p.Traits().Alternatives, state: state, numbered: map[policy.JobID]*job{}, wake: policy.Never}
 }
 

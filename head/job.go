@@ -74,7 +74,8 @@ type queued struct {
 	turn     int64        // its place in the queue; see model.Job
 	// offered says that it is counted in array.offered and user.offered.
 	offered bool
-	// notBefore is the earliest start that a term of the dependency allows (after:JOB+MINUTES).
+	// notBefore is the earliest start that a term of the dependency allows (after:JOB+MINUTES), or the next try
+	// after a start that failed.
 	notBefore time.Duration
 	rings     time.Duration // the latest instant for which there is a timer because the job may begin then
 	unmet     []term        // the terms of its dependency that have not happened yet

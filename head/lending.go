@@ -1,7 +1,10 @@
 package head
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"muster/model"
 	"muster/wire/agent"
@@ -93,6 +96,27 @@ func (le *lending) tellHomes(j *job) {
 			le.sendLend(j, l)
 		}
 	}
+}
+
+// what is what the node of a loan is asked for, as lend its GPU 0.
+func (le *lending) what(j *job, l *loan) string {
+	verb := "lend its"
+	if l.node == j.tasks[l.part].node {
+		verb = "give it"
+	}
+	var numbers []string
+	for _, d := range j.alloc.DevicesOf(int(l.part)) {
+		if le.fleet.nodes[d.Node] == l.node {
+			numbers = append(numbers, strconv.Itoa(int(d.Device)))
+		}
+	}
+	switch len(numbers) {
+	case 0:
+		return "have GPUs of other nodes as its own"
+	case 1:
+		return fmt.Sprintf("%s GPU %s", verb, numbers[0])
+	}
+	return fmt.Sprintf("%s GPUs %s", verb, strings.Join(numbers, ", "))
 }
 
 // sendLimits tells all nodes that lend to a job how many devices it may use.

@@ -143,23 +143,32 @@ func (run *runner) save(j *job) {
 	if !j.passage.wanted || j.state != api.Suspended || j.stop != nil {
 		return
 	}
-	n := j.tasks[0].node
-	why := ""
+	n, why := j.tasks[0].node, j.cannotMove()
 	switch {
-	case len(j.tasks) > 1:
-		why = "it runs on several nodes, and only the processes of one can be saved together"
-	case slices.ContainsFunc(j.loans, func(l loan) bool { return l.node != n }):
-		why = "it uses a GPU of another node, whose contents cannot be saved with it"
-	case n.session == 0: // it is told when its agent greets
-		return
-	case n.checkpoints == "":
-		why = n.says(n.noCheckpoints)
-	}
-	if why != "" {
+	case why != "":
 		run.stays(j, why)
+		return
+	case n.session == 0: // it is told when its agent greets
 		return
 	}
 	run.out.post(n, agent.Checkpoint{Task: j.taskName(0), Folder: j.folder()})
+}
+
+// cannotMove says why an active job cannot be saved, as far as that is known before its agent tries; "" if
+// nothing is known that is in the way.
+func (j *job) cannotMove() string {
+	n, processes := j.tasks[0].node, j.perNode()[0]
+	switch {
+	case len(j.tasks) > 1:
+		return "it runs on several nodes, and only the processes of one can be saved together"
+	case processes > 1 && !j.script():
+		return fmt.Sprintf("it has %d processes that were started side by side, and only one with its descendants can be saved", processes)
+	case slices.ContainsFunc(j.loans, func(l loan) bool { return l.node != n }):
+		return "it uses a GPU of another node, whose contents cannot be saved with it"
+	case n.session != 0 && n.checkpoints == "":
+		return n.says(n.noCheckpoints)
+	}
+	return ""
 }
 
 // stays notes that a job which was to move cannot: it stays suspended where it is.

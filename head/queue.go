@@ -339,7 +339,8 @@ func (q *queue) advanceJob(j *job) {
 	case !q.passLimit(j):
 		j.gate = atLimit
 	default:
-		if was != atPolicy || j.eligible == 0 {
+		paused := was == atBegin && j.nth > 0
+		if was != atPolicy && !paused || j.eligible == 0 {
 			j.eligible = q.now
 		}
 		j.gate = atPolicy

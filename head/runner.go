@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"muster/model"
 	"muster/policy"
@@ -265,7 +266,7 @@ func (run *runner) answered(j *job, l *loan, refusal string, again bool) {
 		run.lending.troubled(j, l, refusal)
 		return
 	case refusal != "":
-		run.stopJob(j, stop{Cause: agent.NotBegun, Reason: fmt.Sprintf("node %s cannot lend its GPU: %s", l.node.name, refusal), Outcome: api.Failed, Requeue: again && j.requeues < maxLaunches})
+		run.stopJob(j, stop{Cause: agent.NotBegun, Reason: fmt.Sprintf("node %s cannot %s: %s", l.node.name, run.lending.what(j, l), refusal), Outcome: api.Failed, Requeue: again && j.requeues < maxLaunches})
 		return
 	}
 	l.lent = true
@@ -434,6 +435,9 @@ func (run *runner) finish(j *job) {
 	}
 	run.desk.comesBack(j)
 	again := j.conclude()
+	if j.state == api.Failed && j.reason == "" {
+		j.reason = j.lenderAway()
+	}
 	run.release(j)
 	run.roster.running--
 	j.end = run.now
@@ -469,6 +473,9 @@ func (run *runner) requeue(j *job) {
 	if j.passage.from == "" {
 		j.requeues++
 		j.passage.forget()
+		if j.stop != nil && j.stop.Cause == agent.NotBegun { // what was in its way may pass
+			j.notBefore = run.now + min(time.Second<<min(j.requeues-1, 10), time.Minute)
+		}
 	}
 	j.state = api.Pending
 	j.takeBack()
@@ -494,7 +501,12 @@ func (run *runner) requeue(j *job) {
 	}
 	run.desk.due()
 	run.out.touch(j)
-	if j.held != 0 {
+	if j.notBefore > run.now {
+		turn := j.turn
+		run.queue.leave(j)
+		j.turn = turn // it stands where it stood
+	}
+	if j.held != 0 || j.notBefore > run.now {
 		run.queue.advanceJob(j)
 	}
 	if d := &j.said.Batch.Deadline; d.Set && run.moment(d, j) <= run.now { // its timer rang while the tasks were being stopped

@@ -298,6 +298,7 @@ func TestBlamedJobsFail(t *testing.T) {
 		p.silent = poison // it answers what it reads before that
 	}
 	for range 30 {
+		p.now += time.Second // it pauses between its starts
 		p.settle()
 		p.core.Handle(p.now, head.HungUp{Session: p.session["n1"], Reason: "it closed the connection"})
 		poison = false

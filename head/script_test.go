@@ -246,6 +246,8 @@ func (p *player) play(words []string) error {
 			m = start
 		}
 		p.core.Handle(p.now, head.Unsent{Session: p.session[words[3]], Message: m, Reason: words[1] + " with something wrong"})
+	case "refuses": // NODE LOAN WHY: its agent has answered that it does not serve the loan
+		p.core.Handle(p.now, head.Said{Session: p.session[words[1]], Message: agent.Lent{ID: words[2], Error: strings.Join(words[3:], " ")}})
 	case "lost": // the node's spool is lost with what ran there
 		for id, where := range p.tasks {
 			if where == words[1] {

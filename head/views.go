@@ -401,8 +401,10 @@ func (v *views) why(j *job, ask bool) (word, sentence string) {
 		return "", "it is being saved, to go on elsewhere"
 	case j.state == api.Suspended:
 		return "", j.passage.stays
+	case j.over(): // how busy its GPUs were is no reason: that is with what was measured
+		return "", j.reason
 	case j.state != api.Pending:
-		return "", cmp.Or(j.reason, j.elsewhere(), j.use(v.now))
+		return "", cmp.Or(j.reason, j.elsewhere(), j.use())
 	case j.held&heldByAdmin != 0:
 		return "JobHeldAdmin", "an administrator holds it, and can let it go with muster release"
 	case j.held != 0:
@@ -414,6 +416,9 @@ func (v *views) why(j *job, ask bool) (word, sentence string) {
 	case atDependency:
 		return "Dependency", "it waits for other jobs: " + j.said.Batch.Dependency.String()
 	case atBegin:
+		if j.nth > 0 {
+			return "BeginTime", "it could not be started, and the next try is at " + v.clock(j.notBefore) + because(j.reason)
+		}
 		if !j.said.Batch.Begin.Set {
 			return "BeginTime", "it waits until " + v.clock(j.notBefore) + ", as long after another job's start as it asked for"
 		}
@@ -451,6 +456,14 @@ func (v *views) why(j *job, ask bool) (word, sentence string) {
 	return "Resources", v.desk.state.Why(j.number)
 }
 
+// because is the end of a sentence that gives a reason; "" if none is known.
+func because(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
+}
+
 // elsewhere says what is wrong with the GPUs of other nodes that a running job has; "" if nothing is.
 func (j *job) elsewhere() string {
 	if !j.active() {
@@ -476,9 +489,9 @@ func (j *job) elsewhere() string {
 // time.Duration can say.
 const mostWaited = 1 << 33
 
-// use says how busy a job's GPUs were, while it runs and when it has ended; "" if that was not measured.
-func (j *job) use(now time.Duration) string {
-	m, ran, gpus := j.measured.sum(), j.elapsed(now).Seconds(), 0
+// use says how busy a job's GPUs were until its nodes last said so; "" if that was not measured.
+func (j *job) use() string {
+	m, ran, gpus := j.measured.sum(), j.measured.ran().Seconds(), 0
 	if j.alloc != nil {
 		for part := range j.alloc.Parts {
 			gpus += len(j.alloc.DevicesOf(part))

@@ -14,7 +14,7 @@ func (v *View) Shortage(sh *Shape, mode Mode) string {
 	text := v.shortage(sh, mode)
 	out := 0
 	for n := range v.hidden {
-		if v.hidden[n].out {
+		if v.hidden[n].out && !v.state.shapes.retired(int32(n)) {
 			out++
 		}
 	}
@@ -91,6 +91,8 @@ func (v *View) whoHas(who, has string) string {
 // ofIdle says whether the view is that of the cluster without any job.
 func (v *View) ofIdle() bool { return v == v.state.idle }
 
+const tooFewGPUs = " (too few GPUs)"
+
 // lacking names the one thing without which there would be enough; "" if there is no such thing.
 func lacking(sh *Shape, enough func(*Shape) bool) string {
 	gpus, memory, cores := *sh, *sh, *sh
@@ -101,7 +103,7 @@ func lacking(sh *Shape, enough func(*Shape) bool) string {
 	case enough(&gpus) && sh.gpuMemory > 0:
 		return " (too little GPU memory)"
 	case enough(&gpus):
-		return " (too few GPUs)"
+		return tooFewGPUs
 	case enough(&memory):
 		return " (too little memory)"
 	case sh.nodes > 0 && enough(&cores):
@@ -151,11 +153,11 @@ func (v *View) wholeGPUs() string {
 	count := units.Plural(int(v.freeGPUs), "whole GPU")
 	switch {
 	case v.ofIdle():
-		return fmt.Sprintf("the cluster has %s, on %d of %s", count, v.nodesWithGPUs(), units.Plural(len(v.nodes), "node"))
+		return fmt.Sprintf("the cluster has %s, on %d of %s", count, v.nodesWithGPUs(), units.Plural(v.allNodes(), "node"))
 	case v.freeGPUs == 1:
 		return fmt.Sprintf("%s is free now", count)
 	}
-	return fmt.Sprintf("%s are free now, on %d of %s", count, v.nodesWithGPUs(), units.Plural(len(v.nodes), "node"))
+	return fmt.Sprintf("%s are free now, on %d of %s", count, v.nodesWithGPUs(), units.Plural(v.allNodes(), "node"))
 }
 
 // inARow says whether as many suitable nodes as the shape asks for are neighbours.
@@ -171,6 +173,9 @@ func (v *View) spreadShort(sh *Shape, mode Mode) string {
 	switch {
 	case usable < int64(sh.cores):
 		few := lacking(sh, func(less *Shape) bool { return v.spreadCores(less, mode) >= int64(sh.cores) })
+		if usable == 0 && few == tooFewGPUs && mode != Alone && sh.allowed == nil {
+			return v.whoHas("no node", "has "+units.Plural(int(sh.gpus), "GPU"))
+		}
 		return v.fewCores(usable, sh, mode) + few
 	case sh.Request.Contiguous:
 		return v.cores(units.Plural(int(usable), "core"), usable, sh, mode) + ", but not enough next to each other"
@@ -219,6 +224,16 @@ func (v *View) cores(which string, count int64, sh *Shape, mode Mode) string {
 	return which + " are free now"
 }
 
+func (v *View) allNodes() int {
+	count := 0
+	for n := range v.nodes {
+		if !v.state.shapes.retired(int32(n)) {
+			count++
+		}
+	}
+	return count
+}
+
 func (v *View) nodesWithGPUs() int {
 	count := 0
 	for n := range v.nodes {
@@ -240,6 +255,10 @@ func (s *State) SetClock(name func(t time.Duration) string) { s.windows.clock = 
 // know them by other names. name returns "" for nodes that need not be mentioned.
 func (s *State) SetNames(name func(nodes []string) string) { s.shapes.names = name }
 
+// SetRetired makes the sentences of Why pass over nodes for which retired is true, for a caller that takes
+// nodes out of use for ever.
+func (s *State) SetRetired(retired func(n int32) bool) { s.shapes.retired = retired }
+
 // Clock formats an instant for the sentences of Why.
 func (v *View) Clock(t time.Duration) string { return v.state.windows.clockOf(t) }
 
@@ -247,7 +266,7 @@ func (v *View) Clock(t time.Duration) string { return v.state.windows.clockOf(t)
 // unknown if jobs without a time limit are ahead of it.
 func (v *View) Reserved(at time.Duration) string {
 	if v.state.windows.clock != nil && v.state.windows.clock(at) == "" {
-		return "; when it can start is not known, as jobs without a time limit are before it"
+		return "; its start cannot be predicted: jobs without a time limit run before it"
 	}
 	return fmt.Sprintf("; reserved for %s at the latest", v.Clock(at))
 }

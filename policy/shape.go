@@ -147,6 +147,7 @@ type nodeNeed struct {
 type shapes struct {
 	cluster *model.Cluster
 	names   func([]string) string
+	retired func(int32) bool // see State.SetRetired
 	list    []*Shape         // by ID
 	nodeOf  map[string]int32 // made when first needed
 	byKey   map[shapeKey]*Shape
@@ -156,7 +157,7 @@ type shapes struct {
 }
 
 func newShapes(c *model.Cluster) shapes {
-	return shapes{cluster: c, names: model.CompressNodes, byKey: map[shapeKey]*Shape{}, byNode: map[nodeNeed]int32{}}
+	return shapes{cluster: c, names: model.CompressNodes, retired: func(int32) bool { return false }, byKey: map[shapeKey]*Shape{}, byNode: map[nodeNeed]int32{}}
 }
 
 func recentSlot(r *model.Request) uint64 {

@@ -239,6 +239,7 @@ func TestImpossibleJobsSayWhy(t *testing.T) {
 		{model.Request{Nodes: 4, CoresPerNode: 1}, "needs 4 nodes with 1 core; only 3 nodes of the cluster have that"},
 		{model.Request{Nodes: 1, CoresPerNode: 5}, "needs 1 node with 5 cores; no node of the cluster has that (too few cores)"},
 		{model.Request{Nodes: 1, GPUs: 3}, "needs 1 node with 1 core, 3 GPUs; no node of the cluster has that (too few GPUs)"},
+		{model.Request{Cores: 1, GPUs: 3}, "needs 1 core on any nodes, 3 GPUs of each node; no node of the cluster has 3 GPUs"},
 		{model.Request{Cores: 13}, "needs 13 cores on any nodes; the cluster has only 12 cores"},
 		{model.Request{Nodes: 1, GPUs: 1, GPUType: "c"}, `the cluster has no GPUs of type "c"`},
 		{model.Request{Nodes: 1, NodeList: []string{"n9"}}, `node "n9" is not in the cluster`},
@@ -267,6 +268,11 @@ func TestWhatIsMissingOfNodesThatAreDown(t *testing.T) {
 	}
 	s.Step(1)
 	if want := "needs 3 nodes with 1 core; only 2 nodes have that free now; 1 node draining or down"; said != want {
+		t.Errorf("got %q\nwant %q", said, want)
+	}
+	s.SetRetired(func(n int32) bool { return n == 1 }) // it will not come back
+	s.Step(2)
+	if want := "needs 3 nodes with 1 core; only 2 nodes have that free now"; said != want {
 		t.Errorf("got %q\nwant %q", said, want)
 	}
 }

@@ -229,6 +229,9 @@ func (d *sacctDecoder) fill(j *model.Job) *fault {
 	if r.Nodes > 0 {
 		r.GPUs = int(ceilDiv(tres.gpus, int64(r.Nodes)))
 	}
+	if r.GPUs > 0 {
+		r.GPUMemory = tres.memory
+	}
 	r.GPUType = d.word([]byte(tres.gpuType))
 	if tres.remote > 0 {
 		r.Remote = &model.RemoteGPUs{Count: int(tres.remote), Memory: tres.remoteMemory, Shared: tres.remoteMemory > 0}
@@ -306,13 +309,14 @@ func (d *sacctDecoder) memory(r *model.Request) *fault {
 type tres struct {
 	cpus, nodes, gpus int64
 	gpuType           string
+	memory            int64 // of the job on each GPU of its nodes, 0 for all of it
 	// remote GPUs may be on any nodes. remoteMemory is the job's memory on each, 0 for all of it.
 	remote, remoteMemory int64
 }
 
 // parseTRES parses cpu=16,mem=64G,node=2,gres/gpu=4,gres/gpu:a100=4. If only typed GPUs are
-// counted, it adds them up. gres/rgpu=4,gres/rgpumem=1G are remote GPUs, as muster history writes
-// them.
+// counted, it adds them up. gres/rgpu=4,gres/rgpumem=1G are remote GPUs, and gres/gpumem=1G are shares of
+// the others, as muster history writes them.
 func parseTRES(text string) (tres, error) {
 	var t tres
 	var typed int64
@@ -324,12 +328,16 @@ func parseTRES(text string) (tres, error) {
 		kind, isTyped := strings.CutPrefix(key, "gres/gpu:")
 		switch {
 		case key == "cpu", key == "node", key == "gres/gpu", key == "gres/rgpu", isTyped:
-		case key == "gres/rgpumem":
+		case key == "gres/rgpumem", key == "gres/gpumem":
 			size, err := units.ParseSize(value)
 			if err != nil || size < 0 {
 				return t, fmt.Errorf("%q is not a share of a GPU's memory", item)
 			}
-			t.remoteMemory = size
+			if key == "gres/rgpumem" {
+				t.remoteMemory = size
+			} else {
+				t.memory = size
+			}
 			continue
 		default:
 			continue

@@ -15,6 +15,7 @@ import (
 	"muster/head"
 	"muster/head/store"
 	"muster/internal/recordfile"
+	"muster/model"
 	"muster/policy"
 	"muster/policy/scriptfile"
 )
@@ -191,7 +192,15 @@ func (d *daemon) restore() (*head.Core, error) {
 		return past, err == nil
 	})
 	d.log.Info("what was on disk is there again", "file", d.store.Path(), "records", records, "took", d.Now().Sub(d.began).Round(time.Millisecond))
+	d.warnUnknown(core)
 	return core, nil
+}
+
+// warnUnknown logs names in the configuration that no node has.
+func (d *daemon) warnUnknown(core *head.Core) {
+	if names := core.UnknownNodes(); len(names) > 0 {
+		d.log.Warn("the configuration says how nodes serve programs that have not come: check the names", "nodes", model.CompressNodes(names))
+	}
 }
 
 // serve answers requests until ctx is done or the daemon cannot continue. It ends in this order:

@@ -20,6 +20,7 @@ import (
 
 	"muster/head"
 	"muster/internal/await"
+	"muster/model"
 	"muster/wire/agent"
 	"muster/wire/api"
 	"muster/wire/dial"
@@ -519,6 +520,34 @@ func TestReload(t *testing.T) {
 	again(func(cfg Config) (Config, error) { cfg.Core.Silence = 0; return cfg, nil })
 	if !isAdmin() {
 		t.Error("what was wrong took effect")
+	}
+}
+
+// A name in the configuration that no node has is in the log, and where people look.
+func TestNodesThatNoneHas(t *testing.T) {
+	reload, log := make(chan struct{}), &lines{}
+	var first Config
+	c := start(t, func(cfg *Config, o *Options) {
+		cfg.Core.NodeRules = []head.NodeRule{{Nodes: []string{"n1"}, Settings: model.NodeSettings{VGPUs: 2}}}
+		first = *cfg
+		first.Core.NodeRules = []head.NodeRule{{Nodes: []string{"n1", "onne"}, Settings: model.NodeSettings{VGPUs: 2}}}
+		o.Reload, o.Log = reload, slog.New(slog.NewTextHandler(log, nil))
+		o.Load = func() (Config, error) { return first, nil }
+	})
+	local := c.user("")
+	heard[agent.Welcome](c.greet(c.as("node", "n1"), hello("n1")))
+	problems := func() string {
+		var info api.Cluster
+		local.must("GET", "/v1/cluster", nil, &info)
+		return strings.Join(info.Problems, " ")
+	}
+	if p := problems(); p != "" || log.has("have not come") {
+		t.Errorf("the problems are %q", p)
+	}
+	reload <- struct{}{}
+	reload <- struct{}{} // accepted only when the loop has taken the first
+	if p := problems(); !strings.Contains(p, "names onne, and no node of that name has come") || !log.has("nodes=onne") {
+		t.Errorf("the problems are %q", p)
 	}
 }
 

@@ -69,6 +69,9 @@ func serveCluster(q *request) (any, error) {
 	err := q.see(func(core *head.Core, now time.Duration) {
 		info = core.Info(now)
 		info.Admin = core.IsAdmin(q.who.user)
+		if names := core.UnknownNodes(); len(names) > 0 {
+			info.Problems = []string{fmt.Sprintf("the head's configuration (nodes) names %s, and no node of that name has come", model.CompressNodes(names))}
+		}
 	})
 	info.User, info.Version, info.Up = q.who.user, q.Version, q.Now().Sub(q.began).Seconds()
 	info.Problems = append(info.Problems, q.problems()...)

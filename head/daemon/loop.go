@@ -77,6 +77,7 @@ func (l *loop) run(ctx context.Context) {
 			l.step()
 		case cfg := <-l.configured:
 			l.core.Configure(cfg)
+			l.warnUnknown(l.core)
 			l.step()
 		case loaded := <-l.newScripts():
 			l.takeScript(loaded)

@@ -3,6 +3,7 @@ package jobtable
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -94,6 +95,11 @@ func ParseFields(list string) (*Format, error) {
 		columns = append(columns, k)
 	}
 	return &Format{columns, otherwise > 0}, nil
+}
+
+// Shows says whether a field is among the columns.
+func (f *Format) Shows(name string) bool {
+	return slices.ContainsFunc(f.columns, func(k column) bool { return k.field != nil && k.field.name == name })
 }
 
 // writeAsWritten writes lines as squeue does: columns with a width are cut or padded.

@@ -30,6 +30,14 @@ func Name(j *api.Job) string {
 	return fmt.Sprint(j.ID)
 }
 
+// Single is the name of a job or, of several tasks of an array that wait together, of the first of them.
+func Single(j *api.Job) string {
+	if tasks := tasksOf(j); j.ArrayTasks != "" && len(tasks) > 0 {
+		return fmt.Sprintf("%d_%d", j.ArrayJob, tasks[0])
+	}
+	return Name(j)
+}
+
 // Compare orders jobs as squeue does: by partition, state and priority.
 func Compare(a, b api.Job) int {
 	return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(slices.Index(stateOrder, a.State), slices.Index(stateOrder, b.State)),

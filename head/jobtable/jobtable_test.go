@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"muster/head/jobtable"
+	"muster/model"
 	"muster/wire/api"
 )
 
@@ -83,5 +84,24 @@ func TestWhereAJobWas(t *testing.T) {
 	j := api.Job{ID: 1, State: api.Running, Nodes: []string{"n3"}, Before: []string{"n1", "n2"}, Parts: []api.Part{{Node: "n3", Cores: 1}}}
 	if err := jobtable.WriteJob(&out, &j); err != nil || !strings.Contains(out.String(), "before on  n1, n2\n") {
 		t.Errorf("%v\n%s", err, out.String())
+	}
+}
+
+// How busy the GPUs of an ended job were stands beside what was measured, and of one that moved it is not known.
+func TestMeasured(t *testing.T) {
+	j := api.Job{State: api.Completed, Elapsed: 100, GPUs: 2, Measured: &model.Measured{GPU: 50}}
+	for _, c := range []struct {
+		change func()
+		want   string
+	}{
+		{func() {}, "0:50 on GPUs (25 % of the time) in 0 kernels"},
+		{func() { j.Before = []string{"n1"} }, "0:50 on GPUs in 0 kernels"},
+		{func() { j.Before, j.State = nil, api.Running }, "0:50 on GPUs in 0 kernels"},
+	} {
+		c.change()
+		var b strings.Builder
+		if err := jobtable.WriteJob(&b, &j); err != nil || !strings.Contains(b.String(), c.want) {
+			t.Errorf("%v, %s is not in\n%s", err, c.want, b.String())
+		}
 	}
 }

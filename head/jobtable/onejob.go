@@ -43,7 +43,7 @@ func WriteJob(w io.Writer, j *api.Job) error {
 		f.Add("GPU", "%s", deviceLine(&d))
 	}
 	writeEnd(&f, j)
-	writeMeasured(&f, j.Measured)
+	writeMeasured(&f, j)
 	f.Add("command", "%s", strings.Join(j.Command, " "))
 	f.Add("directory", "%s", j.Directory)
 	f.Add("output", "%s", j.Output)
@@ -148,11 +148,16 @@ func writeEnd(f *report.Facts, j *api.Job) {
 }
 
 // writeMeasured says what a job's programs did.
-func writeMeasured(f *report.Facts, m *model.Measured) {
+func writeMeasured(f *report.Facts, j *api.Job) {
+	m := j.Measured
 	if m == nil {
 		return
 	}
-	f.Add("measured", "%s on processors, %s on GPUs in %s, %s waiting for one, %s moving memory", Time(m.CPU), Time(m.GPU), units.Plural(int(m.Kernels), "kernel"), Time(m.Waited), Time(m.Moving))
+	busy := ""
+	if all := j.Elapsed * float64(j.GPUs); j.State.Over() && len(j.Before) == 0 && all >= 1 { // elsewhere nothing of the time before was measured
+		busy = fmt.Sprintf(" (%.0f %% of the time)", min(100, 100*m.GPU/all))
+	}
+	f.Add("measured", "%s on processors, %s on GPUs%s in %s, %s waiting for one, %s moving memory", Time(m.CPU), Time(m.GPU), busy, units.Plural(int(m.Kernels), "kernel"), Time(m.Waited), Time(m.Moving))
 	f.Add("copied", "%s to GPUs, %s from them; swapped %s in, %s out", units.BriefSize(m.CopiedIn), units.BriefSize(m.CopiedOut), units.BriefSize(m.SwapIn), units.BriefSize(m.SwapOut))
 }
 
@@ -167,7 +172,11 @@ func needs(j *api.Job) string {
 	if j.GPUs > 0 {
 		gpus := units.Plural(j.GPUs, "GPU")
 		if j.GPUShare > 0 && j.GPUShare < float64(j.GPUs) {
-			gpus += fmt.Sprintf(" (%s of whole ones)", strconv.FormatFloat(j.GPUShare, 'g', 3, 64))
+			if share := 100 * j.GPUShare; j.GPUs == 1 {
+				gpus += fmt.Sprintf(", a share of %.3g %%", share)
+			} else {
+				gpus += fmt.Sprintf(", shares of %.3g %% in all", share)
+			}
 		}
 		parts = append(parts, gpus)
 	}

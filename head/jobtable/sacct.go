@@ -184,6 +184,9 @@ func tresOf(j *api.Job) string {
 	if gpus.local > 0 {
 		words = append(words, "gres/gpu="+strconv.Itoa(gpus.local))
 	}
+	if gpus.memory > 0 {
+		words = append(words, "gres/gpumem="+Size(gpus.memory))
+	}
 	if gpus.remote > 0 {
 		words = append(words, "gres/rgpu="+strconv.Itoa(gpus.remote))
 	}
@@ -194,10 +197,10 @@ func tresOf(j *api.Job) string {
 }
 
 // gpuCount has the GPUs of a job: those on its own nodes, those on any node, and the memory that it
-// has of each of the latter (0 for all).
+// has of each of the former and of the latter (0 for all).
 type gpuCount struct {
 	local, remote int
-	share         int64
+	memory, share int64
 }
 
 // gpusAsked counts a job's GPUs by its request. The devices that it got say less, because a remote
@@ -205,7 +208,7 @@ type gpuCount struct {
 // because the job does not say which one was granted.
 func gpusAsked(j *api.Job) gpuCount {
 	if o, err := slurmopt.ParseSubmitted(j.Options); err == nil && len(o.Alternatives) == 0 {
-		asked := gpuCount{local: o.Request.GPUs * max(1, nodeCount(j))}
+		asked := gpuCount{local: o.Request.GPUs * max(1, nodeCount(j)), memory: o.Request.GPUMemory}
 		if m := o.Request.Remote; m != nil {
 			asked.remote = m.Count
 			if m.Shared {

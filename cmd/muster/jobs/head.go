@@ -77,10 +77,11 @@ where there are some):
     idle: 2m                      # between two requests
     request: 1m                   # to send a request, and to take each part of the answer
 
-SIGHUP has it read the file again: admins, limits, max_job_count, max_array_size, windows, nodes,
-node_timeout, grace, time_limit and keep take effect at once. The log names what else has changed, and takes effect at the
-next start. SIGTERM and SIGINT end it; jobs go on, and the next head goes on with
-them. A head that was killed loses nothing that anybody was told.
+SIGHUP has it read the file again: admins, limits, grants, max_job_count, max_array_size,
+windows, nodes, node_timeout, grace, time_limit and keep take effect at once. The log
+names other settings that have changed; they take effect at the next start. SIGTERM and
+SIGINT end it; jobs go on, and the next head goes on with them. A head that was killed
+loses nothing that anybody was told.
 
 With --record everything that the policy is told and decides is written to a file,
 which muster sim replay plays again, with the same policy or another one. There are

@@ -31,7 +31,7 @@ NNodes, NCPUS, ReqMem, ReqTRES, AllocTRES, NodeList, Priority, TotalCPU, MaxRSS,
 Restarts, Comment, WorkDir, SubmitLine; NAME%20 has a width of 20.
 
 Remote GPUs are counted apart in AllocTRES: gres/rgpu is how many there are, gres/rgpumem
-how much memory a job has of each, if they are shared.`
+how much memory a job has of each, if they are shared; gres/gpumem is that of the others.`
 
 // historyFlags are the flags of muster history.
 type historyFlags struct {

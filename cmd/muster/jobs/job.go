@@ -88,8 +88,9 @@ devices.`),
 			`Suspend jobs, save their processes and their GPUs' memory, and let them wait in the queue:
 they go on from there where there is room, on any node that has the same folder
 (checkpoint_dir). Nothing that they have done is lost. A job that is held waits until it is
-released, with its place free. What cannot be saved stays suspended where it was, and
-muster job says why; muster job resume lets it go on.`),
+released, with its place free. A job on several nodes, with a GPU of another node, or on a
+node without such a folder is refused, and runs on. What its node cannot save stays
+suspended where it was, and muster job says why; muster job resume lets it go on.`),
 		newJobAction("requeue", "End a job and let it wait again", `End running jobs and let them wait again, with the same numbers. Their output files are
 written anew unless they were submitted with --open-mode=append.`),
 		newJobLimit(),

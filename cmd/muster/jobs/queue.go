@@ -33,8 +33,9 @@ type queueFlags struct {
 
 const queueHelp = `List the jobs that wait or run, as squeue does. ST is PD while a job waits, R while it
 runs, S while it is suspended, CG while it ends. The last column has its nodes or, in
-brackets, why it has none; muster job says that in a sentence. Waiting tasks of an array
-are one line, unless --array is given.
+brackets, why it has none. The field why, muster job and --json say that in a sentence; a
+list has it of its first 100 jobs that wait. Waiting tasks of an array are one line, unless
+--array is given.
 
 -o has squeue's letters: %i %P %j %u %t %M %D %R and so on, %.9P for a width of 9 on the
 right. -O has names, with widths if you like: jobid,name:20,why. The names are jobid,
@@ -135,13 +136,45 @@ func (f *queueFlags) print(c *cobra.Command, h *headclient.Head, w io.Writer) er
 		if jobs == nil {
 			jobs = []api.Job{}
 		}
+		waiting := make([]*api.Job, len(jobs))
+		for i := range jobs {
+			waiting[i] = &jobs[i]
+		}
+		askWhy(c, h, waiting)
 		return cli.PrintJSON(c, api.Jobs{Jobs: jobs})
 	}
 	format, err := f.columns()
 	if err != nil {
 		return err
 	}
-	return format.Write(w, jobtable.Lines(jobs, f.array), !f.noHeader, screen.Columns(w))
+	lines := jobtable.Lines(jobs, f.array)
+	if format.Shows("why") {
+		waiting := make([]*api.Job, len(lines))
+		for i := range lines {
+			waiting[i] = lines[i].Job
+		}
+		askWhy(c, h, waiting)
+	}
+	return format.Write(w, lines, !f.noHeader, screen.Columns(w))
+}
+
+// maxAsked is for how many jobs of a list the head is asked why they wait: each answer may look at the whole queue.
+const maxAsked = 100
+
+// askWhy adds why jobs wait, which the head says only of single ones. Of those that have gone meanwhile it is left out.
+func askWhy(c *cobra.Command, h *headclient.Head, jobs []*api.Job) {
+	asked := 0
+	for _, j := range jobs {
+		if j.State != api.Pending || j.Why != "" {
+			continue
+		}
+		if asked++; asked > maxAsked {
+			return
+		}
+		if one, err := h.Job(c.Context(), jobtable.Single(j)); err == nil {
+			j.Why = one[0].Why
+		}
+	}
 }
 
 // list asks for the jobs; what the head cannot choose by is chosen here.

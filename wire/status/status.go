@@ -22,8 +22,8 @@ type Node struct {
 	Ended     []Client `json:"ended"` // the last that ended, the latest last
 	// Draining says that it is shutting down, and takes no programs.
 	Draining bool `json:"draining,omitempty"`
-	// SwapIn and SwapOut are the bytes of programs' memory that were moved to devices and from them since
-	// the node began.
+	// SwapIn and SwapOut are the bytes of programs' memory that left devices to make room, for turns or for
+	// moves, and came back, since the node began. What recovery copies is in Links alone.
 	SwapIn   uint64    `json:"swap_in_bytes"`
 	SwapOut  uint64    `json:"swap_out_bytes"`
 	Problems []Problem `json:"problems,omitempty"`

@@ -315,7 +315,7 @@ func TestNodeIsConfigured(t *testing.T) {
 	h.send(wire.Configure{Settings: model.NodeSettings{VGPUs: 2}})
 	awaitConfigured("vgpus 2", "vgpus 2, policy fcfs, profiling 5s", "")
 	h.send(wire.Configure{Settings: model.NodeSettings{VGPUs: 20, Profiling: 60}})
-	awaitConfigured("vgpus 20, profiling 60s", "vgpus 2, policy fcfs, profiling 60s", "that is too many")
+	awaitConfigured("vgpus 20, profiling 60s", "vgpus 2, policy fcfs, profiling 5s", "that is too many")
 	d.change(func() { d.away = true })
 	h.send(wire.Configure{Settings: model.NodeSettings{VGPUs: 3, Policy: "sjf"}})
 	d.awaitLast(t, "nobody configures: vgpus 3, policy sjf")

@@ -31,7 +31,8 @@ type Granted struct {
 	Expires time.Time `json:"expires,omitzero"` // it ends then; the zero time: never
 }
 
-func (g *Granted) check() error {
+// Check refuses what no grant can be.
+func (g *Granted) Check() error {
 	for what, name := range map[string]string{"grant's id": g.ID, "user": g.User} {
 		if err := grant.CheckName(what, name); err != nil {
 			return err
@@ -219,7 +220,7 @@ func (b *Book) Ended(u Under) string {
 // changed, only its limit is set: the admitting side may not know whether an earlier attempt succeeded. lent
 // are those of its devices that are other nodes', in order.
 func (b *Book) Admit(g *Granted, lent ...Lent) error {
-	if err := g.check(); err != nil {
+	if err := g.Check(); err != nil {
 		return err
 	}
 	if known := b.byID[g.ID]; known != nil {
@@ -298,7 +299,7 @@ func (b *Book) enter(g *Granted) error {
 func (b *Book) Inherit(left []Granted) {
 	for i := range left {
 		g := &left[i]
-		err := g.check()
+		err := g.Check()
 		if err == nil {
 			err = b.enter(g)
 		}

@@ -97,7 +97,7 @@ func TestTerms(t *testing.T) {
 	}}
 	text, err := json.Marshal(g)
 	var again Granted
-	if err := errors.Join(err, strictjson.Decode(text, &again), again.check()); err != nil || !g.same(&again) {
+	if err := errors.Join(err, strictjson.Decode(text, &again), again.Check()); err != nil || !g.same(&again) {
 		t.Errorf("%s: %+v %v", text, again, err)
 	}
 	for want, change := range map[string]func(*Granted){
@@ -107,7 +107,7 @@ func TestTerms(t *testing.T) {
 		bad := *g
 		bad.Devices = slices.Clone(g.Devices)
 		change(&bad)
-		if err := bad.check(); err == nil || !strings.Contains(err.Error(), want) {
+		if err := bad.Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -183,8 +184,9 @@ func (d *Desk) answerGrantAdmit(who socket.Peer, r ask.AdmitRequest) (any, error
 	return d.aboutGrant(who, r.ID, func() error { return d.Grants.Admit(g, lent...) })
 }
 
-// lookAtLent opens the devices of other nodes that a grant has, which may take a while. Those of a grant that
-// the node knows it has already.
+// lookAtLent opens the devices of other nodes that a grant has, all at the same time: a lender that is silent
+// takes a while, and others wait until the node's agent has its answer. Those of a grant that the node knows it
+// has already.
 func (d *Desk) lookAtLent(who socket.Peer, g *grants.Granted, r *ask.AdmitRequest) (lent []grants.Lent, err error) {
 	if err := d.mayGrant(who); err != nil {
 		return nil, err
@@ -200,19 +202,29 @@ func (d *Desk) lookAtLent(who socket.Peer, g *grants.Granted, r *ask.AdmitReques
 	case d.knowsGrant(g.ID):
 		return nil, nil
 	}
+	if err := g.Check(); err != nil {
+		return nil, err
+	}
+	all, wrong := make([]grants.Lent, len(g.Devices)), make([]error, len(g.Devices))
+	var looks sync.WaitGroup
 	for i, s := range g.Devices {
 		if !afar(s) {
 			continue
 		}
-		c := settings.Device{DeviceConfig: control.DeviceConfig{
+		all[i].Device = settings.Device{DeviceConfig: control.DeviceConfig{
 			Kind: settings.KindRemote, Index: s.Place,
 			Lender: control.Lender{Address: s.Lender, Ticket: string(r.Secret), Granted: true, Authority: r.Authority, Revoked: d.Revoked},
 		}}
-		one := grants.Lent{Device: c}
-		if one.Info, err = d.Stock.Examine(c); err != nil {
-			return nil, fmt.Errorf("device %d, of the node at %s: %w; admit the grant there first", i, s.Lender, err)
+		looks.Go(func() { all[i].Info, wrong[i] = d.Stock.Examine(all[i].Device) })
+	}
+	looks.Wait()
+	for i, s := range g.Devices {
+		switch {
+		case wrong[i] != nil:
+			return nil, fmt.Errorf("device %d, of the node at %s: %w; admit the grant there first", i, s.Lender, wrong[i])
+		case afar(s):
+			lent = append(lent, all[i])
 		}
-		lent = append(lent, one)
 	}
 	return lent, nil
 }

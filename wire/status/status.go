@@ -496,8 +496,8 @@ type GrantedDevice struct {
 	Name      string      `json:"name"`
 	Lender    string      `json:"lender,omitempty"` // the node that lends it for the grant, and that alone knows how much; "" if it is the node's own
 	Memory    uint64      `json:"memory_bytes"`     // 0: all of it
-	Reach     model.Reach `json:"reach"`        // how far from it the grant's programs may be bound
-	Beyond    uint64      `json:"beyond_bytes"` // that they may use beyond memory_bytes while those are free
+	Reach     model.Reach `json:"reach"`            // how far from it the grant's programs may be bound
+	Beyond    uint64      `json:"beyond_bytes"`     // that they may use beyond memory_bytes while those are free
 	Clients   int         `json:"programs"`
 	Allocated uint64      `json:"memory_allocated_bytes"` // by all of them
 }

@@ -366,20 +366,20 @@ func (a *agent) enter(ctx context.Context, e agentcore.Effect) {
 	}
 }
 
-// homeTries is how often the daemon is told of devices of other nodes. Those have just said that they lend them,
-// and a connection may fail once. One that took longer than quickly has reached nobody, and other jobs wait meanwhile.
+// homeTries is how often the daemon is told of devices of other nodes, within homeTime. Those have just said that
+// they lend them, and a connection may fail once; one that is silent would keep the loans of other jobs waiting.
 const (
 	homeTries = 3
-	quickly   = time.Second
+	homeTime  = 2 * time.Second
 )
 
 // admit tells the daemon of a grant, and waits for a daemon that is away: what is queued behind it needs the daemon,
 // too. It returns false if the agent ends first; the next one finds the loan in the spool.
 func (a *agent) admit(ctx context.Context, loan grant.Loan) (told bool, err error) {
+	began := time.Now()
 	for tries := 1; ; tries++ {
-		began := time.Now()
 		err := a.cfg.Grants.Admit(loan)
-		again := errors.Is(err, ErrAway) || err != nil && loan.OfHome() != nil && tries < homeTries && time.Since(began) < quickly
+		again := errors.Is(err, ErrAway) || err != nil && loan.OfHome() != nil && tries < homeTries && time.Since(began) < homeTime
 		if !again {
 			return true, err
 		}

@@ -162,10 +162,11 @@ func (s *seen) kernels(name, on string) (n uint64) {
 	return n
 }
 
-// swapped is how many bytes of a job's programs were moved off a GPU for others.
+// swapped is how many bytes of a job's programs left a GPU for others: moved there, or brought back, where recovery
+// had a copy on the host already.
 func (s *seen) swapped(j *seenJob) (n uint64) {
 	for _, c := range s.programs(j) {
-		n += c.SwapOut
+		n += max(c.SwapOut, c.SwapIn)
 	}
 	return n
 }

@@ -224,6 +224,9 @@ func (p *pictures) grantStatus(g *grants.Granted) status.Grant {
 	}
 	for i, share := range g.Devices {
 		is := status.GrantedDevice{Device: share.Device, Name: p.stock.Load().NameOf(vgpu.DeviceID(share.Device)), Memory: share.Memory, Reach: share.Reach, Beyond: share.Beyond}
+		if share.Lender != "" {
+			is.Lender = p.lending.Lender(share.Lender)
+		}
 		for _, c := range p.clients {
 			switch {
 			case c.under.Granted != g:

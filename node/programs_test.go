@@ -473,7 +473,7 @@ func TestRequestsAreStrict(t *testing.T) {
 		{`{"request":"peer","question":{"version":4,"node":"n","slots":1}}`, `only the node's gateway asks for other nodes`},
 		{`{"request":"peer","question":{"slots":1,"more":2}}`, `the request cannot be read: unknown field "more"`},
 		{`{"request":"configure","settings":{"policy":"easy"}}`, `policy: must be one of fcfs, sjf, credit, not "easy"`},
-		{`{"request":"configure","settings":{"above":2}}`, `above and keep: this node neither borrows nor lends virtual GPUs (peers and listen in its configuration)`},
+		{`{"request":"configure","settings":{"above":2}}`, `above: this node borrows no virtual GPUs of others (peers and offload in its configuration)`},
 		{`{"request":"configure","settings":{"slots":2}}`, `the request cannot be read: unknown field "slots"`},
 		{`{"request":"configure","vgpus":2}`, `the request cannot be read: unknown field "vgpus"`},
 		{`{"request":"device-drain"}`, `there is no device "": muster device list names those there are`},

@@ -368,7 +368,7 @@ func TestHeadConfiguresTheNode(t *testing.T) {
 	say(model.NodeSettings{VGPUs: 2, Policy: "credit"}, "")
 	is("vgpus 2, shared, policy credit; 2; 2")
 	say(model.NodeSettings{VGPUs: 2000}, "2000 virtual GPUs")
-	say(model.NodeSettings{VGPUs: 5, Above: 3}, "neither borrows nor lends")
+	say(model.NodeSettings{VGPUs: 5, Above: 3}, "borrows no virtual GPUs")
 	is("vgpus 2, shared, policy credit; 2; 2")
 
 	// The file may say something else meanwhile; a device that comes is as the others.

@@ -186,7 +186,7 @@ func TestGrantCredentials(t *testing.T) {
 	}
 	eventually(t, "the program is told", func() bool {
 		reason, closed := waiting.shared.Closed()
-		return closed && reason == "grant own was revoked: enough"
+		return closed && reason == "enough"
 	})
 	refused("revoked", with(own.Secret, ""), "knows no grant")
 }

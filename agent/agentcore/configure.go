@@ -9,17 +9,18 @@ import (
 
 // configured is how the head wants the node to serve programs, and how it does.
 type configured struct {
-	wanted *model.NodeSettings // what the head said last; nil if it has said nothing
-	is     agent.Configured    // as it is, for the head
-	told   agent.Configured    // what the head was last told on this connection
+	wanted    *model.NodeSettings // what the head said last; nil if it has said nothing
+	profiling float64             // of what the daemon agreed to last; 0 if that says nothing
+	is        agent.Configured    // as it is, for the head
+	told      agent.Configured    // what the head was last told on this connection
 }
 
 // period is how often the head hears what programs measured.
 func (s *configured) period() time.Duration {
-	if s.wanted == nil || s.wanted.Profiling == 0 {
+	if s.profiling == 0 {
 		return ProfilingPeriod
 	}
-	return time.Duration(s.wanted.Profiling * float64(time.Second))
+	return time.Duration(s.profiling * float64(time.Second))
 }
 
 // configure has the daemon serve programs as the head says.
@@ -35,7 +36,7 @@ func (c *Core) configured(e Configured) {
 	}
 	c.settings.is.Told, c.settings.is.Error = e.Settings, e.Error
 	if e.Error == "" {
-		c.settings.is.InForce = e.InForce
+		c.settings.is.InForce, c.settings.profiling = e.InForce, e.Settings.Profiling
 	}
 	c.tellConfigured()
 }

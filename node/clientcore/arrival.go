@@ -108,6 +108,7 @@ func (a *arrival) ready(n need) (bool, error) {
 	if a.queue.Head != nil { // what the message waited for is there
 		a.hosts.awaitNoMore()
 	}
+	a.memory.arrived(plan)
 	if !a.memory.moved(plan) || a.modules.loadNext(x) {
 		return false, nil
 	}
@@ -137,6 +138,7 @@ func (a *arrival) comeEarly(n need) {
 		ranges = nil
 	}
 	if plan := a.memory.space.Bring(x.Place, ranges, a.Lease.Memory-beside); len(plan) > 0 {
+		a.memory.arrived(plan)
 		a.memory.count(plan)
 		a.ask(Op{Kind: Move, Plan: plan, Part: true})
 	}
@@ -374,5 +376,6 @@ func (a *arrival) readyAt(p vmm.Place, module uint64, used []vmm.Range) (bool, e
 	if f := a.loans.further(p.Index()); f != nil {
 		f.Moved += plan.Arrives()
 	}
+	a.memory.arrived(plan)
 	return a.memory.moved(plan), nil
 }

@@ -115,6 +115,7 @@ func (d *departure) leavePart(r *Release) bool {
 		return false
 	}
 	plan := d.memory.space.Evict(x.Place, step)
+	d.memory.swapped(plan)
 	d.memory.count(plan)
 	o := Op{Kind: Leave, Place: x.Place, Plan: plan, Part: true}
 	d.leaving = &o
@@ -143,6 +144,7 @@ func (d *departure) leave(p vmm.Place, shut bool, stay uint64) {
 	}
 	if len(plan) > 0 {
 		d.memory.stats.Swaps++
+		d.memory.swapped(plan)
 		d.memory.count(plan)
 	}
 	o := Op{Kind: Leave, Place: p, Plan: plan, Shut: shut}

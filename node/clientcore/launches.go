@@ -423,6 +423,7 @@ func (l *launches) Trapped(at vmm.Place, k Kernel, addr uint64) (vmm.Plan, vmm.R
 		return nil, r, false
 	}
 	l.memory.space.Launched(at, []vmm.Range{r})
+	l.memory.arrived(plan)
 	l.memory.count(plan)
 	if f := l.loans.further(at.Index()); f != nil {
 		f.Moved += plan.Arrives()

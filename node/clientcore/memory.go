@@ -198,10 +198,27 @@ func (mem *memory) moved(plan vmm.Plan) bool {
 	return len(plan) == 0
 }
 
-// count adds what a plan moves to the statistics.
-func (mem *memory) count(plan vmm.Plan) {
-	mem.stats.SwapIn += plan.Bytes(vmm.CopyIn)
+// swapped adds to the statistics what a plan moves off devices to make room or for a turn, and brings back
+// from there. What the host alone had before the client ever left a device is brought for the first time, and
+// what a base needs is only copied: neither is swapped.
+func (mem *memory) swapped(plan vmm.Plan) {
 	mem.stats.SwapOut += plan.Bytes(vmm.CopyOut)
+	if mem.stats.Swaps > 0 || mem.stats.SwapOut > 0 {
+		mem.stats.SwapIn += plan.Bytes(vmm.CopyIn)
+	}
+}
+
+// arrived is swapped for a plan that brings memory to a device, for which other memory of the client may give
+// way there.
+func (mem *memory) arrived(plan vmm.Plan) {
+	if plan.Bytes(vmm.Unmap) > 0 {
+		mem.stats.Swaps++
+	}
+	mem.swapped(plan)
+}
+
+// count adds what a plan moves to the statistics of links.
+func (mem *memory) count(plan vmm.Plan) {
 	for _, l := range plan.Links() {
 		mem.carried(l.From, l.To, l.Bytes)
 	}

@@ -22,9 +22,17 @@ var grantColumns = []column[granted]{
 	{"<GRANT", "", func(_ *status.Node, g *granted) string { return g.grant.ID }},
 	{"<USER", "", func(_ *status.Node, g *granted) string { return g.grant.User }},
 	{">DEVICE", "device", func(_ *status.Node, g *granted) string { return fmt.Sprint(g.Device) }},
-	{"<NAME", "name", func(_ *status.Node, g *granted) string { return g.Name }},
+	{"<NAME", "name", func(_ *status.Node, g *granted) string {
+		if g.Lender != "" {
+			return g.Name + " at " + g.Lender
+		}
+		return g.Name
+	}},
 	{">MEMORY", "memory_bytes", func(_ *status.Node, g *granted) string {
-		if g.Memory == 0 {
+		switch {
+		case g.Lender != "": // how much the grant has of it is there
+			return "-"
+		case g.Memory == 0:
 			return "whole"
 		}
 		return units.BriefSize(g.Memory)

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"muster/head/jobtable"
+	"muster/model"
 	"muster/report/jsontable"
 	"muster/wire/api"
 	"muster/wire/status"
@@ -92,6 +93,7 @@ func TestTables(t *testing.T) {
 	grants := &status.Grants{Node: "n1", Grants: []status.Grant{
 		{ID: "17.1.0", User: "alice", Limit: -1, Devices: []status.GrantedDevice{{Device: 0, Name: "A", Clients: 2, Allocated: 1 << 30}, {Device: 1, Name: "B", Memory: 1 << 30}}},
 		{ID: "hand", User: "bob", Limit: 0, Devices: []status.GrantedDevice{{Device: 1, Name: "B", Memory: 1 << 20}}},
+		{ID: "home", User: "bob", Limit: -1, Devices: []status.GrantedDevice{{Device: 2, Name: "C", Lender: "n2", Reach: model.ReachNode}}},
 	}}
 	for name, write := range map[string]func(w io.Writer) error{
 		"devices":               func(w io.Writer) error { return Devices(rich(), nil, false).WriteText(w) },

@@ -230,9 +230,9 @@ func (d *Desk) knowsGrant(id string) (known bool) {
 }
 
 func (d *Desk) answerGrantRevoke(who socket.Peer, r ask.GrantRequest) (any, error) {
-	reason := fmt.Sprintf("grant %s was revoked", settings.Printable(r.ID))
-	if r.Reason != "" {
-		reason += ": " + settings.Printable(r.Reason)
+	reason := settings.Printable(r.Reason)
+	if reason == "" {
+		reason = fmt.Sprintf("grant %s was revoked", settings.Printable(r.ID))
 	}
 	return d.aboutGrant(who, "", func() error { return d.Grants.Revoke(r.ID, reason) })
 }

@@ -2,19 +2,27 @@ package requests
 
 import (
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"muster/device"
+	"muster/model"
 	"muster/node/ask"
+	"muster/node/grants"
 	"muster/node/loop"
 	"muster/node/settings"
 	"muster/node/socket"
+	"muster/node/stock"
 	"muster/node/vgpu"
+	"muster/wire/control"
+	"muster/wire/grant"
 	"muster/wire/status"
 )
 
@@ -72,6 +80,47 @@ func TestLines(t *testing.T) {
 	if got := asked(t, d, who(7, 1), `{"request":"end","client":1,"reason":"enough"}`); all.ended != "user ann ended it (muster kill): enough" {
 		t.Error(got, all.ended)
 	}
+}
+
+// far is a device of another node.
+type far struct{ device.Device }
+
+func (far) Info() device.Info { return device.Info{Memory: 1 << 30, Granularity: 1 << 16, Speed: 1} }
+
+// Lenders that are slow or silent are waited for at the same time, so that a grant with many of them does not
+// keep its node's agent from the grants behind it.
+func TestSlowLendersAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const patience = 3 * time.Second
+		l := loop.New(time.Now)
+		go l.Run(func() bool { return true }, nil, func() {})
+		defer func() { l.Do(l.Drain); <-l.Ended() }()
+		open := func(c control.DeviceConfig) (device.Device, error) {
+			time.Sleep(patience)
+			if c.Index > 12 {
+				return nil, fmt.Errorf("no answer of device %d", c.Index)
+			}
+			return far{}, nil
+		}
+		d := New(Options{
+			Rights: Rights{Own: settings.Account{UID: 9}}, Loop: l, Log: slog.New(slog.DiscardHandler),
+			Grants: grants.NewBook(grants.Node{Now: time.Now}), Stock: &stock.Stock{Options: stock.Options{Open: open}},
+		})
+		secret, limit := grant.NewCredential(), grant.AllDevices
+		r := ask.AdmitRequest{ID: "1.1.0", User: "ann", Hash: secret.Hash(), Limit: &limit, Secret: secret, Authority: "a"}
+		for place := range grant.MaxDevices {
+			r.Devices = append(r.Devices, ask.GrantedDevice{Lender: "far:9421", Place: place, Reach: model.ReachNode})
+		}
+		began := time.Now()
+		_, err := d.answerGrantAdmit(who(0, 1), r)
+		if took := time.Since(began); err == nil || !strings.HasPrefix(err.Error(), "device 13, of the node at far:9421: no answer of device 13;") || took != patience {
+			t.Errorf("%v after %v", err, took)
+		}
+		r.Devices = append(r.Devices, ask.GrantedDevice{Lender: "far", Place: 5, Reach: model.ReachNode})
+		if _, err := d.answerGrantAdmit(who(0, 1), r); err == nil || time.Since(began) != patience {
+			t.Errorf("a document that is refused was looked at for %v: %v", time.Since(began)-patience, err)
+		}
+	})
 }
 
 // asked is what the desk answers to a line.

@@ -8,16 +8,22 @@ import (
 	"muster/node/vgpu"
 )
 
-// ErrNoOffload says that the thresholds of offload mean nothing here.
-var ErrNoOffload = errors.New("above and keep: this node neither borrows nor lends virtual GPUs (peers and listen in its configuration)")
+// ErrBorrowsNone and ErrLendsNone say that a threshold of offload means nothing here: it would never be in force.
+var (
+	ErrBorrowsNone = errors.New("above: this node borrows no virtual GPUs of others (peers and offload in its configuration)")
+	ErrLendsNone   = errors.New("keep: this node lends no virtual GPUs to others (listen, grants and offload in its configuration)")
+)
 
 // Told is the configuration with what the head of the cluster says in place of what the node's own says.
 func (c Config) Told(s model.NodeSettings) (Config, error) {
 	if err := s.Check(); err != nil {
 		return c, err
 	}
-	if (s.Above != 0 || s.Keep != nil) && !c.Offload.Borrows() && !c.Lends() {
-		return c, ErrNoOffload
+	switch {
+	case s.Above != 0 && !c.Offload.Borrows():
+		return c, ErrBorrowsNone
+	case s.Keep != nil && !c.Lends():
+		return c, ErrLendsNone
 	}
 	if s.VGPUs != 0 {
 		c.VGPUs = s.VGPUs

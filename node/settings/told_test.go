@@ -32,10 +32,23 @@ func TestToldByTheHead(t *testing.T) {
 			t.Errorf("%v: %d vGPUs, %v, %v", c.told, got.VGPUs, got.Policy, err)
 		}
 	}
-	if _, err := own.Told(model.NodeSettings{Above: 2}); !errors.Is(err, ErrNoOffload) {
+	// A threshold that means nothing to the node is refused, and is not in force.
+	above, other := model.NodeSettings{Above: 2}, model.NodeSettings{Keep: &keep}
+	own.Remote.Listen = ":9421"
+	if _, err := own.Told(above); !errors.Is(err, ErrBorrowsNone) {
 		t.Error(err)
 	}
-	own.Offload.Peers, own.Remote.Listen = []string{"n2:9421"}, ":9421"
+	if got, err := own.Told(other); err != nil || got.InForce().Above != 0 || *got.InForce().Keep != 2 {
+		t.Error(got.InForce(), err)
+	}
+	own.Offload.Peers, own.Remote.Listen = []string{"n2:9421"}, ""
+	if _, err := own.Told(other); !errors.Is(err, ErrLendsNone) {
+		t.Error(err)
+	}
+	if got, err := own.Told(above); err != nil || got.InForce().Keep != nil || got.InForce().Above != 2 {
+		t.Error(got.InForce(), err)
+	}
+	own.Remote.Listen = ":9421"
 	got, err := own.Told(model.NodeSettings{Above: 5, Keep: &keep})
 	if err != nil || got.Offload.Above != 5 || got.Offload.Keep != 2 {
 		t.Errorf("%+v, %v", got.Offload, err)

@@ -65,10 +65,10 @@ func deadSocket(path string) (fs.FileInfo, error) {
 	case err == nil:
 		return nil, taken(path)
 	case !errors.Is(err, syscall.ECONNREFUSED):
-		return nil, fmt.Errorf("whether a node answers at %s cannot be told: %w: give this one another socket", path, err)
+		return nil, fmt.Errorf("whether a node answers at %s cannot be told: %w: give this one another socket (--socket)", path, err)
 	}
 	if owner, ok := info.Sys().(*syscall.Stat_t); ok && owner.Uid != uint32(os.Geteuid()) {
-		return nil, fmt.Errorf("nobody answers at %s, but user %d made it: remove it by hand, or give this node another socket", path, owner.Uid)
+		return nil, fmt.Errorf("nobody answers at %s, but user %d made it: remove it by hand, or give this node another socket (--socket)", path, owner.Uid)
 	}
 	return info, nil
 }
@@ -84,7 +84,7 @@ func removeSame(path string, seen fs.FileInfo) error {
 		return errors.Join(err, os.Remove(folder))
 	}
 	if now, err := os.Lstat(aside); err != nil || !sameSocket(now, seen) {
-		err = errors.Join(fmt.Errorf("another node starts at %s: give this one another socket", path), err, os.Link(aside, path))
+		err = errors.Join(fmt.Errorf("another node starts at %s: give this one another socket (--socket)", path), err, os.Link(aside, path))
 		return errors.Join(err, os.Remove(aside), os.Remove(folder))
 	}
 	return errors.Join(os.Remove(aside), os.Remove(folder))

@@ -132,7 +132,7 @@ func TestListenRefuses(t *testing.T) {
 			if err := os.Chown(path, 65534, -1); err != nil {
 				need.Missing(t, need.Root, "only root can give files away")
 			}
-		}, "but user 65534 made it: remove it by hand, or give this node another socket"},
+		}, "but user 65534 made it: remove it by hand, or give this node another socket (--socket)"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "s")
@@ -198,7 +198,7 @@ func TestCloseLeavesAnothersSocket(t *testing.T) {
 func TestANameWithoutAFileIsTakenOnce(t *testing.T) {
 	name := "@muster-test-" + filepath.Base(t.TempDir()) + "-" + t.Name()
 	mustListen(t, name)
-	if _, err := Listen(settings.Socket{Address: name}, 0o666, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "a node answers at "+name+" already") {
+	if _, err := Listen(settings.Socket{Address: name}, 0o666, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "a node answers at "+name+" already: stop it, or give this one another socket (--socket)") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -102,9 +102,9 @@ func listenLater(address *net.UnixAddr) (l *net.UnixListener, err error) {
 // taken says that another node is at the address.
 func taken(address string) error {
 	if s, err := ask.StatusWithin(address, 300*time.Millisecond); err == nil && s.Draining {
-		return fmt.Errorf("the node at %s is still shutting down: wait for it, or give this one another socket", address)
+		return fmt.Errorf("the node at %s is still shutting down: wait for it, or give this one another socket (--socket)", address)
 	}
-	return fmt.Errorf("a node answers at %s already: stop it, or give this one another socket", address)
+	return fmt.Errorf("a node answers at %s already: stop it, or give this one another socket (--socket)", address)
 }
 
 // checkFolder refuses a folder in which every user can replace the socket, and warns of

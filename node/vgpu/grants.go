@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"muster/internal/units"
 	"muster/model"
 )
 
@@ -448,6 +449,16 @@ func (f *fleet) refusesAdmit(e Admit) error {
 	return nil
 }
 
+// exactly writes a number of bytes for people, in full where a few digits would not be the same number: it is a
+// bound.
+func exactly(bytes uint64) string {
+	brief := units.BriefSize(bytes)
+	if n, err := units.ParseSize(brief); err != nil || uint64(n) != bytes {
+		return fmt.Sprintf("%d bytes", bytes)
+	}
+	return brief
+}
+
 // refusesShare says why a device has no such share to give. With now, the share must be
 // available at present.
 func (f *fleet) refusesShare(s Share, now bool) error {
@@ -459,17 +470,19 @@ func (f *fleet) refusesShare(s Share, now bool) error {
 		return d.gone()
 	case model.CheckBeyond(s.Memory, s.Beyond) != nil:
 		return fmt.Errorf("device %q: %w", d.Name, model.CheckBeyond(s.Memory, s.Beyond))
-	case s.Memory > d.Memory || s.Memory != 0 && s.Memory <= d.ContextCost:
-		return fmt.Errorf("a share of %d bytes of device %q: give more than the %d that a context takes there, and at most %d", s.Memory, d.Name, d.ContextCost, d.Memory)
+	case s.Memory > d.Memory:
+		return fmt.Errorf("a share of %s of device %q: give at most %s", exactly(s.Memory), d.Name, exactly(d.Memory))
+	case s.Memory != 0 && s.Memory <= d.ContextCost:
+		return fmt.Errorf("a share of %s of device %q: give more than the %s that a context takes there, and at most %s", exactly(s.Memory), d.Name, exactly(d.ContextCost), exactly(d.Memory))
 	case !now:
 		return nil
 	}
 	granted := int64(d.Memory) - d.quota()
 	switch {
 	case s.Memory == 0 && granted > 0:
-		return fmt.Errorf("device %q cannot be granted whole: %d bytes of it are granted to others", d.Name, granted)
+		return fmt.Errorf("device %q cannot be granted whole: %s of it are granted to others", d.Name, exactly(uint64(granted)))
 	case int64(s.Memory) > d.quota() || d.exclusive():
-		return fmt.Errorf("%d bytes of device %q cannot be granted: %d of its %d are granted to others", s.Memory, d.Name, granted, d.Memory)
+		return fmt.Errorf("%s of device %q cannot be granted: %s of its %s are granted to others", exactly(s.Memory), d.Name, exactly(uint64(max(0, granted))), exactly(d.Memory))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -38,7 +39,7 @@ func (d *devices) at(i int) (device.Device, error) {
 	if d.opened[i] == nil {
 		opened, err := d.open(d.configs[i], d.locks[i])
 		if err != nil {
-			return nil, fmt.Errorf("opening device %s: %w", d.configs[i].Name, err)
+			return nil, fmt.Errorf("opening device %s: %w", cmp.Or(d.configs[i].Name, fmt.Sprint(i)), err)
 		}
 		d.opened[i] = opened
 	}

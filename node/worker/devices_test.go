@@ -2,10 +2,12 @@ package worker
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"strings"
 	"testing"
 
+	"muster/device"
 	"muster/device/soft"
 	"muster/wire/control"
 )
@@ -35,6 +37,16 @@ func (c *client) addNext() {
 	number := len(d.o.devices) - d.o.later
 	c.add(number, d.o.devices[number].Name)
 	d.o.later--
+}
+
+// A device that has no name of its own, as one of another node, is named by its number.
+func TestNamelessDeviceIsNamed(t *testing.T) {
+	d := newDevices(make([]control.DeviceConfig, 2), make([]*os.File, 2), 0, nil, func(control.DeviceConfig, *os.File) (device.Device, error) {
+		return nil, errors.New("a device of another node: no answer")
+	}, nil)
+	if _, err := d.at(1); err == nil || err.Error() != "opening device 1: a device of another node: no answer" {
+		t.Error(err)
+	}
 }
 
 // A device comes while a program runs, and is where it goes on; the first one goes, and

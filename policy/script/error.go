@@ -74,6 +74,7 @@ var advice = []struct{ begins, say string }{
 	{"cannot delete from frozen", frozen},
 	{"cannot assign to element of frozen", frozen},
 	{"cannot clear frozen", frozen},
+	{"dict has no .", `what a dictionary holds is written as q["programs"]`},
 	{"unhandled index operation queue", "walk through it with for, or make a list of it: list(...)"},
 }
 

@@ -121,14 +121,15 @@ func (in *interp) flat() *Error {
 }
 
 // suggesting adds the name that was probably meant to the message about an unknown one. The
-// resolver itself knows the names of the file alone.
+// resolver itself suggests names that the file uses, and a nearer one goes before that.
 func suggesting(e *Error, known starlark.StringDict) *Error {
-	name, unknown := strings.CutPrefix(e.Message, "undefined: ")
-	if !unknown || strings.Contains(name, " ") { // it has a suggestion
+	said, unknown := strings.CutPrefix(e.Message, "undefined: ")
+	if !unknown {
 		return e
 	}
-	if near := model.Nearest(name, known.Keys()); near != "" {
-		e.Message += " (did you mean " + near + "?)"
+	name, own, _ := strings.Cut(said, " (did you mean ")
+	if near := model.Nearest(name, append([]string{strings.TrimSuffix(own, "?)")}, known.Keys()...)); near != "" {
+		e.Message = "undefined: " + name + " (did you mean " + near + "?)"
 	}
 	return e
 }

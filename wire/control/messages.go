@@ -541,7 +541,8 @@ type Stats struct {
 	// CopiedIn and CopiedOut are what the program copied to and from devices.
 	CopiedIn  uint64 `json:"copied_in"`
 	CopiedOut uint64 `json:"copied_out"`
-	// SwapIn and SwapOut are what was moved between host copies and devices.
+	// SwapIn and SwapOut are what was moved to devices and from them to make room, or for a turn or a move.
+	// What is copied for a base, and what comes to a device for the first time, is in Links alone.
 	SwapIn  uint64 `json:"swap_in"`
 	SwapOut uint64 `json:"swap_out"`
 	// Swaps is how often the client's memory was moved off a device.

@@ -108,8 +108,8 @@ func (m *Metrics) WriteText(w io.Writer) {
 		{"muster_move_seconds_total", "counter", "Time that moving memory to devices and from them took.", m.MoveTime},
 		{"muster_held_seconds_total", "counter", "Time that launches were held back for programs of class latency.", m.HeldTime},
 		{"muster_swaps_total", "counter", "Times that memory was moved off a device.", float64(m.Swaps)},
-		{"muster_swap_in_bytes_total", "counter", "Bytes moved from host copies to devices.", float64(m.SwapIn)},
-		{"muster_swap_out_bytes_total", "counter", "Bytes moved from devices to host copies.", float64(m.SwapOut)},
+		{"muster_swap_in_bytes_total", "counter", "Bytes brought back to devices after they made room or for a turn.", float64(m.SwapIn)},
+		{"muster_swap_out_bytes_total", "counter", "Bytes moved off devices to make room or for a turn.", float64(m.SwapOut)},
 		{"muster_copied_in_bytes_total", "counter", "Bytes that programs copied to devices.", float64(m.CopiedIn)},
 		{"muster_copied_out_bytes_total", "counter", "Bytes that programs copied from devices.", float64(m.CopiedOut)},
 	} {

@@ -22,8 +22,8 @@ type Node struct {
 	Ended     []Client `json:"ended"` // the last that ended, the latest last
 	// Draining says that it is shutting down, and takes no programs.
 	Draining bool `json:"draining,omitempty"`
-	// SwapIn and SwapOut are the bytes of programs' memory that were moved to devices and from them since
-	// the node began.
+	// SwapIn and SwapOut are the bytes of programs' memory that left devices to make room, for turns or for
+	// moves, and came back, since the node began. What recovery copies is in Links alone.
 	SwapIn   uint64    `json:"swap_in_bytes"`
 	SwapOut  uint64    `json:"swap_out_bytes"`
 	Problems []Problem `json:"problems,omitempty"`
@@ -494,9 +494,10 @@ type Grant struct {
 type GrantedDevice struct {
 	Device    int         `json:"device"`
 	Name      string      `json:"name"`
-	Memory    uint64      `json:"memory_bytes"` // 0: all of it
-	Reach     model.Reach `json:"reach"`        // how far from it the grant's programs may be bound
-	Beyond    uint64      `json:"beyond_bytes"` // that they may use beyond memory_bytes while those are free
+	Lender    string      `json:"lender,omitempty"` // the node that lends it for the grant, and that alone knows how much; "" if it is the node's own
+	Memory    uint64      `json:"memory_bytes"`     // 0: all of it
+	Reach     model.Reach `json:"reach"`            // how far from it the grant's programs may be bound
+	Beyond    uint64      `json:"beyond_bytes"`     // that they may use beyond memory_bytes while those are free
 	Clients   int         `json:"programs"`
 	Allocated uint64      `json:"memory_allocated_bytes"` // by all of them
 }

@@ -70,8 +70,8 @@ func (m *Metrics) writeUsers(w io.Writer) {
 		{"muster_user_wait_seconds_total", "Time that a user's clients waited for a device.", func(u UserUse) float64 { return u.WaitTime }},
 		{"muster_user_copied_in_bytes_total", "Bytes that a user's clients copied to devices.", func(u UserUse) float64 { return float64(u.CopiedIn) }},
 		{"muster_user_copied_out_bytes_total", "Bytes that a user's clients copied from devices.", func(u UserUse) float64 { return float64(u.CopiedOut) }},
-		{"muster_user_swap_in_bytes_total", "Bytes of a user's clients moved from host copies to devices.", func(u UserUse) float64 { return float64(u.SwapIn) }},
-		{"muster_user_swap_out_bytes_total", "Bytes of a user's clients moved from devices to host copies.", func(u UserUse) float64 { return float64(u.SwapOut) }},
+		{"muster_user_swap_in_bytes_total", "Bytes of a user's clients brought back to devices after they made room or for a turn.", func(u UserUse) float64 { return float64(u.SwapIn) }},
+		{"muster_user_swap_out_bytes_total", "Bytes of a user's clients moved off devices to make room or for a turn.", func(u UserUse) float64 { return float64(u.SwapOut) }},
 	} {
 		metric(w, v.name, "counter", v.help)
 		for _, user := range users {

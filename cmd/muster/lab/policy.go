@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -142,9 +143,16 @@ line and column.`,
 			if err := mustBeScript(args[0]); err != nil {
 				return err
 			}
-			l, err := question.CheckScript(c.Context(), args[0], cli.ReadPolicyFile)
+			like, all := "easy.star", "docs/policy-scripts.md"
+			l, err := question.CheckScript(c.Context(), args[0], func(path string) ([]byte, error) {
+				text, err := cli.ReadPolicyFile(path)
+				if bytes.Contains(text, []byte("mccs")) {
+					like, all = "latency.star", "docs/mccs.md"
+				}
+				return text, err
+			})
 			if err != nil && !misuse.Is(err) && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("%w\nmuster policy show easy.star prints a script that is right; docs/policy-scripts.md has all that one may say", err)
+				return fmt.Errorf("%w\nmuster policy show %s prints a script that is right; %s has all that one may say", err, like, all)
 			}
 			if err != nil {
 				return err

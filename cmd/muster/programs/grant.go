@@ -41,8 +41,8 @@ doing so by hand, and for the prologs and epilogs of batch systems.
   list      shows the grants of a node
 
 A device that is granted whole is the job's alone. A share is kept for the job; all its
-programs together take no more than that of the device, contexts included. Programs of
-the job are started with muster run --grant FILE, and see the devices as 0, 1 and so on,
+programs together take no more than that of the device, contexts included, and with
+--beyond what is free besides. Programs of the job are started with muster run --grant FILE, and see the devices as 0, 1 and so on,
 in the order in which they were given. Whoever has the file can use the devices: keep it
 as a key. All but make is for root and the user whose node it is.`
 
@@ -282,12 +282,12 @@ func devicesFor(g *grant.Grant, name string) (devices []grant.Device, home bool,
 func newGrantLimit() *cobra.Command {
 	var f grantFlags
 	c := &cobra.Command{
-		Use:   "limit ID N [--socket ADDRESS] [--json]",
+		Use:   "limit ID N|all [--socket ADDRESS] [--json]",
 		Short: "Say how many devices of a node a job may use",
-		Long: `Say how many of its devices on a node a job may use at a time; -1 for all. With 0 the
+		Long: `Say how many of its devices on a node a job may use at a time, or all (-1). With 0 the
 job is suspended there: its programs let their kernels end, leave the devices with all
 their memory, and wait. What was granted is free for others meanwhile.`,
-		Example: "  muster grant limit 17.1.0 0\n  muster grant limit 17.1.0 -- -1",
+		Example: "  muster grant limit 17.1.0 0\n  muster grant limit 17.1.0 all",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return cli.UsageErrorf("give the grant's id, and how many devices it may use")
@@ -296,8 +296,11 @@ their memory, and wait. What was granted is free for others meanwhile.`,
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			limit, err := strconv.Atoi(args[1])
-			if err != nil {
-				return cli.UsageErrorf("%q is no number of devices", args[1])
+			switch {
+			case args[1] == "all":
+				limit = grant.AllDevices
+			case err != nil:
+				return cli.UsageErrorf("%q is no number of devices: give 0 or more, or all", args[1])
 			}
 			answer, err := ask.LimitGrant(socketOf(f.socket), args[0], limit)
 			return f.print(c, answer, err)

@@ -14,7 +14,7 @@ import (
 )
 
 // Version is the version of the conversation. Both sides must have the same.
-const Version = 1
+const Version = 2
 
 // ToHead is a message that agents send.
 type ToHead interface {

@@ -1,10 +1,10 @@
 package daemon
 
 import (
-	"slices"
 	"testing"
 	"time"
 
+	"muster/internal/await"
 	"muster/wire/agent"
 	"muster/wire/api"
 )
@@ -26,17 +26,14 @@ func TestLoadsAreGathered(t *testing.T) {
 			a.say(agent.Load{Waiting: waiting + n})
 		}
 	}
-	for {
+	await.Until(t, "the last load of each node is shown", func() bool {
 		var nodes api.Nodes
 		c.user("").must("GET", "/v1/nodes", nil, &nodes)
-		if !slices.ContainsFunc(nodes.Nodes, func(n api.Node) bool { return n.Load == nil || n.Load.Waiting < 9 }) {
-			for n, node := range nodes.Nodes {
-				if node.Load.Waiting != 9+n {
-					t.Errorf("%s: %+v", node.Name, *node.Load)
-				}
+		for n, node := range nodes.Nodes {
+			if node.Load == nil || node.Load.Waiting != 9+n {
+				return false
 			}
-			return
 		}
-		time.Sleep(time.Millisecond) // polling, as a user does
-	}
+		return true
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"muster/device/remote"
 	headclient "muster/head/client"
 	"muster/node/ask"
 	"muster/wire/api"
@@ -144,6 +145,16 @@ func (s *seen) programs(j *seenJob) (list []status.Client) {
 		}
 	}
 	return list
+}
+
+// count is how many programs a job had. One on a GPU that its node has of another node is known to that one, too.
+func (s *seen) count(j *seenJob) (n int) {
+	for _, c := range s.programs(j) {
+		if !strings.HasPrefix(c.Program, remote.LentTo) {
+			n++
+		}
+	}
+	return n
 }
 
 // kernels counts those of a job's programs on the GPUs of a node that run now.

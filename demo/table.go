@@ -115,7 +115,7 @@ func (d *tour) how(j *seenJob) (words []string) {
 	if borrowed > 0 {
 		words = append(words, fmt.Sprintf("borrowed %d", borrowed))
 	}
-	if others, programs := d.seen.others(j), len(d.seen.programs(j)); len(others) > 0 {
+	if others, programs := d.seen.others(j), d.seen.count(j); len(others) > 0 {
 		words = append(words, "shared with "+numbersOf(others))
 	} else if programs > len(j.Devices) && j.Requeues == 0 {
 		words = append(words, fmt.Sprintf("shared by %d programs", programs))
@@ -193,6 +193,9 @@ func (d *tour) close(jobs int) {
 	var gpus []string
 	for _, m := range d.machines {
 		for i, device := range d.seen.devices(m.name) {
+			if device.Lender != "" {
+				continue // it counts where it is
+			}
 			// Programs that share a device have their kernels counted side by side.
 			busy := min(end-begin, d.seen.busy[place(m.name, i)]+device.BusyTime)
 			gpus = append(gpus, fmt.Sprintf("%s (%s, %s) %s", place(m.name, i), device.Name, units.BriefSize(device.Memory), report.Percent(busy/(end-begin))))
@@ -202,7 +205,7 @@ func (d *tour) close(jobs int) {
 	var programs int
 	for _, j := range d.seen.jobs {
 		swapped += d.seen.swapped(j)
-		programs += len(d.seen.programs(j))
+		programs += d.seen.count(j)
 	}
 	fmt.Fprintf(d.Out, "\n%d jobs in %s: all results right. %s was killed in the middle, and came back.\n", jobs, seconds(end-begin), d.machines[2].name)
 	fmt.Fprintf(d.Out, "GPUs were busy with kernels: %s of the time.\n", strings.Join(gpus, ", "))

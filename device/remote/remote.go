@@ -42,6 +42,9 @@ import (
 	"muster/wire/client"
 )
 
+// LentTo begins the name by which a lender knows what a node does there for its programs.
+const LentTo = "a node's device, lent to "
+
 // Granularity is the unit of memory of all devices that are lent: a chunk of the lender's
 // directory.
 const Granularity = 2 << 20
@@ -83,7 +86,7 @@ func greeting() wire.Hello {
 	if err != nil {
 		host = "another machine"
 	}
-	hello := client.Hello("a node's device, lent to "+host, 0)
+	hello := client.Hello(LentTo+host, 0)
 	hello.Guest = wire.Guest
 	return hello
 }

@@ -27,6 +27,9 @@ import (
 //go:embed program/gpu.c
 var gpuSource []byte
 
+// deviceNumbers is how many devices a node may have, those of other nodes included.
+const deviceNumbers = 16
+
 // Times of the cluster. They are short, so that a campaign includes what takes hours elsewhere. An
 // agent that a short fault separated from the head is back well within nodeTimeout.
 const (
@@ -361,6 +364,9 @@ func (c *campaign) lookAtDaemons() (err error) {
 		if m.before, err = vitals.Read(m.pid()); err != nil {
 			return err
 		}
+		// A node has a lock for each number of a device. Those it borrows have new numbers first, and
+		// then again those of devices that have gone.
+		m.before.AllowInAll(filepath.Join(c.o.Dir, m.name+".state", "lock-0"), deviceNumbers)
 	}
 	return nil
 }

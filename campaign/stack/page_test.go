@@ -142,10 +142,14 @@ func TestPageOfARealCluster(t *testing.T) {
 		}
 	}
 	submit := func(words ...string) { r.must(append([]string{"submit"}, words...)...) }
-	// It says when it has its GPUs, and goes on until it is told to end.
+	// The jobs go on while this file is there, and end with the test's folder whatever happens.
+	goesOn := filepath.Join(r.dir, "goes-on")
+	if err := os.WriteFile(goesOn, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	program := filepath.Join(programs, "mm") + " --repeat 2 --memory 4M"
-	submit("-J", "borrows", "-n1", "-w", "login", "--gres=rgpu:1", "--wrap", "echo it has begun; while ! test -e "+r.dir+"/enough; do "+program+"; done; echo it has ended")
-	submit("-J", "shares", "-n1", "--array=1-2", "--gres=rgpu:1:24M", "--rcuda-mode=shar", "--wrap", "while ! test -e "+r.dir+"/enough; do "+program+"; done")
+	submit("-J", "borrows", "-n1", "-w", "login", "--gres=rgpu:1", "--wrap", "echo it has begun; while test -e "+goesOn+"; do "+program+"; done; echo it has ended")
+	submit("-J", "shares", "-n1", "-w", "gpu1", "--array=1-2", "--gres=rgpu:1:24M", "--rcuda-mode=shar", "--wrap", "while test -e "+goesOn+"; do "+program+"; done")
 	submit("-J", "wants-three", "-n1", "--gres=rgpu:3", "--wrap", program)
 	submit("-J", "after", "-n1", "-w", "login", "--dependency=afterany:1", "--wrap", "echo all is done")
 
@@ -163,12 +167,12 @@ func TestPageOfARealCluster(t *testing.T) {
 	b.Until("what it borrows", `return document.querySelector("main").innerText.includes("borrowed")`)
 	picture("page-job")
 	b.Script(nil, `location.hash = "#/node/gpu1"`)
-	b.Until("a program on a GPU", `return [...document.querySelectorAll("table[aria-label=Programs] td")].some(e => e.textContent.includes("mm"))`)
+	b.Until("a program on a GPU", `return [...document.querySelectorAll("table[aria-label=Programs] tr")].some(e => /mm.*\d [KM]?i?B/.test(e.innerText))`)
 
 	// Everything is let go; the chart and the history have it.
 	b.Script(nil, `location.hash = "#/gantt"`)
 	b.Until("three blocks", `return document.querySelector("canvas.gantt").dataset.blocks >= 3`)
-	if err := os.WriteFile(filepath.Join(r.dir, "enough"), nil, 0o644); err != nil {
+	if err := os.Remove(goesOn); err != nil {
 		t.Fatal(err)
 	}
 	b.Until("that all have ended", `const { store } = await import("/js/store.js"); return store.counts.pending + store.counts.active === 0 && store.counts.ended === 5`)

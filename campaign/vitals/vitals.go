@@ -93,6 +93,12 @@ const (
 // Allow permits some more descriptors of a kind.
 func (v Vitals) Allow(kind string, more int) { v.descriptors[kind] += more }
 
+// AllowInAll permits so many descriptors of files like this one, together with those there are.
+func (v Vitals) AllowInAll(file string, n int) {
+	kind := descriptorKind(file)
+	v.descriptors[kind] = max(v.descriptors[kind], n)
+}
+
 // AllowShared permits some more shared memory.
 func (v *Vitals) AllowShared(bytes int64) { v.sharedKiB += int(bytes >> 10) }
 

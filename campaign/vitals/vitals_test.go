@@ -24,6 +24,13 @@ func TestGrown(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
+	if locks := (Vitals{map[string]int{"/tmp/lock-N": 3}, 0, 0, 0}); true {
+		locks.AllowInAll("/tmp/lock-1", 5)
+		locks.AllowInAll("/tmp/lock-1", 4)
+		if got := Grown(locks, Vitals{map[string]int{"/tmp/lock-N": 6}, 0, 0, 0}); len(got) != 1 || Grown(locks, Vitals{map[string]int{"/tmp/lock-N": 5}, 0, 0, 0}) != nil {
+			t.Errorf("of 5 descriptors that are allowed, 6 are %q", got)
+		}
+	}
 	for to, want := range map[string]string{
 		"socket:[123]": "socket", "pipe:[1]": "pipe", "anon_inode:[eventpoll]": "anon_inode:[eventpoll]",
 		"/memfd:muster-ring (deleted)": "/memfd:muster-ring", "/tmp/a/node-12.log": "/tmp/a/node-N.log",

@@ -240,7 +240,7 @@ export function showNode(main, route) {
           el("span", {}, ...u.devices[i].flatMap((x, k) => [k ? ", " : "", jobLink(x.job), ` ${x.job.user}, ${bytes(x.memory)}${x.borrowed ? `, lent to ${x.for}` : ""}`]))];
       })) : el("p", {}, "It has none."),
       el("h2", {}, "Programs on its GPUs"),
-      said?.clients?.length ? table("Programs", ["Program", "User", "GPU", "State", ">Memory", ">Kernels"], said.clients.map(c => [c.program, c.user, whereOf(c, said), c.state, bytes(c.memory_allocated), c.kernels.toLocaleString("en")]))
+      said?.clients?.length ? table("Programs", ["Program", "User", "GPU", "State", ">Memory", ">Kernels"], said.clients.map(c => [c.program, c.user, whereOf(c, said), c.state, bytes(c.memory_allocated_bytes), c.kernels.toLocaleString("en")]))
         : el("p", { class: "muted" }, said ? "None at the moment." : "…"),
       busy.get(name)?.load?.waiting ? el("p", {}, `${count(busy.get(name).load.waiting, "program")} waiting for a GPU.`) : null,
       loansOf(said),

@@ -105,6 +105,7 @@ type loan struct {
 	// home says that the part's own node is told of devices of other nodes, too. It asks these for them, so it is
 	// told when they have confirmed their loans; told says that it was, by this head.
 	home, told bool
+	asked      time.Duration // when this head asked for it last
 	// trouble is why the node does not lend any more, while the part's programs can do without it; "" if it does.
 	trouble string
 }

@@ -321,6 +321,10 @@ func (c *Core) ring(t timer) {
 		if j := c.roster.jobs[t.job]; j != nil && j.nth == t.attempt && j.active() && j.stop == nil {
 			c.runner.signal(j, j.said.Batch.Signal.Number)
 		}
+	case ringLoans:
+		if j := c.roster.jobs[t.job]; j != nil && j.nth == t.attempt && j.active() && j.stop == nil {
+			c.runner.unanswered(j)
+		}
 	case ringDeadline:
 		c.chores.doTo(t.job, c.actions.ending("", Ref{}, c.runner.late))
 	case ringRetry:

@@ -85,7 +85,7 @@ func (le *lending) loanOf(j *job, l *loan) grant.Loan {
 }
 
 func (le *lending) sendLend(j *job, l *loan) {
-	l.told = true
+	l.told, l.asked = true, le.now
 	le.out.post(l.node, agent.Lend{Loan: le.loanOf(j, l)})
 }
 

@@ -373,6 +373,7 @@ func (c *Core) adopt(j *job) error {
 	j.number, j.gate = id, atPolicy
 	c.desk.numbered[id] = j
 	c.runner.setSignal(j)
+	c.runner.awaitLoans(j)
 	if j.array != 0 {
 		c.roster.arrays[j.array].admitted++
 		j.inArray = true

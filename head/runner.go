@@ -193,6 +193,7 @@ func (run *runner) begin(j *job, a *model.Allocation, alternative int) {
 	run.borrow(j)
 	run.desk.bookStarted(j, run.now)
 	run.setSignal(j)
+	run.awaitLoans(j)
 	run.out.touch(j)
 	run.queue.happenedTo(j)
 	if !j.lending {
@@ -218,6 +219,28 @@ func (run *runner) borrow(j *job) {
 		run.lending.sendLend(j, l)
 	}
 	run.lending.tellHomes(j)
+}
+
+// awaitLoans has it looked whether nodes have answered, when a node that was away would be given up.
+func (run *runner) awaitLoans(j *job) {
+	if j.lending {
+		run.timers.set(timer{at: run.now + run.cfg.NodeTimeout, what: ringLoans, job: j.id, attempt: j.nth})
+	}
+}
+
+// unanswered takes the silence of nodes that are connected for a refusal. Those that are away are given up by
+// another timer.
+func (run *runner) unanswered(j *job) {
+	refused := slices.Clone(j.loans)
+	for _, l := range refused {
+		if !j.lending || j.stop != nil {
+			return
+		}
+		if l.told && !l.lent && l.node.connected() && run.now >= l.asked+run.cfg.NodeTimeout {
+			run.lent(l.node, agent.Lent{ID: j.taskName(int(l.part)).String(), Error: fmt.Sprintf("it is connected, and has not answered for %v", run.cfg.NodeTimeout)}, true)
+		}
+	}
+	run.awaitLoans(j)
 }
 
 // useRelays has the programs of a part joined to the nodes of its devices by relays, since its own node cannot have

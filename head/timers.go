@@ -29,6 +29,7 @@ const (
 	ringNode                      // a node may have been away for NodeTimeout
 	ringKey                       // keys of a user's submissions may be forgotten
 	ringSignal                    // a job wants a signal now, before its time limit
+	ringLoans                     // the nodes that lend to a job that starts may not have answered
 	ringDeadline                  // a job's deadline has passed
 	ringRetry                     // a saved job may try nodes again where it could not go on
 	ringRanking                   // the book of priorities is written

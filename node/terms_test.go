@@ -127,7 +127,7 @@ func TestGrantRequests(t *testing.T) {
 		{"no such weight", `{"request":"grant-admit","id":"h","user":"u","hash":` + hash + `,"devices":[{"device":1}],"limit":-1,"weight":1001}`, "give 1 to 1000"},
 		{"unknown field", `{"request":"grant-admit","credential":"x"}`, "unknown field"},
 		{"no secret", `{"request":"grant-admit","id":"h","user":"u","hash":` + hash + `,"devices":[{"lender":"far:9421"}],"limit":-1}`, "the secret with which this node would use them is missing"},
-		{"needless secret", `{"request":"grant-admit","id":"h","user":"u","hash":` + hash + `,"devices":[{"device":1}],"limit":-1,"secret":"x"}`, "the grant has none: leave them out"},
+		{"needless secret", `{"request":"grant-admit","id":"h","user":"u","hash":` + hash + `,"devices":[{"device":1}],"limit":-1,"secrets":{"far:9421":"x"}}`, "the grant has none: leave them out"},
 		{"unknown grant", `{"request":"grant-revoke","id":"h"}`, `there is no grant \"h\"`},
 		{"no new limit", `{"request":"grant-limit","id":"g"}`, "the limit is missing"},
 		{"bad limit", `{"request":"grant-limit","id":"g","limit":2}`, "a limit of 2"},

@@ -23,22 +23,22 @@ import (
 	"muster/wire/status"
 )
 
-// Admit tells the daemon at a socket of a grant of some of its devices, until expires;
+// Admit tells the daemon at a socket of a grant of some devices, all of its node, until expires;
 // the zero time means for ever. The limit is for these devices alone.
 func Admit(socket string, g *grant.Grant, devices []grant.Device, limit int, expires time.Time) (*status.Grants, error) {
-	return AdmitLoan(socket, grant.Loan{ID: g.ID, User: g.User, Hash: g.Secret.Hash(), Devices: devices, Limit: limit, Turns: g.Turns}, expires)
+	return AdmitLoan(socket, g.LoanOf(devices, limit), expires)
 }
 
 // AdmitAtHome tells the daemon at a socket, where a grant's programs run, of the devices that are for the home.
 // It must be able to reach those of other nodes, which know the grant.
 func AdmitAtHome(socket string, g *grant.Grant, limit int, expires time.Time) (*status.Grants, error) {
-	r := AdmitRequest{Request: "grant-admit", ID: g.ID, User: g.User, Hash: g.Secret.Hash(), Limit: &limit, Turns: g.Turns}
+	r := AdmitRequest{Request: "grant-admit", ID: g.ID, User: g.User, Hash: g.Secret.Hash(), Limit: &limit, Turns: g.Turns, Secrets: map[string]grant.Credential{}}
 	for i, d := range g.Devices {
 		switch {
 		case !d.IsForHome():
 		case d.IsBorrowed():
 			r.Devices = append(r.Devices, GrantedDevice{Lender: d.Address, Place: g.Place(i), Reach: d.Reach})
-			r.Secret, r.Authority = g.Secret, g.Authority
+			r.Secrets[d.Address], r.Authority = g.SecretFor(d), g.Authority
 		default:
 			r.Devices = append(r.Devices, GrantedDevice{Device: d.Device, Memory: d.Memory, Reach: d.Reach, Beyond: d.Beyond})
 		}
@@ -54,7 +54,7 @@ func AdmitLoan(socket string, loan grant.Loan, expires time.Time) (*status.Grant
 	if g := loan.OfHome(); g != nil {
 		return AdmitAtHome(socket, g, loan.Limit, expires)
 	}
-	r := AdmitRequest{Request: "grant-admit", ID: loan.ID, User: loan.User, Hash: loan.Hash, Limit: &loan.Limit, Turns: loan.Turns}
+	r := AdmitRequest{Request: "grant-admit", ID: loan.ID, User: loan.User, Hash: loan.Hash, Claimed: loan.Claimed, Limit: &loan.Limit, Turns: loan.Turns}
 	for _, d := range loan.Devices {
 		r.Devices = append(r.Devices, GrantedDevice{Device: d.Device, Memory: d.Memory, Reach: d.Reach, Beyond: d.Beyond})
 	}

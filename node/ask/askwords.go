@@ -28,13 +28,14 @@ type AdmitRequest struct {
 	ID      string          `json:"id"`
 	User    string          `json:"user"`
 	Hash    grant.Hash      `json:"hash"`
+	Claimed grant.Hash      `json:"claimed,omitzero"` // by which claims name the grant, if not by Hash
 	Devices []GrantedDevice `json:"devices"`
 	Limit   *int            `json:"limit"` // 0 has a meaning of its own
 	model.Turns
-	// Secret is the credential, with which the node uses the devices of others, and Authority vouches for those.
-	Secret    grant.Credential `json:"secret,omitempty"`
-	Authority string           `json:"authority,omitempty"`
-	Expires   int64            `json:"expires,omitempty"` // in seconds since 1970; 0: never
+	// Secrets are the credentials with which the node uses the devices of each Lender, and Authority vouches for these.
+	Secrets   map[string]grant.Credential `json:"secrets,omitempty"`
+	Authority string                      `json:"authority,omitempty"`
+	Expires   int64                       `json:"expires,omitempty"` // in seconds since 1970; 0: never
 }
 
 // GrantRequest names a grant.

@@ -168,7 +168,7 @@ func (d *Desk) answerEnd(who socket.Peer, r ask.EndRequest) (any, error) {
 // --- grants -----------------------------------------------------------------------
 
 func (d *Desk) answerGrantAdmit(who socket.Peer, r ask.AdmitRequest) (any, error) {
-	g := &grants.Granted{ID: r.ID, User: r.User, Hash: r.Hash, Devices: r.Devices, Limit: grant.AllDevices, Turns: r.Turns}
+	g := &grants.Granted{ID: r.ID, User: r.User, Hash: r.Hash, Claimed: r.Claimed, Devices: r.Devices, Limit: grant.AllDevices, Turns: r.Turns}
 	if r.Limit == nil {
 		return nil, fmt.Errorf("the limit is missing: give %d for all devices", grant.AllDevices)
 	}
@@ -194,12 +194,12 @@ func (d *Desk) lookAtLent(who socket.Peer, g *grants.Granted, r *ask.AdmitReques
 	}
 	afar := func(s ask.GrantedDevice) bool { return s.Lender != "" }
 	switch some := slices.ContainsFunc(g.Devices, afar); {
-	case !some && r.Secret == "" && r.Authority == "":
+	case !some && len(r.Secrets) == 0 && r.Authority == "":
 		return nil, nil
 	case !some:
-		return nil, errors.New("the secret and the authority are for devices of other nodes, and the grant has none: leave them out")
-	case r.Secret.Hash() != g.Hash:
-		return nil, errors.New("some devices are other nodes', and the secret with which this node would use them is missing, or is another grant's")
+		return nil, errors.New("secrets and the authority are for devices of other nodes, and the grant has none: leave them out")
+	case slices.ContainsFunc(g.Devices, func(s ask.GrantedDevice) bool { return afar(s) && r.Secrets[s.Lender].Validate() != nil }):
+		return nil, errors.New("some devices are other nodes', and the secret with which this node would use them is missing")
 	case d.knowsGrant(g.ID):
 		return nil, nil
 	}
@@ -209,7 +209,7 @@ func (d *Desk) lookAtLent(who socket.Peer, g *grants.Granted, r *ask.AdmitReques
 		if afar(s) {
 			far = append(far, settings.Device{DeviceConfig: control.DeviceConfig{
 				Kind: settings.KindRemote, Index: s.Place,
-				Lender: control.Lender{Address: s.Lender, Ticket: string(r.Secret), Granted: true, Authority: r.Authority, Revoked: d.Revoked},
+				Lender: control.Lender{Address: s.Lender, Ticket: string(r.Secrets[s.Lender]), Granted: true, Authority: r.Authority, Revoked: d.Revoked},
 			}})
 			places = append(places, i)
 		}

@@ -107,7 +107,7 @@ func TestSlowLendersAtOnce(t *testing.T) {
 			Grants: grants.NewBook(grants.Node{Now: time.Now}), Stock: &stock.Stock{Options: stock.Options{Open: open}},
 		})
 		secret, limit := grant.NewCredential(), grant.AllDevices
-		r := ask.AdmitRequest{ID: "1.1.0", User: "ann", Hash: secret.Hash(), Limit: &limit, Secret: secret, Authority: "a"}
+		r := ask.AdmitRequest{ID: "1.1.0", User: "ann", Hash: secret.Hash(), Limit: &limit, Secrets: map[string]grant.Credential{"far:9421": secret}, Authority: "a"}
 		for place := range grant.MaxDevices {
 			r.Devices = append(r.Devices, ask.GrantedDevice{Lender: "far:9421", Place: place, Reach: model.ReachNode})
 		}

@@ -306,6 +306,7 @@ func (j *Job) ask(ctx context.Context, d grant.Device, hello wire.Hello) (*said,
 	var err error
 	if key.node != "" {
 		r := &relay{remote: j.lender(d), hello: hello}
+		r.hello.Grant = r.remote.Grant
 		known, err = r.greet(ctx)
 		if r.far != nil {
 			_ = r.far.Close()
@@ -500,13 +501,14 @@ var errChanged = errors.New("the node's devices are not those of which the progr
 // lender is the node of a borrowed device.
 func (j *Job) lender(d grant.Device) Remote {
 	r := Secure(d.Address, j.tls, "")
-	r.Grant = string(j.grant.Secret)
+	r.Grant = string(j.grant.SecretFor(d))
 	return r
 }
 
 // borrow serves a program with a device of another node.
 func (j *Job) borrow(ctx context.Context, r *relay, device grant.Device, wanted wire.Attach) error {
 	r.remote, r.node = j.lender(device), device.Node
+	r.hello.Grant = r.remote.Grant
 	known, err := j.ask(ctx, device, r.hello)
 	if err != nil {
 		return r.lost(about(device, err))

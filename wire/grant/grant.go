@@ -4,7 +4,8 @@
 // nodes enforce it without knowing who did.
 //
 // The credential is 32 random bytes. Every program that has it may use the devices, so the document
-// must be kept secret like a key. Nodes keep only its hash (Hash), so a user who reads a node's files
+// must be kept secret like a key. A node that lends to the one where the programs run is shown another
+// credential, made of it and of the lender's name, which is of no use elsewhere. Nodes keep only its hash (Hash), so a user who reads a node's files
 // or lists its grants cannot use one. The credential ends with the grant: a node that was told to
 // revoke the grant refuses it from then on.
 //
@@ -19,6 +20,7 @@
 package grant
 
 import (
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
@@ -104,6 +106,14 @@ func (c Credential) Validate() error {
 		return fmt.Errorf("a credential is %d bytes in base64url without padding", credentialBytes)
 	}
 	return nil
+}
+
+// of is the credential that is shown to a node which lends to the grant's home. Nobody can make that of another
+// lender from it: a lender that lies could else use what others lend.
+func (c Credential) of(lender string) Credential {
+	mac := hmac.New(sha256.New, []byte(c))
+	mac.Write([]byte(lender))
+	return Credential(encoding.EncodeToString(mac.Sum(nil)))
 }
 
 // Hash is the hash by which nodes know the credential.
@@ -273,6 +283,14 @@ func (g *Grant) On(node string) []Device {
 		}
 	}
 	return on
+}
+
+// SecretFor is the credential that the node of a device is shown: each lender has its own.
+func (g *Grant) SecretFor(d Device) Credential {
+	if d.IsBorrowed() {
+		return g.Secret.of(d.Node)
+	}
+	return g.Secret
 }
 
 // Place is the place of device i among those of its node.

@@ -12,8 +12,10 @@ import (
 type Loan struct {
 	ID   string `json:"id"`
 	User string `json:"user"`
-	// Hash is that of the credential.
-	Hash Hash `json:"hash"`
+	// Hash is that of the credential. A lender is shown one of its own: Claimed is then the hash of the grant's, by
+	// which claims name it.
+	Hash    Hash `json:"hash"`
+	Claimed Hash `json:"claimed,omitzero"`
 	// Devices are those of the node, in the order of the grant. For a home that is told of devices of other
 	// nodes, they are all those of the grant, since the place of a device at its lender follows from them.
 	Devices []Device `json:"devices"`
@@ -31,7 +33,16 @@ type Loan struct {
 // Loan returns what a node must know of a grant that has devices there.
 func (g *Grant) Loan(node string) Loan {
 	devices := g.On(node)
-	return Loan{ID: g.ID, User: g.User, Hash: g.Secret.Hash(), Devices: devices, Limit: min(g.Limit, len(devices)), Turns: g.Turns}
+	return g.LoanOf(devices, min(g.Limit, len(devices)))
+}
+
+// LoanOf returns what the node of some devices must know of a grant.
+func (g *Grant) LoanOf(devices []Device, limit int) Loan {
+	l := Loan{ID: g.ID, User: g.User, Hash: g.Secret.Hash(), Devices: devices, Limit: limit, Turns: g.Turns}
+	if len(devices) > 0 && devices[0].IsBorrowed() {
+		l.Hash, l.Claimed = g.SecretFor(devices[0]).Hash(), l.Hash
+	}
+	return l
 }
 
 // NeedsHome says whether the home is told of devices of other nodes.

@@ -106,7 +106,7 @@ func (d *cluster) prepare(programs string) error {
 	// demonstration.
 	err = errors.Join(
 		d.write("classes.yaml", classes),
-		d.write("head.yaml", fmt.Sprintf("cluster: demo\npolicy: easy\npriority: %s/classes.yaml\nnode_timeout: 3s\nsilence: 3s\ngrace: 1s\nkeep: 1h\nlisten: %q\nsocket: %q\nstate: %s/head\ntls_dir: %s\n",
+		d.write("head.yaml", fmt.Sprintf("cluster: demo\npolicy: easy\npriority: %s/classes.yaml\nnode_timeout: 3s\nsilence: 10s\ngrace: 1s\nkeep: 1h\nlisten: %q\nsocket: %q\nstate: %s/head\ntls_dir: %s\n",
 			d.dir, port, socket, d.dir, certificates)))
 	for _, m := range d.machines {
 		m.socket = socket + "-" + m.name

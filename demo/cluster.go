@@ -102,11 +102,11 @@ func (d *cluster) prepare(programs string) error {
 	if err != nil {
 		return err
 	}
-	// A node that is away for 3 seconds counts as lost: the usual 5 minutes are too long for a
+	// A node that is away for 6 seconds counts as lost: the usual 5 minutes are too long for a
 	// demonstration.
 	err = errors.Join(
 		d.write("classes.yaml", classes),
-		d.write("head.yaml", fmt.Sprintf("cluster: demo\npolicy: easy\npriority: %s/classes.yaml\nnode_timeout: 3s\nsilence: 10s\ngrace: 1s\nkeep: 1h\nlisten: %q\nsocket: %q\nstate: %s/head\ntls_dir: %s\n",
+		d.write("head.yaml", fmt.Sprintf("cluster: demo\npolicy: easy\npriority: %s/classes.yaml\nnode_timeout: 6s\nsilence: 5s\ngrace: 1s\nkeep: 1h\nlisten: %q\nsocket: %q\nstate: %s/head\ntls_dir: %s\n",
 			d.dir, port, socket, d.dir, certificates)))
 	for _, m := range d.machines {
 		m.socket = socket + "-" + m.name

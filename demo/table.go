@@ -23,7 +23,7 @@ func (d *tour) conclude() error {
 		return err
 	}
 	if err := errors.Join(wrong, d.told(), d.kept()); err != nil {
-		return err
+		return fmt.Errorf("%w\nThe logs end with %s", err, d.logs())
 	}
 	d.close(len(table.Rows) - len(d.skipped))
 	return nil

@@ -368,7 +368,7 @@ func (w *worker) takeOver(a checkpoint.About) {
 	for slot, seq := range a.Shared.Asked {
 		w.shared.Asked(wire.Header{Slot: slot, Seq: seq})
 	}
-	w.began = time.Now().Add(-w.core.Now)
+	w.isNow(w.core.Now)
 	w.told.Sticky.Know(w.core.World, w.core.Result())
 	turns := a.Shared.Turns
 	if len(turns) == 0 { // files of earlier versions have no complaints

@@ -37,8 +37,8 @@ type copies struct {
 // onHost is how a copy or fill on the host copies is carried out.
 func onHost(do func(w *worker, m *message, o *clientcore.Op) error) perform {
 	return func(w *worker, m *message, o *clientcore.Op) error {
-		if w.timeline != nil {
-			defer w.timeline.OnHost(operations[o.Kind].recorded, o)()
+		if w.tracing.isOn() {
+			defer w.tracing.OnHost(operations[o.Kind].recorded, o)()
 		}
 		return do(w, m, o)
 	}

@@ -195,7 +195,7 @@ func (w *worker) abandonGPU(p vmm.Place) {
 func (w *worker) drop(p vmm.Place) *gpu {
 	g := w.contexts.remove(p)
 	if g != nil {
-		w.timeline.Leaves(g)
+		w.tracing.Leaves(g)
 		g.hostPins.Drop()
 		g.openGates()
 		g.leaveQueue()

@@ -10,7 +10,6 @@ import (
 	"muster/node/worker/kernellimit"
 	"muster/node/worker/pace"
 	"muster/node/worker/told"
-	"muster/node/worker/trace"
 	"muster/vmm"
 	"muster/wire"
 )
@@ -23,7 +22,7 @@ type launches struct {
 	consumer    *wire.Consumer
 	pace        *pace.Pacer // nil: this client never makes way for others
 	overseer    *kernellimit.Overseer
-	timeline    *trace.Recorder // nil: no timeline was asked for
+	tracing     *tracing
 	core        func() *clientcore.Core
 	outstanding func() int  // how many host functions of the program have not returned
 	prompt      func() bool // whether launches are to be made at once
@@ -64,7 +63,7 @@ func (l *launches) launch(m *message, o *clientcore.Op) error {
 		o.How.Guard = l.watching(o.Guard)
 	}
 	here := g.modules.Here(o)
-	if o.Ticket == 0 && l.timeline == nil {
+	if o.Ticket == 0 && !l.tracing.isOn() {
 		return l.submit(m, g, f, on, here)
 	}
 	return l.measured(m, g, f, on, here)
@@ -85,9 +84,9 @@ func (l *launches) explain() {
 // measured launches a kernel, and has its time reported to the core or recorded in the timeline.
 func (l *launches) measured(m *message, g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
 	give := func() error { return l.submit(m, g, f, on, o) }
-	if l.timeline != nil {
+	if l.tracing.isOn() {
 		untraced := give
-		give = func() error { return l.timeline.Submit(g, on, operations[o.Kind].recorded, o, untraced) }
+		give = func() error { return l.tracing.Submit(g, on, operations[o.Kind].recorded, o, untraced) }
 	}
 	if o.Ticket != 0 {
 		return l.timed(g, on, o, give)
@@ -147,7 +146,7 @@ func (l *launches) give(m *message, g *gpu, f device.Function, on device.Stream,
 		return l.answers.Block(func() error { return on.Launch(f, how) })
 	}
 	can := on.Can()
-	if can.LaunchLater == nil || l.prompt() || l.timeline != nil || o.Ticket != 0 {
+	if can.LaunchLater == nil || l.prompt() || l.tracing.isOn() || o.Ticket != 0 {
 		return on.Launch(f, o.How)
 	}
 	number, late, err := can.LaunchLater(f, o.How, l.consumer.Follows(wire.OpLaunch))
@@ -330,7 +329,7 @@ func (l *launches) runGraph(m *message, o *clientcore.Op) error {
 	// A timeline records each kernel, so it needs single launches. So do shifts: parameters that
 	// hold addresses of moved variables are replaced launch by launch.
 	var graph device.Graph
-	if l.timeline == nil && !g.modules.Shifted() {
+	if !l.tracing.isOn() && !g.modules.Shifted() {
 		graph = l.graph(g, o)
 	}
 	if graph == nil {

@@ -20,7 +20,7 @@ import (
 // if now is set. A plan that only brings memory does not wait either if the client is a guest, for
 // which memory exists from the moment it is mapped, or if a host function is outstanding.
 func (w *worker) move(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
-	defer w.timeline.Moved(plan)()
+	defer w.tracing.Moved(plan)()
 	return w.mover.move(plan, now || (w.serve.Guest || w.hosts.outstanding() > 0) && onlyBrings(plan))
 }
 
@@ -41,7 +41,7 @@ const slowPages = 10 * time.Millisecond
 // leave moves everything off a device (Leave), or copies it to the host and keeps it (Backup).
 func (w *worker) leave(_ *message, o *clientcore.Op) (outcome clientcore.Outcome) {
 	if o.Kind == clientcore.Backup {
-		defer w.timeline.Keeps()()
+		defer w.tracing.Keeps()()
 	}
 	g, err := w.contexts.at(o.Place)
 	if err == nil && o.Kind == clientcore.Backup {

@@ -20,9 +20,6 @@ var errShared = errors.New("a fault that may be another client's ended what ran"
 // errRenewed says that the daemon wants the client in another worker.
 var errRenewed = errors.New("the client goes on in another worker")
 
-// sharesFate says whether a fault of another client can end this client's contexts.
-func (w *worker) sharesFate() bool { return w.serve.MPS != nil && w.serve.MPS.Shared }
-
 // unserved turns an error of opening a context that MPS may have caused into a fault, so that the
 // client is rebuilt in a worker without MPS.
 func (w *worker) unserved(err error) error {

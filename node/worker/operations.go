@@ -106,7 +106,7 @@ func init() { // not where it is declared, since some of them carry out others
 		clientcore.Inspect: {ask: func(w *worker, _ *message, o *clientcore.Op) clientcore.Outcome { return w.devices.inspect(o.Image) }},
 		clientcore.Open:    {ask: (*worker).openTimed},
 		clientcore.Load: {ask: func(w *worker, m *message, o *clientcore.Op) clientcore.Outcome {
-			defer w.timeline.Span(timeline.Load, o.Place)()
+			defer w.tracing.Span(timeline.Load, o.Place)()
 			return w.loader.load(m, o)
 		}},
 		clientcore.Describe:     {ask: asks((*loader).describe)},
@@ -147,8 +147,8 @@ func onStream(do func(w *worker, m *message, g *gpu, on device.Stream, o *client
 			return err
 		}
 		here := g.modules.Here(o)
-		if w.timeline != nil {
-			return w.timeline.Submit(g, on, operations[o.Kind].recorded, here, func() error { return do(w, m, g, on, here) })
+		if w.tracing.isOn() {
+			return w.tracing.Submit(g, on, operations[o.Kind].recorded, here, func() error { return do(w, m, g, on, here) })
 		}
 		return do(w, m, g, on, here)
 	})
@@ -386,41 +386,7 @@ func (p *replies) printFetch(e journal.Entry, slot int, room clientcore.Span) er
 	return nil
 }
 
-// traceRead answers the library with what was recorded since it last asked.
-func (w *worker) traceRead(h wire.Header, body []byte) error {
-	out, err := w.shared.Data(h.Data, h.Length)
-	if err == nil {
-		err = (&wire.TraceRead{}).Decode(body)
-	}
-	if err != nil {
-		return errors.Join(err, clientcore.ErrProtocol)
-	}
-	w.beginTimeline()
-	reply := w.timeline.Read(out, w.neighbours.Take(timeline.Now()))
-	w.shared.Reply(h.Slot, success, reply.Append(nil))
-	return nil
-}
-
-// beginTimeline starts recording, unless it has started.
-func (w *worker) beginTimeline() {
-	if w.timeline != nil {
-		return
-	}
-	w.say(control.Traced{})
-	w.timeline = trace.New(w.ctx, w.block, func() uint32 { return w.current.Header.Seq }, w.devices.configs)
-	w.launches.timeline = w.timeline
-	w.timeline.Rebuilt(w.rebuilt)
-}
-
 // --- operations that ask ------------------------------------------------------------
-
-// timed runs f and notes how long it took.
-func (w *worker) timed(outcome *clientcore.Outcome, f func() error) error {
-	began := w.now()
-	err := f()
-	outcome.Took = w.now() - began
-	return err
-}
 
 // finish waits until all work has ended, however it ends.
 func (w *worker) finish(*message, *clientcore.Op) clientcore.Outcome {
@@ -432,7 +398,7 @@ func (w *worker) finish(*message, *clientcore.Op) clientcore.Outcome {
 }
 
 func (w *worker) openTimed(_ *message, o *clientcore.Op) (outcome clientcore.Outcome) {
-	defer w.timeline.Span(timeline.Open, o.Place)()
+	defer w.tracing.Span(timeline.Open, o.Place)()
 	outcome.Err = w.timed(&outcome, func() error { return w.openGPU(o) })
 	return outcome
 }

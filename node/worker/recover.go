@@ -103,7 +103,7 @@ const (
 func (w *worker) commit(_ *message, o *clientcore.Op) error {
 	b := o.Base
 	w.answers.Sent()
-	s := surroundings{Asked: map[int]uint32{}, Now: w.now(), At: time.Now(), World: w.told.Sticky.Current(), Identity: w.serve.Identity, Traced: w.timeline != nil}
+	s := surroundings{Asked: map[int]uint32{}, Now: w.now(), At: time.Now(), World: w.told.Sticky.Current(), Identity: w.serve.Identity, Traced: w.tracing.isOn()}
 	s.Position, s.Seq = w.consumer.Position()
 	for _, slot := range w.core.WaitingSlots() {
 		s.Asked[slot] = w.shared.Asks(slot)
@@ -140,6 +140,7 @@ type replay struct {
 	placed   map[journal.Entry][]clientcore.Placed // where modules were placed, by the message that was being handled
 	untold   string                                // the last explanation that was not repeated to the user
 	behind   int                                   // index of the last answered message
+	traced   bool                                  // the previous worker had a recorder
 
 	message *journal.Message // being handled again
 	silent  bool             // it was answered before: do not answer it again
@@ -234,8 +235,8 @@ func (w *worker) resume() error {
 	}
 	w.core = core
 	w.keeper.Resumed(core)
-	w.began = time.Now().Add(-s.Now - time.Since(s.At))
-	w.serve.Identity, w.wasTraced = s.Identity, s.Traced
+	w.isNow(s.Now + time.Since(s.At))
+	w.serve.Identity = s.Identity
 	why := ""
 	if core.Faulted != nil {
 		why = core.Faulted.Text
@@ -271,7 +272,7 @@ func (w *worker) resumeWith(devices []clientcore.Device) error {
 // program reuses a slot only after it took the answer, so every message but the last of a slot was
 // answered, and the slot itself tells about the last.
 func (w *worker) readJournal(s surroundings) error {
-	r := &replay{done: map[uint64]bool{}, handed: map[uint64]bool{}, answered: map[uint32]bool{}, placed: map[journal.Entry][]clientcore.Placed{}}
+	r := &replay{traced: s.Traced, done: map[uint64]bool{}, handed: map[uint64]bool{}, answered: map[uint32]bool{}, placed: map[journal.Entry][]clientcore.Placed{}}
 	facts := 0
 	position, seq := s.Position, s.Seq
 	latest := map[int]wire.Header{}
@@ -347,16 +348,13 @@ func (w *worker) readJournal(s surroundings) error {
 	return nil
 }
 
-// pinned returns the program's memory that a message names.
-func (w *worker) pinned(h wire.Header) ([]byte, error) { return w.shared.Data(h.Data, h.Length) }
-
 // replayAll handles the messages of the log again, in order, and sends nothing that was sent
 // before.
 func (w *worker) replayAll() error {
 	r := w.replay
 	start := time.Now()
-	if w.wasTraced {
-		w.beginTimeline()
+	if r.traced {
+		w.tracing.begin()
 	}
 	if err := w.waitForFunctions(); err != nil {
 		return err
@@ -378,8 +376,7 @@ func (w *worker) replayAll() error {
 	w.staging.Free(w.current.Stage.Taken())
 	w.told.Sticky.Speak(w.shared.Status())
 	w.say(control.Commit{Bytes: w.core.Committed})
-	w.rebuilt = trace.Rebuilt{Begin: start, End: time.Now(), Messages: len(r.messages)}
-	w.timeline.Rebuilt(w.rebuilt)
+	w.tracing.wasRebuilt(trace.Rebuilt{Begin: start, End: time.Now(), Messages: len(r.messages)})
 	w.log.Info("the client is rebuilt", "messages", len(r.messages), "after", time.Since(start).String())
 	w.unproven = true
 	return nil
@@ -448,10 +445,10 @@ func (w *worker) again(m *journal.Message) error {
 	case h.Op == wire.OpHostNext: // it waits already (waitForFunctions), or was answered
 		return nil
 	case h.Op == wire.OpTraceRead && r.silent:
-		w.beginTimeline()
+		w.tracing.begin()
 		return nil
 	case h.Op == wire.OpTraceRead:
-		return w.traceRead(h, body)
+		return w.tracing.read(h, body)
 	case h.Op == wire.OpHostFunction && r.hasReturned(body): // no stream waits for it
 		return nil
 	case m.Marks&journal.Refused != 0 && h.Op != wire.OpModuleData && h.Op != wire.OpModuleLoad && h.Op != wire.OpGraphLaunch: // these may have been done in part

@@ -196,7 +196,7 @@ func (l *launches) timed(g *gpu, on device.Stream, o *clientcore.Op, give func()
 		l.spread.add(ticket, at, took)
 	}
 	timer := on.Can().Time
-	if timer == nil || l.timeline != nil { // the timeline uses the timer
+	if timer == nil || l.tracing.isOn() { // the timeline uses the timer
 		begin := time.Now()
 		if err := give(); err != nil {
 			g.dequeue()

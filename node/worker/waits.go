@@ -73,7 +73,7 @@ func (w *worker) readAhead(patience time.Duration) error {
 			return errDaemonEnded
 		case err != nil:
 		case h.Op == wire.OpTraceRead:
-			err = w.traceRead(h, body)
+			err = w.tracing.read(h, body)
 		case h.Op == wire.OpPrintFetch && w.replay == nil: // asked before each function is called
 			err = w.replies.printFetch(w.keeper.Latest(), h.Slot, clientcore.Span{Offset: h.Data, Length: h.Length})
 		case clientcore.Urgent(h.Op):

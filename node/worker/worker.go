@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
@@ -45,29 +44,23 @@ type Open func(c control.DeviceConfig, lock *os.File) (device.Device, error)
 const chunk = hostcopy.Chunk
 
 // worker serves one client. The loop (run) owns its fields, except for atomics and values with a lock
-// of their own; receive uses line, inbox and neighbours.
+// of their own; receive uses line, inbox and the neighbours of tracing.
 type worker struct {
-	log     *slog.Logger
+	session
+	life
 	line    *line.Line                     // to the daemon
 	inbox   *mailbox.Box[control.ToWorker] // the daemon's messages that the loop has not handled; receive, which puts them there, must not block: it also answers pings
 	notices *mailbox.Box[notice]           // from other goroutines of this process, which must not block either: a driver has one thread for the host functions of all streams
-	exit    func()                         // ends the process
 
 	prepared *prepared // a device with a context that was made before there was a client; nil: none
 
-	serve    control.Serve
-	devices  devices
-	files    []*os.File // the memory shared with the program: the ring and the data arena
-	caller   *os.File   // the program's connection, if the daemon sent it with Serve
-	shared   *wire.Shared
-	consumer *wire.Consumer
+	devices devices
+	files   []*os.File // the memory shared with the program: the ring and the data arena
+	caller  *os.File   // the program's connection, if the daemon sent it with Serve
 
-	core     *clientcore.Core
-	keeper   *keeper.Keeper // nil: the client ends with its worker
-	replay   *replay        // what the previous worker had handled; nil once it is replayed
-	unproven bool           // work launched by the replay has not ended yet
+	replay   *replay // what the previous worker had handled; nil once it is replayed
+	unproven bool    // work launched by the replay has not ended yet
 
-	began   time.Time
 	current message   // that the loop has given the core last; the core may be waiting with it
 	backlog []message // those that the core has queued, in the same order
 	faults  []notice  // faults reported while an operation was being performed; hear handles them
@@ -76,11 +69,6 @@ type worker struct {
 	between func()      // called between two events, in tests only
 	dies    func() bool // in tests only: whether to simulate the death of the process here
 
-	ctx    context.Context // cancelled when the worker ends
-	stop   context.CancelFunc
-	others sync.WaitGroup // all goroutines beside the loop
-
-	host     *hostcopy.Memory
 	mover    mover
 	ahead    ahead
 	launches launches
@@ -94,15 +82,9 @@ type worker struct {
 	copies   copies
 	replies  replies
 	loader   loader
-	staging  *staging.Staging
-	told     *told.Told
 	passing  passing
 	pace     *pace.Pacer // nil: this client never makes way for others
-
-	timeline   *trace.Recorder // nil: no timeline was asked for
-	neighbours trace.Neighbours
-	wasTraced  bool // the previous worker had a recorder
-	rebuilt    trace.Rebuilt
+	tracing  tracing
 }
 
 // notice is what a goroutine beside the loop reports to the loop: a host function that is due, a
@@ -245,10 +227,10 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		return nil, err
 	}
 	w := &worker{
-		prepared: ready,
-		log:      log, inbox: mailbox.New(replaces), notices: mailbox.New[notice](nil),
-		serve: serve, caller: program, files: files[:2], devices: newDevices(serve.Devices, files[2:], serve.Share, shared.SetGuard, open, log),
-		shared: shared, consumer: wire.NewConsumer(shared), contexts: contexts{open: map[vmm.Place]*gpu{}}, began: time.Now(),
+		session:  session{serve: serve, shared: shared, consumer: wire.NewConsumer(shared), began: time.Now(), log: log},
+		prepared: ready, inbox: mailbox.New(replaces), notices: mailbox.New[notice](nil),
+		caller: program, files: files[:2], devices: newDevices(serve.Devices, files[2:], serve.Share, shared.SetGuard, open, log),
+		contexts: contexts{open: map[vmm.Place]*gpu{}},
 	}
 	if w.pace, err = pace.New(serve.Pace, page, func() bool { return w.inbox.Len() > 0 }); err != nil {
 		return nil, err
@@ -286,6 +268,9 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		w.line.Hold("journal", held[2])
 		w.consumer.Keep = w.keeper.Record
 	}
+	w.tracing = tracing{shared: shared, say: w.say, record: func() *trace.Recorder {
+		return trace.New(w.ctx, w.block, func() uint32 { return w.current.Header.Seq }, w.devices.configs)
+	}}
 	w.answers.Means = answers.Means{
 		Context: w.ctx, Go: w.others.Go, Block: w.block, Now: w.now, Wake: w.consumer.Wake, Shared: shared, Told: w.told, Pace: w.pace,
 		Streams: w.contexts.streams, Quiet: w.contexts.quiet, Working: func() bool { return w.core.Working() },
@@ -296,7 +281,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		block: w.block, blockLong: w.blockLong, outstanding: w.hosts.outstanding, log: log,
 	}
 	w.launches = launches{
-		contexts: &w.contexts, answers: &w.answers, consumer: w.consumer, pace: w.pace, overseer: overseer, log: log, explains: serve.Explain,
+		contexts: &w.contexts, answers: &w.answers, consumer: w.consumer, pace: w.pace, overseer: overseer, tracing: &w.tracing, log: log, explains: serve.Explain,
 		core: func() *clientcore.Core { return w.core }, outstanding: w.hosts.outstanding, prompt: func() bool { return w.replay != nil || w.unproven },
 		drain: w.drain, move: w.move, device: w.devices.at, perform: w.perform, found: w.found,
 		do: func(m *message, o *clientcore.Op) error { return operations[o.Kind].do(w, m, o) },
@@ -329,8 +314,6 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	})
 	return w, err
 }
-
-func (w *worker) now() clientcore.Time { return time.Since(w.began) }
 
 // errEnded says that the service is over, for a reason that the client knows. The client is not
 // rebuilt.
@@ -393,7 +376,7 @@ func (w *worker) receive() {
 			w.line.Dismiss()
 			continue
 		case control.Neighbour: // noted here, not queued: many may come while the loop is busy
-			w.neighbours.Note(said)
+			w.tracing.neighbours.Note(said)
 			continue
 		}
 		if err != nil && w.line.Dismissed() {
@@ -615,7 +598,7 @@ func (w *worker) next() error {
 // take hands a message from the ring to the core.
 func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 	if h.Op == wire.OpTraceRead {
-		if err := w.traceRead(h, body); err != nil {
+		if err := w.tracing.read(h, body); err != nil {
 			return err
 		}
 		return w.nothingCame()
@@ -754,7 +737,7 @@ func (w *worker) noticedMeanwhile(n notice) error {
 
 // heard handles one message of the daemon.
 func (w *worker) heard(m control.ToWorker) error {
-	w.timeline.Told(m)
+	w.tracing.Told(m)
 	if err := w.launches.settle(); err != nil {
 		return err
 	}
@@ -818,8 +801,8 @@ func (w *worker) heard(m control.ToWorker) error {
 		if err := w.handle(w.core.Adopted(w.now())); err != nil {
 			return err
 		}
-		if w.timeline != nil {
-			w.say(control.Traced{})
+		if w.tracing.isOn() {
+			w.tracing.tell()
 		}
 		return nil
 	}
@@ -847,7 +830,7 @@ func (w *worker) found(world uint64, err error) error {
 
 // say sends a message to the daemon.
 func (w *worker) say(m control.ToDaemon) {
-	w.timeline.Said(m)
+	w.tracing.Said(m)
 	if _, ok := m.(control.Failed); ok {
 		w.told.Untold.Failed(func() { w.line.Say(m) })
 		return

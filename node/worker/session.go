@@ -1,0 +1,58 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"muster/node/clientcore"
+	"muster/node/worker/hostcopy"
+	"muster/node/worker/keeper"
+	"muster/node/worker/staging"
+	"muster/node/worker/told"
+	"muster/wire"
+	"muster/wire/control"
+)
+
+// session is the client that this process serves: what the daemon says of it, what is known of it, and
+// what it shares with its program. The loop owns it.
+type session struct {
+	serve    control.Serve
+	core     *clientcore.Core
+	began    time.Time // when the client did, in whichever worker
+	shared   *wire.Shared
+	consumer *wire.Consumer // of the program's messages
+	staging  *staging.Staging
+	host     *hostcopy.Memory
+	told     *told.Told
+	keeper   *keeper.Keeper // nil: the client ends with its worker
+	log      *slog.Logger
+}
+
+func (s *session) now() clientcore.Time { return time.Since(s.began) }
+
+// isNow sets the client's clock.
+func (s *session) isNow(now clientcore.Time) { s.began = time.Now().Add(-now) }
+
+// timed runs f and notes how long it took.
+func (s *session) timed(outcome *clientcore.Outcome, f func() error) error {
+	began := s.now()
+	err := f()
+	outcome.Took = s.now() - began
+	return err
+}
+
+// pinned returns the program's memory that a message names.
+func (s *session) pinned(h wire.Header) ([]byte, error) { return s.shared.Data(h.Data, h.Length) }
+
+// sharesFate says whether a fault of another client can end this client's contexts.
+func (s *session) sharesFate() bool { return s.serve.MPS != nil && s.serve.MPS.Shared }
+
+// life is that of the worker's goroutines, and of the process.
+type life struct {
+	ctx    context.Context // cancelled when the worker ends
+	stop   context.CancelFunc
+	others sync.WaitGroup // all goroutines beside the loop
+	exit   func()         // ends the process
+}

@@ -204,7 +204,7 @@ func (w *worker) awaitWork() error {
 	look := time.NewTimer(w.core.Patience())
 	defer look.Stop()
 	select {
-	case <-w.inbox.News():
+	case <-w.mail.inbox.News():
 	case <-w.notices.News():
 	case <-look.C:
 	case <-w.ctx.Done():
@@ -249,14 +249,14 @@ func (w *worker) settleStaging() error {
 // standBy waits for Proceed, or for the end of the daemon that would send it.
 func (w *worker) standBy() error {
 	for {
-		if m, ok := pick[control.Proceed](w.inbox); ok {
+		if m, ok := pick[control.Proceed](w.mail.inbox); ok {
 			return w.proceed(m)
 		}
-		if _, ok := pick[abandoned](w.inbox); ok {
+		if _, ok := pick[abandoned](w.mail.inbox); ok {
 			return w.disown()
 		}
 		select {
-		case <-w.inbox.News():
+		case <-w.mail.inbox.News():
 		case <-w.ctx.Done():
 			return errDaemonEnded
 		}
@@ -306,7 +306,7 @@ func (w *worker) refill(o *clientcore.Op) error {
 		in.lost = w.orders.saved.Fill(in.Incoming, w.core.Held(), w.keeper.Replaced) // from where on its messages are not those of the ring
 	}
 	if in.lost != nil && w.keeper.Valid() {
-		w.say(control.Restored{Error: in.lost.Error()})
+		w.mail.say(control.Restored{Error: in.lost.Error()})
 		return fmt.Errorf("%w: %w", errAsBefore, in.lost)
 	}
 	return in.lost
@@ -336,7 +336,7 @@ func (w *worker) restored(in *incoming, refused error) error {
 		answer = control.Restored{Error: refused.Error()}
 	}
 	if !in.disowned {
-		w.say(answer)
+		w.mail.say(answer)
 	}
 	return nil
 }

@@ -306,7 +306,7 @@ func live(w *worker) (err error) {
 // abort ends a worker as if its process had been killed.
 func (w *worker) abort() {
 	w.stop()
-	w.line.Close()
+	w.mail.line.Close()
 	for place := range w.contexts.open {
 		w.closeGPU(place)
 	}

@@ -244,7 +244,7 @@ func (w *worker) sayIt(_ *message, o *clientcore.Op) error {
 	if m, ok := o.Message.(control.Commit); ok && w.replay != nil {
 		w.commitAgain(m)
 	} else {
-		w.say(o.Message)
+		w.mail.say(o.Message)
 	}
 	return nil
 }

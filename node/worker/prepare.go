@@ -109,8 +109,7 @@ func (w *worker) used(place vmm.Place) {
 	p.ending = true
 	w.others.Go(func() {
 		discard()
-		w.inbox.Put(discarded{})
-		w.consumer.Wake()
+		w.mail.put(discarded{})
 	})
 }
 
@@ -140,5 +139,5 @@ func (w *worker) forgo() {
 		return
 	}
 	w.prepared.giveUp(w.log)()
-	w.say(control.Forgone{})
+	w.mail.say(control.Forgone{})
 }

@@ -76,8 +76,8 @@ func TestHeldClientHasNoPreparedContext(t *testing.T) {
 func TestThePreparedContextGoesWithTheDaemon(t *testing.T) {
 	d := newWaitingDevice()
 	close(d.gate)
-	w := &worker{inbox: mailbox.New(replaces), prepared: &prepared{device: d}}
-	w.inbox.Put(abandoned{})
+	w := &worker{mail: mail{inbox: mailbox.New(replaces)}, prepared: &prepared{device: d}}
+	w.mail.inbox.Put(abandoned{})
 	if err := w.standBy(); err != nil {
 		t.Fatal(err)
 	}

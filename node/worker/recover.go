@@ -375,7 +375,7 @@ func (w *worker) replayAll() error {
 	w.replay = nil
 	w.staging.Free(w.current.Stage.Taken())
 	w.told.Sticky.Speak(w.shared.Status())
-	w.say(control.Commit{Bytes: w.core.Committed})
+	w.mail.say(control.Commit{Bytes: w.core.Committed})
 	w.tracing.wasRebuilt(trace.Rebuilt{Begin: start, End: time.Now(), Messages: len(r.messages)})
 	w.log.Info("the client is rebuilt", "messages", len(r.messages), "after", time.Since(start).String())
 	w.unproven = true
@@ -388,7 +388,7 @@ func (w *worker) replayAll() error {
 func (w *worker) prove() {
 	if quiet, err := w.contexts.quiet(); quiet || err != nil {
 		w.unproven = false
-		w.say(control.Rebuilt{})
+		w.mail.say(control.Rebuilt{})
 	}
 }
 
@@ -400,9 +400,9 @@ func (w *worker) commitAgain(m control.Commit) {
 	switch {
 	case m.Bytes <= w.core.Committed: // it gives room back
 	case m.Bytes <= w.serve.Committed || w.replay.silent:
-		w.inbox.Put(control.Committed{Bytes: m.Bytes, Granted: true})
+		w.mail.inbox.Put(control.Committed{Bytes: m.Bytes, Granted: true})
 	default: // this request was not answered before, so the daemon is asked
-		w.say(m)
+		w.mail.say(m)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"muster/device"
 	"muster/node/clientcore"
 	"muster/node/worker/hostcopy"
 	"muster/node/worker/keeper"
@@ -48,6 +49,11 @@ func (s *session) pinned(h wire.Header) ([]byte, error) { return s.shared.Data(h
 
 // sharesFate says whether a fault of another client can end this client's contexts.
 func (s *session) sharesFate() bool { return s.serve.MPS != nil && s.serve.MPS.Shared }
+
+// kernelLimit is how long a kernel may hold a device.
+func (s *session) kernelLimit() device.KernelLimit {
+	return device.KernelLimit{Time: s.serve.KernelTime, By: s.serve.KernelTimeBy}
+}
 
 // life is that of the worker's goroutines, and of the process.
 type life struct {

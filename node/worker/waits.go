@@ -49,7 +49,7 @@ func (w *worker) block(f func() error) error {
 		} else if looks < spin.Few { // most calls return within that
 			runtime.Gosched()
 		} else if len(done) == 0 { // f has not ended, or will see asleep
-			w.sayAll(w.core.Passing(w.now()))
+			w.mail.sayAll(w.core.Passing(w.now()))
 			err = w.readAhead(longWait)
 		}
 		if err != nil {
@@ -319,13 +319,4 @@ func (p *passing) report() {
 		p.say(m)
 	}
 	p.timer.Reset(tellPassing)
-}
-
-// sayAll performs operations that are all messages to the daemon.
-func (w *worker) sayAll(ops []clientcore.Op) {
-	for i := range ops {
-		if ops[i].Kind == clientcore.Say {
-			w.say(ops[i].Message)
-		}
-	}
 }

@@ -44,13 +44,12 @@ type Open func(c control.DeviceConfig, lock *os.File) (device.Device, error)
 const chunk = hostcopy.Chunk
 
 // worker serves one client. The loop (run) owns its fields, except for atomics and values with a lock
-// of their own; receive uses line, inbox and the neighbours of tracing.
+// of their own; receive of mail runs beside it.
 type worker struct {
 	session
 	life
-	line    *line.Line                     // to the daemon
-	inbox   *mailbox.Box[control.ToWorker] // the daemon's messages that the loop has not handled; receive, which puts them there, must not block: it also answers pings
-	notices *mailbox.Box[notice]           // from other goroutines of this process, which must not block either: a driver has one thread for the host functions of all streams
+	mail    mail
+	notices *mailbox.Box[notice] // from other goroutines of this process, which must not block either: a driver has one thread for the host functions of all streams
 
 	prepared *prepared // a device with a context that was made before there was a client; nil: none
 
@@ -98,23 +97,6 @@ type notice struct {
 
 // manyNotices is from how many on faults are not told of: the loop will find them by itself.
 const manyNotices = 16
-
-// replaces says whether a message of the daemon says all that the one before it says, and takes its
-// place in the inbox. The daemon sends a Watch each time another client begins or stops waiting for the
-// device, which may be often, and without this the inbox would grow while the loop is busy. So it is with
-// Grants of the same lease: the last one has all that the others had, and more comes to the device at
-// once. All other messages are answers to the worker, or rare.
-func replaces(m, before control.ToWorker) bool {
-	switch m := m.(type) {
-	case control.Watch:
-		_, watch := before.(control.Watch)
-		return watch
-	case control.Grant:
-		grant, ok := before.(control.Grant)
-		return ok && grant.Lease == m.Lease
-	}
-	return false
-}
 
 // Main serves the client that the daemon names on the control connection. It returns when the
 // client has ended, or when the daemon has died and no other daemon adopted the worker. The daemon
@@ -175,7 +157,7 @@ func Main(connection *os.File, open Open, log *slog.Logger) error {
 	}
 	took.End("worker")
 	w.exit = func() { os.Exit(0) }
-	w.line.ComplainAt()
+	w.mail.line.ComplainAt()
 	defer w.close()
 	err = w.devices.any(serve.Resume)
 	if err == nil && serve.User != nil && os.Geteuid() == 0 {
@@ -228,21 +210,23 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	}
 	w := &worker{
 		session:  session{serve: serve, shared: shared, consumer: wire.NewConsumer(shared), began: time.Now(), log: log},
-		prepared: ready, inbox: mailbox.New(replaces), notices: mailbox.New[notice](nil),
+		prepared: ready, notices: mailbox.New[notice](nil),
 		caller: program, files: files[:2], devices: newDevices(serve.Devices, files[2:], serve.Share, shared.SetGuard, open, log),
 		contexts: contexts{open: map[vmm.Place]*gpu{}},
 	}
-	if w.pace, err = pace.New(serve.Pace, page, func() bool { return w.inbox.Len() > 0 }); err != nil {
+	if w.pace, err = pace.New(serve.Pace, page, w.mail.waits); err != nil {
 		return nil, err
 	}
 	if w.pace.IsLatency() {
 		w.consumer.Linger = pace.NextRequest
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
-	w.line = line.New(w.ctx, conn, line.Terms{Client: serve.Client, Node: serve.Node, Grace: serve.OrphanGrace}, files[0], files[1], w.log)
-	heard := func() bool { return w.inbox.Len() > 0 }
+	w.mail = mail{
+		session: &w.session, life: &w.life, inbox: mailbox.New(replaces), tracing: &w.tracing, devices: &w.devices, pace: w.pace,
+		line: line.New(w.ctx, conn, line.Terms{Client: serve.Client, Node: serve.Node, Grace: serve.OrphanGrace}, files[0], files[1], w.log),
+	}
 	overseer := kernellimit.New(serve.KernelTime, kernellimit.Means{
-		Context: w.ctx, Go: w.others.Go, Now: w.now, Block: w.block, Waits: func() bool { return w.hosts.outstanding() > 0 }, TooLong: w.overtime,
+		Context: w.ctx, Go: w.others.Go, Now: w.now, Block: w.block, Waits: func() bool { return w.hosts.outstanding() > 0 }, TooLong: w.mail.overtime,
 	})
 	w.staging = staging.New(w.consumer.Release)
 	w.told = told.New(shared, w.now, w.log)
@@ -263,12 +247,12 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		j.Giving = w.copies.unpinJournal
 		w.keeper = keeper.New(j, w.staging, w.log)
 		w.host.GivesUp = w.keeper.Expose
-		w.line.Hold("host0", copyOf(held[0]))
-		w.line.Hold("host1", copyOf(held[1]))
-		w.line.Hold("journal", held[2])
+		w.mail.line.Hold("host0", copyOf(held[0]))
+		w.mail.line.Hold("host1", copyOf(held[1]))
+		w.mail.line.Hold("journal", held[2])
 		w.consumer.Keep = w.keeper.Record
 	}
-	w.tracing = tracing{shared: shared, say: w.say, record: func() *trace.Recorder {
+	w.tracing = tracing{shared: shared, say: w.mail.say, record: func() *trace.Recorder {
 		return trace.New(w.ctx, w.block, func() uint32 { return w.current.Header.Seq }, w.devices.configs)
 	}}
 	w.answers.Means = answers.Means{
@@ -286,25 +270,22 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		drain: w.drain, move: w.move, device: w.devices.at, perform: w.perform, found: w.found,
 		do: func(m *message, o *clientcore.Op) error { return operations[o.Kind].do(w, m, o) },
 	}
-	w.orders = orders{say: w.say, saved: clientfile.Client{Shared: shared, Consumer: w.consumer, Host: w.host, Told: w.told, Files: w.files, Arena: arena}}
+	w.orders = orders{say: w.mail.say, saved: clientfile.Client{Shared: shared, Consumer: w.consumer, Host: w.host, Told: w.told, Files: w.files, Arena: arena}}
 	w.replies = replies{shared: shared, told: w.told, keeper: w.keeper, answers: &w.answers, mayDie: w.mayDie}
 	w.loader = loader{contexts: &w.contexts, keeper: w.keeper, block: w.block, log: log}
-	w.passing = passing{say: w.line.Say, now: w.now}
+	w.passing = passing{say: w.mail.line.Say, now: w.now}
 	w.hosts = hosts{ctx: w.ctx, block: w.block, tell: w.notice}
 	w.sequence = sequence{&w.contexts, &w.answers}
 	w.ends = ends{
 		ctx: w.ctx, contexts: &w.contexts, answers: &w.answers, keeper: w.keeper, copies: &w.copies, settle: w.settle, drainAll: w.drainAll,
 		busy: func() bool {
-			return w.consumer.Pending() || w.core.Queued() || w.hosts.outstanding() > 0 || w.inbox.Len() > 0
+			return w.consumer.Pending() || w.core.Queued() || w.hosts.outstanding() > 0 || w.mail.waits()
 		},
 	}
 	w.mover = mover{ctx: w.ctx, contexts: &w.contexts, host: w.host, block: w.block, drain: w.drain, now: w.now, log: log}
-	w.ahead = ahead{ctx: w.ctx, host: w.host, start: w.others.Go, made: func() {
-		w.inbox.Put(readied{})
-		w.consumer.Wake()
-	}, allocations: func() []vmm.Range { return w.core.Allocations() }}
+	w.ahead = ahead{ctx: w.ctx, host: w.host, start: w.others.Go, made: func() { w.mail.put(readied{}) }, allocations: func() []vmm.Range { return w.core.Allocations() }}
 	w.reach = reach{shared: shared, arena: files[1], contexts: &w.contexts, keeper: w.keeper, block: w.block, log: log, tries: serve.Tries}
-	w.commons = commons{contexts: &w.contexts, counter: sharing.New(w.ctx, serve.Owner, heard), keeper: w.keeper, log: log}
+	w.commons = commons{contexts: &w.contexts, counter: sharing.New(w.ctx, serve.Owner, w.mail.waits), keeper: w.keeper, log: log}
 	if serve.Resume && (w.keeper == nil || !w.keeper.Journal().Fresh()) { // a fresh journal means that no message was read from the ring: start as new
 		return w, w.resumeWith(w.devices.known())
 	}
@@ -327,9 +308,9 @@ var errDaemonEnded = fmt.Errorf("%s: %w", line.DaemonEnded, errEnded)
 // run is the loop: it handles events until an error ends the service.
 func (w *worker) run() error {
 	if w.caller != nil {
-		w.attach(*w.serve.Hold, w.caller)
+		w.mail.attach(*w.serve.Hold, w.caller)
 	}
-	w.others.Go(w.receive)
+	w.others.Go(w.mail.receive)
 	return w.end(wire.Guard(func() error {
 		if err := w.catchUp(); err != nil {
 			return err
@@ -354,66 +335,12 @@ func (w *worker) catchUp() error {
 	return nil
 }
 
-// receive takes messages from the daemon and puts them into the inbox. When the daemon dies it
-// waits for the next one (Outlive); if none comes, the client cannot go on, and the process ends.
-// It runs beside the loop because it must answer pings while the loop waits for a kernel.
-func (w *worker) receive() {
-	for {
-		m, files, err := w.line.Receive()
-		switch said := m.(type) {
-		case control.AddDevice: // its lock comes with it, and no other descriptor
-			m = comingDevice{said, files[0]}
-		case control.GrantFurther:
-			if len(files) > 0 {
-				m = comingLoan{said, files[0]}
-			}
-		case control.Checkpoint, control.Restore:
-			m = order{said, files[0]}
-		case control.Hold:
-			w.attach(said, files[0])
-			continue
-		case control.End:
-			w.line.Dismiss()
-			continue
-		case control.Neighbour: // noted here, not queued: many may come while the loop is busy
-			w.tracing.neighbours.Note(said)
-			continue
-		}
-		if err != nil && w.line.Dismissed() {
-			w.told.Untold.AtEnd(func(why string) { w.line.Say(control.Ended{Reason: why, Fault: true}) })
-		}
-		if err != nil && (w.ctx.Err() != nil || !w.line.Cut()) {
-			return // the worker closed the connection itself, and has said why
-		}
-		if err != nil {
-			w.inbox.Put(abandoned{})
-			next, why := w.line.Outlive()
-			if next != nil {
-				w.inbox.Put(nextDaemon{end: next})
-				w.consumer.Wake()
-				continue
-			}
-			w.shared.Close(why)
-			w.stop()
-			w.consumer.Stop()
-			w.exit()
-			return
-		}
-		if ping, ok := m.(control.Ping); ok { // answered here, so that a busy loop does not look dead
-			w.line.Answer(ping)
-			continue
-		}
-		w.inbox.Put(m)
-		w.consumer.Wake()
-	}
-}
-
 // close releases everything. It closes the connection first: contexts can only close once their
 // kernels stop, and if a device cannot stop them, the daemon, which has seen the connection end,
 // kills this process. Memory is unmapped only after all goroutines have ended, since they still
 // write to it.
 func (w *worker) close() {
-	w.line.Close()
+	w.mail.line.Close()
 	w.stop()
 	w.hosts.drop()
 	for place := range w.contexts.open {
@@ -427,76 +354,12 @@ func (w *worker) close() {
 	}
 	w.host.Close()
 	w.shared.Unmap()
-	w.line.LetGo()
+	w.mail.line.LetGo()
 	w.orders.close()
 	for _, f := range w.files {
 		f.Close()
 	}
 }
-
-// attach takes the program's connection.
-func (w *worker) attach(m control.Hold, connection *os.File) {
-	w.line.Attach(m, connection, w.serve.Resume && w.shared.Used())
-}
-
-// nextDaemon tells the loop that a daemon has adopted the worker. It goes through the inbox, behind
-// everything that the last daemon sent.
-type nextDaemon struct {
-	control.Hold
-	end *control.WorkerEnd
-}
-
-// completed adds to a message what the core does not know.
-func (w *worker) completed(m control.ToDaemon) control.ToDaemon {
-	if standing, ok := m.(control.Standing); ok {
-		standing.Devices = w.devices.configs
-		return standing
-	}
-	if report, ok := m.(control.Report); ok && w.pace != nil {
-		report.Stats.Held = w.pace.Held()
-		return report
-	}
-	return m
-}
-
-// askForAnother tells the daemon that the client needs another worker, and waits to be killed. It
-// must not exit before the daemon knows: until then only this process has the client's memory
-// files. If the daemon dies meanwhile, the next one gets the standing first, as it expects, and
-// then the same request.
-func (w *worker) askForAnother(m control.Rebuild) {
-	late := time.NewTimer(w.serve.OrphanGrace + killTime)
-	defer late.Stop()
-	said := false
-	for {
-		switch open := w.line.IsOpen(); {
-		case open && !said:
-			w.say(m)
-			said = true
-		case !open:
-			said = false
-		}
-		news, heard := w.inbox.Take()
-		if next, ok := news.(nextDaemon); ok {
-			w.line.Begin(next.end)
-			s := w.core.Standing()
-			w.say(control.Standing{Lease: s.Lease, Failed: true, Committed: s.Committed}) // what the client had on a device is lost
-			said = false
-		}
-		if heard {
-			continue
-		}
-		select {
-		case <-w.inbox.News():
-		case <-late.C:
-			return
-		case <-w.ctx.Done(): // no daemon has come
-			return
-		}
-	}
-}
-
-// killTime is the longest that a daemon takes to kill a worker that has asked for another.
-const killTime = 10 * time.Second
 
 // step handles one event: a message of the client, messages of the daemon, or a timeout.
 //
@@ -553,7 +416,7 @@ func (w *worker) step() error {
 		return fmt.Errorf("%w: %w", errProgram, err)
 	}
 	e := w.keeper.Latest()
-	if w.inbox.Len() > 0 || w.notices.Len() > 0 { // a fault counts before every message that the program sent after it was told
+	if w.mail.waits() || w.notices.Len() > 0 { // a fault counts before every message that the program sent after it was told
 		body = bytes.Clone(body)
 		if err := w.hear(); err != nil {
 			return err
@@ -667,7 +530,7 @@ func (w *worker) hear() error {
 			}
 			continue
 		}
-		if m, ok := w.inbox.Take(); ok {
+		if m, ok := w.mail.inbox.Take(); ok {
 			if err := w.heard(m); err != nil {
 				return err
 			}
@@ -685,7 +548,7 @@ func (w *worker) hear() error {
 
 // await waits for one event while the core can go on only with an answer of the daemon.
 func (w *worker) await() error {
-	if m, ok := w.inbox.Take(); ok {
+	if m, ok := w.mail.inbox.Take(); ok {
 		return w.heard(m)
 	}
 	if n, ok := w.notices.Take(); ok {
@@ -695,7 +558,7 @@ func (w *worker) await() error {
 		return w.awaitFunctions()
 	}
 	select {
-	case <-w.inbox.News():
+	case <-w.mail.inbox.News():
 		return nil
 	case <-w.notices.News():
 		return nil
@@ -754,7 +617,7 @@ func (w *worker) heard(m control.ToWorker) error {
 		return nil
 	case discarded:
 		w.prepared.ending = false
-		w.say(control.Forgone{})
+		w.mail.say(control.Forgone{})
 		return nil
 	case control.Lost:
 		w.devices.lost(m.Device)
@@ -797,7 +660,7 @@ func (w *worker) heard(m control.ToWorker) error {
 		}
 		return w.handle(w.core.Watch(w.now(), m.On, quiet, w.consumer.Pending()))
 	case nextDaemon:
-		w.line.Begin(m.end)
+		w.mail.line.Begin(m.end)
 		if err := w.handle(w.core.Adopted(w.now())); err != nil {
 			return err
 		}
@@ -828,16 +691,6 @@ func (w *worker) found(world uint64, err error) error {
 	return w.handle(w.core.Found(w.now(), world, err))
 }
 
-// say sends a message to the daemon.
-func (w *worker) say(m control.ToDaemon) {
-	w.tracing.Said(m)
-	if _, ok := m.(control.Failed); ok {
-		w.told.Untold.Failed(func() { w.line.Say(m) })
-		return
-	}
-	w.line.Say(w.completed(m))
-}
-
 // end ends the service after an error. If another worker can take over, only the daemon is told and
 // the program notices nothing. Otherwise the program is told the reason, and the daemon gets the
 // last report.
@@ -848,9 +701,9 @@ func (w *worker) end(err error) error {
 		lost := errors.Is(err, errRebuild)
 		m := control.Rebuild{Device: w.lostNumber(), Lost: lost, Shared: errors.Is(err, errShared) || lost && w.sharesFate(), Reason: reason}
 		if w.serve.OrphanGrace > 0 {
-			w.askForAnother(m)
+			w.mail.askForAnother(m)
 		} else {
-			w.say(m)
+			w.mail.say(m)
 		}
 		// Exit without closing contexts one after the other: closing would release a stream that
 		// waits for a host function, and its next kernels would run although the function has not.
@@ -860,11 +713,11 @@ func (w *worker) end(err error) error {
 	w.log.Info("client ended", "reason", reason)
 	w.shared.Close(reason)
 	w.launches.tellEnds()
-	w.sayAll(w.core.Last(w.now()))
-	w.say(control.Report{Stats: w.core.Stats()})
+	w.mail.sayAll(w.core.Last(w.now()))
+	w.mail.say(control.Report{Stats: w.core.Stats()})
 	last := control.Ended{Reason: reason}
 	w.told.Untold.AtEnd(func(why string) { last = control.Ended{Reason: why, Fault: true} }) // the program ended before the loop heard of its fault
-	w.say(last)
+	w.mail.say(last)
 	if errors.Is(err, errEnded) {
 		return nil
 	}
@@ -901,22 +754,4 @@ func (w *worker) onDeviceNumber() int {
 		return place.Index()
 	}
 	return -1
-}
-
-// kernelLimit is how long a kernel may hold a device.
-func (w *worker) kernelLimit() device.KernelLimit {
-	return device.KernelLimit{Time: w.serve.KernelTime, By: w.serve.KernelTimeBy}
-}
-
-// overtime ends the client: its kernel holds a device for longer than it may. The loop may be waiting for
-// that very kernel, so this happens beside it.
-func (w *worker) overtime(kernel string) {
-	fault := w.kernelLimit().Fault(kernel)
-	w.log.Warn("a kernel ran for longer than it may, and cannot be stopped: its worker ends", "reason", fault.Error())
-	w.say(control.Ended{Reason: fault.Error(), Fault: true}) // first: a program that ends at once takes its worker along
-	w.shared.SetStatus(clientcore.ResultOf(fault))
-	w.shared.Close(fault.Error())
-	w.stop()
-	w.consumer.Stop()
-	w.exit()
 }

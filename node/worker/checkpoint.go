@@ -205,7 +205,7 @@ func (w *worker) awaitWork() error {
 	defer look.Stop()
 	select {
 	case <-w.mail.inbox.News():
-	case <-w.notices.News():
+	case <-w.waits.notices.News():
 	case <-look.C:
 	case <-w.ctx.Done():
 		return errDaemonEnded
@@ -358,12 +358,12 @@ func (w *worker) rebase() error {
 func (w *worker) takeOver(a checkpoint.About) {
 	w.serve.Identity = a.Identity
 	w.consumer.Resume(a.Shared.Head, a.Shared.Seq)
-	w.backlog = nil
+	w.early.messages = nil
 	for _, h := range w.core.Waiting() {
 		w.shared.Asked(h)
 	}
 	for _, h := range w.core.Backlogged() {
-		w.backlog = append(w.backlog, message{Header: h, HasData: h.Release != 0})
+		w.early.messages = append(w.early.messages, message{Header: h, HasData: h.Release != 0})
 	}
 	for slot, seq := range a.Shared.Asked {
 		w.shared.Asked(wire.Header{Slot: slot, Seq: seq})

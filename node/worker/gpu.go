@@ -332,11 +332,6 @@ func (g *gpu) when(m clientcore.Moment) (clientcore.Time, error) {
 	return g.opened + since, err
 }
 
-// drain waits until all work in the context has ended.
-func (w *worker) drain(g *gpu) error {
-	return w.blockLong(func() error { return g.context.Synchronise(w.ctx) })
-}
-
 // quiet says whether no stream of the context has work.
 func (g *gpu) quiet() (bool, error) {
 	for _, on := range g.streams {

@@ -45,9 +45,9 @@ func (w *worker) leave(_ *message, o *clientcore.Op) (outcome clientcore.Outcome
 	}
 	g, err := w.contexts.at(o.Place)
 	if err == nil && o.Kind == clientcore.Backup {
-		err = w.drainAll()
+		err = w.waits.drainAll()
 	} else if err == nil {
-		err = w.drain(g)
+		err = w.waits.drain(g)
 		g.dropGraphs()
 	}
 	began := w.now()

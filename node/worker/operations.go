@@ -77,8 +77,10 @@ func init() { // not where it is declared, since some of them carry out others
 		clientcore.AwaitWord: {do: onStream(func(w *worker, _ *message, _ *gpu, on device.Stream, o *clientcore.Op) error {
 			return w.hosts.awaitWord(on, o)
 		})},
-		clientcore.Settle:      {do: onStream(func(w *worker, _ *message, _ *gpu, on device.Stream, _ *clientcore.Op) error { return w.settle(on) })},
-		clientcore.Drain:       {do: onGPU(func(w *worker, _ *message, g *gpu, _ *clientcore.Op) error { return w.drain(g) })},
+		clientcore.Settle: {do: onStream(func(w *worker, _ *message, _ *gpu, on device.Stream, _ *clientcore.Op) error {
+			return w.waits.settle(on)
+		})},
+		clientcore.Drain:       {do: onGPU(func(w *worker, _ *message, g *gpu, _ *clientcore.Op) error { return w.waits.drain(g) })},
 		clientcore.LeaveStream: {do: onGPU((*worker).leaveStream)},
 		clientcore.CloseEvent:  {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.closeEvent(o.Event) })},
 		clientcore.Unload:      {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.modules.Unload(o.Module) })},
@@ -158,7 +160,7 @@ func onStream(do func(w *worker, m *message, g *gpu, on device.Stream, o *client
 func submitted(do func(g *gpu, on device.Stream, o *clientcore.Op) error) perform {
 	return onStream(func(w *worker, _ *message, g *gpu, on device.Stream, o *clientcore.Op) error {
 		step := *o // do may run in another goroutine while the loop reads ahead, so it gets a copy
-		return w.block(func() error { return do(g, on, &step) })
+		return w.waits.block(func() error { return do(g, on, &step) })
 	})
 }
 
@@ -300,14 +302,6 @@ func (w *worker) leaveStream(_ *message, g *gpu, o *clientcore.Op) error {
 	return g.leaveStream(o.Stream)
 }
 
-// settle waits until a stream has done what it was given.
-func (w *worker) settle(on device.Stream) error {
-	if done, err := on.Done(); done || err != nil {
-		return err
-	}
-	return w.blockLong(func() error { return on.Synchronise(w.ctx) })
-}
-
 var errNoWords = fmt.Errorf("words in memory that streams write and wait for: %w", device.ErrNotSupported)
 
 // writeWord makes a stream write a word.
@@ -390,7 +384,7 @@ func (p *replies) printFetch(e journal.Entry, slot int, room clientcore.Span) er
 
 // finish waits until all work has ended, however it ends.
 func (w *worker) finish(*message, *clientcore.Op) clientcore.Outcome {
-	err := w.drainAll()
+	err := w.waits.drainAll()
 	if w.gone(err) == nil {
 		w.answers.Outcome(w.told.Sticky.Current(), err) // so that calls that wait fail
 	}

@@ -63,7 +63,7 @@ func (c *commons) make(o *clientcore.Op) (outcome clientcore.Outcome) {
 func (w *worker) share(o *clientcore.Op) error {
 	g, err := w.contexts.at(o.Place)
 	if err == nil {
-		err = w.drain(g)
+		err = w.waits.drain(g)
 	}
 	if err != nil {
 		return err

@@ -287,13 +287,3 @@ func (l *launches) tellEnds() {
 		l.core().Observed(one)
 	}
 }
-
-// drainAll waits until all work has ended, in every context of the client.
-func (w *worker) drainAll() error {
-	for _, i := range w.contexts.placesInOrder() {
-		if err := w.drain(w.contexts.open[i]); err != nil {
-			return err
-		}
-	}
-	return nil
-}

@@ -48,8 +48,7 @@ const chunk = hostcopy.Chunk
 type worker struct {
 	session
 	life
-	mail    mail
-	notices *mailbox.Box[notice] // from other goroutines of this process, which must not block either: a driver has one thread for the host functions of all streams
+	mail mail
 
 	prepared *prepared // a device with a context that was made before there was a client; nil: none
 
@@ -60,9 +59,7 @@ type worker struct {
 	replay   *replay // what the previous worker had handled; nil once it is replayed
 	unproven bool    // work launched by the replay has not ended yet
 
-	current message   // that the loop has given the core last; the core may be waiting with it
-	backlog []message // those that the core has queued, in the same order
-	faults  []notice  // faults reported while an operation was being performed; hear handles them
+	current message // that the loop has given the core last; the core may be waiting with it
 	orders  orders
 
 	between func()      // called between two events, in tests only
@@ -81,22 +78,11 @@ type worker struct {
 	copies   copies
 	replies  replies
 	loader   loader
-	passing  passing
+	waits    waits
+	early    early
 	pace     *pace.Pacer // nil: this client never makes way for others
 	tracing  tracing
 }
-
-// notice is what a goroutine beside the loop reports to the loop: a host function that is due, a
-// word that arrived, or a fault.
-type notice struct {
-	cookie uint64 // a stream has reached this host function of the program; 0: a fault
-	word   bool   // not a function: the stream's wait for a word (AwaitWord) is over
-	world  uint64
-	err    error
-}
-
-// manyNotices is from how many on faults are not told of: the loop will find them by itself.
-const manyNotices = 16
 
 // Main serves the client that the daemon names on the control connection. It returns when the
 // client has ended, or when the daemon has died and no other daemon adopted the worker. The daemon
@@ -210,8 +196,8 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	}
 	w := &worker{
 		session:  session{serve: serve, shared: shared, consumer: wire.NewConsumer(shared), began: time.Now(), log: log},
-		prepared: ready, notices: mailbox.New[notice](nil),
-		caller: program, files: files[:2], devices: newDevices(serve.Devices, files[2:], serve.Share, shared.SetGuard, open, log),
+		prepared: ready,
+		caller:   program, files: files[:2], devices: newDevices(serve.Devices, files[2:], serve.Share, shared.SetGuard, open, log),
 		contexts: contexts{open: map[vmm.Place]*gpu{}},
 	}
 	if w.pace, err = pace.New(serve.Pace, page, w.mail.waits); err != nil {
@@ -226,7 +212,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		line: line.New(w.ctx, conn, line.Terms{Client: serve.Client, Node: serve.Node, Grace: serve.OrphanGrace}, files[0], files[1], w.log),
 	}
 	overseer := kernellimit.New(serve.KernelTime, kernellimit.Means{
-		Context: w.ctx, Go: w.others.Go, Now: w.now, Block: w.block, Waits: func() bool { return w.hosts.outstanding() > 0 }, TooLong: w.mail.overtime,
+		Context: w.ctx, Go: w.others.Go, Now: w.now, Block: w.waits.block, Waits: func() bool { return w.hosts.outstanding() > 0 }, TooLong: w.mail.overtime,
 	})
 	w.staging = staging.New(w.consumer.Release)
 	w.told = told.New(shared, w.now, w.log)
@@ -253,38 +239,43 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		w.consumer.Keep = w.keeper.Record
 	}
 	w.tracing = tracing{shared: shared, say: w.mail.say, record: func() *trace.Recorder {
-		return trace.New(w.ctx, w.block, func() uint32 { return w.current.Header.Seq }, w.devices.configs)
+		return trace.New(w.ctx, w.waits.block, func() uint32 { return w.current.Header.Seq }, w.devices.configs)
 	}}
 	w.answers.Means = answers.Means{
-		Context: w.ctx, Go: w.others.Go, Block: w.block, Now: w.now, Wake: w.consumer.Wake, Shared: shared, Told: w.told, Pace: w.pace,
+		Context: w.ctx, Go: w.others.Go, Block: w.waits.block, Now: w.now, Wake: w.consumer.Wake, Shared: shared, Told: w.told, Pace: w.pace,
 		Streams: w.contexts.streams, Quiet: w.contexts.quiet, Working: func() bool { return w.core.Working() },
-		Gone: w.gone, Report: func(world uint64, err error) { w.notice(notice{world: world, err: err}) },
+		Gone: w.gone, Report: func(world uint64, err error) { w.waits.report(notice{world: world, err: err}) },
 	}
 	w.copies = copies{
 		shared: shared, host: w.host, keeper: w.keeper, staging: w.staging, contexts: &w.contexts,
-		block: w.block, blockLong: w.blockLong, outstanding: w.hosts.outstanding, log: log,
+		block: w.waits.block, blockLong: w.waits.blockLong, outstanding: w.hosts.outstanding, log: log,
 	}
 	w.launches = launches{
 		contexts: &w.contexts, answers: &w.answers, consumer: w.consumer, pace: w.pace, overseer: overseer, tracing: &w.tracing, log: log, explains: serve.Explain,
 		core: func() *clientcore.Core { return w.core }, outstanding: w.hosts.outstanding, prompt: func() bool { return w.replay != nil || w.unproven },
-		drain: w.drain, move: w.move, device: w.devices.at, perform: w.perform, found: w.found,
+		drain: w.waits.drain, move: w.move, device: w.devices.at, perform: w.perform, found: w.found,
 		do: func(m *message, o *clientcore.Op) error { return operations[o.Kind].do(w, m, o) },
 	}
 	w.orders = orders{say: w.mail.say, saved: clientfile.Client{Shared: shared, Consumer: w.consumer, Host: w.host, Told: w.told, Files: w.files, Arena: arena}}
 	w.replies = replies{shared: shared, told: w.told, keeper: w.keeper, answers: &w.answers, mayDie: w.mayDie}
-	w.loader = loader{contexts: &w.contexts, keeper: w.keeper, block: w.block, log: log}
-	w.passing = passing{say: w.mail.line.Say, now: w.now}
-	w.hosts = hosts{ctx: w.ctx, block: w.block, tell: w.notice}
+	w.loader = loader{contexts: &w.contexts, keeper: w.keeper, block: w.waits.block, log: log}
+	w.early = early{session: &w.session, tracing: &w.tracing, replies: &w.replies, aside: w.aside, replay: func() *replay { return w.replay }}
+	w.waits = waits{
+		session: &w.session, life: &w.life, mail: &w.mail, contexts: &w.contexts, hosts: &w.hosts, answers: &w.answers, early: &w.early, aside: w.aside,
+		replays: func() bool { return w.replay != nil },
+		notices: mailbox.New[notice](nil), passing: passing{say: w.mail.line.Say, now: w.now},
+	}
+	w.hosts = hosts{ctx: w.ctx, block: w.waits.block, tell: w.waits.report}
 	w.sequence = sequence{&w.contexts, &w.answers}
 	w.ends = ends{
-		ctx: w.ctx, contexts: &w.contexts, answers: &w.answers, keeper: w.keeper, copies: &w.copies, settle: w.settle, drainAll: w.drainAll,
+		ctx: w.ctx, contexts: &w.contexts, answers: &w.answers, keeper: w.keeper, copies: &w.copies, settle: w.waits.settle, drainAll: w.waits.drainAll,
 		busy: func() bool {
 			return w.consumer.Pending() || w.core.Queued() || w.hosts.outstanding() > 0 || w.mail.waits()
 		},
 	}
-	w.mover = mover{ctx: w.ctx, contexts: &w.contexts, host: w.host, block: w.block, drain: w.drain, now: w.now, log: log}
+	w.mover = mover{ctx: w.ctx, contexts: &w.contexts, host: w.host, block: w.waits.block, drain: w.waits.drain, now: w.now, log: log}
 	w.ahead = ahead{ctx: w.ctx, host: w.host, start: w.others.Go, made: func() { w.mail.put(readied{}) }, allocations: func() []vmm.Range { return w.core.Allocations() }}
-	w.reach = reach{shared: shared, arena: files[1], contexts: &w.contexts, keeper: w.keeper, block: w.block, log: log, tries: serve.Tries}
+	w.reach = reach{shared: shared, arena: files[1], contexts: &w.contexts, keeper: w.keeper, block: w.waits.block, log: log, tries: serve.Tries}
 	w.commons = commons{contexts: &w.contexts, counter: sharing.New(w.ctx, serve.Owner, w.mail.waits), keeper: w.keeper, log: log}
 	if serve.Resume && (w.keeper == nil || !w.keeper.Journal().Fresh()) { // a fresh journal means that no message was read from the ring: start as new
 		return w, w.resumeWith(w.devices.known())
@@ -416,7 +407,7 @@ func (w *worker) step() error {
 		return fmt.Errorf("%w: %w", errProgram, err)
 	}
 	e := w.keeper.Latest()
-	if w.mail.waits() || w.notices.Len() > 0 { // a fault counts before every message that the program sent after it was told
+	if w.mail.waits() || w.waits.notices.Len() > 0 { // a fault counts before every message that the program sent after it was told
 		body = bytes.Clone(body)
 		if err := w.hear(); err != nil {
 			return err
@@ -452,8 +443,8 @@ func (w *worker) next() error {
 	if err := w.launches.settle(); err != nil {
 		return err
 	}
-	if len(w.backlog) > 0 {
-		w.current, w.backlog = w.backlog[0], w.backlog[1:]
+	if m, ok := w.early.first(); ok {
+		w.current = m
 	}
 	return w.handle(w.core.Next(w.now()))
 }
@@ -522,9 +513,9 @@ func (w *worker) noteEnd(quiet bool) error {
 // Faults that were put aside come first.
 func (w *worker) hear() error {
 	for {
-		if len(w.faults) > 0 {
-			f := w.faults[0]
-			w.faults = w.faults[1:]
+		if len(w.waits.faults) > 0 {
+			f := w.waits.faults[0]
+			w.waits.faults = w.waits.faults[1:]
 			if err := w.found(f.world, f.err); err != nil {
 				return err
 			}
@@ -536,7 +527,7 @@ func (w *worker) hear() error {
 			}
 			continue
 		}
-		n, ok := w.notices.Take()
+		n, ok := w.waits.notices.Take()
 		if !ok {
 			return nil
 		}
@@ -551,7 +542,7 @@ func (w *worker) await() error {
 	if m, ok := w.mail.inbox.Take(); ok {
 		return w.heard(m)
 	}
-	if n, ok := w.notices.Take(); ok {
+	if n, ok := w.waits.notices.Take(); ok {
 		return w.noticed(n)
 	}
 	if w.core.AwaitsFunctions() {
@@ -560,7 +551,7 @@ func (w *worker) await() error {
 	select {
 	case <-w.mail.inbox.News():
 		return nil
-	case <-w.notices.News():
+	case <-w.waits.notices.News():
 		return nil
 	case <-w.ctx.Done():
 		return errDaemonEnded
@@ -573,7 +564,7 @@ func (w *worker) awaitFunctions() error {
 	if w.ctx.Err() != nil {
 		return errDaemonEnded
 	}
-	if err := w.readAhead(longWait); err != nil {
+	if err := w.early.read(longWait); err != nil {
 		return fmt.Errorf("%w: %w", err, errEnded)
 	}
 	return w.observe()
@@ -584,18 +575,7 @@ func (w *worker) noticed(n notice) error {
 	if n.word {
 		return w.handle(w.core.Met(w.now(), n.cookie))
 	}
-	return w.noticedMeanwhile(n)
-}
-
-// noticedMeanwhile handles a notice while an operation is being performed. It cannot report a fault
-// to the core then, whose state is between two events, so it keeps the fault for hear.
-func (w *worker) noticedMeanwhile(n notice) error {
-	if n.cookie != 0 {
-		w.answers.CopiesFirst() // the function may read data that finished copies have delivered
-		return w.aside(w.core.Reached(n.cookie), nil)
-	}
-	w.faults = append(w.faults, n)
-	return nil
+	return w.waits.noticedMeanwhile(n)
 }
 
 // heard handles one message of the daemon.

@@ -152,7 +152,7 @@ type abandoned struct{ control.Proceed }
 // disown forgets the orders of a daemon that has died, and that it wanted the device back. A held
 // client goes on.
 func (w *worker) disown() error {
-	w.prepared.giveUp(w.log)() // the next daemon does not know of it
+	w.opener.prepared.giveUp(w.log)() // the next daemon does not know of it
 	w.orders.forget()
 	w.ahead.due()
 	return w.proceed(control.Proceed{})
@@ -224,8 +224,8 @@ func (w *worker) checkpoint(file *os.File, hold bool) error {
 	if err := w.handle(w.core.Detach(w.now())); err != nil {
 		return err
 	}
-	if p := w.prepared; p != nil && !p.gone { // while it is held, the daemon could not get it back
-		w.forgo()
+	if p := w.opener.prepared; p != nil && !p.gone { // while it is held, the daemon could not get it back
+		w.opener.forgo()
 	}
 	if hold {
 		w.answers.Settle()
@@ -302,7 +302,7 @@ type incoming struct {
 // refill fills the host copies from the file. The core is the new client already.
 func (w *worker) refill(o *clientcore.Op) error {
 	in := w.orders.incoming
-	if _, in.lost = w.move(o.Plan, false); in.lost == nil {
+	if _, in.lost = w.moves.move(o.Plan, false); in.lost == nil {
 		in.lost = w.orders.saved.Fill(in.Incoming, w.core.Held(), w.keeper.Replaced) // from where on its messages are not those of the ring
 	}
 	if in.lost != nil && w.keeper.Valid() {

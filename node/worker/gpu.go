@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"muster/device"
-	"muster/internal/laps"
 	"muster/node/clientcore"
 	"muster/node/worker/hostcopy"
 	"muster/node/worker/modules"
@@ -85,68 +84,6 @@ func (g *gpu) setLimits(all map[uint32]uint64) error {
 	return nil
 }
 
-// openGPU opens a context with the client's modules in it, and all memory of the program that
-// kernels may reach.
-func (w *worker) openGPU(o *clientcore.Op) error {
-	if w.core.HomeDevice() != o.Place.Index() {
-		if err := w.openContext(o); err != nil {
-			return fmt.Errorf("%v", err) // nothing is lost with it, whatever it was: the device goes back
-		}
-		return nil
-	}
-	return w.openContext(o)
-}
-
-func (w *worker) openContext(o *clientcore.Op) error {
-	took := laps.Begin()
-	d, err := w.devices.forContext(o.Place.Index(), w.core.HomeDevice() == o.Place.Index())
-	if err != nil {
-		return w.devices.orLost(o.Place.Index(), err)
-	}
-	w.used(o.Place)
-	g := &gpu{place: o.Place, streams: map[uint32]device.Stream{}, events: map[uint32]*event{}, priority: func(stream uint32) int { return w.core.Priority(stream) }}
-	g.callsAlone = d.Info().CallsAlone
-	g.overseen = w.serve.KernelTime > 0 && !d.Info().StopsKernels
-	arena := device.Arena{Base: w.serve.ArenaBase, Size: w.serve.ArenaSize}
-	if g.context, err = d.Open(device.Config{
-		Arena: arena, Print: w.told.Printed.Print, Complain: w.told.Printed.Complain, Kernels: w.kernelLimit(),
-		Touches: w.serve.Mapping != "" || w.serve.Guest, // the mapper of a guest may ask
-	}); err != nil {
-		return w.devices.orLost(o.Place.Index(), w.unserved(err))
-	}
-	took.End("context")
-	if _, err := g.context.Pin(staged(w.shared)); err != nil {
-		w.log.Debug("pinning staging memory", "error", err) // copies are slower without
-	}
-	took.End("pins")
-	err = g.prepare(w.now)
-	took.End("streams")
-	if err == nil {
-		err = g.setLimits(o.Limits)
-	}
-	if err == nil {
-		g.modules = modules.New(d, g.context, g.mover)
-		err = g.modules.Replay(w.ctx, o.Modules, o.Anew || w.loader.shifted)
-		w.loader.shifted = w.loader.shifted || g.modules.Shifted()
-	}
-	if err == nil {
-		err = w.reach.opened(g, w.core.Mapped)
-	}
-	if err == nil {
-		err = w.commons.opened(g, w.core.Shared)
-	}
-	if err != nil {
-		g.context.Close()
-		return err
-	}
-	took.End("contents")
-	w.log.Debug("a context is open", "device", o.Place.Index(), "took", took)
-	w.contexts.add(g)
-	g.hostPins = w.host.NewPins(g.context.Pin, w.log)
-	w.contexts.checking = w.contexts.checking || g.context.Can().Know != nil
-	return nil
-}
-
 // moverPriority is the highest. NVIDIA's driver puts streams into few queues of the device, and one that
 // waits for a host function keeps all in its queue waiting: also the copy that the function waits for. It
 // should put streams of different priorities into different queues, and most programs use the lowest.
@@ -165,46 +102,6 @@ func (g *gpu) prepare(now func() clientcore.Time) error {
 	}
 	g.opened = now()
 	return g.mover.Record(g.origin)
-}
-
-// closeGPU closes a context, with everything that is left in it.
-func (w *worker) closeGPU(p vmm.Place) {
-	g := w.drop(p)
-	if g == nil {
-		return
-	}
-	if err := g.context.Close(); err != nil {
-		w.log.Debug("closing a context", "error", err)
-	}
-	w.copies.returned(g)
-}
-
-// abandonGPU closes a context on a device that may never answer again. Close may hang there, so it
-// runs in a goroutine that nobody waits for.
-func (w *worker) abandonGPU(p vmm.Place) {
-	if g := w.drop(p); g != nil {
-		go func() {
-			_ = g.context.Close()
-			w.copies.returned(g)
-		}()
-	}
-}
-
-// drop removes a context from the worker and returns it; nil if there is none. It opens the gates
-// first: Close waits for the streams that wait there.
-func (w *worker) drop(p vmm.Place) *gpu {
-	g := w.contexts.remove(p)
-	if g != nil {
-		w.tracing.Leaves(g)
-		g.hostPins.Drop()
-		g.openGates()
-		g.leaveQueue()
-		if g.overseen {
-			w.launches.overseer.Leaves(g)
-		}
-	}
-	w.pace.Forget()
-	return g
 }
 
 // stream returns a stream of the context, created at its first use.

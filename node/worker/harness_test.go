@@ -308,7 +308,7 @@ func (w *worker) abort() {
 	w.stop()
 	w.mail.line.Close()
 	for place := range w.contexts.open {
-		w.closeGPU(place)
+		w.opener.close(place)
 	}
 	w.others.Wait()
 	w.pace.Close()

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"muster/device"
 	"muster/vmm"
 	"muster/wire/control"
 )
@@ -19,16 +18,6 @@ var errShared = errors.New("a fault that may be another client's ended what ran"
 
 // errRenewed says that the daemon wants the client in another worker.
 var errRenewed = errors.New("the client goes on in another worker")
-
-// unserved turns an error of opening a context that MPS may have caused into a fault, so that the
-// client is rebuilt in a worker without MPS.
-func (w *worker) unserved(err error) error {
-	var known *device.Fault
-	if !w.sharesFate() || errors.Is(err, device.ErrOutOfMemory) || errors.As(err, &known) {
-		return err
-	}
-	return &device.Fault{Kind: device.Unspecified, Detail: err.Error()}
-}
 
 // renew ends this worker if the client can be rebuilt in another one. No base is made first: this may be
 // called in the middle of a message, when what the core has decided is not all done, and the base would

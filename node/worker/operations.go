@@ -56,8 +56,8 @@ func init() { // not where it is declared, since some of them carry out others
 		clientcore.HostOut:  {do: onHost(func(w *worker, m *message, o *clientcore.Op) error { return w.copies.fromHost(m, o) }), dropped: wasGiven, recorded: trace.Row{Kind: timeline.OnHost, From: true, Name: "copy out, from the host's copy"}},
 		clientcore.HostCopy: {do: onHost(func(w *worker, _ *message, o *clientcore.Op) error { return w.copies.withinHost(o) }), recorded: trace.Row{Kind: timeline.OnHost, Name: "copy within the host's copy"}},
 		clientcore.HostFill: {do: onHost(func(w *worker, _ *message, o *clientcore.Op) error { return w.copies.fillHost(o) }), recorded: trace.Row{Kind: timeline.OnHost, Name: "fill of the host's copy"}},
-		clientcore.Reserve:  {do: func(w *worker, _ *message, o *clientcore.Op) error { return w.mover.reserve(o.Range) }},
-		clientcore.GiveBack: {do: always(func(w *worker, o *clientcore.Op) { w.mover.giveBack(o) })},
+		clientcore.Reserve:  {do: func(w *worker, _ *message, o *clientcore.Op) error { return w.moves.mover.reserve(o.Range) }},
+		clientcore.GiveBack: {do: always(func(w *worker, o *clientcore.Op) { w.moves.mover.giveBack(o) })},
 
 		clientcore.MapHost:     {do: func(w *worker, _ *message, o *clientcore.Op) error { return w.reach.add(o) }},
 		clientcore.UnmapHost:   {do: always(func(w *worker, o *clientcore.Op) { w.reach.drop(o.Range.Addr) })},
@@ -87,8 +87,8 @@ func init() { // not where it is declared, since some of them carry out others
 		clientcore.SetLimit:    {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.setLimits(o.Limits) })},
 		clientcore.DropTexture: {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.dropTextures(o.Textures) })},
 		clientcore.DropGraph:   {do: inContext(func(g *gpu, o *clientcore.Op) error { g.dropGraph(o.Graph); return nil })},
-		clientcore.Close:       {do: always(func(w *worker, o *clientcore.Op) { w.closeGPU(o.Place) })},
-		clientcore.Abandon:     {do: always(func(w *worker, o *clientcore.Op) { w.abandonGPU(o.Place) })},
+		clientcore.Close:       {do: always(func(w *worker, o *clientcore.Op) { w.opener.close(o.Place) })},
+		clientcore.Abandon:     {do: always(func(w *worker, o *clientcore.Op) { w.opener.abandon(o.Place) })},
 		clientcore.HostReturn:  {do: always(func(w *worker, o *clientcore.Op) { w.hosts.returned(o.Cookie) })},
 		clientcore.HostDrop:    {do: always(func(w *worker, _ *clientcore.Op) { w.hosts.drop() })},
 
@@ -106,7 +106,7 @@ func init() { // not where it is declared, since some of them carry out others
 		clientcore.GoOn:    {ask: func(*worker, *message, *clientcore.Op) clientcore.Outcome { return clientcore.Outcome{} }},
 		clientcore.Finish:  {ask: (*worker).finish},
 		clientcore.Inspect: {ask: func(w *worker, _ *message, o *clientcore.Op) clientcore.Outcome { return w.devices.inspect(o.Image) }},
-		clientcore.Open:    {ask: (*worker).openTimed},
+		clientcore.Open:    {ask: func(w *worker, _ *message, o *clientcore.Op) clientcore.Outcome { return w.opener.open(o) }},
 		clientcore.Load: {ask: func(w *worker, m *message, o *clientcore.Op) clientcore.Outcome {
 			defer w.tracing.Span(timeline.Load, o.Place)()
 			return w.loader.load(m, o)
@@ -114,14 +114,16 @@ func init() { // not where it is declared, since some of them carry out others
 		clientcore.Describe:     {ask: asks((*loader).describe)},
 		clientcore.Link:         {ask: asks((*loader).link)},
 		clientcore.MakeTextures: {ask: asks((*loader).makeTextures)},
-		clientcore.Move:         {ask: (*worker).moveAsked},
-		clientcore.Leave:        {ask: (*worker).leave},
-		clientcore.Backup:       {ask: (*worker).leave},
+		clientcore.Move:         {ask: func(w *worker, _ *message, o *clientcore.Op) clientcore.Outcome { return w.moves.asked(o) }},
+		clientcore.Leave:        {ask: leaves},
+		clientcore.Backup:       {ask: leaves},
 		clientcore.MakeShared:   {ask: func(w *worker, _ *message, o *clientcore.Op) clientcore.Outcome { return w.commons.make(o) }},
-		clientcore.Share:        {ask: fails((*worker).share)},
+		clientcore.Share:        {ask: fails(func(w *worker, o *clientcore.Op) error { return w.commons.share(o) })},
 		clientcore.OpenShared:   {ask: fails(func(w *worker, o *clientcore.Op) error { return w.commons.open(o) })},
-		clientcore.MakeRoom:     {ask: fails(func(w *worker, _ *clientcore.Op) error { return w.mover.reserveAll(w.orders.incoming.By.Allocations()) })},
-		clientcore.Refill:       {ask: fails((*worker).refill)},
+		clientcore.MakeRoom: {ask: fails(func(w *worker, _ *clientcore.Op) error {
+			return w.moves.mover.reserveAll(w.orders.incoming.By.Allocations())
+		})},
+		clientcore.Refill: {ask: fails((*worker).refill)},
 	}
 }
 
@@ -200,6 +202,9 @@ func fails(do func(w *worker, o *clientcore.Op) error) func(*worker, *message, *
 		return clientcore.Outcome{Err: do(w, o)}
 	}
 }
+
+// leaves is how an operation is carried out that has the client leave a device, or keep what is there.
+func leaves(w *worker, _ *message, o *clientcore.Op) clientcore.Outcome { return w.moves.leave(o) }
 
 // asks is how an operation is carried out that loads something, or asks about it.
 func asks(do func(l *loader, o *clientcore.Op) clientcore.Outcome) func(*worker, *message, *clientcore.Op) clientcore.Outcome {
@@ -389,12 +394,6 @@ func (w *worker) finish(*message, *clientcore.Op) clientcore.Outcome {
 		w.answers.Outcome(w.told.Sticky.Current(), err) // so that calls that wait fail
 	}
 	return clientcore.Outcome{Err: err}
-}
-
-func (w *worker) openTimed(_ *message, o *clientcore.Op) (outcome clientcore.Outcome) {
-	defer w.tracing.Span(timeline.Open, o.Place)()
-	outcome.Err = w.timed(&outcome, func() error { return w.openGPU(o) })
-	return outcome
 }
 
 // loader loads what the program brings into contexts. The loop owns it.

@@ -50,8 +50,6 @@ type worker struct {
 	life
 	mail mail
 
-	prepared *prepared // a device with a context that was made before there was a client; nil: none
-
 	devices devices
 	files   []*os.File // the memory shared with the program: the ring and the data arena
 	caller  *os.File   // the program's connection, if the daemon sent it with Serve
@@ -65,7 +63,8 @@ type worker struct {
 	between func()      // called between two events, in tests only
 	dies    func() bool // in tests only: whether to simulate the death of the process here
 
-	mover    mover
+	opener   opener
+	moves    moves
 	ahead    ahead
 	launches launches
 	ends     ends
@@ -195,9 +194,8 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		return nil, err
 	}
 	w := &worker{
-		session:  session{serve: serve, shared: shared, consumer: wire.NewConsumer(shared), began: time.Now(), log: log},
-		prepared: ready,
-		caller:   program, files: files[:2], devices: newDevices(serve.Devices, files[2:], serve.Share, shared.SetGuard, open, log),
+		session: session{serve: serve, shared: shared, consumer: wire.NewConsumer(shared), began: time.Now(), log: log},
+		caller:  program, files: files[:2], devices: newDevices(serve.Devices, files[2:], serve.Share, shared.SetGuard, open, log),
 		contexts: contexts{open: map[vmm.Place]*gpu{}},
 	}
 	if w.pace, err = pace.New(serve.Pace, page, w.mail.waits); err != nil {
@@ -253,8 +251,12 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	w.launches = launches{
 		contexts: &w.contexts, answers: &w.answers, consumer: w.consumer, pace: w.pace, overseer: overseer, tracing: &w.tracing, log: log, explains: serve.Explain,
 		core: func() *clientcore.Core { return w.core }, outstanding: w.hosts.outstanding, prompt: func() bool { return w.replay != nil || w.unproven },
-		drain: w.waits.drain, move: w.move, device: w.devices.at, perform: w.perform, found: w.found,
+		drain: w.waits.drain, move: w.moves.move, device: w.devices.at, perform: w.perform, found: w.found,
 		do: func(m *message, o *clientcore.Op) error { return operations[o.Kind].do(w, m, o) },
+	}
+	w.opener = opener{
+		session: &w.session, life: &w.life, mail: &w.mail, devices: &w.devices, contexts: &w.contexts, reach: &w.reach, commons: &w.commons,
+		loader: &w.loader, copies: &w.copies, overseer: overseer, pace: w.pace, tracing: &w.tracing, prepared: ready,
 	}
 	w.orders = orders{say: w.mail.say, saved: clientfile.Client{Shared: shared, Consumer: w.consumer, Host: w.host, Told: w.told, Files: w.files, Arena: arena}}
 	w.replies = replies{shared: shared, told: w.told, keeper: w.keeper, answers: &w.answers, mayDie: w.mayDie}
@@ -273,10 +275,13 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 			return w.consumer.Pending() || w.core.Queued() || w.hosts.outstanding() > 0 || w.mail.waits()
 		},
 	}
-	w.mover = mover{ctx: w.ctx, contexts: &w.contexts, host: w.host, block: w.waits.block, drain: w.waits.drain, now: w.now, log: log}
+	w.moves = moves{
+		session: &w.session, life: &w.life, contexts: &w.contexts, hosts: &w.hosts, waits: &w.waits, opener: &w.opener, tracing: &w.tracing,
+		mover: mover{ctx: w.ctx, contexts: &w.contexts, host: w.host, block: w.waits.block, drain: w.waits.drain, now: w.now, log: log},
+	}
 	w.ahead = ahead{ctx: w.ctx, host: w.host, start: w.others.Go, made: func() { w.mail.put(readied{}) }, allocations: func() []vmm.Range { return w.core.Allocations() }}
 	w.reach = reach{shared: shared, arena: files[1], contexts: &w.contexts, keeper: w.keeper, block: w.waits.block, log: log, tries: serve.Tries}
-	w.commons = commons{contexts: &w.contexts, counter: sharing.New(w.ctx, serve.Owner, w.mail.waits), keeper: w.keeper, log: log}
+	w.commons = commons{contexts: &w.contexts, moves: &w.moves, counter: sharing.New(w.ctx, serve.Owner, w.mail.waits), keeper: w.keeper, log: log}
 	if serve.Resume && (w.keeper == nil || !w.keeper.Journal().Fresh()) { // a fresh journal means that no message was read from the ring: start as new
 		return w, w.resumeWith(w.devices.known())
 	}
@@ -335,7 +340,7 @@ func (w *worker) close() {
 	w.stop()
 	w.hosts.drop()
 	for place := range w.contexts.open {
-		w.closeGPU(place)
+		w.opener.close(place)
 	}
 	w.others.Wait()
 	w.pace.Close()
@@ -593,11 +598,10 @@ func (w *worker) heard(m control.ToWorker) error {
 	case abandoned:
 		return w.disown()
 	case control.Forgo:
-		w.forgo()
+		w.opener.forgo()
 		return nil
 	case discarded:
-		w.prepared.ending = false
-		w.mail.say(control.Forgone{})
+		w.opener.discarded()
 		return nil
 	case control.Lost:
 		w.devices.lost(m.Device)

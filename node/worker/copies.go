@@ -35,12 +35,12 @@ type copies struct {
 }
 
 // onHost is how a copy or fill on the host copies is carried out.
-func onHost(do func(w *worker, m *message, o *clientcore.Op) error) perform {
-	return func(w *worker, m *message, o *clientcore.Op) error {
-		if w.tracing.isOn() {
-			defer w.tracing.OnHost(operations[o.Kind].recorded, o)()
+func onHost(do func(p *parts, m *message, o *clientcore.Op) error) perform {
+	return func(p *parts, m *message, o *clientcore.Op) error {
+		if p.tracing.isOn() {
+			defer p.tracing.OnHost(operations[o.Kind].recorded, o)()
 		}
-		return do(w, m, o)
+		return do(p, m, o)
 	}
 }
 

@@ -292,3 +292,12 @@ func (e *ends) happened(moments ...clientcore.Moment) error {
 	}
 	return nil
 }
+
+// finish waits until all work has ended, however it ends.
+func (e *ends) finish() clientcore.Outcome {
+	err := e.drainAll()
+	if e.answers.Gone(err) == nil {
+		e.answers.Outcome(e.answers.Told.Sticky.Current(), err) // so that calls that wait fail
+	}
+	return clientcore.Outcome{Err: err}
+}

@@ -15,24 +15,23 @@ import (
 	"muster/node/worker/trace"
 	"muster/vmm"
 	"muster/wire"
-	"muster/wire/control"
 	"muster/wire/timeline"
 )
 
 const success clientcore.Result = 0
 
 // perform is how an operation is carried out that has no outcome but failure, on behalf of a message.
-type perform func(w *worker, m *message, o *clientcore.Op) error
+type perform func(p *parts, m *message, o *clientcore.Op) error
 
-// operation is what the worker does for a kind of operation.
+// operation is what is done for a kind of operation.
 type operation struct {
 	do  perform
-	ask func(w *worker, m *message, o *clientcore.Op) clientcore.Outcome // instead, for one whose outcome the core waits for
+	ask func(p *parts, m *message, o *clientcore.Op) clientcore.Outcome // instead, for one whose outcome the core waits for
 	// dropped says whether a replay leaves the operation out, because the program already has the answer
 	// or the data that it would deliver; nil: it never does.
 	dropped  func(r *replay, o *clientcore.Op) bool
-	again    perform   // instead of do, for a question whose answer a replay must make true here too
-	recorded trace.Row // how it appears in a timeline
+	again    func(r *replay, o *clientcore.Op) (done bool, err error) // what a replay does besides; done: instead
+	recorded trace.Row                                                // how it appears in a timeline
 }
 
 // operations is the table of all kinds.
@@ -40,175 +39,184 @@ var operations [clientcore.Kinds]operation
 
 func init() { // not where it is declared, since some of them carry out others
 	operations = [clientcore.Kinds]operation{
-		clientcore.Reply:      {do: always(func(w *worker, o *clientcore.Op) { w.replies.reply(o) }), dropped: wasReplied},
-		clientcore.ReplyAfter: {do: func(w *worker, m *message, o *clientcore.Op) error { return w.ends.replyAfter(m, o) }, again: endAgain},
-		clientcore.Write:      {do: func(w *worker, _ *message, o *clientcore.Op) error { return w.replies.write(o) }, dropped: wasAnswered},
-		clientcore.SetStatus:  {do: always(func(w *worker, o *clientcore.Op) { w.replies.setStatus(o) })},
-		clientcore.Tell:       {do: always(func(w *worker, o *clientcore.Op) { w.told.Teller.Tell(o.Text) }), dropped: wasTold},
+		clientcore.Reply:      {do: always(func(p *parts, o *clientcore.Op) { p.replies.reply(o) }), dropped: wasReplied},
+		clientcore.ReplyAfter: {do: func(p *parts, m *message, o *clientcore.Op) error { return p.ends.replyAfter(m, o) }, again: endAgain},
+		clientcore.Write:      {do: func(p *parts, _ *message, o *clientcore.Op) error { return p.replies.write(o) }, dropped: wasAnswered},
+		clientcore.SetStatus:  {do: always(func(p *parts, o *clientcore.Op) { p.replies.setStatus(o) })},
+		clientcore.Tell:       {do: always(func(p *parts, o *clientcore.Op) { p.replies.told.Teller.Tell(o.Text) }), dropped: wasTold},
 
-		clientcore.Say:        {do: (*worker).sayIt},
-		clientcore.WatchWaits: {do: (*worker).watchWaits},
+		clientcore.Say: {do: always(func(p *parts, o *clientcore.Op) { p.mail.say(o.Message) }), again: commitAgain},
+		clientcore.WatchWaits: {do: always(func(p *parts, o *clientcore.Op) {
+			if p.answers.Watch(o.On); o.On {
+				p.ahead.begin()
+			}
+		})},
 
-		clientcore.Refused: {do: (*worker).refused},
-		clientcore.Commit:  {do: (*worker).commit},
+		clientcore.Refused: {do: func(p *parts, m *message, o *clientcore.Op) error {
+			p.replies.keeper.Refused(m, o.Result)
+			return nil
+		}, again: refusedAgain},
+		clientcore.Commit: {do: func(p *parts, _ *message, o *clientcore.Op) error { return p.recovery.commit(o.Base) }},
 
-		clientcore.HostIn:   {do: onHost(func(w *worker, m *message, o *clientcore.Op) error { return w.copies.toHost(m, o, w.core) }), recorded: trace.Row{Kind: timeline.OnHost, Name: "copy in, kept on the host"}},
-		clientcore.HostOut:  {do: onHost(func(w *worker, m *message, o *clientcore.Op) error { return w.copies.fromHost(m, o) }), dropped: wasGiven, recorded: trace.Row{Kind: timeline.OnHost, From: true, Name: "copy out, from the host's copy"}},
-		clientcore.HostCopy: {do: onHost(func(w *worker, _ *message, o *clientcore.Op) error { return w.copies.withinHost(o) }), recorded: trace.Row{Kind: timeline.OnHost, Name: "copy within the host's copy"}},
-		clientcore.HostFill: {do: onHost(func(w *worker, _ *message, o *clientcore.Op) error { return w.copies.fillHost(o) }), recorded: trace.Row{Kind: timeline.OnHost, Name: "fill of the host's copy"}},
-		clientcore.Reserve:  {do: func(w *worker, _ *message, o *clientcore.Op) error { return w.moves.mover.reserve(o.Range) }},
-		clientcore.GiveBack: {do: always(func(w *worker, o *clientcore.Op) { w.moves.mover.giveBack(o) })},
+		clientcore.HostIn:   {do: onHost(func(p *parts, m *message, o *clientcore.Op) error { return p.copies.toHost(m, o, p.recovery.core) }), recorded: trace.Row{Kind: timeline.OnHost, Name: "copy in, kept on the host"}},
+		clientcore.HostOut:  {do: onHost(func(p *parts, m *message, o *clientcore.Op) error { return p.copies.fromHost(m, o) }), dropped: wasGiven, recorded: trace.Row{Kind: timeline.OnHost, From: true, Name: "copy out, from the host's copy"}},
+		clientcore.HostCopy: {do: onHost(func(p *parts, _ *message, o *clientcore.Op) error { return p.copies.withinHost(o) }), recorded: trace.Row{Kind: timeline.OnHost, Name: "copy within the host's copy"}},
+		clientcore.HostFill: {do: onHost(func(p *parts, _ *message, o *clientcore.Op) error { return p.copies.fillHost(o) }), recorded: trace.Row{Kind: timeline.OnHost, Name: "fill of the host's copy"}},
+		clientcore.Reserve:  {do: func(p *parts, _ *message, o *clientcore.Op) error { return p.moves.mover.reserve(o.Range) }},
+		clientcore.GiveBack: {do: always(func(p *parts, o *clientcore.Op) { p.moves.mover.giveBack(o) })},
 
-		clientcore.MapHost:     {do: func(w *worker, _ *message, o *clientcore.Op) error { return w.reach.add(o) }},
-		clientcore.UnmapHost:   {do: always(func(w *worker, o *clientcore.Op) { w.reach.drop(o.Range.Addr) })},
-		clientcore.CloseShared: {do: always(func(w *worker, o *clientcore.Op) { w.commons.close(o.Range.Addr) })},
+		clientcore.MapHost:     {do: func(p *parts, _ *message, o *clientcore.Op) error { return p.reach.add(o) }},
+		clientcore.UnmapHost:   {do: always(func(p *parts, o *clientcore.Op) { p.reach.drop(o.Range.Addr) })},
+		clientcore.CloseShared: {do: always(func(p *parts, o *clientcore.Op) { p.commons.close(o.Range.Addr) })},
 
-		clientcore.CopyIn:    {do: copied((*copies).in), recorded: trace.Row{Kind: timeline.CopyIn}},
-		clientcore.CopyOut:   {do: copied((*copies).out), dropped: wasGiven, recorded: trace.Row{Kind: timeline.CopyOut, From: true}},
-		clientcore.Copy:      {do: submitted((*gpu).copy), recorded: trace.Row{Kind: timeline.CopyWithin}},
-		clientcore.Fill:      {do: submitted((*gpu).fill), recorded: trace.Row{Kind: timeline.Fill}},
-		clientcore.Launch:    {do: func(w *worker, m *message, o *clientcore.Op) error { return w.launches.launch(m, o) }, recorded: trace.Row{Kind: timeline.Kernel}},
-		clientcore.RunGraph:  {do: func(w *worker, m *message, o *clientcore.Op) error { return w.launches.runGraph(m, o) }},
-		clientcore.After:     {do: sequenced((*sequence).after)},
-		clientcore.Record:    {do: submitted((*gpu).record)},
-		clientcore.Wait:      {do: sequenced((*sequence).forEvent)},
-		clientcore.Call:      {do: onStream((*worker).callFunction)},
+		clientcore.CopyIn:   {do: copied((*copies).in), recorded: trace.Row{Kind: timeline.CopyIn}},
+		clientcore.CopyOut:  {do: copied((*copies).out), dropped: wasGiven, recorded: trace.Row{Kind: timeline.CopyOut, From: true}},
+		clientcore.Copy:     {do: submitted((*gpu).copy), recorded: trace.Row{Kind: timeline.CopyWithin}},
+		clientcore.Fill:     {do: submitted((*gpu).fill), recorded: trace.Row{Kind: timeline.Fill}},
+		clientcore.Launch:   {do: func(p *parts, m *message, o *clientcore.Op) error { return p.launches.launch(m, o) }, recorded: trace.Row{Kind: timeline.Kernel}},
+		clientcore.RunGraph: {do: func(p *parts, m *message, o *clientcore.Op) error { return p.launches.runGraph(m, o) }},
+		clientcore.After:    {do: sequenced((*sequence).after)},
+		clientcore.Record:   {do: submitted((*gpu).record)},
+		clientcore.Wait:     {do: sequenced((*sequence).forEvent)},
+		clientcore.Call: {do: onStream(func(p *parts, _ *message, _ *gpu, on device.Stream, o *clientcore.Op) error {
+			return p.hosts.callFunction(on, o)
+		})},
 		clientcore.WriteWord: {do: submitted((*gpu).writeWord)},
-		clientcore.AwaitWord: {do: onStream(func(w *worker, _ *message, _ *gpu, on device.Stream, o *clientcore.Op) error {
-			return w.hosts.awaitWord(on, o)
+		clientcore.AwaitWord: {do: onStream(func(p *parts, _ *message, _ *gpu, on device.Stream, o *clientcore.Op) error {
+			return p.hosts.awaitWord(on, o)
 		})},
-		clientcore.Settle: {do: onStream(func(w *worker, _ *message, _ *gpu, on device.Stream, _ *clientcore.Op) error {
-			return w.waits.settle(on)
+		clientcore.Settle: {do: onStream(func(p *parts, _ *message, _ *gpu, on device.Stream, _ *clientcore.Op) error {
+			return p.waits.settle(on)
 		})},
-		clientcore.Drain:       {do: onGPU(func(w *worker, _ *message, g *gpu, _ *clientcore.Op) error { return w.waits.drain(g) })},
-		clientcore.LeaveStream: {do: onGPU((*worker).leaveStream)},
+		clientcore.Drain: {do: onGPU(func(p *parts, _ *message, g *gpu, _ *clientcore.Op) error { return p.waits.drain(g) })},
+		clientcore.LeaveStream: {do: onGPU(func(p *parts, _ *message, g *gpu, o *clientcore.Op) error {
+			p.pace.Leaves(g.streams[o.Stream])
+			return g.leaveStream(o.Stream)
+		})},
 		clientcore.CloseEvent:  {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.closeEvent(o.Event) })},
 		clientcore.Unload:      {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.modules.Unload(o.Module) })},
 		clientcore.SetLimit:    {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.setLimits(o.Limits) })},
 		clientcore.DropTexture: {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.dropTextures(o.Textures) })},
 		clientcore.DropGraph:   {do: inContext(func(g *gpu, o *clientcore.Op) error { g.dropGraph(o.Graph); return nil })},
-		clientcore.Close:       {do: always(func(w *worker, o *clientcore.Op) { w.opener.close(o.Place) })},
-		clientcore.Abandon:     {do: always(func(w *worker, o *clientcore.Op) { w.opener.abandon(o.Place) })},
-		clientcore.HostReturn:  {do: always(func(w *worker, o *clientcore.Op) { w.hosts.returned(o.Cookie) })},
-		clientcore.HostDrop:    {do: always(func(w *worker, _ *clientcore.Op) { w.hosts.drop() })},
+		clientcore.Close:       {do: always(func(p *parts, o *clientcore.Op) { p.opener.close(o.Place) })},
+		clientcore.Abandon:     {do: always(func(p *parts, o *clientcore.Op) { p.opener.abandon(o.Place) })},
+		clientcore.HostReturn:  {do: always(func(p *parts, o *clientcore.Op) { p.hosts.returned(o.Cookie) })},
+		clientcore.HostDrop:    {do: always(func(p *parts, _ *clientcore.Op) { p.hosts.drop() })},
 
 		clientcore.Query:      {do: question((*ends).query), dropped: wasOpen, again: endAgain},
 		clientcore.QueryEvent: {do: question((*ends).queryEvent), dropped: wasOpen, again: endAgain},
 		clientcore.Elapsed:    {do: question((*ends).elapsed), dropped: wasOpen, again: endAgain},
-		clientcore.Printed: {do: func(w *worker, m *message, o *clientcore.Op) error {
-			return w.replies.printFetch(m.Entry, o.Slot, o.Out)
+		clientcore.Printed: {do: func(p *parts, m *message, o *clientcore.Op) error {
+			return p.replies.printFetch(m.Entry, o.Slot, o.Out)
 		}, dropped: wasAnswered},
 		clientcore.Occupancy: {do: askFunction(occupancy), dropped: wasAnswered},
 		clientcore.SharedFor: {do: askFunction(sharedFor), dropped: wasAnswered},
 		clientcore.Clusters:  {do: askFunction(clusters), dropped: wasAnswered},
-		clientcore.Ask:       {do: onGPU(func(w *worker, _ *message, g *gpu, o *clientcore.Op) error { return w.replies.askDriver(g, o) }), dropped: wasAnswered},
+		clientcore.Ask:       {do: onGPU(func(p *parts, _ *message, g *gpu, o *clientcore.Op) error { return p.replies.askDriver(g, o) }), dropped: wasAnswered},
 
-		clientcore.GoOn:    {ask: func(*worker, *message, *clientcore.Op) clientcore.Outcome { return clientcore.Outcome{} }},
-		clientcore.Finish:  {ask: (*worker).finish},
-		clientcore.Inspect: {ask: func(w *worker, _ *message, o *clientcore.Op) clientcore.Outcome { return w.devices.inspect(o.Image) }},
-		clientcore.Open:    {ask: func(w *worker, _ *message, o *clientcore.Op) clientcore.Outcome { return w.opener.open(o) }},
-		clientcore.Load: {ask: func(w *worker, m *message, o *clientcore.Op) clientcore.Outcome {
-			defer w.tracing.Span(timeline.Load, o.Place)()
-			return w.loader.load(m, o)
+		clientcore.GoOn:    {ask: func(*parts, *message, *clientcore.Op) clientcore.Outcome { return clientcore.Outcome{} }},
+		clientcore.Finish:  {ask: func(p *parts, _ *message, _ *clientcore.Op) clientcore.Outcome { return p.ends.finish() }},
+		clientcore.Inspect: {ask: func(p *parts, _ *message, o *clientcore.Op) clientcore.Outcome { return p.devices.inspect(o.Image) }},
+		clientcore.Open:    {ask: func(p *parts, _ *message, o *clientcore.Op) clientcore.Outcome { return p.opener.open(o) }},
+		clientcore.Load: {ask: func(p *parts, m *message, o *clientcore.Op) clientcore.Outcome {
+			defer p.tracing.Span(timeline.Load, o.Place)()
+			return p.loader.load(m, o)
 		}},
 		clientcore.Describe:     {ask: asks((*loader).describe)},
 		clientcore.Link:         {ask: asks((*loader).link)},
 		clientcore.MakeTextures: {ask: asks((*loader).makeTextures)},
-		clientcore.Move:         {ask: func(w *worker, _ *message, o *clientcore.Op) clientcore.Outcome { return w.moves.asked(o) }},
+		clientcore.Move:         {ask: func(p *parts, _ *message, o *clientcore.Op) clientcore.Outcome { return p.moves.asked(o) }},
 		clientcore.Leave:        {ask: leaves},
 		clientcore.Backup:       {ask: leaves},
-		clientcore.MakeShared:   {ask: func(w *worker, _ *message, o *clientcore.Op) clientcore.Outcome { return w.commons.make(o) }},
-		clientcore.Share:        {ask: fails(func(w *worker, o *clientcore.Op) error { return w.commons.share(o) })},
-		clientcore.OpenShared:   {ask: fails(func(w *worker, o *clientcore.Op) error { return w.commons.open(o) })},
-		clientcore.MakeRoom: {ask: fails(func(w *worker, _ *clientcore.Op) error {
-			return w.moves.mover.reserveAll(w.orders.incoming.By.Allocations())
+		clientcore.MakeShared:   {ask: func(p *parts, _ *message, o *clientcore.Op) clientcore.Outcome { return p.commons.make(o) }},
+		clientcore.Share:        {ask: fails(func(p *parts, o *clientcore.Op) error { return p.commons.share(o) })},
+		clientcore.OpenShared:   {ask: fails(func(p *parts, o *clientcore.Op) error { return p.commons.open(o) })},
+		clientcore.MakeRoom: {ask: fails(func(p *parts, _ *clientcore.Op) error {
+			return p.moves.mover.reserveAll(p.orders.incoming.By.Allocations())
 		})},
-		clientcore.Refill: {ask: fails((*worker).refill)},
+		clientcore.Refill: {ask: fails(func(p *parts, o *clientcore.Op) error { return p.orders.refill(o) })},
 	}
 }
 
 // onGPU is how an operation is carried out that needs the context at its place.
-func onGPU(do func(w *worker, m *message, g *gpu, o *clientcore.Op) error) perform {
-	return func(w *worker, m *message, o *clientcore.Op) error {
-		g, err := w.contexts.at(o.Place)
+func onGPU(do func(p *parts, m *message, g *gpu, o *clientcore.Op) error) perform {
+	return func(p *parts, m *message, o *clientcore.Op) error {
+		g, err := p.contexts.at(o.Place)
 		if err != nil {
 			return err
 		}
-		return do(w, m, g, o)
+		return do(p, m, g, o)
 	}
 }
 
 // inContext is onGPU for what needs nothing else.
 func inContext(do func(g *gpu, o *clientcore.Op) error) perform {
-	return onGPU(func(_ *worker, _ *message, g *gpu, o *clientcore.Op) error { return do(g, o) })
+	return onGPU(func(_ *parts, _ *message, g *gpu, o *clientcore.Op) error { return do(g, o) })
 }
 
 // onStream is how work is submitted to the stream of an operation.
-func onStream(do func(w *worker, m *message, g *gpu, on device.Stream, o *clientcore.Op) error) perform {
-	return onGPU(func(w *worker, m *message, g *gpu, o *clientcore.Op) error {
+func onStream(do func(p *parts, m *message, g *gpu, on device.Stream, o *clientcore.Op) error) perform {
+	return onGPU(func(p *parts, m *message, g *gpu, o *clientcore.Op) error {
 		on, err := g.stream(o.Stream)
 		if err != nil {
 			return err
 		}
 		here := g.modules.Here(o)
-		if w.tracing.isOn() {
-			return w.tracing.Submit(g, on, operations[o.Kind].recorded, here, func() error { return do(w, m, g, on, here) })
+		if p.tracing.isOn() {
+			return p.tracing.Submit(g, on, operations[o.Kind].recorded, here, func() error { return do(p, m, g, on, here) })
 		}
-		return do(w, m, g, on, here)
+		return do(p, m, g, on, here)
 	})
 }
 
 // submitted is onStream for work that needs nothing but the stream.
 func submitted(do func(g *gpu, on device.Stream, o *clientcore.Op) error) perform {
-	return onStream(func(w *worker, _ *message, g *gpu, on device.Stream, o *clientcore.Op) error {
+	return onStream(func(p *parts, _ *message, g *gpu, on device.Stream, o *clientcore.Op) error {
 		step := *o // do may run in another goroutine while the loop reads ahead, so it gets a copy
-		return w.waits.block(func() error { return do(g, on, &step) })
+		return p.waits.block(func() error { return do(g, on, &step) })
 	})
 }
 
 // question is onGPU for questions about the end of work.
 func question(do func(e *ends, m *message, g *gpu, o *clientcore.Op) error) perform {
-	return onGPU(func(w *worker, m *message, g *gpu, o *clientcore.Op) error { return do(&w.ends, m, g, o) })
+	return onGPU(func(p *parts, m *message, g *gpu, o *clientcore.Op) error { return do(&p.ends, m, g, o) })
 }
-
-// endAgain is how a question about the end of work is carried out that was answered before.
-func endAgain(w *worker, _ *message, o *clientcore.Op) error { return w.ends.again(o) }
 
 // copied is onStream for copies between the program and a device.
 func copied(do func(c *copies, m *message, g *gpu, on device.Stream, o *clientcore.Op) error) perform {
-	return onStream(func(w *worker, m *message, g *gpu, on device.Stream, o *clientcore.Op) error {
-		return do(&w.copies, m, g, on, o)
+	return onStream(func(p *parts, m *message, g *gpu, on device.Stream, o *clientcore.Op) error {
+		return do(&p.copies, m, g, on, o)
 	})
 }
 
 // sequenced is onStream for what orders streams.
 func sequenced(do func(s *sequence, g *gpu, on device.Stream, o *clientcore.Op) error) perform {
-	return onStream(func(w *worker, _ *message, g *gpu, on device.Stream, o *clientcore.Op) error {
-		return do(&w.sequence, g, on, o)
+	return onStream(func(p *parts, _ *message, g *gpu, on device.Stream, o *clientcore.Op) error {
+		return do(&p.sequence, g, on, o)
 	})
 }
 
 // always is how an operation is carried out that never fails.
-func always(do func(w *worker, o *clientcore.Op)) perform {
-	return func(w *worker, _ *message, o *clientcore.Op) error {
-		do(w, o)
+func always(do func(p *parts, o *clientcore.Op)) perform {
+	return func(p *parts, _ *message, o *clientcore.Op) error {
+		do(p, o)
 		return nil
 	}
 }
 
 // fails is how an operation that asks is carried out if its only outcome is that it may fail.
-func fails(do func(w *worker, o *clientcore.Op) error) func(*worker, *message, *clientcore.Op) clientcore.Outcome {
-	return func(w *worker, _ *message, o *clientcore.Op) clientcore.Outcome {
-		return clientcore.Outcome{Err: do(w, o)}
+func fails(do func(p *parts, o *clientcore.Op) error) func(*parts, *message, *clientcore.Op) clientcore.Outcome {
+	return func(p *parts, _ *message, o *clientcore.Op) clientcore.Outcome {
+		return clientcore.Outcome{Err: do(p, o)}
 	}
 }
 
 // leaves is how an operation is carried out that has the client leave a device, or keep what is there.
-func leaves(w *worker, _ *message, o *clientcore.Op) clientcore.Outcome { return w.moves.leave(o) }
+func leaves(p *parts, _ *message, o *clientcore.Op) clientcore.Outcome { return p.moves.leave(o) }
 
 // asks is how an operation is carried out that loads something, or asks about it.
-func asks(do func(l *loader, o *clientcore.Op) clientcore.Outcome) func(*worker, *message, *clientcore.Op) clientcore.Outcome {
-	return func(w *worker, _ *message, o *clientcore.Op) clientcore.Outcome { return do(&w.loader, o) }
+func asks(do func(l *loader, o *clientcore.Op) clientcore.Outcome) func(*parts, *message, *clientcore.Op) clientcore.Outcome {
+	return func(p *parts, _ *message, o *clientcore.Op) clientcore.Outcome { return do(&p.loader, o) }
 }
 
 // --- to the program and the daemon --------------------------------------------------
@@ -247,23 +255,6 @@ func (p *replies) setStatus(o *clientcore.Op) {
 	}
 }
 
-func (w *worker) sayIt(_ *message, o *clientcore.Op) error {
-	if m, ok := o.Message.(control.Commit); ok && w.replay != nil {
-		w.commitAgain(m)
-	} else {
-		w.mail.say(o.Message)
-	}
-	return nil
-}
-
-func (w *worker) watchWaits(_ *message, o *clientcore.Op) error {
-	w.answers.Watch(o.On)
-	if o.On {
-		w.ahead.begin()
-	}
-	return nil
-}
-
 // --- on devices -------------------------------------------------------------------
 
 // copy copies within the context.
@@ -293,20 +284,6 @@ func (g *gpu) record(on device.Stream, o *clientcore.Op) error {
 	return on.Record(e.Event)
 }
 
-// callFunction makes a stream call a host function of the program.
-func (w *worker) callFunction(_ *message, _ *gpu, on device.Stream, o *clientcore.Op) error {
-	if o.Once {
-		w.keeper.ExposeByUse("a graph of its has conditions, and is under way") // the log has the work of the conditions, but not its order
-		w.keeper.Owe()                                                          // make a base as soon as it is over
-	}
-	return w.hosts.call(on, o.Cookie, w.replay.wasHanded(o.Cookie))
-}
-
-func (w *worker) leaveStream(_ *message, g *gpu, o *clientcore.Op) error {
-	w.pace.Leaves(g.streams[o.Stream])
-	return g.leaveStream(o.Stream)
-}
-
 var errNoWords = fmt.Errorf("words in memory that streams write and wait for: %w", device.ErrNotSupported)
 
 // writeWord makes a stream write a word.
@@ -322,14 +299,14 @@ func (g *gpu) writeWord(on device.Stream, o *clientcore.Op) error {
 
 // askFunction answers a question about a kernel.
 func askFunction[R interface{ Append([]byte) []byte }](about func(f device.Function, o *clientcore.Op) (R, error)) perform {
-	return onGPU(func(w *worker, _ *message, g *gpu, o *clientcore.Op) error {
+	return onGPU(func(p *parts, _ *message, g *gpu, o *clientcore.Op) error {
 		f, err := g.modules.Function(o)
 		if err != nil {
 			return err
 		}
 		reply, err := about(f, o)
 		if err == nil {
-			w.shared.Reply(o.Slot, success, reply.Append(nil))
+			p.replies.shared.Reply(o.Slot, success, reply.Append(nil))
 		}
 		return err
 	})
@@ -386,15 +363,6 @@ func (p *replies) printFetch(e journal.Entry, slot int, room clientcore.Span) er
 }
 
 // --- operations that ask ------------------------------------------------------------
-
-// finish waits until all work has ended, however it ends.
-func (w *worker) finish(*message, *clientcore.Op) clientcore.Outcome {
-	err := w.waits.drainAll()
-	if w.gone(err) == nil {
-		w.answers.Outcome(w.told.Sticky.Current(), err) // so that calls that wait fail
-	}
-	return clientcore.Outcome{Err: err}
-}
 
 // loader loads what the program brings into contexts. The loop owns it.
 type loader struct {

@@ -76,7 +76,8 @@ func TestHeldClientHasNoPreparedContext(t *testing.T) {
 func TestThePreparedContextGoesWithTheDaemon(t *testing.T) {
 	d := newWaitingDevice()
 	close(d.gate)
-	w := &worker{mail: mail{inbox: mailbox.New(replaces)}, opener: opener{session: &session{}, prepared: &prepared{device: d}}}
+	s := &session{}
+	w := &orders{session: s, mail: &mail{inbox: mailbox.New(replaces)}, opener: &opener{session: s, prepared: &prepared{device: d}}, ahead: &ahead{}}
 	w.mail.inbox.Put(abandoned{})
 	if err := w.standBy(); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"muster/internal/spin"
 	"muster/node/clientcore"
 	"muster/node/worker/answers"
+	"muster/node/worker/keeper"
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -29,8 +30,8 @@ type waits struct {
 	hosts    *hosts
 	answers  *answers.Answers
 	early    *early
-	aside    func(ops []clientcore.Op, err error) error // performs operations while another one is in progress
-	replays  func() bool
+	ops      *executor
+	recovery *recovery
 
 	notices *mailbox.Box[notice] // reporters must not block: a driver has one thread for the host functions of all streams
 	faults  []notice             // reported while an operation was being performed; hear handles them
@@ -62,7 +63,7 @@ func (x *waits) report(n notice) {
 func (x *waits) noticedMeanwhile(n notice) error {
 	if n.cookie != 0 {
 		x.answers.CopiesFirst() // the function may read data that finished copies have delivered
-		return x.aside(x.core.Reached(n.cookie), nil)
+		return x.ops.aside(x.core.Reached(n.cookie), nil)
 	}
 	x.faults = append(x.faults, n)
 	return nil
@@ -114,7 +115,7 @@ const longWait = 100 * time.Millisecond
 
 // blockLong is block for waits that may last until kernels have ended.
 func (x *waits) blockLong(f func() error) error {
-	if !x.core.Working() || x.replays() || x.hosts.outstanding() > 0 { // block itself reports while it reads ahead
+	if !x.core.Working() || x.recovery.replays() || x.hosts.outstanding() > 0 { // block itself reports while it reads ahead
 		return x.block(f)
 	}
 	x.passing.begin(x.core.Passage())
@@ -151,9 +152,9 @@ type early struct {
 	*session
 	tracing  *tracing
 	replies  *replies
-	aside    func(ops []clientcore.Op, err error) error
-	replay   func() *replay // nil: none is in progress
-	messages []message      // those that the core has queued, in the same order
+	ops      *executor
+	recovery *recovery
+	messages []message // those that the core has queued, in the same order
 }
 
 // read waits for messages and takes them from the ring. Those about host functions are handled
@@ -169,11 +170,11 @@ func (e *early) read(patience time.Duration) error {
 		case err != nil:
 		case h.Op == wire.OpTraceRead:
 			err = e.tracing.read(h, body)
-		case h.Op == wire.OpPrintFetch && e.replay() == nil: // asked before each function is called
+		case h.Op == wire.OpPrintFetch && !e.recovery.replays(): // asked before each function is called
 			err = e.replies.printFetch(e.keeper.Latest(), h.Slot, clientcore.Span{Offset: h.Data, Length: h.Length})
 		case clientcore.Urgent(h.Op):
-			e.replay().noteReturned(h, body)
-			err = e.aside(e.core.UrgentMessage(clientcore.Message{Header: h, Body: body}))
+			e.recovery.replay.noteReturned(h, body)
+			err = e.ops.aside(e.core.UrgentMessage(clientcore.Message{Header: h, Body: body}))
 		default:
 			err = e.putBack(h, body)
 		}
@@ -221,6 +222,9 @@ type hosts struct {
 	ctx   context.Context
 	block func(f func() error) error // runs what may wait for a device
 	tell  func(n notice)             // tells the loop that a stream is there
+
+	keeper *keeper.Keeper
+	handed map[uint64]bool // functions that the previous worker has given to the program, during a replay
 
 	mu      sync.Mutex
 	running map[uint64]*hosting // by cookie
@@ -288,6 +292,15 @@ func (h *hosting) end() {
 	if h.release != nil {
 		h.release()
 	}
+}
+
+// callFunction makes a stream call a host function of the program.
+func (t *hosts) callFunction(on device.Stream, o *clientcore.Op) error {
+	if o.Once {
+		t.keeper.ExposeByUse("a graph of its has conditions, and is under way") // the log has the work of the conditions, but not its order
+		t.keeper.Owe()                                                          // make a base as soon as it is over
+	}
+	return t.call(on, o.Cookie, t.handed[o.Cookie])
 }
 
 // call makes a stream wait until the program has run a function. When the stream gets there it

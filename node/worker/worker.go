@@ -48,37 +48,35 @@ const chunk = hostcopy.Chunk
 type worker struct {
 	session
 	life
-	mail mail
-
-	devices devices
+	parts
+	ops     executor
 	files   []*os.File // the memory shared with the program: the ring and the data arena
 	caller  *os.File   // the program's connection, if the daemon sent it with Serve
+	between func()     // called between two events, in tests only
+}
 
-	replay   *replay // what the previous worker had handled; nil once it is replayed
-	unproven bool    // work launched by the replay has not ended yet
-
-	current message // that the loop has given the core last; the core may be waiting with it
-	orders  orders
-
-	between func()      // called between two events, in tests only
-	dies    func() bool // in tests only: whether to simulate the death of the process here
-
+// parts are what performs operations (the table in operations.go says which), each with a state of its own.
+type parts struct {
+	mail     mail
+	devices  devices
+	contexts contexts
 	opener   opener
 	moves    moves
 	ahead    ahead
 	launches launches
-	ends     ends
-	reach    reach   // the program's memory that kernels reach
-	commons  commons // memory shared with other clients
-	contexts contexts
-	answers  answers.Answers
-	hosts    hosts
-	sequence sequence
 	copies   copies
+	sequence sequence
+	ends     ends
+	answers  answers.Answers
 	replies  replies
 	loader   loader
+	hosts    hosts
 	waits    waits
 	early    early
+	reach    reach   // the program's memory that kernels reach
+	commons  commons // memory shared with other clients
+	recovery recovery
+	orders   orders
 	pace     *pace.Pacer // nil: this client never makes way for others
 	tracing  tracing
 }
@@ -195,9 +193,11 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	}
 	w := &worker{
 		session: session{serve: serve, shared: shared, consumer: wire.NewConsumer(shared), began: time.Now(), log: log},
-		caller:  program, files: files[:2], devices: newDevices(serve.Devices, files[2:], serve.Share, shared.SetGuard, open, log),
-		contexts: contexts{open: map[vmm.Place]*gpu{}},
+		caller:  program, files: files[:2],
 	}
+	w.devices, w.contexts.open = newDevices(serve.Devices, files[2:], serve.Share, shared.SetGuard, open, log), map[vmm.Place]*gpu{}
+	w.ops = executor{session: &w.session, parts: &w.parts}
+	w.ops.all = w.ops.plainly
 	if w.pace, err = pace.New(serve.Pace, page, w.mail.waits); err != nil {
 		return nil, err
 	}
@@ -237,12 +237,12 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		w.consumer.Keep = w.keeper.Record
 	}
 	w.tracing = tracing{shared: shared, say: w.mail.say, record: func() *trace.Recorder {
-		return trace.New(w.ctx, w.waits.block, func() uint32 { return w.current.Header.Seq }, w.devices.configs)
+		return trace.New(w.ctx, w.waits.block, func() uint32 { return w.ops.current.Header.Seq }, w.devices.configs)
 	}}
 	w.answers.Means = answers.Means{
 		Context: w.ctx, Go: w.others.Go, Block: w.waits.block, Now: w.now, Wake: w.consumer.Wake, Shared: shared, Told: w.told, Pace: w.pace,
 		Streams: w.contexts.streams, Quiet: w.contexts.quiet, Working: func() bool { return w.core.Working() },
-		Gone: w.gone, Report: func(world uint64, err error) { w.waits.report(notice{world: world, err: err}) },
+		Gone: w.recovery.gone, Report: func(world uint64, err error) { w.waits.report(notice{world: world, err: err}) },
 	}
 	w.copies = copies{
 		shared: shared, host: w.host, keeper: w.keeper, staging: w.staging, contexts: &w.contexts,
@@ -250,24 +250,27 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	}
 	w.launches = launches{
 		contexts: &w.contexts, answers: &w.answers, consumer: w.consumer, pace: w.pace, overseer: overseer, tracing: &w.tracing, log: log, explains: serve.Explain,
-		core: func() *clientcore.Core { return w.core }, outstanding: w.hosts.outstanding, prompt: func() bool { return w.replay != nil || w.unproven },
-		drain: w.waits.drain, move: w.moves.move, device: w.devices.at, perform: w.perform, found: w.found,
-		do: func(m *message, o *clientcore.Op) error { return operations[o.Kind].do(w, m, o) },
+		core: func() *clientcore.Core { return w.core }, outstanding: w.hosts.outstanding, prompt: func() bool { return w.recovery.replays() || w.recovery.unproven },
+		drain: w.waits.drain, move: w.moves.move, device: w.devices.at, perform: w.ops.perform, found: w.ops.found,
+		do: func(m *message, o *clientcore.Op) error { return operations[o.Kind].do(&w.parts, m, o) },
 	}
 	w.opener = opener{
 		session: &w.session, life: &w.life, mail: &w.mail, devices: &w.devices, contexts: &w.contexts, reach: &w.reach, commons: &w.commons,
 		loader: &w.loader, copies: &w.copies, overseer: overseer, pace: w.pace, tracing: &w.tracing, prepared: ready,
 	}
-	w.orders = orders{say: w.mail.say, saved: clientfile.Client{Shared: shared, Consumer: w.consumer, Host: w.host, Told: w.told, Files: w.files, Arena: arena}}
-	w.replies = replies{shared: shared, told: w.told, keeper: w.keeper, answers: &w.answers, mayDie: w.mayDie}
+	w.orders = orders{
+		session: &w.session, life: &w.life, mail: &w.mail, contexts: &w.contexts, launches: &w.launches, opener: &w.opener, moves: &w.moves, ahead: &w.ahead,
+		answers: &w.answers, early: &w.early, waits: &w.waits, recovery: &w.recovery, ops: &w.ops, observe: w.observe,
+		saved: clientfile.Client{Shared: shared, Consumer: w.consumer, Host: w.host, Told: w.told, Files: w.files, Arena: arena},
+	}
+	w.replies = replies{shared: shared, told: w.told, keeper: w.keeper, answers: &w.answers, mayDie: w.ops.mayDie}
 	w.loader = loader{contexts: &w.contexts, keeper: w.keeper, block: w.waits.block, log: log}
-	w.early = early{session: &w.session, tracing: &w.tracing, replies: &w.replies, aside: w.aside, replay: func() *replay { return w.replay }}
+	w.early = early{session: &w.session, tracing: &w.tracing, replies: &w.replies, ops: &w.ops, recovery: &w.recovery}
 	w.waits = waits{
-		session: &w.session, life: &w.life, mail: &w.mail, contexts: &w.contexts, hosts: &w.hosts, answers: &w.answers, early: &w.early, aside: w.aside,
-		replays: func() bool { return w.replay != nil },
+		session: &w.session, life: &w.life, mail: &w.mail, contexts: &w.contexts, hosts: &w.hosts, answers: &w.answers, early: &w.early, ops: &w.ops, recovery: &w.recovery,
 		notices: mailbox.New[notice](nil), passing: passing{say: w.mail.line.Say, now: w.now},
 	}
-	w.hosts = hosts{ctx: w.ctx, block: w.waits.block, tell: w.waits.report}
+	w.hosts = hosts{ctx: w.ctx, block: w.waits.block, tell: w.waits.report, keeper: w.keeper}
 	w.sequence = sequence{&w.contexts, &w.answers}
 	w.ends = ends{
 		ctx: w.ctx, contexts: &w.contexts, answers: &w.answers, keeper: w.keeper, copies: &w.copies, settle: w.waits.settle, drainAll: w.waits.drainAll,
@@ -282,8 +285,12 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	w.ahead = ahead{ctx: w.ctx, host: w.host, start: w.others.Go, made: func() { w.mail.put(readied{}) }, allocations: func() []vmm.Range { return w.core.Allocations() }}
 	w.reach = reach{shared: shared, arena: files[1], contexts: &w.contexts, keeper: w.keeper, block: w.waits.block, log: log, tries: serve.Tries}
 	w.commons = commons{contexts: &w.contexts, moves: &w.moves, counter: sharing.New(w.ctx, serve.Owner, w.mail.waits), keeper: w.keeper, log: log}
+	w.recovery = recovery{
+		session: &w.session, mail: &w.mail, contexts: &w.contexts, launches: &w.launches, answers: &w.answers, hosts: &w.hosts, tracing: &w.tracing,
+		ahead: &w.ahead, ops: &w.ops,
+	}
 	if serve.Resume && (w.keeper == nil || !w.keeper.Journal().Fresh()) { // a fresh journal means that no message was read from the ring: start as new
-		return w, w.resumeWith(w.devices.known())
+		return w, w.recovery.resumeWith(w.devices.known())
 	}
 	w.core, err = clientcore.New(clientcore.Config{
 		Mapping: serve.Mapping, Explain: serve.Explain > 0, Cores: machine.CPUs(),
@@ -308,7 +315,7 @@ func (w *worker) run() error {
 	}
 	w.others.Go(w.mail.receive)
 	return w.end(wire.Guard(func() error {
-		if err := w.catchUp(); err != nil {
+		if err := w.recovery.catchUp(w.hear, w.await); err != nil {
 			return err
 		}
 		for {
@@ -317,18 +324,6 @@ func (w *worker) run() error {
 			}
 		}
 	}))
-}
-
-// catchUp replays the journal of the previous worker, if there is one; otherwise it makes the first
-// base, which begins the journal. It must finish before the first message is read from the ring.
-func (w *worker) catchUp() error {
-	switch {
-	case w.replay != nil:
-		return w.replayAll()
-	case w.keeper != nil:
-		return w.firstFold()
-	}
-	return nil
 }
 
 // close releases everything. It closes the connection first: contexts can only close once their
@@ -369,21 +364,21 @@ func (w *worker) step() error {
 		w.between()
 	}
 	if w.orders.held {
-		return w.standBy()
+		return w.orders.standBy()
 	}
 	if err := w.hear(); err != nil {
 		return err
 	}
-	if obeyed, err := w.obey(); obeyed || err != nil {
+	if obeyed, err := w.orders.obey(); obeyed || err != nil {
 		return err
 	}
 	if w.core.Waits() {
 		return w.await()
 	}
-	if w.unproven {
-		w.prove()
+	if w.recovery.unproven {
+		w.recovery.prove()
 	}
-	if err := w.maybeFold(); err != nil {
+	if err := w.recovery.maybeFold(); err != nil {
 		return err
 	}
 	if len(w.launches.late) >= mostLate {
@@ -398,7 +393,7 @@ func (w *worker) step() error {
 		if err := w.noteEnd(true); err != nil {
 			return err
 		}
-		if err := w.maybeFold(); err != nil { // so is a base that is due with the kernels that have just ended
+		if err := w.recovery.maybeFold(); err != nil { // so is a base that is due with the kernels that have just ended
 			return err
 		}
 	}
@@ -449,9 +444,9 @@ func (w *worker) next() error {
 		return err
 	}
 	if m, ok := w.early.first(); ok {
-		w.current = m
+		w.ops.current = m
 	}
-	return w.handle(w.core.Next(w.now()))
+	return w.ops.handle(w.core.Next(w.now()))
 }
 
 // take hands a message from the ring to the core.
@@ -485,7 +480,7 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 		return err
 	}
 	w.ends.over = false
-	w.current = message{Header: h, Entry: e, Stage: w.staging.Take(h.Release)}
+	w.ops.current = message{Header: h, Entry: e, Stage: w.staging.Take(h.Release)}
 	w.launches.tellEnds()
 	if w.serve.Mapping != "" && w.pace != nil && h.Op == wire.OpLaunch {
 		w.pace.TellQueues(w.core.MappedTo(), w.core.Queues)
@@ -494,7 +489,7 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 	if w.core.Timed(h.Op) {
 		now = w.now()
 	}
-	return w.handle(w.core.Message(now, m))
+	return w.ops.handle(w.core.Message(now, m))
 }
 
 // noteEnd tells the core that all work has ended, if so and if the core does not know. Quiet says
@@ -511,7 +506,7 @@ func (w *worker) noteEnd(quiet bool) error {
 	if !quiet || err != nil {
 		return nil // the next operation on the device will report the error
 	}
-	return w.handle(w.core.Ended(w.now(), at), nil)
+	return w.ops.handle(w.core.Ended(w.now(), at), nil)
 }
 
 // hear handles everything that the daemon and other goroutines have reported, without waiting.
@@ -521,7 +516,7 @@ func (w *worker) hear() error {
 		if len(w.waits.faults) > 0 {
 			f := w.waits.faults[0]
 			w.waits.faults = w.waits.faults[1:]
-			if err := w.found(f.world, f.err); err != nil {
+			if err := w.ops.found(f.world, f.err); err != nil {
 				return err
 			}
 			continue
@@ -578,7 +573,7 @@ func (w *worker) awaitFunctions() error {
 // noticed handles a notice between two operations.
 func (w *worker) noticed(n notice) error {
 	if n.word {
-		return w.handle(w.core.Met(w.now(), n.cookie))
+		return w.ops.handle(w.core.Met(w.now(), n.cookie))
 	}
 	return w.waits.noticedMeanwhile(n)
 }
@@ -594,9 +589,9 @@ func (w *worker) heard(m control.ToWorker) error {
 		w.orders.add(m)
 		return nil
 	case control.Proceed:
-		return w.proceed(m)
+		return w.orders.proceed(m)
 	case abandoned:
-		return w.disown()
+		return w.orders.disown()
 	case control.Forgo:
 		w.opener.forgo()
 		return nil
@@ -605,47 +600,47 @@ func (w *worker) heard(m control.ToWorker) error {
 		return nil
 	case control.Lost:
 		w.devices.lost(m.Device)
-		return w.lostDevice(m)
+		return w.recovery.lostDevice(m)
 	case readied:
 		if m := w.ahead.due(); m != nil {
-			return w.handle(w.core.Control(w.now(), *m))
+			return w.ops.handle(w.core.Control(w.now(), *m))
 		}
 		return nil
 	case control.Revoke:
-		if w.replay == nil && !w.serve.Guest && w.core.HomeDevice() >= 0 && w.ahead.postpones(m) {
+		if !w.recovery.replays() && !w.serve.Guest && w.core.HomeDevice() >= 0 && w.ahead.postpones(m) {
 			return nil
 		}
 		w.ahead.due() // one that was postponed is void
-		return w.handle(w.core.Control(w.now(), m))
+		return w.ops.handle(w.core.Control(w.now(), m))
 	case control.Grant:
 		if m.Lease != w.core.Standing().Lease {
 			w.ahead.due() // void: it was of the lease before, which the client has given back by itself
 		}
-		return w.handle(w.core.Control(w.now(), m))
+		return w.ops.handle(w.core.Control(w.now(), m))
 	case control.Deny, control.Committed, control.GrantFurther, control.DenyFurther, control.RevokeFurther, control.Beside:
-		return w.handle(w.core.Control(w.now(), m))
+		return w.ops.handle(w.core.Control(w.now(), m))
 	case comingDevice:
 		if err := w.devices.add(m); err != nil {
 			return err
 		}
-		return w.handle(w.core.AddDevice(w.now(), m.Device, w.devices.describe(m.Device)))
+		return w.ops.handle(w.core.AddDevice(w.now(), m.Device, w.devices.describe(m.Device)))
 	case comingLoan:
 		w.devices.keepWay(m.Device, m.way)
-		return w.handle(w.core.Control(w.now(), m.GrantFurther))
+		return w.ops.handle(w.core.Control(w.now(), m.GrantFurther))
 	case control.Parked:
 		w.told.Teller.Tell(m.Reason)
 		return nil
 	case control.Renew:
-		return w.renew(m)
+		return w.recovery.renew(m)
 	case control.Watch:
 		quiet, err := w.contexts.quiet()
 		if err != nil {
-			return w.found(w.told.Sticky.Current(), err)
+			return w.ops.found(w.told.Sticky.Current(), err)
 		}
-		return w.handle(w.core.Watch(w.now(), m.On, quiet, w.consumer.Pending()))
+		return w.ops.handle(w.core.Watch(w.now(), m.On, quiet, w.consumer.Pending()))
 	case nextDaemon:
 		w.mail.line.Begin(m.end)
-		if err := w.handle(w.core.Adopted(w.now())); err != nil {
+		if err := w.ops.handle(w.core.Adopted(w.now())); err != nil {
 			return err
 		}
 		if w.tracing.isOn() {
@@ -660,19 +655,11 @@ func (w *worker) heard(m control.ToWorker) error {
 func (w *worker) observe() error {
 	quiet, err := w.contexts.quiet()
 	if err != nil {
-		return w.found(w.told.Sticky.Current(), err)
+		return w.ops.found(w.told.Sticky.Current(), err)
 	}
 	w.pace.Look(quiet)
 	w.launches.tellEnds()
-	return w.handle(w.core.Observe(w.now(), quiet, w.answers.LastEnd()))
-}
-
-// found tells the core of a fault, or returns an error if the client should be rebuilt instead.
-func (w *worker) found(world uint64, err error) error {
-	if gone := w.gone(err); gone != nil {
-		return gone
-	}
-	return w.handle(w.core.Found(w.now(), world, err))
+	return w.ops.handle(w.core.Observe(w.now(), quiet, w.answers.LastEnd()))
 }
 
 // end ends the service after an error. If another worker can take over, only the daemon is told and
@@ -680,7 +667,7 @@ func (w *worker) found(world uint64, err error) error {
 // last report.
 func (w *worker) end(err error) error {
 	reason := err.Error()
-	if w.mayRebuild(err) {
+	if w.recovery.mayRebuild(err) {
 		w.log.Warn("the client is to be rebuilt in another worker", "reason", reason)
 		lost := errors.Is(err, errRebuild)
 		m := control.Rebuild{Device: w.lostNumber(), Lost: lost, Shared: errors.Is(err, errShared) || lost && w.sharesFate(), Reason: reason}
@@ -706,12 +693,6 @@ func (w *worker) end(err error) error {
 		return nil
 	}
 	return err
-}
-
-// mayRebuild says whether another worker can take over the client after this error. It cannot if
-// the client is meant to end, or if the program caused the error by breaking the protocol.
-func (w *worker) mayRebuild(err error) bool {
-	return w.keeper.Valid() && !errors.Is(err, errEnded) && !errors.Is(err, clientcore.ErrProtocol) && !errors.Is(err, errProgram)
 }
 
 // lostNumber is the device whose loss ended this worker. Where the client has several contexts each

@@ -35,7 +35,6 @@ type order struct {
 // orders are the daemon's orders, and how far they are carried out. The loop owns them.
 type orders struct {
 	*session
-	*life
 	mail     *mail
 	contexts *contexts
 	launches *launches
@@ -61,9 +60,6 @@ func (t *orders) close() {
 	t.endIncoming()
 	t.endDraft()
 }
-
-// add takes an order, to be carried out when those before it are.
-func (t *orders) add(o order) { t.next = append(t.next, o) }
 
 // begin takes the next order from the list.
 func (t *orders) begin() order {
@@ -95,31 +91,6 @@ func (t *orders) giveUp() {
 	})
 }
 
-// write writes the client to the file of a checkpoint. If hold is set, the checkpoint is completed, or given
-// up, by proceed.
-func (t *orders) write(hold bool) {
-	bytes, err := t.saved.Write(t.draft, t.core, t.serve.Identity, hold)
-	if err == nil && hold {
-		t.held = true
-		t.mail.say(control.Checkpointed{Held: true, Bytes: bytes})
-		return
-	}
-	t.endDraft()
-	t.answer(bytes, err)
-}
-
-// complete ends the checkpoint of a held client, which is completed if save is set, and says whether the
-// client was held.
-func (t *orders) complete(save bool) bool {
-	if t.draft != nil && save {
-		t.answer(t.saved.Complete(t.draft))
-	}
-	t.endDraft()
-	held := t.held
-	t.held = false
-	return held
-}
-
 // answer tells the daemon how a checkpoint ended.
 func (t *orders) answer(bytes uint64, err error) {
 	answer := control.Checkpointed{Bytes: bytes}
@@ -139,12 +110,6 @@ func (t *orders) read(file *os.File, whole bool) *incoming {
 	}
 	t.incoming = &incoming{Incoming: in}
 	return t.incoming
-}
-
-// endRestore notes that a restore has ended; the client is held if hold is set.
-func (t *orders) endRestore(hold bool) {
-	t.endIncoming()
-	t.held = t.held || hold
 }
 
 func (t *orders) endIncoming() {
@@ -230,7 +195,8 @@ func (t *orders) awaitWork() error {
 
 // --- saving ------------------------------------------------------------------------
 
-// checkpoint writes the client to a file. If hold is set, the client stays held afterwards.
+// checkpoint writes the client to a file. If hold is set, the client stays held afterwards, and the checkpoint is
+// completed, or given up, by proceed.
 func (t *orders) checkpoint(file *os.File, hold bool) error {
 	t.draft = &clientfile.Draft{File: file}
 	if err := t.recovery.settleStaging(); err != nil {
@@ -245,7 +211,14 @@ func (t *orders) checkpoint(file *os.File, hold bool) error {
 	if hold {
 		t.answers.Settle()
 	}
-	t.write(hold)
+	bytes, err := t.saved.Write(t.draft, t.core, t.serve.Identity, hold)
+	if err == nil && hold {
+		t.held = true
+		t.mail.say(control.Checkpointed{Held: true, Bytes: bytes})
+		return nil
+	}
+	t.endDraft()
+	t.answer(bytes, err)
 	return nil
 }
 
@@ -284,7 +257,12 @@ func pick[M control.ToWorker](b *mailbox.Box[control.ToWorker]) (m M, ok bool) {
 // not begun is given up.
 func (t *orders) proceed(m control.Proceed) error {
 	t.giveUp()
-	if !t.complete(m.Save) {
+	if t.draft != nil && m.Save {
+		t.answer(t.saved.Complete(t.draft))
+	}
+	t.endDraft()
+	held := t.held
+	if t.held = false; !held {
 		return nil
 	}
 	h, parked := t.core.ParkedMessage()
@@ -330,7 +308,8 @@ func (t *orders) restored(in *incoming, refused error) error {
 	if refused == nil && in.Whole {
 		t.takeOver(in.Saved.About)
 	}
-	t.endRestore(refused == nil && in.Whole)
+	t.endIncoming()
+	t.held = t.held || refused == nil && in.Whole
 	if refused == nil && !in.Whole {
 		if err := t.recovery.rebase(); err != nil {
 			return err

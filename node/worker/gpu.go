@@ -10,11 +10,15 @@ import (
 	"time"
 
 	"muster/device"
+	"muster/internal/laps"
 	"muster/node/clientcore"
 	"muster/node/worker/hostcopy"
+	"muster/node/worker/kernellimit"
 	"muster/node/worker/modules"
+	"muster/node/worker/pace"
 	"muster/vmm"
 	"muster/wire"
+	"muster/wire/timeline"
 )
 
 // gpu is an open context on a device, with what the client has there under the core's numbers. The
@@ -82,6 +86,134 @@ func (g *gpu) setLimits(all map[uint32]uint64) error {
 		}
 	}
 	return nil
+}
+
+// opener opens the client's contexts, and closes them. The loop owns it.
+type opener struct {
+	*session
+	mail     *mail
+	devices  *devices
+	contexts *contexts
+	reach    *reach
+	commons  *commons
+	loader   *loader
+	copies   *copies
+	overseer *kernellimit.Overseer
+	pace     *pace.Pacer
+	tracing  *tracing
+
+	prepared *prepared // a device with a context that was made before there was a client; nil: none
+}
+
+// open opens a context with the client's modules in it, and all memory of the program that
+// kernels may reach.
+func (c *opener) open(o *clientcore.Op) (outcome clientcore.Outcome) {
+	defer c.tracing.Span(timeline.Open, o.Place)()
+	home := c.core.HomeDevice() == o.Place.Index()
+	if outcome.Err = c.timed(&outcome, func() error { return c.openContext(o, home) }); outcome.Err != nil && !home {
+		outcome.Err = fmt.Errorf("%v", outcome.Err) // nothing is lost with it, whatever it was: the device goes back
+	}
+	return outcome
+}
+
+func (c *opener) openContext(o *clientcore.Op, home bool) error {
+	took := laps.Begin()
+	d, err := c.devices.forContext(o.Place.Index(), home)
+	if err != nil {
+		return c.devices.orLost(o.Place.Index(), err)
+	}
+	c.used(o.Place)
+	g := &gpu{place: o.Place, streams: map[uint32]device.Stream{}, events: map[uint32]*event{}, priority: func(stream uint32) int { return c.core.Priority(stream) }}
+	g.callsAlone = d.Info().CallsAlone
+	g.overseen = c.serve.KernelTime > 0 && !d.Info().StopsKernels
+	arena := device.Arena{Base: c.serve.ArenaBase, Size: c.serve.ArenaSize}
+	if g.context, err = d.Open(device.Config{
+		Arena: arena, Print: c.told.Printed.Print, Complain: c.told.Printed.Complain, Kernels: c.kernelLimit(),
+		Touches: c.serve.Mapping != "" || c.serve.Guest, // the mapper of a guest may ask
+	}); err != nil {
+		return c.devices.orLost(o.Place.Index(), c.unserved(err))
+	}
+	took.End("context")
+	if _, err := g.context.Pin(staged(c.shared)); err != nil {
+		c.log.Debug("pinning staging memory", "error", err) // copies are slower without
+	}
+	took.End("pins")
+	err = g.prepare(c.now)
+	took.End("streams")
+	if err == nil {
+		err = g.setLimits(o.Limits)
+	}
+	if err == nil {
+		g.modules = modules.New(d, g.context, g.mover)
+		err = g.modules.Replay(c.ctx, o.Modules, o.Anew || c.loader.shifted)
+		c.loader.shifted = c.loader.shifted || g.modules.Shifted()
+	}
+	if err == nil {
+		err = c.reach.opened(g, c.core.Mapped)
+	}
+	if err == nil {
+		err = c.commons.opened(g, c.core.Shared)
+	}
+	if err != nil {
+		g.context.Close()
+		return err
+	}
+	took.End("contents")
+	c.log.Debug("a context is open", "device", o.Place.Index(), "took", took)
+	c.contexts.add(g)
+	g.hostPins = c.host.NewPins(g.context.Pin, c.log)
+	c.contexts.checking = c.contexts.checking || g.context.Can().Know != nil
+	return nil
+}
+
+// unserved turns an error of opening a context that MPS may have caused into a fault, so that the
+// client is rebuilt in a worker without MPS.
+func (c *opener) unserved(err error) error {
+	var known *device.Fault
+	if !c.sharesFate() || errors.Is(err, device.ErrOutOfMemory) || errors.As(err, &known) {
+		return err
+	}
+	return &device.Fault{Kind: device.Unspecified, Detail: err.Error()}
+}
+
+// close closes a context, with everything that is left in it.
+func (c *opener) close(p vmm.Place) {
+	g := c.drop(p)
+	if g == nil {
+		return
+	}
+	if err := g.context.Close(); err != nil {
+		c.log.Debug("closing a context", "error", err)
+	}
+	c.copies.returned(g)
+}
+
+// abandon closes a context on a device that may never answer again. Close may hang there, so it
+// runs in a goroutine that nobody waits for.
+func (c *opener) abandon(p vmm.Place) {
+	if g := c.drop(p); g != nil {
+		go func() {
+			_ = g.context.Close()
+			c.copies.returned(g)
+		}()
+	}
+}
+
+// drop removes a context from those that are open, and returns it; nil if there is none. It opens the gates
+// first: Close waits for the streams that wait there.
+func (c *opener) drop(p vmm.Place) *gpu {
+	g := c.contexts.remove(p)
+	if g != nil {
+		c.tracing.Leaves(g)
+		g.hostPins.Drop()
+		g.openGates()
+		g.leaveQueue()
+		if g.overseen {
+			c.overseer.Leaves(g)
+		}
+	}
+	c.pace.Forget()
+	return g
 }
 
 // moverPriority is the highest. NVIDIA's driver puts streams into few queues of the device, and one that

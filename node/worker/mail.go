@@ -15,7 +15,6 @@ import (
 // the rest is the loop's, but for say, put and overtime.
 type mail struct {
 	*session
-	*life
 	line    *line.Line                     // to the daemon
 	inbox   *mailbox.Box[control.ToWorker] // messages that the loop has not handled; receive, which puts them there, must not block: it also answers pings
 	tracing *tracing

@@ -19,7 +19,6 @@ import (
 // moves are those of the client's memory between devices and the host, and what must be so before. The loop owns it.
 type moves struct {
 	*session
-	*life
 	mover    mover
 	contexts *contexts
 	hosts    *hosts

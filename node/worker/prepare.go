@@ -7,6 +7,7 @@ import (
 
 	"muster/device"
 	"muster/node/worker/ownprocess"
+	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -105,4 +106,38 @@ func (p *prepared) giveUp(log *slog.Logger) func() {
 			}
 		}
 	}
+}
+
+// used says that the client opens a context on a device. If it is another than the prepared one, the
+// prepared context is of no use to this client any more, and only takes memory; nobody waits for its
+// end.
+func (c *opener) used(place vmm.Place) {
+	p := c.prepared
+	if p == nil || p.gone {
+		return
+	}
+	if c.devices.opened[place.Index()] == p.device {
+		p.gone = true
+		return
+	}
+	discard := p.giveUp(c.log)
+	p.ending = true
+	c.others.Go(func() {
+		discard()
+		c.mail.put(discarded{})
+	})
+}
+
+// discarded tells the loop that the prepared context was closed beside it.
+type discarded struct{ control.Forgo }
+
+// forgo gives the prepared context back because the daemon needs its memory. The daemon gives that
+// memory to others as soon as it hears Forgone: if the context is still being closed, it hears so
+// when that has ended (discarded).
+func (c *opener) forgo() {
+	if p := c.prepared; p != nil && p.ending {
+		return
+	}
+	c.prepared.giveUp(c.log)()
+	c.mail.say(control.Forgone{})
 }

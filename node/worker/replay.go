@@ -307,11 +307,12 @@ func (r *replay) run(hear, await func() error) error {
 	}
 	r.core.KeepHome(false)
 	r.core.Expect(0) // in case a damaged journal has announced more
-	r.replay, r.ops.all, r.hosts.handed = nil, r.ops.plainly, nil
+	r.recovery.replay, r.ops.all, r.hosts.handed = nil, r.ops.plainly, nil
 	r.staging.Free(r.ops.current.Stage.Taken())
 	r.told.Sticky.Speak(r.shared.Status())
 	r.mail.say(control.Commit{Bytes: r.core.Committed})
-	r.tracing.wasRebuilt(trace.Rebuilt{Begin: start, End: time.Now(), Messages: len(r.messages)})
+	r.tracing.rebuilt = trace.Rebuilt{Begin: start, End: time.Now(), Messages: len(r.messages)}
+	r.tracing.Rebuilt(r.tracing.rebuilt)
 	r.log.Info("the client is rebuilt", "messages", len(r.messages), "after", time.Since(start).String())
 	r.unproven = true
 	return nil

@@ -29,6 +29,11 @@ type session struct {
 	told     *told.Told
 	keeper   *keeper.Keeper // nil: the client ends with its worker
 	log      *slog.Logger
+
+	ctx    context.Context // cancelled when the worker ends
+	stop   context.CancelFunc
+	others sync.WaitGroup // all goroutines beside the loop
+	exit   func()         // ends the process
 }
 
 func (s *session) now() clientcore.Time { return time.Since(s.began) }
@@ -53,12 +58,4 @@ func (s *session) sharesFate() bool { return s.serve.MPS != nil && s.serve.MPS.S
 // kernelLimit is how long a kernel may hold a device.
 func (s *session) kernelLimit() device.KernelLimit {
 	return device.KernelLimit{Time: s.serve.KernelTime, By: s.serve.KernelTimeBy}
-}
-
-// life is that of the worker's goroutines, and of the process.
-type life struct {
-	ctx    context.Context // cancelled when the worker ends
-	stop   context.CancelFunc
-	others sync.WaitGroup // all goroutines beside the loop
-	exit   func()         // ends the process
 }

@@ -43,16 +43,7 @@ func (t *tracing) begin() {
 	if t.isOn() {
 		return
 	}
-	t.tell()
+	t.say(control.Traced{})
 	t.Recorder = t.record()
 	t.Rebuilt(t.rebuilt)
-}
-
-// tell tells a daemon that a timeline is recorded.
-func (t *tracing) tell() { t.say(control.Traced{}) }
-
-// wasRebuilt notes how the client came into this worker.
-func (t *tracing) wasRebuilt(how trace.Rebuilt) {
-	t.rebuilt = how
-	t.Rebuilt(how)
 }

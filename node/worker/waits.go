@@ -24,7 +24,6 @@ import (
 // any goroutine may report.
 type waits struct {
 	*session
-	*life
 	mail     *mail
 	contexts *contexts
 	hosts    *hosts
@@ -207,14 +206,6 @@ func (e *early) putBack(h wire.Header, body []byte) error {
 	e.staging.Free(e.staging.Take(h.Release))
 	m.Header.Release = 0
 	return e.core.Later(m)
-}
-
-// first takes the first of the messages; false if there is none.
-func (e *early) first() (m message, ok bool) {
-	if ok = len(e.messages) > 0; ok {
-		m, e.messages = e.messages[0], e.messages[1:]
-	}
-	return m, ok
 }
 
 // hosts are the host functions of the program that streams wait for.

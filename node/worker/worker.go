@@ -47,7 +47,6 @@ const chunk = hostcopy.Chunk
 // of their own; receive of mail runs beside it.
 type worker struct {
 	session
-	life
 	parts
 	ops     executor
 	files   []*os.File // the memory shared with the program: the ring and the data arena
@@ -206,7 +205,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.mail = mail{
-		session: &w.session, life: &w.life, inbox: mailbox.New(replaces), tracing: &w.tracing, devices: &w.devices, pace: w.pace,
+		session: &w.session, inbox: mailbox.New(replaces), tracing: &w.tracing, devices: &w.devices, pace: w.pace,
 		line: line.New(w.ctx, conn, line.Terms{Client: serve.Client, Node: serve.Node, Grace: serve.OrphanGrace}, files[0], files[1], w.log),
 	}
 	overseer := kernellimit.New(serve.KernelTime, kernellimit.Means{
@@ -255,11 +254,11 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		do: func(m *message, o *clientcore.Op) error { return operations[o.Kind].do(&w.parts, m, o) },
 	}
 	w.opener = opener{
-		session: &w.session, life: &w.life, mail: &w.mail, devices: &w.devices, contexts: &w.contexts, reach: &w.reach, commons: &w.commons,
+		session: &w.session, mail: &w.mail, devices: &w.devices, contexts: &w.contexts, reach: &w.reach, commons: &w.commons,
 		loader: &w.loader, copies: &w.copies, overseer: overseer, pace: w.pace, tracing: &w.tracing, prepared: ready,
 	}
 	w.orders = orders{
-		session: &w.session, life: &w.life, mail: &w.mail, contexts: &w.contexts, launches: &w.launches, opener: &w.opener, moves: &w.moves, ahead: &w.ahead,
+		session: &w.session, mail: &w.mail, contexts: &w.contexts, launches: &w.launches, opener: &w.opener, moves: &w.moves, ahead: &w.ahead,
 		answers: &w.answers, early: &w.early, waits: &w.waits, recovery: &w.recovery, ops: &w.ops, observe: w.observe,
 		saved: clientfile.Client{Shared: shared, Consumer: w.consumer, Host: w.host, Told: w.told, Files: w.files, Arena: arena},
 	}
@@ -267,7 +266,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	w.loader = loader{contexts: &w.contexts, keeper: w.keeper, block: w.waits.block, log: log}
 	w.early = early{session: &w.session, tracing: &w.tracing, replies: &w.replies, ops: &w.ops, recovery: &w.recovery}
 	w.waits = waits{
-		session: &w.session, life: &w.life, mail: &w.mail, contexts: &w.contexts, hosts: &w.hosts, answers: &w.answers, early: &w.early, ops: &w.ops, recovery: &w.recovery,
+		session: &w.session, mail: &w.mail, contexts: &w.contexts, hosts: &w.hosts, answers: &w.answers, early: &w.early, ops: &w.ops, recovery: &w.recovery,
 		notices: mailbox.New[notice](nil), passing: passing{say: w.mail.line.Say, now: w.now},
 	}
 	w.hosts = hosts{ctx: w.ctx, block: w.waits.block, tell: w.waits.report, keeper: w.keeper}
@@ -279,7 +278,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		},
 	}
 	w.moves = moves{
-		session: &w.session, life: &w.life, contexts: &w.contexts, hosts: &w.hosts, waits: &w.waits, opener: &w.opener, tracing: &w.tracing,
+		session: &w.session, contexts: &w.contexts, hosts: &w.hosts, waits: &w.waits, opener: &w.opener, tracing: &w.tracing,
 		mover: mover{ctx: w.ctx, contexts: &w.contexts, host: w.host, block: w.waits.block, drain: w.waits.drain, now: w.now, log: log},
 	}
 	w.ahead = ahead{ctx: w.ctx, host: w.host, start: w.others.Go, made: func() { w.mail.put(readied{}) }, allocations: func() []vmm.Range { return w.core.Allocations() }}
@@ -443,8 +442,8 @@ func (w *worker) next() error {
 	if err := w.launches.settle(); err != nil {
 		return err
 	}
-	if m, ok := w.early.first(); ok {
-		w.ops.current = m
+	if m := w.early.messages; len(m) > 0 {
+		w.ops.current, w.early.messages = m[0], m[1:]
 	}
 	return w.ops.handle(w.core.Next(w.now()))
 }
@@ -586,7 +585,7 @@ func (w *worker) heard(m control.ToWorker) error {
 	}
 	switch m := m.(type) {
 	case order:
-		w.orders.add(m)
+		w.orders.next = append(w.orders.next, m)
 		return nil
 	case control.Proceed:
 		return w.orders.proceed(m)
@@ -596,7 +595,8 @@ func (w *worker) heard(m control.ToWorker) error {
 		w.opener.forgo()
 		return nil
 	case discarded:
-		w.opener.discarded()
+		w.opener.prepared.ending = false
+		w.mail.say(control.Forgone{})
 		return nil
 	case control.Lost:
 		w.devices.lost(m.Device)
@@ -644,7 +644,7 @@ func (w *worker) heard(m control.ToWorker) error {
 			return err
 		}
 		if w.tracing.isOn() {
-			w.tracing.tell()
+			w.mail.say(control.Traced{})
 		}
 		return nil
 	}

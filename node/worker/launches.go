@@ -2,7 +2,6 @@ package worker
 
 import (
 	"errors"
-	"log/slog"
 
 	"muster/device"
 	"muster/node/clientcore"
@@ -17,22 +16,17 @@ import (
 // launches launches kernels and graphs: guarded where they may use only some memory, after giving way to other
 // clients, and reported where somebody asks how long they ran. The loop owns it.
 type launches struct {
-	contexts    *contexts
-	answers     *answers.Answers
-	consumer    *wire.Consumer
-	pace        *pace.Pacer // nil: this client never makes way for others
-	overseer    *kernellimit.Overseer
-	tracing     *tracing
-	core        func() *clientcore.Core
-	outstanding func() int  // how many host functions of the program have not returned
-	prompt      func() bool // whether launches are to be made at once
-	drain       func(g *gpu) error
-	move        func(plan vmm.Plan, now bool) ([]clientcore.Leg, error)
-	device      func(i int) (device.Device, error)
-	do          func(m *message, o *clientcore.Op) error
-	perform     func(m *message, ops []clientcore.Op, err error) error
-	found       func(world uint64, err error) error // tells the core of a fault
-	log         *slog.Logger
+	*session
+	contexts *contexts
+	devices  *devices
+	answers  *answers.Answers
+	waits    *waits
+	moves    *moves
+	recovery *recovery
+	ops      *executor
+	pace     *pace.Pacer // nil: this client never makes way for others
+	overseer *kernellimit.Overseer
+	tracing  *tracing
 
 	late     []lateLaunch
 	spread   spread
@@ -71,7 +65,7 @@ func (l *launches) launch(m *message, o *clientcore.Op) error {
 
 // explain tells the program's user to which device the current launch goes, and why.
 func (l *launches) explain() {
-	d, ok := l.core().Decided()
+	d, ok := l.core.Decided()
 	if !ok {
 		return
 	}
@@ -115,7 +109,7 @@ func (l *launches) submit(m *message, g *gpu, f device.Function, on device.Strea
 
 // makeWay makes the client give way to others before a launch, if it has to.
 func (l *launches) makeWay(g *gpu, on device.Stream) error {
-	return l.pace.Before(g.place.Index(), on, l.core().Watched(), l.outstanding() > 0)
+	return l.pace.Before(g.place.Index(), on, l.core.Watched(), l.waits.hosts.outstanding() > 0)
 }
 
 // lateLaunch is a launch that a device has accepted but may not have passed to the driver yet
@@ -141,12 +135,12 @@ const mostLate = 1024
 // argument of LaunchLater says whether another launch follows in the ring; a single launch is made
 // at once, since handing it to the other thread takes longer.
 func (l *launches) give(m *message, g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
-	if l.outstanding() > 0 {
+	if l.waits.hosts.outstanding() > 0 {
 		how := o.How
 		return l.answers.Block(func() error { return on.Launch(f, how) })
 	}
 	can := on.Can()
-	if can.LaunchLater == nil || l.prompt() || l.tracing.isOn() || o.Ticket != 0 {
+	if can.LaunchLater == nil || l.recovery.replays() || l.recovery.unproven || l.tracing.isOn() || o.Ticket != 0 {
 		return on.Launch(f, o.How)
 	}
 	number, late, err := can.LaunchLater(f, o.How, l.consumer.Follows(wire.OpLaunch))
@@ -195,15 +189,15 @@ func (l *launches) refusedLate(list []lateLaunch, refused []device.Refusal) erro
 		var fault *device.Fault
 		// A fault is not the refusal of one launch: it concerns the whole context.
 		if errors.As(r.Err, &fault) || errors.Is(r.Err, device.ErrClosed) {
-			return l.found(l.answers.Told.Sticky.Current(), r.Err)
+			return l.ops.found(l.answers.Told.Sticky.Current(), r.Err)
 		}
 		for i := range list {
 			one := &list[i]
 			if one.number != r.Number {
 				continue
 			}
-			ops, err := l.core().RefusedLate(l.answers.Now(), one.message.Header, r.Err)
-			if err := l.perform(&one.message, ops, err); err != nil {
+			ops, err := l.core.RefusedLate(l.answers.Now(), one.message.Header, r.Err)
+			if err := l.ops.perform(&one.message, ops, err); err != nil {
 				return err
 			}
 		}
@@ -243,7 +237,7 @@ type trapped struct {
 // with it, and if bringing memory had to wait for a kernel on another device that waits for one of
 // those, none would ever end.
 func (l *launches) guarded(m *message, g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
-	if err := l.drain(g); err != nil {
+	if err := l.waits.drain(g); err != nil {
 		return err
 	}
 	traps := make(chan trapped)
@@ -284,7 +278,7 @@ func (l *launches) guarded(m *message, g *gpu, f device.Function, on device.Stre
 // bring brings the memory that a guarded kernel is about to use. It returns a range of size 0 if
 // the client has nothing at the address.
 func (l *launches) bring(g *gpu, k clientcore.Kernel, addr uint64) (vmm.Range, error) {
-	plan, r, ok := l.core().Trapped(g.place, k, addr)
+	plan, r, ok := l.core.Trapped(g.place, k, addr)
 	if !ok {
 		return vmm.Range{}, nil
 	}
@@ -299,13 +293,13 @@ func (l *launches) bring(g *gpu, k clientcore.Kernel, addr uint64) (vmm.Range, e
 		}
 		from, err := l.contexts.at(source)
 		if err == nil {
-			err = l.drain(from)
+			err = l.waits.drain(from)
 		}
 		if err != nil {
 			return vmm.Range{}, err
 		}
 	}
-	_, err := l.move(plan, true)
+	_, err := l.moves.move(plan, true)
 	return r, err
 }
 
@@ -378,7 +372,7 @@ func (l *launches) graph(g *gpu, o *clientcore.Op) device.Graph {
 }
 
 func (l *launches) makeGraph(g *gpu, run *clientcore.Run, before device.Graph) (device.Graph, error) {
-	d, err := l.device(g.place.Index())
+	d, err := l.devices.at(g.place.Index())
 	if err != nil {
 		return nil, err
 	}
@@ -408,7 +402,7 @@ func (l *launches) runNodes(m *message, o *clientcore.Op) error {
 	for i := range o.Run.Nodes {
 		node := o.Run.Nodes[i].Op
 		node.Place, node.Stream = o.Place, o.Stream
-		if err := l.do(m, &node); err != nil {
+		if err := operations[node.Kind].do(l.ops.parts, m, &node); err != nil {
 			return err
 		}
 	}

@@ -94,11 +94,8 @@ func (v *moves) leave(o *clientcore.Op) (outcome clientcore.Outcome) {
 // another client waits for the device, or after the client had to leave once. A revocation that comes
 // meanwhile can be postponed. The loop owns it.
 type ahead struct {
-	ctx         context.Context
-	host        *hostcopy.Memory
-	start       func(f func()) // runs f beside the loop
-	made        func()         // tells the loop that the pages are made
-	allocations func() []vmm.Range
+	*session
+	mail *mail
 
 	making  atomic.Bool
 	revoked *control.Revoke // postponed until the pages are made
@@ -112,15 +109,15 @@ func (a *ahead) begin() bool {
 	if !a.making.CompareAndSwap(false, true) {
 		return true
 	}
-	make := a.host.Ahead(a.allocations())
+	make := a.host.Ahead(a.core.Allocations())
 	if make == nil {
 		a.making.Store(false)
 		return false
 	}
-	a.start(func() {
+	a.others.Go(func() {
 		make(a.ctx)
 		a.making.Store(false)
-		a.made()
+		a.mail.put(readied{})
 	})
 	return true
 }

@@ -3,15 +3,12 @@ package worker
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 
 	"muster/device"
 	"muster/internal/laps"
 	"muster/node/clientcore"
 	"muster/node/journal"
 	"muster/node/worker/answers"
-	"muster/node/worker/keeper"
-	"muster/node/worker/told"
 	"muster/node/worker/trace"
 	"muster/vmm"
 	"muster/wire"
@@ -58,7 +55,7 @@ func init() { // not where it is declared, since some of them carry out others
 		}, again: refusedAgain},
 		clientcore.Commit: {do: func(p *parts, _ *message, o *clientcore.Op) error { return p.recovery.commit(o.Base) }},
 
-		clientcore.HostIn:   {do: onHost(func(p *parts, m *message, o *clientcore.Op) error { return p.copies.toHost(m, o, p.recovery.core) }), recorded: trace.Row{Kind: timeline.OnHost, Name: "copy in, kept on the host"}},
+		clientcore.HostIn:   {do: onHost(func(p *parts, m *message, o *clientcore.Op) error { return p.copies.toHost(m, o) }), recorded: trace.Row{Kind: timeline.OnHost, Name: "copy in, kept on the host"}},
 		clientcore.HostOut:  {do: onHost(func(p *parts, m *message, o *clientcore.Op) error { return p.copies.fromHost(m, o) }), dropped: wasGiven, recorded: trace.Row{Kind: timeline.OnHost, From: true, Name: "copy out, from the host's copy"}},
 		clientcore.HostCopy: {do: onHost(func(p *parts, _ *message, o *clientcore.Op) error { return p.copies.withinHost(o) }), recorded: trace.Row{Kind: timeline.OnHost, Name: "copy within the host's copy"}},
 		clientcore.HostFill: {do: onHost(func(p *parts, _ *message, o *clientcore.Op) error { return p.copies.fillHost(o) }), recorded: trace.Row{Kind: timeline.OnHost, Name: "fill of the host's copy"}},
@@ -223,9 +220,7 @@ func asks(do func(l *loader, o *clientcore.Op) clientcore.Outcome) func(*parts, 
 
 // replies are what the program is given at once. The loop owns it.
 type replies struct {
-	shared  *wire.Shared
-	told    *told.Told
-	keeper  *keeper.Keeper
+	*session
 	answers *answers.Answers
 	mayDie  func() // where a test may simulate the death of this process
 }
@@ -366,10 +361,9 @@ func (p *replies) printFetch(e journal.Entry, slot int, room clientcore.Span) er
 
 // loader loads what the program brings into contexts. The loop owns it.
 type loader struct {
+	*session
 	contexts *contexts
-	keeper   *keeper.Keeper
-	block    func(f func() error) error // runs what may wait for a device
-	log      *slog.Logger
+	waits    *waits
 
 	shifted bool // some module variables are not at the addresses the program knows (shifts)
 }
@@ -382,7 +376,7 @@ func (l *loader) load(m *message, o *clientcore.Op) (outcome clientcore.Outcome)
 	took := laps.Begin()
 	var globals []device.Global
 	var functions []device.FunctionInfo
-	err = l.block(func() (err error) { // the driver may wait for kernels
+	err = l.waits.block(func() (err error) { // the driver may wait for kernels
 		globals, functions, err = g.modules.Load(o)
 		return err
 	})
@@ -405,7 +399,7 @@ func (l *loader) in(p vmm.Place, f func(g *gpu) error) error {
 	if err != nil {
 		return err
 	}
-	return l.block(func() error { return f(g) })
+	return l.waits.block(func() error { return f(g) })
 }
 
 func (l *loader) describe(o *clientcore.Op) clientcore.Outcome {

@@ -3,13 +3,11 @@ package worker
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"slices"
 
 	"muster/device"
 	"muster/node/clientcore"
-	"muster/node/worker/keeper"
 	"muster/node/worker/sharing"
 	"muster/vmm"
 )
@@ -18,11 +16,10 @@ import (
 // OpenShared, CloseShared). A client with such memory cannot be rebuilt: a replay could not undo what other
 // clients have written.
 type commons struct {
+	*session
 	contexts *contexts
 	moves    *moves
 	counter  *sharing.Counter
-	keeper   *keeper.Keeper
-	log      *slog.Logger
 	all      map[uint64]*common // by address
 }
 
@@ -82,7 +79,7 @@ func (c *commons) share(o *clientcore.Op) error {
 		return err
 	}
 	for _, r := range o.Ranges {
-		if err := c.moves.host.Each(r, func(addr uint64, piece []byte) error { return g.mover.CopyIn(addr, piece) }); err != nil {
+		if err := c.host.Each(r, func(addr uint64, piece []byte) error { return g.mover.CopyIn(addr, piece) }); err != nil {
 			return err
 		}
 	}
@@ -91,7 +88,7 @@ func (c *commons) share(o *clientcore.Op) error {
 	}
 	if o.On {
 		for _, r := range o.Ranges {
-			c.moves.host.Release(r)
+			c.host.Release(r)
 		}
 	}
 	_, err = c.moves.move(slices.DeleteFunc(slices.Clone(o.Plan), func(s vmm.Step) bool { return !discards(s) }), false)

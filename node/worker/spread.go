@@ -282,8 +282,8 @@ func (l *launches) tellEnds() {
 	s.ended, s.seen = nil, nil
 	s.some.Store(false)
 	s.mu.Unlock()
-	l.core().Ran(l.answers.Now(), ended)
+	l.core.Ran(l.answers.Now(), ended)
 	for _, one := range seen {
-		l.core().Observed(one)
+		l.core.Observed(one)
 	}
 }

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -15,7 +14,6 @@ import (
 	"muster/internal/spin"
 	"muster/node/clientcore"
 	"muster/node/worker/answers"
-	"muster/node/worker/keeper"
 	"muster/wire"
 	"muster/wire/control"
 )
@@ -210,11 +208,8 @@ func (e *early) putBack(h wire.Header, body []byte) error {
 
 // hosts are the host functions of the program that streams wait for.
 type hosts struct {
-	ctx   context.Context
-	block func(f func() error) error // runs what may wait for a device
-	tell  func(n notice)             // tells the loop that a stream is there
-
-	keeper *keeper.Keeper
+	*session
+	waits  *waits
 	handed map[uint64]bool // functions that the previous worker has given to the program, during a replay
 
 	mu      sync.Mutex
@@ -302,14 +297,14 @@ func (t *hosts) callFunction(on device.Stream, o *clientcore.Op) error {
 // If the function was handed out, the previous worker gave it to the program, which is running it.
 func (t *hosts) call(on device.Stream, cookie uint64, handed bool) error {
 	done := t.begin(cookie)
-	tell := func() { t.tell(notice{cookie: cookie}) }
+	tell := func() { t.waits.report(notice{cookie: cookie}) }
 	await := func() {
 		select {
 		case <-done:
 		case <-t.ctx.Done():
 		}
 	}
-	err := t.block(func() error {
+	err := t.waits.block(func() error {
 		hold := on.Can().Hold
 		if hold == nil {
 			return on.Call(func() {
@@ -345,11 +340,11 @@ func (t *hosts) awaitWord(on device.Stream, o *clientcore.Op) error {
 	}
 	step := *o
 	t.begin(o.Cookie)
-	err := t.block(func() error {
+	err := t.waits.block(func() error {
 		if err := words.WaitWord(step.Range.Addr, int(step.Range.Size), step.Word.Value, step.Word.Compare); err != nil {
 			return err
 		}
-		return on.Call(func() { t.tell(notice{cookie: step.Cookie, word: true}) })
+		return on.Call(func() { t.waits.report(notice{cookie: step.Cookie, word: true}) })
 	})
 	if err != nil {
 		t.returned(o.Cookie)

@@ -243,15 +243,10 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		Streams: w.contexts.streams, Quiet: w.contexts.quiet, Working: func() bool { return w.core.Working() },
 		Gone: w.recovery.gone, Report: func(world uint64, err error) { w.waits.report(notice{world: world, err: err}) },
 	}
-	w.copies = copies{
-		shared: shared, host: w.host, keeper: w.keeper, staging: w.staging, contexts: &w.contexts,
-		block: w.waits.block, blockLong: w.waits.blockLong, outstanding: w.hosts.outstanding, log: log,
-	}
+	w.copies = copies{session: &w.session, contexts: &w.contexts, waits: &w.waits}
 	w.launches = launches{
-		contexts: &w.contexts, answers: &w.answers, consumer: w.consumer, pace: w.pace, overseer: overseer, tracing: &w.tracing, log: log, explains: serve.Explain,
-		core: func() *clientcore.Core { return w.core }, outstanding: w.hosts.outstanding, prompt: func() bool { return w.recovery.replays() || w.recovery.unproven },
-		drain: w.waits.drain, move: w.moves.move, device: w.devices.at, perform: w.ops.perform, found: w.ops.found,
-		do: func(m *message, o *clientcore.Op) error { return operations[o.Kind].do(&w.parts, m, o) },
+		session: &w.session, contexts: &w.contexts, devices: &w.devices, answers: &w.answers, waits: &w.waits, moves: &w.moves, recovery: &w.recovery,
+		ops: &w.ops, pace: w.pace, overseer: overseer, tracing: &w.tracing, explains: serve.Explain,
 	}
 	w.opener = opener{
 		session: &w.session, mail: &w.mail, devices: &w.devices, contexts: &w.contexts, reach: &w.reach, commons: &w.commons,
@@ -262,28 +257,23 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		answers: &w.answers, early: &w.early, waits: &w.waits, recovery: &w.recovery, ops: &w.ops, observe: w.observe,
 		saved: clientfile.Client{Shared: shared, Consumer: w.consumer, Host: w.host, Told: w.told, Files: w.files, Arena: arena},
 	}
-	w.replies = replies{shared: shared, told: w.told, keeper: w.keeper, answers: &w.answers, mayDie: w.ops.mayDie}
-	w.loader = loader{contexts: &w.contexts, keeper: w.keeper, block: w.waits.block, log: log}
+	w.replies = replies{session: &w.session, answers: &w.answers, mayDie: w.ops.mayDie}
+	w.loader = loader{session: &w.session, contexts: &w.contexts, waits: &w.waits}
 	w.early = early{session: &w.session, tracing: &w.tracing, replies: &w.replies, ops: &w.ops, recovery: &w.recovery}
 	w.waits = waits{
 		session: &w.session, mail: &w.mail, contexts: &w.contexts, hosts: &w.hosts, answers: &w.answers, early: &w.early, ops: &w.ops, recovery: &w.recovery,
 		notices: mailbox.New[notice](nil), passing: passing{say: w.mail.line.Say, now: w.now},
 	}
-	w.hosts = hosts{ctx: w.ctx, block: w.waits.block, tell: w.waits.report, keeper: w.keeper}
+	w.hosts.session, w.hosts.waits = &w.session, &w.waits
 	w.sequence = sequence{&w.contexts, &w.answers}
-	w.ends = ends{
-		ctx: w.ctx, contexts: &w.contexts, answers: &w.answers, keeper: w.keeper, copies: &w.copies, settle: w.waits.settle, drainAll: w.waits.drainAll,
-		busy: func() bool {
-			return w.consumer.Pending() || w.core.Queued() || w.hosts.outstanding() > 0 || w.mail.waits()
-		},
-	}
+	w.ends = ends{session: &w.session, mail: &w.mail, contexts: &w.contexts, answers: &w.answers, waits: &w.waits, copies: &w.copies}
 	w.moves = moves{
 		session: &w.session, contexts: &w.contexts, hosts: &w.hosts, waits: &w.waits, opener: &w.opener, tracing: &w.tracing,
 		mover: mover{ctx: w.ctx, contexts: &w.contexts, host: w.host, block: w.waits.block, drain: w.waits.drain, now: w.now, log: log},
 	}
-	w.ahead = ahead{ctx: w.ctx, host: w.host, start: w.others.Go, made: func() { w.mail.put(readied{}) }, allocations: func() []vmm.Range { return w.core.Allocations() }}
-	w.reach = reach{shared: shared, arena: files[1], contexts: &w.contexts, keeper: w.keeper, block: w.waits.block, log: log, tries: serve.Tries}
-	w.commons = commons{contexts: &w.contexts, moves: &w.moves, counter: sharing.New(w.ctx, serve.Owner, w.mail.waits), keeper: w.keeper, log: log}
+	w.ahead.session, w.ahead.mail = &w.session, &w.mail
+	w.reach = reach{session: &w.session, contexts: &w.contexts, waits: &w.waits, arena: files[1]}
+	w.commons = commons{session: &w.session, contexts: &w.contexts, moves: &w.moves, counter: sharing.New(w.ctx, serve.Owner, w.mail.waits)}
 	w.recovery = recovery{
 		session: &w.session, mail: &w.mail, contexts: &w.contexts, launches: &w.launches, answers: &w.answers, hosts: &w.hosts, tracing: &w.tracing,
 		ahead: &w.ahead, ops: &w.ops,

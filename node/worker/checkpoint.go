@@ -282,6 +282,11 @@ type incoming struct {
 	disowned bool  // the daemon that ordered it has died
 }
 
+// makeRoom makes room on the host for the client that is to be restored.
+func (t *orders) makeRoom(*clientcore.Op) error {
+	return t.moves.mover.reserveAll(t.incoming.By.Allocations())
+}
+
 // refill fills the host copies from the file. The core is the new client already.
 func (t *orders) refill(o *clientcore.Op) error {
 	in := t.incoming

@@ -25,16 +25,6 @@ type copies struct {
 	refused  bool   // it did not want to
 }
 
-// onHost is how a copy or fill on the host copies is carried out.
-func onHost(do func(p *parts, m *message, o *clientcore.Op) error) perform {
-	return func(p *parts, m *message, o *clientcore.Op) error {
-		if p.tracing.isOn() {
-			defer p.tracing.OnHost(operations[o.Kind].recorded, o)()
-		}
-		return do(p, m, o)
-	}
-}
-
 func (c *copies) toHost(m *message, o *clientcore.Op) error {
 	if err := c.host.TouchArea(o.To, o.To.Dense()); err != nil {
 		return err

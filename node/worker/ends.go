@@ -290,7 +290,7 @@ func (e *ends) happened(moments ...clientcore.Moment) error {
 }
 
 // finish waits until all work has ended, however it ends.
-func (e *ends) finish() clientcore.Outcome {
+func (e *ends) finish(*clientcore.Op) clientcore.Outcome {
 	err := e.waits.drainAll()
 	if e.answers.Gone(err) == nil {
 		e.answers.Outcome(e.answers.Told.Sticky.Current(), err) // so that calls that wait fail

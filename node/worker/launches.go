@@ -80,7 +80,7 @@ func (l *launches) measured(m *message, g *gpu, f device.Function, on device.Str
 	give := func() error { return l.submit(m, g, f, on, o) }
 	if l.tracing.isOn() {
 		untraced := give
-		give = func() error { return l.tracing.Submit(g, on, operations[o.Kind].recorded, o, untraced) }
+		give = func() error { return l.tracing.Submit(g, on, l.ops.operations[o.Kind].recorded, o, untraced) }
 	}
 	if o.Ticket != 0 {
 		return l.timed(g, on, o, give)
@@ -402,7 +402,7 @@ func (l *launches) runNodes(m *message, o *clientcore.Op) error {
 	for i := range o.Run.Nodes {
 		node := o.Run.Nodes[i].Op
 		node.Place, node.Stream = o.Place, o.Stream
-		if err := operations[node.Kind].do(l.ops.parts, m, &node); err != nil {
+		if err := l.ops.operations[node.Kind].do(m, &node); err != nil {
 			return err
 		}
 	}

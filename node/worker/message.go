@@ -13,10 +13,12 @@ type message = keeper.Message
 // executor performs the operations that the core decides on. The loop owns it.
 type executor struct {
 	*session
-	*parts
-	all     func(m *message, ops []clientcore.Op) (last *clientcore.Op, outcome clientcore.Outcome) // plainly, but during a replay
-	current message                                                                                 // that the loop has given the core last; the core may be waiting with it
-	dies    func() bool                                                                             // in tests only: whether to simulate the death of the process here
+	contexts   *contexts
+	recovery   *recovery
+	operations *[clientcore.Kinds]operation
+	all        func(m *message, ops []clientcore.Op) (last *clientcore.Op, outcome clientcore.Outcome) // plainly, but during a replay
+	current    message                                                                                 // that the loop has given the core last; the core may be waiting with it
+	dies       func() bool                                                                             // in tests only: whether to simulate the death of the process here
 }
 
 // perform carries out the operations that the core decided on, on behalf of a message: the one that it
@@ -65,11 +67,11 @@ func (x *executor) plainly(m *message, ops []clientcore.Op) (last *clientcore.Op
 		if x.contexts.checking {
 			x.contexts.know(x.core.Allocations())
 		}
-		how := &operations[o.Kind]
+		how := &x.operations[o.Kind]
 		if how.ask != nil {
-			return o, how.ask(x.parts, m, o)
+			return o, how.ask(m, o)
 		}
-		if err := how.do(x.parts, m, o); err != nil {
+		if err := how.do(m, o); err != nil {
 			return o, clientcore.Outcome{Err: err}
 		}
 	}

@@ -18,12 +18,15 @@ import (
 const success clientcore.Result = 0
 
 // perform is how an operation is carried out that has no outcome but failure, on behalf of a message.
-type perform func(p *parts, m *message, o *clientcore.Op) error
+type perform func(m *message, o *clientcore.Op) error
+
+// answer is how one is carried out whose outcome the core waits for.
+type answer func(m *message, o *clientcore.Op) clientcore.Outcome
 
 // operation is what is done for a kind of operation.
 type operation struct {
 	do  perform
-	ask func(p *parts, m *message, o *clientcore.Op) clientcore.Outcome // instead, for one whose outcome the core waits for
+	ask answer // instead
 	// dropped says whether a replay leaves the operation out, because the program already has the answer
 	// or the data that it would deliver; nil: it never does.
 	dropped  func(r *replay, o *clientcore.Op) bool
@@ -31,189 +34,164 @@ type operation struct {
 	recorded trace.Row                                                // how it appears in a timeline
 }
 
-// operations is the table of all kinds.
-var operations [clientcore.Kinds]operation
+// enter makes the table of all kinds.
+func (p *parts) enter() {
+	p.operations = [clientcore.Kinds]operation{
+		clientcore.Reply:      {do: always(p.replies.reply), dropped: wasReplied},
+		clientcore.ReplyAfter: {do: p.ends.replyAfter, again: endAgain},
+		clientcore.Write:      {do: simply(p.replies.write), dropped: wasAnswered},
+		clientcore.SetStatus:  {do: always(p.replies.setStatus)},
+		clientcore.Tell:       {do: always(func(o *clientcore.Op) { p.replies.told.Teller.Tell(o.Text) }), dropped: wasTold},
 
-func init() { // not where it is declared, since some of them carry out others
-	operations = [clientcore.Kinds]operation{
-		clientcore.Reply:      {do: always(func(p *parts, o *clientcore.Op) { p.replies.reply(o) }), dropped: wasReplied},
-		clientcore.ReplyAfter: {do: func(p *parts, m *message, o *clientcore.Op) error { return p.ends.replyAfter(m, o) }, again: endAgain},
-		clientcore.Write:      {do: func(p *parts, _ *message, o *clientcore.Op) error { return p.replies.write(o) }, dropped: wasAnswered},
-		clientcore.SetStatus:  {do: always(func(p *parts, o *clientcore.Op) { p.replies.setStatus(o) })},
-		clientcore.Tell:       {do: always(func(p *parts, o *clientcore.Op) { p.replies.told.Teller.Tell(o.Text) }), dropped: wasTold},
+		clientcore.Say:        {do: always(func(o *clientcore.Op) { p.mail.say(o.Message) }), again: commitAgain},
+		clientcore.WatchWaits: {do: always(p.watchWaits)},
 
-		clientcore.Say: {do: always(func(p *parts, o *clientcore.Op) { p.mail.say(o.Message) }), again: commitAgain},
-		clientcore.WatchWaits: {do: always(func(p *parts, o *clientcore.Op) {
-			if p.answers.Watch(o.On); o.On {
-				p.ahead.begin()
-			}
-		})},
+		clientcore.Refused: {do: p.replies.refused, again: refusedAgain},
+		clientcore.Commit:  {do: simply(func(o *clientcore.Op) error { return p.recovery.commit(o.Base) })},
 
-		clientcore.Refused: {do: func(p *parts, m *message, o *clientcore.Op) error {
-			p.replies.keeper.Refused(m, o.Result)
-			return nil
-		}, again: refusedAgain},
-		clientcore.Commit: {do: func(p *parts, _ *message, o *clientcore.Op) error { return p.recovery.commit(o.Base) }},
+		clientcore.HostIn:   {do: p.onHost(p.copies.toHost), recorded: trace.Row{Kind: timeline.OnHost, Name: "copy in, kept on the host"}},
+		clientcore.HostOut:  {do: p.onHost(p.copies.fromHost), dropped: wasGiven, recorded: trace.Row{Kind: timeline.OnHost, From: true, Name: "copy out, from the host's copy"}},
+		clientcore.HostCopy: {do: p.onHost(simply(p.copies.withinHost)), recorded: trace.Row{Kind: timeline.OnHost, Name: "copy within the host's copy"}},
+		clientcore.HostFill: {do: p.onHost(simply(p.copies.fillHost)), recorded: trace.Row{Kind: timeline.OnHost, Name: "fill of the host's copy"}},
+		clientcore.Reserve:  {do: simply(func(o *clientcore.Op) error { return p.moves.mover.reserve(o.Range) })},
+		clientcore.GiveBack: {do: always(p.moves.mover.giveBack)},
 
-		clientcore.HostIn:   {do: onHost(func(p *parts, m *message, o *clientcore.Op) error { return p.copies.toHost(m, o) }), recorded: trace.Row{Kind: timeline.OnHost, Name: "copy in, kept on the host"}},
-		clientcore.HostOut:  {do: onHost(func(p *parts, m *message, o *clientcore.Op) error { return p.copies.fromHost(m, o) }), dropped: wasGiven, recorded: trace.Row{Kind: timeline.OnHost, From: true, Name: "copy out, from the host's copy"}},
-		clientcore.HostCopy: {do: onHost(func(p *parts, _ *message, o *clientcore.Op) error { return p.copies.withinHost(o) }), recorded: trace.Row{Kind: timeline.OnHost, Name: "copy within the host's copy"}},
-		clientcore.HostFill: {do: onHost(func(p *parts, _ *message, o *clientcore.Op) error { return p.copies.fillHost(o) }), recorded: trace.Row{Kind: timeline.OnHost, Name: "fill of the host's copy"}},
-		clientcore.Reserve:  {do: func(p *parts, _ *message, o *clientcore.Op) error { return p.moves.mover.reserve(o.Range) }},
-		clientcore.GiveBack: {do: always(func(p *parts, o *clientcore.Op) { p.moves.mover.giveBack(o) })},
+		clientcore.MapHost:     {do: simply(p.reach.add)},
+		clientcore.UnmapHost:   {do: always(func(o *clientcore.Op) { p.reach.drop(o.Range.Addr) })},
+		clientcore.CloseShared: {do: always(func(o *clientcore.Op) { p.commons.close(o.Range.Addr) })},
 
-		clientcore.MapHost:     {do: func(p *parts, _ *message, o *clientcore.Op) error { return p.reach.add(o) }},
-		clientcore.UnmapHost:   {do: always(func(p *parts, o *clientcore.Op) { p.reach.drop(o.Range.Addr) })},
-		clientcore.CloseShared: {do: always(func(p *parts, o *clientcore.Op) { p.commons.close(o.Range.Addr) })},
+		clientcore.CopyIn:      {do: p.onStream(p.copies.in), recorded: trace.Row{Kind: timeline.CopyIn}},
+		clientcore.CopyOut:     {do: p.onStream(p.copies.out), dropped: wasGiven, recorded: trace.Row{Kind: timeline.CopyOut, From: true}},
+		clientcore.Copy:        {do: p.submitted((*gpu).copy), recorded: trace.Row{Kind: timeline.CopyWithin}},
+		clientcore.Fill:        {do: p.submitted((*gpu).fill), recorded: trace.Row{Kind: timeline.Fill}},
+		clientcore.Launch:      {do: p.launches.launch, recorded: trace.Row{Kind: timeline.Kernel}},
+		clientcore.RunGraph:    {do: p.launches.runGraph},
+		clientcore.After:       {do: p.onStream(p.sequence.after)},
+		clientcore.Record:      {do: p.submitted((*gpu).record)},
+		clientcore.Wait:        {do: p.onStream(p.sequence.forEvent)},
+		clientcore.Call:        {do: p.onStream(p.hosts.callFunction)},
+		clientcore.WriteWord:   {do: p.submitted((*gpu).writeWord)},
+		clientcore.AwaitWord:   {do: p.onStream(p.hosts.awaitWord)},
+		clientcore.Settle:      {do: p.onStream(func(_ *message, _ *gpu, on device.Stream, _ *clientcore.Op) error { return p.waits.settle(on) })},
+		clientcore.Drain:       {do: p.inContext(func(g *gpu, _ *clientcore.Op) error { return p.waits.drain(g) })},
+		clientcore.LeaveStream: {do: p.inContext(p.leaveStream)},
+		clientcore.CloseEvent:  {do: p.inContext(func(g *gpu, o *clientcore.Op) error { return g.closeEvent(o.Event) })},
+		clientcore.Unload:      {do: p.inContext(func(g *gpu, o *clientcore.Op) error { return g.modules.Unload(o.Module) })},
+		clientcore.SetLimit:    {do: p.inContext(func(g *gpu, o *clientcore.Op) error { return g.setLimits(o.Limits) })},
+		clientcore.DropTexture: {do: p.inContext(func(g *gpu, o *clientcore.Op) error { return g.dropTextures(o.Textures) })},
+		clientcore.DropGraph:   {do: p.inContext(func(g *gpu, o *clientcore.Op) error { g.dropGraph(o.Graph); return nil })},
+		clientcore.Close:       {do: always(func(o *clientcore.Op) { p.opener.close(o.Place) })},
+		clientcore.Abandon:     {do: always(func(o *clientcore.Op) { p.opener.abandon(o.Place) })},
+		clientcore.HostReturn:  {do: always(func(o *clientcore.Op) { p.hosts.returned(o.Cookie) })},
+		clientcore.HostDrop:    {do: always(func(*clientcore.Op) { p.hosts.drop() })},
 
-		clientcore.CopyIn:   {do: copied((*copies).in), recorded: trace.Row{Kind: timeline.CopyIn}},
-		clientcore.CopyOut:  {do: copied((*copies).out), dropped: wasGiven, recorded: trace.Row{Kind: timeline.CopyOut, From: true}},
-		clientcore.Copy:     {do: submitted((*gpu).copy), recorded: trace.Row{Kind: timeline.CopyWithin}},
-		clientcore.Fill:     {do: submitted((*gpu).fill), recorded: trace.Row{Kind: timeline.Fill}},
-		clientcore.Launch:   {do: func(p *parts, m *message, o *clientcore.Op) error { return p.launches.launch(m, o) }, recorded: trace.Row{Kind: timeline.Kernel}},
-		clientcore.RunGraph: {do: func(p *parts, m *message, o *clientcore.Op) error { return p.launches.runGraph(m, o) }},
-		clientcore.After:    {do: sequenced((*sequence).after)},
-		clientcore.Record:   {do: submitted((*gpu).record)},
-		clientcore.Wait:     {do: sequenced((*sequence).forEvent)},
-		clientcore.Call: {do: onStream(func(p *parts, _ *message, _ *gpu, on device.Stream, o *clientcore.Op) error {
-			return p.hosts.callFunction(on, o)
-		})},
-		clientcore.WriteWord: {do: submitted((*gpu).writeWord)},
-		clientcore.AwaitWord: {do: onStream(func(p *parts, _ *message, _ *gpu, on device.Stream, o *clientcore.Op) error {
-			return p.hosts.awaitWord(on, o)
-		})},
-		clientcore.Settle: {do: onStream(func(p *parts, _ *message, _ *gpu, on device.Stream, _ *clientcore.Op) error {
-			return p.waits.settle(on)
-		})},
-		clientcore.Drain: {do: onGPU(func(p *parts, _ *message, g *gpu, _ *clientcore.Op) error { return p.waits.drain(g) })},
-		clientcore.LeaveStream: {do: onGPU(func(p *parts, _ *message, g *gpu, o *clientcore.Op) error {
-			p.pace.Leaves(g.streams[o.Stream])
-			return g.leaveStream(o.Stream)
-		})},
-		clientcore.CloseEvent:  {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.closeEvent(o.Event) })},
-		clientcore.Unload:      {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.modules.Unload(o.Module) })},
-		clientcore.SetLimit:    {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.setLimits(o.Limits) })},
-		clientcore.DropTexture: {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.dropTextures(o.Textures) })},
-		clientcore.DropGraph:   {do: inContext(func(g *gpu, o *clientcore.Op) error { g.dropGraph(o.Graph); return nil })},
-		clientcore.Close:       {do: always(func(p *parts, o *clientcore.Op) { p.opener.close(o.Place) })},
-		clientcore.Abandon:     {do: always(func(p *parts, o *clientcore.Op) { p.opener.abandon(o.Place) })},
-		clientcore.HostReturn:  {do: always(func(p *parts, o *clientcore.Op) { p.hosts.returned(o.Cookie) })},
-		clientcore.HostDrop:    {do: always(func(p *parts, _ *clientcore.Op) { p.hosts.drop() })},
+		clientcore.Query:      {do: p.onGPU(p.ends.query), dropped: wasOpen, again: endAgain},
+		clientcore.QueryEvent: {do: p.onGPU(p.ends.queryEvent), dropped: wasOpen, again: endAgain},
+		clientcore.Elapsed:    {do: p.onGPU(p.ends.elapsed), dropped: wasOpen, again: endAgain},
+		clientcore.Printed:    {do: func(m *message, o *clientcore.Op) error { return p.replies.printFetch(m.Entry, o.Slot, o.Out) }, dropped: wasAnswered},
+		clientcore.Occupancy:  {do: askFunction(p, occupancy), dropped: wasAnswered},
+		clientcore.SharedFor:  {do: askFunction(p, sharedFor), dropped: wasAnswered},
+		clientcore.Clusters:   {do: askFunction(p, clusters), dropped: wasAnswered},
+		clientcore.Ask:        {do: p.inContext(p.replies.askDriver), dropped: wasAnswered},
 
-		clientcore.Query:      {do: question((*ends).query), dropped: wasOpen, again: endAgain},
-		clientcore.QueryEvent: {do: question((*ends).queryEvent), dropped: wasOpen, again: endAgain},
-		clientcore.Elapsed:    {do: question((*ends).elapsed), dropped: wasOpen, again: endAgain},
-		clientcore.Printed: {do: func(p *parts, m *message, o *clientcore.Op) error {
-			return p.replies.printFetch(m.Entry, o.Slot, o.Out)
-		}, dropped: wasAnswered},
-		clientcore.Occupancy: {do: askFunction(occupancy), dropped: wasAnswered},
-		clientcore.SharedFor: {do: askFunction(sharedFor), dropped: wasAnswered},
-		clientcore.Clusters:  {do: askFunction(clusters), dropped: wasAnswered},
-		clientcore.Ask:       {do: onGPU(func(p *parts, _ *message, g *gpu, o *clientcore.Op) error { return p.replies.askDriver(g, o) }), dropped: wasAnswered},
-
-		clientcore.GoOn:    {ask: func(*parts, *message, *clientcore.Op) clientcore.Outcome { return clientcore.Outcome{} }},
-		clientcore.Finish:  {ask: func(p *parts, _ *message, _ *clientcore.Op) clientcore.Outcome { return p.ends.finish() }},
-		clientcore.Inspect: {ask: func(p *parts, _ *message, o *clientcore.Op) clientcore.Outcome { return p.devices.inspect(o.Image) }},
-		clientcore.Open:    {ask: func(p *parts, _ *message, o *clientcore.Op) clientcore.Outcome { return p.opener.open(o) }},
-		clientcore.Load: {ask: func(p *parts, m *message, o *clientcore.Op) clientcore.Outcome {
-			defer p.tracing.Span(timeline.Load, o.Place)()
-			return p.loader.load(m, o)
-		}},
-		clientcore.Describe:     {ask: asks((*loader).describe)},
-		clientcore.Link:         {ask: asks((*loader).link)},
-		clientcore.MakeTextures: {ask: asks((*loader).makeTextures)},
-		clientcore.Move:         {ask: func(p *parts, _ *message, o *clientcore.Op) clientcore.Outcome { return p.moves.asked(o) }},
-		clientcore.Leave:        {ask: leaves},
-		clientcore.Backup:       {ask: leaves},
-		clientcore.MakeShared:   {ask: func(p *parts, _ *message, o *clientcore.Op) clientcore.Outcome { return p.commons.make(o) }},
-		clientcore.Share:        {ask: fails(func(p *parts, o *clientcore.Op) error { return p.commons.share(o) })},
-		clientcore.OpenShared:   {ask: fails(func(p *parts, o *clientcore.Op) error { return p.commons.open(o) })},
-		clientcore.MakeRoom: {ask: fails(func(p *parts, _ *clientcore.Op) error {
-			return p.moves.mover.reserveAll(p.orders.incoming.By.Allocations())
-		})},
-		clientcore.Refill: {ask: fails(func(p *parts, o *clientcore.Op) error { return p.orders.refill(o) })},
+		clientcore.GoOn:         {ask: asks(func(*clientcore.Op) clientcore.Outcome { return clientcore.Outcome{} })},
+		clientcore.Finish:       {ask: asks(p.ends.finish)},
+		clientcore.Inspect:      {ask: asks(func(o *clientcore.Op) clientcore.Outcome { return p.devices.inspect(o.Image) })},
+		clientcore.Open:         {ask: asks(p.opener.open)},
+		clientcore.Load:         {ask: p.loader.load},
+		clientcore.Describe:     {ask: asks(p.loader.describe)},
+		clientcore.Link:         {ask: asks(p.loader.link)},
+		clientcore.MakeTextures: {ask: asks(p.loader.makeTextures)},
+		clientcore.Move:         {ask: asks(p.moves.asked)},
+		clientcore.Leave:        {ask: asks(p.moves.leave)},
+		clientcore.Backup:       {ask: asks(p.moves.leave)},
+		clientcore.MakeShared:   {ask: asks(p.commons.make)},
+		clientcore.Share:        {ask: fails(p.commons.share)},
+		clientcore.OpenShared:   {ask: fails(p.commons.open)},
+		clientcore.MakeRoom:     {ask: fails(p.orders.makeRoom)},
+		clientcore.Refill:       {ask: fails(p.orders.refill)},
 	}
 }
 
+func (p *parts) watchWaits(o *clientcore.Op) {
+	if p.answers.Watch(o.On); o.On {
+		p.ahead.begin()
+	}
+}
+
+func (p *parts) leaveStream(g *gpu, o *clientcore.Op) error {
+	p.pace.Leaves(g.streams[o.Stream])
+	return g.leaveStream(o.Stream)
+}
+
 // onGPU is how an operation is carried out that needs the context at its place.
-func onGPU(do func(p *parts, m *message, g *gpu, o *clientcore.Op) error) perform {
-	return func(p *parts, m *message, o *clientcore.Op) error {
+func (p *parts) onGPU(do func(m *message, g *gpu, o *clientcore.Op) error) perform {
+	return func(m *message, o *clientcore.Op) error {
 		g, err := p.contexts.at(o.Place)
 		if err != nil {
 			return err
 		}
-		return do(p, m, g, o)
+		return do(m, g, o)
 	}
 }
 
 // inContext is onGPU for what needs nothing else.
-func inContext(do func(g *gpu, o *clientcore.Op) error) perform {
-	return onGPU(func(_ *parts, _ *message, g *gpu, o *clientcore.Op) error { return do(g, o) })
+func (p *parts) inContext(do func(g *gpu, o *clientcore.Op) error) perform {
+	return p.onGPU(func(_ *message, g *gpu, o *clientcore.Op) error { return do(g, o) })
 }
 
 // onStream is how work is submitted to the stream of an operation.
-func onStream(do func(p *parts, m *message, g *gpu, on device.Stream, o *clientcore.Op) error) perform {
-	return onGPU(func(p *parts, m *message, g *gpu, o *clientcore.Op) error {
+func (p *parts) onStream(do func(m *message, g *gpu, on device.Stream, o *clientcore.Op) error) perform {
+	return p.onGPU(func(m *message, g *gpu, o *clientcore.Op) error {
 		on, err := g.stream(o.Stream)
 		if err != nil {
 			return err
 		}
 		here := g.modules.Here(o)
 		if p.tracing.isOn() {
-			return p.tracing.Submit(g, on, operations[o.Kind].recorded, here, func() error { return do(p, m, g, on, here) })
+			return p.tracing.Submit(g, on, p.operations[o.Kind].recorded, here, func() error { return do(m, g, on, here) })
 		}
-		return do(p, m, g, on, here)
+		return do(m, g, on, here)
 	})
 }
 
 // submitted is onStream for work that needs nothing but the stream.
-func submitted(do func(g *gpu, on device.Stream, o *clientcore.Op) error) perform {
-	return onStream(func(p *parts, _ *message, g *gpu, on device.Stream, o *clientcore.Op) error {
+func (p *parts) submitted(do func(g *gpu, on device.Stream, o *clientcore.Op) error) perform {
+	return p.onStream(func(_ *message, g *gpu, on device.Stream, o *clientcore.Op) error {
 		step := *o // do may run in another goroutine while the loop reads ahead, so it gets a copy
 		return p.waits.block(func() error { return do(g, on, &step) })
 	})
 }
 
-// question is onGPU for questions about the end of work.
-func question(do func(e *ends, m *message, g *gpu, o *clientcore.Op) error) perform {
-	return onGPU(func(p *parts, m *message, g *gpu, o *clientcore.Op) error { return do(&p.ends, m, g, o) })
+// onHost is how a copy or fill on the host copies is carried out.
+func (p *parts) onHost(do perform) perform {
+	return func(m *message, o *clientcore.Op) error {
+		if p.tracing.isOn() {
+			defer p.tracing.OnHost(p.operations[o.Kind].recorded, o)()
+		}
+		return do(m, o)
+	}
 }
 
-// copied is onStream for copies between the program and a device.
-func copied(do func(c *copies, m *message, g *gpu, on device.Stream, o *clientcore.Op) error) perform {
-	return onStream(func(p *parts, m *message, g *gpu, on device.Stream, o *clientcore.Op) error {
-		return do(&p.copies, m, g, on, o)
-	})
+// simply is how an operation is carried out whatever message it is for; always, if it also never fails.
+func simply(do func(o *clientcore.Op) error) perform {
+	return func(_ *message, o *clientcore.Op) error { return do(o) }
 }
 
-// sequenced is onStream for what orders streams.
-func sequenced(do func(s *sequence, g *gpu, on device.Stream, o *clientcore.Op) error) perform {
-	return onStream(func(p *parts, _ *message, g *gpu, on device.Stream, o *clientcore.Op) error {
-		return do(&p.sequence, g, on, o)
-	})
-}
-
-// always is how an operation is carried out that never fails.
-func always(do func(p *parts, o *clientcore.Op)) perform {
-	return func(p *parts, _ *message, o *clientcore.Op) error {
-		do(p, o)
+func always(do func(o *clientcore.Op)) perform {
+	return func(_ *message, o *clientcore.Op) error {
+		do(o)
 		return nil
 	}
 }
 
-// fails is how an operation that asks is carried out if its only outcome is that it may fail.
-func fails(do func(p *parts, o *clientcore.Op) error) func(*parts, *message, *clientcore.Op) clientcore.Outcome {
-	return func(p *parts, _ *message, o *clientcore.Op) clientcore.Outcome {
-		return clientcore.Outcome{Err: do(p, o)}
-	}
+// asks is simply for an operation with an outcome; fails, if that is only that it may fail.
+func asks(do func(o *clientcore.Op) clientcore.Outcome) answer {
+	return func(_ *message, o *clientcore.Op) clientcore.Outcome { return do(o) }
 }
 
-// leaves is how an operation is carried out that has the client leave a device, or keep what is there.
-func leaves(p *parts, _ *message, o *clientcore.Op) clientcore.Outcome { return p.moves.leave(o) }
-
-// asks is how an operation is carried out that loads something, or asks about it.
-func asks(do func(l *loader, o *clientcore.Op) clientcore.Outcome) func(*parts, *message, *clientcore.Op) clientcore.Outcome {
-	return func(p *parts, _ *message, o *clientcore.Op) clientcore.Outcome { return do(&p.loader, o) }
+func fails(do func(o *clientcore.Op) error) answer {
+	return func(_ *message, o *clientcore.Op) clientcore.Outcome { return clientcore.Outcome{Err: do(o)} }
 }
 
 // --- to the program and the daemon --------------------------------------------------
@@ -239,6 +217,11 @@ func (p *replies) write(o *clientcore.Op) error {
 		return errors.Join(err, clientcore.ErrProtocol)
 	}
 	copy(out, o.Data)
+	return nil
+}
+
+func (p *replies) refused(m *message, o *clientcore.Op) error {
+	p.keeper.Refused(m, o.Result)
 	return nil
 }
 
@@ -293,8 +276,8 @@ func (g *gpu) writeWord(on device.Stream, o *clientcore.Op) error {
 // --- questions to the device --------------------------------------------------------
 
 // askFunction answers a question about a kernel.
-func askFunction[R interface{ Append([]byte) []byte }](about func(f device.Function, o *clientcore.Op) (R, error)) perform {
-	return onGPU(func(p *parts, _ *message, g *gpu, o *clientcore.Op) error {
+func askFunction[R interface{ Append([]byte) []byte }](p *parts, about func(f device.Function, o *clientcore.Op) (R, error)) perform {
+	return p.inContext(func(g *gpu, o *clientcore.Op) error {
 		f, err := g.modules.Function(o)
 		if err != nil {
 			return err
@@ -364,11 +347,13 @@ type loader struct {
 	*session
 	contexts *contexts
 	waits    *waits
+	tracing  *tracing
 
 	shifted bool // some module variables are not at the addresses the program knows (shifts)
 }
 
 func (l *loader) load(m *message, o *clientcore.Op) (outcome clientcore.Outcome) {
+	defer l.tracing.Span(timeline.Load, o.Place)()
 	g, err := l.contexts.at(o.Place)
 	if err != nil {
 		return clientcore.Outcome{Err: err}

@@ -29,6 +29,7 @@ type recovery struct {
 	hosts    *hosts
 	tracing  *tracing
 	ahead    *ahead
+	ends     *ends
 	ops      *executor
 
 	replay   *replay // what the previous worker had handled; nil once it is replayed

@@ -69,7 +69,7 @@ func (r *replay) carryOut(m *message, ops []clientcore.Op) (*clientcore.Op, clie
 // did says whether nothing is to be done for an operation, because the program already has the answer or
 // the data that it would deliver, or because a replay does something else, which is done.
 func (r *replay) did(o *clientcore.Op) (done bool, err error) {
-	how := &operations[o.Kind]
+	how := &r.ops.operations[o.Kind]
 	if how.dropped != nil && how.dropped(r, o) {
 		return true, nil
 	}
@@ -133,7 +133,7 @@ func endAgain(r *replay, o *clientcore.Op) (done bool, err error) {
 	if !r.silent {
 		return false, nil
 	}
-	return true, r.ops.ends.again(o)
+	return true, r.ends.again(o)
 }
 
 // errNotSame says that the client could not be brought back to its former state.

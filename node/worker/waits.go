@@ -281,7 +281,7 @@ func (h *hosting) end() {
 }
 
 // callFunction makes a stream call a host function of the program.
-func (t *hosts) callFunction(on device.Stream, o *clientcore.Op) error {
+func (t *hosts) callFunction(_ *message, _ *gpu, on device.Stream, o *clientcore.Op) error {
 	if o.Once {
 		t.keeper.ExposeByUse("a graph of its has conditions, and is under way") // the log has the work of the conditions, but not its order
 		t.keeper.Owe()                                                          // make a base as soon as it is over
@@ -333,7 +333,7 @@ func (t *hosts) call(on device.Stream, cookie uint64, handed bool) error {
 // awaitWord makes a stream wait for a word, and tells the core when the wait is over. Later work
 // may be what writes the word, so the wait counts as an outstanding host function, and the loop
 // reads ahead.
-func (t *hosts) awaitWord(on device.Stream, o *clientcore.Op) error {
+func (t *hosts) awaitWord(_ *message, _ *gpu, on device.Stream, o *clientcore.Op) error {
 	words := on.Can()
 	if words.WaitWord == nil {
 		return errNoWords

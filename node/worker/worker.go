@@ -54,7 +54,7 @@ type worker struct {
 	between func()     // called between two events, in tests only
 }
 
-// parts are what performs operations (the table in operations.go says which), each with a state of its own.
+// parts are what performs operations (the table, operations, says which), each with a state of its own.
 type parts struct {
 	mail     mail
 	devices  devices
@@ -78,6 +78,8 @@ type parts struct {
 	orders   orders
 	pace     *pace.Pacer // nil: this client never makes way for others
 	tracing  tracing
+
+	operations [clientcore.Kinds]operation // which part performs what
 }
 
 // Main serves the client that the daemon names on the control connection. It returns when the
@@ -195,7 +197,8 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		caller:  program, files: files[:2],
 	}
 	w.devices, w.contexts.open = newDevices(serve.Devices, files[2:], serve.Share, shared.SetGuard, open, log), map[vmm.Place]*gpu{}
-	w.ops = executor{session: &w.session, parts: &w.parts}
+	w.ops = executor{session: &w.session, contexts: &w.contexts, recovery: &w.recovery, operations: &w.operations}
+	w.enter()
 	w.ops.all = w.ops.plainly
 	if w.pace, err = pace.New(serve.Pace, page, w.mail.waits); err != nil {
 		return nil, err
@@ -258,7 +261,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		saved: clientfile.Client{Shared: shared, Consumer: w.consumer, Host: w.host, Told: w.told, Files: w.files, Arena: arena},
 	}
 	w.replies = replies{session: &w.session, answers: &w.answers, mayDie: w.ops.mayDie}
-	w.loader = loader{session: &w.session, contexts: &w.contexts, waits: &w.waits}
+	w.loader = loader{session: &w.session, tracing: &w.tracing, contexts: &w.contexts, waits: &w.waits}
 	w.early = early{session: &w.session, tracing: &w.tracing, replies: &w.replies, ops: &w.ops, recovery: &w.recovery}
 	w.waits = waits{
 		session: &w.session, mail: &w.mail, contexts: &w.contexts, hosts: &w.hosts, answers: &w.answers, early: &w.early, ops: &w.ops, recovery: &w.recovery,
@@ -276,7 +279,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	w.commons = commons{session: &w.session, contexts: &w.contexts, moves: &w.moves, counter: sharing.New(w.ctx, serve.Owner, w.mail.waits)}
 	w.recovery = recovery{
 		session: &w.session, mail: &w.mail, contexts: &w.contexts, launches: &w.launches, answers: &w.answers, hosts: &w.hosts, tracing: &w.tracing,
-		ahead: &w.ahead, ops: &w.ops,
+		ahead: &w.ahead, ends: &w.ends, ops: &w.ops,
 	}
 	if serve.Resume && (w.keeper == nil || !w.keeper.Journal().Fresh()) { // a fresh journal means that no message was read from the ring: start as new
 		return w, w.recovery.resumeWith(w.devices.known())
@@ -576,18 +579,15 @@ func (w *worker) heard(m control.ToWorker) error {
 	switch m := m.(type) {
 	case order:
 		w.orders.next = append(w.orders.next, m)
-		return nil
 	case control.Proceed:
 		return w.orders.proceed(m)
 	case abandoned:
 		return w.orders.disown()
 	case control.Forgo:
 		w.opener.forgo()
-		return nil
 	case discarded:
 		w.opener.prepared.ending = false
 		w.mail.say(control.Forgone{})
-		return nil
 	case control.Lost:
 		w.devices.lost(m.Device)
 		return w.recovery.lostDevice(m)
@@ -595,7 +595,6 @@ func (w *worker) heard(m control.ToWorker) error {
 		if m := w.ahead.due(); m != nil {
 			return w.ops.handle(w.core.Control(w.now(), *m))
 		}
-		return nil
 	case control.Revoke:
 		if !w.recovery.replays() && !w.serve.Guest && w.core.HomeDevice() >= 0 && w.ahead.postpones(m) {
 			return nil
@@ -619,7 +618,6 @@ func (w *worker) heard(m control.ToWorker) error {
 		return w.ops.handle(w.core.Control(w.now(), m.GrantFurther))
 	case control.Parked:
 		w.told.Teller.Tell(m.Reason)
-		return nil
 	case control.Renew:
 		return w.recovery.renew(m)
 	case control.Watch:
@@ -636,9 +634,10 @@ func (w *worker) heard(m control.ToWorker) error {
 		if w.tracing.isOn() {
 			w.mail.say(control.Traced{})
 		}
-		return nil
+	default:
+		return fmt.Errorf("the daemon says %q, which is not understood: %w", m.Kind(), errEnded)
 	}
-	return fmt.Errorf("the daemon says %q, which is not understood: %w", m.Kind(), errEnded)
+	return nil
 }
 
 // observe tells the core, while no message comes, whether the devices are idle.

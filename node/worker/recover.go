@@ -37,45 +37,45 @@ type recovery struct {
 }
 
 // replays says whether the client is being rebuilt.
-func (r *recovery) replays() bool { return r.replay != nil }
+func (k *recovery) replays() bool { return k.replay != nil }
 
 // maybeFold makes a base if one is due.
-func (r *recovery) maybeFold() error {
-	if !r.keeper.IsDue(r.core, r.shared.Geometry().Staging, uint64(r.host.Moved())*chunk) {
+func (k *recovery) maybeFold() error {
+	if !k.keeper.IsDue(k.core, k.shared.Geometry().Staging, uint64(k.host.Moved())*chunk) {
 		return nil
 	}
-	if !r.core.CanFold() {
-		r.keeper.CannotFold()
+	if !k.core.CanFold() {
+		k.keeper.CannotFold()
 		return nil
 	}
-	return r.fold()
+	return k.fold()
 }
 
 // fold makes a base, and measures the speed of copying from the device. Late launches are settled
 // first: a base must not include a launch that may still be refused.
-func (r *recovery) fold() error {
-	if err := r.launches.settle(); err != nil {
+func (k *recovery) fold() error {
+	if err := k.launches.settle(); err != nil {
 		return err
 	}
-	dirty, start := r.core.Dirty(), time.Now()
-	if err := r.ops.handle(r.core.Fold(r.now())); err != nil {
+	dirty, start := k.core.Dirty(), time.Now()
+	if err := k.ops.handle(k.core.Fold(k.now())); err != nil {
 		return err
 	}
-	r.ops.current.Entry = journal.Entry{} // the log begins with the base
-	r.keeper.Took(dirty, time.Since(start))
+	k.ops.current.Entry = journal.Entry{} // the log begins with the base
+	k.keeper.Took(dirty, time.Since(start))
 	return nil
 }
 
 // firstFold makes the first base, before any message is read from the ring. So a worker that finds
 // no base in the journal knows that no message was read.
-func (r *recovery) firstFold() error {
-	if err := r.fold(); err != nil {
+func (k *recovery) firstFold() error {
+	if err := k.fold(); err != nil {
 		return err
 	}
-	if r.keeper.Journal().Fresh() {
+	if k.keeper.Journal().Fresh() {
 		return errors.New("the journal does not hold the client's first base")
 	}
-	r.unproven = r.serve.Resume
+	k.unproven = k.serve.Resume
 	return nil
 }
 
@@ -108,78 +108,83 @@ const (
 // The host copies have two sides. Only after the journal has the base may the side that the
 // previous base used be given up (host.commit); if the base does not fit, the client cannot be
 // rebuilt and the old side has no use either (host.abandon).
-func (r *recovery) commit(b *clientcore.Base) error {
-	r.answers.Sent()
-	s := surroundings{Asked: map[int]uint32{}, Now: r.now(), At: time.Now(), World: r.told.Sticky.Current(), Identity: r.serve.Identity, Traced: r.tracing.isOn()}
-	s.Position, s.Seq = r.consumer.Position()
-	for _, slot := range r.core.WaitingSlots() {
-		s.Asked[slot] = r.shared.Asks(slot)
+func (k *recovery) commit(b *clientcore.Base) error {
+	k.answers.Sent()
+	s := surroundings{Asked: map[int]uint32{}, Now: k.now(), At: time.Now(), World: k.told.Sticky.Current(), Identity: k.serve.Identity, Traced: k.tracing.isOn()}
+	s.Position, s.Seq = k.consumer.Position()
+	for _, slot := range k.core.WaitingSlots() {
+		s.Asked[slot] = k.shared.Asks(slot)
 	}
 	var printed []byte
-	printed, s.Turns, s.Dropped = r.told.Printed.All()
+	printed, s.Turns, s.Dropped = k.told.Printed.All()
 	about, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
-	err = r.keeper.Commit(append([][]byte{about, r.host.Sides(), printed, b.Client}, b.Blobs...)...)
+	err = k.keeper.Commit(append([][]byte{about, k.host.Sides(), printed, b.Client}, b.Blobs...)...)
 	if err != nil {
-		r.host.Abandon()
+		k.host.Abandon()
 	} else {
-		r.host.Commit()
-		if r.keeper.HasLeft() { // and will leave again: prepare pages for that
-			r.ahead.begin()
+		k.host.Commit()
+		if k.keeper.HasLeft() { // and will leave again: prepare pages for that
+			k.ahead.begin()
 		}
 	}
-	if r.unproven { // a base is made when nothing is in flight
-		r.prove()
+	if k.unproven { // a base is made when nothing is in flight
+		k.prove()
 	}
-	r.keeper.Committed(r.core)
+	k.keeper.Committed(k.core)
 	return nil
 }
 
 // catchUp replays the journal of the previous worker, if there is one; otherwise it makes the first
 // base, which begins the journal. It must finish before the first message is read from the ring.
-func (r *recovery) catchUp(hear, await func() error) error {
+func (k *recovery) catchUp(hear, await func() error) error {
 	switch {
-	case r.replay != nil:
-		return r.replay.run(hear, await)
-	case r.keeper != nil:
-		return r.firstFold()
+	case k.replay != nil:
+		return k.replay.run(hear, await)
+	case k.keeper != nil:
+		return k.firstFold()
 	}
 	return nil
 }
 
 // mayRebuild says whether another worker can take over the client after this error. It cannot if
 // the client is meant to end, or if the program caused the error by breaking the protocol.
-func (r *recovery) mayRebuild(err error) bool {
-	return r.keeper.Valid() && !errors.Is(err, errEnded) && !errors.Is(err, clientcore.ErrProtocol) && !errors.Is(err, errProgram)
+func (k *recovery) mayRebuild(err error) bool {
+	return k.keeper.Valid() && !errors.Is(err, errEnded) && !errors.Is(err, clientcore.ErrProtocol) && !errors.Is(err, errProgram)
 }
 
 // rebase makes a base of a restored client: the journal is about what the client was before.
-func (r *recovery) rebase() error {
-	if r.keeper == nil {
+func (k *recovery) rebase() error {
+	if k.keeper == nil {
 		return nil
 	}
-	if r.core.CanFold() {
-		return r.fold()
+	if k.core.CanFold() {
+		return k.fold()
 	}
-	r.keeper.ExposeByUse("it was restored, and more is waited for")
-	r.host.Abandon()
+	k.keeper.ExposeByUse("it was restored, and more is waited for")
+	k.host.Abandon()
 	return nil
 }
 
 // settleStaging gives back staging memory that was kept for the journal: after a restore nobody
 // would give it back to the program.
-func (r *recovery) settleStaging() error {
-	if !r.keeper.Holds() {
+func (k *recovery) settleStaging() error {
+	if !k.keeper.Holds() {
 		return nil
 	}
-	r.keeper.LetGo()
-	return r.maybeFold()
+	k.keeper.LetGo()
+	return k.maybeFold()
 }
 
 // errRebuild says that this worker cannot go on, but another one can take its place.
 var errRebuild = errors.New("the client is to be rebuilt")
+
+// Under NVIDIA's Multi-Process Service (MPS) a fault of one client ends the contexts of all clients
+// on that GPU, and all of them see the same error. A worker that shares this fate does not report a
+// fault to its program: it has its client rebuilt in a worker with contexts of its own. A fault
+// that occurs again there is the client's own (node/fate).
 
 // errShared says that a fault that another client may have caused has ended the client's contexts.
 var errShared = errors.New("a fault that may be another client's ended what ran")
@@ -193,16 +198,16 @@ var errKilled = errors.New("killed")
 // gone returns an error that ends this worker, if err is the loss of a device, or a fault that
 // another client may have caused, and the client can be rebuilt. It returns nil for every other
 // error, which the program must be told.
-func (r *recovery) gone(err error) error {
+func (k *recovery) gone(err error) error {
 	var fault *device.Fault
 	switch {
-	case !r.keeper.Valid() || !errors.As(err, &fault):
+	case !k.keeper.Valid() || !errors.As(err, &fault):
 		return nil
 	case fault.Kind == device.Timeout: // nobody else's
 		return nil
 	case fault.Kind == device.DeviceLost:
 		return fmt.Errorf("%w: %w", errRebuild, err)
-	case r.sharesFate():
+	case k.sharesFate():
 		return fmt.Errorf("%w: %w", errShared, err)
 	}
 	return nil
@@ -210,15 +215,15 @@ func (r *recovery) gone(err error) error {
 
 // lostDevice handles the loss of a device. It returns an error, so that another worker takes over,
 // if the client has a context there.
-func (r *recovery) lostDevice(m control.Lost) error {
-	g := r.contexts.open[vmm.Device(m.Device)]
-	if g == nil || !r.keeper.Valid() {
+func (k *recovery) lostDevice(m control.Lost) error {
+	g := k.contexts.open[vmm.Device(m.Device)]
+	if g == nil || !k.keeper.Valid() {
 		ended := g == nil
 		if g != nil {
 			quiet, err := g.quiet()
 			ended = quiet && err == nil
 		}
-		return r.ops.handle(r.core.Lost(r.now(), m, ended))
+		return k.ops.handle(k.core.Lost(k.now(), m, ended))
 	}
 	return fmt.Errorf("%w: device %d is gone: %s", errRebuild, m.Device, m.Reason)
 }
@@ -226,12 +231,12 @@ func (r *recovery) lostDevice(m control.Lost) error {
 // renew ends this worker if the client can be rebuilt in another one. No base is made first: this may be
 // called in the middle of a message, when what the core has decided is not all done, and the base would
 // lack it. The next worker repeats what came after the last base, as after any end.
-func (r *recovery) renew(m control.Renew) error {
+func (k *recovery) renew(m control.Renew) error {
 	switch {
-	case !r.keeper.Valid():
-		r.log.Info("the client stays in its worker: it cannot be rebuilt for now", "reason", m.Reason)
+	case !k.keeper.Valid():
+		k.log.Info("the client stays in its worker: it cannot be rebuilt for now", "reason", m.Reason)
 		return nil
-	case m.Device >= 0 && r.contexts.open[vmm.Device(m.Device)] == nil:
+	case m.Device >= 0 && k.contexts.open[vmm.Device(m.Device)] == nil:
 		return nil
 	case m.Device >= 0:
 		return fmt.Errorf("%w: %s", errShared, m.Reason)

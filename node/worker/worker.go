@@ -198,8 +198,8 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	}
 	w.devices, w.contexts.open = newDevices(serve.Devices, files[2:], serve.Share, shared.SetGuard, open, log), map[vmm.Place]*gpu{}
 	w.ops = executor{session: &w.session, contexts: &w.contexts, recovery: &w.recovery, operations: &w.operations}
-	w.enter()
 	w.ops.all = w.ops.plainly
+	w.enter()
 	if w.pace, err = pace.New(serve.Pace, page, w.mail.waits); err != nil {
 		return nil, err
 	}
@@ -211,9 +211,6 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		session: &w.session, inbox: mailbox.New(replaces), tracing: &w.tracing, devices: &w.devices, pace: w.pace,
 		line: line.New(w.ctx, conn, line.Terms{Client: serve.Client, Node: serve.Node, Grace: serve.OrphanGrace}, files[0], files[1], w.log),
 	}
-	overseer := kernellimit.New(serve.KernelTime, kernellimit.Means{
-		Context: w.ctx, Go: w.others.Go, Now: w.now, Block: w.waits.block, Waits: func() bool { return w.hosts.outstanding() > 0 }, TooLong: w.mail.overtime,
-	})
 	w.staging = staging.New(w.consumer.Release)
 	w.told = told.New(shared, w.now, w.log)
 	arena := vmm.Range{Addr: serve.ArenaBase, Size: serve.ArenaSize}
@@ -238,49 +235,10 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		w.mail.line.Hold("journal", held[2])
 		w.consumer.Keep = w.keeper.Record
 	}
-	w.tracing = tracing{shared: shared, say: w.mail.say, record: func() *trace.Recorder {
-		return trace.New(w.ctx, w.waits.block, func() uint32 { return w.ops.current.Header.Seq }, w.devices.configs)
-	}}
-	w.answers.Means = answers.Means{
-		Context: w.ctx, Go: w.others.Go, Block: w.waits.block, Now: w.now, Wake: w.consumer.Wake, Shared: shared, Told: w.told, Pace: w.pace,
-		Streams: w.contexts.streams, Quiet: w.contexts.quiet, Working: func() bool { return w.core.Working() },
-		Gone: w.recovery.gone, Report: func(world uint64, err error) { w.waits.report(notice{world: world, err: err}) },
-	}
-	w.copies = copies{session: &w.session, contexts: &w.contexts, waits: &w.waits}
-	w.launches = launches{
-		session: &w.session, contexts: &w.contexts, devices: &w.devices, answers: &w.answers, waits: &w.waits, moves: &w.moves, recovery: &w.recovery,
-		ops: &w.ops, pace: w.pace, overseer: overseer, tracing: &w.tracing, explains: serve.Explain,
-	}
-	w.opener = opener{
-		session: &w.session, mail: &w.mail, devices: &w.devices, contexts: &w.contexts, reach: &w.reach, commons: &w.commons,
-		loader: &w.loader, copies: &w.copies, overseer: overseer, pace: w.pace, tracing: &w.tracing, prepared: ready,
-	}
-	w.orders = orders{
-		session: &w.session, mail: &w.mail, contexts: &w.contexts, launches: &w.launches, opener: &w.opener, moves: &w.moves, ahead: &w.ahead,
-		answers: &w.answers, early: &w.early, waits: &w.waits, recovery: &w.recovery, ops: &w.ops, observe: w.observe,
-		saved: clientfile.Client{Shared: shared, Consumer: w.consumer, Host: w.host, Told: w.told, Files: w.files, Arena: arena},
-	}
-	w.replies = replies{session: &w.session, answers: &w.answers, mayDie: w.ops.mayDie}
-	w.loader = loader{session: &w.session, tracing: &w.tracing, contexts: &w.contexts, waits: &w.waits}
-	w.early = early{session: &w.session, tracing: &w.tracing, replies: &w.replies, ops: &w.ops, recovery: &w.recovery}
-	w.waits = waits{
-		session: &w.session, mail: &w.mail, contexts: &w.contexts, hosts: &w.hosts, answers: &w.answers, early: &w.early, ops: &w.ops, recovery: &w.recovery,
-		notices: mailbox.New[notice](nil), passing: passing{say: w.mail.line.Say, now: w.now},
-	}
-	w.hosts.session, w.hosts.waits = &w.session, &w.waits
-	w.sequence = sequence{&w.contexts, &w.answers}
-	w.ends = ends{session: &w.session, mail: &w.mail, contexts: &w.contexts, answers: &w.answers, waits: &w.waits, copies: &w.copies}
-	w.moves = moves{
-		session: &w.session, contexts: &w.contexts, hosts: &w.hosts, waits: &w.waits, opener: &w.opener, tracing: &w.tracing,
-		mover: mover{ctx: w.ctx, contexts: &w.contexts, host: w.host, block: w.waits.block, drain: w.waits.drain, now: w.now, log: log},
-	}
-	w.ahead.session, w.ahead.mail = &w.session, &w.mail
-	w.reach = reach{session: &w.session, contexts: &w.contexts, waits: &w.waits, arena: files[1]}
-	w.commons = commons{session: &w.session, contexts: &w.contexts, moves: &w.moves, counter: sharing.New(w.ctx, serve.Owner, w.mail.waits)}
-	w.recovery = recovery{
-		session: &w.session, mail: &w.mail, contexts: &w.contexts, launches: &w.launches, answers: &w.answers, hosts: &w.hosts, tracing: &w.tracing,
-		ahead: &w.ahead, ends: &w.ends, ops: &w.ops,
-	}
+	w.connect(&w.session, &w.ops)
+	w.commons.counter = sharing.New(w.ctx, serve.Owner, w.mail.waits)
+	w.reach.arena, w.opener.prepared, w.orders.observe = files[1], ready, w.observe
+	w.orders.saved = clientfile.Client{Shared: shared, Consumer: w.consumer, Host: w.host, Told: w.told, Files: w.files, Arena: arena}
 	if serve.Resume && (w.keeper == nil || !w.keeper.Journal().Fresh()) { // a fresh journal means that no message was read from the ring: start as new
 		return w, w.recovery.resumeWith(w.devices.known())
 	}
@@ -289,6 +247,55 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		Arena: arena, Chunk: chunk, Limit: serve.Memory, LimitBy: serve.MemoryBy, Defer: serve.Defer, Reserves: serve.SwapDir != "", Devices: w.devices.known(), Guest: serve.Guest,
 	})
 	return w, err
+}
+
+// connect gives each part what it needs of the others.
+func (p *parts) connect(s *session, ops *executor) {
+	overseer := kernellimit.New(s.serve.KernelTime, kernellimit.Means{
+		Context: s.ctx, Go: s.others.Go, Now: s.now, Block: p.waits.block, Waits: func() bool { return p.hosts.outstanding() > 0 }, TooLong: p.mail.overtime,
+	})
+	p.answers.Means = answers.Means{
+		Context: s.ctx, Go: s.others.Go, Block: p.waits.block, Now: s.now, Wake: s.consumer.Wake, Shared: s.shared, Told: s.told, Pace: p.pace,
+		Streams: p.contexts.streams, Quiet: p.contexts.quiet, Working: func() bool { return s.core.Working() },
+		Gone: p.recovery.gone, Report: func(world uint64, err error) { p.waits.report(notice{world: world, err: err}) },
+	}
+	p.tracing = tracing{shared: s.shared, say: p.mail.say, record: func() *trace.Recorder {
+		return trace.New(s.ctx, p.waits.block, func() uint32 { return ops.current.Header.Seq }, p.devices.configs)
+	}}
+	p.waits = waits{
+		session: s, mail: &p.mail, contexts: &p.contexts, hosts: &p.hosts, answers: &p.answers, early: &p.early, ops: ops, recovery: &p.recovery,
+		notices: mailbox.New[notice](nil), passing: passing{say: p.mail.line.Say, now: s.now},
+	}
+	p.early = early{session: s, tracing: &p.tracing, replies: &p.replies, ops: ops, recovery: &p.recovery}
+	p.hosts.session, p.hosts.waits = s, &p.waits
+	p.opener = opener{
+		session: s, mail: &p.mail, devices: &p.devices, contexts: &p.contexts, reach: &p.reach, commons: &p.commons, loader: &p.loader, copies: &p.copies,
+		overseer: overseer, pace: p.pace, tracing: &p.tracing,
+	}
+	p.launches = launches{
+		session: s, contexts: &p.contexts, devices: &p.devices, answers: &p.answers, waits: &p.waits, moves: &p.moves, recovery: &p.recovery, ops: ops,
+		overseer: overseer, pace: p.pace, tracing: &p.tracing, explains: s.serve.Explain,
+	}
+	p.copies = copies{session: s, contexts: &p.contexts, waits: &p.waits}
+	p.sequence = sequence{&p.contexts, &p.answers}
+	p.ends = ends{session: s, mail: &p.mail, contexts: &p.contexts, answers: &p.answers, waits: &p.waits, copies: &p.copies}
+	p.moves = moves{
+		session: s, contexts: &p.contexts, hosts: &p.hosts, waits: &p.waits, opener: &p.opener, tracing: &p.tracing,
+		mover: mover{ctx: s.ctx, contexts: &p.contexts, host: s.host, block: p.waits.block, drain: p.waits.drain, now: s.now, log: s.log},
+	}
+	p.ahead.session, p.ahead.mail = s, &p.mail
+	p.reach = reach{session: s, contexts: &p.contexts, waits: &p.waits}
+	p.commons = commons{session: s, contexts: &p.contexts, moves: &p.moves}
+	p.replies = replies{session: s, answers: &p.answers, mayDie: ops.mayDie}
+	p.loader = loader{session: s, tracing: &p.tracing, contexts: &p.contexts, waits: &p.waits}
+	p.recovery = recovery{
+		session: s, mail: &p.mail, contexts: &p.contexts, launches: &p.launches, answers: &p.answers, hosts: &p.hosts, tracing: &p.tracing,
+		ahead: &p.ahead, ends: &p.ends, ops: ops,
+	}
+	p.orders = orders{
+		session: s, mail: &p.mail, contexts: &p.contexts, launches: &p.launches, opener: &p.opener, moves: &p.moves, ahead: &p.ahead,
+		answers: &p.answers, early: &p.early, waits: &p.waits, recovery: &p.recovery, ops: ops,
+	}
 }
 
 // errEnded says that the service is over, for a reason that the client knows. The client is not

@@ -36,7 +36,6 @@ type order struct {
 type orders struct {
 	*session
 	mail     *mail
-	contexts *contexts
 	launches *launches
 	opener   *opener
 	moves    *moves
@@ -100,18 +99,6 @@ func (t *orders) answer(bytes uint64, err error) {
 	t.mail.say(answer)
 }
 
-// read reads a client from a file. If it cannot be read, the daemon is told, and there is nothing to restore.
-func (t *orders) read(file *os.File, whole bool) *incoming {
-	in, err := t.saved.Read(file, t.core, t.serve.Identity, t.pinned, whole)
-	if err != nil {
-		file.Close()
-		t.mail.say(control.Restored{Error: err.Error()})
-		return nil
-	}
-	t.incoming = &incoming{Incoming: in}
-	return t.incoming
-}
-
 func (t *orders) endIncoming() {
 	if t.incoming != nil {
 		t.incoming.File.Close()
@@ -168,10 +155,14 @@ func (t *orders) obey() (bool, error) {
 		if t.core.Waits() {
 			return false, nil
 		}
-		in := t.read(t.begin().file, m.Whole)
-		if in == nil {
+		file := t.begin().file
+		in, err := t.saved.Read(file, t.core, t.serve.Identity, t.pinned, m.Whole)
+		if err != nil {
+			file.Close()
+			t.mail.say(control.Restored{Error: err.Error()})
 			return true, nil
 		}
+		t.incoming = &incoming{Incoming: in}
 		return true, t.ops.handle(t.core.Replace(t.now(), in.By, m.Whole))
 	}
 	return false, fmt.Errorf("the daemon orders %q, which is not understood: %w", t.next[0].Kind(), errEnded)

@@ -17,8 +17,7 @@ import (
 // and devices or host copies, and keeps the data for the journal. The loop owns it.
 type copies struct {
 	*session
-	contexts *contexts
-	waits    *waits
+	waits *waits
 
 	inFlight copying
 	sent     uint64 // bytes of copies that a device can write to the journal itself

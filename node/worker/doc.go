@@ -28,15 +28,15 @@
 //
 // The loop (worker.go) takes events in turn and gives them to the core. What the core answers the executor (message.go)
 // performs: a table (operations.go) says for each kind of operation which part does it. All parts know the session,
-// which is the client: the core, the memory shared with its program, the host copies, the journal. Besides that each has
-// a state of its own, and knows the parts that it needs:
+// which is the client: the core, the open contexts, the memory shared with its program, the host copies, the journal, the
+// timeline. Besides that each has a state of its own, and knows the parts that it needs:
 //
 //   - mail: what the daemon and the loop tell each other
 //   - waits: the loop's waits for devices, and what other goroutines report; early: messages read meanwhile
 //   - recovery: the bases from which another worker rebuilds the client; replay: how this one rebuilds it. It
 //     wraps the executor, and leaves out what the program already has
 //   - orders: the daemon's checkpoints and restores, and how far they are
-//   - contexts: the open contexts, by place (gpu.go has one of them); opener: opens and closes them
+//   - opener: opens contexts (gpu.go has one of them) and closes them
 //   - launches: kernels and graphs; spread: what is known of kernels that have ended
 //   - copies: between the program's memory and devices or host copies
 //   - ends: questions about the end of work
@@ -47,7 +47,7 @@
 //   - reach: the program's memory that kernels access
 //   - commons: memory that several clients have
 //   - devices: the node's devices, opened when they are needed
-//   - replies: what the program is given at once; tracing: its timeline
+//   - replies: what the program is given at once
 //   - loader: modules, textures and links, into contexts
 //   - passing: reports of GPU time while the loop waits for kernels
 //

@@ -14,11 +14,10 @@ import (
 // time between two events (ReplyAfter, Query, QueryEvent, Elapsed). The loop owns it.
 type ends struct {
 	*session
-	mail     *mail
-	contexts *contexts
-	answers  *answers.Answers
-	waits    *waits
-	copies   *copies
+	mail    *mail
+	answers *answers.Answers
+	waits   *waits
+	copies  *copies
 
 	over bool // all work had ended when the last call was answered
 }

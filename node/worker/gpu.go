@@ -15,7 +15,6 @@ import (
 	"muster/node/worker/hostcopy"
 	"muster/node/worker/kernellimit"
 	"muster/node/worker/modules"
-	"muster/node/worker/pace"
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/timeline"
@@ -93,14 +92,11 @@ type opener struct {
 	*session
 	mail     *mail
 	devices  *devices
-	contexts *contexts
 	reach    *reach
 	commons  *commons
 	loader   *loader
 	copies   *copies
 	overseer *kernellimit.Overseer
-	pace     *pace.Pacer
-	tracing  *tracing
 
 	prepared *prepared // a device with a context that was made before there was a client; nil: none
 }

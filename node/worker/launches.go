@@ -7,7 +7,6 @@ import (
 	"muster/node/clientcore"
 	"muster/node/worker/answers"
 	"muster/node/worker/kernellimit"
-	"muster/node/worker/pace"
 	"muster/node/worker/told"
 	"muster/vmm"
 	"muster/wire"
@@ -17,16 +16,13 @@ import (
 // clients, and reported where somebody asks how long they ran. The loop owns it.
 type launches struct {
 	*session
-	contexts *contexts
 	devices  *devices
 	answers  *answers.Answers
 	waits    *waits
 	moves    *moves
 	recovery *recovery
 	ops      *executor
-	pace     *pace.Pacer // nil: this client never makes way for others
 	overseer *kernellimit.Overseer
-	tracing  *tracing
 
 	late     []lateLaunch
 	spread   spread

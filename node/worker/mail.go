@@ -7,7 +7,6 @@ import (
 	"muster/internal/mailbox"
 	"muster/node/clientcore"
 	"muster/node/worker/line"
-	"muster/node/worker/pace"
 	"muster/wire/control"
 )
 
@@ -17,9 +16,7 @@ type mail struct {
 	*session
 	line    *line.Line                     // to the daemon
 	inbox   *mailbox.Box[control.ToWorker] // messages that the loop has not handled; receive, which puts them there, must not block: it also answers pings
-	tracing *tracing
 	devices *devices
-	pace    *pace.Pacer // nil: this client never makes way for others
 }
 
 // put tells the loop something, as if the daemon had said it.

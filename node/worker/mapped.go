@@ -53,10 +53,9 @@ func mapShared(ring, arena *os.File, base uint64, log *slog.Logger) (*wire.Share
 // nobody has its former contents.
 type reach struct {
 	*session
-	contexts *contexts
-	waits    *waits
-	arena    *os.File            // of shared
-	all      map[uint64]*reached // by address
+	waits *waits
+	arena *os.File            // of shared
+	all   map[uint64]*reached // by address
 }
 
 // reached is memory of the program that kernels can access.

@@ -13,7 +13,6 @@ type message = keeper.Message
 // executor performs the operations that the core decides on. The loop owns it.
 type executor struct {
 	*session
-	contexts   *contexts
 	recovery   *recovery
 	operations *[clientcore.Kinds]operation
 	all        func(m *message, ops []clientcore.Op) (last *clientcore.Op, outcome clientcore.Outcome) // plainly, but during a replay

@@ -19,12 +19,10 @@ import (
 // moves are those of the client's memory between devices and the host, and what must be so before. The loop owns it.
 type moves struct {
 	*session
-	mover    mover
-	contexts *contexts
-	hosts    *hosts
-	waits    *waits
-	opener   *opener
-	tracing  *tracing
+	mover  mover
+	hosts  *hosts
+	waits  *waits
+	opener *opener
 }
 
 // move moves memory as the directory's plan says, once all work on the devices has ended; at once

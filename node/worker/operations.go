@@ -384,9 +384,7 @@ func (t *tracing) begin() {
 // loader loads what the program brings into contexts. The loop owns it.
 type loader struct {
 	*session
-	contexts *contexts
-	waits    *waits
-	tracing  *tracing
+	waits *waits
 
 	shifted bool // some module variables are not at the addresses the program knows (shifts)
 }

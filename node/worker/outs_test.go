@@ -61,7 +61,7 @@ func TestAnswersComeBehindCopies(t *testing.T) {
 		now := func() clientcore.Time { return time.Millisecond }
 		w.told = told.New(shared, now, slog.New(slog.DiscardHandler))
 		w.replies = replies{session: &session{shared: shared}, answers: &w.answers}
-		w.ends = ends{session: &session{}, contexts: &w.contexts, answers: &w.answers}
+		w.ends = ends{session: &w.session, answers: &w.answers}
 		w.answers.Means = answers.Means{
 			Context: t.Context(), Go: func(f func()) { answerCopy = f }, Block: func(f func() error) error { return f() }, Now: now, Wake: func() {},
 			Shared: shared, Told: w.told, Gone: func(error) error { return nil },

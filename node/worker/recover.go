@@ -23,11 +23,9 @@ import (
 type recovery struct {
 	*session
 	mail     *mail
-	contexts *contexts
 	launches *launches
 	answers  *answers.Answers
 	hosts    *hosts
-	tracing  *tracing
 	ahead    *ahead
 	ends     *ends
 	ops      *executor

@@ -27,7 +27,7 @@ func TestAReplayLeavesOutWhatTheProgramHas(t *testing.T) {
 		}
 		p.operations[kind].ask = nil
 	}
-	x := &executor{session: &session{}, contexts: &contexts{}, operations: &p.operations}
+	x := &executor{session: &session{}, operations: &p.operations}
 	handled := []clientcore.Op{
 		{Kind: clientcore.HostIn}, {Kind: clientcore.Write}, {Kind: clientcore.Query}, {Kind: clientcore.HostOut}, {Kind: clientcore.Launch},
 		{Kind: clientcore.Reply, Slot: 3}, failing, {Kind: clientcore.Launch},

@@ -10,6 +10,7 @@ import (
 	"muster/node/clientcore"
 	"muster/node/worker/hostcopy"
 	"muster/node/worker/keeper"
+	"muster/node/worker/pace"
 	"muster/node/worker/staging"
 	"muster/node/worker/told"
 	"muster/wire"
@@ -28,6 +29,9 @@ type session struct {
 	host     *hostcopy.Memory
 	told     *told.Told
 	keeper   *keeper.Keeper // nil: the client ends with its worker
+	contexts contexts
+	pace     *pace.Pacer // nil: this client never makes way for others
+	tracing  tracing
 	log      *slog.Logger
 
 	ctx    context.Context // cancelled when the worker ends

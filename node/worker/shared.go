@@ -17,10 +17,9 @@ import (
 // clients have written.
 type commons struct {
 	*session
-	contexts *contexts
-	moves    *moves
-	counter  *sharing.Counter
-	all      map[uint64]*common // by address
+	moves   *moves
+	counter *sharing.Counter
+	all     map[uint64]*common // by address
 }
 
 // common is memory that several clients have at the same time.

@@ -23,7 +23,6 @@ import (
 type waits struct {
 	*session
 	mail     *mail
-	contexts *contexts
 	hosts    *hosts
 	answers  *answers.Answers
 	early    *early
@@ -147,7 +146,6 @@ func (x *waits) settle(on device.Stream) error {
 // early are the messages that were read before the core could take them. The loop owns it.
 type early struct {
 	*session
-	tracing  *tracing
 	replies  *replies
 	ops      *executor
 	recovery *recovery

@@ -46,7 +46,6 @@ const chunk = hostcopy.Chunk
 // worker serves one client. The loop (run) owns its fields, except for atomics and values with a lock
 // of their own; receive of mail runs beside it.
 type worker struct {
-	session
 	parts
 	ops     executor
 	files   []*os.File // the memory shared with the program: the ring and the data arena
@@ -54,11 +53,11 @@ type worker struct {
 	between func()     // called between two events, in tests only
 }
 
-// parts are what performs operations (the table, operations, says which), each with a state of its own.
+// parts are the client and what performs operations for it (the table, operations, says which), each with a state of its own.
 type parts struct {
+	session
 	mail     mail
 	devices  devices
-	contexts contexts
 	opener   opener
 	moves    moves
 	ahead    ahead
@@ -76,8 +75,6 @@ type parts struct {
 	commons  commons // memory shared with other clients
 	recovery recovery
 	orders   orders
-	pace     *pace.Pacer // nil: this client never makes way for others
-	tracing  tracing
 
 	operations [clientcore.Kinds]operation // which part performs what
 }
@@ -193,11 +190,11 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		return nil, err
 	}
 	w := &worker{
-		session: session{serve: serve, shared: shared, consumer: wire.NewConsumer(shared), began: time.Now(), log: log},
-		caller:  program, files: files[:2],
+		parts:  parts{session: session{serve: serve, shared: shared, consumer: wire.NewConsumer(shared), began: time.Now(), log: log}},
+		caller: program, files: files[:2],
 	}
 	w.devices, w.contexts.open = newDevices(serve.Devices, files[2:], serve.Share, shared.SetGuard, open, log), map[vmm.Place]*gpu{}
-	w.ops = executor{session: &w.session, contexts: &w.contexts, recovery: &w.recovery, operations: &w.operations}
+	w.ops = executor{session: &w.session, recovery: &w.recovery, operations: &w.operations}
 	w.ops.all = w.ops.plainly
 	w.enter()
 	if w.pace, err = pace.New(serve.Pace, page, w.mail.waits); err != nil {
@@ -208,7 +205,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	w.mail = mail{
-		session: &w.session, inbox: mailbox.New(replaces), tracing: &w.tracing, devices: &w.devices, pace: w.pace,
+		session: &w.session, inbox: mailbox.New(replaces), devices: &w.devices,
 		line: line.New(w.ctx, conn, line.Terms{Client: serve.Client, Node: serve.Node, Grace: serve.OrphanGrace}, files[0], files[1], w.log),
 	}
 	w.staging = staging.New(w.consumer.Release)
@@ -235,7 +232,7 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		w.mail.line.Hold("journal", held[2])
 		w.consumer.Keep = w.keeper.Record
 	}
-	w.connect(&w.session, &w.ops)
+	w.connect(&w.ops)
 	w.commons.counter = sharing.New(w.ctx, serve.Owner, w.mail.waits)
 	w.reach.arena, w.opener.prepared, w.orders.observe = files[1], ready, w.observe
 	w.orders.saved = clientfile.Client{Shared: shared, Consumer: w.consumer, Host: w.host, Told: w.told, Files: w.files, Arena: arena}
@@ -250,50 +247,51 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 }
 
 // connect gives each part what it needs of the others.
-func (p *parts) connect(s *session, ops *executor) {
+func (p *parts) connect(ops *executor) {
+	s := &p.session
 	overseer := kernellimit.New(s.serve.KernelTime, kernellimit.Means{
 		Context: s.ctx, Go: s.others.Go, Now: s.now, Block: p.waits.block, Waits: func() bool { return p.hosts.outstanding() > 0 }, TooLong: p.mail.overtime,
 	})
 	p.answers.Means = answers.Means{
-		Context: s.ctx, Go: s.others.Go, Block: p.waits.block, Now: s.now, Wake: s.consumer.Wake, Shared: s.shared, Told: s.told, Pace: p.pace,
-		Streams: p.contexts.streams, Quiet: p.contexts.quiet, Working: func() bool { return s.core.Working() },
+		Context: s.ctx, Go: s.others.Go, Block: p.waits.block, Now: s.now, Wake: s.consumer.Wake, Shared: s.shared, Told: s.told, Pace: s.pace,
+		Streams: s.contexts.streams, Quiet: s.contexts.quiet, Working: func() bool { return s.core.Working() },
 		Gone: p.recovery.gone, Report: func(world uint64, err error) { p.waits.report(notice{world: world, err: err}) },
 	}
-	p.tracing = tracing{shared: s.shared, say: p.mail.say, record: func() *trace.Recorder {
+	s.tracing = tracing{shared: s.shared, say: p.mail.say, record: func() *trace.Recorder {
 		return trace.New(s.ctx, p.waits.block, func() uint32 { return ops.current.Header.Seq }, p.devices.configs)
 	}}
 	p.waits = waits{
-		session: s, mail: &p.mail, contexts: &p.contexts, hosts: &p.hosts, answers: &p.answers, early: &p.early, ops: ops, recovery: &p.recovery,
+		session: s, mail: &p.mail, hosts: &p.hosts, answers: &p.answers, early: &p.early, ops: ops, recovery: &p.recovery,
 		notices: mailbox.New[notice](nil), passing: passing{say: p.mail.line.Say, now: s.now},
 	}
-	p.early = early{session: s, tracing: &p.tracing, replies: &p.replies, ops: ops, recovery: &p.recovery}
+	p.early = early{session: s, replies: &p.replies, ops: ops, recovery: &p.recovery}
 	p.hosts.session, p.hosts.waits = s, &p.waits
 	p.opener = opener{
-		session: s, mail: &p.mail, devices: &p.devices, contexts: &p.contexts, reach: &p.reach, commons: &p.commons, loader: &p.loader, copies: &p.copies,
-		overseer: overseer, pace: p.pace, tracing: &p.tracing,
+		session: s, mail: &p.mail, devices: &p.devices, reach: &p.reach, commons: &p.commons, loader: &p.loader, copies: &p.copies,
+		overseer: overseer,
 	}
 	p.launches = launches{
-		session: s, contexts: &p.contexts, devices: &p.devices, answers: &p.answers, waits: &p.waits, moves: &p.moves, recovery: &p.recovery, ops: ops,
-		overseer: overseer, pace: p.pace, tracing: &p.tracing, explains: s.serve.Explain,
+		session: s, devices: &p.devices, answers: &p.answers, waits: &p.waits, moves: &p.moves, recovery: &p.recovery, ops: ops,
+		overseer: overseer, explains: s.serve.Explain,
 	}
-	p.copies = copies{session: s, contexts: &p.contexts, waits: &p.waits}
-	p.sequence = sequence{&p.contexts, &p.answers}
-	p.ends = ends{session: s, mail: &p.mail, contexts: &p.contexts, answers: &p.answers, waits: &p.waits, copies: &p.copies}
+	p.copies = copies{session: s, waits: &p.waits}
+	p.sequence = sequence{&s.contexts, &p.answers}
+	p.ends = ends{session: s, mail: &p.mail, answers: &p.answers, waits: &p.waits, copies: &p.copies}
 	p.moves = moves{
-		session: s, contexts: &p.contexts, hosts: &p.hosts, waits: &p.waits, opener: &p.opener, tracing: &p.tracing,
-		mover: mover{ctx: s.ctx, contexts: &p.contexts, host: s.host, block: p.waits.block, drain: p.waits.drain, now: s.now, log: s.log},
+		session: s, hosts: &p.hosts, waits: &p.waits, opener: &p.opener,
+		mover: mover{ctx: s.ctx, contexts: &s.contexts, host: s.host, block: p.waits.block, drain: p.waits.drain, now: s.now, log: s.log},
 	}
 	p.ahead.session, p.ahead.mail = s, &p.mail
-	p.reach = reach{session: s, contexts: &p.contexts, waits: &p.waits}
-	p.commons = commons{session: s, contexts: &p.contexts, moves: &p.moves}
+	p.reach = reach{session: s, waits: &p.waits}
+	p.commons = commons{session: s, moves: &p.moves}
 	p.replies = replies{session: s, answers: &p.answers, mayDie: ops.mayDie}
-	p.loader = loader{session: s, tracing: &p.tracing, contexts: &p.contexts, waits: &p.waits}
+	p.loader = loader{session: s, waits: &p.waits}
 	p.recovery = recovery{
-		session: s, mail: &p.mail, contexts: &p.contexts, launches: &p.launches, answers: &p.answers, hosts: &p.hosts, tracing: &p.tracing,
+		session: s, mail: &p.mail, launches: &p.launches, answers: &p.answers, hosts: &p.hosts,
 		ahead: &p.ahead, ends: &p.ends, ops: ops,
 	}
 	p.orders = orders{
-		session: s, mail: &p.mail, contexts: &p.contexts, launches: &p.launches, opener: &p.opener, moves: &p.moves, ahead: &p.ahead,
+		session: s, mail: &p.mail, launches: &p.launches, opener: &p.opener, moves: &p.moves, ahead: &p.ahead,
 		answers: &p.answers, early: &p.early, waits: &p.waits, recovery: &p.recovery, ops: ops,
 	}
 }
@@ -692,27 +690,21 @@ func (w *worker) end(err error) error {
 }
 
 // lostNumber is the device whose loss ended this worker. Where the client has several contexts each
-// one is asked; if none reports a loss, it is onDeviceNumber.
+// one is asked; if none reports a loss, it is the device that the client holds a lease on, or else one it has a
+// context on; -1 if neither.
 func (w *worker) lostNumber() int {
-	if len(w.contexts.open) > 1 {
-		for _, p := range w.contexts.placesInOrder() {
-			var fault *device.Fault
-			if _, err := w.contexts.open[p].mover.Done(); errors.As(err, &fault) && fault.Kind == device.DeviceLost {
-				return p.Index()
-			}
+	places := w.contexts.placesInOrder()
+	for _, p := range places {
+		var fault *device.Fault
+		if len(places) == 1 {
+			break
+		}
+		if _, err := w.contexts.open[p].mover.Done(); errors.As(err, &fault) && fault.Kind == device.DeviceLost {
+			return p.Index()
 		}
 	}
-	return w.onDeviceNumber()
-}
-
-// onDeviceNumber is the device that the client holds a lease on, or else one it has a context on;
-// -1 if neither.
-func (w *worker) onDeviceNumber() int {
-	if home := w.core.HomeDevice(); home >= 0 {
+	if home := w.core.HomeDevice(); home >= 0 || len(places) == 0 {
 		return home
 	}
-	for place := range w.contexts.open {
-		return place.Index()
-	}
-	return -1
+	return places[0].Index()
 }

@@ -10,6 +10,7 @@ import (
 	"muster/internal/mailbox"
 	"muster/node/checkpoint"
 	"muster/node/clientcore"
+	"muster/node/worker/answers"
 	"muster/node/worker/clientfile"
 	"muster/wire"
 	"muster/wire/control"
@@ -33,7 +34,19 @@ type order struct {
 
 // orders are the daemon's orders, and how far they are carried out. The loop owns them.
 type orders struct {
-	say      func(m control.ToDaemon)
+	*session
+	mail     *mail
+	launches *launches
+	opener   *opener
+	moves    *moves
+	ahead    *ahead
+	answers  *answers.Answers
+	early    *early
+	waits    *waits
+	recovery *recovery
+	ops      *executor
+	observe  func() error // tells the core, while no message comes, whether the devices are idle
+
 	saved    clientfile.Client // the client as the file has it
 	next     []order
 	incoming *incoming         // read from a file, and on its way into the core
@@ -46,9 +59,6 @@ func (t *orders) close() {
 	t.endIncoming()
 	t.endDraft()
 }
-
-// add takes an order, to be carried out when those before it are.
-func (t *orders) add(o order) { t.next = append(t.next, o) }
 
 // begin takes the next order from the list.
 func (t *orders) begin() order {
@@ -80,56 +90,13 @@ func (t *orders) giveUp() {
 	})
 }
 
-// write writes the client to the file of a checkpoint. If hold is set, the checkpoint is completed, or given
-// up, by proceed.
-func (t *orders) write(core *clientcore.Core, identity string, hold bool) {
-	bytes, err := t.saved.Write(t.draft, core, identity, hold)
-	if err == nil && hold {
-		t.held = true
-		t.say(control.Checkpointed{Held: true, Bytes: bytes})
-		return
-	}
-	t.endDraft()
-	t.answer(bytes, err)
-}
-
-// proceed ends the checkpoint of a held client, which is completed if save is set, and says whether the
-// client was held.
-func (t *orders) proceed(save bool) bool {
-	if t.draft != nil && save {
-		t.answer(t.saved.Complete(t.draft))
-	}
-	t.endDraft()
-	held := t.held
-	t.held = false
-	return held
-}
-
 // answer tells the daemon how a checkpoint ended.
 func (t *orders) answer(bytes uint64, err error) {
 	answer := control.Checkpointed{Bytes: bytes}
 	if err != nil {
 		answer.Error = err.Error()
 	}
-	t.say(answer)
-}
-
-// read reads a client from a file. If it cannot be read, the daemon is told, and there is nothing to restore.
-func (t *orders) read(file *os.File, core *clientcore.Core, identity string, pinned func(wire.Header) ([]byte, error), whole bool) *incoming {
-	in, err := t.saved.Read(file, core, identity, pinned, whole)
-	if err != nil {
-		file.Close()
-		t.say(control.Restored{Error: err.Error()})
-		return nil
-	}
-	t.incoming = &incoming{Incoming: in}
-	return t.incoming
-}
-
-// endRestore notes that a restore has ended; the client is held if hold is set.
-func (t *orders) endRestore(hold bool) {
-	t.endIncoming()
-	t.held = t.held || hold
+	t.mail.say(answer)
 }
 
 func (t *orders) endIncoming() {
@@ -151,113 +118,115 @@ type abandoned struct{ control.Proceed }
 
 // disown forgets the orders of a daemon that has died, and that it wanted the device back. A held
 // client goes on.
-func (w *worker) disown() error {
-	w.prepared.giveUp(w.log)() // the next daemon does not know of it
-	w.orders.forget()
-	w.ahead.due()
-	return w.proceed(control.Proceed{})
+func (t *orders) disown() error {
+	t.opener.prepared.giveUp(t.log)() // the next daemon does not know of it
+	t.forget()
+	t.ahead.due()
+	return t.proceed(control.Proceed{})
 }
 
 // obey carries out the next order, if it can be done now. It returns false if it did nothing.
-func (w *worker) obey() (bool, error) {
-	if in := w.orders.incoming; in != nil {
-		done, refused := w.core.Replaced()
+func (t *orders) obey() (bool, error) {
+	if in := t.incoming; in != nil {
+		done, refused := t.core.Replaced()
 		if !done {
 			return false, nil
 		}
-		return true, w.restored(in, refused)
+		return true, t.restored(in, refused)
 	}
-	if len(w.orders.next) == 0 {
+	if len(t.next) == 0 {
 		return false, nil
 	}
-	if err := w.launches.settle(); err != nil {
+	if err := t.launches.settle(); err != nil {
 		return false, err
 	}
-	switch m := w.orders.next[0].ToWorker.(type) {
+	switch m := t.next[0].ToWorker.(type) {
 	case control.Checkpoint:
-		if !w.core.CanDetach() {
+		if !t.core.CanDetach() {
 			return false, nil
 		}
-		if quiet, err := w.contexts.quiet(); err != nil {
-			return true, w.found(w.told.Sticky.Current(), err)
+		if quiet, err := t.contexts.quiet(); err != nil {
+			return true, t.ops.found(t.told.Sticky.Current(), err)
 		} else if !quiet {
-			return true, w.awaitWork()
+			return true, t.awaitWork()
 		}
-		return true, w.checkpoint(w.orders.begin().file, m.Hold)
+		return true, t.checkpoint(t.begin().file, m.Hold)
 	case control.Restore:
-		if w.core.Waits() {
+		if t.core.Waits() {
 			return false, nil
 		}
-		in := w.orders.read(w.orders.begin().file, w.core, w.serve.Identity, w.pinned, m.Whole)
-		if in == nil {
+		file := t.begin().file
+		in, err := t.saved.Read(file, t.core, t.serve.Identity, t.pinned, m.Whole)
+		if err != nil {
+			file.Close()
+			t.mail.say(control.Restored{Error: err.Error()})
 			return true, nil
 		}
-		return true, w.handle(w.core.Replace(w.now(), in.By, m.Whole))
+		t.incoming = &incoming{Incoming: in}
+		return true, t.ops.handle(t.core.Replace(t.now(), in.By, m.Whole))
 	}
-	return false, fmt.Errorf("the daemon orders %q, which is not understood: %w", w.orders.next[0].Kind(), errEnded)
+	return false, fmt.Errorf("the daemon orders %q, which is not understood: %w", t.next[0].Kind(), errEnded)
 }
 
 // awaitWork waits a moment for kernels to end before a checkpoint, or for the daemon, which may give
 // the checkpoint up. Meanwhile no message of the program is read, so that they do end, unless one of
 // them never does.
-func (w *worker) awaitWork() error {
-	look := time.NewTimer(w.core.Patience())
+func (t *orders) awaitWork() error {
+	look := time.NewTimer(t.core.Patience())
 	defer look.Stop()
 	select {
-	case <-w.inbox.News():
-	case <-w.notices.News():
+	case <-t.mail.inbox.News():
+	case <-t.waits.notices.News():
 	case <-look.C:
-	case <-w.ctx.Done():
+	case <-t.ctx.Done():
 		return errDaemonEnded
 	}
-	return w.observe()
+	return t.observe()
 }
 
 // --- saving ------------------------------------------------------------------------
 
-// checkpoint writes the client to a file. If hold is set, the client stays held afterwards.
-func (w *worker) checkpoint(file *os.File, hold bool) error {
-	w.orders.draft = &clientfile.Draft{File: file}
-	if err := w.settleStaging(); err != nil {
+// checkpoint writes the client to a file. If hold is set, the client stays held afterwards, and the checkpoint is
+// completed, or given up, by proceed.
+func (t *orders) checkpoint(file *os.File, hold bool) error {
+	t.draft = &clientfile.Draft{File: file}
+	if err := t.recovery.settleStaging(); err != nil {
 		return err
 	}
-	if err := w.handle(w.core.Detach(w.now())); err != nil {
+	if err := t.ops.handle(t.core.Detach(t.now())); err != nil {
 		return err
 	}
-	if p := w.prepared; p != nil && !p.gone { // while it is held, the daemon could not get it back
-		w.forgo()
+	if p := t.opener.prepared; p != nil && !p.gone { // while it is held, the daemon could not get it back
+		t.opener.forgo()
 	}
 	if hold {
-		w.answers.Settle()
+		t.answers.Settle()
 	}
-	w.orders.write(w.core, w.serve.Identity, hold)
-	return nil
-}
-
-// settleStaging gives back staging memory that was kept for the journal: after a restore nobody
-// would give it back to the program.
-func (w *worker) settleStaging() error {
-	if !w.keeper.Holds() {
+	bytes, err := t.saved.Write(t.draft, t.core, t.serve.Identity, hold)
+	if err == nil && hold {
+		t.held = true
+		t.mail.say(control.Checkpointed{Held: true, Bytes: bytes})
 		return nil
 	}
-	w.keeper.LetGo()
-	return w.maybeFold()
+	t.endDraft()
+	t.answer(bytes, err)
+	return nil
 }
 
 // --- holding -----------------------------------------------------------------------
 
 // standBy waits for Proceed, or for the end of the daemon that would send it.
-func (w *worker) standBy() error {
+func (t *orders) standBy() error {
 	for {
-		if m, ok := pick[control.Proceed](w.inbox); ok {
-			return w.proceed(m)
+		if m, ok := pick[control.Proceed](t.mail.inbox); ok {
+			return t.proceed(m)
 		}
-		if _, ok := pick[abandoned](w.inbox); ok {
-			return w.disown()
+		if _, ok := pick[abandoned](t.mail.inbox); ok {
+			return t.disown()
 		}
 		select {
-		case <-w.inbox.News():
-		case <-w.ctx.Done():
+		case <-t.mail.inbox.News():
+		case <-t.ctx.Done():
 			return errDaemonEnded
 		}
 	}
@@ -277,17 +246,22 @@ func pick[M control.ToWorker](b *mailbox.Box[control.ToWorker]) (m M, ok bool) {
 
 // proceed lets a held client go on, after completing its checkpoint if asked to. A checkpoint that was
 // not begun is given up.
-func (w *worker) proceed(m control.Proceed) error {
-	w.orders.giveUp()
-	if !w.orders.proceed(m.Save) {
+func (t *orders) proceed(m control.Proceed) error {
+	t.giveUp()
+	if t.draft != nil && m.Save {
+		t.answer(t.saved.Complete(t.draft))
+	}
+	t.endDraft()
+	held := t.held
+	if t.held = false; !held {
 		return nil
 	}
-	h, parked := w.core.ParkedMessage()
+	h, parked := t.core.ParkedMessage()
 	if !parked {
 		return nil
 	}
-	w.current = message{Header: h, Stage: w.staging.Take(h.Release)}
-	return w.handle(w.core.Unpark(w.now()))
+	t.ops.current = message{Header: h, Stage: t.staging.Take(h.Release)}
+	return t.ops.handle(t.core.Unpark(t.now()))
 }
 
 // --- restoring ---------------------------------------------------------------------
@@ -299,14 +273,19 @@ type incoming struct {
 	disowned bool  // the daemon that ordered it has died
 }
 
+// makeRoom makes room on the host for the client that is to be restored.
+func (t *orders) makeRoom(*clientcore.Op) error {
+	return t.moves.mover.reserveAll(t.incoming.By.Allocations())
+}
+
 // refill fills the host copies from the file. The core is the new client already.
-func (w *worker) refill(o *clientcore.Op) error {
-	in := w.orders.incoming
-	if _, in.lost = w.move(o.Plan, false); in.lost == nil {
-		in.lost = w.orders.saved.Fill(in.Incoming, w.core.Held(), w.keeper.Replaced) // from where on its messages are not those of the ring
+func (t *orders) refill(o *clientcore.Op) error {
+	in := t.incoming
+	if _, in.lost = t.moves.move(o.Plan, false); in.lost == nil {
+		in.lost = t.saved.Fill(in.Incoming, t.core.Held(), t.keeper.Replaced) // from where on its messages are not those of the ring
 	}
-	if in.lost != nil && w.keeper.Valid() {
-		w.say(control.Restored{Error: in.lost.Error()})
+	if in.lost != nil && t.keeper.Valid() {
+		t.mail.say(control.Restored{Error: in.lost.Error()})
 		return fmt.Errorf("%w: %w", errAsBefore, in.lost)
 	}
 	return in.lost
@@ -318,63 +297,51 @@ var errAsBefore = errors.New("a checkpoint could not be restored")
 
 // restored tells the daemon how a restore ended. A client restored with its program is held; its
 // base is made when it goes on.
-func (w *worker) restored(in *incoming, refused error) error {
+func (t *orders) restored(in *incoming, refused error) error {
 	if refused == nil {
 		refused = in.lost
 	}
 	if refused == nil && in.Whole {
-		w.takeOver(in.Saved.About)
+		t.takeOver(in.Saved.About)
 	}
-	w.orders.endRestore(refused == nil && in.Whole)
+	t.endIncoming()
+	t.held = t.held || refused == nil && in.Whole
 	if refused == nil && !in.Whole {
-		if err := w.rebase(); err != nil {
+		if err := t.recovery.rebase(); err != nil {
 			return err
 		}
 	}
-	answer := control.Restored{Bytes: w.core.Stats().Allocated}
+	answer := control.Restored{Bytes: t.core.Stats().Allocated}
 	if refused != nil {
 		answer = control.Restored{Error: refused.Error()}
 	}
 	if !in.disowned {
-		w.say(answer)
+		t.mail.say(answer)
 	}
-	return nil
-}
-
-// rebase makes a base of a restored client: the journal is about what the client was before.
-func (w *worker) rebase() error {
-	if w.keeper == nil {
-		return nil
-	}
-	if w.core.CanFold() {
-		return w.fold()
-	}
-	w.keeper.ExposeByUse("it was restored, and more is waited for")
-	w.host.Abandon()
 	return nil
 }
 
 // takeOver sets this worker's position in shared memory to that of the worker which wrote the file.
-func (w *worker) takeOver(a checkpoint.About) {
-	w.serve.Identity = a.Identity
-	w.consumer.Resume(a.Shared.Head, a.Shared.Seq)
-	w.backlog = nil
-	for _, h := range w.core.Waiting() {
-		w.shared.Asked(h)
+func (t *orders) takeOver(a checkpoint.About) {
+	t.serve.Identity = a.Identity
+	t.consumer.Resume(a.Shared.Head, a.Shared.Seq)
+	t.early.messages = nil
+	for _, h := range t.core.Waiting() {
+		t.shared.Asked(h)
 	}
-	for _, h := range w.core.Backlogged() {
-		w.backlog = append(w.backlog, message{Header: h, HasData: h.Release != 0})
+	for _, h := range t.core.Backlogged() {
+		t.early.messages = append(t.early.messages, message{Header: h, HasData: h.Release != 0})
 	}
 	for slot, seq := range a.Shared.Asked {
-		w.shared.Asked(wire.Header{Slot: slot, Seq: seq})
+		t.shared.Asked(wire.Header{Slot: slot, Seq: seq})
 	}
-	w.began = time.Now().Add(-w.core.Now)
-	w.told.Sticky.Know(w.core.World, w.core.Result())
+	t.isNow(t.core.Now)
+	t.told.Sticky.Know(t.core.World, t.core.Result())
 	turns := a.Shared.Turns
 	if len(turns) == 0 { // files of earlier versions have no complaints
 		turns = []int{len(a.Shared.Printed)}
 	}
-	if err := w.told.Printed.Resume(a.Shared.Printed, turns, false); err != nil {
-		w.log.Warn("what kernels had printed is lost", "reason", err)
+	if err := t.told.Printed.Resume(a.Shared.Printed, turns, false); err != nil {
+		t.log.Warn("what kernels had printed is lost", "reason", err)
 	}
 }

@@ -3,52 +3,32 @@ package worker
 import (
 	"bytes"
 	"errors"
-	"log/slog"
 	"syscall"
 
 	"muster/device"
 	"muster/internal/together"
 	"muster/node/clientcore"
 	"muster/node/journal"
-	"muster/node/worker/hostcopy"
 	"muster/node/worker/keeper"
 	"muster/node/worker/staging"
-	"muster/wire"
 )
 
 // copies carries out copies between the program's memory, or the staging memory through which it sends data,
 // and devices or host copies, and keeps the data for the journal. The loop owns it.
 type copies struct {
-	shared      *wire.Shared
-	host        *hostcopy.Memory
-	keeper      *keeper.Keeper
-	staging     *staging.Staging
-	contexts    *contexts
-	block       func(f func() error) error // runs what may wait for a device
-	blockLong   func(f func() error) error // the same, for what may wait for kernels
-	outstanding func() int                 // how many host functions of the program have not returned
-	log         *slog.Logger
+	*session
+	waits *waits
 
 	inFlight copying
 	sent     uint64 // bytes of copies that a device can write to the journal itself
 	refused  bool   // it did not want to
 }
 
-// onHost is how a copy or fill on the host copies is carried out.
-func onHost(do func(w *worker, m *message, o *clientcore.Op) error) perform {
-	return func(w *worker, m *message, o *clientcore.Op) error {
-		if w.timeline != nil {
-			defer w.timeline.OnHost(operations[o.Kind].recorded, o)()
-		}
-		return do(w, m, o)
-	}
-}
-
-func (c *copies) toHost(m *message, o *clientcore.Op, core keeper.Client) error {
+func (c *copies) toHost(m *message, o *clientcore.Op) error {
 	if err := c.host.TouchArea(o.To, o.To.Dense()); err != nil {
 		return err
 	}
-	c.keeper.Keep(m, o.Data, core)
+	c.keeper.Keep(m, o.Data, c.core)
 	return c.host.CopyIn(o.To, o.Data)
 }
 
@@ -85,7 +65,7 @@ func (c *copies) in(m *message, g *gpu, on device.Stream, o *clientcore.Op) erro
 			return err
 		}
 	}
-	if o.Staged && m.Stage.IsOpen() && c.outstanding() > 0 {
+	if o.Staged && m.Stage.IsOpen() && c.waits.hosts.outstanding() > 0 {
 		// The program may be waiting for this memory before it reports that its host function has
 		// returned, and the copy may be waiting for that function. A copy of the data breaks the
 		// cycle.
@@ -103,7 +83,7 @@ func (c *copies) in(m *message, g *gpu, on device.Stream, o *clientcore.Op) erro
 	} else if taken := on.Can().CopyTaken; taken != nil {
 		submit = taken
 	}
-	err := c.blockLong(func() error {
+	err := c.waits.blockLong(func() error {
 		return to.Rows(func(addr, offset, size uint64) error { return submit(addr, data[offset:offset+size]) })
 	})
 	kept()
@@ -116,7 +96,7 @@ func (c *copies) in(m *message, g *gpu, on device.Stream, o *clientcore.Op) erro
 	}
 	lent := m.Stage.Taken() // freed when the copy has ended, or with the context
 	c.staging.Lend(lent, g)
-	return c.block(func() error { return notify(on, func() { c.staging.Free(lent) }) })
+	return c.waits.block(func() error { return notify(on, func() { c.staging.Free(lent) }) })
 }
 
 // notify has f called when a stream has done what it was given. Later work need not wait for f, but
@@ -137,7 +117,7 @@ func (c *copies) out(m *message, g *gpu, on device.Stream, o *clientcore.Op) err
 		return err
 	}
 	from := o.From
-	err = c.blockLong(func() error {
+	err = c.waits.blockLong(func() error {
 		return from.Rows(func(addr, offset, size uint64) error { return on.CopyOut(out[offset:offset+size], addr) })
 	})
 	c.inFlight += copying(o.Out.Length)
@@ -165,7 +145,7 @@ func (c *copies) attachLater(m *message, on device.Stream, data []byte) (kept fu
 	if fill == nil {
 		return kept, nil
 	}
-	return kept, c.block(func() error { return on.Call(func() { fill.Fill(data) }) })
+	return kept, c.waits.block(func() error { return on.Call(func() { fill.Fill(data) }) })
 }
 
 // givenLater marks that the program has its bytes, once the stream has done what it was given.
@@ -178,7 +158,7 @@ func (c *copies) givenLater(m *message, on device.Stream) error {
 		return err
 	}
 	kept := *m
-	return c.block(func() error { return notify(on, func() { c.keeper.Given(&kept) }) })
+	return c.waits.block(func() error { return notify(on, func() { c.keeper.Given(&kept) }) })
 }
 
 // --- memory of the program -----------------------------------------------------------
@@ -213,7 +193,7 @@ func (c *copies) pinProgram(g *gpu, offset, size uint64) error {
 			g.pinned[i] = true // tried once, even if it fails
 		}
 		part := arena[first+r.from*pinGranule : min(first+r.to*pinGranule, uint64(len(arena)))]
-		err := c.blockLong(func() error {
+		err := c.waits.blockLong(func() error {
 			if _, err := g.context.Pin(part); err != nil {
 				c.log.Debug("pinning memory of the program's", "bytes", len(part), "error", err) // copies are slower without
 			}
@@ -270,7 +250,7 @@ type echo struct {
 func (c *copies) inEchoed(m *message, g *gpu, on device.Stream, o *clientcore.Op) (done bool, err error) {
 	size := uint64(len(o.Data))
 	copyInKept := on.Can().CopyInKept
-	if copyInKept == nil || size < echoWorth || size > keeper.MaxAttached || !o.To.Dense() || !c.keeper.Wants(m) || c.outstanding() > 0 {
+	if copyInKept == nil || size < echoWorth || size > keeper.MaxAttached || !o.To.Dense() || !c.keeper.Wants(m) || c.waits.hosts.outstanding() > 0 {
 		return false, nil
 	}
 	if c.sent += size; c.sent < echoAfter || c.refused {
@@ -286,7 +266,7 @@ func (c *copies) inEchoed(m *message, g *gpu, on device.Stream, o *clientcore.Op
 	if space == nil {
 		return false, nil
 	}
-	err = c.blockLong(func() error { return copyInKept(o.To.Addr, o.Data, space.Memory()) })
+	err = c.waits.blockLong(func() error { return copyInKept(o.To.Addr, o.Data, space.Memory()) })
 	if errors.Is(err, device.ErrNotSupported) { // the program's memory cannot be pinned: the space is lost until the next base
 		c.refused = true
 		return false, nil
@@ -305,7 +285,7 @@ func (c *copies) inEchoed(m *message, g *gpu, on device.Stream, o *clientcore.Op
 	}
 	g.echoes[e] = true
 	g.mu.Unlock()
-	return true, c.block(func() error { return on.Call(func() { c.echoed(g, e) }) })
+	return true, c.waits.block(func() error { return on.Call(func() { c.echoed(g, e) }) })
 }
 
 // echoed notes that the journal has the data of a copy. The device calls it, in the stream.
@@ -352,7 +332,7 @@ func (c *copies) pinJournal(g *gpu, size uint64) (ready bool, err error) {
 			}
 			p = journalPin{granule: part}
 			makePages(part.Memory)
-			err := c.blockLong(func() (err error) {
+			err := c.waits.blockLong(func() (err error) {
 				if p.unpin, err = g.context.Pin(part.Memory); err != nil {
 					c.log.Debug("pinning memory of the journal", "error", err) // copies are slower without
 				}

@@ -26,25 +26,32 @@
 //
 // # Parts
 //
-// The table in operations.go says for each kind of operation which part performs it. The parts in this package
-// are given what they need of the worker, and have no pointer to it:
+// The loop (worker.go) takes events in turn and gives them to the core. What the core answers the executor (message.go)
+// performs: a table (operations.go) says for each kind of operation which part does it. All parts know the session,
+// which is the client: the core, the open contexts, the memory shared with its program, the host copies, the journal, the
+// timeline. Besides that each has a state of its own, and knows the parts that it needs:
 //
-//   - contexts: the open contexts, by place (gpu.go has one of them)
+//   - mail: what the daemon and the loop tell each other
+//   - waits: the loop's waits for devices, and what other goroutines report; early: messages read meanwhile
+//   - recovery: the bases from which another worker rebuilds the client; replay: how this one rebuilds it. It
+//     wraps the executor, and leaves out what the program already has
+//   - orders: the daemon's checkpoints and restores, and how far they are
+//   - opener: opens contexts (gpu.go has one of them) and closes them
 //   - launches: kernels and graphs; spread: what is known of kernels that have ended
 //   - copies: between the program's memory and devices or host copies
 //   - ends: questions about the end of work
 //   - sequence: order between the streams of one context, or of several
-//   - mover: the directory's plans, and room for host copies; ahead: host pages made before they are needed
+//   - moves: of memory between devices and the host, and out of a device that the client leaves; mover: what the
+//     directory's plans say; ahead: host pages made before they are needed
 //   - hosts: host functions of the program that streams wait for
 //   - reach: the program's memory that kernels access
 //   - commons: memory that several clients have
 //   - devices: the node's devices, opened when they are needed
 //   - replies: what the program is given at once
 //   - loader: modules, textures and links, into contexts
-//   - orders: the daemon's checkpoints and restores, and how far they are
 //   - passing: reports of GPU time while the loop waits for kernels
 //
-// The field replay is the loop's notes on what the previous worker had handled. What can be understood without all that is a package of its own:
+// What can be understood without all that is a package of its own:
 //
 //   - line: the connection to the daemon, and to the next one
 //   - keeper: the journal by which another worker rebuilds the client

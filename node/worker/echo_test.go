@@ -95,7 +95,7 @@ func TestJournalIsUnpinned(t *testing.T) {
 			return nil
 		}}
 	}
-	c := &copies{contexts: &contexts{open: map[vmm.Place]*gpu{vmm.Device(0): g}}}
+	c := &copies{session: &session{contexts: contexts{open: map[vmm.Place]*gpu{vmm.Device(0): g}}}}
 	c.unpinJournal(mib+4096, 3*mib)
 	slices.Sort(unpinned)
 	if left := slices.Sorted(maps.Keys(g.journalPins)); !slices.Equal(unpinned, []uint64{1, 2}) || !slices.Equal(left, []uint64{0, 3 * mib, 4 * mib}) {

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"context"
 	"runtime"
 	"time"
 
@@ -9,20 +8,16 @@ import (
 	"muster/internal/spin"
 	"muster/node/clientcore"
 	"muster/node/worker/answers"
-	"muster/node/worker/keeper"
 )
 
 // ends answers the messages that wait for streams and events or ask whether they are done, and those for the
 // time between two events (ReplyAfter, Query, QueryEvent, Elapsed). The loop owns it.
 type ends struct {
-	ctx      context.Context
-	contexts *contexts
-	answers  *answers.Answers
-	keeper   *keeper.Keeper
-	busy     func() bool // whether the loop has something else to do
-	copies   *copies
-	settle   func(on device.Stream) error // waits until a stream has done what it was given
-	drainAll func() error                 // waits until all work has ended
+	*session
+	mail    *mail
+	answers *answers.Answers
+	waits   *waits
+	copies  *copies
 
 	over bool // all work had ended when the last call was answered
 }
@@ -150,7 +145,7 @@ func (e *ends) soon(all ...done) (bool, error) {
 		if first == len(all) {
 			return true, nil
 		}
-		if e.busy() {
+		if e.consumer.Pending() || e.core.Queued() || e.waits.hosts.outstanding() > 0 || e.mail.waits() {
 			return false, nil
 		}
 		if !watched {
@@ -252,7 +247,7 @@ func (e *ends) again(o *clientcore.Op) error {
 	case o.Kind == clientcore.QueryEvent || o.OfEvent:
 		return e.happened(clientcore.Moment{Place: o.Place, Event: o.Event, Pending: true})
 	case o.All:
-		return e.drainAll()
+		return e.waits.drainAll()
 	case o.Kind == clientcore.ReplyAfter:
 		streams = []uint32{o.Stream}
 	}
@@ -265,7 +260,7 @@ func (e *ends) again(o *clientcore.Op) error {
 		if err != nil {
 			return err
 		}
-		if err := e.settle(on); err != nil {
+		if err := e.waits.settle(on); err != nil {
 			return err
 		}
 	}
@@ -291,4 +286,13 @@ func (e *ends) happened(moments ...clientcore.Moment) error {
 		}
 	}
 	return nil
+}
+
+// finish waits until all work has ended, however it ends.
+func (e *ends) finish(*clientcore.Op) clientcore.Outcome {
+	err := e.waits.drainAll()
+	if e.answers.Gone(err) == nil {
+		e.answers.Outcome(e.answers.Told.Sticky.Current(), err) // so that calls that wait fail
+	}
+	return clientcore.Outcome{Err: err}
 }

@@ -45,7 +45,7 @@ func TestReadAheadBeyondTheLog(t *testing.T) {
 	}
 	defer shared.Unmap()
 	var back uint64
-	w := &worker{log: slog.New(slog.DiscardHandler), core: &clientcore.Core{}, shared: shared, staging: staging.New(func(to uint64) { back = to })}
+	w := &early{session: &session{log: slog.New(slog.DiscardHandler), core: &clientcore.Core{}, shared: shared, staging: staging.New(func(to uint64) { back = to })}}
 	j := smallJournal(t)
 	w.keeper = keeper.New(j, w.staging, w.log)
 	h := wire.Header{Op: wire.OpCopyIn, Slot: -1, Data: 0, Length: 64 << 10, Release: 64 << 10}

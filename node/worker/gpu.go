@@ -13,9 +13,11 @@ import (
 	"muster/internal/laps"
 	"muster/node/clientcore"
 	"muster/node/worker/hostcopy"
+	"muster/node/worker/kernellimit"
 	"muster/node/worker/modules"
 	"muster/vmm"
 	"muster/wire"
+	"muster/wire/timeline"
 )
 
 // gpu is an open context on a device, with what the client has there under the core's numbers. The
@@ -85,66 +87,129 @@ func (g *gpu) setLimits(all map[uint32]uint64) error {
 	return nil
 }
 
-// openGPU opens a context with the client's modules in it, and all memory of the program that
-// kernels may reach.
-func (w *worker) openGPU(o *clientcore.Op) error {
-	if w.core.HomeDevice() != o.Place.Index() {
-		if err := w.openContext(o); err != nil {
-			return fmt.Errorf("%v", err) // nothing is lost with it, whatever it was: the device goes back
-		}
-		return nil
-	}
-	return w.openContext(o)
+// opener opens the client's contexts, and closes them. The loop owns it.
+type opener struct {
+	*session
+	mail     *mail
+	devices  *devices
+	reach    *reach
+	commons  *commons
+	loader   *loader
+	copies   *copies
+	overseer *kernellimit.Overseer
+
+	prepared *prepared // a device with a context that was made before there was a client; nil: none
 }
 
-func (w *worker) openContext(o *clientcore.Op) error {
-	took := laps.Begin()
-	d, err := w.devices.forContext(o.Place.Index(), w.core.HomeDevice() == o.Place.Index())
-	if err != nil {
-		return w.devices.orLost(o.Place.Index(), err)
+// open opens a context with the client's modules in it, and all memory of the program that
+// kernels may reach.
+func (c *opener) open(o *clientcore.Op) (outcome clientcore.Outcome) {
+	defer c.tracing.Span(timeline.Open, o.Place)()
+	home := c.core.HomeDevice() == o.Place.Index()
+	if outcome.Err = c.timed(&outcome, func() error { return c.openContext(o, home) }); outcome.Err != nil && !home {
+		outcome.Err = fmt.Errorf("%v", outcome.Err) // nothing is lost with it, whatever it was: the device goes back
 	}
-	w.used(o.Place)
-	g := &gpu{place: o.Place, streams: map[uint32]device.Stream{}, events: map[uint32]*event{}, priority: func(stream uint32) int { return w.core.Priority(stream) }}
+	return outcome
+}
+
+func (c *opener) openContext(o *clientcore.Op, home bool) error {
+	took := laps.Begin()
+	d, err := c.devices.forContext(o.Place.Index(), home)
+	if err != nil {
+		return c.devices.orLost(o.Place.Index(), err)
+	}
+	c.used(o.Place)
+	g := &gpu{place: o.Place, streams: map[uint32]device.Stream{}, events: map[uint32]*event{}, priority: func(stream uint32) int { return c.core.Priority(stream) }}
 	g.callsAlone = d.Info().CallsAlone
-	g.overseen = w.serve.KernelTime > 0 && !d.Info().StopsKernels
-	arena := device.Arena{Base: w.serve.ArenaBase, Size: w.serve.ArenaSize}
+	g.overseen = c.serve.KernelTime > 0 && !d.Info().StopsKernels
+	arena := device.Arena{Base: c.serve.ArenaBase, Size: c.serve.ArenaSize}
 	if g.context, err = d.Open(device.Config{
-		Arena: arena, Print: w.told.Printed.Print, Complain: w.told.Printed.Complain, Kernels: w.kernelLimit(),
-		Touches: w.serve.Mapping != "" || w.serve.Guest, // the mapper of a guest may ask
+		Arena: arena, Print: c.told.Printed.Print, Complain: c.told.Printed.Complain, Kernels: c.kernelLimit(),
+		Touches: c.serve.Mapping != "" || c.serve.Guest, // the mapper of a guest may ask
 	}); err != nil {
-		return w.devices.orLost(o.Place.Index(), w.unserved(err))
+		return c.devices.orLost(o.Place.Index(), c.unserved(err))
 	}
 	took.End("context")
-	if _, err := g.context.Pin(staged(w.shared)); err != nil {
-		w.log.Debug("pinning staging memory", "error", err) // copies are slower without
+	if _, err := g.context.Pin(staged(c.shared)); err != nil {
+		c.log.Debug("pinning staging memory", "error", err) // copies are slower without
 	}
 	took.End("pins")
-	err = g.prepare(w.now)
+	err = g.prepare(c.now)
 	took.End("streams")
 	if err == nil {
 		err = g.setLimits(o.Limits)
 	}
 	if err == nil {
 		g.modules = modules.New(d, g.context, g.mover)
-		err = g.modules.Replay(w.ctx, o.Modules, o.Anew || w.loader.shifted)
-		w.loader.shifted = w.loader.shifted || g.modules.Shifted()
+		err = g.modules.Replay(c.ctx, o.Modules, o.Anew || c.loader.shifted)
+		c.loader.shifted = c.loader.shifted || g.modules.Shifted()
 	}
 	if err == nil {
-		err = w.reach.opened(g, w.core.Mapped)
+		err = c.reach.opened(g, c.core.Mapped)
 	}
 	if err == nil {
-		err = w.commons.opened(g, w.core.Shared)
+		err = c.commons.opened(g, c.core.Shared)
 	}
 	if err != nil {
 		g.context.Close()
 		return err
 	}
 	took.End("contents")
-	w.log.Debug("a context is open", "device", o.Place.Index(), "took", took)
-	w.contexts.add(g)
-	g.hostPins = w.host.NewPins(g.context.Pin, w.log)
-	w.contexts.checking = w.contexts.checking || g.context.Can().Know != nil
+	c.log.Debug("a context is open", "device", o.Place.Index(), "took", took)
+	c.contexts.add(g)
+	g.hostPins = c.host.NewPins(g.context.Pin, c.log)
+	c.contexts.checking = c.contexts.checking || g.context.Can().Know != nil
 	return nil
+}
+
+// unserved turns an error of opening a context that MPS may have caused into a fault, so that the
+// client is rebuilt in a worker without MPS.
+func (c *opener) unserved(err error) error {
+	var known *device.Fault
+	if !c.sharesFate() || errors.Is(err, device.ErrOutOfMemory) || errors.As(err, &known) {
+		return err
+	}
+	return &device.Fault{Kind: device.Unspecified, Detail: err.Error()}
+}
+
+// close closes a context, with everything that is left in it.
+func (c *opener) close(p vmm.Place) {
+	g := c.drop(p)
+	if g == nil {
+		return
+	}
+	if err := g.context.Close(); err != nil {
+		c.log.Debug("closing a context", "error", err)
+	}
+	c.copies.returned(g)
+}
+
+// abandon closes a context on a device that may never answer again. Close may hang there, so it
+// runs in a goroutine that nobody waits for.
+func (c *opener) abandon(p vmm.Place) {
+	if g := c.drop(p); g != nil {
+		go func() {
+			_ = g.context.Close()
+			c.copies.returned(g)
+		}()
+	}
+}
+
+// drop removes a context from those that are open, and returns it; nil if there is none. It opens the gates
+// first: Close waits for the streams that wait there.
+func (c *opener) drop(p vmm.Place) *gpu {
+	g := c.contexts.remove(p)
+	if g != nil {
+		c.tracing.Leaves(g)
+		g.hostPins.Drop()
+		g.openGates()
+		g.leaveQueue()
+		if g.overseen {
+			c.overseer.Leaves(g)
+		}
+	}
+	c.pace.Forget()
+	return g
 }
 
 // moverPriority is the highest. NVIDIA's driver puts streams into few queues of the device, and one that
@@ -165,46 +230,6 @@ func (g *gpu) prepare(now func() clientcore.Time) error {
 	}
 	g.opened = now()
 	return g.mover.Record(g.origin)
-}
-
-// closeGPU closes a context, with everything that is left in it.
-func (w *worker) closeGPU(p vmm.Place) {
-	g := w.drop(p)
-	if g == nil {
-		return
-	}
-	if err := g.context.Close(); err != nil {
-		w.log.Debug("closing a context", "error", err)
-	}
-	w.copies.returned(g)
-}
-
-// abandonGPU closes a context on a device that may never answer again. Close may hang there, so it
-// runs in a goroutine that nobody waits for.
-func (w *worker) abandonGPU(p vmm.Place) {
-	if g := w.drop(p); g != nil {
-		go func() {
-			_ = g.context.Close()
-			w.copies.returned(g)
-		}()
-	}
-}
-
-// drop removes a context from the worker and returns it; nil if there is none. It opens the gates
-// first: Close waits for the streams that wait there.
-func (w *worker) drop(p vmm.Place) *gpu {
-	g := w.contexts.remove(p)
-	if g != nil {
-		w.timeline.Leaves(g)
-		g.hostPins.Drop()
-		g.openGates()
-		g.leaveQueue()
-		if g.overseen {
-			w.launches.overseer.Leaves(g)
-		}
-	}
-	w.pace.Forget()
-	return g
 }
 
 // stream returns a stream of the context, created at its first use.
@@ -330,11 +355,6 @@ func (g *gpu) when(m clientcore.Moment) (clientcore.Time, error) {
 	}
 	since, err := e.Since(g.origin)
 	return g.opened + since, err
-}
-
-// drain waits until all work in the context has ended.
-func (w *worker) drain(g *gpu) error {
-	return w.blockLong(func() error { return g.context.Synchronise(w.ctx) })
 }
 
 // quiet says whether no stream of the context has work.

@@ -266,17 +266,17 @@ func (c *client) worker(resume bool) *worker {
 		s.between = func() { saveAndRestore(t, s, o.saves) }
 	}
 	if o.dies == nil && c.serve.Recover {
-		s.dies = func() bool { return c.doom.Load() > 0 && c.doom.Add(-1) == 0 }
+		s.ops.dies = func() bool { return c.doom.Load() > 0 && c.doom.Add(-1) == 0 }
 	}
 	if o.dies != nil {
-		s.dies = func() bool {
+		s.ops.dies = func() bool {
 			// What streams do after a function that has not returned cannot be stopped
 			// in this process.
 			return s.hosts.outstanding() == 0 && s.core.Outstanding() == 0 && (!c.revived || s.keeper.Valid()) && o.dies.IntN(o.lives) == 0
 		}
 	}
 	if o.killed != nil {
-		s.dies = o.killed
+		s.ops.dies = o.killed
 	}
 	if o.told != nil {
 		s.told.Overhear(func() { o.told(s) })
@@ -306,9 +306,9 @@ func live(w *worker) (err error) {
 // abort ends a worker as if its process had been killed.
 func (w *worker) abort() {
 	w.stop()
-	w.line.Close()
+	w.mail.line.Close()
 	for place := range w.contexts.open {
-		w.closeGPU(place)
+		w.opener.close(place)
 	}
 	w.others.Wait()
 	w.pace.Close()

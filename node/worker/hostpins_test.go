@@ -64,7 +64,7 @@ func TestLeavingIsPostponed(t *testing.T) {
 			c.daemon.mu.Lock()
 			c.daemon.revoking = true
 			c.daemon.mu.Unlock()
-			w.inbox.Put(control.Revoke{Reason: "quantum"}) // it has arrived
+			w.mail.inbox.Put(control.Revoke{Reason: "quantum"}) // it has arrived
 			v.round(2)
 			if n := said[control.Released](c); n != 0 {
 				t.Fatalf("it has left %d times before the pages were made", n)
@@ -74,8 +74,7 @@ func TestLeavingIsPostponed(t *testing.T) {
 				v.round(3)
 			}
 			w.others.Go(func() { // they are made; the worker waits for who says so before it unmaps the ring
-				w.inbox.Put(readied{})
-				w.consumer.Wake()
+				w.mail.put(readied{})
 			})
 			hear[control.Released](c, 1)
 			for i := range 3 { // what is told is heard before a message

@@ -2,15 +2,12 @@ package worker
 
 import (
 	"errors"
-	"log/slog"
 
 	"muster/device"
 	"muster/node/clientcore"
 	"muster/node/worker/answers"
 	"muster/node/worker/kernellimit"
-	"muster/node/worker/pace"
 	"muster/node/worker/told"
-	"muster/node/worker/trace"
 	"muster/vmm"
 	"muster/wire"
 )
@@ -18,22 +15,14 @@ import (
 // launches launches kernels and graphs: guarded where they may use only some memory, after giving way to other
 // clients, and reported where somebody asks how long they ran. The loop owns it.
 type launches struct {
-	contexts    *contexts
-	answers     *answers.Answers
-	consumer    *wire.Consumer
-	pace        *pace.Pacer // nil: this client never makes way for others
-	overseer    *kernellimit.Overseer
-	timeline    *trace.Recorder // nil: no timeline was asked for
-	core        func() *clientcore.Core
-	outstanding func() int  // how many host functions of the program have not returned
-	prompt      func() bool // whether launches are to be made at once
-	drain       func(g *gpu) error
-	move        func(plan vmm.Plan, now bool) ([]clientcore.Leg, error)
-	device      func(i int) (device.Device, error)
-	do          func(m *message, o *clientcore.Op) error
-	perform     func(m *message, ops []clientcore.Op, err error) error
-	found       func(world uint64, err error) error // tells the core of a fault
-	log         *slog.Logger
+	*session
+	devices  *devices
+	answers  *answers.Answers
+	waits    *waits
+	moves    *moves
+	recovery *recovery
+	ops      *executor
+	overseer *kernellimit.Overseer
 
 	late     []lateLaunch
 	spread   spread
@@ -64,7 +53,7 @@ func (l *launches) launch(m *message, o *clientcore.Op) error {
 		o.How.Guard = l.watching(o.Guard)
 	}
 	here := g.modules.Here(o)
-	if o.Ticket == 0 && l.timeline == nil {
+	if o.Ticket == 0 && !l.tracing.isOn() {
 		return l.submit(m, g, f, on, here)
 	}
 	return l.measured(m, g, f, on, here)
@@ -72,7 +61,7 @@ func (l *launches) launch(m *message, o *clientcore.Op) error {
 
 // explain tells the program's user to which device the current launch goes, and why.
 func (l *launches) explain() {
-	d, ok := l.core().Decided()
+	d, ok := l.core.Decided()
 	if !ok {
 		return
 	}
@@ -85,9 +74,9 @@ func (l *launches) explain() {
 // measured launches a kernel, and has its time reported to the core or recorded in the timeline.
 func (l *launches) measured(m *message, g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
 	give := func() error { return l.submit(m, g, f, on, o) }
-	if l.timeline != nil {
+	if l.tracing.isOn() {
 		untraced := give
-		give = func() error { return l.timeline.Submit(g, on, operations[o.Kind].recorded, o, untraced) }
+		give = func() error { return l.tracing.Submit(g, on, l.ops.operations[o.Kind].recorded, o, untraced) }
 	}
 	if o.Ticket != 0 {
 		return l.timed(g, on, o, give)
@@ -116,7 +105,7 @@ func (l *launches) submit(m *message, g *gpu, f device.Function, on device.Strea
 
 // makeWay makes the client give way to others before a launch, if it has to.
 func (l *launches) makeWay(g *gpu, on device.Stream) error {
-	return l.pace.Before(g.place.Index(), on, l.core().Watched(), l.outstanding() > 0)
+	return l.pace.Before(g.place.Index(), on, l.core.Watched(), l.waits.hosts.outstanding() > 0)
 }
 
 // lateLaunch is a launch that a device has accepted but may not have passed to the driver yet
@@ -142,12 +131,12 @@ const mostLate = 1024
 // argument of LaunchLater says whether another launch follows in the ring; a single launch is made
 // at once, since handing it to the other thread takes longer.
 func (l *launches) give(m *message, g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
-	if l.outstanding() > 0 {
+	if l.waits.hosts.outstanding() > 0 {
 		how := o.How
 		return l.answers.Block(func() error { return on.Launch(f, how) })
 	}
 	can := on.Can()
-	if can.LaunchLater == nil || l.prompt() || l.timeline != nil || o.Ticket != 0 {
+	if can.LaunchLater == nil || l.recovery.replays() || l.recovery.unproven || l.tracing.isOn() || o.Ticket != 0 {
 		return on.Launch(f, o.How)
 	}
 	number, late, err := can.LaunchLater(f, o.How, l.consumer.Follows(wire.OpLaunch))
@@ -196,15 +185,15 @@ func (l *launches) refusedLate(list []lateLaunch, refused []device.Refusal) erro
 		var fault *device.Fault
 		// A fault is not the refusal of one launch: it concerns the whole context.
 		if errors.As(r.Err, &fault) || errors.Is(r.Err, device.ErrClosed) {
-			return l.found(l.answers.Told.Sticky.Current(), r.Err)
+			return l.ops.found(l.answers.Told.Sticky.Current(), r.Err)
 		}
 		for i := range list {
 			one := &list[i]
 			if one.number != r.Number {
 				continue
 			}
-			ops, err := l.core().RefusedLate(l.answers.Now(), one.message.Header, r.Err)
-			if err := l.perform(&one.message, ops, err); err != nil {
+			ops, err := l.core.RefusedLate(l.answers.Now(), one.message.Header, r.Err)
+			if err := l.ops.perform(&one.message, ops, err); err != nil {
 				return err
 			}
 		}
@@ -244,7 +233,7 @@ type trapped struct {
 // with it, and if bringing memory had to wait for a kernel on another device that waits for one of
 // those, none would ever end.
 func (l *launches) guarded(m *message, g *gpu, f device.Function, on device.Stream, o *clientcore.Op) error {
-	if err := l.drain(g); err != nil {
+	if err := l.waits.drain(g); err != nil {
 		return err
 	}
 	traps := make(chan trapped)
@@ -285,7 +274,7 @@ func (l *launches) guarded(m *message, g *gpu, f device.Function, on device.Stre
 // bring brings the memory that a guarded kernel is about to use. It returns a range of size 0 if
 // the client has nothing at the address.
 func (l *launches) bring(g *gpu, k clientcore.Kernel, addr uint64) (vmm.Range, error) {
-	plan, r, ok := l.core().Trapped(g.place, k, addr)
+	plan, r, ok := l.core.Trapped(g.place, k, addr)
 	if !ok {
 		return vmm.Range{}, nil
 	}
@@ -300,13 +289,13 @@ func (l *launches) bring(g *gpu, k clientcore.Kernel, addr uint64) (vmm.Range, e
 		}
 		from, err := l.contexts.at(source)
 		if err == nil {
-			err = l.drain(from)
+			err = l.waits.drain(from)
 		}
 		if err != nil {
 			return vmm.Range{}, err
 		}
 	}
-	_, err := l.move(plan, true)
+	_, err := l.moves.move(plan, true)
 	return r, err
 }
 
@@ -330,7 +319,7 @@ func (l *launches) runGraph(m *message, o *clientcore.Op) error {
 	// A timeline records each kernel, so it needs single launches. So do shifts: parameters that
 	// hold addresses of moved variables are replaced launch by launch.
 	var graph device.Graph
-	if l.timeline == nil && !g.modules.Shifted() {
+	if !l.tracing.isOn() && !g.modules.Shifted() {
 		graph = l.graph(g, o)
 	}
 	if graph == nil {
@@ -379,7 +368,7 @@ func (l *launches) graph(g *gpu, o *clientcore.Op) device.Graph {
 }
 
 func (l *launches) makeGraph(g *gpu, run *clientcore.Run, before device.Graph) (device.Graph, error) {
-	d, err := l.device(g.place.Index())
+	d, err := l.devices.at(g.place.Index())
 	if err != nil {
 		return nil, err
 	}
@@ -409,7 +398,7 @@ func (l *launches) runNodes(m *message, o *clientcore.Op) error {
 	for i := range o.Run.Nodes {
 		node := o.Run.Nodes[i].Op
 		node.Place, node.Stream = o.Place, o.Stream
-		if err := l.do(m, &node); err != nil {
+		if err := l.ops.operations[node.Kind].do(m, &node); err != nil {
 			return err
 		}
 	}

@@ -35,7 +35,7 @@ func TestOwnEndIsNotTheDaemons(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer shared.Unmap()
-	w := &worker{inbox: mailbox.New(replaces), shared: shared, consumer: wire.NewConsumer(shared), exit: func() {}}
+	w := &mail{inbox: mailbox.New(replaces), session: &session{shared: shared, consumer: wire.NewConsumer(shared), exit: func() {}}}
 	w.ctx, w.stop = context.WithCancel(t.Context())
 	defer w.stop()
 	w.line = line.New(w.ctx, end, line.Terms{}, ring, arena, slog.New(slog.DiscardHandler))

@@ -9,7 +9,6 @@ import (
 
 	"muster/device"
 	"muster/node/clientcore"
-	"muster/node/worker/keeper"
 	"muster/wire"
 )
 
@@ -53,14 +52,10 @@ func mapShared(ring, arena *os.File, base uint64, log *slog.Logger) (*wire.Share
 // A client with such memory cannot be rebuilt: a replay would repeat what kernels did to that memory, and
 // nobody has its former contents.
 type reach struct {
-	shared   *wire.Shared
-	arena    *os.File // of shared
-	contexts *contexts
-	keeper   *keeper.Keeper
-	block    func(f func() error) error // runs what may wait for a device
-	log      *slog.Logger
-	tries    int                 // how many workers the client has had without going on in one
-	all      map[uint64]*reached // by address
+	*session
+	waits *waits
+	arena *os.File            // of shared
+	all   map[uint64]*reached // by address
 }
 
 // reached is memory of the program that kernels can access.
@@ -91,7 +86,7 @@ func (h *reach) add(o *clientcore.Op) error {
 	r := &reached{host: part, unmap: map[*gpu]func() error{}}
 	if wire.AddressOf(part) != o.Range.Addr {
 		if r.host, err = wire.MapAt(h.arena, o.Out.Offset, o.Out.Length, o.Range.Addr); err != nil {
-			if errors.Is(err, syscall.EEXIST) && h.tries < mostTaken && h.keeper.Valid() {
+			if errors.Is(err, syscall.EEXIST) && h.serve.Tries < mostTaken && h.keeper.Valid() {
 				return fmt.Errorf("%w (%v)", errTaken, err)
 			}
 			// The library has another address to try, so the user is not told.
@@ -120,7 +115,7 @@ func (h *reach) in(g *gpu, r *reached) error {
 		return errNotReached
 	}
 	var unmap func() error
-	err := h.block(func() (err error) {
+	err := h.waits.block(func() (err error) {
 		unmap, err = mapHost(r.host)
 		return err
 	})

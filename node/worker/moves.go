@@ -16,22 +16,31 @@ import (
 	"muster/wire/control"
 )
 
+// moves are those of the client's memory between devices and the host, and what must be so before. The loop owns it.
+type moves struct {
+	*session
+	mover  mover
+	hosts  *hosts
+	waits  *waits
+	opener *opener
+}
+
 // move moves memory as the directory's plan says, once all work on the devices has ended; at once
 // if now is set. A plan that only brings memory does not wait either if the client is a guest, for
 // which memory exists from the moment it is mapped, or if a host function is outstanding.
-func (w *worker) move(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
-	defer w.timeline.Moved(plan)()
-	return w.mover.move(plan, now || (w.serve.Guest || w.hosts.outstanding() > 0) && onlyBrings(plan))
+func (v *moves) move(plan vmm.Plan, now bool) ([]clientcore.Leg, error) {
+	defer v.tracing.Moved(plan)()
+	return v.mover.move(plan, now || (v.serve.Guest || v.hosts.outstanding() > 0) && onlyBrings(plan))
 }
 
-// moveAsked is move for an operation, whose outcome is how long it took.
-func (w *worker) moveAsked(_ *message, o *clientcore.Op) (outcome clientcore.Outcome) {
-	outcome.Err = w.timed(&outcome, func() (err error) {
-		outcome.Legs, err = w.move(o.Plan, o.Now)
+// asked is move for an operation, whose outcome is how long it took.
+func (v *moves) asked(o *clientcore.Op) (outcome clientcore.Outcome) {
+	outcome.Err = v.timed(&outcome, func() (err error) {
+		outcome.Legs, err = v.move(o.Plan, o.Now)
 		return err
 	})
-	outcome.Took -= w.mover.once
-	w.mover.pinned = w.mover.pinned || w.mover.once > 0 && !o.Part
+	outcome.Took -= v.mover.once
+	v.mover.pinned = v.mover.pinned || v.mover.once > 0 && !o.Part
 	return outcome
 }
 
@@ -39,42 +48,42 @@ func (w *worker) moveAsked(_ *message, o *clientcore.Op) (outcome clientcore.Out
 const slowPages = 10 * time.Millisecond
 
 // leave moves everything off a device (Leave), or copies it to the host and keeps it (Backup).
-func (w *worker) leave(_ *message, o *clientcore.Op) (outcome clientcore.Outcome) {
+func (v *moves) leave(o *clientcore.Op) (outcome clientcore.Outcome) {
 	if o.Kind == clientcore.Backup {
-		defer w.timeline.Keeps()()
+		defer v.tracing.Keeps()()
 	}
-	g, err := w.contexts.at(o.Place)
+	g, err := v.contexts.at(o.Place)
 	if err == nil && o.Kind == clientcore.Backup {
-		err = w.drainAll()
+		err = v.waits.drainAll()
 	} else if err == nil {
-		err = w.drain(g)
+		err = v.waits.drain(g)
 		g.dropGraphs()
 	}
-	began := w.now()
+	began := v.now()
 	if err == nil {
 		// This time is not reported: later moves do without.
-		w.mover.ready(o.Plan)
+		v.mover.ready(o.Plan)
 	}
-	if made := w.now() - began; made > slowPages {
-		w.log.Debug("pages were made and pinned on the host", "took", made.String())
+	if made := v.now() - began; made > slowPages {
+		v.log.Debug("pages were made and pinned on the host", "took", made.String())
 	}
-	began = w.now()
+	began = v.now()
 	if err == nil {
-		_, err = w.move(o.Plan, false)
+		_, err = v.move(o.Plan, false)
 	}
 	if err != nil {
 		return clientcore.Outcome{Err: err}
 	}
-	defer func() { outcome.Took = w.now() - began }()
+	defer func() { outcome.Took = v.now() - began }()
 	if o.Kind == clientcore.Leave && len(o.Plan) > 0 {
-		w.keeper.Left()
+		v.keeper.Left()
 	}
-	outcome.Times = w.contexts.times(g, o, w.now())
+	outcome.Times = v.contexts.times(g, o, v.now())
 	if o.Shut || o.Kind == clientcore.Backup {
-		outcome.Saved, outcome.Err = g.modules.Save(w.ctx, o.Modules)
+		outcome.Saved, outcome.Err = g.modules.Save(v.ctx, o.Modules)
 	}
 	if o.Shut && outcome.Err == nil {
-		w.closeGPU(o.Place)
+		v.opener.close(o.Place)
 	}
 	return outcome
 }
@@ -83,11 +92,8 @@ func (w *worker) leave(_ *message, o *clientcore.Op) (outcome clientcore.Outcome
 // another client waits for the device, or after the client had to leave once. A revocation that comes
 // meanwhile can be postponed. The loop owns it.
 type ahead struct {
-	ctx         context.Context
-	host        *hostcopy.Memory
-	start       func(f func()) // runs f beside the loop
-	made        func()         // tells the loop that the pages are made
-	allocations func() []vmm.Range
+	*session
+	mail *mail
 
 	making  atomic.Bool
 	revoked *control.Revoke // postponed until the pages are made
@@ -101,15 +107,15 @@ func (a *ahead) begin() bool {
 	if !a.making.CompareAndSwap(false, true) {
 		return true
 	}
-	make := a.host.Ahead(a.allocations())
+	make := a.host.Ahead(a.core.Allocations())
 	if make == nil {
 		a.making.Store(false)
 		return false
 	}
-	a.start(func() {
+	a.others.Go(func() {
 		make(a.ctx)
 		a.making.Store(false)
-		a.made()
+		a.mail.put(readied{})
 	})
 	return true
 }

@@ -3,15 +3,12 @@ package worker
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 
 	"muster/device"
 	"muster/internal/laps"
 	"muster/node/clientcore"
 	"muster/node/journal"
 	"muster/node/worker/answers"
-	"muster/node/worker/keeper"
-	"muster/node/worker/told"
 	"muster/node/worker/trace"
 	"muster/vmm"
 	"muster/wire"
@@ -22,195 +19,187 @@ import (
 const success clientcore.Result = 0
 
 // perform is how an operation is carried out that has no outcome but failure, on behalf of a message.
-type perform func(w *worker, m *message, o *clientcore.Op) error
+type perform func(m *message, o *clientcore.Op) error
 
-// operation is what the worker does for a kind of operation.
+// answer is how one is carried out whose outcome the core waits for.
+type answer func(m *message, o *clientcore.Op) clientcore.Outcome
+
+// operation is what is done for a kind of operation.
 type operation struct {
 	do  perform
-	ask func(w *worker, m *message, o *clientcore.Op) clientcore.Outcome // instead, for one whose outcome the core waits for
+	ask answer // instead
 	// dropped says whether a replay leaves the operation out, because the program already has the answer
 	// or the data that it would deliver; nil: it never does.
 	dropped  func(r *replay, o *clientcore.Op) bool
-	again    perform   // instead of do, for a question whose answer a replay must make true here too
-	recorded trace.Row // how it appears in a timeline
+	again    func(r *replay, o *clientcore.Op) (done bool, err error) // what a replay does besides; done: instead
+	recorded trace.Row                                                // how it appears in a timeline
 }
 
-// operations is the table of all kinds.
-var operations [clientcore.Kinds]operation
+// enter makes the table of all kinds.
+func (p *parts) enter() {
+	p.operations = [clientcore.Kinds]operation{
+		clientcore.Reply:      {do: always(p.replies.reply), dropped: wasReplied},
+		clientcore.ReplyAfter: {do: p.ends.replyAfter, again: endAgain},
+		clientcore.Write:      {do: simply(p.replies.write), dropped: wasAnswered},
+		clientcore.SetStatus:  {do: always(p.replies.setStatus)},
+		clientcore.Tell:       {do: always(func(o *clientcore.Op) { p.replies.told.Teller.Tell(o.Text) }), dropped: wasTold},
 
-func init() { // not where it is declared, since some of them carry out others
-	operations = [clientcore.Kinds]operation{
-		clientcore.Reply:      {do: always(func(w *worker, o *clientcore.Op) { w.replies.reply(o) }), dropped: wasReplied},
-		clientcore.ReplyAfter: {do: func(w *worker, m *message, o *clientcore.Op) error { return w.ends.replyAfter(m, o) }, again: endAgain},
-		clientcore.Write:      {do: func(w *worker, _ *message, o *clientcore.Op) error { return w.replies.write(o) }, dropped: wasAnswered},
-		clientcore.SetStatus:  {do: always(func(w *worker, o *clientcore.Op) { w.replies.setStatus(o) })},
-		clientcore.Tell:       {do: always(func(w *worker, o *clientcore.Op) { w.told.Teller.Tell(o.Text) }), dropped: wasTold},
+		clientcore.Say:        {do: always(func(o *clientcore.Op) { p.mail.say(o.Message) }), again: commitAgain},
+		clientcore.WatchWaits: {do: always(p.watchWaits)},
 
-		clientcore.Say:        {do: (*worker).sayIt},
-		clientcore.WatchWaits: {do: (*worker).watchWaits},
+		clientcore.Refused: {do: p.replies.refused, again: refusedAgain},
+		clientcore.Commit:  {do: simply(func(o *clientcore.Op) error { return p.recovery.commit(o.Base) })},
 
-		clientcore.Refused: {do: (*worker).refused},
-		clientcore.Commit:  {do: (*worker).commit},
+		clientcore.HostIn:   {do: p.onHost(p.copies.toHost), recorded: trace.Row{Kind: timeline.OnHost, Name: "copy in, kept on the host"}},
+		clientcore.HostOut:  {do: p.onHost(p.copies.fromHost), dropped: wasGiven, recorded: trace.Row{Kind: timeline.OnHost, From: true, Name: "copy out, from the host's copy"}},
+		clientcore.HostCopy: {do: p.onHost(simply(p.copies.withinHost)), recorded: trace.Row{Kind: timeline.OnHost, Name: "copy within the host's copy"}},
+		clientcore.HostFill: {do: p.onHost(simply(p.copies.fillHost)), recorded: trace.Row{Kind: timeline.OnHost, Name: "fill of the host's copy"}},
+		clientcore.Reserve:  {do: simply(func(o *clientcore.Op) error { return p.moves.mover.reserve(o.Range) })},
+		clientcore.GiveBack: {do: always(p.moves.mover.giveBack)},
 
-		clientcore.HostIn:   {do: onHost(func(w *worker, m *message, o *clientcore.Op) error { return w.copies.toHost(m, o, w.core) }), recorded: trace.Row{Kind: timeline.OnHost, Name: "copy in, kept on the host"}},
-		clientcore.HostOut:  {do: onHost(func(w *worker, m *message, o *clientcore.Op) error { return w.copies.fromHost(m, o) }), dropped: wasGiven, recorded: trace.Row{Kind: timeline.OnHost, From: true, Name: "copy out, from the host's copy"}},
-		clientcore.HostCopy: {do: onHost(func(w *worker, _ *message, o *clientcore.Op) error { return w.copies.withinHost(o) }), recorded: trace.Row{Kind: timeline.OnHost, Name: "copy within the host's copy"}},
-		clientcore.HostFill: {do: onHost(func(w *worker, _ *message, o *clientcore.Op) error { return w.copies.fillHost(o) }), recorded: trace.Row{Kind: timeline.OnHost, Name: "fill of the host's copy"}},
-		clientcore.Reserve:  {do: func(w *worker, _ *message, o *clientcore.Op) error { return w.mover.reserve(o.Range) }},
-		clientcore.GiveBack: {do: always(func(w *worker, o *clientcore.Op) { w.mover.giveBack(o) })},
+		clientcore.MapHost:     {do: simply(p.reach.add)},
+		clientcore.UnmapHost:   {do: always(func(o *clientcore.Op) { p.reach.drop(o.Range.Addr) })},
+		clientcore.CloseShared: {do: always(func(o *clientcore.Op) { p.commons.close(o.Range.Addr) })},
 
-		clientcore.MapHost:     {do: func(w *worker, _ *message, o *clientcore.Op) error { return w.reach.add(o) }},
-		clientcore.UnmapHost:   {do: always(func(w *worker, o *clientcore.Op) { w.reach.drop(o.Range.Addr) })},
-		clientcore.CloseShared: {do: always(func(w *worker, o *clientcore.Op) { w.commons.close(o.Range.Addr) })},
+		clientcore.CopyIn:      {do: p.onStream(p.copies.in), recorded: trace.Row{Kind: timeline.CopyIn}},
+		clientcore.CopyOut:     {do: p.onStream(p.copies.out), dropped: wasGiven, recorded: trace.Row{Kind: timeline.CopyOut, From: true}},
+		clientcore.Copy:        {do: p.submitted((*gpu).copy), recorded: trace.Row{Kind: timeline.CopyWithin}},
+		clientcore.Fill:        {do: p.submitted((*gpu).fill), recorded: trace.Row{Kind: timeline.Fill}},
+		clientcore.Launch:      {do: p.launches.launch, recorded: trace.Row{Kind: timeline.Kernel}},
+		clientcore.RunGraph:    {do: p.launches.runGraph},
+		clientcore.After:       {do: p.onStream(p.sequence.after)},
+		clientcore.Record:      {do: p.submitted((*gpu).record)},
+		clientcore.Wait:        {do: p.onStream(p.sequence.forEvent)},
+		clientcore.Call:        {do: p.onStream(p.hosts.callFunction)},
+		clientcore.WriteWord:   {do: p.submitted((*gpu).writeWord)},
+		clientcore.AwaitWord:   {do: p.onStream(p.hosts.awaitWord)},
+		clientcore.Settle:      {do: p.onStream(func(_ *message, _ *gpu, on device.Stream, _ *clientcore.Op) error { return p.waits.settle(on) })},
+		clientcore.Drain:       {do: p.inContext(func(g *gpu, _ *clientcore.Op) error { return p.waits.drain(g) })},
+		clientcore.LeaveStream: {do: p.inContext(p.leaveStream)},
+		clientcore.CloseEvent:  {do: p.inContext(func(g *gpu, o *clientcore.Op) error { return g.closeEvent(o.Event) })},
+		clientcore.Unload:      {do: p.inContext(func(g *gpu, o *clientcore.Op) error { return g.modules.Unload(o.Module) })},
+		clientcore.SetLimit:    {do: p.inContext(func(g *gpu, o *clientcore.Op) error { return g.setLimits(o.Limits) })},
+		clientcore.DropTexture: {do: p.inContext(func(g *gpu, o *clientcore.Op) error { return g.dropTextures(o.Textures) })},
+		clientcore.DropGraph:   {do: p.inContext(func(g *gpu, o *clientcore.Op) error { g.dropGraph(o.Graph); return nil })},
+		clientcore.Close:       {do: always(func(o *clientcore.Op) { p.opener.close(o.Place) })},
+		clientcore.Abandon:     {do: always(func(o *clientcore.Op) { p.opener.abandon(o.Place) })},
+		clientcore.HostReturn:  {do: always(func(o *clientcore.Op) { p.hosts.returned(o.Cookie) })},
+		clientcore.HostDrop:    {do: always(func(*clientcore.Op) { p.hosts.drop() })},
 
-		clientcore.CopyIn:    {do: copied((*copies).in), recorded: trace.Row{Kind: timeline.CopyIn}},
-		clientcore.CopyOut:   {do: copied((*copies).out), dropped: wasGiven, recorded: trace.Row{Kind: timeline.CopyOut, From: true}},
-		clientcore.Copy:      {do: submitted((*gpu).copy), recorded: trace.Row{Kind: timeline.CopyWithin}},
-		clientcore.Fill:      {do: submitted((*gpu).fill), recorded: trace.Row{Kind: timeline.Fill}},
-		clientcore.Launch:    {do: func(w *worker, m *message, o *clientcore.Op) error { return w.launches.launch(m, o) }, recorded: trace.Row{Kind: timeline.Kernel}},
-		clientcore.RunGraph:  {do: func(w *worker, m *message, o *clientcore.Op) error { return w.launches.runGraph(m, o) }},
-		clientcore.After:     {do: sequenced((*sequence).after)},
-		clientcore.Record:    {do: submitted((*gpu).record)},
-		clientcore.Wait:      {do: sequenced((*sequence).forEvent)},
-		clientcore.Call:      {do: onStream((*worker).callFunction)},
-		clientcore.WriteWord: {do: submitted((*gpu).writeWord)},
-		clientcore.AwaitWord: {do: onStream(func(w *worker, _ *message, _ *gpu, on device.Stream, o *clientcore.Op) error {
-			return w.hosts.awaitWord(on, o)
-		})},
-		clientcore.Settle:      {do: onStream(func(w *worker, _ *message, _ *gpu, on device.Stream, _ *clientcore.Op) error { return w.settle(on) })},
-		clientcore.Drain:       {do: onGPU(func(w *worker, _ *message, g *gpu, _ *clientcore.Op) error { return w.drain(g) })},
-		clientcore.LeaveStream: {do: onGPU((*worker).leaveStream)},
-		clientcore.CloseEvent:  {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.closeEvent(o.Event) })},
-		clientcore.Unload:      {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.modules.Unload(o.Module) })},
-		clientcore.SetLimit:    {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.setLimits(o.Limits) })},
-		clientcore.DropTexture: {do: inContext(func(g *gpu, o *clientcore.Op) error { return g.dropTextures(o.Textures) })},
-		clientcore.DropGraph:   {do: inContext(func(g *gpu, o *clientcore.Op) error { g.dropGraph(o.Graph); return nil })},
-		clientcore.Close:       {do: always(func(w *worker, o *clientcore.Op) { w.closeGPU(o.Place) })},
-		clientcore.Abandon:     {do: always(func(w *worker, o *clientcore.Op) { w.abandonGPU(o.Place) })},
-		clientcore.HostReturn:  {do: always(func(w *worker, o *clientcore.Op) { w.hosts.returned(o.Cookie) })},
-		clientcore.HostDrop:    {do: always(func(w *worker, _ *clientcore.Op) { w.hosts.drop() })},
+		clientcore.Query:      {do: p.onGPU(p.ends.query), dropped: wasOpen, again: endAgain},
+		clientcore.QueryEvent: {do: p.onGPU(p.ends.queryEvent), dropped: wasOpen, again: endAgain},
+		clientcore.Elapsed:    {do: p.onGPU(p.ends.elapsed), dropped: wasOpen, again: endAgain},
+		clientcore.Printed:    {do: func(m *message, o *clientcore.Op) error { return p.replies.printFetch(m.Entry, o.Slot, o.Out) }, dropped: wasAnswered},
+		clientcore.Occupancy:  {do: askFunction(p, occupancy), dropped: wasAnswered},
+		clientcore.SharedFor:  {do: askFunction(p, sharedFor), dropped: wasAnswered},
+		clientcore.Clusters:   {do: askFunction(p, clusters), dropped: wasAnswered},
+		clientcore.Ask:        {do: p.inContext(p.replies.askDriver), dropped: wasAnswered},
 
-		clientcore.Query:      {do: question((*ends).query), dropped: wasOpen, again: endAgain},
-		clientcore.QueryEvent: {do: question((*ends).queryEvent), dropped: wasOpen, again: endAgain},
-		clientcore.Elapsed:    {do: question((*ends).elapsed), dropped: wasOpen, again: endAgain},
-		clientcore.Printed: {do: func(w *worker, m *message, o *clientcore.Op) error {
-			return w.replies.printFetch(m.Entry, o.Slot, o.Out)
-		}, dropped: wasAnswered},
-		clientcore.Occupancy: {do: askFunction(occupancy), dropped: wasAnswered},
-		clientcore.SharedFor: {do: askFunction(sharedFor), dropped: wasAnswered},
-		clientcore.Clusters:  {do: askFunction(clusters), dropped: wasAnswered},
-		clientcore.Ask:       {do: onGPU(func(w *worker, _ *message, g *gpu, o *clientcore.Op) error { return w.replies.askDriver(g, o) }), dropped: wasAnswered},
-
-		clientcore.GoOn:    {ask: func(*worker, *message, *clientcore.Op) clientcore.Outcome { return clientcore.Outcome{} }},
-		clientcore.Finish:  {ask: (*worker).finish},
-		clientcore.Inspect: {ask: func(w *worker, _ *message, o *clientcore.Op) clientcore.Outcome { return w.devices.inspect(o.Image) }},
-		clientcore.Open:    {ask: (*worker).openTimed},
-		clientcore.Load: {ask: func(w *worker, m *message, o *clientcore.Op) clientcore.Outcome {
-			defer w.timeline.Span(timeline.Load, o.Place)()
-			return w.loader.load(m, o)
-		}},
-		clientcore.Describe:     {ask: asks((*loader).describe)},
-		clientcore.Link:         {ask: asks((*loader).link)},
-		clientcore.MakeTextures: {ask: asks((*loader).makeTextures)},
-		clientcore.Move:         {ask: (*worker).moveAsked},
-		clientcore.Leave:        {ask: (*worker).leave},
-		clientcore.Backup:       {ask: (*worker).leave},
-		clientcore.MakeShared:   {ask: func(w *worker, _ *message, o *clientcore.Op) clientcore.Outcome { return w.commons.make(o) }},
-		clientcore.Share:        {ask: fails((*worker).share)},
-		clientcore.OpenShared:   {ask: fails(func(w *worker, o *clientcore.Op) error { return w.commons.open(o) })},
-		clientcore.MakeRoom:     {ask: fails(func(w *worker, _ *clientcore.Op) error { return w.mover.reserveAll(w.orders.incoming.By.Allocations()) })},
-		clientcore.Refill:       {ask: fails((*worker).refill)},
+		clientcore.GoOn:         {ask: asks(func(*clientcore.Op) clientcore.Outcome { return clientcore.Outcome{} })},
+		clientcore.Finish:       {ask: asks(p.ends.finish)},
+		clientcore.Inspect:      {ask: asks(func(o *clientcore.Op) clientcore.Outcome { return p.devices.inspect(o.Image) })},
+		clientcore.Open:         {ask: asks(p.opener.open)},
+		clientcore.Load:         {ask: p.loader.load},
+		clientcore.Describe:     {ask: asks(p.loader.describe)},
+		clientcore.Link:         {ask: asks(p.loader.link)},
+		clientcore.MakeTextures: {ask: asks(p.loader.makeTextures)},
+		clientcore.Move:         {ask: asks(p.moves.asked)},
+		clientcore.Leave:        {ask: asks(p.moves.leave)},
+		clientcore.Backup:       {ask: asks(p.moves.leave)},
+		clientcore.MakeShared:   {ask: asks(p.commons.make)},
+		clientcore.Share:        {ask: fails(p.commons.share)},
+		clientcore.OpenShared:   {ask: fails(p.commons.open)},
+		clientcore.MakeRoom:     {ask: fails(p.orders.makeRoom)},
+		clientcore.Refill:       {ask: fails(p.orders.refill)},
 	}
 }
 
+func (p *parts) watchWaits(o *clientcore.Op) {
+	if p.answers.Watch(o.On); o.On {
+		p.ahead.begin()
+	}
+}
+
+func (p *parts) leaveStream(g *gpu, o *clientcore.Op) error {
+	p.pace.Leaves(g.streams[o.Stream])
+	return g.leaveStream(o.Stream)
+}
+
 // onGPU is how an operation is carried out that needs the context at its place.
-func onGPU(do func(w *worker, m *message, g *gpu, o *clientcore.Op) error) perform {
-	return func(w *worker, m *message, o *clientcore.Op) error {
-		g, err := w.contexts.at(o.Place)
+func (p *parts) onGPU(do func(m *message, g *gpu, o *clientcore.Op) error) perform {
+	return func(m *message, o *clientcore.Op) error {
+		g, err := p.contexts.at(o.Place)
 		if err != nil {
 			return err
 		}
-		return do(w, m, g, o)
+		return do(m, g, o)
 	}
 }
 
 // inContext is onGPU for what needs nothing else.
-func inContext(do func(g *gpu, o *clientcore.Op) error) perform {
-	return onGPU(func(_ *worker, _ *message, g *gpu, o *clientcore.Op) error { return do(g, o) })
+func (p *parts) inContext(do func(g *gpu, o *clientcore.Op) error) perform {
+	return p.onGPU(func(_ *message, g *gpu, o *clientcore.Op) error { return do(g, o) })
 }
 
 // onStream is how work is submitted to the stream of an operation.
-func onStream(do func(w *worker, m *message, g *gpu, on device.Stream, o *clientcore.Op) error) perform {
-	return onGPU(func(w *worker, m *message, g *gpu, o *clientcore.Op) error {
+func (p *parts) onStream(do func(m *message, g *gpu, on device.Stream, o *clientcore.Op) error) perform {
+	return p.onGPU(func(m *message, g *gpu, o *clientcore.Op) error {
 		on, err := g.stream(o.Stream)
 		if err != nil {
 			return err
 		}
 		here := g.modules.Here(o)
-		if w.timeline != nil {
-			return w.timeline.Submit(g, on, operations[o.Kind].recorded, here, func() error { return do(w, m, g, on, here) })
+		if p.tracing.isOn() {
+			return p.tracing.Submit(g, on, p.operations[o.Kind].recorded, here, func() error { return do(m, g, on, here) })
 		}
-		return do(w, m, g, on, here)
+		return do(m, g, on, here)
 	})
 }
 
 // submitted is onStream for work that needs nothing but the stream.
-func submitted(do func(g *gpu, on device.Stream, o *clientcore.Op) error) perform {
-	return onStream(func(w *worker, _ *message, g *gpu, on device.Stream, o *clientcore.Op) error {
+func (p *parts) submitted(do func(g *gpu, on device.Stream, o *clientcore.Op) error) perform {
+	return p.onStream(func(_ *message, g *gpu, on device.Stream, o *clientcore.Op) error {
 		step := *o // do may run in another goroutine while the loop reads ahead, so it gets a copy
-		return w.block(func() error { return do(g, on, &step) })
+		return p.waits.block(func() error { return do(g, on, &step) })
 	})
 }
 
-// question is onGPU for questions about the end of work.
-func question(do func(e *ends, m *message, g *gpu, o *clientcore.Op) error) perform {
-	return onGPU(func(w *worker, m *message, g *gpu, o *clientcore.Op) error { return do(&w.ends, m, g, o) })
+// onHost is how a copy or fill on the host copies is carried out.
+func (p *parts) onHost(do perform) perform {
+	return func(m *message, o *clientcore.Op) error {
+		if p.tracing.isOn() {
+			defer p.tracing.OnHost(p.operations[o.Kind].recorded, o)()
+		}
+		return do(m, o)
+	}
 }
 
-// endAgain is how a question about the end of work is carried out that was answered before.
-func endAgain(w *worker, _ *message, o *clientcore.Op) error { return w.ends.again(o) }
-
-// copied is onStream for copies between the program and a device.
-func copied(do func(c *copies, m *message, g *gpu, on device.Stream, o *clientcore.Op) error) perform {
-	return onStream(func(w *worker, m *message, g *gpu, on device.Stream, o *clientcore.Op) error {
-		return do(&w.copies, m, g, on, o)
-	})
+// simply is how an operation is carried out whatever message it is for; always, if it also never fails.
+func simply(do func(o *clientcore.Op) error) perform {
+	return func(_ *message, o *clientcore.Op) error { return do(o) }
 }
 
-// sequenced is onStream for what orders streams.
-func sequenced(do func(s *sequence, g *gpu, on device.Stream, o *clientcore.Op) error) perform {
-	return onStream(func(w *worker, _ *message, g *gpu, on device.Stream, o *clientcore.Op) error {
-		return do(&w.sequence, g, on, o)
-	})
-}
-
-// always is how an operation is carried out that never fails.
-func always(do func(w *worker, o *clientcore.Op)) perform {
-	return func(w *worker, _ *message, o *clientcore.Op) error {
-		do(w, o)
+func always(do func(o *clientcore.Op)) perform {
+	return func(_ *message, o *clientcore.Op) error {
+		do(o)
 		return nil
 	}
 }
 
-// fails is how an operation that asks is carried out if its only outcome is that it may fail.
-func fails(do func(w *worker, o *clientcore.Op) error) func(*worker, *message, *clientcore.Op) clientcore.Outcome {
-	return func(w *worker, _ *message, o *clientcore.Op) clientcore.Outcome {
-		return clientcore.Outcome{Err: do(w, o)}
-	}
+// asks is simply for an operation with an outcome; fails, if that is only that it may fail.
+func asks(do func(o *clientcore.Op) clientcore.Outcome) answer {
+	return func(_ *message, o *clientcore.Op) clientcore.Outcome { return do(o) }
 }
 
-// asks is how an operation is carried out that loads something, or asks about it.
-func asks(do func(l *loader, o *clientcore.Op) clientcore.Outcome) func(*worker, *message, *clientcore.Op) clientcore.Outcome {
-	return func(w *worker, _ *message, o *clientcore.Op) clientcore.Outcome { return do(&w.loader, o) }
+func fails(do func(o *clientcore.Op) error) answer {
+	return func(_ *message, o *clientcore.Op) clientcore.Outcome { return clientcore.Outcome{Err: do(o)} }
 }
 
 // --- to the program and the daemon --------------------------------------------------
 
 // replies are what the program is given at once. The loop owns it.
 type replies struct {
-	shared  *wire.Shared
-	told    *told.Told
-	keeper  *keeper.Keeper
+	*session
 	answers *answers.Answers
 	mayDie  func() // where a test may simulate the death of this process
 }
@@ -232,29 +221,17 @@ func (p *replies) write(o *clientcore.Op) error {
 	return nil
 }
 
+func (p *replies) refused(m *message, o *clientcore.Op) error {
+	p.keeper.Refused(m, o.Result)
+	return nil
+}
+
 func (p *replies) setStatus(o *clientcore.Op) {
 	if o.Result == success {
 		p.told.Sticky.Clear()
 	} else {
 		p.told.Sticky.Set(p.told.Sticky.Current(), o.Result, o.Text)
 	}
-}
-
-func (w *worker) sayIt(_ *message, o *clientcore.Op) error {
-	if m, ok := o.Message.(control.Commit); ok && w.replay != nil {
-		w.commitAgain(m)
-	} else {
-		w.say(o.Message)
-	}
-	return nil
-}
-
-func (w *worker) watchWaits(_ *message, o *clientcore.Op) error {
-	w.answers.Watch(o.On)
-	if o.On {
-		w.ahead.begin()
-	}
-	return nil
 }
 
 // --- on devices -------------------------------------------------------------------
@@ -286,28 +263,6 @@ func (g *gpu) record(on device.Stream, o *clientcore.Op) error {
 	return on.Record(e.Event)
 }
 
-// callFunction makes a stream call a host function of the program.
-func (w *worker) callFunction(_ *message, _ *gpu, on device.Stream, o *clientcore.Op) error {
-	if o.Once {
-		w.keeper.ExposeByUse("a graph of its has conditions, and is under way") // the log has the work of the conditions, but not its order
-		w.keeper.Owe()                                                          // make a base as soon as it is over
-	}
-	return w.hosts.call(on, o.Cookie, w.replay.wasHanded(o.Cookie))
-}
-
-func (w *worker) leaveStream(_ *message, g *gpu, o *clientcore.Op) error {
-	w.pace.Leaves(g.streams[o.Stream])
-	return g.leaveStream(o.Stream)
-}
-
-// settle waits until a stream has done what it was given.
-func (w *worker) settle(on device.Stream) error {
-	if done, err := on.Done(); done || err != nil {
-		return err
-	}
-	return w.blockLong(func() error { return on.Synchronise(w.ctx) })
-}
-
 var errNoWords = fmt.Errorf("words in memory that streams write and wait for: %w", device.ErrNotSupported)
 
 // writeWord makes a stream write a word.
@@ -322,15 +277,15 @@ func (g *gpu) writeWord(on device.Stream, o *clientcore.Op) error {
 // --- questions to the device --------------------------------------------------------
 
 // askFunction answers a question about a kernel.
-func askFunction[R interface{ Append([]byte) []byte }](about func(f device.Function, o *clientcore.Op) (R, error)) perform {
-	return onGPU(func(w *worker, _ *message, g *gpu, o *clientcore.Op) error {
+func askFunction[R interface{ Append([]byte) []byte }](p *parts, about func(f device.Function, o *clientcore.Op) (R, error)) perform {
+	return p.inContext(func(g *gpu, o *clientcore.Op) error {
 		f, err := g.modules.Function(o)
 		if err != nil {
 			return err
 		}
 		reply, err := about(f, o)
 		if err == nil {
-			w.shared.Reply(o.Slot, success, reply.Append(nil))
+			p.replies.shared.Reply(o.Slot, success, reply.Append(nil))
 		}
 		return err
 	})
@@ -386,68 +341,56 @@ func (p *replies) printFetch(e journal.Entry, slot int, room clientcore.Span) er
 	return nil
 }
 
-// traceRead answers the library with what was recorded since it last asked.
-func (w *worker) traceRead(h wire.Header, body []byte) error {
-	out, err := w.shared.Data(h.Data, h.Length)
+// tracing is the timeline of the program, from when it asks for one. The loop owns it, but for neighbours.
+type tracing struct {
+	*trace.Recorder                  // nil: no timeline was asked for
+	neighbours      trace.Neighbours // any goroutine may note one
+	rebuilt         trace.Rebuilt    // how the client came into this worker
+	shared          *wire.Shared
+	record          func() *trace.Recorder
+	say             func(m control.ToDaemon)
+}
+
+// isOn says whether the program records a timeline.
+func (t *tracing) isOn() bool { return t.Recorder != nil }
+
+// read answers the library with what was recorded since it last asked.
+func (t *tracing) read(h wire.Header, body []byte) error {
+	out, err := t.shared.Data(h.Data, h.Length)
 	if err == nil {
 		err = (&wire.TraceRead{}).Decode(body)
 	}
 	if err != nil {
 		return errors.Join(err, clientcore.ErrProtocol)
 	}
-	w.beginTimeline()
-	reply := w.timeline.Read(out, w.neighbours.Take(timeline.Now()))
-	w.shared.Reply(h.Slot, success, reply.Append(nil))
+	t.begin()
+	reply := t.Read(out, t.neighbours.Take(timeline.Now()))
+	t.shared.Reply(h.Slot, success, reply.Append(nil))
 	return nil
 }
 
-// beginTimeline starts recording, unless it has started.
-func (w *worker) beginTimeline() {
-	if w.timeline != nil {
+// begin starts recording, unless it has started.
+func (t *tracing) begin() {
+	if t.isOn() {
 		return
 	}
-	w.say(control.Traced{})
-	w.timeline = trace.New(w.ctx, w.block, func() uint32 { return w.current.Header.Seq }, w.devices.configs)
-	w.launches.timeline = w.timeline
-	w.timeline.Rebuilt(w.rebuilt)
+	t.say(control.Traced{})
+	t.Recorder = t.record()
+	t.Rebuilt(t.rebuilt)
 }
 
 // --- operations that ask ------------------------------------------------------------
 
-// timed runs f and notes how long it took.
-func (w *worker) timed(outcome *clientcore.Outcome, f func() error) error {
-	began := w.now()
-	err := f()
-	outcome.Took = w.now() - began
-	return err
-}
-
-// finish waits until all work has ended, however it ends.
-func (w *worker) finish(*message, *clientcore.Op) clientcore.Outcome {
-	err := w.drainAll()
-	if w.gone(err) == nil {
-		w.answers.Outcome(w.told.Sticky.Current(), err) // so that calls that wait fail
-	}
-	return clientcore.Outcome{Err: err}
-}
-
-func (w *worker) openTimed(_ *message, o *clientcore.Op) (outcome clientcore.Outcome) {
-	defer w.timeline.Span(timeline.Open, o.Place)()
-	outcome.Err = w.timed(&outcome, func() error { return w.openGPU(o) })
-	return outcome
-}
-
 // loader loads what the program brings into contexts. The loop owns it.
 type loader struct {
-	contexts *contexts
-	keeper   *keeper.Keeper
-	block    func(f func() error) error // runs what may wait for a device
-	log      *slog.Logger
+	*session
+	waits *waits
 
 	shifted bool // some module variables are not at the addresses the program knows (shifts)
 }
 
 func (l *loader) load(m *message, o *clientcore.Op) (outcome clientcore.Outcome) {
+	defer l.tracing.Span(timeline.Load, o.Place)()
 	g, err := l.contexts.at(o.Place)
 	if err != nil {
 		return clientcore.Outcome{Err: err}
@@ -455,7 +398,7 @@ func (l *loader) load(m *message, o *clientcore.Op) (outcome clientcore.Outcome)
 	took := laps.Begin()
 	var globals []device.Global
 	var functions []device.FunctionInfo
-	err = l.block(func() (err error) { // the driver may wait for kernels
+	err = l.waits.block(func() (err error) { // the driver may wait for kernels
 		globals, functions, err = g.modules.Load(o)
 		return err
 	})
@@ -478,7 +421,7 @@ func (l *loader) in(p vmm.Place, f func(g *gpu) error) error {
 	if err != nil {
 		return err
 	}
-	return l.block(func() error { return f(g) })
+	return l.waits.block(func() error { return f(g) })
 }
 
 func (l *loader) describe(o *clientcore.Op) clientcore.Outcome {

@@ -60,8 +60,8 @@ func TestAnswersComeBehindCopies(t *testing.T) {
 		w := &worker{}
 		now := func() clientcore.Time { return time.Millisecond }
 		w.told = told.New(shared, now, slog.New(slog.DiscardHandler))
-		w.replies = replies{shared: shared, answers: &w.answers}
-		w.ends = ends{contexts: &w.contexts, answers: &w.answers}
+		w.replies = replies{session: &session{shared: shared}, answers: &w.answers}
+		w.ends = ends{session: &w.session, answers: &w.answers}
 		w.answers.Means = answers.Means{
 			Context: t.Context(), Go: func(f func()) { answerCopy = f }, Block: func(f func() error) error { return f() }, Now: now, Wake: func() {},
 			Shared: shared, Told: w.told, Gone: func(error) error { return nil },

@@ -93,30 +93,6 @@ func (p *prepared) opens(open Open) Open {
 	}
 }
 
-// used says that the client opens a context on a device. If it is another than the prepared one, the
-// prepared context is of no use to this client any more, and only takes memory; nobody waits for its
-// end.
-func (w *worker) used(place vmm.Place) {
-	p := w.prepared
-	if p == nil || p.gone {
-		return
-	}
-	if w.devices.opened[place.Index()] == p.device {
-		p.gone = true
-		return
-	}
-	discard := p.giveUp(w.log)
-	p.ending = true
-	w.others.Go(func() {
-		discard()
-		w.inbox.Put(discarded{})
-		w.consumer.Wake()
-	})
-}
-
-// discarded tells the loop that the prepared context was closed beside it.
-type discarded struct{ control.Forgo }
-
 // giveUp notes that the prepared context is given up, and returns the function that closes it.
 func (p *prepared) giveUp(log *slog.Logger) func() {
 	if p == nil || p.gone {
@@ -132,13 +108,36 @@ func (p *prepared) giveUp(log *slog.Logger) func() {
 	}
 }
 
+// used says that the client opens a context on a device. If it is another than the prepared one, the
+// prepared context is of no use to this client any more, and only takes memory; nobody waits for its
+// end.
+func (c *opener) used(place vmm.Place) {
+	p := c.prepared
+	if p == nil || p.gone {
+		return
+	}
+	if c.devices.opened[place.Index()] == p.device {
+		p.gone = true
+		return
+	}
+	discard := p.giveUp(c.log)
+	p.ending = true
+	c.others.Go(func() {
+		discard()
+		c.mail.put(discarded{})
+	})
+}
+
+// discarded tells the loop that the prepared context was closed beside it.
+type discarded struct{ control.Forgo }
+
 // forgo gives the prepared context back because the daemon needs its memory. The daemon gives that
 // memory to others as soon as it hears Forgone: if the context is still being closed, it hears so
 // when that has ended (discarded).
-func (w *worker) forgo() {
-	if p := w.prepared; p != nil && p.ending {
+func (c *opener) forgo() {
+	if p := c.prepared; p != nil && p.ending {
 		return
 	}
-	w.prepared.giveUp(w.log)()
-	w.say(control.Forgone{})
+	c.prepared.giveUp(c.log)()
+	c.mail.say(control.Forgone{})
 }

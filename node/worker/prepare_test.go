@@ -36,7 +36,7 @@ func TestForgoneMeansClosed(t *testing.T) {
 	d := newWaitingDevice()
 	c := newClient(t, options{
 		devices:  []soft.Profile{{Name: "test", Memory: 64 * mib, Speed: 1, Workers: 1}},
-		employed: func(w *worker) { w.prepared = &prepared{device: d} },
+		employed: func(w *worker) { w.opener.prepared = &prepared{device: d} },
 	})
 	v := newVectors(c, 1000)
 	v.round(1) // on another device than the prepared one
@@ -57,7 +57,7 @@ func TestForgoneMeansClosed(t *testing.T) {
 func TestHeldClientHasNoPreparedContext(t *testing.T) {
 	d := newWaitingDevice()
 	close(d.gate)
-	c := newClient(t, options{identity: "me", employed: func(w *worker) { w.prepared = &prepared{device: d} }})
+	c := newClient(t, options{identity: "me", employed: func(w *worker) { w.opener.prepared = &prepared{device: d} }})
 	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
 	if err != nil {
 		t.Fatal(err)
@@ -76,8 +76,9 @@ func TestHeldClientHasNoPreparedContext(t *testing.T) {
 func TestThePreparedContextGoesWithTheDaemon(t *testing.T) {
 	d := newWaitingDevice()
 	close(d.gate)
-	w := &worker{inbox: mailbox.New(replaces), prepared: &prepared{device: d}}
-	w.inbox.Put(abandoned{})
+	s := &session{}
+	w := &orders{session: s, mail: &mail{inbox: mailbox.New(replaces)}, opener: &opener{session: s, prepared: &prepared{device: d}}, ahead: &ahead{}}
+	w.mail.inbox.Put(abandoned{})
 	if err := w.standBy(); err != nil {
 		t.Fatal(err)
 	}

@@ -12,62 +12,68 @@ import (
 	"muster/device"
 	"muster/node/clientcore"
 	"muster/node/journal"
-	"muster/node/worker/trace"
+	"muster/node/worker/answers"
 	"muster/vmm"
 	"muster/wire"
 	"muster/wire/control"
 )
 
+// recovery keeps the client so that another worker can rebuild it: it makes the bases from which the journal goes
+// on, and says which errors end only the worker. The loop owns it.
+type recovery struct {
+	*session
+	mail     *mail
+	launches *launches
+	answers  *answers.Answers
+	hosts    *hosts
+	ahead    *ahead
+	ends     *ends
+	ops      *executor
+
+	replay   *replay // what the previous worker had handled; nil once it is replayed
+	unproven bool    // work launched by the replay has not ended yet
+}
+
+// replays says whether the client is being rebuilt.
+func (k *recovery) replays() bool { return k.replay != nil }
+
 // maybeFold makes a base if one is due.
-func (w *worker) maybeFold() error {
-	if w.replay != nil || !w.keeper.IsDue(w.core, w.shared.Geometry().Staging, uint64(w.host.Moved())*chunk) {
+func (k *recovery) maybeFold() error {
+	if !k.keeper.IsDue(k.core, k.shared.Geometry().Staging, uint64(k.host.Moved())*chunk) {
 		return nil
 	}
-	if !w.core.CanFold() {
-		w.keeper.CannotFold()
+	if !k.core.CanFold() {
+		k.keeper.CannotFold()
 		return nil
 	}
-	return w.fold()
+	return k.fold()
 }
-
-// refused logs that a message was refused. During a replay, a message that was carried
-// out the first time must not be refused now: the program relies on its effect.
-func (w *worker) refused(m *message, o *clientcore.Op) error {
-	if was := w.replay.current(); was != nil && was.Marks&journal.Refused == 0 && (w.replay.silent || w.replay.passed) {
-		return fmt.Errorf("%w: %v was done before and is refused now, with result %d: %s", errNotSame, m.Header.Op, o.Result, w.replay.untold)
-	}
-	w.keeper.Refused(m, o.Result)
-	return nil
-}
-
-// errNotSame says that the client could not be brought back to its former state.
-var errNotSame = fmt.Errorf("the client could not be rebuilt: %w", errEnded)
 
 // fold makes a base, and measures the speed of copying from the device. Late launches are settled
 // first: a base must not include a launch that may still be refused.
-func (w *worker) fold() error {
-	if err := w.launches.settle(); err != nil {
+func (k *recovery) fold() error {
+	if err := k.launches.settle(); err != nil {
 		return err
 	}
-	dirty, start := w.core.Dirty(), time.Now()
-	if err := w.handle(w.core.Fold(w.now())); err != nil {
+	dirty, start := k.core.Dirty(), time.Now()
+	if err := k.ops.handle(k.core.Fold(k.now())); err != nil {
 		return err
 	}
-	w.current.Entry = journal.Entry{} // the log begins with the base
-	w.keeper.Took(dirty, time.Since(start))
+	k.ops.current.Entry = journal.Entry{} // the log begins with the base
+	k.keeper.Took(dirty, time.Since(start))
 	return nil
 }
 
 // firstFold makes the first base, before any message is read from the ring. So a worker that finds
 // no base in the journal knows that no message was read.
-func (w *worker) firstFold() error {
-	if err := w.fold(); err != nil {
+func (k *recovery) firstFold() error {
+	if err := k.fold(); err != nil {
 		return err
 	}
-	if w.keeper.Journal().Fresh() {
+	if k.keeper.Journal().Fresh() {
 		return errors.New("the journal does not hold the client's first base")
 	}
-	w.unproven = w.serve.Resume
+	k.unproven = k.serve.Resume
 	return nil
 }
 
@@ -100,380 +106,89 @@ const (
 // The host copies have two sides. Only after the journal has the base may the side that the
 // previous base used be given up (host.commit); if the base does not fit, the client cannot be
 // rebuilt and the old side has no use either (host.abandon).
-func (w *worker) commit(_ *message, o *clientcore.Op) error {
-	b := o.Base
-	w.answers.Sent()
-	s := surroundings{Asked: map[int]uint32{}, Now: w.now(), At: time.Now(), World: w.told.Sticky.Current(), Identity: w.serve.Identity, Traced: w.timeline != nil}
-	s.Position, s.Seq = w.consumer.Position()
-	for _, slot := range w.core.WaitingSlots() {
-		s.Asked[slot] = w.shared.Asks(slot)
+func (k *recovery) commit(b *clientcore.Base) error {
+	k.answers.Sent()
+	s := surroundings{Asked: map[int]uint32{}, Now: k.now(), At: time.Now(), World: k.told.Sticky.Current(), Identity: k.serve.Identity, Traced: k.tracing.isOn()}
+	s.Position, s.Seq = k.consumer.Position()
+	for _, slot := range k.core.WaitingSlots() {
+		s.Asked[slot] = k.shared.Asks(slot)
 	}
 	var printed []byte
-	printed, s.Turns, s.Dropped = w.told.Printed.All()
+	printed, s.Turns, s.Dropped = k.told.Printed.All()
 	about, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
-	err = w.keeper.Commit(append([][]byte{about, w.host.Sides(), printed, b.Client}, b.Blobs...)...)
+	err = k.keeper.Commit(append([][]byte{about, k.host.Sides(), printed, b.Client}, b.Blobs...)...)
 	if err != nil {
-		w.host.Abandon()
+		k.host.Abandon()
 	} else {
-		w.host.Commit()
-		if w.keeper.HasLeft() { // and will leave again: prepare pages for that
-			w.ahead.begin()
+		k.host.Commit()
+		if k.keeper.HasLeft() { // and will leave again: prepare pages for that
+			k.ahead.begin()
 		}
 	}
-	if w.unproven { // a base is made when nothing is in flight
-		w.prove()
+	if k.unproven { // a base is made when nothing is in flight
+		k.prove()
 	}
-	w.keeper.Committed(w.core)
+	k.keeper.Committed(k.core)
 	return nil
 }
 
-// replay is what the previous worker had handled since its last base, and how far each message had
-// got.
-type replay struct {
-	messages []*journal.Message
-	done     map[uint64]bool                       // host functions that have returned, by cookie
-	handed   map[uint64]bool                       // host functions that the program was given
-	answered map[uint32]bool                       // messages that have their answer, by number
-	placed   map[journal.Entry][]clientcore.Placed // where modules were placed, by the message that was being handled
-	untold   string                                // the last explanation that was not repeated to the user
-	behind   int                                   // index of the last answered message
-
-	message *journal.Message // being handled again
-	silent  bool             // it was answered before: do not answer it again
-	passed  bool             // a later message was answered, so this one was handled, and not refused if it has no mark
-	sent    wire.Header
-}
-
-// comes tells the core where modules were placed while a message was handled the first time.
-func (r *replay) comes(c *clientcore.Core, e journal.Entry) {
-	for _, p := range r.placed[e] {
-		c.Due(p)
-	}
-}
-
-// current is the message that is being handled again; nil without a replay.
-func (r *replay) current() *journal.Message {
-	if r == nil {
-		return nil
-	}
-	return r.message
-}
-
-// isSilent says whether the message that is handled again was answered before.
-func (r *replay) isSilent() bool { return r != nil && r.silent }
-
-// wasHanded says whether the program was given a host function to call.
-func (r *replay) wasHanded(cookie uint64) bool { return r != nil && r.handed[cookie] }
-
-// hasReturned says whether the host function that a message names has returned.
-func (r *replay) hasReturned(message []byte) bool {
-	var m wire.HostFunction
-	return m.Decode(message) == nil && r.done[m.Cookie]
-}
-
-// noteReturned notes that a host function has returned, if the message says so. The previous worker
-// gave the program that function, so the program may report its return before this worker has
-// replayed the message that calls it.
-func (r *replay) noteReturned(h wire.Header, body []byte) {
-	var m wire.HostDone
-	if r != nil && h.Op == wire.OpHostDone && m.Decode(body) == nil {
-		r.done[m.Cookie] = true
-	}
-}
-
-// drops says whether a replay must skip an operation, because the program already has the answer or
-// the data that it would deliver.
-func (r *replay) drops(o *clientcore.Op) bool {
-	dropped := operations[o.Kind].dropped
-	return dropped != nil && dropped(r, o)
-}
-
-// wasTold drops a reason, unless this worker is the first to refuse the message: then the user hears why.
-func wasTold(r *replay, o *clientcore.Op) bool {
-	r.untold = o.Text
-	return r.silent || r.message != nil && r.message.Marks&journal.Refused != 0
-}
-
-func wasReplied(r *replay, o *clientcore.Op) bool {
-	return r.silent && o.Slot == r.sent.Slot && o.Cookie == 0
-}
-
-// wasOpen drops a question to which the answer was that work had not ended.
-func wasOpen(r *replay, _ *clientcore.Op) bool {
-	return r.silent && r.message.Marks&journal.Done == 0
-}
-
-func wasAnswered(r *replay, _ *clientcore.Op) bool { return r.silent }
-
-func wasGiven(r *replay, _ *clientcore.Op) bool {
-	return r.silent || r.message != nil && r.message.Marks&journal.Done != 0
-}
-
-// resume restores the client from the base in the journal, and reads the log.
-func (w *worker) resume() error {
-	sections, err := w.keeper.Journal().Base()
-	if err != nil {
-		return err
-	}
-	if len(sections) < ofBlobs {
-		return fmt.Errorf("a base of %d sections", len(sections))
-	}
-	var s surroundings
-	if err := json.Unmarshal(sections[ofSurroundings], &s); err != nil {
-		return err
-	}
-	core, err := clientcore.RestoreBase(clientcore.Base{Client: sections[ofClient], Blobs: sections[ofBlobs:]}, w.pinned)
-	if err != nil {
-		return err
-	}
-	if err := w.host.Resume(sections[ofSides], core.Held(), core.Allocations()); err != nil {
-		return err
-	}
-	w.core = core
-	w.keeper.Resumed(core)
-	w.began = time.Now().Add(-s.Now - time.Since(s.At))
-	w.serve.Identity, w.wasTraced = s.Identity, s.Traced
-	why := ""
-	if core.Faulted != nil {
-		why = core.Faulted.Text
-	}
-	w.told.Sticky.Resume(s.World, core.Result(), why)
-	if err := w.told.Printed.Resume(sections[ofPrinted], s.Turns, s.Dropped); err != nil {
-		return err
-	}
-	for slot, seq := range s.Asked {
-		if slot < 0 || slot >= wire.Slots {
-			return fmt.Errorf("an answer in slot %d", slot)
-		}
-		w.shared.Asked(wire.Header{Slot: slot, Seq: seq})
-	}
-	return w.readJournal(s)
-}
-
-// resumeWith is resume, with the devices that the node has now.
-func (w *worker) resumeWith(devices []clientcore.Device) error {
-	if w.keeper == nil {
-		return errors.New("there is nothing to resume from: the client was not kept")
-	}
-	if err := w.resume(); err != nil {
-		return fmt.Errorf("rebuilding the client: %w", err)
-	}
-	w.core.Leased(w.serve.Lease)
-	w.core.KeepHome(w.serve.Tries > 1) // until it is rebuilt: a worker before this one has failed to
-	return w.core.Equip(devices)
-}
-
-// readJournal reads the log, and finds out for each message how far the previous worker had got.
-// The log does not say which messages were answered; the reply slots in shared memory do. The
-// program reuses a slot only after it took the answer, so every message but the last of a slot was
-// answered, and the slot itself tells about the last.
-func (w *worker) readJournal(s surroundings) error {
-	r := &replay{done: map[uint64]bool{}, handed: map[uint64]bool{}, answered: map[uint32]bool{}, placed: map[journal.Entry][]clientcore.Placed{}}
-	facts := 0
-	position, seq := s.Position, s.Seq
-	latest := map[int]wire.Header{}
-	var notes []*journal.Note
-	for record, err := range w.keeper.Journal().Log() {
-		if err != nil {
-			return err
-		}
-		if record.Note != nil {
-			notes = append(notes, record.Note)
-			continue
-		}
-		if record.Fact != nil {
-			var p clientcore.Placed
-			if err := json.Unmarshal(record.Fact.About, &p); err != nil {
-				return fmt.Errorf("where a module was: %w", err)
-			}
-			r.placed[record.Fact.Of] = append(r.placed[record.Fact.Of], p)
-			facts++
-			continue
-		}
-		h, body, err := wire.DecodeMessage(record.Message.Bytes)
-		if err != nil {
-			return err
-		}
-		r.messages = append(r.messages, record.Message)
-		position, seq = record.Message.Position, h.Seq+1
-		if h.Slot >= 0 {
-			if before, ok := latest[h.Slot]; ok { // the program had taken the answer
-				r.answered[before.Seq] = true
-			}
-			latest[h.Slot] = h
-		}
-		if h.Op == wire.OpHostDone {
-			var done wire.HostDone
-			if err := done.Decode(body); err != nil {
-				return err
-			}
-			r.done[done.Cookie] = true
-		}
-	}
-	for _, h := range latest {
-		r.answered[h.Seq] = w.shared.Answered(h)
-	}
-	w.core.Answered(func(slot int) bool {
-		_, again := latest[slot]
-		return again || w.shared.Answered(wire.Header{Slot: slot, Seq: s.Asked[slot]})
-	})
-	// A function was handed out as the answer to a call in a slot: that answer was taken if the
-	// slot was used again since, or is there to be taken.
-	for _, n := range notes {
-		last, used := latest[n.Slot]
-		r.handed[n.Cookie] = used && last.Seq != n.Seq || w.shared.Answered(wire.Header{Slot: n.Slot, Seq: n.Seq})
-	}
-	var fetched uint64 // bytes of printed text that the program has
-	for i, m := range r.messages {
-		h, _, err := wire.DecodeMessage(m.Bytes)
-		if err != nil || !r.answered[h.Seq] {
-			continue
-		}
-		if h.Op == wire.OpPrintFetch {
-			fetched += uint64(m.Given)
-		}
-		if h.Op != wire.OpHostNext && h.Op != wire.OpPrintFetch { // the others are answered in order; these may be answered early
-			r.behind = i
-		}
-	}
-	w.told.Printed.WasRead(fetched)
-	w.consumer.Resume(position, seq)
-	w.core.Expect(facts)
-	w.replay = r
-	r.comes(w.core, journal.Entry{})
-	return nil
-}
-
-// pinned returns the program's memory that a message names.
-func (w *worker) pinned(h wire.Header) ([]byte, error) { return w.shared.Data(h.Data, h.Length) }
-
-// replayAll handles the messages of the log again, in order, and sends nothing that was sent
-// before.
-func (w *worker) replayAll() error {
-	r := w.replay
-	start := time.Now()
-	if w.wasTraced {
-		w.beginTimeline()
-	}
-	if err := w.waitForFunctions(); err != nil {
-		return err
-	}
-	for i, m := range r.messages {
-		r.passed = i < r.behind
-		if err := w.again(m); err != nil {
-			return err
-		}
-		for w.core.Waits() {
-			if err := w.await(); err != nil {
-				return err
-			}
-		}
-	}
-	w.core.KeepHome(false)
-	w.core.Expect(0) // in case a damaged journal has announced more
-	w.replay = nil
-	w.staging.Free(w.current.Stage.Taken())
-	w.told.Sticky.Speak(w.shared.Status())
-	w.say(control.Commit{Bytes: w.core.Committed})
-	w.rebuilt = trace.Rebuilt{Begin: start, End: time.Now(), Messages: len(r.messages)}
-	w.timeline.Rebuilt(w.rebuilt)
-	w.log.Info("the client is rebuilt", "messages", len(r.messages), "after", time.Since(start).String())
-	w.unproven = true
-	return nil
-}
-
-// prove tells the daemon that the client is as far as it was, once the work that the replay
-// launched has ended too. It must not say so earlier: a kernel that kills its worker does so each
-// time.
-func (w *worker) prove() {
-	if quiet, err := w.contexts.quiet(); quiet || err != nil {
-		w.unproven = false
-		w.say(control.Rebuilt{})
-	}
-}
-
-// commitAgain answers the core's request for swap room during a replay. The daemon knows how much
-// room the client had at the end, and grants that without being asked. What the client had for a
-// while in between may belong to another client by now and is not asked for: the program was told
-// that it had it, and the rest of the log gives it back.
-func (w *worker) commitAgain(m control.Commit) {
+// catchUp replays the journal of the previous worker, if there is one; otherwise it makes the first
+// base, which begins the journal. It must finish before the first message is read from the ring.
+func (k *recovery) catchUp(hear, await func() error) error {
 	switch {
-	case m.Bytes <= w.core.Committed: // it gives room back
-	case m.Bytes <= w.serve.Committed || w.replay.silent:
-		w.inbox.Put(control.Committed{Bytes: m.Bytes, Granted: true})
-	default: // this request was not answered before, so the daemon is asked
-		w.say(m)
-	}
-}
-
-// waitForFunctions registers the program's threads that wait for host functions, before the replay
-// begins: an earlier message of the log may need such a function to be called.
-func (w *worker) waitForFunctions() error {
-	for _, m := range w.replay.messages {
-		h, body, err := wire.DecodeMessage(m.Bytes)
-		if err != nil {
-			return err
-		}
-		if h.Op != wire.OpHostNext || w.replay.answered[h.Seq] {
-			continue
-		}
-		w.shared.Asked(h)
-		if err := w.aside(w.core.UrgentMessage(clientcore.Message{Header: h, Body: body})); err != nil {
-			return err
-		}
+	case k.replay != nil:
+		return k.replay.run(hear, await)
+	case k.keeper != nil:
+		return k.firstFold()
 	}
 	return nil
 }
 
-// again handles one message of the log again.
-func (w *worker) again(m *journal.Message) error {
-	h, body, err := wire.DecodeMessage(m.Bytes)
-	if err != nil {
-		return err
-	}
-	r := w.replay
-	r.message, r.sent, r.silent = m, h, r.answered[h.Seq]
-	w.current = message{Header: h, Entry: m.Entry, HasData: m.Data != nil}
-	if !r.silent && h.Op != wire.OpHostNext { // HostNext was registered by waitForFunctions, and its slot may be in use again
-		w.shared.Asked(h)
-	}
-	r.comes(w.core, m.Entry)
-	if err := w.hear(); err != nil {
-		return err
-	}
-	switch {
-	case h.Op == wire.OpHostNext: // it waits already (waitForFunctions), or was answered
+// mayRebuild says whether another worker can take over the client after this error. It cannot if
+// the client is meant to end, or if the program caused the error by breaking the protocol.
+func (k *recovery) mayRebuild(err error) bool {
+	return k.keeper.Valid() && !errors.Is(err, errEnded) && !errors.Is(err, clientcore.ErrProtocol) && !errors.Is(err, errProgram)
+}
+
+// rebase makes a base of a restored client: the journal is about what the client was before.
+func (k *recovery) rebase() error {
+	if k.keeper == nil {
 		return nil
-	case h.Op == wire.OpTraceRead && r.silent:
-		w.beginTimeline()
-		return nil
-	case h.Op == wire.OpTraceRead:
-		return w.traceRead(h, body)
-	case h.Op == wire.OpHostFunction && r.hasReturned(body): // no stream waits for it
-		return nil
-	case m.Marks&journal.Refused != 0 && h.Op != wire.OpModuleData && h.Op != wire.OpModuleLoad && h.Op != wire.OpGraphLaunch: // these may have been done in part
-		return w.handle(w.core.RefuseAgain(w.now(), h, m.Result))
 	}
-	again := clientcore.Message{Header: h, Body: bytes.Clone(body), Owned: true}
-	switch {
-	case m.Data != nil:
-		again.Data = m.Data
-		w.staging.Free(w.staging.Take(h.Release))
-	case h.Op.TakesData():
-		if again.Data, err = w.pinned(h); err != nil {
-			return errors.Join(err, clientcore.ErrProtocol)
-		}
-		again.Pinned = h.Release == 0
-		w.current.Stage = w.staging.Take(h.Release) // only now: what was heard would have ended with it
+	if k.core.CanFold() {
+		return k.fold()
 	}
-	return w.handle(w.core.Message(w.now(), again))
+	k.keeper.ExposeByUse("it was restored, and more is waited for")
+	k.host.Abandon()
+	return nil
+}
+
+// settleStaging gives back staging memory that was kept for the journal: after a restore nobody
+// would give it back to the program.
+func (k *recovery) settleStaging() error {
+	if !k.keeper.Holds() {
+		return nil
+	}
+	k.keeper.LetGo()
+	return k.maybeFold()
 }
 
 // errRebuild says that this worker cannot go on, but another one can take its place.
 var errRebuild = errors.New("the client is to be rebuilt")
+
+// Under NVIDIA's Multi-Process Service (MPS) a fault of one client ends the contexts of all clients
+// on that GPU, and all of them see the same error. A worker that shares this fate does not report a
+// fault to its program: it has its client rebuilt in a worker with contexts of its own. A fault
+// that occurs again there is the client's own (node/fate).
+
+// errShared says that a fault that another client may have caused has ended the client's contexts.
+var errShared = errors.New("a fault that may be another client's ended what ran")
+
+// errRenewed says that the daemon wants the client in another worker.
+var errRenewed = errors.New("the client goes on in another worker")
 
 // errKilled is what a worker panics with in tests, where the process would be killed.
 var errKilled = errors.New("killed")
@@ -481,16 +196,16 @@ var errKilled = errors.New("killed")
 // gone returns an error that ends this worker, if err is the loss of a device, or a fault that
 // another client may have caused, and the client can be rebuilt. It returns nil for every other
 // error, which the program must be told.
-func (w *worker) gone(err error) error {
+func (k *recovery) gone(err error) error {
 	var fault *device.Fault
 	switch {
-	case !w.keeper.Valid() || !errors.As(err, &fault):
+	case !k.keeper.Valid() || !errors.As(err, &fault):
 		return nil
 	case fault.Kind == device.Timeout: // nobody else's
 		return nil
 	case fault.Kind == device.DeviceLost:
 		return fmt.Errorf("%w: %w", errRebuild, err)
-	case w.sharesFate():
+	case k.sharesFate():
 		return fmt.Errorf("%w: %w", errShared, err)
 	}
 	return nil
@@ -498,17 +213,33 @@ func (w *worker) gone(err error) error {
 
 // lostDevice handles the loss of a device. It returns an error, so that another worker takes over,
 // if the client has a context there.
-func (w *worker) lostDevice(m control.Lost) error {
-	g := w.contexts.open[vmm.Device(m.Device)]
-	if g == nil || !w.keeper.Valid() {
+func (k *recovery) lostDevice(m control.Lost) error {
+	g := k.contexts.open[vmm.Device(m.Device)]
+	if g == nil || !k.keeper.Valid() {
 		ended := g == nil
 		if g != nil {
 			quiet, err := g.quiet()
 			ended = quiet && err == nil
 		}
-		return w.handle(w.core.Lost(w.now(), m, ended))
+		return k.ops.handle(k.core.Lost(k.now(), m, ended))
 	}
 	return fmt.Errorf("%w: device %d is gone: %s", errRebuild, m.Device, m.Reason)
+}
+
+// renew ends this worker if the client can be rebuilt in another one. No base is made first: this may be
+// called in the middle of a message, when what the core has decided is not all done, and the base would
+// lack it. The next worker repeats what came after the last base, as after any end.
+func (k *recovery) renew(m control.Renew) error {
+	switch {
+	case !k.keeper.Valid():
+		k.log.Info("the client stays in its worker: it cannot be rebuilt for now", "reason", m.Reason)
+		return nil
+	case m.Device >= 0 && k.contexts.open[vmm.Device(m.Device)] == nil:
+		return nil
+	case m.Device >= 0:
+		return fmt.Errorf("%w: %s", errShared, m.Reason)
+	}
+	return fmt.Errorf("%w: %s", errRenewed, m.Reason)
 }
 
 // heldFiles is the number of descriptors that the daemon also keeps, besides the ring and the data

@@ -3,13 +3,11 @@ package worker
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"slices"
 
 	"muster/device"
 	"muster/node/clientcore"
-	"muster/node/worker/keeper"
 	"muster/node/worker/sharing"
 	"muster/vmm"
 )
@@ -18,11 +16,10 @@ import (
 // OpenShared, CloseShared). A client with such memory cannot be rebuilt: a replay could not undo what other
 // clients have written.
 type commons struct {
-	contexts *contexts
-	counter  *sharing.Counter
-	keeper   *keeper.Keeper
-	log      *slog.Logger
-	all      map[uint64]*common // by address
+	*session
+	moves   *moves
+	counter *sharing.Counter
+	all     map[uint64]*common // by address
 }
 
 // common is memory that several clients have at the same time.
@@ -60,40 +57,40 @@ func (c *commons) make(o *clientcore.Op) (outcome clientcore.Outcome) {
 // The plan is done in two parts: first everything but the discards, which brings the contents to
 // the host and frees the addresses; and the discards last, when the contents have been copied to
 // the shared memory.
-func (w *worker) share(o *clientcore.Op) error {
-	g, err := w.contexts.at(o.Place)
+func (c *commons) share(o *clientcore.Op) error {
+	g, err := c.contexts.at(o.Place)
 	if err == nil {
-		err = w.drain(g)
+		err = c.moves.waits.drain(g)
 	}
 	if err != nil {
 		return err
 	}
-	w.commons.expose()
+	c.expose()
 	discards := func(s vmm.Step) bool { return s.Op == vmm.Discard }
-	if _, err := w.move(slices.DeleteFunc(slices.Clone(o.Plan), discards), false); err != nil {
+	if _, err := c.moves.move(slices.DeleteFunc(slices.Clone(o.Plan), discards), false); err != nil {
 		return err
 	}
-	file := w.commons.counter.Take(o.Share)
+	file := c.counter.Take(o.Share)
 	if file == nil {
 		return errors.New("memory that was to be shared is gone")
 	}
-	if err := w.commons.add(&common{file, o.Share, o.Range}); err != nil {
+	if err := c.add(&common{file, o.Share, o.Range}); err != nil {
 		return err
 	}
 	for _, r := range o.Ranges {
-		if err := w.host.Each(r, func(addr uint64, piece []byte) error { return g.mover.CopyIn(addr, piece) }); err != nil {
+		if err := c.host.Each(r, func(addr uint64, piece []byte) error { return g.mover.CopyIn(addr, piece) }); err != nil {
 			return err
 		}
 	}
-	if err := w.mover.finish(g); err != nil {
+	if err := c.moves.mover.finish(g); err != nil {
 		return err
 	}
 	if o.On {
 		for _, r := range o.Ranges {
-			w.host.Release(r)
+			c.host.Release(r)
 		}
 	}
-	_, err = w.move(slices.DeleteFunc(slices.Clone(o.Plan), func(s vmm.Step) bool { return !discards(s) }), false)
+	_, err = c.moves.move(slices.DeleteFunc(slices.Clone(o.Plan), func(s vmm.Step) bool { return !discards(s) }), false)
 	return err
 }
 

@@ -103,7 +103,7 @@ func (g *gpu) openGates() {
 }
 
 // after makes a stream wait for what another stream was given so far.
-func (x *sequence) after(g *gpu, on device.Stream, o *clientcore.Op) error {
+func (x *sequence) after(_ *message, g *gpu, on device.Stream, o *clientcore.Op) error {
 	if o.Origin == vmm.Host {
 		first, err := g.stream(o.Other)
 		if err != nil {
@@ -130,7 +130,7 @@ func (x *sequence) after(g *gpu, on device.Stream, o *clientcore.Op) error {
 // forEvent makes a stream wait for the present record of an event. If that is in another context, the
 // program may record the event again, so the goroutine must not wait for the event itself: an idle
 // stream of that context waits for it, and wait waits for an event behind that.
-func (x *sequence) forEvent(g *gpu, on device.Stream, o *clientcore.Op) error {
+func (x *sequence) forEvent(_ *message, g *gpu, on device.Stream, o *clientcore.Op) error {
 	if o.Origin == vmm.Host {
 		id := o.Event // the function may run on when the loop has given up, and the core uses o again
 		return x.answers.Block(func() error {
@@ -196,7 +196,7 @@ func (l *launches) timed(g *gpu, on device.Stream, o *clientcore.Op, give func()
 		l.spread.add(ticket, at, took)
 	}
 	timer := on.Can().Time
-	if timer == nil || l.timeline != nil { // the timeline uses the timer
+	if timer == nil || l.tracing.isOn() { // the timeline uses the timer
 		begin := time.Now()
 		if err := give(); err != nil {
 			g.dequeue()
@@ -282,18 +282,8 @@ func (l *launches) tellEnds() {
 	s.ended, s.seen = nil, nil
 	s.some.Store(false)
 	s.mu.Unlock()
-	l.core().Ran(l.answers.Now(), ended)
+	l.core.Ran(l.answers.Now(), ended)
 	for _, one := range seen {
-		l.core().Observed(one)
+		l.core.Observed(one)
 	}
-}
-
-// drainAll waits until all work has ended, in every context of the client.
-func (w *worker) drainAll() error {
-	for _, i := range w.contexts.placesInOrder() {
-		if err := w.drain(w.contexts.open[i]); err != nil {
-			return err
-		}
-	}
-	return nil
 }

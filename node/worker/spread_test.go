@@ -495,7 +495,7 @@ func TestRebuiltWithoutALenderThatFails(t *testing.T) {
 		if name != "device 1" {
 			return c
 		}
-		return unreliable{c, func() bool { return latest.Load().replay != nil || once.CompareAndSwap(false, true) }}
+		return unreliable{c, func() bool { return latest.Load().recovery.replay != nil || once.CompareAndSwap(false, true) }}
 	}
 	c, function, memory := spreadClientOf(t, o, 2, 2, 0)
 	want := []uint32{0, 1}

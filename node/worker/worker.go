@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
@@ -45,93 +44,39 @@ type Open func(c control.DeviceConfig, lock *os.File) (device.Device, error)
 const chunk = hostcopy.Chunk
 
 // worker serves one client. The loop (run) owns its fields, except for atomics and values with a lock
-// of their own; receive uses line, inbox and neighbours.
+// of their own; receive of mail runs beside it.
 type worker struct {
-	log     *slog.Logger
-	line    *line.Line                     // to the daemon
-	inbox   *mailbox.Box[control.ToWorker] // the daemon's messages that the loop has not handled; receive, which puts them there, must not block: it also answers pings
-	notices *mailbox.Box[notice]           // from other goroutines of this process, which must not block either: a driver has one thread for the host functions of all streams
-	exit    func()                         // ends the process
+	parts
+	ops     executor
+	files   []*os.File // the memory shared with the program: the ring and the data arena
+	caller  *os.File   // the program's connection, if the daemon sent it with Serve
+	between func()     // called between two events, in tests only
+}
 
-	prepared *prepared // a device with a context that was made before there was a client; nil: none
-
-	serve    control.Serve
+// parts are the client and what performs operations for it (the table, operations, says which), each with a state of its own.
+type parts struct {
+	session
+	mail     mail
 	devices  devices
-	files    []*os.File // the memory shared with the program: the ring and the data arena
-	caller   *os.File   // the program's connection, if the daemon sent it with Serve
-	shared   *wire.Shared
-	consumer *wire.Consumer
-
-	core     *clientcore.Core
-	keeper   *keeper.Keeper // nil: the client ends with its worker
-	replay   *replay        // what the previous worker had handled; nil once it is replayed
-	unproven bool           // work launched by the replay has not ended yet
-
-	began   time.Time
-	current message   // that the loop has given the core last; the core may be waiting with it
-	backlog []message // those that the core has queued, in the same order
-	faults  []notice  // faults reported while an operation was being performed; hear handles them
-	orders  orders
-
-	between func()      // called between two events, in tests only
-	dies    func() bool // in tests only: whether to simulate the death of the process here
-
-	ctx    context.Context // cancelled when the worker ends
-	stop   context.CancelFunc
-	others sync.WaitGroup // all goroutines beside the loop
-
-	host     *hostcopy.Memory
-	mover    mover
+	opener   opener
+	moves    moves
 	ahead    ahead
 	launches launches
-	ends     ends
-	reach    reach   // the program's memory that kernels reach
-	commons  commons // memory shared with other clients
-	contexts contexts
-	answers  answers.Answers
-	hosts    hosts
-	sequence sequence
 	copies   copies
+	sequence sequence
+	ends     ends
+	answers  answers.Answers
 	replies  replies
 	loader   loader
-	staging  *staging.Staging
-	told     *told.Told
-	passing  passing
-	pace     *pace.Pacer // nil: this client never makes way for others
+	hosts    hosts
+	waits    waits
+	early    early
+	reach    reach   // the program's memory that kernels reach
+	commons  commons // memory shared with other clients
+	recovery recovery
+	orders   orders
 
-	timeline   *trace.Recorder // nil: no timeline was asked for
-	neighbours trace.Neighbours
-	wasTraced  bool // the previous worker had a recorder
-	rebuilt    trace.Rebuilt
-}
-
-// notice is what a goroutine beside the loop reports to the loop: a host function that is due, a
-// word that arrived, or a fault.
-type notice struct {
-	cookie uint64 // a stream has reached this host function of the program; 0: a fault
-	word   bool   // not a function: the stream's wait for a word (AwaitWord) is over
-	world  uint64
-	err    error
-}
-
-// manyNotices is from how many on faults are not told of: the loop will find them by itself.
-const manyNotices = 16
-
-// replaces says whether a message of the daemon says all that the one before it says, and takes its
-// place in the inbox. The daemon sends a Watch each time another client begins or stops waiting for the
-// device, which may be often, and without this the inbox would grow while the loop is busy. So it is with
-// Grants of the same lease: the last one has all that the others had, and more comes to the device at
-// once. All other messages are answers to the worker, or rare.
-func replaces(m, before control.ToWorker) bool {
-	switch m := m.(type) {
-	case control.Watch:
-		_, watch := before.(control.Watch)
-		return watch
-	case control.Grant:
-		grant, ok := before.(control.Grant)
-		return ok && grant.Lease == m.Lease
-	}
-	return false
+	operations [clientcore.Kinds]operation // which part performs what
 }
 
 // Main serves the client that the daemon names on the control connection. It returns when the
@@ -193,7 +138,7 @@ func Main(connection *os.File, open Open, log *slog.Logger) error {
 	}
 	took.End("worker")
 	w.exit = func() { os.Exit(0) }
-	w.line.ComplainAt()
+	w.mail.line.ComplainAt()
 	defer w.close()
 	err = w.devices.any(serve.Resume)
 	if err == nil && serve.User != nil && os.Geteuid() == 0 {
@@ -245,23 +190,24 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		return nil, err
 	}
 	w := &worker{
-		prepared: ready,
-		log:      log, inbox: mailbox.New(replaces), notices: mailbox.New[notice](nil),
-		serve: serve, caller: program, files: files[:2], devices: newDevices(serve.Devices, files[2:], serve.Share, shared.SetGuard, open, log),
-		shared: shared, consumer: wire.NewConsumer(shared), contexts: contexts{open: map[vmm.Place]*gpu{}}, began: time.Now(),
+		parts:  parts{session: session{serve: serve, shared: shared, consumer: wire.NewConsumer(shared), began: time.Now(), log: log}},
+		caller: program, files: files[:2],
 	}
-	if w.pace, err = pace.New(serve.Pace, page, func() bool { return w.inbox.Len() > 0 }); err != nil {
+	w.devices, w.contexts.open = newDevices(serve.Devices, files[2:], serve.Share, shared.SetGuard, open, log), map[vmm.Place]*gpu{}
+	w.ops = executor{session: &w.session, recovery: &w.recovery, operations: &w.operations}
+	w.ops.all = w.ops.plainly
+	w.enter()
+	if w.pace, err = pace.New(serve.Pace, page, w.mail.waits); err != nil {
 		return nil, err
 	}
 	if w.pace.IsLatency() {
 		w.consumer.Linger = pace.NextRequest
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
-	w.line = line.New(w.ctx, conn, line.Terms{Client: serve.Client, Node: serve.Node, Grace: serve.OrphanGrace}, files[0], files[1], w.log)
-	heard := func() bool { return w.inbox.Len() > 0 }
-	overseer := kernellimit.New(serve.KernelTime, kernellimit.Means{
-		Context: w.ctx, Go: w.others.Go, Now: w.now, Block: w.block, Waits: func() bool { return w.hosts.outstanding() > 0 }, TooLong: w.overtime,
-	})
+	w.mail = mail{
+		session: &w.session, inbox: mailbox.New(replaces), devices: &w.devices,
+		line: line.New(w.ctx, conn, line.Terms{Client: serve.Client, Node: serve.Node, Grace: serve.OrphanGrace}, files[0], files[1], w.log),
+	}
 	w.staging = staging.New(w.consumer.Release)
 	w.told = told.New(shared, w.now, w.log)
 	arena := vmm.Range{Addr: serve.ArenaBase, Size: serve.ArenaSize}
@@ -281,47 +227,17 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 		j.Giving = w.copies.unpinJournal
 		w.keeper = keeper.New(j, w.staging, w.log)
 		w.host.GivesUp = w.keeper.Expose
-		w.line.Hold("host0", copyOf(held[0]))
-		w.line.Hold("host1", copyOf(held[1]))
-		w.line.Hold("journal", held[2])
+		w.mail.line.Hold("host0", copyOf(held[0]))
+		w.mail.line.Hold("host1", copyOf(held[1]))
+		w.mail.line.Hold("journal", held[2])
 		w.consumer.Keep = w.keeper.Record
 	}
-	w.answers.Means = answers.Means{
-		Context: w.ctx, Go: w.others.Go, Block: w.block, Now: w.now, Wake: w.consumer.Wake, Shared: shared, Told: w.told, Pace: w.pace,
-		Streams: w.contexts.streams, Quiet: w.contexts.quiet, Working: func() bool { return w.core.Working() },
-		Gone: w.gone, Report: func(world uint64, err error) { w.notice(notice{world: world, err: err}) },
-	}
-	w.copies = copies{
-		shared: shared, host: w.host, keeper: w.keeper, staging: w.staging, contexts: &w.contexts,
-		block: w.block, blockLong: w.blockLong, outstanding: w.hosts.outstanding, log: log,
-	}
-	w.launches = launches{
-		contexts: &w.contexts, answers: &w.answers, consumer: w.consumer, pace: w.pace, overseer: overseer, log: log, explains: serve.Explain,
-		core: func() *clientcore.Core { return w.core }, outstanding: w.hosts.outstanding, prompt: func() bool { return w.replay != nil || w.unproven },
-		drain: w.drain, move: w.move, device: w.devices.at, perform: w.perform, found: w.found,
-		do: func(m *message, o *clientcore.Op) error { return operations[o.Kind].do(w, m, o) },
-	}
-	w.orders = orders{say: w.say, saved: clientfile.Client{Shared: shared, Consumer: w.consumer, Host: w.host, Told: w.told, Files: w.files, Arena: arena}}
-	w.replies = replies{shared: shared, told: w.told, keeper: w.keeper, answers: &w.answers, mayDie: w.mayDie}
-	w.loader = loader{contexts: &w.contexts, keeper: w.keeper, block: w.block, log: log}
-	w.passing = passing{say: w.line.Say, now: w.now}
-	w.hosts = hosts{ctx: w.ctx, block: w.block, tell: w.notice}
-	w.sequence = sequence{&w.contexts, &w.answers}
-	w.ends = ends{
-		ctx: w.ctx, contexts: &w.contexts, answers: &w.answers, keeper: w.keeper, copies: &w.copies, settle: w.settle, drainAll: w.drainAll,
-		busy: func() bool {
-			return w.consumer.Pending() || w.core.Queued() || w.hosts.outstanding() > 0 || w.inbox.Len() > 0
-		},
-	}
-	w.mover = mover{ctx: w.ctx, contexts: &w.contexts, host: w.host, block: w.block, drain: w.drain, now: w.now, log: log}
-	w.ahead = ahead{ctx: w.ctx, host: w.host, start: w.others.Go, made: func() {
-		w.inbox.Put(readied{})
-		w.consumer.Wake()
-	}, allocations: func() []vmm.Range { return w.core.Allocations() }}
-	w.reach = reach{shared: shared, arena: files[1], contexts: &w.contexts, keeper: w.keeper, block: w.block, log: log, tries: serve.Tries}
-	w.commons = commons{contexts: &w.contexts, counter: sharing.New(w.ctx, serve.Owner, heard), keeper: w.keeper, log: log}
+	w.connect(&w.ops)
+	w.commons.counter = sharing.New(w.ctx, serve.Owner, w.mail.waits)
+	w.reach.arena, w.opener.prepared, w.orders.observe = files[1], ready, w.observe
+	w.orders.saved = clientfile.Client{Shared: shared, Consumer: w.consumer, Host: w.host, Told: w.told, Files: w.files, Arena: arena}
 	if serve.Resume && (w.keeper == nil || !w.keeper.Journal().Fresh()) { // a fresh journal means that no message was read from the ring: start as new
-		return w, w.resumeWith(w.devices.known())
+		return w, w.recovery.resumeWith(w.devices.known())
 	}
 	w.core, err = clientcore.New(clientcore.Config{
 		Mapping: serve.Mapping, Explain: serve.Explain > 0, Cores: machine.CPUs(),
@@ -330,7 +246,55 @@ func newWorker(conn *control.WorkerEnd, serve control.Serve, files []*os.File, o
 	return w, err
 }
 
-func (w *worker) now() clientcore.Time { return time.Since(w.began) }
+// connect gives each part what it needs of the others.
+func (p *parts) connect(ops *executor) {
+	s := &p.session
+	overseer := kernellimit.New(s.serve.KernelTime, kernellimit.Means{
+		Context: s.ctx, Go: s.others.Go, Now: s.now, Block: p.waits.block, Waits: func() bool { return p.hosts.outstanding() > 0 }, TooLong: p.mail.overtime,
+	})
+	p.answers.Means = answers.Means{
+		Context: s.ctx, Go: s.others.Go, Block: p.waits.block, Now: s.now, Wake: s.consumer.Wake, Shared: s.shared, Told: s.told, Pace: s.pace,
+		Streams: s.contexts.streams, Quiet: s.contexts.quiet, Working: func() bool { return s.core.Working() },
+		Gone: p.recovery.gone, Report: func(world uint64, err error) { p.waits.report(notice{world: world, err: err}) },
+	}
+	s.tracing = tracing{shared: s.shared, say: p.mail.say, record: func() *trace.Recorder {
+		return trace.New(s.ctx, p.waits.block, func() uint32 { return ops.current.Header.Seq }, p.devices.configs)
+	}}
+	p.waits = waits{
+		session: s, mail: &p.mail, hosts: &p.hosts, answers: &p.answers, early: &p.early, ops: ops, recovery: &p.recovery,
+		notices: mailbox.New[notice](nil), passing: passing{say: p.mail.line.Say, now: s.now},
+	}
+	p.early = early{session: s, replies: &p.replies, ops: ops, recovery: &p.recovery}
+	p.hosts.session, p.hosts.waits = s, &p.waits
+	p.opener = opener{
+		session: s, mail: &p.mail, devices: &p.devices, reach: &p.reach, commons: &p.commons, loader: &p.loader, copies: &p.copies,
+		overseer: overseer,
+	}
+	p.launches = launches{
+		session: s, devices: &p.devices, answers: &p.answers, waits: &p.waits, moves: &p.moves, recovery: &p.recovery, ops: ops,
+		overseer: overseer, explains: s.serve.Explain,
+	}
+	p.copies = copies{session: s, waits: &p.waits}
+	p.sequence = sequence{&s.contexts, &p.answers}
+	p.ends = ends{session: s, mail: &p.mail, answers: &p.answers, waits: &p.waits, copies: &p.copies}
+	p.moves = moves{
+		session: s, hosts: &p.hosts, waits: &p.waits, opener: &p.opener,
+		mover: mover{ctx: s.ctx, contexts: &s.contexts, host: s.host, block: p.waits.block, drain: p.waits.drain, now: s.now, log: s.log},
+	}
+	p.ahead.session, p.ahead.mail = s, &p.mail
+	p.reach = reach{session: s, waits: &p.waits}
+	p.commons = commons{session: s, moves: &p.moves}
+	p.replies = replies{session: s, answers: &p.answers, mayDie: ops.mayDie}
+	p.loader = loader{session: s, waits: &p.waits}
+	p.recovery = recovery{
+		session: s, mail: &p.mail, launches: &p.launches, answers: &p.answers, hosts: &p.hosts,
+		ahead: &p.ahead, ends: &p.ends, ops: ops,
+	}
+	p.orders = orders{
+		session: s, mail: &p.mail, launches: &p.launches, opener: &p.opener, moves: &p.moves, ahead: &p.ahead,
+		answers: &p.answers, early: &p.early, waits: &p.waits, recovery: &p.recovery, ops: ops,
+	}
+}
 
 // errEnded says that the service is over, for a reason that the client knows. The client is not
 // rebuilt.
@@ -344,11 +308,11 @@ var errDaemonEnded = fmt.Errorf("%s: %w", line.DaemonEnded, errEnded)
 // run is the loop: it handles events until an error ends the service.
 func (w *worker) run() error {
 	if w.caller != nil {
-		w.attach(*w.serve.Hold, w.caller)
+		w.mail.attach(*w.serve.Hold, w.caller)
 	}
-	w.others.Go(w.receive)
+	w.others.Go(w.mail.receive)
 	return w.end(wire.Guard(func() error {
-		if err := w.catchUp(); err != nil {
+		if err := w.recovery.catchUp(w.hear, w.await); err != nil {
 			return err
 		}
 		for {
@@ -359,82 +323,16 @@ func (w *worker) run() error {
 	}))
 }
 
-// catchUp replays the journal of the previous worker, if there is one; otherwise it makes the first
-// base, which begins the journal. It must finish before the first message is read from the ring.
-func (w *worker) catchUp() error {
-	switch {
-	case w.replay != nil:
-		return w.replayAll()
-	case w.keeper != nil:
-		return w.firstFold()
-	}
-	return nil
-}
-
-// receive takes messages from the daemon and puts them into the inbox. When the daemon dies it
-// waits for the next one (Outlive); if none comes, the client cannot go on, and the process ends.
-// It runs beside the loop because it must answer pings while the loop waits for a kernel.
-func (w *worker) receive() {
-	for {
-		m, files, err := w.line.Receive()
-		switch said := m.(type) {
-		case control.AddDevice: // its lock comes with it, and no other descriptor
-			m = comingDevice{said, files[0]}
-		case control.GrantFurther:
-			if len(files) > 0 {
-				m = comingLoan{said, files[0]}
-			}
-		case control.Checkpoint, control.Restore:
-			m = order{said, files[0]}
-		case control.Hold:
-			w.attach(said, files[0])
-			continue
-		case control.End:
-			w.line.Dismiss()
-			continue
-		case control.Neighbour: // noted here, not queued: many may come while the loop is busy
-			w.neighbours.Note(said)
-			continue
-		}
-		if err != nil && w.line.Dismissed() {
-			w.told.Untold.AtEnd(func(why string) { w.line.Say(control.Ended{Reason: why, Fault: true}) })
-		}
-		if err != nil && (w.ctx.Err() != nil || !w.line.Cut()) {
-			return // the worker closed the connection itself, and has said why
-		}
-		if err != nil {
-			w.inbox.Put(abandoned{})
-			next, why := w.line.Outlive()
-			if next != nil {
-				w.inbox.Put(nextDaemon{end: next})
-				w.consumer.Wake()
-				continue
-			}
-			w.shared.Close(why)
-			w.stop()
-			w.consumer.Stop()
-			w.exit()
-			return
-		}
-		if ping, ok := m.(control.Ping); ok { // answered here, so that a busy loop does not look dead
-			w.line.Answer(ping)
-			continue
-		}
-		w.inbox.Put(m)
-		w.consumer.Wake()
-	}
-}
-
 // close releases everything. It closes the connection first: contexts can only close once their
 // kernels stop, and if a device cannot stop them, the daemon, which has seen the connection end,
 // kills this process. Memory is unmapped only after all goroutines have ended, since they still
 // write to it.
 func (w *worker) close() {
-	w.line.Close()
+	w.mail.line.Close()
 	w.stop()
 	w.hosts.drop()
 	for place := range w.contexts.open {
-		w.closeGPU(place)
+		w.opener.close(place)
 	}
 	w.others.Wait()
 	w.pace.Close()
@@ -444,76 +342,12 @@ func (w *worker) close() {
 	}
 	w.host.Close()
 	w.shared.Unmap()
-	w.line.LetGo()
+	w.mail.line.LetGo()
 	w.orders.close()
 	for _, f := range w.files {
 		f.Close()
 	}
 }
-
-// attach takes the program's connection.
-func (w *worker) attach(m control.Hold, connection *os.File) {
-	w.line.Attach(m, connection, w.serve.Resume && w.shared.Used())
-}
-
-// nextDaemon tells the loop that a daemon has adopted the worker. It goes through the inbox, behind
-// everything that the last daemon sent.
-type nextDaemon struct {
-	control.Hold
-	end *control.WorkerEnd
-}
-
-// completed adds to a message what the core does not know.
-func (w *worker) completed(m control.ToDaemon) control.ToDaemon {
-	if standing, ok := m.(control.Standing); ok {
-		standing.Devices = w.devices.configs
-		return standing
-	}
-	if report, ok := m.(control.Report); ok && w.pace != nil {
-		report.Stats.Held = w.pace.Held()
-		return report
-	}
-	return m
-}
-
-// askForAnother tells the daemon that the client needs another worker, and waits to be killed. It
-// must not exit before the daemon knows: until then only this process has the client's memory
-// files. If the daemon dies meanwhile, the next one gets the standing first, as it expects, and
-// then the same request.
-func (w *worker) askForAnother(m control.Rebuild) {
-	late := time.NewTimer(w.serve.OrphanGrace + killTime)
-	defer late.Stop()
-	said := false
-	for {
-		switch open := w.line.IsOpen(); {
-		case open && !said:
-			w.say(m)
-			said = true
-		case !open:
-			said = false
-		}
-		news, heard := w.inbox.Take()
-		if next, ok := news.(nextDaemon); ok {
-			w.line.Begin(next.end)
-			s := w.core.Standing()
-			w.say(control.Standing{Lease: s.Lease, Failed: true, Committed: s.Committed}) // what the client had on a device is lost
-			said = false
-		}
-		if heard {
-			continue
-		}
-		select {
-		case <-w.inbox.News():
-		case <-late.C:
-			return
-		case <-w.ctx.Done(): // no daemon has come
-			return
-		}
-	}
-}
-
-// killTime is the longest that a daemon takes to kill a worker that has asked for another.
-const killTime = 10 * time.Second
 
 // step handles one event: a message of the client, messages of the daemon, or a timeout.
 //
@@ -527,21 +361,21 @@ func (w *worker) step() error {
 		w.between()
 	}
 	if w.orders.held {
-		return w.standBy()
+		return w.orders.standBy()
 	}
 	if err := w.hear(); err != nil {
 		return err
 	}
-	if obeyed, err := w.obey(); obeyed || err != nil {
+	if obeyed, err := w.orders.obey(); obeyed || err != nil {
 		return err
 	}
 	if w.core.Waits() {
 		return w.await()
 	}
-	if w.unproven {
-		w.prove()
+	if w.recovery.unproven {
+		w.recovery.prove()
 	}
-	if err := w.maybeFold(); err != nil {
+	if err := w.recovery.maybeFold(); err != nil {
 		return err
 	}
 	if len(w.launches.late) >= mostLate {
@@ -556,7 +390,7 @@ func (w *worker) step() error {
 		if err := w.noteEnd(true); err != nil {
 			return err
 		}
-		if err := w.maybeFold(); err != nil { // so is a base that is due with the kernels that have just ended
+		if err := w.recovery.maybeFold(); err != nil { // so is a base that is due with the kernels that have just ended
 			return err
 		}
 	}
@@ -570,7 +404,7 @@ func (w *worker) step() error {
 		return fmt.Errorf("%w: %w", errProgram, err)
 	}
 	e := w.keeper.Latest()
-	if w.inbox.Len() > 0 || w.notices.Len() > 0 { // a fault counts before every message that the program sent after it was told
+	if w.mail.waits() || w.waits.notices.Len() > 0 { // a fault counts before every message that the program sent after it was told
 		body = bytes.Clone(body)
 		if err := w.hear(); err != nil {
 			return err
@@ -606,16 +440,16 @@ func (w *worker) next() error {
 	if err := w.launches.settle(); err != nil {
 		return err
 	}
-	if len(w.backlog) > 0 {
-		w.current, w.backlog = w.backlog[0], w.backlog[1:]
+	if m := w.early.messages; len(m) > 0 {
+		w.ops.current, w.early.messages = m[0], m[1:]
 	}
-	return w.handle(w.core.Next(w.now()))
+	return w.ops.handle(w.core.Next(w.now()))
 }
 
 // take hands a message from the ring to the core.
 func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 	if h.Op == wire.OpTraceRead {
-		if err := w.traceRead(h, body); err != nil {
+		if err := w.tracing.read(h, body); err != nil {
 			return err
 		}
 		return w.nothingCame()
@@ -643,7 +477,7 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 		return err
 	}
 	w.ends.over = false
-	w.current = message{Header: h, Entry: e, Stage: w.staging.Take(h.Release)}
+	w.ops.current = message{Header: h, Entry: e, Stage: w.staging.Take(h.Release)}
 	w.launches.tellEnds()
 	if w.serve.Mapping != "" && w.pace != nil && h.Op == wire.OpLaunch {
 		w.pace.TellQueues(w.core.MappedTo(), w.core.Queues)
@@ -652,7 +486,7 @@ func (w *worker) take(e journal.Entry, h wire.Header, body []byte) error {
 	if w.core.Timed(h.Op) {
 		now = w.now()
 	}
-	return w.handle(w.core.Message(now, m))
+	return w.ops.handle(w.core.Message(now, m))
 }
 
 // noteEnd tells the core that all work has ended, if so and if the core does not know. Quiet says
@@ -669,28 +503,28 @@ func (w *worker) noteEnd(quiet bool) error {
 	if !quiet || err != nil {
 		return nil // the next operation on the device will report the error
 	}
-	return w.handle(w.core.Ended(w.now(), at), nil)
+	return w.ops.handle(w.core.Ended(w.now(), at), nil)
 }
 
 // hear handles everything that the daemon and other goroutines have reported, without waiting.
 // Faults that were put aside come first.
 func (w *worker) hear() error {
 	for {
-		if len(w.faults) > 0 {
-			f := w.faults[0]
-			w.faults = w.faults[1:]
-			if err := w.found(f.world, f.err); err != nil {
+		if len(w.waits.faults) > 0 {
+			f := w.waits.faults[0]
+			w.waits.faults = w.waits.faults[1:]
+			if err := w.ops.found(f.world, f.err); err != nil {
 				return err
 			}
 			continue
 		}
-		if m, ok := w.inbox.Take(); ok {
+		if m, ok := w.mail.inbox.Take(); ok {
 			if err := w.heard(m); err != nil {
 				return err
 			}
 			continue
 		}
-		n, ok := w.notices.Take()
+		n, ok := w.waits.notices.Take()
 		if !ok {
 			return nil
 		}
@@ -702,19 +536,19 @@ func (w *worker) hear() error {
 
 // await waits for one event while the core can go on only with an answer of the daemon.
 func (w *worker) await() error {
-	if m, ok := w.inbox.Take(); ok {
+	if m, ok := w.mail.inbox.Take(); ok {
 		return w.heard(m)
 	}
-	if n, ok := w.notices.Take(); ok {
+	if n, ok := w.waits.notices.Take(); ok {
 		return w.noticed(n)
 	}
 	if w.core.AwaitsFunctions() {
 		return w.awaitFunctions()
 	}
 	select {
-	case <-w.inbox.News():
+	case <-w.mail.inbox.News():
 		return nil
-	case <-w.notices.News():
+	case <-w.waits.notices.News():
 		return nil
 	case <-w.ctx.Done():
 		return errDaemonEnded
@@ -727,7 +561,7 @@ func (w *worker) awaitFunctions() error {
 	if w.ctx.Err() != nil {
 		return errDaemonEnded
 	}
-	if err := w.readAhead(longWait); err != nil {
+	if err := w.early.read(longWait); err != nil {
 		return fmt.Errorf("%w: %w", err, errEnded)
 	}
 	return w.observe()
@@ -736,123 +570,90 @@ func (w *worker) awaitFunctions() error {
 // noticed handles a notice between two operations.
 func (w *worker) noticed(n notice) error {
 	if n.word {
-		return w.handle(w.core.Met(w.now(), n.cookie))
+		return w.ops.handle(w.core.Met(w.now(), n.cookie))
 	}
-	return w.noticedMeanwhile(n)
-}
-
-// noticedMeanwhile handles a notice while an operation is being performed. It cannot report a fault
-// to the core then, whose state is between two events, so it keeps the fault for hear.
-func (w *worker) noticedMeanwhile(n notice) error {
-	if n.cookie != 0 {
-		w.answers.CopiesFirst() // the function may read data that finished copies have delivered
-		return w.aside(w.core.Reached(n.cookie), nil)
-	}
-	w.faults = append(w.faults, n)
-	return nil
+	return w.waits.noticedMeanwhile(n)
 }
 
 // heard handles one message of the daemon.
 func (w *worker) heard(m control.ToWorker) error {
-	w.timeline.Told(m)
+	w.tracing.Told(m)
 	if err := w.launches.settle(); err != nil {
 		return err
 	}
 	switch m := m.(type) {
 	case order:
-		w.orders.add(m)
-		return nil
+		w.orders.next = append(w.orders.next, m)
 	case control.Proceed:
-		return w.proceed(m)
+		return w.orders.proceed(m)
 	case abandoned:
-		return w.disown()
+		return w.orders.disown()
 	case control.Forgo:
-		w.forgo()
-		return nil
+		w.opener.forgo()
 	case discarded:
-		w.prepared.ending = false
-		w.say(control.Forgone{})
-		return nil
+		w.opener.prepared.ending = false
+		w.mail.say(control.Forgone{})
 	case control.Lost:
 		w.devices.lost(m.Device)
-		return w.lostDevice(m)
+		return w.recovery.lostDevice(m)
 	case readied:
 		if m := w.ahead.due(); m != nil {
-			return w.handle(w.core.Control(w.now(), *m))
+			return w.ops.handle(w.core.Control(w.now(), *m))
 		}
-		return nil
 	case control.Revoke:
-		if w.replay == nil && !w.serve.Guest && w.core.HomeDevice() >= 0 && w.ahead.postpones(m) {
+		if !w.recovery.replays() && !w.serve.Guest && w.core.HomeDevice() >= 0 && w.ahead.postpones(m) {
 			return nil
 		}
 		w.ahead.due() // one that was postponed is void
-		return w.handle(w.core.Control(w.now(), m))
+		return w.ops.handle(w.core.Control(w.now(), m))
 	case control.Grant:
 		if m.Lease != w.core.Standing().Lease {
 			w.ahead.due() // void: it was of the lease before, which the client has given back by itself
 		}
-		return w.handle(w.core.Control(w.now(), m))
+		return w.ops.handle(w.core.Control(w.now(), m))
 	case control.Deny, control.Committed, control.GrantFurther, control.DenyFurther, control.RevokeFurther, control.Beside:
-		return w.handle(w.core.Control(w.now(), m))
+		return w.ops.handle(w.core.Control(w.now(), m))
 	case comingDevice:
 		if err := w.devices.add(m); err != nil {
 			return err
 		}
-		return w.handle(w.core.AddDevice(w.now(), m.Device, w.devices.describe(m.Device)))
+		return w.ops.handle(w.core.AddDevice(w.now(), m.Device, w.devices.describe(m.Device)))
 	case comingLoan:
 		w.devices.keepWay(m.Device, m.way)
-		return w.handle(w.core.Control(w.now(), m.GrantFurther))
+		return w.ops.handle(w.core.Control(w.now(), m.GrantFurther))
 	case control.Parked:
 		w.told.Teller.Tell(m.Reason)
-		return nil
 	case control.Renew:
-		return w.renew(m)
+		return w.recovery.renew(m)
 	case control.Watch:
 		quiet, err := w.contexts.quiet()
 		if err != nil {
-			return w.found(w.told.Sticky.Current(), err)
+			return w.ops.found(w.told.Sticky.Current(), err)
 		}
-		return w.handle(w.core.Watch(w.now(), m.On, quiet, w.consumer.Pending()))
+		return w.ops.handle(w.core.Watch(w.now(), m.On, quiet, w.consumer.Pending()))
 	case nextDaemon:
-		w.line.Begin(m.end)
-		if err := w.handle(w.core.Adopted(w.now())); err != nil {
+		w.mail.line.Begin(m.end)
+		if err := w.ops.handle(w.core.Adopted(w.now())); err != nil {
 			return err
 		}
-		if w.timeline != nil {
-			w.say(control.Traced{})
+		if w.tracing.isOn() {
+			w.mail.say(control.Traced{})
 		}
-		return nil
+	default:
+		return fmt.Errorf("the daemon says %q, which is not understood: %w", m.Kind(), errEnded)
 	}
-	return fmt.Errorf("the daemon says %q, which is not understood: %w", m.Kind(), errEnded)
+	return nil
 }
 
 // observe tells the core, while no message comes, whether the devices are idle.
 func (w *worker) observe() error {
 	quiet, err := w.contexts.quiet()
 	if err != nil {
-		return w.found(w.told.Sticky.Current(), err)
+		return w.ops.found(w.told.Sticky.Current(), err)
 	}
 	w.pace.Look(quiet)
 	w.launches.tellEnds()
-	return w.handle(w.core.Observe(w.now(), quiet, w.answers.LastEnd()))
-}
-
-// found tells the core of a fault, or returns an error if the client should be rebuilt instead.
-func (w *worker) found(world uint64, err error) error {
-	if gone := w.gone(err); gone != nil {
-		return gone
-	}
-	return w.handle(w.core.Found(w.now(), world, err))
-}
-
-// say sends a message to the daemon.
-func (w *worker) say(m control.ToDaemon) {
-	w.timeline.Said(m)
-	if _, ok := m.(control.Failed); ok {
-		w.told.Untold.Failed(func() { w.line.Say(m) })
-		return
-	}
-	w.line.Say(w.completed(m))
+	return w.ops.handle(w.core.Observe(w.now(), quiet, w.answers.LastEnd()))
 }
 
 // end ends the service after an error. If another worker can take over, only the daemon is told and
@@ -860,14 +661,14 @@ func (w *worker) say(m control.ToDaemon) {
 // last report.
 func (w *worker) end(err error) error {
 	reason := err.Error()
-	if w.mayRebuild(err) {
+	if w.recovery.mayRebuild(err) {
 		w.log.Warn("the client is to be rebuilt in another worker", "reason", reason)
 		lost := errors.Is(err, errRebuild)
 		m := control.Rebuild{Device: w.lostNumber(), Lost: lost, Shared: errors.Is(err, errShared) || lost && w.sharesFate(), Reason: reason}
 		if w.serve.OrphanGrace > 0 {
-			w.askForAnother(m)
+			w.mail.askForAnother(m)
 		} else {
-			w.say(m)
+			w.mail.say(m)
 		}
 		// Exit without closing contexts one after the other: closing would release a stream that
 		// waits for a host function, and its next kernels would run although the function has not.
@@ -877,63 +678,33 @@ func (w *worker) end(err error) error {
 	w.log.Info("client ended", "reason", reason)
 	w.shared.Close(reason)
 	w.launches.tellEnds()
-	w.sayAll(w.core.Last(w.now()))
-	w.say(control.Report{Stats: w.core.Stats()})
+	w.mail.sayAll(w.core.Last(w.now()))
+	w.mail.say(control.Report{Stats: w.core.Stats()})
 	last := control.Ended{Reason: reason}
 	w.told.Untold.AtEnd(func(why string) { last = control.Ended{Reason: why, Fault: true} }) // the program ended before the loop heard of its fault
-	w.say(last)
+	w.mail.say(last)
 	if errors.Is(err, errEnded) {
 		return nil
 	}
 	return err
 }
 
-// mayRebuild says whether another worker can take over the client after this error. It cannot if
-// the client is meant to end, or if the program caused the error by breaking the protocol.
-func (w *worker) mayRebuild(err error) bool {
-	return w.keeper.Valid() && !errors.Is(err, errEnded) && !errors.Is(err, clientcore.ErrProtocol) && !errors.Is(err, errProgram)
-}
-
 // lostNumber is the device whose loss ended this worker. Where the client has several contexts each
-// one is asked; if none reports a loss, it is onDeviceNumber.
+// one is asked; if none reports a loss, it is the device that the client holds a lease on, or else one it has a
+// context on; -1 if neither.
 func (w *worker) lostNumber() int {
-	if len(w.contexts.open) > 1 {
-		for _, p := range w.contexts.placesInOrder() {
-			var fault *device.Fault
-			if _, err := w.contexts.open[p].mover.Done(); errors.As(err, &fault) && fault.Kind == device.DeviceLost {
-				return p.Index()
-			}
+	places := w.contexts.placesInOrder()
+	for _, p := range places {
+		var fault *device.Fault
+		if len(places) == 1 {
+			break
+		}
+		if _, err := w.contexts.open[p].mover.Done(); errors.As(err, &fault) && fault.Kind == device.DeviceLost {
+			return p.Index()
 		}
 	}
-	return w.onDeviceNumber()
-}
-
-// onDeviceNumber is the device that the client holds a lease on, or else one it has a context on;
-// -1 if neither.
-func (w *worker) onDeviceNumber() int {
-	if home := w.core.HomeDevice(); home >= 0 {
+	if home := w.core.HomeDevice(); home >= 0 || len(places) == 0 {
 		return home
 	}
-	for place := range w.contexts.open {
-		return place.Index()
-	}
-	return -1
-}
-
-// kernelLimit is how long a kernel may hold a device.
-func (w *worker) kernelLimit() device.KernelLimit {
-	return device.KernelLimit{Time: w.serve.KernelTime, By: w.serve.KernelTimeBy}
-}
-
-// overtime ends the client: its kernel holds a device for longer than it may. The loop may be waiting for
-// that very kernel, so this happens beside it.
-func (w *worker) overtime(kernel string) {
-	fault := w.kernelLimit().Fault(kernel)
-	w.log.Warn("a kernel ran for longer than it may, and cannot be stopped: its worker ends", "reason", fault.Error())
-	w.say(control.Ended{Reason: fault.Error(), Fault: true}) // first: a program that ends at once takes its worker along
-	w.shared.SetStatus(clientcore.ResultOf(fault))
-	w.shared.Close(fault.Error())
-	w.stop()
-	w.consumer.Stop()
-	w.exit()
+	return places[0].Index()
 }

@@ -145,6 +145,13 @@ func (a *attempt) allEnded() bool {
 	return !slices.ContainsFunc(a.tasks, func(t task) bool { return t.end == nil })
 }
 
+// notBegun says whether a node could not start its part of it.
+func (a *attempt) notBegun() bool {
+	return slices.ContainsFunc(a.tasks, func(t task) bool {
+		return t.end != nil && (t.end.Cause == agent.NotBegun || t.end.Cause == agent.NotReady)
+	})
+}
+
 // allStopped says whether every task that has not ended is suspended.
 func (a *attempt) allStopped() bool {
 	return !slices.ContainsFunc(a.tasks, func(t task) bool { return t.end == nil && t.state != agent.Suspended })

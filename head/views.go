@@ -402,6 +402,9 @@ func (v *views) why(j *job, ask bool) (word, sentence string) {
 	case j.state == api.Suspended:
 		return "", j.passage.stays
 	case j.over(): // how busy its GPUs were is no reason: that is with what was measured
+		if j.state == api.Failed && j.notBegun() {
+			return api.JobLaunchFailure, j.reason
+		}
 		return "", j.reason
 	case j.state != api.Pending:
 		return "", cmp.Or(j.reason, j.elsewhere(), j.use())

@@ -137,6 +137,8 @@ func writeEnd(f *report.Facts, j *api.Job) {
 	}
 	f.Add("ended", "%s", Instant(j.End))
 	switch {
+	case j.Signal > 0 && j.Reason == api.JobLaunchFailure:
+		f.Add("exit", "0:%d, its directory, input or output could not be opened", j.Signal)
 	case j.Signal > 0:
 		f.Add("exit", "killed by signal %d", j.Signal)
 	case j.ExitCode != 0 || j.State == api.Completed:

@@ -147,6 +147,10 @@ const (
 	Abandoned Cause = "abandoned" // another part of the job failed to start or was lost
 )
 
+// NoFiles is the Signal of a task that could not be started because its directory, input or output could not
+// be opened: Slurm says 0:53 of such jobs.
+const NoFiles = 53
+
 // End is how a task ended.
 type End struct {
 	Cause Cause `json:"cause"`

@@ -57,6 +57,10 @@ const (
 	Preempted   State = "PREEMPTED"
 )
 
+// JobLaunchFailure is the Reason of a job that has failed because a node could not start it. Its Signal is 53, as
+// with Slurm, if its directory, input or output could not be opened there.
+const JobLaunchFailure = "JobLaunchFailure"
+
 // Over says whether a job in this state has ended.
 func (s State) Over() bool {
 	switch s {
@@ -158,7 +162,7 @@ func (j Job) ForOthers() Job {
 // ExitStatus is the exit status that tells how a job ended, as a shell does.
 func (j *Job) ExitStatus() int {
 	switch {
-	case j.Signal > 0:
+	case j.Signal > 0 && j.Reason != JobLaunchFailure: // else no process had it
 		return 128 + j.Signal
 	case j.ExitCode != 0:
 		return j.ExitCode

@@ -350,6 +350,9 @@ func (p *player) sayJob(d api.Job) {
 	if len(d.Before) > 0 {
 		text += " before on " + strings.Join(d.Before, ",")
 	}
+	for _, p := range d.Preempted {
+		text += fmt.Sprintf(" attempt %d on %s: %s, %s", p.Attempt, strings.Join(append(p.Nodes, p.Devices...), ","), p.How, p.Reason)
+	}
 	for _, g := range d.Devices {
 		text += fmt.Sprintf(" %s:%d", g.Node, g.Device)
 	}

@@ -89,6 +89,11 @@ func (v *views) document(j *job) api.Job {
 		m.CPU = max(m.CPU, d.CPUTime)
 		d.CPUTime, d.Measured = m.CPU, &m
 	}
+	for _, p := range j.preempted {
+		d.Preempted = append(d.Preempted, api.Preemption{
+			At: seconds(p.At), By: p.By, ByUser: p.ByUser, How: p.How, Reason: p.Reason, Attempt: p.Attempt, Start: seconds(p.Start), Nodes: p.Nodes, Devices: p.Devices,
+		})
+	}
 	d.Reason, d.Why = v.why(j, false)
 	first := ""
 	if j.alloc != nil {
@@ -356,7 +361,7 @@ func (v *views) jobRecord(j *job) record.Job {
 		State: string(j.state), Held: uint8(j.held), Priority: j.priority, Nice: j.nice, Submit: j.submit, Eligible: j.eligible, Start: j.start,
 		Attempt: j.nth, Requeues: j.requeues, Limit: j.limit, Never: j.never, NotBefore: j.notBefore,
 		Alternative: j.alternative, Lending: j.lending, Suspend: j.suspend, ByHand: j.byHand, Asleep: j.asleep, Stop: j.stop.record(), Usual: holdsRecord(j.usual), Suspended: j.suspended, SuspendedSince: j.suspendedSince,
-		CPU: j.cpu, Peak: j.peak, Passage: j.passage.record(),
+		CPU: j.cpu, Peak: j.peak, Passage: j.passage.record(), Preempted: j.preempted,
 	}
 	if a := v.roster.arrays[j.array]; a != nil {
 		r.Of = a.tasks.Len()

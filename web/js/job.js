@@ -71,6 +71,7 @@ export function show(main, route) {
   function timeline() {
     const steps = [[job.submit_at, "submitted"]];
     if (job.eligible_at && job.eligible_at - job.submit_at > 1) steps.push([job.eligible_at, "could be started"]);
+    for (const p of job.preempted || []) steps.push([p.preempted_at, `preempted on ${p.nodes.join(", ")} (${p.how}): ${p.reason}${p.by_user ? `, of ${p.by_user}` : ""}`]);
     if (job.start_at) steps.push([job.start_at, job.attempt > 1 ? `started for the ${ordinal(job.attempt)} time` : "started"]);
     for (const h of history) if (!steps.some(s => Math.abs(s[0] - h.at) < 1.5)) steps.push([h.at, `seen ${stateWord(h.state)}`]);
     if (job.end_at) steps.push([job.end_at, `ended: ${stateWord(job.state)}`]);

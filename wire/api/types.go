@@ -120,9 +120,11 @@ type Job struct {
 	Nodes    []string `json:"nodes,omitempty"`
 	NodeList string   `json:"node_list,omitempty"`
 	// Before is where it was before it was moved, the first node first.
-	Before  []string `json:"nodes_before,omitempty"`
-	Parts   []Part   `json:"parts,omitempty"`
-	Devices []Device `json:"devices,omitempty"`
+	Before []string `json:"nodes_before,omitempty"`
+	// Preempted is when and why it made way for others, the last times.
+	Preempted []Preemption `json:"preempted,omitempty"`
+	Parts     []Part       `json:"parts,omitempty"`
+	Devices   []Device     `json:"devices,omitempty"`
 	// What it asks for in all, or has.
 	NumNodes int     `json:"num_nodes"`
 	Cores    int     `json:"cores"`
@@ -146,6 +148,22 @@ type Job struct {
 	Comment   string   `json:"comment,omitempty"`
 	// Dependency is what it waits for, as it was written.
 	Dependency string `json:"dependency,omitempty"`
+}
+
+// Preemption is one time at which the policy stopped a job that ran.
+type Preemption struct {
+	At float64 `json:"preempted_at"`
+	// By is the job that was to get its place, as 17 or 18_3, and ByUser its user; "" for none in particular.
+	By     string `json:"by_job,omitempty"`
+	ByUser string `json:"by_user,omitempty"`
+	// How is suspend, move, requeue or cancel, and Reason a sentence.
+	How    string `json:"how"`
+	Reason string `json:"reason"`
+	// Attempt and Start are those of the attempt that was stopped, Nodes where it ran, and Devices its GPUs, as n1:0.
+	Attempt uint32   `json:"attempt"`
+	Start   float64  `json:"start_at"`
+	Nodes   []string `json:"nodes"`
+	Devices []string `json:"devices,omitempty"`
 }
 
 // ForOthers is the job as everybody may see it who neither owns it nor administers the cluster. It

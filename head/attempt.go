@@ -97,6 +97,11 @@ type task struct {
 	end         *agent.End
 }
 
+// givenUp says whether the head gave it up with its node. What an agent says of an end has a time.
+func (t *task) givenUp() bool {
+	return t.end != nil && t.end.Cause == agent.NodeLost && t.end.Ended == 0 && t.end.Signal == 0
+}
+
 // loan is what a node lends to one part of a job.
 type loan struct {
 	node *node

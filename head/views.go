@@ -115,7 +115,10 @@ func (v *views) has(j *job, d *api.Job) {
 	for i := range j.alloc.Parts {
 		p, t := &j.alloc.Parts[i], &j.tasks[i]
 		state := string(t.state)
-		if t.state == agent.Unknown {
+		switch {
+		case t.givenUp():
+			state = partLost
+		case t.state == agent.Unknown:
 			state = "starting"
 		}
 		d.Parts = append(d.Parts, api.Part{Node: t.node.name, Cores: int(p.Cores), Memory: p.Memory, State: state})

@@ -303,6 +303,9 @@ func (c *Core) TaskOf(ref Ref, node, user string, begun bool) (Session, agent.Ta
 	return none(statusNotFound, "job %s has no node %.64q", j.name(), node)
 }
 
+// KeepOutput is for how long after a job's end its output is read.
+func (c *Core) KeepOutput() time.Duration { return c.cfg.KeepOutput }
+
 // Usage lists what users and accounts have used.
 func (c *Core) Usage(now time.Duration) []api.UsageLine {
 	c.now = max(c.now, now)

@@ -161,12 +161,6 @@ class Output {
     this.open();
   }
 
-  // where is what can be said of the output of a job that its node no longer knows.
-  where() {
-    const { directory, output, parts } = this.job, file = output.startsWith("/") ? output : `${directory}/${output}`;
-    return `The job's node has forgotten it. What it wrote is in ${file}, as ${parts[0].node} has it: muster logs ${this.id} prints it where that file is to be seen.`;
-  }
-
   close() {
     document.removeEventListener("visibilitychange", this.look);
     removeEventListener("pagehide", this.gone);
@@ -219,9 +213,8 @@ class Output {
       if (total <= size) text(this.state, total ? "this is all" : "it has written nothing");
     } catch (e) {
       if (stop.signal.aborted) return;
-      const forgotten = e.status === 404 && this.job.output;
-      text(this.state, forgotten ? this.where() : e.status ? e.message : "the output broke off");
-      this.pre.hidden = forgotten;
+      text(this.state, e.status ? e.message : "the output broke off");
+      this.pre.hidden = !total;
     }
   }
 }

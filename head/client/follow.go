@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 

@@ -39,10 +39,12 @@ type entryFiles struct {
 }
 
 // failure is what such a process reports if it cannot become the program. Exit is 0 if it
-// failed before it looked for the job's program.
+// failed before it looked for the job's program. NoFiles says that the directory or a file of the job was
+// the reason.
 type failure struct {
-	Reason string `json:"reason"`
-	Exit   int    `json:"exit"`
+	Reason  string `json:"reason"`
+	Exit    int    `json:"exit"`
+	NoFiles bool   `json:"no_files,omitempty"`
 }
 
 // The descriptors of such a process, besides the standard ones.
@@ -104,11 +106,11 @@ func enterProgram(from *os.File) failure {
 		}
 	}
 	if err := os.Chdir(e.Directory); err != nil {
-		return failure{Reason: fmt.Sprintf("the job's directory: %v: make it, or submit the job with another one", err)}
+		return failure{Reason: fmt.Sprintf("the job's directory: %v: make it, or submit the job with another one", err), NoFiles: true}
 	}
 	if e.Files != nil {
 		if err := e.Files.open(); err != nil {
-			return failure{Reason: err.Error()}
+			return failure{Reason: err.Error(), NoFiles: true}
 		}
 	}
 	return e.become()
@@ -178,8 +180,20 @@ func (f *entryFiles) open() error {
 func openAs(fd int, path string, flags int, what string) error {
 	opened, err := syscall.Open(path, flags|syscall.O_CLOEXEC|syscall.O_NOCTTY, 0o666)
 	if err != nil {
-		return fmt.Errorf("the job's %s %s: %w", what, path, err)
+		return fmt.Errorf("the job's %s %s: %w%s", what, path, err, instead(what, err))
 	}
 	defer func() { _ = syscall.Close(opened) }()
 	return syscall.Dup3(opened, fd, 0)
+}
+
+// instead says what to do about a file of a job that cannot be opened.
+func instead(what string, err error) string {
+	option := map[string]string{"input": "-i", "output": "-o", "error output": "-e"}[what]
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return ": make room there, or name another file with " + option
+	case errors.Is(err, fs.ErrNotExist) && what != "input":
+		return ": make its folder, or name another file with " + option
+	}
+	return ": name another file with " + option
 }

@@ -140,25 +140,29 @@ func (a *agent) streamFile(ctx context.Context, conn net.Conn, o wire.Open) erro
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f, err := readTask(a.spool.task(o.Task))
-	if err != nil {
+	if err != nil && o.Ended == nil {
 		return err
 	}
 	go func() { // the head sends nothing here, so a read ends when it hangs up
 		_, _ = io.Copy(io.Discard, conn)
 		cancel()
 	}()
-	if err := a.awaitOpened(ctx, f, o.Follow); err != nil {
-		return err
+	written := o.Ended
+	if err == nil {
+		if err := a.awaitOpened(ctx, f, o.Follow); err != nil {
+			return err
+		}
+		spec := &f.start.Spec
+		written = &wire.Written{User: spec.User, Directory: spec.Directory, File: spec.Output}
+		if o.File == "error" && spec.Error != "" {
+			written.File = spec.Error
+		}
 	}
-	spec := &f.start.Spec
-	who, err := findAccount(spec.User)
+	who, err := findAccount(written.User)
 	if err != nil {
 		return err
 	}
-	q := outputQuestion{Directory: spec.Directory, File: spec.Output, Offset: o.Offset}
-	if o.File == "error" && spec.Error != "" {
-		q.File = spec.Error
-	}
+	q := outputQuestion{Directory: written.Directory, File: written.File, Offset: o.Offset}
 	text, err := json.Marshal(q)
 	if err != nil {
 		return err

@@ -97,6 +97,15 @@ func TestFiles(t *testing.T) {
 	if _, o := h.file(wire.Task{Job: 9, Attempt: 1}, "output", true); !strings.Contains(o.Reason, "has nothing of it: the job ended some time ago") {
 		t.Errorf("%+v", o)
 	}
+	// The head says where a job wrote of which the node knows nothing any more.
+	forgotten := wire.Open{Stream: "s", Task: wire.Task{Job: 9, Attempt: 1}, File: "output", Follow: true, Ended: &wire.Written{User: me(t), Directory: s.Spec.Directory, File: "out"}}
+	if got, _, o := h.all(h.open(forgotten)); got != "one\ntwo\n" || o != (wire.Outcome{}) {
+		t.Errorf("%q %+v", got, o)
+	}
+	forgotten.Ended.File = "removed"
+	if _, _, o := h.all(h.open(forgotten)); !strings.Contains(o.Reason, "removed: no such file") {
+		t.Errorf("%+v", o)
+	}
 }
 
 // A file may have what an earlier job wrote. Until the task has emptied it, nobody is shown that.

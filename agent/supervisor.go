@@ -87,9 +87,11 @@ type supervisor struct {
 
 // progress is how far the task has come.
 type progress struct {
-	holds  bool // it starts no processes of its own, and only serves commands
-	begun  bool
-	script string // the path of the job's script
+	holds bool // it starts no processes of its own, and only serves commands
+	begun bool
+	// noFiles says that it could not begin because its directory, input or output could not be opened.
+	noFiles bool
+	script  string // the path of the job's script
 	// more says that the first process has opened the files and the others are still to be started, because
 	// the task is suspended.
 	more bool
@@ -625,6 +627,7 @@ func empties(start *wire.Start) bool {
 func (s *supervisor) entered(rank int, f *failure) {
 	switch {
 	case f != nil && f.Exit == 0:
+		s.noFiles = s.noFiles || f.NoFiles && s.stopping == nil
 		s.stop(wire.Stop{Cause: wire.NotBegun, Reason: f.Reason})
 		return
 	case f != nil && s.outcome.reason == "":
@@ -990,6 +993,9 @@ func (s *supervisor) ending() wire.End {
 	}
 	if end.Cause == wire.NotBegun || end.Cause == wire.NotReady {
 		end.Exit, end.Signal = 0, 0 // they are those of Muster's own process, not of the job's
+		if s.noFiles {
+			end.Signal = wire.NoFiles
+		}
 	}
 	end.Reason = wire.Reason(end.Reason)
 	return end

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"muster/head/record"
 	"muster/internal/units"
 	"muster/model"
 	"muster/policy"
@@ -20,6 +21,8 @@ type agents struct {
 	lending *lending
 	runner  *runner
 	views   *views
+	// ended reads the record of a job that has ended; nil if there is none. It may be nil itself.
+	ended func(job uint64) *record.Ended
 }
 
 // greeted processes an agent's greeting: what the node has, and which tasks and loans its agent
@@ -501,12 +504,62 @@ func (a *agents) staleReport(n *node, r *agent.Report) {
 			n.stale[r.Task] = true
 		}
 	case agent.Ended:
+		a.lateResult(n, r)
 		a.out.post(n, agent.Done{Task: r.Task})
 		delete(n.stale, r.Task)
 	default:
 		delete(n.stale, r.Task)
 	}
 	a.setNodeState(n)
+}
+
+// partLost is the state of a job's part whose node was given up.
+const partLost = "lost"
+
+// lateResult takes the result of a job that ended as NODE_FAIL because its node was away for too long: the node is
+// back, nobody else has run the job since, and this is how it really ended. That is so for jobs of one node alone,
+// since the head stops the other parts of a job when it gives one up.
+func (a *agents) lateResult(n *node, r *agent.Report) {
+	switch r.End.Cause {
+	case agent.Exited, agent.TimedOut, agent.NoMemory:
+	default:
+		return // it did not come to an end of its own
+	}
+	late := attempt{tasks: []task{{node: n, state: agent.Ended, end: r.End}}}
+	v := late.verdict(false, false, false, false)
+	v.reason = fmt.Sprintf("node %s was away when it ended, and told of it at %s", n.name, a.clock(a.now)) + because(v.reason)
+	ran := r.End.Ended - r.End.Began
+	if j := a.roster.jobs[r.Task.Job]; j != nil {
+		if j.state != api.NodeFail || j.nth != r.Task.Attempt || len(j.tasks) != 1 || j.tasks[0].node.name != n.name || !j.tasks[0].givenUp() {
+			return
+		}
+		j.tasks, j.stop = late.tasks, nil
+		j.state, j.exit, j.signal, j.reason = v.state, v.exit, v.signal, v.reason
+		j.cpu, j.peak = j.cpu+r.End.CPU, max(j.peak, r.End.Memory)
+		if r.End.Began > 0 && ran >= 0 {
+			j.end = min(a.now, j.start+ran)
+		}
+		a.out.touch(j)
+		a.runner.queue.corrected(j.id, j.array, j.state)
+		return
+	}
+	if a.ended == nil {
+		return
+	}
+	e := a.ended(r.Task.Job)
+	if e == nil || e.State != string(api.NodeFail) || e.Attempt != r.Task.Attempt || len(e.Parts) != 1 || e.Parts[0].Node != n.name || e.Parts[0].State != partLost {
+		return
+	}
+	e.State, e.ExitCode, e.Signal, e.Why = string(v.state), v.exit, v.signal, v.reason
+	e.CPUTime, e.Peak = e.CPUTime+seconds(r.End.CPU), max(e.Peak, r.End.Memory)
+	e.Parts[0].State = string(agent.Ended)
+	if r.End.Began > 0 && ran >= 0 {
+		end := min(seconds(a.now), e.Start+seconds(ran))
+		e.Elapsed, e.End = max(0, e.Elapsed+end-e.End), end
+	}
+	a.out.write(Record{Ended, Number(e.ID), encoded(e)})
+	a.out.publish(api.Change{Job: e.Document()})
+	a.runner.queue.corrected(e.ID, e.ArrayJob, v.state)
 }
 
 // configureNodes tells nodes how to serve programs if they have not heard it in this session, or it is something

@@ -97,6 +97,11 @@ type task struct {
 	end         *agent.End
 }
 
+// givenUp says whether the head gave it up with its node. What an agent says of an end has a time.
+func (t *task) givenUp() bool {
+	return t.end != nil && t.end.Cause == agent.NodeLost && t.end.Ended == 0 && t.end.Signal == 0
+}
+
 // loan is what a node lends to one part of a job.
 type loan struct {
 	node *node
@@ -144,6 +149,13 @@ func (a *attempt) takeBack() {
 // allEnded says whether nothing of it runs any more.
 func (a *attempt) allEnded() bool {
 	return !slices.ContainsFunc(a.tasks, func(t task) bool { return t.end == nil })
+}
+
+// notBegun says whether a node could not start its part of it.
+func (a *attempt) notBegun() bool {
+	return slices.ContainsFunc(a.tasks, func(t task) bool {
+		return t.end != nil && (t.end.Cause == agent.NotBegun || t.end.Cause == agent.NotReady)
+	})
 }
 
 // allStopped says whether every task that has not ended is suspended.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"muster/head/record"
 	"muster/model/slurmopt"
 	"muster/policy"
 	"muster/wire/api"
@@ -54,11 +55,14 @@ func New(cfg Config, p policy.Policy, spec string) *Core {
 	c.lending = &lending{on}
 	c.runner = &runner{on, c.desk, c.queue, c.lending}
 	c.views = &views{on, c.deps, c.desk}
-	c.agents = &agents{on, c.desk, c.lending, c.runner, c.views}
+	c.agents = &agents{on, c.desk, c.lending, c.runner, c.views, nil}
 	c.intake = &intake{on, c.keys, c.deps, c.desk, c.queue, c.runner}
 	c.actions = &actions{on, c.desk, c.chores, c.queue, c.lending, c.runner}
 	return c
 }
+
+// SetEnded has the core read the record of a job that has ended and that it has forgotten; nil is none.
+func (c *Core) SetEnded(ended func(job uint64) *record.Ended) { c.agents.ended = ended }
 
 // SetPast has the core look up how a job ended that it has forgotten, or how the tasks of an array ended.
 func (c *Core) SetPast(stored func(job uint64) (Past, bool)) { c.deps.stored = stored }

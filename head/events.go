@@ -36,6 +36,8 @@ type Config struct {
 	TimeLimit time.Duration
 	// Keep is how long an ended job is listed among the others.
 	Keep time.Duration
+	// KeepOutput is for how long the head has nodes read what a job wrote that has ended.
+	KeepOutput time.Duration
 	// Priority makes the head order the queue, as Slurm does; nil leaves the order to the policy.
 	Priority *priority.Config
 	Windows  []Window

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"muster/head/record"
 	"muster/internal/indexset"
 	"muster/model"
 	"muster/model/slurmopt"
@@ -36,6 +37,8 @@ type job struct {
 	queued  // its way to the policy
 	attempt // its present start, or else the last
 	passage passage
+	// preempted is when it made way for others, the last maxPreempted times.
+	preempted []record.Preemption
 
 	state    api.State
 	submit   time.Duration

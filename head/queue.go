@@ -509,6 +509,32 @@ func (q *queue) settleEnded(j *job) {
 	q.keepEnded(j)
 }
 
+// corrected notes that a job has ended otherwise than was said before, when it counted as failed. Jobs that
+// could not start any more because of that look at it again.
+func (q *queue) corrected(job, array uint64, is api.State) {
+	delete(q.deps.pasts, job)
+	if is != api.Completed {
+		return
+	}
+	place := int(job - array)
+	if a := q.roster.arrayOf(array); a != nil {
+		ends := q.deps.endsNow(a)
+		ends.Bad.Remove(place)
+		ends.OK.Add(place)
+		a.ok, a.bad = a.ok+1, a.bad-1
+		q.out.ended(a)
+	} else if past, ok := q.deps.past(array); array != 0 && ok && past.Ends != nil {
+		past.Ends.Bad.Remove(place) // also for those who look at it from now on
+		past.Ends.OK.Add(place)
+		q.out.write(Record{Arrays, Number(array), encoded(past.Ends)})
+	}
+	for j := range q.roster.from(0) {
+		if j.state == api.Pending && j.never {
+			q.deps.waits.lookAt(j)
+		}
+	}
+}
+
 // taskOver notes that a task of an array has ended, or the tasks of a rest.
 func (q *queue) taskOver(a *array, j *job) {
 	q.deps.readEnds(a)

@@ -315,7 +315,8 @@ func (c *Core) restoreJob(r *record.Job, options parsed) {
 			nth: r.Attempt, start: r.Start, alternative: r.Alternative, lending: r.Lending, suspend: r.Suspend, byHand: r.ByHand, asleep: r.Asleep, stop: stopOf(r.Stop), usual: usual,
 			suspended: r.Suspended, suspendedSince: r.SuspendedSince, cpu: r.CPU, peak: r.Peak,
 		},
-		passage: passageOf(r.Passage),
+		passage:   passageOf(r.Passage),
+		preempted: r.Preempted,
 	}
 	if j.rest = r.Rest; j.rest != nil {
 		c.out.touch(j) // gather may have added tasks to it

@@ -1,11 +1,13 @@
 package head
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"muster/head/record"
 	"muster/model"
 	"muster/policy"
 	"muster/wire/agent"
@@ -158,6 +160,7 @@ func (run *runner) preempt(j *job, st policy.Stop) {
 	if o := run.desk.numbered[st.For]; o != nil {
 		reason = "preempted by job " + o.name()
 	}
+	run.notePreempted(j, st)
 	switch st.How {
 	case policy.Move:
 		run.move(j)
@@ -168,6 +171,32 @@ func (run *runner) preempt(j *job, st policy.Stop) {
 	default:
 		run.stopJob(j, stop{Cause: agent.Stopped, Reason: reason, Outcome: api.Preempted})
 	}
+}
+
+// maxPreempted is how many times are kept at which a job made way for another.
+const maxPreempted = 16
+
+// notePreempted notes which attempt of a job makes way, for whom and why.
+func (run *runner) notePreempted(j *job, st policy.Stop) {
+	p := record.Preemption{At: run.now, How: st.How.String(), Reason: "the policy stops it", Attempt: j.nth, Start: j.start, Nodes: j.nodeNames()}
+	if o := run.desk.numbered[st.For]; o != nil {
+		p.By, p.ByUser, p.Reason = o.name(), o.user, "it makes way for job "+o.name()
+		if mine, other := j.said.QOS, o.said.QOS; mine != other {
+			p.Reason += fmt.Sprintf(": class %s may stop class %s", cmp.Or(other, "none"), cmp.Or(mine, "none"))
+		}
+	}
+	for part := range j.alloc.Parts {
+		for _, d := range j.alloc.DevicesOf(part) {
+			p.Devices = append(p.Devices, fmt.Sprintf("%s:%d", run.fleet.nodes[d.Node].name, d.Device))
+		}
+	}
+	if n := len(j.preempted); n > 0 { // asked again, since it has not made way yet
+		if last := &j.preempted[n-1]; last.Attempt == p.Attempt && last.By == p.By && last.How == p.How {
+			return
+		}
+	}
+	j.preempted = append(j.preempted[max(0, len(j.preempted)+1-maxPreempted):], p)
+	run.out.touch(j)
 }
 
 // maxLaunches is how often a job is started again after its start failed through no fault of its

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"muster/head"
+	"muster/head/record"
 	"muster/internal/scripts"
 	"muster/model"
 	"muster/policy/catalog"
@@ -82,6 +83,7 @@ type player struct {
 	lends    map[string]string           // why nodes do not have devices of other nodes
 	saving   map[string]agent.Checkpoint // what those save whose answer is still to come
 	restores map[string]agent.Cause      // why tasks do not begin from where they were saved
+	late     map[agent.Task]agent.Report // ends that the head was not told, since their node was away
 }
 
 func newPlayer() *player {
@@ -93,6 +95,7 @@ func newPlayer() *player {
 		policy: "fcfs", now: began, disk: map[head.Bucket]map[string][]byte{}, names: map[head.Session]string{}, session: map[string]head.Session{},
 		hello: map[string]agent.Hello{}, tasks: map[agent.Task]string{}, loans: map[string]bool{},
 		asleep: map[agent.Task]bool{}, young: map[agent.Task]bool{}, saves: map[string]string{}, saving: map[string]agent.Checkpoint{}, lends: map[string]string{}, restores: map[string]agent.Cause{},
+		late: map[agent.Task]agent.Report{},
 	}
 }
 
@@ -350,6 +353,9 @@ func (p *player) sayJob(d api.Job) {
 	if len(d.Before) > 0 {
 		text += " before on " + strings.Join(d.Before, ",")
 	}
+	for _, p := range d.Preempted {
+		text += fmt.Sprintf(" attempt %d on %s: %s, %s", p.Attempt, strings.Join(append(p.Nodes, p.Devices...), ","), p.How, p.Reason)
+	}
 	for _, g := range d.Devices {
 		text += fmt.Sprintf(" %s:%d", g.Node, g.Device)
 	}
@@ -386,6 +392,13 @@ func (p *player) boot() error {
 		p.records = append(p.records, new(bytes.Buffer))
 		p.core.Record(p.records[len(p.records)-1], history.Header{Policy: p.policy})
 		p.core.SetPast(p.past)
+		p.core.SetEnded(func(job uint64) *record.Ended {
+			e, err := record.ReadEnded([]byte(cmp.Or(string(p.disk[head.Ended][string(head.Number(job))]), "null")))
+			if err != nil || e.ID == 0 {
+				return nil
+			}
+			return e
+		})
 	}
 	return err
 }
@@ -470,6 +483,10 @@ func (p *player) node(words []string) {
 			} else if p.young[id] {
 				state = agent.Starting
 			}
+			if r, ended := p.late[id]; ended {
+				h.Tasks = append(h.Tasks, r)
+				continue
+			}
 			h.Tasks = append(h.Tasks, agent.Report{Task: id, State: state})
 		}
 	}
@@ -504,6 +521,8 @@ func (p *player) ends(words []string) {
 			end.Exit = n
 		case "part":
 			part = n
+		case "ran":
+			end.Began, end.Ended = 1, 1+time.Duration(n)*time.Second
 		case "cause":
 			end.Cause = agent.Cause(strings.ReplaceAll(value, "_", " "))
 		}
@@ -523,6 +542,8 @@ func (p *player) report(id agent.Task, r agent.Report) {
 	p.asleep[id], p.young[id] = r.State == agent.Suspended, false
 	if s := p.session[where]; s != 0 {
 		p.core.Handle(p.now, head.Said{Session: s, Message: r})
+	} else if r.State == agent.Ended {
+		p.tasks[id], p.late[id] = where, r
 	}
 }
 
@@ -766,6 +787,12 @@ func (p *player) send(s head.Send) {
 		delete(p.loans, m.ID+"@"+name)
 	case agent.Limit:
 		p.say("%s: limit %s %d", name, m.ID, m.Limit)
+	case agent.Done:
+		if _, late := p.late[m.Task]; late {
+			delete(p.late, m.Task)
+			delete(p.tasks, m.Task)
+			p.say("%s: done %v", name, m.Task)
+		}
 	case agent.Refused:
 		p.say("%s: refused: %s", name, m.Reason)
 	}

@@ -89,6 +89,11 @@ func (v *views) document(j *job) api.Job {
 		m.CPU = max(m.CPU, d.CPUTime)
 		d.CPUTime, d.Measured = m.CPU, &m
 	}
+	for _, p := range j.preempted {
+		d.Preempted = append(d.Preempted, api.Preemption{
+			At: seconds(p.At), By: p.By, ByUser: p.ByUser, How: p.How, Reason: p.Reason, Attempt: p.Attempt, Start: seconds(p.Start), Nodes: p.Nodes, Devices: p.Devices,
+		})
+	}
 	d.Reason, d.Why = v.why(j, false)
 	first := ""
 	if j.alloc != nil {
@@ -110,7 +115,10 @@ func (v *views) has(j *job, d *api.Job) {
 	for i := range j.alloc.Parts {
 		p, t := &j.alloc.Parts[i], &j.tasks[i]
 		state := string(t.state)
-		if t.state == agent.Unknown {
+		switch {
+		case t.givenUp():
+			state = partLost
+		case t.state == agent.Unknown:
 			state = "starting"
 		}
 		d.Parts = append(d.Parts, api.Part{Node: t.node.name, Cores: int(p.Cores), Memory: p.Memory, State: state})
@@ -295,6 +303,9 @@ func (c *Core) TaskOf(ref Ref, node, user string, begun bool) (Session, agent.Ta
 	return none(statusNotFound, "job %s has no node %.64q", j.name(), node)
 }
 
+// KeepOutput is for how long after a job's end its output is read.
+func (c *Core) KeepOutput() time.Duration { return c.cfg.KeepOutput }
+
 // Usage lists what users and accounts have used.
 func (c *Core) Usage(now time.Duration) []api.UsageLine {
 	c.now = max(c.now, now)
@@ -356,7 +367,7 @@ func (v *views) jobRecord(j *job) record.Job {
 		State: string(j.state), Held: uint8(j.held), Priority: j.priority, Nice: j.nice, Submit: j.submit, Eligible: j.eligible, Start: j.start,
 		Attempt: j.nth, Requeues: j.requeues, Limit: j.limit, Never: j.never, NotBefore: j.notBefore,
 		Alternative: j.alternative, Lending: j.lending, Suspend: j.suspend, ByHand: j.byHand, Asleep: j.asleep, Stop: j.stop.record(), Usual: holdsRecord(j.usual), Suspended: j.suspended, SuspendedSince: j.suspendedSince,
-		CPU: j.cpu, Peak: j.peak, Passage: j.passage.record(),
+		CPU: j.cpu, Peak: j.peak, Passage: j.passage.record(), Preempted: j.preempted,
 	}
 	if a := v.roster.arrays[j.array]; a != nil {
 		r.Of = a.tasks.Len()
@@ -402,6 +413,9 @@ func (v *views) why(j *job, ask bool) (word, sentence string) {
 	case j.state == api.Suspended:
 		return "", j.passage.stays
 	case j.over(): // how busy its GPUs were is no reason: that is with what was measured
+		if j.state == api.Failed && j.notBegun() {
+			return api.JobLaunchFailure, j.reason
+		}
 		return "", j.reason
 	case j.state != api.Pending:
 		return "", cmp.Or(j.reason, j.elsewhere(), j.use())

@@ -872,6 +872,10 @@ func (c *Core) open(m agent.Open) {
 	t := c.tasks[m.Task]
 	reason := ""
 	switch {
+	case t == nil && m.Ended != nil:
+		if c.cfg.User != "" && m.Ended.User != c.cfg.User {
+			reason = fmt.Sprintf("the agent of this node runs as %s and can read no files of %s: start it as root", c.cfg.User, m.Ended.User)
+		}
 	case t == nil:
 		reason = fmt.Sprintf("the node of job %d has nothing of it: the job ended some time ago, or is only about to start", m.Task.Job)
 	case m.Exec != nil && t.phase == ended:

@@ -219,6 +219,9 @@ func message(words []string, id agent.Task, args arguments) (agent.ToAgent, erro
 		return agent.Configure{Settings: settings(args)}, nil
 	case "open":
 		o := agent.Open{Stream: "s", Task: id, File: args["file"]}
+		if user := args["ended"]; user != "" {
+			o.Ended = &agent.Written{User: user, Directory: "/home", File: "out"}
+		}
 		if _, ok := args["exec"]; ok {
 			o.Exec = &agent.Exec{Arguments: []string{"date"}}
 		}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -65,6 +66,9 @@ func (h *Head) CopyOutput(ctx context.Context, w io.Writer, id string, o Output)
 		case file != nil:
 			output, err = file, nil
 		case why != "":
+			if strings.Contains(why, "written to") {
+				why += ": it cannot be read there now, nor here: " + refused.Reason
+			}
 			err = &Refused{refused.Status, why}
 		}
 	}
@@ -180,7 +184,7 @@ func (h *Head) openOutput(ctx context.Context, id string, o Output) (output io.R
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(j.Directory, name)
 	}
-	why = fmt.Sprintf("job %s has ended, and its node keeps its output no longer: it was written to %s", id, name)
+	why = fmt.Sprintf("job %s has ended, and its output was written to %s", id, name)
 	if j.NodeList != "" {
 		why += " on " + j.NodeList
 	}

@@ -191,6 +191,7 @@ func (d *daemon) restore() (*head.Core, error) {
 		past, err := d.store.Past(job)
 		return past, err == nil
 	})
+	core.SetEnded(d.store.EndedRecord)
 	d.log.Info("what was on disk is there again", "file", d.store.Path(), "records", records, "took", d.Now().Sub(d.began).Round(time.Millisecond))
 	d.warnUnknown(core)
 	return core, nil

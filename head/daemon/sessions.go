@@ -37,8 +37,9 @@ type sessions struct {
 	loads []*call
 
 	notices noticeLog
-	// refused bounds the lines of the log about those who get no session.
-	refused wire.Rate
+	// refused bounds the lines of the log about those who get no session, and declined those about tasks that nodes
+	// do not start.
+	refused, declined wire.Rate
 }
 
 // loadsTime is how long loads are gathered: the core hears of all nodes some times a second, and is not woken
@@ -156,6 +157,9 @@ func (s *session) Greeted(one *wire.Session, hello agent.Hello) error {
 	s.byID[s.id] = s
 	s.mu.Unlock()
 	s.log.Info("an agent greets", "node", s.node, "session", s.id, "tasks", len(hello.Tasks), "devices", len(hello.Devices))
+	for i := range hello.Tasks {
+		s.noteDeclined(&hello.Tasks[i])
+	}
 	s.say(head.Greeted{Session: s.id, Hello: hello})
 	return nil
 }
@@ -196,11 +200,25 @@ func (s *session) Heard(m agent.ToHead) error {
 			return nil
 		}
 		s.answered = true
+	case agent.Report:
+		s.noteDeclined(&m)
+	case agent.Lent:
+		if m.Error != "" && s.declined.May(s.now(), s.node) {
+			s.log.Warn("a node does not lend GPUs to a job", "node", s.node, "grant", m.ID, "reason", m.Error)
+		}
 	case agent.Hello:
 		return wire.ErrTwice
 	}
 	s.say(head.Said{Session: s.id, Message: m})
 	return nil
+}
+
+// noteDeclined writes into the log which task a node could not start, and why.
+func (s *session) noteDeclined(r *agent.Report) {
+	if r.End == nil || r.End.Cause != agent.NotBegun && r.End.Cause != agent.NotReady || !s.declined.May(s.now(), s.node) {
+		return
+	}
+	s.log.Warn("a node did not start a task", "node", s.node, "job", r.Task.Job, "attempt", r.Task.Attempt, "part", r.Task.Part, "reason", r.End.Reason)
 }
 
 // source is the session's name in the queue.

@@ -10,10 +10,12 @@ import (
 	"net"
 	"net/http"
 	"path"
+	"slices"
 	"sync"
 	"time"
 
 	"muster/head"
+	"muster/internal/units"
 	"muster/wire/agent"
 	"muster/wire/api"
 	"muster/wire/dial"
@@ -173,7 +175,7 @@ func serveStream(q *request) (any, error) {
 
 // dial asks the agent of a job's task for a connection. find chooses the node, if the core knows
 // the job. The caller must call free when it is done with the connection.
-func (q *request) dial(name head.Ref, find func(job *api.Job) (node string, err error), open agent.Open) (conn net.Conn, free func(), err error) {
+func (q *request) dial(name head.Ref, find func(job *api.Job) (node string, err error), open *agent.Open) (conn net.Conn, free func(), err error) {
 	var session head.Session
 	var refused *head.Refusal
 	var node string
@@ -191,10 +193,50 @@ func (q *request) dial(name head.Ref, find func(job *api.Job) (node string, err 
 	if wrong != nil {
 		return nil, nil, wrong
 	}
+	if refused != nil && refused.Status == http.StatusNotFound && open.File != "" { // the core may have forgotten it
+		session, err = q.findPast(name, find, open)
+		if refused = nil; err != nil {
+			return nil, nil, err
+		}
+	}
 	if refused != nil {
 		return nil, nil, refused
 	}
-	return q.connect(session, open)
+	return q.connect(session, *open)
+}
+
+// findPast finds the task of a job that the core has forgotten, and the session of the agent that had it.
+func (q *request) findPast(name head.Ref, find func(job *api.Job) (node string, err error), open *agent.Open) (session head.Session, err error) {
+	jobs, err := q.past(name)
+	if err != nil {
+		return 0, err
+	}
+	j := &jobs[0]
+	admin := false
+	if err := q.see(func(core *head.Core, _ time.Duration) { admin = core.IsAdmin(q.who.user) }); err != nil {
+		return 0, err
+	}
+	switch {
+	case j.User != q.who.user && !admin:
+		return 0, refuse(http.StatusForbidden, "job %s is %s's: only its user and administrators may do that", q.r.PathValue("id"), j.User)
+	case len(jobs) > 1 || j.ArrayTasks != "":
+		return 0, refuse(http.StatusBadRequest, "job %s is an array: name one of its tasks, as %d_0", q.r.PathValue("id"), name.Job)
+	case len(j.Nodes) == 0:
+		return 0, refuse(http.StatusConflict, "job %s is %s: it never started, and has written nothing", q.r.PathValue("id"), j.State)
+	}
+	node, err := find(j)
+	if err != nil {
+		return 0, err
+	}
+	open.Task = agent.Task{Job: j.ID, Attempt: j.Attempt, Part: int32(slices.Index(j.Nodes, node))}
+	var refused *head.Refusal
+	if err := q.see(func(core *head.Core, _ time.Duration) { session, refused = core.SessionOf(node) }); err != nil {
+		return 0, err
+	}
+	if refused != nil {
+		return 0, refused
+	}
+	return session, nil
 }
 
 // connect asks an agent for a connection, and waits for it.
@@ -246,6 +288,10 @@ func serveOutput(q *request) (any, error) {
 	if err = cmp.Or(err, q.query.err); err != nil {
 		return nil, err
 	}
+	keep := time.Duration(0)
+	if err := q.see(func(core *head.Core, _ time.Duration) { keep = core.KeepOutput() }); err != nil {
+		return nil, err
+	}
 	conn, free, err := q.dial(name, func(job *api.Job) (string, error) {
 		if len(job.Nodes) == 0 {
 			return "", nil // TaskOf says why there is no output
@@ -253,13 +299,32 @@ func serveOutput(q *request) (any, error) {
 		if part >= uint64(len(job.Nodes)) {
 			return "", refuse(http.StatusBadRequest, "?part=%d: the job has parts 0 to %d", part, len(job.Nodes)-1)
 		}
+		if job.State.Over() {
+			open.Ended = writtenBy(job, open.File)
+			if age := q.now() - time.Duration(job.End*float64(time.Second)); age > keep {
+				where := ""
+				if job.User == q.who.user { // whose rights nobody has checked yet
+					where = fmt.Sprintf(": it was written to %s (directory %s)", open.Ended.File, job.Directory)
+				}
+				return "", refuse(http.StatusNotFound, "job %s ended more than %s ago, and the head passes output on for no longer (keep_output)%s on %s", q.r.PathValue("id"), units.FormatDuration(keep), where, job.Nodes[part])
+			}
+		}
 		return job.Nodes[part], nil
-	}, open)
+	}, &open)
 	if err != nil {
 		return nil, err
 	}
 	defer free()
 	return nil, q.copyFile(conn)
+}
+
+// writtenBy is the file of a job that has ended; see agent.Open.
+func writtenBy(job *api.Job, stream string) *agent.Written {
+	w := &agent.Written{User: job.User, Directory: job.Directory, File: job.Output}
+	if stream == "error" && job.Error != "" {
+		w.File = job.Error
+	}
+	return w
 }
 
 // copyFile sends the contents of a stream's frames. If the stream fails before any contents came,
@@ -397,7 +462,7 @@ func serveExec(q *request) (any, error) {
 		return nil, refuse(http.StatusBadRequest, "nothing to run: give ?arg= for the command and each of its arguments")
 	}
 	node := q.query.text("node")
-	far, free, err := q.dial(name, func(*api.Job) (string, error) { return node, nil }, agent.Open{Exec: exec})
+	far, free, err := q.dial(name, func(*api.Job) (string, error) { return node, nil }, &agent.Open{Exec: exec})
 	if err != nil {
 		return nil, err
 	}

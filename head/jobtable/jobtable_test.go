@@ -82,7 +82,9 @@ func TestWrongFormats(t *testing.T) {
 func TestWhereAJobWas(t *testing.T) {
 	var out strings.Builder
 	j := api.Job{ID: 1, State: api.Running, Nodes: []string{"n3"}, Before: []string{"n1", "n2"}, Parts: []api.Part{{Node: "n3", Cores: 1}}}
-	if err := jobtable.WriteJob(&out, &j); err != nil || !strings.Contains(out.String(), "before on  n1, n2\n") {
+	j.Preempted = []api.Preemption{{By: "4", ByUser: "bob", How: "requeue", Reason: "it makes way for job 4: class high may stop class low", Attempt: 2, Nodes: []string{"n2"}}}
+	want := ", attempt 2 on n2 (requeue): it makes way for job 4: class high may stop class low, of user bob\n"
+	if err := jobtable.WriteJob(&out, &j); err != nil || !strings.Contains(out.String(), "before on  n1, n2\n") || !strings.Contains(out.String(), want) {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 }

@@ -39,6 +39,10 @@ func WriteJob(w io.Writer, j *api.Job) error {
 		f.Add("on", "%s", NodeList(j))
 	}
 	f.Add("before on", "%s", strings.Join(j.Before, ", "))
+	for i := range j.Preempted {
+		p := &j.Preempted[i]
+		f.Add("preempted", "%s, attempt %d on %s (%s): %s%s", Instant(p.At), p.Attempt, strings.Join(p.Nodes, ", "), p.How, p.Reason, report.Around(", of user ", p.ByUser, ""))
+	}
 	for _, d := range j.Devices {
 		f.Add("GPU", "%s", deviceLine(&d))
 	}
@@ -137,6 +141,8 @@ func writeEnd(f *report.Facts, j *api.Job) {
 	}
 	f.Add("ended", "%s", Instant(j.End))
 	switch {
+	case j.Signal > 0 && j.Reason == api.JobLaunchFailure:
+		f.Add("exit", "0:%d, its directory, input or output could not be opened", j.Signal)
 	case j.Signal > 0:
 		f.Add("exit", "killed by signal %d", j.Signal)
 	case j.ExitCode != 0 || j.State == api.Completed:

@@ -80,6 +80,12 @@ var sacctFields = []sacctField{
 		return strconv.FormatInt(j.Peak>>10, 10) + "K"
 	}},
 	{"Restarts", true, func(j *api.Job) string { return strconv.FormatUint(uint64(j.Requeues), 10) }},
+	{"PreemptedBy", false, func(j *api.Job) string {
+		if n := len(j.Preempted); n > 0 {
+			return j.Preempted[n-1].By
+		}
+		return ""
+	}},
 	{"Comment", false, func(j *api.Job) string { return j.Comment }},
 	{"WorkDir", false, func(j *api.Job) string { return j.Directory }},
 	{"SubmitLine", false, func(j *api.Job) string { return j.Options }},

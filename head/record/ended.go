@@ -11,33 +11,36 @@ import (
 // of it. Instants are in seconds since 1970, and spans in seconds.
 // It has a field for each thing that is told.
 type Ended struct {
-	ID         uint64         `json:"job"`
-	ArrayJob   uint64         `json:"array_job,omitempty"`
-	ArrayTask  *uint32        `json:"array_task,omitempty"`
-	ArrayTasks string         `json:"array_tasks,omitempty"`
-	ArrayCount int            `json:"array_count,omitempty"`
-	Name       string         `json:"name"`
-	User       string         `json:"user"`
-	Account    string         `json:"account,omitempty"`
-	Partition  string         `json:"partition,omitempty"`
-	QOS        string         `json:"qos,omitempty"`
-	State      string         `json:"state"`
-	Reason     string         `json:"reason,omitempty"`
-	Why        string         `json:"why,omitempty"`
-	Options    string         `json:"options"`
-	Priority   int64          `json:"priority"`
-	Held       bool           `json:"held,omitempty"`
-	Submit     float64        `json:"submit_at"`
-	Eligible   float64        `json:"eligible_at,omitempty"`
-	Start      float64        `json:"start_at,omitempty"`
-	End        float64        `json:"end_at,omitempty"`
-	TimeLimit  float64        `json:"time_limit_s,omitempty"`
-	Elapsed    float64        `json:"elapsed_s"`
-	Attempt    uint32         `json:"attempt,omitempty"`
-	Requeues   uint32         `json:"requeues,omitempty"`
-	Nodes      []string       `json:"nodes,omitempty"`
-	NodeList   string         `json:"node_list,omitempty"`
-	Before     []string       `json:"nodes_before,omitempty"`
+	ID         uint64   `json:"job"`
+	ArrayJob   uint64   `json:"array_job,omitempty"`
+	ArrayTask  *uint32  `json:"array_task,omitempty"`
+	ArrayTasks string   `json:"array_tasks,omitempty"`
+	ArrayCount int      `json:"array_count,omitempty"`
+	Name       string   `json:"name"`
+	User       string   `json:"user"`
+	Account    string   `json:"account,omitempty"`
+	Partition  string   `json:"partition,omitempty"`
+	QOS        string   `json:"qos,omitempty"`
+	State      string   `json:"state"`
+	Reason     string   `json:"reason,omitempty"`
+	Why        string   `json:"why,omitempty"`
+	Options    string   `json:"options"`
+	Priority   int64    `json:"priority"`
+	Held       bool     `json:"held,omitempty"`
+	Submit     float64  `json:"submit_at"`
+	Eligible   float64  `json:"eligible_at,omitempty"`
+	Start      float64  `json:"start_at,omitempty"`
+	End        float64  `json:"end_at,omitempty"`
+	TimeLimit  float64  `json:"time_limit_s,omitempty"`
+	Elapsed    float64  `json:"elapsed_s"`
+	Attempt    uint32   `json:"attempt,omitempty"`
+	Requeues   uint32   `json:"requeues,omitempty"`
+	Nodes      []string `json:"nodes,omitempty"`
+	NodeList   string   `json:"node_list,omitempty"`
+	Before     []string `json:"nodes_before,omitempty"`
+
+	Preempted []EndedPreemption `json:"preempted,omitempty"`
+
 	Parts      []EndedPart    `json:"parts,omitempty"`
 	Devices    []EndedDevice  `json:"devices,omitempty"`
 	NumNodes   int            `json:"num_nodes"`
@@ -71,6 +74,19 @@ type EndedMeasured struct {
 	SwapOut   uint64  `json:"swap_out_bytes,omitempty"`
 }
 
+// EndedPreemption is one time at which an ended job made way for another.
+type EndedPreemption struct {
+	At      float64  `json:"preempted_at"`
+	By      string   `json:"by_job,omitempty"`
+	ByUser  string   `json:"by_user,omitempty"`
+	How     string   `json:"how"`
+	Reason  string   `json:"reason"`
+	Attempt uint32   `json:"attempt"`
+	Start   float64  `json:"start_at"`
+	Nodes   []string `json:"nodes"`
+	Devices []string `json:"devices,omitempty"`
+}
+
 // EndedPart is what an ended job had of one node.
 type EndedPart struct {
 	Node   string `json:"node"`
@@ -101,6 +117,9 @@ func EndedAs(d *api.Job) *Ended {
 		CPUTime: d.CPUTime, Peak: d.Peak, Directory: d.Directory, Output: d.Output, Error: d.Error, Command: d.Command, Comment: d.Comment, Dependency: d.Dependency,
 		Measured: (*EndedMeasured)(d.Measured),
 	}
+	for _, p := range d.Preempted {
+		e.Preempted = append(e.Preempted, EndedPreemption(p))
+	}
 	for _, p := range d.Parts {
 		e.Parts = append(e.Parts, EndedPart(p))
 	}
@@ -126,6 +145,9 @@ func (e *Ended) Document() *api.Job {
 		NodeList: e.NodeList, Before: e.Before, NumNodes: e.NumNodes, Cores: e.Cores, Memory: e.Memory, GPUs: e.GPUs, GPUShare: e.GPUShare, ExitCode: e.ExitCode, Signal: e.Signal,
 		CPUTime: e.CPUTime, Peak: e.Peak, Directory: e.Directory, Output: e.Output, Error: e.Error, Command: e.Command, Comment: e.Comment, Dependency: e.Dependency,
 		Measured: (*model.Measured)(e.Measured),
+	}
+	for _, p := range e.Preempted {
+		d.Preempted = append(d.Preempted, api.Preemption(p))
 	}
 	for _, p := range e.Parts {
 		d.Parts = append(d.Parts, api.Part(p))

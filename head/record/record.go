@@ -57,6 +57,20 @@ type Job struct {
 	CPU            time.Duration `json:"cpu,omitempty"`
 	Peak           int64         `json:"peak,omitempty"`
 	Passage        *Passage      `json:"passage,omitempty"`
+	Preempted      []Preemption  `json:"preempted,omitempty"`
+}
+
+// Preemption is one time at which a job made way for another.
+type Preemption struct {
+	At      time.Duration `json:"at"`
+	By      string        `json:"by,omitempty"` // the other job's name
+	ByUser  string        `json:"by_user,omitempty"`
+	How     string        `json:"how"`
+	Reason  string        `json:"reason"`
+	Attempt uint32        `json:"attempt"`
+	Start   time.Duration `json:"start"`
+	Nodes   []string      `json:"nodes"`
+	Devices []string      `json:"devices,omitempty"`
 }
 
 // Passage is a job's way from one node to another with what it has done so far.

@@ -357,6 +357,19 @@ func (s *Store) Ended(job uint64) (api.Job, error) {
 	return *ended.Document(), err
 }
 
+// EndedRecord reads the record of one ended job; nil if there is none, or it is altered.
+func (s *Store) EndedRecord(job uint64) *record.Ended {
+	value, err := s.get(head.Ended, job)
+	if err != nil {
+		return nil
+	}
+	ended, err := record.ReadEnded(value)
+	if err != nil {
+		return nil
+	}
+	return ended
+}
+
 func (s *Store) get(bucket head.Bucket, number uint64) (value []byte, err error) {
 	err = s.view(func(tx *bolt.Tx) error {
 		found := tx.Bucket([]byte(bucket)).Get(Key(number))

@@ -45,8 +45,18 @@ export function show(main, route) {
       else n.devices.forEach((d, i) => row(`${n.node} : ${i}`, `${n.node}\n${i}`));
     }
     const all = [];
+    // An attempt that made way and left its place is a block of its own, unless it is the job's last.
+    const addPreempted = (j, p) => {
+      if (p.how === "suspend" || p.start_at === j.start_at) return;
+      for (const key of byNode || !p.devices?.length ? p.nodes : p.devices.map(d => d.replace(/:(\d+)$/, "\n$1"))) {
+        const r = row(key.replace("\n", " : "), key);
+        if (hit(r.name, j.user, j.name, jobName(j))) all.push({ r, job: j, from: p.start_at, to: p.preempted_at, preempted: p });
+      }
+    };
     const add = j => {
+      for (const p of j.preempted) addPreempted(j, p);
       if (!j.start_at) return;
+      const preempted = j.preempted.findLast(p => p.start_at === j.start_at);
       const places = new Set();
       if (byNode) { for (const p of j.parts) places.add(p.node); for (const d of j.devices) places.add(d.node); }
       else if (j.devices.length) for (const d of j.devices) places.add(`${d.node}\n${d.device}`);
@@ -54,11 +64,11 @@ export function show(main, route) {
       for (const key of places) {
         const r = row(key.replace("\n", " : "), key);
         if (!hit(r.name, j.user, j.name, jobName(j))) continue;
-        all.push({ r, job: j, from: j.start_at, to: isOver(j) ? j.end_at : Infinity, borrowed: j.devices.some(d => d.borrowed && (key === d.node || key === `${d.node}\n${d.device}`)) });
+        all.push({ r, job: j, from: j.start_at, to: isOver(j) ? j.end_at : Infinity, preempted, borrowed: j.devices.some(d => d.borrowed && (key === d.node || key === `${d.node}\n${d.device}`)) });
       }
     };
     for (const j of past.values()) if (!store.jobs.has(j.job)) add(j);
-    for (const j of store.jobs.values()) if (isActive(j) || isOver(j)) add(j);
+    for (const j of store.jobs.values()) if (isActive(j) || isOver(j) || j.preempted.length) add(j);
     all.sort((a, b) => a.from - b.from || a.job.job - b.job.job);
     for (const b of all) {
       let lane = b.r.lanes.findIndex(end => end <= b.from);
@@ -93,7 +103,7 @@ export function show(main, route) {
       let after = "";
       for (let pages = 0; pages < 10 && !closed; pages++) {
         const answer = await ask(`/v1/history?since=${Math.max(0, Math.floor(since))}&limit=1000${after}`);
-        for (const j of answer.jobs) past.set(j.job, { job: j.job, array_job: j.array_job, array_task: j.array_task, array_tasks: j.array_tasks, name: j.name, user: j.user, state: j.state, start_at: j.start_at || 0, end_at: j.end_at || 0, submit_at: j.submit_at, parts: j.parts || [], devices: j.devices || [] });
+        for (const j of answer.jobs) past.set(j.job, { job: j.job, array_job: j.array_job, array_task: j.array_task, array_tasks: j.array_tasks, name: j.name, user: j.user, state: j.state, start_at: j.start_at || 0, end_at: j.end_at || 0, submit_at: j.submit_at, parts: j.parts || [], devices: j.devices || [], preempted: j.preempted || [] });
         if (!answer.next) { reached = since; break; }
         after = `&after=${answer.next}`;
       }
@@ -163,6 +173,10 @@ export function show(main, route) {
           g.fillStyle = paper;
           for (let s = x0 + 3; s < x1 - 1; s += 7) g.fillRect(s, top, 1.5, Math.max(1, h - 1));
         }
+        if (b.preempted) { // where it made way
+          g.fillStyle = c("bad");
+          g.fillRect(Math.max(x0, Math.min(x1, x(b.preempted.preempted_at)) - 2), top, 2, Math.max(1, h - 1));
+        }
         if (chosen === b) { g.strokeStyle = ink; g.lineWidth = 2; g.strokeRect(x0, top, x1 - x0, Math.max(1, h - 1)); }
       }
       g.globalAlpha = 1;
@@ -210,7 +224,7 @@ export function show(main, route) {
     if (!b) text(told, blocks.length ? `${count(rows.length, "row")}, ${count(blocks.length, "block")}. A colour is a user; striped: lent to another node. + and − zoom, arrows move, [ and ] choose a job, Enter or a double click opens it.` : rows.length ? "Nothing runs or ran here in this time." : filter.value.trim() ? "Nothing matches the filter." : "No node has joined yet.");
     else {
       const j = b.job;
-      text(told, `Job ${jobName(j)} ${j.name} of ${j.user} on ${b.r.name}: ${stateWord(j.state)}, from ${clock(b.from)}${isOver(j) ? ` to ${clock(b.to)}` : ""}, ${duration(Math.min(b.to, now()) - b.from)}${b.borrowed ? ", borrowed" : ""}`);
+      text(told, `Job ${jobName(j)} ${j.name} of ${j.user} on ${b.r.name}: ${stateWord(j.state)}, from ${clock(b.from)}${isOver(j) ? ` to ${clock(b.to)}` : ""}, ${duration(Math.min(b.to, now()) - b.from)}${b.borrowed ? ", borrowed" : ""}${b.preempted ? `; preempted (${b.preempted.how}): ${b.preempted.reason}${b.preempted.by_user ? `, of ${b.preempted.by_user}` : ""}` : ""}`);
     }
     later();
   }

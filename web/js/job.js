@@ -71,6 +71,7 @@ export function show(main, route) {
   function timeline() {
     const steps = [[job.submit_at, "submitted"]];
     if (job.eligible_at && job.eligible_at - job.submit_at > 1) steps.push([job.eligible_at, "could be started"]);
+    for (const p of job.preempted || []) steps.push([p.preempted_at, `preempted on ${p.nodes.join(", ")} (${p.how}): ${p.reason}${p.by_user ? `, of ${p.by_user}` : ""}`]);
     if (job.start_at) steps.push([job.start_at, job.attempt > 1 ? `started for the ${ordinal(job.attempt)} time` : "started"]);
     for (const h of history) if (!steps.some(s => Math.abs(s[0] - h.at) < 1.5)) steps.push([h.at, `seen ${stateWord(h.state)}`]);
     if (job.end_at) steps.push([job.end_at, `ended: ${stateWord(job.state)}`]);
@@ -160,12 +161,6 @@ class Output {
     this.open();
   }
 
-  // where is what can be said of the output of a job that its node no longer knows.
-  where() {
-    const { directory, output, parts } = this.job, file = output.startsWith("/") ? output : `${directory}/${output}`;
-    return `The job's node has forgotten it. What it wrote is in ${file}, as ${parts[0].node} has it: muster logs ${this.id} prints it where that file is to be seen.`;
-  }
-
   close() {
     document.removeEventListener("visibilitychange", this.look);
     removeEventListener("pagehide", this.gone);
@@ -218,9 +213,8 @@ class Output {
       if (total <= size) text(this.state, total ? "this is all" : "it has written nothing");
     } catch (e) {
       if (stop.signal.aborted) return;
-      const forgotten = e.status === 404 && this.job.output;
-      text(this.state, forgotten ? this.where() : e.status ? e.message : "the output broke off");
-      this.pre.hidden = forgotten;
+      text(this.state, e.status ? e.message : "the output broke off");
+      this.pre.hidden = !total;
     }
   }
 }

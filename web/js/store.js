@@ -48,7 +48,7 @@ function slim(j) {
   return {
     job: j.job, array_job: j.array_job, array_task: j.array_task, array_tasks: j.array_tasks || "", array_count: j.array_count || 1, name: j.name, user: j.user, account: j.account || "", partition: j.partition || "", qos: j.qos || "", state: j.state,
     reason: j.reason || "", why: j.why || "", asked: 0, priority: j.priority, submit_at: j.submit_at, start_at: j.start_at || 0, end_at: j.end_at || 0,
-    cores: j.cores, memory_bytes: j.memory_bytes, gpus: j.gpus, num_nodes: j.num_nodes, node_list: j.node_list || "", parts: j.parts || none, devices: j.devices || none, seen: "",
+    cores: j.cores, memory_bytes: j.memory_bytes, gpus: j.gpus, num_nodes: j.num_nodes, node_list: j.node_list || "", parts: j.parts || none, devices: j.devices || none, preempted: j.preempted || none, seen: "",
   };
 }
 

@@ -49,7 +49,7 @@ func TestThereAndBack(t *testing.T) {
 		Welcome{"c", time.Minute}, Refused{"no"}, Ping{}, Start{Task: task, Incarnation: "x", Spec: spec, Grant: &gpus}, Stop{task, Stopped, "cancelled", time.Second}, Signal{task, 10}, Suspend{task}, Resume{task}, Done{task},
 		Lend{gpus.Loan("n2")}, Unlend{"7.2.1"}, Limit{"7.2.1", 0},
 		Open{Stream: "s", Task: task, Exec: &Exec{Arguments: []string{"hostname"}}}, Open{Stream: "s", Task: task, File: "output", Follow: true},
-		Open{Stream: "s", File: FileStatus}, Checkpoint{task, "7.2.1-a"}, Discard{"7.2.1-a"}, Start{Task: task, Incarnation: "x", Spec: spec, From: "7.1.1"},
+		Open{Stream: "s", File: FileStatus}, Open{Stream: "s", Task: task, File: "error", Ended: &Written{"u", "/home/u", "err"}}, Checkpoint{task, "7.2.1-a"}, Discard{"7.2.1-a"}, Start{Task: task, Incarnation: "x", Spec: spec, From: "7.1.1"},
 		Peers{}, Peers{Gateways: []string{"n2:9421", "10.0.0.3:9421"}},
 		Configure{}, Configure{settings}, Configure{model.NodeSettings{VGPUs: 1, Sharing: model.Exclusive}},
 	} {
@@ -141,6 +141,7 @@ func TestRefusedOpen(t *testing.T) {
 	for _, o := range []Open{
 		{}, {Stream: "s"}, {Stream: "s", File: "output"}, {Stream: "s", Task: task, File: FileStatus}, {Stream: "s", File: FileStatus, Follow: true},
 		{Stream: "s", File: FileStatus, Exec: &Exec{Arguments: []string{"date"}}}, {Stream: "s", Exec: &Exec{Arguments: []string{"date"}}},
+		{Stream: "s", Task: task, File: "output", Ended: &Written{User: "u", File: "out"}}, {Stream: "s", Task: task, Exec: &Exec{Arguments: []string{"date"}}, Ended: &Written{"u", "/", "out"}},
 	} {
 		if err := o.check(); err == nil {
 			t.Errorf("%+v is nothing to open, and was taken", o)

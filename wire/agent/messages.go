@@ -147,6 +147,10 @@ const (
 	Abandoned Cause = "abandoned" // another part of the job failed to start or was lost
 )
 
+// NoFiles is the Signal of a task that could not be started because its directory, input or output could not
+// be opened: Slurm says 0:53 of such jobs.
+const NoFiles = 53
+
 // End is how a task ended.
 type End struct {
 	Cause Cause `json:"cause"`
@@ -324,6 +328,15 @@ type Open struct {
 	File   string `json:"file,omitempty"` // output, error, or FileStatus
 	Offset int64  `json:"offset,omitempty"`
 	Follow bool   `json:"follow,omitempty"`
+	// Ended is what is read if the agent has forgotten the task, because that has ended.
+	Ended *Written `json:"ended,omitempty"`
+}
+
+// Written is a file that a task wrote. It is read as the user.
+type Written struct {
+	User      string `json:"user"`
+	Directory string `json:"directory"`
+	File      string `json:"file"` // relative to Directory
 }
 
 // Peers answers AskPeers.
@@ -650,6 +663,14 @@ func (o Open) check() error {
 			return errors.New("nothing to run")
 		}
 		if err := cmp.Or(field("directory", MaxPath, o.Exec.Directory), checkProcess(o.Exec.Arguments, o.Exec.Environment)); err != nil {
+			return err
+		}
+	}
+	if e := o.Ended; e != nil {
+		if o.Exec != nil || o.File == FileStatus || e.User == "" || e.Directory == "" || e.File == "" {
+			return errors.New("a file of nobody, or nowhere")
+		}
+		if err := cmp.Or(field("user", maxName, e.User), field("directory", MaxPath, e.Directory), field("file", MaxPath, e.File)); err != nil {
 			return err
 		}
 	}

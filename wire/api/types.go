@@ -57,6 +57,10 @@ const (
 	Preempted   State = "PREEMPTED"
 )
 
+// JobLaunchFailure is the Reason of a job that has failed because a node could not start it. Its Signal is 53, as
+// with Slurm, if its directory, input or output could not be opened there.
+const JobLaunchFailure = "JobLaunchFailure"
+
 // Over says whether a job in this state has ended.
 func (s State) Over() bool {
 	switch s {
@@ -116,9 +120,11 @@ type Job struct {
 	Nodes    []string `json:"nodes,omitempty"`
 	NodeList string   `json:"node_list,omitempty"`
 	// Before is where it was before it was moved, the first node first.
-	Before  []string `json:"nodes_before,omitempty"`
-	Parts   []Part   `json:"parts,omitempty"`
-	Devices []Device `json:"devices,omitempty"`
+	Before []string `json:"nodes_before,omitempty"`
+	// Preempted is when and why it made way for others, the last times.
+	Preempted []Preemption `json:"preempted,omitempty"`
+	Parts     []Part       `json:"parts,omitempty"`
+	Devices   []Device     `json:"devices,omitempty"`
 	// What it asks for in all, or has.
 	NumNodes int     `json:"num_nodes"`
 	Cores    int     `json:"cores"`
@@ -144,6 +150,22 @@ type Job struct {
 	Dependency string `json:"dependency,omitempty"`
 }
 
+// Preemption is one time at which the policy stopped a job that ran.
+type Preemption struct {
+	At float64 `json:"preempted_at"`
+	// By is the job that was to get its place, as 17 or 18_3, and ByUser its user; "" for none in particular.
+	By     string `json:"by_job,omitempty"`
+	ByUser string `json:"by_user,omitempty"`
+	// How is suspend, move, requeue or cancel, and Reason a sentence.
+	How    string `json:"how"`
+	Reason string `json:"reason"`
+	// Attempt and Start are those of the attempt that was stopped, Nodes where it ran, and Devices its GPUs, as n1:0.
+	Attempt uint32   `json:"attempt"`
+	Start   float64  `json:"start_at"`
+	Nodes   []string `json:"nodes"`
+	Devices []string `json:"devices,omitempty"`
+}
+
 // ForOthers is the job as everybody may see it who neither owns it nor administers the cluster. It
 // is the one place that decides what of a job is private: what it runs, where it runs and writes,
 // what its user notes on it, and why it ended, since that sentence may quote any of these.
@@ -158,7 +180,7 @@ func (j Job) ForOthers() Job {
 // ExitStatus is the exit status that tells how a job ended, as a shell does.
 func (j *Job) ExitStatus() int {
 	switch {
-	case j.Signal > 0:
+	case j.Signal > 0 && j.Reason != JobLaunchFailure: // else no process had it
 		return 128 + j.Signal
 	case j.ExitCode != 0:
 		return j.ExitCode

@@ -12,12 +12,12 @@ import (
 func TestForOthers(t *testing.T) {
 	public := []string{
 		"ID", "ArrayJob", "ArrayTask", "ArrayTasks", "ArrayCount", "Name", "User", "Account", "Partition", "QOS", "State", "Reason", "Options", "Priority", "Held",
-		"Submit", "Eligible", "Start", "End", "TimeLimit", "Elapsed", "Attempt", "Requeues", "Nodes", "NodeList", "Before", "Parts", "Devices",
+		"Submit", "Eligible", "Start", "End", "TimeLimit", "Elapsed", "Attempt", "Requeues", "Nodes", "NodeList", "Before", "Preempted", "Parts", "Devices",
 		"NumNodes", "Cores", "Memory", "GPUs", "GPUShare", "ExitCode", "Signal", "CPUTime", "Peak", "Measured", "Dependency",
 	}
 	task := uint32(3)
 	full := Job{
-		ArrayTask: &task, Nodes: []string{"n"}, Before: []string{"n"}, Parts: []Part{{}}, Devices: []Device{{}}, Command: []string{"c"}, Held: true, Measured: &model.Measured{},
+		ArrayTask: &task, Nodes: []string{"n"}, Before: []string{"n"}, Preempted: []Preemption{{}}, Parts: []Part{{}}, Devices: []Device{{}}, Command: []string{"c"}, Held: true, Measured: &model.Measured{},
 	}
 	v := reflect.ValueOf(&full).Elem()
 	for i := range v.NumField() {

@@ -55,6 +55,7 @@ where there are some):
   grace: 30s                      # between SIGTERM and SIGKILL
   time_limit: 24h                 # of jobs that ask for none (default: none)
   keep: 5m                        # how long ended jobs are listed among the others
+  keep_output: 720h               # how long muster logs and the page read what an ended job wrote, on its node
   listen: ":9422"                 # needs tls_dir
   socket: "@muster-head"          # or a path
   state: /var/lib/muster/head     # what must not be forgotten
@@ -78,7 +79,7 @@ where there are some):
     request: 1m                   # to send a request, and to take each part of the answer
 
 SIGHUP has it read the file again: admins, limits, grants, max_job_count, max_array_size,
-windows, nodes, node_timeout, grace, time_limit and keep take effect at once. The log
+windows, nodes, node_timeout, grace, time_limit, keep and keep_output take effect at once. The log
 names other settings that have changed; they take effect at the next start. SIGTERM and
 SIGINT end it; jobs go on, and the next head goes on with them. A head that was killed
 loses nothing that anybody was told.

@@ -34,8 +34,9 @@ func NewLogs() *cobra.Command {
 		Long: `Print what a job has written to its standard output, from the file on its first node,
 wherever you are. With -f it waits for a job that has not started, and goes on until the
 job has ended. --error prints standard error, where that has a file of its own, --part
-what the processes on another of its nodes wrote, counted from 0. A node forgets jobs that have ended; their file is then
-read here, where it can be seen from here.` + cli.AskHelp,
+what the processes on another of its nodes wrote, counted from 0. Of a job that has ended the
+file is read there too, for as long as the head is configured (keep_output); if its node is
+away, the file is read here, where it can be seen from here.` + cli.AskHelp,
 		Example:           "  muster logs 17\n  muster logs -f 17_3\n  muster logs --error 17 | tail",
 		Args:              cli.OneJob,
 		ValidArgsFunction: cli.CompleteJobs(&f.AskFlags),

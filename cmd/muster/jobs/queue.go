@@ -25,7 +25,7 @@ import (
 type queueFlags struct {
 	cli.AskFlags
 	users, jobs, states, nodes, names, accounts, partitions []string
-	me, json, noHeader, array, long, watch                  bool
+	me, json, noHeader, array, long, watch, why             bool
 	format, fields                                          string
 	interval                                                time.Duration
 	times                                                   int
@@ -33,7 +33,7 @@ type queueFlags struct {
 
 const queueHelp = `List the jobs that wait or run, as squeue does. ST is PD while a job waits, R while it
 runs, S while it is suspended, CG while it ends. The last column has its nodes or, in
-brackets, why it has none. The field why, muster job and --json say that in a sentence; a
+brackets, why it has none. --why, muster job and --json say that in a sentence; a
 list has it of its first 100 jobs that wait. Waiting tasks of an array are one line, unless
 --array is given.
 
@@ -71,6 +71,7 @@ func NewQueue() *cobra.Command {
 	flags.BoolVarP(&f.long, "long", "l", false, "show states in full, and time limits")
 	flags.BoolVarP(&f.noHeader, "noheader", "h", false, "no line with the names of the columns")
 	flags.BoolVarP(&f.array, "array", "r", false, "a line for each task of an array")
+	flags.BoolVar(&f.why, "why", false, "say in a sentence why jobs wait, in place of nodes and reasons")
 	flags.BoolVar(&f.json, "json", false, "print one JSON document")
 	flags.BoolVar(&f.watch, "watch", false, "show it again and again, until q or Ctrl-C")
 	flags.DurationVar(&f.interval, "interval", 2*time.Second, "time between two refreshes of --watch")
@@ -84,6 +85,9 @@ func NewQueue() *cobra.Command {
 func (f *queueFlags) run(c *cobra.Command) error {
 	if f.format != "" && f.fields != "" || f.json && (f.format != "" || f.fields != "") {
 		return cli.UsageErrorf("give one of --format, --Format and --json")
+	}
+	if f.why && (f.format != "" || f.fields != "" || f.long || f.json) {
+		return cli.UsageErrorf("--why has columns of its own, and --json says why by itself: leave out --why, or --format, --Format, --long and --json")
 	}
 	if _, err := f.columns(); err != nil {
 		return err
@@ -223,6 +227,8 @@ func (f *queueFlags) columns() (format *jobtable.Format, err error) {
 		format, err = jobtable.ParseFormat(f.format)
 	case f.fields != "":
 		format, err = jobtable.ParseFields(f.fields)
+	case f.why:
+		format, err = jobtable.ParseFields("jobid,name,username,statecompact,timeused,why")
 	case f.long:
 		format, err = jobtable.ParseFields("jobid,partition,name,username,state,timeused,timelimit,numnodes,reasonlist")
 	default:

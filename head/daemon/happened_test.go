@@ -1,0 +1,115 @@
+package daemon
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"muster/wire/agent"
+	"muster/wire/api"
+	"muster/wire/dial"
+)
+
+// lockedLog is a log that is read while it is written.
+type lockedLog struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lockedLog) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// TestDeclined: what a node cannot start, and why, is in the head's log and in the job.
+func TestDeclined(t *testing.T) {
+	var log lockedLog
+	c := start(t, func(_ *Config, o *Options) {
+		o.Log = slog.New(slog.NewTextHandler(io.MultiWriter(&log, testWriter{t}), nil))
+	})
+	n1 := c.greet(c.as("node", "n1"), hello("n1"))
+	u := c.user("alice")
+	id := u.submit(command("true"))
+	s := heard[agent.Start](n1)
+	n1.say(agent.Report{Task: s.Task, State: agent.Ended, End: &agent.End{Cause: agent.NotBegun, Signal: agent.NoFiles, Reason: "the job's output /full/out: no space left on device"}})
+	heard[agent.Done](n1)
+	var j api.Job
+	u.must("GET", fmt.Sprintf("/v1/jobs/%d", id), nil, &j)
+	if j.State != api.Failed || j.Reason != api.JobLaunchFailure || j.Signal != agent.NoFiles || !strings.Contains(j.Why, "no space left") || j.ExitStatus() != 1 {
+		t.Errorf("the job is %s (%s) %d:%d %q, exit status %d", j.State, j.Reason, j.ExitCode, j.Signal, j.Why, j.ExitStatus())
+	}
+	if text := log.String(); !strings.Contains(text, `msg="a node did not start a task" node=n1 job=1 attempt=1 part=0 reason="the job's output /full/out: no space left on device"`) {
+		t.Errorf("the log does not say it:\n%s", text)
+	}
+}
+
+// TestOutputOfEndedJobs: the head has the node read what a job wrote that has ended, also when the node and the core
+// have forgotten the job, for its user and for as long as it is configured.
+func TestOutputOfEndedJobs(t *testing.T) {
+	c := start(t, func(cfg *Config, _ *Options) { cfg.Core.Keep = time.Nanosecond })
+	as := c.as("node", "n1")
+	n1 := c.greet(as, hello("n1"))
+	u := c.user("alice")
+	submission := command("true")
+	submission.Options = []string{"-o", "out-%j", "-e", "err-%j"}
+	id := u.submit(submission)
+	s := heard[agent.Start](n1)
+	n1.say(agent.Report{Task: s.Task, State: agent.Ended, End: &agent.End{Cause: agent.Exited}})
+	heard[agent.Done](n1)
+	c.user("alice").submit(command("sleep")) // the core does what is due, and forgets the job
+	heard[agent.Start](n1)
+	output := fmt.Sprintf("/v1/jobs/%d/output", id)
+	if status, text := c.user("bob").do("GET", output, nil, nil); status != http.StatusForbidden {
+		t.Errorf("another user: %d %s", status, text)
+	}
+	if status, text := u.do("GET", output+"?part=1", nil, nil); status != http.StatusBadRequest {
+		t.Errorf("a part that there was not: %d %s", status, text)
+	}
+	read := make(chan string, 1)
+	go func() {
+		answer, err := u.http.Get(u.base + output + "?stream=error")
+		if err != nil {
+			read <- err.Error()
+			return
+		}
+		defer answer.Body.Close()
+		all, err := io.ReadAll(answer.Body)
+		read <- fmt.Sprint(string(all), err)
+	}()
+	open := heard[agent.Open](n1)
+	if want := (agent.Written{User: "alice", Directory: "/tmp", File: fmt.Sprintf("err-%d", id)}); open.Ended == nil || *open.Ended != want || open.Task != s.Task {
+		t.Errorf("the node is to open %+v of %v", open.Ended, open.Task)
+	}
+	conn, err := dial.DialStream(t.Context(), as, open.Stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write(agent.AppendOutcome(agent.AppendFrame(nil, agent.FrameOutput, []byte("late words\n")), agent.Outcome{})); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-read; got != "late words\n<nil>" {
+		t.Errorf("read %q", got)
+	}
+	_ = conn.Close()
+
+	if err := c.stop(); err != nil {
+		t.Fatal(err)
+	}
+	c = startIn(t, c.cfg, func(cfg *Config, _ *Options) { cfg.Core.KeepOutput = time.Nanosecond })
+	if status, text := c.user("alice").do("GET", output, nil, nil); status != http.StatusNotFound || !strings.Contains(text, fmt.Sprintf("it was written to out-%d (directory /tmp) on n1", id)) {
+		t.Errorf("later: %d %s", status, text)
+	}
+}

@@ -138,8 +138,8 @@ func (l *liar) step() error {
 		nice := int64(l.rng.IntN(5))
 		l.handle(head.Change{Caller: l.caller(), Jobs: l.ref(), Action: l.pick(len(actions), actions), Limit: l.rng.IntN(4) - 1, Priority: api.Priority{Nice: &nice}})
 	default:
-		actions := []head.NodeAction{head.DrainNode, head.ResumeNode, head.ResumeNode, head.RemoveNode}
-		l.handle(head.Node{Caller: head.Caller{Request: 1, User: "root"}, Nodes: []string{l.name()}, Action: actions[l.rng.IntN(len(actions))], Reason: "r"})
+		actions := []head.NodeAction{head.DrainNode, head.ResumeNode, head.ResumeNode, head.RemoveNode, head.LabelNode, head.RenameNode}
+		l.handle(head.Node{Caller: head.Caller{Request: 1, User: "root"}, Nodes: []string{l.name()}, Action: actions[l.rng.IntN(len(actions))], Reason: "r", Force: l.rng.IntN(2) == 0, Name: l.name(), Labels: map[string]string{"rack": "r1"}})
 	}
 	for _, said := range l.answers {
 		l.handle(said)

@@ -41,6 +41,8 @@ type Config struct {
 	RecordLimit int64
 	WhatIf      WhatIf
 	Connections Connections
+	// Said is where the file says its settings, as head.yaml:3:1; others are defaults or flags.
+	Said map[string]string
 }
 
 // Default is the configuration of a head without a configuration file.
@@ -83,15 +85,27 @@ func (c Connections) complete() Connections {
 	}
 }
 
-// check refuses a configuration with which a head could not work.
-func (c *Config) check() error {
+// At adds to an error of a setting where the file says it.
+func (c *Config) At(setting string, err error) error {
+	if at := c.Said[setting]; at != "" && err != nil {
+		return fmt.Errorf("%s: %s: %w", at, setting, err)
+	}
+	return err
+}
+
+// Check refuses a configuration with which a head could not work.
+func (c *Config) Check() error {
 	switch {
 	case c.Listen == "" && c.Socket == "":
 		return errors.New("nobody could reach the head: give a port (--listen) or a socket (--socket)")
 	case c.State == "":
 		return errors.New("the head needs a folder for what it must not forget: give --state")
 	case c.Core.Silence < time.Second || c.Core.NodeTimeout < c.Core.Silence:
-		return fmt.Errorf("silence %v and node_timeout %v: give a silence of at least 1s, and a longer node_timeout", c.Core.Silence, c.Core.NodeTimeout)
+		setting := "silence"
+		if c.Said[setting] == "" {
+			setting = "node_timeout"
+		}
+		return c.At(setting, fmt.Errorf("silence %v and node_timeout %v: give a silence of at least 1s, and a longer node_timeout", c.Core.Silence, c.Core.NodeTimeout))
 	}
 	return nil
 }

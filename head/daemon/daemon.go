@@ -115,7 +115,7 @@ const lastWords = 2 * time.Second
 
 // Run runs the head until ctx is done or the head cannot continue.
 func Run(ctx context.Context, cfg Config, o Options) error {
-	if err := cfg.check(); err != nil {
+	if err := cfg.Check(); err != nil {
 		return err
 	}
 	cfg.Connections = cfg.Connections.complete()
@@ -173,7 +173,7 @@ func (d *daemon) verify(ctx context.Context) {
 func (d *daemon) restore() (*head.Core, error) {
 	p, err := d.openPolicy()
 	if err != nil {
-		return nil, fmt.Errorf("the policy %q: %w", d.cfg.Policy, err)
+		return nil, d.cfg.At("policy", fmt.Errorf("the policy %q: %w", d.cfg.Policy, err))
 	}
 	records := 0
 	core, err := head.Restore(d.cfg.Core, p, d.cfg.Policy, func(visit func(head.Record) error) error {
@@ -290,7 +290,7 @@ func (d *daemon) wait(ctx context.Context) {
 func (d *daemon) reload() {
 	again, err := d.Load()
 	if err == nil {
-		err = again.check()
+		err = again.Check()
 	}
 	if err != nil {
 		d.log.Error("the configuration was read again and is wrong: everything stays as it was", "error", err)

@@ -2,10 +2,12 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -130,8 +132,55 @@ func NewHead() *cobra.Command {
 	flags.StringVar(&f.recordLimit, "record-limit", "1GiB", "stop recording at this `size`")
 	cli.DaemonLogFlags(c, &f.log)
 	cli.CompleteFlag(c, "policy", cli.CompleteOne(cli.Policies))
-	c.AddCommand(newHeadSnapshot())
+	c.AddCommand(newHeadCheck(), newHeadSnapshot())
 	return c
+}
+
+func newHeadCheck() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Check a configuration file of a head",
+		Long: `Check a configuration file of a head, with the files that it names: the policy, the
+priorities and the certificates. What is wrong is said with file, line and column. No head
+is asked, and nothing is changed.`,
+		Example: "  muster head check /etc/muster/head.yaml && systemctl reload muster-head",
+		Args:    cli.OneArgument("the file, as /etc/muster/head.yaml"),
+		RunE: func(c *cobra.Command, args []string) error {
+			f := headFlags{config: args[0]}
+			cfg, err := f.load(c)
+			if err != nil {
+				return err
+			}
+			if err := checkHead(&cfg); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.OutOrStdout(), "%s: a head can be started with it: cluster %s, policy %s\n", args[0], cfg.Core.Cluster, cfg.Policy)
+			return nil
+		},
+	}
+	return c
+}
+
+// checkHead refuses a configuration that a head would refuse when it starts.
+func checkHead(cfg *daemon.Config) error {
+	if err := cfg.Check(); err != nil {
+		return err
+	}
+	certificate, err := gateway.LoadHead(cfg.TLSDir)
+	if err != nil {
+		return cfg.At("tls_dir", err)
+	}
+	if cfg.Listen != "" && certificate == nil {
+		return cfg.At("listen", errors.New("the head's port needs a certificate: give tls_dir, the folder that muster cert --head made"))
+	}
+	setting := "policy"
+	for _, spec := range append([]string{cfg.Policy}, cfg.WhatIf.Policies...) {
+		if _, err := headPolicy(*cfg)(spec); err != nil {
+			return cfg.At(setting, fmt.Errorf("the policy %q: %w", spec, err))
+		}
+		setting = "whatif"
+	}
+	return nil
 }
 
 func newHeadSnapshot() *cobra.Command {
@@ -185,6 +234,7 @@ func (f *headFlags) load(c *cobra.Command) (daemon.Config, error) {
 	} {
 		if c.Flags().Changed(t.flag) {
 			*t.takes = *t.from
+			delete(cfg.Said, strings.ReplaceAll(t.flag, "-", "_"))
 		}
 	}
 	if c.Flags().Changed("record-limit") {
@@ -203,7 +253,7 @@ func (f *headFlags) load(c *cobra.Command) (daemon.Config, error) {
 	if cfg.Priority != "" {
 		var err error
 		if cfg.Core.Priority, err = cli.ReadPriorities(cfg.Priority); err != nil {
-			return cfg, err
+			return cfg, cfg.At("priority", err)
 		}
 	}
 	if cfg.TLSDir == "" {
@@ -211,7 +261,7 @@ func (f *headFlags) load(c *cobra.Command) (daemon.Config, error) {
 	}
 	var err error
 	cfg.Core.Authority, err = trust.ReadAuthority(filepath.Join(cfg.TLSDir, client.FileCA))
-	return cfg, err
+	return cfg, cfg.At("tls_dir", err)
 }
 
 // serve runs the daemon until a signal.
@@ -225,7 +275,7 @@ func (f *headFlags) serve(c *cobra.Command, cfg daemon.Config) error {
 	}
 	certificate, err := gateway.LoadHead(cfg.TLSDir)
 	if err != nil {
-		return err
+		return cfg.At("tls_dir", err)
 	}
 	daemon.RaiseFileLimit(log)
 	ctx, stop := context.WithCancel(c.Context())

@@ -371,7 +371,12 @@ func (h *Head) NodeStatus(ctx context.Context, name string) (*status.Node, error
 	return &s, nil
 }
 
-// ChangeNode applies an action to a node: drain with its document, resume, remove.
+// Reload has the head read its configuration again.
+func (h *Head) Reload(ctx context.Context) (done api.Reloaded, err error) {
+	return done, h.ask(ctx, http.MethodPost, "/v1/reload", nil, nil, &done)
+}
+
+// ChangeNode applies an action to a node: resume, or drain, remove, rename and label with their documents.
 func (h *Head) ChangeNode(ctx context.Context, name, action string, document any) error {
 	return h.ask(ctx, http.MethodPost, "/v1/nodes/"+url.PathEscape(name)+"/"+action, nil, document, nil)
 }

@@ -96,6 +96,7 @@ func routes() []route {
 		{method: "POST", path: "/v1/whatif", summary: "Simulate that now (administrators).", body: api.WhatIfWanted{}, answer: api.WhatIf{}, serve: serveWhatIfNow},
 		{method: "GET", path: "/v1/events", summary: "Changes as they happen, as server-sent events.", answer: api.Change{}, serve: serveEvents},
 		{method: "GET", path: "/v1/openapi.json", summary: "This document.", serve: serveOpenAPI},
+		{method: "POST", path: "/v1/reload", summary: "Have the head read its configuration again (administrators).", answer: api.Reloaded{}, notForPages: true, serve: serveReload},
 		{method: "GET", path: "/v1/backup", summary: "A copy of what the head has on disk (administrators).", notForPages: true, serve: serveBackup},
 		{method: "GET", path: "/v1/snapshot", summary: "What the policy knows now, and decides on it, for muster sim replay (administrators).", notForPages: true, serve: serveSnapshot},
 		{method: "POST", path: "/v1/page", summary: "A one-time address of the page, good for a minute.", notForPages: true, answer: api.Page{}, serve: servePage},

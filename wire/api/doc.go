@@ -23,6 +23,7 @@
 //	POST   /v1/whatif                   simulate that now: WhatIfWanted; answered with WhatIf (administrators)
 //	GET    /v1/events                   changes as they happen, as server-sent events: Change
 //	GET    /v1/openapi.json             this, for programs
+//	POST   /v1/reload                   has the configuration read again: Reloaded (administrators)
 //	GET    /v1/backup                   a copy of what the head has on disk (administrators)
 //	GET    /v1/snapshot                 what the policy knows now and decides on it, as lines of JSON, for muster sim replay
 //	                                    (administrators)

@@ -324,6 +324,14 @@ type Drain struct {
 	Reason string `json:"reason"`
 }
 
+// Reloaded is what a configuration that was read again has changed.
+type Reloaded struct {
+	// Changed are the settings that have changed, by their names in the file, and Restart those of which the
+	// change takes effect only when the head starts again.
+	Changed []string `json:"changed"`
+	Restart []string `json:"needs_restart"`
+}
+
 // RemoveNode has the head forget a node. With Force it does so even if the node is connected or has jobs, which
 // are lost.
 type RemoveNode struct {

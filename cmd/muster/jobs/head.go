@@ -17,9 +17,9 @@ import (
 	"muster/internal/service"
 	"muster/internal/units"
 	"muster/node/gateway"
-	"muster/policy"
 	"muster/policy/catalog"
 	"muster/policy/preempt"
+	"muster/policy/priority"
 	"muster/wire/client"
 	"muster/wire/trust"
 )
@@ -79,10 +79,11 @@ where there are some):
     idle: 2m                      # between two requests
     request: 1m                   # to send a request, and to take each part of the answer
 
-SIGHUP has it read the file again: admins, limits, grants, max_job_count, max_array_size,
-windows, nodes, node_timeout, grace, time_limit and keep take effect at once. The log
-names other settings that have changed; they take effect at the next start. SIGTERM and
-SIGINT end it; jobs go on, and the next head goes on with them. A head that was killed
+muster head reload, or SIGHUP, has it read the file again: policy, priority, admins, limits,
+grants, max_job_count, max_array_size, windows, nodes, node_timeout, grace, time_limit and
+keep take effect at once, and no job leaves the queue. cluster, silence, listen, socket,
+state, http, page, tls_dir, record, whatif and connections take effect at the next start;
+the log names those that have changed. SIGTERM and SIGINT end it; jobs go on, and the next head goes on with them. A head that was killed
 loses nothing that anybody was told.
 
 With --record everything that the policy is told and decides is written to a file,
@@ -127,12 +128,12 @@ func NewHead() *cobra.Command {
 	flags.StringVar(&f.priority, "priority", "", "order the queue by this `file`, as muster sim does")
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the head's certificate, as muster cert --head makes it")
 	flags.StringVar(&f.http, "http", "", "serve /metrics and /healthz at this `HOST:PORT`")
-	flags.StringVar(&f.page, "page", daemon.DefaultPage, "serve the page at this `HOST:PORT`, or none; beyond this machine it needs --tls-dir")
+	flags.StringVar(&f.page, "page", daemon.DefaultPage, "serve the page at this `HOST:PORT` (port 0: any that is free), or none; beyond this machine it needs --tls-dir")
 	flags.StringVar(&f.record, "record", "", "write all that the policy is told and decides to this `file`, for muster sim replay")
 	flags.StringVar(&f.recordLimit, "record-limit", "1GiB", "stop recording at this `size`")
 	cli.DaemonLogFlags(c, &f.log)
 	cli.CompleteFlag(c, "policy", cli.CompleteOne(cli.Policies))
-	c.AddCommand(newHeadCheck(), newHeadSnapshot())
+	c.AddCommand(newHeadCheck(), newHeadReload(), newHeadSnapshot())
 	return c
 }
 
@@ -161,6 +162,43 @@ is asked, and nothing is changed.`,
 	return c
 }
 
+func newHeadReload() *cobra.Command {
+	var f cli.AskFlags
+	c := &cobra.Command{
+		Use:   "reload",
+		Short: "Have a running head read its configuration again",
+		Long: `Have a running head read its configuration again, as SIGHUP does, and list the settings that
+have changed. The policy and the priorities change at once, too; jobs keep their places in
+the queue as far as the new ones leave them. If anything is wrong, nothing changes. muster
+help head lists what takes effect only when the head starts again. This is for
+administrators.` + cli.AskHelp,
+		Example: "  muster head check /etc/muster/head.yaml && muster head reload",
+		Args:    cli.NoArguments,
+		RunE: func(c *cobra.Command, _ []string) error {
+			h, err := f.Open()
+			if err != nil {
+				return err
+			}
+			done, err := h.Reload(c.Context())
+			if err != nil {
+				return err
+			}
+			if len(done.Changed) > 0 {
+				fmt.Fprintf(c.OutOrStdout(), "changed: %s\n", strings.Join(done.Changed, ", "))
+			}
+			if len(done.Restart) > 0 {
+				fmt.Fprintf(c.OutOrStdout(), "takes effect when the head starts again: %s\n", strings.Join(done.Restart, ", "))
+			}
+			if len(done.Changed)+len(done.Restart) == 0 {
+				fmt.Fprintln(c.OutOrStdout(), "nothing has changed")
+			}
+			return nil
+		},
+	}
+	f.Add(c)
+	return c
+}
+
 // checkHead refuses a configuration that a head would refuse when it starts.
 func checkHead(cfg *daemon.Config) error {
 	if err := cfg.Check(); err != nil {
@@ -175,7 +213,7 @@ func checkHead(cfg *daemon.Config) error {
 	}
 	setting := "policy"
 	for _, spec := range append([]string{cfg.Policy}, cfg.WhatIf.Policies...) {
-		if _, err := headPolicy(*cfg)(spec); err != nil {
+		if _, err := cli.NewPolicy(headSpec(spec, cfg.Core.Priority)); err != nil {
 			return cfg.At(setting, fmt.Errorf("the policy %q: %w", spec, err))
 		}
 		setting = "whatif"
@@ -289,24 +327,16 @@ func (f *headFlags) serve(c *cobra.Command, cfg daemon.Config) error {
 		stop()
 	}()
 	return daemon.Run(ctx, cfg, daemon.Options{
-		TLS: certificate, Policy: headPolicy(cfg), ReadScript: cli.ScriptLimit.ReadFile, Spec: headSpec(cfg), Version: cli.ReadVersion().String(), Now: time.Now, Log: log, Reload: told.Reload,
+		TLS: certificate, Policy: cli.NewPolicy, ReadScript: cli.ScriptLimit.ReadFile, Spec: headSpec, Version: cli.ReadVersion().String(), Now: time.Now, Log: log, Reload: told.Reload,
 		Simulate: HeadSimulator,
 		Load:     func() (daemon.Config, error) { return f.load(c) },
 	})
 }
 
-// headPolicy makes the policy of a head, with the classes of its priorities.
-func headPolicy(cfg daemon.Config) func(spec string) (policy.Policy, error) {
-	full := headSpec(cfg)
-	return func(spec string) (policy.Policy, error) { return cli.NewPolicy(full(spec)) }
-}
-
 // headSpec is the policy of a head with the classes of its priorities.
-func headSpec(cfg daemon.Config) func(spec string) string {
-	return func(spec string) string {
-		if cfg.Core.Priority == nil {
-			return spec
-		}
-		return catalog.WithClasses(spec, preempt.FromQOS(cfg.Core.Priority.QOS))
+func headSpec(spec string, ranks *priority.Config) string {
+	if ranks == nil {
+		return spec
 	}
+	return catalog.WithClasses(spec, preempt.FromQOS(ranks.QOS))
 }

@@ -446,9 +446,10 @@ func (h *Head) WhatIfDone(ctx context.Context, wanted api.WhatIfWanted, progress
 	return nil, err
 }
 
-// Snapshot reads what the policy knows now, as a history. The caller must close the reader.
-func (h *Head) Snapshot(ctx context.Context) (io.ReadCloser, error) {
-	response, err := h.send(ctx, http.MethodGet, "/v1/snapshot", nil, nil, nil)
+// Download returns what administrators take from the head: snapshot (what the policy knows now, and decides on that)
+// or backup (what is on disk). The caller closes it.
+func (h *Head) Download(ctx context.Context, what string) (io.ReadCloser, error) {
+	response, err := h.send(ctx, http.MethodGet, "/v1/"+what, nil, nil, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -1,10 +1,12 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +15,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"muster/cmd/muster/cli"
+	headclient "muster/head/client"
 	"muster/head/daemon"
+	"muster/head/store"
 	"muster/internal/service"
 	"muster/internal/units"
 	"muster/node/gateway"
@@ -133,7 +137,7 @@ func NewHead() *cobra.Command {
 	flags.StringVar(&f.recordLimit, "record-limit", "1GiB", "stop recording at this `size`")
 	cli.DaemonLogFlags(c, &f.log)
 	cli.CompleteFlag(c, "policy", cli.CompleteOne(cli.Policies))
-	c.AddCommand(newHeadCheck(), newHeadReload(), newHeadSnapshot())
+	c.AddCommand(newHeadCheck(), newHeadReload(), newHeadBackup(), newHeadRestore(), newHeadSnapshot())
 	return c
 }
 
@@ -199,6 +203,95 @@ administrators.` + cli.AskHelp,
 	return c
 }
 
+func newHeadBackup() *cobra.Command {
+	var f cli.AskFlags
+	c := &cobra.Command{
+		Use:   "backup FILE",
+		Short: "Copy what a running head has on disk",
+		Long: `Copy what a running head has on disk at this moment, while it works: jobs that wait and
+run, nodes, history. The copy is read from end to end, each record with its checksum,
+before it gets its name; an earlier file of that name is replaced. It has the credentials
+of running jobs, so only you may read it. muster head restore puts it back. This is for
+administrators.` + cli.AskHelp,
+		Example: "  muster head backup /backup/head-$(date +%F).db",
+		Args:    cli.OneArgument("the file to write, as head-backup.db"),
+		RunE: func(c *cobra.Command, args []string) error {
+			h, err := f.Open()
+			if err != nil {
+				return err
+			}
+			facts, err := backUp(c.Context(), h, args[0])
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(c.ErrOrStderr(), "%s: %s\n", args[0], inFile(&facts))
+			return nil
+		},
+	}
+	f.Add(c)
+	return c
+}
+
+// backUp writes and checks a backup.
+func backUp(ctx context.Context, h *headclient.Head, path string) (facts store.Facts, err error) {
+	partial := path + ".partial"
+	if err := os.Remove(partial); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return facts, err
+	}
+	copied, err := os.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return facts, err
+	}
+	defer os.Remove(partial) // in the end it has its name
+	from, err := h.Download(ctx, "backup")
+	if err == nil {
+		defer from.Close()
+		if _, err = io.Copy(copied, from); err != nil {
+			err = fmt.Errorf("the backup is not whole: %w", err)
+		}
+	}
+	if err := errors.Join(err, copied.Sync(), copied.Close()); err != nil {
+		return facts, err
+	}
+	if facts, err = store.Check(ctx, partial); err != nil {
+		return facts, fmt.Errorf("the backup cannot be used: %w", err)
+	}
+	return facts, os.Rename(partial, path)
+}
+
+// inFile says what is in a file of a head.
+func inFile(f *store.Facts) string {
+	return fmt.Sprintf("%d jobs that wait or run, %d ended ones, %d nodes; the next job is %d", f.Jobs, f.Ended, f.Nodes, f.Next)
+}
+
+func newHeadRestore() *cobra.Command {
+	var state string
+	var force bool
+	c := &cobra.Command{
+		Use:   "restore FILE [--state DIR] [--force]",
+		Short: "Put a backup into the place of what a head has on disk",
+		Long: `Put a backup into the place of what a head has on disk. Stop the head before, and start it
+afterwards; run this as the head's user. The backup is read from end to end first, each
+record with its checksum. A file that is newer than the backup, that is another cluster's
+or that is damaged is replaced with --force only, and kept as head.db.old; one that a
+running head has open is never replaced. Jobs that were submitted after the backup are not
+known any more, and nodes are told to stop them.`,
+		Example: "  systemctl stop muster-head\n  muster head restore /backup/head-2031-05-06.db --force\n  systemctl start muster-head",
+		Args:    cli.OneArgument("the backup, as head-backup.db"),
+		RunE: func(c *cobra.Command, args []string) error {
+			facts, err := store.Restore(c.Context(), args[0], cmp.Or(state, daemon.DefaultState()), force)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(c.ErrOrStderr(), "restored: %s\n", inFile(&facts))
+			return nil
+		},
+	}
+	c.Flags().StringVar(&state, "state", "", "the head's `folder` (default: /var/lib/muster/head, or the user's)")
+	c.Flags().BoolVar(&force, "force", false, "also in the place of a newer file, of another cluster's, or of a damaged one")
+	return c
+}
+
 // checkHead refuses a configuration that a head would refuse when it starts.
 func checkHead(cfg *daemon.Config) error {
 	if err := cfg.Check(); err != nil {
@@ -238,7 +331,7 @@ policy about it. This is for administrators.` + cli.AskHelp,
 			if err != nil {
 				return err
 			}
-			lines, err := h.Snapshot(c.Context())
+			lines, err := h.Download(c.Context(), "snapshot")
 			if err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package head
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"muster/model/slurmopt"
@@ -261,4 +262,118 @@ func (act *actions) prioritise(j *job, ev *Change, admin bool) *Refusal {
 	act.desk.rank(j)
 	act.desk.due()
 	return nil
+}
+
+// nodeAction performs an administrator's action on nodes.
+func (a *agents) nodeAction(ev Node) *Refusal {
+	if !a.IsAdmin(ev.User) {
+		return refusal(statusForbidden, "only administrators may %s nodes; user %s is not one", ev.Action, ev.User)
+	}
+	var nodes []*node
+	for _, name := range ev.Nodes {
+		n := a.fleet.byName[name]
+		if n == nil {
+			return refusal(statusNotFound, "there is no node %.64q", name)
+		}
+		nodes = append(nodes, n)
+	}
+	for _, n := range nodes {
+		if err := a.mayChange(n, &ev); err != nil {
+			return err
+		}
+	}
+	for _, n := range nodes {
+		switch ev.Action {
+		case DrainNode:
+			n.drained, n.reason = true, ev.Reason
+		case ResumeNode:
+			n.drained, n.reason = false, ""
+		case LabelNode:
+			n.label(ev.Labels)
+		case RenameNode:
+			a.rename(n, ev.Name)
+		case RemoveNode:
+			a.remove(n, ev.User)
+			continue
+		default:
+			return refusal(statusBadRequest, "%q is nothing that can be done to a node", ev.Action)
+		}
+		a.setNodeState(n)
+		a.touchNode(n)
+	}
+	return nil
+}
+
+// mayChange refuses what cannot be done to a node as it is.
+func (a *agents) mayChange(n *node, ev *Node) *Refusal {
+	switch ev.Action {
+	case RemoveNode:
+		if !ev.Force && (n.session != 0 || a.isNeeded(n)) {
+			return refusal(statusConflict, "node %s is connected or has jobs: stop it there, and wait until it is down; with force its jobs are lost", n.name)
+		}
+	case RenameNode:
+		if n.session != 0 || len(n.jobs) > 0 {
+			return refusal(statusConflict, "node %s is connected or has jobs: drain it, wait for its jobs, and stop it; then rename it, and start it under its new name", n.name)
+		}
+		if err := agent.CheckNodeName(ev.Name); err != nil {
+			return refusal(statusBadRequest, "%v", err)
+		}
+		if a.fleet.byName[ev.Name] != nil {
+			return refusal(statusConflict, "there is a node %s already: remove it first if that is the same machine", ev.Name)
+		}
+	case LabelNode:
+		if err := checkLabels(n.labels, ev.Labels); err != nil {
+			return refusal(statusBadRequest, "node %s: %v", n.name, err)
+		}
+	}
+	return nil
+}
+
+// remove forgets a node. Its jobs, if it has any, are lost, as those of a node that does not come back.
+func (a *agents) remove(n *node, user string) {
+	reason := fmt.Sprintf("%s removed node %s", user, n.name)
+	if n.session != 0 {
+		a.out.hangUp(n.session)
+		a.fleet.close(n, a.now, reason)
+	}
+	n.down = true
+	a.loseTasks(n, reason)
+	a.retire(n)
+	a.forgetLoans(n)
+	a.desk.clusterChanged()
+}
+
+// rename gives a node that is away, and has no jobs, another name. The policy goes on with the old one until the
+// head starts again, so from now on it is told which nodes jobs may use.
+func (a *agents) rename(n *node, name string) {
+	delete(a.fleet.byName, n.name)
+	n.name = name
+	a.fleet.byName[name], a.fleet.aliases[n.alias] = n, name
+	a.fleet.special, a.fleet.restricted = true, restricted{}
+	a.desk.offerAll()
+	a.desk.offerAgain()
+	a.desk.retryImpossible()
+	a.desk.clusterChanged()
+	a.fleet.unsettle(n)
+}
+
+// isNeeded says whether a node has jobs that cannot do without it.
+func (a *agents) isNeeded(n *node) bool {
+	return slices.ContainsFunc(n.activeJobs(), func(id uint64) bool {
+		j := a.roster.jobs[id]
+		return !n.down || j.suspend || slices.ContainsFunc(j.tasks, func(t task) bool { return t.node == n }) ||
+			slices.ContainsFunc(j.loans, func(l loan) bool { return l.node == n && !a.lending.canDoWithout(j, &l) })
+	})
+}
+
+// forgetLoans drops what a node that was removed lends.
+func (a *agents) forgetLoans(n *node) {
+	for _, id := range n.activeJobs() {
+		j := a.roster.jobs[id]
+		if j.stop == nil {
+			j.loans = slices.DeleteFunc(j.loans, func(l loan) bool { return l.node == n })
+			delete(n.jobs, id)
+		}
+		a.out.touch(j)
+	}
 }

@@ -106,7 +106,7 @@ func (a *agents) skipNumbers(h *agent.Hello) {
 func (a *agents) addNode(old *node, h *agent.Hello) (*node, error) {
 	n := &node{name: h.Node, incarnation: h.Incarnation, cores: h.Cores, memory: h.Memory, devices: slices.Clone(h.Devices), since: a.now}
 	if old != nil {
-		n.drained, n.reason, n.since, n.mute, n.down = old.drained, old.reason, old.since, old.mute, old.down
+		n.drain, n.since, n.mute, n.down = old.drain, old.since, old.mute, old.down
 		a.retire(old)
 		a.loseTasks(old, "the node came back with other cores, memory or devices")
 	}
@@ -361,64 +361,6 @@ func (a *agents) loseTasks(n *node, reason string) {
 		if lent && j.active() && j.stop == nil {
 			a.runner.stopJob(j, stop{Cause: agent.NodeLost, Reason: "a GPU that it borrowed was lost: " + reason, Outcome: api.NodeFail, Requeue: j.said.Batch.Requeue})
 		}
-	}
-}
-
-// nodeAction performs an administrator's action on nodes.
-func (a *agents) nodeAction(ev Node) *Refusal {
-	if !a.IsAdmin(ev.User) {
-		return refusal(statusForbidden, "only administrators may %s nodes; user %s is not one", ev.Action, ev.User)
-	}
-	var nodes []*node
-	for _, name := range ev.Nodes {
-		n := a.fleet.byName[name]
-		if n == nil {
-			return refusal(statusNotFound, "there is no node %.64q", name)
-		}
-		nodes = append(nodes, n)
-	}
-	if ev.Action == RemoveNode {
-		for _, n := range nodes {
-			if n.session != 0 || a.isNeeded(n) {
-				return refusal(statusConflict, "node %s is connected or has jobs: stop it there, and wait until it is down", n.name)
-			}
-		}
-	}
-	for _, n := range nodes {
-		switch ev.Action {
-		case DrainNode:
-			n.drained, n.reason = true, ev.Reason
-		case ResumeNode:
-			n.drained, n.reason = false, ""
-		case RemoveNode:
-			a.retire(n)
-			a.forgetLoans(n)
-			continue
-		default:
-			return refusal(statusBadRequest, "%q is nothing that can be done to a node", ev.Action)
-		}
-		a.setNodeState(n)
-		a.touchNode(n)
-	}
-	return nil
-}
-
-// isNeeded says whether a node has jobs that cannot do without it.
-func (a *agents) isNeeded(n *node) bool {
-	return slices.ContainsFunc(n.activeJobs(), func(id uint64) bool {
-		j := a.roster.jobs[id]
-		return !n.down || j.suspend || slices.ContainsFunc(j.tasks, func(t task) bool { return t.node == n }) ||
-			slices.ContainsFunc(j.loans, func(l loan) bool { return l.node == n && !a.lending.canDoWithout(j, &l) })
-	})
-}
-
-// forgetLoans drops what a node that was removed lends.
-func (a *agents) forgetLoans(n *node) {
-	for _, id := range n.activeJobs() {
-		j := a.roster.jobs[id]
-		j.loans = slices.DeleteFunc(j.loans, func(l loan) bool { return l.node == n })
-		delete(n.jobs, id)
-		a.out.touch(j)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"muster/head/record"
 	"muster/model/slurmopt"
 	"muster/policy"
+	"muster/policy/priority"
 	"muster/wire/api"
 )
 
@@ -67,7 +68,7 @@ func (c *Core) SetEnded(ended func(job uint64) *record.Ended) { c.agents.ended =
 // SetPast has the core look up how a job ended that it has forgotten, or how the tasks of an array ended.
 func (c *Core) SetPast(stored func(job uint64) (Past, bool)) { c.deps.stored = stored }
 
-// Configure replaces what an administrator decides. The policy stays: see SetPolicy.
+// Configure replaces what an administrator decides. The policy and the priorities stay: see SetPolicy and SetPriority.
 func (c *Core) Configure(cfg Config) {
 	c.cfg = cfg
 	for _, name := range slices.Sorted(maps.Keys(c.users.all)) {
@@ -94,6 +95,10 @@ func (c *Core) UnknownNodes() (names []string) {
 	slices.Sort(names)
 	return slices.Compact(names)
 }
+
+// SetPriority has other priorities order the queue, or the policy alone if there are none. After an error all is
+// as it was.
+func (c *Core) SetPriority(cfg *priority.Config) error { return c.desk.setPriority(cfg) }
 
 // SetPolicy makes another policy decide from the next step on; spec is how the administrator named
 // it. A running recording continues: its replay with the old policy stops at the first decision

@@ -28,6 +28,7 @@ type desk struct {
 	state    *policy.State // what the policy knows of the cluster
 	numbered map[policy.JobID]*job
 	ranking  *ranking.Ranking // nil if the policy alone orders the queue
+	booking  bool             // the timer that has the book written is set
 	turn     int64            // the latest turn that was given
 	// impossible lists waiting jobs that no node could run; jobs that have become possible
 	// or ended may still be listed.
@@ -160,7 +161,37 @@ func (d *desk) setRanking(kept *priority.Document) error {
 	if d.ranking, err = ranking.New(*d.cfg.Priority, kept); err != nil {
 		return err
 	}
-	d.timers.set(timer{at: d.now + keepRanking, what: ringRanking})
+	if !d.booking {
+		d.booking = true
+		d.timers.set(timer{at: d.now + keepRanking, what: ringRanking})
+	}
+	return nil
+}
+
+// setPriority has other priorities order the queue. What users have used is kept.
+func (d *desk) setPriority(cfg *priority.Config) error {
+	old, was := d.cfg.Priority, d.ranking
+	var kept *priority.Document
+	if was != nil {
+		document := was.Book.Export()
+		kept = &document
+	}
+	d.cfg.Priority, d.ranking = cfg, nil
+	if err := d.setRanking(kept); err != nil {
+		d.cfg.Priority, d.ranking = old, was
+		return err
+	}
+	d.clusterChanged()
+	for j := range d.roster.from(0) {
+		switch {
+		case j.alloc != nil && !j.asleep && !j.over():
+			d.bookStarted(j, max(d.now, j.start))
+		case j.state == api.Pending && j.number >= 0:
+			d.bookSubmitted(j)
+			d.rank(j)
+		}
+	}
+	d.due()
 	return nil
 }
 
@@ -245,7 +276,8 @@ func (d *desk) standing(j *job) int64 {
 
 // keepBook writes the book to the store, and sets the timer for the next time.
 func (d *desk) keepBook() {
-	if d.ranking != nil {
+	d.booking = d.ranking != nil
+	if d.booking {
 		d.out.write(Record{Meta, rankingKey, encoded(d.ranking.Book.Export())})
 		d.timers.set(timer{at: d.now + keepRanking, what: ringRanking})
 	}

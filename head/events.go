@@ -105,7 +105,10 @@ type (
 		Caller
 		Nodes  []string
 		Action NodeAction
-		Reason string
+		Reason string            // DrainNode
+		Force  bool              // RemoveNode: even if it is connected or has jobs, which are lost
+		Name   string            // RenameNode
+		Labels map[string]string // LabelNode: an empty value takes a label away
 	}
 	// Greeted: an agent has connected.
 	Greeted struct {
@@ -173,6 +176,8 @@ const (
 	DrainNode  NodeAction = "drain"
 	ResumeNode NodeAction = "resume"
 	RemoveNode NodeAction = "remove"
+	RenameNode NodeAction = "rename"
+	LabelNode  NodeAction = "label"
 )
 
 // Effects is what the daemon must do, in the order of the fields.

@@ -125,10 +125,11 @@ type node struct {
 	stale map[agent.Task]bool
 }
 
-// drain is whether an administrator wants no jobs on a node, and why.
+// drain is whether an administrator wants no jobs on a node, and why, and what else he notes of it.
 type drain struct {
 	drained bool
 	reason  string
+	labels  map[string]string // never changed in place
 }
 
 // busy is how busy a node is, as its agent said last in this session: load is nil if it has not. notices are
@@ -316,6 +317,9 @@ func (f *fleet) mayUse(r *model.Request, j *job) (names []string) {
 	}
 	if len(names) == 0 {
 		names = []string{"(one that starts processes of " + j.user + ")"}
+		if len(named) > 0 {
+			names = []string{"(one of " + model.CompressNodes(r.NodeList) + " that starts processes of " + j.user + ")"}
+		}
 		if j.passage.from != "" {
 			names = []string{"(one that has the folder where the job was saved)"}
 		} else if len(excluded) > 0 {
@@ -411,4 +415,46 @@ func (n *node) settings() *api.NodeSettings {
 		return nil
 	}
 	return &s
+}
+
+// maxLabels is how many labels a node may have.
+const maxLabels = 64
+
+// checkLabels refuses labels that a node cannot have beside those that it has.
+func checkLabels(has, changes map[string]string) error {
+	count := len(has)
+	for _, key := range slices.Sorted(maps.Keys(changes)) {
+		value := changes[key]
+		if !plainLabel(key) || value != "" && !plainLabel(value) {
+			return fmt.Errorf("a label is a name and a value of at most %d letters, digits and ._-+ each, as rack=r3, not %.80q", maxLabel, key+"="+value)
+		}
+		if _, there := has[key]; !there && value != "" {
+			count++
+		}
+	}
+	if count > maxLabels {
+		return fmt.Errorf("it would have %d labels, and may have %d", count, maxLabels)
+	}
+	return nil
+}
+
+// maxLabel is how long a label's name, or its value, may be.
+const maxLabel = 63
+
+func plainLabel(s string) bool {
+	for _, r := range s {
+		if !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '.' || r == '_' || r == '-' || r == '+') {
+			return false
+		}
+	}
+	return s != "" && len(s) <= maxLabel
+}
+
+// label sets labels; an empty value takes one away.
+func (n *node) label(changes map[string]string) {
+	labels := map[string]string{} // a new one: documents may still have the old
+	maps.Copy(labels, n.labels)
+	maps.Copy(labels, changes)
+	maps.DeleteFunc(labels, func(_, value string) bool { return value == "" })
+	n.labels = labels
 }

@@ -116,6 +116,10 @@ func (l *liar) step() error {
 		if err := l.restart(); err != nil {
 			return err
 		}
+	case n < 4:
+		if err := l.reconfigure(); err != nil {
+			return err
+		}
 	case n < 10:
 		l.now += time.Duration(l.rng.IntN(120)) * time.Second
 		l.handle(head.Tick{})
@@ -138,8 +142,8 @@ func (l *liar) step() error {
 		nice := int64(l.rng.IntN(5))
 		l.handle(head.Change{Caller: l.caller(), Jobs: l.ref(), Action: l.pick(len(actions), actions), Limit: l.rng.IntN(4) - 1, Priority: api.Priority{Nice: &nice}})
 	default:
-		actions := []head.NodeAction{head.DrainNode, head.ResumeNode, head.ResumeNode, head.RemoveNode}
-		l.handle(head.Node{Caller: head.Caller{Request: 1, User: "root"}, Nodes: []string{l.name()}, Action: actions[l.rng.IntN(len(actions))], Reason: "r"})
+		actions := []head.NodeAction{head.DrainNode, head.ResumeNode, head.ResumeNode, head.RemoveNode, head.LabelNode, head.RenameNode}
+		l.handle(head.Node{Caller: head.Caller{Request: 1, User: "root"}, Nodes: []string{l.name()}, Action: actions[l.rng.IntN(len(actions))], Reason: "r", Force: l.rng.IntN(2) == 0, Name: l.name(), Labels: map[string]string{"rack": "r1"}})
 	}
 	for _, said := range l.answers {
 		l.handle(said)
@@ -149,6 +153,28 @@ func (l *liar) step() error {
 	l.commit()
 	l.core.JobList(l.now, head.Filter{})
 	l.core.NodeList(l.now)
+	return nil
+}
+
+// reconfigure has another policy decide, beside other priorities or none.
+func (l *liar) reconfigure() error {
+	l.spec = []string{"easy", "fcfs", "r-queue", "conservative"}[l.rng.IntN(4)]
+	l.cfg.Priority = nil
+	if l.rng.IntN(3) > 0 {
+		cfg := priority.Defaults()
+		cfg.WeightFairshare, cfg.WeightAge = int64(l.rng.IntN(1000)), 100
+		l.cfg.Priority = &cfg
+	}
+	l.note("reconfigure: %s %+v", l.spec, l.cfg.Priority)
+	p, err := catalog.New(l.spec)
+	if err != nil {
+		return err
+	}
+	if err := l.core.SetPriority(l.cfg.Priority); err != nil {
+		return err
+	}
+	l.core.SetPolicy(p, l.spec)
+	l.core.Configure(l.cfg)
 	return nil
 }
 

@@ -139,7 +139,7 @@ func readKey(r Record) (keyRead, error) {
 func (c *Core) restoreNode(r *record.Node) error {
 	n := &node{
 		name: r.Name, incarnation: r.Incarnation, user: r.User, cores: r.Cores, memory: r.Memory, gateway: r.Gateway,
-		down: r.Down, drain: drain{r.Drained, r.Reason}, removed: r.Removed, since: c.now,
+		down: r.Down, drain: drain{r.Drained, r.Reason, r.Labels}, removed: r.Removed, since: c.now,
 	}
 	for _, d := range r.Devices {
 		n.devices = append(n.devices, agent.Device(d))

@@ -323,6 +323,9 @@ func (p *player) play(words []string) error {
 					up += fmt.Sprintf(" device %d of %s up %v", i, g.Lender, g.Up)
 				}
 			}
+			for _, label := range slices.Sorted(maps.Keys(d.Labels)) {
+				up += fmt.Sprintf(" label %s=%s", label, d.Labels[label])
+			}
 			p.say("%s %s cores %d/%d jobs %v%s", d.Name, d.State, d.CoresUsed, d.Cores, d.Jobs, up)
 		}
 		return nil
@@ -605,6 +608,16 @@ func (p *player) user(name, verb string, words []string) error {
 		node(head.ResumeNode)
 	case "remove":
 		node(head.RemoveNode)
+	case "force-remove", "rename", "label":
+		ev := head.Node{Caller: caller, Nodes: words[:1], Action: head.NodeAction(strings.TrimPrefix(verb, "force-")), Force: verb == "force-remove"}
+		if verb == "rename" {
+			ev.Name = words[1]
+		}
+		if verb == "label" {
+			name, value, _ := strings.Cut(words[1], "=")
+			ev.Labels = map[string]string{name: value}
+		}
+		p.core.Handle(p.now, ev)
 	case "hold", "release", "suspend", "resume", "requeue", "move":
 		change(head.Action(verb), api.Priority{})
 	default:

@@ -164,7 +164,7 @@ func (c *Core) NodesFrom(now time.Duration, first, most int) (nodes []api.Node, 
 func (v *views) nodeDocument(n *node) api.Node {
 	d := api.Node{
 		Name: n.name, Reason: cmp.Or(n.reason, n.trouble, n.unwilling()), Connected: n.connected(), Left: n.left, Since: seconds(n.since), Cores: n.cores, Memory: n.memory,
-		Gateway: n.gateway, User: n.user, Incarnation: n.incarnation, Jobs: n.activeJobs(),
+		Gateway: n.gateway, User: n.user, Incarnation: n.incarnation, Labels: n.labels, Jobs: n.activeJobs(),
 	}
 	for i := range n.devices {
 		g := &n.devices[i]
@@ -396,7 +396,7 @@ func (v *views) jobRecord(j *job) record.Job {
 func (v *views) nodeRecord(n *node) Record {
 	r := record.Node{
 		Number: n.number, Name: n.name, Incarnation: n.incarnation, User: n.user, Cores: n.cores, Memory: n.memory, Gateway: n.gateway,
-		Down: n.down, Drained: n.drained, Removed: n.removed, Reason: n.reason, Since: n.since,
+		Down: n.down, Drained: n.drained, Removed: n.removed, Reason: n.reason, Labels: n.labels, Since: n.since,
 	}
 	for _, d := range n.devices {
 		r.Devices = append(r.Devices, record.Device(d))

@@ -238,7 +238,7 @@ func (c *campaign) prepare() error {
 	environment := append(os.Environ(), markVariable+"="+c.mark, "TMPDIR="+dir)
 	c.head = daemon{name: "head", dir: filepath.Join(dir, "logs"), environ: environment, command: []string{
 		c.o.Muster, "head", "--config", file, "--listen", port, "--socket", filepath.Join(dir, "head.socket"), "--state", filepath.Join(dir, "head.state"),
-		"--tls-dir", filepath.Join(certificates, "head-127.0.0.1"), "--text-log"}}
+		"--tls-dir", filepath.Join(certificates, "head-127.0.0.1"), "--page", "127.0.0.1:0", "--text-log"}}
 	for i := range c.o.Nodes {
 		if err := c.prepareNode(fmt.Sprintf("n%d", i+1), port, certificates, environment); err != nil {
 			return err

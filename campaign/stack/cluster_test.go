@@ -177,7 +177,7 @@ func TestPeersOfTheHead(t *testing.T) {
 		t.Fatal(err)
 	}
 	port, state := anyPort(t), t.TempDir()
-	head := w.execute(made("muster"), "head", "--policy", "easy", "--socket", fmt.Sprintf("@%s-head", filepath.Base(state)+filepath.Base(p.certs)+port), "--listen", port, "--tls-dir", folder, "--state", filepath.Join(state, "head"))
+	head := w.execute(made("muster"), "head", "--policy", "easy", "--page", "none", "--socket", fmt.Sprintf("@%s-head", filepath.Base(state)+filepath.Base(p.certs)+port), "--listen", port, "--tls-dir", folder, "--state", filepath.Join(state, "head"))
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the head's log:\n%s", head.output)

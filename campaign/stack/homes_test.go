@@ -70,7 +70,7 @@ func (h *headed) certs() string { return filepath.Join(h.dir, "certs") }
 // lead starts the head.
 func (h *headed) lead() {
 	h.Helper()
-	head := h.execute(made("muster"), "head", "--config", h.config, "--policy", "easy", "--socket", h.socket(), "--listen", h.port,
+	head := h.execute(made("muster"), "head", "--config", h.config, "--policy", "easy", "--page", "none", "--socket", h.socket(), "--listen", h.port,
 		"--tls-dir", filepath.Join(h.certs(), "head-localhost"), "--state", filepath.Join(h.dir, "head"))
 	h.head = head
 	h.Cleanup(func() {

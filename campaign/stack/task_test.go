@@ -259,7 +259,7 @@ func TestJobGoesOnOnAnotherNode(t *testing.T) {
 		_ = os.Chmod(d, 0o755) // users reach their scripts
 	}
 	at := filepath.Join(state, "head.socket")
-	head := w.execute(made("muster"), "head", "--policy", "easy", "--socket", at, "--state", filepath.Join(state, "head"))
+	head := w.execute(made("muster"), "head", "--policy", "easy", "--page", "none", "--socket", at, "--state", filepath.Join(state, "head"))
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the head's log:\n%s", head.output)

@@ -28,6 +28,7 @@ import (
 type realHead struct {
 	socket, address string
 	certs           string // the authority's folder
+	state           string
 }
 
 // startRealHead runs a head in this process, at a socket and at a port.
@@ -57,6 +58,7 @@ func startRealHead(t *testing.T) *realHead {
 	cfg := daemon.Default()
 	cfg.Listen, cfg.Socket, cfg.State = "127.0.0.1:0", strings.TrimPrefix(r.socket, "unix:"), t.TempDir()
 	cfg.Core.Admins = []string{"alice"}
+	r.state = cfg.State
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan daemon.Addresses, 1), make(chan error, 1)
 	go func() {
@@ -135,6 +137,25 @@ func TestRealHead(t *testing.T) {
 		t.Errorf("bob set a priority: %d, %s", status, errs)
 	}
 	r.must(t, "alice", ``, "priority", "2", "100")
+	// What administrators do to nodes, and a backup.
+	r.must(t, "alice", ``, "nodes", "label", "n1", "rack=r3")
+	r.must(t, "bob", `^n1 .* rack=r3 `, "nodes")
+	if status, _, errs := r.as(t, "alice", "", "nodes", "remove", "n1"); status != 1 || !strings.Contains(errs, "n1 is connected or has jobs") {
+		t.Errorf("a node with jobs was removed: %d, %s", status, errs)
+	}
+	backup, elsewhere := filepath.Join(t.TempDir(), "backup.db"), t.TempDir()
+	if status, _, errs := r.as(t, "alice", "", "head", "backup", backup); status != 0 || !strings.Contains(errs, "1 nodes; the next job is 6") {
+		t.Errorf("backup: %d, %s", status, errs)
+	}
+	if status, _, errs := r.as(t, "alice", "", "head", "restore", backup, "--state", r.state, "--force"); status != 1 || !strings.Contains(errs, "another head has") {
+		t.Errorf("restored under a head that runs: %d, %s", status, errs)
+	}
+	if status, _, errs := r.as(t, "alice", "", "head", "restore", backup, "--state", elsewhere); status != 0 || !strings.Contains(errs, "restored: ") {
+		t.Errorf("restore: %d, %s", status, errs)
+	}
+	if status, _, errs := r.as(t, "bob", "", "head", "backup", backup); status != 1 || !strings.Contains(errs, "only administrators") {
+		t.Errorf("bob made a backup: %d, %s", status, errs)
+	}
 	if status, _, errs := r.as(t, "bob", "", "drain", "n1", "--reason", "x"); status != 1 || errs == "" {
 		t.Errorf("bob drained a node: %d, %s", status, errs)
 	}

@@ -30,7 +30,7 @@ var groups = []struct {
 		jobs.NewHead, jobs.NewSubmit, jobs.NewQueue, jobs.NewJob, jobs.NewLogs, jobs.NewAttach, jobs.NewExec, jobs.NewCancel, jobs.NewHold,
 		jobs.NewRelease, jobs.NewPriority, jobs.NewPriorities, jobs.NewHistory, jobs.NewUsage, jobs.NewWhatIf, jobs.NewNodes, jobs.NewDrain,
 		jobs.NewResume, jobs.NewPage, jobs.NewSlurm}},
-	{"whatif", "What if, simulated:", []func() *cobra.Command{lab.NewCluster, lab.NewWorkload, lab.NewSim, lab.NewPolicyCommand}},
+	{"whatif", "What if, simulated:", []func() *cobra.Command{newCluster, lab.NewWorkload, lab.NewSim, lab.NewPolicyCommand}},
 	{"papers", "Papers:", []func() *cobra.Command{lab.NewReproduce}},
 	{"kernels", "Kernels:", []func() *cobra.Command{lab.NewPtx}},
 	{"other", "Other:", []func() *cobra.Command{cli.NewVersion, newCompletion}},
@@ -38,6 +38,13 @@ var groups = []struct {
 
 // hidden are commands that muster calls, and one for those who package it.
 var hidden = []func() *cobra.Command{newMan, programs.NewWorker, jobs.NewTask, newDelay, jobs.NewHeadSimulator, programs.NewCheckpointHook}
+
+// newCluster is what is done to a cluster as a whole: to descriptions, and to hosts.
+func newCluster() *cobra.Command {
+	c := lab.NewCluster()
+	c.AddCommand(jobs.NewClusterUp(), jobs.NewClusterDown())
+	return c
+}
 
 // addCommands adds all commands in their groups.
 func addCommands(root *cobra.Command) {

@@ -371,7 +371,12 @@ func (h *Head) NodeStatus(ctx context.Context, name string) (*status.Node, error
 	return &s, nil
 }
 
-// ChangeNode applies an action to a node: drain with its document, resume, remove.
+// Reload has the head read its configuration again.
+func (h *Head) Reload(ctx context.Context) (done api.Reloaded, err error) {
+	return done, h.ask(ctx, http.MethodPost, "/v1/reload", nil, nil, &done)
+}
+
+// ChangeNode applies an action to a node: resume, or drain, remove, rename and label with their documents.
 func (h *Head) ChangeNode(ctx context.Context, name, action string, document any) error {
 	return h.ask(ctx, http.MethodPost, "/v1/nodes/"+url.PathEscape(name)+"/"+action, nil, document, nil)
 }
@@ -441,9 +446,10 @@ func (h *Head) WhatIfDone(ctx context.Context, wanted api.WhatIfWanted, progress
 	return nil, err
 }
 
-// Snapshot reads what the policy knows now, as a history. The caller must close the reader.
-func (h *Head) Snapshot(ctx context.Context) (io.ReadCloser, error) {
-	response, err := h.send(ctx, http.MethodGet, "/v1/snapshot", nil, nil, nil)
+// Download returns what administrators take from the head: snapshot (what the policy knows now, and decides on that)
+// or backup (what is on disk). The caller closes it.
+func (h *Head) Download(ctx context.Context, what string) (io.ReadCloser, error) {
+	response, err := h.send(ctx, http.MethodGet, "/v1/"+what, nil, nil, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -4,11 +4,20 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
+	"unicode"
 
 	"muster/head"
 	"muster/model"
 	"muster/model/slurmopt"
+	"muster/wire/api"
 )
 
 // Where a head listens by default.
@@ -41,6 +50,8 @@ type Config struct {
 	RecordLimit int64
 	WhatIf      WhatIf
 	Connections Connections
+	// Said is where the file says its settings, as head.yaml:3:1; others are defaults or flags.
+	Said map[string]string
 }
 
 // Default is the configuration of a head without a configuration file.
@@ -83,15 +94,182 @@ func (c Connections) complete() Connections {
 	}
 }
 
-// check refuses a configuration with which a head could not work.
-func (c *Config) check() error {
+// At adds to an error of a setting where the file says it.
+func (c *Config) At(setting string, err error) error {
+	if at := c.Said[setting]; at != "" && err != nil {
+		return fmt.Errorf("%s: %s: %w", at, setting, err)
+	}
+	return err
+}
+
+// Check refuses a configuration with which a head could not work.
+func (c *Config) Check() error {
 	switch {
 	case c.Listen == "" && c.Socket == "":
 		return errors.New("nobody could reach the head: give a port (--listen) or a socket (--socket)")
 	case c.State == "":
 		return errors.New("the head needs a folder for what it must not forget: give --state")
 	case c.Core.Silence < time.Second || c.Core.NodeTimeout < c.Core.Silence:
-		return fmt.Errorf("silence %v and node_timeout %v: give a silence of at least 1s, and a longer node_timeout", c.Core.Silence, c.Core.NodeTimeout)
+		setting := "silence"
+		if c.Said[setting] == "" {
+			setting = "node_timeout"
+		}
+		return c.At(setting, fmt.Errorf("silence %v and node_timeout %v: give a silence of at least 1s, and a longer node_timeout", c.Core.Silence, c.Core.NodeTimeout))
 	}
 	return nil
+}
+
+// standing is the configuration that is in force, and how another one takes its place.
+type standing struct {
+	// inForce is the policy that decides; only the loop replaces it.
+	inForce atomic.Pointer[chosen]
+	// loading is held while the configuration is read again; read is what was read last.
+	loading    sync.Mutex
+	read       Config
+	configured chan *configured
+}
+
+// configured is a configuration that was read again, for the loop.
+type configured struct {
+	cfg head.Config
+	// policy is to decide from now on; nil if that stays.
+	policy *chosen
+	done   chan error
+}
+
+// reload reads the configuration again and applies what may change while the head runs. If anything is wrong,
+// nothing changes.
+func (d *daemon) reload() (*api.Reloaded, error) {
+	d.loading.Lock()
+	defer d.loading.Unlock()
+	done, err := d.apply()
+	if err != nil {
+		d.log.Error("the configuration was read again and is wrong: everything stays as it was", "error", err)
+		return nil, err
+	}
+	if len(done.Restart) > 0 {
+		d.log.Warn("some of what has changed takes effect at the next start", "settings", done.Restart)
+	}
+	d.log.Info("the configuration was read again", "changed", done.Changed)
+	return done, nil
+}
+
+func (d *daemon) apply() (*api.Reloaded, error) {
+	if d.Load == nil {
+		return nil, errors.New("this head was started without a configuration that could be read again")
+	}
+	again, err := d.Load()
+	if err == nil {
+		err = again.Check()
+	}
+	if err != nil {
+		return nil, err
+	}
+	done := &api.Reloaded{Changed: d.read.changed(&again), Restart: d.cfg.fixed(&again)}
+	c := &configured{cfg: again.Core, done: make(chan error, 1)}
+	if d.read.Policy != again.Policy || !reflect.DeepEqual(d.read.Core.Priority, again.Core.Priority) {
+		if c.policy, err = d.openPolicy(&again); err != nil {
+			return nil, err
+		}
+	}
+	select {
+	case d.configured <- c:
+	case <-d.dead:
+		return nil, d.reason
+	}
+	if err := <-c.done; err != nil {
+		return nil, again.At("priority", err)
+	}
+	d.read = again
+	return done, nil
+}
+
+// take applies a configuration that was read again.
+func (l *loop) take(c *configured) {
+	if c.policy != nil {
+		if err := l.core.SetPriority(c.cfg.Priority); err != nil {
+			c.done <- err
+			return
+		}
+		l.replacePolicy(c.policy)
+	}
+	l.core.Configure(c.cfg)
+	l.warnUnknown(l.core)
+	c.done <- nil
+}
+
+// fixed resets in again what cannot change while the head runs, and names the settings that differ.
+func (c *Config) fixed(again *Config) []string {
+	names := []string{}
+	note := func(name string, changed bool) {
+		if changed {
+			names = append(names, name)
+		}
+	}
+	note("cluster", c.Core.Cluster != again.Core.Cluster)
+	note("silence", c.Core.Silence != again.Core.Silence)
+	note("listen", c.Listen != again.Listen)
+	note("socket", c.Socket != again.Socket)
+	note("state", c.State != again.State)
+	note("http", c.HTTP != again.HTTP)
+	note("whatif", !reflect.DeepEqual(c.WhatIf, again.WhatIf))
+	note("page", c.Page != again.Page)
+	note("record", c.Record != again.Record || c.RecordLimit != again.RecordLimit)
+	note("tls_dir", c.TLSDir != again.TLSDir)
+	note("connections", c.Connections != again.Connections.complete())
+	again.Core.Cluster, again.Core.Silence = c.Core.Cluster, c.Core.Silence
+	return names
+}
+
+// settingOf is what the file calls the fields of head.Config whose names are not its own.
+var settingOf = map[string]string{"Users": "limits", "NodeRules": "nodes", "Holds": "grants", "Authority": "tls_dir"}
+
+// changed names the settings of the core, and the policy, that are not as they were.
+func (c *Config) changed(again *Config) []string {
+	names := map[string]bool{}
+	if c.Policy != again.Policy {
+		names["policy"] = true
+	}
+	was, is := reflect.ValueOf(c.Core), reflect.ValueOf(again.Core)
+	for i := range was.NumField() {
+		field := was.Type().Field(i).Name
+		switch {
+		case field == "Cluster" || field == "Silence" || field == "Zone": // see fixed
+		case reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()):
+		case settingOf[field] != "":
+			names[settingOf[field]] = true
+		default:
+			names[snake(field)] = true
+		}
+	}
+	return append([]string{}, slices.Sorted(maps.Keys(names))...)
+}
+
+// snake writes a field's name as the file does.
+func snake(field string) string {
+	var b strings.Builder
+	for i, r := range field {
+		if i > 0 && unicode.IsUpper(r) {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}
+
+// serveReload has the head read its configuration again.
+func serveReload(q *request) (any, error) {
+	admin := false
+	if err := q.see(func(core *head.Core, _ time.Duration) { admin = core.IsAdmin(q.who.user) }); err != nil {
+		return nil, err
+	}
+	if !admin {
+		return nil, refuse(http.StatusForbidden, "only administrators may have the head read its configuration again")
+	}
+	q.log.Info("the configuration is read again", "user", q.who.user)
+	done, err := q.reload()
+	if err != nil {
+		return nil, refuse(http.StatusUnprocessableEntity, "%v: everything stays as it was", err)
+	}
+	return done, nil
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os/exec"
-	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"muster/internal/recordfile"
 	"muster/model"
 	"muster/policy"
+	"muster/policy/priority"
 	"muster/policy/scriptfile"
 )
 
@@ -25,15 +25,15 @@ type Options struct {
 	// TLS has the head's certificate and the authority that vouches for users and
 	// nodes; nil without a port.
 	TLS *tls.Config
-	// Policy makes the policy that a configuration names.
+	// Policy makes a policy of its full specification.
 	Policy func(spec string) (policy.Policy, error)
 	// ReadScript reads the file of a policy, if the configuration names one. The head checks the
 	// file for changes whenever LookAtScript delivers, or every second if that is nil.
 	ReadScript   scriptfile.Read
 	LookAtScript <-chan time.Time
 	// Spec returns the full specification of the policy that a configuration names, as muster sim
-	// replay takes it; nil if that is the name itself.
-	Spec    func(spec string) string
+	// replay takes it, beside these priorities; nil if that is the name itself.
+	Spec    func(spec string, ranks *priority.Config) string
 	Version string
 	Now     func() time.Time
 	Log     *slog.Logger
@@ -66,11 +66,11 @@ type daemon struct {
 	// altered tells of altered records; nil if there are none.
 	altered atomic.Pointer[string]
 
-	queue      *queue
-	commits    chan *collected
-	committed  chan struct{} // the committer has ended
-	configured chan head.Config
-	requests   atomic.Uint64
+	queue     *queue
+	commits   chan *collected
+	committed chan struct{} // the committer has ended
+	standing
+	requests atomic.Uint64
 
 	sessions  *sessions
 	refusals  refusals
@@ -82,7 +82,6 @@ type daemon struct {
 	doors     *doors
 	recording *recordfile.Writer // nil if the head does not record
 	whatifs   *whatifs
-	script    *scripted // nil if the policy is no script
 
 	ending chan struct{} // closed when the daemon begins to end
 	failure
@@ -115,7 +114,7 @@ const lastWords = 2 * time.Second
 
 // Run runs the head until ctx is done or the head cannot continue.
 func Run(ctx context.Context, cfg Config, o Options) error {
-	if err := cfg.check(); err != nil {
+	if err := cfg.Check(); err != nil {
 		return err
 	}
 	cfg.Connections = cfg.Connections.complete()
@@ -126,7 +125,7 @@ func Run(ctx context.Context, cfg Config, o Options) error {
 	defer files.Close()
 	d := &daemon{
 		Options: o, cfg: cfg, log: o.Log, began: o.Now(), store: files,
-		queue: newQueue(), commits: make(chan *collected), committed: make(chan struct{}), configured: make(chan head.Config),
+		queue: newQueue(), commits: make(chan *collected), committed: make(chan struct{}), standing: standing{configured: make(chan *configured)},
 		bodies: newBudget(maxBodies, maxBodiesEach), lists: newLists(), ending: make(chan struct{}), failure: failure{dead: make(chan struct{})},
 	}
 	d.sessions, d.streams, d.listeners = newSessions(d), newStreams(), newListeners()
@@ -171,12 +170,14 @@ func (d *daemon) verify(ctx context.Context) {
 
 // restore rebuilds the core from the store.
 func (d *daemon) restore() (*head.Core, error) {
-	p, err := d.openPolicy()
+	d.read = d.cfg
+	p, err := d.openPolicy(&d.cfg)
 	if err != nil {
-		return nil, fmt.Errorf("the policy %q: %w", d.cfg.Policy, err)
+		return nil, err
 	}
+	d.inForce.Store(p)
 	records := 0
-	core, err := head.Restore(d.cfg.Core, p, d.cfg.Policy, func(visit func(head.Record) error) error {
+	core, err := head.Restore(d.cfg.Core, p.policy, p.name, func(visit func(head.Record) error) error {
 		for _, bucket := range []head.Bucket{head.Meta, head.Nodes, head.Jobs, head.Keys} {
 			if err := d.store.Each(bucket, func(r head.Record) error { records++; return visit(r) }); err != nil {
 				return err
@@ -282,53 +283,9 @@ func (d *daemon) wait(ctx context.Context) {
 		case <-d.dead:
 			return
 		case <-d.Reload:
-			d.reload()
+			_, _ = d.reload()
 		}
 	}
-}
-
-// reload applies those settings of a changed configuration that may change while the head runs.
-func (d *daemon) reload() {
-	again, err := d.Load()
-	if err == nil {
-		err = again.check()
-	}
-	if err != nil {
-		d.log.Error("the configuration was read again and is wrong: everything stays as it was", "error", err)
-		return
-	}
-	if names := d.cfg.fixed(&again); len(names) > 0 {
-		d.log.Warn("some of what has changed takes effect at the next start", "settings", names)
-	}
-	select {
-	case d.configured <- again.Core:
-		d.log.Info("the configuration was read again")
-	case <-d.dead:
-	}
-}
-
-// fixed resets in again what cannot change while the head runs, and names the settings that differ.
-func (c *Config) fixed(again *Config) (names []string) {
-	note := func(name string, changed bool) {
-		if changed {
-			names = append(names, name)
-		}
-	}
-	note("cluster", c.Core.Cluster != again.Core.Cluster)
-	note("silence", c.Core.Silence != again.Core.Silence)
-	note("policy", c.Policy != again.Policy)
-	note("priority", !reflect.DeepEqual(c.Core.Priority, again.Core.Priority))
-	note("listen", c.Listen != again.Listen)
-	note("socket", c.Socket != again.Socket)
-	note("state", c.State != again.State)
-	note("http", c.HTTP != again.HTTP)
-	note("whatif", !reflect.DeepEqual(c.WhatIf, again.WhatIf))
-	note("page", c.Page != again.Page)
-	note("record", c.Record != again.Record || c.RecordLimit != again.RecordLimit)
-	note("tls_dir", c.TLSDir != again.TLSDir)
-	note("connections", c.Connections != again.Connections.complete())
-	again.Core.Cluster, again.Core.Silence, again.Core.Priority = c.Core.Cluster, c.Core.Silence, c.Core.Priority
-	return names
 }
 
 // errNotKnown is the error of a request that was not answered within answerTime.

@@ -21,6 +21,7 @@ import (
 	"muster/head"
 	"muster/internal/await"
 	"muster/model"
+	"muster/policy/priority"
 	"muster/wire/agent"
 	"muster/wire/api"
 	"muster/wire/dial"
@@ -193,6 +194,9 @@ func TestRequestsAreStrict(t *testing.T) {
 		{"POST", "/v1/jobs", "[" + strings.Repeat("{},", api.MaxBatch) + "{}]", 413, "more than 10000 submissions"},
 		{"POST", "/v1/jobs/1/priority", `{"nice":` + strings.Repeat(" ", maxBody) + `1}`, 413, "the request has more than"},
 		{"POST", "/v1/nodes/n1/drain", `{}`, 400, "give a reason"},
+		{"POST", "/v1/nodes/n1/remove", `{"forced":true}`, 400, `unknown field "forced"`},
+		{"POST", "/v1/nodes/n1/rename", `{"node":""}`, 404, "there is no node"},
+		{"POST", "/v1/nodes/n1/label", `{}`, 400, "give a label"},
 		{"GET", "/v1/nodes/n1", "", 404, "there is no node n1"},
 		{"GET", "/v1/history?since=yesterday", "", 400, "seconds since 1970"},
 		{"GET", "/v1/history?limit=-1", "", 400, "a whole number"},
@@ -510,7 +514,7 @@ func TestReload(t *testing.T) {
 		reload <- struct{}{}
 	}
 	again(func(cfg Config) (Config, error) {
-		cfg.Core.Admins, cfg.Policy = []string{"alice"}, "fcfs"
+		cfg.Core.Admins, cfg.HTTP = []string{"alice"}, "127.0.0.1:1"
 		return cfg, nil
 	})
 	if !isAdmin() {
@@ -520,6 +524,69 @@ func TestReload(t *testing.T) {
 	again(func(cfg Config) (Config, error) { cfg.Core.Silence = 0; return cfg, nil })
 	if !isAdmin() {
 		t.Error("what was wrong took effect")
+	}
+}
+
+// Another policy, and other priorities, decide without a restart, and the queue is as it was. What needs a restart
+// is named. If the new policy is wrong, all stays.
+func TestReloadOfThePolicy(t *testing.T) {
+	var cfg Config
+	look, scripted := make(chan time.Time), &file{text: startNone}
+	c := start(t, func(first *Config, o *Options) {
+		first.Policy = "site.star"
+		cfg = *first
+		o.ReadScript, o.LookAtScript = scripted.read, look
+		o.Load = func() (Config, error) { return cfg, nil }
+	})
+	root, alice := c.user(""), c.user("alice")
+	n1 := c.greet(c.as("node", "n1"), hello("n1"))
+	heard[agent.Welcome](n1)
+	first := alice.submit(command("true"))
+	waitFor(t, alice, first, api.Pending)
+	load := func(changed, restart string) {
+		t.Helper()
+		var done api.Reloaded
+		root.must("POST", "/v1/reload", nil, &done)
+		if got := fmt.Sprint(done.Changed, done.Restart); got != "["+changed+"] ["+restart+"]" {
+			t.Errorf("changed and left: %s, want %s and %s", got, changed, restart)
+		}
+	}
+	decides := func(policy string) {
+		t.Helper()
+		var info api.Cluster
+		root.must("GET", "/v1/cluster", nil, &info)
+		if info.Policy != policy || len(info.Problems) > 0 {
+			t.Errorf("%s decides, with %q", info.Policy, info.Problems)
+		}
+	}
+	load("", "")
+	cfg.Policy = "nonsense"
+	if status, problem := root.do("POST", "/v1/reload", nil, nil); status != 422 || !strings.Contains(problem, "everything stays") {
+		t.Errorf("a policy that does not exist: %d %s", status, problem)
+	}
+	if status, _ := alice.do("POST", "/v1/reload", nil, nil); status != 403 {
+		t.Errorf("alice is answered %d", status)
+	}
+	decides("site.star")
+	cfg.Policy, cfg.HTTP, cfg.Core.Keep = "fcfs", "127.0.0.1:1", time.Hour
+	cfg.Core.Priority = &priority.Config{WeightAge: 1000, MaxAge: time.Hour, CalcPeriod: time.Minute, DecayHalfLife: time.Hour, Dampening: 1}
+	load("keep policy priority", "http")
+	decides("fcfs")
+	if started := heard[agent.Start](n1); started.Task.Job != first {
+		t.Errorf("it started %v", started.Task)
+	}
+	var queue api.Priorities
+	root.must("GET", "/v1/priorities", nil, &queue)
+	scripted.set(startWrong, nil)
+	look <- time.Time{} // nobody's script any more
+	decides("fcfs")
+	scripted.set(startAll, nil)
+	cfg.Policy, cfg.Core.Priority = "site.star", nil
+	load("policy priority", "http")
+	decides("site.star")
+	second := alice.submit(command("true"))
+	if started := heard[agent.Start](n1); started.Task.Job != second {
+		t.Errorf("it started %v", started.Task)
 	}
 }
 

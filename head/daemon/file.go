@@ -64,6 +64,14 @@ func (d *decoder) document(root strictyaml.Node, c *Config) error {
 		strictyaml.Key("tls_dir", d.Text("tls_dir", &c.TLSDir)),
 		strictyaml.Key("connections", func(n strictyaml.Node) error { return d.connections(n, &c.Connections) }),
 	)
+	if err != nil {
+		return err
+	}
+	c.Said = map[string]string{}
+	entries, err := d.Entries(root, d.What)
+	for _, e := range entries {
+		c.Said[e.Key.Text] = fmt.Sprintf("%s:%d:%d", d.Name, e.Key.Place.Line, e.Key.Place.Column)
+	}
 	return err
 }
 

@@ -284,24 +284,53 @@ const maxReason = 1024
 // nodeChanger serves one of the administrators' actions on nodes.
 func nodeChanger(action head.NodeAction) func(*request) (any, error) {
 	return func(q *request) (any, error) {
-		var drain api.Drain
-		if action == head.DrainNode {
-			if err := q.body(&drain); err != nil {
-				return nil, err
-			}
-			if drain.Reason == "" || len(drain.Reason) > maxReason {
-				return nil, refuse(http.StatusBadRequest, "give a reason, of at most %d bytes: users see it", maxReason)
-			}
+		ev := head.Node{Nodes: []string{q.r.PathValue("name")}, Action: action}
+		if err := q.nodeChange(&ev); err != nil {
+			return nil, err
 		}
-		name := q.r.PathValue("name")
-		answer, err := q.one(func(c head.Caller) head.Event {
-			return head.Node{Caller: c, Nodes: []string{name}, Action: action, Reason: drain.Reason}
-		})
+		answer, err := q.one(func(c head.Caller) head.Event { ev.Caller = c; return ev })
 		if err == nil {
-			q.log.Info("an administrator has changed a node", "user", q.who.user, "node", name, "action", action, "reason", drain.Reason)
+			q.log.Info("an administrator has changed a node", "user", q.who.user, "node", ev.Nodes[0], "action", action, "reason", ev.Reason, "name", ev.Name, "labels", ev.Labels, "force", ev.Force)
 		}
 		return answer, err
 	}
+}
+
+// nodeChange reads what is said of an action on a node.
+func (q *request) nodeChange(ev *head.Node) error {
+	switch ev.Action {
+	case head.DrainNode:
+		var drain api.Drain
+		if err := q.body(&drain); err != nil {
+			return err
+		}
+		if drain.Reason == "" || len(drain.Reason) > maxReason {
+			return refuse(http.StatusBadRequest, "give a reason, of at most %d bytes: users see it", maxReason)
+		}
+		ev.Reason = drain.Reason
+	case head.RemoveNode:
+		if q.r.ContentLength == 0 {
+			return nil // it says nothing of force
+		}
+		var remove api.RemoveNode
+		err := q.body(&remove)
+		ev.Force = remove.Force
+		return err
+	case head.RenameNode:
+		var rename api.RenameNode
+		err := q.body(&rename)
+		ev.Name = rename.Name
+		return err
+	case head.LabelNode:
+		var label api.LabelNode
+		if err := q.body(&label); err != nil {
+			return err
+		}
+		if ev.Labels = label.Labels; len(ev.Labels) == 0 {
+			return refuse(http.StatusBadRequest, "give a label, as {\"labels\": {\"rack\": \"r3\"}}")
+		}
+	}
+	return nil
 }
 
 func serveNodes(q *request) (any, error) {

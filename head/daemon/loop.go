@@ -75,9 +75,8 @@ func (l *loop) run(ctx context.Context) {
 		case <-tick:
 			l.core.Handle(l.now(), head.Tick{})
 			l.step()
-		case cfg := <-l.configured:
-			l.core.Configure(cfg)
-			l.warnUnknown(l.core)
+		case again := <-l.configured:
+			l.take(again)
 			l.step()
 		case loaded := <-l.newScripts():
 			l.takeScript(loaded)

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -18,7 +17,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"muster/internal/door"
@@ -42,8 +40,7 @@ import (
 //
 // From a page no job can be submitted and nothing run: see route.notForPages.
 
-// DefaultPage is the default address of the page. If another program has that port, the system
-// chooses another.
+// DefaultPage is the default address of the page. With port 0 the system chooses one that is free.
 const DefaultPage = "127.0.0.1:9424"
 
 // NoPage is the setting for a head without a page.
@@ -82,11 +79,9 @@ func (o *doors) openPage() error {
 		return nil
 	}
 	l, err := net.Listen("tcp", o.cfg.Page)
-	if o.cfg.Page == DefaultPage && errors.Is(err, syscall.EADDRINUSE) {
-		l, err = net.Listen("tcp", "127.0.0.1:0")
-	}
 	if err != nil {
-		return fmt.Errorf("the port of the page (--page): %w", door.PortTrouble(o.cfg.Page, err))
+		host, _, _ := net.SplitHostPort(o.cfg.Page)
+		return o.cfg.At("page", fmt.Errorf("the port of the page (--page): %w; --page %s takes any that is free, --page none serves no page", door.PortTrouble(o.cfg.Page, err), net.JoinHostPort(host, "0")))
 	}
 	at := l.Addr().(*net.TCPAddr)
 	p := &pageServer{

@@ -336,6 +336,16 @@ func TestPageOverTLS(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "unencrypted") {
 		t.Errorf("a page without a certificate: %v", err)
 	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	cfg.Page, cfg.Said = taken.Addr().String(), map[string]string{"page": "head.yaml:3:1"}
+	err = Run(t.Context(), cfg, Options{Policy: catalog.New, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	if err == nil || !strings.HasPrefix(err.Error(), "head.yaml:3:1: page: ") || !strings.Contains(err.Error(), "another program has "+cfg.Page) || !strings.Contains(err.Error(), "--page 127.0.0.1:0 takes any") {
+		t.Errorf("the port of another program: %v", err)
+	}
 }
 
 // The policy's reason is requested for jobs by their names.

@@ -35,10 +35,8 @@ func (d *daemon) header() history.Header {
 	return history.Header{Policy: d.spec(), Muster: d.Version, Note: "muster head of cluster " + d.cfg.Core.Cluster}
 }
 
-// spec is the full specification of the policy, including preemption classes.
+// spec is the full specification of the policy in force, including preemption classes.
 func (d *daemon) spec() string {
-	if d.Spec != nil {
-		return d.Spec(d.cfg.Policy)
-	}
-	return d.cfg.Policy
+	c := d.inForce.Load()
+	return d.fullSpec(c.name, c.ranks)
 }

@@ -84,7 +84,9 @@ func routes() []route {
 		{method: "GET", path: "/v1/nodes/{name}/status", summary: "What a node says of itself: its devices, and the programs that use them.", answer: status.Node{}, serve: serveNodeStatus},
 		{method: "POST", path: "/v1/nodes/{name}/drain", summary: "Take a node out of use; what runs there goes on (administrators).", body: api.Drain{}, answer: api.Changed{}, serve: nodeChanger(head.DrainNode)},
 		{method: "POST", path: "/v1/nodes/{name}/resume", summary: "Take a node into use again (administrators).", answer: api.Changed{}, serve: nodeChanger(head.ResumeNode)},
-		{method: "POST", path: "/v1/nodes/{name}/remove", summary: "Forget a node (administrators).", answer: api.Changed{}, serve: nodeChanger(head.RemoveNode)},
+		{method: "POST", path: "/v1/nodes/{name}/remove", summary: "Forget a node (administrators).", body: api.RemoveNode{}, answer: api.Changed{}, serve: nodeChanger(head.RemoveNode)},
+		{method: "POST", path: "/v1/nodes/{name}/rename", summary: "Give a node that is away another name (administrators).", body: api.RenameNode{}, answer: api.Changed{}, serve: nodeChanger(head.RenameNode)},
+		{method: "POST", path: "/v1/nodes/{name}/label", summary: "Set labels of a node, or take them away (administrators).", body: api.LabelNode{}, answer: api.Changed{}, serve: nodeChanger(head.LabelNode)},
 		{method: "GET", path: "/v1/history", long: true, summary: "Jobs that have ended, the oldest first, page by page.", query: []parameter{
 			{"since", "number", "ended at this instant or later"}, {"until", "number", "ended before this instant"}, {"user", "string", "jobs of this user"}, {"after", "integer", "go on behind this job"}, {"limit", "integer", "at most so many"},
 		}, answer: api.Jobs{}, serve: serveHistory},
@@ -94,6 +96,7 @@ func routes() []route {
 		{method: "POST", path: "/v1/whatif", summary: "Simulate that now (administrators).", body: api.WhatIfWanted{}, answer: api.WhatIf{}, serve: serveWhatIfNow},
 		{method: "GET", path: "/v1/events", summary: "Changes as they happen, as server-sent events.", answer: api.Change{}, serve: serveEvents},
 		{method: "GET", path: "/v1/openapi.json", summary: "This document.", serve: serveOpenAPI},
+		{method: "POST", path: "/v1/reload", summary: "Have the head read its configuration again (administrators).", answer: api.Reloaded{}, notForPages: true, serve: serveReload},
 		{method: "GET", path: "/v1/backup", summary: "A copy of what the head has on disk (administrators).", notForPages: true, serve: serveBackup},
 		{method: "GET", path: "/v1/snapshot", summary: "What the policy knows now, and decides on it, for muster sim replay (administrators).", notForPages: true, serve: serveSnapshot},
 		{method: "POST", path: "/v1/page", summary: "A one-time address of the page, good for a minute.", notForPages: true, answer: api.Page{}, serve: servePage},

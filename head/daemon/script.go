@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"muster/policy"
+	"muster/policy/priority"
 	"muster/policy/script"
 	"muster/policy/scriptfile"
 )
@@ -23,6 +24,7 @@ type scripted struct {
 	file    *scriptfile.File
 	// loaded delivers policies that the loop takes over.
 	loaded chan *scriptfile.Loaded
+	gone   chan struct{} // closed when another policy has replaced it
 	// running is the policy in force, and told how much of its trouble was logged. Only the loop
 	// uses them.
 	running *script.Policy
@@ -33,46 +35,80 @@ type scripted struct {
 	trouble string // why the script does not decide, but its fallback
 }
 
-// openPolicy makes the policy of the configuration.
-func (d *daemon) openPolicy() (policy.Policy, error) {
-	if !scriptfile.Is(d.cfg.Policy) || d.ReadScript == nil {
-		return d.Policy(d.cfg.Policy)
+// chosen is a policy that a configuration names, beside its priorities.
+type chosen struct {
+	name   string
+	ranks  *priority.Config
+	policy policy.Policy
+	script *scripted // nil if it is no script
+}
+
+// openPolicy makes the policy of a configuration.
+func (d *daemon) openPolicy(cfg *Config) (*chosen, error) {
+	c := &chosen{name: cfg.Policy, ranks: cfg.Core.Priority}
+	var err error
+	if spec := d.fullSpec(c.name, c.ranks); !scriptfile.Is(c.name) || d.ReadScript == nil {
+		c.policy, err = d.Policy(spec)
+	} else {
+		var file *scriptfile.File
+		var l *scriptfile.Loaded
+		if file, l, err = scriptfile.Open(spec, d.ReadScript); err == nil {
+			c.policy = l.Policy
+			c.script = &scripted{file: file, loaded: make(chan *scriptfile.Loaded), gone: make(chan struct{}), running: l.Script}
+		}
 	}
-	file, l, err := scriptfile.Open(d.spec(), d.ReadScript)
 	if err != nil {
-		return nil, err
+		return nil, cfg.At("policy", fmt.Errorf("the policy %q: %w", c.name, err))
 	}
-	d.script = &scripted{file: file, loaded: make(chan *scriptfile.Loaded), running: l.Script}
-	return l.Policy, nil
+	return c, nil
+}
+
+// fullSpec is the specification of a policy beside priorities.
+func (d *daemon) fullSpec(name string, ranks *priority.Config) string {
+	if d.Spec != nil {
+		return d.Spec(name, ranks)
+	}
+	return name
 }
 
 // freshPolicy makes a new instance of the policy in force, for another state.
 func (d *daemon) freshPolicy() (policy.Policy, error) {
-	if d.script == nil {
-		return d.Policy(d.cfg.Policy)
+	c := d.inForce.Load()
+	if c.script == nil {
+		return d.Policy(d.fullSpec(c.name, c.ranks))
 	}
-	d.script.looking.Lock()
-	defer d.script.looking.Unlock()
-	return d.script.file.Fresh()
+	c.script.looking.Lock()
+	defer c.script.looking.Unlock()
+	return c.script.file.Fresh()
+}
+
+// replacePolicy has another policy decide from the next step on.
+func (l *loop) replacePolicy(c *chosen) {
+	if s := l.inForce.Load().script; s != nil {
+		s.running.Terminate()
+		l.tellTrouble() // log what it printed while it ended
+		close(s.gone)
+	}
+	l.core.SetPolicy(c.policy, c.name)
+	l.inForce.Store(c)
+	l.log.Info("another policy decides from now on", "policy", c.name)
 }
 
 // watchScript checks the file of the policy for changes, until ctx is done.
 func (d *daemon) watchScript(ctx context.Context, look <-chan time.Time) {
-	if d.script == nil {
-		return
-	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-look:
-			d.lookAtScript(ctx)
+			if s := d.inForce.Load().script; s != nil {
+				d.lookAtScript(ctx, s)
+			}
 		}
 	}
 }
 
-func (d *daemon) lookAtScript(ctx context.Context) {
-	s := d.script
+func (d *daemon) lookAtScript(ctx context.Context, s *scripted) {
 	s.looking.Lock()
 	l, err := s.file.Look()
 	wrong := s.file.Wrong()
@@ -91,6 +127,7 @@ func (d *daemon) lookAtScript(ctx context.Context) {
 	}
 	select {
 	case s.loaded <- l:
+	case <-s.gone:
 	case <-ctx.Done():
 	case <-d.dead:
 	}
@@ -106,28 +143,30 @@ func wrongPlace(err error) []any {
 
 // newScripts delivers the policies to take over; nil if the policy is no script.
 func (d *daemon) newScripts() <-chan *scriptfile.Loaded {
-	if d.script == nil {
-		return nil
+	if s := d.inForce.Load().script; s != nil {
+		return s.loaded
 	}
-	return d.script.loaded
+	return nil
 }
 
 // takeScript puts a new version of the script in force.
 func (l *loop) takeScript(loaded *scriptfile.Loaded) {
-	l.script.running.Terminate()
+	c := l.inForce.Load()
+	s := c.script
+	s.running.Terminate()
 	l.tellTrouble() // log what the old script printed while it ended
-	l.core.SetPolicy(loaded.Policy, l.cfg.Policy)
-	l.script.running, l.script.told = loaded.Script, script.Trouble{}
-	l.script.mu.Lock()
-	l.script.trouble = ""
-	l.script.mu.Unlock()
-	l.log.Info("the file of the policy has changed, and decides from now on", "file", l.script.file.Path())
+	l.core.SetPolicy(loaded.Policy, c.name)
+	s.running, s.told = loaded.Script, script.Trouble{}
+	s.mu.Lock()
+	s.trouble = ""
+	s.mu.Unlock()
+	l.log.Info("the file of the policy has changed, and decides from now on", "file", s.file.Path())
 }
 
 // tellTrouble logs how the script has failed since the last step, and keeps it for requests for the
 // head's state.
 func (l *loop) tellTrouble() {
-	s := l.script
+	s := l.inForce.Load().script
 	if s == nil {
 		return
 	}

@@ -81,7 +81,7 @@ func (d *daemon) problems() (all []string) {
 	if broken := trust.ListTrouble(d.TLS); broken != nil {
 		all = append(all, fmt.Sprintf("nobody who uses TLS is let in: %v", broken))
 	}
-	all = append(all, d.script.problems()...)
+	all = append(all, d.inForce.Load().script.problems()...)
 	if altered := d.altered.Load(); altered != nil {
 		all = append(all, *altered)
 	}

@@ -291,7 +291,7 @@ func (w *whatifs) candidates(names []string) []whatif.Candidate {
 		}
 		names = append(names, w.cfg.WhatIf.Policies...)
 	}
-	list := []whatif.Candidate{{Name: w.cfg.Policy, Spec: w.specOf(w.cfg.Policy), InForce: true}}
+	list := []whatif.Candidate{{Name: w.inForce.Load().name, Spec: w.spec(), InForce: true}}
 	for _, name := range names {
 		if !slices.ContainsFunc(list, func(c whatif.Candidate) bool { return c.Name == name }) {
 			list = append(list, whatif.Candidate{Name: name, Spec: w.specOf(name)})
@@ -301,12 +301,7 @@ func (w *whatifs) candidates(names []string) []whatif.Candidate {
 }
 
 // specOf is the full specification of a policy.
-func (d *daemon) specOf(name string) string {
-	if d.Spec != nil {
-		return d.Spec(name)
-	}
-	return name
-}
+func (d *daemon) specOf(name string) string { return d.fullSpec(name, d.inForce.Load().ranks) }
 
 // isFile says whether a policy is a script file.
 func isFile(spec string) bool {
@@ -329,7 +324,7 @@ func (w *whatifs) ask(asked *api.WhatIfWanted) error {
 		return refuse(http.StatusBadRequest, "%d policies: name at most %d", len(asked.Policies), maxTried)
 	}
 	for _, spec := range asked.Policies {
-		if isFile(spec) && !slices.Contains(w.cfg.WhatIf.Policies, spec) && spec != w.cfg.Policy {
+		if isFile(spec) && !slices.Contains(w.cfg.WhatIf.Policies, spec) && spec != w.inForce.Load().name {
 			return refuse(http.StatusBadRequest, "%.80q is a file: only those in the head's configuration are tried (whatif: policies)", spec)
 		}
 		if isFile(spec) {

@@ -160,19 +160,21 @@ type Stop struct {
 
 // Node is a node, by its number.
 type Node struct {
-	Number      int32         `json:"number"`
-	Name        string        `json:"name"`
-	Incarnation string        `json:"incarnation"`
-	User        string        `json:"user,omitempty"`
-	Cores       int           `json:"cores"`
-	Memory      int64         `json:"memory"`
-	Devices     []Device      `json:"devices,omitempty"`
-	Gateway     string        `json:"gateway,omitempty"`
-	Down        bool          `json:"down,omitempty"`
-	Drained     bool          `json:"drained,omitempty"`
-	Removed     bool          `json:"removed,omitempty"`
-	Reason      string        `json:"reason,omitempty"`
-	Since       time.Duration `json:"since"`
+	Number      int32    `json:"number"`
+	Name        string   `json:"name"`
+	Incarnation string   `json:"incarnation"`
+	User        string   `json:"user,omitempty"`
+	Cores       int      `json:"cores"`
+	Memory      int64    `json:"memory"`
+	Devices     []Device `json:"devices,omitempty"`
+	Gateway     string   `json:"gateway,omitempty"`
+	Down        bool     `json:"down,omitempty"`
+	Drained     bool     `json:"drained,omitempty"`
+	Removed     bool     `json:"removed,omitempty"`
+	Reason      string   `json:"reason,omitempty"`
+	// Labels are what an administrator noted of it.
+	Labels map[string]string `json:"labels,omitempty"`
+	Since  time.Duration     `json:"since"`
 }
 
 // Device is a GPU of a node.

@@ -65,6 +65,11 @@ func Open(dir string) (*Store, error) {
 			return nil, fmt.Errorf("making %s: %w", path, err)
 		}
 	}
+	return openFile(path)
+}
+
+// openFile opens a file, and brings it up to date.
+func openFile(path string) (*Store, error) {
 	db, err := open(path)
 	if err != nil {
 		return nil, trouble(path, err)
@@ -422,11 +427,18 @@ func trouble(path string, err error) error {
 	case err == nil, errors.Is(err, ErrNoSuch):
 		return err
 	case errors.Is(err, bolt.ErrTimeout):
-		return fmt.Errorf("another head has %s open: stop it, or give this one another folder (--state)", path)
+		return &inUse{path}
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w: start the head as the user who has the file, or give it another folder (--state)", err)
 	case errors.Is(err, errDamaged):
 		return fmt.Errorf("%s is no file of a head, or damaged: %w: %s", path, err, whatToDo)
 	}
 	return fmt.Errorf("%s: %w", path, err)
+}
+
+// inUse says that a head has the file open.
+type inUse struct{ path string }
+
+func (e *inUse) Error() string {
+	return fmt.Sprintf("another head has %s open: stop it, or give this one another folder (--state)", e.path)
 }

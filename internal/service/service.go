@@ -1,7 +1,7 @@
 // Package service has what muster node and muster head share as daemons that people and systemd
-// start: their log, and what signals mean to them. It knows nothing of what the two do. Muster's
-// other processes do not use it: workers and tasks are started by these daemons, and muster slurm
-// drive always logs as text and ends at the first signal.
+// start: their log, and what signals mean to them. It knows nothing of what the two do. Of Muster's
+// other processes muster slurm drive logs as they do, and ends at the first signal; workers and tasks are
+// started by these daemons.
 package service
 
 import (

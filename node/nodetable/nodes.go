@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -37,8 +39,22 @@ var nodeColumns = jsontable.Columns[api.Node]{
 	{Name: "REASON", Field: "reason/notices", Value: reasonOf},
 }
 
+// labelled are the columns where some node has labels.
+var labelled = slices.Insert(slices.Clone(nodeColumns), len(nodeColumns)-1, jsontable.Column[api.Node]{Name: "LABELS", Field: "labels", Value: labelsOf})
+
+func labelsOf(n *api.Node) string {
+	var all []string
+	for _, key := range slices.Sorted(maps.Keys(n.Labels)) {
+		all = append(all, key+"="+n.Labels[key])
+	}
+	return cmp.Or(strings.Join(all, ","), "-")
+}
+
 // WriteNodes lists the nodes of a cluster, as the head knows them.
 func WriteNodes(w io.Writer, nodes []api.Node, columns int) error {
+	if slices.ContainsFunc(nodes, func(n api.Node) bool { return len(n.Labels) > 0 }) {
+		return labelled.Write(w, nodes, "REASON", columns)
+	}
 	return nodeColumns.Write(w, nodes, "REASON", columns)
 }
 

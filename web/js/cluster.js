@@ -231,7 +231,8 @@ export function showNode(main, route) {
     if (facts.stamp === stamp) return;
     facts.stamp = stamp;
     const keep = document.activeElement?.getAttribute("aria-label");
-    fill(facts, el("p", {}, pill(state), remark(node) ? ` ${remark(node)}` : "", ` ${node.connected ? "connected" : "away"} since ${clock(node.since_at)}`),
+    fill(facts, el("p", {}, pill(state), remark(node) ? ` ${remark(node)}` : "", ` ${node.connected ? "connected" : "away"} since ${clock(node.since_at)}`,
+        Object.entries(node.labels || {}).map(([k, v]) => `, ${k}=${v}`).join("")),
       el("p", {}, `${u.cores} of ${count(node.cores, "core")}, ${bytes(u.memory)} of ${bytes(node.memory_bytes)} of memory promised to ${count(u.jobs.length, "job")}.`),
       el("h2", {}, "GPUs"),
       node.devices?.length ? table("GPUs", ["GPU", "Kind", ">Memory", ">Of jobs", ">Used", ">Busy", "Jobs"], node.devices.map((d, i) => {

@@ -481,10 +481,18 @@ const (
 	MaxLoans = 4096
 )
 
+// CheckNodeName says what is wrong with the name of a node.
+func CheckNodeName(name string) error {
+	if grant.CheckName("node", name) != nil || strings.ContainsAny(name, "[],/") {
+		return fmt.Errorf("a node called %.40q", name)
+	}
+	return nil
+}
+
 func (h Hello) check() error {
 	switch {
-	case grant.CheckName("node", h.Node) != nil || strings.ContainsAny(h.Node, "[],/"):
-		return fmt.Errorf("a node called %.40q", h.Node)
+	case CheckNodeName(h.Node) != nil:
+		return CheckNodeName(h.Node)
 	case h.Version != Version:
 		return nil // the receiver of a greeting refuses a wrong version in words
 	case h.Incarnation == "" || !goodText(h.Incarnation, maxName):

@@ -15,7 +15,7 @@
 //	                                    ?env=; upgrades to muster-stream
 //	GET    /v1/nodes, /v1/nodes/NAME    Nodes, Node
 //	GET    /v1/nodes/NAME/status        what the node says of itself: wire/status.Node, what muster ps --json prints there
-//	POST   /v1/nodes/NAME/ACTION        drain: Drain; resume, remove: no body (administrators)
+//	POST   /v1/nodes/NAME/ACTION        drain: Drain; remove: RemoveNode; rename: RenameNode; label: LabelNode; resume: no body (administrators)
 //	GET    /v1/history                  jobs that have ended, the oldest first: Jobs; ?since= ?until= ?user= ?after=ID ?limit=
 //	GET    /v1/usage                    what users and accounts used: Usage
 //	GET    /v1/priorities               why the queue stands as it does: Priorities
@@ -23,6 +23,7 @@
 //	POST   /v1/whatif                   simulate that now: WhatIfWanted; answered with WhatIf (administrators)
 //	GET    /v1/events                   changes as they happen, as server-sent events: Change
 //	GET    /v1/openapi.json             this, for programs
+//	POST   /v1/reload                   has the configuration read again: Reloaded (administrators)
 //	GET    /v1/backup                   a copy of what the head has on disk (administrators)
 //	GET    /v1/snapshot                 what the policy knows now and decides on it, as lines of JSON, for muster sim replay
 //	                                    (administrators)

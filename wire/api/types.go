@@ -277,6 +277,8 @@ type Node struct {
 	Gateway     string       `json:"gateway,omitempty"`
 	User        string       `json:"user,omitempty"`
 	Incarnation string       `json:"incarnation,omitempty"`
+	// Labels are what administrators noted of it.
+	Labels map[string]string `json:"labels,omitempty"`
 	// Jobs are those that have something of it, lent devices included.
 	Jobs []uint64 `json:"jobs,omitempty"`
 	// Load is how busy it is, less than a second old; nil while its agent is away.
@@ -342,6 +344,30 @@ type NodeDevice struct {
 // Drain takes a node out of use: what runs there goes on.
 type Drain struct {
 	Reason string `json:"reason"`
+}
+
+// Reloaded is what a configuration that was read again has changed.
+type Reloaded struct {
+	// Changed are the settings that have changed, by their names in the file, and Restart those of which the
+	// change takes effect only when the head starts again.
+	Changed []string `json:"changed"`
+	Restart []string `json:"needs_restart"`
+}
+
+// RemoveNode has the head forget a node. With Force it does so even if the node is connected or has jobs, which
+// are lost.
+type RemoveNode struct {
+	Force bool `json:"force,omitempty"`
+}
+
+// RenameNode gives a node that is away another name.
+type RenameNode struct {
+	Name string `json:"node"`
+}
+
+// LabelNode sets labels of a node; an empty value takes one away.
+type LabelNode struct {
+	Labels map[string]string `json:"labels"`
 }
 
 // Usage is what users and accounts used, decayed as the configuration says.

@@ -1,23 +1,29 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"muster/cmd/muster/cli"
+	headclient "muster/head/client"
 	"muster/head/daemon"
+	"muster/head/store"
 	"muster/internal/service"
 	"muster/internal/units"
 	"muster/node/gateway"
-	"muster/policy"
 	"muster/policy/catalog"
 	"muster/policy/preempt"
+	"muster/policy/priority"
 	"muster/wire/client"
 	"muster/wire/trust"
 )
@@ -78,10 +84,11 @@ where there are some):
     idle: 2m                      # between two requests
     request: 1m                   # to send a request, and to take each part of the answer
 
-SIGHUP has it read the file again: admins, limits, grants, max_job_count, max_array_size,
-windows, nodes, node_timeout, grace, time_limit, keep and keep_output take effect at once. The log
-names other settings that have changed; they take effect at the next start. SIGTERM and
-SIGINT end it; jobs go on, and the next head goes on with them. A head that was killed
+muster head reload, or SIGHUP, has it read the file again: policy, priority, admins, limits,
+grants, max_job_count, max_array_size, windows, nodes, node_timeout, grace, time_limit,
+keep and keep_output take effect at once, and no job leaves the queue. cluster, silence, listen, socket,
+state, http, page, tls_dir, record, whatif and connections take effect at the next start;
+the log names those that have changed. SIGTERM and SIGINT end it; jobs go on, and the next head goes on with them. A head that was killed
 loses nothing that anybody was told.
 
 With --record everything that the policy is told and decides is written to a file,
@@ -126,13 +133,186 @@ func NewHead() *cobra.Command {
 	flags.StringVar(&f.priority, "priority", "", "order the queue by this `file`, as muster sim does")
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the head's certificate, as muster cert --head makes it")
 	flags.StringVar(&f.http, "http", "", "serve /metrics and /healthz at this `HOST:PORT`")
-	flags.StringVar(&f.page, "page", daemon.DefaultPage, "serve the page at this `HOST:PORT`, or none; beyond this machine it needs --tls-dir")
+	flags.StringVar(&f.page, "page", daemon.DefaultPage, "serve the page at this `HOST:PORT` (port 0: any that is free), or none; beyond this machine it needs --tls-dir")
 	flags.StringVar(&f.record, "record", "", "write all that the policy is told and decides to this `file`, for muster sim replay")
 	flags.StringVar(&f.recordLimit, "record-limit", "1GiB", "stop recording at this `size`")
 	cli.DaemonLogFlags(c, &f.log)
 	cli.CompleteFlag(c, "policy", cli.CompleteOne(cli.Policies))
-	c.AddCommand(newHeadSnapshot())
+	c.AddCommand(newHeadCheck(), newHeadReload(), newHeadBackup(), newHeadRestore(), newHeadSnapshot())
 	return c
+}
+
+func newHeadCheck() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Check a configuration file of a head",
+		Long: `Check a configuration file of a head, with the files that it names: the policy, the
+priorities and the certificates. What is wrong is said with file, line and column. No head
+is asked, and nothing is changed.`,
+		Example: "  muster head check /etc/muster/head.yaml && systemctl reload muster-head",
+		Args:    cli.OneArgument("the file, as /etc/muster/head.yaml"),
+		RunE: func(c *cobra.Command, args []string) error {
+			f := headFlags{config: args[0]}
+			cfg, err := f.load(c)
+			if err != nil {
+				return err
+			}
+			if err := checkHead(&cfg); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.OutOrStdout(), "%s: a head can be started with it: cluster %s, policy %s\n", args[0], cfg.Core.Cluster, cfg.Policy)
+			return nil
+		},
+	}
+	return c
+}
+
+func newHeadReload() *cobra.Command {
+	var f cli.AskFlags
+	c := &cobra.Command{
+		Use:   "reload",
+		Short: "Have a running head read its configuration again",
+		Long: `Have a running head read its configuration again, as SIGHUP does, and list the settings that
+have changed. The policy and the priorities change at once, too; jobs keep their places in
+the queue as far as the new ones leave them. If anything is wrong, nothing changes. muster
+help head lists what takes effect only when the head starts again. This is for
+administrators.` + cli.AskHelp,
+		Example: "  muster head check /etc/muster/head.yaml && muster head reload",
+		Args:    cli.NoArguments,
+		RunE: func(c *cobra.Command, _ []string) error {
+			h, err := f.Open()
+			if err != nil {
+				return err
+			}
+			done, err := h.Reload(c.Context())
+			if err != nil {
+				return err
+			}
+			if len(done.Changed) > 0 {
+				fmt.Fprintf(c.OutOrStdout(), "changed: %s\n", strings.Join(done.Changed, ", "))
+			}
+			if len(done.Restart) > 0 {
+				fmt.Fprintf(c.OutOrStdout(), "takes effect when the head starts again: %s\n", strings.Join(done.Restart, ", "))
+			}
+			if len(done.Changed)+len(done.Restart) == 0 {
+				fmt.Fprintln(c.OutOrStdout(), "nothing has changed")
+			}
+			return nil
+		},
+	}
+	f.Add(c)
+	return c
+}
+
+func newHeadBackup() *cobra.Command {
+	var f cli.AskFlags
+	c := &cobra.Command{
+		Use:   "backup FILE",
+		Short: "Copy what a running head has on disk",
+		Long: `Copy what a running head has on disk at this moment, while it works: jobs that wait and
+run, nodes, history. The copy is read from end to end, each record with its checksum,
+before it gets its name; an earlier file of that name is replaced. It has the credentials
+of running jobs, so only you may read it. muster head restore puts it back. This is for
+administrators.` + cli.AskHelp,
+		Example: "  muster head backup /backup/head-$(date +%F).db",
+		Args:    cli.OneArgument("the file to write, as head-backup.db"),
+		RunE: func(c *cobra.Command, args []string) error {
+			h, err := f.Open()
+			if err != nil {
+				return err
+			}
+			facts, err := backUp(c.Context(), h, args[0])
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(c.ErrOrStderr(), "%s: %s\n", args[0], inFile(&facts))
+			return nil
+		},
+	}
+	f.Add(c)
+	return c
+}
+
+// backUp writes and checks a backup.
+func backUp(ctx context.Context, h *headclient.Head, path string) (facts store.Facts, err error) {
+	partial := path + ".partial"
+	if err := os.Remove(partial); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return facts, err
+	}
+	copied, err := os.OpenFile(partial, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return facts, err
+	}
+	defer os.Remove(partial) // in the end it has its name
+	from, err := h.Download(ctx, "backup")
+	if err == nil {
+		defer from.Close()
+		if _, err = io.Copy(copied, from); err != nil {
+			err = fmt.Errorf("the backup is not whole: %w", err)
+		}
+	}
+	if err := errors.Join(err, copied.Sync(), copied.Close()); err != nil {
+		return facts, err
+	}
+	if facts, err = store.Check(ctx, partial); err != nil {
+		return facts, fmt.Errorf("the backup cannot be used: %w", err)
+	}
+	return facts, os.Rename(partial, path)
+}
+
+// inFile says what is in a file of a head.
+func inFile(f *store.Facts) string {
+	return fmt.Sprintf("%d jobs that wait or run, %d ended ones, %d nodes; the next job is %d", f.Jobs, f.Ended, f.Nodes, f.Next)
+}
+
+func newHeadRestore() *cobra.Command {
+	var state string
+	var force bool
+	c := &cobra.Command{
+		Use:   "restore FILE [--state DIR] [--force]",
+		Short: "Put a backup into the place of what a head has on disk",
+		Long: `Put a backup into the place of what a head has on disk. Stop the head before, and start it
+afterwards; run this as the head's user. The backup is read from end to end first, each
+record with its checksum. A file that is newer than the backup, that is another cluster's
+or that is damaged is replaced with --force only, and kept as head.db.old; one that a
+running head has open is never replaced. Jobs that were submitted after the backup are not
+known any more, and nodes are told to stop them.`,
+		Example: "  systemctl stop muster-head\n  muster head restore /backup/head-2031-05-06.db --force\n  systemctl start muster-head",
+		Args:    cli.OneArgument("the backup, as head-backup.db"),
+		RunE: func(c *cobra.Command, args []string) error {
+			facts, err := store.Restore(c.Context(), args[0], cmp.Or(state, daemon.DefaultState()), force)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(c.ErrOrStderr(), "restored: %s\n", inFile(&facts))
+			return nil
+		},
+	}
+	c.Flags().StringVar(&state, "state", "", "the head's `folder` (default: /var/lib/muster/head, or the user's)")
+	c.Flags().BoolVar(&force, "force", false, "also in the place of a newer file, of another cluster's, or of a damaged one")
+	return c
+}
+
+// checkHead refuses a configuration that a head would refuse when it starts.
+func checkHead(cfg *daemon.Config) error {
+	if err := cfg.Check(); err != nil {
+		return err
+	}
+	certificate, err := gateway.LoadHead(cfg.TLSDir)
+	if err != nil {
+		return cfg.At("tls_dir", err)
+	}
+	if cfg.Listen != "" && certificate == nil {
+		return cfg.At("listen", errors.New("the head's port needs a certificate: give tls_dir, the folder that muster cert --head made"))
+	}
+	setting := "policy"
+	for _, spec := range append([]string{cfg.Policy}, cfg.WhatIf.Policies...) {
+		if _, err := cli.NewPolicy(headSpec(spec, cfg.Core.Priority)); err != nil {
+			return cfg.At(setting, fmt.Errorf("the policy %q: %w", spec, err))
+		}
+		setting = "whatif"
+	}
+	return nil
 }
 
 func newHeadSnapshot() *cobra.Command {
@@ -152,7 +332,7 @@ policy about it. This is for administrators.` + cli.AskHelp,
 			if err != nil {
 				return err
 			}
-			lines, err := h.Snapshot(c.Context())
+			lines, err := h.Download(c.Context(), "snapshot")
 			if err != nil {
 				return err
 			}
@@ -186,6 +366,7 @@ func (f *headFlags) load(c *cobra.Command) (daemon.Config, error) {
 	} {
 		if c.Flags().Changed(t.flag) {
 			*t.takes = *t.from
+			delete(cfg.Said, strings.ReplaceAll(t.flag, "-", "_"))
 		}
 	}
 	if c.Flags().Changed("record-limit") {
@@ -204,7 +385,7 @@ func (f *headFlags) load(c *cobra.Command) (daemon.Config, error) {
 	if cfg.Priority != "" {
 		var err error
 		if cfg.Core.Priority, err = cli.ReadPriorities(cfg.Priority); err != nil {
-			return cfg, err
+			return cfg, cfg.At("priority", err)
 		}
 	}
 	if cfg.TLSDir == "" {
@@ -212,7 +393,7 @@ func (f *headFlags) load(c *cobra.Command) (daemon.Config, error) {
 	}
 	var err error
 	cfg.Core.Authority, err = trust.ReadAuthority(filepath.Join(cfg.TLSDir, client.FileCA))
-	return cfg, err
+	return cfg, cfg.At("tls_dir", err)
 }
 
 // serve runs the daemon until a signal.
@@ -226,7 +407,7 @@ func (f *headFlags) serve(c *cobra.Command, cfg daemon.Config) error {
 	}
 	certificate, err := gateway.LoadHead(cfg.TLSDir)
 	if err != nil {
-		return err
+		return cfg.At("tls_dir", err)
 	}
 	daemon.RaiseFileLimit(log)
 	ctx, stop := context.WithCancel(c.Context())
@@ -240,24 +421,16 @@ func (f *headFlags) serve(c *cobra.Command, cfg daemon.Config) error {
 		stop()
 	}()
 	return daemon.Run(ctx, cfg, daemon.Options{
-		TLS: certificate, Policy: headPolicy(cfg), ReadScript: cli.ScriptLimit.ReadFile, Spec: headSpec(cfg), Version: cli.ReadVersion().String(), Now: time.Now, Log: log, Reload: told.Reload,
+		TLS: certificate, Policy: cli.NewPolicy, ReadScript: cli.ScriptLimit.ReadFile, Spec: headSpec, Version: cli.ReadVersion().String(), Now: time.Now, Log: log, Reload: told.Reload,
 		Simulate: HeadSimulator,
 		Load:     func() (daemon.Config, error) { return f.load(c) },
 	})
 }
 
-// headPolicy makes the policy of a head, with the classes of its priorities.
-func headPolicy(cfg daemon.Config) func(spec string) (policy.Policy, error) {
-	full := headSpec(cfg)
-	return func(spec string) (policy.Policy, error) { return cli.NewPolicy(full(spec)) }
-}
-
 // headSpec is the policy of a head with the classes of its priorities.
-func headSpec(cfg daemon.Config) func(spec string) string {
-	return func(spec string) string {
-		if cfg.Core.Priority == nil {
-			return spec
-		}
-		return catalog.WithClasses(spec, preempt.FromQOS(cfg.Core.Priority.QOS))
+func headSpec(spec string, ranks *priority.Config) string {
+	if ranks == nil {
+		return spec
 	}
+	return catalog.WithClasses(spec, preempt.FromQOS(ranks.QOS))
 }

@@ -84,6 +84,89 @@ that of its nodes.` + cli.AskHelp,
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	c.Flags().BoolVar(&asCluster, "cluster-file", false, "describe them as a cluster, for muster sim")
 	c.Flags().BoolVar(&hostnames, "hostnames", false, "only write out a list of names, a line each: the one that is given, or that of the job")
+	c.AddCommand(newNodesRemove(), newNodesRename(), newNodesLabel())
+	return c
+}
+
+func newNodesRemove() *cobra.Command {
+	var f cli.AskFlags
+	var force bool
+	c := &cobra.Command{
+		Use:   "remove NODE... [--force]",
+		Short: "Have the head forget nodes, as dead or misnamed ones",
+		Long: `Have the head forget nodes, with their labels and what was said of them. A node that is
+connected, or has jobs, is refused: stop it there (muster node stop), and wait until it
+is down. With --force it is removed all the same, and its jobs are lost as those of a node
+that died. If such a node connects again it is a new one. Only administrators may.` + cli.AskHelp,
+		Example:           "  muster nodes remove n7",
+		Args:              cli.SomeNodes,
+		ValidArgsFunction: cli.CompleteNodes(&f),
+		RunE: func(c *cobra.Command, args []string) error {
+			return changeNodes(c, &f, args, "remove", api.RemoveNode{Force: force})
+		},
+	}
+	f.Add(c)
+	c.Flags().BoolVar(&force, "force", false, "also if it is connected or has jobs: these are lost")
+	return c
+}
+
+func newNodesRename() *cobra.Command {
+	var f cli.AskFlags
+	c := &cobra.Command{
+		Use:   "rename NODE NAME",
+		Short: "Give a node another name",
+		Long: `Give a node another name, and keep its labels and whether it is drained. It must have no
+jobs and be stopped: drain it, wait, and stop it; then rename it, and start it with
+--name NAME, or with the host's new name, and a certificate for it. The history of its jobs
+keeps the old name. Only administrators may.` + cli.AskHelp,
+		Example:           "  muster nodes rename localhost gpu7",
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: cli.CompleteNodes(&f),
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return cli.UsageErrorf("give the node and its new name, as localhost gpu7")
+			}
+			return changeNodes(c, &f, args[:1], "rename", api.RenameNode{Name: args[1]})
+		},
+	}
+	f.Add(c)
+	return c
+}
+
+func newNodesLabel() *cobra.Command {
+	var f cli.AskFlags
+	c := &cobra.Command{
+		Use:   "label NODE... NAME=VALUE... [NAME-...]",
+		Short: "Note something of nodes, as rack=r3",
+		Long: `Note something of nodes, for people and scripts: muster nodes shows it in the column LABELS.
+NAME- takes a label away. Only administrators may.` + cli.AskHelp,
+		Example:           "  muster nodes label n[1-4] rack=r3 contract=2031\n  muster nodes label n1 contract-",
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: cli.CompleteNodes(&f),
+		RunE: func(c *cobra.Command, args []string) error {
+			var nodes []string
+			labels := map[string]string{}
+			for _, arg := range args {
+				name, value, set := strings.Cut(arg, "=")
+				gone, unset := strings.CutSuffix(arg, "-")
+				switch {
+				case set && value == "":
+					return cli.UsageErrorf("%q says no value: write NAME=VALUE, or %s- to take the label away", arg, name)
+				case set:
+					labels[name] = value
+				case unset:
+					labels[gone] = ""
+				default:
+					nodes = append(nodes, arg)
+				}
+			}
+			if len(nodes) == 0 || len(labels) == 0 {
+				return cli.UsageErrorf("give nodes and labels, as n[1-4] rack=r3")
+			}
+			return changeNodes(c, &f, nodes, "label", api.LabelNode{Labels: labels})
+		},
+	}
+	f.Add(c)
 	return c
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"muster/cmd/muster/cli"
 	"muster/internal/screen"
+	"muster/internal/service"
 	"muster/internal/units"
 	"muster/internal/wholefile"
 	"muster/node/gateway"
@@ -30,6 +31,7 @@ import (
 )
 
 type driveFlags struct {
+	log                                                                       service.Log
 	policy, rest, user, tokenFile, fallback, record, alive, socket, gpuMemory string
 	agents, tlsDir, authority, grants                                         string
 	poll, fallbackAfter                                                       time.Duration
@@ -76,6 +78,7 @@ know are refused. Ctrl-C ends it; jobs that run go on.`,
 	flags.StringVar(&f.authority, "authority", "", "a `file` with the certificate that vouches for nodes that lend (default: ca.pem in --tls-dir)")
 	flags.BoolVar(&f.oneUser, "one-user", false, "all jobs are yours, under whatever name Slurm has for you: in a cluster of muster slurm emulate that has a user namespace")
 	flags.StringVar(&f.grants, "grants", "", "a `folder` in which jobs find what they were lent; all nodes of Slurm must see it")
+	cli.DaemonLogFlags(c, &f.log)
 	return c
 }
 
@@ -112,7 +115,10 @@ func (f *driveFlags) run(c *cobra.Command) error {
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	log := slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
+	log, err := f.log.Logger(c.ErrOrStderr())
+	if err != nil {
+		return err
+	}
 	if !f.guard && wholefile.Public(f.tokenFile) {
 		log.Warn(fmt.Sprintf("the mode of %s lets every user read its token, and be %s to Slurm: chmod 600 %s", f.tokenFile, f.user, f.tokenFile))
 	}

@@ -38,7 +38,7 @@ each job and to each of its threads.`
 func NewCluster() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "cluster",
-		Short: "Look at, check and convert descriptions of clusters",
+		Short: "Describe clusters for muster sim; make one of hosts by ssh (up, down)",
 		Long:  clusterHelp,
 		Example: `  muster cluster list
   muster cluster show tsubame > mine.yaml

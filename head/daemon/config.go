@@ -4,6 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
 	"time"
 
 	"muster/head"
@@ -33,6 +37,11 @@ type Config struct {
 	HTTP string
 	// Page is where the page is served, HOST:PORT; "" or NoPage if it is not.
 	Page string
+	// Join is a head that has this one join it and its peers, if it is not one of them; "" for none. Address is
+	// where other heads reach this one; "" is the name in its certificate, and the port at which it listens. Pace
+	// is how long heads wait for the one that leads before they choose another; 0 is quorum.DefaultPace.
+	Join, Address string
+	Pace          time.Duration
 	// TLSDir is the folder that muster cert made for the head.
 	TLSDir string
 	// Record is the file to which everything that the policy is told and decides is written, up to
@@ -94,4 +103,34 @@ func (c *Config) check() error {
 		return fmt.Errorf("silence %v and node_timeout %v: give a silence of at least 1s, and a longer node_timeout", c.Core.Silence, c.Core.NodeTimeout)
 	}
 	return nil
+}
+
+// DefaultState is the default folder in which a head keeps its records; "" if this user has none.
+func DefaultState() string {
+	if os.Getuid() == 0 {
+		return "/var/lib/muster/head"
+	}
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "muster", "head")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(home, ".local", "state", "muster", "head")
+}
+
+// RaiseFileLimit lets the head have as many connections as the system allows it.
+func RaiseFileLimit(log *slog.Logger) {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return
+	}
+	limit.Cur = limit.Max
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		log.Warn("the limit of open files cannot be raised", "error", err)
+	}
+	if limit.Max < 16384 {
+		log.Warn("few files may be open, and each node needs one: raise the limit (ulimit -Hn, LimitNOFILE)", "limit", limit.Max)
+	}
 }

@@ -81,9 +81,9 @@ func (o *doors) openPage() error {
 	if o.cfg.Page == "" || o.cfg.Page == NoPage {
 		return nil
 	}
-	l, err := net.Listen("tcp", o.cfg.Page)
+	l, err := o.listen("tcp", o.cfg.Page)
 	if o.cfg.Page == DefaultPage && errors.Is(err, syscall.EADDRINUSE) {
-		l, err = net.Listen("tcp", "127.0.0.1:0")
+		l, err = o.listen("tcp", "127.0.0.1:0")
 	}
 	if err != nil {
 		return fmt.Errorf("the port of the page (--page): %w", door.PortTrouble(o.cfg.Page, err))
@@ -260,6 +260,8 @@ func (p *pageServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		p.metrics.refusedRequests.Add(1)
 		sendError(w, err)
+	case p.follows():
+		p.pointToLeader(w, r)
 	case r.URL.Path == sessionPath:
 		p.serveSession(w, r)
 	case asksHead:
@@ -267,6 +269,17 @@ func (p *pageServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		p.serveFile(w, r)
 	}
+}
+
+// pointToLeader sends a browser to the page of the head that leads, which listens at the same port.
+func (p *pageServer) pointToLeader(w http.ResponseWriter, r *http.Request) {
+	leader := p.peers.node.Leader()
+	host, _, err := net.SplitHostPort(leader)
+	if _, port, _ := net.SplitHostPort(p.address); err == nil && leader != p.peers.self && p.scheme == "https" && r.Method == http.MethodGet && r.URL.Path == "/" {
+		http.Redirect(w, r, "https://"+net.JoinHostPort(host, port)+"/", http.StatusTemporaryRedirect)
+		return
+	}
+	sendError(w, p.peers.elsewhere(w, &caller{}))
 }
 
 // isOurs says whether the browser used a name of this head. Another site's name may resolve to this

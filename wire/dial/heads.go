@@ -152,7 +152,7 @@ func (f *finder) RoundTrip(r *http.Request) (answer *http.Response, err error) {
 			case tries > 1 && r.Body != nil && r.Body != http.NoBody:
 				return errors.New("it does not lead, and what was to be sent cannot be sent again")
 			}
-			said, err := f.http.RoundTrip(sent)
+			said, err := f.send(sent, one.Head)
 			if err != nil {
 				return err
 			}
@@ -173,6 +173,85 @@ func (f *finder) RoundTrip(r *http.Request) (answer *http.Response, err error) {
 			return nil, r.Context().Err()
 		}
 	}
+}
+
+// errMoved says that another head leads than the one that was asked, and does not answer.
+var errMoved = fmt.Errorf("another head leads now: %w", io.ErrUnexpectedEOF)
+
+// send sends a request to one of several heads. If its machine has died, or is busy for long, the others know
+// sooner that it leads no longer than its silence would tell.
+func (f *finder) send(r *http.Request, head string) (*http.Response, error) {
+	if !isList(f.Head) {
+		return f.http.RoundTrip(r)
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	answered := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-time.After(listTime / 2):
+				if f.movedFrom(ctx, head) {
+					cancel(errMoved)
+					return
+				}
+			case <-answered:
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	answer, err := f.http.RoundTrip(r.WithContext(ctx))
+	close(answered)
+	if err != nil {
+		defer cancel(nil)
+		if context.Cause(ctx) == errMoved && r.Method == http.MethodGet {
+			return nil, notDialled{errMoved} // the next one may be asked the same
+		}
+		if context.Cause(ctx) == errMoved {
+			return nil, errMoved
+		}
+		return nil, err
+	}
+	if answer.StatusCode != http.StatusSwitchingProtocols {
+		answer.Body = &ending{answer.Body, cancel}
+	}
+	return answer, nil
+}
+
+// ending ends the context of a request when its answer was read.
+type ending struct {
+	io.ReadCloser
+	end context.CancelCauseFunc
+}
+
+func (e *ending) Close() error {
+	defer e.end(nil)
+	return e.ReadCloser.Close()
+}
+
+// movedFrom asks the other heads whether one of them leads now.
+func (f *finder) movedFrom(ctx context.Context, head string) bool {
+	all, _ := addresses(f.Head)
+	for _, other := range all {
+		if other == head {
+			continue
+		}
+		asking, cancel := context.WithTimeout(ctx, listTime)
+		r, err := http.NewRequestWithContext(asking, http.MethodGet, "https://"+other+"/v1/cluster", nil)
+		var said *http.Response
+		if err == nil {
+			said, err = f.http.RoundTrip(r)
+		}
+		if err == nil {
+			leader, leads := said.Header.Get(LeaderHeader), said.StatusCode == http.StatusOK
+			said.Body.Close()
+			cancel()
+			return leads || leader != "" && leader != head
+		}
+		cancel()
+	}
+	return false
 }
 
 // elsewhere is an *Elsewhere if an answer is that of a head which does not lead.

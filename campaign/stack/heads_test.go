@@ -71,7 +71,7 @@ func newSeveralHeads(t *testing.T) *severalHeads {
 	})
 	for i := range h.heads {
 		h.begin(i)
-		h.eventually("the heads are together", func() bool { return len(h.follow(i + 1)) == i+1 })
+		h.eventually("the heads are together", func() bool { return len(h.follow(i+1)) == i+1 })
 	}
 	for _, name := range []string{"na", "nb"} {
 		h.start("--name", name, "--tls-dir", filepath.Join(h.dir, "node-127.0.0.1"), "--state", filepath.Join(h.dir, name), "--devices", "none",

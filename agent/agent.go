@@ -28,6 +28,7 @@ type agent struct {
 	cgroup string
 	events chan agentcore.Event
 	link   *link
+	reign  reign // of keepConnected
 
 	// loop
 	core    *agentcore.Core

@@ -201,6 +201,9 @@ func (a *agent) converse(ctx context.Context, conn net.Conn) (accepted time.Time
 		case wire.Refused:
 			return accepted, fmt.Errorf("the head refuses this node: %s", m.Reason)
 		case wire.Welcome:
+			if err := a.reign.follow(m); err != nil {
+				return accepted, err
+			}
 			if accepted.IsZero() {
 				accepted = time.Now()
 				a.log.Info("the head has accepted this node")
@@ -217,6 +220,21 @@ func (a *agent) converse(ctx context.Context, conn net.Conn) (accepted time.Time
 		}
 		a.post(ctx, agentcore.Heard{Message: m})
 	}
+}
+
+// reign is who gave orders last, of several heads: it led them since a term.
+type reign struct {
+	heads string
+	term  uint64
+}
+
+// follow refuses a head that led before the last one: it was away, and may not know that it leads no longer.
+func (r *reign) follow(m wire.Welcome) error {
+	if m.Heads != "" && m.Heads == r.heads && m.Term < r.term {
+		return fmt.Errorf("the head does not know that another one leads: it speaks of term %d, and the last one was %d", m.Term, r.term)
+	}
+	r.heads, r.term = m.Heads, m.Term
+	return nil
 }
 
 // askPeers asks the head which nodes there are, at once and then at growing intervals, until the

@@ -75,7 +75,7 @@ func (a *agents) greeted(s Session, h agent.Hello) {
 	if a.fleet.open(s, n, h.User) {
 		a.desk.offerAll() // the policy decides nothing before all jobs know which nodes they may use
 	}
-	a.out.post(n, agent.Welcome{Cluster: a.cfg.Cluster, Silence: a.cfg.Silence})
+	a.out.post(n, agent.Welcome{Cluster: a.cfg.Cluster, Silence: a.cfg.Silence, Heads: a.cfg.Heads, Term: a.cfg.Term})
 	a.inventory(n, h.Devices)
 	a.recount(n)
 	a.desk.clusterChanged()

@@ -16,6 +16,9 @@ import (
 // Config is what an administrator decides.
 type Config struct {
 	Cluster string
+	// Heads and Term say to agents which head leads since when, if there are several (agent.Welcome).
+	Heads string
+	Term  uint64
 	// Admins may change the jobs of all users, and nodes.
 	Admins []string
 	// Limits are those of every user; Users has those of single users, which replace them.

@@ -23,7 +23,7 @@ import (
 	"muster/wire/status"
 )
 
-// Head is a head to which requests can be sent.
+// Head is a head to which requests can be sent. Its many methods are the requests.
 type Head struct {
 	http *http.Client
 	base string
@@ -466,6 +466,17 @@ func (h *Head) Usage(ctx context.Context) (*api.Usage, error) {
 func (h *Head) Page(ctx context.Context) (*api.Page, error) {
 	var p api.Page
 	return &p, h.ask(ctx, http.MethodPost, "/v1/page", nil, nil, &p)
+}
+
+// Heads lists the heads of the cluster.
+func (h *Head) Heads(ctx context.Context) (*api.Heads, error) {
+	var all api.Heads
+	return &all, h.get(ctx, "/v1/heads", nil, &all)
+}
+
+// RemoveHead has the heads go on without one of them.
+func (h *Head) RemoveHead(ctx context.Context, address string) error {
+	return h.ask(ctx, http.MethodDelete, "/v1/heads/"+url.PathEscape(address), nil, nil, nil)
 }
 
 // Local says whether the head is on this machine and reached through its socket.

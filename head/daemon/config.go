@@ -4,13 +4,17 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 	"unicode"
 
@@ -42,6 +46,11 @@ type Config struct {
 	HTTP string
 	// Page is where the page is served, HOST:PORT; "" or NoPage if it is not.
 	Page string
+	// Join is a head that has this one join it and its peers, if it is not one of them; "" for none. Address is
+	// where other heads reach this one; "" is the name in its certificate, and the port at which it listens. Pace
+	// is how long heads wait for the one that leads before they choose another; 0 is quorum.DefaultPace.
+	Join, Address string
+	Pace          time.Duration
 	// TLSDir is the folder that muster cert made for the head.
 	TLSDir string
 	// Record is the file to which everything that the policy is told and decides is written, up to
@@ -217,7 +226,10 @@ func (c *Config) fixed(again *Config) []string {
 	note("record", c.Record != again.Record || c.RecordLimit != again.RecordLimit)
 	note("tls_dir", c.TLSDir != again.TLSDir)
 	note("connections", c.Connections != again.Connections.complete())
+	note("join", c.Join != again.Join)
+	note("address", c.Address != again.Address)
 	again.Core.Cluster, again.Core.Silence = c.Core.Cluster, c.Core.Silence
+	again.Core.Heads, again.Core.Term = c.Core.Heads, c.Core.Term
 	return names
 }
 
@@ -234,7 +246,7 @@ func (c *Config) changed(again *Config) []string {
 	for i := range was.NumField() {
 		field := was.Type().Field(i).Name
 		switch {
-		case field == "Cluster" || field == "Silence" || field == "Zone": // see fixed
+		case field == "Cluster" || field == "Silence" || field == "Zone" || field == "Heads" || field == "Term": // see fixed
 		case reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()):
 		case settingOf[field] != "":
 			names[settingOf[field]] = true
@@ -272,4 +284,34 @@ func serveReload(q *request) (any, error) {
 		return nil, refuse(http.StatusUnprocessableEntity, "%v: everything stays as it was", err)
 	}
 	return done, nil
+}
+
+// DefaultState is the default folder in which a head keeps its records; "" if this user has none.
+func DefaultState() string {
+	if os.Getuid() == 0 {
+		return "/var/lib/muster/head"
+	}
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "muster", "head")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(home, ".local", "state", "muster", "head")
+}
+
+// RaiseFileLimit lets the head have as many connections as the system allows it.
+func RaiseFileLimit(log *slog.Logger) {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return
+	}
+	limit.Cur = limit.Max
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		log.Warn("the limit of open files cannot be raised", "error", err)
+	}
+	if limit.Max < 16384 {
+		log.Warn("few files may be open, and each node needs one: raise the limit (ulimit -Hn, LimitNOFILE)", "limit", limit.Max)
+	}
 }

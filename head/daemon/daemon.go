@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"muster/head"
+	"muster/head/quorum"
 	"muster/head/store"
 	"muster/internal/recordfile"
 	"muster/model"
@@ -65,6 +66,7 @@ type daemon struct {
 	store *store.Store
 	// altered tells of altered records; nil if there are none.
 	altered atomic.Pointer[string]
+	membership
 
 	queue     *queue
 	commits   chan *collected
@@ -102,11 +104,30 @@ func (d *daemon) now() time.Duration {
 
 // fail makes the daemon end with an error.
 func (d *daemon) fail(err error) {
-	d.once.Do(func() {
+	if d.end(err) {
 		d.log.Error("the head ends", "error", err)
-		d.reason = err
-		close(d.dead)
+	}
+}
+
+// end makes the daemon end, and says whether this is the first reason.
+func (f *failure) end(err error) (first bool) {
+	f.once.Do(func() {
+		first = true
+		f.reason = err
+		close(f.dead)
 	})
+	return first
+}
+
+// another says whether this daemon ends, or has ended, to let another take its place: this head's next one,
+// or that of another head.
+func (f *failure) another() bool {
+	select {
+	case <-f.dead:
+		return errors.Is(f.reason, quorum.ErrDeposed) || errors.Is(f.reason, errNotAlone)
+	default:
+		return false
+	}
 }
 
 // lastWords is how long waiting callers may take to read why the daemon ends.
@@ -123,12 +144,52 @@ func Run(ctx context.Context, cfg Config, o Options) error {
 		return err
 	}
 	defer files.Close()
+	one, err := oneOfSeveral(cfg, files)
+	if err != nil {
+		return err
+	}
+	if one {
+		return several(ctx, cfg, o, files, false)
+	}
+	d := newDaemon(cfg, o, files, nil, nil)
+	if err := d.live(ctx); !errors.Is(err, errNotAlone) {
+		return err
+	}
+	o.Ready, cfg.Listen = nil, d.doors.addresses.Listen // that has been said
+	return several(ctx, cfg, o, files, true)
+}
+
+// oneOfSeveral says whether this head is one of several, or is to be.
+func oneOfSeveral(cfg Config, files *store.Store) (one bool, err error) {
+	known, err := quorum.Known(cfg.State)
+	if err != nil || known {
+		return known, err
+	}
+	if cfg.Join == "" {
+		return false, nil
+	}
+	empty, err := files.Empty()
+	if err == nil && !empty {
+		err = fmt.Errorf("a head that joins others gets all that they know, and %s has jobs or nodes of its own: name an empty folder (--state), or remove that one", files.Path())
+	}
+	return true, err
+}
+
+func newDaemon(cfg Config, o Options, files *store.Store, p *peers, term *quorum.Term) *daemon {
+	if term != nil {
+		cfg.Core.Heads, cfg.Core.Term = term.Group(), term.Number()
+	}
 	d := &daemon{
-		Options: o, cfg: cfg, log: o.Log, began: o.Now(), store: files,
+		Options: o, cfg: cfg, log: o.Log, began: o.Now(), store: files, membership: membership{p, term},
 		queue: newQueue(), commits: make(chan *collected), committed: make(chan struct{}), standing: standing{configured: make(chan *configured)},
 		bodies: newBudget(maxBodies, maxBodiesEach), lists: newLists(), ending: make(chan struct{}), failure: failure{dead: make(chan struct{})},
 	}
 	d.sessions, d.streams, d.listeners = newSessions(d), newStreams(), newListeners()
+	return d
+}
+
+// live runs a head that decides, until ctx is done or it cannot continue.
+func (d *daemon) live(ctx context.Context) error {
 	core, err := d.restore()
 	if err != nil {
 		return err
@@ -245,16 +306,29 @@ func (d *daemon) serve(ctx context.Context, core *head.Core) error {
 	}
 	go d.watchRevoked(loopCtx, revoked)
 	d.doors.serve()
-	d.log.Info("the head serves", "cluster", d.cfg.Core.Cluster, "policy", d.cfg.Policy, "listen", d.doors.addresses.Listen, "socket", d.doors.addresses.Socket, "http", d.doors.addresses.HTTP, "page", d.doors.addresses.Page)
-	if d.Ready != nil {
-		d.Ready(d.doors.addresses)
+	if d.term != nil {
+		go func() {
+			select {
+			case <-d.term.Over():
+				d.depose()
+			case <-d.peers.node.Failed():
+				d.fail(d.peers.node.Reason())
+			case <-loopCtx.Done():
+			}
+		}()
 	}
+	d.log.Info("the head serves", "cluster", d.cfg.Core.Cluster, "policy", d.cfg.Policy, "listen", d.doors.addresses.Listen, "socket", d.doors.addresses.Socket, "http", d.doors.addresses.HTTP, "page", d.doors.addresses.Page)
+	d.ready(&d.Options, d.doors.addresses)
 	d.wait(ctx)
 	stopSimulating()
 	<-simulated // its process has ended, and writes nothing more
 	close(d.ending)
 	d.queue.close()
-	d.doors.close(lastWords)
+	words := lastWords
+	if d.another() {
+		words = 0
+	}
+	d.doors.close(words)
 	d.streams.closeAll()
 	d.sessions.server.Close()
 	stopLoop()
@@ -271,6 +345,13 @@ func (d *daemon) serve(ctx context.Context, core *head.Core) error {
 	default:
 		d.log.Info("the head has ended, and what it knows is on disk")
 		return nil
+	}
+}
+
+// depose ends this daemon, since another head may lead.
+func (d *daemon) depose() {
+	if d.end(quorum.ErrDeposed) {
+		d.log.Warn("this head leads no longer")
 	}
 }
 

@@ -661,7 +661,7 @@ func TestNoListIsNull(t *testing.T) {
 	reads := func() {
 		t.Helper()
 		for _, r := range routes() {
-			if r.method == "GET" && r.answer != nil && !strings.Contains(r.path, "{") && r.path != "/v1/events" {
+			if r.method == "GET" && r.answer != nil && !r.forHeads && !strings.Contains(r.path, "{") && r.path != "/v1/events" {
 				check(r.method, r.path, nil)
 			}
 		}

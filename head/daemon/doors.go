@@ -33,12 +33,16 @@ type caller struct {
 	user string // "" for a node
 	// node is the certificate of a node; nil for users.
 	node *x509.Certificate
+	// head is the certificate of another head; nil for users and nodes.
+	head *x509.Certificate
 	// vouched are the certificate and those of its authorities (trust.Vouched), of a user who has
 	// signed in to the page those by which he asked for it; nil at the socket.
 	vouched []*x509.Certificate
 	// root says that the caller is this machine's root, or the user whom the head runs as. Either
 	// could impersonate any of its agents anyway.
 	root bool
+	// local says that the caller is at the socket.
+	local bool
 	// page says that the request comes from a browser, which proves less than a certificate does.
 	page bool
 	// wrong is why the connection's requests are refused; nil if they are not.
@@ -48,6 +52,9 @@ type caller struct {
 func (c *caller) String() string {
 	if c.node != nil {
 		return "node " + c.node.Subject.CommonName
+	}
+	if c.head != nil {
+		return "head " + c.head.Subject.CommonName
 	}
 	return c.user
 }
@@ -156,11 +163,14 @@ func (o *doors) openPort() error {
 	if o.TLS == nil || len(o.TLS.Certificates) == 0 || o.TLS.ClientCAs == nil {
 		return errors.New("the head's port needs a certificate, and the authority that vouches for users: give --tls-dir with the folder that muster cert --head made, or --listen '' to do without a port")
 	}
-	l, err := net.Listen("tcp", o.cfg.Listen)
+	l, err := o.listen("tcp", o.cfg.Listen)
 	if err != nil {
 		return fmt.Errorf("the head's port (--listen): %w", door.PortTrouble(o.cfg.Listen, err))
 	}
 	o.tls = strict(o.TLS, o.log)
+	if o.peers != nil {
+		o.tls.NextProtos = append(o.tls.NextProtos, protocolHeads)
+	}
 	o.addresses.Listen = l.Addr().String()
 	o.add(l.(*net.TCPListener))
 	return nil
@@ -176,7 +186,7 @@ func (o *doors) openSocket() error {
 		return nil
 	}
 	isFile := !strings.HasPrefix(o.cfg.Socket, "@")
-	if isFile {
+	if isFile && (o.peers == nil || !o.peers.ports.has("unix", o.cfg.Socket)) {
 		// The head holds the store's lock, so no other head uses this state: a socket found here is
 		// left over, unless another program answers at it.
 		if info, err := os.Lstat(o.cfg.Socket); err == nil && info.Mode()&fs.ModeSocket != 0 {
@@ -187,7 +197,7 @@ func (o *doors) openSocket() error {
 			_ = os.Remove(o.cfg.Socket)
 		}
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: o.cfg.Socket, Net: "unix"})
+	l, err := o.listen("unix", o.cfg.Socket)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("another program has the socket %s: stop it, or give the head another one (--socket)", o.cfg.Socket)
 	}
@@ -202,8 +212,16 @@ func (o *doors) openSocket() error {
 		}
 	}
 	o.addresses.Socket = o.cfg.Socket
-	o.add(l)
+	o.add(l.(*net.UnixListener))
 	return nil
+}
+
+// listen opens a listener. That of a head that is one of several stays open for its next doors.
+func (o *doors) listen(network, address string) (net.Listener, error) {
+	if o.peers != nil {
+		return o.peers.ports.listen(network, address)
+	}
+	return net.Listen(network, address)
 }
 
 func (o *doors) add(l interface {
@@ -287,7 +305,17 @@ func (o *doors) handshake(v *visitor) {
 		return
 	}
 	_ = v.SetDeadline(time.Time{})
-	o.welcome(v, conn, shown(trust.Vouched(conn.ConnectionState())))
+	who := shown(trust.Vouched(conn.ConnectionState()))
+	if conn.ConnectionState().NegotiatedProtocol == protocolHeads {
+		if who.head == nil {
+			o.log.Warn("a connection was refused", "from", v.RemoteAddr().String(), "error", "it speaks as a head, and shows the certificate of "+who.String())
+			_ = v.Close()
+			return
+		}
+		o.peers.node.Serve(conn)
+		return
+	}
+	o.welcome(v, conn, who)
 }
 
 // noteRefused notes that a node was refused, if its certificate is one of the authority's.
@@ -312,8 +340,11 @@ func levelOf(err error, most slog.Level) slog.Level {
 // shown returns the caller whom the first of some certificates identifies; the others vouch for it.
 func shown(vouched []*x509.Certificate) caller {
 	c := vouched[0]
-	if identity.KindOf(c) == identity.Node {
+	switch identity.KindOf(c) {
+	case identity.Node:
 		return caller{node: c, vouched: vouched}
+	case identity.Head:
+		return caller{head: c, vouched: vouched}
 	}
 	name, err := identity.UserOf(c)
 	return caller{user: name, vouched: vouched, wrong: err}
@@ -325,7 +356,7 @@ func (o *doors) local(conn *net.UnixConn) caller {
 	if err != nil {
 		return caller{wrong: err}
 	}
-	return caller{user: o.names.Of(who.Uid), root: whois.RootOrSelf(who.Uid)}
+	return caller{user: o.names.Of(who.Uid), root: whois.RootOrSelf(who.Uid), local: true}
 }
 
 // welcome gives a connection one of its user's or node's places, and hands it to the HTTP server.
@@ -334,6 +365,8 @@ func (o *doors) welcome(v *visitor, conn net.Conn, who caller) {
 	places, name := o.users, who.user
 	if who.node != nil {
 		places, name = o.nodes, who.node.Subject.CommonName
+	} else if who.head != nil {
+		name = who.String()
 	} else if who.wrong != nil {
 		name = "?"
 	}

@@ -61,6 +61,8 @@ func (d *decoder) document(root strictyaml.Node, c *Config) error {
 		strictyaml.Key("page", strictyaml.Value(&d.File, "page", &c.Page, parsePage)),
 		strictyaml.Key("record", func(n strictyaml.Node) error { return d.record(n, c) }),
 		strictyaml.Key("whatif", func(n strictyaml.Node) error { return d.whatif(n, &c.WhatIf) }),
+		strictyaml.Key("join", d.Text("join", &c.Join)),
+		strictyaml.Key("address", strictyaml.Value(&d.File, "address", &c.Address, parseAddress)),
 		strictyaml.Key("tls_dir", d.Text("tls_dir", &c.TLSDir)),
 		strictyaml.Key("connections", func(n strictyaml.Node) error { return d.connections(n, &c.Connections) }),
 	)

@@ -75,7 +75,7 @@ func TestCertificates(t *testing.T) {
 		{"an expired one", with(alice, func(c *tls.Config) { c.Certificates = []tls.Certificate{expired} }), "expired", "expired"},
 		{"a head's", with(alice, func(c *tls.Config) {
 			c.Certificates = loadCert(t, filepath.Join(authority(), "head-localhost"), "head").Certificates
-		}), "bad certificate", "your certificate is refused, as it was revoked or is not one for this"},
+		}), "is that of a muster head, not of a user", "is that of a muster head, not of a user"},
 		{"a head of another authority", with(alice, func(c *tls.Config) { c.RootCAs = loadCert(t, stranger, "user").RootCAs }), "made by another authority than the one", "made by another authority than the one"},
 	} {
 		h, base, err := dial.Client(dial.Config{Head: c.at.Listen, TLS: k.tls})

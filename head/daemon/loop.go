@@ -2,11 +2,13 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"muster/head"
+	"muster/head/quorum"
 	"muster/policy"
 	"muster/wire/api"
 )
@@ -180,7 +182,10 @@ func (d *daemon) committer() {
 	defer close(d.committed)
 	for c := range d.commits {
 		began := d.Now()
-		if err := d.write(c.Records); err != nil {
+		if err := d.write(c.Records); errors.Is(err, quorum.ErrDeposed) {
+			d.depose()
+			return
+		} else if err != nil {
 			d.fail(fmt.Errorf("the head cannot write to its disk, and ends: nothing that was not acknowledged is promised: %w", err))
 			return
 		}
@@ -193,6 +198,9 @@ func (d *daemon) committer() {
 
 func (d *daemon) write(records []head.Record) error {
 	write := func() error { return d.store.Commit(records) }
+	if d.term != nil { // without records, too: what was looked at is only true if no other head leads
+		write = func() error { return d.term.Commit(records) }
+	}
 	if d.commit != nil {
 		return d.commit(write)
 	}

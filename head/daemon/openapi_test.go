@@ -52,7 +52,7 @@ func TestRoutesAreListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range routes() {
-		path := strings.NewReplacer("{id}", "ID", "{name}", "NAME", "{stream}", "ID").Replace(r.path)
+		path := strings.NewReplacer("{id}", "ID", "{name}", "NAME", "{stream}", "ID", "{address}", "ADDRESS").Replace(r.path)
 		for _, actions := range []string{"/v1/jobs/ID/", "/v1/nodes/NAME/"} {
 			if action, ok := strings.CutPrefix(path, actions); ok && r.method == "POST" && action != "exec" {
 				if !regexp.MustCompile(regexp.QuoteMeta(actions+"ACTION") + `.*\b` + action + `\b`).Match(text) {

@@ -78,7 +78,7 @@ func (o *doors) openPage() error {
 	if o.cfg.Page == "" || o.cfg.Page == NoPage {
 		return nil
 	}
-	l, err := net.Listen("tcp", o.cfg.Page)
+	l, err := o.listen("tcp", o.cfg.Page)
 	if err != nil {
 		host, _, _ := net.SplitHostPort(o.cfg.Page)
 		return o.cfg.At("page", fmt.Errorf("the port of the page (--page): %w; --page %s takes any that is free, --page none serves no page", door.PortTrouble(o.cfg.Page, err), net.JoinHostPort(host, "0")))
@@ -255,6 +255,8 @@ func (p *pageServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		p.metrics.refusedRequests.Add(1)
 		sendError(w, err)
+	case p.follows():
+		p.pointToLeader(w, r)
 	case r.URL.Path == sessionPath:
 		p.serveSession(w, r)
 	case asksHead:
@@ -262,6 +264,17 @@ func (p *pageServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		p.serveFile(w, r)
 	}
+}
+
+// pointToLeader sends a browser to the page of the head that leads, which listens at the same port.
+func (p *pageServer) pointToLeader(w http.ResponseWriter, r *http.Request) {
+	leader := p.peers.node.Leader()
+	host, _, err := net.SplitHostPort(leader)
+	if _, port, _ := net.SplitHostPort(p.address); err == nil && leader != p.peers.self && p.scheme == "https" && r.Method == http.MethodGet && r.URL.Path == "/" {
+		http.Redirect(w, r, "https://"+net.JoinHostPort(host, port)+"/", http.StatusTemporaryRedirect)
+		return
+	}
+	sendError(w, p.peers.elsewhere(w, &caller{}))
 }
 
 // isOurs says whether the browser used a name of this head. Another site's name may resolve to this

@@ -10,6 +10,7 @@ import (
 	"muster/head"
 	"muster/wire/api"
 	"muster/wire/dial"
+	"muster/wire/identity"
 	"muster/wire/status"
 )
 
@@ -24,7 +25,10 @@ type route struct {
 	also         any // an alternative type of the answer, or of the body
 	upgrade      string
 	forAgents    bool
-	long         bool // the answer may be long: see lists
+	forHeads     bool
+	// anyHead says that a head answers that does not lead, too.
+	anyHead bool
+	long    bool // the answer may be long: see lists
 	// notForPages refuses to browsers what could run something or reveal secrets.
 	notForPages bool
 	// serve returns the document of the answer. A handler that answers by itself returns
@@ -99,6 +103,10 @@ func routes() []route {
 		{method: "POST", path: "/v1/reload", summary: "Have the head read its configuration again (administrators).", answer: api.Reloaded{}, notForPages: true, serve: serveReload},
 		{method: "GET", path: "/v1/backup", summary: "A copy of what the head has on disk (administrators).", notForPages: true, serve: serveBackup},
 		{method: "GET", path: "/v1/snapshot", summary: "What the policy knows now, and decides on it, for muster sim replay (administrators).", notForPages: true, serve: serveSnapshot},
+		{method: "GET", path: "/v1/heads", anyHead: true, summary: "The heads, which of them leads, and how far each one is.", answer: api.Heads{}, serve: serveHeads},
+		{method: "DELETE", path: "/v1/heads/{address}", summary: "Go on without a head (administrators).", answer: api.Changed{}, serve: serveRemoveHead},
+		{method: "POST", path: "/v1/heads", forHeads: true, summary: "Take another head in.", body: api.JoinHeads{}, answer: api.Changed{}, serve: serveJoin},
+		{method: "GET", path: "/v1/heads/self", forHeads: true, anyHead: true, summary: "One head, as the others ask it.", answer: api.Head{}, serve: serveOneHead},
 		{method: "POST", path: "/v1/page", summary: "A one-time address of the page, good for a minute.", notForPages: true, answer: api.Page{}, serve: servePage},
 		{method: "GET", path: "/v1/agent", summary: "The conversation with an agent.", upgrade: dial.ProtocolAgent, forAgents: true, serve: serveAgent},
 		{method: "GET", path: "/v1/agent/streams/{stream}", summary: "A connection that the head asked an agent for.", upgrade: dial.ProtocolStream, forAgents: true, serve: serveStream},
@@ -147,6 +155,11 @@ func (d *daemon) dispatch(w http.ResponseWriter, r *http.Request, methods map[st
 	if err == errAnswered {
 		return
 	}
+	if err != nil && d.another() {
+		// Whether it was carried out is not known, as if this head had been killed. Whoever asks looks for the
+		// head that leads.
+		panic(http.ErrAbortHandler)
+	}
 	d.allow(w)
 	if err != nil {
 		d.metrics.refusedRequests.Add(1)
@@ -183,12 +196,20 @@ func (d *daemon) admit(w http.ResponseWriter, r *http.Request, who *caller, meth
 		allowed := allowed(methods)
 		w.Header().Set("Allow", allowed)
 		return nil, refuse(http.StatusMethodNotAllowed, "%.20s cannot be done there: use %s", r.Method, allowed)
+	case who.head != nil && !route.forHeads && !route.anyHead:
+		_, wrong := identity.UserOf(who.head)
+		return nil, refuse(http.StatusForbidden, "%v", wrong)
+	case route.forHeads && who.head == nil:
+		return nil, refuse(http.StatusForbidden, "this is for heads: the certificate of a head is needed")
 	case route.forAgents && who.node == nil && !who.root:
 		return nil, refuse(http.StatusForbidden, "this is for nodes: a node's certificate is needed, or root at the head's socket")
 	case route.notForPages && who.page:
 		return nil, refuse(http.StatusForbidden, "this cannot be done from a page: use the command line")
 	case !route.forAgents && who.node != nil:
 		return nil, refuse(http.StatusForbidden, "this is for users, and the certificate is that of a node")
+	}
+	if d.follows() && !route.anyHead {
+		return nil, d.peers.elsewhere(w, who)
 	}
 	select {
 	case <-d.dead:

@@ -42,7 +42,7 @@ func (o *doors) openWeb() error {
 	if o.cfg.HTTP == "" {
 		return nil
 	}
-	l, err := net.Listen("tcp", o.cfg.HTTP)
+	l, err := o.listen("tcp", o.cfg.HTTP)
 	if err != nil {
 		return fmt.Errorf("the port for metrics and health (--http): %w", door.PortTrouble(o.cfg.HTTP, err))
 	}
@@ -85,6 +85,9 @@ func (d *daemon) problems() (all []string) {
 	if altered := d.altered.Load(); altered != nil {
 		all = append(all, *altered)
 	}
+	if d.peers != nil && d.peers.node.Leader() == "" {
+		all = append(all, "no head leads: if it lasts, a majority of the heads is away")
+	}
 	select {
 	case <-d.dead:
 		all = append(all, d.reason.Error())
@@ -118,7 +121,9 @@ func (d *daemon) serveHealthJSON(w http.ResponseWriter, _ *http.Request) {
 
 func (d *daemon) serveMetrics(w http.ResponseWriter, r *http.Request) {
 	var info api.Cluster
-	if err := d.look(r.Context(), "metrics", func(core *head.Core) { info = core.Info(d.now()) }); err != nil {
+	if d.follows() {
+		// Whoever leads tells of the cluster.
+	} else if err := d.look(r.Context(), "metrics", func(core *head.Core) { info = core.Info(d.now()) }); err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
@@ -128,11 +133,15 @@ func (d *daemon) serveMetrics(w http.ResponseWriter, r *http.Request) {
 
 // writeMetrics writes the text format that Prometheus reads.
 func (d *daemon) writeMetrics(w io.Writer, info api.Cluster) {
-	m := &d.metrics
+	m, leads := &d.metrics, 1.0
+	if d.follows() {
+		leads = 0
+	}
 	for _, v := range []struct {
 		name, kind, help string
 		value            float64
 	}{
+		{"muster_head_leads", "gauge", "1 if this head leads, or is alone; 0 if another one leads.", leads},
 		{"muster_head_problems", "gauge", "What is wrong with the head, as /healthz lists it.", float64(len(d.problems()))},
 		{"muster_head_nodes", "gauge", "Nodes that the head knows.", float64(info.Nodes)},
 		{"muster_head_agents", "gauge", "Agents that are connected.", float64(d.sessions.server.Count())},

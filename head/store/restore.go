@@ -120,7 +120,7 @@ func peek(path string) (s *Store, f Facts, err error) {
 	if err != nil {
 		return nil, f, trouble(path, err)
 	}
-	s = &Store{db, path}
+	s = &Store{db: db, path: path}
 	missing, version := false, uint64(0)
 	if err := s.checkVersion(&missing, &version); err != nil {
 		return s, f, trouble(path, err)

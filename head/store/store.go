@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"sync"
 	"syscall"
 	"time"
 
@@ -50,8 +51,10 @@ var ErrNoSuch = errors.New("there is no such record")
 
 // Store is an open file. Its methods may be called concurrently.
 type Store struct {
-	db   *bolt.DB
 	path string
+
+	mu sync.RWMutex // held for reading while db is used: Replace exchanges it
+	db *bolt.DB
 }
 
 // Open opens the file in a folder, and creates what does not exist.
@@ -60,6 +63,9 @@ func Open(dir string) (*Store, error) {
 		return nil, fmt.Errorf("the head's folder: %w", err)
 	}
 	path := filepath.Join(dir, FileName)
+	if err := takeReceived(path); err != nil {
+		return nil, fmt.Errorf("replacing %s: %w", path, err)
+	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		if err := create(path); err != nil {
 			return nil, fmt.Errorf("making %s: %w", path, err)
@@ -74,7 +80,7 @@ func openFile(path string) (*Store, error) {
 	if err != nil {
 		return nil, trouble(path, err)
 	}
-	s := &Store{db, path}
+	s := &Store{path: path, db: db}
 	missing, version := false, uint64(0)
 	err = s.checkVersion(&missing, &version)
 	if err == nil && missing {
@@ -191,7 +197,11 @@ func names() [][]byte {
 }
 
 // Close closes the file.
-func (s *Store) Close() error { return s.db.Close() }
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.db.Close()
+}
 
 // Path is the path of the file.
 func (s *Store) Path() string { return s.path }
@@ -212,17 +222,16 @@ func (s *Store) Commit(records []head.Record) error {
 	if len(records) == 0 {
 		return nil
 	}
-	err := guarded(func() error {
-		return s.db.Update(func(tx *bolt.Tx) error {
-			for i := range records {
-				if err := put(tx, &records[i]); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	})
-	return trouble(s.path, err)
+	return s.update(func(tx *bolt.Tx) error { return putAll(tx, records) })
+}
+
+func putAll(tx *bolt.Tx, records []head.Record) error {
+	for i := range records {
+		if err := put(tx, &records[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func put(tx *bolt.Tx, r *head.Record) error {
@@ -401,7 +410,15 @@ func (s *Store) WriteTo(w io.Writer) (n int64, err error) {
 }
 
 func (s *Store) view(see func(*bolt.Tx) error) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	return trouble(s.path, guarded(func() error { return s.db.View(see) }))
+}
+
+func (s *Store) update(change func(*bolt.Tx) error) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return trouble(s.path, guarded(func() error { return s.db.Update(change) }))
 }
 
 // errDamaged says that bbolt found invalid pages, or the store invalid records.

@@ -108,6 +108,7 @@ use github.com/klauspost/compress: ptx/fatbin
 use github.com/spf13/cobra: cmd/muster, cmd/muster/*
 use go.starlark.net: policy/script
 use go.etcd.io/bbolt: head/store
+use github.com/hashicorp/raft: head/quorum
 use github.com/spf13/pflag: cmd/muster, cmd/muster/*
 use golang.org/x/sys: everything
 test github.com/rogpeppe/go-internal: cmd/muster

@@ -26,7 +26,7 @@ var units = []string{"_s", "_at", "_bytes", "_pct", "_points", "_hours_lost", "_
 // unitless are the names of numbers that need no unit: they count what they name, number it, or are
 // a part of a whole from 0 to 1. Whoever adds one has thought about it.
 var unitless = strings.Fields(`
-address argument array_count array_job array_task assigned attempt auto block borrowed borrowing busy
+address applied argument array_count array_job array_task assigned attempt auto block borrowed borrowing busy
 by_hand by_hour by_weekday call carried_slots chosen ci95 client clients column compiled_samples constant_slots
 contiguous_jobs core_use core_utilization cores cores_used count cut depth device devices drain
 effective_usage effects element ended estimate_accuracy events exit_code factor factors
@@ -41,8 +41,8 @@ p95_slowdown p95_spread pending pid placed preempted preemptions priority privat
 processes_ended programs programs_waiting progress puts queued queued_in_truth rank raw_shares rebinds rebuilds recalled
 refused registers remote_gpu_jobs remote_share requeues restarts resumed row running runs samples seed
 seeds share shared_gpu_jobs shares signal slurms spares speed started started_together step stopped
-stops swaps tasks thread to turns uneven unfinished unknown unseen unused_speed use used users users_left_out
-vgpus vgpus_free virtual_device waiting waits weight window worker_pid workers wrong
+stops swaps tasks term thread to turns uneven unfinished unknown unseen unused_speed use used users users_left_out
+vgpus vgpus_free virtual_device waiting waits weight window worker_pid workers written wrong
 `)
 
 // A script that reads busy_time must not have to guess whether that is seconds or nanoseconds.

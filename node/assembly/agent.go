@@ -90,7 +90,7 @@ func latestPeers() (<-chan []string, func([]string)) {
 
 // headOf is where a node's head is, and what the node shows it.
 func headOf(cfg settings.Config) (dial.Config, error) {
-	to := dial.Config{Head: cfg.Head.Address}
+	to := dial.Config{Head: cfg.Head.Address, Led: &dial.Led{}}
 	network, _, err := dial.Address(to.Head)
 	if err != nil || network == "unix" {
 		return to, err

@@ -104,11 +104,11 @@ func (a *Authority) Node(hosts []string, days int) (folder string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("a node's certificate: %w", err)
 	}
-	template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
 	return a.folder("node-"+strings.ReplaceAll(hosts[0], ":", "_"), template, FileNode, FileNodeKey)
 }
 
-// Head makes a folder for a cluster's head with these names or addresses.
+// Head makes a folder for a cluster's head with these names or addresses. If there are several heads, each
+// also authenticates with its certificate at the others.
 func (a *Authority) Head(hosts []string, days int) (folder string, err error) {
 	template, err := a.machine(hosts, identity.Head, days)
 	if err != nil {
@@ -124,7 +124,7 @@ func (a *Authority) machine(hosts []string, kind identity.Kind, days int) (*x509
 	}
 	template := certificate(hosts[0], days, a.now)
 	template.Subject.OrganizationalUnit = []string{string(kind)}
-	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	for _, host := range hosts {
 		if ip := net.ParseIP(host); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)

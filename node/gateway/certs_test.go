@@ -65,7 +65,7 @@ func TestCertificatesSayWhatTheyShould(t *testing.T) {
 		{nodeCert, x509.ExtKeyUsageServerAuth, "gpu1", -1, false},
 		{nodeCert, x509.ExtKeyUsageClientAuth, "", 1, true}, // to show a head who it is
 		{headCert, x509.ExtKeyUsageServerAuth, "head1", 1, true},
-		{headCert, x509.ExtKeyUsageClientAuth, "", 1, false},
+		{headCert, x509.ExtKeyUsageClientAuth, "", 1, true}, // to show another head who it is
 		{userCert, x509.ExtKeyUsageClientAuth, "", 1, true},
 		{userCert, x509.ExtKeyUsageServerAuth, "", 1, false},
 	} {

@@ -46,7 +46,7 @@ func TestThereAndBack(t *testing.T) {
 		testBack(t, m, ReadToHead)
 	}
 	for _, m := range []ToAgent{
-		Welcome{"c", time.Minute}, Refused{"no"}, Ping{}, Start{Task: task, Incarnation: "x", Spec: spec, Grant: &gpus}, Stop{task, Stopped, "cancelled", time.Second}, Signal{task, 10}, Suspend{task}, Resume{task}, Done{task},
+		Welcome{Cluster: "c", Silence: time.Minute}, Welcome{Cluster: "c", Silence: time.Minute, Heads: "h", Term: 7}, Refused{"no"}, Ping{}, Start{Task: task, Incarnation: "x", Spec: spec, Grant: &gpus}, Stop{task, Stopped, "cancelled", time.Second}, Signal{task, 10}, Suspend{task}, Resume{task}, Done{task},
 		Lend{gpus.Loan("n2")}, Unlend{"7.2.1"}, Limit{"7.2.1", 0},
 		Open{Stream: "s", Task: task, Exec: &Exec{Arguments: []string{"hostname"}}}, Open{Stream: "s", Task: task, File: "output", Follow: true},
 		Open{Stream: "s", File: FileStatus}, Open{Stream: "s", Task: task, File: "error", Ended: &Written{"u", "/home/u", "err"}}, Checkpoint{task, "7.2.1-a"}, Discard{"7.2.1-a"}, Start{Task: task, Incarnation: "x", Spec: spec, From: "7.1.1"},
@@ -233,7 +233,7 @@ func TestSenderAndReceiverRefuseTheSame(t *testing.T) {
 		{Open{Stream: "s", Task: task, Exec: &Exec{Arguments: []string{"a", "\x00"}}}, "arguments: it has a zero byte"},
 		{Open{Stream: "s", Task: task, Exec: &Exec{}}, "nothing to run"},
 		{Lend{grant.Loan{ID: "a", User: "b c"}}, "the user"},
-		{Welcome{"\x00", time.Second}, "a cluster's name"},
+		{Welcome{Cluster: "\x00", Silence: time.Second}, "a cluster's name"},
 	} {
 		_, sent := Encode(nil, c.message)
 		after := append(framed(t, c.message), framed(t, Ping{})...)

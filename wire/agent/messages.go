@@ -192,6 +192,10 @@ type Welcome struct {
 	Cluster string `json:"cluster"`
 	// Silence is how long either side may send nothing: the head sends Ping before that.
 	Silence time.Duration `json:"silence"`
+	// Heads names the heads of which this is one, and Term counts the times that one of them began to lead; of a
+	// head that is alone they are "" and 0. An agent takes orders of the latest term that it has heard of.
+	Heads string `json:"heads,omitempty"`
+	Term  uint64 `json:"term,omitempty"`
 }
 
 // Refused answers Hello if the head does not accept the node, and ends the connection.
@@ -692,7 +696,7 @@ func (o Open) check() error {
 }
 
 func (w Welcome) check() error {
-	if w.Silence <= 0 || !goodText(w.Cluster, maxName) {
+	if w.Silence <= 0 || !goodText(w.Cluster, maxName) || !goodText(w.Heads, maxName) {
 		return errors.New("no silence, or a cluster's name that is none")
 	}
 	return nil

@@ -27,6 +27,10 @@
 //	GET    /v1/backup                   a copy of what the head has on disk (administrators)
 //	GET    /v1/snapshot                 what the policy knows now and decides on it, as lines of JSON, for muster sim replay
 //	                                    (administrators)
+//	GET    /v1/heads                    the heads, which of them leads, and how far each one is: Heads
+//	DELETE /v1/heads/ADDRESS            go on without a head (administrators)
+//	POST   /v1/heads                    take another head in: JoinHeads (heads)
+//	GET    /v1/heads/self               one head, as the others ask it: Head (heads)
 //	POST   /v1/page                     a one-time address of the page: Page. Browsers sign in with it at its own port, and
 //	                                    then ask as here
 //	GET    /v1/agent, /v1/agent/streams/ID   for agents alone; upgrade to muster-agent and muster-stream

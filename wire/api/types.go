@@ -448,6 +448,38 @@ type Error struct {
 	Error string `json:"error"`
 }
 
+// Heads are the heads of a cluster.
+type Heads struct {
+	Heads []Head `json:"heads"`
+}
+
+// Head is one of the heads of a cluster. A head that is alone has no address.
+type Head struct {
+	Address string `json:"address,omitempty"`
+	// Leads says that it decides. The others have what it has on disk, and wait.
+	Leads bool `json:"leads"`
+	// Votes says that it counts for a majority. A head that joins does not until it has all.
+	Votes bool `json:"votes"`
+	// Leader is who leads, as far as it knows.
+	Leader string `json:"leader,omitempty"`
+	// Term counts the times that a head began to lead.
+	Term uint64 `json:"term,omitempty"`
+	// Applied and Written are the last entries of the common log that it has in its store, and in its log.
+	Applied uint64 `json:"applied,omitempty"`
+	Written uint64 `json:"written,omitempty"`
+	Version string `json:"version,omitempty"`
+	// Error is why it could not be asked.
+	Error string `json:"error,omitempty"`
+}
+
+// JoinHeads asks, with the certificate of a head, to be taken in.
+type JoinHeads struct {
+	// Address is where other heads reach it.
+	Address string `json:"address"`
+	// Vote says that it has all that the others have, and is to count for a majority.
+	Vote bool `json:"vote"`
+}
+
 // Exec is a command to run among a job's processes; in the query, as
 // ?node=&arg=...&dir=&env=...
 type Exec struct {

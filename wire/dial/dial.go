@@ -11,6 +11,7 @@ package dial
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -38,18 +39,27 @@ const (
 
 // Config says where the head is, and as whom to dial.
 type Config struct {
-	// Head is HOST or HOST:PORT, or unix:PATH or unix:@NAME for its socket.
+	// Head is HOST or HOST:PORT, or unix:PATH or unix:@NAME for its socket. Several heads of a cluster are
+	// HOST,HOST,HOST: requests go to the one that leads.
 	Head string
 	// TLS has the caller's certificate and, in RootCAs, the authority that vouches for the head. At
 	// a socket it is not needed.
 	TLS *tls.Config
+	// Led remembers which head led last; nil for what dials only once.
+	Led *Led
+
+	within time.Duration // how long the head may take to accept the connection; 0 is greetTime
 }
 
 // greetTime is how long a head may take to accept a connection.
 const greetTime = 20 * time.Second
 
-// Address splits the name of a head into a network and an address.
+// Address splits the name of a head into a network and an address. Those of several heads are a list, too.
 func Address(name string) (network, address string, err error) {
+	if isList(name) {
+		all, err := addresses(name)
+		return "tcp", strings.Join(all, ","), err
+	}
 	if path, ok := strings.CutPrefix(name, "unix:"); ok {
 		if path == "" || path == "@" {
 			return "", "", fmt.Errorf("%q names no socket: write unix:%s, or unix:/PATH", name, DefaultSocket)
@@ -72,7 +82,10 @@ func Dial(ctx context.Context, c Config) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, greetTime)
+	if isList(c.Head) {
+		return dialAny(ctx, c)
+	}
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.within, greetTime))
 	defer cancel()
 	if network == "unix" {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
@@ -99,7 +112,7 @@ func Dial(ctx context.Context, c Config) (net.Conn, error) {
 		return nil, fmt.Errorf("what listens there does not speak TLS: is that the port of a head? (%w)", err)
 	case err != nil:
 		host, _, _ := net.SplitHostPort(address)
-		return nil, trust.Explain(host, config, err) // the caller adds which head it was
+		return nil, notDialled{trust.Explain(host, config, err)} // the caller adds which head it was
 	}
 	return conn, nil
 }
@@ -130,12 +143,25 @@ func Client(c Config) (*http.Client, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return Dial(ctx, c) }
-	transport := &http.Transport{DialContext: dial, DialTLSContext: dial, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute}
+	transport := &http.Transport{MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute}
 	if network == "unix" {
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return Dial(ctx, c) }
 		return &http.Client{Transport: transport}, "http://head", nil
 	}
-	return &http.Client{Transport: transport}, "https://" + address, nil
+	one := c
+	if isList(c.Head) {
+		one.within = listTime
+	}
+	transport.DialTLSContext = func(ctx context.Context, _, head string) (net.Conn, error) {
+		one := one
+		one.Head = head
+		return Dial(ctx, one)
+	}
+	if c.Led == nil {
+		c.Led = &Led{}
+	}
+	base, _, _ := strings.Cut(address, ",") // for whoever shows it: the finder says which head it is
+	return &http.Client{Transport: &finder{c, transport}}, "https://" + base, nil
 }
 
 // DialAgent opens an agent's session with the head.
@@ -149,7 +175,26 @@ func DialStream(ctx context.Context, c Config, name string) (net.Conn, error) {
 }
 
 // Upgrade sends a request that switches its connection to another protocol.
-func Upgrade(ctx context.Context, c Config, method, path, protocol string) (net.Conn, error) {
+func Upgrade(ctx context.Context, c Config, method, path, protocol string) (conn net.Conn, err error) {
+	if network, _, err := Address(c.Head); err != nil || network == "unix" {
+		return upgradeOne(ctx, c, method, path, protocol)
+	}
+	several := isList(c.Head)
+	err = find(ctx, c, func(one Config) (err error) {
+		if !several {
+			one.within = 0
+		}
+		conn, err = upgradeOne(ctx, one, method, path, protocol)
+		var refused *Refusal
+		if err != nil && several && !errors.As(err, &refused) && !errors.As(err, new(*Elsewhere)) {
+			return notDialled{err} // what is asked for has not begun: the next head may do it
+		}
+		return err
+	})
+	return conn, err
+}
+
+func upgradeOne(ctx context.Context, c Config, method, path, protocol string) (net.Conn, error) {
 	conn, err := Dial(ctx, c)
 	if err != nil {
 		return nil, err
@@ -187,6 +232,9 @@ func upgrade(conn net.Conn, method, path, protocol string) (net.Conn, error) {
 	}
 	if answer.StatusCode != http.StatusSwitchingProtocols {
 		defer answer.Body.Close()
+		if err := elsewhere(answer); err != nil {
+			return nil, err
+		}
 		return nil, refusal(answer)
 	}
 	if !strings.EqualFold(answer.Header.Get("Upgrade"), protocol) {

@@ -68,6 +68,8 @@ where there are some):
   http: 127.0.0.1:9423            # metrics and health (default: nowhere)
   page: 127.0.0.1:9424            # the page (muster page); other machines need tls_dir; none for nowhere
   tls_dir: /etc/muster/head-HOST
+  join: HOST                      # another head, which this one joins (default: this one is alone)
+  address: HOST:9422              # where other heads reach this one (default: the name in its certificate)
   record: {file: decisions.jsonl, limit: 1GiB}   # see below (default: none)
   whatif:                         # the history simulated under other policies, see muster whatif
     at: "03:00"                   # every night then; never is only when it is asked for
@@ -91,6 +93,11 @@ state, http, page, tls_dir, record, whatif and connections take effect at the ne
 the log names those that have changed. SIGTERM and SIGINT end it; jobs go on, and the next head goes on with them. A head that was killed
 loses nothing that anybody was told.
 
+Of several heads one leads, and the others have what it has on disk. When it dies, one
+of them leads within seconds, as long as a majority of them lives: so have three. One
+command adds a head to another that runs, which is told nothing: muster head --join.
+Nodes and commands are told of all of them: --head a,b,c. See docs/head.md.
+
 With --record everything that the policy is told and decides is written to a file,
 which muster sim replay plays again, with the same policy or another one. There are
 names of users and jobs in it, and no scripts. At its limit the log says so, and the
@@ -103,6 +110,7 @@ is not on disk. Have a service manager start it again.`
 // headFlags are the flags of muster head.
 type headFlags struct {
 	config, listen, socket, state, policy, tlsDir, http, page string
+	join, address                                             string
 	priority, record, recordLimit                             string
 	log                                                       service.Log
 }
@@ -115,7 +123,8 @@ func NewHead() *cobra.Command {
 		Long:  headHelp,
 		Example: `  muster head
   muster head --tls-dir head-head.example.org --policy easy
-  muster head --config /etc/muster/head.yaml --http 127.0.0.1:9423`,
+  muster head --config /etc/muster/head.yaml --http 127.0.0.1:9423
+  muster head --tls-dir head-second.example.org --join head.example.org`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := f.load(c)
 			if err != nil {
@@ -132,13 +141,15 @@ func NewHead() *cobra.Command {
 	flags.StringVar(&f.policy, "policy", "easy", "what decides, as muster sim takes it: a name, or the file of a script")
 	flags.StringVar(&f.priority, "priority", "", "order the queue by this `file`, as muster sim does")
 	flags.StringVar(&f.tlsDir, "tls-dir", "", "`folder` with the head's certificate, as muster cert --head makes it")
+	flags.StringVar(&f.join, "join", "", "be one of several heads: join the one at this `HOST[:PORT]`, and those that it has")
+	flags.StringVar(&f.address, "address", "", "where other heads reach this one, `HOST:PORT` (default: the name in its certificate)")
 	flags.StringVar(&f.http, "http", "", "serve /metrics and /healthz at this `HOST:PORT`")
 	flags.StringVar(&f.page, "page", daemon.DefaultPage, "serve the page at this `HOST:PORT` (port 0: any that is free), or none; beyond this machine it needs --tls-dir")
 	flags.StringVar(&f.record, "record", "", "write all that the policy is told and decides to this `file`, for muster sim replay")
 	flags.StringVar(&f.recordLimit, "record-limit", "1GiB", "stop recording at this `size`")
 	cli.DaemonLogFlags(c, &f.log)
 	cli.CompleteFlag(c, "policy", cli.CompleteOne(cli.Policies))
-	c.AddCommand(newHeadCheck(), newHeadReload(), newHeadBackup(), newHeadRestore(), newHeadSnapshot())
+	c.AddCommand(newHeadCheck(), newHeadReload(), newHeadBackup(), newHeadRestore(), newHeadSnapshot(), newHeadStatus(), newHeadRemove(), newHeadAlone())
 	return c
 }
 
@@ -362,7 +373,7 @@ func (f *headFlags) load(c *cobra.Command) (daemon.Config, error) {
 	}{
 		{"listen", &f.listen, &cfg.Listen}, {"socket", &f.socket, &cfg.Socket}, {"state", &f.state, &cfg.State},
 		{"policy", &f.policy, &cfg.Policy}, {"tls-dir", &f.tlsDir, &cfg.TLSDir}, {"http", &f.http, &cfg.HTTP}, {"page", &f.page, &cfg.Page}, {"priority", &f.priority, &cfg.Priority},
-		{"record", &f.record, &cfg.Record},
+		{"record", &f.record, &cfg.Record}, {"join", &f.join, &cfg.Join}, {"address", &f.address, &cfg.Address},
 	} {
 		if c.Flags().Changed(t.flag) {
 			*t.takes = *t.from

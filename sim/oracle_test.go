@@ -717,7 +717,7 @@ func (p *placement) usable(i, d int, share int64) bool {
 		return false
 	}
 	dev := p.nodes[i].devices[d]
-	if p.nodes[i].closed {
+	if p.nodes[i].closed || len(p.req.Lenders) > 0 && !slices.Contains(p.req.Lenders, p.c.Nodes[i].Name) {
 		return false
 	}
 	if share == 0 {

@@ -37,7 +37,7 @@ launched lenders level_fs limit line lost mapped_kernels masters max max_fragmen
 max_slowdown max_spread max_threads mean mean_fragmentation mean_slowdown mean_spread median
 median_fragmentation median_slowdown median_spread min mirrors next nice nodes nodes_up
 norm_shares norm_usage num_nodes number overhead own_gpu_utilization p95 p95_fragmentation
-p95_slowdown p95_spread pending pid placed preempted preemptions priority private_slots probability processes
+p95_slowdown p95_spread pending pid placed preempted preemptions priority priority_tier private_slots probability processes
 processes_ended programs programs_waiting progress puts queued queued_in_truth rank raw_shares rebinds rebuilds recalled
 refused registers remote_gpu_jobs remote_share requeues restarts resumed row running runs samples seed
 seeds share shared_gpu_jobs shares signal slurms spares speed started started_together step stopped

@@ -47,6 +47,7 @@ type Core struct {
 func New(cfg Config, p policy.Policy, spec string) *Core {
 	now, out, roster := &present{cfg: cfg}, &outbox{}, newRoster()
 	on := ground{now, out, &budget{out: out}, roster, &timers{lives: roster.lives}, &users{now, map[string]*user{}}, newFleet()}
+	on.fleet.divide(cfg.Partitions)
 	c := &Core{ground: on, desk: newDesk(on, p, spec), keys: &keys{out, on.timers, map[string]*userKeys{}}}
 	c.deps = &dependencies{present: now, roster: roster, waits: waitlist{waiters: map[awaited][]*job{}}, names: names{}, pasts: map[uint64]Past{}}
 	c.chores = &chores{budget: on.budget, roster: roster, byUser: map[string][]*chore{}, lines: map[uint64][]*chore{}}
@@ -70,11 +71,12 @@ func (c *Core) Configure(cfg Config) {
 		c.queue.admitWaiting(c.users.all[name])
 	}
 	c.desk.setWindows()
+	c.desk.partsNow()
 	c.fleet.unsettleAll()
 	c.desk.due()
 }
 
-// UnknownNodes lists the names in the rules of how nodes serve programs that no node has; none while no node
+// UnknownNodes lists the names in the rules of how nodes serve programs, and in partitions, that no node has; none while no node
 // has come.
 func (c *Core) UnknownNodes() (names []string) {
 	if len(c.fleet.byName) == 0 {
@@ -87,6 +89,7 @@ func (c *Core) UnknownNodes() (names []string) {
 			}
 		}
 	}
+	names = append(names, c.fleet.unknownParts()...)
 	slices.Sort(names)
 	return slices.Compact(names)
 }

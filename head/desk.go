@@ -39,6 +39,7 @@ type desk struct {
 	wake       time.Duration // when the policy wants its next step
 	profiles   bool          // the policy wants to know what jobs measured
 	watches    bool          // and what is heard of nodes
+	classes    bool          // partitions preempt each other
 }
 
 func newDesk(on ground, p policy.Policy, spec string) *desk {
@@ -46,7 +47,7 @@ func newDesk(on ground, p policy.Policy, spec string) *desk {
 	state.SetClock(on.policyClock)
 	state.SetNames(on.fleet.readable)
 	state.SetRetired(func(n int32) bool { return int(n) < len(on.fleet.nodes) && on.fleet.nodes[n].removed })
-	return &desk{ground: on, spec: spec, weigh: p.Traits().Alternatives, state: state, numbered: map[policy.JobID]*job{}, wake: policy.Never}
+	return &desk{ground: on, spec: spec, weigh: p.Traits().Alternatives, state: state, numbered: map[policy.JobID]*job{}, wake: policy.Never, classes: classesOf(on.cfg.Partitions)}
 }
 
 // setPolicy makes another policy decide from the next step on.
@@ -122,7 +123,7 @@ func (d *desk) offerSome() bool {
 			d.offering = j.id
 			return false
 		}
-		if looked++; j.state != api.Pending || j.number < 0 || !d.fleet.chooses(j) {
+		if looked++; j.state != api.Pending || j.number < 0 || !d.fleet.chooses(j) && !d.fleet.parts.ever {
 			continue
 		}
 		looked += perRequest
@@ -157,7 +158,7 @@ func (d *desk) setRanking(kept *priority.Document) error {
 		return nil
 	}
 	var err error
-	if d.ranking, err = ranking.New(*d.cfg.Priority, kept); err != nil {
+	if d.ranking, err = ranking.New(d.cfg.Priority.WithPartitions(d.cfg.Partitions), kept); err != nil {
 		return err
 	}
 	d.timers.set(timer{at: d.now + keepRanking, what: ringRanking})
@@ -206,7 +207,7 @@ func (d *desk) rankAll() {
 	}
 	for _, r := range d.ranking.Book.Due(d.now) {
 		if j := d.roster.jobs[uint64(r.Job)]; j != nil && j.number >= 0 && j.state == api.Pending {
-			must(d.state.Rank(j.number, r.Rank))
+			must(d.state.Rank(j.number, d.fleet.parts.rankOf(j.order, r.Rank)))
 			d.due()
 		}
 	}
@@ -221,7 +222,7 @@ func (d *desk) rank(j *job) {
 	if d.ranking.Adjust(j.id, j.nice, j.priority) {
 		return
 	}
-	must(d.state.Rank(j.number, d.standing(j)))
+	must(d.state.Rank(j.number, d.fleet.parts.rankOf(j.order, d.standing(j))))
 }
 
 // standing is a job's priority, as users see it. Tasks of an array that the book does not know yet
@@ -303,7 +304,7 @@ func (d *desk) count(j *job, offered bool) {
 // possible refuses a job that none of the known nodes could ever run. A cluster without nodes takes
 // every job: nodes will come.
 func (d *desk) possible(j *job) *Refusal {
-	if len(d.fleet.byName) == 0 {
+	if len(d.fleet.byName) == 0 || d.fleet.parts.confined(j.order) != nil && len(d.fleet.mayLend(j)) == 0 {
 		return nil
 	}
 	if err := d.state.Possible(d.model(j)); err != nil {
@@ -312,10 +313,19 @@ func (d *desk) possible(j *job) *Refusal {
 	return nil
 }
 
-// model is the job as the policy sees it.
-func (d *desk) model(j *job) *model.Job {
+// asked is a job as it was submitted.
+func (d *desk) asked(j *job) *model.Job {
 	m := &model.Job{ID: j.name(), User: j.user, Submit: d.policyTime(max(j.eligible, j.submit)), Turn: j.turn}
 	j.said.Apply(m)
+	return m
+}
+
+// model is the job as the policy sees it.
+func (d *desk) model(j *job) *model.Job {
+	m := d.asked(j)
+	if d.classes {
+		m.QOS = m.Queue
+	}
 	m.Run = aYear
 	m.Logged = &model.Logged{Wait: -1, CPUTime: -1, UsedMemory: -1, Executable: j.title()} // policies may recognise programs by name
 	if m.WallTime == 0 && !j.said.Unlimited {
@@ -336,6 +346,10 @@ func (d *desk) offer(j *job) {
 		j.turn = d.turn
 	}
 	d.count(j, true)
+	if _, why := d.barred(j); why != "" {
+		d.isImpossible(j, errors.New(why))
+		return
+	}
 	id, err := d.state.Submit(d.model(j))
 	if err != nil {
 		if !errors.Is(err, policy.ErrImpossible) {

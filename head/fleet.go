@@ -26,15 +26,16 @@ type fleet struct {
 	special  bool // some node serves one user alone, or has another name with the policy
 	private  bool // some node serves one user alone
 	sessions map[Session]*node
-	// restricted is what the latest job that may not use all nodes may use.
-	restricted restricted
+	// restricted is what jobs that may not use all nodes may use.
+	restricted map[restricted]*mayHave
+	parts      divisions
 	// unsettled are nodes that may have to be told how to serve programs, and news those of which something was
 	// heard that the policy is to be told.
 	unsettled, news []*node
 }
 
 func newFleet() *fleet {
-	return &fleet{byName: map[string]*node{}, aliases: map[string]string{}, retired: map[string]int{}, types: map[string]model.GPUType{}, sessions: map[Session]*node{}}
+	return &fleet{byName: map[string]*node{}, aliases: map[string]string{}, retired: map[string]int{}, types: map[string]model.GPUType{}, restricted: map[restricted]*mayHave{}, sessions: map[Session]*node{}}
 }
 
 // alias is a name that the policy has not seen, for a node of this name.
@@ -49,7 +50,7 @@ func (f *fleet) alias(name string) string {
 // add adds a node that the policy knows.
 func (f *fleet) add(n *node) {
 	f.aliases[n.alias] = n.name
-	f.restricted = restricted{}
+	clear(f.restricted)
 	f.private = f.private || n.user != ""
 	f.special = f.special || f.private || n.alias != n.name
 	f.nodes = append(f.nodes, n)
@@ -59,7 +60,7 @@ func (f *fleet) add(n *node) {
 // retire takes a node out of use for ever, with its session.
 func (f *fleet) retire(n *node) {
 	n.removed, n.down = true, true
-	f.restricted = restricted{}
+	clear(f.restricted)
 	f.retired[n.name]++
 	if f.byName[n.name] == n {
 		delete(f.byName, n.name)
@@ -73,7 +74,7 @@ func (f *fleet) retire(n *node) {
 func (f *fleet) open(s Session, n *node, user string) (special bool) {
 	n.session, n.user = s, user
 	f.sessions[s] = n
-	f.restricted = restricted{}
+	clear(f.restricted)
 	f.private = f.private || user != ""
 	special = user != "" && !f.special
 	f.special = f.special || special
@@ -266,51 +267,84 @@ func (f *fleet) mayAvoid(said *slurmopt.Options) error {
 
 // chooses says whether the policy is told which of the nodes a job may use, in the head's words.
 func (f *fleet) chooses(j *job) bool {
-	return f.special || len(j.said.Exclude) > 0 || j.passage.from != ""
+	return f.special || len(j.said.Exclude) > 0 || j.passage.from != "" || f.parts.confined(j.order) != nil
 }
 
-// restricted is the nodes that a job's requests may use (mayUse), for those after it that may use the
-// same: there may be very many nodes, and tasks of an array. It holds as long as no node comes, goes or
-// changes its user.
-type restricted struct {
-	said  *slurmopt.Options // nil if the job leaves the nodes to the head
-	user  string            // "" if that makes no difference
-	lists [][]string
+// divide takes partitions over.
+func (f *fleet) divide(list []model.Partition) {
+	f.parts.set(list)
+	clear(f.restricted)
 }
+
+// restricted names jobs whose requests may use the same nodes (mayUse): there may be very many nodes, and tasks of
+// an array. What they may use holds as long as no node comes, goes or changes its user.
+type restricted struct {
+	said      *slurmopt.Options // nil if the job leaves the nodes to the head
+	user      string            // "" if that makes no difference
+	partition string
+}
+
+// mayHave is the nodes that each of a job's requests may use, and those whose GPUs it may have; nil is all.
+type mayHave struct {
+	lists   [][]string
+	lenders []string
+}
+
+// maxRestricted is for how many kinds of jobs that is remembered.
+const maxRestricted = 64
 
 // limit limits the requests of a job to the nodes that it may use.
 func (f *fleet) limit(m *model.Job, j *job) {
 	if j.passage.from != "" { // it is alone in that, and has no alternatives
-		m.Request.NodeList = f.mayUse(&m.Request, j)
+		m.Request.NodeList, m.Request.Lenders = f.mayUse(&m.Request, j), f.mayLend(j)
 		return
 	}
-	of := restricted{said: j.said, user: j.user}
+	of := restricted{said: j.said, user: j.user, partition: j.said.Partition}
 	if len(j.said.Exclude) == 0 && len(m.Request.NodeList) == 0 && len(m.Alternatives) == 0 {
 		of.said = nil
 	}
 	if !f.private {
 		of.user = ""
 	}
-	if f.restricted.lists == nil || f.restricted.said != of.said || f.restricted.user != of.user {
-		f.restricted = of
-		for _, r := range append([]model.Request{m.Request}, m.Alternatives...) {
-			f.restricted.lists = append(f.restricted.lists, f.mayUse(&r, j))
+	has := f.restricted[of]
+	if has == nil {
+		if len(f.restricted) >= maxRestricted {
+			clear(f.restricted)
 		}
+		has = &mayHave{lenders: f.mayLend(j)}
+		for _, r := range append([]model.Request{m.Request}, m.Alternatives...) {
+			has.lists = append(has.lists, f.mayUse(&r, j))
+		}
+		f.restricted[of] = has
 	}
-	m.Request.NodeList = f.restricted.lists[0]
+	m.Request.NodeList, m.Request.Lenders = has.lists[0], has.lenders
 	m.Alternatives = slices.Clone(m.Alternatives)
 	for i := range m.Alternatives {
-		m.Alternatives[i].NodeList = f.restricted.lists[i+1]
+		m.Alternatives[i].NodeList, m.Alternatives[i].Lenders = has.lists[i+1], has.lenders
 	}
+}
+
+// mayLend are the nodes whose GPUs a job may have, under the policy's names; nil is all.
+func (f *fleet) mayLend(j *job) (names []string) {
+	part := f.parts.confined(j.order)
+	if part == nil {
+		return nil
+	}
+	for _, n := range f.nodes {
+		if !n.removed && part.reach[n.name] {
+			names = append(names, n.alias)
+		}
+	}
+	return names
 }
 
 // mayUse limits a request to the nodes that the job does not exclude and whose agents can start
 // the user's processes, under the policy's names. If none is left it names a node that cannot
 // exist, whose name explains itself in the policy's error: an empty list would mean all nodes.
 func (f *fleet) mayUse(r *model.Request, j *job) (names []string) {
-	excluded, named := setOf(j.said.Exclude), setOf(r.NodeList)
+	excluded, named, part := setOf(j.said.Exclude), setOf(r.NodeList), f.parts.confined(j.order)
 	for _, n := range f.nodes {
-		if n.serves(j.user) && n.mayHave(j) && !n.removed && !excluded[n.name] && (len(named) == 0 || named[n.name]) {
+		if n.serves(j.user) && n.mayHave(j) && !n.removed && part.has(n.name) && !excluded[n.name] && (len(named) == 0 || named[n.name]) {
 			names = append(names, n.alias)
 		}
 	}
@@ -320,6 +354,8 @@ func (f *fleet) mayUse(r *model.Request, j *job) (names []string) {
 			names = []string{"(one that has the folder where the job was saved)"}
 		} else if len(excluded) > 0 {
 			names = []string{"(one that the job does not exclude)"}
+		} else if part != nil {
+			names = []string{"(one of partition " + part.Name + ")"}
 		}
 	}
 	return names

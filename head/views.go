@@ -156,7 +156,7 @@ func (c *Core) NodesFrom(now time.Duration, first, most int) (nodes []api.Node, 
 func (v *views) nodeDocument(n *node) api.Node {
 	d := api.Node{
 		Name: n.name, Reason: cmp.Or(n.reason, n.trouble, n.unwilling()), Connected: n.connected(), Left: n.left, Since: seconds(n.since), Cores: n.cores, Memory: n.memory,
-		Gateway: n.gateway, User: n.user, Incarnation: n.incarnation, Jobs: n.activeJobs(),
+		Gateway: n.gateway, User: n.user, Incarnation: n.incarnation, Partitions: v.fleet.parts.partitionsOf(n.name), Jobs: n.activeJobs(),
 	}
 	for i := range n.devices {
 		g := &n.devices[i]
@@ -428,6 +428,9 @@ func (v *views) why(j *job, ask bool) (word, sentence string) {
 	case atLimit:
 		u := v.users.of(j.user)
 		return "AssocGrpLimit", u.full(u.waiting[0].need, v.users.limits(j.user)) + ": it starts when some of this user's jobs have ended"
+	}
+	if word, sentence := v.desk.barred(j); word != "" {
+		return word, sentence
 	}
 	if j.impossible != "" && len(v.fleet.byName) == 0 {
 		return "Resources", "no node has come yet: an administrator starts muster node --head on each"

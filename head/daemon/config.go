@@ -9,6 +9,7 @@ import (
 	"muster/head"
 	"muster/model"
 	"muster/model/slurmopt"
+	"muster/policy/preempt"
 )
 
 // Where a head listens by default.
@@ -93,5 +94,11 @@ func (c *Config) check() error {
 	case c.Core.Silence < time.Second || c.Core.NodeTimeout < c.Core.Silence:
 		return fmt.Errorf("silence %v and node_timeout %v: give a silence of at least 1s, and a longer node_timeout", c.Core.Silence, c.Core.NodeTimeout)
 	}
-	return nil
+	_, err := c.rules()
+	return err
+}
+
+// rules says which jobs make way for which.
+func (c *Config) rules() (preempt.Rules, error) {
+	return preempt.RulesOf(c.Core.Priority, c.Core.Partitions)
 }

@@ -316,6 +316,10 @@ func (c *Config) fixed(again *Config) (names []string) {
 	note("cluster", c.Core.Cluster != again.Core.Cluster)
 	note("silence", c.Core.Silence != again.Core.Silence)
 	note("policy", c.Policy != again.Policy)
+	was, _ := c.rules()
+	will, _ := again.rules() // both were checked
+	note("partitions: PreemptMode, PriorityTier", was.String() != will.String())
+	note("partitions: PriorityJobFactor", c.Core.Priority != nil && !reflect.DeepEqual(c.Core.Priority.WithPartitions(c.Core.Partitions), c.Core.Priority.WithPartitions(again.Core.Partitions)))
 	note("priority", !reflect.DeepEqual(c.Core.Priority, again.Core.Priority))
 	note("listen", c.Listen != again.Listen)
 	note("socket", c.Socket != again.Socket)

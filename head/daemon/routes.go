@@ -85,6 +85,7 @@ func routes() []route {
 		{method: "POST", path: "/v1/nodes/{name}/drain", summary: "Take a node out of use; what runs there goes on (administrators).", body: api.Drain{}, answer: api.Changed{}, serve: nodeChanger(head.DrainNode)},
 		{method: "POST", path: "/v1/nodes/{name}/resume", summary: "Take a node into use again (administrators).", answer: api.Changed{}, serve: nodeChanger(head.ResumeNode)},
 		{method: "POST", path: "/v1/nodes/{name}/remove", summary: "Forget a node (administrators).", answer: api.Changed{}, serve: nodeChanger(head.RemoveNode)},
+		{method: "GET", path: "/v1/partitions", summary: "The partitions, in the order of the configuration.", answer: api.Partitions{}, serve: servePartitions},
 		{method: "GET", path: "/v1/history", long: true, summary: "Jobs that have ended, the oldest first, page by page.", query: []parameter{
 			{"since", "number", "ended at this instant or later"}, {"until", "number", "ended before this instant"}, {"user", "string", "jobs of this user"}, {"after", "integer", "go on behind this job"}, {"limit", "integer", "at most so many"},
 		}, answer: api.Jobs{}, serve: serveHistory},

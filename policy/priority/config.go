@@ -86,6 +86,19 @@ type Partition struct {
 	Factor int64  `json:"factor"` // Slurm's PriorityJobFactor
 }
 
+// AccountNames are the names of all accounts, an account before those that it has.
+func (c *Config) AccountNames() (names []string) {
+	var add func(list []Account)
+	add = func(list []Account) {
+		for i := range list {
+			names = append(names, list[i].Name)
+			add(list[i].Accounts)
+		}
+	}
+	add(c.Accounts)
+	return names
+}
+
 // WithPartitions takes the factors of a cluster's partitions over: they go before its own.
 func (c Config) WithPartitions(list []model.Partition) Config {
 	c.Partitions = slices.Clone(c.Partitions)

@@ -40,6 +40,9 @@ where there are some):
   nodes:                          # how nodes serve programs, in place of what their own configuration says: later
     - {vgpus: 4, sharing: shared, policy: fcfs, profiling: 5s}     # ones go before earlier ones, and a policy before all
     - {nodes: "n[1-4]", sharing: exclusive, above: 2, keep: 1}     # above and keep: as offload of the node
+  partitions:                     # of nodes, with Slurm's keys (default: jobs of every partition have all nodes)
+    gpu: {Nodes: "g[1-8]", Default: YES, MaxTime: 2-00:00:00, PriorityTier: 2}
+    cpu: {Nodes: "c[1-64]", Lenders: "g[1-8]", State: UP, MaxNodes: 16, PreemptMode: requeue, AllowAccounts: [physics]}
   admins: [alice, bob]            # beside root: may touch everybody's jobs, and nodes
   limits:                         # of each user, and of single ones; 0 is none
     default: {max_submit_jobs: 1000000, running: 0, gpus: 0, cores: 0, memory: 0}   # the first: not ended, each task of an array
@@ -78,7 +81,7 @@ where there are some):
     request: 1m                   # to send a request, and to take each part of the answer
 
 SIGHUP has it read the file again: admins, limits, grants, max_job_count, max_array_size,
-windows, nodes, node_timeout, grace, time_limit and keep take effect at once. The log
+windows, nodes, partitions, node_timeout, grace, time_limit and keep take effect at once. The log
 names other settings that have changed; they take effect at the next start. SIGTERM and
 SIGINT end it; jobs go on, and the next head goes on with them. A head that was killed
 loses nothing that anybody was told.
@@ -254,9 +257,7 @@ func headPolicy(cfg daemon.Config) func(spec string) (policy.Policy, error) {
 // headSpec is the policy of a head with the classes of its priorities.
 func headSpec(cfg daemon.Config) func(spec string) string {
 	return func(spec string) string {
-		if cfg.Core.Priority == nil {
-			return spec
-		}
-		return catalog.WithClasses(spec, preempt.FromQOS(cfg.Core.Priority.QOS))
+		rules, _ := preempt.RulesOf(cfg.Core.Priority, cfg.Core.Partitions) // an error was told when it was read
+		return catalog.WithClasses(spec, rules)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"muster/head/ranking"
 	"muster/model"
 	"muster/policy"
+	"muster/policy/preempt"
 	"muster/policy/priority"
 	"muster/wire/api"
 )
@@ -439,4 +440,45 @@ func (d *desk) wanted(n *node) (s model.NodeSettings) {
 		}
 	}
 	return d.state.SettingsOf(n.number).Over(s)
+}
+
+// partsNow takes over the partitions of a new configuration. Those that preempt each other stay as they were: the
+// policy has them as its classes.
+func (d *desk) partsNow() {
+	was := d.fleet.parts.ever
+	d.fleet.divide(d.cfg.Partitions)
+	if was || d.fleet.parts.ever {
+		d.offerAgain()
+		d.retryImpossible()
+	}
+}
+
+// classesOf says whether the partitions preempt each other. Then policies take them as the class of a job.
+func classesOf(list []model.Partition) bool { return preempt.FromPartitions(list) != nil }
+
+// barred says why the partition of a job lets it not start, in one of Slurm's words and in a sentence; "" if it
+// does.
+func (d *desk) barred(j *job) (word, why string) {
+	if len(d.fleet.parts.list) == 0 {
+		return "", ""
+	}
+	p, err := model.PartitionOf(d.fleet.parts.list, j.said.Partition)
+	switch {
+	case err != nil:
+		return "PartitionConfig", err.Error() + ": an administrator can add it, or cancel the job and submit it to another"
+	case p.State == model.PartitionDown:
+		return "PartitionDown", "partition " + p.Name + " is down: its jobs wait until an administrator sets it up"
+	case p.State == model.PartitionInactive:
+		return "PartitionInactive", "partition " + p.Name + " is inactive: its jobs wait until an administrator sets it up"
+	case j.passage.from != "": // it has started already
+		return "", ""
+	}
+	err = p.Exceeded(d.asked(j))
+	switch {
+	case errors.Is(err, model.ErrPartitionTime):
+		return "PartitionTimeLimit", err.Error()
+	case err != nil:
+		return "PartitionNodeLimit", err.Error()
+	}
+	return "", ""
 }

@@ -448,3 +448,69 @@ func (n *node) settings() *api.NodeSettings {
 	}
 	return &s
 }
+
+// divisions are the partitions of the configuration, and their nodes as sets. They are nil of a cluster that is
+// not divided. A job whose partition is no longer there waits.
+type divisions struct {
+	list []model.Partition
+	of   map[string]*division
+	ever bool // there have been some: what the policy knows of waiting jobs may be of those
+}
+
+// division is a partition: where its jobs run, and whose GPUs they may have; nil is all nodes.
+type division struct {
+	*model.Partition
+	nodes, reach map[string]bool
+}
+
+func (ds *divisions) set(list []model.Partition) {
+	*ds = divisions{list, map[string]*division{}, ds.ever || len(list) > 0}
+	for i := range list {
+		d := &division{Partition: &list[i]}
+		if d.Nodes != nil {
+			d.nodes, d.reach = setOf(d.Nodes), setOf(d.Reach())
+		}
+		ds.of[d.Name] = d
+	}
+}
+
+// confined is the partition of a job, if that has not all nodes.
+func (ds *divisions) confined(o *order) *division {
+	if d := ds.of[o.said.Partition]; d != nil && d.nodes != nil {
+		return d
+	}
+	return nil
+}
+
+// has says whether jobs of the partition may use a node.
+func (d *division) has(name string) bool { return d == nil || d.nodes[name] }
+
+// rankOf is a job's rank among those of all partitions.
+func (ds *divisions) rankOf(o *order, rank int64) int64 {
+	if d := ds.of[o.said.Partition]; d != nil {
+		return d.RankOf(rank)
+	}
+	return rank
+}
+
+// partitionsOf are the names of the partitions that have a node.
+func (ds *divisions) partitionsOf(node string) (names []string) {
+	for i := range ds.list {
+		if d := ds.of[ds.list[i].Name]; d.nodes == nil || d.nodes[node] {
+			names = append(names, d.Name)
+		}
+	}
+	return names
+}
+
+// unknownParts lists the nodes of partitions that have not come.
+func (f *fleet) unknownParts() (names []string) {
+	for i := range f.parts.list {
+		for _, name := range slices.Concat(f.parts.list[i].Nodes, f.parts.list[i].Lenders) {
+			if f.byName[name] == nil {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}

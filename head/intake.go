@@ -407,3 +407,24 @@ func needOf(said *slurmopt.Options) need {
 	}
 	return n
 }
+
+// divide has a job join its partition, or refuses it as the partition does.
+func (in *intake) divide(j *job) error {
+	list := in.fleet.parts.list
+	p, err := model.PartitionOf(list, j.said.Partition)
+	if err != nil || p == nil {
+		return err
+	}
+	j.said.Partition = p.Name
+	if j.said.Time == 0 && !j.said.Unlimited {
+		j.said.Time = p.UsualTime()
+	}
+	account := j.said.Account
+	if account == "" && in.desk.ranking != nil {
+		account = in.desk.ranking.Book.AccountOf(j.user, "")
+	}
+	if err := p.Admits(j.user, account, j.said.QOS); err != nil {
+		return err
+	}
+	return p.Exceeded(in.desk.asked(j))
+}

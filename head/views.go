@@ -516,3 +516,33 @@ func (j *job) use() string {
 
 // seconds converts a span or an instant for documents.
 func seconds(d time.Duration) float64 { return d.Seconds() }
+
+// Partitions lists the partitions, in the order of the configuration.
+func (c *Core) Partitions() []api.Partition {
+	list := []api.Partition{}
+	for i := range c.fleet.parts.list {
+		p := &c.fleet.parts.list[i]
+		d := api.Partition{
+			Name: p.Name, Default: p.Default, State: p.State.String(), AllNodes: p.Nodes == nil, NodeList: model.CompressNodes(p.Nodes), Lenders: model.CompressNodes(p.Lenders),
+			MaxTime: seconds(p.MaxTime), DefaultTime: seconds(p.DefaultTime), MinNodes: p.MinNodes, MaxNodes: p.MaxNodes, MaxCores: p.MaxCores, MaxGPUs: p.MaxGPUs,
+			Tier: p.PriorityTier, Factor: p.PriorityJobFactor, PreemptMode: p.PreemptMode,
+			AllowUsers: p.AllowUsers, AllowAccounts: p.AllowAccounts, AllowQOS: p.AllowQOS, DenyAccounts: p.DenyAccounts, DenyQOS: p.DenyQOS,
+		}
+		part := c.fleet.parts.of[p.Name]
+		for _, n := range c.fleet.nodes {
+			if n.removed {
+				continue
+			}
+			if part.nodes == nil || part.nodes[n.name] {
+				d.Nodes++
+				d.Cores += n.cores
+				d.GPUs += len(n.devices)
+			}
+			if part.reach == nil || part.reach[n.name] {
+				d.RemoteGPUs += len(n.devices)
+			}
+		}
+		list = append(list, d)
+	}
+	return list
+}

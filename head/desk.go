@@ -305,7 +305,7 @@ func (d *desk) count(j *job, offered bool) {
 // possible refuses a job that none of the known nodes could ever run. A cluster without nodes takes
 // every job: nodes will come.
 func (d *desk) possible(j *job) *Refusal {
-	if len(d.fleet.byName) == 0 || d.fleet.parts.confined(j.order) != nil && len(d.fleet.mayLend(j)) == 0 {
+	if len(d.fleet.byName) == 0 || d.fleet.empty(j) != "" {
 		return nil
 	}
 	if err := d.state.Possible(d.model(j)); err != nil {

@@ -493,6 +493,15 @@ func (ds *divisions) rankOf(o *order, rank int64) int64 {
 	return rank
 }
 
+// empty names the partition of a job, if the head knows none of its nodes; "" otherwise.
+func (f *fleet) empty(j *job) string {
+	d := f.parts.confined(j.order)
+	if d == nil || slices.ContainsFunc(d.Nodes, func(name string) bool { return f.byName[name] != nil }) {
+		return ""
+	}
+	return d.Name
+}
+
 // partitionsOf are the names of the partitions that have a node.
 func (ds *divisions) partitionsOf(node string) (names []string) {
 	for i := range ds.list {

@@ -435,6 +435,9 @@ func (v *views) why(j *job, ask bool) (word, sentence string) {
 	if j.impossible != "" && len(v.fleet.byName) == 0 {
 		return "Resources", "no node has come yet: an administrator starts muster node --head on each"
 	}
+	if name := v.fleet.empty(j); j.impossible != "" && name != "" {
+		return "Resources", "no node of partition " + name + " has come yet: an administrator starts muster node --head on each"
+	}
 	if j.impossible != "" && j.passage.from != "" && j.passage.stays != "" {
 		again := ""
 		if j.passage.retry > 0 {

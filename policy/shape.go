@@ -311,3 +311,39 @@ func (s *shapes) node(name string) (int32, bool) {
 	n, ok := s.nodeOf[name]
 	return n, ok
 }
+
+// Claim is the nodes that some jobs may use. Jobs are confined to a part of the nodes by their Request.Lenders;
+// others may use all.
+type Claim struct {
+	nodes bitmap
+	all   bool
+}
+
+// Add adds those of a shape.
+func (c *Claim) Add(sh *Shape) {
+	if c.all = c.all || sh.lenders == nil; c.all {
+		return
+	}
+	for len(c.nodes) < len(sh.lenders) {
+		c.nodes = append(c.nodes, 0)
+	}
+	for i, set := range sh.lenders {
+		c.nodes[i] |= set
+	}
+}
+
+// Everything says that they are all nodes.
+func (c *Claim) Everything() bool { return c.all }
+
+// Meets says whether a shape may use one of them.
+func (c *Claim) Meets(sh *Shape) bool {
+	if c.all || sh.lenders == nil {
+		return c.all || len(c.nodes) > 0
+	}
+	for i, set := range sh.lenders {
+		if i < len(c.nodes) && c.nodes[i]&set != 0 {
+			return true
+		}
+	}
+	return false
+}

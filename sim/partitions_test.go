@@ -159,3 +159,17 @@ func TestTiers(t *testing.T) {
 		}
 	}
 }
+
+// Where nothing overtakes, jobs wait for those of their own nodes alone.
+func TestPartitionsDoNotHoldEachOtherUp(t *testing.T) {
+	first, second, both := part("first", "c0"), part("second", "c1"), part("both", "c0", "c1")
+	whole := model.Request{Nodes: 1, CoresPerNode: 4}
+	jobs := []model.Job{inQueue("first", whole), inQueue("first", whole), inQueue("second", whole), inQueue("both", whole), inQueue("second", whole)}
+	for _, spec := range []string{"fcfs", "sjf"} {
+		_, w := runDivided(t, spec, divided(first, second, both), jobs...)
+		// The last fits at 10 s, but stands behind the job of both, which stands behind the second.
+		if got := fmt.Sprint(w.at[0], w.at[1], w.at[2], w.at[3], w.at[4]); got != "0s 10s 0s 10s 20s" {
+			t.Errorf("%s: %s", spec, got)
+		}
+	}
+}

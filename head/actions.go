@@ -349,7 +349,8 @@ func (a *agents) rename(n *node, name string) {
 	delete(a.fleet.byName, n.name)
 	n.name = name
 	a.fleet.byName[name], a.fleet.aliases[n.alias] = n, name
-	a.fleet.special, a.fleet.restricted = true, restricted{}
+	a.fleet.special = true
+	clear(a.fleet.restricted)
 	a.desk.offerAll()
 	a.desk.offerAgain()
 	a.desk.retryImpossible()

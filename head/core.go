@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"muster/head/record"
+	"muster/model"
 	"muster/model/slurmopt"
 	"muster/policy"
 	"muster/policy/priority"
@@ -49,6 +50,7 @@ type Core struct {
 func New(cfg Config, p policy.Policy, spec string) *Core {
 	now, out, roster := &present{cfg: cfg}, &outbox{}, newRoster()
 	on := ground{now, out, &budget{out: out}, roster, &timers{lives: roster.lives}, &users{now, map[string]*user{}}, newFleet()}
+	on.fleet.divide(cfg.Partitions)
 	c := &Core{ground: on, desk: newDesk(on, p, spec), keys: &keys{out, on.timers, map[string]*userKeys{}}}
 	c.deps = &dependencies{present: now, roster: roster, waits: waitlist{waiters: map[awaited][]*job{}}, names: names{}, pasts: map[uint64]Past{}}
 	c.chores = &chores{budget: on.budget, roster: roster, byUser: map[string][]*chore{}, lines: map[uint64][]*chore{}}
@@ -75,11 +77,12 @@ func (c *Core) Configure(cfg Config) {
 		c.queue.admitWaiting(c.users.all[name])
 	}
 	c.desk.setWindows()
+	c.desk.partsNow()
 	c.fleet.unsettleAll()
 	c.desk.due()
 }
 
-// UnknownNodes lists the names in the rules of how nodes serve programs that no node has; none while no node
+// UnknownNodes lists the names in the rules of how nodes serve programs, and in partitions, that no node has; none while no node
 // has come.
 func (c *Core) UnknownNodes() (names []string) {
 	if len(c.fleet.byName) == 0 {
@@ -92,13 +95,16 @@ func (c *Core) UnknownNodes() (names []string) {
 			}
 		}
 	}
+	names = append(names, c.fleet.unknownParts()...)
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// SetPriority has other priorities order the queue, or the policy alone if there are none. After an error all is
+// SetPriority has other priorities order the queue, with the factors of partitions, or the policy alone if there are none. After an error all is
 // as it was.
-func (c *Core) SetPriority(cfg *priority.Config) error { return c.desk.setPriority(cfg) }
+func (c *Core) SetPriority(cfg *priority.Config, parts []model.Partition) error {
+	return c.desk.setPriority(cfg, parts)
+}
 
 // SetPolicy makes another policy decide from the next step on; spec is how the administrator named
 // it. A running recording continues: its replay with the old policy stops at the first decision

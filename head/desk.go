@@ -9,6 +9,7 @@ import (
 	"muster/head/ranking"
 	"muster/model"
 	"muster/policy"
+	"muster/policy/preempt"
 	"muster/policy/priority"
 	"muster/wire/api"
 )
@@ -40,6 +41,7 @@ type desk struct {
 	wake       time.Duration // when the policy wants its next step
 	profiles   bool          // the policy wants to know what jobs measured
 	watches    bool          // and what is heard of nodes
+	classes    bool          // partitions preempt each other
 }
 
 func newDesk(on ground, p policy.Policy, spec string) *desk {
@@ -47,7 +49,7 @@ func newDesk(on ground, p policy.Policy, spec string) *desk {
 	state.SetClock(on.policyClock)
 	state.SetNames(on.fleet.readable)
 	state.SetRetired(func(n int32) bool { return int(n) < len(on.fleet.nodes) && on.fleet.nodes[n].removed })
-	return &desk{ground: on, spec: spec, weigh: p.Traits().Alternatives, state: state, numbered: map[policy.JobID]*job{}, wake: policy.Never}
+	return &desk{ground: on, spec: spec, weigh: p.Traits().Alternatives, state: state, numbered: map[policy.JobID]*job{}, wake: policy.Never, classes: classesOf(on.cfg.Partitions)}
 }
 
 // setPolicy makes another policy decide from the next step on.
@@ -123,7 +125,7 @@ func (d *desk) offerSome() bool {
 			d.offering = j.id
 			return false
 		}
-		if looked++; j.state != api.Pending || j.number < 0 || !d.fleet.chooses(j) {
+		if looked++; j.state != api.Pending || j.number < 0 || !d.fleet.chooses(j) && !d.fleet.parts.ever {
 			continue
 		}
 		looked += perRequest
@@ -158,7 +160,7 @@ func (d *desk) setRanking(kept *priority.Document) error {
 		return nil
 	}
 	var err error
-	if d.ranking, err = ranking.New(*d.cfg.Priority, kept); err != nil {
+	if d.ranking, err = ranking.New(d.cfg.Priority.WithPartitions(d.cfg.Partitions), kept); err != nil {
 		return err
 	}
 	if !d.booking {
@@ -169,16 +171,16 @@ func (d *desk) setRanking(kept *priority.Document) error {
 }
 
 // setPriority has other priorities order the queue. What users have used is kept.
-func (d *desk) setPriority(cfg *priority.Config) error {
-	old, was := d.cfg.Priority, d.ranking
+func (d *desk) setPriority(cfg *priority.Config, parts []model.Partition) error {
+	old, oldParts, was := d.cfg.Priority, d.cfg.Partitions, d.ranking
 	var kept *priority.Document
 	if was != nil {
 		document := was.Book.Export()
 		kept = &document
 	}
-	d.cfg.Priority, d.ranking = cfg, nil
+	d.cfg.Priority, d.cfg.Partitions, d.ranking = cfg, parts, nil
 	if err := d.setRanking(kept); err != nil {
-		d.cfg.Priority, d.ranking = old, was
+		d.cfg.Priority, d.cfg.Partitions, d.ranking = old, oldParts, was
 		return err
 	}
 	d.clusterChanged()
@@ -237,7 +239,7 @@ func (d *desk) rankAll() {
 	}
 	for _, r := range d.ranking.Book.Due(d.now) {
 		if j := d.roster.jobs[uint64(r.Job)]; j != nil && j.number >= 0 && j.state == api.Pending {
-			must(d.state.Rank(j.number, r.Rank))
+			must(d.state.Rank(j.number, d.fleet.parts.rankOf(j.order, r.Rank)))
 			d.due()
 		}
 	}
@@ -252,7 +254,7 @@ func (d *desk) rank(j *job) {
 	if d.ranking.Adjust(j.id, j.nice, j.priority) {
 		return
 	}
-	must(d.state.Rank(j.number, d.standing(j)))
+	must(d.state.Rank(j.number, d.fleet.parts.rankOf(j.order, d.standing(j))))
 }
 
 // standing is a job's priority, as users see it. Tasks of an array that the book does not know yet
@@ -335,7 +337,7 @@ func (d *desk) count(j *job, offered bool) {
 // possible refuses a job that none of the known nodes could ever run. A cluster without nodes takes
 // every job: nodes will come.
 func (d *desk) possible(j *job) *Refusal {
-	if len(d.fleet.byName) == 0 {
+	if len(d.fleet.byName) == 0 || d.fleet.empty(j) != "" {
 		return nil
 	}
 	if err := d.state.Possible(d.model(j)); err != nil {
@@ -344,10 +346,19 @@ func (d *desk) possible(j *job) *Refusal {
 	return nil
 }
 
-// model is the job as the policy sees it.
-func (d *desk) model(j *job) *model.Job {
+// asked is a job as it was submitted.
+func (d *desk) asked(j *job) *model.Job {
 	m := &model.Job{ID: j.name(), User: j.user, Submit: d.policyTime(max(j.eligible, j.submit)), Turn: j.turn}
 	j.said.Apply(m)
+	return m
+}
+
+// model is the job as the policy sees it.
+func (d *desk) model(j *job) *model.Job {
+	m := d.asked(j)
+	if d.classes {
+		m.QOS = m.Queue
+	}
 	m.Run = aYear
 	m.Logged = &model.Logged{Wait: -1, CPUTime: -1, UsedMemory: -1, Executable: j.title()} // policies may recognise programs by name
 	if m.WallTime == 0 && !j.said.Unlimited {
@@ -368,6 +379,10 @@ func (d *desk) offer(j *job) {
 		j.turn = d.turn
 	}
 	d.count(j, true)
+	if _, why := d.barred(j); why != "" {
+		d.isImpossible(j, errors.New(why))
+		return
+	}
 	id, err := d.state.Submit(d.model(j))
 	if err != nil {
 		if !errors.Is(err, policy.ErrImpossible) {
@@ -457,4 +472,45 @@ func (d *desk) wanted(n *node) (s model.NodeSettings) {
 		}
 	}
 	return d.state.SettingsOf(n.number).Over(s)
+}
+
+// partsNow takes over the partitions of a new configuration. Those that preempt each other stay as they were: the
+// policy has them as its classes.
+func (d *desk) partsNow() {
+	was := d.fleet.parts.ever
+	d.fleet.divide(d.cfg.Partitions)
+	if was || d.fleet.parts.ever {
+		d.offerAgain()
+		d.retryImpossible()
+	}
+}
+
+// classesOf says whether the partitions preempt each other. Then policies take them as the class of a job.
+func classesOf(list []model.Partition) bool { return preempt.FromPartitions(list) != nil }
+
+// barred says why the partition of a job lets it not start, in one of Slurm's words and in a sentence; "" if it
+// does.
+func (d *desk) barred(j *job) (word, why string) {
+	if len(d.fleet.parts.list) == 0 {
+		return "", ""
+	}
+	p, err := model.PartitionOf(d.fleet.parts.list, j.said.Partition)
+	switch {
+	case err != nil:
+		return "PartitionConfig", err.Error() + ": an administrator can add it, or cancel the job and submit it to another"
+	case p.State == model.PartitionDown:
+		return "PartitionDown", "partition " + p.Name + " is down: its jobs wait until an administrator sets it up"
+	case p.State == model.PartitionInactive:
+		return "PartitionInactive", "partition " + p.Name + " is inactive: its jobs wait until an administrator sets it up"
+	case j.passage.from != "": // it has started already
+		return "", ""
+	}
+	err = p.Exceeded(d.asked(j))
+	switch {
+	case errors.Is(err, model.ErrPartitionTime):
+		return "PartitionTimeLimit", err.Error()
+	case err != nil:
+		return "PartitionNodeLimit", err.Error()
+	}
+	return "", ""
 }

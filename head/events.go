@@ -44,6 +44,8 @@ type Config struct {
 	// Priority makes the head order the queue, as Slurm does; nil leaves the order to the policy.
 	Priority *priority.Config
 	Windows  []Window
+	// Partitions divide the nodes. Without any, a job may name any partition, and has all nodes.
+	Partitions []model.Partition
 	// NodeRules is how nodes serve programs: later ones go before earlier ones.
 	NodeRules []NodeRule
 	// Authority vouches for the gateways of nodes: certificates in PEM form.

@@ -26,15 +26,16 @@ type fleet struct {
 	special  bool // some node serves one user alone, or has another name with the policy
 	private  bool // some node serves one user alone
 	sessions map[Session]*node
-	// restricted is what the latest job that may not use all nodes may use.
-	restricted restricted
+	// restricted is what jobs that may not use all nodes may use.
+	restricted map[restricted]*mayHave
+	parts      divisions
 	// unsettled are nodes that may have to be told how to serve programs, and news those of which something was
 	// heard that the policy is to be told.
 	unsettled, news []*node
 }
 
 func newFleet() *fleet {
-	return &fleet{byName: map[string]*node{}, aliases: map[string]string{}, retired: map[string]int{}, types: map[string]model.GPUType{}, sessions: map[Session]*node{}}
+	return &fleet{byName: map[string]*node{}, aliases: map[string]string{}, retired: map[string]int{}, types: map[string]model.GPUType{}, restricted: map[restricted]*mayHave{}, sessions: map[Session]*node{}}
 }
 
 // alias is a name that the policy has not seen, for a node of this name.
@@ -49,7 +50,7 @@ func (f *fleet) alias(name string) string {
 // add adds a node that the policy knows.
 func (f *fleet) add(n *node) {
 	f.aliases[n.alias] = n.name
-	f.restricted = restricted{}
+	clear(f.restricted)
 	f.private = f.private || n.user != ""
 	f.special = f.special || f.private || n.alias != n.name
 	f.nodes = append(f.nodes, n)
@@ -59,7 +60,7 @@ func (f *fleet) add(n *node) {
 // retire takes a node out of use for ever, with its session.
 func (f *fleet) retire(n *node) {
 	n.removed, n.down = true, true
-	f.restricted = restricted{}
+	clear(f.restricted)
 	f.retired[n.name]++
 	if f.byName[n.name] == n {
 		delete(f.byName, n.name)
@@ -73,7 +74,7 @@ func (f *fleet) retire(n *node) {
 func (f *fleet) open(s Session, n *node, user string) (special bool) {
 	n.session, n.user = s, user
 	f.sessions[s] = n
-	f.restricted = restricted{}
+	clear(f.restricted)
 	f.private = f.private || user != ""
 	special = user != "" && !f.special
 	f.special = f.special || special
@@ -267,51 +268,84 @@ func (f *fleet) mayAvoid(said *slurmopt.Options) error {
 
 // chooses says whether the policy is told which of the nodes a job may use, in the head's words.
 func (f *fleet) chooses(j *job) bool {
-	return f.special || len(j.said.Exclude) > 0 || j.passage.from != ""
+	return f.special || len(j.said.Exclude) > 0 || j.passage.from != "" || f.parts.confined(j.order) != nil
 }
 
-// restricted is the nodes that a job's requests may use (mayUse), for those after it that may use the
-// same: there may be very many nodes, and tasks of an array. It holds as long as no node comes, goes or
-// changes its user.
-type restricted struct {
-	said  *slurmopt.Options // nil if the job leaves the nodes to the head
-	user  string            // "" if that makes no difference
-	lists [][]string
+// divide takes partitions over.
+func (f *fleet) divide(list []model.Partition) {
+	f.parts.set(list)
+	clear(f.restricted)
 }
+
+// restricted names jobs whose requests may use the same nodes (mayUse): there may be very many nodes, and tasks of
+// an array. What they may use holds as long as no node comes, goes or changes its user.
+type restricted struct {
+	said      *slurmopt.Options // nil if the job leaves the nodes to the head
+	user      string            // "" if that makes no difference
+	partition string
+}
+
+// mayHave is the nodes that each of a job's requests may use, and those whose GPUs it may have; nil is all.
+type mayHave struct {
+	lists   [][]string
+	lenders []string
+}
+
+// maxRestricted is for how many kinds of jobs that is remembered.
+const maxRestricted = 64
 
 // limit limits the requests of a job to the nodes that it may use.
 func (f *fleet) limit(m *model.Job, j *job) {
 	if j.passage.from != "" { // it is alone in that, and has no alternatives
-		m.Request.NodeList = f.mayUse(&m.Request, j)
+		m.Request.NodeList, m.Request.Lenders = f.mayUse(&m.Request, j), f.mayLend(j)
 		return
 	}
-	of := restricted{said: j.said, user: j.user}
+	of := restricted{said: j.said, user: j.user, partition: j.said.Partition}
 	if len(j.said.Exclude) == 0 && len(m.Request.NodeList) == 0 && len(m.Alternatives) == 0 {
 		of.said = nil
 	}
 	if !f.private {
 		of.user = ""
 	}
-	if f.restricted.lists == nil || f.restricted.said != of.said || f.restricted.user != of.user {
-		f.restricted = of
-		for _, r := range append([]model.Request{m.Request}, m.Alternatives...) {
-			f.restricted.lists = append(f.restricted.lists, f.mayUse(&r, j))
+	has := f.restricted[of]
+	if has == nil {
+		if len(f.restricted) >= maxRestricted {
+			clear(f.restricted)
 		}
+		has = &mayHave{lenders: f.mayLend(j)}
+		for _, r := range append([]model.Request{m.Request}, m.Alternatives...) {
+			has.lists = append(has.lists, f.mayUse(&r, j))
+		}
+		f.restricted[of] = has
 	}
-	m.Request.NodeList = f.restricted.lists[0]
+	m.Request.NodeList, m.Request.Lenders = has.lists[0], has.lenders
 	m.Alternatives = slices.Clone(m.Alternatives)
 	for i := range m.Alternatives {
-		m.Alternatives[i].NodeList = f.restricted.lists[i+1]
+		m.Alternatives[i].NodeList, m.Alternatives[i].Lenders = has.lists[i+1], has.lenders
 	}
+}
+
+// mayLend are the nodes whose GPUs a job may have, under the policy's names; nil is all.
+func (f *fleet) mayLend(j *job) (names []string) {
+	part := f.parts.confined(j.order)
+	if part == nil {
+		return nil
+	}
+	for _, n := range f.nodes {
+		if !n.removed && part.reach[n.name] {
+			names = append(names, n.alias)
+		}
+	}
+	return names
 }
 
 // mayUse limits a request to the nodes that the job does not exclude and whose agents can start
 // the user's processes, under the policy's names. If none is left it names a node that cannot
 // exist, whose name explains itself in the policy's error: an empty list would mean all nodes.
 func (f *fleet) mayUse(r *model.Request, j *job) (names []string) {
-	excluded, named := setOf(j.said.Exclude), setOf(r.NodeList)
+	excluded, named, part := setOf(j.said.Exclude), setOf(r.NodeList), f.parts.confined(j.order)
 	for _, n := range f.nodes {
-		if n.serves(j.user) && n.mayHave(j) && !n.removed && !excluded[n.name] && (len(named) == 0 || named[n.name]) {
+		if n.serves(j.user) && n.mayHave(j) && !n.removed && part.has(n.name) && !excluded[n.name] && (len(named) == 0 || named[n.name]) {
 			names = append(names, n.alias)
 		}
 	}
@@ -324,6 +358,8 @@ func (f *fleet) mayUse(r *model.Request, j *job) (names []string) {
 			names = []string{"(one that has the folder where the job was saved)"}
 		} else if len(excluded) > 0 {
 			names = []string{"(one that the job does not exclude)"}
+		} else if part != nil {
+			names = []string{"(one of partition " + part.Name + ")"}
 		}
 	}
 	return names
@@ -457,4 +493,79 @@ func (n *node) label(changes map[string]string) {
 	maps.Copy(labels, changes)
 	maps.DeleteFunc(labels, func(_, value string) bool { return value == "" })
 	n.labels = labels
+}
+
+// divisions are the partitions of the configuration, and their nodes as sets. They are nil of a cluster that is
+// not divided. A job whose partition is no longer there waits.
+type divisions struct {
+	list []model.Partition
+	of   map[string]*division
+	ever bool // there have been some: what the policy knows of waiting jobs may be of those
+}
+
+// division is a partition: where its jobs run, and whose GPUs they may have; nil is all nodes.
+type division struct {
+	*model.Partition
+	nodes, reach map[string]bool
+}
+
+func (ds *divisions) set(list []model.Partition) {
+	*ds = divisions{list, map[string]*division{}, ds.ever || len(list) > 0}
+	for i := range list {
+		d := &division{Partition: &list[i]}
+		if d.Nodes != nil {
+			d.nodes, d.reach = setOf(d.Nodes), setOf(d.Reach())
+		}
+		ds.of[d.Name] = d
+	}
+}
+
+// confined is the partition of a job, if that has not all nodes.
+func (ds *divisions) confined(o *order) *division {
+	if d := ds.of[o.said.Partition]; d != nil && d.nodes != nil {
+		return d
+	}
+	return nil
+}
+
+// has says whether jobs of the partition may use a node.
+func (d *division) has(name string) bool { return d == nil || d.nodes[name] }
+
+// rankOf is a job's rank among those of all partitions.
+func (ds *divisions) rankOf(o *order, rank int64) int64 {
+	if d := ds.of[o.said.Partition]; d != nil {
+		return d.RankOf(rank)
+	}
+	return rank
+}
+
+// empty names the partition of a job, if the head knows none of its nodes; "" otherwise.
+func (f *fleet) empty(j *job) string {
+	d := f.parts.confined(j.order)
+	if d == nil || slices.ContainsFunc(d.Nodes, func(name string) bool { return f.byName[name] != nil }) {
+		return ""
+	}
+	return d.Name
+}
+
+// partitionsOf are the names of the partitions that have a node.
+func (ds *divisions) partitionsOf(node string) (names []string) {
+	for i := range ds.list {
+		if d := ds.of[ds.list[i].Name]; d.nodes == nil || d.nodes[node] {
+			names = append(names, d.Name)
+		}
+	}
+	return names
+}
+
+// unknownParts lists the nodes of partitions that have not come.
+func (f *fleet) unknownParts() (names []string) {
+	for i := range f.parts.list {
+		for _, name := range slices.Concat(f.parts.list[i].Nodes, f.parts.list[i].Lenders) {
+			if f.byName[name] == nil {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
 }

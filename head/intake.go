@@ -149,8 +149,14 @@ func (in *intake) read(ev Submit, owner string) (*job, *Refusal) {
 	case said.Batch.Nice < 0 && !in.IsAdmin(ev.User):
 		return bad("--nice %d: only administrators may go below 0", said.Batch.Nice)
 	}
-	line, asks, err := written(said)
-	if err != nil {
+	j := &job{
+		id: in.roster.next, task: -1, state: api.Pending, submit: in.now, limit: -1, queued: queued{number: -1, nice: said.Batch.Nice},
+		order: &order{user: owner, key: s.Key, secret: ev.Secret, said: said, command: shown(s), need: needOf(said)},
+	}
+	if err := cmp.Or(in.divide(j), in.mayCharge(said)); err != nil {
+		return bad("%v", err)
+	}
+	if j.options, j.asks, err = written(said); err != nil {
 		return bad("%v", err)
 	}
 	dir := s.Directory
@@ -166,10 +172,7 @@ func (in *intake) read(ev Submit, owner string) (*job, *Refusal) {
 	if err := cmp.Or(in.fleet.mayAvoid(said), in.mayReserve(said), checkMapping(said.GPU.Mapping), in.mayTurn(ev.User, owner, said)); err != nil {
 		return bad("%v", err)
 	}
-	j := &job{
-		id: in.roster.next, task: -1, state: api.Pending, submit: in.now, limit: -1, queued: queued{number: -1, nice: said.Batch.Nice},
-		order: &order{user: owner, dir: dir, key: s.Key, secret: ev.Secret, options: line, asks: asks, said: said, command: shown(s), need: needOf(said)},
-	}
+	j.dir = dir
 	if err := cmp.Or(j.checkTexts(), checkDevices(said), in.sendable(j, s)); err != nil {
 		return bad("%v", err)
 	}
@@ -248,6 +251,27 @@ func (in *intake) mayTurn(user, owner string, said *slurmopt.Options) error {
 		return nil
 	}
 	return in.users.limits(owner).mayTurn(owner, said.GPU.Turns)
+}
+
+// mayCharge refuses an account or QOS that there is not, if the administrator has named any.
+func (in *intake) mayCharge(said *slurmopt.Options) error {
+	c := in.cfg.Priority
+	if c == nil {
+		return nil
+	}
+	var classes []string
+	for _, q := range c.QOS {
+		classes = append(classes, q.Name)
+	}
+	for _, t := range []struct {
+		option, what, name string
+		known              []string
+	}{{"--account", "account", said.Account, c.AccountNames()}, {"--qos", "QOS", said.QOS, classes}} {
+		if t.name != "" && len(t.known) > 0 && !slices.Contains(t.known, t.name) {
+			return fmt.Errorf("%s: there is no %s %.40q: there are %.200s", t.option, t.what, t.name, strings.Join(t.known, ", "))
+		}
+	}
+	return nil
 }
 
 // checkMapping refuses mappers that nodes do not have.
@@ -382,4 +406,25 @@ func needOf(said *slurmopt.Options) need {
 		n.memory = max(n.memory, int64(nodes)*r.MemoryOnNode(cores))
 	}
 	return n
+}
+
+// divide has a job join its partition, or refuses it as the partition does.
+func (in *intake) divide(j *job) error {
+	list := in.fleet.parts.list
+	p, err := model.PartitionOf(list, j.said.Partition)
+	if err != nil || p == nil {
+		return err
+	}
+	j.said.Partition = p.Name
+	if j.said.Time == 0 && !j.said.Unlimited {
+		j.said.Time = p.UsualTime()
+	}
+	account := j.said.Account
+	if account == "" && in.desk.ranking != nil {
+		account = in.desk.ranking.Book.AccountOf(j.user, "")
+	}
+	if err := p.Admits(j.user, account, j.said.QOS); err != nil {
+		return err
+	}
+	return p.Exceeded(in.desk.asked(j))
 }

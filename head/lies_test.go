@@ -170,7 +170,7 @@ func (l *liar) reconfigure() error {
 	if err != nil {
 		return err
 	}
-	if err := l.core.SetPriority(l.cfg.Priority); err != nil {
+	if err := l.core.SetPriority(l.cfg.Priority, l.cfg.Partitions); err != nil {
 		return err
 	}
 	l.core.SetPolicy(p, l.spec)

@@ -158,7 +158,7 @@ type Machine struct {
 func (c *Core) Picture(now time.Duration) Picture {
 	c.now = max(c.now, now)
 	of := c.desk.state.Cluster()
-	p := Picture{At: c.now, Config: c.cfg, Began: c.began, Cluster: &model.Cluster{Name: of.Name, Nodes: slices.Clone(of.Nodes), GPUTypes: slices.Clone(of.GPUTypes), Remote: of.Remote}}
+	p := Picture{At: c.now, Config: c.cfg, Began: c.began, Cluster: &model.Cluster{Name: of.Name, Nodes: slices.Clone(of.Nodes), GPUTypes: slices.Clone(of.GPUTypes), Remote: of.Remote, Partitions: c.cfg.Partitions}}
 	for _, n := range c.fleet.nodes {
 		p.Machines = append(p.Machines, Machine{Name: n.name, User: n.user, Is: n.usable, Gone: n.removed})
 	}

@@ -403,6 +403,7 @@ func (c *Core) allowWhere(m *model.Job, j *job) {
 		m.Alternatives = slices.Clone(m.Alternatives)
 		r = &m.Alternatives[j.alternative-1]
 	}
+	r.Lenders = nil
 	if len(r.NodeList) == 0 {
 		return
 	}

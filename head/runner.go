@@ -545,7 +545,7 @@ func (run *runner) requeue(j *job) {
 		must(err)
 		run.desk.bookSubmitted(j)
 	}
-	if moved || run.fleet.chooses(j) { // the nodes that it may use may have changed since it was submitted to the policy
+	if moved || run.fleet.chooses(j) || run.fleet.parts.ever { // the nodes that it may use may have changed since it was submitted to the policy
 		run.desk.offerAfresh(j)
 	}
 	if j.number < 0 {

@@ -15,6 +15,8 @@ import (
 	"muster/head/record"
 	"muster/internal/scripts"
 	"muster/model"
+	"muster/model/clusterfile"
+	"muster/model/strictyaml"
 	"muster/policy/catalog"
 	"muster/policy/history"
 	"muster/policy/priority"
@@ -31,6 +33,7 @@ import (
 //	limits jobs=2 running=1 gpus=1
 //	priority fairshare=1000 age=10
 //	window W 100 200 nodes=n1,n2 users=alice   seconds since the beginning; also while it runs
+//	partitions {gpu: {Nodes: g1}}        as in head.yaml; also while it runs. Without any, they are listed
 //	at 10                                seconds since the beginning
 //	node n1 cores=4 memory=1000000 gpus=2 user=alice    an agent greets, with what it had before; last=17 is
 //	                                     the largest number of a job that it remembers
@@ -134,6 +137,28 @@ func mustReplay(t testing.TB, what string, recorded *bytes.Buffer) history.Resul
 	return r
 }
 
+// partitions takes partitions over, or lists those that there are.
+func (p *player) partitions(text string) error {
+	if text == "" {
+		for _, d := range p.core.Partitions() {
+			p.say("%s %s default %v nodes %d of %s, cores %d, GPUs %d, rGPUs %d", d.Name, d.State, d.Default, d.Nodes, cmp.Or(d.NodeList, "ALL"), d.Cores, d.GPUs, d.RemoteGPUs)
+		}
+		return nil
+	}
+	f := &strictyaml.File{Name: "script", What: "partitions"}
+	root, err := f.Parse([]byte(text))
+	if err != nil {
+		return err
+	}
+	if p.cfg.Partitions, err = clusterfile.Partitions(f, root); err != nil || p.core == nil {
+		return err
+	}
+	p.core.Configure(p.cfg)
+	p.core.Handle(p.now, head.Tick{})
+	p.settle()
+	return nil
+}
+
 func (p *player) say(format string, args ...any) {
 	fmt.Fprintf(&p.out, "  "+format+"\n", args...)
 }
@@ -159,6 +184,10 @@ func (p *player) play(words []string) error {
 				cfg.WeightFairshare = n
 			case "age":
 				cfg.WeightAge = n
+			case "qos":
+				cfg.QOS = append(cfg.QOS, priority.QOS{Name: "normal", Priority: n})
+			case "account":
+				cfg.Accounts = append(cfg.Accounts, priority.Account{Name: "physics", Shares: n, Accounts: []priority.Account{{Name: "optics", Shares: 1}}})
 			}
 		}
 		p.cfg.Priority = &cfg
@@ -186,6 +215,8 @@ func (p *player) play(words []string) error {
 		return nil
 	}
 	switch words[0] {
+	case "partitions":
+		return p.partitions(strings.Join(words[1:], " "))
 	case "window":
 		return p.window(words[1:])
 	case "usual":

@@ -164,7 +164,7 @@ func (c *Core) NodesFrom(now time.Duration, first, most int) (nodes []api.Node, 
 func (v *views) nodeDocument(n *node) api.Node {
 	d := api.Node{
 		Name: n.name, Reason: cmp.Or(n.reason, n.trouble, n.unwilling()), Connected: n.connected(), Left: n.left, Since: seconds(n.since), Cores: n.cores, Memory: n.memory,
-		Gateway: n.gateway, User: n.user, Incarnation: n.incarnation, Labels: n.labels, Jobs: n.activeJobs(),
+		Gateway: n.gateway, User: n.user, Incarnation: n.incarnation, Labels: n.labels, Partitions: v.fleet.parts.partitionsOf(n.name), Jobs: n.activeJobs(),
 	}
 	for i := range n.devices {
 		g := &n.devices[i]
@@ -443,8 +443,14 @@ func (v *views) why(j *job, ask bool) (word, sentence string) {
 		u := v.users.of(j.user)
 		return "AssocGrpLimit", u.full(u.waiting[0].need, v.users.limits(j.user)) + ": it starts when some of this user's jobs have ended"
 	}
+	if word, sentence := v.desk.barred(j); word != "" {
+		return word, sentence
+	}
 	if j.impossible != "" && len(v.fleet.byName) == 0 {
 		return "Resources", "no node has come yet: an administrator starts muster node --head on each"
+	}
+	if name := v.fleet.empty(j); j.impossible != "" && name != "" {
+		return "Resources", "no node of partition " + name + " has come yet: an administrator starts muster node --head on each"
 	}
 	if j.impossible != "" && j.passage.from != "" && j.passage.stays != "" {
 		again := ""
@@ -527,3 +533,33 @@ func (j *job) use() string {
 
 // seconds converts a span or an instant for documents.
 func seconds(d time.Duration) float64 { return d.Seconds() }
+
+// Partitions lists the partitions, in the order of the configuration.
+func (c *Core) Partitions() []api.Partition {
+	list := []api.Partition{}
+	for i := range c.fleet.parts.list {
+		p := &c.fleet.parts.list[i]
+		d := api.Partition{
+			Name: p.Name, Default: p.Default, State: p.State.String(), AllNodes: p.Nodes == nil, NodeList: model.CompressNodes(p.Nodes), Lenders: model.CompressNodes(p.Lenders),
+			MaxTime: seconds(p.MaxTime), DefaultTime: seconds(p.DefaultTime), MinNodes: p.MinNodes, MaxNodes: p.MaxNodes, MaxCores: p.MaxCores, MaxGPUs: p.MaxGPUs,
+			Tier: p.PriorityTier, Factor: p.PriorityJobFactor, PreemptMode: p.PreemptMode,
+			AllowUsers: p.AllowUsers, AllowAccounts: p.AllowAccounts, AllowQOS: p.AllowQOS, DenyAccounts: p.DenyAccounts, DenyQOS: p.DenyQOS,
+		}
+		part := c.fleet.parts.of[p.Name]
+		for _, n := range c.fleet.nodes {
+			if n.removed {
+				continue
+			}
+			if part.nodes == nil || part.nodes[n.name] {
+				d.Nodes++
+				d.Cores += n.cores
+				d.GPUs += len(n.devices)
+			}
+			if part.reach == nil || part.reach[n.name] {
+				d.RemoteGPUs += len(n.devices)
+			}
+		}
+		list = append(list, d)
+	}
+	return list
+}

@@ -21,6 +21,9 @@ type Cluster struct {
 	Nodes    []Node
 	GPUTypes []GPUType
 	Remote   Remote
+	// Partitions divide the nodes, which may be in several of them. Without any, jobs run on all nodes, whatever
+	// queue they name.
+	Partitions []Partition
 }
 
 // Node is one machine of a cluster.
@@ -146,7 +149,7 @@ func (c *Cluster) Resize(n int) (*Cluster, error) {
 	out := *c
 	if n <= len(c.Nodes) {
 		out.Nodes = c.Nodes[:n:n]
-		return &out, nil
+		return &out, out.repartition(len(c.Nodes))
 	}
 	if len(c.Nodes) == 0 {
 		return nil, errors.New("an empty cluster cannot grow: describe at least one node")
@@ -167,7 +170,37 @@ func (c *Cluster) Resize(n int) (*Cluster, error) {
 			out.Nodes = append(out.Nodes, node)
 		}
 	}
-	return &out, nil
+	return &out, out.repartition(len(c.Nodes))
+}
+
+// repartition takes nodes out of the partitions that the cluster no longer has, and adds those beyond the first so
+// many, which are copies of the last of these.
+func (c *Cluster) repartition(had int) error {
+	is := make(map[string]bool, len(c.Nodes))
+	var more []string
+	for i := range c.Nodes {
+		if is[c.Nodes[i].Name] = true; i >= had {
+			more = append(more, c.Nodes[i].Name)
+		}
+	}
+	gone := func(name string) bool { return !is[name] }
+	c.Partitions = slices.Clone(c.Partitions)
+	for i := range c.Partitions {
+		p := &c.Partitions[i]
+		if p.Nodes == nil {
+			continue
+		}
+		grows := len(more) > 0 && slices.Contains(p.Nodes, c.Nodes[had-1].Name)
+		p.Nodes = slices.DeleteFunc(slices.Clone(p.Nodes), gone)
+		p.Lenders = slices.DeleteFunc(slices.Clone(p.Lenders), gone)
+		if grows {
+			p.Nodes = append(p.Nodes, more...)
+		}
+		if len(p.Nodes) == 0 {
+			return fmt.Errorf("partition %s has none of %d nodes: try more", p.Name, len(c.Nodes))
+		}
+	}
+	return nil
 }
 
 // Validate reports the first error in the cluster.
@@ -228,7 +261,15 @@ func (c *Cluster) Validate() error {
 			}
 		}
 	}
-	return nil
+	for i := range c.Partitions {
+		p := &c.Partitions[i]
+		for _, name := range slices.Concat(p.Nodes, p.Lenders) {
+			if _, is := seen[name]; !is {
+				return fmt.Errorf("partition %s: there is no node %q in the cluster", p.Name, name)
+			}
+		}
+	}
+	return CheckPartitions(c.Partitions)
 }
 
 // Summary says in one line what a cluster has.

@@ -90,6 +90,8 @@ type Request struct {
 	Exclusive bool
 	// NodeList restricts the nodes to these names.
 	NodeList []string
+	// Lenders restricts the nodes that give it GPUs to these names, its own nodes among them.
+	Lenders []string
 
 	// Run and WallTime replace those of the job if this request is granted; 0 keeps them. On cores
 	// alone a job may take longer than with GPUs.

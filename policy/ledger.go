@@ -172,6 +172,9 @@ func (l *ledger) checkGrants(e *jobEntry, sh *Shape, a *model.Allocation, c *mod
 		if l.nodes[g.Node].closed {
 			return refuse("node %s lends nothing", c.Nodes[g.Node].Name)
 		}
+		if !sh.mayLend(g.Node) {
+			return refuse("node %s does not lend it GPUs", c.Nodes[g.Node].Name)
+		}
 		free := l.nodes[g.Node].gpus>>g.Device&1 != 0
 		used := int64(0)
 		if l.shared[g.Node] != nil {

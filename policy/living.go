@@ -197,7 +197,7 @@ func (s *State) lookAgain() {
 	for _, sh := range s.shapes.list {
 		// With remote GPUs even a possible shape may become impossible: first fit may now choose
 		// other nodes, with fewer GPUs beside them.
-		if sh.impossible != "" || sh.allowed != nil || sh.Request.Remote != nil {
+		if sh.impossible != "" || sh.allowed != nil || sh.lenders != nil || sh.Request.Remote != nil {
 			s.lookAgainAt(sh, false)
 		}
 	}

@@ -494,7 +494,7 @@ func (pl *placer) collect(sh, plain *Shape) bool {
 		for set := lenders[w]; set != 0; set &= set - 1 {
 			n := int32(w<<6 + bits.TrailingZeros64(set))
 			free := pl.nodes[n].gpus
-			if pl.nodes[n].closed {
+			if pl.nodes[n].closed || !sh.mayLend(n) {
 				continue
 			}
 			if pl.base.has(n) {
@@ -563,7 +563,7 @@ func (pl *placer) remote(sh *Shape, mode Mode) bool {
 		return false // it must not use other nodes
 	}
 	for n := int32(0); n < int32(len(pl.nodes)) && need > 0; n++ {
-		if !pl.base.has(n) && !pl.nodes[n].closed {
+		if !pl.base.has(n) && !pl.nodes[n].closed && sh.mayLend(n) {
 			need = pl.remoteOn(sh, n, -1, need)
 		}
 	}

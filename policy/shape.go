@@ -28,6 +28,7 @@ type Shape struct {
 	gpuType    int32 // -1: any
 	exclusive  bool
 	allowed    bitmap // nil: all nodes
+	lenders    bitmap // whose GPUs it may have; nil: all
 
 	totalCores int64 // the least number, on all nodes together
 	wholeGPUs  int64 // in all, wherever they are
@@ -116,7 +117,7 @@ type shapeKey struct {
 	gpuType                          string
 	remote                           model.RemoteGPUs
 	contiguous, exclusive, moreGPUs  bool
-	nodeList                         string
+	nodeList, lenders                string
 }
 
 func keyOf(r *model.Request) shapeKey {
@@ -132,6 +133,9 @@ func keyOf(r *model.Request) shapeKey {
 	if len(r.NodeList) > 0 {
 		k.nodeList = strings.Join(r.NodeList, "\x00")
 	}
+	if len(r.Lenders) > 0 {
+		k.lenders = strings.Join(r.Lenders, "\x00")
+	}
 	return k
 }
 
@@ -140,7 +144,7 @@ type nodeNeed struct {
 	cores, granule, gpus, gpuType int32
 	memory, nodeMemory, gpuMemory int64
 	exclusive, contig             bool
-	nodeList                      string
+	nodeList, lenders             string
 }
 
 // shapes interns requests.
@@ -176,7 +180,7 @@ func plainEqual(a, b *model.Request) bool {
 
 // of returns the shape of a request; fresh says that it is new.
 func (s *shapes) of(r *model.Request) (sh *Shape, fresh bool) {
-	plain := r.Remote == nil && len(r.NodeList) == 0
+	plain := r.Remote == nil && len(r.NodeList) == 0 && len(r.Lenders) == 0
 	slot := uint64(0)
 	if plain {
 		slot = recentSlot(r)
@@ -204,6 +208,7 @@ func (s *shapes) classify(sh *Shape) {
 		cores: sh.cores, granule: sh.granule, gpus: sh.gpus, gpuType: sh.gpuType,
 		memory: sh.memory, nodeMemory: sh.nodeMemory, gpuMemory: sh.gpuMemory,
 		exclusive: sh.exclusive, contig: sh.Request.Contiguous, nodeList: strings.Join(sh.Request.NodeList, "\x00"),
+		lenders: strings.Join(sh.Request.Lenders, "\x00"),
 	}
 	class, known := s.byNode[need]
 	if !known {
@@ -271,19 +276,29 @@ func (s *shapes) resolve(sh *Shape) {
 			sh.impossible = fmt.Sprintf("the cluster has no GPUs of type %q", r.GPUType)
 		}
 	}
-	if len(r.NodeList) == 0 {
-		return
-	}
-	sh.allowed = newBitmap(len(s.cluster.Nodes))
-	for _, name := range r.NodeList {
-		n, ok := s.node(name)
-		if !ok {
-			sh.impossible = fmt.Sprintf("node %q is not in the cluster", name)
-			break
+	if len(r.NodeList) > 0 {
+		sh.allowed = newBitmap(len(s.cluster.Nodes))
+		for _, name := range r.NodeList {
+			n, ok := s.node(name)
+			if !ok {
+				sh.impossible = fmt.Sprintf("node %q is not in the cluster", name)
+				break
+			}
+			sh.allowed.set(n)
 		}
-		sh.allowed.set(n)
+	}
+	if len(r.Lenders) > 0 {
+		sh.lenders = newBitmap(len(s.cluster.Nodes))
+		for _, name := range r.Lenders {
+			if n, ok := s.node(name); ok {
+				sh.lenders.set(n)
+			}
+		}
 	}
 }
+
+// mayLend says whether a node may give GPUs to the shape.
+func (sh *Shape) mayLend(n int32) bool { return sh.lenders == nil || sh.lenders.has(n) }
 
 // node finds a node by its name.
 func (s *shapes) node(name string) (int32, bool) {
@@ -295,4 +310,40 @@ func (s *shapes) node(name string) (int32, bool) {
 	}
 	n, ok := s.nodeOf[name]
 	return n, ok
+}
+
+// Claim is the nodes that some jobs may use. Jobs are confined to a part of the nodes by their Request.Lenders;
+// others may use all.
+type Claim struct {
+	nodes bitmap
+	all   bool
+}
+
+// Add adds those of a shape.
+func (c *Claim) Add(sh *Shape) {
+	if c.all = c.all || sh.lenders == nil; c.all {
+		return
+	}
+	for len(c.nodes) < len(sh.lenders) {
+		c.nodes = append(c.nodes, 0)
+	}
+	for i, set := range sh.lenders {
+		c.nodes[i] |= set
+	}
+}
+
+// Everything says that they are all nodes.
+func (c *Claim) Everything() bool { return c.all }
+
+// Meets says whether a shape may use one of them.
+func (c *Claim) Meets(sh *Shape) bool {
+	if c.all || sh.lenders == nil {
+		return c.all || len(c.nodes) > 0
+	}
+	for i, set := range sh.lenders {
+		if i < len(c.nodes) && c.nodes[i]&set != 0 {
+			return true
+		}
+	}
+	return false
 }

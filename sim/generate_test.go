@@ -208,7 +208,28 @@ func (g *generator) request(c *model.Cluster) model.Request {
 			}
 		}
 	}
+	if g.chance(15) {
+		g.confine(&r, c)
+	}
 	return r
+}
+
+// confine limits a request as a partition does: it has GPUs of its nodes and of lenders alone.
+func (g *generator) confine(r *model.Request, c *model.Cluster) {
+	var nodes, lenders []string
+	for _, n := range c.Nodes {
+		switch {
+		case g.chance(60):
+			nodes, lenders = append(nodes, n.Name), append(lenders, n.Name)
+		case g.chance(30):
+			lenders = append(lenders, n.Name)
+		}
+	}
+	if len(nodes) > 0 {
+		j := model.Job{Request: *r}
+		j.Confine(nodes, lenders)
+		*r = j.Request
+	}
 }
 
 // devices asks for GPUs of each node, or shares of them, in percent of all requests.

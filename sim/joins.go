@@ -114,7 +114,7 @@ func (r *run) adopt() {
 			r.result.NotAdopted[a.Job] = err.Error()
 			continue
 		}
-		if _, err := r.state.Adopt(j, a.Alternative, a.Alloc, a.Start); err != nil {
+		if _, err := r.state.Adopt(r.parts.shown(j), a.Alternative, a.Alloc, a.Start); err != nil {
 			r.result.NotAdopted[a.Job] = err.Error()
 			r.ranking.gone(next, r.now)
 			continue
@@ -178,6 +178,7 @@ func (r *run) rankAlone(i int) {
 	if rank.Admin != nil {
 		place = *rank.Admin
 	}
+	place = r.parts.partition(i).RankOf(place)
 	if r.ranking == nil && place != 0 {
 		r.must(r.state.Rank(r.ids[i], place))
 	}

@@ -130,7 +130,7 @@ func (o *oracleRun) end(r *runningJob) time.Duration {
 func (o *oracleRun) step() {
 	switch o.policy {
 	case "fcfs", "sjf":
-		o.inOrderUntilOneWaits()
+		o.inOrder()
 	case "first-fit", "g-queue", "r-queue":
 		for _, j := range o.queue() {
 			o.startIfFits(j)
@@ -168,6 +168,24 @@ func (o *oracleRun) inOrderUntilOneWaits() (waiting []int) {
 		}
 	}
 	return nil
+}
+
+// inOrder starts a job unless one waits before it that may use some node which it may use, too.
+func (o *oracleRun) inOrder() {
+	q := o.queue()
+	waits := map[int]bool{}
+	for i, j := range q {
+		for _, k := range q[:i] {
+			waits[j] = waits[j] || waits[k] && o.meet(j, k)
+		}
+		waits[j] = waits[j] || !o.startIfFits(j)
+	}
+}
+
+// meet says whether two jobs may use the same node.
+func (o *oracleRun) meet(j, k int) bool {
+	x, y := o.jobs[j].Request.Lenders, o.jobs[k].Request.Lenders
+	return len(x) == 0 || len(y) == 0 || slices.ContainsFunc(x, func(name string) bool { return slices.Contains(y, name) })
 }
 
 func (o *oracleRun) easy() {
@@ -717,7 +735,7 @@ func (p *placement) usable(i, d int, share int64) bool {
 		return false
 	}
 	dev := p.nodes[i].devices[d]
-	if p.nodes[i].closed {
+	if p.nodes[i].closed || len(p.req.Lenders) > 0 && !slices.Contains(p.req.Lenders, p.c.Nodes[i].Name) {
 		return false
 	}
 	if share == 0 {

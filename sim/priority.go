@@ -20,7 +20,7 @@ func newRanking(cfg *Config) (*ranking, error) {
 	if cfg.Priority == nil {
 		return nil, nil
 	}
-	book, err := priority.New(*cfg.Priority)
+	book, err := priority.New(cfg.Priority.WithPartitions(cfg.Cluster.Partitions))
 	if err != nil {
 		return nil, err
 	}
@@ -87,13 +87,14 @@ func (k *ranking) due() time.Duration {
 }
 
 // rank gives the ranks that changed to the state, and returns whether there were any.
-func (k *ranking) rank(s *policy.State, now time.Duration) bool {
-	if k == nil {
+func (r *run) rank() bool {
+	if r.ranking == nil {
 		return false
 	}
-	due := k.book.Due(now)
-	for _, r := range due {
-		must(s.Rank(policy.JobID(r.Job), r.Rank))
+	due := r.ranking.book.Due(r.now)
+	for _, k := range due {
+		id := policy.JobID(k.Job)
+		must(r.state.Rank(id, r.parts.partition(int(r.jobOf[id])).RankOf(k.Rank)))
 	}
 	return len(due) > 0
 }

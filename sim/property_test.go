@@ -197,6 +197,11 @@ func (w *watcher) satisfied(job int, a *model.Allocation) {
 			w.failf("job %d: has devices that node %s has not", job, n.Name)
 		}
 	}
+	for _, g := range a.Grants {
+		if name := w.s.Cluster.Nodes[g.Node].Name; len(r.Lenders) > 0 && !slices.Contains(r.Lenders, name) {
+			w.failf("job %d: has a GPU of node %s, which does not lend it one", job, name)
+		}
+	}
 	together := max(1, r.CoresPerProcess)
 	torn := func(p model.Part) bool { return int(p.Cores)%together != 0 }
 	if r.Nodes > 0 && len(a.Parts) != r.Nodes || r.Nodes == 0 && (cores != r.Cores || slices.ContainsFunc(a.Parts, torn)) {

@@ -193,6 +193,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err := r.prepare(); err != nil {
 		return nil, fmt.Errorf("%w", err)
 	}
+	r.divide()
 	state := policy.NewState(cfg.Cluster, cfg.Policy)
 	state.Expect(len(cfg.Jobs))
 	r.state = state
@@ -239,6 +240,7 @@ type run struct {
 	outages outages
 	network *network
 	ranking *ranking // nil without priorities
+	parts   placed
 	result  *Result
 
 	now     time.Duration
@@ -323,7 +325,7 @@ func (r *run) loop(ctx context.Context) error {
 		if r.withdraw() {
 			changed = true
 		}
-		if r.ranking.rank(r.state, r.now) {
+		if r.rank() {
 			changed = true
 		}
 		if r.wakes++; changed {
@@ -457,6 +459,9 @@ func (r *run) join(i int) bool {
 
 // submit hands a job to the priorities, if there are any, and to the policy's state.
 func (r *run) submit(i int) error {
+	if err := r.parts.refused[i]; err != nil {
+		return err
+	}
 	j := &r.Jobs[i]
 	if len(r.After[i]) > 0 && j.Submit < r.now {
 		// For the policy the job arrives now. It must not count the time spent waiting for other
@@ -469,7 +474,7 @@ func (r *run) submit(i int) error {
 	if err := r.ranking.submitted(next, j, r.rankOf(i), r.now); err != nil {
 		return err
 	}
-	id, err := r.state.Submit(j)
+	id, err := r.state.Submit(r.parts.shown(j))
 	switch {
 	case err == nil && id == next:
 		r.jobOf = append(r.jobOf, int32(i))
@@ -493,7 +498,7 @@ func (r *run) decide() error {
 		if n == maxStops {
 			return fmt.Errorf("the policy stops jobs again and again at %s", policy.Clock(r.now))
 		}
-		r.ranking.rank(r.state, r.now)
+		r.rank()
 	}
 	return nil
 }

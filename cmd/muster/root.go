@@ -28,7 +28,7 @@ var groups = []struct {
 		programs.NewCert, programs.NewDemo}},
 	{"cluster", "Jobs on a cluster:", []func() *cobra.Command{
 		jobs.NewHead, jobs.NewSubmit, jobs.NewQueue, jobs.NewJob, jobs.NewLogs, jobs.NewAttach, jobs.NewExec, jobs.NewCancel, jobs.NewHold,
-		jobs.NewRelease, jobs.NewPriority, jobs.NewPriorities, jobs.NewHistory, jobs.NewUsage, jobs.NewWhatIf, jobs.NewNodes, jobs.NewDrain,
+		jobs.NewRelease, jobs.NewPriority, jobs.NewPriorities, jobs.NewHistory, jobs.NewUsage, jobs.NewWhatIf, jobs.NewPartitions, jobs.NewNodes, jobs.NewDrain,
 		jobs.NewResume, jobs.NewPage, jobs.NewSlurm}},
 	{"whatif", "What if, simulated:", []func() *cobra.Command{newCluster, lab.NewWorkload, lab.NewSim, lab.NewPolicyCommand}},
 	{"papers", "Papers:", []func() *cobra.Command{lab.NewReproduce}},

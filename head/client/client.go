@@ -456,6 +456,13 @@ func (h *Head) Download(ctx context.Context, what string) (io.ReadCloser, error)
 	return response.Body, nil
 }
 
+// Partitions asks for the partitions.
+func (h *Head) Partitions(ctx context.Context) ([]api.Partition, error) {
+	var list api.Partitions
+	err := h.get(ctx, "/v1/partitions", nil, &list)
+	return list.List, err
+}
+
 // Usage asks what users and accounts have used.
 func (h *Head) Usage(ctx context.Context) (*api.Usage, error) {
 	var u api.Usage

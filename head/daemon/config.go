@@ -21,6 +21,7 @@ import (
 	"muster/head"
 	"muster/model"
 	"muster/model/slurmopt"
+	"muster/policy/preempt"
 	"muster/wire/api"
 )
 
@@ -125,7 +126,13 @@ func (c *Config) Check() error {
 		}
 		return c.At(setting, fmt.Errorf("silence %v and node_timeout %v: give a silence of at least 1s, and a longer node_timeout", c.Core.Silence, c.Core.NodeTimeout))
 	}
-	return nil
+	_, err := c.rules()
+	return err
+}
+
+// rules says which jobs make way for which.
+func (c *Config) rules() (preempt.Rules, error) {
+	return preempt.RulesOf(c.Core.Priority, c.Core.Partitions)
 }
 
 // standing is the configuration that is in force, and how another one takes its place.
@@ -176,7 +183,7 @@ func (d *daemon) apply() (*api.Reloaded, error) {
 	}
 	done := &api.Reloaded{Changed: d.read.changed(&again), Restart: d.cfg.fixed(&again)}
 	c := &configured{cfg: again.Core, done: make(chan error, 1)}
-	if d.read.Policy != again.Policy || !reflect.DeepEqual(d.read.Core.Priority, again.Core.Priority) {
+	if d.read.Policy != again.Policy || !reflect.DeepEqual(d.read.Core.Priority, again.Core.Priority) || !reflect.DeepEqual(d.read.Core.Partitions, again.Core.Partitions) {
 		if c.policy, err = d.openPolicy(&again); err != nil {
 			return nil, err
 		}
@@ -196,7 +203,7 @@ func (d *daemon) apply() (*api.Reloaded, error) {
 // take applies a configuration that was read again.
 func (l *loop) take(c *configured) {
 	if c.policy != nil {
-		if err := l.core.SetPriority(c.cfg.Priority); err != nil {
+		if err := l.core.SetPriority(c.cfg.Priority, c.cfg.Partitions); err != nil {
 			c.done <- err
 			return
 		}

@@ -17,7 +17,7 @@ import (
 	"muster/internal/recordfile"
 	"muster/model"
 	"muster/policy"
-	"muster/policy/priority"
+	"muster/policy/preempt"
 	"muster/policy/scriptfile"
 )
 
@@ -34,7 +34,7 @@ type Options struct {
 	LookAtScript <-chan time.Time
 	// Spec returns the full specification of the policy that a configuration names, as muster sim
 	// replay takes it, beside these priorities; nil if that is the name itself.
-	Spec    func(spec string, ranks *priority.Config) string
+	Spec    func(spec string, rules preempt.Rules) string
 	Version string
 	Now     func() time.Time
 	Log     *slog.Logger

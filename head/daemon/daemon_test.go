@@ -167,6 +167,7 @@ func TestRequestsAreStrict(t *testing.T) {
 		{"GET", "/v1/jobs?state=PENDIN", "", 400, "states as PENDING,RUNNING"},
 		{"GET", "/v1/jobs?user=%zz", "", 400, "the query"},
 		{"GET", "/v1/jobs", "{}", 400, "nothing is expected in the body"},
+		{"GET", "/v1/partitions?name=gpu", "", 400, "?name="},
 		{"GET", "/v1/jobs/x", "", 400, "is no job: write 17"},
 		{"GET", "/v1/jobs/0", "", 400, "is no job"},
 		{"GET", "/v1/jobs/01", "", 400, "is no job"},
@@ -519,6 +520,22 @@ func TestReload(t *testing.T) {
 	})
 	if !isAdmin() {
 		t.Error("alice is no administrator")
+	}
+	// Partitions are listed, and refuse what they do not take; a reload brings others.
+	again(func(cfg Config) (Config, error) {
+		cfg.Core.Admins = []string{"alice"}
+		cfg.Core.Partitions = []model.Partition{{Name: "gpu", Nodes: []string{"g1", "g2"}, Default: true, MaxTime: time.Hour, PriorityTier: 1}}
+		return cfg, nil
+	})
+	var parts api.Partitions
+	alice.must("GET", "/v1/partitions", nil, &parts)
+	if len(parts.List) != 1 || parts.List[0].Name != "gpu" || parts.List[0].NodeList != "g[1-2]" || parts.List[0].MaxTime != 3600 || !parts.List[0].Default {
+		t.Errorf("%+v", parts)
+	}
+	job := command("true")
+	job.Options = []string{"-p", "cpu"}
+	if status, text := alice.do("POST", "/v1/jobs", job, nil); status != 400 || !strings.Contains(text, "there is no partition \"cpu\": there are gpu") {
+		t.Errorf("%d %s", status, text)
 	}
 	again(func(cfg Config) (Config, error) { return cfg, errors.New("line 7") })
 	again(func(cfg Config) (Config, error) { cfg.Core.Silence = 0; return cfg, nil })

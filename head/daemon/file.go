@@ -9,6 +9,7 @@ import (
 	"muster/internal/units"
 	"muster/internal/wholefile"
 	"muster/model"
+	"muster/model/clusterfile"
 	"muster/model/slurmopt"
 	"muster/model/strictyaml"
 	"muster/policy"
@@ -43,6 +44,10 @@ func (d *decoder) document(root strictyaml.Node, c *Config) error {
 		strictyaml.Key("priority", d.Text("priority", &c.Priority)),
 		strictyaml.Key("windows", func(n strictyaml.Node) error { return d.windows(n, &c.Core) }),
 		strictyaml.Key("nodes", func(n strictyaml.Node) error { return d.nodes(n, &c.Core) }),
+		strictyaml.Key("partitions", func(n strictyaml.Node) (err error) {
+			c.Core.Partitions, err = clusterfile.Partitions(&d.File, n)
+			return err
+		}),
 		strictyaml.Key("admins", func(n strictyaml.Node) error { return d.admins(n, &c.Core) }),
 		strictyaml.Key("limits", func(n strictyaml.Node) error { return d.limits(n, &c.Core) }),
 		strictyaml.Key("grants", func(n strictyaml.Node) error { return d.holds(n, &c.Core.Holds) }),

@@ -23,6 +23,9 @@ windows:
 nodes:
   - {vgpus: 2, policy: sjf, profiling: 10s}
   - {nodes: "n[1-2]", sharing: exclusive, above: 3, keep: 0}
+partitions:
+  gpu: {Nodes: "g[1-2]", Default: YES, MaxTime: 1-00:00:00, PriorityTier: 2}
+  cpu: {Lenders: g1, Nodes: c1, AllowUsers: [alice]}
 admins: [alice, bob]
 limits:
   default: {max_submit_jobs: 1000, gpus: 8}
@@ -57,6 +60,10 @@ connections: {user: 16, greet: 5s}
 
 			NodeTimeout: 10 * time.Minute, Silence: 20 * time.Second, Grace: time.Minute, TimeLimit: 2 * time.Hour, Keep: 30 * time.Minute, KeepOutput: 48 * time.Hour,
 			Windows: []head.Window{{Name: "upkeep", From: at(8), Until: at(18), Nodes: []string{"n1", "n2"}, Users: []string{"alice"}}},
+			Partitions: []model.Partition{
+				{Name: "gpu", Nodes: []string{"g1", "g2"}, Default: true, MaxTime: 24 * time.Hour, PriorityTier: 2},
+				{Name: "cpu", Nodes: []string{"c1"}, Lenders: []string{"g1"}, PriorityTier: 1, AllowUsers: []string{"alice"}},
+			},
 			NodeRules: []head.NodeRule{
 				{Settings: model.NodeSettings{VGPUs: 2, Policy: "sjf", Profiling: 10}},
 				{Nodes: []string{"n1", "n2"}, Settings: model.NodeSettings{Sharing: model.Exclusive, Above: 3, Keep: new(int)}},
@@ -82,8 +89,11 @@ connections: {user: 16, greet: 5s}
 		"admins: [a b]":                  "head.yaml:1:10: a name of users: must be made of letters",
 		"limits: {default: {gpus: -1}}":  "head.yaml:1:26: gpus: must be a whole number",
 		"limits: {users: {a: {gpu: 1}}}": `head.yaml:1:22: "gpu" is no key of limits of a user: did you mean gpus?`,
-		"windows: [{name: a, from: 2031-05-06T08:00}]":                                                    "head.yaml:1:11: a window needs a name, from, and a later until",
-		"windows: [{name: a, from: noon}]":                                                                "head.yaml:1:27: from: must be a time as 2031-05-06T08:00",
+		"windows: [{name: a, from: 2031-05-06T08:00}]":       "head.yaml:1:11: a window needs a name, from, and a later until",
+		"partitions: {a: {MaxTime: soon}}":                   "head.yaml:1:27: MaxTime: time",
+		"partitions: {a: {Default: YES}, b: {Default: YES}}": "head.yaml:1:33: partitions a and b are both the default: only one can be",
+		"partitions: [a]":                  "head.yaml:1:13: partitions",
+		"windows: [{name: a, from: noon}]": "head.yaml:1:27: from: must be a time as 2031-05-06T08:00",
 		"windows: [{name: a, from: 2031-05-06, until: 2031-05-07T00:00}]":                                 "head.yaml:1:27: from: must be a time as",
 		"windows:" + strings.Repeat("\n- {name: a, from: 2031-05-06T08:00, until: 2031-05-06T09:00}", 2):  "head.yaml:3:3: there are two windows of the name a",
 		"windows:" + strings.Repeat("\n- {name: a, from: 2031-05-06T08:00, until: 2031-05-06T09:00}", 65): "windows must be a list of at most 64",

@@ -412,6 +412,12 @@ func serveHistory(q *request) (any, error) {
 	return api.Jobs{Jobs: public(jobs, q.who.user, admin), Next: next}, err
 }
 
+func servePartitions(q *request) (any, error) {
+	var list api.Partitions
+	err := q.see(func(core *head.Core, _ time.Duration) { list.List = core.Partitions() })
+	return list, err
+}
+
 func serveUsage(q *request) (any, error) {
 	var u api.Usage
 	err := q.see(func(core *head.Core, now time.Duration) { u.Lines = core.Usage(now) })

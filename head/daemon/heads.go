@@ -132,7 +132,7 @@ func (p *peers) again(cfg Config, o Options) Config {
 		return cfg
 	}
 	cfg.fixed(&again)
-	cfg.Core = again.Core
+	cfg.Core, cfg.Policy = again.Core, again.Policy
 	return cfg
 }
 

@@ -38,5 +38,5 @@ func (d *daemon) header() history.Header {
 // spec is the full specification of the policy in force, including preemption classes.
 func (d *daemon) spec() string {
 	c := d.inForce.Load()
-	return d.fullSpec(c.name, c.ranks)
+	return d.fullSpec(c.name, c.rules)
 }

@@ -91,6 +91,7 @@ func routes() []route {
 		{method: "POST", path: "/v1/nodes/{name}/remove", summary: "Forget a node (administrators).", body: api.RemoveNode{}, answer: api.Changed{}, serve: nodeChanger(head.RemoveNode)},
 		{method: "POST", path: "/v1/nodes/{name}/rename", summary: "Give a node that is away another name (administrators).", body: api.RenameNode{}, answer: api.Changed{}, serve: nodeChanger(head.RenameNode)},
 		{method: "POST", path: "/v1/nodes/{name}/label", summary: "Set labels of a node, or take them away (administrators).", body: api.LabelNode{}, answer: api.Changed{}, serve: nodeChanger(head.LabelNode)},
+		{method: "GET", path: "/v1/partitions", summary: "The partitions, in the order of the configuration.", answer: api.Partitions{}, serve: servePartitions},
 		{method: "GET", path: "/v1/history", long: true, summary: "Jobs that have ended, the oldest first, page by page.", query: []parameter{
 			{"since", "number", "ended at this instant or later"}, {"until", "number", "ended before this instant"}, {"user", "string", "jobs of this user"}, {"after", "integer", "go on behind this job"}, {"limit", "integer", "at most so many"},
 		}, answer: api.Jobs{}, serve: serveHistory},

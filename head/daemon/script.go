@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"muster/policy"
-	"muster/policy/priority"
+	"muster/policy/preempt"
 	"muster/policy/script"
 	"muster/policy/scriptfile"
 )
@@ -38,16 +38,19 @@ type scripted struct {
 // chosen is a policy that a configuration names, beside its priorities.
 type chosen struct {
 	name   string
-	ranks  *priority.Config
+	rules  preempt.Rules
 	policy policy.Policy
 	script *scripted // nil if it is no script
 }
 
 // openPolicy makes the policy of a configuration.
 func (d *daemon) openPolicy(cfg *Config) (*chosen, error) {
-	c := &chosen{name: cfg.Policy, ranks: cfg.Core.Priority}
+	c := &chosen{name: cfg.Policy}
 	var err error
-	if spec := d.fullSpec(c.name, c.ranks); !scriptfile.Is(c.name) || d.ReadScript == nil {
+	if c.rules, err = cfg.rules(); err != nil {
+		return nil, err
+	}
+	if spec := d.fullSpec(c.name, c.rules); !scriptfile.Is(c.name) || d.ReadScript == nil {
 		c.policy, err = d.Policy(spec)
 	} else {
 		var file *scriptfile.File
@@ -64,9 +67,9 @@ func (d *daemon) openPolicy(cfg *Config) (*chosen, error) {
 }
 
 // fullSpec is the specification of a policy beside priorities.
-func (d *daemon) fullSpec(name string, ranks *priority.Config) string {
+func (d *daemon) fullSpec(name string, rules preempt.Rules) string {
 	if d.Spec != nil {
-		return d.Spec(name, ranks)
+		return d.Spec(name, rules)
 	}
 	return name
 }
@@ -75,7 +78,7 @@ func (d *daemon) fullSpec(name string, ranks *priority.Config) string {
 func (d *daemon) freshPolicy() (policy.Policy, error) {
 	c := d.inForce.Load()
 	if c.script == nil {
-		return d.Policy(d.fullSpec(c.name, c.ranks))
+		return d.Policy(d.fullSpec(c.name, c.rules))
 	}
 	c.script.looking.Lock()
 	defer c.script.looking.Unlock()

@@ -301,7 +301,7 @@ func (w *whatifs) candidates(names []string) []whatif.Candidate {
 }
 
 // specOf is the full specification of a policy.
-func (d *daemon) specOf(name string) string { return d.fullSpec(name, d.inForce.Load().ranks) }
+func (d *daemon) specOf(name string) string { return d.fullSpec(name, d.inForce.Load().rules) }
 
 // isFile says whether a policy is a script file.
 func isFile(spec string) bool {

@@ -288,12 +288,33 @@ func compareWithMeasured(t *testing.T, spec string, seed uint64, from time.Durat
 	return p.Jobs
 }
 
+// partitionsOf are two halves of a cluster, of which one borrows from the other and is of a higher tier, and all of it.
+func partitionsOf(c *model.Cluster) []model.Partition {
+	left, right := model.Partition{Name: "left", Default: true, PriorityTier: 1}, model.Partition{Name: "right", PriorityTier: 2}
+	for i := range c.Nodes {
+		if i < len(c.Nodes)/2 {
+			left.Nodes = append(left.Nodes, c.Nodes[i].Name)
+		} else {
+			right.Nodes = append(right.Nodes, c.Nodes[i].Name)
+		}
+	}
+	right.Lenders = left.Nodes[:1]
+	return []model.Partition{left, right, {Name: "all", PriorityTier: 1}}
+}
+
 func randomPast(t *testing.T, spec string, seed uint64, from time.Duration) *whatif.Workload {
 	rng := rand.New(rand.NewPCG(seed, 3))
-	p := newPast(t, head.Config{}, spec)
 	c := randomCluster(rng)
-	for i := range c.Nodes[1:] {
-		p.join(&c.Nodes[i+1], c.GPUTypes)
+	cfg := head.Config{}
+	divided := seed%2 == 1 && !strings.HasPrefix(spec, "mccs")
+	if divided {
+		cfg.Partitions = partitionsOf(c)
+	}
+	p := newPast(t, cfg, spec)
+	for i := range c.Nodes {
+		if i > 0 || divided { // all jobs of partitions come anew when a node joins
+			p.join(&c.Nodes[i], c.GPUTypes)
+		}
 	}
 	p.until(p.now)
 	admin := head.Caller{Request: 1, User: "root"}
@@ -320,6 +341,9 @@ func randomPast(t *testing.T, spec string, seed uint64, from time.Duration) *wha
 			if strings.HasPrefix(spec, "mccs") { // in its queues a job that excludes nodes comes anew when one joins
 				o = slices.DeleteFunc(o, func(s string) bool { return s == "-x" || strings.HasPrefix(s, "n") })
 			}
+			if divided && rng.IntN(3) > 0 {
+				o = append(o, "-p", []string{"left", "right", "all"}[rng.IntN(3)])
+			}
 			switch {
 			case rng.IntN(8) == 0 && len(p.runs) > 3 && !remembers[spec]: // these have cycles, which a job that cannot come yet moves
 				o = append(o, fmt.Sprintf("--dependency=afterany:%d", len(p.runs)-rng.IntN(3)))
@@ -328,7 +352,7 @@ func randomPast(t *testing.T, spec string, seed uint64, from time.Duration) *wha
 			}
 			p.submit([]string{"alice", "bob", "carol"}[rng.IntN(3)], run, o...)
 		}
-		if k == 60 && spec != "mosaic" { // it counts on nodes that are drained
+		if k == 60 && spec != "mosaic" && !divided { // it counts on nodes that are drained
 			p.until(p.now + time.Second)
 			p.join(&c.Nodes[0], c.GPUTypes)
 		}

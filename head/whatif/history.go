@@ -337,6 +337,9 @@ func (y *History) modelOf(a *asked, user int32) *model.Job {
 		m.WallTime = aYear
 	}
 	m.Request.Run = 0
+	if len(y.cluster.Partitions) > 0 && !slices.ContainsFunc(y.cluster.Partitions, func(p model.Partition) bool { return p.Name == m.Queue }) {
+		m.Queue = ""
+	}
 	y.restrict(&m.Request, a.said, m.User)
 	if len(m.Alternatives) > 0 {
 		m.Alternatives = slices.Clone(m.Alternatives)
@@ -477,6 +480,38 @@ func (y *History) nodes() {
 		y.special = y.special || m.User != "" || m.Name != y.Cluster.Nodes[i].Name
 	}
 	y.uneven = uneven(&c, c.Nodes)
+	c.Partitions = y.partitions()
+}
+
+// partitions are those of the cluster, with the names of the simulation. The head has taken the jobs, so their limits
+// do not matter, and a job of a partition that is no more has all nodes.
+func (y *History) partitions() (list []model.Partition) {
+	named := func(names []string) []string {
+		if names == nil {
+			return nil
+		}
+		is, there := map[string]bool{}, []string{}
+		for _, name := range names {
+			is[name] = true
+		}
+		for i, m := range y.Machines {
+			if n := y.keep[i]; n >= 0 && is[m.Name] {
+				there = append(there, y.cluster.Nodes[n].Name)
+			}
+		}
+		return there
+	}
+	others := model.Partition{Name: "(none)", Default: true, PriorityTier: 1}
+	for _, p := range y.Cluster.Partitions {
+		only := model.Partition{Name: p.Name, Nodes: named(p.Nodes), Lenders: named(p.Lenders), PriorityTier: p.PriorityTier, PriorityJobFactor: p.PriorityJobFactor, PreemptMode: p.PreemptMode}
+		if p.Nodes == nil || len(only.Nodes) > 0 {
+			list = append(list, only)
+		}
+	}
+	if len(list) > 0 {
+		list = append(list, others)
+	}
+	return list
 }
 
 // spansOf is when a node took no new jobs, and for how long it was up or draining.

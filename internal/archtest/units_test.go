@@ -33,13 +33,13 @@ effective_usage effects element ended estimate_accuracy events exit_code factor 
 fair_share false_negative false_positive far faults finished from gets gpu gpu_clashes
 gpu_held_for_data gpu_share gpu_utilization gpus gpus_borrowed gpus_busy gpus_lendable grid groups
 handed_over id impossible index instructions job jobs jobs_with_alternatives kernels killed landlock lane_ops
-launched lenders level_fs limit line lost mapped_kernels masters max max_fragmentation
+launched lenders level_fs limit line lost mapped_kernels masters max max_cores max_fragmentation max_gpus max_nodes
 max_slowdown max_spread max_threads mean mean_fragmentation mean_slowdown mean_spread median
-median_fragmentation median_slowdown median_spread min mirrors next nice nodes nodes_up
+median_fragmentation median_slowdown median_spread min min_nodes mirrors next nice nodes nodes_up
 norm_shares norm_usage num_nodes number overhead own_gpu_utilization p95 p95_fragmentation
-p95_slowdown p95_spread pending pid placed preempted preemptions priority private_slots probability processes
+p95_slowdown p95_spread pending pid placed preempted preemptions priority priority_job_factor priority_tier private_slots probability processes
 processes_ended programs programs_waiting progress puts queued queued_in_truth rank raw_shares rebinds rebuilds recalled
-refused registers remote_gpu_jobs remote_share requeues restarts resumed row running runs samples seed
+refused registers remote_gpu_jobs remote_share requeues restarts resumed rgpus row running runs samples seed
 seeds share shared_gpu_jobs shares signal slurms spares speed started started_together step stopped
 stops swaps tasks term thread to turns uneven unfinished unknown unseen unused_speed use used users users_left_out
 vgpus vgpus_free virtual_device waiting waits weight window worker_pid workers written wrong

@@ -88,7 +88,7 @@ func TestReadRefuses(t *testing.T) {
 		{"no nodes in the list", "nodes: []\n", `f:1:8: there are no nodes: add - {name: n1, cores: 8, memory: 64GB}`},
 		{"nodes no list", "nodes: {name: a}\n", `f:1:8: nodes must be a list, not a mapping: write - {name: n1, cores: 8, memory: 64GB}`},
 		{"unknown key", node + "gpu_type: {}\n", `f:2:1: "gpu_type" is no key of a cluster description: did you mean gpu_types?`},
-		{"far unknown key", node + "colour: red\n", `f:2:1: "colour" is no key of a cluster description: it is one of name, gpu_types, links, remote_gpus, nodes`},
+		{"far unknown key", node + "colour: red\n", `f:2:1: "colour" is no key of a cluster description: it is one of name, gpu_types, links, remote_gpus, nodes, partitions`},
 		{"unknown key of a node", "nodes:\n  - name: a\n    core: 1\n", `f:3:5: "core" is no key of a node: did you mean cores?`},
 		{"unknown key of a GPU type", node + "gpu_types:\n  k: {mem: 6GB}\n", `f:3:7: "mem" is no key of GPU type k: did you mean memory?`},
 		{"unknown key of a link", node + "links:\n  l: {latncy: 1ms}\n", `f:3:7: "latncy" is no key of link l: did you mean latency?`},

@@ -45,7 +45,7 @@ func isFactor(x float64) bool { return x >= 1 && x <= 1_000_000 }
 // document reads the whole file. The keys may be in any order, but nodes refer to types and links,
 // so they are read last.
 func (d *decoder) document(root strictyaml.Node) error {
-	var types, links, nodes strictyaml.Node
+	var types, links, nodes, partitions strictyaml.Node
 	keep := func(into *strictyaml.Node) func(strictyaml.Node) error {
 		return func(n strictyaml.Node) error { *into = n; return nil }
 	}
@@ -56,6 +56,7 @@ func (d *decoder) document(root strictyaml.Node) error {
 		strictyaml.Key("links", keep(&links)),
 		strictyaml.Key("remote_gpus", d.remote),
 		strictyaml.Key("nodes", keep(&nodes)),
+		strictyaml.Key("partitions", keep(&partitions)),
 	)
 	if err != nil {
 		return err
@@ -73,7 +74,16 @@ func (d *decoder) document(root strictyaml.Node) error {
 	if !given["nodes"] {
 		return d.Errorf(strictyaml.Start(root), "there are no nodes: add nodes: [{name: n1, cores: 8, memory: 64GB}]")
 	}
-	return d.nodes(nodes)
+	if err := d.nodes(nodes); err != nil || !given["partitions"] {
+		return err
+	}
+	if d.cluster.Partitions, err = Partitions(&d.File, partitions); err != nil {
+		return err
+	}
+	if err := d.cluster.Validate(); err != nil { // a partition names a node that is not there
+		return d.Errorf(strictyaml.Start(partitions), "%v", err)
+	}
+	return nil
 }
 
 func (d *decoder) gpuTypes(n strictyaml.Node) error {

@@ -14,6 +14,7 @@ type (
 		GPUTypes   []jsonGPUType `json:"gpu_types"`
 		RemoteGPUs jsonRemote    `json:"remote_gpus"`
 		Nodes      []jsonNode    `json:"nodes"`
+		Partitions []jsonPart    `json:"partitions,omitempty"`
 	}
 	jsonTotals struct {
 		Nodes int `json:"nodes"`
@@ -43,6 +44,14 @@ type (
 		Latency   float64  `json:"link_latency_s"`
 		Switch    string   `json:"switch"`
 	}
+	jsonPart struct {
+		Name    string  `json:"name"`
+		Default bool    `json:"default,omitempty"`
+		State   string  `json:"state"`
+		Nodes   string  `json:"nodes"` // "" is all
+		MaxTime float64 `json:"max_time_s,omitempty"`
+		Tier    int     `json:"priority_tier"`
+	}
 )
 
 // Document is the JSON form of a cluster, as muster cluster show --json prints it.
@@ -65,6 +74,9 @@ func Document(c *model.Cluster) any {
 			gpus[j] = c.GPUTypes[t].Name
 		}
 		out.Nodes = append(out.Nodes, jsonNode{n.Name, n.Cores, n.Memory, gpus, n.Link.Bandwidth, n.Link.Latency.Seconds(), n.Switch})
+	}
+	for _, p := range c.Partitions {
+		out.Partitions = append(out.Partitions, jsonPart{p.Name, p.Default, p.State.String(), model.CompressNodes(p.Nodes), p.MaxTime.Seconds(), p.PriorityTier})
 	}
 	return out
 }

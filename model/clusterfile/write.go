@@ -57,6 +57,7 @@ func Write(w io.Writer, c *model.Cluster) error {
 		writeNodes(b, c, numbers, c.Nodes[first:end])
 		first = end
 	}
+	writePartitions(b, c.Partitions)
 	return b.Flush()
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"muster/model"
 	"muster/report"
@@ -281,4 +282,41 @@ func typeOf(c *model.Cluster, d api.NodeDevice) int {
 		}
 		t.Name = fmt.Sprintf("%s-%d", word, k)
 	}
+}
+
+// PartitionsOf is what the simulator must know of partitions: those that have some of the nodes of a cluster.
+func PartitionsOf(c *model.Cluster, list []api.Partition) ([]model.Partition, error) {
+	is := map[string]bool{}
+	for i := range c.Nodes {
+		is[c.Nodes[i].Name] = true
+	}
+	names := func(list string) (there []string, err error) {
+		if list == "" {
+			return nil, nil
+		}
+		there, err = model.ExpandNodes(list)
+		return slices.DeleteFunc(there, func(name string) bool { return !is[name] }), err
+	}
+	var out []model.Partition
+	for _, p := range list {
+		state, err := model.ParsePartitionState(p.State)
+		if err != nil {
+			return nil, fmt.Errorf("partition %s: its state %w", p.Name, err)
+		}
+		m := model.Partition{
+			Name: p.Name, Default: p.Default, State: state, MaxTime: time.Duration(p.MaxTime * float64(time.Second)), DefaultTime: time.Duration(p.DefaultTime * float64(time.Second)),
+			MinNodes: p.MinNodes, MaxNodes: p.MaxNodes, MaxCores: p.MaxCores, MaxGPUs: p.MaxGPUs, PriorityTier: p.Tier, PriorityJobFactor: p.Factor, PreemptMode: p.PreemptMode,
+			AllowUsers: p.AllowUsers, AllowAccounts: p.AllowAccounts, AllowQOS: p.AllowQOS, DenyAccounts: p.DenyAccounts, DenyQOS: p.DenyQOS,
+		}
+		if m.Nodes, err = names(p.NodeList); err != nil {
+			return nil, fmt.Errorf("partition %s: %w", p.Name, err)
+		}
+		if m.Lenders, err = names(p.Lenders); err != nil {
+			return nil, fmt.Errorf("partition %s: %w", p.Name, err)
+		}
+		if p.AllNodes || len(m.Nodes) > 0 {
+			out = append(out, m)
+		}
+	}
+	return out, nil
 }

@@ -156,6 +156,7 @@ func TestColumnsAreFields(t *testing.T) {
 	page.WriteString(columnsPage)
 	describe(t, &page, "`muster devices`, in `devices`", said(deviceColumns), status.Device{})
 	describe(t, &page, "`muster nodes`, in `nodes`", nodeColumns.Said(), api.Node{})
+	describe(t, &page, "`muster partitions`, in `partitions`", jobtable.PartitionColumns.Said(), api.Partition{})
 	describe(t, &page, "`muster devices --cluster`, in `devices` of each node", clusterDeviceColumns.Said(), ClusterDevice{})
 	describe(t, &page, "`muster ps` and `muster top`, in `clients` and `ended`", said(clientColumns), status.Client{})
 	describe(t, &page, "`muster ps`, programs with elements, in `ivm.programs`", said(elementColumns), status.IVMProgram{})

@@ -55,6 +55,9 @@ func (p *auction) noBid(v *policy.View, id policy.JobID) string {
 		}
 		why = append(why, text)
 	}
+	if len(why) == 0 { // nodes have come, and none of its requests can be granted any more
+		return "no bid was possible: " + v.Shortage(v.Shape(id), policy.Sharing)
+	}
 	return strings.Join(why, "; or ")
 }
 

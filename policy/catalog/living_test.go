@@ -347,6 +347,19 @@ func (l *life) submit() error {
 			}
 		}
 	}
+	if k := len(l.book.c.Nodes); l.rng.IntN(8) == 0 && k > 0 { // as a partition does
+		var nodes, lenders []string
+		for i := range k {
+			if name := fmt.Sprint("n", i); l.rng.IntN(2) == 0 {
+				nodes, lenders = append(nodes, name), append(lenders, name)
+			} else if l.rng.IntN(3) == 0 {
+				lenders = append(lenders, name)
+			}
+		}
+		if len(nodes) > 0 {
+			j.Confine(nodes, lenders)
+		}
+	}
 	if l.rng.IntN(8) == 0 && j.Request.GPUs > 0 {
 		j.Request.GPUType = []string{"g", "new"}[l.rng.IntN(2)]
 	}
@@ -361,8 +374,13 @@ func (l *life) submit() error {
 
 func (l *life) requeue(id policy.JobID) error {
 	l.gone(id)
+	err := l.Requeue(id)
+	if errors.Is(err, policy.ErrImpossible) { // under the policy that decides now: it is over
+		delete(l.jobs, id)
+		return nil
+	}
 	l.waiting = append(l.waiting, id)
-	return l.Requeue(id)
+	return err
 }
 
 // resume tells that a job runs again, and expects what the book says.

@@ -77,7 +77,7 @@ type candidate struct {
 func (s *devices) eligible(v FreeView, nd *need, r *model.Request, held *heldDevices, n, d int32) bool {
 	c := v.Cluster()
 	t := c.Nodes[n].GPUs[d]
-	if c.GPUTypes[t].Memory < r.Remote.Memory || nd.gpuType >= 0 && t != nd.gpuType {
+	if c.GPUTypes[t].Memory < r.Remote.Memory || nd.gpuType >= 0 && t != nd.gpuType || nd.lenders != nil && !nd.lenders.has(n) {
 		return false
 	}
 	if r.Remote.Shared {

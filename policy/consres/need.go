@@ -35,6 +35,7 @@ type need struct {
 	gpuType    int   // -1: any
 	exclusive  bool
 	allowed    bitmap // nil: all nodes
+	lenders    bitmap // whose GPUs it may have; nil: all
 }
 
 // needKey is a need as a comparable value, for maps.
@@ -43,7 +44,7 @@ type needKey struct {
 	cores                         int32
 	gpus, gpuType                 int
 	memory, nodeMemory, gpuMemory int64
-	nodeList                      string
+	nodeList, lenders             string
 }
 
 // needOf compiles a request. The request must be possible on the idle cluster,
@@ -59,26 +60,33 @@ func needOf(c *model.Cluster, r *model.Request) need {
 		nd.cores = int32(r.CoresOnNode())
 		nd.memory = r.MemoryOnNode(r.CoresOnNode())
 	}
-	if len(r.NodeList) > 0 {
-		nd.allowed = newBitmap(len(c.Nodes))
-		listed := make(map[string]bool, len(r.NodeList))
-		for _, name := range r.NodeList {
-			listed[name] = true
-		}
-		for n := range c.Nodes {
-			if listed[c.Nodes[n].Name] {
-				nd.allowed.set(int32(n))
-			}
+	nd.allowed, nd.lenders = named(c, r.NodeList), named(c, r.Lenders)
+	return nd
+}
+
+// named is the set of the nodes with these names; nil, which is all, if there are none.
+func named(c *model.Cluster, names []string) bitmap {
+	if len(names) == 0 {
+		return nil
+	}
+	set := newBitmap(len(c.Nodes))
+	listed := make(map[string]bool, len(names))
+	for _, name := range names {
+		listed[name] = true
+	}
+	for n := range c.Nodes {
+		if listed[c.Nodes[n].Name] {
+			set.set(int32(n))
 		}
 	}
-	return nd
+	return set
 }
 
 func (nd *need) key(r *model.Request) needKey {
 	return needKey{
 		spread: nd.spread, exclusive: nd.exclusive, cores: nd.cores, gpus: nd.gpus, gpuType: nd.gpuType,
 		memory: nd.memory, nodeMemory: nd.nodeMemory, gpuMemory: nd.gpuMemory,
-		nodeList: strings.Join(r.NodeList, "\x00"),
+		nodeList: strings.Join(r.NodeList, "\x00"), lenders: strings.Join(r.Lenders, "\x00"),
 	}
 }
 

@@ -75,6 +75,7 @@ type (
 		Contiguous      bool     `json:"contiguous,omitempty"`
 		Exclusive       bool     `json:"exclusive,omitempty"`
 		NodeList        []string `json:"node_list,omitempty"`
+		Lenders         []string `json:"lenders,omitempty"`
 		Run             int64    `json:"run_ns,omitempty"`
 		WallTime        int64    `json:"wall_ns,omitempty"`
 	}
@@ -222,7 +223,7 @@ func requestOf(r *model.Request) request {
 	out := request{
 		Nodes: r.Nodes, Cores: r.Cores, CoresPerNode: r.CoresPerNode, CoresPerProcess: r.CoresPerProcess, Processes: r.Processes,
 		Memory: r.Memory, MemoryPerCore: r.MemoryPerCore, GPUs: r.GPUs, GPUMemory: r.GPUMemory, MoreGPUs: r.MoreGPUs, GPUType: r.GPUType,
-		Contiguous: r.Contiguous, Exclusive: r.Exclusive, NodeList: r.NodeList, Run: int64(r.Run), WallTime: int64(r.WallTime),
+		Contiguous: r.Contiguous, Exclusive: r.Exclusive, NodeList: r.NodeList, Lenders: r.Lenders, Run: int64(r.Run), WallTime: int64(r.WallTime),
 	}
 	if r.Remote != nil {
 		out.Remote = &devices{r.Remote.Count, r.Remote.Memory, r.Remote.Shared}
@@ -234,7 +235,7 @@ func (r *request) model() model.Request {
 	out := model.Request{
 		Nodes: r.Nodes, Cores: r.Cores, CoresPerNode: r.CoresPerNode, CoresPerProcess: r.CoresPerProcess, Processes: r.Processes,
 		Memory: r.Memory, MemoryPerCore: r.MemoryPerCore, GPUs: r.GPUs, GPUMemory: r.GPUMemory, MoreGPUs: r.MoreGPUs, GPUType: r.GPUType,
-		Contiguous: r.Contiguous, Exclusive: r.Exclusive, NodeList: r.NodeList, Run: time.Duration(r.Run), WallTime: time.Duration(r.WallTime),
+		Contiguous: r.Contiguous, Exclusive: r.Exclusive, NodeList: r.NodeList, Lenders: r.Lenders, Run: time.Duration(r.Run), WallTime: time.Duration(r.WallTime),
 	}
 	if r.Remote != nil {
 		out.Remote = &model.RemoteGPUs{Count: r.Remote.Count, Memory: r.Remote.Memory, Shared: r.Remote.Shared}

@@ -57,7 +57,7 @@ const maxCores = 1024
 func (m *machine) needOf(r *model.Request) (need, bool) {
 	n := need{cores: int32(r.CoresOnNode()), gpus: int32(r.GPUs), memory: r.MemoryOnNode(r.CoresOnNode())}
 	switch {
-	case m.cores > maxCores, r.GPUMemory > 0, len(r.NodeList) > 0, r.Nodes == 0 && r.GPUs > 0:
+	case m.cores > maxCores, r.GPUMemory > 0, len(r.NodeList)+len(r.Lenders) > 0, r.Nodes == 0 && r.GPUs > 0:
 		return n, false
 	case r.GPUType != "" && (m.types != 1 || r.GPUType != m.deviceType):
 		return n, false

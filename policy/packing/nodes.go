@@ -105,6 +105,7 @@ type need struct {
 	kind      int32 // of device; -1: any
 	exclusive bool
 	allowed   []bool  // by node; nil: all
+	lenders   []bool  // by node: may give it devices; nil: all
 	milli     []int32 // thousandths of a device of each type
 	tag       int32
 }
@@ -126,17 +127,24 @@ func (s *nodes) compile(r *model.Request) need {
 	for _, t := range s.cluster.GPUTypes {
 		q.milli = append(q.milli, milliOf(r.GPUMemory, t.Memory))
 	}
-	if len(r.NodeList) > 0 {
-		listed := make(map[string]bool, len(r.NodeList))
-		for _, name := range r.NodeList {
-			listed[name] = true
-		}
-		q.allowed = make([]bool, len(s.cluster.Nodes))
-		for n := range s.cluster.Nodes {
-			q.allowed[n] = listed[s.cluster.Nodes[n].Name]
-		}
-	}
+	q.allowed, q.lenders = s.named(r.NodeList), s.named(r.Lenders)
 	return q
+}
+
+// named says of each node whether it has one of these names; nil if there are none.
+func (s *nodes) named(names []string) []bool {
+	if len(names) == 0 {
+		return nil
+	}
+	listed := make(map[string]bool, len(names))
+	for _, name := range names {
+		listed[name] = true
+	}
+	is := make([]bool, len(s.cluster.Nodes))
+	for n := range s.cluster.Nodes {
+		is[n] = listed[s.cluster.Nodes[n].Name]
+	}
+	return is
 }
 
 // hosts says whether a node has the cores and the memory.
@@ -148,7 +156,7 @@ func (s *nodes) hosts(n int32, q *need) bool {
 
 // fit is the set of a node's devices that would do; none where it is not asked for any.
 func (s *nodes) fit(n int32, q *need) uint64 {
-	if q.gpus == 0 {
+	if q.gpus == 0 || q.lenders != nil && !q.lenders[n] {
 		return 0
 	}
 	x := &s.list[n]

@@ -71,7 +71,7 @@ func sameButType(j *model.Job, first int) []int {
 		b := request(j, i)
 		if a.Nodes == b.Nodes && a.Cores == b.Cores && a.CoresPerNode == b.CoresPerNode && a.Memory == b.Memory &&
 			a.MemoryPerCore == b.MemoryPerCore && a.GPUs == b.GPUs && a.GPUMemory == b.GPUMemory && a.Remote == nil && b.Remote == nil &&
-			a.Contiguous == b.Contiguous && a.Exclusive == b.Exclusive && slices.Equal(a.NodeList, b.NodeList) &&
+			a.Contiguous == b.Contiguous && a.Exclusive == b.Exclusive && slices.Equal(a.NodeList, b.NodeList) && slices.Equal(a.Lenders, b.Lenders) &&
 			a.Run == b.Run && a.WallTime == b.WallTime && a.GPUs > 0 {
 			list = append(list, i)
 		}

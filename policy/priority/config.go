@@ -2,7 +2,10 @@ package priority
 
 import (
 	"fmt"
+	"slices"
 	"time"
+
+	"muster/model"
 )
 
 // Config is what an administrator decides. The names are those of slurm.conf
@@ -81,6 +84,31 @@ const (
 type Partition struct {
 	Name   string `json:"name"`
 	Factor int64  `json:"factor"` // Slurm's PriorityJobFactor
+}
+
+// AccountNames are the names of all accounts, an account before those that it has.
+func (c *Config) AccountNames() (names []string) {
+	var add func(list []Account)
+	add = func(list []Account) {
+		for i := range list {
+			names = append(names, list[i].Name)
+			add(list[i].Accounts)
+		}
+	}
+	add(c.Accounts)
+	return names
+}
+
+// WithPartitions takes the factors of a cluster's partitions over: they go before its own.
+func (c Config) WithPartitions(list []model.Partition) Config {
+	c.Partitions = slices.Clone(c.Partitions)
+	for _, p := range list {
+		if p.PriorityJobFactor > 0 {
+			c.Partitions = slices.DeleteFunc(c.Partitions, func(o Partition) bool { return o.Name == p.Name })
+			c.Partitions = append(c.Partitions, Partition{p.Name, int64(p.PriorityJobFactor)})
+		}
+	}
+	return c
 }
 
 // Limits of a configuration: those of Slurm where it has some.

@@ -15,6 +15,7 @@ import (
 	"muster/internal/wholefile"
 	"muster/model"
 	"muster/model/clusterfile"
+	"muster/policy/preempt"
 	"muster/policy/priority"
 	"muster/sim"
 	"muster/sim/source"
@@ -72,8 +73,12 @@ func (q *Jobs) Sweep() (*sim.Sweep, error) {
 		if s.Priority, err = q.ReadPriority(q.Priority); err != nil {
 			return nil, err
 		}
-		s.Policies = q.Scripts.withClasses(policies, s.Priority)
 	}
+	rules, err := preempt.RulesOf(s.Priority, cluster.Partitions)
+	if err != nil {
+		return nil, err
+	}
+	s.Policies = q.Scripts.withClasses(policies, rules)
 	if q.Nodes != "" {
 		if s.Nodes, err = model.ParseRange(q.Nodes); err != nil {
 			return nil, misuse.Errorf("--nodes: %v", err)

@@ -11,7 +11,6 @@ import (
 	"muster/policy"
 	"muster/policy/catalog"
 	"muster/policy/preempt"
-	"muster/policy/priority"
 	"muster/policy/script"
 	"muster/policy/scriptfile"
 	"muster/report"
@@ -113,10 +112,9 @@ func (r *Scripts) parse(list string) ([]sim.NamedPolicy, error) {
 	return named, nil
 }
 
-// withClasses lets the classes of a priority configuration preempt each other under
-// every policy that has no preemption of its own.
-func (r *Scripts) withClasses(policies []sim.NamedPolicy, c *priority.Config) []sim.NamedPolicy {
-	rules := preempt.FromQOS(c.QOS)
+// withClasses lets the classes of a priority configuration, or the partitions of a cluster, preempt each other
+// under every policy that has no preemption of its own.
+func (r *Scripts) withClasses(policies []sim.NamedPolicy, rules preempt.Rules) []sim.NamedPolicy {
 	if rules == nil {
 		return policies
 	}

@@ -16,6 +16,7 @@
 //	GET    /v1/nodes, /v1/nodes/NAME    Nodes, Node
 //	GET    /v1/nodes/NAME/status        what the node says of itself: wire/status.Node, what muster ps --json prints there
 //	POST   /v1/nodes/NAME/ACTION        drain: Drain; remove: RemoveNode; rename: RenameNode; label: LabelNode; resume: no body (administrators)
+//	GET    /v1/partitions               the partitions, in the order of the configuration: Partitions
 //	GET    /v1/history                  jobs that have ended, the oldest first: Jobs; ?since= ?until= ?user= ?after=ID ?limit=
 //	GET    /v1/usage                    what users and accounts used: Usage
 //	GET    /v1/priorities               why the queue stands as it does: Priorities

@@ -279,6 +279,8 @@ type Node struct {
 	Incarnation string       `json:"incarnation,omitempty"`
 	// Labels are what administrators noted of it.
 	Labels map[string]string `json:"labels,omitempty"`
+	// Partitions are those that have it.
+	Partitions []string `json:"partitions,omitempty"`
 	// Jobs are those that have something of it, lent devices included.
 	Jobs []uint64 `json:"jobs,omitempty"`
 	// Load is how busy it is, less than a second old; nil while its agent is away.
@@ -368,6 +370,43 @@ type RenameNode struct {
 // LabelNode sets labels of a node; an empty value takes one away.
 type LabelNode struct {
 	Labels map[string]string `json:"labels"`
+}
+
+// Partitions are the partitions of the cluster; none if it is not divided.
+type Partitions struct {
+	List []Partition `json:"partitions"`
+}
+
+// Partition is a set of nodes, and what jobs that are submitted to it may ask for. A limit of 0 is none.
+type Partition struct {
+	Name    string `json:"partition"`
+	Default bool   `json:"default,omitempty"`
+	State   string `json:"state"` // up, down, drain or inactive
+	// NodeList are its nodes as n[1-4], unless AllNodes; those that have not come yet, too. Lenders are further
+	// nodes whose GPUs its jobs may borrow.
+	NodeList string `json:"node_list,omitempty"`
+	AllNodes bool   `json:"all_nodes,omitempty"`
+	Lenders  string `json:"lending_nodes,omitempty"`
+	// Nodes counts those that the head knows, with their cores and GPUs. RemoteGPUs counts the GPUs that its jobs
+	// may have, those of lenders included.
+	Nodes         int      `json:"nodes"`
+	Cores         int      `json:"cores"`
+	GPUs          int      `json:"gpus"`
+	RemoteGPUs    int      `json:"rgpus"`
+	MaxTime       float64  `json:"max_time_s,omitempty"`
+	DefaultTime   float64  `json:"default_time_s,omitempty"`
+	MinNodes      int      `json:"min_nodes,omitempty"`
+	MaxNodes      int      `json:"max_nodes,omitempty"`
+	MaxCores      int      `json:"max_cores,omitempty"`
+	MaxGPUs       int      `json:"max_gpus,omitempty"`
+	Tier          int      `json:"priority_tier"`
+	Factor        int      `json:"priority_job_factor,omitempty"`
+	PreemptMode   string   `json:"preempt_mode,omitempty"` // how its jobs are stopped for those of a higher tier; "" if they are not
+	AllowUsers    []string `json:"allow_users,omitempty"`
+	AllowAccounts []string `json:"allow_accounts,omitempty"`
+	AllowQOS      []string `json:"allow_qos,omitempty"`
+	DenyAccounts  []string `json:"deny_accounts,omitempty"`
+	DenyQOS       []string `json:"deny_qos,omitempty"`
 }
 
 // Usage is what users and accounts used, decayed as the configuration says.

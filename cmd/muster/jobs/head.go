@@ -23,7 +23,6 @@ import (
 	"muster/node/gateway"
 	"muster/policy/catalog"
 	"muster/policy/preempt"
-	"muster/policy/priority"
 	"muster/wire/client"
 	"muster/wire/trust"
 )
@@ -46,6 +45,9 @@ where there are some):
   nodes:                          # how nodes serve programs, in place of what their own configuration says: later
     - {vgpus: 4, sharing: shared, policy: fcfs, profiling: 5s}     # ones go before earlier ones, and a policy before all
     - {nodes: "n[1-4]", sharing: exclusive, above: 2, keep: 1}     # above and keep: as offload of the node
+  partitions:                     # of nodes, with Slurm's keys (default: jobs of every partition have all nodes)
+    gpu: {Nodes: "g[1-8]", Default: YES, MaxTime: 2-00:00:00, PriorityTier: 2}
+    cpu: {Nodes: "c[1-64]", Lenders: "g[1-8]", State: UP, MaxNodes: 16, PreemptMode: requeue, AllowAccounts: [physics]}
   admins: [alice, bob]            # beside root: may touch everybody's jobs, and nodes
   limits:                         # of each user, and of single ones; 0 is none
     default: {max_submit_jobs: 1000000, running: 0, gpus: 0, cores: 0, memory: 0}   # the first: not ended, each task of an array
@@ -87,7 +89,7 @@ where there are some):
     request: 1m                   # to send a request, and to take each part of the answer
 
 muster head reload, or SIGHUP, has it read the file again: policy, priority, admins, limits,
-grants, max_job_count, max_array_size, windows, nodes, node_timeout, grace, time_limit,
+grants, max_job_count, max_array_size, windows, nodes, partitions, node_timeout, grace, time_limit,
 keep and keep_output take effect at once, and no job leaves the queue. cluster, silence, listen, socket,
 state, http, page, tls_dir, record, whatif and connections take effect at the next start;
 the log names those that have changed. SIGTERM and SIGINT end it; jobs go on, and the next head goes on with them. A head that was killed
@@ -318,7 +320,8 @@ func checkHead(cfg *daemon.Config) error {
 	}
 	setting := "policy"
 	for _, spec := range append([]string{cfg.Policy}, cfg.WhatIf.Policies...) {
-		if _, err := cli.NewPolicy(headSpec(spec, cfg.Core.Priority)); err != nil {
+		rules, _ := preempt.RulesOf(cfg.Core.Priority, cfg.Core.Partitions) // Check has told an error
+		if _, err := cli.NewPolicy(catalog.WithClasses(spec, rules)); err != nil {
 			return cfg.At(setting, fmt.Errorf("the policy %q: %w", spec, err))
 		}
 		setting = "whatif"
@@ -432,16 +435,8 @@ func (f *headFlags) serve(c *cobra.Command, cfg daemon.Config) error {
 		stop()
 	}()
 	return daemon.Run(ctx, cfg, daemon.Options{
-		TLS: certificate, Policy: cli.NewPolicy, ReadScript: cli.ScriptLimit.ReadFile, Spec: headSpec, Version: cli.ReadVersion().String(), Now: time.Now, Log: log, Reload: told.Reload,
+		TLS: certificate, Policy: cli.NewPolicy, ReadScript: cli.ScriptLimit.ReadFile, Spec: catalog.WithClasses, Version: cli.ReadVersion().String(), Now: time.Now, Log: log, Reload: told.Reload,
 		Simulate: HeadSimulator,
 		Load:     func() (daemon.Config, error) { return f.load(c) },
 	})
-}
-
-// headSpec is the policy of a head with the classes of its priorities.
-func headSpec(spec string, ranks *priority.Config) string {
-	if ranks == nil {
-		return spec
-	}
-	return catalog.WithClasses(spec, preempt.FromQOS(ranks.QOS))
 }

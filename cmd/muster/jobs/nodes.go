@@ -37,7 +37,7 @@ down, which settings of the head it does not take, and which notices it has: of 
 that is nearly used up, long waits, much swapping. Below the list is which other nodes the
 head refuses, and why. Of nodes that are named it says how they serve programs.
 
---cluster-file describes them as a cluster for muster sim --cluster, in the order in
+--cluster-file describes them, and their partitions, as a cluster for muster sim --cluster, in the order in
 which the head has them.
 
 --hostnames writes out a list of names, as scontrol show hostnames does; inside a job
@@ -61,7 +61,7 @@ that of its nodes.` + cli.AskHelp,
 				return cli.PrintJSON(c, list)
 			}
 			if asCluster {
-				return clusterfile.Write(c.OutOrStdout(), nodetable.ModelOf(list.Nodes))
+				return writeCluster(c, &f, list.Nodes)
 			}
 			if err := nodetable.WriteNodes(c.OutOrStdout(), list.Nodes, screen.Columns(c.OutOrStdout())); err != nil {
 				return err
@@ -168,6 +168,25 @@ NAME- takes a label away. Only administrators may.` + cli.AskHelp,
 	}
 	f.Add(c)
 	return c
+}
+
+// writeCluster describes nodes and their partitions as a cluster.
+func writeCluster(c *cobra.Command, f *cli.AskFlags, nodes []api.Node) error {
+	cluster := nodetable.ModelOf(nodes)
+	if slices.ContainsFunc(nodes, func(n api.Node) bool { return len(n.Partitions) > 0 }) {
+		h, err := f.Open()
+		if err != nil {
+			return err
+		}
+		list, err := h.Partitions(c.Context())
+		if err != nil {
+			return err
+		}
+		if cluster.Partitions, err = nodetable.PartitionsOf(cluster, list); err != nil {
+			return err
+		}
+	}
+	return clusterfile.Write(c.OutOrStdout(), cluster)
 }
 
 // printHostnames expands lists of nodes, as scontrol show hostnames does. It

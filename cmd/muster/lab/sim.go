@@ -196,8 +196,12 @@ func (f *simFlags) runRecorded(c *cobra.Command, s *sim.Sweep) (runs []sim.RunOf
 		return nil, cli.UsageErrorf("--record is for one policy, one size and one seed; this would be %d runs", n)
 	}
 	s.RecordAs = history.Header{Muster: "muster " + cli.ReadVersion().Version, Note: commandLine(c)}
-	if s.Priority != nil { // the classes are part of what decides
-		s.RecordAs.Policy = catalog.WithClasses(s.Policies[0].Name, preempt.FromQOS(s.Priority.QOS))
+	rules, err := preempt.RulesOf(s.Priority, s.Cluster.Partitions) // the classes are part of what decides
+	if err != nil {
+		return nil, err
+	}
+	if rules != nil {
+		s.RecordAs.Policy = catalog.WithClasses(s.Policies[0].Name, rules)
 	}
 	err = wholefile.Write(f.history, func(w io.Writer) error {
 		s.Record = w

@@ -77,7 +77,7 @@ func (x *waits) block(f func() error) error {
 		return f()
 	}
 	done := make(chan error, 1)
-	var asleep atomic.Bool // whether this goroutine may be in readAhead, and must be woken
+	var asleep atomic.Bool // whether this goroutine may be in early.read, and must be woken
 	x.others.Go(func() {
 		done <- f()
 		if asleep.Load() {
@@ -92,7 +92,7 @@ func (x *waits) block(f func() error) error {
 		default:
 		}
 		asleep.Store(looks >= spin.Few)
-		if n, ok := x.notices.Take(); ok { // the sender wakes the consumer, which ends readAhead
+		if n, ok := x.notices.Take(); ok { // the sender wakes the consumer, which ends early.read
 			err = x.noticedMeanwhile(n)
 		} else if looks < spin.Few { // most calls return within that
 			runtime.Gosched()

@@ -192,7 +192,7 @@ func TestPageOfARealCluster(t *testing.T) {
 	b.Script(nil, `location.hash = "#/node/gpu1"`)
 	b.Until("since when the node is connected", `return /connected since \d/.test(document.querySelector("main").innerText)`)
 	b.Script(nil, `location.hash = "#/job/1"`)
-	b.Until("the output of a job that has ended", `const t = document.querySelector("main").innerText; return t.includes("/muster-1.out") && t.includes("it has ended") && t.includes("any memory")`)
+	b.Until("the output of a job that has ended", `const t = document.querySelector("main").innerText; return t.includes("muster-1.out") && t.includes("it has ended") && t.includes("any memory")`)
 
 	// What if, as the head really answers it: each policy has all its figures.
 	b.Script(nil, `location.hash = "#/whatif"`)

@@ -88,6 +88,9 @@ func serveSubmit(q *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if q.who.page && slices.ContainsFunc(list, func(s api.Submission) bool { return s.User != "" }) {
+		return nil, refuse(http.StatusForbidden, "a page submits jobs of the user who has signed in alone: leave user out, or use the command line")
+	}
 	answers, err := q.ask(q.r.Context(), q.who.user, func(first head.Request) []head.Event {
 		events := make([]head.Event, len(list))
 		for i := range list {

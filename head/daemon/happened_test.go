@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/browser"
 	"muster/wire/agent"
 	"muster/wire/api"
 	"muster/wire/dial"
@@ -112,4 +113,77 @@ func TestOutputOfEndedJobs(t *testing.T) {
 	if status, text := c.user("alice").do("GET", output, nil, nil); status != http.StatusNotFound || !strings.Contains(text, fmt.Sprintf("it was written to out-%d (directory /tmp) on n1", id)) {
 		t.Errorf("later: %d %s", status, text)
 	}
+}
+
+// TestPageOfWhatHappened: the page submits and cancels jobs, names them and their users in the chart, shows those without
+// a GPU beside those with one, says who preempted whom, and what ended jobs wrote, and when what it shows is old.
+func TestPageOfWhatHappened(t *testing.T) {
+	if testing.Short() {
+		t.Skip("drives a browser")
+	}
+	b := browser.Start(t)
+	c := start(t, func(cfg *Config, o *Options) {
+		withPage(cfg, o)
+		cfg.Policy = "easy:preempt_classes=low/requeue<high/fixed/low"
+	})
+	c.busyNode("gpu1", 2)
+	c.busyNode("gpu2", 0)
+	alice, bob := c.user("alice"), c.user("bob")
+	job := func(u *asker, name string, options ...string) uint64 {
+		return u.submit(api.Submission{Arguments: []string{"sleep"}, Directory: "/tmp", Options: append([]string{"-n1", "-J", name}, options...)})
+	}
+	running := func(id uint64) {
+		t.Helper()
+		until(t, func() bool {
+			var j api.Job
+			alice.must("GET", fmt.Sprintf("/v1/jobs/%d", id), nil, &j)
+			return j.State == api.Running && j.Parts[0].State == "running"
+		})
+	}
+	for _, id := range []uint64{job(alice, "train", "-w", "gpu1", "--gres=gpu:1"), job(bob, "solve", "-w", "gpu1", "--gres=gpu:1"), job(bob, "prepare", "-w", "gpu1"), job(alice, "sweep", "-n8", "-w", "gpu2", "--qos=low")} {
+		running(id)
+	}
+	running(job(bob, "urgent", "-n8", "-w", "gpu2", "--qos=high"))
+	openPageAs(t, b, alice)
+	visit(b, "#/gantt?span=60")
+	b.Until("five names on as many blocks, of two users", `const d = document.querySelector("canvas.gantt").dataset; return d.blocks === "5" && d.rows === "4" && d.named > 0 && document.querySelector("main .legend").innerText.replace(/\s+/g, " ").trim() === "alice bob"`)
+	b.Script(nil, `document.querySelector("canvas.gantt").focus()`)
+	b.Until("who preempted whom", `document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key: "]"})); return document.querySelector(".told").textContent.includes("sweep of alice on gpu2: pending") && document.querySelector(".told").textContent.endsWith("preempted (requeue): it makes way for job 5: class high may stop class low, of bob")`)
+
+	visit(b, "#/submit")
+	b.Script(nil, `
+		const set = (e, text) => { e.value = text; e.dispatchEvent(new Event("input", {bubbles: true})); };
+		set(document.querySelector("textarea"), "#!/bin/sh\n#MUSTER -J paged -n 1 -w gpu1 -Z\nsleep 1\n");
+		set(document.querySelector("form input"), "/tmp");
+		document.querySelector("form button").click()`)
+	b.Until("why it is refused", `return document.querySelector("form .wrong").textContent.includes("-Z")`)
+	_ = b.Complaints() // the browser says so, too
+	b.Script(nil, `const t = document.querySelector("textarea"); t.value = t.value.replace(" -Z", ""); document.querySelector("form button").click()`)
+	b.Until("the job", `return document.querySelector("h1").textContent === "Job 6: paged" && document.querySelector(".pill").textContent === "running"`)
+	b.Script(nil, `document.querySelector("main .buttons .danger").click(); document.querySelector("dialog .danger").click()`)
+	b.Until("that it is cancelled", `return document.querySelector(".pill").textContent === "cancelled"`)
+	var j api.Job
+	if alice.must("GET", "/v1/jobs/6", nil, &j); j.User != "alice" || j.State != api.Cancelled || j.Directory != "/tmp" {
+		t.Errorf("the page has submitted and cancelled %+v", j)
+	}
+	b.Load("#/job/6")
+	b.Until("what it wrote", `return document.body.dataset.connection === "live" && document.querySelector(".output")?.textContent.includes("<img")`)
+	quiet(t, b)
+
+	if err := c.stop(); err != nil {
+		t.Fatal(err)
+	}
+	b.Until("that this is old", `return document.body.dataset.stale === "" && /data of \d\d:\d\d:\d\d/.test(document.getElementById("status").textContent) && document.getElementById("problems").textContent.includes("What is shown is old, of ")`)
+	_ = b.Complaints()
+}
+
+// until polls, as a user does, until something is so.
+func until(t *testing.T, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(4 * time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if so() {
+			return
+		}
+	}
+	t.Fatal("it never was")
 }

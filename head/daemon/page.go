@@ -38,7 +38,8 @@ import (
 //   - a session needs a cookie and a key (see pageSession);
 //   - nothing but the head's own files is loaded or run (contentPolicy).
 //
-// From a page no job can be submitted and nothing run: see route.notForPages.
+// A page submits jobs of the user who has signed in, and of nobody else. It runs no commands in jobs and reads
+// nothing of what the head keeps secret: see route.notForPages.
 
 // DefaultPage is the default address of the page. With port 0 the system chooses one that is free.
 const DefaultPage = "127.0.0.1:9424"

@@ -432,7 +432,7 @@ func whatIfDocument() api.WhatIf {
 				Name: "day", From: 1.9e9, To: 1.9e9 + 86400, Jobs: 412, MadeAt: 1.9e9 + 90000, Policy: "easy", Measured: *figures(1800, 0.62),
 				Model: &api.WhatIfAccuracy{MeanWait: 60, StartedTogether: 0.98}, Notes: []string{"a note"},
 				Policies: []api.WhatIfPolicy{
-					inForce, policy("conservative", 2100, 0.6), policy("fcfs", 1900, 0.62), policy("r-queue", 690, 0.81), partly, policy("mosaic", 540, 0.84),
+					inForce, policy("conservative", 2100, 0.6), policy("fcfs", 1900, 0.62), policy("r-queue", 690, 0.81), policy("r-queue:x", 690, 0.81), partly, policy("mosaic", 540, 0.84),
 					{Policy: "./mine.star", Error: "mine.star:3:7: " + hostile},
 				},
 			},
@@ -455,7 +455,7 @@ func whatIf(t *testing.T, b *browser.Browser, c *cluster, u *asker) {
 	b.Until("a table", `return document.querySelectorAll("main table:first-of-type tbody tr").length > 4`)
 	var rows []string
 	b.Script(&rows, `return [...document.querySelector("main table").querySelectorAll("tbody tr")].map(r => r.children[0].textContent + ": " + r.children[1].textContent)`)
-	if got, want := strings.Join(rows, "; "), "measured: 30 min 00 s; easy, in force: 31 min 00 s; mosaic: 9 min 00 s, better; r-queue: 11 min 30 s, better; fcfs: 31 min 40 s; conservative: 35 min 00 s, worse; g-queue: 250 ms"; got != want {
+	if got, want := strings.Join(rows, "; "), "measured: 30 min 00 s; easy, in force: 31 min 00 s; mosaic: 9 min 00 s, better; r-queue; the same: r-queue:x: 11 min 30 s, better; fcfs: 31 min 40 s; conservative: 35 min 00 s, worse; g-queue: 250 ms"; got != want {
 		t.Errorf("the table says %s\nwant           %s", got, want)
 	}
 	var said string
@@ -514,7 +514,7 @@ func everySize(t *testing.T, b *browser.Browser, c *cluster, u *asker, first uin
 	defer b.Scheme("light")
 	for _, phone := range []bool{false, true} {
 		b.Phone(phone)
-		for _, hash := range []string{"#/cluster", "#/queue", fmt.Sprintf("#/job/%d", first), "#/gantt", "#/history", "#/usage", "#/node/gpu2", "#/whatif"} {
+		for _, hash := range []string{"#/cluster", "#/queue", fmt.Sprintf("#/job/%d", first), "#/gantt", "#/history", "#/usage", "#/node/gpu2", "#/whatif", "#/submit"} {
 			b.Scheme("light")
 			visit(b, hash)
 			where := fmt.Sprintf("%s, phone %v", hash, phone)

@@ -29,7 +29,7 @@ type route struct {
 	// anyHead says that a head answers that does not lead, too.
 	anyHead bool
 	long    bool // the answer may be long: see lists
-	// notForPages refuses to browsers what could run something or reveal secrets.
+	// notForPages refuses to browsers what could run something in a job or reveal secrets.
 	notForPages bool
 	// serve returns the document of the answer. A handler that answers by itself returns
 	// errAnswered, or another error as long as it has sent nothing.
@@ -65,7 +65,7 @@ func routes() []route {
 	}
 	all := []route{
 		{method: "GET", path: "/v1/cluster", summary: "What cluster this is, and who asks.", answer: api.Cluster{}, serve: serveCluster},
-		{method: "POST", path: "/v1/jobs", summary: "Submit a job, or a list of them.", body: api.Submission{}, answer: api.Submitted{}, also: []api.Submission{}, notForPages: true, serve: serveSubmit},
+		{method: "POST", path: "/v1/jobs", summary: "Submit a job, or a list of them.", body: api.Submission{}, answer: api.Submitted{}, also: []api.Submission{}, serve: serveSubmit},
 		{method: "GET", path: "/v1/jobs", long: true, summary: "Jobs that have not ended, and those of the last minutes.", query: jobFilters, answer: api.Jobs{}, serve: serveJobs},
 		{method: "GET", path: "/v1/jobs/{id}", long: true, summary: "One job; of an array, its tasks.", answer: api.Job{}, also: api.Jobs{}, serve: serveJob},
 		{method: "DELETE", path: "/v1/jobs/{id}", summary: "Cancel a job, or send it a signal.", query: []parameter{{"signal", "string", "only send this signal, as TERM or 15"}}, answer: api.Changed{}, serve: serveCancel},

@@ -69,12 +69,12 @@ export async function signOut() {
   keep(null);
 }
 
-// events reads server-sent events, and calls heard with the data of each. It returns
+// events reads server-sent events, and calls heard with the data of each, and alive when anything comes. It returns
 // when the head ends them with a reason, and throws when they break off. Nothing for
 // longer than a head is ever silent counts as broken.
 const silence = 40000;
 
-export async function events(signal, begun, heard) {
+export async function events(signal, begun, heard, alive) {
   const stop = new AbortController();
   const end = () => stop.abort();
   signal.addEventListener("abort", end);
@@ -89,6 +89,7 @@ export async function events(signal, begun, heard) {
       if (done) throw new Problem(0, "the connection has ended");
       clearTimeout(watch);
       watch = setTimeout(end, silence);
+      alive();
       const blocks = (rest + value).split("\n\n");
       rest = blocks.pop();
       for (const block of blocks) {

@@ -1,6 +1,6 @@
 // The map of the cluster: nodes, what they have, and who has it.
 
-import { el, text, attribute, fill, bar, pill, colour, note, confirm, table, stateWord } from "./dom.js";
+import { el, text, attribute, fill, bar, pill, colour, legend, note, confirm, table, stateWord } from "./dom.js";
 import { bytes, count, percent, clock, duration, jobName } from "./format.js";
 import { ask } from "./api.js";
 import { store, subscribe, now } from "./store.js";
@@ -116,8 +116,9 @@ export function show(main, route) {
     empty: () => store.connection !== "live" ? "…" : filter.value.trim() ? "No node matches the filter." : "No node has joined yet. On the machine that is to be one, run muster node --head with the name of the head's machine.",
     seen: (first, last) => { sight = nodes.slice(first, last).filter(n => n.devices?.length && n.connected); },
   });
+  const users = el("div", { class: "legend", role: "group", "aria-label": "Colours of users" });
   main.append(el("h1", { tabindex: "-1" }, "Cluster"), el("div", { class: "tools" }, filter, total), el("div", { class: "legend muted" },
-    el("span", {}, el("i", { class: "key plain" }), "used by a job, a colour for each user"), el("span", {}, el("i", { class: "key borrowed" }), "lent to another node")), overview, list.element);
+    el("span", {}, el("i", { class: "key plain" }), "used by a job, a colour for each user"), el("span", {}, el("i", { class: "key borrowed" }), "lent to another node")), users, overview, list.element);
 
   function most() { return nodes.reduce((m, n) => Math.max(m, n.devices?.length || 0), 0); }
 
@@ -128,9 +129,10 @@ export function show(main, route) {
     const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     nodes = [...store.nodes.values()].filter(n => words.every(w => `${n.node} ${n.state} ${n.reason || ""}`.toLowerCase().includes(w) || [...(store.onNode.get(n.node)?.values() || [])].some(j => j.user.toLowerCase().includes(w))));
     let gpus = 0, used = 0, down = 0, cores = 0, coresUsed = 0;
-    const states = [];
+    const states = [], whose = [];
     for (const n of nodes) {
       const u = usage(n);
+      for (const j of u.jobs) whose.push(j.user);
       states.push([n, u]);
       if (n.state === "DOWN") { down++; continue; }
       cores += n.cores;
@@ -140,6 +142,7 @@ export function show(main, route) {
     }
     text(total, `${count(nodes.length, "node")}${down ? `, ${down} down` : ""}; ${used} of ${count(gpus, "GPU")} and ${coresUsed} of ${count(cores, "core")} in use`);
     paint(states);
+    legend(users, whose);
     list.set(nodes.length);
   }
 

@@ -41,6 +41,17 @@ export function colour(name) {
   return (h >>> 0) % 8;
 }
 
+// legend says which colour is whose: of the users that occur most.
+export function legend(place, users) {
+  const counts = new Map();
+  for (const u of users) counts.set(u, (counts.get(u) || 0) + 1);
+  const names = [...counts].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).map(n => n[0]), shown = names.slice(0, 12).sort();
+  const stamp = JSON.stringify([shown, names.length]);
+  if (place.dataset.stamp === stamp) return;
+  place.dataset.stamp = stamp;
+  fill(place, ...shown.map(u => el("span", {}, el("i", { class: "swatch", "data-user": colour(u) }), u)), names.length > shown.length ? el("span", { class: "muted" }, `and ${names.length - shown.length} more`) : null);
+}
+
 // bar is a line that is filled to a part, of 0 to 1.
 export function bar(part, className, label) {
   const inner = el("i", { class: className });

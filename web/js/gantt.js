@@ -1,9 +1,16 @@
 // What ran where, and runs: a row for each GPU, or for each node; time goes on by itself.
 
-import { el, text, colour, stateWord } from "./dom.js";
+import { el, text, colour, legend, stateWord } from "./dom.js";
 import { clock, count, duration, jobName } from "./format.js";
 import { ask } from "./api.js";
 import { store, subscribe, now, isActive, isOver } from "./store.js";
+
+// inkOn is black or white, whichever is easier to read on a colour.
+function inkOn(colour) {
+  const n = parseInt(colour.slice(1), 16), f = v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const light = 0.2126 * f(n >> 16) + 0.7152 * f(n >> 8 & 255) + 0.0722 * f(n & 255);
+  return light > 0.179 ? "#000000" : "#ffffff";
+}
 
 const left = () => Math.min(150, innerWidth / 4), axis = 24, rowHeight = 22;
 const shortest = 10, longest = 40 * 86400;
@@ -23,7 +30,8 @@ export function show(main, route) {
   const button = (word, label, f) => el("button", { type: "button", "aria-label": label, title: label, onclick: f }, word);
   const told = el("output", { class: "told", "aria-live": "polite" });
   const canvas = el("canvas", { tabindex: "0", role: "application", "aria-label": "Gantt chart. Plus and minus zoom, arrows move, brackets choose a job, Enter opens it, 0 goes back to now.", class: "gantt" });
-  main.append(el("h1", { tabindex: "-1" }, "Gantt"), el("div", { class: "tools" }, filter, by, button("+", "Zoom in", () => zoom(0.5)), button("−", "Zoom out", () => zoom(2)), button("now", "Back to now", home)), canvas, told);
+  const users = el("div", { class: "legend", role: "group", "aria-label": "Colours of users" });
+  main.append(el("h1", { tabindex: "-1" }, "Gantt"), el("div", { class: "tools" }, filter, by, button("+", "Zoom in", () => zoom(0.5)), button("−", "Zoom out", () => zoom(2)), button("now", "Back to now", home)), users, canvas, told);
 
   function remember() {
     route.remember({ q: filter.value.trim(), by: by.value, span: fresh ? "" : Math.round(to - from), to: following ? "" : Math.round(to) });
@@ -39,6 +47,8 @@ export function show(main, route) {
       if (!index.has(key)) { index.set(key, rows.length); rows.push({ name, key, lanes: [], blocks: [] }); }
       return rows[index.get(key)];
     };
+    // Jobs without a GPU have a row of their own beside the GPUs of a node, if there are any.
+    const coresOf = node => store.nodes.get(node)?.devices?.length ? `${node}\ncores` : node;
     const hit = (...texts) => words.every(w => texts.some(t => t.toLowerCase().includes(w)));
     for (const n of store.nodes.values()) {
       if (byNode || !n.devices?.length) row(n.node, n.node);
@@ -48,7 +58,7 @@ export function show(main, route) {
     // An attempt that made way and left its place is a block of its own, unless it is the job's last.
     const addPreempted = (j, p) => {
       if (p.how === "suspend" || p.start_at === j.start_at) return;
-      for (const key of byNode || !p.devices?.length ? p.nodes : p.devices.map(d => d.replace(/:(\d+)$/, "\n$1"))) {
+      for (const key of byNode ? p.nodes : p.devices?.length ? p.devices.map(d => d.replace(/:(\d+)$/, "\n$1")) : p.nodes.map(coresOf)) {
         const r = row(key.replace("\n", " : "), key);
         if (hit(r.name, j.user, j.name, jobName(j))) all.push({ r, job: j, from: p.start_at, to: p.preempted_at, preempted: p });
       }
@@ -60,7 +70,7 @@ export function show(main, route) {
       const places = new Set();
       if (byNode) { for (const p of j.parts) places.add(p.node); for (const d of j.devices) places.add(d.node); }
       else if (j.devices.length) for (const d of j.devices) places.add(`${d.node}\n${d.device}`);
-      else for (const p of j.parts) if (index.has(p.node)) places.add(p.node);
+      else for (const p of j.parts) places.add(coresOf(p.node));
       for (const key of places) {
         const r = row(key.replace("\n", " : "), key);
         if (!hit(r.name, j.user, j.name, jobName(j))) continue;
@@ -78,6 +88,11 @@ export function show(main, route) {
       b.r.blocks.push(b);
     }
     blocks = all;
+    if (!byNode) { // the cores of a node stand behind its GPUs
+      const place = new Map([...store.nodes.keys()].map((name, i) => [name, i])), of = r => place.get(r.key.split("\n")[0]) ?? Infinity;
+      rows.sort((a, b) => of(a) - of(b) || 0);
+    }
+    legend(users, all.map(b => b.job.user));
     if (words.length) rows = rows.filter(r => r.blocks.length > 0 || hit(r.name));
     firstRow = Math.max(0, Math.min(firstRow, rows.length - 1));
     dirty = false;
@@ -158,6 +173,7 @@ export function show(main, route) {
     const colours = Array.from({ length: 8 }, (_, i) => c("c" + i)), rule = c("rule"), ink = c("ink"), muted = c("muted"), paper = c("paper");
     g.font = "12px " + style.fontFamily;
     g.textBaseline = "middle";
+    let named = 0;
     for (let i = 0; i < seen && firstRow + i < rows.length; i++) {
       const r = rows[firstRow + i], y = i * rowHeight, lanes = Math.max(1, r.lanes.length), h = (rowHeight - 4) / lanes;
       g.fillStyle = rule;
@@ -177,6 +193,8 @@ export function show(main, route) {
           g.fillStyle = c("bad");
           g.fillRect(Math.max(x0, Math.min(x1, x(b.preempted.preempted_at)) - 2), top, 2, Math.max(1, h - 1));
         }
+        const begins = Math.max(l, x0), room = Math.min(x1, wide) - begins;
+        if (h >= 12 && room > 26) named += write(g, b, begins, top, room, h, colours[colour(b.job.user)]);
         if (chosen === b) { g.strokeStyle = ink; g.lineWidth = 2; g.strokeRect(x0, top, x1 - x0, Math.max(1, h - 1)); }
       }
       g.globalAlpha = 1;
@@ -188,12 +206,25 @@ export function show(main, route) {
     drawAxis(g, x, l, wide, high, muted, rule);
     g.fillStyle = c("bad");
     if (end > from && end < to) g.fillRect(x(end), 0, 1, high - axis);
-    Object.assign(canvas.dataset, { from, to, rows: rows.length, blocks: blocks.length, first: firstRow });
+    Object.assign(canvas.dataset, { from, to, rows: rows.length, blocks: blocks.length, first: firstRow, named });
   }
 
   function clip(g, name, wide) {
     while (name.length > 3 && g.measureText(name).width > wide) name = name.slice(0, -2) + "…";
     return name;
+  }
+
+  // write puts a job's number and name onto its block, as much of it as fits, and says whether that is anything.
+  function write(g, b, x, top, wide, h, ground) {
+    const label = clip(g, `${jobName(b.job)} ${b.job.name}`, wide - 8), size = g.measureText(label).width;
+    if (size > wide - 8) return 0;
+    if (b.borrowed) { // without the stripes
+      g.fillStyle = ground;
+      g.fillRect(x + 2, top, size + 4, Math.max(1, h - 1));
+    }
+    g.fillStyle = inkOn(ground);
+    g.fillText(label, x + 4, top + (h - 1) / 2 + 0.5);
+    return 1;
   }
 
   const steps = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400, 172800, 604800];

@@ -1,11 +1,13 @@
 // The page: its views by address, its keys, and how the connection is.
 
 import { el, text, fill, attribute, note, confirm } from "./dom.js";
+import { clock } from "./format.js";
 import { signIn, signOut, Problem } from "./api.js";
 import { store, subscribe, follow, retry } from "./store.js";
 import * as cluster from "./cluster.js";
 import * as queue from "./queue.js";
 import * as job from "./job.js";
+import * as submit from "./submit.js";
 import * as gantt from "./gantt.js";
 import * as past from "./history.js";
 import * as whatif from "./whatif.js";
@@ -14,7 +16,7 @@ import * as usage from "./usage.js";
 const views = [
   ["cluster", "Cluster", cluster.show], ["queue", "Queue", queue.show], ["gantt", "Gantt", gantt.show], ["history", "History", past.show], ["whatif", "What if", whatif.show], ["usage", "Users", usage.show],
 ];
-const pages = { job: ["queue", job.show], node: ["cluster", cluster.showNode] };
+const pages = { job: ["queue", job.show], submit: ["queue", submit.show], node: ["cluster", cluster.showNode] };
 
 const main = document.getElementById("main"), nav = document.getElementById("nav"), statusLine = document.getElementById("status"), problems = document.getElementById("problems");
 let view = null, shown = null;
@@ -70,12 +72,16 @@ function door(why) {
   title();
 }
 
+// isStale says whether what is shown may be old: the page has no connection to the head, and had one.
+const isStale = () => store.asOf > 0 && (store.connection === "lost" || store.connection === "connecting");
+
 let lastStatus = "";
 
 function connection() {
   const c = store.connection, seconds = Math.max(0, Math.ceil((store.retryAt - Date.now()) / 1000));
-  const said = { live: store.cluster ? `${store.cluster.user}${store.cluster.admin ? ", administrator" : ""}` : "", connecting: "connecting …", signedOut: "not signed in", lost: `no connection, again in ${seconds} s` }[c];
+  const said = { live: store.cluster ? `${store.cluster.user}${store.cluster.admin ? ", administrator" : ""}` : "", connecting: "connecting …", signedOut: "not signed in", lost: `no connection, again in ${seconds} s` }[c] + (isStale() ? ` · data of ${clock(store.asOf / 1000)}` : "");
   attribute(document.body, "data-connection", c);
+  attribute(document.body, "data-stale", isStale() ? "" : null);
   if (`${c} ${said}` === lastStatus) return;
   lastStatus = `${c} ${said}`;
   fill(statusLine, el("i", { class: "lamp", "aria-hidden": "true" }), el("span", {}, said),
@@ -89,7 +95,7 @@ async function leave() {
 }
 
 function troubles() {
-  const list = [...(store.connection === "lost" ? [`The head cannot be reached (${store.why}). What is shown may be out of date.`] : []), ...(store.cluster?.problems || [])];
+  const list = [...(store.connection === "lost" ? [`The head cannot be reached (${store.why}). What is shown is old${store.asOf ? `, of ${clock(store.asOf / 1000)}` : ""}.`] : []), ...(store.cluster?.problems || [])];
   problems.hidden = list.length === 0;
   text(problems, list.join(" "));
 }

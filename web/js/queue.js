@@ -21,7 +21,7 @@ export function show(main, route) {
   const total = el("output", { class: "muted", "aria-live": "polite" });
   let sort = route.query.get("sort") || "";
   const jobs = new JobTable("Jobs", { sorted: column => { sort = sort === column ? "-" + column : sort === "-" + column ? "" : column; change(); }, seen: wonder, empty: () => filter.value.trim() ? "No job here matches the filter." : choice.value ? "There is no such job." : "No job waits or runs. muster submit gives the cluster one; those that have ended are in the history." });
-  main.append(el("h1", { tabindex: "-1" }, "Queue"), el("div", { class: "tools" }, filter, choice, total), jobs.element);
+  main.append(el("h1", { tabindex: "-1" }, "Queue"), el("div", { class: "tools" }, filter, choice, el("a", { class: "button", href: "#/submit" }, "Submit a job"), total), jobs.element);
 
   function change() {
     route.remember({ q: filter.value.trim(), show: choice.value, sort });

@@ -12,6 +12,7 @@ export const isActive = job => job.state === "RUNNING" || job.state === "SUSPEND
 // tried again.
 export const store = {
   connection: "connecting", why: "", retryAt: 0,
+  asOf: 0, // when the head last said anything, on this machine's clock; 0 if it has not
   cluster: null, skew: 0,
   jobs: new Map(), // by number
   nodes: new Map(), // by name
@@ -196,7 +197,7 @@ export async function follow() {
       clearTimeout(timer);
       stop.abort();
     }
-    if (document.hidden) continue;
+    if (document.hidden) { become("connecting"); continue; } // until it is seen again: what it has is old then
     const time = pause * (0.75 + Math.random() / 2);
     store.retryAt = Date.now() + time;
     pause = Math.min(2 * pause, longest);
@@ -211,8 +212,9 @@ async function once(stop) {
   let early = [];
   let begun;
   const listening = new Promise(done => { begun = done; });
+  const alive = () => { if (!early) store.asOf = Date.now(); };
   const heard = change => early ? early.push(change) : apply(change);
-  const ended = events(stop.signal, begun, heard);
+  const ended = events(stop.signal, begun, heard, alive);
   await Promise.race([listening, ended]);
   const load = (async () => {
     const [cluster, nodes, jobs] = await Promise.all(["/v1/cluster", "/v1/nodes", "/v1/jobs"].map(path => ask(path, { signal: stop.signal })));
@@ -220,6 +222,7 @@ async function once(stop) {
     const late = early;
     early = null;
     late.forEach(apply);
+    store.asOf = Date.now();
     pause = shortest;
     become("live");
     performance.mark("live"); // for those who measure

@@ -63,15 +63,21 @@ export function show(main, route) {
     // A policy that cannot run some jobs is not the better for their waits being left out: it
     // stands behind the others.
     const others = simulated.filter(x => x !== inForce).sort((a, b) => Math.sign(a.figures.impossible || 0) - Math.sign(b.figures.impossible || 0) || a.figures.mean_wait_s - b.figures.mean_wait_s);
-    const rows = [{ policy: "measured", figures: p.measured }, ...(inForce ? [inForce] : []), ...others];
+    const rows = [{ policy: "measured", figures: p.measured }];
+    // Policies that decide alike are one line.
+    for (const x of [...(inForce ? [inForce] : []), ...others]) {
+      const same = rows.slice(1).find(r => JSON.stringify([r.figures, r.users]) === JSON.stringify([x.figures, x.users]));
+      if (same) same.same.push(x.policy);
+      else rows.push(Object.assign(x, { same: [] }));
+    }
     const shown = simulated.some(x => x.figures.impossible) ? [...measures, impossible] : measures;
     const top = Object.fromEntries(shown.map(([id]) => [id, Math.max(...rows.map(x => x.figures[id] || 0))]));
     if (inForce && p.prediction_error) section.append(accuracy(inForce.policy, p.prediction_error));
     section.append(table(`${title}, by policy`, ["Policy", ...shown.map(m => ">" + m[1])], rows.map((x, i) => [
-      i === 0 ? el("b", {}, "measured") : x === inForce ? `${x.policy}, in force` : x.policy,
+      i === 0 ? el("b", {}, "measured") : el("span", { class: "policies" }, (x === inForce ? `${x.policy}, in force` : x.policy) + (x.same.length ? `; the same: ${x.same.join(", ")}` : "")),
       ...shown.map(([id, name, show]) => cell(show(x.figures[id] || 0), x.figures[id] || 0, top[id], i === 0 ? "was" : "plain", i === 0 || x === inForce ? "" : verdict(id, name, x, inForce?.figures || p.measured, p.prediction_error))),
     ])));
-    for (const x of others) if (x.figures.impossible) section.append(el("p", { class: "muted" }, `${x.policy}: without the ${count(x.figures.impossible, "job")} that it could never start; its other figures cannot be compared.`));
+    for (const x of rows.slice(1)) if (x.figures.impossible) section.append(el("p", { class: "muted" }, `${[x.policy, ...x.same].join(", ")}: without the ${count(x.figures.impossible, "job")} that it could never start; its other figures cannot be compared.`));
     for (const text of p.notes || []) section.append(el("p", { class: "muted" }, text));
     for (const x of p.policies || []) if (x.error) section.append(el("p", { class: "wrong" }, `${x.policy}: ${x.error}`));
     for (const x of rows.slice(1)) if (x.users?.length) section.append(users(p, x, open));
@@ -101,7 +107,7 @@ export function show(main, route) {
 
   function users(p, x, open) {
     const key = `${p.name} ${x.policy}`, sorted = [...x.users].sort((a, b) => (a.mean_wait_s - a.mean_wait_measured_s) - (b.mean_wait_s - b.mean_wait_measured_s));
-    return el("details", { "data-key": key, open: open.has(key) }, el("summary", {}, `Users under ${x.policy}`), table(`Users under ${x.policy}`, ["User", ">Jobs", ">Mean wait", ">Measured", "Change"], sorted.slice(0, 500).map(u => {
+    return el("details", { "data-key": key, open: open.has(key) }, el("summary", {}, `Users under ${[x.policy, ...x.same].join(", ")}`), table(`Users under ${x.policy}`, ["User", ">Jobs", ">Mean wait", ">Measured", "Change"], sorted.slice(0, 500).map(u => {
       const change = u.mean_wait_s - u.mean_wait_measured_s;
       return [u.user, String(u.jobs), span(u.mean_wait_s), span(u.mean_wait_measured_s), Math.abs(change) < 1 ? "none" : `${duration(Math.abs(change))} ${change < 0 ? "less" : "more"}`];
     })), x.users_left_out ? el("p", { class: "muted" }, `and ${count(x.users_left_out, "user")} with few jobs`) : null);

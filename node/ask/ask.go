@@ -54,7 +54,7 @@ func AdmitLoan(socket string, loan grant.Loan, expires time.Time) (*status.Grant
 	if g := loan.OfHome(); g != nil {
 		return AdmitAtHome(socket, g, loan.Limit, expires)
 	}
-	r := AdmitRequest{Request: "grant-admit", ID: loan.ID, User: loan.User, Hash: loan.Hash, Claimed: loan.Claimed, Limit: &loan.Limit, Turns: loan.Turns}
+	r := AdmitRequest{Request: "grant-admit", ID: loan.ID, User: loan.User, Hash: loan.Hash, Shown: loan.Shown, Limit: &loan.Limit, Turns: loan.Turns}
 	for _, d := range loan.Devices {
 		r.Devices = append(r.Devices, GrantedDevice{Device: d.Device, Memory: d.Memory, Reach: d.Reach, Beyond: d.Beyond})
 	}

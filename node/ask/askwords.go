@@ -28,7 +28,7 @@ type AdmitRequest struct {
 	ID      string          `json:"id"`
 	User    string          `json:"user"`
 	Hash    grant.Hash      `json:"hash"`
-	Claimed grant.Hash      `json:"claimed,omitzero"` // by which claims name the grant, if not by Hash
+	Shown   grant.Hash      `json:"shown,omitzero"` // of the credential that programs of other nodes show
 	Devices []GrantedDevice `json:"devices"`
 	Limit   *int            `json:"limit"` // 0 has a meaning of its own
 	model.Turns

@@ -25,7 +25,7 @@ type Granted struct {
 	ID      string              `json:"id"`
 	User    string              `json:"user"`
 	Hash    grant.Hash          `json:"hash"`
-	Claimed grant.Hash          `json:"claimed,omitzero"` // by which claims name the grant, if not by Hash
+	Shown   grant.Hash          `json:"shown,omitzero"` // of the credential that programs of other nodes show
 	Devices []ask.GrantedDevice `json:"devices"`
 	Limit   int                 `json:"limit"`
 	model.Turns
@@ -81,7 +81,7 @@ func (g *Granted) admit() vgpu.Admit {
 // same says whether two grants are one, apart from their limits, and from the numbers that the node gave
 // devices of others.
 func (g *Granted) same(o *Granted) bool {
-	return g.ID == o.ID && g.User == o.User && g.Hash == o.Hash && g.Claimed == o.Claimed && g.Turns == o.Turns && g.Expires.Equal(o.Expires) && slices.EqualFunc(g.Devices, o.Devices, sameDevice)
+	return g.ID == o.ID && g.User == o.User && g.Hash == o.Hash && g.Shown == o.Shown && g.Turns == o.Turns && g.Expires.Equal(o.Expires) && slices.EqualFunc(g.Devices, o.Devices, sameDevice)
 }
 
 func sameDevice(a, b ask.GrantedDevice) bool {
@@ -188,7 +188,7 @@ func (b *Book) Ids() []string { return slices.Sorted(maps.Keys(b.byID)) }
 // Find is the grant with a credential; nil if there is none.
 func (b *Book) Find(hash grant.Hash) *Granted {
 	for _, g := range b.byID {
-		if g.Hash == hash {
+		if g.Hash == hash || g.Shown == hash && hash != (grant.Hash{}) {
 			return g
 		}
 	}
@@ -198,12 +198,12 @@ func (b *Book) Find(hash grant.Hash) *Granted {
 // Claimed is the grant that a claim of a user's means on this node: the same one, or the part of the same
 // job that has devices here. nil if there is none.
 func (b *Book) Claimed(c grant.Claim, user string) *Granted {
-	named := func(g *Granted) bool { return g.Hash == c.Hash || g.Claimed != (grant.Hash{}) && g.Claimed == c.Hash }
-	for _, is := range []func(g *Granted) bool{named, func(g *Granted) bool { return c.SameJob(g.ID) }} {
-		for _, id := range b.Ids() {
-			if g := b.byID[id]; g.User == user && is(g) {
-				return g
-			}
+	if g := b.Find(c.Hash); g != nil && g.User == user {
+		return g
+	}
+	for _, id := range b.Ids() {
+		if g := b.byID[id]; g.User == user && c.SameJob(id) {
+			return g
 		}
 	}
 	return nil

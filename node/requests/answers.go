@@ -168,7 +168,7 @@ func (d *Desk) answerEnd(who socket.Peer, r ask.EndRequest) (any, error) {
 // --- grants -----------------------------------------------------------------------
 
 func (d *Desk) answerGrantAdmit(who socket.Peer, r ask.AdmitRequest) (any, error) {
-	g := &grants.Granted{ID: r.ID, User: r.User, Hash: r.Hash, Claimed: r.Claimed, Devices: r.Devices, Limit: grant.AllDevices, Turns: r.Turns}
+	g := &grants.Granted{ID: r.ID, User: r.User, Hash: r.Hash, Shown: r.Shown, Devices: r.Devices, Limit: grant.AllDevices, Turns: r.Turns}
 	if r.Limit == nil {
 		return nil, fmt.Errorf("the limit is missing: give %d for all devices", grant.AllDevices)
 	}

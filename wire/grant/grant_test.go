@@ -112,7 +112,7 @@ func TestLoans(t *testing.T) {
 	g := example(t)
 	g.Class, g.Weight, g.Devices[1].Reach, g.Devices[1].Beyond = model.ClassBatch, 7, model.ReachNode, 1
 	l := g.Loan("gpu2")
-	if err := l.Validate(); err != nil || l.Turns != g.Turns || !reflect.DeepEqual(l.Devices, g.Devices[1:]) || l.Hash != g.SecretFor(g.Devices[1]).Hash() {
+	if err := l.Validate(); err != nil || l.Turns != g.Turns || !reflect.DeepEqual(l.Devices, g.Devices[1:]) || l.Hash != g.Secret.Hash() || l.Shown != g.SecretFor(g.Devices[1]).Hash() {
 		t.Errorf("%+v %v", l, err)
 	}
 	for want, change := range map[string]func(*Loan){

@@ -12,10 +12,9 @@ import (
 type Loan struct {
 	ID   string `json:"id"`
 	User string `json:"user"`
-	// Hash is that of the credential. A lender is shown one of its own: Claimed is then the hash of the grant's, by
-	// which claims name it.
-	Hash    Hash `json:"hash"`
-	Claimed Hash `json:"claimed,omitzero"`
+	// Hash is that of the grant's credential, and Shown that of the one which other nodes show this one.
+	Hash  Hash `json:"hash"`
+	Shown Hash `json:"shown,omitzero"`
 	// Devices are those of the node, in the order of the grant. For a home that is told of devices of other
 	// nodes, they are all those of the grant, since the place of a device at its lender follows from them.
 	Devices []Device `json:"devices"`
@@ -39,8 +38,8 @@ func (g *Grant) Loan(node string) Loan {
 // LoanOf returns what the node of some devices must know of a grant.
 func (g *Grant) LoanOf(devices []Device, limit int) Loan {
 	l := Loan{ID: g.ID, User: g.User, Hash: g.Secret.Hash(), Devices: devices, Limit: limit, Turns: g.Turns}
-	if len(devices) > 0 && devices[0].IsBorrowed() {
-		l.Hash, l.Claimed = g.SecretFor(devices[0]).Hash(), l.Hash
+	if len(devices) > 0 {
+		l.Shown = g.Secret.of(devices[0].Node).Hash()
 	}
 	return l
 }

@@ -238,3 +238,17 @@ func TestUnreadableMessages(t *testing.T) {
 type tomorrows struct{}
 
 func (tomorrows) Kind() string { return "tomorrow" }
+
+// Of several heads, one that led earlier is refused, until others are in charge.
+func TestReign(t *testing.T) {
+	var r reign
+	for _, c := range []struct {
+		heads   string
+		term    uint64
+		refused bool
+	}{{"", 0, false}, {"h", 3, false}, {"h", 5, false}, {"h", 4, true}, {"h", 5, false}, {"i", 1, false}, {"", 0, false}, {"h", 2, false}} {
+		if err := r.follow(wire.Welcome{Heads: c.heads, Term: c.term}); (err != nil) != c.refused {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}

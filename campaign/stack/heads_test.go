@@ -151,6 +151,11 @@ func (h *severalHeads) submit(by int, stop <-chan struct{}) {
 		h.gap = max(h.gap, now.Sub(h.last))
 		h.acknowledged, h.last = append(h.acknowledged, key), now
 		h.mu.Unlock()
+		select {
+		case <-time.After(100 * time.Millisecond): // the nodes are to keep up
+		case <-stop:
+			return
+		}
 	}
 }
 

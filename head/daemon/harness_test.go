@@ -93,6 +93,7 @@ type cluster struct {
 	cfg  Config
 	at   Addresses
 	stop func() error
+	wait func() error // until it has ended by itself
 }
 
 // start starts a head with a socket and a port; change, if it is not nil, may modify its
@@ -120,7 +121,8 @@ func startIn(t testing.TB, cfg Config, change func(*Config, *Options)) *cluster 
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, cfg, o) }()
 	c := &cluster{t: t, cfg: cfg}
-	c.stop = sync.OnceValue(func() error { cancel(); return <-ended })
+	c.wait = sync.OnceValue(func() error { return <-ended })
+	c.stop = func() error { cancel(); return c.wait() }
 	t.Cleanup(func() { _ = c.stop() })
 	select {
 	case c.at = <-ready:

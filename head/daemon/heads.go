@@ -87,7 +87,7 @@ func several(ctx context.Context, cfg Config, o Options, files *store.Store, fir
 	}
 	defer log.Close()
 	if first {
-		if err := quorum.Bootstrap(log, files, self); err != nil {
+		if err := errors.Join(log.Remember(joinedKey, []byte{}), quorum.Bootstrap(log, files, self)); err != nil {
 			return err
 		}
 	}
@@ -200,7 +200,8 @@ func (d *follower) follow(ctx context.Context) (*quorum.Term, error) {
 	}
 }
 
-// joinedKey is the fact that this head has had a vote.
+// joinedKey is the fact that this head has asked for a vote: if it is not one of the heads afterwards, it was
+// removed.
 var joinedKey = []byte("joined")
 
 // belongEvery is how often a head that does not lead looks whether it is one of the others.
@@ -217,14 +218,6 @@ func (d *follower) belong(ctx context.Context) {
 		at := slices.IndexFunc(members, func(m quorum.Member) bool { return m.Address == d.peers.self })
 		switch {
 		case at >= 0 && members[at].Votes:
-			if !joined {
-				if err := d.peers.log.Remember(joinedKey, []byte{}); err != nil {
-					d.fail(err)
-					return
-				}
-				d.log.Info("this head has joined the others", "address", d.peers.self)
-			}
-			joined = true
 			if without++; d.peers.node.Leader() != "" {
 				without = 0
 			}
@@ -243,6 +236,14 @@ func (d *follower) belong(ctx context.Context) {
 			vote := at >= 0 && d.peers.node.UpToDate()
 			if at >= 0 && !vote {
 				break // the others send what it lacks
+			}
+			if vote && !joined {
+				if err := d.peers.log.Remember(joinedKey, []byte{}); err != nil {
+					d.fail(err)
+					return
+				}
+				joined = true
+				d.log.Info("this head has what the others have, and joins them", "address", d.peers.self)
 			}
 			err := d.peers.ask(ctx, to, http.MethodPost, "/v1/heads", api.JoinHeads{Address: d.peers.self, Vote: vote}, nil)
 			if err != nil && ctx.Err() == nil && err.Error() != said {

@@ -1,7 +1,12 @@
 package daemon
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,5 +78,58 @@ func TestThreeHeads(t *testing.T) {
 	}
 	if after := b.user("alice").submit(command("true")); after <= between {
 		t.Errorf("job %d after job %d", after, between)
+	}
+}
+
+// A head that is removed ends, also when it starts again, and one with jobs of its own cannot join others. One
+// that is left without a majority decides nothing, until it is alone.
+func TestHeadsLeave(t *testing.T) {
+	admin := func(cfg *Config) { cfg.Core.Admins = []string{"alice"} }
+	a := start(t, func(cfg *Config, _ *Options) { admin(cfg) })
+	before := a.user("alice").submit(command("true"))
+	joins := func(cfg *Config, _ *Options) { admin(cfg); cfg.Join = a.at.Listen }
+	b := start(t, joins)
+	u := heads(t, "alice", a, b)
+	u.together(2)
+	c := start(t, joins)
+	u.together(3)
+	if status, problem := heads(t, "bob", a, b).do("DELETE", "/v1/heads/"+c.at.Listen, nil, nil); status != http.StatusForbidden {
+		t.Errorf("bob removes a head: %d %s", status, problem)
+	}
+	if status, problem := u.do("DELETE", "/v1/heads/localhost:1", nil, nil); status != http.StatusNotFound {
+		t.Errorf("a head that is not there is removed: %d %s", status, problem)
+	}
+	if status, problem := u.do("POST", "/v1/heads", api.JoinHeads{Address: "localhost:1"}, nil); status != http.StatusForbidden {
+		t.Errorf("a user joins as a head: %d %s", status, problem)
+	}
+	u.must("DELETE", "/v1/heads/"+c.at.Listen, nil, nil)
+	if err := c.wait(); !errors.Is(err, errRemoved) {
+		t.Errorf("one that was removed ends with %v", err)
+	}
+	if err := b.stop(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // nothing may come of it, however long
+	defer cancel()
+	if err := dial.Ask(ctx, dial.Config{Head: a.at.Listen, TLS: certOf(t, "user", "alice")}, "POST", "/v1/jobs", command("true"), nil); err == nil {
+		t.Error("one of two takes a job")
+	}
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := GoAlone(a.cfg.State); err != nil {
+		t.Fatal(err)
+	}
+	a = startIn(t, a.cfg, func(cfg *Config, _ *Options) { admin(cfg) })
+	var j api.Job
+	a.user("alice").must("GET", fmt.Sprintf("/v1/jobs/%d", before), nil, &j)
+	a.user("alice").submit(command("true"))
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	own := a.cfg
+	own.Join = "127.0.0.1:1"
+	if err := Run(t.Context(), own, Options{Now: time.Now, Log: slog.New(slog.DiscardHandler)}); err == nil || !strings.Contains(err.Error(), "has jobs or nodes of its own") {
+		t.Errorf("one with jobs joins others: %v", err)
 	}
 }

@@ -58,7 +58,10 @@ const greetTime = 20 * time.Second
 func Address(name string) (network, address string, err error) {
 	if isList(name) {
 		all, err := addresses(name)
-		return "tcp", strings.Join(all, ","), err
+		if err != nil {
+			return "", "", err
+		}
+		return "tcp", strings.Join(all, ","), nil
 	}
 	if path, ok := strings.CutPrefix(name, "unix:"); ok {
 		if path == "" || path == "@" {

@@ -22,6 +22,7 @@ import (
 func TestAddress(t *testing.T) {
 	for name, want := range map[string]string{
 		"head": "tcp head:9422", "head:1": "tcp head:1", "10.0.0.7": "tcp 10.0.0.7:9422", "[::1]:7": "tcp [::1]:7", "::1": "tcp [::1]:9422", "[::1]": "tcp [::1]:9422",
+		"a,b:1": "tcp a:9422,b:1", "a, ::1": "tcp a:9422,[::1]:9422", "a,": "", "a,unix:@x": "",
 		"unix:@muster-head": "unix @muster-head", "unix:/run/head": "unix /run/head",
 		"": "", ":9422": "", "unix:": "", "unix:@": "", "a b": "", "http://head": "", "head:": "",
 	} {

@@ -23,7 +23,7 @@ const AskHelp = `
 
 The head is the one at --head or $MUSTER_HEAD: HOST or HOST:PORT over TLS, with the
 folder that muster cert made for you (--tls-dir, $MUSTER_TLS_DIR), or unix:ADDRESS.
-Without either it is that of this machine.`
+Of several heads give all, as HOST,HOST,HOST. Without either it is that of this machine.`
 
 func (f *AskFlags) Add(c *cobra.Command) {
 	c.Flags().StringVar(&f.Head, "head", "", "the head to ask, `HOST[:PORT]` or unix:ADDRESS (default: $MUSTER_HEAD, or this machine's)")

@@ -21,7 +21,8 @@ func newHeadStatus() *cobra.Command {
 		Use:   "status",
 		Short: "List the heads, which of them leads, and how far each one is",
 		Long: `List the heads of a cluster, which of them leads, and how far each one is: the last entry of
-their common log that it has in its store. Any of them can be asked.` + cli.AskHelp,
+their common log that it has in its store. Any of them can be asked. With --json it also says
+which version of muster each one runs.` + cli.AskHelp,
 		Example: `  muster head status
   muster head status --head a.example.org,b.example.org`,
 		Args: cli.NoArguments,
@@ -59,9 +60,9 @@ func writeHeads(w io.Writer, all *api.Heads) error {
 		case h.Leader == "":
 			state = "knows none that leads"
 		}
-		rows = append(rows, []string{cmp.Or(h.Address, "this one, alone"), applied, cmp.Or(h.Version, "-"), state})
+		rows = append(rows, []string{cmp.Or(h.Address, "this one, alone"), applied, state})
 	}
-	return report.WriteColumns(w, []string{"HEAD", "ENTRY", "VERSION", "STATE"}, rows, -1, 0)
+	return report.WriteColumns(w, []string{"HEAD", "ENTRY", "STATE"}, rows, -1, 0)
 }
 
 func newHeadRemove() *cobra.Command {
@@ -73,10 +74,13 @@ func newHeadRemove() *cobra.Command {
 machine is needed for something else. The majority is then one of those that are left. If it
 runs, it ends. This is for administrators.` + cli.AskHelp,
 		Example: `  muster head remove b.example.org:9422`,
-		RunE: func(c *cobra.Command, args []string) error {
+		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return cli.UsageErrorf("name one head as muster head status lists it, HOST:PORT")
 			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
 			h, err := f.Open()
 			if err != nil {
 				return err

@@ -119,7 +119,8 @@ effect at once. The log names what else has changed, and takes effect at the nex
 With --head it is also a node of a cluster: an agent runs what the cluster's head
 (muster head) wants run here, as the users who submitted it if it runs as root, else
 as its own. The node shows its certificate (--tls-dir), which must have the node's name
-(--name); at the head's socket on the same machine it needs none. What the agent must
+(--name); at the head's socket on the same machine it needs none. Of several heads give
+all, as a,b,c: the agent finds the one that leads. What the agent must
 not forget is in its spool. Jobs go on while agent or head are away. With --checkpoint-dir,
 a folder of root's that the nodes share, a suspended job can go on on another node: that
 needs root and CRIU (criu, or MUSTER_CRIU).

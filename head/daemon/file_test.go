@@ -149,7 +149,11 @@ func FuzzReadFile(f *testing.F) {
 func TestFixed(t *testing.T) {
 	was, again := Default(), Default()
 	again.Core.Cluster, again.Policy, again.Core.Silence, again.Core.Admins = "other", "fcfs", time.Hour, []string{"alice"}
-	if names := was.fixed(&again); !reflect.DeepEqual(names, []string{"cluster", "silence", "policy"}) {
+	again.Core.NodeRules, again.Core.MaxJobCount = []head.NodeRule{{}}, 7
+	if names := was.changed(&again); !reflect.DeepEqual(names, []string{"admins", "max_job_count", "nodes", "policy"}) {
+		t.Errorf("changed %v", names)
+	}
+	if names := was.fixed(&again); !reflect.DeepEqual(names, []string{"cluster", "silence"}) {
 		t.Errorf("named %v", names)
 	}
 	if again.Core.Cluster != was.Core.Cluster || again.Core.Silence != was.Core.Silence || len(again.Core.Admins) != 1 {

@@ -122,7 +122,7 @@ func (a *agents) join(n *node) error {
 		all = append(all, a.fleet.gpuType(&n.devices[i]))
 	}
 	types, gpus := model.DistinctTypes(all)
-	number, err := a.desk.state.AddNode(model.Node{Name: n.alias, Cores: n.cores, Memory: n.memory, GPUs: gpus}, types...)
+	number, err := a.desk.state.AddNode(model.Node{Name: n.alias, Cores: n.cores, Memory: n.memory, GPUs: gpus, Weight: a.desk.weightOf(n.name)}, types...)
 	if err != nil {
 		return err
 	}

@@ -416,6 +416,25 @@ func (d *desk) hear(n *node) {
 	}
 }
 
+// weightOf is the weight that administrators give to a node; 0 if they give it none.
+func (d *desk) weightOf(name string) (weight int) {
+	for _, r := range d.cfg.NodeRules {
+		if r.Weight != 0 && (len(r.Nodes) == 0 || slices.Contains(r.Nodes, name)) {
+			weight = r.Weight
+		}
+	}
+	return weight
+}
+
+// weighAll tells the policy the weights of nodes.
+func (d *desk) weighAll() {
+	for _, n := range d.fleet.nodes {
+		if !n.removed {
+			must(d.state.Weigh(n.number, d.weightOf(n.name)))
+		}
+	}
+}
+
 // wanted is how a node is to serve programs: what the policy says goes before what administrators say, and among
 // these the last rule before others.
 func (d *desk) wanted(n *node) (s model.NodeSettings) {

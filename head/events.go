@@ -39,7 +39,7 @@ type Config struct {
 	// Priority makes the head order the queue, as Slurm does; nil leaves the order to the policy.
 	Priority *priority.Config
 	Windows  []Window
-	// NodeRules is how nodes serve programs: later ones go before earlier ones.
+	// NodeRules is what administrators say of nodes: later ones go before earlier ones.
 	NodeRules []NodeRule
 	// Authority vouches for the gateways of nodes: certificates in PEM form.
 	Authority string
@@ -261,8 +261,10 @@ type Window struct {
 	Users, Accounts []string
 }
 
-// NodeRule is what an administrator says of how nodes serve programs. If none are named it is said of all.
+// NodeRule is what an administrator says of nodes: how they serve programs, and their weight, or 0 to say nothing of
+// it. If none are named it is said of all.
 type NodeRule struct {
 	Nodes    []string
+	Weight   int
 	Settings model.NodeSettings
 }

@@ -185,6 +185,8 @@ func (p *player) play(words []string) error {
 	switch words[0] {
 	case "window":
 		return p.window(words[1:])
+	case "rule": // NODES weight=W
+		return p.rule(words[1:])
 	case "usual":
 		return p.usual(words[1:])
 	}
@@ -388,6 +390,28 @@ func (p *player) boot() error {
 		p.core.SetPast(p.past)
 	}
 	return err
+}
+
+// rule adds what is said of nodes to the configuration.
+func (p *player) rule(words []string) (err error) {
+	var r head.NodeRule
+	if r.Nodes, err = model.ExpandNodes(words[0]); err != nil {
+		return err
+	}
+	for _, word := range words[1:] {
+		switch key, value, _ := strings.Cut(word, "="); key {
+		case "weight":
+			if r.Weight, err = strconv.Atoi(value); err != nil {
+				return err
+			}
+		}
+	}
+	p.cfg.NodeRules = append(slices.Clone(p.cfg.NodeRules), r)
+	if p.core != nil {
+		p.core.Configure(p.cfg)
+		p.settle()
+	}
+	return nil
 }
 
 // window adds a window to the configuration.

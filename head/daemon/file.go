@@ -147,7 +147,7 @@ func (d *decoder) window(n strictyaml.Node, zone *time.Location) (w head.Window,
 	return w, err
 }
 
-// nodes reads how nodes serve programs.
+// nodes reads what administrators say of nodes.
 func (d *decoder) nodes(n strictyaml.Node, c *head.Config) error {
 	items, ok := strictyaml.Items(n)
 	if !ok || len(items) > maxNodeRules {
@@ -170,8 +170,9 @@ const maxNodeRules = 1000
 func (d *decoder) nodeRule(n strictyaml.Node) (r head.NodeRule, err error) {
 	s, keep := &r.Settings, 0
 	period := time.Duration(0)
-	given, err := d.Fields(n, "how nodes serve programs",
+	given, err := d.Fields(n, "an entry of nodes",
 		strictyaml.Key("nodes", strictyaml.Value(&d.File, "nodes", &r.Nodes, model.ExpandNodes)),
+		strictyaml.Key("weight", d.Count("weight", 1, model.MaxNodeWeight, &r.Weight)),
 		strictyaml.Key("vgpus", d.Count("vgpus", 1, model.MaxVGPUs, &s.VGPUs)),
 		strictyaml.Key("sharing", d.Text("sharing", &s.Sharing)),
 		strictyaml.Key("policy", d.Text("policy", &s.Policy)),

@@ -21,7 +21,7 @@ whatif: {at: "22:30", policies: [easy:depth=5, mine.star:a=b], time: 5m, memory:
 windows:
   - {name: upkeep, from: 2031-05-06T08:00, until: 2031-05-06T18:00, nodes: "n[1-2]", users: [alice]}
 nodes:
-  - {vgpus: 2, policy: sjf, profiling: 10s}
+  - {vgpus: 2, policy: sjf, profiling: 10s, weight: 10}
   - {nodes: "n[1-2]", sharing: exclusive, above: 3, keep: 0}
 admins: [alice, bob]
 limits:
@@ -57,7 +57,7 @@ connections: {user: 16, greet: 5s}
 			NodeTimeout: 10 * time.Minute, Silence: 20 * time.Second, Grace: time.Minute, TimeLimit: 2 * time.Hour, Keep: 30 * time.Minute,
 			Windows: []head.Window{{Name: "upkeep", From: at(8), Until: at(18), Nodes: []string{"n1", "n2"}, Users: []string{"alice"}}},
 			NodeRules: []head.NodeRule{
-				{Settings: model.NodeSettings{VGPUs: 2, Policy: "sjf", Profiling: 10}},
+				{Weight: 10, Settings: model.NodeSettings{VGPUs: 2, Policy: "sjf", Profiling: 10}},
 				{Nodes: []string{"n1", "n2"}, Settings: model.NodeSettings{Sharing: model.Exclusive, Above: 3, Keep: new(int)}},
 			},
 		},
@@ -83,7 +83,7 @@ connections: {user: 16, greet: 5s}
 		"windows:" + strings.Repeat("\n- {name: a, from: 2031-05-06T08:00, until: 2031-05-06T09:00}", 2):  "head.yaml:3:3: there are two windows of the name a",
 		"windows:" + strings.Repeat("\n- {name: a, from: 2031-05-06T08:00, until: 2031-05-06T09:00}", 65): "windows must be a list of at most 64",
 		"nodes: {vgpus: 2}":                   "head.yaml:1:8: nodes must be a list of at most 1000",
-		"nodes: [{vgpu: 2}]":                  `head.yaml:1:10: "vgpu" is no key of how nodes serve programs: did you mean vgpus?`,
+		"nodes: [{vgpu: 2}]":                  `head.yaml:1:10: "vgpu" is no key of an entry of nodes: did you mean vgpus?`,
 		"nodes: [{vgpus: 0}]":                 "head.yaml:1:17: vgpus: must be a whole number from 1 to 1024",
 		"nodes: [{policy: easy}]":             `head.yaml:1:9: policy: must be one of fcfs, sjf, credit, not "easy"`,
 		"nodes: [{sharing: some}]":            `head.yaml:1:9: sharing: must be shared or exclusive, not "some"`,
@@ -120,7 +120,7 @@ connections: {user: 16, greet: 5s}
 
 func FuzzReadFile(f *testing.F) {
 	f.Add("cluster: a\nlimits: {default: {max_submit_jobs: 1}, users: {a: {gpus: 2}}}\nadmins: [a]\nsilence: 5s\n")
-	f.Add("nodes:\n- {vgpus: 2, policy: sjf, profiling: 10s}\n- {nodes: \"n[1-2]\", sharing: exclusive, above: 3, keep: 0}\n")
+	f.Add("nodes:\n- {vgpus: 2, policy: sjf, profiling: 10s, weight: 10}\n- {nodes: \"n[1-2]\", sharing: exclusive, above: 3, keep: 0}\n")
 	f.Add("grants: {whole: {reach: node}, shares: {reach: cluster, beyond: 4GiB}, remote: {}}\nlimits: {default: {class: any, weight: 9}}\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		cfg := Default()

@@ -241,7 +241,7 @@ func (all *ClusterDevices) Write(w io.Writer, columns int) error {
 func ModelOf(nodes []api.Node) *model.Cluster {
 	c := &model.Cluster{}
 	for i := range nodes {
-		n := model.Node{Name: nodes[i].Name, Cores: nodes[i].Cores, Memory: nodes[i].Memory}
+		n := model.Node{Name: nodes[i].Name, Cores: nodes[i].Cores, Memory: nodes[i].Memory, Weight: nodes[i].Weight}
 		for _, d := range nodes[i].Devices {
 			n.GPUs = append(n.GPUs, typeOf(c, d))
 		}

@@ -245,16 +245,18 @@ type Node struct {
 	Reason    string `json:"reason,omitempty"`
 	Connected bool   `json:"connected"`
 	// Left is why the node's last connection ended.
-	Left        string       `json:"left,omitempty"`
-	Since       float64      `json:"since_at"` // when that began
-	Cores       int          `json:"cores"`
-	CoresUsed   int          `json:"cores_used"`
-	Memory      int64        `json:"memory_bytes"`
-	MemoryUsed  int64        `json:"memory_used_bytes"`
-	Devices     []NodeDevice `json:"devices,omitempty"`
-	Gateway     string       `json:"gateway,omitempty"`
-	User        string       `json:"user,omitempty"`
-	Incarnation string       `json:"incarnation,omitempty"`
+	Left       string       `json:"left,omitempty"`
+	Since      float64      `json:"since_at"` // when that began
+	Cores      int          `json:"cores"`
+	CoresUsed  int          `json:"cores_used"`
+	Memory     int64        `json:"memory_bytes"`
+	MemoryUsed int64        `json:"memory_used_bytes"`
+	Devices    []NodeDevice `json:"devices,omitempty"`
+	Gateway    string       `json:"gateway,omitempty"`
+	// Weight orders nodes: jobs get those with smaller weights first. Without it, it is 1.
+	Weight      int    `json:"weight,omitempty"`
+	User        string `json:"user,omitempty"`
+	Incarnation string `json:"incarnation,omitempty"`
 	// Jobs are those that have something of it, lent devices included.
 	Jobs []uint64 `json:"jobs,omitempty"`
 	// Load is how busy it is, less than a second old; nil while its agent is away.

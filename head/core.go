@@ -70,7 +70,7 @@ func (c *Core) Configure(cfg Config) {
 		c.queue.admitWaiting(c.users.all[name])
 	}
 	c.desk.setWindows()
-	c.desk.weighAll()
+	c.desk.describeNodes()
 	c.fleet.unsettleAll()
 	c.desk.due()
 }

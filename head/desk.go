@@ -426,12 +426,34 @@ func (d *desk) weightOf(name string) (weight int) {
 	return weight
 }
 
-// weighAll tells the policy the weights of nodes.
-func (d *desk) weighAll() {
-	for _, n := range d.fleet.nodes {
-		if !n.removed {
-			must(d.state.Weigh(n.number, d.weightOf(n.name)))
+// featuresOf lists what administrators say that a node has, in order.
+func (d *desk) featuresOf(name string) (features []string) {
+	for _, r := range d.cfg.NodeRules {
+		if len(r.Nodes) == 0 || slices.Contains(r.Nodes, name) {
+			features = append(features, r.Features...)
 		}
+	}
+	slices.Sort(features)
+	return slices.Compact(features)
+}
+
+// describeNodes takes over what administrators say of nodes: the policy is told their weights, and which of them the jobs
+// may use that want features.
+func (d *desk) describeNodes() {
+	changed := false
+	for _, n := range d.fleet.nodes {
+		if n.removed {
+			continue
+		}
+		must(d.state.Weigh(n.number, d.weightOf(n.name)))
+		if has := d.featuresOf(n.name); !slices.Equal(has, n.features) {
+			n.features, changed = has, true
+		}
+	}
+	if changed {
+		d.fleet.restricted = restricted{}
+		d.offerAgain()
+		d.retryImpossible()
 	}
 }
 

@@ -261,10 +261,11 @@ type Window struct {
 	Users, Accounts []string
 }
 
-// NodeRule is what an administrator says of nodes: how they serve programs, and their weight, or 0 to say nothing of
-// it. If none are named it is said of all.
+// NodeRule is what an administrator says of nodes: how they serve programs, their weight, or 0 to say nothing of
+// it, and features that they have beside those of other rules. If none are named it is said of all.
 type NodeRule struct {
 	Nodes    []string
 	Weight   int
+	Features []string
 	Settings model.NodeSettings
 }

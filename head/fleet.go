@@ -266,7 +266,7 @@ func (f *fleet) mayAvoid(said *slurmopt.Options) error {
 
 // chooses says whether the policy is told which of the nodes a job may use, in the head's words.
 func (f *fleet) chooses(j *job) bool {
-	return f.special || len(j.said.Exclude) > 0 || j.passage.from != ""
+	return f.special || len(j.said.Exclude) > 0 || j.said.Batch.Constraint != nil || j.passage.from != ""
 }
 
 // restricted is the nodes that a job's requests may use (mayUse), for those after it that may use the
@@ -285,7 +285,7 @@ func (f *fleet) limit(m *model.Job, j *job) {
 		return
 	}
 	of := restricted{said: j.said, user: j.user}
-	if len(j.said.Exclude) == 0 && len(m.Request.NodeList) == 0 && len(m.Alternatives) == 0 {
+	if len(j.said.Exclude) == 0 && j.said.Batch.Constraint == nil && len(m.Request.NodeList) == 0 && len(m.Alternatives) == 0 {
 		of.said = nil
 	}
 	if !f.private {
@@ -310,7 +310,7 @@ func (f *fleet) limit(m *model.Job, j *job) {
 func (f *fleet) mayUse(r *model.Request, j *job) (names []string) {
 	excluded, named := setOf(j.said.Exclude), setOf(r.NodeList)
 	for _, n := range f.nodes {
-		if n.serves(j.user) && n.mayHave(j) && !n.removed && !excluded[n.name] && (len(named) == 0 || named[n.name]) {
+		if n.serves(j.user) && n.mayHave(j) && !n.removed && !excluded[n.name] && j.said.Batch.Constraint.Allows(n.features) && (len(named) == 0 || named[n.name]) {
 			names = append(names, n.alias)
 		}
 	}
@@ -318,6 +318,8 @@ func (f *fleet) mayUse(r *model.Request, j *job) (names []string) {
 		names = []string{"(one that starts processes of " + j.user + ")"}
 		if j.passage.from != "" {
 			names = []string{"(one that has the folder where the job was saved)"}
+		} else if c := j.said.Batch.Constraint; c != nil {
+			names = []string{"(one with " + c.String() + ")"}
 		} else if len(excluded) > 0 {
 			names = []string{"(one that the job does not exclude)"}
 		}
@@ -370,6 +372,7 @@ func (n *node) add(j *job) {
 type regime struct {
 	sent      *model.NodeSettings // what its agent was told in this session; nil for nothing
 	is        agent.Configured    // what its agent said last in this session
+	features  []string            // by which jobs choose it (--constraint), in order
 	unsettled bool                // it is in fleet.unsettled
 	heardAt   time.Duration       // when its agent said something last
 	news      bool                // it is in fleet.news

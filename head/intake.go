@@ -163,7 +163,7 @@ func (in *intake) read(ev Submit, owner string) (*job, *Refusal) {
 	if !path.IsAbs(dir) {
 		return bad("the directory %.40q is no absolute path", dir)
 	}
-	if err := cmp.Or(in.fleet.mayAvoid(said), in.mayReserve(said), checkMapping(said.GPU.Mapping), in.mayTurn(ev.User, owner, said)); err != nil {
+	if err := cmp.Or(in.fleet.mayAvoid(said), in.mayReserve(said), in.mayConstrain(said), checkMapping(said.GPU.Mapping), in.mayTurn(ev.User, owner, said)); err != nil {
 		return bad("%v", err)
 	}
 	j := &job{
@@ -318,6 +318,31 @@ func shown(s *api.Submission) []string {
 		words = append(words, a)
 	}
 	return words
+}
+
+// mayConstrain refuses a job that wants a feature which no node has: it would wait for ever.
+func (in *intake) mayConstrain(said *slurmopt.Options) error {
+	c := said.Batch.Constraint
+	var known []string
+	for _, r := range in.cfg.NodeRules {
+		known = append(known, r.Features...)
+	}
+	slices.Sort(known)
+	known = slices.Compact(known)
+	switch word := c.Unknown(func(word string) bool { return slices.Contains(known, word) }); {
+	case word != "" && len(known) == 0:
+		return fmt.Errorf("--constraint: no node has the feature %q, nor any other: leave it out, or ask an administrator for it (features of nodes in head.yaml)", word)
+	case word != "":
+		return fmt.Errorf("--constraint: no node has the feature %q: there are %.200s", word, strings.Join(known, ", "))
+	case c == nil || !c.Same || len(c.Any) == 1:
+		return nil
+	}
+	for _, r := range append([]model.Request{said.Request}, said.Alternatives...) {
+		if r.Nodes != 1 {
+			return fmt.Errorf("--constraint=%s: the same one of several features on all nodes is supported for jobs of one node (-N 1): for more, name one feature", c)
+		}
+	}
+	return nil
 }
 
 // mayReserve refuses a job that names a reservation which there is not: it would wait for ever.

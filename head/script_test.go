@@ -185,7 +185,7 @@ func (p *player) play(words []string) error {
 	switch words[0] {
 	case "window":
 		return p.window(words[1:])
-	case "rule": // NODES weight=W
+	case "rule": // NODES [weight=W] [features=A,B]
 		return p.rule(words[1:])
 	case "usual":
 		return p.usual(words[1:])
@@ -404,6 +404,8 @@ func (p *player) rule(words []string) (err error) {
 			if r.Weight, err = strconv.Atoi(value); err != nil {
 				return err
 			}
+		case "features":
+			r.Features = strings.Split(value, ",")
 		}
 	}
 	p.cfg.NodeRules = append(slices.Clone(p.cfg.NodeRules), r)

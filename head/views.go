@@ -156,7 +156,7 @@ func (c *Core) NodesFrom(now time.Duration, first, most int) (nodes []api.Node, 
 func (v *views) nodeDocument(n *node) api.Node {
 	d := api.Node{
 		Name: n.name, Reason: cmp.Or(n.reason, n.trouble, n.unwilling()), Connected: n.connected(), Left: n.left, Since: seconds(n.since), Cores: n.cores, Memory: n.memory,
-		Gateway: n.gateway, User: n.user, Incarnation: n.incarnation, Jobs: n.activeJobs(), Weight: v.desk.weightOf(n.name),
+		Gateway: n.gateway, User: n.user, Incarnation: n.incarnation, Jobs: n.activeJobs(), Weight: v.desk.weightOf(n.name), Features: n.features,
 	}
 	for i := range n.devices {
 		g := &n.devices[i]

@@ -173,6 +173,7 @@ func (d *decoder) nodeRule(n strictyaml.Node) (r head.NodeRule, err error) {
 	given, err := d.Fields(n, "an entry of nodes",
 		strictyaml.Key("nodes", strictyaml.Value(&d.File, "nodes", &r.Nodes, model.ExpandNodes)),
 		strictyaml.Key("weight", d.Count("weight", 1, model.MaxNodeWeight, &r.Weight)),
+		strictyaml.Key("features", func(n strictyaml.Node) (err error) { r.Features, err = d.features(n); return err }),
 		strictyaml.Key("vgpus", d.Count("vgpus", 1, model.MaxVGPUs, &s.VGPUs)),
 		strictyaml.Key("sharing", d.Text("sharing", &s.Sharing)),
 		strictyaml.Key("policy", d.Text("policy", &s.Policy)),
@@ -191,6 +192,17 @@ func (d *decoder) nodeRule(n strictyaml.Node) (r head.NodeRule, err error) {
 		}
 	}
 	return r, err
+}
+
+// features reads a list of features.
+func (d *decoder) features(n strictyaml.Node) ([]string, error) {
+	names, err := d.names(n, "features", "features")
+	for _, name := range names {
+		if wrong := model.CheckFeature(name); wrong != nil {
+			return nil, d.Errorf(strictyaml.Start(n), "%v", wrong)
+		}
+	}
+	return names, err
 }
 
 // record reads the file and the limit of the recording.

@@ -95,6 +95,7 @@ connections: {user: 16, greet: 5s}
 		"grants: {shares: {reach: far}}":      `head.yaml:1:26: reach: "far" is no reach: write device, node, cluster`,
 		"grants: {shares: {beyond: much}}":    `head.yaml:1:27: beyond: `,
 		"grants: {whole: {beyond: 1GiB}}":     `head.yaml:1:18: "beyond" is no key of grants of whole`,
+		"nodes: [{features: [a b]}]":          `head.yaml:1:21: a name of features: must be made of`,
 		"record: here":                        "record",
 		"whatif: {at: noon}":                  "head.yaml:1:14: at: must be a time of day as 03:00, or never",
 		"whatif: {policies: easy}":            "head.yaml:1:20: policies must be a list of at most 100",

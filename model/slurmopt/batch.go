@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"muster/model"
 )
 
 // Submit is the tool whose jobs really run: `muster submit`. It has the options of sbatch. Those
@@ -39,6 +41,8 @@ type Batch struct {
 	// default, because a node that the head cannot reach may still run the job to its end.
 	Requeue              bool
 	Comment, Reservation string
+	// Constraint says which features the job's nodes must have; nil for none.
+	Constraint *model.Constraint
 	// Signal is the signal before the time limit; nil for none.
 	Signal *Signal
 }
@@ -389,6 +393,11 @@ func exportText(items []string) string {
 	return strings.Join(quoted, ",")
 }
 
+func (p *parser) setConstraint(value string) (err error) {
+	p.options.Batch.Constraint, err = model.ParseConstraint(value)
+	return err
+}
+
 func (p *parser) setNice(value string) (err error) {
 	p.options.Batch.Nice, err = ParseNice(value)
 	return err
@@ -465,6 +474,7 @@ func batchTable() []option {
 		onOff("no-requeue", 0, func(o *Options) *bool { return &o.Batch.Requeue }, false),
 		text("comment", 0, "TEXT", func(o *Options) *string { return &o.Batch.Comment }),
 		text("reservation", 0, "NAME", func(o *Options) *string { return &o.Batch.Reservation }),
+		attribute("constraint", 'C', "a100&ib", (*parser).setConstraint),
 		attribute("signal", 0, "USR1@60", (*parser).setSignal),
 		attribute("run", 0, "", nil).refuse("is for simulated jobs: give a time limit with -t"),
 
@@ -516,6 +526,7 @@ func batchWords(b *Batch) []string {
 	}
 	option("--comment=", b.Comment)
 	option("--reservation=", b.Reservation)
+	option("--constraint=", b.Constraint.String())
 	if b.Signal != nil {
 		option("--signal=", b.Signal.String())
 	}

@@ -254,9 +254,11 @@ type Node struct {
 	Devices    []NodeDevice `json:"devices,omitempty"`
 	Gateway    string       `json:"gateway,omitempty"`
 	// Weight orders nodes: jobs get those with smaller weights first. Without it, it is 1.
-	Weight      int    `json:"weight,omitempty"`
-	User        string `json:"user,omitempty"`
-	Incarnation string `json:"incarnation,omitempty"`
+	Weight int `json:"weight,omitempty"`
+	// Features are those by which jobs choose it (--constraint).
+	Features    []string `json:"features,omitempty"`
+	User        string   `json:"user,omitempty"`
+	Incarnation string   `json:"incarnation,omitempty"`
 	// Jobs are those that have something of it, lent devices included.
 	Jobs []uint64 `json:"jobs,omitempty"`
 	// Load is how busy it is, less than a second old; nil while its agent is away.

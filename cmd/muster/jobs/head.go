@@ -40,6 +40,7 @@ where there are some):
   nodes:                          # how nodes serve programs, in place of what their own configuration says: later
     - {vgpus: 4, sharing: shared, policy: fcfs, profiling: 5s}     # ones go before earlier ones, and a policy before all
     - {nodes: "n[1-4]", sharing: exclusive, above: 2, keep: 1}     # above and keep: as offload of the node
+    - {nodes: "n[5-8]", weight: 10, features: [a100, ib]}          # taken after nodes with smaller weights (1); for --constraint
   admins: [alice, bob]            # beside root: may touch everybody's jobs, and nodes
   limits:                         # of each user, and of single ones; 0 is none
     default: {max_submit_jobs: 1000000, running: 0, gpus: 0, cores: 0, memory: 0}   # the first: not ended, each task of an array

@@ -3,7 +3,6 @@ package head
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -46,7 +45,7 @@ type Core struct {
 // no other core; spec is how the administrator named it.
 func New(cfg Config, p policy.Policy, spec string) *Core {
 	now, out, roster := &present{cfg: cfg}, &outbox{}, newRoster()
-	on := ground{now, out, &budget{out: out}, roster, &timers{lives: roster.lives}, &users{now, map[string]*user{}}, newFleet()}
+	on := ground{now, out, &budget{out: out}, roster, &timers{lives: roster.lives}, &users{now, map[string]*user{}, map[tallyKey]*tallied{}, map[lineKey]*line{}}, newFleet()}
 	c := &Core{ground: on, desk: newDesk(on, p, spec), keys: &keys{out, on.timers, map[string]*userKeys{}}}
 	c.deps = &dependencies{present: now, roster: roster, waits: waitlist{waiters: map[awaited][]*job{}}, names: names{}, pasts: map[uint64]Past{}}
 	c.chores = &chores{budget: on.budget, roster: roster, byUser: map[string][]*chore{}, lines: map[uint64][]*chore{}}
@@ -66,9 +65,7 @@ func (c *Core) SetPast(stored func(job uint64) (Past, bool)) { c.deps.stored = s
 // Configure replaces what an administrator decides. The policy stays: see SetPolicy.
 func (c *Core) Configure(cfg Config) {
 	c.cfg = cfg
-	for _, name := range slices.Sorted(maps.Keys(c.users.all)) {
-		c.queue.admitWaiting(c.users.all[name])
-	}
+	c.queue.admitLines()
 	c.desk.setWindows()
 	c.desk.describeNodes()
 	c.fleet.unsettleAll()

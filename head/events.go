@@ -20,7 +20,10 @@ type Config struct {
 	Admins []string
 	// Limits are those of every user; Users has those of single users, which replace them.
 	Limits Limits
-	Users  map[string]Limits
+	// Accounts and QOS have the limits of all jobs of an account or class together, whoever's they are.
+	Accounts map[string]Limits
+	QOS      map[string]QOSLimits
+	Users    map[string]Limits
 	// MaxJobCount is how many jobs may not have ended at a time, an array counting as one; a user may
 	// have half of them. MaxArraySize is how many tasks an array may have. 0 is no limit.
 	MaxJobCount, MaxArraySize int
@@ -49,17 +52,25 @@ type Config struct {
 	Zone *time.Location
 }
 
-// Limits bound what one user may have; 0 is no limit.
+// Limits bound what one user may have, or one account or class; 0 is no limit.
 type Limits struct {
 	Jobs    int   // jobs that have not ended, each task of an array
 	Running int   // jobs that run
 	GPUs    int   // GPUs of jobs that run
 	Cores   int   // cores of jobs that run
 	Memory  int64 // memory on the nodes of jobs that run
+	// Deny refuses jobs that would have to wait for one of these limits.
+	Deny bool
 	// Latency lets a job's programs be of class latency, and Weight is the most that they may have; 0
 	// counts as 1. Nodes give programs what their grant says, whatever their own limits are.
 	Latency bool
 	Weight  int
+}
+
+// QOSLimits bound what the jobs of a class have together, and those of each user in it.
+type QOSLimits struct {
+	Limits
+	PerUser Limits
 }
 
 // Session is one connection of an agent. The daemon numbers them.

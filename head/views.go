@@ -426,8 +426,7 @@ func (v *views) why(j *job, ask bool) (word, sentence string) {
 	case atArray:
 		return "JobArrayTaskLimit", fmt.Sprintf("%d tasks of its array may run at a time, and as many do", v.roster.arrays[j.array].limit)
 	case atLimit:
-		u := v.users.of(j.user)
-		return "AssocGrpLimit", u.full(u.waiting[0].need, v.users.limits(j.user)) + ": it starts when some of this user's jobs have ended"
+		return v.users.full(v.users.lineOf(j.order).waiting[0].order)
 	}
 	if j.impossible != "" && len(v.fleet.byName) == 0 {
 		return "Resources", "no node has come yet: an administrator starts muster node --head on each"

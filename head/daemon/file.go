@@ -262,6 +262,23 @@ func (d *decoder) specs(n strictyaml.Node, into *[]string) error {
 func (d *decoder) limits(n strictyaml.Node, c *head.Config) error {
 	var users strictyaml.Node
 	_, err := d.Fields(n, "limits",
+		strictyaml.Key("accounts", func(n strictyaml.Node) (err error) {
+			c.Accounts, err = entriesOf(d, n, "an account", func(n strictyaml.Node, l *head.Limits) error {
+				_, err := d.Fields(n, "limits of an account", d.bounds(l)...)
+				return err
+			})
+			return err
+		}),
+		strictyaml.Key("qos", func(n strictyaml.Node) (err error) {
+			c.QOS, err = entriesOf(d, n, "a QOS", func(n strictyaml.Node, l *head.QOSLimits) error {
+				_, err := d.Fields(n, "limits of a QOS", append(d.bounds(&l.Limits), strictyaml.Key("per_user", func(n strictyaml.Node) error {
+					_, err := d.Fields(n, "limits of each user in a QOS", d.bounds(&l.PerUser)...)
+					return err
+				}))...)
+				return err
+			})
+			return err
+		}),
 		strictyaml.Key("default", func(n strictyaml.Node) error {
 			c.Limits = head.Limits{Jobs: c.Limits.Jobs}
 			return d.limit(n, &c.Limits)
@@ -271,37 +288,60 @@ func (d *decoder) limits(n strictyaml.Node, c *head.Config) error {
 	if err != nil || users == nil {
 		return err
 	}
-	entries, err := d.Entries(users, "users")
+	c.Users, err = entriesOf(d, users, "a user", func(n strictyaml.Node, own *head.Limits) error {
+		*own = c.Limits // what a user's entry does not say is as for all users
+		return d.limit(n, own)
+	})
+	return err
+}
+
+// entriesOf reads limits by the names of those that they are of.
+func entriesOf[T any](d *decoder, n strictyaml.Node, what string, read func(strictyaml.Node, *T) error) (map[string]T, error) {
+	entries, err := d.Entries(n, what)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	c.Users = map[string]head.Limits{}
+	all := map[string]T{}
 	for _, e := range entries {
 		if err := strictyaml.CheckName(e.Key.Text); err != nil {
-			return d.Errorf(e.Key.Place, "the name of a user %v", err)
+			return nil, d.Errorf(e.Key.Place, "the name of %s %v", what, err)
 		}
-		own := c.Limits // what a user's entry does not say is as for all users
-		if err := d.limit(e.Value, &own); err != nil {
-			return err
+		var one T
+		if err := read(e.Value, &one); err != nil {
+			return nil, err
 		}
-		c.Users[e.Key.Text] = own
+		all[e.Key.Text] = one
 	}
-	return nil
+	return all, nil
 }
 
 const most = 1 << 30
 
 func (d *decoder) limit(n strictyaml.Node, l *head.Limits) error {
-	_, err := d.Fields(n, "limits of a user",
+	_, err := d.Fields(n, "limits of a user", append(d.bounds(l),
+		strictyaml.Key("weight", d.Count("weight", 1, model.MaxWeight, &l.Weight)),
+		strictyaml.Key("class", strictyaml.Value(&d.File, "class", &l.Latency, parseClass)))...)
+	return err
+}
+
+// bounds are the keys of limits that users, accounts and classes have.
+func (d *decoder) bounds(l *head.Limits) []strictyaml.Field {
+	return []strictyaml.Field{
 		strictyaml.Key("max_submit_jobs", d.Count("max_submit_jobs", 0, most, &l.Jobs)),
 		strictyaml.Key("running", d.Count("running", 0, most, &l.Running)),
 		strictyaml.Key("gpus", d.Count("gpus", 0, most, &l.GPUs)),
 		strictyaml.Key("cores", d.Count("cores", 0, most, &l.Cores)),
 		strictyaml.Key("memory", d.Size("memory", &l.Memory)),
-		strictyaml.Key("weight", d.Count("weight", 1, model.MaxWeight, &l.Weight)),
-		strictyaml.Key("class", strictyaml.Value(&d.File, "class", &l.Latency, parseClass)),
-	)
-	return err
+		strictyaml.Key("deny_on_limit", strictyaml.Value(&d.File, "deny_on_limit", &l.Deny, parseYes)),
+	}
+}
+
+// parseYes reads true or false.
+func parseYes(s string) (bool, error) {
+	if s != "true" && s != "false" {
+		return false, fmt.Errorf("must be true or false, not %q", s)
+	}
+	return s == "true", nil
 }
 
 // parseClass says whether a user's jobs may be of class latency.

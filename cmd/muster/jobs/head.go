@@ -45,6 +45,8 @@ where there are some):
   limits:                         # of each user, and of single ones; 0 is none
     default: {max_submit_jobs: 1000000, running: 0, gpus: 0, cores: 0, memory: 0}   # the first: not ended, each task of an array
     users: {carol: {gpus: 8, weight: 4, class: any}}      # the most --gpu-weight (1), and whether --gpu-class=latency may be asked for (batch: no)
+    accounts: {physics: {gpus: 32}}                       # of all jobs of an account together, likewise
+    qos: {long: {running: 40, per_user: {running: 4}, deny_on_limit: false}}      # and of a class, and of each user there; true: refused, not waiting
   grants:                         # how jobs have GPUs whose users say nothing (--gpu-reach, --gpu-beyond)
     whole: {reach: device}
     shares: {reach: node, beyond: 0}

@@ -22,6 +22,8 @@ type Config struct {
 	Limits Limits
 	// Accounts and QOS have the limits of all jobs of an account or class together, whoever's they are.
 	Accounts map[string]Limits
+	// Licenses is how many of each licence jobs may have together.
+	Licenses map[string]int
 	QOS      map[string]QOSLimits
 	Users    map[string]Limits
 	// MaxJobCount is how many jobs may not have ended at a time, an array counting as one; a user may
@@ -59,6 +61,8 @@ type Limits struct {
 	GPUs    int   // GPUs of jobs that run
 	Cores   int   // cores of jobs that run
 	Memory  int64 // memory on the nodes of jobs that run
+	// licenses is how many of a licence jobs may have.
+	licenses int
 	// Deny refuses jobs that would have to wait for one of these limits.
 	Deny bool
 	// Latency lets a job's programs be of class latency, and Weight is the most that they may have; 0

@@ -163,7 +163,7 @@ func (in *intake) read(ev Submit, owner string) (*job, *Refusal) {
 	if !path.IsAbs(dir) {
 		return bad("the directory %.40q is no absolute path", dir)
 	}
-	if err := cmp.Or(in.fleet.mayAvoid(said), in.mayReserve(said), in.mayConstrain(said), checkMapping(said.GPU.Mapping), in.mayTurn(ev.User, owner, said)); err != nil {
+	if err := cmp.Or(in.fleet.mayAvoid(said), in.mayReserve(said), in.mayConstrain(said), in.mayLicense(said), checkMapping(said.GPU.Mapping), in.mayTurn(ev.User, owner, said)); err != nil {
 		return bad("%v", err)
 	}
 	j := &job{
@@ -345,6 +345,19 @@ func (in *intake) mayConstrain(said *slurmopt.Options) error {
 	return nil
 }
 
+// mayLicense refuses a job that wants licences which there are not, or more of one than there are.
+func (in *intake) mayLicense(said *slurmopt.Options) error {
+	for _, l := range said.Batch.Licenses {
+		switch has, known := in.cfg.Licenses[l.Name]; {
+		case !known:
+			return fmt.Errorf("--licenses: there is no licence %q: leave it out, or ask an administrator for it (licenses in head.yaml)", l.Name)
+		case l.Count > has:
+			return fmt.Errorf("--licenses=%s:%d: the cluster has %d: ask for less", l.Name, l.Count, has)
+		}
+	}
+	return nil
+}
+
 // mayReserve refuses a job that names a reservation which there is not: it would wait for ever.
 func (in *intake) mayReserve(said *slurmopt.Options) error {
 	name := said.Batch.Reservation
@@ -378,7 +391,7 @@ func (in *intake) roomFor(j *job, count int, asks string) *Refusal {
 		return refusal(statusTooManyRequests, "%s has %d jobs that have not ended, half of what the cluster may have (max_job_count): wait until some have ended, or submit many as one array (--array)", j.user, u.records)
 	}
 	for _, b := range in.users.bounds(j.order) {
-		if err := b.mayHave(j.need, count); err != nil {
+		if err := b.mayHave(b.need, count); err != nil {
 			return err
 		}
 	}

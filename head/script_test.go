@@ -166,6 +166,20 @@ func (p *player) play(words []string) error {
 	switch words[0] {
 	case "window":
 		return p.window(words[1:])
+	case "licenses": // NAME=N...
+		for _, w := range words[1:] {
+			name, value, _ := strings.Cut(w, "=")
+			n, err := strconv.Atoi(value)
+			if err != nil {
+				return err
+			}
+			p.cfg.Licenses = withEntry(p.cfg.Licenses, name, n)
+		}
+		if p.core != nil {
+			p.core.Configure(p.cfg)
+			p.settle()
+		}
+		return nil
 	case "rule": // NODES [weight=W] [features=A,B]
 		return p.rule(words[1:])
 	case "usual":

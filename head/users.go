@@ -31,11 +31,11 @@ type tallied struct {
 	taken    need
 }
 
-// tallyKey names what has a tally beside users: an account, a class, or the jobs of a user in a class.
-type tallyKey struct{ account, qos, user string }
+// tallyKey names what has a tally beside users: an account, a class, the jobs of a user in a class, or a licence.
+type tallyKey struct{ account, qos, user, license string }
 
 // lineKey says which jobs wait in one line at the gate of limits: those to which the same limits apply.
-type lineKey struct{ user, account, qos string }
+type lineKey struct{ user, account, qos, licenses string }
 
 // line is jobs at the gate of limits, first in first out.
 type line struct{ waiting []*job }
@@ -59,7 +59,10 @@ func (us *users) tallyOf(key tallyKey) *tallied {
 
 // lineOf is the line in which a job waits for limits.
 func (us *users) lineOf(o *order) *line {
-	key := lineKey{o.user, o.said.Account, o.said.QOS}
+	key := lineKey{user: o.user, account: o.said.Account, qos: o.said.QOS}
+	if len(o.said.Batch.Licenses) > 0 {
+		key.licenses = fmt.Sprint(o.said.Batch.Licenses)
+	}
 	l := us.lines[key]
 	if l == nil {
 		l = &line{}
@@ -85,7 +88,8 @@ func (us *users) standing() []*line {
 // bound is one limit that applies to a job, and what is taken of it.
 type bound struct {
 	*tallied
-	key tallyKey // zero for users
+	key  tallyKey // zero for users
+	need need     // what the job takes of it
 	Limits
 	of, name string // whose it is, for people
 	prefix   string // of Slurm's word for it
@@ -102,39 +106,42 @@ func (b *bound) who() string {
 
 // bounds lists what bounds a job: its user's limits, those of its account and of its class, and those of its user there.
 func (us *users) bounds(o *order) []bound {
-	list := []bound{{&us.of(o.user).tallied, tallyKey{}, us.limits(o.user), "user", o.user, "", ""}}
+	list := []bound{{&us.of(o.user).tallied, tallyKey{}, o.need, us.limits(o.user), "user", o.user, "", ""}}
 	if account := o.said.Account; account != "" {
-		list = append(list, us.bound(tallyKey{account: account}, us.cfg.Accounts[account], "account", account, "AssocGrp", ""))
+		list = append(list, us.bound(tallyKey{account: account}, o.need, us.cfg.Accounts[account], "account", account, "AssocGrp", ""))
 	}
 	if qos := o.said.QOS; qos != "" {
 		l := us.cfg.QOS[qos]
 		list = append(list,
-			us.bound(tallyKey{qos: qos}, l.Limits, "QOS", qos, "QOSGrp", ""),
-			us.bound(tallyKey{qos: qos, user: o.user}, l.PerUser, "user "+o.user+" in QOS", qos, "QOSMax", "PerUser"))
+			us.bound(tallyKey{qos: qos}, o.need, l.Limits, "QOS", qos, "QOSGrp", ""),
+			us.bound(tallyKey{qos: qos, user: o.user}, o.need, l.PerUser, "user "+o.user+" in QOS", qos, "QOSMax", "PerUser"))
+	}
+	for _, l := range o.said.Batch.Licenses {
+		list = append(list, us.bound(tallyKey{license: l.Name}, need{licenses: l.Count}, Limits{licenses: us.cfg.Licenses[l.Name]}, "licence", l.Name, "Licenses", ""))
 	}
 	return list
 }
 
-func (us *users) bound(key tallyKey, l Limits, of, name, prefix, perUser string) bound {
-	return bound{us.tallyOf(key), key, l, of, name, prefix, perUser}
+func (us *users) bound(key tallyKey, n need, l Limits, of, name, prefix, perUser string) bound {
+	return bound{us.tallyOf(key), key, n, l, of, name, prefix, perUser}
 }
 
 // room is how many of most jobs like this one fit into all its bounds.
 func (us *users) room(o *order, most int) int {
 	for _, b := range us.bounds(o) {
-		most = b.room(o.need, b.Limits, most)
+		most = b.room(b.need, b.Limits, most)
 	}
 	return most
 }
 
 func (us *users) fits(o *order) bool {
-	return !slices.ContainsFunc(us.bounds(o), func(b bound) bool { return !b.fits(o.need, b.Limits) })
+	return !slices.ContainsFunc(us.bounds(o), func(b bound) bool { return !b.fits(b.need, b.Limits) })
 }
 
 // take counts jobs like this one as admitted, or no more.
 func (us *users) take(o *order, jobs int) {
 	for _, b := range us.bounds(o) {
-		b.take(o.need, jobs)
+		b.take(b.need, jobs)
 	}
 }
 
@@ -155,9 +162,12 @@ func (us *users) submitted(o *order, jobs int) {
 // full says which limit keeps the first job of a line from starting: Slurm's word, and a sentence.
 func (us *users) full(o *order) (word, sentence string) {
 	for _, b := range us.bounds(o) {
-		if what, limit := b.full(o.need, b.Limits); limit != "" {
+		if what, limit := b.full(b.need, b.Limits); limit != "" {
 			if b.prefix == "" {
 				return "AssocGrpLimit", "its user's limit is " + limit + ": it starts when some of this user's jobs have ended"
+			}
+			if b.key.license != "" {
+				return b.prefix, fmt.Sprintf("licence %s: the cluster has %s: it starts when some of the jobs that have them have ended", b.name, limit)
 			}
 			word = b.prefix + what + b.perUser
 			if what != "GRES" { // as Slurm has it: AssocGrpGRES, QOSMaxJobsPerUserLimit
@@ -203,6 +213,9 @@ func (t *tallied) room(n need, l Limits, most int) int {
 	if l.Memory > 0 && n.memory > 0 {
 		most = min(most, int((l.Memory-t.taken.memory)/n.memory))
 	}
+	if n.licenses > 0 {
+		most = min(most, (l.licenses-t.taken.licenses)/n.licenses)
+	}
 	return max(0, most)
 }
 
@@ -226,6 +239,9 @@ func (t *tallied) full(n need, l Limits) (what, limit string) {
 	case l.Memory > 0 && t.taken.memory+n.memory > l.Memory:
 		return reached("Mem", "memory", units.FormatSize(l.Memory)+" of memory", units.FormatSize(t.taken.memory))
 	}
+	if n.licenses > 0 && t.taken.licenses+n.licenses > l.licenses {
+		return "", fmt.Sprintf("%d, of which %d are taken", l.licenses, t.taken.licenses)
+	}
 	return "", ""
 }
 
@@ -234,4 +250,5 @@ func (t *tallied) take(n need, jobs int) {
 	t.taken.gpus += jobs * n.gpus
 	t.taken.cores += jobs * n.cores
 	t.taken.memory += int64(jobs) * n.memory
+	t.taken.licenses += jobs * n.licenses
 }

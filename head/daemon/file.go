@@ -45,6 +45,10 @@ func (d *decoder) document(root strictyaml.Node, c *Config) error {
 		strictyaml.Key("nodes", func(n strictyaml.Node) error { return d.nodes(n, &c.Core) }),
 		strictyaml.Key("admins", func(n strictyaml.Node) error { return d.admins(n, &c.Core) }),
 		strictyaml.Key("limits", func(n strictyaml.Node) error { return d.limits(n, &c.Core) }),
+		strictyaml.Key("licenses", func(n strictyaml.Node) (err error) {
+			c.Core.Licenses, err = entriesOf(d, n, "a licence", func(n strictyaml.Node, count *int) error { return d.Count("licenses", 1, most, count)(n) })
+			return err
+		}),
 		strictyaml.Key("grants", func(n strictyaml.Node) error { return d.holds(n, &c.Core.Holds) }),
 		strictyaml.Key("max_job_count", d.Count("max_job_count", 1, most, &c.Core.MaxJobCount)),
 		strictyaml.Key("max_array_size", d.Count("max_array_size", 1, slurmopt.MaxArrayTasks, &c.Core.MaxArraySize)),

@@ -31,6 +31,7 @@ limits:
   accounts: {physics: {gpus: 32}}
   qos: {long: {running: 40, per_user: {cores: 64}, deny_on_limit: true}}
 grants: {whole: {reach: cluster}, shares: {beyond: all}, remote: {reach: device}}
+licenses: {matlab: 4}
 max_job_count: 5000
 max_array_size: 1001
 node_timeout: 10m
@@ -53,6 +54,7 @@ connections: {user: 16, greet: 5s}
 	want := Config{
 		Core: head.Config{
 			Cluster: "tsubame", Admins: []string{"alice", "bob"}, Limits: head.Limits{Jobs: 1000, GPUs: 8},
+			Licenses: map[string]int{"matlab": 4},
 			Accounts: map[string]head.Limits{"physics": {GPUs: 32}}, QOS: map[string]head.QOSLimits{"long": {Limits: head.Limits{Running: 40, Deny: true}, PerUser: head.Limits{Cores: 64}}},
 			Users:       map[string]head.Limits{"carol": {Jobs: 1000, GPUs: 64, Memory: 1 << 40, Latency: true, Weight: 4}},
 			MaxJobCount: 5000, MaxArraySize: 1001, Holds: model.Holds{Whole: model.Hold{Reach: model.ReachCluster}, Shares: model.Hold{Reach: model.ReachNode, Beyond: model.AllBeyond}},
@@ -110,6 +112,7 @@ connections: {user: 16, greet: 5s}
 		"connections: {user: 0}":                      "head.yaml:1:21: user: must be a whole number from 1",
 		"cluster: a\ncluster: b":                      "head.yaml:2:1: \"cluster\" is given twice",
 		"limits: {users: {a: {}, a: {}}}":             "is given twice",
+		"licenses: {a: 0}":                            "must be a whole number from 1",
 		"limits: {qos: {a: {weight: 2}}}":             `"weight" is no key of limits of a QOS`,
 		"limits: {qos: {a: {per_user: 2}}}":           "head.yaml:1:30:",
 		"limits: {accounts: {a: {gpus: -1}}}":         "gpus: must be a whole number from 0",

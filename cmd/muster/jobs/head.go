@@ -47,6 +47,7 @@ where there are some):
     users: {carol: {gpus: 8, weight: 4, class: any}}      # the most --gpu-weight (1), and whether --gpu-class=latency may be asked for (batch: no)
     accounts: {physics: {gpus: 32}}                       # of all jobs of an account together, likewise
     qos: {long: {running: 40, per_user: {running: 4}, deny_on_limit: false}}      # and of a class, and of each user there; true: refused, not waiting
+  licenses: {matlab: 4}           # how many of each jobs may have together (--licenses; default: none)
   grants:                         # how jobs have GPUs whose users say nothing (--gpu-reach, --gpu-beyond)
     whole: {reach: device}
     shares: {reach: node, beyond: 0}

@@ -42,6 +42,7 @@ What the job asks for:
       --or='-n 64 -t 2:00:00'   another request that would do; may be repeated
   -t, --time=1:30:00            time limit: minutes, hours:minutes:seconds, days-hours
   -C, --constraint='a100&(ib|eth)'   on nodes with these features
+  -L, --licenses=matlab:2       licences that the head counts
   -w, --nodelist=n[1-4]; -x, --exclude=n3; --exclusive; --contiguous
 
 When and how it runs:
